@@ -1,0 +1,35 @@
+# The few commands there are. Each brings what it needs first; the build itself is CMake's.
+
+PREFIX ?= /usr/local
+JOBS ?= $(shell nproc)
+
+.PHONY: help demo test install format clean configure
+
+help:
+	@echo "make demo            trains two models on WordNet in two precisions, side by side"
+	@echo "make test            builds everything and runs the tests"
+	@echo "make install         installs the library and the command (PREFIX=$(PREFIX))"
+	@echo "make format          formats the sources"
+	@echo "make clean           removes what was built; keeps libtorch"
+
+demo: configure
+	cmake --build --preset release -j $(JOBS) --target mezzo_cli
+	tools/demo build/release/bin/mezzo
+
+test: configure
+	cmake --build --preset release -j $(JOBS)
+	ctest --preset release -j $(JOBS)
+
+install: configure
+	cmake --build --preset release -j $(JOBS) --target mezzo mezzo_cli
+	cmake --install build/release --prefix $(PREFIX)
+
+configure:
+	tools/bootstrap
+	cmake --preset release
+
+format:
+	tools/check_format --fix
+
+clean:
+	rm -rf $(addprefix build/,dev release asan tsan cuda)

@@ -1,0 +1,55 @@
+# Instruction sets. Only the file of a backend is compiled for its instructions, and it runs only
+# after the machine was asked for them: the library itself starts on any x86-64.
+
+set(MEZZO_ISA_avx2 -mavx2 -mfma -mf16c)
+set(MEZZO_ISA_avx512 ${MEZZO_ISA_avx2} -mavx512f -mavx512bw -mavx512vl -mavx512dq)
+set(MEZZO_ISA_avx512_bf16 ${MEZZO_ISA_avx512} -mavx512bf16)
+
+# What /proc/cpuinfo calls the instructions a backend needs; for the choice of test variants.
+set(MEZZO_CPUINFO_avx2 avx2 fma f16c)
+set(MEZZO_CPUINFO_avx512 ${MEZZO_CPUINFO_avx2} avx512f avx512bw avx512vl avx512dq)
+set(MEZZO_CPUINFO_avx512_bf16 ${MEZZO_CPUINFO_avx512} avx512_bf16)
+
+set(MEZZO_ISAS avx2 avx512 avx512_bf16)
+
+# mezzo_vector_backends(variable folder): the files of the vector backends in `folder`, with their
+# flags; none on other processors.
+function(mezzo_vector_backends variable folder)
+  set(files)
+  if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64)$")
+    foreach(isa IN LISTS MEZZO_ISAS)
+      list(APPEND files ${folder}/${isa}.cpp)
+      # gcc 12 warns of its own <immintrin.h>: the undefined vectors there are initialised by
+      # themselves, on purpose.
+      set_source_files_properties(${folder}/${isa}.cpp PROPERTIES COMPILE_OPTIONS
+        "${MEZZO_ISA_${isa}};-O2;-Wno-uninitialized;-Wno-maybe-uninitialized")
+    endforeach()
+  endif()
+  set(${variable} ${files} PARENT_SCOPE)
+endfunction()
+
+# Sets `backends` to those this machine runs and `missing` to the others.
+function(mezzo_machine_backends backends missing)
+  set(found scalar)
+  set(absent)
+  set(flags)
+  if(EXISTS /proc/cpuinfo)
+    file(STRINGS /proc/cpuinfo flags REGEX "^flags" LIMIT_COUNT 1)
+    string(REGEX REPLACE "[ \t:]+" ";" flags "${flags}")
+  endif()
+  foreach(isa IN LISTS MEZZO_ISAS)
+    set(runs TRUE)
+    foreach(flag IN LISTS MEZZO_CPUINFO_${isa})
+      if(NOT flag IN_LIST flags)
+        set(runs FALSE)
+      endif()
+    endforeach()
+    if(runs)
+      list(APPEND found ${isa})
+    else()
+      list(APPEND absent ${isa})
+    endif()
+  endforeach()
+  set(${backends} ${found} PARENT_SCOPE)
+  set(${missing} ${absent} PARENT_SCOPE)
+endfunction()

@@ -1,0 +1,194 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <unordered_map>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+#include "mezzo/amp/loss_scale_policy.h"
+#include "mezzo/core/export.h"
+
+namespace torch::optim {
+class Optimizer;  // its header costs seconds
+}
+namespace torch::serialize {
+class InputArchive;
+class OutputArchive;
+}  // namespace torch::serialize
+
+namespace mezzo::amp {
+
+/// Options of GradScaler.
+struct GradScalerOptions {
+  /// Where the model trains. A CUDA device where CUDA is missing disables the scaler, with a
+  /// warning. The scale itself lives on the device of the first tensor given to scale().
+  c10::Device device = c10::kCPU;
+  LossScalePolicy policy = LossScalePolicy::dynamic();
+  bool enabled = true;  ///< false: scale() and unscale_() do nothing, step() steps
+};
+
+/// What became of a step.
+enum class StepOutcome : std::uint8_t {
+  kApplied,  ///< every gradient was finite; the parameters moved
+  kSkipped,  ///< some gradient was inf or nan; nothing moved
+};
+
+/// The state of a GradScaler: the fields of Python's torch.amp.GradScaler.state_dict(), in which
+/// growth_tracker is called `_growth_tracker`. All zero for a disabled scaler.
+struct ScalerState {
+  double scale = 0.0;
+  double growth_factor = 0.0;
+  double backoff_factor = 0.0;
+  std::int64_t growth_interval = 0;
+  std::int64_t growth_tracker = 0;  ///< clean updates since the scale last moved
+
+  bool operator==(const ScalerState&) const = default;
+
+  /// Whether it came from a disabled scaler.
+  bool empty() const { return *this == ScalerState{}; }
+};
+
+/// Keeps float16 gradients out of the underflow range by scaling the loss: PyTorch's
+/// torch.amp.GradScaler. bfloat16 has float32's exponent range and needs none.
+///
+/// One iteration, in the order in which the calls must be made:
+///
+///     scaler.scale(loss).backward();
+///     scaler.unscale_(optimizer);           // only if the gradients are read or clipped
+///     const StepOutcome outcome = scaler.step(optimizer);
+///     scaler.update();                      // once, however many optimizers stepped
+///
+/// Calls in another order throw LogicError with PyTorch's text. Several losses or optimizers share
+/// one scaler (two scales on one parameter's gradient cannot be told apart), and a parameter
+/// belongs to one optimizer. Micro-batches: scale() and backward each, then one step and update.
+///
+/// Several processes: all-reduce the gradients before unscale_() or step(). One rank's inf or nan
+/// then is every rank's, and equal scales stay equal without a message of their own.
+///
+/// Where it is stricter than PyTorch: closures, LBFGS, integer outputs and unusable factors are
+/// refused; a growth interval set below the present count of clean updates makes the scale grow at
+/// the next one (>= where PyTorch asks for equality and would wait for an overflow); a parameter
+/// listed twice is unscaled once. Where it does more: bfloat16 gradients on CUDA are unscaled.
+///
+/// Not thread-safe. Deterministic.
+class MEZZO_API GradScaler {
+ public:
+  /// Throws InvalidArgument if it is enabled and the policy's numbers are out of range. Allocates
+  /// no tensor.
+  explicit GradScaler(const GradScalerOptions& options = {});
+
+  GradScaler(const GradScaler&) = delete;  // two copies of one scale would drift apart
+  GradScaler& operator=(const GradScaler&) = delete;
+  GradScaler(GradScaler&&) = default;
+  GradScaler& operator=(GradScaler&&) = default;
+
+  /// Returns outputs * scale, by libtorch's type promotion with a 0-dim float32: a 0-dim float16
+  /// loss becomes float32, a float16 tensor with dimensions stays float16 and may overflow.
+  /// outputs: any shape and device, floating or complex. Disabled: returns `outputs` itself.
+  /// Does not synchronise. Throws InvalidArgument for undefined and integer tensors.
+  at::Tensor scale(const at::Tensor& outputs);
+
+  /// Scales each of several outputs, which may lie on several devices.
+  std::vector<at::Tensor> scale(const std::vector<at::Tensor>& outputs);
+
+  /// Scales nested lists, keeping their shape.
+  template <class T>
+  std::vector<std::vector<T>> scale(const std::vector<std::vector<T>>& outputs) {
+    std::vector<std::vector<T>> scaled;
+    scaled.reserve(outputs.size());
+    for (const std::vector<T>& inner : outputs) scaled.push_back(scale(inner));
+    return scaled;
+  }
+
+  /// Divides the gradients of `optimizer` by the scale, in place, and notes whether any is inf or
+  /// nan. Gradients: float32, float64 or bfloat16; strided or sparse (of which the stored values).
+  /// Does not synchronise; bfloat16 ones take a float32 copy for a moment. Throws LogicError if
+  /// called twice or after step() since the last update(), or before any scale(); InvalidArgument
+  /// for gradients of another dtype, float16 above all, before any is changed.
+  void unscale_(torch::optim::Optimizer& optimizer);
+
+  /// Unscales unless unscale_() has done so; then steps if every gradient is finite. A skipped step
+  /// leaves parameters and optimizer state as they are, and the gradients unscaled. Synchronises
+  /// with the device once, to learn the outcome. Clears the autocast cache after a step, so that an
+  /// open region sees the new weights.
+  /// closure: only for a disabled scaler, which hands it on.
+  /// Throws as unscale_() does; LogicError if called twice since the last update() or if no
+  /// parameter has a gradient; InvalidArgument for a closure, and for LBFGS, which needs one.
+  StepOutcome step(torch::optim::Optimizer& optimizer,
+                   const std::function<at::Tensor()>& closure = nullptr);
+
+  /// Moves the scale by the policy: down if any step or unscale_ since the last update met inf or
+  /// nan, up after enough clean updates in a row; growth past float32's largest number is left out.
+  /// With `new_scale` (> 0, finite in float32): sets the scale and leaves the count of clean
+  /// updates alone. Does not synchronise. Throws LogicError before any scale(), and without
+  /// `new_scale` if nothing was unscaled or stepped; InvalidArgument for an unusable `new_scale`.
+  void update(std::optional<double> new_scale = std::nullopt);
+
+  /// As update(double), copying the value of a tensor: floating, one element, on the scaler's
+  /// device type or the CPU, without requires_grad. Its value is not checked.
+  void update(const at::Tensor& new_scale);
+
+  /// The present scale: the initial one before the first scale(), 1 if disabled. Synchronises.
+  double get_scale() const;
+
+  bool is_enabled() const { return enabled_; }
+
+  double get_growth_factor() const { return growth_factor_; }
+  double get_backoff_factor() const { return backoff_factor_; }
+  std::int64_t get_growth_interval() const { return growth_interval_; }
+
+  /// growth_factor: > 1, finite. Throws InvalidArgument outside.
+  void set_growth_factor(double growth_factor);
+
+  /// backoff_factor: in (0, 1). Throws InvalidArgument outside.
+  void set_backoff_factor(double backoff_factor);
+
+  /// growth_interval: in [1, 2^31). A count of clean updates at or past it is lowered to
+  /// growth_interval - 1, so that the next clean update grows. Throws InvalidArgument outside.
+  void set_growth_interval(std::int64_t growth_interval);
+
+  /// The state, best taken right after update(). Synchronises.
+  ScalerState state_dict() const;
+
+  /// Continues from `state`, before or after the first scale(): the same scales follow, bit for
+  /// bit. Does nothing if disabled. Throws InvalidArgument for an empty state and for numbers out
+  /// of range (factors of 1, which a constant policy has, are in).
+  void load_state_dict(const ScalerState& state);
+
+  /// Writes state_dict() under Python's names; nothing if disabled. Synchronises.
+  void save(torch::serialize::OutputArchive& archive) const;
+
+  /// Reads what save() wrote. Throws as load_state_dict() does; IoError where a field is missing or
+  /// of another type.
+  void load(torch::serialize::InputArchive& archive);
+
+ private:
+  enum class Stage : std::uint8_t { kReady, kUnscaled, kStepped };
+
+  struct OptimizerState {
+    Stage stage = Stage::kReady;
+    std::vector<at::Tensor> found_inf;  // float32, 0-dim, one a device; not 0: inf or nan
+  };
+
+  void require_scale(const char* caller) const;
+  void clamp_tracker();
+  void clamp_scale();
+  at::Tensor any_found_inf(const std::vector<at::Tensor>& found_inf) const;
+
+  bool enabled_;
+  c10::DeviceType device_;
+  double initial_scale_;
+  double growth_factor_;
+  double backoff_factor_;
+  std::int64_t growth_interval_;
+  double floor_, ceiling_;
+  std::int64_t initial_tracker_ = 0;
+  at::Tensor scale_;    // float32, 0-dim; undefined before the first scale()
+  at::Tensor tracker_;  // int32, 0-dim, beside it
+  std::unordered_map<const torch::optim::Optimizer*, OptimizerState> states_;
+};
+
+}  // namespace mezzo::amp

@@ -1,0 +1,112 @@
+#include "mezzo/amp/loss_scale_policy.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include <ATen/ATen.h>
+
+#include "mezzo/amp/unscale.h"
+#include "mezzo/core/error.h"
+
+namespace mezzo::amp {
+namespace {
+
+constexpr double kLargestFloat16 = 65504.0;
+constexpr int kLargestExponent = 126;  // 2^127 is a float32, but its inverse is subnormal
+
+struct DeviceMaxima {
+  at::Device device;
+  std::vector<at::Tensor> maxima;  // float64, 0-dim
+};
+
+/// The largest magnitude per gradient, grouped by device; no synchronisation.
+std::vector<DeviceMaxima> gradient_maxima(const std::vector<at::Tensor>& parameters) {
+  std::vector<DeviceMaxima> groups;
+  for (const at::Tensor& parameter : parameters) {
+    if (!parameter.defined() || !parameter.grad().defined()) continue;
+    const at::Tensor& gradient = parameter.grad();
+    // Entries of the same index add up, so the parts may hide the largest sum.
+    const at::Tensor values =
+        stored_values(gradient.is_sparse() ? gradient.coalesce() : gradient).detach();
+    MEZZO_CHECK(values.is_floating_point(),
+                "LossScalePolicy::from_max_gradient: expected floating gradients, got {}",
+                c10::toString(values.scalar_type()));
+    if (values.numel() == 0) continue;
+    auto group = std::find_if(groups.begin(), groups.end(),
+                              [&](const DeviceMaxima& g) { return g.device == values.device(); });
+    if (group == groups.end()) group = groups.insert(group, {values.device(), {}});
+    group->maxima.push_back(values.abs().amax().to(at::kDouble));
+  }
+  return groups;
+}
+
+/// Whether float32 holds `scale` as a positive finite number.
+bool is_scale(double scale) {
+  const auto stored = static_cast<float>(scale);
+  return std::isfinite(stored) && stored > 0.0F;
+}
+
+}  // namespace
+
+LossScalePolicy LossScalePolicy::constant(double scale) {
+  return {"constant",
+          /*dynamic=*/false,
+          {.initial_scale = scale, .growth_factor = 1.0, .backoff_factor = 1.0}};
+}
+
+LossScalePolicy LossScalePolicy::from_max_gradient(const std::vector<at::Tensor>& parameters,
+                                                   const MaxGradientOptions& options) {
+  MEZZO_CHECK(std::isfinite(options.headroom) && options.headroom >= 1.0,
+              "LossScalePolicy::from_max_gradient: expected a finite headroom >= 1, got {}",
+              options.headroom);
+  const std::vector<DeviceMaxima> groups = gradient_maxima(parameters);
+  MEZZO_CHECK(!groups.empty(),
+              "LossScalePolicy::from_max_gradient: expected gradients, got {} parameters without "
+              "any; run an unscaled backward first",
+              parameters.size());
+  double largest = 0.0;
+  for (const DeviceMaxima& group : groups) {
+    const double of_device = at::stack(group.maxima).max().item<double>();
+    if (!std::isfinite(of_device)) {
+      detail::raise<NumericError>(
+          "LossScalePolicy::from_max_gradient: a gradient on {} is inf or nan before any scaling",
+          group.device.str());
+    }
+    largest = std::max(largest, of_device);
+  }
+  MEZZO_CHECK(largest > 0.0, "LossScalePolicy::from_max_gradient: every gradient is zero");
+
+  // ilogb says INT_MAX or INT_MIN where the quotient leaves float64's range.
+  const int exponent = std::ilogb(kLargestFloat16 / (options.headroom * largest));
+  LossScalePolicy policy =
+      constant(std::ldexp(1.0, std::clamp(exponent, -kLargestExponent, kLargestExponent)));
+  policy.name_ = "from_max_gradient";
+  return policy;
+}
+
+LossScalePolicy LossScalePolicy::dynamic(const DynamicLossScaleOptions& options) {
+  return {"dynamic", /*dynamic=*/true, options};
+}
+
+void LossScalePolicy::validate() const {
+  MEZZO_CHECK(is_scale(options_.initial_scale),
+              "LossScalePolicy: expected a scale that is positive and finite in float32, got {}",
+              options_.initial_scale);
+  if (!dynamic_) return;
+  MEZZO_CHECK(std::isfinite(options_.growth_factor) && options_.growth_factor > 1.0,
+              "LossScalePolicy: The growth factor must be > 1.0 and finite, got {}",
+              options_.growth_factor);
+  MEZZO_CHECK(options_.backoff_factor > 0.0 && options_.backoff_factor < 1.0,
+              "LossScalePolicy: The backoff factor must be < 1.0 and > 0.0, got {}",
+              options_.backoff_factor);
+  MEZZO_CHECK(options_.growth_interval >= 1 &&
+                  options_.growth_interval <= std::numeric_limits<std::int32_t>::max(),
+              "LossScalePolicy: expected growth_interval in [1, 2^31), got {}",
+              options_.growth_interval);
+  MEZZO_CHECK(options_.floor >= 0.0 && options_.floor <= options_.initial_scale &&
+                  options_.initial_scale <= options_.ceiling,
+              "LossScalePolicy: expected 0 <= floor <= initial_scale <= ceiling, got {}, {}, {}",
+              options_.floor, options_.initial_scale, options_.ceiling);
+}
+
+}  // namespace mezzo::amp

@@ -1,0 +1,125 @@
+#include "mezzo/amp/precision.h"
+
+#include <ATen/Context.h>
+#include <ATen/autocast_mode.h>
+#include <c10/util/Exception.h>
+
+#include "mezzo/core/parse.h"
+#include "mezzo/core/type_list.h"
+
+namespace mezzo::amp {
+namespace {
+
+struct Float32Name {
+  static constexpr Precision kind = Precision::kFloat32;
+  static constexpr std::string_view name = "fp32";
+};
+struct TensorFloat32Name {
+  static constexpr Precision kind = Precision::kTensorFloat32;
+  static constexpr std::string_view name = "tf32";
+};
+struct BFloat16Name {
+  static constexpr Precision kind = Precision::kBFloat16;
+  static constexpr std::string_view name = "bf16";
+};
+struct Float16Name {
+  static constexpr Precision kind = Precision::kFloat16;
+  static constexpr std::string_view name = "fp16";
+};
+using Names = TypeList<Float32Name, TensorFloat32Name, BFloat16Name, Float16Name>;
+static_assert(Names::size == kPrecisions.size());
+
+using at::Float32Backend;
+using at::Float32Op;
+
+/// The value of one CUDA entry, kNONE where it is the one that the entry would inherit: libtorch
+/// tells only the effective value, and an entry that inherited must do so again later.
+at::Float32Precision entry(Float32Op op) {
+  const at::Float32Precision effective =
+      at::globalContext().float32Precision(Float32Backend::CUDA, op);
+  const at::Float32Precision inherited =
+      at::globalContext().float32Precision(Float32Backend::CUDA, Float32Op::ALL);
+  return effective == inherited ? at::Float32Precision::NONE : effective;
+}
+
+/// libtorch's older switch, or nothing where it contradicts the newer entries: reading it throws
+/// then, and leaving it alone keeps the contradiction as the caller made it.
+template <class Read>
+std::optional<bool> older_switch(Read read) {
+  try {
+    return read();
+  } catch (const c10::Error&) {
+    return std::nullopt;
+  }
+}
+
+}  // namespace
+
+std::string_view to_string(Precision precision) {
+  return name_of(Names{}, precision);
+}
+
+Precision parse_precision(std::string_view text) {
+  return parse(Names{}, "precision", text);
+}
+
+/// Turns TF32 on for CUDA until it is destroyed. Moves libtorch's two families of switches
+/// together, so that readers of either see one answer.
+class PrecisionScope::TensorFloat32 {
+ public:
+  TensorFloat32()
+      : matmul_(entry(Float32Op::MATMUL)),
+        conv_(entry(Float32Op::CONV)),
+        rnn_(entry(Float32Op::RNN)),
+        older_matmul_(older_switch([] { return at::globalContext().allowTF32CuBLAS(); })),
+        older_cudnn_(older_switch([] { return at::globalContext().allowTF32CuDNN(); })) {
+    at::Context& context = at::globalContext();
+    // Where the older switch is on already it may say "medium", which writing would turn to "high".
+    if (older_matmul_ == false) context.setAllowTF32CuBLAS(true);
+    if (older_cudnn_ == false) context.setAllowTF32CuDNN(true);
+    set_entries(at::Float32Precision::TF32, at::Float32Precision::TF32, at::Float32Precision::TF32);
+  }
+
+  ~TensorFloat32() {
+    at::Context& context = at::globalContext();
+    if (older_matmul_ == false) context.setAllowTF32CuBLAS(false);
+    if (older_cudnn_ == false) context.setAllowTF32CuDNN(false);
+    set_entries(matmul_, conv_, rnn_);
+  }
+
+  TensorFloat32(const TensorFloat32&) = delete;
+  TensorFloat32& operator=(const TensorFloat32&) = delete;
+
+ private:
+  static void set_entries(at::Float32Precision matmul, at::Float32Precision conv,
+                          at::Float32Precision rnn) {
+    at::Context& context = at::globalContext();
+    context.setFloat32Precision(Float32Backend::CUDA, Float32Op::MATMUL, matmul);
+    context.setFloat32Precision(Float32Backend::CUDA, Float32Op::CONV, conv);
+    context.setFloat32Precision(Float32Backend::CUDA, Float32Op::RNN, rnn);
+  }
+
+  at::Float32Precision matmul_, conv_, rnn_;
+  std::optional<bool> older_matmul_, older_cudnn_;
+};
+
+PrecisionScope::PrecisionScope(Precision precision, c10::Device device) {
+  if (precision == Precision::kBFloat16 || precision == Precision::kFloat16) {
+    autocast_.emplace(device.type(), precision == Precision::kBFloat16 ? at::kBFloat16 : at::kHalf);
+    return;
+  }
+  if (at::autocast::is_autocast_available(device.type())) {
+    autocast_.emplace(device.type(), kDisabled);
+  }
+  if (precision == Precision::kFloat32) return;
+  if (device.is_cuda()) {
+    tensor_float32_ = std::make_unique<TensorFloat32>();
+  } else {
+    TORCH_WARN_ONCE("mezzo: precision tf32 exists on cuda only; on ", device.type(),
+                    " it is float32");
+  }
+}
+
+PrecisionScope::~PrecisionScope() = default;
+
+}  // namespace mezzo::amp

@@ -1,0 +1,39 @@
+#include "mezzo/cli/checkpoint_arguments.h"
+
+#include "mezzo/core/error.h"
+
+namespace mezzo::cli {
+
+void add_checkpoint_options(CLI::App& app, CheckpointArguments& arguments) {
+  OptionGroup(app, "Files")
+      .text("--checkpoint", arguments.checkpoint, "FILE", "Checkpoint of mezzo train (required)");
+  DataArguments& data = arguments.data;
+  OptionGroup(app, "Data")
+      .text("--dataset", data.dataset, "PATH|NAME", "Data set (default: the checkpoint's)")
+      .text("--split", data.split, "NAME",
+            "Take the masks *_mask_NAME.npy (default: the checkpoint's, of its own data set)")
+      .number("--split-index", data.split_index, "Which split, from 0 (default: the checkpoint's)");
+  add_machine_options(app, arguments.machine);
+}
+
+LoadedCheckpoint load(const CheckpointArguments& arguments) {
+  MEZZO_CHECK(!arguments.checkpoint.empty(), "--checkpoint is required");
+  const at::Device device = use_machine(arguments.machine);
+  LoadedCheckpoint loaded;
+  loaded.checkpoint = read_checkpoint(arguments.checkpoint);
+  TrainOptions& options = loaded.checkpoint.options;
+  options.device = device;
+
+  DataArguments data = arguments.data;
+  if (data.dataset.empty()) {
+    MEZZO_CHECK(!options.dataset.empty(), "--dataset: {} names no data set, so one has to be given",
+                arguments.checkpoint);
+    data.dataset = options.dataset;
+    if (data.split.empty()) data.split = options.split;
+  }
+  loaded.dataset = load(data);
+  options.split_index = data.split_index.value_or(options.split_index);
+  return loaded;
+}
+
+}  // namespace mezzo::cli

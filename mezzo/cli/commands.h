@@ -1,0 +1,30 @@
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace mezzo::cli {
+
+/// The words after the command's name.
+using Arguments = std::vector<std::string>;
+
+/// One word of the command line and what it starts.
+struct Command {
+  std::string_view name;
+  std::string_view description;
+  int (*run)(const Arguments& arguments);  ///< returns the exit code; throws what run() reports
+};
+
+int train_command(const Arguments& arguments);
+int evaluate_command(const Arguments& arguments);
+int predict_command(const Arguments& arguments);
+int compare_command(const Arguments& arguments);
+int data_command(const Arguments& arguments);
+
+/// Runs the one of `commands` that `arguments` begin with; --help and --version (the text, if not
+/// empty) before it. `name` is what comes before on the command line.
+int dispatch(const std::string& name, const std::string& description, const std::string& version,
+             const std::vector<Command>& commands, const Arguments& arguments);
+
+}  // namespace mezzo::cli

@@ -1,0 +1,85 @@
+#include <filesystem>
+#include <iostream>
+
+#include <nlohmann/json.hpp>
+
+#include "mezzo/cli/arguments.h"
+#include "mezzo/cli/commands.h"
+#include "mezzo/cli/data_info.h"
+#include "mezzo/cli/run.h"
+#include "mezzo/core/error.h"
+#include "mezzo/train/files.h"
+#include "mezzo/train/table.h"
+
+namespace mezzo::cli {
+namespace {
+
+std::string list_to_json(const std::vector<KnownDataset>& known) {
+  using json = nlohmann::ordered_json;
+  json lines = json::array();
+  for (const KnownDataset& one : known) {
+    lines.push_back({{"name", one.name},
+                     {"description", one.description},
+                     {"available", one.available},
+                     {"path", one.path}});
+  }
+  const json object = {{"datasets", lines}};
+  return object.dump(2, ' ', false, json::error_handler_t::replace) + '\n';
+}
+
+int list_command(const Arguments& arguments) {
+  std::string directory, json;
+  CLI::App app("Lists the data sets that have a name, and those of a folder", "mezzo data list");
+  OptionGroup(app, "Data").text("--directory", directory, "FOLDER", "Also list what lies in here");
+  add_report_options(app, json);
+  if (!parse_arguments(app, arguments)) return kSuccess;
+
+  if (!json.empty()) check_writable("--json", json);
+  std::error_code ignored;
+  if (!directory.empty() && !std::filesystem::is_directory(directory, ignored)) {
+    mezzo::detail::raise<IoError>("--directory: {} is no folder", directory);
+  }
+  const std::vector<KnownDataset> known = list_datasets(directory);
+  std::vector<std::vector<std::string>> rows = {{"name", "available", "path", "description"}};
+  for (const KnownDataset& one : known) {
+    rows.push_back({one.name, one.available ? "yes" : "no", one.path, one.description});
+  }
+  std::cout << format_table(rows, rows.front().size()) << std::flush;
+  if (!json.empty()) {
+    replace_file(json, [&](std::ostream& file) { file << list_to_json(known); });
+  }
+  return kSuccess;
+}
+
+int info_command(const Arguments& arguments) {
+  std::string dataset, split, json;
+  CLI::App app("Tells size, classes, splits and shape of a data set", "mezzo data info");
+  OptionGroup(app, "Data")
+      .text("--dataset", dataset, "PATH|NAME",
+            "A data set's file or folder, or a name of 'mezzo data list' (required)")
+      .text("--split", split, "NAME", "Take the masks *_mask_NAME.npy of a neutral folder");
+  add_report_options(app, json);
+  if (!parse_arguments(app, arguments)) return kSuccess;
+
+  MEZZO_CHECK(!dataset.empty(), "--dataset is required");
+  if (!json.empty()) check_writable("--json", json);
+  const DatasetInfo info =
+      describe(load({.dataset = dataset, .split = split, .split_index = std::nullopt}));
+  std::cout << format_info(info) << std::flush;
+  if (!json.empty()) {
+    replace_file(json, [&](std::ostream& file) { file << info_to_json(info); });
+  }
+  return kSuccess;
+}
+
+}  // namespace
+
+int data_command(const Arguments& arguments) {
+  static const std::vector<Command> commands = {
+      {"list", "Lists the data sets that are known by name", list_command},
+      {"info", "Describes one data set", info_command},
+  };
+  return dispatch("mezzo data", "Lists and describes data sets", "", commands, arguments);
+}
+
+}  // namespace mezzo::cli

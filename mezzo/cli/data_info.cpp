@@ -1,0 +1,148 @@
+#include "mezzo/cli/data_info.h"
+
+#include <cmath>
+#include <limits>
+
+#include <ATen/ATen.h>
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "mezzo/train/problem.h"
+#include "mezzo/train/table.h"
+
+namespace mezzo::cli {
+namespace {
+
+constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
+
+std::int64_t count(const at::Tensor& values) {
+  return values.sum().item<std::int64_t>();
+}
+
+double share(std::int64_t part, std::int64_t whole) {
+  return whole == 0 ? kNaN : static_cast<double>(part) / static_cast<double>(whole);
+}
+
+std::int64_t count_nonzero(const at::Tensor& features) {
+  if (features.layout() == at::kSparseCsr) return count(at::ne(features.values(), 0));
+  return count(at::ne(features, 0));
+}
+
+void describe_edges(const Dataset& dataset, DatasetInfo& info) {
+  const std::int64_t nodes = dataset.num_nodes;
+  const at::Tensor in = at::bincount(dataset.dst, {}, nodes);
+  const at::Tensor out = at::bincount(dataset.src, {}, nodes);
+  if (nodes > 0) {
+    info.min_in_degree = in.min().item<std::int64_t>();
+    info.max_in_degree = in.max().item<std::int64_t>();
+  }
+  info.mean_in_degree = share(dataset.num_edges(), nodes);
+  info.isolated_nodes = count(at::eq(in + out, 0));
+  const at::Tensor proper = at::ne(dataset.src, dataset.dst);
+  const at::Tensor same = at::eq(dataset.labels.index_select(0, dataset.src),
+                                 dataset.labels.index_select(0, dataset.dst));
+  info.homophily = share(count(same.logical_and(proper)), count(proper));
+}
+
+}  // namespace
+
+DatasetInfo describe(const Dataset& dataset) {
+  DatasetInfo info;
+  info.name = dataset.name;
+  info.origin = dataset.origin;
+  info.metric = metric_name(dataset.metric);
+  info.num_nodes = dataset.num_nodes;
+  info.num_edges = dataset.num_edges();
+  info.num_features = dataset.num_features();
+  info.feature_density = kNaN;
+  if (dataset.features.defined()) {
+    info.sparse_features = dataset.features.layout() == at::kSparseCsr;
+    info.feature_density =
+        share(count_nonzero(dataset.features), info.num_nodes * info.num_features);
+  }
+  const at::Tensor counts = at::bincount(dataset.labels, {}, dataset.num_classes);
+  for (std::int64_t c = 0; c < dataset.num_classes; ++c) {
+    const auto index = static_cast<std::size_t>(c);
+    const bool named = index < dataset.class_names.size();
+    info.classes.push_back(
+        {named ? dataset.class_names[index] : std::to_string(c), counts[c].item<std::int64_t>()});
+  }
+  for (std::int64_t s = 0; s < dataset.num_splits(); ++s) {
+    const SplitMasks masks = dataset.split(s);
+    info.splits.push_back({count(masks.train), count(masks.val), count(masks.test)});
+  }
+  describe_edges(dataset, info);
+  return info;
+}
+
+std::string format_info(const DatasetInfo& info) {
+  const auto text = [](auto value) { return fmt::format("{}", value); };
+  const auto four_digits = [](double value) {
+    return std::isnan(value) ? std::string("-") : fmt::format("{:.4g}", value);
+  };
+  const std::string layout = info.num_features == 0 ? "none"
+                             : info.sparse_features ? "sparse"
+                                                    : "dense";
+  std::vector<std::vector<std::string>> facts = {
+      {"name", info.name},
+      {"origin", info.origin},
+      {"nodes", text(info.num_nodes)},
+      {"edges", text(info.num_edges) + " directed"},
+      {"features", fmt::format("{}, {}, share of nonzeros {}", info.num_features, layout,
+                               four_digits(info.feature_density))},
+      {"in-degree", fmt::format("min {}, mean {:.2f}, max {}", info.min_in_degree,
+                                info.mean_in_degree, info.max_in_degree)},
+      {"isolated nodes", text(info.isolated_nodes)},
+      {"homophily", four_digits(info.homophily)},
+      {"metric", info.metric},
+      {"classes", text(info.classes.size())},
+      {"splits", text(info.splits.size())},
+  };
+  std::vector<std::vector<std::string>> classes = {{"class", "nodes"}};
+  for (const DatasetInfo::Class& one : info.classes) {
+    classes.push_back({one.name, text(one.num_nodes)});
+  }
+  std::vector<std::vector<std::string>> splits = {{"split", "train", "val", "test"}};
+  for (std::size_t s = 0; s < info.splits.size(); ++s) {
+    const DatasetInfo::Split& split = info.splits[s];
+    splits.push_back({text(s), text(split.train), text(split.val), text(split.test)});
+  }
+  return format_table(facts, 2) + '\n' + format_table(classes) + '\n' + format_table(splits);
+}
+
+std::string info_to_json(const DatasetInfo& info) {
+  using json = nlohmann::ordered_json;
+  const auto number = [](double value) {
+    return std::isfinite(value) ? json(value) : json(nullptr);
+  };
+  json classes = json::array();
+  for (const DatasetInfo::Class& one : info.classes) {
+    classes.push_back({{"name", one.name}, {"nodes", one.num_nodes}});
+  }
+  json splits = json::array();
+  for (const DatasetInfo::Split& split : info.splits) {
+    splits.push_back({{"train", split.train}, {"val", split.val}, {"test", split.test}});
+  }
+  const json object = {
+      {"dataset", info.name},
+      {"origin", info.origin},
+      {"nodes", info.num_nodes},
+      {"edges", info.num_edges},
+      {"features",
+       {{"count", info.num_features},
+        {"sparse", info.sparse_features},
+        {"density", number(info.feature_density)}}},
+      {"classes", classes},
+      {"splits", splits},
+      {"in_degree",
+       {{"min", info.min_in_degree},
+        {"mean", number(info.mean_in_degree)},
+        {"max", info.max_in_degree}}},
+      {"isolated_nodes", info.isolated_nodes},
+      {"homophily", number(info.homophily)},
+      {"metric", info.metric},
+  };
+  return object.dump(2, ' ', false, json::error_handler_t::replace) + '\n';
+}
+
+}  // namespace mezzo::cli

@@ -1,0 +1,37 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "mezzo/data/dataset.h"
+
+namespace mezzo::cli {
+
+/// Facts of a data set, for people and programs.
+struct DatasetInfo {
+  std::string name, origin, metric;
+  std::int64_t num_nodes = 0, num_edges = 0, num_features = 0;
+  bool sparse_features = false;
+  double feature_density = 0;  ///< share of nonzeros; NaN without features
+  struct Class {
+    std::string name;
+    std::int64_t num_nodes;
+  };
+  std::vector<Class> classes;
+  struct Split {
+    std::int64_t train, val, test;
+  };
+  std::vector<Split> splits;
+  std::int64_t min_in_degree = 0, max_in_degree = 0;
+  double mean_in_degree = 0;
+  std::int64_t isolated_nodes = 0;  ///< without any edge
+  double homophily = 0;  ///< share of edges between equal labels, self loops aside; NaN without any
+};
+
+DatasetInfo describe(const Dataset& dataset);
+
+std::string format_info(const DatasetInfo& info);
+std::string info_to_json(const DatasetInfo& info);
+
+}  // namespace mezzo::cli

@@ -1,0 +1,70 @@
+#include <cmath>
+#include <iostream>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "mezzo/cli/checkpoint_arguments.h"
+#include "mezzo/cli/commands.h"
+#include "mezzo/cli/run.h"
+#include "mezzo/train/files.h"
+#include "mezzo/train/inference.h"
+#include "mezzo/train/problem.h"
+#include "mezzo/train/table.h"
+#include "mezzo/version.h"
+
+namespace mezzo::cli {
+namespace {
+
+std::string evaluation_json(const LoadedCheckpoint& loaded, const Scores& scores) {
+  const auto number = [](double value) {
+    return std::isfinite(value) ? nlohmann::ordered_json(value) : nlohmann::ordered_json(nullptr);
+  };
+  const TrainOptions& options = loaded.checkpoint.options;
+  const nlohmann::ordered_json object = {
+      {"dataset", loaded.dataset.name},
+      {"split_index", options.split_index},
+      {"model", name_of(nn::ModelKinds{}, options.model)},
+      {"precision", amp::to_string(options.precision)},
+      {"device", options.device.str()},
+      {"metric", metric_name(loaded.dataset.metric)},
+      {"best_epoch", loaded.checkpoint.best_epoch},
+      {"train_accuracy", number(scores.train)},
+      {"val_accuracy", number(scores.val)},
+      {"test_accuracy", number(scores.test)},
+      {"version", kVersion},
+  };
+  using Json = nlohmann::ordered_json;
+  return object.dump(2, ' ', false, Json::error_handler_t::replace) + '\n';
+}
+
+}  // namespace
+
+int evaluate_command(const Arguments& arguments) {
+  CheckpointArguments wanted;
+  std::string json;
+  CLI::App app("Measures the best weights of a checkpoint on a data set", "mezzo evaluate");
+  add_checkpoint_options(app, wanted);
+  add_report_options(app, json);
+  if (!parse_arguments(app, arguments)) return kSuccess;
+
+  if (!json.empty()) check_writable("--json", json);
+  const LoadedCheckpoint loaded = load(wanted);
+  const Scores scores = evaluate(loaded.dataset, loaded.checkpoint);
+
+  const TrainOptions& options = loaded.checkpoint.options;
+  std::cout << fmt::format("{} in {} on {}, split {}, weights of epoch {}\n",
+                           name_of(nn::ModelKinds{}, options.model),
+                           amp::to_string(options.precision), loaded.dataset.name,
+                           options.split_index, loaded.checkpoint.best_epoch)
+            << format_table({{metric_name(loaded.dataset.metric), "train", "val", "test"},
+                             {"", format_score(scores.train), format_score(scores.val),
+                              format_score(scores.test)}})
+            << std::flush;
+  if (!json.empty()) {
+    replace_file(json, [&](std::ostream& file) { file << evaluation_json(loaded, scores); });
+  }
+  return kSuccess;
+}
+
+}  // namespace mezzo::cli

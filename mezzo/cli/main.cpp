@@ -1,0 +1,10 @@
+#include <string>
+#include <vector>
+
+#include "mezzo/cli/run.h"
+
+int main(int argc, char** argv) {
+  std::vector<std::string> arguments;
+  for (int i = 1; i < argc; ++i) arguments.emplace_back(argv[i]);
+  return mezzo::cli::run(arguments);
+}

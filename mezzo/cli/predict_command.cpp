@@ -1,0 +1,40 @@
+#include <filesystem>
+#include <iostream>
+
+#include <fmt/format.h>
+
+#include "mezzo/cli/checkpoint_arguments.h"
+#include "mezzo/cli/commands.h"
+#include "mezzo/cli/run.h"
+#include "mezzo/core/error.h"
+#include "mezzo/train/files.h"
+#include "mezzo/train/inference.h"
+
+namespace mezzo::cli {
+
+int predict_command(const Arguments& arguments) {
+  CheckpointArguments wanted;
+  std::string output;
+  CLI::App app("Writes what the best weights of a checkpoint predict for every node",
+               "mezzo predict");
+  add_checkpoint_options(app, wanted);
+  OptionGroup(app, "Files")
+      .text("--output", output, "FILE.csv|FILE.npy",
+            "CSV with node, class and probability, or npy with the classes (required)");
+  add_config(app);
+  if (!parse_arguments(app, arguments)) return kSuccess;
+
+  MEZZO_CHECK(!output.empty(), "--output is required");
+  const std::string kind = std::filesystem::path(output).extension().string();
+  MEZZO_CHECK(kind == ".csv" || kind == ".npy",
+              "--output: expected a name that ends in .csv or .npy, got '{}'", output);
+  check_writable("--output", output);
+  const LoadedCheckpoint loaded = load(wanted);
+  const Predictions predictions = predict(loaded.dataset, loaded.checkpoint);
+  (kind == ".csv" ? write_csv : write_npy)(output, predictions);
+  std::cout << fmt::format("{} predictions in {}\n", predictions.classes.size(0), output)
+            << std::flush;
+  return kSuccess;
+}
+
+}  // namespace mezzo::cli

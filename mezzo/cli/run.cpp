@@ -1,0 +1,86 @@
+#include "mezzo/cli/run.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <exception>
+#include <new>
+#include <string_view>
+
+#include <c10/util/Exception.h>
+#include <fmt/format.h>
+#include <torch/headeronly/version.h>
+
+#include "mezzo/cli/commands.h"
+#include "mezzo/cli/interrupt.h"
+#include "mezzo/core/error.h"
+#include "mezzo/core/log.h"
+#include "mezzo/message_passing/backend_info.h"
+#include "mezzo/version.h"
+
+namespace mezzo::cli {
+namespace {
+
+constexpr std::string_view kPrefix = "mezzo: ";
+
+/// One line, whatever the text.
+void print_line(std::string_view text) {
+  std::string line(text.substr(0, text.find('\n')));
+  std::replace(line.begin(), line.end(), '\r', ' ');
+  fmt::print(stderr, "{}{}\n", kPrefix, line);
+}
+
+/// libtorch speaks of its own insides (sparse tensors being in beta, ...) to programmers.
+class Warnings : public c10::WarningHandler {
+ public:
+  void process(const c10::Warning& warning) override {
+    const std::string_view text = warning.msg();
+    if (text.starts_with(kPrefix)) {
+      print_line(fmt::format("warning: {}", text.substr(kPrefix.size())));
+    } else {
+      log("libtorch", text);
+    }
+  }
+};
+
+std::string version_text() {
+  return fmt::format("mezzo {}\nlibtorch {}\n{}", kVersion, TORCH_VERSION, describe_backends());
+}
+
+int fail(ExitCode code, std::string_view text) {
+  print_line(text);
+  return code;
+}
+
+}  // namespace
+
+int run(const std::vector<std::string>& arguments) {
+  static const std::vector<Command> commands = {
+      {"train", "Trains a model on a data set", train_command},
+      {"evaluate", "Measures the model of a checkpoint", evaluate_command},
+      {"predict", "Writes the predictions of the model of a checkpoint", predict_command},
+      {"compare", "Trains a model in several precisions and sets them side by side",
+       compare_command},
+      {"data", "Lists and describes data sets", data_command},
+  };
+  Warnings warnings;
+  const c10::WarningUtils::WarningHandlerGuard guard(&warnings);
+  try {
+    handle_interrupts();
+    return dispatch("mezzo", "Graph neural networks in mixed precision", version_text(), commands,
+                    arguments);
+  } catch (const InvalidArgument& error) {
+    return fail(kUsageError, error.what());
+  } catch (const IoError& error) {
+    return fail(kIoError, error.what());
+  } catch (const NumericError& error) {
+    return fail(kDiverged, error.what());
+  } catch (const std::bad_alloc&) {
+    return fail(kInternalError, "out of memory");
+  } catch (const c10::Error& error) {
+    return fail(kInternalError, error.what_without_backtrace());
+  } catch (const std::exception& error) {
+    return fail(kInternalError, error.what());
+  }
+}
+
+}  // namespace mezzo::cli

@@ -1,0 +1,24 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace mezzo::cli {
+
+/// What the process returns.
+enum ExitCode : int {
+  kSuccess = 0,
+  kUsageError = 2,
+  kIoError = 3,
+  kDiverged = 4,
+  kInternalError = 70,
+  kInterrupted = 130,  ///< as shells have it for an interrupt
+};
+
+/// Runs `mezzo <arguments>`: dispatches to a command, and turns every exception into one line
+/// "mezzo: ..." on the standard error and an exit code. Installs handlers for SIGINT and SIGTERM,
+/// and one for libtorch's warnings: those of this library are printed, the others are seen with
+/// MEZZO_LOG=libtorch.
+int run(const std::vector<std::string>& arguments);
+
+}  // namespace mezzo::cli

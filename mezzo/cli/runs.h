@@ -1,0 +1,18 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "mezzo/cli/arguments.h"
+#include "mezzo/data/dataset.h"
+#include "mezzo/train/report.h"
+
+namespace mezzo::cli {
+
+/// Trains run.runs times, showing the progress, and adds a report each to `reports`. Run i has the
+/// seed + i and, unless one was asked for, the split i modulo their number. Stops early after an
+/// interrupt. Exceptions of train() pass through; the reports so far stay.
+void train_runs(const Dataset& dataset, const RunArguments& run, const std::string& label,
+                std::vector<TrainReport>& reports);
+
+}  // namespace mezzo::cli

@@ -1,0 +1,28 @@
+#pragma once
+
+#include <string_view>
+#include <type_traits>
+
+#include "mezzo/core/error.h"
+#include "mezzo/core/type_list.h"
+
+namespace mezzo {
+
+/// The kind of the member called `text`. Throws InvalidArgument that names `what`, the text and all
+/// choices.
+template <class First, class... Rest>
+auto parse(TypeList<First, Rest...> list, std::string_view what, std::string_view text) {
+  using Kind = std::remove_const_t<decltype(First::kind)>;
+  Kind kind{};
+  bool found = false;
+  for_each(list, [&]<class T>() {
+    if (text == T::name) {
+      kind = T::kind;
+      found = true;
+    }
+  });
+  MEZZO_CHECK(found, "{}: '{}' is not one of {}", what, text, names(list));
+  return kind;
+}
+
+}  // namespace mezzo

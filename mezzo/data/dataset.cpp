@@ -1,0 +1,200 @@
+#include "mezzo/data/dataset.h"
+
+#include <cmath>
+
+#include <ATen/ATen.h>
+#include <c10/core/ScalarType.h>
+
+#include "mezzo/data/readers.h"
+
+namespace mezzo {
+namespace {
+
+/// Checks of one data set; the message names it.
+class Validator {
+ public:
+  explicit Validator(const Dataset& dataset) : data_(dataset) {}
+
+  void run() const {
+    check(data_.num_nodes > 0, "it has no nodes");
+    check_edges();
+    check_labels();
+    check_features();
+    check_masks();
+  }
+
+ private:
+  template <class... Args>
+  void check(bool condition, fmt::format_string<Args...> text, Args&&... args) const {
+    if (!condition) [[unlikely]] {
+      throw InvalidArgument("data set '" + data_.name +
+                            "': " + fmt::format(text, std::forward<Args>(args)...));
+    }
+  }
+
+  void check_column(const at::Tensor& column, at::ScalarType dtype, std::int64_t dimensions,
+                    const char* what) const {
+    check(column.defined(), "{} is undefined", what);
+    check(column.is_cpu() && column.layout() == at::kStrided && column.scalar_type() == dtype &&
+              column.dim() == dimensions,
+          "{}: expected {} of {} dimensions on the CPU, got {} {}", what,
+          c10::getDtypeNames(dtype).first, dimensions,
+          c10::getDtypeNames(column.scalar_type()).first, data::shape_text(column));
+  }
+
+  void check_range(const at::Tensor& column, std::int64_t bound, const char* what) const {
+    const at::Tensor values = column.contiguous();
+    const auto* value = values.const_data_ptr<std::int64_t>();
+    for (std::int64_t i = 0; i < values.numel(); ++i) {
+      check(value[i] >= 0 && value[i] < bound, "{}: item {} is {}, outside [0, {})", what, i,
+            value[i], bound);
+    }
+  }
+
+  void check_edges() const {
+    check_column(data_.src, at::kLong, 1, "src");
+    check_column(data_.dst, at::kLong, 1, "dst");
+    check(data_.src.numel() == data_.dst.numel(), "{} sources for {} destinations",
+          data_.src.numel(), data_.dst.numel());
+    check_range(data_.src, data_.num_nodes, "src");
+    check_range(data_.dst, data_.num_nodes, "dst");
+  }
+
+  void check_labels() const {
+    check_column(data_.labels, at::kLong, 1, "labels");
+    check(data_.labels.numel() == data_.num_nodes, "{} labels for {} nodes", data_.labels.numel(),
+          data_.num_nodes);
+    check(data_.num_classes > 0, "it has no classes");
+    check_range(data_.labels, data_.num_classes, "labels");
+    const auto named = static_cast<std::int64_t>(data_.class_names.size());
+    check(named == 0 || named == data_.num_classes, "{} class names for {} classes", named,
+          data_.num_classes);
+    check(data_.metric != Metric::kRocAuc || data_.num_classes == 2,
+          "ROC AUC judges two classes, it has {}", data_.num_classes);
+  }
+
+  void check_features() const {
+    const at::Tensor& features = data_.features;
+    if (!features.defined()) return;
+    const bool sparse = features.layout() == at::kSparseCsr;
+    check(features.is_cpu() && (sparse || features.layout() == at::kStrided) &&
+              features.scalar_type() == at::kFloat && features.dim() == 2 &&
+              features.size(0) == data_.num_nodes,
+          "features: expected float32 [{}, F], strided or sparse CSR, on the CPU, got {} {}",
+          data_.num_nodes, c10::getDtypeNames(features.scalar_type()).first,
+          data::shape_text(features));
+    if (sparse) check_sparse(features);
+    const at::Tensor values = (sparse ? features.values() : features).contiguous();
+    const auto* value = values.const_data_ptr<float>();
+    for (std::int64_t i = 0; i < values.numel(); ++i) {
+      check(std::isfinite(value[i]), "features: stored value {} is {}, expected finite ones", i,
+            value[i]);
+    }
+  }
+
+  void check_sparse(const at::Tensor& features) const {
+    check_column(features.crow_indices(), at::kLong, 1, "features: row starts");
+    check_column(features.col_indices(), at::kLong, 1, "features: columns");
+    const at::Tensor starts = features.crow_indices().contiguous();
+    const at::Tensor columns = features.col_indices().contiguous();
+    const auto* start = starts.const_data_ptr<std::int64_t>();
+    const auto* column = columns.const_data_ptr<std::int64_t>();
+    const std::int64_t rows = data_.num_nodes;
+    check(starts.numel() == rows + 1 && start[0] == 0 && start[rows] == columns.numel() &&
+              features.values().numel() == columns.numel(),
+          "features: row starts do not fit {} rows and {} stored values", rows, columns.numel());
+    for (std::int64_t row = 0; row < rows; ++row) {
+      check(start[row] <= start[row + 1] && start[row + 1] <= columns.numel(),
+            "features: row starts decrease after row {}", row);
+      for (std::int64_t k = start[row]; k < start[row + 1]; ++k) {
+        check(column[k] < features.size(1) && column[k] >= 0 &&
+                  (k == start[row] || column[k] > column[k - 1]),
+              "features: the columns of row {} do not ascend in [0, {})", row, features.size(1));
+      }
+    }
+  }
+
+  void check_masks() const {
+    check_column(data_.train_masks, at::kBool, 2, "train masks");
+    check_column(data_.val_masks, at::kBool, 2, "val masks");
+    check_column(data_.test_masks, at::kBool, 2, "test masks");
+    const std::int64_t splits = data_.train_masks.size(1);
+    check(splits > 0, "it has no split");
+    for (const at::Tensor& mask : {data_.train_masks, data_.val_masks, data_.test_masks}) {
+      check(mask.size(0) == data_.num_nodes && mask.size(1) == splits,
+            "masks: expected shape [{}, {}], got {}", data_.num_nodes, splits,
+            data::shape_text(mask));
+    }
+    const at::Tensor times = data_.train_masks.to(at::kByte)
+                                 .add_(data_.val_masks.to(at::kByte))
+                                 .add_(data_.test_masks.to(at::kByte));
+    const at::Tensor twice = times.gt(1).nonzero();
+    check(twice.size(0) == 0, "masks: node {} is in two masks of split {}",
+          twice.size(0) == 0 ? 0 : twice[0][0].item<std::int64_t>(),
+          twice.size(0) == 0 ? 0 : twice[0][1].item<std::int64_t>());
+  }
+
+  const Dataset& data_;
+};
+
+/// values[begin..end) divided by the sum of their magnitudes.
+void normalize_range(float* values, std::int64_t begin, std::int64_t end) {
+  double sum = 0;
+  for (std::int64_t k = begin; k < end; ++k) sum += std::abs(static_cast<double>(values[k]));
+  if (sum == 0) return;
+  for (std::int64_t k = begin; k < end; ++k) {
+    values[k] = static_cast<float>(static_cast<double>(values[k]) / sum);
+  }
+}
+
+}  // namespace
+
+std::int64_t Dataset::num_edges() const {
+  return src.defined() ? src.numel() : 0;
+}
+
+std::int64_t Dataset::num_features() const {
+  return features.defined() ? features.size(1) : 0;
+}
+
+std::int64_t Dataset::num_splits() const {
+  return train_masks.defined() ? train_masks.size(1) : 0;
+}
+
+SplitMasks Dataset::split(std::int64_t index) const {
+  MEZZO_CHECK(index >= 0 && index < num_splits(),
+              "split: index {} is outside [0, {}) of data set {}", index, num_splits(), name);
+  return {train_masks.select(1, index).contiguous(), val_masks.select(1, index).contiguous(),
+          test_masks.select(1, index).contiguous()};
+}
+
+void Dataset::validate() const {
+  Validator(*this).run();
+}
+
+at::Tensor normalize_rows(const at::Tensor& features) {
+  MEZZO_CHECK(features.defined() && features.dim() == 2 && features.is_cpu() &&
+                  features.scalar_type() == at::kFloat &&
+                  (features.layout() == at::kStrided || features.layout() == at::kSparseCsr),
+              "normalize_rows: expected float32 [N, F] on the CPU, strided or sparse CSR, got {}",
+              features.defined() ? data::shape_text(features) : "an undefined tensor");
+  if (features.layout() == at::kStrided) {
+    at::Tensor out = features.clone(at::MemoryFormat::Contiguous);
+    auto* values = out.mutable_data_ptr<float>();
+    const std::int64_t width = out.size(1);
+    for (std::int64_t row = 0; row < out.size(0); ++row) {
+      normalize_range(values, row * width, (row + 1) * width);
+    }
+    return out;
+  }
+  const at::Tensor starts = features.crow_indices().to(at::kLong).contiguous();
+  const at::Tensor values = features.values().clone();
+  const auto* start = starts.const_data_ptr<std::int64_t>();
+  for (std::int64_t row = 0; row < features.size(0); ++row) {
+    normalize_range(values.mutable_data_ptr<float>(), start[row], start[row + 1]);
+  }
+  return at::_sparse_csr_tensor_unsafe(features.crow_indices(), features.col_indices(), values,
+                                       features.sizes(), features.options());
+}
+
+}  // namespace mezzo

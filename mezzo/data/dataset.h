@@ -1,0 +1,78 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+#include "mezzo/core/export.h"
+
+namespace mezzo {
+
+/// How predictions of a data set are judged.
+enum class Metric : std::uint8_t { kAccuracy, kRocAuc };
+
+/// The masks of one split: bool [N] each, disjoint; a node may be in none.
+struct SplitMasks {
+  at::Tensor train, val, test;
+};
+
+/// A node-classification data set as read from files; plain values on the CPU. Node i is row i of
+/// every column.
+struct MEZZO_API Dataset {
+  std::string name;
+  std::string origin;            ///< what it was read from, for reports
+  std::int64_t num_nodes = 0;    ///< N
+  std::int64_t num_classes = 0;  ///< C
+  at::Tensor src, dst;           ///< int64 [E]; an undirected edge stands in both directions
+  at::Tensor features;           ///< float32 [N, F], strided or sparse CSR; undefined: no features
+  at::Tensor labels;             ///< int64 [N] in [0, C)
+  at::Tensor train_masks, val_masks, test_masks;  ///< bool [N, S], one column a split
+  std::vector<std::string> class_names;           ///< [C], or empty
+  Metric metric = Metric::kAccuracy;
+
+  std::int64_t num_edges() const;     ///< E, directed
+  std::int64_t num_features() const;  ///< F, 0 without features
+  std::int64_t num_splits() const;    ///< S
+
+  /// The masks of split `index` in [0, S). Throws InvalidArgument outside.
+  SplitMasks split(std::int64_t index) const;
+
+  /// Checks what the comments above promise: ids in range, one row a node, labels in range, masks
+  /// disjoint, sparse structure valid, features finite. Throws InvalidArgument that names the data
+  /// set and the fault. Every reader calls it (and reports the fault as IoError with the file).
+  void validate() const;
+};
+
+/// Options of load_dataset.
+struct LoadOptions {
+  std::string split = {};           ///< NAME picks the masks `*_mask_NAME.npy` of a neutral folder
+  bool normalize_features = false;  ///< divide each row by the sum of its magnitudes
+  std::uint64_t split_seed = 0;     ///< seed of the random 60/20/20 split of data without one
+};
+
+/// Reads a data set by name ("wordnet") or path. A path is recognised by its contents: a neutral
+/// folder (edge_index.npy, ...), a folder with Planetoid pickles (`ind.<name>.*`) or the prefix
+/// `<folder>/ind.<name>`, a gnn-benchmark npz, a heterophilous-graphs npz.
+/// Sparse features stay sparse (CSR, int64 indices). Allocates the whole set.
+/// Throws InvalidArgument for an unknown name or split, IoError for files that are missing,
+/// truncated, corrupt or contradictory; nothing else, whatever the bytes.
+MEZZO_API Dataset load_dataset(const std::string& name_or_path, const LoadOptions& options = {});
+
+/// Rows divided by the sum of their magnitudes; rows of zeros stay. features: float32 [N, F],
+/// strided or sparse CSR; returns the same layout.
+MEZZO_API at::Tensor normalize_rows(const at::Tensor& features);
+
+/// A data set that load_dataset finds by name.
+struct KnownDataset {
+  std::string name;
+  std::string description;
+  bool available = false;  ///< whether its files are on this machine
+  std::string path;        ///< where they are, or what to install
+};
+
+/// Names that need no path, and the folders of `directory` (if not empty) that load_dataset reads.
+MEZZO_API std::vector<KnownDataset> list_datasets(const std::string& directory = "");
+
+}  // namespace mezzo

@@ -1,0 +1,166 @@
+#include <algorithm>
+#include <functional>
+#include <new>
+
+#include <ATen/ATen.h>
+#include <c10/util/Exception.h>
+#include <fmt/ranges.h>
+
+#include "mezzo/data/readers.h"
+
+namespace mezzo {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kWordnet = "wordnet";
+
+/// What a path holds, told from the names of its files alone.
+struct Found {
+  std::string kind;  // for people
+  std::function<Dataset(const LoadOptions&)> read;
+};
+
+bool is_neutral(const fs::path& folder) {
+  return fs::exists(folder / "edge_index.npy") || fs::exists(folder / "labels.npy");
+}
+
+Found planetoid_set(const fs::path& folder, const std::string& name) {
+  return {"Planetoid pickles",
+          [=](const LoadOptions& options) { return data::read_planetoid(folder, name, options); }};
+}
+
+/// Any member of `sets` but for the case of several, which is the caller's to choose from.
+Found only_planetoid_set(const fs::path& folder, const std::vector<std::string>& sets) {
+  MEZZO_CHECK(sets.size() == 1, "dataset: {} holds the Planetoid sets {}; name one, such as {}",
+              folder.string(), fmt::join(sets, ", "), (folder / ("ind." + sets[0])).string());
+  return planetoid_set(folder, sets[0]);
+}
+
+Found recognise_folder(const fs::path& folder) {
+  if (is_neutral(folder)) {
+    return {"neutral folder",
+            [=](const LoadOptions& options) { return data::read_neutral(folder, options); }};
+  }
+  if (fs::exists(folder / "data.noun")) {
+    return {"WordNet dictionary",
+            [=](const LoadOptions& options) { return data::read_wordnet(folder, options); }};
+  }
+  const std::vector<std::string> sets = data::planetoid_names(folder);
+  data::require(!sets.empty(), folder.string(),
+                "holds no data set (expected edge_index.npy and labels.npy, ind.<name>.graph, or "
+                "data.noun)");
+  return only_planetoid_set(folder, sets);
+}
+
+Dataset read_npz(const fs::path& path, const LoadOptions& options) {
+  const data::NpzFile file(path);
+  if (file.contains("adj_indptr")) return data::read_gnn_benchmark(file, options);
+  if (file.contains("node_features")) return data::read_heterophilous(file, options);
+  detail::raise<IoError>(
+      "{}: expected the arrays of a gnn-benchmark npz (adj_indptr, ...) or a heterophilous-graphs "
+      "npz (node_features, ...), it has: {}",
+      path.string(), fmt::join(file.keys(), ", "));
+}
+
+Found recognise_path(const std::string& text) {
+  const fs::path path(text);
+  if (fs::is_directory(path)) return recognise_folder(path);
+  if (fs::exists(path)) {
+    return {"npz", [=](const LoadOptions& options) { return read_npz(path, options); }};
+  }
+  const std::string file = path.filename().string();
+  const fs::path folder = path.has_parent_path() ? path.parent_path() : fs::path(".");
+  if (file.starts_with("ind.") && fs::is_directory(folder)) {
+    const std::vector<std::string> sets = data::planetoid_names(folder);
+    if (std::count(sets.begin(), sets.end(), file.substr(4)) > 0) {
+      return planetoid_set(folder, file.substr(4));
+    }
+  }
+  const bool is_name = text.find_first_of("/.") == std::string::npos;
+  MEZZO_CHECK(!is_name, "dataset: '{}' is neither a known name ({}) nor a file or folder here",
+              text, kWordnet);
+  detail::raise<IoError>("{}: no such file or folder", text);
+}
+
+Dataset read_known_wordnet(const LoadOptions& options) {
+  const fs::path folder = data::wordnet_folder();
+  data::require(fs::exists(folder / "data.noun"), folder.string(),
+                "no WordNet dictionary (data.noun, ...) there; install Debian's wordnet-base, or "
+                "set MEZZO_WORDNET_DIR to its folder");
+  return data::read_wordnet(folder, options);
+}
+
+Dataset read_and_check(const std::string& text, const LoadOptions& options) {
+  const bool is_wordnet = text == kWordnet;
+  Dataset dataset = is_wordnet ? read_known_wordnet(options) : recognise_path(text).read(options);
+  dataset.origin = is_wordnet ? data::wordnet_folder().string() : text;
+  try {
+    dataset.validate();
+  } catch (const InvalidArgument& fault) {
+    throw IoError(dataset.origin + ": " + fault.what());
+  }
+  if (options.normalize_features && dataset.features.defined()) {
+    dataset.features = normalize_rows(dataset.features);
+  }
+  return dataset;
+}
+
+KnownDataset describe(const std::string& name, const std::string& kind, const fs::path& path) {
+  return {.name = name, .description = kind, .available = true, .path = path.string()};
+}
+
+/// The data sets directly in `path`, none if it is something else.
+std::vector<KnownDataset> describe_folder(const fs::path& path) {
+  const std::string name = path.filename().string();
+  if (is_neutral(path)) return {describe(name, "neutral folder", path)};
+  if (fs::exists(path / "data.noun")) return {describe(name, "WordNet dictionary", path)};
+  std::vector<KnownDataset> found;
+  for (const std::string& set : data::planetoid_names(path)) {
+    found.push_back(describe(set, "Planetoid pickles", path / ("ind." + set)));
+  }
+  return found;
+}
+
+}  // namespace
+
+Dataset load_dataset(const std::string& name_or_path, const LoadOptions& options) {
+  MEZZO_CHECK(!name_or_path.empty(), "dataset: expected a path or a name ({}), got nothing",
+              kWordnet);
+  try {
+    return read_and_check(name_or_path, options);
+  } catch (const Error&) {
+    throw;
+  } catch (const std::bad_alloc&) {
+    throw IoError(name_or_path + ": does not fit in memory");
+  } catch (const c10::Error& error) {
+    throw IoError(name_or_path + ": cannot be read: " + error.what_without_backtrace());
+  } catch (const std::exception& error) {
+    throw IoError(name_or_path + ": cannot be read: " + error.what());
+  }
+}
+
+std::vector<KnownDataset> list_datasets(const std::string& directory) {
+  const fs::path folder = data::wordnet_folder();
+  const bool available = fs::exists(folder / "data.noun");
+  std::vector<KnownDataset> found = {
+      {.name = kWordnet,
+       .description = "WordNet 3.0: 117,659 synsets joined by their pointers, words of the "
+                      "glosses, 45 lexicographer files",
+       .available = available,
+       .path = available ? folder.string() : "install Debian's wordnet-base"}};
+  if (directory.empty()) return found;
+  data::require(fs::is_directory(directory), directory, "no such folder");
+  std::vector<fs::path> paths;
+  for (const auto& entry : fs::directory_iterator(directory)) {
+    if (fs::is_directory(entry.path())) paths.push_back(entry.path());
+  }
+  std::sort(paths.begin(), paths.end());
+  for (const fs::path& path : paths) {
+    const std::vector<KnownDataset> sets = describe_folder(path);
+    found.insert(found.end(), sets.begin(), sets.end());
+  }
+  return found;
+}
+
+}  // namespace mezzo

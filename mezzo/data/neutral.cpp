@@ -1,0 +1,166 @@
+#include <set>
+
+#include <ATen/ATen.h>
+#include <fmt/ranges.h>
+#include <nlohmann/json.hpp>
+
+#include "mezzo/data/npy.h"
+#include "mezzo/data/readers.h"
+
+namespace mezzo::data {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+constexpr std::string_view kRoles[] = {"train", "val", "test"};
+
+/// What the readers of the arrays need of meta.json.
+struct Meta {
+  std::optional<std::string> name;
+  std::optional<std::int64_t> num_nodes, num_edges, num_features, num_classes;
+  std::vector<std::string> class_names;
+  Metric metric = Metric::kAccuracy;
+};
+
+std::optional<std::int64_t> count_of(const json& root, const char* key, const std::string& where) {
+  const auto found = root.find(key);
+  if (found == root.end()) return std::nullopt;
+  require(found->is_number_integer() && *found >= 0, where,
+          "'{}' is not an integer that is at least 0", key);
+  return found->get<std::int64_t>();
+}
+
+std::optional<std::string> text_of(const json& root, const char* key, const std::string& where) {
+  const auto found = root.find(key);
+  if (found == root.end()) return std::nullopt;
+  require(found->is_string(), where, "'{}' is not a string", key);
+  return found->get<std::string>();
+}
+
+Metric metric_of(const std::optional<std::string>& text, const std::string& where) {
+  if (!text || *text == "accuracy") return Metric::kAccuracy;
+  require(text->starts_with("ROC AUC"), where,
+          "metric '{}' is not one of 'accuracy', 'ROC AUC', 'ROC AUC (...)'", *text);
+  return Metric::kRocAuc;
+}
+
+Meta read_meta(const fs::path& folder) {
+  Meta meta;
+  const fs::path path = folder / "meta.json";
+  if (!fs::exists(path)) return meta;
+  const std::string where = path.string();
+  const json root = json::parse(read_file(path), nullptr, /*allow_exceptions=*/false);
+  require(!root.is_discarded(), where, "not valid JSON");
+  require(root.is_object(), where, "expected a JSON object");
+  meta.name = text_of(root, "name", where);
+  meta.num_nodes = count_of(root, "num_nodes", where);
+  meta.num_edges = count_of(root, "num_edges", where);
+  meta.num_features = count_of(root, "num_features", where);
+  meta.num_classes = count_of(root, "num_classes", where);
+  meta.metric = metric_of(text_of(root, "metric", where), where);
+  if (const auto names = root.find("class_names"); names != root.end()) {
+    require(names->is_array(), where, "'class_names' is not a list");
+    for (const json& name : *names) {
+      require(name.is_string(), where, "'class_names' holds more than strings");
+      meta.class_names.push_back(name.get<std::string>());
+    }
+  }
+  return meta;
+}
+
+/// The splits of a folder: NAME of each `<role>_mask[_NAME].npy`; "" is the default one.
+std::set<std::string> split_names(const fs::path& folder) {
+  std::set<std::string> found;
+  for (const auto& entry : fs::directory_iterator(folder)) {
+    const std::string file = entry.path().filename().string();
+    for (const std::string_view role : kRoles) {
+      const std::string prefix = std::string(role) + "_mask";
+      if (!file.starts_with(prefix) || !file.ends_with(".npy")) continue;
+      const std::string rest = file.substr(prefix.size(), file.size() - prefix.size() - 4);
+      if (rest.empty() || rest[0] == '_') found.insert(rest.empty() ? "" : rest.substr(1));
+    }
+  }
+  return found;
+}
+
+at::Tensor read_mask(const fs::path& path, std::int64_t num_nodes) {
+  const at::Tensor mask = read_npy(path);
+  require(mask.scalar_type() == at::kBool, path.string(), "expected booleans");
+  require((mask.dim() == 1 || mask.dim() == 2) && mask.size(0) == num_nodes, path.string(),
+          "expected shape [{0}] or [{0}, S], got {1}", num_nodes, shape_text(mask));
+  return mask.dim() == 1 ? mask.unsqueeze(1) : mask;
+}
+
+void read_splits(Dataset& dataset, const fs::path& folder, const LoadOptions& options) {
+  const std::set<std::string> names = split_names(folder);
+  if (names.empty() && options.split.empty()) return set_random_split(dataset, options.split_seed);
+  MEZZO_CHECK(names.count(options.split) > 0,
+              "split: '{}' is not a split of {}, which has: '{}' (a name picks *_mask_NAME.npy)",
+              options.split, folder.string(), fmt::join(names, "', '"));
+  const std::string suffix = options.split.empty() ? "" : "_" + options.split;
+  at::Tensor* const masks[] = {&dataset.train_masks, &dataset.val_masks, &dataset.test_masks};
+  for (std::size_t i = 0; i < 3; ++i) {
+    const fs::path path = folder / fmt::format("{}_mask{}.npy", kRoles[i], suffix);
+    *masks[i] = read_mask(path, dataset.num_nodes);
+    require(masks[i]->sizes() == dataset.train_masks.sizes(), path.string(),
+            "{} splits, where the training mask has {}", masks[i]->size(1),
+            dataset.train_masks.size(1));
+  }
+}
+
+void read_edges(Dataset& dataset, const fs::path& path) {
+  const std::string where = path.string();
+  const at::Tensor edges = as_int64(read_npy(path), where);
+  require(edges.dim() == 2 && edges.size(0) == 2, where, "expected shape [2, E], got {}",
+          shape_text(edges));
+  const auto* id = edges.const_data_ptr<std::int64_t>();
+  for (std::int64_t i = 0; i < edges.numel(); ++i) {
+    require(id[i] >= 0 && id[i] < dataset.num_nodes, where,
+            "edge {} names node {}, outside [0, {})", i % edges.size(1), id[i], dataset.num_nodes);
+  }
+  dataset.src = edges[0].clone();
+  dataset.dst = edges[1].clone();
+}
+
+void read_features(Dataset& dataset, const fs::path& folder) {
+  const fs::path sparse = folder / "features.npz";
+  const fs::path dense = folder / "features.npy";
+  require(!fs::exists(sparse) || !fs::exists(dense), folder.string(),
+          "both features.npz and features.npy; one of them is stale");
+  const fs::path& path = fs::exists(sparse) ? sparse : dense;
+  if (!fs::exists(path)) return;
+  dataset.features =
+      path == sparse ? read_csr(NpzFile(path), "") : as_float32(read_npy(path), path.string());
+  require(dataset.features.dim() == 2 && dataset.features.size(0) == dataset.num_nodes,
+          path.string(), "expected shape [{}, F], got {}", dataset.num_nodes,
+          shape_text(dataset.features));
+}
+
+void check_count(const std::optional<std::int64_t>& declared, std::int64_t found, const char* what,
+                 const fs::path& folder) {
+  require(!declared || *declared == found, (folder / "meta.json").string(),
+          "it declares {} {}, the arrays have {}", declared.value_or(0), what, found);
+}
+
+}  // namespace
+
+Dataset read_neutral(const fs::path& folder, const LoadOptions& options) {
+  const Meta meta = read_meta(folder);
+  Dataset dataset;
+  dataset.name = meta.name.value_or(fs::absolute(folder / "").parent_path().filename().string());
+  dataset.metric = meta.metric;
+  dataset.class_names = meta.class_names;
+
+  const fs::path labels = folder / "labels.npy";
+  set_labels(dataset, read_npy(labels), meta.num_classes, labels.string());
+  read_edges(dataset, folder / "edge_index.npy");
+  read_features(dataset, folder);
+  check_count(meta.num_nodes, dataset.num_nodes, "nodes", folder);
+  check_count(meta.num_edges, dataset.num_edges(), "directed edges", folder);
+  check_count(meta.num_features, dataset.num_features(), "features", folder);
+  read_splits(dataset, folder, options);
+  return dataset;
+}
+
+}  // namespace mezzo::data

@@ -1,0 +1,40 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+#include "mezzo/core/export.h"
+
+namespace mezzo::data {
+
+/// How the items of an array follow one another in memory.
+enum class ArrayOrder : std::uint8_t { kC, kFortran };
+
+/// The numbers of an array as numpy describes it. descr: byte order, kind and item size, such as
+/// "<f4"; reads b1, i1 i2 i4 i8, u1 u2 u4 u8, f2 f4 f8, little-endian. Unsigned items of 16, 32 and
+/// 64 bits become int32, int64 and int64. bytes: exactly the items. The result is contiguous, on
+/// the CPU, and owns its memory. `where` begins each error.
+/// Throws IoError for other dtypes, shapes that overflow or do not fit the bytes, booleans other
+/// than 0 and 1, and u8 items above the int64 range. Allocates no more than four times the bytes.
+MEZZO_API at::Tensor tensor_from_bytes(const std::string& descr,
+                                       const std::vector<std::int64_t>& shape, ArrayOrder order,
+                                       std::string_view bytes, const std::string& where);
+
+/// The numbers of a .npy file of version 1, 2 or 3 whose contents are `bytes`; see
+/// tensor_from_bytes. Throws IoError for a damaged header, bytes that are missing or left over,
+/// and arrays of text, records or Python objects.
+MEZZO_API at::Tensor parse_npy(std::string_view bytes, const std::string& where);
+
+/// The text items (UTF-8) of a .npy file of dtype U or S, in C order, whatever its shape.
+/// Throws IoError as parse_npy does, and for items that are no Unicode.
+MEZZO_API std::vector<std::string> parse_npy_text(std::string_view bytes, const std::string& where);
+
+/// Whether the .npy file holds Python objects (dtype O), which are never read.
+/// Throws IoError for a damaged header.
+MEZZO_API bool npy_holds_objects(std::string_view bytes, const std::string& where);
+
+}  // namespace mezzo::data

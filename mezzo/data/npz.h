@@ -1,0 +1,63 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+#include "mezzo/core/export.h"
+
+struct zip;  // libzip's archive
+
+namespace mezzo::data {
+
+/// The arrays of an .npz file: a zip archive, stored or deflated, whose members are `<key>.npy`.
+/// Members are read when asked for. Not for use by several threads at once.
+class MEZZO_API NpzFile {
+ public:
+  /// Opens the archive and reads its directory. Throws IoError where there is no such file, or it
+  /// is no zip archive, is damaged, or has two members of one name.
+  explicit NpzFile(const std::filesystem::path& path);
+
+  /// The keys in alphabetical order, without ".npy".
+  std::vector<std::string> keys() const;
+
+  /// Whether there is an array of this name.
+  bool contains(const std::string& key) const { return members_.count(key + ".npy") > 0; }
+
+  /// The numbers of array `key`, on the CPU; see parse_npy. Throws IoError where the member is
+  /// missing, encrypted, compressed otherwise, of another size or checksum than the directory
+  /// says, or too large to have come from its compressed bytes. Allocates twice the array.
+  at::Tensor numbers(const std::string& key) const;
+
+  /// The text of array `key`; see parse_npy_text. Throws IoError as numbers() does.
+  std::vector<std::string> text(const std::string& key) const;
+
+  /// Whether array `key` holds Python objects. Throws IoError as numbers() does.
+  bool holds_objects(const std::string& key) const;
+
+  /// The path as given, for messages.
+  const std::string& path() const { return path_; }
+
+  /// "<path>: <key>", the start of messages about one array.
+  std::string where(const std::string& key) const { return path_ + ": " + key; }
+
+ private:
+  struct Closer {
+    void operator()(::zip* archive) const;
+  };
+
+  std::string member(const std::string& key) const;
+
+  std::string path_;
+  std::uint64_t file_bytes_ = 0;
+  std::unique_ptr<::zip, Closer> archive_;
+  std::map<std::string, std::uint64_t> members_;  // name -> index
+};
+
+}  // namespace mezzo::data

@@ -1,0 +1,127 @@
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <variant>
+#include <vector>
+
+namespace mezzo::data {
+
+/// The names that a pickle may use.
+enum class PickleName : std::uint8_t {
+  kCsrMatrix,
+  kReconstruct,
+  kNdarray,
+  kDtype,
+  kDefaultdict,
+  kList,
+};
+
+struct PickleTuple;
+struct PickleList;
+struct PickleDict;
+struct PickleDtype;
+struct PickleArray;
+struct PickleCsr;
+
+/// What a pickle can build. Strings are views of the pickle; containers belong to the machine, so
+/// values that hold each other, or nest deeply, cost nothing when they go.
+using PickleValue =
+    std::variant<std::monostate, bool, std::int64_t, double, std::string_view, PickleName,
+                 PickleTuple*, PickleList*, PickleDict*, PickleDtype*, PickleArray*, PickleCsr*>;
+
+struct PickleTuple {
+  std::vector<PickleValue> items;
+};
+
+struct PickleList {
+  std::vector<PickleValue> items;
+};
+
+struct PickleDict {
+  std::vector<std::pair<PickleValue, PickleValue>> items;  // in order of insertion, keys may repeat
+};
+
+struct PickleDtype {
+  std::string_view code;         // "i4"
+  std::string_view order = "<";  // once built: "<", ">" or "|"
+};
+
+/// An array: nothing but its shape, dtype and bytes; they are checked when it is made a tensor.
+struct PickleArray {
+  bool built = false;
+  std::vector<std::int64_t> shape;
+  const PickleDtype* dtype = nullptr;
+  bool fortran_order = false;
+  std::string_view bytes;
+};
+
+/// A scipy CSR matrix: the attributes that were set, not checked.
+struct PickleCsr {
+  PickleDict* attributes = nullptr;
+};
+
+/// Runs the opcodes of a pickle over a stack, and owns what they build. `bytes` must outlive it.
+class PickleMachine {
+ public:
+  PickleMachine(std::string_view bytes, std::string where);
+
+  /// The value that the pickle describes, valid as long as the machine. Throws IoError for unknown
+  /// opcodes and names, too short a stack or file, and memo slots that were never filled.
+  PickleValue run();
+
+ private:
+  [[noreturn]] void fault(const std::string& what) const;
+
+  // reading operands
+  std::string_view take(std::uint64_t count);
+  std::uint64_t take_unsigned(std::size_t num_bytes);
+  std::int64_t take_signed(std::size_t num_bytes);
+  std::string_view take_line();
+
+  // the stack
+  PickleValue pop();
+  PickleValue& top();
+  std::vector<PickleValue> pop_to_mark();
+  template <class T>
+  T expect(const PickleValue& value, const char* what) const;
+  void push(PickleValue value) { stack_.push_back(value); }
+
+  // groups of opcodes; false: not one of the group
+  bool run_literal(unsigned char opcode);
+  bool run_container(unsigned char opcode);
+  bool run_memo(unsigned char opcode);
+  bool run_object(unsigned char opcode);
+
+  void push_tuple(std::vector<PickleValue> items);
+  void push_last(std::size_t count);
+  void put(std::uint64_t slot);
+  void get(std::uint64_t slot);
+  void set_items(std::vector<PickleValue> items);
+  void push_name();
+  void new_object();
+  void reduce();
+  void build();
+  void build_dtype(PickleDtype& dtype, const PickleValue& state);
+  void build_array(PickleArray& array, const PickleValue& state);
+
+  std::string_view bytes_;
+  std::string where_;
+  std::size_t position_ = 0;
+  std::size_t opcode_position_ = 0;
+  std::vector<PickleValue> stack_;
+  std::vector<std::size_t> marks_;
+  std::map<std::uint64_t, PickleValue> memo_;  // a hash would let a file choose collisions
+  std::deque<PickleTuple> tuples_;
+  std::deque<PickleList> lists_;
+  std::deque<PickleDict> dicts_;
+  std::deque<PickleDtype> dtypes_;
+  std::deque<PickleArray> arrays_;
+  std::deque<PickleCsr> matrices_;
+};
+
+}  // namespace mezzo::data

@@ -1,0 +1,57 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+#include "mezzo/core/export.h"
+
+namespace mezzo {
+
+/// Named columns: what user-defined functions return, in the order of the names.
+using Columns = std::map<std::string, at::Tensor>;
+
+/// The features of one side of a graph (its nodes or its edges): named columns whose first
+/// dimension is the row. Assigning through [] checks nothing; the library reads through at(), which
+/// does.
+class MEZZO_API Frame {
+ public:
+  /// what: how errors call the rows ("node", "edge", ...).
+  Frame(std::string what, std::int64_t num_rows, at::Device device);
+
+  /// The column, made (undefined) if missing. For writing.
+  at::Tensor& operator[](const std::string& name);
+  /// The column. Throws InvalidArgument that lists the columns if missing.
+  const at::Tensor& operator[](const std::string& name) const;
+
+  /// The column, checked: present, defined, one row a node or edge, on the frame's device. Throws
+  /// InvalidArgument that names the column, expected and given.
+  const at::Tensor& at(const std::string& name) const;
+
+  bool contains(const std::string& name) const;
+  /// Removes a column. Throws InvalidArgument if missing.
+  void erase(const std::string& name);
+  std::vector<std::string> names() const;
+  std::int64_t num_rows() const { return num_rows_; }
+  at::Device device() const { return device_; }
+  const Columns& columns() const { return columns_; }
+
+  /// Takes over `columns`, replacing those of the same names. Checks as at().
+  void update(const Columns& columns);
+
+  /// The rows `ids` (int64 [n]) of every column, as a frame of n rows. Allocates.
+  Frame rows(const at::Tensor& ids) const;
+  /// Every column on `device`.
+  Frame to(at::Device device) const;
+
+ private:
+  std::string what_;
+  std::int64_t num_rows_;
+  at::Device device_;
+  Columns columns_;
+};
+
+}  // namespace mezzo

@@ -1,0 +1,128 @@
+#include "mezzo/graph/graph.h"
+
+#include <utility>
+
+#include <ATen/ATen.h>
+
+#include "mezzo/core/error.h"
+#include "mezzo/data/dataset.h"
+
+namespace mezzo {
+namespace {
+
+/// The number of rows that `indptr` describes; whatever is wrong with it, the topology reports.
+std::int64_t rows_of(const at::Tensor& indptr) {
+  return indptr.defined() && indptr.dim() == 1 && indptr.numel() > 0 ? indptr.numel() - 1 : 0;
+}
+
+}  // namespace
+
+struct Graph::State {
+  Topology topology;
+  Frame ndata;
+  Frame edata;
+};
+
+Graph::Graph() : Graph(Topology()) {}
+
+Graph::Graph(Topology topology) {
+  MEZZO_CHECK(topology.num_src() == topology.num_dst(),
+              "Graph: expected as many sources as destinations, got {} and {}", topology.num_src(),
+              topology.num_dst());
+  Frame nodes("node", topology.num_src(), topology.device());
+  Frame edges("edge", topology.num_edges(), topology.device());
+  state_ = std::make_shared<State>(State{std::move(topology), std::move(nodes), std::move(edges)});
+}
+
+Graph Graph::from_coo(const at::Tensor& src, const at::Tensor& dst, std::int64_t num_nodes,
+                      IdWidth width) {
+  return Graph(Topology::from_coo(src, dst, num_nodes, num_nodes, width));
+}
+
+Graph Graph::from_csr(const at::Tensor& indptr, const at::Tensor& indices,
+                      const at::Tensor& edge_ids, IdWidth width) {
+  return Graph(Topology::from_csr(indptr, indices, rows_of(indptr), edge_ids, width));
+}
+
+Graph Graph::from_csc(const at::Tensor& indptr, const at::Tensor& indices,
+                      const at::Tensor& edge_ids, IdWidth width) {
+  return Graph(Topology::from_csc(indptr, indices, rows_of(indptr), edge_ids, width));
+}
+
+Graph Graph::from_dataset(const Dataset& dataset, std::int64_t split_index) {
+  const SplitMasks masks = dataset.split(split_index);
+  Graph graph = from_coo(dataset.src, dataset.dst, dataset.num_nodes);
+  Columns columns = {{"label", dataset.labels},
+                     {"train_mask", masks.train},
+                     {"val_mask", masks.val},
+                     {"test_mask", masks.test}};
+  if (dataset.features.defined()) {
+    const bool dense = dataset.features.layout() == at::kStrided;
+    columns["feat"] = dense ? dataset.features : dataset.features.to_dense();
+  }
+  graph.ndata().update(columns);
+  return graph;
+}
+
+std::int64_t Graph::num_nodes() const {
+  return state_->topology.num_src();
+}
+
+std::int64_t Graph::num_edges() const {
+  return state_->topology.num_edges();
+}
+
+at::Device Graph::device() const {
+  return state_->topology.device();
+}
+
+const Topology& Graph::topology() const {
+  return state_->topology;
+}
+
+Frame& Graph::ndata() {
+  return state_->ndata;
+}
+
+const Frame& Graph::ndata() const {
+  return state_->ndata;
+}
+
+Frame& Graph::edata() {
+  return state_->edata;
+}
+
+const Frame& Graph::edata() const {
+  return state_->edata;
+}
+
+at::Tensor Graph::in_degrees() const {
+  return state_->topology.in_degrees();
+}
+
+at::Tensor Graph::out_degrees() const {
+  return state_->topology.out_degrees();
+}
+
+Graph Graph::to(at::Device device) const {
+  Topology moved = topology().to(device);
+  if (moved.is_same(topology())) return *this;
+  Graph graph(std::move(moved));
+  graph.ndata() = ndata().to(graph.device());
+  graph.edata() = edata().to(graph.device());
+  return graph;
+}
+
+Graph::LocalScope Graph::local_scope() {
+  return LocalScope(*this);
+}
+
+Graph::LocalScope::LocalScope(Graph graph)
+    : graph_(std::move(graph)), ndata_(graph_.ndata()), edata_(graph_.edata()) {}
+
+Graph::LocalScope::~LocalScope() {
+  graph_.ndata() = std::move(ndata_);
+  graph_.edata() = std::move(edata_);
+}
+
+}  // namespace mezzo

@@ -1,0 +1,326 @@
+#include "mezzo/graph/topology.h"
+
+#include <atomic>
+#include <map>
+#include <mutex>
+#include <string_view>
+#include <utility>
+
+#include <ATen/ATen.h>
+#include <c10/core/InferenceMode.h>
+
+#include "mezzo/core/error.h"
+#include "mezzo/graph/topology_build.h"
+
+namespace mezzo {
+namespace {
+
+/// A value made by the first that asks, while the others wait.
+template <class T>
+class Lazy {
+ public:
+  template <class Make>
+  const T& get(const Make& make) {
+    if (!ready_.load(std::memory_order_acquire)) {
+      const std::lock_guard lock(mutex_);
+      // A structure first used inside an inference guard must still serve training later.
+      const c10::InferenceMode no_inference(false);
+      if (!ready_.load(std::memory_order_relaxed)) put(make());
+    }
+    return value_;
+  }
+  /// Before the object is shared, or under the lock.
+  void put(T value) {
+    value_ = std::move(value);
+    ready_.store(true, std::memory_order_release);
+  }
+  /// The value if it is there already.
+  const T* peek() const { return ready_.load(std::memory_order_acquire) ? &value_ : nullptr; }
+
+ private:
+  std::mutex mutex_;
+  std::atomic<bool> ready_{false};
+  T value_{};
+};
+
+at::Tensor moved(const at::Tensor& tensor, at::Device device) {
+  return tensor.defined() ? tensor.to(device) : tensor;
+}
+
+detail::EdgeList moved(const detail::EdgeList& edges, at::Device device) {
+  return {moved(edges.src, device), moved(edges.dst, device)};
+}
+
+Adjacency moved(const Adjacency& rows, at::Device device) {
+  return {moved(rows.indptr, device), moved(rows.indices, device), moved(rows.edge_ids, device)};
+}
+
+struct Shape {
+  std::int64_t num_src, num_dst, num_edges;
+  at::Device device;
+  at::ScalarType id_dtype;
+};
+
+/// The arrays of one structure in one direction. It is given edges, or rows by source, or else has
+/// an origin: the same structure on the CPU, from which arrays come when they are asked for.
+class Core {
+ public:
+  explicit Core(const Shape& shape, std::shared_ptr<Core> origin = nullptr)
+      : shape_(shape), origin_(std::move(origin)) {}
+
+  void give(detail::EdgeList edges) { coo_.put(std::move(edges)); }
+  void give(Adjacency rows) { csr_.put(std::move(rows)); }
+
+  const Shape& shape() const { return shape_; }
+  const std::shared_ptr<Core>& origin() const { return origin_; }
+
+  const detail::EdgeList& coo() {
+    return coo_.get([this] {
+      return origin_ ? moved(origin_->coo(), shape_.device) : detail::expand_rows(*csr_.peek());
+    });
+  }
+  const Adjacency& csr() {
+    return csr_.get([this] {
+      return origin_ ? moved(origin_->csr(), shape_.device)
+                     : detail::sort_edges(coo().src, coo().dst, shape_.num_src);
+    });
+  }
+  const Adjacency& csc() {
+    return csc_.get([this] {
+      return origin_ ? moved(origin_->csc(), shape_.device)
+                     : detail::sort_edges(coo().dst, coo().src, shape_.num_dst);
+    });
+  }
+
+  at::Tensor out_degrees() {
+    if (origin_) return origin_->out_degrees().to(shape_.device);
+    if (csr_.peek() != nullptr || !shape_.device.is_cpu()) return csr().indptr.diff();
+    return detail::count_ids(coo().src, shape_.num_src);
+  }
+  at::Tensor in_degrees() {
+    if (origin_) return origin_->in_degrees().to(shape_.device);
+    if (csc_.peek() != nullptr || !shape_.device.is_cpu()) return csc().indptr.diff();
+    const Adjacency* rows = csr_.peek();  // spares building the edges
+    return detail::count_ids(rows != nullptr ? rows->indices : coo().dst, shape_.num_dst);
+  }
+  bool has_zero_in_degree() {
+    if (origin_) return origin_->has_zero_in_degree();
+    return zero_in_.get([this] { return (in_degrees() == 0).any().item<bool>(); });
+  }
+  bool has_zero_out_degree() {
+    if (origin_) return origin_->has_zero_out_degree();
+    return zero_out_.get([this] { return (out_degrees() == 0).any().item<bool>(); });
+  }
+
+  /// The same on the CPU, with the arrays built so far.
+  std::shared_ptr<Core> on_host() const {
+    Shape shape = shape_;
+    shape.device = at::kCPU;
+    auto host = std::make_shared<Core>(shape);
+    if (const auto* edges = coo_.peek()) host->coo_.put(moved(*edges, at::kCPU));
+    if (const auto* rows = csr_.peek()) host->csr_.put(moved(*rows, at::kCPU));
+    if (const auto* rows = csc_.peek()) host->csc_.put(moved(*rows, at::kCPU));
+    return host;
+  }
+
+  std::int64_t memory_bytes() const;
+
+ private:
+  const Shape shape_;
+  const std::shared_ptr<Core> origin_;
+  Lazy<detail::EdgeList> coo_;
+  Lazy<Adjacency> csr_, csc_;
+  Lazy<bool> zero_in_, zero_out_;
+};
+
+std::int64_t Core::memory_bytes() const {
+  std::map<const void*, std::size_t> arrays;  // by address: the formats share some
+  const auto add = [&](const at::Tensor& array) {
+    if (array.defined()) arrays[array.const_data_ptr()] = array.nbytes();
+  };
+  if (const auto* edges = coo_.peek()) {
+    add(edges->src);
+    add(edges->dst);
+  }
+  for (const Adjacency* rows : {csr_.peek(), csc_.peek()}) {
+    if (rows == nullptr) continue;
+    add(rows->indptr);
+    add(rows->indices);
+    add(rows->edge_ids);
+  }
+  std::int64_t bytes = 0;
+  for (const auto& [address, size] : arrays) bytes += static_cast<std::int64_t>(size);
+  return bytes;
+}
+
+void check_beside(std::string_view operation, std::string_view name, const at::Tensor& ids,
+                  std::string_view first_name, const at::Tensor& first) {
+  MEZZO_CHECK(!ids.defined() || ids.device() == first.device(),
+              "{}: expected {} on {}, as {}, got {}", operation, name, first.device().str(),
+              first_name, ids.device().str());
+}
+
+void check_length(std::string_view operation, std::string_view name, const at::Tensor& ids,
+                  std::string_view first_name, const at::Tensor& first) {
+  MEZZO_CHECK(ids.numel() == first.numel(), "{}: expected {} of length {}, as {}, got {}",
+              operation, name, first.numel(), first_name, ids.numel());
+}
+
+std::shared_ptr<Core> core_from_edges(const at::Tensor& src, const at::Tensor& dst,
+                                      std::int64_t num_src, std::int64_t num_dst, IdWidth width) {
+  constexpr std::string_view kOperation = "from_coo";
+  const c10::InferenceMode no_inference(false);
+  const at::Tensor sources = detail::check_vector(kOperation, "src", src);
+  check_beside(kOperation, "dst", dst, "src", src);
+  const at::Tensor destinations = detail::check_vector(kOperation, "dst", dst);
+  check_length(kOperation, "dst", destinations, "src", sources);
+  const at::ScalarType dtype =
+      detail::choose_id_dtype(kOperation, width, num_src, num_dst, sources.numel());
+  detail::check_range(kOperation, "src", sources, num_src);
+  detail::check_range(kOperation, "dst", destinations, num_dst);
+  auto core =
+      std::make_shared<Core>(Shape{num_src, num_dst, sources.numel(), sources.device(), dtype});
+  core->give(detail::EdgeList{sources.to(dtype), destinations.to(dtype)});
+  return core;
+}
+
+/// Rows are sources. `num_others`: how many nodes the indices may name.
+std::shared_ptr<Core> core_from_rows(std::string_view operation, const at::Tensor& indptr,
+                                     const at::Tensor& indices, std::int64_t num_others,
+                                     const at::Tensor& edge_ids, IdWidth width) {
+  const c10::InferenceMode no_inference(false);
+  Adjacency rows;
+  rows.indptr = detail::check_vector(operation, "indptr", indptr).to(at::kLong);
+  check_beside(operation, "indices", indices, "indptr", indptr);
+  rows.indices = detail::check_vector(operation, "indices", indices);
+  const std::int64_t num_edges = rows.indices.numel();
+  detail::check_indptr(operation, rows.indptr, num_edges);
+  const std::int64_t num_rows = rows.indptr.numel() - 1;
+  const at::ScalarType dtype =
+      detail::choose_id_dtype(operation, width, num_rows, num_others, num_edges);
+  detail::check_range(operation, "indices", rows.indices, num_others);
+
+  auto order = detail::SlotOrder::kIdentity;
+  if (edge_ids.defined()) {
+    check_beside(operation, "edge_ids", edge_ids, "indptr", indptr);
+    rows.edge_ids = detail::check_vector(operation, "edge_ids", edge_ids);
+    check_length(operation, "edge_ids", rows.edge_ids, "indices", rows.indices);
+    order = detail::check_edge_ids(operation, rows.indptr, rows.edge_ids);
+  }
+  rows.indices = rows.indices.to(dtype);
+  rows.edge_ids = order == detail::SlotOrder::kIdentity ? at::Tensor() : rows.edge_ids.to(dtype);
+  auto core =
+      std::make_shared<Core>(Shape{num_rows, num_others, num_edges, rows.indptr.device(), dtype});
+  if (order == detail::SlotOrder::kOther) {
+    core->give(detail::expand_rows(rows));  // the rows are sorted anew when needed
+  } else {
+    core->give(std::move(rows));
+  }
+  return core;
+}
+
+}  // namespace
+
+/// A direction of a structure: reversed handles share the core, so also what is built later.
+struct Topology::State {
+  std::shared_ptr<Core> core;
+  bool reversed = false;
+};
+
+Topology::Topology(std::shared_ptr<const State> state) : state_(std::move(state)) {}
+
+Topology::Topology()
+    : Topology(from_coo(at::empty({0}, at::kInt), at::empty({0}, at::kInt), 0, 0)) {}
+
+Topology Topology::from_coo(const at::Tensor& src, const at::Tensor& dst, std::int64_t num_src,
+                            std::int64_t num_dst, IdWidth width) {
+  return Topology(std::make_shared<State>(
+      State{core_from_edges(src, dst, num_src, num_dst, width), /*reversed=*/false}));
+}
+
+Topology Topology::from_csr(const at::Tensor& indptr, const at::Tensor& indices,
+                            std::int64_t num_dst, const at::Tensor& edge_ids, IdWidth width) {
+  return Topology(std::make_shared<State>(State{
+      core_from_rows("from_csr", indptr, indices, num_dst, edge_ids, width), /*reversed=*/false}));
+}
+
+Topology Topology::from_csc(const at::Tensor& indptr, const at::Tensor& indices,
+                            std::int64_t num_src, const at::Tensor& edge_ids, IdWidth width) {
+  return Topology(std::make_shared<State>(State{
+      core_from_rows("from_csc", indptr, indices, num_src, edge_ids, width), /*reversed=*/true}));
+}
+
+std::int64_t Topology::num_src() const {
+  return state_->reversed ? state_->core->shape().num_dst : state_->core->shape().num_src;
+}
+
+std::int64_t Topology::num_dst() const {
+  return state_->reversed ? state_->core->shape().num_src : state_->core->shape().num_dst;
+}
+
+std::int64_t Topology::num_edges() const {
+  return state_->core->shape().num_edges;
+}
+
+at::Device Topology::device() const {
+  return state_->core->shape().device;
+}
+
+at::ScalarType Topology::id_dtype() const {
+  return state_->core->shape().id_dtype;
+}
+
+const at::Tensor& Topology::src() const {
+  const detail::EdgeList& edges = state_->core->coo();
+  return state_->reversed ? edges.dst : edges.src;
+}
+
+const at::Tensor& Topology::dst() const {
+  const detail::EdgeList& edges = state_->core->coo();
+  return state_->reversed ? edges.src : edges.dst;
+}
+
+const Adjacency& Topology::csr() const {
+  return state_->reversed ? state_->core->csc() : state_->core->csr();
+}
+
+const Adjacency& Topology::csc() const {
+  return state_->reversed ? state_->core->csr() : state_->core->csc();
+}
+
+at::Tensor Topology::in_degrees() const {
+  return state_->reversed ? state_->core->out_degrees() : state_->core->in_degrees();
+}
+
+at::Tensor Topology::out_degrees() const {
+  return state_->reversed ? state_->core->in_degrees() : state_->core->out_degrees();
+}
+
+bool Topology::has_zero_in_degree() const {
+  return state_->reversed ? state_->core->has_zero_out_degree()
+                          : state_->core->has_zero_in_degree();
+}
+
+Topology Topology::reverse() const {
+  return Topology(std::make_shared<State>(State{state_->core, !state_->reversed}));
+}
+
+Topology Topology::to(at::Device device) const {
+  const at::Device target = detail::resolve_device("Topology::to", device);
+  const std::shared_ptr<Core>& core = state_->core;
+  Shape shape = core->shape();
+  if (target == shape.device) return *this;
+  std::shared_ptr<Core> found = core->origin();
+  if (found == nullptr) found = shape.device.is_cpu() ? core : core->on_host();
+  if (!target.is_cpu()) {
+    shape.device = target;
+    found = std::make_shared<Core>(shape, std::move(found));
+  }
+  return Topology(std::make_shared<State>(State{std::move(found), state_->reversed}));
+}
+
+std::int64_t Topology::memory_bytes() const {
+  return state_->core->memory_bytes();
+}
+
+}  // namespace mezzo

@@ -1,0 +1,251 @@
+#include "mezzo/graph/topology_build.h"
+
+#include <algorithm>
+#include <limits>
+#include <vector>
+
+#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "mezzo/core/error.h"
+
+namespace mezzo::detail {
+namespace {
+
+constexpr std::int64_t kEdgesPerThread = 1 << 16;  // fewer are not worth waking a thread
+constexpr std::int64_t kRowsPerTask = 1 << 10;
+
+/// Fills the slots of rows [first, last) in order of edge id; next[row] is the first free slot.
+template <class Id>
+void fill_rows(const Id* keys, const Id* others, std::int64_t num_edges, std::int64_t first,
+               std::int64_t last, std::int64_t* next, Id* indices, Id* edge_ids) {
+  for (std::int64_t edge = 0; edge < num_edges; ++edge) {
+    const std::int64_t row = keys[edge];
+    if (row < first || row >= last) continue;
+    const std::int64_t slot = next[row]++;
+    indices[slot] = others[edge];
+    edge_ids[slot] = static_cast<Id>(edge);
+  }
+}
+
+/// Each thread reads all edges and fills its own rows: no two threads meet, and the scattered
+/// writes, which are what costs, are shared out.
+template <class Id>
+void fill_all_rows(const at::Tensor& keys, const at::Tensor& others, const Adjacency& out) {
+  const std::int64_t num_edges = keys.numel();
+  const std::int64_t num_rows = out.indptr.numel() - 1;
+  const auto* indptr = out.indptr.const_data_ptr<std::int64_t>();
+  const auto* key_ids = keys.const_data_ptr<Id>();
+  const auto* other_ids = others.const_data_ptr<Id>();
+  auto* indices = out.indices.mutable_data_ptr<Id>();
+  auto* edge_ids = out.edge_ids.mutable_data_ptr<Id>();
+  std::vector<std::int64_t> next(indptr, indptr + num_rows);
+  const std::int64_t parts =
+      std::clamp<std::int64_t>(num_edges / kEdgesPerThread, 1, at::get_num_threads());
+  const auto first_row = [&](std::int64_t part) {  // parts of about equally many edges
+    if (part == parts) return num_rows;
+    return std::lower_bound(indptr, indptr + num_rows, num_edges / parts * part) - indptr;
+  };
+  at::parallel_for(0, parts, 1, [&](std::int64_t begin, std::int64_t end) {
+    fill_rows(key_ids, other_ids, num_edges, first_row(begin), first_row(end), next.data(), indices,
+              edge_ids);
+  });
+}
+
+/// Writes the edge of every slot; `dst` may be null where the indices serve as destinations.
+template <class Id>
+void expand_into(const Adjacency& rows, const at::Tensor& src, const at::Tensor& dst) {
+  const auto* indptr = rows.indptr.const_data_ptr<std::int64_t>();
+  const auto* indices = rows.indices.const_data_ptr<Id>();
+  const Id* edge_ids = rows.edge_ids.defined() ? rows.edge_ids.const_data_ptr<Id>() : nullptr;
+  Id* sources = src.mutable_data_ptr<Id>();
+  Id* destinations = edge_ids != nullptr ? dst.mutable_data_ptr<Id>() : nullptr;
+  at::parallel_for(0, rows.indptr.numel() - 1, kRowsPerTask, [&](std::int64_t begin, auto end) {
+    for (std::int64_t row = begin; row < end; ++row) {
+      for (std::int64_t slot = indptr[row]; slot < indptr[row + 1]; ++slot) {
+        if (edge_ids == nullptr) {
+          sources[slot] = static_cast<Id>(row);
+        } else {
+          sources[edge_ids[slot]] = static_cast<Id>(row);
+          destinations[edge_ids[slot]] = indices[slot];
+        }
+      }
+    }
+  });
+}
+
+template <class Id>
+void check_host_range(std::string_view operation, std::string_view name, const at::Tensor& ids,
+                      std::int64_t bound) {
+  const Id* id = ids.const_data_ptr<Id>();
+  for (std::int64_t i = 0; i < ids.numel(); ++i) {
+    MEZZO_CHECK(id[i] >= 0 && id[i] < bound, "{}: expected {} in [0, {}), got {} at position {}",
+                operation, name, bound, id[i], i);
+  }
+}
+
+template <class Id>
+void check_host_permutation(std::string_view operation, const at::Tensor& edge_ids) {
+  const Id* id = edge_ids.const_data_ptr<Id>();
+  std::vector<bool> seen(static_cast<std::size_t>(edge_ids.numel()));
+  for (std::int64_t i = 0; i < edge_ids.numel(); ++i) {
+    const auto edge = static_cast<std::size_t>(id[i]);
+    MEZZO_CHECK(!seen[edge],
+                "{}: expected edge_ids to be a permutation, got {} a second time at position {}",
+                operation, id[i], i);
+    seen[edge] = true;
+  }
+}
+
+template <class Id>
+SlotOrder order_of(const at::Tensor& indptr, const at::Tensor& edge_ids) {
+  const auto* row_begin = indptr.const_data_ptr<std::int64_t>();
+  const Id* id = edge_ids.const_data_ptr<Id>();
+  const std::int64_t num_edges = edge_ids.numel();
+  if (std::is_sorted(id, id + num_edges)) return SlotOrder::kIdentity;
+  for (std::int64_t row = 0; row + 1 < indptr.numel(); ++row) {
+    if (!std::is_sorted(id + row_begin[row], id + row_begin[row + 1])) return SlotOrder::kOther;
+  }
+  return SlotOrder::kAscending;
+}
+
+at::Tensor on_host(const at::Tensor& tensor) {
+  return tensor.defined() ? tensor.cpu() : at::Tensor();
+}
+
+}  // namespace
+
+at::Device resolve_device(std::string_view what, at::Device device) {
+  MEZZO_CHECK(device.is_cpu() || device.is_cuda(), "{}: expected a CPU or CUDA device, got {}",
+              what, device.str());
+  if (device.is_cpu()) return {at::kCPU};
+  const auto count = static_cast<std::int64_t>(at::hasCUDA() ? at::getNumGPUs() : 0);
+  MEZZO_CHECK(device.has_index() ? device.index() < count : count > 0,
+              "{}: expected one of {} CUDA devices, got {}", what, count, device.str());
+  return device.has_index() ? device : at::empty({0}, at::device(device)).device();
+}
+
+std::string describe(const at::Tensor& tensor) {
+  if (!tensor.defined()) return "an undefined tensor";
+  const at::IntArrayRef sizes = tensor.sizes();
+  return fmt::format("{}{} [{}]", tensor.layout() == at::kStrided ? "" : "sparse ",
+                     c10::getDtypeNames(tensor.scalar_type()).first,
+                     fmt::join(sizes.begin(), sizes.end(), ", "));
+}
+
+at::ScalarType choose_id_dtype(std::string_view operation, IdWidth width, std::int64_t num_src,
+                               std::int64_t num_dst, std::int64_t num_edges) {
+  const std::int64_t least = std::min(num_src, num_dst);
+  MEZZO_CHECK(least >= 0, "{}: expected numbers of nodes >= 0, got {}", operation, least);
+  const std::int64_t most = std::max({num_src, num_dst, num_edges});
+  const bool fits = most <= std::numeric_limits<std::int32_t>::max();
+  MEZZO_CHECK(fits || width != IdWidth::kInt32,
+              "{}: expected counts below 2^31 for int32 ids, got {}", operation, most);
+  return fits && width != IdWidth::kInt64 ? at::kInt : at::kLong;
+}
+
+at::Tensor check_vector(std::string_view operation, std::string_view name, const at::Tensor& ids) {
+  MEZZO_CHECK(ids.defined() && ids.layout() == at::kStrided && ids.dim() == 1 &&
+                  at::isIntegralType(ids.scalar_type(), /*includeBool=*/false),
+              "{}: expected {} to be an integer vector, got {}", operation, name, describe(ids));
+  MEZZO_CHECK(ids.is_cpu() || ids.is_cuda(), "{}: expected {} on a CPU or CUDA device, got {}",
+              operation, name, ids.device().str());
+  const bool narrow = ids.scalar_type() == at::kInt;
+  return ids.to(narrow ? at::kInt : at::kLong).contiguous();
+}
+
+void check_range(std::string_view operation, std::string_view name, const at::Tensor& ids,
+                 std::int64_t bound) {
+  if (ids.numel() == 0) return;
+  if (!ids.is_cpu()) {
+    const auto [least, most] = at::aminmax(ids);
+    const at::Tensor range = at::stack({least, most}).cpu().to(at::kLong);
+    const auto* ends = range.const_data_ptr<std::int64_t>();
+    if (ends[0] >= 0 && ends[1] < bound) return;  // else the loop below finds the first one
+  }
+  visit(IdTypes{}, ids.scalar_type(), [&]<class Id>() {
+    check_host_range<typename Id::Type>(operation, name, ids.cpu(), bound);
+  });
+}
+
+void check_indptr(std::string_view operation, const at::Tensor& indptr, std::int64_t num_edges) {
+  MEZZO_CHECK(indptr.numel() > 0, "{}: expected indptr of at least one entry, got none", operation);
+  const at::Tensor host = indptr.cpu().to(at::kLong);
+  const auto* row_begin = host.const_data_ptr<std::int64_t>();
+  const std::int64_t last = host.numel() - 1;
+  MEZZO_CHECK(row_begin[0] == 0, "{}: expected indptr to begin with 0, got {}", operation,
+              row_begin[0]);
+  for (std::int64_t row = 0; row < last; ++row) {
+    MEZZO_CHECK(row_begin[row] <= row_begin[row + 1],
+                "{}: expected indptr never to fall, got {} after {} at position {}", operation,
+                row_begin[row + 1], row_begin[row], row + 1);
+  }
+  MEZZO_CHECK(row_begin[last] == num_edges,
+              "{}: expected indptr to end with {}, the number of indices, got {}", operation,
+              num_edges, row_begin[last]);
+}
+
+SlotOrder check_edge_ids(std::string_view operation, const at::Tensor& indptr,
+                         const at::Tensor& edge_ids) {
+  check_range(operation, "edge_ids", edge_ids, edge_ids.numel());
+  const at::Tensor host = edge_ids.cpu();
+  SlotOrder order = SlotOrder::kOther;
+  visit(IdTypes{}, host.scalar_type(), [&]<class Id>() {
+    check_host_permutation<typename Id::Type>(operation, host);
+    order = order_of<typename Id::Type>(indptr.cpu().to(at::kLong), host);
+  });
+  return order;
+}
+
+Adjacency sort_edges(const at::Tensor& keys, const at::Tensor& others, std::int64_t num_rows) {
+  if (!keys.is_cpu()) {
+    const Adjacency host = sort_edges(keys.cpu(), others.cpu(), num_rows);
+    return {host.indptr.to(keys.device()),
+            host.edge_ids.defined() ? host.indices.to(keys.device()) : others,
+            host.edge_ids.defined() ? host.edge_ids.to(keys.device()) : at::Tensor()};
+  }
+  Adjacency rows;
+  rows.indptr = at::zeros({num_rows + 1}, at::kLong);
+  at::Tensor ends = rows.indptr.narrow(0, 1, num_rows);
+  at::cumsum_out(ends, count_ids(keys, num_rows), 0);
+  visit(IdTypes{}, keys.scalar_type(), [&]<class Id>() {
+    const auto* key_ids = keys.const_data_ptr<typename Id::Type>();
+    if (std::is_sorted(key_ids, key_ids + keys.numel())) {
+      rows.indices = others;
+      return;
+    }
+    rows.indices = at::empty_like(others);
+    rows.edge_ids = at::empty_like(others);
+    fill_all_rows<typename Id::Type>(keys, others, rows);
+  });
+  return rows;
+}
+
+EdgeList expand_rows(const Adjacency& rows) {
+  if (!rows.indices.is_cpu()) {
+    const EdgeList host =
+        expand_rows({rows.indptr.cpu(), rows.indices.cpu(), on_host(rows.edge_ids)});
+    const at::Device device = rows.indices.device();
+    return {host.src.to(device), rows.edge_ids.defined() ? host.dst.to(device) : rows.indices};
+  }
+  EdgeList edges;
+  edges.src = at::empty_like(rows.indices);
+  edges.dst = rows.edge_ids.defined() ? at::empty_like(rows.indices) : rows.indices;
+  visit(IdTypes{}, rows.indices.scalar_type(),
+        [&]<class Id>() { expand_into<typename Id::Type>(rows, edges.src, edges.dst); });
+  return edges;
+}
+
+at::Tensor count_ids(const at::Tensor& ids, std::int64_t bound) {
+  at::Tensor counts = at::zeros({bound}, at::kLong);
+  auto* count = counts.mutable_data_ptr<std::int64_t>();
+  visit(IdTypes{}, ids.scalar_type(), [&]<class Id>() {
+    const auto* id = ids.const_data_ptr<typename Id::Type>();
+    for (std::int64_t i = 0; i < ids.numel(); ++i) ++count[id[i]];
+  });
+  return counts;
+}
+
+}  // namespace mezzo::detail

@@ -1,0 +1,233 @@
+#include "mezzo/graph/transforms.h"
+
+#include <algorithm>
+#include <string_view>
+#include <vector>
+
+#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+
+#include "mezzo/core/error.h"
+#include "mezzo/core/random.h"
+#include "mezzo/graph/topology_build.h"
+
+namespace mezzo {
+namespace {
+
+constexpr std::int64_t kGrain = 1 << 14;            // drawn edges per task
+constexpr std::int64_t kMostNodes = 3'037'000'499;  // its square is the last below 2^63
+
+/// The width that keeps a derived graph's ids as wide as the graph's own.
+IdWidth width_of(const Graph& graph) {
+  return graph.topology().id_dtype() == at::kLong ? IdWidth::kInt64 : IdWidth::kAutomatic;
+}
+
+/// `count` distinct numbers below `bound`, ascending: the first distinct ones of an endless stream
+/// of uniform draws, so that every set is equally likely. count <= bound / 2 keeps the repeats few.
+std::vector<std::uint64_t> draw_distinct(std::uint64_t bound, std::size_t count,
+                                         std::uint64_t seed) {
+  std::vector<std::uint64_t> drawn;
+  std::uint64_t index = 0;
+  while (drawn.size() < count) {  // never draws more than are missing, so it cannot overshoot
+    const std::size_t old_size = drawn.size();
+    drawn.resize(count);
+    at::parallel_for(static_cast<std::int64_t>(old_size), static_cast<std::int64_t>(count), kGrain,
+                     [&](std::int64_t begin, std::int64_t end) {
+                       for (std::int64_t i = begin; i < end; ++i) {
+                         const auto place = static_cast<std::size_t>(i);
+                         drawn[place] = random_below(bound, seed, 0, index + (place - old_size));
+                       }
+                     });
+    index += count - old_size;
+    const auto middle = drawn.begin() + static_cast<std::ptrdiff_t>(old_size);
+    std::sort(middle, drawn.end());
+    std::inplace_merge(drawn.begin(), middle, drawn.end());
+    drawn.erase(std::unique(drawn.begin(), drawn.end()), drawn.end());
+  }
+  return drawn;
+}
+
+/// The numbers below `bound` that are not in `holes` (ascending).
+std::vector<std::uint64_t> all_but(std::uint64_t bound, const std::vector<std::uint64_t>& holes) {
+  std::vector<std::uint64_t> kept;
+  kept.reserve(static_cast<std::size_t>(bound) - holes.size());
+  auto hole = holes.begin();
+  for (std::uint64_t i = 0; i < bound; ++i) {
+    if (hole != holes.end() && *hole == i) {
+      ++hole;
+    } else {
+      kept.push_back(i);
+    }
+  }
+  return kept;
+}
+
+/// A graph on the CPU whose edge i is edge(i), a pair (source, destination) of valid ids.
+template <class Edge>
+Graph graph_of(std::string_view operation, std::int64_t num_nodes, std::int64_t num_edges,
+               const Edge& edge) {
+  const at::ScalarType dtype =
+      detail::choose_id_dtype(operation, IdWidth::kAutomatic, num_nodes, num_nodes, num_edges);
+  at::Tensor src = at::empty({num_edges}, dtype);
+  at::Tensor dst = at::empty({num_edges}, dtype);
+  visit(detail::IdTypes{}, dtype, [&]<class Id>() {
+    using Type = typename Id::Type;
+    Type* sources = src.mutable_data_ptr<Type>();
+    Type* destinations = dst.mutable_data_ptr<Type>();
+    at::parallel_for(0, num_edges, kGrain, [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t i = begin; i < end; ++i) {
+        const auto [from, to] = edge(i);
+        sources[i] = static_cast<Type>(from);
+        destinations[i] = static_cast<Type>(to);
+      }
+    });
+  });
+  return Graph::from_coo(src, dst, num_nodes);
+}
+
+struct Ends {
+  std::uint64_t src, dst;
+};
+
+/// Sixteen random bits choose the quadrant of a level, so that the probabilities are met within
+/// 2^-17; a Philox block serves eight levels.
+Ends rmat_edge(int scale, std::uint64_t seed, std::uint64_t edge) {
+  constexpr std::uint32_t kFirst = 37356;   // 0.57 * 2^16: both halves low
+  constexpr std::uint32_t kSecond = 49807;  // 0.76 * 2^16: destination high
+  constexpr std::uint32_t kThird = 62259;   // 0.95 * 2^16: source high; beyond: both high
+  Ends ends{0, 0};
+  for (int level = 0; level < scale; level += 8) {
+    const auto bits = philox(seed, static_cast<std::uint64_t>(level / 8), edge);
+    for (int i = 0; i < std::min(8, scale - level); ++i) {
+      const std::uint32_t word = bits[static_cast<std::size_t>(i / 2)];
+      const std::uint32_t draw = i % 2 == 0 ? word & 0xFFFFU : word >> 16;
+      const bool source_high = draw >= kSecond;
+      const bool destination_high = draw >= kThird || (draw >= kFirst && draw < kSecond);
+      ends.src = ends.src << 1 | static_cast<std::uint64_t>(source_high);
+      ends.dst = ends.dst << 1 | static_cast<std::uint64_t>(destination_high);
+    }
+  }
+  return ends;
+}
+
+/// The edges `keep` (int64, ascending) of `graph`, as a graph of `num_nodes` nodes whose ids are
+/// `src` and `dst` (one an edge of `graph`), with the edge columns.
+Graph edges_of(const Graph& graph, const at::Tensor& keep, const at::Tensor& src,
+               const at::Tensor& dst, std::int64_t num_nodes) {
+  Graph kept = Graph::from_coo(src.index_select(0, keep), dst.index_select(0, keep), num_nodes,
+                               width_of(graph));
+  kept.edata() = graph.edata().rows(keep);
+  return kept;
+}
+
+/// For each node of `graph` its position in `nodes`, or -1. Throws InvalidArgument for repeats.
+at::Tensor positions(const Graph& graph, const at::Tensor& nodes) {
+  const at::Tensor order = at::arange(nodes.numel(), nodes.options());
+  at::Tensor position = at::full({graph.num_nodes()}, -1, nodes.options());
+  position.index_put_({nodes}, order);
+  const at::Tensor repeated = (position.index_select(0, nodes) != order).nonzero();
+  MEZZO_CHECK(repeated.numel() == 0, "subgraph: expected distinct nodes, got {} more than once",
+              nodes[repeated[0].item<std::int64_t>()].item<std::int64_t>());
+  return position;
+}
+
+}  // namespace
+
+// Edges come sorted by (source, destination), so the rows by source need no edge ids. Where more
+// than half of all pairs are wanted, those left out are drawn.
+Graph rand_graph(std::int64_t num_nodes, std::int64_t num_edges, std::uint64_t seed) {
+  MEZZO_CHECK(num_nodes >= 0 && num_nodes <= kMostNodes,
+              "rand_graph: expected num_nodes in [0, {}], got {}", kMostNodes, num_nodes);
+  const std::int64_t pairs = num_nodes * num_nodes;
+  MEZZO_CHECK(num_edges >= 0 && num_edges <= pairs,
+              "rand_graph: expected num_edges in [0, num_nodes^2 = {}], got {}", pairs, num_edges);
+  const bool dense = num_edges > pairs / 2;
+  const auto bound = static_cast<std::uint64_t>(pairs);
+  std::vector<std::uint64_t> keys =
+      draw_distinct(bound, static_cast<std::size_t>(dense ? pairs - num_edges : num_edges), seed);
+  if (dense) keys = all_but(bound, keys);
+  const auto n = static_cast<std::uint64_t>(num_nodes);
+  return graph_of("rand_graph", num_nodes, num_edges, [&](std::int64_t i) {
+    const std::uint64_t key = keys[static_cast<std::size_t>(i)];
+    return Ends{key / n, key % n};
+  });
+}
+
+Graph rmat_graph(int scale, std::int64_t num_edges, std::uint64_t seed) {
+  MEZZO_CHECK(scale >= 0 && scale <= 40, "rmat_graph: expected scale in [0, 40], got {}", scale);
+  MEZZO_CHECK(num_edges >= 0, "rmat_graph: expected num_edges >= 0, got {}", num_edges);
+  return graph_of("rmat_graph", std::int64_t{1} << scale, num_edges, [&](std::int64_t i) {
+    return rmat_edge(scale, seed, static_cast<std::uint64_t>(i));
+  });
+}
+
+Graph add_self_loop(const Graph& graph) {
+  const Topology& old = graph.topology();
+  const at::Tensor nodes = at::arange(graph.num_nodes(), old.src().options());
+  Graph looped = Graph::from_coo(at::cat({old.src(), nodes}), at::cat({old.dst(), nodes}),
+                                 graph.num_nodes(), width_of(graph));
+  looped.ndata() = graph.ndata();
+  for (const std::string& name : graph.edata().names()) {
+    const at::Tensor& column = graph.edata().at(name);
+    std::vector<std::int64_t> shape = column.sizes().vec();
+    shape[0] = graph.num_nodes();
+    looped.edata()[name] = at::cat({column, at::zeros(shape, column.options())});
+  }
+  return looped;
+}
+
+Graph remove_self_loop(const Graph& graph) {
+  const Topology& old = graph.topology();
+  const at::Tensor keep = (old.src() != old.dst()).nonzero().squeeze(1);
+  Graph kept = edges_of(graph, keep, old.src(), old.dst(), graph.num_nodes());
+  kept.ndata() = graph.ndata();
+  return kept;
+}
+
+Graph to_bidirected(const Graph& graph) {
+  const Topology& old = graph.topology();
+  const std::int64_t n = graph.num_nodes();
+  const IdWidth width = width_of(graph);
+  // Two counting sorts: slots by destination become the edges that are then grouped by source.
+  const Topology both = Topology::from_coo(at::cat({old.src(), old.dst()}),
+                                           at::cat({old.dst(), old.src()}), n, n, width);
+  const Topology by_dst =
+      Topology::from_csc(both.csc().indptr, both.csc().indices, n, /*edge_ids=*/{}, width);
+  const Topology sorted =
+      Topology::from_csr(by_dst.csr().indptr, by_dst.csr().indices, n, /*edge_ids=*/{}, width);
+  at::Tensor fresh = at::ones({sorted.num_edges()}, sorted.src().options().dtype(at::kBool));
+  if (sorted.num_edges() > 1) {
+    fresh.narrow(0, 1, sorted.num_edges() - 1)
+        .copy_((sorted.src().diff() != 0).logical_or_(sorted.dst().diff() != 0));
+  }
+  const at::Tensor keep = fresh.nonzero().squeeze(1);
+  Graph simple = Graph::from_coo(sorted.src().index_select(0, keep),
+                                 sorted.dst().index_select(0, keep), n, width);
+  simple.ndata() = graph.ndata();
+  return simple;
+}
+
+Graph reverse(const Graph& graph) {
+  Graph turned(graph.topology().reverse());
+  turned.ndata() = graph.ndata();
+  turned.edata() = graph.edata();
+  return turned;
+}
+
+Graph subgraph(const Graph& graph, const at::Tensor& nodes) {
+  const at::Tensor ids = detail::check_vector("subgraph", "nodes", nodes).to(at::kLong);
+  MEZZO_CHECK(ids.device() == graph.device(), "subgraph: expected nodes on {}, got {}",
+              graph.device().str(), ids.device().str());
+  detail::check_range("subgraph", "nodes", ids, graph.num_nodes());
+  const at::Tensor position = positions(graph, ids);
+  const at::Tensor src = position.index_select(0, graph.topology().src());
+  const at::Tensor dst = position.index_select(0, graph.topology().dst());
+  const at::Tensor keep = (src >= 0).logical_and_(dst >= 0).nonzero().squeeze(1);
+  Graph part = edges_of(graph, keep, src, dst, ids.numel());
+  part.ndata() = graph.ndata().rows(ids);
+  part.ndata()["_ID"] = ids;
+  part.edata()["_ID"] = keep;
+  return part;
+}
+
+}  // namespace mezzo

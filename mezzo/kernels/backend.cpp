@@ -1,0 +1,96 @@
+#include "mezzo/kernels/backend.h"
+
+#include <cstdlib>
+#include <vector>
+
+#include "mezzo/core/error.h"
+#include "mezzo/core/log.h"
+
+namespace mezzo {
+
+extern const CpuBackend kScalarBackend;
+#ifdef __x86_64__
+extern const CpuBackend kAvx2Backend;
+extern const CpuBackend kAvx512Backend;
+extern const CpuBackend kAvx512Bf16Backend;
+#endif
+
+namespace {
+
+#ifdef __x86_64__
+std::string_view missing_avx2() {
+  if (!__builtin_cpu_supports("avx2")) return "avx2";
+  if (!__builtin_cpu_supports("fma")) return "fma";
+  if (!__builtin_cpu_supports("f16c")) return "f16c";
+  return {};
+}
+
+std::string_view missing_avx512() {
+  if (const auto missing = missing_avx2(); !missing.empty()) return missing;
+  if (!__builtin_cpu_supports("avx512f")) return "avx512f";
+  if (!__builtin_cpu_supports("avx512bw")) return "avx512bw";
+  if (!__builtin_cpu_supports("avx512dq")) return "avx512dq";
+  if (!__builtin_cpu_supports("avx512vl")) return "avx512vl";
+  return {};
+}
+
+std::string_view missing_avx512_bf16() {
+  if (const auto missing = missing_avx512(); !missing.empty()) return missing;
+  if (!__builtin_cpu_supports("avx512bf16")) return "avx512_bf16";
+  return {};
+}
+#endif
+
+BackendStatus status(const CpuBackend& backend, std::string_view missing) {
+  return {missing.empty() ? &backend : nullptr, backend.name, missing};
+}
+
+std::string all_names() {
+  std::string text;
+  for (const BackendStatus& one : cpu_backends()) {
+    text += (text.empty() ? "" : ", ") + std::string(one.name);
+  }
+  return text;
+}
+
+const CpuBackend& choose() {
+  const char* forced = std::getenv("MEZZO_CPU_BACKEND");
+  const CpuBackend* chosen = nullptr;
+  for (const BackendStatus& one : cpu_backends()) {
+    if (one.backend == nullptr) {
+      log("dispatch", fmt::format("{} refused: cpu lacks {}", one.name, one.missing));
+    }
+    if (forced == nullptr || *forced == '\0') {
+      if (one.backend != nullptr) chosen = one.backend;
+    } else if (one.name == forced) {
+      MEZZO_CHECK(one.backend != nullptr,
+                  "MEZZO_CPU_BACKEND: '{}' cannot run here: the cpu lacks {}", one.name,
+                  one.missing);
+      chosen = one.backend;
+    }
+  }
+  MEZZO_CHECK(chosen != nullptr, "MEZZO_CPU_BACKEND: '{}' is not one of {}", forced, all_names());
+  log("dispatch", fmt::format("{} chosen{}", chosen->name, forced ? " by MEZZO_CPU_BACKEND" : ""));
+  return *chosen;
+}
+
+}  // namespace
+
+std::span<const BackendStatus> cpu_backends() {
+  static const std::vector<BackendStatus> all = {
+      status(kScalarBackend, {}),
+#ifdef __x86_64__
+      status(kAvx2Backend, missing_avx2()),
+      status(kAvx512Backend, missing_avx512()),
+      status(kAvx512Bf16Backend, missing_avx512_bf16()),
+#endif
+  };
+  return all;
+}
+
+const CpuBackend& cpu_backend() {
+  static const CpuBackend& chosen = choose();
+  return chosen;
+}
+
+}  // namespace mezzo

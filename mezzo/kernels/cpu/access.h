@@ -1,0 +1,87 @@
+#pragma once
+
+#include <cstdint>
+
+#include "mezzo/kernels/operand.h"
+
+// Helpers of the row loops. Everything here is `static` or a template over a backend's lanes, so
+// that each instruction set keeps its own copy (see scalar.cpp).
+
+namespace mezzo {
+
+[[maybe_unused]] static inline std::int64_t id_at(const Ids& ids, std::int64_t i) {
+  if (ids.data == nullptr) return i;
+  return ids.wide ? static_cast<const std::int64_t*>(ids.data)[i]
+                  : static_cast<const std::int32_t*>(ids.data)[i];
+}
+
+[[maybe_unused]] static inline std::int64_t row_at(Access access, const Slots& slots,
+                                                   std::int64_t row, std::int64_t slot) {
+  switch (access) {
+    case Access::kRow:
+      return row;
+    case Access::kFirst:
+      return id_at(slots.first, slot);
+    case Access::kSecond:
+      return id_at(slots.second, slot);
+  }
+  return row;
+}
+
+struct SlotRange {
+  std::int64_t begin, end;
+};
+
+[[maybe_unused]] static inline SlotRange slots_of(const Slots& slots, std::int64_t row) {
+  if (slots.indptr == nullptr) return {row, row + 1};
+  return {slots.indptr[row], slots.indptr[row + 1]};
+}
+
+[[maybe_unused]] static inline std::int64_t offset_of(const std::int64_t* table, std::int64_t group,
+                                                      std::int64_t inner, std::int64_t step) {
+  return table != nullptr ? table[group] : group * inner * step;
+}
+
+/// `count` >= 1 elements (at most V::width) from element `at` of an operand: a vector of them where
+/// step is 1, copies of the first where it is 0.
+template <class V, class T>
+V load_operand(const Operand& operand, std::int64_t at, std::int64_t step, std::int64_t count) {
+  if (operand.wide) {
+    const auto* p = static_cast<const typename T::Accum*>(operand.data) + at;
+    if (step == 0) return V::set(*p);
+    return count >= V::width ? V::load_accum(p) : V::load_accum(p, count);
+  }
+  const auto* p = static_cast<const typename T::Storage*>(operand.data) + at;
+  if (step == 0) return V::load_one(T{}, p);
+  return count >= V::width ? V::load(T{}, p) : V::load(T{}, p, count);
+}
+
+template <class V, class T>
+void store_result(V value, void* out, bool wide, std::int64_t at, std::int64_t count) {
+  if (wide) {
+    auto* p = static_cast<typename T::Accum*>(out) + at;
+    count >= V::width ? value.store_accum(p) : value.store_accum(p, count);
+  } else {
+    auto* p = static_cast<typename T::Storage*>(out) + at;
+    count >= V::width ? value.store(T{}, p) : value.store(T{}, p, count);
+  }
+}
+
+/// The sum over one run (layout.inner elements) of op(lhs, rhs).
+template <class V, class T, class Op>
+typename T::Accum dot_run(const Operand& lhs, const Operand& rhs, const Layout& layout,
+                          std::int64_t l, std::int64_t r) {
+  V sum = V::zero();
+  for (std::int64_t d = 0; d < layout.inner; d += V::width) {
+    const std::int64_t left = layout.inner - d;
+    // Lanes past the end load as 0, unless they repeat a broadcast element: then the other
+    // operand's zero must not meet an inf, so the product of such lanes is dropped.
+    const V x = load_operand<V, T>(lhs, l + d * layout.lhs_step, layout.lhs_step, left);
+    const V y = load_operand<V, T>(rhs, r + d * layout.rhs_step, layout.rhs_step, left);
+    const V product = Op::apply(x, y);
+    sum = sum + (left >= V::width ? product : V::keep(product, left));
+  }
+  return sum.sum();
+}
+
+}  // namespace mezzo

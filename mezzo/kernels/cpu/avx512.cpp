@@ -1,0 +1,12 @@
+// AVX-512 (F, BW, DQ, VL). Beside templates over the lanes, include no inline function that another
+// file also compiles: the linker keeps one copy of it, and if that is this one, the other file
+// crashes on older machines.
+#include "mezzo/kernels/cpu/avx512_lanes.h"
+#include "mezzo/kernels/cpu/table.h"
+
+namespace mezzo {
+
+extern const CpuBackend kAvx512Backend;
+const CpuBackend kAvx512Backend = Table<Float32Lanes<false>, Float64Lanes>::backend("avx512");
+
+}  // namespace mezzo

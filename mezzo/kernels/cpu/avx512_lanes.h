@@ -1,0 +1,218 @@
+#pragma once
+
+#include <cstdint>
+
+#include <immintrin.h>
+
+#include "mezzo/core/dtype.h"
+
+// The lanes of the two AVX-512 backends, which differ in one conversion. Included by avx512.cpp and
+// avx512_bf16.cpp only, each compiled with its own flags; the unnamed namespace keeps them apart.
+
+namespace mezzo {
+namespace {
+
+__mmask16 mask16(std::int64_t count) {
+  return static_cast<__mmask16>((1U << count) - 1U);
+}
+__mmask8 mask8(std::int64_t count) {
+  return static_cast<__mmask8>((1U << count) - 1U);
+}
+
+struct Float64Lanes {
+  using Scalar = double;
+  static constexpr std::int64_t width = 8;
+  static constexpr int max_blocks = 16;
+  __m512d v;
+
+  static Float64Lanes zero() { return {_mm512_setzero_pd()}; }
+  static Float64Lanes set(double x) { return {_mm512_set1_pd(x)}; }
+  static Float64Lanes set_bits(std::int64_t x) {
+    return {_mm512_castsi512_pd(_mm512_set1_epi64(x))};
+  }
+  void store_bits(std::int64_t* p) const { _mm512_storeu_si512(p, _mm512_castpd_si512(v)); }
+  double first() const { return _mm512_cvtsd_f64(v); }
+  double sum() const { return _mm512_reduce_add_pd(v); }
+  static Float64Lanes keep(Float64Lanes x, std::int64_t count) {
+    return {_mm512_maskz_mov_pd(mask8(count), x.v)};
+  }
+  static Float64Lanes load_accum(const double* p) { return {_mm512_loadu_pd(p)}; }
+  static Float64Lanes load_accum(const double* p, std::int64_t count) {
+    return {_mm512_maskz_loadu_pd(mask8(count), p)};
+  }
+  void store_accum(double* p) const { _mm512_storeu_pd(p, v); }
+  void store_accum(double* p, std::int64_t count) const {
+    _mm512_mask_storeu_pd(p, mask8(count), v);
+  }
+  static Float64Lanes load(Float64 /*t*/, const double* p) { return load_accum(p); }
+  static Float64Lanes load(Float64 /*t*/, const double* p, std::int64_t count) {
+    return load_accum(p, count);
+  }
+  static Float64Lanes load_one(Float64 /*t*/, const double* p) { return set(*p); }
+  void store(Float64 /*t*/, double* p) const { store_accum(p); }
+  void store(Float64 /*t*/, double* p, std::int64_t count) const { store_accum(p, count); }
+
+  static Float64Lanes fma(Float64Lanes a, Float64Lanes b, Float64Lanes c) {
+    return {_mm512_fmadd_pd(a.v, b.v, c.v)};
+  }
+  static Float64Lanes exp(Float64Lanes x) {
+    alignas(64) double lane[width];
+    _mm512_store_pd(lane, x.v);
+    for (double& value : lane) value = __builtin_exp(value);
+    return {_mm512_load_pd(lane)};
+  }
+  friend Float64Lanes operator+(Float64Lanes a, Float64Lanes b) {
+    return {_mm512_add_pd(a.v, b.v)};
+  }
+  friend Float64Lanes operator-(Float64Lanes a, Float64Lanes b) {
+    return {_mm512_sub_pd(a.v, b.v)};
+  }
+  friend Float64Lanes operator*(Float64Lanes a, Float64Lanes b) {
+    return {_mm512_mul_pd(a.v, b.v)};
+  }
+  friend Float64Lanes operator/(Float64Lanes a, Float64Lanes b) {
+    return {_mm512_div_pd(a.v, b.v)};
+  }
+  friend __mmask8 operator<(Float64Lanes a, Float64Lanes b) {
+    return _mm512_cmp_pd_mask(a.v, b.v, _CMP_LT_OQ);
+  }
+  friend __mmask8 is_nan(Float64Lanes a) { return _mm512_cmp_pd_mask(a.v, a.v, _CMP_UNORD_Q); }
+  friend __mmask8 not_nan(Float64Lanes a) { return _mm512_cmp_pd_mask(a.v, a.v, _CMP_ORD_Q); }
+  friend Float64Lanes select(int take, Float64Lanes yes, Float64Lanes no) {
+    return {_mm512_mask_blend_pd(static_cast<__mmask8>(take), no.v, yes.v)};
+  }
+};
+
+/// float32 to bfloat16 bits, to nearest even, NaN kept quiet. The instruction flushes subnormal
+/// numbers to zero, so a vector that holds one takes the long way: the same bits on every backend.
+template <bool kNative>
+__m256i to_bfloat(__m512 v) {
+#ifdef __AVX512BF16__
+  if constexpr (kNative) {
+    constexpr int kSubnormal = 0x20;
+    if (_mm512_fpclass_ps_mask(v, kSubnormal) == 0) {
+      return reinterpret_cast<__m256i>(_mm512_cvtneps_pbh(v));
+    }
+  }
+#endif
+  const __m512i bits = _mm512_castps_si512(v);
+  const __m512i odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
+  const __m512i rounded = _mm512_add_epi32(bits, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7FFF)));
+  const __m512i quiet = _mm512_or_si512(bits, _mm512_set1_epi32(0x400000));
+  const __mmask16 nan = _mm512_cmp_ps_mask(v, v, _CMP_UNORD_Q);
+  return _mm512_cvtepi32_epi16(_mm512_srli_epi32(_mm512_mask_blend_epi32(nan, rounded, quiet), 16));
+}
+
+template <bool kNativeBFloat16>
+struct Float32Lanes {
+  using Scalar = float;
+  static constexpr std::int64_t width = 16;
+  static constexpr int max_blocks = 16;
+  __m512 v;
+
+  static Float32Lanes zero() { return {_mm512_setzero_ps()}; }
+  static Float32Lanes set(float x) { return {_mm512_set1_ps(x)}; }
+  static Float32Lanes set_bits(std::int64_t x) {
+    return {_mm512_castsi512_ps(_mm512_set1_epi32(static_cast<int>(x)))};
+  }
+  void store_bits(std::int64_t* p) const {
+    const __m512i bits = _mm512_castps_si512(v);
+    _mm512_storeu_si512(p, _mm512_cvtepi32_epi64(_mm512_castsi512_si256(bits)));
+    _mm512_storeu_si512(p + 8, _mm512_cvtepi32_epi64(_mm512_extracti64x4_epi64(bits, 1)));
+  }
+  float first() const { return _mm512_cvtss_f32(v); }
+  float sum() const { return _mm512_reduce_add_ps(v); }
+  static Float32Lanes keep(Float32Lanes x, std::int64_t count) {
+    return {_mm512_maskz_mov_ps(mask16(count), x.v)};
+  }
+  static Float32Lanes load_accum(const float* p) { return {_mm512_loadu_ps(p)}; }
+  static Float32Lanes load_accum(const float* p, std::int64_t count) {
+    return {_mm512_maskz_loadu_ps(mask16(count), p)};
+  }
+  void store_accum(float* p) const { _mm512_storeu_ps(p, v); }
+  void store_accum(float* p, std::int64_t count) const {
+    _mm512_mask_storeu_ps(p, mask16(count), v);
+  }
+
+  static __m512 widen(BFloat16 /*t*/, __m256i bits) {
+    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(bits), 16));
+  }
+  static __m512 widen(Float16 /*t*/, __m256i bits) { return _mm512_cvtph_ps(bits); }
+  static __m256i narrow(BFloat16 /*t*/, __m512 v) { return to_bfloat<kNativeBFloat16>(v); }
+  static __m256i narrow(Float16 /*t*/, __m512 v) {
+    return _mm512_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+  }
+
+  static Float32Lanes load(Float32 /*t*/, const float* p) { return load_accum(p); }
+  static Float32Lanes load(Float32 /*t*/, const float* p, std::int64_t count) {
+    return load_accum(p, count);
+  }
+  template <class T>
+  static Float32Lanes load(T t, const typename T::Storage* p) {
+    return {widen(t, _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)))};
+  }
+  template <class T>
+  static Float32Lanes load(T t, const typename T::Storage* p, std::int64_t count) {
+    return {widen(t, _mm256_maskz_loadu_epi16(mask16(count), p))};
+  }
+  static Float32Lanes load_one(Float32 /*t*/, const float* p) { return set(*p); }
+  template <class T>
+  static Float32Lanes load_one(T t, const typename T::Storage* p) {
+    return {widen(t, _mm256_set1_epi16(static_cast<short>(p->bits)))};
+  }
+  void store(Float32 /*t*/, float* p) const { store_accum(p); }
+  void store(Float32 /*t*/, float* p, std::int64_t count) const { store_accum(p, count); }
+  template <class T>
+  void store(T t, typename T::Storage* p) const {
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), narrow(t, v));
+  }
+  template <class T>
+  void store(T t, typename T::Storage* p, std::int64_t count) const {
+    _mm256_mask_storeu_epi16(p, mask16(count), narrow(t, v));
+  }
+
+  static Float32Lanes fma(Float32Lanes a, Float32Lanes b, Float32Lanes c) {
+    return {_mm512_fmadd_ps(a.v, b.v, c.v)};
+  }
+
+  /// e^x within 1 unit in the last place of float32: x = n ln 2 + r, a polynomial of degree 6 in r
+  /// (Taylor's up to |r| <= ln 2 / 2: the next term is below 2^-25 of the sum), times 2^n.
+  static Float32Lanes exp(Float32Lanes x) {
+    // min and max return their second operand where one is NaN, so NaN passes.
+    const __m512 clamped =
+        _mm512_max_ps(_mm512_set1_ps(-110.0F), _mm512_min_ps(_mm512_set1_ps(90.0F), x.v));
+    const __m512 n = _mm512_roundscale_ps(_mm512_mul_ps(clamped, _mm512_set1_ps(1.44269504F)),
+                                          _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+    // ln 2 in two parts: n times the first is exact.
+    __m512 r = _mm512_fnmadd_ps(n, _mm512_set1_ps(0.693359375F), clamped);
+    r = _mm512_fnmadd_ps(n, _mm512_set1_ps(-2.12194440e-4F), r);
+    __m512 p = _mm512_set1_ps(1.0F / 720);
+    for (const float c : {1.0F / 120, 1.0F / 24, 1.0F / 6, 0.5F, 1.0F, 1.0F}) {
+      p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(c));
+    }
+    return {_mm512_scalef_ps(p, n)};
+  }
+  friend Float32Lanes operator+(Float32Lanes a, Float32Lanes b) {
+    return {_mm512_add_ps(a.v, b.v)};
+  }
+  friend Float32Lanes operator-(Float32Lanes a, Float32Lanes b) {
+    return {_mm512_sub_ps(a.v, b.v)};
+  }
+  friend Float32Lanes operator*(Float32Lanes a, Float32Lanes b) {
+    return {_mm512_mul_ps(a.v, b.v)};
+  }
+  friend Float32Lanes operator/(Float32Lanes a, Float32Lanes b) {
+    return {_mm512_div_ps(a.v, b.v)};
+  }
+  friend __mmask16 operator<(Float32Lanes a, Float32Lanes b) {
+    return _mm512_cmp_ps_mask(a.v, b.v, _CMP_LT_OQ);
+  }
+  friend __mmask16 is_nan(Float32Lanes a) { return _mm512_cmp_ps_mask(a.v, a.v, _CMP_UNORD_Q); }
+  friend __mmask16 not_nan(Float32Lanes a) { return _mm512_cmp_ps_mask(a.v, a.v, _CMP_ORD_Q); }
+  friend Float32Lanes select(int take, Float32Lanes yes, Float32Lanes no) {
+    return {_mm512_mask_blend_ps(static_cast<__mmask16>(take), no.v, yes.v)};
+  }
+};
+
+}  // namespace
+}  // namespace mezzo

@@ -1,0 +1,117 @@
+#pragma once
+
+#include <cstdint>
+
+#include "mezzo/kernels/cpu/access.h"
+#include "mezzo/kernels/message_grad.h"
+
+namespace mezzo {
+
+/// Lanes of `grad` whose recorded edge is not this slot's become 0.
+template <class V>
+V only_chosen(const MessageGradArgs& a, V grad, std::int64_t at, std::int64_t step,
+              std::int64_t edge, std::int64_t count) {
+  typename V::Scalar factor[V::width];
+  for (std::int64_t i = 0; i < V::width && i < count; ++i) {
+    const std::int64_t chosen = a.arg_wide ? static_cast<const std::int64_t*>(a.arg)[at + i * step]
+                                           : static_cast<const std::int32_t*>(a.arg)[at + i * step];
+    factor[i] = chosen == edge ? 1 : 0;
+  }
+  for (std::int64_t i = count; i < V::width; ++i) factor[i] = 0;
+  // A select, not a product: 0 * inf would be NaN.
+  return select(V::zero() < V::load_accum(factor), grad, V::zero());
+}
+
+/// Adds one slot's share to the row's accumulators `acc` [operand length].
+template <class V, class T, class Op, bool kOfLhs>
+void add_slot(const MessageGradArgs& a, std::int64_t row, std::int64_t slot,
+              typename T::Accum* acc) {
+  using Accum = typename T::Accum;
+  const Layout& layout = a.layout;
+  const std::int64_t l_row = Op::uses_lhs ? row_at(a.lhs.access, a.slots, row, slot) : 0;
+  const std::int64_t r_row = Op::uses_rhs ? row_at(a.rhs.access, a.slots, row, slot) : 0;
+  const std::int64_t g_row = row_at(a.grad.access, a.slots, row, slot);
+  const std::int64_t edge = a.arg != nullptr ? row_at(a.edge, a.slots, row, slot) : 0;
+  Accum scale = 1;
+  if (a.grad_scale != nullptr) scale *= static_cast<const Accum*>(a.grad_scale)[g_row];
+  if (a.other_scale != nullptr) {
+    scale *= static_cast<const Accum*>(a.other_scale)[kOfLhs ? r_row : l_row];
+  }
+  const bool scaled = a.grad_scale != nullptr || a.other_scale != nullptr;
+  const std::int64_t own_step = kOfLhs ? layout.lhs_step : layout.rhs_step;
+  for (std::int64_t g = 0; g < layout.num_groups; ++g) {
+    const std::int64_t l = offset_of(layout.lhs_offset, g, layout.inner, layout.lhs_step);
+    const std::int64_t r = offset_of(layout.rhs_offset, g, layout.inner, layout.rhs_step);
+    const std::int64_t o = offset_of(layout.out_offset, g, layout.inner, layout.out_step);
+    Accum* own = acc + (kOfLhs ? l : r);
+    V total = V::zero();
+    for (std::int64_t f = 0; f < layout.inner; f += V::width) {
+      const std::int64_t left = layout.inner - f;
+      const std::int64_t g_at = g_row * a.grad.length + o + f * layout.out_step;
+      V grad = load_operand<V, T>(a.grad, g_at, layout.out_step, left);
+      if (scaled) grad = grad * V::set(scale);
+      if (a.arg != nullptr) grad = only_chosen(a, grad, g_at, layout.out_step, edge, left);
+      V x = V::zero(), y = V::zero();
+      if constexpr (Op::uses_lhs && (!kOfLhs || Op::kind == BinaryOp::kDiv)) {
+        x = load_operand<V, T>(a.lhs, l_row * a.lhs.length + l + f * layout.lhs_step,
+                               layout.lhs_step, left);
+      }
+      if constexpr (Op::uses_rhs && (kOfLhs || Op::kind == BinaryOp::kDiv)) {
+        y = load_operand<V, T>(a.rhs, r_row * a.rhs.length + r + f * layout.rhs_step,
+                               layout.rhs_step, left);
+      }
+      V part = kOfLhs ? Op::grad_lhs(grad, x, y) : Op::grad_rhs(grad, x, y);
+      if (a.arg != nullptr) {
+        part = only_chosen(a, part, g_at, layout.out_step, edge, left);
+      }
+      if (own_step == 0) {
+        total = total + (left >= V::width ? part : V::keep(part, left));
+      } else if (left >= V::width) {
+        (V::load_accum(own + f) + part).store_accum(own + f);
+      } else {
+        (V::load_accum(own + f, left) + part).store_accum(own + f, left);
+      }
+    }
+    if (own_step == 0) *own += total.sum();
+  }
+}
+
+template <class V, class T>
+void clear(typename T::Accum* acc, std::int64_t length) {
+  for (std::int64_t i = 0; i < length; ++i) acc[i] = 0;
+}
+
+template <class V, class T>
+void store_row(const MessageGradArgs& a, const typename T::Accum* acc, std::int64_t to,
+               std::int64_t length) {
+  for (std::int64_t f = 0; f < length; f += V::width) {
+    const std::int64_t left = length - f;
+    const V v = left >= V::width ? V::load_accum(acc + f) : V::load_accum(acc + f, left);
+    store_result<V, T>(v, a.out, a.out_wide, to * length + f, left);
+  }
+}
+
+template <class V, class T, class Op, bool kOfLhs>
+void message_grad_range(const MessageGradArgs& a) {
+  auto* acc = static_cast<typename T::Accum*>(a.scratch);
+  const std::int64_t length = kOfLhs ? a.lhs.length : a.rhs.length;
+  for (std::int64_t row = a.row_begin; row < a.row_end; ++row) {
+    const SlotRange range = slots_of(a.slots, row);
+    if (!a.per_slot) clear<V, T>(acc, length);
+    for (std::int64_t slot = range.begin; slot < range.end; ++slot) {
+      if (a.per_slot) clear<V, T>(acc, length);
+      add_slot<V, T, Op, kOfLhs>(a, row, slot, acc);
+      if (a.per_slot) store_row<V, T>(a, acc, id_at(a.slots.second, slot), length);
+    }
+    if (!a.per_slot) store_row<V, T>(a, acc, row, length);
+  }
+}
+
+template <class V, class T>
+void message_grad_rows(const MessageGradArgs& a) {
+  visit(BinaryOps{}, a.op, [&]<class Op>() {
+    a.of_lhs ? message_grad_range<V, T, Op, true>(a) : message_grad_range<V, T, Op, false>(a);
+  });
+}
+
+}  // namespace mezzo

@@ -1,0 +1,66 @@
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+#include <type_traits>
+
+#include "mezzo/kernels/backend.h"
+#include "mezzo/kernels/cpu/message_grad_rows.h"
+#include "mezzo/kernels/cpu/sddmm_rows.h"
+#include "mezzo/kernels/cpu/softmax_rows.h"
+#include "mezzo/kernels/cpu/spmm_rows.h"
+
+namespace mezzo {
+
+/// The kernels of one instruction set from its lanes: F32 of float, F64 of double.
+template <class F32, class F64>
+struct Table {
+  template <class T>
+  using Lanes = std::conditional_t<std::is_same_v<typename T::Accum, double>, F64, F32>;
+
+  static void spmm(const SpmmArgs& a) {
+    visit(DTypes{}, a.dtype, [&]<class T>() { spmm_rows<Lanes<T>, T>(a); });
+  }
+  static void sddmm(const SddmmArgs& a) {
+    visit(DTypes{}, a.dtype, [&]<class T>() { sddmm_rows<Lanes<T>, T>(a); });
+  }
+  static void message_grad(const MessageGradArgs& a) {
+    visit(DTypes{}, a.dtype, [&]<class T>() { message_grad_rows<Lanes<T>, T>(a); });
+  }
+  static void softmax(const SoftmaxArgs& a) {
+    visit(DTypes{}, a.dtype, [&]<class T>() { softmax_rows<Lanes<T>, T>(a); });
+  }
+  static void softmax_grad(const SoftmaxGradArgs& a) {
+    visit(DTypes{}, a.dtype, [&]<class T>() { softmax_grad_rows<Lanes<T>, T>(a); });
+  }
+
+  static void widen(DType dtype, const void* from, float* to, std::int64_t count) {
+    visit(TypeList<BFloat16, Float16>{}, dtype, [&]<class T>() {
+      const auto* p = static_cast<const typename T::Storage*>(from);
+      std::int64_t i = 0;
+      for (; count - i >= F32::width; i += F32::width) F32::load(T{}, p + i).store_accum(to + i);
+      if (i < count) F32::load(T{}, p + i, count - i).store_accum(to + i, count - i);
+    });
+  }
+  static void narrow(DType dtype, const float* from, void* to, std::int64_t count) {
+    visit(TypeList<BFloat16, Float16>{}, dtype, [&]<class T>() {
+      auto* p = static_cast<typename T::Storage*>(to);
+      std::int64_t i = 0;
+      for (; count - i >= F32::width; i += F32::width) F32::load_accum(from + i).store(T{}, p + i);
+      if (i < count) F32::load_accum(from + i, count - i).store(T{}, p + i, count - i);
+    });
+  }
+
+  static constexpr CpuBackend backend(std::string_view name) {
+    return {.name = name,
+            .spmm = &spmm,
+            .sddmm = &sddmm,
+            .message_grad = &message_grad,
+            .softmax = &softmax,
+            .softmax_grad = &softmax_grad,
+            .widen = &widen,
+            .narrow = &narrow};
+  }
+};
+
+}  // namespace mezzo

@@ -1,0 +1,52 @@
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+#include "mezzo/core/type_list.h"
+
+namespace mezzo {
+
+/// How the messages that arrive at one node become one value. A node without messages gets 0.
+enum class ReduceOp : std::uint8_t { kSum, kMean, kMax, kMin };
+
+struct Sum {
+  static constexpr ReduceOp kind = ReduceOp::kSum;
+  static constexpr std::string_view name = "sum";
+  static constexpr bool selects = false;  ///< whether one message is chosen and its edge recorded
+  static constexpr bool divides = false;  ///< whether the sum is divided by the number of messages
+};
+
+struct Mean {
+  static constexpr ReduceOp kind = ReduceOp::kMean;
+  static constexpr std::string_view name = "mean";
+  static constexpr bool selects = false;
+  static constexpr bool divides = true;
+};
+
+/// NaN wins over any number and the first of several equal messages over the later ones.
+struct Max {
+  static constexpr ReduceOp kind = ReduceOp::kMax;
+  static constexpr std::string_view name = "max";
+  static constexpr bool selects = true;
+  static constexpr bool divides = false;
+  template <class V>
+  static auto better(V message, V best) {
+    return best < message;
+  }
+};
+
+struct Min {
+  static constexpr ReduceOp kind = ReduceOp::kMin;
+  static constexpr std::string_view name = "min";
+  static constexpr bool selects = true;
+  static constexpr bool divides = false;
+  template <class V>
+  static auto better(V message, V best) {
+    return message < best;
+  }
+};
+
+using ReduceOps = TypeList<Sum, Mean, Max, Min>;
+
+}  // namespace mezzo

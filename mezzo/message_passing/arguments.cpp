@@ -1,0 +1,170 @@
+#include "mezzo/message_passing/arguments.h"
+
+#include <algorithm>
+#include <functional>
+
+#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+
+#include "mezzo/core/error.h"
+
+namespace mezzo {
+
+namespace {
+
+Ids ids_of(const at::Tensor& ids) {
+  if (!ids.defined()) return {};
+  return {ids.const_data_ptr(), ids.scalar_type() == at::kLong};
+}
+
+bool uses_lhs(BinaryOp op) {
+  return op != BinaryOp::kCopyRhs;
+}
+bool uses_rhs(BinaryOp op) {
+  return op != BinaryOp::kCopyLhs;
+}
+
+const char* rows_name(Target target) {
+  switch (target) {
+    case Target::kSrc:
+      return "source node";
+    case Target::kDst:
+      return "destination node";
+    case Target::kEdge:
+      return "edge";
+  }
+  return "";
+}
+
+bool is_narrow(at::ScalarType type) {
+  return type == at::kBFloat16 || type == at::kHalf;
+}
+
+}  // namespace
+
+DType dtype_of(const char* what, at::ScalarType type) {
+  switch (type) {
+    case at::kFloat:
+      return DType::kFloat32;
+    case at::kDouble:
+      return DType::kFloat64;
+    case at::kBFloat16:
+      return DType::kBFloat16;
+    case at::kHalf:
+      return DType::kFloat16;
+    default:
+      detail::raise<InvalidArgument>("{}: expected one of {}, got {}", what, names(DTypes{}),
+                                     c10::toString(type));
+  }
+}
+
+at::ScalarType accumulator_of(at::ScalarType type) {
+  return type == at::kDouble ? at::kDouble : at::kFloat;
+}
+
+std::int64_t rows_of(const Topology& topology, Target target) {
+  switch (target) {
+    case Target::kSrc:
+      return topology.num_src();
+    case Target::kDst:
+      return topology.num_dst();
+    case Target::kEdge:
+      return topology.num_edges();
+  }
+  return 0;
+}
+
+Direction::Direction(const Topology& topology, RowSide row_side) : side(row_side) {
+  const Adjacency& rows = side == RowSide::kDst ? topology.csc() : topology.csr();
+  num_rows = side == RowSide::kDst ? topology.num_dst() : topology.num_src();
+  indptr = rows.indptr.const_data_ptr<std::int64_t>();
+  slots = {indptr, ids_of(rows.indices), ids_of(rows.edge_ids)};
+}
+
+Access Direction::access(Target target) const {
+  if (target == Target::kEdge) return Access::kSecond;
+  return (target == Target::kDst) == (side == RowSide::kDst) ? Access::kRow : Access::kFirst;
+}
+
+CheckedMessage::CheckedMessage(const char* what, const Topology& topology, const Message& message)
+    : lhs_target_(message.lhs_target), rhs_target_(message.rhs_target) {
+  if (uses_lhs(message.op)) {
+    lhs_ = check(what, "lhs", topology, message.lhs, lhs_target_);
+  }
+  if (uses_rhs(message.op)) {
+    rhs_ = check(what, "rhs", topology, message.rhs, rhs_target_);
+  }
+  choose_result_type(what, message);
+  const auto trailing = [](const at::Tensor& t) {
+    return t.defined() ? t.sizes().slice(1) : at::IntArrayRef();
+  };
+  broadcast_.emplace(what, message.op, trailing(lhs_), trailing(rhs_));
+}
+
+at::Tensor CheckedMessage::check(const char* what, const char* name, const Topology& topology,
+                                 const std::optional<at::Tensor>& tensor, Target target) const {
+  MEZZO_CHECK(tensor && tensor->defined(), "{}: the op needs {}, which is absent", what, name);
+  const at::Tensor& t = *tensor;
+  MEZZO_CHECK(t.layout() == at::kStrided, "{}: expected a strided {}, got {}", what, name,
+              c10::str(t.layout()));
+  MEZZO_CHECK(t.device() == topology.device(), "{}: expected {} on the graph's device {}, got {}",
+              what, name, topology.device().str(), t.device().str());
+  const std::int64_t rows = rows_of(topology, target);
+  MEZZO_CHECK(t.dim() >= 1 && t.size(0) == rows,
+              "{}: expected {} [{}, ...], one row a {}, got shape {}", what, name, rows,
+              rows_name(target), c10::str(t.sizes()));
+  dtype_of(fmt::format("{}: dtype of {}", what, name).c_str(), t.scalar_type());
+  return t.contiguous();
+}
+
+void CheckedMessage::choose_result_type(const char* what, const Message& message) {
+  if (!lhs_.defined() || !rhs_.defined()) {
+    result_type_ = lhs_.defined() ? lhs_.scalar_type() : rhs_.scalar_type();
+    return;
+  }
+  const at::ScalarType l = lhs_.scalar_type(), r = rhs_.scalar_type();
+  const bool wide_rhs = message.rhs_target == Target::kEdge && r == at::kFloat && is_narrow(l);
+  const bool wide_lhs = message.lhs_target == Target::kEdge && l == at::kFloat && is_narrow(r);
+  MEZZO_CHECK(l == r || wide_lhs || wide_rhs,
+              "{}: expected operands of one dtype (or a float32 edge operand beside 16-bit nodes), "
+              "got lhs {} and rhs {}",
+              what, c10::toString(l), c10::toString(r));
+  result_type_ = wide_lhs ? r : l;
+}
+
+Operand CheckedMessage::operand(const at::Tensor& tensor, Target target,
+                                const Direction& direction) const {
+  if (!tensor.defined()) return {};
+  std::int64_t length = 1;
+  for (std::int64_t i = 1; i < tensor.dim(); ++i) length *= tensor.size(i);
+  return {.data = tensor.const_data_ptr(),
+          .wide = tensor.scalar_type() != result_type_,
+          .access = direction.access(target),
+          .length = length};
+}
+
+void parallel_rows(const std::int64_t* indptr, std::int64_t num_rows, std::int64_t row_length,
+                   const std::function<void(std::int64_t, std::int64_t)>& body) {
+  // Row r covers the work units [indptr[r] + r, indptr[r + 1] + r + 1): its slots and itself.
+  const std::int64_t work = num_rows == 0 ? 0 : indptr[num_rows] + num_rows;
+  const auto first_row = [&](std::int64_t unit) {
+    std::int64_t low = 0, high = num_rows;
+    while (low < high) {
+      const std::int64_t middle = (low + high) / 2;
+      if (indptr[middle] + middle < unit) {
+        low = middle + 1;
+      } else {
+        high = middle;
+      }
+    }
+    return low;
+  };
+  // Some 2^15 elements a task: below that a thread costs more than it gives.
+  const std::int64_t grain = std::max<std::int64_t>(1, (std::int64_t{1} << 15) / (row_length + 1));
+  at::parallel_for(0, work, grain, [&](std::int64_t begin, std::int64_t end) {
+    const std::int64_t from = first_row(begin), to = end == work ? num_rows : first_row(end);
+    if (from < to) body(from, to);
+  });
+}
+
+}  // namespace mezzo

@@ -1,0 +1,68 @@
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+
+#include <ATen/core/Tensor.h>
+
+#include "mezzo/graph/topology.h"
+#include "mezzo/kernels/operand.h"
+#include "mezzo/message_passing/broadcast.h"
+#include "mezzo/message_passing/schema.h"
+
+// From checked tensors to the kernels' arguments; internal to message_passing.
+
+namespace mezzo {
+
+/// The kernels' name of a dtype. Throws InvalidArgument naming `what` for others.
+DType dtype_of(const char* what, at::ScalarType type);
+/// float64 for float64, float32 for the others.
+at::ScalarType accumulator_of(at::ScalarType type);
+
+/// Number of rows that operands of `target` have.
+std::int64_t rows_of(const Topology& topology, Target target);
+
+/// Which nodes the kernel's rows are.
+enum class RowSide : std::uint8_t { kDst, kSrc };
+
+/// The slots of one direction, and where operands of each target are found from there.
+struct Direction {
+  Direction(const Topology& topology, RowSide side);
+  Access access(Target target) const;
+  RowSide side;
+  std::int64_t num_rows;
+  const std::int64_t* indptr;
+  Slots slots;
+};
+
+/// The operands of one message, checked and made contiguous.
+class CheckedMessage {
+ public:
+  /// Throws InvalidArgument naming `what`, the operand, expected and given: presence, device,
+  /// dtype, rows, trailing shapes.
+  CheckedMessage(const char* what, const Topology& topology, const Message& message);
+
+  at::ScalarType result_type() const { return result_type_; }
+  const Broadcast& broadcast() const { return *broadcast_; }
+  Operand lhs(const Direction& direction) const { return operand(lhs_, lhs_target_, direction); }
+  Operand rhs(const Direction& direction) const { return operand(rhs_, rhs_target_, direction); }
+
+ private:
+  at::Tensor check(const char* what, const char* name, const Topology& topology,
+                   const std::optional<at::Tensor>& tensor, Target target) const;
+  void choose_result_type(const char* what, const Message& message);
+  Operand operand(const at::Tensor& tensor, Target target, const Direction& direction) const;
+
+  at::Tensor lhs_, rhs_;  ///< undefined where the op does not use the side
+  Target lhs_target_, rhs_target_;
+  at::ScalarType result_type_ = at::kFloat;
+  std::optional<Broadcast> broadcast_;
+};
+
+/// Runs body(begin, end) over row ranges of about equal work (rows plus slots) on libtorch's
+/// threads.
+void parallel_rows(const std::int64_t* indptr, std::int64_t num_rows, std::int64_t row_length,
+                   const std::function<void(std::int64_t, std::int64_t)>& body);
+
+}  // namespace mezzo

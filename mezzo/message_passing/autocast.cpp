@@ -1,0 +1,89 @@
+// What autocast does to the operators, for CUDA and the CPU alike: node operands and dense factors
+// are cast to the 16-bit type, edge operands stay as they come (kernels take float32 ones beside
+// 16-bit nodes), and edge_softmax has no entry: it computes in float32 whatever it is given.
+#include <ATen/autocast_mode.h>
+#include <torch/library.h>
+
+#include "mezzo/core/error.h"
+#include "mezzo/message_passing/schema.h"
+
+namespace mezzo {
+
+namespace {
+
+using OptionalTensor = std::optional<at::Tensor>;
+
+template <at::DeviceType kDevice>
+struct Rules {
+  static constexpr auto kKey =
+      kDevice == at::kCUDA ? c10::DispatchKey::Autocast : c10::DispatchKey::AutocastCPU;
+
+  static at::Tensor lower(const at::Tensor& t) {
+    return at::autocast::cached_cast(at::autocast::get_autocast_dtype(kDevice), t, kDevice);
+  }
+  static OptionalTensor lower_node(const OptionalTensor& t, c10::string_view target) {
+    return t && t->defined() && target != "e" ? OptionalTensor(lower(*t)) : t;
+  }
+
+  template <class Signature, class... Args>
+  static at::Tensor redispatch(const char* name, const Args&... args) {
+    const c10::impl::ExcludeDispatchKeyGuard no_autocast(kKey);
+    return c10::Dispatcher::singleton()
+        .findSchemaOrThrow(name, "")
+        .template typed<Signature>()
+        .call(args...);
+  }
+
+  static at::Tensor gspmm(const TopologyPtr& topology, c10::string_view op, c10::string_view reduce,
+                          const OptionalTensor& lhs, const OptionalTensor& rhs,
+                          c10::string_view lhs_target, c10::string_view rhs_target) {
+    return redispatch<at::Tensor(const TopologyPtr&, c10::string_view, c10::string_view,
+                                 const OptionalTensor&, const OptionalTensor&, c10::string_view,
+                                 c10::string_view)>(
+        "mezzo::gspmm", topology, op, reduce, lower_node(lhs, lhs_target),
+        lower_node(rhs, rhs_target), lhs_target, rhs_target);
+  }
+
+  static at::Tensor gsddmm(const TopologyPtr& topology, c10::string_view op,
+                           const OptionalTensor& lhs, const OptionalTensor& rhs,
+                           c10::string_view lhs_target, c10::string_view rhs_target) {
+    return redispatch<at::Tensor(const TopologyPtr&, c10::string_view, const OptionalTensor&,
+                                 const OptionalTensor&, c10::string_view, c10::string_view)>(
+        "mezzo::gsddmm", topology, op, lower_node(lhs, lhs_target), lower_node(rhs, rhs_target),
+        lhs_target, rhs_target);
+  }
+
+  static at::Tensor scaled_sum(const TopologyPtr& topology, const at::Tensor& x,
+                               const OptionalTensor& weight, const OptionalTensor& src_scale,
+                               const OptionalTensor& dst_scale) {
+    return redispatch<at::Tensor(const TopologyPtr&, const at::Tensor&, const OptionalTensor&,
+                                 const OptionalTensor&, const OptionalTensor&)>(
+        "mezzo::scaled_sum", topology, lower(x), weight, src_scale, dst_scale);
+  }
+
+  static at::Tensor linear(const at::Tensor& x, const at::Tensor& weight,
+                           const OptionalTensor& bias) {
+    const OptionalTensor low_bias =
+        bias && bias->defined() ? OptionalTensor(lower(*bias)) : std::nullopt;
+    return redispatch<at::Tensor(const at::Tensor&, const at::Tensor&, const OptionalTensor&)>(
+        "mezzo::linear", lower(x), lower(weight), low_bias);
+  }
+
+  static void declare(torch::Library& m) {
+    m.impl("gspmm", &gspmm);
+    m.impl("gsddmm", &gsddmm);
+    m.impl("scaled_sum", &scaled_sum);
+    m.impl("linear", &linear);
+  }
+};
+
+}  // namespace
+
+TORCH_LIBRARY_IMPL(mezzo, Autocast, m) {
+  Rules<at::kCUDA>::declare(m);
+}
+TORCH_LIBRARY_IMPL(mezzo, AutocastCPU, m) {
+  Rules<at::kCPU>::declare(m);
+}
+
+}  // namespace mezzo

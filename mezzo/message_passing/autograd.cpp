@@ -1,0 +1,288 @@
+// The gradients of the operators, each written in terms of the operators themselves.
+#include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
+#include <torch/csrc/autograd/custom_function.h>
+#include <torch/library.h>
+
+#include "mezzo/core/error.h"
+#include "mezzo/core/parse.h"
+#include "mezzo/message_passing/schema.h"
+
+namespace mezzo {
+
+namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::Function;
+using torch::autograd::variable_list;
+using OptionalTensor = std::optional<at::Tensor>;
+
+void refuse_second_derivative(const char* op) {
+  MEZZO_CHECK(!at::GradMode::is_enabled(),
+              "{}: second derivatives are not available (backward ran with create_graph)", op);
+}
+
+OptionalTensor optional(const at::Tensor& t) {
+  return t.defined() ? OptionalTensor(t) : std::nullopt;
+}
+
+/// 1 / in-degree of each destination, in the accumulator's type; 0 in-edges count as one.
+at::Tensor inverse_in_degree(const Topology& topology, at::ScalarType dtype) {
+  const auto accumulator = dtype == at::kDouble ? at::kDouble : at::kFloat;
+  return topology.in_degrees().clamp_min(1).to(accumulator).reciprocal();
+}
+
+/// Which operands the gradients read: both for mul, dot and div where both are wanted, none for
+/// sums.
+struct Kept {
+  bool lhs, rhs;
+};
+
+Kept kept_operands(BinaryOp op, bool lhs_wanted, bool rhs_wanted) {
+  if (op == BinaryOp::kDiv) return {rhs_wanted, lhs_wanted || rhs_wanted};
+  if (op == BinaryOp::kMul || op == BinaryOp::kDot) return {rhs_wanted, lhs_wanted};
+  return {false, false};
+}
+
+/// A message as autograd keeps it between forward and backward.
+class SavedMessage {
+ public:
+  static void save(AutogradContext* ctx, const TopologyPtr& topology, const Message& m,
+                   variable_list extra) {
+    const auto wanted = [](const OptionalTensor& t) {
+      return t && t->defined() && t->requires_grad();
+    };
+    const Kept kept = kept_operands(m.op, wanted(m.lhs), wanted(m.rhs));
+    extra.push_back(kept.lhs ? *m.lhs : at::Tensor());
+    extra.push_back(kept.rhs ? *m.rhs : at::Tensor());
+    ctx->save_for_backward(std::move(extra));
+    auto& data = ctx->saved_data;
+    data["topology"] = topology;
+    data["op"] = static_cast<std::int64_t>(m.op);
+    data["lhs_target"] = static_cast<std::int64_t>(m.lhs_target);
+    data["rhs_target"] = static_cast<std::int64_t>(m.rhs_target);
+    for (const auto& [key, t] : {std::pair("lhs", &m.lhs), std::pair("rhs", &m.rhs)}) {
+      const bool used = *t && (*t)->defined();
+      const std::string name = key;
+      data[name + "_shape"] = used ? (*t)->sizes().vec() : std::vector<std::int64_t>();
+      data[name + "_dtype"] = static_cast<std::int64_t>(used ? (*t)->scalar_type() : at::kFloat);
+      data[name + "_wanted"] = wanted(*t);
+    }
+  }
+
+  explicit SavedMessage(AutogradContext* ctx) : data_(ctx->saved_data) {
+    topology = data_["topology"].toCustomClass<TopologyHolder>();
+    auto saved = ctx->get_saved_variables();
+    message.op = static_cast<BinaryOp>(data_["op"].toInt());
+    message.lhs_target = static_cast<Target>(data_["lhs_target"].toInt());
+    message.rhs_target = static_cast<Target>(data_["rhs_target"].toInt());
+    message.rhs = optional(saved.back());
+    saved.pop_back();
+    message.lhs = optional(saved.back());
+    saved.pop_back();
+    extra = std::move(saved);
+  }
+
+  at::Tensor grad_of(bool lhs, const MessageGrad& grad) {
+    const std::string own = lhs ? "lhs" : "rhs", other = lhs ? "rhs" : "lhs";
+    if (!data_[own + "_wanted"].toBool()) return {};
+    return op::message_grad(topology, message, grad, lhs, data_[own + "_shape"].toIntVector(),
+                            data_[other + "_shape"].toIntVector(),
+                            static_cast<at::ScalarType>(data_[own + "_dtype"].toInt()));
+  }
+
+  TopologyPtr topology;
+  Message message;
+  variable_list extra;
+
+ private:
+  ska::flat_hash_map<std::string, at::IValue>& data_;
+};
+
+struct Gspmm : Function<Gspmm> {
+  static at::Tensor forward(AutogradContext* ctx, const TopologyPtr& topology, BinaryOp op,
+                            ReduceOp reduce, const OptionalTensor& lhs, const OptionalTensor& rhs,
+                            Target lhs_target, Target rhs_target) {
+    const Message message{op, lhs, rhs, lhs_target, rhs_target};
+    at::AutoDispatchBelowADInplaceOrView below;
+    auto [out, arg] = op::gspmm(topology, message, reduce);
+    const bool selects = reduce == ReduceOp::kMax || reduce == ReduceOp::kMin;
+    SavedMessage::save(ctx, topology, message, {selects ? arg : at::Tensor()});
+    ctx->saved_data["reduce"] = static_cast<std::int64_t>(reduce);
+    return out;
+  }
+
+  static variable_list backward(AutogradContext* ctx, variable_list grads) {
+    refuse_second_derivative("gspmm");
+    SavedMessage saved(ctx);
+    MessageGrad grad{.grad = grads[0], .grad_target = Target::kDst};
+    grad.arg = optional(saved.extra[0]);
+    if (static_cast<ReduceOp>(ctx->saved_data["reduce"].toInt()) == ReduceOp::kMean) {
+      grad.grad_scale = inverse_in_degree(saved.topology->value, grads[0].scalar_type());
+    }
+    const at::Tensor lhs = saved.grad_of(true, grad), rhs = saved.grad_of(false, grad);
+    return {{}, {}, {}, lhs, rhs, {}, {}};
+  }
+};
+
+struct Gsddmm : Function<Gsddmm> {
+  static at::Tensor forward(AutogradContext* ctx, const TopologyPtr& topology, BinaryOp op,
+                            const OptionalTensor& lhs, const OptionalTensor& rhs, Target lhs_target,
+                            Target rhs_target) {
+    const Message message{op, lhs, rhs, lhs_target, rhs_target};
+    at::AutoDispatchBelowADInplaceOrView below;
+    SavedMessage::save(ctx, topology, message, {});
+    return op::gsddmm(topology, message);
+  }
+
+  static variable_list backward(AutogradContext* ctx, variable_list grads) {
+    refuse_second_derivative("gsddmm");
+    SavedMessage saved(ctx);
+    const MessageGrad grad{.grad = grads[0], .grad_target = Target::kEdge};
+    const at::Tensor lhs = saved.grad_of(true, grad), rhs = saved.grad_of(false, grad);
+    return {{}, {}, lhs, rhs, {}, {}};
+  }
+};
+
+struct ScaledSum : Function<ScaledSum> {
+  static at::Tensor forward(AutogradContext* ctx, const TopologyPtr& topology, const at::Tensor& x,
+                            const OptionalTensor& weight, const OptionalTensor& src_scale,
+                            const OptionalTensor& dst_scale) {
+    at::AutoDispatchBelowADInplaceOrView below;
+    const bool weighted = weight && weight->defined();
+    const bool weight_wanted = weighted && weight->requires_grad();
+    const auto given = [](const OptionalTensor& t) { return t ? *t : at::Tensor(); };
+    ctx->save_for_backward(
+        {weight_wanted ? x : at::Tensor(), given(weight), given(src_scale), given(dst_scale)});
+    ctx->saved_data["topology"] = topology;
+    ctx->saved_data["x_wanted"] = x.requires_grad();
+    ctx->saved_data["weight_wanted"] = weight_wanted;
+    return op::scaled_sum(topology, x, weight, src_scale, dst_scale, false);
+  }
+
+  static variable_list backward(AutogradContext* ctx, variable_list grads) {
+    refuse_second_derivative("scaled_sum");
+    const auto topology = ctx->saved_data["topology"].toCustomClass<TopologyHolder>();
+    const auto saved = ctx->get_saved_variables();
+    const at::Tensor &x = saved[0], &weight = saved[1], &src_scale = saved[2],
+                     &dst_scale = saved[3];
+    at::Tensor x_grad, weight_grad;
+    if (ctx->saved_data["x_wanted"].toBool()) {
+      x_grad = op::scaled_sum(topology, grads[0], optional(weight), optional(dst_scale),
+                              optional(src_scale), true);
+    }
+    if (ctx->saved_data["weight_wanted"].toBool()) {
+      // As u_mul_e with one weight an edge: [E, 1, ...] against [N, ...].
+      std::vector<std::int64_t> shape(static_cast<std::size_t>(x.dim()), 1);
+      shape[0] = weight.size(0);
+      const Message message{BinaryOp::kMul, x, std::nullopt, Target::kSrc, Target::kEdge};
+      const MessageGrad grad{.grad = grads[0],
+                             .grad_target = Target::kDst,
+                             .arg = {},
+                             .grad_scale = optional(dst_scale),
+                             .other_scale = optional(src_scale)};
+      weight_grad =
+          op::message_grad(topology, message, grad, false, shape, x.sizes(), weight.scalar_type())
+              .view(weight.sizes());
+    }
+    return {{}, x_grad, weight_grad, {}, {}};
+  }
+};
+
+struct EdgeSoftmax : Function<EdgeSoftmax> {
+  static at::Tensor forward(AutogradContext* ctx, const TopologyPtr& topology,
+                            const at::Tensor& logits, NormalizeBy by) {
+    at::AutoDispatchBelowADInplaceOrView below;
+    const at::Tensor out = op::edge_softmax(topology, logits, by);
+    ctx->save_for_backward({out});
+    ctx->saved_data["topology"] = topology;
+    ctx->saved_data["by"] = static_cast<std::int64_t>(by);
+    return out;
+  }
+
+  static variable_list backward(AutogradContext* ctx, variable_list grads) {
+    refuse_second_derivative("edge_softmax");
+    const auto topology = ctx->saved_data["topology"].toCustomClass<TopologyHolder>();
+    const auto by = static_cast<NormalizeBy>(ctx->saved_data["by"].toInt());
+    return {{}, op::edge_softmax_grad(topology, ctx->get_saved_variables()[0], grads[0], by), {}};
+  }
+};
+
+struct Linear : Function<Linear> {
+  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, const at::Tensor& weight,
+                            const OptionalTensor& bias) {
+    at::AutoDispatchBelowADInplaceOrView below;
+    ctx->save_for_backward(
+        {weight.requires_grad() ? x : at::Tensor(), x.requires_grad() ? weight : at::Tensor()});
+    ctx->saved_data["bias_wanted"] = bias && bias->defined() && bias->requires_grad();
+    return op::linear(x, weight, bias, true);
+  }
+
+  static variable_list backward(AutogradContext* ctx, variable_list grads) {
+    refuse_second_derivative("linear");
+    const auto saved = ctx->get_saved_variables();
+    const at::Tensor &grad = grads[0], &x = saved[0], &weight = saved[1];
+    at::Tensor x_grad, weight_grad, bias_grad;
+    if (weight.defined()) x_grad = op::linear(grad, weight, std::nullopt, false);
+    const at::Tensor rows = grad.reshape({-1, grad.size(-1)});
+    if (x.defined()) weight_grad = op::transposed_product(rows, x.reshape({-1, x.size(-1)}));
+    // libtorch's sum accumulates in float32 and rounds once.
+    if (ctx->saved_data["bias_wanted"].toBool()) bias_grad = rows.sum(0);
+    return {x_grad, weight_grad, bias_grad};
+  }
+};
+
+/// The kernels of the Autograd key; a namespace of their own, for the public functions share their
+/// names.
+namespace differentiable {
+
+at::Tensor gspmm(const TopologyPtr& topology, c10::string_view op, c10::string_view reduce,
+                 const OptionalTensor& lhs, const OptionalTensor& rhs, c10::string_view lhs_target,
+                 c10::string_view rhs_target) {
+  return Gspmm::apply(topology, parse(BinaryOps{}, "gspmm: op", op),
+                      parse(ReduceOps{}, "gspmm: reduce", reduce), lhs, rhs,
+                      parse(Targets{}, "gspmm: lhs_target", lhs_target),
+                      parse(Targets{}, "gspmm: rhs_target", rhs_target));
+}
+
+at::Tensor gsddmm(const TopologyPtr& topology, c10::string_view op, const OptionalTensor& lhs,
+                  const OptionalTensor& rhs, c10::string_view lhs_target,
+                  c10::string_view rhs_target) {
+  return Gsddmm::apply(topology, parse(BinaryOps{}, "gsddmm: op", op), lhs, rhs,
+                       parse(Targets{}, "gsddmm: lhs_target", lhs_target),
+                       parse(Targets{}, "gsddmm: rhs_target", rhs_target));
+}
+
+at::Tensor scaled_sum(const TopologyPtr& topology, const at::Tensor& x,
+                      const OptionalTensor& weight, const OptionalTensor& src_scale,
+                      const OptionalTensor& dst_scale) {
+  for (const OptionalTensor& scale : {src_scale, dst_scale}) {
+    MEZZO_CHECK(!scale || !scale->requires_grad(),
+                "scaled_sum: scales are constants, gradients to them are not available");
+  }
+  return ScaledSum::apply(topology, x, weight, src_scale, dst_scale);
+}
+
+at::Tensor edge_softmax(const TopologyPtr& topology, const at::Tensor& logits,
+                        c10::string_view by) {
+  MEZZO_CHECK(by == "dst" || by == "src", "edge_softmax: by: '{}' is not one of dst, src",
+              std::string_view(by));
+  return EdgeSoftmax::apply(topology, logits, by == "dst" ? NormalizeBy::kDst : NormalizeBy::kSrc);
+}
+
+at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, const OptionalTensor& bias) {
+  return Linear::apply(x, weight, bias);
+}
+
+}  // namespace differentiable
+}  // namespace
+
+TORCH_LIBRARY_IMPL(mezzo, Autograd, m) {
+  m.impl("gspmm", &differentiable::gspmm);
+  m.impl("gsddmm", &differentiable::gsddmm);
+  m.impl("scaled_sum", &differentiable::scaled_sum);
+  m.impl("edge_softmax", &differentiable::edge_softmax);
+  m.impl("linear", &differentiable::linear);
+}
+
+}  // namespace mezzo

@@ -1,0 +1,42 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include <c10/util/ArrayRef.h>
+
+#include "mezzo/kernels/binary_op.h"
+#include "mezzo/kernels/operand.h"
+
+namespace mezzo {
+
+/// How two operands' trailing dimensions broadcast, as a kernel Layout over merged dimensions.
+class Broadcast {
+ public:
+  /// lhs, rhs: the operands' shapes without the row dimension; aligned at the last dimension, 1
+  /// against n repeats. Throws InvalidArgument that shows both shapes if they do not fit; for kDot
+  /// the last dimensions must be equal and the result's is 1. `what` opens the message.
+  Broadcast(const char* what, BinaryOp op, c10::IntArrayRef lhs, c10::IntArrayRef rhs);
+
+  const std::vector<std::int64_t>& out_shape() const { return out_shape_; }
+  std::int64_t out_length() const { return out_length_; }
+  /// The op the kernels run: a dot over one element is a product.
+  BinaryOp op() const { return op_; }
+  /// Points into this object.
+  Layout layout() const;
+
+ private:
+  struct Dimension {
+    std::int64_t size, lhs, rhs, out;  // strides, 0 where the side repeats
+  };
+  void merge(std::vector<Dimension> dimensions);
+  void tabulate(const std::vector<Dimension>& outer);
+
+  BinaryOp op_;
+  std::vector<std::int64_t> out_shape_;
+  std::int64_t out_length_ = 1;
+  std::int64_t inner_ = 1, lhs_step_ = 1, rhs_step_ = 1, out_step_ = 1;
+  std::vector<std::int64_t> lhs_offset_, rhs_offset_, out_offset_;
+};
+
+}  // namespace mezzo

@@ -1,0 +1,255 @@
+// The operators on the CPU: check, tensors to kernel arguments, rows to threads.
+#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+#include <torch/library.h>
+
+#include "mezzo/core/error.h"
+#include "mezzo/core/parse.h"
+#include "mezzo/kernels/backend.h"
+#include "mezzo/message_passing/arguments.h"
+#include "mezzo/message_passing/schema.h"
+
+namespace mezzo {
+
+namespace {
+
+using OptionalTensor = std::optional<at::Tensor>;
+
+std::vector<std::int64_t> with_rows(std::int64_t rows, const std::vector<std::int64_t>& trailing) {
+  std::vector<std::int64_t> shape = {rows};
+  shape.insert(shape.end(), trailing.begin(), trailing.end());
+  return shape;
+}
+
+void run_spmm(SpmmArgs args, const Direction& direction) {
+  const CpuBackend& backend = cpu_backend();
+  parallel_rows(direction.indptr, direction.num_rows, args.out_length,
+                [&](std::int64_t begin, std::int64_t end) {
+                  SpmmArgs part = args;
+                  part.row_begin = begin;
+                  part.row_end = end;
+                  backend.spmm(part);
+                });
+}
+
+std::tuple<at::Tensor, at::Tensor> reduce_messages(const Topology& topology, const Message& message,
+                                                   ReduceOp reduce) {
+  const CheckedMessage checked("gspmm", topology, message);
+  const Direction direction(topology, RowSide::kDst);
+  const auto options = at::TensorOptions().device(topology.device());
+  const auto shape = with_rows(topology.num_dst(), checked.broadcast().out_shape());
+  at::Tensor out = at::empty(shape, options.dtype(checked.result_type()));
+  const bool selects = reduce == ReduceOp::kMax || reduce == ReduceOp::kMin;
+  at::Tensor arg =
+      at::empty(selects ? shape : std::vector<std::int64_t>{0}, options.dtype(topology.id_dtype()));
+  SpmmArgs args;
+  args.slots = direction.slots;
+  args.lhs = checked.lhs(direction);
+  args.rhs = checked.rhs(direction);
+  args.layout = checked.broadcast().layout();
+  args.op = checked.broadcast().op();
+  args.reduce = reduce;
+  args.dtype = dtype_of("gspmm", checked.result_type());
+  args.out = out.mutable_data_ptr();
+  args.out_length = checked.broadcast().out_length();
+  args.arg = selects ? arg.mutable_data_ptr() : nullptr;
+  args.arg_wide = topology.id_dtype() == at::kLong;
+  run_spmm(args, direction);
+  return {out, arg};
+}
+
+std::tuple<at::Tensor, at::Tensor> gspmm_with_arg(const TopologyPtr& topology, c10::string_view op,
+                                                  c10::string_view reduce,
+                                                  const OptionalTensor& lhs,
+                                                  const OptionalTensor& rhs,
+                                                  c10::string_view lhs_target,
+                                                  c10::string_view rhs_target) {
+  const Message message{parse(BinaryOps{}, "gspmm: op", op), lhs, rhs,
+                        parse(Targets{}, "gspmm: lhs_target", lhs_target),
+                        parse(Targets{}, "gspmm: rhs_target", rhs_target)};
+  return reduce_messages(topology->value, message, parse(ReduceOps{}, "gspmm: reduce", reduce));
+}
+
+at::Tensor gspmm_cpu(const TopologyPtr& topology, c10::string_view op, c10::string_view reduce,
+                     const OptionalTensor& lhs, const OptionalTensor& rhs,
+                     c10::string_view lhs_target, c10::string_view rhs_target) {
+  return std::get<0>(gspmm_with_arg(topology, op, reduce, lhs, rhs, lhs_target, rhs_target));
+}
+
+at::Tensor gsddmm_cpu(const TopologyPtr& holder, c10::string_view op, const OptionalTensor& lhs,
+                      const OptionalTensor& rhs, c10::string_view lhs_target,
+                      c10::string_view rhs_target) {
+  const Topology& topology = holder->value;
+  const Message message{parse(BinaryOps{}, "gsddmm: op", op), lhs, rhs,
+                        parse(Targets{}, "gsddmm: lhs_target", lhs_target),
+                        parse(Targets{}, "gsddmm: rhs_target", rhs_target)};
+  const CheckedMessage checked("gsddmm", topology, message);
+  const Direction direction(topology, RowSide::kDst);
+  at::Tensor out = at::empty(with_rows(topology.num_edges(), checked.broadcast().out_shape()),
+                             at::TensorOptions().dtype(checked.result_type()));
+  SddmmArgs args;
+  args.slots = direction.slots;
+  args.lhs = checked.lhs(direction);
+  args.rhs = checked.rhs(direction);
+  args.layout = checked.broadcast().layout();
+  args.op = checked.broadcast().op();
+  args.dtype = dtype_of("gsddmm", checked.result_type());
+  args.out = out.mutable_data_ptr();
+  args.out_length = checked.broadcast().out_length();
+  const CpuBackend& backend = cpu_backend();
+  parallel_rows(direction.indptr, direction.num_rows, args.out_length,
+                [&](std::int64_t begin, std::int64_t end) {
+                  SddmmArgs part = args;
+                  part.row_begin = begin;
+                  part.row_end = end;
+                  backend.sddmm(part);
+                });
+  return out;
+}
+
+/// Scales by node in the accumulator's type. Throws InvalidArgument unless one number a node.
+at::Tensor checked_scale(const char* name, const OptionalTensor& scale, std::int64_t rows,
+                         at::ScalarType type) {
+  if (!scale || !scale->defined()) return {};
+  const at::ScalarType accumulator = accumulator_of(type);
+  MEZZO_CHECK(scale->dim() == 1 && scale->size(0) == rows && scale->scalar_type() == accumulator &&
+                  scale->device().is_cpu(),
+              "scaled_sum: expected {} {} [{}] on the CPU, got {} {} on {}", name,
+              c10::toString(accumulator), rows, c10::toString(scale->scalar_type()),
+              c10::str(scale->sizes()), scale->device().str());
+  return scale->contiguous();
+}
+
+/// With `transposed` the rows are the sources and x stands at the destinations; src_scale always
+/// goes with x, dst_scale with the result.
+at::Tensor scaled_sum_transposed(const TopologyPtr& holder, const at::Tensor& x,
+                                 const OptionalTensor& weight, const OptionalTensor& src_scale,
+                                 const OptionalTensor& dst_scale, bool transposed) {
+  const Topology& topology = holder->value;
+  const Target from = transposed ? Target::kDst : Target::kSrc;
+  const Target to = transposed ? Target::kSrc : Target::kDst;
+  const bool weighted = weight && weight->defined();
+  Message message{BinaryOp::kCopyLhs, x, std::nullopt, from, Target::kEdge};
+  if (weighted) {
+    MEZZO_CHECK(weight->numel() == topology.num_edges() && weight->dim() >= 1 &&
+                    weight->size(0) == topology.num_edges(),
+                "scaled_sum: expected weight [{}] or [{}, 1], one an edge, got {}",
+                topology.num_edges(), topology.num_edges(), c10::str(weight->sizes()));
+    message.op = BinaryOp::kMul;
+    message.rhs = weight->reshape({-1, 1});
+  }
+  const CheckedMessage checked("scaled_sum", topology, message);
+  const at::Tensor x_scale =
+      checked_scale("src_scale", src_scale, rows_of(topology, from), x.scalar_type());
+  const at::Tensor row_scale =
+      checked_scale("dst_scale", dst_scale, rows_of(topology, to), x.scalar_type());
+  const Direction direction(topology, transposed ? RowSide::kSrc : RowSide::kDst);
+  at::Tensor out =
+      at::empty(with_rows(rows_of(topology, to), x.sizes().slice(1).vec()), x.options());
+  SpmmArgs args;
+  args.slots = direction.slots;
+  args.lhs = checked.lhs(direction);
+  args.rhs = checked.rhs(direction);
+  args.layout.inner = checked.broadcast().out_length();
+  args.layout.rhs_step = 0;
+  args.op = message.op;
+  args.reduce = ReduceOp::kSum;
+  args.dtype = dtype_of("scaled_sum", x.scalar_type());
+  args.lhs_scale = x_scale.defined() ? x_scale.const_data_ptr() : nullptr;
+  args.row_scale = row_scale.defined() ? row_scale.const_data_ptr() : nullptr;
+  args.out = out.mutable_data_ptr();
+  args.out_length = args.layout.inner;
+  run_spmm(args, direction);
+  return out;
+}
+
+at::Tensor scaled_sum_cpu(const TopologyPtr& topology, const at::Tensor& x,
+                          const OptionalTensor& weight, const OptionalTensor& src_scale,
+                          const OptionalTensor& dst_scale) {
+  return scaled_sum_transposed(topology, x, weight, src_scale, dst_scale, false);
+}
+
+NormalizeBy parse_normalize_by(c10::string_view by) {
+  MEZZO_CHECK(by == "dst" || by == "src", "edge_softmax: by: '{}' is not one of dst, src",
+              std::string_view(by));
+  return by == "dst" ? NormalizeBy::kDst : NormalizeBy::kSrc;
+}
+
+void check_edge_tensor(const Topology& topology, const char* name, const at::Tensor& t) {
+  MEZZO_CHECK(t.device() == topology.device(),
+              "edge_softmax: expected {} on the graph's device {}, got {}", name,
+              topology.device().str(), t.device().str());
+  MEZZO_CHECK(t.dim() >= 1 && t.size(0) == topology.num_edges(),
+              "edge_softmax: expected {} [{}, ...], one row an edge, got shape {}", name,
+              topology.num_edges(), c10::str(t.sizes()));
+}
+
+std::int64_t row_length(const at::Tensor& t) {
+  std::int64_t length = 1;
+  for (std::int64_t i = 1; i < t.dim(); ++i) length *= t.size(i);
+  return length;
+}
+
+at::Tensor edge_softmax_cpu(const TopologyPtr& holder, const at::Tensor& logits,
+                            c10::string_view by) {
+  const Topology& topology = holder->value;
+  const NormalizeBy side = parse_normalize_by(by);
+  check_edge_tensor(topology, "logits", logits);
+  const Direction direction(topology, side == NormalizeBy::kDst ? RowSide::kDst : RowSide::kSrc);
+  const at::Tensor given = logits.contiguous();
+  at::Tensor out = at::empty_like(given);
+  SoftmaxArgs args;
+  args.slots = direction.slots;
+  args.dtype = dtype_of("edge_softmax: dtype of logits", logits.scalar_type());
+  args.length = row_length(given);
+  args.logits = given.const_data_ptr();
+  args.out = out.mutable_data_ptr();
+  const CpuBackend& backend = cpu_backend();
+  parallel_rows(direction.indptr, direction.num_rows, args.length,
+                [&](std::int64_t begin, std::int64_t end) {
+                  SoftmaxArgs part = args;
+                  part.row_begin = begin;
+                  part.row_end = end;
+                  backend.softmax(part);
+                });
+  return out;
+}
+
+at::Tensor edge_softmax_grad_cpu(const TopologyPtr& holder, const at::Tensor& value,
+                                 const at::Tensor& grad, c10::string_view by) {
+  const Topology& topology = holder->value;
+  const NormalizeBy side = parse_normalize_by(by);
+  const Direction direction(topology, side == NormalizeBy::kDst ? RowSide::kDst : RowSide::kSrc);
+  const at::Tensor dy = grad.to(value.scalar_type()).contiguous();
+  at::Tensor out = at::empty_like(value);
+  SoftmaxGradArgs args;
+  args.slots = direction.slots;
+  args.dtype = dtype_of("edge_softmax", value.scalar_type());
+  args.length = row_length(value);
+  args.value = value.const_data_ptr();
+  args.grad = dy.const_data_ptr();
+  args.out = out.mutable_data_ptr();
+  const CpuBackend& backend = cpu_backend();
+  parallel_rows(direction.indptr, direction.num_rows, args.length,
+                [&](std::int64_t begin, std::int64_t end) {
+                  SoftmaxGradArgs part = args;
+                  part.row_begin = begin;
+                  part.row_end = end;
+                  backend.softmax_grad(part);
+                });
+  return out;
+}
+
+}  // namespace
+
+TORCH_LIBRARY_IMPL(mezzo, CPU, m) {
+  m.impl("gspmm", &gspmm_cpu);
+  m.impl("_gspmm", &gspmm_with_arg);
+  m.impl("gsddmm", &gsddmm_cpu);
+  m.impl("scaled_sum", &scaled_sum_cpu);
+  m.impl("_scaled_sum", &scaled_sum_transposed);
+  m.impl("edge_softmax", &edge_softmax_cpu);
+  m.impl("_edge_softmax_grad", &edge_softmax_grad_cpu);
+}
+
+}  // namespace mezzo

@@ -1,0 +1,115 @@
+#pragma once
+
+#include <functional>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <variant>
+
+#include <ATen/core/Tensor.h>
+
+#include "mezzo/core/export.h"
+#include "mezzo/graph/frame.h"
+#include "mezzo/graph/topology.h"
+#include "mezzo/kernels/binary_op.h"
+#include "mezzo/kernels/reduce_op.h"
+
+namespace mezzo {
+
+/// What a user-defined message function sees: n edges, in ascending id.
+class MEZZO_API EdgeBatch {
+ public:
+  EdgeBatch(const Topology& topology, const Frame& src, const Frame& edge, const Frame& dst);
+  at::Tensor src(const std::string& column) const;  ///< [n, ...], gathered rows of the sources
+  at::Tensor dst(const std::string& column) const;  ///< [n, ...], gathered rows of the destinations
+  at::Tensor data(const std::string& column) const;  ///< [n, ...], the edges' own column
+  at::Tensor src_ids() const;                        ///< int64 [n]
+  at::Tensor dst_ids() const;                        ///< int64 [n]
+  std::int64_t batch_size() const;
+
+ private:
+  const Topology& topology_;
+  const Frame& src_;
+  const Frame& edge_;
+  const Frame& dst_;
+};
+
+/// What a user-defined reduce or apply function sees: n nodes. A reduce function is called once per
+/// distinct non-zero in-degree (DGL's degree buckets).
+class MEZZO_API NodeBatch {
+ public:
+  /// nodes: int64 [n], or undefined for all rows of the frame.
+  NodeBatch(const Frame& frame, at::Tensor nodes, Columns mailbox = {});
+  at::Tensor data(const std::string& column) const;  ///< [n, ...]
+  /// [n, in-degree, ...]: the messages of each node, in ascending edge id. Reduce functions only.
+  const at::Tensor& mailbox(const std::string& message) const;
+  at::Tensor nodes() const;  ///< int64 [n], the nodes' ids
+  std::int64_t batch_size() const;
+
+ private:
+  const Frame& frame_;
+  at::Tensor nodes_;
+  Columns mailbox_;
+};
+
+/// A message that a kernel knows: op of two columns, written to (or standing for) column `out`.
+struct BuiltinMessage {
+  BinaryOp op;
+  Target lhs_target, rhs_target;
+  std::string lhs, rhs;  ///< column names; empty where op does not use the side
+  std::string out;
+};
+
+/// A reduction that a kernel knows: of the message `message` into the node column `out`.
+struct BuiltinReduce {
+  ReduceOp op;
+  std::string message, out;
+};
+
+/// A built-in of mezzo::fn, or anything callable as Columns(const EdgeBatch&).
+class MessageFunction {
+ public:
+  using Custom = std::function<Columns(const EdgeBatch&)>;
+  MessageFunction(BuiltinMessage builtin) : value_(std::move(builtin)) {}  // NOLINT: converts
+  template <class F>
+  requires std::is_invocable_r_v < Columns, std::decay_t<F>
+  &, const EdgeBatch& > MessageFunction(F&& function)
+      : value_(Custom(std::forward<F>(function))) {}  // NOLINT: converts
+  const std::variant<BuiltinMessage, Custom>& value() const { return value_; }
+
+ private:
+  std::variant<BuiltinMessage, Custom> value_;
+};
+
+/// A built-in of mezzo::fn, or anything callable as Columns(const NodeBatch&).
+class ReduceFunction {
+ public:
+  using Custom = std::function<Columns(const NodeBatch&)>;
+  ReduceFunction(BuiltinReduce builtin) : value_(std::move(builtin)) {}  // NOLINT: converts
+  template <class F>
+  requires std::is_invocable_r_v < Columns, std::decay_t<F>
+  &, const NodeBatch& > ReduceFunction(F&& function)
+      : value_(Custom(std::forward<F>(function))) {}  // NOLINT: converts
+  const std::variant<BuiltinReduce, Custom>& value() const { return value_; }
+
+ private:
+  std::variant<BuiltinReduce, Custom> value_;
+};
+
+/// Nothing, or anything callable as Columns(const NodeBatch&): a lambda, a libtorch module holder.
+class ApplyFunction {
+ public:
+  using Custom = std::function<Columns(const NodeBatch&)>;
+  ApplyFunction() = default;
+  template <class F>
+  requires std::is_invocable_r_v < Columns, std::decay_t<F>
+  &, const NodeBatch& > ApplyFunction(F&& function)
+      : value_(std::forward<F>(function)) {}  // NOLINT: converts
+  explicit operator bool() const { return static_cast<bool>(value_); }
+  const Custom& value() const { return value_; }
+
+ private:
+  Custom value_;
+};
+
+}  // namespace mezzo

@@ -1,0 +1,172 @@
+// Dense products on the CPU. libtorch's float32 and float64 ones are used as they are. For 16-bit
+// rows there are two ways, and which is faster depends on the machine (docs/decisions): libtorch's
+// own 16-bit product, or blocks of rows widened to float32, multiplied there and rounded once.
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <limits>
+
+#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+#include <torch/library.h>
+
+#include "mezzo/core/error.h"
+#include "mezzo/core/log.h"
+#include "mezzo/kernels/backend.h"
+#include "mezzo/message_passing/arguments.h"
+
+namespace mezzo {
+
+namespace {
+
+using OptionalTensor = std::optional<at::Tensor>;
+
+/// Rows widened at a time: 2048 rows of 256 float32 are 2 MiB, which a level-2 cache holds.
+constexpr std::int64_t kBlockRows = 2048;
+
+void convert(const at::Tensor& from, const at::Tensor& to) {
+  const CpuBackend& backend = cpu_backend();
+  const bool widening = to.scalar_type() == at::kFloat;
+  const DType narrow = dtype_of("linear", (widening ? from : to).scalar_type());
+  const auto* source = static_cast<const char*>(from.const_data_ptr());
+  auto* target = static_cast<char*>(to.mutable_data_ptr());
+  constexpr std::int64_t kGrain = 1 << 14;
+  at::parallel_for(0, from.numel(), kGrain, [&](std::int64_t begin, std::int64_t end) {
+    const char* s = source + begin * static_cast<std::int64_t>(from.element_size());
+    char* t = target + begin * static_cast<std::int64_t>(to.element_size());
+    if (widening) {
+      backend.widen(narrow, s, reinterpret_cast<float*>(t), end - begin);
+    } else {
+      backend.narrow(narrow, reinterpret_cast<const float*>(s), t, end - begin);
+    }
+  });
+}
+
+at::Tensor widened(const at::Tensor& t) {
+  if (t.scalar_type() == at::kFloat) return t;
+  const at::Tensor given = t.contiguous();
+  at::Tensor wide = at::empty(given.sizes(), given.options().dtype(at::kFloat));
+  convert(given, wide);
+  return wide;
+}
+
+/// x [N, K] times `factor` [K, M] in float32 (plus bias), by blocks of rows.
+at::Tensor blocked_product(const at::Tensor& x, const at::Tensor& factor,
+                           const OptionalTensor& bias) {
+  const std::int64_t rows = x.size(0), columns = factor.size(1);
+  const at::Tensor given = x.contiguous();
+  at::Tensor out = at::empty({rows, columns}, given.options());
+  const OptionalTensor wide_bias = bias ? OptionalTensor(widened(*bias)) : std::nullopt;
+  const std::int64_t block = std::min(rows, kBlockRows);
+  const at::Tensor x_block = at::empty({block, given.size(1)}, given.options().dtype(at::kFloat));
+  const at::Tensor out_block = at::empty({block, columns}, x_block.options());
+  for (std::int64_t begin = 0; begin < rows; begin += block) {
+    const std::int64_t count = std::min(block, rows - begin);
+    const at::Tensor a = x_block.narrow(0, 0, count);
+    at::Tensor product = out_block.narrow(0, 0, count);
+    convert(given.narrow(0, begin, count), a);
+    wide_bias ? at::addmm_out(product, *wide_bias, a, factor) : at::mm_out(product, a, factor);
+    convert(product, out.narrow(0, begin, count));
+  }
+  return out;
+}
+
+/// a^T b, a [N, M], b [N, K], accumulated in float32 over blocks of rows.
+at::Tensor blocked_transposed_product(const at::Tensor& a, const at::Tensor& b) {
+  const at::Tensor left = a.contiguous(), right = b.contiguous();
+  const std::int64_t rows = left.size(0), block = std::min(rows, kBlockRows);
+  const auto wide = left.options().dtype(at::kFloat);
+  at::Tensor sum = at::zeros({left.size(1), right.size(1)}, wide);
+  const at::Tensor a_block = at::empty({block, left.size(1)}, wide);
+  const at::Tensor b_block = at::empty({block, right.size(1)}, wide);
+  for (std::int64_t begin = 0; begin < rows; begin += block) {
+    const std::int64_t count = std::min(block, rows - begin);
+    const at::Tensor x = a_block.narrow(0, 0, count), y = b_block.narrow(0, 0, count);
+    convert(left.narrow(0, begin, count), x);
+    convert(right.narrow(0, begin, count), y);
+    sum.addmm_(x.t(), y);
+  }
+  at::Tensor out = at::empty(sum.sizes(), left.options());
+  convert(sum, out);
+  return out;
+}
+
+at::Tensor native_product(const at::Tensor& x, const at::Tensor& factor,
+                          const OptionalTensor& bias) {
+  return bias ? at::addmm(*bias, x, factor) : at::mm(x, factor);
+}
+
+template <class F>
+double fastest_seconds(F&& run) {
+  run();  // the first call packs, allocates, starts threads
+  double best = std::numeric_limits<double>::infinity();
+  for (int i = 0; i < 3; ++i) {
+    const auto start = std::chrono::steady_clock::now();
+    run();
+    best = std::min(
+        best, std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+  }
+  return best;
+}
+
+/// Whether libtorch's own 16-bit product is the faster one on this machine: tried once per dtype
+/// and process on a product of a layer's shape, a few milliseconds.
+bool native_is_faster(at::ScalarType type) {
+  const auto measure = [](at::ScalarType t) {
+    const auto options = at::TensorOptions().dtype(t);
+    const at::Tensor x = at::ones({kBlockRows, 256}, options), w = at::ones({256, 128}, options);
+    const at::Tensor wide = widened(w);
+    const double native = fastest_seconds([&] { native_product(x, w, std::nullopt); });
+    const double blocked = fastest_seconds([&] { blocked_product(x, wide, std::nullopt); });
+    log("dispatch",
+        fmt::format("linear {}: own 16-bit product {:.3f} ms, through float32 {:.3f} ms",
+                    c10::toString(t), native * 1e3, blocked * 1e3));
+    return native < blocked;
+  };
+  if (type == at::kBFloat16) {
+    static const bool bfloat16 = measure(at::kBFloat16);
+    return bfloat16;
+  }
+  static const bool float16 = measure(at::kHalf);
+  return float16;
+}
+
+bool goes_native(at::ScalarType type) {
+  return (type != at::kBFloat16 && type != at::kHalf) || native_is_faster(type);
+}
+
+at::Tensor linear_cpu_transposed(const at::Tensor& x, const at::Tensor& weight,
+                                 const OptionalTensor& bias, bool transposed) {
+  const at::ScalarType type = x.scalar_type();
+  dtype_of("linear: dtype of x", type);
+  MEZZO_CHECK(weight.scalar_type() == type && (!bias || bias->scalar_type() == type),
+              "linear: expected x, weight and bias of one dtype, got {} and {}",
+              c10::toString(type), c10::toString(weight.scalar_type()));
+  const at::Tensor rows = x.dim() == 2 ? x : x.reshape({-1, x.size(-1)});
+  const at::Tensor factor = transposed ? weight.t() : weight;
+  const at::Tensor out = goes_native(type) ? native_product(rows, factor, bias)
+                         : transposed      ? blocked_product(rows, widened(weight).t(), bias)
+                                           : blocked_product(rows, widened(weight), bias);
+  if (x.dim() == 2) return out;
+  auto shape = x.sizes().vec();
+  shape.back() = out.size(1);
+  return out.view(shape);
+}
+
+at::Tensor linear_cpu(const at::Tensor& x, const at::Tensor& weight, const OptionalTensor& bias) {
+  return linear_cpu_transposed(x, weight, bias, true);
+}
+
+at::Tensor transposed_product_cpu(const at::Tensor& a, const at::Tensor& b) {
+  return goes_native(a.scalar_type()) ? at::mm(a.t(), b) : blocked_transposed_product(a, b);
+}
+
+}  // namespace
+
+TORCH_LIBRARY_IMPL(mezzo, CPU, m) {
+  m.impl("linear", &linear_cpu);
+  m.impl("_linear", &linear_cpu_transposed);
+  m.impl("_transposed_product", &transposed_product_cpu);
+}
+
+}  // namespace mezzo

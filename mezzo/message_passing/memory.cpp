@@ -1,0 +1,92 @@
+#include "mezzo/message_passing/memory.h"
+
+#include <algorithm>
+#include <atomic>
+
+#include <ATen/Context.h>
+#include <c10/core/Allocator.h>
+#include <c10/core/CPUAllocator.h>
+#include <malloc.h>
+
+#include "mezzo/core/error.h"
+
+namespace mezzo {
+
+namespace {
+
+std::atomic<std::int64_t> live_bytes{0};
+std::atomic<std::int64_t> peak_bytes{0};
+
+c10::DeleterFnPtr inner_deleter = nullptr;
+
+void free_counted(void* data) {
+  live_bytes -= static_cast<std::int64_t>(malloc_usable_size(data));
+  inner_deleter(data);
+}
+
+/// Counts what passes through libtorch's allocator and changes nothing else: blocks are its own,
+/// freed by its own deleter, and their size is asked of malloc, so that blocks carry no extra
+/// bytes.
+class CountingAllocator final : public c10::Allocator {
+ public:
+  explicit CountingAllocator(c10::Allocator* inner) : inner_(inner) {
+    inner_deleter = inner->raw_deleter();
+  }
+
+  c10::DataPtr allocate(std::size_t bytes) override {
+    c10::DataPtr block = inner_->allocate(bytes);
+    if (block.get() != nullptr && block.compare_exchange_deleter(inner_deleter, &free_counted)) {
+      const std::int64_t live = live_bytes +=
+          static_cast<std::int64_t>(malloc_usable_size(block.get()));
+      std::int64_t peak = peak_bytes.load();
+      while (live > peak && !peak_bytes.compare_exchange_weak(peak, live)) {
+      }
+    }
+    return block;
+  }
+
+  c10::DeleterFnPtr raw_deleter() const override { return &free_counted; }
+
+  void copy_data(void* to, const void* from, std::size_t bytes) const override {
+    default_copy_data(to, from, bytes);
+  }
+
+ private:
+  c10::Allocator* inner_;
+};
+
+[[maybe_unused]] const bool installed = [] {
+  c10::Allocator* inner = c10::GetDefaultCPUAllocator();
+  if (inner->raw_deleter() == nullptr) return false;
+  static CountingAllocator counting(inner);
+  c10::SetCPUAllocator(&counting);
+  return true;
+}();
+
+void check_counted(c10::Device device) {
+  MEZZO_CHECK(device.is_cpu(), "memory: device {} is not counted by this build", device.str());
+}
+
+}  // namespace
+
+std::int64_t peak_memory_bytes(c10::Device device) {
+  check_counted(device);
+  return peak_bytes.load();
+}
+
+std::int64_t current_memory_bytes(c10::Device device) {
+  check_counted(device);
+  return live_bytes.load();
+}
+
+void reset_peak_memory(c10::Device device) {
+  check_counted(device);
+  peak_bytes = live_bytes.load();
+}
+
+c10::Device default_device(std::int64_t index) {
+  if (!at::hasCUDA()) return c10::Device(c10::kCPU);
+  return c10::Device(c10::kCUDA, static_cast<c10::DeviceIndex>(index));
+}
+
+}  // namespace mezzo

@@ -1,0 +1,66 @@
+#pragma once
+
+#include <optional>
+
+#include <ATen/core/Tensor.h>
+
+#include "mezzo/core/export.h"
+#include "mezzo/graph/topology.h"
+#include "mezzo/kernels/binary_op.h"
+#include "mezzo/kernels/reduce_op.h"
+
+namespace mezzo {
+
+// The operations of message passing on tensors. All of them: float32, float64, bfloat16, float16;
+// sums, products and exponentials in float32 (float64 for float64), one rounding at the store; no
+// E x F tensor beyond operands and results, in the backward neither; the same bits for any number
+// of threads. Operands share one dtype, except that an edge operand may be float32 beside 16-bit
+// node features. Trailing dimensions broadcast as in DGL: aligned at the last one. Registered with
+// libtorch as `mezzo::gspmm`, ...: differentiable once, autocast casts node operands to the 16-bit
+// type and leaves edge operands as they come. Errors: InvalidArgument naming operand, expected,
+// given.
+
+/// out[v] = reduce over the edges e into v of op(lhs, rhs): g-SpMM (DGL, Wang et al. 2019).
+/// lhs: [rows of lhs_target, ...], rhs: [rows of rhs_target, ...]; the one that op does not use may
+/// be absent. Returns [num_dst, broadcast shape] (op dot: last dimension 1) in the node operand's
+/// dtype. v without in-edges: 0. max, min: NaN wins, the lowest edge id wins ties; gradient goes to
+/// the chosen message.
+MEZZO_API at::Tensor gspmm(const Topology& topology, BinaryOp op, ReduceOp reduce,
+                           const std::optional<at::Tensor>& lhs,
+                           const std::optional<at::Tensor>& rhs, Target lhs_target = Target::kSrc,
+                           Target rhs_target = Target::kEdge);
+
+/// out[e] = op(lhs of e, rhs of e) for every edge: g-SDDMM. Returns [num_edges, broadcast shape].
+MEZZO_API at::Tensor gsddmm(const Topology& topology, BinaryOp op,
+                            const std::optional<at::Tensor>& lhs,
+                            const std::optional<at::Tensor>& rhs, Target lhs_target = Target::kSrc,
+                            Target rhs_target = Target::kDst);
+
+/// out[v] = dst_scale[v] * sum over e = (u, v) of weight[e] * src_scale[u] * x[u]: a normalised
+/// aggregation in one pass. x: [num_src, ...]; weight: [E] or [E, 1...]; scales: float32 (float64
+/// for float64 x) [num_src], [num_dst], constants to autograd. Absent factors are 1.
+MEZZO_API at::Tensor scaled_sum(const Topology& topology, const at::Tensor& x,
+                                const std::optional<at::Tensor>& weight,
+                                const std::optional<at::Tensor>& src_scale,
+                                const std::optional<at::Tensor>& dst_scale);
+
+/// Over which edges a softmax sums to 1: those into one destination or out of one source.
+enum class NormalizeBy : std::uint8_t { kDst, kSrc };
+
+/// Softmax over the edges of each node, per trailing element. logits: [num_edges, ...]; same dtype
+/// out, the exponentials and their sum in float32.
+MEZZO_API at::Tensor edge_softmax(const Topology& topology, const at::Tensor& logits,
+                                  NormalizeBy by = NormalizeBy::kDst);
+
+/// x W^T + bias. x: [N, in] strided, or sparse CSR (values of a floating dtype, no gradient to
+/// them); weight: [out, in]; bias: [out] or undefined. 16-bit rows on the CPU go through the faster
+/// of libtorch's own 16-bit product and a blocked one through float32, measured once per process
+/// and dtype; sums in float32, one rounding. Autocast casts x and weight to the 16-bit type.
+MEZZO_API at::Tensor linear(const at::Tensor& x, const at::Tensor& weight,
+                            const at::Tensor& bias = {});
+
+/// Dropout that keeps the layout: dense rows as at::dropout; of a sparse CSR matrix the stored
+/// values are dropped and scaled, as dropout of the dense matrix would.
+MEZZO_API at::Tensor feature_dropout(const at::Tensor& x, double probability, bool training);
+
+}  // namespace mezzo

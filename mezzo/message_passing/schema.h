@@ -1,0 +1,69 @@
+#pragma once
+
+#include <string>
+#include <tuple>
+
+#include <ATen/core/Tensor.h>
+#include <ATen/core/ivalue.h>
+
+#include "mezzo/graph/topology.h"
+#include "mezzo/message_passing/ops.h"
+
+// What the registrations of the ops share; internal to message_passing.
+
+namespace mezzo {
+
+/// A Topology as libtorch passes it to operators ("torchbind").
+struct TopologyHolder : torch::CustomClassHolder {
+  explicit TopologyHolder(Topology topology) : value(std::move(topology)) {}
+  Topology value;
+};
+using TopologyPtr = c10::intrusive_ptr<TopologyHolder>;
+
+inline TopologyPtr hold(const Topology& topology) {
+  return c10::make_intrusive<TopologyHolder>(topology);
+}
+
+/// A message: two operands, where they are read from and the op that joins them.
+struct Message {
+  BinaryOp op = BinaryOp::kCopyLhs;
+  std::optional<at::Tensor> lhs, rhs;
+  Target lhs_target = Target::kSrc, rhs_target = Target::kEdge;
+};
+
+/// The loss's gradient with respect to every message, as it reaches the operands' gradient.
+struct MessageGrad {
+  at::Tensor grad;                             ///< rows of grad_target
+  Target grad_target;                          ///< kDst for gspmm, kEdge for gsddmm
+  std::optional<at::Tensor> arg = {};          ///< ids [num_dst, ...] of max and min
+  std::optional<at::Tensor> grad_scale = {};   ///< accumulator type, by grad's row
+  std::optional<at::Tensor> other_scale = {};  ///< accumulator type, by the other operand's row
+};
+
+// The operators by their schema's name; each goes through the dispatcher. The ones with an
+// underscore are the pieces that autograd composes.
+namespace op {
+
+/// The reduced messages, and for max and min the chosen edges (else an empty tensor).
+std::tuple<at::Tensor, at::Tensor> gspmm(const TopologyPtr& topology, const Message& message,
+                                         ReduceOp reduce);
+at::Tensor gsddmm(const TopologyPtr& topology, const Message& message);
+/// The gradient of one operand, of `shape` (rows first) and `dtype`.
+at::Tensor message_grad(const TopologyPtr& topology, const Message& message,
+                        const MessageGrad& grad, bool of_lhs, c10::IntArrayRef shape,
+                        c10::IntArrayRef other_shape, at::ScalarType dtype);
+at::Tensor scaled_sum(const TopologyPtr& topology, const at::Tensor& x,
+                      const std::optional<at::Tensor>& weight,
+                      const std::optional<at::Tensor>& src_scale,
+                      const std::optional<at::Tensor>& dst_scale, bool transposed);
+at::Tensor edge_softmax(const TopologyPtr& topology, const at::Tensor& logits, NormalizeBy by);
+at::Tensor edge_softmax_grad(const TopologyPtr& topology, const at::Tensor& value,
+                             const at::Tensor& grad, NormalizeBy by);
+/// x W^T + bias for strided x, or without transposition x W.
+at::Tensor linear(const at::Tensor& x, const at::Tensor& weight,
+                  const std::optional<at::Tensor>& bias, bool transposed);
+/// a^T b.
+at::Tensor transposed_product(const at::Tensor& a, const at::Tensor& b);
+
+}  // namespace op
+}  // namespace mezzo

@@ -1,0 +1,80 @@
+#include "mezzo/nn/graph_conv.h"
+
+#include <optional>
+#include <utility>
+
+#include <ATen/ATen.h>
+#include <fmt/ranges.h>
+#include <torch/nn/init.h>
+
+#include "mezzo/core/error.h"
+#include "mezzo/message_passing/ops.h"
+#include "mezzo/nn/layer_support.h"
+
+namespace mezzo::nn {
+namespace {
+
+constexpr auto kName = "GraphConv";
+
+/// max(degree, 1)^(-1/2) for kBoth, else max(degree, 1)^(-1).
+at::Tensor inverse_degrees(const at::Tensor& degrees, DegreeNorm norm, at::ScalarType dtype) {
+  const at::Tensor counts = degrees.clamp_min(1).to(dtype);
+  return norm == DegreeNorm::kBoth ? counts.rsqrt() : counts.reciprocal();
+}
+
+at::Tensor normalised_sum(const Topology& topology, const at::Tensor& x,
+                          const std::optional<at::Tensor>& edge_weight, DegreeNorm norm) {
+  const at::ScalarType dtype = detail::scale_dtype(x);
+  std::optional<at::Tensor> src_scale, dst_scale;
+  if (norm == DegreeNorm::kBoth || norm == DegreeNorm::kLeft) {
+    src_scale = inverse_degrees(topology.out_degrees(), norm, dtype);
+  }
+  if (norm == DegreeNorm::kBoth || norm == DegreeNorm::kRight) {
+    dst_scale = inverse_degrees(topology.in_degrees(), norm, dtype);
+  }
+  return scaled_sum(topology, x, edge_weight, src_scale, dst_scale);
+}
+
+std::optional<at::Tensor> checked_edge_weight(const Topology& topology,
+                                              const at::Tensor& edge_weight) {
+  if (!edge_weight.defined()) return std::nullopt;
+  MEZZO_CHECK(edge_weight.dim() == 1 && edge_weight.size(0) == topology.num_edges() &&
+                  at::isFloatingType(edge_weight.scalar_type()),
+              "{}: expected floating edge_weight [{}], one number per edge, got [{}] {}", kName,
+              topology.num_edges(), fmt::join(edge_weight.sizes(), ", "),
+              c10::toString(edge_weight.scalar_type()));
+  return edge_weight;
+}
+
+}  // namespace
+
+GraphConvImpl::GraphConvImpl(GraphConvOptions given) : options(std::move(given)) {
+  detail::check_positive(kName, "in_features", options.in_features);
+  detail::check_positive(kName, "out_features", options.out_features);
+  weight = register_parameter("weight", at::empty({options.in_features, options.out_features}));
+  if (options.bias) bias = register_parameter("bias", at::empty({options.out_features}));
+  reset_parameters();
+}
+
+void GraphConvImpl::reset_parameters() {
+  torch::nn::init::xavier_uniform_(weight);
+  if (options.bias) torch::nn::init::zeros_(bias);
+}
+
+at::Tensor GraphConvImpl::forward(const Topology& topology, const at::Tensor& h,
+                                  const at::Tensor& edge_weight) {
+  detail::check_input(kName, topology, h, options.in_features);
+  const std::optional<at::Tensor> factors = checked_edge_weight(topology, edge_weight);
+  detail::check_in_degrees(kName, topology, options.allow_zero_in_degree);
+
+  at::Tensor out;
+  if (options.in_features > options.out_features || detail::is_sparse(h)) {
+    out = normalised_sum(topology, mezzo::linear(h, weight.t()), factors, options.norm);
+    out = detail::add_parameter(out, bias);
+  } else {
+    out = mezzo::linear(normalised_sum(topology, h, factors, options.norm), weight.t(), bias);
+  }
+  return detail::activate(options.activation, out);
+}
+
+}  // namespace mezzo::nn

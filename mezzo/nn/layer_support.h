@@ -1,0 +1,58 @@
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+#include <ATen/core/Tensor.h>
+
+#include "mezzo/graph/topology.h"
+#include "mezzo/nn/graph_conv.h"
+
+/// What the layers share: checks of options and inputs, and float32 parameters beside 16-bit rows.
+/// Internal to nn; not exported. All checks throw InvalidArgument that names the layer.
+namespace mezzo::nn::detail {
+
+/// `value` is at least 1.
+void check_positive(std::string_view layer, std::string_view name, std::int64_t value);
+
+/// `value` is in [0, 1).
+void check_probability(std::string_view layer, std::string_view name, double value);
+
+/// h is a floating [num_rows, in_features], strided or sparse CSR.
+void check_rows(std::string_view layer, const at::Tensor& h, std::int64_t num_rows,
+                std::int64_t in_features);
+
+/// As check_rows with one row per source, on the topology's device.
+void check_input(std::string_view layer, const Topology& topology, const at::Tensor& h,
+                 std::int64_t in_features);
+
+/// The destinations can be a prefix of the sources: num_dst <= num_src.
+void check_prefix(std::string_view layer, const Topology& topology);
+
+/// Every destination has an in-edge, unless `allow_zero`. Reads the degrees once per topology.
+void check_in_degrees(std::string_view layer, const Topology& topology, bool allow_zero);
+
+/// Whether h is sparse CSR, whose rows can be multiplied but neither aggregated nor sliced.
+bool is_sparse(const at::Tensor& h);
+
+/// The first `num_rows` rows of a strided tensor: a view, or h itself if it has no others.
+at::Tensor first_rows(const at::Tensor& h, std::int64_t num_rows);
+
+/// mezzo::linear of the first `num_rows` rows of h, in either layout.
+at::Tensor linear_first_rows(const at::Tensor& h, std::int64_t num_rows, const at::Tensor& weight,
+                             const at::Tensor& bias = {});
+
+/// The first `num_rows` rows of h, strided, in `dtype`: a residual that can be added.
+at::Tensor residual_rows(const at::Tensor& h, std::int64_t num_rows, at::ScalarType dtype);
+
+/// h + parameter in h's dtype: the small parameter is rounded, the rows are never widened.
+/// h itself if `parameter` is undefined.
+at::Tensor add_parameter(const at::Tensor& h, const at::Tensor& parameter);
+
+/// activation(h), or h if there is none.
+at::Tensor activate(const Activation& activation, const at::Tensor& h);
+
+/// The dtype in which scaled_sum takes the factors of rows like h: float32, of float64 float64.
+at::ScalarType scale_dtype(const at::Tensor& h);
+
+}  // namespace mezzo::nn::detail

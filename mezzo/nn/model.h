@@ -1,0 +1,86 @@
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+#include <torch/nn/module.h>
+#include <torch/nn/pimpl.h>
+
+#include "mezzo/core/export.h"
+#include "mezzo/core/type_list.h"
+#include "mezzo/graph/topology.h"
+#include "mezzo/nn/graph_conv.h"
+#include "mezzo/nn/normalization.h"
+#include "mezzo/nn/sage_conv.h"
+
+namespace mezzo::nn {
+
+/// Of which layer a Model is a stack: GraphConv (norm kBoth), SAGEConv, GATConv, or a linear layer
+/// that ignores the edges.
+enum class ModelKind : std::uint8_t { kGcn, kSage, kGat, kMlp };
+
+struct GcnModel {
+  static constexpr ModelKind kind = ModelKind::kGcn;
+  static constexpr std::string_view name = "gcn";
+};
+struct SageModel {
+  static constexpr ModelKind kind = ModelKind::kSage;
+  static constexpr std::string_view name = "sage";
+};
+struct GatModel {
+  static constexpr ModelKind kind = ModelKind::kGat;
+  static constexpr std::string_view name = "gat";
+};
+struct MlpModel {
+  static constexpr ModelKind kind = ModelKind::kMlp;
+  static constexpr std::string_view name = "mlp";
+};
+/// Every kind, with the word that the command line takes.
+using ModelKinds = TypeList<GcnModel, SageModel, GatModel, MlpModel>;
+
+struct ModelOptions {
+  ModelKind kind = ModelKind::kGcn;
+  std::int64_t in_features = 0;
+  std::int64_t hidden_features = 16;  ///< of a hidden layer; kGat: of each of its heads
+  std::int64_t out_features = 0;
+  std::int64_t num_layers = 2;
+  std::int64_t num_heads = 8;    ///< kGat: of a hidden layer, concatenated
+  double dropout = 0.5;          ///< of the input of every layer, in [0, 1); while training
+  double attention_dropout = 0;  ///< kGat; another kind takes only 0
+  Activation activation = {};    ///< after every layer but the last; empty: ReLU, for kGat ELU
+  Normalization normalization = Normalization::kNone;  ///< before the activation
+  bool skip = false;  ///< add each layer's input to its output, projected where the widths differ
+  std::int64_t num_output_heads = 1;          ///< kGat: of the last layer, averaged
+  Aggregator aggregator = Aggregator::kMean;  ///< kSage
+  bool allow_zero_in_degree = false;          ///< kGcn, kGat: otherwise such nodes are an error
+};
+
+/// A stack of layers of one kind: dropout, layer, normalization, skip, activation; the last layer
+/// without normalization and activation. Submodules `layer0`, `norm0`, `skip0`, ...
+class MEZZO_API ModelImpl : public torch::nn::Module {
+ public:
+  /// Throws InvalidArgument unless the sizes and counts are positive and the dropouts in [0, 1).
+  explicit ModelImpl(ModelOptions options);
+  ~ModelImpl() override;
+  ModelImpl(const ModelImpl&) = delete;  // copies would share the layers
+  ModelImpl& operator=(const ModelImpl&) = delete;
+
+  /// topology: of one set of nodes, or, for a single layer, one whose destinations are the first
+  /// num_dst sources. x: [num_src, in], strided or sparse CSR. Returns the logits [num_dst, out].
+  /// Throws InvalidArgument for other shapes. Dropout draws from libtorch's generator.
+  at::Tensor forward(const Topology& topology, const at::Tensor& x);
+
+  ModelOptions options;
+
+ private:
+  struct Layer;
+  /// Returns the width of what layer `index` gives.
+  std::int64_t add_layer(std::int64_t index, std::int64_t in_features);
+
+  std::vector<Layer> layers_;
+};
+TORCH_MODULE(Model);
+
+}  // namespace mezzo::nn

@@ -1,0 +1,45 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <string_view>
+
+#include <ATen/core/Tensor.h>
+#include <torch/nn/module.h>
+
+#include "mezzo/core/type_list.h"
+
+namespace mezzo::nn {
+
+/// What follows a hidden layer: nothing, layer normalization (over the features of a node) or batch
+/// normalization (over the nodes, with running statistics for evaluation).
+enum class Normalization : std::uint8_t { kNone, kLayer, kBatch };
+
+struct NoNormalization {
+  static constexpr Normalization kind = Normalization::kNone;
+  static constexpr std::string_view name = "none";
+};
+struct LayerNormalization {
+  static constexpr Normalization kind = Normalization::kLayer;
+  static constexpr std::string_view name = "layer";
+};
+struct BatchNormalization {
+  static constexpr Normalization kind = Normalization::kBatch;
+  static constexpr std::string_view name = "batch";
+};
+/// Every normalization, with the word that the command line takes.
+using Normalizations = TypeList<NoNormalization, LayerNormalization, BatchNormalization>;
+
+namespace detail {
+
+/// Registers the normalization of [N, width] rows with `owner` as `name` and returns what applies
+/// it, empty for kNone. Statistics are float32 whatever the rows, which keep their dtype on the
+/// CPU. Batch normalization throws InvalidArgument for fewer than 2 rows while training.
+std::function<at::Tensor(const at::Tensor&)> add_normalization(torch::nn::Module& owner,
+                                                               const std::string& name,
+                                                               Normalization kind,
+                                                               std::int64_t width);
+
+}  // namespace detail
+}  // namespace mezzo::nn

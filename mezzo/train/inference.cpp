@@ -1,0 +1,64 @@
+#include "mezzo/train/inference.h"
+
+#include <bit>
+#include <cstddef>
+#include <ostream>
+#include <string>
+
+#include <ATen/ATen.h>
+#include <fmt/format.h>
+
+#include "mezzo/core/error.h"
+#include "mezzo/train/files.h"
+#include "mezzo/train/problem.h"
+
+namespace mezzo {
+namespace {
+
+at::Tensor logits_of(const Checkpoint& checkpoint, const Problem& problem) {
+  nn::Model model = model_of(checkpoint, problem);
+  return evaluate_logits(model, problem, checkpoint.options.precision);
+}
+
+}  // namespace
+
+Scores evaluate(const Dataset& dataset, const Checkpoint& checkpoint) {
+  const Problem problem = make_problem(dataset, checkpoint.options);
+  return score_logits(logits_of(checkpoint, problem), problem);
+}
+
+Predictions predict(const Dataset& dataset, const Checkpoint& checkpoint) {
+  const Problem problem = make_problem(dataset, checkpoint.options);
+  const at::Tensor probabilities = at::softmax(logits_of(checkpoint, problem), 1);
+  const auto [largest, classes] = probabilities.max(1);
+  return {.classes = classes.cpu().contiguous(), .probabilities = largest.cpu().contiguous()};
+}
+
+void write_csv(const std::string& path, const Predictions& predictions) {
+  const std::int64_t* classes = predictions.classes.const_data_ptr<std::int64_t>();
+  const float* probabilities = predictions.probabilities.const_data_ptr<float>();
+  replace_file(path, [&](std::ostream& file) {
+    file << "node,class,probability\n";
+    for (std::int64_t i = 0; i < predictions.classes.size(0); ++i) {
+      file << fmt::format("{},{},{}\n", i, classes[i], probabilities[i]);
+    }
+  });
+}
+
+void write_npy(const std::string& path, const Predictions& predictions) {
+  static_assert(std::endian::native == std::endian::little, "the items are written as they lie");
+  const std::int64_t rows = predictions.classes.size(0);
+  // Magic, version and length take ten bytes; header and padding end at a multiple of 64.
+  std::string header =
+      fmt::format("{{'descr': '<i8', 'fortran_order': False, 'shape': ({},), }}", rows);
+  header.append(63 - (10 + header.size()) % 64, ' ');
+  header += '\n';
+  replace_file(path, [&](std::ostream& file) {
+    file << std::string("\x93NUMPY\x01\x00", 8) << static_cast<char>(header.size() & 0xFF)
+         << static_cast<char>(header.size() >> 8) << header;
+    file.write(static_cast<const char*>(predictions.classes.const_data_ptr()),
+               static_cast<std::streamsize>(predictions.classes.nbytes()));
+  });
+}
+
+}  // namespace mezzo

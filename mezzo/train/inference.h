@@ -1,0 +1,31 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include "mezzo/core/export.h"
+#include "mezzo/data/dataset.h"
+#include "mezzo/train/checkpoint.h"
+#include "mezzo/train/report.h"
+
+namespace mezzo {
+
+/// The metric of the checkpoint's best weights on the split, device and precision of its options
+/// (which the caller may change). Throws InvalidArgument where the data do not fit the model.
+MEZZO_API Scores evaluate(const Dataset& dataset, const Checkpoint& checkpoint);
+
+/// What a model says of every node; on the CPU.
+struct Predictions {
+  at::Tensor classes;        ///< int64 [N], the class of the largest logit
+  at::Tensor probabilities;  ///< float32 [N], the softmax there
+};
+
+/// The predictions of the checkpoint's best weights; otherwise as evaluate().
+MEZZO_API Predictions predict(const Dataset& dataset, const Checkpoint& checkpoint);
+
+/// Writes "node,class,probability" and a line a node. Throws IoError.
+MEZZO_API void write_csv(const std::string& path, const Predictions& predictions);
+
+/// Writes the classes as a .npy file of version 1.0, int64 [N]; row i is node i. Throws IoError.
+MEZZO_API void write_npy(const std::string& path, const Predictions& predictions);
+
+}  // namespace mezzo

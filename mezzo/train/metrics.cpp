@@ -1,0 +1,102 @@
+#include "mezzo/train/metrics.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <numeric>
+#include <vector>
+
+#include <ATen/ATen.h>
+#include <fmt/ranges.h>
+
+#include "mezzo/core/error.h"
+
+namespace mezzo {
+namespace {
+
+/// "Long [3, 4]"
+std::string describe(const at::Tensor& tensor) {
+  if (!tensor.defined()) return "an undefined tensor";
+  return fmt::format("{} {}", c10::toString(tensor.scalar_type()), tensor.sizes().vec());
+}
+
+/// The rows in the mask, int64 [n], after checking the columns against each other.
+at::Tensor rows_of(const char* op, const char* what, const at::Tensor& values,
+                   std::int64_t dimensions, const at::Tensor& labels, const at::Tensor& mask) {
+  MEZZO_CHECK(values.defined() && values.dim() == dimensions && values.is_floating_point(),
+              "{}: expected {} of a floating dtype with {} dimensions, got {}", op, what,
+              dimensions, describe(values));
+  const std::int64_t rows = values.size(0);
+  MEZZO_CHECK(labels.defined() && labels.dim() == 1 && labels.size(0) == rows &&
+                  labels.scalar_type() == at::kLong,
+              "{}: expected labels int64 [{}], one a row of the {}, got {}", op, rows, what,
+              describe(labels));
+  MEZZO_CHECK(
+      mask.defined() && mask.dim() == 1 && mask.size(0) == rows && mask.scalar_type() == at::kBool,
+      "{}: expected mask bool [{}], one a row of the {}, got {}", op, rows, what, describe(mask));
+  MEZZO_CHECK(labels.device() == values.device() && mask.device() == values.device(),
+              "{}: expected labels and mask on {}, got {} and {}", op, values.device().str(),
+              labels.device().str(), mask.device().str());
+  const at::Tensor picked = mask.nonzero().squeeze(1);
+  MEZZO_CHECK(picked.size(0) > 0, "{}: the mask has no nodes", op);
+  return picked;
+}
+
+}  // namespace
+
+double accuracy(const at::Tensor& logits, const at::Tensor& labels, const at::Tensor& mask) {
+  const at::Tensor rows = rows_of("accuracy", "logits", logits, 2, labels, mask);
+  MEZZO_CHECK(logits.size(1) > 0, "accuracy: the logits have no classes");
+  const at::Tensor picked = logits.detach().index_select(0, rows).to(at::kFloat);
+  // argmax takes a NaN for the largest number and may return any of several equal ones.
+  const at::Tensor largest = picked.amax(1, /*keepdim=*/true);
+  const at::Tensor ties = at::eq(picked, largest);
+  const at::Tensor classes = at::arange(picked.size(1), rows.options());
+  const at::Tensor first = at::where(ties, classes, at::full_like(classes, picked.size(1))).amin(1);
+  const at::Tensor correct = at::eq(first, labels.index_select(0, rows));
+  return static_cast<double>(correct.sum().item<std::int64_t>()) /
+         static_cast<double>(rows.size(0));
+}
+
+double roc_auc(const at::Tensor& scores, const at::Tensor& labels, const at::Tensor& mask) {
+  const at::Tensor rows = rows_of("roc_auc", "scores", scores, 1, labels, mask);
+  const at::Tensor values =
+      scores.detach().index_select(0, rows).to(at::kCPU, at::kDouble).contiguous();
+  const at::Tensor truth = labels.index_select(0, rows).to(at::kCPU).contiguous();
+  const double* score = values.data_ptr<double>();
+  const std::int64_t* label = truth.data_ptr<std::int64_t>();
+  const auto count = static_cast<std::size_t>(rows.size(0));
+
+  std::size_t positives = 0;
+  for (std::size_t i = 0; i < count; ++i) {
+    MEZZO_CHECK(label[i] == 0 || label[i] == 1, "roc_auc: expected labels 0 and 1, got {}",
+                label[i]);
+    if (std::isnan(score[i])) detail::raise<NumericError>("roc_auc: a score is NaN");
+    positives += label[i] == 1 ? 1 : 0;
+  }
+  const std::size_t negatives = count - positives;
+  MEZZO_CHECK(positives > 0 && negatives > 0,
+              "roc_auc: expected nodes of both labels in the mask, got {} of label 1 and {} of "
+              "label 0",
+              positives, negatives);
+
+  std::vector<std::size_t> order(count);
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::sort(order.begin(), order.end(),
+            [score](std::size_t a, std::size_t b) { return score[a] < score[b]; });
+  double rank_sum = 0;  // of the positives, ranks from 1
+  for (std::size_t begin = 0; begin < count;) {
+    std::size_t end = begin;
+    std::size_t tied_positives = 0;
+    while (end < count && score[order[end]] == score[order[begin]]) {
+      tied_positives += label[order[end]] == 1 ? 1 : 0;
+      ++end;
+    }
+    rank_sum += static_cast<double>(tied_positives) * static_cast<double>(begin + 1 + end) / 2;
+    begin = end;
+  }
+  const auto p = static_cast<double>(positives);
+  return (rank_sum - p * (p + 1) / 2) / (p * static_cast<double>(negatives));
+}
+
+}  // namespace mezzo

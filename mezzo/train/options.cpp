@@ -1,0 +1,127 @@
+#include "mezzo/train/options.h"
+
+#include <charconv>
+#include <cmath>
+
+#include <ATen/Context.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+
+#include "mezzo/core/error.h"
+
+namespace mezzo {
+namespace {
+
+bool is_share(double value) {
+  return value >= 0 && value < 1;  // false for NaN
+}
+
+/// The whole of `text` as a number; nothing where it is none.
+std::optional<double> number_of(std::string_view text) {
+  double value = 0;
+  const auto [end, failure] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (failure != std::errc() || end != text.data() + text.size()) return std::nullopt;
+  return value;
+}
+
+void check_model(const TrainOptions& options) {
+  const std::string_view model = name_of(nn::ModelKinds{}, options.model);
+  MEZZO_CHECK(options.layers >= 1, "layers: expected at least 1, got {}", options.layers);
+  MEZZO_CHECK(!options.hidden || *options.hidden >= 1, "hidden: expected at least 1, got {}",
+              *options.hidden);
+  MEZZO_CHECK(is_share(options.dropout), "dropout: expected a number in [0, 1), got {}",
+              options.dropout);
+
+  const bool attention = options.model == nn::ModelKind::kGat;
+  MEZZO_CHECK(attention || !options.heads, "heads: only gat has attention heads, the model is {}",
+              model);
+  MEZZO_CHECK(attention || !options.output_heads,
+              "output-heads: only gat has attention heads, the model is {}", model);
+  MEZZO_CHECK(attention || !options.attention_dropout,
+              "attention-dropout: only gat has attention, the model is {}", model);
+  MEZZO_CHECK(!options.heads || *options.heads >= 1, "heads: expected at least 1, got {}",
+              *options.heads);
+  MEZZO_CHECK(!options.output_heads || *options.output_heads >= 1,
+              "output-heads: expected at least 1, got {}", *options.output_heads);
+  MEZZO_CHECK(!options.attention_dropout || is_share(*options.attention_dropout),
+              "attention-dropout: expected a number in [0, 1), got {}", *options.attention_dropout);
+
+  const char* single = "a model of one layer has no hidden layer";
+  MEZZO_CHECK(options.layers > 1 || !options.hidden, "hidden: {}", single);
+  MEZZO_CHECK(options.layers > 1 || !options.heads, "heads: {}; output-heads are its heads",
+              single);
+  MEZZO_CHECK(options.layers > 1 || options.normalization == nn::Normalization::kNone, "norm: {}",
+              single);
+  MEZZO_CHECK(options.model != nn::ModelKind::kMlp || !options.self_loops,
+              "self-loops: the model mlp uses no edges");
+}
+
+}  // namespace
+
+LossScale parse_loss_scale(std::string_view text) {
+  if (text == "automatic") return {};
+  if (text == "none") return {.kind = LossScale::Kind::kNone};
+  if (text == "dynamic") return {.kind = LossScale::Kind::kDynamic};
+  const std::optional<double> value = number_of(text);
+  MEZZO_CHECK(value && *value > 0 && std::isfinite(static_cast<float>(*value)) &&
+                  static_cast<float>(*value) > 0,
+              "loss-scale: expected dynamic, none or a positive number, got '{}'", text);
+  return {.kind = LossScale::Kind::kConstant, .value = *value};
+}
+
+std::string to_string(const LossScale& scale) {
+  switch (scale.kind) {
+    case LossScale::Kind::kNone:
+      return "none";
+    case LossScale::Kind::kConstant:
+      return fmt::format("{}", scale.value);
+    case LossScale::Kind::kDynamic:
+      return "dynamic";
+    case LossScale::Kind::kAutomatic:
+      break;
+  }
+  return "automatic";
+}
+
+at::Device parse_device(const std::string& text) {
+  std::optional<at::Device> device;
+  try {
+    device = at::Device(text);
+  } catch (const c10::Error&) {
+    // libtorch's text names devices that exist nowhere here; ours is below.
+  }
+  MEZZO_CHECK(device && (device->is_cpu() || device->is_cuda()),
+              "device: expected cpu, cuda or cuda:N, got '{}'", text);
+  if (device->is_cpu()) return at::kCPU;
+
+  MEZZO_CHECK(at::hasCUDA(), "device: {} asked for, but libtorch sees no CUDA device", text);
+  const int count = at::detail::getCUDAHooks().getNumGPUs();
+  const int index = device->has_index() ? device->index() : 0;
+  MEZZO_CHECK(index < count, "device: {} asked for, but there are {} CUDA devices", text, count);
+  const auto op = c10::Dispatcher::singleton().findSchema({"mezzo::gspmm", ""});
+  MEZZO_CHECK(op && op->hasKernelForDispatchKey(c10::DispatchKey::CUDA),
+              "device: {} asked for, but this build of mezzo has no CUDA kernels", text);
+  return {at::kCUDA, static_cast<c10::DeviceIndex>(index)};
+}
+
+void check_options(const TrainOptions& options) {
+  check_model(options);
+  MEZZO_CHECK(options.epochs >= 1, "epochs: expected at least 1, got {}", options.epochs);
+  MEZZO_CHECK(options.learning_rate > 0 && std::isfinite(options.learning_rate),
+              "lr: expected a positive number, got {}", options.learning_rate);
+  MEZZO_CHECK(options.weight_decay >= 0 && std::isfinite(options.weight_decay),
+              "weight-decay: expected a number of at least 0, got {}", options.weight_decay);
+  MEZZO_CHECK(options.eval_every >= 1, "eval-every: expected at least 1, got {}",
+              options.eval_every);
+  MEZZO_CHECK(!options.patience || *options.patience >= 1, "patience: expected at least 1, got {}",
+              *options.patience);
+  MEZZO_CHECK(options.split_index >= 0, "split-index: expected at least 0, got {}",
+              options.split_index);
+}
+
+bool uses_self_loops(const TrainOptions& options) {
+  const bool by_default =
+      options.model == nn::ModelKind::kGcn || options.model == nn::ModelKind::kGat;
+  return options.self_loops.value_or(by_default);
+}
+
+}  // namespace mezzo

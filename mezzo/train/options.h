@@ -1,0 +1,108 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include <ATen/core/Tensor.h>
+
+#include "mezzo/amp/precision.h"
+#include "mezzo/core/export.h"
+#include "mezzo/core/type_list.h"
+#include "mezzo/nn/model.h"
+
+namespace mezzo {
+
+/// Which of libtorch's optimizers moves the parameters; kSgd is the plain one, without momentum.
+enum class OptimizerKind : std::uint8_t { kAdam, kAdamW, kSgd };
+
+struct AdamOptimizer {
+  static constexpr OptimizerKind kind = OptimizerKind::kAdam;
+  static constexpr std::string_view name = "adam";
+};
+struct AdamWOptimizer {
+  static constexpr OptimizerKind kind = OptimizerKind::kAdamW;
+  static constexpr std::string_view name = "adamw";
+};
+struct SgdOptimizer {
+  static constexpr OptimizerKind kind = OptimizerKind::kSgd;
+  static constexpr std::string_view name = "sgd";
+};
+using OptimizerKinds = TypeList<AdamOptimizer, AdamWOptimizer, SgdOptimizer>;
+
+/// What becomes of the loss before the backward.
+struct LossScale {
+  enum class Kind : std::uint8_t {
+    kAutomatic,  ///< dynamic for float16, none otherwise
+    kNone,
+    kConstant,  ///< times `value`; steps with inf or nan gradients are skipped
+    kDynamic,   ///< times a factor that falls at overflow and grows in quiet
+  };
+  Kind kind = Kind::kAutomatic;
+  double value = 1;  ///< > 0 and finite in float32; of kConstant
+};
+
+/// "automatic", "none", "dynamic" or a number. Throws InvalidArgument for anything else.
+MEZZO_API LossScale parse_loss_scale(std::string_view text);
+/// What parse_loss_scale reads back, bit for bit.
+MEZZO_API std::string to_string(const LossScale& scale);
+
+/// "cpu", "cuda" or "cuda:N". Throws InvalidArgument for another text, and for a CUDA device that
+/// libtorch does not see or that this build of the library has no kernels for.
+MEZZO_API at::Device parse_device(const std::string& text);
+
+/// Everything that decides a training run on the full graph, as plain values. Those with a model
+/// architecture in their name ask for it: set on another one they are an error, never ignored.
+struct TrainOptions {
+  nn::ModelKind model = nn::ModelKind::kGcn;
+  std::int64_t layers = 2;                   ///< >= 1
+  std::optional<std::int64_t> hidden;        ///< >= 1, 16 by default; only with two layers or more
+  std::optional<std::int64_t> heads;         ///< gat, hidden layers: >= 1, 8 by default
+  std::optional<std::int64_t> output_heads;  ///< gat, last layer: >= 1, 1 by default
+  double dropout = 0.5;                      ///< of the features before each layer, in [0, 1)
+  std::optional<double> attention_dropout;   ///< gat: in [0, 1), 0 by default
+  nn::Normalization normalization = nn::Normalization::kNone;  ///< only with two layers or more
+  bool skip = false;                                           ///< residual connections
+
+  std::int64_t epochs = 200;    ///< >= 1
+  double learning_rate = 0.01;  ///< > 0
+  double weight_decay = 5e-4;   ///< >= 0, of every parameter
+  OptimizerKind optimizer = OptimizerKind::kAdam;
+  amp::Precision precision = amp::Precision::kFloat32;
+  LossScale loss_scale;
+  at::Device device = at::kCPU;
+  std::uint64_t seed = 0;       ///< of the weights and of dropout
+  std::int64_t eval_every = 1;  ///< >= 1, in epochs; the last one is always evaluated
+  /// Stops after so many epochs without a better validation score, >= 1.
+  std::optional<std::int64_t> patience;
+
+  std::int64_t split_index = 0;     ///< the column of the data set's masks
+  bool normalize_features = false;  ///< divides each row of the features by its sum
+  /// Whether every node sends a message to itself; by default yes for gcn and gat, no for sage
+  /// (whose layer has a term of its own for the node), and not to be set for mlp.
+  std::optional<bool> self_loops;
+
+  /// How load_dataset finds the data again: recorded in checkpoints for later commands; training
+  /// itself reads the Dataset that it is given.
+  std::string dataset;
+  std::string split;
+
+  std::string checkpoint;  ///< file to write; empty: none
+  std::string resume;      ///< file to go on from; empty: none
+};
+
+/// Throws InvalidArgument that names the first option out of its range or in contradiction to
+/// another.
+MEZZO_API void check_options(const TrainOptions& options);
+
+/// Whether the run adds self loops: as asked, or the model's default.
+MEZZO_API bool uses_self_loops(const TrainOptions& options);
+
+/// What a run is made of, as one JSON object whose keys are the words of the command line: all
+/// options except those that may change when it is resumed (epochs, patience, the files).
+MEZZO_API std::string recipe_to_json(const TrainOptions& options);
+/// The reverse. Throws IoError that names a missing or unreadable field.
+MEZZO_API TrainOptions recipe_from_json(std::string_view json);
+
+}  // namespace mezzo

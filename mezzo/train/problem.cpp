@@ -1,0 +1,122 @@
+#include "mezzo/train/problem.h"
+
+#include <ATen/ATen.h>
+
+#include "mezzo/core/error.h"
+#include "mezzo/graph/graph.h"
+#include "mezzo/graph/transforms.h"
+#include "mezzo/train/metrics.h"
+
+namespace mezzo {
+namespace {
+
+Topology make_topology(const Dataset& dataset, const TrainOptions& options) {
+  Graph graph = Graph::from_coo(dataset.src, dataset.dst, dataset.num_nodes);
+  // Exactly one loop a node, also where the data come with some.
+  if (uses_self_loops(options)) graph = add_self_loop(remove_self_loop(graph));
+  const bool needs_in_edges =
+      options.model == nn::ModelKind::kGcn || options.model == nn::ModelKind::kGat;
+  MEZZO_CHECK(!needs_in_edges || !graph.topology().has_zero_in_degree(),
+              "self-loops: without them {} nodes of {} have no in-edge, which the model {} needs",
+              at::eq(graph.in_degrees(), 0).sum().item<std::int64_t>(), dataset.name,
+              name_of(nn::ModelKinds{}, options.model));
+  return graph.topology().to(options.device);
+}
+
+at::Tensor make_features(const Dataset& dataset, const TrainOptions& options) {
+  MEZZO_CHECK(dataset.features.defined() && dataset.num_features() > 0,
+              "dataset {}: has no node features, which every model needs", dataset.name);
+  at::Tensor features = dataset.features;
+  if (options.normalize_features) features = normalize_rows(features);
+  if (features.layout() == at::kSparseCsr && !worth_sparse(features))
+    features = features.to_dense();
+  return features.to(options.device);
+}
+
+/// The mask `part` on its own must let the metric be computed.
+void check_classes(const char* part, const at::Tensor& mask, const Dataset& dataset) {
+  const at::Tensor labels = dataset.labels.masked_select(mask);
+  if (labels.numel() == 0) return;
+  MEZZO_CHECK(at::ne(labels, labels[0]).any().item<bool>(),
+              "dataset {}: the ROC AUC of the {} nodes is undefined, they have one class only",
+              dataset.name, part);
+}
+
+}  // namespace
+
+bool worth_sparse(const at::Tensor& features) {
+  if (features.layout() != at::kSparseCsr) return false;
+  const std::int64_t rows = features.size(0);
+  const auto value_bytes = static_cast<std::int64_t>(sizeof(float));
+  const auto index_bytes = static_cast<std::int64_t>(sizeof(std::int64_t));
+  const std::int64_t sparse_bytes =
+      features._nnz() * (value_bytes + index_bytes) + (rows + 1) * index_bytes;
+  return 3 * sparse_bytes < rows * features.size(1) * value_bytes;
+}
+
+Problem make_problem(const Dataset& dataset, const TrainOptions& options) {
+  MEZZO_CHECK(dataset.num_classes >= 2, "dataset {}: expected at least two classes, got {}",
+              dataset.name, dataset.num_classes);
+  Problem problem;
+  problem.masks = dataset.split(options.split_index);
+  problem.num_classes = dataset.num_classes;
+  problem.metric = dataset.metric;
+  if (dataset.metric == Metric::kRocAuc) {
+    MEZZO_CHECK(dataset.num_classes == 2, "dataset {}: ROC AUC needs two classes, got {}",
+                dataset.name, dataset.num_classes);
+    check_classes("training", problem.masks.train, dataset);
+    check_classes("validation", problem.masks.val, dataset);
+    check_classes("test", problem.masks.test, dataset);
+  }
+  problem.topology = make_topology(dataset, options);
+  problem.features = make_features(dataset, options);
+  problem.labels = dataset.labels.to(options.device);
+  problem.masks = {problem.masks.train.to(options.device), problem.masks.val.to(options.device),
+                   problem.masks.test.to(options.device)};
+  return problem;
+}
+
+nn::ModelOptions model_options(const TrainOptions& options, const Problem& problem) {
+  nn::ModelOptions model{.kind = options.model,
+                         .in_features = problem.features.size(1),
+                         .out_features = problem.num_classes,
+                         .num_layers = options.layers,
+                         .dropout = options.dropout,
+                         .normalization = options.normalization,
+                         .skip = options.skip};
+  model.hidden_features = options.hidden.value_or(model.hidden_features);
+  model.num_heads = options.heads.value_or(model.num_heads);
+  model.num_output_heads = options.output_heads.value_or(model.num_output_heads);
+  model.attention_dropout = options.attention_dropout.value_or(model.attention_dropout);
+  return model;
+}
+
+at::Tensor evaluate_logits(nn::Model& model, const Problem& problem, amp::Precision precision) {
+  const at::NoGradGuard no_grad;
+  const bool was_training = model->is_training();
+  model->eval();
+  at::Tensor logits;
+  {
+    const amp::PrecisionScope scope(precision, problem.features.device());
+    logits = model->forward(problem.topology, problem.features);
+  }
+  model->train(was_training);
+  return logits.to(at::kFloat);
+}
+
+Scores score_logits(const at::Tensor& logits, const Problem& problem) {
+  const auto score = [&](const at::Tensor& mask) {
+    if (!mask.any().item<bool>()) return std::numeric_limits<double>::quiet_NaN();
+    if (problem.metric == Metric::kAccuracy) return accuracy(logits, problem.labels, mask);
+    return roc_auc(logits.select(1, 1) - logits.select(1, 0), problem.labels, mask);
+  };
+  return {.train = score(problem.masks.train),
+          .val = score(problem.masks.val),
+          .test = score(problem.masks.test)};
+}
+
+std::string metric_name(Metric metric) {
+  return metric == Metric::kAccuracy ? "accuracy" : "roc_auc";
+}
+
+}  // namespace mezzo

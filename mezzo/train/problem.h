@@ -1,0 +1,52 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include <ATen/core/Tensor.h>
+
+#include "mezzo/core/export.h"
+#include "mezzo/data/dataset.h"
+#include "mezzo/graph/topology.h"
+#include "mezzo/train/options.h"
+#include "mezzo/train/report.h"
+
+namespace mezzo {
+
+/// What full-graph training and evaluation read: one split of a data set, on the device of the run.
+struct Problem {
+  Topology topology;    ///< with self loops where the run uses them
+  at::Tensor features;  ///< float32 [N, F], strided or sparse CSR
+  at::Tensor labels;    ///< int64 [N]
+  SplitMasks masks;     ///< bool [N] each
+  std::int64_t num_classes = 0;
+  Metric metric = Metric::kAccuracy;
+};
+
+/// Whether features keep less memory as CSR by enough to compute with them so: where the CSR
+/// (float32 values, int64 indices) takes less than a third of the bytes of the dense matrix, that
+/// is below 11 % of nonzeros. The factor makes up for the indirect access of a sparse product.
+/// features: [N, F], strided or sparse CSR.
+MEZZO_API bool worth_sparse(const at::Tensor& features);
+
+/// Takes over a data set as `options` ask (split, normalisation, self loops, device). Features that
+/// come sparse stay so where worth_sparse() says, else become dense; dense ones stay dense.
+/// Allocates what it changes. Throws InvalidArgument for a data set without features or with fewer
+/// than two classes, a split index out of range, nodes without in-edges where the model needs them,
+/// and ROC AUC over other than two classes.
+MEZZO_API Problem make_problem(const Dataset& dataset, const TrainOptions& options);
+
+/// The options of the model that solves it.
+nn::ModelOptions model_options(const TrainOptions& options, const Problem& problem);
+
+/// Logits float32 [N, C] of `model` in evaluation mode and without gradient, in `precision`; the
+/// mode of the model is restored. Allocates.
+at::Tensor evaluate_logits(nn::Model& model, const Problem& problem, amp::Precision precision);
+
+/// The metric on every part of the split. Synchronises.
+Scores score_logits(const at::Tensor& logits, const Problem& problem);
+
+/// "accuracy" or "roc_auc"
+MEZZO_API std::string metric_name(Metric metric);
+
+}  // namespace mezzo

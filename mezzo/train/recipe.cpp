@@ -1,0 +1,110 @@
+#include <cstdint>
+#include <string>
+
+#include <nlohmann/json.hpp>
+
+#include "mezzo/core/error.h"
+#include "mezzo/core/parse.h"
+#include "mezzo/train/options.h"
+
+namespace mezzo {
+namespace {
+
+using nlohmann::json;
+
+template <class T>
+json or_null(const std::optional<T>& value) {
+  return value ? json(*value) : json(nullptr);
+}
+
+/// The field as a T. IoError where it is missing or of another type.
+template <class T>
+T read(const json& object, const char* key) {
+  try {
+    return object.at(key).get<T>();
+  } catch (const json::exception&) {
+    detail::raise<IoError>("recipe: the field '{}' is missing or of another type", key);
+  }
+}
+
+template <class T>
+std::optional<T> read_optional(const json& object, const char* key) {
+  if (object.contains(key) && object[key].is_null()) return std::nullopt;
+  return read<T>(object, key);
+}
+
+/// As the parsers of the command line, with the IoError that a file deserves.
+template <class Parse>
+auto read_word(const json& object, const char* key, Parse parse_word) {
+  try {
+    return parse_word(read<std::string>(object, key));
+  } catch (const InvalidArgument& error) {
+    throw IoError(fmt::format("recipe: {}", error.what()));
+  }
+}
+
+}  // namespace
+
+std::string recipe_to_json(const TrainOptions& options) {
+  const json recipe = {
+      {"dataset", options.dataset},
+      {"split", options.split},
+      {"split-index", options.split_index},
+      {"normalize-features", options.normalize_features},
+      {"self-loops", or_null(options.self_loops)},
+      {"model", name_of(nn::ModelKinds{}, options.model)},
+      {"layers", options.layers},
+      {"hidden", or_null(options.hidden)},
+      {"heads", or_null(options.heads)},
+      {"output-heads", or_null(options.output_heads)},
+      {"dropout", options.dropout},
+      {"attention-dropout", or_null(options.attention_dropout)},
+      {"norm", name_of(nn::Normalizations{}, options.normalization)},
+      {"skip", options.skip},
+      {"lr", options.learning_rate},
+      {"weight-decay", options.weight_decay},
+      {"optimizer", name_of(OptimizerKinds{}, options.optimizer)},
+      {"precision", amp::to_string(options.precision)},
+      {"loss-scale", to_string(options.loss_scale)},
+      {"device", options.device.str()},
+      {"seed", options.seed},
+      {"eval-every", options.eval_every},
+  };
+  return recipe.dump();
+}
+
+TrainOptions recipe_from_json(std::string_view text) {
+  const json recipe = json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (!recipe.is_object()) throw IoError("recipe: expected a JSON object");
+  TrainOptions options;
+  options.dataset = read<std::string>(recipe, "dataset");
+  options.split = read<std::string>(recipe, "split");
+  options.split_index = read<std::int64_t>(recipe, "split-index");
+  options.normalize_features = read<bool>(recipe, "normalize-features");
+  options.self_loops = read_optional<bool>(recipe, "self-loops");
+  options.model = read_word(recipe, "model", [](const std::string& word) {
+    return parse(nn::ModelKinds{}, "model", word);
+  });
+  options.layers = read<std::int64_t>(recipe, "layers");
+  options.hidden = read_optional<std::int64_t>(recipe, "hidden");
+  options.heads = read_optional<std::int64_t>(recipe, "heads");
+  options.output_heads = read_optional<std::int64_t>(recipe, "output-heads");
+  options.dropout = read<double>(recipe, "dropout");
+  options.attention_dropout = read_optional<double>(recipe, "attention-dropout");
+  options.normalization = read_word(recipe, "norm", [](const std::string& word) {
+    return parse(nn::Normalizations{}, "norm", word);
+  });
+  options.skip = read<bool>(recipe, "skip");
+  options.learning_rate = read<double>(recipe, "lr");
+  options.weight_decay = read<double>(recipe, "weight-decay");
+  options.optimizer = read_word(recipe, "optimizer", [](const std::string& word) {
+    return parse(OptimizerKinds{}, "optimizer", word);
+  });
+  options.precision = read_word(recipe, "precision", amp::parse_precision);
+  options.loss_scale = read_word(recipe, "loss-scale", parse_loss_scale);
+  options.seed = read<std::uint64_t>(recipe, "seed");
+  options.eval_every = read<std::int64_t>(recipe, "eval-every");
+  return options;
+}
+
+}  // namespace mezzo

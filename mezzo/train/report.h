@@ -1,0 +1,86 @@
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "mezzo/core/export.h"
+
+namespace mezzo {
+
+/// The data set's metric (accuracy or ROC AUC) on the three parts of a split; NaN where a part has
+/// no nodes.
+struct Scores {
+  double train = std::numeric_limits<double>::quiet_NaN();
+  double val = std::numeric_limits<double>::quiet_NaN();
+  double test = std::numeric_limits<double>::quiet_NaN();
+};
+
+/// The scores after an epoch; epochs count from 1.
+struct EvaluationRecord {
+  std::int64_t epoch = 0;
+  Scores scores;
+};
+
+/// Why a run ended.
+enum class StopReason : std::uint8_t {
+  kEpochs,       ///< all epochs done
+  kPatience,     ///< no better validation score for too long
+  kInterrupted,  ///< the caller asked
+};
+
+/// What came of a training run; plain values.
+struct TrainReport {
+  std::string dataset, model, precision, device, metric, loss_scale_policy;
+  std::uint64_t seed = 0;
+  std::int64_t split_index = 0;
+  std::int64_t threads = 1;
+  std::int64_t num_parameters = 0;
+
+  std::int64_t epochs_run = 0;  ///< those of the runs that were resumed included
+  StopReason stopped_by = StopReason::kEpochs;
+  double train_loss = std::numeric_limits<double>::quiet_NaN();  ///< of the last epoch
+  std::int64_t best_epoch = 0;  ///< of the best validation score; without validation: the last
+  Scores best;                  ///< at the best epoch
+  Scores last;                  ///< after the last epoch
+
+  double epoch_ms_min = 0, epoch_ms_median = 0;  ///< training steps, without evaluation
+  double evaluation_seconds = 0;                 ///< all evaluations together
+  double total_seconds = 0;                      ///< everything after the data were read
+  std::int64_t peak_memory_bytes = 0;            ///< of tensors, on the device of the run
+  std::int64_t steps = 0, skipped_steps = 0;     ///< skipped: for inf or nan gradients
+  double final_loss_scale = 1;
+
+  std::vector<double> losses;                 ///< one an epoch
+  std::vector<EvaluationRecord> evaluations;  ///< in the order of the epochs
+};
+
+/// The report as a table for people: one run in full, or one line per run and their means.
+/// runs: at least one, of one model and precision.
+MEZZO_API std::string format_report(const std::vector<TrainReport>& runs);
+
+/// The report as one JSON object. One run: its fields; train_accuracy, val_accuracy, test_accuracy
+/// are the data set's metric at the best epoch, whatever it is. Several: the same fields over all
+/// runs (losses and scores: means; epochs_run, steps, skipped_steps, total_seconds: sums;
+/// peak_memory_bytes: the largest; epoch_ms.min: the smallest; epoch_ms.median, best_epoch,
+/// final_loss_scale: medians; seed: the first), `deviation` of the scores, and each run under
+/// `runs`. Numbers that are not finite become null.
+MEZZO_API std::string report_to_json(const std::vector<TrainReport>& runs);
+
+/// One line of a comparison: some runs of one model in one precision, or the error that ended them.
+struct ComparisonRow {
+  std::string model, precision;
+  std::vector<TrainReport> runs;  ///< those that came to an end
+  std::string error;              ///< empty: none
+};
+
+/// One table of all rows: score, epoch time, speed-up against fp32 of the same model, peak memory,
+/// skipped steps.
+MEZZO_API std::string format_comparison(const std::vector<ComparisonRow>& rows);
+
+/// {"results": [...], "version": ...}; each result as report_to_json, with `speed_up` (null where
+/// the model has no fp32 row) and `error` (null: none).
+MEZZO_API std::string comparison_to_json(const std::vector<ComparisonRow>& rows);
+
+}  // namespace mezzo

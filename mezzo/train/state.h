@@ -1,0 +1,65 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+#include "mezzo/amp/grad_scaler.h"
+#include "mezzo/nn/model.h"
+#include "mezzo/train/options.h"
+#include "mezzo/train/problem.h"
+#include "mezzo/train/report.h"
+
+namespace torch::optim {
+class Optimizer;  // its header costs seconds
+}
+
+namespace mezzo {
+
+/// What a run has been through; plain values.
+struct History {
+  std::vector<double> losses, epoch_ms;  ///< one an epoch
+  std::vector<EvaluationRecord> evaluations;
+  std::int64_t steps = 0, skipped_steps = 0, skipped_in_a_row = 0;
+  double evaluation_seconds = 0, total_seconds = 0;
+  std::int64_t peak_memory_bytes = 0;
+
+  std::int64_t epoch() const { return static_cast<std::int64_t>(losses.size()); }
+};
+
+/// The evaluation of the highest validation score, the first of equal ones, or nullptr. Those at
+/// multiples of `eval_every` come first: another one, of a run's last epoch, counts only where
+/// there are none, so that a run in two parts chooses as an unbroken one does. Without validation
+/// scores: the last one.
+const EvaluationRecord* best_evaluation(const History& history, std::int64_t eval_every);
+
+/// Everything that moves while a model trains.
+class TrainState {
+ public:
+  /// Seeds libtorch's generators with options.seed, then makes the model (float32, on the device),
+  /// the optimizer and the scaler.
+  TrainState(const TrainOptions& options, const Problem& problem);
+  ~TrainState();
+  TrainState(const TrainState&) = delete;
+  TrainState& operator=(const TrainState&) = delete;
+
+  nn::Model model{nullptr};
+  std::unique_ptr<torch::optim::Optimizer> optimizer;
+  amp::GradScaler scaler;
+  History history;
+  std::vector<at::Tensor> best_weights;  ///< of the best epoch so far; empty before the first
+};
+
+/// The parameters, then the buffers, in the order of their names' registration; not copies.
+std::vector<at::Tensor> weights_of(const nn::Model& model);
+/// Their names.
+std::vector<std::string> weight_names(const nn::Model& model);
+/// Copies that later steps do not change.
+std::vector<at::Tensor> copy_weights(const nn::Model& model);
+/// Sets every weight. weights: as copy_weights gives them, for a model of the same shape.
+void restore_weights(nn::Model& model, const std::vector<at::Tensor>& weights);
+
+}  // namespace mezzo

@@ -1,0 +1,355 @@
+#include <cmath>
+#include <limits>
+#include <sstream>
+#include <string>
+
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+#include <torch/serialize/input-archive.h>
+#include <torch/serialize/output-archive.h>
+
+#include "mezzo/amp/grad_scaler.h"
+#include "mezzo/core/error.h"
+
+#include "amp/errors.h"
+#include "amp/scaler_support.h"
+
+/// The order of calls, the movement of the scale, and checkpoints.
+namespace mezzo::test {
+namespace {
+
+using amp::GradScaler;
+using amp::ScalerState;
+
+constexpr double kInf = std::numeric_limits<double>::infinity();
+
+/// A scaler with one optimizer of one weight, driven by letters: s scale, u unscale_, t step,
+/// U update, N update(128).
+struct Machine {
+  explicit Machine(const amp::DynamicLossScaleOptions& options = {}, bool with_gradient = true)
+      : scaler({.policy = amp::LossScalePolicy::dynamic(options)}), has_gradient(with_gradient) {
+    gradient(1.0);
+  }
+
+  void gradient(double value) {
+    if (has_gradient) set_gradient(weight, {value});
+  }
+
+  void call(char letter) {
+    switch (letter) {
+      case 's':
+        scaler.scale(at::zeros({}));
+        break;
+      case 'u':
+        scaler.unscale_(optimizer);
+        break;
+      case 't':
+        scaler.step(optimizer);
+        break;
+      case 'U':
+        scaler.update();
+        break;
+      case 'N':
+        scaler.update(128.0);
+        break;
+      default:
+        FAIL() << "no such call: " << letter;
+    }
+  }
+
+  /// One iteration: c clean, i with inf.
+  void iterate(char letter) {
+    scaler.scale(at::zeros({}));
+    gradient(letter == 'i' ? kInf : 1.0);
+    scaler.step(optimizer);
+    scaler.update();
+  }
+
+  GradScaler scaler;
+  bool has_gradient;
+  at::Tensor weight = leaf({1.0});
+  torch::optim::SGD optimizer = descent({weight});
+};
+
+TEST(GradScalerOrder, follows_the_table) {
+  const std::string twice =
+      "unscale_() has already been called on this optimizer since the last update().";
+  const std::string after = "unscale_() is being called after step().";
+  const std::string stepped = "step() has already been called since the last update().";
+  const std::string none = "No inf checks were recorded prior to update.";
+  struct Row {
+    std::string calls;  // every one but the last must succeed
+    std::string error;  // of the last; empty: it succeeds too
+  };
+  const std::vector<Row> rows = {
+      {"u", "Attempted unscale_ but _scale is None."},
+      {"t", "Attempted step but _scale is None."},
+      {"U", "Attempted update but _scale is None."},
+      {"N", "Attempted update but _scale is None."},
+      {"u", "did not use scaler.scale(loss or outputs) earlier in the iteration."},
+      {"stU", ""},
+      {"sutU", ""},
+      {"suU", ""},
+      {"stUsutUstU", ""},
+      {"stUt", ""},
+      {"suu", twice},
+      {"suUu", ""},
+      {"suNu", ""},
+      {"suUuu", twice},
+      {"stu", after},
+      {"sutu", after},
+      {"stt", stepped},
+      {"sutt", stepped},
+      {"stNt", ""},
+      {"sU", none},
+      {"stUU", none},
+      {"sNU", none},
+      {"sN", ""},
+  };
+  for (const Row& row : rows) {
+    Machine machine;
+    for (std::size_t i = 0; i + 1 < row.calls.size(); ++i) {
+      ASSERT_NO_THROW(machine.call(row.calls[i])) << row.calls << ", call " << i;
+    }
+    const auto last = [&] { machine.call(row.calls.back()); };
+    if (row.error.empty()) {
+      EXPECT_NO_THROW(last()) << row.calls;
+    } else {
+      EXPECT_TRUE(throws_with<LogicError>(row.error, last)) << row.calls;
+    }
+  }
+}
+
+TEST(GradScalerOrder, a_step_without_any_gradient_is_an_error) {
+  Machine machine({}, /*with_gradient=*/false);
+  machine.call('s');
+  for (int attempt = 0; attempt < 2; ++attempt) {
+    EXPECT_TRUE(throws_with<LogicError>("No inf checks were recorded for this optimizer.",
+                                        [&] { machine.call('t'); }));
+  }
+}
+
+TEST(GradScalerScale, follows_the_table) {
+  struct Row {
+    amp::DynamicLossScaleOptions options;
+    std::string iterations;
+    std::vector<double> scales;
+    std::vector<std::int64_t> trackers;
+  };
+  const std::vector<Row> rows = {
+      {{.initial_scale = 4, .backoff_factor = 0.25, .growth_interval = 2},
+       "cci",
+       {4, 8, 2},
+       {1, 0, 0}},
+      {{.initial_scale = 8, .growth_interval = 3},
+       "cciccc",
+       {8, 8, 4, 4, 4, 8},
+       {1, 2, 0, 1, 2, 0}},
+      {{.initial_scale = 0x1.8p127, .growth_interval = 1}, "c", {0x1.8p127}, {0}},
+      {{.initial_scale = 1}, "iii", {0.5, 0.25, 0.125}, {0, 0, 0}},
+      {{.initial_scale = 1, .growth_factor = 4, .growth_interval = 1},
+       "ccic",
+       {4, 16, 8, 32},
+       {0, 0, 0, 0}},
+  };
+  for (const Row& row : rows) {
+    Machine machine(row.options);
+    for (std::size_t i = 0; i < row.iterations.size(); ++i) {
+      machine.iterate(row.iterations[i]);
+      const ScalerState state = machine.scaler.state_dict();
+      EXPECT_EQ(state.scale, row.scales[i]) << row.iterations << ", iteration " << i;
+      EXPECT_EQ(state.scale, machine.scaler.get_scale());
+      EXPECT_EQ(state.growth_tracker, row.trackers[i]) << row.iterations << ", iteration " << i;
+    }
+  }
+}
+
+TEST(GradScalerScale, an_inf_that_only_unscale_saw_moves_it_too) {
+  Machine machine({.initial_scale = 4});
+  machine.gradient(kInf);
+  for (const char letter : {'s', 'u', 'U'}) machine.call(letter);
+  EXPECT_EQ(machine.scaler.get_scale(), 2.0);
+}
+
+TEST(GradScalerScale, an_interval_set_below_the_tracker_grows_at_the_next_clean_update) {
+  Machine machine({.initial_scale = 4, .growth_interval = 10});
+  for (int i = 0; i < 5; ++i) machine.iterate('c');
+  EXPECT_EQ(machine.scaler.state_dict().growth_tracker, 5);
+  machine.scaler.set_growth_interval(3);
+  EXPECT_EQ(machine.scaler.get_scale(), 4.0);
+  machine.iterate('c');
+  EXPECT_EQ(machine.scaler.get_scale(), 8.0);
+  EXPECT_EQ(machine.scaler.state_dict().growth_tracker, 0);
+  for (int i = 0; i < 3; ++i) machine.iterate('c');
+  EXPECT_EQ(machine.scaler.get_scale(), 16.0);
+}
+
+TEST(GradScalerScale, setters_take_effect_at_the_next_update) {
+  Machine machine({.initial_scale = 4, .growth_interval = 1});
+  machine.scaler.set_growth_factor(8.0);
+  machine.scaler.set_backoff_factor(0.25);
+  EXPECT_EQ(machine.scaler.get_growth_factor(), 8.0);
+  EXPECT_EQ(machine.scaler.get_backoff_factor(), 0.25);
+  machine.iterate('c');
+  EXPECT_EQ(machine.scaler.get_scale(), 32.0);
+  machine.iterate('i');
+  EXPECT_EQ(machine.scaler.get_scale(), 8.0);
+}
+
+TEST(GradScalerScale, setters_refuse_unusable_numbers) {
+  GradScaler scaler;
+  for (const double bad : {1.0, 0.5, -2.0, kInf, std::nan("")}) {
+    EXPECT_THROW(scaler.set_growth_factor(bad), InvalidArgument) << bad;
+  }
+  for (const double bad : {1.0, 0.0, -0.5, 2.0, std::nan("")}) {
+    EXPECT_THROW(scaler.set_backoff_factor(bad), InvalidArgument) << bad;
+  }
+  for (const std::int64_t bad : {std::int64_t{0}, std::int64_t{-1}, std::int64_t{1} << 31}) {
+    EXPECT_THROW(scaler.set_growth_interval(bad), InvalidArgument) << bad;
+  }
+  EXPECT_EQ(scaler.state_dict(), GradScaler().state_dict());
+}
+
+TEST(GradScalerScale, a_given_scale_leaves_the_tracker_alone) {
+  Machine machine({.initial_scale = 4, .growth_interval = 10});
+  for (int i = 0; i < 3; ++i) machine.iterate('c');
+  machine.scaler.update(128.0);
+  EXPECT_EQ(machine.scaler.get_scale(), 128.0);
+  EXPECT_EQ(machine.scaler.state_dict().growth_tracker, 3);
+  for (const double bad : {0.0, -1.0, kInf, 1e39, std::nan("")}) {
+    EXPECT_THROW(machine.scaler.update(bad), InvalidArgument) << bad;
+  }
+  EXPECT_EQ(machine.scaler.get_scale(), 128.0);
+}
+
+TEST(GradScalerScale, a_given_tensor_is_copied) {
+  Machine machine;
+  machine.call('s');
+  for (const at::Tensor& tensor :
+       {at::full({}, 64.0), at::full({1, 1}, 64.0), at::full({1}, 64.0, at::kDouble)}) {
+    machine.scaler.update(tensor);
+    tensor.fill_(1.0);
+    EXPECT_EQ(machine.scaler.get_scale(), 64.0);
+  }
+  const std::vector<at::Tensor> bad = {at::full({}, 64.0).requires_grad_(), at::ones({2}),
+                                       at::ones({0}), at::ones({}, at::kLong), at::Tensor()};
+  for (const at::Tensor& tensor : bad) {
+    EXPECT_TRUE(throws_with<InvalidArgument>("new_scale should be a float or a 1-element",
+                                             [&] { machine.scaler.update(tensor); }));
+  }
+}
+
+/// The states after each of some iterations, which cross growth and backoff.
+std::vector<ScalerState> trajectory(Machine& machine) {
+  std::vector<ScalerState> states;
+  for (const char letter : std::string("cccicccc")) {
+    machine.iterate(letter);
+    states.push_back(machine.scaler.state_dict());
+  }
+  return states;
+}
+
+GradScaler& carried_over(GradScaler& from, GradScaler& to) {
+  std::stringstream file;
+  torch::serialize::OutputArchive out;
+  from.save(out);
+  out.save_to(file);
+  torch::serialize::InputArchive in;
+  in.load_from(file);
+  to.load(in);
+  return to;
+}
+
+TEST(GradScalerState, continues_bit_for_bit_before_and_after_the_first_scale) {
+  const amp::DynamicLossScaleOptions options = {
+      .initial_scale = 1.1, .growth_factor = 1.7, .backoff_factor = 0.3, .growth_interval = 3};
+  for (const bool started_before : {false, true}) {
+    for (const bool through_a_file : {false, true}) {
+      Machine original(options), restored;
+      for (const char letter : {'c', 'c', 'c', 'c', 'c'}) original.iterate(letter);
+      if (started_before) restored.iterate('i');
+      if (through_a_file) {
+        carried_over(original.scaler, restored.scaler);
+      } else {
+        restored.scaler.load_state_dict(original.scaler.state_dict());
+      }
+      EXPECT_EQ(restored.scaler.state_dict(), original.scaler.state_dict());
+      EXPECT_EQ(restored.scaler.state_dict().growth_tracker, 2);
+      EXPECT_EQ(trajectory(restored), trajectory(original));
+    }
+  }
+}
+
+TEST(GradScalerState, of_a_constant_policy_round_trips) {
+  GradScaler constant({.policy = amp::LossScalePolicy::constant(256.0)});
+  GradScaler restored;
+  EXPECT_EQ(carried_over(constant, restored).state_dict(), constant.state_dict());
+  EXPECT_EQ(restored.get_growth_factor(), 1.0);
+}
+
+TEST(GradScalerState, a_tracker_past_the_interval_grows_at_the_next_clean_update) {
+  Machine machine;
+  ScalerState state = machine.scaler.state_dict();
+  state.growth_interval = 3;
+  state.growth_tracker = 5;
+  machine.scaler.load_state_dict(state);
+  machine.iterate('c');
+  EXPECT_EQ(machine.scaler.get_scale(), 131072.0);
+}
+
+TEST(GradScalerState, disabled_is_empty_and_loads_nothing) {
+  GradScaler disabled({.enabled = false});
+  EXPECT_TRUE(disabled.state_dict().empty());
+  EXPECT_FALSE(GradScaler().state_dict().empty());
+  GradScaler enabled({.policy = amp::LossScalePolicy::constant(8.0)});
+  disabled.load_state_dict(enabled.state_dict());
+  EXPECT_TRUE(carried_over(enabled, disabled).state_dict().empty());
+  EXPECT_EQ(disabled.get_scale(), 1.0);
+}
+
+TEST(GradScalerState, an_empty_state_is_refused_by_an_enabled_scaler) {
+  GradScaler disabled({.enabled = false}), enabled;
+  const char* text = "The source state dict is empty";
+  EXPECT_TRUE(throws_with<InvalidArgument>(text, [&] { enabled.load_state_dict({}); }));
+  EXPECT_TRUE(throws_with<InvalidArgument>(text, [&] { carried_over(disabled, enabled); }));
+}
+
+TEST(GradScalerState, numbers_out_of_range_are_refused_and_change_nothing) {
+  const ScalerState good = {4.0, 2.0, 0.5, 10, 3};
+  std::vector<ScalerState> bad(9, good);
+  bad[0].scale = 0.0;
+  bad[1].scale = kInf;
+  bad[2].scale = std::nan("");
+  bad[3].growth_factor = 0.5;
+  bad[4].backoff_factor = 0.0;
+  bad[5].backoff_factor = 1.5;
+  bad[6].growth_interval = 0;
+  bad[7].growth_tracker = -1;
+  bad[8].growth_tracker = std::int64_t{1} << 31;
+  GradScaler scaler;
+  for (std::size_t i = 0; i < bad.size(); ++i) {
+    EXPECT_THROW(scaler.load_state_dict(bad[i]), InvalidArgument) << "row " << i;
+  }
+  EXPECT_EQ(scaler.state_dict(), GradScaler().state_dict());
+  scaler.load_state_dict(good);
+  EXPECT_EQ(scaler.state_dict(), good);
+}
+
+TEST(GradScalerState, an_archive_with_missing_or_wrong_fields_is_an_io_error) {
+  const auto load_from = [](torch::serialize::OutputArchive& out) {
+    std::stringstream file;
+    out.save_to(file);
+    torch::serialize::InputArchive in;
+    in.load_from(file);
+    GradScaler().load(in);
+  };
+  torch::serialize::OutputArchive missing;
+  missing.write("scale", c10::IValue(4.0));
+  EXPECT_TRUE(throws_with<IoError>("no 'growth_factor'", [&] { load_from(missing); }));
+  torch::serialize::OutputArchive wrong;
+  wrong.write("scale", c10::IValue(std::int64_t{4}));
+  EXPECT_TRUE(throws_with<IoError>("'scale' to be a float", [&] { load_from(wrong); }));
+}
+
+}  // namespace
+}  // namespace mezzo::test

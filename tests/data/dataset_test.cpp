@@ -1,0 +1,189 @@
+#include "mezzo/data/dataset.h"
+
+#include <cmath>
+#include <functional>
+
+#include <ATen/ATen.h>
+
+#include "mezzo/core/error.h"
+
+#include "support/npy_writer.h"
+
+namespace mezzo {
+namespace {
+
+using namespace mezzo::test;
+
+/// Two nodes, one edge in both directions, and nothing wrong.
+Dataset small_dataset() {
+  Dataset data;
+  data.name = "small";
+  data.num_nodes = 2;
+  data.num_classes = 2;
+  data.src = at::tensor({0, 1}, at::kLong);
+  data.dst = at::tensor({1, 0}, at::kLong);
+  data.features = at::ones({2, 3});
+  data.labels = at::tensor({0, 1}, at::kLong);
+  data.train_masks = at::tensor({1, 0}).to(at::kBool).view({2, 1});
+  data.val_masks = at::tensor({0, 1}).to(at::kBool).view({2, 1});
+  data.test_masks = at::zeros({2, 1}, at::kBool);
+  return data;
+}
+
+at::Tensor csr(const std::vector<std::int64_t>& indptr, const std::vector<std::int64_t>& indices,
+               const std::vector<float>& values, std::int64_t width) {
+  return at::_sparse_csr_tensor_unsafe(
+      at::tensor(indptr, at::kLong), at::tensor(indices, at::kLong), at::tensor(values, at::kFloat),
+      {static_cast<std::int64_t>(indptr.size()) - 1, width},
+      at::TensorOptions(at::kFloat).layout(at::kSparseCsr));
+}
+
+testing::AssertionResult invalid(const std::function<void(Dataset&)>& spoil,
+                                 const std::string& fault) {
+  Dataset data = small_dataset();
+  spoil(data);
+  return throws<InvalidArgument>([&] { data.validate(); }, {"data set 'small'", fault});
+}
+
+TEST(Dataset, a_sound_one_passes) {
+  EXPECT_NO_THROW(small_dataset().validate());
+  Dataset data = small_dataset();
+  data.features = csr({0, 1, 2}, {2, 0}, {1, 1}, 3);
+  EXPECT_NO_THROW(data.validate());
+  data.features = at::Tensor();
+  EXPECT_NO_THROW(data.validate());
+}
+
+TEST(Dataset, wrong_edges_are_named) {
+  EXPECT_TRUE(invalid([](Dataset& d) { d.src = at::Tensor(); }, "src is undefined"));
+  EXPECT_TRUE(invalid([](Dataset& d) { d.src = d.src.to(at::kInt); }, "src: expected int64"));
+  EXPECT_TRUE(invalid([](Dataset& d) { d.src = d.src.slice(0, 0, 1); }, "1 sources for 2"));
+  EXPECT_TRUE(invalid([](Dataset& d) { d.dst[1] = 2; }, "dst: item 1 is 2, outside [0, 2)"));
+  EXPECT_TRUE(invalid([](Dataset& d) { d.dst[1] = -1; }, "dst: item 1 is -1"));
+}
+
+TEST(Dataset, wrong_labels_are_named) {
+  EXPECT_TRUE(invalid([](Dataset& d) { d.num_nodes = 3; }, "2 labels for 3 nodes"));
+  EXPECT_TRUE(invalid([](Dataset& d) { d.num_nodes = 0; }, "no nodes"));
+  EXPECT_TRUE(invalid([](Dataset& d) { d.num_classes = 1; }, "labels: item 1 is 1"));
+  EXPECT_TRUE(invalid([](Dataset& d) { d.class_names = {"a"}; }, "1 class names for 2 classes"));
+  EXPECT_TRUE(invalid(
+      [](Dataset& d) {
+        d.num_classes = 3;
+        d.metric = Metric::kRocAuc;
+      },
+      "ROC AUC judges two classes, it has 3"));
+}
+
+TEST(Dataset, wrong_features_are_named) {
+  EXPECT_TRUE(invalid(
+      [](Dataset& d) {
+        d.features = at::ones({3, 3});
+      },
+      "expected float32 [2, F]"));
+  EXPECT_TRUE(invalid([](Dataset& d) { d.features = at::ones({2}); }, "expected float32 [2, F]"));
+  EXPECT_TRUE(invalid([](Dataset& d) { d.features = d.features.to(at::kDouble); }, "got float64"));
+  EXPECT_TRUE(invalid([](Dataset& d) { d.features[1][2] = INFINITY; }, "value 5 is inf"));
+}
+
+TEST(Dataset, wrong_sparse_features_are_named) {
+  const auto with = [](const at::Tensor& features) {
+    return [=](Dataset& d) { d.features = features; };
+  };
+  EXPECT_TRUE(invalid(with(csr({0, 1, 3}, {2, 0}, {1, 1}, 3)), "row starts do not fit"));
+  EXPECT_TRUE(invalid(with(csr({0, 3, 2}, {2, 0}, {1, 1}, 3)), "row starts decrease"));
+  EXPECT_TRUE(invalid(with(csr({0, 1, 2}, {3, 0}, {1, 1}, 3)), "columns of row 0"));
+  EXPECT_TRUE(invalid(with(csr({0, 2, 2}, {1, 1}, {1, 1}, 3)), "columns of row 0"));
+  EXPECT_TRUE(invalid(with(csr({0, 1, 2}, {2, 0}, {1, NAN}, 3)), "value 1 is nan"));
+}
+
+TEST(Dataset, wrong_masks_are_named) {
+  EXPECT_TRUE(invalid([](Dataset& d) { d.val_masks = at::Tensor(); }, "val masks is undefined"));
+  EXPECT_TRUE(invalid([](Dataset& d) { d.val_masks = d.train_masks; }, "node 0 is in two masks"));
+  EXPECT_TRUE(invalid([](Dataset& d) { d.val_masks = at::zeros({2, 2}, at::kBool); }, "[2, 1]"));
+  EXPECT_TRUE(
+      invalid([](Dataset& d) { d.val_masks = d.val_masks.to(at::kLong); }, "expected bool"));
+  EXPECT_TRUE(invalid(
+      [](Dataset& d) {
+        d.train_masks = d.val_masks = d.test_masks = at::zeros({2, 0}, at::kBool);
+      },
+      "no split"));
+}
+
+TEST(Dataset, splits_outside_the_range_are_invalid) {
+  const Dataset data = small_dataset();
+  EXPECT_TRUE(at::equal(data.split(0).val, at::tensor({0, 1}).to(at::kBool)));
+  for (const std::int64_t index : {-1, 1}) {
+    EXPECT_TRUE(throws<InvalidArgument>([&] { data.split(index); }, {"outside [0, 1)", "small"}));
+  }
+}
+
+TEST(NormalizeRows, divides_by_the_sum_of_magnitudes_and_leaves_zero_rows) {
+  const at::Tensor dense = at::tensor({1.F, -3.F, 0.F, 0.F, 0.F, 2.F}).view({3, 2});
+  const at::Tensor expected = at::tensor({0.25F, -0.75F, 0.F, 0.F, 0.F, 1.F}).view({3, 2});
+  EXPECT_TRUE(at::equal(normalize_rows(dense), expected));
+  EXPECT_TRUE(at::equal(normalize_rows(dense.t().contiguous().t()), expected));
+  const at::Tensor sparse = normalize_rows(csr({0, 2, 2, 3}, {0, 1, 1}, {1, -3, 2}, 2));
+  EXPECT_EQ(sparse.layout(), at::kSparseCsr);
+  EXPECT_TRUE(at::equal(sparse.to_dense(), expected));
+}
+
+TEST(NormalizeRows, sums_beyond_the_float_range_do_not_overflow) {
+  EXPECT_TRUE(at::equal(normalize_rows(at::full({1, 2}, 3e38F)), at::full({1, 2}, 0.5F)));
+}
+
+TEST(NormalizeRows, leaves_its_argument_alone) {
+  const at::Tensor dense = at::full({1, 2}, 2.F);
+  normalize_rows(dense);
+  EXPECT_TRUE(at::equal(dense, at::full({1, 2}, 2.F)));
+}
+
+TEST(NormalizeRows, refuses_other_tensors) {
+  EXPECT_TRUE(throws<InvalidArgument>([] { normalize_rows({}); }, {"normalize_rows", "undefined"}));
+  EXPECT_TRUE(throws<InvalidArgument>([] { normalize_rows(at::ones({2})); }, {"float32 [N, F]"}));
+  EXPECT_TRUE(throws<InvalidArgument>(
+      [] {
+        normalize_rows(at::ones({2, 2}, at::kDouble));
+      },
+      {"float32 [N, F]"}));
+}
+
+TEST(LoadDataset, an_unknown_name_lists_the_known_ones) {
+  EXPECT_TRUE(
+      throws<InvalidArgument>([] { load_dataset("no_such_name"); }, {"'no_such_name'", "wordnet"}));
+  EXPECT_TRUE(throws<InvalidArgument>([] { load_dataset(""); }, {"wordnet"}));
+}
+
+TEST(LoadDataset, a_path_to_nothing_is_an_io_error) {
+  EXPECT_TRUE(throws<IoError>([] { load_dataset("./nothing/here"); },
+                              {"./nothing/here: no such file or folder"}));
+}
+
+TEST(LoadDataset, folders_and_files_of_other_kinds_are_io_errors) {
+  const TempFolder folder;
+  EXPECT_TRUE(throws<IoError>([&] { load_dataset(folder.path()); }, {"holds no data set"}));
+  const std::string file = folder.write("readme.txt", "text");
+  EXPECT_TRUE(throws<IoError>([&] { load_dataset(file); }, {file, "not a readable npz"}));
+  EXPECT_TRUE(throws<IoError>([] { load_dataset("/dev/null"); }, {"not a regular file"}));
+}
+
+TEST(ListDatasets, finds_the_folders_that_can_be_read) {
+  const TempFolder folder;
+  folder.write("b/labels.npy", "");
+  folder.write("a/ind.x.graph", "");
+  folder.write("a/ind.y.graph", "");
+  folder.write("c/readme.txt", "");
+  folder.write("data.noun", "");
+  const std::vector<KnownDataset> found = list_datasets(folder.path());
+  ASSERT_EQ(found.size(), 4U);
+  EXPECT_EQ(found[0].name, "wordnet");
+  EXPECT_EQ(found[1].name, "x");
+  EXPECT_EQ(found[1].path, folder.path("a/ind.x"));
+  EXPECT_EQ(found[2].name, "y");
+  EXPECT_EQ(found[3].name, "b");
+  EXPECT_EQ(found[3].description, "neutral folder");
+  EXPECT_TRUE(throws<IoError>([&] { list_datasets(folder.path("none")); }, {"no such folder"}));
+}
+
+}  // namespace
+}  // namespace mezzo

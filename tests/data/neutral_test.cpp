@@ -1,0 +1,214 @@
+#include <cmath>
+#include <limits>
+
+#include <ATen/ATen.h>
+
+#include "mezzo/core/error.h"
+#include "mezzo/data/dataset.h"
+
+#include "support/npy_writer.h"
+
+namespace mezzo {
+namespace {
+
+using namespace mezzo::test;
+
+/// A path of three nodes, 0 - 1 - 2, with two classes and one split.
+class NeutralFolder : public testing::Test {
+ protected:
+  NeutralFolder() {
+    folder_.write("edge_index.npy", npy_int64({2, 4}, {0, 1, 1, 2, 1, 0, 2, 1}));
+    folder_.write("labels.npy", npy_int64({3}, {0, 1, 1}));
+    folder_.write("features.npz", features({0, 2, 2, 3}, {0, 2, 1}, {1, 2, 3}, {3, 3}));
+    folder_.write("train_mask.npy", npy_bool({3}, "100"));
+    folder_.write("val_mask.npy", npy_bool({3}, "010"));
+    folder_.write("test_mask.npy", npy_bool({3}, "001"));
+    folder_.write("meta.json", R"({"name": "path", "num_nodes": 3, "class_names": ["a", "b"]})");
+  }
+
+  static std::string features(const std::vector<std::int64_t>& indptr,
+                              const std::vector<std::int32_t>& indices,
+                              const std::vector<float>& values,
+                              const std::vector<std::int64_t>& shape) {
+    const auto count = [](const auto& items) {
+      return std::vector<std::int64_t>{static_cast<std::int64_t>(items.size())};
+    };
+    return npz_bytes({{"data", npy_float32(count(values), values)},
+                      {"indices", npy_int32(count(indices), indices)},
+                      {"indptr", npy_int64(count(indptr), indptr)},
+                      {"shape", npy_int64(count(shape), shape)}});
+  }
+
+  Dataset load(const LoadOptions& options = {}) const {
+    return load_dataset(folder_.path(), options);
+  }
+
+  /// With `name` replaced, loading fails with an IoError that names `blamed` and has `fault`.
+  testing::AssertionResult refused(const std::string& name, const std::string& bytes,
+                                   const std::string& fault) const {
+    folder_.write(name, bytes);
+    return throws<IoError>([&] { load(); }, {folder_.path(name), fault});
+  }
+
+  TempFolder folder_;
+};
+
+TEST_F(NeutralFolder, is_read_as_it_stands) {
+  const Dataset data = load();
+  EXPECT_EQ(data.name, "path");
+  EXPECT_EQ(data.origin, folder_.path());
+  EXPECT_EQ(data.num_nodes, 3);
+  EXPECT_EQ(data.num_edges(), 4);
+  EXPECT_EQ(data.num_features(), 3);
+  EXPECT_EQ(data.num_classes, 2);
+  EXPECT_EQ(data.num_splits(), 1);
+  EXPECT_EQ(data.metric, Metric::kAccuracy);
+  EXPECT_EQ(data.class_names, (std::vector<std::string>{"a", "b"}));
+  EXPECT_TRUE(at::equal(data.src, at::tensor({0, 1, 1, 2}, at::kLong)));
+  EXPECT_TRUE(at::equal(data.dst, at::tensor({1, 0, 2, 1}, at::kLong)));
+  EXPECT_EQ(data.features.layout(), at::kSparseCsr);
+  EXPECT_TRUE(at::equal(data.features.to_dense(),
+                        at::tensor({1.F, 0.F, 2.F, 0.F, 0.F, 0.F, 0.F, 3.F, 0.F}).view({3, 3})));
+  EXPECT_TRUE(at::equal(data.split(0).val, at::tensor({0, 1, 0}).to(at::kBool)));
+}
+
+TEST_F(NeutralFolder, needs_neither_meta_nor_features_nor_masks) {
+  for (const char* name :
+       {"meta.json", "features.npz", "train_mask.npy", "val_mask.npy", "test_mask.npy"}) {
+    folder_.remove(name);
+  }
+  const Dataset data = load({.split_seed = 3});
+  EXPECT_EQ(data.name, std::filesystem::path(folder_.path()).filename().string());
+  EXPECT_EQ(data.num_features(), 0);
+  EXPECT_EQ(data.num_classes, 2);
+  const SplitMasks masks = data.split(0);
+  EXPECT_EQ((masks.train.to(at::kInt) + masks.val.to(at::kInt) + masks.test.to(at::kInt))
+                .min()
+                .item<int>(),
+            1);
+}
+
+TEST_F(NeutralFolder, rows_are_normalised_only_when_asked) {
+  const Dataset data = load({.normalize_features = true});
+  EXPECT_TRUE(at::equal(data.features.values(), at::tensor({1.0F / 3, 2.0F / 3, 1.0F})));
+}
+
+TEST_F(NeutralFolder, dense_features_and_mask_matrices_are_read) {
+  folder_.remove("features.npz");
+  folder_.write("features.npy", npy_float32({3, 1}, {1, -2, 3}));
+  folder_.write("train_mask.npy", npy_bool({3, 2}, "100001"));
+  folder_.write("val_mask.npy", npy_bool({3, 2}, "000100"));
+  folder_.write("test_mask.npy", npy_bool({3, 2}, "010010"));
+  const Dataset data = load();
+  EXPECT_TRUE(at::equal(data.features, at::tensor({1.F, -2.F, 3.F}).view({3, 1})));
+  EXPECT_EQ(data.num_splits(), 2);
+  EXPECT_TRUE(at::equal(data.split(1).train, at::tensor({0, 0, 1}).to(at::kBool)));
+  EXPECT_TRUE(throws<InvalidArgument>([&] { data.split(2); }, {"index 2 is outside [0, 2)"}));
+}
+
+TEST_F(NeutralFolder, named_splits_are_picked_by_name) {
+  folder_.write("train_mask_more.npy", npy_bool({3}, "011"));
+  folder_.write("val_mask_more.npy", npy_bool({3}, "000"));
+  folder_.write("test_mask_more.npy", npy_bool({3}, "100"));
+  EXPECT_TRUE(
+      at::equal(load({.split = "more"}).split(0).train, at::tensor({0, 1, 1}).to(at::kBool)));
+  EXPECT_TRUE(at::equal(load().split(0).train, at::tensor({1, 0, 0}).to(at::kBool)));
+  EXPECT_TRUE(throws<InvalidArgument>([&] { load({.split = "less"}); },
+                                      {"'less' is not a split of", "'more'"}));
+  EXPECT_TRUE(throws<InvalidArgument>([&] { load({.split = "../x"}); }, {"'../x' is not a split"}));
+}
+
+TEST_F(NeutralFolder, roc_auc_comes_from_meta) {
+  folder_.write("meta.json", R"x({"metric": "ROC AUC (binary)"})x");
+  EXPECT_EQ(load().metric, Metric::kRocAuc);
+  EXPECT_TRUE(refused("meta.json", R"({"metric": "BLEU"})", "'BLEU' is not one of"));
+}
+
+TEST_F(NeutralFolder, roc_auc_of_three_classes_is_an_io_error) {
+  folder_.write("meta.json", R"({"metric": "ROC AUC", "num_classes": 3})");
+  EXPECT_TRUE(throws<IoError>([&] { load(); }, {folder_.path(), "ROC AUC judges two classes"}));
+}
+
+TEST_F(NeutralFolder, missing_files_are_io_errors_that_name_them) {
+  for (const char* name : {"val_mask.npy", "edge_index.npy", "labels.npy"}) {
+    folder_.write("edge_index.npy", npy_int64({2, 0}, {}));  // so that it is a folder of this kind
+    folder_.remove(name);
+    EXPECT_TRUE(throws<IoError>([&] { load(); }, {folder_.path(name), "no such file"}));
+  }
+}
+
+TEST_F(NeutralFolder, edges_are_checked) {
+  EXPECT_TRUE(refused("edge_index.npy", npy_int64({2, 1}, {0, 3}), "names node 3, outside [0, 3)"));
+  EXPECT_TRUE(refused("edge_index.npy", npy_int64({2, 1}, {-1, 0}), "names node -1"));
+  EXPECT_TRUE(refused("edge_index.npy", npy_int64({1, 2}, {0, 1}), "expected shape [2, E]"));
+  EXPECT_TRUE(refused("edge_index.npy", npy_int64({2}, {0, 1}), "expected shape [2, E]"));
+  EXPECT_TRUE(refused("edge_index.npy", npy_float32({2, 1}, {0, 1}), "expected integers"));
+  EXPECT_TRUE(refused("edge_index.npy", npy("|O", {2, 1}, "."), "Python objects"));
+  EXPECT_TRUE(refused("edge_index.npy", "", "not an npy file"));
+}
+
+TEST_F(NeutralFolder, labels_are_checked) {
+  EXPECT_TRUE(refused("labels.npy", npy_int64({3}, {0, -1, 1}), "negative label -1"));
+  EXPECT_TRUE(refused("labels.npy", npy_int64({3}, {0, std::int64_t{1} << 40, 1}), "sensible"));
+  EXPECT_TRUE(refused("labels.npy", npy_int64({0}, {}), "one label a node"));
+  EXPECT_TRUE(refused("labels.npy", npy_int64({3, 1}, {0, 0, 0}), "one label a node"));
+  EXPECT_TRUE(refused("labels.npy", npy_float32({3}, {0, 1, 1}), "expected integers"));
+}
+
+TEST_F(NeutralFolder, sparse_features_are_checked) {
+  const auto bad = [&](const std::string& bytes, const std::string& fault) {
+    return refused("features.npz", bytes, fault);
+  };
+  EXPECT_TRUE(bad(features({0, 2, 2}, {0, 1}, {1, 2}, {2, 3}), "expected shape [3, F]"));
+  EXPECT_TRUE(bad(features({0, 2, 2, 3}, {0, 2, 3}, {1, 2, 3}, {3, 3}), "outside [0, 3)"));
+  EXPECT_TRUE(bad(features({0, 2, 1, 3}, {0, 2, 1}, {1, 2, 3}, {3, 3}), "decreases"));
+  EXPECT_TRUE(bad(features({0, 2, 2, 4}, {0, 2, 1}, {1, 2, 3}, {3, 3}), "run from 0 to 3"));
+  EXPECT_TRUE(bad(features({0, 0, 0, 0}, {}, {}, {3, std::int64_t{1} << 50}), "2^31 columns"));
+  EXPECT_TRUE(bad(
+      features({0, 2, 2, 3}, {0, 2, 1}, {1, 2, 3}, {std::numeric_limits<std::int64_t>::max(), 3}),
+      "indptr"));
+  EXPECT_TRUE(bad(features({0, 2, 2, 3}, {0, 2, 1}, {1, 2, 3}, {3}), "expected 2 numbers"));
+  EXPECT_TRUE(bad(npz_bytes({{"data", npy_float32({0}, {})}}), "'shape' is missing"));
+  EXPECT_TRUE(bad("PK", "npz"));
+}
+
+TEST_F(NeutralFolder, features_that_are_not_finite_are_an_io_error) {
+  folder_.write("features.npz", features({0, 2, 2, 3}, {0, 2, 1}, {1, INFINITY, 3}, {3, 3}));
+  EXPECT_TRUE(throws<IoError>([&] { load(); }, {folder_.path(), "value 1 is inf"}));
+}
+
+TEST_F(NeutralFolder, two_feature_files_contradict) {
+  folder_.write("features.npy", npy_float32({3, 1}, {1, 2, 3}));
+  EXPECT_TRUE(throws<IoError>([&] { load(); }, {"both features.npz and features.npy"}));
+}
+
+TEST_F(NeutralFolder, masks_are_checked) {
+  EXPECT_TRUE(refused("val_mask.npy", npy_bool({3, 2}, "000000"), "2 splits"));
+  EXPECT_TRUE(refused("train_mask.npy", npy_bool({2}, "10"), "expected shape [3]"));
+  EXPECT_TRUE(refused("train_mask.npy", npy_int64({3}, {1, 0, 0}), "expected booleans"));
+  folder_.write("train_mask.npy", npy_bool({3}, "010"));
+  folder_.write("val_mask.npy", npy_bool({3}, "010"));
+  EXPECT_TRUE(throws<IoError>([&] { load(); }, {folder_.path(), "node 1 is in two masks"}));
+}
+
+TEST_F(NeutralFolder, meta_is_checked) {
+  EXPECT_TRUE(refused("meta.json", "{", "not valid JSON"));
+  EXPECT_TRUE(refused("meta.json", std::string(1'000'000, '['), "not valid JSON"));
+  EXPECT_TRUE(refused("meta.json", "[]", "expected a JSON object"));
+  EXPECT_TRUE(refused("meta.json", R"({"num_nodes": 4})", "declares 4 nodes, the arrays have 3"));
+  EXPECT_TRUE(refused("meta.json", R"({"num_edges": 5})", "declares 5 directed edges"));
+  EXPECT_TRUE(refused("meta.json", R"({"num_features": 9})", "declares 9 features"));
+  EXPECT_TRUE(refused("meta.json", R"({"num_nodes": "3"})", "not an integer"));
+  EXPECT_TRUE(refused("meta.json", R"({"num_nodes": -3})", "not an integer that is at least 0"));
+  EXPECT_TRUE(refused("meta.json", R"({"name": 3})", "not a string"));
+  EXPECT_TRUE(refused("meta.json", R"({"class_names": [1]})", "more than strings"));
+  folder_.write("meta.json", R"({"num_classes": 1})");
+  EXPECT_TRUE(throws<IoError>([&] { load(); }, {"labels.npy", "1 classes are declared"}));
+  folder_.write("meta.json", R"({"num_classes": 2000000000})");
+  EXPECT_TRUE(throws<IoError>([&] { load(); }, {"labels.npy", "2000000000 classes are declared"}));
+  folder_.write("meta.json", R"({"class_names": ["a"]})");
+  EXPECT_TRUE(throws<IoError>([&] { load(); }, {"1 class names for 2 classes"}));
+}
+
+}  // namespace
+}  // namespace mezzo

@@ -1,0 +1,234 @@
+#include "mezzo/graph/graph.h"
+
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include "mezzo/core/error.h"
+#include "mezzo/data/dataset.h"
+
+#include "support/graphs.h"
+
+namespace mezzo::test {
+namespace {
+
+using Ids = std::vector<std::int64_t>;
+using Names = std::vector<std::string>;
+
+/// Three nodes, two splits.
+Dataset small_dataset() {
+  Dataset data;
+  data.name = "small";
+  data.num_nodes = 3;
+  data.num_classes = 2;
+  data.src = ids({0, 1, 1, 2});
+  data.dst = ids({1, 0, 2, 1});
+  data.features = at::tensor({1.0F, 0.0F, 0.0F, 2.0F, 0.0F, 3.0F}).view({3, 2});
+  data.labels = ids({0, 1, 1});
+  const auto masks = [](const std::vector<std::int64_t>& rows) {
+    return ids(rows).view({3, 2}).to(at::kBool);
+  };
+  data.train_masks = masks({1, 0, 0, 1, 0, 0});
+  data.val_masks = masks({0, 1, 1, 0, 0, 0});
+  data.test_masks = masks({0, 0, 0, 0, 1, 1});
+  return data;
+}
+
+TEST(Graph, default_has_no_nodes) {
+  const Graph g;
+  EXPECT_EQ(g.num_nodes(), 0);
+  EXPECT_EQ(g.num_edges(), 0);
+  EXPECT_TRUE(g.ndata().columns().empty());
+}
+
+TEST(Graph, has_a_row_of_features_for_each_node_and_edge) {
+  for (const NamedGraph& named : named_graphs()) {
+    SCOPED_TRACE(named.name);
+    Graph g = named.graph;
+    EXPECT_EQ(g.ndata().num_rows(), g.num_nodes());
+    EXPECT_EQ(g.edata().num_rows(), g.num_edges());
+    EXPECT_EQ(g.topology().num_src(), g.num_nodes());
+    EXPECT_EQ(g.topology().num_dst(), g.num_nodes());
+    EXPECT_EQ(g.in_degrees().sum().item<std::int64_t>(), g.num_edges());
+    EXPECT_EQ(g.out_degrees().sum().item<std::int64_t>(), g.num_edges());
+    g.ndata()["h"] = at::zeros({g.num_nodes() + 1});
+    g.edata()["w"] = at::zeros({g.num_edges() + 1});
+    EXPECT_TRUE(mentions(error_of([&] { g.ndata().at("h"); }), "nodecolumn'h'"));
+    EXPECT_TRUE(mentions(error_of([&] { g.edata().at("w"); }), "edgecolumn'w'"));
+  }
+}
+
+TEST(Graph, coordinates_and_rows_describe_the_same_graph) {
+  const Graph by_edges = Graph::from_coo(ids({0, 0, 1, 3}), ids({1, 2, 2, 2}), 4);
+  const Graph by_source = Graph::from_csr(ids({0, 2, 3, 3, 4}), ids({1, 2, 2, 2}));
+  const Graph by_destination = Graph::from_csc(ids({0, 0, 1, 4, 4}), ids({0, 0, 1, 3}));
+  for (const Graph& g : {by_edges, by_source, by_destination}) {
+    EXPECT_EQ(g.num_nodes(), 4);
+    EXPECT_EQ(values(g.topology().src()), Ids({0, 0, 1, 3}));
+    EXPECT_EQ(values(g.topology().dst()), Ids({1, 2, 2, 2}));
+    EXPECT_EQ(values(g.in_degrees()), Ids({0, 1, 3, 0}));
+    EXPECT_EQ(values(g.out_degrees()), Ids({2, 1, 0, 1}));
+    EXPECT_TRUE(g.topology().has_zero_in_degree());
+  }
+}
+
+TEST(Graph, of_rows_takes_edge_ids_and_an_id_width) {
+  const Graph g = Graph::from_csc(ids({0, 2, 3}), ids({1, 0, 1}), ids({2, 0, 1}), IdWidth::kInt64);
+  EXPECT_EQ(values(g.topology().src()), Ids({0, 1, 1}));
+  EXPECT_EQ(values(g.topology().dst()), Ids({0, 1, 0}));
+  EXPECT_EQ(g.topology().id_dtype(), at::kLong);
+  EXPECT_EQ(Graph::from_coo(ids({}), ids({}), 2, IdWidth::kInt64).topology().id_dtype(), at::kLong);
+}
+
+TEST(Graph, ids_beyond_the_number_of_nodes_are_errors) {
+  EXPECT_TRUE(mentions(error_of([] {
+                         Graph::from_coo(ids({0, 5}), ids({0, 1}), 5);
+                       }),
+                       "from_coo:expectedsrcin[0,5),got5atposition1"));
+  EXPECT_TRUE(mentions(error_of([] {
+                         Graph::from_csr(ids({0, 1}), ids({1}));
+                       }),
+                       "from_csr:expectedindicesin[0,1),got1atposition0"));
+  EXPECT_TRUE(mentions(error_of([] { Graph::from_csc(ids({}), ids({})); }),
+                       "from_csc:expectedindptrofatleastoneentry"));
+  EXPECT_TRUE(mentions(error_of([] { Graph::from_csr({}, ids({})); }), "from_csr:expectedindptr"));
+}
+
+TEST(Graph, two_sides_of_different_size_are_an_error) {
+  EXPECT_TRUE(mentions(error_of([] { Graph(in_star(3)); }),
+                       "Graph:expectedasmanysourcesasdestinations,got3and1"));
+}
+
+TEST(Graph, converts_to_its_topology) {
+  const Graph g = four_node_graph();
+  const Topology& topology = g;
+  EXPECT_TRUE(topology.is_same(g.topology()));
+}
+
+TEST(Graph, copies_share_structure_and_frames) {
+  Graph g = four_node_graph();
+  Graph copy = g;
+  copy.ndata()["h"] = at::ones({4});
+  EXPECT_TRUE(g.ndata().contains("h"));
+  EXPECT_TRUE(copy.topology().is_same(g.topology()));
+  g.edata()["w"] = at::ones({4});
+  EXPECT_TRUE(copy.edata().contains("w"));
+}
+
+TEST(Graph, to_its_own_device_is_the_same_graph) {
+  Graph g = four_node_graph();
+  Graph same = g.to(at::kCPU);
+  same.ndata()["h"] = at::ones({4});
+  EXPECT_TRUE(g.ndata().contains("h"));
+  EXPECT_TRUE(same.topology().is_same(g.topology()));
+}
+
+TEST(Graph, to_cuda_moves_structure_and_columns_and_leaves_the_old_graph) {
+  if (!at::hasCUDA()) GTEST_SKIP() << "no CUDA device";
+  Graph g = four_node_graph();
+  g.ndata()["h"] = at::ones({4});
+  g.edata()["w"] = at::ones({4});
+  Graph moved = g.to(at::kCUDA);
+  EXPECT_TRUE(moved.device().is_cuda());
+  EXPECT_TRUE(moved.ndata().at("h").is_cuda());
+  EXPECT_TRUE(moved.edata().at("w").is_cuda());
+  EXPECT_TRUE(g.ndata().at("h").is_cpu());
+  EXPECT_EQ(values(moved.topology().csc().indices), values(g.topology().csc().indices));
+}
+
+TEST(Graph, local_scope_undoes_what_was_added_replaced_or_removed) {
+  Graph g = four_node_graph();
+  const at::Tensor old = at::zeros({4});
+  g.ndata()["kept"] = old;
+  g.ndata()["removed"] = at::zeros({4});
+  {
+    const auto scope = g.local_scope();
+    g.ndata()["added"] = at::ones({4});
+    g.ndata()["kept"] = at::ones({4});
+    g.ndata().erase("removed");
+    g.edata()["w"] = at::ones({4});
+    EXPECT_TRUE(g.ndata().contains("added"));
+  }
+  EXPECT_EQ(g.ndata().names(), Names({"kept", "removed"}));
+  EXPECT_TRUE(g.ndata()["kept"].is_same(old));
+  EXPECT_TRUE(g.edata().columns().empty());
+}
+
+TEST(Graph, local_scope_ends_when_an_exception_passes) {
+  Graph g = four_node_graph();
+  try {
+    const auto scope = g.local_scope();
+    g.ndata()["h"] = at::ones({4});
+    throw std::runtime_error("on the way");
+  } catch (const std::runtime_error&) {
+  }
+  EXPECT_FALSE(g.ndata().contains("h"));
+}
+
+TEST(Graph, local_scopes_nest_and_reach_copies) {
+  Graph g = four_node_graph();
+  Graph copy = g;
+  const auto outer = g.local_scope();
+  g.ndata()["outer"] = at::ones({4});
+  {
+    const auto inner = copy.local_scope();
+    copy.ndata()["inner"] = at::ones({4});
+    EXPECT_EQ(g.ndata().names(), Names({"inner", "outer"}));
+  }
+  EXPECT_EQ(g.ndata().names(), Names({"outer"}));
+}
+
+TEST(Graph, local_scope_keeps_changes_made_inside_a_tensor) {
+  Graph g = four_node_graph();
+  g.ndata()["h"] = at::zeros({4});
+  {
+    const auto scope = g.local_scope();
+    g.ndata()["h"].fill_(5);
+  }
+  EXPECT_EQ(values(g.ndata().at("h")), Ids({5, 5, 5, 5}));
+}
+
+TEST(Graph, of_a_data_set_has_its_edges_features_labels_and_masks) {
+  const Dataset data = small_dataset();
+  const Graph g = Graph::from_dataset(data, /*split_index=*/1);
+  EXPECT_EQ(values(g.topology().src()), values(data.src));
+  EXPECT_EQ(values(g.topology().dst()), values(data.dst));
+  EXPECT_EQ(g.ndata().names(), Names({"feat", "label", "test_mask", "train_mask", "val_mask"}));
+  EXPECT_TRUE(at::equal(g.ndata().at("feat"), data.features));
+  EXPECT_EQ(values(g.ndata().at("label")), Ids({0, 1, 1}));
+  EXPECT_EQ(values(g.ndata().at("train_mask")), Ids({0, 1, 0}));
+  EXPECT_EQ(values(g.ndata().at("val_mask")), Ids({1, 0, 0}));
+  EXPECT_EQ(values(g.ndata().at("test_mask")), Ids({0, 0, 1}));
+  EXPECT_EQ(g.ndata().at("train_mask").scalar_type(), at::kBool);
+  EXPECT_EQ(values(Graph::from_dataset(data).ndata().at("train_mask")), Ids({1, 0, 0}));
+}
+
+TEST(Graph, of_a_data_set_densifies_sparse_features) {
+  Dataset data = small_dataset();
+  const at::Tensor dense = data.features;
+  data.features = dense.to_sparse_csr();
+  const Graph g = Graph::from_dataset(data);
+  EXPECT_EQ(g.ndata().at("feat").layout(), at::kStrided);
+  EXPECT_TRUE(at::equal(g.ndata().at("feat"), dense));
+}
+
+TEST(Graph, of_a_data_set_without_features_has_no_feature_column) {
+  Dataset data = small_dataset();
+  data.features = at::Tensor();
+  EXPECT_FALSE(Graph::from_dataset(data).ndata().contains("feat"));
+}
+
+TEST(Graph, of_a_data_set_needs_a_split_and_rows_that_exist) {
+  Dataset data = small_dataset();
+  error_of([&] { Graph::from_dataset(data, 2); });
+  error_of([&] { Graph::from_dataset(data, -1); });
+  data.labels = ids({0, 1});
+  EXPECT_TRUE(mentions(error_of([&] { Graph::from_dataset(data); }),
+                       "nodecolumn'label':expected3rows,got2"));
+}
+
+}  // namespace
+}  // namespace mezzo::test

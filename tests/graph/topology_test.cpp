@@ -1,0 +1,421 @@
+#include "mezzo/graph/topology.h"
+
+#include <latch>
+#include <limits>
+#include <thread>
+#include <vector>
+
+#include <ATen/ATen.h>
+#include <c10/core/InferenceMode.h>
+#include <gtest/gtest.h>
+
+#include "mezzo/core/error.h"
+#include "mezzo/graph/transforms.h"
+
+#include "support/graphs.h"
+
+namespace mezzo::test {
+namespace {
+
+using Ids = std::vector<std::int64_t>;
+
+/// Rows as the header defines them: slots of a row in ascending edge id.
+Adjacency rows_by_definition(const Ids& keys, const Ids& others, std::int64_t num_rows) {
+  Ids indptr = {0}, indices, edge_ids;
+  std::vector<std::vector<std::size_t>> edges(static_cast<std::size_t>(num_rows));
+  for (std::size_t e = 0; e < keys.size(); ++e) {
+    edges[static_cast<std::size_t>(keys[e])].push_back(e);
+  }
+  for (const auto& row : edges) {
+    for (const std::size_t e : row) {
+      indices.push_back(others[e]);
+      edge_ids.push_back(static_cast<std::int64_t>(e));
+    }
+    indptr.push_back(static_cast<std::int64_t>(indices.size()));
+  }
+  return {ids(indptr), ids(indices), ids(edge_ids)};
+}
+
+void expect_rows(const Adjacency& rows, const at::Tensor& keys, const at::Tensor& others,
+                 std::int64_t num_rows, at::ScalarType id_dtype) {
+  const Adjacency expected = rows_by_definition(values(keys), values(others), num_rows);
+  EXPECT_EQ(values(rows.indptr), values(expected.indptr));
+  EXPECT_EQ(values(rows.indices), values(expected.indices));
+  EXPECT_EQ(rows.indptr.scalar_type(), at::kLong);
+  EXPECT_EQ(rows.indices.scalar_type(), id_dtype);
+  const bool identity = at::equal(expected.edge_ids, at::arange(keys.numel()));
+  EXPECT_EQ(rows.edge_ids.defined(), !identity);
+  if (rows.edge_ids.defined()) {
+    EXPECT_EQ(values(rows.edge_ids), values(expected.edge_ids));
+    EXPECT_EQ(rows.edge_ids.scalar_type(), id_dtype);
+  }
+}
+
+void expect_formats(const Topology& g) {
+  expect_rows(g.csr(), g.src(), g.dst(), g.num_src(), g.id_dtype());
+  expect_rows(g.csc(), g.dst(), g.src(), g.num_dst(), g.id_dtype());
+}
+
+/// Not sorted by either end: 0: 2->0, 1: 0->1, 2: 2->1, 3: 0->0, 4: 1->1.
+Topology unsorted(IdWidth width = IdWidth::kAutomatic) {
+  return topology_of({2, 0, 2, 0, 1}, {0, 1, 1, 0, 1}, 3, 2, width);
+}
+
+TEST(Topology, default_has_no_nodes_and_no_edges) {
+  const Topology g;
+  EXPECT_EQ(g.num_src(), 0);
+  EXPECT_EQ(g.num_dst(), 0);
+  EXPECT_EQ(g.num_edges(), 0);
+  EXPECT_TRUE(g.device().is_cpu());
+  EXPECT_EQ(values(g.csc().indptr), Ids({0}));
+  EXPECT_EQ(g.in_degrees().numel(), 0);
+  EXPECT_FALSE(g.has_zero_in_degree());
+}
+
+TEST(Topology, of_coordinates_keeps_them_and_builds_rows_in_edge_order) {
+  const Topology g = unsorted();
+  EXPECT_EQ(g.num_src(), 3);
+  EXPECT_EQ(g.num_dst(), 2);
+  EXPECT_EQ(g.num_edges(), 5);
+  EXPECT_EQ(values(g.src()), Ids({2, 0, 2, 0, 1}));
+  EXPECT_EQ(values(g.dst()), Ids({0, 1, 1, 0, 1}));
+  EXPECT_EQ(values(g.csr().indptr), Ids({0, 2, 3, 5}));
+  EXPECT_EQ(values(g.csr().indices), Ids({1, 0, 1, 0, 1}));
+  EXPECT_EQ(values(g.csr().edge_ids), Ids({1, 3, 4, 0, 2}));
+  EXPECT_EQ(values(g.csc().indptr), Ids({0, 2, 5}));
+  EXPECT_EQ(values(g.csc().indices), Ids({2, 0, 0, 2, 1}));
+  EXPECT_EQ(values(g.csc().edge_ids), Ids({0, 3, 1, 2, 4}));
+}
+
+TEST(Topology, rows_follow_the_definition_on_every_graph_and_id_width) {
+  for (const NamedTopology& named : topologies()) {
+    SCOPED_TRACE(named.name);
+    const Topology& g = named.topology;
+    for (const IdWidth width : {IdWidth::kAutomatic, IdWidth::kInt32, IdWidth::kInt64}) {
+      const Topology again = Topology::from_coo(g.src(), g.dst(), g.num_src(), g.num_dst(), width);
+      EXPECT_EQ(again.id_dtype(), width == IdWidth::kInt64 ? at::kLong : at::kInt);
+      expect_formats(again);
+    }
+  }
+}
+
+TEST(Topology, rows_do_not_depend_on_the_number_of_threads) {
+  const Topology edges = rmat_graph(/*scale=*/10, /*num_edges=*/400000, /*seed=*/1);
+  for (const int threads : {1, 2, 3, 8}) {
+    SCOPED_TRACE(threads);
+    const ThreadCount scope(threads);
+    expect_formats(Topology::from_coo(edges.src(), edges.dst(), 1024, 1024));
+  }
+}
+
+TEST(Topology, of_rows_gives_the_edges_that_made_the_rows) {
+  for (const NamedTopology& named : topologies()) {
+    SCOPED_TRACE(named.name);
+    const Topology& g = named.topology;
+    for (const IdWidth width : {IdWidth::kInt32, IdWidth::kInt64}) {
+      const Adjacency &csr = g.csr(), &csc = g.csc();
+      const Topology by_src =
+          Topology::from_csr(csr.indptr, csr.indices, g.num_dst(), csr.edge_ids, width);
+      const Topology by_dst =
+          Topology::from_csc(csc.indptr, csc.indices, g.num_src(), csc.edge_ids, width);
+      for (const Topology& again : {by_src, by_dst}) {
+        EXPECT_EQ(again.num_src(), g.num_src());
+        EXPECT_EQ(again.num_dst(), g.num_dst());
+        EXPECT_EQ(values(again.in_degrees()), values(g.in_degrees()));
+        EXPECT_EQ(values(again.out_degrees()), values(g.out_degrees()));
+        EXPECT_EQ(values(again.src()), values(g.src()));
+        EXPECT_EQ(values(again.dst()), values(g.dst()));
+        expect_formats(again);
+      }
+    }
+  }
+}
+
+TEST(Topology, of_rows_without_edge_ids_counts_slots) {
+  const Topology g = Topology::from_csc(ids({0, 2, 2, 3}), ids({1, 0, 4}), /*num_src=*/5);
+  EXPECT_EQ(g.num_src(), 5);
+  EXPECT_EQ(g.num_dst(), 3);
+  EXPECT_EQ(values(g.src()), Ids({1, 0, 4}));
+  EXPECT_EQ(values(g.dst()), Ids({0, 0, 2}));
+  EXPECT_FALSE(g.csc().edge_ids.defined());
+  expect_formats(g);
+}
+
+TEST(Topology, of_rows_reorders_slots_whose_edge_ids_do_not_ascend) {
+  const Topology g =
+      Topology::from_csr(ids({0, 3, 4}), ids({7, 8, 9, 6}), /*num_dst=*/10, ids({3, 0, 2, 1}));
+  EXPECT_EQ(values(g.src()), Ids({0, 1, 0, 0}));
+  EXPECT_EQ(values(g.dst()), Ids({8, 6, 9, 7}));
+  EXPECT_EQ(values(g.csr().indices), Ids({8, 9, 7, 6}));
+  EXPECT_EQ(values(g.csr().edge_ids), Ids({0, 2, 3, 1}));
+  expect_formats(g);
+}
+
+TEST(Topology, identity_edge_ids_are_dropped) {
+  const Topology g = Topology::from_csr(ids({0, 1, 3}), ids({0, 0, 1}), 2, ids({0, 1, 2}));
+  EXPECT_FALSE(g.csr().edge_ids.defined());
+}
+
+TEST(Topology, sorted_edges_share_their_array_with_the_rows) {
+  const Topology g = topology_of({0, 0, 1}, {2, 1, 0}, 2, 3);
+  EXPECT_FALSE(g.csr().edge_ids.defined());
+  EXPECT_EQ(g.csr().indices.data_ptr(), g.dst().data_ptr());
+  EXPECT_TRUE(g.csc().edge_ids.defined());
+}
+
+TEST(Topology, takes_any_integer_dtype_and_stride) {
+  const Topology expected = unsorted();
+  for (const at::ScalarType dtype : {at::kByte, at::kChar, at::kShort, at::kInt, at::kLong}) {
+    SCOPED_TRACE(c10::toString(dtype));
+    const at::Tensor pairs = at::stack({expected.src(), expected.dst()}, 1).to(dtype);
+    const Topology g = Topology::from_coo(pairs.select(1, 0), pairs.select(1, 1), 3, 2);
+    EXPECT_EQ(g.id_dtype(), at::kInt);
+    EXPECT_EQ(values(g.src()), values(expected.src()));
+    EXPECT_EQ(values(g.csc().indices), values(expected.csc().indices));
+  }
+}
+
+TEST(Topology, copies_unless_the_dtype_is_the_stored_one) {
+  const at::Tensor wide = ids({0, 1}), narrow = wide.to(at::kInt);
+  EXPECT_NE(Topology::from_coo(wide, wide, 2, 2).src().data_ptr(), wide.data_ptr());
+  EXPECT_EQ(Topology::from_coo(narrow, narrow, 2, 2).src().data_ptr(), narrow.data_ptr());
+  EXPECT_EQ(Topology::from_coo(wide, wide, 2, 2, IdWidth::kInt64).src().data_ptr(),
+            wide.data_ptr());
+}
+
+TEST(Topology, ids_are_int32_until_a_count_reaches_two_to_the_31) {
+  constexpr std::int64_t kMost = std::numeric_limits<std::int32_t>::max();
+  const at::Tensor first = ids({0}), last = ids({kMost});
+  EXPECT_EQ(Topology::from_coo(first, first, kMost, 1).id_dtype(), at::kInt);
+  EXPECT_EQ(Topology::from_coo(last, first, kMost + 1, 1).id_dtype(), at::kLong);
+  EXPECT_EQ(values(Topology::from_coo(last, first, kMost + 1, 1).src()), Ids({kMost}));
+  EXPECT_EQ(Topology::from_coo(first, last, 1, kMost + 1).id_dtype(), at::kLong);
+  EXPECT_EQ(Topology::from_coo(first, first, 1, 1, IdWidth::kInt64).id_dtype(), at::kLong);
+  const auto text =
+      error_of([&] { Topology::from_coo(first, first, kMost + 1, 1, IdWidth::kInt32); });
+  EXPECT_TRUE(mentions(text, "from_coo:expectedcountsbelow2^31forint32ids,got2147483648"));
+}
+
+TEST(Topology, wide_ids_change_nothing_but_the_dtype) {
+  const Topology narrow = unsorted(), wide = unsorted(IdWidth::kInt64);
+  EXPECT_EQ(wide.id_dtype(), at::kLong);
+  EXPECT_EQ(values(wide.csr().indices), values(narrow.csr().indices));
+  EXPECT_EQ(values(wide.csc().edge_ids), values(narrow.csc().edge_ids));
+  EXPECT_EQ(values(wide.in_degrees()), values(narrow.in_degrees()));
+}
+
+TEST(Topology, formats_are_built_when_first_asked_for_and_kept) {
+  const Topology g = unsorted();
+  const std::int64_t edge_bytes = 5 * 4;
+  EXPECT_EQ(g.memory_bytes(), 2 * edge_bytes);
+  const void* const indices = g.csc().indices.data_ptr();
+  EXPECT_EQ(g.memory_bytes(), 4 * edge_bytes + 3 * 8);
+  EXPECT_EQ(g.csc().indices.data_ptr(), indices);
+  g.csr();
+  EXPECT_EQ(g.memory_bytes(), 6 * edge_bytes + 3 * 8 + 4 * 8);
+}
+
+TEST(Topology, degrees_of_rows_build_no_edges) {
+  const Topology rows = Topology::from_csr(ids({0, 2, 3}), ids({1, 0, 1}), 2);
+  const std::int64_t before = rows.memory_bytes();
+  EXPECT_EQ(values(rows.in_degrees()), Ids({1, 2}));
+  EXPECT_EQ(values(rows.out_degrees()), Ids({2, 1}));
+  EXPECT_EQ(rows.memory_bytes(), before);
+}
+
+TEST(Topology, memory_counts_shared_arrays_once) {
+  const Topology g = four_nodes();  // sorted both ways
+  g.csr();
+  g.csc();
+  EXPECT_EQ(g.memory_bytes(), 2 * 4 * 4 + 2 * 5 * 8);
+}
+
+TEST(Topology, formats_asked_for_by_several_threads_are_built_once) {
+  for (int round = 0; round < 20; ++round) {
+    const Topology g = random_topology(50, 50, 2000, static_cast<std::uint64_t>(round));
+    constexpr int kThreads = 4;
+    std::latch start(kThreads);
+    std::vector<const void*> seen(kThreads);
+    {
+      std::vector<std::jthread> threads;
+      for (int t = 0; t < kThreads; ++t) {
+        threads.emplace_back([&, t] {
+          start.arrive_and_wait();
+          if (t % 2 == 0) g.csr();
+          seen[static_cast<std::size_t>(t)] = g.csc().indices.data_ptr();
+          g.reverse().csr();
+        });
+      }
+    }
+    for (const void* address : seen) EXPECT_EQ(address, seen[0]);
+    expect_formats(g);
+  }
+}
+
+TEST(Topology, formats_built_in_inference_mode_serve_training) {
+  const Topology g = unsorted();
+  {
+    const c10::InferenceMode inference;
+    g.csc();
+    g.csr();
+  }
+  EXPECT_FALSE(g.csc().indices.is_inference());
+  EXPECT_FALSE(g.csr().indptr.is_inference());
+}
+
+TEST(Topology, reverse_exchanges_the_sides_and_shares_every_array) {
+  const Topology g = unsorted();
+  const Topology turned = g.reverse();
+  EXPECT_EQ(turned.num_src(), 2);
+  EXPECT_EQ(turned.num_dst(), 3);
+  EXPECT_EQ(turned.src().data_ptr(), g.dst().data_ptr());
+  EXPECT_EQ(turned.dst().data_ptr(), g.src().data_ptr());
+  expect_formats(turned);
+  EXPECT_EQ(turned.csr().indices.data_ptr(), g.csc().indices.data_ptr());
+  EXPECT_EQ(g.csr().edge_ids.data_ptr(), turned.csc().edge_ids.data_ptr());
+  EXPECT_EQ(g.memory_bytes(), turned.memory_bytes());
+  EXPECT_EQ(values(turned.in_degrees()), values(g.out_degrees()));
+  EXPECT_EQ(values(turned.reverse().src()), values(g.src()));
+}
+
+TEST(Topology, what_one_direction_builds_later_the_other_has) {
+  const Topology g = unsorted();
+  const Topology turned = g.reverse();
+  const std::int64_t before = g.memory_bytes();
+  turned.csc();
+  EXPECT_GT(g.memory_bytes(), before);
+  EXPECT_EQ(g.csr().indices.data_ptr(), turned.csc().indices.data_ptr());
+}
+
+TEST(Topology, degrees_count_parallel_edges_and_loops) {
+  const Topology g = topology_of({0, 0, 1, 2, 0}, {1, 1, 1, 2, 0}, 4, 4);
+  for (int built = 0; built < 2; ++built) {  // counted from the edges, then read from the rows
+    EXPECT_EQ(values(g.in_degrees()), Ids({1, 3, 1, 0}));
+    EXPECT_EQ(values(g.out_degrees()), Ids({3, 1, 1, 0}));
+    EXPECT_EQ(g.in_degrees().scalar_type(), at::kLong);
+    g.csr();
+    g.csc();
+  }
+}
+
+TEST(Topology, knows_whether_some_destination_has_no_in_edge) {
+  EXPECT_TRUE(four_nodes().has_zero_in_degree());
+  const Topology star = in_star(3);
+  EXPECT_FALSE(star.has_zero_in_degree());
+  EXPECT_FALSE(star.reverse().has_zero_in_degree());
+  const Topology one_way = topology_of({0, 0}, {0, 1}, 2, 2);
+  EXPECT_FALSE(one_way.has_zero_in_degree());
+  EXPECT_TRUE(one_way.reverse().has_zero_in_degree());
+  EXPECT_FALSE(one_way.has_zero_in_degree());
+}
+
+TEST(Topology, moving_to_its_own_device_is_itself) {
+  const Topology g = unsorted();
+  EXPECT_TRUE(g.to(at::kCPU).is_same(g));
+  EXPECT_FALSE(g.is_same(unsorted()));
+}
+
+TEST(Topology, moving_to_another_kind_of_device_is_an_error) {
+  const auto text = error_of([] { unsorted().to(at::kMeta); });
+  EXPECT_TRUE(mentions(text, "Topology::to:expectedaCPUorCUDAdevice,gotmeta"));
+}
+
+TEST(Topology, moving_to_a_missing_cuda_device_is_an_error) {
+  const at::Device missing(at::kCUDA, 100);
+  const auto text = error_of([&] { unsorted().to(missing); });
+  EXPECT_TRUE(mentions(text, "CUDAdevices,gotcuda:100"));
+}
+
+TEST(Topology, on_cuda_has_the_same_arrays) {
+  if (!at::hasCUDA()) GTEST_SKIP() << "no CUDA device";
+  for (const Topology& host : {unsorted(), unsorted().reverse()}) {
+    const Topology moved = host.to(at::kCUDA);
+    const Topology made =
+        Topology::from_coo(host.src().cuda(), host.dst().cuda(), host.num_src(), host.num_dst());
+    const Topology rows = Topology::from_csc(host.csc().indptr.cuda(), host.csc().indices.cuda(),
+                                             host.num_src(), host.csc().edge_ids.cuda());
+    for (const Topology& g : {moved, made, rows}) {
+      EXPECT_TRUE(g.device().is_cuda());
+      EXPECT_TRUE(g.to(at::kCUDA).is_same(g));
+      EXPECT_TRUE(g.csc().indices.is_cuda());
+      EXPECT_EQ(values(g.src()), values(host.src()));
+      EXPECT_EQ(values(g.dst()), values(host.dst()));
+      EXPECT_TRUE(g.in_degrees().is_cuda());
+      EXPECT_EQ(values(g.in_degrees()), values(host.in_degrees()));
+      EXPECT_EQ(g.has_zero_in_degree(), host.has_zero_in_degree());
+      expect_formats(g);
+      expect_formats(g.to(at::kCPU));
+      EXPECT_TRUE(g.to(at::kCPU).device().is_cpu());
+    }
+  }
+}
+
+TEST(Topology, coordinates_that_are_wrong_are_errors_that_say_where) {
+  struct Case {
+    at::Tensor src, dst;
+    std::int64_t num_src, num_dst;
+    const char* text;
+  };
+  const at::Tensor good = ids({0, 1});
+  const at::Tensor elsewhere = at::empty({2}, at::device(at::kMeta).dtype(at::kLong));
+  const std::vector<Case> cases = {
+      {{}, good, 2, 2, "expectedsrctobeanintegervector,gotanundefinedtensor"},
+      {good, {}, 2, 2, "expecteddsttobeanintegervector,gotanundefinedtensor"},
+      {good.to(at::kFloat), good, 2, 2, "expectedsrctobeanintegervector,gotfloat32[2]"},
+      {good, good.to(at::kBool), 2, 2, "expecteddsttobeanintegervector,gotbool[2]"},
+      {good.unsqueeze(1), good, 2, 2, "expectedsrctobeanintegervector,gotint64[2,1]"},
+      {good.to_sparse(), good, 2, 2, "expectedsrctobeanintegervector,gotsparseint64[2]"},
+      {good, ids({0}), 2, 2, "expecteddstoflength2,assrc,got1"},
+      {good, elsewhere, 2, 2, "expecteddstoncpu,assrc,gotmeta"},
+      {elsewhere, elsewhere, 2, 2, "expectedsrconaCPUorCUDAdevice,gotmeta"},
+      {good, good, -1, 2, "expectednumbersofnodes>=0,got-1"},
+      {ids({0, 2, 3}), ids({0, 0, 0}), 2, 2, "expectedsrcin[0,2),got2atposition1"},
+      {good, ids({1, -1}), 2, 2, "expecteddstin[0,2),got-1atposition1"},
+      {good, good, 2, 1, "expecteddstin[0,1),got1atposition1"},
+      {good, ids({0, std::int64_t{1} << 32}), 2, 2, "expecteddstin[0,2),got4294967296atposition1"},
+  };
+  for (const Case& wrong : cases) {
+    const auto text =
+        error_of([&] { Topology::from_coo(wrong.src, wrong.dst, wrong.num_src, wrong.num_dst); });
+    EXPECT_TRUE(mentions(text, std::string("from_coo:") + wrong.text));
+  }
+}
+
+TEST(Topology, rows_that_are_wrong_are_errors_that_say_where) {
+  struct Case {
+    at::Tensor indptr, indices, edge_ids;
+    std::int64_t num_others;
+    const char* text;
+  };
+  const at::Tensor indptr = ids({0, 1, 3}), indices = ids({0, 1, 0});
+  const at::Tensor elsewhere = at::empty({3}, at::device(at::kMeta).dtype(at::kLong));
+  const std::vector<Case> cases = {
+      {{}, indices, {}, 2, "expectedindptrtobeanintegervector,gotanundefinedtensor"},
+      {ids({}), ids({}), {}, 2, "expectedindptrofatleastoneentry,gotnone"},
+      {ids({1, 1, 3}), indices, {}, 2, "expectedindptrtobeginwith0,got1"},
+      {ids({0, 2, 1, 3}), indices, {}, 2, "expectedindptrnevertofall,got1after2atposition2"},
+      {ids({0, 1, 2}), indices, {}, 2, "expectedindptrtoendwith3,thenumberofindices,got2"},
+      {ids({0, 9, 3}), indices, {}, 2, "expectedindptrnevertofall,got3after9atposition2"},
+      {indptr, indices.to(at::kDouble), {}, 2, "expectedindicestobeanintegervector,gotfloat64[3]"},
+      {indptr, elsewhere, {}, 2, "expectedindicesoncpu,asindptr,gotmeta"},
+      {indptr, ids({0, 2, 0}), {}, 2, "expectedindicesin[0,2),got2atposition1"},
+      {indptr, indices, {}, -3, "expectednumbersofnodes>=0,got-3"},
+      {indptr, indices, ids({0, 1}), 2, "expectededge_idsoflength3,asindices,got2"},
+      {indptr, indices, ids({0, 3, 1}), 2, "expectededge_idsin[0,3),got3atposition1"},
+      {indptr, indices, ids({2, 0, 2}), 2, "apermutation,got2asecondtimeatposition2"},
+      {indptr, indices, elsewhere, 2, "expectededge_idsoncpu,asindptr,gotmeta"},
+  };
+  for (const Case& wrong : cases) {
+    const auto by_src = error_of(
+        [&] { Topology::from_csr(wrong.indptr, wrong.indices, wrong.num_others, wrong.edge_ids); });
+    EXPECT_TRUE(mentions(by_src, "from_csr:"));
+    EXPECT_TRUE(mentions(by_src, wrong.text));
+    const auto by_dst = error_of(
+        [&] { Topology::from_csc(wrong.indptr, wrong.indices, wrong.num_others, wrong.edge_ids); });
+    EXPECT_TRUE(mentions(by_dst, "from_csc:"));
+    EXPECT_TRUE(mentions(by_dst, wrong.text));
+  }
+}
+
+}  // namespace
+}  // namespace mezzo::test

@@ -1,0 +1,305 @@
+#include "mezzo/graph/transforms.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include "mezzo/core/error.h"
+
+#include "support/graphs.h"
+
+namespace mezzo::test {
+namespace {
+
+using Ids = std::vector<std::int64_t>;
+using Edge = std::pair<std::int64_t, std::int64_t>;
+
+std::vector<Edge> edges(const Graph& g) {
+  const Ids src = values(g.topology().src()), dst = values(g.topology().dst());
+  std::vector<Edge> pairs;
+  for (std::size_t e = 0; e < src.size(); ++e) pairs.emplace_back(src[e], dst[e]);
+  return pairs;
+}
+
+/// `g` with node column "h" and edge column "w", each row its own number, twice.
+Graph with_columns(Graph g) {
+  const auto rows = [](std::int64_t count) {
+    return at::arange(count, at::kLong).unsqueeze(1).expand({count, 2}).to(at::kFloat);
+  };
+  g.ndata()["h"] = rows(g.num_nodes());
+  g.edata()["w"] = rows(g.num_edges());
+  return g;
+}
+
+/// Whether a count out of n draws of probability p is within six standard deviations.
+testing::AssertionResult is_likely(double count, double n, double p) {
+  if (std::abs(count - n * p) <= 6 * std::sqrt(n * p * (1 - p))) {
+    return testing::AssertionSuccess();
+  }
+  return testing::AssertionFailure() << count << " of " << n << " draws of probability " << p;
+}
+
+TEST(RandGraph, has_distinct_edges_sorted_by_source_and_destination) {
+  for (const std::int64_t num_edges : {0, 1, 7, 50, 51, 99, 100}) {
+    SCOPED_TRACE(num_edges);
+    const Graph g = rand_graph(10, num_edges, 3);
+    EXPECT_EQ(g.num_nodes(), 10);
+    EXPECT_EQ(g.num_edges(), num_edges);
+    const std::vector<Edge> pairs = edges(g);
+    EXPECT_EQ(std::set<Edge>(pairs.begin(), pairs.end()).size(), pairs.size());
+    EXPECT_TRUE(std::is_sorted(pairs.begin(), pairs.end()));
+  }
+}
+
+TEST(RandGraph, is_equal_on_every_machine) {
+  EXPECT_EQ(edges(rand_graph(5, 6)),
+            std::vector<Edge>({{0, 0}, {1, 2}, {1, 4}, {2, 0}, {3, 2}, {4, 2}}));
+}
+
+TEST(RandGraph, depends_on_the_seed_and_not_on_the_threads) {
+  const ThreadCount one(1);
+  const Graph first = rand_graph(1000, 100000, 1);
+  {
+    const ThreadCount four(4);
+    EXPECT_EQ(edges(rand_graph(1000, 100000, 1)), edges(first));
+  }
+  EXPECT_NE(edges(rand_graph(1000, 100000, 2)), edges(first));
+}
+
+TEST(RandGraph, draws_every_edge_equally_often) {
+  constexpr int kRounds = 2000;
+  for (const std::int64_t num_edges : {2, 4, 5, 7}) {  // sparse, and drawn by what is left out
+    std::array<int, 9> counts{};
+    for (std::uint64_t seed = 0; seed < kRounds; ++seed) {
+      for (const auto& [src, dst] : edges(rand_graph(3, num_edges, seed))) {
+        ++counts[static_cast<std::size_t>(3 * src + dst)];
+      }
+    }
+    for (const int count : counts) {
+      EXPECT_TRUE(is_likely(count, kRounds, static_cast<double>(num_edges) / 9));
+    }
+  }
+}
+
+TEST(RandGraph, of_no_or_one_node) {
+  EXPECT_EQ(rand_graph(0, 0).num_nodes(), 0);
+  EXPECT_EQ(edges(rand_graph(1, 1)), std::vector<Edge>({{0, 0}}));
+}
+
+TEST(RandGraph, impossible_sizes_are_errors) {
+  EXPECT_TRUE(mentions(error_of([] { rand_graph(3, 10); }),
+                       "rand_graph:expectednum_edgesin[0,num_nodes^2=9],got10"));
+  EXPECT_TRUE(mentions(error_of([] { rand_graph(3, -1); }), "got-1"));
+  EXPECT_TRUE(mentions(error_of([] { rand_graph(-1, 0); }), "rand_graph:expectednum_nodesin[0,"));
+  EXPECT_TRUE(mentions(error_of([] { rand_graph(std::int64_t{1} << 40, 1); }), "num_nodesin[0,"));
+}
+
+TEST(RmatGraph, is_equal_on_every_machine) {
+  EXPECT_EQ(edges(rmat_graph(10, 6)),
+            std::vector<Edge>({{712, 52}, {779, 282}, {1, 512}, {768, 16}, {927, 72}, {9, 656}}));
+}
+
+TEST(RmatGraph, depends_on_the_seed_and_not_on_the_threads) {
+  const ThreadCount one(1);
+  const Graph first = rmat_graph(12, 100000, 1);
+  EXPECT_EQ(first.num_nodes(), 4096);
+  EXPECT_EQ(first.num_edges(), 100000);
+  {
+    const ThreadCount four(4);
+    EXPECT_EQ(edges(rmat_graph(12, 100000, 1)), edges(first));
+  }
+  EXPECT_NE(edges(rmat_graph(12, 100000, 2)), edges(first));
+}
+
+TEST(RmatGraph, meets_the_quadrant_probabilities_on_every_level) {
+  constexpr int kScale = 9;  // one more than a block of random bits serves
+  constexpr std::int64_t kEdges = 1 << 16;
+  const Graph g = rmat_graph(kScale, kEdges, 3);
+  for (int level = 0; level < kScale; ++level) {
+    SCOPED_TRACE(level);
+    std::array<int, 4> counts{};
+    for (const auto& [src, dst] : edges(g)) {
+      ++counts[static_cast<std::size_t>((src >> level & 1) * 2 + (dst >> level & 1))];
+    }
+    const std::array<double, 4> probabilities = {0.57, 0.19, 0.19, 0.05};
+    for (std::size_t quadrant = 0; quadrant < 4; ++quadrant) {
+      EXPECT_TRUE(is_likely(counts[quadrant], kEdges, probabilities[quadrant]));
+    }
+  }
+}
+
+TEST(RmatGraph, of_scale_zero_has_only_loops) {
+  EXPECT_EQ(edges(rmat_graph(0, 2)), std::vector<Edge>({{0, 0}, {0, 0}}));
+}
+
+TEST(RmatGraph, impossible_sizes_are_errors) {
+  EXPECT_TRUE(mentions(error_of([] { rmat_graph(-1, 1); }), "expectedscalein[0,40],got-1"));
+  EXPECT_TRUE(mentions(error_of([] { rmat_graph(41, 1); }), "expectedscalein[0,40],got41"));
+  EXPECT_TRUE(mentions(error_of([] { rmat_graph(1, -1); }), "expectednum_edges>=0,got-1"));
+}
+
+TEST(AddSelfLoop, appends_one_loop_a_node_whether_or_not_there_is_one) {
+  const Graph g = with_columns(self_loop_graph());
+  const Graph looped = add_self_loop(g);
+  std::vector<Edge> expected = edges(g);
+  for (std::int64_t node = 0; node < g.num_nodes(); ++node) expected.emplace_back(node, node);
+  EXPECT_EQ(edges(looped), expected);
+  EXPECT_FALSE(looped.topology().has_zero_in_degree());
+  EXPECT_TRUE(looped.ndata()["h"].is_same(g.ndata()["h"]));
+  EXPECT_EQ(values(looped.edata().at("w")),
+            Ids({0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 0, 0, 0, 0, 0, 0, 0, 0}));
+}
+
+TEST(AddSelfLoop, leaves_the_old_graph_alone) {
+  Graph g = self_loop_graph();
+  Graph looped = add_self_loop(g);
+  looped.ndata()["new"] = at::zeros({4});
+  EXPECT_FALSE(g.ndata().contains("new"));
+  EXPECT_EQ(g.num_edges(), 5);
+}
+
+TEST(AddSelfLoop, then_removing_them_gives_the_graph_without_loops) {
+  for (const NamedGraph& named : named_graphs()) {
+    SCOPED_TRACE(named.name);
+    EXPECT_EQ(add_self_loop(named.graph).num_edges(),
+              named.graph.num_edges() + named.graph.num_nodes());
+    EXPECT_EQ(edges(remove_self_loop(add_self_loop(named.graph))),
+              edges(remove_self_loop(named.graph)));
+  }
+}
+
+TEST(AddSelfLoop, passes_gradients_to_the_old_edge_columns) {
+  Graph g = cycle_graph(3);
+  const at::Tensor w = leaf(at::ones({3}));
+  g.edata()["w"] = w;
+  add_self_loop(g).edata().at("w").sum().backward();
+  EXPECT_EQ(values(w.grad()), Ids({1, 1, 1}));
+}
+
+TEST(RemoveSelfLoop, removes_all_loops_and_their_rows) {
+  const Graph g = with_columns(self_loop_graph());
+  const Graph kept = remove_self_loop(g);
+  EXPECT_EQ(edges(kept), std::vector<Edge>({{1, 2}, {0, 1}}));
+  EXPECT_EQ(kept.num_nodes(), 4);
+  EXPECT_EQ(values(kept.edata().at("w")), Ids({2, 2, 4, 4}));
+  EXPECT_TRUE(kept.ndata()["h"].is_same(g.ndata()["h"]));
+}
+
+TEST(ToBidirected, has_each_edge_both_ways_once_in_order) {
+  for (const NamedGraph& named : named_graphs()) {
+    SCOPED_TRACE(named.name);
+    std::set<Edge> expected;
+    for (const auto& [src, dst] : edges(named.graph)) {
+      expected.emplace(src, dst);
+      expected.emplace(dst, src);
+    }
+    const Graph simple = to_bidirected(with_columns(named.graph));
+    EXPECT_EQ(edges(simple), std::vector<Edge>(expected.begin(), expected.end()));
+    EXPECT_EQ(simple.num_nodes(), named.graph.num_nodes());
+    EXPECT_TRUE(simple.ndata().contains("h"));
+    EXPECT_TRUE(simple.edata().columns().empty());
+  }
+}
+
+TEST(Reverse, turns_every_edge_and_keeps_ids_and_columns) {
+  for (const NamedGraph& named : named_graphs()) {
+    SCOPED_TRACE(named.name);
+    const Graph g = with_columns(named.graph);
+    const Graph turned = mezzo::reverse(g);
+    std::vector<Edge> expected;
+    for (const auto& [src, dst] : edges(g)) expected.emplace_back(dst, src);
+    EXPECT_EQ(edges(turned), expected);
+    EXPECT_TRUE(turned.ndata()["h"].is_same(g.ndata()["h"]));
+    EXPECT_TRUE(turned.edata()["w"].is_same(g.edata()["w"]));
+    EXPECT_EQ(edges(mezzo::reverse(turned)), edges(g));
+  }
+}
+
+TEST(Subgraph, keeps_the_edges_among_the_nodes_in_the_given_order) {
+  const Graph g = with_columns(four_node_graph());
+  const Graph part = subgraph(g, ids({2, 0, 3}));
+  EXPECT_EQ(edges(part), std::vector<Edge>({{1, 0}, {2, 0}}));  // 0->2 and 3->2
+  EXPECT_EQ(values(part.ndata().at("_ID")), Ids({2, 0, 3}));
+  EXPECT_EQ(values(part.edata().at("_ID")), Ids({1, 3}));
+  EXPECT_EQ(values(part.ndata().at("h")), Ids({2, 2, 0, 0, 3, 3}));
+  EXPECT_EQ(values(part.edata().at("w")), Ids({1, 1, 3, 3}));
+}
+
+TEST(Subgraph, of_all_nodes_is_the_graph) {
+  for (const NamedGraph& named : named_graphs()) {
+    SCOPED_TRACE(named.name);
+    const Graph whole = subgraph(named.graph, at::arange(named.graph.num_nodes()));
+    EXPECT_EQ(edges(whole), edges(named.graph));
+    EXPECT_EQ(subgraph(named.graph, ids({})).num_nodes(), 0);
+  }
+}
+
+TEST(Subgraph, edges_lie_in_the_parent) {
+  const Graph g = random_graph(30, 0.3, 9);
+  const Graph part = subgraph(g, ids({3, 29, 7, 11, 0, 16}));
+  const Ids nodes = values(part.ndata().at("_ID")), parents = values(part.edata().at("_ID"));
+  const std::vector<Edge> all = edges(g), own = edges(part);
+  for (std::size_t e = 0; e < own.size(); ++e) {
+    const Edge mapped = {nodes[static_cast<std::size_t>(own[e].first)],
+                         nodes[static_cast<std::size_t>(own[e].second)]};
+    EXPECT_EQ(mapped, all[static_cast<std::size_t>(parents[e])]);
+  }
+  const std::set<std::int64_t> chosen(nodes.begin(), nodes.end());
+  const auto inside = std::count_if(all.begin(), all.end(), [&](const Edge& edge) {
+    return chosen.contains(edge.first) && chosen.contains(edge.second);
+  });
+  EXPECT_EQ(part.num_edges(), inside);
+}
+
+TEST(Subgraph, nodes_that_repeat_or_are_not_there_are_errors) {
+  const Graph g = four_node_graph();
+  EXPECT_TRUE(mentions(error_of([&] {
+                         subgraph(g, ids({0, 2, 2}));
+                       }),
+                       "subgraph:expecteddistinctnodes,got2morethanonce"));
+  EXPECT_TRUE(mentions(error_of([&] {
+                         subgraph(g, ids({0, 4}));
+                       }),
+                       "subgraph:expectednodesin[0,4),got4atposition1"));
+  EXPECT_TRUE(mentions(error_of([&] { subgraph(g, at::zeros({1})); }),
+                       "subgraph:expectednodestobeanintegervector,gotfloat32[1]"));
+  EXPECT_TRUE(mentions(error_of([&] { subgraph(g, ids({0}).to(at::kMeta)); }), "gotmeta"));
+}
+
+TEST(Transforms, keep_wide_ids) {
+  const Graph g = four_node_graph(IdWidth::kInt64);
+  for (const Graph& made : {add_self_loop(g), remove_self_loop(g), to_bidirected(g),
+                            mezzo::reverse(g), subgraph(g, ids({0, 2}))}) {
+    EXPECT_EQ(made.topology().id_dtype(), at::kLong);
+  }
+}
+
+TEST(Transforms, refuse_edge_columns_of_the_wrong_size) {
+  Graph g = four_node_graph();
+  g.edata()["w"] = at::zeros({3});
+  const std::string text = "edgecolumn'w':expected4rows,got3";
+  EXPECT_TRUE(mentions(error_of([&] { add_self_loop(g); }), text));
+  EXPECT_TRUE(mentions(error_of([&] { remove_self_loop(g); }), text));
+  EXPECT_TRUE(mentions(error_of([&] { subgraph(g, ids({0})); }), text));
+}
+
+TEST(Transforms, on_cuda_give_what_they_give_on_the_cpu) {
+  if (!at::hasCUDA()) GTEST_SKIP() << "no CUDA device";
+  const Graph host = with_columns(random_graph(20, 0.2, 4)), g = host.to(at::kCUDA);
+  EXPECT_EQ(edges(add_self_loop(g)), edges(add_self_loop(host)));
+  EXPECT_EQ(edges(remove_self_loop(g)), edges(remove_self_loop(host)));
+  EXPECT_EQ(edges(to_bidirected(g)), edges(to_bidirected(host)));
+  const Graph part = subgraph(g, ids({4, 1, 9}).cuda());
+  EXPECT_EQ(edges(part), edges(subgraph(host, ids({4, 1, 9}))));
+  EXPECT_TRUE(part.edata().at("w").is_cuda());
+}
+
+}  // namespace
+}  // namespace mezzo::test

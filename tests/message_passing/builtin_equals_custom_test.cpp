@@ -1,0 +1,122 @@
+#include <string>
+#include <vector>
+
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include "mezzo/message_passing/update_all.h"
+
+#include "message_passing/update_all_support.h"
+#include "support/tensors.h"
+#include "support/tolerance.h"
+
+namespace mezzo::test {
+namespace {
+
+/// Frames of both sides and of the edges of one topology, with the columns "x", "y" and "w".
+struct Frames {
+  Frame src, dst, edge;
+};
+
+Frames make_frames(const Topology& g, at::ScalarType dtype, bool whole) {
+  Frames frames{Frame("node", g.num_src(), at::kCPU), Frame("node", g.num_dst(), at::kCPU),
+                Frame("edge", g.num_edges(), at::kCPU)};
+  const auto make = [&](Target target, std::uint64_t seed) {
+    // 1 and 2 with either sign divide and multiply exactly, whichever side they are on.
+    return leaf(whole ? divisors(shape(g, target, {3}), dtype, seed).clamp(-2, 2)
+                      : uniform(shape(g, target, {3}), dtype, seed, 0.5, 2));
+  };
+  frames.src["x"] = make(Target::kSrc, 1);
+  frames.dst["y"] = make(Target::kDst, 2);
+  frames.edge["w"] = make(Target::kEdge, 3);
+  return frames;
+}
+
+/// The result and the gradients of the three columns.
+struct Outcome {
+  at::Tensor out, x, y, w;
+};
+
+Outcome outcome(const Topology& g, Frames frames, const MessageFunction& message,
+                const ReduceFunction& reduce_function, bool whole) {
+  update_all(g, frames.src, frames.edge, frames.dst, message, reduce_function);
+  Outcome result{frames.dst["out"], {}, {}, {}};
+  const auto dtype = result.out.scalar_type();
+  const auto grad =
+      whole ? integers(result.out.sizes(), dtype, 4) : uniform(result.out.sizes(), dtype, 4);
+  if (result.out.requires_grad()) result.out.backward(grad);
+  result.x = frames.src["x"].grad();
+  result.y = frames.dst["y"].grad();
+  result.w = frames.edge["w"].grad();
+  return result;
+}
+
+/// A column that a message does not read has no gradient, or one of zeros.
+at::Tensor or_zeros(const at::Tensor& gradient, const at::Tensor& like) {
+  return gradient.defined() ? gradient : at::zeros_like(like);
+}
+
+/// Every built-in pair against its user-defined twin on one topology. whole: exactly.
+void expect_twins(const Topology& g, at::ScalarType dtype, bool whole) {
+  for (const NamedMessage& message : all_messages()) {
+    for (const NamedReduce& reducer : all_reducers()) {
+      SCOPED_TRACE(fmt::format("{} {} {}", c10::toString(dtype), message.name, reducer.name));
+      const auto builtin =
+          outcome(g, make_frames(g, dtype, whole), message.builtin, reducer.builtin, whole);
+      const auto custom =
+          outcome(g, make_frames(g, dtype, whole), message.custom, reducer.custom, whole);
+      const bool halves = g.in_degrees().max().item<std::int64_t>() <= 2;
+      const bool exactly = whole && (reducer.name != "mean" || halves);
+      const auto terms = static_cast<double>(g.num_edges()) * 3;
+      const auto agree = [&](const at::Tensor& a, const at::Tensor& b) {
+        if (exactly) return exact(a, b);
+        const at::Tensor size = b.detach().to(at::kDouble).abs() + 1;
+        return near(a, b, sum_bound(size, 2 * terms, dtype));
+      };
+      EXPECT_TRUE(agree(builtin.out, custom.out));
+      const Frames like = make_frames(g, dtype, whole);
+      EXPECT_TRUE(agree(or_zeros(builtin.x, like.src["x"]), or_zeros(custom.x, like.src["x"])));
+      EXPECT_TRUE(agree(or_zeros(builtin.y, like.dst["y"]), or_zeros(custom.y, like.dst["y"])));
+      EXPECT_TRUE(agree(or_zeros(builtin.w, like.edge["w"]), or_zeros(custom.w, like.edge["w"])));
+    }
+  }
+}
+
+TEST(BuiltinFunctions, equal_their_user_defined_twins_in_value_and_gradient) {
+  for (const NamedTopology& g : topologies()) {
+    if (g.topology.num_edges() == 0) continue;  // user-defined functions make no columns there
+    SCOPED_TRACE(g.name);
+    expect_twins(g.topology, at::kFloat, /*whole=*/true);
+  }
+}
+
+TEST(BuiltinFunctions, equal_their_twins_on_a_random_graph_of_a_hundred_nodes) {
+  const Topology g = random_topology(100, 100, 1000, 61);
+  expect_twins(g, at::kFloat, /*whole=*/false);
+  expect_twins(g, at::kDouble, /*whole=*/false);
+}
+
+TEST(BuiltinFunctions, equal_their_twins_in_sixteen_bits_where_every_step_is_exact) {
+  // In-degrees of at most 2: the twin, which rounds after each step, is exact as well.
+  const Topology g = topology_of({0, 1, 0, 3, 3, 1}, {1, 1, 2, 2, 0, 3}, 4, 5);
+  for (const DTypeInfo& dtype : narrow_dtypes()) expect_twins(g, dtype.scalar, /*whole=*/true);
+}
+
+TEST(BuiltinFunctions, apply_edges_equals_its_user_defined_twin) {
+  for (const NamedTopology& g : topologies()) {
+    for (const DTypeInfo& dtype : dtypes()) {
+      for (const NamedMessage& message : all_messages()) {
+        SCOPED_TRACE(fmt::format("{} {} on {}", dtype.name, message.name, g.name));
+        Frames builtin = make_frames(g.topology, dtype.scalar, true);
+        Frames custom = make_frames(g.topology, dtype.scalar, true);
+        apply_edges(g.topology, builtin.src, builtin.edge, builtin.dst, message.builtin);
+        apply_edges(g.topology, custom.src, custom.edge, custom.dst, message.custom);
+        EXPECT_TRUE(exact(builtin.edge["m"], custom.edge["m"]));
+        EXPECT_EQ(builtin.edge["m"].scalar_type(), dtype.scalar);
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace mezzo::test

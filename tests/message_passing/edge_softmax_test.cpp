@@ -1,0 +1,243 @@
+#include <cmath>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+#include <torch/csrc/autograd/autograd.h>
+
+#include "mezzo/message_passing/ops.h"
+
+#include "support/gradcheck.h"
+#include "support/reference.h"
+#include "support/tensors.h"
+#include "support/tolerance.h"
+
+namespace mezzo::test {
+namespace {
+
+constexpr double kThird = 1.0 / 3;
+
+Target side_of(NormalizeBy by) {
+  return by == NormalizeBy::kDst ? Target::kDst : Target::kSrc;
+}
+
+/// Edges (0,0) (0,1) (0,2) (1,1) (1,2) (2,2).
+Topology upper_triangle() {
+  return topology_of({0, 0, 0, 1, 1, 2}, {0, 1, 2, 1, 2, 2}, 3, 3);
+}
+
+/// Whether softmax of the logits is that of the definition, within its bound.
+testing::AssertionResult right(const Topology& g, const at::Tensor& logits,
+                               NormalizeBy by = NormalizeBy::kDst) {
+  const at::Tensor got = edge_softmax(g, logits, by);
+  if (got.scalar_type() != logits.scalar_type()) return testing::AssertionFailure() << "dtype";
+  const auto expected = softmax_reference(g, logits, side_of(by));
+  const at::Tensor x = logits.to(at::kDouble);
+  const double range = x.numel() == 0 ? 0 : (x.max() - x.min()).item<double>();
+  return near(got, expected.value,
+              softmax_bound(expected.value, detail::max_degree(g), range, logits.scalar_type()));
+}
+
+TEST(EdgeSoftmax, equal_logits_share_equally) {
+  for (const DTypeInfo& dtype : dtypes()) {
+    SCOPED_TRACE(dtype.name);
+    const at::Tensor ones = at::ones({6}, dtype.scalar);
+    const Topology g = upper_triangle();
+    EXPECT_TRUE(
+        exact_rounded(edge_softmax(g, ones), numbers({1, 0.5, kThird, 0.5, kThird, kThird})));
+    EXPECT_TRUE(exact_rounded(edge_softmax(g, ones, NormalizeBy::kSrc),
+                              numbers({kThird, kThird, kThird, 0.5, 0.5, 1})));
+  }
+}
+
+TEST(EdgeSoftmax, of_some_of_the_edges_is_that_of_the_graph_of_these_edges) {
+  const Topology first_four = topology_of({0, 0, 0, 1}, {0, 1, 2, 1}, 3, 3);
+  for (const DTypeInfo& dtype : dtypes()) {
+    EXPECT_TRUE(
+        exact(edge_softmax(first_four, at::ones({4}, dtype.scalar)), numbers({1, 0.5, 1, 0.5})))
+        << dtype.name;
+  }
+}
+
+TEST(EdgeSoftmax, normalises_across_edges_of_two_kinds_of_sources) {
+  // Sources 0-2 are of one kind, with logit 2, sources 3-5 of another, with logit 1.
+  std::vector<std::int64_t> src, dst;
+  for (std::int64_t u = 0; u < 6; ++u) {
+    for (std::int64_t v = 0; v < 3; ++v) {
+      src.push_back(u);
+      dst.push_back(v);
+    }
+  }
+  const Topology g = topology_of(src, dst, 6, 3);
+  const double e = std::exp(1.0), first = e / (3 * (e + 1)), second = 1 / (3 * (e + 1));
+  for (const DTypeInfo& dtype : dtypes()) {
+    SCOPED_TRACE(dtype.name);
+    const auto logits = at::cat({at::full({9}, 2.0), at::full({9}, 1.0)}).to(dtype.scalar);
+    const auto expected =
+        at::cat({at::full({9}, first, at::kDouble), at::full({9}, second, at::kDouble)});
+    EXPECT_TRUE(
+        near(edge_softmax(g, logits), expected, softmax_bound(expected, 6, 1, dtype.scalar)));
+  }
+}
+
+TEST(EdgeSoftmax, is_the_definition_on_every_graph_and_shape) {
+  for (const NamedTopology& g : topologies()) {
+    for (const DTypeInfo& dtype : dtypes()) {
+      for (const NormalizeBy by : {NormalizeBy::kDst, NormalizeBy::kSrc}) {
+        for (const std::vector<std::int64_t>& trailing :
+             std::vector<std::vector<std::int64_t>>{{}, {1}, {1, 3}, {3, 4, 5}, {33}}) {
+          auto sizes = shape(g.topology, Target::kEdge, {});
+          sizes.insert(sizes.end(), trailing.begin(), trailing.end());
+          SCOPED_TRACE(
+              fmt::format("{} on {}, logits [{}]", dtype.name, g.name, fmt::join(sizes, ",")));
+          EXPECT_TRUE(right(g.topology, uniform(sizes, dtype.scalar, 1, -5, 5), by));
+        }
+      }
+    }
+  }
+}
+
+TEST(EdgeSoftmax, of_a_complete_graph_is_the_dense_softmax) {
+  constexpr std::int64_t n = 13;
+  const auto node = at::arange(n, at::kLong);
+  const auto g = Topology::from_coo(node.repeat({n}), node.repeat_interleave(n), n, n);
+  const auto logits = uniform({n, n}, at::kDouble, 2);  // [destination, source]
+  const auto expected = logits.softmax(1).reshape({n * n});
+  EXPECT_TRUE(near(edge_softmax(g, logits.reshape({n * n})), expected,
+                   softmax_bound(expected, n, 2, at::kDouble)));
+}
+
+TEST(EdgeSoftmax, extreme_logits_stay_finite_and_sum_to_one) {
+  struct Extreme {
+    at::ScalarType dtype;
+    double logit;
+  };
+  for (const Extreme& one :
+       {Extreme{at::kFloat, 1000}, Extreme{at::kDouble, 1e6}, Extreme{at::kHalf, 60000},
+        Extreme{at::kBFloat16, 1e30}, Extreme{at::kFloat, -1000}, Extreme{at::kHalf, -60000},
+        Extreme{at::kBFloat16, -200}, Extreme{at::kBFloat16, -1e30}}) {
+    SCOPED_TRACE(fmt::format("{} {}", c10::toString(one.dtype), one.logit));
+    const auto logits = at::full({6, 2}, one.logit).to(one.dtype);
+    const auto expected = numbers({1, 0.5, kThird, 0.5, kThird, kThird});
+    EXPECT_TRUE(exact_rounded(edge_softmax(upper_triangle(), logits),
+                              expected.reshape({6, 1}).expand({6, 2})));
+  }
+}
+
+TEST(EdgeSoftmax, is_invariant_to_a_shift_of_the_logits) {
+  for (const DTypeInfo& dtype : dtypes()) {
+    SCOPED_TRACE(dtype.name);
+    const auto logits = integers({500, 3}, dtype.scalar, 3);  // shifting whole numbers is exact
+    const Topology g = random_topology(60, 60, 500, 44, 3.0);
+    EXPECT_TRUE(same_bits(edge_softmax(g, logits), edge_softmax(g, logits + 64)));
+    EXPECT_TRUE(same_bits(edge_softmax(g, logits), edge_softmax(g, logits - 128)));
+  }
+}
+
+TEST(EdgeSoftmax, far_apart_logits_are_zero_and_one) {
+  const Topology g = in_star(2);
+  for (const DTypeInfo& dtype : dtypes()) {
+    EXPECT_TRUE(exact(edge_softmax(g, numbers({-30000, 30000}, dtype.scalar)), numbers({0, 1})))
+        << dtype.name;
+  }
+}
+
+TEST(EdgeSoftmax, hubs_of_equal_logits_sum_to_one) {
+  for (const DTypeInfo& dtype : dtypes()) {
+    for (const std::int64_t degree : {900, 70000}) {
+      for (const double logit : {0.0, 10.0, -200.0}) {
+        SCOPED_TRACE(fmt::format("{} degree {} logit {}", dtype.name, degree, logit));
+        const auto got = edge_softmax(in_star(degree), at::full({degree}, logit).to(dtype.scalar));
+        const auto expected = at::full({degree}, 1.0 / static_cast<double>(degree), at::kDouble);
+        EXPECT_TRUE(near(got, expected,
+                         softmax_bound(expected, static_cast<double>(degree), 0, dtype.scalar)));
+      }
+    }
+  }
+}
+
+TEST(EdgeSoftmax, masked_edges_get_zero_and_a_nan_spoils_its_own_node_only) {
+  constexpr double inf = std::numeric_limits<double>::infinity();
+  const Topology g = topology_of({0, 1, 2, 0}, {0, 0, 0, 1}, 3, 2);
+  for (const DTypeInfo& dtype : dtypes()) {
+    SCOPED_TRACE(dtype.name);
+    EXPECT_TRUE(
+        exact(edge_softmax(g, numbers({1, -inf, 1, 7}, dtype.scalar)), numbers({0.5, 0, 0.5, 1})));
+    const auto spoiled = edge_softmax(g, numbers({1, std::nan(""), 1, 7}, dtype.scalar));
+    EXPECT_TRUE(exact(spoiled.isnan(), numbers({1, 1, 1, 0})));
+    const auto overflown = edge_softmax(g, numbers({1, inf, 1, 7}, dtype.scalar));
+    EXPECT_TRUE(overflown[1].isnan().item<bool>());
+    EXPECT_EQ(overflown[3].item<double>(), 1.0);
+  }
+}
+
+// Gradients.
+
+/// p (g - sum over the node's edges of p g), and the same with plus and absolute values.
+Reference gradient_reference(const Topology& g, const at::Tensor& logits, const at::Tensor& grad,
+                             NormalizeBy by) {
+  const at::Tensor p = softmax_reference(g, logits, side_of(by)).value;
+  const at::Tensor node = row_ids(g, side_of(by));
+  std::vector<std::int64_t> sizes = p.sizes().vec();
+  sizes[0] = num_rows(g, side_of(by));
+  const auto weighted = [&](const at::Tensor& d) {
+    return at::zeros(sizes, at::kDouble).index_add(0, node, p * d).index_select(0, node);
+  };
+  const at::Tensor d = grad.to(at::kDouble);
+  return {p * (d - weighted(d)), p * (d.abs() + weighted(d.abs()))};
+}
+
+TEST(EdgeSoftmaxGradient, is_that_of_the_definition) {
+  for (const NamedTopology& g : topologies()) {
+    for (const DTypeInfo& dtype : dtypes()) {
+      for (const NormalizeBy by : {NormalizeBy::kDst, NormalizeBy::kSrc}) {
+        SCOPED_TRACE(dtype.name + " on " + g.name);
+        const auto sizes = shape(g.topology, Target::kEdge, {2, 9});
+        const auto logits = leaf(uniform(sizes, dtype.scalar, 4, -3, 3));
+        const auto grad = uniform(sizes, dtype.scalar, 5);
+        edge_softmax(g.topology, logits, by).backward(grad);
+        const auto expected = gradient_reference(g.topology, logits, grad, by);
+        EXPECT_TRUE(near(logits.grad(), expected.value,
+                         softmax_gradient_bound(expected.abs_sum, detail::max_degree(g.topology), 6,
+                                                dtype.scalar)));
+        EXPECT_EQ(logits.grad().scalar_type(), dtype.scalar);
+      }
+    }
+  }
+}
+
+TEST(EdgeSoftmaxGradient, agrees_with_finite_differences) {
+  const Topology g = random_topology(5, 4, 14, 45);
+  for (const NormalizeBy by : {NormalizeBy::kDst, NormalizeBy::kSrc}) {
+    EXPECT_TRUE(
+        gradcheck([&](const std::vector<at::Tensor>& in) { return edge_softmax(g, in[0], by); },
+                  {uniform({14, 2, 3}, at::kDouble, 6)}));
+  }
+}
+
+TEST(EdgeSoftmaxGradient, of_each_nodes_edges_sums_to_zero) {
+  // Equal powers of two make every step exact: 4 edges a node, p = 1/4.
+  const Topology g = topology_of({0, 1, 2, 3, 0, 1, 2, 3}, {0, 0, 0, 0, 1, 1, 1, 1}, 4, 2);
+  for (const DTypeInfo& dtype : dtypes()) {
+    SCOPED_TRACE(dtype.name);
+    const auto logits = leaf(at::full({8}, 3).to(dtype.scalar));
+    edge_softmax(g, logits).backward(integers({8}, dtype.scalar, 7));
+    const auto sums = logits.grad().to(at::kDouble).reshape({2, 4}).sum(1);
+    EXPECT_TRUE(exact(sums, at::zeros({2})));
+  }
+}
+
+TEST(EdgeSoftmaxGradient, a_second_derivative_is_a_clear_error) {
+  const at::Tensor logits = leaf(numbers({1, 2, 3, 4}));
+  const auto second_derivative = [&] {
+    const at::Tensor out = edge_softmax(four_nodes(), logits);
+    const auto first = torch::autograd::grad({out[1]}, {logits}, {}, std::nullopt, true);
+    torch::autograd::grad({first[0].square().sum()}, {logits});
+  };
+  EXPECT_TRUE(mentions(error_of<std::exception>(second_derivative), "edge_softmax"));
+}
+
+}  // namespace
+}  // namespace mezzo::test

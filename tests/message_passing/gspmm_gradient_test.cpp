@@ -1,0 +1,286 @@
+#include <string>
+#include <vector>
+
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+#include <torch/csrc/autograd/autograd.h>
+
+#include "mezzo/message_passing/ops.h"
+
+#include "support/gradcheck.h"
+#include "support/reference.h"
+#include "support/tensors.h"
+#include "support/tolerance.h"
+
+namespace mezzo::test {
+namespace {
+
+/// The gradient of gspmm(copy_u) by x for an output gradient of ones.
+at::Tensor copy_u_gradient(const Topology& g, ReduceOp reduce_op, const at::Tensor& x) {
+  const at::Tensor input = leaf(x);
+  const at::Tensor out = gspmm(g, BinaryOp::kCopyLhs, reduce_op, input, std::nullopt);
+  out.backward(at::ones_like(out));
+  return input.grad();
+}
+
+TEST(GspmmGradient, goes_to_the_chosen_message_and_rows_without_in_edges_add_nothing) {
+  for (const DTypeInfo& dtype : dtypes()) {
+    SCOPED_TRACE(dtype.name);
+    const at::Tensor x = numbers({1, 2, 3, 4}, dtype.scalar);
+    const Topology g = four_nodes();
+    EXPECT_TRUE(exact(copy_u_gradient(g, ReduceOp::kMax, x), numbers({1, 0, 0, 1})));
+    EXPECT_TRUE(exact(copy_u_gradient(g, ReduceOp::kMin, x), numbers({2, 0, 0, 0})));
+    EXPECT_TRUE(exact(copy_u_gradient(g, ReduceOp::kSum, x), numbers({2, 1, 0, 1})));
+    EXPECT_EQ(copy_u_gradient(g, ReduceOp::kMax, x).scalar_type(), dtype.scalar);
+  }
+}
+
+TEST(GspmmGradient, of_a_tie_goes_to_the_lowest_edge_id) {
+  // Edges 1 (0->2) and 2 (1->2) tie at node 2: edge 1, so node 0, takes all of it, every time.
+  for (const DTypeInfo& dtype : dtypes()) {
+    for (int repeat = 0; repeat < 3; ++repeat) {
+      SCOPED_TRACE(dtype.name);
+      const at::Tensor x = numbers({5, 5, 1, 1}, dtype.scalar);
+      EXPECT_TRUE(exact(copy_u_gradient(four_nodes(), ReduceOp::kMax, x), numbers({2, 0, 0, 0})));
+    }
+  }
+}
+
+TEST(GspmmGradient, of_a_tie_follows_the_edge_ids_and_not_the_order_of_the_slots) {
+  // Slots of destination 0: edge 0 from source 2, edge 1 from source 0, edge 2 from source 1.
+  const auto g = Topology::from_coo(ids({2, 0, 1}), ids({0, 0, 0}), 3, 1);
+  EXPECT_TRUE(
+      exact(copy_u_gradient(g, ReduceOp::kMax, at::ones({3}, at::kFloat)), numbers({0, 0, 1})));
+  const auto reordered = Topology::from_csc(ids({0, 3}), ids({2, 0, 1}), 3, ids({1, 2, 0}));
+  EXPECT_TRUE(exact(copy_u_gradient(reordered, ReduceOp::kMin, at::ones({3}, at::kFloat)),
+                    numbers({0, 1, 0})));
+}
+
+TEST(GspmmGradient, of_copied_edge_features_is_one_for_each_edge) {
+  for (const DTypeInfo& dtype : dtypes()) {
+    SCOPED_TRACE(dtype.name);
+    const at::Tensor w = leaf(numbers({10, 20, 30, 40}, dtype.scalar));
+    gspmm(four_nodes(), BinaryOp::kCopyRhs, ReduceOp::kSum, std::nullopt, w).sum().backward();
+    EXPECT_TRUE(exact(w.grad(), numbers({1, 1, 1, 1})));
+  }
+}
+
+TEST(GspmmGradient, of_weighted_sums_goes_to_nodes_and_edges) {
+  for (const DTypeInfo& dtype : dtypes()) {
+    SCOPED_TRACE(dtype.name);
+    const at::Tensor x = leaf(numbers({1, 2, 3, 4}, dtype.scalar));
+    const at::Tensor w = leaf(numbers({10, 20, 30, 40}, dtype.scalar));
+    gspmm(four_nodes(), BinaryOp::kMul, ReduceOp::kSum, x, w).sum().backward();
+    EXPECT_TRUE(exact(x.grad(), numbers({30, 30, 0, 40})));
+    EXPECT_TRUE(exact(w.grad(), numbers({1, 1, 2, 4})));
+  }
+}
+
+TEST(GspmmGradient, of_a_mean_is_divided_by_the_in_degree) {
+  for (const DTypeInfo& dtype : dtypes()) {
+    SCOPED_TRACE(dtype.name);
+    const at::Tensor x = numbers({1, 2, 3, 4}, dtype.scalar);
+    EXPECT_TRUE(exact_rounded(copy_u_gradient(four_nodes(), ReduceOp::kMean, x),
+                              numbers({4.0 / 3, 1.0 / 3, 0, 1.0 / 3})));
+  }
+}
+
+TEST(GspmmGradient, of_a_mean_over_seventy_thousand_is_divided_in_the_accumulator) {
+  // 1 / 70000 is subnormal in float16 and its count is beyond the largest float16.
+  const Topology star = in_star(70000);
+  for (const DTypeInfo& dtype : dtypes()) {
+    SCOPED_TRACE(dtype.name);
+    const auto got = copy_u_gradient(star, ReduceOp::kMean, at::ones({70000, 1}, dtype.scalar));
+    const auto expected = at::full({70000, 1}, 1.0 / 70000, at::kDouble);
+    EXPECT_TRUE(near(got, expected, sum_bound(expected, 2, dtype.scalar)));
+  }
+}
+
+// All operations.
+
+struct Setting {
+  NamedTopology graph;
+  DTypeInfo dtype;
+  Target lhs_target, rhs_target;
+  std::vector<std::int64_t> lhs, rhs;  // trailing dimensions
+};
+
+std::vector<std::int64_t> operand_shape(const Setting& s, Target target,
+                                        const std::vector<std::int64_t>& trailing) {
+  auto sizes = shape(s.graph.topology, target, {});
+  sizes.insert(sizes.end(), trailing.begin(), trailing.end());
+  return sizes;
+}
+
+/// Gradients on numbers that keep every step exact up to the last rounding: whole numbers, and
+/// powers of two where something divides.
+template <class Op, class Reduce>
+void expect_gradients(const Setting& s) {
+  SCOPED_TRACE(fmt::format("{} {}_{}_{} {} on {}, [{}] with [{}]", s.dtype.name,
+                           name_of(Targets{}, s.lhs_target), Op::name,
+                           name_of(Targets{}, s.rhs_target), Reduce::name, s.graph.name,
+                           fmt::join(s.lhs, ","), fmt::join(s.rhs, ",")));
+  const Topology& g = s.graph.topology;
+  const auto x = leaf(integers(operand_shape(s, s.lhs_target, s.lhs), s.dtype.scalar, 1));
+  const auto y = leaf(divisors(operand_shape(s, s.rhs_target, s.rhs), s.dtype.scalar, 2));
+  const auto out = gspmm(g, Op::kind, Reduce::kind, x, y, s.lhs_target, s.rhs_target);
+  const auto grad = integers(out.sizes(), s.dtype.scalar, 3);
+  out.backward(grad);
+  const auto expected =
+      gspmm_gradients(g, Op::kind, Reduce::kind, x, y, grad, s.lhs_target, s.rhs_target);
+  const auto expect_one = [&](const at::Tensor& got, const Reference& reference) {
+    ASSERT_TRUE(got.defined());
+    EXPECT_EQ(got.scalar_type(), s.dtype.scalar);
+    if (Reduce::divides) {
+      EXPECT_TRUE(near(got, reference.value,
+                       sum_bound(reference.abs_sum, reference.terms, s.dtype.scalar)));
+    } else {
+      EXPECT_TRUE(exact_rounded(got, reference.value));
+    }
+  };
+  if (Op::uses_lhs) expect_one(x.grad(), expected.lhs);
+  if (Op::uses_rhs) expect_one(y.grad(), expected.rhs);
+}
+
+void expect_all_gradients(const Setting& s) {
+  for_each(BinaryOps{}, [&]<class Op>() {
+    for_each(ReduceOps{}, [&]<class Reduce>() { expect_gradients<Op, Reduce>(s); });
+  });
+}
+
+TEST(GspmmGradient, of_every_message_and_reducer_is_that_of_the_formula) {
+  for (const NamedTopology& g : topologies()) {
+    for (const DTypeInfo& dtype : dtypes()) {
+      expect_all_gradients({g, dtype, Target::kSrc, Target::kEdge, {2, 3}, {2, 3}});
+    }
+  }
+}
+
+TEST(GspmmGradient, of_every_pair_of_targets_is_that_of_the_formula) {
+  const std::vector<NamedTopology> graphs = {
+      {"self loops", topology_of({0, 1, 2, 0, 2, 2}, {0, 1, 2, 2, 2, 0}, 4, 4)},
+      {"bipartite", random_topology(20, 30, 90, 33)}};
+  for (const NamedTopology& g : graphs) {
+    for (const DTypeInfo& dtype : dtypes()) {
+      for_each(Targets{}, [&]<class Lhs>() {
+        for_each(Targets{}, [&]<class Rhs>() {
+          expect_all_gradients({g, dtype, Lhs::kind, Rhs::kind, {2, 3}, {2, 3}});
+        });
+      });
+    }
+  }
+}
+
+TEST(GspmmGradient, of_a_broadcast_operand_is_summed_to_its_shape) {
+  const NamedTopology g{"bipartite", random_topology(12, 9, 50, 31)};
+  const std::vector<std::vector<std::int64_t>> shapes = {{3, 4}, {1, 4}, {3, 1}, {4}, {1}, {1, 1}};
+  for (const DTypeInfo& dtype : dtypes()) {
+    for (const auto& lhs : shapes) {
+      for (const auto& rhs : shapes) {
+        const bool same_last = lhs.back() == rhs.back();
+        for_each(BinaryOps{}, [&]<class Op>() {
+          if (Op::kind == BinaryOp::kDot && !same_last) return;
+          expect_gradients<Op, Sum>({g, dtype, Target::kSrc, Target::kEdge, lhs, rhs});
+          expect_gradients<Op, Max>({g, dtype, Target::kSrc, Target::kEdge, lhs, rhs});
+        });
+      }
+    }
+  }
+}
+
+TEST(GspmmGradient, of_scalar_features_has_no_trailing_dimension) {
+  const NamedTopology g{"four nodes", four_nodes()};
+  for (const DTypeInfo& dtype : dtypes()) {
+    expect_gradients<Mul, Sum>({g, dtype, Target::kSrc, Target::kEdge, {}, {}});
+    expect_gradients<Mul, Sum>({g, dtype, Target::kSrc, Target::kEdge, {5}, {}});
+    expect_gradients<Div, Max>({g, dtype, Target::kSrc, Target::kEdge, {}, {5}});
+  }
+}
+
+TEST(GspmmGradient, agrees_with_finite_differences) {
+  const Topology g = random_topology(6, 5, 17, 32);
+  for_each(BinaryOps{}, [&]<class Op>() {
+    for_each(ReduceOps{}, [&]<class Reduce>() {
+      SCOPED_TRACE(std::string(Op::name) + " " + std::string(Reduce::name));
+      std::vector<at::Tensor> inputs;
+      if (Op::uses_lhs) inputs.push_back(uniform({6, 2, 3}, at::kDouble, 4));
+      if (Op::uses_rhs) inputs.push_back(uniform({17, 1, 3}, at::kDouble, 5, 1, 2));
+      EXPECT_TRUE(gradcheck(
+          [&](const std::vector<at::Tensor>& in) {
+            const auto lhs = Op::uses_lhs ? std::optional(in.front()) : std::nullopt;
+            const auto rhs = Op::uses_rhs ? std::optional(in.back()) : std::nullopt;
+            return gspmm(g, Op::kind, Reduce::kind, lhs, rhs);
+          },
+          inputs));
+    });
+  });
+}
+
+TEST(GspmmGradient, of_arbitrary_numbers_is_within_its_bound) {
+  for (const NamedTopology& g : topologies()) {
+    for (const DTypeInfo& dtype : dtypes()) {
+      for_each(BinaryOps{}, [&]<class Op>() {
+        SCOPED_TRACE(fmt::format("{} {} on {}", dtype.name, Op::name, g.name));
+        const auto x = leaf(uniform(shape(g.topology, Target::kSrc, {19}), dtype.scalar, 6));
+        const auto w =
+            leaf(uniform(shape(g.topology, Target::kEdge, {19}), dtype.scalar, 7, 0.5, 2));
+        const auto out = gspmm(g.topology, Op::kind, ReduceOp::kMean, x, w);
+        const auto grad = uniform(out.sizes(), dtype.scalar, 8);
+        out.backward(grad);
+        const auto expected = gspmm_gradients(g.topology, Op::kind, ReduceOp::kMean, x, w, grad);
+        const auto expect_near = [&](const at::Tensor& got, const Reference& reference) {
+          EXPECT_TRUE(near(got, reference.value,
+                           sum_bound(reference.abs_sum, reference.terms, dtype.scalar)));
+        };
+        if (Op::uses_lhs) expect_near(x.grad(), expected.lhs);
+        if (Op::uses_rhs) expect_near(w.grad(), expected.rhs);
+      });
+    }
+  }
+}
+
+TEST(GspmmGradient, is_computed_only_for_the_operands_that_ask) {
+  const Topology g = four_nodes();
+  for (const bool of_nodes : {true, false}) {
+    at::Tensor x = numbers({1, 2, 3, 4}, at::kFloat), w = numbers({10, 20, 30, 40}, at::kFloat);
+    (of_nodes ? x : w).set_requires_grad(true);
+    gspmm(g, BinaryOp::kMul, ReduceOp::kSum, x, w).sum().backward();
+    EXPECT_EQ(x.grad().defined(), of_nodes);
+    EXPECT_EQ(w.grad().defined(), !of_nodes);
+  }
+  const at::Tensor plain = numbers({1, 2, 3, 4}, at::kFloat);
+  EXPECT_FALSE(gspmm(g, BinaryOp::kMul, ReduceOp::kSum, plain, plain).requires_grad());
+}
+
+TEST(GspmmGradient, of_a_tensor_in_both_places_is_the_sum_of_both) {
+  const Topology g = topology_of({0, 1}, {1, 0}, 2, 2);
+  const at::Tensor x = leaf(numbers({3, 5}, at::kFloat));
+  gspmm(g, BinaryOp::kMul, ReduceOp::kSum, x, x, Target::kSrc, Target::kDst).sum().backward();
+  EXPECT_TRUE(exact(x.grad(), numbers({10, 6})));
+}
+
+TEST(GspmmGradient, takes_strided_and_expanded_gradients) {
+  const Topology g = four_nodes();
+  const at::Tensor x = leaf(integers({4, 3}, at::kFloat, 1));
+  gspmm(g, BinaryOp::kCopyLhs, ReduceOp::kSum, x, std::nullopt).sum().backward();  // stride 0
+  EXPECT_TRUE(exact(x.grad(), numbers({2, 1, 0, 1}).reshape({4, 1}).expand({4, 3})));
+  const at::Tensor y = leaf(integers({4, 3}, at::kFloat, 1));
+  const at::Tensor grad = integers({3, 4}, at::kFloat, 2).t();
+  gspmm(g, BinaryOp::kCopyLhs, ReduceOp::kSum, y, std::nullopt).backward(grad);
+  const auto expected =
+      gspmm_gradients(g, BinaryOp::kCopyLhs, ReduceOp::kSum, y, std::nullopt, grad);
+  EXPECT_TRUE(exact(y.grad(), expected.lhs.value));
+}
+
+TEST(GspmmGradient, a_second_derivative_is_a_clear_error) {
+  const at::Tensor x = leaf(numbers({1, 2, 3, 4})), w = leaf(numbers({10, 20, 30, 40}));
+  const auto second_derivative = [&] {
+    const at::Tensor out = gspmm(four_nodes(), BinaryOp::kMul, ReduceOp::kSum, x, w);
+    const auto first = torch::autograd::grad({out.sum()}, {x}, {}, std::nullopt, true);
+    torch::autograd::grad({first[0].sum()}, {w});
+  };
+  EXPECT_TRUE(mentions(error_of<std::exception>(second_derivative), "gspmm"));
+}
+
+}  // namespace
+}  // namespace mezzo::test

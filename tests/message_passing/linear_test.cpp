@@ -1,0 +1,280 @@
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+#include <torch/csrc/autograd/autograd.h>
+
+#include "mezzo/message_passing/ops.h"
+
+#include "support/gradcheck.h"
+#include "support/tensors.h"
+#include "support/tolerance.h"
+
+namespace mezzo::test {
+namespace {
+
+struct Sizes {
+  std::int64_t rows, in, out;
+};
+
+/// Row counts and widths on either side of the block sizes a product may use.
+const std::vector<Sizes>& all_sizes() {
+  static const std::vector<Sizes> all = {{1, 1, 1},    {3, 5, 2},    {0, 4, 3},   {4, 0, 3},
+                                         {17, 33, 16}, {64, 64, 64}, {65, 31, 7}, {300, 129, 40}};
+  return all;
+}
+
+struct Inputs {
+  at::Tensor x, weight, bias;
+};
+
+Inputs make_inputs(const Sizes& s, at::ScalarType dtype, bool whole) {
+  if (whole) {
+    return {leaf(integers({s.rows, s.in}, dtype, 1)), leaf(integers({s.out, s.in}, dtype, 2)),
+            leaf(integers({s.out}, dtype, 3))};
+  }
+  return {leaf(uniform({s.rows, s.in}, dtype, 1)), leaf(uniform({s.out, s.in}, dtype, 2)),
+          leaf(uniform({s.out}, dtype, 3))};
+}
+
+std::string described(const Sizes& s, const DTypeInfo& dtype) {
+  return fmt::format("{} [{}, {}] -> {}", dtype.name, s.rows, s.in, s.out);
+}
+
+at::Tensor in_double(const at::Tensor& t) {
+  return t.detach().to(at::kDouble);
+}
+at::Tensor magnitude(const at::Tensor& t) {
+  return in_double(t).abs();
+}
+
+at::Tensor product(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias) {
+  const at::Tensor out = x.matmul(weight.t());
+  return bias.defined() ? out + bias : out;
+}
+
+/// Exact for whole numbers, else within the bound of a sum of `terms`.
+testing::AssertionResult agrees(const at::Tensor& got, const at::Tensor& value,
+                                const at::Tensor& sums, std::int64_t terms, bool whole) {
+  if (whole) return exact_rounded(got, value);
+  return near(got, value, sum_bound(sums, static_cast<double>(terms) + 2, got.scalar_type()));
+}
+
+TEST(Linear, is_the_product_with_the_transposed_weight_plus_bias) {
+  for (const DTypeInfo& dtype : dtypes()) {
+    for (const Sizes& s : all_sizes()) {
+      for (const bool whole : {true, false}) {
+        SCOPED_TRACE(described(s, dtype));
+        const Inputs in = make_inputs(s, dtype.scalar, whole);
+        for (const at::Tensor& bias : {in.bias, at::Tensor()}) {
+          const at::Tensor out = mezzo::linear(in.x, in.weight, bias);
+          EXPECT_EQ(out.scalar_type(), dtype.scalar);
+          const auto value = product(in_double(in.x), in_double(in.weight),
+                                     bias.defined() ? in_double(bias) : bias);
+          const auto sums = product(magnitude(in.x), magnitude(in.weight),
+                                    bias.defined() ? magnitude(bias) : bias);
+          EXPECT_TRUE(agrees(out, value, sums, s.in, whole));
+        }
+      }
+    }
+  }
+}
+
+TEST(Linear, has_the_gradients_of_the_product) {
+  for (const DTypeInfo& dtype : dtypes()) {
+    for (const Sizes& s : all_sizes()) {
+      for (const bool whole : {true, false}) {
+        SCOPED_TRACE(described(s, dtype));
+        const Inputs in = make_inputs(s, dtype.scalar, whole);
+        const std::vector<std::int64_t> sizes = {s.rows, s.out};
+        const auto grad =
+            whole ? integers(sizes, dtype.scalar, 4) : uniform(sizes, dtype.scalar, 4);
+        mezzo::linear(in.x, in.weight, in.bias).backward(grad);
+        const auto g = in_double(grad), a = magnitude(grad);
+        EXPECT_TRUE(agrees(in.x.grad(), g.matmul(in_double(in.weight)),
+                           a.matmul(magnitude(in.weight)), s.out, whole));
+        EXPECT_TRUE(agrees(in.weight.grad(), g.t().matmul(in_double(in.x)),
+                           a.t().matmul(magnitude(in.x)), s.rows, whole));
+        EXPECT_TRUE(agrees(in.bias.grad(), g.sum(0), a.sum(0), s.rows, whole));
+        EXPECT_EQ(in.weight.grad().scalar_type(), dtype.scalar);
+      }
+    }
+  }
+}
+
+TEST(Linear, reads_strided_rows) {
+  for (const DTypeInfo& dtype : dtypes()) {
+    SCOPED_TRACE(dtype.name);
+    const auto x = integers({24, 40}, dtype.scalar, 1).t();                      // [40, 24]
+    const auto weight = integers({10, 48}, dtype.scalar, 2).slice(1, 0, 48, 2);  // [10, 24]
+    EXPECT_TRUE(
+        exact_rounded(mezzo::linear(x, weight), product(in_double(x), in_double(weight), {})));
+    const auto wide = integers({40, 30}, dtype.scalar, 3).slice(1, 3, 27);  // rows 30 apart
+    EXPECT_TRUE(exact_rounded(mezzo::linear(wide, weight),
+                              product(in_double(wide), in_double(weight), {})));
+  }
+}
+
+TEST(Linear, long_sums_are_not_kept_in_sixteen_bits) {
+  for (const DTypeInfo& dtype : dtypes()) {
+    SCOPED_TRACE(dtype.name);
+    const auto ones = at::ones({3, 6000}, dtype.scalar);
+    const auto out = mezzo::linear(ones, ones);
+    EXPECT_TRUE(exact_rounded(out, at::full({3, 3}, 6000, at::kDouble)));
+    const auto large = at::full({2, 2}, 300).to(dtype.scalar);  // 300 * 300 exceeds float16
+    const auto signs = numbers({300, -300, -300, 300}, dtype.scalar).reshape({2, 2});
+    EXPECT_TRUE(exact(mezzo::linear(large, signs), at::zeros({2, 2})));
+  }
+}
+
+TEST(Linear, gradients_agree_with_finite_differences) {
+  EXPECT_TRUE(gradcheck(
+      [](const std::vector<at::Tensor>& in) { return mezzo::linear(in[0], in[1], in[2]); },
+      {uniform({5, 4}, at::kDouble, 1), uniform({3, 4}, at::kDouble, 2),
+       uniform({3}, at::kDouble, 3)}));
+}
+
+TEST(Linear, refuses_what_does_not_fit_and_shows_both_shapes) {
+  const auto x = at::ones({5, 30}, at::kFloat), weight = at::ones({7, 40}, at::kFloat);
+  const std::string text = error_of([&] { mezzo::linear(x, weight); });
+  EXPECT_TRUE(mentions(text, "30"));
+  EXPECT_TRUE(mentions(text, "40"));
+  EXPECT_TRUE(mentions(error_of([&] {
+                         mezzo::linear(x, at::ones({7, 30}), at::ones({8}));
+                       }),
+                       "bias"));
+  EXPECT_TRUE(mentions(error_of([&] { mezzo::linear(x, at::ones({30})); }), "weight"));
+  EXPECT_TRUE(mentions(error_of([&] {
+                         mezzo::linear(x, at::ones({7, 30}, at::kDouble));
+                       }),
+                       "linear"));
+}
+
+// Sparse rows.
+
+/// A matrix with about a third of its entries, some rows and columns empty.
+at::Tensor sparse_rows(std::int64_t rows, std::int64_t columns, at::ScalarType dtype) {
+  const auto dense = integers({rows, columns}, dtype, 1);
+  const auto kept = integers({rows, columns}, at::kDouble, 5, 0, 2).eq(0);
+  at::Tensor masked = dense * kept;
+  masked[0].zero_();
+  masked.select(1, columns - 1).zero_();
+  return masked;
+}
+
+TEST(SparseLinear, is_the_product_of_the_dense_matrix_in_value_and_gradients) {
+  for (const DTypeInfo& dtype : dtypes()) {
+    for (const Sizes& s : {Sizes{6, 9, 4}, Sizes{40, 100, 33}}) {
+      SCOPED_TRACE(described(s, dtype));
+      const at::Tensor dense = sparse_rows(s.rows, s.in, dtype.scalar);
+      const Inputs in = make_inputs(s, dtype.scalar, true);
+      const at::Tensor x = dense.to_sparse_csr();
+      const at::Tensor out = mezzo::linear(x, in.weight, in.bias);
+      EXPECT_EQ(out.layout(), at::kStrided);
+      EXPECT_EQ(out.scalar_type(), dtype.scalar);
+      EXPECT_TRUE(
+          exact_rounded(out, product(in_double(dense), in_double(in.weight), in_double(in.bias))));
+      const auto grad = integers({s.rows, s.out}, dtype.scalar, 4);
+      out.backward(grad);
+      EXPECT_TRUE(exact_rounded(in.weight.grad(), in_double(grad).t().matmul(in_double(dense))));
+      EXPECT_TRUE(exact_rounded(in.bias.grad(), in_double(grad).sum(0)));
+    }
+  }
+}
+
+TEST(SparseLinear, arbitrary_values_are_within_the_bound_of_one_rounding) {
+  for (const DTypeInfo& dtype : dtypes()) {
+    SCOPED_TRACE(dtype.name);
+    const auto kept = integers({30, 50}, at::kDouble, 5, 0, 2).eq(0);
+    const at::Tensor dense = uniform({30, 50}, dtype.scalar, 1) * kept;
+    const at::Tensor weight = leaf(uniform({20, 50}, dtype.scalar, 2));
+    const at::Tensor out = mezzo::linear(dense.to_sparse_csr(), weight);
+    EXPECT_TRUE(agrees(out, product(in_double(dense), in_double(weight), {}),
+                       product(magnitude(dense), magnitude(weight), {}), 50, false));
+    const auto grad = uniform({30, 20}, dtype.scalar, 4);
+    out.backward(grad);
+    EXPECT_TRUE(agrees(weight.grad(), in_double(grad).t().matmul(in_double(dense)),
+                       magnitude(grad).t().matmul(magnitude(dense)), 30, false));
+  }
+}
+
+TEST(SparseLinear, matrices_of_one_shape_and_other_positions_are_told_apart) {
+  const auto weight = integers({4, 9}, at::kFloat, 2);
+  for (std::uint64_t seed = 0; seed < 4; ++seed) {
+    const auto kept = integers({6, 9}, at::kDouble, seed, 0, 2).eq(0);
+    const at::Tensor dense = integers({6, 9}, at::kFloat, 10 + seed) * kept;
+    EXPECT_TRUE(exact(mezzo::linear(dense.to_sparse_csr(), weight),
+                      product(in_double(dense), in_double(weight), {})));
+  }
+}
+
+TEST(SparseLinear, an_empty_matrix_gives_the_bias) {
+  const auto x = at::zeros({3, 5}, at::kFloat).to_sparse_csr();
+  const auto bias = numbers({1, 2}, at::kFloat);
+  EXPECT_TRUE(exact(mezzo::linear(x, at::ones({2, 5}, at::kFloat), bias), bias.expand({3, 2})));
+}
+
+TEST(SparseLinear, refuses_a_gradient_to_the_values) {
+  auto x = sparse_rows(4, 5, at::kFloat).to_sparse_csr();
+  const auto values = leaf(x.values());
+  const auto wants =
+      at::sparse_csr_tensor(x.crow_indices(), x.col_indices(), values, x.sizes(), x.options());
+  EXPECT_TRUE(mentions(error_of([&] {
+                         mezzo::linear(wants, at::ones({2, 5}, at::kFloat));
+                       }),
+                       "values"));
+}
+
+// Dropout.
+
+TEST(FeatureDropout, is_the_identity_where_nothing_is_dropped) {
+  for (const DTypeInfo& dtype : dtypes()) {
+    SCOPED_TRACE(dtype.name);
+    const auto dense = integers({6, 5}, dtype.scalar, 1);
+    const auto sparse = sparse_rows(6, 5, dtype.scalar).to_sparse_csr();
+    EXPECT_TRUE(same_bits(mezzo::feature_dropout(dense, 0.5, /*training=*/false), dense));
+    EXPECT_TRUE(same_bits(mezzo::feature_dropout(dense, 0, /*training=*/true), dense));
+    for (const bool training : {true, false}) {
+      const auto out = mezzo::feature_dropout(sparse, training ? 0 : 0.5, training);
+      EXPECT_TRUE(same_bits(out.values(), sparse.values()));
+    }
+  }
+}
+
+TEST(FeatureDropout, drops_or_doubles_every_stored_value_and_keeps_the_layout) {
+  at::manual_seed(1);
+  for (const DTypeInfo& dtype : dtypes()) {
+    SCOPED_TRACE(dtype.name);
+    const auto dense = at::ones({200, 100}, dtype.scalar);
+    const auto sparse = dense.to_sparse_csr();
+    const auto out = mezzo::feature_dropout(sparse, 0.5, /*training=*/true);
+    ASSERT_EQ(out.layout(), at::kSparseCsr);
+    EXPECT_TRUE(at::equal(out.crow_indices(), sparse.crow_indices()));
+    EXPECT_TRUE(at::equal(out.col_indices(), sparse.col_indices()));
+    EXPECT_EQ(out.values().scalar_type(), dtype.scalar);
+    for (const at::Tensor& values : {out.values(), mezzo::feature_dropout(dense, 0.5, true)}) {
+      const auto kept = values.ne(0).sum().item<std::int64_t>();
+      EXPECT_TRUE(exact(values.eq(0).logical_or(values.eq(2)), at::ones(values.sizes())));
+      // Twenty thousand fair draws: six standard deviations are 6 * sqrt(20000) / 2.
+      EXPECT_LT(std::abs(static_cast<double>(kept) - 10000), 3 * std::sqrt(20000.0));
+    }
+  }
+}
+
+TEST(FeatureDropout, of_everything_is_zero) {
+  const auto sparse = sparse_rows(6, 5, at::kFloat).to_sparse_csr();
+  EXPECT_TRUE(
+      exact(mezzo::feature_dropout(sparse, 1, true).values(), at::zeros(sparse.values().sizes())));
+}
+
+TEST(FeatureDropout, refuses_a_probability_outside_the_unit_interval) {
+  const auto x = at::ones({2, 2}, at::kFloat);
+  EXPECT_TRUE(mentions(error_of([&] { mezzo::feature_dropout(x, 1.5, true); }), "1.5"));
+  EXPECT_TRUE(mentions(error_of([&] { mezzo::feature_dropout(x, -0.1, true); }), "-0.1"));
+  EXPECT_TRUE(mentions(error_of([&] { mezzo::feature_dropout(x, std::nan(""), true); }), "nan"));
+}
+
+}  // namespace
+}  // namespace mezzo::test

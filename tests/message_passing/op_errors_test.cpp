@@ -1,0 +1,162 @@
+#include <string>
+#include <vector>
+
+#include <ATen/ATen.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <gtest/gtest.h>
+
+#include "mezzo/message_passing/ops.h"
+
+#include "support/tensors.h"
+
+namespace mezzo::test {
+namespace {
+
+at::Tensor ones(const std::vector<std::int64_t>& sizes, at::ScalarType dtype = at::kFloat) {
+  return at::ones(sizes, dtype);
+}
+
+/// Five sources, seven destinations, three edges: no two counts are alike.
+Topology five_seven() {
+  return topology_of({0, 4, 2}, {6, 0, 0}, 5, 7);
+}
+
+std::string gspmm_error(const at::Tensor& lhs, const at::Tensor& rhs,
+                        BinaryOp op = BinaryOp::kMul) {
+  return error_of([&] { gspmm(five_seven(), op, ReduceOp::kSum, lhs, rhs); });
+}
+
+std::string gsddmm_error(const at::Tensor& lhs, const at::Tensor& rhs,
+                         BinaryOp op = BinaryOp::kMul) {
+  return error_of([&] { gsddmm(five_seven(), op, lhs, rhs); });
+}
+
+testing::AssertionResult mentions_all(const std::string& text,
+                                      const std::vector<std::string>& parts) {
+  for (const std::string& part : parts) {
+    if (const auto found = mentions(text, part); !found) return found;
+  }
+  return testing::AssertionSuccess();
+}
+
+TEST(OpErrors, trailing_shapes_that_do_not_broadcast_are_both_shown) {
+  EXPECT_TRUE(mentions_all(gspmm_error(ones({5, 31}), ones({3, 42})), {"gspmm", "31", "42"}));
+  EXPECT_TRUE(mentions_all(gsddmm_error(ones({5, 31}), ones({7, 42})), {"gsddmm", "31", "42"}));
+  EXPECT_TRUE(mentions_all(gsddmm_error(ones({5, 2, 31}), ones({7, 8, 31})), {"2,31", "8,31"}));
+}
+
+TEST(OpErrors, a_dot_needs_equal_last_dimensions) {
+  for (const std::int64_t last : {42, 1}) {  // one does not broadcast under a dot
+    const auto text = gsddmm_error(ones({5, 31}), ones({7, last}), BinaryOp::kDot);
+    EXPECT_TRUE(mentions_all(text, {"31", std::to_string(last)}));
+    const auto reduced = gspmm_error(ones({5, 31}), ones({3, last}), BinaryOp::kDot);
+    EXPECT_TRUE(mentions_all(reduced, {"31", std::to_string(last)}));
+  }
+}
+
+TEST(OpErrors, an_operand_of_another_row_count_is_named_with_both_counts) {
+  EXPECT_TRUE(mentions_all(gspmm_error(ones({9, 2}), ones({3, 2})), {"lhs", "5", "9"}));
+  EXPECT_TRUE(mentions_all(gspmm_error(ones({5, 2}), ones({9, 2})), {"rhs", "3", "9"}));
+  EXPECT_TRUE(mentions_all(gsddmm_error(ones({5, 2}), ones({9, 2})), {"rhs", "7", "9"}));
+  EXPECT_TRUE(mentions(gspmm_error(ones({}), ones({3, 2})), "lhs"));
+  EXPECT_TRUE(mentions_all(error_of([] {
+                             edge_softmax(five_seven(), ones({9, 2}));
+                           }),
+                           {"edge_softmax", "3", "9"}));
+}
+
+TEST(OpErrors, an_operand_that_the_op_needs_must_be_there) {
+  const auto missing = [](BinaryOp op, const std::optional<at::Tensor>& lhs,
+                          const std::optional<at::Tensor>& rhs) {
+    return error_of([&] { gspmm(five_seven(), op, ReduceOp::kSum, lhs, rhs); });
+  };
+  EXPECT_TRUE(mentions(missing(BinaryOp::kMul, ones({5, 2}), std::nullopt), "rhs"));
+  EXPECT_TRUE(mentions(missing(BinaryOp::kMul, std::nullopt, ones({3, 2})), "lhs"));
+  EXPECT_TRUE(mentions(missing(BinaryOp::kCopyLhs, std::nullopt, ones({3, 2})), "lhs"));
+  EXPECT_TRUE(mentions(missing(BinaryOp::kMul, ones({5, 2}), at::Tensor()), "rhs"));
+  EXPECT_TRUE(mentions(missing(BinaryOp::kMul, std::nullopt, std::nullopt), "gspmm"));
+  EXPECT_TRUE(mentions(error_of([] {
+                         gsddmm(five_seven(), BinaryOp::kAdd, ones({5, 2}), std::nullopt);
+                       }),
+                       "rhs"));
+  EXPECT_TRUE(mentions(error_of([] { edge_softmax(five_seven(), at::Tensor()); }), "edge_softmax"));
+}
+
+TEST(OpErrors, features_that_are_no_floating_point_numbers_are_refused) {
+  for (const at::ScalarType type : {at::kLong, at::kInt, at::kByte, at::kBool}) {
+    SCOPED_TRACE(c10::toString(type));
+    EXPECT_TRUE(mentions_all(gspmm_error(ones({5, 2}, type), ones({3, 2}, type)),
+                             {"lhs", c10::toString(type), "float32"}));
+    EXPECT_TRUE(mentions(gsddmm_error(ones({5, 2}, type), ones({7, 2}, type)), "gsddmm"));
+    EXPECT_TRUE(mentions(error_of([&] {
+                           edge_softmax(five_seven(), ones({3, 2}, type));
+                         }),
+                         "edge_softmax"));
+  }
+}
+
+TEST(OpErrors, operands_of_different_dtypes_are_refused_and_both_are_named) {
+  struct Pair {
+    at::ScalarType node, edge;
+  };
+  for (const Pair& one : {Pair{at::kFloat, at::kDouble}, Pair{at::kDouble, at::kFloat},
+                          Pair{at::kBFloat16, at::kHalf}, Pair{at::kHalf, at::kBFloat16},
+                          Pair{at::kFloat, at::kHalf}, Pair{at::kHalf, at::kDouble}}) {
+    const auto text = gspmm_error(ones({5, 2}, one.node), ones({3, 2}, one.edge));
+    EXPECT_TRUE(mentions_all(text, {c10::toString(one.node), c10::toString(one.edge)}));
+  }
+  // float32 is allowed beside narrow ones for edges only.
+  const auto nodes = gsddmm_error(ones({5, 2}, at::kHalf), ones({7, 2}, at::kFloat));
+  EXPECT_TRUE(mentions_all(nodes, {"Half", "Float"}));
+}
+
+TEST(OpErrors, an_operand_on_another_device_is_refused) {
+  // No kernel exists for the other device here, so that the dispatcher may be the one to refuse.
+  const auto elsewhere = at::ones({5, 2}, at::TensorOptions().device(at::kMeta));
+  const auto text = error_of<std::exception>([&] {
+    gspmm(five_seven(), BinaryOp::kMul, ReduceOp::kSum, elsewhere, ones({3, 2}));
+  });
+  EXPECT_TRUE(mentions(text, "gspmm"));
+  const auto second = error_of<std::exception>([&] {
+    gsddmm(five_seven(), BinaryOp::kMul, ones({5, 2}),
+           at::ones({7, 2}, at::TensorOptions().device(at::kMeta)));
+  });
+  EXPECT_TRUE(mentions(second, "gsddmm"));
+}
+
+TEST(OpErrors, sparse_operands_are_refused) {
+  const auto text = error_of<std::exception>([] {
+    gspmm(five_seven(), BinaryOp::kCopyLhs, ReduceOp::kSum, ones({5, 2}).to_sparse(), std::nullopt);
+  });
+  EXPECT_TRUE(mentions(text, "gspmm"));
+}
+
+TEST(OpErrors, nothing_is_left_behind_by_an_error) {
+  const auto x = leaf(ones({5, 2}));
+  EXPECT_TRUE(mentions(gspmm_error(x, ones({9, 2})), "rhs"));
+  const auto out = gspmm(five_seven(), BinaryOp::kCopyLhs, ReduceOp::kSum, x, std::nullopt);
+  out.sum().backward();
+  EXPECT_EQ(x.grad().sum().item<double>(), 6.0);
+}
+
+TEST(Dispatcher, knows_every_operator_by_its_name) {
+  for (const char* name : {"mezzo::gspmm", "mezzo::gsddmm", "mezzo::scaled_sum",
+                           "mezzo::edge_softmax", "mezzo::linear"}) {
+    const auto found = c10::Dispatcher::singleton().findSchema({name, ""});
+    ASSERT_TRUE(found.has_value()) << name;
+    EXPECT_TRUE(found->hasKernelForDispatchKey(c10::DispatchKey::CPU)) << name;
+    EXPECT_TRUE(found->hasKernelForDispatchKey(c10::DispatchKey::AutogradCPU)) << name;
+  }
+}
+
+TEST(Dispatcher, has_an_autocast_rule_for_all_but_the_softmax) {
+  for (const char* name : {"mezzo::gspmm", "mezzo::gsddmm", "mezzo::scaled_sum", "mezzo::linear"}) {
+    const auto found = c10::Dispatcher::singleton().findSchema({name, ""});
+    ASSERT_TRUE(found.has_value()) << name;
+    EXPECT_TRUE(found->hasKernelForDispatchKey(c10::DispatchKey::AutocastCPU)) << name;
+    EXPECT_TRUE(found->hasKernelForDispatchKey(c10::DispatchKey::AutocastCUDA)) << name;
+  }
+}
+
+}  // namespace
+}  // namespace mezzo::test

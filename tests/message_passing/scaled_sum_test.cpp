@@ -1,0 +1,248 @@
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+#include <torch/csrc/autograd/autograd.h>
+
+#include "mezzo/message_passing/ops.h"
+
+#include "support/gradcheck.h"
+#include "support/reference.h"
+#include "support/tensors.h"
+#include "support/tolerance.h"
+
+namespace mezzo::test {
+namespace {
+
+at::ScalarType scale_dtype(at::ScalarType dtype) {
+  return dtype == at::kDouble ? at::kDouble : at::kFloat;
+}
+
+/// Which factors of scaled_sum are present.
+struct Factors {
+  bool weight, src_scale, dst_scale;
+};
+
+std::vector<Factors> all_factors() {
+  std::vector<Factors> all;
+  for (int bits = 0; bits < 8; ++bits)
+    all.push_back({(bits & 1) != 0, (bits & 2) != 0, (bits & 4) != 0});
+  return all;
+}
+
+struct Inputs {
+  at::Tensor x;
+  std::optional<at::Tensor> weight, src_scale, dst_scale;
+};
+
+std::string described(const Inputs& in) {
+  return fmt::format("{}{}{}{}", c10::toString(in.x.scalar_type()), in.weight ? " weight" : "",
+                     in.src_scale ? " src_scale" : "", in.dst_scale ? " dst_scale" : "");
+}
+
+/// A factor [rows] or [rows, 1...] with one trailing 1 for each trailing dimension of x.
+at::Tensor column(const at::Tensor& factor, const at::Tensor& x) {
+  std::vector<std::int64_t> sizes(static_cast<std::size_t>(x.dim()), 1);
+  sizes[0] = factor.size(0);
+  return factor.to(at::kDouble).reshape(sizes);
+}
+
+/// The definition in float64; the same of absolute values is what was added up.
+at::Tensor definition(const Topology& g, const Inputs& in) {
+  at::Tensor x = in.x.to(at::kDouble);
+  if (in.src_scale) x = x * column(*in.src_scale, x);
+  at::Tensor messages = x.index_select(0, row_ids(g, Target::kSrc));
+  if (in.weight) messages = messages * column(*in.weight, x);
+  std::vector<std::int64_t> sizes = x.sizes().vec();
+  sizes[0] = g.num_dst();
+  at::Tensor out = at::zeros(sizes, at::kDouble).index_add(0, row_ids(g, Target::kDst), messages);
+  if (in.dst_scale) out = out * column(*in.dst_scale, x);
+  return out;
+}
+
+Inputs map(const Inputs& in, at::Tensor (*f)(const at::Tensor&)) {
+  const auto each = [&](const std::optional<at::Tensor>& t) {
+    return t ? std::optional(f(*t)) : std::nullopt;
+  };
+  return {f(in.x), each(in.weight), each(in.src_scale), each(in.dst_scale)};
+}
+
+at::Tensor magnitude(const at::Tensor& t) {
+  return t.detach().to(at::kDouble).abs();
+}
+at::Tensor double_leaf(const at::Tensor& t) {
+  return leaf(t.to(at::kDouble));
+}
+
+/// The gradients of x and of the weight (or {}) by autograd of the definition.
+std::vector<at::Tensor> definition_gradients(const Topology& g, const Inputs& in,
+                                             const at::Tensor& grad) {
+  const Inputs leaves = map(in, double_leaf);
+  std::vector<at::Tensor> of = {leaves.x};
+  if (leaves.weight) of.push_back(*leaves.weight);
+  return torch::autograd::grad({definition(g, leaves)}, of, {grad.to(at::kDouble)});
+}
+
+at::Tensor run(const Topology& g, const Inputs& in) {
+  return scaled_sum(g, in.x, in.weight, in.src_scale, in.dst_scale);
+}
+
+/// Value and gradients against the definition; with whole numbers and powers of two, exactly.
+void expect_right(const Topology& g, const Inputs& in, bool whole) {
+  SCOPED_TRACE(described(in));
+  const at::ScalarType dtype = in.x.scalar_type();
+  const double terms = detail::max_degree(g) * static_cast<double>(in.x[0].numel()) + 6;
+  const auto expect = [&](const at::Tensor& got, const at::Tensor& value, const at::Tensor& sums) {
+    ASSERT_TRUE(got.defined());
+    if (whole) {
+      EXPECT_TRUE(exact_rounded(got, value));
+    } else {
+      EXPECT_TRUE(near(got, value, sum_bound(sums, terms, got.scalar_type())));
+    }
+  };
+  const at::Tensor out = run(g, in);
+  EXPECT_EQ(out.scalar_type(), dtype);
+  expect(out, definition(g, in), definition(g, map(in, magnitude)));
+
+  const auto grad = whole ? integers(out.sizes(), dtype, 9) : uniform(out.sizes(), dtype, 9);
+  out.backward(grad);
+  const auto values = definition_gradients(g, in, grad);
+  const auto sums = definition_gradients(g, map(in, magnitude), grad.to(at::kDouble).abs());
+  expect(in.x.grad(), values[0], sums[0]);
+  EXPECT_EQ(in.x.grad().scalar_type(), dtype);
+  if (in.weight) {
+    expect(in.weight->grad(), values[1], sums[1]);
+    EXPECT_EQ(in.weight->grad().scalar_type(), in.weight->scalar_type());
+  }
+}
+
+Inputs make_inputs(const Topology& g, const Factors& factors, at::ScalarType dtype,
+                   at::ScalarType weight_dtype, bool whole,
+                   const std::vector<std::int64_t>& trailing,
+                   const std::vector<std::int64_t>& weight_trailing) {
+  const auto sizes = [&](Target target, const std::vector<std::int64_t>& rest) {
+    auto all = shape(g, target, {});
+    all.insert(all.end(), rest.begin(), rest.end());
+    return all;
+  };
+  const auto make = [&](Target target, const std::vector<std::int64_t>& rest, at::ScalarType type,
+                        std::uint64_t seed) {
+    return whole ? divisors(sizes(target, rest), type, seed)
+                 : uniform(sizes(target, rest), type, seed);
+  };
+  Inputs in;
+  in.x = leaf(whole ? integers(sizes(Target::kSrc, trailing), dtype, 1)
+                    : uniform(sizes(Target::kSrc, trailing), dtype, 1));
+  if (factors.weight) in.weight = leaf(make(Target::kEdge, weight_trailing, weight_dtype, 2));
+  if (factors.src_scale) in.src_scale = make(Target::kSrc, {}, scale_dtype(dtype), 3);
+  if (factors.dst_scale) in.dst_scale = make(Target::kDst, {}, scale_dtype(dtype), 4);
+  return in;
+}
+
+TEST(ScaledSum, is_its_definition_with_every_combination_of_factors) {
+  for (const NamedTopology& g : topologies()) {
+    if (g.topology.num_src() == 0) continue;  // no row to take the width of
+    for (const DTypeInfo& dtype : dtypes()) {
+      for (const Factors& factors : all_factors()) {
+        for (const bool whole : {true, false}) {
+          SCOPED_TRACE("on " + g.name);
+          expect_right(
+              g.topology,
+              make_inputs(g.topology, factors, dtype.scalar, dtype.scalar, whole, {21}, {}), whole);
+        }
+      }
+    }
+  }
+}
+
+TEST(ScaledSum, takes_a_float32_weight_beside_narrow_features) {
+  const Topology g = random_topology(20, 15, 90, 51);
+  for (const DTypeInfo& dtype : narrow_dtypes()) {
+    for (const Factors& factors : all_factors()) {
+      if (!factors.weight) continue;
+      for (const bool whole : {true, false}) {
+        expect_right(g, make_inputs(g, factors, dtype.scalar, at::kFloat, whole, {7}, {}), whole);
+      }
+    }
+  }
+}
+
+TEST(ScaledSum, takes_features_of_any_rank_and_weights_with_trailing_ones) {
+  const Topology g = random_topology(20, 15, 90, 52);
+  for (const DTypeInfo& dtype : dtypes()) {
+    const auto check = [&](const std::vector<std::int64_t>& x, const std::vector<std::int64_t>& w) {
+      SCOPED_TRACE(fmt::format("x [{}] weight [{}]", fmt::join(x, ","), fmt::join(w, ",")));
+      expect_right(g, make_inputs(g, {true, true, true}, dtype.scalar, dtype.scalar, true, x, w),
+                   true);
+    };
+    check({}, {});
+    check({1}, {1});
+    check({5}, {1});
+    check({2, 3}, {});
+    check({2, 3}, {1, 1});
+  }
+}
+
+TEST(ScaledSum, of_no_nodes_is_empty) {
+  const auto out = scaled_sum(Topology(), at::empty({0, 4}, at::kFloat), {}, {}, {});
+  EXPECT_EQ(out.sizes(), (std::vector<std::int64_t>{0, 4}));
+}
+
+TEST(ScaledSum, without_factors_is_the_plain_sum) {
+  const Topology g = random_topology(20, 15, 90, 53);
+  for (const DTypeInfo& dtype : dtypes()) {
+    const auto x = uniform({20, 33}, dtype.scalar, 1);
+    EXPECT_TRUE(same_bits(scaled_sum(g, x, {}, {}, {}),
+                          gspmm(g, BinaryOp::kCopyLhs, ReduceOp::kSum, x, std::nullopt)))
+        << dtype.name;
+  }
+}
+
+TEST(ScaledSum, applies_the_scales_before_the_one_rounding) {
+  // The sum, 120000, is beyond float16; a thousandth of it is not.
+  const Topology star = in_star(4);
+  const auto x = at::full({4, 1}, 30000).to(at::kHalf);
+  const auto out = scaled_sum(star, x, {}, {}, at::full({1}, 0.125F));
+  EXPECT_TRUE(exact(out, at::full({1, 1}, 15000)));
+}
+
+TEST(ScaledSum, gradients_agree_with_finite_differences) {
+  const Topology g = random_topology(6, 5, 17, 54);
+  const auto src = uniform({6}, at::kDouble, 3), dst = uniform({5}, at::kDouble, 4);
+  EXPECT_TRUE(gradcheck(
+      [&](const std::vector<at::Tensor>& in) { return scaled_sum(g, in[0], in[1], src, dst); },
+      {uniform({6, 4}, at::kDouble, 1), uniform({17}, at::kDouble, 2)}));
+}
+
+TEST(ScaledSum, refuses_what_does_not_fit_and_names_it) {
+  const Topology g = four_nodes();
+  const at::Tensor x = at::ones({4, 2}, at::kFloat), edge = at::ones({4}, at::kFloat);
+  const at::Tensor seven = at::ones({7}, at::kFloat);
+  const auto text = [&](const at::Tensor& in, const std::optional<at::Tensor>& weight,
+                        const std::optional<at::Tensor>& src,
+                        const std::optional<at::Tensor>& dst) {
+    return error_of([&] { scaled_sum(g, in, weight, src, dst); });
+  };
+  EXPECT_TRUE(mentions(text(at::ones({7, 2}), {}, {}, {}), "7"));
+  EXPECT_TRUE(mentions(text(x, seven, {}, {}), "weight"));
+  EXPECT_TRUE(mentions(text(x, {}, seven, {}), "src_scale"));
+  EXPECT_TRUE(mentions(text(x, {}, {}, seven), "dst_scale"));
+  EXPECT_TRUE(mentions(text(x, at::ones({4, 2}), {}, {}), "weight"));
+  EXPECT_TRUE(mentions(text(x, {}, edge.to(at::kHalf), {}), "src_scale"));
+  EXPECT_TRUE(mentions(text(x.to(at::kLong), {}, {}, {}), "scaled_sum"));
+}
+
+TEST(ScaledSum, a_second_derivative_is_a_clear_error) {
+  const at::Tensor x = leaf(numbers({1, 2, 3, 4})), w = leaf(numbers({5, 6, 7, 8}));
+  const auto second_derivative = [&] {
+    const at::Tensor out = scaled_sum(four_nodes(), x, w, {}, {});
+    const auto first = torch::autograd::grad({out.sum()}, {x}, {}, std::nullopt, true);
+    torch::autograd::grad({first[0].sum()}, {w});
+  };
+  EXPECT_TRUE(mentions(error_of<std::exception>(second_derivative), "scaled_sum"));
+}
+
+}  // namespace
+}  // namespace mezzo::test

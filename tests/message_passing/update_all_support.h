@@ -1,0 +1,152 @@
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include <ATen/ATen.h>
+
+#include "mezzo/message_passing/fn.h"
+#include "mezzo/message_passing/functions.h"
+
+#include "support/tensors.h"
+
+/// Every built-in function of mezzo::fn and the user-defined function that means the same.
+namespace mezzo::test {
+
+/// A built-in message by its name, with the columns of all three frames called "x" (sources), "y"
+/// (destinations) and "w" (edges).
+struct NamedMessage {
+  std::string name;
+  MessageFunction builtin;
+  MessageFunction custom;
+};
+
+inline at::Tensor column_of(const EdgeBatch& edges, Target target) {
+  switch (target) {
+    case Target::kSrc:
+      return edges.src("x");
+    case Target::kDst:
+      return edges.dst("y");
+    case Target::kEdge:
+      return edges.data("w");
+  }
+  return {};
+}
+
+inline std::string column_name(Target target) {
+  return target == Target::kSrc ? "x" : target == Target::kDst ? "y" : "w";
+}
+
+inline at::Tensor combined(BinaryOp op, const at::Tensor& a, const at::Tensor& b) {
+  switch (op) {
+    case BinaryOp::kAdd:
+      return a + b;
+    case BinaryOp::kSub:
+      return a - b;
+    case BinaryOp::kMul:
+      return a * b;
+    case BinaryOp::kDiv:
+      return a / b;
+    case BinaryOp::kDot:
+      return (a * b).sum(-1, true);
+    case BinaryOp::kCopyLhs:
+      return a;
+    case BinaryOp::kCopyRhs:
+      return b;
+  }
+  return {};
+}
+
+using MakeMessage = std::function<BuiltinMessage(std::string, std::string, std::string)>;
+
+inline NamedMessage binary_message(const std::string& name, const MakeMessage& make, BinaryOp op,
+                                   Target lhs, Target rhs) {
+  return {name, make(column_name(lhs), column_name(rhs), "m"),
+          [=](const EdgeBatch& edges) -> Columns {
+            return {{"m", combined(op, column_of(edges, lhs), column_of(edges, rhs))}};
+          }};
+}
+
+/// All 32 built-in messages, written to "m".
+inline std::vector<NamedMessage> all_messages() {
+  constexpr Target u = Target::kSrc, v = Target::kDst, e = Target::kEdge;
+  std::vector<NamedMessage> all = {
+      {"copy_u", fn::copy_u("x", "m"),
+       [](const EdgeBatch& edges) -> Columns {
+         return {{"m", edges.src("x")}};
+       }},
+      {"copy_e", fn::copy_e("w", "m"),
+       [](const EdgeBatch& edges) -> Columns {
+         return {{"m", edges.data("w")}};
+       }},
+  };
+  const auto add = [&](const char* name, MakeMessage make, BinaryOp op, Target lhs, Target rhs) {
+    all.push_back(binary_message(name, make, op, lhs, rhs));
+  };
+  add("u_add_v", fn::u_add_v, BinaryOp::kAdd, u, v);
+  add("u_sub_v", fn::u_sub_v, BinaryOp::kSub, u, v);
+  add("u_mul_v", fn::u_mul_v, BinaryOp::kMul, u, v);
+  add("u_div_v", fn::u_div_v, BinaryOp::kDiv, u, v);
+  add("u_dot_v", fn::u_dot_v, BinaryOp::kDot, u, v);
+  add("u_add_e", fn::u_add_e, BinaryOp::kAdd, u, e);
+  add("u_sub_e", fn::u_sub_e, BinaryOp::kSub, u, e);
+  add("u_mul_e", fn::u_mul_e, BinaryOp::kMul, u, e);
+  add("u_div_e", fn::u_div_e, BinaryOp::kDiv, u, e);
+  add("u_dot_e", fn::u_dot_e, BinaryOp::kDot, u, e);
+  add("v_add_u", fn::v_add_u, BinaryOp::kAdd, v, u);
+  add("v_sub_u", fn::v_sub_u, BinaryOp::kSub, v, u);
+  add("v_mul_u", fn::v_mul_u, BinaryOp::kMul, v, u);
+  add("v_div_u", fn::v_div_u, BinaryOp::kDiv, v, u);
+  add("v_dot_u", fn::v_dot_u, BinaryOp::kDot, v, u);
+  add("v_add_e", fn::v_add_e, BinaryOp::kAdd, v, e);
+  add("v_sub_e", fn::v_sub_e, BinaryOp::kSub, v, e);
+  add("v_mul_e", fn::v_mul_e, BinaryOp::kMul, v, e);
+  add("v_div_e", fn::v_div_e, BinaryOp::kDiv, v, e);
+  add("v_dot_e", fn::v_dot_e, BinaryOp::kDot, v, e);
+  add("e_add_u", fn::e_add_u, BinaryOp::kAdd, e, u);
+  add("e_sub_u", fn::e_sub_u, BinaryOp::kSub, e, u);
+  add("e_mul_u", fn::e_mul_u, BinaryOp::kMul, e, u);
+  add("e_div_u", fn::e_div_u, BinaryOp::kDiv, e, u);
+  add("e_dot_u", fn::e_dot_u, BinaryOp::kDot, e, u);
+  add("e_add_v", fn::e_add_v, BinaryOp::kAdd, e, v);
+  add("e_sub_v", fn::e_sub_v, BinaryOp::kSub, e, v);
+  add("e_mul_v", fn::e_mul_v, BinaryOp::kMul, e, v);
+  add("e_div_v", fn::e_div_v, BinaryOp::kDiv, e, v);
+  add("e_dot_v", fn::e_dot_v, BinaryOp::kDot, e, v);
+  return all;
+}
+
+struct NamedReduce {
+  std::string name;
+  ReduceFunction builtin;
+  ReduceFunction custom;
+};
+
+/// All built-in reducers of "m" into "out". The user-defined twins of max and min pick the first of
+/// equal messages, as the built-in ones do.
+inline std::vector<NamedReduce> all_reducers() {
+  const auto chosen = [](const at::Tensor& mailbox, const at::Tensor& order) {
+    return mailbox.gather(1, order.argmax(1, /*keepdim=*/true)).squeeze(1);
+  };
+  return {
+      {"sum", fn::sum("m", "out"),
+       [](const NodeBatch& nodes) -> Columns {
+         return {{"out", nodes.mailbox("m").sum(1)}};
+       }},
+      {"mean", fn::mean("m", "out"),
+       [](const NodeBatch& nodes) -> Columns {
+         return {{"out", nodes.mailbox("m").mean(1)}};
+       }},
+      {"max", fn::max("m", "out"),
+       [=](const NodeBatch& nodes) -> Columns {
+         return {{"out", chosen(nodes.mailbox("m"), nodes.mailbox("m").detach())}};
+       }},
+      {"min", fn::min("m", "out"),
+       [=](const NodeBatch& nodes) -> Columns {
+         return {{"out", chosen(nodes.mailbox("m"), -nodes.mailbox("m").detach())}};
+       }},
+  };
+}
+
+}  // namespace mezzo::test

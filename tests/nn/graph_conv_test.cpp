@@ -1,0 +1,199 @@
+#include "mezzo/nn/graph_conv.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+#include <torch/csrc/autograd/autograd.h>
+
+#include "mezzo/core/error.h"
+#include "mezzo/graph/graph.h"
+
+#include "support/gradcheck.h"
+#include "support/nn_reference.h"
+
+namespace mezzo::test {
+namespace {
+
+using nn::DegreeNorm;
+using nn::GraphConv;
+using nn::GraphConvOptions;
+
+constexpr DegreeNorm kNorms[] = {DegreeNorm::kBoth, DegreeNorm::kRight, DegreeNorm::kLeft,
+                                 DegreeNorm::kNone};
+
+GraphConv make(GraphConvOptions options, at::ScalarType stored = at::kDouble) {
+  GraphConv layer(std::move(options));
+  randomise(*layer, stored, 1, stored);
+  return layer;
+}
+
+double terms(const Topology& g, std::int64_t in_features) {
+  return max_in_degree(g) * static_cast<double>(in_features) + 4;
+}
+
+TEST(GraphConv, equals_the_dense_definition_for_every_norm_in_either_order) {
+  const Topology square = connected(12, 12, 40, 1), wide = connected(9, 5, 20, 2);
+  for (const Topology& g : {square, wide}) {
+    for (const DegreeNorm norm : kNorms) {
+      for (const auto& [in, out] : {std::pair(3, 7), std::pair(7, 3), std::pair(4, 4)}) {
+        SCOPED_TRACE(testing::Message() << static_cast<int>(norm) << ": " << in << " -> " << out);
+        GraphConv layer = make({.in_features = in, .out_features = out, .norm = norm});
+        const at::Tensor h = uniform({g.num_src(), in}, at::kDouble, 5);
+        EXPECT_TRUE(near_terms(layer(g, h), define(layer, g, h), terms(g, in)));
+      }
+    }
+  }
+}
+
+TEST(GraphConv, edge_weights_multiply_the_messages_and_leave_the_degrees_alone) {
+  const Topology g = connected(10, 10, 30, 3);
+  const at::Tensor weight = uniform({g.num_edges()}, at::kDouble, 4);
+  for (const DegreeNorm norm : kNorms) {
+    for (const auto& [in, out] : {std::pair(2, 5), std::pair(5, 2)}) {
+      GraphConv layer = make({.in_features = in, .out_features = out, .norm = norm});
+      const at::Tensor h = uniform({10, in}, at::kDouble, 5);
+      EXPECT_TRUE(near_terms(layer(g, h, weight), define(layer, g, h, weight), terms(g, in)));
+    }
+  }
+}
+
+TEST(GraphConv, sixteen_bit_rows_and_modules_stay_within_their_rounding) {
+  const Topology g = connected(20, 20, 100, 6);
+  for (const DTypeInfo& dtype : narrow_dtypes()) {
+    for (const auto& [in, out] : {std::pair(3, 6), std::pair(6, 3)}) {
+      SCOPED_TRACE(dtype.name);
+      GraphConv layer = make({.in_features = in, .out_features = out}, dtype.scalar);
+      const at::Tensor h = uniform({20, in}, dtype.scalar, 7);
+      const at::Tensor got = layer(g, h);
+      EXPECT_EQ(got.scalar_type(), dtype.scalar);
+      // Two stored intermediates: after the first of the two steps and before the bias.
+      EXPECT_TRUE(near(got, define(layer, g, h),
+                       {.abs_sum = define(layer, g, h, {}, Numbers::kAbsolute),
+                        .terms = terms(g, in) + 8,
+                        .storage = dtype.scalar,
+                        .operand_epsilon = 2 * dtype.epsilon}));
+    }
+  }
+}
+
+TEST(GraphConv, gradients_agree_with_differences) {
+  const Topology g = connected(6, 4, 9, 8);
+  for (const DegreeNorm norm : kNorms) {
+    for (const auto& [in, out] : {std::pair(2, 3), std::pair(3, 2)}) {
+      GraphConv layer = make({.in_features = in, .out_features = out, .norm = norm});
+      const auto function = [&](const std::vector<at::Tensor>& inputs) {
+        layer->weight = inputs[1];
+        layer->bias = inputs[2];
+        return layer(g, inputs[0], inputs[3]);
+      };
+      EXPECT_TRUE(gradcheck(
+          function, {uniform({6, in}, at::kDouble, 9), uniform({in, out}, at::kDouble, 10),
+                     uniform({out}, at::kDouble, 11), uniform({g.num_edges()}, at::kDouble, 12)}));
+    }
+  }
+}
+
+TEST(GraphConv, sparse_rows_give_the_values_and_weight_gradients_of_dense_ones) {
+  const Topology g = connected(10, 10, 30, 13);
+  for (const auto& [in, out] : {std::pair(4, 6), std::pair(6, 4)}) {
+    GraphConv layer = make({.in_features = in, .out_features = out});
+    const at::Tensor h = sparse_numbers({10, in}, 14),
+                     upstream = uniform({10, out}, at::kDouble, 15);
+    const auto run = [&](const at::Tensor& rows) {
+      const at::Tensor value = layer(g, rows);
+      const auto gradients =
+          torch::autograd::grad({value}, {layer->weight, layer->bias}, {upstream});
+      return std::vector<at::Tensor>{value, gradients[0], gradients[1]};
+    };
+    const auto dense = run(h), sparse = run(h.to_sparse_csr());
+    for (std::size_t i = 0; i < dense.size(); ++i) {
+      EXPECT_TRUE(near_terms(sparse[i], dense[i], 10 * terms(g, in)));
+    }
+  }
+}
+
+TEST(GraphConv, nodes_without_in_edges_are_an_error_that_says_what_to_do) {
+  GraphConv layer = make({.in_features = 2, .out_features = 3});
+  const at::Tensor h = uniform({4, 2}, at::kDouble, 16);
+  const std::string text = error_of([&] { layer(four_nodes(), h); });
+  EXPECT_TRUE(mentions(text, "GraphConv"));
+  EXPECT_TRUE(mentions(text, "add_self_loop"));
+  EXPECT_TRUE(mentions(text, "allow_zero_in_degree"));
+}
+
+TEST(GraphConv, allowed_nodes_without_in_edges_get_the_bias) {
+  for (const auto& [in, out] : {std::pair(2, 3), std::pair(3, 2)}) {
+    GraphConv layer = make({.in_features = in, .out_features = out, .allow_zero_in_degree = true});
+    const at::Tensor h = uniform({4, in}, at::kDouble, 17);
+    const at::Tensor got = layer(four_nodes(), h);
+    EXPECT_TRUE(exact(got[0], layer->bias));
+    EXPECT_TRUE(exact(got[3], layer->bias));
+    EXPECT_TRUE(near_terms(got, define(layer, four_nodes(), h), 16));
+  }
+}
+
+TEST(GraphConv, runs_without_edges_and_without_nodes) {
+  for (const std::int64_t num_nodes : {0, 5}) {
+    const Topology g = topology_of({}, {}, num_nodes, num_nodes);
+    for (const auto& [in, out] : {std::pair(2, 3), std::pair(3, 2)}) {
+      GraphConv layer =
+          make({.in_features = in, .out_features = out, .allow_zero_in_degree = true});
+      const at::Tensor h = leaf(uniform({num_nodes, in}, at::kDouble, 18));
+      const at::Tensor got = layer(g, h);
+      EXPECT_TRUE(exact(got, layer->bias.expand({num_nodes, out})));
+      got.sum().backward();
+      EXPECT_TRUE(exact(h.grad(), at::zeros({num_nodes, in})));
+    }
+  }
+}
+
+TEST(GraphConv, has_the_parameters_of_dgl) {
+  const GraphConv layer(GraphConvOptions{.in_features = 30, .out_features = 20});
+  EXPECT_EQ(parameter_shapes(*layer), (std::set<std::string>{"weight [30, 20]", "bias [20]"}));
+  const double bound = std::sqrt(6.0 / (30 + 20));
+  const double largest = layer->weight.abs().max().item<double>();
+  EXPECT_LE(largest, bound);
+  EXPECT_GT(largest, bound * 0.95);  // 600 draws: all below with probability 0.95^600
+  EXPECT_TRUE(exact(layer->bias, at::zeros({20})));
+
+  const GraphConv bare(GraphConvOptions{.in_features = 3, .out_features = 2, .bias = false});
+  EXPECT_EQ(parameter_shapes(*bare), (std::set<std::string>{"weight [3, 2]"}));
+}
+
+TEST(GraphConv, applies_the_activation_last_and_takes_a_graph) {
+  const Graph g(connected(5, 5, 10, 19));
+  const at::Tensor h = uniform({5, 3}, at::kDouble, 20);
+  const auto negate = [](const at::Tensor& x) { return -x; };
+  GraphConv plain = make({.in_features = 3, .out_features = 2});
+  GraphConv active = make({.in_features = 3, .out_features = 2, .activation = negate});
+  EXPECT_TRUE(exact(active(g, h), -plain(g, h)));
+}
+
+TEST(GraphConv, wrong_arguments_are_errors_that_name_them) {
+  EXPECT_TRUE(
+      mentions(error_of([] { GraphConv(GraphConvOptions{.in_features = 3}); }), "out_features"));
+  EXPECT_TRUE(
+      mentions(error_of([] { GraphConv(GraphConvOptions{.out_features = 3}); }), "in_features"));
+  const Topology g = connected(5, 5, 10, 21);
+  GraphConv layer = make({.in_features = 3, .out_features = 2});
+  const auto error = [&](const at::Tensor& h, const at::Tensor& weight = {}) {
+    return error_of([&] { layer(g, h, weight); });
+  };
+  for (const at::Tensor& h : {at::zeros({5, 4}, at::kDouble), at::zeros({4, 3}, at::kDouble),
+                              at::zeros({5}, at::kDouble), at::zeros({5, 3}, at::kLong)}) {
+    const std::string text = error(h);
+    EXPECT_TRUE(mentions(text, "GraphConv"));
+    EXPECT_TRUE(mentions(text, "[5,3]"));
+    EXPECT_TRUE(mentions(text, fmt::format("got[{}]", fmt::join(h.sizes(), ","))));
+  }
+  EXPECT_TRUE(mentions(error({}), "undefined"));
+  const at::Tensor h = at::zeros({5, 3}, at::kDouble);
+  EXPECT_TRUE(mentions(error(h, at::zeros({14}, at::kDouble)), "edge_weight[15]"));
+  EXPECT_TRUE(mentions(error(h, at::zeros({15, 2}, at::kDouble)), "edge_weight[15]"));
+  EXPECT_TRUE(mentions(error(h, at::zeros({15}, at::kLong)), "edge_weight[15]"));
+}
+
+}  // namespace
+}  // namespace mezzo::test

@@ -1,0 +1,114 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <ATen/ATen.h>
+
+#include "mezzo/core/random.h"
+#include "mezzo/graph/graph.h"
+
+#include "support/tensors.h"
+
+/// Small graphs with names, and ids as plain numbers.
+namespace mezzo::test {
+
+/// Ids as numbers that compare and print.
+inline std::vector<std::int64_t> values(const at::Tensor& tensor) {
+  const at::Tensor wide = tensor.cpu().to(at::kLong).contiguous();
+  const auto* data = wide.const_data_ptr<std::int64_t>();
+  return {data, data + wide.numel()};
+}
+
+inline Graph graph_of(const std::vector<std::int64_t>& src, const std::vector<std::int64_t>& dst,
+                      std::int64_t num_nodes, IdWidth width = IdWidth::kAutomatic) {
+  return Graph(topology_of(src, dst, num_nodes, num_nodes, width));
+}
+
+inline Graph empty_graph() {
+  return {};
+}
+
+inline Graph one_node_graph() {
+  return graph_of({}, {}, 1);
+}
+
+/// Nodes, none of which has an edge.
+inline Graph isolated_graph(std::int64_t num_nodes) {
+  return graph_of({}, {}, num_nodes);
+}
+
+/// Loops on 0 and 2 (two on 2) among other edges, not in order.
+inline Graph self_loop_graph() {
+  return graph_of({2, 0, 1, 2, 0}, {2, 0, 2, 2, 1}, 4);
+}
+
+/// 0->1 three times and 1->0 once; node 2 has no edge.
+inline Graph duplicate_graph() {
+  return graph_of({0, 1, 0, 0}, {1, 0, 1, 1}, 3);
+}
+
+/// Edges from nodes 1 to `leaves` into node 0, the highest source first.
+inline Graph star_graph(std::int64_t leaves) {
+  return Graph::from_coo(at::arange(leaves, 0, -1, at::kLong), at::zeros({leaves}, at::kLong),
+                         leaves + 1);
+}
+
+/// Node i to node i + 1, the last to the first.
+inline Graph cycle_graph(std::int64_t num_nodes) {
+  const at::Tensor nodes = at::arange(num_nodes, at::kLong);
+  return Graph::from_coo(nodes, (nodes + 1).remainder(num_nodes), num_nodes);
+}
+
+/// Low ids have most of the edges, parallel ones among them.
+inline Graph power_law_graph(std::int64_t num_nodes, std::int64_t num_edges, std::uint64_t seed,
+                             IdWidth width = IdWidth::kAutomatic) {
+  return Graph(random_topology(num_nodes, num_nodes, num_edges, seed, 3.0, width));
+}
+
+/// Graph G: edges 0->1, 0->2, 1->2, 3->2; nodes 0 and 3 have no in-edges.
+inline Graph four_node_graph(IdWidth width = IdWidth::kAutomatic) {
+  return Graph(four_nodes(width));
+}
+
+/// Each of the n^2 directed edges with probability p, in a shuffled order.
+inline Graph random_graph(std::int64_t n, double p, std::uint64_t seed,
+                          IdWidth width = IdWidth::kAutomatic) {
+  std::vector<std::int64_t> src, dst;
+  for (std::int64_t i = 0; i < n * n; ++i) {
+    const auto edge = static_cast<std::uint64_t>(i);
+    if (random_uniform(seed, 21, edge) >= p) continue;
+    src.push_back(i / n);
+    dst.push_back(i % n);
+    const std::uint64_t other = random_below(src.size(), seed, 22, edge);
+    std::swap(src.back(), src[other]);
+    std::swap(dst.back(), dst[other]);
+  }
+  return graph_of(src, dst, n, width);
+}
+
+struct NamedGraph {
+  std::string name;
+  Graph graph;
+};
+
+/// One of each kind.
+inline std::vector<NamedGraph> named_graphs() {
+  return {
+      {"empty", empty_graph()},
+      {"one node", one_node_graph()},
+      {"all isolated", isolated_graph(6)},
+      {"self loops", self_loop_graph()},
+      {"duplicates", duplicate_graph()},
+      {"star", star_graph(9)},
+      {"cycle", cycle_graph(7)},
+      {"power law", power_law_graph(50, 400, 3)},
+      {"four nodes", four_node_graph()},
+      {"random", random_graph(20, 0.2, 4)},
+      {"complete", random_graph(8, 1.0, 5)},
+  };
+}
+
+}  // namespace mezzo::test

@@ -1,0 +1,71 @@
+#!/usr/bin/env python3
+"""Checks the includes under mezzo/ against mezzo/LAYERS; prints each that is not allowed.
+
+A file may include its own layer and those listed before it. A layer with a list after its colon may
+be included by the listed ones only. `core` and `kernels` see no libtorch, and no file of the library
+includes torch/torch.h but the umbrella header, which is for users.
+"""
+import pathlib
+import re
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+SUFFIXES = {".h", ".cpp", ".cu", ".cuh"}
+WITHOUT_LIBTORCH = {"core", "kernels"}
+
+
+def read_layers():
+    """The layers in order, and for some of them the set of layers that may include them."""
+    order, only = [], {}
+    for line in (ROOT / "mezzo/LAYERS").read_text().splitlines():
+        line = line.split("#")[0].strip()
+        if not line:
+            continue
+        name, _, users = line.partition(":")
+        order.append(name.strip())
+        only[order[-1]] = set(users.split())  # empty: every later layer may use it
+    return order, only
+
+
+def fault(here, target, order, only):
+    """What is wrong when a file of the layer `here` includes `target`; None if nothing is."""
+    if re.match(r"(torch|ATen|c10)/", target):
+        if here in WITHOUT_LIBTORCH:
+            return f"{here} may not include libtorch ({target})"
+        if target == "torch/torch.h":
+            return "only users include torch/torch.h, it costs 12 s in each file"
+        return None
+    found = re.match(r"mezzo/(\w+)/", target)
+    if not found or found[1] == here:
+        return None
+    there = found[1]
+    if there not in order:
+        return f"mezzo/LAYERS does not list {there}"
+    if order.index(there) > order.index(here) or (only[there] and here not in only[there]):
+        return f"{here} may not include {there}"
+    return None
+
+
+def main():
+    order, only = read_layers()
+    bad = 0
+    for path in sorted(p for p in (ROOT / "mezzo").rglob("*") if p.suffix in SUFFIXES):
+        relative = path.relative_to(ROOT)
+        if len(relative.parts) < 3:  # the umbrella header and the version, above all layers
+            continue
+        here = relative.parts[1]
+        if here not in order:
+            print(f"{relative}:1: mezzo/LAYERS does not list {here}")
+            bad += 1
+            continue
+        for number, text in enumerate(path.read_text().splitlines(), 1):
+            found = re.match(r'\s*#\s*include\s*[<"]([^>"]+)[>"]', text)
+            problem = fault(here, found[1], order, only) if found else None
+            if problem:
+                print(f"{relative}:{number}: {problem}")
+                bad += 1
+    return 1 if bad else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
