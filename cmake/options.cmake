@@ -25,7 +25,9 @@ set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
 find_program(MEZZO_CCACHE ccache)
 mark_as_advanced(MEZZO_CCACHE)
 if(MEZZO_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
-  set(CMAKE_CXX_COMPILER_LAUNCHER ${MEZZO_CCACHE})
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env
+      CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime
+      ${MEZZO_CCACHE})
 endif()
 
 if(MEZZO_TIDY)

@@ -93,8 +93,6 @@ at::Device use_machine(const MachineArguments& machine) {
 }
 
 Dataset load(const DataArguments& data) {
-  MEZZO_CHECK(data.split_index.value_or(0) >= 0, "--split-index: expected at least 0, got {}",
-              *data.split_index);
   LoadOptions options;
   options.split = data.split;
   return load_dataset(data.dataset, options);

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -22,9 +23,10 @@ int predict_command(const Arguments& arguments);
 int compare_command(const Arguments& arguments);
 int data_command(const Arguments& arguments);
 
-/// Runs the one of `commands` that `arguments` begin with; --help and --version (the text, if not
-/// empty) before it. `name` is what comes before on the command line.
-int dispatch(const std::string& name, const std::string& description, const std::string& version,
-             const std::vector<Command>& commands, const Arguments& arguments);
+/// Runs the one of `commands` that `arguments` begin with; --help and --version (where `version`
+/// is given) before it. `name` is what comes before on the command line.
+int dispatch(const std::string& name, const std::string& description,
+             const std::function<std::string()>& version, const std::vector<Command>& commands,
+             const Arguments& arguments);
 
 }  // namespace mezzo::cli

@@ -1,4 +1,3 @@
-#include <filesystem>
 #include <iostream>
 
 #include <nlohmann/json.hpp>
@@ -35,10 +34,6 @@ int list_command(const Arguments& arguments) {
   if (!parse_arguments(app, arguments)) return kSuccess;
 
   if (!json.empty()) check_writable("--json", json);
-  std::error_code ignored;
-  if (!directory.empty() && !std::filesystem::is_directory(directory, ignored)) {
-    mezzo::detail::raise<IoError>("--directory: {} is no folder", directory);
-  }
   const std::vector<KnownDataset> known = list_datasets(directory);
   std::vector<std::vector<std::string>> rows = {{"name", "available", "path", "description"}};
   for (const KnownDataset& one : known) {
@@ -79,7 +74,7 @@ int data_command(const Arguments& arguments) {
       {"list", "Lists the data sets that are known by name", list_command},
       {"info", "Describes one data set", info_command},
   };
-  return dispatch("mezzo data", "Lists and describes data sets", "", commands, arguments);
+  return dispatch("mezzo data", "Lists and describes data sets", {}, commands, arguments);
 }
 
 }  // namespace mezzo::cli

@@ -23,7 +23,7 @@ double share(std::int64_t part, std::int64_t whole) {
   return whole == 0 ? kNaN : static_cast<double>(part) / static_cast<double>(whole);
 }
 
-std::int64_t count_nonzero(const at::Tensor& features) {
+std::int64_t nonzeros(const at::Tensor& features) {
   if (features.layout() == at::kSparseCsr) return count(at::ne(features.values(), 0));
   return count(at::ne(features, 0));
 }
@@ -57,8 +57,7 @@ DatasetInfo describe(const Dataset& dataset) {
   info.feature_density = kNaN;
   if (dataset.features.defined()) {
     info.sparse_features = dataset.features.layout() == at::kSparseCsr;
-    info.feature_density =
-        share(count_nonzero(dataset.features), info.num_nodes * info.num_features);
+    info.feature_density = share(nonzeros(dataset.features), info.num_nodes * info.num_features);
   }
   const at::Tensor counts = at::bincount(dataset.labels, {}, dataset.num_classes);
   for (std::int64_t c = 0; c < dataset.num_classes; ++c) {

@@ -17,8 +17,9 @@ std::string names_of(const std::vector<Command>& commands) {
 
 }  // namespace
 
-int dispatch(const std::string& name, const std::string& description, const std::string& version,
-             const std::vector<Command>& commands, const Arguments& arguments) {
+int dispatch(const std::string& name, const std::string& description,
+             const std::function<std::string()>& version, const std::vector<Command>& commands,
+             const Arguments& arguments) {
   if (!arguments.empty()) {
     for (const Command& command : commands) {
       if (command.name == arguments.front()) {
@@ -30,7 +31,7 @@ int dispatch(const std::string& name, const std::string& description, const std:
                 names_of(commands));
   }
   CLI::App app(description, name);
-  if (!version.empty()) app.set_version_flag("--version", version, "Print versions and exit");
+  if (version) app.set_version_flag("--version", version, "Print versions and exit");
   for (const Command& command : commands) {
     app.add_subcommand(std::string(command.name), std::string(command.description));
   }

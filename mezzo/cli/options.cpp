@@ -1,16 +1,54 @@
 #include "mezzo/cli/options.h"
 
-#include <algorithm>
+#include <istream>
+#include <memory>
+#include <sstream>
 #include <stdexcept>
 
 #include <CLI/CLI.hpp>
 
 namespace mezzo::cli {
+namespace {
+
+/// CLI11's reader cuts a line at any '#', and skips lines of one or two characters; both would go
+/// unseen.
+class TomlReader : public CLI::ConfigTOML {
+ public:
+  std::vector<CLI::ConfigItem> from_config(std::istream& input) const override {
+    std::stringstream copy;
+    std::string line;
+    for (std::int64_t number = 1; std::getline(input, line); ++number) {
+      check_line(CLI::detail::trim_copy(line), number);
+      copy << line << '\n';
+    }
+    return ConfigBase::from_config(copy);
+  }
+
+ private:
+  static void check_line(const std::string& line, std::int64_t number) {
+    if (line.empty() || line.front() == '#' || line.front() == ']') return;
+    MEZZO_CHECK(line.size() > 2, "--config: line {}: expected key = value, got '{}'", number, line);
+    char quote = '\0';
+    for (const char c : line) {
+      if (quote == '\0' && c == '#') return;
+      MEZZO_CHECK(c != '#', "--config: line {}: '#' inside quotes cannot be read", number);
+      if (c == quote) {
+        quote = '\0';
+      } else if (quote == '\0' && (c == '"' || c == '\'')) {
+        quote = c;
+      }
+    }
+    MEZZO_CHECK(quote == '\0', "--config: line {}: a quote is not closed", number);
+  }
+};
+
+}  // namespace
 
 void add_config(CLI::App& app) {
   app.set_config("--config", "", "TOML file with these options, without the dashes")
       ->type_name("FILE")
       ->group("Files");
+  app.config_formatter(std::make_shared<TomlReader>());
   app.allow_config_extras(CLI::config_extras_mode::error);
 }
 
@@ -26,13 +64,14 @@ bool parse_arguments(CLI::App& app, const Arguments& arguments) {
   } catch (const CLI::FileError& error) {
     raise<IoError>("--config: {}", error.what());
   } catch (const CLI::ConfigError& error) {
-    // "INI was not able to parse <key>"
-    const std::string text = error.what();
-    raise<InvalidArgument>("--config: unknown or misplaced key '{}'",
-                           text.substr(text.rfind(' ') + 1));
+    const std::string_view text = error.what();
+    constexpr std::string_view kUnknown = "INI was not able to parse ";
+    MEZZO_CHECK(!text.starts_with(kUnknown), "--config: '{}' is not an option of this command",
+                text.substr(kUnknown.size()));
+    raise<InvalidArgument>("--config: {}", text);
   } catch (const CLI::ParseError& error) {
     throw InvalidArgument(error.what());
-  } catch (const std::invalid_argument&) {
+  } catch (const std::logic_error&) {
     throw InvalidArgument("a flag expects no value, or true or false");
   }
 }

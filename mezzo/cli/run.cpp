@@ -6,6 +6,7 @@
 #include <new>
 #include <string_view>
 
+#include <ATen/Context.h>
 #include <c10/util/Exception.h>
 #include <fmt/format.h>
 #include <torch/headeronly/version.h>
@@ -43,7 +44,9 @@ class Warnings : public c10::WarningHandler {
 };
 
 std::string version_text() {
-  return fmt::format("mezzo {}\nlibtorch {}\n{}", kVersion, TORCH_VERSION, describe_backends());
+  const int devices = at::hasCUDA() ? at::detail::getCUDAHooks().getNumGPUs() : 0;
+  return fmt::format("mezzo {}\nlibtorch {}\n{}\nCUDA devices: {}", kVersion, TORCH_VERSION,
+                     describe_backends(), devices);
 }
 
 int fail(ExitCode code, std::string_view text) {
@@ -66,7 +69,7 @@ int run(const std::vector<std::string>& arguments) {
   const c10::WarningUtils::WarningHandlerGuard guard(&warnings);
   try {
     handle_interrupts();
-    return dispatch("mezzo", "Graph neural networks in mixed precision", version_text(), commands,
+    return dispatch("mezzo", "Graph neural networks in mixed precision", version_text, commands,
                     arguments);
   } catch (const InvalidArgument& error) {
     return fail(kUsageError, error.what());

@@ -48,7 +48,8 @@ struct MEZZO_API Dataset {
 /// Options of load_dataset.
 struct LoadOptions {
   std::string split = {};           ///< NAME picks the masks `*_mask_NAME.npy` of a neutral folder
-  bool normalize_features = false;  ///< divide each row by the sum of its magnitudes
+  bool normalize_features = false;  ///< divide each row by the sum of its magnitudes (usual
+                                    ///< for word counts: Planetoid sets, WordNet)
   std::uint64_t split_seed = 0;     ///< seed of the random 60/20/20 split of data without one
 };
 

@@ -14,12 +14,14 @@ enum class BinaryOp : std::uint8_t { kAdd, kSub, kMul, kDiv, kDot, kCopyLhs, kCo
 enum class Target : std::uint8_t { kSrc, kDst, kEdge };
 
 // Each op is one `apply` and its two partial derivatives, all in the accumulator type. `V` is a
-// vector of lanes with + - * /.
+// vector of lanes with + - * /. Only the derivatives of a product read operands: the other one, and
+// that of the divisor both.
 
 struct Add {
   static constexpr BinaryOp kind = BinaryOp::kAdd;
   static constexpr std::string_view name = "add";
   static constexpr bool uses_lhs = true, uses_rhs = true;
+  static constexpr bool is_product = false;
   template <class V>
   static V apply(V a, V b) {
     return a + b;
@@ -38,6 +40,7 @@ struct Sub {
   static constexpr BinaryOp kind = BinaryOp::kSub;
   static constexpr std::string_view name = "sub";
   static constexpr bool uses_lhs = true, uses_rhs = true;
+  static constexpr bool is_product = false;
   template <class V>
   static V apply(V a, V b) {
     return a - b;
@@ -56,6 +59,7 @@ struct Mul {
   static constexpr BinaryOp kind = BinaryOp::kMul;
   static constexpr std::string_view name = "mul";
   static constexpr bool uses_lhs = true, uses_rhs = true;
+  static constexpr bool is_product = true;
   template <class V>
   static V apply(V a, V b) {
     return a * b;
@@ -74,6 +78,7 @@ struct Div {
   static constexpr BinaryOp kind = BinaryOp::kDiv;
   static constexpr std::string_view name = "div";
   static constexpr bool uses_lhs = true, uses_rhs = true;
+  static constexpr bool is_product = true;
   template <class V>
   static V apply(V a, V b) {
     return a / b;
@@ -98,6 +103,7 @@ struct CopyLhs {
   static constexpr BinaryOp kind = BinaryOp::kCopyLhs;
   static constexpr std::string_view name = "copy_lhs";
   static constexpr bool uses_lhs = true, uses_rhs = false;
+  static constexpr bool is_product = false;
   template <class V>
   static V apply(V a, V /*b*/) {
     return a;
@@ -116,6 +122,7 @@ struct CopyRhs {
   static constexpr BinaryOp kind = BinaryOp::kCopyRhs;
   static constexpr std::string_view name = "copy_rhs";
   static constexpr bool uses_lhs = false, uses_rhs = true;
+  static constexpr bool is_product = false;
   template <class V>
   static V apply(V /*a*/, V b) {
     return b;

@@ -70,6 +70,7 @@ struct Rules {
   }
 
   static void declare(torch::Library& m) {
+    register_topology_class();
     m.impl("gspmm", &gspmm);
     m.impl("gsddmm", &gsddmm);
     m.impl("scaled_sum", &scaled_sum);

@@ -49,10 +49,11 @@ class SavedMessage {
  public:
   static void save(AutogradContext* ctx, const TopologyPtr& topology, const Message& m,
                    variable_list extra) {
-    const auto wanted = [](const OptionalTensor& t) {
-      return t && t->defined() && t->requires_grad();
+    const bool uses_lhs = m.op != BinaryOp::kCopyRhs, uses_rhs = m.op != BinaryOp::kCopyLhs;
+    const auto wanted = [](const OptionalTensor& t, bool used) {
+      return used && t->requires_grad();
     };
-    const Kept kept = kept_operands(m.op, wanted(m.lhs), wanted(m.rhs));
+    const Kept kept = kept_operands(m.op, wanted(m.lhs, uses_lhs), wanted(m.rhs, uses_rhs));
     extra.push_back(kept.lhs ? *m.lhs : at::Tensor());
     extra.push_back(kept.rhs ? *m.rhs : at::Tensor());
     ctx->save_for_backward(std::move(extra));
@@ -61,12 +62,14 @@ class SavedMessage {
     data["op"] = static_cast<std::int64_t>(m.op);
     data["lhs_target"] = static_cast<std::int64_t>(m.lhs_target);
     data["rhs_target"] = static_cast<std::int64_t>(m.rhs_target);
-    for (const auto& [key, t] : {std::pair("lhs", &m.lhs), std::pair("rhs", &m.rhs)}) {
-      const bool used = *t && (*t)->defined();
-      const std::string name = key;
+    // An operand that the op does not use has no shape: it takes no part in the broadcasting.
+    for (const bool lhs : {true, false}) {
+      const OptionalTensor* t = lhs ? &m.lhs : &m.rhs;
+      const bool used = lhs ? uses_lhs : uses_rhs;
+      const std::string name = lhs ? "lhs" : "rhs";
       data[name + "_shape"] = used ? (*t)->sizes().vec() : std::vector<std::int64_t>();
       data[name + "_dtype"] = static_cast<std::int64_t>(used ? (*t)->scalar_type() : at::kFloat);
-      data[name + "_wanted"] = wanted(*t);
+      data[name + "_wanted"] = wanted(*t, used);
     }
   }
 
@@ -224,8 +227,12 @@ struct Linear : Function<Linear> {
     const at::Tensor &grad = grads[0], &x = saved[0], &weight = saved[1];
     at::Tensor x_grad, weight_grad, bias_grad;
     if (weight.defined()) x_grad = op::linear(grad, weight, std::nullopt, false);
-    const at::Tensor rows = grad.reshape({-1, grad.size(-1)});
-    if (x.defined()) weight_grad = op::transposed_product(rows, x.reshape({-1, x.size(-1)}));
+    // Not reshape(-1, n): libtorch cannot infer rows of no elements.
+    const auto as_rows = [](const at::Tensor& t) {
+      return t.dim() == 1 ? t.unsqueeze(0) : t.flatten(0, -2);
+    };
+    const at::Tensor rows = as_rows(grad);
+    if (x.defined()) weight_grad = op::transposed_product(rows, as_rows(x));
     // libtorch's sum accumulates in float32 and rounds once.
     if (ctx->saved_data["bias_wanted"].toBool()) bias_grad = rows.sum(0);
     return {x_grad, weight_grad, bias_grad};
@@ -278,6 +285,7 @@ at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, const OptionalT
 }  // namespace
 
 TORCH_LIBRARY_IMPL(mezzo, Autograd, m) {
+  register_topology_class();
   m.impl("gspmm", &differentiable::gspmm);
   m.impl("gsddmm", &differentiable::gsddmm);
   m.impl("scaled_sum", &differentiable::scaled_sum);

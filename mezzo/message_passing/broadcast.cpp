@@ -89,9 +89,10 @@ void Broadcast::tabulate(const std::vector<Dimension>& outer) {
 }
 
 Layout Broadcast::layout() const {
-  const bool tables = !lhs_offset_.empty() || inner_ == 0;
+  const bool tables = !lhs_offset_.empty();
   Layout layout;
   layout.num_groups = tables ? static_cast<std::int64_t>(lhs_offset_.size()) : 1;
+  if (out_length_ == 0) layout.num_groups = 0;
   layout.inner = inner_;
   layout.lhs_offset = tables ? lhs_offset_.data() : nullptr;
   layout.rhs_offset = tables ? rhs_offset_.data() : nullptr;

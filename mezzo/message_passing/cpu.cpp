@@ -243,6 +243,7 @@ at::Tensor edge_softmax_grad_cpu(const TopologyPtr& holder, const at::Tensor& va
 }  // namespace
 
 TORCH_LIBRARY_IMPL(mezzo, CPU, m) {
+  register_topology_class();
   m.impl("gspmm", &gspmm_cpu);
   m.impl("_gspmm", &gspmm_with_arg);
   m.impl("gsddmm", &gsddmm_cpu);

@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 
 #include "mezzo/core/error.h"
+#include "mezzo/message_passing/ops.h"
 
 namespace mezzo {
 
@@ -10,12 +11,29 @@ EdgeBatch::EdgeBatch(const Topology& topology, const Frame& src, const Frame& ed
                      const Frame& dst)
     : topology_(topology), src_(src), edge_(edge), dst_(dst) {}
 
+namespace {
+
+/// The rows of a node column that the edges see. Through gsddmm, whose gradient is summed in
+/// float32: that of index_select adds up in the column's own type, and a hub in bfloat16 would stop
+/// at 256.
+at::Tensor gathered(const Topology& topology, const at::Tensor& column, Target target) {
+  const bool differentiable = column.requires_grad() && column.layout() == at::kStrided;
+  if (!differentiable) {
+    return column.index_select(0, target == Target::kSrc ? topology.src() : topology.dst());
+  }
+  // Under autocast a gather keeps its dtype, as index_select does.
+  const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
+  return gsddmm(topology, BinaryOp::kCopyLhs, column, std::nullopt, target, Target::kEdge);
+}
+
+}  // namespace
+
 at::Tensor EdgeBatch::src(const std::string& column) const {
-  return src_.at(column).index_select(0, topology_.src());
+  return gathered(topology_, src_.at(column), Target::kSrc);
 }
 
 at::Tensor EdgeBatch::dst(const std::string& column) const {
-  return dst_.at(column).index_select(0, topology_.dst());
+  return gathered(topology_, dst_.at(column), Target::kDst);
 }
 
 at::Tensor EdgeBatch::data(const std::string& column) const {

@@ -2,9 +2,11 @@
 // rows there are two ways, and which is faster depends on the machine (docs/decisions): libtorch's
 // own 16-bit product, or blocks of rows widened to float32, multiplied there and rounded once.
 #include <algorithm>
-#include <array>
 #include <chrono>
+#include <cstdlib>
 #include <limits>
+#include <optional>
+#include <string_view>
 
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
@@ -109,6 +111,21 @@ double fastest_seconds(F&& run) {
   return best;
 }
 
+/// How much faster libtorch's own 16-bit product must be to be taken: the two round differently,
+/// and a near tie must not fall one way today and the other way tomorrow. Machines seen are at 2 or
+/// 0.5.
+constexpr double kClearlyFaster = 1.25;
+
+/// The way that MEZZO_LINEAR forces: "native" or "float32"; nullopt where it is not set.
+std::optional<bool> forced_native() {
+  const char* text = std::getenv("MEZZO_LINEAR");
+  if (text == nullptr || *text == '\0') return std::nullopt;
+  const std::string_view way = text;
+  MEZZO_CHECK(way == "native" || way == "float32",
+              "MEZZO_LINEAR: '{}' is not one of native, float32", way);
+  return way == "native";
+}
+
 /// Whether libtorch's own 16-bit product is the faster one on this machine: tried once per dtype
 /// and process on a product of a layer's shape, a few milliseconds.
 bool native_is_faster(at::ScalarType type) {
@@ -121,7 +138,7 @@ bool native_is_faster(at::ScalarType type) {
     log("dispatch",
         fmt::format("linear {}: own 16-bit product {:.3f} ms, through float32 {:.3f} ms",
                     c10::toString(t), native * 1e3, blocked * 1e3));
-    return native < blocked;
+    return native * kClearlyFaster < blocked;
   };
   if (type == at::kBFloat16) {
     static const bool bfloat16 = measure(at::kBFloat16);
@@ -132,7 +149,9 @@ bool native_is_faster(at::ScalarType type) {
 }
 
 bool goes_native(at::ScalarType type) {
-  return (type != at::kBFloat16 && type != at::kHalf) || native_is_faster(type);
+  if (type != at::kBFloat16 && type != at::kHalf) return true;
+  static const std::optional<bool> forced = forced_native();
+  return forced ? *forced : native_is_faster(type);
 }
 
 at::Tensor linear_cpu_transposed(const at::Tensor& x, const at::Tensor& weight,
@@ -142,7 +161,7 @@ at::Tensor linear_cpu_transposed(const at::Tensor& x, const at::Tensor& weight,
   MEZZO_CHECK(weight.scalar_type() == type && (!bias || bias->scalar_type() == type),
               "linear: expected x, weight and bias of one dtype, got {} and {}",
               c10::toString(type), c10::toString(weight.scalar_type()));
-  const at::Tensor rows = x.dim() == 2 ? x : x.reshape({-1, x.size(-1)});
+  const at::Tensor rows = x.dim() == 1 ? x.unsqueeze(0) : x.flatten(0, -2);
   const at::Tensor factor = transposed ? weight.t() : weight;
   const at::Tensor out = goes_native(type) ? native_product(rows, factor, bias)
                          : transposed      ? blocked_product(rows, widened(weight).t(), bias)

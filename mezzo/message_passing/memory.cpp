@@ -84,9 +84,11 @@ void reset_peak_memory(c10::Device device) {
   peak_bytes = live_bytes.load();
 }
 
-c10::Device default_device(std::int64_t index) {
-  if (!at::hasCUDA()) return c10::Device(c10::kCPU);
-  return c10::Device(c10::kCUDA, static_cast<c10::DeviceIndex>(index));
+c10::Device default_device([[maybe_unused]] std::int64_t index) {
+#ifdef MEZZO_WITH_CUDA
+  if (at::hasCUDA()) return c10::Device(c10::kCUDA, static_cast<c10::DeviceIndex>(index));
+#endif
+  return c10::Device(c10::kCPU);
 }
 
 }  // namespace mezzo

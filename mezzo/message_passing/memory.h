@@ -19,8 +19,8 @@ MEZZO_API std::int64_t current_memory_bytes(c10::Device device);
 /// Starts a new peak from what is alive now.
 MEZZO_API void reset_peak_memory(c10::Device device);
 
-/// The device with this index of the first kind there is: CUDA where libtorch has it and a GPU is
-/// present, else the CPU.
+/// The device with this index of the first kind there is: CUDA where the library was built with it
+/// and a GPU is present, else the CPU.
 MEZZO_API c10::Device default_device(std::int64_t index = 0);
 
 }  // namespace mezzo

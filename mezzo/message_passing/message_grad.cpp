@@ -191,6 +191,7 @@ at::Tensor message_grad_cpu(const TopologyPtr& topology, c10::string_view op,
 }  // namespace
 
 TORCH_LIBRARY_IMPL(mezzo, CPU, m) {
+  register_topology_class();
   m.impl("_message_grad", &message_grad_cpu);
 }
 

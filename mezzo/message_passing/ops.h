@@ -55,12 +55,15 @@ MEZZO_API at::Tensor edge_softmax(const Topology& topology, const at::Tensor& lo
 /// x W^T + bias. x: [N, in] strided, or sparse CSR (values of a floating dtype, no gradient to
 /// them); weight: [out, in]; bias: [out] or undefined. 16-bit rows on the CPU go through the faster
 /// of libtorch's own 16-bit product and a blocked one through float32, measured once per process
-/// and dtype; sums in float32, one rounding. Autocast casts x and weight to the 16-bit type.
+/// and dtype (MEZZO_LINEAR=native or float32 forces one, for equal bits on every machine); sums in
+/// float32, one rounding, and one more for the bias of a sparse x. Autocast casts x and weight to
+/// the 16-bit type.
 MEZZO_API at::Tensor linear(const at::Tensor& x, const at::Tensor& weight,
                             const at::Tensor& bias = {});
 
 /// Dropout that keeps the layout: dense rows as at::dropout; of a sparse CSR matrix the stored
-/// values are dropped and scaled, as dropout of the dense matrix would.
+/// values are dropped and scaled, as dropout of the dense matrix would. Under autocast dense
+/// float32 rows are cast to the 16-bit type first, so that no float32 copy of them is made.
 MEZZO_API at::Tensor feature_dropout(const at::Tensor& x, double probability, bool training);
 
 }  // namespace mezzo

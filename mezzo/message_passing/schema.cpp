@@ -1,24 +1,31 @@
 #include "mezzo/message_passing/schema.h"
 
 #include <ATen/core/dispatch/Dispatcher.h>
+#include <torch/custom_class.h>
 #include <torch/library.h>
 
 // The one declaration of the operators. Names without an underscore are for users, from C++ through
 // ops.h and from Python as torch.ops.mezzo.*; the others are pieces of gradients.
 
-TORCH_LIBRARY(mezzo, m) {
-  using mezzo::Topology;
-  using mezzo::TopologyHolder;
-  m.class_<TopologyHolder>("Topology")
-      .def_static("from_coo",
-                  [](const at::Tensor& src, const at::Tensor& dst, std::int64_t num_src,
-                     std::int64_t num_dst) {
-                    return mezzo::hold(Topology::from_coo(src, dst, num_src, num_dst));
-                  })
-      .def("num_src", [](const mezzo::TopologyPtr& t) { return t->value.num_src(); })
-      .def("num_dst", [](const mezzo::TopologyPtr& t) { return t->value.num_dst(); })
-      .def("num_edges", [](const mezzo::TopologyPtr& t) { return t->value.num_edges(); });
+namespace mezzo {
 
+void register_topology_class() {
+  static const auto registered =
+      torch::class_<TopologyHolder>("mezzo", "Topology")
+          .def_static("from_coo",
+                      [](const at::Tensor& src, const at::Tensor& dst, std::int64_t num_src,
+                         std::int64_t num_dst) {
+                        return hold(Topology::from_coo(src, dst, num_src, num_dst));
+                      })
+          .def("num_src", [](const TopologyPtr& t) { return t->value.num_src(); })
+          .def("num_dst", [](const TopologyPtr& t) { return t->value.num_dst(); })
+          .def("num_edges", [](const TopologyPtr& t) { return t->value.num_edges(); });
+}
+
+}  // namespace mezzo
+
+TORCH_LIBRARY(mezzo, m) {
+  mezzo::register_topology_class();
 #define MEZZO_TOPOLOGY "__torch__.torch.classes.mezzo.Topology topology"
 #define MEZZO_MESSAGE "Tensor? lhs, Tensor? rhs, str lhs_target, str rhs_target"
   m.def("gspmm(" MEZZO_TOPOLOGY ", str op, str reduce, " MEZZO_MESSAGE ") -> Tensor");

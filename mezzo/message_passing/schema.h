@@ -20,6 +20,10 @@ struct TopologyHolder : torch::CustomClassHolder {
 };
 using TopologyPtr = c10::intrusive_ptr<TopologyHolder>;
 
+/// Makes TopologyHolder known to libtorch. Every registration of an operator that takes one calls
+/// it first: the order of static initialisers over several files is not fixed.
+void register_topology_class();
+
 inline TopologyPtr hold(const Topology& topology) {
   return c10::make_intrusive<TopologyHolder>(topology);
 }

@@ -1,7 +1,7 @@
 #include "mezzo/message_passing/sparse_linear.h"
 
 #include <mutex>
-#include <unordered_map>
+#include <vector>
 
 #include <ATen/ATen.h>
 #include <ATen/autocast_mode.h>
@@ -13,30 +13,38 @@ namespace mezzo {
 
 namespace {
 
+/// One matrix's structure: where its row pointers and columns stand, and how many there are.
+struct Structure {
+  const void* rows;
+  const void* columns;
+  std::int64_t num_rows, num_columns, num_values;
+  bool operator==(const Structure&) const = default;
+};
+
 struct Remembered {
+  Structure structure;
   c10::weak_intrusive_ptr<c10::StorageImpl> rows, columns;
   Topology topology;
 };
 
-// The graph of a sparse matrix. Keyed by the storage of its row pointers, so that matrices which
-// share a structure (dropout makes a new one each step) share it; an entry whose storage has gone
-// is dropped at the next insertion.
+// The graph of a sparse matrix. Matrices that share row pointers and columns (dropout makes a new
+// one each step) share it. The graph holds copies of both, so it does not keep the matrix alive; an
+// entry whose matrix has gone is dropped at the next insertion.
 Topology topology_of(const at::Tensor& x) {
   static std::mutex mutex;
-  static std::unordered_map<const c10::StorageImpl*, Remembered> known;
+  static std::vector<Remembered> known;
   const at::Tensor rows = x.crow_indices(), columns = x.col_indices();
-  const auto* key = rows.storage().unsafeGetStorageImpl();
-  const auto* column_key = columns.storage().unsafeGetStorageImpl();
+  const Structure structure{rows.const_data_ptr(), columns.const_data_ptr(), x.size(0), x.size(1),
+                            columns.numel()};
   const std::lock_guard lock(mutex);
-  if (const auto found = known.find(key); found != known.end()) {
-    const auto live_rows = found->second.rows.lock(), live_columns = found->second.columns.lock();
-    const bool same = live_rows.get() == key && live_columns.get() == column_key;
-    if (same && found->second.topology.num_src() == x.size(1)) return found->second.topology;
+  std::erase_if(known,
+                [](const Remembered& one) { return one.rows.expired() || one.columns.expired(); });
+  for (const Remembered& one : known) {
+    if (one.structure == structure) return one.topology;
   }
-  std::erase_if(known, [](const auto& entry) { return entry.second.rows.expired(); });
-  Topology topology = Topology::from_csc(rows, columns, x.size(1));
-  known.insert_or_assign(key, Remembered{rows.storage().getWeakStorageImpl(),
-                                         columns.storage().getWeakStorageImpl(), topology});
+  const Topology topology = Topology::from_csc(rows.clone(), columns.clone(), x.size(1));
+  known.push_back({structure, rows.storage().getWeakStorageImpl(),
+                   columns.storage().getWeakStorageImpl(), topology});
   return topology;
 }
 
@@ -67,7 +75,13 @@ at::Tensor feature_dropout(const at::Tensor& x, double probability, bool trainin
   MEZZO_CHECK(probability >= 0 && probability <= 1,
               "dropout: expected a probability in [0, 1], got {}", probability);
   if (!training || probability == 0) return x;
-  if (x.layout() != at::kSparseCsr) return at::dropout(x, probability, training);
+  if (x.layout() != at::kSparseCsr) {
+    const at::DeviceType device = x.device().type();
+    const bool cast = at::autocast::is_autocast_enabled(device);
+    return at::dropout(
+        cast ? at::autocast::cached_cast(at::autocast::get_autocast_dtype(device), x, device) : x,
+        probability, training);
+  }
   return at::_sparse_csr_tensor_unsafe(x.crow_indices(), x.col_indices(),
                                        at::dropout(x.values(), probability, training), x.sizes(),
                                        x.options());

@@ -89,7 +89,8 @@ std::vector<Bucket> degree_buckets(const Topology& topology) {
   const Adjacency& rows = topology.csc();
   const at::Tensor indptr = rows.indptr.cpu();
   const at::Tensor degrees = indptr.diff();
-  const at::Tensor order = std::get<1>(degrees.sort(/*stable=*/true, /*dim=*/0));
+  const at::Tensor order =
+      std::get<1>(degrees.sort(/*stable=*/std::optional<bool>(true), /*dim=*/0));
   const auto [values, inverse, counts] = at::unique_consecutive(
       degrees.index_select(0, order), /*return_inverse=*/false, /*return_counts=*/true);
   std::vector<Bucket> buckets;

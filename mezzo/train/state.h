@@ -34,7 +34,7 @@ struct History {
 /// multiples of `eval_every` come first: another one, of a run's last epoch, counts only where
 /// there are none, so that a run in two parts chooses as an unbroken one does. Without validation
 /// scores: the last one.
-const EvaluationRecord* best_evaluation(const History& history, std::int64_t eval_every);
+MEZZO_API const EvaluationRecord* best_evaluation(const History& history, std::int64_t eval_every);
 
 /// Everything that moves while a model trains.
 class TrainState {

@@ -28,9 +28,9 @@ std::string from_hex(const std::string& digits) {
 
 /// numbers_npy() as zlib deflates it at level 9.
 const std::string kDeflatedNumbers = from_hex(
-    "9bec17ea1b10c9c850c650ad9e925a9c5ca46ea5a06e9369a1aea3a09e965f54529498179f5f94920a12774bcc294e"
-    "05"
-    "8a17672416a402f91a663a9a3a0ab50a14002e06286044a399a03433946685d200");
+    "9bec17ea1b10c9c850c650ad9e925a9c5ca46ea5a06e9369a1aea3a09e965f54529498179f5f9492"
+    "0a12774bcc294e058a17672416a402f91a663a9a3a0ab50a14002e06286044a399a03433946685d2"
+    "00");
 
 /// 4096 zeros as zlib deflates them.
 const std::string kDeflatedZeros = from_hex("edc1010d000000c2a0f74f6d0f0714000000f06e");
@@ -149,15 +149,13 @@ TEST_F(Npz, a_changed_byte_gives_the_numbers_or_an_io_error) {
   for (const std::uint16_t method : {std::uint16_t{0}, std::uint16_t{8}}) {
     const std::string bytes = zip_bytes({{"x.npy", numbers_npy(), method}});
     for (std::size_t i = 0; i < bytes.size(); ++i) {
-      for (const int change : {1, 32, 255}) {
-        std::string damaged = bytes;
-        damaged[i] = static_cast<char>(damaged[i] ^ change);
-        const std::string path = folder_.write("a.npz", damaged);
-        try {
-          // The checksum guards the contents, so what still reads is the truth.
-          EXPECT_TRUE(at::equal(NpzFile(path).numbers("x"), at::tensor(kNumbers, at::kLong)));
-        } catch (const IoError&) {
-        }
+      std::string damaged = bytes;
+      damaged[i] = static_cast<char>(damaged[i] ^ (i % 2 == 0 ? 1 : 255));
+      const std::string path = folder_.write("a.npz", damaged);
+      try {
+        // The checksum guards the contents, so what still reads is the truth.
+        EXPECT_TRUE(at::equal(NpzFile(path).numbers("x"), at::tensor(kNumbers, at::kLong)));
+      } catch (const IoError&) {
       }
     }
   }

@@ -252,6 +252,43 @@ TEST(GspmmGradient, is_computed_only_for_the_operands_that_ask) {
   EXPECT_FALSE(gspmm(g, BinaryOp::kMul, ReduceOp::kSum, plain, plain).requires_grad());
 }
 
+TEST(GspmmGradient, does_not_reach_an_operand_that_the_message_does_not_use) {
+  const auto none = [](const at::Tensor& t) {
+    return !t.grad().defined() || exact(t.grad(), at::zeros_like(t));
+  };
+  for (const BinaryOp op : {BinaryOp::kCopyLhs, BinaryOp::kCopyRhs}) {
+    const auto x = leaf(integers({4, 3}, at::kFloat, 1)), w = leaf(integers({4, 3}, at::kFloat, 2));
+    gspmm(four_nodes(), op, ReduceOp::kSum, x, w).sum().backward();
+    EXPECT_TRUE(none(op == BinaryOp::kCopyLhs ? w : x));
+    const auto a = leaf(integers({4, 3}, at::kFloat, 3)), b = leaf(integers({4, 3}, at::kFloat, 4));
+    gsddmm(four_nodes(), op, a, b).sum().backward();
+    EXPECT_TRUE(none(op == BinaryOp::kCopyLhs ? b : a));
+  }
+}
+
+TEST(GspmmGradient, of_one_operand_alone_needs_nothing_of_the_other) {
+  const Topology g = random_topology(12, 9, 50, 34);
+  for_each(BinaryOps{}, [&]<class Op>() {
+    if (!Op::uses_lhs || !Op::uses_rhs) return;
+    for_each(ReduceOps{}, [&]<class Reduce>() {
+      for (const bool of_lhs : {true, false}) {
+        SCOPED_TRACE(fmt::format("{} {} of lhs: {}", Op::name, Reduce::name, of_lhs));
+        at::Tensor x = integers({12, 2, 3}, at::kDouble, 1),
+                   w = divisors({50, 1, 3}, at::kDouble, 2);
+        const at::Tensor& wanted = of_lhs ? x : w;
+        wanted.set_requires_grad(true);
+        const auto out = gspmm(g, Op::kind, Reduce::kind, x, w);
+        const auto grad = integers(out.sizes(), at::kDouble, 3);
+        out.backward(grad);
+        const auto both = gspmm_gradients(g, Op::kind, Reduce::kind, x, w, grad);
+        const Reference& expected = of_lhs ? both.lhs : both.rhs;
+        EXPECT_TRUE(near(wanted.grad(), expected.value,
+                         sum_bound(expected.abs_sum, expected.terms, at::kDouble)));
+      }
+    });
+  });
+}
+
 TEST(GspmmGradient, of_a_tensor_in_both_places_is_the_sum_of_both) {
   const Topology g = topology_of({0, 1}, {1, 0}, 2, 2);
   const at::Tensor x = leaf(numbers({3, 5}, at::kFloat));

@@ -50,13 +50,12 @@ void add_slot(const MessageGradArgs& a, std::int64_t row, std::int64_t slot,
       const std::int64_t g_at = g_row * a.grad.length + o + f * layout.out_step;
       V grad = load_operand<V, T>(a.grad, g_at, layout.out_step, left);
       if (scaled) grad = grad * V::set(scale);
-      if (a.arg != nullptr) grad = only_chosen(a, grad, g_at, layout.out_step, edge, left);
       V x = V::zero(), y = V::zero();
-      if constexpr (Op::uses_lhs && (!kOfLhs || Op::kind == BinaryOp::kDiv)) {
+      if constexpr (Op::is_product && !kOfLhs) {
         x = load_operand<V, T>(a.lhs, l_row * a.lhs.length + l + f * layout.lhs_step,
                                layout.lhs_step, left);
       }
-      if constexpr (Op::uses_rhs && (kOfLhs || Op::kind == BinaryOp::kDiv)) {
+      if constexpr (Op::is_product && (kOfLhs || Op::kind == BinaryOp::kDiv)) {
         y = load_operand<V, T>(a.rhs, r_row * a.rhs.length + r + f * layout.rhs_step,
                                layout.rhs_step, left);
       }

@@ -26,7 +26,8 @@ typename T::Accum weight_at(const Operand& weight, std::int64_t at) {
 }
 
 /// `count` elements (N vectors, the last one perhaps in part) of one row of the result: the
-/// accumulators stay in registers while the row's slots pass by.
+/// accumulators stay in registers while the row's slots pass by. Only unrolled loops over them let
+/// the compiler keep them there.
 template <class V, class T, int N, bool kWeighted, bool kPartial>
 void sum_block(const SpmmArgs& a, const RowSum& s, std::int64_t row, SlotRange range,
                std::int64_t x_at, std::int64_t weight_at_offset, std::int64_t out_at,
@@ -37,6 +38,7 @@ void sum_block(const SpmmArgs& a, const RowSum& s, std::int64_t row, SlotRange r
   const auto* x = static_cast<const Storage*>(s.x.data) + x_at;
   const auto* scale = static_cast<const Accum*>(a.lhs_scale);
   V acc[N];
+#pragma GCC unroll 16
   for (int k = 0; k < N; ++k) acc[k] = V::zero();
   for (std::int64_t slot = range.begin; slot < range.end; ++slot) {
     if (slot + kPrefetchDistance < range.end) {
@@ -54,11 +56,13 @@ void sum_block(const SpmmArgs& a, const RowSum& s, std::int64_t row, SlotRange r
       }
       if (scale != nullptr) factor *= scale[from];
       const V f = V::set(factor);
+#pragma GCC unroll 16
       for (int k = 0; k < N; ++k) {
         const V v = kPartial ? V::load(T{}, p, count) : V::load(T{}, p + k * V::width);
         acc[k] = V::fma(f, v, acc[k]);
       }
     } else {
+#pragma GCC unroll 16
       for (int k = 0; k < N; ++k) {
         const V v = kPartial ? V::load(T{}, p, count) : V::load(T{}, p + k * V::width);
         acc[k] = acc[k] + v;
@@ -67,6 +71,7 @@ void sum_block(const SpmmArgs& a, const RowSum& s, std::int64_t row, SlotRange r
   }
   auto* out = static_cast<Storage*>(a.out) + out_at;
   const auto* row_scale = static_cast<const Accum*>(a.row_scale);
+#pragma GCC unroll 16
   for (int k = 0; k < N; ++k) {
     V v = acc[k];
     if (a.reduce == ReduceOp::kMean && range.end > range.begin) {
@@ -159,6 +164,7 @@ template <class V, class T, class Op, class Reduce, int N>
 void reduce_block(const SpmmArgs& a, std::int64_t row, SlotRange range, std::int64_t lhs_at,
                   std::int64_t rhs_at, std::int64_t out_at, std::int64_t count) {
   V acc[N], chosen[N];
+#pragma GCC unroll 16
   for (int k = 0; k < N; ++k) acc[k] = chosen[k] = V::zero();
   for (std::int64_t slot = range.begin; slot < range.end; ++slot) {
     std::int64_t l = 0, r = 0;
@@ -169,6 +175,7 @@ void reduce_block(const SpmmArgs& a, std::int64_t row, SlotRange range, std::int
       r = row_at(a.rhs.access, a.slots, row, slot) * a.rhs.length + rhs_at;
     }
     [[maybe_unused]] const V position = V::set_bits(slot - range.begin);
+#pragma GCC unroll 16
     for (int k = 0; k < N; ++k) {
       const std::int64_t skip = k * V::width;
       const std::int64_t left = count - skip;
@@ -197,6 +204,7 @@ void reduce_block(const SpmmArgs& a, std::int64_t row, SlotRange range, std::int
     }
   }
   const std::int64_t degree = range.end - range.begin;
+#pragma GCC unroll 16
   for (int k = 0; k < N; ++k) {
     const std::int64_t at = out_at + k * V::width;
     const std::int64_t left = count - k * V::width;

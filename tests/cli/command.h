@@ -1,0 +1,85 @@
+#pragma once
+
+#include <cstdint>
+#include <cstdlib>
+#include <fstream>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include <sys/wait.h>
+
+#include "support/npy_writer.h"
+
+/// Runs the built command and catches what it says.
+namespace mezzo::test {
+
+struct Outcome {
+  int code = -1;  ///< exit code; -1: ended by a signal
+  std::string out, err;
+
+  std::int64_t num_error_lines() const {
+    std::int64_t lines = 0;
+    for (const char c : err) lines += c == '\n' ? 1 : 0;
+    return lines;
+  }
+};
+
+inline std::string read_text(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::ostringstream text;
+  text << file.rdbuf();
+  return text.str();
+}
+
+/// For the shell, in single quotes.
+inline std::string quoted(const std::string& word) {
+  std::string text = "'";
+  for (const char c : word) text += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return text + "'";
+}
+
+/// `mezzo <words>` with files for its output in `folder`.
+inline Outcome run_mezzo(const TempFolder& folder, const std::vector<std::string>& words) {
+  std::string line = quoted(MEZZO_COMMAND);
+  for (const std::string& word : words) line += " " + quoted(word);
+  const std::string out = folder.path("stdout.txt"), err = folder.path("stderr.txt");
+  const int status =
+      std::system((line + " >" + quoted(out) + " 2>" + quoted(err) + " </dev/null").c_str());
+  return {.code = WIFEXITED(status) ? WEXITSTATUS(status) : -1,
+          .out = read_text(out),
+          .err = read_text(err)};
+}
+
+/// A neutral folder `name` of 24 nodes in two rings, one a class, with two splits; its path.
+inline std::string write_rings(const TempFolder& folder, const std::string& name = "rings") {
+  constexpr std::int64_t kNodes = 24;
+  std::vector<std::int64_t> src, dst, labels;
+  std::vector<float> features;
+  std::string train, val, test;
+  for (std::int64_t i = 0; i < kNodes; ++i) {
+    const std::int64_t next = (i + 2) % kNodes, before = (i + kNodes - 2) % kNodes;
+    src.insert(src.end(), {i, i});
+    dst.insert(dst.end(), {next, before});
+    labels.push_back(i % 2);
+    for (std::int64_t f = 0; f < 3; ++f) {
+      const auto noise = static_cast<float>((i * 7 + f * 3) % 5) / 8;
+      features.push_back((i % 2 == 0 ? 1.0F : -1.0F) + noise);
+    }
+    const std::int64_t part = i / 2 % 4;
+    train += part < 2 ? "11" : "00";
+    val += part == 2 ? "10" : part == 3 ? "01" : "00";
+    test += part == 3 ? "10" : part == 2 ? "01" : "00";
+  }
+  std::vector<std::int64_t> edges = src;
+  edges.insert(edges.end(), dst.begin(), dst.end());
+  folder.write(name + "/edge_index.npy", npy_int64({2, 2 * kNodes}, edges));
+  folder.write(name + "/features.npy", npy_float32({kNodes, 3}, features));
+  folder.write(name + "/labels.npy", npy_int64({kNodes}, labels));
+  folder.write(name + "/train_mask.npy", npy_bool({kNodes, 2}, train));
+  folder.write(name + "/val_mask.npy", npy_bool({kNodes, 2}, val));
+  folder.write(name + "/test_mask.npy", npy_bool({kNodes, 2}, test));
+  return folder.path(name);
+}
+
+}  // namespace mezzo::test

@@ -1,0 +1,246 @@
+#include <csignal>
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+#include <unistd.h>
+
+#include "cli/command.h"
+#include "support/npy_writer.h"
+
+namespace mezzo {
+namespace {
+
+using nlohmann::json;
+using test::Outcome;
+using test::run_mezzo;
+using Words = std::vector<std::string>;
+
+json read_json(const std::string& path) {
+  return json::parse(test::read_text(path));
+}
+
+/// `mezzo train` of ten epochs on `rings`.
+Words quick_train(const std::string& rings, const Words& more) {
+  Words words = {"train", "--dataset", rings, "--epochs", "10", "--lr", "0.05", "--threads", "1"};
+  words.insert(words.end(), more.begin(), more.end());
+  return words;
+}
+
+TEST(TrainCommand, prints_a_table_and_writes_the_report) {
+  const test::TempFolder folder;
+  const std::string rings = test::write_rings(folder);
+  const std::string path = folder.path("report.json");
+  const Outcome outcome =
+      run_mezzo(folder, quick_train(rings, {"--precision", "fp16", "--json", path}));
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_NE(outcome.out.find("best"), std::string::npos) << outcome.out;
+  EXPECT_EQ(outcome.num_error_lines(), 10) << outcome.err;
+  const json report = read_json(path);
+  for (const char* key : {"dataset", "model", "precision", "device", "seed", "epochs_run",
+                          "train_loss", "train_accuracy", "val_accuracy", "test_accuracy",
+                          "best_epoch", "epoch_ms", "total_seconds", "peak_memory_bytes", "steps",
+                          "skipped_steps", "final_loss_scale", "version"}) {
+    EXPECT_TRUE(report.contains(key)) << key;
+  }
+  EXPECT_EQ(report["precision"].get<std::string>(), "fp16");
+  EXPECT_EQ(report["epochs_run"].get<int>(), 10);
+  EXPECT_EQ(report["threads"].get<int>(), 1);
+  EXPECT_GT(report["peak_memory_bytes"].get<std::int64_t>(), 0);
+}
+
+TEST(TrainCommand, runs_take_seeds_and_splits_in_turn) {
+  const test::TempFolder folder;
+  const std::string rings = test::write_rings(folder);
+  const std::string path = folder.path("report.json");
+  ASSERT_EQ(
+      run_mezzo(folder, quick_train(rings, {"--runs", "3", "--seed", "5", "--json", path})).code,
+      0);
+  json runs = read_json(path)["runs"];
+  ASSERT_EQ(runs.size(), 3U);
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_EQ(runs[i]["seed"].get<int>(), 5 + i);
+    EXPECT_EQ(runs[i]["split_index"].get<int>(), i % 2);
+  }
+  ASSERT_EQ(
+      run_mezzo(folder, quick_train(rings, {"--runs", "2", "--split-index", "1", "--json", path}))
+          .code,
+      0);
+  runs = read_json(path)["runs"];
+  EXPECT_EQ(runs[0]["split_index"].get<int>(), 1);
+  EXPECT_EQ(runs[1]["split_index"].get<int>(), 1);
+}
+
+TEST(TrainCommand, every_option_can_stand_in_a_toml_file) {
+  const test::TempFolder folder;
+  const std::string rings = test::write_rings(folder);
+  const std::string path = folder.path("report.json");
+  const std::string config = folder.write("run.toml",
+                                          "# a comment\n"
+                                          "dataset = \"" +
+                                              rings +
+                                              "\"\n"
+                                              "model = \"gat\"\n"
+                                              "heads = 2\n"
+                                              "output-heads = 2\n"
+                                              "attention-dropout = 0.25\n"
+                                              "hidden = 4\n"
+                                              "norm = 'layer'\n"
+                                              "skip = true\n"
+                                              "self-loops = true\n"
+                                              "epochs = 7\n"
+                                              "lr = 1e-2\n"
+                                              "precision = \"bf16\"\n"
+                                              "seed = 11\n"
+                                              "threads = 1\n"
+                                              "json = \"" +
+                                              path + "\"\n");
+  const Outcome outcome = run_mezzo(folder, {"train", "--config", config, "--seed", "12"});
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  const json report = read_json(path);
+  EXPECT_EQ(report["model"].get<std::string>(), "gat");
+  EXPECT_EQ(report["precision"].get<std::string>(), "bf16");
+  EXPECT_EQ(report["epochs_run"].get<int>(), 7);
+  EXPECT_EQ(report["seed"].get<int>(), 12) << "the command line goes before the file";
+}
+
+TEST(TrainCommand, what_a_toml_file_may_not_hold_is_exit_code_2) {
+  const test::TempFolder folder;
+  for (const std::string text :
+       {"epoch = 7\n", "[train]\nepochs = 7\n", "epochs = \"few\"\n", "epochs = [1, 2]\n",
+        "config = \"other.toml\"\n", "dataset = \"a#b\"\n", "x\n", "dataset = \"a\n",
+        "skip = maybe\n"}) {
+    const Outcome outcome =
+        run_mezzo(folder, {"train", "--config", folder.write("bad.toml", text)});
+    EXPECT_EQ(outcome.code, 2) << text << outcome.err;
+    EXPECT_EQ(outcome.num_error_lines(), 1) << text << outcome.err;
+  }
+}
+
+TEST(TrainCommand, a_resumed_run_reports_what_an_unbroken_one_does) {
+  const test::TempFolder folder;
+  const std::string rings = test::write_rings(folder);
+  const std::string whole = folder.path("whole.json"), resumed = folder.path("resumed.json"),
+                    half = folder.path("half.pt");
+  ASSERT_EQ(run_mezzo(folder, quick_train(rings, {"--json", whole})).code, 0);
+  ASSERT_EQ(run_mezzo(folder, {"train", "--dataset", rings, "--epochs", "5", "--lr", "0.05",
+                               "--threads", "1", "--checkpoint", half})
+                .code,
+            0);
+  ASSERT_EQ(run_mezzo(folder, quick_train(rings, {"--resume", half, "--json", resumed})).code, 0);
+  EXPECT_EQ(read_json(whole)["history"], read_json(resumed)["history"]);
+}
+
+TEST(TrainCommand, an_interrupt_ends_the_epoch_and_keeps_the_checkpoint) {
+  const test::TempFolder folder;
+  const std::string rings = test::write_rings(folder), checkpoint = folder.path("c.pt");
+  const std::string err = folder.path("stderr.txt"), out = folder.path("stdout.txt");
+  const pid_t child = fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    const int to = O_WRONLY | O_CREAT | O_TRUNC;
+    dup2(open(out.c_str(), to, 0600), STDOUT_FILENO);
+    dup2(open(err.c_str(), to, 0600), STDERR_FILENO);
+    execl(MEZZO_COMMAND, MEZZO_COMMAND, "train", "--dataset", rings.c_str(), "--epochs",
+          "100000000", "--checkpoint", checkpoint.c_str(), static_cast<char*>(nullptr));
+    _exit(127);
+  }
+  // The first line comes after the first epoch; a minute is for slow machines under sanitizers.
+  int status = 0;
+  for (int tenths = 0; test::read_text(err).empty() && tenths < 600; ++tenths) usleep(100000);
+  kill(child, SIGINT);
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  ASSERT_TRUE(WIFEXITED(status));
+  EXPECT_EQ(WEXITSTATUS(status), 130) << test::read_text(err);
+  EXPECT_NE(test::read_text(out).find("interrupted"), std::string::npos);
+  const Outcome evaluated = run_mezzo(folder, {"evaluate", "--checkpoint", checkpoint});
+  EXPECT_EQ(evaluated.code, 0) << evaluated.err;
+}
+
+TEST(EvaluateAndPredict, read_the_checkpoint_of_train) {
+  const test::TempFolder folder;
+  const std::string rings = test::write_rings(folder), checkpoint = folder.path("c.pt");
+  const std::string trained = folder.path("t.json"), evaluated = folder.path("e.json");
+  ASSERT_EQ(
+      run_mezzo(folder, quick_train(rings, {"--checkpoint", checkpoint, "--json", trained})).code,
+      0);
+  const Outcome outcome =
+      run_mezzo(folder, {"evaluate", "--checkpoint", checkpoint, "--json", evaluated});
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  for (const char* key : {"train_accuracy", "val_accuracy", "test_accuracy", "best_epoch"}) {
+    EXPECT_EQ(read_json(evaluated)[key], read_json(trained)[key]) << key;
+  }
+
+  const std::string csv = folder.path("p.csv"), npy = folder.path("p.npy");
+  ASSERT_EQ(run_mezzo(folder, {"predict", "--checkpoint", checkpoint, "--output", csv}).code, 0);
+  ASSERT_EQ(run_mezzo(folder, {"predict", "--checkpoint", checkpoint, "--output", npy}).code, 0);
+  EXPECT_EQ(test::read_text(csv).rfind("node,class,probability\n0,", 0), 0U);
+  const std::string bytes = test::read_text(npy);
+  const std::vector<std::int64_t> none(24);
+  EXPECT_EQ(bytes.size(), test::npy_int64({24}, none).size());
+}
+
+TEST(CompareCommand, makes_one_table_of_models_and_precisions) {
+  const test::TempFolder folder;
+  const std::string rings = test::write_rings(folder), path = folder.path("c.json");
+  const Outcome outcome = run_mezzo(
+      folder, {"compare", "--dataset", rings, "--models", "sage,gat", "--heads", "2",
+               "--precisions", "fp32,bf16,fp16", "--epochs", "5", "--runs", "2", "--json", path});
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  const json results = read_json(path)["results"];
+  ASSERT_EQ(results.size(), 6U);
+  EXPECT_EQ(results[0]["speed_up"].get<double>(), 1);
+  EXPECT_EQ(results[4]["model"].get<std::string>(), "gat");
+  EXPECT_EQ(results[4]["precision"].get<std::string>(), "bf16");
+  EXPECT_GT(results[4]["speed_up"].get<double>(), 0);
+  EXPECT_NE(outcome.out.find("±"), std::string::npos) << outcome.out;
+}
+
+TEST(CompareCommand, a_precision_that_diverges_is_a_row_and_exit_code_4) {
+  const test::TempFolder folder;
+  const std::string rings = test::write_rings(folder), path = folder.path("c.json");
+  const Outcome outcome = run_mezzo(folder, {"compare", "--dataset", rings, "--optimizer", "sgd",
+                                             "--lr", "1e38", "--json", path});
+  EXPECT_EQ(outcome.code, 4) << outcome.err;
+  EXPECT_EQ(read_json(path)["results"].size(), 2U);
+  EXPECT_NE(outcome.out.find("diverged"), std::string::npos) << outcome.out;
+}
+
+TEST(DataCommand, describes_a_folder) {
+  const test::TempFolder folder;
+  const std::string rings = test::write_rings(folder), path = folder.path("i.json");
+  const Outcome outcome = run_mezzo(folder, {"data", "info", "--dataset", rings, "--json", path});
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  const json info = read_json(path);
+  EXPECT_EQ(info["nodes"].get<int>(), 24);
+  EXPECT_EQ(info["edges"].get<int>(), 48);
+  EXPECT_EQ(info["features"]["count"].get<int>(), 3);
+  EXPECT_EQ(info["homophily"].get<double>(), 1);
+  EXPECT_EQ(info["isolated_nodes"].get<int>(), 0);
+  EXPECT_EQ(info["in_degree"]["max"].get<int>(), 2);
+  ASSERT_EQ(info["splits"].size(), 2U);
+  EXPECT_EQ(info["splits"][0]["train"].get<int>(), 12);
+  EXPECT_EQ(info["classes"][1]["nodes"].get<int>(), 12);
+}
+
+TEST(DataCommand, lists_names_and_folders) {
+  const test::TempFolder folder;
+  test::write_rings(folder);
+  const std::string path = folder.path("l.json");
+  const Outcome outcome =
+      run_mezzo(folder, {"data", "list", "--directory", folder.path(), "--json", path});
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_NE(outcome.out.find("wordnet"), std::string::npos) << outcome.out;
+  bool found = false;
+  for (const json& one : read_json(path)["datasets"]) {
+    found = found || one["path"].get<std::string>().find("rings") != std::string::npos;
+  }
+  EXPECT_TRUE(found) << outcome.out;
+}
+
+}  // namespace
+}  // namespace mezzo

@@ -1,0 +1,58 @@
+#include "mezzo/cli/progress.h"
+
+#include <cstdint>
+#include <optional>
+#include <sstream>
+#include <string>
+
+#include <gtest/gtest.h>
+
+namespace mezzo::cli {
+namespace {
+
+EpochRecord record(std::int64_t epoch, std::int64_t epochs) {
+  EpochRecord made;
+  made.epoch = epoch;
+  made.epochs = epochs;
+  made.loss = 0.5;
+  if (epoch == 1) made.scores = Scores{.train = 0.25, .val = 0.5, .test = 0.75};
+  return made;
+}
+
+std::int64_t count(const std::string& text, char wanted) {
+  std::int64_t found = 0;
+  for (const char c : text) found += c == wanted ? 1 : 0;
+  return found;
+}
+
+TEST(Progress, lines_come_at_about_every_tenth) {
+  std::ostringstream out;
+  Progress progress(out, Progress::Style::kLines, "gcn");
+  for (std::int64_t epoch = 1; epoch <= 200; ++epoch) progress.show(record(epoch, 200));
+  EXPECT_EQ(count(out.str(), '\n'), 11) << out.str();
+  EXPECT_EQ(count(out.str(), '\r'), 0);
+  EXPECT_EQ(out.str().rfind("gcn  epoch 1/200  loss 0.5000  train 0.2500  val 0.5000", 0), 0U)
+      << out.str();
+  EXPECT_NE(out.str().find("epoch 200/200"), std::string::npos) << out.str();
+}
+
+TEST(Progress, the_bar_is_one_line_that_ends_once) {
+  std::ostringstream out;
+  {
+    Progress progress(out, Progress::Style::kBar, "");
+    for (std::int64_t epoch = 1; epoch <= 50; ++epoch) progress.show(record(epoch, 50));
+    EXPECT_EQ(count(out.str(), '\n'), 0);
+    progress.finish();
+  }
+  EXPECT_EQ(count(out.str(), '\n'), 1);
+  EXPECT_NE(out.str().find("[########################]  50/50"), std::string::npos) << out.str();
+}
+
+TEST(Progress, nothing_shown_leaves_nothing) {
+  std::ostringstream out;
+  { const Progress progress(out, Progress::Style::kBar, "x"); }
+  EXPECT_EQ(out.str(), "");
+}
+
+}  // namespace
+}  // namespace mezzo::cli

@@ -1,0 +1,145 @@
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "mezzo/version.h"
+
+#include "cli/command.h"
+#include "support/npy_writer.h"
+
+namespace mezzo {
+namespace {
+
+using Words = std::vector<std::string>;
+using test::Outcome;
+using test::run_mezzo;
+
+/// Fails unless the command ended with `code` and one line that has `part`.
+void expect_failure(const Outcome& outcome, int code, const std::string& part,
+                    const std::string& what) {
+  EXPECT_EQ(outcome.code, code) << what << ": " << outcome.err;
+  EXPECT_EQ(outcome.num_error_lines(), 1) << what << ": " << outcome.err;
+  EXPECT_EQ(outcome.err.rfind("mezzo: ", 0), 0U) << what << ": " << outcome.err;
+  EXPECT_NE(outcome.err.find(part), std::string::npos) << what << ": " << outcome.err;
+  EXPECT_EQ(outcome.out, "") << what;
+}
+
+TEST(Usage, help_and_version_go_to_the_standard_output) {
+  const test::TempFolder folder;
+  for (const Words& words :
+       {Words{"--help"}, Words{"train", "--help"}, Words{"evaluate", "-h"},
+        Words{"predict", "--help"}, Words{"compare", "--help"}, Words{"data", "--help"},
+        Words{"data", "list", "--help"}, Words{"data", "info", "--help"}}) {
+    const Outcome outcome = run_mezzo(folder, words);
+    EXPECT_EQ(outcome.code, 0) << words.front();
+    EXPECT_NE(outcome.out.find("Usage: mezzo"), std::string::npos) << outcome.out;
+    EXPECT_EQ(outcome.err, "");
+  }
+  const Outcome version = run_mezzo(folder, {"--version"});
+  EXPECT_EQ(version.code, 0);
+  EXPECT_EQ(version.out.rfind("mezzo " + std::string(kVersion) + "\nlibtorch ", 0), 0U)
+      << version.out;
+}
+
+TEST(Usage, wrong_words_are_exit_code_2_and_one_line) {
+  const test::TempFolder folder;
+  const std::string rings = test::write_rings(folder);
+  struct Case {
+    Words words;
+    std::string part;
+  };
+  const std::vector<Case> cases = {
+      {{}, "expects a command"},
+      {{"trian"}, "trian"},
+      {{"--verbose"}, "--verbose"},
+      {{"data"}, "expects a command"},
+      {{"data", "destroy"}, "destroy"},
+      {{"train", "--dataset"}, "--dataset"},
+      {{"train", "--dataset", ""}, "--dataset"},
+      {{"train", "--batch-size", "10"}, "--batch-size"},
+      {{"train", "--epochs", "many"}, "--epochs"},
+      {{"train", "--epochs", "1.5"}, "--epochs"},
+      {{"train", "--epochs", "99999999999999999999"}, "--epochs"},
+      {{"train", "--epochs", "0"}, "epochs"},
+      {{"train", "--epochs", "1", "--epochs", "2"}, "--epochs"},
+      {{"train", "--seed", "-1"}, "--seed"},
+      {{"train", "--lr", "nan"}, "lr"},
+      {{"train", "--dropout", "1"}, "dropout"},
+      {{"train", "--model", "cnn"}, "gcn, sage, gat, mlp"},
+      {{"train", "--optimizer", "lion"}, "adam, adamw, sgd"},
+      {{"train", "--norm", "group"}, "none, layer, batch"},
+      {{"train", "--precision", "fp8"}, "fp32, tf32, bf16, fp16"},
+      {{"train", "--loss-scale", "much"}, "loss-scale"},
+      {{"train", "--heads", "2"}, "heads"},
+      {{"train", "--output-heads", "2"}, "output-heads"},
+      {{"train", "--attention-dropout", "0.1"}, "attention-dropout"},
+      {{"train", "--model", "mlp", "--self-loops"}, "self-loops"},
+      {{"train", "--self-loops", "--no-self-loops"}, "contradict"},
+      {{"train", "--layers", "1", "--hidden", "8"}, "hidden"},
+      {{"train", "--device", "abacus"}, "device"},
+      {{"train", "--device", "cuda:4000"}, "device"},
+      {{"train", "--threads", "0"}, "--threads"},
+      {{"train", "--runs", "0"}, "--runs"},
+      {{"train", "--runs", "2", "--checkpoint", folder.path("c")}, "--checkpoint"},
+      {{"train", "--runs", "2", "--resume", folder.path("c")}, "--resume"},
+      {{"train", "--dataset", rings, "--split-index", "2"}, "split"},
+      {{"train", "--dataset", rings, "--split-index", "-1"}, "split-index"},
+      {{"train", "--dataset", rings, "--split", "no such"}, "no such"},
+      {{"train", "--dataset", "no_such_name"}, "no_such_name"},
+      {{"compare", "--precision", "fp16"}, "--precision"},
+      {{"compare", "--precisions", "fp32,fp8"}, "fp8"},
+      {{"compare", "--precisions", "fp32,fp32"}, "twice"},
+      {{"compare", "--model", "gcn", "--models", "gat,sage"}, "--models"},
+      {{"compare", "--models", "gcn,sage", "--heads", "4"}, "heads"},
+      {{"evaluate"}, "--checkpoint"},
+      {{"predict", "--checkpoint", "c"}, "--output"},
+      {{"predict", "--checkpoint", "c", "--output", "x.txt"}, ".csv"},
+      {{"data", "info"}, "--dataset"},
+  };
+  for (const Case& c : cases) {
+    std::string what;
+    for (const std::string& word : c.words) what += word + " ";
+    expect_failure(run_mezzo(folder, c.words), 2, c.part, what);
+  }
+}
+
+TEST(Usage, files_that_cannot_be_used_are_exit_code_3_and_one_line) {
+  const test::TempFolder folder;
+  const std::string rings = test::write_rings(folder);
+  const std::string damaged = test::write_rings(folder, "damaged");
+  folder.write("damaged/labels.npy", "not an array");
+  const std::string garbage = folder.write("garbage.pt", "not a checkpoint");
+  struct Case {
+    Words words;
+    std::string part;
+  };
+  const std::vector<Case> cases = {
+      {{"train", "--dataset", damaged}, "labels.npy"},
+      {{"train", "--dataset", rings, "--json", folder.path("none/r.json")}, "--json"},
+      {{"train", "--dataset", rings, "--checkpoint", folder.path()}, "--checkpoint"},
+      {{"train", "--dataset", rings, "--resume", garbage}, "garbage.pt"},
+      {{"train", "--dataset", rings, "--resume", folder.path("none.pt")}, "none.pt"},
+      {{"train", "--config", folder.path("none.toml")}, "none.toml"},
+      {{"evaluate", "--checkpoint", garbage}, "garbage.pt"},
+      {{"predict", "--checkpoint", garbage, "--output", folder.path("p.csv")}, "garbage.pt"},
+      {{"data", "list", "--directory", folder.path("none")}, "none"},
+  };
+  for (const Case& c : cases) {
+    std::string what;
+    for (const std::string& word : c.words) what += word + " ";
+    expect_failure(run_mezzo(folder, c.words), 3, c.part, what);
+  }
+}
+
+TEST(Usage, a_run_that_diverges_is_exit_code_4) {
+  const test::TempFolder folder;
+  const Outcome outcome = run_mezzo(folder, {"train", "--dataset", test::write_rings(folder),
+                                             "--lr", "1e38", "--optimizer", "sgd"});
+  EXPECT_EQ(outcome.code, 4) << outcome.err;
+  EXPECT_NE(outcome.err.find("mezzo: training diverged"), std::string::npos) << outcome.err;
+  EXPECT_EQ(outcome.out, "");
+}
+
+}  // namespace
+}  // namespace mezzo

@@ -1,0 +1,248 @@
+#include "mezzo/train/checkpoint.h"
+
+#include <algorithm>
+#include <fstream>
+#include <functional>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include "mezzo/core/error.h"
+#include "mezzo/train/inference.h"
+#include "mezzo/train/trainer.h"
+
+#include "support/npy_writer.h"
+#include "support/tolerance.h"
+#include "train/synthetic.h"
+
+namespace mezzo {
+namespace {
+
+using test::quick_options;
+using test::two_rings;
+
+std::string read_file(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::ostringstream text;
+  text << file.rdbuf();
+  return text.str();
+}
+
+/// 10 epochs at once against 5 and another 5; both end in a checkpoint.
+void expect_unbroken(TrainOptions options) {
+  const test::TempFolder folder;
+  const Dataset data = two_rings();
+  options.epochs = 10;
+  options.checkpoint = folder.path("whole");
+  const TrainReport whole = train(data, options);
+
+  options.epochs = 5;
+  options.checkpoint = folder.path("half");
+  train(data, options);
+  options.epochs = 10;
+  options.resume = folder.path("half");
+  options.checkpoint = folder.path("resumed");
+  const TrainReport resumed = train(data, options);
+
+  EXPECT_EQ(resumed.losses, whole.losses);
+  EXPECT_EQ(resumed.best_epoch, whole.best_epoch);
+  EXPECT_EQ(resumed.skipped_steps, whole.skipped_steps);
+  EXPECT_EQ(resumed.final_loss_scale, whole.final_loss_scale);
+  const Checkpoint a = read_checkpoint(folder.path("whole"));
+  const Checkpoint b = read_checkpoint(folder.path("resumed"));
+  EXPECT_EQ(a.epoch, 10);
+  EXPECT_EQ(b.epoch, 10);
+  ASSERT_EQ(a.names, b.names);
+  ASSERT_EQ(a.weights.size(), b.weights.size());
+  for (std::size_t i = 0; i < a.weights.size(); ++i) {
+    EXPECT_TRUE(test::same_bits(a.weights[i], b.weights[i])) << a.names[i];
+    EXPECT_TRUE(test::same_bits(a.best_weights[i], b.best_weights[i])) << a.names[i];
+  }
+}
+
+TEST(Checkpoint, a_resumed_run_equals_an_unbroken_one_for_every_optimizer) {
+  for_each(OptimizerKinds{}, []<class Kind>() {
+    SCOPED_TRACE(Kind::name);
+    TrainOptions options = quick_options();
+    options.optimizer = Kind::kind;
+    expect_unbroken(options);
+  });
+}
+
+TEST(Checkpoint, a_resumed_run_equals_an_unbroken_one_in_float16_with_scaler_and_dropout) {
+  TrainOptions options = quick_options();
+  options.model = nn::ModelKind::kGat;
+  options.heads = 2;
+  options.dropout = 0.6;
+  options.attention_dropout = 0.6;
+  options.precision = amp::Precision::kFloat16;
+  expect_unbroken(options);
+  options.loss_scale = parse_loss_scale("dynamic");
+  options.precision = amp::Precision::kBFloat16;
+  expect_unbroken(options);
+}
+
+TEST(Checkpoint, a_resumed_run_equals_an_unbroken_one_with_batch_statistics) {
+  TrainOptions options = quick_options();
+  options.model = nn::ModelKind::kSage;
+  options.normalization = nn::Normalization::kBatch;
+  options.skip = true;
+  expect_unbroken(options);
+}
+
+TEST(Checkpoint, evaluations_off_the_beat_do_not_change_the_best_epoch) {
+  TrainOptions options = quick_options();
+  options.eval_every = 2;  // the first half evaluates epoch 5 as well
+  expect_unbroken(options);
+}
+
+TEST(Checkpoint, keeps_the_best_weights_for_evaluation) {
+  const test::TempFolder folder;
+  const Dataset data = two_rings();
+  TrainOptions options = quick_options();
+  options.dataset = "rings";
+  options.checkpoint = folder.path("c");
+  const TrainReport report = train(data, options);
+  const Checkpoint checkpoint = read_checkpoint(options.checkpoint);
+  EXPECT_EQ(checkpoint.best_epoch, report.best_epoch);
+  EXPECT_EQ(checkpoint.options.dataset, "rings");
+  EXPECT_EQ(checkpoint.data.name, "two rings");
+  const Scores scores = evaluate(data, checkpoint);
+  EXPECT_EQ(scores.train, report.best.train);
+  EXPECT_EQ(scores.val, report.best.val);
+  EXPECT_EQ(scores.test, report.best.test);
+}
+
+TEST(Checkpoint, predictions_are_those_of_the_evaluation) {
+  const test::TempFolder folder;
+  const Dataset data = two_rings();
+  TrainOptions options = quick_options();
+  options.checkpoint = folder.path("c");
+  train(data, options);
+  const Checkpoint checkpoint = read_checkpoint(options.checkpoint);
+  const Predictions predictions = predict(data, checkpoint);
+  ASSERT_EQ(predictions.classes.size(0), 40);
+  const at::Tensor mask = data.split(0).test;
+  const at::Tensor right = at::eq(predictions.classes, data.labels).masked_select(mask);
+  EXPECT_EQ(
+      static_cast<double>(right.sum().item<std::int64_t>()) / static_cast<double>(right.numel()),
+      evaluate(data, checkpoint).test);
+  EXPECT_TRUE(at::ge(predictions.probabilities, 0.5F).all().item<bool>());
+  EXPECT_TRUE(at::le(predictions.probabilities, 1.0F).all().item<bool>());
+
+  write_csv(folder.path("p.csv"), predictions);
+  const std::string csv = read_file(folder.path("p.csv"));
+  EXPECT_EQ(csv.substr(0, csv.find('\n')), "node,class,probability");
+  EXPECT_EQ(std::count(csv.begin(), csv.end(), '\n'), 41);
+  write_npy(folder.path("p.npy"), predictions);
+  const auto* classes = predictions.classes.data_ptr<std::int64_t>();
+  EXPECT_EQ(read_file(folder.path("p.npy")),
+            test::npy_int64({40}, std::vector<std::int64_t>(classes, classes + 40)));
+}
+
+TEST(Checkpoint, a_damaged_file_is_one_io_error) {
+  const test::TempFolder folder;
+  TrainOptions options = quick_options();
+  options.epochs = 1;
+  options.checkpoint = folder.path("c");
+  train(two_rings(), options);
+  const std::string good = read_file(options.checkpoint);
+  ASSERT_NO_THROW(read_checkpoint(options.checkpoint));
+
+  std::vector<std::string> damaged = {"", "hello", good.substr(0, good.size() / 2),
+                                      good.substr(0, good.size() - 1), good + "x"};
+  for (std::size_t at = 0; at < good.size(); at += good.size() / 37) {
+    damaged.push_back(good);
+    damaged.back()[at] = static_cast<char>(damaged.back()[at] ^ 0x10);
+  }
+  for (const std::string& bytes : damaged) {
+    const std::string path = folder.write("damaged", bytes);
+    EXPECT_TRUE(test::throws<IoError>([&] { read_checkpoint(path); }, {"damaged"}))
+        << bytes.size() << " bytes";
+    TrainOptions again = options;
+    again.epochs = 2;
+    again.resume = path;
+    EXPECT_TRUE(test::throws<IoError>([&] { train(two_rings(), again); }, {"damaged"}));
+  }
+  EXPECT_TRUE(test::throws<IoError>([&] { read_checkpoint(folder.path("none")); }, {"none"}));
+  EXPECT_TRUE(test::throws<IoError>([&] { read_checkpoint(folder.path()); }, {"folder"}));
+}
+
+TEST(Checkpoint, resuming_another_run_names_the_difference) {
+  const test::TempFolder folder;
+  TrainOptions options = quick_options();
+  options.epochs = 2;
+  options.checkpoint = folder.path("c");
+  train(two_rings(), options);
+  options.resume = folder.path("c");
+  options.epochs = 3;
+  struct Case {
+    const char* field;
+    std::function<void(Dataset&, TrainOptions&)> change;
+  };
+  const std::vector<Case> cases = {
+      {"hidden", [](Dataset&, TrainOptions& o) { o.hidden = 9; }},
+      {"model", [](Dataset&, TrainOptions& o) { o.model = nn::ModelKind::kSage; }},
+      {"lr", [](Dataset&, TrainOptions& o) { o.learning_rate = 1; }},
+      {"precision", [](Dataset&, TrainOptions& o) { o.precision = amp::Precision::kBFloat16; }},
+      {"seed", [](Dataset&, TrainOptions& o) { o.seed = 4; }},
+      {"split-index", [](Dataset&, TrainOptions& o) { o.split_index = 1; }},
+      {"data name", [](Dataset& d, TrainOptions&) { d.name = "three rings"; }},
+      {"data edges",
+       [](Dataset& d, TrainOptions&) { d.src = d.src.slice(0, 1), d.dst = d.dst.slice(0, 1); }},
+      {"2 epochs already", [](Dataset&, TrainOptions& o) { o.epochs = 2; }},
+  };
+  for (const Case& c : cases) {
+    Dataset data = two_rings();
+    TrainOptions other = options;
+    c.change(data, other);
+    EXPECT_TRUE(test::throws<InvalidArgument>([&] { train(data, other); }, {"resume", c.field}));
+  }
+}
+
+TEST(Checkpoint, resuming_may_change_epochs_patience_and_the_place_of_the_data) {
+  const test::TempFolder folder;
+  TrainOptions options = quick_options();
+  options.dataset = "/here";
+  options.checkpoint = folder.path("c");
+  options.epochs = 2;
+  train(two_rings(), options);
+  options.resume = folder.path("c");
+  options.dataset = "/there";
+  options.epochs = 3;
+  options.patience = 9;
+  EXPECT_EQ(train(two_rings(), options).epochs_run, 3);
+}
+
+TEST(Checkpoint, a_model_of_other_data_is_refused) {
+  const test::TempFolder folder;
+  TrainOptions options = quick_options();
+  options.epochs = 1;
+  options.checkpoint = folder.path("c");
+  train(two_rings(), options);
+  const Checkpoint checkpoint = read_checkpoint(options.checkpoint);
+  Dataset wide = two_rings();
+  wide.features = at::cat({wide.features, wide.features}, 1);
+  EXPECT_TRUE(
+      test::throws<InvalidArgument>([&] { evaluate(wide, checkpoint); }, {"6 features", "12"}));
+  Dataset fine = two_rings();
+  fine.num_classes = 3;
+  EXPECT_TRUE(test::throws<InvalidArgument>([&] { predict(fine, checkpoint); }, {"2 classes"}));
+}
+
+TEST(Checkpoint, a_place_that_cannot_be_written_is_found_before_training) {
+  const test::TempFolder folder;
+  TrainOptions options = quick_options();
+  options.checkpoint = folder.path("none/c");
+  bool trained = false;
+  TrainCallbacks callbacks;
+  callbacks.on_epoch = [&](const EpochRecord&) { trained = true; };
+  EXPECT_TRUE(test::throws<IoError>([&] { train(two_rings(), options, callbacks); }, {"none"}));
+  EXPECT_FALSE(trained);
+}
+
+}  // namespace
+}  // namespace mezzo

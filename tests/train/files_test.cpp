@@ -1,0 +1,70 @@
+#include "mezzo/train/files.h"
+
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+#include <stdexcept>
+#include <string>
+
+#include <gtest/gtest.h>
+
+#include "mezzo/core/error.h"
+
+#include "support/npy_writer.h"
+
+namespace mezzo {
+namespace {
+
+std::string contents(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::ostringstream text;
+  text << file.rdbuf();
+  return text.str();
+}
+
+TEST(ReplaceFile, replaces_and_leaves_nothing_beside) {
+  const test::TempFolder folder;
+  const std::string path = folder.write("report.json", "old");
+  replace_file(path, [](std::ostream& file) { file << "new"; });
+  EXPECT_EQ(contents(path), "new");
+  EXPECT_FALSE(std::filesystem::exists(path + ".partial"));
+}
+
+TEST(ReplaceFile, an_exception_keeps_the_old_file) {
+  const test::TempFolder folder;
+  const std::string path = folder.write("report.json", "old");
+  EXPECT_THROW(replace_file(path,
+                            [](std::ostream& file) {
+                              file << "half";
+                              throw std::runtime_error("stop");
+                            }),
+               std::runtime_error);
+  EXPECT_EQ(contents(path), "old");
+  EXPECT_FALSE(std::filesystem::exists(path + ".partial"));
+}
+
+TEST(ReplaceFile, a_device_is_written_to_and_stays_a_device) {
+  replace_file("/dev/null", [](std::ostream& file) { file << "text"; });
+  EXPECT_TRUE(std::filesystem::is_character_file("/dev/null"));
+}
+
+TEST(ReplaceFile, a_full_disk_is_an_io_error) {
+  if (!std::filesystem::exists("/dev/full")) GTEST_SKIP() << "no /dev/full";
+  EXPECT_TRUE(test::throws<IoError>(
+      [] { replace_file("/dev/full", [](std::ostream& file) { file << "text"; }); },
+      {"/dev/full"}));
+}
+
+TEST(CheckWritable, names_what_stands_in_the_way) {
+  const test::TempFolder folder;
+  const std::string file = folder.write("file", "");
+  EXPECT_NO_THROW(check_writable("--json", folder.path("new.json")));
+  EXPECT_NO_THROW(check_writable("--json", file));
+  EXPECT_NO_THROW(check_writable("--json", "in_the_current_folder.json"));
+  for (const std::string& path : {folder.path(), folder.path("none/x.json"), file + "/x.json"}) {
+    EXPECT_TRUE(test::throws<IoError>([&] { check_writable("--json", path); }, {"--json"})) << path;
+  }
+}
+
+}  // namespace
+}  // namespace mezzo

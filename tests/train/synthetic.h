@@ -1,0 +1,52 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include <ATen/ATen.h>
+
+#include "mezzo/core/random.h"
+#include "mezzo/data/dataset.h"
+#include "mezzo/train/options.h"
+
+/// Small data sets whose answer is known.
+namespace mezzo::test {
+
+/// Two classes, node i of class i % 2, joined in a ring of each class; features are noise around
+/// +1 or -1. Splits 0 and 1 take different quarters for validation and test. N = 40, F = 6.
+inline Dataset two_rings() {
+  constexpr std::int64_t kNodes = 40, kFeatures = 6;
+  Dataset data;
+  data.name = "two rings";
+  data.origin = "made in the test";
+  data.num_nodes = kNodes;
+  data.num_classes = 2;
+  const at::Tensor node = at::arange(kNodes);
+  const at::Tensor next = at::remainder(node + 2, kNodes);
+  data.src = at::cat({node, next});
+  data.dst = at::cat({next, node});
+  data.labels = at::remainder(node, 2);
+  data.features = at::empty({kNodes, kFeatures});
+  auto* value = data.features.data_ptr<float>();
+  for (std::int64_t i = 0; i < kNodes * kFeatures; ++i) {
+    const double noise = random_uniform(1, 1, static_cast<std::uint64_t>(i)) - 0.5;
+    value[i] = static_cast<float>((i / kFeatures % 2 == 0 ? 1 : -1) + noise);
+  }
+  const at::Tensor quarter = at::remainder(at::floor_divide(node, 2), 4);
+  data.train_masks = at::stack({at::lt(quarter, 2), at::lt(quarter, 2)}, 1);
+  data.val_masks = at::stack({at::eq(quarter, 2), at::eq(quarter, 3)}, 1);
+  data.test_masks = at::stack({at::eq(quarter, 3), at::eq(quarter, 2)}, 1);
+  data.validate();
+  return data;
+}
+
+/// Options under which two_rings() is learnt in a few epochs.
+inline TrainOptions quick_options() {
+  TrainOptions options;
+  options.epochs = 10;
+  options.hidden = 8;
+  options.seed = 3;
+  return options;
+}
+
+}  // namespace mezzo::test

@@ -1,0 +1,228 @@
+#include "mezzo/train/trainer.h"
+
+#include <cmath>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include "mezzo/core/error.h"
+#include "mezzo/train/problem.h"
+#include "mezzo/train/state.h"
+
+#include "support/npy_writer.h"
+#include "train/synthetic.h"
+
+namespace mezzo {
+namespace {
+
+using test::quick_options;
+using test::two_rings;
+
+TEST(Trainer, learns_two_rings_with_every_model_in_every_precision) {
+  const Dataset data = two_rings();
+  for_each(nn::ModelKinds{}, [&]<class Kind>() {
+    for (const amp::Precision precision : amp::kPrecisions) {
+      SCOPED_TRACE(std::string(Kind::name) + " " + std::string(amp::to_string(precision)));
+      TrainOptions options = quick_options();
+      options.model = Kind::kind;
+      options.precision = precision;
+      options.epochs = 40;
+      options.learning_rate = 0.05;
+      options.dropout = 0.1;
+      const TrainReport report = train(data, options);
+      EXPECT_EQ(report.best.val, 1);
+      EXPECT_EQ(report.last.test, 1);
+      EXPECT_LT(report.train_loss, report.losses.front());
+      EXPECT_EQ(report.steps, 40);
+      EXPECT_EQ(report.model, Kind::name);
+    }
+  });
+}
+
+TEST(Trainer, equal_options_give_equal_bits) {
+  const Dataset data = two_rings();
+  TrainOptions options = quick_options();
+  options.precision = amp::Precision::kBFloat16;
+  const TrainReport a = train(data, options);
+  const TrainReport b = train(data, options);
+  EXPECT_EQ(a.losses, b.losses);
+  options.seed += 1;
+  EXPECT_NE(train(data, options).losses, a.losses);
+}
+
+TEST(Trainer, tells_every_epoch_and_evaluates_as_asked) {
+  TrainOptions options = quick_options();
+  options.eval_every = 4;
+  std::vector<std::int64_t> epochs, evaluated;
+  TrainCallbacks callbacks;
+  callbacks.on_epoch = [&](const EpochRecord& record) {
+    epochs.push_back(record.epoch);
+    if (record.scores) evaluated.push_back(record.epoch);
+    EXPECT_EQ(record.epochs, 10);
+    EXPECT_TRUE(std::isfinite(record.loss));
+  };
+  const TrainReport report = train(two_rings(), options, callbacks);
+  EXPECT_EQ(epochs, (std::vector<std::int64_t>{1, 2, 3, 4, 5, 6, 7, 8, 9, 10}));
+  EXPECT_EQ(evaluated, (std::vector<std::int64_t>{4, 8, 10}));
+  EXPECT_TRUE(report.best_epoch == 4 || report.best_epoch == 8) << report.best_epoch;
+  EXPECT_EQ(report.stopped_by, StopReason::kEpochs);
+}
+
+TEST(Trainer, stops_when_asked_after_the_epoch) {
+  std::int64_t asked = 0;
+  TrainCallbacks callbacks;
+  callbacks.should_stop = [&] { return ++asked == 3; };
+  const TrainReport report = train(two_rings(), quick_options(), callbacks);
+  EXPECT_EQ(report.epochs_run, 3);
+  EXPECT_EQ(report.stopped_by, StopReason::kInterrupted);
+  EXPECT_EQ(report.evaluations.back().epoch, 3);
+}
+
+TEST(Trainer, patience_counts_epochs_since_the_best) {
+  TrainOptions options = quick_options();
+  options.epochs = 500;
+  options.learning_rate = 0.05;
+  options.patience = 7;
+  const TrainReport report = train(two_rings(), options);
+  EXPECT_EQ(report.stopped_by, StopReason::kPatience);
+  EXPECT_EQ(report.epochs_run, report.best_epoch + 7);
+  EXPECT_GE(report.best.val, report.last.val);
+}
+
+TEST(Trainer, patience_needs_validation_nodes) {
+  Dataset data = two_rings();
+  data.val_masks = at::zeros_like(data.val_masks);
+  TrainOptions options = quick_options();
+  const TrainReport report = train(data, options);
+  EXPECT_EQ(report.best_epoch, 10);
+  EXPECT_TRUE(std::isnan(report.best.val));
+  options.patience = 3;
+  EXPECT_TRUE(test::throws<InvalidArgument>([&] { train(data, options); }, {"patience"}));
+}
+
+TEST(Trainer, a_loss_that_is_not_finite_is_a_numeric_error) {
+  TrainOptions options = quick_options();
+  options.learning_rate = 1e38;
+  options.optimizer = OptimizerKind::kSgd;
+  for (const amp::Precision precision : {amp::Precision::kFloat32, amp::Precision::kBFloat16}) {
+    options.precision = precision;
+    EXPECT_TRUE(test::throws<NumericError>([&] { train(two_rings(), options); }, {"diverged"}))
+        << amp::to_string(precision);
+  }
+}
+
+TEST(Trainer, a_loss_scale_that_falls_for_ever_is_a_numeric_error) {
+  Dataset data = two_rings();
+  data.features = data.features * 1e5;  // beyond float16: the forward itself overflows
+  TrainOptions options = quick_options();
+  options.epochs = 200;
+  options.precision = amp::Precision::kFloat16;
+  EXPECT_TRUE(test::throws<NumericError>([&] { train(data, options); }, {"loss scale fell"}));
+  options.loss_scale = parse_loss_scale("none");
+  EXPECT_TRUE(test::throws<NumericError>([&] { train(data, options); }, {"the loss is"}));
+}
+
+TEST(Trainer, a_constant_scale_that_always_overflows_is_a_numeric_error) {
+  TrainOptions options = quick_options();
+  options.epochs = 200;
+  options.precision = amp::Precision::kFloat16;
+  options.loss_scale = parse_loss_scale("1e30");
+  EXPECT_TRUE(test::throws<NumericError>([&] { train(two_rings(), options); }, {"steps in a row"}));
+}
+
+TEST(Trainer, skipped_steps_are_counted) {
+  TrainOptions options = quick_options();
+  options.precision = amp::Precision::kFloat16;
+  options.loss_scale = {};
+  const TrainReport dynamic = train(two_rings(), options);
+  EXPECT_EQ(dynamic.loss_scale_policy, "dynamic");
+  EXPECT_EQ(dynamic.final_loss_scale,
+            65536.0 * std::exp2(-static_cast<double>(dynamic.skipped_steps)));
+  options.loss_scale = parse_loss_scale("none");
+  EXPECT_EQ(train(two_rings(), options).final_loss_scale, 1);
+}
+
+TEST(Trainer, roc_auc_judges_two_classes) {
+  Dataset data = two_rings();
+  data.metric = Metric::kRocAuc;
+  TrainOptions options = quick_options();
+  options.epochs = 40;
+  options.learning_rate = 0.05;
+  const TrainReport report = train(data, options);
+  EXPECT_EQ(report.metric, "roc_auc");
+  EXPECT_EQ(report.last.test, 1);
+}
+
+TEST(Trainer, data_that_cannot_be_trained_on_are_refused) {
+  struct Case {
+    const char* part;
+    std::function<void(Dataset&, TrainOptions&)> spoil;
+  };
+  const std::vector<Case> cases = {
+      {"no node features", [](Dataset& d, TrainOptions&) { d.features = at::Tensor(); }},
+      {"no training nodes",
+       [](Dataset& d, TrainOptions&) { d.train_masks = at::zeros_like(d.train_masks); }},
+      {"two classes", [](Dataset& d, TrainOptions&) { d.labels.zero_(), d.num_classes = 1; }},
+      {"ROC AUC", [](Dataset& d, TrainOptions&) { d.metric = Metric::kRocAuc, d.num_classes = 3; }},
+      {"split", [](Dataset&, TrainOptions& o) { o.split_index = 2; }},
+      {"self-loops",
+       [](Dataset& d, TrainOptions& o) {
+         d.src = d.src.slice(0, 0, 3), d.dst = d.dst.slice(0, 0, 3), o.self_loops = false;
+       }},
+  };
+  for (const Case& c : cases) {
+    Dataset data = two_rings();
+    TrainOptions options = quick_options();
+    c.spoil(data, options);
+    EXPECT_TRUE(test::throws<InvalidArgument>([&] { train(data, options); }, {c.part}));
+  }
+}
+
+TEST(Problem, sparse_features_stay_sparse_below_a_ninth) {
+  const auto sparse = [](double share) {
+    at::Tensor dense = at::zeros({100, 100});
+    dense.view({-1}).slice(0, 0, static_cast<std::int64_t>(share * 10000)).fill_(1);
+    return dense.to_sparse_csr();
+  };
+  EXPECT_TRUE(worth_sparse(sparse(0.05)));
+  EXPECT_FALSE(worth_sparse(sparse(0.2)));
+  EXPECT_FALSE(worth_sparse(at::zeros({100, 100})));
+}
+
+TEST(Trainer, sparse_and_dense_features_are_the_same_problem) {
+  Dataset dense = two_rings();
+  dense.features = at::cat({dense.features, at::zeros({40, 94})}, 1);
+  Dataset sparse = dense;
+  sparse.features = dense.features.to_sparse_csr();
+  TrainOptions options = quick_options();
+  ASSERT_EQ(make_problem(sparse, options).features.layout(), at::kSparseCsr);
+  options.dropout = 0;  // draws one number per stored value
+  options.epochs = 60;
+  options.learning_rate = 0.05;
+  options.normalize_features = true;
+  EXPECT_EQ(train(dense, options).last.test, 1);
+  EXPECT_EQ(train(sparse, options).last.test, 1);
+}
+
+TEST(BestEvaluation, regular_epochs_come_first_and_the_earliest_of_equals_wins) {
+  History history;
+  EXPECT_EQ(best_evaluation(history, 2), nullptr);
+  const auto add = [&](std::int64_t epoch, double val) {
+    history.evaluations.push_back({epoch, {.train = 1, .val = val, .test = 0}});
+  };
+  add(3, 0.9);
+  EXPECT_EQ(best_evaluation(history, 2)->epoch, 3);
+  add(4, 0.5);
+  EXPECT_EQ(best_evaluation(history, 2)->epoch, 4);
+  add(6, 0.7);
+  add(8, 0.7);
+  add(9, 0.8);
+  EXPECT_EQ(best_evaluation(history, 2)->epoch, 6);
+  EXPECT_EQ(best_evaluation(history, 1)->epoch, 3);
+}
+
+}  // namespace
+}  // namespace mezzo
