@@ -134,8 +134,9 @@ struct Gsddmm : Function<Gsddmm> {
                             Target rhs_target) {
     const Message message{op, lhs, rhs, lhs_target, rhs_target};
     at::AutoDispatchBelowADInplaceOrView below;
+    const at::Tensor out = op::gsddmm(topology, message);  // checks what is saved next
     SavedMessage::save(ctx, topology, message, {});
-    return op::gsddmm(topology, message);
+    return out;
   }
 
   static variable_list backward(AutogradContext* ctx, variable_list grads) {

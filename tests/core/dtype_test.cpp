@@ -5,6 +5,9 @@
 
 #include <gtest/gtest.h>
 
+#include "mezzo/core/error.h"
+#include "mezzo/core/parse.h"
+
 namespace mezzo {
 namespace {
 

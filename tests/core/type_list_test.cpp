@@ -1,3 +1,4 @@
+#include "mezzo/core/parse.h"
 #include "mezzo/core/type_list.h"
 
 #include <set>
