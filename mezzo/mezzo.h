@@ -21,3 +21,5 @@
 #include "mezzo/nn/model.h"
 #include "mezzo/nn/sage_conv.h"
 #include "mezzo/train/metrics.h"
+#include "mezzo/train/report.h"
+#include "mezzo/train/trainer.h"

@@ -56,7 +56,7 @@ TEST(LossScalePolicy, has_a_name_and_is_a_value) {
 }
 
 TEST(LossScalePolicy, dynamic_defaults_are_those_of_pytorch) {
-  const amp::DynamicLossScaleOptions& options = LossScalePolicy::dynamic().options();
+  const amp::DynamicLossScaleOptions options = LossScalePolicy::dynamic().options();
   EXPECT_EQ(options.initial_scale, 65536.0);
   EXPECT_EQ(options.growth_factor, 2.0);
   EXPECT_EQ(options.backoff_factor, 0.5);

@@ -236,7 +236,8 @@ TEST(DataCommand, lists_names_and_folders) {
   ASSERT_EQ(outcome.code, 0) << outcome.err;
   EXPECT_NE(outcome.out.find("wordnet"), std::string::npos) << outcome.out;
   bool found = false;
-  for (const json& one : read_json(path)["datasets"]) {
+  const json report = read_json(path);
+  for (const json& one : report["datasets"]) {
     found = found || one["path"].get<std::string>().find("rings") != std::string::npos;
   }
   EXPECT_TRUE(found) << outcome.out;

@@ -1,4 +1,3 @@
-#include "mezzo/core/parse.h"
 #include "mezzo/core/type_list.h"
 
 #include <set>
@@ -8,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include "mezzo/core/dtype.h"
+#include "mezzo/core/parse.h"
 #include "mezzo/kernels/binary_op.h"
 #include "mezzo/kernels/reduce_op.h"
 

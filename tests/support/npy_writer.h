@@ -11,6 +11,7 @@
 #include <string_view>
 #include <vector>
 
+#include <fmt/ranges.h>
 #include <gtest/gtest.h>
 
 /// Writes the small files that the tests of readers read: .npy and .npz, right and wrong ones.
@@ -72,10 +73,8 @@ std::string raw_bytes(const std::vector<T>& items) {
 
 /// "(3, 4)", "(3,)" or "()"
 inline std::string shape_literal(const std::vector<std::int64_t>& shape) {
-  std::string text = "(";
-  for (const std::int64_t size : shape) text += std::to_string(size) + ", ";
-  if (!shape.empty()) text.resize(text.size() - (shape.size() > 1 ? 2 : 1));
-  return text + ")";
+  if (shape.size() == 1) return fmt::format("({},)", shape[0]);
+  return fmt::format("({})", fmt::join(shape, ", "));
 }
 
 /// A version 1 file with exactly this dict literal.
