@@ -71,20 +71,4 @@ at::Tensor sparse_linear(const at::Tensor& x, const at::Tensor& weight,
   return bias ? out + bias->to(out.scalar_type()) : out;
 }
 
-at::Tensor feature_dropout(const at::Tensor& x, double probability, bool training) {
-  MEZZO_CHECK(probability >= 0 && probability <= 1,
-              "dropout: expected a probability in [0, 1], got {}", probability);
-  if (!training || probability == 0) return x;
-  if (x.layout() != at::kSparseCsr) {
-    const at::DeviceType device = x.device().type();
-    const bool cast = at::autocast::is_autocast_enabled(device);
-    return at::dropout(
-        cast ? at::autocast::cached_cast(at::autocast::get_autocast_dtype(device), x, device) : x,
-        probability, training);
-  }
-  return at::_sparse_csr_tensor_unsafe(x.crow_indices(), x.col_indices(),
-                                       at::dropout(x.values(), probability, training), x.sizes(),
-                                       x.options());
-}
-
 }  // namespace mezzo
