@@ -9,6 +9,7 @@
 #include <malloc.h>
 
 #include "mezzo/core/error.h"
+#include "mezzo/core/huge_pages.h"
 
 namespace mezzo {
 
@@ -24,9 +25,9 @@ void free_counted(void* data) {
   inner_deleter(data);
 }
 
-/// Counts what passes through libtorch's allocator and changes nothing else: blocks are its own,
-/// freed by its own deleter, and their size is asked of malloc, so that blocks carry no extra
-/// bytes.
+/// Counts what passes through libtorch's allocator and asks for huge pages under large blocks; else
+/// changes nothing: blocks are its own, freed by its own deleter, and their size is asked of
+/// malloc, so that blocks carry no extra bytes.
 class CountingAllocator final : public c10::Allocator {
  public:
   explicit CountingAllocator(c10::Allocator* inner) : inner_(inner) {
@@ -35,6 +36,7 @@ class CountingAllocator final : public c10::Allocator {
 
   c10::DataPtr allocate(std::size_t bytes) override {
     c10::DataPtr block = inner_->allocate(bytes);
+    advise_huge_pages(block.get(), bytes);
     if (block.get() != nullptr && block.compare_exchange_deleter(inner_deleter, &free_counted)) {
       const std::int64_t live = live_bytes +=
           static_cast<std::int64_t>(malloc_usable_size(block.get()));
