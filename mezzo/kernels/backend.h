@@ -6,10 +6,13 @@
 #include <string_view>
 
 #include "mezzo/core/export.h"
+#include "mezzo/kernels/attention.h"
 #include "mezzo/kernels/edge_softmax.h"
+#include "mezzo/kernels/gatv2_scores.h"
 #include "mezzo/kernels/message_grad.h"
 #include "mezzo/kernels/sddmm.h"
 #include "mezzo/kernels/spmm.h"
+#include "mezzo/kernels/weighted_grad.h"
 
 namespace mezzo {
 
@@ -21,6 +24,12 @@ struct CpuBackend {
   void (*message_grad)(const MessageGradArgs&);
   void (*softmax)(const SoftmaxArgs&);
   void (*softmax_grad)(const SoftmaxGradArgs&);
+  void (*attention)(const AttentionArgs&);
+  void (*attention_state)(const AttentionStateArgs&);
+  void (*attention_grad)(const AttentionGradArgs&);
+  void (*weighted_grad)(const WeightedGradArgs&);
+  void (*gatv2_scores)(const GATv2ScoresArgs&);
+  void (*gatv2_scores_grad)(const GATv2ScoresGradArgs&);
   /// 16-bit numbers of `dtype` to float32; exact.
   void (*widen)(DType dtype, const void* from, float* to, std::int64_t count);
   /// float32 to 16-bit numbers of `dtype`: to nearest, ties to even; inf and NaN stay.

@@ -8,13 +8,14 @@
 namespace mezzo {
 
 /// How the messages that arrive at one node become one value. A node without messages gets 0.
-enum class ReduceOp : std::uint8_t { kSum, kMean, kMax, kMin };
+enum class ReduceOp : std::uint8_t { kSum, kMean, kMax, kMin, kProd };
 
 struct Sum {
   static constexpr ReduceOp kind = ReduceOp::kSum;
   static constexpr std::string_view name = "sum";
   static constexpr bool selects = false;  ///< whether one message is chosen and its edge recorded
   static constexpr bool divides = false;  ///< whether the sum is divided by the number of messages
+  static constexpr bool multiplies = false;  ///< whether messages are multiplied rather than added
 };
 
 struct Mean {
@@ -22,6 +23,7 @@ struct Mean {
   static constexpr std::string_view name = "mean";
   static constexpr bool selects = false;
   static constexpr bool divides = true;
+  static constexpr bool multiplies = false;
 };
 
 /// NaN wins over any number and the first of several equal messages over the later ones.
@@ -30,6 +32,7 @@ struct Max {
   static constexpr std::string_view name = "max";
   static constexpr bool selects = true;
   static constexpr bool divides = false;
+  static constexpr bool multiplies = false;
   template <class V>
   static auto better(V message, V best) {
     return best < message;
@@ -41,12 +44,24 @@ struct Min {
   static constexpr std::string_view name = "min";
   static constexpr bool selects = true;
   static constexpr bool divides = false;
+  static constexpr bool multiplies = false;
   template <class V>
   static auto better(V message, V best) {
     return message < best;
   }
 };
 
-using ReduceOps = TypeList<Sum, Mean, Max, Min>;
+/// The gradient of a message is the product of the others, also where some are 0: by division (as
+/// torch.prod's), so it is lost where the whole product over- or underflows or a message is
+/// infinite.
+struct Prod {
+  static constexpr ReduceOp kind = ReduceOp::kProd;
+  static constexpr std::string_view name = "prod";
+  static constexpr bool selects = false;
+  static constexpr bool divides = false;
+  static constexpr bool multiplies = true;
+};
+
+using ReduceOps = TypeList<Sum, Mean, Max, Min, Prod>;
 
 }  // namespace mezzo

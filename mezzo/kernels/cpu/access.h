@@ -28,6 +28,46 @@ namespace mezzo {
   return row;
 }
 
+/// Which row of an operand a slot reads, with the choice between the arrays made once per call.
+struct RowPicker {
+  const std::int32_t* narrow = nullptr;
+  const std::int64_t* wide = nullptr;
+  bool own_row = false;  ///< the row itself, for every slot
+
+  [[gnu::always_inline]] std::int64_t at(std::int64_t row, std::int64_t slot) const {
+    if (narrow != nullptr) return narrow[slot];
+    if (wide != nullptr) return wide[slot];
+    return own_row ? row : slot;
+  }
+};
+
+[[maybe_unused]] static inline RowPicker row_picker(const Ids& ids) {
+  if (ids.wide) return {.wide = static_cast<const std::int64_t*>(ids.data)};
+  return {.narrow = static_cast<const std::int32_t*>(ids.data)};
+}
+
+[[maybe_unused]] static inline RowPicker row_picker(Access access, const Slots& slots) {
+  if (access == Access::kRow) return {.own_row = true};
+  return row_picker(access == Access::kFirst ? slots.first : slots.second);
+}
+
+/// Slots ahead of the current one whose operand rows are fetched into the cache. Measured: some 256
+/// lines of 64 bytes in flight hide the memory's latency, but no less than 16 slots and no more
+/// than 64 (docs/decisions/0015-prefetch-across-rows.md). Slots run on from row to row, so short
+/// rows gain as well.
+[[maybe_unused]] static inline std::int64_t prefetch_distance(std::int64_t row_bytes) {
+  const std::int64_t distance = 256 * 64 / (row_bytes + 1);
+  return distance < 16 ? 16 : distance > 64 ? 64 : distance;
+}
+
+/// Always inlined, as is what calls it: gcc takes a function that only fetches for one without
+/// effects and drops the call.
+[[maybe_unused, gnu::always_inline]] static inline void prefetch(const void* from,
+                                                                 std::int64_t bytes) {
+  const auto* p = static_cast<const char*>(from);
+  for (std::int64_t i = 0; i < bytes; i += 64) __builtin_prefetch(p + i);
+}
+
 struct SlotRange {
   std::int64_t begin, end;
 };
@@ -40,6 +80,11 @@ struct SlotRange {
 [[maybe_unused]] static inline std::int64_t offset_of(const std::int64_t* table, std::int64_t group,
                                                       std::int64_t inner, std::int64_t step) {
   return table != nullptr ? table[group] : group * inner * step;
+}
+
+/// One past the last slot of the rows [row_begin, row_end).
+[[maybe_unused]] static inline std::int64_t last_slot(const Slots& slots, std::int64_t row_end) {
+  return slots.indptr == nullptr ? row_end : slots.indptr[row_end];
 }
 
 /// `count` >= 1 elements (at most V::width) from element `at` of an operand: a vector of them where
@@ -65,6 +110,14 @@ void store_result(V value, void* out, bool wide, std::int64_t at, std::int64_t c
     auto* p = static_cast<typename T::Storage*>(out) + at;
     count >= V::width ? value.store(T{}, p) : value.store(T{}, p, count);
   }
+}
+
+/// Fetches `count` elements from element `at` of an operand (one where step is 0) into the cache.
+template <class V, class T>
+[[gnu::always_inline]] inline void prefetch_operand(const Operand& operand, std::int64_t at,
+                                                    std::int64_t step, std::int64_t count) {
+  const std::int64_t size = operand.wide ? sizeof(typename T::Accum) : sizeof(typename T::Storage);
+  prefetch(static_cast<const char*>(operand.data) + at * size, (step == 0 ? 1 : count) * size);
 }
 
 /// The sum over one run (layout.inner elements) of op(lhs, rhs).

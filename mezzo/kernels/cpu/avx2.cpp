@@ -51,6 +51,13 @@ struct Float64Lanes {
     const __m128d half = _mm_add_pd(_mm256_castpd256_pd128(v), _mm256_extractf128_pd(v, 1));
     return _mm_cvtsd_f64(_mm_add_sd(half, _mm_unpackhi_pd(half, half)));
   }
+  /// Lane i is the sum of the i-th of `width` vectors that stand one after another.
+  static Float64Lanes sums(const double* p) {
+    const __m256d ab = _mm256_hadd_pd(_mm256_loadu_pd(p), _mm256_loadu_pd(p + 4));
+    const __m256d cd = _mm256_hadd_pd(_mm256_loadu_pd(p + 8), _mm256_loadu_pd(p + 12));
+    return {
+        _mm256_add_pd(_mm256_permute2f128_pd(ab, cd, 0x20), _mm256_permute2f128_pd(ab, cd, 0x31))};
+  }
   static Float64Lanes keep(Float64Lanes x, std::int64_t count) {
     return {_mm256_and_pd(x.v, _mm256_castsi256_pd(first64(count)))};
   }
@@ -122,6 +129,17 @@ struct Float32Lanes {
     __m128 half = _mm_add_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));
     half = _mm_add_ps(half, _mm_movehl_ps(half, half));
     return _mm_cvtss_f32(_mm_add_ss(half, _mm_movehdup_ps(half)));
+  }
+  /// Lane i is the sum of the i-th of `width` vectors that stand one after another.
+  static Float32Lanes sums(const float* p) {
+    // Four vectors to one: lane i of each half holds the sum of that half of vector i.
+    const auto halves = [](const float* q) {
+      return _mm256_hadd_ps(_mm256_hadd_ps(_mm256_loadu_ps(q), _mm256_loadu_ps(q + 8)),
+                            _mm256_hadd_ps(_mm256_loadu_ps(q + 16), _mm256_loadu_ps(q + 24)));
+    };
+    const __m256 low = halves(p), high = halves(p + 32);
+    return {_mm256_add_ps(_mm256_permute2f128_ps(low, high, 0x20),
+                          _mm256_permute2f128_ps(low, high, 0x31))};
   }
   static Float32Lanes keep(Float32Lanes x, std::int64_t count) {
     return {_mm256_and_ps(x.v, _mm256_castsi256_ps(first32(count)))};

@@ -33,6 +33,21 @@ struct Float64Lanes {
   void store_bits(std::int64_t* p) const { _mm512_storeu_si512(p, _mm512_castpd_si512(v)); }
   double first() const { return _mm512_cvtsd_f64(v); }
   double sum() const { return _mm512_reduce_add_pd(v); }
+  /// Lane i is the sum of the i-th of `width` vectors that stand one after another.
+  static Float64Lanes sums(const double* p) {
+    // Two vectors to one: quarters whose two lanes belong to the two vectors.
+    const auto quarters = [](const double* q) {
+      const __m512d a = _mm512_loadu_pd(q), b = _mm512_loadu_pd(q + 8);
+      return _mm512_add_pd(_mm512_unpacklo_pd(a, b), _mm512_unpackhi_pd(a, b));
+    };
+    const auto halves = [](__m512d a, __m512d b) {
+      return _mm512_add_pd(_mm512_shuffle_f64x2(a, b, 0x44), _mm512_shuffle_f64x2(a, b, 0xEE));
+    };
+    const __m512d low = halves(quarters(p), quarters(p + 16));
+    const __m512d high = halves(quarters(p + 32), quarters(p + 48));
+    return {_mm512_add_pd(_mm512_shuffle_f64x2(low, high, 0x88),
+                          _mm512_shuffle_f64x2(low, high, 0xDD))};
+  }
   static Float64Lanes keep(Float64Lanes x, std::int64_t count) {
     return {_mm512_maskz_mov_pd(mask8(count), x.v)};
   }
@@ -122,6 +137,26 @@ struct Float32Lanes {
   }
   float first() const { return _mm512_cvtss_f32(v); }
   float sum() const { return _mm512_reduce_add_ps(v); }
+  /// Lane i is the sum of the i-th of `width` vectors that stand one after another.
+  static Float32Lanes sums(const float* p) {
+    const auto pairs = [](__m512 a, __m512 b) {
+      return _mm512_add_ps(_mm512_unpacklo_ps(a, b), _mm512_unpackhi_ps(a, b));
+    };
+    // Four vectors to one: quarters whose four lanes belong to the four vectors.
+    const auto quarters = [&](const float* q) {
+      const __m512d ab = _mm512_castps_pd(pairs(_mm512_loadu_ps(q), _mm512_loadu_ps(q + 16)));
+      const __m512d cd = _mm512_castps_pd(pairs(_mm512_loadu_ps(q + 32), _mm512_loadu_ps(q + 48)));
+      return _mm512_add_ps(_mm512_castpd_ps(_mm512_unpacklo_pd(ab, cd)),
+                           _mm512_castpd_ps(_mm512_unpackhi_pd(ab, cd)));
+    };
+    const auto halves = [](__m512 a, __m512 b) {
+      return _mm512_add_ps(_mm512_shuffle_f32x4(a, b, 0x44), _mm512_shuffle_f32x4(a, b, 0xEE));
+    };
+    const __m512 low = halves(quarters(p), quarters(p + 64));
+    const __m512 high = halves(quarters(p + 128), quarters(p + 192));
+    return {_mm512_add_ps(_mm512_shuffle_f32x4(low, high, 0x88),
+                          _mm512_shuffle_f32x4(low, high, 0xDD))};
+  }
   static Float32Lanes keep(Float32Lanes x, std::int64_t count) {
     return {_mm512_maskz_mov_ps(mask16(count), x.v)};
   }

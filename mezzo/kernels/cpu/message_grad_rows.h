@@ -7,19 +7,59 @@
 
 namespace mezzo {
 
+[[maybe_unused]] static inline std::int64_t arg_at(const MessageGradArgs& a, std::int64_t at) {
+  return a.arg_wide ? static_cast<const std::int64_t*>(a.arg)[at]
+                    : static_cast<const std::int32_t*>(a.arg)[at];
+}
+
 /// Lanes of `grad` whose recorded edge is not this slot's become 0.
 template <class V>
 V only_chosen(const MessageGradArgs& a, V grad, std::int64_t at, std::int64_t step,
               std::int64_t edge, std::int64_t count) {
   typename V::Scalar factor[V::width];
   for (std::int64_t i = 0; i < V::width && i < count; ++i) {
-    const std::int64_t chosen = a.arg_wide ? static_cast<const std::int64_t*>(a.arg)[at + i * step]
-                                           : static_cast<const std::int32_t*>(a.arg)[at + i * step];
-    factor[i] = chosen == edge ? 1 : 0;
+    factor[i] = arg_at(a, at + i * step) == edge ? 1 : 0;
   }
   for (std::int64_t i = count; i < V::width; ++i) factor[i] = 0;
   // A select, not a product: 0 * inf would be NaN.
   return select(V::zero() < V::load_accum(factor), grad, V::zero());
+}
+
+/// The product of the other messages, for each lane of `message`.
+template <class V>
+V product_of_others(const MessageGradArgs& a, V message, std::int64_t at, std::int64_t step,
+                    std::int64_t count) {
+  using Accum = typename V::Scalar;
+  Accum own[V::width], others[V::width];
+  message.store_accum(own);
+  for (std::int64_t i = 0; i < V::width; ++i) {
+    others[i] = 0;
+    if (i >= count) continue;
+    const Accum product = static_cast<const Accum*>(a.product)[at + i * step];
+    const std::int64_t zeros = arg_at(a, at + i * step);
+    if (own[i] == 0) {
+      if (zeros == 1) others[i] = product;
+    } else if (zeros == 0) {
+      others[i] = product / own[i];
+    }
+  }
+  return V::load_accum(others);
+}
+
+/// The messages, not of a dot, of the elements from `f` on of the group whose operands begin at `l`
+/// and `r`.
+template <class V, class T, class Op>
+V message_at(const MessageGradArgs& a, std::int64_t l, std::int64_t r, std::int64_t f) {
+  const Layout& layout = a.layout;
+  const std::int64_t left = layout.inner - f;
+  V x = V::zero(), y = V::zero();
+  if constexpr (Op::uses_lhs) {
+    x = load_operand<V, T>(a.lhs, l + f * layout.lhs_step, layout.lhs_step, left);
+  }
+  if constexpr (Op::uses_rhs) {
+    y = load_operand<V, T>(a.rhs, r + f * layout.rhs_step, layout.rhs_step, left);
+  }
+  return Op::apply(x, y);
 }
 
 /// Adds one slot's share to the row's accumulators `acc` [operand length].
@@ -43,24 +83,32 @@ void add_slot(const MessageGradArgs& a, std::int64_t row, std::int64_t slot,
     const std::int64_t l = offset_of(layout.lhs_offset, g, layout.inner, layout.lhs_step);
     const std::int64_t r = offset_of(layout.rhs_offset, g, layout.inner, layout.rhs_step);
     const std::int64_t o = offset_of(layout.out_offset, g, layout.inner, layout.out_step);
+    const std::int64_t l_at = l_row * a.lhs.length + l, r_at = r_row * a.rhs.length + r;
     Accum* own = acc + (kOfLhs ? l : r);
-    V total = V::zero();
+    V total = V::zero(), message = V::zero();
+    if constexpr (Op::kind == BinaryOp::kDot) {
+      if (a.product != nullptr) {
+        message = V::set(dot_run<V, T, Op>(a.lhs, a.rhs, layout, l_at, r_at));
+      }
+    }
     for (std::int64_t f = 0; f < layout.inner; f += V::width) {
       const std::int64_t left = layout.inner - f;
       const std::int64_t g_at = g_row * a.grad.length + o + f * layout.out_step;
       V grad = load_operand<V, T>(a.grad, g_at, layout.out_step, left);
       if (scaled) grad = grad * V::set(scale);
       V x = V::zero(), y = V::zero();
+      if (a.product != nullptr) {
+        if constexpr (Op::kind != BinaryOp::kDot) message = message_at<V, T, Op>(a, l_at, r_at, f);
+        grad = grad * product_of_others(a, message, g_at, layout.out_step, left);
+      }
       if constexpr (Op::is_product && !kOfLhs) {
-        x = load_operand<V, T>(a.lhs, l_row * a.lhs.length + l + f * layout.lhs_step,
-                               layout.lhs_step, left);
+        x = load_operand<V, T>(a.lhs, l_at + f * layout.lhs_step, layout.lhs_step, left);
       }
       if constexpr (Op::is_product && (kOfLhs || Op::kind == BinaryOp::kDiv)) {
-        y = load_operand<V, T>(a.rhs, r_row * a.rhs.length + r + f * layout.rhs_step,
-                               layout.rhs_step, left);
+        y = load_operand<V, T>(a.rhs, r_at + f * layout.rhs_step, layout.rhs_step, left);
       }
       V part = kOfLhs ? Op::grad_lhs(grad, x, y) : Op::grad_rhs(grad, x, y);
-      if (a.arg != nullptr) {
+      if (a.arg != nullptr && a.product == nullptr) {
         part = only_chosen(a, part, g_at, layout.out_step, edge, left);
       }
       if (own_step == 0) {

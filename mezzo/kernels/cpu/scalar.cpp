@@ -54,6 +54,7 @@ struct Lanes {
   void store_bits(std::int64_t* p) const { *p = std::bit_cast<Bits>(v); }
   Number first() const { return v; }
   Number sum() const { return v; }
+  static Lanes sums(const Number* p) { return {*p}; }
   static Lanes keep(Lanes x, std::int64_t /*count*/) { return x; }
 
   static Lanes load_accum(const Number* p) { return {*p}; }

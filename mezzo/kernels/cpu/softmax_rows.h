@@ -7,56 +7,195 @@
 
 namespace mezzo {
 
+/// A row's elements, gathered from their edges into one array [slots, length] of the accumulator's
+/// type, so that arithmetic runs over whole vectors whatever the length. Sums of one element (a
+/// head, say) over the slots are kept a lane each and folded at the end; `pattern` is what lines up
+/// with the array: element i % length at place i.
+template <class V, class T>
+class GatheredRow {
+ public:
+  using Accum = typename T::Accum;
+  static constexpr std::int64_t kCapacity = 2048;
+
+  /// Whether rows of `length` can be folded from lanes: one pattern must fill whole vectors.
+  static bool fits(SlotRange range, std::int64_t length) {
+    return V::width % length == 0 && (range.end - range.begin) * length <= kCapacity;
+  }
+
+  GatheredRow(const Slots& slots, SlotRange range, std::int64_t length)
+      : edges_(row_picker(Access::kSecond, slots)), range_(range), length_(length) {
+    count_ = (range.end - range.begin) * length;
+    vectors_ = (count_ + V::width - 1) / V::width;
+  }
+
+  /// Fetches the elements; the last vector is filled up with the first slot's.
+  void gather(const void* data, Accum* to, std::int64_t look_until) const {
+    const auto* from = static_cast<const typename T::Storage*>(data);
+    constexpr std::int64_t kAhead = 32;
+    for (std::int64_t slot = range_.begin; slot < range_.end; ++slot) {
+      if (slot + kAhead < look_until) {
+        __builtin_prefetch(from + edges_.at(0, slot + kAhead) * length_);
+      }
+      const auto* p = from + edges_.at(0, slot) * length_;
+      Accum* place = to + (slot - range_.begin) * length_;
+      V::load(T{}, p, length_).store_accum(place, length_);
+    }
+    for (std::int64_t i = count_; i < vectors_ * V::width; ++i) to[i] = to[i % length_];
+  }
+
+  void scatter(const Accum* from, const Ids& ids, void* data) const {
+    auto* to = static_cast<typename T::Storage*>(data);
+    for (std::int64_t slot = range_.begin; slot < range_.end; ++slot) {
+      const Accum* place = from + (slot - range_.begin) * length_;
+      V::load_accum(place, length_).store(T{}, to + id_at(ids, slot) * length_, length_);
+    }
+  }
+
+  std::int64_t vectors() const { return vectors_; }
+
+  /// 0 behind the last element.
+  void clear_tail(Accum* values) const {
+    for (std::int64_t i = count_; i < vectors_ * V::width; ++i) values[i] = 0;
+  }
+
+  /// One number an element from one a lane, repeated over the vector.
+  template <class Join>
+  V pattern(V lanes, Join join) const {
+    alignas(64) Accum values[V::width];
+    lanes.store_accum(values);
+    for (std::int64_t width = V::width / 2; width >= length_; width /= 2) {
+      for (std::int64_t i = 0; i < width; ++i) values[i] = join(values[i], values[i + width]);
+    }
+    for (std::int64_t i = length_; i < V::width; ++i) values[i] = values[i - length_];
+    return V::load_accum(values);
+  }
+
+ private:
+  RowPicker edges_;
+  SlotRange range_;
+  std::int64_t length_, count_, vectors_;
+};
+
+template <class V, class T>
+void softmax_gathered(const SoftmaxArgs& a, const GatheredRow<V, T>& row, std::int64_t last) {
+  using Accum = typename T::Accum;
+  alignas(64) Accum values[GatheredRow<V, T>::kCapacity];
+  row.gather(a.logits, values, last);
+  V top = V::load_accum(values);
+  for (std::int64_t i = 1; i < row.vectors(); ++i) {
+    const V x = V::load_accum(values + i * V::width);
+    top = select(top < x, x, top);
+  }
+  top = row.pattern(top, [](Accum x, Accum y) { return x < y ? y : x; });
+  for (std::int64_t i = 0; i < row.vectors(); ++i) {
+    V::exp(V::load_accum(values + i * V::width) - top).store_accum(values + i * V::width);
+  }
+  row.clear_tail(values);
+  V sum = V::zero();
+  for (std::int64_t i = 0; i < row.vectors(); ++i) {
+    sum = sum + V::load_accum(values + i * V::width);
+  }
+  sum = row.pattern(sum, [](Accum x, Accum y) { return x + y; });
+  for (std::int64_t i = 0; i < row.vectors(); ++i) {
+    (V::load_accum(values + i * V::width) / sum).store_accum(values + i * V::width);
+  }
+  row.scatter(values, a.out_ids, a.out);
+}
+
 template <class V, class T>
 V load_at(const void* data, std::int64_t at, std::int64_t count) {
   const auto* p = static_cast<const typename T::Storage*>(data) + at;
   return count >= V::width ? V::load(T{}, p) : V::load(T{}, p, count);
 }
 
-/// The exponentials are computed twice rather than kept: a row may have any number of slots, and
-/// the result in a 16-bit type cannot hold them unrounded.
+/// A row of any number of slots and any length, read where it stands: the exponentials are computed
+/// twice rather than kept.
+template <class V, class T>
+void softmax_in_place(const SoftmaxArgs& a, SlotRange range) {
+  for (std::int64_t f = 0; f < a.length; f += V::width) {
+    const std::int64_t left = a.length - f;
+    const auto at = [&](std::int64_t slot) { return id_at(a.slots.second, slot) * a.length + f; };
+    V top = load_at<V, T>(a.logits, at(range.begin), left);
+    for (std::int64_t slot = range.begin + 1; slot < range.end; ++slot) {
+      const V x = load_at<V, T>(a.logits, at(slot), left);
+      top = select(top < x, x, top);
+    }
+    V sum = V::zero();
+    for (std::int64_t slot = range.begin; slot < range.end; ++slot) {
+      sum = sum + V::exp(load_at<V, T>(a.logits, at(slot), left) - top);
+    }
+    for (std::int64_t slot = range.begin; slot < range.end; ++slot) {
+      const V x = load_at<V, T>(a.logits, at(slot), left);
+      const std::int64_t to = id_at(a.out_ids, slot) * a.length + f;
+      store_result<V, T>(V::exp(x - top) / sum, a.out, false, to, left);
+    }
+  }
+}
+
 template <class V, class T>
 void softmax_rows(const SoftmaxArgs& a) {
+  const std::int64_t last = last_slot(a.slots, a.row_end);
   for (std::int64_t row = a.row_begin; row < a.row_end; ++row) {
     const SlotRange range = slots_of(a.slots, row);
-    if (range.begin == range.end) continue;
-    for (std::int64_t f = 0; f < a.length; f += V::width) {
-      const std::int64_t left = a.length - f;
-      const auto at = [&](std::int64_t slot) { return id_at(a.slots.second, slot) * a.length + f; };
-      V top = load_at<V, T>(a.logits, at(range.begin), left);
-      for (std::int64_t slot = range.begin + 1; slot < range.end; ++slot) {
-        const V x = load_at<V, T>(a.logits, at(slot), left);
-        top = select(top < x, x, top);
-      }
-      V sum = V::zero();
-      for (std::int64_t slot = range.begin; slot < range.end; ++slot) {
-        sum = sum + V::exp(load_at<V, T>(a.logits, at(slot), left) - top);
-      }
-      for (std::int64_t slot = range.begin; slot < range.end; ++slot) {
-        const V x = load_at<V, T>(a.logits, at(slot), left);
-        store_result<V, T>(V::exp(x - top) / sum, a.out, false, at(slot), left);
-      }
+    if (range.begin == range.end || a.length == 0) continue;
+    if (GatheredRow<V, T>::fits(range, a.length)) {
+      softmax_gathered<V, T>(a, GatheredRow<V, T>(a.slots, range, a.length), last);
+    } else {
+      softmax_in_place<V, T>(a, range);
+    }
+  }
+}
+
+template <class V, class T>
+void softmax_grad_gathered(const SoftmaxGradArgs& a, const GatheredRow<V, T>& row,
+                           std::int64_t last) {
+  using Accum = typename T::Accum;
+  alignas(64) Accum values[GatheredRow<V, T>::kCapacity], grads[GatheredRow<V, T>::kCapacity];
+  row.gather(a.value, values, last);
+  row.gather(a.grad, grads, last);
+  row.clear_tail(values);
+  row.clear_tail(grads);
+  V sum = V::zero();
+  for (std::int64_t i = 0; i < row.vectors(); ++i) {
+    sum = V::fma(V::load_accum(values + i * V::width), V::load_accum(grads + i * V::width), sum);
+  }
+  sum = row.pattern(sum, [](Accum x, Accum y) { return x + y; });
+  for (std::int64_t i = 0; i < row.vectors(); ++i) {
+    const V y = V::load_accum(values + i * V::width), dy = V::load_accum(grads + i * V::width);
+    (y * (dy - sum)).store_accum(values + i * V::width);
+  }
+  row.scatter(values, a.out_ids, a.out);
+}
+
+template <class V, class T>
+void softmax_grad_in_place(const SoftmaxGradArgs& a, SlotRange range) {
+  for (std::int64_t f = 0; f < a.length; f += V::width) {
+    const std::int64_t left = a.length - f;
+    const auto at = [&](std::int64_t slot) { return id_at(a.slots.second, slot) * a.length + f; };
+    V sum = V::zero();
+    for (std::int64_t slot = range.begin; slot < range.end; ++slot) {
+      sum = V::fma(load_at<V, T>(a.value, at(slot), left), load_at<V, T>(a.grad, at(slot), left),
+                   sum);
+    }
+    for (std::int64_t slot = range.begin; slot < range.end; ++slot) {
+      const V y = load_at<V, T>(a.value, at(slot), left);
+      const V dy = load_at<V, T>(a.grad, at(slot), left);
+      const std::int64_t to = id_at(a.out_ids, slot) * a.length + f;
+      store_result<V, T>(y * (dy - sum), a.out, false, to, left);
     }
   }
 }
 
 template <class V, class T>
 void softmax_grad_rows(const SoftmaxGradArgs& a) {
+  const std::int64_t last = last_slot(a.slots, a.row_end);
   for (std::int64_t row = a.row_begin; row < a.row_end; ++row) {
     const SlotRange range = slots_of(a.slots, row);
-    for (std::int64_t f = 0; f < a.length; f += V::width) {
-      const std::int64_t left = a.length - f;
-      const auto at = [&](std::int64_t slot) { return id_at(a.slots.second, slot) * a.length + f; };
-      V sum = V::zero();
-      for (std::int64_t slot = range.begin; slot < range.end; ++slot) {
-        sum = V::fma(load_at<V, T>(a.value, at(slot), left), load_at<V, T>(a.grad, at(slot), left),
-                     sum);
-      }
-      for (std::int64_t slot = range.begin; slot < range.end; ++slot) {
-        const V y = load_at<V, T>(a.value, at(slot), left);
-        const V dy = load_at<V, T>(a.grad, at(slot), left);
-        store_result<V, T>(y * (dy - sum), a.out, false, at(slot), left);
-      }
+    if (range.begin == range.end || a.length == 0) continue;
+    if (GatheredRow<V, T>::fits(range, a.length)) {
+      softmax_grad_gathered<V, T>(a, GatheredRow<V, T>(a.slots, range, a.length), last);
+    } else {
+      softmax_grad_in_place<V, T>(a, range);
     }
   }
 }

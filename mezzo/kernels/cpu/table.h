@@ -5,10 +5,14 @@
 #include <type_traits>
 
 #include "mezzo/kernels/backend.h"
+#include "mezzo/kernels/cpu/attention_grad_rows.h"
+#include "mezzo/kernels/cpu/attention_rows.h"
+#include "mezzo/kernels/cpu/gatv2_rows.h"
 #include "mezzo/kernels/cpu/message_grad_rows.h"
 #include "mezzo/kernels/cpu/sddmm_rows.h"
 #include "mezzo/kernels/cpu/softmax_rows.h"
 #include "mezzo/kernels/cpu/spmm_rows.h"
+#include "mezzo/kernels/cpu/weighted_grad_rows.h"
 
 namespace mezzo {
 
@@ -32,6 +36,24 @@ struct Table {
   }
   static void softmax_grad(const SoftmaxGradArgs& a) {
     visit(DTypes{}, a.dtype, [&]<class T>() { softmax_grad_rows<Lanes<T>, T>(a); });
+  }
+  static void attention(const AttentionArgs& a) {
+    visit(DTypes{}, a.dtype, [&]<class T>() { attention_rows<Lanes<T>, T>(a); });
+  }
+  static void attention_state(const AttentionStateArgs& a) {
+    visit(DTypes{}, a.dtype, [&]<class T>() { attention_state_rows<Lanes<T>, T>(a); });
+  }
+  static void attention_grad(const AttentionGradArgs& a) {
+    visit(DTypes{}, a.dtype, [&]<class T>() { attention_grad_rows<Lanes<T>, T>(a); });
+  }
+  static void weighted_grad(const WeightedGradArgs& a) {
+    visit(DTypes{}, a.dtype, [&]<class T>() { weighted_grad_rows<Lanes<T>, T>(a); });
+  }
+  static void gatv2_scores(const GATv2ScoresArgs& a) {
+    visit(DTypes{}, a.dtype, [&]<class T>() { gatv2_scores_rows<Lanes<T>, T>(a); });
+  }
+  static void gatv2_scores_grad(const GATv2ScoresGradArgs& a) {
+    visit(DTypes{}, a.dtype, [&]<class T>() { gatv2_scores_grad_rows<Lanes<T>, T>(a); });
   }
 
   static void widen(DType dtype, const void* from, float* to, std::int64_t count) {
@@ -58,6 +80,12 @@ struct Table {
             .message_grad = &message_grad,
             .softmax = &softmax,
             .softmax_grad = &softmax_grad,
+            .attention = &attention,
+            .attention_state = &attention_state,
+            .attention_grad = &attention_grad,
+            .weighted_grad = &weighted_grad,
+            .gatv2_scores = &gatv2_scores,
+            .gatv2_scores_grad = &gatv2_scores_grad,
             .widen = &widen,
             .narrow = &narrow};
   }

@@ -1,0 +1,204 @@
+#pragma once
+
+#include <cstdint>
+
+#include "mezzo/kernels/attention.h"
+#include "mezzo/kernels/cpu/access.h"
+#include "mezzo/kernels/cpu/head_numbers.h"
+#include "mezzo/kernels/cpu/head_runs.h"
+
+namespace mezzo {
+
+template <class V, class T>
+void attention_state_rows(const AttentionStateArgs& a) {
+  using Accum = typename T::Accum;
+  const Operand out{.data = a.out}, grad{.data = a.grad};
+  for (std::int64_t row = a.row_begin; row < a.row_end; ++row) {
+    Accum* state = static_cast<Accum*>(a.state) + row * kStateNumbers * a.heads;
+    for (std::int64_t h = 0; h < a.heads; ++h) {
+      const std::int64_t at = row * a.heads + h;
+      V mean = V::zero();
+      for (std::int64_t f = 0; f < a.features; f += V::width) {
+        const std::int64_t left = a.features - f, from = at * a.features + f;
+        mean = V::fma(load_operand<V, T>(out, from, 1, left),
+                      load_operand<V, T>(grad, from, 1, left), mean);
+      }
+      state[h] = number_at<V, T>(a.score_dst, at);
+      state[a.heads + h] = static_cast<const Accum*>(a.top)[at];
+      state[2 * a.heads + h] = 1 / static_cast<const Accum*>(a.sum)[at];
+      state[3 * a.heads + h] = mean.sum();
+    }
+  }
+}
+
+/// The gradients of one source after another: its slots' rows of `grad` are read once, for z's
+/// gradient (a weighted sum) and the attention's (dot products with z's row).
+template <class V, class T>
+class AttentionGradRows {
+ public:
+  using Accum = typename T::Accum;
+  using Storage = typename T::Storage;
+
+  explicit AttentionGradRows(const AttentionGradArgs& a)
+      : a_(a),
+        heads_(a.heads),
+        length_(a.heads * a.features),
+        period_(HeadPattern<V>::period(a.heads)),
+        chunk_(chunk_slots(kGradNumbers, a.heads)),
+        scratch_(a.scratch),
+        numbers_{},
+        running_(scratch_.take(length_)),
+        sent_by_head_(scratch_.take(heads_)),
+        sent_(heads_, scratch_.take(period_)),
+        score_grad_(heads_, scratch_.take(period_)) {
+    for (Accum** array : {&numbers_.received, &numbers_.top, &numbers_.inverse, &numbers_.mean,
+                          &numbers_.share, &numbers_.slope, &numbers_.kept, &numbers_.edge_weight,
+                          &numbers_.weight, &numbers_.product, &numbers_.grad}) {
+      *array = scratch_.take(chunk_ * heads_);
+    }
+    partial_ = scratch_.take((chunk_ * heads_ + V::width) * V::width);
+  }
+
+  void run() {
+    const std::int64_t slots_end = slots_of(a_.slots, a_.row_end - 1).end;
+    for (std::int64_t row = a_.row_begin; row < a_.row_end; ++row) run_row(row, slots_end);
+  }
+
+ private:
+  /// By slot and head of the chunk.
+  struct Numbers {
+    Accum *received, *top, *inverse, *mean;  ///< of the slot's destination
+    Accum* share;                            ///< the softmax
+    Accum* slope;                            ///< the leaky ReLU's derivative
+    Accum *kept, *edge_weight;               ///< where there are any
+    Accum* weight;                           ///< of z: the product of share, kept and edge_weight
+    Accum* product;                          ///< <grad, z>
+    Accum* grad;                             ///< of something
+  };
+
+  bool drops() const { return a_.scores.dropout.threshold > 0; }
+  bool weighted() const { return a_.scores.edge_weight.data != nullptr; }
+
+  void run_row(std::int64_t row, std::int64_t slots_end) {
+    const SlotRange range = slots_of(a_.slots, row);
+    copy_numbers<V, T>(a_.scores.src, row, sent_by_head_);
+    sent_.repeat(sent_by_head_);
+    score_grad_.fill(0);
+    HeadChunk<V, T> chunk;
+    chunk.heads = heads_;
+    chunk.features = a_.features;
+    chunk.x = static_cast<const Storage*>(a_.grad);
+    chunk.ids = a_.slots.first;
+    chunk.slots_end = slots_end;
+    chunk.weight = numbers_.weight;
+    chunk.running = running_;
+    chunk.out = static_cast<Storage*>(a_.z_grad) + row * length_;
+    chunk.own = static_cast<const Storage*>(a_.z) + row * length_;
+    chunk.partial = partial_;
+    chunk.begin = range.begin;
+    do {
+      const std::int64_t left = range.end - chunk.begin;
+      chunk.count = left < chunk_ ? left : chunk_;
+      chunk.first = chunk.begin == range.begin;
+      chunk.last = chunk.count == left;
+      gather(chunk.begin, chunk.count, slots_end);
+      recompute(chunk.count);
+      run_heads<V, T, true, true>(chunk);
+      add_lanes<V>(partial_, chunk.count * heads_, numbers_.product);
+      grad_of_sums(chunk.begin, chunk.count);
+      if (a_.weight_grad != nullptr) grad_of_weights(chunk.begin, chunk.count);
+      chunk.begin += chunk.count;
+    } while (chunk.begin < range.end);
+    score_grad_.add_to(static_cast<Accum*>(a_.score_grad) + row * heads_);
+  }
+
+  void gather(std::int64_t begin, std::int64_t count, std::int64_t slots_end) {
+    const Numbers& n = numbers_;
+    const auto state_of = [&](std::int64_t slot) {
+      return static_cast<const Accum*>(a_.state) +
+             id_at(a_.slots.first, slot) * kStateNumbers * heads_;
+    };
+    const auto bytes = kStateNumbers * heads_ * static_cast<std::int64_t>(sizeof(Accum));
+    for (std::int64_t i = 0; i < count; ++i) {
+      if (begin + i + kNumbersAhead < slots_end)
+        prefetch(state_of(begin + i + kNumbersAhead), bytes);
+      const Accum* state = state_of(begin + i);
+      const std::int64_t to = i * heads_;
+      copy_row<V>(state, heads_, n.received + to);
+      copy_row<V>(state + heads_, heads_, n.top + to);
+      copy_row<V>(state + 2 * heads_, heads_, n.inverse + to);
+      copy_row<V>(state + 3 * heads_, heads_, n.mean + to);
+    }
+    const Ids& edges = a_.slots.second;
+    if (drops()) draw_kept<V>(a_.scores.dropout, edges, heads_, begin, count, n.kept);
+    if (weighted()) {
+      gather_weights<V, T>(a_.scores.edge_weight, edges, heads_, begin, count, n.edge_weight);
+    }
+  }
+
+  void recompute(std::int64_t count) {
+    const Numbers& n = numbers_;
+    const V slope = V::set(static_cast<Accum>(a_.scores.negative_slope)), one = V::set(1);
+    for_vectors<V>(count * heads_, period_, [&](std::int64_t i, std::int64_t t) {
+      const V x = V::load_accum(n.received + i) + V::load_accum(sent_.data() + t);
+      const auto positive = V::zero() < x;
+      const V logit = leaky_relu(x, slope);
+      const V share = V::exp(logit - V::load_accum(n.top + i)) * V::load_accum(n.inverse + i);
+      V weight = share;
+      if (drops()) weight = weight * V::load_accum(n.kept + i);
+      if (weighted()) weight = weight * V::load_accum(n.edge_weight + i);
+      share.store_accum(n.share + i);
+      select(positive, one, slope).store_accum(n.slope + i);
+      weight.store_accum(n.weight + i);
+    });
+  }
+
+  /// The softmax's and the leaky ReLU's gradient: of score_src + score_dst.
+  void grad_of_sums(std::int64_t begin, std::int64_t count) {
+    const Numbers& n = numbers_;
+    const std::int64_t total = count * heads_;
+    for_vectors<V>(total, period_, [&](std::int64_t i, std::int64_t t) {
+      const V mean = V::load_accum(n.share + i) * V::load_accum(n.mean + i);
+      const V own = V::load_accum(n.weight + i) * V::load_accum(n.product + i);
+      V grad = (own - mean) * V::load_accum(n.slope + i);
+      // Lanes beyond the last number are undefined.
+      if (total - i < V::width) grad = V::keep(grad, total - i);
+      store_result<V, T>(grad, a_.sum_grad, true, begin * heads_ + i, total - i);
+      (V::load_accum(score_grad_.data() + t) + grad).store_accum(score_grad_.data() + t);
+    });
+  }
+
+  void grad_of_weights(std::int64_t begin, std::int64_t count) {
+    const Numbers& n = numbers_;
+    for (std::int64_t i = 0; i < count * heads_; i += V::width) {
+      V attention = V::load_accum(n.share + i);
+      if (drops()) attention = attention * V::load_accum(n.kept + i);
+      (attention * V::load_accum(n.product + i)).store_accum(n.grad + i);
+    }
+    const std::int64_t length = a_.scores.edge_weight.length;
+    auto* to = static_cast<Accum*>(a_.weight_grad) + begin * length;
+    if (length == heads_) {
+      for (std::int64_t i = 0; i < count * heads_; ++i) to[i] = n.grad[i];
+      return;
+    }
+    for (std::int64_t i = 0; i < count; ++i) {
+      to[i] = 0;
+      for (std::int64_t h = 0; h < heads_; ++h) to[i] += n.grad[i * heads_ + h];
+    }
+  }
+
+  const AttentionGradArgs& a_;
+  std::int64_t heads_, length_, period_, chunk_;
+  Scratch<V> scratch_;
+  Numbers numbers_;
+  Accum *running_, *sent_by_head_;
+  HeadPattern<V> sent_, score_grad_;
+  Accum* partial_;
+};
+
+template <class V, class T>
+void attention_grad_rows(const AttentionGradArgs& a) {
+  if (a.row_begin < a.row_end) AttentionGradRows<V, T>(a).run();
+}
+
+}  // namespace mezzo

@@ -1,0 +1,144 @@
+#pragma once
+
+#include <cstdint>
+#include <limits>
+
+#include "mezzo/kernels/attention.h"
+#include "mezzo/kernels/cpu/access.h"
+#include "mezzo/kernels/cpu/head_numbers.h"
+#include "mezzo/kernels/cpu/head_runs.h"
+
+namespace mezzo {
+
+/// The attention of one destination after another. The exponentials' sum is known with the row's
+/// last chunk, so the rows are added up unnormalised and divided once, at the store.
+template <class V, class T>
+class AttentionRows {
+ public:
+  using Accum = typename T::Accum;
+  using Storage = typename T::Storage;
+
+  explicit AttentionRows(const AttentionArgs& a)
+      : a_(a),
+        heads_(a.heads),
+        period_(HeadPattern<V>::period(a.heads)),
+        chunk_(chunk_slots(kForwardNumbers, a.heads)),
+        scratch_(a.scratch),
+        logit_(scratch_.take(chunk_ * heads_)),
+        factor_(scratch_.take(chunk_ * heads_)),
+        received_by_head_(scratch_.take(heads_)),
+        received_(heads_, scratch_.take(period_)),
+        top_(heads_, scratch_.take(period_)),
+        sum_(heads_, scratch_.take(period_)),
+        running_(scratch_.take(heads_ * a.features)) {}
+
+  void run() {
+    const std::int64_t slots_end = slots_of(a_.slots, a_.row_end - 1).end;
+    for (std::int64_t row = a_.row_begin; row < a_.row_end; ++row) run_row(row, slots_end);
+  }
+
+ private:
+  void run_row(std::int64_t row, std::int64_t slots_end) {
+    const SlotRange range = slots_of(a_.slots, row);
+    Accum* top = static_cast<Accum*>(a_.top) + row * heads_;
+    Accum* sum = static_cast<Accum*>(a_.sum) + row * heads_;
+    const bool one_chunk = range.end - range.begin <= chunk_;
+    find_top(row, range, top);
+    sum_.fill(0);
+    std::int64_t begin = range.begin;
+    do {
+      const std::int64_t count = range.end - begin < chunk_ ? range.end - begin : chunk_;
+      if (!one_chunk) gather_logits(begin, count);
+      exponentials(begin, count);
+      sum_.add_to(sum);
+      // A row without slots is 0 / 1.
+      if (range.begin == range.end) {
+        for (std::int64_t h = 0; h < heads_; ++h) sum[h] = 1;
+      }
+      HeadChunk<V, T> chunk;
+      chunk.heads = heads_;
+      chunk.features = a_.features;
+      chunk.x = static_cast<const Storage*>(a_.z);
+      chunk.ids = a_.slots.first;
+      chunk.begin = begin;
+      chunk.count = count;
+      chunk.slots_end = slots_end;
+      chunk.weight = logit_;
+      chunk.first = begin == range.begin;
+      chunk.last = begin + count == range.end;
+      chunk.running = running_;
+      chunk.out = static_cast<Storage*>(a_.out) + row * heads_ * a_.features;
+      chunk.divisor = sum;
+      run_heads<V, T, true, false>(chunk);
+      begin += count;
+    } while (begin < range.end);
+  }
+
+  /// Leaves the logits in logit_ if the row is one chunk.
+  void find_top(std::int64_t row, SlotRange range, Accum* top) {
+    copy_numbers<V, T>(a_.scores.dst, row, received_by_head_);
+    received_.repeat(received_by_head_);
+    top_.fill(-std::numeric_limits<Accum>::infinity());
+    for (std::int64_t begin = range.begin; begin < range.end; begin += chunk_) {
+      const std::int64_t count = range.end - begin < chunk_ ? range.end - begin : chunk_;
+      gather_logits(begin, count);
+      for_vectors<V>(count * heads_, period_, [&](std::int64_t i, std::int64_t t) {
+        const V x = V::load_accum(logit_ + i), best = V::load_accum(top_.data() + t);
+        select(best < x, x, best).store_accum(top_.data() + t);
+      });
+    }
+    top_.largest_to(top);
+    top_.repeat(top);
+  }
+
+  void gather_logits(std::int64_t begin, std::int64_t count) {
+    for (std::int64_t i = 0; i < count; ++i) {
+      copy_numbers<V, T>(a_.scores.src, id_at(a_.slots.first, begin + i), logit_ + i * heads_);
+    }
+    const V slope = V::set(static_cast<Accum>(a_.scores.negative_slope));
+    for_vectors<V>(count * heads_, period_, [&](std::int64_t i, std::int64_t t) {
+      const V x = V::load_accum(logit_ + i) + V::load_accum(received_.data() + t);
+      leaky_relu(x, slope).store_accum(logit_ + i);
+    });
+    pad<V>(logit_, count * heads_, -std::numeric_limits<Accum>::infinity());
+  }
+
+  /// Logits become exponentials, which are added up, times what else the rows are weighted by.
+  void exponentials(std::int64_t begin, std::int64_t count) {
+    for_vectors<V>(count * heads_, period_, [&](std::int64_t i, std::int64_t t) {
+      const V e = V::exp(V::load_accum(logit_ + i) - V::load_accum(top_.data() + t));
+      e.store_accum(logit_ + i);
+      (V::load_accum(sum_.data() + t) + e).store_accum(sum_.data() + t);
+    });
+    const AttentionScores& s = a_.scores;
+    if (s.dropout.threshold > 0) {
+      draw_kept<V>(s.dropout, a_.slots.second, heads_, begin, count, factor_);
+      multiply(count);
+    }
+    if (s.edge_weight.data != nullptr) {
+      gather_weights<V, T>(s.edge_weight, a_.slots.second, heads_, begin, count, factor_);
+      multiply(count);
+    }
+  }
+
+  void multiply(std::int64_t count) {
+    for (std::int64_t i = 0; i < count * heads_; i += V::width) {
+      (V::load_accum(logit_ + i) * V::load_accum(factor_ + i)).store_accum(logit_ + i);
+    }
+  }
+
+  const AttentionArgs& a_;
+  std::int64_t heads_, period_, chunk_;
+  Scratch<V> scratch_;
+  Accum *logit_, *factor_;  ///< by slot and head
+  Accum* received_by_head_;
+  HeadPattern<V> received_, top_, sum_;
+  Accum* running_;
+};
+
+template <class V, class T>
+void attention_rows(const AttentionArgs& a) {
+  if (a.row_begin < a.row_end) AttentionRows<V, T>(a).run();
+}
+
+}  // namespace mezzo

@@ -1,0 +1,266 @@
+#pragma once
+
+#include <cstdint>
+
+#include "mezzo/kernels/cpu/access.h"
+#include "mezzo/kernels/cpu/head_numbers.h"
+#include "mezzo/kernels/gatv2_scores.h"
+
+namespace mezzo {
+
+/// K vectors of each of G heads, from element f on, in a row [heads, features]. With kPartial the
+/// one vector is a head's last, in part.
+template <class V, class T, int G, int K, bool kPartial>
+struct HeadBlock {
+  using Accum = typename T::Accum;
+  using Storage = typename T::Storage;
+
+  HeadBlock(std::int64_t num_features, std::int64_t head, std::int64_t f)
+      : features(num_features), at(head * num_features + f), left(num_features - f) {}
+
+  std::int64_t place(int g, int k) const { return at + g * features + k * V::width; }
+  V load(const Storage* row, int g, int k) const {
+    const Storage* p = row + place(g, k);
+    return kPartial ? V::load(T{}, p, left) : V::load(T{}, p);
+  }
+  V load_accum(const Accum* row, int g, int k) const {
+    const Accum* p = row + place(g, k);
+    return kPartial ? V::load_accum(p, left) : V::load_accum(p);
+  }
+  void store(V v, Storage* row, int g, int k) const {
+    Storage* p = row + place(g, k);
+    kPartial ? v.store(T{}, p, left) : v.store(T{}, p);
+  }
+  void store_accum(V v, Accum* row, int g, int k) const {
+    Accum* p = row + place(g, k);
+    kPartial ? v.store_accum(p, left) : v.store_accum(p);
+  }
+  void fetch(const Storage* row) const {
+    const std::int64_t span = (G - 1) * features + (kPartial ? left : K * V::width);
+    prefetch(row + at, span * static_cast<std::int64_t>(sizeof(Storage)));
+  }
+
+  std::int64_t features, at, left;
+};
+
+/// Vectors of a block: own rows and what goes with them take half of the registers, and a pass
+/// reads at most two cache lines of each gathered row. Measured: with more of them its own misses
+/// keep the prefetches from being taken up (rows of 1 KiB out of the cache: 100 instead of 50 ns a
+/// slot).
+template <class V, class T>
+constexpr int block_vectors() {
+  constexpr int kBytes = static_cast<int>(V::width * sizeof(typename T::Storage));
+  constexpr int kOfLines = 2 * 64 / kBytes, kOfRegisters = V::max_blocks / 2;
+  return kOfLines < kOfRegisters ? kOfLines : kOfRegisters;
+}
+
+/// Calls run.operator()<G, K, kPartial>(head, f) for blocks of at most kRoom vectors that cover
+/// `heads` rows of `features` elements: several heads at once where they are short.
+template <class V, int kRoom, class Run>
+void for_head_blocks(std::int64_t heads, std::int64_t features, Run run) {
+  const auto columns = [&]<int K, bool kPartial>(std::int64_t f) {
+    constexpr int kMany = kRoom / K < 4 ? kRoom / K : 4;
+    std::int64_t head = 0;
+    if constexpr (kMany > 1) {
+      for (; heads - head >= kMany; head += kMany) {
+        run.template operator()<kMany, K, kPartial>(head, f);
+      }
+    }
+    for (; head < heads; ++head) run.template operator()<1, K, kPartial>(head, f);
+  };
+  std::int64_t f = 0;
+  const auto whole = [&]<int K>() {
+    if constexpr (K <= kRoom) {
+      for (; features - f >= K * V::width; f += K * V::width) {
+        columns.template operator()<K, false>(f);
+      }
+    }
+  };
+  whole.template operator()<8>();
+  whole.template operator()<4>();
+  whole.template operator()<2>();
+  whole.template operator()<1>();
+  if (f < features) columns.template operator()<1, true>(f);
+}
+
+/// The gathered rows of the slots, fetched ahead into the cache beyond the row's end too.
+template <class V, class T>
+class GatheredRows {
+ public:
+  using Storage = typename T::Storage;
+
+  GatheredRows(const GATv2Pairs& pairs, const Slots& slots, std::int64_t row_end)
+      : rows_(static_cast<const Storage*>(pairs.other)),
+        length_(pairs.heads * pairs.features),
+        ids_(slots.first),
+        slots_end_(last_slot(slots, row_end)),
+        ahead_(prefetch_distance(length_ * static_cast<std::int64_t>(sizeof(Storage)))) {}
+
+  template <class Block>
+  const Storage* at(std::int64_t slot, const Block& block) const {
+    if (slot + ahead_ < slots_end_) block.fetch(rows_ + id_at(ids_, slot + ahead_) * length_);
+    return rows_ + id_at(ids_, slot) * length_;
+  }
+
+ private:
+  const Storage* rows_;
+  std::int64_t length_;
+  Ids ids_;
+  std::int64_t slots_end_, ahead_;
+};
+
+/// Vectors whose lanes add up to one score each, kept until many are added up at once: 8 KiB.
+inline constexpr std::int64_t kKeptVectors = 128;
+/// Heads of these vectors, so that at least 8 slots pass while a head's own row is in registers.
+inline constexpr std::int64_t kKeptHeads = 16;
+
+/// Some slots of one row and some of its heads: vector i * num_heads + h is of slot begin + i.
+struct ScoreChunk {
+  std::int64_t row, begin, count;
+  std::int64_t head, num_heads;
+};
+
+/// Adds the block's elements to the chunk's vectors, those of the first elements in place of them.
+/// The rows are a copy: what a store of lanes may alias is read again after it.
+template <class V, class T, int G, int K, bool kPartial>
+void score_block(const GATv2Pairs& pairs, const GatheredRows<V, T> rows, const ScoreChunk& chunk,
+                 std::int64_t head, std::int64_t f, typename T::Accum* kept) {
+  using Accum = typename T::Accum;
+  const HeadBlock<V, T, G, K, kPartial> block(pairs.features, chunk.head + head, f);
+  const auto* own_row =
+      static_cast<const typename T::Storage*>(pairs.own) + chunk.row * pairs.heads * pairs.features;
+  V own[G * K], weight[G * K];
+#pragma GCC unroll 16
+  for (int i = 0; i < G * K; ++i) {
+    own[i] = block.load(own_row, i / K, i % K);
+    weight[i] = block.load_accum(static_cast<const Accum*>(pairs.attn), i / K, i % K);
+  }
+  const V slope = V::set(static_cast<Accum>(pairs.negative_slope));
+  const std::int64_t begin = chunk.begin, count = chunk.count;
+  const std::int64_t step = chunk.num_heads * V::width;
+  Accum* lanes = kept + head * V::width;
+  for (std::int64_t i = 0; i < count; ++i, lanes += step) {
+    const auto* other = rows.at(begin + i, block);
+#pragma GCC unroll 16
+    for (int g = 0; g < G; ++g) {
+      V sum = f == 0 ? V::zero() : V::load_accum(lanes + g * V::width);
+#pragma GCC unroll 16
+      for (int k = 0; k < K; ++k) {
+        const V x = own[g * K + k] + block.load(other, g, k);
+        sum = V::fma(weight[g * K + k], leaky_relu(x, slope), sum);
+      }
+      sum.store_accum(lanes + g * V::width);
+    }
+  }
+}
+
+/// Adds up each vector's lanes and stores the scores where their edges are.
+template <class V>
+void store_scores(const GATv2ScoresArgs& a, const ScoreChunk& chunk,
+                  const typename V::Scalar* kept) {
+  static_assert(kKeptVectors % V::width == 0);
+  typename V::Scalar sums[kKeptVectors];
+  for (std::int64_t i = 0; i < chunk.count * chunk.num_heads; i += V::width) {
+    V::sums(kept + i * V::width).store_accum(sums + i);
+  }
+  for (std::int64_t i = 0; i < chunk.count; ++i) {
+    auto* scores = static_cast<typename V::Scalar*>(a.scores) +
+                   id_at(a.slots.second, chunk.begin + i) * a.pairs.heads + chunk.head;
+    for (std::int64_t h = 0; h < chunk.num_heads; ++h) scores[h] = sums[i * chunk.num_heads + h];
+  }
+}
+
+template <class V, class T>
+void gatv2_scores_rows(const GATv2ScoresArgs& a) {
+  const GatheredRows<V, T> rows(a.pairs, a.slots, a.row_end);
+  const std::int64_t heads = a.pairs.heads;
+  alignas(64) typename T::Accum kept[kKeptVectors * V::width] = {};
+  for (std::int64_t row = a.row_begin; row < a.row_end; ++row) {
+    const SlotRange range = slots_of(a.slots, row);
+    for (std::int64_t head = 0; head < heads; head += kKeptHeads) {
+      const std::int64_t num_heads = heads - head < kKeptHeads ? heads - head : kKeptHeads;
+      const std::int64_t most = kKeptVectors / num_heads;
+      for (std::int64_t begin = range.begin; begin < range.end; begin += most) {
+        const std::int64_t count = range.end - begin < most ? range.end - begin : most;
+        const ScoreChunk chunk{row, begin, count, head, num_heads};
+        for_head_blocks<V, block_vectors<V, T>()>(
+            num_heads, a.pairs.features,
+            [&]<int G, int K, bool kPartial>(std::int64_t h, std::int64_t f) {
+              score_block<V, T, G, K, kPartial>(a.pairs, rows, chunk, h, f, kept);
+            });
+        store_scores<V>(a, chunk, kept);
+      }
+    }
+  }
+}
+
+/// The gradients of one block of one row. attn is a factor of all of the own gradient's terms, so
+/// it multiplies their sum.
+template <class V, class T, bool kOfAttn, int G, int K, bool kPartial>
+void score_grad_block(const GATv2ScoresGradArgs& a, const GatheredRows<V, T>& rows,
+                      std::int64_t row, std::int64_t head, std::int64_t f) {
+  using Accum = typename T::Accum;
+  using Storage = typename T::Storage;
+  const HeadBlock<V, T, G, K, kPartial> block(a.pairs.features, head, f);
+  const std::int64_t own_at = row * a.pairs.heads * a.pairs.features;
+  const SlotRange range = slots_of(a.slots, row);
+  V own[G * K], own_sum[G * K];
+  [[maybe_unused]] V attn_sum[G * K];
+#pragma GCC unroll 16
+  for (int i = 0; i < G * K; ++i) {
+    own[i] = block.load(static_cast<const Storage*>(a.pairs.own) + own_at, i / K, i % K);
+    own_sum[i] = V::zero();
+    if constexpr (kOfAttn) attn_sum[i] = V::zero();
+  }
+  const auto slope = static_cast<Accum>(a.pairs.negative_slope);
+  for (std::int64_t slot = range.begin; slot < range.end; ++slot) {
+    const Storage* other = rows.at(slot, block);
+    const Accum* grads =
+        static_cast<const Accum*>(a.grad) + id_at(a.slots.second, slot) * a.pairs.heads + head;
+#pragma GCC unroll 16
+    for (int g = 0; g < G; ++g) {
+      const V above = V::set(grads[g]), below = V::set(grads[g] * slope);
+#pragma GCC unroll 16
+      for (int k = 0; k < K; ++k) {
+        const int i = g * K + k;
+        const V x = own[i] + block.load(other, g, k);
+        const V share = select(V::zero() < x, above, below);
+        own_sum[i] = own_sum[i] + share;
+        if constexpr (kOfAttn) attn_sum[i] = V::fma(share, x, attn_sum[i]);
+      }
+    }
+  }
+#pragma GCC unroll 16
+  for (int i = 0; i < G * K; ++i) {
+    if (a.own_grad != nullptr) {
+      const V weight = block.load_accum(static_cast<const Accum*>(a.pairs.attn), i / K, i % K);
+      // Not 0 * weight, which is NaN where the weight is not finite.
+      const V grad = range.begin == range.end ? V::zero() : weight * own_sum[i];
+      block.store(grad, static_cast<Storage*>(a.own_grad) + own_at, i / K, i % K);
+    }
+    if constexpr (kOfAttn) {
+      auto* attn_grad = static_cast<Accum*>(a.attn_grad);
+      const V before = block.load_accum(attn_grad, i / K, i % K);
+      block.store_accum(before + attn_sum[i], attn_grad, i / K, i % K);
+    }
+  }
+}
+
+template <class V, class T, bool kOfAttn>
+void score_grad_rows(const GATv2ScoresGradArgs& a) {
+  const GatheredRows<V, T> rows(a.pairs, a.slots, a.row_end);
+  for (std::int64_t row = a.row_begin; row < a.row_end; ++row) {
+    for_head_blocks<V, block_vectors<V, T>()>(
+        a.pairs.heads, a.pairs.features,
+        [&]<int G, int K, bool kPartial>(std::int64_t head, std::int64_t f) {
+          score_grad_block<V, T, kOfAttn, G, K, kPartial>(a, rows, row, head, f);
+        });
+  }
+}
+
+template <class V, class T>
+void gatv2_scores_grad_rows(const GATv2ScoresGradArgs& a) {
+  a.attn_grad != nullptr ? score_grad_rows<V, T, true>(a) : score_grad_rows<V, T, false>(a);
+}
+
+}  // namespace mezzo

@@ -1,0 +1,211 @@
+#pragma once
+
+#include <cstdint>
+
+#include "mezzo/kernels/cpu/access.h"
+#include "mezzo/kernels/dropout.h"
+#include "mezzo/kernels/head_scratch.h"
+
+// Numbers by slot and head, [count, heads] one after another: how the row loops by head gather and
+// spread them, and what pairs them with numbers by head.
+
+namespace mezzo {
+
+/// x where it is positive, else slope * x.
+template <class V>
+V leaky_relu(V x, V slope) {
+  return select(V::zero() < x, x, x * slope);
+}
+
+template <class V, class T>
+typename T::Accum number_at(const HeadNumbers& from, std::int64_t at) {
+  if (from.wide) return static_cast<const typename T::Accum*>(from.data)[at];
+  return V::load_one(T{}, static_cast<const typename T::Storage*>(from.data) + at).first();
+}
+
+/// Numbers of one row, in the accumulator's type; writes up to a full vector.
+template <class V, class T>
+void copy_numbers(const HeadNumbers& from, std::int64_t row, typename T::Accum* to) {
+  if (from.length == 1) {
+    *to = number_at<V, T>(from, row);
+    return;
+  }
+  const Operand numbers{.data = from.data, .wide = from.wide, .access = {}, .length = from.length};
+  for (std::int64_t h = 0; h < from.length; h += V::width) {
+    load_operand<V, T>(numbers, row * from.length + h, 1, from.length - h).store_accum(to + h);
+  }
+}
+
+/// `heads` numbers of the accumulator's type; writes up to a full vector.
+template <class V>
+void copy_row(const typename V::Scalar* from, std::int64_t heads, typename V::Scalar* to) {
+  if (heads == 1) {
+    *to = *from;
+    return;
+  }
+  for (std::int64_t h = 0; h < heads; h += V::width) {
+    const std::int64_t left = heads - h;
+    const V v = left >= V::width ? V::load_accum(from + h) : V::load_accum(from + h, left);
+    v.store_accum(to + h);
+  }
+}
+
+/// Slots ahead of the current one whose numbers are fetched into the cache, beyond the row's end
+/// too: one line each.
+inline constexpr std::int64_t kNumbersAhead = 32;
+
+/// The weight of each slot and head; one of length 1 is that of all heads.
+template <class V, class T>
+void gather_weights(const HeadNumbers& weight, const Ids& edges, std::int64_t heads,
+                    std::int64_t begin, std::int64_t count, typename T::Accum* to) {
+  for (std::int64_t i = 0; i < count; ++i) {
+    const std::int64_t edge = id_at(edges, begin + i);
+    if (weight.length == heads) {
+      copy_numbers<V, T>(weight, edge, to + i * heads);
+    } else {
+      const auto one = number_at<V, T>(weight, edge);
+      for (std::int64_t h = 0; h < heads; ++h) to[i * heads + h] = one;
+    }
+  }
+}
+
+/// Numbers by head repeated up to a whole number of vectors: vector i of numbers by slot and head
+/// meets vector i % (period / width) of the pattern.
+template <class V>
+class HeadPattern {
+ public:
+  using Number = typename V::Scalar;
+  static std::int64_t period(std::int64_t heads) {
+    std::int64_t length = heads;
+    while (length % V::width != 0) length += heads;
+    return length;
+  }
+  HeadPattern(std::int64_t heads, Number* memory)
+      : heads_(heads), period_(period(heads)), pattern_(memory) {}
+
+  void fill(Number value) {
+    for (std::int64_t i = 0; i < period_; ++i) pattern_[i] = value;
+  }
+  void repeat(const Number* by_head) {
+    for (std::int64_t i = 0; i < period_; ++i) pattern_[i] = by_head[i % heads_];
+  }
+  void add_to(Number* by_head) const {
+    for (std::int64_t h = 0; h < heads_; ++h) {
+      Number sum = 0;
+      for (std::int64_t i = h; i < period_; i += heads_) sum += pattern_[i];
+      by_head[h] = sum;
+    }
+  }
+  void largest_to(Number* by_head) const {
+    for (std::int64_t h = 0; h < heads_; ++h) {
+      Number top = pattern_[h];
+      for (std::int64_t i = h; i < period_; i += heads_)
+        top = top < pattern_[i] ? pattern_[i] : top;
+      by_head[h] = top;
+    }
+  }
+  Number* data() const { return pattern_; }
+
+ private:
+  std::int64_t heads_, period_;
+  Number* pattern_;
+};
+
+/// Calls f(i, t) for each vector of `count` numbers by slot and head: it starts at number i, and
+/// its vector of a pattern at t.
+template <class V, class F>
+void for_vectors(std::int64_t count, std::int64_t period, F f) {
+  for (std::int64_t i = 0, t = 0; i < count; i += V::width) {
+    f(i, t);
+    t += V::width;
+    if (t == period) t = 0;
+  }
+}
+
+/// Sets the numbers from `count` to the end of its last vector.
+template <class V>
+void pad(typename V::Scalar* numbers, std::int64_t count, typename V::Scalar value) {
+  for (; count % V::width != 0; ++count) numbers[count] = value;
+}
+
+/// Draws of the generator, 16 at once in the compiler's own vectors. The numbers are those of
+/// philox() in core/random.h, which is one function for all files and so must not be called from
+/// here.
+template <class V>
+struct DrawBatch {
+  static constexpr std::int64_t kLanes = 8, kSize = 16;
+  static constexpr std::uint64_t kLow = 0xFFFFFFFF;
+  using Words [[gnu::vector_size(kLanes * 8)]] = std::uint64_t;
+  struct Place {
+    std::int64_t first;       ///< where the draw's first element would stand
+    std::int64_t begin, end;  ///< which numbers are wanted
+  };
+  alignas(64) std::uint64_t draws[kSize];
+  alignas(64) std::uint64_t words[4][kSize];  ///< 32 bits each
+  Place places[kSize];
+  std::int64_t size = 0;
+
+  void add(std::int64_t draw, const Place& place) {
+    draws[size] = static_cast<std::uint64_t>(draw);
+    places[size++] = place;
+  }
+
+  void generate(std::uint64_t seed) {
+    for (std::int64_t at = 0; at < kSize; at += kLanes) {
+      const Words index = *reinterpret_cast<const Words*>(draws + at);
+      Words c0 = index & kLow, c1 = index >> 32;
+      Words c2 = index ^ index ^ (kDropoutStream & kLow),
+            c3 = index ^ index ^ (kDropoutStream >> 32);
+      std::uint64_t k0 = seed & kLow, k1 = seed >> 32;
+      for (int round = 0; round < 10; ++round) {
+        const Words p0 = c0 * std::uint64_t{0xD2511F53}, p1 = c2 * std::uint64_t{0xCD9E8D57};
+        c0 = (p1 >> 32) ^ c1 ^ k0;
+        c1 = p1 & kLow;
+        c2 = (p0 >> 32) ^ c3 ^ k1;
+        c3 = p0 & kLow;
+        k0 = (k0 + 0x9E3779B9) & kLow;
+        k1 = (k1 + 0xBB67AE85) & kLow;
+      }
+      const Words made[4] = {c0, c1, c2, c3};
+      for (int w = 0; w < 4; ++w) *reinterpret_cast<Words*>(words[w] + at) = made[w];
+    }
+  }
+};
+
+/// kept[i, h] = 0 where number edge * heads + h is dropped, else the inverse of the share that
+/// stays.
+template <class V>
+void draw_kept(const DropoutLevel& dropout, const Ids& edges, std::int64_t heads,
+               std::int64_t begin, std::int64_t count, typename V::Scalar* kept) {
+  using Number = typename V::Scalar;
+  // A table, not a branch: no processor foretells these.
+  const Number choice[2] = {
+      0, static_cast<Number>(kDropoutLevels / (kDropoutLevels - dropout.threshold))};
+  DrawBatch<V> batch{};
+  const auto flush = [&] {
+    batch.generate(dropout.seed);
+    for (std::int64_t b = 0; b < batch.size; ++b) {
+      const auto& place = batch.places[b];
+      for (std::int64_t n = place.begin; n < place.end; ++n) {
+        const std::int64_t i = n - place.first;
+        const std::uint64_t level = (batch.words[i / 2][b] >> (16 * (i % 2))) & 0xFFFF;
+        kept[n] = choice[level >= dropout.threshold ? 1 : 0];
+      }
+    }
+    batch.size = 0;
+  };
+  for (std::int64_t i = 0; i < count; ++i) {
+    const std::int64_t position = id_at(edges, begin + i) * heads;
+    const std::int64_t from = i * heads, to = from + heads;
+    for (std::int64_t draw = position / kElementsPerDraw;
+         draw * kElementsPerDraw < position + heads; ++draw) {
+      const std::int64_t first = from + draw * kElementsPerDraw - position;
+      const std::int64_t end = first + kElementsPerDraw;
+      batch.add(draw, {first, first > from ? first : from, end < to ? end : to});
+      if (batch.size == DrawBatch<V>::kSize) flush();
+    }
+  }
+  if (batch.size > 0) flush();
+}
+
+}  // namespace mezzo

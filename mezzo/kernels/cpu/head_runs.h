@@ -1,0 +1,175 @@
+#pragma once
+
+#include <cstdint>
+
+#include "mezzo/core/dtype.h"
+#include "mezzo/kernels/cpu/access.h"
+#include "mezzo/kernels/head_scratch.h"
+
+// Gathered rows of heads: their sum weighted by slot and head, and their dot products with one row,
+// in one pass or each alone. The inner loop of the attention, of its gradient and of the gradient
+// of weighted sums.
+
+namespace mezzo {
+
+/// One chunk of one row's slots.
+template <class V, class T>
+struct HeadChunk {
+  using Accum = typename T::Accum;
+  using Storage = typename T::Storage;
+
+  std::int64_t heads, features;
+  const Storage* x;           ///< gathered rows [.., heads, features]
+  Ids ids;                    ///< the row of x of each slot
+  std::int64_t begin, count;  ///< the chunk's slots
+  std::int64_t slots_end;     ///< of all rows that follow: ids before it may be read
+
+  const Accum* weight = nullptr;   ///< sum: [count, heads]
+  bool first = true, last = true;  ///< of the row's chunks
+  Accum* running = nullptr;        ///< sum: [heads, features], between the row's chunks
+  Storage* out = nullptr;          ///< sum: [heads, features]; written by the last chunk:
+  const Accum* divisor = nullptr;  ///< [heads]; the sum is divided by it, unless null,
+  Accum factor = 1;                ///< and multiplied by this
+
+  const Storage* own = nullptr;  ///< dot: [heads, features]
+  Accum* partial = nullptr;  ///< dot: [count, heads] vectors, whose lanes add up to the products
+};
+
+/// Elements [f, f + K vectors) of the heads [head, head + G): G * K accumulators stay in registers
+/// while the chunk's slots pass by. With kPartial the one vector is the head's last, in part. The
+/// chunk is a copy: what a store of lanes may alias is read again after it.
+template <class V, class T, bool kSum, bool kDot, int G, int K, bool kPartial>
+void head_block(const HeadChunk<V, T> c, std::int64_t head, std::int64_t f) {
+  using Storage = typename T::Storage;
+  const std::int64_t row_length = c.heads * c.features, at = head * c.features + f;
+  const std::int64_t left = c.features - f;
+  const std::int64_t span = (G - 1) * c.features + (kPartial ? left : K * V::width);
+  const Storage* x = c.x + at;
+  const auto span_bytes = span * static_cast<std::int64_t>(sizeof(Storage));
+  const std::int64_t ahead = prefetch_distance(span_bytes);
+  const auto load = [&](const Storage* from) {
+    return kPartial ? V::load(T{}, from, left) : V::load(T{}, from);
+  };
+  const auto place = [&](int g, int k) { return g * c.features + k * V::width; };
+  V sum[G * K], own[G * K];
+#pragma GCC unroll 16
+  for (int g = 0; g < G; ++g) {
+#pragma GCC unroll 16
+    for (int k = 0; k < K; ++k) {
+      const std::int64_t from = at + place(g, k);
+      if constexpr (kDot) own[g * K + k] = load(c.own + from);
+      if constexpr (kSum) {
+        sum[g * K + k] = c.first    ? V::zero()
+                         : kPartial ? V::load_accum(c.running + from, left)
+                                    : V::load_accum(c.running + from);
+      }
+    }
+  }
+  for (std::int64_t i = 0; i < c.count; ++i) {
+    const std::int64_t slot = c.begin + i;
+    if (slot + ahead < c.slots_end) {
+      prefetch(x + id_at(c.ids, slot + ahead) * row_length, span_bytes);
+    }
+    const Storage* p = x + id_at(c.ids, slot) * row_length;
+#pragma GCC unroll 16
+    for (int g = 0; g < G; ++g) {
+      [[maybe_unused]] const V weight = kSum ? V::set(c.weight[i * c.heads + head + g]) : V::zero();
+      [[maybe_unused]] V dot = V::zero();
+#pragma GCC unroll 16
+      for (int k = 0; k < K; ++k) {
+        const V v = load(p + place(g, k));
+        if constexpr (kSum) sum[g * K + k] = V::fma(weight, v, sum[g * K + k]);
+        if constexpr (kDot) {
+          const V o = own[g * K + k];
+          dot = k == 0 ? v * o : V::fma(v, o, dot);
+        }
+      }
+      if constexpr (kDot) {
+        auto* lanes = c.partial + (i * c.heads + head + g) * V::width;
+        if (f > 0) dot = dot + V::load_accum(lanes);
+        dot.store_accum(lanes);
+      }
+    }
+  }
+  if constexpr (kSum) {
+#pragma GCC unroll 16
+    for (int g = 0; g < G; ++g) {
+#pragma GCC unroll 16
+      for (int k = 0; k < K; ++k) {
+        V v = sum[g * K + k];
+        const std::int64_t to = at + place(g, k);
+        if (!c.last) {
+          kPartial ? v.store_accum(c.running + to, left) : v.store_accum(c.running + to);
+          continue;
+        }
+        if (c.divisor != nullptr) v = v / V::set(c.divisor[head + g]);
+        v = v * V::set(c.factor);
+        kPartial ? v.store(T{}, c.out + to, left) : v.store(T{}, c.out + to);
+      }
+    }
+  }
+}
+
+/// K vectors of every head, several heads at a time where the registers allow.
+template <class V, class T, bool kSum, bool kDot, int K, bool kPartial>
+void head_blocks(const HeadChunk<V, T>& c, std::int64_t f) {
+  constexpr int kFit = V::max_blocks / K, kMany = kFit < 4 ? kFit : 4;
+  std::int64_t head = 0;
+  if constexpr (kMany > 1) {
+    for (; c.heads - head >= kMany; head += kMany) {
+      head_block<V, T, kSum, kDot, kMany, K, kPartial>(c, head, f);
+    }
+  }
+  for (; head < c.heads; ++head) head_block<V, T, kSum, kDot, 1, K, kPartial>(c, head, f);
+}
+
+/// The chunk's sums and products, over all heads and features.
+template <class V, class T, bool kSum, bool kDot>
+void run_heads(const HeadChunk<V, T>& c) {
+  std::int64_t f = 0;
+  const auto run = [&]<int K>() {
+    for (; c.features - f >= K * V::width; f += K * V::width) {
+      head_blocks<V, T, kSum, kDot, K, false>(c, f);
+    }
+  };
+  if constexpr (V::max_blocks >= 16) run.template operator()<16>();
+  run.template operator()<8>();
+  run.template operator()<4>();
+  run.template operator()<2>();
+  run.template operator()<1>();
+  if (f < c.features) head_blocks<V, T, kSum, kDot, 1, true>(c, f);
+}
+
+/// The products of a chunk from their lanes: `count` of them, and some undefined numbers up to a
+/// full vector.
+template <class V>
+void add_lanes(const typename V::Scalar* partial, std::int64_t count,
+               typename V::Scalar* products) {
+  for (std::int64_t i = 0; i < count; i += V::width) {
+    V::sums(partial + i * V::width).store_accum(products + i);
+  }
+}
+
+/// Hands out arrays of a kernel's scratch, each on its own cache lines and with a vector to spare
+/// behind it.
+template <class V>
+class Scratch {
+ public:
+  using Number = typename V::Scalar;
+  explicit Scratch(void* memory) {
+    const auto address = reinterpret_cast<std::uintptr_t>(memory);
+    next_ = static_cast<Number*>(memory) + (kAlignment - address % kAlignment) % kAlignment /
+                                               static_cast<std::uintptr_t>(sizeof(Number));
+  }
+  Number* take(std::int64_t count) {
+    Number* taken = next_;
+    next_ += (count + kMostLanes - 1) / kMostLanes * kMostLanes + kMostLanes;
+    return taken;
+  }
+
+ private:
+  static constexpr std::uintptr_t kAlignment = 64;
+  Number* next_;
+};
+
+}  // namespace mezzo

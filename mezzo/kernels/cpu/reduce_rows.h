@@ -1,0 +1,198 @@
+#pragma once
+
+#include <cstdint>
+
+#include "mezzo/kernels/cpu/access.h"
+#include "mezzo/kernels/spmm.h"
+
+namespace mezzo {
+
+/// The operands of one call with their rows' pickers.
+struct MessageRows {
+  [[gnu::always_inline]] explicit MessageRows(const SpmmArgs& a)
+      : lhs(row_picker(a.lhs.access, a.slots)),
+        rhs(row_picker(a.rhs.access, a.slots)),
+        last(last_slot(a.slots, a.row_end)) {}
+  RowPicker lhs, rhs;
+  std::int64_t last;  ///< slot, of the whole call: how far to look ahead
+};
+
+[[maybe_unused]] static inline void store_id(const SpmmArgs& a, std::int64_t at, std::int64_t id) {
+  if (a.arg_wide) {
+    static_cast<std::int64_t*>(a.arg)[at] = id;
+  } else {
+    static_cast<std::int32_t*>(a.arg)[at] = static_cast<std::int32_t>(id);
+  }
+}
+
+template <class V>
+void store_chosen(const SpmmArgs& a, V chosen, SlotRange range, std::int64_t at,
+                  std::int64_t left) {
+  if (a.arg == nullptr) return;
+  std::int64_t positions[V::width];
+  chosen.store_bits(positions);
+  for (std::int64_t i = 0; i < V::width && i < left; ++i) {
+    store_id(a, at + i,
+             range.end == range.begin ? -1 : id_at(a.slots.second, range.begin + positions[i]));
+  }
+}
+
+/// What the gradient of a product needs: the product of the messages that are not 0 and the number
+/// of those that are.
+template <class V>
+void store_factors(const SpmmArgs& a, V product, V zeros, std::int64_t at, std::int64_t left) {
+  if (a.arg == nullptr) return;
+  typename V::Scalar products[V::width], counts[V::width];
+  product.store_accum(products);
+  zeros.store_accum(counts);
+  for (std::int64_t i = 0; i < V::width && i < left; ++i) {
+    static_cast<typename V::Scalar*>(a.product)[at + i] = products[i];
+    store_id(a, at + i, counts[i] > 1 ? 2 : static_cast<std::int64_t>(counts[i]));
+  }
+}
+
+/// The state of N vectors of messages under one reducer.
+template <class V, class Reduce, int N>
+struct Reduction {
+  V value[N];
+  V chosen[N];  ///< max, min: the slot's position as the bits of a lane, only moved, never computed
+                ///< with; prod: the number of messages that are 0
+  V product[N];  ///< prod: of the messages that are not 0
+
+  void clear() {
+#pragma GCC unroll 16
+    for (int k = 0; k < N; ++k) {
+      value[k] = Reduce::multiplies ? V::set(1) : V::zero();
+      chosen[k] = V::zero();
+      product[k] = V::set(1);
+    }
+  }
+
+  void add(int k, V message, V position, bool first) {
+    if constexpr (Reduce::selects) {
+      if (first) {
+        value[k] = message;
+        chosen[k] = position;
+        return;
+      }
+      const auto take = (Reduce::better(message, value[k]) | is_nan(message)) & not_nan(value[k]);
+      value[k] = select(take, message, value[k]);
+      chosen[k] = select(take, position, chosen[k]);
+    } else if constexpr (Reduce::multiplies) {
+      const auto other = (message < V::zero()) | (V::zero() < message) | is_nan(message);
+      value[k] = value[k] * message;
+      product[k] = product[k] * select(other, message, V::set(1));
+      chosen[k] = chosen[k] + select(other, V::zero(), V::set(1));
+    } else {
+      value[k] = value[k] + message;
+    }
+  }
+};
+
+template <class V, class T, class Reduce, int N>
+void store_reduction(const SpmmArgs& a, const Reduction<V, Reduce, N>& r, SlotRange range,
+                     std::int64_t out_at, std::int64_t count) {
+  const std::int64_t degree = range.end - range.begin;
+#pragma GCC unroll 16
+  for (int k = 0; k < N; ++k) {
+    const std::int64_t at = out_at + k * V::width;
+    const std::int64_t left = count - k * V::width;
+    V v = degree > 0 ? r.value[k] : V::zero();
+    if constexpr (Reduce::divides) {
+      if (degree > 0) v = v / V::set(static_cast<typename T::Accum>(degree));
+    }
+    store_result<V, T>(v, a.out, a.out_wide, at, left);
+    if constexpr (Reduce::selects) store_chosen(a, r.chosen[k], range, at, left);
+    if constexpr (Reduce::multiplies) store_factors(a, r.product[k], r.chosen[k], at, left);
+  }
+}
+
+/// `count` elements (N vectors) of one group of one row, for any op and reducer.
+template <class V, class T, class Op, class Reduce, int N>
+void reduce_block(const SpmmArgs& a, const MessageRows& rows, std::int64_t row, SlotRange range,
+                  std::int64_t lhs_at, std::int64_t rhs_at, std::int64_t out_at,
+                  std::int64_t count) {
+  const std::int64_t lhs_step = a.layout.lhs_step, rhs_step = a.layout.rhs_step;
+  const std::int64_t ahead = prefetch_distance(N * V::width * sizeof(typename T::Storage));
+  Reduction<V, Reduce, N> reduction;
+  reduction.clear();
+  for (std::int64_t slot = range.begin; slot < range.end; ++slot) {
+    std::int64_t l = 0, r = 0;
+    const bool look = slot + ahead < rows.last;
+    if constexpr (Op::uses_lhs) {
+      l = rows.lhs.at(row, slot) * a.lhs.length + lhs_at;
+      if (look) {
+        prefetch_operand<V, T>(a.lhs, rows.lhs.at(row, slot + ahead) * a.lhs.length + lhs_at,
+                               lhs_step, count);
+      }
+    }
+    if constexpr (Op::uses_rhs) {
+      r = rows.rhs.at(row, slot) * a.rhs.length + rhs_at;
+      if (look) {
+        prefetch_operand<V, T>(a.rhs, rows.rhs.at(row, slot + ahead) * a.rhs.length + rhs_at,
+                               rhs_step, count);
+      }
+    }
+    [[maybe_unused]] const V position = V::set_bits(slot - range.begin);
+#pragma GCC unroll 16
+    for (int k = 0; k < N; ++k) {
+      const std::int64_t skip = k * V::width;
+      V x = V::zero(), y = V::zero();
+      if constexpr (Op::uses_lhs) {
+        x = load_operand<V, T>(a.lhs, l + skip * lhs_step, lhs_step, count - skip);
+      }
+      if constexpr (Op::uses_rhs) {
+        y = load_operand<V, T>(a.rhs, r + skip * rhs_step, rhs_step, count - skip);
+      }
+      reduction.add(k, Op::apply(x, y), position, slot == range.begin);
+    }
+  }
+  store_reduction<V, T>(a, reduction, range, out_at, count);
+}
+
+/// One group of one row where each message is the sum of a run (dot): the run is the inner loop,
+/// and every lane holds the same message.
+template <class V, class T, class Op, class Reduce>
+void reduce_run(const SpmmArgs& a, const MessageRows& rows, std::int64_t row, SlotRange range,
+                std::int64_t lhs_at, std::int64_t rhs_at, std::int64_t out_at) {
+  Reduction<V, Reduce, 1> reduction;
+  reduction.clear();
+  for (std::int64_t slot = range.begin; slot < range.end; ++slot) {
+    const std::int64_t l = rows.lhs.at(row, slot) * a.lhs.length + lhs_at;
+    const std::int64_t r = rows.rhs.at(row, slot) * a.rhs.length + rhs_at;
+    reduction.add(0, V::set(dot_run<V, T, Op>(a.lhs, a.rhs, a.layout, l, r)),
+                  V::set_bits(slot - range.begin), slot == range.begin);
+  }
+  store_reduction<V, T>(a, reduction, range, out_at, 1);
+}
+
+template <class V, class T, class Op, class Reduce>
+void reduce_rows(const SpmmArgs& a) {
+  const Layout& layout = a.layout;
+  const MessageRows rows(a);
+  for (std::int64_t row = a.row_begin; row < a.row_end; ++row) {
+    const SlotRange range = slots_of(a.slots, row);
+    for (std::int64_t g = 0; g < layout.num_groups; ++g) {
+      const std::int64_t l = offset_of(layout.lhs_offset, g, layout.inner, layout.lhs_step);
+      const std::int64_t r = offset_of(layout.rhs_offset, g, layout.inner, layout.rhs_step);
+      const std::int64_t o =
+          row * a.out_length + offset_of(layout.out_offset, g, layout.inner, layout.out_step);
+      if constexpr (Op::kind == BinaryOp::kDot) {
+        reduce_run<V, T, Op, Reduce>(a, rows, row, range, l, r, o);
+      } else {
+        constexpr int kBlock = Reduce::multiplies ? 2 : 4;
+        std::int64_t f = 0;
+        for (; layout.inner - f >= kBlock * V::width; f += kBlock * V::width) {
+          reduce_block<V, T, Op, Reduce, kBlock>(a, rows, row, range, l + f * layout.lhs_step,
+                                                 r + f * layout.rhs_step, o + f, kBlock * V::width);
+        }
+        for (; f < layout.inner; f += V::width) {
+          reduce_block<V, T, Op, Reduce, 1>(a, rows, row, range, l + f * layout.lhs_step,
+                                            r + f * layout.rhs_step, o + f, layout.inner - f);
+        }
+      }
+    }
+  }
+}
+
+}  // namespace mezzo

@@ -1,0 +1,205 @@
+#pragma once
+
+#include <cstdint>
+
+#include "mezzo/kernels/cpu/access.h"
+#include "mezzo/kernels/spmm.h"
+
+namespace mezzo {
+
+/// A weighted sum of operand rows, the case that training spends its time in: which operand carries
+/// the rows, and which one the weights.
+template <class Accum>
+struct RowSum {
+  Operand x = {}, weight = {};  ///< weight.data null: every weight is 1
+  RowPicker x_rows = {}, weight_rows = {};
+  const std::int64_t *x_offset = nullptr, *weight_offset = nullptr;
+  const Accum* scale = nullptr;  ///< by row of x, or null
+  std::int64_t last = 0;         ///< slot, of the whole call: how far to look ahead
+};
+
+/// How many weights a block of columns has: none, one a slot, or one for each of its vectors.
+enum class Weights : std::uint8_t { kNone, kOne, kPerVector };
+
+template <class V, class T>
+typename T::Accum weight_at(const Operand& weight, std::int64_t at) {
+  if (weight.wide) return static_cast<const typename T::Accum*>(weight.data)[at];
+  return V::load_one(T{}, static_cast<const typename T::Storage*>(weight.data) + at).first();
+}
+
+/// Where a block of columns stands: in x's rows, in the weights' (one entry a vector, or one), and
+/// in the result.
+struct ColumnBlock {
+  std::int64_t x_at = 0;
+  std::int64_t weight_at[16] = {};
+  std::int64_t out_at = 0;
+  std::int64_t count = 0;  ///< of a partial block
+};
+
+template <class V, class T, int N>
+void store_block(const SpmmArgs& a, const V (&acc)[N], std::int64_t row, std::int64_t degree,
+                 const ColumnBlock& c, bool partial) {
+  const auto* row_scale = static_cast<const typename T::Accum*>(a.row_scale);
+#pragma GCC unroll 16
+  for (int k = 0; k < N; ++k) {
+    V v = acc[k];
+    if (a.reduce == ReduceOp::kMean && degree > 0) {
+      v = v / V::set(static_cast<typename T::Accum>(degree));
+    }
+    if (row_scale != nullptr && degree > 0) v = v * V::set(row_scale[row]);
+    store_result<V, T>(v, a.out, a.out_wide, c.out_at + k * V::width, partial ? c.count : V::width);
+  }
+}
+
+/// N vectors of one row of the result (kPartial: one, of c.count elements): the accumulators stay
+/// in registers while the row's slots pass by. Only unrolled loops over them let the compiler keep
+/// them there.
+template <class V, class T, int N, Weights kWeights, bool kPartial>
+void sum_block(const SpmmArgs& a, const RowSum<typename T::Accum>& s, std::int64_t row,
+               SlotRange range, const ColumnBlock& c) {
+  using Accum = typename T::Accum;
+  using Storage = typename T::Storage;
+  constexpr auto kBytes = static_cast<std::int64_t>(N * V::width * sizeof(Storage));
+  const std::int64_t ahead = prefetch_distance(kBytes);
+  const auto* x = static_cast<const Storage*>(s.x.data) + c.x_at;
+  V acc[N];
+#pragma GCC unroll 16
+  for (int k = 0; k < N; ++k) acc[k] = V::zero();
+  for (std::int64_t slot = range.begin; slot < range.end; ++slot) {
+    if (slot + ahead < s.last) {
+      prefetch(x + s.x_rows.at(row, slot + ahead) * s.x.length, kBytes);
+    }
+    const std::int64_t from = s.x_rows.at(row, slot);
+    const Storage* p = x + from * s.x.length;
+    if constexpr (kWeights == Weights::kNone) {
+#pragma GCC unroll 16
+      for (int k = 0; k < N; ++k) {
+        acc[k] = acc[k] + (kPartial ? V::load(T{}, p, c.count) : V::load(T{}, p + k * V::width));
+      }
+      continue;
+    }
+    const std::int64_t w = s.weight_rows.at(row, slot) * s.weight.length;
+    if (s.weight.data != nullptr && slot + ahead < s.last) {
+      const std::int64_t size = s.weight.wide ? sizeof(Accum) : sizeof(Storage);
+      __builtin_prefetch(static_cast<const char*>(s.weight.data) +
+                         s.weight_rows.at(row, slot + ahead) * s.weight.length * size);
+    }
+    Accum factor = 1;
+    if constexpr (kWeights == Weights::kOne) {
+      if (s.weight.data != nullptr) factor = weight_at<V, T>(s.weight, w + c.weight_at[0]);
+      if (s.scale != nullptr) factor *= s.scale[from];
+    }
+#pragma GCC unroll 16
+    for (int k = 0; k < N; ++k) {
+      if constexpr (kWeights == Weights::kPerVector) {
+        factor = weight_at<V, T>(s.weight, w + c.weight_at[k]);
+      }
+      const V v = kPartial ? V::load(T{}, p, c.count) : V::load(T{}, p + k * V::width);
+      acc[k] = V::fma(V::set(factor), v, acc[k]);
+    }
+  }
+  store_block<V, T, N>(a, acc, row, range.end - range.begin, c, kPartial);
+}
+
+/// The columns of one row in blocks, the widest first. `columns` of them belong together: those of
+/// one group, or of all groups if every vector has its own weight.
+template <class V, class T, Weights kWeights>
+void sum_columns(const SpmmArgs& a, const RowSum<typename T::Accum>& s, std::int64_t row,
+                 ColumnBlock at, std::int64_t columns) {
+  const SlotRange range = slots_of(a.slots, row);
+  std::int64_t f = 0;
+  const auto place = [&](int vectors) {
+    ColumnBlock c = at;
+    c.x_at += f;
+    c.out_at += f;
+    if constexpr (kWeights == Weights::kPerVector) {
+      for (int k = 0; k < vectors; ++k) {
+        c.weight_at[k] = s.weight_offset[(f + k * V::width) / a.layout.inner];
+      }
+    }
+    return c;
+  };
+  const auto run = [&]<int N>() {
+    for (; columns - f >= N * V::width; f += N * V::width) {
+      sum_block<V, T, N, kWeights, false>(a, s, row, range, place(N));
+    }
+  };
+  if constexpr (V::max_blocks >= 16) run.template operator()<16>();
+  run.template operator()<8>();
+  run.template operator()<4>();
+  run.template operator()<2>();
+  run.template operator()<1>();
+  if constexpr (kWeights != Weights::kPerVector) {
+    if (f < columns) {
+      ColumnBlock c = place(1);
+      c.count = columns - f;
+      sum_block<V, T, 1, kWeights, true>(a, s, row, range, c);
+    }
+  }
+}
+
+template <class V, class T, Weights kWeights>
+void sum_rows(const SpmmArgs& a, const RowSum<typename T::Accum>& s) {
+  const std::int64_t inner = a.layout.inner;
+  for (std::int64_t row = a.row_begin; row < a.row_end; ++row) {
+    if constexpr (kWeights == Weights::kPerVector) {
+      ColumnBlock c;
+      c.out_at = row * a.out_length;
+      sum_columns<V, T, kWeights>(a, s, row, c, a.layout.num_groups * inner);
+      continue;
+    }
+    for (std::int64_t g = 0; g < a.layout.num_groups; ++g) {
+      ColumnBlock c;
+      c.x_at = offset_of(s.x_offset, g, inner, 1);
+      c.weight_at[0] = s.weight_offset != nullptr ? s.weight_offset[g] : 0;
+      c.out_at = row * a.out_length + offset_of(a.layout.out_offset, g, inner, 1);
+      sum_columns<V, T, kWeights>(a, s, row, c, inner);
+    }
+  }
+}
+
+/// Whether the arguments are a plain or weighted sum of whole rows; if so, fills `s`.
+template <class Accum>
+[[maybe_unused]] static bool as_row_sum(const SpmmArgs& a, RowSum<Accum>& s) {
+  if (a.reduce != ReduceOp::kSum && a.reduce != ReduceOp::kMean) return false;
+  const Layout& layout = a.layout;
+  if (layout.out_step != 1) return false;
+  const bool lhs_rows = layout.lhs_step == 1 && !a.lhs.wide;
+  const bool rhs_rows = layout.rhs_step == 1 && !a.rhs.wide;
+  if (a.op == BinaryOp::kCopyLhs && lhs_rows) {
+    s.x = a.lhs;
+    s.x_offset = layout.lhs_offset;
+  } else if (a.op == BinaryOp::kCopyRhs && rhs_rows) {
+    s.x = a.rhs;
+    s.x_offset = layout.rhs_offset;
+  } else if (a.op == BinaryOp::kMul && lhs_rows && layout.rhs_step == 0) {
+    s.x = a.lhs, s.weight = a.rhs;
+    s.x_offset = layout.lhs_offset, s.weight_offset = layout.rhs_offset;
+  } else if (a.op == BinaryOp::kMul && rhs_rows && layout.lhs_step == 0) {
+    s.x = a.rhs, s.weight = a.lhs;
+    s.x_offset = layout.rhs_offset, s.weight_offset = layout.lhs_offset;
+  } else {
+    return false;
+  }
+  s.x_rows = row_picker(s.x.access, a.slots);
+  s.weight_rows = row_picker(s.weight.access, a.slots);
+  s.scale = static_cast<const Accum*>(a.lhs_scale);
+  s.last = last_slot(a.slots, a.row_end);
+  return true;
+}
+
+/// Whether the groups' columns follow one another in x and in the result, so that one pass over the
+/// slots can take several groups, each vector with its group's weight.
+template <class V, class Accum>
+bool groups_are_contiguous(const SpmmArgs& a, const RowSum<Accum>& s) {
+  const std::int64_t inner = a.layout.inner;
+  if (a.layout.num_groups == 1 || s.weight_offset == nullptr || s.scale != nullptr) return false;
+  if (inner % V::width != 0) return false;
+  for (std::int64_t g = 0; g < a.layout.num_groups; ++g) {
+    if (offset_of(s.x_offset, g, inner, 1) != g * inner) return false;
+    if (offset_of(a.layout.out_offset, g, inner, 1) != g * inner) return false;
+  }
+  return true;
+}
+
+}  // namespace mezzo

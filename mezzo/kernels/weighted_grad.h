@@ -1,0 +1,38 @@
+#pragma once
+
+#include <cstdint>
+
+#include "mezzo/kernels/head_scratch.h"
+#include "mezzo/kernels/operand.h"
+
+namespace mezzo {
+
+/// The gradients of a sum of rows weighted by edge and head, in one pass. With the products
+///
+///     product[s, h] = <own[r, h, :], other[o, h, :]>
+///
+/// of each slot s of row r, whose ids are the other row o and the edge e:
+///
+///     own_grad[r, h, :] =
+///         own_scale[r] * sum over s of weight[e, h] * other_scale[o] * other[o, h, :]
+///     weight_grad[s, h] = own_scale[r] * other_scale[o] * product[s, h]
+///
+/// Accumulated in the accumulator's type, rounded once. Deterministic. The weights' gradients stand
+/// by slot: threads that wrote them by edge would share cache lines.
+struct WeightedGradArgs {
+  Slots slots;
+  std::int64_t row_begin = 0, row_end = 0;
+  DType dtype = DType::kFloat32;
+  std::int64_t heads = 1, features = 1;
+  const void* own = nullptr;          ///< [rows, heads, features]
+  const void* other = nullptr;        ///< [other rows, heads, features]
+  HeadNumbers weight;                 ///< of length `heads`; read for own_grad only
+  const void* own_scale = nullptr;    ///< accumulator type, or null for 1
+  const void* other_scale = nullptr;  ///< likewise
+  void* own_grad = nullptr;           ///< as own; or null
+  void* weight_grad = nullptr;        ///< [slots, heads], by slot
+  bool weight_grad_wide = false;      ///< stored in the accumulator's type
+  void* scratch = nullptr;            ///< accumulator type [head_scratch()], one per thread
+};
+
+}  // namespace mezzo
