@@ -7,6 +7,7 @@
 #include <fmt/ranges.h>
 
 #include "mezzo/core/error.h"
+#include "mezzo/graph/selection.h"
 #include "mezzo/graph/topology_build.h"
 
 namespace mezzo {
@@ -23,6 +24,19 @@ void check_column(const std::string& what, const std::string& name, const at::Te
               num_rows, column.size(0));
   MEZZO_CHECK(column.device() == device, "{} column '{}': expected on {}, got on {}", what, name,
               device.str(), column.device().str());
+}
+
+/// Whether the rows of both are dense, of one dtype and one shape.
+bool have_same_rows(const at::Tensor& a, const at::Tensor& b) {
+  return a.layout() == at::kStrided && b.layout() == at::kStrided &&
+         a.scalar_type() == b.scalar_type() && a.sizes().slice(1) == b.sizes().slice(1);
+}
+
+/// `num_rows` rows of zeros, each as a row of `column`.
+at::Tensor zero_rows(const at::Tensor& column, std::int64_t num_rows) {
+  auto shape = column.sizes().vec();
+  shape[0] = num_rows;
+  return at::zeros(shape, column.options());
 }
 
 }  // namespace
@@ -57,8 +71,13 @@ const at::Tensor& Frame::at(const std::string& name) const {
 }
 
 void Frame::erase(const std::string& name) {
-  static_cast<void>(std::as_const(*this)[name]);  // the error for a missing one
+  static_cast<void>(pop(name));
+}
+
+at::Tensor Frame::pop(const std::string& name) {
+  at::Tensor column = std::as_const(*this)[name];
   columns_.erase(name);
+  return column;
 }
 
 std::vector<std::string> Frame::names() const {
@@ -76,12 +95,24 @@ void Frame::update(const Columns& columns) {
   for (const auto& [name, column] : columns) columns_[name] = column;
 }
 
+void Frame::update_rows(const at::Tensor& ids, const Columns& columns) {
+  const std::string operation = what_ + " frame update_rows";
+  const at::Tensor rows = detail::selected_ids(operation, "ids", ids, num_rows_, device_);
+  detail::check_distinct(operation, "ids", rows);
+  Columns whole;
+  for (const auto& [name, column] : columns) {
+    check_column(what_, name, column, rows.numel(), device_);
+    const at::Tensor old = contains(name) ? at(name) : zero_rows(column, num_rows_);
+    MEZZO_CHECK(have_same_rows(old, column), "{} column '{}': expected rows as those of {}, got {}",
+                what_, name, detail::describe(old), detail::describe(column));
+    whole[name] = old.index_copy(0, rows, column);
+  }
+  update(whole);
+}
+
 Frame Frame::rows(const at::Tensor& ids) const {
-  const std::string operation = what_ + " frame rows";
-  const at::Tensor rows = detail::check_vector(operation, "ids", ids).to(at::kLong);
-  MEZZO_CHECK(rows.device() == device_, "{}: expected ids on {}, got {}", operation, device_.str(),
-              rows.device().str());
-  detail::check_range(operation, "ids", rows, num_rows_);
+  const at::Tensor rows =
+      detail::selected_ids(what_ + " frame rows", "ids", ids, num_rows_, device_);
   Frame picked(what_, rows.numel(), device_);
   for (const std::string& name : names()) {
     picked.columns_[name] = at(name).index_select(0, rows);
@@ -95,6 +126,26 @@ Frame Frame::to(at::Device device) const {
     if (column.defined()) moved.columns_[name] = column.to(moved.device_);
   }
   return moved;
+}
+
+FrameRows::FrameRows(const Frame& frame, at::Tensor ids) : frame_(frame), ids_(std::move(ids)) {}
+
+at::Tensor FrameRows::at(const std::string& column) const {
+  const at::Tensor& all = frame_.at(column);
+  return ids_.defined() ? all.index_select(0, ids_) : all;
+}
+
+at::Tensor FrameRows::ids() const {
+  if (ids_.defined()) return ids_;
+  return at::arange(frame_.num_rows(), at::device(frame_.device()).dtype(at::kLong));
+}
+
+std::int64_t FrameRows::size() const {
+  return ids_.defined() ? ids_.size(0) : frame_.num_rows();
+}
+
+FrameRows FrameRows::pick(const at::Tensor& positions) const {
+  return {frame_, ids_.defined() ? ids_.index_select(0, positions) : positions};
 }
 
 }  // namespace mezzo

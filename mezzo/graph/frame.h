@@ -34,6 +34,8 @@ class MEZZO_API Frame {
   bool contains(const std::string& name) const;
   /// Removes a column. Throws InvalidArgument if missing.
   void erase(const std::string& name);
+  /// Removes a column and returns it. Throws InvalidArgument if missing.
+  at::Tensor pop(const std::string& name);
   std::vector<std::string> names() const;
   std::int64_t num_rows() const { return num_rows_; }
   at::Device device() const { return device_; }
@@ -42,9 +44,16 @@ class MEZZO_API Frame {
   /// Takes over `columns`, replacing those of the same names. Checks as at().
   void update(const Columns& columns);
 
-  /// The rows `ids` (int64 [n]) of every column, as a frame of n rows. Allocates.
+  /// Writes `columns` ([n, ...]) to the rows `ids` (distinct integers [n], or bool [num_rows] with
+  /// n true). The other rows keep what they have, or are 0 in a column that was not there; a column
+  /// that was keeps its dtype and shape: others are an InvalidArgument, which changes nothing. Not
+  /// in place: makes a new tensor for each column, through which gradients flow.
+  void update_rows(const at::Tensor& ids, const Columns& columns);
+
+  /// The rows `ids` (integers [n], or bool [num_rows]) of every column, as a frame of n rows.
+  /// Allocates.
   Frame rows(const at::Tensor& ids) const;
-  /// Every column on `device`.
+  /// Every column on `device`, with its dtype.
   Frame to(at::Device device) const;
 
  private:
@@ -52,6 +61,29 @@ class MEZZO_API Frame {
   std::int64_t num_rows_;
   at::Device device_;
   Columns columns_;
+};
+
+/// The rows of a frame that one step of message passing reads: all, or some, gathered column by
+/// column when asked for. Refers to the frame, which has to outlive it.
+class MEZZO_API FrameRows {
+ public:
+  /// All rows.
+  FrameRows(const Frame& frame) : frame_(frame) {}  // NOLINT: converts
+  /// ids: int64 [n], rows of the frame.
+  FrameRows(const Frame& frame, at::Tensor ids);
+
+  /// [size(), ...]. Throws as Frame::at.
+  at::Tensor at(const std::string& column) const;
+  /// The ids of the rows in the frame: int64 [size()].
+  at::Tensor ids() const;
+  std::int64_t size() const;
+  at::Device device() const { return frame_.device(); }
+  /// The rows at `positions` (int64) among these.
+  FrameRows pick(const at::Tensor& positions) const;
+
+ private:
+  const Frame& frame_;
+  at::Tensor ids_;  ///< undefined: all rows
 };
 
 }  // namespace mezzo

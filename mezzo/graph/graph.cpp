@@ -1,11 +1,14 @@
 #include "mezzo/graph/graph.h"
 
 #include <utility>
+#include <vector>
 
 #include <ATen/ATen.h>
 
 #include "mezzo/core/error.h"
 #include "mezzo/data/dataset.h"
+#include "mezzo/graph/batch.h"
+#include "mezzo/graph/selection.h"
 
 namespace mezzo {
 namespace {
@@ -21,6 +24,7 @@ struct Graph::State {
   Topology topology;
   Frame ndata;
   Frame edata;
+  std::vector<std::int64_t> batch_num_nodes, batch_num_edges;
 };
 
 Graph::Graph() : Graph(Topology()) {}
@@ -31,7 +35,9 @@ Graph::Graph(Topology topology) {
               topology.num_dst());
   Frame nodes("node", topology.num_src(), topology.device());
   Frame edges("edge", topology.num_edges(), topology.device());
-  state_ = std::make_shared<State>(State{std::move(topology), std::move(nodes), std::move(edges)});
+  const std::int64_t num_nodes = topology.num_src(), num_edges = topology.num_edges();
+  state_ = std::make_shared<State>(
+      State{std::move(topology), std::move(nodes), std::move(edges), {num_nodes}, {num_edges}});
 }
 
 Graph Graph::from_coo(const at::Tensor& src, const at::Tensor& dst, std::int64_t num_nodes,
@@ -104,13 +110,53 @@ at::Tensor Graph::out_degrees() const {
   return state_->topology.out_degrees();
 }
 
+at::Tensor Graph::in_edges(const at::Tensor& nodes) const {
+  return detail::edges_into(
+      topology(), detail::selected_ids("in_edges", "nodes", nodes, num_nodes(), device()));
+}
+
+at::Tensor Graph::out_edges(const at::Tensor& nodes) const {
+  return detail::edges_into(topology().reverse(), detail::selected_ids("out_edges", "nodes", nodes,
+                                                                       num_nodes(), device()));
+}
+
+at::Tensor Graph::edge_ids(const at::Tensor& src, const at::Tensor& dst) const {
+  return detail::edges_between("edge_ids", topology(), src, dst);
+}
+
+std::int64_t Graph::batch_size() const {
+  return static_cast<std::int64_t>(state_->batch_num_nodes.size());
+}
+
+at::Tensor Graph::batch_num_nodes() const {
+  return at::tensor(state_->batch_num_nodes, at::kLong);
+}
+
+at::Tensor Graph::batch_num_edges() const {
+  return at::tensor(state_->batch_num_edges, at::kLong);
+}
+
+void Graph::set_batch(const at::Tensor& num_nodes, const at::Tensor& num_edges) {
+  detail::BatchCounts counts = detail::check_batch("set_batch", *this, num_nodes, num_edges);
+  state_->batch_num_nodes = std::move(counts.num_nodes);
+  state_->batch_num_edges = std::move(counts.num_edges);
+}
+
 Graph Graph::to(at::Device device) const {
   Topology moved = topology().to(device);
   if (moved.is_same(topology())) return *this;
   Graph graph(std::move(moved));
   graph.ndata() = ndata().to(graph.device());
   graph.edata() = edata().to(graph.device());
+  graph.state_->batch_num_nodes = state_->batch_num_nodes;
+  graph.state_->batch_num_edges = state_->batch_num_edges;
   return graph;
+}
+
+Graph Graph::local_var() const {
+  Graph own;
+  own.state_ = std::make_shared<State>(*state_);
+  return own;
 }
 
 Graph::LocalScope Graph::local_scope() {

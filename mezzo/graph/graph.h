@@ -52,8 +52,32 @@ class MEZZO_API Graph {
   at::Tensor in_degrees() const;   ///< int64 [N]
   at::Tensor out_degrees() const;  ///< int64 [N]
 
+  /// The edges into `nodes` (integers [n], or bool [N]) as ids: int64, node by node in the given
+  /// order, ascending within one; a node named twice gives its edges twice. Allocates.
+  at::Tensor in_edges(const at::Tensor& nodes) const;
+  /// The edges out of `nodes`, likewise.
+  at::Tensor out_edges(const at::Tensor& nodes) const;
+  /// The edge from src[i] to dst[i] (integers [n]), of parallel ones the lowest: int64 [n]. Throws
+  /// InvalidArgument for a pair without an edge. Reads the out-edges of each source, on the host.
+  at::Tensor edge_ids(const at::Tensor& src, const at::Tensor& dst) const;
+
+  std::int64_t batch_size() const;     ///< graphs that batch() joined to this one, else 1
+  at::Tensor batch_num_nodes() const;  ///< int64 [batch_size] on the CPU, a copy
+  at::Tensor batch_num_edges() const;  ///< int64 [batch_size] on the CPU, a copy
+  /// Says that this graph is a batch whose parts have these numbers of nodes and edges, one after
+  /// another; copies of the handle see it, to() and local_var() keep it. batch() says so by itself;
+  /// the graphs that transforms make (add_self_loop, ...) are no batches. num_nodes, num_edges:
+  /// integer [batch_size], not negative, that sum to num_nodes() and num_edges(), else
+  /// InvalidArgument.
+  void set_batch(const at::Tensor& num_nodes, const at::Tensor& num_edges);
+
   /// Structure and every column on `device`; a new graph unless it is there already.
   Graph to(at::Device device) const;
+
+  /// The same structure with frames of its own, which begin with the same columns (DGL's local_var
+  /// and clone): columns added, replaced or removed on one are not on the other; tensors are
+  /// shared.
+  Graph local_var() const;
 
   class LocalScope;
   /// While the result lives, columns added, replaced or removed are so only for its life; at its
@@ -62,13 +86,42 @@ class MEZZO_API Graph {
 
   /// Sends `message` along every edge and reduces what arrives at each node with `reduce` (DGL's
   /// update_all); the new columns go to ndata(). A built-in pair runs as one fused kernel without
-  /// an E x F message; user-defined functions run by degree buckets. Nodes without in-edges get 0.
+  /// an E x F message; user-defined functions run by degree buckets. Nodes without in-edges get 0;
+  /// where no node has any, a user-defined `reduce` is never called and makes no column. Throws
+  /// InvalidArgument that names the function, expected and given; what a user-defined function
+  /// throws passes through. An error leaves the frames as they were.
   void update_all(const MessageFunction& message, const ReduceFunction& reduce);
   /// As above; then `apply` maps the nodes' columns (the reduced ones included) to new ones.
   void update_all(const MessageFunction& message, const ReduceFunction& reduce,
                   const ApplyFunction& apply);
+
+  // Message passing along some of the edges, fused as well. Ids are integers [n], or a mask (bool);
+  // an edge that is named twice, also by a node named twice, sends twice. Only the rows of the
+  // nodes that receive are written: the others keep theirs, or are 0 in a new column (see
+  // Frame::update_rows). Without a node that receives nothing happens and no function is called.
+
+  /// Along `edges`, to the nodes they run into. See edge_ids for edges by their ends.
+  void send_and_recv(const at::Tensor& edges, const MessageFunction& message,
+                     const ReduceFunction& reduce);
+  void send_and_recv(const at::Tensor& edges, const MessageFunction& message,
+                     const ReduceFunction& reduce, const ApplyFunction& apply);
+  /// Along all edges into `nodes`, all of which receive: those without in-edges get 0.
+  void pull(const at::Tensor& nodes, const MessageFunction& message, const ReduceFunction& reduce);
+  void pull(const at::Tensor& nodes, const MessageFunction& message, const ReduceFunction& reduce,
+            const ApplyFunction& apply);
+  /// Along all edges out of `nodes`, to the nodes they run into.
+  void push(const at::Tensor& nodes, const MessageFunction& message, const ReduceFunction& reduce);
+  void push(const at::Tensor& nodes, const MessageFunction& message, const ReduceFunction& reduce,
+            const ApplyFunction& apply);
+
+  /// Computes columns of the nodes from their own.
+  void apply_nodes(const ApplyFunction& function);
+  /// Of `nodes` alone, which are distinct; the function sees them in the given order.
+  void apply_nodes(const ApplyFunction& function, const at::Tensor& nodes);
   /// Computes columns of the edges from their ends' columns and their own.
-  void apply_edges(const MessageFunction& message);
+  void apply_edges(const MessageFunction& function);
+  /// Of `edges` alone, which are distinct; the function sees them in the given order.
+  void apply_edges(const MessageFunction& function, const at::Tensor& edges);
 
  private:
   struct State;

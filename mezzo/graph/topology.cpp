@@ -92,6 +92,19 @@ class Core {
     });
   }
 
+  const at::Tensor& csr_slots() {
+    return csr_slots_.get([this] { return detail::inverted(csr().edge_ids); });
+  }
+  const at::Tensor& csc_slots() {
+    return csc_slots_.get([this] { return detail::inverted(csc().edge_ids); });
+  }
+  const at::Tensor& csr_slots_by_csc() {
+    return by_csc_.get([this] { return detail::composed(csr_slots(), csc().edge_ids); });
+  }
+  const at::Tensor& csc_slots_by_csr() {
+    return by_csr_.get([this] { return detail::composed(csc_slots(), csr().edge_ids); });
+  }
+
   at::Tensor out_degrees() {
     if (origin_) return origin_->out_degrees().to(shape_.device);
     if (csr_.peek() != nullptr || !shape_.device.is_cpu()) return csr().indptr.diff();
@@ -130,6 +143,7 @@ class Core {
   const std::shared_ptr<Core> origin_;
   Lazy<detail::EdgeList> coo_;
   Lazy<Adjacency> csr_, csc_;
+  Lazy<at::Tensor> csr_slots_, csc_slots_, by_csc_, by_csr_;
   Lazy<bool> zero_in_, zero_out_;
 };
 
@@ -147,6 +161,10 @@ std::int64_t Core::memory_bytes() const {
     add(rows->indptr);
     add(rows->indices);
     add(rows->edge_ids);
+  }
+  for (const at::Tensor* slots :
+       {csr_slots_.peek(), csc_slots_.peek(), by_csc_.peek(), by_csr_.peek()}) {
+    if (slots != nullptr) add(*slots);
   }
   std::int64_t bytes = 0;
   for (const auto& [address, size] : arrays) bytes += static_cast<std::int64_t>(size);
@@ -286,6 +304,18 @@ const Adjacency& Topology::csr() const {
 
 const Adjacency& Topology::csc() const {
   return state_->reversed ? state_->core->csr() : state_->core->csc();
+}
+
+const at::Tensor& Topology::csr_slots() const {
+  return state_->reversed ? state_->core->csc_slots() : state_->core->csr_slots();
+}
+
+const at::Tensor& Topology::csc_slots() const {
+  return state_->reversed ? state_->core->csr_slots() : state_->core->csc_slots();
+}
+
+const at::Tensor& Topology::csr_slots_by_csc() const {
+  return state_->reversed ? state_->core->csc_slots_by_csr() : state_->core->csr_slots_by_csc();
 }
 
 at::Tensor Topology::in_degrees() const {

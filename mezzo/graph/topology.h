@@ -57,6 +57,15 @@ class MEZZO_API Topology {
   const Adjacency& csr() const;   ///< rows = sources; may build: O(E) time and memory, once
   const Adjacency& csc() const;   ///< rows = destinations; likewise
 
+  /// The slot of each edge in csr(), [E] of id_dtype(); undefined where slot i is edge i. Built
+  /// when first needed, once: O(E) time, E ids. It turns what a kernel stored by slot into edge
+  /// order.
+  const at::Tensor& csr_slots() const;
+  const at::Tensor& csc_slots() const;
+  /// For each slot of csc() the slot of the same edge in csr(), likewise; undefined where they are
+  /// equal.
+  const at::Tensor& csr_slots_by_csc() const;
+
   /// Edges into each destination, int64 [num_dst]. Allocates.
   at::Tensor in_degrees() const;
   /// Edges out of each source, int64 [num_src]. Allocates.

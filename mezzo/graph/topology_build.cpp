@@ -248,4 +248,16 @@ at::Tensor count_ids(const at::Tensor& ids, std::int64_t bound) {
   return counts;
 }
 
+at::Tensor inverted(const at::Tensor& permutation) {
+  if (!permutation.defined()) return {};
+  at::Tensor positions = at::empty_like(permutation);
+  return positions.scatter_(0, permutation.to(at::kLong),
+                            at::arange(permutation.numel(), permutation.options()));
+}
+
+at::Tensor composed(const at::Tensor& outer, const at::Tensor& inner) {
+  if (!outer.defined()) return inner;
+  return inner.defined() ? outer.index_select(0, inner) : outer;
+}
+
 }  // namespace mezzo::detail

@@ -83,4 +83,10 @@ EdgeList expand_rows(const Adjacency& rows);
 /// How often each of [0, bound) stands in `ids`: int64 [bound]. CPU tensors only.
 at::Tensor count_ids(const at::Tensor& ids, std::int64_t bound);
 
+/// The position of each number in `permutation` ([E] ids); undefined for an undefined one.
+at::Tensor inverted(const at::Tensor& permutation);
+
+/// outer[inner[i]] for each i, both [E] ids; an undefined one leaves numbers as they are.
+at::Tensor composed(const at::Tensor& outer, const at::Tensor& inner);
+
 }  // namespace mezzo::detail

@@ -1,6 +1,7 @@
 #include "mezzo/graph/transforms.h"
 
 #include <algorithm>
+#include <cmath>
 #include <string_view>
 #include <vector>
 
@@ -9,6 +10,7 @@
 
 #include "mezzo/core/error.h"
 #include "mezzo/core/random.h"
+#include "mezzo/graph/selection.h"
 #include "mezzo/graph/topology_build.h"
 
 namespace mezzo {
@@ -110,7 +112,7 @@ Ends rmat_edge(int scale, std::uint64_t seed, std::uint64_t edge) {
   return ends;
 }
 
-/// The edges `keep` (int64, ascending) of `graph`, as a graph of `num_nodes` nodes whose ids are
+/// The edges `keep` (int64) of `graph`, as a graph of `num_nodes` nodes whose ids are
 /// `src` and `dst` (one an edge of `graph`), with the edge columns.
 Graph edges_of(const Graph& graph, const at::Tensor& keep, const at::Tensor& src,
                const at::Tensor& dst, std::int64_t num_nodes) {
@@ -120,15 +122,52 @@ Graph edges_of(const Graph& graph, const at::Tensor& keep, const at::Tensor& src
   return kept;
 }
 
-/// For each node of `graph` its position in `nodes`, or -1. Throws InvalidArgument for repeats.
+/// For each node of `graph` its position in `nodes` (int64, distinct), or -1.
 at::Tensor positions(const Graph& graph, const at::Tensor& nodes) {
-  const at::Tensor order = at::arange(nodes.numel(), nodes.options());
   at::Tensor position = at::full({graph.num_nodes()}, -1, nodes.options());
-  position.index_put_({nodes}, order);
-  const at::Tensor repeated = (position.index_select(0, nodes) != order).nonzero();
-  MEZZO_CHECK(repeated.numel() == 0, "subgraph: expected distinct nodes, got {} more than once",
-              nodes[repeated[0].item<std::int64_t>()].item<std::int64_t>());
-  return position;
+  return position.index_copy_(0, nodes, at::arange(nodes.numel(), nodes.options()));
+}
+
+/// Edges between nodes numbered anew; `nodes` are the old ids.
+struct Relabelled {
+  at::Tensor src, dst, nodes;
+};
+
+/// Numbers the ends of edges in the order in which they appear in src, then in dst.
+Relabelled relabelled(const at::Tensor& src, const at::Tensor& dst, std::int64_t num_nodes) {
+  const at::Tensor ends = at::cat({src, dst}).to(at::kCPU, at::kLong);
+  at::Tensor numbers = at::empty_like(ends);
+  const auto* end = ends.const_data_ptr<std::int64_t>();
+  auto* number = numbers.mutable_data_ptr<std::int64_t>();
+  std::vector<std::int64_t> number_of(static_cast<std::size_t>(num_nodes), -1), nodes;
+  for (std::int64_t i = 0; i < ends.numel(); ++i) {
+    std::int64_t& found = number_of[static_cast<std::size_t>(end[i])];
+    if (found < 0) {
+      found = static_cast<std::int64_t>(nodes.size());
+      nodes.push_back(end[i]);
+    }
+    number[i] = found;
+  }
+  numbers = numbers.to(src.device());
+  return {numbers.narrow(0, 0, src.numel()), numbers.narrow(0, src.numel(), dst.numel()),
+          at::tensor(nodes, at::kLong).to(src.device())};
+}
+
+/// All nodes of `graph` and the edges `keep` (int64).
+Graph with_all_nodes(const Graph& graph, const at::Tensor& keep) {
+  const Topology& old = graph.topology();
+  Graph part = edges_of(graph, keep, old.src(), old.dst(), graph.num_nodes());
+  part.ndata() = graph.ndata();
+  part.edata()["_ID"] = keep;
+  return part;
+}
+
+/// `nodes` as distinct int64 ids, a copy that the caller cannot change.
+at::Tensor distinct_nodes(std::string_view operation, const Graph& graph, const at::Tensor& nodes) {
+  at::Tensor ids =
+      detail::selected_ids(operation, "nodes", nodes, graph.num_nodes(), graph.device()).clone();
+  detail::check_distinct(operation, "nodes", ids);
+  return ids;
 }
 
 }  // namespace
@@ -161,7 +200,7 @@ Graph rmat_graph(int scale, std::int64_t num_edges, std::uint64_t seed) {
   });
 }
 
-Graph add_self_loop(const Graph& graph) {
+Graph add_self_loop(const Graph& graph, double fill) {
   const Topology& old = graph.topology();
   const at::Tensor nodes = at::arange(graph.num_nodes(), old.src().options());
   Graph looped = Graph::from_coo(at::cat({old.src(), nodes}), at::cat({old.dst(), nodes}),
@@ -169,9 +208,12 @@ Graph add_self_loop(const Graph& graph) {
   looped.ndata() = graph.ndata();
   for (const std::string& name : graph.edata().names()) {
     const at::Tensor& column = graph.edata().at(name);
+    MEZZO_CHECK(at::isFloatingType(column.scalar_type()) || fill == std::trunc(fill),
+                "add_self_loop: expected a whole fill for the integers of edge column '{}', got {}",
+                name, fill);
     std::vector<std::int64_t> shape = column.sizes().vec();
     shape[0] = graph.num_nodes();
-    looped.edata()[name] = at::cat({column, at::zeros(shape, column.options())});
+    looped.edata()[name] = at::cat({column, at::full(shape, fill, column.options())});
   }
   return looped;
 }
@@ -215,10 +257,7 @@ Graph reverse(const Graph& graph) {
 }
 
 Graph subgraph(const Graph& graph, const at::Tensor& nodes) {
-  const at::Tensor ids = detail::check_vector("subgraph", "nodes", nodes).to(at::kLong);
-  MEZZO_CHECK(ids.device() == graph.device(), "subgraph: expected nodes on {}, got {}",
-              graph.device().str(), ids.device().str());
-  detail::check_range("subgraph", "nodes", ids, graph.num_nodes());
+  const at::Tensor ids = distinct_nodes("subgraph", graph, nodes);
   const at::Tensor position = positions(graph, ids);
   const at::Tensor src = position.index_select(0, graph.topology().src());
   const at::Tensor dst = position.index_select(0, graph.topology().dst());
@@ -228,6 +267,32 @@ Graph subgraph(const Graph& graph, const at::Tensor& nodes) {
   part.ndata()["_ID"] = ids;
   part.edata()["_ID"] = keep;
   return part;
+}
+
+Graph edge_subgraph(const Graph& graph, const at::Tensor& edges, bool relabel_nodes) {
+  const at::Tensor keep =
+      detail::selected_ids("edge_subgraph", "edges", edges, graph.num_edges(), graph.device())
+          .clone();
+  if (!relabel_nodes) return with_all_nodes(graph, keep);
+  const Topology& old = graph.topology();
+  const Relabelled ends = relabelled(old.src().index_select(0, keep),
+                                     old.dst().index_select(0, keep), graph.num_nodes());
+  Graph part = Graph::from_coo(ends.src, ends.dst, ends.nodes.numel(), width_of(graph));
+  part.ndata() = graph.ndata().rows(ends.nodes);
+  part.edata() = graph.edata().rows(keep);
+  part.ndata()["_ID"] = ends.nodes;
+  part.edata()["_ID"] = keep;
+  return part;
+}
+
+Graph in_subgraph(const Graph& graph, const at::Tensor& nodes) {
+  const at::Tensor ids = distinct_nodes("in_subgraph", graph, nodes);
+  return with_all_nodes(graph, detail::edges_into(graph.topology(), ids));
+}
+
+Graph out_subgraph(const Graph& graph, const at::Tensor& nodes) {
+  const at::Tensor ids = distinct_nodes("out_subgraph", graph, nodes);
+  return with_all_nodes(graph, detail::edges_into(graph.topology().reverse(), ids));
 }
 
 }  // namespace mezzo

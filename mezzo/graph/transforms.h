@@ -19,8 +19,10 @@ MEZZO_API Graph rand_graph(std::int64_t num_nodes, std::int64_t num_edges, std::
 MEZZO_API Graph rmat_graph(int scale, std::int64_t num_edges, std::uint64_t seed = 0);
 
 /// One self loop more per node, whether or not it has one, after the old edges, which keep their
-/// ids (DGL's add_self_loop). Node columns are shared; edge columns get rows of zeros.
-MEZZO_API Graph add_self_loop(const Graph& graph);
+/// ids (DGL's add_self_loop). Node columns are shared; `fill` stands in every edge column of the
+/// new edges (DGL's fill_data), where a column of integers takes a whole number only, else
+/// InvalidArgument.
+MEZZO_API Graph add_self_loop(const Graph& graph, double fill = 1);
 /// Without any self loop; edge columns follow.
 MEZZO_API Graph remove_self_loop(const Graph& graph);
 /// The simple graph with every edge in both directions, sorted by (source, destination), parallel
@@ -28,8 +30,22 @@ MEZZO_API Graph remove_self_loop(const Graph& graph);
 MEZZO_API Graph to_bidirected(const Graph& graph);
 /// Every edge turned round, ids kept; both frames are shared by columns.
 MEZZO_API Graph reverse(const Graph& graph);
-/// The nodes `nodes` (int64 [n], distinct) and all edges among them, relabelled in the given order.
-/// Columns are gathered; the parent's ids stand in ndata()["_ID"] and edata()["_ID"].
+
+// Subgraphs. Ids are integers [n], or a mask (bool): bool [N] of nodes, bool [E] of edges. Columns
+// are gathered at once; gradients flow back. The parent's ids stand in edata()["_ID"] and, where
+// nodes are relabelled, in ndata()["_ID"] (int64), also where the parent has a column "_ID".
+
+/// The nodes `nodes` (distinct) and all edges among them, relabelled in the given order; edges in
+/// the parent's order. As DGL's node_subgraph.
 MEZZO_API Graph subgraph(const Graph& graph, const at::Tensor& nodes);
+/// The edges `edges` in the given order and their ends; an edge named twice stands twice. Nodes are
+/// relabelled in the order in which they appear among the sources, then among the destinations
+/// (found on the host); without relabelling every node is kept and node columns are shared.
+MEZZO_API Graph edge_subgraph(const Graph& graph, const at::Tensor& edges,
+                              bool relabel_nodes = true);
+/// All nodes, their columns shared, and the edges into `nodes` (distinct), node by node.
+MEZZO_API Graph in_subgraph(const Graph& graph, const at::Tensor& nodes);
+/// All nodes, their columns shared, and the edges out of `nodes` (distinct), node by node.
+MEZZO_API Graph out_subgraph(const Graph& graph, const at::Tensor& nodes);
 
 }  // namespace mezzo

@@ -109,6 +109,91 @@ TEST(Frame, update_with_a_wrong_column_changes_nothing) {
   }
 }
 
+TEST(Frame, pop_removes_a_column_and_returns_it) {
+  Frame frame = nodes(1);
+  const at::Tensor h = at::zeros({1});
+  frame["h"] = h;
+  EXPECT_TRUE(frame.pop("h").is_same(h));
+  EXPECT_FALSE(frame.contains("h"));
+  EXPECT_TRUE(mentions(error_of([&] { frame.pop("h"); }), "nodecolumn'h'ismissing"));
+}
+
+TEST(Frame, update_rows_writes_these_rows_and_keeps_the_others) {
+  for (const DTypeInfo& dtype : dtypes()) {
+    SCOPED_TRACE(dtype.name);
+    Frame frame = nodes(3);
+    const at::Tensor old = numbers({1, 2, 3}, dtype.scalar);
+    frame["a"] = old;
+    frame["other"] = at::zeros({3});
+    const Columns columns = {{"a", numbers({8, 9}, dtype.scalar)},
+                             {"new", numbers({4, 5, 6, 7}, dtype.scalar).view({2, 2})}};
+    frame.update_rows(ids({2, 0}), columns);
+    EXPECT_EQ(values(frame.at("a")), values(ids({9, 2, 8})));
+    EXPECT_EQ(values(frame.at("new")), values(ids({6, 7, 0, 0, 4, 5})));
+    EXPECT_EQ(frame.at("new").sizes(), at::IntArrayRef({3, 2}));
+    EXPECT_EQ(frame.at("a").scalar_type(), dtype.scalar);
+    EXPECT_EQ(frame.at("new").scalar_type(), dtype.scalar);
+    EXPECT_EQ(values(old), values(ids({1, 2, 3})));  // never in place
+    EXPECT_TRUE(frame.contains("other"));
+  }
+}
+
+TEST(Frame, update_rows_takes_a_mask_and_ids_of_either_width) {
+  for (const at::Tensor& rows :
+       {ids({0, 2}), ids({0, 2}).to(at::kInt), ids({1, 0, 1}).to(at::kBool)}) {
+    Frame frame = nodes(3);
+    frame.update_rows(rows, {{"a", ids({5, 6})}});
+    EXPECT_EQ(values(frame.at("a")), values(ids({5, 0, 6})));
+  }
+}
+
+TEST(Frame, update_rows_passes_gradients_to_old_and_new_rows) {
+  Frame frame = nodes(3);
+  const at::Tensor old = leaf(at::ones({3})), rows = leaf(at::ones({1}));
+  frame["a"] = old;
+  frame.update_rows(ids({1}), {{"a", rows}});
+  (frame.at("a") * numbers({1, 2, 3}, at::kFloat)).sum().backward();
+  EXPECT_EQ(values(old.grad()), values(ids({1, 0, 3})));
+  EXPECT_EQ(values(rows.grad()), values(ids({2})));
+}
+
+TEST(Frame, update_rows_with_wrong_rows_or_columns_changes_nothing) {
+  Frame frame = nodes(3);
+  frame["b"] = at::zeros({3, 2});
+  const auto run = [&](const at::Tensor& rows, const at::Tensor& column) {
+    const Columns columns = {{"a", at::zeros({2})}, {"b", column}};
+    return error_of([&] { frame.update_rows(rows, columns); });
+  };
+  const at::Tensor good = ids({0, 1});
+  EXPECT_TRUE(mentions(run(good, at::zeros({2})),
+                       "nodecolumn'b':expectedrowsasthoseoffloat32[3,2],gotfloat32[2]"));
+  EXPECT_TRUE(mentions(run(good, at::zeros({2, 2}, at::kHalf)), "gotfloat16[2,2]"));
+  EXPECT_TRUE(mentions(run(good, at::zeros({3, 2})), "nodecolumn'b':expected2rows,got3"));
+  EXPECT_TRUE(mentions(run(good, at::Tensor()), "gotanundefinedtensor"));
+  EXPECT_TRUE(mentions(run(good, at::zeros({2, 2}).to(at::kMeta)), "expectedoncpu,gotonmeta"));
+  EXPECT_TRUE(mentions(run(ids({1, 1}), at::zeros({2, 2})),
+                       "nodeframeupdate_rows:expecteddistinctids,got1morethanonce"));
+  EXPECT_TRUE(mentions(run(ids({0, 3}), at::zeros({2, 2})), "expectedidsin[0,3),got3"));
+  EXPECT_EQ(frame.names(), Names({"b"}));
+}
+
+TEST(FrameRows, are_all_rows_or_those_of_the_ids_gathered_when_asked_for) {
+  Frame frame = nodes(4);
+  const at::Tensor h = ids({10, 11, 12, 13});
+  frame["h"] = h;
+  const FrameRows all = frame;
+  EXPECT_EQ(all.size(), 4);
+  EXPECT_TRUE(all.at("h").is_same(h));
+  EXPECT_EQ(values(all.ids()), values(ids({0, 1, 2, 3})));
+  const FrameRows some(frame, ids({3, 0, 2}));
+  EXPECT_EQ(some.size(), 3);
+  EXPECT_EQ(values(some.at("h")), values(ids({13, 10, 12})));
+  EXPECT_EQ(values(some.ids()), values(ids({3, 0, 2})));
+  EXPECT_EQ(values(some.pick(ids({2, 0})).at("h")), values(ids({12, 13})));
+  EXPECT_EQ(values(all.pick(ids({1})).at("h")), values(ids({11})));
+  EXPECT_TRUE(mentions(error_of([&] { some.at("x"); }), "nodecolumn'x'ismissing;thereare:h"));
+}
+
 TEST(Frame, rows_gathers_every_column_in_the_order_of_the_ids) {
   Frame frame = nodes(4);
   frame["a"] = ids({10, 11, 12, 13});
@@ -119,6 +204,16 @@ TEST(Frame, rows_gathers_every_column_in_the_order_of_the_ids) {
   EXPECT_EQ(values(picked.at("b")), values(ids({6, 7, 0, 1, 6, 7})));
   EXPECT_EQ(picked.at("b").sizes(), at::IntArrayRef({3, 2}));
   EXPECT_EQ(frame.rows(ids({})).at("b").sizes(), at::IntArrayRef({0, 2}));
+}
+
+TEST(Frame, rows_takes_a_mask) {
+  Frame frame = nodes(3);
+  frame["a"] = ids({10, 11, 12});
+  EXPECT_EQ(values(frame.rows(ids({1, 0, 1}).to(at::kBool)).at("a")), values(ids({10, 12})));
+  EXPECT_TRUE(mentions(error_of([&] {
+                         frame.rows(ids({1, 0}).to(at::kBool));
+                       }),
+                       "nodeframerows:expectedidsasamaskof3entries,gotbool[2]"));
 }
 
 TEST(Frame, rows_passes_gradients_back) {

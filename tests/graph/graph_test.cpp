@@ -157,6 +157,76 @@ TEST(Graph, local_scope_undoes_what_was_added_replaced_or_removed) {
   EXPECT_TRUE(g.edata().columns().empty());
 }
 
+TEST(Graph, local_var_shares_structure_and_tensors_but_no_columns) {
+  Graph g = four_node_graph();
+  const at::Tensor h = at::zeros({4}), w = at::zeros({4});
+  g.ndata()["h"] = h;
+  g.edata()["w"] = w;
+  g.set_batch(ids({1, 3}), ids({0, 4}));
+  Graph own = g.local_var();
+  EXPECT_TRUE(own.topology().is_same(g.topology()));
+  EXPECT_TRUE(own.ndata()["h"].is_same(h));
+  EXPECT_EQ(values(own.batch_num_nodes()), Ids({1, 3}));
+  own.ndata()["new"] = at::zeros({4});
+  own.ndata()["h"] = at::ones({4});
+  own.edata().erase("w");
+  EXPECT_EQ(g.ndata().names(), Names({"h"}));
+  EXPECT_TRUE(g.ndata()["h"].is_same(h));
+  EXPECT_TRUE(g.edata()["w"].is_same(w));
+}
+
+// Edges by their ends.
+
+TEST(Graph, in_edges_and_out_edges_are_listed_node_by_node) {
+  const Graph g = graph_of({2, 0, 1, 2, 0}, {2, 0, 2, 2, 1}, 4);
+  EXPECT_EQ(values(g.in_edges(ids({2, 3, 0}))), Ids({0, 2, 3, 1}));
+  EXPECT_EQ(values(g.out_edges(ids({0, 2}))), Ids({1, 4, 0, 3}));
+  EXPECT_EQ(values(g.in_edges(ids({0, 1, 0}))), Ids({1, 4, 1}));
+  EXPECT_EQ(values(g.out_edges(ids({0, 1, 0, 0}).to(at::kBool))), Ids({2}));
+  EXPECT_EQ(values(g.in_edges(ids({}))), Ids());
+  EXPECT_EQ(g.in_edges(ids({1})).scalar_type(), at::kLong);
+}
+
+TEST(Graph, in_edges_and_out_edges_of_all_nodes_are_all_edges) {
+  for (const NamedGraph& named : named_graphs()) {
+    SCOPED_TRACE(named.name);
+    const Graph& g = named.graph;
+    const at::Tensor all = at::arange(g.num_edges()), nodes = at::arange(g.num_nodes());
+    for (const at::Tensor& listed : {g.in_edges(nodes), g.out_edges(nodes)}) {
+      EXPECT_EQ(values(std::get<0>(listed.sort())), values(all));
+    }
+    for (std::int64_t node = 0; node < g.num_nodes(); ++node) {
+      EXPECT_EQ(values(g.in_edges(ids({node}))),
+                values((g.topology().dst() == node).nonzero().squeeze(1)));
+      EXPECT_EQ(values(g.out_edges(ids({node}))),
+                values((g.topology().src() == node).nonzero().squeeze(1)));
+    }
+  }
+}
+
+TEST(Graph, edge_ids_finds_the_lowest_edge_of_each_pair) {
+  for (const IdWidth width : {IdWidth::kInt32, IdWidth::kInt64}) {
+    const Graph g = graph_of({0, 1, 0, 0, 2}, {2, 0, 1, 1, 2}, 3, width);
+    EXPECT_EQ(values(g.edge_ids(ids({0, 2, 0, 1, 0}), ids({1, 2, 2, 0, 1}))), Ids({2, 4, 0, 1, 2}));
+    EXPECT_EQ(values(g.edge_ids(ids({}), ids({}))), Ids());
+  }
+}
+
+TEST(Graph, edges_that_are_not_there_are_errors) {
+  const Graph g = four_node_graph();
+  const auto between = [&](const at::Tensor& src, const at::Tensor& dst) {
+    return error_of([&] { g.edge_ids(src, dst); });
+  };
+  EXPECT_TRUE(mentions(between(ids({0, 2}), ids({1, 0})),
+                       "edge_ids:expectedanedgefrom2to0atposition1,gotnone"));
+  EXPECT_TRUE(mentions(between(ids({0}), ids({1, 2})), "edge_ids:expecteddstoflength1,assrc,got2"));
+  EXPECT_TRUE(mentions(between(ids({4}), ids({1})), "edge_ids:expectedsrcin[0,4),got4"));
+  EXPECT_TRUE(
+      mentions(error_of([&] { g.in_edges(ids({-1})); }), "in_edges:expectednodesin[0,4),got-1"));
+  EXPECT_TRUE(mentions(error_of([&] { g.out_edges(at::zeros({1})); }),
+                       "out_edges:expectednodestobeanintegervector,gotfloat32[1]"));
+}
+
 TEST(Graph, local_scope_ends_when_an_exception_passes) {
   Graph g = four_node_graph();
   try {

@@ -154,7 +154,17 @@ TEST(AddSelfLoop, appends_one_loop_a_node_whether_or_not_there_is_one) {
   EXPECT_FALSE(looped.topology().has_zero_in_degree());
   EXPECT_TRUE(looped.ndata()["h"].is_same(g.ndata()["h"]));
   EXPECT_EQ(values(looped.edata().at("w")),
-            Ids({0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 0, 0, 0, 0, 0, 0, 0, 0}));
+            Ids({0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 1, 1, 1, 1, 1, 1, 1, 1}));
+}
+
+TEST(AddSelfLoop, fills_the_edge_columns_of_the_loops) {
+  Graph g = cycle_graph(2);
+  g.edata()["type"] = ids({3, 4});
+  EXPECT_EQ(values(add_self_loop(g, 7).edata().at("type")), Ids({3, 4, 7, 7}));
+  EXPECT_TRUE(mentions(error_of([&] { add_self_loop(g, 0.5); }), "'type',got0.5"));
+  g.edata()["type"] = at::zeros({2, 1});
+  const at::Tensor filled = add_self_loop(g, 0.5).edata().at("type");
+  EXPECT_TRUE(at::equal(filled, at::tensor({0.0F, 0.0F, 0.5F, 0.5F}).view({4, 1})));
 }
 
 TEST(AddSelfLoop, leaves_the_old_graph_alone) {
@@ -273,10 +283,124 @@ TEST(Subgraph, nodes_that_repeat_or_are_not_there_are_errors) {
   EXPECT_TRUE(mentions(error_of([&] { subgraph(g, ids({0}).to(at::kMeta)); }), "gotmeta"));
 }
 
+TEST(Subgraphs, keep_their_ids_when_the_caller_changes_his) {
+  const Graph g = four_node_graph();
+  const at::Tensor nodes = ids({2, 0}), kept = ids({1});
+  const Graph by_nodes = subgraph(g, nodes), by_edges = edge_subgraph(g, kept, false);
+  nodes.zero_();
+  kept.zero_();
+  EXPECT_EQ(values(by_nodes.ndata().at("_ID")), Ids({2, 0}));
+  EXPECT_EQ(values(by_edges.edata().at("_ID")), Ids({1}));
+}
+
+TEST(Subgraph, takes_a_mask) {
+  const Graph g = with_columns(four_node_graph());
+  const Graph part = subgraph(g, ids({1, 0, 1, 1}).to(at::kBool));
+  EXPECT_EQ(values(part.ndata().at("_ID")), Ids({0, 2, 3}));
+  EXPECT_EQ(edges(part), std::vector<Edge>({{0, 1}, {2, 1}}));
+  EXPECT_TRUE(mentions(error_of([&] {
+                         subgraph(g, ids({1, 0}).to(at::kBool));
+                       }),
+                       "subgraph:expectednodesasamaskof4entries,gotbool[2]"));
+}
+
+TEST(EdgeSubgraph, has_the_edges_in_the_given_order_and_their_ends_as_they_appear) {
+  const Graph g = with_columns(cycle_graph(5));
+  for (const at::Tensor& chosen : {ids({0, 4}), ids({1, 0, 0, 0, 1}).to(at::kBool)}) {
+    const Graph part = edge_subgraph(g, chosen);
+    EXPECT_EQ(edges(part), std::vector<Edge>({{0, 2}, {1, 0}}));
+    EXPECT_EQ(values(part.ndata().at("_ID")), Ids({0, 4, 1}));
+    EXPECT_EQ(values(part.edata().at("_ID")), Ids({0, 4}));
+    EXPECT_EQ(values(part.ndata().at("h")), Ids({0, 0, 4, 4, 1, 1}));
+    EXPECT_EQ(values(part.edata().at("w")), Ids({0, 0, 4, 4}));
+  }
+}
+
+TEST(EdgeSubgraph, keeps_all_nodes_where_they_are_not_relabelled) {
+  const Graph g = with_columns(four_node_graph());
+  const Graph part = edge_subgraph(g, ids({3, 0, 3}), /*relabel_nodes=*/false);
+  EXPECT_EQ(part.num_nodes(), 4);
+  EXPECT_EQ(edges(part), std::vector<Edge>({{3, 2}, {0, 1}, {3, 2}}));
+  EXPECT_TRUE(part.ndata()["h"].is_same(g.ndata()["h"]));
+  EXPECT_FALSE(part.ndata().contains("_ID"));
+  EXPECT_EQ(values(part.edata().at("_ID")), Ids({3, 0, 3}));
+  EXPECT_EQ(values(part.edata().at("w")), Ids({3, 3, 0, 0, 3, 3}));
+}
+
+TEST(EdgeSubgraph, of_all_or_no_edges) {
+  for (const NamedGraph& named : named_graphs()) {
+    SCOPED_TRACE(named.name);
+    const Graph g = with_columns(named.graph);
+    const Graph whole = edge_subgraph(g, at::arange(g.num_edges()), /*relabel_nodes=*/false);
+    EXPECT_EQ(edges(whole), edges(g));
+    const Graph part = edge_subgraph(g, at::arange(g.num_edges()));
+    const Ids nodes = values(part.ndata().at("_ID"));
+    std::vector<Edge> mapped;
+    for (const auto& [src, dst] : edges(part)) {
+      mapped.emplace_back(nodes[static_cast<std::size_t>(src)],
+                          nodes[static_cast<std::size_t>(dst)]);
+    }
+    EXPECT_EQ(mapped, edges(g));
+    EXPECT_EQ(std::set<std::int64_t>(nodes.begin(), nodes.end()).size(), nodes.size());
+    EXPECT_EQ(edge_subgraph(g, ids({})).num_nodes(), 0);
+    EXPECT_EQ(edge_subgraph(g, ids({}), /*relabel_nodes=*/false).num_nodes(), g.num_nodes());
+  }
+}
+
+TEST(EdgeSubgraph, passes_gradients_to_the_columns_of_the_parent) {
+  Graph g = cycle_graph(3);
+  const at::Tensor h = leaf(at::ones({3})), w = leaf(at::ones({3}));
+  g.ndata()["h"] = h;
+  g.edata()["w"] = w;
+  const Graph part = edge_subgraph(g, ids({1}));
+  (part.ndata().at("h").sum() + part.edata().at("w").sum()).backward();
+  EXPECT_EQ(values(h.grad()), Ids({0, 1, 1}));
+  EXPECT_EQ(values(w.grad()), Ids({0, 1, 0}));
+}
+
+TEST(InSubgraph, has_all_nodes_and_the_edges_into_the_given_ones) {
+  const Graph g = with_columns(four_node_graph());
+  const Graph into = in_subgraph(g, ids({2, 0}));
+  EXPECT_EQ(into.num_nodes(), 4);
+  EXPECT_EQ(edges(into), std::vector<Edge>({{0, 2}, {1, 2}, {3, 2}}));
+  EXPECT_EQ(values(into.edata().at("_ID")), Ids({1, 2, 3}));
+  EXPECT_EQ(values(into.edata().at("w")), Ids({1, 1, 2, 2, 3, 3}));
+  EXPECT_TRUE(into.ndata()["h"].is_same(g.ndata()["h"]));
+  EXPECT_EQ(in_subgraph(g, ids({})).num_edges(), 0);
+}
+
+TEST(OutSubgraph, has_all_nodes_and_the_edges_out_of_the_given_ones) {
+  const Graph g = with_columns(four_node_graph());
+  for (const at::Tensor& nodes : {ids({0, 3}), ids({1, 0, 0, 1}).to(at::kBool)}) {
+    const Graph out = out_subgraph(g, nodes);
+    EXPECT_EQ(out.num_nodes(), 4);
+    EXPECT_EQ(edges(out), std::vector<Edge>({{0, 1}, {0, 2}, {3, 2}}));
+    EXPECT_EQ(values(out.edata().at("_ID")), Ids({0, 1, 3}));
+    EXPECT_EQ(values(out.edata().at("w")), Ids({0, 0, 1, 1, 3, 3}));
+  }
+}
+
+TEST(InAndOutSubgraph, nodes_that_repeat_or_are_not_there_are_errors) {
+  const Graph g = four_node_graph();
+  EXPECT_TRUE(mentions(error_of([&] {
+                         in_subgraph(g, ids({1, 1}));
+                       }),
+                       "in_subgraph:expecteddistinctnodes,got1morethanonce"));
+  EXPECT_TRUE(mentions(error_of([&] { out_subgraph(g, ids({4})); }),
+                       "out_subgraph:expectednodesin[0,4),got4atposition0"));
+  EXPECT_TRUE(mentions(error_of([&] {
+                         edge_subgraph(g, ids({0, -1}));
+                       }),
+                       "edge_subgraph:expectededgesin[0,4),got-1atposition1"));
+  EXPECT_TRUE(mentions(error_of([&] { edge_subgraph(g, at::zeros({2})); }),
+                       "edge_subgraph:expectededgestobeanintegervector,gotfloat32[2]"));
+}
+
 TEST(Transforms, keep_wide_ids) {
   const Graph g = four_node_graph(IdWidth::kInt64);
-  for (const Graph& made : {add_self_loop(g), remove_self_loop(g), to_bidirected(g),
-                            mezzo::reverse(g), subgraph(g, ids({0, 2}))}) {
+  for (const Graph& made :
+       {add_self_loop(g), remove_self_loop(g), to_bidirected(g), mezzo::reverse(g),
+        subgraph(g, ids({0, 2})), edge_subgraph(g, ids({1})), in_subgraph(g, ids({2}))}) {
     EXPECT_EQ(made.topology().id_dtype(), at::kLong);
   }
 }
@@ -288,6 +412,8 @@ TEST(Transforms, refuse_edge_columns_of_the_wrong_size) {
   EXPECT_TRUE(mentions(error_of([&] { add_self_loop(g); }), text));
   EXPECT_TRUE(mentions(error_of([&] { remove_self_loop(g); }), text));
   EXPECT_TRUE(mentions(error_of([&] { subgraph(g, ids({0})); }), text));
+  EXPECT_TRUE(mentions(error_of([&] { edge_subgraph(g, ids({0})); }), text));
+  EXPECT_TRUE(mentions(error_of([&] { in_subgraph(g, ids({0})); }), text));
 }
 
 TEST(Transforms, on_cuda_give_what_they_give_on_the_cpu) {
@@ -299,6 +425,8 @@ TEST(Transforms, on_cuda_give_what_they_give_on_the_cpu) {
   const Graph part = subgraph(g, ids({4, 1, 9}).cuda());
   EXPECT_EQ(edges(part), edges(subgraph(host, ids({4, 1, 9}))));
   EXPECT_TRUE(part.edata().at("w").is_cuda());
+  EXPECT_EQ(edges(edge_subgraph(g, ids({7, 2}).cuda())), edges(edge_subgraph(host, ids({7, 2}))));
+  EXPECT_EQ(edges(in_subgraph(g, ids({4}).cuda())), edges(in_subgraph(host, ids({4}))));
 }
 
 }  // namespace

@@ -1,0 +1,222 @@
+#include "mezzo/graph/batch.h"
+
+#include <algorithm>
+#include <functional>
+#include <iterator>
+#include <numeric>
+#include <string>
+#include <utility>
+
+#include <ATen/ATen.h>
+#include <fmt/ranges.h>
+
+#include "mezzo/core/error.h"
+#include "mezzo/graph/topology_build.h"
+
+namespace mezzo {
+namespace {
+
+using Counts = std::vector<std::int64_t>;
+using FrameOf = std::function<const Frame&(const Graph&)>;
+
+const Frame& nodes_of(const Graph& graph) {
+  return graph.ndata();
+}
+
+const Frame& edges_of(const Graph& graph) {
+  return graph.edata();
+}
+
+Counts check_counts(std::string_view operation, std::string_view name, const at::Tensor& counts,
+                    std::string_view what, std::int64_t expected) {
+  const at::Tensor host = detail::check_vector(operation, name, counts).cpu().to(at::kLong);
+  const auto* data = host.const_data_ptr<std::int64_t>();
+  const Counts sizes(data, data + host.numel());
+  std::int64_t rest = expected;
+  for (const std::int64_t size : sizes) {
+    MEZZO_CHECK(size >= 0, "{}: expected {} of at least 0, got {}", operation, name, size);
+    MEZZO_CHECK(size <= rest, "{}: expected {} that sum to the graph's {} {}, got more", operation,
+                name, expected, what);
+    rest -= size;
+  }
+  MEZZO_CHECK(rest == 0, "{}: expected {} that sum to the graph's {} {}, got {}", operation, name,
+              expected, what, expected - rest);
+  return sizes;
+}
+
+/// The first number of each part: int64 [number of parts] on `device`.
+at::Tensor offsets_of(const at::Tensor& counts, at::Device device) {
+  return (counts.cumsum(0) - counts).to(device);
+}
+
+/// values[k] as often as counts[k] says. values: [number of parts]; counts: int64, on the CPU.
+at::Tensor spread(const at::Tensor& values, const at::Tensor& counts) {
+  return values.repeat_interleave(counts.to(values.device()), 0, counts.sum().item<std::int64_t>());
+}
+
+at::Tensor numbers(const Counts& counts) {
+  return at::tensor(counts, at::kLong);
+}
+
+void check_graphs(const std::vector<Graph>& graphs) {
+  MEZZO_CHECK(!graphs.empty(), "batch: expected at least one graph, got none");
+  for (std::size_t i = 1; i < graphs.size(); ++i) {
+    MEZZO_CHECK(graphs[i].device() == graphs[0].device(),
+                "batch: expected all graphs on one device, got graph 0 on {} and graph {} on {}",
+                graphs[0].device().str(), i, graphs[i].device().str());
+  }
+}
+
+std::string describe_row(const at::Tensor& column) {
+  return fmt::format("{} [{}]", c10::toString(column.scalar_type()),
+                     fmt::join(column.sizes().slice(1), ", "));
+}
+
+/// The positions of the graphs whose columns a batch takes: those that have rows, or all if none
+/// has.
+std::vector<std::size_t> graphs_with_rows(const std::vector<Graph>& graphs, const FrameOf& frame) {
+  std::vector<std::size_t> chosen, all(graphs.size());
+  std::iota(all.begin(), all.end(), std::size_t{0});
+  std::copy_if(all.begin(), all.end(), std::back_inserter(chosen),
+               [&](std::size_t i) { return frame(graphs[i]).num_rows() > 0; });
+  return chosen.empty() ? all : chosen;
+}
+
+Columns joined_columns(const std::vector<Graph>& graphs, const FrameOf& frame,
+                       std::string_view what) {
+  const std::vector<std::size_t> chosen = graphs_with_rows(graphs, frame);
+  const std::size_t first = chosen.front();
+  const std::vector<std::string> names = frame(graphs[first]).names();
+  for (const std::size_t i : chosen) {
+    for (const std::string& name : frame(graphs[i]).names()) {
+      MEZZO_CHECK(frame(graphs[first]).contains(name),
+                  "batch: {} column '{}' of graph {} is missing in graph {}", what, name, i, first);
+    }
+  }
+  Columns joined;
+  for (const std::string& name : names) {
+    std::vector<at::Tensor> parts;
+    for (const std::size_t i : chosen) {
+      MEZZO_CHECK(frame(graphs[i]).contains(name),
+                  "batch: {} column '{}' of graph {} is missing in graph {}", what, name, first, i);
+      parts.push_back(frame(graphs[i]).at(name));
+      const at::Tensor &expected = parts.front(), &given = parts.back();
+      MEZZO_CHECK(given.scalar_type() == expected.scalar_type() &&
+                      given.sizes().slice(1) == expected.sizes().slice(1),
+                  "batch: {} column '{}': expected rows {}, as graph {} has, got {} in graph {}",
+                  what, name, describe_row(expected), first, describe_row(given), i);
+    }
+    joined[name] = at::cat(parts, 0);
+  }
+  return joined;
+}
+
+at::Tensor joined_counts(const std::vector<Graph>& graphs, at::Tensor (Graph::*counts)() const) {
+  std::vector<at::Tensor> parts;
+  for (const Graph& graph : graphs) parts.push_back((graph.*counts)());
+  return at::cat(parts);
+}
+
+Graph joined_structure(const std::vector<Graph>& graphs) {
+  Counts num_nodes, num_edges;
+  std::vector<at::Tensor> src, dst;
+  bool wide = false;
+  for (const Graph& graph : graphs) {
+    num_nodes.push_back(graph.num_nodes());
+    num_edges.push_back(graph.num_edges());
+    wide = wide || graph.topology().id_dtype() == at::kLong;
+  }
+  const IdWidth width = wide ? IdWidth::kInt64 : IdWidth::kAutomatic;
+  const at::Tensor nodes = numbers(num_nodes), edges = numbers(num_edges);
+  const std::int64_t total = nodes.sum().item<std::int64_t>();
+  const at::ScalarType dtype =
+      detail::choose_id_dtype("batch", width, total, total, edges.sum().item<std::int64_t>());
+  for (const Graph& graph : graphs) {
+    src.push_back(graph.topology().src().to(dtype));
+    dst.push_back(graph.topology().dst().to(dtype));
+  }
+  const at::Tensor shift = spread(offsets_of(nodes, graphs[0].device()).to(dtype), edges);
+  return Graph::from_coo(at::cat(src).add_(shift), at::cat(dst).add_(shift), total, width);
+}
+
+/// Throws InvalidArgument for an edge with an end outside its part. lower, upper: the nodes of the
+/// part of each edge, int64 [E].
+void check_ends(const Graph& graph, const at::Tensor& lower, const at::Tensor& upper,
+                const at::Tensor& num_edges) {
+  const at::Tensor &src = graph.topology().src(), &dst = graph.topology().dst();
+  const auto outside = [&](const at::Tensor& ids) {
+    return at::lt(ids, lower).logical_or_(at::ge(ids, upper));
+  };
+  const at::Tensor leaving = outside(src).logical_or_(outside(dst));
+  if (!leaving.any().item<bool>()) return;
+  const auto edge = leaving.nonzero()[0].item<std::int64_t>();
+  const auto part = at::le(num_edges.cumsum(0), edge).sum().item<std::int64_t>();
+  detail::raise<InvalidArgument>(
+      "unbatch: expected the edges of part {} between its nodes [{}, {}), got edge {} from {} to "
+      "{}",
+      part, lower[edge].item<std::int64_t>(), upper[edge].item<std::int64_t>(), edge,
+      src[edge].item<std::int64_t>(), dst[edge].item<std::int64_t>());
+}
+
+Columns rows_of(const Frame& frame, std::int64_t begin, std::int64_t count) {
+  Columns rows;
+  for (const std::string& name : frame.names()) rows[name] = frame.at(name).narrow(0, begin, count);
+  return rows;
+}
+
+}  // namespace
+
+detail::BatchCounts detail::check_batch(std::string_view operation, const Graph& graph,
+                                        const at::Tensor& num_nodes, const at::Tensor& num_edges) {
+  BatchCounts counts{check_counts(operation, "num_nodes", num_nodes, "nodes", graph.num_nodes()),
+                     check_counts(operation, "num_edges", num_edges, "edges", graph.num_edges())};
+  MEZZO_CHECK(counts.num_nodes.size() == counts.num_edges.size() && !counts.num_nodes.empty(),
+              "{}: expected as many num_nodes as num_edges, at least one, got {} and {}", operation,
+              counts.num_nodes.size(), counts.num_edges.size());
+  return counts;
+}
+
+Graph batch(const std::vector<Graph>& graphs) {
+  check_graphs(graphs);
+  const Columns nodes = joined_columns(graphs, &nodes_of, "node");
+  const Columns edges = joined_columns(graphs, &edges_of, "edge");
+  Graph joined = joined_structure(graphs);
+  joined.set_batch(joined_counts(graphs, &Graph::batch_num_nodes),
+                   joined_counts(graphs, &Graph::batch_num_edges));
+  joined.ndata().update(nodes);
+  joined.edata().update(edges);
+  return joined;
+}
+
+std::vector<Graph> unbatch(const Graph& graph) {
+  return unbatch(graph, graph.batch_num_nodes(), graph.batch_num_edges());
+}
+
+std::vector<Graph> unbatch(const Graph& graph, const at::Tensor& num_nodes,
+                           const at::Tensor& num_edges) {
+  const detail::BatchCounts counts = detail::check_batch("unbatch", graph, num_nodes, num_edges);
+  const at::Tensor nodes = numbers(counts.num_nodes), edges = numbers(counts.num_edges);
+  const at::Tensor first = offsets_of(nodes, graph.device());
+  const at::Tensor lower = spread(first, edges);
+  check_ends(graph, lower, spread(first + nodes.to(graph.device()), edges), edges);
+
+  const Topology& topology = graph.topology();
+  const at::ScalarType dtype = topology.id_dtype();
+  const IdWidth width = dtype == at::kLong ? IdWidth::kInt64 : IdWidth::kAutomatic;
+  const at::Tensor src = topology.src() - lower.to(dtype), dst = topology.dst() - lower.to(dtype);
+  std::vector<Graph> parts;
+  std::int64_t first_node = 0, first_edge = 0;
+  for (std::size_t i = 0; i < counts.num_nodes.size(); ++i) {
+    const std::int64_t part_nodes = counts.num_nodes[i], part_edges = counts.num_edges[i];
+    Graph part = Graph::from_coo(src.narrow(0, first_edge, part_edges),
+                                 dst.narrow(0, first_edge, part_edges), part_nodes, width);
+    part.ndata().update(rows_of(graph.ndata(), first_node, part_nodes));
+    part.edata().update(rows_of(graph.edata(), first_edge, part_edges));
+    parts.push_back(std::move(part));
+    first_node += part_nodes;
+    first_edge += part_edges;
+  }
+  return parts;
+}
+
+}  // namespace mezzo

@@ -1,0 +1,89 @@
+#include "mezzo/graph/selection.h"
+
+#include <algorithm>
+
+#include <ATen/ATen.h>
+
+#include "mezzo/core/error.h"
+#include "mezzo/graph/topology_build.h"
+
+namespace mezzo::detail {
+namespace {
+
+void check_device(std::string_view operation, std::string_view name, const at::Tensor& ids,
+                  at::Device device) {
+  MEZZO_CHECK(ids.device() == device, "{}: expected {} on {}, got {}", operation, name,
+              device.str(), ids.device().str());
+}
+
+/// The edges of the slots `slots` (int64).
+at::Tensor edges_of_slots(const Adjacency& rows, const at::Tensor& slots) {
+  return rows.edge_ids.defined() ? rows.edge_ids.index_select(0, slots).to(at::kLong) : slots;
+}
+
+}  // namespace
+
+at::Tensor selected_ids(std::string_view operation, std::string_view name, const at::Tensor& ids,
+                        std::int64_t bound, at::Device device) {
+  if (ids.defined() && ids.scalar_type() == at::kBool) {
+    MEZZO_CHECK(ids.layout() == at::kStrided && ids.dim() == 1 && ids.size(0) == bound,
+                "{}: expected {} as a mask of {} entries, got {}", operation, name, bound,
+                describe(ids));
+    check_device(operation, name, ids, device);
+    return ids.nonzero().squeeze(1);
+  }
+  const at::Tensor selected = check_vector(operation, name, ids).to(at::kLong);
+  check_device(operation, name, selected, device);
+  check_range(operation, name, selected, bound);
+  return selected;
+}
+
+void check_distinct(std::string_view operation, std::string_view name, const at::Tensor& ids) {
+  if (ids.numel() < 2) return;
+  const at::Tensor sorted = std::get<0>(ids.sort());
+  const at::Tensor repeated = (sorted.diff() == 0).nonzero();
+  MEZZO_CHECK(repeated.numel() == 0, "{}: expected distinct {}, got {} more than once", operation,
+              name, sorted[repeated[0].item<std::int64_t>()].item<std::int64_t>());
+}
+
+at::Tensor edges_into(const Topology& topology, const at::Tensor& nodes) {
+  const Adjacency& rows = topology.csc();
+  const at::Tensor first = rows.indptr.index_select(0, nodes);
+  const at::Tensor counts = rows.indptr.index_select(0, nodes + 1) - first;
+  const at::Tensor before = counts.cumsum(0) - counts;  // slots of the nodes named earlier
+  const at::Tensor owner = at::repeat_interleave(counts);
+  const at::Tensor slots =
+      at::arange(owner.numel(), owner.options()) + (first - before).index_select(0, owner);
+  return edges_of_slots(rows, slots);
+}
+
+at::Tensor edges_between(std::string_view operation, const Topology& topology,
+                         const at::Tensor& src, const at::Tensor& dst) {
+  const at::Tensor sources =
+      selected_ids(operation, "src", src, topology.num_src(), topology.device()).cpu();
+  const at::Tensor destinations =
+      selected_ids(operation, "dst", dst, topology.num_dst(), topology.device()).cpu();
+  MEZZO_CHECK(sources.numel() == destinations.numel(),
+              "{}: expected dst of length {}, as src, got {}", operation, sources.numel(),
+              destinations.numel());
+  const Adjacency& rows = topology.csr();
+  const at::Tensor indptr = rows.indptr.cpu(), indices = rows.indices.cpu();
+  at::Tensor slots = at::empty_like(sources);
+  const auto* row_begin = indptr.const_data_ptr<std::int64_t>();
+  const auto* from = sources.const_data_ptr<std::int64_t>();
+  const auto* to = destinations.const_data_ptr<std::int64_t>();
+  auto* slot = slots.mutable_data_ptr<std::int64_t>();
+  visit(IdTypes{}, indices.scalar_type(), [&]<class Id>() {
+    const auto* index = indices.const_data_ptr<typename Id::Type>();
+    for (std::int64_t i = 0; i < sources.numel(); ++i) {
+      const auto* end = index + row_begin[from[i] + 1];
+      const auto* found = std::find(index + row_begin[from[i]], end, to[i]);
+      MEZZO_CHECK(found != end, "{}: expected an edge from {} to {} at position {}, got none",
+                  operation, from[i], to[i], i);
+      slot[i] = found - index;
+    }
+  });
+  return edges_of_slots(rows, slots.to(topology.device()));
+}
+
+}  // namespace mezzo::detail
