@@ -1,7 +1,9 @@
 #include "mezzo/message_passing/arguments.h"
 
 #include <algorithm>
+#include <cmath>
 #include <functional>
+#include <limits>
 
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
@@ -11,11 +13,6 @@
 namespace mezzo {
 
 namespace {
-
-Ids ids_of(const at::Tensor& ids) {
-  if (!ids.defined()) return {};
-  return {ids.const_data_ptr(), ids.scalar_type() == at::kLong};
-}
 
 bool uses_lhs(BinaryOp op) {
   return op != BinaryOp::kCopyRhs;
@@ -41,6 +38,25 @@ bool is_narrow(at::ScalarType type) {
 }
 
 }  // namespace
+
+void check_negative_slope(const char* what, double negative_slope, at::ScalarType accumulator) {
+  const double largest = accumulator == at::kDouble ? std::numeric_limits<double>::max()
+                                                    : std::numeric_limits<float>::max();
+  MEZZO_CHECK(std::abs(negative_slope) <= largest,
+              "{}: expected a negative_slope that is finite in {}, got {}", what,
+              c10::toString(accumulator), negative_slope);
+}
+
+std::int64_t length_of(at::IntArrayRef shape) {
+  std::int64_t length = 1;
+  for (std::size_t i = 1; i < shape.size(); ++i) length *= shape[i];
+  return length;
+}
+
+Ids ids_of(const at::Tensor& ids) {
+  if (!ids.defined()) return {};
+  return {ids.const_data_ptr(), ids.scalar_type() == at::kLong};
+}
 
 DType dtype_of(const char* what, at::ScalarType type) {
   switch (type) {
@@ -135,12 +151,10 @@ void CheckedMessage::choose_result_type(const char* what, const Message& message
 Operand CheckedMessage::operand(const at::Tensor& tensor, Target target,
                                 const Direction& direction) const {
   if (!tensor.defined()) return {};
-  std::int64_t length = 1;
-  for (std::int64_t i = 1; i < tensor.dim(); ++i) length *= tensor.size(i);
   return {.data = tensor.const_data_ptr(),
           .wide = tensor.scalar_type() != result_type_,
           .access = direction.access(target),
-          .length = length};
+          .length = length_of(tensor.sizes())};
 }
 
 void parallel_rows(const std::int64_t* indptr, std::int64_t num_rows, std::int64_t row_length,

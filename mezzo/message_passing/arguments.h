@@ -20,6 +20,15 @@ DType dtype_of(const char* what, at::ScalarType type);
 /// float64 for float64, float32 for the others.
 at::ScalarType accumulator_of(at::ScalarType type);
 
+/// Throws InvalidArgument naming `what` unless the slope is finite in the accumulator's type.
+void check_negative_slope(const char* what, double negative_slope, at::ScalarType accumulator);
+
+/// Elements of a row: the product of all sizes but the first.
+std::int64_t length_of(at::IntArrayRef shape);
+
+/// An array of ids as the kernels take it; undefined: 0, 1, 2, ...
+Ids ids_of(const at::Tensor& ids);
+
 /// Number of rows that operands of `target` have.
 std::int64_t rows_of(const Topology& topology, Target target);
 
@@ -64,5 +73,18 @@ class CheckedMessage {
 /// threads.
 void parallel_rows(const std::int64_t* indptr, std::int64_t num_rows, std::int64_t row_length,
                    const std::function<void(std::int64_t, std::int64_t)>& body);
+
+/// Runs a kernel that needs no scratch over the rows of `direction`, likewise.
+template <class Args>
+void run_rows(const Args& args, const Direction& direction, std::int64_t row_length,
+              void (*kernel)(const Args&)) {
+  parallel_rows(direction.indptr, direction.num_rows, row_length,
+                [&](std::int64_t begin, std::int64_t end) {
+                  Args part = args;
+                  part.row_begin = begin;
+                  part.row_end = end;
+                  kernel(part);
+                });
+}
 
 }  // namespace mezzo

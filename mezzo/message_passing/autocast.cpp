@@ -28,10 +28,7 @@ struct Rules {
   template <class Signature, class... Args>
   static at::Tensor redispatch(const char* name, const Args&... args) {
     const c10::impl::ExcludeDispatchKeyGuard no_autocast(kKey);
-    return c10::Dispatcher::singleton()
-        .findSchemaOrThrow(name, "")
-        .template typed<Signature>()
-        .call(args...);
+    return handle<Signature>(name).call(args...);
   }
 
   static at::Tensor gspmm(const TopologyPtr& topology, c10::string_view op, c10::string_view reduce,

@@ -7,6 +7,7 @@
 #include "mezzo/core/error.h"
 #include "mezzo/core/parse.h"
 #include "mezzo/message_passing/schema.h"
+#include "mezzo/message_passing/weighted_grad.h"
 
 namespace mezzo {
 
@@ -48,12 +49,14 @@ Kept kept_operands(BinaryOp op, bool lhs_wanted, bool rhs_wanted) {
 class SavedMessage {
  public:
   static void save(AutogradContext* ctx, const TopologyPtr& topology, const Message& m,
-                   variable_list extra) {
+                   variable_list extra, bool reads_messages = false) {
     const bool uses_lhs = m.op != BinaryOp::kCopyRhs, uses_rhs = m.op != BinaryOp::kCopyLhs;
     const auto wanted = [](const OptionalTensor& t, bool used) {
       return used && t->requires_grad();
     };
-    const Kept kept = kept_operands(m.op, wanted(m.lhs, uses_lhs), wanted(m.rhs, uses_rhs));
+    const Kept kept = reads_messages
+                          ? Kept{uses_lhs, uses_rhs}
+                          : kept_operands(m.op, wanted(m.lhs, uses_lhs), wanted(m.rhs, uses_rhs));
     extra.push_back(kept.lhs ? *m.lhs : at::Tensor());
     extra.push_back(kept.rhs ? *m.rhs : at::Tensor());
     ctx->save_for_backward(std::move(extra));
@@ -94,6 +97,32 @@ class SavedMessage {
                             static_cast<at::ScalarType>(data_[own + "_dtype"].toInt()));
   }
 
+  /// Of lhs and rhs in one pass, where the message is a source's row weighted by edge and head, the
+  /// messages are added up and the weight's gradient is wanted; else nullopt.
+  std::optional<std::pair<at::Tensor, at::Tensor>> weighted_grads(const MessageGrad& grad) {
+    const Message& m = message;
+    const bool x_is_lhs = m.lhs_target == Target::kSrc && m.rhs_target == Target::kEdge;
+    const bool x_is_rhs = m.lhs_target == Target::kEdge && m.rhs_target == Target::kSrc;
+    const bool added_up = !grad.arg && !grad.product;
+    if (m.op != BinaryOp::kMul || !added_up || !(x_is_lhs || x_is_rhs)) return std::nullopt;
+    const std::string x = x_is_lhs ? "lhs" : "rhs", weight = x_is_lhs ? "rhs" : "lhs";
+    if (!data_[weight + "_wanted"].toBool()) return std::nullopt;
+    const auto weight_shape = data_[weight + "_shape"].toIntVector();
+    const auto heads = weighted_heads(data_[x + "_shape"].toIntVector(), weight_shape);
+    if (!heads) return std::nullopt;
+    const auto [x_grad, flat] =
+        op::weighted_grad(topology,
+                          {.x = x_is_lhs ? *m.lhs : *m.rhs,
+                           .weight = x_is_lhs ? m.rhs : m.lhs,
+                           .heads = *heads,
+                           .grad_scale = grad.grad_scale,
+                           .x_scale = {}},
+                          grad.grad, data_[x + "_wanted"].toBool(),
+                          static_cast<at::ScalarType>(data_[weight + "_dtype"].toInt()));
+    const at::Tensor weight_grad = flat.view(weight_shape);
+    return x_is_lhs ? std::pair(x_grad, weight_grad) : std::pair(weight_grad, x_grad);
+  }
+
   TopologyPtr topology;
   Message message;
   variable_list extra;
@@ -108,9 +137,10 @@ struct Gspmm : Function<Gspmm> {
                             Target lhs_target, Target rhs_target) {
     const Message message{op, lhs, rhs, lhs_target, rhs_target};
     at::AutoDispatchBelowADInplaceOrView below;
-    auto [out, arg] = op::gspmm(topology, message, reduce);
-    const bool selects = reduce == ReduceOp::kMax || reduce == ReduceOp::kMin;
-    SavedMessage::save(ctx, topology, message, {selects ? arg : at::Tensor()});
+    auto [out, arg, product] = op::gspmm(topology, message, reduce);
+    const auto kept = [](const at::Tensor& t) { return t.numel() > 0 ? t : at::Tensor(); };
+    SavedMessage::save(ctx, topology, message, {kept(arg), kept(product)},
+                       reduce == ReduceOp::kProd);
     ctx->saved_data["reduce"] = static_cast<std::int64_t>(reduce);
     return out;
   }
@@ -120,8 +150,12 @@ struct Gspmm : Function<Gspmm> {
     SavedMessage saved(ctx);
     MessageGrad grad{.grad = grads[0], .grad_target = Target::kDst};
     grad.arg = optional(saved.extra[0]);
+    grad.product = optional(saved.extra[1]);
     if (static_cast<ReduceOp>(ctx->saved_data["reduce"].toInt()) == ReduceOp::kMean) {
       grad.grad_scale = inverse_in_degree(saved.topology->value, grads[0].scalar_type());
+    }
+    if (const auto both = saved.weighted_grads(grad)) {
+      return {{}, {}, {}, both->first, both->second, {}, {}};
     }
     const at::Tensor lhs = saved.grad_of(true, grad), rhs = saved.grad_of(false, grad);
     return {{}, {}, {}, lhs, rhs, {}, {}};
@@ -170,26 +204,24 @@ struct ScaledSum : Function<ScaledSum> {
     const auto saved = ctx->get_saved_variables();
     const at::Tensor &x = saved[0], &weight = saved[1], &src_scale = saved[2],
                      &dst_scale = saved[3];
-    at::Tensor x_grad, weight_grad;
-    if (ctx->saved_data["x_wanted"].toBool()) {
+    const bool x_wanted = ctx->saved_data["x_wanted"].toBool();
+    if (ctx->saved_data["weight_wanted"].toBool()) {
+      const auto [x_grad, weight_grad] =
+          op::weighted_grad(topology,
+                            {.x = x,
+                             .weight = weight,
+                             .heads = 1,
+                             .grad_scale = optional(dst_scale),
+                             .x_scale = optional(src_scale)},
+                            grads[0], x_wanted, weight.scalar_type());
+      return {{}, x_grad, weight_grad.view(weight.sizes()), {}, {}};
+    }
+    at::Tensor x_grad;
+    if (x_wanted) {
       x_grad = op::scaled_sum(topology, grads[0], optional(weight), optional(dst_scale),
                               optional(src_scale), true);
     }
-    if (ctx->saved_data["weight_wanted"].toBool()) {
-      // As u_mul_e with one weight an edge: [E, 1, ...] against [N, ...].
-      std::vector<std::int64_t> shape(static_cast<std::size_t>(x.dim()), 1);
-      shape[0] = weight.size(0);
-      const Message message{BinaryOp::kMul, x, std::nullopt, Target::kSrc, Target::kEdge};
-      const MessageGrad grad{.grad = grads[0],
-                             .grad_target = Target::kDst,
-                             .arg = {},
-                             .grad_scale = optional(dst_scale),
-                             .other_scale = optional(src_scale)};
-      weight_grad =
-          op::message_grad(topology, message, grad, false, shape, x.sizes(), weight.scalar_type())
-              .view(weight.sizes());
-    }
-    return {{}, x_grad, weight_grad, {}, {}};
+    return {{}, x_grad, {}, {}, {}};
   }
 };
 

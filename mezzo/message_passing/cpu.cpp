@@ -7,7 +7,10 @@
 #include "mezzo/core/parse.h"
 #include "mezzo/kernels/backend.h"
 #include "mezzo/message_passing/arguments.h"
+#include "mezzo/message_passing/edge_order.h"
+#include "mezzo/message_passing/run_spmm.h"
 #include "mezzo/message_passing/schema.h"
+#include "mezzo/message_passing/weighted_grad.h"
 
 namespace mezzo {
 
@@ -21,27 +24,21 @@ std::vector<std::int64_t> with_rows(std::int64_t rows, const std::vector<std::in
   return shape;
 }
 
-void run_spmm(SpmmArgs args, const Direction& direction) {
-  const CpuBackend& backend = cpu_backend();
-  parallel_rows(direction.indptr, direction.num_rows, args.out_length,
-                [&](std::int64_t begin, std::int64_t end) {
-                  SpmmArgs part = args;
-                  part.row_begin = begin;
-                  part.row_end = end;
-                  backend.spmm(part);
-                });
-}
-
-std::tuple<at::Tensor, at::Tensor> reduce_messages(const Topology& topology, const Message& message,
-                                                   ReduceOp reduce) {
+/// The result, and what its gradient needs (see op::gspmm).
+std::tuple<at::Tensor, at::Tensor, at::Tensor> reduce_messages(const Topology& topology,
+                                                               const Message& message,
+                                                               ReduceOp reduce) {
   const CheckedMessage checked("gspmm", topology, message);
   const Direction direction(topology, RowSide::kDst);
   const auto options = at::TensorOptions().device(topology.device());
   const auto shape = with_rows(topology.num_dst(), checked.broadcast().out_shape());
   at::Tensor out = at::empty(shape, options.dtype(checked.result_type()));
-  const bool selects = reduce == ReduceOp::kMax || reduce == ReduceOp::kMin;
-  at::Tensor arg =
-      at::empty(selects ? shape : std::vector<std::int64_t>{0}, options.dtype(topology.id_dtype()));
+  const bool multiplies = reduce == ReduceOp::kProd;
+  const bool has_arg = reduce == ReduceOp::kMax || reduce == ReduceOp::kMin || multiplies;
+  const std::vector<std::int64_t> none = {0};
+  at::Tensor arg = at::empty(has_arg ? shape : none, options.dtype(topology.id_dtype()));
+  at::Tensor product =
+      at::empty(multiplies ? shape : none, options.dtype(accumulator_of(checked.result_type())));
   SpmmArgs args;
   args.slots = direction.slots;
   args.lhs = checked.lhs(direction);
@@ -52,18 +49,17 @@ std::tuple<at::Tensor, at::Tensor> reduce_messages(const Topology& topology, con
   args.dtype = dtype_of("gspmm", checked.result_type());
   args.out = out.mutable_data_ptr();
   args.out_length = checked.broadcast().out_length();
-  args.arg = selects ? arg.mutable_data_ptr() : nullptr;
+  args.arg = has_arg ? arg.mutable_data_ptr() : nullptr;
   args.arg_wide = topology.id_dtype() == at::kLong;
-  run_spmm(args, direction);
-  return {out, arg};
+  args.product = multiplies ? product.mutable_data_ptr() : nullptr;
+  run_spmm(args, direction, out);
+  return {out, arg, product};
 }
 
-std::tuple<at::Tensor, at::Tensor> gspmm_with_arg(const TopologyPtr& topology, c10::string_view op,
-                                                  c10::string_view reduce,
-                                                  const OptionalTensor& lhs,
-                                                  const OptionalTensor& rhs,
-                                                  c10::string_view lhs_target,
-                                                  c10::string_view rhs_target) {
+std::tuple<at::Tensor, at::Tensor, at::Tensor> gspmm_with_arg(
+    const TopologyPtr& topology, c10::string_view op, c10::string_view reduce,
+    const OptionalTensor& lhs, const OptionalTensor& rhs, c10::string_view lhs_target,
+    c10::string_view rhs_target) {
   const Message message{parse(BinaryOps{}, "gspmm: op", op), lhs, rhs,
                         parse(Targets{}, "gspmm: lhs_target", lhs_target),
                         parse(Targets{}, "gspmm: rhs_target", rhs_target)};
@@ -76,6 +72,16 @@ at::Tensor gspmm_cpu(const TopologyPtr& topology, c10::string_view op, c10::stri
   return std::get<0>(gspmm_with_arg(topology, op, reduce, lhs, rhs, lhs_target, rhs_target));
 }
 
+/// Whether the message is the dot product of a source's and a destination's row, nothing repeated.
+bool is_plain_dot(const Message& m, const CheckedMessage& checked) {
+  if (checked.broadcast().op() != BinaryOp::kDot || checked.broadcast().out_length() == 0) {
+    return false;
+  }
+  const bool of_both = (m.lhs_target == Target::kSrc && m.rhs_target == Target::kDst) ||
+                       (m.lhs_target == Target::kDst && m.rhs_target == Target::kSrc);
+  return of_both && m.lhs->sizes().slice(1) == m.rhs->sizes().slice(1);
+}
+
 at::Tensor gsddmm_cpu(const TopologyPtr& holder, c10::string_view op, const OptionalTensor& lhs,
                       const OptionalTensor& rhs, c10::string_view lhs_target,
                       c10::string_view rhs_target) {
@@ -84,9 +90,16 @@ at::Tensor gsddmm_cpu(const TopologyPtr& holder, c10::string_view op, const Opti
                         parse(Targets{}, "gsddmm: lhs_target", lhs_target),
                         parse(Targets{}, "gsddmm: rhs_target", rhs_target)};
   const CheckedMessage checked("gsddmm", topology, message);
+  const auto shape = with_rows(topology.num_edges(), checked.broadcast().out_shape());
+  if (is_plain_dot(message, checked)) {
+    const bool src_first = message.lhs_target == Target::kSrc;
+    return dots_by_edge(topology, (src_first ? *lhs : *rhs).contiguous(),
+                        (src_first ? *rhs : *lhs).contiguous(), checked.broadcast().out_length())
+        .view(shape);
+  }
   const Direction direction(topology, RowSide::kDst);
-  at::Tensor out = at::empty(with_rows(topology.num_edges(), checked.broadcast().out_shape()),
-                             at::TensorOptions().dtype(checked.result_type()));
+  const EdgeResult out(topology, direction.side,
+                       at::empty(shape, at::TensorOptions().dtype(checked.result_type())));
   SddmmArgs args;
   args.slots = direction.slots;
   args.lhs = checked.lhs(direction);
@@ -94,17 +107,11 @@ at::Tensor gsddmm_cpu(const TopologyPtr& holder, c10::string_view op, const Opti
   args.layout = checked.broadcast().layout();
   args.op = checked.broadcast().op();
   args.dtype = dtype_of("gsddmm", checked.result_type());
-  args.out = out.mutable_data_ptr();
+  args.out_ids = out.places();
+  args.out = out.data();
   args.out_length = checked.broadcast().out_length();
-  const CpuBackend& backend = cpu_backend();
-  parallel_rows(direction.indptr, direction.num_rows, args.out_length,
-                [&](std::int64_t begin, std::int64_t end) {
-                  SddmmArgs part = args;
-                  part.row_begin = begin;
-                  part.row_end = end;
-                  backend.sddmm(part);
-                });
-  return out;
+  run_rows(args, direction, args.out_length, cpu_backend().sddmm);
+  return out.in_edge_order();
 }
 
 /// Scales by node in the accumulator's type. Throws InvalidArgument unless one number a node.
@@ -159,7 +166,7 @@ at::Tensor scaled_sum_transposed(const TopologyPtr& holder, const at::Tensor& x,
   args.row_scale = row_scale.defined() ? row_scale.const_data_ptr() : nullptr;
   args.out = out.mutable_data_ptr();
   args.out_length = args.layout.inner;
-  run_spmm(args, direction);
+  run_spmm(args, direction, out);
   return out;
 }
 
@@ -184,35 +191,24 @@ void check_edge_tensor(const Topology& topology, const char* name, const at::Ten
               topology.num_edges(), c10::str(t.sizes()));
 }
 
-std::int64_t row_length(const at::Tensor& t) {
-  std::int64_t length = 1;
-  for (std::int64_t i = 1; i < t.dim(); ++i) length *= t.size(i);
-  return length;
-}
-
 at::Tensor edge_softmax_cpu(const TopologyPtr& holder, const at::Tensor& logits,
                             c10::string_view by) {
   const Topology& topology = holder->value;
   const NormalizeBy side = parse_normalize_by(by);
   check_edge_tensor(topology, "logits", logits);
+  const DType dtype = dtype_of("edge_softmax: dtype of logits", logits.scalar_type());
   const Direction direction(topology, side == NormalizeBy::kDst ? RowSide::kDst : RowSide::kSrc);
   const at::Tensor given = logits.contiguous();
-  at::Tensor out = at::empty_like(given);
+  const EdgeResult out(topology, direction.side, at::empty_like(given));
   SoftmaxArgs args;
   args.slots = direction.slots;
-  args.dtype = dtype_of("edge_softmax: dtype of logits", logits.scalar_type());
-  args.length = row_length(given);
+  args.dtype = dtype;
+  args.length = length_of(given.sizes());
   args.logits = given.const_data_ptr();
-  args.out = out.mutable_data_ptr();
-  const CpuBackend& backend = cpu_backend();
-  parallel_rows(direction.indptr, direction.num_rows, args.length,
-                [&](std::int64_t begin, std::int64_t end) {
-                  SoftmaxArgs part = args;
-                  part.row_begin = begin;
-                  part.row_end = end;
-                  backend.softmax(part);
-                });
-  return out;
+  args.out_ids = out.places();
+  args.out = out.data();
+  run_rows(args, direction, args.length, cpu_backend().softmax);
+  return out.in_edge_order();
 }
 
 at::Tensor edge_softmax_grad_cpu(const TopologyPtr& holder, const at::Tensor& value,
@@ -220,24 +216,19 @@ at::Tensor edge_softmax_grad_cpu(const TopologyPtr& holder, const at::Tensor& va
   const Topology& topology = holder->value;
   const NormalizeBy side = parse_normalize_by(by);
   const Direction direction(topology, side == NormalizeBy::kDst ? RowSide::kDst : RowSide::kSrc);
+  const DType dtype = dtype_of("edge_softmax", value.scalar_type());
   const at::Tensor dy = grad.to(value.scalar_type()).contiguous();
-  at::Tensor out = at::empty_like(value);
+  const EdgeResult out(topology, direction.side, at::empty_like(value));
   SoftmaxGradArgs args;
   args.slots = direction.slots;
-  args.dtype = dtype_of("edge_softmax", value.scalar_type());
-  args.length = row_length(value);
+  args.dtype = dtype;
+  args.length = length_of(value.sizes());
   args.value = value.const_data_ptr();
   args.grad = dy.const_data_ptr();
-  args.out = out.mutable_data_ptr();
-  const CpuBackend& backend = cpu_backend();
-  parallel_rows(direction.indptr, direction.num_rows, args.length,
-                [&](std::int64_t begin, std::int64_t end) {
-                  SoftmaxGradArgs part = args;
-                  part.row_begin = begin;
-                  part.row_end = end;
-                  backend.softmax_grad(part);
-                });
-  return out;
+  args.out_ids = out.places();
+  args.out = out.data();
+  run_rows(args, direction, args.length, cpu_backend().softmax_grad);
+  return out.in_edge_order();
 }
 
 }  // namespace

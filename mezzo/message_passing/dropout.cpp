@@ -1,13 +1,14 @@
 // Dropout from the counter-based generator: whether an element stays depends on (seed, position)
 // alone, so threads share the work, the gradient draws the same elements again, and no mask is
 // kept. libtorch's own draws from one sequential generator and stores a mask of the input's size.
+#include "mezzo/message_passing/dropout.h"
+
 #include <cmath>
 
 #include <ATen/ATen.h>
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/Parallel.h>
 #include <ATen/autocast_mode.h>
-#include <ATen/core/dispatch/Dispatcher.h>
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/library.h>
 
@@ -15,6 +16,7 @@
 #include "mezzo/core/random.h"
 #include "mezzo/message_passing/arguments.h"
 #include "mezzo/message_passing/ops.h"
+#include "mezzo/message_passing/schema.h"
 
 namespace mezzo {
 
@@ -23,13 +25,6 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::Function;
 using torch::autograd::variable_list;
-
-/// Elements that one draw of the generator decides: 128 bits, 16 each.
-constexpr std::int64_t kPerDraw = 8;
-constexpr double kLevels = 65536;
-
-/// The numbers of this stream are drawn for dropout and nothing else.
-constexpr std::uint64_t kStream = 0x64726F70;
 
 template <class T>
 struct NumberOf {
@@ -45,20 +40,19 @@ struct NumberOf<Float16> {
 };
 
 template <class Number, class Accum>
-void drop(const Number* from, Number* to, std::int64_t count, std::uint64_t seed,
-          std::uint32_t threshold) {
-  const auto scale = static_cast<Accum>(kLevels / (kLevels - threshold));
-  const std::int64_t draws = (count + kPerDraw - 1) / kPerDraw;
+void drop(const Number* from, Number* to, std::int64_t count, const DropoutLevel& dropout) {
+  const auto scale = static_cast<Accum>(kDropoutLevels / (kDropoutLevels - dropout.threshold));
+  const std::int64_t draws = (count + kElementsPerDraw - 1) / kElementsPerDraw;
   constexpr std::int64_t kGrain = 4096;
   at::parallel_for(0, draws, kGrain, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t draw = begin; draw < end; ++draw) {
-      const auto words = philox(seed, kStream, static_cast<std::uint64_t>(draw));
-      const std::int64_t first = draw * kPerDraw;
-      for (std::int64_t i = 0; i < kPerDraw && first + i < count; ++i) {
+      const auto words = philox(dropout.seed, kDropoutStream, static_cast<std::uint64_t>(draw));
+      const std::int64_t first = draw * kElementsPerDraw;
+      for (std::int64_t i = 0; i < kElementsPerDraw && first + i < count; ++i) {
         const std::uint32_t level =
             (words[static_cast<std::size_t>(i / 2)] >> (16 * (i % 2))) & 0xFFFF;
         // A choice, not a product: what is dropped is 0 even where it is inf or NaN.
-        to[first + i] = level >= threshold
+        to[first + i] = level >= dropout.threshold
                             ? static_cast<Number>(static_cast<Accum>(from[first + i]) * scale)
                             : static_cast<Number>(0);
       }
@@ -68,21 +62,20 @@ void drop(const Number* from, Number* to, std::int64_t count, std::uint64_t seed
 
 at::Tensor dropout_cpu(const at::Tensor& x, double probability, std::int64_t seed) {
   const at::Tensor given = x.contiguous();
-  const auto threshold = static_cast<std::uint32_t>(std::lround(probability * kLevels));
-  if (threshold == static_cast<std::uint32_t>(kLevels)) return at::zeros_like(given);
+  const DropoutLevel dropout = dropout_level("dropout", probability, seed);
+  if (dropout.threshold == kDropoutLevels) return at::zeros_like(given);
   at::Tensor out = at::empty_like(given);
   visit(DTypes{}, dtype_of("dropout", x.scalar_type()), [&]<class T>() {
     using Number = typename NumberOf<T>::type;
     drop<Number, typename T::Accum>(given.const_data_ptr<Number>(), out.mutable_data_ptr<Number>(),
-                                    given.numel(), static_cast<std::uint64_t>(seed), threshold);
+                                    given.numel(), dropout);
   });
   return out;
 }
 
 at::Tensor call(const at::Tensor& x, double probability, std::int64_t seed) {
-  static const auto op = c10::Dispatcher::singleton()
-                             .findSchemaOrThrow("mezzo::dropout", "")
-                             .typed<at::Tensor(const at::Tensor&, double, std::int64_t)>();
+  static const auto op =
+      handle<at::Tensor(const at::Tensor&, double, std::int64_t)>("mezzo::dropout");
   return op.call(x, probability, seed);
 }
 
@@ -108,14 +101,6 @@ at::Tensor dropout_autograd(const at::Tensor& x, double probability, std::int64_
   return Dropout::apply(x, probability, seed);
 }
 
-/// One number of libtorch's generator, so that torch::manual_seed rules here too.
-std::int64_t draw_seed() {
-  at::Generator generator = at::detail::getDefaultCPUGenerator();
-  const std::lock_guard lock(generator.mutex());
-  return static_cast<std::int64_t>(
-      at::check_generator<at::CPUGeneratorImpl>(generator)->random64());
-}
-
 at::Tensor lowered_by_autocast(const at::Tensor& x) {
   const at::DeviceType device = x.device().type();
   if (!at::autocast::is_autocast_enabled(device)) return x;
@@ -134,11 +119,28 @@ TORCH_LIBRARY_IMPL(mezzo, Autograd, m) {
   m.impl("dropout", &dropout_autograd);
 }
 
+std::int64_t draw_dropout_seed() {
+  at::Generator generator = at::detail::getDefaultCPUGenerator();
+  const std::lock_guard lock(generator.mutex());
+  return static_cast<std::int64_t>(
+      at::check_generator<at::CPUGeneratorImpl>(generator)->random64());
+}
+
+void check_dropout(const char* what, double probability) {
+  MEZZO_CHECK(probability >= 0 && probability <= 1, "{}: expected a probability in [0, 1], got {}",
+              what, probability);
+}
+
+DropoutLevel dropout_level(const char* what, double probability, std::int64_t seed) {
+  check_dropout(what, probability);
+  return {static_cast<std::uint64_t>(seed),
+          static_cast<std::uint32_t>(std::lround(probability * kDropoutLevels))};
+}
+
 at::Tensor feature_dropout(const at::Tensor& x, double probability, bool training) {
-  MEZZO_CHECK(probability >= 0 && probability <= 1,
-              "dropout: expected a probability in [0, 1], got {}", probability);
+  check_dropout("dropout", probability);
   if (!training || probability == 0) return x;
-  const std::int64_t seed = draw_seed();
+  const std::int64_t seed = draw_dropout_seed();
   if (x.layout() != at::kSparseCsr) return call(lowered_by_autocast(x), probability, seed);
   return at::_sparse_csr_tensor_unsafe(x.crow_indices(), x.col_indices(),
                                        call(x.values(), probability, seed), x.sizes(), x.options());

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <string>
+#include <utility>
 
 #include "mezzo/message_passing/functions.h"
 
@@ -175,6 +176,10 @@ inline BuiltinReduce max(std::string message, std::string out) {
 /// The smallest message, element by element.
 inline BuiltinReduce min(std::string message, std::string out) {
   return {ReduceOp::kMin, std::move(message), std::move(out)};
+}
+/// The product of the messages, element by element; 0 for a node without any.
+inline BuiltinReduce prod(std::string message, std::string out) {
+  return {ReduceOp::kProd, std::move(message), std::move(out)};
 }
 
 }  // namespace mezzo::fn

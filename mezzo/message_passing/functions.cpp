@@ -7,9 +7,8 @@
 
 namespace mezzo {
 
-EdgeBatch::EdgeBatch(const Topology& topology, const Frame& src, const Frame& edge,
-                     const Frame& dst)
-    : topology_(topology), src_(src), edge_(edge), dst_(dst) {}
+EdgeBatch::EdgeBatch(const Topology& topology, FrameRows src, FrameRows edge, FrameRows dst)
+    : topology_(topology), src_(std::move(src)), edge_(std::move(edge)), dst_(std::move(dst)) {}
 
 namespace {
 
@@ -41,23 +40,27 @@ at::Tensor EdgeBatch::data(const std::string& column) const {
 }
 
 at::Tensor EdgeBatch::src_ids() const {
-  return topology_.src().to(at::kLong);
+  return src_.pick(topology_.src().to(at::kLong)).ids();
 }
 
 at::Tensor EdgeBatch::dst_ids() const {
-  return topology_.dst().to(at::kLong);
+  return dst_.pick(topology_.dst().to(at::kLong)).ids();
+}
+
+at::Tensor EdgeBatch::edge_ids() const {
+  return edge_.ids();
 }
 
 std::int64_t EdgeBatch::batch_size() const {
   return topology_.num_edges();
 }
 
-NodeBatch::NodeBatch(const Frame& frame, at::Tensor nodes, Columns mailbox)
-    : frame_(frame), nodes_(std::move(nodes)), mailbox_(std::move(mailbox)) {}
+NodeBatch::NodeBatch(FrameRows rows, Columns mailbox, Columns fresh)
+    : rows_(std::move(rows)), mailbox_(std::move(mailbox)), fresh_(std::move(fresh)) {}
 
 at::Tensor NodeBatch::data(const std::string& column) const {
-  const at::Tensor& all = frame_.at(column);
-  return nodes_.defined() ? all.index_select(0, nodes_) : all;
+  const auto found = fresh_.find(column);
+  return found != fresh_.end() ? found->second : rows_.at(column);
 }
 
 const at::Tensor& NodeBatch::mailbox(const std::string& message) const {
@@ -72,14 +75,11 @@ const at::Tensor& NodeBatch::mailbox(const std::string& message) const {
 }
 
 at::Tensor NodeBatch::nodes() const {
-  return nodes_.defined()
-             ? nodes_
-             : at::arange(frame_.num_rows(),
-                          at::TensorOptions().dtype(at::kLong).device(frame_.device()));
+  return rows_.ids();
 }
 
 std::int64_t NodeBatch::batch_size() const {
-  return nodes_.defined() ? nodes_.size(0) : frame_.num_rows();
+  return rows_.size();
 }
 
 }  // namespace mezzo

@@ -16,40 +16,41 @@
 
 namespace mezzo {
 
-/// What a user-defined message function sees: n edges, in ascending id.
+/// What a user-defined message function sees: n edges, in ascending id or, of some edges only, in
+/// the order in which the caller named them.
 class MEZZO_API EdgeBatch {
  public:
-  EdgeBatch(const Topology& topology, const Frame& src, const Frame& edge, const Frame& dst);
+  /// Edge i of `topology` is row i of `edge` and runs between rows of `src` and of `dst`.
+  EdgeBatch(const Topology& topology, FrameRows src, FrameRows edge, FrameRows dst);
   at::Tensor src(const std::string& column) const;  ///< [n, ...], gathered rows of the sources
   at::Tensor dst(const std::string& column) const;  ///< [n, ...], gathered rows of the destinations
   at::Tensor data(const std::string& column) const;  ///< [n, ...], the edges' own column
-  at::Tensor src_ids() const;                        ///< int64 [n]
-  at::Tensor dst_ids() const;                        ///< int64 [n]
+  at::Tensor src_ids() const;                        ///< int64 [n], in the source's frame
+  at::Tensor dst_ids() const;                        ///< int64 [n], in the destination's frame
+  at::Tensor edge_ids() const;                       ///< int64 [n]
   std::int64_t batch_size() const;
 
  private:
   const Topology& topology_;
-  const Frame& src_;
-  const Frame& edge_;
-  const Frame& dst_;
+  FrameRows src_, edge_, dst_;
 };
 
 /// What a user-defined reduce or apply function sees: n nodes. A reduce function is called once per
 /// distinct non-zero in-degree (DGL's degree buckets).
 class MEZZO_API NodeBatch {
  public:
-  /// nodes: int64 [n], or undefined for all rows of the frame.
-  NodeBatch(const Frame& frame, at::Tensor nodes, Columns mailbox = {});
+  /// fresh: columns just computed for these nodes, which hide those of the frame.
+  explicit NodeBatch(FrameRows rows, Columns mailbox = {}, Columns fresh = {});
   at::Tensor data(const std::string& column) const;  ///< [n, ...]
-  /// [n, in-degree, ...]: the messages of each node, in ascending edge id. Reduce functions only.
+  /// [n, in-degree, ...]: the messages of each node, in the order of their edges in the EdgeBatch.
+  /// Reduce functions only.
   const at::Tensor& mailbox(const std::string& message) const;
   at::Tensor nodes() const;  ///< int64 [n], the nodes' ids
   std::int64_t batch_size() const;
 
  private:
-  const Frame& frame_;
-  at::Tensor nodes_;
-  Columns mailbox_;
+  FrameRows rows_;
+  Columns mailbox_, fresh_;
 };
 
 /// A message that a kernel knows: op of two columns, written to (or standing for) column `out`.

@@ -10,6 +10,7 @@
 #include "mezzo/core/parse.h"
 #include "mezzo/kernels/backend.h"
 #include "mezzo/message_passing/arguments.h"
+#include "mezzo/message_passing/run_spmm.h"
 #include "mezzo/message_passing/schema.h"
 
 namespace mezzo {
@@ -29,12 +30,6 @@ struct Request {
   Target own_target() const { return of_lhs ? message.lhs_target : message.rhs_target; }
   Target other_target() const { return of_lhs ? message.rhs_target : message.lhs_target; }
 };
-
-std::int64_t length_of(at::IntArrayRef shape) {
-  std::int64_t length = 1;
-  for (std::size_t i = 1; i < shape.size(); ++i) length *= shape[i];
-  return length;
-}
 
 at::IntArrayRef trailing(at::IntArrayRef shape) {
   return shape.empty() ? shape : shape.slice(1);
@@ -98,7 +93,8 @@ class GradKernel {
     const bool alone = own_step == 1 && length_of(r_.shape) == layout.num_groups * layout.inner;
     const auto op = sum_op(broadcast_.op(), r_.of_lhs);
     const bool node = r_.own_target() != Target::kEdge && r_.dtype == kernel_type_;
-    if (!alone || !op || !node || r_.grad.arg || r_.grad.other_scale) return false;
+    if (!alone || !op || !node || r_.grad.arg || r_.grad.product || r_.grad.other_scale)
+      return false;
     SpmmArgs args;
     args.layout = layout;
     args.layout.lhs_offset = layout.out_offset;
@@ -122,13 +118,7 @@ class GradKernel {
     args.lhs_scale = data_of(r_.grad.grad_scale);
     args.out = out_.mutable_data_ptr();
     args.out_length = length_of(r_.shape);
-    parallel_rows(direction_.indptr, direction_.num_rows, args.out_length,
-                  [&](std::int64_t begin, std::int64_t end) {
-                    SpmmArgs part = args;
-                    part.row_begin = begin;
-                    part.row_end = end;
-                    cpu_backend().spmm(part);
-                  });
+    run_spmm(args, direction_, out_);
     return true;
   }
 
@@ -146,6 +136,7 @@ class GradKernel {
     args.dtype = dtype_of("message_grad", kernel_type_);
     args.arg = data_of(r_.grad.arg);
     args.arg_wide = r_.topology.id_dtype() == at::kLong;
+    args.product = data_of(r_.grad.product);
     args.grad_scale = data_of(r_.grad.grad_scale);
     args.other_scale = data_of(r_.grad.other_scale);
     args.out = out_.mutable_data_ptr();
@@ -172,15 +163,16 @@ at::Tensor message_grad_cpu(const TopologyPtr& topology, c10::string_view op,
                             const OptionalTensor& lhs, const OptionalTensor& rhs,
                             c10::string_view lhs_target, c10::string_view rhs_target,
                             const at::Tensor& grad, c10::string_view grad_target,
-                            const OptionalTensor& arg, const OptionalTensor& grad_scale,
-                            const OptionalTensor& other_scale, bool of_lhs, at::IntArrayRef shape,
-                            at::IntArrayRef other_shape, at::ScalarType dtype) {
+                            const OptionalTensor& arg, const OptionalTensor& product,
+                            const OptionalTensor& grad_scale, const OptionalTensor& other_scale,
+                            bool of_lhs, at::IntArrayRef shape, at::IntArrayRef other_shape,
+                            at::ScalarType dtype) {
   const Request request{.topology = topology->value,
                         .message = {parse(BinaryOps{}, "message_grad: op", op), lhs, rhs,
                                     parse(Targets{}, "message_grad: lhs_target", lhs_target),
                                     parse(Targets{}, "message_grad: rhs_target", rhs_target)},
                         .grad = {grad, parse(Targets{}, "message_grad: grad_target", grad_target),
-                                 arg, grad_scale, other_scale},
+                                 arg, product, grad_scale, other_scale},
                         .of_lhs = of_lhs,
                         .shape = shape,
                         .other_shape = other_shape,

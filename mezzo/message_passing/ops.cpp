@@ -1,7 +1,5 @@
 #include "mezzo/message_passing/ops.h"
 
-#include <ATen/core/dispatch/Dispatcher.h>
-
 #include "mezzo/core/error.h"
 #include "mezzo/message_passing/schema.h"
 #include "mezzo/message_passing/sparse_linear.h"
@@ -11,16 +9,13 @@ namespace mezzo {
 at::Tensor gspmm(const Topology& topology, BinaryOp op, ReduceOp reduce,
                  const std::optional<at::Tensor>& lhs, const std::optional<at::Tensor>& rhs,
                  Target lhs_target, Target rhs_target) {
-  static const auto handle =
-      c10::Dispatcher::singleton()
-          .findSchemaOrThrow("mezzo::gspmm", "")
-          .typed<at::Tensor(const TopologyPtr&, c10::string_view, c10::string_view,
-                            const std::optional<at::Tensor>&, const std::optional<at::Tensor>&,
-                            c10::string_view, c10::string_view)>();
+  static const auto registered = handle<at::Tensor(
+      const TopologyPtr&, c10::string_view, c10::string_view, const std::optional<at::Tensor>&,
+      const std::optional<at::Tensor>&, c10::string_view, c10::string_view)>("mezzo::gspmm");
   MEZZO_CHECK((lhs && lhs->defined()) || (rhs && rhs->defined()),
               "gspmm: expected at least one operand, got none");
-  return handle.call(hold(topology), name_of(BinaryOps{}, op), name_of(ReduceOps{}, reduce), lhs,
-                     rhs, name_of(Targets{}, lhs_target), name_of(Targets{}, rhs_target));
+  return registered.call(hold(topology), name_of(BinaryOps{}, op), name_of(ReduceOps{}, reduce),
+                         lhs, rhs, name_of(Targets{}, lhs_target), name_of(Targets{}, rhs_target));
 }
 
 at::Tensor gsddmm(const Topology& topology, BinaryOp op, const std::optional<at::Tensor>& lhs,
@@ -34,13 +29,12 @@ at::Tensor scaled_sum(const Topology& topology, const at::Tensor& x,
                       const std::optional<at::Tensor>& weight,
                       const std::optional<at::Tensor>& src_scale,
                       const std::optional<at::Tensor>& dst_scale) {
-  static const auto handle =
-      c10::Dispatcher::singleton()
-          .findSchemaOrThrow("mezzo::scaled_sum", "")
-          .typed<at::Tensor(const TopologyPtr&, const at::Tensor&, const std::optional<at::Tensor>&,
-                            const std::optional<at::Tensor>&, const std::optional<at::Tensor>&)>();
+  static const auto registered =
+      handle<at::Tensor(const TopologyPtr&, const at::Tensor&, const std::optional<at::Tensor>&,
+                        const std::optional<at::Tensor>&, const std::optional<at::Tensor>&)>(
+          "mezzo::scaled_sum");
   MEZZO_CHECK(x.defined(), "scaled_sum: x is undefined");
-  return handle.call(hold(topology), x, weight, src_scale, dst_scale);
+  return registered.call(hold(topology), x, weight, src_scale, dst_scale);
 }
 
 at::Tensor edge_softmax(const Topology& topology, const at::Tensor& logits, NormalizeBy by) {
@@ -49,10 +43,9 @@ at::Tensor edge_softmax(const Topology& topology, const at::Tensor& logits, Norm
 }
 
 at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias) {
-  static const auto handle = c10::Dispatcher::singleton()
-                                 .findSchemaOrThrow("mezzo::linear", "")
-                                 .typed<at::Tensor(const at::Tensor&, const at::Tensor&,
-                                                   const std::optional<at::Tensor>&)>();
+  static const auto registered =
+      handle<at::Tensor(const at::Tensor&, const at::Tensor&, const std::optional<at::Tensor>&)>(
+          "mezzo::linear");
   MEZZO_CHECK(x.defined() && weight.defined(), "linear: x or weight is undefined");
   MEZZO_CHECK(x.dim() >= 1 && weight.dim() == 2 && x.size(-1) == weight.size(1),
               "linear: expected x [N, {}] for a weight of shape [{}, {}], got {}", weight.size(-1),
@@ -62,7 +55,7 @@ at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, const at::Tenso
   const std::optional<at::Tensor> optional_bias =
       bias.defined() ? std::optional(bias) : std::nullopt;
   if (x.layout() == at::kSparseCsr) return sparse_linear(x, weight, optional_bias);
-  return handle.call(x, weight, optional_bias);
+  return registered.call(x, weight, optional_bias);
 }
 
 }  // namespace mezzo

@@ -68,4 +68,29 @@ MEZZO_API at::Tensor linear(const at::Tensor& x, const at::Tensor& weight,
 /// float32 rows are cast to the 16-bit type first, so that no float32 copy of them is made.
 MEZZO_API at::Tensor feature_dropout(const at::Tensor& x, double probability, bool training);
 
+/// What gat_attention takes beside its operands.
+struct AttentionOptions {
+  double negative_slope = 0.2;  ///< of the leaky ReLU; finite in the accumulator's type
+  double dropout = 0;           ///< of the attention, in [0, 1]; while training
+  bool training = false;        ///< whether anything is dropped
+  at::Tensor edge_weight = {};  ///< [E] or [E, H]: multiplies the attention, after its dropout
+};
+
+/// Graph attention (Velickovic et al., ICLR'18) in one pass: per head h,
+/// out[v, h] = sum over e = (u, v) of a[e, h] * z[u, h], where a is the softmax over the edges into
+/// v of leaky_relu(score_src[u, h] + score_dst[v, h]), after dropout and times the edge weight.
+/// z: [num_src, H, F]; score_src: [num_src, H]; score_dst: [num_dst, H]. Returns [num_dst, H, F] in
+/// z's dtype. Scores and edge weight have z's dtype or are float32 beside a 16-bit z; everything
+/// between them and the result is in the accumulator's type. Equals edge_softmax, feature_dropout
+/// and gspmm one after another, and draws the same edges under one seed, but keeps two numbers per
+/// node and head for the backward instead of tensors per edge; the backward allocates one number
+/// per edge and head (and reads the result, so that must not be written over), and another buffer
+/// where the edge weight's gradient is wanted. A node without in-edges gets 0. Where a logit is NaN
+/// the node's whole row of that head is NaN, even if all its edges are dropped. The same bits for
+/// any number of threads, gradients too. Autocast casts z and leaves scores and weights as they
+/// come.
+MEZZO_API at::Tensor gat_attention(const Topology& topology, const at::Tensor& z,
+                                   const at::Tensor& score_src, const at::Tensor& score_dst,
+                                   const AttentionOptions& options = {});
+
 }  // namespace mezzo

@@ -4,6 +4,7 @@
 #include <tuple>
 
 #include <ATen/core/Tensor.h>
+#include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/ivalue.h>
 
 #include "mezzo/graph/topology.h"
@@ -28,6 +29,12 @@ inline TopologyPtr hold(const Topology& topology) {
   return c10::make_intrusive<TopologyHolder>(topology);
 }
 
+/// The registered operator of this name, to be called through the dispatcher.
+template <class Signature>
+auto handle(const char* name) {
+  return c10::Dispatcher::singleton().findSchemaOrThrow(name, "").typed<Signature>();
+}
+
 /// A message: two operands, where they are read from and the op that joins them.
 struct Message {
   BinaryOp op = BinaryOp::kCopyLhs;
@@ -39,7 +46,8 @@ struct Message {
 struct MessageGrad {
   at::Tensor grad;                             ///< rows of grad_target
   Target grad_target;                          ///< kDst for gspmm, kEdge for gsddmm
-  std::optional<at::Tensor> arg = {};          ///< ids [num_dst, ...] of max and min
+  std::optional<at::Tensor> arg = {};          ///< ids [num_dst, ...] of max, min and prod
+  std::optional<at::Tensor> product = {};      ///< accumulator type, like grad; of prod
   std::optional<at::Tensor> grad_scale = {};   ///< accumulator type, by grad's row
   std::optional<at::Tensor> other_scale = {};  ///< accumulator type, by the other operand's row
 };
@@ -48,9 +56,10 @@ struct MessageGrad {
 // underscore are the pieces that autograd composes.
 namespace op {
 
-/// The reduced messages, and for max and min the chosen edges (else an empty tensor).
-std::tuple<at::Tensor, at::Tensor> gspmm(const TopologyPtr& topology, const Message& message,
-                                         ReduceOp reduce);
+/// The reduced messages and what the gradient needs of them, else empty: for max and min the chosen
+/// edges, for prod the number of messages that are 0 and the product of the others.
+std::tuple<at::Tensor, at::Tensor, at::Tensor> gspmm(const TopologyPtr& topology,
+                                                     const Message& message, ReduceOp reduce);
 at::Tensor gsddmm(const TopologyPtr& topology, const Message& message);
 /// The gradient of one operand, of `shape` (rows first) and `dtype`.
 at::Tensor message_grad(const TopologyPtr& topology, const Message& message,
