@@ -1,34 +1,25 @@
 #include "mezzo/nn/gat_conv.h"
 
 #include <cmath>
+#include <optional>
 #include <utility>
 
 #include <ATen/ATen.h>
 #include <torch/nn/init.h>
 
-#include "mezzo/core/error.h"
 #include "mezzo/message_passing/ops.h"
 #include "mezzo/nn/layer_support.h"
+#include "mezzo/nn/propagation.h"
 
 namespace mezzo::nn {
 namespace {
 
 constexpr auto kName = "GATConv";
 
-void check_options(const GATConvOptions& options) {
-  detail::check_positive(kName, "in_features", options.in_features);
-  detail::check_positive(kName, "out_features", options.out_features);
-  detail::check_positive(kName, "num_heads", options.num_heads);
-  detail::check_probability(kName, "feature_dropout", options.feature_dropout);
-  detail::check_probability(kName, "attention_dropout", options.attention_dropout);
-  MEZZO_CHECK(std::isfinite(options.negative_slope), "{}: expected a finite negative_slope, got {}",
-              kName, options.negative_slope);
-}
-
 }  // namespace
 
 GATConvImpl::GATConvImpl(GATConvOptions given) : options(std::move(given)) {
-  check_options(options);
+  detail::check_attention_options(kName, options);
   const std::int64_t heads = options.num_heads, width = heads * options.out_features;
   const auto product = torch::nn::LinearOptions(options.in_features, width).bias(false);
   fc = register_module("fc", torch::nn::Linear(product));
@@ -55,32 +46,28 @@ at::Tensor GATConvImpl::score_weight() const {
   return at::cat({(own_head * attn_l).flatten(1), (own_head * attn_r).flatten(1)});
 }
 
-at::Tensor GATConvImpl::attention(const Topology& topology, const at::Tensor& rows) const {
-  const std::int64_t heads = options.num_heads;
-  // One matrix product for all scores: z * attn_l elementwise would widen 16-bit rows to the
-  // parameter's float32.
-  const at::Tensor scores = mezzo::linear(rows, score_weight()).unsqueeze(-1);
-  const at::Tensor sent = scores.narrow(1, 0, heads).contiguous();
-  const at::Tensor received =
-      detail::first_rows(scores, topology.num_dst()).narrow(1, heads, heads).contiguous();
-  const at::Tensor logits =
-      at::leaky_relu(gsddmm(topology, BinaryOp::kAdd, sent, received), options.negative_slope);
-  return mezzo::feature_dropout(edge_softmax(topology, logits), options.attention_dropout,
-                                is_training());
-}
-
-at::Tensor GATConvImpl::forward(const Topology& topology, const at::Tensor& features) {
+at::Tensor GATConvImpl::forward(const Topology& topology, const at::Tensor& features,
+                                const at::Tensor& edge_weight) {
   detail::check_input(kName, topology, features, options.in_features);
   detail::check_prefix(kName, topology);
   detail::check_in_degrees(kName, topology, options.allow_zero_in_degree);
+  const std::optional<at::Tensor> factors =
+      detail::edge_factors(kName, topology, edge_weight, detail::scale_dtype(features));
   const std::int64_t heads = options.num_heads, width = options.out_features;
   const std::int64_t num_dst = topology.num_dst();
 
   const at::Tensor h = mezzo::feature_dropout(features, options.feature_dropout, is_training());
   const at::Tensor rows = mezzo::linear(h, fc->weight);
-  at::Tensor out =
-      gspmm(topology, BinaryOp::kMul, ReduceOp::kSum,
-            rows.reshape({topology.num_src(), heads, width}), attention(topology, rows));
+  // One matrix product for all scores: z * attn_l elementwise would widen 16-bit rows to the
+  // parameter's float32.
+  const at::Tensor scores = mezzo::linear(rows, score_weight());
+  at::Tensor out = gat_attention(topology, rows.reshape({topology.num_src(), heads, width}),
+                                 scores.narrow(1, 0, heads),
+                                 detail::first_rows(scores, num_dst).narrow(1, heads, heads),
+                                 {.negative_slope = options.negative_slope,
+                                  .dropout = options.attention_dropout,
+                                  .training = is_training(),
+                                  .edge_weight = factors.value_or(at::Tensor())});
   if (options.residual) {
     const at::Tensor own = res_fc.is_empty()
                                ? detail::residual_rows(h, num_dst, out.scalar_type())

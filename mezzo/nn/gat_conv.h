@@ -30,8 +30,8 @@ struct GATConvOptions {
 /// leaky_relu(attn_l . z_u + attn_r . z_v), softmax over the edges into v, sum of z_u by it; then
 /// residual, bias, activation. With DGL's parameters: `fc.weight` [heads * out, in], `attn_l`,
 /// `attn_r` [1, heads, out], `res_fc.weight` [heads * out, in] (residual, where in is not heads *
-/// out), all Glorot normal with gain sqrt(2), and `bias` [heads * out] (zeros). Keeps numbers per
-/// edge and head, never per edge and feature.
+/// out), all Glorot normal with gain sqrt(2), and `bias` [heads * out] (zeros). One fused
+/// operation (gat_attention) from the scores on: keeps two numbers per node and head beside rows.
 class MEZZO_API GATConvImpl : public torch::nn::Module {
  public:
   /// Throws InvalidArgument unless the sizes are positive, the dropouts in [0, 1) and the slope
@@ -39,10 +39,12 @@ class MEZZO_API GATConvImpl : public torch::nn::Module {
   explicit GATConvImpl(GATConvOptions options);
   void reset_parameters();
   /// topology: its destinations are the first num_dst sources. h: [num_src, in], strided or sparse
-  /// CSR. Returns [num_dst, heads, out]. Throws InvalidArgument for other shapes, and for
-  /// destinations without in-edges unless they are allowed. Dropout draws from libtorch's
-  /// generator.
-  at::Tensor forward(const Topology& topology, const at::Tensor& h);
+  /// CSR; edge_weight: floating [E] or undefined, multiplies the attention of all heads after its
+  /// dropout. Returns [num_dst, heads, out]. Throws InvalidArgument for other shapes, dtypes and
+  /// devices, and for destinations without in-edges unless they are allowed. Dropout draws from
+  /// libtorch's generator.
+  at::Tensor forward(const Topology& topology, const at::Tensor& h,
+                     const at::Tensor& edge_weight = {});
 
   GATConvOptions options;
   torch::nn::Linear fc{nullptr}, res_fc{nullptr};
@@ -52,8 +54,6 @@ class MEZZO_API GATConvImpl : public torch::nn::Module {
   /// [2 * heads, heads * out]: row k holds attn_l of head k in that head's columns and zeros
   /// elsewhere; row heads + k likewise attn_r.
   at::Tensor score_weight() const;
-  /// The attention of every edge and head, after dropout: [num_edges, heads, 1].
-  at::Tensor attention(const Topology& topology, const at::Tensor& rows) const;
 };
 TORCH_MODULE(GATConv);
 

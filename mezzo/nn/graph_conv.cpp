@@ -4,12 +4,11 @@
 #include <utility>
 
 #include <ATen/ATen.h>
-#include <fmt/ranges.h>
 #include <torch/nn/init.h>
 
-#include "mezzo/core/error.h"
 #include "mezzo/message_passing/ops.h"
 #include "mezzo/nn/layer_support.h"
+#include "mezzo/nn/propagation.h"
 
 namespace mezzo::nn {
 namespace {
@@ -35,17 +34,6 @@ at::Tensor normalised_sum(const Topology& topology, const at::Tensor& x,
   return scaled_sum(topology, x, edge_weight, src_scale, dst_scale);
 }
 
-std::optional<at::Tensor> checked_edge_weight(const Topology& topology,
-                                              const at::Tensor& edge_weight) {
-  if (!edge_weight.defined()) return std::nullopt;
-  MEZZO_CHECK(edge_weight.dim() == 1 && edge_weight.size(0) == topology.num_edges() &&
-                  at::isFloatingType(edge_weight.scalar_type()),
-              "{}: expected floating edge_weight [{}], one number per edge, got [{}] {}", kName,
-              topology.num_edges(), fmt::join(edge_weight.sizes(), ", "),
-              c10::toString(edge_weight.scalar_type()));
-  return edge_weight;
-}
-
 }  // namespace
 
 GraphConvImpl::GraphConvImpl(GraphConvOptions given) : options(std::move(given)) {
@@ -64,7 +52,8 @@ void GraphConvImpl::reset_parameters() {
 at::Tensor GraphConvImpl::forward(const Topology& topology, const at::Tensor& h,
                                   const at::Tensor& edge_weight) {
   detail::check_input(kName, topology, h, options.in_features);
-  const std::optional<at::Tensor> factors = checked_edge_weight(topology, edge_weight);
+  const std::optional<at::Tensor> factors =
+      detail::edge_factors(kName, topology, edge_weight, detail::scale_dtype(h));
   detail::check_in_degrees(kName, topology, options.allow_zero_in_degree);
 
   at::Tensor out;

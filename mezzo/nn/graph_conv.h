@@ -35,8 +35,9 @@ class MEZZO_API GraphConvImpl : public torch::nn::Module {
   /// Throws InvalidArgument unless both sizes are positive.
   explicit GraphConvImpl(GraphConvOptions options);
   void reset_parameters();
-  /// h: [num_src, in], strided or sparse CSR; edge_weight: [E] or undefined. Returns [num_dst,
-  /// out].
+  /// h: [num_src, in], strided or sparse CSR; edge_weight: floating [E], multiplies the messages,
+  /// or undefined. Returns [num_dst, out]. Throws InvalidArgument for other shapes, dtypes and
+  /// devices, and for destinations without in-edges unless they are allowed.
   at::Tensor forward(const Topology& topology, const at::Tensor& h,
                      const at::Tensor& edge_weight = {});
 

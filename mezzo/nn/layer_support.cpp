@@ -1,7 +1,5 @@
 #include "mezzo/nn/layer_support.h"
 
-#include <string>
-
 #include <ATen/ATen.h>
 #include <fmt/ranges.h>
 
@@ -9,15 +7,12 @@
 #include "mezzo/message_passing/ops.h"
 
 namespace mezzo::nn::detail {
-namespace {
 
 std::string describe(const at::Tensor& tensor) {
   if (!tensor.defined()) return "an undefined tensor";
   return fmt::format("[{}] {}", fmt::join(tensor.sizes(), ", "),
                      c10::toString(tensor.scalar_type()));
 }
-
-}  // namespace
 
 void check_positive(std::string_view layer, std::string_view name, std::int64_t value) {
   MEZZO_CHECK(value >= 1, "{}: expected {} of at least 1, got {}", layer, name, value);

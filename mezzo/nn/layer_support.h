@@ -1,10 +1,13 @@
 #pragma once
 
+#include <cmath>
 #include <cstdint>
+#include <string>
 #include <string_view>
 
 #include <ATen/core/Tensor.h>
 
+#include "mezzo/core/error.h"
 #include "mezzo/graph/topology.h"
 #include "mezzo/nn/graph_conv.h"
 
@@ -12,11 +15,26 @@
 /// Internal to nn; not exported. All checks throw InvalidArgument that names the layer.
 namespace mezzo::nn::detail {
 
+/// "[3, 2] Long", for errors; the tensor may be undefined.
+std::string describe(const at::Tensor& tensor);
+
 /// `value` is at least 1.
 void check_positive(std::string_view layer, std::string_view name, std::int64_t value);
 
 /// `value` is in [0, 1).
 void check_probability(std::string_view layer, std::string_view name, double value);
+
+/// The sizes are positive, the dropouts in [0, 1), the slope is finite: of GATConv and GATv2Conv.
+template <class Options>
+void check_attention_options(std::string_view layer, const Options& options) {
+  check_positive(layer, "in_features", options.in_features);
+  check_positive(layer, "out_features", options.out_features);
+  check_positive(layer, "num_heads", options.num_heads);
+  check_probability(layer, "feature_dropout", options.feature_dropout);
+  check_probability(layer, "attention_dropout", options.attention_dropout);
+  MEZZO_CHECK(std::isfinite(options.negative_slope), "{}: expected a finite negative_slope, got {}",
+              layer, options.negative_slope);
+}
 
 /// h is a floating [num_rows, in_features], strided or sparse CSR.
 void check_rows(std::string_view layer, const at::Tensor& h, std::int64_t num_rows,

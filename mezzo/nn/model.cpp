@@ -11,7 +11,10 @@
 #include "mezzo/core/error.h"
 #include "mezzo/message_passing/ops.h"
 #include "mezzo/nn/gat_conv.h"
+#include "mezzo/nn/gin_conv.h"
 #include "mezzo/nn/layer_support.h"
+#include "mezzo/nn/mlp.h"
+#include "mezzo/nn/sg_conv.h"
 
 namespace mezzo::nn {
 namespace {
@@ -67,6 +70,25 @@ MadeLayer make_gat(const ModelOptions& options, Place place) {
           options.hidden_features * options.num_heads};
 }
 
+MadeLayer make_gin(const ModelOptions& options, Place place) {
+  const std::int64_t out = place.last ? options.out_features : options.hidden_features;
+  const MLP update(MLPOptions{.in_features = place.in_features,
+                              .hidden_features = options.hidden_features,
+                              .out_features = out,
+                              .dropout = 0});
+  GINConv layer(GINConvOptions{}, torch::nn::AnyModule(update));
+  return {layer.ptr(), [layer](const auto& g, const auto& h) mutable { return layer(g, h); }, out};
+}
+
+MadeLayer make_sgc(const ModelOptions& options, Place place) {
+  SGConv layer(SGConvOptions{.in_features = place.in_features,
+                             .out_features = options.out_features,
+                             .k = options.num_layers,
+                             .allow_zero_in_degree = options.allow_zero_in_degree});
+  return {layer.ptr(), [layer](const auto& g, const auto& h) mutable { return layer(g, h); },
+          options.out_features};
+}
+
 MadeLayer make_linear(const ModelOptions& options, Place place) {
   const std::int64_t out = place.last ? options.out_features : options.hidden_features;
   const torch::nn::Linear layer(place.in_features, out);
@@ -84,11 +106,19 @@ MadeLayer make_layer(const ModelOptions& options, Place place) {
       return make_sage(options, place);
     case ModelKind::kGat:
       return make_gat(options, place);
+    case ModelKind::kGin:
+      return make_gin(options, place);
+    case ModelKind::kSgc:
+      return make_sgc(options, place);
     case ModelKind::kMlp:
       return make_linear(options, place);
   }
   mezzo::detail::raise<InvalidArgument>("{}: expected kind to be one of {}", kName,
                                         names(ModelKinds{}));
+}
+
+std::int64_t count_layers(const ModelOptions& options) {
+  return options.kind == ModelKind::kSgc ? 1 : options.num_layers;
 }
 
 Activation default_activation(ModelKind kind) {
@@ -122,13 +152,13 @@ ModelImpl::ModelImpl(ModelOptions given) : options(std::move(given)) {
   check_options(options);
   if (!options.activation) options.activation = default_activation(options.kind);
   std::int64_t width = options.in_features;
-  for (std::int64_t i = 0; i < options.num_layers; ++i) width = add_layer(i, width);
+  for (std::int64_t i = 0; i < count_layers(options); ++i) width = add_layer(i, width);
 }
 
 ModelImpl::~ModelImpl() = default;
 
 std::int64_t ModelImpl::add_layer(std::int64_t index, std::int64_t in_features) {
-  const bool last = index + 1 == options.num_layers;
+  const bool last = index + 1 == count_layers(options);
   const std::string number = std::to_string(index);
   MadeLayer made = make_layer(options, {.in_features = in_features, .last = last});
   register_module("layer" + number, made.module);

@@ -17,9 +17,10 @@
 
 namespace mezzo::nn {
 
-/// Of which layer a Model is a stack: GraphConv (norm kBoth), SAGEConv, GATConv, or a linear layer
-/// that ignores the edges.
-enum class ModelKind : std::uint8_t { kGcn, kSage, kGat, kMlp };
+/// Of which layer a Model is a stack: GraphConv (norm kBoth), SAGEConv, GATConv, GINConv (sum, each
+/// with an MLP of one hidden layer), or a linear layer that ignores the edges. kSgc: one SGConv of
+/// num_layers hops, a linear model without hidden layers.
+enum class ModelKind : std::uint8_t { kGcn, kSage, kGat, kGin, kSgc, kMlp };
 
 struct GcnModel {
   static constexpr ModelKind kind = ModelKind::kGcn;
@@ -33,19 +34,34 @@ struct GatModel {
   static constexpr ModelKind kind = ModelKind::kGat;
   static constexpr std::string_view name = "gat";
 };
+struct GinModel {
+  static constexpr ModelKind kind = ModelKind::kGin;
+  static constexpr std::string_view name = "gin";
+};
+struct SgcModel {
+  static constexpr ModelKind kind = ModelKind::kSgc;
+  static constexpr std::string_view name = "sgc";
+};
 struct MlpModel {
   static constexpr ModelKind kind = ModelKind::kMlp;
   static constexpr std::string_view name = "mlp";
 };
 /// Every kind, with the word that the command line takes.
-using ModelKinds = TypeList<GcnModel, SageModel, GatModel, MlpModel>;
+using ModelKinds = TypeList<GcnModel, SageModel, GatModel, GinModel, SgcModel, MlpModel>;
+
+/// Whether a node without in-edges is an error to the kind's layers, unless they are told
+/// otherwise.
+constexpr bool needs_in_edges(ModelKind kind) {
+  return kind == ModelKind::kGcn || kind == ModelKind::kGat || kind == ModelKind::kSgc;
+}
 
 struct ModelOptions {
   ModelKind kind = ModelKind::kGcn;
   std::int64_t in_features = 0;
-  std::int64_t hidden_features = 16;  ///< of a hidden layer; kGat: of each of its heads
+  std::int64_t hidden_features = 16;  ///< of a hidden layer, kGat: of each of its heads, kGin: also
+                                      ///< of the hidden layer of each MLP; kSgc: none
   std::int64_t out_features = 0;
-  std::int64_t num_layers = 2;
+  std::int64_t num_layers = 2;   ///< kSgc: hops of its one layer
   std::int64_t num_heads = 8;    ///< kGat: of a hidden layer, concatenated
   double dropout = 0.5;          ///< of the input of every layer, in [0, 1); while training
   double attention_dropout = 0;  ///< kGat; another kind takes only 0
@@ -53,8 +69,8 @@ struct ModelOptions {
   Normalization normalization = Normalization::kNone;  ///< before the activation
   bool skip = false;  ///< add each layer's input to its output, projected where the widths differ
   std::int64_t num_output_heads = 1;          ///< kGat: of the last layer, averaged
-  Aggregator aggregator = Aggregator::kMean;  ///< kSage
-  bool allow_zero_in_degree = false;          ///< kGcn, kGat: otherwise such nodes are an error
+  Aggregator aggregator = Aggregator::kMean;  ///< kSage: one of SageAggregators
+  bool allow_zero_in_degree = false;  ///< kGcn, kGat, kSgc: otherwise such nodes are an error
 };
 
 /// A stack of layers of one kind: dropout, layer, normalization, skip, activation; the last layer
@@ -67,9 +83,10 @@ class MEZZO_API ModelImpl : public torch::nn::Module {
   ModelImpl(const ModelImpl&) = delete;  // copies would share the layers
   ModelImpl& operator=(const ModelImpl&) = delete;
 
-  /// topology: of one set of nodes, or, for a single layer, one whose destinations are the first
-  /// num_dst sources. x: [num_src, in], strided or sparse CSR. Returns the logits [num_dst, out].
-  /// Throws InvalidArgument for other shapes. Dropout draws from libtorch's generator.
+  /// topology: of one set of nodes, or, for a single layer other than kSgc's, one whose
+  /// destinations are the first num_dst sources. x: [num_src, in], strided or sparse CSR. Returns
+  /// the logits [num_dst, out]. Throws InvalidArgument for other shapes. Dropout draws from
+  /// libtorch's generator.
   at::Tensor forward(const Topology& topology, const at::Tensor& x);
 
   ModelOptions options;

@@ -7,6 +7,7 @@
 #include <ATen/ATen.h>
 #include <torch/nn/init.h>
 
+#include "mezzo/core/error.h"
 #include "mezzo/message_passing/ops.h"
 #include "mezzo/nn/layer_support.h"
 
@@ -44,15 +45,20 @@ SAGEConvImpl::SAGEConvImpl(SAGEConvOptions given) : options(std::move(given)) {
   detail::check_positive(kName, "in_features", in);
   detail::check_positive(kName, "out_features", out);
   detail::check_probability(kName, "feature_dropout", options.feature_dropout);
-  const auto product = torch::nn::LinearOptions(in, out).bias(false);
+  MEZZO_CHECK(!name_of(SageAggregators{}, options.aggregator).empty(),
+              "{}: expected aggregator to be one of {}, got {}", kName, names(SageAggregators{}),
+              name_of(Aggregators{}, options.aggregator));
   if (options.aggregator == Aggregator::kPool) {
     fc_pool = register_module("fc_pool", torch::nn::Linear(in, in));
   }
   if (options.aggregator != Aggregator::kGcn) {
-    fc_self = register_module("fc_self", torch::nn::Linear(product));
+    const auto own = torch::nn::LinearOptions(in, out).bias(options.bias);
+    fc_self = register_module("fc_self", torch::nn::Linear(own));
+  } else if (options.bias) {
+    bias = register_parameter("bias", at::empty({out}));
   }
-  fc_neigh = register_module("fc_neigh", torch::nn::Linear(product));
-  if (options.bias) bias = register_parameter("bias", at::empty({out}));
+  const auto received = torch::nn::LinearOptions(in, out).bias(false);
+  fc_neigh = register_module("fc_neigh", torch::nn::Linear(received));
   reset_parameters();
 }
 
@@ -63,7 +69,7 @@ void SAGEConvImpl::reset_parameters() {
     (*part)->reset_parameters();
     torch::nn::init::xavier_uniform_((*part)->weight, gain);
   }
-  if (options.bias) torch::nn::init::zeros_(bias);
+  if (bias.defined()) torch::nn::init::zeros_(bias);
 }
 
 at::Tensor SAGEConvImpl::neighbours(const Topology& topology, const at::Tensor& h) const {
@@ -86,7 +92,7 @@ at::Tensor SAGEConvImpl::forward(const Topology& topology, const at::Tensor& fea
   if (options.aggregator == Aggregator::kGcn) {
     out = detail::add_parameter(out, bias);
   } else {
-    out = out + detail::linear_first_rows(h, topology.num_dst(), fc_self->weight, bias);
+    out = out + detail::linear_first_rows(h, topology.num_dst(), fc_self->weight, fc_self->bias);
   }
   return detail::activate(options.activation, out);
 }

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cstdint>
-#include <string_view>
 
 #include <ATen/core/Tensor.h>
 #include <torch/nn/module.h>
@@ -9,52 +8,31 @@
 #include <torch/nn/pimpl.h>
 
 #include "mezzo/core/export.h"
-#include "mezzo/core/type_list.h"
 #include "mezzo/graph/topology.h"
+#include "mezzo/nn/aggregator.h"
 #include "mezzo/nn/graph_conv.h"
 
 namespace mezzo::nn {
 
-/// What SAGEConv makes of the neighbours' rows h_u. A node without in-edges has the value 0 under
-/// kMean and kPool.
-enum class Aggregator : std::uint8_t {
-  kMean,  ///< their mean
-  kGcn,   ///< the mean of them and of the node itself: (sum of h_u + h_v) / (in-degree + 1)
-  kPool,  ///< the maximum of relu(fc_pool(h_u)), per feature
-};
-
-struct MeanAggregator {
-  static constexpr Aggregator kind = Aggregator::kMean;
-  static constexpr std::string_view name = "mean";
-};
-struct GcnAggregator {
-  static constexpr Aggregator kind = Aggregator::kGcn;
-  static constexpr std::string_view name = "gcn";
-};
-struct PoolAggregator {
-  static constexpr Aggregator kind = Aggregator::kPool;
-  static constexpr std::string_view name = "pool";
-};
-/// Every aggregator, with the word that the command line takes.
-using Aggregators = TypeList<MeanAggregator, GcnAggregator, PoolAggregator>;
-
 struct SAGEConvOptions {
   std::int64_t in_features = 0;
   std::int64_t out_features = 0;
-  Aggregator aggregator = Aggregator::kMean;
-  double feature_dropout = 0;  ///< of the input, in [0, 1); while training
-  bool bias = true;
+  Aggregator aggregator = Aggregator::kMean;  ///< one of SageAggregators
+  double feature_dropout = 0;                 ///< of the input, in [0, 1); while training
+  bool bias = true;                           ///< of fc_self, of kGcn the layer's
   Activation activation = {};
 };
 
-/// GraphSAGE layer (Hamilton et al., NeurIPS'17): fc_self(h_v) + fc_neigh(aggregate of h_u) + bias;
-/// kGcn has no fc_self. With DGL's parameters: `fc_self.weight`, `fc_neigh.weight` [out, in],
-/// `fc_pool.weight` [in, in] and `fc_pool.bias` [in] (kPool), all Glorot uniform with gain sqrt(2)
-/// but for fc_pool.bias (libtorch's default); `bias` [out] (zeros). kMean and kGcn multiply before
-/// aggregating when out_features is the smaller.
+/// GraphSAGE layer (Hamilton et al., NeurIPS'17): fc_self(h_v) + fc_neigh(aggregate of h_u), of
+/// kGcn fc_neigh(aggregate) + bias. With DGL's parameters: `fc_neigh.weight` [out, in];
+/// `fc_self.weight` [out, in] and `fc_self.bias` [out] (kMean, kPool) or `bias` [out] (kGcn);
+/// `fc_pool.weight` [in, in] and `fc_pool.bias` [in] (kPool). The weights start Glorot uniform with
+/// gain sqrt(2), fc_self.bias and fc_pool.bias by libtorch's default, `bias` at zero. kMean and
+/// kGcn multiply before aggregating when out_features is the smaller.
 class MEZZO_API SAGEConvImpl : public torch::nn::Module {
  public:
-  /// Throws InvalidArgument unless both sizes are positive and the dropout is in [0, 1).
+  /// Throws InvalidArgument unless both sizes are positive, the dropout is in [0, 1) and the
+  /// aggregator one of SageAggregators.
   explicit SAGEConvImpl(SAGEConvOptions options);
   void reset_parameters();
   /// topology: its destinations are the first num_dst sources. h: [num_src, in], strided or sparse
@@ -64,7 +42,7 @@ class MEZZO_API SAGEConvImpl : public torch::nn::Module {
 
   SAGEConvOptions options;
   torch::nn::Linear fc_self{nullptr}, fc_neigh{nullptr}, fc_pool{nullptr};
-  at::Tensor bias;
+  at::Tensor bias;  ///< of kGcn with options.bias, else undefined
 
  private:
   /// fc_neigh of what the aggregator makes of the neighbours: [num_dst, out].

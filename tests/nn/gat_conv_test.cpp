@@ -9,6 +9,7 @@
 #include <torch/csrc/autograd/autograd.h>
 
 #include "mezzo/core/error.h"
+#include "mezzo/message_passing/ops.h"
 
 #include "support/gradcheck.h"
 #include "support/nn_reference.h"
@@ -174,6 +175,51 @@ TEST(GATConv, drops_features_and_attention_while_training_only) {
   }
 }
 
+/// The layer without residual and bias, by one operator after another.
+at::Tensor composed(const GATConv& layer, const Topology& g, const at::Tensor& h,
+                    const at::Tensor& edge_weight) {
+  const std::int64_t heads = layer->options.num_heads, width = layer->options.out_features;
+  const at::Tensor z = at::matmul(h, layer->fc->weight.t()).view({h.size(0), heads, width});
+  const at::Tensor sent = (z * layer->attn_l).sum(-1, true);
+  const at::Tensor received = (z * layer->attn_r).sum(-1, true);
+  const at::Tensor logits =
+      at::leaky_relu(gsddmm(g, BinaryOp::kAdd, sent, received.slice(0, 0, g.num_dst())), 0.2);
+  const at::Tensor attention =
+      mezzo::feature_dropout(edge_softmax(g, logits), layer->options.attention_dropout, true);
+  return gspmm(g, BinaryOp::kMul, ReduceOp::kSum, z, attention * edge_weight.view({-1, 1, 1}));
+}
+
+TEST(GATConv, edge_weights_multiply_the_attention_after_its_dropout) {
+  const Topology square = connected(12, 12, 40, 28), wide = connected(9, 5, 20, 29);
+  for (const Topology& g : {square, wide}) {
+    for (const double dropout : {0.0, 0.5}) {
+      GATConv layer = make({.in_features = 4,
+                            .out_features = 3,
+                            .num_heads = 2,
+                            .attention_dropout = dropout,
+                            .bias = false});
+      const at::Tensor h = uniform({g.num_src(), 4}, at::kDouble, 30);
+      const at::Tensor weight = uniform({g.num_edges()}, at::kDouble, 31);
+      at::manual_seed(3);
+      const at::Tensor got = layer(g, h, weight);
+      at::manual_seed(3);
+      EXPECT_TRUE(near_terms(got, composed(layer, g, h, weight), 2 * terms(g, layer)));
+      at::manual_seed(3);
+      const at::Tensor ones = layer(g, h, at::ones({g.num_edges()}, at::kDouble));
+      at::manual_seed(3);
+      EXPECT_TRUE(exact(ones, layer(g, h)));
+    }
+  }
+}
+
+TEST(GATConv, gradients_of_edge_weights_agree_with_differences) {
+  const Topology g = connected(6, 4, 9, 32);
+  GATConv layer = make({.in_features = 3, .out_features = 2, .num_heads = 2});
+  EXPECT_TRUE(
+      gradcheck([&](const std::vector<at::Tensor>& given) { return layer(g, given[0], given[1]); },
+                {uniform({6, 3}, at::kDouble, 33), uniform({g.num_edges()}, at::kDouble, 34)}));
+}
+
 TEST(GATConv, has_the_parameters_of_dgl) {
   using Shapes = std::set<std::string>;
   const auto shapes = [](std::int64_t in, bool residual, bool bias) {
@@ -235,6 +281,14 @@ TEST(GATConv, wrong_arguments_are_errors_that_name_them) {
                          layer(wrong_way, at::zeros({4, 3}, at::kDouble));
                        }),
                        "prefix"));
+  EXPECT_TRUE(mentions(error_of([&] {
+                         layer(g, at::zeros({5, 3}, at::kDouble), at::zeros({3}, at::kDouble));
+                       }),
+                       "edge_weight[15]"));
+  EXPECT_TRUE(mentions(error_of([&] {
+                         layer(g, at::zeros({5, 3}, at::kDouble), at::zeros({15}, at::kLong));
+                       }),
+                       "edge_weight[15]"));
 }
 
 }  // namespace

@@ -12,6 +12,9 @@
 #include "mezzo/core/parse.h"
 #include "mezzo/graph/graph.h"
 #include "mezzo/nn/gat_conv.h"
+#include "mezzo/nn/gin_conv.h"
+#include "mezzo/nn/mlp.h"
+#include "mezzo/nn/sg_conv.h"
 
 #include "support/nn_reference.h"
 
@@ -25,7 +28,7 @@ using nn::ModelOptions;
 using nn::Normalization;
 
 constexpr ModelKind kKinds[] = {ModelKind::kGcn, ModelKind::kSage, ModelKind::kGat,
-                                ModelKind::kMlp};
+                                ModelKind::kGin, ModelKind::kSgc,  ModelKind::kMlp};
 
 Model make(ModelOptions options) {
   Model model(std::move(options));
@@ -119,6 +122,39 @@ TEST(Model, gat_concatenates_hidden_heads_and_averages_output_heads) {
     const at::Tensor x = features(6);
     const at::Tensor expected = second(graph(), at::elu(first(graph(), x).flatten(1))).mean(1);
     EXPECT_TRUE(exact(model(graph(), x), expected));
+  }
+}
+
+TEST(Model, gin_is_the_stack_of_its_layers_each_with_an_mlp) {
+  Model model = make({.kind = ModelKind::kGin,
+                      .in_features = 6,
+                      .hidden_features = 5,
+                      .out_features = 3,
+                      .dropout = 0});
+  const auto layer = [&](const char* name, std::int64_t in, std::int64_t out) {
+    const nn::MLP update(
+        nn::MLPOptions{.in_features = in, .hidden_features = 5, .out_features = out, .dropout = 0});
+    return part_of(model, name, nn::GINConv(nn::GINConvOptions{}, torch::nn::AnyModule(update)));
+  };
+  auto first = layer("layer0", 6, 5), second = layer("layer1", 5, 3);
+  const at::Tensor x = features(6);
+  EXPECT_TRUE(exact(model(graph(), x), second(graph(), at::relu(first(graph(), x)))));
+}
+
+TEST(Model, sgc_is_one_layer_of_as_many_hops) {
+  for (const std::int64_t hops : {1, 3}) {
+    Model model = make({.kind = ModelKind::kSgc,
+                        .in_features = 6,
+                        .out_features = 3,
+                        .num_layers = hops,
+                        .dropout = 0});
+    EXPECT_EQ(parameter_shapes(*model),
+              (std::set<std::string>{"layer0.fc.weight [3, 6]", "layer0.fc.bias [3]"}));
+    auto layer =
+        part_of(model, "layer0",
+                nn::SGConv(nn::SGConvOptions{.in_features = 6, .out_features = 3, .k = hops}));
+    const at::Tensor x = features(6);
+    EXPECT_TRUE(exact(model(graph(), x), layer(graph(), x)));
   }
 }
 
@@ -254,6 +290,7 @@ TEST(Model, takes_a_graph_and_runs_without_edges_and_nodes) {
 TEST(Model, one_layer_maps_sources_to_destinations) {
   const Topology g = connected(9, 5, 20, 6);
   for (const ModelKind kind : kKinds) {
+    if (kind == ModelKind::kSgc) continue;  // its hops need one set of nodes
     for (const bool skip : {false, true}) {
       Model model =
           make({.kind = kind, .in_features = 6, .out_features = 3, .num_layers = 1, .skip = skip});
@@ -296,9 +333,9 @@ TEST(Model, has_one_named_part_per_layer_normalization_and_projection) {
 
 TEST(Model, kinds_and_normalizations_parse_from_their_words) {
   EXPECT_EQ(parse(ModelKinds{}, "model", "sage"), ModelKind::kSage);
-  EXPECT_EQ(names(ModelKinds{}), "gcn, sage, gat, mlp");
+  EXPECT_EQ(names(ModelKinds{}), "gcn, sage, gat, gin, sgc, mlp");
   EXPECT_EQ(names(nn::Normalizations{}), "none, layer, batch");
-  EXPECT_EQ(names(nn::Aggregators{}), "mean, gcn, pool");
+  EXPECT_EQ(names(nn::SageAggregators{}), "mean, gcn, pool");
 }
 
 TEST(Model, wrong_arguments_are_errors_that_name_them) {

@@ -107,13 +107,14 @@ TEST(SAGEConv, gradients_agree_with_differences) {
       const auto function = [&](const std::vector<at::Tensor>& given) {
         // parameters() lists the layer's own first, then those of the parts in this order.
         std::size_t next = 1;
-        layer->bias = given[next++];
-        if (!layer->fc_pool.is_empty()) {
-          layer->fc_pool->weight = given[next++];
-          layer->fc_pool->bias = given[next++];
+        if (layer->bias.defined()) layer->bias = given[next++];
+        for (torch::nn::Linear* part : {&layer->fc_pool, &layer->fc_self}) {
+          if (part->is_empty()) continue;
+          (*part)->weight = given[next++];
+          (*part)->bias = given[next++];
         }
-        if (!layer->fc_self.is_empty()) layer->fc_self->weight = given[next++];
         layer->fc_neigh->weight = given[next++];
+        EXPECT_EQ(next, given.size());
         return layer(g, given[0]);
       };
       EXPECT_TRUE(gradcheck(function, inputs)) << name_of(nn::Aggregators{}, aggregator);
@@ -178,12 +179,17 @@ TEST(SAGEConv, has_the_parameters_of_dgl) {
         .in_features = 5, .out_features = 4, .aggregator = aggregator, .bias = bias}));
   };
   EXPECT_EQ(shapes(Aggregator::kMean, true),
-            (Shapes{"fc_self.weight [4, 5]", "fc_neigh.weight [4, 5]", "bias [4]"}));
+            (Shapes{"fc_self.weight [4, 5]", "fc_self.bias [4]", "fc_neigh.weight [4, 5]"}));
+  EXPECT_EQ(shapes(Aggregator::kMean, false),
+            (Shapes{"fc_self.weight [4, 5]", "fc_neigh.weight [4, 5]"}));
   EXPECT_EQ(shapes(Aggregator::kGcn, true), (Shapes{"fc_neigh.weight [4, 5]", "bias [4]"}));
-  EXPECT_EQ(shapes(Aggregator::kPool, false),
-            (Shapes{"fc_self.weight [4, 5]", "fc_neigh.weight [4, 5]", "fc_pool.weight [5, 5]",
-                    "fc_pool.bias [5]"}));
+  EXPECT_EQ(shapes(Aggregator::kGcn, false), (Shapes{"fc_neigh.weight [4, 5]"}));
+  EXPECT_EQ(shapes(Aggregator::kPool, true),
+            (Shapes{"fc_self.weight [4, 5]", "fc_self.bias [4]", "fc_neigh.weight [4, 5]",
+                    "fc_pool.weight [5, 5]", "fc_pool.bias [5]"}));
+}
 
+TEST(SAGEConv, starts_as_dgl_does) {
   const SAGEConv layer(SAGEConvOptions{.in_features = 30, .out_features = 20});
   const double bound = std::sqrt(2.0) * std::sqrt(6.0 / (30 + 20));
   for (const at::Tensor& weight : {layer->fc_self->weight, layer->fc_neigh->weight}) {
@@ -191,7 +197,12 @@ TEST(SAGEConv, has_the_parameters_of_dgl) {
     EXPECT_LE(largest, bound * (1 + Float32::epsilon));
     EXPECT_GT(largest, bound * 0.95);  // 600 draws: all below with probability 0.95^600
   }
-  EXPECT_TRUE(exact(layer->bias, at::zeros({20})));
+  const double own = layer->fc_self->bias.abs().max().item<double>(), most = 1 / std::sqrt(30.0);
+  EXPECT_LE(own, most * (1 + Float32::epsilon));
+  EXPECT_GT(own, most * 0.5);  // 20 draws: all below with probability 0.5^20
+  const SAGEConv gcn(
+      SAGEConvOptions{.in_features = 30, .out_features = 20, .aggregator = Aggregator::kGcn});
+  EXPECT_TRUE(exact(gcn->bias, at::zeros({20})));
 }
 
 TEST(SAGEConv, applies_the_activation_last) {

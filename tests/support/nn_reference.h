@@ -56,11 +56,6 @@ inline at::Tensor sources_of(const Topology& topology, std::int64_t v) {
   return topology.src().to(at::kLong).index_select(0, edges);
 }
 
-inline double max_in_degree(const Topology& topology) {
-  if (topology.num_edges() == 0) return 0;
-  return static_cast<double>(topology.in_degrees().max().item<std::int64_t>());
-}
-
 inline at::Tensor define(const nn::GraphConv& layer, const Topology& topology, const at::Tensor& h,
                          const at::Tensor& edge_weight = {}, Numbers numbers = Numbers::kGiven) {
   using nn::DegreeNorm;
@@ -108,7 +103,7 @@ inline at::Tensor define(const nn::SAGEConv& layer, const Topology& topology, co
                                   ? detail::pooled(layer, topology, h, numbers)
                                   : at::matmul(matrix, h) / degrees.clamp_min(1);
   return dense_linear(received, neigh, {}, numbers) +
-         dense_linear(own, layer->fc_self->weight, layer->bias, numbers);
+         dense_linear(own, layer->fc_self->weight, layer->fc_self->bias, numbers);
 }
 
 /// The scores attn . z of each node and head: [N, heads].

@@ -137,12 +137,22 @@ inline bool wins(ReduceOp reduce, double candidate, double best) {
   return reduce == ReduceOp::kMax ? candidate > best : candidate < best;
 }
 
+/// Whether a reduction of whole numbers rounds before the store: the mean divides, and a product of
+/// many leaves the whole numbers that float32 holds.
+inline bool rounds_between(ReduceOp reduce) {
+  return reduce == ReduceOp::kMean || reduce == ReduceOp::kProd;
+}
+
+/// float32's smallest normal number: a product below it is rounded as if it were that large.
+inline constexpr double kSmallestNormal = 0x1p-126;
+
 /// One value per destination of the messages [E, ...]. No messages: 0. Edges in ascending id.
 inline Reference reduce(const Topology& topology, ReduceOp op, const Reference& messages) {
   std::vector<std::int64_t> sizes = messages.value.sizes().vec();
   sizes[0] = topology.num_dst();
   const std::int64_t width = detail::product(at::IntArrayRef(sizes).slice(1));
-  Reference out{at::zeros(sizes, at::kDouble), at::zeros(sizes, at::kDouble)};
+  const double none = op == ReduceOp::kProd ? 1 : 0;
+  Reference out{at::full(sizes, none, at::kDouble), at::full(sizes, none, at::kDouble)};
   out.winners = at::full(sizes, -1, at::kLong);
   const at::Tensor dst = topology.dst().to(at::kLong), degrees = topology.in_degrees();
   const double max_degree =
@@ -161,6 +171,9 @@ inline Reference reduce(const Topology& topology, ReduceOp op, const Reference& 
       if (op == ReduceOp::kSum || op == ReduceOp::kMean) {
         value[i] += m;
         size[i] += m_size / (op == ReduceOp::kMean ? degree : 1.0);
+      } else if (op == ReduceOp::kProd) {
+        value[i] *= m;
+        size[i] = size[i] * m_size + kSmallestNormal;
       } else {
         if (winner[i] < 0 || wins(op, m, value[i])) {
           value[i] = m;
@@ -170,11 +183,10 @@ inline Reference reduce(const Topology& topology, ReduceOp op, const Reference& 
       }
     }
   }
-  if (op == ReduceOp::kMean) {
-    for (std::int64_t i = 0; i < out.value.numel(); ++i) {
-      const std::int64_t degree = degrees.data_ptr<std::int64_t>()[i / width];
-      if (degree > 0) value[i] /= static_cast<double>(degree);
-    }
+  for (std::int64_t i = 0; i < out.value.numel(); ++i) {
+    const std::int64_t degree = degrees.data_ptr<std::int64_t>()[i / width];
+    if (op == ReduceOp::kMean && degree > 0) value[i] /= static_cast<double>(degree);
+    if (degree == 0) value[i] = size[i] = 0;
   }
   return out;
 }
@@ -243,20 +255,43 @@ inline at::Tensor message_formula(const Topology& topology, BinaryOp op, const O
   return {};
 }
 
+/// The messages of each destination side by side, filled up with ones: [num_dst, max degree, ...].
+inline at::Tensor filled_mailboxes(const Topology& topology, const at::Tensor& messages) {
+  const at::Tensor degrees = topology.in_degrees(), dst = topology.dst().to(at::kLong);
+  const std::int64_t depth = degrees.max().item<std::int64_t>();
+  at::Tensor slots = at::full({topology.num_dst() * depth}, topology.num_edges(), at::kLong);
+  std::vector<std::int64_t> used(static_cast<std::size_t>(topology.num_dst()), 0);
+  for (std::int64_t e = 0; e < topology.num_edges(); ++e) {
+    const std::int64_t row = dst.data_ptr<std::int64_t>()[e];
+    slots.data_ptr<std::int64_t>()[row * depth + used[static_cast<std::size_t>(row)]++] = e;
+  }
+  std::vector<std::int64_t> one_row = messages.sizes().vec();
+  one_row[0] = 1;
+  std::vector<std::int64_t> sizes = messages.sizes().vec();
+  sizes[0] = depth;
+  sizes.insert(sizes.begin(), topology.num_dst());
+  return at::cat({messages, at::ones(one_row, at::kDouble)}).index_select(0, slots).view(sizes);
+}
+
 /// The reduction likewise; max and min take the messages of `winners`.
 inline at::Tensor reduce_formula(const Topology& topology, ReduceOp op, const at::Tensor& messages,
                                  const at::Tensor& winners) {
   std::vector<std::int64_t> sizes = messages.sizes().vec();
   sizes[0] = topology.num_dst();
+  std::vector<std::int64_t> column(sizes.size(), 1);
+  column[0] = sizes[0];
+  const bool adds = op == ReduceOp::kSum || op == ReduceOp::kMean;
+  if (!adds && topology.num_edges() == 0) return at::zeros(sizes, at::kDouble) + messages.sum();
   if (op == ReduceOp::kMax || op == ReduceOp::kMin) {
-    if (topology.num_edges() == 0) return at::zeros(sizes, at::kDouble) + messages.sum();
     return at::where(winners >= 0, messages.gather(0, winners.clamp_min(0)), 0.0);
+  }
+  if (op == ReduceOp::kProd) {
+    const at::Tensor received = (topology.in_degrees() > 0).to(at::kDouble).reshape(column);
+    return filled_mailboxes(topology, messages).prod(1) * received;
   }
   const at::Tensor dst = topology.dst().to(at::kLong);
   const at::Tensor sum = at::zeros(sizes, at::kDouble).index_add(0, dst, messages);
   if (op == ReduceOp::kSum) return sum;
-  std::vector<std::int64_t> column(sizes.size(), 1);
-  column[0] = sizes[0];
   return sum / topology.in_degrees().clamp_min(1).to(at::kDouble).reshape(column);
 }
 
@@ -319,15 +354,21 @@ inline GradientReference gspmm_gradients(const Topology& topology, BinaryOp op, 
                                          const Operand64& lhs, const Operand64& rhs,
                                          const at::Tensor& grad, Target lhs_target = Target::kSrc,
                                          Target rhs_target = Target::kEdge) {
-  const at::Tensor winners =
-      gspmm_reference(topology, op, reduce_op, lhs, rhs, lhs_target, rhs_target).winners;
-  return detail::gradients(op, detail::max_degree(topology), lhs, rhs, grad,
-                           [&](BinaryOp which, const Operand64& a, const Operand64& b) {
-                             return reduce_formula(
-                                 topology, reduce_op,
-                                 message_formula(topology, which, a, b, lhs_target, rhs_target),
-                                 winners);
-                           });
+  const Reference forward =
+      gspmm_reference(topology, op, reduce_op, lhs, rhs, lhs_target, rhs_target);
+  const at::Tensor& winners = forward.winners;
+  GradientReference made = detail::gradients(
+      op, detail::max_degree(topology), lhs, rhs, grad,
+      [&](BinaryOp which, const Operand64& a, const Operand64& b) {
+        return reduce_formula(topology, reduce_op,
+                              message_formula(topology, which, a, b, lhs_target, rhs_target),
+                              winners);
+      });
+  if (reduce_op == ReduceOp::kProd) {  // each term is itself a product of the other messages
+    made.lhs.terms += forward.terms;
+    made.rhs.terms += forward.terms;
+  }
+  return made;
 }
 
 /// Of gsddmm, likewise.

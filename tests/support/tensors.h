@@ -92,6 +92,11 @@ inline std::vector<DTypeInfo> narrow_dtypes() {
   return narrow;
 }
 
+inline double max_in_degree(const Topology& topology) {
+  if (topology.num_edges() == 0) return 0;
+  return static_cast<double>(topology.in_degrees().max().item<std::int64_t>());
+}
+
 /// A tensor [n] of the given numbers.
 inline at::Tensor numbers(const std::vector<double>& values, at::ScalarType dtype = at::kDouble) {
   at::Tensor made = at::empty({static_cast<std::int64_t>(values.size())}, at::kDouble);

@@ -1,0 +1,49 @@
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+#include "mezzo/core/type_list.h"
+
+namespace mezzo::nn {
+
+/// What a layer makes of the rows h_u that its neighbours send to a node. A node without in-edges
+/// has the value 0 under all but kGcn. Each layer names those it takes and refuses the others.
+enum class Aggregator : std::uint8_t {
+  kMean,  ///< their mean
+  kGcn,   ///< the mean of them and of the node itself: (sum of h_u + h_v) / (in-degree + 1)
+  kPool,  ///< the maximum of relu(fc_pool(h_u)), per feature
+  kSum,   ///< their sum
+  kMax,   ///< their maximum, per feature
+};
+
+struct MeanAggregator {
+  static constexpr Aggregator kind = Aggregator::kMean;
+  static constexpr std::string_view name = "mean";
+};
+struct GcnAggregator {
+  static constexpr Aggregator kind = Aggregator::kGcn;
+  static constexpr std::string_view name = "gcn";
+};
+struct PoolAggregator {
+  static constexpr Aggregator kind = Aggregator::kPool;
+  static constexpr std::string_view name = "pool";
+};
+struct SumAggregator {
+  static constexpr Aggregator kind = Aggregator::kSum;
+  static constexpr std::string_view name = "sum";
+};
+struct MaxAggregator {
+  static constexpr Aggregator kind = Aggregator::kMax;
+  static constexpr std::string_view name = "max";
+};
+
+/// Every aggregator, with its word.
+using Aggregators =
+    TypeList<MeanAggregator, GcnAggregator, PoolAggregator, SumAggregator, MaxAggregator>;
+/// Those of SAGEConv.
+using SageAggregators = TypeList<MeanAggregator, GcnAggregator, PoolAggregator>;
+/// Those of GINConv.
+using GinAggregators = TypeList<SumAggregator, MeanAggregator, MaxAggregator>;
+
+}  // namespace mezzo::nn

@@ -1,0 +1,40 @@
+#include "mezzo/nn/appnp_conv.h"
+
+#include <ATen/ATen.h>
+
+#include "mezzo/core/error.h"
+#include "mezzo/nn/layer_support.h"
+#include "mezzo/nn/propagation.h"
+
+namespace mezzo::nn {
+namespace {
+
+constexpr auto kName = "APPNPConv";
+
+}  // namespace
+
+APPNPConvImpl::APPNPConvImpl(APPNPConvOptions given) : options(given) {
+  detail::check_hops(kName, options.k);
+  MEZZO_CHECK(options.alpha >= 0 && options.alpha <= 1, "{}: expected alpha in [0, 1], got {}",
+              kName, options.alpha);
+  detail::check_probability(kName, "edge_drop", options.edge_drop);
+}
+
+at::Tensor APPNPConvImpl::forward(const Topology& topology, const at::Tensor& h,
+                                  const at::Tensor& edge_weight) {
+  detail::check_node_rows(kName, topology, h);
+  MEZZO_CHECK(!detail::is_sparse(h), "{}: expected h strided, got sparse CSR", kName);
+  detail::check_one_node_set(kName, topology);
+  const detail::Propagation step =
+      detail::Propagation(kName, topology, h, edge_weight, detail::SourceDegree::kOut)
+          .times(1 - options.alpha);
+  at::Tensor first = h, out = h;
+  for (std::int64_t i = 0; i < options.k; ++i) {
+    out = step.with_edge_dropout(options.edge_drop, is_training())(out);
+    first = first.to(out.scalar_type());  // the dtype of a mixed precision region, from step one on
+    out = at::add(out, first, options.alpha);
+  }
+  return out;
+}
+
+}  // namespace mezzo::nn

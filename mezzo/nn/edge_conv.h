@@ -1,0 +1,49 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+
+#include <ATen/core/Tensor.h>
+#include <torch/nn/module.h>
+#include <torch/nn/modules/linear.h>
+#include <torch/nn/pimpl.h>
+
+#include "mezzo/core/export.h"
+#include "mezzo/graph/topology.h"
+
+namespace mezzo::nn {
+
+struct EdgeConvOptions {
+  std::int64_t in_features = 0;
+  std::int64_t out_features = 0;
+  bool batch_norm = false;            ///< of the messages, over all edges
+  bool allow_zero_in_degree = false;  ///< otherwise such nodes are an error
+};
+
+/// Edge convolution (Wang et al., TOG'19), with DGL's semantics and parameters: the output of v is
+/// the maximum, over its in-neighbours u, of theta(h_v - h_u) + phi(h_v); of no neighbours 0.
+/// Linear layers `theta` and `phi`, [out, in] with bias, as libtorch initialises them; with
+/// batch_norm also `bn`, [out].
+///
+/// theta is linear, so without batch_norm the layer takes one product per node and side,
+/// (theta + phi)(h_v) and theta(h_u), and the maximum of their difference in one fused kernel: no
+/// [E, F] tensor. In 16 bits both are rounded before the difference. Batch normalization needs the
+/// statistics of the messages, so with it they are made: [E, out], kept for the backward.
+class MEZZO_API EdgeConvImpl : public torch::nn::Module {
+ public:
+  /// Throws InvalidArgument unless both sizes are positive.
+  explicit EdgeConvImpl(EdgeConvOptions options);
+  /// h: [num_src, in], strided or sparse CSR; the destinations are the first num_dst sources.
+  /// Returns [num_dst, out]. Throws InvalidArgument for other shapes, for destinations without
+  /// in-edges unless allowed, and for fewer than 2 edges while training with batch_norm.
+  at::Tensor forward(const Topology& topology, const at::Tensor& h);
+
+  EdgeConvOptions options;
+  torch::nn::Linear theta{nullptr}, phi{nullptr};
+
+ private:
+  std::function<at::Tensor(const at::Tensor&)> normalize_;  // empty without batch_norm
+};
+TORCH_MODULE(EdgeConv);
+
+}  // namespace mezzo::nn

@@ -1,0 +1,78 @@
+#include "mezzo/nn/gatv2_conv.h"
+
+#include <cmath>
+#include <utility>
+
+#include <ATen/ATen.h>
+#include <torch/nn/init.h>
+
+#include "mezzo/message_passing/attention_scores.h"
+#include "mezzo/message_passing/ops.h"
+#include "mezzo/nn/layer_support.h"
+
+namespace mezzo::nn {
+namespace {
+
+constexpr auto kName = "GATv2Conv";
+
+}  // namespace
+
+GATv2ConvImpl::GATv2ConvImpl(GATv2ConvOptions given) : options(std::move(given)) {
+  detail::check_attention_options(kName, options);
+  const std::int64_t heads = options.num_heads, width = heads * options.out_features;
+  const auto product = torch::nn::LinearOptions(options.in_features, width).bias(options.bias);
+  fc_src = register_module("fc_src", torch::nn::Linear(product));
+  // Registered once: parameters() lists what two names share twice, and an optimizer would step
+  // it twice.
+  fc_dst = options.share_weights ? fc_src : register_module("fc_dst", torch::nn::Linear(product));
+  attn = register_parameter("attn", at::empty({1, heads, options.out_features}));
+  if (options.residual && options.in_features != width) {
+    res_fc = register_module("res_fc", torch::nn::Linear(product));
+  }
+  reset_parameters();
+}
+
+void GATv2ConvImpl::reset_parameters() {
+  const double gain = std::sqrt(2.0);  // for relu
+  const auto reset = [&](torch::nn::Linear& part) {
+    torch::nn::init::xavier_normal_(part->weight, gain);
+    if (options.bias) torch::nn::init::zeros_(part->bias);
+  };
+  reset(fc_src);
+  if (!options.share_weights) reset(fc_dst);
+  torch::nn::init::xavier_normal_(attn, gain);
+  if (!res_fc.is_empty()) reset(res_fc);
+}
+
+at::Tensor GATv2ConvImpl::received(const at::Tensor& h, const at::Tensor& sent,
+                                   std::int64_t num_dst) const {
+  if (options.share_weights) return detail::first_rows(sent, num_dst);
+  return detail::linear_first_rows(h, num_dst, fc_dst->weight, fc_dst->bias)
+      .reshape({num_dst, options.num_heads, options.out_features});
+}
+
+at::Tensor GATv2ConvImpl::forward(const Topology& topology, const at::Tensor& features) {
+  detail::check_input(kName, topology, features, options.in_features);
+  detail::check_prefix(kName, topology);
+  detail::check_in_degrees(kName, topology, options.allow_zero_in_degree);
+  const std::int64_t heads = options.num_heads, width = options.out_features;
+  const std::int64_t num_dst = topology.num_dst();
+
+  const at::Tensor h = mezzo::feature_dropout(features, options.feature_dropout, is_training());
+  const at::Tensor sent =
+      mezzo::linear(h, fc_src->weight, fc_src->bias).reshape({topology.num_src(), heads, width});
+  const at::Tensor logits =
+      gatv2_scores(topology, sent, received(h, sent, num_dst), attn, options.negative_slope);
+  const at::Tensor attention = mezzo::feature_dropout(edge_softmax(topology, logits),
+                                                      options.attention_dropout, is_training());
+  at::Tensor out = gspmm(topology, BinaryOp::kMul, ReduceOp::kSum, sent, attention.unsqueeze(-1));
+  if (options.residual) {
+    const at::Tensor own =
+        res_fc.is_empty() ? detail::residual_rows(h, num_dst, out.scalar_type())
+                          : detail::linear_first_rows(h, num_dst, res_fc->weight, res_fc->bias);
+    out = out + own.reshape({num_dst, heads, width});
+  }
+  return detail::activate(options.activation, out);
+}
+
+}  // namespace mezzo::nn

@@ -1,0 +1,60 @@
+#pragma once
+
+#include <cstdint>
+
+#include <ATen/core/Tensor.h>
+#include <torch/nn/module.h>
+#include <torch/nn/modules/linear.h>
+#include <torch/nn/pimpl.h>
+
+#include "mezzo/core/export.h"
+#include "mezzo/graph/topology.h"
+#include "mezzo/nn/graph_conv.h"
+
+namespace mezzo::nn {
+
+struct GATv2ConvOptions {
+  std::int64_t in_features = 0;
+  std::int64_t out_features = 0;  ///< per head
+  std::int64_t num_heads = 1;
+  double feature_dropout = 0;    ///< of the input, in [0, 1); while training
+  double attention_dropout = 0;  ///< of the attention, in [0, 1); while training
+  double negative_slope = 0.2;   ///< of the leaky ReLU inside the scores
+  bool residual = false;         ///< add the node's own row, projected where the widths differ
+  bool bias = true;              ///< of the linear parts
+  bool share_weights = false;    ///< fc_dst is fc_src
+  Activation activation = {};
+  bool allow_zero_in_degree = false;  ///< otherwise such nodes are an error
+};
+
+/// Graph attention with dynamic scores (GATv2: Brody et al., ICLR'22). Per head: logits of an edge
+/// (u, v) attn . leaky_relu(fc_src(h_u) + fc_dst(h_v)), softmax over the edges into v, sum of
+/// fc_src(h_u) by it; then residual and activation. With DGL's parameters: `fc_src`, `fc_dst` and
+/// (residual, where in is not heads * out) `res_fc`, each `.weight` [heads * out, in] and `.bias`
+/// [heads * out], and `attn` [1, heads, out]; weights and attn Glorot normal with gain sqrt(2),
+/// biases zero. With share_weights there is one set of parameters, named `fc_src`. Keeps numbers
+/// per edge and head, in float32 beside 16-bit rows (in an autocast region attention dropout casts
+/// the attention to 16 bits); never per edge and feature.
+class MEZZO_API GATv2ConvImpl : public torch::nn::Module {
+ public:
+  /// Throws InvalidArgument unless the sizes are positive, the dropouts in [0, 1) and the slope
+  /// finite.
+  explicit GATv2ConvImpl(GATv2ConvOptions options);
+  void reset_parameters();
+  /// topology: its destinations are the first num_dst sources. h: [num_src, in], strided or sparse
+  /// CSR. Returns [num_dst, heads, out]. Throws InvalidArgument for other shapes, and for
+  /// destinations without in-edges unless they are allowed. Dropout draws from libtorch's
+  /// generator.
+  at::Tensor forward(const Topology& topology, const at::Tensor& h);
+
+  GATv2ConvOptions options;
+  torch::nn::Linear fc_src{nullptr}, fc_dst{nullptr}, res_fc{nullptr};
+  at::Tensor attn;
+
+ private:
+  /// fc_dst of the destinations' rows of h, whose fc_src are `sent`: [num_dst, heads, out].
+  at::Tensor received(const at::Tensor& h, const at::Tensor& sent, std::int64_t num_dst) const;
+};
+TORCH_MODULE(GATv2Conv);
+
+}  // namespace mezzo::nn

@@ -1,0 +1,45 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <torch/nn/module.h>
+#include <torch/nn/modules/container/any.h>
+#include <torch/nn/pimpl.h>
+
+#include "mezzo/core/export.h"
+#include "mezzo/graph/topology.h"
+#include "mezzo/nn/aggregator.h"
+#include "mezzo/nn/graph_conv.h"
+
+namespace mezzo::nn {
+
+struct GINConvOptions {
+  Aggregator aggregator = Aggregator::kSum;  ///< one of GinAggregators
+  double initial_eps = 0;
+  bool learn_eps = false;  ///< eps is a parameter, otherwise a buffer
+  Activation activation = {};
+};
+
+/// Graph isomorphism network layer (Xu et al., ICLR'19): apply_func((1 + eps) h_v + aggregate of
+/// h_u). With DGL's parameters: `eps` [1] and those of `apply_func`.
+class MEZZO_API GINConvImpl : public torch::nn::Module {
+ public:
+  /// apply_func: any module from a tensor to a tensor, as torch::nn::AnyModule(module), whose own
+  /// rules it keeps; none if empty. Throws InvalidArgument unless initial_eps is finite and the
+  /// aggregator one of GinAggregators.
+  explicit GINConvImpl(GINConvOptions options, torch::nn::AnyModule apply_func = {});
+  /// Sets eps to initial_eps; the parameters of apply_func are its own.
+  void reset_parameters();
+  /// topology: its destinations are the first num_dst sources. h: [num_src, ...], strided, or
+  /// sparse CSR, of which a dense copy is made. edge_weight: floating [E], multiplies the messages,
+  /// or undefined. Returns what apply_func makes of [num_dst, ...]. With learn_eps 16-bit rows of
+  /// the destinations are copied to float32 and kept. Throws InvalidArgument for other shapes.
+  at::Tensor forward(const Topology& topology, const at::Tensor& h,
+                     const at::Tensor& edge_weight = {});
+
+  GINConvOptions options;
+  at::Tensor eps;
+  torch::nn::AnyModule apply_func;
+};
+TORCH_MODULE(GINConv);
+
+}  // namespace mezzo::nn

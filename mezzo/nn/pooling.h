@@ -1,0 +1,106 @@
+#pragma once
+
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+#include <torch/nn/module.h>
+#include <torch/nn/modules/container/any.h>
+#include <torch/nn/modules/linear.h>
+#include <torch/nn/modules/rnn.h>
+#include <torch/nn/pimpl.h>
+
+#include "mezzo/core/export.h"
+#include "mezzo/graph/graph.h"
+
+namespace mezzo::nn {
+
+// Readouts: one row for each graph of a batch (graph.batch_size() = B rows; a graph that is no
+// batch has one) from the rows of its nodes, with DGL's semantics and parameters. h is floating and
+// strided with one row a node, on the graph's device. A graph without nodes gets 0. Sums in float32
+// (float64 for float64), one rounding; the same bits for any number of threads. Errors:
+// InvalidArgument.
+
+/// The sum over the nodes of each graph.
+class MEZZO_API SumPoolingImpl : public torch::nn::Module {
+ public:
+  /// h: [N, ...]. Returns [B, ...].
+  at::Tensor forward(const Graph& graph, const at::Tensor& h);
+};
+TORCH_MODULE(SumPooling);
+
+/// The mean over the nodes of each graph.
+class MEZZO_API AvgPoolingImpl : public torch::nn::Module {
+ public:
+  /// h: [N, ...]. Returns [B, ...].
+  at::Tensor forward(const Graph& graph, const at::Tensor& h);
+};
+TORCH_MODULE(AvgPooling);
+
+/// The maximum over the nodes of each graph, per feature.
+class MEZZO_API MaxPoolingImpl : public torch::nn::Module {
+ public:
+  /// h: [N, ...]. Returns [B, ...].
+  at::Tensor forward(const Graph& graph, const at::Tensor& h);
+};
+TORCH_MODULE(MaxPooling);
+
+/// Global attention pooling (Li et al., ICLR'16): the sum of feat_nn(h_v), weighted by the softmax
+/// of gate_nn(h_v) over the nodes of each graph. Parameters: those of `gate_nn` and `feat_nn`.
+class MEZZO_API GlobalAttentionPoolingImpl : public torch::nn::Module {
+ public:
+  /// gate_nn: a module from [N, in] to [N, 1], as torch::nn::AnyModule(module); feat_nn: one from
+  /// [N, in] to [N, out], empty for h itself. Both keep their own rules. Throws InvalidArgument for
+  /// an empty gate_nn.
+  explicit GlobalAttentionPoolingImpl(torch::nn::AnyModule gate_nn,
+                                      torch::nn::AnyModule feat_nn = {});
+  /// h: [N, in]. Returns [B, out]. Throws InvalidArgument if a module returns other rows.
+  at::Tensor forward(const Graph& graph, const at::Tensor& h);
+  /// forward, and the weights of the nodes, [N, 1] (DGL's get_attention).
+  std::pair<at::Tensor, at::Tensor> forward_with_attention(const Graph& graph, const at::Tensor& h);
+
+  torch::nn::AnyModule gate_nn, feat_nn;
+};
+TORCH_MODULE(GlobalAttentionPooling);
+
+/// The sum of h_v, weighted by sigmoid(atom_weighting(h_v)). Parameters `atom_weighting.0.weight`
+/// [1, in] and `atom_weighting.0.bias` [1], as libtorch initialises them.
+class MEZZO_API WeightAndSumImpl : public torch::nn::Module {
+ public:
+  /// Throws InvalidArgument unless in_features is positive.
+  explicit WeightAndSumImpl(std::int64_t in_features);
+  /// h: [N, in]. Returns [B, in].
+  at::Tensor forward(const Graph& graph, const at::Tensor& h);
+
+  std::int64_t in_features;
+
+ private:
+  torch::nn::Linear weighting_{nullptr};
+};
+TORCH_MODULE(WeightAndSum);
+
+struct Set2SetOptions {
+  std::int64_t in_features = 0;
+  std::int64_t num_iterations = 1;
+  std::int64_t num_layers = 1;  ///< of the LSTM
+};
+
+/// Set2Set (Vinyals et al., ICLR'16): from q* = 0, num_iterations times q = LSTM(q*), r = the sum
+/// of h_v weighted by the softmax of h_v . q over the nodes of each graph, q* = [q, r]. Parameters
+/// of `lstm`, 2 in_features wide at the input and in_features hidden, as libtorch initialises them.
+/// Of a graph without nodes only r is 0.
+class MEZZO_API Set2SetImpl : public torch::nn::Module {
+ public:
+  /// Throws InvalidArgument unless all three are positive.
+  explicit Set2SetImpl(Set2SetOptions options);
+  void reset_parameters();
+  /// h: [N, in]. Returns [B, 2 in].
+  at::Tensor forward(const Graph& graph, const at::Tensor& h);
+
+  Set2SetOptions options;
+  torch::nn::LSTM lstm{nullptr};
+};
+TORCH_MODULE(Set2Set);
+
+}  // namespace mezzo::nn

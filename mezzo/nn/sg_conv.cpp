@@ -1,0 +1,109 @@
+#include "mezzo/nn/sg_conv.h"
+
+#include <utility>
+
+#include <ATen/ATen.h>
+#include <c10/core/InferenceMode.h>
+#include <torch/nn/init.h>
+
+#include "mezzo/core/error.h"
+#include "mezzo/message_passing/ops.h"
+#include "mezzo/nn/layer_support.h"
+#include "mezzo/nn/propagation.h"
+
+namespace mezzo::nn {
+namespace {
+
+constexpr auto kName = "SGConv";
+
+at::Tensor dense(const at::Tensor& h) {
+  return detail::is_sparse(h) ? h.to_dense() : h;
+}
+
+/// Counts the changes in place, where libtorch counts them.
+std::int64_t version(const at::Tensor& tensor) {
+  return tensor.defined() && !tensor.is_inference() ? tensor._version() : 0;
+}
+
+/// The dtype of sums over rows like h, here and now: that of h, or of a mixed precision region.
+at::ScalarType dtype_of_sums(const at::Tensor& h) {
+  const at::Tensor no_rows = at::empty({0, 1}, h.options().layout(at::kStrided));
+  static const Topology no_nodes;
+  return scaled_sum(no_nodes.to(h.device()), no_rows, {}, {}, {}).scalar_type();
+}
+
+}  // namespace
+
+SGConvImpl::SGConvImpl(SGConvOptions given) : options(std::move(given)) {
+  detail::check_positive(kName, "in_features", options.in_features);
+  detail::check_positive(kName, "out_features", options.out_features);
+  detail::check_hops(kName, options.k);
+  const auto product =
+      torch::nn::LinearOptions(options.in_features, options.out_features).bias(options.bias);
+  fc = register_module("fc", torch::nn::Linear(product));
+  reset_parameters();
+}
+
+void SGConvImpl::reset_parameters() {
+  torch::nn::init::xavier_uniform_(fc->weight);
+  if (options.bias) torch::nn::init::zeros_(fc->bias);
+}
+
+void SGConvImpl::clear_cache() {
+  kept_.reset();
+}
+
+at::Tensor SGConvImpl::kept_rows(const Topology& topology, const at::Tensor& h,
+                                 const at::Tensor& edge_weight) {
+  MEZZO_CHECK(!h.requires_grad() && !(edge_weight.defined() && edge_weight.requires_grad()),
+              "{}: cached: expected h and edge_weight without gradients, which would change them",
+              kName);
+  MEZZO_CHECK(!kept_ || kept_->topology.is_same(topology),
+              "{}: cached: expected the graph of the first call, got another; clear_cache() allows "
+              "it",
+              kName);
+  MEZZO_CHECK(!kept_ || (kept_->h.is_same(h) && kept_->h_version == version(h)),
+              "{}: cached: expected the tensor h of the first call, unchanged, got another or a "
+              "changed one; clear_cache() allows it",
+              kName);
+  MEZZO_CHECK(
+      !kept_ || (kept_->edge_weight.is_same(edge_weight) &&
+                 kept_->edge_weight_version == version(edge_weight)),
+      "{}: cached: expected the tensor edge_weight of the first call, unchanged, got another "
+      "or a changed one; clear_cache() allows it",
+      kName);
+  if (!kept_ || kept_->rows.scalar_type() != dtype_of_sums(h)) {
+    const c10::InferenceMode no_inference(false);  // a later call may train with what is kept
+    const detail::Propagation propagation(kName, topology, h, edge_weight);
+    kept_ = Kept{.topology = topology,
+                 .h = h,
+                 .edge_weight = edge_weight,
+                 .h_version = version(h),
+                 .edge_weight_version = version(edge_weight),
+                 .rows = detail::propagate(propagation, dense(h), options.k)};
+  }
+  return kept_->rows;
+}
+
+at::Tensor SGConvImpl::forward(const Topology& topology, const at::Tensor& h,
+                               const at::Tensor& edge_weight) {
+  detail::check_input(kName, topology, h, options.in_features);
+  detail::check_one_node_set(kName, topology);
+  detail::check_in_degrees(kName, topology, options.allow_zero_in_degree);
+  at::Tensor rows;
+  if (options.cached) {
+    rows = kept_rows(topology, h, edge_weight);
+  } else {
+    const detail::Propagation propagation(kName, topology, h, edge_weight);
+    const bool shrinks = options.in_features > options.out_features || detail::is_sparse(h);
+    if (shrinks && !options.norm) {
+      const at::Tensor products = mezzo::linear(h, fc->weight);
+      return detail::add_parameter(detail::propagate(propagation, products, options.k), fc->bias);
+    }
+    rows = detail::propagate(propagation, dense(h), options.k);
+  }
+  if (options.norm) rows = options.norm(rows);
+  return mezzo::linear(rows, fc->weight, fc->bias);
+}
+
+}  // namespace mezzo::nn
