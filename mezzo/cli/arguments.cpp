@@ -37,7 +37,7 @@ void add_machine_options(CLI::App& app, MachineArguments& machine) {
 
 void add_model_options(CLI::App& app, TrainOptions& options) {
   OptionGroup(app, "Model")
-      .number("--layers", options.layers, "Layers")
+      .number("--layers", options.layers, "Layers; sgc: hops of its one layer")
       .number("--hidden", options.hidden, "Width of a hidden layer, of each head (default: 16)")
       .number("--heads", options.heads, "gat: heads of a hidden layer (default: 8)")
       .number("--output-heads", options.output_heads, "gat: heads of the last layer (default: 1)")
@@ -49,10 +49,10 @@ void add_model_options(CLI::App& app, TrainOptions& options) {
       .flag("--skip", options.skip, "Add each layer's input to its output")
       .flag(
           "--self-loops", [&options](bool on) { set_self_loops(options, on); },
-          "Give every node one edge to itself (default for gcn and gat)")
+          "Give every node one edge to itself (default for gcn, gat and sgc)")
       .flag(
           "--no-self-loops", [&options](bool on) { set_self_loops(options, !on); },
-          "Take the edges as they are (default for sage)");
+          "Take the edges as they are (default for sage and gin)");
 }
 
 void add_training_options(CLI::App& app, RunArguments& run) {

@@ -22,6 +22,7 @@ int evaluate_command(const Arguments& arguments);
 int predict_command(const Arguments& arguments);
 int compare_command(const Arguments& arguments);
 int data_command(const Arguments& arguments);
+int bench_command(const Arguments& arguments);
 
 /// Runs the one of `commands` that `arguments` begin with; --help and --version (where `version`
 /// is given) before it. `name` is what comes before on the command line.

@@ -59,7 +59,7 @@ void add_compared(CLI::App& app, CompareArguments& compare) {
           "Precisions: fp32, tf32, bf16, fp16", "fp32,bf16");
 }
 
-/// Options of gat go to gat only, if it is among the models.
+/// Among several models, options that not all of them have go only to those that have them.
 TrainOptions options_for(nn::ModelKind model, const CompareArguments& compare) {
   TrainOptions options = compare.run.options;
   options.model = model;
@@ -71,7 +71,13 @@ TrainOptions options_for(nn::ModelKind model, const CompareArguments& compare) {
     options.output_heads.reset();
     options.attention_dropout.reset();
   }
-  if (model == nn::ModelKind::kMlp && compare.models.size() > 1) options.self_loops.reset();
+  if (compare.models.size() > 1) {
+    if (model == nn::ModelKind::kMlp) options.self_loops.reset();
+    if (model == nn::ModelKind::kSgc) {
+      options.hidden.reset();
+      options.normalization = nn::Normalization::kNone;
+    }
+  }
   return options;
 }
 

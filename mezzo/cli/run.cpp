@@ -64,6 +64,7 @@ int run(const std::vector<std::string>& arguments) {
       {"compare", "Trains a model in several precisions and sets them side by side",
        compare_command},
       {"data", "Lists and describes data sets", data_command},
+      {"bench", "Times kernels and epochs beside libtorch's own operations", bench_command},
   };
   Warnings warnings;
   const c10::WarningUtils::WarningHandlerGuard guard(&warnings);

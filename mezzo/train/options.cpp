@@ -45,12 +45,14 @@ void check_model(const TrainOptions& options) {
   MEZZO_CHECK(!options.attention_dropout || is_share(*options.attention_dropout),
               "attention-dropout: expected a number in [0, 1), got {}", *options.attention_dropout);
 
-  const char* single = "a model of one layer has no hidden layer";
-  MEZZO_CHECK(options.layers > 1 || !options.hidden, "hidden: {}", single);
-  MEZZO_CHECK(options.layers > 1 || !options.heads, "heads: {}; output-heads are its heads",
-              single);
-  MEZZO_CHECK(options.layers > 1 || options.normalization == nn::Normalization::kNone, "norm: {}",
-              single);
+  const bool sgc = options.model == nn::ModelKind::kSgc, gin = options.model == nn::ModelKind::kGin;
+  const bool single = sgc || options.layers == 1;
+  const char* why = sgc ? "sgc is one layer, whose hops are the layers asked for"
+                        : "a model of one layer has no hidden layer";
+  // A layer of gin has a hidden layer of its own.
+  MEZZO_CHECK(!single || gin || !options.hidden, "hidden: {}", why);
+  MEZZO_CHECK(!single || !options.heads, "heads: {}; output-heads are its heads", why);
+  MEZZO_CHECK(!single || options.normalization == nn::Normalization::kNone, "norm: {}", why);
   MEZZO_CHECK(options.model != nn::ModelKind::kMlp || !options.self_loops,
               "self-loops: the model mlp uses no edges");
 }
@@ -119,9 +121,7 @@ void check_options(const TrainOptions& options) {
 }
 
 bool uses_self_loops(const TrainOptions& options) {
-  const bool by_default =
-      options.model == nn::ModelKind::kGcn || options.model == nn::ModelKind::kGat;
-  return options.self_loops.value_or(by_default);
+  return options.self_loops.value_or(nn::needs_in_edges(options.model));
 }
 
 }  // namespace mezzo

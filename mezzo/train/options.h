@@ -56,14 +56,16 @@ MEZZO_API at::Device parse_device(const std::string& text);
 /// architecture in their name ask for it: set on another one they are an error, never ignored.
 struct TrainOptions {
   nn::ModelKind model = nn::ModelKind::kGcn;
-  std::int64_t layers = 2;                   ///< >= 1
-  std::optional<std::int64_t> hidden;        ///< >= 1, 16 by default; only with two layers or more
+  std::int64_t layers = 2;  ///< >= 1; sgc: hops of its one layer
+  /// >= 1, 16 by default; only with two layers or more (gin: also with one); not sgc.
+  std::optional<std::int64_t> hidden;
   std::optional<std::int64_t> heads;         ///< gat, hidden layers: >= 1, 8 by default
   std::optional<std::int64_t> output_heads;  ///< gat, last layer: >= 1, 1 by default
   double dropout = 0.5;                      ///< of the features before each layer, in [0, 1)
   std::optional<double> attention_dropout;   ///< gat: in [0, 1), 0 by default
-  nn::Normalization normalization = nn::Normalization::kNone;  ///< only with two layers or more
-  bool skip = false;                                           ///< residual connections
+  /// Only with two layers or more; not sgc.
+  nn::Normalization normalization = nn::Normalization::kNone;
+  bool skip = false;  ///< residual connections
 
   std::int64_t epochs = 200;    ///< >= 1
   double learning_rate = 0.01;  ///< > 0
@@ -79,8 +81,9 @@ struct TrainOptions {
 
   std::int64_t split_index = 0;     ///< the column of the data set's masks
   bool normalize_features = false;  ///< divides each row of the features by its sum
-  /// Whether every node sends a message to itself; by default yes for gcn and gat, no for sage
-  /// (whose layer has a term of its own for the node), and not to be set for mlp.
+  /// Whether every node sends a message to itself; by default yes for gcn, gat and sgc, no
+  /// for sage and gin (whose layers have a term of their own for the node), and not to be set for
+  /// mlp.
   std::optional<bool> self_loops;
 
   /// How load_dataset finds the data again: recorded in checkpoints for later commands; training

@@ -14,9 +14,7 @@ Topology make_topology(const Dataset& dataset, const TrainOptions& options) {
   Graph graph = Graph::from_coo(dataset.src, dataset.dst, dataset.num_nodes);
   // Exactly one loop a node, also where the data come with some.
   if (uses_self_loops(options)) graph = add_self_loop(remove_self_loop(graph));
-  const bool needs_in_edges =
-      options.model == nn::ModelKind::kGcn || options.model == nn::ModelKind::kGat;
-  MEZZO_CHECK(!needs_in_edges || !graph.topology().has_zero_in_degree(),
+  MEZZO_CHECK(!nn::needs_in_edges(options.model) || !graph.topology().has_zero_in_degree(),
               "self-loops: without them {} nodes of {} have no in-edge, which the model {} needs",
               at::eq(graph.in_degrees(), 0).sum().item<std::int64_t>(), dataset.name,
               name_of(nn::ModelKinds{}, options.model));

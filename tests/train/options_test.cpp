@@ -39,6 +39,7 @@ TEST(TrainOptions, what_is_out_of_range_or_contradicts_is_named) {
       {"layers", [](TrainOptions& o) { o.layers = 0; }},
       {"hidden", [](TrainOptions& o) { o.hidden = 0; }},
       {"hidden", [](TrainOptions& o) { o.layers = 1, o.hidden = 8; }},
+      {"hidden", [](TrainOptions& o) { o.model = nn::ModelKind::kSgc, o.hidden = 8; }},
       {"heads", [](TrainOptions& o) { o.heads = 2; }},
       {"output-heads", [](TrainOptions& o) { o.output_heads = 2; }},
       {"attention-dropout", [](TrainOptions& o) { o.attention_dropout = 0.5; }},
@@ -47,6 +48,10 @@ TEST(TrainOptions, what_is_out_of_range_or_contradicts_is_named) {
       {"attention-dropout", [](TrainOptions& o) { o = gat(), o.attention_dropout = 1; }},
       {"heads", [](TrainOptions& o) { o = gat(), o.layers = 1, o.heads = 4; }},
       {"norm", [](TrainOptions& o) { o.layers = 1, o.normalization = nn::Normalization::kBatch; }},
+      {"norm",
+       [](TrainOptions& o) {
+         o.model = nn::ModelKind::kSgc, o.normalization = nn::Normalization::kLayer;
+       }},
       {"self-loops", [](TrainOptions& o) { o.model = nn::ModelKind::kMlp, o.self_loops = false; }},
       {"dropout", [](TrainOptions& o) { o.dropout = 1; }},
       {"dropout", [](TrainOptions& o) { o.dropout = kNaN; }},
@@ -72,8 +77,12 @@ TEST(TrainOptions, self_loops_follow_the_model_unless_asked) {
   TrainOptions options;
   EXPECT_TRUE(uses_self_loops(options));
   EXPECT_TRUE(uses_self_loops(gat()));
-  options.model = nn::ModelKind::kSage;
-  EXPECT_FALSE(uses_self_loops(options));
+  options.model = nn::ModelKind::kSgc;
+  EXPECT_TRUE(uses_self_loops(options));
+  for (const nn::ModelKind kind : {nn::ModelKind::kSage, nn::ModelKind::kGin}) {
+    options.model = kind;
+    EXPECT_FALSE(uses_self_loops(options));
+  }
   options.self_loops = true;
   EXPECT_TRUE(uses_self_loops(options));
 }

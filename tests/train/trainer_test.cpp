@@ -28,6 +28,7 @@ TEST(Trainer, learns_two_rings_with_every_model_in_every_precision) {
       SCOPED_TRACE(std::string(Kind::name) + " " + std::string(amp::to_string(precision)));
       TrainOptions options = quick_options();
       options.model = Kind::kind;
+      if (Kind::kind == nn::ModelKind::kSgc) options.hidden.reset();  // has no hidden layer
       options.precision = precision;
       options.epochs = 40;
       options.learning_rate = 0.05;

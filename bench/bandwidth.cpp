@@ -1,0 +1,44 @@
+// How fast memory is read: the limit of kernels that find nothing in the caches. Rows in order are
+// the stream that the other programs compare with; rows in random order are what a gather meets.
+#include <array>
+#include <iostream>
+#include <string>
+#include <vector>
+
+#include <ATen/Parallel.h>
+#include <fmt/format.h>
+
+#include "mezzo/cli/bench_machine.h"
+#include "mezzo/train/table.h"
+
+#include "support/program.h"
+
+namespace {
+
+using namespace mezzo::bench;
+
+void run(Bench& bench) {
+  bench.print_conditions();
+  std::vector<std::vector<std::string>> rows = {{"rows", "bytes a row", "threads", "GB/s"}};
+  constexpr std::array<std::int64_t, 5> kRowBytes = {64, 128, 256, 512, 1024};
+  const auto measure_rows = [&](ReadPattern pattern) {
+    for (const int threads : {1, at::get_num_threads()}) {
+      pattern.threads = threads;
+      rows.push_back({pattern.shuffled ? "random" : "in order", std::to_string(pattern.row_bytes),
+                      std::to_string(threads),
+                      fmt::format("{:.1f}", read_bandwidth(pattern) * 1e-9)});
+    }
+  };
+  measure_rows({});
+  for (const std::int64_t row_bytes : kRowBytes) {
+    measure_rows({.row_bytes = row_bytes, .shuffled = true});
+  }
+  std::cout << mezzo::format_table(rows) << std::flush;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  return run_program({.name = "bandwidth", .description = "How fast memory is read", .run = run},
+                     argc, argv);
+}

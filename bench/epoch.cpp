@@ -1,0 +1,61 @@
+// Training steps of two-layer models by stage, in every precision: on a data set, or on an R-MAT
+// graph with 602 random features and 41 classes.
+#include <ATen/ATen.h>
+
+#include "mezzo/cli/bench_epoch.h"
+#include "mezzo/cli/options.h"
+#include "mezzo/data/dataset.h"
+
+#include "support/program.h"
+
+namespace {
+
+using namespace mezzo::bench;
+
+std::string dataset_name;
+bool dense = false;
+
+void add_options(CLI::App& app) {
+  mezzo::cli::OptionGroup(app, "Data")
+      .text("--dataset", dataset_name, "PATH|NAME", "A data set instead of the R-MAT graph")
+      .flag("--dense", dense, "Make sparse features dense");
+}
+
+mezzo::Dataset make_dataset(const Bench& bench) {
+  constexpr std::int64_t kFeatures = 602, kClasses = 41;
+  if (dataset_name.empty()) {
+    return random_dataset(static_cast<int>(bench.scale), bench.edges, kFeatures, kClasses);
+  }
+  mezzo::Dataset dataset = mezzo::load_dataset(dataset_name);
+  if (dense && dataset.features.defined()) dataset.features = dataset.features.to_dense();
+  return dataset;
+}
+
+void run(Bench& bench) {
+  const mezzo::Dataset dataset = make_dataset(bench);
+  bench.report.graph = dataset.name;
+  bench.report.num_nodes = dataset.num_nodes;
+  bench.report.num_edges = dataset.num_edges();
+  bench.print_conditions();
+  for (const std::int64_t width : bench.arguments.widths) {
+    for (const auto model :
+         {mezzo::nn::ModelKind::kGcn, mezzo::nn::ModelKind::kSage, mezzo::nn::ModelKind::kGat}) {
+      EpochOptions options{.model = model, .precisions = bench.arguments.precisions};
+      options.hidden = width;
+      bench.run(training_epoch(dataset, options));
+    }
+  }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  return run_program({.name = "epoch",
+                      .description = "Training epochs of GCN, GraphSAGE and GAT by stage",
+                      .widths = {256},
+                      .width_help = "Hidden width; of gat, of its 4 heads together",
+                      .takes_graph = true,
+                      .add_options = add_options,
+                      .run = run},
+                     argc, argv);
+}

@@ -1,0 +1,30 @@
+// Dense products of layers: first, hidden and last ones.
+#include <array>
+
+#include "mezzo/cli/bench_layers.h"
+
+#include "support/program.h"
+
+namespace {
+
+using namespace mezzo::bench;
+
+constexpr std::array kSizes = {ProductSize{131072, 602, 256}, ProductSize{131072, 256, 256},
+                               ProductSize{34493, 8415, 256}, ProductSize{131072, 256, 41}};
+
+void run(Bench& bench) {
+  bench.print_conditions();
+  for (const ProductSize& size : kSizes) {
+    for (const Pass pass : {Pass::kForward, Pass::kForwardBackward}) {
+      bench.run(dense_product(size, bench.arguments.precisions, pass));
+    }
+  }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  return run_program(
+      {.name = "linear", .description = "Dense products in 16 bits beside libtorch's", .run = run},
+      argc, argv);
+}

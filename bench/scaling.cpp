@@ -1,0 +1,67 @@
+// The cost of an edge while R-MAT graphs grow from 0.26 to 33 million edges at 16 edges a node.
+#include <iostream>
+#include <string>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "mezzo/cli/bench_layers.h"
+#include "mezzo/cli/interrupt.h"
+#include "mezzo/graph/transforms.h"
+#include "mezzo/train/table.h"
+
+#include "support/program.h"
+
+namespace {
+
+using namespace mezzo::bench;
+
+constexpr std::int64_t kEdgesPerNode = 16;
+
+/// Nanoseconds an edge of each contender of ours, by minima.
+void add_rows(std::vector<std::vector<std::string>>& rows, const Outcome& outcome,
+              std::int64_t edges) {
+  for (const Measurement& measured : outcome.measurements) {
+    if (!measured.ours || !measured.skipped.empty()) continue;
+    rows.push_back({outcome.work, std::to_string(outcome.width), measured.name,
+                    fmt::format("{:.2f}", static_cast<double>(edges) * 1e-6),
+                    fmt::format("{:.2f}", measured.minimum() * 1e6 / static_cast<double>(edges))});
+  }
+}
+
+void run(Bench& bench) {
+  std::vector<std::vector<std::string>> rows = {
+      {"work", "F", "contender", "M edges", "ns an edge"}};
+  bench.print_conditions();
+  for (const int scale : {14, 16, 18, 20, 21}) {
+    if (mezzo::cli::interrupted()) break;
+    const std::int64_t edges = kEdgesPerNode << scale;
+    const Workload load =
+        make_workload(mezzo::rmat_graph(scale, edges), bench.arguments.precisions);
+    std::cout << "rmat" << scale << ", " << edges << " edges" << std::endl;
+    const std::size_t before = bench.report.outcomes.size();
+    for (const std::int64_t width : bench.arguments.widths) {
+      bench.run(copy_u_sum(load, width, Pass::kForwardBackward));
+      bench.run(u_mul_e_sum(load, width, Pass::kForwardBackward));
+      bench.run(u_dot_v(load, width, Pass::kForwardBackward));
+      bench.run(gat_layer(load, width, Pass::kForwardBackward));
+    }
+    for (std::size_t i = before; i < bench.report.outcomes.size(); ++i) {
+      Outcome& outcome = bench.report.outcomes[i];
+      add_rows(rows, outcome, edges);
+      outcome.work += fmt::format(", rmat{}, {} edges", scale, edges);
+    }
+  }
+  std::cout << mezzo::format_table(rows, 3) << std::flush;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  return run_program({.name = "scaling",
+                      .description = "Time of an edge while graphs grow at constant degree",
+                      .widths = {64},
+                      .width_help = "Features of a node",
+                      .run = run},
+                     argc, argv);
+}

@@ -1,0 +1,27 @@
+// Sums of segments as long as the in-degrees of an R-MAT graph.
+#include "support/program.h"
+
+namespace {
+
+using namespace mezzo::bench;
+
+void run(Bench& bench) {
+  const Workload load = bench.workload();
+  for (const std::int64_t width : bench.arguments.widths) {
+    for (const Pass pass : {Pass::kForward, Pass::kForwardBackward}) {
+      bench.run(segment_sum(load, width, pass));
+    }
+  }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  return run_program({.name = "segment",
+                      .description = "Sums of segments beside libtorch's segment_reduce",
+                      .widths = {64, 256},
+                      .width_help = "Features of a row",
+                      .takes_graph = true,
+                      .run = run},
+                     argc, argv);
+}

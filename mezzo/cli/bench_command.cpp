@@ -1,0 +1,129 @@
+#include <algorithm>
+#include <iostream>
+#include <optional>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "mezzo/cli/arguments.h"
+#include "mezzo/cli/bench_arguments.h"
+#include "mezzo/cli/bench_epoch.h"
+#include "mezzo/cli/bench_kernels.h"
+#include "mezzo/cli/bench_layers.h"
+#include "mezzo/cli/bench_machine.h"
+#include "mezzo/cli/commands.h"
+#include "mezzo/cli/interrupt.h"
+#include "mezzo/cli/progress.h"
+#include "mezzo/cli/run.h"
+#include "mezzo/graph/graph.h"
+
+namespace mezzo::cli {
+namespace {
+
+using bench::BenchArguments;
+using bench::Pass;
+using bench::Plan;
+
+/// One line that is drawn over itself on a terminal, and a line a comparison elsewhere.
+class BenchProgress {
+ public:
+  explicit BenchProgress(std::size_t plans) : plans_(plans) {}
+  ~BenchProgress() {
+    if (drawn_) std::cerr << kClearLine << std::flush;
+  }
+  BenchProgress(const BenchProgress&) = delete;
+  BenchProgress& operator=(const BenchProgress&) = delete;
+
+  void begin(const Plan& plan) {
+    ++plan_;
+    if (style_ == Progress::Style::kLines) {
+      std::cerr << fmt::format("{}/{}  {}, F={}", plan_, plans_, plan.work, plan.width)
+                << std::endl;
+    }
+  }
+
+  void show(const std::string& text) {
+    if (style_ == Progress::Style::kLines) return;
+    drawn_ = true;
+    std::cerr << fmt::format("{}{}/{}  {}", kClearLine, plan_, plans_, text) << std::flush;
+  }
+
+ private:
+  static constexpr auto kClearLine = "\r\x1b[K";
+  Progress::Style style_ = progress_style();
+  std::size_t plans_, plan_ = 0;
+  bool drawn_ = false;
+};
+
+std::vector<Plan> kernel_plans(const bench::Workload& load, const BenchArguments& arguments) {
+  constexpr std::int64_t kHeads = 4;
+  std::vector<Plan> plans;
+  for (const std::int64_t width : arguments.widths) {
+    for (const Pass pass : {Pass::kForward, Pass::kForwardBackward}) {
+      plans.push_back(bench::copy_u_sum(load, width, pass));
+      plans.push_back(bench::u_mul_e_sum(load, width, pass));
+      plans.push_back(bench::u_dot_v(load, width, pass));
+    }
+    plans.push_back(bench::gat_layer(load, width, Pass::kForwardBackward));
+  }
+  plans.push_back(bench::softmax(load, kHeads, Pass::kForwardBackward));
+  return plans;
+}
+
+std::vector<Plan> epoch_plans(const Dataset& dataset, const DataArguments& data,
+                              const BenchArguments& arguments) {
+  std::vector<Plan> plans;
+  for (const auto model : {nn::ModelKind::kGcn, nn::ModelKind::kSage, nn::ModelKind::kGat}) {
+    bench::EpochOptions options{.model = model, .precisions = arguments.precisions};
+    options.split_index = data.split_index.value_or(0);
+    options.hidden = *std::max_element(arguments.widths.begin(), arguments.widths.end());
+    plans.push_back(bench::training_epoch(dataset, options));
+  }
+  return plans;
+}
+
+void measure_all(const std::vector<Plan>& plans, bench::Report& report) {
+  BenchProgress progress(plans.size());
+  bench::MeasureOptions options{.rounds = report.rounds, .should_stop = interrupted};
+  options.on_progress = [&progress](const std::string& text) { progress.show(text); };
+  for (const Plan& plan : plans) {
+    progress.begin(plan);
+    std::optional<bench::Outcome> outcome = bench::measure(plan, options);
+    if (!outcome) return;
+    report.outcomes.push_back(std::move(*outcome));
+  }
+}
+
+}  // namespace
+
+int bench_command(const Arguments& arguments) {
+  DataArguments data;
+  BenchArguments wanted;
+  wanted.widths = {64, 256};
+  CLI::App app(
+      "Times kernels and epochs on the graph of a data set, beside libtorch's own operations",
+      "mezzo bench");
+  add_data_options(app, data);
+  bench::add_bench_options(
+      app, wanted, "Features of a node in the kernels; the epochs take the widest as hidden width");
+  if (!parse_arguments(app, arguments)) return kSuccess;
+
+  bench::Report report = bench::begin_report(wanted);
+  const Dataset dataset = load(data);
+  if (data.split_index) dataset.split(*data.split_index);  // throws where there is none
+  report.graph = dataset.name;
+  report.num_nodes = dataset.num_nodes;
+  report.num_edges = dataset.num_edges();
+  report.stream_bandwidth = bench::stream_bandwidth();
+  const Graph graph = Graph::from_coo(dataset.src, dataset.dst, dataset.num_nodes);
+  const bench::Workload workload = bench::make_workload(graph, wanted.precisions);
+  std::vector<Plan> plans = kernel_plans(workload, wanted);
+  for (Plan& plan : epoch_plans(dataset, data, wanted)) plans.push_back(std::move(plan));
+  measure_all(plans, report);
+
+  std::cout << format_conditions(report) << format_summary(report, wanted.precisions) << std::flush;
+  bench::write_report(wanted, report);
+  return interrupted() ? kInterrupted : kSuccess;
+}
+
+}  // namespace mezzo::cli

@@ -1,0 +1,108 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <limits>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+#include "mezzo/amp/precision.h"
+
+/// Timing of several ways to do the same work, side by side. The command `bench` and the programs
+/// of bench/ share it.
+namespace mezzo::bench {
+
+using Tensors = std::vector<at::Tensor>;
+
+/// A part of the work of a contender and what it took, once a run.
+struct Stage {
+  std::string name;
+  std::vector<double> milliseconds;
+};
+using Stages = std::vector<Stage>;
+
+/// One way to do the work of a comparison.
+struct Contender {
+  std::string name;
+  bool ours = false;  ///< this library's, whose results have to be right; else a yardstick
+  amp::Precision precision = amp::Precision::kFloat32;
+  std::function<Tensors()> run = {};  ///< does the work once; results as Comparison::expected
+  /// Brings the results of `run` to the order of the expected ones; not timed. Empty: they are.
+  std::function<Tensors(Tensors)> arrange = {};
+  std::int64_t run_bytes = 0;    ///< estimate of what one run has allocated at its peak
+  std::int64_t moved_bytes = 0;  ///< read and written where nothing is reused; 0: not known
+  std::shared_ptr<Stages> stages = nullptr;  ///< filled by `run`; null: the work has none
+  std::string refusal = {};                  ///< why it cannot do the work; `run` is then empty
+};
+
+/// A result to compare with: every stride-th row of it.
+struct Expected {
+  at::Tensor value;  ///< float32
+  std::int64_t stride = 1;
+};
+
+/// Contenders with their operands.
+struct Comparison {
+  std::vector<Contender> contenders;
+  std::vector<Expected> expected;  ///< empty: the results of the first contender that runs
+};
+
+/// A comparison whose operands are not made yet.
+struct Plan {
+  std::string work;        ///< "copy_u sum, forward"
+  std::int64_t width = 0;  ///< features of a node
+  std::int64_t bytes = 0;  ///< estimate of the operands of all contenders and the expected results
+  std::function<Comparison()> make;
+};
+
+/// What was found of one contender.
+struct Measurement {
+  std::string name;
+  bool ours = false;
+  amp::Precision precision = amp::Precision::kFloat32;
+  std::vector<double> milliseconds;  ///< one a round; empty where it was skipped
+  /// Largest difference to the expected result over the largest element of that, over all results;
+  /// NaN for the contender that gave the expected results.
+  double error = std::numeric_limits<double>::quiet_NaN();
+  std::int64_t peak_bytes = 0;   ///< of tensors beyond those that were there, the results included
+  std::int64_t moved_bytes = 0;  ///< of Contender
+  Stages stages;
+  std::string skipped;  ///< why it was not run; empty where it was
+
+  double minimum() const;  ///< milliseconds
+  double median() const;   ///< milliseconds
+};
+
+/// What was found of one plan.
+struct Outcome {
+  std::string work;
+  std::int64_t width = 0;
+  std::vector<Measurement> measurements;
+  std::string skipped;  ///< why nothing was run; empty where something was
+};
+
+struct MeasureOptions {
+  std::int64_t rounds = 7;                                   ///< >= 1
+  std::function<bool()> should_stop = {};                    ///< asked between runs
+  std::function<void(const std::string&)> on_progress = {};  ///< told before each round
+};
+
+/// Runs the contenders of a plan once each, comparing their results, then `rounds` times in turn,
+/// so that a drift of the machine's speed meets them alike. What would not fit in the memory that
+/// is free, a refusal and a yardstick that fails are noted as skipped with their reason, and so is
+/// a plan whose operands cannot be made from the data. Seeds libtorch's generator. Returns nullopt
+/// where it was told to stop. Throws LogicError if a contender of ours gives a wrong result;
+/// its exceptions pass through.
+std::optional<Outcome> measure(const Plan& plan, const MeasureOptions& options);
+
+/// How often as fast as `other` a contender is, by minima; NaN where one was skipped.
+double speed_up(const Measurement& of, const Measurement& other);
+
+/// As above, by medians.
+double median_speed_up(const Measurement& of, const Measurement& other);
+
+}  // namespace mezzo::bench

@@ -1,0 +1,232 @@
+#include "mezzo/cli/bench_report.h"
+
+#include <cmath>
+#include <utility>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "mezzo/message_passing/backend_info.h"
+#include "mezzo/train/summary.h"
+#include "mezzo/train/table.h"
+#include "mezzo/version.h"
+
+namespace mezzo::bench {
+namespace {
+
+using json = nlohmann::ordered_json;
+using Row = std::vector<std::string>;
+
+std::string format_ms(double milliseconds) {
+  return std::isnan(milliseconds) ? "-" : fmt::format("{:.2f}", milliseconds);
+}
+
+std::string format_ratio(double ratio) {
+  return std::isnan(ratio) ? "-" : fmt::format("{:.2f}x", ratio);
+}
+
+std::string title_of(const Outcome& outcome) {
+  return fmt::format("{}, F={}", outcome.work, outcome.width);
+}
+
+/// Bytes a second at the fastest round; NaN where the bytes are not known.
+double bandwidth_of(const Measurement& measured) {
+  if (measured.moved_bytes == 0) return std::numeric_limits<double>::quiet_NaN();
+  return static_cast<double>(measured.moved_bytes) / (measured.minimum() * 1e-3);
+}
+
+const Measurement* ours_in(const Outcome& outcome, amp::Precision precision) {
+  for (const Measurement& measured : outcome.measurements) {
+    if (measured.ours && measured.precision == precision) return &measured;
+  }
+  return nullptr;
+}
+
+/// Whom a contender of ours is compared with: every yardstick, and our float32.
+std::vector<const Measurement*> compared_with(const Outcome& outcome) {
+  std::vector<const Measurement*> others;
+  for (const Measurement& measured : outcome.measurements) {
+    if (!measured.ours && measured.skipped.empty()) others.push_back(&measured);
+  }
+  const Measurement* wide = ours_in(outcome, amp::Precision::kFloat32);
+  if (wide != nullptr && wide->skipped.empty()) others.push_back(wide);
+  return others;
+}
+
+/// The stages of the first contender that was run.
+Stages stages_of(const Outcome& outcome) {
+  for (const Measurement& measured : outcome.measurements) {
+    if (measured.skipped.empty()) return measured.stages;
+  }
+  return {};
+}
+
+Row header_of(const Stages& stages, const std::vector<const Measurement*>& others) {
+  Row row = {"contender", "min ms", "median ms", "error", "memory"};
+  for (const Stage& stage : stages) row.push_back(stage.name);
+  if (stages.empty()) row.insert(row.end(), {"GB/s", "of stream"});
+  for (const Measurement* other : others) row.push_back("vs " + other->name);
+  return row;
+}
+
+Row row_of(const Measurement& measured, const std::vector<const Measurement*>& others,
+           double stream_bandwidth) {
+  Row row = {measured.name, format_ms(measured.minimum()), format_ms(measured.median()),
+             std::isnan(measured.error) ? "-" : fmt::format("{:.1e}", measured.error),
+             format_bytes(measured.peak_bytes)};
+  for (const Stage& stage : measured.stages) row.push_back(format_ms(median(stage.milliseconds)));
+  if (measured.stages.empty()) {
+    const double bandwidth = bandwidth_of(measured);
+    const bool known = !std::isnan(bandwidth);
+    row.push_back(known ? fmt::format("{:.1f}", bandwidth * 1e-9) : "-");
+    row.push_back(known ? fmt::format("{:.0f} %", 100 * bandwidth / stream_bandwidth) : "-");
+  }
+  for (const Measurement* other : others) {
+    row.push_back(measured.ours ? format_ratio(speed_up(measured, *other)) : "");
+  }
+  return row;
+}
+
+/// A line for everything that was skipped, with its reason.
+std::string skipped_lines(const Outcome& outcome, const std::string& title) {
+  if (!outcome.skipped.empty()) return fmt::format("{}: skipped: {}\n", title, outcome.skipped);
+  std::string lines;
+  for (const Measurement& measured : outcome.measurements) {
+    if (measured.skipped.empty()) continue;
+    lines += fmt::format("{}: {}: skipped: {}\n", title, measured.name, measured.skipped);
+  }
+  return lines;
+}
+
+const Measurement* fastest_yardstick(const Outcome& outcome) {
+  const Measurement* best = nullptr;
+  for (const Measurement& measured : outcome.measurements) {
+    const bool candidate = !measured.ours && measured.skipped.empty() &&
+                           measured.precision == amp::Precision::kFloat32;
+    if (candidate && (best == nullptr || measured.minimum() < best->minimum())) best = &measured;
+  }
+  return best;
+}
+
+Row summary_row(const Outcome& outcome, const std::vector<amp::Precision>& precisions) {
+  const Measurement* yardstick = fastest_yardstick(outcome);
+  const Measurement* wide = ours_in(outcome, amp::Precision::kFloat32);
+  Row row = {outcome.work, std::to_string(outcome.width), yardstick ? yardstick->name : "-",
+             yardstick ? format_ms(yardstick->minimum()) : "-"};
+  Row ratios = {yardstick && wide ? format_ratio(speed_up(*wide, *yardstick)) : "-"};
+  for (const amp::Precision precision : precisions) {
+    const Measurement* ours = ours_in(outcome, precision);
+    row.push_back(ours ? format_ms(ours->minimum()) : "-");
+    if (precision == amp::Precision::kFloat32) continue;
+    ratios.push_back(ours && wide ? format_ratio(speed_up(*ours, *wide)) : "-");
+  }
+  row.insert(row.end(), ratios.begin(), ratios.end());
+  return row;
+}
+
+/// null for what JSON has no number for.
+json number(double value) {
+  return std::isfinite(value) ? json(value) : json(nullptr);
+}
+
+json measurement_to_json(const Measurement& measured, const std::vector<const Measurement*>& others,
+                         double stream_bandwidth) {
+  json stages = json::object(), ratios = json::object();
+  for (const Stage& stage : measured.stages) {
+    stages[stage.name] = {{"rounds_ms", stage.milliseconds},
+                          {"median_ms", number(median(stage.milliseconds))}};
+  }
+  for (const Measurement* other : others) {
+    if (!measured.ours) break;
+    ratios[other->name] = {{"min", number(speed_up(measured, *other))},
+                           {"median", number(median_speed_up(measured, *other))}};
+  }
+  const double bandwidth = bandwidth_of(measured);
+  return {{"name", measured.name},
+          {"ours", measured.ours},
+          {"precision", amp::to_string(measured.precision)},
+          {"min_ms", number(measured.minimum())},
+          {"median_ms", number(measured.median())},
+          {"rounds_ms", measured.milliseconds},
+          {"max_relative_error", number(measured.error)},
+          {"peak_bytes", measured.peak_bytes},
+          {"moved_bytes", measured.moved_bytes},
+          {"bytes_per_second", number(bandwidth)},
+          {"share_of_stream", number(bandwidth / stream_bandwidth)},
+          {"stages", stages},
+          {"speed_up", ratios},
+          {"skipped", measured.skipped.empty() ? json(nullptr) : json(measured.skipped)}};
+}
+
+json outcome_to_json(const Outcome& outcome, double stream_bandwidth) {
+  json contenders = json::array();
+  const auto others = compared_with(outcome);
+  for (const Measurement& measured : outcome.measurements) {
+    contenders.push_back(measurement_to_json(measured, others, stream_bandwidth));
+  }
+  return {{"work", outcome.work},
+          {"width", outcome.width},
+          {"skipped", outcome.skipped.empty() ? json(nullptr) : json(outcome.skipped)},
+          {"contenders", contenders}};
+}
+
+}  // namespace
+
+std::string format_conditions(const Report& report) {
+  const std::string graph = report.graph.empty()
+                                ? ""
+                                : fmt::format("{}: {} nodes, {} edges; ", report.graph,
+                                              report.num_nodes, report.num_edges);
+  return fmt::format("{}{} threads, {} rounds; memory is read at {:.1f} GB/s\n{}\n", graph,
+                     report.threads, report.rounds, report.stream_bandwidth * 1e-9,
+                     describe_backends());
+}
+
+std::string format_outcome(const Outcome& outcome, double stream_bandwidth) {
+  const std::string title = title_of(outcome);
+  const Stages stages = stages_of(outcome);
+  const auto others = compared_with(outcome);
+  std::vector<Row> rows = {header_of(stages, others)};
+  for (const Measurement& measured : outcome.measurements) {
+    if (measured.skipped.empty()) rows.push_back(row_of(measured, others, stream_bandwidth));
+  }
+  const std::string table = rows.size() > 1 ? title + "\n" + format_table(rows) : "";
+  return table + skipped_lines(outcome, title) + "\n";
+}
+
+std::string format_summary(const Report& report, const std::vector<amp::Precision>& precisions) {
+  Row header = {"work", "F", "fastest yardstick", "ms"};
+  Row ratios = {"vs yardstick"};
+  for (const amp::Precision precision : precisions) {
+    const std::string name(amp::to_string(precision));
+    header.push_back(name + " ms");
+    if (precision != amp::Precision::kFloat32) ratios.push_back(name + " vs fp32");
+  }
+  header.insert(header.end(), ratios.begin(), ratios.end());
+  std::vector<Row> rows = {header};
+  std::string skipped;
+  for (const Outcome& outcome : report.outcomes) {
+    if (outcome.skipped.empty()) rows.push_back(summary_row(outcome, precisions));
+    skipped += skipped_lines(outcome, title_of(outcome));
+  }
+  return format_table(rows) + skipped;
+}
+
+std::string report_to_json(const Report& report) {
+  json results = json::array();
+  for (const Outcome& outcome : report.outcomes) {
+    results.push_back(outcome_to_json(outcome, report.stream_bandwidth));
+  }
+  const json object = {{"graph", report.graph},
+                       {"nodes", report.num_nodes},
+                       {"edges", report.num_edges},
+                       {"threads", report.threads},
+                       {"rounds", report.rounds},
+                       {"stream_bytes_per_second", number(report.stream_bandwidth)},
+                       {"backends", describe_backends()},
+                       {"results", results},
+                       {"version", kVersion}};
+  return object.dump(2, ' ', /*ensure_ascii=*/false, json::error_handler_t::replace) + '\n';
+}
+
+}  // namespace mezzo::bench

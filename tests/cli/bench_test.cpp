@@ -1,0 +1,218 @@
+#include <cmath>
+#include <csignal>
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <ATen/ATen.h>
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "mezzo/cli/bench_measure.h"
+#include "mezzo/core/error.h"
+
+#include "cli/command.h"
+#include "support/npy_writer.h"
+
+namespace mezzo {
+namespace {
+
+using nlohmann::json;
+using test::Outcome;
+using test::run_mezzo;
+using Words = std::vector<std::string>;
+
+/// `mezzo bench` of two rounds on `rings`.
+Words quick_bench(const std::string& rings, const Words& more) {
+  Words words = {"bench", "--dataset", rings, "--rounds", "2", "--width", "8", "--threads", "1"};
+  words.insert(words.end(), more.begin(), more.end());
+  return words;
+}
+
+const json* find_work(const json& report, const std::string& beginning) {
+  for (const json& result : report["results"]) {
+    if (result["work"].get<std::string>().rfind(beginning, 0) == 0) return &result;
+  }
+  return nullptr;
+}
+
+TEST(BenchCommand, sets_every_work_beside_its_yardsticks) {
+  const test::TempFolder folder;
+  const std::string path = folder.path("b.json");
+  const Outcome outcome =
+      run_mezzo(folder, quick_bench(test::write_rings(folder), {"--json", path}));
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_NE(outcome.out.find("fastest yardstick"), std::string::npos) << outcome.out;
+  const json report = json::parse(test::read_text(path));
+  for (const char* key : {"graph", "nodes", "edges", "threads", "rounds", "stream_bytes_per_second",
+                          "backends", "results", "version"}) {
+    EXPECT_TRUE(report.contains(key)) << key;
+  }
+  EXPECT_EQ(report["nodes"].get<int>(), 24);
+  EXPECT_EQ(report["threads"].get<int>(), 1);
+  for (const char* work :
+       {"copy_u sum, forward", "copy_u sum, forward+backward", "u_mul_e sum", "u_dot_v",
+        "edge softmax", "GAT layer, 4 x 2", "gcn epoch", "sage epoch", "gat epoch"}) {
+    const json* result = find_work(report, work);
+    ASSERT_NE(result, nullptr) << work;
+    EXPECT_TRUE((*result)["skipped"].is_null()) << *result;
+    int ours = 0, yardsticks = 0;
+    for (const json& contender : (*result)["contenders"]) {
+      ++(contender["ours"].get<bool>() ? ours : yardsticks);
+      if (!contender["skipped"].is_null()) continue;
+      EXPECT_EQ(contender["rounds_ms"].size(), 2U) << contender;
+      EXPECT_GT(contender["min_ms"].get<double>(), 0) << contender;
+      EXPECT_LE(contender["min_ms"].get<double>(), contender["median_ms"].get<double>());
+      EXPECT_GT(contender["peak_bytes"].get<std::int64_t>(), 0) << contender;
+    }
+    EXPECT_EQ(ours, 3) << *result;
+    EXPECT_EQ(yardsticks > 0, std::string(work).find("epoch") == std::string::npos) << *result;
+  }
+}
+
+TEST(BenchCommand, a_precision_is_taken_alone) {
+  const test::TempFolder folder;
+  const std::string path = folder.path("b.json");
+  ASSERT_EQ(run_mezzo(folder, quick_bench(test::write_rings(folder),
+                                          {"--precision", "bf16", "--json", path}))
+                .code,
+            0);
+  const json report = json::parse(test::read_text(path));
+  for (const json& result : report["results"]) {
+    for (const json& contender : result["contenders"]) {
+      if (!contender["ours"].get<bool>()) continue;
+      EXPECT_EQ(contender["precision"].get<std::string>(), "bf16");
+    }
+  }
+}
+
+TEST(BenchCommand, an_epoch_is_told_by_stages_that_add_up) {
+  const test::TempFolder folder;
+  const std::string path = folder.path("b.json");
+  ASSERT_EQ(run_mezzo(folder, quick_bench(test::write_rings(folder),
+                                          {"--precision", "fp32,bf16", "--json", path}))
+                .code,
+            0);
+  const json report = json::parse(test::read_text(path));
+  const json& gat = *find_work(report, "gat epoch");
+  for (const json& contender : gat["contenders"]) {
+    double sum = 0;
+    for (const char* stage : {"first product", "products", "aggregation", "attention",
+                              "other forward", "loss", "backward", "optimizer"}) {
+      ASSERT_TRUE(contender["stages"].contains(stage)) << stage;
+      sum += contender["stages"][stage]["rounds_ms"][0].get<double>();
+    }
+    EXPECT_LE(sum, contender["rounds_ms"][0].get<double>());
+    for (const char* stage : {"first product", "attention", "backward"}) {
+      EXPECT_GT(contender["stages"][stage]["rounds_ms"][0].get<double>(), 0) << stage;
+    }
+  }
+}
+
+TEST(BenchCommand, wrong_words_are_exit_code_2_and_one_line) {
+  const test::TempFolder folder;
+  const std::string rings = test::write_rings(folder);
+  const std::vector<std::pair<Words, std::string>> cases = {
+      {{"--width", "0"}, "--width"},     {{"--width", "8,8"}, "twice"},
+      {{"--width", "wide"}, "--width"},  {{"--rounds", "0"}, "--rounds"},
+      {{"--threads", "0"}, "--threads"}, {{"--precision", "fp8"}, "fp32, tf32, bf16, fp16"},
+      {{"--precision", "tf32"}, "tf32"}, {{"--precision", "fp32,fp32"}, "twice"},
+      {{"--device", "cpu"}, "--device"}, {{"--dataset", "no_such_name"}, "no_such_name"},
+  };
+  for (const auto& [words, part] : cases) {
+    Words line = {"bench"};
+    line.insert(line.end(), words.begin(), words.end());
+    const Outcome outcome = run_mezzo(folder, line);
+    EXPECT_EQ(outcome.code, 2) << part << ": " << outcome.err;
+    EXPECT_EQ(outcome.num_error_lines(), 1) << outcome.err;
+    EXPECT_NE(outcome.err.find(part), std::string::npos) << outcome.err;
+  }
+  EXPECT_EQ(run_mezzo(folder, quick_bench(rings, {"--split-index", "2"})).code, 2);
+  const Outcome outcome =
+      run_mezzo(folder, quick_bench(rings, {"--json", folder.path("none/b.json")}));
+  EXPECT_EQ(outcome.code, 3) << outcome.err;
+}
+
+/// A contender whose result is one number.
+bench::Contender gives(const std::string& name, bool ours, double value) {
+  return {.name = name, .ours = ours, .run = [value]() -> bench::Tensors {
+            return {at::full({1}, value, at::kFloat)};
+          }};
+}
+
+bench::Plan plan_of(std::vector<bench::Contender> contenders) {
+  return {.work = "work", .width = 1, .make = [contenders] {
+            return bench::Comparison{.contenders = contenders, .expected = {}};
+          }};
+}
+
+TEST(Measure, skips_what_would_not_fit_in_memory_and_says_why) {
+  constexpr std::int64_t kTooMuch = std::int64_t{1} << 60;
+  bench::Contender large = gives("large", false, 1);
+  large.run_bytes = kTooMuch;
+  const auto outcome = bench::measure(plan_of({large, gives("small", true, 1)}), {.rounds = 3});
+  ASSERT_TRUE(outcome.has_value());
+  EXPECT_NE(outcome->measurements[0].skipped.find("TiB"), std::string::npos);
+  EXPECT_TRUE(outcome->measurements[0].milliseconds.empty());
+  EXPECT_EQ(outcome->measurements[1].milliseconds.size(), 3U);
+
+  bench::Plan plan = plan_of({gives("small", true, 1)});
+  plan.bytes = kTooMuch;
+  EXPECT_NE(bench::measure(plan, {})->skipped.find("TiB"), std::string::npos);
+}
+
+TEST(Measure, skips_a_yardstick_that_refuses_or_fails) {
+  bench::Contender failing = gives("failing", false, 1);
+  failing.run = []() -> bench::Tensors { return {at::ones({2}).mm(at::ones({2}))}; };
+  const bench::Contender refusing{.name = "refusing", .refusal = "cannot"};
+  const auto outcome =
+      bench::measure(plan_of({failing, refusing, gives("small", true, 1)}), {.rounds = 1});
+  EXPECT_FALSE(outcome->measurements[0].skipped.empty());
+  EXPECT_EQ(outcome->measurements[1].skipped, "cannot");
+  EXPECT_TRUE(outcome->measurements[2].skipped.empty());
+}
+
+TEST(Measure, a_wrong_result_of_ours_is_an_error_and_of_a_yardstick_a_number) {
+  const bench::Contender right = gives("right", false, 2);
+  EXPECT_THROW(bench::measure(plan_of({right, gives("wrong", true, 4)}), {}), LogicError);
+  EXPECT_THROW(bench::measure(plan_of({right, gives("nan", true, std::nan(""))}), {}), LogicError);
+  const auto outcome = bench::measure(plan_of({right, gives("wrong", false, 4)}), {.rounds = 1});
+  EXPECT_TRUE(std::isnan(outcome->measurements[0].error)) << "it gave the expected result";
+  EXPECT_EQ(outcome->measurements[1].error, 1);
+}
+
+TEST(Measure, stops_when_told) {
+  const bench::MeasureOptions options{.rounds = 1, .should_stop = [] { return true; }};
+  EXPECT_FALSE(bench::measure(plan_of({gives("small", true, 1)}), options).has_value());
+}
+
+TEST(BenchCommand, an_interrupt_ends_it_with_what_was_measured) {
+  const test::TempFolder folder;
+  const std::string rings = test::write_rings(folder), path = folder.path("b.json");
+  const std::string err = folder.path("stderr.txt"), out = folder.path("stdout.txt");
+  const pid_t child = fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    const int to = O_WRONLY | O_CREAT | O_TRUNC;
+    dup2(open(out.c_str(), to, 0600), STDOUT_FILENO);
+    dup2(open(err.c_str(), to, 0600), STDERR_FILENO);
+    execl(MEZZO_COMMAND, MEZZO_COMMAND, "bench", "--dataset", rings.c_str(), "--rounds", "10000",
+          "--json", path.c_str(), static_cast<char*>(nullptr));
+    _exit(127);
+  }
+  // The first line comes with the first comparison; a minute is for slow machines.
+  for (int tenths = 0; test::read_text(err).empty() && tenths < 600; ++tenths) usleep(100000);
+  kill(child, SIGINT);
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  ASSERT_TRUE(WIFEXITED(status));
+  EXPECT_EQ(WEXITSTATUS(status), 130) << test::read_text(err);
+  EXPECT_TRUE(json::parse(test::read_text(path)).contains("results"));
+}
+
+}  // namespace
+}  // namespace mezzo
