@@ -1,3 +1,4 @@
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -32,14 +33,23 @@ Frames make_frames(const Topology& g, at::ScalarType dtype, bool whole) {
   return frames;
 }
 
+/// A way to run a pair of functions over the frames.
+using Way =
+    std::function<void(const Topology&, Frames&, const MessageFunction&, const ReduceFunction&)>;
+
+void along_all_edges(const Topology& g, Frames& frames, const MessageFunction& message,
+                     const ReduceFunction& reduce_function) {
+  update_all(g, frames.src, frames.edge, frames.dst, message, reduce_function);
+}
+
 /// The result and the gradients of the three columns.
 struct Outcome {
   at::Tensor out, x, y, w;
 };
 
 Outcome outcome(const Topology& g, Frames frames, const MessageFunction& message,
-                const ReduceFunction& reduce_function, bool whole) {
-  update_all(g, frames.src, frames.edge, frames.dst, message, reduce_function);
+                const ReduceFunction& reduce_function, bool whole, const Way& way) {
+  way(g, frames, message, reduce_function);
   Outcome result{frames.dst["out"], {}, {}, {}};
   const auto dtype = result.out.scalar_type();
   const auto grad =
@@ -56,15 +66,18 @@ at::Tensor or_zeros(const at::Tensor& gradient, const at::Tensor& like) {
   return gradient.defined() ? gradient : at::zeros_like(like);
 }
 
-/// Every built-in pair against its user-defined twin on one topology. whole: exactly.
-void expect_twins(const Topology& g, at::ScalarType dtype, bool whole) {
+/// Every built-in message with each of `reducers` against its user-defined twin on one topology.
+/// whole: exactly.
+void expect_twins(const Topology& g, at::ScalarType dtype, bool whole,
+                  const std::vector<NamedReduce>& reducers = all_reducers(),
+                  const Way& way = along_all_edges) {
   for (const NamedMessage& message : all_messages()) {
-    for (const NamedReduce& reducer : all_reducers()) {
+    for (const NamedReduce& reducer : reducers) {
       SCOPED_TRACE(fmt::format("{} {} {}", c10::toString(dtype), message.name, reducer.name));
       const auto builtin =
-          outcome(g, make_frames(g, dtype, whole), message.builtin, reducer.builtin, whole);
+          outcome(g, make_frames(g, dtype, whole), message.builtin, reducer.builtin, whole, way);
       const auto custom =
-          outcome(g, make_frames(g, dtype, whole), message.custom, reducer.custom, whole);
+          outcome(g, make_frames(g, dtype, whole), message.custom, reducer.custom, whole, way);
       const bool halves = g.in_degrees().max().item<std::int64_t>() <= 2;
       const bool exactly = whole && (reducer.name != "mean" || halves);
       const auto terms = static_cast<double>(g.num_edges()) * 3;
@@ -100,6 +113,43 @@ TEST(BuiltinFunctions, equal_their_twins_in_sixteen_bits_where_every_step_is_exa
   // In-degrees of at most 2: the twin, which rounds after each step, is exact as well.
   const Topology g = topology_of({0, 1, 0, 3, 3, 1}, {1, 1, 2, 2, 0, 3}, 4, 5);
   for (const DTypeInfo& dtype : narrow_dtypes()) expect_twins(g, dtype.scalar, /*whole=*/true);
+}
+
+TEST(BuiltinFunctions, products_equal_their_user_defined_twins_in_value_and_gradient) {
+  constexpr std::int64_t kFewMessages = 4;  // 12^4 and the gradients are below 2^24
+  for (const NamedTopology& g : topologies()) {
+    if (g.topology.num_edges() == 0) continue;
+    if (g.topology.in_degrees().max().item<std::int64_t>() > kFewMessages) continue;
+    SCOPED_TRACE(g.name);
+    expect_twins(g.topology, at::kFloat, /*whole=*/true, {product_reducer()});
+    expect_twins(g.topology, at::kDouble, /*whole=*/true, {product_reducer()});
+  }
+}
+
+TEST(BuiltinFunctions, equal_their_twins_along_some_of_the_edges) {
+  // In-degrees of at most 2 also count for the edges that are named.
+  const Topology g = topology_of({0, 1, 0, 3, 3, 1}, {1, 1, 2, 2, 0, 3}, 4, 5);
+  const std::vector<Way> ways = {
+      [](const Topology& t, Frames& f, const auto& message, const auto& reduce_function) {
+        send_and_recv(t, f.src, f.edge, f.dst, ids({4, 1, 0, 3}), message, reduce_function);
+      },
+      [](const Topology& t, Frames& f, const auto& message, const auto& reduce_function) {
+        pull(t, f.src, f.edge, f.dst, ids({4, 2, 1}), message, reduce_function);
+      },
+      [](const Topology& t, Frames& f, const auto& message, const auto& reduce_function) {
+        push(t, f.src, f.edge, f.dst, ids({3, 0}), message, reduce_function);
+      },
+  };
+  for (std::size_t i = 0; i < ways.size(); ++i) {
+    SCOPED_TRACE(fmt::format("way {}", i));
+    std::vector<NamedReduce> reducers = all_reducers();
+    reducers.push_back(product_reducer());
+    expect_twins(g, at::kFloat, /*whole=*/true, reducers, ways[i]);
+    expect_twins(g, at::kDouble, /*whole=*/true, reducers, ways[i]);
+    for (const DTypeInfo& dtype : narrow_dtypes()) {
+      expect_twins(g, dtype.scalar, /*whole=*/true, all_reducers(), ways[i]);
+    }
+  }
 }
 
 TEST(BuiltinFunctions, apply_edges_equals_its_user_defined_twin) {

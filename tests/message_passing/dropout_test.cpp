@@ -1,8 +1,10 @@
 #include <cmath>
+#include <limits>
 
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 #include <ATen/autocast_mode.h>
+#include <ATen/core/dispatch/Dispatcher.h>
 #include <gtest/gtest.h>
 
 #include "mezzo/message_passing/ops.h"
@@ -73,6 +75,15 @@ TEST(Dropout, drops_inf_and_nan_and_keeps_those_that_stay) {
   EXPECT_FALSE(at::isnan(out).any().item<bool>());
   EXPECT_TRUE(at::isinf(out).any().item<bool>());
   EXPECT_TRUE(at::eq(out, 0).any().item<bool>());
+}
+
+TEST(Dropout, called_by_name_refuses_what_is_no_probability) {
+  const auto op = c10::Dispatcher::singleton()
+                      .findSchemaOrThrow("mezzo::dropout", "")
+                      .typed<at::Tensor(const at::Tensor&, double, std::int64_t)>();
+  for (const double probability : {-0.5, 1.5, std::numeric_limits<double>::quiet_NaN()}) {
+    EXPECT_TRUE(mentions(error_of([&] { op.call(at::ones({4}), probability, 7); }), "probability"));
+  }
 }
 
 TEST(Dropout, casts_dense_rows_under_autocast) {

@@ -159,10 +159,12 @@ std::string described(const DTypeInfo& dtype, const NamedTopology& g, std::strin
 }
 
 /// Whole numbers for the lhs and powers of two for the rhs: every message and every partial sum is
-/// a multiple of 1/4 that float32 holds exactly, so that only the final rounding is left.
+/// a multiple of 1/4 that float32 holds exactly, so that only the final rounding is left. Products
+/// of many messages need more digits (behaviours_test.cpp has them).
 template <class Op, class Reduce>
 void expect_exact(const NamedTopology& g, const DTypeInfo& dtype, TargetPair targets) {
   SCOPED_TRACE(described<Op>(dtype, g, Reduce::name, targets));
+  if (Reduce::multiplies && max_in_degree(g.topology) > 3) return;
   const auto x = integers(shape(g.topology, targets.lhs, {3, 2}), dtype.scalar, 1);
   const auto y = divisors(shape(g.topology, targets.rhs, {1, 2}), dtype.scalar, 2);
   const auto got = gspmm(g.topology, Op::kind, Reduce::kind, x, y, targets.lhs, targets.rhs);

@@ -1,3 +1,4 @@
+#include <limits>
 #include <optional>
 #include <string>
 #include <vector>
@@ -206,6 +207,36 @@ TEST(ScaledSum, applies_the_scales_before_the_one_rounding) {
   const auto x = at::full({4, 1}, 30000).to(at::kHalf);
   const auto out = scaled_sum(star, x, {}, {}, at::full({1}, 0.125F));
   EXPECT_TRUE(exact(out, at::full({1, 1}, 15000)));
+}
+
+TEST(ScaledSum, of_nodes_without_edges_is_zero_even_where_their_scale_is_infinite) {
+  const Topology g = topology_of({0, 4, 2}, {6, 0, 0}, 5, 7);
+  for (const DTypeInfo& dtype : dtypes()) {
+    SCOPED_TRACE(dtype.name);
+    const auto results = [&](double of_bare_nodes, bool weighted) {
+      const at::TensorOptions options = at::dtype(scale_dtype(dtype.scalar));
+      at::Tensor src = at::full({5}, of_bare_nodes, options);
+      at::Tensor dst = at::full({7}, of_bare_nodes, options);
+      for (const int u : {0, 2, 4}) src[u].fill_(2);
+      for (const int v : {0, 6}) dst[v].fill_(0.5);
+      const at::Tensor x = leaf(integers({5, 33}, dtype.scalar, 1));
+      const at::Tensor weight = leaf(integers({3}, dtype.scalar, 2));
+      const at::Tensor out =
+          scaled_sum(g, x, weighted ? std::optional(weight) : std::nullopt, src, dst);
+      std::vector<at::Tensor> of = {x};
+      if (weighted) of.push_back(weight);
+      auto all = torch::autograd::grad({out}, of, {integers(out.sizes(), dtype.scalar, 3)});
+      all.push_back(out);
+      return all;
+    };
+    for (const bool weighted : {false, true}) {
+      const auto got = results(std::numeric_limits<double>::infinity(), weighted);
+      const auto expected = results(1, weighted);
+      for (std::size_t i = 0; i < got.size(); ++i) EXPECT_TRUE(same_bits(got[i], expected[i])) << i;
+      EXPECT_TRUE(exact(got.front()[1], at::zeros({33}))) << "x's gradient";
+      EXPECT_TRUE(exact(got.back()[1], at::zeros({33}))) << "value";
+    }
+  }
 }
 
 TEST(ScaledSum, gradients_agree_with_finite_differences) {

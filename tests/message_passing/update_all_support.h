@@ -149,4 +149,16 @@ inline std::vector<NamedReduce> all_reducers() {
   };
 }
 
+/// The product of "m" into "out". Its numbers grow fast: exact where in-degrees are small.
+inline NamedReduce product_reducer() {
+  return {"prod", fn::prod("m", "out"), [](const NodeBatch& nodes) -> Columns {
+            const at::Tensor& mailbox = nodes.mailbox("m");
+            at::Tensor product = mailbox.select(1, 0);
+            for (std::int64_t i = 1; i < mailbox.size(1); ++i) {
+              product = product * mailbox.select(1, i);
+            }
+            return {{"out", product}};
+          }};
+}
+
 }  // namespace mezzo::test

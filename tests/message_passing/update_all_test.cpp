@@ -10,6 +10,7 @@
 #include <torch/nn/modules/linear.h>
 #include <torch/nn/pimpl.h>
 
+#include "mezzo/core/error.h"
 #include "mezzo/graph/graph.h"
 #include "mezzo/message_passing/fn.h"
 
@@ -152,8 +153,69 @@ TEST(UpdateAll, a_graph_without_edges_never_calls_the_reduce_function) {
   };
   EXPECT_NO_THROW(run());
   EXPECT_EQ(calls, 0);
+  EXPECT_FALSE(g.ndata().contains("out"));  // its dtype and shape are not known
+  g.update_all(fn::copy_u("x", "m"), sum_m, [](const NodeBatch& nodes) -> Columns {
+    return {{"applied", nodes.data("x") + 1}};
+  });
+  EXPECT_TRUE(exact(g.ndata()["applied"], at::full({3, 2}, 2)));
   g.update_all(fn::copy_u("x", "m"), fn::max("m", "out"));
   EXPECT_TRUE(exact(g.ndata()["out"], at::zeros({3, 2})));
+}
+
+TEST(UpdateAll, the_message_function_may_send_several_messages) {
+  Graph g = four_node_features();
+  const auto message = [](const EdgeBatch& edges) -> Columns {
+    EXPECT_TRUE(exact(edges.edge_ids(), numbers({0, 1, 2, 3})));
+    return {{"a", edges.src("x")}, {"b", edges.data("w").unsqueeze(1).expand({4, 2})}};
+  };
+  g.update_all(message, [](const NodeBatch& nodes) -> Columns {
+    return {{"out", nodes.mailbox("a").sum(1) + nodes.mailbox("b").sum(2).sum(1)}};
+  });
+  EXPECT_TRUE(exact(g.ndata()["out"], numbers({0, 21, 187, 0})));
+  g.update_all(message, fn::max("b", "b"));
+  EXPECT_TRUE(exact(g.ndata()["b"], numbers({0, 0, 10, 10, 40, 40, 0, 0}).reshape({4, 2})));
+}
+
+TEST(UpdateAll, gradients_flow_through_user_defined_messages_into_every_column) {
+  for (const ReduceFunction& reduce :
+       {ReduceFunction(fn::sum("m", "out")), ReduceFunction(sum_m)}) {
+    Graph g = four_node_features(at::kDouble);
+    const at::Tensor x = leaf(g.ndata()["x"]), w = leaf(g.edata()["w"]);
+    g.ndata()["x"] = x;
+    g.edata()["w"] = w;
+    g.update_all(
+        [](const EdgeBatch& edges) -> Columns {
+          return {{"m", edges.src("x") * edges.data("w") + edges.dst("x")}};
+        },
+        reduce);
+    g.ndata()["out"].sum().backward();
+    EXPECT_TRUE(exact(x.grad(), numbers({30, 31, 3, 40})));
+    EXPECT_TRUE(exact(w.grad(), numbers({1, 1, 2, 4})));
+  }
+}
+
+TEST(UpdateAll, multiplies_the_messages) {
+  for (const DTypeInfo& dtype : dtypes()) {
+    SCOPED_TRACE(dtype.name);
+    Graph g = four_node_features(dtype.scalar);
+    const at::Tensor x = leaf(g.ndata()["x"]);
+    g.ndata()["x"] = x;
+    g.update_all(fn::copy_u("x", "m"), fn::prod("m", "out"));
+    EXPECT_TRUE(exact(g.ndata()["out"], numbers({0, 1, 8, 0})));
+    EXPECT_EQ(g.ndata()["out"].scalar_type(), dtype.scalar);
+    g.ndata()["out"].sum().backward();
+    EXPECT_TRUE(exact(x.grad(), numbers({9, 4, 0, 2})));
+  }
+}
+
+TEST(UpdateAll, the_gradient_of_a_product_is_the_product_of_the_others_also_at_zero) {
+  Graph g = four_node_features();
+  const at::Tensor x = leaf(numbers({1, 0, 3, 4}, at::kFloat));
+  g.ndata()["x"] = x;
+  g.update_all(fn::copy_u("x", "m"), fn::prod("m", "out"));
+  EXPECT_TRUE(exact(g.ndata()["out"], numbers({0, 1, 0, 0})));
+  g.ndata()["out"].sum().backward();
+  EXPECT_TRUE(exact(x.grad(), numbers({1, 4, 0, 0})));
 }
 
 // Apply functions.
@@ -221,6 +283,93 @@ TEST(UpdateAllErrors, a_missing_column_is_named) {
   EXPECT_FALSE(g.ndata().contains("out"));
 }
 
+TEST(UpdateAllErrors, name_the_builtin_function) {
+  Graph g = four_node_features();
+  const auto missing =
+      error_of([&] { g.update_all(fn::u_mul_e("h", "w", "m"), fn::sum("m", "out")); });
+  EXPECT_TRUE(mentions(missing,
+                       "update_all:messagefunctionu_mul_e('h','w')->'m':nodecolumn'h'is"
+                       "missing;thereare:x"));
+  EXPECT_TRUE(mentions(error_of([&] { g.update_all(fn::copy_e("e", "m"), sum_m); }),
+                       "update_all:messagefunctioncopy_e('e')->'m':edgecolumn'e'ismissing"));
+  EXPECT_TRUE(mentions(error_of([&] { g.apply_edges(fn::v_sub_u("x", "lost", "out")); }),
+                       "apply_edges:messagefunctionv_sub_u('x','lost')->'out':nodecolumn'lost'"));
+  g.ndata()["x"] = at::ones({4, 3});
+  g.edata()["w"] = at::ones({4, 2});
+  const auto shapes = error_of([&] { g.apply_edges(fn::u_add_e("x", "w", "out")); });
+  EXPECT_TRUE(mentions(shapes, "messagefunctionu_add_e('x','w')->'out'"));
+  EXPECT_TRUE(mentions(shapes, "got(3)and(2)"));
+  g.ndata()["y"] = at::ones({4, 3}, at::kDouble);
+  const auto dtype = error_of([&] { g.update_all(fn::u_dot_v("x", "y", "m"), fn::max("m", "h")); });
+  EXPECT_TRUE(mentions(dtype, "update_all:messagefunctionu_dot_v('x','y')->'m'"));
+  EXPECT_TRUE(mentions(dtype, "Float"));
+  EXPECT_TRUE(mentions(dtype, "Double"));
+  const auto whole = error_of([&] {
+    g.update_all(
+        [](const EdgeBatch& edges) -> Columns {
+          return {{"m", edges.src_ids()}};
+        },
+        fn::mean("m", "out"));
+  });
+  EXPECT_TRUE(mentions(whole, "update_all:reducefunctionmean('m')->'out':"));
+  EXPECT_TRUE(mentions(whole, "Long"));
+}
+
+/// The error of a user-defined message function that returns `column`, with a built-in reduction.
+std::string error_of_message(const at::Tensor& column) {
+  Graph g = four_node_features();
+  return error_of([&] {
+    g.update_all([&](const EdgeBatch&) -> Columns { return {{"m", column}}; }, fn::sum("m", "out"));
+  });
+}
+
+TEST(UpdateAllErrors, name_the_user_defined_message_function_and_what_it_returned) {
+  const std::string context =
+      "update_all:theuser-definedmessagefunction:expectedcolumn'm'[4,...],onerowanedge,got";
+  EXPECT_TRUE(mentions(error_of_message(at::ones({3, 2})), context + "float32[3,2]"));
+  EXPECT_TRUE(mentions(error_of_message(at::ones({})), context + "float32[]"));
+  EXPECT_TRUE(mentions(error_of_message(at::Tensor()), context + "anundefinedtensor"));
+  EXPECT_TRUE(mentions(error_of_message(at::ones({4}).to(at::kMeta)),
+                       "theuser-definedmessagefunction:expectedcolumn'm'oncpu,gotmeta"));
+}
+
+TEST(UpdateAllErrors, a_reduce_function_that_differs_between_in_degrees_is_refused) {
+  // Node 1 has one in-edge, node 2 has three.
+  const auto run = [](const Columns& of_one, const Columns& of_three) {
+    Graph g = four_node_features();
+    std::string text = error_of([&] {
+      g.update_all(copy_x, [&](const NodeBatch& nodes) -> Columns {
+        return nodes.mailbox("m").size(1) == 1 ? of_one : of_three;
+      });
+    });
+    EXPECT_EQ(g.ndata().names(), std::vector<std::string>{"x"});
+    return text;
+  };
+  const at::Tensor row = at::ones({1, 2});
+  const std::string context = "update_all:theuser-definedreducefunction:";
+  EXPECT_TRUE(mentions(run({{"a", row}}, {{"a", row}, {"b", row}}),
+                       context + "expectedthesamecolumnsforeveryin-degree,got'a'forin-degree1and"
+                                 "'a','b'forin-degree3"));
+  EXPECT_TRUE(mentions(run({{"a", row}}, {}), "got'a'forin-degree1andnoneforin-degree3"));
+  EXPECT_TRUE(mentions(run({{"a", row}}, {{"a", at::ones({1, 3})}}),
+                       context + "expectedrowsofonedtypeandshapeincolumn'a',gotfloat32[1,2]forin-"
+                                 "degree1andfloat32[1,3]forin-degree3"));
+  EXPECT_TRUE(mentions(run({{"a", row}}, {{"a", row.to(at::kHalf)}}), "float16[1,2]forin-degree3"));
+  EXPECT_TRUE(mentions(run({{"a", at::ones({5})}}, {}),
+                       context + "expectedcolumn'a'[1,...],onerowanodeofthebatch,gotfloat32[5]"));
+}
+
+TEST(UpdateAllErrors, both_functions_are_named_where_the_message_is_not_the_one_reduced) {
+  Graph g = four_node_features();
+  EXPECT_TRUE(mentions(
+      error_of([&] { g.update_all(fn::copy_u("x", "sent"), fn::sum("read", "out")); }),
+      "update_all:reducefunctionsum('read')->'out'readsmessage'read',butmessagefunctioncopy_u('x')"
+      "->'sent'makes'sent'"));
+  EXPECT_TRUE(mentions(error_of([&] { g.update_all(copy_x, fn::prod("read", "out")); }),
+                       "reducefunctionprod('read')->'out'readsmessage'read',whichtheuser-defined"
+                       "messagefunctiondoesnotmake"));
+}
+
 TEST(UpdateAllErrors, a_message_that_is_not_the_one_reduced_is_named) {
   Graph g = four_node_features();
   const auto builtin =
@@ -283,10 +432,21 @@ TEST(UpdateAllErrors, a_mailbox_outside_a_reduce_function_is_an_error) {
                        "m"));
 }
 
-TEST(UpdateAllErrors, an_error_inside_a_user_defined_function_comes_through) {
+TEST(UpdateAllErrors, what_a_user_defined_function_throws_passes_unchanged_and_nothing_is_written) {
   Graph g = four_node_features();
-  EXPECT_THROW(g.update_all(copy_x, [](const NodeBatch&) -> Columns { throw 42; }), int);
-  EXPECT_FALSE(g.ndata().contains("out"));
+  const auto message = fn::copy_u("x", "m");
+  const auto reduce = fn::sum("m", "out");
+  const auto fail = [](const NodeBatch&) -> Columns { throw 42; };
+  EXPECT_THROW(g.update_all([](const EdgeBatch&) -> Columns { throw 42; }, reduce), int);
+  EXPECT_THROW(g.update_all(copy_x, fail), int);
+  EXPECT_THROW(g.update_all(message, reduce, fail), int);
+  EXPECT_THROW(g.apply_nodes(fail), int);
+  const auto own = error_of([&] {
+    g.apply_edges([](const EdgeBatch&) -> Columns { throw InvalidArgument("the user's own"); });
+  });
+  EXPECT_EQ(own, "theuser'sown");
+  EXPECT_EQ(g.ndata().names(), std::vector<std::string>{"x"});
+  EXPECT_EQ(g.edata().names(), std::vector<std::string>{"w"});
 }
 
 }  // namespace

@@ -1,0 +1,126 @@
+// The scores of pairs of rows and their gradients, on random arguments in buffers of exactly the
+// right size: the definition in float64, and pieces against the whole.
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "mezzo/kernels/backend.h"
+
+#include "kernels/guarded.h"
+#include "kernels/head_case.h"
+#include "kernels/kernel_case.h"
+#include "kernels/pieces.h"
+
+namespace mezzo::test {
+namespace {
+
+struct Pairs {
+  Pairs(Draw& draw, DType dtype)
+      : h(draw, dtype),
+        own(draw, dtype, false, h.slots.num_rows, h.heads * h.features, kWhole),
+        other(draw, dtype, false, h.slots.num_others, h.heads * h.features, kWhole),
+        attn(draw, dtype, true, 1, h.heads * h.features, {-2, -1, 1, 2}),
+        grad(draw, dtype, true, h.slots.num_edges(), h.heads, kWhole) {}
+
+  GATv2Pairs view() const {
+    return {.heads = h.heads,
+            .features = h.features,
+            .own = own.bytes.data(),
+            .other = other.bytes.data(),
+            .attn = attn.bytes.data(),
+            .negative_slope = 0.25};
+  }
+  /// The sum of the two rows of a slot.
+  double x(std::int64_t row, std::int64_t slot, std::int64_t i) const {
+    return own.at(row, i) + other.at(h.slots.id(Access::kFirst, row, slot), i);
+  }
+
+  Heads h;
+  Matrix own, other, attn, grad;
+};
+
+double slope(double x) {
+  return x > 0 ? 1 : 0.25;
+}
+
+void check_scores(const CpuBackend& backend, Draw& draw, DType dtype) {
+  const Pairs p(draw, dtype);
+  SCOPED_TRACE(p.h.text());
+  const std::int64_t heads = p.h.heads, width = heads * p.h.features;
+  std::vector<double> expected(p.grad.values.size(), 0);
+  for_each_slot(p.h.slots, [&](std::int64_t row, std::int64_t slot) {
+    const std::int64_t edge = p.h.slots.id(Access::kSecond, row, slot);
+    for (std::int64_t i = 0; i < width; ++i) {
+      const double x = p.x(row, slot, i);
+      expected[static_cast<std::size_t>(edge * heads + i / p.h.features)] +=
+          p.attn.at(0, i) * slope(x) * x;
+    }
+  });
+  const RunRows run = [&](std::int64_t begin, std::int64_t end, Result& result) {
+    backend.gatv2_scores({.slots = p.h.slots.view(),
+                          .row_begin = begin,
+                          .row_end = end,
+                          .dtype = dtype,
+                          .pairs = p.view(),
+                          .scores = result.bytes.data()});
+  };
+  Result whole = make_result(rows_of_edges(p.h.slots),
+                             static_cast<std::size_t>(heads) * element_size(dtype, true));
+  run(0, p.h.slots.num_rows, whole);
+  expect_numbers(numbers_in(dtype, true, whole.bytes), expected);
+  expect_pieces_agree(draw, p.h.slots.num_rows, whole, run);
+}
+
+TEST(GATv2Ranges, of_scores_are_the_definition) {
+  on_every_backend(25, [](const CpuBackend& backend, Draw& draw) {
+    for_each(DTypes{}, [&]<class T>() { check_scores(backend, draw, T::kind); });
+  });
+}
+
+void check_scores_grad(const CpuBackend& backend, Draw& draw, DType dtype) {
+  const Pairs p(draw, dtype);
+  SCOPED_TRACE(p.h.text());
+  const std::int64_t heads = p.h.heads, width = heads * p.h.features;
+  std::vector<double> own(p.own.values.size(), 0), attn(p.attn.values.size(), 0);
+  for_each_slot(p.h.slots, [&](std::int64_t row, std::int64_t slot) {
+    const std::int64_t edge = p.h.slots.id(Access::kSecond, row, slot);
+    for (std::int64_t i = 0; i < width; ++i) {
+      const double x = p.x(row, slot, i), grad = p.grad.at(edge, i / p.h.features);
+      own[static_cast<std::size_t>(row * width + i)] += grad * p.attn.at(0, i) * slope(x);
+      attn[static_cast<std::size_t>(i)] += grad * slope(x) * x;
+    }
+  });
+  // The share of each range is added to what is there: every sum is exact, in any order.
+  GuardedBytes added(p.attn.bytes.size());
+  std::memset(added.data(), 0, added.size());
+  bool adds = true;
+  const RunRows run = [&](std::int64_t begin, std::int64_t end, Result& result) {
+    backend.gatv2_scores_grad({.slots = p.h.slots.view(),
+                               .row_begin = begin,
+                               .row_end = end,
+                               .dtype = dtype,
+                               .pairs = p.view(),
+                               .grad = p.grad.bytes.data(),
+                               .own_grad = result.bytes.data(),
+                               .attn_grad = adds ? added.data() : nullptr});
+  };
+  Result whole = make_result(own_rows(p.h.slots), p.h.row_bytes());
+  const std::int64_t cut = draw.below(p.h.slots.num_rows + 1);
+  run(cut, p.h.slots.num_rows, whole);
+  run(0, cut, whole);
+  expect_numbers(numbers_in(dtype, true, added), attn);
+  expect_numbers(numbers_in(dtype, false, whole.bytes), rounded(dtype, false, own));
+  adds = false;
+  expect_pieces_agree(draw, p.h.slots.num_rows, whole, run);
+}
+
+TEST(GATv2Ranges, of_the_scores_gradients_are_the_definition) {
+  on_every_backend(25, [](const CpuBackend& backend, Draw& draw) {
+    for_each(DTypes{}, [&]<class T>() { check_scores_grad(backend, draw, T::kind); });
+  });
+}
+
+}  // namespace
+}  // namespace mezzo::test

@@ -1,0 +1,65 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "mezzo/kernels/attention.h"
+#include "mezzo/kernels/head_scratch.h"
+
+#include "kernels/guarded.h"
+#include "kernels/kernel_case.h"
+#include "support/draw.h"
+
+/// Random arguments of the kernels that work by head.
+namespace mezzo::test {
+
+/// Sizes of one call: sometimes more heads and slots than one chunk holds.
+struct Heads {
+  Heads(Draw& draw, DType type)
+      : dtype(type),
+        slots(draw, draw.one_in(12) ? 300 : 12),
+        heads(draw.one_in(12) ? 260 + draw.below(20) : 1 + draw.below(10)),
+        features(heads > 100 ? 1 + draw.below(3) : 1 + draw.below(70)) {}
+  std::size_t row_bytes() const {
+    return static_cast<std::size_t>(heads * features) * element_size(dtype, false);
+  }
+  std::size_t scratch_bytes() const {
+    return static_cast<std::size_t>(head_scratch(heads, features)) * element_size(dtype, true);
+  }
+  std::string text() const {
+    return fmt::format("{} {} rows, {} edges, {} heads, {} features", name_of(DTypes{}, dtype),
+                       slots.num_rows, slots.num_edges(), heads, features);
+  }
+
+  DType dtype;
+  RandomSlots slots;
+  std::int64_t heads, features;
+};
+
+/// [rows, length] of numbers, plain and as a kernel takes them.
+struct Matrix {
+  Matrix(Draw& draw, DType dtype, bool is_wide, std::int64_t rows, std::int64_t row_length,
+         const std::vector<double>& from)
+      : length(row_length),
+        wide(is_wide),
+        values(draw.numbers(rows * row_length, from)),
+        bytes(stored(dtype, is_wide, values)) {}
+  double at(std::int64_t row, std::int64_t i) const {
+    return values[static_cast<std::size_t>(row * length + i)];
+  }
+  HeadNumbers numbers() const { return {.data = bytes.data(), .wide = wide, .length = length}; }
+
+  std::int64_t length;
+  bool wide;
+  std::vector<double> values;
+  GuardedBytes bytes;
+};
+
+inline bool some_wide(Draw& draw, DType dtype) {
+  return is_narrow(dtype) && draw.one_in(3);
+}
+
+}  // namespace mezzo::test

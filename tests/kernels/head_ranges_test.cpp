@@ -1,0 +1,333 @@
+// The kernels that work by head, on random arguments in buffers of exactly the right size, scratch
+// included: the definition where it is exact, and pieces against the whole.
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "mezzo/kernels/backend.h"
+
+#include "kernels/guarded.h"
+#include "kernels/head_case.h"
+#include "kernels/kernel_case.h"
+#include "kernels/pieces.h"
+
+namespace mezzo::test {
+namespace {
+
+// The gradient of weighted sums.
+
+struct WeightedGrad {
+  WeightedGrad(Draw& draw, DType dtype)
+      : h(draw, dtype),
+        own(draw, dtype, false, h.slots.num_rows, h.heads * h.features, {-2, -1, 0, 1, 2}),
+        other(draw, dtype, false, h.slots.num_others, h.heads * h.features, {-2, -1, 0, 1, 2}),
+        weight(draw, dtype, some_wide(draw, dtype), h.slots.num_edges(), h.heads, {-2, -1, 1, 2}),
+        own_scale(draw, dtype, true, h.slots.num_rows, 1, kPowers),
+        other_scale(draw, dtype, true, h.slots.num_others, 1, kPowers),
+        by_own(draw.coin()),
+        by_other(draw.coin()),
+        sums(draw.coin()),
+        grad_wide(some_wide(draw, dtype)) {}
+
+  WeightedGradArgs args() const {
+    return {.slots = h.slots.view(),
+            .dtype = h.dtype,
+            .heads = h.heads,
+            .features = h.features,
+            .own = own.bytes.data(),
+            .other = other.bytes.data(),
+            .weight = weight.numbers(),
+            .own_scale = by_own ? own_scale.bytes.data() : nullptr,
+            .other_scale = by_other ? other_scale.bytes.data() : nullptr,
+            .weight_grad_wide = grad_wide};
+  }
+  double scale(std::int64_t row, std::int64_t from) const {
+    return (by_own ? own_scale.at(row, 0) : 1) * (by_other ? other_scale.at(from, 0) : 1);
+  }
+
+  Heads h;
+  Matrix own, other, weight, own_scale, other_scale;
+  bool by_own, by_other, sums, grad_wide;
+};
+
+void check_weighted_grad(const CpuBackend& backend, Draw& draw, DType dtype) {
+  const WeightedGrad w(draw, dtype);
+  const Heads& h = w.h;
+  SCOPED_TRACE(h.text());
+  const std::int64_t width = h.heads * h.features;
+  std::vector<double> sum(static_cast<std::size_t>(h.slots.num_rows * width), 0);
+  std::vector<double> products(static_cast<std::size_t>(h.slots.num_edges() * h.heads), 0);
+  for_each_slot(h.slots, [&](std::int64_t row, std::int64_t slot) {
+    const std::int64_t from = h.slots.id(Access::kFirst, row, slot);
+    const std::int64_t edge = h.slots.id(Access::kSecond, row, slot);
+    for (std::int64_t i = 0; i < width; ++i) {
+      const std::int64_t head = i / h.features;
+      const double scaled = w.scale(row, from) * w.other.at(from, i);
+      sum[static_cast<std::size_t>(row * width + i)] += w.weight.at(edge, head) * scaled;
+      products[static_cast<std::size_t>(slot * h.heads + head)] += w.own.at(row, i) * scaled;
+    }
+  });
+  const std::size_t product_bytes =
+      static_cast<std::size_t>(h.heads) * element_size(dtype, w.grad_wide);
+  const auto call = [&](std::int64_t begin, std::int64_t end, std::byte* own_grad,
+                        std::byte* weight_grad) {
+    GuardedBytes scratch(h.scratch_bytes());
+    WeightedGradArgs args = w.args();
+    args.row_begin = begin;
+    args.row_end = end;
+    args.own_grad = w.sums ? own_grad : nullptr;
+    args.weight_grad = weight_grad;
+    args.scratch = scratch.data();
+    backend.weighted_grad(args);
+  };
+  const RunRows of_rows = [&](std::int64_t begin, std::int64_t end, Result& result) {
+    GuardedBytes edges(products.size() / static_cast<std::size_t>(h.heads) * product_bytes);
+    call(begin, end, result.bytes.data(), edges.data());
+  };
+  const RunRows of_edges = [&](std::int64_t begin, std::int64_t end, Result& result) {
+    GuardedBytes rows(static_cast<std::size_t>(h.slots.num_rows) * h.row_bytes());
+    call(begin, end, rows.data(), result.bytes.data());
+  };
+  if (w.sums) {
+    Result whole = make_result(own_rows(h.slots), h.row_bytes());
+    of_rows(0, h.slots.num_rows, whole);
+    expect_numbers(numbers_in(dtype, false, whole.bytes), rounded(dtype, false, sum));
+    expect_pieces_agree(draw, h.slots.num_rows, whole, of_rows);
+  }
+  Result whole = make_result(rows_of_slots(h.slots), product_bytes);
+  of_edges(0, h.slots.num_rows, whole);
+  expect_numbers(numbers_in(dtype, w.grad_wide, whole.bytes),
+                 rounded(dtype, w.grad_wide, products));
+  expect_pieces_agree(draw, h.slots.num_rows, whole, of_edges);
+}
+
+TEST(HeadRanges, of_the_gradients_of_weighted_sums_are_the_definition) {
+  on_every_backend(25, [](const CpuBackend& backend, Draw& draw) {
+    for_each(DTypes{}, [&]<class T>() { check_weighted_grad(backend, draw, T::kind); });
+  });
+}
+
+// Attention.
+
+/// Scores, weights and rows of one call. With `equal` all logits of a destination are equal, so
+/// that the shares are reciprocals of counts.
+struct Attention {
+  Attention(Draw& draw, DType dtype, bool is_equal, bool with_dropout)
+      : h(draw, dtype),
+        equal(is_equal),
+        z(draw, dtype, false, h.slots.num_others, h.heads * h.features, kWhole),
+        src(draw, dtype, some_wide(draw, dtype), h.slots.num_others, h.heads, scores()),
+        dst(draw, dtype, some_wide(draw, dtype), h.slots.num_rows, h.heads, kWhole),
+        weight(draw, dtype, some_wide(draw, dtype), h.slots.num_edges(), draw.coin() ? h.heads : 1,
+               {-2, -1, 1, 2}),
+        weighted(draw.coin()) {
+    if (with_dropout) dropout = {.seed = draw.seed(), .threshold = 20000};
+  }
+
+  std::vector<double> scores() const { return equal ? std::vector<double>{0.5} : kWhole; }
+  AttentionScores view() const {
+    return {.src = src.numbers(),
+            .dst = dst.numbers(),
+            .edge_weight = weighted ? weight.numbers() : HeadNumbers{},
+            .negative_slope = 0.25,
+            .dropout = dropout};
+  }
+  double edge_weight(std::int64_t edge, std::int64_t head) const {
+    return weighted ? weight.at(edge, weight.length == 1 ? 0 : head) : 1;
+  }
+
+  Heads h;
+  bool equal;
+  Matrix z, src, dst, weight;
+  bool weighted;
+  DropoutLevel dropout;
+};
+
+/// What a call of the forward writes, all of it by row.
+struct AttentionResult {
+  explicit AttentionResult(const Heads& h)
+      : out(static_cast<std::size_t>(h.slots.num_rows) * h.row_bytes()),
+        top(static_cast<std::size_t>(h.slots.num_rows * h.heads) * element_size(h.dtype, true)),
+        sum(top.size()) {}
+  GuardedBytes out, top, sum;
+};
+
+void attend(const CpuBackend& backend, const Attention& a, std::int64_t begin, std::int64_t end,
+            AttentionResult& result) {
+  GuardedBytes scratch(a.h.scratch_bytes());
+  backend.attention({.slots = a.h.slots.view(),
+                     .row_begin = begin,
+                     .row_end = end,
+                     .dtype = a.h.dtype,
+                     .heads = a.h.heads,
+                     .features = a.h.features,
+                     .scores = a.view(),
+                     .z = a.z.bytes.data(),
+                     .out = result.out.data(),
+                     .top = result.top.data(),
+                     .sum = result.sum.data(),
+                     .scratch = scratch.data()});
+}
+
+void expect_same_bytes(const GuardedBytes& a, const GuardedBytes& b, const char* what) {
+  EXPECT_TRUE(a.size() == 0 || std::memcmp(a.data(), b.data(), a.size()) == 0) << what;
+}
+
+void check_attention(const CpuBackend& backend, Draw& draw, DType dtype) {
+  const bool equal = draw.coin();
+  const Attention a(draw, dtype, equal, /*with_dropout=*/!equal && draw.coin());
+  const Heads& h = a.h;
+  SCOPED_TRACE(h.text());
+  AttentionResult whole(h), pieces(h);
+  attend(backend, a, 0, h.slots.num_rows, whole);
+  const std::int64_t cut = draw.below(h.slots.num_rows + 1);
+  attend(backend, a, cut, h.slots.num_rows, pieces);
+  attend(backend, a, 0, cut, pieces);
+  expect_same_bytes(pieces.out, whole.out, "out");
+  expect_same_bytes(pieces.top, whole.top, "top");
+  expect_same_bytes(pieces.sum, whole.sum, "sum");
+  if (!equal) return;
+  const std::int64_t width = h.heads * h.features;
+  std::vector<double> expected(static_cast<std::size_t>(h.slots.num_rows * width), 0);
+  for_each_slot(h.slots, [&](std::int64_t row, std::int64_t slot) {
+    const std::int64_t from = h.slots.id(Access::kFirst, row, slot);
+    const std::int64_t edge = h.slots.id(Access::kSecond, row, slot);
+    for (std::int64_t i = 0; i < width; ++i) {
+      expected[static_cast<std::size_t>(row * width + i)] +=
+          a.edge_weight(edge, i / h.features) * a.z.at(from, i);
+    }
+  });
+  for (std::size_t i = 0; i < expected.size(); ++i) {
+    const std::size_t row = i / static_cast<std::size_t>(width);
+    const std::int64_t degree = h.slots.indptr[row + 1] - h.slots.indptr[row];
+    if (degree > 0) expected[i] = divided(dtype, expected[i], degree);
+  }
+  expect_numbers(numbers_in(dtype, false, whole.out), rounded(dtype, false, expected));
+}
+
+TEST(HeadRanges, of_the_attention_are_the_definition_where_it_is_exact) {
+  on_every_backend(25, [](const CpuBackend& backend, Draw& draw) {
+    for_each(DTypes{}, [&]<class T>() { check_attention(backend, draw, T::kind); });
+  });
+}
+
+/// What a call of the backward writes: two results by row, two by edge.
+struct AttentionGradient {
+  explicit AttentionGradient(const Heads& h, std::int64_t weight_length)
+      : z(static_cast<std::size_t>(h.slots.num_rows) * h.row_bytes()),
+        score(static_cast<std::size_t>(h.slots.num_rows * h.heads) * element_size(h.dtype, true)),
+        sum(static_cast<std::size_t>(h.slots.num_edges() * h.heads) * element_size(h.dtype, true)),
+        weight(static_cast<std::size_t>(h.slots.num_edges() * weight_length) *
+               element_size(h.dtype, true)) {}
+  GuardedBytes z, score, sum, weight;
+};
+
+/// Rows are sources here, and what the slots' first ids name are destinations.
+struct AttentionBackward {
+  AttentionBackward(Draw& draw, DType dtype)
+      : h(draw, dtype),
+        num_dst(h.slots.num_others),
+        z(draw, dtype, false, h.slots.num_rows, h.heads * h.features, kWhole),
+        out(draw, dtype, false, num_dst, h.heads * h.features, kWhole),
+        grad(draw, dtype, false, num_dst, h.heads * h.features, kWhole),
+        src(draw, dtype, some_wide(draw, dtype), h.slots.num_rows, h.heads, kWhole),
+        dst(draw, dtype, some_wide(draw, dtype), num_dst, h.heads, kWhole),
+        top(draw, dtype, true, num_dst, h.heads, {6}),
+        sum(draw, dtype, true, num_dst, h.heads, {1, 2, 4}),
+        weight(draw, dtype, false, h.slots.num_edges(), draw.coin() ? h.heads : 1, {-2, -1, 1, 2}),
+        weighted(draw.coin()),
+        state(static_cast<std::size_t>(num_dst * kStateNumbers * h.heads) *
+              element_size(dtype, true)) {
+    if (draw.coin()) dropout = {.seed = draw.seed(), .threshold = 20000};
+  }
+
+  void gather_state(const CpuBackend& backend, std::int64_t begin, std::int64_t end) {
+    backend.attention_state({.row_begin = begin,
+                             .row_end = end,
+                             .dtype = h.dtype,
+                             .heads = h.heads,
+                             .features = h.features,
+                             .score_dst = dst.numbers(),
+                             .top = top.bytes.data(),
+                             .sum = sum.bytes.data(),
+                             .out = out.bytes.data(),
+                             .grad = grad.bytes.data(),
+                             .state = state.data()});
+  }
+  std::vector<double> expected_state() const {
+    std::vector<double> expected;
+    for (std::int64_t v = 0; v < num_dst; ++v) {
+      for (std::int64_t i = 0; i < h.heads; ++i) expected.push_back(dst.at(v, i));
+      for (std::int64_t i = 0; i < h.heads; ++i) expected.push_back(top.at(v, i));
+      for (std::int64_t i = 0; i < h.heads; ++i) expected.push_back(1 / sum.at(v, i));
+      for (std::int64_t i = 0; i < h.heads; ++i) {
+        double mean = 0;
+        for (std::int64_t f = i * h.features; f < (i + 1) * h.features; ++f) {
+          mean += out.at(v, f) * grad.at(v, f);
+        }
+        expected.push_back(mean);
+      }
+    }
+    return expected;
+  }
+  void run(const CpuBackend& backend, std::int64_t begin, std::int64_t end,
+           AttentionGradient& result) const {
+    GuardedBytes scratch(h.scratch_bytes());
+    backend.attention_grad({.slots = h.slots.view(),
+                            .row_begin = begin,
+                            .row_end = end,
+                            .dtype = h.dtype,
+                            .heads = h.heads,
+                            .features = h.features,
+                            .scores = {.src = src.numbers(),
+                                       .dst = {},
+                                       .edge_weight = weighted ? weight.numbers() : HeadNumbers{},
+                                       .negative_slope = 0.25,
+                                       .dropout = dropout},
+                            .z = z.bytes.data(),
+                            .grad = grad.bytes.data(),
+                            .state = state.data(),
+                            .z_grad = result.z.data(),
+                            .score_grad = result.score.data(),
+                            .sum_grad = result.sum.data(),
+                            .weight_grad = weighted ? result.weight.data() : nullptr,
+                            .scratch = scratch.data()});
+  }
+
+  Heads h;
+  std::int64_t num_dst;
+  Matrix z, out, grad, src, dst, top, sum, weight;
+  bool weighted;
+  DropoutLevel dropout;
+  GuardedBytes state;
+};
+
+void check_attention_grad(const CpuBackend& backend, Draw& draw, DType dtype) {
+  AttentionBackward a(draw, dtype);
+  SCOPED_TRACE(a.h.text());
+  const std::int64_t middle = draw.below(a.num_dst + 1), rows = a.h.slots.num_rows;
+  a.gather_state(backend, middle, a.num_dst);
+  a.gather_state(backend, 0, middle);
+  expect_numbers(numbers_in(dtype, true, a.state), a.expected_state());
+
+  AttentionGradient whole(a.h, a.weight.length), pieces(a.h, a.weight.length);
+  a.run(backend, 0, rows, whole);
+  const std::int64_t cut = draw.below(rows + 1);
+  a.run(backend, cut, rows, pieces);
+  a.run(backend, 0, cut, pieces);
+  expect_same_bytes(pieces.z, whole.z, "z_grad");
+  expect_same_bytes(pieces.score, whole.score, "score_grad");
+  expect_same_bytes(pieces.sum, whole.sum, "sum_grad");
+  expect_same_bytes(pieces.weight, whole.weight, "weight_grad");
+}
+
+TEST(HeadRanges, of_the_attentions_gradient_agree_with_the_whole) {
+  on_every_backend(25, [](const CpuBackend& backend, Draw& draw) {
+    for_each(DTypes{}, [&]<class T>() { check_attention_grad(backend, draw, T::kind); });
+  });
+}
+
+}  // namespace
+}  // namespace mezzo::test

@@ -1,0 +1,316 @@
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <cstring>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "mezzo/kernels/backend.h"
+
+#include "kernels/guarded.h"
+#include "support/draw.h"
+
+/// Random arguments of the kernels and what they mean, in plain float64. Small whole numbers and
+/// powers of two keep every step exact, so that results are compared with ==.
+namespace mezzo::test {
+
+inline bool is_narrow(DType dtype) {
+  return dtype == DType::kBFloat16 || dtype == DType::kFloat16;
+}
+
+/// `values` as a kernel of `dtype` stores them; wide: in the accumulator's type.
+inline GuardedBytes stored(DType dtype, bool wide, const std::vector<double>& values) {
+  if (dtype == DType::kFloat64) return GuardedBytes(values);
+  const std::vector<float> single(values.begin(), values.end());
+  if (wide || !is_narrow(dtype)) return GuardedBytes(single);
+  std::vector<std::uint16_t> bits(values.size());
+  cpu_backends()[0].backend->narrow(dtype, single.data(), bits.data(),
+                                    static_cast<std::int64_t>(bits.size()));
+  return GuardedBytes(bits);
+}
+
+inline std::size_t element_size(DType dtype, bool wide) {
+  if (dtype == DType::kFloat64) return 8;
+  return wide || !is_narrow(dtype) ? 4 : 2;
+}
+
+/// The numbers that `bytes` store.
+inline std::vector<double> numbers_in(DType dtype, bool wide, const GuardedBytes& bytes) {
+  const std::size_t count = bytes.size() / element_size(dtype, wide);
+  std::vector<double> values(count);
+  if (dtype == DType::kFloat64) {
+    if (count > 0) std::memcpy(values.data(), bytes.data(), bytes.size());
+    return values;
+  }
+  std::vector<float> single(count);
+  if (wide || !is_narrow(dtype)) {
+    if (count > 0) std::memcpy(single.data(), bytes.data(), bytes.size());
+  } else {
+    cpu_backends()[0].backend->widen(dtype, bytes.data(), single.data(),
+                                     static_cast<std::int64_t>(count));
+  }
+  std::copy(single.begin(), single.end(), values.begin());
+  return values;
+}
+
+/// `values` rounded to the accumulator and then once to the stored type.
+inline std::vector<double> rounded(DType dtype, bool wide, const std::vector<double>& values) {
+  return numbers_in(dtype, wide, stored(dtype, wide, values));
+}
+
+/// Ids as the kernels take them.
+struct StoredIds {
+  StoredIds(const std::vector<std::int64_t>& ids, bool wide_ids)
+      : wide(wide_ids),
+        bytes(wide_ids ? GuardedBytes(ids)
+                       : GuardedBytes(std::vector<std::int32_t>(ids.begin(), ids.end()))) {}
+  Ids view() const { return {bytes.data(), wide}; }
+  bool wide;
+  GuardedBytes bytes;
+};
+
+/// Rows with slots: some without any, one hub, ids that repeat.
+class RandomSlots {
+ public:
+  RandomSlots(Draw& draw, std::int64_t most_slots)
+      : num_rows(draw.one_of<std::int64_t>({0, 1, 2, 5, 9})),
+        num_others(1 + draw.below(6)),
+        indptr(slot_counts(draw, num_rows, most_slots)),
+        first(node_ids(draw, indptr.back(), num_others)),
+        second(permutation(draw, indptr.back())),
+        identity_(std::is_sorted(second.begin(), second.end())),
+        stored_indptr_(indptr),
+        stored_first_(first, draw.coin()),
+        stored_second_(second, draw.coin()) {}
+
+  std::int64_t num_edges() const { return indptr.back(); }
+  Slots view() const {
+    return {.indptr = reinterpret_cast<const std::int64_t*>(stored_indptr_.data()),
+            .first = stored_first_.view(),
+            .second = identity_ ? Ids{} : stored_second_.view()};
+  }
+  /// The row of an operand with this access.
+  std::int64_t id(Access access, std::int64_t row, std::int64_t slot) const {
+    if (access == Access::kRow) return row;
+    return (access == Access::kFirst ? first : second)[static_cast<std::size_t>(slot)];
+  }
+  std::int64_t rows_of(Access access) const {
+    if (access == Access::kRow) return num_rows;
+    return access == Access::kFirst ? num_others : num_edges();
+  }
+
+  const std::int64_t num_rows, num_others;
+  const std::vector<std::int64_t> indptr, first, second;
+
+ private:
+  static std::vector<std::int64_t> slot_counts(Draw& draw, std::int64_t rows, std::int64_t most) {
+    std::vector<std::int64_t> starts = {0};
+    for (std::int64_t r = 0; r < rows; ++r) {
+      const bool hub = draw.below(4) == 0;
+      starts.push_back(starts.back() + (hub ? most : draw.below(3)));
+    }
+    return starts;
+  }
+  static std::vector<std::int64_t> node_ids(Draw& draw, std::int64_t count, std::int64_t bound) {
+    std::vector<std::int64_t> ids(static_cast<std::size_t>(count));
+    for (std::int64_t& id : ids) id = draw.below(bound);
+    return ids;
+  }
+  static std::vector<std::int64_t> permutation(Draw& draw, std::int64_t count) {
+    std::vector<std::int64_t> ids;
+    const bool shuffled = draw.coin();
+    for (std::int64_t i = 0; i < count; ++i) {
+      ids.push_back(i);
+      if (shuffled) std::swap(ids.back(), ids[static_cast<std::size_t>(draw.below(i + 1))]);
+    }
+    return ids;
+  }
+
+  bool identity_;
+  GuardedBytes stored_indptr_;
+  StoredIds stored_first_, stored_second_;
+};
+
+/// Elements a message has in each of three dimensions, and which operand repeats along them.
+class RandomShape {
+ public:
+  RandomShape(Draw& draw, BinaryOp op) : dot_(op == BinaryOp::kDot) {
+    const bool only_lhs = op == BinaryOp::kCopyLhs, only_rhs = op == BinaryOp::kCopyRhs;
+    for (std::size_t d = 0; d < 3; ++d) {
+      const bool last = d == 2;
+      size_[d] = last ? inner_size(draw) : 1 + draw.below(3);
+      const std::int64_t repeats = size_[d] == 1 || (last && dot_) ? 0 : draw.below(3);
+      lhs_own_[d] = !only_rhs && repeats != 1;
+      rhs_own_[d] = !only_lhs && repeats != 2;
+    }
+    for (std::int64_t group = 0; group < num_groups(); ++group) {
+      lhs_table_.push_back(at(lhs_own_, group, 0));
+      rhs_table_.push_back(at(rhs_own_, group, 0));
+      out_table_.push_back(dot_ ? group : group * size_[2]);
+    }
+    // Without tables every group follows the one before: only where no operand repeats in part.
+    const bool plain = num_groups() == 1 || (!dot_ && dense(lhs_own_) && dense(rhs_own_));
+    tables_ = !plain || draw.coin();
+  }
+
+  std::int64_t num_groups() const { return size_[0] * size_[1]; }
+  std::int64_t inner() const { return size_[2]; }
+  std::int64_t lhs_length() const { return length(lhs_own_); }
+  std::int64_t rhs_length() const { return length(rhs_own_); }
+  std::int64_t out_length() const { return dot_ ? num_groups() : num_groups() * inner(); }
+  std::int64_t lhs_at(std::int64_t group, std::int64_t d) const { return at(lhs_own_, group, d); }
+  std::int64_t rhs_at(std::int64_t group, std::int64_t d) const { return at(rhs_own_, group, d); }
+  std::int64_t out_at(std::int64_t group, std::int64_t d) const {
+    return dot_ ? group : group * inner() + d;
+  }
+  Layout layout() const {
+    Layout made;
+    made.num_groups = num_groups();
+    made.inner = inner();
+    made.lhs_offset = tables_ ? lhs_table_.data() : nullptr;
+    made.rhs_offset = tables_ ? rhs_table_.data() : nullptr;
+    made.out_offset = tables_ ? out_table_.data() : nullptr;
+    made.lhs_step = lhs_own_[2] ? 1 : 0;
+    made.rhs_step = rhs_own_[2] ? 1 : 0;
+    made.out_step = dot_ ? 0 : 1;
+    return made;
+  }
+  std::string text() const { return fmt::format("{}x{}x{}", size_[0], size_[1], size_[2]); }
+
+ private:
+  using Own = std::array<bool, 3>;
+  static std::int64_t inner_size(Draw& draw) {
+    const std::vector<std::int64_t> large = {63, 64, 65, 127, 128, 129, 255, 256, 257};
+    return draw.below(4) == 0 ? draw.one_of(large) : 1 + draw.below(40);
+  }
+  std::int64_t length(const Own& own) const {
+    std::int64_t product = 1;
+    for (std::size_t d = 0; d < 3; ++d) product *= own[d] ? size_[d] : 1;
+    return product;
+  }
+  bool dense(const Own& own) const { return length(own) == num_groups() * inner(); }
+  std::int64_t at(const Own& own, std::int64_t group, std::int64_t d) const {
+    const std::array<std::int64_t, 3> index = {group / size_[1], group % size_[1], d};
+    std::int64_t place = 0;
+    for (std::size_t i = 0; i < 3; ++i) place = own[i] ? place * size_[i] + index[i] : place;
+    return place;
+  }
+
+  bool dot_, tables_ = false;
+  std::array<std::int64_t, 3> size_{};
+  Own lhs_own_{}, rhs_own_{};
+  std::vector<std::int64_t> lhs_table_, rhs_table_, out_table_;
+};
+
+/// Rows of numbers at one end of the slots, plain and as the kernels take them.
+class RandomRows {
+ public:
+  RandomRows(Draw& draw, const RandomSlots& slots, DType dtype, std::int64_t row_length,
+             const std::vector<double>& from, bool used = true)
+      : access(draw.one_of<Access>({Access::kRow, Access::kFirst, Access::kSecond})),
+        length(row_length),
+        wide(is_narrow(dtype) && draw.below(4) == 0),
+        values(draw.numbers(used ? slots.rows_of(access) * row_length : 0, from)),
+        used_(used),
+        stored_(stored(dtype, wide, values)) {}
+
+  Operand view() const {
+    return {
+        .data = used_ ? stored_.data() : nullptr, .wide = wide, .access = access, .length = length};
+  }
+  double value(const RandomSlots& slots, std::int64_t row, std::int64_t slot,
+               std::int64_t at) const {
+    if (!used_) return 0;
+    return values[static_cast<std::size_t>(slots.id(access, row, slot) * length + at)];
+  }
+
+  const Access access;
+  const std::int64_t length;
+  const bool wide;
+  const std::vector<double> values;
+
+ private:
+  bool used_;
+  GuardedBytes stored_;
+};
+
+inline double combined(BinaryOp op, double a, double b) {
+  switch (op) {
+    case BinaryOp::kAdd:
+      return a + b;
+    case BinaryOp::kSub:
+      return a - b;
+    case BinaryOp::kMul:
+    case BinaryOp::kDot:
+      return a * b;
+    case BinaryOp::kDiv:
+      return a / b;
+    case BinaryOp::kCopyLhs:
+      return a;
+    case BinaryOp::kCopyRhs:
+      return b;
+  }
+  return 0;
+}
+
+/// The derivative of `combined` by its first or second argument.
+inline double derivative(BinaryOp op, bool of_lhs, double a, double b) {
+  switch (op) {
+    case BinaryOp::kAdd:
+      return 1;
+    case BinaryOp::kSub:
+      return of_lhs ? 1 : -1;
+    case BinaryOp::kMul:
+    case BinaryOp::kDot:
+      return of_lhs ? b : a;
+    case BinaryOp::kDiv:
+      return of_lhs ? 1 / b : -a / (b * b);
+    case BinaryOp::kCopyLhs:
+      return of_lhs ? 1 : 0;
+    case BinaryOp::kCopyRhs:
+      return of_lhs ? 0 : 1;
+  }
+  return 0;
+}
+
+/// One message of every slot, with random operands.
+struct RandomMessage {
+  RandomMessage(Draw& draw, BinaryOp binary_op, DType type, std::int64_t most_slots,
+                const std::vector<double>& lhs_from)
+      : op(binary_op),
+        dtype(type),
+        slots(draw, most_slots),
+        shape(draw, binary_op),
+        lhs(draw, slots, type, shape.lhs_length(), lhs_from, op != BinaryOp::kCopyRhs),
+        rhs(draw, slots, type, shape.rhs_length(), {-2, -1, 1, 2}, op != BinaryOp::kCopyLhs) {}
+
+  /// Element `at` of the result of one slot.
+  double value(std::int64_t row, std::int64_t slot, std::int64_t at) const {
+    const std::int64_t inner = shape.inner();
+    const bool dot = op == BinaryOp::kDot;
+    double sum = 0;
+    for (std::int64_t d = dot ? 0 : at % inner; d < (dot ? inner : at % inner + 1); ++d) {
+      const std::int64_t group = dot ? at : at / inner;
+      sum += combined(op, lhs.value(slots, row, slot, shape.lhs_at(group, d)),
+                      rhs.value(slots, row, slot, shape.rhs_at(group, d)));
+    }
+    return sum;
+  }
+  std::string text() const {
+    return fmt::format("{} {} {} rows, {} edges, {}", name_of(DTypes{}, dtype),
+                       name_of(BinaryOps{}, op), slots.num_rows, slots.num_edges(), shape.text());
+  }
+
+  BinaryOp op;
+  DType dtype;
+  RandomSlots slots;
+  RandomShape shape;
+  RandomRows lhs, rhs;
+};
+
+}  // namespace mezzo::test

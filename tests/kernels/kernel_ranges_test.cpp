@@ -1,0 +1,493 @@
+// Every kernel of every backend on random arguments in buffers of exactly the right size: the
+// definition in float64, rows computed in pieces on two threads, and a piece alone, which writes
+// the results of its own rows and nothing else.
+#include <algorithm>
+#include <cstring>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include "mezzo/kernels/backend.h"
+
+#include "kernels/guarded.h"
+#include "kernels/kernel_case.h"
+#include "kernels/pieces.h"
+
+namespace mezzo::test {
+namespace {
+
+// g-SpMM.
+
+struct Reduced {
+  std::vector<double> value;
+  std::vector<std::int64_t> arg;  // max, min: the chosen edge or -1; prod: zeros, 2 for more
+  std::vector<double> product;    // prod: of the messages that are not 0
+};
+
+/// Takes one message into element i.
+void take(Reduced& out, std::size_t i, ReduceOp reduce, double message, bool first,
+          std::int64_t edge) {
+  switch (reduce) {
+    case ReduceOp::kSum:
+    case ReduceOp::kMean:
+      out.value[i] += message;
+      return;
+    case ReduceOp::kMax:
+    case ReduceOp::kMin:
+      if (first || (reduce == ReduceOp::kMax ? message > out.value[i] : message < out.value[i])) {
+        out.value[i] = message;
+        out.arg[i] = edge;
+      }
+      return;
+    case ReduceOp::kProd:
+      out.value[i] = first ? message : out.value[i] * message;
+      out.arg[i] = std::min<std::int64_t>(out.arg[i] + (message == 0 ? 1 : 0), 2);
+      if (message != 0) out.product[i] *= message;
+      return;
+  }
+}
+
+Reduced reduced(const RandomMessage& m, ReduceOp reduce) {
+  const std::int64_t width = m.shape.out_length();
+  const auto size = static_cast<std::size_t>(m.slots.num_rows * width);
+  Reduced out{std::vector<double>(size, 0),
+              std::vector<std::int64_t>(size, reduce == ReduceOp::kProd ? 0 : -1),
+              std::vector<double>(size, 1)};
+  for_each_slot(m.slots, [&](std::int64_t row, std::int64_t slot) {
+    const bool first = slot == m.slots.indptr[static_cast<std::size_t>(row)];
+    for (std::int64_t f = 0; f < width; ++f) {
+      take(out, static_cast<std::size_t>(row * width + f), reduce, m.value(row, slot, f), first,
+           m.slots.id(Access::kSecond, row, slot));
+    }
+  });
+  if (reduce != ReduceOp::kMean) return out;
+  for (std::size_t i = 0; i < size; ++i) {
+    const std::size_t row = i / static_cast<std::size_t>(width);
+    const std::int64_t degree = m.slots.indptr[row + 1] - m.slots.indptr[row];
+    if (degree > 0) out.value[i] = divided(m.dtype, out.value[i], degree);
+  }
+  return out;
+}
+
+SpmmArgs spmm_args(const RandomMessage& m, ReduceOp reduce) {
+  SpmmArgs args;
+  args.slots = m.slots.view();
+  args.lhs = m.lhs.view();
+  args.rhs = m.rhs.view();
+  args.layout = m.shape.layout();
+  args.op = m.op;
+  args.reduce = reduce;
+  args.dtype = m.dtype;
+  args.out_length = m.shape.out_length();
+  return args;
+}
+
+/// What the messages are drawn from, and how many of them a row has, so that every partial result
+/// is exact in float32: a product of four sums of forty ones, of twelve numbers up to four.
+RandomMessage random_message(Draw& draw, BinaryOp op, DType dtype, ReduceOp reduce) {
+  if (reduce != ReduceOp::kProd) return {draw, op, dtype, 12, kWhole};
+  if (op != BinaryOp::kDot) return {draw, op, dtype, 6, {-2, -1, 0, 1, 2}};
+  return {draw, op, dtype, 2, {-1, 0, 1}};
+}
+
+void check_spmm(const CpuBackend& backend, Draw& draw, BinaryOp op, ReduceOp reduce, DType dtype) {
+  const RandomMessage m = random_message(draw, op, dtype, reduce);
+  SCOPED_TRACE(m.text() + " " + std::string(name_of(ReduceOps{}, reduce)));
+  const SpmmArgs args = spmm_args(m, reduce);
+  const auto row_bytes =
+      static_cast<std::size_t>(args.out_length) * element_size(dtype, /*wide=*/false);
+  const RunRows values = [&](std::int64_t begin, std::int64_t end, Result& result) {
+    SpmmArgs part = args;
+    part.row_begin = begin;
+    part.row_end = end;
+    part.out = result.bytes.data();
+    backend.spmm(part);
+  };
+  Result whole = make_result(own_rows(m.slots), row_bytes);
+  values(0, m.slots.num_rows, whole);
+  const Reduced expected = reduced(m, reduce);
+  expect_numbers(numbers_in(dtype, false, whole.bytes), rounded(dtype, false, expected.value));
+  expect_pieces_agree(draw, m.slots.num_rows, whole, values);
+  if (reduce == ReduceOp::kSum || reduce == ReduceOp::kMean) return;
+
+  const bool wide_ids = draw.coin();
+  const auto width = static_cast<std::size_t>(args.out_length);
+  const RunRows chosen = [&](std::int64_t begin, std::int64_t end, Result& result) {
+    GuardedBytes out(whole.bytes.size());
+    GuardedBytes product(whole.owner.size() * width * element_size(dtype, /*wide=*/true));
+    SpmmArgs part = args;
+    part.row_begin = begin;
+    part.row_end = end;
+    part.out = out.data();
+    part.arg = result.bytes.data();
+    part.arg_wide = wide_ids;
+    part.product = product.data();
+    backend.spmm(part);
+    if (begin > 0 || end < m.slots.num_rows || reduce != ReduceOp::kProd) return;
+    expect_numbers(numbers_in(dtype, true, product), expected.product);
+  };
+  Result ids = make_result(own_rows(m.slots), width * (wide_ids ? 8 : 4));
+  chosen(0, m.slots.num_rows, ids);
+  const StoredIds right(expected.arg, wide_ids);
+  EXPECT_TRUE(ids.bytes.size() == 0 ||
+              std::memcmp(ids.bytes.data(), right.bytes.data(), ids.bytes.size()) == 0)
+      << "the chosen edges, or the number of zeros";
+  expect_pieces_agree(draw, m.slots.num_rows, ids, chosen);
+}
+
+TEST(KernelRanges, of_every_reduction_are_the_definition) {
+  on_every_backend(8, [](const CpuBackend& backend, Draw& draw) {
+    for_each(DTypes{}, [&]<class T>() {
+      for_each(BinaryOps{}, [&]<class Op>() {
+        for_each(ReduceOps{}, [&]<class Reduce>() {
+          check_spmm(backend, draw, Op::kind, Reduce::kind, T::kind);
+        });
+      });
+    });
+  });
+}
+
+/// Rows that are copied, or multiplied by one weight an edge, with a scale by source and by row.
+void check_scaled(const CpuBackend& backend, Draw& draw, DType dtype) {
+  const BinaryOp op = draw.coin() ? BinaryOp::kCopyLhs : BinaryOp::kMul;
+  const RandomSlots slots(draw, 12);
+  const std::int64_t groups = 1 + draw.below(3);
+  const auto inner = draw.coin() ? 1 + draw.below(70) : draw.one_of<std::int64_t>({8, 16, 32, 64});
+  const std::int64_t width = groups * inner;
+  const RandomRows x(draw, slots, dtype, width, kWhole);
+  if (x.wide) return;  // the rows of a scaled sum are stored in the kernel's dtype
+  const RandomRows weight(draw, slots, dtype, groups, {-2, -1, 1, 2}, op == BinaryOp::kMul);
+  std::vector<std::int64_t> x_table, weight_table;
+  for (std::int64_t group = 0; group < groups; ++group) {
+    x_table.push_back(group * inner);
+    weight_table.push_back(group);
+  }
+  const auto from = draw.numbers(slots.rows_of(x.access), kPowers);
+  const auto to = draw.numbers(slots.num_rows, kPowers);
+  const GuardedBytes lhs_scale = stored(dtype, true, from), row_scale = stored(dtype, true, to);
+  const bool by_source = draw.coin(), by_row = draw.coin();
+  SpmmArgs args;
+  args.slots = slots.view();
+  args.lhs = x.view();
+  args.rhs = weight.view();
+  args.layout = {.num_groups = groups,
+                 .inner = inner,
+                 .lhs_offset = x_table.data(),
+                 .rhs_offset = weight_table.data(),
+                 .out_offset = x_table.data(),
+                 .rhs_step = 0};
+  args.op = op;
+  args.dtype = dtype;
+  args.lhs_scale = by_source ? lhs_scale.data() : nullptr;
+  args.row_scale = by_row ? row_scale.data() : nullptr;
+  args.out_length = width;
+  std::vector<double> expected(static_cast<std::size_t>(slots.num_rows * width), 0);
+  for_each_slot(slots, [&](std::int64_t row, std::int64_t slot) {
+    const auto source = static_cast<std::size_t>(slots.id(x.access, row, slot));
+    double scale = by_source ? from[source] : 1;
+    if (by_row) scale *= to[static_cast<std::size_t>(row)];
+    for (std::int64_t f = 0; f < width; ++f) {
+      const bool weighted = op == BinaryOp::kMul;
+      const double factor = weighted ? weight.value(slots, row, slot, f / inner) : 1;
+      expected[static_cast<std::size_t>(row * width + f)] +=
+          scale * factor * x.value(slots, row, slot, f);
+    }
+  });
+  const RunRows run = [&](std::int64_t begin, std::int64_t end, Result& result) {
+    SpmmArgs part = args;
+    part.row_begin = begin;
+    part.row_end = end;
+    part.out = result.bytes.data();
+    backend.spmm(part);
+  };
+  Result whole =
+      make_result(own_rows(slots), static_cast<std::size_t>(width) * element_size(dtype, false));
+  run(0, slots.num_rows, whole);
+  expect_numbers(numbers_in(dtype, false, whole.bytes), rounded(dtype, false, expected));
+  expect_pieces_agree(draw, slots.num_rows, whole, run);
+}
+
+TEST(KernelRanges, of_scaled_sums_are_the_definition) {
+  on_every_backend(80, [](const CpuBackend& backend, Draw& draw) {
+    for_each(DTypes{}, [&]<class T>() { check_scaled(backend, draw, T::kind); });
+  });
+}
+
+// g-SDDMM.
+
+void check_sddmm(const CpuBackend& backend, Draw& draw, BinaryOp op, DType dtype) {
+  const RandomMessage m(draw, op, dtype, 12, kWhole);
+  SCOPED_TRACE(m.text());
+  const std::int64_t width = m.shape.out_length();
+  SddmmArgs args;
+  args.slots = m.slots.view();
+  args.lhs = m.lhs.view();
+  args.rhs = m.rhs.view();
+  args.layout = m.shape.layout();
+  args.op = op;
+  args.dtype = dtype;
+  args.out_ids = args.slots.second;
+  args.out_wide = is_narrow(dtype) && draw.coin();
+  args.out_length = width;
+  std::vector<double> expected(static_cast<std::size_t>(m.slots.num_edges() * width));
+  for_each_slot(m.slots, [&](std::int64_t row, std::int64_t slot) {
+    const std::int64_t edge = m.slots.id(Access::kSecond, row, slot);
+    for (std::int64_t f = 0; f < width; ++f) {
+      expected[static_cast<std::size_t>(edge * width + f)] = m.value(row, slot, f);
+    }
+  });
+  const RunRows run = [&](std::int64_t begin, std::int64_t end, Result& result) {
+    SddmmArgs part = args;
+    part.row_begin = begin;
+    part.row_end = end;
+    part.out = result.bytes.data();
+    backend.sddmm(part);
+  };
+  Result whole = make_result(rows_of_edges(m.slots),
+                             static_cast<std::size_t>(width) * element_size(dtype, args.out_wide));
+  run(0, m.slots.num_rows, whole);
+  expect_numbers(numbers_in(dtype, args.out_wide, whole.bytes),
+                 rounded(dtype, args.out_wide, expected));
+  expect_pieces_agree(draw, m.slots.num_rows, whole, run);
+}
+
+TEST(KernelRanges, of_edge_messages_are_the_definition) {
+  on_every_backend(16, [](const CpuBackend& backend, Draw& draw) {
+    for_each(DTypes{}, [&]<class T>() {
+      for_each(BinaryOps{}, [&]<class Op>() { check_sddmm(backend, draw, Op::kind, T::kind); });
+    });
+  });
+}
+
+// The gradient of an operand.
+
+/// Whether messages of 0 and powers of two are 0 and powers of two: dividing by them is exact.
+bool has_simple_messages(BinaryOp op) {
+  return op == BinaryOp::kMul || op == BinaryOp::kDiv || op == BinaryOp::kCopyLhs ||
+         op == BinaryOp::kCopyRhs;
+}
+
+/// The arguments beside the messages: scales, chosen edges, and where the gradient is stored.
+struct RandomGradient {
+  RandomGradient(Draw& draw, const RandomMessage& m, bool lhs)
+      : of_lhs(lhs),
+        per_slot(draw.coin()),
+        grad(draw, m.slots, m.dtype, m.shape.out_length(), kWhole),
+        by_grad(draw.coin()),
+        by_other(m.op != BinaryOp::kCopyLhs && m.op != BinaryOp::kCopyRhs && draw.coin()),
+        chooses(draw.coin()),
+        multiplies(!chooses && has_simple_messages(m.op) && draw.coin()),
+        wide_ids(draw.coin()),
+        grad_scale(draw.numbers(m.slots.rows_of(grad.access), kPowers)),
+        other_scale(draw.numbers(m.slots.rows_of(other(m).access), kPowers)),
+        stored_grad_scale(stored(m.dtype, true, grad_scale)),
+        stored_other_scale(stored(m.dtype, true, other_scale)),
+        product(draw.numbers(m.slots.rows_of(grad.access) * m.shape.out_length(), kPowers)),
+        stored_product(stored(m.dtype, true, product)),
+        arg(product.size()),
+        stored_arg(drawn_arg(draw, m.slots.num_edges()), wide_ids) {}
+
+  const RandomRows& other(const RandomMessage& m) const { return of_lhs ? m.rhs : m.lhs; }
+  /// Edges or -1, or with `multiplies` numbers of zeros.
+  std::vector<std::int64_t>& drawn_arg(Draw& draw, std::int64_t num_edges) {
+    for (std::int64_t& one : arg) one = multiplies ? draw.below(3) : draw.below(num_edges + 1) - 1;
+    return arg;
+  }
+  /// What entry `at` of the messages' gradient is multiplied by for a message of this edge.
+  double factor(std::size_t at, double message, std::int64_t edge) const {
+    if (chooses) return arg[at] == edge ? 1 : 0;
+    if (!multiplies) return 1;
+    if (message == 0) return arg[at] == 1 ? product[at] : 0;
+    return arg[at] == 0 ? product[at] / message : 0;
+  }
+
+  bool of_lhs, per_slot;
+  RandomRows grad;
+  bool by_grad, by_other, chooses, multiplies, wide_ids;
+  std::vector<double> grad_scale, other_scale;
+  GuardedBytes stored_grad_scale, stored_other_scale;
+  std::vector<double> product;
+  GuardedBytes stored_product;
+  std::vector<std::int64_t> arg;
+  StoredIds stored_arg;
+};
+
+std::vector<double> gradient(const RandomMessage& m, const RandomGradient& g) {
+  const std::int64_t own = g.of_lhs ? m.shape.lhs_length() : m.shape.rhs_length();
+  const std::int64_t rows = g.per_slot ? m.slots.num_edges() : m.slots.num_rows;
+  std::vector<double> sums(static_cast<std::size_t>(rows * own), 0);
+  for_each_slot(m.slots, [&](std::int64_t row, std::int64_t slot) {
+    const std::int64_t edge = m.slots.id(Access::kSecond, row, slot);
+    const std::int64_t grad_row = m.slots.id(g.grad.access, row, slot);
+    double scale = 1;
+    if (g.by_grad) scale *= g.grad_scale[static_cast<std::size_t>(grad_row)];
+    if (g.by_other) {
+      scale *= g.other_scale[static_cast<std::size_t>(m.slots.id(g.other(m).access, row, slot))];
+    }
+    for (std::int64_t group = 0; group < m.shape.num_groups(); ++group) {
+      for (std::int64_t d = 0; d < m.shape.inner(); ++d) {
+        const std::int64_t at = m.shape.out_at(group, d);
+        const auto entry = static_cast<std::size_t>(grad_row * m.shape.out_length() + at);
+        const std::int64_t l = m.shape.lhs_at(group, d), r = m.shape.rhs_at(group, d);
+        const double part = derivative(m.op, g.of_lhs, m.lhs.value(m.slots, row, slot, l),
+                                       m.rhs.value(m.slots, row, slot, r));
+        const std::int64_t to = (g.per_slot ? edge : row) * own + (g.of_lhs ? l : r);
+        const double message = g.multiplies ? m.value(row, slot, at) : 1;
+        const double factor = g.factor(entry, message, edge);
+        sums[static_cast<std::size_t>(to)] += scale * g.grad.values[entry] * factor * part;
+      }
+    }
+  });
+  return sums;
+}
+
+void check_message_grad(const CpuBackend& backend, Draw& draw, BinaryOp op, bool of_lhs,
+                        DType dtype) {
+  const RandomMessage m(draw, op, dtype, 12, {-2, -1, 0, 1, 2});
+  const RandomGradient g(draw, m, of_lhs);
+  SCOPED_TRACE(fmt::format("{} of lhs: {}, per slot: {}, chosen: {}, product: {}", m.text(), of_lhs,
+                           g.per_slot, g.chooses, g.multiplies));
+  const std::int64_t own = of_lhs ? m.shape.lhs_length() : m.shape.rhs_length();
+  MessageGradArgs args;
+  args.slots = m.slots.view();
+  args.lhs = m.lhs.view();
+  args.rhs = m.rhs.view();
+  args.lhs.length = m.shape.lhs_length();
+  args.rhs.length = m.shape.rhs_length();
+  args.grad = g.grad.view();
+  args.layout = m.shape.layout();
+  args.op = op;
+  args.of_lhs = of_lhs;
+  args.per_slot = g.per_slot;
+  args.dtype = dtype;
+  args.arg = g.chooses || g.multiplies ? g.stored_arg.bytes.data() : nullptr;
+  args.product = g.multiplies ? g.stored_product.data() : nullptr;
+  args.arg_wide = g.wide_ids;
+  args.grad_scale = g.by_grad ? g.stored_grad_scale.data() : nullptr;
+  args.other_scale = g.by_other ? g.stored_other_scale.data() : nullptr;
+  args.out_wide = is_narrow(dtype) && draw.coin();
+  const RunRows run = [&](std::int64_t begin, std::int64_t end, Result& result) {
+    const std::size_t accumulator = element_size(dtype, /*wide=*/true);
+    GuardedBytes scratch(static_cast<std::size_t>(own) * accumulator);
+    MessageGradArgs part = args;
+    part.row_begin = begin;
+    part.row_end = end;
+    part.out = result.bytes.data();
+    part.scratch = scratch.data();
+    backend.message_grad(part);
+  };
+  Result whole = make_result(g.per_slot ? rows_of_edges(m.slots) : own_rows(m.slots),
+                             static_cast<std::size_t>(own) * element_size(dtype, args.out_wide));
+  run(0, m.slots.num_rows, whole);
+  expect_numbers(numbers_in(dtype, args.out_wide, whole.bytes),
+                 rounded(dtype, args.out_wide, gradient(m, g)));
+  expect_pieces_agree(draw, m.slots.num_rows, whole, run);
+}
+
+TEST(KernelRanges, of_gradients_are_the_definition) {
+  on_every_backend(16, [](const CpuBackend& backend, Draw& draw) {
+    for_each(DTypes{}, [&]<class T>() {
+      for_each(BinaryOps{}, [&]<class Op>() {
+        if (Op::uses_lhs) check_message_grad(backend, draw, Op::kind, true, T::kind);
+        if (Op::uses_rhs) check_message_grad(backend, draw, Op::kind, false, T::kind);
+      });
+    });
+  });
+}
+
+// The softmax. Logits that are equal or -infinity give a count's reciprocal or 0, exactly.
+
+void check_softmax(const CpuBackend& backend, Draw& draw, DType dtype) {
+  const RandomSlots slots(draw, 12);
+  const std::int64_t length = 1 + draw.below(70);
+  const double infinity = std::numeric_limits<double>::infinity();
+  std::vector<double> logits(static_cast<std::size_t>(slots.num_edges() * length));
+  std::vector<double> expected(logits.size(), 0);
+  for (std::int64_t row = 0; row < slots.num_rows; ++row) {
+    const auto begin = slots.indptr[static_cast<std::size_t>(row)];
+    const auto end = slots.indptr[static_cast<std::size_t>(row) + 1];
+    for (std::int64_t f = 0; f < length; ++f) {
+      const double level = draw.one_of<double>({-200, 0, 7, 300});
+      std::vector<std::size_t> counted;
+      for (std::int64_t slot = begin; slot < end; ++slot) {
+        const auto at = static_cast<std::size_t>(slots.id(Access::kSecond, row, slot) * length + f);
+        const bool masked = slot + 1 < end && draw.below(3) == 0;
+        logits[at] = masked ? -infinity : level;
+        if (!masked) counted.push_back(at);
+      }
+      for (const std::size_t at : counted) {
+        expected[at] = divided(dtype, 1, static_cast<std::int64_t>(counted.size()));
+      }
+    }
+  }
+  const GuardedBytes given = stored(dtype, false, logits);
+  const RunRows run = [&](std::int64_t begin, std::int64_t end, Result& result) {
+    backend.softmax({.slots = slots.view(),
+                     .row_begin = begin,
+                     .row_end = end,
+                     .dtype = dtype,
+                     .length = length,
+                     .logits = given.data(),
+                     .out_ids = slots.view().second,
+                     .out = result.bytes.data()});
+  };
+  Result whole = make_result(rows_of_edges(slots),
+                             static_cast<std::size_t>(length) * element_size(dtype, false));
+  run(0, slots.num_rows, whole);
+  expect_numbers(numbers_in(dtype, false, whole.bytes), rounded(dtype, false, expected));
+  expect_pieces_agree(draw, slots.num_rows, whole, run);
+}
+
+void check_softmax_grad(const CpuBackend& backend, Draw& draw, DType dtype) {
+  const RandomSlots slots(draw, 12);
+  const std::int64_t length = 1 + draw.below(70);
+  const auto value = draw.numbers(slots.num_edges() * length, kPowers);
+  const auto grad = draw.numbers(slots.num_edges() * length, kWhole);
+  std::vector<double> sums(static_cast<std::size_t>(slots.num_rows * length), 0);
+  std::vector<double> expected(value.size());
+  for (const bool adds : {true, false}) {
+    for_each_slot(slots, [&](std::int64_t row, std::int64_t slot) {
+      for (std::int64_t f = 0; f < length; ++f) {
+        const auto at = static_cast<std::size_t>(slots.id(Access::kSecond, row, slot) * length + f);
+        double& sum = sums[static_cast<std::size_t>(row * length + f)];
+        if (adds) {
+          sum += value[at] * grad[at];
+        } else {
+          expected[at] = value[at] * (grad[at] - sum);
+        }
+      }
+    });
+  }
+  const GuardedBytes p = stored(dtype, false, value), dp = stored(dtype, false, grad);
+  const RunRows run = [&](std::int64_t begin, std::int64_t end, Result& result) {
+    backend.softmax_grad({.slots = slots.view(),
+                          .row_begin = begin,
+                          .row_end = end,
+                          .dtype = dtype,
+                          .length = length,
+                          .value = p.data(),
+                          .grad = dp.data(),
+                          .out_ids = slots.view().second,
+                          .out = result.bytes.data()});
+  };
+  Result whole = make_result(rows_of_edges(slots),
+                             static_cast<std::size_t>(length) * element_size(dtype, false));
+  run(0, slots.num_rows, whole);
+  expect_numbers(numbers_in(dtype, false, whole.bytes), rounded(dtype, false, expected));
+  expect_pieces_agree(draw, slots.num_rows, whole, run);
+}
+
+TEST(KernelRanges, of_the_softmax_are_the_definition) {
+  on_every_backend(80, [](const CpuBackend& backend, Draw& draw) {
+    for_each(DTypes{}, [&]<class T>() {
+      check_softmax(backend, draw, T::kind);
+      check_softmax_grad(backend, draw, T::kind);
+    });
+  });
+}
+
+}  // namespace
+}  // namespace mezzo::test

@@ -1,0 +1,134 @@
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+#include <functional>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include "mezzo/kernels/backend.h"
+
+#include "kernels/guarded.h"
+#include "kernels/kernel_case.h"
+#include "support/draw.h"
+
+/// How the results of the kernels are compared: with the definition, and computed in pieces with
+/// computed whole.
+namespace mezzo::test {
+
+inline const std::vector<double> kWhole = {-3, -2, -1, 0, 1, 2, 3};
+inline const std::vector<double> kPowers = {0.5, 1, 2, 4};
+
+/// A division in the accumulator's type.
+inline double divided(DType dtype, double sum, std::int64_t count) {
+  if (dtype == DType::kFloat64) return sum / static_cast<double>(count);
+  return static_cast<float>(sum) / static_cast<float>(count);
+}
+
+/// Runs `check(backend, draw)` `rounds` times on each backend that this machine runs.
+template <class Check>
+void on_every_backend(std::uint64_t rounds, Check check) {
+  for (const BackendStatus& one : cpu_backends()) {
+    if (one.backend == nullptr) continue;
+    for (std::uint64_t seed = 0; seed < rounds; ++seed) {
+      SCOPED_TRACE(fmt::format("{} seed {}", one.name, seed));
+      Draw draw(seed);
+      check(*one.backend, draw);
+    }
+  }
+}
+
+/// A result of some rows of `row_bytes`; row i of it belongs to the kernel's row owner[i].
+struct Result {
+  GuardedBytes bytes;
+  std::vector<std::int64_t> owner;
+};
+
+inline Result make_result(std::vector<std::int64_t> owner, std::size_t row_bytes) {
+  GuardedBytes bytes(owner.size() * row_bytes);
+  if (bytes.size() > 0) std::memset(bytes.data(), 0xA5, bytes.size());
+  return {std::move(bytes), std::move(owner)};
+}
+
+inline std::vector<std::int64_t> own_rows(const RandomSlots& slots) {
+  std::vector<std::int64_t> owner;
+  for (std::int64_t row = 0; row < slots.num_rows; ++row) owner.push_back(row);
+  return owner;
+}
+
+inline std::vector<std::int64_t> rows_of_edges(const RandomSlots& slots) {
+  std::vector<std::int64_t> owner(static_cast<std::size_t>(slots.num_edges()));
+  for (std::int64_t row = 0; row < slots.num_rows; ++row) {
+    for (auto s = slots.indptr[static_cast<std::size_t>(row)];
+         s < slots.indptr[static_cast<std::size_t>(row) + 1]; ++s) {
+      owner[static_cast<std::size_t>(slots.second[static_cast<std::size_t>(s)])] = row;
+    }
+  }
+  return owner;
+}
+
+inline std::vector<std::int64_t> rows_of_slots(const RandomSlots& slots) {
+  std::vector<std::int64_t> owner;
+  for (std::int64_t row = 0; row < slots.num_rows; ++row) {
+    const auto r = static_cast<std::size_t>(row);
+    for (auto s = slots.indptr[r]; s < slots.indptr[r + 1]; ++s) owner.push_back(row);
+  }
+  return owner;
+}
+
+/// Calls visit(row, slot) for every slot.
+template <class Visit>
+void for_each_slot(const RandomSlots& slots, Visit visit) {
+  for (std::int64_t row = 0; row < slots.num_rows; ++row) {
+    const auto r = static_cast<std::size_t>(row);
+    for (std::int64_t slot = slots.indptr[r]; slot < slots.indptr[r + 1]; ++slot) visit(row, slot);
+  }
+}
+
+using RunRows = std::function<void(std::int64_t begin, std::int64_t end, Result& result)>;
+
+/// Compares `whole`, which `run` has computed in one piece, with computations in several.
+inline void expect_pieces_agree(Draw& draw, std::int64_t num_rows, const Result& whole,
+                                const RunRows& run) {
+  const std::size_t rows = whole.owner.size();
+  const std::size_t row_bytes = rows == 0 ? 0 : whole.bytes.size() / rows;
+  Result shared = make_result(whole.owner, row_bytes);
+  const std::int64_t cut = draw.below(num_rows + 1);
+  {
+    std::jthread first([&] { run(0, cut, shared); });
+    std::jthread second([&] { run(cut, num_rows, shared); });
+  }
+  EXPECT_TRUE(rows == 0 ||
+              std::memcmp(shared.bytes.data(), whole.bytes.data(), whole.bytes.size()) == 0)
+      << "two threads, cut at row " << cut;
+
+  const std::int64_t begin = draw.below(num_rows + 1);
+  const std::int64_t end = begin + draw.below(num_rows - begin + 1);
+  const Result untouched = make_result(whole.owner, row_bytes);
+  Result alone = make_result(whole.owner, row_bytes);
+  run(begin, end, alone);
+  for (std::size_t i = 0; i < rows; ++i) {
+    const bool inside = whole.owner[i] >= begin && whole.owner[i] < end;
+    const GuardedBytes& expected = inside ? whole.bytes : untouched.bytes;
+    EXPECT_EQ(
+        std::memcmp(alone.bytes.data() + i * row_bytes, expected.data() + i * row_bytes, row_bytes),
+        0)
+        << "result row " << i << " after rows " << begin << " to " << end << " alone";
+  }
+}
+
+/// NaN equals NaN, zeros of either sign are equal.
+inline void expect_numbers(const std::vector<double>& got, const std::vector<double>& expected) {
+  ASSERT_EQ(got.size(), expected.size());
+  for (std::size_t i = 0; i < got.size(); ++i) {
+    const bool both_nan = got[i] != got[i] && expected[i] != expected[i];
+    ASSERT_TRUE(got[i] == expected[i] || both_nan)
+        << "element " << i << ": got " << got[i] << ", expected " << expected[i];
+  }
+}
+
+}  // namespace mezzo::test

@@ -1,0 +1,515 @@
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <ATen/ATen.h>
+#include <ATen/autocast_mode.h>
+#include <gtest/gtest.h>
+#include <torch/csrc/autograd/autograd.h>
+
+#include "mezzo/message_passing/ops.h"
+#include "mezzo/message_passing/schema.h"
+
+#include "support/gradcheck.h"
+#include "support/reference.h"
+#include "support/tensors.h"
+#include "support/tolerance.h"
+
+namespace mezzo::test {
+namespace {
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+/// The operands of one attention. `weight`: undefined, [E] or [E, H]; `dropout` draws under kSeed.
+struct Inputs {
+  at::Tensor z, src, dst, weight;
+  double slope = 0.2;
+  double dropout = 0;
+};
+
+constexpr std::uint64_t kSeed = 7;
+
+at::Tensor run(const Topology& g, const Inputs& in) {
+  at::manual_seed(kSeed);
+  return gat_attention(g, in.z, in.src, in.dst,
+                       {.negative_slope = in.slope,
+                        .dropout = in.dropout,
+                        .training = true,
+                        .edge_weight = in.weight});
+}
+
+std::vector<at::Tensor> operands(const Inputs& in) {
+  std::vector<at::Tensor> all = {in.z, in.src, in.dst};
+  if (in.weight.defined()) all.push_back(in.weight);
+  return all;
+}
+
+Inputs wide_leaves(const Inputs& in) {
+  const auto wide = [](const at::Tensor& t) {
+    return t.defined() ? leaf(t.to(at::kDouble)) : at::Tensor();
+  };
+  return {wide(in.z), wide(in.src), wide(in.dst), wide(in.weight), in.slope, in.dropout};
+}
+
+/// Dropout's factor of each edge and head, by the operator for whole tensors.
+at::Tensor kept(const Topology& g, const Inputs& in) {
+  at::manual_seed(kSeed);
+  return mezzo::feature_dropout(at::ones({g.num_edges(), in.z.size(1)}, at::kDouble), in.dropout,
+                                true);
+}
+
+/// Rows of a node tensor by edge, in float64.
+at::Tensor by_edge(const Topology& g, const at::Tensor& t, Target target) {
+  return t.to(at::kDouble).index_select(0, row_ids(g, target));
+}
+
+at::Tensor added_up(const Topology& g, const at::Tensor& messages, Target target) {
+  std::vector<std::int64_t> shape = messages.sizes().vec();
+  shape[0] = num_rows(g, target);
+  return at::zeros(shape, at::kDouble).index_add(0, row_ids(g, target), messages);
+}
+
+/// The softmax of each edge and head.
+at::Tensor shares(const Topology& g, const Inputs& in) {
+  const at::Tensor sum = by_edge(g, in.src, Target::kSrc) + by_edge(g, in.dst, Target::kDst);
+  const at::Tensor power = at::where(sum > 0, sum, sum * in.slope).exp();
+  return power / added_up(g, power, Target::kDst).index_select(0, row_ids(g, Target::kDst));
+}
+
+/// What multiplies a share: dropout and weight, [E, H].
+at::Tensor factors(const Topology& g, const Inputs& in) {
+  const at::Tensor drawn = kept(g, in);
+  if (!in.weight.defined()) return drawn;
+  const std::int64_t length = in.weight.dim() == 1 ? 1 : in.weight.size(1);
+  return drawn * in.weight.to(at::kDouble).reshape({g.num_edges(), length});
+}
+
+/// The definition in float64, as a formula that autograd can take.
+at::Tensor definition(const Topology& g, const Inputs& in) {
+  const at::Tensor attention = shares(g, in) * factors(g, in);
+  return added_up(g, attention.unsqueeze(-1) * by_edge(g, in.z, Target::kSrc), Target::kDst);
+}
+
+/// The same in plain loops over the edges.
+at::Tensor definition_in_loops(const Topology& g, const Inputs& in) {
+  const at::Tensor p = shares(g, in).contiguous(), c = factors(g, in).contiguous();
+  const at::Tensor z = in.z.detach().to(at::kDouble).contiguous();
+  const at::Tensor src = row_ids(g, Target::kSrc), dst = row_ids(g, Target::kDst);
+  const std::int64_t heads = z.size(1), features = z.size(2);
+  at::Tensor out = at::zeros({g.num_dst(), heads, features}, at::kDouble);
+  for (std::int64_t e = 0; e < g.num_edges(); ++e) {
+    for (std::int64_t h = 0; h < heads; ++h) {
+      const std::int64_t at = e * heads + h;
+      const double a = p.data_ptr<double>()[at] * c.data_ptr<double>()[at];
+      const std::int64_t from = (src.data_ptr<std::int64_t>()[e] * heads + h) * features;
+      const std::int64_t to = (dst.data_ptr<std::int64_t>()[e] * heads + h) * features;
+      for (std::int64_t f = 0; f < features; ++f) {
+        out.data_ptr<double>()[to + f] += a * z.data_ptr<double>()[from + f];
+      }
+    }
+  }
+  return out;
+}
+
+/// The sizes of what is added up in the result and in each gradient.
+struct Sizes {
+  at::Tensor out;
+  std::vector<at::Tensor> gradients;
+};
+
+Sizes sizes_of_terms(const Topology& g, const Inputs& in, const at::Tensor& grad) {
+  const Inputs given = {in.z.detach(),   in.src.detach(),
+                        in.dst.detach(), in.weight.defined() ? in.weight.detach() : at::Tensor(),
+                        in.slope,        in.dropout};
+  const at::Tensor share = shares(g, given), attention = share * factors(g, given).abs();
+  const at::Tensor z = by_edge(g, given.z, Target::kSrc).abs();
+  const at::Tensor upstream = by_edge(g, grad, Target::kDst).abs();
+  Sizes all;
+  all.out = added_up(g, attention.unsqueeze(-1) * z, Target::kDst);
+  const at::Tensor product = (upstream * z).sum(-1);
+  // The mean gradient of a row is the product of its gradient and its stored result.
+  const at::Tensor mean = (upstream * by_edge(g, all.out, Target::kDst)).sum(-1);
+  const at::Tensor sum =
+      (attention * product + share * mean) * std::max(1.0, std::abs(given.slope));
+  all.gradients = {added_up(g, attention.unsqueeze(-1) * upstream, Target::kSrc),
+                   added_up(g, sum, Target::kSrc), added_up(g, sum, Target::kDst)};
+  if (given.weight.defined()) {
+    const at::Tensor each = share * kept(g, given) * product;
+    const bool single = given.weight.dim() == 1;
+    all.gradients.push_back((single ? each.sum(1) : each).reshape(given.weight.sizes()));
+  }
+  return all;
+}
+
+/// Rounding steps of the accumulator: over the edges of a node and the features of a head; the
+/// rounding of a logit of at most `range` becomes a relative one of the exponential and of the sum
+/// it is divided by.
+double terms(const Topology& g, const Inputs& in) {
+  const double range =
+      2 * std::max(1.0, std::abs(in.slope)) *
+      (in.src.detach().to(at::kDouble).abs().max() + in.dst.detach().to(at::kDouble).abs().max())
+          .item<double>();
+  return 2 * detail::max_degree(g) + static_cast<double>(in.z.size(2)) + 2 * range + 24;
+}
+
+/// Value and gradients against the definition: exactly, or within what the arithmetic allows.
+void expect_right(const Topology& g, const Inputs& in, bool whole) {
+  const at::ScalarType dtype = in.z.scalar_type();
+  const at::Tensor out = run(g, in);
+  ASSERT_EQ(out.scalar_type(), dtype);
+  const at::Tensor grad = whole ? integers(out.sizes(), dtype, 9) : uniform(out.sizes(), dtype, 9);
+  const Inputs wide = wide_leaves(in);
+  const at::Tensor value = definition(g, wide);
+  const Sizes sums = sizes_of_terms(g, in, grad);
+  if (whole) {
+    EXPECT_TRUE(exact_rounded(out, value));
+  } else {
+    EXPECT_TRUE(near(out, definition_in_loops(g, in), sum_bound(sums.out, terms(g, in), dtype)));
+  }
+  const auto got = torch::autograd::grad({out}, operands(in), {grad});
+  const auto expected = torch::autograd::grad({value}, operands(wide), {grad.to(at::kDouble)});
+  for (std::size_t i = 0; i < got.size(); ++i) {
+    SCOPED_TRACE(testing::Message() << "gradient " << i);
+    EXPECT_EQ(got[i].scalar_type(), operands(in)[i].scalar_type());
+    if (whole) {
+      EXPECT_TRUE(exact_rounded(got[i], expected[i]));
+    } else {
+      EXPECT_TRUE(near(got[i], expected[i],
+                       {.abs_sum = sums.gradients[i],
+                        .terms = terms(g, in),
+                        .storage = got[i].scalar_type(),
+                        .operand_epsilon = info(dtype).epsilon}));
+    }
+  }
+}
+
+/// How the edges are weighted.
+enum class Weights { kNone, kByEdge, kByHead };
+
+Inputs make_inputs(const Topology& g, std::int64_t heads, std::int64_t features,
+                   at::ScalarType dtype, at::ScalarType score_dtype, Weights weights,
+                   double dropout, std::uint64_t seed = 1) {
+  Inputs in;
+  in.z = leaf(uniform({g.num_src(), heads, features}, dtype, seed));
+  in.src = leaf(uniform({g.num_src(), heads}, score_dtype, seed + 1, -2, 2));
+  in.dst = leaf(uniform({g.num_dst(), heads}, score_dtype, seed + 2, -2, 2));
+  if (weights == Weights::kByEdge)
+    in.weight = leaf(uniform({g.num_edges()}, score_dtype, seed + 3));
+  if (weights == Weights::kByHead) {
+    in.weight = leaf(uniform({g.num_edges(), heads}, score_dtype, seed + 3));
+  }
+  in.dropout = dropout;
+  return in;
+}
+
+/// Every destination has four in-edges, so that equal logits give shares of exactly a quarter.
+Topology four_into_each(std::int64_t num_src, std::int64_t num_dst) {
+  std::vector<std::int64_t> src, dst;
+  for (std::int64_t e = 0; e < 4 * num_dst; ++e) {
+    src.push_back(static_cast<std::int64_t>(
+        random_below(static_cast<std::uint64_t>(num_src), 5, 1, static_cast<std::uint64_t>(e))));
+    dst.push_back((e * 5) % num_dst);
+  }
+  return topology_of(src, dst, num_src, num_dst);
+}
+
+TEST(GatAttention, of_equal_logits_is_exact_for_whole_numbers_in_every_shape_and_dtype) {
+  const Topology g = four_into_each(9, 6);
+  for (const DTypeInfo& dtype : dtypes()) {
+    for (const std::int64_t heads : {1, 3, 4, 8}) {
+      for (const std::int64_t features : {1, 7, 8, 16, 64, 100, 256}) {
+        for (const bool by_head : {false, true}) {
+          SCOPED_TRACE(testing::Message() << dtype.name << " heads " << heads << " features "
+                                          << features << " weights by head " << by_head);
+          Inputs in;
+          in.z = leaf(integers({9, heads, features}, dtype.scalar, 1));
+          in.src = leaf(at::zeros({9, heads}, dtype.scalar));
+          in.dst = leaf(at::zeros({6, heads}, dtype.scalar));
+          in.weight = by_head ? leaf(divisors({24, heads}, dtype.scalar, 2))
+                              : leaf(divisors({24}, dtype.scalar, 2));
+          in.slope = 0.5;
+          expect_right(g, in, true);
+        }
+      }
+    }
+  }
+}
+
+TEST(GatAttention, is_its_definition_on_every_graph) {
+  for (const NamedTopology& g : topologies()) {
+    if (g.topology.num_src() == 0) continue;
+    for (const Weights weights : {Weights::kNone, Weights::kByEdge, Weights::kByHead}) {
+      for (const double dropout : {0.0, 0.4}) {
+        SCOPED_TRACE(testing::Message() << g.name << " weights " << static_cast<int>(weights)
+                                        << " dropout " << dropout);
+        expect_right(g.topology,
+                     make_inputs(g.topology, 3, 7, at::kDouble, at::kDouble, weights, dropout),
+                     false);
+      }
+    }
+  }
+}
+
+TEST(GatAttention, stays_within_its_rounding_in_every_shape_and_dtype) {
+  const Topology g = random_topology(30, 25, 150, 11, 2.0);
+  for (const DTypeInfo& dtype : dtypes()) {
+    for (const std::int64_t heads : {1, 3, 8, 17}) {
+      for (const std::int64_t features : {1, 8, 33, 64, 100, 300}) {
+        SCOPED_TRACE(testing::Message()
+                     << dtype.name << " heads " << heads << " features " << features);
+        expect_right(
+            g, make_inputs(g, heads, features, dtype.scalar, dtype.scalar, Weights::kByEdge, 0.4),
+            false);
+      }
+    }
+  }
+}
+
+TEST(GatAttention, takes_float32_scores_and_weights_beside_narrow_rows) {
+  const Topology g = random_topology(30, 25, 150, 12);
+  for (const DTypeInfo& dtype : narrow_dtypes()) {
+    for (const Weights weights : {Weights::kNone, Weights::kByEdge, Weights::kByHead}) {
+      SCOPED_TRACE(dtype.name);
+      expect_right(g, make_inputs(g, 4, 16, dtype.scalar, at::kFloat, weights, 0.3), false);
+    }
+  }
+}
+
+TEST(GatAttention, adds_up_the_thousands_of_edges_of_a_hub_on_either_side) {
+  const Topology into = in_star(5000), out_of = into.reverse();
+  for (const Topology& g : {into, out_of}) {
+    for (const std::int64_t heads : {1, 3, 8}) {
+      for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
+        expect_right(g, make_inputs(g, heads, 17, dtype, dtype, Weights::kByEdge, 0.5), false);
+      }
+    }
+  }
+}
+
+TEST(GatAttention, takes_more_heads_than_a_chunk_has_numbers) {
+  const Topology g = random_topology(6, 5, 20, 13);
+  for (const std::int64_t heads : {300, 1100}) {
+    expect_right(g, make_inputs(g, heads, 2, at::kFloat, at::kFloat, Weights::kByHead, 0.5), false);
+  }
+}
+
+TEST(GatAttention, takes_negative_zero_and_large_slopes) {
+  const Topology g = random_topology(10, 10, 40, 14);
+  for (const double slope : {-0.5, 0.0, 1.0, 3.0}) {
+    Inputs in = make_inputs(g, 2, 5, at::kDouble, at::kDouble, Weights::kNone, 0);
+    in.slope = slope;
+    expect_right(g, in, false);
+  }
+}
+
+TEST(GatAttention, large_scores_neither_overflow_nor_underflow) {
+  const Topology g = random_topology(10, 10, 60, 15);
+  for (const DTypeInfo& dtype : dtypes()) {
+    Inputs in = make_inputs(g, 2, 5, dtype.scalar, dtype.scalar, Weights::kNone, 0);
+    in.src = leaf((in.src.detach().to(at::kDouble) * 20000).to(dtype.scalar));
+    const at::Tensor out = run(g, in);
+    EXPECT_TRUE(at::isfinite(out).all().item<bool>()) << dtype.name;
+    const auto grads = torch::autograd::grad({out.sum()}, operands(in));
+    for (const at::Tensor& grad : grads) EXPECT_TRUE(at::isfinite(grad).all().item<bool>());
+  }
+}
+
+TEST(GatAttention, gradients_agree_with_finite_differences) {
+  const Topology g = random_topology(6, 5, 17, 16);
+  for (const double dropout : {0.0, 0.5}) {
+    for (const bool by_head : {false, true}) {
+      const auto function = [&](const std::vector<at::Tensor>& given) {
+        return run(g, {given[0], given[1], given[2], given[3], 0.2, dropout});
+      };
+      std::vector<std::int64_t> weight = {17};
+      if (by_head) weight.push_back(3);
+      EXPECT_TRUE(
+          gradcheck(function, {uniform({6, 3, 4}, at::kDouble, 1), uniform({6, 3}, at::kDouble, 2),
+                               uniform({5, 3}, at::kDouble, 3), uniform(weight, at::kDouble, 4)}));
+    }
+  }
+}
+
+/// The same by one operator after another; draws the same edges.
+at::Tensor composed(const Topology& g, const Inputs& in) {
+  const at::Tensor logits = at::leaky_relu(
+      gsddmm(g, BinaryOp::kAdd, in.src.unsqueeze(-1), in.dst.unsqueeze(-1)), in.slope);
+  at::manual_seed(kSeed);
+  at::Tensor attention = mezzo::feature_dropout(edge_softmax(g, logits), in.dropout, true);
+  if (in.weight.defined()) attention = attention * in.weight.reshape({g.num_edges(), -1, 1});
+  return gspmm(g, BinaryOp::kMul, ReduceOp::kSum, in.z, attention);
+}
+
+TEST(GatAttention, equals_the_operators_it_is_fused_of) {
+  const Topology g = large_power_law();
+  for (const std::int64_t heads : {1, 3, 8}) {
+    const Inputs in = make_inputs(g, heads, 4, at::kDouble, at::kDouble, Weights::kByEdge, 0.4, 20);
+    const at::Tensor fused = run(g, in), apart = composed(g, in);
+    const at::Tensor grad = uniform(fused.sizes(), at::kDouble, 9);
+    const Sizes sums = sizes_of_terms(g, in, grad);
+    EXPECT_TRUE(near(fused, apart, sum_bound(sums.out, 2 * terms(g, in), at::kDouble)));
+    const auto got = torch::autograd::grad({fused}, operands(in), {grad});
+    const auto expected = torch::autograd::grad({apart}, operands(in), {grad});
+    for (std::size_t i = 0; i < got.size(); ++i) {
+      EXPECT_TRUE(
+          near(got[i], expected[i], sum_bound(sums.gradients[i], 2 * terms(g, in), at::kDouble)));
+    }
+  }
+}
+
+TEST(GatAttention, infinite_and_undefined_scores_do_what_they_do_to_the_softmax) {
+  const Topology g = random_topology(12, 10, 40, 17);
+  const Inputs plain = make_inputs(g, 3, 5, at::kFloat, at::kFloat, Weights::kNone, 0);
+  for (const double special : {std::nan(""), kInfinity, -kInfinity}) {
+    for (const bool everywhere : {false, true}) {
+      Inputs in = plain;
+      in.src = plain.src.detach().clone();
+      at::Tensor head = in.src.select(1, 1);
+      (everywhere ? head : head.narrow(0, 0, 2)).fill_(special);
+      const at::Tensor fused = run(g, in), apart = composed(g, in);
+      EXPECT_TRUE(at::equal(fused.isnan(), apart.isnan())) << special << ' ' << everywhere;
+      const at::Tensor others = at::tensor({0, 2}, at::kLong);
+      EXPECT_TRUE(same_bits(fused.index_select(1, others), run(g, plain).index_select(1, others)));
+    }
+  }
+}
+
+TEST(GatAttention, same_bits_for_one_and_two_threads) {
+  const Topology& g = large_power_law();
+  for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
+    const Inputs in = make_inputs(g, 4, 24, dtype, at::kFloat, Weights::kByHead, 0.5);
+    const auto all = [&](int threads) {
+      const ThreadCount count(threads);
+      std::vector<at::Tensor> results = {run(g, in)};
+      const auto grads = torch::autograd::grad({results[0]}, operands(in),
+                                               {uniform(results[0].sizes(), dtype, 9)});
+      results.insert(results.end(), grads.begin(), grads.end());
+      return results;
+    };
+    const auto one = all(1), two = all(2);
+    for (std::size_t i = 0; i < one.size(); ++i) EXPECT_TRUE(same_bits(one[i], two[i]));
+  }
+}
+
+TEST(GatAttention, drops_at_the_given_rate_and_keeps_the_mean) {
+  // Equal shares of ones: a result is the mean of dropout's factors, each with the variance
+  // p / (1 - p).
+  constexpr std::int64_t kEdges = 1 << 15;
+  for (const std::int64_t heads : {1, 3, 8}) {
+    for (const double p : {0.1, 0.5, 0.9}) {
+      const Inputs in = {at::ones({kEdges, heads, 1}),
+                         at::zeros({kEdges, heads}),
+                         at::zeros({1, heads}),
+                         {},
+                         0.2,
+                         p};
+      const double six_sigma = 6 * std::sqrt(p / (1 - p) / static_cast<double>(kEdges));
+      EXPECT_LT((run(in_star(kEdges), in) - 1).abs().max().item<double>(), six_sigma);
+    }
+  }
+}
+
+TEST(GatAttention, drops_while_training_only_and_draws_anew_each_time) {
+  const Topology g = random_topology(20, 20, 100, 18);
+  const Inputs in = make_inputs(g, 2, 3, at::kFloat, at::kFloat, Weights::kNone, 0.5);
+  const at::Tensor first = run(g, in);
+  const at::Tensor second =
+      gat_attention(g, in.z, in.src, in.dst, {.dropout = 0.5, .training = true});
+  EXPECT_FALSE(same_bits(first, second));
+  EXPECT_TRUE(same_bits(first, run(g, in)));
+  EXPECT_TRUE(same_bits(gat_attention(g, in.z, in.src, in.dst, {.dropout = 0.5}),
+                        gat_attention(g, in.z, in.src, in.dst)));
+  Inputs all = in;
+  all.dropout = 1;
+  EXPECT_TRUE(exact(run(g, all), at::zeros({20, 2, 3})));
+}
+
+TEST(GatAttention, casts_rows_under_autocast_and_leaves_scores) {
+  const Topology g = random_topology(12, 9, 50, 19);
+  const Inputs in = make_inputs(g, 2, 5, at::kFloat, at::kFloat, Weights::kByEdge, 0);
+  at::autocast::set_autocast_enabled(at::kCPU, true);
+  at::autocast::set_autocast_dtype(at::kCPU, at::kBFloat16);
+  const at::Tensor out = run(g, in);
+  at::autocast::clear_cache();
+  at::autocast::set_autocast_enabled(at::kCPU, false);
+  Inputs low = in;
+  low.z = leaf(in.z.to(at::kBFloat16));
+  const at::Tensor expected = run(g, low);
+  EXPECT_TRUE(same_bits(out, expected));
+  const at::Tensor grad = uniform(out.sizes(), at::kBFloat16, 9);
+  const auto got = torch::autograd::grad({out}, operands(in), {grad});
+  const auto wanted = torch::autograd::grad({expected}, operands(low), {grad});
+  for (std::size_t i = 0; i < got.size(); ++i) {
+    EXPECT_TRUE(same_bits(got[i], wanted[i].to(at::kFloat)));
+  }
+}
+
+TEST(GatAttention, refuses_what_does_not_fit_and_names_it) {
+  const Topology g = topology_of({0, 4, 2}, {6, 0, 0}, 5, 7);
+  const at::Tensor z = at::ones({5, 2, 3}), src = at::ones({5, 2}), dst = at::ones({7, 2});
+  const auto text = [&](const at::Tensor& rows, const at::Tensor& s, const at::Tensor& d,
+                        const AttentionOptions& options = {}) {
+    return error_of([&] { gat_attention(g, rows, s, d, options); });
+  };
+  const auto expect = [](const std::string& message, const std::string& part) {
+    EXPECT_TRUE(mentions(message, "gat_attention"));
+    EXPECT_TRUE(mentions(message, part));
+  };
+  expect(text(at::ones({5, 6}), src, dst), "z[5,heads,features]");
+  expect(text(at::ones({4, 2, 3}), src, dst), "z[5,heads,features]");
+  expect(text(at::ones({5, 0, 3}), src, dst), "z[5,heads,features]");
+  expect(text(z.to(at::kLong), src, dst), "dtypeofz");
+  expect(text(z, at::ones({5, 3}), dst), "score_src[5,2]");
+  expect(text(z, src, at::ones({5, 2})), "score_dst[7,2]");
+  expect(text(z, src.to(at::kHalf), dst), "score_src");
+  expect(text(z.to(at::kHalf), src.to(at::kBFloat16), dst), "score_src");
+  expect(text(z, src, dst.to(at::kDouble)), "score_dst");
+  expect(text(z, src.to(at::kHalf), dst), "z'sdtypeFloat,gotHalf");
+  expect(text(z.to(at::kHalf), src.to(at::kBFloat16), dst), "z'sdtypeHalforFloat,gotBFloat16");
+  const std::string shapes = "edge_weight[3],[3,1]or[3,2],onenumberanedge,gotshape";
+  expect(text(z, src, dst, {.edge_weight = at::ones({4})}), shapes + "[4]");
+  expect(text(z, src, dst, {.edge_weight = at::ones({4, 1})}), shapes + "[4,1]");
+  expect(text(z, src, dst, {.edge_weight = at::ones({3, 3})}), shapes + "[3,3]");
+  expect(text(z, src, dst, {.edge_weight = at::ones({}, at::kFloat)}), shapes + "[]");
+  expect(text(z, src, dst, {.edge_weight = at::ones({3}, at::kHalf)}), "edge_weightofz'sdtype");
+  expect(text(z.to_sparse(), src, dst), "stridedz");
+  expect(text(z, src, dst.to_sparse()), "stridedscore_dst");
+  expect(text(z, src, dst, {.edge_weight = at::ones({3}).to_sparse()}), "stridededge_weight");
+  expect(text(z, src, dst, {.negative_slope = 1e39}), "negative_slope");
+  expect(text(z, src, dst, {.dropout = 1.5}), "1.5");
+  expect(text(z, src, dst, {.negative_slope = kInfinity}), "negative_slope");
+  expect(text(z, src, at::Tensor()), "undefined");
+}
+
+TEST(GatAttention, called_by_name_refuses_what_is_no_probability) {
+  const Topology g = four_nodes();
+  const auto op =
+      handle<at::Tensor(const TopologyPtr&, const at::Tensor&, const at::Tensor&, const at::Tensor&,
+                        const std::optional<at::Tensor>&, double, double, std::int64_t)>(
+          "mezzo::gat_attention");
+  for (const double dropout : {-0.5, 1.5, std::numeric_limits<double>::quiet_NaN()}) {
+    const std::string text = error_of([&] {
+      op.call(hold(g), at::ones({4, 1, 2}), at::ones({4, 1}), at::ones({4, 1}), std::nullopt, 0.2,
+              dropout, 7);
+    });
+    EXPECT_TRUE(mentions(text, "gat_attention"));
+    EXPECT_TRUE(mentions(text, "probability"));
+  }
+}
+
+TEST(GatAttention, a_second_derivative_is_a_clear_error) {
+  const Topology g = four_nodes();
+  const Inputs in = make_inputs(g, 1, 2, at::kDouble, at::kDouble, Weights::kNone, 0);
+  const auto second_derivative = [&] {
+    const auto first =
+        torch::autograd::grad({run(g, in).sum()}, {in.z}, {}, std::nullopt, /*create_graph=*/true);
+    torch::autograd::grad({first[0].sum()}, {in.src});
+  };
+  EXPECT_TRUE(mentions(error_of<std::exception>(second_derivative), "gat_attention"));
+}
+
+}  // namespace
+}  // namespace mezzo::test

@@ -1,0 +1,107 @@
+// Rows with more slots than one piece (2^15): their sums are cut up and put together again.
+#include <cstdint>
+#include <vector>
+
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include "mezzo/message_passing/ops.h"
+
+#include "support/reference.h"
+#include "support/tensors.h"
+#include "support/tolerance.h"
+
+namespace mezzo::test {
+namespace {
+
+constexpr std::int64_t kSources = 40, kHubEdges = 100001;
+
+/// Destination 1 has most of the edges, the others a few, the last none.
+Topology hub_topology() {
+  const at::Tensor src = at::arange(kHubEdges + 60, at::kLong).remainder(kSources);
+  at::Tensor dst = at::ones({kHubEdges + 60}, at::kLong);
+  for (std::int64_t i = 0; i < 60; ++i) dst[i * 7] = i % 4;
+  return Topology::from_coo(src, dst, kSources, 6);
+}
+
+struct Case {
+  BinaryOp op;
+  ReduceOp reduce;
+  std::vector<std::int64_t> lhs, rhs;
+};
+
+std::vector<Case> cases() {
+  return {{BinaryOp::kCopyLhs, ReduceOp::kSum, {19}, {1}},
+          {BinaryOp::kCopyLhs, ReduceOp::kMean, {16}, {1}},
+          {BinaryOp::kMul, ReduceOp::kSum, {3, 16}, {3, 1}},
+          {BinaryOp::kMul, ReduceOp::kMean, {5}, {1}},
+          {BinaryOp::kAdd, ReduceOp::kSum, {5}, {5}},
+          {BinaryOp::kCopyLhs, ReduceOp::kMax, {5}, {1}}};
+}
+
+at::Tensor with_rows(std::int64_t rows, std::vector<std::int64_t> trailing, at::ScalarType dtype,
+                     std::uint64_t seed) {
+  trailing.insert(trailing.begin(), rows);
+  return integers(trailing, dtype, seed);
+}
+
+TEST(HubRows, are_the_definition) {
+  const Topology g = hub_topology();
+  for (const Case& c : cases()) {
+    for (const DTypeInfo& dtype : dtypes()) {
+      SCOPED_TRACE(fmt::format("{} {} {}", dtype.name, name_of(BinaryOps{}, c.op),
+                               name_of(ReduceOps{}, c.reduce)));
+      const at::Tensor x = with_rows(kSources, c.lhs, dtype.scalar, 1);
+      const at::Tensor y = with_rows(g.num_edges(), c.rhs, dtype.scalar, 2);
+      const at::Tensor got = gspmm(g, c.op, c.reduce, x, y);
+      const Reference expected = gspmm_reference(g, c.op, c.reduce, x, y);
+      if (c.reduce == ReduceOp::kMean) {
+        EXPECT_TRUE(
+            near(got, expected.value, sum_bound(expected.abs_sum, expected.terms, dtype.scalar)));
+      } else {
+        EXPECT_TRUE(exact_rounded(got, expected.value));
+      }
+    }
+  }
+}
+
+TEST(HubRows, have_the_same_bits_for_any_number_of_threads) {
+  const Topology g = hub_topology();
+  for (const Case& c : cases()) {
+    const at::Tensor x = uniform(with_rows(kSources, c.lhs, at::kFloat, 1).sizes(), at::kFloat, 3);
+    const at::Tensor y =
+        uniform(with_rows(g.num_edges(), c.rhs, at::kFloat, 1).sizes(), at::kFloat, 4);
+    const auto run = [&](int threads) {
+      const ThreadCount count(threads);
+      return gspmm(g, c.op, c.reduce, x, y);
+    };
+    const at::Tensor alone = run(1);
+    for (const int threads : {2, 3}) {
+      EXPECT_TRUE(same_bits(run(threads), alone));
+    }
+  }
+}
+
+TEST(HubRows, of_sources_give_the_gradient) {
+  const Topology g = hub_topology().reverse();  // source 1 has most of the edges
+  const at::Tensor x = leaf(with_rows(6, {7}, at::kFloat, 1));
+  const at::Tensor out = gspmm(g, BinaryOp::kCopyLhs, ReduceOp::kSum, x, std::nullopt);
+  const at::Tensor grad = with_rows(kSources, {7}, at::kFloat, 2);
+  out.backward(grad);
+  const Reference expected =
+      gspmm_reference(g.reverse(), BinaryOp::kCopyLhs, ReduceOp::kSum, grad, std::nullopt);
+  EXPECT_TRUE(exact_rounded(x.grad(), expected.value));
+}
+
+TEST(HubRows, take_the_scales_of_a_scaled_sum) {
+  const Topology g = hub_topology();
+  const at::Tensor x = with_rows(kSources, {9}, at::kFloat, 1);
+  const at::Tensor src_scale = at::full({kSources}, 0.5), dst_scale = at::full({6}, 0.25);
+  const at::Tensor got = scaled_sum(g, x, std::nullopt, src_scale, dst_scale);
+  const Reference expected =
+      gspmm_reference(g, BinaryOp::kCopyLhs, ReduceOp::kSum, x, std::nullopt);
+  EXPECT_TRUE(exact_rounded(got, expected.value * 0.125));
+}
+
+}  // namespace
+}  // namespace mezzo::test

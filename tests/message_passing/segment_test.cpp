@@ -1,0 +1,483 @@
+#include "mezzo/message_passing/segment.h"
+
+#include <functional>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include <ATen/ATen.h>
+#include <c10/core/InferenceMode.h>
+#include <gtest/gtest.h>
+#include <torch/csrc/autograd/autograd.h>
+
+#include "mezzo/amp/autocast.h"
+#include "mezzo/message_passing/ops.h"
+
+#include "support/gradcheck.h"
+#include "support/reference.h"
+#include "support/tensors.h"
+#include "support/tolerance.h"
+
+namespace mezzo::test {
+namespace {
+
+/// Empty segments between the others and, two of them, at the end.
+at::Tensor mixed_lengths() {
+  return ids({2, 3, 0, 4, 1, 0, 0});
+}
+
+std::int64_t total(const at::Tensor& lengths) {
+  return lengths.sum().item<std::int64_t>();
+}
+
+/// The segment of each row, int64 [N].
+at::Tensor segment_of_rows(const at::Tensor& lengths) {
+  return at::arange(lengths.size(0)).repeat_interleave(lengths);
+}
+
+/// From each row to its segment.
+Topology as_graph(const at::Tensor& lengths) {
+  return Topology::from_coo(at::arange(total(lengths)), segment_of_rows(lengths), total(lengths),
+                            lengths.size(0));
+}
+
+std::vector<std::int64_t> with_rows(std::int64_t rows, const std::vector<std::int64_t>& trailing) {
+  std::vector<std::int64_t> sizes = {rows};
+  sizes.insert(sizes.end(), trailing.begin(), trailing.end());
+  return sizes;
+}
+
+/// Runs body(dtype, trailing dimensions) for all of both.
+void for_each_setting(
+    const std::function<void(const DTypeInfo&, const std::vector<std::int64_t>&)>& body) {
+  for (const DTypeInfo& dtype : dtypes()) {
+    for (const std::vector<std::int64_t>& trailing :
+         std::vector<std::vector<std::int64_t>>{{}, {1}, {3}, {2, 5}, {33}, {0}}) {
+      SCOPED_TRACE(fmt::format("{} [N, {}]", dtype.name, fmt::join(trailing, ", ")));
+      body(dtype, trailing);
+    }
+  }
+}
+
+TEST(SegmentReduce, of_ones_counts_and_leaves_empty_segments_zero) {
+  for (const DTypeInfo& dtype : dtypes()) {
+    for_each(ReduceOps{}, [&]<class Op>() {
+      SCOPED_TRACE(fmt::format("{} {}", dtype.name, Op::name));
+      const auto out = segment_reduce(Op::kind, ids({1, 0, 5, 4}), at::ones({10}, dtype.scalar));
+      EXPECT_EQ(out.scalar_type(), dtype.scalar);
+      EXPECT_TRUE(
+          exact(out, Op::kind == ReduceOp::kSum ? numbers({1, 0, 5, 4}) : numbers({1, 0, 1, 1})));
+    });
+  }
+}
+
+TEST(SegmentReduce, is_the_definition_in_value_and_gradient) {
+  const Topology g = as_graph(mixed_lengths());
+  for_each_setting([&](const DTypeInfo& dtype, const std::vector<std::int64_t>& trailing) {
+    for_each(ReduceOps{}, [&]<class Op>() {
+      SCOPED_TRACE(Op::name);
+      const at::Tensor x = leaf(uniform(with_rows(10, trailing), dtype.scalar, 1));
+      const at::Tensor out = segment_reduce(Op::kind, mixed_lengths(), x);
+      const auto reference =
+          gspmm_reference(g, BinaryOp::kCopyLhs, Op::kind, x.detach(), std::nullopt);
+      EXPECT_TRUE(
+          near(out, reference.value, sum_bound(reference.abs_sum, reference.terms, dtype.scalar)));
+      const at::Tensor grad = uniform(out.sizes(), dtype.scalar, 2);
+      out.backward(grad);
+      const auto expected =
+          gspmm_gradients(g, BinaryOp::kCopyLhs, Op::kind, x.detach(), std::nullopt, grad).lhs;
+      EXPECT_EQ(x.grad().scalar_type(), dtype.scalar);
+      EXPECT_TRUE(near(x.grad(), expected.value,
+                       sum_bound(expected.abs_sum, expected.terms, dtype.scalar)));
+    });
+  });
+}
+
+TEST(SegmentReduce, has_the_bits_of_message_passing_from_rows_to_segments) {
+  const Topology g = as_graph(mixed_lengths());
+  for_each_setting([&](const DTypeInfo& dtype, const std::vector<std::int64_t>& trailing) {
+    for_each(ReduceOps{}, [&]<class Op>() {
+      SCOPED_TRACE(Op::name);
+      const at::Tensor x = leaf(uniform(with_rows(10, trailing), dtype.scalar, 1)), y = leaf(x);
+      const at::Tensor out = segment_reduce(Op::kind, mixed_lengths(), x);
+      const at::Tensor other = gspmm(g, BinaryOp::kCopyLhs, Op::kind, y, std::nullopt);
+      EXPECT_TRUE(same_bits(out, other));
+      const at::Tensor grad = uniform(out.sizes(), dtype.scalar, 2);
+      out.backward(grad);
+      other.backward(grad);
+      EXPECT_TRUE(same_bits(x.grad(), y.grad()));
+    });
+  });
+}
+
+TEST(SegmentReduce, gradients_agree_with_finite_differences) {
+  for_each(ReduceOps{}, [&]<class Op>() {
+    EXPECT_TRUE(gradcheck(
+        [](const std::vector<at::Tensor>& in) {
+          return segment_reduce(Op::kind, mixed_lengths(), in[0]);
+        },
+        {uniform({10, 3}, at::kDouble, 1)}))
+        << Op::name;
+  });
+}
+
+TEST(SegmentReduce, takes_no_segments_and_no_rows) {
+  for_each(ReduceOps{}, [&]<class Op>() {
+    SCOPED_TRACE(Op::name);
+    for (const DTypeInfo& dtype : dtypes()) {
+      const at::Tensor none = leaf(at::empty({0, 3}, dtype.scalar));
+      EXPECT_EQ(segment_reduce(Op::kind, ids({}), none).sizes(), at::IntArrayRef({0, 3}));
+      const at::Tensor out = segment_reduce(Op::kind, ids({0, 0}), none);
+      EXPECT_TRUE(exact(out, at::zeros({2, 3})));
+      out.sum().backward();
+      EXPECT_EQ(none.grad().sizes(), at::IntArrayRef({0, 3}));
+    }
+  });
+}
+
+TEST(SegmentReduce, of_seventy_thousand_rows_keeps_its_count_out_of_sixteen_bits) {
+  for (const DTypeInfo& dtype : dtypes()) {
+    SCOPED_TRACE(dtype.name);
+    const at::Tensor ones = at::ones({70000}, dtype.scalar);
+    EXPECT_TRUE(exact(segment_reduce(ReduceOp::kMean, ids({70000}), ones), numbers({1})));
+    EXPECT_TRUE(exact_rounded(segment_reduce(ReduceOp::kSum, ids({60000, 10000}), ones),
+                              numbers({60000, 10000})));
+  }
+}
+
+TEST(SegmentReduce, an_extreme_takes_its_first_row_and_lets_nan_win) {
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  for (const DTypeInfo& dtype : dtypes()) {
+    SCOPED_TRACE(dtype.name);
+    const at::Tensor x = leaf(numbers({-2, -2, -3, 7, nan, 8}, dtype.scalar));
+    const at::Tensor out = segment_reduce(ReduceOp::kMax, ids({3, 3}), x);
+    EXPECT_TRUE(exact(out, numbers({-2, nan})));
+    out.backward(at::ones_like(out));
+    EXPECT_TRUE(exact(x.grad(), numbers({1, 0, 0, 0, 1, 0})));
+  }
+}
+
+TEST(SegmentReduce, has_the_same_bits_on_any_number_of_threads) {
+  const at::Tensor lengths = integers({1500}, at::kLong, 8, 0, 12);
+  for (const DTypeInfo& dtype : dtypes()) {
+    const at::Tensor x = uniform({total(lengths), 20}, dtype.scalar, 1);
+    for_each(ReduceOps{}, [&]<class Op>() {
+      SCOPED_TRACE(fmt::format("{} {}", dtype.name, Op::name));
+      at::Tensor values[2], gradients[2];
+      for (const int threads : {1, 2}) {
+        const ThreadCount count(threads);
+        const at::Tensor input = leaf(x);
+        values[threads - 1] = segment_reduce(Op::kind, lengths, input);
+        values[threads - 1].backward(uniform({1500, 20}, dtype.scalar, 2));
+        gradients[threads - 1] = input.grad();
+      }
+      EXPECT_TRUE(same_bits(values[0], values[1]));
+      EXPECT_TRUE(same_bits(gradients[0], gradients[1]));
+    });
+  }
+}
+
+TEST(SegmentReduce, reads_strided_rows_and_lengths) {
+  const at::Tensor x = integers({4, 10}, at::kFloat, 1).t();
+  const at::Tensor lengths = ids({3, 9, 0, 9, 7, 9}).slice(0, 0, 6, 2);
+  EXPECT_TRUE(exact(segment_reduce(ReduceOp::kSum, lengths, x),
+                    at::stack({x.slice(0, 0, 3).sum(0), at::zeros({4}), x.slice(0, 3).sum(0)})));
+}
+
+TEST(SegmentReduce, refuses_lengths_that_are_not_the_parts_of_the_rows) {
+  const auto run = [](const at::Tensor& lengths, const at::Tensor& x) {
+    return error_of([&] { segment_reduce(ReduceOp::kSum, lengths, x); });
+  };
+  const at::Tensor x = at::ones({10, 2}, at::kFloat);
+  const std::string sum = run(ids({4, 5}), x);
+  EXPECT_TRUE(mentions(sum, "segment_reduce"));
+  EXPECT_TRUE(mentions(sum, "10"));
+  EXPECT_TRUE(mentions(sum, "9"));
+  EXPECT_TRUE(mentions(run(ids({}), x), "10"));
+  EXPECT_TRUE(mentions(run(ids({12, -2}), x), "12"));
+  EXPECT_TRUE(mentions(run(ids({11, -1}), x), "lengths"));
+  EXPECT_TRUE(mentions(run(at::Tensor(), x), "undefined"));
+  EXPECT_TRUE(mentions(run(numbers({4, 6}, at::kFloat), x), "int64"));
+  EXPECT_TRUE(mentions(run(ids({4, 6}).to(at::kInt), x), "int32"));
+  EXPECT_TRUE(mentions(run(ids({4, 6}).reshape({1, 2}), x), "[1,2]"));
+  EXPECT_TRUE(mentions(run(ids({1}), at::ones({}, at::kFloat)), "x"));
+  EXPECT_TRUE(mentions(run(ids({1}), at::Tensor()), "x"));
+}
+
+TEST(SegmentSoftmax, sums_to_one_in_every_segment_and_is_the_definition) {
+  const Topology g = as_graph(mixed_lengths());
+  for_each_setting([&](const DTypeInfo& dtype, const std::vector<std::int64_t>& trailing) {
+    const at::Tensor x = uniform(with_rows(10, trailing), dtype.scalar, 1, -5, 5);
+    const at::Tensor out = segment_softmax(mixed_lengths(), x);
+    EXPECT_EQ(out.scalar_type(), dtype.scalar);
+    const at::Tensor value = softmax_reference(g, x).value;
+    EXPECT_TRUE(near(out, value, softmax_bound(value, 4, 10, dtype.scalar)));
+  });
+}
+
+TEST(SegmentSoftmax, gradients_agree_with_finite_differences) {
+  EXPECT_TRUE(gradcheck(
+      [](const std::vector<at::Tensor>& in) { return segment_softmax(mixed_lengths(), in[0]); },
+      {uniform({10, 3}, at::kDouble, 1)}));
+}
+
+TEST(SegmentSoftmax, refuses_lengths_that_do_not_add_up) {
+  const std::string text = error_of([] { segment_softmax(ids({4, 5}), at::ones({10})); });
+  EXPECT_TRUE(mentions(text, "segment_softmax"));
+  EXPECT_TRUE(mentions(text, "10"));
+}
+
+// Products.
+
+struct Widths {
+  std::int64_t in, out;
+};
+
+const std::vector<Widths>& all_widths() {
+  static const std::vector<Widths> all = {{1, 1}, {1, 256}, {256, 1}, {8, 3}, {33, 16}, {127, 40}};
+  return all;
+}
+
+/// Many rows, few, one, none; the last relation has none.
+at::Tensor relation_lengths() {
+  return ids({10, 15, 8, 0, 1, 9, 18, 24, 15, 0});
+}
+
+/// The relation of each of 100 rows, in no order; 3 and 9 have no rows.
+at::Tensor relation_of_rows() {
+  const at::Tensor sorted = segment_of_rows(relation_lengths());
+  return sorted.index_select(0, (at::arange(100) * 37).remainder(100));
+}
+
+at::Tensor in_double(const at::Tensor& t) {
+  return t.detach().to(at::kDouble);
+}
+
+/// Row i of a times b[relation[i]], in float64.
+at::Tensor row_products(const at::Tensor& a, const at::Tensor& b, const at::Tensor& relation) {
+  return a.unsqueeze(1).bmm(b.index_select(0, relation)).squeeze(1);
+}
+
+using GroupedProduct = std::function<at::Tensor(const at::Tensor& a, const at::Tensor& b)>;
+
+/// Value and gradients against the product of every row with its own matrix: exact for whole
+/// numbers, else within the bound of the sums.
+void expect_row_products(const GroupedProduct& run, const at::Tensor& relation, Widths widths,
+                         const DTypeInfo& dtype, bool whole) {
+  const auto make = [&](at::IntArrayRef sizes, std::uint64_t seed) {
+    return whole ? integers(sizes, dtype.scalar, seed) : uniform(sizes, dtype.scalar, seed);
+  };
+  const at::Tensor a = leaf(make({100, widths.in}, 1)),
+                   b = leaf(make({10, widths.in, widths.out}, 2));
+  const at::Tensor grad = make({100, widths.out}, 3);
+  const at::Tensor out = run(a, b);
+  out.backward(grad);
+  const auto reference = [&](bool absolute) {
+    const auto given = [&](const at::Tensor& t) {
+      return absolute ? in_double(t).abs() : in_double(t);
+    };
+    const at::Tensor x = leaf(given(a)), y = leaf(given(b));
+    const at::Tensor value = row_products(x, y, relation);
+    value.backward(given(grad));
+    return std::vector<at::Tensor>{value.detach(), x.grad(), y.grad()};
+  };
+  const auto values = reference(false), sums = reference(true);
+  const std::vector<at::Tensor> got = {out, a.grad(), b.grad()};
+  const std::vector<std::int64_t> terms = {widths.in, widths.out, 24};
+  for (std::size_t i = 0; i < got.size(); ++i) {
+    EXPECT_EQ(got[i].scalar_type(), dtype.scalar);
+    EXPECT_TRUE(whole ? exact_rounded(got[i], values[i])
+                      : near(got[i], values[i],
+                             sum_bound(sums[i], static_cast<double>(terms[i]) + 2, dtype.scalar)))
+        << (i == 0   ? "value"
+            : i == 1 ? "gradient of a"
+                     : "gradient of b");
+  }
+  EXPECT_TRUE(exact(b.grad()[3], at::zeros({widths.in, widths.out})));
+  EXPECT_TRUE(exact(b.grad()[9], at::zeros({widths.in, widths.out})));
+}
+
+void expect_row_products(const GroupedProduct& run, const at::Tensor& relation) {
+  for (const DTypeInfo& dtype : dtypes()) {
+    for (const Widths& widths : all_widths()) {
+      for (const bool whole : {true, false}) {
+        SCOPED_TRACE(fmt::format("{} {} -> {}", dtype.name, widths.in, widths.out));
+        expect_row_products(run, relation, widths, dtype, whole);
+      }
+    }
+  }
+}
+
+TEST(SegmentMm, multiplies_every_segment_by_its_matrix) {
+  expect_row_products(
+      [](const auto& a, const auto& b) { return segment_mm(a, b, relation_lengths()); },
+      segment_of_rows(relation_lengths()));
+}
+
+TEST(GatherMm, multiplies_every_row_by_the_matrix_of_its_id) {
+  expect_row_products(
+      [](const auto& a, const auto& b) { return gather_mm(a, b, relation_of_rows()); },
+      relation_of_rows());
+}
+
+TEST(GatherMm, of_sorted_ids_multiplies_segments) {
+  const at::Tensor sorted = segment_of_rows(relation_lengths());
+  for (const DTypeInfo& dtype : dtypes()) {
+    SCOPED_TRACE(dtype.name);
+    expect_row_products([&](const auto& a, const auto& b) { return gather_mm(a, b, sorted); },
+                        sorted, {33, 16}, dtype, /*whole=*/true);
+  }
+}
+
+TEST(SegmentMm, gradients_agree_with_finite_differences) {
+  const at::Tensor a = uniform({6, 4}, at::kDouble, 1), b = uniform({4, 4, 3}, at::kDouble, 2);
+  EXPECT_TRUE(gradcheck(
+      [](const std::vector<at::Tensor>& in) {
+        return segment_mm(in[0], in[1], ids({2, 0, 3, 1}));
+      },
+      {a, b}));
+  EXPECT_TRUE(gradcheck(
+      [](const std::vector<at::Tensor>& in) {
+        return gather_mm(in[0], in[1], ids({3, 0, 3, 1, 0, 3}));
+      },
+      {a, b}));
+}
+
+TEST(SegmentMm, long_sums_are_not_kept_in_sixteen_bits) {
+  for (const DTypeInfo& dtype : dtypes()) {
+    SCOPED_TRACE(dtype.name);
+    const at::Tensor a = at::ones({3, 6000}, dtype.scalar),
+                     b = at::ones({2, 6000, 2}, dtype.scalar);
+    const at::Tensor expected = at::full({3, 2}, 6000, at::kDouble);
+    EXPECT_TRUE(exact_rounded(segment_mm(a, b, ids({1, 2})), expected));
+    EXPECT_TRUE(exact_rounded(gather_mm(a, b, ids({1, 0, 1})), expected));
+  }
+}
+
+TEST(SegmentMm, gives_a_gradient_to_the_one_operand_that_wants_it) {
+  const at::Tensor a = integers({5, 3}, at::kFloat, 1), b = integers({2, 3, 4}, at::kFloat, 2);
+  const at::Tensor lengths = ids({2, 3}), idx = ids({1, 0, 0, 1, 1});
+  for (const bool gather : {false, true}) {
+    const auto run = [&](const at::Tensor& x, const at::Tensor& y) {
+      return gather ? gather_mm(x, y, idx) : segment_mm(x, y, lengths);
+    };
+    const at::Tensor both_a = leaf(a), both_b = leaf(b), one_a = leaf(a), one_b = leaf(b);
+    run(both_a, both_b).sum().backward();  // a gradient of no strides
+    run(one_a, b).sum().backward();
+    run(a, one_b).sum().backward();
+    EXPECT_TRUE(exact(one_a.grad(), both_a.grad()));
+    EXPECT_TRUE(exact(one_b.grad(), both_b.grad()));
+    EXPECT_FALSE(run(a, b).requires_grad());
+    const c10::InferenceMode inference;
+    EXPECT_TRUE(exact(run(a, b), run(both_a, both_b)));
+  }
+}
+
+TEST(SegmentMm, reads_strided_operands) {
+  for (const DTypeInfo& dtype : dtypes()) {
+    SCOPED_TRACE(dtype.name);
+    const at::Tensor a = integers({8, 7}, dtype.scalar, 1).t();  // [7, 8]
+    const at::Tensor b =
+        integers({5, 16, 3}, dtype.scalar, 2).permute({2, 1, 0}).slice(1, 0, 16, 2);
+    const at::Tensor lengths = ids({2, 9, 1, 9, 4, 9}).slice(0, 0, 6, 2);
+    const at::Tensor idx = ids({2, 0, 1, 0, 2, 0, 0, 0, 1, 0, 2, 0, 1, 0}).slice(0, 0, 14, 2);
+    EXPECT_TRUE(exact_rounded(segment_mm(a, b, lengths),
+                              row_products(in_double(a), in_double(b), segment_of_rows(lengths))));
+    EXPECT_TRUE(exact_rounded(gather_mm(a, b, idx), row_products(in_double(a), in_double(b), idx)));
+  }
+}
+
+TEST(SegmentMm, takes_no_rows_no_matrices_and_no_columns) {
+  for (const DTypeInfo& dtype : dtypes()) {
+    SCOPED_TRACE(dtype.name);
+    const auto run = [&](std::int64_t rows, std::int64_t matrices, std::int64_t in,
+                         std::int64_t out) {
+      const at::Tensor a = leaf(at::ones({rows, in}, dtype.scalar));
+      const at::Tensor b = leaf(at::ones({matrices, in, out}, dtype.scalar));
+      at::Tensor lengths = at::zeros({matrices}, at::kLong);
+      if (matrices > 0) lengths[matrices - 1] = rows;
+      for (const at::Tensor& product :
+           {segment_mm(a, b, lengths), gather_mm(a, b, at::zeros({rows}, at::kLong))}) {
+        EXPECT_TRUE(exact(product, at::full({rows, out}, static_cast<double>(in))));
+        product.sum().backward();
+        EXPECT_EQ(a.grad().sizes(), a.sizes());
+        EXPECT_EQ(b.grad().sizes(), b.sizes());
+      }
+    };
+    run(0, 3, 4, 5);
+    run(0, 0, 4, 5);
+    run(6, 2, 0, 5);
+    run(6, 2, 4, 0);
+  }
+}
+
+TEST(SegmentMm, refuses_what_does_not_fit) {
+  const at::Tensor a = at::ones({10, 3}, at::kFloat), b = at::ones({2, 3, 4}, at::kFloat);
+  const auto of = [](const at::Tensor& x, const at::Tensor& y, const at::Tensor& lengths) {
+    return error_of([&] { segment_mm(x, y, lengths); });
+  };
+  EXPECT_TRUE(mentions(of(a, b, ids({4, 5})), "got9"));
+  EXPECT_TRUE(mentions(of(a, b, ids({-1, 11})), "lengths"));
+  EXPECT_TRUE(mentions(of(a, b, ids({4, 5, 1})), "[2]"));
+  EXPECT_TRUE(mentions(of(a, b, ids({4, 6}).to(at::kInt)), "int64"));
+  EXPECT_TRUE(mentions(of(a, at::ones({2, 5, 4}), ids({4, 6})), "[2,5,4]"));
+  EXPECT_TRUE(mentions(of(a, at::ones({3, 4}), ids({4, 6})), "[3,4]"));
+  EXPECT_TRUE(mentions(of(a, b.to(at::kDouble), ids({4, 6})), "Double"));
+  EXPECT_TRUE(mentions(of(a.to(at::kInt), b.to(at::kInt), ids({4, 6})), "float16"));
+  EXPECT_TRUE(mentions(of(a, at::Tensor(), ids({4, 6})), "undefined"));
+}
+
+TEST(GatherMm, refuses_ids_out_of_range_and_names_the_first) {
+  const at::Tensor a = at::ones({3, 3}, at::kFloat), b = at::ones({2, 3, 4}, at::kFloat);
+  const auto of = [&](const at::Tensor& idx) { return error_of([&] { gather_mm(a, b, idx); }); };
+  const std::string text = of(ids({0, 2, 5}));
+  EXPECT_TRUE(mentions(text, "gather_mm"));
+  EXPECT_TRUE(mentions(text, "got2atposition1"));
+  EXPECT_TRUE(mentions(of(ids({0, -1, 1})), "got-1"));
+  EXPECT_TRUE(mentions(of(ids({0, 1})), "[3]"));
+  EXPECT_TRUE(mentions(of(ids({0, 1, 1}).to(at::kInt)), "int64"));
+  EXPECT_TRUE(mentions(error_of([&] {
+                         gather_mm(a, at::ones({0, 3, 4}), ids({0, 0, 0}));
+                       }),
+                       "idx"));
+}
+
+TEST(SegmentMm, a_second_derivative_is_a_clear_error) {
+  const at::Tensor a = leaf(at::ones({3, 3}, at::kFloat)),
+                   b = leaf(at::ones({1, 3, 2}, at::kFloat));
+  const auto second_derivative = [&] {
+    torch::autograd::grad({segment_mm(a, b, ids({3})).sum()}, {a}, {}, std::nullopt,
+                          /*create_graph=*/true);
+  };
+  EXPECT_TRUE(mentions(error_of<std::exception>(second_derivative), "segment_mm"));
+}
+
+TEST(SegmentAutocast, casts_rows_and_matrices_and_leaves_the_softmax) {
+  const at::Tensor a = leaf(integers({10, 3}, at::kFloat, 1));
+  const at::Tensor b = leaf(integers({2, 3, 4}, at::kFloat, 2));
+  const at::Tensor lengths = ids({4, 6}), idx = ids({1, 0, 0, 0, 0, 1, 1, 1, 1, 1});
+  for (const DTypeInfo& dtype : narrow_dtypes()) {
+    SCOPED_TRACE(dtype.name);
+    std::vector<at::Tensor> made;
+    {
+      const amp::Autocast region(at::kCPU, dtype.scalar);
+      made = {segment_mm(a, b, lengths), gather_mm(a, b, idx),
+              segment_reduce(ReduceOp::kSum, lengths, a),
+              segment_mm(a.to(dtype.scalar), b, lengths)};
+      EXPECT_EQ(segment_softmax(lengths, a).scalar_type(), at::kFloat);
+    }
+    const std::vector<at::Tensor> expected = {segment_mm(a, b, lengths), gather_mm(a, b, idx),
+                                              segment_reduce(ReduceOp::kSum, lengths, a),
+                                              segment_mm(a, b, lengths)};
+    for (std::size_t i = 0; i < made.size(); ++i) {
+      EXPECT_EQ(made[i].scalar_type(), dtype.scalar) << i;
+      EXPECT_TRUE(exact(made[i], expected[i])) << i;
+    }
+    made[0].sum().backward();
+    EXPECT_EQ(a.grad().scalar_type(), at::kFloat);
+    EXPECT_EQ(b.grad().scalar_type(), at::kFloat);
+  }
+}
+
+}  // namespace
+}  // namespace mezzo::test

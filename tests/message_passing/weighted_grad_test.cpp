@@ -1,0 +1,216 @@
+// The gradients of sums of rows weighted by edge, or by edge and head: one pass where both are
+// wanted, dot products where only the weight's is.
+#include <limits>
+#include <string>
+#include <vector>
+
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+#include <torch/csrc/autograd/autograd.h>
+
+#include "mezzo/message_passing/ops.h"
+
+#include "support/gradcheck.h"
+#include "support/reference.h"
+#include "support/tensors.h"
+#include "support/tolerance.h"
+
+namespace mezzo::test {
+namespace {
+
+/// Trailing shapes of rows and weights.
+struct Shapes {
+  std::vector<std::int64_t> x, weight;
+};
+
+/// Those that one pass computes, and two (the last) that only the general kernel does.
+std::vector<Shapes> all_shapes() {
+  return {{{}, {}},
+          {{1}, {1}},
+          {{5}, {1}},
+          {{16}, {1}},
+          {{100}, {1}},
+          {{257}, {1}},
+          {{1, 5}, {1, 1}},
+          {{3, 7}, {3, 1}},
+          {{4, 16}, {4, 1}},
+          {{8, 8}, {8, 1}},
+          {{5, 33}, {5, 1}},
+          {{2, 3, 4}, {2, 1, 1}},
+          {{2, 3, 4}, {2, 3, 1}},
+          {{4, 64}, {1}},
+          {{300, 2}, {300, 1}},
+          {{6}, {6}},
+          {{1, 5}, {3, 1}}};
+}
+
+std::string described(const Shapes& shapes) {
+  return fmt::format("x [{}] weight [{}]", fmt::join(shapes.x, ","), fmt::join(shapes.weight, ","));
+}
+
+std::vector<std::int64_t> with_rows(std::int64_t rows, const std::vector<std::int64_t>& trailing) {
+  std::vector<std::int64_t> sizes = {rows};
+  sizes.insert(sizes.end(), trailing.begin(), trailing.end());
+  return sizes;
+}
+
+struct Operands {
+  at::Tensor x, weight;
+};
+
+Operands make(const Topology& g, const Shapes& shapes, at::ScalarType dtype,
+              at::ScalarType weight_dtype, bool whole) {
+  const auto x = with_rows(g.num_src(), shapes.x), w = with_rows(g.num_edges(), shapes.weight);
+  if (whole) return {leaf(integers(x, dtype, 1)), leaf(divisors(w, weight_dtype, 2))};
+  return {leaf(uniform(x, dtype, 1)), leaf(uniform(w, weight_dtype, 2))};
+}
+
+/// Which gradients are asked for.
+enum class Wanted { kBoth, kWeight };
+
+/// gspmm's gradients against autograd of the indexed formula, with x on either side.
+void expect_right(const Topology& g, const Operands& in, ReduceOp reduce, bool x_first,
+                  Wanted wanted, bool whole) {
+  const at::Tensor x = wanted == Wanted::kBoth ? in.x : in.x.detach();
+  const at::Tensor& lhs = x_first ? x : in.weight;
+  const at::Tensor& rhs = x_first ? in.weight : x;
+  const Target l = x_first ? Target::kSrc : Target::kEdge,
+               r = x_first ? Target::kEdge : Target::kSrc;
+  const at::Tensor out = gspmm(g, BinaryOp::kMul, reduce, lhs, rhs, l, r);
+  const at::Tensor grad = whole ? integers(out.sizes(), out.scalar_type(), 9)
+                                : uniform(out.sizes(), out.scalar_type(), 9);
+  std::vector<at::Tensor> of = {in.weight};
+  if (wanted == Wanted::kBoth) of.push_back(in.x);
+  const auto got = torch::autograd::grad({out}, of, {grad});
+  const GradientReference all =
+      gspmm_gradients(g, BinaryOp::kMul, reduce, lhs.detach(), rhs.detach(), grad, l, r);
+  const std::vector<Reference> expected = {x_first ? all.rhs : all.lhs,
+                                           x_first ? all.lhs : all.rhs};
+  for (std::size_t i = 0; i < got.size(); ++i) {
+    EXPECT_EQ(got[i].scalar_type(), of[i].scalar_type());
+    if (whole) {
+      EXPECT_TRUE(exact_rounded(got[i], expected[i].value));
+    } else {
+      EXPECT_TRUE(near(got[i], expected[i].value,
+                       sum_bound(expected[i].abs_sum, expected[i].terms, got[i].scalar_type())));
+    }
+  }
+}
+
+TEST(WeightedGrad, is_exact_for_whole_numbers_in_every_shape_and_dtype) {
+  const Topology g = random_topology(9, 8, 40, 61);
+  for (const DTypeInfo& dtype : dtypes()) {
+    for (const Shapes& shapes : all_shapes()) {
+      for (const bool x_first : {true, false}) {
+        for (const Wanted wanted : {Wanted::kBoth, Wanted::kWeight}) {
+          SCOPED_TRACE(testing::Message() << dtype.name << ' ' << described(shapes)
+                                          << (x_first ? " x first" : " weight first"));
+          expect_right(g, make(g, shapes, dtype.scalar, dtype.scalar, true), ReduceOp::kSum,
+                       x_first, wanted, true);
+        }
+      }
+    }
+  }
+}
+
+TEST(WeightedGrad, stays_within_its_rounding_for_sums_and_means_on_every_graph) {
+  for (const NamedTopology& g : topologies()) {
+    if (g.topology.num_src() == 0) continue;
+    for (const DTypeInfo& dtype : dtypes()) {
+      for (const ReduceOp reduce : {ReduceOp::kSum, ReduceOp::kMean}) {
+        for (const Wanted wanted : {Wanted::kBoth, Wanted::kWeight}) {
+          SCOPED_TRACE(g.name + " " + dtype.name);
+          const Operands in =
+              make(g.topology, {{3, 21}, {3, 1}}, dtype.scalar, dtype.scalar, false);
+          expect_right(g.topology, in, reduce, true, wanted, false);
+        }
+      }
+    }
+  }
+}
+
+TEST(WeightedGrad, takes_float32_weights_beside_narrow_rows) {
+  const Topology g = random_topology(30, 25, 150, 62);
+  for (const DTypeInfo& dtype : narrow_dtypes()) {
+    for (const bool whole : {true, false}) {
+      for (const Shapes& shapes : {Shapes{{40}, {1}}, Shapes{{4, 16}, {4, 1}}}) {
+        expect_right(g, make(g, shapes, dtype.scalar, at::kFloat, whole), ReduceOp::kSum, true,
+                     Wanted::kBoth, whole);
+      }
+    }
+  }
+}
+
+TEST(WeightedGrad, adds_up_the_thousands_of_edges_of_a_hub_on_either_side) {
+  const Topology into = in_star(5000), out_of = into.reverse();
+  for (const Topology& g : {into, out_of}) {
+    for (const Wanted wanted : {Wanted::kBoth, Wanted::kWeight}) {
+      const Operands in = make(g, {{4, 19}, {4, 1}}, at::kFloat, at::kFloat, false);
+      expect_right(g, in, ReduceOp::kSum, true, wanted, false);
+    }
+  }
+}
+
+TEST(WeightedGrad, infinities_and_undefined_numbers_reach_both_gradients) {
+  const Topology g = four_nodes();
+  const Operands in = {leaf(at::ones({4, 3})), leaf(at::ones({4, 1}))};
+  const at::Tensor out = gspmm(g, BinaryOp::kMul, ReduceOp::kSum, in.x, in.weight);
+  at::Tensor grad = at::ones({4, 3});
+  grad[1][0] = std::numeric_limits<float>::infinity();
+  grad[2][1] = std::numeric_limits<float>::quiet_NaN();
+  const auto got = torch::autograd::grad({out}, {in.x, in.weight}, {grad});
+  EXPECT_TRUE(got[0][0][0].isinf().item<bool>());
+  EXPECT_TRUE(got[0][1][1].isnan().item<bool>());
+  EXPECT_TRUE(got[1][0][0].isinf().item<bool>());
+  EXPECT_TRUE(got[1][2][0].isnan().item<bool>());
+}
+
+TEST(WeightedGrad, same_bits_for_one_and_two_threads) {
+  const Topology& g = large_power_law();
+  const Operands in = make(g, {{4, 24}, {4, 1}}, at::kBFloat16, at::kFloat, false);
+  const at::Tensor grad = uniform({g.num_dst(), 4, 24}, at::kBFloat16, 9);
+  const auto gradients = [&](int threads) {
+    const ThreadCount count(threads);
+    return torch::autograd::grad({gspmm(g, BinaryOp::kMul, ReduceOp::kMean, in.x, in.weight)},
+                                 {in.x, in.weight}, {grad});
+  };
+  const auto one = gradients(1), two = gradients(2);
+  EXPECT_TRUE(same_bits(one[0], two[0]));
+  EXPECT_TRUE(same_bits(one[1], two[1]));
+}
+
+TEST(WeightedGrad, gradients_agree_with_finite_differences) {
+  const Topology g = random_topology(6, 5, 17, 63);
+  for (const ReduceOp reduce : {ReduceOp::kSum, ReduceOp::kMean}) {
+    EXPECT_TRUE(gradcheck(
+        [&](const std::vector<at::Tensor>& given) {
+          return gspmm(g, BinaryOp::kMul, reduce, given[0], given[1]);
+        },
+        {uniform({6, 3, 4}, at::kDouble, 1), uniform({17, 3, 1}, at::kDouble, 2)}));
+  }
+}
+
+TEST(WeightedGrad, of_a_scaled_sum_has_both_scales_for_the_weight_alone_too) {
+  const Topology g = random_topology(9, 8, 40, 64);
+  for (const DTypeInfo& dtype : dtypes()) {
+    const at::ScalarType scale = dtype.scalar == at::kDouble ? at::kDouble : at::kFloat;
+    const Operands in = make(g, {{21}, {}}, dtype.scalar, dtype.scalar, true);
+    const at::Tensor src = divisors({9}, scale, 3), dst = divisors({8}, scale, 4);
+    const at::Tensor grad = integers({8, 21}, dtype.scalar, 9);
+    const auto both = torch::autograd::grad({scaled_sum(g, in.x, in.weight, src, dst)},
+                                            {in.x, in.weight}, {grad});
+    const auto weight = torch::autograd::grad({scaled_sum(g, in.x.detach(), in.weight, src, dst)},
+                                              {in.weight}, {grad});
+    const auto rows = [](const at::Tensor& t) { return t.detach().to(at::kDouble); };
+    const at::Tensor products = (rows(in.x).index_select(0, row_ids(g, Target::kSrc)) *
+                                 rows(grad).index_select(0, row_ids(g, Target::kDst)))
+                                    .sum(1) *
+                                rows(src).index_select(0, row_ids(g, Target::kSrc)) *
+                                rows(dst).index_select(0, row_ids(g, Target::kDst));
+    EXPECT_TRUE(exact_rounded(both[1], products)) << dtype.name;
+    EXPECT_TRUE(exact_rounded(weight[0], products)) << dtype.name;
+  }
+}
+
+}  // namespace
+}  // namespace mezzo::test
