@@ -18,6 +18,15 @@ std::int64_t rows_of(const at::Tensor& indptr) {
   return indptr.defined() && indptr.dim() == 1 && indptr.numel() > 0 ? indptr.numel() - 1 : 0;
 }
 
+/// Column by column: references to columns that stay must stay valid, as in
+/// f(model(g), g.ndata()["label"]), where the reference may be taken before the model's scope ends.
+void restore(Frame& frame, const Frame& saved) {
+  for (const std::string& name : frame.names()) {
+    if (saved.columns().find(name) == saved.columns().end()) frame.erase(name);
+  }
+  for (const auto& [name, column] : saved.columns()) frame[name] = column;
+}
+
 }  // namespace
 
 struct Graph::State {
@@ -167,8 +176,8 @@ Graph::LocalScope::LocalScope(Graph graph)
     : graph_(std::move(graph)), ndata_(graph_.ndata()), edata_(graph_.edata()) {}
 
 Graph::LocalScope::~LocalScope() {
-  graph_.ndata() = std::move(ndata_);
-  graph_.edata() = std::move(edata_);
+  restore(graph_.ndata(), ndata_);
+  restore(graph_.edata(), edata_);
 }
 
 }  // namespace mezzo

@@ -300,5 +300,19 @@ TEST(Graph, of_a_data_set_needs_a_split_and_rows_that_exist) {
                        "nodecolumn'label':expected3rows,got2"));
 }
 
+TEST(Graph, references_to_columns_outlive_a_local_scope) {
+  Graph g = four_node_graph();
+  g.ndata()["label"] = at::arange(4);
+  const at::Tensor& label = g.ndata()["label"];
+  {
+    const auto scope = g.local_scope();
+    g.ndata()["label"] = at::zeros({4});
+    g.ndata()["h"] = at::ones({4});
+  }
+  EXPECT_EQ(&label, &g.ndata()["label"]);  // the same place in the frame
+  EXPECT_EQ(values(label), (std::vector<std::int64_t>{0, 1, 2, 3}));
+  EXPECT_FALSE(g.ndata().contains("h"));
+}
+
 }  // namespace
 }  // namespace mezzo::test
