@@ -25,6 +25,7 @@
 #include "mezzo/message_passing/ops.h"
 
 #include "fuzz/random_case.h"
+#include "support/combined.h"
 #include "support/draw.h"
 #include "support/reference.h"
 #include "support/tensors.h"
@@ -93,26 +94,6 @@ at::Tensor aligned(const at::Tensor& rows, std::int64_t rank) {
   auto sizes = rows.sizes().vec();
   sizes.insert(sizes.begin() + 1, static_cast<std::size_t>(rank - rows.dim()), 1);
   return rows.reshape(sizes);
-}
-
-at::Tensor combined(BinaryOp op, const at::Tensor& a, const at::Tensor& b) {
-  switch (op) {
-    case BinaryOp::kAdd:
-      return a + b;
-    case BinaryOp::kSub:
-      return a - b;
-    case BinaryOp::kMul:
-      return a * b;
-    case BinaryOp::kDiv:
-      return a / b;
-    case BinaryOp::kDot:
-      return (a * b).sum(-1, true);
-    case BinaryOp::kCopyLhs:
-      return a;
-    case BinaryOp::kCopyRhs:
-      return b;
-  }
-  return {};
 }
 
 /// The user-defined form of a message; both operands have the result's dtype.

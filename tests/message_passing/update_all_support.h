@@ -9,6 +9,7 @@
 #include "mezzo/message_passing/fn.h"
 #include "mezzo/message_passing/functions.h"
 
+#include "support/combined.h"
 #include "support/tensors.h"
 
 /// Every built-in function of mezzo::fn and the user-defined function that means the same.
@@ -36,26 +37,6 @@ inline at::Tensor column_of(const EdgeBatch& edges, Target target) {
 
 inline std::string column_name(Target target) {
   return target == Target::kSrc ? "x" : target == Target::kDst ? "y" : "w";
-}
-
-inline at::Tensor combined(BinaryOp op, const at::Tensor& a, const at::Tensor& b) {
-  switch (op) {
-    case BinaryOp::kAdd:
-      return a + b;
-    case BinaryOp::kSub:
-      return a - b;
-    case BinaryOp::kMul:
-      return a * b;
-    case BinaryOp::kDiv:
-      return a / b;
-    case BinaryOp::kDot:
-      return (a * b).sum(-1, true);
-    case BinaryOp::kCopyLhs:
-      return a;
-    case BinaryOp::kCopyRhs:
-      return b;
-  }
-  return {};
 }
 
 using MakeMessage = std::function<BuiltinMessage(std::string, std::string, std::string)>;
