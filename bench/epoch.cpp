@@ -4,6 +4,7 @@
 
 #include "mezzo/cli/bench_epoch.h"
 #include "mezzo/cli/options.h"
+#include "mezzo/core/error.h"
 #include "mezzo/data/dataset.h"
 
 #include "support/program.h"
@@ -32,6 +33,9 @@ mezzo::Dataset make_dataset(const Bench& bench) {
 }
 
 void run(Bench& bench) {
+  MEZZO_CHECK(bench.order.empty(),
+              "--reorder: epochs run on the graph as it is given, got '{}'; leave it out",
+              bench.order);
   const mezzo::Dataset dataset = make_dataset(bench);
   bench.report.graph = dataset.name;
   bench.report.num_nodes = dataset.num_nodes;
