@@ -12,9 +12,10 @@ namespace mezzo {
 void advise_huge_pages(void* data, std::size_t bytes) {
   constexpr std::size_t kSmallest = std::size_t{4} << 20, kPage = 4096;
   if (bytes < kSmallest) return;
-  const auto begin = (reinterpret_cast<std::uintptr_t>(data) + kPage - 1) / kPage * kPage;
-  const auto end = (reinterpret_cast<std::uintptr_t>(data) + bytes) / kPage * kPage;
-  static_cast<void>(madvise(reinterpret_cast<void*>(begin), end - begin, MADV_HUGEPAGE));
+  const auto past_page = reinterpret_cast<std::uintptr_t>(data) % kPage;
+  const std::size_t skipped = past_page == 0 ? 0 : kPage - past_page;
+  const std::size_t whole_pages = (bytes - skipped) / kPage * kPage;
+  static_cast<void>(madvise(static_cast<char*>(data) + skipped, whole_pages, MADV_HUGEPAGE));
 }
 #else
 void advise_huge_pages(void* /*data*/, std::size_t /*bytes*/) {}

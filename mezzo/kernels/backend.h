@@ -7,6 +7,7 @@
 
 #include "mezzo/core/export.h"
 #include "mezzo/kernels/attention.h"
+#include "mezzo/kernels/dropout.h"
 #include "mezzo/kernels/edge_softmax.h"
 #include "mezzo/kernels/gatv2_scores.h"
 #include "mezzo/kernels/message_grad.h"
@@ -30,6 +31,7 @@ struct CpuBackend {
   void (*weighted_grad)(const WeightedGradArgs&);
   void (*gatv2_scores)(const GATv2ScoresArgs&);
   void (*gatv2_scores_grad)(const GATv2ScoresGradArgs&);
+  void (*dropout)(const DropoutArgs&);
   /// 16-bit numbers of `dtype` to float32; exact.
   void (*widen)(DType dtype, const void* from, float* to, std::int64_t count);
   /// float32 to 16-bit numbers of `dtype`: to nearest, ties to even; inf and NaN stay.

@@ -2,6 +2,8 @@
 
 #include <cstdint>
 
+#include "mezzo/core/dtype.h"
+
 namespace mezzo {
 
 // Dropout from the counter-based generator: element i of a tensor is dropped where its 16 bits of
@@ -18,6 +20,17 @@ inline constexpr double kDropoutLevels = 65536;
 struct DropoutLevel {
   std::uint64_t seed = 0;
   std::uint32_t threshold = 0;  ///< of kDropoutLevels; 0: nothing is dropped
+};
+
+/// out[i] = x[i] / (1 - probability), or 0 where element i is dropped (even where it is inf or
+/// NaN), for the elements that the draws [draw_begin, draw_end) decide. One rounding.
+struct DropoutArgs {
+  std::int64_t draw_begin = 0, draw_end = 0;
+  DType dtype = DType::kFloat32;
+  DropoutLevel dropout;
+  std::int64_t count = 0;  ///< elements of the whole tensor
+  const void* x = nullptr;
+  void* out = nullptr;
 };
 
 }  // namespace mezzo

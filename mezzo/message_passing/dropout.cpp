@@ -13,7 +13,7 @@
 #include <torch/library.h>
 
 #include "mezzo/core/error.h"
-#include "mezzo/core/random.h"
+#include "mezzo/kernels/backend.h"
 #include "mezzo/message_passing/arguments.h"
 #include "mezzo/message_passing/ops.h"
 #include "mezzo/message_passing/schema.h"
@@ -26,49 +26,23 @@ using torch::autograd::AutogradContext;
 using torch::autograd::Function;
 using torch::autograd::variable_list;
 
-template <class T>
-struct NumberOf {
-  using type = typename T::Storage;
-};
-template <>
-struct NumberOf<BFloat16> {
-  using type = c10::BFloat16;
-};
-template <>
-struct NumberOf<Float16> {
-  using type = c10::Half;
-};
-
-template <class Number, class Accum>
-void drop(const Number* from, Number* to, std::int64_t count, const DropoutLevel& dropout) {
-  const auto scale = static_cast<Accum>(kDropoutLevels / (kDropoutLevels - dropout.threshold));
-  const std::int64_t draws = (count + kElementsPerDraw - 1) / kElementsPerDraw;
-  constexpr std::int64_t kGrain = 4096;
-  at::parallel_for(0, draws, kGrain, [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t draw = begin; draw < end; ++draw) {
-      const auto words = philox(dropout.seed, kDropoutStream, static_cast<std::uint64_t>(draw));
-      const std::int64_t first = draw * kElementsPerDraw;
-      for (std::int64_t i = 0; i < kElementsPerDraw && first + i < count; ++i) {
-        const std::uint32_t level =
-            (words[static_cast<std::size_t>(i / 2)] >> (16 * (i % 2))) & 0xFFFF;
-        // A choice, not a product: what is dropped is 0 even where it is inf or NaN.
-        to[first + i] = level >= dropout.threshold
-                            ? static_cast<Number>(static_cast<Accum>(from[first + i]) * scale)
-                            : static_cast<Number>(0);
-      }
-    }
-  });
-}
-
 at::Tensor dropout_cpu(const at::Tensor& x, double probability, std::int64_t seed) {
   const at::Tensor given = x.contiguous();
   const DropoutLevel dropout = dropout_level("dropout", probability, seed);
   if (dropout.threshold == kDropoutLevels) return at::zeros_like(given);
   at::Tensor out = at::empty_like(given);
-  visit(DTypes{}, dtype_of("dropout", x.scalar_type()), [&]<class T>() {
-    using Number = typename NumberOf<T>::type;
-    drop<Number, typename T::Accum>(given.const_data_ptr<Number>(), out.mutable_data_ptr<Number>(),
-                                    given.numel(), dropout);
+  const DropoutArgs args{.dtype = dtype_of("dropout", x.scalar_type()),
+                         .dropout = dropout,
+                         .count = given.numel(),
+                         .x = given.const_data_ptr(),
+                         .out = out.mutable_data_ptr()};
+  const std::int64_t draws = (args.count + kElementsPerDraw - 1) / kElementsPerDraw;
+  constexpr std::int64_t kGrain = 4096;
+  at::parallel_for(0, draws, kGrain, [&](std::int64_t begin, std::int64_t end) {
+    DropoutArgs part = args;
+    part.draw_begin = begin;
+    part.draw_end = end;
+    cpu_backend().dropout(part);
   });
   return out;
 }

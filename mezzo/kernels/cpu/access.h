@@ -56,7 +56,8 @@ struct RowPicker {
 /// than 64 (docs/decisions/0015-prefetch-across-rows.md). Slots run on from row to row, so short
 /// rows gain as well.
 [[maybe_unused]] static inline std::int64_t prefetch_distance(std::int64_t row_bytes) {
-  const std::int64_t distance = 256 * 64 / (row_bytes + 1);
+  constexpr std::int64_t kBytesInFlight = std::int64_t{256} * 64;
+  const std::int64_t distance = kBytesInFlight / (row_bytes + 1);
   return distance < 16 ? 16 : distance > 64 ? 64 : distance;
 }
 

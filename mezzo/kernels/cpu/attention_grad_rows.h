@@ -46,7 +46,6 @@ class AttentionGradRows {
         period_(HeadPattern<V>::period(a.heads)),
         chunk_(chunk_slots(kGradNumbers, a.heads)),
         scratch_(a.scratch),
-        numbers_{},
         running_(scratch_.take(length_)),
         sent_by_head_(scratch_.take(heads_)),
         sent_(heads_, scratch_.take(period_)),
@@ -190,7 +189,7 @@ class AttentionGradRows {
   const AttentionGradArgs& a_;
   std::int64_t heads_, length_, period_, chunk_;
   Scratch<V> scratch_;
-  Numbers numbers_;
+  Numbers numbers_{};
   Accum *running_, *sent_by_head_;
   HeadPattern<V> sent_, score_grad_;
   Accum* partial_;

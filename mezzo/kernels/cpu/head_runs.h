@@ -39,6 +39,7 @@ struct HeadChunk {
 /// while the chunk's slots pass by. With kPartial the one vector is the head's last, in part. The
 /// chunk is a copy: what a store of lanes may alias is read again after it.
 template <class V, class T, bool kSum, bool kDot, int G, int K, bool kPartial>
+// NOLINTNEXTLINE(readability-function-cognitive-complexity): the branches are of compile time
 void head_block(const HeadChunk<V, T> c, std::int64_t head, std::int64_t f) {
   using Storage = typename T::Storage;
   const std::int64_t row_length = c.heads * c.features, at = head * c.features + f;

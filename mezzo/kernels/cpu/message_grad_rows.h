@@ -62,6 +62,34 @@ V message_at(const MessageGradArgs& a, std::int64_t l, std::int64_t r, std::int6
   return Op::apply(x, y);
 }
 
+/// The scales of one slot's gradient; 1 where there are none.
+template <class Accum>
+Accum slot_scale(const MessageGradArgs& a, std::int64_t grad_row, std::int64_t other_row) {
+  Accum scale = 1;
+  if (a.grad_scale != nullptr) scale *= static_cast<const Accum*>(a.grad_scale)[grad_row];
+  if (a.other_scale != nullptr) scale *= static_cast<const Accum*>(a.other_scale)[other_row];
+  return scale;
+}
+
+/// Adds the first `left` lanes, or all, to the numbers at `own`.
+template <class V>
+void add_lanes(V part, typename V::Scalar* own, std::int64_t left) {
+  if (left >= V::width) {
+    (V::load_accum(own) + part).store_accum(own);
+  } else {
+    (V::load_accum(own, left) + part).store_accum(own, left);
+  }
+}
+
+/// The message that the elements of a dot product share, where the product of messages asks for it.
+template <class V, class T, class Op>
+V dot_message(const MessageGradArgs& a, std::int64_t l_at, std::int64_t r_at) {
+  if constexpr (Op::kind == BinaryOp::kDot) {
+    if (a.product != nullptr) return V::set(dot_run<V, T, Op>(a.lhs, a.rhs, a.layout, l_at, r_at));
+  }
+  return V::zero();
+}
+
 /// Adds one slot's share to the row's accumulators `acc` [operand length].
 template <class V, class T, class Op, bool kOfLhs>
 void add_slot(const MessageGradArgs& a, std::int64_t row, std::int64_t slot,
@@ -72,11 +100,7 @@ void add_slot(const MessageGradArgs& a, std::int64_t row, std::int64_t slot,
   const std::int64_t r_row = Op::uses_rhs ? row_at(a.rhs.access, a.slots, row, slot) : 0;
   const std::int64_t g_row = row_at(a.grad.access, a.slots, row, slot);
   const std::int64_t edge = a.arg != nullptr ? row_at(a.edge, a.slots, row, slot) : 0;
-  Accum scale = 1;
-  if (a.grad_scale != nullptr) scale *= static_cast<const Accum*>(a.grad_scale)[g_row];
-  if (a.other_scale != nullptr) {
-    scale *= static_cast<const Accum*>(a.other_scale)[kOfLhs ? r_row : l_row];
-  }
+  const auto scale = slot_scale<Accum>(a, g_row, kOfLhs ? r_row : l_row);
   const bool scaled = a.grad_scale != nullptr || a.other_scale != nullptr;
   const std::int64_t own_step = kOfLhs ? layout.lhs_step : layout.rhs_step;
   for (std::int64_t g = 0; g < layout.num_groups; ++g) {
@@ -85,12 +109,7 @@ void add_slot(const MessageGradArgs& a, std::int64_t row, std::int64_t slot,
     const std::int64_t o = offset_of(layout.out_offset, g, layout.inner, layout.out_step);
     const std::int64_t l_at = l_row * a.lhs.length + l, r_at = r_row * a.rhs.length + r;
     Accum* own = acc + (kOfLhs ? l : r);
-    V total = V::zero(), message = V::zero();
-    if constexpr (Op::kind == BinaryOp::kDot) {
-      if (a.product != nullptr) {
-        message = V::set(dot_run<V, T, Op>(a.lhs, a.rhs, layout, l_at, r_at));
-      }
-    }
+    V total = V::zero(), message = dot_message<V, T, Op>(a, l_at, r_at);
     for (std::int64_t f = 0; f < layout.inner; f += V::width) {
       const std::int64_t left = layout.inner - f;
       const std::int64_t g_at = g_row * a.grad.length + o + f * layout.out_step;
@@ -113,10 +132,8 @@ void add_slot(const MessageGradArgs& a, std::int64_t row, std::int64_t slot,
       }
       if (own_step == 0) {
         total = total + (left >= V::width ? part : V::keep(part, left));
-      } else if (left >= V::width) {
-        (V::load_accum(own + f) + part).store_accum(own + f);
       } else {
-        (V::load_accum(own + f, left) + part).store_accum(own + f, left);
+        add_lanes(part, own + f, left);
       }
     }
     if (own_step == 0) *own += total.sum();

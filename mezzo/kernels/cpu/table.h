@@ -7,6 +7,7 @@
 #include "mezzo/kernels/backend.h"
 #include "mezzo/kernels/cpu/attention_grad_rows.h"
 #include "mezzo/kernels/cpu/attention_rows.h"
+#include "mezzo/kernels/cpu/dropout_rows.h"
 #include "mezzo/kernels/cpu/gatv2_rows.h"
 #include "mezzo/kernels/cpu/message_grad_rows.h"
 #include "mezzo/kernels/cpu/sddmm_rows.h"
@@ -55,6 +56,9 @@ struct Table {
   static void gatv2_scores_grad(const GATv2ScoresGradArgs& a) {
     visit(DTypes{}, a.dtype, [&]<class T>() { gatv2_scores_grad_rows<Lanes<T>, T>(a); });
   }
+  static void dropout(const DropoutArgs& a) {
+    visit(DTypes{}, a.dtype, [&]<class T>() { dropout_rows<Lanes<T>, T>(a); });
+  }
 
   static void widen(DType dtype, const void* from, float* to, std::int64_t count) {
     visit(TypeList<BFloat16, Float16>{}, dtype, [&]<class T>() {
@@ -86,6 +90,7 @@ struct Table {
             .weighted_grad = &weighted_grad,
             .gatv2_scores = &gatv2_scores,
             .gatv2_scores_grad = &gatv2_scores_grad,
+            .dropout = &dropout,
             .widen = &widen,
             .narrow = &narrow};
   }

@@ -1,0 +1,104 @@
+// Every backend's dropout against philox(), on memory that ends where a page may not be touched.
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <vector>
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include "mezzo/core/random.h"
+#include "mezzo/kernels/backend.h"
+
+#include "kernels/guarded.h"
+
+namespace mezzo::test {
+namespace {
+
+constexpr DropoutLevel kLevel{.seed = 0x123456789ABCDEF0, .threshold = 20000};
+
+bool is_kept(std::int64_t element) {
+  const auto words =
+      philox(kLevel.seed, kDropoutStream, static_cast<std::uint64_t>(element / kElementsPerDraw));
+  const std::int64_t place = element % kElementsPerDraw;
+  const std::uint32_t level =
+      (words[static_cast<std::size_t>(place / 2)] >> (16 * (place % 2))) & 0xFFFF;
+  return level >= kLevel.threshold;
+}
+
+/// The elements that the draws [begin, end) decide, of a tensor of `count`; the others stay -1.
+template <class Number>
+void check(const CpuBackend& backend, DType dtype, std::int64_t count, std::int64_t begin,
+           std::int64_t end) {
+  SCOPED_TRACE(fmt::format("{}, {} elements, draws {} to {}", backend.name, count, begin, end));
+  std::vector<Number> values(static_cast<std::size_t>(count));
+  for (std::int64_t i = 0; i < count; ++i) {
+    values[static_cast<std::size_t>(i)] =
+        i % 5 == 3 ? std::numeric_limits<Number>::infinity() : static_cast<Number>(i + 1);
+  }
+  const GuardedBytes x(values);
+  GuardedBytes out(std::vector<Number>(values.size(), -1));
+  backend.dropout({.draw_begin = begin,
+                   .draw_end = end,
+                   .dtype = dtype,
+                   .dropout = kLevel,
+                   .count = count,
+                   .x = x.data(),
+                   .out = out.data()});
+  const auto scale = static_cast<Number>(kDropoutLevels / (kDropoutLevels - kLevel.threshold));
+  const auto* got = reinterpret_cast<const Number*>(out.data());
+  for (std::int64_t i = 0; i < count; ++i) {
+    const bool decided = i >= begin * kElementsPerDraw && i < end * kElementsPerDraw;
+    const Number expected = !decided     ? -1
+                            : is_kept(i) ? values[static_cast<std::size_t>(i)] * scale
+                                         : 0;
+    ASSERT_EQ(got[i], expected) << "element " << i;
+  }
+}
+
+TEST(DropoutKernel, keeps_what_the_generator_says_and_writes_its_own_elements_alone) {
+  for (const BackendStatus& status : cpu_backends()) {
+    if (status.backend == nullptr) continue;
+    for (const std::int64_t count : {1, 7, 8, 63, 64, 65, 200, 1031}) {
+      const std::int64_t draws = (count + kElementsPerDraw - 1) / kElementsPerDraw;
+      for (const std::int64_t begin : {std::int64_t{0}, draws / 3}) {
+        for (const std::int64_t end : {draws, (draws + begin) / 2}) {
+          check<float>(*status.backend, DType::kFloat32, count, begin, end);
+          check<double>(*status.backend, DType::kFloat64, count, begin, end);
+        }
+      }
+    }
+  }
+}
+
+TEST(DropoutKernel, sixteen_bit_numbers_are_kept_alike) {
+  constexpr std::uint16_t kBFloat16Two = 0x4000, kFloat16Two = 0x4000;
+  const std::vector<std::uint16_t> twos(203, kBFloat16Two);
+  static_assert(kBFloat16Two == kFloat16Two, "one pattern stands for 2 in both formats");
+  for (const BackendStatus& status : cpu_backends()) {
+    if (status.backend == nullptr) continue;
+    for (const DType dtype : {DType::kBFloat16, DType::kFloat16}) {
+      SCOPED_TRACE(status.name);
+      const GuardedBytes x(twos);
+      GuardedBytes out(twos.size() * sizeof(std::uint16_t));
+      status.backend->dropout({.draw_begin = 0,
+                               .draw_end = 26,
+                               .dtype = dtype,
+                               .dropout = kLevel,
+                               .count = 203,
+                               .x = x.data(),
+                               .out = out.data()});
+      const float scaled =
+          2 * static_cast<float>(kDropoutLevels / (kDropoutLevels - kLevel.threshold));
+      std::uint16_t expected = 0;
+      status.backend->narrow(dtype, &scaled, &expected, 1);
+      const auto* got = reinterpret_cast<const std::uint16_t*>(out.data());
+      for (std::int64_t i = 0; i < 203; ++i) {
+        ASSERT_EQ(got[i], is_kept(i) ? expected : 0) << "element " << i;
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace mezzo::test
