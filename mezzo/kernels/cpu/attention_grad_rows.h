@@ -131,7 +131,8 @@ class AttentionGradRows {
     const Ids& edges = a_.slots.second;
     if (drops()) draw_kept<V>(a_.scores.dropout, edges, heads_, begin, count, n.kept);
     if (weighted()) {
-      gather_weights<V, T>(a_.scores.edge_weight, edges, heads_, begin, count, n.edge_weight);
+      gather_weights<V, T>(a_.scores.edge_weight, edges, heads_, begin, count, slots_end,
+                           n.edge_weight);
     }
   }
 

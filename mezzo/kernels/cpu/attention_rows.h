@@ -33,12 +33,12 @@ class AttentionRows {
         running_(scratch_.take(heads_ * a.features)) {}
 
   void run() {
-    const std::int64_t slots_end = slots_of(a_.slots, a_.row_end - 1).end;
-    for (std::int64_t row = a_.row_begin; row < a_.row_end; ++row) run_row(row, slots_end);
+    slots_end_ = slots_of(a_.slots, a_.row_end - 1).end;
+    for (std::int64_t row = a_.row_begin; row < a_.row_end; ++row) run_row(row);
   }
 
  private:
-  void run_row(std::int64_t row, std::int64_t slots_end) {
+  void run_row(std::int64_t row) {
     const SlotRange range = slots_of(a_.slots, row);
     Accum* top = static_cast<Accum*>(a_.top) + row * heads_;
     Accum* sum = static_cast<Accum*>(a_.sum) + row * heads_;
@@ -62,7 +62,7 @@ class AttentionRows {
       chunk.ids = a_.slots.first;
       chunk.begin = begin;
       chunk.count = count;
-      chunk.slots_end = slots_end;
+      chunk.slots_end = slots_end_;
       chunk.weight = logit_;
       chunk.first = begin == range.begin;
       chunk.last = begin + count == range.end;
@@ -93,6 +93,7 @@ class AttentionRows {
 
   void gather_logits(std::int64_t begin, std::int64_t count) {
     for (std::int64_t i = 0; i < count; ++i) {
+      fetch_numbers<T>(a_.scores.src, a_.slots.first, begin + i, slots_end_);
       copy_numbers<V, T>(a_.scores.src, id_at(a_.slots.first, begin + i), logit_ + i * heads_);
     }
     const V slope = V::set(static_cast<Accum>(a_.scores.negative_slope));
@@ -116,7 +117,8 @@ class AttentionRows {
       multiply(count);
     }
     if (s.edge_weight.data != nullptr) {
-      gather_weights<V, T>(s.edge_weight, a_.slots.second, heads_, begin, count, factor_);
+      gather_weights<V, T>(s.edge_weight, a_.slots.second, heads_, begin, count, slots_end_,
+                           factor_);
       multiply(count);
     }
   }
@@ -128,6 +130,7 @@ class AttentionRows {
   }
 
   const AttentionArgs& a_;
+  std::int64_t slots_end_ = 0;
   std::int64_t heads_, period_, chunk_;
   Scratch<V> scratch_;
   Accum *logit_, *factor_;  ///< by slot and head

@@ -35,7 +35,7 @@ struct HeadBlock {
     Accum* p = row + place(g, k);
     kPartial ? v.store_accum(p, left) : v.store_accum(p);
   }
-  void fetch(const Storage* row) const {
+  [[gnu::always_inline]] void fetch(const Storage* row) const {
     const std::int64_t span = (G - 1) * features + (kPartial ? left : K * V::width);
     prefetch(row + at, span * static_cast<std::int64_t>(sizeof(Storage)));
   }

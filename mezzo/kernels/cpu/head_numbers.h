@@ -55,11 +55,24 @@ void copy_row(const typename V::Scalar* from, std::int64_t heads, typename V::Sc
 /// too: one line each.
 inline constexpr std::int64_t kNumbersAhead = 32;
 
-/// The weight of each slot and head; one of length 1 is that of all heads.
+/// Fetches the numbers that the slot kNumbersAhead later reads.
+template <class T>
+[[gnu::always_inline]] inline void fetch_numbers(const HeadNumbers& from, const Ids& ids,
+                                                 std::int64_t slot, std::int64_t slots_end) {
+  if (slot + kNumbersAhead >= slots_end) return;
+  const std::int64_t size = from.wide ? sizeof(typename T::Accum) : sizeof(typename T::Storage);
+  __builtin_prefetch(static_cast<const char*>(from.data) +
+                     id_at(ids, slot + kNumbersAhead) * from.length * size);
+}
+
+/// The weight of each slot and head; one of length 1 is that of all heads. Slots go on until
+/// `slots_end`, beyond the row.
 template <class V, class T>
 void gather_weights(const HeadNumbers& weight, const Ids& edges, std::int64_t heads,
-                    std::int64_t begin, std::int64_t count, typename T::Accum* to) {
+                    std::int64_t begin, std::int64_t count, std::int64_t slots_end,
+                    typename T::Accum* to) {
   for (std::int64_t i = 0; i < count; ++i) {
+    fetch_numbers<T>(weight, edges, begin + i, slots_end);
     const std::int64_t edge = id_at(edges, begin + i);
     if (weight.length == heads) {
       copy_numbers<V, T>(weight, edge, to + i * heads);

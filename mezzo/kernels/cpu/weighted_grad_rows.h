@@ -57,8 +57,7 @@ class WeightedGradRows {
       chunk.first = chunk.begin == range.begin;
       chunk.last = chunk.count == left;
       if constexpr (kSum) {
-        fetch_ahead(chunk.begin, chunk.count, slots_end);
-        weigh(chunk.begin, chunk.count);
+        weigh(chunk.begin, chunk.count, slots_end);
       }
       run_heads<V, T, kSum, true>(chunk);
       add_lanes<V>(partial_, chunk.count * a_.heads, product_);
@@ -72,19 +71,8 @@ class WeightedGradRows {
     return scale != nullptr ? scale[id_at(a_.slots.first, slot)] : Accum{1};
   }
 
-  /// The weights that the coming slots read.
-  void fetch_ahead(std::int64_t begin, std::int64_t count, std::int64_t slots_end) const {
-    const std::int64_t size = a_.weight.wide ? sizeof(Accum) : sizeof(Storage);
-    const auto* weights = static_cast<const char*>(a_.weight.data);
-    for (std::int64_t i = 0; i < count; ++i) {
-      const std::int64_t slot = begin + i + kNumbersAhead;
-      if (slot >= slots_end) return;
-      __builtin_prefetch(weights + id_at(a_.slots.second, slot) * a_.weight.length * size);
-    }
-  }
-
-  void weigh(std::int64_t begin, std::int64_t count) {
-    gather_weights<V, T>(a_.weight, a_.slots.second, a_.heads, begin, count, weight_);
+  void weigh(std::int64_t begin, std::int64_t count, std::int64_t slots_end) {
+    gather_weights<V, T>(a_.weight, a_.slots.second, a_.heads, begin, count, slots_end, weight_);
     if (a_.other_scale == nullptr) return;
     for (std::int64_t i = 0; i < count; ++i) {
       const Accum scale = other_scale(begin + i);
