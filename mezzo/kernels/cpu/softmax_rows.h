@@ -38,13 +38,24 @@ class GatheredRow {
       }
       const auto* p = from + edges_.at(0, slot) * length_;
       Accum* place = to + (slot - range_.begin) * length_;
-      V::load(T{}, p, length_).store_accum(place, length_);
+      if (length_ == 1) {
+        *place = V::load_one(T{}, p).first();
+      } else {
+        V::load(T{}, p, length_).store_accum(place, length_);
+      }
     }
     for (std::int64_t i = count_; i < vectors_ * V::width; ++i) to[i] = to[i % length_];
   }
 
   void scatter(const Accum* from, const Ids& ids, void* data) const {
     auto* to = static_cast<typename T::Storage*>(data);
+    if (ids.data == nullptr) {
+      for (std::int64_t i = 0; i < count_; i += V::width) {
+        store_result<V, T>(V::load_accum(from + i), to, false, range_.begin * length_ + i,
+                           count_ - i);
+      }
+      return;
+    }
     for (std::int64_t slot = range_.begin; slot < range_.end; ++slot) {
       const Accum* place = from + (slot - range_.begin) * length_;
       V::load_accum(place, length_).store(T{}, to + id_at(ids, slot) * length_, length_);
