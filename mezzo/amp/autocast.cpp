@@ -1,5 +1,7 @@
 #include "mezzo/amp/autocast.h"
 
+#include <atomic>
+
 #include <ATen/Context.h>
 #include <ATen/autocast_mode.h>
 #include <c10/util/Exception.h>
@@ -31,6 +33,18 @@ bool device_is_missing(c10::DeviceType device) {
   return device == at::kCUDA && !at::globalContext().hasCUDA();
 }
 
+/// Whether the current CUDA device can hold bfloat16 at all, emulated or not: what Python asks.
+bool cuda_has_bfloat16() {
+  static std::atomic<bool> known_to = false;
+  if (known_to) return true;
+  try {
+    at::ones({1}, at::TensorOptions(at::kCUDA).dtype(at::kBFloat16));
+    known_to = true;
+  } catch (const c10::Error&) {
+  }
+  return known_to;
+}
+
 }  // namespace
 
 Autocast::Autocast(c10::DeviceType device, c10::ScalarType dtype, const AutocastOptions& options)
@@ -39,6 +53,8 @@ Autocast::Autocast(c10::DeviceType device, c10::ScalarType dtype, const Autocast
   check_dtype(device, dtype);
   const bool missing = device_is_missing(device);
   if (missing) TORCH_WARN("mezzo: Autocast for cuda, which is not available: disabled");
+  MEZZO_CHECK(missing || device != at::kCUDA || dtype != at::kBFloat16 || cuda_has_bfloat16(),
+              "Autocast: expected dtype Half, which this cuda device supports, got BFloat16");
   enter(dtype, !missing, options);
 }
 
@@ -79,6 +95,10 @@ Autocast::~Autocast() {
   at::autocast::set_autocast_enabled(device_, previous_enabled_);
   at::autocast::set_autocast_dtype(device_, previous_dtype_);
   at::autocast::set_autocast_cache_enabled(previous_cache_);
+}
+
+void Autocast::clear_cache() {
+  at::autocast::clear_cache();
 }
 
 }  // namespace mezzo::amp

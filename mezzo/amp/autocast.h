@@ -41,16 +41,22 @@ struct AutocastOptions {
 /// - Only the calling thread is concerned; a plain new thread starts outside every region.
 /// - Run the backward outside: it uses the dtypes that the forward saved.
 ///
-/// Beyond Python: a region whose dtype differs from that of an enclosing one clears the cache at
-/// both ends, because libtorch's cache does not ask for the dtype of the cast that it returns.
+/// The cache holds casts to the region's dtype of float32 leaves that require gradients and are not
+/// views, none in inference mode. It does not notice that a weight has changed: GradScaler::step
+/// clears it, and after any other change of weights inside an open region clear_cache() does.
 ///
-/// Lives on the stack and ends on the thread and in the order it began; an end on another thread
-/// warns and changes nothing. Neither allocates nor synchronises.
+/// Other than Python: a region whose dtype differs from that of an enclosing one clears the cache
+/// at both ends, because libtorch's cache does not ask for the dtype of the cast that it returns;
+/// an unsupported dtype is an error on every device, where Python warns and disables.
+///
+/// AutocastState takes regions to other threads. Lives on the stack and ends on the thread and in
+/// the order it began; an end on another thread warns and changes nothing. Neither allocates nor
+/// synchronises, but for the first bfloat16 region on CUDA, which tries the device with one number.
 class MEZZO_API Autocast {
  public:
   /// Opens a region that computes in `dtype`: at::kHalf or at::kBFloat16. Throws InvalidArgument
-  /// for another dtype and for a device type that has no autocast. Where CUDA is asked for and
-  /// missing, warns and opens a disabled region.
+  /// for another dtype, for bfloat16 on a CUDA device without it and for a device type that has no
+  /// autocast. Where CUDA is asked for and missing, warns and opens a disabled region.
   Autocast(c10::DeviceType device, c10::ScalarType dtype, const AutocastOptions& options = {});
 
   /// As above with the dtype that the device type has at present: that of the enclosing region, or
@@ -66,6 +72,11 @@ class MEZZO_API Autocast {
   Autocast& operator=(const Autocast&) = delete;
   static void* operator new(std::size_t) = delete;
   static void* operator new[](std::size_t) = delete;
+
+  /// Ends the casts of weights that libtorch has kept, those of every thread: call it after weights
+  /// have changed inside an open region. Later products cast again, so that it costs time only.
+  /// Thread-safe; works outside every region too.
+  static void clear_cache();
 
  private:
   void enter(c10::ScalarType dtype, bool enabled, const AutocastOptions& options);

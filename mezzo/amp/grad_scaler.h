@@ -3,12 +3,15 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <tuple>
 #include <unordered_map>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
 
 #include "mezzo/amp/loss_scale_policy.h"
+#include "mezzo/amp/loss_scale_state.h"
+#include "mezzo/amp/scaler_state.h"
 #include "mezzo/core/export.h"
 
 namespace torch::optim {
@@ -21,6 +24,8 @@ class OutputArchive;
 
 namespace mezzo::amp {
 
+class FusedStep;
+
 /// Options of GradScaler.
 struct GradScalerOptions {
   /// Where the model trains. A CUDA device where CUDA is missing disables the scaler, with a
@@ -28,27 +33,18 @@ struct GradScalerOptions {
   c10::Device device = c10::kCPU;
   LossScalePolicy policy = LossScalePolicy::dynamic();
   bool enabled = true;  ///< false: scale() and unscale_() do nothing, step() steps
+  /// For processes whose gradients are not all-reduced, as under sharding: sets the tensor
+  /// (float32, 0-dim, beside the scale; not 0: this process met inf or nan) to its largest value
+  /// over them. Called once per optimizer and iteration, where the gradients are checked, also
+  /// where this process has none. Without it such processes skip and scale differently.
+  std::function<void(at::Tensor&)> reduce_found_inf = nullptr;
 };
 
 /// What became of a step.
 enum class StepOutcome : std::uint8_t {
-  kApplied,  ///< every gradient was finite; the parameters moved
-  kSkipped,  ///< some gradient was inf or nan; nothing moved
-};
-
-/// The state of a GradScaler: the fields of Python's torch.amp.GradScaler.state_dict(), in which
-/// growth_tracker is called `_growth_tracker`. All zero for a disabled scaler.
-struct ScalerState {
-  double scale = 0.0;
-  double growth_factor = 0.0;
-  double backoff_factor = 0.0;
-  std::int64_t growth_interval = 0;
-  std::int64_t growth_tracker = 0;  ///< clean updates since the scale last moved
-
-  bool operator==(const ScalerState&) const = default;
-
-  /// Whether it came from a disabled scaler.
-  bool empty() const { return *this == ScalerState{}; }
+  kApplied,   ///< every gradient was finite; the parameters moved
+  kSkipped,   ///< some gradient was inf or nan; nothing moved
+  kDeferred,  ///< a fused optimizer decides it on the device; see GradScaler::skipped_steps
 };
 
 /// Keeps float16 gradients out of the underflow range by scaling the loss: PyTorch's
@@ -62,11 +58,17 @@ struct ScalerState {
 ///     scaler.update();                      // once, however many optimizers stepped
 ///
 /// Calls in another order throw LogicError with PyTorch's text. Several losses or optimizers share
-/// one scaler (two scales on one parameter's gradient cannot be told apart), and a parameter
-/// belongs to one optimizer. Micro-batches: scale() and backward each, then one step and update.
+/// one scaler: two scales on one parameter's gradient cannot be told apart. A parameter belongs to
+/// one optimizer. Micro-batches: scale() and backward each, then one step and update; an update in
+/// between would mix gradients of two scales.
+///
+/// Fused optimizers (those that are a FusedStep) get the scale and the outcome of the check as
+/// tensors: their steps do not synchronise, gradients stay scaled unless unscale_() was called, and
+/// float16 gradients are taken.
 ///
 /// Several processes: all-reduce the gradients before unscale_() or step(). One rank's inf or nan
-/// then is every rank's, and equal scales stay equal without a message of their own.
+/// then is every rank's, and equal scales stay equal without a message of their own. Else give
+/// GradScalerOptions::reduce_found_inf.
 ///
 /// Where it is stricter than PyTorch: closures, LBFGS, integer outputs and unusable factors are
 /// refused; a growth interval set below the present count of clean updates makes the scale grow at
@@ -94,6 +96,13 @@ class MEZZO_API GradScaler {
   /// Scales each of several outputs, which may lie on several devices.
   std::vector<at::Tensor> scale(const std::vector<at::Tensor>& outputs);
 
+  /// Scales each element of a tuple.
+  template <class... T>
+  std::tuple<T...> scale(const std::tuple<T...>& outputs) {
+    return std::apply([this](const T&... each) { return std::tuple<T...>{scale(each)...}; },
+                      outputs);
+  }
+
   /// Scales nested lists, keeping their shape.
   template <class T>
   std::vector<std::vector<T>> scale(const std::vector<std::vector<T>>& outputs) {
@@ -112,19 +121,26 @@ class MEZZO_API GradScaler {
 
   /// Unscales unless unscale_() has done so; then steps if every gradient is finite. A skipped step
   /// leaves parameters and optimizer state as they are, and the gradients unscaled. Synchronises
-  /// with the device once, to learn the outcome. Clears the autocast cache after a step, so that an
-  /// open region sees the new weights.
+  /// with the device once, to learn the outcome; a fused optimizer decides by itself (kDeferred),
+  /// and nothing synchronises. Clears the autocast cache after a step, so that an open region sees
+  /// the new weights.
   /// closure: only for a disabled scaler, which hands it on.
   /// Throws as unscale_() does; LogicError if called twice since the last update() or if no
   /// parameter has a gradient; InvalidArgument for a closure, and for LBFGS, which needs one.
   StepOutcome step(torch::optim::Optimizer& optimizer,
                    const std::function<at::Tensor()>& closure = nullptr);
 
+  /// Steps skipped so far, of all optimizers, fused ones included; with those of a loaded state.
+  /// Synchronises.
+  std::int64_t skipped_steps() const;
+
   /// Moves the scale by the policy: down if any step or unscale_ since the last update met inf or
   /// nan, up after enough clean updates in a row; growth past float32's largest number is left out.
-  /// With `new_scale` (> 0, finite in float32): sets the scale and leaves the count of clean
-  /// updates alone. Does not synchronise. Throws LogicError before any scale(), and without
-  /// `new_scale` if nothing was unscaled or stepped; InvalidArgument for an unusable `new_scale`.
+  /// With `new_scale` (> 0, finite in float32): sets the scale, within the policy's floor and
+  /// ceiling, and leaves the count of clean updates alone. Does not synchronise, except as
+  /// LossScalePolicy says. Throws LogicError before any scale(), and without `new_scale` if nothing
+  /// was unscaled or stepped; InvalidArgument for an unusable `new_scale`, given or returned by a
+  /// rule; NumericError as the policy's at_floor says, ready for the next iteration.
   void update(std::optional<double> new_scale = std::nullopt);
 
   /// As update(double), copying the value of a tensor: floating, one element, on the scaler's
@@ -136,9 +152,9 @@ class MEZZO_API GradScaler {
 
   bool is_enabled() const { return enabled_; }
 
-  double get_growth_factor() const { return growth_factor_; }
-  double get_backoff_factor() const { return backoff_factor_; }
-  std::int64_t get_growth_interval() const { return growth_interval_; }
+  double get_growth_factor() const { return scale_.growth_factor(); }
+  double get_backoff_factor() const { return scale_.backoff_factor(); }
+  std::int64_t get_growth_interval() const { return scale_.growth_interval(); }
 
   /// growth_factor: > 1, finite. Throws InvalidArgument outside.
   void set_growth_factor(double growth_factor);
@@ -154,15 +170,17 @@ class MEZZO_API GradScaler {
   ScalerState state_dict() const;
 
   /// Continues from `state`, before or after the first scale(): the same scales follow, bit for
-  /// bit. Does nothing if disabled. Throws InvalidArgument for an empty state and for numbers out
-  /// of range (factors of 1, which a constant policy has, are in).
+  /// bit. Hysteresis, tolerance, floor and ceiling are not in a state: they stay those of the
+  /// scaler's policy. Does nothing if disabled. Throws InvalidArgument for an empty state, for
+  /// numbers out of range (factors of 1, which a constant policy has, are in) and for the state of
+  /// a rule that this scaler does not have.
   void load_state_dict(const ScalerState& state);
 
-  /// Writes state_dict() under Python's names; nothing if disabled. Synchronises.
+  /// Writes state_dict() under the names of to_json(); nothing if disabled. Synchronises.
   void save(torch::serialize::OutputArchive& archive) const;
 
-  /// Reads what save() wrote. Throws as load_state_dict() does; IoError where a field is missing or
-  /// of another type.
+  /// Reads what save() wrote; fields beyond Python's may be missing. Throws as load_state_dict()
+  /// does; IoError where a field is missing or of another type.
   void load(torch::serialize::InputArchive& archive);
 
  private:
@@ -170,24 +188,20 @@ class MEZZO_API GradScaler {
 
   struct OptimizerState {
     Stage stage = Stage::kReady;
-    std::vector<at::Tensor> found_inf;  // float32, 0-dim, one a device; not 0: inf or nan
+    at::Tensor
+        found_inf;  // float32, 0-dim, beside the scale; 1: inf or nan; undefined: no gradient
   };
 
   void require_scale(const char* caller) const;
-  void clamp_tracker();
-  void clamp_scale();
-  at::Tensor any_found_inf(const std::vector<at::Tensor>& found_inf) const;
+  void record(OptimizerState& state, at::Tensor found_inf) const;
+  StepOutcome apply_fused(FusedStep& fused, const OptimizerState& state);
 
   bool enabled_;
   c10::DeviceType device_;
-  double initial_scale_;
-  double growth_factor_;
-  double backoff_factor_;
-  std::int64_t growth_interval_;
-  double floor_, ceiling_;
-  std::int64_t initial_tracker_ = 0;
-  at::Tensor scale_;    // float32, 0-dim; undefined before the first scale()
-  at::Tensor tracker_;  // int32, 0-dim, beside it
+  std::function<void(at::Tensor&)> reduce_found_inf_;
+  LossScaleState scale_;
+  std::int64_t skipped_ = 0;
+  at::Tensor deferred_skips_;  // float64, 0-dim: those of fused optimizers; undefined: none stepped
   std::unordered_map<const torch::optim::Optimizer*, OptimizerState> states_;
 };
 

@@ -5,6 +5,7 @@
 
 #include <ATen/ATen.h>
 
+#include "mezzo/amp/loss_scale_state.h"
 #include "mezzo/amp/unscale.h"
 #include "mezzo/core/error.h"
 
@@ -40,18 +41,31 @@ std::vector<DeviceMaxima> gradient_maxima(const std::vector<at::Tensor>& paramet
   return groups;
 }
 
-/// Whether float32 holds `scale` as a positive finite number.
-bool is_scale(double scale) {
-  const auto stored = static_cast<float>(scale);
-  return std::isfinite(stored) && stored > 0.0F;
+/// Keeps the scale where it is.
+DynamicLossScaleOptions unmoved(double scale) {
+  return {.initial_scale = scale, .growth_factor = 1.0, .backoff_factor = 1.0};
+}
+
+bool is_count(std::int64_t number) {
+  return number >= 1 && number <= std::numeric_limits<std::int32_t>::max();
 }
 
 }  // namespace
 
+void LossScaleRule::load_state(const std::vector<double>& state) {
+  mezzo::detail::raise<InvalidArgument>(
+      "LossScaleRule::load_state: the rule '{}' keeps no state, got {} numbers", name(),
+      state.size());
+}
+
 LossScalePolicy LossScalePolicy::constant(double scale) {
-  return {"constant",
-          /*dynamic=*/false,
-          {.initial_scale = scale, .growth_factor = 1.0, .backoff_factor = 1.0}};
+  return {"constant", /*dynamic=*/false, unmoved(scale)};
+}
+
+LossScalePolicy LossScalePolicy::from_rule(const LossScaleRule& rule, MakeRule make_rule) {
+  LossScalePolicy policy(rule.name(), /*dynamic=*/true, unmoved(rule.initial_scale()));
+  policy.make_rule_ = std::move(make_rule);
+  return policy;
 }
 
 LossScalePolicy LossScalePolicy::from_max_gradient(const std::vector<at::Tensor>& parameters,
@@ -68,7 +82,7 @@ LossScalePolicy LossScalePolicy::from_max_gradient(const std::vector<at::Tensor>
   for (const DeviceMaxima& group : groups) {
     const double of_device = at::stack(group.maxima).max().item<double>();
     if (!std::isfinite(of_device)) {
-      detail::raise<NumericError>(
+      mezzo::detail::raise<NumericError>(
           "LossScalePolicy::from_max_gradient: a gradient on {} is inf or nan before any scaling",
           group.device.str());
     }
@@ -92,21 +106,27 @@ void LossScalePolicy::validate() const {
   MEZZO_CHECK(is_scale(options_.initial_scale),
               "LossScalePolicy: expected a scale that is positive and finite in float32, got {}",
               options_.initial_scale);
-  if (!dynamic_) return;
+  if (!dynamic_ || make_rule_) return;
   MEZZO_CHECK(std::isfinite(options_.growth_factor) && options_.growth_factor > 1.0,
               "LossScalePolicy: The growth factor must be > 1.0 and finite, got {}",
               options_.growth_factor);
   MEZZO_CHECK(options_.backoff_factor > 0.0 && options_.backoff_factor < 1.0,
               "LossScalePolicy: The backoff factor must be < 1.0 and > 0.0, got {}",
               options_.backoff_factor);
-  MEZZO_CHECK(options_.growth_interval >= 1 &&
-                  options_.growth_interval <= std::numeric_limits<std::int32_t>::max(),
+  MEZZO_CHECK(is_count(options_.growth_interval),
               "LossScalePolicy: expected growth_interval in [1, 2^31), got {}",
               options_.growth_interval);
+  MEZZO_CHECK(is_count(options_.hysteresis),
+              "LossScalePolicy: expected hysteresis in [1, 2^31), got {}", options_.hysteresis);
+  MEZZO_CHECK(options_.tolerance >= 0.0 && options_.tolerance <= 1.0,
+              "LossScalePolicy: expected tolerance in [0, 1], the share of overflows, got {}",
+              options_.tolerance);
   MEZZO_CHECK(options_.floor >= 0.0 && options_.floor <= options_.initial_scale &&
                   options_.initial_scale <= options_.ceiling,
               "LossScalePolicy: expected 0 <= floor <= initial_scale <= ceiling, got {}, {}, {}",
               options_.floor, options_.initial_scale, options_.ceiling);
+  MEZZO_CHECK(options_.at_floor == FloorAction::kKeepSkipping || options_.floor > 0.0,
+              "LossScalePolicy: at_floor warns or throws: expected a floor > 0, got 0");
 }
 
 }  // namespace mezzo::amp

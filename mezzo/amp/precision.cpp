@@ -4,6 +4,7 @@
 #include <ATen/autocast_mode.h>
 #include <c10/util/Exception.h>
 
+#include "mezzo/amp/cpu_policy_region.h"
 #include "mezzo/core/parse.h"
 #include "mezzo/core/type_list.h"
 
@@ -103,9 +104,13 @@ class PrecisionScope::TensorFloat32 {
   std::optional<bool> older_matmul_, older_cudnn_;
 };
 
-PrecisionScope::PrecisionScope(Precision precision, c10::Device device) {
+PrecisionScope::PrecisionScope(Precision precision, c10::Device device,
+                               const PrecisionOptions& options) {
   if (precision == Precision::kBFloat16 || precision == Precision::kFloat16) {
     autocast_.emplace(device.type(), precision == Precision::kBFloat16 ? at::kBFloat16 : at::kHalf);
+    if (device.is_cpu()) {
+      cpu_policy_ = std::make_unique<CpuPolicyRegion>(options.cpu_policy);
+    }
     return;
   }
   if (at::autocast::is_autocast_available(device.type())) {

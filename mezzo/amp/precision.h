@@ -9,6 +9,7 @@
 #include <c10/core/Device.h>
 
 #include "mezzo/amp/autocast.h"
+#include "mezzo/amp/cpu_policy.h"
 #include "mezzo/core/export.h"
 
 namespace mezzo::amp {
@@ -31,9 +32,22 @@ MEZZO_API std::string_view to_string(Precision precision);
 /// The precision called `text`. Throws InvalidArgument that lists the choices.
 MEZZO_API Precision parse_precision(std::string_view text);
 
+class CpuPolicyRegion;
+
+/// Options of PrecisionScope.
+struct PrecisionOptions {
+  /// What 16-bit precisions do with libtorch's operators on the CPU.
+  CpuPolicy cpu_policy = CpuPolicy::kMeasure;
+};
+
 /// Makes the rest of a scope run in one precision on one device:
 ///
-/// - kBFloat16, kFloat16: an Autocast region of that dtype;
+/// - kBFloat16, kFloat16: an Autocast region of that dtype. On the CPU convolutions, matrix
+///   products and attention compute in float32 there, each class where a measurement finds it
+///   slower in 16 bits (cpu_policy.h), and round their results to 16 bits: every dtype is
+///   Autocast's, so a loss in float16 needs its GradScaler all the same. What they save for the
+///   backward is then float32. cpu_policy = CpuPolicy::kOff makes the scope Autocast alone; an
+///   Autocast region inside the scope is PyTorch's in any case;
 /// - kTensorFloat32: no autocast; on CUDA, matrix products, convolutions and recurrent layers may
 ///   use TF32. Elsewhere there is no TF32: the scope is float32 and warns of it once per process;
 /// - kFloat32: no autocast, also inside an enabled region. libtorch's TF32 switches stay as they
@@ -46,9 +60,10 @@ MEZZO_API Precision parse_precision(std::string_view text);
 /// open such scopes on one thread only.
 class MEZZO_API PrecisionScope {
  public:
-  /// Throws InvalidArgument where `device` has no autocast and `precision` is a 16-bit one.
-  /// Does not synchronise.
-  PrecisionScope(Precision precision, c10::Device device);
+  /// Throws InvalidArgument where `device` has no autocast and `precision` is a 16-bit one, and for
+  /// a MEZZO_CPU_POLICY that is none. Does not synchronise. The first operator of a class measures
+  /// it, about 40 ms once per process.
+  PrecisionScope(Precision precision, c10::Device device, const PrecisionOptions& options = {});
   ~PrecisionScope();
 
   PrecisionScope(const PrecisionScope&) = delete;
@@ -58,6 +73,7 @@ class MEZZO_API PrecisionScope {
   class TensorFloat32;
 
   std::optional<Autocast> autocast_;
+  std::unique_ptr<CpuPolicyRegion> cpu_policy_;    // ends before the region
   std::unique_ptr<TensorFloat32> tensor_float32_;  // ends before the region
 };
 

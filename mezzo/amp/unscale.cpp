@@ -18,7 +18,8 @@ struct Group {
   std::vector<at::Tensor> gradients;
 };
 
-void check_dtype(at::ScalarType dtype) {
+/// Throws for a gradient that cannot be unscaled.
+void require_unscalable(at::ScalarType dtype) {
   MEZZO_CHECK(
       dtype != at::kHalf,
       "GradScaler: Attempting to unscale FP16 gradients. Keep the parameters in float32, or "
@@ -28,15 +29,25 @@ void check_dtype(at::ScalarType dtype) {
               c10::toString(dtype));
 }
 
-std::vector<Group> group_gradients(const std::vector<at::Tensor>& parameters) {
+/// Throws for a gradient in which inf and nan cannot be looked for.
+void require_checkable(at::ScalarType dtype) {
+  if (dtype != at::kHalf) require_unscalable(dtype);
+}
+
+std::vector<Group> group_gradients(const std::vector<at::Tensor>& parameters,
+                                   void (*require)(at::ScalarType dtype)) {
   std::vector<Group> groups;
   std::unordered_set<const c10::TensorImpl*> seen;
   for (const at::Tensor& parameter : parameters) {
     if (!parameter.defined()) continue;
     const at::Tensor& gradient = parameter.grad();
     if (!gradient.defined() || !seen.insert(gradient.unsafeGetTensorImpl()).second) continue;
-    check_dtype(gradient.scalar_type());
-    const at::Tensor values = stored_values(gradient);
+    require(gradient.scalar_type());
+    if (gradient.is_sparse() && gradient.scalar_type() == at::kHalf && !gradient.is_coalesced()) {
+      parameter.mutable_grad() = gradient.coalesce();
+      seen.insert(parameter.grad().unsafeGetTensorImpl());
+    }
+    const at::Tensor values = stored_values(parameter.grad());
     auto group = std::find_if(groups.begin(), groups.end(), [&](const Group& g) {
       return g.device == values.device() && g.dtype == values.scalar_type();
     });
@@ -48,15 +59,47 @@ std::vector<Group> group_gradients(const std::vector<at::Tensor>& parameters) {
   return groups;
 }
 
+/// The largest of flags on several devices, on `device`: not their sum, which is not 1 where two
+/// of them are. Undefined for none.
+at::Tensor any_found_inf(const std::vector<at::Tensor>& found_inf, at::Device device) {
+  at::Tensor any;
+  for (const at::Tensor& found : found_inf) {
+    const at::Tensor here = found.to(device, /*non_blocking=*/true);
+    any = any.defined() ? at::maximum(any, here) : here;
+  }
+  return any;
+}
+
 /// The fused operation has no bfloat16 kernel on CUDA. In float32, because a product of a bfloat16
 /// tensor and a 0-dim float32 one would round the factor to bfloat16 first.
-void unscale_bfloat16(const std::vector<at::Tensor>& gradients, at::Tensor& found_inf,
+void unscale_bfloat16(const std::vector<at::Tensor>& gradients, const at::Tensor& found_inf,
                       const at::Tensor& inverse_scale) {
   for (const at::Tensor& gradient : gradients) {
     at::Tensor wide = gradient.to(at::kFloat);
     found_inf.copy_(at::maximum(found_inf, at::isfinite(wide).all().logical_not().to(at::kFloat)));
     gradient.copy_(wide.mul_(inverse_scale));
   }
+}
+
+/// One flag per device.
+std::vector<at::Tensor> unscale_groups(const std::vector<Group>& groups,
+                                       const at::Tensor& inverse_scale) {
+  std::vector<at::Tensor> found_inf;
+  for (const Group& group : groups) {
+    auto found = std::find_if(found_inf.begin(), found_inf.end(),
+                              [&](const at::Tensor& f) { return f.device() == group.device; });
+    if (found == found_inf.end()) {
+      const auto options = at::TensorOptions(group.device).dtype(at::kFloat);
+      found = found_inf.insert(found, at::zeros({}, options));
+    }
+    const at::Tensor inverse = inverse_scale.to(group.device, /*non_blocking=*/true);
+    if (group.dtype == at::kBFloat16) {
+      unscale_bfloat16(group.gradients, *found, inverse);
+    } else {
+      at::_amp_foreach_non_finite_check_and_unscale_(group.gradients, *found, inverse);
+    }
+  }
+  return found_inf;
 }
 
 }  // namespace
@@ -75,25 +118,18 @@ at::Tensor stored_values(const at::Tensor& gradient) {
   }
 }
 
-std::vector<at::Tensor> unscale_gradients(const std::vector<at::Tensor>& parameters,
-                                          const at::Tensor& inverse_scale) {
+at::Tensor unscale_gradients(const std::vector<at::Tensor>& parameters,
+                             const at::Tensor& inverse_scale) {
   const at::NoGradGuard no_grad;
-  std::vector<at::Tensor> found_inf;
-  for (const Group& group : group_gradients(parameters)) {
-    auto found = std::find_if(found_inf.begin(), found_inf.end(),
-                              [&](const at::Tensor& f) { return f.device() == group.device; });
-    if (found == found_inf.end()) {
-      const auto options = at::TensorOptions(group.device).dtype(at::kFloat);
-      found = found_inf.insert(found, at::zeros({}, options));
-    }
-    const at::Tensor inverse = inverse_scale.to(group.device, /*non_blocking=*/true);
-    if (group.dtype == at::kBFloat16) {
-      unscale_bfloat16(group.gradients, *found, inverse);
-    } else {
-      at::_amp_foreach_non_finite_check_and_unscale_(group.gradients, *found, inverse);
-    }
-  }
-  return found_inf;
+  const std::vector<Group> groups = group_gradients(parameters, require_unscalable);
+  return any_found_inf(unscale_groups(groups, inverse_scale), inverse_scale.device());
+}
+
+at::Tensor check_gradients(const std::vector<at::Tensor>& parameters, at::Device device) {
+  const at::NoGradGuard no_grad;
+  const std::vector<Group> groups = group_gradients(parameters, require_checkable);
+  const at::Tensor one = at::ones({}, at::TensorOptions(device).dtype(at::kFloat));
+  return any_found_inf(unscale_groups(groups, one), device);  // a factor of 1 changes no number
 }
 
 }  // namespace mezzo::amp

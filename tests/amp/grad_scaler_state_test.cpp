@@ -1,7 +1,10 @@
 #include <cmath>
 #include <limits>
+#include <memory>
 #include <sstream>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
@@ -24,15 +27,17 @@ using amp::ScalerState;
 constexpr double kInf = std::numeric_limits<double>::infinity();
 
 /// A scaler with one optimizer of one weight, driven by letters: s scale, u unscale_, t step,
-/// U update, N update(128).
+/// U update, N update(128), 0 take the gradient away.
 struct Machine {
-  explicit Machine(const amp::DynamicLossScaleOptions& options = {}, bool with_gradient = true)
-      : scaler({.policy = amp::LossScalePolicy::dynamic(options)}), has_gradient(with_gradient) {
-    gradient(1.0);
-  }
-
-  void gradient(double value) {
-    if (has_gradient) set_gradient(weight, {value});
+  explicit Machine(const amp::DynamicLossScaleOptions& options = {}, bool fused = false,
+                   bool enabled = true)
+      : scaler({.policy = amp::LossScalePolicy::dynamic(options), .enabled = enabled}) {
+    if (fused) {
+      optimizer = std::make_unique<FusedDescent>(std::vector<at::Tensor>{weight});
+    } else {
+      optimizer = std::make_unique<torch::optim::SGD>(descent({weight}));
+    }
+    set_gradient(weight, {1.0});
   }
 
   void call(char letter) {
@@ -41,16 +46,19 @@ struct Machine {
         scaler.scale(at::zeros({}));
         break;
       case 'u':
-        scaler.unscale_(optimizer);
+        scaler.unscale_(*optimizer);
         break;
       case 't':
-        scaler.step(optimizer);
+        scaler.step(*optimizer);
         break;
       case 'U':
         scaler.update();
         break;
       case 'N':
         scaler.update(128.0);
+        break;
+      case '0':
+        weight.mutable_grad().reset();
         break;
       default:
         FAIL() << "no such call: " << letter;
@@ -60,72 +68,89 @@ struct Machine {
   /// One iteration: c clean, i with inf.
   void iterate(char letter) {
     scaler.scale(at::zeros({}));
-    gradient(letter == 'i' ? kInf : 1.0);
-    scaler.step(optimizer);
+    set_gradient(weight, {letter == 'i' ? kInf : 1.0});
+    scaler.step(*optimizer);
     scaler.update();
   }
 
   GradScaler scaler;
-  bool has_gradient;
   at::Tensor weight = leaf({1.0});
-  torch::optim::SGD optimizer = descent({weight});
+  std::unique_ptr<torch::optim::Optimizer> optimizer;
+};
+
+const std::string kTwice =
+    "unscale_() has already been called on this optimizer since the last update().";
+const std::string kAfter = "unscale_() is being called after step().";
+const std::string kStepped = "step() has already been called since the last update().";
+const std::string kNoneOfAll = "No inf checks were recorded prior to update.";
+const std::string kNoneOfOne = "No inf checks were recorded for this optimizer.";
+
+struct Order {
+  std::string calls;  // every one but the last must succeed
+  std::string error;  // of the last; empty: it succeeds too
+};
+
+const std::vector<Order> kOrders = {
+    {"u", "Attempted unscale_ but _scale is None."},
+    {"t", "Attempted step but _scale is None."},
+    {"U", "Attempted update but _scale is None."},
+    {"N", "Attempted update but _scale is None."},
+    {"u", "did not use scaler.scale(loss or outputs) earlier in the iteration."},
+    {"stU", ""},
+    {"sutU", ""},
+    {"suU", ""},
+    {"stUsutUstU", ""},
+    {"stUt", ""},
+    {"suu", kTwice},
+    {"suUu", ""},
+    {"suNu", ""},
+    {"suUuu", kTwice},
+    {"stu", kAfter},
+    {"sutu", kAfter},
+    {"stt", kStepped},
+    {"sutt", kStepped},
+    {"stNt", ""},
+    {"stUtt", kStepped},
+    {"sU", kNoneOfAll},
+    {"ssU", kNoneOfAll},
+    {"stUU", kNoneOfAll},
+    {"stUsU", kNoneOfAll},
+    {"sNU", kNoneOfAll},
+    {"sN", ""},
+    {"s0t", kNoneOfOne},
+    {"s0ut", kNoneOfOne},
+    {"s0uU", kNoneOfAll},
 };
 
 TEST(GradScalerOrder, follows_the_table) {
-  const std::string twice =
-      "unscale_() has already been called on this optimizer since the last update().";
-  const std::string after = "unscale_() is being called after step().";
-  const std::string stepped = "step() has already been called since the last update().";
-  const std::string none = "No inf checks were recorded prior to update.";
-  struct Row {
-    std::string calls;  // every one but the last must succeed
-    std::string error;  // of the last; empty: it succeeds too
-  };
-  const std::vector<Row> rows = {
-      {"u", "Attempted unscale_ but _scale is None."},
-      {"t", "Attempted step but _scale is None."},
-      {"U", "Attempted update but _scale is None."},
-      {"N", "Attempted update but _scale is None."},
-      {"u", "did not use scaler.scale(loss or outputs) earlier in the iteration."},
-      {"stU", ""},
-      {"sutU", ""},
-      {"suU", ""},
-      {"stUsutUstU", ""},
-      {"stUt", ""},
-      {"suu", twice},
-      {"suUu", ""},
-      {"suNu", ""},
-      {"suUuu", twice},
-      {"stu", after},
-      {"sutu", after},
-      {"stt", stepped},
-      {"sutt", stepped},
-      {"stNt", ""},
-      {"sU", none},
-      {"stUU", none},
-      {"sNU", none},
-      {"sN", ""},
-  };
-  for (const Row& row : rows) {
-    Machine machine;
-    for (std::size_t i = 0; i + 1 < row.calls.size(); ++i) {
-      ASSERT_NO_THROW(machine.call(row.calls[i])) << row.calls << ", call " << i;
-    }
-    const auto last = [&] { machine.call(row.calls.back()); };
-    if (row.error.empty()) {
-      EXPECT_NO_THROW(last()) << row.calls;
-    } else {
-      EXPECT_TRUE(throws_with<LogicError>(row.error, last)) << row.calls;
+  for (const bool fused : {false, true}) {
+    for (const Order& row : kOrders) {
+      Machine machine({}, fused);
+      for (std::size_t i = 0; i + 1 < row.calls.size(); ++i) {
+        ASSERT_NO_THROW(machine.call(row.calls[i])) << row.calls << ", call " << i;
+      }
+      const auto last = [&] { machine.call(row.calls.back()); };
+      if (row.error.empty()) {
+        EXPECT_NO_THROW(last()) << row.calls;
+      } else {
+        EXPECT_TRUE(throws_with<LogicError>(row.error, last)) << row.calls << ", fused " << fused;
+      }
     }
   }
 }
 
-TEST(GradScalerOrder, a_step_without_any_gradient_is_an_error) {
-  Machine machine({}, /*with_gradient=*/false);
-  machine.call('s');
+TEST(GradScalerOrder, is_free_for_a_disabled_scaler) {
+  for (const Order& row : kOrders) {
+    Machine machine({}, /*fused=*/false, /*enabled=*/false);
+    for (const char letter : row.calls) EXPECT_NO_THROW(machine.call(letter)) << row.calls;
+  }
+}
+
+TEST(GradScalerOrder, an_error_stays_the_same_when_the_call_is_repeated) {
+  Machine machine;
+  for (const char letter : {'s', '0'}) machine.call(letter);
   for (int attempt = 0; attempt < 2; ++attempt) {
-    EXPECT_TRUE(throws_with<LogicError>("No inf checks were recorded for this optimizer.",
-                                        [&] { machine.call('t'); }));
+    EXPECT_TRUE(throws_with<LogicError>(kNoneOfOne, [&] { machine.call('t'); }));
   }
 }
 
@@ -166,7 +191,7 @@ TEST(GradScalerScale, follows_the_table) {
 
 TEST(GradScalerScale, an_inf_that_only_unscale_saw_moves_it_too) {
   Machine machine({.initial_scale = 4});
-  machine.gradient(kInf);
+  set_gradient(machine.weight, {kInf});
   for (const char letter : {'s', 'u', 'U'}) machine.call(letter);
   EXPECT_EQ(machine.scaler.get_scale(), 2.0);
 }
@@ -287,6 +312,26 @@ TEST(GradScalerState, of_a_constant_policy_round_trips) {
   EXPECT_EQ(restored.get_growth_factor(), 1.0);
 }
 
+/// A rule whose only purpose is its state.
+class Remembering : public amp::LossScaleRule {
+ public:
+  explicit Remembering(std::vector<double> state) : state_(std::move(state)) {}
+  std::string_view name() const override { return "remembering"; }
+  double initial_scale() const override { return 4.0; }
+  double next(double scale, bool /*overflowed*/) override { return scale; }
+  std::vector<double> state() const override { return state_; }
+  void load_state(const std::vector<double>& state) override { state_ = state; }
+
+ private:
+  std::vector<double> state_;
+};
+
+TEST(GradScalerState, of_a_rule_round_trips) {
+  GradScaler rule({.policy = amp::LossScalePolicy::custom(Remembering({0.1, -3.0}))});
+  GradScaler restored({.policy = amp::LossScalePolicy::custom(Remembering({}))});
+  EXPECT_EQ(carried_over(rule, restored).state_dict().rule, (std::vector<double>{0.1, -3.0}));
+}
+
 TEST(GradScalerState, a_tracker_past_the_interval_grows_at_the_next_clean_update) {
   Machine machine;
   ScalerState state = machine.scaler.state_dict();
@@ -316,7 +361,7 @@ TEST(GradScalerState, an_empty_state_is_refused_by_an_enabled_scaler) {
 
 TEST(GradScalerState, numbers_out_of_range_are_refused_and_change_nothing) {
   const ScalerState good = {4.0, 2.0, 0.5, 10, 3};
-  std::vector<ScalerState> bad(9, good);
+  std::vector<ScalerState> bad(14, good);
   bad[0].scale = 0.0;
   bad[1].scale = kInf;
   bad[2].scale = std::nan("");
@@ -326,6 +371,11 @@ TEST(GradScalerState, numbers_out_of_range_are_refused_and_change_nothing) {
   bad[6].growth_interval = 0;
   bad[7].growth_tracker = -1;
   bad[8].growth_tracker = std::int64_t{1} << 31;
+  bad[9].hysteresis_spent = -1;
+  bad[10].updates_since_rescale = -1;
+  bad[11].overflows_since_rescale = 1;  // of 0 updates
+  bad[12].skipped_steps = -1;
+  bad[13].rule = {1.0};
   GradScaler scaler;
   for (std::size_t i = 0; i < bad.size(); ++i) {
     EXPECT_THROW(scaler.load_state_dict(bad[i]), InvalidArgument) << "row " << i;
@@ -349,6 +399,64 @@ TEST(GradScalerState, an_archive_with_missing_or_wrong_fields_is_an_io_error) {
   torch::serialize::OutputArchive wrong;
   wrong.write("scale", c10::IValue(std::int64_t{4}));
   EXPECT_TRUE(throws_with<IoError>("'scale' to be a float", [&] { load_from(wrong); }));
+}
+
+TEST(GradScalerState, fields_beyond_those_of_python_default_to_zero) {
+  torch::serialize::OutputArchive out;
+  for (const char* name : {"scale", "growth_factor", "backoff_factor"}) {
+    out.write(name, c10::IValue(name[0] == 'b' ? 0.5 : 2.0));
+  }
+  for (const char* name : {"growth_interval", "_growth_tracker"}) {
+    out.write(name, c10::IValue(std::int64_t{name[0] == '_' ? 3 : 10}));
+  }
+  std::stringstream file;
+  out.save_to(file);
+  torch::serialize::InputArchive in;
+  in.load_from(file);
+  GradScaler scaler;
+  scaler.load(in);
+  EXPECT_EQ(scaler.state_dict(), (ScalerState{2.0, 2.0, 0.5, 10, 3}));
+}
+
+TEST(GradScalerState, comes_back_from_json_bit_for_bit) {
+  const ScalerState state = {.scale = 0x1.234567p-11,
+                             .growth_factor = 1.7,
+                             .backoff_factor = 0.1,
+                             .growth_interval = 2147483647,
+                             .growth_tracker = 5,
+                             .hysteresis_spent = 1,
+                             .updates_since_rescale = 7,
+                             .overflows_since_rescale = 2,
+                             .skipped_steps = 9,
+                             .rule = {0.1, -3.0}};
+  EXPECT_EQ(amp::scaler_state_from_json(amp::to_json(state)), state);
+  EXPECT_EQ(amp::to_json({}), "{}");
+  EXPECT_TRUE(amp::scaler_state_from_json("{}").empty());
+}
+
+TEST(GradScalerState, is_read_from_the_json_of_python) {
+  const ScalerState state = amp::scaler_state_from_json(
+      R"({"scale": 65536.0, "growth_factor": 2, "backoff_factor": 0.5, "growth_interval": 2000,
+          "_growth_tracker": 17, "new_field": null})");
+  EXPECT_EQ(state, (ScalerState{65536.0, 2.0, 0.5, 2000, 17}));
+}
+
+TEST(GradScalerState, damaged_json_is_an_io_error) {
+  const std::vector<std::pair<std::string, std::string>> rows = {
+      {"", "a JSON object"},
+      {"[]", "a JSON object"},
+      {R"({"scale": 1.0)", "a JSON object"},
+      {R"({"scale": 1.0})", "no 'growth_factor'"},
+      {R"({"scale": "1"})", "'scale' to be a number"},
+      {R"({"scale": 1.0, "growth_factor": 2.0, "backoff_factor": 0.5, "growth_interval": 2.5})",
+       "'growth_interval' to be an integer"},
+      {R"({"scale": 1.0, "growth_factor": 2.0, "backoff_factor": 0.5, "growth_interval": 2,
+           "_growth_tracker": 0, "rule": ["a"]})",
+       "'rule' to be numbers"},
+  };
+  for (const auto& [text, error] : rows) {
+    EXPECT_TRUE(throws_with<IoError>(error, [&] { amp::scaler_state_from_json(text); })) << text;
+  }
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <limits>
+#include <tuple>
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
@@ -74,6 +75,15 @@ TEST(GradScaler, scales_lists_and_lists_of_lists) {
   ASSERT_EQ(scaled[1].size(), 0U);
   ASSERT_EQ(scaled[2].size(), 2U);
   EXPECT_TRUE(exact(scaled[0][0], eight) && exact(scaled[2][1], eight));
+}
+
+TEST(GradScaler, scales_tuples_of_tensors_and_lists) {
+  GradScaler scaler = started({.initial_scale = 2.0});
+  const at::Tensor four = at::scalar_tensor(4.0), eight = at::scalar_tensor(8.0);
+  const std::tuple<at::Tensor, std::vector<at::Tensor>> outputs = {four, {four, four}};
+  const auto [single, list] = scaler.scale(outputs);
+  ASSERT_EQ(list.size(), 2U);
+  EXPECT_TRUE(exact(single, eight) && exact(list[0], eight) && exact(list[1], eight));
 }
 
 TEST(GradScaler, refuses_to_scale_what_has_no_gradient) {
@@ -319,6 +329,32 @@ TEST(GradScaler, two_micro_batches_give_the_sum_of_their_gradients) {
   plain_optimizer.step();
   EXPECT_EQ(scaler.step(optimizer), StepOutcome::kApplied);
   EXPECT_TRUE(exact(scaled, plain));
+}
+
+TEST(GradScaler, an_update_between_micro_batches_gives_the_wrong_mix) {
+  GradScaler scaler = started({.initial_scale = 4.0});
+  const at::Tensor weight = leaf({0.0});
+  torch::optim::SGD optimizer = descent({weight});
+  scaler.scale(weight.sum()).backward();
+  EXPECT_TRUE(throws_with<LogicError>("prior to update", [&] { scaler.update(); }));
+  scaler.update(8.0);
+  scaler.scale(weight.sum()).backward();
+  scaler.unscale_(optimizer);
+  EXPECT_TRUE(exact(weight.grad(), numbers({1.5}))) << "the first half was scaled by 4";
+}
+
+TEST(GradScaler, two_losses_of_one_parameter_need_one_scaler) {
+  GradScaler scaler = started({.initial_scale = 4.0}), other = started({.initial_scale = 16.0});
+  const at::Tensor shared = leaf({0.0}), torn = leaf({0.0});
+  torch::optim::SGD optimizer = descent({shared}), torn_optimizer = descent({torn});
+  for (const double slope : {1.0, 2.0}) {
+    scaler.scale((shared * slope).sum()).backward();
+    (slope == 1.0 ? scaler : other).scale((torn * slope).sum()).backward();
+  }
+  scaler.unscale_(optimizer);
+  scaler.unscale_(torn_optimizer);
+  EXPECT_TRUE(exact(shared.grad(), numbers({3.0})));
+  EXPECT_TRUE(exact(torn.grad(), numbers({9.0}))) << "1 + 2 * 16 / 4";
 }
 
 TEST(GradScaler, clipping_after_unscale_acts_on_true_norms) {

@@ -1,7 +1,9 @@
 #include "mezzo/amp/loss_scale_policy.h"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
+#include <string>
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
@@ -144,6 +146,12 @@ TEST(LossScalePolicy, numbers_out_of_range_are_refused_by_an_enabled_scaler_only
       LossScalePolicy::dynamic({.initial_scale = 4.0, .floor = 8.0}),
       LossScalePolicy::dynamic({.initial_scale = 4.0, .ceiling = 2.0}),
       LossScalePolicy::dynamic({.floor = std::nan("")}),
+      LossScalePolicy::dynamic({.hysteresis = 0}),
+      LossScalePolicy::dynamic({.hysteresis = std::int64_t{1} << 31}),
+      LossScalePolicy::dynamic({.tolerance = -0.1}),
+      LossScalePolicy::dynamic({.tolerance = 1.1}),
+      LossScalePolicy::dynamic({.tolerance = std::nan("")}),
+      LossScalePolicy::dynamic({.at_floor = amp::FloorAction::kThrow}),
       LossScalePolicy::constant(-1.0),
       LossScalePolicy::constant(kInf),
   };
@@ -167,6 +175,200 @@ TEST(LossScalePolicy, the_scale_stays_between_floor_and_ceiling) {
   EXPECT_EQ(scale_after(scaler, kInf), 2.0);
   scaler.update(1024.0);
   EXPECT_EQ(scaler.get_scale(), 16.0);
+}
+
+/// The scales after iterations: c clean, i with inf.
+std::vector<double> scales_after(GradScaler& scaler, const std::string& iterations) {
+  std::vector<double> scales;
+  for (const char letter : iterations) {
+    scales.push_back(scale_after(scaler, letter == 'i' ? kInf : 1.0));
+  }
+  return scales;
+}
+
+using amp::FloorAction;
+using amp::HysteresisRefill;
+
+TEST(LossScalePolicy, dynamic_follows_the_table) {
+  struct Row {
+    std::string name;
+    amp::DynamicLossScaleOptions options;
+    std::string iterations;
+    std::vector<double> scales;
+  };
+  const std::vector<Row> rows = {
+      {"the second overflow lowers, and each further one until the growth",
+       {.initial_scale = 16, .growth_interval = 2, .hysteresis = 2},
+       "iciiccici",
+       {16, 16, 8, 4, 4, 8, 8, 8, 4}},
+      {"the refill at clean updates makes only overflows in a row count",
+       {.initial_scale = 16,
+        .growth_interval = 9,
+        .hysteresis = 2,
+        .hysteresis_refill = HysteresisRefill::kOnCleanUpdate},
+       "iciciiicii",
+       {16, 16, 16, 16, 16, 8, 4, 4, 4, 2}},
+      {"hysteresis of three",
+       {.initial_scale = 16, .growth_interval = 9, .hysteresis = 3},
+       "iiiici",
+       {16, 16, 8, 4, 4, 2}},
+      {"an overflow let pass still starts the clean updates anew, also with an interval of one",
+       {.initial_scale = 16, .growth_interval = 1, .hysteresis = 2},
+       "iici",
+       {16, 8, 16, 16}},
+      {"and with a longer one",
+       {.initial_scale = 16, .growth_interval = 2, .hysteresis = 2},
+       "cicc",
+       {16, 16, 16, 32}},
+      {"overflows below the share are tolerated, however many",
+       {.initial_scale = 16, .growth_interval = 9, .tolerance = 0.5},
+       "ccciici",
+       {16, 16, 16, 16, 16, 16, 16}},
+      {"the share begins anew where the scale moves",
+       {.initial_scale = 16, .growth_interval = 9, .tolerance = 0.5},
+       "icici",
+       {8, 8, 4, 4, 2}},
+      {"growth begins it anew too",
+       {.initial_scale = 16, .growth_interval = 2, .tolerance = 0.5},
+       "cci",
+       {16, 32, 16}},
+      {"a share that is met exactly counts",
+       {.initial_scale = 16, .growth_interval = 99, .tolerance = 0.1},
+       "ccccccccci",
+       {16, 16, 16, 16, 16, 16, 16, 16, 16, 8}},
+      {"a share just below it does not",
+       {.initial_scale = 16, .growth_interval = 99, .tolerance = 0.1},
+       "cccccccccci",
+       {16, 16, 16, 16, 16, 16, 16, 16, 16, 16, 16}},
+      {"a tolerated overflow spends no hysteresis",
+       {.initial_scale = 16, .growth_interval = 9, .hysteresis = 2, .tolerance = 0.5},
+       "cciii",
+       {16, 16, 16, 16, 8}},
+      {"hysteresis, growth and the floor together",
+       {.initial_scale = 4, .growth_interval = 2, .hysteresis = 2, .floor = 2, .ceiling = 8},
+       "cccciiii",
+       {4, 8, 8, 8, 8, 4, 2, 2}},
+  };
+  for (const Row& row : rows) {
+    GradScaler scaler({.policy = LossScalePolicy::dynamic(row.options)});
+    EXPECT_EQ(scales_after(scaler, row.iterations), row.scales) << row.name;
+  }
+}
+
+TEST(LossScalePolicy, what_it_counted_is_carried_over) {
+  const auto policy = LossScalePolicy::dynamic(
+      {.initial_scale = 64, .growth_interval = 4, .hysteresis = 2, .tolerance = 0.25});
+  const std::string iterations = "iccicicccciiiccccciicii";
+  for (std::size_t cut = 0; cut < iterations.size(); ++cut) {
+    GradScaler original({.policy = policy}), restored({.policy = policy});
+    scales_after(original, iterations.substr(0, cut));
+    if (cut % 2 == 1) scale_after(restored, kInf);
+    restored.load_state_dict(original.state_dict());
+    EXPECT_EQ(scales_after(restored, iterations.substr(cut)),
+              scales_after(original, iterations.substr(cut)))
+        << cut;
+    EXPECT_EQ(restored.state_dict(), original.state_dict()) << cut;
+  }
+}
+
+TEST(LossScalePolicy, at_the_floor_it_throws_and_the_run_may_go_on) {
+  GradScaler scaler({.policy = LossScalePolicy::dynamic({.initial_scale = 4.0,
+                                                         .growth_interval = 1,
+                                                         .floor = 1.5,
+                                                         .at_floor = FloorAction::kThrow})});
+  EXPECT_EQ(scales_after(scaler, "ii"), (std::vector<double>{2.0, 1.5}));
+  EXPECT_TRUE(
+      throws_with<NumericError>("stands at its floor, 1.5", [&] { scale_after(scaler, kInf); }));
+  EXPECT_EQ(scaler.get_scale(), 1.5);
+  EXPECT_EQ(scales_after(scaler, "ci"), (std::vector<double>{3.0, 1.5}));
+}
+
+TEST(LossScalePolicy, at_the_floor_it_warns_once) {
+  GradScaler scaler({.policy = LossScalePolicy::dynamic(
+                         {.initial_scale = 2.0, .floor = 1.0, .at_floor = FloorAction::kWarn})});
+  Warnings warnings;
+  EXPECT_EQ(scales_after(scaler, "ci"), (std::vector<double>{2.0, 1.0}));
+  EXPECT_TRUE(warnings.texts.empty());
+  EXPECT_EQ(scales_after(scaler, "iii"), (std::vector<double>{1.0, 1.0, 1.0}));
+  ASSERT_EQ(warnings.texts.size(), 1U);
+  EXPECT_NE(warnings.texts[0].find("train in bfloat16"), std::string::npos);
+}
+
+TEST(LossScalePolicy, hysteresis_at_the_floor_delays_the_error) {
+  GradScaler scaler({.policy = LossScalePolicy::dynamic({.initial_scale = 1.0,
+                                                         .hysteresis = 2,
+                                                         .floor = 1.0,
+                                                         .at_floor = FloorAction::kThrow})});
+  EXPECT_EQ(scale_after(scaler, kInf), 1.0);
+  EXPECT_THROW(scale_after(scaler, kInf), NumericError);
+}
+
+/// Grows by one at each clean update, falls to an eighth of its largest otherwise.
+class Staircase : public amp::LossScaleRule {
+ public:
+  explicit Staircase(double start) : start_(start), largest_(start) {}
+  std::string_view name() const override { return "staircase"; }
+  double initial_scale() const override { return start_; }
+  double next(double scale, bool overflowed) override {
+    largest_ = std::max(largest_, scale);
+    return overflowed ? largest_ / 8 : scale + 1;
+  }
+  std::vector<double> state() const override { return {largest_}; }
+  void load_state(const std::vector<double>& state) override { largest_ = state.at(0); }
+
+ private:
+  double start_, largest_;
+};
+
+/// Returns what it was told to.
+class Fixed : public amp::LossScaleRule {
+ public:
+  explicit Fixed(double answer) : answer_(answer) {}
+  std::string_view name() const override { return "fixed"; }
+  double initial_scale() const override { return 4.0; }
+  double next(double /*scale*/, bool /*overflowed*/) override { return answer_; }
+
+ private:
+  double answer_;
+};
+
+TEST(LossScalePolicy, a_rule_of_the_users_own_moves_the_scale) {
+  const auto policy = LossScalePolicy::custom(Staircase(14.0));
+  EXPECT_EQ(policy.name(), "staircase");
+  EXPECT_TRUE(policy.is_dynamic());
+  GradScaler scaler({.policy = policy}), other({.policy = policy});
+  EXPECT_EQ(scales_after(scaler, "ccicii"), (std::vector<double>{15, 16, 2, 3, 2, 2}));
+  EXPECT_EQ(scales_after(other, "i"), (std::vector<double>{1.75})) << "a copy of its own";
+}
+
+TEST(LossScalePolicy, a_rule_is_saved_and_restored_with_its_state) {
+  const auto policy = LossScalePolicy::custom(Staircase(14.0));
+  GradScaler original({.policy = policy}), restored({.policy = policy});
+  scales_after(original, "ccci");
+  EXPECT_EQ(original.state_dict().rule, (std::vector<double>{17.0}));
+  restored.load_state_dict(original.state_dict());
+  EXPECT_EQ(scales_after(restored, "ci"), scales_after(original, "ci"));
+  amp::ScalerState without_rule = original.state_dict();
+  without_rule.rule.clear();
+  restored.load_state_dict(without_rule);
+  EXPECT_EQ(restored.state_dict(), original.state_dict());
+}
+
+TEST(LossScalePolicy, a_rule_that_goes_astray_is_an_error) {
+  for (const double bad : {0.0, -1.0, kInf, 1e39, std::nan("")}) {
+    GradScaler scaler({.policy = LossScalePolicy::custom(Fixed(bad))});
+    EXPECT_TRUE(throws_with<InvalidArgument>("the rule 'fixed' to return",
+                                             [&] { scale_after(scaler, 1.0); }));
+    EXPECT_EQ(scaler.get_scale(), 4.0);
+  }
+  EXPECT_THROW(GradScaler({.policy = LossScalePolicy::custom(Staircase(-1.0))}), InvalidArgument);
+  GradScaler scaler({.policy = LossScalePolicy::custom(Fixed(8.0))});
+  amp::ScalerState state = scaler.state_dict();
+  state.rule = {1.0};
+  EXPECT_TRUE(
+      throws_with<InvalidArgument>("keeps no state", [&] { scaler.load_state_dict(state); }));
+  EXPECT_TRUE(throws_with<InvalidArgument>("policy of the user's own",
+                                           [&] { GradScaler().load_state_dict(state); }));
 }
 
 }  // namespace

@@ -1,0 +1,34 @@
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+namespace mezzo::amp::detail {
+
+/// Something with named_parameters(), or that points to it: a torch::nn::Module or its holder.
+template <class Module>
+concept HasNamedParameters = requires(const Module& model) {
+  model.named_parameters();
+}
+|| requires(const Module& model) {
+  model->named_parameters();
+};
+
+template <HasNamedParameters Module>
+std::vector<std::pair<std::string, at::Tensor>> named_parameters_of(const Module& model) {
+  std::vector<std::pair<std::string, at::Tensor>> named;
+  const auto append = [&named](const auto& items) {
+    for (const auto& item : items) named.emplace_back(item.key(), item.value());
+  };
+  if constexpr (requires { model.named_parameters(); }) {
+    append(model.named_parameters());
+  } else {
+    append(model->named_parameters());
+  }
+  return named;
+}
+
+}  // namespace mezzo::amp::detail

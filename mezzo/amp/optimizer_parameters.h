@@ -1,0 +1,16 @@
+#pragma once
+
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+namespace torch::optim {
+class Optimizer;
+}
+
+namespace mezzo::amp {
+
+/// The parameters of all groups, in their order.
+std::vector<at::Tensor> parameters_of(const torch::optim::Optimizer& optimizer);
+
+}  // namespace mezzo::amp

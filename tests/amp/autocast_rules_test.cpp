@@ -1,0 +1,324 @@
+// What libtorch does inside a region on the CPU: which operation runs in which dtype, and which
+// casts of weights are kept. The lists are libtorch's own; a change of them is news to our users.
+#include <functional>
+#include <string>
+#include <vector>
+
+#include <ATen/ATen.h>
+#include <ATen/autocast_mode.h>
+#include <c10/core/InferenceMode.h>
+#include <gtest/gtest.h>
+#include <torch/csrc/autograd/function.h>
+
+#include "mezzo/amp/autocast.h"
+
+namespace mezzo::test {
+namespace {
+
+using amp::Autocast;
+using amp::kDisabled;
+using at::Tensor;
+
+/// An operation on one floating tensor of shape [4, 4], of which it makes the operands it needs.
+struct Operation {
+  std::string name;
+  std::function<Tensor(const Tensor&)> run;
+};
+
+Tensor matrix(at::ScalarType dtype) {
+  return (at::eye(4) * 0.5 + 0.25).to(dtype);  // in (0, 1), symmetric, positive definite
+}
+
+/// Runs every operation on a matrix of dtype `given` and expects results of dtype `expected`.
+void expect_dtypes(const std::vector<Operation>& operations, at::ScalarType given,
+                   at::ScalarType expected) {
+  const Tensor x = matrix(given);
+  for (const Operation& operation : operations) {
+    SCOPED_TRACE(operation.name);
+    EXPECT_NO_THROW(EXPECT_EQ(operation.run(x).scalar_type(), expected));
+  }
+}
+
+Tensor image(const Tensor& x) {
+  return x.reshape({1, 1, 4, 4});
+}
+Tensor volume(const Tensor& x) {
+  return x.reshape({1, 1, 2, 2, 4});
+}
+Tensor batch(const Tensor& x) {
+  return x.reshape({1, 4, 4});
+}
+
+const std::vector<Operation> kLowered = {
+    {"mm", [](const Tensor& x) { return at::mm(x, x); }},
+    {"matmul", [](const Tensor& x) { return at::matmul(x, x); }},
+    {"linear", [](const Tensor& x) { return at::linear(x, x, x[0]); }},
+    {"addmm", [](const Tensor& x) { return at::addmm(x, x, x); }},
+    {"bmm", [](const Tensor& x) { return at::bmm(batch(x), batch(x)); }},
+    {"baddbmm", [](const Tensor& x) { return at::baddbmm(batch(x), batch(x), batch(x)); }},
+    {"addbmm", [](const Tensor& x) { return at::addbmm(x, batch(x), batch(x)); }},
+    {"linalg_vecdot", [](const Tensor& x) { return at::linalg_vecdot(x, x); }},
+    {"conv1d", [](const Tensor& x) { return at::conv1d(batch(x), x.unsqueeze(2)); }},
+    {"conv2d", [](const Tensor& x) { return at::conv2d(image(x), image(x)); }},
+    {"conv3d", [](const Tensor& x) { return at::conv3d(volume(x), volume(x)); }},
+    {"conv_transpose1d",
+     [](const Tensor& x) { return at::conv_transpose1d(batch(x), x.unsqueeze(2)); }},
+    {"conv_transpose2d", [](const Tensor& x) { return at::conv_transpose2d(image(x), image(x)); }},
+    {"prelu", [](const Tensor& x) { return at::prelu(x, x[0]); }},
+    {"scaled_dot_product_attention",
+     [](const Tensor& x) {
+       return at::scaled_dot_product_attention(image(x), image(x), image(x));
+     }},
+};
+
+const std::vector<Operation> kFloat32 = {
+    {"mse_loss", [](const Tensor& x) { return at::mse_loss(x, x); }},
+    {"l1_loss", [](const Tensor& x) { return at::l1_loss(x, x); }},
+    {"smooth_l1_loss", [](const Tensor& x) { return at::smooth_l1_loss(x, x); }},
+    {"huber_loss", [](const Tensor& x) { return at::huber_loss(x, x); }},
+    {"nll_loss", [](const Tensor& x) { return at::nll_loss(x, at::arange(4)); }},
+    {"cross_entropy_loss",
+     [](const Tensor& x) { return at::cross_entropy_loss(x, at::arange(4)); }},
+    {"kl_div", [](const Tensor& x) { return at::kl_div(x, x); }},
+    {"poisson_nll_loss",
+     [](const Tensor& x) { return at::poisson_nll_loss(x, x, true, false, 1e-8, 1); }},
+    {"soft_margin_loss", [](const Tensor& x) { return at::soft_margin_loss(x, x); }},
+    {"binary_cross_entropy", [](const Tensor& x) { return at::binary_cross_entropy(x, x); }},
+    {"binary_cross_entropy_with_logits",
+     [](const Tensor& x) { return at::binary_cross_entropy_with_logits(x, x); }},
+    {"cdist", [](const Tensor& x) { return at::cdist(x, x); }},
+    {"prod", [](const Tensor& x) { return at::prod(x); }},
+    {"trace", [](const Tensor& x) { return at::trace(x); }},
+    {"quantile", [](const Tensor& x) { return at::quantile(x, 0.5); }},
+    {"avg_pool3d", [](const Tensor& x) { return at::avg_pool3d(volume(x), 2); }},
+    {"reflection_pad1d",
+     [](const Tensor& x) {
+       return at::reflection_pad1d(x, {1, 1});
+     }},
+    {"grid_sampler",
+     [](const Tensor& x) {
+       return at::grid_sampler(image(x), x.reshape({1, 2, 4, 2}), 0, 0, false);
+     }},
+    {"inverse", [](const Tensor& x) { return at::inverse(x); }},
+    {"linalg_inv", [](const Tensor& x) { return at::linalg_inv(x); }},
+    {"linalg_cholesky", [](const Tensor& x) { return at::linalg_cholesky(x); }},
+    {"svd", [](const Tensor& x) { return std::get<1>(at::svd(x)); }},
+    {"fft_fft", [](const Tensor& x) { return at::real(at::fft_fft(x)); }},
+};
+
+/// float32 on CUDA, but not on the CPU; and what is on no list at all.
+const std::vector<Operation> kUntouched = {
+    {"softmax", [](const Tensor& x) { return at::softmax(x, 1); }},
+    {"log_softmax", [](const Tensor& x) { return at::log_softmax(x, 1); }},
+    {"exp", [](const Tensor& x) { return at::exp(x); }},
+    {"log", [](const Tensor& x) { return at::log(x); }},
+    {"pow", [](const Tensor& x) { return at::pow(x, 2); }},
+    {"sum", [](const Tensor& x) { return at::sum(x); }},
+    {"cumsum", [](const Tensor& x) { return at::cumsum(x, 0); }},
+    {"norm", [](const Tensor& x) { return at::norm(x); }},
+    {"mean", [](const Tensor& x) { return at::mean(x); }},
+    {"layer_norm", [](const Tensor& x) { return at::layer_norm(x, {4}); }},
+    {"mv", [](const Tensor& x) { return at::mv(x, x[0]); }},
+    {"addr", [](const Tensor& x) { return at::addr(x, x[0], x[0]); }},
+    {"relu", [](const Tensor& x) { return at::relu(x); }},
+    {"gelu", [](const Tensor& x) { return at::gelu(x); }},
+    {"dropout", [](const Tensor& x) { return at::dropout(x, 0.5, true); }},
+    {"index_select", [](const Tensor& x) { return at::index_select(x, 0, at::arange(4)); }},
+    {"gather",
+     [](const Tensor& x) {
+       return at::gather(x, 0, at::zeros({4, 4}, at::kLong));
+     }},
+    {"embedding", [](const Tensor& x) { return at::embedding(x, at::arange(4)); }},
+};
+
+TEST(AutocastRules, products_and_convolutions_run_in_the_dtype_of_the_region) {
+  for (const at::ScalarType dtype : {at::kBFloat16, at::kHalf}) {
+    const Autocast autocast(at::kCPU, dtype);
+    expect_dtypes(kLowered, at::kFloat, dtype);
+  }
+}
+
+TEST(AutocastRules, losses_and_decompositions_of_16_bit_tensors_run_in_float32) {
+  const Autocast autocast(at::kCPU, at::kBFloat16);
+  expect_dtypes(kFloat32, at::kBFloat16, at::kFloat);
+}
+
+TEST(AutocastRules, other_operations_run_in_the_dtype_that_arrives) {
+  const Autocast autocast(at::kCPU, at::kBFloat16);
+  expect_dtypes(kUntouched, at::kBFloat16, at::kBFloat16);
+  expect_dtypes(kUntouched, at::kFloat, at::kFloat);
+}
+
+TEST(AutocastRules, float64_stays_float64_in_every_operation) {
+  const Autocast autocast(at::kCPU, at::kBFloat16);
+  for (const std::vector<Operation>* operations : {&kLowered, &kFloat32, &kUntouched}) {
+    expect_dtypes(*operations, at::kDouble, at::kDouble);
+  }
+}
+
+TEST(AutocastRules, a_disabled_region_leaves_float32_alone) {
+  const Autocast outer(at::kCPU, at::kBFloat16);
+  const Autocast off(at::kCPU, kDisabled);
+  expect_dtypes(kLowered, at::kFloat, at::kFloat);
+}
+
+TEST(AutocastRules, a_float64_operand_beside_a_float32_one_is_the_callers_to_cast) {
+  const Autocast autocast(at::kCPU, at::kBFloat16);
+  EXPECT_THROW(at::mm(matrix(at::kDouble), matrix(at::kFloat)), c10::Error);
+}
+
+TEST(AutocastRules, concatenation_promotes_to_the_widest_operand) {
+  const Tensor wide = matrix(at::kFloat), narrow = matrix(at::kBFloat16);
+  const Autocast autocast(at::kCPU, at::kBFloat16);
+  EXPECT_EQ(at::cat({narrow, wide}).scalar_type(), at::kFloat);
+  EXPECT_EQ(at::stack({wide, narrow}).scalar_type(), at::kFloat);
+  EXPECT_EQ(at::cat({narrow, narrow}).scalar_type(), at::kBFloat16);
+  EXPECT_EQ(at::index_copy(wide, 0, at::arange(4), narrow).scalar_type(), at::kFloat);
+}
+
+TEST(AutocastRules, promotion_refuses_a_third_dtype) {
+  const Autocast autocast(at::kCPU, at::kHalf);
+  EXPECT_THROW(at::cat({matrix(at::kHalf), matrix(at::kBFloat16)}), c10::Error);
+}
+
+TEST(AutocastRules, scattering_into_another_dtype_is_the_callers_to_cast) {
+  const Tensor wide = matrix(at::kFloat), narrow = matrix(at::kBFloat16);
+  const Tensor rows = at::arange(4), entries = at::zeros({4, 4}, at::kLong);
+  const Autocast autocast(at::kCPU, at::kBFloat16);
+  EXPECT_THROW(at::index_add(wide, 0, rows, narrow), c10::Error);
+  EXPECT_THROW(at::scatter_add(wide, 0, entries, narrow), c10::Error);
+  EXPECT_THROW(at::scatter_reduce(wide, 0, entries, narrow, "amax"), c10::Error);
+  EXPECT_EQ(at::index_add(wide, 0, rows, narrow.to(at::kFloat)).scalar_type(), at::kFloat);
+}
+
+TEST(AutocastRules, in_place_and_out_calls_are_not_cast) {
+  const Tensor x = matrix(at::kFloat);
+  const Autocast autocast(at::kCPU, at::kBFloat16);
+  Tensor target = matrix(at::kFloat);
+  EXPECT_EQ(target.addmm_(x, x).scalar_type(), at::kFloat);
+  EXPECT_THROW(target.addmm_(x, x.to(at::kBFloat16)), c10::Error);
+  EXPECT_EQ(at::mm_out(target, x, x).scalar_type(), at::kFloat);
+}
+
+TEST(AutocastRules, a_dtype_that_the_caller_names_is_kept) {
+  const Tensor x = matrix(at::kBFloat16);
+  const Autocast autocast(at::kCPU, at::kBFloat16);
+  EXPECT_EQ(at::prod(x, at::kBFloat16).scalar_type(), at::kBFloat16);
+  EXPECT_EQ(at::sum(x, at::kFloat).scalar_type(), at::kFloat);
+}
+
+/// The cast of `weight` that products in the open region get.
+Tensor cast_of(const Tensor& weight) {
+  const at::ScalarType dtype = at::autocast::get_autocast_dtype(at::kCPU);
+  return at::autocast::cached_cast(dtype, weight, at::kCPU);
+}
+
+bool is_kept(const Tensor& weight) {
+  return cast_of(weight).is_same(cast_of(weight));
+}
+
+TEST(AutocastCache, keeps_casts_of_float32_leaves_that_require_gradients_only) {
+  const Tensor weight = matrix(at::kFloat).requires_grad_();
+  const Autocast autocast(at::kCPU, at::kBFloat16);
+  EXPECT_TRUE(is_kept(weight));
+  EXPECT_FALSE(is_kept(matrix(at::kFloat))) << "without gradients";
+  EXPECT_FALSE(is_kept(weight * 2)) << "not a leaf";
+  EXPECT_FALSE(is_kept(weight.detach().t().requires_grad_())) << "a view";
+  EXPECT_FALSE(is_kept(matrix(at::kHalf).requires_grad_())) << "not float32";
+  EXPECT_FALSE(at::autocast::cached_cast(at::kHalf, weight, at::kCPU)
+                   .is_same(at::autocast::cached_cast(at::kHalf, weight, at::kCPU)))
+      << "not to the dtype of the region";
+}
+
+TEST(AutocastCache, two_products_share_one_cast_and_so_one_node_of_the_graph) {
+  const Tensor weight = matrix(at::kFloat).requires_grad_();
+  const auto cast_node = [&] { return at::mm(matrix(at::kFloat), weight).grad_fn()->next_edge(1); };
+  {
+    const Autocast autocast(at::kCPU, at::kBFloat16);
+    EXPECT_EQ(cast_node().function, cast_node().function);
+  }
+  const Autocast autocast(at::kCPU, at::kBFloat16, {.cache = false});
+  EXPECT_NE(cast_node().function, cast_node().function);
+}
+
+TEST(AutocastCache, a_shared_cast_sums_the_gradients_of_its_uses) {
+  const Tensor x = matrix(at::kFloat), weight = matrix(at::kFloat).requires_grad_();
+  Tensor loss;
+  {
+    const Autocast autocast(at::kCPU, at::kBFloat16);
+    loss = (at::mm(x, weight) + at::mm(x, weight)).sum();
+  }
+  loss.backward();
+  EXPECT_TRUE(at::equal(weight.grad(), at::full({4, 4}, 3.0)));  // twice the column sums of x
+}
+
+TEST(AutocastCache, ends_with_the_outermost_region) {
+  const Tensor weight = matrix(at::kFloat).requires_grad_();
+  Tensor first;
+  {
+    const Autocast outer(at::kCPU, at::kBFloat16);
+    first = cast_of(weight);
+    { const Autocast inner(at::kCPU, at::kBFloat16); }
+    { const Autocast off(at::kCPU, kDisabled); }
+    EXPECT_TRUE(cast_of(weight).is_same(first));
+  }
+  const Autocast next(at::kCPU, at::kBFloat16);
+  EXPECT_FALSE(cast_of(weight).is_same(first));
+}
+
+TEST(AutocastCache, a_changed_weight_is_seen_after_clear_cache) {
+  Tensor weight = matrix(at::kFloat).requires_grad_();
+  const Tensor zeros = at::zeros({4, 4}, at::kBFloat16);
+  const Autocast autocast(at::kCPU, at::kBFloat16);
+  EXPECT_FALSE(at::equal(cast_of(weight), zeros));
+  {
+    const at::NoGradGuard no_grad;
+    weight.zero_();
+  }
+  EXPECT_FALSE(at::equal(cast_of(weight), zeros)) << "libtorch's cache has learnt to see changes";
+  Autocast::clear_cache();
+  EXPECT_TRUE(at::equal(cast_of(weight), zeros));
+}
+
+TEST(AutocastCache, a_cast_made_without_gradients_serves_a_product_with_them) {
+  const Tensor x = matrix(at::kFloat), weight = matrix(at::kFloat).requires_grad_();
+  Tensor loss;
+  {
+    const Autocast autocast(at::kCPU, at::kBFloat16);
+    Tensor evaluated;
+    {
+      const at::NoGradGuard no_grad;
+      evaluated = cast_of(weight);
+    }
+    EXPECT_TRUE(cast_of(weight).is_same(evaluated));
+    loss = at::mm(x, weight).sum();
+  }
+  loss.backward();
+  ASSERT_TRUE(weight.grad().defined());
+  EXPECT_TRUE(at::equal(weight.grad(), at::full({4, 4}, 1.5)));
+}
+
+TEST(AutocastCache, inference_mode_keeps_no_casts_and_finds_none_that_it_made) {
+  const Tensor weight = matrix(at::kFloat).requires_grad_();
+  const Autocast autocast(at::kCPU, at::kBFloat16);
+  {
+    const c10::InferenceMode inference;
+    EXPECT_FALSE(is_kept(weight));
+    EXPECT_EQ(at::mm(weight, weight).scalar_type(), at::kBFloat16);
+  }
+  EXPECT_TRUE(at::mm(weight, weight).requires_grad());
+}
+
+TEST(AutocastCache, an_enabled_region_of_another_dtype_between_regions_makes_its_own_casts) {
+  const Tensor weight = matrix(at::kFloat).requires_grad_();
+  const Autocast outer(at::kCPU, at::kBFloat16);
+  EXPECT_EQ(cast_of(weight).scalar_type(), at::kBFloat16);
+  {
+    const Autocast inner(at::kCPU, at::kHalf);
+    EXPECT_EQ(cast_of(weight).scalar_type(), at::kHalf);
+  }
+  EXPECT_EQ(cast_of(weight).scalar_type(), at::kBFloat16);
+}
+
+}  // namespace
+}  // namespace mezzo::test
