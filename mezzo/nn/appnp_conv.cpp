@@ -9,24 +9,24 @@
 namespace mezzo::nn {
 namespace {
 
-constexpr auto kName = "APPNPConv";
+constexpr auto kAppnpConvName = "APPNPConv";
 
 }  // namespace
 
 APPNPConvImpl::APPNPConvImpl(APPNPConvOptions given) : options(given) {
-  detail::check_hops(kName, options.k);
+  detail::check_hops(kAppnpConvName, options.k);
   MEZZO_CHECK(options.alpha >= 0 && options.alpha <= 1, "{}: expected alpha in [0, 1], got {}",
-              kName, options.alpha);
-  detail::check_probability(kName, "edge_drop", options.edge_drop);
+              kAppnpConvName, options.alpha);
+  detail::check_probability(kAppnpConvName, "edge_drop", options.edge_drop);
 }
 
 at::Tensor APPNPConvImpl::forward(const Topology& topology, const at::Tensor& h,
                                   const at::Tensor& edge_weight) {
-  detail::check_node_rows(kName, topology, h);
-  MEZZO_CHECK(!detail::is_sparse(h), "{}: expected h strided, got sparse CSR", kName);
-  detail::check_one_node_set(kName, topology);
+  detail::check_node_rows(kAppnpConvName, topology, h);
+  MEZZO_CHECK(!detail::is_sparse(h), "{}: expected h strided, got sparse CSR", kAppnpConvName);
+  detail::check_one_node_set(kAppnpConvName, topology);
   const detail::Propagation step =
-      detail::Propagation(kName, topology, h, edge_weight, detail::SourceDegree::kOut)
+      detail::Propagation(kAppnpConvName, topology, h, edge_weight, detail::SourceDegree::kOut)
           .times(1 - options.alpha);
   at::Tensor first = h, out = h;
   for (std::int64_t i = 0; i < options.k; ++i) {

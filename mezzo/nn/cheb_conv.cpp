@@ -12,7 +12,7 @@
 namespace mezzo::nn {
 namespace {
 
-constexpr auto kName = "ChebConv";
+constexpr auto kChebConvName = "ChebConv";
 
 /// L = (r - 1) I - r P, where P is the propagation and r = 2 / lambda_max.
 class Laplacian {
@@ -53,11 +53,11 @@ at::Tensor checked_lambda_max(const Topology& topology, const at::Tensor& lambda
   MEZZO_CHECK(at::isFloatingType(lambda_max.scalar_type()) && lambda_max.dim() <= 1 &&
                   (count == 1 || count == topology.num_src()),
               "{}: expected floating lambda_max [], [1] or [{}], one number per node, got {}",
-              kName, topology.num_src(), c10::str(lambda_max.sizes()));
+              kChebConvName, topology.num_src(), c10::str(lambda_max.sizes()));
   MEZZO_CHECK(!lambda_max.requires_grad(),
-              "{}: lambda_max is a constant, gradients to it are not available", kName);
+              "{}: lambda_max is a constant, gradients to it are not available", kChebConvName);
   MEZZO_CHECK(at::gt(lambda_max, 0).all().item<bool>(), "{}: expected a positive lambda_max",
-              kName);
+              kChebConvName);
   return (count == 1 ? lambda_max.squeeze() : lambda_max).to(topology.device());
 }
 
@@ -90,9 +90,9 @@ at::Tensor sum_of_polynomials(const Laplacian& laplacian, const std::vector<at::
 }  // namespace
 
 ChebConvImpl::ChebConvImpl(ChebConvOptions given) : options(std::move(given)) {
-  detail::check_positive(kName, "in_features", options.in_features);
-  detail::check_positive(kName, "out_features", options.out_features);
-  detail::check_positive(kName, "k", options.k);
+  detail::check_positive(kChebConvName, "in_features", options.in_features);
+  detail::check_positive(kChebConvName, "out_features", options.out_features);
+  detail::check_positive(kChebConvName, "k", options.k);
   const std::int64_t width = options.k * options.in_features;
   const auto product = torch::nn::LinearOptions(width, options.out_features).bias(options.bias);
   linear = register_module("linear", torch::nn::Linear(product));
@@ -104,9 +104,9 @@ void ChebConvImpl::reset_parameters() {
 
 at::Tensor ChebConvImpl::forward(const Topology& topology, const at::Tensor& h,
                                  const at::Tensor& lambda_max) {
-  detail::check_input(kName, topology, h, options.in_features);
-  detail::check_one_node_set(kName, topology);
-  const Laplacian laplacian(detail::Propagation(kName, topology, h, {}),
+  detail::check_input(kChebConvName, topology, h, options.in_features);
+  detail::check_one_node_set(kChebConvName, topology);
+  const Laplacian laplacian(detail::Propagation(kChebConvName, topology, h, {}),
                             checked_lambda_max(topology, lambda_max));
   at::Tensor out;
   if (options.in_features > options.out_features || detail::is_sparse(h)) {

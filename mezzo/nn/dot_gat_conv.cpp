@@ -10,14 +10,14 @@
 namespace mezzo::nn {
 namespace {
 
-constexpr auto kName = "DotGatConv";
+constexpr auto kDotGatConvName = "DotGatConv";
 
 }  // namespace
 
 DotGatConvImpl::DotGatConvImpl(DotGatConvOptions given) : options(given) {
-  detail::check_positive(kName, "in_features", options.in_features);
-  detail::check_positive(kName, "out_features", options.out_features);
-  detail::check_positive(kName, "num_heads", options.num_heads);
+  detail::check_positive(kDotGatConvName, "in_features", options.in_features);
+  detail::check_positive(kDotGatConvName, "out_features", options.out_features);
+  detail::check_positive(kDotGatConvName, "num_heads", options.num_heads);
   fc = register_module(
       "fc", torch::nn::Linear(torch::nn::LinearOptions(options.in_features,
                                                        options.num_heads * options.out_features)
@@ -29,9 +29,9 @@ void DotGatConvImpl::reset_parameters() {
 }
 
 at::Tensor DotGatConvImpl::forward(const Topology& topology, const at::Tensor& h) {
-  detail::check_input(kName, topology, h, options.in_features);
-  detail::check_prefix(kName, topology);
-  detail::check_in_degrees(kName, topology, options.allow_zero_in_degree);
+  detail::check_input(kDotGatConvName, topology, h, options.in_features);
+  detail::check_prefix(kDotGatConvName, topology);
+  detail::check_in_degrees(kDotGatConvName, topology, options.allow_zero_in_degree);
   const at::Tensor rows =
       mezzo::linear(h, fc->weight)
           .reshape({topology.num_src(), options.num_heads, options.out_features});

@@ -13,14 +13,14 @@
 namespace mezzo::nn {
 namespace {
 
-constexpr auto kName = "EdgeConv";
+constexpr auto kEdgeConvName = "EdgeConv";
 
 }  // namespace
 
 EdgeConvImpl::EdgeConvImpl(EdgeConvOptions given) : options(std::move(given)) {
   const std::int64_t in = options.in_features, out = options.out_features;
-  detail::check_positive(kName, "in_features", in);
-  detail::check_positive(kName, "out_features", out);
+  detail::check_positive(kEdgeConvName, "in_features", in);
+  detail::check_positive(kEdgeConvName, "out_features", out);
   theta = register_module("theta", torch::nn::Linear(in, out));
   phi = register_module("phi", torch::nn::Linear(in, out));
   if (options.batch_norm) {
@@ -29,11 +29,11 @@ EdgeConvImpl::EdgeConvImpl(EdgeConvOptions given) : options(std::move(given)) {
 }
 
 at::Tensor EdgeConvImpl::forward(const Topology& topology, const at::Tensor& h) {
-  detail::check_input(kName, topology, h, options.in_features);
-  detail::check_prefix(kName, topology);
-  detail::check_in_degrees(kName, topology, options.allow_zero_in_degree);
+  detail::check_input(kEdgeConvName, topology, h, options.in_features);
+  detail::check_prefix(kEdgeConvName, topology);
+  detail::check_in_degrees(kEdgeConvName, topology, options.allow_zero_in_degree);
   MEZZO_CHECK(!options.batch_norm || !is_training() || topology.num_edges() >= 2,
-              "{}: expected at least 2 edges while training with batch_norm, got {}", kName,
+              "{}: expected at least 2 edges while training with batch_norm, got {}", kEdgeConvName,
               topology.num_edges());
 
   // theta(h_v - h_u) + phi(h_v) = (theta + phi)(h_v) - theta(h_u), the bias of theta with v's part.

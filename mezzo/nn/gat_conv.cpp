@@ -14,12 +14,12 @@
 namespace mezzo::nn {
 namespace {
 
-constexpr auto kName = "GATConv";
+constexpr auto kGatConvName = "GATConv";
 
 }  // namespace
 
 GATConvImpl::GATConvImpl(GATConvOptions given) : options(std::move(given)) {
-  detail::check_attention_options(kName, options);
+  detail::check_attention_options(kGatConvName, options);
   const std::int64_t heads = options.num_heads, width = heads * options.out_features;
   const auto product = torch::nn::LinearOptions(options.in_features, width).bias(false);
   fc = register_module("fc", torch::nn::Linear(product));
@@ -48,11 +48,11 @@ at::Tensor GATConvImpl::score_weight() const {
 
 at::Tensor GATConvImpl::forward(const Topology& topology, const at::Tensor& features,
                                 const at::Tensor& edge_weight) {
-  detail::check_input(kName, topology, features, options.in_features);
-  detail::check_prefix(kName, topology);
-  detail::check_in_degrees(kName, topology, options.allow_zero_in_degree);
+  detail::check_input(kGatConvName, topology, features, options.in_features);
+  detail::check_prefix(kGatConvName, topology);
+  detail::check_in_degrees(kGatConvName, topology, options.allow_zero_in_degree);
   const std::optional<at::Tensor> factors =
-      detail::edge_factors(kName, topology, edge_weight, detail::scale_dtype(features));
+      detail::edge_factors(kGatConvName, topology, edge_weight, detail::scale_dtype(features));
   const std::int64_t heads = options.num_heads, width = options.out_features;
   const std::int64_t num_dst = topology.num_dst();
 

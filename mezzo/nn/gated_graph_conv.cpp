@@ -16,15 +16,15 @@
 namespace mezzo::nn {
 namespace {
 
-constexpr auto kName = "GatedGraphConv";
+constexpr auto kGatedGraphConvName = "GatedGraphConv";
 
 void check_options(const GatedGraphConvOptions& options) {
-  detail::check_positive(kName, "in_features", options.in_features);
-  detail::check_positive(kName, "out_features", options.out_features);
-  detail::check_positive(kName, "num_steps", options.num_steps);
-  detail::check_positive(kName, "num_edge_types", options.num_edge_types);
+  detail::check_positive(kGatedGraphConvName, "in_features", options.in_features);
+  detail::check_positive(kGatedGraphConvName, "out_features", options.out_features);
+  detail::check_positive(kGatedGraphConvName, "num_steps", options.num_steps);
+  detail::check_positive(kGatedGraphConvName, "num_edge_types", options.num_edge_types);
   MEZZO_CHECK(options.in_features <= options.out_features,
-              "{}: expected out_features of at least in_features, {}, got {}", kName,
+              "{}: expected out_features of at least in_features, {}, got {}", kGatedGraphConvName,
               options.in_features, options.out_features);
 }
 
@@ -32,16 +32,16 @@ void check_edge_types(const Topology& topology, const at::Tensor& edge_types,
                       std::int64_t num_edge_types) {
   MEZZO_CHECK(edge_types.dim() == 1 && edge_types.size(0) == topology.num_edges() &&
                   at::isIntegralType(edge_types.scalar_type(), /*includeBool=*/false),
-              "{}: expected integer edge_types [{}], one per edge, got {}", kName,
+              "{}: expected integer edge_types [{}], one per edge, got {}", kGatedGraphConvName,
               topology.num_edges(), detail::describe(edge_types));
   MEZZO_CHECK(edge_types.device() == topology.device(),
-              "{}: expected edge_types on the graph's device {}, got {}", kName,
+              "{}: expected edge_types on the graph's device {}, got {}", kGatedGraphConvName,
               topology.device().str(), edge_types.device().str());
   if (edge_types.numel() == 0) return;
   const auto least = edge_types.min().item<std::int64_t>();
   const auto most = edge_types.max().item<std::int64_t>();
   MEZZO_CHECK(least >= 0 && most < num_edge_types, "{}: expected edge_types in [0, {}), got {}",
-              kName, num_edge_types, least < 0 ? least : most);
+              kGatedGraphConvName, num_edge_types, least < 0 ? least : most);
 }
 
 /// The edges `ids` (int64, ascending) alone.
@@ -108,12 +108,12 @@ at::Tensor GatedGraphConvImpl::received(const at::Tensor& h) const {
 
 at::Tensor GatedGraphConvImpl::forward(const Topology& topology, const at::Tensor& h,
                                        const at::Tensor& edge_types) {
-  detail::check_input(kName, topology, h, options.in_features);
+  detail::check_input(kGatedGraphConvName, topology, h, options.in_features);
   MEZZO_CHECK(topology.num_src() == topology.num_dst(),
-              "{}: expected as many sources as destinations, got {} and {}", kName,
+              "{}: expected as many sources as destinations, got {} and {}", kGatedGraphConvName,
               topology.num_src(), topology.num_dst());
   MEZZO_CHECK(edge_types.defined() || options.num_edge_types == 1,
-              "{}: expected edge_types [{}], for there are {} types, got none", kName,
+              "{}: expected edge_types [{}], for there are {} types, got none", kGatedGraphConvName,
               topology.num_edges(), options.num_edge_types);
   if (edge_types.defined()) check_edge_types(topology, edge_types, options.num_edge_types);
   split(topology, edge_types);

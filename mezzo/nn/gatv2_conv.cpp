@@ -13,12 +13,12 @@
 namespace mezzo::nn {
 namespace {
 
-constexpr auto kName = "GATv2Conv";
+constexpr auto kGatv2ConvName = "GATv2Conv";
 
 }  // namespace
 
 GATv2ConvImpl::GATv2ConvImpl(GATv2ConvOptions given) : options(std::move(given)) {
-  detail::check_attention_options(kName, options);
+  detail::check_attention_options(kGatv2ConvName, options);
   const std::int64_t heads = options.num_heads, width = heads * options.out_features;
   const auto product = torch::nn::LinearOptions(options.in_features, width).bias(options.bias);
   fc_src = register_module("fc_src", torch::nn::Linear(product));
@@ -52,9 +52,9 @@ at::Tensor GATv2ConvImpl::received(const at::Tensor& h, const at::Tensor& sent,
 }
 
 at::Tensor GATv2ConvImpl::forward(const Topology& topology, const at::Tensor& features) {
-  detail::check_input(kName, topology, features, options.in_features);
-  detail::check_prefix(kName, topology);
-  detail::check_in_degrees(kName, topology, options.allow_zero_in_degree);
+  detail::check_input(kGatv2ConvName, topology, features, options.in_features);
+  detail::check_prefix(kGatv2ConvName, topology);
+  detail::check_in_degrees(kGatv2ConvName, topology, options.allow_zero_in_degree);
   const std::int64_t heads = options.num_heads, width = options.out_features;
   const std::int64_t num_dst = topology.num_dst();
 

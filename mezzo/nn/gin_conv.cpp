@@ -15,7 +15,7 @@
 namespace mezzo::nn {
 namespace {
 
-constexpr auto kName = "GINConv";
+constexpr auto kGinConvName = "GINConv";
 
 ReduceOp reduction(Aggregator aggregator) {
   if (aggregator == Aggregator::kMean) return ReduceOp::kMean;
@@ -27,10 +27,10 @@ ReduceOp reduction(Aggregator aggregator) {
 GINConvImpl::GINConvImpl(GINConvOptions given, torch::nn::AnyModule update)
     : options(std::move(given)), apply_func(std::move(update)) {
   MEZZO_CHECK(!name_of(GinAggregators{}, options.aggregator).empty(),
-              "{}: expected aggregator to be one of {}, got {}", kName, names(GinAggregators{}),
-              name_of(Aggregators{}, options.aggregator));
+              "{}: expected aggregator to be one of {}, got {}", kGinConvName,
+              names(GinAggregators{}), name_of(Aggregators{}, options.aggregator));
   MEZZO_CHECK(std::isfinite(options.initial_eps), "{}: expected a finite initial_eps, got {}",
-              kName, options.initial_eps);
+              kGinConvName, options.initial_eps);
   const at::Tensor values = at::empty({1}, at::kFloat);
   eps = options.learn_eps ? register_parameter("eps", values) : register_buffer("eps", values);
   if (!apply_func.is_empty()) register_module("apply_func", apply_func.ptr());
@@ -43,11 +43,11 @@ void GINConvImpl::reset_parameters() {
 
 at::Tensor GINConvImpl::forward(const Topology& topology, const at::Tensor& h,
                                 const at::Tensor& edge_weight) {
-  detail::check_node_rows(kName, topology, h);
-  detail::check_prefix(kName, topology);
+  detail::check_node_rows(kGinConvName, topology, h);
+  detail::check_prefix(kGinConvName, topology);
   const at::ScalarType scale = detail::scale_dtype(h);
   const std::optional<at::Tensor> factors =
-      detail::edge_factors(kName, topology, edge_weight, scale);
+      detail::edge_factors(kGinConvName, topology, edge_weight, scale);
   const at::Tensor rows = detail::is_sparse(h) ? h.to_dense() : h;
   const at::Tensor received = gspmm(topology, factors ? BinaryOp::kMul : BinaryOp::kCopyLhs,
                                     reduction(options.aggregator), rows, factors);

@@ -13,7 +13,7 @@
 namespace mezzo::nn {
 namespace {
 
-constexpr auto kName = "GraphConv";
+constexpr auto kGraphConvName = "GraphConv";
 
 /// max(degree, 1)^(-1/2) for kBoth, else max(degree, 1)^(-1).
 at::Tensor inverse_degrees(const at::Tensor& degrees, DegreeNorm norm, at::ScalarType dtype) {
@@ -37,8 +37,8 @@ at::Tensor normalised_sum(const Topology& topology, const at::Tensor& x,
 }  // namespace
 
 GraphConvImpl::GraphConvImpl(GraphConvOptions given) : options(std::move(given)) {
-  detail::check_positive(kName, "in_features", options.in_features);
-  detail::check_positive(kName, "out_features", options.out_features);
+  detail::check_positive(kGraphConvName, "in_features", options.in_features);
+  detail::check_positive(kGraphConvName, "out_features", options.out_features);
   weight = register_parameter("weight", at::empty({options.in_features, options.out_features}));
   if (options.bias) bias = register_parameter("bias", at::empty({options.out_features}));
   reset_parameters();
@@ -51,10 +51,10 @@ void GraphConvImpl::reset_parameters() {
 
 at::Tensor GraphConvImpl::forward(const Topology& topology, const at::Tensor& h,
                                   const at::Tensor& edge_weight) {
-  detail::check_input(kName, topology, h, options.in_features);
+  detail::check_input(kGraphConvName, topology, h, options.in_features);
   const std::optional<at::Tensor> factors =
-      detail::edge_factors(kName, topology, edge_weight, detail::scale_dtype(h));
-  detail::check_in_degrees(kName, topology, options.allow_zero_in_degree);
+      detail::edge_factors(kGraphConvName, topology, edge_weight, detail::scale_dtype(h));
+  detail::check_in_degrees(kGraphConvName, topology, options.allow_zero_in_degree);
 
   at::Tensor out;
   if (options.in_features > options.out_features || detail::is_sparse(h)) {

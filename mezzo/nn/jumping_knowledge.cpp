@@ -14,7 +14,7 @@
 namespace mezzo::nn {
 namespace {
 
-constexpr auto kName = "JumpingKnowledge";
+constexpr auto kJumpingKnowledgeName = "JumpingKnowledge";
 
 /// Whether two outputs can be joined: alike, but for the last dimension where `any_width`.
 bool fit(const at::Tensor& a, const at::Tensor& b, bool any_width) {
@@ -25,21 +25,22 @@ bool fit(const at::Tensor& a, const at::Tensor& b, bool any_width) {
 }
 
 void check_layers(const std::vector<at::Tensor>& layers, const JumpingKnowledgeOptions& options) {
-  MEZZO_CHECK(!layers.empty(), "{}: expected the output of at least one layer, got none", kName);
+  MEZZO_CHECK(!layers.empty(), "{}: expected the output of at least one layer, got none",
+              kJumpingKnowledgeName);
   for (std::size_t i = 0; i < layers.size(); ++i) {
     const at::Tensor &layer = layers[i], &first = layers.front();
     MEZZO_CHECK(layer.defined() && layer.layout() == at::kStrided && layer.dim() >= 2 &&
                     at::isFloatingType(layer.scalar_type()),
-                "{}: expected a floating, strided output [N, ..., F] of layer {}, got {}", kName, i,
-                mezzo::detail::describe(layer));
+                "{}: expected a floating, strided output [N, ..., F] of layer {}, got {}",
+                kJumpingKnowledgeName, i, mezzo::detail::describe(layer));
     MEZZO_CHECK(fit(layer, first, options.mode == JumpingMode::kCat),
-                "{}: expected an output of layer {} that fits {} on {}, got {} on {}", kName, i,
-                mezzo::detail::describe(first), first.device().str(),
+                "{}: expected an output of layer {} that fits {} on {}, got {} on {}",
+                kJumpingKnowledgeName, i, mezzo::detail::describe(first), first.device().str(),
                 mezzo::detail::describe(layer), layer.device().str());
   }
   MEZZO_CHECK(options.mode != JumpingMode::kLstm ||
                   (layers[0].dim() == 2 && layers[0].size(1) == options.in_features),
-              "{}: expected outputs [N, {}], got {}", kName, options.in_features,
+              "{}: expected outputs [N, {}], got {}", kJumpingKnowledgeName, options.in_features,
               mezzo::detail::describe(layers[0]));
 }
 
@@ -48,10 +49,10 @@ void check_layers(const std::vector<at::Tensor>& layers, const JumpingKnowledgeO
 JumpingKnowledgeImpl::JumpingKnowledgeImpl(JumpingKnowledgeOptions given)
     : options(std::move(given)) {
   if (options.mode != JumpingMode::kLstm) return;
-  detail::check_positive(kName, "in_features", options.in_features);
-  detail::check_positive(kName, "num_layers", options.num_layers);
+  detail::check_positive(kJumpingKnowledgeName, "in_features", options.in_features);
+  detail::check_positive(kJumpingKnowledgeName, "num_layers", options.num_layers);
   const std::int64_t hidden = options.num_layers * options.in_features / 2;
-  detail::check_positive(kName, "num_layers * in_features / 2", hidden);
+  detail::check_positive(kJumpingKnowledgeName, "num_layers * in_features / 2", hidden);
   lstm = register_module("lstm", torch::nn::LSTM(torch::nn::LSTMOptions(options.in_features, hidden)
                                                      .bidirectional(true)
                                                      .batch_first(true)));
@@ -100,7 +101,8 @@ at::Tensor JumpingKnowledgeImpl::forward(const std::vector<at::Tensor>& layers) 
       return (rows * shares.unsqueeze(-1)).sum(1);
     }
   }
-  mezzo::detail::raise<InvalidArgument>("{}: expected mode to be one of kCat, kMax, kLstm", kName);
+  mezzo::detail::raise<InvalidArgument>("{}: expected mode to be one of kCat, kMax, kLstm",
+                                        kJumpingKnowledgeName);
 }
 
 }  // namespace mezzo::nn

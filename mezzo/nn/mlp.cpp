@@ -12,14 +12,14 @@
 namespace mezzo::nn {
 namespace {
 
-constexpr auto kName = "MLP";
+constexpr auto kMlpName = "MLP";
 
 void check_options(const MLPOptions& options) {
-  detail::check_positive(kName, "in_features", options.in_features);
-  detail::check_positive(kName, "hidden_features", options.hidden_features);
-  detail::check_positive(kName, "out_features", options.out_features);
-  detail::check_positive(kName, "num_layers", options.num_layers);
-  detail::check_probability(kName, "dropout", options.dropout);
+  detail::check_positive(kMlpName, "in_features", options.in_features);
+  detail::check_positive(kMlpName, "hidden_features", options.hidden_features);
+  detail::check_positive(kMlpName, "out_features", options.out_features);
+  detail::check_positive(kMlpName, "num_layers", options.num_layers);
+  detail::check_probability(kMlpName, "dropout", options.dropout);
 }
 
 }  // namespace
@@ -42,7 +42,7 @@ MLPImpl::MLPImpl(MLPOptions given) : options(std::move(given)) {
 
 at::Tensor MLPImpl::forward(const at::Tensor& x) {
   const bool is_matrix = x.defined() && x.dim() == 2;
-  detail::check_rows(kName, x, is_matrix ? x.size(0) : 0, options.in_features);
+  detail::check_rows(kMlpName, x, is_matrix ? x.size(0) : 0, options.in_features);
   at::Tensor h = x;
   for (std::size_t i = 0; i < layers_.size(); ++i) {
     h = mezzo::feature_dropout(h, options.dropout, is_training());

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -71,13 +72,17 @@ struct ModelOptions {
   std::int64_t num_output_heads = 1;          ///< kGat: of the last layer, averaged
   Aggregator aggregator = Aggregator::kMean;  ///< kSage: one of SageAggregators
   bool allow_zero_in_degree = false;  ///< kGcn, kGat, kSgc: otherwise such nodes are an error
+  /// Submodules (`layer0`, `norm0`, `skip0`, ...) that compute in float32 inside an autocast
+  /// region: their input is widened and nothing in them is cast; a layer's dropout belongs to it.
+  std::vector<std::string> keep_float32 = {};
 };
 
 /// A stack of layers of one kind: dropout, layer, normalization, skip, activation; the last layer
 /// without normalization and activation. Submodules `layer0`, `norm0`, `skip0`, ...
 class MEZZO_API ModelImpl : public torch::nn::Module {
  public:
-  /// Throws InvalidArgument unless the sizes and counts are positive and the dropouts in [0, 1).
+  /// Throws InvalidArgument unless the sizes and counts are positive, the dropouts in [0, 1) and
+  /// keep_float32 names submodules, each once.
   explicit ModelImpl(ModelOptions options);
   ~ModelImpl() override;
   ModelImpl(const ModelImpl&) = delete;  // copies would share the layers
@@ -95,6 +100,9 @@ class MEZZO_API ModelImpl : public torch::nn::Module {
   struct Layer;
   /// Returns the width of what layer `index` gives.
   std::int64_t add_layer(std::int64_t index, std::int64_t in_features);
+  void check_keep_float32() const;
+  bool keeps_float32(const std::string& path) const;
+  at::Tensor run_layer(const Layer& layer, const Topology& topology, const at::Tensor& before);
 
   std::vector<Layer> layers_;
 };

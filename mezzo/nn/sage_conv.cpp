@@ -14,7 +14,7 @@
 namespace mezzo::nn {
 namespace {
 
-constexpr auto kName = "SAGEConv";
+constexpr auto kSageConvName = "SAGEConv";
 
 /// An edge from each destination's own source row, and no others.
 Topology own_rows(const Topology& topology) {
@@ -42,12 +42,12 @@ at::Tensor aggregate(const Topology& topology, Aggregator aggregator, const at::
 
 SAGEConvImpl::SAGEConvImpl(SAGEConvOptions given) : options(std::move(given)) {
   const std::int64_t in = options.in_features, out = options.out_features;
-  detail::check_positive(kName, "in_features", in);
-  detail::check_positive(kName, "out_features", out);
-  detail::check_probability(kName, "feature_dropout", options.feature_dropout);
+  detail::check_positive(kSageConvName, "in_features", in);
+  detail::check_positive(kSageConvName, "out_features", out);
+  detail::check_probability(kSageConvName, "feature_dropout", options.feature_dropout);
   MEZZO_CHECK(!name_of(SageAggregators{}, options.aggregator).empty(),
-              "{}: expected aggregator to be one of {}, got {}", kName, names(SageAggregators{}),
-              name_of(Aggregators{}, options.aggregator));
+              "{}: expected aggregator to be one of {}, got {}", kSageConvName,
+              names(SageAggregators{}), name_of(Aggregators{}, options.aggregator));
   if (options.aggregator == Aggregator::kPool) {
     fc_pool = register_module("fc_pool", torch::nn::Linear(in, in));
   }
@@ -85,8 +85,8 @@ at::Tensor SAGEConvImpl::neighbours(const Topology& topology, const at::Tensor& 
 }
 
 at::Tensor SAGEConvImpl::forward(const Topology& topology, const at::Tensor& features) {
-  detail::check_input(kName, topology, features, options.in_features);
-  detail::check_prefix(kName, topology);
+  detail::check_input(kSageConvName, topology, features, options.in_features);
+  detail::check_prefix(kSageConvName, topology);
   const at::Tensor h = mezzo::feature_dropout(features, options.feature_dropout, is_training());
   at::Tensor out = neighbours(topology, h);
   if (options.aggregator == Aggregator::kGcn) {

@@ -14,7 +14,7 @@
 namespace mezzo::nn {
 namespace {
 
-constexpr auto kName = "SGConv";
+constexpr auto kSgConvName = "SGConv";
 
 at::Tensor dense(const at::Tensor& h) {
   return detail::is_sparse(h) ? h.to_dense() : h;
@@ -35,9 +35,9 @@ at::ScalarType dtype_of_sums(const at::Tensor& h) {
 }  // namespace
 
 SGConvImpl::SGConvImpl(SGConvOptions given) : options(std::move(given)) {
-  detail::check_positive(kName, "in_features", options.in_features);
-  detail::check_positive(kName, "out_features", options.out_features);
-  detail::check_hops(kName, options.k);
+  detail::check_positive(kSgConvName, "in_features", options.in_features);
+  detail::check_positive(kSgConvName, "out_features", options.out_features);
+  detail::check_hops(kSgConvName, options.k);
   const auto product =
       torch::nn::LinearOptions(options.in_features, options.out_features).bias(options.bias);
   fc = register_module("fc", torch::nn::Linear(product));
@@ -57,24 +57,24 @@ at::Tensor SGConvImpl::kept_rows(const Topology& topology, const at::Tensor& h,
                                  const at::Tensor& edge_weight) {
   MEZZO_CHECK(!h.requires_grad() && !(edge_weight.defined() && edge_weight.requires_grad()),
               "{}: cached: expected h and edge_weight without gradients, which would change them",
-              kName);
+              kSgConvName);
   MEZZO_CHECK(!kept_ || kept_->topology.is_same(topology),
               "{}: cached: expected the graph of the first call, got another; clear_cache() allows "
               "it",
-              kName);
+              kSgConvName);
   MEZZO_CHECK(!kept_ || (kept_->h.is_same(h) && kept_->h_version == version(h)),
               "{}: cached: expected the tensor h of the first call, unchanged, got another or a "
               "changed one; clear_cache() allows it",
-              kName);
+              kSgConvName);
   MEZZO_CHECK(
       !kept_ || (kept_->edge_weight.is_same(edge_weight) &&
                  kept_->edge_weight_version == version(edge_weight)),
       "{}: cached: expected the tensor edge_weight of the first call, unchanged, got another "
       "or a changed one; clear_cache() allows it",
-      kName);
+      kSgConvName);
   if (!kept_ || kept_->rows.scalar_type() != dtype_of_sums(h)) {
     const c10::InferenceMode no_inference(false);  // a later call may train with what is kept
-    const detail::Propagation propagation(kName, topology, h, edge_weight);
+    const detail::Propagation propagation(kSgConvName, topology, h, edge_weight);
     kept_ = Kept{.topology = topology,
                  .h = h,
                  .edge_weight = edge_weight,
@@ -87,14 +87,14 @@ at::Tensor SGConvImpl::kept_rows(const Topology& topology, const at::Tensor& h,
 
 at::Tensor SGConvImpl::forward(const Topology& topology, const at::Tensor& h,
                                const at::Tensor& edge_weight) {
-  detail::check_input(kName, topology, h, options.in_features);
-  detail::check_one_node_set(kName, topology);
-  detail::check_in_degrees(kName, topology, options.allow_zero_in_degree);
+  detail::check_input(kSgConvName, topology, h, options.in_features);
+  detail::check_one_node_set(kSgConvName, topology);
+  detail::check_in_degrees(kSgConvName, topology, options.allow_zero_in_degree);
   at::Tensor rows;
   if (options.cached) {
     rows = kept_rows(topology, h, edge_weight);
   } else {
-    const detail::Propagation propagation(kName, topology, h, edge_weight);
+    const detail::Propagation propagation(kSgConvName, topology, h, edge_weight);
     const bool shrinks = options.in_features > options.out_features || detail::is_sparse(h);
     if (shrinks && !options.norm) {
       const at::Tensor products = mezzo::linear(h, fc->weight);

@@ -13,14 +13,14 @@
 namespace mezzo::nn {
 namespace {
 
-constexpr auto kName = "TAGConv";
+constexpr auto kTagConvName = "TAGConv";
 
 }  // namespace
 
 TAGConvImpl::TAGConvImpl(TAGConvOptions given) : options(std::move(given)) {
-  detail::check_positive(kName, "in_features", options.in_features);
-  detail::check_positive(kName, "out_features", options.out_features);
-  detail::check_hops(kName, options.k);
+  detail::check_positive(kTagConvName, "in_features", options.in_features);
+  detail::check_positive(kTagConvName, "out_features", options.out_features);
+  detail::check_hops(kTagConvName, options.k);
   const std::int64_t width = options.in_features * (options.k + 1);
   const auto product = torch::nn::LinearOptions(width, options.out_features).bias(options.bias);
   lin = register_module("lin", torch::nn::Linear(product));
@@ -34,9 +34,9 @@ void TAGConvImpl::reset_parameters() {
 
 at::Tensor TAGConvImpl::forward(const Topology& topology, const at::Tensor& h,
                                 const at::Tensor& edge_weight) {
-  detail::check_input(kName, topology, h, options.in_features);
-  detail::check_one_node_set(kName, topology);
-  const detail::Propagation propagation(kName, topology, h, edge_weight);
+  detail::check_input(kTagConvName, topology, h, options.in_features);
+  detail::check_one_node_set(kTagConvName, topology);
+  const detail::Propagation propagation(kTagConvName, topology, h, edge_weight);
   at::Tensor out;
   if (options.in_features > options.out_features || detail::is_sparse(h)) {
     const auto products = detail::linear_by_blocks(h, lin->weight, options.k + 1);

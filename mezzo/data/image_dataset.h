@@ -1,0 +1,116 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+#include <ATen/core/Tensor.h>
+
+#include "mezzo/core/export.h"
+
+namespace mezzo {
+
+/// A part of a data set of images.
+enum class Split : std::uint8_t { kTrain, kTest };
+
+/// Some images with their labels; `const auto& [image, label] = batch` takes it apart.
+struct ImageBatch {
+  at::Tensor images;  ///< float32 [B, C, H, W]
+  at::Tensor labels;  ///< int64 [B]
+};
+
+/// The batches of one pass over images, in order: a range for one or several loops. Light: it
+/// shares the images and holds at most their order, 8 bytes an image.
+class MEZZO_API ImageBatches {
+ public:
+  /// Stands at one batch. Reading it allocates that batch where the order is shuffled; else the
+  /// batch is a view.
+  class MEZZO_API Iterator {
+   public:
+    using value_type = ImageBatch;
+    using difference_type = std::ptrdiff_t;
+
+    ImageBatch operator*() const { return (*batches_)[index_]; }
+    Iterator& operator++() {
+      ++index_;
+      return *this;
+    }
+    void operator++(int) { ++index_; }
+    bool operator==(const Iterator& other) const { return index_ == other.index_; }
+
+   private:
+    friend class ImageBatches;
+    Iterator(const ImageBatches& batches, std::int64_t index) : batches_(&batches), index_(index) {}
+
+    const ImageBatches* batches_;  // outlives the loop: a range-for keeps it
+    std::int64_t index_;
+  };
+
+  /// How many batches there are.
+  std::int64_t size() const { return size_; }
+  Iterator begin() const { return {*this, 0}; }
+  Iterator end() const { return {*this, size_}; }
+
+  /// Batch `index` of [0, size()). Throws InvalidArgument outside.
+  ImageBatch operator[](std::int64_t index) const;
+
+ private:
+  friend class ImageDataset;
+  ImageBatches(at::Tensor images, at::Tensor labels, at::Tensor order, std::int64_t batch_size,
+               std::int64_t size);
+
+  at::Tensor images_, labels_;
+  at::Tensor order_;  // int64 [N], row numbers; undefined: as they lie
+  std::int64_t batch_size_, size_;
+};
+
+/// Images, each of one class, on the CPU. A light handle: copies share the tensors.
+class MEZZO_API ImageDataset {
+ public:
+  /// images: float32 [N, C, H, W], N, C, H, W >= 1; labels: int64 [N] in [0, num_classes). Throws
+  /// InvalidArgument for anything else.
+  ImageDataset(at::Tensor images, at::Tensor labels, std::int64_t num_classes,
+               std::string name = "");
+
+  /// The first n images, 1 <= n <= size(): views. Throws InvalidArgument outside.
+  ImageDataset first(std::int64_t n) const;
+
+  /// How many images there are.
+  std::int64_t size() const { return images.size(0); }
+  /// How many classes the labels tell apart, whether or not each has an image.
+  std::int64_t num_classes() const { return num_classes_; }
+
+  /// Batches of batch_size images, the last one with what is left unless it is dropped. Shuffled,
+  /// the order depends on the seed and the number of images alone (mezzo::philox), on every
+  /// machine; else it is the order of the rows. batch_size >= 1 may exceed size(). Throws
+  /// InvalidArgument for a smaller one, and where dropping the last batch leaves none.
+  ImageBatches batches(std::int64_t batch_size, bool shuffle, std::uint64_t seed,
+                       bool drop_last = false) const;
+
+  at::Tensor images;  ///< float32 [N, C, H, W]; as read from IDX files: [N, 1, H, W] in [0, 1]
+  at::Tensor labels;  ///< int64 [N]
+  std::string name;   ///< for reports
+
+ private:
+  std::int64_t num_classes_;
+};
+
+/// Reads the images and labels of one part of a MNIST-style folder: the IDX files
+/// train-images-idx3-ubyte and train-labels-idx1-ubyte, or t10k-... for kTest, also with a dot
+/// before `idx`, and each plain or as .gz. A plain file goes before a compressed one. Pixels become
+/// float32, 0 to 255 being 0 to 1; images [N, 1, rows, columns]; there are ten classes. Allocates
+/// the whole part (4 bytes a pixel, for a moment 5 and the file).
+/// Throws IoError that names the file, what was expected and what came, for files that are missing,
+/// unreadable, of another magic number, truncated, longer than they say, or of sizes that cannot be
+/// theirs, for counts that differ and labels out of range; nothing else, whatever the bytes.
+MEZZO_API ImageDataset load_idx(const std::string& folder, Split split);
+
+/// The folder that a word of the command line stands for: `fashion-mnist` is where Debian's package
+/// dataset-fashion-mnist puts it; everything else is a path. Throws IoError for a folder that is
+/// not there, for the package's with what to install.
+MEZZO_API std::string image_folder(const std::string& name_or_path);
+
+/// The name that image_folder() knows.
+inline constexpr auto kFashionMnist = "fashion-mnist";
+
+}  // namespace mezzo
