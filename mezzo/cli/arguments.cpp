@@ -55,26 +55,39 @@ void add_model_options(CLI::App& app, TrainOptions& options) {
           "Take the edges as they are (default for sage and gin)");
 }
 
-void add_training_options(CLI::App& app, RunArguments& run) {
-  TrainOptions& options = run.options;
+void add_step_options(CLI::App& app, TrainOptions& options) {
   OptionGroup(app, "Training")
-      .number("--epochs", options.epochs, "Epochs, each one step on all training nodes")
       .number("--lr", options.learning_rate, "Learning rate")
       .number("--weight-decay", options.weight_decay, "Weight decay of every parameter")
       .choice("--optimizer", OptimizerKinds{}, options.optimizer, "Optimizer")
+      .number("--loss-factor", options.loss_factor,
+              "Factor on the loss that is minimised; losses are told without it")
+      .number("--seed", options.seed, "Seed of weights and dropout")
+      .flag("--normalize-features", options.normalize_features,
+            "Divide each row of the features by its sum");
+}
+
+void add_training_options(CLI::App& app, RunArguments& run) {
+  TrainOptions& options = run.options;
+  OptionGroup(app, "Training")
+      .number("--epochs", options.epochs, "Epochs, each one step on all training nodes");
+  add_step_options(app, options);
+  OptionGroup(app, "Training")
       .value(
           "--loss-scale", "dynamic|NUMBER|none",
           [&options](const std::string& text) { options.loss_scale = parse_loss_scale(text); },
-          "Factor on the loss before the backward (default: dynamic for fp16, else none)")
+          "Factor on the loss before the backward, which the gradients are divided by again "
+          "(default: dynamic for fp16, else none)")
+      .list(
+          "--keep-float32", "PATH,...",
+          [&options](const std::vector<std::string>& paths) { options.keep_float32 = paths; },
+          "Parts of the model that bf16 and fp16 leave in float32: layer0, norm0, skip0, ...")
       .number("--patience", options.patience,
               "Stop after N epochs without a better validation score")
       .number("--eval-every", options.eval_every, "Evaluate every N epochs, and at the end")
-      .number("--seed", options.seed, "Seed of weights and dropout")
       .number("--runs", run.runs,
               "Runs with the seeds SEED, SEED+1, ...; without --split-index also with the splits "
-              "0, 1, ... in turn")
-      .flag("--normalize-features", options.normalize_features,
-            "Divide each row of the features by its sum");
+              "0, 1, ... in turn");
 }
 
 void add_report_options(CLI::App& app, std::string& json) {

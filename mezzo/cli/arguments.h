@@ -36,7 +36,9 @@ void add_data_options(CLI::App& app, DataArguments& data);
 void add_machine_options(CLI::App& app, MachineArguments& machine);
 /// All options of a model but --model itself.
 void add_model_options(CLI::App& app, TrainOptions& options);
-/// All options of training but --precision.
+/// The options of one training step: optimizer, loss, seed.
+void add_step_options(CLI::App& app, TrainOptions& options);
+/// Those, and all other options of training but --precision.
 void add_training_options(CLI::App& app, RunArguments& run);
 /// Adds --json and --config.
 void add_report_options(CLI::App& app, std::string& json);

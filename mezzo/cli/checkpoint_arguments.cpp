@@ -16,11 +16,15 @@ void add_checkpoint_options(CLI::App& app, CheckpointArguments& arguments) {
   add_machine_options(app, arguments.machine);
 }
 
-LoadedCheckpoint load(const CheckpointArguments& arguments) {
+const std::string& required_checkpoint(const CheckpointArguments& arguments) {
   MEZZO_CHECK(!arguments.checkpoint.empty(), "--checkpoint is required");
+  return arguments.checkpoint;
+}
+
+LoadedCheckpoint load(const CheckpointArguments& arguments) {
   const at::Device device = use_machine(arguments.machine);
   LoadedCheckpoint loaded;
-  loaded.checkpoint = read_checkpoint(arguments.checkpoint);
+  loaded.checkpoint = read_checkpoint(required_checkpoint(arguments));
   TrainOptions& options = loaded.checkpoint.options;
   options.device = device;
 

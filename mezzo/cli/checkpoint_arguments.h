@@ -17,6 +17,9 @@ struct CheckpointArguments {
 
 void add_checkpoint_options(CLI::App& app, CheckpointArguments& arguments);
 
+/// The checkpoint's file. Throws InvalidArgument where none is named.
+const std::string& required_checkpoint(const CheckpointArguments& arguments);
+
 /// A checkpoint, its options overridden by the arguments, and the data to use it on.
 struct LoadedCheckpoint {
   Checkpoint checkpoint;

@@ -21,6 +21,7 @@ int train_command(const Arguments& arguments);
 int evaluate_command(const Arguments& arguments);
 int predict_command(const Arguments& arguments);
 int compare_command(const Arguments& arguments);
+int doctor_command(const Arguments& arguments);
 int data_command(const Arguments& arguments);
 int bench_command(const Arguments& arguments);
 

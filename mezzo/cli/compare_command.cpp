@@ -59,10 +59,14 @@ void add_compared(CLI::App& app, CompareArguments& compare) {
           "Precisions: fp32, tf32, bf16, fp16", "fp32,bf16");
 }
 
-/// Among several models, options that not all of them have go only to those that have them.
-TrainOptions options_for(nn::ModelKind model, const CompareArguments& compare) {
+/// Among several models and precisions, options that not all of them have go only to those that
+/// have them.
+TrainOptions options_for(nn::ModelKind model, amp::Precision precision,
+                         const CompareArguments& compare) {
   TrainOptions options = compare.run.options;
   options.model = model;
+  options.precision = precision;
+  if (!is_low(precision) && compare.precisions.size() > 1) options.keep_float32.clear();
   const auto among = [&](nn::ModelKind kind) {
     return std::find(compare.models.begin(), compare.models.end(), kind) != compare.models.end();
   };
@@ -84,8 +88,7 @@ TrainOptions options_for(nn::ModelKind model, const CompareArguments& compare) {
 ComparisonRow train_row(const Dataset& dataset, const CompareArguments& compare,
                         nn::ModelKind model, amp::Precision precision) {
   RunArguments run = compare.run;
-  run.options = options_for(model, compare);
-  run.options.precision = precision;
+  run.options = options_for(model, precision, compare);
   ComparisonRow row;
   row.model = name_of(nn::ModelKinds{}, model);
   row.precision = amp::to_string(precision);
@@ -126,7 +129,11 @@ int compare_command(const Arguments& arguments) {
               "--model and --models: expected one of them");
   if (compare.models.empty()) compare.models = {compare.model.value_or(nn::ModelKind::kGcn)};
   finish(run);
-  for (const nn::ModelKind model : compare.models) check_options(options_for(model, compare));
+  for (const nn::ModelKind model : compare.models) {
+    for (const amp::Precision precision : compare.precisions) {
+      check_options(options_for(model, precision, compare));
+    }
+  }
   const Dataset dataset = load(run.data);
   const std::vector<ComparisonRow> rows = train_rows(dataset, compare);
 

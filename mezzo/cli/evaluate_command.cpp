@@ -6,8 +6,10 @@
 
 #include "mezzo/cli/checkpoint_arguments.h"
 #include "mezzo/cli/commands.h"
+#include "mezzo/cli/image_command.h"
 #include "mezzo/cli/run.h"
 #include "mezzo/train/files.h"
+#include "mezzo/train/image_checkpoint.h"
 #include "mezzo/train/inference.h"
 #include "mezzo/train/problem.h"
 #include "mezzo/train/table.h"
@@ -49,6 +51,10 @@ int evaluate_command(const Arguments& arguments) {
   if (!parse_arguments(app, arguments)) return kSuccess;
 
   if (!json.empty()) check_writable("--json", json);
+  if (is_image_checkpoint(required_checkpoint(wanted))) {
+    evaluate_images(wanted, json);
+    return kSuccess;
+  }
   const LoadedCheckpoint loaded = load(wanted);
   const Scores scores = evaluate(loaded.dataset, loaded.checkpoint);
 

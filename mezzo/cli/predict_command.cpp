@@ -5,9 +5,11 @@
 
 #include "mezzo/cli/checkpoint_arguments.h"
 #include "mezzo/cli/commands.h"
+#include "mezzo/cli/image_command.h"
 #include "mezzo/cli/run.h"
 #include "mezzo/core/error.h"
 #include "mezzo/train/files.h"
+#include "mezzo/train/image_checkpoint.h"
 #include "mezzo/train/inference.h"
 
 namespace mezzo::cli {
@@ -15,12 +17,12 @@ namespace mezzo::cli {
 int predict_command(const Arguments& arguments) {
   CheckpointArguments wanted;
   std::string output;
-  CLI::App app("Writes what the best weights of a checkpoint predict for every node",
+  CLI::App app("Writes what the best weights of a checkpoint predict for all nodes or test images",
                "mezzo predict");
   add_checkpoint_options(app, wanted);
   OptionGroup(app, "Files")
       .text("--output", output, "FILE.csv|FILE.npy",
-            "CSV with node, class and probability, or npy with the classes (required)");
+            "CSV with node (or image), class and probability, or npy with the classes (required)");
   add_config(app);
   if (!parse_arguments(app, arguments)) return kSuccess;
 
@@ -29,9 +31,17 @@ int predict_command(const Arguments& arguments) {
   MEZZO_CHECK(kind == ".csv" || kind == ".npy",
               "--output: expected a name that ends in .csv or .npy, got '{}'", output);
   check_writable("--output", output);
+  if (is_image_checkpoint(required_checkpoint(wanted))) {
+    predict_images(wanted, output);
+    return kSuccess;
+  }
   const LoadedCheckpoint loaded = load(wanted);
   const Predictions predictions = predict(loaded.dataset, loaded.checkpoint);
-  (kind == ".csv" ? write_csv : write_npy)(output, predictions);
+  if (kind == ".csv") {
+    write_csv(output, predictions);
+  } else {
+    write_npy(output, predictions);
+  }
   std::cout << fmt::format("{} predictions in {}\n", predictions.classes.size(0), output)
             << std::flush;
   return kSuccess;

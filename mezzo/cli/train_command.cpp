@@ -2,6 +2,7 @@
 
 #include "mezzo/cli/arguments.h"
 #include "mezzo/cli/commands.h"
+#include "mezzo/cli/image_command.h"
 #include "mezzo/cli/interrupt.h"
 #include "mezzo/cli/run.h"
 #include "mezzo/cli/runs.h"
@@ -11,11 +12,14 @@
 namespace mezzo::cli {
 
 int train_command(const Arguments& arguments) {
+  if (wants_image_model(arguments)) return train_images_command(arguments);
   RunArguments run;
   TrainOptions& options = run.options;
   CLI::App app("Trains a model on the full graph of a data set, in one precision", "mezzo train");
   add_data_options(app, run.data);
-  OptionGroup(app, "Model").choice("--model", nn::ModelKinds{}, options.model, "Model");
+  OptionGroup(app, "Model")
+      .choice("--model", nn::ModelKinds{}, options.model,
+              "Model (or cnn, for images: see mezzo train --model cnn --help)");
   add_model_options(app, options);
   OptionGroup(app, "Training")
       .value(

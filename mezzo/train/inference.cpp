@@ -34,11 +34,11 @@ Predictions predict(const Dataset& dataset, const Checkpoint& checkpoint) {
   return {.classes = classes.cpu().contiguous(), .probabilities = largest.cpu().contiguous()};
 }
 
-void write_csv(const std::string& path, const Predictions& predictions) {
+void write_csv(const std::string& path, const Predictions& predictions, std::string_view what) {
   const std::int64_t* classes = predictions.classes.const_data_ptr<std::int64_t>();
   const float* probabilities = predictions.probabilities.const_data_ptr<float>();
   replace_file(path, [&](std::ostream& file) {
-    file << "node,class,probability\n";
+    file << what << ",class,probability\n";
     for (std::int64_t i = 0; i < predictions.classes.size(0); ++i) {
       file << fmt::format("{},{},{}\n", i, classes[i], probabilities[i]);
     }

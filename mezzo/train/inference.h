@@ -1,5 +1,8 @@
 #pragma once
 
+#include <string>
+#include <string_view>
+
 #include <ATen/core/Tensor.h>
 
 #include "mezzo/core/export.h"
@@ -13,7 +16,7 @@ namespace mezzo {
 /// (which the caller may change). Throws InvalidArgument where the data do not fit the model.
 MEZZO_API Scores evaluate(const Dataset& dataset, const Checkpoint& checkpoint);
 
-/// What a model says of every node; on the CPU.
+/// What a model says of every node, or of every image; on the CPU.
 struct Predictions {
   at::Tensor classes;        ///< int64 [N], the class of the largest logit
   at::Tensor probabilities;  ///< float32 [N], the softmax there
@@ -22,10 +25,11 @@ struct Predictions {
 /// The predictions of the checkpoint's best weights; otherwise as evaluate().
 MEZZO_API Predictions predict(const Dataset& dataset, const Checkpoint& checkpoint);
 
-/// Writes "node,class,probability" and a line a node. Throws IoError.
-MEZZO_API void write_csv(const std::string& path, const Predictions& predictions);
+/// Writes "<what>,class,probability" and a line a row. what: "node" or "image". Throws IoError.
+MEZZO_API void write_csv(const std::string& path, const Predictions& predictions,
+                         std::string_view what = "node");
 
-/// Writes the classes as a .npy file of version 1.0, int64 [N]; row i is node i. Throws IoError.
+/// Writes the classes as a .npy file of version 1.0, int64 [N]. Throws IoError.
 MEZZO_API void write_npy(const std::string& path, const Predictions& predictions);
 
 }  // namespace mezzo

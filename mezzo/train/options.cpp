@@ -105,6 +105,10 @@ at::Device parse_device(const std::string& text) {
   return {at::kCUDA, static_cast<c10::DeviceIndex>(index)};
 }
 
+bool is_low(amp::Precision precision) {
+  return precision == amp::Precision::kBFloat16 || precision == amp::Precision::kFloat16;
+}
+
 void check_options(const TrainOptions& options) {
   check_model(options);
   MEZZO_CHECK(options.epochs >= 1, "epochs: expected at least 1, got {}", options.epochs);
@@ -112,6 +116,12 @@ void check_options(const TrainOptions& options) {
               "lr: expected a positive number, got {}", options.learning_rate);
   MEZZO_CHECK(options.weight_decay >= 0 && std::isfinite(options.weight_decay),
               "weight-decay: expected a number of at least 0, got {}", options.weight_decay);
+  MEZZO_CHECK(options.loss_factor > 0 && std::isfinite(options.loss_factor),
+              "loss-factor: expected a positive number, got {}", options.loss_factor);
+  MEZZO_CHECK(options.keep_float32.empty() || is_low(options.precision),
+              "keep-float32: only bf16 and fp16 have parts that are not in float32, the precision "
+              "is {}",
+              amp::to_string(options.precision));
   MEZZO_CHECK(options.eval_every >= 1, "eval-every: expected at least 1, got {}",
               options.eval_every);
   MEZZO_CHECK(!options.patience || *options.patience >= 1, "patience: expected at least 1, got {}",

@@ -4,6 +4,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include <ATen/core/Tensor.h>
 
@@ -52,6 +53,9 @@ MEZZO_API std::string to_string(const LossScale& scale);
 /// libtorch does not see or that this build of the library has no kernels for.
 MEZZO_API at::Device parse_device(const std::string& text);
 
+/// Whether products are computed in a 16-bit type: bf16 and fp16.
+MEZZO_API bool is_low(amp::Precision precision);
+
 /// Everything that decides a training run on the full graph, as plain values. Those with a model
 /// architecture in their name ask for it: set on another one they are an error, never ignored.
 struct TrainOptions {
@@ -73,6 +77,10 @@ struct TrainOptions {
   OptimizerKind optimizer = OptimizerKind::kAdam;
   amp::Precision precision = amp::Precision::kFloat32;
   LossScale loss_scale;
+  double loss_factor = 1;  ///< > 0: of the loss that is minimised; reported losses are without it
+  /// Parts of the model (`layer0`, `norm0`, `skip0`, ...) that a 16-bit precision leaves in
+  /// float32.
+  std::vector<std::string> keep_float32;
   at::Device device = at::kCPU;
   std::uint64_t seed = 0;       ///< of the weights and of dropout
   std::int64_t eval_every = 1;  ///< >= 1, in epochs; the last one is always evaluated

@@ -86,6 +86,7 @@ nn::ModelOptions model_options(const TrainOptions& options, const Problem& probl
   model.num_heads = options.heads.value_or(model.num_heads);
   model.num_output_heads = options.output_heads.value_or(model.num_output_heads);
   model.attention_dropout = options.attention_dropout.value_or(model.attention_dropout);
+  model.keep_float32 = options.keep_float32;
   return model;
 }
 

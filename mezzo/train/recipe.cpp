@@ -1,5 +1,6 @@
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include <nlohmann/json.hpp>
 
@@ -66,6 +67,8 @@ std::string recipe_to_json(const TrainOptions& options) {
       {"optimizer", name_of(OptimizerKinds{}, options.optimizer)},
       {"precision", amp::to_string(options.precision)},
       {"loss-scale", to_string(options.loss_scale)},
+      {"loss-factor", options.loss_factor},
+      {"keep-float32", options.keep_float32},
       {"device", options.device.str()},
       {"seed", options.seed},
       {"eval-every", options.eval_every},
@@ -102,6 +105,8 @@ TrainOptions recipe_from_json(std::string_view text) {
   });
   options.precision = read_word(recipe, "precision", amp::parse_precision);
   options.loss_scale = read_word(recipe, "loss-scale", parse_loss_scale);
+  options.loss_factor = read<double>(recipe, "loss-factor");
+  options.keep_float32 = read<std::vector<std::string>>(recipe, "keep-float32");
   options.seed = read<std::uint64_t>(recipe, "seed");
   options.eval_every = read<std::int64_t>(recipe, "eval-every");
   return options;

@@ -1,8 +1,6 @@
-#include <cmath>
 #include <cstddef>
 
-#include <nlohmann/json.hpp>
-
+#include "mezzo/train/json.h"
 #include "mezzo/train/report.h"
 #include "mezzo/train/summary.h"
 #include "mezzo/version.h"
@@ -10,17 +8,10 @@
 namespace mezzo {
 namespace {
 
-// Keys in the order in which people read them.
-using json = nlohmann::ordered_json;
-
-/// null for what JSON has no number for.
-json number(double value) {
-  return std::isfinite(value) ? json(value) : json(nullptr);
-}
-
-json scores_to_json(const Scores& scores) {
-  return {
-      {"train", number(scores.train)}, {"val", number(scores.val)}, {"test", number(scores.test)}};
+OrderedJson scores_to_json(const Scores& scores) {
+  return {{"train", json_number(scores.train)},
+          {"val", json_number(scores.val)},
+          {"test", json_number(scores.test)}};
 }
 
 const char* reason_word(StopReason reason) {
@@ -35,19 +26,19 @@ const char* reason_word(StopReason reason) {
   return "epochs";
 }
 
-json history_to_json(const TrainReport& run) {
-  json losses = json::array();
-  for (const double loss : run.losses) losses.push_back(number(loss));
-  json evaluations = json::array();
+OrderedJson history_to_json(const TrainReport& run) {
+  OrderedJson losses = OrderedJson::array();
+  for (const double loss : run.losses) losses.push_back(json_number(loss));
+  OrderedJson evaluations = OrderedJson::array();
   for (const EvaluationRecord& record : run.evaluations) {
-    json line = {{"epoch", record.epoch}};
+    OrderedJson line = {{"epoch", record.epoch}};
     line.update(scores_to_json(record.scores));
     evaluations.push_back(line);
   }
   return {{"train_loss", losses}, {"evaluations", evaluations}};
 }
 
-json run_to_json(const TrainReport& run) {
+OrderedJson run_to_json(const TrainReport& run) {
   return {
       {"dataset", run.dataset},
       {"model", run.model},
@@ -60,64 +51,66 @@ json run_to_json(const TrainReport& run) {
       {"num_parameters", run.num_parameters},
       {"epochs_run", run.epochs_run},
       {"stopped_by", reason_word(run.stopped_by)},
-      {"train_loss", number(run.train_loss)},
-      {"train_accuracy", number(run.best.train)},
-      {"val_accuracy", number(run.best.val)},
-      {"test_accuracy", number(run.best.test)},
+      {"train_loss", json_number(run.train_loss)},
+      {"train_accuracy", json_number(run.best.train)},
+      {"val_accuracy", json_number(run.best.val)},
+      {"test_accuracy", json_number(run.best.test)},
       {"best_epoch", run.best_epoch},
       {"last", scores_to_json(run.last)},
-      {"epoch_ms", {{"min", number(run.epoch_ms_min)}, {"median", number(run.epoch_ms_median)}}},
+      {"epoch_ms",
+       {{"min", json_number(run.epoch_ms_min)}, {"median", json_number(run.epoch_ms_median)}}},
       {"evaluation_seconds", run.evaluation_seconds},
       {"total_seconds", run.total_seconds},
       {"peak_memory_bytes", run.peak_memory_bytes},
       {"steps", run.steps},
       {"skipped_steps", run.skipped_steps},
       {"loss_scale", run.loss_scale_policy},
-      {"final_loss_scale", number(run.final_loss_scale)},
+      {"final_loss_scale", json_number(run.final_loss_scale)},
       {"history", history_to_json(run)},
       {"version", kVersion},
   };
 }
 
 /// Several runs under the keys of one.
-json runs_to_json(const std::vector<TrainReport>& runs) {
+OrderedJson runs_to_json(const std::vector<TrainReport>& runs) {
   const RunsSummary all = summarize(runs);
-  json object = run_to_json(runs.front());
+  OrderedJson object = run_to_json(runs.front());
   for (const char* of_one_run : {"split_index", "last", "history", "stopped_by"}) {
     object.erase(of_one_run);
   }
-  json deviation = json::object();
+  OrderedJson deviation = OrderedJson::object();
   const auto summary = [&](const char* key, auto value) {
     const MeanDeviation result = mean_deviation(collect(runs, value));
-    object[key] = number(result.mean);
-    deviation[key] = number(result.deviation);
+    object[key] = json_number(result.mean);
+    deviation[key] = json_number(result.deviation);
   };
   summary("train_loss", [](const TrainReport& run) { return run.train_loss; });
   summary("train_accuracy", [](const TrainReport& run) { return run.best.train; });
   summary("val_accuracy", [](const TrainReport& run) { return run.best.val; });
   summary("test_accuracy", [](const TrainReport& run) { return run.best.test; });
   object["epochs_run"] = all.epochs_run;
-  object["best_epoch"] = number(all.best_epoch);
-  object["epoch_ms"] = {{"min", number(all.epoch_ms_min)}, {"median", number(all.epoch_ms_median)}};
+  object["best_epoch"] = json_number(all.best_epoch);
+  object["epoch_ms"] = {{"min", json_number(all.epoch_ms_min)},
+                        {"median", json_number(all.epoch_ms_median)}};
   object["evaluation_seconds"] = all.evaluation_seconds;
   object["total_seconds"] = all.total_seconds;
   object["peak_memory_bytes"] = all.peak_memory_bytes;
   object["steps"] = all.steps;
   object["skipped_steps"] = all.skipped_steps;
-  object["final_loss_scale"] = number(all.final_loss_scale);
+  object["final_loss_scale"] = json_number(all.final_loss_scale);
   object["deviation"] = deviation;
-  object["runs"] = json::array();
+  object["runs"] = OrderedJson::array();
   for (const TrainReport& run : runs) object["runs"].push_back(run_to_json(run));
   return object;
 }
 
-json reports_to_json(const std::vector<TrainReport>& runs) {
+OrderedJson reports_to_json(const std::vector<TrainReport>& runs) {
   return runs.size() == 1 ? run_to_json(runs.front()) : runs_to_json(runs);
 }
 
 /// A name of a data set may hold any bytes.
-std::string dump(const json& object) {
-  return object.dump(2, ' ', /*ensure_ascii=*/false, json::error_handler_t::replace) + '\n';
+std::string dump(const OrderedJson& object) {
+  return object.dump(2, ' ', /*ensure_ascii=*/false, OrderedJson::error_handler_t::replace) + '\n';
 }
 
 }  // namespace
@@ -127,14 +120,14 @@ std::string report_to_json(const std::vector<TrainReport>& runs) {
 }
 
 std::string comparison_to_json(const std::vector<ComparisonRow>& rows) {
-  json results = json::array();
+  OrderedJson results = OrderedJson::array();
   for (const ComparisonRow& row : rows) {
-    json result = row.runs.empty() ? json::object() : reports_to_json(row.runs);
+    OrderedJson result = row.runs.empty() ? OrderedJson::object() : reports_to_json(row.runs);
     result["model"] = row.model;
     result["precision"] = row.precision;
     const std::optional<double> faster = speed_up(row, rows);
-    result["speed_up"] = faster ? number(*faster) : json(nullptr);
-    result["error"] = row.error.empty() ? json(nullptr) : json(row.error);
+    result["speed_up"] = faster ? json_number(*faster) : OrderedJson(nullptr);
+    result["error"] = row.error.empty() ? OrderedJson(nullptr) : OrderedJson(row.error);
     results.push_back(result);
   }
   return dump({{"results", results}, {"version", kVersion}});

@@ -12,43 +12,11 @@
 namespace mezzo {
 namespace {
 
-amp::GradScalerOptions scaler_options(const TrainOptions& options) {
-  const LossScale& scale = options.loss_scale;
-  amp::GradScalerOptions made{.device = options.device, .enabled = true};
-  switch (scale.kind) {
-    case LossScale::Kind::kAutomatic:
-      made.enabled = options.precision == amp::Precision::kFloat16;
-      break;
-    case LossScale::Kind::kNone:
-      made.enabled = false;
-      break;
-    case LossScale::Kind::kConstant:
-      made.policy = amp::LossScalePolicy::constant(scale.value);
-      break;
-    case LossScale::Kind::kDynamic:
-      break;
-  }
-  return made;
-}
-
-std::unique_ptr<torch::optim::Optimizer> make_optimizer(const TrainOptions& options,
-                                                        std::vector<at::Tensor> parameters) {
-  namespace optim = torch::optim;
-  const double rate = options.learning_rate;
-  const double decay = options.weight_decay;
-  switch (options.optimizer) {
-    case OptimizerKind::kAdam:
-      return std::make_unique<optim::Adam>(std::move(parameters),
-                                           optim::AdamOptions(rate).weight_decay(decay));
-    case OptimizerKind::kAdamW:
-      return std::make_unique<optim::AdamW>(std::move(parameters),
-                                            optim::AdamWOptions(rate).weight_decay(decay));
-    case OptimizerKind::kSgd:
-      return std::make_unique<optim::SGD>(std::move(parameters),
-                                          optim::SGDOptions(rate).weight_decay(decay));
-  }
-  detail::raise<InvalidArgument>("optimizer: expected one of {}", names(OptimizerKinds{}));
-}
+// Below the smallest float16 number a scale only destroys what it should save.
+constexpr double kSmallestScale = 0x1p-24;
+// As many steps as a dynamic scale needs to fall from 2^16 to kSmallestScale; a constant one gets
+// the same patience.
+constexpr std::int64_t kMostSkippedInARow = 40;
 
 }  // namespace
 
@@ -69,34 +37,95 @@ const EvaluationRecord* best_evaluation(const History& history, std::int64_t eva
 }
 
 TrainState::TrainState(const TrainOptions& options, const Problem& problem)
-    : scaler(scaler_options(options)) {
+    : scaler(scaler_options(options.loss_scale, options.precision, options.device)) {
   at::manual_seed(options.seed);
   model = nn::Model(model_options(options, problem));
   model->to(options.device);
-  optimizer = make_optimizer(options, model->parameters());
+  optimizer = make_optimizer(options.optimizer, options.learning_rate, options.weight_decay,
+                             model->parameters());
 }
 
 TrainState::~TrainState() = default;
 
-std::vector<at::Tensor> weights_of(const nn::Model& model) {
-  std::vector<at::Tensor> weights = model->parameters();
-  for (const at::Tensor& buffer : model->buffers()) weights.push_back(buffer);
+std::unique_ptr<torch::optim::Optimizer> make_optimizer(OptimizerKind kind, double learning_rate,
+                                                        double weight_decay,
+                                                        std::vector<at::Tensor> parameters) {
+  namespace optim = torch::optim;
+  const auto with_decay = [&](auto options) { return options.weight_decay(weight_decay); };
+  switch (kind) {
+    case OptimizerKind::kAdam:
+      return std::make_unique<optim::Adam>(std::move(parameters),
+                                           with_decay(optim::AdamOptions(learning_rate)));
+    case OptimizerKind::kAdamW:
+      return std::make_unique<optim::AdamW>(std::move(parameters),
+                                            with_decay(optim::AdamWOptions(learning_rate)));
+    case OptimizerKind::kSgd:
+      return std::make_unique<optim::SGD>(std::move(parameters),
+                                          with_decay(optim::SGDOptions(learning_rate)));
+  }
+  detail::raise<InvalidArgument>("optimizer: expected one of {}", names(OptimizerKinds{}));
+}
+
+amp::GradScalerOptions scaler_options(const LossScale& scale, amp::Precision precision,
+                                      at::Device device) {
+  amp::GradScalerOptions made{.device = device, .enabled = true};
+  switch (scale.kind) {
+    case LossScale::Kind::kAutomatic:
+      made.enabled = precision == amp::Precision::kFloat16;
+      break;
+    case LossScale::Kind::kNone:
+      made.enabled = false;
+      break;
+    case LossScale::Kind::kConstant:
+      made.policy = amp::LossScalePolicy::constant(scale.value);
+      break;
+    case LossScale::Kind::kDynamic:
+      break;
+  }
+  return made;
+}
+
+void check_progress(const History& history, const amp::GradScaler& scaler, const LatestStep& step) {
+  const std::string_view precision = amp::to_string(step.precision);
+  const bool mendable = scaler.is_enabled() && step.precision == amp::Precision::kFloat16 &&
+                        scaler.get_backoff_factor() < 1;
+  if (!std::isfinite(step.loss) && !mendable) {
+    detail::raise<NumericError>("training diverged: the loss is {} in epoch {} ({}, lr {})",
+                                step.loss, step.epoch, precision, step.learning_rate);
+  }
+  const double scale = scaler.get_scale();
+  if (scaler.is_enabled() && scale < kSmallestScale) {
+    detail::raise<NumericError>(
+        "training diverged: the loss scale fell to {} in epoch {}, loss {} ({})", scale, step.epoch,
+        step.loss, precision);
+  }
+  if (history.skipped_in_a_row > kMostSkippedInARow) {
+    detail::raise<NumericError>(
+        "training diverged: {} steps in a row had inf or nan gradients, up to epoch {}, at the "
+        "loss scale {} ({})",
+        history.skipped_in_a_row, step.epoch, scale, precision);
+  }
+}
+
+std::vector<at::Tensor> weights_of(const torch::nn::Module& model) {
+  std::vector<at::Tensor> weights = model.parameters();
+  for (const at::Tensor& buffer : model.buffers()) weights.push_back(buffer);
   return weights;
 }
 
-std::vector<std::string> weight_names(const nn::Model& model) {
-  std::vector<std::string> names = model->named_parameters().keys();
-  for (const std::string& name : model->named_buffers().keys()) names.push_back(name);
+std::vector<std::string> weight_names(const torch::nn::Module& model) {
+  std::vector<std::string> names = model.named_parameters().keys();
+  for (const std::string& name : model.named_buffers().keys()) names.push_back(name);
   return names;
 }
 
-std::vector<at::Tensor> copy_weights(const nn::Model& model) {
+std::vector<at::Tensor> copy_weights(const torch::nn::Module& model) {
   std::vector<at::Tensor> copies;
   for (const at::Tensor& weight : weights_of(model)) copies.push_back(weight.detach().clone());
   return copies;
 }
 
-void restore_weights(nn::Model& model, const std::vector<at::Tensor>& weights) {
+void restore_weights(torch::nn::Module& model, const std::vector<at::Tensor>& weights) {
   const at::NoGradGuard no_grad;
   std::vector<at::Tensor> own = weights_of(model);
   MEZZO_DCHECK(own.size() == weights.size());

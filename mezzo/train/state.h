@@ -53,13 +53,35 @@ class TrainState {
   std::vector<at::Tensor> best_weights;  ///< of the best epoch so far; empty before the first
 };
 
+/// libtorch's optimizer of that kind, its other options at their defaults.
+std::unique_ptr<torch::optim::Optimizer> make_optimizer(OptimizerKind kind, double learning_rate,
+                                                        double weight_decay,
+                                                        std::vector<at::Tensor> parameters);
+
+/// The scaler that `scale` asks for in a run of that precision.
+amp::GradScalerOptions scaler_options(const LossScale& scale, amp::Precision precision,
+                                      at::Device device);
+
+/// The latest step of a run.
+struct LatestStep {
+  std::int64_t epoch = 0;  ///< in which it was, from 1
+  double loss = 0;
+  amp::Precision precision = amp::Precision::kFloat32;
+  double learning_rate = 0;
+};
+
+/// Throws NumericError where the run has diverged: the loss is inf or nan, which no loss scale
+/// mends (for float16 with a dynamic scale: as soon as that has fallen below 2^-24), or no step of
+/// many could be taken. Synchronises.
+void check_progress(const History& history, const amp::GradScaler& scaler, const LatestStep& step);
+
 /// The parameters, then the buffers, in the order of their names' registration; not copies.
-std::vector<at::Tensor> weights_of(const nn::Model& model);
+std::vector<at::Tensor> weights_of(const torch::nn::Module& model);
 /// Their names.
-std::vector<std::string> weight_names(const nn::Model& model);
+std::vector<std::string> weight_names(const torch::nn::Module& model);
 /// Copies that later steps do not change.
-std::vector<at::Tensor> copy_weights(const nn::Model& model);
+std::vector<at::Tensor> copy_weights(const torch::nn::Module& model);
 /// Sets every weight. weights: as copy_weights gives them, for a model of the same shape.
-void restore_weights(nn::Model& model, const std::vector<at::Tensor>& weights);
+void restore_weights(torch::nn::Module& model, const std::vector<at::Tensor>& weights);
 
 }  // namespace mezzo

@@ -2,12 +2,9 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cmath>
-#include <optional>
 
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
-#include <torch/optim/optimizer.h>
 
 #include "mezzo/core/error.h"
 #include "mezzo/message_passing/memory.h"
@@ -15,6 +12,7 @@
 #include "mezzo/train/files.h"
 #include "mezzo/train/problem.h"
 #include "mezzo/train/state.h"
+#include "mezzo/train/step.h"
 #include "mezzo/train/summary.h"
 
 namespace mezzo {
@@ -22,11 +20,6 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Below the smallest float16 number a scale only destroys what it should save.
-constexpr double kSmallestScale = 0x1p-24;
-// As many steps as a dynamic scale needs to fall from 2^16 to kSmallestScale; a constant one gets
-// the same patience.
-constexpr std::int64_t kMostSkippedInARow = 40;
 constexpr double kCheckpointSeconds = 60;
 
 double seconds_since(Clock::time_point start) {
@@ -42,7 +35,6 @@ class Run {
  private:
   void check_data() const;
   void step();
-  void check_progress(double loss);
   void evaluate(std::int64_t epoch);
   bool out_of_patience(std::int64_t epoch) const;
   bool wants_stop() const { return callbacks_.should_stop && callbacks_.should_stop(); }
@@ -57,8 +49,7 @@ class Run {
   Clock::time_point saved_ = start_;
   Problem problem_;
   TrainState state_;
-  at::Tensor train_rows_;      // int64 [n]
-  at::Tensor train_labels_;    // int64 [n]
+  TrainingNodes nodes_;
   double seconds_before_ = 0;  // of the run that is resumed
   StopReason stopped_by_ = StopReason::kEpochs;
 };
@@ -77,8 +68,7 @@ Run::Run(const Dataset& dataset, const TrainOptions& options, const TrainCallbac
       problem_(checked_problem(dataset, options)),
       state_(options, problem_) {
   check_data();
-  train_rows_ = problem_.masks.train.nonzero().squeeze(1);
-  train_labels_ = problem_.labels.index_select(0, train_rows_);
+  nodes_ = training_nodes(problem_, dataset, options);
   if (options.resume.empty()) return;
   resume_checkpoint(options.resume, options, dataset, state_);
   seconds_before_ = state_.history.total_seconds;
@@ -88,55 +78,18 @@ Run::Run(const Dataset& dataset, const TrainOptions& options, const TrainCallbac
 }
 
 void Run::check_data() const {
-  MEZZO_CHECK(problem_.masks.train.any().item<bool>(), "dataset {}: split {} has no training nodes",
-              dataset_.name, options_.split_index);
   MEZZO_CHECK(!options_.patience || problem_.masks.val.any().item<bool>(),
               "patience: dataset {} has no validation nodes in split {}", dataset_.name,
               options_.split_index);
 }
 
 void Run::step() {
-  state_.model->train();
-  state_.optimizer->zero_grad();
-  std::optional<amp::PrecisionScope> scope(std::in_place, options_.precision, options_.device);
-  const at::Tensor logits = state_.model->forward(problem_.topology, problem_.features);
-  const at::Tensor loss =
-      at::cross_entropy_loss(logits.index_select(0, train_rows_).to(at::kFloat), train_labels_);
-  // The backward of autocast belongs outside the region, that of TF32 inside.
-  if (options_.precision != amp::Precision::kTensorFloat32) scope.reset();
-  state_.scaler.scale(loss).backward();
-  const amp::StepOutcome outcome = state_.scaler.step(*state_.optimizer);
-  state_.scaler.update();
-
+  const StepResult result = train_step(state_, problem_, nodes_, options_);
   History& history = state_.history;
-  const bool skipped = outcome == amp::StepOutcome::kSkipped;
   ++history.steps;
-  history.skipped_steps += skipped ? 1 : 0;
-  history.skipped_in_a_row = skipped ? history.skipped_in_a_row + 1 : 0;
-  history.losses.push_back(loss.item<double>());
-}
-
-void Run::check_progress(double loss) {
-  const std::int64_t epoch = state_.history.epoch();
-  const bool mendable = state_.scaler.is_enabled() &&
-                        options_.precision == amp::Precision::kFloat16 &&
-                        state_.scaler.get_backoff_factor() < 1;
-  if (!std::isfinite(loss) && !mendable) {
-    detail::raise<NumericError>("training diverged: the loss is {} in epoch {} ({}, lr {})", loss,
-                                epoch, amp::to_string(options_.precision), options_.learning_rate);
-  }
-  const double scale = state_.scaler.get_scale();
-  if (state_.scaler.is_enabled() && scale < kSmallestScale) {
-    detail::raise<NumericError>(
-        "training diverged: the loss scale fell to {} in epoch {}, loss {} ({})", scale, epoch,
-        loss, amp::to_string(options_.precision));
-  }
-  if (state_.history.skipped_in_a_row > kMostSkippedInARow) {
-    detail::raise<NumericError>(
-        "training diverged: {} steps in a row had inf or nan gradients, up to epoch {}, at the "
-        "loss scale {} ({})",
-        state_.history.skipped_in_a_row, epoch, scale, amp::to_string(options_.precision));
-  }
+  history.skipped_steps += result.skipped ? 1 : 0;
+  history.skipped_in_a_row = result.skipped ? history.skipped_in_a_row + 1 : 0;
+  history.losses.push_back(result.loss);
 }
 
 void Run::evaluate(std::int64_t epoch) {
@@ -144,7 +97,7 @@ void Run::evaluate(std::int64_t epoch) {
   const at::Tensor logits = evaluate_logits(state_.model, problem_, options_.precision);
   state_.history.evaluations.push_back({epoch, score_logits(logits, problem_)});
   if (best_evaluation(state_.history, options_.eval_every)->epoch == epoch) {
-    state_.best_weights = copy_weights(state_.model);
+    state_.best_weights = copy_weights(*state_.model);
   }
   state_.history.evaluation_seconds += seconds_since(start);
 }
@@ -180,9 +133,13 @@ TrainReport Run::run() {
     const Clock::time_point start = Clock::now();
     step();
     state_.history.epoch_ms.push_back(1e3 * seconds_since(start));
-    check_progress(state_.history.losses.back());
-
     const std::int64_t epoch = state_.history.epoch();
+    check_progress(state_.history, state_.scaler,
+                   {.epoch = epoch,
+                    .loss = state_.history.losses.back(),
+                    .precision = options_.precision,
+                    .learning_rate = options_.learning_rate});
+
     const bool interrupted = wants_stop();
     const bool last = interrupted || epoch == options_.epochs;
     const bool evaluated = last || epoch % options_.eval_every == 0;

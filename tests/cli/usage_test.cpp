@@ -66,7 +66,7 @@ TEST(Usage, wrong_words_are_exit_code_2_and_one_line) {
       {{"train", "--seed", "-1"}, "--seed"},
       {{"train", "--lr", "nan"}, "lr"},
       {{"train", "--dropout", "1"}, "dropout"},
-      {{"train", "--model", "cnn"}, "gcn, sage, gat, gin, sgc, mlp"},
+      {{"train", "--model", "lenet"}, "gcn, sage, gat, gin, sgc, mlp"},
       {{"train", "--optimizer", "lion"}, "adam, adamw, sgd"},
       {{"train", "--norm", "group"}, "none, layer, batch"},
       {{"train", "--precision", "fp8"}, "fp32, tf32, bf16, fp16"},

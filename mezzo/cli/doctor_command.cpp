@@ -1,0 +1,62 @@
+#include <iostream>
+#include <optional>
+#include <string>
+
+#include "mezzo/cli/arguments.h"
+#include "mezzo/cli/commands.h"
+#include "mezzo/cli/interrupt.h"
+#include "mezzo/cli/progress.h"
+#include "mezzo/cli/run.h"
+#include "mezzo/train/doctor.h"
+#include "mezzo/train/files.h"
+
+namespace mezzo::cli {
+namespace {
+
+Diagnosis diagnose_with_progress(const Dataset& dataset, const DoctorOptions& options) {
+  std::optional<Progress> progress;
+  std::int64_t trials = 0;
+  DoctorCallbacks callbacks;
+  callbacks.on_step = [&](const std::string& trial, const EpochRecord& record) {
+    if (record.epoch == 1) {
+      progress.emplace(std::cerr, progress_style(), fmt::format("trial {} ({})", ++trials, trial));
+    }
+    progress->show(record);
+  };
+  callbacks.should_stop = interrupted;
+  return diagnose(dataset, options, callbacks);
+}
+
+}  // namespace
+
+int doctor_command(const Arguments& arguments) {
+  RunArguments run;
+  DoctorOptions doctor;
+  CLI::App app(
+      "Trains a model for some steps in fp32, bf16 and fp16, watching every operation, and "
+      "recommends a precision, a loss scale and parts to keep in float32",
+      "mezzo doctor");
+  add_data_options(app, run.data);
+  OptionGroup(app, "Model").choice("--model", nn::ModelKinds{}, run.options.model, "Model");
+  add_model_options(app, run.options);
+  OptionGroup(app, "Training").number("--steps", doctor.steps, "Steps of each trial");
+  add_step_options(app, run.options);
+  add_machine_options(app, run.machine);
+  add_report_options(app, run.json);
+  if (!parse_arguments(app, arguments)) return kSuccess;
+
+  MEZZO_CHECK(doctor.steps >= 1, "--steps: expected at least 1, got {}", doctor.steps);
+  finish(run);
+  check_options(run.options);
+  doctor.training = run.options;
+  const Dataset dataset = load(run.data);
+  const Diagnosis diagnosis = diagnose_with_progress(dataset, doctor);
+
+  std::cout << format_diagnosis(diagnosis) << std::flush;
+  if (!run.json.empty()) {
+    replace_file(run.json, [&](std::ostream& file) { file << diagnosis_to_json(diagnosis); });
+  }
+  return diagnosis.interrupted ? kInterrupted : kSuccess;
+}
+
+}  // namespace mezzo::cli

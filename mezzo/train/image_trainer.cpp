@@ -1,0 +1,262 @@
+#include "mezzo/train/image_trainer.h"
+
+#include <algorithm>
+#include <chrono>
+#include <limits>
+#include <optional>
+
+#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+#include <torch/optim/optimizer.h>
+
+#include "mezzo/core/error.h"
+#include "mezzo/core/random.h"
+#include "mezzo/message_passing/memory.h"
+#include "mezzo/train/files.h"
+#include "mezzo/train/image_checkpoint.h"
+#include "mezzo/train/summary.h"
+
+namespace mezzo {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr double kCheckpointSeconds = 60;
+constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+/// The seed of an epoch's order.
+std::uint64_t order_seed(std::uint64_t seed, std::int64_t epoch) {
+  constexpr std::uint64_t kStream = 0x6F72646572;  // of this use of the generator
+  return random_bits(seed, kStream, static_cast<std::uint64_t>(epoch));
+}
+
+void check_data(const ImageData& data, const ImageOptions& options) {
+  const ImageDataset &train = data.train, &test = data.test;
+  const std::int64_t height = train.images.size(2), width = train.images.size(3);
+  MEZZO_CHECK(std::min(height, width) >= nn::CNNImpl::kLeastExtent,
+              "dataset {}: expected images of at least {} x {}, got {} x {}", train.name,
+              nn::CNNImpl::kLeastExtent, nn::CNNImpl::kLeastExtent, height, width);
+  MEZZO_CHECK(test.images.sizes().slice(1) == train.images.sizes().slice(1) &&
+                  test.num_classes() == train.num_classes(),
+              "dataset {}: the test images have another shape or number of classes", train.name);
+  const bool single = options.batch_size == 1 || train.size() % options.batch_size == 1;
+  MEZZO_CHECK(!single || std::max(height, width) >= nn::CNNImpl::kLeastExtentOfOne,
+              "batch-size: {} images in batches of {} leave one alone, which batch normalization "
+              "cannot train on at {} x {}",
+              train.size(), options.batch_size, height, width);
+}
+
+/// One run, from the options to the report.
+class ImageRun {
+ public:
+  ImageRun(const ImageData& data, const ImageOptions& options, const ImageCallbacks& callbacks);
+  TrainReport run();
+
+ private:
+  void epoch();
+  std::int64_t step(const ImageBatches& batches);
+  void count(double loss, const at::Tensor& logits, const at::Tensor& labels,
+             amp::StepOutcome outcome);
+  bool evaluate();
+  bool wants_stop();
+  void tell(const ImageBatches& batches, std::int64_t images, std::optional<Scores> scores) const;
+  void save();
+  TrainReport report() const;
+
+  const ImageData& data_;
+  const ImageOptions& options_;
+  const ImageCallbacks& callbacks_;
+  Clock::time_point start_ = Clock::now();
+  Clock::time_point saved_ = start_;
+  ImageState state_;
+  double seconds_before_ = 0;  // of the run that is resumed
+  bool stopped_ = false;
+};
+
+const ImageOptions& checked(const ImageOptions& options, const ImageData& data) {
+  check_options(options);
+  check_data(data, options);
+  if (!options.checkpoint.empty()) check_writable("checkpoint", options.checkpoint);
+  reset_peak_memory(options.device);
+  return options;
+}
+
+ImageRun::ImageRun(const ImageData& data, const ImageOptions& options,
+                   const ImageCallbacks& callbacks)
+    : data_(data),
+      options_(checked(options, data)),
+      callbacks_(callbacks),
+      state_(options, data.train) {
+  if (options.resume.empty()) return;
+  resume_image_checkpoint(options.resume, options, data, state_);
+  seconds_before_ = state_.history.total_seconds;
+  MEZZO_CHECK(state_.history.epoch() < options.epochs,
+              "resume: {} has done {} epochs already, and epochs is {}", options.resume,
+              state_.history.epoch(), options.epochs);
+}
+
+bool ImageRun::wants_stop() {
+  stopped_ = stopped_ || (callbacks_.should_stop && callbacks_.should_stop());
+  return stopped_;
+}
+
+/// Returns how many images there were.
+std::int64_t ImageRun::step(const ImageBatches& batches) {
+  const Clock::time_point start = Clock::now();
+  const ImageBatch batch = batches[state_.partial.batches];
+  const at::Tensor labels = batch.labels.to(options_.device);
+  state_.model->train();
+  state_.optimizer->zero_grad();
+  std::optional<amp::PrecisionScope> scope(std::in_place, options_.precision, options_.device,
+                                           amp::PrecisionOptions{options_.cpu_policy});
+  const at::Tensor logits = state_.model->forward(batch.images.to(options_.device)).to(at::kFloat);
+  const at::Tensor loss = at::cross_entropy_loss(logits, labels);
+  // The backward of autocast belongs outside the region, that of TF32 inside.
+  if (options_.precision != amp::Precision::kTensorFloat32) scope.reset();
+  state_.scaler.scale(loss).backward();
+  const amp::StepOutcome outcome = state_.scaler.step(*state_.optimizer);
+  state_.scaler.update();
+  count(loss.item<double>(), logits.detach(), labels, outcome);
+  state_.partial.milliseconds += 1e3 * seconds_since(start);
+  return labels.size(0);
+}
+
+void ImageRun::count(double loss, const at::Tensor& logits, const at::Tensor& labels,
+                     amp::StepOutcome outcome) {
+  PartialEpoch& partial = state_.partial;
+  ++partial.batches;
+  partial.images += labels.size(0);
+  partial.correct += count_correct(logits, labels);
+  partial.loss_sum += loss * static_cast<double>(labels.size(0));
+  History& history = state_.history;
+  const bool skipped = outcome == amp::StepOutcome::kSkipped;
+  ++history.steps;
+  history.skipped_steps += skipped ? 1 : 0;
+  history.skipped_in_a_row = skipped ? history.skipped_in_a_row + 1 : 0;
+  check_progress(history, state_.scaler,
+                 {.epoch = history.epoch() + 1,
+                  .loss = loss,
+                  .precision = options_.precision,
+                  .learning_rate = options_.learning_rate});
+}
+
+/// Adds the epoch to the history; false where it was told to stop before that.
+bool ImageRun::evaluate() {
+  const Clock::time_point start = Clock::now();
+  std::int64_t correct = 0;
+  const bool whole = for_each_batch_logits(
+      state_.model, data_.test, options_, [this] { return wants_stop(); },
+      [&](const at::Tensor& logits, const at::Tensor& labels) {
+        correct += count_correct(logits, labels);
+      });
+  if (!whole) return false;
+  const auto share = [](std::int64_t part, std::int64_t all) {
+    return static_cast<double>(part) / static_cast<double>(all);
+  };
+  History& history = state_.history;
+  const PartialEpoch& partial = state_.partial;
+  history.losses.push_back(partial.mean_loss());
+  history.epoch_ms.push_back(partial.milliseconds);
+  history.evaluations.push_back({history.epoch(),
+                                 {.train = share(partial.correct, partial.images),
+                                  .val = kNan,
+                                  .test = share(correct, data_.test.size())}});
+  history.evaluation_seconds += seconds_since(start);
+  return true;
+}
+
+void ImageRun::tell(const ImageBatches& batches, std::int64_t images,
+                    std::optional<Scores> scores) const {
+  if (!callbacks_.on_step) return;
+  const PartialEpoch& partial = state_.partial;
+  callbacks_.on_step({.epoch = state_.history.epoch() + (scores ? 0 : 1),
+                      .epochs = options_.epochs,
+                      .batch = partial.batches,
+                      .batches = batches.size(),
+                      .loss = partial.mean_loss(),
+                      .loss_scale = state_.scaler.get_scale(),
+                      .images = images,
+                      .scores = scores});
+}
+
+void ImageRun::epoch() {
+  const ImageBatches batches = data_.train.batches(
+      options_.batch_size, /*shuffle=*/true, order_seed(options_.seed, state_.history.epoch() + 1));
+  while (state_.partial.batches < batches.size()) {
+    if (wants_stop()) return;
+    const std::int64_t images = step(batches);
+    tell(batches, images, std::nullopt);
+    if (seconds_since(saved_) > kCheckpointSeconds) save();
+  }
+  if (!evaluate()) return;
+  tell(batches, /*images=*/0, state_.history.evaluations.back().scores);
+  state_.partial = {};
+}
+
+void ImageRun::save() {
+  History& history = state_.history;
+  history.peak_memory_bytes =
+      std::max(history.peak_memory_bytes, peak_memory_bytes(options_.device));
+  history.total_seconds = seconds_before_ + seconds_since(start_);
+  if (options_.checkpoint.empty()) return;
+  write_image_checkpoint(options_.checkpoint, options_, data_, state_);
+  saved_ = Clock::now();
+}
+
+TrainReport ImageRun::run() {
+  while (!stopped_ && state_.history.epoch() < options_.epochs) epoch();
+  save();
+  return report();
+}
+
+TrainReport ImageRun::report() const {
+  const History& history = state_.history;
+  TrainReport report;
+  report.dataset = data_.train.name;
+  report.model = kImageModel;
+  report.precision = amp::to_string(options_.precision);
+  report.device = options_.device.str();
+  report.metric = "accuracy";
+  report.loss_scale_policy =
+      state_.scaler.is_enabled()
+          ? (options_.loss_scale.kind == LossScale::Kind::kConstant ? "constant" : "dynamic")
+          : "none";
+  report.seed = options_.seed;
+  report.threads = at::get_num_threads();
+  for (const at::Tensor& parameter : state_.model->parameters()) {
+    report.num_parameters += parameter.numel();
+  }
+  report.epochs_run = history.epoch();
+  report.stopped_by = stopped_ ? StopReason::kInterrupted : StopReason::kEpochs;
+  report.best_epoch = history.epoch();
+  report.train_loss = state_.partial.images > 0 ? state_.partial.mean_loss() : kNan;
+  report.epoch_ms_min = kNan;
+  report.epoch_ms_median = median(history.epoch_ms);
+  if (history.epoch() > 0) {
+    report.train_loss = history.losses.back();
+    report.best = report.last = history.evaluations.back().scores;
+    report.epoch_ms_min = *std::min_element(history.epoch_ms.begin(), history.epoch_ms.end());
+  }
+  report.evaluation_seconds = history.evaluation_seconds;
+  report.total_seconds = history.total_seconds;
+  report.peak_memory_bytes = history.peak_memory_bytes;
+  report.steps = history.steps;
+  report.skipped_steps = history.skipped_steps;
+  report.final_loss_scale = state_.scaler.get_scale();
+  report.losses = history.losses;
+  report.evaluations = history.evaluations;
+  return report;
+}
+
+}  // namespace
+
+TrainReport train_images(const ImageData& data, const ImageOptions& options,
+                         const ImageCallbacks& callbacks) {
+  return ImageRun(data, options, callbacks).run();
+}
+
+}  // namespace mezzo

@@ -1,0 +1,39 @@
+#include "mezzo/train/step.h"
+
+#include <optional>
+#include <utility>
+
+#include <ATen/ATen.h>
+#include <torch/optim/optimizer.h>
+
+#include "mezzo/amp/precision.h"
+#include "mezzo/core/error.h"
+
+namespace mezzo {
+
+TrainingNodes training_nodes(const Problem& problem, const Dataset& dataset,
+                             const TrainOptions& options) {
+  const at::Tensor rows = problem.masks.train.nonzero().squeeze(1);
+  MEZZO_CHECK(rows.numel() > 0, "dataset {}: split {} has no training nodes", dataset.name,
+              options.split_index);
+  return {.rows = rows, .labels = problem.labels.index_select(0, rows)};
+}
+
+StepResult train_step(TrainState& state, const Problem& problem, const TrainingNodes& nodes,
+                      const TrainOptions& options) {
+  state.model->train();
+  state.optimizer->zero_grad();
+  std::optional<amp::PrecisionScope> scope(std::in_place, options.precision, options.device);
+  const at::Tensor logits = state.model->forward(problem.topology, problem.features);
+  const at::Tensor loss =
+      at::cross_entropy_loss(logits.index_select(0, nodes.rows).to(at::kFloat), nodes.labels);
+  const at::Tensor minimised = options.loss_factor == 1 ? loss : loss * options.loss_factor;
+  // The backward of autocast belongs outside the region, that of TF32 inside.
+  if (options.precision != amp::Precision::kTensorFloat32) scope.reset();
+  state.scaler.scale(minimised).backward();
+  const bool skipped = state.scaler.step(*state.optimizer) == amp::StepOutcome::kSkipped;
+  state.scaler.update();
+  return {.loss = loss.item<double>(), .skipped = skipped};
+}
+
+}  // namespace mezzo

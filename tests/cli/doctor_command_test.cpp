@@ -1,0 +1,143 @@
+#include <cstdint>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "cli/command.h"
+#include "support/npy_writer.h"
+
+namespace mezzo {
+namespace {
+
+using nlohmann::json;
+using test::Outcome;
+using test::run_mezzo;
+using Words = std::vector<std::string>;
+
+json read_json(const std::string& path) {
+  return json::parse(test::read_text(path));
+}
+
+Words with(Words words, const Words& more) {
+  words.insert(words.end(), more.begin(), more.end());
+  return words;
+}
+
+Words words_of(const std::string& text) {
+  std::istringstream stream(text);
+  Words words;
+  for (std::string word; stream >> word;) words.push_back(word);
+  return words;
+}
+
+json prescription(const json& report, const std::string& precision) {
+  for (const json& each : report["prescriptions"]) {
+    if (each["precision"] == precision) return each;
+  }
+  return nullptr;
+}
+
+/// The rings of write_rings with features of about 10, scaled by 1e4.
+std::string write_overflowing_rings(const test::TempFolder& folder) {
+  constexpr std::int64_t kNodes = 24, kFeatures = 3;
+  std::vector<float> features;
+  for (std::int64_t i = 0; i < kNodes * kFeatures; ++i) {
+    const auto noise = static_cast<float>(i * 7 % 5) / 8;
+    features.push_back(((i / kFeatures % 2 == 0 ? 1.0F : -1.0F) + noise) * 1e5F);
+  }
+  const std::string path = test::write_rings(folder);
+  folder.write("rings/features.npy", test::npy_float32({kNodes, kFeatures}, features));
+  return path;
+}
+
+TEST(DoctorCommand, prints_tables_and_writes_the_report) {
+  const test::TempFolder folder;
+  const std::string rings = test::write_rings(folder), path = folder.path("d.json");
+  const Outcome outcome =
+      run_mezzo(folder, {"doctor", "--dataset", rings, "--model", "sage", "--steps", "4", "--lr",
+                         "0.05", "--threads", "1", "--json", path});
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_NE(outcome.out.find("Recommended: --precision "), std::string::npos) << outcome.out;
+  EXPECT_NE(outcome.err.find("--precision bf16"), std::string::npos) << outcome.err;
+  const json report = read_json(path);
+  for (const char* key :
+       {"dataset", "model", "device", "threads", "seed", "steps", "recommendation", "findings",
+        "prescriptions", "gradients", "trials", "version"}) {
+    EXPECT_TRUE(report.contains(key)) << key;
+  }
+  EXPECT_EQ(report["steps"].get<int>(), 4);
+  EXPECT_EQ(report["prescriptions"].size(), 3U);
+  EXPECT_GE(report["trials"].size(), 4U);
+  for (const json& trial : report["trials"]) EXPECT_EQ(trial["losses"].size(), 4U) << trial;
+}
+
+TEST(DoctorCommand, its_remedy_is_what_train_takes) {
+  const test::TempFolder folder;
+  const std::string rings = write_overflowing_rings(folder), path = folder.path("d.json");
+  const Words job = {"--dataset",      rings, "--norm",    "layer", "--lr",   "0.05",
+                     "--dropout",      "0.1", "--threads", "1",     "--seed", "3",
+                     "--weight-decay", "0"};
+  ASSERT_EQ(run_mezzo(folder, with(with({"doctor"}, job), {"--json", path})).code, 0);
+  const json report = read_json(path);
+  ASSERT_FALSE(report["findings"].empty()) << report;
+  const json finding = report["findings"][0];
+  EXPECT_EQ(finding["kind"].get<std::string>(), "overflow") << finding;
+  EXPECT_EQ(finding["place"].get<std::string>(), "layer0") << finding;
+  const json float16 = prescription(report, "fp16");
+  ASSERT_TRUE(float16["suited"].get<bool>()) << float16;
+  EXPECT_NE(float16["options"].get<std::string>().find("--keep-float32 layer0"), std::string::npos);
+
+  const Words train = with(with({"train", "--epochs", "60"}, job), {"--json", path});
+  EXPECT_EQ(run_mezzo(folder, with(train, {"--precision", "fp16"})).code, 4);
+  const Outcome treated =
+      run_mezzo(folder, with(train, words_of(float16["options"].get<std::string>())));
+  ASSERT_EQ(treated.code, 0) << treated.err;
+  EXPECT_EQ(read_json(path)["skipped_steps"].get<int>(), 0);
+  EXPECT_EQ(read_json(path)["train_accuracy"].get<double>(), 1);
+}
+
+TEST(DoctorCommand, wrong_words_are_exit_code_2_and_one_line) {
+  const test::TempFolder folder;
+  const std::string rings = test::write_rings(folder);
+  struct Case {
+    Words words;
+    std::string part;
+  };
+  const std::vector<Case> cases = {
+      {{"doctor", "--steps", "0"}, "--steps"},
+      {{"doctor", "--steps", "many"}, "--steps"},
+      {{"doctor", "--precision", "fp16"}, "--precision"},
+      {{"doctor", "--epochs", "3"}, "--epochs"},
+      {{"doctor", "--loss-factor", "-1"}, "loss-factor"},
+      {{"doctor", "--dataset", rings, "--split-index", "7"}, "split"},
+      {{"train", "--dataset", rings, "--keep-float32", "layer0"}, "keep-float32"},
+      {{"train", "--dataset", rings, "--precision", "fp16", "--keep-float32", "layer0,layer9"},
+       "layer0, layer1"},
+  };
+  for (const Case& c : cases) {
+    const Outcome outcome = run_mezzo(folder, c.words);
+    EXPECT_EQ(outcome.code, 2) << c.part << outcome.err;
+    EXPECT_EQ(outcome.num_error_lines(), 1) << outcome.err;
+    EXPECT_NE(outcome.err.find(c.part), std::string::npos) << outcome.err;
+  }
+}
+
+TEST(DoctorCommand, a_checkpoint_keeps_the_parts_in_float32) {
+  const test::TempFolder folder;
+  const std::string rings = write_overflowing_rings(folder), checkpoint = folder.path("c.pt");
+  const std::string trained = folder.path("t.json"), evaluated = folder.path("e.json");
+  ASSERT_EQ(run_mezzo(folder, {"train", "--dataset", rings, "--norm", "layer", "--precision",
+                               "fp16", "--loss-scale", "1024", "--keep-float32", "layer0",
+                               "--epochs", "5", "--checkpoint", checkpoint, "--json", trained})
+                .code,
+            0);
+  ASSERT_EQ(run_mezzo(folder, {"evaluate", "--checkpoint", checkpoint, "--json", evaluated}).code,
+            0);
+  EXPECT_EQ(read_json(evaluated)["train_accuracy"], read_json(trained)["train_accuracy"]);
+}
+
+}  // namespace
+}  // namespace mezzo
