@@ -3,6 +3,7 @@
 option(MEZZO_DEVELOPER "Tests, examples, and warnings as errors" ${PROJECT_IS_TOP_LEVEL})
 option(MEZZO_CUDA "Kernels and processes on CUDA devices" OFF)
 option(MEZZO_BENCH "Benchmarks; only in a Release build" OFF)
+option(MEZZO_UNITY "Compile several files of a layer as one, which is several times faster" ON)
 option(MEZZO_TIDY "Run clang-tidy beside the compiler" OFF)
 set(MEZZO_SANITIZE "" CACHE STRING "Sanitizers, separated by ';': address;undefined or thread")
 

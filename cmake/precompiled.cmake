@@ -17,3 +17,22 @@ function(mezzo_share_precompiled target from)
     target_compile_options(${target} PRIVATE -fpch-preprocess)
   endif()
 endfunction()
+
+# mezzo_compile_together(target name source...): the sources, in their order, as one file for every
+# MEZZO_UNITY_FILES of them. Most of the time of one is libtorch's headers and their templates. Names
+# in anonymous namespaces must differ within a group; the preset dev compiles each file alone.
+set(MEZZO_UNITY_FILES 6)
+function(mezzo_compile_together target name)
+  if(NOT MEZZO_UNITY)
+    return()
+  endif()
+  set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_MODE GROUP)
+  # gcc takes the files of a group for headers, whose anonymous namespaces it would warn of.
+  target_compile_options(${target} PRIVATE -Wno-subobject-linkage)
+  set(count 0)
+  foreach(source IN LISTS ARGN)
+    math(EXPR group "${count} / ${MEZZO_UNITY_FILES}")
+    math(EXPR count "${count} + 1")
+    set_source_files_properties(${source} PROPERTIES UNITY_GROUP ${name}_${group})
+  endforeach()
+endfunction()

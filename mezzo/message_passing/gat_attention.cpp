@@ -28,7 +28,7 @@ using torch::autograd::Function;
 using torch::autograd::variable_list;
 using OptionalTensor = std::optional<at::Tensor>;
 
-constexpr auto kName = "gat_attention";
+constexpr auto kGatAttentionName = "gat_attention";
 
 /// The operands, checked and made contiguous, and what the kernels are told of them.
 class Operands {
@@ -39,8 +39,8 @@ class Operands {
       : topology_(topology), type_(z.scalar_type()) {
     check_place("z", z);
     MEZZO_CHECK(z.dim() == 3 && z.size(0) == topology.num_src() && z.size(1) >= 1 && z.size(2) >= 1,
-                "{}: expected z [{}, heads, features], one row a source node, got shape {}", kName,
-                topology.num_src(), c10::str(z.sizes()));
+                "{}: expected z [{}, heads, features], one row a source node, got shape {}",
+                kGatAttentionName, topology.num_src(), c10::str(z.sizes()));
     dtype = dtype_of("gat_attention: dtype of z", type_);
     heads = z.size(1);
     features = z.size(2);
@@ -48,12 +48,12 @@ class Operands {
     score_src_ = numbers("score_src", score_src, topology.num_src(), "source node");
     score_dst_ = numbers("score_dst", score_dst, topology.num_dst(), "destination node");
     if (edge_weight && edge_weight->defined()) edge_weight_ = weights(*edge_weight);
-    check_negative_slope(kName, negative_slope, accumulator_of(type_));
+    check_negative_slope(kGatAttentionName, negative_slope, accumulator_of(type_));
     scores.src = described(score_src_);
     scores.dst = described(score_dst_);
     if (edge_weight_.defined()) scores.edge_weight = described(edge_weight_);
     scores.negative_slope = negative_slope;
-    scores.dropout = dropout_level(kName, dropout, seed);
+    scores.dropout = dropout_level(kGatAttentionName, dropout, seed);
   }
 
   const void* z() const { return z_.const_data_ptr(); }
@@ -69,7 +69,7 @@ class Operands {
  private:
   void check_place(const char* name, const at::Tensor& t) const {
     MEZZO_CHECK(t.device() == topology_.device(),
-                "{}: expected {} on the graph's device {}, got {}", kName, name,
+                "{}: expected {} on the graph's device {}, got {}", kGatAttentionName, name,
                 topology_.device().str(), t.device().str());
   }
 
@@ -77,16 +77,17 @@ class Operands {
     const at::ScalarType wide = accumulator_of(type_);
     if (t.scalar_type() == type_ || t.scalar_type() == wide) return;
     const std::string other = wide == type_ ? "" : fmt::format(" or {}", c10::toString(wide));
-    detail::raise<InvalidArgument>("{}: expected {} of z's dtype {}{}, got {}", kName, name,
-                                   c10::toString(type_), other, c10::toString(t.scalar_type()));
+    detail::raise<InvalidArgument>("{}: expected {} of z's dtype {}{}, got {}", kGatAttentionName,
+                                   name, c10::toString(type_), other,
+                                   c10::toString(t.scalar_type()));
   }
 
   at::Tensor numbers(const char* name, const at::Tensor& t, std::int64_t rows,
                      const char* row) const {
     check_place(name, t);
     MEZZO_CHECK(t.dim() == 2 && t.size(0) == rows && t.size(1) == heads,
-                "{}: expected {} [{}, {}], one row a {}, got shape {}", kName, name, rows, heads,
-                row, c10::str(t.sizes()));
+                "{}: expected {} [{}, {}], one row a {}, got shape {}", kGatAttentionName, name,
+                rows, heads, row, c10::str(t.sizes()));
     check_type(name, t);
     return t.contiguous();
   }
@@ -99,7 +100,7 @@ class Operands {
     MEZZO_CHECK((single || (t.dim() == 2 && t.size(1) == heads)) && t.size(0) == rows,
                 "{}: expected edge_weight [{}], [{}, 1] or [{}, {}], one number an edge, got shape "
                 "{}",
-                kName, rows, rows, rows, heads, c10::str(t.sizes()));
+                kGatAttentionName, rows, rows, rows, heads, c10::str(t.sizes()));
     check_type("edge_weight", t);
     return (single ? t.reshape({rows, 1}) : t).contiguous();
   }
@@ -198,7 +199,7 @@ at::Tensor sum_by_destination(const Topology& topology, const at::Tensor& by_slo
   args.layout.inner = by_slot.size(1);
   args.op = BinaryOp::kCopyRhs;
   args.reduce = ReduceOp::kSum;
-  args.dtype = dtype_of(kName, by_slot.scalar_type());
+  args.dtype = dtype_of(kGatAttentionName, by_slot.scalar_type());
   args.out = sum.mutable_data_ptr();
   args.out_length = by_slot.size(1);
   run_spmm(args, direction, sum);
@@ -272,7 +273,8 @@ struct Attention : Function<Attention> {
 
   static variable_list backward(AutogradContext* ctx, variable_list grads) {
     MEZZO_CHECK(!at::GradMode::is_enabled(),
-                "{}: second derivatives are not available (backward ran with create_graph)", kName);
+                "{}: second derivatives are not available (backward ran with create_graph)",
+                kGatAttentionName);
     static const auto op = handle<std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor>(
         const TopologyPtr&, const at::Tensor&, const at::Tensor&, const at::Tensor&,
         const OptionalTensor&, double, double, std::int64_t, const at::Tensor&, const at::Tensor&,
@@ -354,13 +356,14 @@ at::Tensor gat_attention(const Topology& topology, const at::Tensor& z, const at
   // Before the dispatcher, which has no kernel for other layouts.
   const auto check_strided = [](const char* name, const at::Tensor& t) {
     MEZZO_CHECK(t.defined() && t.layout() == at::kStrided, "{}: expected a strided {}, got {}",
-                kName, name, t.defined() ? c10::str(t.layout()) : "an undefined tensor");
+                kGatAttentionName, name,
+                t.defined() ? c10::str(t.layout()) : "an undefined tensor");
   };
   check_strided("z", z);
   check_strided("score_src", score_src);
   check_strided("score_dst", score_dst);
   if (options.edge_weight.defined()) check_strided("edge_weight", options.edge_weight);
-  check_dropout(kName, options.dropout);
+  check_dropout(kGatAttentionName, options.dropout);
   const bool drops = options.training && options.dropout > 0;
   const OptionalTensor edge_weight =
       options.edge_weight.defined() ? OptionalTensor(options.edge_weight) : std::nullopt;

@@ -29,7 +29,7 @@ std::vector<Edge> edges(const Graph& g) {
 }
 
 /// `g` with node column "h" and edge column "w", each row its own number, twice.
-Graph with_columns(Graph g) {
+Graph with_id_columns(Graph g) {
   const auto rows = [](std::int64_t count) {
     return at::arange(count, at::kLong).unsqueeze(1).expand({count, 2}).to(at::kFloat);
   };
@@ -146,7 +146,7 @@ TEST(RmatGraph, impossible_sizes_are_errors) {
 }
 
 TEST(AddSelfLoop, appends_one_loop_a_node_whether_or_not_there_is_one) {
-  const Graph g = with_columns(self_loop_graph());
+  const Graph g = with_id_columns(self_loop_graph());
   const Graph looped = add_self_loop(g);
   std::vector<Edge> expected = edges(g);
   for (std::int64_t node = 0; node < g.num_nodes(); ++node) expected.emplace_back(node, node);
@@ -194,7 +194,7 @@ TEST(AddSelfLoop, passes_gradients_to_the_old_edge_columns) {
 }
 
 TEST(RemoveSelfLoop, removes_all_loops_and_their_rows) {
-  const Graph g = with_columns(self_loop_graph());
+  const Graph g = with_id_columns(self_loop_graph());
   const Graph kept = remove_self_loop(g);
   EXPECT_EQ(edges(kept), std::vector<Edge>({{1, 2}, {0, 1}}));
   EXPECT_EQ(kept.num_nodes(), 4);
@@ -210,7 +210,7 @@ TEST(ToBidirected, has_each_edge_both_ways_once_in_order) {
       expected.emplace(src, dst);
       expected.emplace(dst, src);
     }
-    const Graph simple = to_bidirected(with_columns(named.graph));
+    const Graph simple = to_bidirected(with_id_columns(named.graph));
     EXPECT_EQ(edges(simple), std::vector<Edge>(expected.begin(), expected.end()));
     EXPECT_EQ(simple.num_nodes(), named.graph.num_nodes());
     EXPECT_TRUE(simple.ndata().contains("h"));
@@ -221,7 +221,7 @@ TEST(ToBidirected, has_each_edge_both_ways_once_in_order) {
 TEST(Reverse, turns_every_edge_and_keeps_ids_and_columns) {
   for (const NamedGraph& named : named_graphs()) {
     SCOPED_TRACE(named.name);
-    const Graph g = with_columns(named.graph);
+    const Graph g = with_id_columns(named.graph);
     const Graph turned = mezzo::reverse(g);
     std::vector<Edge> expected;
     for (const auto& [src, dst] : edges(g)) expected.emplace_back(dst, src);
@@ -233,7 +233,7 @@ TEST(Reverse, turns_every_edge_and_keeps_ids_and_columns) {
 }
 
 TEST(Subgraph, keeps_the_edges_among_the_nodes_in_the_given_order) {
-  const Graph g = with_columns(four_node_graph());
+  const Graph g = with_id_columns(four_node_graph());
   const Graph part = subgraph(g, ids({2, 0, 3}));
   EXPECT_EQ(edges(part), std::vector<Edge>({{1, 0}, {2, 0}}));  // 0->2 and 3->2
   EXPECT_EQ(values(part.ndata().at("_ID")), Ids({2, 0, 3}));
@@ -294,7 +294,7 @@ TEST(Subgraphs, keep_their_ids_when_the_caller_changes_his) {
 }
 
 TEST(Subgraph, takes_a_mask) {
-  const Graph g = with_columns(four_node_graph());
+  const Graph g = with_id_columns(four_node_graph());
   const Graph part = subgraph(g, ids({1, 0, 1, 1}).to(at::kBool));
   EXPECT_EQ(values(part.ndata().at("_ID")), Ids({0, 2, 3}));
   EXPECT_EQ(edges(part), std::vector<Edge>({{0, 1}, {2, 1}}));
@@ -305,7 +305,7 @@ TEST(Subgraph, takes_a_mask) {
 }
 
 TEST(EdgeSubgraph, has_the_edges_in_the_given_order_and_their_ends_as_they_appear) {
-  const Graph g = with_columns(cycle_graph(5));
+  const Graph g = with_id_columns(cycle_graph(5));
   for (const at::Tensor& chosen : {ids({0, 4}), ids({1, 0, 0, 0, 1}).to(at::kBool)}) {
     const Graph part = edge_subgraph(g, chosen);
     EXPECT_EQ(edges(part), std::vector<Edge>({{0, 2}, {1, 0}}));
@@ -317,7 +317,7 @@ TEST(EdgeSubgraph, has_the_edges_in_the_given_order_and_their_ends_as_they_appea
 }
 
 TEST(EdgeSubgraph, keeps_all_nodes_where_they_are_not_relabelled) {
-  const Graph g = with_columns(four_node_graph());
+  const Graph g = with_id_columns(four_node_graph());
   const Graph part = edge_subgraph(g, ids({3, 0, 3}), /*relabel_nodes=*/false);
   EXPECT_EQ(part.num_nodes(), 4);
   EXPECT_EQ(edges(part), std::vector<Edge>({{3, 2}, {0, 1}, {3, 2}}));
@@ -330,7 +330,7 @@ TEST(EdgeSubgraph, keeps_all_nodes_where_they_are_not_relabelled) {
 TEST(EdgeSubgraph, of_all_or_no_edges) {
   for (const NamedGraph& named : named_graphs()) {
     SCOPED_TRACE(named.name);
-    const Graph g = with_columns(named.graph);
+    const Graph g = with_id_columns(named.graph);
     const Graph whole = edge_subgraph(g, at::arange(g.num_edges()), /*relabel_nodes=*/false);
     EXPECT_EQ(edges(whole), edges(g));
     const Graph part = edge_subgraph(g, at::arange(g.num_edges()));
@@ -359,7 +359,7 @@ TEST(EdgeSubgraph, passes_gradients_to_the_columns_of_the_parent) {
 }
 
 TEST(InSubgraph, has_all_nodes_and_the_edges_into_the_given_ones) {
-  const Graph g = with_columns(four_node_graph());
+  const Graph g = with_id_columns(four_node_graph());
   const Graph into = in_subgraph(g, ids({2, 0}));
   EXPECT_EQ(into.num_nodes(), 4);
   EXPECT_EQ(edges(into), std::vector<Edge>({{0, 2}, {1, 2}, {3, 2}}));
@@ -370,7 +370,7 @@ TEST(InSubgraph, has_all_nodes_and_the_edges_into_the_given_ones) {
 }
 
 TEST(OutSubgraph, has_all_nodes_and_the_edges_out_of_the_given_ones) {
-  const Graph g = with_columns(four_node_graph());
+  const Graph g = with_id_columns(four_node_graph());
   for (const at::Tensor& nodes : {ids({0, 3}), ids({1, 0, 0, 1}).to(at::kBool)}) {
     const Graph out = out_subgraph(g, nodes);
     EXPECT_EQ(out.num_nodes(), 4);
@@ -418,7 +418,7 @@ TEST(Transforms, refuse_edge_columns_of_the_wrong_size) {
 
 TEST(Transforms, on_cuda_give_what_they_give_on_the_cpu) {
   if (!at::hasCUDA()) GTEST_SKIP() << "no CUDA device";
-  const Graph host = with_columns(random_graph(20, 0.2, 4)), g = host.to(at::kCUDA);
+  const Graph host = with_id_columns(random_graph(20, 0.2, 4)), g = host.to(at::kCUDA);
   EXPECT_EQ(edges(add_self_loop(g)), edges(add_self_loop(host)));
   EXPECT_EQ(edges(remove_self_loop(g)), edges(remove_self_loop(host)));
   EXPECT_EQ(edges(to_bidirected(g)), edges(to_bidirected(host)));

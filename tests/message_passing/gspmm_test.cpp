@@ -15,7 +15,7 @@
 namespace mezzo::test {
 namespace {
 
-constexpr double kInf = std::numeric_limits<double>::infinity();
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 at::Tensor copy_u(const Topology& topology, ReduceOp reduce_op, const at::Tensor& x) {
   return gspmm(topology, BinaryOp::kCopyLhs, reduce_op, x, std::nullopt);
@@ -257,7 +257,7 @@ TEST(Gspmm, a_graph_without_edges_gives_zeros) {
   for (const DTypeInfo& dtype : dtypes()) {
     for_each(ReduceOps{}, [&]<class Reduce>() {
       SCOPED_TRACE(dtype.name + " " + std::string(Reduce::name));
-      const auto x = at::full({3, 4}, kInf).to(dtype.scalar);
+      const auto x = at::full({3, 4}, kInfinity).to(dtype.scalar);
       const auto w = at::empty({0, 4}, dtype.scalar);
       EXPECT_TRUE(exact(copy_u(g, Reduce::kind, x), at::zeros({5, 4})));
       EXPECT_TRUE(exact(gspmm(g, BinaryOp::kMul, Reduce::kind, x, w), at::zeros({5, 4})));
@@ -319,7 +319,7 @@ TEST(Gspmm, a_mean_of_the_largest_numbers_is_finite_in_sixteen_bits) {
   const Topology star = in_star(16);
   const auto largest = at::full({16, 2}, 65504.0).to(at::kHalf);
   EXPECT_TRUE(exact(copy_u(star, ReduceOp::kMean, largest), at::full({1, 2}, 65504.0)));
-  EXPECT_TRUE(exact(copy_u(star, ReduceOp::kSum, largest), at::full({1, 2}, kInf)));
+  EXPECT_TRUE(exact(copy_u(star, ReduceOp::kSum, largest), at::full({1, 2}, kInfinity)));
 }
 
 TEST(Gspmm, messages_are_not_rounded_before_they_are_summed) {

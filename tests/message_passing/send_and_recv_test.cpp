@@ -10,6 +10,7 @@
 #include "mezzo/message_passing/memory.h"
 #include "mezzo/message_passing/update_all.h"
 
+#include "message_passing/update_all_support.h"
 #include "support/gradcheck.h"
 #include "support/graphs.h"
 #include "support/tensors.h"
@@ -23,23 +24,10 @@ namespace {
 using Ids = std::vector<std::int64_t>;
 
 /// Edges 0: 0->1, 1: 0->2, 2: 1->2, 3: 3->2, with a column of each side.
-Graph four_node_features(at::ScalarType dtype = at::kFloat) {
-  Graph g{four_nodes()};
-  g.ndata()["x"] = numbers({1, 2, 3, 4}, dtype);
-  g.edata()["w"] = numbers({10, 20, 30, 40}, dtype);
-  return g;
-}
-
 at::Tensor mask(const std::vector<std::int64_t>& rows) {
   return ids(rows).to(at::kBool);
 }
 
-Columns copy_x(const EdgeBatch& edges) {
-  return {{"m", edges.src("x")}};
-}
-Columns sum_m(const NodeBatch& nodes) {
-  return {{"out", nodes.mailbox("m").sum(1)}};
-}
 Columns ten_times(const NodeBatch& nodes) {
   return {{"out", nodes.data("x") * 10}};
 }

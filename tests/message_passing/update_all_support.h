@@ -15,6 +15,22 @@
 /// Every built-in function of mezzo::fn and the user-defined function that means the same.
 namespace mezzo::test {
 
+/// Four nodes with "x" = 1, 2, 3, 4 and edges with "w" = 10, 20, 30, 40.
+inline Graph four_node_features(at::ScalarType dtype = at::kFloat) {
+  Graph g{four_nodes()};
+  g.ndata()["x"] = numbers({1, 2, 3, 4}, dtype);
+  g.edata()["w"] = numbers({10, 20, 30, 40}, dtype);
+  return g;
+}
+
+/// The built-in pair copy_u("x", "m"), sum("m", "out") as functions of a user.
+inline Columns copy_x(const EdgeBatch& edges) {
+  return {{"m", edges.src("x")}};
+}
+inline Columns sum_m(const NodeBatch& nodes) {
+  return {{"out", nodes.mailbox("m").sum(1)}};
+}
+
 /// A built-in message by its name, with the columns of all three frames called "x" (sources), "y"
 /// (destinations) and "w" (edges).
 struct NamedMessage {

@@ -14,25 +14,12 @@
 #include "mezzo/graph/graph.h"
 #include "mezzo/message_passing/fn.h"
 
+#include "message_passing/update_all_support.h"
 #include "support/tensors.h"
 #include "support/tolerance.h"
 
 namespace mezzo::test {
 namespace {
-
-Graph four_node_features(at::ScalarType dtype = at::kFloat) {
-  Graph g{four_nodes()};
-  g.ndata()["x"] = numbers({1, 2, 3, 4}, dtype);
-  g.edata()["w"] = numbers({10, 20, 30, 40}, dtype);
-  return g;
-}
-
-Columns copy_x(const EdgeBatch& edges) {
-  return {{"m", edges.src("x")}};
-}
-Columns sum_m(const NodeBatch& nodes) {
-  return {{"out", nodes.mailbox("m").sum(1)}};
-}
 
 TEST(UpdateAll, writes_the_reduced_column_of_a_builtin_pair) {
   for (const DTypeInfo& dtype : dtypes()) {

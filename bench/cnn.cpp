@@ -1,0 +1,237 @@
+// Training steps of the CNN for 28 x 28 images, in every precision, with both layouts of the
+// activations, by class of operation. The batch is random: speed does not depend on the pixels.
+#include "mezzo/nn/cnn.h"
+
+#include <array>
+#include <chrono>
+#include <iostream>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <ATen/ATen.h>
+#include <ATen/record_function.h>
+#include <fmt/format.h>
+#include <torch/optim/adam.h>
+
+#include "mezzo/amp/grad_scaler.h"
+#include "mezzo/cli/bench_stages.h"
+#include "mezzo/cli/options.h"
+#include "mezzo/core/error.h"
+#include "mezzo/train/table.h"
+
+#include "support/program.h"
+
+namespace {
+
+using namespace mezzo::bench;
+namespace amp = mezzo::amp;
+
+std::int64_t epoch_images = 60000;
+bool without_policy = false;
+
+void add_options(CLI::App& app) {
+  mezzo::cli::OptionGroup(app, "Work")
+      .number("--images", epoch_images, "Images of the epochs whose time is told")
+      .flag("--without-policy", without_policy,
+            "Also bf16 and fp16 without the CPU policy, as libtorch's own autocast has them");
+}
+
+/// What the time of a step is divided into.
+enum class Work : std::uint8_t { kConvolution, kNormalization, kProduct, kCast, kOther };
+constexpr std::array<const char*, 5> kWorkNames = {"convolution", "normalization", "products",
+                                                   "casts", "other"};
+
+/// The class of an operation by its name; `outer`, that of the operation around it, where the name
+/// tells nothing.
+Work work_of(std::string_view name, Work outer) {
+  const auto has = [name](std::string_view part) {
+    return name.find(part) != std::string_view::npos;
+  };
+  if (has("conv")) return Work::kConvolution;
+  if (has("batch_norm")) return Work::kNormalization;
+  if (has("::linear") || has("mm")) return Work::kProduct;
+  if (name == "aten::to" || has("_to_copy") || has("::copy_")) return Work::kCast;
+  return outer;
+}
+
+/// While it lives, adds up the time that the calling thread spends in each class, which of nested
+/// operations is the innermost one's. One at a time.
+class WorkRecorder {
+ public:
+  WorkRecorder() {
+    current = this;
+    handle_ = at::addThreadLocalCallback(
+        at::RecordFunctionCallback(start, end).scopes({at::RecordScope::FUNCTION}));
+  }
+  ~WorkRecorder() { at::removeCallback(handle_); }
+  WorkRecorder(const WorkRecorder&) = delete;
+  WorkRecorder& operator=(const WorkRecorder&) = delete;
+
+  /// Milliseconds of each class, by its number.
+  const std::array<double, kWorkNames.size()>& milliseconds() {
+    count();
+    return milliseconds_;
+  }
+
+ private:
+  static thread_local WorkRecorder* current;  // libtorch calls functions without data of their own
+
+  static std::unique_ptr<at::ObserverContext> start(const at::RecordFunction& function) {
+    current->count();
+    current->open_.push_back(work_of(function.name(), current->open_.back()));
+    return nullptr;
+  }
+  static void end(const at::RecordFunction&, at::ObserverContext*) {
+    current->count();
+    if (current->open_.size() > 1) current->open_.pop_back();
+  }
+
+  void count() { milliseconds_[static_cast<std::size_t>(open_.back())] += clock_.lap(); }
+
+  std::array<double, kWorkNames.size()> milliseconds_{};
+  std::vector<Work> open_ = {Work::kOther};
+  LapClock clock_;
+  at::CallbackHandle handle_ = 0;
+};
+thread_local WorkRecorder* WorkRecorder::current = nullptr;
+
+struct Variant {
+  amp::Precision precision = amp::Precision::kFloat32;
+  bool channels_last = false;
+  amp::CpuPolicy policy = amp::CpuPolicy::kMeasure;
+};
+
+/// A model in training, which takes one step a call.
+class Training {
+ public:
+  Training(const Variant& variant, at::Tensor images, at::Tensor labels,
+           std::shared_ptr<Stages> stages)
+      : variant_(variant),
+        images_(std::move(images)),
+        labels_(std::move(labels)),
+        stages_(std::move(stages)),
+        model_(seeded_model(variant)),
+        optimizer_(model_->parameters(), torch::optim::AdamOptions(1e-4)),
+        scaler_({.device = at::kCPU, .enabled = variant.precision == amp::Precision::kFloat16}) {}
+
+  /// Returns the loss, [1].
+  at::Tensor step() {
+    at::Tensor loss;
+    {
+      WorkRecorder recorder;
+      loss = forward();
+      scaler_.scale(loss).backward();
+      const auto& times = recorder.milliseconds();
+      for (std::size_t i = 0; i < times.size(); ++i) note(*stages_, kWorkNames[i], times[i]);
+    }
+    LapClock clock;
+    scaler_.step(optimizer_);
+    scaler_.update();
+    optimizer_.zero_grad();
+    note(*stages_, "optimizer", clock.lap());
+    return loss.detach().reshape({1});
+  }
+
+ private:
+  static mezzo::nn::CNN seeded_model(const Variant& variant) {
+    at::manual_seed(0);
+    return mezzo::nn::CNN(mezzo::nn::CNNOptions{.channels_last = variant.channels_last});
+  }
+
+  at::Tensor forward() {
+    const amp::PrecisionScope scope(variant_.precision, at::kCPU, {.cpu_policy = variant_.policy});
+    return at::cross_entropy_loss(model_->forward(images_).to(at::kFloat), labels_);
+  }
+
+  Variant variant_;
+  at::Tensor images_, labels_;
+  std::shared_ptr<Stages> stages_;
+  mezzo::nn::CNN model_;
+  torch::optim::Adam optimizer_;
+  amp::GradScaler scaler_;
+};
+
+std::vector<Variant> variants(const std::vector<amp::Precision>& precisions) {
+  std::vector<Variant> made;
+  for (const bool channels_last : {false, true}) {
+    for (const amp::Precision precision : precisions) {
+      made.push_back({.precision = precision, .channels_last = channels_last});
+      if (precision == amp::Precision::kFloat32 || !without_policy) continue;
+      made.push_back({precision, channels_last, amp::CpuPolicy::kOff});
+    }
+  }
+  return made;
+}
+
+std::string name_of(const Variant& variant) {
+  return fmt::format("{}{}{}", amp::to_string(variant.precision),
+                     variant.channels_last ? " channels-last" : "",
+                     variant.policy == amp::CpuPolicy::kOff ? " without policy" : "");
+}
+
+Plan training_step(const std::vector<amp::Precision>& precisions, std::int64_t batch) {
+  constexpr std::int64_t kParameterBytes = 14'736'266 * 4;  // twice more in Adam, gradients
+  constexpr std::int64_t kActivationBytes = 260'224 * 4;    // an image, of all convolutions
+  const std::vector<Variant> all = variants(precisions);
+  const auto make = [all, batch] {
+    const at::Tensor images = at::rand({batch, 1, 28, 28});
+    const at::Tensor labels = at::randint(10, {batch}, at::kLong);
+    Comparison made;
+    for (const Variant& variant : all) {
+      const auto stages = std::make_shared<Stages>();
+      const auto training = std::make_shared<Training>(variant, images, labels, stages);
+      made.contenders.push_back({.name = name_of(variant),
+                                 .ours = true,
+                                 .precision = variant.precision,
+                                 .run = [training]() -> Tensors { return {training->step()}; },
+                                 .run_bytes = 3 * kParameterBytes + 4 * batch * kActivationBytes,
+                                 .stages = stages});
+    }
+    return made;
+  };
+  return {.work = "training step of the cnn, F images",
+          .width = batch,
+          .bytes = static_cast<std::int64_t>(all.size()) * kParameterBytes,
+          .make = make};
+}
+
+void print_epochs(const Outcome& outcome) {
+  std::vector<std::vector<std::string>> rows = {{"contender", "images/s", "s an epoch"}};
+  for (const Measurement& measured : outcome.measurements) {
+    if (!measured.skipped.empty()) continue;
+    const double speed = static_cast<double>(outcome.width) / (measured.median() * 1e-3);
+    rows.push_back({measured.name, fmt::format("{:.0f}", speed),
+                    fmt::format("{:.1f}", static_cast<double>(epoch_images) / speed)});
+  }
+  std::cout << fmt::format("epochs of {} images, by the medians\n", epoch_images)
+            << mezzo::format_table(rows) << std::endl;
+}
+
+void run(Bench& bench) {
+  MEZZO_CHECK(epoch_images >= 1, "--images: expected at least 1, got {}", epoch_images);
+  bench.print_conditions();
+  for (const std::int64_t batch : bench.arguments.widths) {
+    const std::size_t before = bench.report.outcomes.size();
+    bench.run(training_step(bench.arguments.precisions, batch));
+    if (bench.report.outcomes.size() > before) print_epochs(bench.report.outcomes.back());
+  }
+  for (const amp::CpuPolicyChoice& choice : amp::cpu_policy_report()) {
+    std::cout << amp::to_string(choice) << '\n';
+  }
+  std::cout << std::flush;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  return run_program({.name = "cnn",
+                      .description = "Training steps of the CNN for images by class of operation",
+                      .widths = {64},
+                      .width_help = "Images of a batch",
+                      .add_options = add_options,
+                      .run = run},
+                     argc, argv);
+}
