@@ -78,10 +78,7 @@ gradient_report(const std::vector<std::pair<std::string, at::Tensor>>& named_par
                 const GradientReportOptions& options = {});
 
 /// As above for a torch::nn::Module, a module holder, or anything with its named_parameters().
-template <class Module>
-requires requires(const Module& model) {
-  model.named_parameters();
-}
+template <detail::HasNamedParameters Module>
 GradientReport gradient_report(const Module& model, const GradientReportOptions& options = {}) {
   return gradient_report(detail::named_parameters_of(model), options);
 }
