@@ -32,6 +32,9 @@ DeviceAutocast AutocastState::get(c10::DeviceType device) const {
 }
 
 AutocastState& AutocastState::set(c10::DeviceType device, DeviceAutocast autocast) {
+  MEZZO_CHECK(!autocast.enabled || autocast.dtype == at::kHalf || autocast.dtype == at::kBFloat16,
+              "AutocastState::set: expected dtype BFloat16 or Half where enabled, got {}",
+              c10::toString(autocast.dtype));
   devices_[index_of(device)] = autocast;
   return *this;
 }
@@ -53,7 +56,13 @@ AutocastState::Scope::Scope(const AutocastState& state) {
   other_dtype_ = nested && !std::ranges::equal(state.devices_, previous_.devices_, same_dtype);
   if (other_dtype_) at::autocast::clear_cache();
   state.apply();
-  policy_ = std::make_unique<CpuPolicyRegion>(state.cpu_policy_);
+  try {
+    policy_ = std::make_unique<CpuPolicyRegion>(state.cpu_policy_);
+  } catch (...) {  // the destructor of what was not built does not run
+    at::autocast::decrement_nesting();
+    previous_.apply();
+    throw;
+  }
 }
 
 AutocastState::Scope::~Scope() {

@@ -47,7 +47,7 @@ at::Tensor GradScaler::scale(const at::Tensor& outputs) {
               "GradScaler::scale: expected floating or complex outputs, got {}",
               c10::toString(outputs.scalar_type()));
   scale_.start(outputs.device());
-  return outputs * scale_.scale().to(outputs.device(), /*non_blocking=*/true);
+  return outputs * scale_.scale().to(outputs.device(), /*non_blocking=*/!outputs.is_cpu());
 }
 
 std::vector<at::Tensor> GradScaler::scale(const std::vector<at::Tensor>& outputs) {

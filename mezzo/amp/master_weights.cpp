@@ -139,7 +139,7 @@ void MasterWeights::adopt() {
 
 void MasterWeights::note(Entry& entry) const {
   entry.version = entry.parameter._version();
-  entry.storage = entry.parameter.const_data_ptr();
+  entry.written = entry.parameter.detach();
 }
 
 void MasterWeights::collect_gradients() {
@@ -162,7 +162,7 @@ void MasterWeights::begin_step() {
       continue;
     }
     const bool untouched = entry.version == entry.parameter._version() &&
-                           entry.storage == entry.parameter.const_data_ptr();
+                           entry.written.const_data_ptr() == entry.parameter.const_data_ptr();
     if (untouched) continue;
     const at::Tensor rounded = entry.master.detach().to(entry.parameter.scalar_type());
     // Writing the same numbers, as a checkpoint of the model does, must not cost the low bits.

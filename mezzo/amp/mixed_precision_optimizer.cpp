@@ -12,6 +12,7 @@
 #include <torch/optim/lbfgs.h>
 #include <torch/optim/optimizer.h>
 
+#include "mezzo/amp/fused_step.h"
 #include "mezzo/amp/optimizer_parameters.h"
 #include "mezzo/amp/unscale.h"
 #include "mezzo/core/error.h"
@@ -236,8 +237,11 @@ StepOutcome MixedPrecisionOptimizer::step() {
   masters_->adopt();
   masters_->collect_gradients();
   require_gradients("step");
+  // By unscale_(), so that zero_grad() also ends an iteration whose step throws. A fused optimizer
+  // unscales in its step, and nothing is left behind if that throws.
+  const bool fused = dynamic_cast<FusedStep*>(&*optimizer_) != nullptr;
+  if (!unscaled_ && (options_.max_gradient_norm || !fused)) unscale_();
   if (options_.max_gradient_norm) {
-    if (!unscaled_) unscale_();
     clip_norm(gradients_of(*optimizer_), *options_.max_gradient_norm);
   }
   masters_->begin_step();

@@ -1,3 +1,4 @@
+#include <exception>
 #include <utility>
 #include <vector>
 
@@ -78,12 +79,13 @@ void load_optimizer(Optimizer& optimizer, InputArchive& archive) {
   optimizer.state().clear();
   try {
     optimizer.load(archive);
-  } catch (const c10::Error& error) {
+  } catch (const std::exception& error) {  // libtorch's, or an IoError of a fused optimizer
     optimizer.state() = std::move(before);
+    const auto* of_libtorch = dynamic_cast<const c10::Error*>(&error);
     mezzo::detail::raise<InvalidArgument>(
         "MixedPrecisionOptimizer::load: the saved optimizer is of another kind or has other "
         "groups: {}",
-        error.what_without_backtrace());
+        of_libtorch != nullptr ? of_libtorch->what_without_backtrace() : error.what());
   }
 }
 
@@ -149,7 +151,9 @@ void MixedPrecisionOptimizer::load(InputArchive& archive) {
               "MixedPrecisionOptimizer::load: the saved masters or gradients are of other "
               "parameters than the optimizer's");
 
+  masters_->begin_step();  // optimizers compare the saved state with the shapes of the masters
   load_optimizer(*optimizer_, optimizer);
+  masters_->end_step(0);  // exact: nothing has moved
   zero_grad();
   scaler_.load(scaler);
   masters_->restore(fields.masters);

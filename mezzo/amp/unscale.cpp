@@ -64,7 +64,8 @@ std::vector<Group> group_gradients(const std::vector<at::Tensor>& parameters,
 at::Tensor any_found_inf(const std::vector<at::Tensor>& found_inf, at::Device device) {
   at::Tensor any;
   for (const at::Tensor& found : found_inf) {
-    const at::Tensor here = found.to(device, /*non_blocking=*/true);
+    // A copy to the CPU that does not wait could be read before it is there.
+    const at::Tensor here = found.to(device, /*non_blocking=*/!device.is_cpu());
     any = any.defined() ? at::maximum(any, here) : here;
   }
   return any;
@@ -92,7 +93,8 @@ std::vector<at::Tensor> unscale_groups(const std::vector<Group>& groups,
       const auto options = at::TensorOptions(group.device).dtype(at::kFloat);
       found = found_inf.insert(found, at::zeros({}, options));
     }
-    const at::Tensor inverse = inverse_scale.to(group.device, /*non_blocking=*/true);
+    const at::Tensor inverse =
+        inverse_scale.to(group.device, /*non_blocking=*/!group.device.is_cpu());
     if (group.dtype == at::kBFloat16) {
       unscale_bfloat16(group.gradients, *found, inverse);
     } else {

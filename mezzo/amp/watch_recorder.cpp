@@ -74,8 +74,14 @@ std::optional<std::string> WatchedParameters::path_of(const at::Tensor& tensor) 
 void WatchedParameters::add_cast(const at::Tensor& cast, const std::string& path) {
   const c10::StorageImpl* storage = storage_of(cast);
   if (storage == nullptr) return;
+  if (casts_.size() >= 2 * storages_.size() + 64) {
+    std::erase_if(casts_, [](const auto& cast_of) { return cast_of.second.alive.expired(); });
+  }
   casts_.insert_or_assign(storage, Cast{cast.storage().getWeakStorageImpl(), path});
 }
+
+// Forward nodes that are remembered for their backward, where next_step() is not called.
+constexpr std::size_t kMostNodes = std::size_t{1} << 18;
 
 WatchRecorder::WatchRecorder(std::vector<std::pair<std::string, at::Tensor>> named_parameters,
                              const WatchOptions& options, std::uint64_t thread)
@@ -175,6 +181,7 @@ void WatchRecorder::begin(const WatchEvent& event) {
   frame.identity = event.identity;
   place_frame(frame, event, thread);
   if (event.sequence >= 0 && event.kind == WatchEvent::Kind::kOperator) {
+    if (forward_.size() >= kMostNodes) previous_forward_ = std::exchange(forward_, {});
     forward_[ForwardKey(event.thread, event.sequence)] = frame.place;
   }
   if (event.op && !frame.inside_counted) {

@@ -54,10 +54,7 @@ double error_of(const Tensors& results, const std::vector<Expected>& expected) {
 /// Runs a contender for the first time. Its results become the expected ones where there are none.
 void warm_up(const Contender& contender, const std::string& work, std::vector<Expected>& expected,
              Measurement& measured) {
-  reset_peak_memory(at::kCPU);
-  const std::int64_t before = current_memory_bytes(at::kCPU);
   Tensors results = contender.run();
-  measured.peak_bytes = peak_memory_bytes(at::kCPU) - before;
   if (contender.stages) {
     for (Stage& stage : *contender.stages) stage.milliseconds.clear();
   }
@@ -98,10 +95,16 @@ Measurement begin(const Contender& contender, const std::string& work,
   return measured;
 }
 
-double milliseconds_of(const Contender& contender) {
+void time_once(const Contender& contender, Measurement& measured) {
+  reset_peak_memory(at::kCPU);
+  const std::int64_t before = current_memory_bytes(at::kCPU);
   const Clock::time_point start = Clock::now();
   const Tensors results = contender.run();
-  return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
+  measured.milliseconds.push_back(
+      std::chrono::duration<double, std::milli>(Clock::now() - start).count());
+  // Of the latest run: the first ones make what stays, a transposed structure or an optimizer's
+  // moments.
+  measured.peak_bytes = peak_memory_bytes(at::kCPU) - before;
 }
 
 double ratio(double of, double other) {
@@ -160,7 +163,7 @@ std::optional<Outcome> measure(const Plan& plan, const MeasureOptions& options) 
       Measurement& measured = outcome.measurements[i];
       if (!measured.skipped.empty()) continue;
       if (stopped()) return std::nullopt;
-      measured.milliseconds.push_back(milliseconds_of(comparison.contenders[i]));
+      time_once(comparison.contenders[i], measured);
     }
   }
   for (std::size_t i = 0; i < comparison.contenders.size(); ++i) {

@@ -24,11 +24,19 @@ json identity(const TrainOptions& options, const Dataset& dataset) {
   return made;
 }
 
+/// The recipe of a checkpoint; what older ones do not name was at its default.
+json read_recipe(ArchiveReader& reader) {
+  json recipe = reader.object("recipe");
+  recipe.emplace("loss-factor", 1.0);
+  recipe.emplace("keep-float32", json::array());
+  return recipe;
+}
+
 }  // namespace
 
 Checkpoint read_checkpoint(const std::string& path) {
   ArchiveReader reader(path, at::kCPU);
-  const json recipe = reader.object("recipe");
+  const json recipe = read_recipe(reader);
   const History history = history_from_json(path, reader.object("history"));
   if (recipe.contains("model") && recipe["model"] == kImageModel) {
     detail::raise<IoError>("{}: is the checkpoint of a model for images, not for a graph", path);
@@ -87,7 +95,9 @@ void resume_checkpoint(const std::string& path, const TrainOptions& options, con
   ArchiveReader reader(path, options.device);
   json wanted = identity(options, dataset);
   wanted.erase("dataset");  // where the data lie may change; what they are is in "data"
-  check_same(path, reader.object("recipe"), wanted);
+  const json recipe = read_recipe(reader);
+  check_same(path, recipe, {{"model", wanted.at("model")}});  // which tells most
+  check_same(path, recipe, wanted);
   History history = history_from_json(path, reader.object("history"));
   std::vector<at::Tensor> best_weights = reader.tensors("best_weights");
   check_weights(path, best_weights, *state.model);

@@ -149,7 +149,8 @@ std::size_t Doctor::find_remedy(std::size_t first) {
     const Trial& trial = found_.trials[latest];
     const bool wider = widen(trial, keep_float32);
     if (wider && detail::keeps_every_layer(keep_float32, parts_)) return latest;
-    if (scaled && scale.kind == Kind::kConstant && !wider && trial.skipped_steps > 0) {
+    if (scaled && scale.kind == Kind::kConstant && !wider &&
+        !detail::is_suited(trial, options_.steps, parts_)) {
       scale = {.kind = Kind::kDynamic};
     } else if (scaled && scale.kind != Kind::kDynamic && (wider || latest == first)) {
       scale = detail::choose_loss_scale(found_.gradients, float32_, keep_float32);
@@ -189,13 +190,17 @@ std::size_t Doctor::try_out(amp::Precision precision, const LossScale& scale,
 void Doctor::time_steps(const TrainOptions& options, Trial& trial) {
   TrainState state(options, problem_);
   parts_ = state.model->named_children().keys();
-  reset_peak_memory(options.device);
   std::vector<double> milliseconds;
   for (std::int64_t i = 0; i <= kTimedSteps; ++i) {
     const Clock::time_point start = Clock::now();
-    train_step(state, problem_, nodes_, options);
-    // The first one allocates, and measures which products are the faster ones.
-    if (i > 0) milliseconds.push_back(milliseconds_since(start));
+    const StepResult result = train_step(state, problem_, nodes_, options);
+    // The first one allocates, and measures which products are the faster ones; a skipped one does
+    // without the optimizer.
+    if (i == 0) {
+      reset_peak_memory(options.device);
+    } else if (!result.skipped) {
+      milliseconds.push_back(milliseconds_since(start));
+    }
     stop_if_asked();
   }
   trial.step_ms = median(milliseconds);

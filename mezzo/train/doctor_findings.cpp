@@ -202,11 +202,11 @@ LossScale choose_loss_scale(const GradientFacts& gradients, const amp::WatchRepo
 
 bool is_suited(const Trial& trial, std::int64_t steps, const std::vector<std::string>& parts) {
   const bool constant = trial.loss_scale.kind == LossScale::Kind::kConstant;
-  return static_cast<std::int64_t>(trial.losses.size()) == steps && !trial.forward_exit &&
-         trial.loss_difference <= kLossTolerance && trial.skipped_at_end == 0 &&
-         (!constant || trial.skipped_steps == 0) &&
-         (trial.precision == amp::Precision::kFloat32 ||
-          !keeps_every_layer(trial.keep_float32, parts));
+  const bool float32 = trial.precision == amp::Precision::kFloat32;
+  return static_cast<std::int64_t>(trial.losses.size()) == steps &&
+         (float32 || !trial.forward_exit) && trial.loss_difference <= kLossTolerance &&
+         trial.skipped_at_end == 0 && (!constant || trial.skipped_steps == 0) &&
+         (float32 || !keeps_every_layer(trial.keep_float32, parts));
 }
 
 }  // namespace mezzo::detail

@@ -99,7 +99,9 @@ void resume_image_checkpoint(const std::string& path, const ImageOptions& option
   ArchiveReader reader(path, options.device);
   json wanted = identity(options, data);
   wanted.erase("dataset");  // where the data lie may change; what they are is in "data"
-  check_same(path, reader.object("recipe"), wanted);
+  const json recipe = reader.object("recipe");
+  check_same(path, recipe, {{"model", wanted.at("model")}});  // which tells most
+  check_same(path, recipe, wanted);
   History history = history_from_json(path, reader.object("history"));
   const PartialEpoch partial = partial_from_json(path, reader.object("partial"));
   read_parts(reader, *state.model, *state.optimizer, state.scaler, options.device);

@@ -15,6 +15,12 @@ using nlohmann::json;
 }  // namespace
 
 void check_options(const ImageOptions& options) {
+  const bool low = options.precision == amp::Precision::kBFloat16 ||
+                   options.precision == amp::Precision::kFloat16;
+  MEZZO_CHECK(
+      options.cpu_policy == amp::CpuPolicy::kMeasure || (low && options.device.is_cpu()),
+      "no-cpu-policy: only bf16 and fp16 on the CPU have a policy, the precision is {} on {}",
+      amp::to_string(options.precision), options.device.str());
   MEZZO_CHECK(options.epochs >= 1, "epochs: expected at least 1, got {}", options.epochs);
   MEZZO_CHECK(options.batch_size >= 1, "batch-size: expected at least 1, got {}",
               options.batch_size);

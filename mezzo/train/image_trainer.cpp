@@ -204,6 +204,7 @@ void ImageRun::save() {
   history.total_seconds = seconds_before_ + seconds_since(start_);
   if (options_.checkpoint.empty()) return;
   write_image_checkpoint(options_.checkpoint, options_, data_, state_);
+  reset_peak_memory(options_.device);  // the copies for the file are none of training's
   saved_ = Clock::now();
 }
 

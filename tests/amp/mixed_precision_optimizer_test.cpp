@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <limits>
+#include <new>
 #include <sstream>
 #include <stdexcept>
 #include <type_traits>
@@ -18,6 +19,8 @@
 #include <torch/serialize/input-archive.h>
 #include <torch/serialize/output-archive.h>
 
+#include "mezzo/amp/fused_adam.h"
+#include "mezzo/amp/fused_sgd.h"
 #include "mezzo/amp/fused_step.h"
 #include "mezzo/core/error.h"
 
@@ -275,6 +278,82 @@ TEST(MixedPrecisionOptimizer, a_resumed_run_equals_an_unbroken_one_bit_for_bit) 
     EXPECT_EQ(resumed.steps(), optimizer.steps());
     EXPECT_EQ(resumed.scaler().state_dict(), optimizer.scaler().state_dict());
   }
+}
+
+/// Saved and loaded in the middle of a run of fused steps.
+template <class Optimizer, class Options>
+void expect_fused_resumes(const Options& step_options, const MixedPrecisionOptions& options) {
+  const Model model(at::kBFloat16), copy(at::kBFloat16);
+  Optimizer inside(model.parameters(), step_options), other(copy.parameters(), step_options);
+  MixedPrecisionOptimizer optimizer = enable_mixed_precision(inside, options);
+  MixedPrecisionOptimizer resumed = enable_mixed_precision(other, options);
+  for (int i = 0; i < 10; ++i) optimizer.minimize([&] { return model.loss(i); });
+  {
+    const at::NoGradGuard no_grad;
+    copy.first.copy_(model.first);
+    copy.second.copy_(model.second);
+  }
+  transfer(optimizer, resumed);
+  for (int i = 10; i < 20; ++i) {
+    optimizer.minimize([&] { return model.loss(i); });
+    resumed.minimize([&] { return copy.loss(i); });
+  }
+  EXPECT_TRUE(same_parameters(model, copy));
+}
+
+TEST(MixedPrecisionOptimizer, fused_optimizers_of_16_bit_parameters_resume_bit_for_bit) {
+  for (const ParameterRounding rounding :
+       {ParameterRounding::kMasterWeights, ParameterRounding::kStochastic}) {
+    const MixedPrecisionOptions options{.rounding = rounding, .seed = 3};
+    expect_fused_resumes<amp::FusedAdam>(amp::FusedAdamOptions(0.01), options);
+    expect_fused_resumes<amp::FusedSGD>(amp::FusedSGDOptions(0.01).momentum(0.9), options);
+  }
+}
+
+TEST(MixedPrecisionOptimizer, a_refused_state_of_a_fused_optimizer_leaves_its_moments) {
+  const Model model, untouched;
+  const at::Tensor single = leaf({1.0});
+  amp::FusedAdam inside(model.parameters(), amp::FusedAdamOptions(0.01)),
+      expected(untouched.parameters(), amp::FusedAdamOptions(0.01)),
+      foreign({single}, amp::FusedAdamOptions(0.01));
+  MixedPrecisionOptimizer optimizer = enable_mixed_precision(inside),
+                          same = enable_mixed_precision(expected),
+                          other = enable_mixed_precision(foreign);
+  optimizer.minimize([&] { return model.loss(0); });
+  same.minimize([&] { return untouched.loss(0); });
+  other.minimize([&] { return single.square().sum(); });
+  EXPECT_THROW(transfer(other, optimizer), InvalidArgument);
+  optimizer.minimize([&] { return model.loss(1); });
+  same.minimize([&] { return untouched.loss(1); });
+  EXPECT_TRUE(same_parameters(model, untouched));
+}
+
+/// Plain descent whose first step runs out of memory.
+class FailingOnce : public torch::optim::SGD {
+ public:
+  using torch::optim::SGD::SGD;
+  at::Tensor step(LossClosure closure = nullptr) override {
+    if (!std::exchange(failed_, true)) throw std::bad_alloc();
+    return torch::optim::SGD::step(std::move(closure));
+  }
+
+ private:
+  bool failed_ = false;
+};
+
+TEST(MixedPrecisionOptimizer, zero_grad_after_a_step_that_threw_begins_anew) {
+  const Model model, clean;
+  FailingOnce inside(model.parameters(), torch::optim::SGDOptions(0.01));
+  torch::optim::SGD expected(clean.parameters(), torch::optim::SGDOptions(0.01));
+  const MixedPrecisionOptions options{.precision = Precision::kFloat16,
+                                      .policy = LossScalePolicy::constant(1024.0)};
+  MixedPrecisionOptimizer optimizer = enable_mixed_precision(inside, options);
+  MixedPrecisionOptimizer same = enable_mixed_precision(expected, options);
+  EXPECT_THROW(optimizer.minimize([&] { return model.loss(); }), std::bad_alloc);
+  optimizer.zero_grad();
+  optimizer.minimize([&] { return model.loss(); });
+  same.minimize([&] { return clean.loss(); });
+  EXPECT_TRUE(same_parameters(model, clean));
 }
 
 TEST(MixedPrecisionOptimizer, refuses_a_state_of_something_else) {
