@@ -102,7 +102,7 @@ class MEZZO_API MasterWeights {
   struct Entry {
     at::Tensor parameter, master;
     std::int64_t version = 0;  // of the parameter, when it was last written here, and
-    at::Tensor written;        // the memory it then lay in, kept so that no other takes the address
+    at::Tensor written = {};   // the memory it then lay in, kept so that no other takes the address
   };
 
   void note(Entry& entry) const;
