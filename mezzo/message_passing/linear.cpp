@@ -99,16 +99,10 @@ at::Tensor native_product(const at::Tensor& x, const at::Tensor& factor,
 }
 
 template <class F>
-double fastest_seconds(F&& run) {
-  run();  // the first call packs, allocates, starts threads
-  double best = std::numeric_limits<double>::infinity();
-  for (int i = 0; i < 3; ++i) {
-    const auto start = std::chrono::steady_clock::now();
-    run();
-    best = std::min(
-        best, std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
-  }
-  return best;
+double seconds_of(F&& run) {
+  const auto start = std::chrono::steady_clock::now();
+  run();
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
 /// How much faster libtorch's own 16-bit product must be to be taken: the two round differently,
@@ -127,14 +121,25 @@ std::optional<bool> forced_native() {
 }
 
 /// Whether libtorch's own 16-bit product is the faster one on this machine: tried once per dtype
-/// and process on a product of a layer's shape, a few milliseconds.
+/// and process on a product of a layer's shape, some 20 milliseconds.
 bool native_is_faster(at::ScalarType type) {
   const auto measure = [](at::ScalarType t) {
     const auto options = at::TensorOptions().dtype(t);
     const at::Tensor x = at::ones({kBlockRows, 256}, options), w = at::ones({256, 128}, options);
     const at::Tensor wide = widened(w);
-    const double native = fastest_seconds([&] { native_product(x, w, std::nullopt); });
-    const double blocked = fastest_seconds([&] { blocked_product(x, wide, std::nullopt); });
+    // In turn, many times: what disturbs the machine for some milliseconds must not decide. The
+    // first round packs, allocates and starts threads. A reference kernel needs few rounds.
+    constexpr int kRounds = 16, kRoundsIfHopeless = 3;
+    constexpr double kHopeless = 4;
+    double native = std::numeric_limits<double>::infinity(), blocked = native;
+    for (int round = 0; round <= kRounds; ++round) {
+      const double n = seconds_of([&] { native_product(x, w, std::nullopt); });
+      const double b = seconds_of([&] { blocked_product(x, wide, std::nullopt); });
+      if (round == 0) continue;
+      native = std::min(native, n);
+      blocked = std::min(blocked, b);
+      if (round >= kRoundsIfHopeless && native > kHopeless * blocked) break;
+    }
     log("dispatch",
         fmt::format("linear {}: own 16-bit product {:.3f} ms, through float32 {:.3f} ms",
                     c10::toString(t), native * 1e3, blocked * 1e3));
