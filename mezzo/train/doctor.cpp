@@ -1,7 +1,6 @@
 #include "mezzo/train/doctor.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <utility>
 
@@ -11,6 +10,7 @@
 
 #include "mezzo/core/error.h"
 #include "mezzo/message_passing/memory.h"
+#include "mezzo/train/clock.h"
 #include "mezzo/train/doctor_findings.h"
 #include "mezzo/train/problem.h"
 #include "mezzo/train/state.h"
@@ -20,15 +20,13 @@
 namespace mezzo {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
 constexpr std::int64_t kTimedSteps = 10;
 
 /// Ends a diagnosis from within a trial.
 struct Interrupted {};
 
 double milliseconds_since(Clock::time_point start) {
-  return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
+  return 1e3 * seconds_since(start);
 }
 
 /// The job, and what is known of it so far.

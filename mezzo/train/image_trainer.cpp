@@ -1,7 +1,6 @@
 #include "mezzo/train/image_trainer.h"
 
 #include <algorithm>
-#include <chrono>
 #include <limits>
 #include <optional>
 
@@ -12,6 +11,7 @@
 #include "mezzo/core/error.h"
 #include "mezzo/core/random.h"
 #include "mezzo/message_passing/memory.h"
+#include "mezzo/train/clock.h"
 #include "mezzo/train/files.h"
 #include "mezzo/train/image_checkpoint.h"
 #include "mezzo/train/summary.h"
@@ -19,14 +19,7 @@
 namespace mezzo {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
-constexpr double kCheckpointSeconds = 60;
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
-
-double seconds_since(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
 
 /// The seed of an epoch's order.
 std::uint64_t order_seed(std::uint64_t seed, std::int64_t epoch) {

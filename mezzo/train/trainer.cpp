@@ -1,7 +1,6 @@
 #include "mezzo/train/trainer.h"
 
 #include <algorithm>
-#include <chrono>
 
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
@@ -9,6 +8,7 @@
 #include "mezzo/core/error.h"
 #include "mezzo/message_passing/memory.h"
 #include "mezzo/train/checkpoint.h"
+#include "mezzo/train/clock.h"
 #include "mezzo/train/files.h"
 #include "mezzo/train/problem.h"
 #include "mezzo/train/state.h"
@@ -17,14 +17,6 @@
 
 namespace mezzo {
 namespace {
-
-using Clock = std::chrono::steady_clock;
-
-constexpr double kCheckpointSeconds = 60;
-
-double seconds_since(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
 
 /// One run, from the options to the report.
 class Run {
