@@ -1,5 +1,6 @@
 #include "mezzo/cli/progress.h"
 
+#include <algorithm>
 #include <ostream>
 #include <utility>
 
@@ -28,7 +29,11 @@ std::string Progress::facts(const EpochRecord& record) const {
 }
 
 void Progress::show(const EpochRecord& record) {
-  ++shown_;
+  // Who begins with the first record has its epoch behind it already.
+  const auto first_epoch = std::chrono::duration<double, std::milli>(record.epoch_ms);
+  if (shown_++ == 0) {
+    start_ = std::min(start_, Clock::now() - std::chrono::ceil<Clock::duration>(first_epoch));
+  }
   if (record.scores) {
     scores_ = fmt::format("  train {}  val {}  test {}", format_score(record.scores->train),
                           format_score(record.scores->val), format_score(record.scores->test));

@@ -36,6 +36,15 @@ TEST(Progress, lines_come_at_about_every_tenth) {
   EXPECT_NE(out.str().find("epoch 200/200"), std::string::npos) << out.str();
 }
 
+TEST(Progress, the_rate_counts_the_first_epoch_where_it_began_before) {
+  std::ostringstream out;
+  Progress progress(out, Progress::Style::kLines, "");
+  EpochRecord first = record(1, 1);
+  first.epoch_ms = 100000;
+  progress.show(first);
+  EXPECT_NE(out.str().find("  0.0 epochs/s"), std::string::npos) << out.str();
+}
+
 TEST(Progress, the_bar_is_one_line_that_ends_once) {
   std::ostringstream out;
   {
