@@ -107,9 +107,9 @@ class WatchRecorder;
 /// modules share belongs to the first.
 ///
 /// Cost: none without a live Watch. With one, about two microseconds for each function that
-/// libtorch records and one pass over each output: measured, 1.8 times the time of a step with
-/// large tensors (2.9 times with judge_underflow) and about 6 times that of one with tensors of a
-/// few elements. Tensors of other devices are copied to the host, which synchronises.
+/// libtorch records, one pass over each output and, with judge_underflow, most 16-bit operations
+/// again in float32: 2.5 to 5 times the time of a step (docs/mixed-precision.md). Tensors of other
+/// devices are copied to the host, which synchronises.
 ///
 /// Belongs to the thread that made it and must end there; an end on another thread warns and
 /// stops the recording. Holds references to the parameters.
