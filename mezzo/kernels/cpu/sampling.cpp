@@ -1,0 +1,209 @@
+#include "mezzo/kernels/sampling.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "mezzo/core/random.h"
+#include "mezzo/kernels/cpu/sampling.h"
+
+namespace mezzo::kernels {
+namespace {
+
+/// The number by which every probability is in proportion to its weight; see draw_labor().
+double labor_scale(const float* weights, std::int64_t degree, std::int64_t fanout) {
+  const std::int64_t positive =
+      std::count_if(weights, weights + degree, [](float weight) { return weight > 0; });
+  if (positive <= fanout) return std::numeric_limits<double>::infinity();
+  double scale = 0;
+  for (std::int64_t certain = -1;;) {
+    std::int64_t reached = 0;
+    double rest = 0;
+    for (std::int64_t i = 0; i < degree; ++i) {
+      const bool is_certain = scale * weights[i] >= 1;
+      reached += is_certain ? 1 : 0;
+      rest += is_certain ? 0.0 : weights[i];
+    }
+    // Fewer than before where rounding puts a probability just below 1.
+    if (reached <= certain || reached >= fanout) return scale;
+    certain = reached;
+    scale = static_cast<double>(fanout - certain) / rest;
+  }
+}
+
+}  // namespace
+
+template <class Id>
+std::int64_t find_rows(const NeighborRows<Id>& rows, const Id* nodes, std::int64_t n,
+                       DrawCount count, const FoundRows& found) {
+  std::int64_t offset = 0, max_degree = 0;
+  found.offsets[0] = 0;
+  for (std::int64_t i = 0; i < n; ++i) {
+    if (i + kReadsAhead < n) fetch(rows.indptr + nodes[i + kReadsAhead]);
+    const std::int64_t begin = rows.indptr[nodes[i]];
+    const std::int64_t degree = rows.indptr[nodes[i] + 1] - begin;
+    found.begins[i] = begin;
+    found.degrees[i] = degree;
+    max_degree = std::max(max_degree, degree);
+    offset += count.of(degree);
+    found.offsets[i + 1] = offset;
+  }
+  return max_degree;
+}
+
+std::int64_t uniform_scratch_words(DrawCount count, std::int64_t max_degree) {
+  if (count.replace || count.fanout <= kSmallFanout || max_degree <= count.fanout) return 0;
+  return std::min(max_degree / kBitsOfWord, count.fanout * kWordsPerDraw) + 1;
+}
+
+template <class Id>
+void draw_uniform(const NeighborRows<Id>& rows, const FoundRows& found, std::int64_t first,
+                  std::int64_t last, DrawCount count, DrawKey key, std::uint64_t* scratch,
+                  Id* slots, Id* neighbors) {
+  for (std::int64_t row = first; row < last;) {
+    const std::int64_t begin = found.offsets[row];
+    for (; row < last && found.offsets[row] < begin + kSlotsTogether; ++row) {
+      choose<Id>(key, row, found.degrees[row], count, scratch,
+                 {rows.indices, slots + found.offsets[row], found.begins[row]});
+    }
+    const std::int64_t end = found.offsets[row];
+    for (std::int64_t i = begin; i < end; ++i) neighbors[i] = rows.indices[slots[i]];
+  }
+}
+
+template <class Id>
+std::int64_t draw_weighted(const float* weights, const DrawRow& row, std::int64_t fanout,
+                           DrawKey key, RankedSlot* scratch, Id* slots) {
+  const auto before = [](const RankedSlot& left, const RankedSlot& right) {
+    return left.rank != right.rank ? left.rank < right.rank : left.slot < right.slot;
+  };
+  RowNumbers numbers(key, row.position);
+  std::int64_t kept = 0;
+  if (fanout == 0) return 0;
+  const std::int64_t end = row.begin + row.degree;
+  if (row.degree <= fanout) {
+    for (std::int64_t slot = row.begin; slot < end; ++slot) {
+      if (weights[slot] > 0) slots[kept++] = static_cast<Id>(slot);
+    }
+    return kept;
+  }
+  for (std::int64_t slot = row.begin; slot < end; ++slot) {
+    // In (0, 1), so that the logarithm is finite.
+    const double u = (static_cast<double>(numbers.next_wide() >> 11) + 0.5) * 0x1p-53;
+    if (!(weights[slot] > 0)) continue;
+    const RankedSlot ranked{-std::log(u) / weights[slot], slot};
+    if (kept < fanout) {
+      scratch[kept++] = ranked;
+      if (kept == fanout) std::make_heap(scratch, scratch + kept, before);
+    } else if (before(ranked, scratch[0])) {
+      std::pop_heap(scratch, scratch + kept, before);
+      scratch[kept - 1] = ranked;
+      std::push_heap(scratch, scratch + kept, before);
+    }
+  }
+  for (std::int64_t i = 0; i < kept; ++i) slots[i] = static_cast<Id>(scratch[i].slot);
+  std::sort(slots, slots + kept);
+  return kept;
+}
+
+template <class Id>
+std::int64_t draw_weighted_replacing(const float* weights, const DrawRow& row, std::int64_t fanout,
+                                     DrawKey key, double* scratch, Id* slots) {
+  const std::int64_t end = row.begin + row.degree;
+  double sum = 0;
+  std::int64_t last = row.begin;  // the last slot with a positive weight
+  for (std::int64_t slot = row.begin; slot < end; ++slot) {
+    sum += weights[slot];
+    if (weights[slot] > 0) last = slot;
+  }
+  if (!(sum > 0)) return 0;
+  RowNumbers numbers(key, row.position);
+  for (std::int64_t i = 0; i < fanout; ++i) {
+    scratch[i] = static_cast<double>(numbers.next_wide() >> 11) * 0x1p-53 * sum;
+  }
+  std::sort(scratch, scratch + fanout);
+  std::int64_t drawn = 0;
+  double passed = 0;
+  for (std::int64_t slot = row.begin; slot < last && drawn < fanout; ++slot) {
+    passed += weights[slot];
+    for (; drawn < fanout && scratch[drawn] < passed; ++drawn) slots[drawn] = static_cast<Id>(slot);
+  }
+  std::fill(slots + drawn, slots + fanout, static_cast<Id>(last));
+  return fanout;
+}
+
+template <class Id>
+std::int64_t draw_labor(const NeighborRows<Id>& rows, const DrawRow& row, std::int64_t fanout,
+                        DrawKey key, Id* slots, Id* neighbors, float* inverse_probabilities) {
+  if (fanout == 0) return 0;
+  const double share = static_cast<double>(fanout) / static_cast<double>(row.degree);
+  const double scale =
+      rows.weights == nullptr ? share : labor_scale(rows.weights + row.begin, row.degree, fanout);
+  std::int64_t drawn = 0;
+  for (std::int64_t slot = row.begin; slot < row.begin + row.degree; ++slot) {
+    double probability = scale;
+    if (rows.weights != nullptr) {
+      if (!(rows.weights[slot] > 0)) continue;
+      probability = scale * rows.weights[slot];
+    }
+    const Id neighbor = rows.indices[slot];
+    const auto index = static_cast<std::uint64_t>(neighbor);
+    if (probability < 1 && random_uniform(key.seed, key.stream, index) >= probability) continue;
+    slots[drawn] = static_cast<Id>(slot);
+    neighbors[drawn] = neighbor;
+    inverse_probabilities[drawn++] = static_cast<float>(1 / std::min(1.0, probability));
+  }
+  return drawn;
+}
+
+template <class Id>
+std::int64_t renumber(const StampTable& table, Id* ids, std::int64_t n, Id* nodes,
+                      std::int64_t num_nodes) {
+  std::int32_t* const stamps = table.stamps;
+  const std::int32_t base = table.base;
+  auto next = static_cast<std::int32_t>(base + num_nodes);
+  Id* new_nodes = nodes + num_nodes;
+  for (std::int64_t i = 0; i < n; ++i) {
+    if (i + kReadsAhead < n) fetch(stamps + ids[i + kReadsAhead]);
+    // Whether a node is new cannot be foretold: everything is written in either case.
+    const Id node = ids[i];
+    const std::int32_t found = stamps[node];
+    const bool is_new = found < base;
+    const std::int32_t stamp = is_new ? next : found;
+    stamps[node] = stamp;
+    *new_nodes = node;
+    new_nodes += is_new ? 1 : 0;
+    next += is_new ? 1 : 0;
+    ids[i] = static_cast<Id>(stamp - base);
+  }
+  return new_nodes - nodes;
+}
+
+template <class Id>
+void gather(const Id* values, const Id* ids, std::int64_t n, Id* out) {
+  for (std::int64_t i = 0; i < n; ++i) {
+    if (i + kReadsAhead < n) fetch(values + ids[i + kReadsAhead]);
+    out[i] = values[ids[i]];
+  }
+}
+
+#define MEZZO_SAMPLING_LOOPS(Id)                                                                   \
+  template std::int64_t find_rows<Id>(const NeighborRows<Id>&, const Id*, std::int64_t, DrawCount, \
+                                      const FoundRows&);                                           \
+  template void draw_uniform<Id>(const NeighborRows<Id>&, const FoundRows&, std::int64_t,          \
+                                 std::int64_t, DrawCount, DrawKey, std::uint64_t*, Id*, Id*);      \
+  template std::int64_t draw_weighted<Id>(const float*, const DrawRow&, std::int64_t, DrawKey,     \
+                                          RankedSlot*, Id*);                                       \
+  template std::int64_t draw_weighted_replacing<Id>(const float*, const DrawRow&, std::int64_t,    \
+                                                    DrawKey, double*, Id*);                        \
+  template std::int64_t draw_labor<Id>(const NeighborRows<Id>&, const DrawRow&, std::int64_t,      \
+                                       DrawKey, Id*, Id*, float*);                                 \
+  template std::int64_t renumber<Id>(const StampTable&, Id*, std::int64_t, Id*, std::int64_t);     \
+  template void gather<Id>(const Id*, const Id*, std::int64_t, Id*);
+
+MEZZO_SAMPLING_LOOPS(std::int32_t)
+MEZZO_SAMPLING_LOOPS(std::int64_t)
+
+#undef MEZZO_SAMPLING_LOOPS
+
+}  // namespace mezzo::kernels

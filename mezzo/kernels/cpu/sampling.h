@@ -1,0 +1,264 @@
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <limits>
+
+#include "mezzo/core/random.h"
+#include "mezzo/kernels/sampling.h"
+
+/// How the slots of one row are chosen, in the ways that sampling.cpp puts together.
+namespace mezzo::kernels {
+
+/// Elements ahead whose random reads are fetched, and elements that a loop handles before the next
+/// begins to read what it has fetched.
+inline constexpr std::int64_t kReadsAhead = 32, kSlotsTogether = 256;
+
+/// Rows up to this degree are drawn as the bits of a word.
+inline constexpr std::int64_t kBitsOfWord = 64;
+/// Fan-outs up to this are drawn and sorted in registers.
+inline constexpr int kSmallFanout = 32;
+/// Larger ones mark slots in a bit map while that has at most so many words a draw.
+inline constexpr std::int64_t kWordsPerDraw = 4;
+/// Below this degree a draw takes one 32-bit word, else two.
+inline constexpr std::int64_t kNarrowDegree = std::int64_t{1} << 16;
+
+// gcc drops calls of functions that only prefetch, unless they are inlined first.
+[[gnu::always_inline]] inline void fetch(const void* address) {
+  __builtin_prefetch(address);
+}
+
+[[gnu::always_inline]] inline std::uint64_t call_index(std::int64_t position, std::int64_t call) {
+  return (static_cast<std::uint64_t>(position) << 32) | static_cast<std::uint64_t>(call);
+}
+
+[[gnu::always_inline]] inline std::int64_t scaled(std::uint32_t word, std::int64_t bound) {
+  return static_cast<std::int64_t>((word * static_cast<std::uint64_t>(bound)) >> 32);
+}
+
+[[gnu::always_inline]] inline std::int64_t scaled(std::uint64_t word, std::int64_t bound) {
+  __extension__ using Wide = unsigned __int128;
+  return static_cast<std::int64_t>((Wide{word} * static_cast<std::uint64_t>(bound)) >> 64);
+}
+
+/// The numbers of one row, one after the other.
+class RowNumbers {
+ public:
+  RowNumbers(DrawKey key, std::int64_t position) : key_(key), position_(position) {}
+
+  /// In [0, bound); all bounds of a row on the same side of kNarrowDegree.
+  std::int64_t below(std::int64_t bound, bool narrow) {
+    return narrow ? scaled(next(), bound) : scaled(next_wide(), bound);
+  }
+  std::uint64_t next_wide() {
+    const std::uint64_t low = next();
+    return (std::uint64_t{next()} << 32) | low;
+  }
+
+ private:
+  std::uint32_t next() {
+    if (used_ == 4) {
+      words_ = philox(key_.seed, key_.stream, call_index(position_, call_++));
+      used_ = 0;
+    }
+    return words_[used_++];
+  }
+
+  DrawKey key_;
+  std::int64_t position_, call_ = 0;
+  std::size_t used_ = 4;
+  std::array<std::uint32_t, 4> words_{};
+};
+
+/// The first 32-bit words of a row's numbers.
+[[gnu::always_inline]] inline void fill_words(DrawKey key, std::int64_t position,
+                                              std::int64_t count, std::uint32_t* words) {
+  for (std::int64_t at = 0; at < count; at += 4) {
+    const auto four = philox(key.seed, key.stream, call_index(position, at / 4));
+    __builtin_memcpy(words + at, four.data(), sizeof(four));
+  }
+}
+
+/// Where the slots of a row go.
+template <class Id>
+struct Chosen {
+  const Id* indices;
+  Id* slots;
+  std::int64_t begin;
+
+  [[gnu::always_inline]] void put(std::int64_t i, std::int64_t offset) const {
+    const std::int64_t slot = begin + offset;
+    slots[i] = static_cast<Id>(slot);
+    fetch(indices + slot);
+  }
+};
+
+/// `fanout` of `degree` <= 64, less than all. Floyd's algorithm (Bentley and Floyd, 1987) on the
+/// bits of a word; of the chosen and the others it draws the fewer.
+template <class Id>
+void choose_bits(DrawKey key, std::int64_t position, std::int64_t degree, std::int64_t fanout,
+                 const Chosen<Id>& chosen) {
+  const std::int64_t others = degree - fanout, draws = std::min(fanout, others);
+  std::uint32_t words[kBitsOfWord];
+  fill_words(key, position, draws, words);
+  std::uint64_t bits = 0;
+  for (std::int64_t i = 0; i < draws; ++i) {
+    const std::int64_t last = degree - draws + i, drawn = scaled(words[i], last + 1);
+    const std::int64_t bit = (bits >> drawn) & 1 ? last : drawn;
+    bits |= std::uint64_t{1} << bit;
+  }
+  if (others < fanout) bits = ~bits & (~std::uint64_t{0} >> (kBitsOfWord - degree));
+  for (std::int64_t i = 0; i < fanout; ++i) {
+    chosen.put(i, __builtin_ctzll(bits));
+    bits &= bits - 1;
+  }
+}
+
+/// Sorts the first `count` of `values`, the others of which are the largest number. False where two
+/// are equal; `sorted` is then of no use. Counts for each value the smaller ones: no branches.
+template <int kCapacity>
+[[gnu::always_inline]] inline bool rank_sort(const std::int32_t* values, std::int64_t count,
+                                             std::int32_t* sorted) {
+  using Lanes [[gnu::vector_size(16)]] = std::int32_t;
+  constexpr int kVectors = kCapacity / 4;
+  Lanes all[kVectors], ranks[kVectors] = {};
+  __builtin_memcpy(all, values, sizeof(all));
+  for (std::int64_t i = 0; i < count; ++i) {
+    const Lanes one = Lanes{} + values[i];
+    for (int v = 0; v < kVectors; ++v) ranks[v] -= all[v] > one;  // true is -1
+  }
+  std::int32_t rank[kCapacity];
+  __builtin_memcpy(rank, ranks, sizeof(rank));
+  std::int64_t sum = 0;
+  for (std::int64_t i = 0; i < count; ++i) {
+    sum += rank[i];
+    sorted[rank[i]] = values[i];
+  }
+  return sum == count * (count - 1) / 2;
+}
+
+/// Floyd's algorithm where two draws are equal, each value put in its place among those before.
+inline void settle_repeats(const std::int32_t* values, std::int64_t count, std::int64_t degree,
+                           std::int32_t* sorted) {
+  for (std::int64_t i = 0; i < count; ++i) {
+    // The last of those that may be drawn is larger than all that were.
+    const bool repeated = std::find(sorted, sorted + i, values[i]) != sorted + i;
+    const auto value = repeated ? static_cast<std::int32_t>(degree - count + i) : values[i];
+    std::int64_t at = i;
+    for (; at > 0 && sorted[at - 1] > value; --at) sorted[at] = sorted[at - 1];
+    sorted[at] = value;
+  }
+}
+
+/// `fanout` <= kCapacity of `degree` < 2^31, less than all.
+template <int kCapacity, class Id>
+void choose_few(DrawKey key, std::int64_t position, std::int64_t degree, std::int64_t fanout,
+                const Chosen<Id>& chosen) {
+  std::int32_t values[kCapacity], sorted[kCapacity];
+  std::fill(values, values + kCapacity, std::numeric_limits<std::int32_t>::max());
+  std::uint32_t words[2 * kCapacity];
+  if (degree < kNarrowDegree) {
+    fill_words(key, position, fanout, words);
+    for (std::int64_t i = 0; i < fanout; ++i) {
+      values[i] = static_cast<std::int32_t>(scaled(words[i], degree - fanout + i + 1));
+    }
+  } else {
+    fill_words(key, position, 2 * fanout, words);
+    for (std::int64_t i = 0; i < fanout; ++i) {
+      const std::uint64_t wide = (std::uint64_t{words[2 * i + 1]} << 32) | words[2 * i];
+      values[i] = static_cast<std::int32_t>(scaled(wide, degree - fanout + i + 1));
+    }
+  }
+  if (!rank_sort<kCapacity>(values, fanout, sorted)) {
+    settle_repeats(values, fanout, degree, sorted);
+  }
+  for (std::int64_t i = 0; i < fanout; ++i) chosen.put(i, sorted[i]);
+}
+
+/// `fanout` of `degree`, less than all: marks in a bit map of the row.
+template <class Id>
+void choose_marked(DrawKey key, std::int64_t position, std::int64_t degree, std::int64_t fanout,
+                   std::uint64_t* map, const Chosen<Id>& chosen) {
+  const std::int64_t num_words = (degree + kBitsOfWord - 1) / kBitsOfWord;
+  std::fill(map, map + num_words, 0);
+  const auto is_marked = [&](std::int64_t at) { return (map[at / 64] >> (at % 64)) & 1; };
+  const bool narrow = degree < kNarrowDegree;
+  RowNumbers numbers(key, position);
+  for (std::int64_t last = degree - fanout; last < degree; ++last) {
+    const std::int64_t drawn = numbers.below(last + 1, narrow);
+    const std::int64_t at = is_marked(drawn) ? last : drawn;
+    map[at / 64] |= std::uint64_t{1} << (at % 64);
+  }
+  std::int64_t i = 0;
+  for (std::int64_t word = 0; word < num_words; ++word) {
+    for (std::uint64_t bits = map[word]; bits != 0; bits &= bits - 1) {
+      chosen.put(i++, word * kBitsOfWord + __builtin_ctzll(bits));
+    }
+  }
+}
+
+/// `fanout` of a degree many times larger: draws until so many differ. Whatever they are, they are
+/// as likely as any others, since only whether draws are equal decides when to stop.
+template <class Id>
+void choose_sparse(DrawKey key, std::int64_t position, std::int64_t degree, std::int64_t fanout,
+                   const Chosen<Id>& chosen) {
+  const bool narrow = degree < kNarrowDegree;
+  RowNumbers numbers(key, position);
+  Id* const end = chosen.slots + fanout;
+  for (Id* distinct = chosen.slots; distinct != end;) {
+    for (Id* slot = distinct; slot != end; ++slot) {
+      *slot = static_cast<Id>(numbers.below(degree, narrow));
+    }
+    std::sort(chosen.slots, end);
+    distinct = std::unique(chosen.slots, end);
+  }
+  for (std::int64_t i = 0; i < fanout; ++i) chosen.put(i, chosen.slots[i]);
+}
+
+template <class Id>
+void choose_replacing(DrawKey key, std::int64_t position, std::int64_t degree, std::int64_t fanout,
+                      const Chosen<Id>& chosen) {
+  const bool narrow = degree < kNarrowDegree;
+  RowNumbers numbers(key, position);
+  for (std::int64_t i = 0; i < fanout; ++i) {
+    chosen.slots[i] = static_cast<Id>(numbers.below(degree, narrow));
+  }
+  std::sort(chosen.slots, chosen.slots + fanout);
+  for (std::int64_t i = 0; i < fanout; ++i) chosen.put(i, chosen.slots[i]);
+}
+
+template <class Id>
+void choose_all(std::int64_t degree, const Chosen<Id>& chosen) {
+  constexpr auto kIdsPerLine = static_cast<std::int64_t>(64 / sizeof(Id));
+  for (std::int64_t i = 0; i < degree; ++i) {
+    chosen.slots[i] = static_cast<Id>(chosen.begin + i);
+  }
+  // The first lines of a long row; the hardware goes on by itself.
+  const std::int64_t fetched = std::min(degree, kSlotsTogether);
+  for (std::int64_t i = 0; i < fetched; i += kIdsPerLine) fetch(chosen.indices + chosen.begin + i);
+  if (degree > 0) fetch(chosen.indices + chosen.begin + fetched - 1);
+}
+
+template <class Id>
+void choose(DrawKey key, std::int64_t position, std::int64_t degree, DrawCount count,
+            std::uint64_t* scratch, const Chosen<Id>& chosen) {
+  const std::int64_t fanout = count.fanout;
+  if (count.replace) {
+    if (degree > 0) choose_replacing(key, position, degree, fanout, chosen);
+  } else if (degree <= fanout) {
+    choose_all(degree, chosen);
+  } else if (degree <= kBitsOfWord) {
+    choose_bits(key, position, degree, fanout, chosen);
+  } else if (fanout <= kSmallFanout && degree <= std::numeric_limits<std::int32_t>::max()) {
+    if (fanout <= 8) return choose_few<8>(key, position, degree, fanout, chosen);
+    if (fanout <= 16) return choose_few<16>(key, position, degree, fanout, chosen);
+    choose_few<kSmallFanout>(key, position, degree, fanout, chosen);
+  } else if (degree / kBitsOfWord / kWordsPerDraw < fanout) {
+    choose_marked(key, position, degree, fanout, scratch, chosen);
+  } else {
+    choose_sparse(key, position, degree, fanout, chosen);
+  }
+}
+
+}  // namespace mezzo::kernels
