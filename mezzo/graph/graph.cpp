@@ -65,18 +65,30 @@ Graph Graph::from_csc(const at::Tensor& indptr, const at::Tensor& indices,
 }
 
 Graph Graph::from_dataset(const Dataset& dataset, std::int64_t split_index) {
-  const SplitMasks masks = dataset.split(split_index);
-  Graph graph = from_coo(dataset.src, dataset.dst, dataset.num_nodes);
-  Columns columns = {{"label", dataset.labels},
-                     {"train_mask", masks.train},
-                     {"val_mask", masks.val},
-                     {"test_mask", masks.test}};
+  Columns columns;
+  if (dataset.labels.defined()) {
+    const SplitMasks masks = dataset.split(split_index);
+    columns = {{"label", dataset.labels},
+               {"train_mask", masks.train},
+               {"val_mask", masks.val},
+               {"test_mask", masks.test}};
+  }
+  Graph graph(topology_of(dataset));
   if (dataset.features.defined()) {
     const bool dense = dataset.features.layout() == at::kStrided;
     columns["feat"] = dense ? dataset.features : dataset.features.to_dense();
   }
   graph.ndata().update(columns);
   return graph;
+}
+
+Topology topology_of(const Dataset& dataset) {
+  if (!dataset.indptr.defined()) {
+    return Topology::from_coo(dataset.src, dataset.dst, dataset.num_nodes, dataset.num_nodes);
+  }
+  const bool wide = dataset.indices.scalar_type() == at::kLong;
+  return Topology::from_csc(dataset.indptr, dataset.indices, dataset.num_nodes, {},
+                            wide ? IdWidth::kInt64 : IdWidth::kAutomatic);
 }
 
 std::int64_t Graph::num_nodes() const {

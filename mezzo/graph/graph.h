@@ -34,8 +34,9 @@ class MEZZO_API Graph {
   /// indptr: integer [N + 1], rows by destination; indices: integer [E].
   static Graph from_csc(const at::Tensor& indptr, const at::Tensor& indices,
                         const at::Tensor& edge_ids = {}, IdWidth width = IdWidth::kAutomatic);
-  /// ndata: "feat" (float32 [N, F], densified), "label", "train_mask", "val_mask", "test_mask" (of
-  /// split `split_index`).
+  /// ndata: "feat" ([N, F] as the data set has it, sparse features densified; mapped ones stay
+  /// mapped, read-only), "label", "train_mask", "val_mask", "test_mask" (of split `split_index`);
+  /// data without labels give "feat" alone. Structure: see topology_of.
   static Graph from_dataset(const Dataset& dataset, std::int64_t split_index = 0);
 
   std::int64_t num_nodes() const;
@@ -127,6 +128,11 @@ class MEZZO_API Graph {
   struct State;
   std::shared_ptr<State> state_;
 };
+
+/// The edges of a data set: nodes on both sides, edge i as the data set numbers them. Rows are
+/// taken over as they are, so that mapped ones stay in their file. Throws InvalidArgument for ids
+/// out of range (reads every id once).
+MEZZO_API Topology topology_of(const Dataset& dataset);
 
 /// See Graph::local_scope.
 class MEZZO_API Graph::LocalScope {

@@ -11,6 +11,7 @@
 
 #include "mezzo/core/error.h"
 #include "mezzo/graph/topology_build.h"
+#include "mezzo/graph/topology_trusted.h"
 
 namespace mezzo {
 namespace {
@@ -237,12 +238,24 @@ std::shared_ptr<Core> core_from_rows(std::string_view operation, const at::Tenso
   return core;
 }
 
+void check_parent_degrees(std::string_view name, const at::Tensor& degrees, std::int64_t count,
+                          at::Device device) {
+  MEZZO_CHECK(degrees.defined() && degrees.layout() == at::kStrided && degrees.dim() == 1 &&
+                  degrees.numel() == count &&
+                  (degrees.scalar_type() == at::kInt || degrees.scalar_type() == at::kLong),
+              "with_parent_degrees: expected {} to be int32 or int64 [{}], got {}", name, count,
+              detail::describe(degrees));
+  MEZZO_CHECK(degrees.device() == device, "with_parent_degrees: expected {} on {}, got {}", name,
+              device.str(), degrees.device().str());
+}
+
 }  // namespace
 
 /// A direction of a structure: reversed handles share the core, so also what is built later.
 struct Topology::State {
   std::shared_ptr<Core> core;
   bool reversed = false;
+  at::Tensor parent_in_degrees = {}, parent_out_degrees = {};  // both, or neither
 };
 
 Topology::Topology(std::shared_ptr<const State> state) : state_(std::move(state)) {}
@@ -331,8 +344,24 @@ bool Topology::has_zero_in_degree() const {
                           : state_->core->has_zero_in_degree();
 }
 
+Topology Topology::with_parent_degrees(at::Tensor in_degrees, at::Tensor out_degrees) const {
+  check_parent_degrees("in_degrees", in_degrees, num_dst(), device());
+  check_parent_degrees("out_degrees", out_degrees, num_src(), device());
+  return Topology(std::make_shared<State>(
+      State{state_->core, state_->reversed, std::move(in_degrees), std::move(out_degrees)}));
+}
+
+const at::Tensor* Topology::parent_in_degrees() const {
+  return state_->parent_in_degrees.defined() ? &state_->parent_in_degrees : nullptr;
+}
+
+const at::Tensor* Topology::parent_out_degrees() const {
+  return state_->parent_out_degrees.defined() ? &state_->parent_out_degrees : nullptr;
+}
+
 Topology Topology::reverse() const {
-  return Topology(std::make_shared<State>(State{state_->core, !state_->reversed}));
+  return Topology(std::make_shared<State>(State{
+      state_->core, !state_->reversed, state_->parent_out_degrees, state_->parent_in_degrees}));
 }
 
 Topology Topology::to(at::Device device) const {
@@ -346,11 +375,21 @@ Topology Topology::to(at::Device device) const {
     shape.device = target;
     found = std::make_shared<Core>(shape, std::move(found));
   }
-  return Topology(std::make_shared<State>(State{std::move(found), state_->reversed}));
+  return Topology(std::make_shared<State>(State{std::move(found), state_->reversed,
+                                                moved(state_->parent_in_degrees, target),
+                                                moved(state_->parent_out_degrees, target)}));
 }
 
 std::int64_t Topology::memory_bytes() const {
   return state_->core->memory_bytes();
+}
+
+Topology detail::topology_from_rows(Adjacency csc, std::int64_t num_src, std::int64_t num_dst) {
+  auto core = std::make_shared<Core>(Shape{num_dst, num_src, csc.indices.numel(),
+                                           csc.indices.device(), csc.indices.scalar_type()});
+  core->give(std::move(csc));
+  return Topology(
+      std::make_shared<Topology::State>(Topology::State{std::move(core), /*reversed=*/true}));
 }
 
 }  // namespace mezzo

@@ -9,6 +9,12 @@
 
 namespace mezzo {
 
+class Topology;
+struct Adjacency;
+namespace detail {
+MEZZO_API Topology topology_from_rows(Adjacency csc, std::int64_t num_src, std::int64_t num_dst);
+}
+
 /// One direction of a topology in compressed rows. Slots [indptr[r], indptr[r + 1]) belong to row
 /// r, in ascending edge id.
 struct Adjacency {
@@ -73,6 +79,17 @@ class MEZZO_API Topology {
   /// Whether some destination has no in-edge. Reads the degrees once, then remembers.
   bool has_zero_in_degree() const;
 
+  /// The same structure as a sample of a graph, which remembers the degrees that its nodes have in
+  /// that graph: layers that divide by degrees take these (GraphConv), everything else counts what
+  /// is here. in_degrees: int32 or int64 [num_dst], out_degrees: [num_src], on this device, not
+  /// copied; their values are not read. Throws InvalidArgument for other shapes, dtypes or devices.
+  Topology with_parent_degrees(at::Tensor in_degrees, at::Tensor out_degrees) const;
+  /// Edges into each destination in the graph of which this is a sample, int32 or int64 [num_dst];
+  /// nullptr unless it remembers them. Lives as long as this handle.
+  const at::Tensor* parent_in_degrees() const;
+  /// Edges out of each source, likewise: [num_src].
+  const at::Tensor* parent_out_degrees() const;
+
   /// The same edges, ids kept, each running the other way. Shares every array.
   Topology reverse() const;
 
@@ -82,10 +99,12 @@ class MEZZO_API Topology {
   /// Bytes of the arrays built so far.
   std::int64_t memory_bytes() const;
 
-  /// Whether two handles share one structure.
+  /// Whether two handles share one structure (and parent degrees).
   bool is_same(const Topology& other) const { return state_ == other.state_; }
 
  private:
+  friend Topology detail::topology_from_rows(Adjacency csc, std::int64_t num_src,
+                                             std::int64_t num_dst);
   struct State;
   explicit Topology(std::shared_ptr<const State> state);
   std::shared_ptr<const State> state_;

@@ -291,6 +291,43 @@ TEST(Graph, of_a_data_set_without_features_has_no_feature_column) {
   EXPECT_FALSE(Graph::from_dataset(data).ndata().contains("feat"));
 }
 
+/// The edges of small_dataset() as rows by destination.
+Dataset small_dataset_by_rows(at::ScalarType id_dtype) {
+  Dataset data = small_dataset();
+  data.src = data.dst = at::Tensor();
+  data.indptr = ids({0, 1, 3, 4});
+  data.indices = ids({1, 0, 2, 1}).to(id_dtype);
+  return data;
+}
+
+TEST(Graph, of_a_data_set_by_rows_shares_its_arrays) {
+  for (const at::ScalarType dtype : {at::kInt, at::kLong}) {
+    const Dataset data = small_dataset_by_rows(dtype);
+    const Topology topology = topology_of(data);
+    EXPECT_EQ(topology.id_dtype(), dtype);
+    EXPECT_EQ(topology.csc().indptr.const_data_ptr(), data.indptr.const_data_ptr());
+    EXPECT_EQ(topology.csc().indices.const_data_ptr(), data.indices.const_data_ptr());
+    EXPECT_EQ(values(topology.src()), Ids({1, 0, 2, 1}));
+    EXPECT_EQ(values(topology.dst()), Ids({0, 1, 1, 2}));
+    EXPECT_EQ(values(topology.csr().indptr), Ids({0, 1, 3, 4}));
+  }
+}
+
+TEST(Graph, of_a_data_set_keeps_the_dtype_of_its_features) {
+  Dataset data = small_dataset_by_rows(at::kInt);
+  data.features = data.features.to(at::kBFloat16);
+  const Graph g = Graph::from_dataset(data);
+  EXPECT_EQ(g.num_edges(), 4);
+  EXPECT_EQ(g.ndata().at("feat").const_data_ptr(), data.features.const_data_ptr());
+}
+
+TEST(Graph, of_a_data_set_without_labels_has_features_alone) {
+  Dataset data = small_dataset();
+  data.labels = data.train_masks = data.val_masks = data.test_masks = at::Tensor();
+  data.num_classes = 0;
+  EXPECT_EQ(Graph::from_dataset(data).ndata().names(), Names({"feat"}));
+}
+
 TEST(Graph, of_a_data_set_needs_a_split_and_rows_that_exist) {
   Dataset data = small_dataset();
   error_of([&] { Graph::from_dataset(data, 2); });

@@ -10,6 +10,7 @@
 #include <gtest/gtest.h>
 
 #include "mezzo/core/error.h"
+#include "mezzo/graph/topology_trusted.h"
 #include "mezzo/graph/transforms.h"
 
 #include "support/graphs.h"
@@ -346,6 +347,67 @@ TEST(Topology, on_cuda_has_the_same_arrays) {
       expect_formats(g);
       expect_formats(g.to(at::kCPU));
       EXPECT_TRUE(g.to(at::kCPU).device().is_cpu());
+    }
+  }
+}
+
+TEST(Topology, a_sample_remembers_the_degrees_of_its_parent) {
+  const Topology g = unsorted();
+  EXPECT_EQ(g.parent_in_degrees(), nullptr);
+  EXPECT_EQ(g.parent_out_degrees(), nullptr);
+  const at::Tensor in = ids({7, 8}), out = ids({4, 5, 6}).to(at::kInt);
+  const Topology sample = g.with_parent_degrees(in, out);
+  EXPECT_EQ(sample.parent_in_degrees()->data_ptr(), in.data_ptr());
+  EXPECT_EQ(sample.parent_out_degrees()->data_ptr(), out.data_ptr());
+  EXPECT_EQ(values(sample.in_degrees()), values(g.in_degrees()));
+  EXPECT_EQ(sample.csc().indices.data_ptr(), g.csc().indices.data_ptr());
+  EXPECT_EQ(g.parent_in_degrees(), nullptr);
+  EXPECT_FALSE(sample.is_same(g));
+  EXPECT_EQ(sample.to(at::kCPU).parent_in_degrees()->data_ptr(), in.data_ptr());
+
+  const Topology turned = sample.reverse();
+  EXPECT_EQ(turned.parent_in_degrees()->data_ptr(), out.data_ptr());
+  EXPECT_EQ(turned.parent_out_degrees()->data_ptr(), in.data_ptr());
+  EXPECT_EQ(g.reverse().parent_out_degrees(), nullptr);
+
+  if (!at::hasCUDA()) return;
+  const Topology moved = sample.to(at::kCUDA);
+  EXPECT_TRUE(moved.parent_in_degrees()->is_cuda());
+  EXPECT_EQ(values(*moved.parent_out_degrees()), Ids({4, 5, 6}));
+}
+
+TEST(Topology, degrees_of_a_parent_that_do_not_fit_are_errors) {
+  const Topology g = unsorted();
+  const at::Tensor in = ids({7, 8}), out = ids({4, 5, 6});
+  const auto error = [&](const at::Tensor& given_in, const at::Tensor& given_out) {
+    return error_of([&] { g.with_parent_degrees(given_in, given_out); });
+  };
+  EXPECT_TRUE(mentions(error(out, out), "expectedin_degreestobeint32orint64[2],gotint64[3]"));
+  EXPECT_TRUE(mentions(error(in, in), "expectedout_degreestobeint32orint64[3],gotint64[2]"));
+  EXPECT_TRUE(mentions(error({}, out), "expectedin_degrees"));
+  EXPECT_TRUE(mentions(error(in, {}), "expectedout_degrees"));
+  EXPECT_TRUE(mentions(error(in.to(at::kFloat), out), "gotfloat32[2]"));
+  EXPECT_TRUE(mentions(error(in.unsqueeze(1), out), "gotint64[2,1]"));
+  EXPECT_TRUE(mentions(error(in.to(at::kMeta), out), "expectedin_degreesoncpu,gotmeta"));
+}
+
+TEST(Topology, of_trusted_rows_shares_them_and_is_like_any_other) {
+  for (const NamedTopology& named : topologies()) {
+    SCOPED_TRACE(named.name);
+    const Topology& g = named.topology;
+    for (const at::ScalarType dtype : {at::kInt, at::kLong}) {
+      Adjacency rows = g.csc();
+      rows.indices = rows.indices.to(dtype);
+      if (rows.edge_ids.defined()) rows.edge_ids = rows.edge_ids.to(dtype);
+      const Topology made = mezzo::detail::topology_from_rows(rows, g.num_src(), g.num_dst());
+      EXPECT_EQ(made.csc().indices.data_ptr(), rows.indices.data_ptr());
+      EXPECT_EQ(made.id_dtype(), dtype);
+      EXPECT_EQ(made.num_src(), g.num_src());
+      EXPECT_EQ(made.num_dst(), g.num_dst());
+      EXPECT_EQ(values(made.src()), values(g.src()));
+      EXPECT_EQ(values(made.dst()), values(g.dst()));
+      EXPECT_EQ(values(made.out_degrees()), values(g.out_degrees()));
+      expect_formats(made);
     }
   }
 }
