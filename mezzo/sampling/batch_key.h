@@ -1,0 +1,33 @@
+#pragma once
+
+#include <cstdint>
+
+namespace mezzo {
+
+/// What the random numbers of a mini-batch depend on, and nothing else: not the number of workers,
+/// nor what was drawn before.
+struct BatchKey {
+  std::uint64_t seed = 0;
+  std::int64_t epoch = 0;  ///< from 0
+  std::int64_t batch = 0;  ///< from 0
+};
+
+/// For what numbers of a batch are drawn; draws of different purposes or steps are independent.
+enum class DrawPurpose : std::uint8_t {
+  kShuffle,
+  kNeighbors,
+  kLayers,
+  kWalks,
+  kNegatives,
+  kSubgraph
+};
+
+/// The stream of philox() for draws of `purpose` in step `step` (a hop, a layer; below 2^8) of a
+/// batch: distinct for epochs below 2^20 and batches below 2^32.
+constexpr std::uint64_t draw_stream(const BatchKey& key, DrawPurpose purpose, std::int64_t step) {
+  return (static_cast<std::uint64_t>(key.epoch) << 44) ^
+         (static_cast<std::uint64_t>(purpose) << 40) ^ (static_cast<std::uint64_t>(step) << 32) ^
+         static_cast<std::uint64_t>(key.batch);
+}
+
+}  // namespace mezzo

@@ -1,0 +1,175 @@
+#include "mezzo/sampling/block.h"
+
+#include <mutex>
+#include <string_view>
+#include <utility>
+
+#include <ATen/ATen.h>
+#include <c10/core/InferenceMode.h>
+
+#include "mezzo/core/error.h"
+#include "mezzo/graph/selection.h"
+#include "mezzo/graph/topology_build.h"
+
+namespace mezzo {
+
+struct Block::State {
+  State(Topology structure, at::Tensor nodes, at::Tensor edge_list, at::Tensor edge_table)
+      : topology(std::move(structure)),
+        srcdata("source", topology.num_src(), topology.device()),
+        dstdata("destination", topology.num_dst(), topology.device()),
+        edata("edge", topology.num_edges(), topology.device()),
+        src_nodes(std::move(nodes)),
+        edges(std::move(edge_list)),
+        edge_ids(std::move(edge_table)) {}
+
+  Topology topology;
+  Frame srcdata, dstdata, edata;
+  std::mutex mutex;      ///< of what follows: int64 on the topology's device once it was asked for
+  at::Tensor src_nodes;  ///< [num_src]
+  at::Tensor edges;      ///< [num_edges], or undefined
+  at::Tensor edge_ids;   ///< of each number in `edges`; undefined: the number itself
+};
+
+namespace {
+
+void check_block_ids(std::string_view name, const at::Tensor& ids, std::int64_t count,
+                     at::Device device) {
+  const at::Tensor checked = detail::check_vector("Block", name, ids);
+  MEZZO_CHECK(checked.numel() == count && checked.device() == device,
+              "Block: expected {} of length {} on {}, got {} on {}", name, count, device.str(),
+              checked.numel(), checked.device().str());
+}
+
+}  // namespace
+
+Block::Block(Topology topology, at::Tensor src_nodes, at::Tensor edges) {
+  MEZZO_CHECK(topology.num_src() >= topology.num_dst(),
+              "Block: expected the destinations among the sources, got {} destinations and {} "
+              "sources",
+              topology.num_dst(), topology.num_src());
+  check_block_ids("src_nodes", src_nodes, topology.num_src(), topology.device());
+  if (edges.defined()) {
+    check_block_ids("edges", edges, topology.num_edges(), topology.device());
+  }
+  state_ = std::make_shared<State>(std::move(topology), std::move(src_nodes), std::move(edges),
+                                   at::Tensor());
+}
+
+Block::Block(Topology topology, at::Tensor src_nodes, at::Tensor slots, at::Tensor edge_ids)
+    : state_(std::make_shared<State>(std::move(topology), std::move(src_nodes), std::move(slots),
+                                     std::move(edge_ids))) {}
+
+Block::Block(std::shared_ptr<State> state) : state_(std::move(state)) {}
+
+const Topology& Block::topology() const {
+  return state_->topology;
+}
+
+at::Tensor Block::src_nodes() const {
+  const std::lock_guard lock(state_->mutex);
+  const c10::InferenceMode no_inference(false);
+  state_->src_nodes = state_->src_nodes.to(device(), at::kLong);
+  return state_->src_nodes;
+}
+
+at::Tensor Block::dst_nodes() const {
+  return src_nodes().narrow(0, 0, num_dst());
+}
+
+at::Tensor Block::parent_edges() const {
+  const std::lock_guard lock(state_->mutex);
+  MEZZO_CHECK(state_->edges.defined(), "parent_edges: this block was made without its edges' ids");
+  const c10::InferenceMode no_inference(false);
+  if (state_->edge_ids.defined()) {
+    state_->edges = state_->edge_ids.index_select(0, state_->edges);
+    state_->edge_ids.reset();
+  }
+  state_->edges = state_->edges.to(device(), at::kLong);
+  return state_->edges;
+}
+
+Frame& Block::srcdata() {
+  return state_->srcdata;
+}
+
+const Frame& Block::srcdata() const {
+  return state_->srcdata;
+}
+
+Frame& Block::dstdata() {
+  return state_->dstdata;
+}
+
+const Frame& Block::dstdata() const {
+  return state_->dstdata;
+}
+
+Frame& Block::edata() {
+  return state_->edata;
+}
+
+const Frame& Block::edata() const {
+  return state_->edata;
+}
+
+Block Block::to(at::Device to_device) const {
+  const at::Device target = detail::resolve_device("Block::to", to_device);
+  if (target == device()) return *this;
+  std::unique_lock lock(state_->mutex);
+  auto moved = std::make_shared<State>(topology().to(target), state_->src_nodes, state_->edges,
+                                       state_->edge_ids);
+  lock.unlock();
+  moved->srcdata = srcdata().to(target);
+  moved->dstdata = dstdata().to(target);
+  moved->edata = edata().to(target);
+  return Block(std::move(moved));
+}
+
+Block to_block(const Topology& topology, const at::Tensor& edges, const at::Tensor& dst_nodes) {
+  constexpr std::string_view kOperation = "to_block";
+  const std::int64_t num_nodes = topology.num_dst();
+  MEZZO_CHECK(topology.device().is_cpu(), "{}: expected a topology on the CPU, got {}", kOperation,
+              topology.device().str());
+  MEZZO_CHECK(topology.num_src() == num_nodes,
+              "{}: expected a topology of one set of nodes, got {} sources and {} destinations",
+              kOperation, topology.num_src(), num_nodes);
+  const c10::InferenceMode no_inference(false);
+  const at::Tensor chosen =
+      detail::selected_ids(kOperation, "edges", edges, topology.num_edges(), topology.device());
+  const at::Tensor into =
+      detail::selected_ids(kOperation, "dst_nodes", dst_nodes, num_nodes, topology.device());
+  detail::check_distinct(kOperation, "dst_nodes", into);
+
+  at::Tensor numbers = at::full({num_nodes}, -1, at::kLong);
+  numbers.index_put_({into}, at::arange(into.numel()));
+  const at::Tensor dst = numbers.index_select(0, topology.dst().index_select(0, chosen));
+  const at::Tensor outside = (dst < 0).nonzero();
+  if (outside.numel() > 0) {
+    const auto edge = chosen[outside[0].item<std::int64_t>()].item<std::int64_t>();
+    detail::raise<InvalidArgument>(
+        "{}: expected edges into dst_nodes alone, got edge {} into node {}", kOperation, edge,
+        topology.dst()[edge].item<std::int64_t>());
+  }
+
+  const at::Tensor parents = topology.src().index_select(0, chosen).to(at::kLong);
+  at::Tensor src = at::empty_like(parents),
+             nodes = at::empty({into.numel() + parents.numel()}, at::kLong);
+  nodes.narrow(0, 0, into.numel()).copy_(into);
+  const auto* parent = parents.const_data_ptr<std::int64_t>();
+  auto* number = numbers.mutable_data_ptr<std::int64_t>();
+  auto* local = src.mutable_data_ptr<std::int64_t>();
+  auto* node = nodes.mutable_data_ptr<std::int64_t>();
+  std::int64_t num_src = into.numel();
+  for (std::int64_t i = 0; i < parents.numel(); ++i) {
+    if (number[parent[i]] < 0) {
+      number[parent[i]] = num_src;
+      node[num_src++] = parent[i];
+    }
+    local[i] = number[parent[i]];
+  }
+  return Block(Topology::from_coo(src, dst, num_src, into.numel()),
+               nodes.narrow(0, 0, num_src).clone(), chosen);
+}
+
+}  // namespace mezzo

@@ -1,0 +1,74 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+#include "mezzo/core/export.h"
+#include "mezzo/graph/frame.h"
+#include "mezzo/graph/topology.h"
+
+namespace mezzo {
+
+/// One hop of a mini-batch: the sampled edges into its destinations. The destinations are the first
+/// num_dst() sources, in the same order. Layers take it as a Topology. A light handle: copies share
+/// structure and frames. On one device, like a Graph. As DGL's block (to_block).
+class MEZZO_API Block {
+ public:
+  /// A block whose nodes and edges are called as in a parent graph.
+  /// topology: num_src() >= num_dst(). src_nodes: integer [num_src], the sources' ids in the
+  /// parent, of which the first num_dst are the destinations'. edges: integer [num_edges], the
+  /// edges' ids in the parent, -1 for one that it does not have (an added self loop); undefined:
+  /// not known. Throws InvalidArgument for other shapes.
+  Block(Topology topology, at::Tensor src_nodes, at::Tensor edges);
+
+  const Topology& topology() const;
+  operator const Topology&() const { return topology(); }  // NOLINT: layers take a Topology
+  std::int64_t num_src() const { return topology().num_src(); }
+  std::int64_t num_dst() const { return topology().num_dst(); }
+  std::int64_t num_edges() const { return topology().num_edges(); }
+  at::Device device() const { return topology().device(); }
+
+  at::Tensor src_nodes() const;  ///< int64 [num_src], ids of the parent
+  at::Tensor dst_nodes() const;  ///< int64 [num_dst], ids of the parent; the first of src_nodes()
+  /// int64 [num_edges], ids of the parent, -1 for an added self loop. Throws InvalidArgument where
+  /// they are not known.
+  at::Tensor parent_edges() const;
+
+  Frame& srcdata();  ///< one row a source
+  const Frame& srcdata() const;
+  Frame& dstdata();  ///< one row a destination
+  const Frame& dstdata() const;
+  Frame& edata();  ///< one row an edge
+  const Frame& edata() const;
+
+  /// Structure and every column on `device`; a new block unless it is there already. The ids
+  /// follow when first asked for, since few are.
+  Block to(at::Device device) const;
+
+ private:
+  friend class BlockSampler;
+  /// Trusted: edge i of the block is edge edge_ids[slots[i]] of the parent, or slots[i] where
+  /// edge_ids is undefined; translated when first asked for, since few do.
+  Block(Topology topology, at::Tensor src_nodes, at::Tensor slots, at::Tensor edge_ids);
+
+  struct State;
+  explicit Block(std::shared_ptr<State> state);
+  std::shared_ptr<State> state_;
+};
+
+/// The blocks of a mini-batch, input layer first: the destinations of one are the sources of the
+/// next.
+using Blocks = std::vector<Block>;
+
+/// The block of the edges `edges` (integers [n], or bool [num_edges]) of `topology`, whose two
+/// sides are one set of nodes, into `dst_nodes` (distinct integers [m]): edge i of the block is
+/// edges[i]; its sources are the destinations in the given order, then the others in the order in
+/// which they first appear. Throws InvalidArgument for an edge into another node. On the CPU;
+/// O(nodes of `topology`). As DGL's to_block.
+MEZZO_API Block to_block(const Topology& topology, const at::Tensor& edges,
+                         const at::Tensor& dst_nodes);
+
+}  // namespace mezzo

@@ -1,0 +1,82 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+#include "mezzo/core/export.h"
+#include "mezzo/graph/graph.h"
+#include "mezzo/sampling/batches.h"
+#include "mezzo/sampling/block_sampler.h"
+
+namespace mezzo {
+
+/// A mini-batch for a model of layers; on the loader's device.
+class MEZZO_API Batch {
+ public:
+  Blocks blocks;            ///< input layer first
+  at::Tensor input_nodes;   ///< int64, the sources of the first block, ids of the graph
+  at::Tensor output_nodes;  ///< int64, the seeds: the destinations of the last block
+  /// float32 [seeds], how often each seed is in the batch (drawn seeds may repeat), by which a loss
+  /// is to be weighted: the sum of count * loss over the sum of counts. Undefined: once each.
+  at::Tensor output_counts;
+  std::int64_t index = 0;  ///< of the batch in its epoch
+
+  /// The column's rows of input_nodes. Throws InvalidArgument unless the loader was asked for it.
+  const at::Tensor& features(const std::string& column) const;
+  /// The column's rows of output_nodes, likewise.
+  const at::Tensor& labels(const std::string& column) const;
+
+  std::map<std::string, at::Tensor> feature_columns, label_columns;  ///< what was asked for
+};
+
+struct BlockLoaderOptions {
+  std::vector<std::int64_t> fanouts;  ///< input layer first; kAllNeighbors (-1): every neighbour
+  std::int64_t batch_size = 1024;     ///< seeds, >= 1
+  bool shuffle = false;               ///< a new order each epoch
+  std::vector<std::string> features = {};  ///< columns of ndata() to gather for the input nodes
+  std::vector<std::string> labels = {};    ///< columns of ndata() to gather for the seeds
+  at::Device device = at::kCPU;
+  std::int64_t num_workers = 0;
+  std::int64_t prefetch = 2;
+  std::uint64_t seed = 0;
+  bool drop_last = false;  ///< leaves out a last batch that is not full
+  NeighborDraw draw = NeighborDraw::kNeighbor;
+  bool replace = false;
+  bool layer_dependency = false;
+  std::string edge_weights = {};  ///< column of edata(): see NeighborSource
+  bool parent_degrees = true;     ///< see BlockSampler
+  /// The workers also build what gradients need of every block: its rows by source. Without it the
+  /// backward pass builds them when first needed.
+  bool prepare_backward = true;
+  /// Which seeds an epoch takes. Empty: each once. float [number of seeds]: as many as there are
+  /// seeds, drawn with replacement in proportion to these weights; see Batch::output_counts.
+  at::Tensor seed_weights = {};
+  /// Column of ndata() (integers): as many seeds as there are, drawn with replacement, each class
+  /// equally often on average. A batch larger than a class holds each of its seeds many times, so
+  /// only losses weighted by Batch::output_counts are balanced. Not with seed_weights.
+  std::string balance_by = {};
+};
+
+/// Passes over seeds and gives mini-batches of blocks with the rows of features and labels, in any
+/// dtype (sparse CSR ones stay so), gathered from the graph on the CPU. A batch depends on
+/// (options.seed, epoch, index) alone. See Batches for epochs, workers and errors.
+class MEZZO_API BlockLoader : public Batches<Batch> {
+ public:
+  /// graph: on the CPU; its columns are those of now and are not copied: they must not be written
+  /// to while a loop runs. seeds: integers [n] in [0, num_nodes), or bool [num_nodes]; within a
+  /// batch a seed that is there twice stands once (see Batch::output_counts); no seeds: no batches.
+  /// Throws InvalidArgument that names the option, what was expected and what was given. Builds the
+  /// graph's rows by destination.
+  BlockLoader(const Graph& graph, const at::Tensor& seeds, BlockLoaderOptions options);
+
+ private:
+  BlockLoader(const Graph& graph, const at::Tensor& seeds, const BlockLoaderOptions& options,
+              const std::shared_ptr<PipelineCounters>& counters);
+};
+
+}  // namespace mezzo

@@ -1,0 +1,333 @@
+#include "mezzo/sampling/block_sampler.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <string_view>
+#include <utility>
+
+#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+#include <c10/core/InferenceMode.h>
+
+#include "mezzo/core/error.h"
+#include "mezzo/graph/topology_build.h"
+#include "mezzo/graph/topology_trusted.h"
+#include "mezzo/kernels/sampling.h"
+#include "mezzo/sampling/workspace_state.h"
+
+namespace mezzo {
+namespace {
+
+/// Rows that one task of the drawing threads takes.
+constexpr std::int64_t kSamplerRowsPerTask = 4096;
+
+/// What was drawn for the nodes of a hop. Ids have the graph's dtype.
+struct DrawnSlots {
+  at::Tensor offsets;    ///< int64 [n + 1]
+  at::Tensor neighbors;  ///< [m]
+  at::Tensor slots;      ///< [m]
+  at::Tensor weights;    ///< float32 [m], LABOR's
+};
+
+/// A hop to draw: everything the numbers depend on.
+template <class Id>
+struct Hop {
+  kernels::NeighborRows<Id> rows;
+  const Id* nodes;
+  std::int64_t num_nodes;
+  DrawOptions options;
+  kernels::DrawKey key;
+
+  kernels::DrawCount count() const {
+    const bool all = options.fanout == kAllNeighbors;
+    return {.fanout = all ? std::numeric_limits<std::int64_t>::max() : options.fanout,
+            .replace = options.replace};
+  }
+};
+
+template <class Id>
+constexpr at::ScalarType kIdDtype = sizeof(Id) == sizeof(std::int32_t) ? at::kInt : at::kLong;
+
+template <class T>
+at::Tensor copied(const T* data, std::int64_t count, at::ScalarType dtype) {
+  at::Tensor made = at::empty({count}, dtype);
+  if (count > 0) {
+    std::memcpy(made.mutable_data_ptr<T>(), data, static_cast<std::size_t>(count) * sizeof(T));
+  }
+  return made;
+}
+
+/// Where the rows of the hop lie; offsets for a draw of all that hop.count() asks for.
+template <class Id>
+kernels::FoundRows find_hop_rows(const Hop<Id>& hop, at::Tensor& offsets, Workspace::State& state,
+                                 std::int64_t& max_degree) {
+  offsets = at::empty({hop.num_nodes + 1}, at::kLong);
+  const kernels::FoundRows found{state.begins.reserve<std::int64_t>(hop.num_nodes),
+                                 state.degrees.reserve<std::int64_t>(hop.num_nodes),
+                                 offsets.mutable_data_ptr<std::int64_t>()};
+  max_degree = kernels::find_rows<Id>(hop.rows, hop.nodes, hop.num_nodes, hop.count(), found);
+  return found;
+}
+
+template <class Id>
+DrawnSlots draw_uniform_hop(const Hop<Id>& hop, Workspace::State& state) {
+  DrawnSlots drawn;
+  std::int64_t max_degree = 0;
+  const kernels::FoundRows found = find_hop_rows(hop, drawn.offsets, state, max_degree);
+  const std::int64_t total = found.offsets[hop.num_nodes];
+  drawn.neighbors = at::empty({total}, kIdDtype<Id>);
+  drawn.slots = at::empty({total}, kIdDtype<Id>);
+  auto* neighbors = drawn.neighbors.mutable_data_ptr<Id>();
+  auto* slots = drawn.slots.mutable_data_ptr<Id>();
+  const kernels::DrawCount count = hop.count();
+  const std::int64_t words = kernels::uniform_scratch_words(count, max_degree);
+  auto* scratch = state.draws.reserve<std::uint64_t>(words * at::get_num_threads());
+  at::parallel_for(
+      0, hop.num_nodes, kSamplerRowsPerTask, [&](std::int64_t first, std::int64_t last) {
+        kernels::draw_uniform<Id>(hop.rows, found, first, last, count, hop.key,
+                                  scratch + words * at::get_thread_num(), slots, neighbors);
+      });
+  return drawn;
+}
+
+/// Draws that look at every neighbour: how many come is known only afterwards.
+template <class Id>
+DrawnSlots draw_scanned_hop(const Hop<Id>& hop, Workspace::State& state) {
+  DrawnSlots drawn;
+  std::int64_t max_degree = 0;
+  const kernels::FoundRows found = find_hop_rows(hop, drawn.offsets, state, max_degree);
+  const kernels::DrawCount count = hop.count();
+  const bool labor = hop.options.draw == NeighborDraw::kLabor;
+  std::int64_t total = 0;
+  for (std::int64_t i = 0; i < hop.num_nodes; ++i) {
+    const kernels::DrawRow row{i, found.begins[i], found.degrees[i]};
+    const std::int64_t room = total + (labor ? row.degree : count.of(row.degree));
+    Id* slots = state.slots.extend<Id>(total, room) + total;
+    Id* neighbors = state.neighbors.extend<Id>(total, room) + total;
+    found.offsets[i] = total;
+    std::int64_t size = 0;
+    if (labor) {
+      float* inverses = state.inverses.extend<float>(total, room) + total;
+      size =
+          kernels::draw_labor<Id>(hop.rows, row, count.fanout, hop.key, slots, neighbors, inverses);
+    } else if (count.replace) {
+      auto* scratch = state.draws.reserve<double>(count.fanout);
+      size = kernels::draw_weighted_replacing<Id>(hop.rows.weights, row, count.fanout, hop.key,
+                                                  scratch, slots);
+    } else {
+      auto* scratch = state.draws.reserve<kernels::RankedSlot>(count.of(row.degree));
+      size =
+          kernels::draw_weighted<Id>(hop.rows.weights, row, count.fanout, hop.key, scratch, slots);
+    }
+    if (!labor) {
+      for (std::int64_t j = 0; j < size; ++j) neighbors[j] = hop.rows.indices[slots[j]];
+    }
+    total += size;
+  }
+  found.offsets[hop.num_nodes] = total;
+  drawn.slots = copied(state.slots.data<Id>(), total, kIdDtype<Id>);
+  drawn.neighbors = copied(state.neighbors.data<Id>(), total, kIdDtype<Id>);
+  if (labor) drawn.weights = copied(state.inverses.data<float>(), total, at::kFloat);
+  return drawn;
+}
+
+template <class Id>
+DrawnSlots draw_hop(const NeighborSource& source, const Id* nodes, std::int64_t num_nodes,
+                    const DrawOptions& options, const BatchKey& key, std::int64_t hop_number,
+                    Workspace::State& state) {
+  const Adjacency& rows = source.rows();
+  const bool shared = options.draw == NeighborDraw::kLabor && options.layer_dependency;
+  const bool weighted = source.slot_weights().defined();
+  const Hop<Id> hop{
+      .rows = {rows.indptr.const_data_ptr<std::int64_t>(), rows.indices.const_data_ptr<Id>(),
+               source.num_nodes(),
+               weighted ? source.slot_weights().const_data_ptr<float>() : nullptr},
+      .nodes = nodes,
+      .num_nodes = num_nodes,
+      .options = options,
+      .key = {key.seed, draw_stream(key, DrawPurpose::kNeighbors, shared ? 0 : hop_number)}};
+  if (weighted || options.draw == NeighborDraw::kLabor) return draw_scanned_hop(hop, state);
+  return draw_uniform_hop(hop, state);
+}
+
+void check_draw(std::string_view operation, const DrawOptions& options) {
+  MEZZO_CHECK(options.fanout >= 0 || options.fanout == kAllNeighbors,
+              "{}: expected a fanout of at least 0, or -1 for all neighbours, got {}", operation,
+              options.fanout);
+  const bool labor = options.draw == NeighborDraw::kLabor;
+  MEZZO_CHECK(
+      !options.replace || (options.fanout >= 0 && options.fanout <= kLargestFanoutReplacing),
+      "{}: expected a fanout in [0, 2^31) with replacement, got {}", operation, options.fanout);
+  MEZZO_CHECK(!labor || !options.replace,
+              "{}: expected replace = false with LABOR, which takes a neighbour at most once",
+              operation);
+  MEZZO_CHECK(labor || !options.layer_dependency,
+              "{}: expected layer_dependency = false without LABOR", operation);
+}
+
+/// `weights` by edge as float32 by slot.
+at::Tensor weights_by_slot(const at::Tensor& weights, const Adjacency& rows) {
+  const std::int64_t num_edges = rows.indices.numel();
+  MEZZO_CHECK(weights.layout() == at::kStrided && weights.dim() == 1 &&
+                  weights.size(0) == num_edges && at::isFloatingType(weights.scalar_type()) &&
+                  weights.is_cpu(),
+              "edge_weights: expected floating point numbers [{}] on the CPU, got {} on {}",
+              num_edges, detail::describe(weights), weights.device().str());
+  const at::Tensor by_edge = weights.detach().to(at::kFloat).contiguous();
+  if (weights.scalar_type() == at::kDouble) {
+    const at::Tensor lost = by_edge.eq(0).logical_and_(weights.ne(0)).nonzero();
+    MEZZO_CHECK(lost.numel() == 0,
+                "edge_weights: expected weights that float32 can hold, got {}, which is 0 there, "
+                "for edge {}",
+                weights[lost[0].item<std::int64_t>()].item<double>(), lost[0].item<std::int64_t>());
+  }
+  const auto* weight = by_edge.const_data_ptr<float>();
+  for (std::int64_t edge = 0; edge < num_edges; ++edge) {
+    MEZZO_CHECK(std::isfinite(weight[edge]) && weight[edge] >= 0,
+                "edge_weights: expected finite weights of at least 0, got {} for edge {}",
+                weight[edge], edge);
+  }
+  // A copy, so that later changes of the caller's tensor do not reach the draws.
+  return rows.edge_ids.defined() ? by_edge.index_select(0, rows.edge_ids) : by_edge.clone();
+}
+
+/// One hop, its neighbours renumbered.
+struct SampledLayer {
+  DrawnSlots drawn;
+  std::int64_t num_dst, num_src;
+};
+
+/// The seeds as the first numbers of the batch.
+template <class Id>
+void number_seeds(const at::Tensor& seeds, detail::NodeNumbers& numbers) {
+  at::Tensor ids = seeds.to(kIdDtype<Id>, /*non_blocking=*/false, /*copy=*/true);
+  auto* id = ids.mutable_data_ptr<Id>();
+  numbers.add<Id>(id, ids.numel());
+  if (numbers.size() == ids.numel()) return;
+  const auto* first = numbers.nodes<Id>();
+  for (std::int64_t i = 0; i < ids.numel(); ++i) {
+    MEZZO_CHECK(id[i] == i, "sample: expected distinct seeds, got {} more than once", first[id[i]]);
+  }
+}
+
+}  // namespace
+
+NeighborSource::NeighborSource(const Topology& topology, NeighborType type,
+                               const at::Tensor& edge_weights)
+    : topology_(topology), type_(type) {
+  MEZZO_CHECK(topology.device().is_cpu(), "sampling: expected a topology on the CPU, got {}",
+              topology.device().str());
+  MEZZO_CHECK(topology.num_src() == topology.num_dst(),
+              "sampling: expected a topology of one set of nodes, got {} sources and {} "
+              "destinations",
+              topology.num_src(), topology.num_dst());
+  const c10::InferenceMode no_inference(false);
+  const Adjacency& built = rows();
+  if (edge_weights.defined()) weights_ = weights_by_slot(edge_weights, built);
+}
+
+const Adjacency& NeighborSource::rows() const {
+  return type_ == NeighborType::kIn ? topology_.csc() : topology_.csr();
+}
+
+DrawnNeighbors NeighborSource::draw(const at::Tensor& nodes, const DrawOptions& options,
+                                    const BatchKey& key, std::int64_t hop,
+                                    Workspace& workspace) const {
+  check_draw("draw", options);
+  MEZZO_CHECK(options.type == type_, "draw: expected the type of the source");
+  MEZZO_CHECK(hop >= 0 && hop < 256, "draw: expected a hop in [0, 256), got {}", hop);
+  const c10::InferenceMode no_inference(false);
+  const at::Tensor given = detail::check_vector("draw", "nodes", nodes);
+  const at::Tensor& edge_ids = rows().edge_ids;
+  DrawnNeighbors result;
+  visit(detail::IdTypes{}, topology_.id_dtype(), [&]<class IdType>() {
+    using Id = typename IdType::Type;
+    const at::Tensor list = given.to(IdType::kind);
+    DrawnSlots drawn = draw_hop<Id>(*this, list.const_data_ptr<Id>(), list.numel(), options, key,
+                                    hop, workspace.state());
+    if (edge_ids.defined()) {
+      auto* slots = drawn.slots.mutable_data_ptr<Id>();
+      kernels::gather<Id>(edge_ids.const_data_ptr<Id>(), slots, drawn.slots.numel(), slots);
+    }
+    result = {drawn.offsets, drawn.neighbors, drawn.slots, drawn.weights};
+  });
+  return result;
+}
+
+BlockSampler::BlockSampler(const Topology& topology, Options options)
+    : options_(std::move(options)), source_(topology, NeighborType::kIn, options_.edge_weights) {
+  MEZZO_CHECK(!options_.fanouts.empty() && options_.fanouts.size() <= 256,
+              "fanouts: expected 1 to 256 of them, got {}", options_.fanouts.size());
+  for (std::int64_t layer = 0; layer < num_hops(); ++layer) {
+    check_draw("BlockSampler", draw_options(layer));
+  }
+  options_.edge_weights.reset();  // the source has them by slot
+  const c10::InferenceMode no_inference(false);
+  if (options_.parent_degrees) out_degrees_ = topology.out_degrees().to(topology.id_dtype());
+}
+
+DrawOptions BlockSampler::draw_options(std::int64_t layer) const {
+  return {.draw = options_.draw,
+          .fanout = options_.fanouts[static_cast<std::size_t>(layer)],
+          .replace = options_.replace,
+          .layer_dependency = options_.layer_dependency};
+}
+
+Blocks BlockSampler::sample(const at::Tensor& seeds, const BatchKey& key,
+                            Workspace& workspace) const {
+  const at::Tensor given = detail::check_vector("sample", "seeds", seeds);
+  MEZZO_CHECK(given.is_cpu(), "sample: expected seeds on the CPU, got {}", given.device().str());
+  detail::check_range("sample", "seeds", given, source_.num_nodes());
+  const c10::InferenceMode no_inference(false);
+  Blocks blocks;
+  visit(detail::IdTypes{}, source_.topology().id_dtype(),
+        [&]<class Id>() { blocks = sample_as<typename Id::Type>(given, key, workspace); });
+  return blocks;
+}
+
+template <class Id>
+Blocks BlockSampler::sample_as(const at::Tensor& seeds, const BatchKey& key,
+                               Workspace& workspace) const {
+  Workspace::State& state = workspace.state();
+  detail::NodeNumbers& numbers = state.numbers;
+  numbers.begin(source_.num_nodes());
+  number_seeds<Id>(seeds, numbers);
+  std::vector<SampledLayer> layers;  // from the seeds on
+  for (std::int64_t hop = 0; hop < num_hops(); ++hop) {
+    const std::int64_t num_dst = numbers.size();
+    DrawnSlots drawn = draw_hop<Id>(source_, numbers.nodes<Id>(), num_dst,
+                                    draw_options(num_hops() - 1 - hop), key, hop, state);
+    numbers.add<Id>(drawn.neighbors.mutable_data_ptr<Id>(), drawn.neighbors.numel());
+    layers.push_back({std::move(drawn), num_dst, numbers.size()});
+  }
+
+  // Every list of nodes is the beginning of the last, so the blocks share one.
+  const at::Tensor nodes = copied(numbers.nodes<Id>(), numbers.size(), kIdDtype<Id>);
+  at::Tensor in_degrees, out_degrees;
+  if (options_.parent_degrees) {
+    in_degrees = copied(state.degrees.data<std::int64_t>(), layers.back().num_dst, at::kLong)
+                     .to(kIdDtype<Id>);
+    out_degrees = at::empty({numbers.size()}, kIdDtype<Id>);
+    kernels::gather<Id>(out_degrees_.const_data_ptr<Id>(), numbers.nodes<Id>(), numbers.size(),
+                        out_degrees.mutable_data_ptr<Id>());
+  }
+  Blocks blocks;
+  blocks.reserve(layers.size());
+  for (auto layer = layers.rbegin(); layer != layers.rend(); ++layer) {
+    const DrawnSlots& drawn = layer->drawn;
+    Topology topology = detail::topology_from_rows({drawn.offsets, drawn.neighbors, at::Tensor()},
+                                                   layer->num_src, layer->num_dst);
+    if (options_.parent_degrees) {
+      topology = topology.with_parent_degrees(in_degrees.narrow(0, 0, layer->num_dst),
+                                              out_degrees.narrow(0, 0, layer->num_src));
+    }
+    blocks.push_back(Block(std::move(topology), nodes.narrow(0, 0, layer->num_src), drawn.slots,
+                           source_.rows().edge_ids));
+    if (drawn.weights.defined()) blocks.back().edata()["edge_weights"] = drawn.weights;
+  }
+  return blocks;
+}
+
+}  // namespace mezzo

@@ -1,0 +1,116 @@
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <limits>
+#include <memory>
+
+#include "mezzo/core/error.h"
+#include "mezzo/core/huge_pages.h"
+#include "mezzo/kernels/sampling.h"
+#include "mezzo/sampling/workspace.h"
+
+namespace mezzo {
+namespace detail {
+
+/// Memory that grows to the largest need and is kept; on huge pages where it is large.
+class ScratchBuffer {
+ public:
+  /// Room for `count` elements; their values are lost when it grows.
+  template <class T>
+  T* reserve(std::int64_t count) {
+    return extend<T>(0, count);
+  }
+  /// Room for `count` elements, of which the first `kept` keep their values.
+  template <class T>
+  T* extend(std::int64_t kept, std::int64_t count) {
+    grow(kept * static_cast<std::int64_t>(sizeof(T)), count * static_cast<std::int64_t>(sizeof(T)));
+    return data<T>();
+  }
+  template <class T>
+  T* data() const {
+    return reinterpret_cast<T*>(memory_.get());
+  }
+  std::int64_t bytes() const { return bytes_; }
+
+ private:
+  struct Free {
+    void operator()(std::byte* memory) const { std::free(memory); }
+  };
+  void grow(std::int64_t kept_bytes, std::int64_t bytes);
+
+  std::unique_ptr<std::byte, Free> memory_;
+  std::int64_t bytes_ = 0;
+};
+
+/// Numbers the nodes of a batch in the order in which they come, by a table of 4 bytes for each
+/// node of the graph. The table is cleared once in about 2^31 numbers.
+class NodeNumbers {
+ public:
+  /// A new batch, of a graph of `num_nodes` nodes: no node has a number.
+  void begin(std::int64_t num_nodes);
+
+  /// Replaces each of ids[0, n) by its number and gives the next one to each that has none. Throws
+  /// InvalidArgument where 2^31 or more numbers would be needed. Id: the same in the whole batch.
+  template <class Id>
+  void add(Id* ids, std::int64_t n) {
+    const std::int64_t bound = std::min(size_ + n, num_nodes_);
+    Id* nodes = nodes_.extend<Id>(size_, bound + 1);
+    if (bound > kLargest - table_.base) {
+      clear(bound);
+      for (std::int64_t i = 0; i < size_; ++i) {
+        table_.stamps[nodes[i]] = static_cast<std::int32_t>(table_.base + i);
+      }
+    }
+    size_ = kernels::renumber<Id>(table_, ids, n, nodes, size_);
+  }
+
+  std::int64_t size() const { return size_; }
+  /// The node of each number, [size()].
+  template <class Id>
+  const Id* nodes() const {
+    return nodes_.data<Id>();
+  }
+  std::int64_t table_bytes() const { return stamps_.bytes(); }
+  std::int64_t buffer_bytes() const { return nodes_.bytes(); }
+
+  /// For tests: after the next begin() there are `left` numbers before the table must be cleared.
+  /// Not before the first batch.
+  void set_left(std::int64_t left) {
+    std::fill(table_.stamps, table_.stamps + table_nodes_, 0);
+    table_.base = static_cast<std::int32_t>(kLargest - left - size_);
+  }
+
+ private:
+  static constexpr std::int64_t kLargest = std::numeric_limits<std::int32_t>::max();
+  /// Forgets all numbers, for a batch of up to `needed` nodes.
+  void clear(std::int64_t needed);
+
+  kernels::StampTable table_;
+  ScratchBuffer stamps_, nodes_;
+  std::int64_t num_nodes_ = 0;    ///< of the graph
+  std::int64_t table_nodes_ = 0;  ///< for which the table has room
+  std::int64_t size_ = 0;         ///< nodes that have numbers
+};
+
+}  // namespace detail
+
+struct Workspace::State {
+  detail::NodeNumbers numbers;
+  detail::ScratchBuffer begins, degrees;             ///< of the rows of one hop
+  detail::ScratchBuffer draws;                       ///< scratch of a row's draw
+  detail::ScratchBuffer slots, neighbors, inverses;  ///< drawn before their count is known
+
+  std::int64_t buffer_bytes() const {
+    std::int64_t bytes = numbers.buffer_bytes();
+    for (const detail::ScratchBuffer* buffer :
+         {&begins, &degrees, &draws, &slots, &neighbors, &inverses}) {
+      bytes += buffer->bytes();
+    }
+    return bytes;
+  }
+};
+
+}  // namespace mezzo

@@ -1,0 +1,101 @@
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include "mezzo/graph/graph.h"
+#include "mezzo/sampling/neighbor_sampler.h"
+#include "mezzo/sampling/node_flow.h"
+
+#include "support/graphs.h"
+#include "support/tensors.h"
+
+/// What the tests of node flows share.
+namespace mezzo::test {
+
+/// The flow of these seeds with every neighbour in each hop.
+inline NodeFlow whole_flow(const Graph& graph, const std::vector<std::int64_t>& seeds,
+                           std::int64_t hops, bool add_self_loop = false) {
+  const NeighborSampler sampler(graph, ids(seeds),
+                                {.num_hops = hops, .add_self_loop = add_self_loop});
+  return sampler.batch(0, 0);
+}
+
+/// Edges between 20 nodes with whole numbers "x" [20, 3] of nodes and "w" [edges, 1] of edges, in
+/// float64.
+inline Graph featured_graph(std::uint64_t seed = 4) {
+  Graph graph = random_graph(20, 0.2, seed);
+  graph.ndata()["x"] = integers({20, 3}, at::kDouble, 11);
+  graph.edata()["w"] = integers({graph.num_edges(), 1}, at::kDouble, 12);
+  return graph;
+}
+
+/// Everything that says which nodes and edges of the parent a flow holds, and how they hang
+/// together.
+inline std::vector<std::vector<std::int64_t>> contents(const NodeFlow& flow) {
+  std::vector<std::vector<std::int64_t>> all;
+  for (std::int64_t i = 0; i < flow.num_layers(); ++i) {
+    all.push_back(values(flow.layer_parent_nid(i)));
+  }
+  for (std::int64_t i = 0; i < flow.num_blocks(); ++i) {
+    const NodeFlow::BlockEdges edges = flow.block_edges(i, /*local=*/true);
+    all.push_back(values(edges.src));
+    all.push_back(values(edges.dst));
+    all.push_back(values(flow.block_parent_eid(i)));
+  }
+  return all;
+}
+
+/// The contents of every flow of the next epoch.
+inline std::vector<std::vector<std::vector<std::int64_t>>> epoch_contents(
+    Batches<NodeFlow>& sampler) {
+  std::vector<std::vector<std::vector<std::int64_t>>> all;
+  for (const NodeFlow& flow : sampler) all.push_back(contents(flow));
+  return all;
+}
+
+inline bool is_ascending(const std::vector<std::int64_t>& ids) {
+  return std::adjacent_find(ids.begin(), ids.end(), std::greater_equal<>()) == ids.end();
+}
+
+/// Each edge of the block that is one of the parent's runs between the nodes that it joins there;
+/// turned: the other way. An added one joins a node to itself.
+inline void expect_edges_of_the_parent(const NodeFlow& flow, std::int64_t block,
+                                       bool turned = false) {
+  const Topology& parent = flow.parent().topology();
+  const auto parent_src = values(turned ? parent.dst() : parent.src());
+  const auto parent_dst = values(turned ? parent.src() : parent.dst());
+  const NodeFlow::BlockEdges edges = flow.block_edges(block);
+  const auto src = values(flow.map_to_parent_nid(edges.src));
+  const auto dst = values(flow.map_to_parent_nid(edges.dst));
+  const auto edge = values(flow.block_parent_eid(block));
+  for (std::size_t i = 0; i < edge.size(); ++i) {
+    const auto e = static_cast<std::size_t>(edge[i]);
+    EXPECT_EQ(src[i], edge[i] < 0 ? dst[i] : parent_src[e]);
+    if (edge[i] >= 0) {
+      EXPECT_EQ(dst[i], parent_dst[e]);
+    }
+  }
+}
+
+/// Whether the mean of independent samples [n, ...] is what is expected, element by element: within
+/// five of its standard deviations, as the samples' own variance says. The slack is rounding.
+inline testing::AssertionResult is_unbiased(const at::Tensor& samples, const at::Tensor& expected) {
+  constexpr double kDeviations = 5;
+  const at::Tensor wide = samples.to(at::kDouble);
+  const at::Tensor error = wide.var(0, /*unbiased=*/true).div(wide.size(0)).sqrt();
+  const at::Tensor rounding = (expected.abs() + 1) * Float32::epsilon;
+  const at::Tensor distance = (wide.mean(0) - expected).abs();
+  if (distance.le(error * kDeviations + rounding).all().item<bool>()) {
+    return testing::AssertionSuccess();
+  }
+  return testing::AssertionFailure() << "mean " << wide.mean(0) << "\nexpected " << expected
+                                     << "\nstandard deviation " << error;
+}
+
+}  // namespace mezzo::test
