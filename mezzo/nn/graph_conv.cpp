@@ -21,17 +21,33 @@ at::Tensor inverse_degrees(const at::Tensor& degrees, DegreeNorm norm, at::Scala
   return norm == DegreeNorm::kBoth ? counts.rsqrt() : counts.reciprocal();
 }
 
+std::optional<at::Tensor> source_scale(const Topology& topology, DegreeNorm norm,
+                                       at::ScalarType dtype) {
+  if (norm == DegreeNorm::kRight || norm == DegreeNorm::kNone) return std::nullopt;
+  const at::Tensor* whole = topology.parent_out_degrees();
+  return inverse_degrees(whole != nullptr ? *whole : topology.out_degrees(), norm, dtype);
+}
+
+/// With k_v of the parent's d_v edges here, the factor of d_v times d_v / k_v.
+std::optional<at::Tensor> destination_scale(const Topology& topology, DegreeNorm norm,
+                                            at::ScalarType dtype) {
+  const at::Tensor* whole = topology.parent_in_degrees();
+  if (norm == DegreeNorm::kNone || (norm == DegreeNorm::kLeft && whole == nullptr)) {
+    return std::nullopt;
+  }
+  if (norm == DegreeNorm::kRight || whole == nullptr) {  // kRight: d_v cancels
+    return inverse_degrees(topology.in_degrees(), norm, dtype);
+  }
+  const at::Tensor counts = whole->clamp_min(1).to(dtype);
+  const at::Tensor drawn = topology.in_degrees().clamp_min(1).to(dtype);
+  return (norm == DegreeNorm::kBoth ? counts.sqrt() : counts) / drawn;
+}
+
 at::Tensor normalised_sum(const Topology& topology, const at::Tensor& x,
                           const std::optional<at::Tensor>& edge_weight, DegreeNorm norm) {
   const at::ScalarType dtype = detail::scale_dtype(x);
-  std::optional<at::Tensor> src_scale, dst_scale;
-  if (norm == DegreeNorm::kBoth || norm == DegreeNorm::kLeft) {
-    src_scale = inverse_degrees(topology.out_degrees(), norm, dtype);
-  }
-  if (norm == DegreeNorm::kBoth || norm == DegreeNorm::kRight) {
-    dst_scale = inverse_degrees(topology.in_degrees(), norm, dtype);
-  }
-  return scaled_sum(topology, x, edge_weight, src_scale, dst_scale);
+  return scaled_sum(topology, x, edge_weight, source_scale(topology, norm, dtype),
+                    destination_scale(topology, norm, dtype));
 }
 
 }  // namespace

@@ -17,6 +17,14 @@ using Activation = std::function<at::Tensor(const at::Tensor&)>;
 
 /// By which degrees GraphConv divides: kBoth 1/sqrt(d_out(u) d_in(v)), kRight 1/d_in(v), kLeft
 /// 1/d_out(u), kNone 1. Degrees count as at least 1.
+///
+/// In a sample that remembers its parent's degrees (Topology::with_parent_degrees) they are those
+/// of the parent, and except under kNone the sum over the k_v edges drawn of v's d_v stands for the
+/// sum over all: it is multiplied by d_v / k_v, which makes kRight the mean of what was drawn.
+/// Where each edge of v is as likely to be drawn as any other, that is an unbiased estimate of the
+/// whole graph's result, given that k_v > 0, and with every edge drawn it is that result; a v whose
+/// draw is empty gets 0. Of draws of random size (LABOR) it is a ratio estimate, the mean of what
+/// was drawn for the mean of all, unbiased given k_v alone. kNone sums what was drawn.
 enum class DegreeNorm : std::uint8_t { kBoth, kRight, kLeft, kNone };
 
 struct GraphConvOptions {
@@ -36,8 +44,10 @@ class MEZZO_API GraphConvImpl : public torch::nn::Module {
   explicit GraphConvImpl(GraphConvOptions options);
   void reset_parameters();
   /// h: [num_src, in], strided or sparse CSR; edge_weight: floating [E], multiplies the messages,
-  /// or undefined. Returns [num_dst, out]. Throws InvalidArgument for other shapes, dtypes and
-  /// devices, and for destinations without in-edges unless they are allowed.
+  /// or undefined; in a sample the weights of the graph's edges, not ones that make up for the
+  /// sampling, which the norm does. Returns [num_dst, out]. Throws InvalidArgument for other
+  /// shapes, dtypes and devices, and for destinations without in-edges (in a sample that remembers
+  /// its parent's degrees: in the parent) unless they are allowed.
   at::Tensor forward(const Topology& topology, const at::Tensor& h,
                      const at::Tensor& edge_weight = {});
 

@@ -47,7 +47,9 @@ void check_prefix(std::string_view layer, const Topology& topology) {
 }
 
 void check_in_degrees(std::string_view layer, const Topology& topology, bool allow_zero) {
-  MEZZO_CHECK(allow_zero || !topology.has_zero_in_degree(),
+  if (allow_zero || !topology.has_zero_in_degree()) return;
+  const at::Tensor* whole = topology.parent_in_degrees();
+  MEZZO_CHECK(whole != nullptr && whole->ne(0).all().item<bool>(),
               "{}: the graph has nodes without in-edges, whose output would be that of no "
               "neighbours; add self loops (add_self_loop), or set allow_zero_in_degree",
               layer);
@@ -59,17 +61,23 @@ bool is_sparse(const at::Tensor& h) {
 
 at::Tensor first_rows(const at::Tensor& h, std::int64_t num_rows) {
   // The backward of a slice allocates and fills all rows.
-  return h.size(0) == num_rows ? h : h.narrow(0, 0, num_rows);
+  if (h.size(0) == num_rows) return h;
+  if (!is_sparse(h)) return h.narrow(0, 0, num_rows);
+  const at::Tensor indptr = h.crow_indices().narrow(0, 0, num_rows + 1);
+  const auto count = indptr[num_rows].item<std::int64_t>();
+  return at::_sparse_csr_tensor_unsafe(indptr, h.col_indices().narrow(0, 0, count),
+                                       h.values().narrow(0, 0, count), {num_rows, h.size(1)},
+                                       h.options());
 }
 
 at::Tensor linear_first_rows(const at::Tensor& h, std::int64_t num_rows, const at::Tensor& weight,
                              const at::Tensor& bias) {
-  if (is_sparse(h)) return first_rows(mezzo::linear(h, weight, bias), num_rows);
   return mezzo::linear(first_rows(h, num_rows), weight, bias);
 }
 
 at::Tensor residual_rows(const at::Tensor& h, std::int64_t num_rows, at::ScalarType dtype) {
-  return first_rows(is_sparse(h) ? h.to_dense() : h, num_rows).to(dtype);
+  const at::Tensor rows = first_rows(h, num_rows);
+  return (is_sparse(rows) ? rows.to_dense() : rows).to(dtype);
 }
 
 at::Tensor add_parameter(const at::Tensor& h, const at::Tensor& parameter) {

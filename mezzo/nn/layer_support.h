@@ -47,7 +47,9 @@ void check_input(std::string_view layer, const Topology& topology, const at::Ten
 /// The destinations can be a prefix of the sources: num_dst <= num_src.
 void check_prefix(std::string_view layer, const Topology& topology);
 
-/// Every destination has an in-edge, unless `allow_zero`. Reads the degrees once per topology.
+/// Every destination has an in-edge, unless `allow_zero`; in a sample that remembers its parent's
+/// degrees, in the parent. Reads the degrees here once per topology, the parent's only where one
+/// here is 0.
 void check_in_degrees(std::string_view layer, const Topology& topology, bool allow_zero);
 
 /// Whether h is sparse CSR, whose rows can be multiplied but neither aggregated nor sliced.

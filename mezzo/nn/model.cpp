@@ -14,112 +14,13 @@
 
 #include "mezzo/core/error.h"
 #include "mezzo/message_passing/ops.h"
-#include "mezzo/nn/gat_conv.h"
-#include "mezzo/nn/gin_conv.h"
 #include "mezzo/nn/layer_support.h"
-#include "mezzo/nn/mlp.h"
-#include "mezzo/nn/sg_conv.h"
+#include "mezzo/nn/model_layers.h"
 
 namespace mezzo::nn {
 namespace {
 
-constexpr auto kModelName = "Model";
-
-using Convolution = std::function<at::Tensor(const Topology&, const at::Tensor&)>;
-
-/// A layer that is not yet registered, and what applies it: [num_src, in] -> [num_dst, out].
-struct MadeLayer {
-  std::shared_ptr<torch::nn::Module> module;
-  Convolution apply;
-  std::int64_t out_features = 0;
-};
-
-/// Where in the stack a layer stands.
-struct Place {
-  std::int64_t in_features = 0;
-  bool last = false;
-};
-
-MadeLayer make_gcn(const ModelOptions& options, Place place) {
-  const std::int64_t out = place.last ? options.out_features : options.hidden_features;
-  GraphConv layer(GraphConvOptions{.in_features = place.in_features,
-                                   .out_features = out,
-                                   .allow_zero_in_degree = options.allow_zero_in_degree});
-  return {layer.ptr(), [layer](const auto& g, const auto& h) mutable { return layer(g, h); }, out};
-}
-
-MadeLayer make_sage(const ModelOptions& options, Place place) {
-  const std::int64_t out = place.last ? options.out_features : options.hidden_features;
-  SAGEConv layer(SAGEConvOptions{
-      .in_features = place.in_features, .out_features = out, .aggregator = options.aggregator});
-  return {layer.ptr(), [layer](const auto& g, const auto& h) mutable { return layer(g, h); }, out};
-}
-
-MadeLayer make_gat(const ModelOptions& options, Place place) {
-  GATConv layer(
-      GATConvOptions{.in_features = place.in_features,
-                     .out_features = place.last ? options.out_features : options.hidden_features,
-                     .num_heads = place.last ? options.num_output_heads : options.num_heads,
-                     .attention_dropout = options.attention_dropout,
-                     .allow_zero_in_degree = options.allow_zero_in_degree});
-  if (place.last) {
-    const auto average = [layer](const auto& g, const auto& h) mutable {
-      const at::Tensor heads = layer(g, h);
-      return heads.size(1) == 1 ? heads.squeeze(1) : heads.mean(1);
-    };
-    return {layer.ptr(), average, options.out_features};
-  }
-  return {layer.ptr(),
-          [layer](const auto& g, const auto& h) mutable { return layer(g, h).flatten(1); },
-          options.hidden_features * options.num_heads};
-}
-
-MadeLayer make_gin(const ModelOptions& options, Place place) {
-  const std::int64_t out = place.last ? options.out_features : options.hidden_features;
-  const MLP update(MLPOptions{.in_features = place.in_features,
-                              .hidden_features = options.hidden_features,
-                              .out_features = out,
-                              .dropout = 0});
-  GINConv layer(GINConvOptions{}, torch::nn::AnyModule(update));
-  return {layer.ptr(), [layer](const auto& g, const auto& h) mutable { return layer(g, h); }, out};
-}
-
-MadeLayer make_sgc(const ModelOptions& options, Place place) {
-  SGConv layer(SGConvOptions{.in_features = place.in_features,
-                             .out_features = options.out_features,
-                             .k = options.num_layers,
-                             .allow_zero_in_degree = options.allow_zero_in_degree});
-  return {layer.ptr(), [layer](const auto& g, const auto& h) mutable { return layer(g, h); },
-          options.out_features};
-}
-
-MadeLayer make_linear(const ModelOptions& options, Place place) {
-  const std::int64_t out = place.last ? options.out_features : options.hidden_features;
-  const torch::nn::Linear layer(place.in_features, out);
-  const auto apply = [layer](const Topology& g, const at::Tensor& h) {
-    return detail::linear_first_rows(h, g.num_dst(), layer->weight, layer->bias);
-  };
-  return {layer.ptr(), apply, out};
-}
-
-MadeLayer make_layer(const ModelOptions& options, Place place) {
-  switch (options.kind) {
-    case ModelKind::kGcn:
-      return make_gcn(options, place);
-    case ModelKind::kSage:
-      return make_sage(options, place);
-    case ModelKind::kGat:
-      return make_gat(options, place);
-    case ModelKind::kGin:
-      return make_gin(options, place);
-    case ModelKind::kSgc:
-      return make_sgc(options, place);
-    case ModelKind::kMlp:
-      return make_linear(options, place);
-  }
-  mezzo::detail::raise<InvalidArgument>("{}: expected kind to be one of {}", kModelName,
-                                        names(ModelKinds{}));
-}
+using detail::kModelName;
 
 std::int64_t count_layers(const ModelOptions& options) {
   return options.kind == ModelKind::kSgc ? 1 : options.num_layers;
@@ -172,7 +73,8 @@ at::Tensor run(bool keep_float32, const at::Tensor& x, const Part& part) {
 
 struct ModelImpl::Layer {
   std::string path;
-  Convolution apply;
+  std::int64_t in_features = 0;
+  detail::Convolution apply;
   std::function<at::Tensor(const at::Tensor&)> normalize;  // empty: none
   torch::nn::Linear projection{nullptr};                   // of the skip; empty: identity
   bool float32_apply = false, float32_normalize = false, float32_projection = false;
@@ -191,10 +93,11 @@ ModelImpl::~ModelImpl() = default;
 std::int64_t ModelImpl::add_layer(std::int64_t index, std::int64_t in_features) {
   const bool last = index + 1 == count_layers(options);
   const std::string number = std::to_string(index);
-  MadeLayer made = make_layer(options, {.in_features = in_features, .last = last});
+  detail::MadeLayer made = detail::make_layer(options, {.in_features = in_features, .last = last});
   register_module("layer" + number, made.module);
   Layer layer;
   layer.path = "layer" + number;
+  layer.in_features = in_features;
   layer.apply = std::move(made.apply);
   layer.float32_apply = keeps_float32(layer.path);
   layer.float32_normalize = keeps_float32("norm" + number);
@@ -245,19 +148,56 @@ at::Tensor ModelImpl::run_layer(const Layer& layer, const Topology& topology,
          });
 }
 
-at::Tensor ModelImpl::forward(const Topology& topology, const at::Tensor& x) {
-  detail::check_input(kModelName, topology, x, options.in_features);
-  const std::int64_t num_dst = topology.num_dst();
-  MEZZO_CHECK(layers_.size() == 1 || topology.num_src() == num_dst,
-              "{}: expected a topology of one set of nodes for {} layers, got {} sources and {} "
-              "destinations",
-              kModelName, layers_.size(), topology.num_src(), num_dst);
-  detail::check_prefix(kModelName, topology);
+std::int64_t ModelImpl::num_layers() const {
+  return static_cast<std::int64_t>(layers_.size());
+}
 
+at::Tensor ModelImpl::forward_layer(std::int64_t index, const Topology& topology,
+                                    const at::Tensor& x) {
+  MEZZO_CHECK(index >= 0 && index < num_layers(), "{}: expected a layer in [0, {}), got {}",
+              kModelName, num_layers(), index);
+  const Layer& layer = layers_[static_cast<std::size_t>(index)];
+  detail::check_input(kModelName, topology, x, layer.in_features);
+  detail::check_prefix(kModelName, topology);
+  const at::Tensor h = run_layer(layer, topology, x);
+  return index + 1 < num_layers() ? options.activation(h) : h;
+}
+
+void ModelImpl::check_blocks(const Blocks& blocks) const {
+  MEZZO_CHECK(options.kind != ModelKind::kSgc || options.num_layers == 1,
+              "{}: sgc of {} hops is one layer, whose hops need one set of nodes; expected the "
+              "whole graph, got {} blocks",
+              kModelName, options.num_layers, blocks.size());
+  MEZZO_CHECK(blocks.size() == layers_.size(), "{}: expected {} blocks, one for each layer, got {}",
+              kModelName, layers_.size(), blocks.size());
+  for (std::size_t i = 1; i < blocks.size(); ++i) {
+    const Block &before = blocks[i - 1], &block = blocks[i];
+    MEZZO_CHECK(block.num_src() == before.num_dst(),
+                "{}: expected the {} destinations of block {} to be the sources of block {}, got "
+                "{} sources",
+                kModelName, before.num_dst(), i - 1, i, block.num_src());
+    MEZZO_CHECK(block.device() == before.device(),
+                "{}: expected all blocks on {}, as block {}, got block {} on {}", kModelName,
+                before.device().str(), i - 1, i, block.device().str());
+  }
+}
+
+at::Tensor ModelImpl::forward(ModelInput input, const at::Tensor& x) {
+  const Blocks* blocks = input.blocks();
+  if (blocks != nullptr) {
+    check_blocks(*blocks);
+  } else {
+    const Topology& topology = *input.topology();
+    detail::check_input(kModelName, topology, x, options.in_features);
+    MEZZO_CHECK(layers_.size() == 1 || topology.num_src() == topology.num_dst(),
+                "{}: expected a topology of one set of nodes for {} layers, got {} sources and {} "
+                "destinations",
+                kModelName, layers_.size(), topology.num_src(), topology.num_dst());
+  }
   at::Tensor h = x;
-  for (const Layer& layer : layers_) {
-    h = run_layer(layer, topology, h);
-    if (&layer != &layers_.back()) h = options.activation(h);
+  for (std::int64_t i = 0; i < num_layers(); ++i) {
+    const auto index = static_cast<std::size_t>(i);
+    h = forward_layer(i, blocks != nullptr ? (*blocks)[index].topology() : *input.topology(), h);
   }
   return h;
 }

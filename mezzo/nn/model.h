@@ -13,6 +13,7 @@
 #include "mezzo/core/type_list.h"
 #include "mezzo/graph/topology.h"
 #include "mezzo/nn/graph_conv.h"
+#include "mezzo/nn/model_input.h"
 #include "mezzo/nn/normalization.h"
 #include "mezzo/nn/sage_conv.h"
 
@@ -88,11 +89,23 @@ class MEZZO_API ModelImpl : public torch::nn::Module {
   ModelImpl(const ModelImpl&) = delete;  // copies would share the layers
   ModelImpl& operator=(const ModelImpl&) = delete;
 
-  /// topology: of one set of nodes, or, for a single layer other than kSgc's, one whose
-  /// destinations are the first num_dst sources. x: [num_src, in], strided or sparse CSR. Returns
-  /// the logits [num_dst, out]. Throws InvalidArgument for other shapes. Dropout draws from
-  /// libtorch's generator.
-  at::Tensor forward(const Topology& topology, const at::Tensor& x);
+  /// input: a Graph or Topology of one set of nodes, or, for a single layer other than kSgc's, one
+  /// whose destinations are the first num_dst sources (a Block); or Blocks, one for each layer, the
+  /// destinations of one being the sources of the next. x: [num_src, in], of Blocks the sources of
+  /// the first, strided or sparse CSR, on the input's device. Returns the logits [num_dst, out], of
+  /// Blocks the destinations of the last. Throws InvalidArgument for other shapes, devices and
+  /// numbers of blocks, and for kSgc of several hops on Blocks. Reads no column of a Graph or
+  /// Block, so not the "edge_weights" of a LABOR block either. Dropout draws from libtorch's
+  /// generator.
+  at::Tensor forward(ModelInput input, const at::Tensor& x);
+
+  /// Layers with edges of their own, so also the Blocks that forward() takes; kSgc: 1.
+  std::int64_t num_layers() const;
+  /// Layer `index` alone, as forward() runs it: dropout, layer, normalization, skip, activation.
+  /// topology: its destinations are the first num_dst sources; x: [num_src, width before the
+  /// layer], strided or sparse CSR. Returns [num_dst, width after it]. Throws InvalidArgument for
+  /// other indices, shapes and devices.
+  at::Tensor forward_layer(std::int64_t index, const Topology& topology, const at::Tensor& x);
 
   ModelOptions options;
 
@@ -102,6 +115,7 @@ class MEZZO_API ModelImpl : public torch::nn::Module {
   std::int64_t add_layer(std::int64_t index, std::int64_t in_features);
   void check_keep_float32() const;
   bool keeps_float32(const std::string& path) const;
+  void check_blocks(const Blocks& blocks) const;
   at::Tensor run_layer(const Layer& layer, const Topology& topology, const at::Tensor& before);
 
   std::vector<Layer> layers_;

@@ -11,6 +11,7 @@
 #include "mezzo/graph/graph.h"
 
 #include "support/gradcheck.h"
+#include "support/graphs.h"
 #include "support/nn_reference.h"
 
 namespace mezzo::test {
@@ -112,6 +113,93 @@ TEST(GraphConv, sparse_rows_give_the_values_and_weight_gradients_of_dense_ones) 
       EXPECT_TRUE(near_terms(sparse[i], dense[i], 10 * terms(g, in)));
     }
   }
+}
+
+/// The edges of g whose numbers are in `edges`, remembering the degrees in g.
+Topology sample_of(const Topology& g, const std::vector<std::int64_t>& edges) {
+  const at::Tensor kept = ids(edges);
+  return Topology::from_coo(g.src().index_select(0, kept), g.dst().index_select(0, kept),
+                            g.num_src(), g.num_dst())
+      .with_parent_degrees(g.in_degrees(), g.out_degrees());
+}
+
+TEST(GraphConv, a_sample_of_every_edge_gives_the_result_of_the_whole_graph) {
+  const Topology g = connected(9, 5, 20, 22);
+  std::vector<std::int64_t> all = values(at::arange(g.num_edges()));
+  const Topology sample = sample_of(g, all);
+  const at::Tensor h = uniform({9, 3}, at::kDouble, 23);
+  const at::Tensor weight = uniform({g.num_edges()}, at::kDouble, 24);
+  for (const DegreeNorm norm : kNorms) {
+    GraphConv layer = make({.in_features = 3, .out_features = 4, .norm = norm});
+    EXPECT_TRUE(near_terms(layer(sample, h), layer(g, h), terms(g, 3)));
+    EXPECT_TRUE(near_terms(layer(sample, h, weight), layer(g, h, weight), terms(g, 3)));
+  }
+}
+
+/// Edges from each of `num_sources` sources into destination 0, and some that change the degrees of
+/// the sources.
+Topology star_with_degrees(std::int64_t num_sources) {
+  std::vector<std::int64_t> src, dst;
+  for (std::int64_t u = 0; u < num_sources; ++u) {
+    src.push_back(u);
+    dst.push_back(0);
+  }
+  for (std::int64_t u = 0; u < num_sources; ++u) {
+    for (std::int64_t i = 0; i <= u; ++i) {
+      src.push_back(u);
+      dst.push_back(1);
+    }
+  }
+  return topology_of(src, dst, num_sources, 2);
+}
+
+TEST(GraphConv, the_mean_over_all_samples_of_a_size_is_the_result_of_the_whole_graph) {
+  constexpr std::int64_t kSources = 5;
+  const Topology g = star_with_degrees(kSources);
+  const at::Tensor h = uniform({kSources, 3}, at::kDouble, 25);
+  for (const DegreeNorm norm : {DegreeNorm::kBoth, DegreeNorm::kRight, DegreeNorm::kLeft}) {
+    GraphConv layer = make({.in_features = 3, .out_features = 4, .norm = norm});
+    const at::Tensor expected = layer(g, h)[0];
+    for (std::int64_t size = 1; size <= kSources; ++size) {
+      SCOPED_TRACE(testing::Message() << static_cast<int>(norm) << ": " << size << " drawn");
+      at::Tensor sum = at::zeros_like(expected);
+      std::int64_t samples = 0;
+      for (unsigned subset = 0; subset < 1U << kSources; ++subset) {
+        std::vector<std::int64_t> edges;
+        for (std::int64_t u = 0; u < kSources; ++u) {
+          if ((subset >> u & 1U) != 0) edges.push_back(u);
+        }
+        if (static_cast<std::int64_t>(edges.size()) != size) continue;
+        edges.push_back(kSources);  // an edge of destination 1, which needs one
+        sum += layer(sample_of(g, edges), h)[0];
+        ++samples;
+      }
+      EXPECT_TRUE(near_terms(sum / samples, expected, 100));
+    }
+  }
+}
+
+TEST(GraphConv, without_a_norm_a_sample_sums_what_was_drawn) {
+  const Topology g = star_with_degrees(4), sample = sample_of(g, {1, 3, 4});
+  const at::Tensor h = uniform({4, 3}, at::kDouble, 26);
+  GraphConv layer = make({.in_features = 3, .out_features = 4, .norm = DegreeNorm::kNone});
+  EXPECT_TRUE(near_terms(layer(sample, h), define(layer, sample, h), terms(g, 3)));
+}
+
+TEST(GraphConv, a_node_of_which_nothing_was_drawn_gets_the_bias) {
+  const Topology g = star_with_degrees(4), sample = sample_of(g, {0, 2});
+  const at::Tensor h = uniform({4, 3}, at::kDouble, 27);
+  for (const DegreeNorm norm : kNorms) {
+    GraphConv layer = make({.in_features = 3, .out_features = 2, .norm = norm});
+    EXPECT_TRUE(exact(layer(sample, h)[1], layer->bias));
+  }
+}
+
+TEST(GraphConv, a_node_without_in_edges_in_the_graph_is_an_error_in_a_sample_too) {
+  const Topology g = topology_of({0, 1}, {0, 0}, 2, 2), sample = sample_of(g, {0});
+  GraphConv layer = make({.in_features = 3, .out_features = 2});
+  const at::Tensor h = uniform({2, 3}, at::kDouble, 28);
+  EXPECT_TRUE(mentions(error_of([&] { layer(sample, h); }), "allow_zero_in_degree"));
 }
 
 TEST(GraphConv, nodes_without_in_edges_are_an_error_that_says_what_to_do) {

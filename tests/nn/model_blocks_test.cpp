@@ -1,0 +1,226 @@
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+#include <torch/csrc/autograd/autograd.h>
+
+#include "mezzo/core/error.h"
+#include "mezzo/graph/graph.h"
+#include "mezzo/nn/model.h"
+#include "mezzo/sampling/block.h"
+
+#include "support/graphs.h"
+#include "support/nn_reference.h"
+
+namespace mezzo::test {
+namespace {
+
+using nn::Aggregator;
+using nn::Model;
+using nn::ModelKind;
+using nn::ModelOptions;
+
+constexpr std::int64_t kWidth = 5, kClasses = 3;
+
+Model make(ModelOptions options) {
+  Model model(std::move(options));
+  randomise(*model, at::kDouble);
+  return model;
+}
+
+/// Every kind that runs on blocks, and what else they stand for.
+std::vector<ModelOptions> options_of_blocks(std::int64_t num_layers) {
+  std::vector<ModelOptions> made;
+  for (const ModelKind kind :
+       {ModelKind::kGcn, ModelKind::kSage, ModelKind::kGat, ModelKind::kGin, ModelKind::kMlp}) {
+    for (const bool skip : {false, true}) {
+      made.push_back({.kind = kind,
+                      .in_features = kWidth,
+                      .hidden_features = 4,
+                      .out_features = kClasses,
+                      .num_layers = num_layers,
+                      .num_heads = 2,
+                      .dropout = 0,
+                      .skip = skip});
+    }
+  }
+  for (const Aggregator aggregator : {Aggregator::kGcn, Aggregator::kPool}) {
+    ModelOptions options = made[2];
+    options.aggregator = aggregator;
+    made.push_back(options);
+  }
+  return made;
+}
+
+/// All edges into `nodes` (int64), whose degrees in the graph travel with them.
+Block all_edges_into(const Topology& graph, const at::Tensor& nodes) {
+  std::vector<std::int64_t> sources = values(nodes), src, dst, edges;
+  const auto all_src = values(graph.src()), all_dst = values(graph.dst());
+  for (std::size_t e = 0; e < all_src.size(); ++e) {
+    for (std::int64_t v = 0; v < nodes.numel(); ++v) {
+      if (sources[static_cast<std::size_t>(v)] != all_dst[e]) continue;
+      const auto found = std::find(sources.begin(), sources.end(), all_src[e]);
+      src.push_back(found - sources.begin());
+      if (found == sources.end()) sources.push_back(all_src[e]);
+      dst.push_back(v);
+      edges.push_back(static_cast<std::int64_t>(e));
+    }
+  }
+  const auto num_src = static_cast<std::int64_t>(sources.size());
+  const Topology topology =
+      topology_of(src, dst, num_src, nodes.numel())
+          .with_parent_degrees(graph.in_degrees().index_select(0, nodes),
+                               graph.out_degrees().index_select(0, ids(sources)));
+  return {topology, ids(sources), ids(edges)};
+}
+
+Blocks all_blocks(const Topology& graph, const at::Tensor& seeds, std::int64_t num_layers) {
+  Blocks blocks;
+  for (std::int64_t i = 0; i < num_layers; ++i) {
+    blocks.insert(blocks.begin(),
+                  all_edges_into(graph, blocks.empty() ? seeds : blocks.front().src_nodes()));
+  }
+  return blocks;
+}
+
+/// Sparse enough that three hops do not reach all nodes.
+const Topology& graph() {
+  static const Topology made = connected(60, 60, 60, 1);
+  return made;
+}
+
+at::Tensor features() {
+  return uniform({graph().num_src(), kWidth}, at::kDouble, 2);
+}
+
+/// Two ways to the same sums: some thousands of roundings of numbers like the largest.
+testing::AssertionResult same_sums(const at::Tensor& got, const at::Tensor& expected) {
+  const at::Tensor size = at::full_like(expected, 1 + expected.abs().max().item<double>());
+  return near(got, expected, sum_bound(size, 1e4, at::kDouble));
+}
+
+TEST(ModelOnBlocks, with_all_neighbours_equals_the_whole_graph_on_the_seeds) {
+  const at::Tensor seeds = ids({7, 0, 23, 39}), x = features();
+  for (const std::int64_t num_layers : {1, 2, 3}) {
+    const Blocks blocks = all_blocks(graph(), seeds, num_layers);
+    ASSERT_LT(blocks.front().num_src(), graph().num_src());
+    const at::Tensor rows = x.index_select(0, blocks.front().src_nodes());
+    for (const ModelOptions& options : options_of_blocks(num_layers)) {
+      SCOPED_TRACE(testing::Message() << name_of(nn::ModelKinds{}, options.kind) << ", "
+                                      << num_layers << " layers, skip " << options.skip);
+      Model model = make(options);
+      const at::Tensor expected = model(graph(), x).index_select(0, seeds);
+      EXPECT_TRUE(same_sums(model(blocks, rows), expected));
+      EXPECT_TRUE(same_sums(model(blocks, rows.to_sparse_csr()), expected));
+    }
+  }
+}
+
+TEST(ModelOnBlocks, with_all_neighbours_has_the_gradients_of_the_whole_graph) {
+  const at::Tensor seeds = ids({3, 11, 4}), upstream = uniform({3, kClasses}, at::kDouble, 3);
+  const Blocks blocks = all_blocks(graph(), seeds, 2);
+  for (const ModelOptions& options : options_of_blocks(2)) {
+    SCOPED_TRACE(testing::Message()
+                 << name_of(nn::ModelKinds{}, options.kind) << ", skip " << options.skip);
+    Model model = make(options);
+    const at::Tensor x = leaf(features());
+    std::vector<at::Tensor> inputs = model->parameters();
+    inputs.push_back(x);
+    const auto gradients = [&](const at::Tensor& logits) {
+      return torch::autograd::grad({logits}, inputs, {upstream});
+    };
+    const auto expected = gradients(model(graph(), x).index_select(0, seeds));
+    const auto got = gradients(model(blocks, x.index_select(0, blocks.front().src_nodes())));
+    for (std::size_t i = 0; i < expected.size(); ++i) {
+      EXPECT_TRUE(same_sums(got[i], expected[i])) << i;
+    }
+  }
+}
+
+TEST(ModelOnBlocks, one_layer_takes_a_block_or_a_list_of_one) {
+  const Blocks blocks = all_blocks(graph(), ids({5, 6}), 1);
+  const at::Tensor rows = features().index_select(0, blocks.front().src_nodes());
+  for (const ModelOptions& options : options_of_blocks(1)) {
+    Model model = make(options);
+    EXPECT_TRUE(exact(model(blocks, rows), model(blocks.front(), rows)));
+  }
+}
+
+TEST(ModelOnBlocks, layers_one_by_one_are_the_model) {
+  const Blocks blocks = all_blocks(graph(), ids({5, 6}), 3);
+  const at::Tensor rows = features().index_select(0, blocks.front().src_nodes());
+  for (const ModelOptions& options : options_of_blocks(3)) {
+    Model model = make(options);
+    ASSERT_EQ(model->num_layers(), 3);
+    at::Tensor h = rows;
+    for (std::int64_t i = 0; i < 3; ++i) {
+      h = model->forward_layer(i, blocks[static_cast<std::size_t>(i)], h);
+    }
+    EXPECT_TRUE(exact(h, model(blocks, rows)));
+  }
+}
+
+TEST(ModelOnBlocks, takes_nodes_of_whose_neighbours_none_was_drawn) {
+  const at::Tensor seeds = ids({5, 6});
+  const Topology undrawn = topology_of({}, {}, 2, 2).with_parent_degrees(ids({4, 1}), ids({2, 2}));
+  const Blocks blocks = {Block(undrawn, seeds, ids({}))};
+  for (const ModelOptions& options : options_of_blocks(1)) {
+    Model model = make(options);
+    const at::Tensor logits = model(blocks, features().index_select(0, seeds));
+    EXPECT_TRUE(logits.isfinite().all().item<bool>()) << name_of(nn::ModelKinds{}, options.kind);
+  }
+}
+
+TEST(ModelOnBlocks, takes_blocks_without_seeds) {
+  const Blocks blocks = all_blocks(graph(), ids({}), 2);
+  for (const ModelOptions& options : options_of_blocks(2)) {
+    Model model = make(options);
+    const at::Tensor logits = model(blocks, at::zeros({0, kWidth}, at::kDouble));
+    EXPECT_EQ(logits.sizes(), at::IntArrayRef({0, kClasses}));
+  }
+}
+
+TEST(ModelOnBlocks, sgc_of_one_hop_takes_a_block_and_of_more_only_the_whole_graph) {
+  const auto sgc = [](std::int64_t hops) {
+    return make({.kind = ModelKind::kSgc,
+                 .in_features = kWidth,
+                 .out_features = kClasses,
+                 .num_layers = hops,
+                 .dropout = 0});
+  };
+  const at::Tensor all = at::arange(graph().num_dst()), x = features();
+  Model one = sgc(1), two = sgc(2);
+  const at::Tensor expected = one(graph(), x);
+  EXPECT_TRUE(same_sums(one(all_blocks(graph(), all, 1), x), expected));
+  EXPECT_EQ(two->num_layers(), 1);
+  const auto text = error_of([&] { two(all_blocks(graph(), all, 1), x); });
+  EXPECT_TRUE(mentions(text, "Model:sgcof2hops"));
+  EXPECT_TRUE(mentions(text, "expectedthewholegraph"));
+}
+
+TEST(ModelOnBlocks, blocks_that_do_not_fit_are_errors_that_say_where) {
+  Model model = make({.kind = ModelKind::kSage, .in_features = kWidth, .out_features = kClasses});
+  const Blocks blocks = all_blocks(graph(), ids({1, 2, 3}), 2);
+  const at::Tensor rows = features().index_select(0, blocks.front().src_nodes());
+  const auto error = [&](const Blocks& given, const at::Tensor& x) {
+    return error_of([&] { model(given, x); });
+  };
+  EXPECT_TRUE(mentions(error({}, rows), "Model:expected2blocks,oneforeachlayer,got0"));
+  EXPECT_TRUE(mentions(error({blocks[0]}, rows), "expected2blocks,oneforeachlayer,got1"));
+  EXPECT_TRUE(mentions(error({blocks[0], blocks[1], blocks[1]}, rows), "expected2blocks"));
+  const Block other = all_edges_into(graph(), ids({1}));
+  EXPECT_TRUE(mentions(error({other, blocks[1]}, rows),
+                       "expectedthe1destinationsofblock0tobethesourcesofblock1,got"));
+  EXPECT_TRUE(mentions(error(blocks, rows.slice(0, 1)), "onerowpersourcenode,got["));
+  EXPECT_TRUE(mentions(error(blocks, rows.slice(1, 1)), "onerowpersourcenode,got["));
+  for (const std::int64_t index : {-1, 2}) {
+    const auto text = error_of([&] { model->forward_layer(index, blocks[0], rows); });
+    EXPECT_TRUE(mentions(text, "Model:expectedalayerin[0,2),got"));
+  }
+  EXPECT_TRUE(mentions(error_of([&] { model->forward_layer(1, blocks[0], rows); }), "got["));
+}
+
+}  // namespace
+}  // namespace mezzo::test
