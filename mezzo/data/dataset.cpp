@@ -1,14 +1,32 @@
 #include "mezzo/data/dataset.h"
 
+#include <atomic>
 #include <cmath>
 
 #include <ATen/ATen.h>
+#include <ATen/Parallel.h>
 #include <c10/core/ScalarType.h>
 
 #include "mezzo/data/readers.h"
 
 namespace mezzo {
 namespace {
+
+constexpr std::int64_t kItemsPerCheck = 1 << 16;
+
+/// The first of [0, count) for which `bad` holds, or count. Every thread looks at a part.
+template <class Bad>
+std::int64_t first_bad(std::int64_t count, const Bad& bad) {
+  std::atomic<std::int64_t> first = count;
+  at::parallel_for(0, count, kItemsPerCheck, [&](std::int64_t begin, std::int64_t end) {
+    std::int64_t i = begin;
+    while (i < end && !bad(i)) ++i;
+    std::int64_t least = first.load();
+    while (i < end && i < least && !first.compare_exchange_weak(least, i)) {
+    }
+  });
+  return first.load();
+}
 
 /// Checks of one data set; the message names it.
 class Validator {
@@ -17,10 +35,18 @@ class Validator {
 
   void run() const {
     check(data_.num_nodes > 0, "it has no nodes");
-    check_edges();
-    check_labels();
+    if (data_.indptr.defined() || data_.indices.defined()) {
+      check_rows();
+    } else {
+      check_edges();
+    }
+    if (data_.labels.defined()) {
+      check_labels();
+      check_masks();
+    } else {
+      check_unlabelled();
+    }
     check_features();
-    check_masks();
   }
 
  private:
@@ -60,6 +86,47 @@ class Validator {
     check_range(data_.dst, data_.num_nodes, "dst");
   }
 
+  void check_rows() const {
+    check(!data_.src.defined() && !data_.dst.defined(),
+          "both indptr and indices, and src or dst; expected the edges once");
+    check_column(data_.indptr, at::kLong, 1, "indptr");
+    const bool narrow = data_.indices.defined() && data_.indices.scalar_type() == at::kInt;
+    check_column(data_.indices, narrow ? at::kInt : at::kLong, 1, "indices");
+    const std::int64_t nodes = data_.num_nodes, edges = data_.indices.numel();
+    check(data_.indptr.numel() == nodes + 1, "indptr: {} row starts for {} nodes",
+          data_.indptr.numel(), nodes);
+    const at::Tensor starts = data_.indptr.contiguous();
+    const auto* start = starts.const_data_ptr<std::int64_t>();
+    check(start[0] == 0 && start[nodes] == edges, "indptr: it runs from {} to {}, expected 0 to {}",
+          start[0], start[nodes], edges);
+    const std::int64_t row =
+        first_bad(nodes, [&](std::int64_t i) { return start[i] > start[i + 1]; });
+    check(row == nodes, "indptr: it decreases after row {}", row);
+    if (narrow) {
+      check_sources<std::int32_t>();
+    } else {
+      check_sources<std::int64_t>();
+    }
+  }
+
+  template <class Id>
+  void check_sources() const {
+    const at::Tensor values = data_.indices.contiguous();
+    const auto* source = values.const_data_ptr<Id>();
+    const std::int64_t nodes = data_.num_nodes, edges = values.numel();
+    const std::int64_t slot =
+        first_bad(edges, [&](std::int64_t i) { return source[i] < 0 || source[i] >= nodes; });
+    check(slot == edges, "indices: item {} is {}, outside [0, {})", slot,
+          slot == edges ? Id{} : source[slot], nodes);
+  }
+
+  void check_unlabelled() const {
+    check(data_.num_classes == 0 && data_.class_names.empty(),
+          "labels is undefined, but it has {} classes", data_.num_classes);
+    check(!data_.train_masks.defined() && !data_.val_masks.defined() && !data_.test_masks.defined(),
+          "labels is undefined, but it has masks");
+  }
+
   void check_labels() const {
     check_column(data_.labels, at::kLong, 1, "labels");
     check(data_.labels.numel() == data_.num_nodes, "{} labels for {} nodes", data_.labels.numel(),
@@ -77,18 +144,30 @@ class Validator {
     const at::Tensor& features = data_.features;
     if (!features.defined()) return;
     const bool sparse = features.layout() == at::kSparseCsr;
-    check(features.is_cpu() && (sparse || features.layout() == at::kStrided) &&
-              features.scalar_type() == at::kFloat && features.dim() == 2 &&
+    const at::ScalarType dtype = features.scalar_type();
+    const bool dense = features.layout() == at::kStrided &&
+                       (dtype == at::kFloat || dtype == at::kBFloat16 || dtype == at::kHalf);
+    check(features.is_cpu() && (dense || (sparse && dtype == at::kFloat)) && features.dim() == 2 &&
               features.size(0) == data_.num_nodes,
-          "features: expected float32 [{}, F], strided or sparse CSR, on the CPU, got {} {}",
-          data_.num_nodes, c10::getDtypeNames(features.scalar_type()).first,
-          data::shape_text(features));
+          "features: expected float32 [{}, F], strided (also bfloat16 or float16) or sparse CSR, "
+          "on the CPU, got {} {}",
+          data_.num_nodes, c10::getDtypeNames(dtype).first, data::shape_text(features));
+    check(dense || !data_.is_mapped, "features: sparse ones are not mapped");
+    if (data_.is_mapped) return;
     if (sparse) check_sparse(features);
     const at::Tensor values = (sparse ? features.values() : features).contiguous();
-    const auto* value = values.const_data_ptr<float>();
+    if (dtype == at::kFloat) check_finite<float>(values);
+    if (dtype == at::kBFloat16) check_finite<at::BFloat16>(values);
+    if (dtype == at::kHalf) check_finite<at::Half>(values);
+  }
+
+  template <class T>
+  void check_finite(const at::Tensor& values) const {
+    const auto* value = values.const_data_ptr<T>();
     for (std::int64_t i = 0; i < values.numel(); ++i) {
-      check(std::isfinite(value[i]), "features: stored value {} is {}, expected finite ones", i,
-            value[i]);
+      check(std::isfinite(static_cast<float>(value[i])),
+            "features: stored value {} is {}, expected finite ones", i,
+            static_cast<float>(value[i]));
     }
   }
 
@@ -150,6 +229,7 @@ void normalize_range(float* values, std::int64_t begin, std::int64_t end) {
 }  // namespace
 
 std::int64_t Dataset::num_edges() const {
+  if (indices.defined()) return indices.numel();
   return src.defined() ? src.numel() : 0;
 }
 

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -19,15 +20,24 @@ struct SplitMasks {
 };
 
 /// A node-classification data set as read from files; plain values on the CPU. Node i is row i of
-/// every column.
+/// every column. The edges are given as src and dst, or else as rows by destination.
 struct MEZZO_API Dataset {
   std::string name;
   std::string origin;            ///< what it was read from, for reports
   std::int64_t num_nodes = 0;    ///< N
   std::int64_t num_classes = 0;  ///< C
   at::Tensor src, dst;           ///< int64 [E]; an undirected edge stands in both directions
-  at::Tensor features;           ///< float32 [N, F], strided or sparse CSR; undefined: no features
-  at::Tensor labels;             ///< int64 [N] in [0, C)
+  /// In place of src and dst, which are undefined then: int64 [N + 1], and int32 or int64 [E]. The
+  /// sources of node v's in-edges are indices[indptr[v]] to indices[indptr[v + 1] - 1]; edge i is
+  /// slot i. In files that are mapped to memory: read-only, to write to them ends the process.
+  at::Tensor indptr, indices;
+  /// [N, F] of float32, bfloat16 or float16, strided, or sparse CSR of float32; undefined: no
+  /// features.
+  at::Tensor features;
+  /// Whether `features` is a view of a file that may be larger than the memory, and read-only as
+  /// above. Its values were checked when the file was written and nothing reads them all unasked.
+  bool is_mapped = false;
+  at::Tensor labels;  ///< int64 [N] in [0, C); undefined: no labels, then C and S are 0
   at::Tensor train_masks, val_masks, test_masks;  ///< bool [N, S], one column a split
   std::vector<std::string> class_names;           ///< [C], or empty
   Metric metric = Metric::kAccuracy;
@@ -40,8 +50,9 @@ struct MEZZO_API Dataset {
   SplitMasks split(std::int64_t index) const;
 
   /// Checks what the comments above promise: ids in range, one row a node, labels in range, masks
-  /// disjoint, sparse structure valid, features finite. Throws InvalidArgument that names the data
-  /// set and the fault. Every reader calls it (and reports the fault as IoError with the file).
+  /// disjoint, sparse structure valid, features finite unless they are mapped, which are not read.
+  /// Throws InvalidArgument that names the data set and the fault. Every reader calls it (and
+  /// reports the fault as IoError with the file).
   void validate() const;
 };
 
@@ -51,14 +62,22 @@ struct LoadOptions {
   bool normalize_features = false;  ///< divide each row by the sum of its magnitudes (usual
                                     ///< for word counts: Planetoid sets, WordNet)
   std::uint64_t split_seed = 0;     ///< seed of the random 60/20/20 split of data without one
+  bool labels_optional = false;     ///< whether data without labels may be read
+  /// Called after every 2^20 lines that are read of a text file (of the formats of
+  /// data::open_source). What it throws ends the reading; load_dataset has a std::exception
+  /// that is no mezzo::Error as IoError, and all else as it is.
+  std::function<void()> on_lines = {};
 };
 
-/// Reads a data set by name ("wordnet") or path. A path is recognised by its contents: a neutral
-/// folder (edge_index.npy, ...), a folder with Planetoid pickles (`ind.<name>.*`) or the prefix
-/// `<folder>/ind.<name>`, a gnn-benchmark npz, a heterophilous-graphs npz.
-/// Sparse features stay sparse (CSR, int64 indices). Allocates the whole set.
-/// Throws InvalidArgument for an unknown name or split, IoError for files that are missing,
-/// truncated, corrupt or contradictory; nothing else, whatever the bytes.
+/// Reads a data set by name ("wordnet") or path. A path is recognised by its contents: a Mezzo
+/// folder (mezzo.json, which `mezzo data convert` writes), a neutral folder (edge_index.npy, ...),
+/// a folder with Planetoid pickles (`ind.<name>.*`) or the prefix `<folder>/ind.<name>`, a
+/// gnn-benchmark npz, a heterophilous-graphs npz, and the formats of data::open_source.
+/// Sparse features stay sparse (CSR, int64 indices). Allocates the whole set; of a Mezzo folder
+/// only labels, masks and sparse features, the rest is mapped to memory and the edges are read
+/// once, to check them. Throws InvalidArgument for an unknown name or split and where mapped
+/// features should be normalised, IoError for files that are missing, truncated, corrupt or
+/// contradictory, or without labels where those are not optional; nothing else, whatever the bytes.
 MEZZO_API Dataset load_dataset(const std::string& name_or_path, const LoadOptions& options = {});
 
 /// Rows divided by the sum of their magnitudes; rows of zeros stay. features: float32 [N, F],

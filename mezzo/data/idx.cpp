@@ -21,7 +21,6 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::uint32_t kUnsignedBytes = 0x08;  // the item type, the magic number's third byte
-constexpr std::uint64_t kDeflateRatio = 1032;   // no deflate stream grows by more
 constexpr std::int64_t kClasses = 10;
 constexpr auto kFashionMnistFolder = "/usr/share/datasets/fashion-mnist";
 constexpr auto kInstallFashionMnist = "install it with: apt install dataset-fashion-mnist";
@@ -131,7 +130,7 @@ IdxFile read_idx(const fs::path& path, std::size_t dimensions) {
   for (std::size_t d = 0; d < dimensions; ++d) {
     file.shape.push_back(big_endian(header, 4 + 4 * d));
   }
-  const std::uint64_t most = packed ? raw.size() * kDeflateRatio : raw.size();
+  const std::uint64_t most = packed ? raw.size() * data::kDeflateRatio : raw.size();
   const std::uint64_t items = checked_items(file.shape, most, where);
   // One byte more tells a longer file, and makes zlib check the sum of one that is right.
   file.items = content(header_bytes + items + 1).substr(header_bytes);

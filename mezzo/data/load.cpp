@@ -1,11 +1,16 @@
 #include <algorithm>
 #include <functional>
+#include <memory>
 #include <new>
 
 #include <ATen/ATen.h>
 #include <c10/util/Exception.h>
 #include <fmt/ranges.h>
 
+#include "mezzo/data/convert.h"
+#include "mezzo/data/graph_source.h"
+#include "mezzo/data/image_dataset.h"
+#include "mezzo/data/mezzo_folder.h"
 #include "mezzo/data/readers.h"
 
 namespace mezzo {
@@ -15,10 +20,14 @@ namespace fs = std::filesystem;
 
 constexpr const char* kWordnet = "wordnet";
 
+using Read = std::function<Dataset(const LoadOptions&)>;
+using Open = std::function<std::unique_ptr<data::GraphSource>(const LoadOptions&)>;
+
 /// What a path holds, told from the names of its files alone.
 struct Found {
   std::string kind;  // for people
-  std::function<Dataset(const LoadOptions&)> read;
+  Read read;
+  Open open = {};  // where it can be streamed
 };
 
 bool is_neutral(const fs::path& folder) {
@@ -37,7 +46,24 @@ Found only_planetoid_set(const fs::path& folder, const std::vector<std::string>&
   return planetoid_set(folder, sets[0]);
 }
 
+/// Whether `path` is of a format that is read piece by piece.
+bool is_streamed(const fs::path& path) {
+  return data::open_source(path, {}) != nullptr;
+}
+
+Found streamed_set(const fs::path& path) {
+  const Open open = [=](const LoadOptions& options) { return data::open_source(path, options); };
+  const Read read = [=](const LoadOptions& options) {
+    return data::read_all(*open(options), options);
+  };
+  return {"streamed data set", read, open};
+}
+
 Found recognise_folder(const fs::path& folder) {
+  if (data::is_mezzo_folder(folder)) {
+    return {"Mezzo folder",
+            [=](const LoadOptions& options) { return data::read_mezzo_folder(folder, options); }};
+  }
   if (is_neutral(folder)) {
     return {"neutral folder",
             [=](const LoadOptions& options) { return data::read_neutral(folder, options); }};
@@ -47,10 +73,12 @@ Found recognise_folder(const fs::path& folder) {
             [=](const LoadOptions& options) { return data::read_wordnet(folder, options); }};
   }
   const std::vector<std::string> sets = data::planetoid_names(folder);
-  data::require(!sets.empty(), folder.string(),
-                "holds no data set (expected edge_index.npy and labels.npy, ind.<name>.graph, or "
-                "data.noun)");
-  return only_planetoid_set(folder, sets);
+  if (!sets.empty()) return only_planetoid_set(folder, sets);
+  data::require(is_streamed(folder), folder.string(),
+                "holds no data set (expected mezzo.json, edge_index.npy and labels.npy, "
+                "ind.<name>.graph, data.noun, edges.csv, metadata.yaml, or a folder of OGB, "
+                "GraphSAINT or DGL's Reddit)");
+  return streamed_set(folder);
 }
 
 Dataset read_npz(const fs::path& path, const LoadOptions& options) {
@@ -66,6 +94,9 @@ Dataset read_npz(const fs::path& path, const LoadOptions& options) {
 Found recognise_path(const std::string& text) {
   const fs::path path(text);
   if (fs::is_directory(path)) return recognise_folder(path);
+  if (fs::is_regular_file(path) && path.extension() != ".npz" && is_streamed(path)) {
+    return streamed_set(path);
+  }
   if (fs::exists(path)) {
     return {"npz", [=](const LoadOptions& options) { return read_npz(path, options); }};
   }
@@ -77,6 +108,9 @@ Found recognise_path(const std::string& text) {
       return planetoid_set(folder, file.substr(4));
     }
   }
+  MEZZO_CHECK(text != kFashionMnist,
+              "dataset: '{}' holds images, which the model cnn alone takes; expected a graph",
+              text);
   const bool is_name = text.find_first_of("/.") == std::string::npos;
   MEZZO_CHECK(!is_name, "dataset: '{}' is neither a known name ({}) nor a file or folder here",
               text, kWordnet);
@@ -91,19 +125,47 @@ Dataset read_known_wordnet(const LoadOptions& options) {
   return data::read_wordnet(folder, options);
 }
 
+/// Which mapped features would have to be copied for.
+void normalize_features(Dataset& dataset) {
+  MEZZO_CHECK(!dataset.is_mapped,
+              "normalize-features: the features of {} are mapped from a file and stay as they are; "
+              "normalise them when the folder is made: mezzo data convert --normalize-features",
+              dataset.origin);
+  if (dataset.features.defined()) dataset.features = normalize_rows(dataset.features);
+}
+
 Dataset read_and_check(const std::string& text, const LoadOptions& options) {
   const bool is_wordnet = text == kWordnet;
   Dataset dataset = is_wordnet ? read_known_wordnet(options) : recognise_path(text).read(options);
   dataset.origin = is_wordnet ? data::wordnet_folder().string() : text;
+  if (dataset.num_classes == 0) {
+    data::require(options.labels_optional, dataset.origin,
+                  "has no labels, which are needed here (mezzo data info and convert do without)");
+    dataset.labels = dataset.train_masks = dataset.val_masks = dataset.test_masks = at::Tensor();
+  }
   try {
     dataset.validate();
   } catch (const InvalidArgument& fault) {
     throw IoError(dataset.origin + ": " + fault.what());
   }
-  if (options.normalize_features && dataset.features.defined()) {
-    dataset.features = normalize_rows(dataset.features);
-  }
+  if (options.normalize_features) normalize_features(dataset);
   return dataset;
+}
+
+/// What `act` does; whatever goes wrong with the bytes of `text` becomes an IoError that names it.
+template <class Act>
+auto with_io_errors(const std::string& text, const Act& act) {
+  try {
+    return act();
+  } catch (const Error&) {
+    throw;
+  } catch (const std::bad_alloc&) {
+    throw IoError(text + ": does not fit in memory");
+  } catch (const c10::Error& error) {
+    throw IoError(text + ": cannot be read: " + error.what_without_backtrace());
+  } catch (const std::exception& error) {
+    throw IoError(text + ": cannot be read: " + error.what());
+  }
 }
 
 KnownDataset describe(const std::string& name, const std::string& kind, const fs::path& path) {
@@ -113,11 +175,15 @@ KnownDataset describe(const std::string& name, const std::string& kind, const fs
 /// The data sets directly in `path`, none if it is something else.
 std::vector<KnownDataset> describe_folder(const fs::path& path) {
   const std::string name = path.filename().string();
+  if (data::is_mezzo_folder(path)) return {describe(name, "Mezzo folder", path)};
   if (is_neutral(path)) return {describe(name, "neutral folder", path)};
   if (fs::exists(path / "data.noun")) return {describe(name, "WordNet dictionary", path)};
   std::vector<KnownDataset> found;
   for (const std::string& set : data::planetoid_names(path)) {
     found.push_back(describe(set, "Planetoid pickles", path / ("ind." + set)));
+  }
+  if (found.empty() && is_streamed(path)) {
+    return {describe(name, "folder that 'mezzo data convert' reads", path)};
   }
   return found;
 }
@@ -127,17 +193,16 @@ std::vector<KnownDataset> describe_folder(const fs::path& path) {
 Dataset load_dataset(const std::string& name_or_path, const LoadOptions& options) {
   MEZZO_CHECK(!name_or_path.empty(), "dataset: expected a path or a name ({}), got nothing",
               kWordnet);
-  try {
-    return read_and_check(name_or_path, options);
-  } catch (const Error&) {
-    throw;
-  } catch (const std::bad_alloc&) {
-    throw IoError(name_or_path + ": does not fit in memory");
-  } catch (const c10::Error& error) {
-    throw IoError(name_or_path + ": cannot be read: " + error.what_without_backtrace());
-  } catch (const std::exception& error) {
-    throw IoError(name_or_path + ": cannot be read: " + error.what());
-  }
+  return with_io_errors(name_or_path, [&] { return read_and_check(name_or_path, options); });
+}
+
+std::unique_ptr<data::GraphSource> data::open_streamed(const std::string& name_or_path,
+                                                       const LoadOptions& options) {
+  if (name_or_path == kWordnet) return nullptr;
+  return with_io_errors(name_or_path, [&]() -> std::unique_ptr<GraphSource> {
+    const Found found = recognise_path(name_or_path);
+    return found.open ? found.open(options) : nullptr;
+  });
 }
 
 std::vector<KnownDataset> list_datasets(const std::string& directory) {

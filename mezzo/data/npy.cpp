@@ -318,6 +318,11 @@ std::vector<std::string> parse_npy_text(std::string_view bytes, const std::strin
   return items;
 }
 
+NpyHeader parse_npy_header(std::string_view bytes, const std::string& where) {
+  const Header header = parse_header(bytes, where);
+  return {header.descr, header.order, header.shape, bytes.size() - header.items.size()};
+}
+
 bool npy_holds_objects(std::string_view bytes, const std::string& where) {
   return parse_header(bytes, where).descr.find('O') != std::string::npos;
 }

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -32,6 +33,18 @@ MEZZO_API at::Tensor parse_npy(std::string_view bytes, const std::string& where)
 /// The text items (UTF-8) of a .npy file of dtype U or S, in C order, whatever its shape.
 /// Throws IoError as parse_npy does, and for items that are no Unicode.
 MEZZO_API std::vector<std::string> parse_npy_text(std::string_view bytes, const std::string& where);
+
+/// What stands before the items of a .npy file.
+struct NpyHeader {
+  std::string descr;  ///< dtype as numpy writes it, "<f4"
+  ArrayOrder order = ArrayOrder::kC;
+  std::vector<std::int64_t> shape;
+  std::size_t data_begin = 0;  ///< where the items begin, in bytes from the start of the file
+};
+
+/// The header of the .npy file that begins with `bytes`; the items are neither needed nor read.
+/// Throws IoError for a damaged header.
+MEZZO_API NpyHeader parse_npy_header(std::string_view bytes, const std::string& where);
 
 /// Whether the .npy file holds Python objects (dtype O), which are never read.
 /// Throws IoError for a damaged header.

@@ -11,7 +11,6 @@
 namespace mezzo::data {
 namespace {
 
-constexpr std::uint64_t kDeflateRatio = 1032;  // no deflate stream grows by more
 constexpr std::uint64_t kStepBytes = std::uint64_t{1} << 24;
 
 std::string zip_message(int code) {

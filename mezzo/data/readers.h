@@ -18,6 +18,9 @@
 /// that begins with `where`: the file, and the array within.
 namespace mezzo::data {
 
+/// No deflate stream grows by a larger factor; what claims to have is damaged.
+inline constexpr std::uint64_t kDeflateRatio = 1032;
+
 /// Throws IoError "<where>: <text>" unless `condition` holds.
 template <class... Args>
 void require(bool condition, const std::string& where, fmt::format_string<Args...> text,

@@ -62,6 +62,85 @@ TEST(Dataset, wrong_edges_are_named) {
   EXPECT_TRUE(invalid([](Dataset& d) { d.dst[1] = -1; }, "dst: item 1 is -1"));
 }
 
+/// The same two edges as rows by destination.
+Dataset small_dataset_by_rows() {
+  Dataset data = small_dataset();
+  data.src = data.dst = at::Tensor();
+  data.indptr = at::tensor({0, 1, 2}, at::kLong);
+  data.indices = at::tensor({1, 0}, at::kInt);
+  return data;
+}
+
+TEST(Dataset, edges_may_stand_as_rows_by_destination) {
+  Dataset data = small_dataset_by_rows();
+  EXPECT_NO_THROW(data.validate());
+  EXPECT_EQ(data.num_edges(), 2);
+  data.indices = data.indices.to(at::kLong);
+  EXPECT_NO_THROW(data.validate());
+}
+
+TEST(Dataset, wrong_rows_are_named) {
+  const auto wrong = [](const std::function<void(Dataset&)>& spoil, const std::string& fault) {
+    Dataset data = small_dataset_by_rows();
+    spoil(data);
+    return throws<InvalidArgument>([&] { data.validate(); }, {"data set 'small'", fault});
+  };
+  EXPECT_TRUE(wrong([](Dataset& d) { d.src = at::zeros({2}, at::kLong); }, "edges once"));
+  EXPECT_TRUE(wrong([](Dataset& d) { d.indices = at::Tensor(); }, "indices is undefined"));
+  EXPECT_TRUE(wrong([](Dataset& d) { d.indptr = at::Tensor(); }, "indptr is undefined"));
+  EXPECT_TRUE(
+      wrong([](Dataset& d) { d.indptr = d.indptr.to(at::kInt); }, "indptr: expected int64"));
+  EXPECT_TRUE(wrong([](Dataset& d) { d.indices = d.indices.to(at::kShort); }, "indices: expected"));
+  EXPECT_TRUE(wrong([](Dataset& d) { d.indptr = d.indptr.slice(0, 0, 2); }, "2 row starts for 2"));
+  EXPECT_TRUE(wrong([](Dataset& d) { d.indptr[2] = 3; }, "runs from 0 to 3, expected 0 to 2"));
+  EXPECT_TRUE(wrong([](Dataset& d) { d.indptr[1] = 3; }, "decreases after row 1"));
+  EXPECT_TRUE(wrong([](Dataset& d) { d.indices[1] = 2; }, "indices: item 1 is 2, outside [0, 2)"));
+  EXPECT_TRUE(wrong([](Dataset& d) { d.indices[0] = -1; }, "indices: item 0 is -1"));
+}
+
+TEST(Dataset, of_many_wrong_sources_the_first_is_named) {
+  Dataset data = small_dataset_by_rows();
+  constexpr std::int64_t kEdges = 1 << 20;
+  data.indptr = at::tensor({std::int64_t{0}, kEdges, kEdges}, at::kLong);
+  data.indices = at::zeros({kEdges}, at::kInt);
+  data.indices.slice(0, 300000, kEdges).fill_(7);
+  EXPECT_TRUE(throws<InvalidArgument>([&] { data.validate(); }, {"indices: item 300000 is 7"}));
+}
+
+TEST(Dataset, labels_may_be_missing_with_all_that_speaks_of_them) {
+  const auto without = [](const std::function<void(Dataset&)>& change) {
+    Dataset data = small_dataset();
+    data.labels = data.train_masks = data.val_masks = data.test_masks = at::Tensor();
+    data.num_classes = 0;
+    change(data);
+    return data;
+  };
+  EXPECT_NO_THROW(without([](Dataset& /*d*/) {}).validate());
+  EXPECT_EQ(without([](Dataset& /*d*/) {}).num_splits(), 0);
+  const auto fault = [&](const std::function<void(Dataset&)>& change, const std::string& text) {
+    return throws<InvalidArgument>([&] { without(change).validate(); }, {text});
+  };
+  EXPECT_TRUE(fault([](Dataset& d) { d.num_classes = 2; }, "labels is undefined"));
+  EXPECT_TRUE(fault([](Dataset& d) { d.class_names = {"a"}; }, "labels is undefined"));
+  EXPECT_TRUE(fault(
+      [](Dataset& d) {
+        d.train_masks = at::zeros({2, 1}, at::kBool);
+      },
+      "labels is undefined, but it has masks"));
+}
+
+TEST(Dataset, features_may_have_16_bits_and_mapped_ones_are_not_read) {
+  for (const at::ScalarType dtype : {at::kBFloat16, at::kHalf}) {
+    Dataset data = small_dataset();
+    data.features = data.features.to(dtype);
+    EXPECT_NO_THROW(data.validate());
+    data.features[1][2] = INFINITY;
+    EXPECT_TRUE(throws<InvalidArgument>([&] { data.validate(); }, {"value 5 is inf"}));
+    data.is_mapped = true;
+    EXPECT_NO_THROW(data.validate());
+  }
+}
+
 TEST(Dataset, wrong_labels_are_named) {
   EXPECT_TRUE(invalid([](Dataset& d) { d.num_nodes = 3; }, "2 labels for 3 nodes"));
   EXPECT_TRUE(invalid([](Dataset& d) { d.num_nodes = 0; }, "no nodes"));
@@ -154,6 +233,10 @@ TEST(LoadDataset, an_unknown_name_lists_the_known_ones) {
   EXPECT_TRUE(throws<InvalidArgument>([] { load_dataset(""); }, {"wordnet"}));
 }
 
+TEST(LoadDataset, images_are_no_graph) {
+  EXPECT_TRUE(throws<InvalidArgument>([] { load_dataset("fashion-mnist"); }, {"images", "cnn"}));
+}
+
 TEST(LoadDataset, a_path_to_nothing_is_an_io_error) {
   EXPECT_TRUE(throws<IoError>([] { load_dataset("./nothing/here"); },
                               {"./nothing/here: no such file or folder"}));
@@ -162,7 +245,7 @@ TEST(LoadDataset, a_path_to_nothing_is_an_io_error) {
 TEST(LoadDataset, folders_and_files_of_other_kinds_are_io_errors) {
   const TempFolder folder;
   EXPECT_TRUE(throws<IoError>([&] { load_dataset(folder.path()); }, {"holds no data set"}));
-  const std::string file = folder.write("readme.txt", "text");
+  const std::string file = folder.write("readme.md", "text");
   EXPECT_TRUE(throws<IoError>([&] { load_dataset(file); }, {file, "not a readable npz"}));
   EXPECT_TRUE(throws<IoError>([] { load_dataset("/dev/null"); }, {"not a regular file"}));
 }

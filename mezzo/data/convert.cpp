@@ -1,0 +1,366 @@
+#include "mezzo/data/convert.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <limits>
+#include <new>
+#include <optional>
+#include <utility>
+
+#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+#include <c10/core/ScalarType.h>
+#include <c10/util/Exception.h>
+
+#include "mezzo/data/folder_writer.h"
+#include "mezzo/data/mezzo_folder.h"
+#include "mezzo/data/readers.h"
+#include "mezzo/data/text_lines.h"
+
+namespace mezzo {
+namespace {
+
+constexpr std::int64_t kItemsPerSlice = 1 << 20;  // of features that are converted at a time
+constexpr std::int64_t kRowsPerSort = 1 << 18;    // between two looks at should_stop
+constexpr std::int64_t kSortGrain = 1 << 10;
+
+/// Ends a conversion from within a source.
+struct ConversionStopped {};
+
+/// Tells how far a conversion is, and hears whether it should stop.
+class Announcer {
+ public:
+  explicit Announcer(const ConvertOptions& options) : options_(options) {}
+
+  void tell(std::string_view stage, std::int64_t done, std::int64_t total) {
+    last_ = {stage, done, total};
+    if (options_.on_progress) options_.on_progress(last_);
+    if (options_.should_stop && options_.should_stop()) throw ConversionStopped{};
+  }
+
+  /// More lines have been read, for what is told of by other counts or is yet to begin.
+  void tell_of_lines() {
+    if (last_.stage == kReading) last_.done += data::TextLines::kLinesPerCall;
+    tell(last_.stage, last_.done, last_.total);
+  }
+
+ private:
+  static constexpr std::string_view kReading = "reading lines";
+
+  const ConvertOptions& options_;
+  ConvertProgress last_ = {.stage = kReading};
+};
+
+/// Writes one data set into a folder, array by array.
+class Conversion {
+ public:
+  /// sparse_features: CSR that takes the place of the source's rows; may be undefined.
+  Conversion(data::GraphSource& source, at::Tensor sparse_features, std::filesystem::path folder,
+             std::string input, const ConvertOptions& options, Announcer& announcer)
+      : source_(source),
+        sparse_features_(std::move(sparse_features)),
+        folder_(std::move(folder)),
+        input_(std::move(input)),
+        options_(options),
+        announcer_(announcer) {}
+
+  data::FolderManifest run() {
+    const data::SourceHeader header = source_.header();
+    data::require(header.num_nodes > 0, input_, "has no nodes");
+    manifest_.name = header.name;
+    manifest_.num_nodes = header.num_nodes;
+    manifest_.num_features = header.num_features;
+    manifest_.metric = header.metric;
+    write_edges(header.distinct_edges || options_.symmetrize);
+    if (sparse_features_.defined()) {
+      write_sparse_features();
+    } else if (manifest_.num_features > 0) {
+      write_features();
+    }
+    manifest_.num_classes = source_.num_classes();
+    if (manifest_.num_classes > 0) {
+      manifest_.class_names = header.class_names;
+      write_labels();
+    }
+    data::write_manifest(folder_, manifest_);
+    verify();
+    return manifest_;
+  }
+
+ private:
+  void tell(std::string_view stage, std::int64_t done, std::int64_t total) const {
+    announcer_.tell(stage, done, total);
+  }
+
+  void write(const std::string& name, const at::Tensor& items) {
+    data::NpyWriter writer(folder_, name + ".npy", items.scalar_type(), items.sizes().vec());
+    writer.append(items.contiguous());
+    manifest_.arrays[name] = writer.finish();
+  }
+
+  void write_edges(bool distinct) {
+    const at::Tensor indptr = count_edges();
+    const std::int64_t most = std::max(manifest_.num_nodes, manifest_.num_edges);
+    if (most <= std::numeric_limits<std::int32_t>::max()) {
+      write_rows<std::int32_t>(indptr, distinct);
+    } else {
+      write_rows<std::int64_t>(indptr, distinct);
+    }
+    write("indptr", indptr);
+  }
+
+  /// Hands every piece's ids to `take`, once they are known to be sound.
+  template <class Take>
+  void scan_edges(const Take& take) {
+    source_.edges([&](const at::Tensor& src, const at::Tensor& dst) {
+      const at::Tensor sources = src.contiguous(), destinations = dst.contiguous();
+      const auto* from = sources.const_data_ptr<std::int64_t>();
+      const auto* to = destinations.const_data_ptr<std::int64_t>();
+      const std::int64_t nodes = manifest_.num_nodes;
+      for (std::int64_t i = 0; i < sources.numel(); ++i) {
+        data::require(from[i] >= 0 && from[i] < nodes && to[i] >= 0 && to[i] < nodes, input_,
+                      "an edge from node {} to node {}, outside [0, {})", from[i], to[i], nodes);
+      }
+      take(from, to, sources.numel());
+      if (options_.symmetrize) take(to, from, sources.numel());
+    });
+  }
+
+  /// int64 [N + 1], where the row of each destination begins.
+  at::Tensor count_edges() {
+    const at::Tensor indptr = at::zeros({manifest_.num_nodes + 1}, at::kLong);
+    auto* start = indptr.mutable_data_ptr<std::int64_t>();
+    std::int64_t edges = 0;
+    scan_edges([&](const std::int64_t* /*from*/, const std::int64_t* to, std::int64_t count) {
+      for (std::int64_t i = 0; i < count; ++i) ++start[to[i] + 1];
+      edges += count;
+      tell("counting edges", edges, 0);
+    });
+    for (std::int64_t node = 0; node < manifest_.num_nodes; ++node) start[node + 1] += start[node];
+    manifest_.num_edges = edges;
+    return indptr;
+  }
+
+  /// distinct: parallel edges are merged, and then indptr changes with them.
+  template <class Id>
+  void write_rows(const at::Tensor& indptr, bool distinct) {
+    data::NpyPlaces places(folder_, "indices.npy", c10::CppTypeToScalarType<Id>::value,
+                           manifest_.num_edges);
+    place_sources(indptr, places.items<Id>());
+    sort_rows(indptr.const_data_ptr<std::int64_t>(), places.items<Id>());
+    if (distinct) merge_edges(indptr.mutable_data_ptr<std::int64_t>(), places.items<Id>());
+    manifest_.arrays["indices"] = places.finish(manifest_.num_edges);
+  }
+
+  template <class Id>
+  void place_sources(const at::Tensor& indptr, Id* indices) {
+    const auto* start = indptr.const_data_ptr<std::int64_t>();
+    const at::Tensor nexts = indptr.clone();
+    auto* next = nexts.mutable_data_ptr<std::int64_t>();
+    std::int64_t placed = 0;
+    scan_edges([&](const std::int64_t* from, const std::int64_t* to, std::int64_t count) {
+      for (std::int64_t i = 0; i < count; ++i) {
+        data::require(next[to[i]] < start[to[i] + 1], input_, "has changed while it was read");
+        indices[next[to[i]]++] = static_cast<Id>(from[i]);
+      }
+      placed += count;
+      tell("placing edges", placed, manifest_.num_edges);
+    });
+    data::require(placed == manifest_.num_edges, input_, "has changed while it was read");
+  }
+
+  template <class Id>
+  void sort_rows(const std::int64_t* start, Id* indices) const {
+    const std::int64_t nodes = manifest_.num_nodes;
+    for (std::int64_t first = 0; first < nodes; first += kRowsPerSort) {
+      const std::int64_t last = std::min(first + kRowsPerSort, nodes);
+      at::parallel_for(first, last, kSortGrain, [&](std::int64_t begin, std::int64_t end) {
+        for (std::int64_t row = begin; row < end; ++row) {
+          std::sort(indices + start[row], indices + start[row + 1]);
+        }
+      });
+      tell("sorting rows", last, nodes);
+    }
+  }
+
+  /// Leaves each source of a sorted row once, moves the rows together and sets where they start.
+  template <class Id>
+  void merge_edges(std::int64_t* start, Id* indices) {
+    const std::int64_t nodes = manifest_.num_nodes;
+    std::int64_t kept = 0, begin = 0;
+    for (std::int64_t node = 0; node < nodes; ++node) {
+      const std::int64_t end = start[node + 1];
+      for (std::int64_t i = begin; i < end; ++i) {
+        if (i == begin || indices[i] != indices[kept - 1]) indices[kept++] = indices[i];
+      }
+      start[node + 1] = kept;
+      begin = end;
+      if ((node + 1) % kRowsPerSort == 0) tell("merging edges", node + 1, nodes);
+    }
+    manifest_.num_edges = kept;
+    tell("merging edges", nodes, nodes);
+  }
+
+  /// float32 rows [n, F] in the dtype of the folder. `first`: the number of the first of them, for
+  /// errors.
+  at::Tensor rounded(const at::Tensor& values, std::int64_t first) const {
+    at::Tensor narrow = values.to(options_.feature_dtype).contiguous();
+    const at::Tensor bad = at::isfinite(narrow).logical_not_();
+    if (bad.any().item<bool>()) {
+      const at::Tensor at_item = bad.nonzero()[0];
+      const std::int64_t row = first + at_item[0].item<std::int64_t>();
+      const auto value =
+          values.masked_select(bad)[0].item<float>();  // in order, so that of at_item
+      data::require(std::isfinite(value), input_,
+                    "features: row {} holds {}, expected finite values", row, value);
+      data::require(false, input_, "features: row {} holds {}, beyond the range of {}", row, value,
+                    c10::getDtypeNames(options_.feature_dtype).first);
+    }
+    return narrow;
+  }
+
+  void write_features() {
+    const std::int64_t nodes = manifest_.num_nodes, width = manifest_.num_features;
+    data::NpyWriter writer(folder_, "features.npy", options_.feature_dtype, {nodes, width});
+    const std::int64_t slice = std::max<std::int64_t>(kItemsPerSlice / width, 1);
+    std::int64_t done = 0;
+    source_.features([&](const at::Tensor& rows) {
+      data::require(rows.dim() == 2 && rows.size(1) == width && done + rows.size(0) <= nodes,
+                    input_, "features: rows {} of shape {} for {} nodes with {} features", done,
+                    data::shape_text(rows), nodes, width);
+      for (std::int64_t begin = 0; begin < rows.size(0); begin += slice) {
+        const std::int64_t count = std::min(slice, rows.size(0) - begin);
+        at::Tensor part = rows.narrow(0, begin, count).to(at::kFloat);
+        if (options_.normalize_features) part = normalize_rows(part);
+        writer.append(rounded(part, done));
+        done += count;
+      }
+      tell("features", done, nodes);
+    });
+    data::require(done == nodes, input_, "features: {} rows for {} nodes", done, nodes);
+    manifest_.arrays["features"] = writer.finish();
+  }
+
+  void write_sparse_features() {
+    const at::Tensor features =
+        options_.normalize_features ? normalize_rows(sparse_features_) : sparse_features_;
+    write("feature_indptr", features.crow_indices());
+    write("feature_indices", features.col_indices());
+    write("feature_values", rounded_values(features));
+    tell("features", manifest_.num_nodes, manifest_.num_nodes);
+  }
+
+  /// The stored values of a CSR matrix, rounded. load_dataset has seen that they are finite.
+  at::Tensor rounded_values(const at::Tensor& features) const {
+    const at::Tensor values = features.values();
+    at::Tensor narrow = values.to(options_.feature_dtype);
+    const at::Tensor bad = at::isfinite(narrow).logical_not_().nonzero();
+    if (bad.numel() > 0) {
+      const std::int64_t item = bad[0][0].item<std::int64_t>();
+      const std::int64_t row =
+          features.crow_indices().le(item).sum().item<std::int64_t>() - 1;  // the last that begins
+      data::require(false, input_, "features: row {} holds {}, beyond the range of {}", row,
+                    values[item].item<float>(), c10::getDtypeNames(options_.feature_dtype).first);
+    }
+    return narrow;
+  }
+
+  void write_labels() {
+    write("labels", source_.labels());
+    std::optional<data::GraphSource::Masks> masks = source_.masks();
+    if (!masks) {
+      Dataset drawn;
+      drawn.num_nodes = manifest_.num_nodes;
+      data::set_random_split(drawn, options_.split_seed);
+      masks = {drawn.train_masks, drawn.val_masks, drawn.test_masks};
+    }
+    write("train_masks", masks->train);
+    write("val_masks", masks->val);
+    write("test_masks", masks->test);
+  }
+
+  /// What has been written can be loaded.
+  void verify() const {
+    tell("checking", 0, manifest_.num_nodes);
+    try {
+      data::read_mezzo_folder(folder_, {}).validate();
+    } catch (const InvalidArgument& fault) {
+      throw IoError(input_ + ": " + fault.what());
+    }
+    tell("checking", manifest_.num_nodes, manifest_.num_nodes);
+  }
+
+  data::GraphSource& source_;
+  at::Tensor sparse_features_;
+  std::filesystem::path folder_;
+  std::string input_;
+  const ConvertOptions& options_;
+  Announcer& announcer_;
+  data::FolderManifest manifest_;
+};
+
+data::FolderManifest convert_into(const std::filesystem::path& folder, const std::string& input,
+                                  const ConvertOptions& options) {
+  Announcer announcer(options);
+  const LoadOptions load_options{.split = options.split,
+                                 .split_seed = options.split_seed,
+                                 .labels_optional = true,
+                                 .on_lines = [&announcer] { announcer.tell_of_lines(); }};
+  std::unique_ptr<data::GraphSource> source = data::open_streamed(input, load_options);
+  Dataset dataset;  // outlives the source
+  at::Tensor sparse_features;
+  if (source == nullptr) {
+    dataset = load_dataset(input, load_options);
+    source = data::source_of(dataset);
+    const bool sparse = dataset.features.defined() && dataset.features.layout() == at::kSparseCsr;
+    if (sparse) sparse_features = dataset.features;
+  }
+  return Conversion(*source, sparse_features, folder, input, options, announcer).run();
+}
+
+ConvertReport report_of(const data::FolderManifest& manifest) {
+  ConvertReport report;
+  report.name = manifest.name;
+  report.num_nodes = manifest.num_nodes;
+  report.num_edges = manifest.num_edges;
+  report.num_features = manifest.num_features;
+  report.num_classes = manifest.num_classes;
+  for (const auto& [name, array] : manifest.arrays) {
+    auto bytes = static_cast<std::int64_t>(c10::elementSize(array.dtype));
+    for (const std::int64_t size : array.shape) bytes *= size;
+    report.files.push_back({array.file, c10::getDtypeNames(array.dtype).first, array.shape, bytes});
+  }
+  return report;
+}
+
+}  // namespace
+
+ConvertReport convert_dataset(const std::string& input, const std::filesystem::path& output,
+                              const ConvertOptions& options) {
+  const at::ScalarType dtype = options.feature_dtype;
+  MEZZO_CHECK(dtype == at::kFloat || dtype == at::kBFloat16 || dtype == at::kHalf,
+              "feature_dtype: expected float32, bfloat16 or float16, got {}",
+              c10::getDtypeNames(dtype).first);
+  const auto start = std::chrono::steady_clock::now();
+  ConvertReport report;
+  try {
+    data::PartialFolder folder(output, options.overwrite);
+    report = report_of(convert_into(folder.path(), input, options));
+    folder.commit();
+  } catch (const ConversionStopped&) {
+    report.stopped = true;
+  } catch (const Error&) {
+    throw;
+  } catch (const std::bad_alloc&) {
+    throw IoError(input + ": does not fit in memory");
+  } catch (const c10::Error& error) {
+    throw IoError(input + ": cannot be converted: " + error.what_without_backtrace());
+  } catch (const std::exception& error) {
+    throw IoError(input + ": cannot be converted: " + error.what());
+  }
+  report.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  return report;
+}
+
+}  // namespace mezzo

@@ -1,0 +1,129 @@
+#include <algorithm>
+#include <charconv>
+#include <limits>
+
+#include <ATen/ATen.h>
+#include <nlohmann/json.hpp>
+
+#include "mezzo/data/npz_stream.h"
+#include "mezzo/data/sources.h"
+
+namespace mezzo::data {
+namespace {
+
+nlohmann::json read_json_object(const std::filesystem::path& path) {
+  nlohmann::json root = nlohmann::json::parse(read_file(path), nullptr, /*allow_exceptions=*/false);
+  require(!root.is_discarded(), path.string(), "not valid JSON");
+  require(root.is_object(), path.string(), "expected a JSON object");
+  return root;
+}
+
+/// An integer of 64 bits; the type of the library holds larger ones too, which would wrap.
+bool is_int64(const nlohmann::json& value) {
+  constexpr std::uint64_t kMost = std::numeric_limits<std::int64_t>::max();
+  return value.is_number_integer() &&
+         !(value.is_number_unsigned() && value.get<std::uint64_t>() > kMost);
+}
+
+class GraphSaintSource : public GraphSource {
+ public:
+  explicit GraphSaintSource(std::filesystem::path folder) : folder_(std::move(folder)) {}
+
+  SourceHeader header() override {
+    const NpyStream rows(folder_ / "feats.npy");
+    check_feature_shape(rows.shape(), num_nodes(), rows.where());
+    return {.name = name_of_path(folder_),
+            .num_nodes = num_nodes(),
+            .num_features = rows.shape()[1],
+            .class_names = {}};
+  }
+
+  void edges(const TakeEdges& take) override {
+    take_entries_of_csr(folder_ / "adj_full.npz", num_nodes(), take);
+  }
+
+  void features(const TakeRows& take) override {
+    take_rows_of_array(NpyStream(folder_ / "feats.npy"), num_nodes(), take);
+  }
+
+  at::Tensor labels() override { return known_labels().labels; }
+  std::int64_t num_classes() override { return known_labels().num_classes; }
+
+  std::optional<Masks> masks() override {
+    const std::filesystem::path path = folder_ / "role.json";
+    const std::string where = path.string();
+    const nlohmann::json root = read_json_object(path);
+    SplitBuilder split(num_nodes());
+    const std::pair<const char*, Role> roles[] = {
+        {"tr", Role::kTrain}, {"va", Role::kVal}, {"te", Role::kTest}};
+    for (const auto& [key, role] : roles) {
+      const auto nodes = root.find(key);
+      require(nodes != root.end() && nodes->is_array(), where, "'{}' is not a list of nodes", key);
+      for (const nlohmann::json& node : *nodes) {
+        require(is_int64(node), where, "'{}' holds more than integers", key);
+        split.assign(node.get<std::int64_t>(), role, [&] { return where + ": " + key; });
+      }
+    }
+    return split.masks(known_labels().has_label);
+  }
+
+ private:
+  std::int64_t num_nodes() {
+    if (!num_nodes_) num_nodes_ = size_of_square(folder_ / "adj_full.npz", "csr");
+    return *num_nodes_;
+  }
+
+  const NodeLabels& known_labels() {
+    if (labels_) return *labels_;
+    const std::filesystem::path path = folder_ / "class_map.json";
+    const std::string where = path.string();
+    std::vector<std::int64_t> values(static_cast<std::size_t>(num_nodes()), kAbsent);
+    std::int64_t least = std::numeric_limits<std::int64_t>::max();
+    const nlohmann::json root = read_json_object(path);
+    for (const auto& [key, value] : root.items()) {
+      const std::int64_t node = node_of_key(key, where);
+      require(!value.is_array(), where,
+              "node {} has a list of classes: multi-label data are not supported", node);
+      require(is_int64(value), where, "the class of node {} is not an integer of 64 bits", node);
+      values[static_cast<std::size_t>(node)] = value.get<std::int64_t>();
+      least = std::min(least, value.get<std::int64_t>());
+    }
+    for (std::int64_t& value : values) {
+      if (value == kAbsent) {
+        value = kNoLabel;
+      } else {
+        require(!__builtin_sub_overflow(value, least, &value), where,
+                "classes of which one is {}, too far apart", least);
+      }
+    }
+    labels_ = node_labels(values, std::nullopt, where);
+    return *labels_;
+  }
+
+  std::int64_t node_of_key(const std::string& key, const std::string& where) {
+    std::int64_t node = 0;
+    const char* const end = key.data() + key.size();
+    const auto [stop, error] = std::from_chars(key.data(), end, node);
+    const bool plain = error == std::errc{} && stop == end && key == std::to_string(node);
+    require(plain, where, "a key that is not a node id");
+    require(node >= 0 && node < num_nodes(), where, "node {} is outside [0, {})", node,
+            num_nodes());
+    return node;
+  }
+
+  static constexpr std::int64_t kAbsent = std::numeric_limits<std::int64_t>::min();
+
+  std::filesystem::path folder_;
+  std::optional<std::int64_t> num_nodes_;
+  std::optional<NodeLabels> labels_;
+};
+
+}  // namespace
+
+std::unique_ptr<GraphSource> graphsaint_source(const std::filesystem::path& folder,
+                                               const LoadOptions& options) {
+  refuse_named_split(options, folder.string());
+  return std::make_unique<GraphSaintSource>(folder);
+}
+
+}  // namespace mezzo::data

@@ -1,0 +1,61 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <string>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+#include "mezzo/core/export.h"
+#include "mezzo/data/dataset.h"
+
+/// Mezzo's own format: a folder of a manifest, `mezzo.json`, and .npy files that are mapped to
+/// memory. The manifest is an object:
+///
+///   format "mezzo", version 1, name, num_nodes N, num_edges E, num_features F, num_classes C,
+///   metric "accuracy" or "roc_auc", class_names [C] or [], and
+///   arrays: name -> {"file", "dtype", "shape"}, where the file lies in the folder.
+///
+/// Arrays, in C order:
+///   indptr           int64 [N + 1]  rows by destination
+///   indices          int32 [E], int64 where N or E, counted before parallel edges are merged, is
+///                    2^31 or more; sources, ascending in a row
+///   features         float32, bfloat16 or float16 [N, F]; bfloat16 is stored as its bits, "<u2"
+///   or, where they are sparse: feature_indptr int64 [N + 1], feature_indices int64 [nnz] and
+///   feature_values (dtypes as features) [nnz]
+///   labels           int64 [N]; missing where C is 0, and then there are no masks
+///   train_masks, val_masks, test_masks   bool [N, S]
+namespace mezzo::data {
+
+inline constexpr auto kManifestFile = "mezzo.json";
+
+/// An array of a folder as its manifest has it.
+struct FolderArray {
+  std::string file;
+  at::ScalarType dtype = at::kFloat;
+  std::vector<std::int64_t> shape;
+};
+
+/// What mezzo.json says.
+struct FolderManifest {
+  std::string name;
+  std::int64_t num_nodes = 0, num_edges = 0, num_features = 0, num_classes = 0;
+  Metric metric = Metric::kAccuracy;
+  std::vector<std::string> class_names;
+  std::map<std::string, FolderArray> arrays;
+};
+
+/// Whether `path` is a folder with a manifest.
+MEZZO_API bool is_mezzo_folder(const std::filesystem::path& path);
+
+/// Reads a folder. indptr, indices and dense features are mapped to memory, the rest is read;
+/// sparse values become float32. Checks the manifest and every file's dtype and length against it;
+/// the values are validate()'s to check, but those of dense features, which are checked when the
+/// folder is written. Labels without masks get a random split.
+/// Throws IoError that names the file and the fault.
+MEZZO_API Dataset read_mezzo_folder(const std::filesystem::path& folder,
+                                    const LoadOptions& options);
+
+}  // namespace mezzo::data
