@@ -1,0 +1,29 @@
+// The one file that sees Gloo's headers; built with USE_C10D_GLOO.
+#include "mezzo/dist/gloo.h"
+
+#include <cstdlib>
+#include <sstream>
+
+#include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
+
+namespace mezzo::dist::detail {
+
+c10::intrusive_ptr<c10d::Backend> make_gloo(const c10::intrusive_ptr<c10d::Store>& store,
+                                            std::int64_t rank, std::int64_t world_size,
+                                            std::chrono::milliseconds timeout,
+                                            const std::string& local_address) {
+  auto options = c10d::ProcessGroupGloo::Options::create(timeout);
+  const char* interfaces = std::getenv("GLOO_SOCKET_IFNAME");
+  if (interfaces != nullptr && *interfaces != '\0') {
+    std::istringstream names(interfaces);
+    for (std::string name; std::getline(names, name, ',');) {
+      options->devices.push_back(c10d::ProcessGroupGloo::createDeviceForInterface(name));
+    }
+  } else {
+    options->devices.push_back(c10d::ProcessGroupGloo::createDeviceForHostname(local_address));
+  }
+  return c10::make_intrusive<c10d::ProcessGroupGloo>(store, static_cast<int>(rank),
+                                                     static_cast<int>(world_size), options);
+}
+
+}  // namespace mezzo::dist::detail

@@ -1,0 +1,64 @@
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+#include <torch/csrc/distributed/c10d/Backend.hpp>
+#include <torch/csrc/distributed/c10d/Work.hpp>
+
+#include "mezzo/dist/process_group.h"
+#include "mezzo/dist/rendezvous.h"
+
+namespace mezzo::dist {
+
+using WorkPointer = c10::intrusive_ptr<c10d::Work>;
+
+/// What all handles of a group share.
+struct ProcessGroup::State {
+  std::int64_t rank = 0;
+  std::int64_t world_size = 1;
+  std::int64_t local_rank = 0;
+  Backend backend = Backend::kGloo;
+  std::chrono::milliseconds timeout = std::chrono::minutes(5);
+
+  // None of these for one process.
+  std::unique_ptr<detail::MeetingPoint> meeting = {};
+  c10::intrusive_ptr<c10d::Backend> transport = {};
+  std::shared_ptr<void> engine = {};
+
+  State() = default;
+  ~State();
+  State(const State&) = delete;
+  State& operator=(const State&) = delete;
+
+  /// Where tensors of this group live.
+  c10::Device device() const;
+  /// Sets something off. Throws IoError where the group has failed, now or before.
+  WorkPointer start(const char* operation,
+                    const std::function<WorkPointer(c10d::Backend&)>& collective);
+  /// Blocks until it is done; IoError where it fails, another rank gives up or the time is over.
+  void finish(const char* operation, const WorkPointer& work);
+
+ private:
+  [[noreturn]] void fail(const char* operation, const std::string& reason);
+  void forget_finished();
+  void abandon();
+
+  std::string failure_ = {};
+  std::vector<WorkPointer> under_way_ = {};
+};
+
+/// Collectives under way, and what is left to do when they are done.
+struct Work::State {
+  std::shared_ptr<ProcessGroup::State> group = {};
+  const char* operation = "";
+  std::vector<WorkPointer> parts = {};
+  std::function<void()> complete = {};
+};
+
+}  // namespace mezzo::dist

@@ -1,0 +1,58 @@
+#include "mezzo/dist/nccl.h"
+
+#include "mezzo/core/error.h"
+
+#ifdef MEZZO_WITH_CUDA
+#define USE_C10D_NCCL
+#include <c10/cuda/CUDAFunctions.h>
+#include <torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp>
+#else
+#include <torch/csrc/distributed/c10d/Backend.hpp>
+#include <torch/csrc/distributed/c10d/Store.hpp>
+#endif
+
+namespace mezzo::dist::detail {
+
+#ifdef MEZZO_WITH_CUDA
+
+void require_nccl() {
+  MEZZO_CHECK(c10::cuda::device_count() > 0, "dist::init: NCCL needs a GPU, and there is none");
+}
+
+c10::intrusive_ptr<c10d::Backend> make_nccl(const c10::intrusive_ptr<c10d::Store>& store,
+                                            std::int64_t rank, std::int64_t world_size,
+                                            std::chrono::milliseconds timeout) {
+  auto options = c10d::ProcessGroupNCCL::Options::create();
+  options->timeout = timeout;
+  return c10::make_intrusive<c10d::ProcessGroupNCCL>(store, static_cast<int>(rank),
+                                                     static_cast<int>(world_size), options);
+}
+
+void use_gpu(std::int64_t index) {
+  const int count = c10::cuda::device_count();
+  MEZZO_CHECK(index < count, "dist::init: local rank {} has no GPU: this machine has {}", index,
+              count);
+  c10::cuda::set_device(static_cast<c10::DeviceIndex>(index));
+}
+
+#else
+
+void require_nccl() {
+  mezzo::detail::raise<InvalidArgument>(
+      "dist::init: this build has no NCCL (it was built without CUDA)");
+}
+
+c10::intrusive_ptr<c10d::Backend> make_nccl(const c10::intrusive_ptr<c10d::Store>& /*store*/,
+                                            std::int64_t /*rank*/, std::int64_t /*world_size*/,
+                                            std::chrono::milliseconds /*timeout*/) {
+  require_nccl();
+  return {};
+}
+
+void use_gpu(std::int64_t /*index*/) {
+  require_nccl();
+}
+
+#endif
+
+}  // namespace mezzo::dist::detail

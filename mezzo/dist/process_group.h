@@ -1,0 +1,128 @@
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+#include "mezzo/core/export.h"
+
+namespace c10d {
+class ProcessGroup;  // its header costs seconds
+}
+
+namespace mezzo::dist {
+
+/// Who moves the numbers: Gloo for tensors on CPUs, NCCL for those on GPUs (libtorch's c10d).
+enum class Backend : std::uint8_t { kAutomatic, kGloo, kNccl };
+
+/// How the numbers of the ranks become one. kMean: the sum divided by the number of ranks; not for
+/// integers and bool. float16 and bfloat16 are summed in float32 and rounded once. Sums of integers
+/// wrap; the sum of bool is "any". kMax and kMin: NaN wins; not for complex numbers.
+enum class ReduceOp : std::uint8_t { kSum, kMean, kMax, kMin };
+
+/// Where a process stands and how it finds the others. What is left at its default comes from the
+/// environment: torchrun's and `mezzo launch`'s variables (RANK, WORLD_SIZE, LOCAL_RANK,
+/// MASTER_ADDR, MASTER_PORT), else Slurm's (SLURM_PROCID, SLURM_NTASKS, SLURM_LOCALID; without
+/// MASTER_ADDR the first host of SLURM_STEP_NODELIST or SLURM_JOB_NODELIST, without MASTER_PORT
+/// 12000 + SLURM_JOB_ID modulo 20000), else Open MPI's (OMPI_COMM_WORLD_RANK, _SIZE, _LOCAL_RANK;
+/// with MASTER_ADDR and MASTER_PORT); without any: one process. A local rank that nobody gives is
+/// counted among the processes of the same host name.
+struct InitOptions {
+  std::int64_t rank = -1, world_size = -1, local_rank = -1;
+  std::string address = {};  ///< host name or number of rank 0
+  std::int64_t port = -1;    ///< at which rank 0 waits, from 1; not used by one process
+  Backend backend = Backend::kAutomatic;  ///< kNccl where default_device() is a GPU
+  std::chrono::milliseconds timeout = std::chrono::minutes(5);  ///< of start and each collective
+  /// What all ranks have to agree on (a data set's sizes, options, ...): compared at the start,
+  /// beside the version of the library.
+  std::string agreement = {};
+};
+
+/// A collective under way. The last part of the work (division, rounding, copying back) is done by
+/// wait(): a Work that is dropped before leaves the tensor half done.
+class MEZZO_API Work {
+ public:
+  /// Blocks until the result is there (over NCCL: until it is there for the current stream). Throws
+  /// IoError as the collective itself would. Returns at once the second time.
+  void wait();
+  /// Whether wait() would return at once.
+  bool is_done() const;
+
+  struct State;
+  explicit Work(std::shared_ptr<State> state);
+
+ private:
+  std::shared_ptr<State> state_;
+};
+
+/// The processes that train together. A light handle: copies stand for the same group, which closes
+/// with the last one. Every member below that names a collective has to be called by all ranks, in
+/// the same order, with tensors of the same dtype and shape, on the group's kind of device (CPU for
+/// Gloo, the GPU for NCCL; else InvalidArgument before anything is sent). Dense tensors of any
+/// dtype, contiguous or not (one that is not costs a copy); results are the same bits on all ranks.
+/// Tensors without elements send nothing. Gradients do not flow through.
+///
+/// Over Gloo a rank that fails, dies or does not come within the time-out makes the call throw
+/// IoError on every other, which names the ranks that give no word. Every later collective throws
+/// at once; the group is of no more use, and its threads and sockets stay until the process ends,
+/// so that nothing waits for the dead. Over NCCL a call only queues work on the current stream; a
+/// lost rank is found by NCCL's watchdog, which ends the process after the time-out
+/// (TORCH_NCCL_BLOCKING_WAIT=1: wait() blocks and throws instead). One thread at a time.
+class MEZZO_API ProcessGroup {
+ public:
+  /// One process: collectives return at once.
+  ProcessGroup();
+
+  std::int64_t rank() const;
+  std::int64_t world_size() const;
+  std::int64_t local_rank() const;  ///< among the processes of this machine: picks the GPU
+  Backend backend() const;          ///< never kAutomatic
+  std::chrono::milliseconds timeout() const;
+
+  /// In place. Communicates and blocks; kMax and kMin of floating point numbers send one byte more
+  /// for each (where NaN is).
+  void all_reduce(const at::Tensor& tensor, ReduceOp op = ReduceOp::kSum) const;
+  /// The same, under way at once. The tensor must not be touched before Work::wait().
+  [[nodiscard]] Work all_reduce_async(const at::Tensor& tensor, ReduceOp op = ReduceOp::kSum) const;
+  /// Root's numbers, in place, bit by bit.
+  void broadcast(const at::Tensor& tensor, std::int64_t root = 0) const;
+  /// [world_size, ...]: the tensors of all ranks. Allocates.
+  at::Tensor all_gather(const at::Tensor& tensor) const;
+  /// tensor: [world_size * n, ...], left as it is. Returns rows [rank * n, (rank + 1) * n) of the
+  /// reduced one. Costs as much as all_reduce, and a copy.
+  at::Tensor reduce_scatter(const at::Tensor& tensor, ReduceOp op = ReduceOp::kSum) const;
+  /// tensor: [n, ...]. Sends its rows in parts of `counts` ([world_size] that add up to n), part r
+  /// to rank r, and returns those that were sent here, by rank. Numbers of rows may differ between
+  /// the ranks, the rest of the shape not. Allocates.
+  at::Tensor all_to_all(const at::Tensor& tensor, const std::vector<std::int64_t>& counts) const;
+  /// Returns when all ranks are here.
+  void barrier() const;
+  /// A number reduced over the ranks, in float64. Synchronises.
+  double all_reduce(double value, ReduceOp op) const;
+  /// The ranks at which `text` is not rank 0's, ascending; the same answer on all ranks. Two
+  /// broadcasts and a gather; synchronises.
+  std::vector<std::int64_t> ranks_that_differ(const std::string& text) const;
+
+  /// c10d's own for DataParallel: points to a c10d::ProcessGroup, of which an intrusive_ptr may be
+  /// had by reclaim_copy; null for one process.
+  const std::shared_ptr<void>& engine() const;
+
+  struct State;
+  explicit ProcessGroup(std::shared_ptr<State> state);
+
+ private:
+  std::shared_ptr<State> state_;
+};
+
+/// Joins the processes. Blocks until all are there. Throws InvalidArgument for missing or
+/// contradictory settings (naming the variable) and for a backend that this build or machine lacks,
+/// IoError where the others do not come within the time-out (naming those ranks), the port is in
+/// use, rank 0 is not reached, or ranks disagree about version or `agreement` (naming them, on
+/// every rank). Over NCCL the GPU of the local rank becomes the current one.
+MEZZO_API ProcessGroup init(const InitOptions& options = {});
+
+}  // namespace mezzo::dist

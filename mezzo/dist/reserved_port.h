@@ -1,0 +1,82 @@
+#pragma once
+
+#include <cerrno>
+#include <chrono>
+#include <cstdint>
+#include <cstring>
+#include <thread>
+#include <utility>
+
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "mezzo/core/error.h"
+
+namespace mezzo::dist::detail {
+
+/// A file descriptor that children inherit across fork, but not across exec.
+class Descriptor {
+ public:
+  Descriptor() = default;
+  explicit Descriptor(int descriptor) : descriptor_(descriptor) {}
+  Descriptor(Descriptor&& other) noexcept : descriptor_(std::exchange(other.descriptor_, -1)) {}
+  Descriptor& operator=(Descriptor&& other) noexcept {
+    std::swap(descriptor_, other.descriptor_);
+    return *this;
+  }
+  ~Descriptor() { close(); }
+
+  int get() const { return descriptor_; }
+  void close() {
+    if (descriptor_ >= 0) ::close(std::exchange(descriptor_, -1));
+  }
+
+ private:
+  int descriptor_ = -1;
+};
+
+/// A port of this machine that the system gives to nobody else while the socket is bound; rank 0
+/// can listen at it all the same, as sockets that may share an address exclude each other only once
+/// one listens.
+class ReservedPort {
+ public:
+  ReservedPort() {
+    if (!bind_to(socket_, 0)) {
+      throw IoError(fmt::format("a free port of 127.0.0.1: {}", std::strerror(errno)));
+    }
+    sockaddr_in address{};
+    socklen_t size = sizeof(address);
+    ::getsockname(socket_.get(), reinterpret_cast<sockaddr*>(&address), &size);
+    number_ = ntohs(address.sin_port);
+  }
+
+  std::uint16_t number() const { return number_; }
+
+  /// Waits a while for a process that listens. The others could come before it does, but c10d would
+  /// then pause for half a second.
+  void wait_for_listener() const {
+    const auto deadline = std::chrono::steady_clock::now() + std::chrono::milliseconds(500);
+    Descriptor probe;
+    while (bind_to(probe, number_) && std::chrono::steady_clock::now() < deadline) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+  }
+
+ private:
+  static bool bind_to(Descriptor& socket, std::uint16_t number) {
+    socket = Descriptor(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    const int yes = 1;
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    address.sin_port = htons(number);
+    return ::setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &yes, sizeof(yes)) == 0 &&
+           ::bind(socket.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)) == 0;
+  }
+
+  Descriptor socket_;
+  std::uint16_t number_ = 0;
+};
+
+}  // namespace mezzo::dist::detail

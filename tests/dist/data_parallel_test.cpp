@@ -1,0 +1,449 @@
+#include "mezzo/dist/data_parallel.h"
+
+#include <cmath>
+#include <functional>
+#include <limits>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
+#include <gtest/gtest.h>
+#include <torch/nn/module.h>
+#include <torch/optim/sgd.h>
+
+#include "mezzo/amp/grad_scaler.h"
+#include "mezzo/core/error.h"
+#include "mezzo/dist/scaler.h"
+#include "mezzo/dist/sync_batch_norm.h"
+
+#include "dist/processes.h"
+#include "support/tensors.h"
+#include "support/tolerance.h"
+
+namespace mezzo::dist {
+namespace {
+
+using test::exact;
+using test::integers;
+using test::require;
+
+void on_ranks(std::int64_t ranks, const std::function<void(ProcessGroup&)>& work) {
+  EXPECT_TRUE(test::all_good(test::run_group(ranks, work)));
+}
+
+void require(const testing::AssertionResult& result) {
+  test::require(static_cast<bool>(result), result.message());
+}
+
+constexpr std::int64_t kFeatures = 4, kRows = 8;  // rows of each rank
+
+/// y = x weight + bias, and a parameter that only some steps use.
+struct Line : torch::nn::Module {
+  explicit Line(double start) {
+    weight = register_parameter("weight", at::full({kFeatures}, start, at::kFloat));
+    bias = register_parameter("bias", at::full({1}, start, at::kFloat));
+  }
+
+  void add_extra() { extra = register_parameter("extra", at::zeros({2}, at::kFloat)); }
+  at::Tensor forward(const at::Tensor& x) const { return at::matmul(x, weight) + bias; }
+
+  at::Tensor weight, bias, extra;
+};
+
+/// Rows of one rank, in [-1, 1).
+struct Rows {
+  at::Tensor x, y;
+};
+
+Rows rows_of(std::int64_t rank) {
+  const auto draw = [rank](at::IntArrayRef sizes, std::uint64_t seed) {
+    return test::filled(sizes, at::kFloat, [=](std::uint64_t i) {
+      return 2 * random_uniform(seed, static_cast<std::uint64_t>(rank), i) - 1;
+    });
+  };
+  return {draw({kRows, kFeatures}, 1), draw({kRows}, 2)};
+}
+
+at::Tensor loss_of(const Line& line, const Rows& rows) {
+  return (line.forward(rows.x) - rows.y).square().mean() / 2;
+}
+
+/// Gradient descent of one process on the rows of all ranks, in float64, with the sizes of the
+/// terms that float32 rounds and of those that travel.
+struct JoinedDescent {
+  static constexpr double kRate = 0.125;
+  static constexpr int kSteps = 20;
+
+  at::Tensor parameters = at::ones({kFeatures + 1}, at::kDouble);  // weight, then bias
+  double rounded = 0, travelled = 0;
+
+  explicit JoinedDescent(std::int64_t ranks) {
+    std::vector<at::Tensor> x, y;
+    for (std::int64_t rank = 0; rank < ranks; ++rank) {
+      x.push_back(rows_of(rank).x.to(at::kDouble));
+      y.push_back(rows_of(rank).y.to(at::kDouble));
+    }
+    const at::Tensor targets = at::cat(y);
+    const at::Tensor rows = at::cat({at::cat(x), at::ones({targets.size(0), 1}, at::kDouble)}, 1);
+    const auto count = static_cast<double>(targets.size(0));
+    for (int step = 0; step < kSteps; ++step) {
+      const at::Tensor terms = at::matmul(rows.abs(), parameters.abs()) + targets.abs();
+      const at::Tensor gradient_terms = at::matmul(rows.abs().t(), terms) / count;
+      const at::Tensor error = at::matmul(rows, parameters) - targets;
+      parameters = parameters - kRate * at::matmul(rows.t(), error) / count;
+      rounded += (parameters.abs() + kRate * gradient_terms).norm().item<double>();
+      travelled += (kRate * gradient_terms).norm().item<double>();
+    }
+  }
+
+  /// A step with this rate does not lengthen the distance of two parameter vectors: the largest
+  /// eigenvalue of rows^T rows / count is at most its trace, kFeatures + 1 < 1 / kRate. So errors
+  /// of the steps at most add up, in the Euclidean norm, which bounds each element.
+  test::SumBound bound(double travel_epsilon) const {
+    static_assert(kRate * (kFeatures + 1) < 1);
+    constexpr double kTerms = 4 * kRows + 2 * kFeatures + 16;
+    const double limit =
+        kTerms * test::info(at::kFloat).epsilon * rounded + travel_epsilon * travelled;
+    return {
+        .abs_sum = at::full({kFeatures + 1}, limit, at::kDouble), .terms = 0, .operand_epsilon = 1};
+  }
+};
+
+void descend(const Line& line, double rate) {
+  const at::NoGradGuard no_grad;
+  for (const at::Tensor& parameter : line.parameters()) {
+    if (parameter.grad().defined()) parameter.sub_(parameter.grad() * rate);
+  }
+}
+
+/// The parameters of this rank after JoinedDescent's steps.
+at::Tensor parallel_descent(const ProcessGroup& group, DataParallelOptions options) {
+  const auto line = std::make_shared<Line>(group.rank() == 0 ? 1.0 : 5.0);
+  DataParallel parallel(line, group, options);
+  const Rows rows = rows_of(group.rank());
+  for (int step = 0; step < JoinedDescent::kSteps; ++step) {
+    line->zero_grad();
+    const at::Tensor loss = loss_of(*line, rows);
+    parallel.prepare({loss});
+    loss.backward();
+    descend(*line, JoinedDescent::kRate);
+  }
+  return at::cat({line->weight, line->bias}).detach();
+}
+
+TEST(DataParallel, parameters_equal_those_of_one_process_on_the_joined_batch) {
+  for (const std::int64_t ranks : {2, 4}) {
+    on_ranks(ranks, [ranks](ProcessGroup& group) {
+      const JoinedDescent joined(ranks);
+      for (const bool find_unused : {false, true}) {
+        for (const std::int64_t bytes : {1, 1 << 20}) {
+          const at::Tensor own = parallel_descent(
+              group, {.bucket_bytes = bytes, .find_unused_parameters = find_unused});
+          require(test::near(own, joined.parameters, joined.bound(0)));
+          const at::Tensor all = group.all_gather(own);
+          require(at::equal(all, own.expand_as(all)), "the same bits on all ranks");
+        }
+      }
+    });
+  }
+}
+
+TEST(DataParallel, bfloat16_traffic_stays_within_its_rounding) {
+  for (const std::int64_t ranks : {2, 4}) {
+    on_ranks(ranks, [ranks](ProcessGroup& group) {
+      const JoinedDescent joined(ranks);
+      const double epsilon = static_cast<double>(ranks) * test::info(at::kBFloat16).epsilon;
+      const at::Tensor low = parallel_descent(group, {.traffic = GradientTraffic::kBFloat16});
+      require(test::near(low, joined.parameters, joined.bound(epsilon)));
+      require(!at::equal(low, parallel_descent(group, {})), "other bits than with float32 traffic");
+      const at::Tensor all = group.all_gather(low);
+      require(at::equal(all, low.expand_as(all)), "the same bits on all ranks");
+    });
+  }
+}
+
+/// Rows of whole numbers, as many as a power of two: gradients at whole parameters are exact.
+Rows whole_rows(std::int64_t rank, std::uint64_t batch) {
+  const std::uint64_t seed = static_cast<std::uint64_t>(rank) * 10 + batch;
+  return {integers({kRows, kFeatures}, at::kFloat, seed), integers({kRows}, at::kFloat, seed + 5)};
+}
+
+/// The gradient of the loss by the weight 1 (with bias 1).
+at::Tensor whole_gradient(const Rows& rows) {
+  const at::Tensor error = rows.x.sum(1) + 1 - rows.y;
+  return at::matmul(rows.x.t(), error) / kRows;
+}
+
+TEST(DataParallel, without_synchronisation_gradients_accumulate_on_their_own_rank) {
+  on_ranks(2, [](ProcessGroup& group) {
+    const auto line = std::make_shared<Line>(1.0);
+    DataParallel parallel(line, group);
+    for (int repeat = 0; repeat < 3; ++repeat) {
+      line->zero_grad();
+      const Rows first = whole_rows(group.rank(), 0), second = whole_rows(group.rank(), 1);
+      {
+        const DataParallel::NoSync no_sync = parallel.no_sync();
+        const at::Tensor loss = loss_of(*line, first);
+        parallel.prepare({loss});
+        loss.backward();
+        require(exact(line->weight.grad(), whole_gradient(first)));
+      }
+      const at::Tensor loss = loss_of(*line, second);
+      parallel.prepare({loss});
+      loss.backward();
+      at::Tensor expected = at::zeros({kFeatures});
+      for (const std::int64_t rank : {0, 1}) {
+        for (const std::uint64_t batch : {0, 1}) {
+          expected = expected + whole_gradient(whole_rows(rank, batch)) / 2;
+        }
+      }
+      require(exact(line->weight.grad(), expected));
+    }
+  });
+}
+
+TEST(DataParallel, unused_parameters_are_no_error_where_they_are_allowed) {
+  on_ranks(2, [](ProcessGroup& group) {
+    const auto line = std::make_shared<Line>(1.0);
+    line->add_extra();
+    DataParallel parallel(line, group, {.find_unused_parameters = true});
+    // none, rank 1 alone, both, rank 0 alone, none: the set changes from step to step
+    for (const auto& [on_first, on_second] : std::vector<std::pair<bool, bool>>{
+             {false, false}, {false, true}, {true, true}, {true, false}, {false, false}}) {
+      line->zero_grad();
+      const bool used = group.rank() == 0 ? on_first : on_second;
+      const Rows rows = whole_rows(group.rank(), 0);
+      at::Tensor loss = loss_of(*line, rows);
+      if (used) loss = loss + (group.rank() + 1) * line->extra.sum();
+      parallel.prepare({loss});
+      loss.backward();
+      const double expected = ((on_first ? 1 : 0) + (on_second ? 2 : 0)) / 2.0;
+      if (expected == 0) {
+        require(!line->extra.grad().defined(), "no gradient where no rank has one");
+      } else {
+        require(exact(line->extra.grad(), at::full({2}, expected)));
+      }
+      const at::Tensor mean =
+          (whole_gradient(whole_rows(0, 0)) + whole_gradient(whole_rows(1, 0))) / 2;
+      require(exact(line->weight.grad(), mean));
+    }
+  });
+}
+
+TEST(DataParallel, an_unused_parameter_is_otherwise_named_by_the_backward) {
+  on_ranks(2, [](ProcessGroup& group) {
+    const auto line = std::make_shared<Line>(1.0);
+    line->add_extra();
+    DataParallel parallel(line, group);
+    const at::Tensor loss = loss_of(*line, whole_rows(group.rank(), 0));
+    parallel.prepare({loss});
+    try {
+      loss.backward();
+      require(false, "an error");
+    } catch (const InvalidArgument& error) {
+      const std::string text = error.what();
+      require(text.find("none of extra") != std::string::npos, text);
+    }
+    bool refused = false;
+    try {
+      parallel.prepare({loss_of(*line, whole_rows(group.rank(), 0))});
+    } catch (const LogicError&) {
+      refused = true;
+    }
+    require(refused, "no step after it");
+  });
+}
+
+TEST(DataParallel, a_backward_that_was_not_prepared_is_refused) {
+  on_ranks(2, [](ProcessGroup& group) {
+    const auto line = std::make_shared<Line>(1.0);
+    const Rows rows = whole_rows(group.rank(), 0);
+    {
+      DataParallel parallel(line, group);
+      for (int step = 0; step < 2; ++step) {
+        bool refused = false;
+        try {
+          loss_of(*line, rows).backward();
+        } catch (const LogicError&) {
+          refused = true;
+        }
+        require(refused, "an error");
+        line->zero_grad();
+        const at::Tensor loss = loss_of(*line, rows);
+        parallel.prepare({loss});
+        loss.backward();
+      }
+    }
+    line->zero_grad();
+    loss_of(*line, rows).backward();  // plain again
+    require(exact(line->weight.grad(), whole_gradient(rows)));
+  });
+}
+
+TEST(DataParallel, wrong_arguments_are_refused) {
+  const auto line = std::make_shared<Line>(1.0);
+  const ProcessGroup alone;
+  EXPECT_THROW(DataParallel(nullptr, alone), InvalidArgument);
+  EXPECT_THROW(DataParallel(line, alone, {.bucket_bytes = 0}), InvalidArgument);
+  EXPECT_THROW(DataParallel(std::make_shared<torch::nn::Module>(), alone), InvalidArgument);
+  DataParallel parallel(line, alone);
+  EXPECT_THROW(parallel.prepare({}), InvalidArgument);
+  EXPECT_THROW(parallel.prepare({at::ones({})}), InvalidArgument);
+}
+
+TEST(SynchronizedScaler, all_ranks_skip_where_one_meets_an_infinity) {
+  on_ranks(2, [](ProcessGroup& group) {
+    const bool first = group.rank() == 0;
+    const double own_scale = first ? 1024 : 8;
+    amp::GradScaler scaler(synchronized(
+        {.policy = amp::LossScalePolicy::dynamic({.initial_scale = own_scale})}, group));
+    synchronize(scaler, group);
+    require(scaler.get_scale() == 1024, "the scale of rank 0");
+    at::Tensor weight = at::ones({1}).requires_grad_();
+    torch::optim::SGD optimizer(std::vector<at::Tensor>{weight}, torch::optim::SGDOptions(1));
+    for (const std::int64_t overflows : {1, -1, 0, -1}) {  // the rank that overflows; -1: none
+      optimizer.zero_grad();
+      const double factor =
+          overflows == group.rank() ? std::numeric_limits<double>::infinity() : 0.25;
+      scaler.scale(weight * factor).sum().backward();
+      const amp::StepOutcome outcome = scaler.step(optimizer);
+      scaler.update();
+      const bool skipped = outcome == amp::StepOutcome::kSkipped;
+      require(skipped == (overflows >= 0), "skipped on all ranks or on none");
+    }
+    require(scaler.get_scale() == 256, "halved twice");
+    require(scaler.skipped_steps() == 2, "two steps skipped");
+    require(weight.item<double>() == 0.5, "two steps made");
+  });
+}
+
+TEST(SynchronizedScaler, scalers_of_different_kinds_are_refused_on_every_rank) {
+  on_ranks(2, [](ProcessGroup& group) {
+    amp::GradScaler scaler({.enabled = group.rank() == 0});
+    bool refused = false;
+    try {
+      synchronize(scaler, group);
+    } catch (const InvalidArgument&) {
+      refused = true;
+    }
+    require(refused, "an error");
+  });
+}
+
+/// What batch normalization of the rows of all ranks gives, in float64.
+struct JoinedNormalization {
+  at::Tensor x, grad, weight, bias;
+  at::Tensor running_mean = at::zeros({3}, at::kDouble);
+  at::Tensor running_var = at::ones({3}, at::kDouble);
+
+  explicit JoinedNormalization(std::int64_t rows)
+      : x(at::rand({rows, 3}, at::kDouble) * 4 + 100),
+        grad(at::rand({rows, 3}, at::kDouble) - 0.5),
+        weight((at::rand({3}, at::kDouble) + 0.5).requires_grad_()),
+        bias(at::rand({3}, at::kDouble).requires_grad_()) {
+    x.requires_grad_();
+  }
+
+  at::Tensor forward() {
+    return at::batch_norm(x, weight, bias, running_mean, running_var, /*training=*/true, 0.1, 1e-5,
+                          /*cudnn_enabled=*/false);
+  }
+};
+
+/// All sums are of at most `rows` terms of the size of the largest one, and the rows lie 100 from 0
+/// with a deviation of 1: the mean's error counts a hundredfold, its square not at all.
+test::SumBound normalization_bound(const at::Tensor& expected, std::int64_t rows) {
+  const double largest = expected.detach().abs().max().item<double>() + 1;
+  return {.abs_sum = at::full_like(expected.detach(), largest),
+          .terms = 100.0 * 16 * static_cast<double>(rows),
+          .storage = at::kDouble};
+}
+
+TEST(SyncBatchNorm, equals_batch_normalization_of_the_joined_rows) {
+  on_ranks(3, [](ProcessGroup& group) {
+    const std::vector<std::int64_t> counts = {3, 0, 6}, begins = {0, 3, 3};
+    const auto rank = static_cast<std::size_t>(group.rank());
+    at::manual_seed(11);
+    JoinedNormalization joined(9);
+    SyncBatchNorm1d norm(SyncBatchNorm1dOptions{.num_features = 3}, group);
+    norm->to(at::kDouble);
+    {
+      const at::NoGradGuard no_grad;
+      norm->weight.copy_(joined.weight);
+      norm->bias.copy_(joined.bias);
+    }
+    const auto own = [&](const at::Tensor& all) {
+      return all.detach().narrow(0, begins[rank], counts[rank]);
+    };
+    const auto agrees = [&](const at::Tensor& got, const at::Tensor& all) {
+      const at::Tensor part = all.size(0) == 9 ? own(all) : all.detach();
+      const test::SumBound whole = normalization_bound(all, 9);
+      require(test::near(got, part,
+                         {.abs_sum = whole.abs_sum.narrow(0, 0, part.size(0)),
+                          .terms = whole.terms,
+                          .storage = whole.storage}));
+    };
+    const at::Tensor x = own(joined.x).clone().requires_grad_();
+    const at::Tensor expected = joined.forward(), got = norm->forward(x);
+    agrees(got, expected);
+    expected.backward(joined.grad);
+    got.backward(own(joined.grad));
+    agrees(x.grad(), joined.x.grad());
+    all_reduce_gradients(norm->parameters(), group, {.op = ReduceOp::kSum});
+    agrees(norm->weight.grad(), joined.weight.grad());
+    agrees(norm->bias.grad(), joined.bias.grad());
+    agrees(norm->running_mean, joined.running_mean);
+    agrees(norm->running_var, joined.running_var);
+    require(norm->num_batches_tracked.item<std::int64_t>() == 1, "one batch");
+
+    norm->eval();
+    const at::Tensor evaluated =
+        at::batch_norm(joined.x, joined.weight, joined.bias, joined.running_mean,
+                       joined.running_var, /*training=*/false, 0.1, 1e-5, false);
+    agrees(norm->forward(x), evaluated);
+  });
+}
+
+TEST(SyncBatchNorm, rows_of_16_bits_keep_their_dtype_and_are_rounded_once) {
+  on_ranks(2, [](ProcessGroup& group) {
+    SyncBatchNorm1d norm(SyncBatchNorm1dOptions{.num_features = 1}, group);
+    // rows -1 and 1 on rank 0, -3 and 3 on rank 1: mean 0, variance 5
+    const double size = group.rank() == 0 ? 1 : 3;
+    const at::Tensor x = test::numbers({-size, size}, at::kBFloat16).view({2, 1});
+    const at::Tensor got = norm->forward(x);
+    require(got.scalar_type() == at::kBFloat16, "bfloat16 rows");
+    const at::Tensor expected = x.to(at::kDouble) / std::sqrt(5 + 1e-5);
+    require(test::near(got, expected, test::sum_bound(expected.abs(), 8, at::kBFloat16)));
+  });
+}
+
+TEST(SyncBatchNorm, one_row_of_all_ranks_together_is_refused_on_every_rank) {
+  on_ranks(2, [](ProcessGroup& group) {
+    SyncBatchNorm1d norm(SyncBatchNorm1dOptions{.num_features = 2}, group);
+    bool refused = false;
+    try {
+      norm->forward(at::ones({group.rank(), 2}));
+    } catch (const InvalidArgument&) {
+      refused = true;
+    }
+    require(refused, "an error");
+  });
+}
+
+TEST(SyncBatchNorm, wrong_arguments_are_refused) {
+  const ProcessGroup alone;
+  EXPECT_THROW(SyncBatchNorm1d(SyncBatchNorm1dOptions{}, alone), InvalidArgument);
+  EXPECT_THROW(SyncBatchNorm1d(SyncBatchNorm1dOptions{.num_features = 2, .eps = 0}, alone),
+               InvalidArgument);
+  EXPECT_THROW(SyncBatchNorm1d(SyncBatchNorm1dOptions{.num_features = 2, .momentum = 2}, alone),
+               InvalidArgument);
+  SyncBatchNorm1d norm(SyncBatchNorm1dOptions{.num_features = 2}, alone);
+  EXPECT_THROW(norm->forward(at::ones({4, 3})), InvalidArgument);
+  EXPECT_THROW(norm->forward(at::ones({4, 2}, at::kLong)), InvalidArgument);
+}
+
+}  // namespace
+}  // namespace mezzo::dist

@@ -1,0 +1,235 @@
+#include <cmath>
+#include <functional>
+#include <limits>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+#include <torch/nn/module.h>
+
+#include "mezzo/core/error.h"
+#include "mezzo/dist/data_parallel.h"
+#include "mezzo/dist/metrics.h"
+
+#include "dist/processes.h"
+#include "support/tensors.h"
+#include "support/tolerance.h"
+
+namespace mezzo::dist {
+namespace {
+
+using test::exact;
+using test::integers;
+using test::require;
+
+void on_ranks(std::int64_t ranks, const std::function<void(ProcessGroup&)>& work) {
+  EXPECT_TRUE(test::all_good(test::run_group(ranks, work)));
+}
+
+void require(const testing::AssertionResult& result) {
+  test::require(static_cast<bool>(result), result.message());
+}
+
+/// Parameters of several dtypes and layouts, with whole numbers as the gradients of each rank.
+struct Gradients {
+  std::vector<at::Tensor> parameters;
+  std::vector<std::vector<at::Tensor>> by_rank;  // float64, [rank][parameter]
+
+  Gradients(std::int64_t ranks, std::int64_t rank) {
+    for (const at::ScalarType dtype : {at::kFloat, at::kDouble, at::kHalf, at::kBFloat16}) {
+      parameters.push_back(at::zeros({3, 5}, dtype));
+      parameters.push_back(at::zeros({5, 2}, dtype).t());
+      parameters.push_back(at::zeros({}, dtype));
+      parameters.push_back(at::zeros({0, 4}, dtype));
+    }
+    for (std::int64_t r = 0; r < ranks; ++r) {
+      std::vector<at::Tensor> gradients;
+      for (std::size_t i = 0; i < parameters.size(); ++i) {
+        const auto seed = static_cast<std::uint64_t>(r * 100) + i;
+        gradients.push_back(integers(parameters[i].sizes(), at::kDouble, seed) * 12);
+      }
+      by_rank.push_back(std::move(gradients));
+    }
+    for (std::size_t i = 0; i < parameters.size(); ++i) {
+      const at::Tensor& own = by_rank[static_cast<std::size_t>(rank)][i];
+      parameters[i].mutable_grad() =
+          own.to(parameters[i].scalar_type(), /*non_blocking=*/false, /*copy=*/true);
+    }
+  }
+
+  at::Tensor sum(std::size_t parameter) const {
+    at::Tensor total = at::zeros_like(by_rank.front()[parameter]);
+    for (const auto& gradients : by_rank) total = total + gradients[parameter];
+    return total;
+  }
+};
+
+/// A parameter [2] with the gradient [value, value]; none for a value of 0.
+at::Tensor parameter_with(double value) {
+  const at::Tensor parameter = at::zeros({2}, at::kFloat);
+  if (value != 0) parameter.mutable_grad() = at::full({2}, value, at::kFloat);
+  return parameter;
+}
+
+TEST(AllReduceGradients, whole_numbers_add_up_exactly_in_every_dtype_and_bucket_size) {
+  for (const std::int64_t ranks : {2, 4}) {
+    on_ranks(ranks, [ranks](ProcessGroup& group) {
+      for (const std::int64_t bytes : {1, 64, 1 << 20}) {
+        for (const ReduceOp op : {ReduceOp::kSum, ReduceOp::kMean}) {
+          const Gradients given(ranks, group.rank());
+          all_reduce_gradients(given.parameters, group, {.op = op, .bucket_bytes = bytes});
+          const double divisor = op == ReduceOp::kMean ? static_cast<double>(ranks) : 1;
+          for (std::size_t i = 0; i < given.parameters.size(); ++i) {
+            require(exact(given.parameters[i].grad(), given.sum(i) / divisor));
+          }
+        }
+      }
+    });
+  }
+}
+
+TEST(AllReduceGradients, a_missing_gradient_counts_as_zeros_where_another_rank_has_one) {
+  on_ranks(2, [](ProcessGroup& group) {
+    const double own = group.rank() == 0 ? 6 : 0;
+    const at::Tensor on_both = parameter_with(2), on_first = parameter_with(own),
+                     on_none = parameter_with(0);
+    all_reduce_gradients({on_none, on_first, on_both}, group);
+    require(!on_none.grad().defined(), "no gradient where no rank has one");
+    require(exact(on_first.grad(), at::full({2}, 3.0)));
+    require(exact(on_both.grad(), at::full({2}, 2.0)));
+  });
+}
+
+TEST(AllReduceGradients, a_parameter_listed_twice_is_reduced_once) {
+  on_ranks(2, [](ProcessGroup& group) {
+    const at::Tensor parameter = parameter_with(1);
+    all_reduce_gradients({parameter, parameter}, group, {.op = ReduceOp::kSum});
+    require(exact(parameter.grad(), at::full({2}, 2.0)));
+  });
+}
+
+TEST(AllReduceGradients, infinities_reach_every_rank) {
+  on_ranks(2, [](ProcessGroup& group) {
+    for (const GradientTraffic traffic : {GradientTraffic::kFloat32, GradientTraffic::kBFloat16}) {
+      const double own = group.rank() == 1 ? std::numeric_limits<double>::infinity() : 1;
+      const at::Tensor parameter = parameter_with(own);
+      all_reduce_gradients({parameter}, group, {.traffic = traffic});
+      require(parameter.grad().isinf().all().item<bool>(), "inf on every rank");
+    }
+  });
+}
+
+TEST(AllReduceGradients, bfloat16_traffic_rounds_each_gradient_and_each_addition) {
+  constexpr std::int64_t kRanks = 4, kSize = 64;
+  on_ranks(kRanks, [](ProcessGroup& group) {
+    at::Tensor sum = at::zeros({kSize}, at::kDouble), absolute = at::zeros({kSize}, at::kDouble);
+    const at::Tensor parameter = at::zeros({kSize}, at::kFloat);
+    for (std::int64_t rank = 0; rank < kRanks; ++rank) {
+      const at::Tensor gradient = test::filled({kSize}, at::kFloat, [rank](std::uint64_t i) {
+        return random_uniform(5, static_cast<std::uint64_t>(rank), i) - 0.5;
+      });
+      sum = sum + gradient;
+      absolute = absolute + gradient.abs();
+      if (rank == group.rank()) parameter.mutable_grad() = gradient.clone();
+    }
+    all_reduce_gradients({parameter}, group,
+                         {.op = ReduceOp::kSum, .traffic = GradientTraffic::kBFloat16});
+    // half an epsilon for each of `ranks` roundings, twice for products of such errors
+    const double error = static_cast<double>(kRanks) * test::info(at::kBFloat16).epsilon;
+    require(test::near(parameter.grad(), sum,
+                       {.abs_sum = absolute, .terms = 0, .operand_epsilon = error}));
+    const at::Tensor once = parameter.grad().to(at::kBFloat16).to(at::kFloat);
+    require(at::equal(once, parameter.grad()), "sums that have travelled as bfloat16");
+  });
+}
+
+TEST(AllReduceGradients, bfloat16_traffic_leaves_float64_and_float16_exact) {
+  on_ranks(2, [](ProcessGroup& group) {
+    const at::Tensor wide = at::zeros({1}, at::kDouble), half = at::zeros({1}, at::kHalf);
+    wide.mutable_grad() = at::full({1}, 1 + 0x1p-40, at::kDouble);
+    half.mutable_grad() = at::full({1}, 1 + 0x1p-10, at::kHalf);
+    all_reduce_gradients({wide, half}, group, {.traffic = GradientTraffic::kBFloat16});
+    require(exact(wide.grad(), at::full({1}, 1 + 0x1p-40, at::kDouble)));
+    require(exact(half.grad(), at::full({1}, 1 + 0x1p-10, at::kDouble)));
+  });
+}
+
+TEST(AllReduceGradients, a_sparse_gradient_is_refused_on_every_rank) {
+  on_ranks(2, [](ProcessGroup& group) {
+    const at::Tensor parameter = parameter_with(1);
+    if (group.rank() == 1) parameter.mutable_grad() = at::ones({2}).to_sparse();
+    try {
+      all_reduce_gradients({parameter_with(1), parameter}, group);
+      require(false, "an error");
+    } catch (const InvalidArgument& error) {
+      const std::string text = error.what();
+      require(text.find("parameter 1") != std::string::npos, text);
+    }
+  });
+}
+
+TEST(AllReduceGradients, wrong_options_are_refused) {
+  const ProcessGroup alone;
+  EXPECT_THROW(all_reduce_gradients({}, alone, {.op = ReduceOp::kMax}), InvalidArgument);
+  EXPECT_THROW(all_reduce_gradients({}, alone, {.bucket_bytes = 0}), InvalidArgument);
+  EXPECT_THROW(all_reduce_gradients({at::Tensor()}, alone), InvalidArgument);
+}
+
+TEST(AllReduceGradients, one_process_keeps_its_gradients) {
+  const at::Tensor parameter = parameter_with(3);
+  all_reduce_gradients({parameter}, ProcessGroup());
+  EXPECT_TRUE(exact(parameter.grad(), at::full({2}, 3.0)));
+}
+
+/// Parameters and buffers that differ from rank to rank.
+struct Mixed : torch::nn::Module {
+  Mixed(std::int64_t rank, std::int64_t columns) {
+    const auto seed = static_cast<std::uint64_t>(rank);
+    weight = register_parameter("weight", integers({2, columns}, at::kFloat, seed).t());
+    low = register_parameter("low", integers({4}, at::kBFloat16, seed + 50));
+    steps = register_buffer("steps", at::full({}, rank, at::kLong));
+    flags = register_buffer("flags", at::full({3}, rank % 2, at::kBool));
+  }
+  at::Tensor weight, low, steps, flags;
+};
+
+TEST(BroadcastParameters, gives_every_rank_the_parameters_and_buffers_of_rank_0) {
+  on_ranks(3, [](ProcessGroup& group) {
+    Mixed own(group.rank(), 3);
+    const Mixed first(0, 3);
+    broadcast_parameters(own, group);
+    require(exact(own.weight, first.weight));
+    require(exact(own.low, first.low));
+    require(exact(own.steps, first.steps));
+    require(at::equal(own.flags, first.flags), "flags");
+    require(own.weight.requires_grad(), "a parameter still");
+  });
+}
+
+TEST(BroadcastParameters, another_shape_is_refused_on_every_rank_with_its_rank) {
+  on_ranks(3, [](ProcessGroup& group) {
+    Mixed own(group.rank(), group.rank() == 2 ? 4 : 3);
+    try {
+      broadcast_parameters(own, group);
+      require(false, "an error");
+    } catch (const InvalidArgument& error) {
+      const std::string text = error.what();
+      require(text.find("on ranks 2") != std::string::npos, text);
+    }
+  });
+}
+
+TEST(Metrics, counts_and_sums_of_all_ranks_give_one_share_and_one_mean) {
+  on_ranks(2, [](ProcessGroup& group) {
+    const bool first = group.rank() == 0;
+    const Correct all = sum_over_ranks(first ? Correct{3, 4} : Correct{0, 8}, group);
+    require(all.correct == 3 && all.count == 12 && all.share() == 0.25, "3 of 12");
+    require(mean_over_ranks(first ? 6 : 0, first ? 3 : 0, group) == 2, "a mean of 2");
+    require(std::isnan(sum_over_ranks({}, group).share()), "no share of nothing");
+  });
+}
+
+}  // namespace
+}  // namespace mezzo::dist
