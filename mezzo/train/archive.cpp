@@ -33,8 +33,18 @@ std::string checksum(std::string_view bytes) {
   return fmt::format("{:08x}", crc32_z(crc32_z(0, nullptr, 0), data, bytes.size()));
 }
 
-/// The archive's bytes, checked.
-std::string read_bytes(const std::string& path) {
+/// JSON writes what is not finite as null.
+double finite_or_nan(const json& value) {
+  return value.is_null() ? std::numeric_limits<double>::quiet_NaN() : value.get<double>();
+}
+
+at::Generator generator_of(at::Device device) {
+  return at::globalContext().defaultGenerator(device);
+}
+
+}  // namespace
+
+std::string read_archive(const std::string& path) {
   std::error_code ignored;
   if (std::filesystem::is_directory(path, ignored)) {
     detail::raise<IoError>("{}: is a folder, not a checkpoint", path);
@@ -56,19 +66,11 @@ std::string read_bytes(const std::string& path) {
   return bytes;
 }
 
-/// JSON writes what is not finite as null.
-double finite_or_nan(const json& value) {
-  return value.is_null() ? std::numeric_limits<double>::quiet_NaN() : value.get<double>();
-}
+ArchiveReader::ArchiveReader(const std::string& path, at::Device device)
+    : ArchiveReader(path, read_archive(path), device) {}
 
-at::Generator generator_of(at::Device device) {
-  return at::globalContext().defaultGenerator(device);
-}
-
-}  // namespace
-
-ArchiveReader::ArchiveReader(const std::string& path, at::Device device) : path_(path) {
-  const std::string bytes = read_bytes(path);
+ArchiveReader::ArchiveReader(const std::string& path, const std::string& bytes, at::Device device)
+    : path_(path) {
   try {
     archive_.load_from(bytes.data(), bytes.size(), device);
   } catch (const c10::Error&) {
@@ -147,7 +149,13 @@ json history_to_json(const History& history) {
           {"skipped_in_a_row", history.skipped_in_a_row},
           {"evaluation_seconds", history.evaluation_seconds},
           {"total_seconds", history.total_seconds},
-          {"peak_memory_bytes", history.peak_memory_bytes}};
+          {"peak_memory_bytes", history.peak_memory_bytes},
+          {"begun",
+           {{"batches", history.begun.batches},
+            {"world_size", history.begun.world_size},
+            {"loss_sum", history.begun.loss_sum},
+            {"weight", history.begun.weight},
+            {"milliseconds", history.begun.milliseconds}}}};
 }
 
 History history_from_json(const std::string& path, const json& object) {
@@ -167,6 +175,14 @@ History history_from_json(const std::string& path, const json& object) {
     history.evaluation_seconds = object.at("evaluation_seconds").get<double>();
     history.total_seconds = object.at("total_seconds").get<double>();
     history.peak_memory_bytes = object.at("peak_memory_bytes").get<std::int64_t>();
+    if (object.contains("begun")) {  // older checkpoints know whole epochs alone
+      const json& begun = object.at("begun");
+      history.begun = {.batches = begun.at("batches").get<std::int64_t>(),
+                       .world_size = begun.value("world_size", std::int64_t{1}),
+                       .loss_sum = finite_or_nan(begun.at("loss_sum")),
+                       .weight = begun.at("weight").get<double>(),
+                       .milliseconds = begun.at("milliseconds").get<double>()};
+    }
     return history;
   } catch (const json::exception&) {
     detail::raise<IoError>("{}: the field 'history' has another form", path);

@@ -21,6 +21,8 @@ class ArchiveReader {
   /// Reads the file and checks it; its tensors go to `device`. Throws IoError that names the file
   /// where it is missing, truncated, corrupt or of another format; so do the members.
   ArchiveReader(const std::string& path, at::Device device);
+  /// The same of `bytes`, which read_archive(path) gave here or in another process.
+  ArchiveReader(const std::string& path, const std::string& bytes, at::Device device);
 
   c10::IValue value(const char* key);
   nlohmann::json object(const char* key);
@@ -35,6 +37,10 @@ class ArchiveReader {
   std::string path_;
   torch::serialize::InputArchive archive_;
 };
+
+/// The bytes of the archive in the file, checked. Throws IoError that names the file where it is
+/// missing, truncated or corrupt.
+std::string read_archive(const std::string& path);
 
 /// Replaces the file by the archive and a checksum. Throws IoError.
 void write_archive(const std::string& path, torch::serialize::OutputArchive& archive);

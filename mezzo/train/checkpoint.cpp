@@ -29,7 +29,14 @@ json read_recipe(ArchiveReader& reader) {
   json recipe = reader.object("recipe");
   recipe.emplace("loss-factor", 1.0);
   recipe.emplace("keep-float32", json::array());
+  recipe.emplace("sampling", nullptr);
   return recipe;
+}
+
+/// "cuda:1" becomes "cuda": each of several processes has a device of its own.
+void keep_kind_of_device(json& recipe) {
+  const std::string device = recipe.value("device", "");
+  recipe["device"] = device.substr(0, device.find(':'));
 }
 
 }  // namespace
@@ -60,8 +67,7 @@ Checkpoint read_checkpoint(const std::string& path) {
   checkpoint.best_weights = reader.tensors("best_weights");
   checkpoint.epoch = history.epoch();
   const EvaluationRecord* best = best_evaluation(history, checkpoint.options.eval_every);
-  if (best == nullptr) detail::raise<IoError>("{}: no epoch has been evaluated", path);
-  checkpoint.best_epoch = best->epoch;
+  checkpoint.best_epoch = best != nullptr ? best->epoch : checkpoint.epoch;
   return checkpoint;
 }
 
@@ -76,7 +82,7 @@ nn::Model model_of(const Checkpoint& checkpoint, const Problem& problem) {
   nn::Model model(model_options(checkpoint.options, problem));
   check_weights("checkpoint", checkpoint.best_weights, *model);
   restore_weights(*model, checkpoint.best_weights);
-  model->to(problem.features.device());
+  model->to(checkpoint.options.device);
   return model;
 }
 
@@ -85,17 +91,26 @@ void write_checkpoint(const std::string& path, const TrainOptions& options, cons
   torch::serialize::OutputArchive archive;
   write_object(archive, "recipe", identity(options, dataset));
   write_object(archive, "history", history_to_json(state.history));
-  archive.write("best_weights", c10::IValue(state.best_weights));
+  archive.write("best_weights",
+                c10::IValue(state.history.evaluations.empty() ? copy_weights(*state.model)
+                                                              : state.best_weights));
   write_parts(archive, *state.model, *state.optimizer, state.scaler, options.device);
   write_archive(path, archive);
 }
 
 void resume_checkpoint(const std::string& path, const TrainOptions& options, const Dataset& dataset,
                        TrainState& state) {
-  ArchiveReader reader(path, options.device);
+  resume_checkpoint(path, read_archive(path), options, dataset, state);
+}
+
+void resume_checkpoint(const std::string& path, const std::string& bytes,
+                       const TrainOptions& options, const Dataset& dataset, TrainState& state) {
+  ArchiveReader reader(path, bytes, options.device);
   json wanted = identity(options, dataset);
   wanted.erase("dataset");  // where the data lie may change; what they are is in "data"
-  const json recipe = read_recipe(reader);
+  json recipe = read_recipe(reader);
+  keep_kind_of_device(wanted);
+  keep_kind_of_device(recipe);
   check_same(path, recipe, {{"model", wanted.at("model")}});  // which tells most
   check_same(path, recipe, wanted);
   History history = history_from_json(path, reader.object("history"));

@@ -24,17 +24,18 @@ struct Checkpoint {
   TrainOptions options;  ///< the recipe; device, epochs, patience and files are defaults
   DatasetFacts data;
   std::int64_t epoch = 0;       ///< epochs done
-  std::int64_t best_epoch = 0;  ///< the epoch of best_weights
+  std::int64_t best_epoch = 0;  ///< the epoch of best_weights; before any evaluation: `epoch`
   std::vector<std::string> names;
-  std::vector<at::Tensor> weights;       ///< after the last epoch, on the CPU, one a name
-  std::vector<at::Tensor> best_weights;  ///< of the best epoch, likewise
+  std::vector<at::Tensor> weights;  ///< after the last step, on the CPU, one a name
+  /// Of the best epoch, likewise; before any evaluation the same as `weights`.
+  std::vector<at::Tensor> best_weights;
 };
 
 /// Reads a checkpoint. Throws IoError that names the file where it is missing, truncated, corrupt
 /// or of another format.
 MEZZO_API Checkpoint read_checkpoint(const std::string& path);
 
-/// A model with the best weights of a checkpoint, on problem's device, for `problem` made by
+/// A model with the best weights of a checkpoint, on its options' device, for `problem` made by
 /// make_problem with the checkpoint's options. Throws InvalidArgument where the checkpoint is of
 /// data with another number of features or classes.
 MEZZO_API nn::Model model_of(const Checkpoint& checkpoint, const Problem& problem);
@@ -50,5 +51,8 @@ void write_checkpoint(const std::string& path, const TrainOptions& options, cons
 /// differ.
 void resume_checkpoint(const std::string& path, const TrainOptions& options, const Dataset& dataset,
                        TrainState& state);
+/// The same from what read_archive(path) gave, here or in another process.
+void resume_checkpoint(const std::string& path, const std::string& bytes,
+                       const TrainOptions& options, const Dataset& dataset, TrainState& state);
 
 }  // namespace mezzo

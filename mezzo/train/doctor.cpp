@@ -71,6 +71,9 @@ Problem checked_problem(const Dataset& dataset, const DoctorOptions& options) {
                   !training.patience && training.checkpoint.empty() && training.resume.empty(),
               "doctor: epochs, evaluations, patience and checkpoints are none of its concern; "
               "expected their defaults");
+  MEZZO_CHECK(!training.sampling,
+              "doctor: it runs the full graph and takes no sampling options; expected their "
+              "defaults");
   check_options(training);
   return make_problem(dataset, training);
 }

@@ -17,7 +17,7 @@ namespace {
 
 at::Tensor logits_of(const Checkpoint& checkpoint, const Problem& problem) {
   nn::Model model = model_of(checkpoint, problem);
-  return evaluate_logits(model, problem, checkpoint.options.precision);
+  return evaluate_logits(model, problem, checkpoint.options);
 }
 
 }  // namespace

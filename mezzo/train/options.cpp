@@ -111,6 +111,7 @@ bool is_low(amp::Precision precision) {
 
 void check_options(const TrainOptions& options) {
   check_model(options);
+  check_sampling(options);
   MEZZO_CHECK(options.epochs >= 1, "epochs: expected at least 1, got {}", options.epochs);
   MEZZO_CHECK(options.learning_rate > 0 && std::isfinite(options.learning_rate),
               "lr: expected a positive number, got {}", options.learning_rate);

@@ -12,6 +12,7 @@
 #include "mezzo/core/export.h"
 #include "mezzo/core/type_list.h"
 #include "mezzo/nn/model.h"
+#include "mezzo/train/sampling_options.h"
 
 namespace mezzo {
 
@@ -56,7 +57,7 @@ MEZZO_API at::Device parse_device(const std::string& text);
 /// Whether products are computed in a 16-bit type: bf16 and fp16.
 MEZZO_API bool is_low(amp::Precision precision);
 
-/// Everything that decides a training run on the full graph, as plain values. Those with a model
+/// Everything that decides a training run, as plain values. Those with a model
 /// architecture in their name ask for it: set on another one they are an error, never ignored.
 struct TrainOptions {
   nn::ModelKind model = nn::ModelKind::kGcn;
@@ -82,10 +83,12 @@ struct TrainOptions {
   /// float32.
   std::vector<std::string> keep_float32;
   at::Device device = at::kCPU;
-  std::uint64_t seed = 0;       ///< of the weights and of dropout
+  std::uint64_t seed = 0;       ///< of the weights, of dropout and of sampling
   std::int64_t eval_every = 1;  ///< >= 1, in epochs; the last one is always evaluated
   /// Stops after so many epochs without a better validation score, >= 1.
   std::optional<std::int64_t> patience;
+
+  std::optional<SamplingOptions> sampling;  ///< by mini-batches; nothing: on the full graph
 
   std::int64_t split_index = 0;     ///< the column of the data set's masks
   bool normalize_features = false;  ///< divides each row of the features by its sum
@@ -111,7 +114,8 @@ MEZZO_API void check_options(const TrainOptions& options);
 MEZZO_API bool uses_self_loops(const TrainOptions& options);
 
 /// What a run is made of, as one JSON object whose keys are the words of the command line: all
-/// options except those that may change when it is resumed (epochs, patience, the files).
+/// options except those that may change when it is resumed (epochs, patience, the workers and the
+/// prefetching of mini-batches, the files).
 MEZZO_API std::string recipe_to_json(const TrainOptions& options);
 /// The reverse. Throws IoError that names a missing or unreadable field.
 MEZZO_API TrainOptions recipe_from_json(std::string_view json);

@@ -5,30 +5,41 @@
 #include "mezzo/core/error.h"
 #include "mezzo/graph/graph.h"
 #include "mezzo/graph/transforms.h"
+#include "mezzo/nn/inference.h"
 #include "mezzo/train/metrics.h"
 
 namespace mezzo {
 namespace {
 
+/// Where the data of a run lie.
+at::Device problem_device(const TrainOptions& options) {
+  return options.sampling ? at::Device(at::kCPU) : options.device;
+}
+
 Topology make_topology(const Dataset& dataset, const TrainOptions& options) {
-  Graph graph = Graph::from_coo(dataset.src, dataset.dst, dataset.num_nodes);
+  Graph graph(topology_of(dataset));
   // Exactly one loop a node, also where the data come with some.
   if (uses_self_loops(options)) graph = add_self_loop(remove_self_loop(graph));
   MEZZO_CHECK(!nn::needs_in_edges(options.model) || !graph.topology().has_zero_in_degree(),
               "self-loops: without them {} nodes of {} have no in-edge, which the model {} needs",
               at::eq(graph.in_degrees(), 0).sum().item<std::int64_t>(), dataset.name,
               name_of(nn::ModelKinds{}, options.model));
-  return graph.topology().to(options.device);
+  return graph.topology().to(problem_device(options));
 }
 
 at::Tensor make_features(const Dataset& dataset, const TrainOptions& options) {
   MEZZO_CHECK(dataset.features.defined() && dataset.num_features() > 0,
               "dataset {}: has no node features, which every model needs", dataset.name);
+  MEZZO_CHECK(!options.normalize_features || !dataset.is_mapped,
+              "normalize-features: the features of {} are mapped from a file, which is not changed",
+              dataset.name);
   at::Tensor features = dataset.features;
+  // The full graph computes on float32; batches are widened one by one.
+  if (!options.sampling || options.normalize_features) features = features.to(at::kFloat);
   if (options.normalize_features) features = normalize_rows(features);
   if (features.layout() == at::kSparseCsr && !worth_sparse(features))
     features = features.to_dense();
-  return features.to(options.device);
+  return features.to(problem_device(options));
 }
 
 /// The mask `part` on its own must let the metric be computed.
@@ -68,9 +79,10 @@ Problem make_problem(const Dataset& dataset, const TrainOptions& options) {
   }
   problem.topology = make_topology(dataset, options);
   problem.features = make_features(dataset, options);
-  problem.labels = dataset.labels.to(options.device);
-  problem.masks = {problem.masks.train.to(options.device), problem.masks.val.to(options.device),
-                   problem.masks.test.to(options.device)};
+  const at::Device device = problem_device(options);
+  problem.labels = dataset.labels.to(device);
+  problem.masks = {problem.masks.train.to(device), problem.masks.val.to(device),
+                   problem.masks.test.to(device)};
   return problem;
 }
 
@@ -87,20 +99,28 @@ nn::ModelOptions model_options(const TrainOptions& options, const Problem& probl
   model.num_output_heads = options.output_heads.value_or(model.num_output_heads);
   model.attention_dropout = options.attention_dropout.value_or(model.attention_dropout);
   model.keep_float32 = options.keep_float32;
+  // A batch may leave a node without neighbours; that the graph has none such is checked before.
+  model.allow_zero_in_degree = options.sampling.has_value();
   return model;
 }
 
-at::Tensor evaluate_logits(nn::Model& model, const Problem& problem, amp::Precision precision) {
+at::Tensor evaluate_logits(nn::Model& model, const Problem& problem, const TrainOptions& options) {
   const at::NoGradGuard no_grad;
   const bool was_training = model->is_training();
   model->eval();
   at::Tensor logits;
   {
-    const amp::PrecisionScope scope(precision, problem.features.device());
-    logits = model->forward(problem.topology, problem.features);
+    const amp::PrecisionScope scope(options.precision, options.device);
+    if (options.sampling) {
+      logits = inference(
+          model, problem.topology, problem.features,
+          {.batch_size = options.sampling->inference_batch_size, .device = options.device});
+    } else {
+      logits = model->forward(problem.topology, problem.features);
+    }
   }
   model->train(was_training);
-  return logits.to(at::kFloat);
+  return logits.to(problem.labels.device(), at::kFloat);
 }
 
 Scores score_logits(const at::Tensor& logits, const Problem& problem) {

@@ -13,12 +13,16 @@
 
 namespace mezzo {
 
-/// What full-graph training and evaluation read: one split of a data set, on the device of the run.
+/// What training and evaluation read: one split of a data set. For the full graph all of it is on
+/// the device of the run; for mini-batches it stays on the CPU, from where batches go to the
+/// device.
 struct Problem {
-  Topology topology;    ///< with self loops where the run uses them
-  at::Tensor features;  ///< float32 [N, F], strided or sparse CSR
-  at::Tensor labels;    ///< int64 [N]
-  SplitMasks masks;     ///< bool [N] each
+  Topology topology;  ///< with self loops where the run uses them
+  /// [N, F], strided or sparse CSR: float32; for mini-batches in the dtype and the memory in which
+  /// the data set has them, which may be a mapped file.
+  at::Tensor features;
+  at::Tensor labels;  ///< int64 [N]
+  SplitMasks masks;   ///< bool [N] each
   std::int64_t num_classes = 0;
   Metric metric = Metric::kAccuracy;
 };
@@ -29,19 +33,21 @@ struct Problem {
 /// features: [N, F], strided or sparse CSR.
 MEZZO_API bool worth_sparse(const at::Tensor& features);
 
-/// Takes over a data set as `options` ask (split, normalisation, self loops, device). Features that
-/// come sparse stay so where worth_sparse() says, else become dense; dense ones stay dense.
-/// Allocates what it changes. Throws InvalidArgument for a data set without features or with fewer
-/// than two classes, a split index out of range, nodes without in-edges where the model needs them,
-/// and ROC AUC over other than two classes.
+/// Takes over a data set as `options` ask (split, normalisation, self loops, sampling, device).
+/// Features that come sparse stay so where worth_sparse() says, else become dense; dense ones stay
+/// dense. Allocates what it changes. Throws InvalidArgument for a data set without features or with
+/// fewer than two classes, a split index out of range, nodes without in-edges where the model needs
+/// them, ROC AUC over other than two classes, and the normalisation of mapped features.
 MEZZO_API Problem make_problem(const Dataset& dataset, const TrainOptions& options);
 
 /// The options of the model that solves it.
 nn::ModelOptions model_options(const TrainOptions& options, const Problem& problem);
 
-/// Logits float32 [N, C] of `model` in evaluation mode and without gradient, in `precision`; the
-/// mode of the model is restored. Allocates.
-at::Tensor evaluate_logits(nn::Model& model, const Problem& problem, amp::Precision precision);
+/// Logits float32 [N, C] of `model` in evaluation mode and without gradient, in the precision of
+/// the options, on the problem's device; the mode of the model is restored. Those of a run by
+/// mini-batches are computed layer by layer in batches of nodes, and are exact all the same.
+/// Allocates.
+at::Tensor evaluate_logits(nn::Model& model, const Problem& problem, const TrainOptions& options);
 
 /// The metric on every part of the split. Synchronises.
 Scores score_logits(const at::Tensor& logits, const Problem& problem);

@@ -44,6 +44,42 @@ auto read_word(const json& object, const char* key, Parse parse_word) {
   }
 }
 
+json sampling_to_json(const SamplingOptions& sampling) {
+  return {{"sampler", name_of(SamplerKinds{}, sampling.sampler)},
+          {"batch-size", or_null(sampling.batch_size)},
+          {"fanout", sampling.fanouts},
+          {"replace", sampling.replace},
+          {"layer-dependency", sampling.layer_dependency},
+          {"drop-last", sampling.drop_last},
+          {"balance-classes", sampling.balance_classes},
+          {"parts", or_null(sampling.parts)},
+          {"parts-per-batch", or_null(sampling.parts_per_batch)},
+          {"saint-budget", or_null(sampling.saint_budget)},
+          {"walk-length", or_null(sampling.walk_length)},
+          {"batches-per-epoch", or_null(sampling.batches_per_epoch)},
+          {"inference-batch-size", sampling.inference_batch_size}};
+}
+
+SamplingOptions sampling_from_json(const json& object) {
+  SamplingOptions sampling;
+  sampling.sampler = read_word(object, "sampler", [](const std::string& word) {
+    return parse(SamplerKinds{}, "sampler", word);
+  });
+  sampling.batch_size = read_optional<std::int64_t>(object, "batch-size");
+  sampling.fanouts = read<std::vector<std::int64_t>>(object, "fanout");
+  sampling.replace = read<bool>(object, "replace");
+  sampling.layer_dependency = read<bool>(object, "layer-dependency");
+  sampling.drop_last = read<bool>(object, "drop-last");
+  sampling.balance_classes = read<bool>(object, "balance-classes");
+  sampling.parts = read_optional<std::int64_t>(object, "parts");
+  sampling.parts_per_batch = read_optional<std::int64_t>(object, "parts-per-batch");
+  sampling.saint_budget = read_optional<std::int64_t>(object, "saint-budget");
+  sampling.walk_length = read_optional<std::int64_t>(object, "walk-length");
+  sampling.batches_per_epoch = read_optional<std::int64_t>(object, "batches-per-epoch");
+  sampling.inference_batch_size = read<std::int64_t>(object, "inference-batch-size");
+  return sampling;
+}
+
 }  // namespace
 
 std::string recipe_to_json(const TrainOptions& options) {
@@ -72,6 +108,7 @@ std::string recipe_to_json(const TrainOptions& options) {
       {"device", options.device.str()},
       {"seed", options.seed},
       {"eval-every", options.eval_every},
+      {"sampling", options.sampling ? sampling_to_json(*options.sampling) : json(nullptr)},
   };
   return recipe.dump();
 }
@@ -109,6 +146,9 @@ TrainOptions recipe_from_json(std::string_view text) {
   options.keep_float32 = read<std::vector<std::string>>(recipe, "keep-float32");
   options.seed = read<std::uint64_t>(recipe, "seed");
   options.eval_every = read<std::int64_t>(recipe, "eval-every");
+  if (const json sampling = read<json>(recipe, "sampling"); !sampling.is_null()) {
+    options.sampling = sampling_from_json(sampling);
+  }
   return options;
 }
 

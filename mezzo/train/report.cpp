@@ -28,8 +28,20 @@ const char* reason_text(StopReason reason) {
   return "";
 }
 
+/// "-" where there is none.
 std::string milliseconds(double value) {
-  return fmt::format("{:.2f}", value);
+  return std::isnan(value) ? "-" : fmt::format("{:.2f}", value);
+}
+
+std::vector<Row> sampling_facts(const SamplingReport& sampling) {
+  return {{"sampling", fmt::format("{}, {} batches an epoch, {} workers, {:.1f} M edges/s a worker",
+                                   sampling.sampler, sampling.batches_per_epoch, sampling.workers,
+                                   sampling.edges_per_second() / 1e6)},
+          {"stages",
+           fmt::format("sample {:.2f} s, gather {:.2f} s, transfer {:.2f} s (all workers); compute "
+                       "{:.2f} s, wait {:.2f} s",
+                       sampling.sample_seconds, sampling.gather_seconds, sampling.transfer_seconds,
+                       sampling.compute_seconds, sampling.wait_seconds)}};
 }
 
 std::string with_deviation(const std::vector<double>& scores) {
@@ -39,7 +51,7 @@ std::string with_deviation(const std::vector<double>& scores) {
 }
 
 std::string format_one(const TrainReport& run) {
-  const std::vector<Row> facts = {
+  std::vector<Row> facts = {
       {"dataset", fmt::format("{}, split {}", run.dataset, run.split_index)},
       {"model", fmt::format("{}, {} parameters", run.model, run.num_parameters)},
       {"precision", run.precision},
@@ -55,13 +67,21 @@ std::string format_one(const TrainReport& run) {
       {"steps", fmt::format("{}, {} skipped", run.steps, run.skipped_steps)},
       {"loss scale", fmt::format("{}, at the end {}", run.loss_scale_policy, run.final_loss_scale)},
   };
+  if (run.world_size > 1) {
+    facts.push_back({"processes", fmt::format("{}, communication {:.2f} s", run.world_size,
+                                              run.communication_seconds)});
+  }
+  if (run.sampling) {
+    for (const Row& fact : sampling_facts(*run.sampling)) facts.push_back(fact);
+  }
+  const std::int64_t last_epoch = run.evaluations.empty() ? 0 : run.evaluations.back().epoch;
   const auto line = [](const std::string& name, std::int64_t epoch, const Scores& scores) {
     return Row{name, fmt::format("{}", epoch), format_score(scores.train), format_score(scores.val),
                format_score(scores.test)};
   };
   const std::vector<Row> scores = {{run.metric, "epoch", "train", "val", "test"},
                                    line("best", run.best_epoch, run.best),
-                                   line("last", run.epochs_run, run.last)};
+                                   line("last", last_epoch, run.last)};
   return format_table(facts, 2) + '\n' + format_table(scores);
 }
 
@@ -83,11 +103,16 @@ std::string format_several(const std::vector<TrainReport>& runs) {
   rows.push_back({"all", "", fmt::format("{}", all.epochs_run), "", score(&Scores::train),
                   score(&Scores::val), score(&Scores::test), milliseconds(all.epoch_ms_min),
                   milliseconds(all.epoch_ms_median), fmt::format("{}", all.skipped_steps)});
+  std::string sampled;
+  if (const std::optional<SamplingReport> sampling = total_sampling(runs)) {
+    sampled = format_table(sampling_facts(*sampling), 2);
+  }
   return fmt::format("{} on {}, {}, {} ({} at each run's best epoch; mean ± deviation)\n",
                      first.model, first.dataset, first.precision, first.device, first.metric) +
          format_table(rows) +
          fmt::format("total time {:.2f} s, peak memory {}\n", all.total_seconds,
-                     format_bytes(all.peak_memory_bytes));
+                     format_bytes(all.peak_memory_bytes)) +
+         sampled;
 }
 
 }  // namespace

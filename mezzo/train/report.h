@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <limits>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -30,12 +31,35 @@ enum class StopReason : std::uint8_t {
   kInterrupted,  ///< the caller asked
 };
 
+/// What the mini-batches of a run took; plain values. Of the process that reports alone: a run that
+/// was resumed counts anew. Seconds of samples, gathers and transfers are sums over the workers,
+/// which prepare batches while the trainer computes.
+struct SamplingReport {
+  std::string sampler;
+  std::int64_t workers = 0;
+  std::int64_t batches_per_epoch = 0;
+  std::int64_t batches = 0;        ///< trained on
+  std::int64_t sampled_edges = 0;  ///< of the batches made
+  std::int64_t input_nodes = 0;    ///< of which features were gathered, likewise
+  double sample_seconds = 0;       ///< drawing and renumbering
+  double gather_seconds = 0;       ///< rows of features and labels
+  double transfer_seconds = 0;     ///< copies to the device
+  double compute_seconds = 0;      ///< the steps, without the wait for their batches
+  double wait_seconds = 0;         ///< the trainer waited for a batch
+
+  /// Sampled edges for each second of a worker's sampling; 0 where nothing was sampled.
+  double edges_per_second() const {
+    return sample_seconds > 0 ? static_cast<double>(sampled_edges) / sample_seconds : 0;
+  }
+};
+
 /// What came of a training run; plain values.
 struct TrainReport {
   std::string dataset, model, precision, device, metric, loss_scale_policy;
   std::uint64_t seed = 0;
   std::int64_t split_index = 0;
-  std::int64_t threads = 1;
+  std::int64_t threads = 1;     ///< of each process
+  std::int64_t world_size = 1;  ///< processes that trained together
   std::int64_t num_parameters = 0;
 
   std::int64_t epochs_run = 0;  ///< those of the runs that were resumed included
@@ -43,14 +67,18 @@ struct TrainReport {
   double train_loss = std::numeric_limits<double>::quiet_NaN();  ///< of the last epoch
   std::int64_t best_epoch = 0;  ///< of the best validation score; without validation: the last
   Scores best;                  ///< at the best epoch
-  Scores last;                  ///< after the last epoch
+  Scores last;                  ///< of the last evaluation
 
   double epoch_ms_min = 0, epoch_ms_median = 0;  ///< training steps, without evaluation
   double evaluation_seconds = 0;                 ///< all evaluations together
   double total_seconds = 0;                      ///< everything after the data were read
-  std::int64_t peak_memory_bytes = 0;            ///< of tensors, on the device of the run
-  std::int64_t steps = 0, skipped_steps = 0;     ///< skipped: for inf or nan gradients
+  /// Of this process, since it began: exchange of gradients and numbers with other processes, with
+  /// the wait for them.
+  double communication_seconds = 0;
+  std::int64_t peak_memory_bytes = 0;         ///< of tensors, on the device of the run
+  std::int64_t steps = 0, skipped_steps = 0;  ///< skipped: for inf or nan gradients
   double final_loss_scale = 1;
+  std::optional<SamplingReport> sampling;  ///< of a run by mini-batches
 
   std::vector<double> losses;                 ///< one an epoch
   std::vector<EvaluationRecord> evaluations;  ///< in the order of the epochs
@@ -62,10 +90,10 @@ MEZZO_API std::string format_report(const std::vector<TrainReport>& runs);
 
 /// The report as one JSON object. One run: its fields; train_accuracy, val_accuracy, test_accuracy
 /// are the data set's metric at the best epoch, whatever it is. Several: the same fields over all
-/// runs (losses and scores: means; epochs_run, steps, skipped_steps, total_seconds: sums;
-/// peak_memory_bytes: the largest; epoch_ms.min: the smallest; epoch_ms.median, best_epoch,
-/// final_loss_scale: medians; seed: the first), `deviation` of the scores, and each run under
-/// `runs`. Numbers that are not finite become null.
+/// runs (losses and scores: means; epochs_run, steps, skipped_steps, total_seconds,
+/// communication_seconds: sums; peak_memory_bytes: the largest; epoch_ms.min: the smallest;
+/// epoch_ms.median, best_epoch, final_loss_scale: medians; seed: the first; sampling: sums),
+/// `deviation` of the scores, and each run under `runs`. Numbers that are not finite become null.
 MEZZO_API std::string report_to_json(const std::vector<TrainReport>& runs);
 
 /// One line of a comparison: some runs of one model in one precision, or the error that ended them.

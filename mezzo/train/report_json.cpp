@@ -38,6 +38,24 @@ OrderedJson history_to_json(const TrainReport& run) {
   return {{"train_loss", losses}, {"evaluations", evaluations}};
 }
 
+/// null for a run on the full graph.
+OrderedJson sampling_report_to_json(const std::optional<SamplingReport>& sampling) {
+  if (!sampling) return nullptr;
+  return {{"sampler", sampling->sampler},
+          {"workers", sampling->workers},
+          {"batches_per_epoch", sampling->batches_per_epoch},
+          {"batches", sampling->batches},
+          {"sampled_edges", sampling->sampled_edges},
+          {"input_nodes", sampling->input_nodes},
+          {"edges_per_second", json_number(sampling->edges_per_second())},
+          {"seconds",
+           {{"sample", sampling->sample_seconds},
+            {"gather", sampling->gather_seconds},
+            {"transfer", sampling->transfer_seconds},
+            {"compute", sampling->compute_seconds},
+            {"wait", sampling->wait_seconds}}}};
+}
+
 OrderedJson run_to_json(const TrainReport& run) {
   return {
       {"dataset", run.dataset},
@@ -45,6 +63,7 @@ OrderedJson run_to_json(const TrainReport& run) {
       {"precision", run.precision},
       {"device", run.device},
       {"threads", run.threads},
+      {"world_size", run.world_size},
       {"seed", run.seed},
       {"split_index", run.split_index},
       {"metric", run.metric},
@@ -61,11 +80,13 @@ OrderedJson run_to_json(const TrainReport& run) {
        {{"min", json_number(run.epoch_ms_min)}, {"median", json_number(run.epoch_ms_median)}}},
       {"evaluation_seconds", run.evaluation_seconds},
       {"total_seconds", run.total_seconds},
+      {"communication_seconds", run.communication_seconds},
       {"peak_memory_bytes", run.peak_memory_bytes},
       {"steps", run.steps},
       {"skipped_steps", run.skipped_steps},
       {"loss_scale", run.loss_scale_policy},
       {"final_loss_scale", json_number(run.final_loss_scale)},
+      {"sampling", sampling_report_to_json(run.sampling)},
       {"history", history_to_json(run)},
       {"version", kVersion},
   };
@@ -94,10 +115,12 @@ OrderedJson runs_to_json(const std::vector<TrainReport>& runs) {
                         {"median", json_number(all.epoch_ms_median)}};
   object["evaluation_seconds"] = all.evaluation_seconds;
   object["total_seconds"] = all.total_seconds;
+  object["communication_seconds"] = all.communication_seconds;
   object["peak_memory_bytes"] = all.peak_memory_bytes;
   object["steps"] = all.steps;
   object["skipped_steps"] = all.skipped_steps;
   object["final_loss_scale"] = json_number(all.final_loss_scale);
+  object["sampling"] = sampling_report_to_json(total_sampling(runs));
   object["deviation"] = deviation;
   object["runs"] = OrderedJson::array();
   for (const TrainReport& run : runs) object["runs"].push_back(run_to_json(run));

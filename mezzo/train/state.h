@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -19,6 +20,17 @@ class Optimizer;  // its header costs seconds
 
 namespace mezzo {
 
+/// An epoch that has begun and is not over; plain values.
+struct BegunEpoch {
+  std::int64_t batches = 0;     ///< done, by each process
+  std::int64_t world_size = 1;  ///< processes that did them
+  double loss_sum = 0;          ///< over their training nodes, by weight
+  double weight = 0;            ///< of these
+  double milliseconds = 0;      ///< of the steps
+
+  double mean_loss() const { return loss_sum / weight; }
+};
+
 /// What a run has been through; plain values.
 struct History {
   std::vector<double> losses, epoch_ms;  ///< one an epoch
@@ -26,7 +38,9 @@ struct History {
   std::int64_t steps = 0, skipped_steps = 0, skipped_in_a_row = 0;
   double evaluation_seconds = 0, total_seconds = 0;
   std::int64_t peak_memory_bytes = 0;
+  BegunEpoch begun;  ///< the epoch after those
 
+  /// Epochs done.
   std::int64_t epoch() const { return static_cast<std::int64_t>(losses.size()); }
 };
 
@@ -51,6 +65,8 @@ class TrainState {
   amp::GradScaler scaler;
   History history;
   std::vector<at::Tensor> best_weights;  ///< of the best epoch so far; empty before the first
+  /// Called between the backward of a step and the scaler's part of it; empty: nothing is.
+  std::function<void()> reduce_gradients;
 };
 
 /// libtorch's optimizer of that kind, its other options at their defaults.

@@ -19,21 +19,28 @@ TrainingNodes training_nodes(const Problem& problem, const Dataset& dataset,
   return {.rows = rows, .labels = problem.labels.index_select(0, rows)};
 }
 
-StepResult train_step(TrainState& state, const Problem& problem, const TrainingNodes& nodes,
-                      const TrainOptions& options) {
+StepResult take_step(TrainState& state, const TrainOptions& options,
+                     const std::function<at::Tensor()>& loss) {
   state.model->train();
   state.optimizer->zero_grad();
   std::optional<amp::PrecisionScope> scope(std::in_place, options.precision, options.device);
-  const at::Tensor logits = state.model->forward(problem.topology, problem.features);
-  const at::Tensor loss =
-      at::cross_entropy_loss(logits.index_select(0, nodes.rows).to(at::kFloat), nodes.labels);
-  const at::Tensor minimised = options.loss_factor == 1 ? loss : loss * options.loss_factor;
+  const at::Tensor value = loss();
+  const at::Tensor minimised = options.loss_factor == 1 ? value : value * options.loss_factor;
   // The backward of autocast belongs outside the region, that of TF32 inside.
   if (options.precision != amp::Precision::kTensorFloat32) scope.reset();
   state.scaler.scale(minimised).backward();
+  if (state.reduce_gradients) state.reduce_gradients();
   const bool skipped = state.scaler.step(*state.optimizer) == amp::StepOutcome::kSkipped;
   state.scaler.update();
-  return {.loss = loss.item<double>(), .skipped = skipped};
+  return {.loss = value.item<double>(), .skipped = skipped};
+}
+
+StepResult train_step(TrainState& state, const Problem& problem, const TrainingNodes& nodes,
+                      const TrainOptions& options) {
+  return take_step(state, options, [&] {
+    const at::Tensor logits = state.model->forward(problem.topology, problem.features);
+    return at::cross_entropy_loss(logits.index_select(0, nodes.rows).to(at::kFloat), nodes.labels);
+  });
 }
 
 }  // namespace mezzo

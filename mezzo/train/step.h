@@ -1,5 +1,7 @@
 #pragma once
 
+#include <functional>
+
 #include <ATen/core/Tensor.h>
 
 #include "mezzo/data/dataset.h"
@@ -26,8 +28,13 @@ struct StepResult {
   bool skipped = false;  ///< for inf or nan gradients
 };
 
-/// One step on all training nodes, in the precision of the options. The gradients stay in the
-/// parameters, divided by the loss scale; those of the step before are dropped first. Synchronises.
+/// One step that minimises what `loss` gives (float32, one element; called in the precision of the
+/// options), times the loss factor. The gradients stay in the parameters, divided by the loss
+/// scale; those of the step before are dropped first. Synchronises.
+StepResult take_step(TrainState& state, const TrainOptions& options,
+                     const std::function<at::Tensor()>& loss);
+
+/// take_step() on the mean cross entropy of all training nodes.
 StepResult train_step(TrainState& state, const Problem& problem, const TrainingNodes& nodes,
                       const TrainOptions& options);
 

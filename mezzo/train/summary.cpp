@@ -34,6 +34,7 @@ RunsSummary summarize(const std::vector<TrainReport>& runs) {
     all.skipped_steps += run.skipped_steps;
     all.total_seconds += run.total_seconds;
     all.evaluation_seconds += run.evaluation_seconds;
+    all.communication_seconds += run.communication_seconds;
     all.peak_memory_bytes = std::max(all.peak_memory_bytes, run.peak_memory_bytes);
     all.epoch_ms_min = std::min(all.epoch_ms_min, run.epoch_ms_min);
   }
@@ -42,6 +43,27 @@ RunsSummary summarize(const std::vector<TrainReport>& runs) {
   all.final_loss_scale =
       median(collect(runs, [](const auto& run) { return run.final_loss_scale; }));
   return all;
+}
+
+std::optional<SamplingReport> total_sampling(const std::vector<TrainReport>& runs) {
+  std::optional<SamplingReport> total;
+  for (const TrainReport& run : runs) {
+    if (!run.sampling) continue;
+    const SamplingReport& part = *run.sampling;
+    if (!total) {
+      total = part;
+      continue;
+    }
+    total->batches += part.batches;
+    total->sampled_edges += part.sampled_edges;
+    total->input_nodes += part.input_nodes;
+    total->sample_seconds += part.sample_seconds;
+    total->gather_seconds += part.gather_seconds;
+    total->transfer_seconds += part.transfer_seconds;
+    total->compute_seconds += part.compute_seconds;
+    total->wait_seconds += part.wait_seconds;
+  }
+  return total;
 }
 
 std::optional<double> speed_up(const ComparisonRow& row, const std::vector<ComparisonRow>& rows) {

@@ -1,18 +1,23 @@
 #include "mezzo/train/trainer.h"
 
 #include <algorithm>
+#include <limits>
+#include <memory>
 
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
+#include <fmt/format.h>
 
 #include "mezzo/core/error.h"
 #include "mezzo/message_passing/memory.h"
+#include "mezzo/train/archive.h"
 #include "mezzo/train/checkpoint.h"
 #include "mezzo/train/clock.h"
+#include "mezzo/train/epoch_steps.h"
 #include "mezzo/train/files.h"
 #include "mezzo/train/problem.h"
+#include "mezzo/train/ranks.h"
 #include "mezzo/train/state.h"
-#include "mezzo/train/step.h"
 #include "mezzo/train/summary.h"
 
 namespace mezzo {
@@ -21,16 +26,22 @@ namespace {
 /// One run, from the options to the report.
 class Run {
  public:
-  Run(const Dataset& dataset, const TrainOptions& options, const TrainCallbacks& callbacks);
+  Run(const Dataset& dataset, const TrainOptions& options, const TrainCallbacks& callbacks,
+      const dist::ProcessGroup& group);
   TrainReport run();
 
  private:
   void check_data() const;
-  void step();
+  void resume();
+  BatchResult next_batch();
+  bool train_epoch();
+  void count(const BatchResult& result);
   void evaluate(std::int64_t epoch);
   bool out_of_patience(std::int64_t epoch) const;
   bool wants_stop() const { return callbacks_.should_stop && callbacks_.should_stop(); }
+  void tell_batch() const;
   void tell(std::int64_t epoch, bool evaluated) const;
+  void save_if_due();
   void save();
   TrainReport report() const;
 
@@ -39,34 +50,75 @@ class Run {
   const TrainCallbacks& callbacks_;
   Clock::time_point start_ = Clock::now();
   Clock::time_point saved_ = start_;
+  Ranks ranks_;
   Problem problem_;
   TrainState state_;
-  TrainingNodes nodes_;
+  std::unique_ptr<EpochSteps> steps_;
   double seconds_before_ = 0;  // of the run that is resumed
+  bool interrupted_ = false;
   StopReason stopped_by_ = StopReason::kEpochs;
 };
 
-Problem checked_problem(const Dataset& dataset, const TrainOptions& options) {
+/// What all ranks have to agree on beside the data. Where files lie is each one's own.
+std::string agreement(TrainOptions options) {
+  options.device = at::Device(options.device.type());
+  options.dataset.clear();
+  return fmt::format("{} epochs {} patience {} resume {}", recipe_to_json(options), options.epochs,
+                     options.patience.value_or(0), !options.resume.empty());
+}
+
+std::string facts_of(const Dataset& dataset) {
+  return fmt::format("{} {} {} {} {} {}", dataset.name, dataset.num_nodes, dataset.num_edges(),
+                     dataset.num_features(), dataset.num_classes,
+                     dataset.labels.defined() ? dataset.labels.sum().item<double>() : 0);
+}
+
+void check_group(const Dataset& dataset, const TrainOptions& options, Ranks& ranks) {
+  ranks.check_same("the options", agreement(options));
+  ranks.check_same("the data", facts_of(dataset));
+  MEZZO_CHECK(options.sampling && draws_blocks(options.sampling->sampler),
+              "train: {} processes train by mini-batches of the samplers neighbor and labor: set "
+              "batch-size and fanout, or train in one process",
+              ranks.world_size());
+}
+
+Problem checked_problem(const Dataset& dataset, const TrainOptions& options, Ranks& ranks) {
   check_options(options);
-  if (!options.checkpoint.empty()) check_writable("checkpoint", options.checkpoint);
+  if (!ranks.alone()) check_group(dataset, options, ranks);
+  if (!options.checkpoint.empty() && ranks.is_first()) {
+    check_writable("checkpoint", options.checkpoint);
+  }
   reset_peak_memory(options.device);
   return make_problem(dataset, options);
 }
 
-Run::Run(const Dataset& dataset, const TrainOptions& options, const TrainCallbacks& callbacks)
+Run::Run(const Dataset& dataset, const TrainOptions& options, const TrainCallbacks& callbacks,
+         const dist::ProcessGroup& group)
     : dataset_(dataset),
       options_(options),
       callbacks_(callbacks),
-      problem_(checked_problem(dataset, options)),
+      ranks_(group, options.device),
+      problem_(checked_problem(dataset, options, ranks_)),
       state_(options, problem_) {
   check_data();
-  nodes_ = training_nodes(problem_, dataset, options);
-  if (options.resume.empty()) return;
-  resume_checkpoint(options.resume, options, dataset, state_);
-  seconds_before_ = state_.history.total_seconds;
-  MEZZO_CHECK(state_.history.epoch() < options.epochs,
-              "resume: {} has done {} epochs already, and epochs is {}", options.resume,
-              state_.history.epoch(), options.epochs);
+  steps_ = make_epoch_steps(problem_, dataset, options, ranks_);
+  if (!options.resume.empty()) resume();
+  if (ranks_.alone()) return;
+  ranks_.share_weights(*state_.model);
+  state_.reduce_gradients = [this] { ranks_.reduce_gradients(*state_.model); };
+}
+
+void Run::resume() {
+  const std::string& path = options_.resume;
+  const std::string bytes = ranks_.from_first(ranks_.is_first() ? read_archive(path) : "");
+  resume_checkpoint(path, bytes, options_, dataset_, state_);
+  History& history = state_.history;
+  // Which nodes a batch has depends on the number of processes.
+  if (history.begun.world_size != ranks_.world_size()) history.begun = {};
+  seconds_before_ = history.total_seconds;
+  MEZZO_CHECK(history.epoch() < options_.epochs,
+              "resume: {} has done {} epochs already, and epochs is {}", path, history.epoch(),
+              options_.epochs);
 }
 
 void Run::check_data() const {
@@ -75,19 +127,73 @@ void Run::check_data() const {
               options_.split_index);
 }
 
-void Run::step() {
-  const StepResult result = train_step(state_, problem_, nodes_, options_);
+/// From where it stands to the end of the epoch; false where it was interrupted before that.
+bool Run::train_epoch() {
   History& history = state_.history;
+  BegunEpoch& begun = history.begun;
+  const std::int64_t num_batches = steps_->num_batches();
+  begun.world_size = ranks_.world_size();
+  steps_->begin(history.epoch(), begun.batches);
+  while (begun.batches < num_batches && !interrupted_) {
+    const Clock::time_point start = Clock::now();
+    const BatchResult result = next_batch();
+    begun.milliseconds += 1e3 * seconds_since(start);
+    count(result);
+    tell_batch();
+    if (ranks_.alone()) interrupted_ = wants_stop();
+    if (begun.batches < num_batches && !interrupted_) save_if_due();
+  }
+  steps_->end();
+  history.peak_memory_bytes =
+      std::max(history.peak_memory_bytes, peak_memory_bytes(options_.device));
+  if (begun.batches < num_batches) return false;
+  MEZZO_CHECK(begun.weight > 0, "sampling: the batches of epoch {} hold no training node",
+              history.epoch() + 1);
+  history.losses.push_back(begun.mean_loss());
+  history.epoch_ms.push_back(begun.milliseconds);
+  begun = {};
+  return true;
+}
+
+/// The step of all ranks together.
+BatchResult Run::next_batch() {
+  ranks_.seed_step(options_.seed, state_.history.steps);
+  BatchResult result = steps_->next(state_);
+  if (ranks_.alone()) return result;
+  const Ranks::Totals totals =
+      ranks_.total({.loss_sum = result.loss_sum, .weight = result.weight, .stop = wants_stop()});
+  result.loss_sum = totals.loss_sum;
+  result.weight = totals.weight;
+  result.step.loss = totals.loss_sum / totals.weight;
+  interrupted_ = totals.stop;
+  return result;
+}
+
+void Run::count(const BatchResult& result) {
+  History& history = state_.history;
+  BegunEpoch& begun = history.begun;
+  ++begun.batches;
+  if (result.weight == 0) return;
+  const StepResult& step = result.step;
+  begun.loss_sum += result.loss_sum;
+  begun.weight += result.weight;
   ++history.steps;
-  history.skipped_steps += result.skipped ? 1 : 0;
-  history.skipped_in_a_row = result.skipped ? history.skipped_in_a_row + 1 : 0;
-  history.losses.push_back(result.loss);
+  history.skipped_steps += step.skipped ? 1 : 0;
+  history.skipped_in_a_row = step.skipped ? history.skipped_in_a_row + 1 : 0;
+  check_progress(history, state_.scaler,
+                 {.epoch = history.epoch() + 1,
+                  .loss = step.loss,
+                  .precision = options_.precision,
+                  .learning_rate = options_.learning_rate});
 }
 
 void Run::evaluate(std::int64_t epoch) {
   const Clock::time_point start = Clock::now();
-  const at::Tensor logits = evaluate_logits(state_.model, problem_, options_.precision);
-  state_.history.evaluations.push_back({epoch, score_logits(logits, problem_)});
+  Scores scores;
+  if (ranks_.is_first()) {
+    scores = score_logits(evaluate_logits(state_.model, problem_, options_), problem_);
+  }
+  state_.history.evaluations.push_back({epoch, ranks_.from_first(scores)});
   if (best_evaluation(state_.history, options_.eval_every)->epoch == epoch) {
     state_.best_weights = copy_weights(*state_.model);
   }
@@ -97,6 +203,16 @@ void Run::evaluate(std::int64_t epoch) {
 bool Run::out_of_patience(std::int64_t epoch) const {
   const EvaluationRecord* best = best_evaluation(state_.history, options_.eval_every);
   return options_.patience && best != nullptr && epoch - best->epoch >= *options_.patience;
+}
+
+void Run::tell_batch() const {
+  if (!callbacks_.on_batch || !options_.sampling) return;
+  const BegunEpoch& begun = state_.history.begun;
+  callbacks_.on_batch({.epoch = state_.history.epoch() + 1,
+                       .epochs = options_.epochs,
+                       .batch = begun.batches,
+                       .batches = steps_->num_batches(),
+                       .loss = begun.mean_loss()});
 }
 
 void Run::tell(std::int64_t epoch, bool evaluated) const {
@@ -112,46 +228,44 @@ void Run::tell(std::int64_t epoch, bool evaluated) const {
 }
 
 void Run::save() {
-  const bool any_best = best_evaluation(state_.history, options_.eval_every) != nullptr;
-  if (options_.checkpoint.empty() || !any_best) return;
+  if (options_.checkpoint.empty() || !ranks_.is_first()) return;
   state_.history.total_seconds = seconds_before_ + seconds_since(start_);
   write_checkpoint(options_.checkpoint, options_, dataset_, state_);
   saved_ = Clock::now();
 }
 
+void Run::save_if_due() {
+  if (seconds_since(saved_) > kCheckpointSeconds) save();
+}
+
 TrainReport Run::run() {
   bool done = false;
   while (!done) {
-    const Clock::time_point start = Clock::now();
-    step();
-    state_.history.epoch_ms.push_back(1e3 * seconds_since(start));
+    if (!train_epoch()) {
+      save();
+      break;
+    }
     const std::int64_t epoch = state_.history.epoch();
-    check_progress(state_.history, state_.scaler,
-                   {.epoch = epoch,
-                    .loss = state_.history.losses.back(),
-                    .precision = options_.precision,
-                    .learning_rate = options_.learning_rate});
-
-    const bool interrupted = wants_stop();
-    const bool last = interrupted || epoch == options_.epochs;
+    const bool last = interrupted_ || epoch == options_.epochs;
     const bool evaluated = last || epoch % options_.eval_every == 0;
     if (evaluated) evaluate(epoch);
     const bool impatient = evaluated && !last && out_of_patience(epoch);
-    if (interrupted) stopped_by_ = StopReason::kInterrupted;
     if (impatient) stopped_by_ = StopReason::kPatience;
     done = last || impatient;
-    state_.history.peak_memory_bytes =
-        std::max(state_.history.peak_memory_bytes, peak_memory_bytes(options_.device));
-    if (done || seconds_since(saved_) > kCheckpointSeconds) save();
+    if (done) {
+      save();
+    } else {
+      save_if_due();
+    }
     tell(epoch, evaluated);
   }
+  if (interrupted_) stopped_by_ = StopReason::kInterrupted;
   state_.history.total_seconds = seconds_before_ + seconds_since(start_);
   return report();
 }
 
 TrainReport Run::report() const {
   const History& history = state_.history;
-  const EvaluationRecord& best = *best_evaluation(history, options_.eval_every);
   TrainReport report;
   report.dataset = dataset_.name;
   report.model = name_of(nn::ModelKinds{}, options_.model);
@@ -165,16 +279,22 @@ TrainReport Run::report() const {
   report.seed = options_.seed;
   report.split_index = options_.split_index;
   report.threads = at::get_num_threads();
+  report.world_size = ranks_.world_size();
+  report.communication_seconds = ranks_.seconds();
   for (const at::Tensor& parameter : state_.model->parameters()) {
     report.num_parameters += parameter.numel();
   }
   report.epochs_run = history.epoch();
   report.stopped_by = stopped_by_;
-  report.train_loss = history.losses.back();
-  report.best_epoch = best.epoch;
-  report.best = best.scores;
-  report.last = history.evaluations.back().scores;
-  report.epoch_ms_min = *std::min_element(history.epoch_ms.begin(), history.epoch_ms.end());
+  report.train_loss = history.epoch() > 0 ? history.losses.back() : history.begun.mean_loss();
+  if (const EvaluationRecord* best = best_evaluation(history, options_.eval_every)) {
+    report.best_epoch = best->epoch;
+    report.best = best->scores;
+    report.last = history.evaluations.back().scores;
+  }
+  const auto fastest = std::min_element(history.epoch_ms.begin(), history.epoch_ms.end());
+  report.epoch_ms_min =
+      fastest != history.epoch_ms.end() ? *fastest : std::numeric_limits<double>::quiet_NaN();
   report.epoch_ms_median = median(history.epoch_ms);
   report.evaluation_seconds = history.evaluation_seconds;
   report.total_seconds = history.total_seconds;
@@ -184,6 +304,7 @@ TrainReport Run::report() const {
   report.final_loss_scale = state_.scaler.get_scale();
   report.losses = history.losses;
   report.evaluations = history.evaluations;
+  report.sampling = steps_->sampling();
   return report;
 }
 
@@ -191,7 +312,12 @@ TrainReport Run::report() const {
 
 TrainReport train(const Dataset& dataset, const TrainOptions& options,
                   const TrainCallbacks& callbacks) {
-  return Run(dataset, options, callbacks).run();
+  return Run(dataset, options, callbacks, dist::ProcessGroup()).run();
+}
+
+TrainReport train(const Dataset& dataset, const TrainOptions& options,
+                  const TrainCallbacks& callbacks, const dist::ProcessGroup& group) {
+  return Run(dataset, options, callbacks, group).run();
 }
 
 }  // namespace mezzo

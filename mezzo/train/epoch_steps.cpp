@@ -1,0 +1,37 @@
+#include "mezzo/train/epoch_steps.h"
+
+#include <utility>
+
+namespace mezzo {
+namespace {
+
+class FullGraphSteps : public EpochSteps {
+ public:
+  FullGraphSteps(const Problem& problem, TrainingNodes nodes, const TrainOptions& options)
+      : problem_(problem), nodes_(std::move(nodes)), options_(options) {}
+
+  std::int64_t num_batches() const override { return 1; }
+  void begin(std::int64_t /*epoch*/, std::int64_t /*batch*/) override {}
+  BatchResult next(TrainState& state) override {
+    const StepResult step = train_step(state, problem_, nodes_, options_);
+    return {.step = step, .loss_sum = step.loss, .weight = 1};
+  }
+
+ private:
+  const Problem& problem_;
+  TrainingNodes nodes_;
+  const TrainOptions& options_;
+};
+
+}  // namespace
+
+std::unique_ptr<EpochSteps> make_epoch_steps(const Problem& problem, const Dataset& dataset,
+                                             const TrainOptions& options, const Ranks& ranks) {
+  TrainingNodes nodes = ranks.share_of(training_nodes(problem, dataset, options), options.seed);
+  if (options.sampling) {
+    return make_sampled_steps(problem, nodes, options, ranks.seed_of_draws(options.seed));
+  }
+  return std::make_unique<FullGraphSteps>(problem, std::move(nodes), options);
+}
+
+}  // namespace mezzo

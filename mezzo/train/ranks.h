@@ -1,0 +1,70 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <utility>
+
+#include <ATen/core/Tensor.h>
+
+#include "mezzo/dist/process_group.h"
+#include "mezzo/train/report.h"
+#include "mezzo/train/step.h"
+
+namespace torch::nn {
+class Module;
+}
+
+namespace mezzo {
+
+/// The processes that train one model. Every member that communicates is called by all of them, in
+/// the same order, and throws IoError where another one fails; for one process it does nothing.
+/// Internal to train; not exported.
+class Ranks {
+ public:
+  /// device: of the run.
+  Ranks(dist::ProcessGroup group, at::Device device) : group_(std::move(group)), device_(device) {}
+
+  bool alone() const { return group_.world_size() == 1; }
+  /// Whether this process evaluates, and writes files.
+  bool is_first() const { return group_.rank() == 0; }
+  std::int64_t world_size() const { return group_.world_size(); }
+  /// Spent in communication so far, which includes waiting for slower processes.
+  double seconds() const { return seconds_; }
+
+  /// Throws InvalidArgument on all processes unless `text`, which says `what`, is the same on all.
+  void check_same(const std::string& what, const std::string& text);
+
+  /// This process's share of the training nodes; as many on each. Does not communicate. Throws
+  /// InvalidArgument where there are fewer nodes than processes.
+  TrainingNodes share_of(const TrainingNodes& nodes, std::uint64_t seed) const;
+  /// For what a process draws by itself. That of the first one, or of one alone, is `seed`.
+  std::uint64_t seed_of_draws(std::uint64_t seed) const;
+  /// Seeds libtorch's generators for a step, counted from 0, so that processes draw different
+  /// numbers and a resumed run the same.
+  void seed_step(std::uint64_t seed, std::int64_t step) const;
+
+  /// The first process's text, on all; `text` counts there alone.
+  std::string from_first(const std::string& text);
+  Scores from_first(const Scores& scores);
+  /// Gives the module the first process's weights.
+  void share_weights(torch::nn::Module& module);
+  /// Each gradient becomes the mean over the processes.
+  void reduce_gradients(const torch::nn::Module& module);
+
+  /// What a step came to on all processes together.
+  struct Totals {
+    double loss_sum = 0, weight = 0;
+    bool stop = false;  ///< some process asks for the end
+  };
+  Totals total(const Totals& own);
+
+ private:
+  template <class Communicate>
+  void timed(const Communicate& communicate);
+
+  dist::ProcessGroup group_;
+  at::Device device_;
+  double seconds_ = 0;
+};
+
+}  // namespace mezzo

@@ -1,0 +1,255 @@
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include <ATen/ATen.h>
+
+#include "mezzo/core/error.h"
+#include "mezzo/graph/graph.h"
+#include "mezzo/sampling/block_loader.h"
+#include "mezzo/sampling/cluster_loader.h"
+#include "mezzo/sampling/saint_loader.h"
+#include "mezzo/train/clock.h"
+#include "mezzo/train/epoch_steps.h"
+
+namespace mezzo {
+namespace {
+
+constexpr auto kFeatureColumn = "feat";
+constexpr auto kLabelColumn = "label";
+constexpr auto kTrainColumn = "train_mask";
+constexpr std::int64_t kDefaultWalkLength = 2;
+
+/// What a mini-batch is learnt from.
+struct BatchRows {
+  at::Tensor features;
+  at::Tensor rows;     ///< int64 [n]: those of the logits that count; undefined: all
+  at::Tensor labels;   ///< int64 [n]
+  at::Tensor weights;  ///< float32 [n]: the loss is the weighted sum; undefined: the mean
+  at::Tensor counts;   ///< float32 [n], in the mean: how often each row is in it; undefined: once
+};
+
+at::Tensor batch_loss(const at::Tensor& logits, const BatchRows& batch) {
+  const at::Tensor counting =
+      (batch.rows.defined() ? logits.index_select(0, batch.rows) : logits).to(at::kFloat);
+  if (!batch.weights.defined() && !batch.counts.defined()) {
+    return at::cross_entropy_loss(counting, batch.labels);
+  }
+  const at::Tensor losses = at::cross_entropy_loss(counting, batch.labels, {}, at::Reduction::None);
+  if (batch.weights.defined()) return (losses * batch.weights).sum();
+  return (losses * batch.counts).sum() / batch.counts.sum();
+}
+
+/// A weighted sum is itself the share of the batch; a mean counts once a row.
+BatchResult with_share(const StepResult& step, const BatchRows& batch) {
+  if (batch.weights.defined()) {
+    return {.step = step, .loss_sum = step.loss, .weight = batch.weights.sum().item<double>()};
+  }
+  const double count = batch.counts.defined() ? batch.counts.sum().item<double>()
+                                              : static_cast<double>(batch.labels.size(0));
+  return {.step = step, .loss_sum = step.loss * count, .weight = count};
+}
+
+/// 16-bit features are widened where the precision computes in float32.
+at::Tensor in_precision(const at::Tensor& features, amp::Precision precision) {
+  return is_low(precision) ? features : features.to(at::kFloat);
+}
+
+BatchRows rows_of(const Batch& batch, double /*nodes_per_training_node*/) {
+  return {.features = batch.features(kFeatureColumn),
+          .rows = {},
+          .labels = batch.labels(kLabelColumn),
+          .weights = {},
+          .counts = batch.output_counts};
+}
+
+const Blocks& structure_of(const Batch& batch) {
+  return batch.blocks;
+}
+
+/// Weights are those of a mean over all nodes.
+BatchRows rows_of(const SubgraphBatch& batch, double nodes_per_training_node) {
+  const at::Tensor rows = batch.labels(kTrainColumn).nonzero().squeeze(1);
+  BatchRows made{.features = batch.features(kFeatureColumn),
+                 .rows = rows,
+                 .labels = batch.labels(kLabelColumn).index_select(0, rows),
+                 .weights = {},
+                 .counts = {}};
+  if (batch.node_weights.defined()) {
+    made.weights = batch.node_weights.index_select(0, rows) * nodes_per_training_node;
+  }
+  return made;
+}
+
+const Graph& structure_of(const SubgraphBatch& batch) {
+  return batch.graph;
+}
+
+/// Steps on the batches of a loader. Item: Batch or SubgraphBatch.
+template <class Item>
+class LoaderSteps : public EpochSteps {
+ public:
+  LoaderSteps(std::shared_ptr<Batches<Item>> loader, const TrainOptions& options,
+              double nodes_per_training_node)
+      : loader_(std::move(loader)),
+        options_(options),
+        nodes_per_training_node_(nodes_per_training_node),
+        num_batches_(loader_->num_batches()) {}
+
+  std::int64_t num_batches() const override { return num_batches_; }
+
+  void begin(std::int64_t epoch, std::int64_t batch) override {
+    end();
+    loader_->start_at(epoch, batch);
+  }
+
+  BatchResult next(TrainState& state) override {
+    if (position_) {
+      ++*position_;
+    } else {
+      position_.emplace(loader_->begin());
+    }
+    const Clock::time_point start = Clock::now();
+    const BatchResult result = step(state, **position_);
+    compute_seconds_ += seconds_since(start);
+    return result;
+  }
+
+  void end() override { position_.reset(); }
+
+  std::optional<SamplingReport> sampling() const override {
+    const PipelineStatistics statistics = loader_->statistics();
+    const SamplingOptions& sampling = *options_.sampling;
+    return SamplingReport{.sampler = std::string(name_of(SamplerKinds{}, sampling.sampler)),
+                          .workers = sampling.num_workers,
+                          .batches_per_epoch = num_batches_,
+                          .batches = statistics.batches,
+                          .sampled_edges = statistics.sampled_edges,
+                          .input_nodes = statistics.sampled_nodes,
+                          .sample_seconds = statistics.sample_seconds,
+                          .gather_seconds = statistics.gather_seconds,
+                          .transfer_seconds = statistics.transfer_seconds,
+                          .compute_seconds = compute_seconds_,
+                          .wait_seconds = statistics.wait_seconds};
+  }
+
+ private:
+  BatchResult step(TrainState& state, const Item& item) {
+    const BatchRows batch = rows_of(item, nodes_per_training_node_);
+    if (batch.labels.size(0) == 0) return {};
+    const StepResult result = take_step(state, options_, [&] {
+      const at::Tensor logits = state.model->forward(
+          structure_of(item), in_precision(batch.features, options_.precision));
+      return batch_loss(logits, batch);
+    });
+    return with_share(result, batch);
+  }
+
+  std::shared_ptr<Batches<Item>> loader_;
+  const TrainOptions& options_;
+  double nodes_per_training_node_;
+  std::int64_t num_batches_;
+  std::optional<typename Batches<Item>::Iterator> position_;
+  double compute_seconds_ = 0;
+};
+
+/// The whole graph with the columns that batches are gathered from.
+Graph graph_of(const Problem& problem) {
+  Graph graph(problem.topology);
+  graph.ndata()[kFeatureColumn] = problem.features;
+  graph.ndata()[kLabelColumn] = problem.labels;
+  graph.ndata()[kTrainColumn] = problem.masks.train;
+  return graph;
+}
+
+/// What the options of every loader share.
+template <class LoaderOptions>
+LoaderOptions with_machinery(LoaderOptions made, const TrainOptions& options, std::uint64_t seed) {
+  made.device = options.device;
+  made.num_workers = options.sampling->num_workers;
+  made.prefetch = options.sampling->prefetch;
+  made.seed = seed;
+  made.features = {kFeatureColumn};
+  made.labels = {kLabelColumn};
+  return made;
+}
+
+std::shared_ptr<Batches<Batch>> block_loader(const Graph& graph, const at::Tensor& seeds,
+                                             const TrainOptions& options, std::uint64_t seed) {
+  const SamplingOptions& sampling = *options.sampling;
+  BlockLoaderOptions made;
+  made.fanouts = sampling.fanouts;
+  made.batch_size = *sampling.batch_size;
+  made.shuffle = true;
+  made.drop_last = sampling.drop_last;
+  made.draw =
+      sampling.sampler == SamplerKind::kLabor ? NeighborDraw::kLabor : NeighborDraw::kNeighbor;
+  made.replace = sampling.replace;
+  made.layer_dependency = sampling.layer_dependency;
+  if (sampling.balance_classes) made.balance_by = kLabelColumn;
+  MEZZO_CHECK(!sampling.drop_last || seeds.numel() >= made.batch_size,
+              "drop-last: the {} training nodes do not fill one batch of {}", seeds.numel(),
+              made.batch_size);
+  return std::make_shared<BlockLoader>(graph, seeds, with_machinery(made, options, seed));
+}
+
+std::shared_ptr<Batches<SubgraphBatch>> cluster_loader(const Graph& graph,
+                                                       const TrainOptions& options,
+                                                       std::uint64_t seed) {
+  const SamplingOptions& sampling = *options.sampling;
+  MEZZO_CHECK(*sampling.parts <= graph.num_nodes(),
+              "parts: expected at most the {} nodes of the graph, got {}", graph.num_nodes(),
+              *sampling.parts);
+  auto made = with_machinery(ClusterLoaderOptions{}, options, seed);
+  made.num_parts = *sampling.parts;
+  made.clusters_per_batch = sampling.parts_per_batch.value_or(made.clusters_per_batch);
+  made.shuffle = true;
+  made.labels.push_back(kTrainColumn);
+  return std::make_shared<ClusterLoader>(graph, made);
+}
+
+std::shared_ptr<Batches<SubgraphBatch>> saint_loader(const Graph& graph,
+                                                     const TrainOptions& options,
+                                                     std::uint64_t seed) {
+  const SamplingOptions& sampling = *options.sampling;
+  const std::int64_t budget = *sampling.saint_budget;
+  auto made = with_machinery(SaintLoaderOptions{}, options, seed);
+  made.walk_length = sampling.walk_length.value_or(made.walk_length);
+  std::int64_t nodes_per_draw = 1;
+  if (sampling.sampler == SamplerKind::kSaintWalk) {
+    made.kind = SaintKind::kRandomWalk;
+    made.num_roots = budget;
+    nodes_per_draw = made.walk_length + 1;
+  } else {
+    const bool edges = sampling.sampler == SamplerKind::kSaintEdge;
+    made.kind = edges ? SaintKind::kEdge : SaintKind::kNode;
+    made.budget = budget;
+    nodes_per_draw = edges ? 2 : 1;
+  }
+  // Divided twice, rounded up, since the product of large options overflows.
+  const std::int64_t draws = (graph.num_nodes() + nodes_per_draw - 1) / nodes_per_draw;
+  made.batches_per_epoch = sampling.batches_per_epoch.value_or((draws - 1) / budget + 1);
+  made.labels.push_back(kTrainColumn);
+  return std::make_shared<SaintLoader>(graph, made);
+}
+
+}  // namespace
+
+std::unique_ptr<EpochSteps> make_sampled_steps(const Problem& problem, const TrainingNodes& nodes,
+                                               const TrainOptions& options, std::uint64_t seed) {
+  const Graph graph = graph_of(problem);
+  const SamplerKind sampler = options.sampling->sampler;
+  const double nodes_per_training_node =
+      static_cast<double>(graph.num_nodes()) / static_cast<double>(nodes.rows.numel());
+  if (draws_blocks(sampler)) {
+    return std::make_unique<LoaderSteps<Batch>>(block_loader(graph, nodes.rows, options, seed),
+                                                options, nodes_per_training_node);
+  }
+  return std::make_unique<LoaderSteps<SubgraphBatch>>(
+      is_saint(sampler) ? saint_loader(graph, options, seed) : cluster_loader(graph, options, seed),
+      options, nodes_per_training_node);
+}
+
+}  // namespace mezzo

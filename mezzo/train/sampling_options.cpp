@@ -1,0 +1,113 @@
+#include "mezzo/train/sampling_options.h"
+
+#include <charconv>
+#include <system_error>
+
+#include "mezzo/core/error.h"
+#include "mezzo/nn/model.h"
+#include "mezzo/train/options.h"
+
+namespace mezzo {
+namespace {
+
+constexpr std::int64_t kMostWorkers = 256;
+constexpr std::int64_t kMostPrefetch = 1024;
+
+/// What the checks of one run share.
+class SamplingCheck {
+ public:
+  explicit SamplingCheck(const SamplingOptions& options) : options_(options) {}
+
+  /// An option that only some samplers have.
+  void only(bool has, bool set, std::string_view option) const {
+    MEZZO_CHECK(has || !set, "{}: the sampler {} has no such option", option, word());
+  }
+  void at_least_one(const std::optional<std::int64_t>& value, std::string_view option) const {
+    MEZZO_CHECK(!value || *value >= 1, "{}: expected at least 1, got {}", option, *value);
+  }
+  void needed(bool set, std::string_view option, std::string_view what) const {
+    MEZZO_CHECK(set, "{}: the sampler {} needs {}", option, word(), what);
+  }
+
+ private:
+  std::string_view word() const { return name_of(SamplerKinds{}, options_.sampler); }
+
+  const SamplingOptions& options_;
+};
+
+void check_options_of_samplers(const SamplingOptions& options) {
+  const SamplingCheck check(options);
+  const SamplerKind sampler = options.sampler;
+  const bool blocks = draws_blocks(sampler), saint = is_saint(sampler);
+  const bool cluster = sampler == SamplerKind::kCluster;
+  check.only(blocks, options.batch_size.has_value(), "batch-size");
+  check.only(blocks, !options.fanouts.empty(), "fanout");
+  check.only(sampler == SamplerKind::kNeighbor, options.replace, "replace");
+  check.only(sampler == SamplerKind::kLabor, options.layer_dependency, "layer-dependency");
+  check.only(blocks, options.drop_last, "drop-last");
+  check.only(blocks, options.balance_classes, "balance-classes");
+  check.only(cluster, options.parts.has_value(), "parts");
+  check.only(cluster, options.parts_per_batch.has_value(), "parts-per-batch");
+  check.only(saint, options.saint_budget.has_value(), "saint-budget");
+  check.only(sampler == SamplerKind::kSaintWalk, options.walk_length.has_value(), "walk-length");
+  check.only(saint, options.batches_per_epoch.has_value(), "batches-per-epoch");
+
+  check.needed(!blocks || options.batch_size, "batch-size", "the training nodes of a batch");
+  check.needed(!blocks || !options.fanouts.empty(), "fanout",
+               "the neighbours drawn for a node, one number a layer");
+  check.needed(!cluster || options.parts, "parts", "the parts that the graph is cut into");
+  check.needed(!saint || options.saint_budget, "saint-budget", "what a batch may draw");
+
+  check.at_least_one(options.batch_size, "batch-size");
+  check.at_least_one(options.parts, "parts");
+  check.at_least_one(options.parts_per_batch, "parts-per-batch");
+  check.at_least_one(options.saint_budget, "saint-budget");
+  check.at_least_one(options.walk_length, "walk-length");
+  check.at_least_one(options.batches_per_epoch, "batches-per-epoch");
+  check.at_least_one(options.inference_batch_size, "inference-batch-size");
+  MEZZO_CHECK(!options.parts_per_batch || *options.parts_per_batch <= *options.parts,
+              "parts-per-batch: expected at most the {} parts, got {}", *options.parts,
+              *options.parts_per_batch);
+}
+
+void check_fanouts(const TrainOptions& options) {
+  const std::vector<std::int64_t>& fanouts = options.sampling->fanouts;
+  const std::string_view model = name_of(nn::ModelKinds{}, options.model);
+  MEZZO_CHECK(static_cast<std::int64_t>(fanouts.size()) == options.layers,
+              "fanout: expected one number for each of the {} layers, got {}", options.layers,
+              fanouts.size());
+  for (const std::int64_t fanout : fanouts) {
+    MEZZO_CHECK(fanout >= -1, "fanout: expected numbers of at least 0, or all (-1), got {}",
+                fanout);
+    MEZZO_CHECK(fanout != 0 || !nn::needs_in_edges(options.model),
+                "fanout: {} computes from neighbours alone and needs at least 1, got 0", model);
+  }
+}
+
+}  // namespace
+
+std::int64_t parse_fanout(std::string_view text) {
+  constexpr std::int64_t kAll = -1;
+  if (text == "all") return kAll;
+  std::int64_t value = 0;
+  const auto [end, failure] = std::from_chars(text.data(), text.data() + text.size(), value);
+  MEZZO_CHECK(failure == std::errc() && end == text.data() + text.size() && value >= kAll,
+              "fanout: expected numbers of at least 0, or all (-1), got '{}'", text);
+  return value;
+}
+
+void check_sampling(const TrainOptions& options) {
+  if (!options.sampling) return;
+  const SamplingOptions& sampling = *options.sampling;
+  MEZZO_CHECK(options.model != nn::ModelKind::kSgc,
+              "sampling: sgc is a linear model of features that are propagated once; it is trained "
+              "on the full graph");
+  check_options_of_samplers(sampling);
+  if (draws_blocks(sampling.sampler)) check_fanouts(options);
+  MEZZO_CHECK(sampling.num_workers >= 0 && sampling.num_workers <= kMostWorkers,
+              "workers: expected 0 to {}, got {}", kMostWorkers, sampling.num_workers);
+  MEZZO_CHECK(sampling.prefetch >= 1 && sampling.prefetch <= kMostPrefetch,
+              "prefetch: expected 1 to {}, got {}", kMostPrefetch, sampling.prefetch);
+}
+
+}  // namespace mezzo

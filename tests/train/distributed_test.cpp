@@ -1,0 +1,286 @@
+#include <array>
+#include <chrono>
+#include <cstdint>
+#include <cstdlib>
+#include <fstream>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include <ATen/ATen.h>
+#include <arpa/inet.h>
+#include <fmt/ranges.h>
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "mezzo/core/error.h"
+#include "mezzo/dist/process_group.h"
+#include "mezzo/train/checkpoint.h"
+#include "mezzo/train/trainer.h"
+
+#include "support/npy_writer.h"
+#include "support/tensors.h"
+#include "support/tolerance.h"
+#include "train/mini_batches.h"
+#include "train/synthetic.h"
+
+/// Training by several processes, each of which is this program, started anew for the one test at
+/// the end of the file that does the work of a rank.
+namespace mezzo {
+namespace {
+
+using test::sampled_options;
+using test::two_rings;
+
+constexpr std::int64_t kJoinedEpochs = 20;
+constexpr double kJoinedRate = 0.1;
+
+/// Every step is on all 20 training nodes with all their neighbours: 10 nodes for each of two
+/// processes. Plain SGD moves a weight by as much as its gradient says.
+TrainOptions joined_options(amp::Precision precision, std::int64_t batch_size) {
+  TrainOptions options = sampled_options(SamplerKind::kNeighbor);
+  options.model = nn::ModelKind::kSage;
+  options.precision = precision;
+  options.sampling->batch_size = batch_size;
+  options.sampling->fanouts = {-1, -1};
+  options.dropout = 0;
+  options.optimizer = OptimizerKind::kSgd;
+  options.learning_rate = kJoinedRate;
+  // A dynamic one would find another scale: the mean over half of the nodes has larger terms.
+  if (precision == amp::Precision::kFloat16) options.loss_scale = parse_loss_scale("1024");
+  options.epochs = kJoinedEpochs;
+  options.eval_every = 5;
+  return options;
+}
+
+/// Three batches of 4, 4 and 2 nodes in each of two processes, with everything that is random.
+TrainOptions random_options() {
+  TrainOptions options = sampled_options(SamplerKind::kNeighbor);
+  options.model = nn::ModelKind::kSage;
+  options.sampling->batch_size = 4;
+  options.dropout = 0.5;
+  options.epochs = 3;
+  return options;
+}
+
+/// A port that was free a moment ago.
+int free_port() {
+  const int descriptor = ::socket(AF_INET, SOCK_STREAM, 0);
+  sockaddr_in address = {};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof(address);
+  ::bind(descriptor, reinterpret_cast<sockaddr*>(&address), size);
+  ::getsockname(descriptor, reinterpret_cast<sockaddr*>(&address), &size);
+  ::close(descriptor);
+  return ntohs(address.sin_port);
+}
+
+std::string text_of(const std::string& path) {
+  std::ifstream file(path);
+  std::stringstream text;
+  text << file.rdbuf();
+  return text.str();
+}
+
+std::string own_path() {
+  std::array<char, 4096> path{};
+  return ::readlink("/proc/self/exe", path.data(), path.size() - 1) > 0 ? path.data() : "";
+}
+
+/// What each of `ranks` processes tells of its part in `work`: losses, or an error.
+std::vector<std::string> run_ranks(const test::TempFolder& folder, int ranks,
+                                   const std::string& work) {
+  const int port = free_port();
+  std::string script;
+  for (int rank = 0; rank < ranks; ++rank) {
+    folder.remove(fmt::format("{}.{}", work, rank));
+    script += fmt::format(
+        "RANK={0} WORLD_SIZE={1} LOCAL_RANK={0} MASTER_ADDR=127.0.0.1 MASTER_PORT={2} "
+        "OMP_NUM_THREADS=1 MEZZO_TEST_WORK='{3}' MEZZO_TEST_FOLDER='{4}' timeout -s KILL 120 '{5}' "
+        "--gtest_also_run_disabled_tests --gtest_filter=DISABLED_Rank.works >'{4}/log{0}' 2>&1 & ",
+        rank, ranks, port, work, folder.path(), own_path());
+  }
+  EXPECT_EQ(std::system((script + "wait").c_str()), 0);
+  std::vector<std::string> told;
+  for (int rank = 0; rank < ranks; ++rank) {
+    const std::string path = folder.path(fmt::format("{}.{}", work, rank));
+    told.push_back(text_of(path));
+    EXPECT_FALSE(told.back().empty()) << text_of(folder.path(fmt::format("log{}", rank)));
+  }
+  return told;
+}
+
+std::string told_of(const TrainReport& report) {
+  return fmt::format("losses {} steps {} skipped {} epochs {} world {}", report.losses,
+                     report.steps, report.skipped_steps, report.epochs_run, report.world_size);
+}
+
+/// How far the weights of two runs of joined_options() may be apart. A gradient is at most about 1;
+/// each step rounds the sums over nodes, edges and hidden units that make it up, and in 16 bits
+/// also what is stored between the layers, forward and backward.
+test::SumBound joined_bound(const at::Tensor& weight, amp::Precision precision) {
+  constexpr double kNodes = 20, kEdges = 3, kHidden = 8, kStored = 4;
+  const double way = kJoinedRate * static_cast<double>(kJoinedEpochs);
+  test::SumBound bound =
+      test::sum_bound(weight.abs().to(at::kDouble) + way, kNodes * kEdges * kHidden, at::kFloat);
+  if (is_low(precision)) {
+    const bool half = precision == amp::Precision::kFloat16;
+    bound.operand_epsilon = kStored * test::info(half ? at::kHalf : at::kBFloat16).epsilon;
+  }
+  return bound;
+}
+
+TEST(Distributed, two_processes_equal_one_on_the_joined_batch) {
+  for (const amp::Precision precision :
+       {amp::Precision::kFloat32, amp::Precision::kBFloat16, amp::Precision::kFloat16}) {
+    const std::string word(amp::to_string(precision));
+    SCOPED_TRACE(word);
+    const test::TempFolder folder;
+    const std::vector<std::string> told = run_ranks(folder, 2, "joined-" + word);
+    EXPECT_EQ(told[0], told[1]);
+
+    TrainOptions options = joined_options(precision, 20);
+    options.checkpoint = folder.path("alone");
+    const TrainReport alone = train(two_rings(), options);
+    EXPECT_NE(told[0].find(fmt::format("steps {} skipped {} epochs {} world 2", alone.steps,
+                                       alone.skipped_steps, alone.epochs_run)),
+              std::string::npos)
+        << told[0] << '\n'
+        << told_of(alone);
+    const Checkpoint one = read_checkpoint(options.checkpoint);
+    const Checkpoint two = read_checkpoint(folder.path("checkpoint"));
+    ASSERT_EQ(one.names, two.names);
+    for (std::size_t i = 0; i < one.weights.size(); ++i) {
+      EXPECT_TRUE(test::near(two.weights[i], one.weights[i].to(at::kDouble),
+                             joined_bound(one.weights[i], precision)))
+          << one.names[i];
+    }
+  }
+}
+
+TEST(Distributed, a_run_that_one_rank_stopped_in_an_epoch_equals_an_unbroken_one) {
+  const test::TempFolder folder;
+  const std::vector<std::string> whole = run_ranks(folder, 2, "whole");
+  EXPECT_EQ(whole[0], whole[1]);
+  EXPECT_NE(whole[0].find("steps 9 "), std::string::npos) << whole[0];
+  const Checkpoint unbroken = read_checkpoint(folder.path("checkpoint"));
+
+  const std::vector<std::string> part = run_ranks(folder, 2, "part");
+  EXPECT_NE(part[0].find("steps 4 skipped 0 epochs 1 world 2"), std::string::npos) << part[0];
+  EXPECT_EQ(part[0], part[1]);
+  const std::vector<std::string> resumed = run_ranks(folder, 2, "resumed");
+  EXPECT_EQ(resumed, whole);
+  const Checkpoint joined = read_checkpoint(folder.path("checkpoint"));
+  for (std::size_t i = 0; i < joined.weights.size(); ++i) {
+    EXPECT_TRUE(test::same_bits(joined.weights[i], unbroken.weights[i])) << joined.names[i];
+    EXPECT_TRUE(test::same_bits(joined.best_weights[i], unbroken.best_weights[i]));
+  }
+}
+
+TEST(Distributed, another_number_of_processes_begins_the_epoch_anew) {
+  const test::TempFolder folder;
+  run_ranks(folder, 2, "part");  // 4 steps: an epoch of 3, and one
+  const std::vector<std::string> three = run_ranks(folder, 3, "resumed");
+  // 7 nodes of 20 for each: 2 batches in each of the two epochs that are left.
+  EXPECT_NE(three[0].find("steps 8 skipped 0 epochs 3 world 3"), std::string::npos) << three[0];
+  EXPECT_EQ(three[0], three[2]);
+
+  run_ranks(folder, 2, "part");
+  TrainOptions options = random_options();
+  options.resume = folder.path("checkpoint");
+  const TrainReport alone = train(two_rings(), options);
+  EXPECT_EQ(alone.steps, 4 + 2 * 5);
+  EXPECT_EQ(alone.world_size, 1);
+  EXPECT_EQ(alone.communication_seconds, 0);
+}
+
+TEST(Distributed, all_ranks_skip_the_same_steps) {
+  const test::TempFolder folder;
+  const std::vector<std::string> told = run_ranks(folder, 2, "overflow");
+  EXPECT_EQ(told[0], told[1]);
+  EXPECT_NE(told[0].find("steps 9 "), std::string::npos) << told[0];
+  EXPECT_EQ(told[0].find("skipped 0 "), std::string::npos) << told[0];
+  EXPECT_EQ(told[0].find("skipped 9 "), std::string::npos) << told[0];
+}
+
+TEST(Distributed, what_processes_cannot_train_is_an_error_on_all_of_them) {
+  const test::TempFolder folder;
+  const auto refused = [&](const std::string& work, const std::string& fragment) {
+    SCOPED_TRACE(work);
+    for (const std::string& told : run_ranks(folder, 2, work)) {
+      EXPECT_NE(told.find("invalid: train: "), std::string::npos) << told;
+      EXPECT_NE(told.find(fragment), std::string::npos) << told;
+    }
+  };
+  refused("full-graph", "batch-size and fanout");
+  refused("cluster", "samplers neighbor and labor");
+  refused("other-seed", "the options of rank 1 differ");
+  refused("other-data", "the data of rank 1 differ");
+}
+
+TEST(Distributed, a_group_of_one_trains_bit_for_bit_as_no_group) {
+  const test::TempFolder folder;
+  TrainOptions options = random_options();
+  options.checkpoint = folder.path("without");
+  const TrainReport without = train(two_rings(), options);
+  options.checkpoint = folder.path("with");
+  const TrainReport with = train(two_rings(), options, {}, dist::ProcessGroup());
+  EXPECT_EQ(told_of(with), told_of(without));
+  const Checkpoint a = read_checkpoint(folder.path("with")),
+                   b = read_checkpoint(folder.path("without"));
+  for (std::size_t i = 0; i < a.weights.size(); ++i) {
+    EXPECT_TRUE(test::same_bits(a.weights[i], b.weights[i])) << a.names[i];
+  }
+}
+
+/// The part of one rank in `work`.
+TrainReport take_part(const std::string& work, const std::string& folder,
+                      const dist::ProcessGroup& group) {
+  Dataset data = two_rings();
+  TrainOptions options = random_options();
+  TrainCallbacks callbacks;
+  std::int64_t asked = 0;
+  if (work.starts_with("joined-")) {
+    options = joined_options(amp::parse_precision(work.substr(7)), 10);
+  } else if (work == "overflow") {
+    options.precision = amp::Precision::kFloat16;
+    options.loss_factor = 16;  // the largest gradients of the logits leave float16 at first
+  } else if (work == "part") {
+    callbacks.should_stop = [&] { return ++asked == 4 && group.rank() == 1; };
+  } else if (work == "resumed") {
+    options.resume = folder + "/checkpoint";
+  } else if (work == "full-graph") {
+    options.sampling.reset();
+  } else if (work == "cluster") {
+    options = sampled_options(SamplerKind::kCluster);
+  } else if (work == "other-seed") {
+    options.seed += static_cast<std::uint64_t>(group.rank());
+  } else if (work == "other-data") {
+    if (group.rank() == 1) data.labels = at::zeros_like(data.labels);
+  }
+  options.checkpoint = folder + "/checkpoint";
+  return train(data, options, callbacks, group);
+}
+
+TEST(DISABLED_Rank, works) {
+  const char* work = std::getenv("MEZZO_TEST_WORK");
+  const char* folder = std::getenv("MEZZO_TEST_FOLDER");
+  ASSERT_TRUE(work != nullptr && folder != nullptr);
+  dist::InitOptions options;
+  options.backend = dist::Backend::kGloo;
+  options.timeout = std::chrono::seconds(60);
+  const dist::ProcessGroup group = dist::init(options);
+  std::string told;
+  try {
+    told = told_of(take_part(work, folder, group));
+  } catch (const InvalidArgument& error) {
+    told = std::string("invalid: ") + error.what();
+  }
+  std::ofstream(fmt::format("{}/{}.{}", folder, work, group.rank())) << told;
+}
+
+}  // namespace
+}  // namespace mezzo

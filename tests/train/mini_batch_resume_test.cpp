@@ -1,0 +1,228 @@
+#include <cmath>
+#include <cstdint>
+#include <fstream>
+#include <iterator>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include "mezzo/core/error.h"
+#include "mezzo/train/checkpoint.h"
+#include "mezzo/train/inference.h"
+#include "mezzo/train/trainer.h"
+
+#include "support/npy_writer.h"
+#include "support/tolerance.h"
+#include "train/mini_batches.h"
+#include "train/synthetic.h"
+
+namespace mezzo {
+namespace {
+
+using test::sampled_options;
+using test::two_rings;
+
+/// Trains until `batches` batches are done.
+TrainReport train_batches(const Dataset& data, const TrainOptions& options, std::int64_t batches) {
+  std::int64_t asked = 0;
+  TrainCallbacks callbacks;
+  callbacks.should_stop = [&] { return ++asked == batches; };
+  return train(data, options, callbacks);
+}
+
+void expect_same_weights(const std::string& one, const std::string& other) {
+  const Checkpoint a = read_checkpoint(one), b = read_checkpoint(other);
+  EXPECT_EQ(a.epoch, b.epoch);
+  EXPECT_EQ(a.best_epoch, b.best_epoch);
+  ASSERT_EQ(a.names, b.names);
+  for (std::size_t i = 0; i < a.weights.size(); ++i) {
+    EXPECT_TRUE(test::same_bits(a.weights[i], b.weights[i])) << a.names[i];
+    EXPECT_TRUE(test::same_bits(a.best_weights[i], b.best_weights[i])) << a.names[i];
+  }
+}
+
+/// 3 epochs of 3 or 4 batches at once, against as many in two parts, the first of `batches`
+/// batches.
+void expect_unbroken(TrainOptions options, std::int64_t batches) {
+  SCOPED_TRACE(batches);
+  const test::TempFolder folder;
+  const Dataset data = two_rings();
+  options.epochs = 3;
+  options.checkpoint = folder.path("whole");
+  const TrainReport whole = train(data, options);
+
+  options.checkpoint = folder.path("part");
+  const TrainReport part = train_batches(data, options, batches);
+  EXPECT_EQ(part.stopped_by, StopReason::kInterrupted);
+  EXPECT_EQ(part.epochs_run, batches / whole.sampling->batches_per_epoch);
+  EXPECT_LE(part.steps, batches);
+  options.resume = folder.path("part");
+  options.checkpoint = folder.path("resumed");
+  const TrainReport resumed = train(data, options);
+
+  EXPECT_EQ(resumed.losses, whole.losses);
+  EXPECT_EQ(resumed.best_epoch, whole.best_epoch);
+  EXPECT_EQ(resumed.best.val, whole.best.val);
+  EXPECT_EQ(resumed.steps, whole.steps);
+  EXPECT_EQ(resumed.skipped_steps, whole.skipped_steps);
+  EXPECT_EQ(resumed.final_loss_scale, whole.final_loss_scale);
+  EXPECT_EQ(resumed.evaluations.size(), whole.evaluations.size());
+  expect_same_weights(folder.path("whole"), folder.path("resumed"));
+}
+
+TEST(MiniBatchResume, a_run_interrupted_in_an_epoch_equals_an_unbroken_one_in_every_precision) {
+  for (const amp::Precision precision :
+       {amp::Precision::kFloat32, amp::Precision::kBFloat16, amp::Precision::kFloat16}) {
+    for (const std::int64_t workers : {0, 2}) {
+      SCOPED_TRACE(std::string(amp::to_string(precision)) + " " + std::to_string(workers));
+      TrainOptions options = sampled_options(SamplerKind::kNeighbor);
+      options.model = nn::ModelKind::kSage;
+      options.precision = precision;
+      options.sampling->num_workers = workers;
+      // In the first epoch, at the end of it, in the second, in the last.
+      for (const std::int64_t batches : {1, 3, 4, 8}) expect_unbroken(options, batches);
+    }
+  }
+}
+
+TEST(MiniBatchResume, a_run_interrupted_in_an_epoch_equals_an_unbroken_one_for_every_sampler) {
+  for_each(SamplerKinds{}, []<class Sampler>() {
+    SCOPED_TRACE(Sampler::name);
+    TrainOptions options = sampled_options(Sampler::kind);
+    options.dropout = 0.5;
+    expect_unbroken(options, 2);
+    expect_unbroken(options, 5);
+  });
+}
+
+TEST(MiniBatchResume, a_run_may_be_interrupted_again_and_evaluate_off_the_beat) {
+  const test::TempFolder folder;
+  const Dataset data = two_rings();
+  TrainOptions options = sampled_options(SamplerKind::kNeighbor);
+  options.epochs = 4;
+  options.eval_every = 2;
+  options.normalization = nn::Normalization::kBatch;
+  options.checkpoint = folder.path("whole");
+  const TrainReport whole = train(data, options);
+  options.checkpoint = folder.path("part");
+  // After a batch of the second epoch; after the third epoch; after a batch of the fourth.
+  train_batches(data, options, 4);
+  options.resume = options.checkpoint;
+  train_batches(data, options, 5);
+  train_batches(data, options, 1);
+  const TrainReport resumed = train(data, options);
+  EXPECT_EQ(resumed.losses, whole.losses);
+  EXPECT_EQ(resumed.evaluations.size(), whole.evaluations.size());
+  expect_same_weights(folder.path("whole"), folder.path("part"));
+}
+
+TEST(MiniBatchResume, before_the_first_evaluation_the_latest_weights_are_the_best) {
+  const test::TempFolder folder;
+  const Dataset data = two_rings();
+  TrainOptions options = sampled_options(SamplerKind::kNeighbor);
+  options.checkpoint = folder.path("c");
+  const TrainReport report = train_batches(data, options, 2);
+  EXPECT_EQ(report.epochs_run, 0);
+  EXPECT_EQ(report.best_epoch, 0);
+  EXPECT_TRUE(std::isnan(report.best.val));
+  EXPECT_TRUE(std::isnan(report.epoch_ms_min));
+  EXPECT_TRUE(std::isfinite(report.train_loss));
+  const std::string table = format_report({report});
+  EXPECT_NE(table.find("interrupted"), std::string::npos) << table;
+
+  const Checkpoint checkpoint = read_checkpoint(options.checkpoint);
+  EXPECT_EQ(checkpoint.epoch, 0);
+  for (std::size_t i = 0; i < checkpoint.weights.size(); ++i) {
+    EXPECT_TRUE(test::same_bits(checkpoint.weights[i], checkpoint.best_weights[i]));
+  }
+  EXPECT_TRUE(std::isfinite(evaluate(data, checkpoint).test));
+}
+
+TEST(MiniBatchResume, the_workers_may_change_and_the_batches_may_not) {
+  const test::TempFolder folder;
+  const Dataset data = two_rings();
+  TrainOptions options = sampled_options(SamplerKind::kNeighbor);
+  options.checkpoint = folder.path("c");
+  train_batches(data, options, 4);
+  options.resume = options.checkpoint;
+  const auto refused = [&](const std::string& field, const TrainOptions& other) {
+    EXPECT_TRUE(test::throws<InvalidArgument>([&] { train(data, other); }, {"resume", field}));
+  };
+  TrainOptions other = options;
+  other.sampling->batch_size = 9;
+  refused("sampling batch-size", other);
+  other = options;
+  other.sampling->fanouts = {3, 3};
+  refused("sampling fanout", other);
+  other = options;
+  other.sampling->sampler = SamplerKind::kLabor;
+  refused("sampling sampler", other);
+  other = options;
+  other.sampling.reset();
+  refused("sampling", other);
+  other = options;
+  other.sampling->num_workers = 3;
+  other.sampling->prefetch = 1;
+  EXPECT_EQ(train(data, other).epochs_run, 10);
+}
+
+/// The CRC-32 of zip files, bit by bit.
+std::string crc32_text(std::string_view bytes) {
+  std::uint32_t crc = 0xFFFFFFFFU;
+  for (const char byte : bytes) {
+    crc ^= static_cast<unsigned char>(byte);
+    for (int bit = 0; bit < 8; ++bit) crc = (crc >> 1) ^ ((crc & 1U) != 0 ? 0xEDB88320U : 0U);
+  }
+  return fmt::format("{:08x}", ~crc);
+}
+
+/// Renames the fields in a checkpoint, each to a name of the same length, so that they are missing.
+void remove_fields(const std::string& path, const std::vector<std::string>& fields) {
+  constexpr std::size_t kChecksum = 8;
+  constexpr std::string_view kMark = "mezzo-checkpoint-1:";
+  std::ifstream file(path, std::ios::binary);
+  std::string bytes(std::istreambuf_iterator<char>(file), {});
+  file.close();
+  for (const std::string& field : fields) {
+    const std::size_t at = bytes.find('"' + field + '"');
+    ASSERT_NE(at, std::string::npos) << field;
+    bytes.replace(at + 1, field.size(), std::string(field.size(), 'x'));
+  }
+  bytes.resize(bytes.size() - kChecksum);
+  const std::string_view archive(bytes.data(), bytes.size() - kMark.size());
+  bytes += crc32_text(archive);
+  std::ofstream(path, std::ios::binary | std::ios::trunc) << bytes;
+}
+
+TEST(Checkpoint, one_that_older_options_wrote_is_read_and_resumed) {
+  const test::TempFolder folder;
+  const Dataset data = two_rings();
+  TrainOptions options = test::quick_options();
+  options.precision = amp::Precision::kBFloat16;
+  options.checkpoint = folder.path("whole");
+  const TrainReport whole = train(data, options);
+  options.epochs = 4;
+  options.checkpoint = folder.path("old");
+  train(data, options);
+  remove_fields(options.checkpoint, {"loss-factor", "keep-float32", "sampling", "begun"});
+
+  const Checkpoint old = read_checkpoint(options.checkpoint);
+  EXPECT_EQ(old.options.loss_factor, 1);
+  EXPECT_TRUE(old.options.keep_float32.empty());
+  EXPECT_FALSE(old.options.sampling);
+  EXPECT_EQ(old.epoch, 4);
+  options.resume = options.checkpoint;
+  options.epochs = 10;
+  EXPECT_EQ(train(data, options).losses, whole.losses);
+
+  options.loss_factor = 2;
+  options.epochs = 11;
+  options.resume = folder.path("old");
+  EXPECT_TRUE(test::throws<InvalidArgument>([&] { train(data, options); }, {"loss-factor"}));
+}
+
+}  // namespace
+}  // namespace mezzo

@@ -1,0 +1,31 @@
+#pragma once
+
+#include "mezzo/train/options.h"
+
+#include "train/synthetic.h"
+
+/// Runs by mini-batches on two_rings(), which has 20 training nodes of 40.
+namespace mezzo::test {
+
+/// quick_options() with what the sampler needs; batches of 8 seeds, a quarter of the graph, or 12
+/// nodes drawn.
+inline TrainOptions sampled_options(SamplerKind sampler) {
+  TrainOptions options = quick_options();
+  options.sampling.emplace();
+  SamplingOptions& sampling = *options.sampling;
+  sampling.sampler = sampler;
+  if (draws_blocks(sampler)) {
+    sampling.batch_size = 8;
+    sampling.fanouts = {2, 2};
+  } else if (sampler == SamplerKind::kCluster) {
+    sampling.parts = 4;
+  } else {
+    sampling.saint_budget = sampler == SamplerKind::kSaintNode   ? 12
+                            : sampler == SamplerKind::kSaintEdge ? 6
+                                                                 : 4;
+    sampling.batches_per_epoch = 3;
+  }
+  return options;
+}
+
+}  // namespace mezzo::test

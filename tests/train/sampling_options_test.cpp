@@ -1,0 +1,165 @@
+#include "mezzo/train/sampling_options.h"
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "mezzo/core/error.h"
+#include "mezzo/train/doctor.h"
+#include "mezzo/train/options.h"
+
+#include "support/npy_writer.h"
+#include "train/mini_batches.h"
+#include "train/synthetic.h"
+
+namespace mezzo {
+namespace {
+
+using test::sampled_options;
+
+TEST(SamplingOptions, what_a_sampler_needs_is_enough_for_every_model_but_sgc) {
+  for_each(SamplerKinds{}, []<class Sampler>() {
+    for_each(nn::ModelKinds{}, []<class Model>() {
+      TrainOptions options = sampled_options(Sampler::kind);
+      options.model = Model::kind;
+      if constexpr (Model::kind == nn::ModelKind::kSgc) {
+        options.hidden.reset();  // has no hidden layer
+        EXPECT_TRUE(test::throws<InvalidArgument>([&] { check_options(options); },
+                                                  {"sampling:", "sgc", "full graph"}));
+      } else {
+        EXPECT_NO_THROW(check_options(options)) << Sampler::name << " " << Model::name;
+      }
+    });
+  });
+}
+
+TEST(SamplingOptions, what_is_out_of_range_or_of_another_sampler_is_named) {
+  constexpr auto kNeighbor = SamplerKind::kNeighbor, kLabor = SamplerKind::kLabor,
+                 kCluster = SamplerKind::kCluster, kNode = SamplerKind::kSaintNode,
+                 kWalk = SamplerKind::kSaintWalk;
+  struct Case {
+    const char* name;
+    SamplerKind sampler;
+    std::function<void(SamplingOptions&)> spoil;
+  };
+  const std::vector<Case> cases = {
+      {"batch-size", kNeighbor, [](SamplingOptions& s) { s.batch_size.reset(); }},
+      {"batch-size", kNeighbor, [](SamplingOptions& s) { s.batch_size = 0; }},
+      {"batch-size", kCluster, [](SamplingOptions& s) { s.batch_size = 8; }},
+      {"batch-size", kWalk, [](SamplingOptions& s) { s.batch_size = 8; }},
+      {"fanout", kNeighbor, [](SamplingOptions& s) { s.fanouts.clear(); }},
+      {"fanout", kNeighbor, [](SamplingOptions& s) { s.fanouts = {5}; }},
+      {"fanout", kLabor,
+       [](SamplingOptions& s) {
+         s.fanouts = {5, -2};
+       }},
+      {"fanout", kLabor,
+       [](SamplingOptions& s) {
+         s.fanouts = {5, 0};
+       }},  // gcn
+      {"fanout", kCluster,
+       [](SamplingOptions& s) {
+         s.fanouts = {5, 5};
+       }},
+      {"replace", kLabor, [](SamplingOptions& s) { s.replace = true; }},
+      {"layer-dependency", kNeighbor, [](SamplingOptions& s) { s.layer_dependency = true; }},
+      {"drop-last", kCluster, [](SamplingOptions& s) { s.drop_last = true; }},
+      {"balance-classes", kNode, [](SamplingOptions& s) { s.balance_classes = true; }},
+      {"parts", kCluster, [](SamplingOptions& s) { s.parts.reset(); }},
+      {"parts", kCluster, [](SamplingOptions& s) { s.parts = 0; }},
+      {"parts", kNeighbor, [](SamplingOptions& s) { s.parts = 2; }},
+      {"parts-per-batch", kCluster, [](SamplingOptions& s) { s.parts_per_batch = 99; }},
+      {"parts-per-batch", kNeighbor, [](SamplingOptions& s) { s.parts_per_batch = 2; }},
+      {"saint-budget", kNode, [](SamplingOptions& s) { s.saint_budget.reset(); }},
+      {"saint-budget", kNode, [](SamplingOptions& s) { s.saint_budget = -1; }},
+      {"saint-budget", kNeighbor, [](SamplingOptions& s) { s.saint_budget = 2; }},
+      {"walk-length", kWalk, [](SamplingOptions& s) { s.walk_length = 0; }},
+      {"walk-length", kNode, [](SamplingOptions& s) { s.walk_length = 2; }},
+      {"batches-per-epoch", kWalk, [](SamplingOptions& s) { s.batches_per_epoch = 0; }},
+      {"batches-per-epoch", kNeighbor, [](SamplingOptions& s) { s.batches_per_epoch = 2; }},
+      {"workers", kNeighbor, [](SamplingOptions& s) { s.num_workers = -1; }},
+      {"workers", kNeighbor, [](SamplingOptions& s) { s.num_workers = 257; }},
+      {"prefetch", kNeighbor, [](SamplingOptions& s) { s.prefetch = 0; }},
+      {"prefetch", kNeighbor, [](SamplingOptions& s) { s.prefetch = 1025; }},
+      {"inference-batch-size", kNode, [](SamplingOptions& s) { s.inference_batch_size = 0; }},
+  };
+  for (std::size_t i = 0; i < cases.size(); ++i) {
+    TrainOptions options = sampled_options(cases[i].sampler);
+    cases[i].spoil(*options.sampling);
+    EXPECT_TRUE(test::throws<InvalidArgument>([&] { check_options(options); },
+                                              {std::string(cases[i].name) + ":"}))
+        << "case " << i;
+  }
+}
+
+TEST(SamplingOptions, a_model_with_a_term_of_its_own_for_the_node_may_draw_no_neighbours) {
+  TrainOptions options = sampled_options(SamplerKind::kNeighbor);
+  options.sampling->fanouts = {0, 0};
+  for (const nn::ModelKind model :
+       {nn::ModelKind::kSage, nn::ModelKind::kGin, nn::ModelKind::kMlp}) {
+    options.model = model;
+    EXPECT_NO_THROW(check_options(options));
+  }
+}
+
+TEST(SamplingOptions, a_fanout_is_a_number_or_all) {
+  EXPECT_EQ(parse_fanout("15"), 15);
+  EXPECT_EQ(parse_fanout("0"), 0);
+  EXPECT_EQ(parse_fanout("-1"), -1);
+  EXPECT_EQ(parse_fanout("all"), -1);
+  for (const char* text : {"", "-2", "1.5", "ten", "5x", "99999999999999999999"}) {
+    EXPECT_TRUE(test::throws<InvalidArgument>([&] { parse_fanout(text); }, {"fanout"})) << text;
+  }
+}
+
+TEST(SamplingOptions, survive_the_recipe_but_for_who_prepares_the_batches) {
+  for_each(SamplerKinds{}, []<class Sampler>() {
+    TrainOptions options = sampled_options(Sampler::kind);
+    options.sampling->inference_batch_size = 17;
+    EXPECT_EQ(recipe_from_json(recipe_to_json(options)).sampling, options.sampling)
+        << Sampler::name;
+  });
+  TrainOptions options = sampled_options(SamplerKind::kLabor);
+  SamplingOptions& sampling = *options.sampling;
+  sampling.layer_dependency = sampling.drop_last = sampling.balance_classes = true;
+  EXPECT_EQ(recipe_from_json(recipe_to_json(options)).sampling, options.sampling);
+  const SamplingOptions before = sampling;
+  sampling.num_workers = 3;
+  sampling.prefetch = 5;
+  EXPECT_EQ(recipe_from_json(recipe_to_json(options)).sampling, before);
+}
+
+TEST(SamplingOptions, a_field_of_the_recipe_that_is_missing_or_wrong_is_named) {
+  const std::string json = recipe_to_json(sampled_options(SamplerKind::kNeighbor));
+  const auto changed = [&](const std::string& from, const std::string& to) {
+    std::string text = json;
+    const std::size_t at = text.find(from);
+    EXPECT_NE(at, std::string::npos) << from;
+    return text.replace(at, from.size(), to);
+  };
+  struct Case {
+    std::string json, field;
+  };
+  const std::vector<Case> cases = {
+      {changed("\"sampling\"", "\"samples\""), "sampling"},
+      {changed("\"fanout\"", "\"fans\""), "fanout"},
+      {changed("\"neighbor\"", "\"neighbour\""), "neighbour"},
+      {changed("\"replace\":false", "\"replace\":0"), "replace"},
+  };
+  for (const Case& c : cases) {
+    EXPECT_TRUE(test::throws<IoError>([&] { recipe_from_json(c.json); }, {c.field})) << c.json;
+  }
+}
+
+TEST(SamplingOptions, the_doctor_runs_the_full_graph) {
+  DoctorOptions options;
+  options.training = sampled_options(SamplerKind::kNeighbor);
+  options.training.epochs = TrainOptions{}.epochs;
+  EXPECT_TRUE(test::throws<InvalidArgument>([&] { diagnose(test::two_rings(), options); },
+                                            {"doctor", "full graph"}));
+}
+
+}  // namespace
+}  // namespace mezzo
