@@ -6,6 +6,7 @@
 
 #include <ATen/Parallel.h>
 
+#include "mezzo/cli/sampling_arguments.h"
 #include "mezzo/core/error.h"
 #include "mezzo/nn/model.h"
 #include "mezzo/train/files.h"
@@ -62,7 +63,7 @@ void add_step_options(CLI::App& app, TrainOptions& options) {
       .choice("--optimizer", OptimizerKinds{}, options.optimizer, "Optimizer")
       .number("--loss-factor", options.loss_factor,
               "Factor on the loss that is minimised; losses are told without it")
-      .number("--seed", options.seed, "Seed of weights and dropout")
+      .number("--seed", options.seed, "Seed of weights, dropout and sampling")
       .flag("--normalize-features", options.normalize_features,
             "Divide each row of the features by its sum");
 }
@@ -70,7 +71,8 @@ void add_step_options(CLI::App& app, TrainOptions& options) {
 void add_training_options(CLI::App& app, RunArguments& run) {
   TrainOptions& options = run.options;
   OptionGroup(app, "Training")
-      .number("--epochs", options.epochs, "Epochs, each one step on all training nodes");
+      .number("--epochs", options.epochs,
+              "Epochs, each one step on all training nodes, or one pass over mini-batches");
   add_step_options(app, options);
   OptionGroup(app, "Training")
       .value(
@@ -88,6 +90,7 @@ void add_training_options(CLI::App& app, RunArguments& run) {
       .number("--runs", run.runs,
               "Runs with the seeds SEED, SEED+1, ...; without --split-index also with the splits "
               "0, 1, ... in turn");
+  add_sampling_options(app, options.sampling);
 }
 
 void add_report_options(CLI::App& app, std::string& json) {

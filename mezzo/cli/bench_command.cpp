@@ -11,11 +11,14 @@
 #include "mezzo/cli/bench_kernels.h"
 #include "mezzo/cli/bench_layers.h"
 #include "mezzo/cli/bench_machine.h"
+#include "mezzo/cli/bench_sampling.h"
 #include "mezzo/cli/commands.h"
 #include "mezzo/cli/interrupt.h"
 #include "mezzo/cli/progress.h"
 #include "mezzo/cli/run.h"
+#include "mezzo/core/error.h"
 #include "mezzo/graph/graph.h"
+#include "mezzo/train/sampling_options.h"
 
 namespace mezzo::cli {
 namespace {
@@ -94,6 +97,67 @@ void measure_all(const std::vector<Plan>& plans, bench::Report& report) {
   }
 }
 
+/// What --sampling asks for.
+struct SamplingArguments {
+  bool wanted = false;
+  std::optional<std::int64_t> batch_size;
+  std::vector<std::int64_t> fanouts;
+
+  bench::SamplingWork work() const {
+    bench::SamplingWork made;
+    made.batch_size = batch_size.value_or(made.batch_size);
+    if (!fanouts.empty()) made.fanouts = fanouts;
+    return made;
+  }
+};
+
+void add_sampling_options(CLI::App& app, SamplingArguments& arguments) {
+  OptionGroup(app, "Sampling")
+      .flag("--sampling", arguments.wanted,
+            "Time neighbour sampling and a mini-batch epoch instead of kernels")
+      .number("--batch-size", arguments.batch_size, "With --sampling: seeds of a batch (1024)")
+      .list(
+          "--fanout", "N,...",
+          [&arguments](const std::vector<std::string>& words) {
+            arguments.fanouts.clear();
+            for (const std::string& word : words) arguments.fanouts.push_back(parse_fanout(word));
+          },
+          "With --sampling: neighbours drawn for a node, input layer first", "15,10,5");
+}
+
+void check_sampling(const SamplingArguments& arguments) {
+  const bool any = arguments.batch_size || !arguments.fanouts.empty();
+  MEZZO_CHECK(arguments.wanted || !any, "--batch-size and --fanout need --sampling");
+  MEZZO_CHECK(arguments.work().batch_size >= 1, "--batch-size: expected at least 1, got {}",
+              arguments.work().batch_size);
+}
+
+/// Measures and prints; the epoch only where the data set has features and labels.
+void measure_sampling(const Dataset& dataset, Graph graph, const bench::SamplingWork& work,
+                      const BenchArguments& arguments, bench::Report& report) {
+  std::vector<Plan> plans = {bench::neighbor_sampling(graph, work, report.threads)};
+  if (dataset.features.defined() && dataset.labels.defined()) {
+    graph.ndata()["feat"] = dataset.features;
+    graph.ndata()["label"] = dataset.labels;
+    for (const std::int64_t width : arguments.widths) {
+      plans.push_back(bench::pipelined_epoch(graph, work,
+                                             {.hidden = width,
+                                              .num_classes = dataset.num_classes,
+                                              .precisions = arguments.precisions}));
+    }
+  }
+  measure_all(plans, report);
+  std::cout << format_conditions(report) << '\n';
+  for (std::size_t i = 0; i < report.outcomes.size(); ++i) {
+    const bench::Outcome& outcome = report.outcomes[i];
+    std::cout << outcome.work << '\n'
+              << (i == 0 ? bench::format_rates(outcome, bench::million_edges(graph, work))
+                         : bench::format_pipelining(outcome))
+              << '\n';
+  }
+  std::cout << std::flush;
+}
+
 }  // namespace
 
 int bench_command(const Arguments& arguments) {
@@ -105,9 +169,14 @@ int bench_command(const Arguments& arguments) {
       "mezzo bench");
   add_data_options(app, data);
   bench::add_bench_options(
-      app, wanted, "Features of a node in the kernels; the epochs take the widest as hidden width");
+      app, wanted,
+      "Features of a node in the kernels; the epochs take the widest as hidden width, with "
+      "--sampling each in turn");
+  SamplingArguments sampling;
+  add_sampling_options(app, sampling);
   if (!parse_arguments(app, arguments)) return kSuccess;
 
+  check_sampling(sampling);
   bench::Report report = bench::begin_report(wanted);
   const Dataset dataset = load(data);
   if (data.split_index) dataset.split(*data.split_index);  // throws where there is none
@@ -115,7 +184,12 @@ int bench_command(const Arguments& arguments) {
   report.num_nodes = dataset.num_nodes;
   report.num_edges = dataset.num_edges();
   report.stream_bandwidth = bench::stream_bandwidth();
-  const Graph graph = Graph::from_coo(dataset.src, dataset.dst, dataset.num_nodes);
+  const Graph graph(topology_of(dataset));
+  if (sampling.wanted) {
+    measure_sampling(dataset, graph, sampling.work(), wanted, report);
+    bench::write_report(wanted, report);
+    return interrupted() ? kInterrupted : kSuccess;
+  }
   const bench::Workload workload = bench::make_workload(graph, wanted.precisions);
   std::vector<Plan> plans = kernel_plans(workload, wanted);
   for (Plan& plan : epoch_plans(dataset, data, wanted)) plans.push_back(std::move(plan));

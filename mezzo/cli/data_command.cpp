@@ -4,9 +4,11 @@
 
 #include "mezzo/cli/arguments.h"
 #include "mezzo/cli/commands.h"
+#include "mezzo/cli/data_convert.h"
 #include "mezzo/cli/data_info.h"
 #include "mezzo/cli/run.h"
 #include "mezzo/core/error.h"
+#include "mezzo/data/image_dataset.h"
 #include "mezzo/train/files.h"
 #include "mezzo/train/table.h"
 
@@ -26,6 +28,23 @@ std::string list_to_json(const std::vector<KnownDataset>& known) {
   return object.dump(2, ' ', false, json::error_handler_t::replace) + '\n';
 }
 
+/// The images that train takes by name.
+KnownDataset known_images() {
+  KnownDataset known{.name = kFashionMnist,
+                     .description =
+                         "Fashion-MNIST: 60,000 images of clothes in 10 classes, for "
+                         "mezzo train --model cnn",
+                     .available = true,
+                     .path = {}};
+  try {
+    known.path = image_folder(kFashionMnist);
+  } catch (const IoError&) {
+    known.available = false;
+    known.path = "install Debian's dataset-fashion-mnist";
+  }
+  return known;
+}
+
 int list_command(const Arguments& arguments) {
   std::string directory, json;
   CLI::App app("Lists the data sets that have a name, and those of a folder", "mezzo data list");
@@ -34,7 +53,8 @@ int list_command(const Arguments& arguments) {
   if (!parse_arguments(app, arguments)) return kSuccess;
 
   if (!json.empty()) check_writable("--json", json);
-  const std::vector<KnownDataset> known = list_datasets(directory);
+  std::vector<KnownDataset> known = list_datasets(directory);
+  known.push_back(known_images());
   std::vector<std::vector<std::string>> rows = {{"name", "available", "path", "description"}};
   for (const KnownDataset& one : known) {
     rows.push_back({one.name, one.available ? "yes" : "no", one.path, one.description});
@@ -59,7 +79,7 @@ int info_command(const Arguments& arguments) {
   MEZZO_CHECK(!dataset.empty(), "--dataset is required");
   if (!json.empty()) check_writable("--json", json);
   const DatasetInfo info =
-      describe(load({.dataset = dataset, .split = split, .split_index = std::nullopt}));
+      describe(load_dataset(dataset, {.split = split, .labels_optional = true}));
   std::cout << format_info(info) << std::flush;
   if (!json.empty()) {
     replace_file(json, [&](std::ostream& file) { file << info_to_json(info); });
@@ -73,8 +93,9 @@ int data_command(const Arguments& arguments) {
   static const std::vector<Command> commands = {
       {"list", "Lists the data sets that are known by name", list_command},
       {"info", "Describes one data set", info_command},
+      {"convert", "Writes a data set as a folder that is mapped to memory", convert_command},
   };
-  return dispatch("mezzo data", "Lists and describes data sets", {}, commands, arguments);
+  return dispatch("mezzo data", "Lists, describes and converts data sets", {}, commands, arguments);
 }
 
 }  // namespace mezzo::cli

@@ -4,9 +4,11 @@
 #include <limits>
 
 #include <ATen/ATen.h>
+#include <c10/core/ScalarType.h>
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "mezzo/graph/graph.h"
 #include "mezzo/train/problem.h"
 #include "mezzo/train/table.h"
 
@@ -28,20 +30,62 @@ std::int64_t nonzeros(const at::Tensor& features) {
   return count(at::ne(features, 0));
 }
 
+/// Edges between different nodes, and those of them between equal labels.
+struct ProperEdges {
+  std::int64_t all = 0, same = 0;
+};
+
+template <class Id>
+ProperEdges count_proper_edges(const Adjacency& rows, const at::Tensor& labels) {
+  const auto* start = rows.indptr.const_data_ptr<std::int64_t>();
+  const Id* source = rows.indices.const_data_ptr<Id>();
+  const auto* label = labels.const_data_ptr<std::int64_t>();
+  ProperEdges found;
+  for (std::int64_t row = 0; row + 1 < rows.indptr.numel(); ++row) {
+    for (std::int64_t slot = start[row]; slot < start[row + 1]; ++slot) {
+      if (source[slot] == row) continue;
+      ++found.all;
+      found.same += label[source[slot]] == label[row] ? 1 : 0;
+    }
+  }
+  return found;
+}
+
 void describe_edges(const Dataset& dataset, DatasetInfo& info) {
-  const std::int64_t nodes = dataset.num_nodes;
-  const at::Tensor in = at::bincount(dataset.dst, {}, nodes);
-  const at::Tensor out = at::bincount(dataset.src, {}, nodes);
-  if (nodes > 0) {
+  const Topology topology = topology_of(dataset);
+  const at::Tensor in = topology.in_degrees(), out = topology.out_degrees();
+  if (dataset.num_nodes > 0) {
     info.min_in_degree = in.min().item<std::int64_t>();
     info.max_in_degree = in.max().item<std::int64_t>();
   }
-  info.mean_in_degree = share(dataset.num_edges(), nodes);
+  info.mean_in_degree = share(dataset.num_edges(), dataset.num_nodes);
   info.isolated_nodes = count(at::eq(in + out, 0));
-  const at::Tensor proper = at::ne(dataset.src, dataset.dst);
-  const at::Tensor same = at::eq(dataset.labels.index_select(0, dataset.src),
-                                 dataset.labels.index_select(0, dataset.dst));
-  info.homophily = share(count(same.logical_and(proper)), count(proper));
+  if (!dataset.labels.defined()) return;
+  const Adjacency& rows = topology.csc();
+  const at::Tensor labels = dataset.labels.contiguous();
+  const ProperEdges proper = topology.id_dtype() == at::kInt
+                                 ? count_proper_edges<std::int32_t>(rows, labels)
+                                 : count_proper_edges<std::int64_t>(rows, labels);
+  info.homophily = share(proper.same, proper.all);
+}
+
+void describe_features(const Dataset& dataset, DatasetInfo& info) {
+  const at::Tensor& features = dataset.features;
+  if (!features.defined()) return;
+  info.feature_dtype = c10::getDtypeNames(features.scalar_type()).first;
+  info.sparse_features = features.layout() == at::kSparseCsr;
+  info.mapped_features = dataset.is_mapped;
+  if (dataset.is_mapped) return;
+  info.feature_density = share(nonzeros(features), info.num_nodes * info.num_features);
+}
+
+/// "500, float32, sparse, share of nonzeros 0.1"
+std::string features_text(const DatasetInfo& info, const std::string& density) {
+  if (info.num_features == 0) return "none";
+  const char* layout = info.sparse_features ? "sparse" : info.mapped_features ? "mapped" : "dense";
+  const std::string facts =
+      fmt::format("{}, {}, {}", info.num_features, info.feature_dtype, layout);
+  return info.mapped_features ? facts : fmt::format("{}, share of nonzeros {}", facts, density);
 }
 
 }  // namespace
@@ -54,12 +98,11 @@ DatasetInfo describe(const Dataset& dataset) {
   info.num_nodes = dataset.num_nodes;
   info.num_edges = dataset.num_edges();
   info.num_features = dataset.num_features();
-  info.feature_density = kNaN;
-  if (dataset.features.defined()) {
-    info.sparse_features = dataset.features.layout() == at::kSparseCsr;
-    info.feature_density = share(nonzeros(dataset.features), info.num_nodes * info.num_features);
-  }
-  const at::Tensor counts = at::bincount(dataset.labels, {}, dataset.num_classes);
+  info.feature_density = info.homophily = kNaN;
+  describe_features(dataset, info);
+  const at::Tensor counts = dataset.labels.defined()
+                                ? at::bincount(dataset.labels, {}, dataset.num_classes)
+                                : at::Tensor();
   for (std::int64_t c = 0; c < dataset.num_classes; ++c) {
     const auto index = static_cast<std::size_t>(c);
     const bool named = index < dataset.class_names.size();
@@ -79,16 +122,12 @@ std::string format_info(const DatasetInfo& info) {
   const auto four_digits = [](double value) {
     return std::isnan(value) ? std::string("-") : fmt::format("{:.4g}", value);
   };
-  const std::string layout = info.num_features == 0 ? "none"
-                             : info.sparse_features ? "sparse"
-                                                    : "dense";
   std::vector<std::vector<std::string>> facts = {
       {"name", info.name},
       {"origin", info.origin},
       {"nodes", text(info.num_nodes)},
       {"edges", text(info.num_edges) + " directed"},
-      {"features", fmt::format("{}, {}, share of nonzeros {}", info.num_features, layout,
-                               four_digits(info.feature_density))},
+      {"features", features_text(info, four_digits(info.feature_density))},
       {"in-degree", fmt::format("min {}, mean {:.2f}, max {}", info.min_in_degree,
                                 info.mean_in_degree, info.max_in_degree)},
       {"isolated nodes", text(info.isolated_nodes)},
@@ -129,7 +168,9 @@ std::string info_to_json(const DatasetInfo& info) {
       {"edges", info.num_edges},
       {"features",
        {{"count", info.num_features},
+        {"dtype", info.feature_dtype.empty() ? json(nullptr) : json(info.feature_dtype)},
         {"sparse", info.sparse_features},
+        {"mapped", info.mapped_features},
         {"density", number(info.feature_density)}}},
       {"classes", classes},
       {"splits", splits},

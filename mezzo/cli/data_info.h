@@ -12,8 +12,9 @@ namespace mezzo::cli {
 struct DatasetInfo {
   std::string name, origin, metric;
   std::int64_t num_nodes = 0, num_edges = 0, num_features = 0;
-  bool sparse_features = false;
-  double feature_density = 0;  ///< share of nonzeros; NaN without features
+  std::string feature_dtype;  ///< empty without features
+  bool sparse_features = false, mapped_features = false;
+  double feature_density = 0;  ///< share of nonzeros; NaN without features, and of mapped ones
   struct Class {
     std::string name;
     std::int64_t num_nodes;
@@ -29,6 +30,8 @@ struct DatasetInfo {
   double homophily = 0;  ///< share of edges between equal labels, self loops aside; NaN without any
 };
 
+/// Reads the edges, and the features unless they are mapped. Data without labels have no classes,
+/// no splits and a homophily of NaN.
 DatasetInfo describe(const Dataset& dataset);
 
 std::string format_info(const DatasetInfo& info);

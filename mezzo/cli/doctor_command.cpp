@@ -7,6 +7,7 @@
 #include "mezzo/cli/interrupt.h"
 #include "mezzo/cli/progress.h"
 #include "mezzo/cli/run.h"
+#include "mezzo/cli/sampling_arguments.h"
 #include "mezzo/train/doctor.h"
 #include "mezzo/train/files.h"
 
@@ -41,11 +42,15 @@ int doctor_command(const Arguments& arguments) {
   add_model_options(app, run.options);
   OptionGroup(app, "Training").number("--steps", doctor.steps, "Steps of each trial");
   add_step_options(app, run.options);
+  // Known only to be refused with a reason.
+  add_sampling_options(app, run.options.sampling, /*title=*/"");
   add_machine_options(app, run.machine);
   add_report_options(app, run.json);
   if (!parse_arguments(app, arguments)) return kSuccess;
 
   MEZZO_CHECK(doctor.steps >= 1, "--steps: expected at least 1, got {}", doctor.steps);
+  MEZZO_CHECK(!run.options.sampling,
+              "doctor: it runs the full graph and takes no options of mini-batches");
   finish(run);
   check_options(run.options);
   doctor.training = run.options;

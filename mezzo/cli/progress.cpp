@@ -14,6 +14,7 @@ namespace {
 
 constexpr std::int64_t kBarWidth = 24;
 constexpr auto kBetweenDraws = std::chrono::milliseconds(100);
+constexpr auto kBetweenLines = std::chrono::seconds(30);
 constexpr auto kClearLine = "\r\x1b[K";
 
 }  // namespace
@@ -39,22 +40,48 @@ void Progress::show(const EpochRecord& record) {
                           format_score(record.scores->val), format_score(record.scores->test));
   }
   const bool last = record.epoch == record.epochs;
-  const std::string label = label_.empty() ? "" : label_ + "  ";
   if (style_ == Style::kLines) {
     const std::int64_t tenth = record.epoch * 10 / record.epochs;
     if (tenth == last_tenth_ && !last) return;
     last_tenth_ = tenth;
-    out_ << label << "epoch " << facts(record) << std::endl;
+    print("epoch " + facts(record));
     return;
   }
-  const Clock::time_point now = Clock::now();
-  if (open_ && !last && now - drawn_ < kBetweenDraws) return;
-  drawn_ = now;
+  if (open_ && !last && Clock::now() - drawn_ < kBetweenDraws) return;
+  if (by_batches_) {
+    draw(1, 1, "epoch " + facts(record));
+  } else {
+    draw(record.epoch, record.epochs, facts(record));
+  }
+}
+
+void Progress::show(const BatchRecord& record) {
+  by_batches_ = true;
+  const auto since = Clock::now() - drawn_;
+  const bool lines = style_ == Style::kLines;
+  if (lines ? since < kBetweenLines : open_ && since < kBetweenDraws) return;
+  const std::string text =
+      fmt::format("epoch {}/{}  batch {}/{}  loss {:.4f}{}", record.epoch, record.epochs,
+                  record.batch, record.batches, record.loss, scores_);
+  if (lines) {
+    print(text);
+  } else {
+    draw(record.batch, record.batches, text);
+  }
+}
+
+void Progress::draw(std::int64_t done, std::int64_t all, const std::string& text) {
+  drawn_ = Clock::now();
   open_ = true;
-  const auto filled = static_cast<std::size_t>(record.epoch * kBarWidth / record.epochs);
-  out_ << kClearLine << label << '[' << std::string(filled, '#')
-       << std::string(static_cast<std::size_t>(kBarWidth) - filled, '.') << "]  " << facts(record)
+  const auto filled = static_cast<std::size_t>(done * kBarWidth / all);
+  out_ << kClearLine << label() << '[' << std::string(filled, '#')
+       << std::string(static_cast<std::size_t>(kBarWidth) - filled, '.') << "]  " << text
        << std::flush;
+}
+
+void Progress::print(const std::string& text) {
+  drawn_ = Clock::now();
+  out_ << label() << text << std::endl;
 }
 
 void Progress::finish() {

@@ -10,7 +10,8 @@
 namespace mezzo::cli {
 
 /// Shows how far a run is, on one stream: a bar that is drawn over itself, for terminals, or a
-/// plain line at about every tenth of the epochs.
+/// plain line at about every tenth of the epochs. By mini-batches each epoch has its bar, and a
+/// plain line comes also where the last one was half a minute ago.
 class Progress {
  public:
   enum class Style : std::uint8_t { kBar, kLines };
@@ -22,22 +23,27 @@ class Progress {
   Progress& operator=(const Progress&) = delete;
 
   void show(const EpochRecord& record);
+  void show(const BatchRecord& record);
   /// Ends the bar's line. Further calls do nothing.
   void finish();
 
  private:
   using Clock = std::chrono::steady_clock;
   std::string facts(const EpochRecord& record) const;
+  std::string label() const { return label_.empty() ? "" : label_ + "  "; }
+  void draw(std::int64_t done, std::int64_t all, const std::string& text);
+  void print(const std::string& text);
 
   std::ostream& out_;
   Style style_;
   std::string label_;
   Clock::time_point start_ = Clock::now();
-  Clock::time_point drawn_;
+  Clock::time_point drawn_ = start_;
   std::int64_t shown_ = 0;  // epochs of this run, without those of a resumed one
   std::int64_t last_tenth_ = -1;
   std::string scores_;  // of the latest evaluation
   bool open_ = false;   // a bar stands on the current line
+  bool by_batches_ = false;
 };
 
 /// kBar where the standard error is a terminal.

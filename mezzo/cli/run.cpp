@@ -59,6 +59,7 @@ int fail(ExitCode code, std::string_view text) {
 int run(const std::vector<std::string>& arguments) {
   static const std::vector<Command> commands = {
       {"train", "Trains a model on a data set", train_command},
+      {"launch", "Trains in several processes of this machine", launch_command},
       {"evaluate", "Measures the model of a checkpoint", evaluate_command},
       {"predict", "Writes the predictions of the model of a checkpoint", predict_command},
       {"compare", "Trains a model in several precisions and sets them side by side",

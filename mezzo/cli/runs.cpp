@@ -11,7 +11,7 @@
 namespace mezzo::cli {
 
 void train_runs(const Dataset& dataset, const RunArguments& run, const std::string& label,
-                std::vector<TrainReport>& reports) {
+                std::vector<TrainReport>& reports, const dist::ProcessGroup& group) {
   for (std::int64_t i = 0; i < run.runs; ++i) {
     TrainOptions options = run.options;
     options.seed += static_cast<std::uint64_t>(i);
@@ -22,10 +22,14 @@ void train_runs(const Dataset& dataset, const RunArguments& run, const std::stri
     if (run.runs > 1) line += fmt::format("{}run {}/{}", label.empty() ? "" : " ", i + 1, run.runs);
     Progress progress(std::cerr, progress_style(), line);
     TrainCallbacks callbacks;
-    callbacks.on_epoch = [&progress](const EpochRecord& record) { progress.show(record); };
+    if (group.rank() == 0) {
+      callbacks.on_epoch = [&progress](const EpochRecord& record) { progress.show(record); };
+      callbacks.on_batch = [&progress](const BatchRecord& record) { progress.show(record); };
+    }
     callbacks.should_stop = interrupted;
-    reports.push_back(train(dataset, options, callbacks));
-    if (interrupted()) return;
+    reports.push_back(train(dataset, options, callbacks, group));
+    // The interrupt of one process ends all of them before the next run.
+    if (group.all_reduce(interrupted() ? 1.0 : 0.0, dist::ReduceOp::kMax) > 0) return;
   }
 }
 

@@ -1,3 +1,6 @@
+#include <chrono>
+#include <cstdint>
+#include <cstdlib>
 #include <iostream>
 
 #include "mezzo/cli/arguments.h"
@@ -6,16 +9,65 @@
 #include "mezzo/cli/interrupt.h"
 #include "mezzo/cli/run.h"
 #include "mezzo/cli/runs.h"
+#include "mezzo/core/error.h"
+#include "mezzo/dist/environment.h"
+#include "mezzo/dist/process_group.h"
 #include "mezzo/train/files.h"
 #include "mezzo/train/report.h"
 
 namespace mezzo::cli {
+namespace {
+
+constexpr std::int64_t kMostSeconds = 7 * 24 * 3600;
+
+/// Whether a launcher started this process together with others.
+bool is_one_of_several() {
+  return dist::find_placement({}, [](const char* name) { return std::getenv(name); }).world_size >
+         1;
+}
+
+/// The processes that were started together with this one, by `mezzo launch` or another launcher;
+/// often it is alone.
+dist::ProcessGroup join_group(const std::string& device, std::int64_t timeout_seconds) {
+  MEZZO_CHECK(timeout_seconds >= 1 && timeout_seconds <= kMostSeconds,
+              "--group-timeout: expected 1 to {}, got {}", kMostSeconds, timeout_seconds);
+  parse_device(device);  // what this machine lacks is said before the others are waited for
+  dist::InitOptions options;
+  options.backend = device.starts_with("cuda") ? dist::Backend::kNccl : dist::Backend::kGloo;
+  options.timeout = std::chrono::seconds(timeout_seconds);
+  return dist::init(options);
+}
+
+/// What differs between the processes of a group: each has a device of its own, and the first one
+/// writes the files.
+void take_part(const dist::ProcessGroup& group, RunArguments& run) {
+  if (group.world_size() > 1 && run.machine.device == "cuda") {
+    run.machine.device = fmt::format("cuda:{}", group.local_rank());
+  }
+  if (group.rank() == 0) return;
+  run.options.checkpoint.clear();
+  run.json.clear();
+}
+
+void show(const RunArguments& run, const std::vector<TrainReport>& reports) {
+  std::cout << format_report(reports) << std::flush;
+  if (run.json.empty()) return;
+  replace_file(run.json, [&](std::ostream& file) { file << report_to_json(reports); });
+}
+
+}  // namespace
 
 int train_command(const Arguments& arguments) {
-  if (wants_image_model(arguments)) return train_images_command(arguments);
+  if (wants_image_model(arguments)) {
+    MEZZO_CHECK(!is_one_of_several(), "train: the model cnn trains in one process");
+    return train_images_command(arguments);
+  }
   RunArguments run;
+  std::int64_t group_timeout = 30 * 60;
   TrainOptions& options = run.options;
-  CLI::App app("Trains a model on the full graph of a data set, in one precision", "mezzo train");
+  CLI::App app(
+      "Trains a model on a data set, on the full graph or by mini-batches, in one precision",
+      "mezzo train");
   add_data_options(app, run.data);
   OptionGroup(app, "Model")
       .choice("--model", nn::ModelKinds{}, options.model,
@@ -28,6 +80,9 @@ int train_command(const Arguments& arguments) {
           "Precision of the products; weights stay float32", "fp32");
   add_training_options(app, run);
   add_machine_options(app, run.machine);
+  OptionGroup(app, "Machine")
+      .number("--group-timeout", group_timeout,
+              "Several processes (see mezzo launch): seconds that each waits for the others");
   OptionGroup(app, "Files")
       .text("--checkpoint", options.checkpoint, "FILE",
             "Write the state at the end, at an interrupt and once a minute")
@@ -35,17 +90,17 @@ int train_command(const Arguments& arguments) {
   add_report_options(app, run.json);
   if (!parse_arguments(app, arguments)) return kSuccess;
 
+  const dist::ProcessGroup group = join_group(run.machine.device, group_timeout);
+  take_part(group, run);
   finish(run);
   check_options(options);
   const Dataset dataset = load(run.data);
   std::vector<TrainReport> reports;
-  train_runs(dataset, run, "", reports);
+  train_runs(dataset, run, "", reports, group);
 
-  std::cout << format_report(reports) << std::flush;
-  if (!run.json.empty()) {
-    replace_file(run.json, [&](std::ostream& file) { file << report_to_json(reports); });
-  }
-  return interrupted() ? kInterrupted : kSuccess;
+  if (group.rank() == 0) show(run, reports);
+  const bool stopped = reports.back().stopped_by == StopReason::kInterrupted;
+  return stopped || interrupted() ? kInterrupted : kSuccess;
 }
 
 }  // namespace mezzo::cli

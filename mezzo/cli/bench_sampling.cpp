@@ -1,0 +1,315 @@
+#include "mezzo/cli/bench_sampling.h"
+
+#include <algorithm>
+#include <memory>
+#include <thread>
+#include <utility>
+
+#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+#include <fmt/ranges.h>
+#include <torch/optim/adam.h>
+
+#include "mezzo/amp/grad_scaler.h"
+#include "mezzo/core/huge_pages.h"
+#include "mezzo/core/random.h"
+#include "mezzo/nn/model.h"
+#include "mezzo/sampling/block_loader.h"
+#include "mezzo/train/table.h"
+
+namespace mezzo::bench {
+namespace {
+
+BlockLoaderOptions loader_options(const SamplingWork& work, std::int64_t workers) {
+  return {.fanouts = work.fanouts,
+          .batch_size = work.batch_size,
+          .num_workers = workers,
+          .parent_degrees = false,
+          .prepare_backward = false};
+}
+
+/// Millions of edges, [1].
+at::Tensor as_millions(std::int64_t edges) {
+  return at::full({1}, static_cast<double>(edges) * 1e-6, at::kFloat);
+}
+
+std::int64_t sampled_edges(const Batch& batch) {
+  std::int64_t edges = 0;
+  for (const Block& block : batch.blocks) edges += block.num_edges();
+  return edges;
+}
+
+/// One pass over the batches, which are dropped.
+std::int64_t sample_all(BlockLoader& loader) {
+  std::int64_t edges = 0;
+  for (const Batch& batch : loader) edges += sampled_edges(batch);
+  return edges;
+}
+
+/// Reads `count` neighbours at random slots, and for each the table's item of it; some dozen reads
+/// are under way at a time, as in the sampler.
+std::uint64_t read_at_random(const std::int32_t* neighbors, std::uint64_t num_slots,
+                             const std::int32_t* table, std::uint64_t count, std::uint64_t seed) {
+  constexpr std::uint64_t kTogether = 64;
+  std::uint64_t slots[kTogether], sum = 0, state = seed * 2 + 1;
+  std::int32_t nodes[kTogether];
+  for (std::uint64_t done = 0; done < count; done += kTogether) {
+    for (std::uint64_t& slot : slots) {
+      state = state * 6364136223846793005 + 1442695040888963407;  // Knuth's MMIX generator
+      slot = static_cast<std::uint64_t>((static_cast<unsigned __int128>(state) * num_slots) >> 64);
+      __builtin_prefetch(neighbors + slot);
+    }
+    for (std::uint64_t i = 0; i < kTogether; ++i) {
+      nodes[i] = neighbors[slots[i]];
+      __builtin_prefetch(table + nodes[i]);
+    }
+    for (const std::int32_t node : nodes) sum += static_cast<std::uint64_t>(table[node]);
+  }
+  return sum;
+}
+
+/// Memory of the bare loop: the graph's neighbours and a table of all nodes, in huge pages.
+struct BareReads {
+  at::Tensor neighbors, table;
+
+  explicit BareReads(const Topology& topology)
+      : neighbors(in_huge_pages(topology.csc().indices)),
+        table(in_huge_pages(at::ones({topology.num_src()}, at::kInt))) {}
+
+  static at::Tensor in_huge_pages(const at::Tensor& values) {
+    at::Tensor copy = at::empty(values.sizes(), at::kInt);
+    advise_huge_pages(copy.mutable_data_ptr(), static_cast<std::size_t>(copy.nbytes()));
+    return copy.copy_(values);
+  }
+
+  void run(std::int64_t edges, std::int64_t threads) const {
+    std::vector<std::jthread> workers;
+    for (std::int64_t i = 0; i < threads; ++i) {
+      workers.emplace_back([this, edges, threads, i] {
+        const std::uint64_t sum = read_at_random(
+            neighbors.const_data_ptr<std::int32_t>(), static_cast<std::uint64_t>(neighbors.numel()),
+            table.const_data_ptr<std::int32_t>(), static_cast<std::uint64_t>(edges / threads),
+            static_cast<std::uint64_t>(i));
+        asm volatile("" : : "r"(sum));  // the reads are the work
+      });
+    }
+  }
+};
+
+std::vector<std::int64_t> thread_counts(std::int64_t threads) {
+  if (threads == 1) return {1};
+  return {1, threads};
+}
+
+std::string threads_text(std::int64_t threads) {
+  return threads == 1 ? "1 thread" : fmt::format("{} threads", threads);
+}
+
+Comparison make_sampling(const Graph& graph, const SamplingWork& work, std::int64_t threads) {
+  const at::Tensor seeds = sampling_seeds(graph, work);
+  Comparison made;
+  std::int64_t edges = 0;
+  for (const std::int64_t count : thread_counts(threads)) {
+    const auto loader = std::make_shared<BlockLoader>(graph, seeds, loader_options(work, count));
+    if (edges == 0) {
+      edges = sample_all(*loader);
+      made.expected = {{as_millions(edges)}};
+    }
+    const auto run = [loader]() -> Tensors {
+      loader->start_at(0);  // the same draws in every round
+      return {as_millions(sample_all(*loader))};
+    };
+    made.contenders.push_back({.name = "mezzo, " + threads_text(count), .ours = true, .run = run});
+  }
+  const auto bare = std::make_shared<const BareReads>(graph.topology());
+  for (const std::int64_t count : thread_counts(threads)) {
+    const auto run = [bare, edges, count]() -> Tensors {
+      bare->run(edges, count);
+      return {as_millions(edges)};
+    };
+    made.contenders.push_back({.name = "bare reads, " + threads_text(count), .run = run});
+  }
+  return made;
+}
+
+/// A SAGE model in training on one thread.
+class MiniBatchTraining {
+ public:
+  MiniBatchTraining(const Graph& graph, const SamplingWork& work, const MiniBatchModel& model,
+                    amp::Precision precision)
+      : precision_(precision),
+        model_(nn::ModelOptions{.kind = nn::ModelKind::kSage,
+                                .in_features = graph.ndata().at("feat").size(1),
+                                .hidden_features = model.hidden,
+                                .out_features = model.num_classes,
+                                .num_layers = static_cast<std::int64_t>(work.fanouts.size())}),
+        optimizer_(model_->parameters(), torch::optim::AdamOptions(1e-3)),
+        scaler_({.device = at::kCPU, .enabled = precision == amp::Precision::kFloat16}) {}
+
+  void step(const Batch& batch) {
+    optimizer_.zero_grad();
+    at::Tensor loss;
+    {
+      const amp::PrecisionScope scope(precision_, at::kCPU);
+      const at::Tensor& features = batch.features("feat");
+      const bool widen = precision_ == amp::Precision::kFloat32;
+      const at::Tensor logits =
+          model_->forward(batch.blocks, widen ? features.to(at::kFloat) : features);
+      loss = at::cross_entropy_loss(logits.to(at::kFloat), batch.labels("label"));
+    }
+    scaler_.scale(loss).backward();
+    scaler_.step(optimizer_);
+    scaler_.update();
+  }
+
+ private:
+  amp::Precision precision_;
+  nn::Model model_;
+  torch::optim::Adam optimizer_;
+  amp::GradScaler scaler_;
+};
+
+/// While it lives, libtorch's operations of this thread run on one thread.
+class OneThread {
+ public:
+  OneThread() { at::set_num_threads(1); }
+  ~OneThread() { at::set_num_threads(threads_); }
+  OneThread(const OneThread&) = delete;
+  OneThread& operator=(const OneThread&) = delete;
+
+ private:
+  int threads_ = at::get_num_threads();
+};
+
+/// Batches that are there, and the loader that makes the same.
+struct MiniBatches {
+  std::shared_ptr<BlockLoader> loader;
+  std::vector<Batch> kept;
+
+  at::Tensor count() const {
+    return at::full({1}, static_cast<std::int64_t>(kept.size()), at::kFloat);
+  }
+  template <class Use>
+  Tensors pass(const Use& use) const {
+    const OneThread one_thread;
+    loader->start_at(0);
+    std::int64_t batches = 0;
+    for (const Batch& batch : *loader) {
+      use(batch);
+      ++batches;
+    }
+    return {at::full({1}, batches, at::kFloat)};
+  }
+};
+
+Comparison make_pipelined(const Graph& graph, const SamplingWork& work,
+                          const MiniBatchModel& model) {
+  BlockLoaderOptions options{.fanouts = work.fanouts,
+                             .batch_size = work.batch_size,
+                             .features = {"feat"},
+                             .labels = {"label"},
+                             .num_workers = 1};
+  const auto batches = std::make_shared<MiniBatches>();
+  batches->loader =
+      std::make_shared<BlockLoader>(graph, sampling_seeds(graph, work), std::move(options));
+  for (Batch& batch : *batches->loader) batches->kept.push_back(std::move(batch));
+  Comparison made;
+  made.expected = {{batches->count()}};
+  const auto prepare = [=] { return batches->pass([](const Batch&) {}); };
+  made.contenders.push_back({.name = "prepare alone", .ours = true, .run = prepare});
+  for (const amp::Precision precision : model.precisions) {
+    const std::string word(amp::to_string(precision));
+    const auto training = std::make_shared<MiniBatchTraining>(graph, work, model, precision);
+    const auto train = [=]() -> Tensors {
+      const OneThread one_thread;
+      for (const Batch& batch : batches->kept) training->step(batch);
+      return {batches->count()};
+    };
+    const auto pipeline = [=] {
+      return batches->pass([&](const Batch& batch) { training->step(batch); });
+    };
+    made.contenders.push_back(
+        {.name = "train alone, " + word, .ours = true, .precision = precision, .run = train});
+    made.contenders.push_back(
+        {.name = "pipelined, " + word, .ours = true, .precision = precision, .run = pipeline});
+  }
+  return made;
+}
+
+std::string work_text(const SamplingWork& work) {
+  return fmt::format("[{}], batch {}", fmt::join(work.fanouts, ","), work.batch_size);
+}
+
+}  // namespace
+
+at::Tensor sampling_seeds(const Graph& graph, const SamplingWork& work) {
+  const std::int64_t wanted =
+      std::min(graph.num_nodes(), work.batch_size * std::max<std::int64_t>(work.num_batches, 1));
+  // A stride that is prime to any power of two visits the nodes of an R-MAT graph evenly.
+  const at::Tensor order = at::arange(wanted, at::kLong);
+  constexpr std::int64_t kStride = 7919;
+  return graph.num_nodes() % kStride == 0 ? order
+                                          : at::remainder(order * kStride, graph.num_nodes());
+}
+
+double million_edges(const Graph& graph, const SamplingWork& work) {
+  BlockLoader loader(graph, sampling_seeds(graph, work), loader_options(work, 0));
+  return static_cast<double>(sample_all(loader)) * 1e-6;
+}
+
+Plan neighbor_sampling(const Graph& graph, const SamplingWork& work, std::int64_t threads) {
+  return {.work = "neighbour sampling " + work_text(work),
+          .bytes = graph.num_edges() * 4 + graph.num_nodes() * 4 * (threads + 2),
+          .make = [&graph, work, threads] { return make_sampling(graph, work, threads); }};
+}
+
+Plan pipelined_epoch(const Graph& graph, const SamplingWork& work, const MiniBatchModel& model) {
+  return {.work = "mini-batch sage " + work_text(work),
+          .width = model.hidden,
+          .bytes = graph.num_nodes() * 8,
+          .make = [&graph, work, model] { return make_pipelined(graph, work, model); }};
+}
+
+std::string format_pipelining(const Outcome& outcome) {
+  std::vector<std::vector<std::string>> rows = {
+      {"precision", "prepare, ms", "train, ms", "pipelined, ms", "of the slower stage", "vs fp32"}};
+  const auto find = [&](const std::string& name) -> const Measurement* {
+    for (const Measurement& one : outcome.measurements) {
+      if (one.name == name && one.skipped.empty()) return &one;
+    }
+    return nullptr;
+  };
+  const Measurement* prepare = find("prepare alone");
+  const Measurement* float32 = find("pipelined, fp32");
+  for (const Measurement& one : outcome.measurements) {
+    const std::string word = one.name.substr(one.name.find(", ") + 2);
+    const Measurement* train = find("train alone, " + word);
+    if (one.name != "pipelined, " + word || !one.skipped.empty() || !train || !prepare) continue;
+    rows.push_back(
+        {word, fmt::format("{:.1f}", prepare->minimum()), fmt::format("{:.1f}", train->minimum()),
+         fmt::format("{:.1f}", one.minimum()),
+         fmt::format("{:.2f}x", one.minimum() / std::max(prepare->minimum(), train->minimum())),
+         float32 == nullptr ? "-" : fmt::format("{:.2f}x", float32->minimum() / one.minimum())});
+  }
+  return format_table(rows, 1);
+}
+
+std::string format_rates(const Outcome& outcome, double edges) {
+  const auto rate = [edges](double milliseconds) { return edges / (1e-3 * milliseconds); };
+  std::vector<std::vector<std::string>> rows = {
+      {"contender", "M edges/s", "median", "of bare reads"}};
+  for (const Measurement& measured : outcome.measurements) {
+    if (!measured.skipped.empty()) continue;
+    std::string share = "-";
+    const std::string threads = measured.name.substr(measured.name.find(", "));
+    for (const Measurement& bare : outcome.measurements) {
+      if (bare.name != "bare reads" + threads || !bare.skipped.empty()) continue;
+      share = fmt::format("{:.0f} %", 100 * bare.minimum() / measured.minimum());
+    }
+    rows.push_back({measured.name, fmt::format("{:.1f}", rate(measured.minimum())),
+                    fmt::format("{:.1f}", rate(measured.median())), share});
+  }
+  return format_table(rows, 1);
+}
+
+}  // namespace mezzo::bench

@@ -1,0 +1,11 @@
+#pragma once
+
+#include "mezzo/cli/commands.h"
+
+namespace mezzo::cli {
+
+/// `mezzo data convert`: writes a data set as Mezzo's own folder. Shows how far it is on the
+/// standard error; an interrupt removes what was written so far. Returns the exit code.
+int convert_command(const Arguments& arguments);
+
+}  // namespace mezzo::cli

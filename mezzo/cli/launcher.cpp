@@ -1,0 +1,332 @@
+#include "mezzo/cli/launcher.h"
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <chrono>
+#include <csignal>
+#include <cstdlib>
+#include <cstring>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <sys/prctl.h>
+#include <sys/signalfd.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "mezzo/cli/launcher_output.h"
+#include "mezzo/cli/run.h"
+#include "mezzo/core/error.h"
+
+namespace mezzo::cli {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using mezzo::detail::raise;
+
+constexpr auto kAddress = "127.0.0.1";
+// A process that waits for another one only remembers the first SIGTERM; the second ends it.
+constexpr auto kUntilSecondTerm = std::chrono::seconds(2);
+constexpr auto kUntilKill = std::chrono::seconds(10);
+constexpr int kCannotStart = 127;  // as shells have it
+
+Descriptor checked(int number, const char* what) {
+  if (number < 0) raise<IoError>("launch: {}: {}", what, std::strerror(errno));
+  return Descriptor(number);
+}
+
+/// `wanted`, or a free port instead of 0. Another program may take it before rank 0 does, which
+/// then says so.
+std::int64_t usable_port(std::int64_t wanted) {
+  const Descriptor socket =
+      checked(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), "cannot open a socket");
+  const int on = 1;  // a port whose last connections are fading away is free
+  ::setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+  sockaddr_in address = {};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(static_cast<std::uint16_t>(wanted));
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  auto* generic = reinterpret_cast<sockaddr*>(&address);
+  if (::bind(socket.get(), generic, sizeof(address)) != 0) {
+    raise<IoError>("--port: {} cannot be used on this machine: {}", wanted, std::strerror(errno));
+  }
+  socklen_t size = sizeof(address);
+  ::getsockname(socket.get(), generic, &size);
+  return ntohs(address.sin_port);
+}
+
+/// The write end of a pipe of which `lines` gets the read end.
+Descriptor make_pipe(int to, const std::string& prefix, Lines& lines) {
+  std::array<int, 2> ends{};
+  if (::pipe2(ends.data(), O_CLOEXEC) != 0) {
+    raise<IoError>("launch: cannot make a pipe: {}", std::strerror(errno));
+  }
+  ::fcntl(ends[0], F_SETFL, O_NONBLOCK);  // the process's end stays a blocking one
+  lines = Lines(Descriptor(ends[0]), to, prefix);
+  return Descriptor(ends[1]);
+}
+
+struct Process {
+  pid_t id = -1;
+  bool running = false;
+  Lines out, err;
+};
+
+/// What a process is started with; made before the fork, since nothing may be allocated after it.
+struct Image {
+  std::vector<std::string> words, variables;
+
+  static std::vector<char*> pointers(std::vector<std::string>& texts) {
+    std::vector<char*> list;
+    for (std::string& text : texts) list.push_back(text.data());
+    list.push_back(nullptr);
+    return list;
+  }
+};
+
+std::vector<std::string> variables_of(const LaunchOptions& options, std::int64_t rank) {
+  std::vector<std::pair<std::string, std::string>> set = {
+      {"RANK", std::to_string(rank)},
+      {"LOCAL_RANK", std::to_string(rank)},
+      {"WORLD_SIZE", std::to_string(options.processes)},
+      {"LOCAL_WORLD_SIZE", std::to_string(options.processes)},
+      {"MASTER_ADDR", kAddress},
+      {"MASTER_PORT", std::to_string(options.port)},
+      {"TORCHELASTIC_USE_AGENT_STORE", "False"},
+  };
+  if (options.threads) {
+    set.emplace_back("OMP_NUM_THREADS", std::to_string(*options.threads));
+  } else if (std::getenv("OMP_NUM_THREADS") == nullptr) {
+    const auto cores = static_cast<std::int64_t>(std::thread::hardware_concurrency());
+    set.emplace_back("OMP_NUM_THREADS",
+                     std::to_string(std::max<std::int64_t>(1, cores / options.processes)));
+  }
+  std::vector<std::string> variables;
+  for (char** variable = environ; *variable != nullptr; ++variable) {
+    const std::string_view text = *variable;
+    const std::string_view name = text.substr(0, text.find('='));
+    const bool ours = std::any_of(set.begin(), set.end(),
+                                  [name](const auto& entry) { return entry.first == name; });
+    if (!ours) variables.emplace_back(text);
+  }
+  for (const auto& [name, value] : set) variables.push_back(fmt::format("{}={}", name, value));
+  return variables;
+}
+
+/// The processes of one launch.
+class Launcher {
+ public:
+  Launcher(LaunchOptions options, const Arguments& words);
+  ~Launcher();
+  Launcher(const Launcher&) = delete;
+  Launcher& operator=(const Launcher&) = delete;
+  int run();
+
+ private:
+  void start(std::int64_t rank);
+  void wait_for_news();
+  void hear_signals();
+  void reap();
+  void ended(std::size_t rank, int status);
+  void end_others(const std::string& why);
+  void press();
+  void pass_on(int signal) const;
+  bool is_running() const;
+
+  LaunchOptions options_;
+  Arguments words_;
+  sigset_t mask_before_{};
+  Descriptor signals_;
+  std::vector<Process> processes_;
+  int code_ = kSuccess;       // of the first failure
+  bool interrupted_ = false;  // some process ended in good order after an interrupt
+  // Set where the processes are being ended: what comes next, and when.
+  std::optional<Clock::time_point> term_again_, kill_;
+};
+
+Launcher::Launcher(LaunchOptions options, const Arguments& words)
+    : options_(std::move(options)), words_(words) {
+  options_.port = usable_port(options_.port);
+  sigset_t mask;
+  sigemptyset(&mask);
+  for (const int signal : {SIGINT, SIGTERM, SIGCHLD}) sigaddset(&mask, signal);
+  sigprocmask(SIG_BLOCK, &mask, &mask_before_);
+  signals_ = checked(::signalfd(-1, &mask, SFD_CLOEXEC | SFD_NONBLOCK), "cannot wait for signals");
+  processes_.resize(static_cast<std::size_t>(options_.processes));
+}
+
+/// Leaves nobody behind where run() did not come to its end.
+Launcher::~Launcher() {
+  pass_on(SIGKILL);
+  for (const Process& process : processes_) {
+    if (process.running) ::waitpid(process.id, nullptr, 0);
+  }
+  sigprocmask(SIG_SETMASK, &mask_before_, nullptr);
+}
+
+/// In the child: never returns. Only what is safe after a fork.
+[[noreturn]] void become(pid_t parent, const std::array<int, 3>& streams, const sigset_t& mask,
+                         char* const* words, char* const* variables) {
+  // A group of its own, so that a terminal's Ctrl-C comes once, from the launcher.
+  ::setpgid(0, 0);
+  ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (::getppid() != parent) ::_exit(kCannotStart);  // it died before that was set
+  ::signal(SIGTTOU, SIG_IGN);  // rank 0 may draw on the terminal from its own group
+  for (int number = 0; number < 3; ++number) {
+    const int stream = streams[static_cast<std::size_t>(number)];
+    if (stream >= 0) ::dup2(stream, number);
+  }
+  ::sigprocmask(SIG_SETMASK, &mask, nullptr);
+  ::execve("/proc/self/exe", words, variables);
+  ::_exit(kCannotStart);
+}
+
+void Launcher::start(std::int64_t rank) {
+  Image image{.words = words_, .variables = variables_of(options_, rank)};
+  image.words.insert(image.words.begin(), "mezzo");
+  const std::vector<char*> words = Image::pointers(image.words);
+  const std::vector<char*> variables = Image::pointers(image.variables);
+  Process& process = processes_[static_cast<std::size_t>(rank)];
+  const std::string prefix = fmt::format("[{}] ", rank);
+  const Descriptor in = checked(::open("/dev/null", O_RDONLY | O_CLOEXEC), "/dev/null");
+  const Descriptor out = make_pipe(STDOUT_FILENO, prefix, process.out);
+  Descriptor err;
+  if (rank > 0 || ::isatty(STDERR_FILENO) == 0) {
+    err = make_pipe(STDERR_FILENO, prefix, process.err);
+  }
+  const pid_t parent = ::getpid();
+  process.id = ::fork();
+  if (process.id < 0)
+    raise<IoError>("launch: cannot start rank {}: {}", rank, std::strerror(errno));
+  if (process.id == 0) {
+    become(parent, {in.get(), out.get(), err.get()}, mask_before_, words.data(), variables.data());
+  }
+  ::setpgid(process.id, process.id);  // here too: whoever comes first
+  process.running = true;
+}
+
+bool Launcher::is_running() const {
+  return std::any_of(processes_.begin(), processes_.end(),
+                     [](const Process& process) { return process.running; });
+}
+
+void Launcher::pass_on(int signal) const {
+  for (const Process& process : processes_) {
+    if (process.running) ::kill(-process.id, signal);
+  }
+}
+
+int Launcher::run() {
+  for (std::int64_t rank = 0; rank < options_.processes; ++rank) start(rank);
+  while (is_running()) {
+    wait_for_news();
+    for (Process& process : processes_) {
+      process.out.read();
+      process.err.read();
+    }
+    hear_signals();
+    reap();
+    press();
+  }
+  for (Process& process : processes_) {
+    process.out.read();
+    process.err.read();
+    process.out.finish();
+    process.err.finish();
+  }
+  return code_ != kSuccess ? code_ : interrupted_ ? kInterrupted : kSuccess;
+}
+
+/// Returns where a process printed or ended, a signal came, or it is time to press on.
+void Launcher::wait_for_news() {
+  std::vector<pollfd> watched = {{.fd = signals_.get(), .events = POLLIN, .revents = 0}};
+  for (const Process& process : processes_) {
+    for (const int descriptor : {process.out.descriptor(), process.err.descriptor()}) {
+      if (descriptor >= 0) watched.push_back({.fd = descriptor, .events = POLLIN, .revents = 0});
+    }
+  }
+  int milliseconds = -1;
+  if (const auto& next = term_again_ ? term_again_ : kill_) {
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(*next - Clock::now());
+    milliseconds = static_cast<int>(std::max<std::int64_t>(0, left.count()));
+  }
+  ::poll(watched.data(), watched.size(), milliseconds);
+}
+
+void Launcher::hear_signals() {
+  signalfd_siginfo signal = {};
+  while (::read(signals_.get(), &signal, sizeof(signal)) == sizeof(signal)) {
+    const int number = static_cast<int>(signal.ssi_signo);
+    if (number != SIGCHLD) pass_on(number);
+  }
+}
+
+void Launcher::reap() {
+  std::vector<std::pair<std::size_t, int>> news;
+  for (std::size_t rank = 0; rank < processes_.size(); ++rank) {
+    int status = 0;
+    Process& process = processes_[rank];
+    if (!process.running || ::waitpid(process.id, &status, WNOHANG) != process.id) continue;
+    process.running = false;
+    process.out.read();
+    process.err.read();
+    news.emplace_back(rank, status);
+  }
+  // Those that fail with an exit code may have lost the one that a signal ended.
+  std::stable_partition(news.begin(), news.end(),
+                        [](const auto& entry) { return WIFSIGNALED(entry.second); });
+  for (const auto& [rank, status] : news) ended(rank, status);
+}
+
+void Launcher::ended(std::size_t rank, int status) {
+  const bool by_signal = WIFSIGNALED(status);
+  const int code = by_signal ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+  if (code == kSuccess || code_ != kSuccess) return;
+  // All stop at the same batch; rank 0 then still writes the checkpoint.
+  if (!by_signal && code == kInterrupted) {
+    interrupted_ = true;
+    return;
+  }
+  code_ = code;
+  end_others(by_signal ? fmt::format("rank {} was ended by signal {} ({})", rank, WTERMSIG(status),
+                                     ::strsignal(WTERMSIG(status)))
+                       : fmt::format("rank {} ended with exit code {}", rank, code));
+}
+
+void Launcher::end_others(const std::string& why) {
+  fmt::print(stderr, "mezzo: launch: {}{}\n", why, is_running() ? "; ending the others" : "");
+  pass_on(SIGTERM);
+  term_again_ = Clock::now() + kUntilSecondTerm;
+  kill_ = Clock::now() + kUntilKill;
+}
+
+void Launcher::press() {
+  const Clock::time_point now = Clock::now();
+  if (term_again_ && now >= *term_again_) {
+    pass_on(SIGTERM);
+    term_again_.reset();
+  }
+  if (kill_ && !term_again_ && now >= *kill_) {
+    pass_on(SIGKILL);
+    kill_.reset();
+  }
+}
+
+}  // namespace
+
+int launch(const LaunchOptions& options, const Arguments& words) {
+  return Launcher(options, words).run();
+}
+
+}  // namespace mezzo::cli

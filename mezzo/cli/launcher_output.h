@@ -1,0 +1,99 @@
+#pragma once
+
+#include <array>
+#include <cerrno>
+#include <cstddef>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include <sys/types.h>
+#include <unistd.h>
+
+namespace mezzo::cli {
+
+/// A file descriptor that is closed at the end, and on exec.
+class Descriptor {
+ public:
+  explicit Descriptor(int number = -1) : number_(number) {}
+  ~Descriptor() { reset(); }
+  Descriptor(Descriptor&& other) noexcept : number_(std::exchange(other.number_, -1)) {}
+  Descriptor& operator=(Descriptor&& other) noexcept {
+    if (this != &other) {
+      reset();
+      number_ = std::exchange(other.number_, -1);
+    }
+    return *this;
+  }
+
+  int get() const { return number_; }
+  bool is_open() const { return number_ >= 0; }
+  void reset() {
+    if (number_ >= 0) ::close(number_);
+    number_ = -1;
+  }
+
+ private:
+  int number_;
+};
+
+/// Output of a process, passed on line by line.
+class Lines {
+ public:
+  Lines() = default;
+  Lines(Descriptor from, int to, std::string prefix)
+      : from_(std::move(from)), to_(to), prefix_(std::move(prefix)) {}
+
+  int descriptor() const { return from_.get(); }
+
+  /// Passes on what has come, without waiting for more.
+  void read() {
+    std::array<char, 1 << 16> buffer;
+    while (from_.is_open()) {
+      const ssize_t count = ::read(from_.get(), buffer.data(), buffer.size());
+      if (count > 0) {
+        take({buffer.data(), static_cast<std::size_t>(count)});
+      } else if (count < 0 && errno == EINTR) {
+        continue;
+      } else if (count < 0 && errno == EAGAIN) {
+        return;
+      } else {
+        finish();
+      }
+    }
+  }
+
+  /// The end, with a line that has none of its own.
+  void finish() {
+    from_.reset();
+    if (!line_.empty()) take("\n");
+  }
+
+ private:
+  void take(std::string_view text) {
+    std::string lines;
+    for (std::size_t end = text.find('\n'); end != text.npos; end = text.find('\n')) {
+      lines += prefix_ + line_ + std::string(text.substr(0, end + 1));
+      line_.clear();
+      text.remove_prefix(end + 1);
+    }
+    line_ += text;
+    write_all(lines);
+  }
+
+  void write_all(std::string_view text) const {
+    while (!text.empty()) {
+      const ssize_t count = ::write(to_, text.data(), text.size());
+      if (count < 0 && errno == EINTR) continue;
+      if (count < 0) return;  // nobody listens any more
+      text.remove_prefix(static_cast<std::size_t>(count));
+    }
+  }
+
+  Descriptor from_;
+  int to_ = -1;
+  std::string prefix_;
+  std::string line_;  // that has not ended
+};
+
+}  // namespace mezzo::cli

@@ -1,0 +1,159 @@
+#include <csignal>
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "cli/command.h"
+#include "support/npy_writer.h"
+
+namespace mezzo {
+namespace {
+
+using nlohmann::json;
+using test::Outcome;
+using test::run_mezzo;
+using Words = std::vector<std::string>;
+
+TEST(DataConvertCommand, writes_a_folder_that_trains) {
+  const test::TempFolder folder;
+  const std::string rings = test::write_rings(folder), out = folder.path("out");
+  const std::string path = folder.path("c.json");
+  const Outcome converted = run_mezzo(folder, {"data", "convert", "--dataset", rings, "--output",
+                                               out, "--feature-dtype", "bf16", "--json", path});
+  ASSERT_EQ(converted.code, 0) << converted.err;
+  EXPECT_NE(converted.out.find("features.npy"), std::string::npos) << converted.out;
+  EXPECT_NE(converted.out.find("24 nodes, 48 edges, 3 features, 2 classes"), std::string::npos)
+      << converted.out;
+  EXPECT_NE(converted.err.find("placing edges"), std::string::npos) << converted.err;
+  const json report = json::parse(test::read_text(path));
+  EXPECT_EQ(report["edges"].get<int>(), 48);
+  EXPECT_EQ(report["files"].size(), 7U);
+  const Outcome trained = run_mezzo(
+      folder, {"train", "--dataset", out, "--epochs", "3", "--lr", "0.05", "--threads", "1"});
+  EXPECT_EQ(trained.code, 0) << trained.err;
+}
+
+TEST(DataConvertCommand, info_tells_of_a_converted_folder_what_it_tells_of_the_original) {
+  const test::TempFolder folder;
+  const std::string rings = test::write_rings(folder), out = folder.path("out");
+  ASSERT_EQ(run_mezzo(folder, {"data", "convert", "--dataset", rings, "--output", out}).code, 0);
+  const std::string path = folder.path("i.json");
+  const auto info = [&](const std::string& dataset) {
+    const Outcome outcome =
+        run_mezzo(folder, {"data", "info", "--dataset", dataset, "--json", path});
+    EXPECT_EQ(outcome.code, 0) << outcome.err;
+    return json::parse(test::read_text(path));
+  };
+  json before = info(rings), after = info(out);
+  EXPECT_FALSE(before["features"]["mapped"].get<bool>());
+  EXPECT_TRUE(after["features"]["mapped"].get<bool>());
+  EXPECT_EQ(after["features"]["dtype"].get<std::string>(), "float32");
+  EXPECT_TRUE(after["features"]["density"].is_null());
+  for (json* one : {&before, &after}) {
+    one->erase("origin");
+    (*one)["features"].erase("mapped");
+    (*one)["features"].erase("density");
+  }
+  EXPECT_EQ(before, after);
+}
+
+TEST(DataConvertCommand, info_tells_of_data_without_labels) {
+  const test::TempFolder folder;
+  const std::string edges = folder.write("graph.txt", "0 1\n1 2\n");
+  const std::string path = folder.path("i.json");
+  const Outcome outcome = run_mezzo(folder, {"data", "info", "--dataset", edges, "--json", path});
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  const json info = json::parse(test::read_text(path));
+  EXPECT_EQ(info["nodes"].get<int>(), 3);
+  EXPECT_TRUE(info["classes"].empty());
+  EXPECT_TRUE(info["splits"].empty());
+  EXPECT_TRUE(info["homophily"].is_null());
+  const Outcome trained = run_mezzo(folder, {"train", "--dataset", edges});
+  EXPECT_EQ(trained.code, 3);
+  EXPECT_NE(trained.err.find("no labels"), std::string::npos) << trained.err;
+}
+
+TEST(DataConvertCommand, symmetrize_adds_the_reverse_of_each_edge) {
+  const test::TempFolder folder;
+  const std::string edges = folder.write("graph.txt", "0 1\n1 2\n2 1\n");
+  const std::string path = folder.path("c.json");
+  const Outcome outcome = run_mezzo(folder, {"data", "convert", "--dataset", edges, "--output",
+                                             folder.path("out"), "--symmetrize", "--json", path});
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  const json report = json::parse(test::read_text(path));
+  EXPECT_EQ(report["edges"].get<int>(), 4);
+  EXPECT_GT(report["peak_memory_bytes"].get<std::int64_t>(), 0);
+}
+
+TEST(DataConvertCommand, mistakes_end_with_their_exit_codes_and_one_line) {
+  const test::TempFolder folder;
+  const std::string rings = test::write_rings(folder), out = folder.path("out");
+  struct Mistake {
+    Words words;
+    int code;
+    std::string fault;
+  };
+  const std::vector<Mistake> mistakes = {
+      {{"--output", out}, 2, "--dataset is required"},
+      {{"--dataset", rings}, 2, "--output is required"},
+      {{"--dataset", "no_such_name", "--output", out}, 2, "no_such_name"},
+      {{"--dataset", rings, "--output", rings, "--overwrite"}, 2, "no Mezzo folder"},
+      {{"--dataset", rings, "--output", out, "--feature-dtype", "int8"}, 2, "fp32, bf16, fp16"},
+      {{"--dataset", rings, "--output", folder.path("no/such")}, 3, "cannot be made"},
+  };
+  for (const Mistake& mistake : mistakes) {
+    Words words = {"data", "convert"};
+    words.insert(words.end(), mistake.words.begin(), mistake.words.end());
+    const Outcome outcome = run_mezzo(folder, words);
+    EXPECT_EQ(outcome.code, mistake.code) << outcome.err;
+    EXPECT_NE(outcome.err.find(mistake.fault), std::string::npos) << outcome.err;
+    EXPECT_EQ(outcome.num_error_lines(), 1) << outcome.err;
+    EXPECT_FALSE(std::filesystem::exists(out));
+  }
+}
+
+TEST(DataConvertCommand, an_interrupt_leaves_nothing_and_is_exit_code_130) {
+  const test::TempFolder folder;
+  std::string edges = "# many\n";
+  for (std::int64_t i = 0; i < 1 << 21; ++i) {
+    edges += std::to_string(i * 7919 % 100003) + " " + std::to_string(i % 99991) + "\n";
+  }
+  const std::string input = folder.write("graph.txt", edges), out = folder.path("out");
+  const std::string err = folder.path("stderr.txt");
+  const pid_t child = fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    dup2(open(err.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600), STDERR_FILENO);
+    execl(MEZZO_COMMAND, MEZZO_COMMAND, "data", "convert", "--dataset", input.c_str(), "--output",
+          out.c_str(), static_cast<char*>(nullptr));
+    _exit(127);
+  }
+  // The first line comes with the first half of the lines.
+  for (int i = 0; test::read_text(err).empty() && i < 60000; ++i) usleep(1000);
+  kill(child, SIGINT);
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  ASSERT_TRUE(WIFEXITED(status));
+  EXPECT_EQ(WEXITSTATUS(status), 130) << test::read_text(err);
+  for (const auto& entry : std::filesystem::directory_iterator(folder.path())) {
+    EXPECT_FALSE(entry.path().filename().string().starts_with("out")) << entry.path();
+  }
+}
+
+TEST(DataCommand, lists_the_images_that_train_takes_by_name) {
+  const test::TempFolder folder;
+  const Outcome outcome = run_mezzo(folder, {"data", "list"});
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_NE(outcome.out.find("fashion-mnist"), std::string::npos) << outcome.out;
+  EXPECT_NE(outcome.out.find("--model cnn"), std::string::npos) << outcome.out;
+}
+
+}  // namespace
+}  // namespace mezzo

@@ -1,0 +1,146 @@
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <nlohmann/json.hpp>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "cli/command.h"
+#include "support/npy_writer.h"
+
+namespace mezzo {
+namespace {
+
+using nlohmann::json;
+using test::Outcome;
+using test::run_mezzo;
+
+std::vector<std::string> launched(std::vector<std::string> options,
+                                  const std::vector<std::string>& train) {
+  options.insert(options.begin(), "launch");
+  options.push_back("train");
+  options.insert(options.end(), train.begin(), train.end());
+  return options;
+}
+
+std::vector<std::string> sampled(const std::string& dataset) {
+  return {"--dataset",    dataset, "--model",  "sage", "--hidden", "4",
+          "--batch-size", "3",     "--fanout", "2,2",  "--epochs", "3"};
+}
+
+std::vector<std::string> with(std::vector<std::string> words,
+                              const std::vector<std::string>& more) {
+  words.insert(words.end(), more.begin(), more.end());
+  return words;
+}
+
+/// Lines of `text` that begin with `prefix`.
+std::int64_t lines_with(const std::string& text, const std::string& prefix) {
+  std::int64_t count = 0;
+  for (std::size_t at = text.find(prefix); at != text.npos; at = text.find(prefix, at + 1)) {
+    count += at == 0 || text[at - 1] == '\n' ? 1 : 0;
+  }
+  return count;
+}
+
+TEST(Launch, two_processes_train_and_the_first_one_reports) {
+  const test::TempFolder folder;
+  const std::string rings = test::write_rings(folder);
+  const Outcome outcome = run_mezzo(
+      folder, launched({"-n", "2", "--threads-per-process", "1"},
+                       with(sampled(rings),
+                            {"--checkpoint", folder.path("c"), "--json", folder.path("r.json")})));
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_GT(lines_with(outcome.out, "[0] "), 10) << outcome.out;
+  EXPECT_EQ(lines_with(outcome.out, "[1] "), 0) << outcome.out;
+  EXPECT_EQ(lines_with(outcome.err, "[1] "), 0) << outcome.err;
+  EXPECT_NE(outcome.out.find("2, communication "), std::string::npos) << outcome.out;
+  const json report = json::parse(test::read_text(folder.path("r.json")));
+  EXPECT_EQ(report["world_size"], 2);
+  EXPECT_EQ(report["threads"], 1);
+  EXPECT_GT(report["communication_seconds"], 0);
+  // 12 training nodes: 2 batches of 3 in each process.
+  EXPECT_EQ(report["steps"], 6);
+  EXPECT_EQ(report["sampling"]["batches"], 6);
+
+  const Outcome evaluated = run_mezzo(folder, {"evaluate", "--checkpoint", folder.path("c")});
+  EXPECT_EQ(evaluated.code, 0) << evaluated.err;
+}
+
+TEST(Launch, several_runs_follow_one_another_on_all_processes) {
+  const test::TempFolder folder;
+  const Outcome outcome = run_mezzo(
+      folder, launched({"-n", "2"}, with(sampled(test::write_rings(folder)),
+                                         {"--runs", "2", "--json", folder.path("r.json")})));
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  const json report = json::parse(test::read_text(folder.path("r.json")));
+  EXPECT_EQ(report["runs"].size(), 2U);
+  EXPECT_GT(report["communication_seconds"], report["runs"][1]["communication_seconds"]);
+}
+
+TEST(Launch, one_process_is_a_plain_run) {
+  const test::TempFolder folder;
+  const std::string rings = test::write_rings(folder);
+  const std::vector<std::string> train = {"--dataset", rings,    "--epochs",
+                                          "2",         "--json", folder.path("r.json")};
+  const Outcome outcome = run_mezzo(folder, launched({"-n", "1"}, train));
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_EQ(json::parse(test::read_text(folder.path("r.json")))["world_size"], 1);
+}
+
+TEST(Launch, words_that_cannot_be_launched_are_one_line) {
+  const test::TempFolder folder;
+  const auto refused = [&](const std::vector<std::string>& words, const std::string& fragment) {
+    const Outcome outcome = run_mezzo(folder, words);
+    EXPECT_EQ(outcome.code, 2) << fragment;
+    EXPECT_EQ(outcome.num_error_lines(), 1) << outcome.err;
+    EXPECT_NE(outcome.err.find(fragment), std::string::npos) << outcome.err;
+  };
+  refused({"launch", "train"}, "-n: expected the number of processes");
+  refused({"launch", "-n", "two", "train"}, "-n: expected an integer, got 'two'");
+  refused({"launch", "-n", "0", "train"}, "-n: expected 1 to");
+  refused({"launch", "-n", "2"}, "expected a command after its options");
+  refused({"launch", "-n", "2", "compare"}, "'compare' cannot be run in several processes");
+  refused({"launch", "-n", "2", "--ports", "1", "train"}, "'--ports'");
+  refused({"launch", "-n", "2", "--port", "70000", "train"}, "--port: expected 1 to 65535");
+  refused({"launch", "-n", "2", "--threads-per-process", "0", "train"},
+          "--threads-per-process: expected 1 to");
+}
+
+TEST(Launch, what_all_processes_refuse_ends_with_their_code) {
+  const test::TempFolder folder;
+  const std::string rings = test::write_rings(folder);
+  const auto refused = [&](const std::vector<std::string>& train, const std::string& fragment) {
+    const Outcome outcome = run_mezzo(folder, launched({"-n", "2"}, train));
+    EXPECT_EQ(outcome.code, 2) << outcome.err;
+    EXPECT_NE(outcome.err.find(fragment), std::string::npos) << outcome.err;
+    EXPECT_NE(outcome.err.find("mezzo: launch: rank "), std::string::npos) << outcome.err;
+  };
+  refused({"--dataset", rings, "--epochs", "2"}, "batch-size and fanout");
+  refused({"--model", "cnn"}, "the model cnn trains in one process");
+  refused(with(sampled(rings), {"--group-timeout", "0"}), "--group-timeout: expected 1 to");
+}
+
+TEST(Launch, a_port_that_is_in_use_is_named) {
+  const test::TempFolder folder;
+  const int listener = ::socket(AF_INET, SOCK_STREAM, 0);
+  sockaddr_in address = {};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof(address);
+  ASSERT_EQ(::bind(listener, reinterpret_cast<sockaddr*>(&address), size), 0);
+  ASSERT_EQ(::listen(listener, 1), 0);
+  ::getsockname(listener, reinterpret_cast<sockaddr*>(&address), &size);
+  const std::string port = std::to_string(ntohs(address.sin_port));
+  const Outcome outcome =
+      run_mezzo(folder, launched({"-n", "2", "--port", port}, sampled(test::write_rings(folder))));
+  ::close(listener);
+  EXPECT_EQ(outcome.code, 3);
+  EXPECT_NE(outcome.err.find("--port: " + port), std::string::npos) << outcome.err;
+}
+
+}  // namespace
+}  // namespace mezzo
