@@ -22,6 +22,8 @@
 
 #include "mezzo/core/error.h"
 #include "mezzo/dist/engine.h"
+#include "mezzo/dist/group_state.h"
+#include "mezzo/dist/rendezvous.h"
 
 namespace mezzo::dist {
 namespace detail {
@@ -72,18 +74,19 @@ struct StepGuard {
   std::atomic<int> no_sync = 0;
 };
 
-/// The mean of a bucket, as `traffic` says; errors as this library's.
+/// The mean of a bucket, as `traffic` says; errors as those of the group's own collectives.
 class MeanHook : public c10d::CppCommHookInterface<c10::intrusive_ptr<c10d::ProcessGroup>> {
  public:
-  MeanHook(const c10::intrusive_ptr<c10d::ProcessGroup>& engine, GradientTraffic traffic)
-      : CppCommHookInterface(engine), traffic_(traffic) {}
+  MeanHook(const ProcessGroup& group, GradientTraffic traffic)
+      : CppCommHookInterface(engine_of(group)), group_(group.state()), traffic_(traffic) {}
 
   c10::intrusive_ptr<c10::ivalue::Future> runHook(c10d::GradBucket& bucket) override {
     const at::Tensor buffer = bucket.getBuffer();
     const at::Tensor sent = buffer.to(traffic_dtype(traffic_, buffer.scalar_type()));
-    const std::int64_t rank = state_->getRank(), ranks = state_->getSize();
-    const auto arrive = [buffer, sent, rank, ranks](c10::ivalue::Future& done) -> c10::IValue {
-      if (done.hasError()) raise_failure(rank, done.tryRetrieveErrorMessage());
+    const std::int64_t ranks = state_->getSize();
+    const auto arrive = [buffer, sent, ranks,
+                         group = group_](c10::ivalue::Future& done) -> c10::IValue {
+      if (done.hasError()) fail(group, done.exception_ptr());
       const at::NoGradGuard no_grad;
       const at::Tensor mean = divided(sent, ranks);
       if (!mean.is_same(buffer)) buffer.copy_(mean);
@@ -92,17 +95,25 @@ class MeanHook : public c10d::CppCommHookInterface<c10::intrusive_ptr<c10d::Proc
     try {
       std::vector<at::Tensor> tensors = {sent};
       return state_->allreduce(tensors)->getFuture()->then(arrive, c10::TensorType::get());
-    } catch (const std::exception& error) {
-      raise_failure(rank, error.what());
+    } catch (...) {
+      fail(group_, std::current_exception());
     }
   }
 
  private:
-  [[noreturn]] static void raise_failure(std::int64_t rank, const std::string& reason) {
-    mezzo::detail::raise<IoError>(
-        "dist::DataParallel: rank {}: the all-reduce of gradients failed: {}", rank, reason);
+  using WeakGroup = std::weak_ptr<ProcessGroup::State>;
+
+  [[noreturn]] static void fail(const WeakGroup& group, const std::exception_ptr& failure) {
+    try {
+      std::rethrow_exception(failure);
+    } catch (const std::exception& error) {
+      const auto live = group.lock();
+      if (live == nullptr) throw;
+      live->fail("all_reduce of gradients", first_line(error));
+    }
   }
 
+  WeakGroup group_;  // Gloo's threads, which let go of it, must not be the ones that end the group
   GradientTraffic traffic_;
 };
 
@@ -163,7 +174,7 @@ std::shared_ptr<StepReducer> make_reducer(const NamedTensors& trained, const Pro
       options.find_unused_parameters, /*gradient_as_bucket_view=*/false, std::move(names),
       first_bytes, /*skip_all_reduce_unused_params=*/false, /*use_python_reducer=*/false,
       std::vector<std::int64_t>{});
-  reducer->register_comm_hook(std::make_unique<detail::MeanHook>(engine, options.traffic));
+  reducer->register_comm_hook(std::make_unique<detail::MeanHook>(group, options.traffic));
   return reducer;
 }
 
@@ -254,9 +265,7 @@ void DataParallel::prepare(const std::vector<at::Tensor>& outputs) {
   try {
     state_->reducer->rebuild_buckets();
   } catch (const std::exception& error) {
-    mezzo::detail::raise<IoError>(
-        "dist::DataParallel::prepare: rank {}: agreeing on the buckets failed: {}",
-        state_->group.rank(), error.what());
+    state_->group.state()->fail("DataParallel::prepare", detail::first_line(error));
   }
   state_->reducer->begin(outputs);
   state_->guard->prepared = true;

@@ -20,9 +20,9 @@ struct Launcher {
 };
 
 constexpr Launcher kTorchrun = {"RANK", "WORLD_SIZE", "LOCAL_RANK"};
-constexpr Launcher kSlurm = {"SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID"};
 constexpr Launcher kOpenMpi = {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE",
                                "OMPI_COMM_WORLD_LOCAL_RANK"};
+constexpr Launcher kSlurm = {"SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID"};
 
 class Variables {
  public:
@@ -53,9 +53,10 @@ class Variables {
 
 constexpr std::int64_t kMostProcesses = std::int64_t{1} << 24;
 
-/// Null where no launcher has left its variables.
+/// Null where no launcher has left its variables. Slurm comes last: what another launcher starts in
+/// a batch script inherits the script's own.
 const Launcher* find_launcher(const Variables& variables) {
-  for (const Launcher* launcher : {&kTorchrun, &kSlurm, &kOpenMpi}) {
+  for (const Launcher* launcher : {&kTorchrun, &kOpenMpi, &kSlurm}) {
     if (variables.text(launcher->rank) || variables.text(launcher->world_size)) return launcher;
   }
   return nullptr;
@@ -99,12 +100,13 @@ std::string find_address(const InitOptions& options, const Variables& variables,
       "dist::init: the address of rank 0 is not known: set MASTER_ADDR or InitOptions::address");
 }
 
-/// Jobs of one machine should not meet at one port, and all processes of a job have to find the
-/// same one.
-std::int64_t port_of_job(std::int64_t job) {
+/// Jobs of one machine, and steps of one job, should not meet at one port, and all processes of a
+/// step have to find the same one.
+std::int64_t port_of_step(std::int64_t job, std::int64_t step) {
   constexpr std::int64_t kFirst = 12000;  // below those that systems hand out, from 32768
   constexpr std::int64_t kCount = 20000;
-  return kFirst + job % kCount;
+  constexpr std::int64_t kStride = 7919;  // steps of a job lie far from the jobs after it
+  return kFirst + (job % kCount + step % kCount * kStride) % kCount;
 }
 
 std::int64_t find_port(const InitOptions& options, const Variables& variables,
@@ -118,7 +120,8 @@ std::int64_t find_port(const InitOptions& options, const Variables& variables,
   if (const auto port = variables.number("MASTER_PORT", 1, kLargestPort)) return *port;
   if (launcher == &kSlurm) {
     const auto job = variables.number("SLURM_JOB_ID", 0, INT64_MAX);
-    if (job) return port_of_job(*job);
+    const auto step = variables.number("SLURM_STEP_ID", 0, INT64_MAX);
+    if (job) return port_of_step(*job, step.value_or(0));
   }
   mezzo::detail::raise<InvalidArgument>(
       "dist::init: the port of rank 0 is not known: set MASTER_PORT or InitOptions::port");

@@ -35,7 +35,7 @@ ProcessGroup::State::~State() {
 
 c10::Device ProcessGroup::State::device() const {
   if (backend != Backend::kNccl) return c10::Device(c10::kCPU);
-  return c10::Device(c10::kCUDA, static_cast<c10::DeviceIndex>(local_rank));
+  return c10::Device(c10::kCUDA, gpu);
 }
 
 WorkPointer ProcessGroup::State::start(
@@ -61,7 +61,7 @@ void ProcessGroup::State::finish(const char* operation, const WorkPointer& work)
     }
     while (!is_done_within(*work, kGlance)) {
       const std::optional<std::string> fault = meeting->fault_of_another();
-      if (fault) mezzo::detail::raise<IoError>("given up by {}", *fault);
+      if (fault) mezzo::detail::raise<IoError>("{}{}", detail::kGivenUp, *fault);
       if (std::chrono::steady_clock::now() > deadline) {
         mezzo::detail::raise<IoError>("not done within {} ms", timeout.count());
       }
@@ -73,6 +73,7 @@ void ProcessGroup::State::finish(const char* operation, const WorkPointer& work)
 }
 
 void ProcessGroup::State::fail(const char* operation, const std::string& reason) {
+  const std::lock_guard lock(failing_);
   if (failure_.empty()) {
     abandon();
     const std::string known = meeting->report_fault(fmt::format("{}: {}", operation, reason));

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -23,6 +24,7 @@ struct ProcessGroup::State {
   std::int64_t rank = 0;
   std::int64_t world_size = 1;
   std::int64_t local_rank = 0;
+  c10::DeviceIndex gpu = -1;  ///< -1: the current one
   Backend backend = Backend::kGloo;
   std::chrono::milliseconds timeout = std::chrono::minutes(5);
 
@@ -43,12 +45,14 @@ struct ProcessGroup::State {
                     const std::function<WorkPointer(c10d::Backend&)>& collective);
   /// Blocks until it is done; IoError where it fails, another rank gives up or the time is over.
   void finish(const char* operation, const WorkPointer& work);
+  /// Tells the other ranks that this one gives up, and throws IoError. From any thread.
+  [[noreturn]] void fail(const char* operation, const std::string& reason);
 
  private:
-  [[noreturn]] void fail(const char* operation, const std::string& reason);
   void forget_finished();
   void abandon();
 
+  std::mutex failing_ = {};
   std::string failure_ = {};
   std::vector<WorkPointer> under_way_ = {};
 };

@@ -28,11 +28,14 @@ c10::intrusive_ptr<c10d::Backend> make_nccl(const c10::intrusive_ptr<c10d::Store
                                                      static_cast<int>(world_size), options);
 }
 
-void use_gpu(std::int64_t index) {
+c10::DeviceIndex use_gpu(std::int64_t local_rank) {
   const int count = c10::cuda::device_count();
-  MEZZO_CHECK(index < count, "dist::init: local rank {} has no GPU: this machine has {}", index,
-              count);
-  c10::cuda::set_device(static_cast<c10::DeviceIndex>(index));
+  const std::int64_t number = count == 1 ? 0 : local_rank;
+  MEZZO_CHECK(number < count, "dist::init: local rank {} has no GPU: this machine has {}",
+              local_rank, count);
+  const auto index = static_cast<c10::DeviceIndex>(number);
+  c10::cuda::set_device(index);
+  return index;
 }
 
 #else
@@ -49,8 +52,9 @@ c10::intrusive_ptr<c10d::Backend> make_nccl(const c10::intrusive_ptr<c10d::Store
   return {};
 }
 
-void use_gpu(std::int64_t /*index*/) {
+c10::DeviceIndex use_gpu(std::int64_t /*local_rank*/) {
   require_nccl();
+  return -1;
 }
 
 #endif

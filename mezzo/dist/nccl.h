@@ -3,6 +3,7 @@
 #include <chrono>
 #include <cstdint>
 
+#include <c10/core/Device.h>
 #include <c10/util/intrusive_ptr.h>
 
 namespace c10d {
@@ -20,7 +21,9 @@ c10::intrusive_ptr<c10d::Backend> make_nccl(const c10::intrusive_ptr<c10d::Store
                                             std::int64_t rank, std::int64_t world_size,
                                             std::chrono::milliseconds timeout);
 
-/// Makes the GPU of that number the current one of the calling thread. Throws InvalidArgument.
-void use_gpu(std::int64_t index);
+/// Makes the GPU numbered by the local rank the current one of the calling thread, or the only one
+/// that is visible: launchers may show each process its own alone. Returns its number. Throws
+/// InvalidArgument.
+c10::DeviceIndex use_gpu(std::int64_t local_rank);
 
 }  // namespace mezzo::dist::detail

@@ -1,6 +1,7 @@
 #include "mezzo/dist/process_group.h"
 
 #include <algorithm>
+#include <csignal>
 #include <cstdlib>
 #include <limits>
 #include <numeric>
@@ -164,6 +165,13 @@ void connect(GroupState& group) {
   group.engine = make_engine(group);
 }
 
+/// Gloo writes to its sockets without MSG_NOSIGNAL.
+void ignore_broken_connections() {
+  struct sigaction current {};
+  const bool known = ::sigaction(SIGPIPE, nullptr, &current) == 0;
+  if (known && current.sa_handler == SIG_DFL) ::signal(SIGPIPE, SIG_IGN);
+}
+
 }  // namespace
 
 Work::Work(std::shared_ptr<State> state) : state_(std::move(state)) {}
@@ -195,6 +203,9 @@ std::int64_t ProcessGroup::world_size() const {
 std::int64_t ProcessGroup::local_rank() const {
   return state_->local_rank;
 }
+c10::Device ProcessGroup::device() const {
+  return state_->device();
+}
 Backend ProcessGroup::backend() const {
   return state_->backend;
 }
@@ -203,6 +214,9 @@ std::chrono::milliseconds ProcessGroup::timeout() const {
 }
 const std::shared_ptr<void>& ProcessGroup::engine() const {
   return state_->engine;
+}
+const std::shared_ptr<GroupState>& ProcessGroup::state() const {
+  return state_;
 }
 
 void ProcessGroup::all_reduce(const at::Tensor& tensor, ReduceOp op) const {
@@ -316,7 +330,7 @@ void ProcessGroup::barrier() const {
   finish_now("barrier", *state_, [&](c10d::Backend& transport) {
     c10d::BarrierOptions options;
     options.timeout = timeout();
-    if (backend() == Backend::kNccl) options.device_ids = {local_rank()};
+    if (backend() == Backend::kNccl) options.device_ids = {device().index()};
     return transport.barrier(options);
   });
 }
@@ -366,13 +380,13 @@ ProcessGroup init(const InitOptions& options) {
     state->backend = default_device().is_cuda() ? Backend::kNccl : Backend::kGloo;
   }
   if (state->backend == Backend::kNccl) detail::require_nccl();
-  if (place.world_size > 1) {
-    state->meeting = std::make_unique<detail::MeetingPoint>(place, options.timeout);
-    state->meeting->meet(options.agreement);
-    state->local_rank = state->meeting->local_rank();
-  }
-  if (state->backend == Backend::kNccl) detail::use_gpu(state->local_rank);
-  if (place.world_size > 1) connect(*state);
+  if (place.world_size == 1) return ProcessGroup(state);
+  ignore_broken_connections();
+  state->meeting = std::make_unique<detail::MeetingPoint>(place, options.timeout);
+  state->meeting->meet(options.agreement);
+  state->local_rank = state->meeting->local_rank();
+  if (state->backend == Backend::kNccl) state->gpu = detail::use_gpu(state->local_rank);
+  connect(*state);
   const ProcessGroup group(state);
   // Some may still need the store when others are connected; it ends with rank 0.
   group.barrier();

@@ -26,11 +26,11 @@ enum class ReduceOp : std::uint8_t { kSum, kMean, kMax, kMin };
 
 /// Where a process stands and how it finds the others. What is left at its default comes from the
 /// environment: torchrun's and `mezzo launch`'s variables (RANK, WORLD_SIZE, LOCAL_RANK,
-/// MASTER_ADDR, MASTER_PORT), else Slurm's (SLURM_PROCID, SLURM_NTASKS, SLURM_LOCALID; without
+/// MASTER_ADDR, MASTER_PORT), else Open MPI's (OMPI_COMM_WORLD_RANK, _SIZE, _LOCAL_RANK; with
+/// MASTER_ADDR and MASTER_PORT), else Slurm's (SLURM_PROCID, SLURM_NTASKS, SLURM_LOCALID; without
 /// MASTER_ADDR the first host of SLURM_STEP_NODELIST or SLURM_JOB_NODELIST, without MASTER_PORT
-/// 12000 + SLURM_JOB_ID modulo 20000), else Open MPI's (OMPI_COMM_WORLD_RANK, _SIZE, _LOCAL_RANK;
-/// with MASTER_ADDR and MASTER_PORT); without any: one process. A local rank that nobody gives is
-/// counted among the processes of the same host name.
+/// 12000 + (SLURM_JOB_ID + 7919 SLURM_STEP_ID) modulo 20000); without any: one process. A local
+/// rank that nobody gives is counted among the processes of the same host name.
 struct InitOptions {
   std::int64_t rank = -1, world_size = -1, local_rank = -1;
   std::string address = {};  ///< host name or number of rank 0
@@ -67,11 +67,12 @@ class MEZZO_API Work {
 /// Tensors without elements send nothing. Gradients do not flow through.
 ///
 /// Over Gloo a rank that fails, dies or does not come within the time-out makes the call throw
-/// IoError on every other, which names the ranks that give no word. Every later collective throws
-/// at once; the group is of no more use, and its threads and sockets stay until the process ends,
-/// so that nothing waits for the dead. Over NCCL a call only queues work on the current stream; a
-/// lost rank is found by NCCL's watchdog, which ends the process after the time-out
-/// (TORCH_NCCL_BLOCKING_WAIT=1: wait() blocks and throws instead). One thread at a time.
+/// IoError on every other, which names the ranks that give no word, or where all do, what the
+/// others (three at most) failed in. Every later collective throws at once; the group is of no more
+/// use, and its threads and sockets stay until the process ends, so that nothing waits for the
+/// dead. Over NCCL a call only queues work on the current stream; a lost rank is found by NCCL's
+/// watchdog, which ends the process after the time-out (TORCH_NCCL_BLOCKING_WAIT=1: wait() blocks
+/// and throws instead). One thread at a time.
 class MEZZO_API ProcessGroup {
  public:
   /// One process: collectives return at once.
@@ -79,8 +80,11 @@ class MEZZO_API ProcessGroup {
 
   std::int64_t rank() const;
   std::int64_t world_size() const;
-  std::int64_t local_rank() const;  ///< among the processes of this machine: picks the GPU
-  Backend backend() const;          ///< never kAutomatic
+  std::int64_t local_rank() const;  ///< among the processes of this machine
+  /// Of the tensors it moves. Over NCCL the GPU numbered by the local rank, or the only one that is
+  /// visible; one process has the current one, without a number.
+  c10::Device device() const;
+  Backend backend() const;  ///< never kAutomatic
   std::chrono::milliseconds timeout() const;
 
   /// In place. Communicates and blocks; kMax and kMin of floating point numbers send one byte more
@@ -113,6 +117,8 @@ class MEZZO_API ProcessGroup {
 
   struct State;
   explicit ProcessGroup(std::shared_ptr<State> state);
+  /// For the library's own parts.
+  const std::shared_ptr<State>& state() const;
 
  private:
   std::shared_ptr<State> state_;
@@ -122,7 +128,9 @@ class MEZZO_API ProcessGroup {
 /// contradictory settings (naming the variable) and for a backend that this build or machine lacks,
 /// IoError where the others do not come within the time-out (naming those ranks), the port is in
 /// use, rank 0 is not reached, or ranks disagree about version or `agreement` (naming them, on
-/// every rank). Over NCCL the GPU of the local rank becomes the current one.
+/// every rank). With several processes device() becomes the current GPU over NCCL, and SIGPIPE is
+/// ignored from then on where nobody has set it otherwise: a connection to a dead rank is an error,
+/// not the end of this one.
 MEZZO_API ProcessGroup init(const InitOptions& options = {});
 
 }  // namespace mezzo::dist

@@ -31,6 +31,7 @@ using StorePointer = c10::intrusive_ptr<c10d::Store>;
 /// How long a rank that gives up waits for the words of the others.
 constexpr milliseconds kPatience(3000);
 constexpr milliseconds kPause(50);
+constexpr std::int64_t kMostQuoted = 3;
 constexpr const char* kAgreed = "agreed";
 
 milliseconds time_left(Clock::time_point deadline) {
@@ -200,6 +201,24 @@ void exchange_notes(Notes& notes) {
   }
 }
 
+/// What other ranks than `own` failed in, as far as rank 0 still answers; all have spoken.
+std::string faults_of_others(c10d::Store& store, std::int64_t world_size, std::int64_t own) {
+  const std::string follows = fmt::format(": {}", kGivenUp);  // behind it words of another rank
+  std::string quotes;
+  std::int64_t quoted = 0;
+  try {
+    for (std::int64_t rank = 0; rank < world_size && quoted < kMostQuoted; ++rank) {
+      if (rank == own) continue;
+      const std::string text = get_text(store, key_of("fault", rank));
+      quotes += fmt::format("; rank {} failed in {}", rank, text.substr(0, text.find(follows)));
+      ++quoted;
+    }
+  } catch (const std::exception&) {
+    // Rank 0 has ended meanwhile.
+  }
+  return quotes;
+}
+
 StorePointer open_store(const Placement& place, milliseconds timeout, std::int64_t number) {
   c10d::TCPStoreOptions options;
   options.port = static_cast<std::uint16_t>(place.port);
@@ -289,7 +308,8 @@ void MeetingPoint::meet(const std::string& agreement) {
 std::string MeetingPoint::report_fault(const std::string& text) noexcept {
   if (lost_) return {};
   const auto silent = std::make_shared<std::vector<std::int64_t>>();
-  const auto listen = [silent, text, store = store_, place = place_] {
+  const auto others = std::make_shared<std::string>();
+  const auto listen = [silent, others, text, store = store_, place = place_] {
     set_text(*store, key_of("fault", place.rank), text);
     set_text(*store, "fault", fmt::format("rank {}: {}", place.rank, text));
     const Clock::time_point end = Clock::now() + kPatience;
@@ -297,6 +317,10 @@ std::string MeetingPoint::report_fault(const std::string& text) noexcept {
       std::this_thread::sleep_for(kPause);
       *silent = silent_ranks(*store, place.world_size, "fault");
     } while (!silent->empty() && Clock::now() < end);
+    const bool follows = text.find(kGivenUp) != std::string::npos;  // names the other already
+    if (silent->empty() && !follows) {
+      *others = faults_of_others(*store, place.world_size, place.rank);
+    }
     // The others listen in the store that ends with this process.
     if (place.hosts_store) std::this_thread::sleep_for(4 * kPause);
   };
@@ -311,7 +335,7 @@ std::string MeetingPoint::report_fault(const std::string& text) noexcept {
     lost_ = true;
     return fmt::format("; no word from {}: dead or stopped", name());
   }
-  if (silent->empty()) return {};
+  if (silent->empty()) return *others;
   return fmt::format("; no word from {}: dead, gone, stopped or late", ranks_text(*silent));
 }
 

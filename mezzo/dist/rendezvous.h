@@ -21,6 +21,9 @@ namespace mezzo::dist::detail {
 /// `limit`: it then goes on alone, so it has to own all that it uses. Rethrows what it throws.
 bool run_within(std::chrono::milliseconds limit, std::function<void()> work);
 
+/// How a rank says that it fails only because another has.
+inline constexpr const char* kGivenUp = "given up by ";
+
 /// The store at rank 0's address by which processes find each other, compare notes, and tell each
 /// other what went wrong. No member blocks for longer than the time-out it was made with.
 class MeetingPoint {
@@ -39,7 +42,8 @@ class MeetingPoint {
   const c10::intrusive_ptr<c10d::Store>& store() const { return store_; }
 
   /// Tells the others that this rank gives up, listens for a short time to what they say, and
-  /// returns which ranks say nothing. Best effort: empty where nothing is known.
+  /// returns which ranks say nothing; where all speak, what others failed in. Best effort: empty
+  /// where nothing is known.
   std::string report_fault(const std::string& text) noexcept;
   /// What another rank that has given up said, if any.
   std::optional<std::string> fault_of_another() noexcept;

@@ -58,11 +58,7 @@ void synchronize(amp::GradScaler& scaler, const ProcessGroup& group) {
               "got others on ranks {}",
               fmt::join(others, ", "));
   if (!scaler.is_enabled()) return;
-  const bool on_gpu = group.backend() == Backend::kNccl;
-  at::Tensor numbers = at::tensor(numbers_of(own), at::kDouble);
-  if (on_gpu) {
-    numbers = numbers.to(at::Device(at::kCUDA, static_cast<at::DeviceIndex>(group.local_rank())));
-  }
+  const at::Tensor numbers = at::tensor(numbers_of(own), at::kDouble).to(group.device());
   group.broadcast(numbers);
   const at::Tensor received = numbers.cpu();
   scaler.load_state_dict(state_of(received.const_data_ptr<double>(), own.rule.size()));

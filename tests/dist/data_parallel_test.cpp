@@ -10,6 +10,7 @@
 
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <torch/nn/module.h>
 #include <torch/optim/sgd.h>
@@ -281,6 +282,30 @@ TEST(DataParallel, a_backward_that_was_not_prepared_is_refused) {
     loss_of(*line, rows).backward();  // plain again
     require(exact(line->weight.grad(), whole_gradient(rows)));
   });
+}
+
+TEST(DataParallel, a_rank_whose_backward_fails_is_named_by_the_others) {
+  const auto endings = test::run_group(
+      3,
+      [](ProcessGroup& group) {
+        auto line = std::make_shared<Line>(1.0);
+        dist::DataParallel parallel(line, group);
+        if (group.rank() == 2) ::raise(SIGKILL);
+        const at::Tensor loss = loss_of(*line, rows_of(group.rank()));
+        if (group.rank() == 1) group.barrier();
+        parallel.prepare({loss});
+        loss.backward();
+      },
+      std::chrono::minutes(5));
+  for (const std::size_t rank : {0, 1}) {
+    EXPECT_FALSE(endings[rank].good || endings[rank].out_of_time);
+    // The other survivor may have ended before this one looked.
+    const std::string& message = endings[rank].message;
+    EXPECT_TRUE(message.find("no word from rank 2") != std::string::npos ||
+                message.find(fmt::format("no word from ranks {}, 2", 1 - rank)) !=
+                    std::string::npos)
+        << message;
+  }
 }
 
 TEST(DataParallel, wrong_arguments_are_refused) {

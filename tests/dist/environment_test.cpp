@@ -45,6 +45,10 @@ const Table kOfSlurm = {{"SLURM_PROCID", "2"},
                         {"SLURM_JOB_ID", "20007"},
                         {"SLURM_JOB_NODELIST", "node[01-03,7],gpu5"}};
 
+const Table kOfOpenMpi = {{"OMPI_COMM_WORLD_RANK", "1"},
+                          {"OMPI_COMM_WORLD_SIZE", "2"},
+                          {"OMPI_COMM_WORLD_LOCAL_RANK", "1"}};
+
 Table with(Table table, const std::string& name, const std::string& value) {
   table[name] = value;
   return table;
@@ -108,16 +112,22 @@ TEST(Environment, variables_of_slurm_are_read) {
 }
 
 TEST(Environment, variables_of_open_mpi_need_an_address) {
-  const Table mpi = {{"OMPI_COMM_WORLD_RANK", "1"},
-                     {"OMPI_COMM_WORLD_SIZE", "2"},
-                     {"OMPI_COMM_WORLD_LOCAL_RANK", "1"}};
-  EXPECT_TRUE(has(refusal(mpi), "MASTER_ADDR"));
-  EXPECT_TRUE(has(refusal(with(mpi, "MASTER_ADDR", "head")), "MASTER_PORT"));
+  EXPECT_TRUE(has(refusal(kOfOpenMpi), "MASTER_ADDR"));
+  EXPECT_TRUE(has(refusal(with(kOfOpenMpi, "MASTER_ADDR", "head")), "MASTER_PORT"));
   const dist::Placement found =
-      place(with(with(mpi, "MASTER_ADDR", "head"), "MASTER_PORT", "5000"));
+      place(with(with(kOfOpenMpi, "MASTER_ADDR", "head"), "MASTER_PORT", "5000"));
   EXPECT_EQ(found.rank, 1);
   EXPECT_EQ(found.world_size, 2);
   EXPECT_EQ(found.local_rank, 1);
+}
+
+TEST(Environment, steps_of_a_slurm_job_meet_at_ports_of_their_own) {
+  EXPECT_EQ(place(with(kOfSlurm, "SLURM_STEP_ID", "0")).port, 12007);
+  EXPECT_EQ(place(with(kOfSlurm, "SLURM_STEP_ID", "1")).port, 19926);
+  const Table largest = with(with(kOfSlurm, "SLURM_STEP_ID", "9223372036854775807"), "SLURM_JOB_ID",
+                             "9223372036854775807");
+  EXPECT_GE(place(largest).port, 12000);
+  EXPECT_LT(place(largest).port, 32000);
 }
 
 TEST(Environment, torchrun_comes_before_slurm) {
@@ -125,6 +135,17 @@ TEST(Environment, torchrun_comes_before_slurm) {
   both.insert(kOfTorchrun.begin(), kOfTorchrun.end());
   EXPECT_EQ(place(both).rank, 5);
   EXPECT_EQ(place(both).address, "10.0.0.7");
+}
+
+TEST(Environment, open_mpi_in_a_batch_script_comes_before_slurm) {
+  Table both = with(with(kOfSlurm, "MASTER_ADDR", "head"), "MASTER_PORT", "5000");
+  both.insert(kOfOpenMpi.begin(), kOfOpenMpi.end());
+  const dist::Placement found = place(both);
+  EXPECT_EQ(found.rank, 1);
+  EXPECT_EQ(found.world_size, 2);
+  EXPECT_EQ(found.local_rank, 1);
+  both.insert(kOfTorchrun.begin(), kOfTorchrun.end());
+  EXPECT_EQ(place(both).rank, 5);
 }
 
 TEST(Environment, options_come_before_variables) {

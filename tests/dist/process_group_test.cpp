@@ -417,6 +417,33 @@ TEST(ProcessGroupFaults, a_rank_that_does_not_come_is_named_after_the_time_out) 
   expect_failure(endings[2], "no word from rank 1");
 }
 
+TEST(ProcessGroupFaults, ranks_that_wait_in_different_operations_name_each_other) {
+  const auto endings = run_group(
+      2,
+      [](ProcessGroup& group) {
+        if (group.rank() == 0) {
+          group.barrier();
+        } else {
+          group.all_reduce(at::ones({3}));
+        }
+      },
+      kShort);
+  for (const char* part : {"rank 1", "all_reduce"}) expect_failure(endings[0], part);
+  for (const char* part : {"rank 0", "barrier"}) expect_failure(endings[1], part);
+}
+
+TEST(ProcessGroupFaults, connections_to_dead_ranks_raise_no_signal_that_ends_a_rank) {
+  const FreePort port;
+  EXPECT_TRUE(all_good(run_processes(2, [&](std::int64_t rank) {
+    const auto before = rank == 0 ? SIG_DFL : [](int) {};
+    ::signal(SIGPIPE, before);
+    const ProcessGroup group = dist::init(local_options(rank, 2, port, kLong));
+    const auto after = ::signal(SIGPIPE, SIG_DFL);
+    require(after == (rank == 0 ? SIG_IGN : before), "ignored where nobody handles it");
+    group.barrier();
+  })));
+}
+
 TEST(ProcessGroupFaults, a_rank_that_leaves_early_fails_the_others) {
   const auto endings = run_group(
       2,
