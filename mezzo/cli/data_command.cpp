@@ -6,6 +6,7 @@
 #include "mezzo/cli/commands.h"
 #include "mezzo/cli/data_convert.h"
 #include "mezzo/cli/data_info.h"
+#include "mezzo/cli/data_partition.h"
 #include "mezzo/cli/run.h"
 #include "mezzo/core/error.h"
 #include "mezzo/data/image_dataset.h"
@@ -94,8 +95,10 @@ int data_command(const Arguments& arguments) {
       {"list", "Lists the data sets that are known by name", list_command},
       {"info", "Describes one data set", info_command},
       {"convert", "Writes a data set as a folder that is mapped to memory", convert_command},
+      {"partition", "Cuts a data set into parts for as many processes", partition_command},
   };
-  return dispatch("mezzo data", "Lists, describes and converts data sets", {}, commands, arguments);
+  return dispatch("mezzo data", "Lists, describes, converts and cuts data sets", {}, commands,
+                  arguments);
 }
 
 }  // namespace mezzo::cli

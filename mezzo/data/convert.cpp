@@ -312,6 +312,7 @@ data::FolderManifest convert_into(const std::filesystem::path& folder, const std
   at::Tensor sparse_features;
   if (source == nullptr) {
     dataset = load_dataset(input, load_options);
+    MEZZO_CHECK(!dataset.part, "convert: {} is a part of a data set; convert the whole", input);
     source = data::source_of(dataset);
     const bool sparse = dataset.features.defined() && dataset.features.layout() == at::kSparseCsr;
     if (sparse) sparse_features = dataset.features;

@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <cmath>
+#include <tuple>
 
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
@@ -47,6 +48,7 @@ class Validator {
       check_unlabelled();
     }
     check_features();
+    if (data_.part) check_part(*data_.part);
   }
 
  private:
@@ -118,6 +120,33 @@ class Validator {
         first_bad(edges, [&](std::int64_t i) { return source[i] < 0 || source[i] >= nodes; });
     check(slot == edges, "indices: item {} is {}, outside [0, {})", slot,
           slot == edges ? Id{} : source[slot], nodes);
+  }
+
+  void check_part(const DatasetPart& part) const {
+    const std::int64_t nodes = data_.num_nodes;
+    check(part.index >= 0 && part.index < part.num_parts && part.hops >= 1,
+          "part {} of {} with a halo of {} hops", part.index, part.num_parts, part.hops);
+    check(data_.indptr.defined(), "a part has its edges as rows");
+    for (const auto& [column, dtype, what] :
+         {std::tuple{part.node_ids, at::kLong, "node_ids"},
+          std::tuple{part.own_mask, at::kBool, "own_mask"},
+          std::tuple{part.in_degrees, at::kLong, "in_degrees"},
+          std::tuple{part.out_degrees, at::kLong, "out_degrees"}}) {
+      check_column(column, dtype, 1, what);
+      check(column.numel() == nodes, "{}: {} rows for {} nodes", what, column.numel(), nodes);
+    }
+    check_range(part.node_ids, part.num_nodes, "node_ids");
+    check(nodes < 2 || part.node_ids.diff().gt(0).all().item<bool>(), "node_ids do not ascend");
+    const at::Tensor held = data_.indptr.diff();
+    check(held.le(part.in_degrees).all().item<bool>() &&
+              held.eq(part.in_degrees).logical_or(part.own_mask.logical_not()).all().item<bool>(),
+          "in_degrees: they do not fit the rows");
+    check_range(part.out_degrees, part.num_edges + 1, "out_degrees");
+    if (!data_.labels.defined()) return;
+    const at::Tensor foreign = part.own_mask.logical_not().unsqueeze(1);
+    for (const at::Tensor& mask : {data_.train_masks, data_.val_masks, data_.test_masks}) {
+      check(!mask.logical_and(foreign).any().item<bool>(), "masks: a node of the halo is in one");
+    }
   }
 
   void check_unlabelled() const {

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -17,6 +18,20 @@ enum class Metric : std::uint8_t { kAccuracy, kRocAuc };
 /// The masks of one split: bool [N] each, disjoint; a node may be in none.
 struct SplitMasks {
   at::Tensor train, val, test;
+};
+
+/// What a part of a data set keeps of the whole; see write_parts. All on the CPU; the ids and
+/// degrees are mapped to memory.
+struct DatasetPart {
+  std::int64_t index = 0;  ///< in [0, num_parts)
+  std::int64_t num_parts = 1;
+  /// In-neighbourhoods of own nodes are complete up to this many hops, >= 1: no model of more
+  /// layers is right on the part.
+  std::int64_t hops = 1;
+  std::int64_t num_nodes = 0, num_edges = 0;  ///< of the whole
+  at::Tensor node_ids;                        ///< int64 [N], ids in the whole, ascending
+  at::Tensor own_mask;                 ///< bool [N], the part's own nodes; the others are its halo
+  at::Tensor in_degrees, out_degrees;  ///< int64 [N], in the whole
 };
 
 /// A node-classification data set as read from files; plain values on the CPU. Node i is row i of
@@ -41,6 +56,7 @@ struct MEZZO_API Dataset {
   at::Tensor train_masks, val_masks, test_masks;  ///< bool [N, S], one column a split
   std::vector<std::string> class_names;           ///< [C], or empty
   Metric metric = Metric::kAccuracy;
+  std::optional<DatasetPart> part = {};  ///< what it is a part of; its masks hold own nodes only
 
   std::int64_t num_edges() const;     ///< E, directed
   std::int64_t num_features() const;  ///< F, 0 without features

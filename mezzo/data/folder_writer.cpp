@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #include "mezzo/data/mapped_file.h"
+#include "mezzo/data/parts.h"
 #include "mezzo/data/readers.h"
 
 namespace mezzo::data {
@@ -104,7 +105,7 @@ void check_output(const std::filesystem::path& output, bool overwrite) {
   if (!std::filesystem::exists(std::filesystem::symlink_status(output))) return;
   const bool folder = std::filesystem::is_directory(output);
   if (folder && std::filesystem::is_empty(output)) return;
-  MEZZO_CHECK(folder && is_mezzo_folder(output),
+  MEZZO_CHECK(folder && (is_mezzo_folder(output) || is_folder_of_parts(output)),
               "output: {} exists and is no Mezzo folder, which alone can be overwritten",
               output.string());
   MEZZO_CHECK(overwrite, "output: {} exists; ask to overwrite it, or name another folder",
@@ -252,7 +253,7 @@ void write_manifest(const std::filesystem::path& folder, const FolderManifest& m
                     {"dtype", c10::getDtypeNames(array.dtype).first},
                     {"shape", array.shape}};
   }
-  const Json object = {
+  Json object = {
       {"format", "mezzo"},
       {"version", 1},
       {"name", manifest.name},
@@ -264,6 +265,13 @@ void write_manifest(const std::filesystem::path& folder, const FolderManifest& m
       {"class_names", manifest.class_names},
       {"arrays", arrays},
   };
+  if (const std::optional<FolderPart>& part = manifest.part) {
+    object["part"] = {{"index", part->index},
+                      {"num_parts", part->num_parts},
+                      {"hops", part->hops},
+                      {"num_nodes", part->num_nodes},
+                      {"num_edges", part->num_edges}};
+  }
   const std::string text = object.dump(2, ' ', false, Json::error_handler_t::replace) + '\n';
   OutputFile file(folder / kManifestFile);
   file.write(text.data(), text.size());

@@ -11,6 +11,7 @@
 #include "mezzo/data/graph_source.h"
 #include "mezzo/data/image_dataset.h"
 #include "mezzo/data/mezzo_folder.h"
+#include "mezzo/data/parts.h"
 #include "mezzo/data/readers.h"
 
 namespace mezzo {
@@ -60,6 +61,11 @@ Found streamed_set(const fs::path& path) {
 }
 
 Found recognise_folder(const fs::path& folder) {
+  MEZZO_CHECK(
+      !data::is_folder_of_parts(folder),
+      "dataset: {} holds the parts of a data set for as many processes (mezzo launch); name "
+      "one, such as {}, or the whole",
+      folder.string(), (folder / "part0").string());
   if (data::is_mezzo_folder(folder)) {
     return {"Mezzo folder",
             [=](const LoadOptions& options) { return data::read_mezzo_folder(folder, options); }};

@@ -50,6 +50,7 @@ class ManifestParser {
     manifest.num_classes = count(root_, "num_classes");
     manifest.metric = metric();
     manifest.class_names = class_names();
+    manifest.part = part();
     const nlohmann::json& arrays = member(root_, "arrays");
     require(arrays.is_object(), where_, "'arrays' is not an object");
     for (const auto& [name, one] : arrays.items()) manifest.arrays[name] = array(name, one);
@@ -95,6 +96,17 @@ class ManifestParser {
       found.push_back(name.get<std::string>());
     }
     return found;
+  }
+
+  std::optional<FolderPart> part() const {
+    const auto found = root_.find("part");
+    if (found == root_.end()) return std::nullopt;
+    require(found->is_object(), where_, "'part' is not an object");
+    return FolderPart{.index = count(*found, "index"),
+                      .num_parts = count(*found, "num_parts"),
+                      .hops = count(*found, "hops"),
+                      .num_nodes = count(*found, "num_nodes"),
+                      .num_edges = count(*found, "num_edges")};
   }
 
   FolderArray array(const std::string& name, const nlohmann::json& value) const {
@@ -239,6 +251,18 @@ void read_folder_labels(FolderReader& reader, Dataset& dataset, const LoadOption
   dataset.test_masks = reader.read("test_masks", at::kBool, {nodes, splits});
 }
 
+DatasetPart read_folder_part(FolderReader& reader, const FolderPart& part, std::int64_t nodes) {
+  return {.index = part.index,
+          .num_parts = part.num_parts,
+          .hops = part.hops,
+          .num_nodes = part.num_nodes,
+          .num_edges = part.num_edges,
+          .node_ids = reader.map("node_ids", {at::kLong}, {nodes}),
+          .own_mask = reader.read("own_mask", at::kBool, {nodes}),
+          .in_degrees = reader.map("in_degrees", {at::kLong}, {nodes}),
+          .out_degrees = reader.map("out_degrees", {at::kLong}, {nodes})};
+}
+
 }  // namespace
 
 bool is_mezzo_folder(const std::filesystem::path& path) {
@@ -260,6 +284,7 @@ Dataset read_mezzo_folder(const std::filesystem::path& folder, const LoadOptions
   dataset.indices = reader.map("indices", {at::kInt, at::kLong}, {manifest.num_edges});
   read_folder_features(reader, dataset, manifest.num_features);
   read_folder_labels(reader, dataset, options);
+  if (manifest.part) dataset.part = read_folder_part(reader, *manifest.part, dataset.num_nodes);
   reader.expect_no_others();
   return dataset;
 }

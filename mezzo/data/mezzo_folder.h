@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -27,6 +28,10 @@
 ///   feature_values (dtypes as features) [nnz]
 ///   labels           int64 [N]; missing where C is 0, and then there are no masks
 ///   train_masks, val_masks, test_masks   bool [N, S]
+/// A part of a data set (write_parts) also has, in the manifest, `part`: index, num_parts, hops,
+/// num_nodes and num_edges (of the whole); and the arrays of DatasetPart:
+///   node_ids, in_degrees, out_degrees   int64 [N]
+///   own_mask                            bool [N]
 namespace mezzo::data {
 
 inline constexpr auto kManifestFile = "mezzo.json";
@@ -38,13 +43,20 @@ struct FolderArray {
   std::vector<std::int64_t> shape;
 };
 
+/// What a manifest says of a part.
+struct FolderPart {
+  std::int64_t index = 0, num_parts = 1, hops = 1;
+  std::int64_t num_nodes = 0, num_edges = 0;  ///< of the whole
+};
+
 /// What mezzo.json says.
 struct FolderManifest {
   std::string name;
   std::int64_t num_nodes = 0, num_edges = 0, num_features = 0, num_classes = 0;
   Metric metric = Metric::kAccuracy;
-  std::vector<std::string> class_names;
-  std::map<std::string, FolderArray> arrays;
+  std::vector<std::string> class_names = {};
+  std::optional<FolderPart> part = {};
+  std::map<std::string, FolderArray> arrays = {};
 };
 
 /// Whether `path` is a folder with a manifest.

@@ -78,6 +78,10 @@ Graph Graph::from_dataset(const Dataset& dataset, std::int64_t split_index) {
     const bool dense = dataset.features.layout() == at::kStrided;
     columns["feat"] = dense ? dataset.features : dataset.features.to_dense();
   }
+  if (dataset.part) {
+    columns["node_id"] = dataset.part->node_ids;
+    columns["own_mask"] = dataset.part->own_mask;
+  }
   graph.ndata().update(columns);
   return graph;
 }
@@ -87,8 +91,10 @@ Topology topology_of(const Dataset& dataset) {
     return Topology::from_coo(dataset.src, dataset.dst, dataset.num_nodes, dataset.num_nodes);
   }
   const bool wide = dataset.indices.scalar_type() == at::kLong;
-  return Topology::from_csc(dataset.indptr, dataset.indices, dataset.num_nodes, {},
-                            wide ? IdWidth::kInt64 : IdWidth::kAutomatic);
+  const Topology topology = Topology::from_csc(dataset.indptr, dataset.indices, dataset.num_nodes,
+                                               {}, wide ? IdWidth::kInt64 : IdWidth::kAutomatic);
+  if (!dataset.part) return topology;
+  return topology.with_parent_degrees(dataset.part->in_degrees, dataset.part->out_degrees);
 }
 
 std::int64_t Graph::num_nodes() const {

@@ -36,7 +36,8 @@ class MEZZO_API Graph {
                         const at::Tensor& edge_ids = {}, IdWidth width = IdWidth::kAutomatic);
   /// ndata: "feat" ([N, F] as the data set has it, sparse features densified; mapped ones stay
   /// mapped, read-only), "label", "train_mask", "val_mask", "test_mask" (of split `split_index`);
-  /// data without labels give "feat" alone. Structure: see topology_of.
+  /// data without labels give "feat" alone. Of a part of a data set also "node_id" (int64, ids in
+  /// the whole) and "own_mask". Structure: see topology_of.
   static Graph from_dataset(const Dataset& dataset, std::int64_t split_index = 0);
 
   std::int64_t num_nodes() const;
@@ -130,8 +131,9 @@ class MEZZO_API Graph {
 };
 
 /// The edges of a data set: nodes on both sides, edge i as the data set numbers them. Rows are
-/// taken over as they are, so that mapped ones stay in their file. Throws InvalidArgument for ids
-/// out of range (reads every id once).
+/// taken over as they are, so that mapped ones stay in their file. That of a part of a data set
+/// remembers the degrees in the whole (Topology::with_parent_degrees). Throws InvalidArgument for
+/// ids out of range (reads every id once).
 MEZZO_API Topology topology_of(const Dataset& dataset);
 
 /// See Graph::local_scope.

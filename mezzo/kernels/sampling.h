@@ -14,6 +14,8 @@ struct NeighborRows {
   const Id* indices = nullptr;           ///< [num_edges], the neighbour of each slot
   std::int64_t num_rows = 0;
   const float* weights = nullptr;  ///< [num_edges] by slot, >= 0 and finite; nullptr: uniform
+  /// [num_rows], what nodes are called where a number is drawn for each; nullptr: as they are.
+  const std::int64_t* names = nullptr;
 };
 
 /// Which bits a draw uses: those of philox(seed, stream, ...). Equal keys draw equally.
@@ -88,7 +90,8 @@ template <class Id>
 std::int64_t draw_weighted_replacing(const float* weights, const DrawRow& row, std::int64_t fanout,
                                      DrawKey key, double* scratch, Id* slots);
 
-/// LABOR-0: neighbour t by slot i is drawn where r_t < p_i, r_t = random_uniform(key, t) and
+/// LABOR-0: neighbour t by slot i is drawn where r_t < p_i, r_t = random_uniform(key, t), t by its
+/// name, and
 /// p_i = fanout / degree, or with weights p_i = min(1, c w_i) whose sum is the smaller of fanout
 /// and the number of positive weights; at most 1. Writes slots (ascending), neighbours and 1 / p_i,
 /// and returns how many; each array needs room for `degree`. O(degree), with weights times a few

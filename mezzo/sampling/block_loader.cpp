@@ -124,6 +124,7 @@ std::shared_ptr<const BlockPlan> plan_of(const Graph& graph, const at::Tensor& s
        .replace = options.replace,
        .layer_dependency = options.layer_dependency,
        .edge_weights = named_column(graph.edata(), "edge_weights", "edges", options.edge_weights),
+       .node_ids = named_column(graph.ndata(), "node_ids", "nodes", options.node_ids),
        .parent_degrees = options.parent_degrees});
   return std::make_shared<const BlockPlan>(
       BlockPlan{std::move(sampler), std::move(order), std::move(features), std::move(labels),

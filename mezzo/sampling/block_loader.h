@@ -49,6 +49,7 @@ struct BlockLoaderOptions {
   bool replace = false;
   bool layer_dependency = false;
   std::string edge_weights = {};  ///< column of edata(): see NeighborSource
+  std::string node_ids = {};      ///< column of ndata(): see NeighborSource
   bool parent_degrees = true;     ///< see BlockSampler
   /// The workers also build what gradients need of every block: its rows by source. Without it the
   /// backward pass builds them when first needed.

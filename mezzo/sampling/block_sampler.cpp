@@ -59,6 +59,14 @@ at::Tensor copied(const T* data, std::int64_t count, at::ScalarType dtype) {
   return made;
 }
 
+/// values[nodes[i]] of a vector of ids.
+template <class Id>
+at::Tensor gathered(const at::Tensor& values, const Id* nodes, std::int64_t count) {
+  at::Tensor made = at::empty({count}, kIdDtype<Id>);
+  kernels::gather<Id>(values.const_data_ptr<Id>(), nodes, count, made.mutable_data_ptr<Id>());
+  return made;
+}
+
 /// Where the rows of the hop lie; offsets for a draw of all that hop.count() asks for.
 template <class Id>
 kernels::FoundRows find_hop_rows(const Hop<Id>& hop, at::Tensor& offsets, Workspace::State& state,
@@ -140,10 +148,12 @@ DrawnSlots draw_hop(const NeighborSource& source, const Id* nodes, std::int64_t 
   const Adjacency& rows = source.rows();
   const bool shared = options.draw == NeighborDraw::kLabor && options.layer_dependency;
   const bool weighted = source.slot_weights().defined();
+  const bool named = source.node_ids().defined();
   const Hop<Id> hop{
       .rows = {rows.indptr.const_data_ptr<std::int64_t>(), rows.indices.const_data_ptr<Id>(),
                source.num_nodes(),
-               weighted ? source.slot_weights().const_data_ptr<float>() : nullptr},
+               weighted ? source.slot_weights().const_data_ptr<float>() : nullptr,
+               named ? source.node_ids().const_data_ptr<std::int64_t>() : nullptr},
       .nodes = nodes,
       .num_nodes = num_nodes,
       .options = options,
@@ -215,7 +225,7 @@ void number_seeds(const at::Tensor& seeds, detail::NodeNumbers& numbers) {
 }  // namespace
 
 NeighborSource::NeighborSource(const Topology& topology, NeighborType type,
-                               const at::Tensor& edge_weights)
+                               const at::Tensor& edge_weights, const at::Tensor& node_ids)
     : topology_(topology), type_(type) {
   MEZZO_CHECK(topology.device().is_cpu(), "sampling: expected a topology on the CPU, got {}",
               topology.device().str());
@@ -226,6 +236,12 @@ NeighborSource::NeighborSource(const Topology& topology, NeighborType type,
   const c10::InferenceMode no_inference(false);
   const Adjacency& built = rows();
   if (edge_weights.defined()) weights_ = weights_by_slot(edge_weights, built);
+  if (!node_ids.defined()) return;
+  MEZZO_CHECK(node_ids.is_cpu() && node_ids.scalar_type() == at::kLong && node_ids.dim() == 1 &&
+                  node_ids.size(0) == num_nodes(),
+              "node_ids: expected int64 [{}] on the CPU, got {} on {}", num_nodes(),
+              detail::describe(node_ids), node_ids.device().str());
+  node_ids_ = node_ids.contiguous();
 }
 
 const Adjacency& NeighborSource::rows() const {
@@ -257,15 +273,24 @@ DrawnNeighbors NeighborSource::draw(const at::Tensor& nodes, const DrawOptions& 
 }
 
 BlockSampler::BlockSampler(const Topology& topology, Options options)
-    : options_(std::move(options)), source_(topology, NeighborType::kIn, options_.edge_weights) {
+    : options_(std::move(options)),
+      source_(topology, NeighborType::kIn, options_.edge_weights, options_.node_ids) {
   MEZZO_CHECK(!options_.fanouts.empty() && options_.fanouts.size() <= 256,
               "fanouts: expected 1 to 256 of them, got {}", options_.fanouts.size());
   for (std::int64_t layer = 0; layer < num_hops(); ++layer) {
     check_draw("BlockSampler", draw_options(layer));
   }
   options_.edge_weights.reset();  // the source has them by slot
+  options_.node_ids.reset();
   const c10::InferenceMode no_inference(false);
-  if (options_.parent_degrees) out_degrees_ = topology.out_degrees().to(topology.id_dtype());
+  if (!options_.parent_degrees) return;
+  const at::Tensor* whole_in = topology.parent_in_degrees();
+  const at::Tensor* whole_out = topology.parent_out_degrees();
+  const auto as_ids = [&](const at::Tensor& degrees) {
+    return degrees.to(topology.id_dtype()).contiguous();
+  };
+  out_degrees_ = as_ids(whole_out != nullptr ? *whole_out : topology.out_degrees());
+  if (whole_in != nullptr) in_degrees_ = as_ids(*whole_in);
 }
 
 DrawOptions BlockSampler::draw_options(std::int64_t layer) const {
@@ -307,11 +332,12 @@ Blocks BlockSampler::sample_as(const at::Tensor& seeds, const BatchKey& key,
   const at::Tensor nodes = copied(numbers.nodes<Id>(), numbers.size(), kIdDtype<Id>);
   at::Tensor in_degrees, out_degrees;
   if (options_.parent_degrees) {
-    in_degrees = copied(state.degrees.data<std::int64_t>(), layers.back().num_dst, at::kLong)
-                     .to(kIdDtype<Id>);
-    out_degrees = at::empty({numbers.size()}, kIdDtype<Id>);
-    kernels::gather<Id>(out_degrees_.const_data_ptr<Id>(), numbers.nodes<Id>(), numbers.size(),
-                        out_degrees.mutable_data_ptr<Id>());
+    const std::int64_t num_dst = layers.back().num_dst;
+    in_degrees =
+        in_degrees_.defined()
+            ? gathered(in_degrees_, numbers.nodes<Id>(), num_dst)
+            : copied(state.degrees.data<std::int64_t>(), num_dst, at::kLong).to(kIdDtype<Id>);
+    out_degrees = gathered(out_degrees_, numbers.nodes<Id>(), numbers.size());
   }
   Blocks blocks;
   blocks.reserve(layers.size());

@@ -59,7 +59,10 @@ class MEZZO_API NeighborSource {
   /// by edge, kept as float32: the probability of an edge is in proportion (never drawn where 0);
   /// undefined: uniform. Throws InvalidArgument that names the first edge with another weight.
   /// Builds the topology's rows by destination (kOut: by source).
-  NeighborSource(const Topology& topology, NeighborType type, const at::Tensor& edge_weights = {});
+  /// node_ids: int64 [num_nodes], distinct, what LABOR's numbers go by, so that a part of a graph
+  /// draws as the graph (Dataset::part); undefined: the nodes' own.
+  NeighborSource(const Topology& topology, NeighborType type, const at::Tensor& edge_weights = {},
+                 const at::Tensor& node_ids = {});
 
   /// nodes: int32 or int64 [n] in [0, num_nodes), n < 2^32, not checked; nodes that are there twice
   /// draw twice. hop: in [0, 2^8), separates the draws of the hops. Throws InvalidArgument for
@@ -76,11 +79,13 @@ class MEZZO_API NeighborSource {
   const Adjacency& rows() const;
   /// The weights by slot of rows(), float32; undefined where all are equal.
   const at::Tensor& slot_weights() const { return weights_; }
+  const at::Tensor& node_ids() const { return node_ids_; }  ///< undefined: the nodes' own
 
  private:
   Topology topology_;
   NeighborType type_;
-  at::Tensor weights_;  ///< float32 by slot, or undefined
+  at::Tensor weights_;   ///< float32 by slot, or undefined
+  at::Tensor node_ids_;  ///< int64 [num_nodes], or undefined
 };
 
 /// Draws the blocks of a batch: hop by hop from the seeds, each hop renumbered (destinations first,
@@ -93,9 +98,10 @@ class MEZZO_API BlockSampler {
     bool replace = false;
     bool layer_dependency = false;
     at::Tensor edge_weights = {};  ///< see NeighborSource
+    at::Tensor node_ids = {};      ///< see NeighborSource
     /// The degrees that the nodes have in the whole graph travel with the blocks
     /// (Topology::with_parent_degrees), so that layers with degree norms estimate what they compute
-    /// on the whole graph.
+    /// on the whole graph. Those of a topology that itself remembers its parent's are the parent's.
     bool parent_degrees = true;
   };
   /// topology: see NeighborSource. Throws InvalidArgument for options that contradict each other.
@@ -116,6 +122,7 @@ class MEZZO_API BlockSampler {
   Options options_;
   NeighborSource source_;
   at::Tensor out_degrees_;  ///< of the graph's id dtype [num_nodes], where parent_degrees
+  at::Tensor in_degrees_;   ///< likewise; undefined: the lengths of the rows
 };
 
 }  // namespace mezzo

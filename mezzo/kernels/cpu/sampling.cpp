@@ -147,7 +147,8 @@ std::int64_t draw_labor(const NeighborRows<Id>& rows, const DrawRow& row, std::i
       probability = scale * rows.weights[slot];
     }
     const Id neighbor = rows.indices[slot];
-    const auto index = static_cast<std::uint64_t>(neighbor);
+    const auto index =
+        static_cast<std::uint64_t>(rows.names == nullptr ? neighbor : rows.names[neighbor]);
     if (probability < 1 && random_uniform(key.seed, key.stream, index) >= probability) continue;
     slots[drawn] = static_cast<Id>(slot);
     neighbors[drawn] = neighbor;

@@ -1,0 +1,147 @@
+#include <cmath>
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "cli/command.h"
+#include "support/npy_writer.h"
+
+namespace mezzo {
+namespace {
+
+using nlohmann::json;
+using test::Outcome;
+using test::run_mezzo;
+using Words = std::vector<std::string>;
+
+constexpr std::int64_t kRingNodes = 24;
+
+Outcome partition(const test::TempFolder& folder, const std::string& dataset,
+                  const std::string& output, const Words& more = {}) {
+  Words words = {"data", "partition", "--dataset", dataset, "--output", output};
+  words.insert(words.end(), more.begin(), more.end());
+  return run_mezzo(folder, words);
+}
+
+Words train_words(const std::string& dataset, const Words& more = {},
+                  const std::string& epochs = "3") {
+  Words words = {"train", "--dataset", dataset, "--hidden", "4",   "--batch-size",
+                 "3",     "--fanout",  "2,2",   "--epochs", epochs};
+  words.insert(words.end(), more.begin(), more.end());
+  return words;
+}
+
+Words launched(const std::string& processes, const Words& words) {
+  Words all = {"launch", "-n", processes, "--threads-per-process", "1"};
+  all.insert(all.end(), words.begin(), words.end());
+  return all;
+}
+
+TEST(DataPartitionCommand, writes_a_folder_for_each_process) {
+  const test::TempFolder folder;
+  const std::string rings = test::write_rings(folder), parts = folder.path("parts");
+  const std::string path = folder.path("p.json");
+  const Outcome outcome =
+      partition(folder, rings, parts, {"-k", "3", "--hops", "1", "--json", path});
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_NE(outcome.out.find("halo nodes"), std::string::npos) << outcome.out;
+  const json report = json::parse(test::read_text(path));
+  const json written = json::parse(test::read_text(parts + "/partition.json"));
+  EXPECT_EQ(report["parts"], written["parts"]);
+  EXPECT_EQ(report["hops"], 1);
+  std::int64_t own = 0, held = 0;
+  for (const json& part : report["parts"]) {
+    own += part["own_nodes"].get<std::int64_t>();
+    held += part["own_nodes"].get<std::int64_t>() + part["halo_nodes"].get<std::int64_t>();
+  }
+  EXPECT_EQ(own, kRingNodes);
+  EXPECT_GT(held, kRingNodes);  // a ring is cut
+  EXPECT_EQ(report["replication"].get<double>(),
+            static_cast<double>(held) / static_cast<double>(kRingNodes));
+  EXPECT_EQ(run_mezzo(folder, {"data", "info", "--dataset", parts + "/part2"}).code, 0);
+  EXPECT_EQ(partition(folder, rings, parts, {"-k", "2"}).code, 2);
+  EXPECT_EQ(partition(folder, rings, parts, {"-k", "2", "--overwrite"}).code, 0);
+  EXPECT_FALSE(std::filesystem::exists(parts + "/part2"));
+}
+
+TEST(DataPartitionCommand, processes_train_on_their_parts_and_score_as_on_the_whole) {
+  const test::TempFolder folder;
+  const std::string rings = test::write_rings(folder), parts = folder.path("parts");
+  ASSERT_EQ(partition(folder, rings, parts, {"-k", "3"}).code, 0);
+  for (const std::string model : {"gcn", "sage"}) {
+    const std::string checkpoint = folder.path(model), path = folder.path("r.json");
+    const Outcome trained = run_mezzo(
+        folder, launched("3", train_words(parts, {"--model", model, "--norm", "batch",
+                                                  "--checkpoint", checkpoint, "--json", path})));
+    ASSERT_EQ(trained.code, 0) << trained.err;
+    const json report = json::parse(test::read_text(path));
+    EXPECT_EQ(report["world_size"], 3);
+    const Outcome evaluated =
+        run_mezzo(folder, {"evaluate", "--checkpoint", checkpoint, "--dataset", rings, "--json",
+                           folder.path("e.json")});
+    ASSERT_EQ(evaluated.code, 0) << evaluated.err;
+    const json whole = json::parse(test::read_text(folder.path("e.json")));
+    const auto hits = [](const json& score) { return std::lround(score.get<double>() * 24); };
+    EXPECT_EQ(hits(report["val_accuracy"]), hits(whole["val_accuracy"])) << model;
+    EXPECT_EQ(hits(report["test_accuracy"]), hits(whole["test_accuracy"])) << model;
+    const Words longer =
+        train_words(parts, {"--model", model, "--norm", "batch", "--resume", checkpoint}, "4");
+    const Outcome resumed = run_mezzo(folder, launched("3", longer));
+    EXPECT_EQ(resumed.code, 0) << resumed.err;
+  }
+}
+
+TEST(DataPartitionCommand, labor_draws_on_parts_too) {
+  const test::TempFolder folder;
+  const std::string rings = test::write_rings(folder), parts = folder.path("parts");
+  ASSERT_EQ(partition(folder, rings, parts, {"-k", "2"}).code, 0);
+  const Outcome trained =
+      run_mezzo(folder, launched("2", train_words(parts, {"--sampler", "labor"})));
+  EXPECT_EQ(trained.code, 0) << trained.err;
+}
+
+TEST(DataPartitionCommand, parts_that_do_not_fit_the_run_are_errors_that_say_so) {
+  const test::TempFolder folder;
+  const std::string rings = test::write_rings(folder), parts = folder.path("parts");
+  ASSERT_EQ(partition(folder, rings, parts, {"-k", "2", "--hops", "1"}).code, 0);
+  const auto refused = [&](const Words& words, const std::string& fault) {
+    const Outcome outcome = run_mezzo(folder, words);
+    EXPECT_EQ(outcome.code, 2) << outcome.err;
+    EXPECT_NE(outcome.err.find(fault), std::string::npos) << outcome.err;
+  };
+  refused(launched("3", train_words(parts)), "has 2 parts, one for each process, and there are 3");
+  refused(train_words(parts), "has 2 parts, one for each process, and there is 1");
+  refused(launched("2", train_words(parts)), "--hops 2");
+  refused(launched("2", train_words(parts + "/part0")), "another part of the data");
+  refused({"train", "--dataset", parts + "/part0"}, "neighbor and labor alone");
+  refused({"data", "info", "--dataset", parts}, "name one");
+  refused({"data", "convert", "--dataset", parts + "/part0", "--output", folder.path("c")},
+          "convert the whole");
+  refused(
+      {"data", "partition", "--dataset", parts + "/part0", "-k", "2", "--output", folder.path("c")},
+      "is a part of a data set already");
+  EXPECT_FALSE(std::filesystem::exists(folder.path("c")));
+}
+
+TEST(DataPartitionCommand, mistakes_are_one_line) {
+  const test::TempFolder folder;
+  const std::string rings = test::write_rings(folder), out = folder.path("out");
+  const auto refused = [&](const Words& words, const std::string& fault) {
+    const Outcome outcome = partition(folder, rings, out, words);
+    EXPECT_EQ(outcome.code, 2) << outcome.err;
+    EXPECT_NE(outcome.err.find(fault), std::string::npos) << outcome.err;
+    EXPECT_EQ(outcome.num_error_lines(), 1) << outcome.err;
+    EXPECT_FALSE(std::filesystem::exists(out));
+  };
+  refused({}, "-k is required");
+  refused({"-k", "0"}, "-k: expected at least 1");
+  refused({"-k", "25"}, "-k: expected at most the 24 nodes");
+  refused({"-k", "2", "--hops", "0"}, "hops: expected 1 to");
+}
+
+}  // namespace
+}  // namespace mezzo
