@@ -5,6 +5,7 @@
 #include <cerrno>
 #include <chrono>
 #include <csignal>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <optional>
@@ -36,9 +37,10 @@ using Clock = std::chrono::steady_clock;
 using mezzo::detail::raise;
 
 constexpr auto kAddress = "127.0.0.1";
-// A process that waits for another one only remembers the first SIGTERM; the second ends it.
-constexpr auto kUntilSecondTerm = std::chrono::seconds(2);
-constexpr auto kUntilKill = std::chrono::seconds(10);
+// A process that trains only remembers the first SIGTERM; the second ends it, after the time in
+// which one that lost another says so.
+constexpr auto kUntilSecondTerm = std::chrono::seconds(8);
+constexpr auto kUntilKill = std::chrono::seconds(12);
 constexpr int kCannotStart = 127;  // as shells have it
 
 Descriptor checked(int number, const char* what) {
@@ -147,6 +149,7 @@ class Launcher {
   LaunchOptions options_;
   Arguments words_;
   sigset_t mask_before_{};
+  struct sigaction pipe_before_ = {};
   Descriptor signals_;
   std::vector<Process> processes_;
   int code_ = kSuccess;       // of the first failure
@@ -161,8 +164,15 @@ Launcher::Launcher(LaunchOptions options, const Arguments& words)
   sigset_t mask;
   sigemptyset(&mask);
   for (const int signal : {SIGINT, SIGTERM, SIGCHLD}) sigaddset(&mask, signal);
+  struct sigaction hangup = {};
+  sigaction(SIGHUP, nullptr, &hangup);
+  if (hangup.sa_handler != SIG_IGN) sigaddset(&mask, SIGHUP);  // else nohup started this
   sigprocmask(SIG_BLOCK, &mask, &mask_before_);
   signals_ = checked(::signalfd(-1, &mask, SFD_CLOEXEC | SFD_NONBLOCK), "cannot wait for signals");
+  // Where nobody reads on, as behind `head`, the processes train on all the same.
+  struct sigaction ignore = {};
+  ignore.sa_handler = SIG_IGN;
+  sigaction(SIGPIPE, &ignore, &pipe_before_);
   processes_.resize(static_cast<std::size_t>(options_.processes));
 }
 
@@ -172,6 +182,7 @@ Launcher::~Launcher() {
   for (const Process& process : processes_) {
     if (process.running) ::waitpid(process.id, nullptr, 0);
   }
+  sigaction(SIGPIPE, &pipe_before_, nullptr);
   sigprocmask(SIG_SETMASK, &mask_before_, nullptr);
 }
 
@@ -182,6 +193,7 @@ Launcher::~Launcher() {
   ::setpgid(0, 0);
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (::getppid() != parent) ::_exit(kCannotStart);  // it died before that was set
+  ::signal(SIGPIPE, SIG_DFL);
   ::signal(SIGTTOU, SIG_IGN);  // rank 0 may draw on the terminal from its own group
   for (int number = 0; number < 3; ++number) {
     const int stream = streams[static_cast<std::size_t>(number)];
@@ -268,7 +280,7 @@ void Launcher::hear_signals() {
   signalfd_siginfo signal = {};
   while (::read(signals_.get(), &signal, sizeof(signal)) == sizeof(signal)) {
     const int number = static_cast<int>(signal.ssi_signo);
-    if (number != SIGCHLD) pass_on(number);
+    if (number != SIGCHLD) pass_on(number == SIGHUP ? SIGTERM : number);
   }
 }
 
@@ -305,7 +317,9 @@ void Launcher::ended(std::size_t rank, int status) {
 }
 
 void Launcher::end_others(const std::string& why) {
-  fmt::print(stderr, "mezzo: launch: {}{}\n", why, is_running() ? "; ending the others" : "");
+  const std::string line =
+      fmt::format("mezzo: launch: {}{}\n", why, is_running() ? "; ending the others" : "");
+  std::fputs(line.c_str(), stderr);  // fmt::print throws where nobody reads
   pass_on(SIGTERM);
   term_again_ = Clock::now() + kUntilSecondTerm;
   kill_ = Clock::now() + kUntilKill;

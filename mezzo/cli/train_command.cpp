@@ -1,4 +1,5 @@
 #include <chrono>
+#include <csignal>
 #include <cstdint>
 #include <cstdlib>
 #include <iostream>
@@ -10,6 +11,7 @@
 #include "mezzo/cli/run.h"
 #include "mezzo/cli/runs.h"
 #include "mezzo/core/error.h"
+#include "mezzo/data/parts.h"
 #include "mezzo/dist/environment.h"
 #include "mezzo/dist/process_group.h"
 #include "mezzo/train/files.h"
@@ -26,23 +28,36 @@ bool is_one_of_several() {
          1;
 }
 
+/// As dist::init, which may wait long for processes that do not come. There is nothing to save
+/// yet, so an interrupt ends this one at once.
+dist::ProcessGroup wait_for_others(const dist::InitOptions& options) {
+  for (const int signal : {SIGINT, SIGTERM}) std::signal(signal, SIG_DFL);
+  if (interrupted()) std::raise(SIGTERM);  // it came before
+  const dist::ProcessGroup group = dist::init(options);
+  handle_interrupts();
+  return group;
+}
+
 /// The processes that were started together with this one, by `mezzo launch` or another launcher;
 /// often it is alone.
 dist::ProcessGroup join_group(const std::string& device, std::int64_t timeout_seconds) {
   MEZZO_CHECK(timeout_seconds >= 1 && timeout_seconds <= kMostSeconds,
               "--group-timeout: expected 1 to {}, got {}", kMostSeconds, timeout_seconds);
+  MEZZO_CHECK(!device.starts_with("cuda:") || !is_one_of_several(),
+              "--device: each of several processes has the GPU of its place: expected cuda, got {}",
+              device);
   parse_device(device);  // what this machine lacks is said before the others are waited for
   dist::InitOptions options;
   options.backend = device.starts_with("cuda") ? dist::Backend::kNccl : dist::Backend::kGloo;
   options.timeout = std::chrono::seconds(timeout_seconds);
-  return dist::init(options);
+  return is_one_of_several() ? wait_for_others(options) : dist::init(options);
 }
 
 /// What differs between the processes of a group: each has a device of its own, and the first one
 /// writes the files.
 void take_part(const dist::ProcessGroup& group, RunArguments& run) {
   if (group.world_size() > 1 && run.machine.device == "cuda") {
-    run.machine.device = fmt::format("cuda:{}", group.local_rank());
+    run.machine.device = group.device().str();
   }
   if (group.rank() == 0) return;
   run.options.checkpoint.clear();
@@ -94,6 +109,7 @@ int train_command(const Arguments& arguments) {
   take_part(group, run);
   finish(run);
   check_options(options);
+  run.data.dataset = part_for_rank(run.data.dataset, group.rank(), group.world_size());
   const Dataset dataset = load(run.data);
   std::vector<TrainReport> reports;
   train_runs(dataset, run, "", reports, group);

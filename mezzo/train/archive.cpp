@@ -149,6 +149,7 @@ json history_to_json(const History& history) {
           {"skipped_in_a_row", history.skipped_in_a_row},
           {"evaluation_seconds", history.evaluation_seconds},
           {"total_seconds", history.total_seconds},
+          {"communication_seconds", history.communication_seconds},
           {"peak_memory_bytes", history.peak_memory_bytes},
           {"begun",
            {{"batches", history.begun.batches},
@@ -174,6 +175,7 @@ History history_from_json(const std::string& path, const json& object) {
     history.skipped_in_a_row = object.at("skipped_in_a_row").get<std::int64_t>();
     history.evaluation_seconds = object.at("evaluation_seconds").get<double>();
     history.total_seconds = object.at("total_seconds").get<double>();
+    history.communication_seconds = object.value("communication_seconds", 0.0);  // older: none
     history.peak_memory_bytes = object.at("peak_memory_bytes").get<std::int64_t>();
     if (object.contains("begun")) {  // older checkpoints know whole epochs alone
       const json& begun = object.at("begun");

@@ -17,9 +17,10 @@ using nlohmann::json;
 json identity(const TrainOptions& options, const Dataset& dataset) {
   json made = json::parse(recipe_to_json(options));
   made["data"] = {{"name", dataset.name},
-                  {"nodes", dataset.num_nodes},
-                  {"edges", dataset.num_edges()},
+                  {"nodes", dataset.part ? dataset.part->num_nodes : dataset.num_nodes},
+                  {"edges", dataset.part ? dataset.part->num_edges : dataset.num_edges()},
                   {"features", dataset.num_features()},
+                  {"feature-dtype", c10::toString(dataset.features.scalar_type())},
                   {"classes", dataset.num_classes}};
   return made;
 }
@@ -109,6 +110,10 @@ void resume_checkpoint(const std::string& path, const std::string& bytes,
   json wanted = identity(options, dataset);
   wanted.erase("dataset");  // where the data lie may change; what they are is in "data"
   json recipe = read_recipe(reader);
+  const json& data = recipe["data"];
+  if (data.is_object() && !data.contains("feature-dtype")) {
+    wanted["data"].erase("feature-dtype");  // older checkpoints do not know it
+  }
   keep_kind_of_device(wanted);
   keep_kind_of_device(recipe);
   check_same(path, recipe, {{"model", wanted.at("model")}});  // which tells most

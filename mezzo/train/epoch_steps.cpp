@@ -26,8 +26,9 @@ class FullGraphSteps : public EpochSteps {
 }  // namespace
 
 std::unique_ptr<EpochSteps> make_epoch_steps(const Problem& problem, const Dataset& dataset,
-                                             const TrainOptions& options, const Ranks& ranks) {
-  TrainingNodes nodes = ranks.share_of(training_nodes(problem, dataset, options), options.seed);
+                                             const TrainOptions& options, Ranks& ranks) {
+  TrainingNodes nodes = training_nodes(problem, dataset, options);
+  nodes = dataset.part ? ranks.filled_up(nodes) : ranks.share_of(nodes, options.seed);
   if (options.sampling) {
     return make_sampled_steps(problem, nodes, options, ranks.seed_of_draws(options.seed));
   }

@@ -38,10 +38,10 @@ class EpochSteps {
 };
 
 /// Those that the options ask for, on this process's share of the training nodes of `problem`,
-/// which outlives them. As many batches on all ranks. Throws InvalidArgument where there are no
-/// training nodes, or no batches of them.
+/// which outlives them. As many batches on all ranks. Communicates where the data are a part.
+/// Throws InvalidArgument where there are no training nodes, or no batches of them.
 std::unique_ptr<EpochSteps> make_epoch_steps(const Problem& problem, const Dataset& dataset,
-                                             const TrainOptions& options, const Ranks& ranks);
+                                             const TrainOptions& options, Ranks& ranks);
 
 /// Of make_epoch_steps(), for options with sampling. seed: of the draws.
 std::unique_ptr<EpochSteps> make_sampled_steps(const Problem& problem, const TrainingNodes& nodes,

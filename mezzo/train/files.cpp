@@ -6,6 +6,7 @@
 #include <fstream>
 #include <system_error>
 
+#include <fcntl.h>
 #include <unistd.h>
 
 #include "mezzo/core/error.h"
@@ -22,6 +23,15 @@ void write_whole(const std::string& path, const std::function<void(std::ostream&
   write(file);
   file.close();
   if (!file) detail::raise<IoError>("{}: writing failed: {}", path, std::strerror(errno));
+}
+
+/// Waits until the disk has the file; IoError where it does not take it.
+void flush_to_disk(const std::string& path) {
+  const int file = ::open(path.c_str(), O_WRONLY | O_CLOEXEC);
+  const bool flushed = file >= 0 && ::fsync(file) == 0;
+  const int reason = errno;
+  if (file >= 0) ::close(file);
+  if (!flushed) detail::raise<IoError>("{}: writing failed: {}", path, std::strerror(reason));
 }
 
 }  // namespace
@@ -52,6 +62,7 @@ void replace_file(const std::string& path, const std::function<void(std::ostream
   const std::string beside = path + ".partial";
   try {
     write_whole(beside, write);
+    flush_to_disk(beside);  // else a crash of the machine may leave the new name without its bytes
   } catch (...) {
     fs::remove(beside, failure);
     throw;

@@ -28,6 +28,9 @@ Scores evaluate(const Dataset& dataset, const Checkpoint& checkpoint) {
 }
 
 Predictions predict(const Dataset& dataset, const Checkpoint& checkpoint) {
+  MEZZO_CHECK(!dataset.part,
+              "dataset: {} is a part of a data set, whose halo cannot be predicted; name the whole",
+              dataset.origin);
   const Problem problem = make_problem(dataset, checkpoint.options);
   const at::Tensor probabilities = at::softmax(logits_of(checkpoint, problem), 1);
   const auto [largest, classes] = probabilities.max(1);

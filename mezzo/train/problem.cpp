@@ -16,15 +16,46 @@ at::Device problem_device(const TrainOptions& options) {
   return options.sampling ? at::Device(at::kCPU) : options.device;
 }
 
+/// A part of a data set serves samplers that begin at its own nodes and stay within its halo.
+void check_part(const Dataset& dataset, const TrainOptions& options) {
+  if (!dataset.part) return;
+  MEZZO_CHECK(options.sampling && draws_blocks(options.sampling->sampler),
+              "dataset: {} is a part of a data set, on which the samplers neighbor and labor alone "
+              "train: set batch-size and fanout",
+              dataset.origin);
+  MEZZO_CHECK(options.layers <= dataset.part->hops,
+              "dataset: {} has a halo of {} hops, too few for {} layers; cut it anew: mezzo data "
+              "partition --hops {}",
+              dataset.origin, dataset.part->hops, options.layers, options.layers);
+}
+
+/// `topology`, made from the part's by changing its loops, with its degrees in the whole. What the
+/// part lacks stays the same, since it has all loops.
+Topology with_whole_degrees(const Topology& topology, const Dataset& dataset) {
+  const Topology part = topology_of(dataset);
+  const DatasetPart& whole = *dataset.part;
+  return topology.with_parent_degrees(
+      topology.in_degrees() + (whole.in_degrees - part.in_degrees()),
+      topology.out_degrees() + (whole.out_degrees - part.out_degrees()));
+}
+
+/// Nodes of the whole without in-edges.
+std::int64_t count_unreached(const Topology& topology) {
+  const at::Tensor* whole = topology.parent_in_degrees();
+  return (whole != nullptr ? *whole : topology.in_degrees()).eq(0).sum().item<std::int64_t>();
+}
+
 Topology make_topology(const Dataset& dataset, const TrainOptions& options) {
   Graph graph(topology_of(dataset));
   // Exactly one loop a node, also where the data come with some.
   if (uses_self_loops(options)) graph = add_self_loop(remove_self_loop(graph));
-  MEZZO_CHECK(!nn::needs_in_edges(options.model) || !graph.topology().has_zero_in_degree(),
+  const Topology topology =
+      dataset.part ? with_whole_degrees(graph.topology(), dataset) : graph.topology();
+  const std::int64_t unreached = nn::needs_in_edges(options.model) ? count_unreached(topology) : 0;
+  MEZZO_CHECK(unreached == 0,
               "self-loops: without them {} nodes of {} have no in-edge, which the model {} needs",
-              at::eq(graph.in_degrees(), 0).sum().item<std::int64_t>(), dataset.name,
-              name_of(nn::ModelKinds{}, options.model));
-  return graph.topology().to(problem_device(options));
+              unreached, dataset.name, name_of(nn::ModelKinds{}, options.model));
+  return topology.to(problem_device(options));
 }
 
 at::Tensor make_features(const Dataset& dataset, const TrainOptions& options) {
@@ -66,6 +97,7 @@ bool worth_sparse(const at::Tensor& features) {
 Problem make_problem(const Dataset& dataset, const TrainOptions& options) {
   MEZZO_CHECK(dataset.num_classes >= 2, "dataset {}: expected at least two classes, got {}",
               dataset.name, dataset.num_classes);
+  check_part(dataset, options);
   Problem problem;
   problem.masks = dataset.split(options.split_index);
   problem.num_classes = dataset.num_classes;
@@ -79,6 +111,7 @@ Problem make_problem(const Dataset& dataset, const TrainOptions& options) {
   }
   problem.topology = make_topology(dataset, options);
   problem.features = make_features(dataset, options);
+  if (dataset.part) problem.node_ids = dataset.part->node_ids;
   const at::Device device = problem_device(options);
   problem.labels = dataset.labels.to(device);
   problem.masks = {problem.masks.train.to(device), problem.masks.val.to(device),

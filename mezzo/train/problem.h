@@ -21,8 +21,9 @@ struct Problem {
   /// [N, F], strided or sparse CSR: float32; for mini-batches in the dtype and the memory in which
   /// the data set has them, which may be a mapped file.
   at::Tensor features;
-  at::Tensor labels;  ///< int64 [N]
-  SplitMasks masks;   ///< bool [N] each
+  at::Tensor labels;    ///< int64 [N]
+  SplitMasks masks;     ///< bool [N] each
+  at::Tensor node_ids;  ///< int64 [N] in the whole; undefined unless the data are a part of it
   std::int64_t num_classes = 0;
   Metric metric = Metric::kAccuracy;
 };
@@ -37,7 +38,8 @@ MEZZO_API bool worth_sparse(const at::Tensor& features);
 /// Features that come sparse stay so where worth_sparse() says, else become dense; dense ones stay
 /// dense. Allocates what it changes. Throws InvalidArgument for a data set without features or with
 /// fewer than two classes, a split index out of range, nodes without in-edges where the model needs
-/// them, ROC AUC over other than two classes, and the normalisation of mapped features.
+/// them, ROC AUC over other than two classes, the normalisation of mapped features, and, on a part
+/// of a data set, another sampler than neighbor and labor or more layers than the halo has hops.
 MEZZO_API Problem make_problem(const Dataset& dataset, const TrainOptions& options);
 
 /// The options of the model that solves it.

@@ -1,5 +1,6 @@
 #include "mezzo/train/ranks.h"
 
+#include <cstring>
 #include <vector>
 
 #include <ATen/ATen.h>
@@ -12,6 +13,59 @@
 #include "mezzo/train/clock.h"
 
 namespace mezzo {
+namespace {
+
+/// FNV-1a by words of 64 bits, whose high bits are folded down. Every step can be undone, so a
+/// difference in one word always shows.
+std::uint64_t hash_of(const at::Tensor& values) {
+  const at::Tensor dense = values.contiguous();
+  const auto* bytes = static_cast<const char*>(dense.const_data_ptr());
+  std::uint64_t hash = 0xCBF29CE484222325;
+  const auto mix = [&](std::size_t at, std::size_t size) {
+    std::uint64_t word = 0;
+    std::memcpy(&word, bytes + at, size);
+    hash = (hash ^ word) * 0x100000001B3;
+    hash ^= hash >> 32;
+  };
+  const std::size_t size = dense.nbytes(), rest = size % sizeof(std::uint64_t);
+  for (std::size_t at = 0; at < size - rest; at += sizeof(std::uint64_t)) {
+    mix(at, sizeof(std::uint64_t));
+  }
+  if (rest > 0) mix(size - rest, rest);
+  return hash;
+}
+
+std::string fingerprint(const at::Tensor& values) {
+  if (!values.defined()) return "nothing";
+  if (values.layout() == at::kSparseCsr) {
+    return fingerprint(values.crow_indices()) + fingerprint(values.col_indices()) +
+           fingerprint(values.values());
+  }
+  return fmt::format("{} [{}] {:016x}", c10::toString(values.scalar_type()),
+                     fmt::join(values.sizes(), ", "), hash_of(values));
+}
+
+std::string facts_of(const Dataset& dataset) {
+  if (const std::optional<DatasetPart>& part = dataset.part) {
+    return fmt::format("{} {} {} {} {} parts {} hops {}", dataset.name, part->num_nodes,
+                       part->num_edges, dataset.num_features(), dataset.num_classes,
+                       part->num_parts, part->hops);
+  }
+  return fmt::format("{} {} {} {} {}", dataset.name, dataset.num_nodes, dataset.num_edges(),
+                     dataset.num_features(), dataset.num_classes);
+}
+
+/// All features, or of large ones, which may be a mapped file, some rows from all over them.
+at::Tensor rows_to_compare(const at::Tensor& features) {
+  constexpr std::size_t kMostBytes = std::size_t{64} << 20;
+  constexpr std::int64_t kRows = 4096;
+  if (!features.defined() || features.layout() != at::kStrided || features.nbytes() <= kMostBytes) {
+    return features;
+  }
+  return features.slice(0, 0, features.size(0), (features.size(0) + kRows - 1) / kRows);
+}
+
+}  // namespace
 
 template <class Communicate>
 void Ranks::timed(const Communicate& communicate) {
@@ -29,6 +83,19 @@ void Ranks::check_same(const std::string& what, const std::string& text) {
   });
 }
 
+void Ranks::check_same_data(const Dataset& dataset) {
+  check_same("the data", facts_of(dataset));
+  if (alone() || dataset.part) return;
+  check_same("the labels", fingerprint(dataset.labels));
+  for (const at::Tensor& masks : {dataset.train_masks, dataset.val_masks, dataset.test_masks}) {
+    check_same("the masks", fingerprint(masks));
+  }
+  for (const at::Tensor& ids : {dataset.src, dataset.dst, dataset.indptr, dataset.indices}) {
+    check_same("the edges", fingerprint(ids));
+  }
+  check_same("the features", fingerprint(rows_to_compare(dataset.features)));
+}
+
 TrainingNodes Ranks::share_of(const TrainingNodes& nodes, std::uint64_t seed) const {
   if (alone()) return nodes;
   MEZZO_CHECK(nodes.rows.numel() >= world_size(),
@@ -37,6 +104,14 @@ TrainingNodes Ranks::share_of(const TrainingNodes& nodes, std::uint64_t seed) co
   // Shuffled, since data sets often have their nodes class by class.
   const at::Tensor places = dist::split(at::arange(nodes.rows.numel(), nodes.rows.options()),
                                         group_, {.shuffle = true, .seed = seed});
+  return {.rows = nodes.rows.index_select(0, places),
+          .labels = nodes.labels.index_select(0, places)};
+}
+
+TrainingNodes Ranks::filled_up(const TrainingNodes& nodes) {
+  const std::int64_t own = nodes.rows.numel();
+  const auto most = static_cast<std::int64_t>(largest(static_cast<double>(own)));
+  const at::Tensor places = at::arange(most, nodes.rows.options()).remainder_(own);
   return {.rows = nodes.rows.index_select(0, places),
           .labels = nodes.labels.index_select(0, places)};
 }
@@ -81,6 +156,30 @@ Scores Ranks::from_first(const Scores& scores) {
     received = {.train = number[0], .val = number[1], .test = number[2]};
   });
   return received;
+}
+
+double Ranks::sum(double own) {
+  double total = own;
+  timed([&] { total = group_.all_reduce(own, dist::ReduceOp::kSum); });
+  return total;
+}
+
+double Ranks::largest(double own) {
+  double found = own;
+  timed([&] { found = group_.all_reduce(own, dist::ReduceOp::kMax); });
+  return found;
+}
+
+Scores Ranks::mean(const Scores& own, const Scores& counts) {
+  const auto over_all = [this](double score, double count) {
+    const double hits = sum(count > 0 ? score * count : 0);
+    return hits / sum(count);  // 0 / 0 is NaN
+  };
+  Scores scores;
+  scores.train = over_all(own.train, counts.train);
+  scores.val = over_all(own.val, counts.val);
+  scores.test = over_all(own.test, counts.test);
+  return scores;
 }
 
 void Ranks::share_weights(torch::nn::Module& module) {

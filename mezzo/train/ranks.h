@@ -6,6 +6,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include "mezzo/data/dataset.h"
 #include "mezzo/dist/process_group.h"
 #include "mezzo/train/report.h"
 #include "mezzo/train/step.h"
@@ -27,16 +28,24 @@ class Ranks {
   bool alone() const { return group_.world_size() == 1; }
   /// Whether this process evaluates, and writes files.
   bool is_first() const { return group_.rank() == 0; }
+  std::int64_t rank() const { return group_.rank(); }
   std::int64_t world_size() const { return group_.world_size(); }
   /// Spent in communication so far, which includes waiting for slower processes.
   double seconds() const { return seconds_; }
 
   /// Throws InvalidArgument on all processes unless `text`, which says `what`, is the same on all.
   void check_same(const std::string& what, const std::string& text);
+  /// The same of what the processes have read: of a whole data set its sizes, labels, masks, edges
+  /// and features, by hashes of all values; of features of more than 64 MiB only some thousand rows
+  /// are read. Of parts the facts of the whole.
+  void check_same_data(const Dataset& dataset);
 
   /// This process's share of the training nodes; as many on each. Does not communicate. Throws
   /// InvalidArgument where there are fewer nodes than processes.
   TrainingNodes share_of(const TrainingNodes& nodes, std::uint64_t seed) const;
+  /// The training nodes of this process's own part of the data, and the first of them again until
+  /// there are as many as in the part that has most.
+  TrainingNodes filled_up(const TrainingNodes& nodes);
   /// For what a process draws by itself. That of the first one, or of one alone, is `seed`.
   std::uint64_t seed_of_draws(std::uint64_t seed) const;
   /// Seeds libtorch's generators for a step, counted from 0, so that processes draw different
@@ -46,6 +55,11 @@ class Ranks {
   /// The first process's text, on all; `text` counts there alone.
   std::string from_first(const std::string& text);
   Scores from_first(const Scores& scores);
+  /// The mean over all nodes of the processes' own scores, each over `counts` nodes; NaN where no
+  /// process has any.
+  Scores mean(const Scores& own, const Scores& counts);
+  double sum(double own);
+  double largest(double own);
   /// Gives the module the first process's weights.
   void share_weights(torch::nn::Module& module);
   /// Each gradient becomes the mean over the processes.

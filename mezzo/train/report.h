@@ -72,7 +72,7 @@ struct TrainReport {
   double epoch_ms_min = 0, epoch_ms_median = 0;  ///< training steps, without evaluation
   double evaluation_seconds = 0;                 ///< all evaluations together
   double total_seconds = 0;                      ///< everything after the data were read
-  /// Of this process, since it began: exchange of gradients and numbers with other processes, with
+  /// Of this rank: exchange of gradients and numbers with other processes, with
   /// the wait for them.
   double communication_seconds = 0;
   std::int64_t peak_memory_bytes = 0;         ///< of tensors, on the device of the run

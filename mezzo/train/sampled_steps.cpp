@@ -20,6 +20,7 @@ namespace {
 constexpr auto kFeatureColumn = "feat";
 constexpr auto kLabelColumn = "label";
 constexpr auto kTrainColumn = "train_mask";
+constexpr auto kIdColumn = "node_id";
 constexpr std::int64_t kDefaultWalkLength = 2;
 
 /// What a mini-batch is learnt from.
@@ -161,6 +162,7 @@ Graph graph_of(const Problem& problem) {
   graph.ndata()[kFeatureColumn] = problem.features;
   graph.ndata()[kLabelColumn] = problem.labels;
   graph.ndata()[kTrainColumn] = problem.masks.train;
+  if (problem.node_ids.defined()) graph.ndata()[kIdColumn] = problem.node_ids;
   return graph;
 }
 
@@ -188,6 +190,7 @@ std::shared_ptr<Batches<Batch>> block_loader(const Graph& graph, const at::Tenso
       sampling.sampler == SamplerKind::kLabor ? NeighborDraw::kLabor : NeighborDraw::kNeighbor;
   made.replace = sampling.replace;
   made.layer_dependency = sampling.layer_dependency;
+  if (graph.ndata().contains(kIdColumn)) made.node_ids = kIdColumn;
   if (sampling.balance_classes) made.balance_by = kLabelColumn;
   MEZZO_CHECK(!sampling.drop_last || seeds.numel() >= made.batch_size,
               "drop-last: the {} training nodes do not fill one batch of {}", seeds.numel(),

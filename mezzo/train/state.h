@@ -36,7 +36,7 @@ struct History {
   std::vector<double> losses, epoch_ms;  ///< one an epoch
   std::vector<EvaluationRecord> evaluations;
   std::int64_t steps = 0, skipped_steps = 0, skipped_in_a_row = 0;
-  double evaluation_seconds = 0, total_seconds = 0;
+  double evaluation_seconds = 0, total_seconds = 0, communication_seconds = 0;
   std::int64_t peak_memory_bytes = 0;
   BegunEpoch begun;  ///< the epoch after those
 

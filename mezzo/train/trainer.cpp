@@ -23,6 +23,8 @@
 namespace mezzo {
 namespace {
 
+using detail::raise;
+
 /// One run, from the options to the report.
 class Run {
  public:
@@ -31,18 +33,21 @@ class Run {
   TrainReport run();
 
  private:
-  void check_data() const;
+  void check_data();
   void resume();
   BatchResult next_batch();
   bool train_epoch();
   void count(const BatchResult& result);
+  Scores scores();
   void evaluate(std::int64_t epoch);
   bool out_of_patience(std::int64_t epoch) const;
+  bool was_out_of_patience() const;
   bool wants_stop() const { return callbacks_.should_stop && callbacks_.should_stop(); }
   void tell_batch() const;
   void tell(std::int64_t epoch, bool evaluated) const;
   void save_if_due();
   void save();
+  void take_times();
   TrainReport report() const;
 
   const Dataset& dataset_;
@@ -54,7 +59,7 @@ class Run {
   Problem problem_;
   TrainState state_;
   std::unique_ptr<EpochSteps> steps_;
-  double seconds_before_ = 0;  // of the run that is resumed
+  double seconds_before_ = 0, communication_before_ = 0;  // of the run that is resumed
   bool interrupted_ = false;
   StopReason stopped_by_ = StopReason::kEpochs;
 };
@@ -67,19 +72,38 @@ std::string agreement(TrainOptions options) {
                      options.patience.value_or(0), !options.resume.empty());
 }
 
-std::string facts_of(const Dataset& dataset) {
-  return fmt::format("{} {} {} {} {} {}", dataset.name, dataset.num_nodes, dataset.num_edges(),
-                     dataset.num_features(), dataset.num_classes,
-                     dataset.labels.defined() ? dataset.labels.sum().item<double>() : 0);
+/// Each process has another part, together all of them. Fails on all processes or on none.
+void check_parts(const Dataset& dataset, const TrainOptions& options, Ranks& ranks) {
+  const DatasetPart& part = *dataset.part;
+  const at::Tensor own = part.own_mask;
+  MEZZO_CHECK(part.num_parts == ranks.world_size(),
+              "train: the data are cut into {} parts, and there are {} processes", part.num_parts,
+              ranks.world_size());
+  MEZZO_CHECK(ranks.largest(part.index == ranks.rank() ? 0 : 1) == 0,
+              "train: a process has another part of the data than that of its rank");
+  const auto nodes =
+      static_cast<std::int64_t>(ranks.sum(static_cast<double>(own.sum().item<std::int64_t>())));
+  MEZZO_CHECK(nodes == part.num_nodes,
+              "train: the parts of the data hold {} nodes together, expected {}", nodes,
+              part.num_nodes);
+  MEZZO_CHECK(dataset.metric == Metric::kAccuracy,
+              "train: ROC AUC, the metric of {}, is not computed over parts; train on the whole",
+              dataset.name);
+  const bool idle = !dataset.split(options.split_index).train.any().item<bool>();
+  const auto idle_rank =
+      static_cast<std::int64_t>(ranks.largest(idle ? static_cast<double>(ranks.rank()) : -1));
+  MEZZO_CHECK(idle_rank < 0, "train: part {} of the data has no training nodes; use fewer parts",
+              idle_rank);
 }
 
 void check_group(const Dataset& dataset, const TrainOptions& options, Ranks& ranks) {
   ranks.check_same("the options", agreement(options));
-  ranks.check_same("the data", facts_of(dataset));
+  ranks.check_same_data(dataset);
   MEZZO_CHECK(options.sampling && draws_blocks(options.sampling->sampler),
               "train: {} processes train by mini-batches of the samplers neighbor and labor: set "
               "batch-size and fanout, or train in one process",
               ranks.world_size());
+  if (dataset.part) check_parts(dataset, options, ranks);
 }
 
 Problem checked_problem(const Dataset& dataset, const TrainOptions& options, Ranks& ranks) {
@@ -102,6 +126,7 @@ Run::Run(const Dataset& dataset, const TrainOptions& options, const TrainCallbac
       state_(options, problem_) {
   check_data();
   steps_ = make_epoch_steps(problem_, dataset, options, ranks_);
+  ranks_.check_same("the batches of an epoch", fmt::format("{}", steps_->num_batches()));
   if (!options.resume.empty()) resume();
   if (ranks_.alone()) return;
   ranks_.share_weights(*state_.model);
@@ -116,13 +141,16 @@ void Run::resume() {
   // Which nodes a batch has depends on the number of processes.
   if (history.begun.world_size != ranks_.world_size()) history.begun = {};
   seconds_before_ = history.total_seconds;
+  communication_before_ = history.communication_seconds;
   MEZZO_CHECK(history.epoch() < options_.epochs,
               "resume: {} has done {} epochs already, and epochs is {}", path, history.epoch(),
               options_.epochs);
 }
 
-void Run::check_data() const {
-  MEZZO_CHECK(!options_.patience || problem_.masks.val.any().item<bool>(),
+void Run::check_data() {
+  if (!options_.patience) return;
+  const double validates = problem_.masks.val.any().item<bool>() ? 1 : 0;
+  MEZZO_CHECK(ranks_.largest(validates) > 0,
               "patience: dataset {} has no validation nodes in split {}", dataset_.name,
               options_.split_index);
 }
@@ -147,8 +175,12 @@ bool Run::train_epoch() {
   history.peak_memory_bytes =
       std::max(history.peak_memory_bytes, peak_memory_bytes(options_.device));
   if (begun.batches < num_batches) return false;
-  MEZZO_CHECK(begun.weight > 0, "sampling: the batches of epoch {} hold no training node",
-              history.epoch() + 1);
+  if (begun.weight <= 0) {
+    begun = {};
+    save();  // the epochs before this one
+    raise<InvalidArgument>("sampling: the batches of epoch {} hold no training node",
+                           history.epoch() + 1);
+  }
   history.losses.push_back(begun.mean_loss());
   history.epoch_ms.push_back(begun.milliseconds);
   begun = {};
@@ -187,13 +219,26 @@ void Run::count(const BatchResult& result) {
                   .learning_rate = options_.learning_rate});
 }
 
+/// Of all nodes: the first process has them, or each has its own part.
+Scores Run::scores() {
+  const auto own = [this] {
+    return score_logits(evaluate_logits(state_.model, problem_, options_), problem_);
+  };
+  if (!dataset_.part || ranks_.alone()) {
+    return ranks_.from_first(ranks_.is_first() ? own() : Scores{});
+  }
+  ranks_.share_weights(*state_.model);  // running statistics are each process's own until then
+  const auto count = [](const at::Tensor& mask) {
+    return static_cast<double>(mask.sum().item<std::int64_t>());
+  };
+  const SplitMasks& masks = problem_.masks;
+  return ranks_.mean(
+      own(), {.train = count(masks.train), .val = count(masks.val), .test = count(masks.test)});
+}
+
 void Run::evaluate(std::int64_t epoch) {
   const Clock::time_point start = Clock::now();
-  Scores scores;
-  if (ranks_.is_first()) {
-    scores = score_logits(evaluate_logits(state_.model, problem_, options_), problem_);
-  }
-  state_.history.evaluations.push_back({epoch, ranks_.from_first(scores)});
+  state_.history.evaluations.push_back({epoch, scores()});
   if (best_evaluation(state_.history, options_.eval_every)->epoch == epoch) {
     state_.best_weights = copy_weights(*state_.model);
   }
@@ -203,6 +248,12 @@ void Run::evaluate(std::int64_t epoch) {
 bool Run::out_of_patience(std::int64_t epoch) const {
   const EvaluationRecord* best = best_evaluation(state_.history, options_.eval_every);
   return options_.patience && best != nullptr && epoch - best->epoch >= *options_.patience;
+}
+
+/// Whether the run that is resumed ended so, or would have.
+bool Run::was_out_of_patience() const {
+  const std::vector<EvaluationRecord>& evaluations = state_.history.evaluations;
+  return !evaluations.empty() && out_of_patience(evaluations.back().epoch);
 }
 
 void Run::tell_batch() const {
@@ -227,9 +278,14 @@ void Run::tell(std::int64_t epoch, bool evaluated) const {
   callbacks_.on_epoch(record);
 }
 
+void Run::take_times() {
+  state_.history.total_seconds = seconds_before_ + seconds_since(start_);
+  state_.history.communication_seconds = communication_before_ + ranks_.seconds();
+}
+
 void Run::save() {
   if (options_.checkpoint.empty() || !ranks_.is_first()) return;
-  state_.history.total_seconds = seconds_before_ + seconds_since(start_);
+  take_times();
   write_checkpoint(options_.checkpoint, options_, dataset_, state_);
   saved_ = Clock::now();
 }
@@ -239,7 +295,9 @@ void Run::save_if_due() {
 }
 
 TrainReport Run::run() {
-  bool done = false;
+  bool impatient = was_out_of_patience();
+  bool done = impatient;
+  if (done) save();
   while (!done) {
     if (!train_epoch()) {
       save();
@@ -247,10 +305,11 @@ TrainReport Run::run() {
     }
     const std::int64_t epoch = state_.history.epoch();
     const bool last = interrupted_ || epoch == options_.epochs;
-    const bool evaluated = last || epoch % options_.eval_every == 0;
+    const bool regular = epoch % options_.eval_every == 0;
+    const bool evaluated = last || regular;
     if (evaluated) evaluate(epoch);
-    const bool impatient = evaluated && !last && out_of_patience(epoch);
-    if (impatient) stopped_by_ = StopReason::kPatience;
+    // Also where it is interrupted now: it would have ended here.
+    impatient = regular && epoch < options_.epochs && out_of_patience(epoch);
     done = last || impatient;
     if (done) {
       save();
@@ -259,8 +318,12 @@ TrainReport Run::run() {
     }
     tell(epoch, evaluated);
   }
-  if (interrupted_) stopped_by_ = StopReason::kInterrupted;
-  state_.history.total_seconds = seconds_before_ + seconds_since(start_);
+  if (impatient) {
+    stopped_by_ = StopReason::kPatience;
+  } else if (interrupted_) {
+    stopped_by_ = StopReason::kInterrupted;
+  }
+  take_times();
   return report();
 }
 
@@ -280,7 +343,7 @@ TrainReport Run::report() const {
   report.split_index = options_.split_index;
   report.threads = at::get_num_threads();
   report.world_size = ranks_.world_size();
-  report.communication_seconds = ranks_.seconds();
+  report.communication_seconds = history.communication_seconds;
   for (const at::Tensor& parameter : state_.model->parameters()) {
     report.num_parameters += parameter.numel();
   }
