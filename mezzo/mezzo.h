@@ -23,6 +23,7 @@
 #include "mezzo/data/convert.h"
 #include "mezzo/data/dataset.h"
 #include "mezzo/data/image_dataset.h"
+#include "mezzo/data/parts.h"
 #include "mezzo/dist/data_parallel.h"
 #include "mezzo/dist/metrics.h"
 #include "mezzo/dist/process_group.h"
