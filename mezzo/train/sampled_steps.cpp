@@ -21,7 +21,6 @@ constexpr auto kFeatureColumn = "feat";
 constexpr auto kLabelColumn = "label";
 constexpr auto kTrainColumn = "train_mask";
 constexpr auto kIdColumn = "node_id";
-constexpr std::int64_t kDefaultWalkLength = 2;
 
 /// What a mini-batch is learnt from.
 struct BatchRows {
