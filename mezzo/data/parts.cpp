@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "mezzo/core/error.h"
+#include "mezzo/data/csr_rows.h"
 #include "mezzo/data/folder_writer.h"
 #include "mezzo/data/mezzo_folder.h"
 #include "mezzo/data/readers.h"
@@ -65,27 +66,6 @@ class WholeRows {
   const std::int32_t* narrow_ = nullptr;
   const std::int64_t* wide_ = nullptr;
 };
-
-/// A CSR matrix of the rows `nodes` of another.
-struct CsrRows {
-  at::Tensor indptr, indices, values;
-};
-
-CsrRows rows_of_csr(const at::Tensor& matrix, const at::Tensor& nodes) {
-  const at::Tensor begins = matrix.crow_indices();
-  const at::Tensor first = begins.index_select(0, nodes);
-  const at::Tensor counts = begins.index_select(0, nodes + 1) - first;
-  CsrRows rows;
-  rows.indptr = at::zeros({nodes.numel() + 1}, at::kLong);
-  rows.indptr.narrow(0, 1, nodes.numel()).copy_(counts.cumsum(0));
-  const std::int64_t total = rows.indptr[nodes.numel()].item<std::int64_t>();
-  const at::Tensor row_begins = rows.indptr.narrow(0, 0, nodes.numel());
-  const at::Tensor places =
-      at::arange(total, at::kLong) + at::repeat_interleave(first - row_begins, counts);
-  rows.indices = matrix.col_indices().index_select(0, places);
-  rows.values = matrix.values().index_select(0, places);
-  return rows;
-}
 
 /// Writes the parts of one data set.
 class PartWriter {
@@ -243,10 +223,10 @@ class PartWriter {
     const at::Tensor& features = dataset_.features;
     if (manifest_.num_features == 0) return;
     if (features.layout() == at::kSparseCsr) {
-      const CsrRows rows = rows_of_csr(features, nodes_);
-      save("feature_indptr", rows.indptr);
-      save("feature_indices", rows.indices);
-      save("feature_values", rows.values);
+      const at::Tensor rows = data::csr_rows(features, nodes_);
+      save("feature_indptr", rows.crow_indices());
+      save("feature_indices", rows.col_indices());
+      save("feature_values", rows.values());
       return;
     }
     const std::int64_t width = manifest_.num_features;

@@ -11,6 +11,7 @@
 #include <c10/core/GradMode.h>
 
 #include "mezzo/core/huge_pages.h"
+#include "mezzo/data/csr_rows.h"
 #include "mezzo/graph/topology_build.h"
 
 namespace mezzo {
@@ -71,23 +72,13 @@ at::Tensor gather_dense(const at::Tensor& table, const at::Tensor& ids, RowMemor
   return gathered;
 }
 
-/// table: sparse CSR. Of its row pointers only those of the rows are read.
+/// table: sparse CSR.
 at::Tensor gather_sparse(const at::Tensor& table, const at::Tensor& ids, RowMemory memory) {
-  const at::Tensor nodes = ids.to(at::kLong);
-  const at::Tensor crow = table.crow_indices();
-  const at::Tensor first = crow.index_select(0, nodes).to(at::kLong);
-  const at::Tensor counts = crow.index_select(0, nodes + 1).to(at::kLong) - first;
-  const at::Tensor indptr = at::cat({at::zeros({1}, at::kLong), counts.cumsum(0)});
-  const at::Tensor slots =
-      at::arange(indptr[-1].item<std::int64_t>(), at::kLong) +
-      at::repeat_interleave(first - indptr.narrow(0, 0, nodes.numel()), counts);
-  const auto place = [memory](const at::Tensor& made) {
-    return memory == RowMemory::kPinned ? made.pin_memory() : made;
-  };
-  const at::Tensor columns = table.col_indices().index_select(0, slots);
-  return at::_sparse_csr_tensor_unsafe(place(indptr.to(columns.scalar_type())), place(columns),
-                                       place(table.values().index_select(0, slots)),
-                                       {nodes.numel(), table.size(1)}, table.options());
+  const at::Tensor rows = data::csr_rows(table, ids);
+  if (memory != RowMemory::kPinned) return rows;
+  return at::_sparse_csr_tensor_unsafe(rows.crow_indices().pin_memory(),
+                                       rows.col_indices().pin_memory(), rows.values().pin_memory(),
+                                       rows.sizes(), rows.options());
 }
 
 }  // namespace
