@@ -15,14 +15,11 @@
 #include <utility>
 #include <vector>
 
-#include <arpa/inet.h>
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <netinet/in.h>
 #include <poll.h>
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
-#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -48,24 +45,13 @@ Descriptor checked(int number, const char* what) {
   return Descriptor(number);
 }
 
-/// `wanted`, or a free port instead of 0. Another program may take it before rank 0 does, which
-/// then says so.
-std::int64_t usable_port(std::int64_t wanted) {
-  const Descriptor socket =
-      checked(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), "cannot open a socket");
-  const int on = 1;  // a port whose last connections are fading away is free
-  ::setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
-  sockaddr_in address = {};
-  address.sin_family = AF_INET;
-  address.sin_port = htons(static_cast<std::uint16_t>(wanted));
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  auto* generic = reinterpret_cast<sockaddr*>(&address);
-  if (::bind(socket.get(), generic, sizeof(address)) != 0) {
-    raise<IoError>("--port: {} cannot be used on this machine: {}", wanted, std::strerror(errno));
+/// `wanted`, or a free port instead of 0.
+dist::detail::ReservedPort reserve(std::int64_t wanted) {
+  try {
+    return dist::detail::ReservedPort(static_cast<std::uint16_t>(wanted));
+  } catch (const IoError& fault) {
+    raise<IoError>("--port: {} cannot be used on this machine: {}", wanted, fault.what());
   }
-  socklen_t size = sizeof(address);
-  ::getsockname(socket.get(), generic, &size);
-  return ntohs(address.sin_port);
 }
 
 /// The write end of a pipe of which `lines` gets the read end.
@@ -148,6 +134,7 @@ class Launcher {
 
   LaunchOptions options_;
   Arguments words_;
+  dist::detail::ReservedPort port_;
   sigset_t mask_before_{};
   struct sigaction pipe_before_ = {};
   Descriptor signals_;
@@ -159,8 +146,8 @@ class Launcher {
 };
 
 Launcher::Launcher(LaunchOptions options, const Arguments& words)
-    : options_(std::move(options)), words_(words) {
-  options_.port = usable_port(options_.port);
+    : options_(std::move(options)), words_(words), port_(reserve(options_.port)) {
+  options_.port = port_.number();
   sigset_t mask;
   sigemptyset(&mask);
   for (const int signal : {SIGINT, SIGTERM, SIGCHLD}) sigaddset(&mask, signal);

@@ -10,32 +10,11 @@
 #include <sys/types.h>
 #include <unistd.h>
 
+#include "mezzo/dist/reserved_port.h"
+
 namespace mezzo::cli {
 
-/// A file descriptor that is closed at the end, and on exec.
-class Descriptor {
- public:
-  explicit Descriptor(int number = -1) : number_(number) {}
-  ~Descriptor() { reset(); }
-  Descriptor(Descriptor&& other) noexcept : number_(std::exchange(other.number_, -1)) {}
-  Descriptor& operator=(Descriptor&& other) noexcept {
-    if (this != &other) {
-      reset();
-      number_ = std::exchange(other.number_, -1);
-    }
-    return *this;
-  }
-
-  int get() const { return number_; }
-  bool is_open() const { return number_ >= 0; }
-  void reset() {
-    if (number_ >= 0) ::close(number_);
-    number_ = -1;
-  }
-
- private:
-  int number_;
-};
+using dist::detail::Descriptor;
 
 /// Output of a process, passed on line by line.
 class Lines {
@@ -65,7 +44,7 @@ class Lines {
 
   /// The end, with a line that has none of its own.
   void finish() {
-    from_.reset();
+    from_.close();
     if (!line_.empty()) take("\n");
   }
 

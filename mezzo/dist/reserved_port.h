@@ -15,7 +15,7 @@
 
 namespace mezzo::dist::detail {
 
-/// A file descriptor that children inherit across fork, but not across exec.
+/// A file descriptor that is closed at the end.
 class Descriptor {
  public:
   Descriptor() = default;
@@ -28,6 +28,7 @@ class Descriptor {
   ~Descriptor() { close(); }
 
   int get() const { return descriptor_; }
+  bool is_open() const { return descriptor_ >= 0; }
   void close() {
     if (descriptor_ >= 0) ::close(std::exchange(descriptor_, -1));
   }
@@ -41,9 +42,12 @@ class Descriptor {
 /// one listens.
 class ReservedPort {
  public:
-  ReservedPort() {
-    if (!bind_to(socket_, 0)) {
-      throw IoError(fmt::format("a free port of 127.0.0.1: {}", std::strerror(errno)));
+  /// number: 0 for any free one. Throws IoError where it cannot be had.
+  explicit ReservedPort(std::uint16_t number = 0) {
+    if (!bind_to(socket_, number)) {
+      throw IoError(fmt::format("{} of 127.0.0.1: {}",
+                                number == 0 ? "a free port" : fmt::format("port {}", number),
+                                std::strerror(errno)));
     }
     sockaddr_in address{};
     socklen_t size = sizeof(address);
