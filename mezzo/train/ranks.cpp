@@ -158,10 +158,16 @@ Scores Ranks::from_first(const Scores& scores) {
   return received;
 }
 
-double Ranks::sum(double own) {
-  double total = own;
-  timed([&] { total = group_.all_reduce(own, dist::ReduceOp::kSum); });
-  return total;
+std::vector<double> Ranks::sums(const std::vector<double>& own) {
+  std::vector<double> totals = own;
+  timed([&] {
+    at::Tensor numbers = at::tensor(own, at::kDouble).to(device_);
+    group_.all_reduce(numbers, dist::ReduceOp::kSum);
+    numbers = numbers.cpu();
+    const auto* number = numbers.const_data_ptr<double>();
+    totals.assign(number, number + own.size());
+  });
+  return totals;
 }
 
 double Ranks::largest(double own) {
@@ -171,15 +177,13 @@ double Ranks::largest(double own) {
 }
 
 Scores Ranks::mean(const Scores& own, const Scores& counts) {
-  const auto over_all = [this](double score, double count) {
-    const double hits = sum(count > 0 ? score * count : 0);
-    return hits / sum(count);  // 0 / 0 is NaN
-  };
-  Scores scores;
-  scores.train = over_all(own.train, counts.train);
-  scores.val = over_all(own.val, counts.val);
-  scores.test = over_all(own.test, counts.test);
-  return scores;
+  const auto hits = [](double score, double count) { return count > 0 ? score * count : 0; };
+  const std::vector<double> totals =
+      sums({hits(own.train, counts.train), counts.train, hits(own.val, counts.val), counts.val,
+            hits(own.test, counts.test), counts.test});
+  return {.train = totals[0] / totals[1],  // 0 / 0 is NaN
+          .val = totals[2] / totals[3],
+          .test = totals[4] / totals[5]};
 }
 
 void Ranks::share_weights(torch::nn::Module& module) {
@@ -191,20 +195,8 @@ void Ranks::reduce_gradients(const torch::nn::Module& module) {
 }
 
 Ranks::Totals Ranks::total(const Totals& own) {
-  Totals totals = own;
-  timed([&] {
-    at::Tensor numbers = at::zeros({3}, at::kDouble);
-    auto* number = numbers.mutable_data_ptr<double>();
-    number[0] = own.loss_sum;
-    number[1] = own.weight;
-    number[2] = own.stop ? 1 : 0;
-    const at::Tensor sums = numbers.to(device_);
-    group_.all_reduce(sums, dist::ReduceOp::kSum);
-    numbers = sums.cpu();
-    number = numbers.mutable_data_ptr<double>();
-    totals = {.loss_sum = number[0], .weight = number[1], .stop = number[2] > 0};
-  });
-  return totals;
+  const std::vector<double> totals = sums({own.loss_sum, own.weight, own.stop ? 1.0 : 0.0});
+  return {.loss_sum = totals[0], .weight = totals[1], .stop = totals[2] > 0};
 }
 
 }  // namespace mezzo

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include <ATen/core/Tensor.h>
 
@@ -58,7 +59,7 @@ class Ranks {
   /// The mean over all nodes of the processes' own scores, each over `counts` nodes; NaN where no
   /// process has any.
   Scores mean(const Scores& own, const Scores& counts);
-  double sum(double own);
+  std::vector<double> sums(const std::vector<double>& own);
   double largest(double own);
   /// Gives the module the first process's weights.
   void share_weights(torch::nn::Module& module);

@@ -81,8 +81,8 @@ void check_parts(const Dataset& dataset, const TrainOptions& options, Ranks& ran
               ranks.world_size());
   MEZZO_CHECK(ranks.largest(part.index == ranks.rank() ? 0 : 1) == 0,
               "train: a process has another part of the data than that of its rank");
-  const auto nodes =
-      static_cast<std::int64_t>(ranks.sum(static_cast<double>(own.sum().item<std::int64_t>())));
+  const auto nodes = static_cast<std::int64_t>(
+      ranks.sums({static_cast<double>(own.sum().item<std::int64_t>())})[0]);
   MEZZO_CHECK(nodes == part.num_nodes,
               "train: the parts of the data hold {} nodes together, expected {}", nodes,
               part.num_nodes);
