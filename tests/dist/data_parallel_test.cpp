@@ -1,7 +1,6 @@
 #include "mezzo/dist/data_parallel.h"
 
 #include <cmath>
-#include <functional>
 #include <limits>
 #include <memory>
 #include <string>
@@ -29,15 +28,8 @@ namespace {
 
 using test::exact;
 using test::integers;
+using test::on_ranks;
 using test::require;
-
-void on_ranks(std::int64_t ranks, const std::function<void(ProcessGroup&)>& work) {
-  EXPECT_TRUE(test::all_good(test::run_group(ranks, work)));
-}
-
-void require(const testing::AssertionResult& result) {
-  test::require(static_cast<bool>(result), result.message());
-}
 
 constexpr std::int64_t kFeatures = 4, kRows = 8;  // rows of each rank
 

@@ -1,5 +1,4 @@
 #include <cmath>
-#include <functional>
 #include <limits>
 #include <string>
 #include <utility>
@@ -22,15 +21,8 @@ namespace {
 
 using test::exact;
 using test::integers;
+using test::on_ranks;
 using test::require;
-
-void on_ranks(std::int64_t ranks, const std::function<void(ProcessGroup&)>& work) {
-  EXPECT_TRUE(test::all_good(test::run_group(ranks, work)));
-}
-
-void require(const testing::AssertionResult& result) {
-  test::require(static_cast<bool>(result), result.message());
-}
 
 /// Parameters of several dtypes and layouts, with whole numbers as the gradients of each rank.
 struct Gradients {

@@ -162,4 +162,13 @@ inline void require(bool condition, const std::string& text) {
   if (!condition) throw std::runtime_error("not so: " + text);
 }
 
+inline void require(const testing::AssertionResult& result) {
+  require(static_cast<bool>(result), result.message());
+}
+
+/// Fails the test unless `work` ends well on every one of `ranks` ranks.
+inline void on_ranks(std::int64_t ranks, const std::function<void(dist::ProcessGroup&)>& work) {
+  EXPECT_TRUE(all_good(run_group(ranks, work)));
+}
+
 }  // namespace mezzo::test
