@@ -306,7 +306,7 @@ void MeetingPoint::meet(const std::string& agreement) {
 }
 
 std::string MeetingPoint::report_fault(const std::string& text) noexcept {
-  if (lost_) return {};
+  if (lost_) return fmt::format("; no word from {}: dead, gone or stopped", name());
   const auto silent = std::make_shared<std::vector<std::int64_t>>();
   const auto others = std::make_shared<std::string>();
   const auto listen = [silent, others, text, store = store_, place = place_] {

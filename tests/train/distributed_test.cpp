@@ -37,9 +37,10 @@ using test::two_rings;
 
 constexpr std::int64_t kJoinedEpochs = 20;
 constexpr double kJoinedRate = 0.1;
+constexpr std::int64_t kJoinedNodes = 20;
 
-/// Every step is on all 20 training nodes with all their neighbours: 10 nodes for each of two
-/// processes. Plain SGD moves a weight by as much as its gradient says.
+/// Every step is on all 20 training nodes with all their neighbours, equally many for each process.
+/// Plain SGD moves a weight by as much as its gradient says.
 TrainOptions joined_options(amp::Precision precision, std::int64_t batch_size) {
   TrainOptions options = sampled_options(SamplerKind::kNeighbor);
   options.model = nn::ModelKind::kSage;
@@ -123,7 +124,7 @@ std::string told_of(const TrainReport& report) {
 /// each step rounds the sums over nodes, edges and hidden units that make it up, and in 16 bits
 /// also what is stored between the layers, forward and backward.
 test::SumBound joined_bound(const at::Tensor& weight, amp::Precision precision) {
-  constexpr double kNodes = 20, kEdges = 3, kHidden = 8, kStored = 4;
+  constexpr double kNodes = kJoinedNodes, kEdges = 3, kHidden = 8, kStored = 4;
   const double way = kJoinedRate * static_cast<double>(kJoinedEpochs);
   test::SumBound bound =
       test::sum_bound(weight.abs().to(at::kDouble) + way, kNodes * kEdges * kHidden, at::kFloat);
@@ -134,30 +135,29 @@ test::SumBound joined_bound(const at::Tensor& weight, amp::Precision precision) 
   return bound;
 }
 
-TEST(Distributed, two_processes_equal_one_on_the_joined_batch) {
+TEST(Distributed, two_and_four_processes_equal_one_on_the_joined_batch) {
   for (const amp::Precision precision :
        {amp::Precision::kFloat32, amp::Precision::kBFloat16, amp::Precision::kFloat16}) {
     const std::string word(amp::to_string(precision));
-    SCOPED_TRACE(word);
     const test::TempFolder folder;
-    const std::vector<std::string> told = run_ranks(folder, 2, "joined-" + word);
-    EXPECT_EQ(told[0], told[1]);
-
-    TrainOptions options = joined_options(precision, 20);
+    TrainOptions options = joined_options(precision, kJoinedNodes);
     options.checkpoint = folder.path("alone");
     const TrainReport alone = train(two_rings(), options);
-    EXPECT_NE(told[0].find(fmt::format("steps {} skipped {} epochs {} world 2", alone.steps,
-                                       alone.skipped_steps, alone.epochs_run)),
-              std::string::npos)
-        << told[0] << '\n'
-        << told_of(alone);
     const Checkpoint one = read_checkpoint(options.checkpoint);
-    const Checkpoint two = read_checkpoint(folder.path("checkpoint"));
-    ASSERT_EQ(one.names, two.names);
-    for (std::size_t i = 0; i < one.weights.size(); ++i) {
-      EXPECT_TRUE(test::near(two.weights[i], one.weights[i].to(at::kDouble),
-                             joined_bound(one.weights[i], precision)))
-          << one.names[i];
+    for (const int processes : {2, 4}) {
+      SCOPED_TRACE(fmt::format("{}, {} processes", word, processes));
+      const std::vector<std::string> told = run_ranks(folder, processes, "joined-" + word);
+      for (const std::string& each : told) EXPECT_EQ(each, told[0]);
+      const std::string end = fmt::format("steps {} skipped {} epochs {} world {}", alone.steps,
+                                          alone.skipped_steps, alone.epochs_run, processes);
+      EXPECT_NE(told[0].find(end), std::string::npos) << told[0] << '\n' << told_of(alone);
+      const Checkpoint several = read_checkpoint(folder.path("checkpoint"));
+      ASSERT_EQ(one.names, several.names);
+      for (std::size_t i = 0; i < one.weights.size(); ++i) {
+        EXPECT_TRUE(test::near(several.weights[i], one.weights[i].to(at::kDouble),
+                               joined_bound(one.weights[i], precision)))
+            << one.names[i];
+      }
     }
   }
 }
@@ -261,7 +261,8 @@ TrainReport take_part(const std::string& work, const std::string& folder,
   TrainCallbacks callbacks;
   std::int64_t asked = 0;
   if (work.starts_with("joined-")) {
-    options = joined_options(amp::parse_precision(work.substr(7)), 10);
+    options =
+        joined_options(amp::parse_precision(work.substr(7)), kJoinedNodes / group.world_size());
   } else if (work == "overflow") {
     options.precision = amp::Precision::kFloat16;
     options.loss_factor = 16;  // the largest gradients of the logits leave float16 at first
