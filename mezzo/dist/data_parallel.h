@@ -51,14 +51,18 @@ struct GradientOptions {
   ReduceOp op = ReduceOp::kMean;                        ///< kSum or kMean
   std::int64_t bucket_bytes = std::int64_t{25} << 20;   ///< gradients are packed up to this size
   GradientTraffic traffic = GradientTraffic::kFloat32;  ///< the same on all ranks
+  /// float32 numbers on the gradients' device that are summed (never divided) in place in the same
+  /// exchange, in the same traffic: a loss, a count. As many on all ranks; undefined: none.
+  at::Tensor beside = {};
 };
 
 /// Reduces the gradients of the parameters over the ranks, in place, in buckets of one dtype each,
 /// of which two are in memory at a time: one is packed while another one travels. A parameter
 /// without a gradient counts as zeros where another rank has one, and gets one; without any, it is
-/// left alone. One listed twice is reduced once. Blocks. Throws InvalidArgument for another op or
-/// bucket_bytes < 1, and, on every rank, where a gradient is sparse or of another dtype than its
-/// parameter; IoError as the group's collectives do, with gradients then undefined.
+/// left alone, though zeros travel. One listed twice is reduced once. Blocks. Throws
+/// InvalidArgument for another op, bucket_bytes < 1 or dtype of `beside`, and, on every rank, where
+/// a gradient is sparse or of another dtype than its parameter, with gradients then undefined;
+/// IoError as the group's collectives do, likewise.
 MEZZO_API void all_reduce_gradients(const std::vector<at::Tensor>& parameters,
                                     const ProcessGroup& group, const GradientOptions& options = {});
 

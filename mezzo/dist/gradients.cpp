@@ -101,45 +101,70 @@ std::vector<at::Tensor> tensors_of(torch::nn::Module& module, std::string& descr
   return tensors;
 }
 
-/// What a rank has of a parameter's gradient; the largest number wins.
-enum Presence : std::int32_t { kAbsent = 0, kPresent = 1, kUnusable = 2 };
-
-Presence presence_of(const at::Tensor& parameter) {
-  const at::Tensor& gradient = parameter.grad();
-  if (!gradient.defined()) return kAbsent;
-  const bool usable =
-      gradient.layout() == at::kStrided && gradient.scalar_type() == parameter.scalar_type();
-  return usable ? kPresent : kUnusable;
-}
-
-/// The gradients that some rank has, in the order of the parameters, as zeros where this one has
-/// none.
-std::vector<at::Tensor> joined_gradients(const std::vector<at::Tensor>& parameters,
-                                         const ProcessGroup& group) {
-  std::vector<std::int32_t> own;
-  std::unordered_set<const c10::TensorImpl*> seen;
-  for (const at::Tensor& parameter : parameters) {
-    const bool first = seen.insert(parameter.unsafeGetTensorImpl()).second;
-    own.push_back(first ? presence_of(parameter) : kAbsent);
+/// The gradients as they travel: every parameter's, as zeros where this rank has none, behind a
+/// table that says which parameters have one here. So one exchange does for both.
+class Gradients {
+ public:
+  Gradients(const std::vector<at::Tensor>& parameters, const at::Tensor& beside)
+      : parameters_(parameters), num_sums_(beside.defined() ? 2 : 1) {
+    const auto count = static_cast<std::int64_t>(parameters.size());
+    const at::Tensor table = at::zeros({kRows, count}, at::kFloat);
+    auto rows = table.accessor<float, 2>();
+    std::unordered_set<const c10::TensorImpl*> seen;
+    for (std::int64_t i = 0; i < count; ++i) {
+      const at::Tensor& parameter = parameters[static_cast<std::size_t>(i)];
+      const at::Tensor& gradient = parameter.grad();
+      const bool first = seen.insert(parameter.unsafeGetTensorImpl()).second;
+      const bool defined = first && gradient.defined();
+      const bool usable = defined && gradient.layout() == at::kStrided &&
+                          gradient.scalar_type() == parameter.scalar_type();
+      rows[kPresent][i] = usable ? 1 : 0;
+      rows[kUnusable][i] = defined && !usable ? 1 : 0;
+      if (!first) continue;
+      tensors_.push_back(usable ? gradient : at::zeros_like(parameter));
+      numbers_.push_back(static_cast<std::size_t>(i));
+    }
+    if (beside.defined()) tensors_.insert(tensors_.begin(), beside);
+    tensors_.insert(tensors_.begin(), table.to(parameters.front().device()));
   }
-  const at::Tensor presence = at::tensor(own, at::kInt).to(parameters.front().device());
-  group.all_reduce(presence, ReduceOp::kMax);
-  const at::Tensor joined = presence.cpu();
-  const auto* state = joined.const_data_ptr<std::int32_t>();
-  std::vector<at::Tensor> gradients;
-  for (std::size_t i = 0; i < parameters.size(); ++i) {
-    MEZZO_CHECK(state[i] != kUnusable,
-                "dist::all_reduce_gradients: expected dense gradients of their parameters' dtypes, "
-                "got a sparse one or one of another dtype for parameter {} ({} [{}]) on some rank",
-                i, c10::toString(parameters[i].scalar_type()),
-                fmt::join(parameters[i].sizes(), ", "));
-    if (state[i] == kAbsent) continue;
-    at::Tensor& gradient = parameters[i].mutable_grad();
-    if (!gradient.defined()) gradient = at::zeros_like(parameters[i]);
-    gradients.push_back(gradient);
+
+  const std::vector<at::Tensor>& tensors() const { return tensors_; }
+
+  /// How many numbers at the front of the bucket are sums in any case.
+  std::int64_t numel_of_sums(const Bucket& bucket) const {
+    std::int64_t numel = 0;
+    for (const at::Tensor& tensor : bucket.tensors) {
+      for (std::size_t i = 0; i < num_sums_; ++i) {
+        if (tensor.is_same(tensors_[i])) numel += tensor.numel();
+      }
+    }
+    return numel;
   }
-  return gradients;
-}
+
+  /// After the exchange: parameters that only other ranks have a gradient of get it.
+  void hand_out() const {
+    const at::Tensor table = tensors_.front().cpu();
+    const auto rows = table.accessor<float, 2>();
+    for (std::size_t k = 0; k < numbers_.size(); ++k) {
+      const std::size_t i = numbers_[k];
+      const auto column = static_cast<std::int64_t>(i);
+      MEZZO_CHECK(
+          rows[kUnusable][column] == 0,
+          "dist::all_reduce_gradients: expected dense gradients of their parameters' dtypes, got a "
+          "sparse one or one of another dtype for parameter {} ({} [{}]) on some rank",
+          i, c10::toString(parameters_[i].scalar_type()), fmt::join(parameters_[i].sizes(), ", "));
+      if (rows[kPresent][column] > 0) parameters_[i].mutable_grad() = tensors_[num_sums_ + k];
+    }
+  }
+
+ private:
+  enum Row : std::int64_t { kPresent, kUnusable, kRows };
+
+  const std::vector<at::Tensor>& parameters_;
+  std::size_t num_sums_;              ///< the table, and `beside`
+  std::vector<at::Tensor> tensors_;   ///< the sums, then one for each of numbers_
+  std::vector<std::size_t> numbers_;  ///< places of the parameters, each once
+};
 
 /// A bucket on its way.
 struct Journey {
@@ -187,6 +212,9 @@ void all_reduce_gradients(const std::vector<at::Tensor>& parameters, const Proce
   MEZZO_CHECK(options.bucket_bytes >= 1,
               "dist::all_reduce_gradients: expected bucket_bytes of at least 1, got {}",
               options.bucket_bytes);
+  MEZZO_CHECK(!options.beside.defined() || options.beside.scalar_type() == at::kFloat,
+              "dist::all_reduce_gradients: expected float32 numbers beside the gradients, got {}",
+              c10::toString(options.beside.scalar_type()));
   for (std::size_t i = 0; i < parameters.size(); ++i) {
     MEZZO_CHECK(parameters[i].defined(),
                 "dist::all_reduce_gradients: expected tensors, got an undefined one at {}", i);
@@ -197,19 +225,23 @@ void all_reduce_gradients(const std::vector<at::Tensor>& parameters, const Proce
   const auto traffic = [&](at::ScalarType dtype) {
     return detail::traffic_dtype(options.traffic, dtype);
   };
-  const auto arrive = [divisor](Journey& journey) {
-    journey.work.wait();
-    unpack(detail::divided(journey.flat, divisor), journey.bucket);
-  };
   std::optional<Journey> under_way;
-  for (Bucket& bucket :
-       buckets_of(joined_gradients(parameters, group), options.bucket_bytes, traffic)) {
+  const Gradients gradients(parameters, options.beside);
+  const auto arrive = [&](Journey& journey) {
+    journey.work.wait();
+    at::Tensor numbers = detail::divided(journey.flat, 1);
+    const std::int64_t sums = gradients.numel_of_sums(journey.bucket);
+    if (divisor != 1) numbers.narrow(0, sums, numbers.numel() - sums).div_(divisor);
+    unpack(numbers, journey.bucket);
+  };
+  for (Bucket& bucket : buckets_of(gradients.tensors(), options.bucket_bytes, traffic)) {
     at::Tensor flat = packed(bucket);
     Work work = group.all_reduce_async(flat, ReduceOp::kSum);
     if (under_way) arrive(*under_way);
     under_way = Journey{std::move(bucket), std::move(flat), std::move(work)};
   }
   if (under_way) arrive(*under_way);
+  gradients.hand_out();
 }
 
 }  // namespace mezzo::dist

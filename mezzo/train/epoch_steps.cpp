@@ -12,9 +12,8 @@ class FullGraphSteps : public EpochSteps {
 
   std::int64_t num_batches() const override { return 1; }
   void begin(std::int64_t /*epoch*/, std::int64_t /*batch*/) override {}
-  BatchResult next(TrainState& state) override {
-    const StepResult step = train_step(state, problem_, nodes_, options_);
-    return {.step = step, .loss_sum = step.loss, .weight = 1};
+  StepResult next(TrainState& state) override {
+    return train_step(state, problem_, nodes_, options_);
   }
 
  private:

@@ -15,13 +15,6 @@
 /// What an epoch consists of. Internal to train; not exported.
 namespace mezzo {
 
-/// A step, and its share in the mean loss of its epoch: the sum of loss_sum over that of weight.
-struct BatchResult {
-  StepResult step;
-  double loss_sum = 0;
-  double weight = 0;  ///< 0: the batch had nothing to learn from, and no step was taken
-};
-
 /// The steps of the epochs of a run: one on the full graph, or one a mini-batch.
 class EpochSteps {
  public:
@@ -30,7 +23,7 @@ class EpochSteps {
   /// Goes to a batch of an epoch, both from 0.
   virtual void begin(std::int64_t epoch, std::int64_t batch) = 0;
   /// Takes the step of the batch, and goes to the next one.
-  virtual BatchResult next(TrainState& state) = 0;
+  virtual StepResult next(TrainState& state) = 0;
   /// Drops what was prepared of the epoch.
   virtual void end() {}
   /// What the mini-batches so far took; nothing on the full graph.

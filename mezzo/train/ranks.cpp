@@ -190,13 +190,16 @@ void Ranks::share_weights(torch::nn::Module& module) {
   timed([&] { dist::broadcast_parameters(module, group_); });
 }
 
-void Ranks::reduce_gradients(const torch::nn::Module& module) {
-  timed([&] { dist::all_reduce_gradients(module.parameters(), group_); });
-}
-
-Ranks::Totals Ranks::total(const Totals& own) {
-  const std::vector<double> totals = sums({own.loss_sum, own.weight, own.stop ? 1.0 : 0.0});
-  return {.loss_sum = totals[0], .weight = totals[1], .stop = totals[2] > 0};
+bool Ranks::exchange(const torch::nn::Module& module, LossTotals& totals, bool stop) {
+  at::Tensor numbers = at::tensor({totals.loss_sum, totals.weight, stop ? 1.0 : 0.0}, at::kFloat);
+  timed([&] {
+    numbers = numbers.to(device_);
+    dist::all_reduce_gradients(module.parameters(), group_, {.beside = numbers});
+    numbers = numbers.cpu();
+  });
+  const auto* number = numbers.const_data_ptr<float>();
+  totals = {.loss_sum = number[0], .weight = number[1]};
+  return number[2] > 0;
 }
 
 }  // namespace mezzo

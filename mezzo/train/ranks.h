@@ -63,15 +63,9 @@ class Ranks {
   double largest(double own);
   /// Gives the module the first process's weights.
   void share_weights(torch::nn::Module& module);
-  /// Each gradient becomes the mean over the processes.
-  void reduce_gradients(const torch::nn::Module& module);
-
-  /// What a step came to on all processes together.
-  struct Totals {
-    double loss_sum = 0, weight = 0;
-    bool stop = false;  ///< some process asks for the end
-  };
-  Totals total(const Totals& own);
+  /// Each gradient becomes the mean over the processes, the totals their sum (in float32). Returns
+  /// whether some process asks for the end (`stop`). One exchange for all that fits in a bucket.
+  bool exchange(const torch::nn::Module& module, LossTotals& totals, bool stop);
 
  private:
   template <class Communicate>

@@ -43,13 +43,11 @@ at::Tensor batch_loss(const at::Tensor& logits, const BatchRows& batch) {
 }
 
 /// A weighted sum is itself the share of the batch; a mean counts once a row.
-BatchResult with_share(const StepResult& step, const BatchRows& batch) {
-  if (batch.weights.defined()) {
-    return {.step = step, .loss_sum = step.loss, .weight = batch.weights.sum().item<double>()};
-  }
+LossShare share_of(const BatchRows& batch) {
+  if (batch.weights.defined()) return {.weight = batch.weights.sum().item<double>()};
   const double count = batch.counts.defined() ? batch.counts.sum().item<double>()
                                               : static_cast<double>(batch.labels.size(0));
-  return {.step = step, .loss_sum = step.loss * count, .weight = count};
+  return {.factor = count, .weight = count};
 }
 
 /// 16-bit features are widened where the precision computes in float32.
@@ -105,14 +103,14 @@ class LoaderSteps : public EpochSteps {
     loader_->start_at(epoch, batch);
   }
 
-  BatchResult next(TrainState& state) override {
+  StepResult next(TrainState& state) override {
     if (position_) {
       ++*position_;
     } else {
       position_.emplace(loader_->begin());
     }
     const Clock::time_point start = Clock::now();
-    const BatchResult result = step(state, **position_);
+    const StepResult result = step(state, **position_);
     compute_seconds_ += seconds_since(start);
     return result;
   }
@@ -136,15 +134,14 @@ class LoaderSteps : public EpochSteps {
   }
 
  private:
-  BatchResult step(TrainState& state, const Item& item) {
+  StepResult step(TrainState& state, const Item& item) {
     const BatchRows batch = rows_of(item, nodes_per_training_node_);
     if (batch.labels.size(0) == 0) return {};
-    const StepResult result = take_step(state, options_, [&] {
+    return take_step(state, options_, share_of(batch), [&] {
       const at::Tensor logits = state.model->forward(
           structure_of(item), in_precision(batch.features, options_.precision));
       return batch_loss(logits, batch);
     });
-    return with_share(result, batch);
   }
 
   std::shared_ptr<Batches<Item>> loader_;

@@ -50,6 +50,12 @@ struct History {
 /// scores: the last one.
 MEZZO_API const EvaluationRecord* best_evaluation(const History& history, std::int64_t eval_every);
 
+/// The parts of an epoch's mean loss, loss_sum over weight, that a step adds.
+struct LossTotals {
+  double loss_sum = 0;
+  double weight = 0;  ///< 0: the batch had nothing to learn from, and no step was taken
+};
+
 /// Everything that moves while a model trains.
 class TrainState {
  public:
@@ -65,8 +71,9 @@ class TrainState {
   amp::GradScaler scaler;
   History history;
   std::vector<at::Tensor> best_weights;  ///< of the best epoch so far; empty before the first
-  /// Called between the backward of a step and the scaler's part of it; empty: nothing is.
-  std::function<void()> reduce_gradients;
+  /// Called between the backward of a step and the scaler's part of it, to make gradients and
+  /// totals those of all processes; empty for one.
+  std::function<void(LossTotals&)> exchange;
 };
 
 /// libtorch's optimizer of that kind, its other options at their defaults.

@@ -19,7 +19,7 @@ TrainingNodes training_nodes(const Problem& problem, const Dataset& dataset,
   return {.rows = rows, .labels = problem.labels.index_select(0, rows)};
 }
 
-StepResult take_step(TrainState& state, const TrainOptions& options,
+StepResult take_step(TrainState& state, const TrainOptions& options, const LossShare& share,
                      const std::function<at::Tensor()>& loss) {
   state.model->train();
   state.optimizer->zero_grad();
@@ -29,15 +29,24 @@ StepResult take_step(TrainState& state, const TrainOptions& options,
   // The backward of autocast belongs outside the region, that of TF32 inside.
   if (options.precision != amp::Precision::kTensorFloat32) scope.reset();
   state.scaler.scale(minimised).backward();
-  if (state.reduce_gradients) state.reduce_gradients();
-  const bool skipped = state.scaler.step(*state.optimizer) == amp::StepOutcome::kSkipped;
+  StepResult result;
+  if (state.exchange) {
+    result.totals = {.loss_sum = value.item<double>() * share.factor, .weight = share.weight};
+    state.exchange(result.totals);
+    result.loss = result.totals.loss_sum / result.totals.weight;
+  }
+  result.skipped = state.scaler.step(*state.optimizer) == amp::StepOutcome::kSkipped;
   state.scaler.update();
-  return {.loss = value.item<double>(), .skipped = skipped};
+  if (!state.exchange) {
+    result.loss = value.item<double>();
+    result.totals = {.loss_sum = result.loss * share.factor, .weight = share.weight};
+  }
+  return result;
 }
 
 StepResult train_step(TrainState& state, const Problem& problem, const TrainingNodes& nodes,
                       const TrainOptions& options) {
-  return take_step(state, options, [&] {
+  return take_step(state, options, {}, [&] {
     const at::Tensor logits = state.model->forward(problem.topology, problem.features);
     return at::cross_entropy_loss(logits.index_select(0, nodes.rows).to(at::kFloat), nodes.labels);
   });

@@ -22,16 +22,24 @@ struct TrainingNodes {
 TrainingNodes training_nodes(const Problem& problem, const Dataset& dataset,
                              const TrainOptions& options);
 
-/// What came of a step.
+/// How a loss counts in the mean loss of its epoch: the sum of loss * factor over that of weight.
+struct LossShare {
+  double factor = 1;
+  double weight = 1;
+};
+
+/// What came of a step, on all processes together.
 struct StepResult {
   double loss = 0;       ///< cross entropy, without the loss factor
   bool skipped = false;  ///< for inf or nan gradients
+  LossTotals totals = {};
 };
 
 /// One step that minimises what `loss` gives (float32, one element; called in the precision of the
 /// options), times the loss factor. The gradients stay in the parameters, divided by the loss
-/// scale; those of the step before are dropped first. Synchronises.
-StepResult take_step(TrainState& state, const TrainOptions& options,
+/// scale; those of the step before are dropped first. Communicates where state.exchange is set.
+/// Synchronises.
+StepResult take_step(TrainState& state, const TrainOptions& options, const LossShare& share,
                      const std::function<at::Tensor()>& loss);
 
 /// take_step() on the mean cross entropy of all training nodes.

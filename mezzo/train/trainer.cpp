@@ -35,9 +35,9 @@ class Run {
  private:
   void check_data();
   void resume();
-  BatchResult next_batch();
+  StepResult next_batch();
   bool train_epoch();
-  void count(const BatchResult& result);
+  void count(const StepResult& result);
   Scores scores();
   void evaluate(std::int64_t epoch);
   bool out_of_patience(std::int64_t epoch) const;
@@ -130,7 +130,9 @@ Run::Run(const Dataset& dataset, const TrainOptions& options, const TrainCallbac
   if (!options.resume.empty()) resume();
   if (ranks_.alone()) return;
   ranks_.share_weights(*state_.model);
-  state_.reduce_gradients = [this] { ranks_.reduce_gradients(*state_.model); };
+  state_.exchange = [this](LossTotals& totals) {
+    interrupted_ = ranks_.exchange(*state_.model, totals, wants_stop());
+  };
 }
 
 void Run::resume() {
@@ -164,7 +166,7 @@ bool Run::train_epoch() {
   steps_->begin(history.epoch(), begun.batches);
   while (begun.batches < num_batches && !interrupted_) {
     const Clock::time_point start = Clock::now();
-    const BatchResult result = next_batch();
+    const StepResult result = next_batch();
     begun.milliseconds += 1e3 * seconds_since(start);
     count(result);
     tell_batch();
@@ -187,28 +189,18 @@ bool Run::train_epoch() {
   return true;
 }
 
-/// The step of all ranks together.
-BatchResult Run::next_batch() {
+StepResult Run::next_batch() {
   ranks_.seed_step(options_.seed, state_.history.steps);
-  BatchResult result = steps_->next(state_);
-  if (ranks_.alone()) return result;
-  const Ranks::Totals totals =
-      ranks_.total({.loss_sum = result.loss_sum, .weight = result.weight, .stop = wants_stop()});
-  result.loss_sum = totals.loss_sum;
-  result.weight = totals.weight;
-  result.step.loss = totals.loss_sum / totals.weight;
-  interrupted_ = totals.stop;
-  return result;
+  return steps_->next(state_);
 }
 
-void Run::count(const BatchResult& result) {
+void Run::count(const StepResult& step) {
   History& history = state_.history;
   BegunEpoch& begun = history.begun;
   ++begun.batches;
-  if (result.weight == 0) return;
-  const StepResult& step = result.step;
-  begun.loss_sum += result.loss_sum;
-  begun.weight += result.weight;
+  if (step.totals.weight == 0) return;
+  begun.loss_sum += step.totals.loss_sum;
+  begun.weight += step.totals.weight;
   ++history.steps;
   history.skipped_steps += step.skipped ? 1 : 0;
   history.skipped_in_a_row = step.skipped ? history.skipped_in_a_row + 1 : 0;

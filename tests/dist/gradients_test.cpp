@@ -148,6 +148,19 @@ TEST(AllReduceGradients, bfloat16_traffic_leaves_float64_and_float16_exact) {
   });
 }
 
+TEST(AllReduceGradients, numbers_beside_the_gradients_are_summed_and_not_divided) {
+  on_ranks(3, [](ProcessGroup& group) {
+    for (const std::int64_t bytes : {1, 1 << 20}) {
+      at::Tensor parameter = at::zeros({4});
+      parameter.mutable_grad() = at::full({4}, 3.0 * static_cast<double>(group.rank()));
+      const at::Tensor beside = at::tensor({1.0, static_cast<double>(group.rank())}, at::kFloat);
+      all_reduce_gradients({parameter}, group, {.bucket_bytes = bytes, .beside = beside});
+      require(at::equal(parameter.grad(), at::full({4}, 3.0)), "a mean");
+      require(at::equal(beside, at::tensor({3.0, 3.0}, at::kFloat)), "sums");
+    }
+  });
+}
+
 TEST(AllReduceGradients, a_sparse_gradient_is_refused_on_every_rank) {
   on_ranks(2, [](ProcessGroup& group) {
     const at::Tensor parameter = parameter_with(1);
