@@ -1,7 +1,7 @@
 # The options of the build, all of them, and the language settings that every target shares.
 
 option(MEZZO_DEVELOPER "Tests, examples, and warnings as errors" ${PROJECT_IS_TOP_LEVEL})
-option(MEZZO_CUDA "Kernels and processes on CUDA devices" OFF)
+option(MEZZO_CUDA "The plug-in for CUDA devices, libmezzo_cuda; needs nvcc" OFF)
 option(MEZZO_BENCH "Benchmarks; only in a Release build" OFF)
 option(MEZZO_UNITY "Compile several files of a layer as one, which is several times faster" ON)
 option(MEZZO_TIDY "Run clang-tidy beside the compiler" OFF)

@@ -5,6 +5,7 @@
 
 #include "mezzo/amp/autocast.h"
 #include "mezzo/amp/autocast_state.h"
+#include "mezzo/amp/captured_step.h"
 #include "mezzo/amp/cpu_policy.h"
 #include "mezzo/amp/custom_function.h"
 #include "mezzo/amp/fused_adam.h"

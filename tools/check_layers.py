@@ -12,6 +12,8 @@ import sys
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 SUFFIXES = {".h", ".cpp", ".cu", ".cuh"}
 WITHOUT_LIBTORCH = {"core", "kernels"}
+OF_CUDA = re.compile(r"(cuda\w*|cublas\w*|cusparse\w*|nccl|curand\w*)\.h$|(cub|thrust|cooperative_groups)\b")
+OF_LIBTORCH_CUDA = re.compile(r"(c10|ATen|torch/csrc)/(cuda|cudnn)/|torch/csrc/.*NCCL")
 
 
 def read_layers():
@@ -27,8 +29,13 @@ def read_layers():
     return order, only
 
 
-def fault(here, target, order, only):
-    """What is wrong when a file of the layer `here` includes `target`; None if nothing is."""
+def fault(folder, target, order, only):
+    """What is wrong when a file in `folder` of mezzo/ includes `target`; None if nothing is."""
+    here = folder.split("/")[0]
+    if OF_CUDA.match(target) and folder not in ("kernels/cuda", "cuda"):
+        return f"{folder} may not include CUDA ({target}): only the plug-in's folders may"
+    if OF_LIBTORCH_CUDA.match(target) and folder != "cuda":
+        return f"{folder} may not include libtorch's headers for CUDA ({target})"
     if re.match(r"(torch|ATen|c10)/", target):
         if here in WITHOUT_LIBTORCH:
             return f"{here} may not include libtorch ({target})"
@@ -53,14 +60,14 @@ def main():
         relative = path.relative_to(ROOT)
         if len(relative.parts) < 3:  # the umbrella header and the version, above all layers
             continue
-        here = relative.parts[1]
+        here, folder = relative.parts[1], "/".join(relative.parts[1:-1])
         if here not in order:
             print(f"{relative}:1: mezzo/LAYERS does not list {here}")
             bad += 1
             continue
         for number, text in enumerate(path.read_text().splitlines(), 1):
             found = re.match(r'\s*#\s*include\s*[<"]([^>"]+)[>"]', text)
-            problem = fault(here, found[1], order, only) if found else None
+            problem = fault(folder, found[1], order, only) if found else None
             if problem:
                 print(f"{relative}:{number}: {problem}")
                 bad += 1

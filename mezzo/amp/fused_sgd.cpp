@@ -62,6 +62,18 @@ std::vector<Cohort> cohorts_of(torch::optim::Optimizer& optimizer, const FusedBa
   return cohorts;
 }
 
+/// After a step: whether the buffers are still empty.
+void settle(const Cohort& cohort, const std::optional<at::Tensor>& found_inf) {
+  // Parameters that began with these may have no gradient in this step.
+  const bool whole = cohort.empty.use_count() == cohort.states.size() + 1;
+  if (found_inf && whole) {  // in place, as a captured step needs it
+    cohort.empty.mul_(*found_inf);
+    return;
+  }
+  const at::Tensor empty = found_inf ? cohort.empty * *found_inf : at::Tensor();
+  for (FusedSGDState* state : cohort.states) state->empty = empty;
+}
+
 }  // namespace
 
 void FusedSGDOptions::serialize(torch::serialize::InputArchive& archive) {
@@ -141,9 +153,7 @@ void FusedSGD::step_batch(const FusedBatch& batch) {
     const at::Tensor skip_later = at::maximum(skip, cohort.empty);
     apply(cohort, true, skip_first);
     apply(cohort, false, skip_later);
-    // A tensor of its own: parameters that began with these may have no gradient in this step.
-    const at::Tensor empty = batch.found_inf ? cohort.empty * skip : at::Tensor();
-    for (FusedSGDState* state : cohort.states) state->empty = empty;
+    settle(cohort, batch.found_inf);
   }
 }
 

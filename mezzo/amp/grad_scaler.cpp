@@ -182,6 +182,11 @@ void GradScaler::update(const at::Tensor& new_scale) {
   states_.clear();
 }
 
+at::Tensor GradScaler::found_inf(const torch::optim::Optimizer& optimizer) const {
+  const auto state = states_.find(&optimizer);
+  return state == states_.end() ? at::Tensor() : state->second.found_inf;
+}
+
 double GradScaler::get_scale() const {
   return enabled_ ? scale_.value() : 1.0;
 }

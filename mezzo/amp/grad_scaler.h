@@ -150,6 +150,15 @@ class MEZZO_API GradScaler {
   /// The present scale: the initial one before the first scale(), 1 if disabled. Synchronises.
   double get_scale() const;
 
+  /// The scale where it lives: float32, 0-dim, changed in place by update(); undefined before the
+  /// first scale() and if disabled. Not to be written to.
+  at::Tensor scale_tensor() const { return enabled_ ? scale_.scale() : at::Tensor(); }
+
+  /// What the check of this optimizer's gradients since the last update() found, beside the scale:
+  /// float32, 0-dim, 1 for inf or nan and else 0; undefined where none was made. For programs that
+  /// must not wait for the device: after a step of a fused optimizer it tells what became of it.
+  at::Tensor found_inf(const torch::optim::Optimizer& optimizer) const;
+
   bool is_enabled() const { return enabled_; }
 
   double get_growth_factor() const { return scale_.growth_factor(); }

@@ -9,6 +9,7 @@
 #include <ATen/Parallel.h>
 #include <ATen/core/grad_mode.h>
 
+#include "mezzo/amp/capture_region.h"
 #include "mezzo/core/error.h"
 #include "mezzo/core/random.h"
 
@@ -41,6 +42,9 @@ void check(const at::Tensor& values, const at::Tensor& rounded, const RoundingKe
   MEZZO_CHECK(key.step < (std::uint64_t{1} << 40) && key.parameter < (std::uint64_t{1} << 24),
               "round_stochastically: expected step < 2^40 and parameter < 2^24, got {} and {}",
               key.step, key.parameter);
+  MEZZO_CHECK(!detail::is_capturing(),
+              "round_stochastically: the step that numbers its draws is counted on the host, which "
+              "a captured step does without; keep master weights instead");
 }
 
 /// The bits under the cut plus 16 random ones carry into the cut with just the wanted probability.

@@ -26,7 +26,8 @@ struct RoundingKey {
 /// every device, for any number of threads and any strides. In place, seen by autograd's version
 /// counter. On the CPU one pass without allocation where both are contiguous; elsewhere about 120
 /// elementwise operations on int64 tensors of half the elements. Does not synchronise. Throws
-/// InvalidArgument for other dtypes, shapes that differ and a key out of range.
+/// InvalidArgument for other dtypes, shapes that differ, a key out of range and inside a step that
+/// is being captured.
 MEZZO_API void round_stochastically(const at::Tensor& values, const at::Tensor& rounded,
                                     const RoundingKey& key);
 

@@ -71,14 +71,14 @@ at::Tensor any_found_inf(const std::vector<at::Tensor>& found_inf, at::Device de
   return any;
 }
 
-/// The fused operation has no bfloat16 kernel on CUDA. In float32, because a product of a bfloat16
-/// tensor and a 0-dim float32 one would round the factor to bfloat16 first.
+/// The fused operation has no bfloat16 kernel on CUDA, so each goes through a float32 copy.
 void unscale_bfloat16(const std::vector<at::Tensor>& gradients, const at::Tensor& found_inf,
                       const at::Tensor& inverse_scale) {
   for (const at::Tensor& gradient : gradients) {
-    at::Tensor wide = gradient.to(at::kFloat);
-    found_inf.copy_(at::maximum(found_inf, at::isfinite(wide).all().logical_not().to(at::kFloat)));
-    gradient.copy_(wide.mul_(inverse_scale));
+    const at::Tensor wide = gradient.to(at::kFloat);
+    at::Tensor found = found_inf;
+    at::_amp_foreach_non_finite_check_and_unscale_(wide, found, inverse_scale);
+    gradient.copy_(wide);
   }
 }
 

@@ -109,7 +109,7 @@ class WatchRecorder;
 /// Cost: none without a live Watch. With one, about two microseconds for each function that
 /// libtorch records, one pass over each output and, with judge_underflow, most 16-bit operations
 /// again in float32: 2.5 to 5 times the time of a step (docs/mixed-precision.md). Tensors of other
-/// devices are copied to the host, which synchronises.
+/// devices are counted there, and each operation then waits for the device.
 ///
 /// Belongs to the thread that made it and must end there; an end on another thread warns and
 /// stops the recording. Holds references to the parameters.

@@ -1,6 +1,7 @@
 #include "mezzo/amp/watch_numbers.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <limits>
 #include <mutex>
@@ -112,6 +113,30 @@ NumberCounts count_all(const at::Tensor& dense) {
           .smallest_nonzero = any ? value_of<Number>(smallest) : 0.0};
 }
 
+/// Of the numbers of a dtype: the smallest normal one, and a sixteenth of the largest.
+struct MagnitudeLimits {
+  double smallest_normal, near_top;
+};
+
+template <class Number>
+MagnitudeLimits limits() {
+  return {static_cast<double>(std::numeric_limits<Number>::min()),
+          static_cast<double>(std::numeric_limits<Number>::max()) / 16};
+}
+
+MagnitudeLimits limits_of(at::ScalarType dtype) {
+  switch (dtype) {
+    case at::kHalf:
+      return limits<at::Half>();
+    case at::kBFloat16:
+      return limits<at::BFloat16>();
+    case at::kFloat:
+      return limits<float>();
+    default:
+      return limits<double>();
+  }
+}
+
 /// The smaller of two sizes of which 0 stands for none.
 double smaller(double left, double right) {
   if (left == 0.0) return right;
@@ -153,8 +178,9 @@ bool has_countable_numbers(const at::Tensor& tensor) {
 
 NumberCounts count_numbers(const at::Tensor& tensor) {
   if (!has_countable_numbers(tensor)) return {};
+  if (!tensor.is_cpu()) return count_numbers_by_operations(tensor);
   const at::NoGradGuard no_grad;
-  at::Tensor dense = detail::stored_numbers(tensor).cpu();
+  at::Tensor dense = detail::stored_numbers(tensor);
   if (!dense.is_non_overlapping_and_dense()) dense = dense.contiguous();
   switch (dense.scalar_type()) {
     case at::kHalf:
@@ -166,6 +192,34 @@ NumberCounts count_numbers(const at::Tensor& tensor) {
     default:
       return count_all<double, std::uint64_t>(dense);
   }
+}
+
+NumberCounts count_numbers_by_operations(const at::Tensor& tensor) {
+  if (!has_countable_numbers(tensor)) return {};
+  const at::NoGradGuard no_grad;
+  const at::Tensor numbers = detail::stored_numbers(tensor);
+  if (numbers.numel() == 0) return {};
+  const MagnitudeLimits limit = limits_of(numbers.scalar_type());
+  const at::Tensor size = numbers.abs(), nan = numbers.isnan(), inf = size.isinf();
+  const at::Tensor finite = at::logical_or(nan, inf).logical_not_();
+  const at::Tensor nonzero = size.gt(0).logical_and_(finite);
+  const auto count = [](const at::Tensor& mask) { return mask.sum().to(at::kDouble); };
+  const at::Tensor found =
+      at::stack({count(size.eq(0)), count(size.lt(limit.smallest_normal).logical_and_(nonzero)),
+                 count(size.ge(limit.near_top).logical_and_(finite)), count(inf), count(nan),
+                 size.masked_fill(nonzero.logical_not(), 0).amax().to(at::kDouble),
+                 size.masked_fill(nonzero.logical_not(), INFINITY).amin().to(at::kDouble)})
+          .cpu();
+  const double* value = found.const_data_ptr<double>();
+  const auto whole = [value](int i) { return static_cast<std::int64_t>(value[i]); };
+  return {.elements = numbers.numel(),
+          .zeros = whole(0),
+          .subnormal = whole(1),
+          .near_top = whole(2),
+          .inf = whole(3),
+          .nan = whole(4),
+          .largest = value[5],
+          .smallest_nonzero = std::isinf(value[6]) ? 0.0 : value[6]};
 }
 
 }  // namespace mezzo::amp

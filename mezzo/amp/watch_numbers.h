@@ -37,8 +37,12 @@ MEZZO_API bool has_countable_numbers(const at::Tensor& tensor);
 
 /// Counts the elements of `tensor` in one pass, of a sparse tensor the stored ones; none for a
 /// tensor that has no countable numbers. An expanded tensor counts each repetition. Copies tensors
-/// of other devices and ones that are not dense to the host, and then synchronises. Deterministic.
+/// that are not dense; counts those of other devices there, by a dozen operations, and
+/// synchronises. Deterministic.
 MEZZO_API NumberCounts count_numbers(const at::Tensor& tensor);
+
+/// The same by the operations that every device has, the CPU too.
+MEZZO_API NumberCounts count_numbers_by_operations(const at::Tensor& tensor);
 
 namespace detail {
 

@@ -5,8 +5,9 @@
 /// The library's own: not for callers.
 namespace mezzo::data {
 
-/// Rows `ids` (integers [n], in range) of a sparse CSR matrix on the CPU, in that order: sparse
-/// CSR, dtypes as the matrix's. Of its row pointers only those of the rows are read. Allocates.
+/// Rows `ids` (integers [n], in range) of a sparse CSR matrix on the same device, in that order:
+/// sparse CSR, dtypes as the matrix's. Of its row pointers only those of the rows are read.
+/// Allocates; synchronises on CUDA.
 at::Tensor csr_rows(const at::Tensor& matrix, const at::Tensor& ids);
 
 }  // namespace mezzo::data

@@ -13,7 +13,8 @@ class Store;
 
 namespace mezzo::dist::detail {
 
-/// Throws InvalidArgument where this library was built without CUDA or the machine has no GPU.
+/// Throws InvalidArgument where mezzo's CUDA library is not loaded, or has no NCCL, and where the
+/// machine has no GPU.
 void require_nccl();
 
 /// NCCL on the current device; connects at the first collective.

@@ -55,7 +55,8 @@ class MEZZO_API Graph {
   at::Tensor out_degrees() const;  ///< int64 [N]
 
   /// The edges into `nodes` (integers [n], or bool [N]) as ids: int64, node by node in the given
-  /// order, ascending within one; a node named twice gives its edges twice. Allocates.
+  /// order, ascending within one; a node named twice gives its edges twice. Allocates; synchronises
+  /// on CUDA.
   at::Tensor in_edges(const at::Tensor& nodes) const;
   /// The edges out of `nodes`, likewise.
   at::Tensor out_edges(const at::Tensor& nodes) const;

@@ -21,7 +21,7 @@ at::Tensor selected_ids(std::string_view operation, std::string_view name, const
 void check_distinct(std::string_view operation, std::string_view name, const at::Tensor& ids);
 
 /// The edges into `nodes` (int64 [n], destinations): int64, node by node in the given order,
-/// ascending within one. A node named twice gives its edges twice.
+/// ascending within one. A node named twice gives its edges twice. Synchronises on CUDA.
 at::Tensor edges_into(const Topology& topology, const at::Tensor& nodes);
 
 /// For each pair (src[i], dst[i]) the lowest edge from one to the other: int64 [n]. Throws

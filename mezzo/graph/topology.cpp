@@ -1,8 +1,6 @@
 #include "mezzo/graph/topology.h"
 
-#include <atomic>
 #include <map>
-#include <mutex>
 #include <string_view>
 #include <utility>
 
@@ -10,39 +8,12 @@
 #include <c10/core/InferenceMode.h>
 
 #include "mezzo/core/error.h"
+#include "mezzo/graph/lazy.h"
 #include "mezzo/graph/topology_build.h"
 #include "mezzo/graph/topology_trusted.h"
 
 namespace mezzo {
 namespace {
-
-/// A value made by the first that asks, while the others wait.
-template <class T>
-class Lazy {
- public:
-  template <class Make>
-  const T& get(const Make& make) {
-    if (!ready_.load(std::memory_order_acquire)) {
-      const std::lock_guard lock(mutex_);
-      // A structure first used inside an inference guard must still serve training later.
-      const c10::InferenceMode no_inference(false);
-      if (!ready_.load(std::memory_order_relaxed)) put(make());
-    }
-    return value_;
-  }
-  /// Before the object is shared, or under the lock.
-  void put(T value) {
-    value_ = std::move(value);
-    ready_.store(true, std::memory_order_release);
-  }
-  /// The value if it is there already.
-  const T* peek() const { return ready_.load(std::memory_order_acquire) ? &value_ : nullptr; }
-
- private:
-  std::mutex mutex_;
-  std::atomic<bool> ready_{false};
-  T value_{};
-};
 
 at::Tensor moved(const at::Tensor& tensor, at::Device device) {
   return tensor.defined() ? tensor.to(device) : tensor;
@@ -56,6 +27,10 @@ Adjacency moved(const Adjacency& rows, at::Device device) {
   return {moved(rows.indptr, device), moved(rows.indices, device), moved(rows.edge_ids, device)};
 }
 
+bool moved(bool fact, at::Device /*device*/) {
+  return fact;
+}
+
 struct Shape {
   std::int64_t num_src, num_dst, num_edges;
   at::Device device;
@@ -63,7 +38,8 @@ struct Shape {
 };
 
 /// The arrays of one structure in one direction. It is given edges, or rows by source, or else has
-/// an origin: the same structure on the CPU, from which arrays come when they are asked for.
+/// an origin: the same structure on the CPU, from which come the arrays that are there when they
+/// are asked for (what it was given is); the others are built on this device.
 class Core {
  public:
   explicit Core(const Shape& shape, std::shared_ptr<Core> origin = nullptr)
@@ -76,21 +52,15 @@ class Core {
   const std::shared_ptr<Core>& origin() const { return origin_; }
 
   const detail::EdgeList& coo() {
-    return coo_.get([this] {
-      return origin_ ? moved(origin_->coo(), shape_.device) : detail::expand_rows(*csr_.peek());
-    });
+    return made(&Core::coo_, [this] { return detail::expand_rows(csr()); });
   }
   const Adjacency& csr() {
-    return csr_.get([this] {
-      return origin_ ? moved(origin_->csr(), shape_.device)
-                     : detail::sort_edges(coo().src, coo().dst, shape_.num_src);
-    });
+    return made(&Core::csr_,
+                [this] { return detail::sort_edges(coo().src, coo().dst, shape_.num_src); });
   }
   const Adjacency& csc() {
-    return csc_.get([this] {
-      return origin_ ? moved(origin_->csc(), shape_.device)
-                     : detail::sort_edges(coo().dst, coo().src, shape_.num_dst);
-    });
+    return made(&Core::csc_,
+                [this] { return detail::sort_edges(coo().dst, coo().src, shape_.num_dst); });
   }
 
   const at::Tensor& csr_slots() {
@@ -107,23 +77,19 @@ class Core {
   }
 
   at::Tensor out_degrees() {
-    if (origin_) return origin_->out_degrees().to(shape_.device);
-    if (csr_.peek() != nullptr || !shape_.device.is_cpu()) return csr().indptr.diff();
+    if (there_already(&Core::csr_) != nullptr) return csr().indptr.diff();
     return detail::count_ids(coo().src, shape_.num_src);
   }
   at::Tensor in_degrees() {
-    if (origin_) return origin_->in_degrees().to(shape_.device);
-    if (csc_.peek() != nullptr || !shape_.device.is_cpu()) return csc().indptr.diff();
-    const Adjacency* rows = csr_.peek();  // spares building the edges
-    return detail::count_ids(rows != nullptr ? rows->indices : coo().dst, shape_.num_dst);
+    if (there_already(&Core::csc_) != nullptr) return csc().indptr.diff();
+    const bool spares_edges = there_already(&Core::csr_) != nullptr;
+    return detail::count_ids(spares_edges ? csr().indices : coo().dst, shape_.num_dst);
   }
   bool has_zero_in_degree() {
-    if (origin_) return origin_->has_zero_in_degree();
-    return zero_in_.get([this] { return (in_degrees() == 0).any().item<bool>(); });
+    return made(&Core::zero_in_, [this] { return (in_degrees() == 0).any().item<bool>(); });
   }
   bool has_zero_out_degree() {
-    if (origin_) return origin_->has_zero_out_degree();
-    return zero_out_.get([this] { return (out_degrees() == 0).any().item<bool>(); });
+    return made(&Core::zero_out_, [this] { return (out_degrees() == 0).any().item<bool>(); });
   }
 
   /// The same on the CPU, with the arrays built so far.
@@ -140,12 +106,27 @@ class Core {
   std::int64_t memory_bytes() const;
 
  private:
+  /// A member's value, here or at the origin, if it was made.
+  template <class T>
+  const T* there_already(detail::Lazy<T> Core::*member) const {
+    const T* const here = (this->*member).peek();
+    return here == nullptr && origin_ ? ((*origin_).*member).peek() : here;
+  }
+  /// A member's value: the origin's if it is there, else what `build` makes.
+  template <class T, class Build>
+  const T& made(detail::Lazy<T> Core::*member, const Build& build) {
+    return (this->*member).get([&] {
+      const T* const there = there_already(member);
+      return there != nullptr ? moved(*there, shape_.device) : build();
+    });
+  }
+
   const Shape shape_;
   const std::shared_ptr<Core> origin_;
-  Lazy<detail::EdgeList> coo_;
-  Lazy<Adjacency> csr_, csc_;
-  Lazy<at::Tensor> csr_slots_, csc_slots_, by_csc_, by_csr_;
-  Lazy<bool> zero_in_, zero_out_;
+  detail::Lazy<detail::EdgeList> coo_;
+  detail::Lazy<Adjacency> csr_, csc_;
+  detail::Lazy<at::Tensor> csr_slots_, csc_slots_, by_csc_, by_csr_;
+  detail::Lazy<bool> zero_in_, zero_out_;
 };
 
 std::int64_t Core::memory_bytes() const {

@@ -29,7 +29,8 @@ enum class IdWidth : std::uint8_t { kAutomatic, kInt32, kInt64 };
 /// An immutable bipartite graph structure: `num_edges` edges, edge i runs from source src()[i] to
 /// destination dst()[i]; parallel edges and self loops are allowed. A light handle: copying shares
 /// the arrays. Coordinates (COO), rows by source (CSR) and rows by destination (CSC) are built when
-/// first needed, once, and kept; that is safe from several threads. Everything lives on one device.
+/// first needed, once, and kept; that is safe from several threads. Everything lives on one device,
+/// where it is also built: on CUDA each format synchronises once when it is.
 class MEZZO_API Topology {
  public:
   /// No nodes, no edges, on the CPU.
@@ -93,7 +94,8 @@ class MEZZO_API Topology {
   /// The same edges, ids kept, each running the other way. Shares every array.
   Topology reverse() const;
 
-  /// The same structure on `device`; itself where it is there already.
+  /// The same structure on `device`; itself where it is there already. Arrays are copied when they
+  /// are first asked for; formats that were not built by then are built on the device.
   Topology to(at::Device device) const;
 
   /// Bytes of the arrays built so far.

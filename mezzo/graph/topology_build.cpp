@@ -10,6 +10,7 @@
 #include <fmt/ranges.h>
 
 #include "mezzo/core/error.h"
+#include "mezzo/graph/topology_ops.h"
 
 namespace mezzo::detail {
 namespace {
@@ -111,8 +112,12 @@ SlotOrder order_of(const at::Tensor& indptr, const at::Tensor& edge_ids) {
   return SlotOrder::kAscending;
 }
 
-at::Tensor on_host(const at::Tensor& tensor) {
-  return tensor.defined() ? tensor.cpu() : at::Tensor();
+/// By way of the CPU.
+Adjacency sort_on_host(const at::Tensor& keys, const at::Tensor& others, std::int64_t num_rows) {
+  const at::Device device = keys.device();
+  const Adjacency host = sort_edges(keys.cpu(), others.cpu(), num_rows);
+  if (!host.edge_ids.defined()) return {host.indptr.to(device), others, {}};
+  return {host.indptr.to(device), host.indices.to(device), host.edge_ids.to(device)};
 }
 
 }  // namespace
@@ -172,6 +177,7 @@ void check_range(std::string_view operation, std::string_view name, const at::Te
 
 void check_indptr(std::string_view operation, const at::Tensor& indptr, std::int64_t num_edges) {
   MEZZO_CHECK(indptr.numel() > 0, "{}: expected indptr of at least one entry, got none", operation);
+  if (!indptr.is_cpu() && is_indptr(indptr, num_edges)) return;  // else finds what is wrong
   const at::Tensor host = indptr.cpu().to(at::kLong);
   const auto* row_begin = host.const_data_ptr<std::int64_t>();
   const std::int64_t last = host.numel() - 1;
@@ -190,6 +196,9 @@ void check_indptr(std::string_view operation, const at::Tensor& indptr, std::int
 SlotOrder check_edge_ids(std::string_view operation, const at::Tensor& indptr,
                          const at::Tensor& edge_ids) {
   check_range(operation, "edge_ids", edge_ids, edge_ids.numel());
+  if (!edge_ids.is_cpu()) {
+    if (const auto order = slot_order(indptr, edge_ids)) return *order;
+  }
   const at::Tensor host = edge_ids.cpu();
   SlotOrder order = SlotOrder::kOther;
   visit(IdTypes{}, host.scalar_type(), [&]<class Id>() {
@@ -201,10 +210,8 @@ SlotOrder check_edge_ids(std::string_view operation, const at::Tensor& indptr,
 
 Adjacency sort_edges(const at::Tensor& keys, const at::Tensor& others, std::int64_t num_rows) {
   if (!keys.is_cpu()) {
-    const Adjacency host = sort_edges(keys.cpu(), others.cpu(), num_rows);
-    return {host.indptr.to(keys.device()),
-            host.edge_ids.defined() ? host.indices.to(keys.device()) : others,
-            host.edge_ids.defined() ? host.edge_ids.to(keys.device()) : at::Tensor()};
+    const bool fits = keys.numel() <= std::numeric_limits<std::int32_t>::max();
+    return fits ? sort_edges_by_ops(keys, others, num_rows) : sort_on_host(keys, others, num_rows);
   }
   Adjacency rows;
   rows.indptr = at::zeros({num_rows + 1}, at::kLong);
@@ -224,12 +231,7 @@ Adjacency sort_edges(const at::Tensor& keys, const at::Tensor& others, std::int6
 }
 
 EdgeList expand_rows(const Adjacency& rows) {
-  if (!rows.indices.is_cpu()) {
-    const EdgeList host =
-        expand_rows({rows.indptr.cpu(), rows.indices.cpu(), on_host(rows.edge_ids)});
-    const at::Device device = rows.indices.device();
-    return {host.src.to(device), rows.edge_ids.defined() ? host.dst.to(device) : rows.indices};
-  }
+  if (!rows.indices.is_cpu()) return expand_rows_by_ops(rows);
   EdgeList edges;
   edges.src = at::empty_like(rows.indices);
   edges.dst = rows.edge_ids.defined() ? at::empty_like(rows.indices) : rows.indices;
@@ -239,6 +241,7 @@ EdgeList expand_rows(const Adjacency& rows) {
 }
 
 at::Tensor count_ids(const at::Tensor& ids, std::int64_t bound) {
+  if (!ids.is_cpu()) return count_ids_by_ops(ids, bound);
   at::Tensor counts = at::zeros({bound}, at::kLong);
   auto* count = counts.mutable_data_ptr<std::int64_t>();
   visit(IdTypes{}, ids.scalar_type(), [&]<class Id>() {

@@ -72,15 +72,14 @@ SlotOrder check_edge_ids(std::string_view operation, const at::Tensor& indptr,
 
 /// Edges grouped by `keys` (in [0, num_rows)), in ascending edge id within a row; `others` is the
 /// other end of each edge. A stable counting sort: O(E + num_rows), independent of the number of
-/// threads. Shares `others` where the keys are sorted already. CUDA tensors take a round trip
-/// through the CPU.
+/// threads. Shares `others` where the keys are sorted already. On CUDA a stable radix sort on the
+/// device that synchronises once; of 2^31 edges or more a round trip through the CPU.
 Adjacency sort_edges(const at::Tensor& keys, const at::Tensor& others, std::int64_t num_rows);
 
-/// The edges of `rows`, sources being the rows. Shares `rows.indices` where slot i is edge i. CUDA
-/// tensors take a round trip through the CPU.
+/// The edges of `rows`, sources being the rows. Shares `rows.indices` where slot i is edge i.
 EdgeList expand_rows(const Adjacency& rows);
 
-/// How often each of [0, bound) stands in `ids`: int64 [bound]. CPU tensors only.
+/// How often each of [0, bound) stands in `ids`: int64 [bound].
 at::Tensor count_ids(const at::Tensor& ids, std::int64_t bound);
 
 /// The position of each number in `permutation` ([E] ids); undefined for an undefined one.

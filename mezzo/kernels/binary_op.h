@@ -23,15 +23,15 @@ struct Add {
   static constexpr bool uses_lhs = true, uses_rhs = true;
   static constexpr bool is_product = false;
   template <class V>
-  static V apply(V a, V b) {
+  static constexpr V apply(V a, V b) {
     return a + b;
   }
   template <class V>
-  static V grad_lhs(V g, V /*a*/, V /*b*/) {
+  static constexpr V grad_lhs(V g, V /*a*/, V /*b*/) {
     return g;
   }
   template <class V>
-  static V grad_rhs(V g, V /*a*/, V /*b*/) {
+  static constexpr V grad_rhs(V g, V /*a*/, V /*b*/) {
     return g;
   }
 };
@@ -42,15 +42,15 @@ struct Sub {
   static constexpr bool uses_lhs = true, uses_rhs = true;
   static constexpr bool is_product = false;
   template <class V>
-  static V apply(V a, V b) {
+  static constexpr V apply(V a, V b) {
     return a - b;
   }
   template <class V>
-  static V grad_lhs(V g, V /*a*/, V /*b*/) {
+  static constexpr V grad_lhs(V g, V /*a*/, V /*b*/) {
     return g;
   }
   template <class V>
-  static V grad_rhs(V g, V /*a*/, V /*b*/) {
+  static constexpr V grad_rhs(V g, V /*a*/, V /*b*/) {
     return V::zero() - g;
   }
 };
@@ -61,15 +61,15 @@ struct Mul {
   static constexpr bool uses_lhs = true, uses_rhs = true;
   static constexpr bool is_product = true;
   template <class V>
-  static V apply(V a, V b) {
+  static constexpr V apply(V a, V b) {
     return a * b;
   }
   template <class V>
-  static V grad_lhs(V g, V /*a*/, V b) {
+  static constexpr V grad_lhs(V g, V /*a*/, V b) {
     return g * b;
   }
   template <class V>
-  static V grad_rhs(V g, V a, V /*b*/) {
+  static constexpr V grad_rhs(V g, V a, V /*b*/) {
     return g * a;
   }
 };
@@ -80,15 +80,15 @@ struct Div {
   static constexpr bool uses_lhs = true, uses_rhs = true;
   static constexpr bool is_product = true;
   template <class V>
-  static V apply(V a, V b) {
+  static constexpr V apply(V a, V b) {
     return a / b;
   }
   template <class V>
-  static V grad_lhs(V g, V /*a*/, V b) {
+  static constexpr V grad_lhs(V g, V /*a*/, V b) {
     return g / b;
   }
   template <class V>
-  static V grad_rhs(V g, V a, V b) {
+  static constexpr V grad_rhs(V g, V a, V b) {
     return V::zero() - g * (a / b) / b;
   }
 };
@@ -105,15 +105,15 @@ struct CopyLhs {
   static constexpr bool uses_lhs = true, uses_rhs = false;
   static constexpr bool is_product = false;
   template <class V>
-  static V apply(V a, V /*b*/) {
+  static constexpr V apply(V a, V /*b*/) {
     return a;
   }
   template <class V>
-  static V grad_lhs(V g, V /*a*/, V /*b*/) {
+  static constexpr V grad_lhs(V g, V /*a*/, V /*b*/) {
     return g;
   }
   template <class V>
-  static V grad_rhs(V /*g*/, V /*a*/, V /*b*/) {
+  static constexpr V grad_rhs(V /*g*/, V /*a*/, V /*b*/) {
     return V::zero();
   }
 };
@@ -124,15 +124,15 @@ struct CopyRhs {
   static constexpr bool uses_lhs = false, uses_rhs = true;
   static constexpr bool is_product = false;
   template <class V>
-  static V apply(V /*a*/, V b) {
+  static constexpr V apply(V /*a*/, V b) {
     return b;
   }
   template <class V>
-  static V grad_lhs(V /*g*/, V /*a*/, V /*b*/) {
+  static constexpr V grad_lhs(V /*g*/, V /*a*/, V /*b*/) {
     return V::zero();
   }
   template <class V>
-  static V grad_rhs(V g, V /*a*/, V /*b*/) {
+  static constexpr V grad_rhs(V g, V /*a*/, V /*b*/) {
     return g;
   }
 };

@@ -34,7 +34,7 @@ struct Max {
   static constexpr bool divides = false;
   static constexpr bool multiplies = false;
   template <class V>
-  static auto better(V message, V best) {
+  static constexpr auto better(V message, V best) {
     return best < message;
   }
 };
@@ -46,7 +46,7 @@ struct Min {
   static constexpr bool divides = false;
   static constexpr bool multiplies = false;
   template <class V>
-  static auto better(V message, V best) {
+  static constexpr auto better(V message, V best) {
     return message < best;
   }
 };

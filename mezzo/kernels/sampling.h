@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 
 /// Loops of the neighbour samplers, one thread each. Ids are int32 or int64; every array is the
 /// caller's. Numbers come from philox() with the key's seed and stream, at indices
@@ -28,11 +29,46 @@ struct DrawCount {
   std::int64_t fanout = 0;  ///< >= 0; more than any degree: every neighbour
   bool replace = false;     ///< exactly `fanout` of each row that has a neighbour
 
-  std::int64_t of(std::int64_t degree) const {
+  constexpr std::int64_t of(std::int64_t degree) const {
     if (replace) return degree == 0 ? 0 : fanout;
     return degree < fanout ? degree : fanout;
   }
 };
+
+/// Rows up to this degree are drawn as the bits of a word.
+inline constexpr std::int64_t kBitsOfWord = 64;
+/// Fan-outs up to this are drawn and sorted in registers.
+inline constexpr int kSmallFanout = 32;
+/// Larger ones mark slots in a bit map while that has at most so many words a draw.
+inline constexpr std::int64_t kWordsPerDraw = 4;
+/// Below this degree a draw takes one 32-bit word, else two.
+inline constexpr std::int64_t kNarrowDegree = std::int64_t{1} << 16;
+
+/// How slots of a row are drawn with equal probability. All but the first take numbers; of kBits,
+/// kFew and kMarked draw i is a number up to its last slot, degree - draws + i, which stands in for
+/// a slot that was drawn before (Bentley and Floyd, 1987).
+enum class RowDraw : std::uint8_t {
+  kAll,        ///< none is left out
+  kReplacing,  ///< each by itself
+  kBits,       ///< the chosen or, where these are fewer, those left out
+  kFew,        ///< few and not of a huge row
+  kMarked,     ///< many for the row's degree
+  kSparse,     ///< the first `fanout` different ones of a sequence of numbers
+};
+
+constexpr RowDraw row_draw(DrawCount count, std::int64_t degree) {
+  if (count.replace) return degree > 0 ? RowDraw::kReplacing : RowDraw::kAll;
+  if (degree <= count.fanout) return RowDraw::kAll;
+  if (degree <= kBitsOfWord) return RowDraw::kBits;
+  const bool is_huge = degree > std::numeric_limits<std::int32_t>::max();
+  if (count.fanout <= kSmallFanout && !is_huge) return RowDraw::kFew;
+  return degree / kBitsOfWord / kWordsPerDraw < count.fanout ? RowDraw::kMarked : RowDraw::kSparse;
+}
+
+/// The index of philox() for a call of the row at `position`.
+constexpr std::uint64_t call_index(std::int64_t position, std::int64_t call) {
+  return (static_cast<std::uint64_t>(position) << 32) | static_cast<std::uint64_t>(call);
+}
 
 /// The rows of a list of nodes.
 struct FoundRows {

@@ -1,12 +1,9 @@
 #include "mezzo/message_passing/arguments.h"
 
-#include <algorithm>
 #include <cmath>
-#include <functional>
 #include <limits>
 
 #include <ATen/ATen.h>
-#include <ATen/Parallel.h>
 
 #include "mezzo/core/error.h"
 
@@ -74,8 +71,26 @@ DType dtype_of(const char* what, at::ScalarType type) {
   }
 }
 
+at::ScalarType scalar_type_of(DType dtype) {
+  switch (dtype) {
+    case DType::kFloat32:
+      return at::kFloat;
+    case DType::kFloat64:
+      return at::kDouble;
+    case DType::kBFloat16:
+      return at::kBFloat16;
+    case DType::kFloat16:
+      return at::kHalf;
+  }
+  return at::kFloat;
+}
+
 at::ScalarType accumulator_of(at::ScalarType type) {
   return type == at::kDouble ? at::kDouble : at::kFloat;
+}
+
+at::ScalarType accumulator_of(DType dtype) {
+  return accumulator_of(scalar_type_of(dtype));
 }
 
 std::int64_t rows_of(const Topology& topology, Target target) {
@@ -90,7 +105,8 @@ std::int64_t rows_of(const Topology& topology, Target target) {
   return 0;
 }
 
-Direction::Direction(const Topology& topology, RowSide row_side) : side(row_side) {
+Direction::Direction(const Topology& topology, RowSide row_side)
+    : side(row_side), device(topology.device()), num_slots(topology.num_edges()) {
   const Adjacency& rows = side == RowSide::kDst ? topology.csc() : topology.csr();
   num_rows = side == RowSide::kDst ? topology.num_dst() : topology.num_src();
   indptr = rows.indptr.const_data_ptr<std::int64_t>();
@@ -155,30 +171,6 @@ Operand CheckedMessage::operand(const at::Tensor& tensor, Target target,
           .wide = tensor.scalar_type() != result_type_,
           .access = direction.access(target),
           .length = length_of(tensor.sizes())};
-}
-
-void parallel_rows(const std::int64_t* indptr, std::int64_t num_rows, std::int64_t row_length,
-                   const std::function<void(std::int64_t, std::int64_t)>& body) {
-  // Row r covers the work units [indptr[r] + r, indptr[r + 1] + r + 1): its slots and itself.
-  const std::int64_t work = num_rows == 0 ? 0 : indptr[num_rows] + num_rows;
-  const auto first_row = [&](std::int64_t unit) {
-    std::int64_t low = 0, high = num_rows;
-    while (low < high) {
-      const std::int64_t middle = (low + high) / 2;
-      if (indptr[middle] + middle < unit) {
-        low = middle + 1;
-      } else {
-        high = middle;
-      }
-    }
-    return low;
-  };
-  // Some 2^15 elements a task: below that a thread costs more than it gives.
-  const std::int64_t grain = std::max<std::int64_t>(1, (std::int64_t{1} << 15) / (row_length + 1));
-  at::parallel_for(0, work, grain, [&](std::int64_t begin, std::int64_t end) {
-    const std::int64_t from = first_row(begin), to = end == work ? num_rows : first_row(end);
-    if (from < to) body(from, to);
-  });
 }
 
 }  // namespace mezzo

@@ -1,6 +1,5 @@
 #pragma once
 
-#include <functional>
 #include <optional>
 #include <string>
 
@@ -17,8 +16,10 @@ namespace mezzo {
 
 /// The kernels' name of a dtype. Throws InvalidArgument naming `what` for others.
 DType dtype_of(const char* what, at::ScalarType type);
+at::ScalarType scalar_type_of(DType dtype);
 /// float64 for float64, float32 for the others.
 at::ScalarType accumulator_of(at::ScalarType type);
+at::ScalarType accumulator_of(DType dtype);
 
 /// Throws InvalidArgument naming `what` unless the slope is finite in the accumulator's type.
 void check_negative_slope(const char* what, double negative_slope, at::ScalarType accumulator);
@@ -40,8 +41,9 @@ struct Direction {
   Direction(const Topology& topology, RowSide side);
   Access access(Target target) const;
   RowSide side;
-  std::int64_t num_rows;
-  const std::int64_t* indptr;
+  at::Device device;
+  std::int64_t num_rows, num_slots;
+  const std::int64_t* indptr;  ///< on the device
   Slots slots;
 };
 
@@ -68,23 +70,5 @@ class CheckedMessage {
   at::ScalarType result_type_ = at::kFloat;
   std::optional<Broadcast> broadcast_;
 };
-
-/// Runs body(begin, end) over row ranges of about equal work (rows plus slots) on libtorch's
-/// threads.
-void parallel_rows(const std::int64_t* indptr, std::int64_t num_rows, std::int64_t row_length,
-                   const std::function<void(std::int64_t, std::int64_t)>& body);
-
-/// Runs a kernel that needs no scratch over the rows of `direction`, likewise.
-template <class Args>
-void run_rows(const Args& args, const Direction& direction, std::int64_t row_length,
-              void (*kernel)(const Args&)) {
-  parallel_rows(direction.indptr, direction.num_rows, row_length,
-                [&](std::int64_t begin, std::int64_t end) {
-                  Args part = args;
-                  part.row_begin = begin;
-                  part.row_end = end;
-                  kernel(part);
-                });
-}
 
 }  // namespace mezzo

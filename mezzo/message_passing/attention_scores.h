@@ -17,7 +17,7 @@ namespace mezzo {
 /// float64 for float64), so that a softmax sees scores that were never rounded to 16 bits. No
 /// tensor per edge and feature is made, forward or backward. Differentiable once, in all three; the
 /// same bits for any number of threads; autocast casts all three to the 16-bit type. Registered as
-/// `mezzo::gatv2_scores`. CPU. Errors: InvalidArgument naming operand, expected, given.
+/// `mezzo::gatv2_scores`. Errors: InvalidArgument naming operand, expected, given.
 MEZZO_API at::Tensor gatv2_scores(const Topology& topology, const at::Tensor& src,
                                   const at::Tensor& dst, const at::Tensor& attn,
                                   double negative_slope = 0.2);

@@ -2,6 +2,7 @@
 
 #include "mezzo/core/error.h"
 #include "mezzo/kernels/backend.h"
+#include "mezzo/message_passing/cuda_library.h"
 
 namespace mezzo {
 
@@ -15,7 +16,9 @@ std::string describe_backends() {
       lacking += fmt::format("; {} needs {}", one.name, one.missing);
     }
   }
-  return fmt::format("{} (found: {}{})", chosen, found, lacking);
+  const CudaLibrary& cuda = cuda_library();
+  return fmt::format("{} (found: {}{}); CUDA kernels: {}", chosen, found, lacking,
+                     cuda.kernels != nullptr ? cuda.path : fmt::format("none, {}", cuda.problem));
 }
 
 }  // namespace mezzo

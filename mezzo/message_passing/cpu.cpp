@@ -1,247 +1,105 @@
-// The operators on the CPU: check, tensors to kernel arguments, rows to threads.
+// The operators on the CPU: rows to threads.
+#include <algorithm>
+#include <vector>
+
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
-#include <torch/library.h>
 
-#include "mezzo/core/error.h"
-#include "mezzo/core/parse.h"
-#include "mezzo/kernels/backend.h"
-#include "mezzo/message_passing/arguments.h"
-#include "mezzo/message_passing/edge_order.h"
-#include "mezzo/message_passing/run_spmm.h"
+#include "mezzo/message_passing/device.h"
+#include "mezzo/message_passing/operators.h"
 #include "mezzo/message_passing/schema.h"
-#include "mezzo/message_passing/weighted_grad.h"
 
 namespace mezzo {
 
 namespace {
 
-using OptionalTensor = std::optional<at::Tensor>;
+/// Rows and slots of a block: some 10^5 elements, and so few blocks that their shares of attn's
+/// gradient are small beside the scores.
+constexpr std::int64_t kBlockWork = 2048;
 
-std::vector<std::int64_t> with_rows(std::int64_t rows, const std::vector<std::int64_t>& trailing) {
-  std::vector<std::int64_t> shape = {rows};
-  shape.insert(shape.end(), trailing.begin(), trailing.end());
-  return shape;
-}
-
-/// The result, and what its gradient needs (see op::gspmm).
-std::tuple<at::Tensor, at::Tensor, at::Tensor> reduce_messages(const Topology& topology,
-                                                               const Message& message,
-                                                               ReduceOp reduce) {
-  const CheckedMessage checked("gspmm", topology, message);
-  const Direction direction(topology, RowSide::kDst);
-  const auto options = at::TensorOptions().device(topology.device());
-  const auto shape = with_rows(topology.num_dst(), checked.broadcast().out_shape());
-  at::Tensor out = at::empty(shape, options.dtype(checked.result_type()));
-  const bool multiplies = reduce == ReduceOp::kProd;
-  const bool has_arg = reduce == ReduceOp::kMax || reduce == ReduceOp::kMin || multiplies;
-  const std::vector<std::int64_t> none = {0};
-  at::Tensor arg = at::empty(has_arg ? shape : none, options.dtype(topology.id_dtype()));
-  at::Tensor product =
-      at::empty(multiplies ? shape : none, options.dtype(accumulator_of(checked.result_type())));
-  SpmmArgs args;
-  args.slots = direction.slots;
-  args.lhs = checked.lhs(direction);
-  args.rhs = checked.rhs(direction);
-  args.layout = checked.broadcast().layout();
-  args.op = checked.broadcast().op();
-  args.reduce = reduce;
-  args.dtype = dtype_of("gspmm", checked.result_type());
-  args.out = out.mutable_data_ptr();
-  args.out_length = checked.broadcast().out_length();
-  args.arg = has_arg ? arg.mutable_data_ptr() : nullptr;
-  args.arg_wide = topology.id_dtype() == at::kLong;
-  args.product = multiplies ? product.mutable_data_ptr() : nullptr;
-  run_spmm(args, direction, out);
-  return {out, arg, product};
-}
-
-std::tuple<at::Tensor, at::Tensor, at::Tensor> gspmm_with_arg(
-    const TopologyPtr& topology, c10::string_view op, c10::string_view reduce,
-    const OptionalTensor& lhs, const OptionalTensor& rhs, c10::string_view lhs_target,
-    c10::string_view rhs_target) {
-  const Message message{parse(BinaryOps{}, "gspmm: op", op), lhs, rhs,
-                        parse(Targets{}, "gspmm: lhs_target", lhs_target),
-                        parse(Targets{}, "gspmm: rhs_target", rhs_target)};
-  return reduce_messages(topology->value, message, parse(ReduceOps{}, "gspmm: reduce", reduce));
-}
-
-at::Tensor gspmm_cpu(const TopologyPtr& topology, c10::string_view op, c10::string_view reduce,
-                     const OptionalTensor& lhs, const OptionalTensor& rhs,
-                     c10::string_view lhs_target, c10::string_view rhs_target) {
-  return std::get<0>(gspmm_with_arg(topology, op, reduce, lhs, rhs, lhs_target, rhs_target));
-}
-
-/// Whether the message is the dot product of a source's and a destination's row, nothing repeated.
-bool is_plain_dot(const Message& m, const CheckedMessage& checked) {
-  if (checked.broadcast().op() != BinaryOp::kDot || checked.broadcast().out_length() == 0) {
-    return false;
+/// The first rows of blocks of about kBlockWork rows and slots each, and the number of rows. They
+/// depend on the graph alone, so that sums over blocks have the same bits for any number of
+/// threads.
+std::vector<std::int64_t> row_blocks(const Direction& direction) {
+  const auto work_before = [&](std::int64_t row) { return direction.indptr[row] + row; };
+  std::vector<std::int64_t> starts = {0};
+  for (std::int64_t row = 1; row <= direction.num_rows; ++row) {
+    const bool full = work_before(row) - work_before(starts.back()) >= kBlockWork;
+    if (full || row == direction.num_rows) starts.push_back(row);
   }
-  const bool of_both = (m.lhs_target == Target::kSrc && m.rhs_target == Target::kDst) ||
-                       (m.lhs_target == Target::kDst && m.rhs_target == Target::kSrc);
-  return of_both && m.lhs->sizes().slice(1) == m.rhs->sizes().slice(1);
+  return starts;
 }
 
-at::Tensor gsddmm_cpu(const TopologyPtr& holder, c10::string_view op, const OptionalTensor& lhs,
-                      const OptionalTensor& rhs, c10::string_view lhs_target,
-                      c10::string_view rhs_target) {
-  const Topology& topology = holder->value;
-  const Message message{parse(BinaryOps{}, "gsddmm: op", op), lhs, rhs,
-                        parse(Targets{}, "gsddmm: lhs_target", lhs_target),
-                        parse(Targets{}, "gsddmm: rhs_target", rhs_target)};
-  const CheckedMessage checked("gsddmm", topology, message);
-  const auto shape = with_rows(topology.num_edges(), checked.broadcast().out_shape());
-  if (is_plain_dot(message, checked)) {
-    const bool src_first = message.lhs_target == Target::kSrc;
-    return dots_by_edge(topology, (src_first ? *lhs : *rhs).contiguous(),
-                        (src_first ? *rhs : *lhs).contiguous(), checked.broadcast().out_length())
-        .view(shape);
-  }
-  const Direction direction(topology, RowSide::kDst);
-  const EdgeResult out(topology, direction.side,
-                       at::empty(shape, at::TensorOptions().dtype(checked.result_type())));
-  SddmmArgs args;
-  args.slots = direction.slots;
-  args.lhs = checked.lhs(direction);
-  args.rhs = checked.rhs(direction);
-  args.layout = checked.broadcast().layout();
-  args.op = checked.broadcast().op();
-  args.dtype = dtype_of("gsddmm", checked.result_type());
-  args.out_ids = out.places();
-  args.out = out.data();
-  args.out_length = checked.broadcast().out_length();
-  run_rows(args, direction, args.out_length, cpu_backend().sddmm);
-  return out.in_edge_order();
-}
-
-/// Scales by node in the accumulator's type. Throws InvalidArgument unless one number a node.
-at::Tensor checked_scale(const char* name, const OptionalTensor& scale, std::int64_t rows,
-                         at::ScalarType type) {
-  if (!scale || !scale->defined()) return {};
-  const at::ScalarType accumulator = accumulator_of(type);
-  MEZZO_CHECK(scale->dim() == 1 && scale->size(0) == rows && scale->scalar_type() == accumulator &&
-                  scale->device().is_cpu(),
-              "scaled_sum: expected {} {} [{}] on the CPU, got {} {} on {}", name,
-              c10::toString(accumulator), rows, c10::toString(scale->scalar_type()),
-              c10::str(scale->sizes()), scale->device().str());
-  return scale->contiguous();
-}
-
-/// With `transposed` the rows are the sources and x stands at the destinations; src_scale always
-/// goes with x, dst_scale with the result.
-at::Tensor scaled_sum_transposed(const TopologyPtr& holder, const at::Tensor& x,
-                                 const OptionalTensor& weight, const OptionalTensor& src_scale,
-                                 const OptionalTensor& dst_scale, bool transposed) {
-  const Topology& topology = holder->value;
-  const Target from = transposed ? Target::kDst : Target::kSrc;
-  const Target to = transposed ? Target::kSrc : Target::kDst;
-  const bool weighted = weight && weight->defined();
-  Message message{BinaryOp::kCopyLhs, x, std::nullopt, from, Target::kEdge};
-  if (weighted) {
-    MEZZO_CHECK(weight->numel() == topology.num_edges() && weight->dim() >= 1 &&
-                    weight->size(0) == topology.num_edges(),
-                "scaled_sum: expected weight [{}] or [{}, 1], one an edge, got {}",
-                topology.num_edges(), topology.num_edges(), c10::str(weight->sizes()));
-    message.op = BinaryOp::kMul;
-    message.rhs = weight->reshape({-1, 1});
-  }
-  const CheckedMessage checked("scaled_sum", topology, message);
-  const at::Tensor x_scale =
-      checked_scale("src_scale", src_scale, rows_of(topology, from), x.scalar_type());
-  const at::Tensor row_scale =
-      checked_scale("dst_scale", dst_scale, rows_of(topology, to), x.scalar_type());
-  const Direction direction(topology, transposed ? RowSide::kSrc : RowSide::kDst);
-  at::Tensor out =
-      at::empty(with_rows(rows_of(topology, to), x.sizes().slice(1).vec()), x.options());
-  SpmmArgs args;
-  args.slots = direction.slots;
-  args.lhs = checked.lhs(direction);
-  args.rhs = checked.rhs(direction);
-  args.layout.inner = checked.broadcast().out_length();
-  args.layout.rhs_step = 0;
-  args.op = message.op;
-  args.reduce = ReduceOp::kSum;
-  args.dtype = dtype_of("scaled_sum", x.scalar_type());
-  args.lhs_scale = x_scale.defined() ? x_scale.const_data_ptr() : nullptr;
-  args.row_scale = row_scale.defined() ? row_scale.const_data_ptr() : nullptr;
-  args.out = out.mutable_data_ptr();
-  args.out_length = args.layout.inner;
-  run_spmm(args, direction, out);
-  return out;
-}
-
-at::Tensor scaled_sum_cpu(const TopologyPtr& topology, const at::Tensor& x,
-                          const OptionalTensor& weight, const OptionalTensor& src_scale,
-                          const OptionalTensor& dst_scale) {
-  return scaled_sum_transposed(topology, x, weight, src_scale, dst_scale, false);
-}
-
-NormalizeBy parse_normalize_by(c10::string_view by) {
-  MEZZO_CHECK(by == "dst" || by == "src", "edge_softmax: by: '{}' is not one of dst, src",
-              std::string_view(by));
-  return by == "dst" ? NormalizeBy::kDst : NormalizeBy::kSrc;
-}
-
-void check_edge_tensor(const Topology& topology, const char* name, const at::Tensor& t) {
-  MEZZO_CHECK(t.device() == topology.device(),
-              "edge_softmax: expected {} on the graph's device {}, got {}", name,
-              topology.device().str(), t.device().str());
-  MEZZO_CHECK(t.dim() >= 1 && t.size(0) == topology.num_edges(),
-              "edge_softmax: expected {} [{}, ...], one row an edge, got shape {}", name,
-              topology.num_edges(), c10::str(t.sizes()));
-}
-
-at::Tensor edge_softmax_cpu(const TopologyPtr& holder, const at::Tensor& logits,
-                            c10::string_view by) {
-  const Topology& topology = holder->value;
-  const NormalizeBy side = parse_normalize_by(by);
-  check_edge_tensor(topology, "logits", logits);
-  const DType dtype = dtype_of("edge_softmax: dtype of logits", logits.scalar_type());
-  const Direction direction(topology, side == NormalizeBy::kDst ? RowSide::kDst : RowSide::kSrc);
-  const at::Tensor given = logits.contiguous();
-  const EdgeResult out(topology, direction.side, at::empty_like(given));
-  SoftmaxArgs args;
-  args.slots = direction.slots;
-  args.dtype = dtype;
-  args.length = length_of(given.sizes());
-  args.logits = given.const_data_ptr();
-  args.out_ids = out.places();
-  args.out = out.data();
-  run_rows(args, direction, args.length, cpu_backend().softmax);
-  return out.in_edge_order();
-}
-
-at::Tensor edge_softmax_grad_cpu(const TopologyPtr& holder, const at::Tensor& value,
-                                 const at::Tensor& grad, c10::string_view by) {
-  const Topology& topology = holder->value;
-  const NormalizeBy side = parse_normalize_by(by);
-  const Direction direction(topology, side == NormalizeBy::kDst ? RowSide::kDst : RowSide::kSrc);
-  const DType dtype = dtype_of("edge_softmax", value.scalar_type());
-  const at::Tensor dy = grad.to(value.scalar_type()).contiguous();
-  const EdgeResult out(topology, direction.side, at::empty_like(value));
-  SoftmaxGradArgs args;
-  args.slots = direction.slots;
-  args.dtype = dtype;
-  args.length = length_of(value.sizes());
-  args.value = value.const_data_ptr();
-  args.grad = dy.const_data_ptr();
-  args.out_ids = out.places();
-  args.out = out.data();
-  run_rows(args, direction, args.length, cpu_backend().softmax_grad);
-  return out.in_edge_order();
+void* share_of(const at::Tensor& shares, std::int64_t block) {
+  return static_cast<char*>(shares.mutable_data_ptr()) +
+         block * shares.size(1) * static_cast<std::int64_t>(shares.element_size());
 }
 
 }  // namespace
 
+void parallel_rows(const Direction& direction, std::int64_t row_length,
+                   const std::function<void(std::int64_t, std::int64_t)>& body) {
+  const std::int64_t* const indptr = direction.indptr;
+  const std::int64_t num_rows = direction.num_rows;
+  // Row r covers the work units [indptr[r] + r, indptr[r + 1] + r + 1): its slots and itself.
+  const std::int64_t work = num_rows == 0 ? 0 : indptr[num_rows] + num_rows;
+  const auto first_row = [&](std::int64_t unit) {
+    std::int64_t low = 0, high = num_rows;
+    while (low < high) {
+      const std::int64_t middle = (low + high) / 2;
+      if (indptr[middle] + middle < unit) {
+        low = middle + 1;
+      } else {
+        high = middle;
+      }
+    }
+    return low;
+  };
+  // Some 2^15 elements a task: below that a thread costs more than it gives.
+  const std::int64_t grain = std::max<std::int64_t>(1, (std::int64_t{1} << 15) / (row_length + 1));
+  at::parallel_for(0, work, grain, [&](std::int64_t begin, std::int64_t end) {
+    const std::int64_t from = first_row(begin), to = end == work ? num_rows : first_row(end);
+    if (from < to) body(from, to);
+  });
+}
+
+void OnCpu::run(const GATv2ScoresGradArgs& args, const Direction& direction,
+                std::int64_t row_length) {
+  const std::vector<std::int64_t> starts = row_blocks(direction);
+  const auto num_blocks = static_cast<std::int64_t>(starts.size()) - 1;
+  const bool of_attn = args.attn_grad != nullptr;
+  const at::Tensor shares =
+      at::zeros({of_attn ? num_blocks : 0, row_length}, accumulator_of(args.dtype));
+  const CpuBackend& backend = cpu_backend();
+  at::parallel_for(0, num_blocks, 1, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t block = begin; block < end; ++block) {
+      GATv2ScoresGradArgs part = args;
+      part.row_begin = starts[static_cast<std::size_t>(block)];
+      part.row_end = starts[static_cast<std::size_t>(block) + 1];
+      if (of_attn) part.attn_grad = share_of(shares, block);
+      backend.gatv2_scores_grad(part);
+    }
+  });
+  if (!of_attn) return;
+  // Not at::sum, which may split its rows by the number of threads.
+  at::Tensor sum = at::from_blob(args.attn_grad, {row_length}, shares.options());
+  for (std::int64_t block = 0; block < num_blocks; ++block) sum.add_(shares[block]);
+}
+
+void OnCpu::run(const DropoutArgs& args, at::Device /*device*/) {
+  const std::int64_t draws = (args.count + kElementsPerDraw - 1) / kElementsPerDraw;
+  constexpr std::int64_t kGrain = 4096;
+  at::parallel_for(0, draws, kGrain, [&](std::int64_t begin, std::int64_t end) {
+    DropoutArgs part = args;
+    part.draw_begin = begin;
+    part.draw_end = end;
+    cpu_backend().dropout(part);
+  });
+}
+
 TORCH_LIBRARY_IMPL(mezzo, CPU, m) {
   register_topology_class();
-  m.impl("gspmm", &gspmm_cpu);
-  m.impl("_gspmm", &gspmm_with_arg);
-  m.impl("gsddmm", &gsddmm_cpu);
-  m.impl("scaled_sum", &scaled_sum_cpu);
-  m.impl("_scaled_sum", &scaled_sum_transposed);
-  m.impl("edge_softmax", &edge_softmax_cpu);
-  m.impl("_edge_softmax_grad", &edge_softmax_grad_cpu);
+  declare_all<OnCpu>(m);
 }
 
 }  // namespace mezzo

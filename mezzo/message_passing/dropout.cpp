@@ -7,14 +7,14 @@
 
 #include <ATen/ATen.h>
 #include <ATen/CPUGeneratorImpl.h>
-#include <ATen/Parallel.h>
 #include <ATen/autocast_mode.h>
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/library.h>
 
 #include "mezzo/core/error.h"
-#include "mezzo/kernels/backend.h"
 #include "mezzo/message_passing/arguments.h"
+#include "mezzo/message_passing/device.h"
+#include "mezzo/message_passing/operators.h"
 #include "mezzo/message_passing/ops.h"
 #include "mezzo/message_passing/schema.h"
 
@@ -26,7 +26,8 @@ using torch::autograd::AutogradContext;
 using torch::autograd::Function;
 using torch::autograd::variable_list;
 
-at::Tensor dropout_cpu(const at::Tensor& x, double probability, std::int64_t seed) {
+template <class Device>
+at::Tensor dropout_on(const at::Tensor& x, double probability, std::int64_t seed) {
   const at::Tensor given = x.contiguous();
   const DropoutLevel dropout = dropout_level("dropout", probability, seed);
   if (dropout.threshold == kDropoutLevels) return at::zeros_like(given);
@@ -36,14 +37,7 @@ at::Tensor dropout_cpu(const at::Tensor& x, double probability, std::int64_t see
                          .count = given.numel(),
                          .x = given.const_data_ptr(),
                          .out = out.mutable_data_ptr()};
-  const std::int64_t draws = (args.count + kElementsPerDraw - 1) / kElementsPerDraw;
-  constexpr std::int64_t kGrain = 4096;
-  at::parallel_for(0, draws, kGrain, [&](std::int64_t begin, std::int64_t end) {
-    DropoutArgs part = args;
-    part.draw_begin = begin;
-    part.draw_end = end;
-    cpu_backend().dropout(part);
-  });
+  Device::run(args, given.device());
   return out;
 }
 
@@ -86,14 +80,23 @@ at::Tensor lowered_by_autocast(const at::Tensor& x) {
 TORCH_LIBRARY_FRAGMENT(mezzo, m) {
   m.def("dropout(Tensor x, float probability, int seed) -> Tensor");
 }
-TORCH_LIBRARY_IMPL(mezzo, CPU, m) {
-  m.impl("dropout", &dropout_cpu);
-}
 TORCH_LIBRARY_IMPL(mezzo, Autograd, m) {
   m.impl("dropout", &dropout_autograd);
 }
 
-std::int64_t draw_dropout_seed() {
+template <class Device>
+void declare_dropout(torch::Library& m) {
+  m.impl("dropout", &dropout_on<Device>);
+}
+
+template void declare_dropout<OnCpu>(torch::Library&);
+template void declare_dropout<OnCuda>(torch::Library&);
+
+std::int64_t draw_dropout_seed(const char* what, at::Device device) {
+  MEZZO_CHECK(!is_capturing(device),
+              "{}: dropout cannot be captured into a CUDA graph, every replay would drop the same "
+              "elements: set its probability to 0 or do not capture",
+              what);
   at::Generator generator = at::detail::getDefaultCPUGenerator();
   const std::lock_guard lock(generator.mutex());
   return static_cast<std::int64_t>(
@@ -114,7 +117,7 @@ DropoutLevel dropout_level(const char* what, double probability, std::int64_t se
 at::Tensor feature_dropout(const at::Tensor& x, double probability, bool training) {
   check_dropout("dropout", probability);
   if (!training || probability == 0) return x;
-  const std::int64_t seed = draw_dropout_seed();
+  const std::int64_t seed = draw_dropout_seed("dropout", x.device());
   if (x.layout() != at::kSparseCsr) return call(lowered_by_autocast(x), probability, seed);
   return at::_sparse_csr_tensor_unsafe(x.crow_indices(), x.col_indices(),
                                        call(x.values(), probability, seed), x.sizes(), x.options());

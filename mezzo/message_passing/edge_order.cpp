@@ -1,11 +1,11 @@
-#include "mezzo/message_passing/edge_order.h"
-
+// Results of the CPU's kernels in the order of the edges.
 #include <algorithm>
 #include <cstring>
-#include <utility>
 
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
+
+#include "mezzo/message_passing/device.h"
 
 namespace mezzo {
 
@@ -47,17 +47,12 @@ void gather_rows(const char* from, const Id* slots, char* to, std::int64_t count
 
 }  // namespace
 
-EdgeResult::EdgeResult(const Topology& topology, RowSide side, at::Tensor rows)
-    : rows_(std::move(rows)) {
+bool OnCpu::stores_by_slot(const at::Tensor& rows) {
   constexpr std::int64_t kLine = 64;
-  if (static_cast<std::int64_t>(rows_.nbytes()) < kLine * rows_.size(0)) {
-    slots_ = side == RowSide::kDst ? topology.csc_slots() : topology.csr_slots();
-  } else {
-    places_ = ids_of((side == RowSide::kDst ? topology.csc() : topology.csr()).edge_ids);
-  }
+  return static_cast<std::int64_t>(rows.nbytes()) < kLine * rows.size(0);
 }
 
-at::Tensor by_edge(const at::Tensor& rows, const at::Tensor& slots) {
+at::Tensor OnCpu::by_edge(const at::Tensor& rows, const at::Tensor& slots) {
   if (!slots.defined()) return rows;
   at::Tensor ordered = at::empty_like(rows);
   const std::int64_t count = rows.size(0);

@@ -1,7 +1,6 @@
 // Fused graph attention: the operator, its gradient and what autocast does to it. The forward keeps
 // the maximum and the sum of each row's softmax; the backward recomputes the attention from them in
 // one pass over the sources (docs/decisions/0013-fused-attention.md).
-#include <memory>
 #include <string>
 
 #include <ATen/ATen.h>
@@ -11,12 +10,11 @@
 #include <torch/library.h>
 
 #include "mezzo/core/error.h"
-#include "mezzo/kernels/backend.h"
 #include "mezzo/message_passing/arguments.h"
+#include "mezzo/message_passing/device.h"
 #include "mezzo/message_passing/dropout.h"
-#include "mezzo/message_passing/edge_order.h"
+#include "mezzo/message_passing/operators.h"
 #include "mezzo/message_passing/ops.h"
-#include "mezzo/message_passing/run_spmm.h"
 #include "mezzo/message_passing/schema.h"
 
 namespace mezzo {
@@ -114,23 +112,8 @@ class Operands {
   at::Tensor z_, score_src_, score_dst_, edge_weight_;
 };
 
-/// Runs `kernel` over the rows of `direction` with scratch for each thread.
-template <class Args>
-void run_with_scratch(const Args& args, const Direction& direction, void (*kernel)(const Args&)) {
-  const std::int64_t scratch = head_scratch(args.heads, args.features);
-  parallel_rows(direction.indptr, direction.num_rows, args.heads * args.features,
-                [&](std::int64_t begin, std::int64_t end) {
-                  const auto memory =
-                      std::make_unique_for_overwrite<double[]>(static_cast<std::size_t>(scratch));
-                  Args part = args;
-                  part.row_begin = begin;
-                  part.row_end = end;
-                  part.scratch = memory.get();
-                  kernel(part);
-                });
-}
-
-std::tuple<at::Tensor, at::Tensor, at::Tensor> attention_cpu(
+template <class Device>
+std::tuple<at::Tensor, at::Tensor, at::Tensor> attention_on(
     const TopologyPtr& holder, const at::Tensor& z, const at::Tensor& score_src,
     const at::Tensor& score_dst, const OptionalTensor& edge_weight, double negative_slope,
     double dropout, std::int64_t seed) {
@@ -152,19 +135,21 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> attention_cpu(
   args.out = out.mutable_data_ptr();
   args.top = top.mutable_data_ptr();
   args.sum = sum.mutable_data_ptr();
-  run_with_scratch(args, direction, cpu_backend().attention);
+  Device::run(args, direction, args.heads * args.features);
   return {out, top, sum};
 }
 
-at::Tensor attention_only_cpu(const TopologyPtr& topology, const at::Tensor& z,
-                              const at::Tensor& score_src, const at::Tensor& score_dst,
-                              const OptionalTensor& edge_weight, double negative_slope,
-                              double dropout, std::int64_t seed) {
-  return std::get<0>(
-      attention_cpu(topology, z, score_src, score_dst, edge_weight, negative_slope, dropout, seed));
+template <class Device>
+at::Tensor attention_only_on(const TopologyPtr& topology, const at::Tensor& z,
+                             const at::Tensor& score_src, const at::Tensor& score_dst,
+                             const OptionalTensor& edge_weight, double negative_slope,
+                             double dropout, std::int64_t seed) {
+  return std::get<0>(attention_on<Device>(topology, z, score_src, score_dst, edge_weight,
+                                          negative_slope, dropout, seed));
 }
 
 /// What the backward reads of each destination: [num_dst, kStateNumbers, heads].
+template <class Device>
 at::Tensor destination_state(const Topology& topology, const Operands& operands,
                              const at::Tensor& out, const at::Tensor& top, const at::Tensor& sum,
                              const at::Tensor& grad) {
@@ -181,11 +166,12 @@ at::Tensor destination_state(const Topology& topology, const Operands& operands,
   args.out = out.const_data_ptr();
   args.grad = grad.const_data_ptr();
   args.state = state.mutable_data_ptr();
-  run_rows(args, direction, args.heads * args.features, cpu_backend().attention_state);
+  Device::run(args, direction, args.heads * args.features);
   return state;
 }
 
 /// The sum over the edges into each destination of what stands by csr() slot: [num_dst, heads].
+template <class Device>
 at::Tensor sum_by_destination(const Topology& topology, const at::Tensor& by_slot) {
   const Direction direction(topology, RowSide::kDst);
   const at::Tensor& places = topology.csr_slots_by_csc();
@@ -202,12 +188,13 @@ at::Tensor sum_by_destination(const Topology& topology, const at::Tensor& by_slo
   args.dtype = dtype_of(kGatAttentionName, by_slot.scalar_type());
   args.out = sum.mutable_data_ptr();
   args.out_length = by_slot.size(1);
-  run_spmm(args, direction, sum);
+  Device::run(args, direction, args.out_length);
   return sum;
 }
 
 /// The gradients of z, score_src, score_dst and the edge weight (empty unless wanted).
-std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor> attention_grad_cpu(
+template <class Device>
+std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor> attention_grad_on(
     const TopologyPtr& holder, const at::Tensor& z, const at::Tensor& score_src,
     const at::Tensor& score_dst, const OptionalTensor& edge_weight, double negative_slope,
     double dropout, std::int64_t seed, const at::Tensor& out, const at::Tensor& top,
@@ -216,7 +203,7 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor> attention_grad_cpu(
   const Operands operands(topology, z, score_src, score_dst, edge_weight, negative_slope, dropout,
                           seed);
   const at::Tensor given = grad.contiguous();
-  const at::Tensor state = destination_state(topology, operands, out, top, sum, given);
+  const at::Tensor state = destination_state<Device>(topology, operands, out, top, sum, given);
   const Direction direction(topology, RowSide::kSrc);
   const std::int64_t num_edges = topology.num_edges();
   at::Tensor z_grad = at::empty(z.sizes(), operands.rows());
@@ -239,10 +226,10 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor> attention_grad_cpu(
   args.score_grad = src_grad.mutable_data_ptr();
   args.sum_grad = sum_grad.mutable_data_ptr();
   args.weight_grad = weight_wanted ? weight_grad.mutable_data_ptr() : nullptr;
-  run_with_scratch(args, direction, cpu_backend().attention_grad);
-  const at::Tensor dst_grad = sum_by_destination(topology, sum_grad);
+  Device::run(args, direction, args.heads * args.features);
+  const at::Tensor dst_grad = sum_by_destination<Device>(topology, sum_grad);
   if (weight_wanted) {
-    weight_grad = by_edge(weight_grad, topology.csr_slots());
+    weight_grad = Device::by_edge(weight_grad, topology.csr_slots());
     weight_grad = weight_grad.view(edge_weight->sizes()).to(*edge_weight);
   }
   return {z_grad, src_grad.to(score_src.scalar_type()), dst_grad.to(score_dst.scalar_type()),
@@ -336,11 +323,6 @@ TORCH_LIBRARY_FRAGMENT(mezzo, m) {
         "Tensor, Tensor, Tensor)");
 #undef MEZZO_ATTENTION
 }
-TORCH_LIBRARY_IMPL(mezzo, CPU, m) {
-  m.impl("gat_attention", &attention_only_cpu);
-  m.impl("_gat_attention", &attention_cpu);
-  m.impl("_gat_attention_grad", &attention_grad_cpu);
-}
 TORCH_LIBRARY_IMPL(mezzo, Autograd, m) {
   m.impl("gat_attention", &attention_autograd);
 }
@@ -350,6 +332,16 @@ TORCH_LIBRARY_IMPL(mezzo, Autocast, m) {
 TORCH_LIBRARY_IMPL(mezzo, AutocastCPU, m) {
   m.impl("gat_attention", &attention_autocast<at::kCPU>);
 }
+
+template <class Device>
+void declare_gat_attention(torch::Library& m) {
+  m.impl("gat_attention", &attention_only_on<Device>);
+  m.impl("_gat_attention", &attention_on<Device>);
+  m.impl("_gat_attention_grad", &attention_grad_on<Device>);
+}
+
+template void declare_gat_attention<OnCpu>(torch::Library&);
+template void declare_gat_attention<OnCuda>(torch::Library&);
 
 at::Tensor gat_attention(const Topology& topology, const at::Tensor& z, const at::Tensor& score_src,
                          const at::Tensor& score_dst, const AttentionOptions& options) {
@@ -368,7 +360,8 @@ at::Tensor gat_attention(const Topology& topology, const at::Tensor& z, const at
   const OptionalTensor edge_weight =
       options.edge_weight.defined() ? OptionalTensor(options.edge_weight) : std::nullopt;
   return call(hold(topology), z, score_src, score_dst, edge_weight, options.negative_slope,
-              drops ? options.dropout : 0, drops ? draw_dropout_seed() : 0);
+              drops ? options.dropout : 0,
+              drops ? draw_dropout_seed(kGatAttentionName, z.device()) : 0);
 }
 
 }  // namespace mezzo

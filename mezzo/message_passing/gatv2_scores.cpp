@@ -1,20 +1,18 @@
-// The scores of GATv2: schema, CPU kernels, gradient and autocast rule.
+// The scores of GATv2: schema, operators, gradient and autocast rule.
 #include <array>
-#include <cstddef>
 #include <tuple>
-#include <vector>
 
 #include <ATen/ATen.h>
-#include <ATen/Parallel.h>
 #include <ATen/autocast_mode.h>
 #include <ATen/core/grad_mode.h>
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/library.h>
 
 #include "mezzo/core/error.h"
-#include "mezzo/kernels/backend.h"
 #include "mezzo/message_passing/arguments.h"
 #include "mezzo/message_passing/attention_scores.h"
+#include "mezzo/message_passing/device.h"
+#include "mezzo/message_passing/operators.h"
 #include "mezzo/message_passing/schema.h"
 
 namespace mezzo {
@@ -50,7 +48,7 @@ class CheckedPairs {
   std::int64_t features() const { return src_.size(2); }
   std::int64_t row_length() const { return heads() * features(); }
   DType dtype() const { return dtype_of("gatv2_scores", src_.scalar_type()); }
-  at::ScalarType accumulator() const { return attn_.scalar_type(); }
+  at::TensorOptions accumulators() const { return attn_.options(); }
 
   /// With `side` as the rows.
   GATv2Pairs pairs(RowSide side) const {
@@ -89,106 +87,62 @@ class CheckedPairs {
   double negative_slope_;
 };
 
-at::Tensor scores_cpu(const TopologyPtr& holder, const at::Tensor& src, const at::Tensor& dst,
-                      const at::Tensor& attn, double negative_slope) {
+template <class Device>
+at::Tensor scores_on(const TopologyPtr& holder, const at::Tensor& src, const at::Tensor& dst,
+                     const at::Tensor& attn, double negative_slope) {
   const Topology& topology = holder->value;
   const CheckedPairs checked(topology, src, dst, attn, negative_slope);
   const Direction direction(topology, RowSide::kDst);
-  at::Tensor scores = at::empty({topology.num_edges(), checked.heads()},
-                                at::TensorOptions().dtype(checked.accumulator()));
+  at::Tensor scores = at::empty({topology.num_edges(), checked.heads()}, checked.accumulators());
   GATv2ScoresArgs args;
   args.slots = direction.slots;
   args.dtype = checked.dtype();
   args.pairs = checked.pairs(RowSide::kDst);
   args.scores = scores.mutable_data_ptr();
-  run_rows(args, direction, checked.row_length(), cpu_backend().gatv2_scores);
+  Device::run(args, direction, checked.row_length());
   return scores;
 }
 
-/// Rows and slots of a block: some 10^5 elements, and so few blocks that their shares of attn's
-/// gradient are small beside the scores.
-constexpr std::int64_t kBlockWork = 2048;
-
-/// The first rows of blocks of about kBlockWork rows and slots each, and the number of rows. They
-/// depend on the graph alone, so that sums over blocks have the same bits for any number of
-/// threads.
-std::vector<std::int64_t> row_blocks(const Direction& direction) {
-  const auto work_before = [&](std::int64_t row) { return direction.indptr[row] + row; };
-  std::vector<std::int64_t> starts = {0};
-  for (std::int64_t row = 1; row <= direction.num_rows; ++row) {
-    const bool full = work_before(row) - work_before(starts.back()) >= kBlockWork;
-    if (full || row == direction.num_rows) starts.push_back(row);
-  }
-  return starts;
+/// Writes the gradient of one side's rows into own_grad and adds that of attn, accumulated, to
+/// attn_grad; neither where it is undefined. grad: contiguous.
+template <class Device>
+void run_scores_grad(const Topology& topology, const CheckedPairs& checked, const at::Tensor& grad,
+                     RowSide side, const at::Tensor& own_grad, const at::Tensor& attn_grad) {
+  const auto written = [](const at::Tensor& t) {
+    return t.defined() ? t.mutable_data_ptr() : nullptr;
+  };
+  const Direction direction(topology, side);
+  GATv2ScoresGradArgs args;
+  args.slots = direction.slots;
+  args.dtype = checked.dtype();
+  args.pairs = checked.pairs(side);
+  args.grad = grad.const_data_ptr();
+  args.own_grad = written(own_grad);
+  args.attn_grad = written(attn_grad);
+  Device::run(args, direction, checked.row_length());
 }
 
-class GradientKernel {
- public:
-  GradientKernel(const Topology& topology, const CheckedPairs& checked, const at::Tensor& grad)
-      : topology_(topology), checked_(checked), grad_(grad.contiguous()) {}
-
-  /// Writes the gradient of one side's rows into own_grad, if defined. Returns that of attn,
-  /// accumulated, if wanted.
-  at::Tensor run(RowSide side, const at::Tensor& own_grad, bool of_attn) const {
-    const Direction direction(topology_, side);
-    GATv2ScoresGradArgs args;
-    args.slots = direction.slots;
-    args.dtype = checked_.dtype();
-    args.pairs = checked_.pairs(side);
-    args.grad = grad_.const_data_ptr();
-    args.own_grad = own_grad.defined() ? own_grad.mutable_data_ptr() : nullptr;
-    const std::vector<std::int64_t> starts = row_blocks(direction);
-    const auto num_blocks = static_cast<std::int64_t>(starts.size()) - 1;
-    const at::Tensor shares =
-        at::zeros({of_attn ? num_blocks : 0, checked_.row_length()}, grad_.options());
-    const CpuBackend& backend = cpu_backend();
-    at::parallel_for(0, num_blocks, 1, [&](std::int64_t begin, std::int64_t end) {
-      for (std::int64_t block = begin; block < end; ++block) {
-        GATv2ScoresGradArgs part = args;
-        part.row_begin = starts[static_cast<std::size_t>(block)];
-        part.row_end = starts[static_cast<std::size_t>(block) + 1];
-        if (of_attn) part.attn_grad = share_of(shares, block);
-        backend.gatv2_scores_grad(part);
-      }
-    });
-    return of_attn ? sum_in_order(shares) : at::Tensor();
-  }
-
- private:
-  static void* share_of(const at::Tensor& shares, std::int64_t block) {
-    return static_cast<char*>(shares.mutable_data_ptr()) +
-           block * shares.size(1) * static_cast<std::int64_t>(shares.element_size());
-  }
-
-  /// Not at::sum, which may split its rows by the number of threads.
-  static at::Tensor sum_in_order(const at::Tensor& shares) {
-    at::Tensor sum = at::zeros({shares.size(1)}, shares.options());
-    for (std::int64_t block = 0; block < shares.size(0); ++block) sum.add_(shares[block]);
-    return sum;
-  }
-
-  const Topology& topology_;
-  const CheckedPairs& checked_;
-  at::Tensor grad_;
-};
-
 /// The gradients of src, dst and attn, as far as wanted.
-Gradients scores_grad_cpu(const TopologyPtr& holder, const at::Tensor& src, const at::Tensor& dst,
-                          const at::Tensor& attn, const at::Tensor& grad, double negative_slope,
-                          std::array<bool, 3> wanted) {
+template <class Device>
+Gradients scores_grad_on(const TopologyPtr& holder, const at::Tensor& src, const at::Tensor& dst,
+                         const at::Tensor& attn, const at::Tensor& grad, double negative_slope,
+                         std::array<bool, 3> wanted) {
   const Topology& topology = holder->value;
   const CheckedPairs checked(topology, src, dst, attn, negative_slope);
-  const GradientKernel kernel(topology, checked, grad);
+  const at::Tensor given = grad.contiguous();
   const auto [of_src, of_dst, of_attn] = wanted;
   const auto room = [](const at::Tensor& rows) { return at::empty(rows.sizes(), rows.options()); };
   Gradients gradients;
   auto& [src_grad, dst_grad, attn_grad] = gradients;
   if (of_src) {
     src_grad = room(src);
-    kernel.run(RowSide::kSrc, src_grad, false);
+    run_scores_grad<Device>(topology, checked, given, RowSide::kSrc, src_grad, {});
   }
   if (of_dst) dst_grad = room(dst);
-  if (of_dst || of_attn) attn_grad = kernel.run(RowSide::kDst, dst_grad, of_attn);
+  if (of_attn) attn_grad = at::zeros({checked.row_length()}, checked.accumulators());
+  if (of_dst || of_attn) {
+    run_scores_grad<Device>(topology, checked, given, RowSide::kDst, dst_grad, attn_grad);
+  }
   if (of_attn) attn_grad = attn_grad.to(attn.scalar_type()).view(attn.sizes());
   return gradients;
 }
@@ -261,11 +215,6 @@ TORCH_LIBRARY_FRAGMENT(mezzo, m) {
         "Tensor grad, float negative_slope, bool[3] wanted) -> (Tensor, Tensor, Tensor)");
 #undef MEZZO_PAIRS
 }
-TORCH_LIBRARY_IMPL(mezzo, CPU, m) {
-  register_topology_class();
-  m.impl("gatv2_scores", &scores_cpu);
-  m.impl("_gatv2_scores_grad", &scores_grad_cpu);
-}
 TORCH_LIBRARY_IMPL(mezzo, Autograd, m) {
   register_topology_class();
   m.impl("gatv2_scores", &scores_autograd);
@@ -278,6 +227,15 @@ TORCH_LIBRARY_IMPL(mezzo, AutocastCPU, m) {
   register_topology_class();
   m.impl("gatv2_scores", &scores_autocast<at::kCPU>);
 }
+
+template <class Device>
+void declare_gatv2_scores(torch::Library& m) {
+  m.impl("gatv2_scores", &scores_on<Device>);
+  m.impl("_gatv2_scores_grad", &scores_grad_on<Device>);
+}
+
+template void declare_gatv2_scores<OnCpu>(torch::Library&);
+template void declare_gatv2_scores<OnCuda>(torch::Library&);
 
 at::Tensor gatv2_scores(const Topology& topology, const at::Tensor& src, const at::Tensor& dst,
                         const at::Tensor& attn, double negative_slope) {

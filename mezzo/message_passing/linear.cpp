@@ -1,5 +1,5 @@
-// Dense products on the CPU. libtorch's float32 and float64 ones are used as they are. For 16-bit
-// rows there are two ways, and which is faster depends on the machine (docs/decisions): libtorch's
+// Dense products: libtorch's as they are, but for 16-bit rows on the CPU. For these there are two
+// ways, and which is faster depends on the machine (docs/decisions): libtorch's
 // own 16-bit product, or blocks of rows widened to float32, multiplied there and rounded once.
 #include <algorithm>
 #include <chrono>
@@ -10,12 +10,13 @@
 
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
-#include <torch/library.h>
 
 #include "mezzo/core/error.h"
 #include "mezzo/core/log.h"
 #include "mezzo/kernels/backend.h"
 #include "mezzo/message_passing/arguments.h"
+#include "mezzo/message_passing/device.h"
+#include "mezzo/message_passing/operators.h"
 
 namespace mezzo {
 
@@ -153,44 +154,65 @@ bool native_is_faster(at::ScalarType type) {
   return float16;
 }
 
-bool goes_native(at::ScalarType type) {
+/// Whether libtorch's own product is taken.
+template <class Device>
+bool goes_native(at::ScalarType type);
+
+template <>
+bool goes_native<OnCpu>(at::ScalarType type) {
   if (type != at::kBFloat16 && type != at::kHalf) return true;
   static const std::optional<bool> forced = forced_native();
   return forced ? *forced : native_is_faster(type);
 }
 
-at::Tensor linear_cpu_transposed(const at::Tensor& x, const at::Tensor& weight,
-                                 const OptionalTensor& bias, bool transposed) {
+template <>
+bool goes_native<OnCuda>(at::ScalarType /*type*/) {
+  return true;
+}
+
+template <class Device>
+at::Tensor linear_transposed_on(const at::Tensor& x, const at::Tensor& weight,
+                                const OptionalTensor& bias, bool transposed) {
   const at::ScalarType type = x.scalar_type();
   dtype_of("linear: dtype of x", type);
   MEZZO_CHECK(weight.scalar_type() == type && (!bias || bias->scalar_type() == type),
               "linear: expected x, weight and bias of one dtype, got {} and {}",
               c10::toString(type), c10::toString(weight.scalar_type()));
+  MEZZO_CHECK(weight.device() == x.device() && (!bias || bias->device() == x.device()),
+              "linear: expected x, weight and bias on one device, got {}, {} and {}",
+              x.device().str(), weight.device().str(),
+              bias ? bias->device().str() : std::string("none"));
   const at::Tensor rows = x.dim() == 1 ? x.unsqueeze(0) : x.flatten(0, -2);
   const at::Tensor factor = transposed ? weight.t() : weight;
-  const at::Tensor out = goes_native(type) ? native_product(rows, factor, bias)
-                         : transposed      ? blocked_product(rows, widened(weight).t(), bias)
-                                           : blocked_product(rows, widened(weight), bias);
+  const at::Tensor out = goes_native<Device>(type) ? native_product(rows, factor, bias)
+                         : transposed ? blocked_product(rows, widened(weight).t(), bias)
+                                      : blocked_product(rows, widened(weight), bias);
   if (x.dim() == 2) return out;
   auto shape = x.sizes().vec();
   shape.back() = out.size(1);
   return out.view(shape);
 }
 
-at::Tensor linear_cpu(const at::Tensor& x, const at::Tensor& weight, const OptionalTensor& bias) {
-  return linear_cpu_transposed(x, weight, bias, true);
+template <class Device>
+at::Tensor linear_on(const at::Tensor& x, const at::Tensor& weight, const OptionalTensor& bias) {
+  return linear_transposed_on<Device>(x, weight, bias, true);
 }
 
-at::Tensor transposed_product_cpu(const at::Tensor& a, const at::Tensor& b) {
-  return goes_native(a.scalar_type()) ? at::mm(a.t(), b) : blocked_transposed_product(a, b);
+template <class Device>
+at::Tensor transposed_product_on(const at::Tensor& a, const at::Tensor& b) {
+  return goes_native<Device>(a.scalar_type()) ? at::mm(a.t(), b) : blocked_transposed_product(a, b);
 }
 
 }  // namespace
 
-TORCH_LIBRARY_IMPL(mezzo, CPU, m) {
-  m.impl("linear", &linear_cpu);
-  m.impl("_linear", &linear_cpu_transposed);
-  m.impl("_transposed_product", &transposed_product_cpu);
+template <class Device>
+void declare_linear(torch::Library& m) {
+  m.impl("linear", &linear_on<Device>);
+  m.impl("_linear", &linear_transposed_on<Device>);
+  m.impl("_transposed_product", &transposed_product_on<Device>);
 }
+
+template void declare_linear<OnCpu>(torch::Library&);
+template void declare_linear<OnCuda>(torch::Library&);
 
 }  // namespace mezzo

@@ -6,10 +6,12 @@
 #include <ATen/Context.h>
 #include <c10/core/Allocator.h>
 #include <c10/core/CPUAllocator.h>
+#include <c10/core/CachingDeviceAllocator.h>
 #include <malloc.h>
 
-#include "mezzo/core/error.h"
 #include "mezzo/core/huge_pages.h"
+#include "mezzo/graph/topology_build.h"
+#include "mezzo/message_passing/cuda_library.h"
 
 namespace mezzo {
 
@@ -65,32 +67,48 @@ class CountingAllocator final : public c10::Allocator {
   return true;
 }();
 
-void check_counted(c10::Device device) {
-  MEZZO_CHECK(device.is_cpu(), "memory: device {} is not counted by this build", device.str());
+/// What libtorch counts of a CUDA device, bytes of its tensors.
+const c10::CachingAllocator::Stat& cuda_bytes(const c10::CachingDeviceAllocator::DeviceStats& all) {
+  return all.allocated_bytes[static_cast<std::size_t>(c10::CachingAllocator::StatType::AGGREGATE)];
+}
+
+/// Calls count(allocator, index) for a CUDA device.
+template <class Count>
+auto counted_by_libtorch(c10::Device device, const Count& count) {
+  const c10::Device here = detail::resolve_device("memory", device);
+  at::globalContext().lazyInitDevice(at::kCUDA);
+  return count(*c10::getDeviceAllocator(at::kCUDA), here.index());
 }
 
 }  // namespace
 
 std::int64_t peak_memory_bytes(c10::Device device) {
-  check_counted(device);
-  return peak_bytes.load();
+  if (device.is_cpu()) return peak_bytes.load();
+  return counted_by_libtorch(device, [](c10::DeviceAllocator& allocator, c10::DeviceIndex index) {
+    return cuda_bytes(allocator.getDeviceStats(index)).peak;
+  });
 }
 
 std::int64_t current_memory_bytes(c10::Device device) {
-  check_counted(device);
-  return live_bytes.load();
+  if (device.is_cpu()) return live_bytes.load();
+  return counted_by_libtorch(device, [](c10::DeviceAllocator& allocator, c10::DeviceIndex index) {
+    return cuda_bytes(allocator.getDeviceStats(index)).current;
+  });
 }
 
 void reset_peak_memory(c10::Device device) {
-  check_counted(device);
-  peak_bytes = live_bytes.load();
+  if (device.is_cpu()) {
+    peak_bytes = live_bytes.load();
+    return;
+  }
+  counted_by_libtorch(device, [](c10::DeviceAllocator& allocator, c10::DeviceIndex index) {
+    allocator.resetPeakStats(index);
+  });
 }
 
-c10::Device default_device([[maybe_unused]] std::int64_t index) {
-#ifdef MEZZO_WITH_CUDA
-  if (at::hasCUDA()) return c10::Device(c10::kCUDA, static_cast<c10::DeviceIndex>(index));
-#endif
-  return c10::Device(c10::kCPU);
+c10::Device default_device(std::int64_t index) {
+  if (cuda_kernels() == nullptr || !at::hasCUDA()) return c10::Device(c10::kCPU);
+  return c10::Device(c10::kCUDA, static_cast<c10::DeviceIndex>(index));
 }
 
 }  // namespace mezzo

@@ -10,7 +10,9 @@ namespace mezzo {
 
 /// The most bytes of tensors that were alive at once on `device` since the last reset. CPU: what
 /// libtorch's CPU allocator handed out since this library was loaded (which then put a counter, two
-/// atomic additions, in front of it). Throws InvalidArgument for a device that is not counted.
+/// atomic additions, in front of it). CUDA: what libtorch's caching allocator handed out, as it
+/// counts; does not synchronise. Throws InvalidArgument for any other device and for one that is
+/// not there.
 MEZZO_API std::int64_t peak_memory_bytes(c10::Device device);
 
 /// Bytes of tensors alive now on `device`.
@@ -19,8 +21,8 @@ MEZZO_API std::int64_t current_memory_bytes(c10::Device device);
 /// Starts a new peak from what is alive now.
 MEZZO_API void reset_peak_memory(c10::Device device);
 
-/// The device with this index of the first kind there is: CUDA where the library was built with it
-/// and a GPU is present, else the CPU.
+/// The device with this index of the first kind there is: CUDA where the CUDA kernels are loaded
+/// and libtorch sees a GPU, else the CPU.
 MEZZO_API c10::Device default_device(std::int64_t index = 0);
 
 }  // namespace mezzo

@@ -1,16 +1,13 @@
-// The gradient of one operand of the messages on the CPU. Where every element of the operand stands
+// The gradient of one operand of the messages. Where every element of the operand stands
 // alone (no broadcasting) it is itself a sum of messages over the other direction of the graph and
 // runs as a g-SpMM with accumulators in registers; else the general kernel sums in a scratch row.
-#include <vector>
-
 #include <ATen/ATen.h>
-#include <torch/library.h>
 
 #include "mezzo/core/error.h"
 #include "mezzo/core/parse.h"
-#include "mezzo/kernels/backend.h"
 #include "mezzo/message_passing/arguments.h"
-#include "mezzo/message_passing/run_spmm.h"
+#include "mezzo/message_passing/device.h"
+#include "mezzo/message_passing/operators.h"
 #include "mezzo/message_passing/schema.h"
 
 namespace mezzo {
@@ -60,6 +57,7 @@ std::optional<BinaryOp> sum_op(BinaryOp op, bool of_lhs) {
   return std::nullopt;
 }
 
+template <class Device>
 class GradKernel {
  public:
   explicit GradKernel(const Request& r)
@@ -74,7 +72,7 @@ class GradKernel {
   }
 
   at::Tensor run() {
-    out_ = at::empty(r_.shape, at::TensorOptions().dtype(r_.dtype));
+    out_ = at::empty(r_.shape, grad_.options().dtype(r_.dtype));
     if (!run_as_sum()) run_general();
     return out_;
   }
@@ -88,7 +86,7 @@ class GradKernel {
   }
 
   bool run_as_sum() {
-    const Layout layout = broadcast_.layout();
+    const Layout layout = Device::layout(broadcast_.layout(), direction_.device);
     const std::int64_t own_step = r_.of_lhs ? layout.lhs_step : layout.rhs_step;
     const bool alone = own_step == 1 && length_of(r_.shape) == layout.num_groups * layout.inner;
     const auto op = sum_op(broadcast_.op(), r_.of_lhs);
@@ -118,7 +116,7 @@ class GradKernel {
     args.lhs_scale = data_of(r_.grad.grad_scale);
     args.out = out_.mutable_data_ptr();
     args.out_length = length_of(r_.shape);
-    run_spmm(args, direction_, out_);
+    Device::run(args, direction_, args.out_length);
     return true;
   }
 
@@ -126,7 +124,7 @@ class GradKernel {
     const std::int64_t own = length_of(r_.shape), other = length_of(r_.other_shape);
     MessageGradArgs args;
     args.slots = direction_.slots;
-    args.layout = broadcast_.layout();
+    args.layout = Device::layout(broadcast_.layout(), direction_.device);
     args.op = broadcast_.op();
     args.of_lhs = r_.of_lhs;
     args.lhs = operand(lhs_, r_.message.lhs_target, r_.of_lhs ? own : other);
@@ -141,15 +139,7 @@ class GradKernel {
     args.other_scale = data_of(r_.grad.other_scale);
     args.out = out_.mutable_data_ptr();
     args.out_wide = r_.dtype != kernel_type_;
-    parallel_rows(direction_.indptr, direction_.num_rows, broadcast_.out_length(),
-                  [&](std::int64_t begin, std::int64_t end) {
-                    std::vector<double> scratch(static_cast<std::size_t>(own) + 1);
-                    MessageGradArgs part = args;
-                    part.row_begin = begin;
-                    part.row_end = end;
-                    part.scratch = scratch.data();
-                    cpu_backend().message_grad(part);
-                  });
+    Device::run(args, direction_, broadcast_.out_length());
   }
 
   const Request& r_;
@@ -159,14 +149,15 @@ class GradKernel {
   Direction direction_;
 };
 
-at::Tensor message_grad_cpu(const TopologyPtr& topology, c10::string_view op,
-                            const OptionalTensor& lhs, const OptionalTensor& rhs,
-                            c10::string_view lhs_target, c10::string_view rhs_target,
-                            const at::Tensor& grad, c10::string_view grad_target,
-                            const OptionalTensor& arg, const OptionalTensor& product,
-                            const OptionalTensor& grad_scale, const OptionalTensor& other_scale,
-                            bool of_lhs, at::IntArrayRef shape, at::IntArrayRef other_shape,
-                            at::ScalarType dtype) {
+template <class Device>
+at::Tensor message_grad_on(const TopologyPtr& topology, c10::string_view op,
+                           const OptionalTensor& lhs, const OptionalTensor& rhs,
+                           c10::string_view lhs_target, c10::string_view rhs_target,
+                           const at::Tensor& grad, c10::string_view grad_target,
+                           const OptionalTensor& arg, const OptionalTensor& product,
+                           const OptionalTensor& grad_scale, const OptionalTensor& other_scale,
+                           bool of_lhs, at::IntArrayRef shape, at::IntArrayRef other_shape,
+                           at::ScalarType dtype) {
   const Request request{.topology = topology->value,
                         .message = {parse(BinaryOps{}, "message_grad: op", op), lhs, rhs,
                                     parse(Targets{}, "message_grad: lhs_target", lhs_target),
@@ -177,14 +168,17 @@ at::Tensor message_grad_cpu(const TopologyPtr& topology, c10::string_view op,
                         .shape = shape,
                         .other_shape = other_shape,
                         .dtype = dtype};
-  return GradKernel(request).run();
+  return GradKernel<Device>(request).run();
 }
 
 }  // namespace
 
-TORCH_LIBRARY_IMPL(mezzo, CPU, m) {
-  register_topology_class();
-  m.impl("_message_grad", &message_grad_cpu);
+template <class Device>
+void declare_message_grad(torch::Library& m) {
+  m.impl("_message_grad", &message_grad_on<Device>);
 }
+
+template void declare_message_grad<OnCpu>(torch::Library&);
+template void declare_message_grad<OnCuda>(torch::Library&);
 
 }  // namespace mezzo

@@ -15,6 +15,7 @@
 #include "mezzo/core/parse.h"
 #include "mezzo/graph/topology_build.h"
 #include "mezzo/message_passing/arguments.h"
+#include "mezzo/message_passing/operators.h"
 #include "mezzo/message_passing/schema.h"
 
 namespace mezzo {
@@ -226,10 +227,6 @@ TORCH_LIBRARY_FRAGMENT(mezzo, m) {
   m.def("segment_mm(Tensor a, Tensor b, Tensor lengths) -> Tensor");
   m.def("gather_mm(Tensor a, Tensor b, Tensor idx) -> Tensor");
 }
-TORCH_LIBRARY_IMPL(mezzo, CPU, m) {
-  m.impl("segment_mm", &product<groups_of_lengths>);
-  m.impl("gather_mm", &product<groups_of_ids>);
-}
 TORCH_LIBRARY_IMPL(mezzo, Autograd, m) {
   m.impl("segment_mm", &differentiable_product<groups_of_lengths>);
   m.impl("gather_mm", &differentiable_product<groups_of_ids>);
@@ -241,6 +238,11 @@ TORCH_LIBRARY_IMPL(mezzo, Autocast, m) {
 TORCH_LIBRARY_IMPL(mezzo, AutocastCPU, m) {
   m.impl("segment_mm", &lowered<at::kCPU, &segment_mm>);
   m.impl("gather_mm", &lowered<at::kCPU, &gather_mm>);
+}
+
+void declare_grouped_products(torch::Library& m) {
+  m.impl("segment_mm", &product<groups_of_lengths>);
+  m.impl("gather_mm", &product<groups_of_ids>);
 }
 
 at::Tensor segment_reduce(ReduceOp reduce, const at::Tensor& lengths, const at::Tensor& x) {

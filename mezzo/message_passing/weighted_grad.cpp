@@ -1,14 +1,12 @@
 #include "mezzo/message_passing/weighted_grad.h"
 
-#include <memory>
-
 #include <ATen/ATen.h>
 #include <torch/library.h>
 
-#include "mezzo/kernels/backend.h"
 #include "mezzo/message_passing/arguments.h"
 #include "mezzo/message_passing/broadcast.h"
-#include "mezzo/message_passing/edge_order.h"
+#include "mezzo/message_passing/device.h"
+#include "mezzo/message_passing/operators.h"
 
 namespace mezzo {
 
@@ -26,7 +24,8 @@ at::Tensor contiguous(const OptionalTensor& t) {
 
 /// Rows are sources where x's gradient is a sum over their edges. For the products alone either
 /// side will do: the destinations' rows are there from the forward.
-std::tuple<at::Tensor, at::Tensor> weighted_grad_cpu(
+template <class Device>
+std::tuple<at::Tensor, at::Tensor> weighted_grad_on(
     const TopologyPtr& holder, const at::Tensor& given_x, const OptionalTensor& given_weight,
     const at::Tensor& given_grad, const OptionalTensor& given_grad_scale,
     const OptionalTensor& given_x_scale, std::int64_t heads, bool x_wanted,
@@ -55,30 +54,27 @@ std::tuple<at::Tensor, at::Tensor> weighted_grad_cpu(
   }
   args.weight_grad = weight_grad.mutable_data_ptr();
   args.weight_grad_wide = weight_dtype != x.scalar_type();
-  const std::int64_t scratch = head_scratch(heads, args.features);
-  const CpuBackend& backend = cpu_backend();
-  parallel_rows(direction.indptr, direction.num_rows, heads * args.features,
-                [&](std::int64_t begin, std::int64_t end) {
-                  const auto memory =
-                      std::make_unique_for_overwrite<double[]>(static_cast<std::size_t>(scratch));
-                  WeightedGradArgs part = args;
-                  part.row_begin = begin;
-                  part.row_end = end;
-                  part.scratch = memory.get();
-                  backend.weighted_grad(part);
-                });
-  return {x_grad, by_edge(weight_grad, x_wanted ? topology.csr_slots() : topology.csc_slots())};
+  Device::run(args, direction, heads * args.features);
+  return {x_grad,
+          Device::by_edge(weight_grad, x_wanted ? topology.csr_slots() : topology.csc_slots())};
 }
 
 }  // namespace
 
 // The dot products are what the weights' gradient is made of, with a destination's row in registers
 // while those of its sources pass by.
+template <class Device>
 at::Tensor dots_by_edge(const Topology& topology, const at::Tensor& src, const at::Tensor& dst,
                         std::int64_t heads) {
-  return std::get<1>(weighted_grad_cpu(hold(topology), src, std::nullopt, dst, std::nullopt,
-                                       std::nullopt, heads, /*x_wanted=*/false, src.scalar_type()));
+  return std::get<1>(weighted_grad_on<Device>(hold(topology), src, std::nullopt, dst, std::nullopt,
+                                              std::nullopt, heads, /*x_wanted=*/false,
+                                              src.scalar_type()));
 }
+
+template at::Tensor dots_by_edge<OnCpu>(const Topology&, const at::Tensor&, const at::Tensor&,
+                                        std::int64_t);
+template at::Tensor dots_by_edge<OnCuda>(const Topology&, const at::Tensor&, const at::Tensor&,
+                                         std::int64_t);
 
 std::optional<std::int64_t> weighted_heads(at::IntArrayRef x, at::IntArrayRef weight) {
   const Broadcast broadcast("weighted_grad", BinaryOp::kMul, x.slice(1), weight.slice(1));
@@ -111,8 +107,13 @@ TORCH_LIBRARY_FRAGMENT(mezzo, m) {
       "Tensor grad, Tensor? grad_scale, Tensor? x_scale, int heads, bool x_wanted, ScalarType "
       "weight_dtype) -> (Tensor, Tensor)");
 }
-TORCH_LIBRARY_IMPL(mezzo, CPU, m) {
-  m.impl("_weighted_grad", &weighted_grad_cpu);
+
+template <class Device>
+void declare_weighted_grad(torch::Library& m) {
+  m.impl("_weighted_grad", &weighted_grad_on<Device>);
 }
+
+template void declare_weighted_grad<OnCpu>(torch::Library&);
+template void declare_weighted_grad<OnCuda>(torch::Library&);
 
 }  // namespace mezzo

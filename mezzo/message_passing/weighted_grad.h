@@ -26,7 +26,9 @@ struct WeightedSum {
 std::optional<std::int64_t> weighted_heads(c10::IntArrayRef x, c10::IntArrayRef weight);
 
 /// <dst[v, h, :], src[u, h, :]> of every edge (u, v) and head: [E, heads] of their dtype. Both
-/// contiguous, on the CPU, of one dtype and one trailing shape, of `heads` runs of equal length.
+/// contiguous, on the graph's device, of one dtype and one trailing shape, of `heads` runs of equal
+/// length.
+template <class Device>
 at::Tensor dots_by_edge(const Topology& topology, const at::Tensor& src, const at::Tensor& dst,
                         std::int64_t heads);
 

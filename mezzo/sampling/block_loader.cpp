@@ -42,7 +42,7 @@ struct BlockPlan {
   BlockSampler sampler;
   SeedOrder order;
   Columns features, labels;
-  at::Device device;
+  at::Device graph_device, device;
   std::uint64_t seed;
   bool prepare_backward;
   std::shared_ptr<PipelineCounters> counters;
@@ -70,7 +70,7 @@ class BlockEpoch : public Epoch<Batch> {
     PipelineStatistics took;
     Batch batch;
     batch.index = index;
-    batch.output_nodes = seeds_->batch(index);
+    batch.output_nodes = seeds_->batch(index).to(plan_->graph_device);
     batch.output_counts = seeds_->counts(index);
     batch.blocks =
         plan_->sampler.sample(batch.output_nodes, {plan_->seed, number_, index}, workspace);
@@ -98,25 +98,32 @@ class BlockEpoch : public Epoch<Batch> {
   std::shared_ptr<const EpochSeeds> seeds_;
 };
 
+/// `ids`, of which those on the graph's device come to the CPU, where seeds are ordered.
+at::Tensor host_copy(const at::Tensor& ids, const Graph& graph) {
+  return ids.defined() && ids.device() == graph.device() ? ids.cpu() : ids;
+}
+
 std::shared_ptr<const BlockPlan> plan_of(const Graph& graph, const at::Tensor& seeds,
                                          const BlockLoaderOptions& options,
                                          const std::shared_ptr<PipelineCounters>& counters) {
-  MEZZO_CHECK(graph.device().is_cpu(), "{}: expected a graph on the CPU, got one on {}",
-              kBlockLoaderName, graph.device().str());
   check_pipeline({.num_workers = options.num_workers, .prefetch = options.prefetch});
   const at::Device device = detail::resolve_device(kBlockLoaderName, options.device);
+  MEZZO_CHECK(graph.device().is_cpu() || graph.device() == device,
+              "{}: expected device {}, as the graph's, or a graph on the CPU, got {}",
+              kBlockLoaderName, graph.device().str(), device.str());
   Columns features =
       detail::chosen_columns(kBlockLoaderName, "features", graph.ndata(), options.features);
   Columns labels =
       detail::chosen_columns(kBlockLoaderName, "labels", graph.ndata(), options.labels);
   SeedOrder order(
-      kBlockLoaderName, seeds, graph.num_nodes(),
+      kBlockLoaderName, host_copy(seeds, graph), graph.num_nodes(),
       {.batch_size = options.batch_size,
        .shuffle = options.shuffle,
        .drop_last = options.drop_last,
        .seed = options.seed,
        .weights = options.seed_weights,
-       .classes = named_column(graph.ndata(), "balance_by", "nodes", options.balance_by)});
+       .classes = host_copy(named_column(graph.ndata(), "balance_by", "nodes", options.balance_by),
+                            graph)});
   BlockSampler sampler(
       graph.topology(),
       {.fanouts = options.fanouts,
@@ -128,7 +135,7 @@ std::shared_ptr<const BlockPlan> plan_of(const Graph& graph, const at::Tensor& s
        .parent_degrees = options.parent_degrees});
   return std::make_shared<const BlockPlan>(
       BlockPlan{std::move(sampler), std::move(order), std::move(features), std::move(labels),
-                device, options.seed, options.prepare_backward, counters});
+                graph.device(), device, options.seed, options.prepare_backward, counters});
 }
 
 Batches<Batch>::MakeEpoch epochs_of(std::shared_ptr<const BlockPlan> plan) {

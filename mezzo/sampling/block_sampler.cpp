@@ -15,6 +15,7 @@
 #include "mezzo/graph/topology_build.h"
 #include "mezzo/graph/topology_trusted.h"
 #include "mezzo/kernels/sampling.h"
+#include "mezzo/sampling/device_sampling.h"
 #include "mezzo/sampling/workspace_state.h"
 
 namespace mezzo {
@@ -23,13 +24,18 @@ namespace {
 /// Rows that one task of the drawing threads takes.
 constexpr std::int64_t kSamplerRowsPerTask = 4096;
 
-/// What was drawn for the nodes of a hop. Ids have the graph's dtype.
-struct DrawnSlots {
-  at::Tensor offsets;    ///< int64 [n + 1]
-  at::Tensor neighbors;  ///< [m]
-  at::Tensor slots;      ///< [m]
-  at::Tensor weights;    ///< float32 [m], LABOR's
-};
+using detail::DrawnSlots;
+using detail::HopDraw;
+using detail::SampledBatch;
+
+/// How a hop draws by `options`.
+HopDraw hop_draw(const DrawOptions& options, const BatchKey& key, std::int64_t hop_number) {
+  const bool all = options.fanout == kAllNeighbors;
+  const bool shared = options.draw == NeighborDraw::kLabor && options.layer_dependency;
+  return {.count = {.fanout = all ? std::numeric_limits<std::int64_t>::max() : options.fanout,
+                    .replace = options.replace},
+          .key = {key.seed, draw_stream(key, DrawPurpose::kNeighbors, shared ? 0 : hop_number)}};
+}
 
 /// A hop to draw: everything the numbers depend on.
 template <class Id>
@@ -37,14 +43,9 @@ struct Hop {
   kernels::NeighborRows<Id> rows;
   const Id* nodes;
   std::int64_t num_nodes;
-  DrawOptions options;
+  bool labor;
+  kernels::DrawCount count;
   kernels::DrawKey key;
-
-  kernels::DrawCount count() const {
-    const bool all = options.fanout == kAllNeighbors;
-    return {.fanout = all ? std::numeric_limits<std::int64_t>::max() : options.fanout,
-            .replace = options.replace};
-  }
 };
 
 template <class Id>
@@ -59,15 +60,19 @@ at::Tensor copied(const T* data, std::int64_t count, at::ScalarType dtype) {
   return made;
 }
 
-/// values[nodes[i]] of a vector of ids.
-template <class Id>
-at::Tensor gathered(const at::Tensor& values, const Id* nodes, std::int64_t count) {
-  at::Tensor made = at::empty({count}, kIdDtype<Id>);
-  kernels::gather<Id>(values.const_data_ptr<Id>(), nodes, count, made.mutable_data_ptr<Id>());
+/// values[nodes[i]]; both of one dtype of ids.
+at::Tensor gathered(const at::Tensor& values, const at::Tensor& nodes) {
+  if (!nodes.is_cpu()) return values.index_select(0, nodes);
+  at::Tensor made = at::empty_like(nodes);
+  visit(detail::IdTypes{}, nodes.scalar_type(), [&]<class IdType>() {
+    using Id = typename IdType::Type;
+    kernels::gather<Id>(values.const_data_ptr<Id>(), nodes.const_data_ptr<Id>(), nodes.numel(),
+                        made.mutable_data_ptr<Id>());
+  });
   return made;
 }
 
-/// Where the rows of the hop lie; offsets for a draw of all that hop.count() asks for.
+/// Where the rows of the hop lie; offsets for a draw of all that hop.count asks for.
 template <class Id>
 kernels::FoundRows find_hop_rows(const Hop<Id>& hop, at::Tensor& offsets, Workspace::State& state,
                                  std::int64_t& max_degree) {
@@ -75,7 +80,7 @@ kernels::FoundRows find_hop_rows(const Hop<Id>& hop, at::Tensor& offsets, Worksp
   const kernels::FoundRows found{state.begins.reserve<std::int64_t>(hop.num_nodes),
                                  state.degrees.reserve<std::int64_t>(hop.num_nodes),
                                  offsets.mutable_data_ptr<std::int64_t>()};
-  max_degree = kernels::find_rows<Id>(hop.rows, hop.nodes, hop.num_nodes, hop.count(), found);
+  max_degree = kernels::find_rows<Id>(hop.rows, hop.nodes, hop.num_nodes, hop.count, found);
   return found;
 }
 
@@ -89,7 +94,7 @@ DrawnSlots draw_uniform_hop(const Hop<Id>& hop, Workspace::State& state) {
   drawn.slots = at::empty({total}, kIdDtype<Id>);
   auto* neighbors = drawn.neighbors.mutable_data_ptr<Id>();
   auto* slots = drawn.slots.mutable_data_ptr<Id>();
-  const kernels::DrawCount count = hop.count();
+  const kernels::DrawCount count = hop.count;
   const std::int64_t words = kernels::uniform_scratch_words(count, max_degree);
   auto* scratch = state.draws.reserve<std::uint64_t>(words * at::get_num_threads());
   at::parallel_for(
@@ -106,8 +111,8 @@ DrawnSlots draw_scanned_hop(const Hop<Id>& hop, Workspace::State& state) {
   DrawnSlots drawn;
   std::int64_t max_degree = 0;
   const kernels::FoundRows found = find_hop_rows(hop, drawn.offsets, state, max_degree);
-  const kernels::DrawCount count = hop.count();
-  const bool labor = hop.options.draw == NeighborDraw::kLabor;
+  const kernels::DrawCount count = hop.count;
+  const bool labor = hop.labor;
   std::int64_t total = 0;
   for (std::int64_t i = 0; i < hop.num_nodes; ++i) {
     const kernels::DrawRow row{i, found.begins[i], found.degrees[i]};
@@ -143,26 +148,23 @@ DrawnSlots draw_scanned_hop(const Hop<Id>& hop, Workspace::State& state) {
 
 template <class Id>
 DrawnSlots draw_hop(const NeighborSource& source, const Id* nodes, std::int64_t num_nodes,
-                    const DrawOptions& options, const BatchKey& key, std::int64_t hop_number,
-                    Workspace::State& state) {
+                    const DrawOptions& options, const HopDraw& draw, Workspace::State& state) {
   const Adjacency& rows = source.rows();
-  const bool shared = options.draw == NeighborDraw::kLabor && options.layer_dependency;
   const bool weighted = source.slot_weights().defined();
   const bool named = source.node_ids().defined();
-  const Hop<Id> hop{
-      .rows = {rows.indptr.const_data_ptr<std::int64_t>(), rows.indices.const_data_ptr<Id>(),
-               source.num_nodes(),
-               weighted ? source.slot_weights().const_data_ptr<float>() : nullptr,
-               named ? source.node_ids().const_data_ptr<std::int64_t>() : nullptr},
-      .nodes = nodes,
-      .num_nodes = num_nodes,
-      .options = options,
-      .key = {key.seed, draw_stream(key, DrawPurpose::kNeighbors, shared ? 0 : hop_number)}};
-  if (weighted || options.draw == NeighborDraw::kLabor) return draw_scanned_hop(hop, state);
-  return draw_uniform_hop(hop, state);
+  const Hop<Id> hop{.rows = {rows.indptr.const_data_ptr<std::int64_t>(),
+                             rows.indices.const_data_ptr<Id>(), source.num_nodes(),
+                             weighted ? source.slot_weights().const_data_ptr<float>() : nullptr,
+                             named ? source.node_ids().const_data_ptr<std::int64_t>() : nullptr},
+                    .nodes = nodes,
+                    .num_nodes = num_nodes,
+                    .labor = options.draw == NeighborDraw::kLabor,
+                    .count = draw.count,
+                    .key = draw.key};
+  return weighted || hop.labor ? draw_scanned_hop(hop, state) : draw_uniform_hop(hop, state);
 }
 
-void check_draw(std::string_view operation, const DrawOptions& options) {
+void check_draw(std::string_view operation, const DrawOptions& options, at::Device device) {
   MEZZO_CHECK(options.fanout >= 0 || options.fanout == kAllNeighbors,
               "{}: expected a fanout of at least 0, or -1 for all neighbours, got {}", operation,
               options.fanout);
@@ -175,6 +177,17 @@ void check_draw(std::string_view operation, const DrawOptions& options) {
               operation);
   MEZZO_CHECK(labor || !options.layer_dependency,
               "{}: expected layer_dependency = false without LABOR", operation);
+  MEZZO_CHECK(!labor || device.is_cpu(),
+              "{}: expected a topology on the CPU for LABOR, which is not available on a GPU, got "
+              "one on {}",
+              operation, device.str());
+}
+
+void check_on_cpu(std::string_view option, const at::Tensor& given, at::Device device) {
+  MEZZO_CHECK(!given.defined() || device.is_cpu(),
+              "{}: expected a topology on the CPU for draws with them, which are not available on "
+              "a GPU, got one on {}",
+              option, device.str());
 }
 
 /// `weights` by edge as float32 by slot.
@@ -203,12 +216,6 @@ at::Tensor weights_by_slot(const at::Tensor& weights, const Adjacency& rows) {
   return rows.edge_ids.defined() ? by_edge.index_select(0, rows.edge_ids) : by_edge.clone();
 }
 
-/// One hop, its neighbours renumbered.
-struct SampledLayer {
-  DrawnSlots drawn;
-  std::int64_t num_dst, num_src;
-};
-
 /// The seeds as the first numbers of the batch.
 template <class Id>
 void number_seeds(const at::Tensor& seeds, detail::NodeNumbers& numbers) {
@@ -227,8 +234,8 @@ void number_seeds(const at::Tensor& seeds, detail::NodeNumbers& numbers) {
 NeighborSource::NeighborSource(const Topology& topology, NeighborType type,
                                const at::Tensor& edge_weights, const at::Tensor& node_ids)
     : topology_(topology), type_(type) {
-  MEZZO_CHECK(topology.device().is_cpu(), "sampling: expected a topology on the CPU, got {}",
-              topology.device().str());
+  check_on_cpu("edge_weights", edge_weights, topology.device());
+  check_on_cpu("node_ids", node_ids, topology.device());
   MEZZO_CHECK(topology.num_src() == topology.num_dst(),
               "sampling: expected a topology of one set of nodes, got {} sources and {} "
               "destinations",
@@ -251,18 +258,29 @@ const Adjacency& NeighborSource::rows() const {
 DrawnNeighbors NeighborSource::draw(const at::Tensor& nodes, const DrawOptions& options,
                                     const BatchKey& key, std::int64_t hop,
                                     Workspace& workspace) const {
-  check_draw("draw", options);
+  const at::Device device = topology_.device();
+  check_draw("draw", options, device);
   MEZZO_CHECK(options.type == type_, "draw: expected the type of the source");
   MEZZO_CHECK(hop >= 0 && hop < 256, "draw: expected a hop in [0, 256), got {}", hop);
   const c10::InferenceMode no_inference(false);
   const at::Tensor given = detail::check_vector("draw", "nodes", nodes);
+  MEZZO_CHECK(given.device() == device, "draw: expected nodes on {}, got {}", device.str(),
+              given.device().str());
   const at::Tensor& edge_ids = rows().edge_ids;
+  const HopDraw draw = hop_draw(options, key, hop);
+  if (!device.is_cpu()) {
+    at::Tensor row_lengths;
+    const DrawnSlots drawn =
+        detail::draw_on_device(detail::cuda_sampling_kernels(), rows(), given, draw, row_lengths);
+    return {drawn.offsets, drawn.neighbors,
+            edge_ids.defined() ? edge_ids.index_select(0, drawn.slots) : drawn.slots, at::Tensor()};
+  }
   DrawnNeighbors result;
   visit(detail::IdTypes{}, topology_.id_dtype(), [&]<class IdType>() {
     using Id = typename IdType::Type;
     const at::Tensor list = given.to(IdType::kind);
-    DrawnSlots drawn = draw_hop<Id>(*this, list.const_data_ptr<Id>(), list.numel(), options, key,
-                                    hop, workspace.state());
+    DrawnSlots drawn = draw_hop<Id>(*this, list.const_data_ptr<Id>(), list.numel(), options, draw,
+                                    workspace.state());
     if (edge_ids.defined()) {
       auto* slots = drawn.slots.mutable_data_ptr<Id>();
       kernels::gather<Id>(edge_ids.const_data_ptr<Id>(), slots, drawn.slots.numel(), slots);
@@ -278,7 +296,7 @@ BlockSampler::BlockSampler(const Topology& topology, Options options)
   MEZZO_CHECK(!options_.fanouts.empty() && options_.fanouts.size() <= 256,
               "fanouts: expected 1 to 256 of them, got {}", options_.fanouts.size());
   for (std::int64_t layer = 0; layer < num_hops(); ++layer) {
-    check_draw("BlockSampler", draw_options(layer));
+    check_draw("BlockSampler", draw_options(layer), topology.device());
   }
   options_.edge_weights.reset();  // the source has them by slot
   options_.node_ids.reset();
@@ -302,46 +320,61 @@ DrawOptions BlockSampler::draw_options(std::int64_t layer) const {
 
 Blocks BlockSampler::sample(const at::Tensor& seeds, const BatchKey& key,
                             Workspace& workspace) const {
+  const at::Device device = source_.topology().device();
   const at::Tensor given = detail::check_vector("sample", "seeds", seeds);
-  MEZZO_CHECK(given.is_cpu(), "sample: expected seeds on the CPU, got {}", given.device().str());
+  MEZZO_CHECK(given.is_cpu() || given.device() == device, "sample: expected seeds on {}, got {}",
+              device.is_cpu() ? "the CPU" : "the CPU or " + device.str(), given.device().str());
   detail::check_range("sample", "seeds", given, source_.num_nodes());
   const c10::InferenceMode no_inference(false);
-  Blocks blocks;
+  if (!device.is_cpu()) {
+    std::vector<HopDraw> hops;
+    for (std::int64_t hop = 0; hop < num_hops(); ++hop) {
+      hops.push_back(hop_draw(draw_options(num_hops() - 1 - hop), key, hop));
+    }
+    return blocks_of(detail::sample_on_device(detail::cuda_sampling_kernels(), source_.rows(),
+                                              given, hops, workspace));
+  }
+  SampledBatch batch;
   visit(detail::IdTypes{}, source_.topology().id_dtype(),
-        [&]<class Id>() { blocks = sample_as<typename Id::Type>(given, key, workspace); });
-  return blocks;
+        [&]<class Id>() { batch = sample_as<typename Id::Type>(given, key, workspace); });
+  return blocks_of(batch);
 }
 
 template <class Id>
-Blocks BlockSampler::sample_as(const at::Tensor& seeds, const BatchKey& key,
-                               Workspace& workspace) const {
+SampledBatch BlockSampler::sample_as(const at::Tensor& seeds, const BatchKey& key,
+                                     Workspace& workspace) const {
   Workspace::State& state = workspace.state();
   detail::NodeNumbers& numbers = state.numbers;
   numbers.begin(source_.num_nodes());
   number_seeds<Id>(seeds, numbers);
-  std::vector<SampledLayer> layers;  // from the seeds on
+  SampledBatch batch;
   for (std::int64_t hop = 0; hop < num_hops(); ++hop) {
     const std::int64_t num_dst = numbers.size();
-    DrawnSlots drawn = draw_hop<Id>(source_, numbers.nodes<Id>(), num_dst,
-                                    draw_options(num_hops() - 1 - hop), key, hop, state);
+    const DrawOptions options = draw_options(num_hops() - 1 - hop);
+    DrawnSlots drawn = draw_hop<Id>(source_, numbers.nodes<Id>(), num_dst, options,
+                                    hop_draw(options, key, hop), state);
     numbers.add<Id>(drawn.neighbors.mutable_data_ptr<Id>(), drawn.neighbors.numel());
-    layers.push_back({std::move(drawn), num_dst, numbers.size()});
+    batch.layers.push_back({std::move(drawn), num_dst, numbers.size()});
   }
+  batch.nodes = copied(numbers.nodes<Id>(), numbers.size(), kIdDtype<Id>);
+  if (options_.parent_degrees && !in_degrees_.defined()) {
+    batch.row_lengths =
+        copied(state.degrees.data<std::int64_t>(), batch.layers.back().num_dst, at::kLong);
+  }
+  return batch;
+}
 
-  // Every list of nodes is the beginning of the last, so the blocks share one.
-  const at::Tensor nodes = copied(numbers.nodes<Id>(), numbers.size(), kIdDtype<Id>);
+Blocks BlockSampler::blocks_of(const SampledBatch& batch) const {
   at::Tensor in_degrees, out_degrees;
   if (options_.parent_degrees) {
-    const std::int64_t num_dst = layers.back().num_dst;
-    in_degrees =
-        in_degrees_.defined()
-            ? gathered(in_degrees_, numbers.nodes<Id>(), num_dst)
-            : copied(state.degrees.data<std::int64_t>(), num_dst, at::kLong).to(kIdDtype<Id>);
-    out_degrees = gathered(out_degrees_, numbers.nodes<Id>(), numbers.size());
+    const at::Tensor receivers = batch.nodes.narrow(0, 0, batch.layers.back().num_dst);
+    in_degrees = in_degrees_.defined() ? gathered(in_degrees_, receivers)
+                                       : batch.row_lengths.to(batch.nodes.scalar_type());
+    out_degrees = gathered(out_degrees_, batch.nodes);
   }
   Blocks blocks;
-  blocks.reserve(layers.size());
-  for (auto layer = layers.rbegin(); layer != layers.rend(); ++layer) {
+  blocks.reserve(batch.layers.size());
+  for (auto layer = batch.layers.rbegin(); layer != batch.layers.rend(); ++layer) {
     const DrawnSlots& drawn = layer->drawn;
     Topology topology = detail::topology_from_rows({drawn.offsets, drawn.neighbors, at::Tensor()},
                                                    layer->num_src, layer->num_dst);
@@ -349,8 +382,8 @@ Blocks BlockSampler::sample_as(const at::Tensor& seeds, const BatchKey& key,
       topology = topology.with_parent_degrees(in_degrees.narrow(0, 0, layer->num_dst),
                                               out_degrees.narrow(0, 0, layer->num_src));
     }
-    blocks.push_back(Block(std::move(topology), nodes.narrow(0, 0, layer->num_src), drawn.slots,
-                           source_.rows().edge_ids));
+    blocks.push_back(Block(std::move(topology), batch.nodes.narrow(0, 0, layer->num_src),
+                           drawn.slots, source_.rows().edge_ids));
     if (drawn.weights.defined()) blocks.back().edata()["edge_weights"] = drawn.weights;
   }
   return blocks;

@@ -14,6 +14,10 @@
 
 namespace mezzo {
 
+namespace detail {
+struct SampledBatch;
+}
+
 /// Along which edges a neighbourhood grows: those into a node, or those out of it.
 enum class NeighborType : std::uint8_t { kIn, kOut };
 
@@ -43,7 +47,7 @@ struct DrawOptions {
 };
 
 /// Neighbours drawn for a list of nodes; rows in the order of the nodes, and in each row by
-/// ascending slot (with replacement too). CPU.
+/// ascending slot (with replacement too). On the graph's device.
 struct DrawnNeighbors {
   at::Tensor offsets;    ///< int64 [n + 1]
   at::Tensor neighbors;  ///< of the graph's id dtype [m]
@@ -51,24 +55,27 @@ struct DrawnNeighbors {
   at::Tensor weights;    ///< float32 [m]: 1 / probability of being drawn; undefined unless kLabor
 };
 
-/// Draws neighbours in a graph. Immutable, to be used from several threads at once. Holds the
-/// graph's rows on the CPU and, where edges have weights, these by slot.
+/// Draws neighbours in a graph, on the CPU or a CUDA device, the same on both. Immutable, to be
+/// used from several threads at once. Holds the graph's rows on its device and, where edges have
+/// weights, these by slot. On CUDA without edge_weights, node_ids and LABOR.
 class MEZZO_API NeighborSource {
  public:
-  /// topology: of one set of nodes, on the CPU. edge_weights: float [num_edges], >= 0 and finite,
+  /// topology: of one set of nodes. edge_weights: float [num_edges], >= 0 and finite,
   /// by edge, kept as float32: the probability of an edge is in proportion (never drawn where 0);
-  /// undefined: uniform. Throws InvalidArgument that names the first edge with another weight.
+  /// undefined: uniform. Throws InvalidArgument that names the first edge with another weight, and
+  /// for weights or ids with a topology on a CUDA device.
   /// Builds the topology's rows by destination (kOut: by source).
   /// node_ids: int64 [num_nodes], distinct, what LABOR's numbers go by, so that a part of a graph
   /// draws as the graph (Dataset::part); undefined: the nodes' own.
   NeighborSource(const Topology& topology, NeighborType type, const at::Tensor& edge_weights = {},
                  const at::Tensor& node_ids = {});
 
-  /// nodes: int32 or int64 [n] in [0, num_nodes), n < 2^32, not checked; nodes that are there twice
+  /// nodes: int32 or int64 [n] in [0, num_nodes), n < 2^32 (on CUDA: 2^30), on the device of the
+  /// topology, not checked; nodes that are there twice
   /// draw twice. hop: in [0, 2^8), separates the draws of the hops. Throws InvalidArgument for
   /// options that contradict each other or the source. Cost: O(drawn) for kNeighbor without
   /// weights, else O(degrees). Allocates the result. Without weights on libtorch's threads; equal
-  /// for any number of them.
+  /// for any number of them. On CUDA it synchronises once.
   DrawnNeighbors draw(const at::Tensor& nodes, const DrawOptions& options, const BatchKey& key,
                       std::int64_t hop, Workspace& workspace) const;
 
@@ -107,16 +114,21 @@ class MEZZO_API BlockSampler {
   /// topology: see NeighborSource. Throws InvalidArgument for options that contradict each other.
   BlockSampler(const Topology& topology, Options options);
 
-  /// seeds: distinct integers [n] in [0, num_nodes), on the CPU, checked. Equal for equal seeds and
-  /// key. A LABOR block has the column "edge_weights" (float32): 1 / probability, so that the
-  /// weighted sum of what is drawn estimates the sum over all neighbours. Allocates the blocks.
+  /// seeds: distinct integers [n] in [0, num_nodes), on the CPU or the topology's device, checked.
+  /// Equal for equal seeds and key, on every device. A LABOR block has the column "edge_weights"
+  /// (float32): 1 / probability, so that the weighted sum of what is drawn estimates the sum over
+  /// all neighbours. Allocates the blocks, which are on the topology's device; on CUDA it
+  /// synchronises twice a hop and once or twice more, and a hop has fewer than 2^31 nodes and
+  /// neighbours.
   Blocks sample(const at::Tensor& seeds, const BatchKey& key, Workspace& workspace) const;
 
   std::int64_t num_hops() const { return static_cast<std::int64_t>(options_.fanouts.size()); }
 
  private:
   template <class Id>
-  Blocks sample_as(const at::Tensor& seeds, const BatchKey& key, Workspace& workspace) const;
+  detail::SampledBatch sample_as(const at::Tensor& seeds, const BatchKey& key,
+                                 Workspace& workspace) const;
+  Blocks blocks_of(const detail::SampledBatch& batch) const;
   DrawOptions draw_options(std::int64_t layer) const;
 
   Options options_;

@@ -37,10 +37,16 @@ at::Tensor mean_over_edges(const Topology& topology, const at::Tensor& x) {
   return gspmm(topology, BinaryOp::kCopyLhs, ReduceOp::kMean, x, std::nullopt);
 }
 
+const Graph& on_cpu(const Graph& graph) {
+  MEZZO_CHECK(graph.device().is_cpu(), "ControlVariate: expected a graph on the CPU, got one on {}",
+              graph.device().str());
+  return graph;
+}
+
 }  // namespace
 
 ControlVariate::ControlVariate(const Graph& graph, ControlVariateOptions options)
-    : source_(graph.topology(), options.neighbor_type) {
+    : source_(on_cpu(graph).topology(), options.neighbor_type) {
   MEZZO_CHECK(!options.widths.empty(), "ControlVariate: expected at least one width, got none");
   MEZZO_CHECK(options.dtype == at::kFloat || options.dtype == at::kDouble ||
                   options.dtype == at::kBFloat16 || options.dtype == at::kHalf,

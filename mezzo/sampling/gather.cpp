@@ -74,8 +74,8 @@ at::Tensor gather_dense(const at::Tensor& table, const at::Tensor& ids, RowMemor
 
 /// table: sparse CSR.
 at::Tensor gather_sparse(const at::Tensor& table, const at::Tensor& ids, RowMemory memory) {
-  const at::Tensor rows = data::csr_rows(table, ids);
-  if (memory != RowMemory::kPinned) return rows;
+  const at::Tensor rows = data::csr_rows(table, ids.to(table.device()));
+  if (memory != RowMemory::kPinned || !table.is_cpu()) return rows;
   return at::_sparse_csr_tensor_unsafe(rows.crow_indices().pin_memory(),
                                        rows.col_indices().pin_memory(), rows.values().pin_memory(),
                                        rows.sizes(), rows.options());

@@ -19,7 +19,7 @@ Columns chosen_columns(std::string_view operation, std::string_view option, cons
                        const std::vector<std::string>& names);
 
 /// The rows `ids` of each column; see gather_rows. device: where they go next, so for a CUDA device
-/// they are in pinned memory.
+/// those of columns on the CPU are in pinned memory.
 Columns gathered_columns(const Columns& columns, const at::Tensor& ids, at::Device device);
 
 /// Builds, where the topology lives, the rows by destination, which layers read, and, for

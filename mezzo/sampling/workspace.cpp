@@ -50,7 +50,9 @@ Workspace::Workspace(Workspace&&) noexcept = default;
 Workspace& Workspace::operator=(Workspace&&) noexcept = default;
 
 std::int64_t Workspace::table_bytes() const {
-  return state_->numbers.table_bytes();
+  const at::Tensor& on_device = state_->device_table.first_at;
+  const std::size_t device_bytes = on_device.defined() ? on_device.nbytes() : 0;
+  return state_->numbers.table_bytes() + static_cast<std::int64_t>(device_bytes);
 }
 
 std::int64_t Workspace::buffer_bytes() const {

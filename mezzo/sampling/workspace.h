@@ -8,9 +8,10 @@
 namespace mezzo {
 
 /// The scratch memory with which one thread samples: a table of 4 bytes for each node of the graph,
-/// by which sampled nodes are renumbered, and buffers that grow to the largest batch met. Used by
-/// one thread at a time; kept from batch to batch, so that sampling allocates nothing but its
-/// results. What is drawn does not depend on what it was used for before.
+/// by which sampled nodes are renumbered (on the graph's device), and buffers that grow to the
+/// largest batch met. Used by one thread at a time; kept from batch to batch, so that sampling on
+/// the CPU allocates nothing but its results. What is drawn does not depend on what it was used for
+/// before.
 class MEZZO_API Workspace {
  public:
   Workspace();

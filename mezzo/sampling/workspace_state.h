@@ -7,6 +7,8 @@
 #include <limits>
 #include <memory>
 
+#include <ATen/core/Tensor.h>
+
 #include "mezzo/core/error.h"
 #include "mezzo/core/huge_pages.h"
 #include "mezzo/kernels/sampling.h"
@@ -95,10 +97,17 @@ class NodeNumbers {
   std::int64_t size_ = 0;         ///< nodes that have numbers
 };
 
+/// The table by which the nodes of a batch are numbered on a GPU; see CudaRenumberArgs.
+struct DeviceTable {
+  at::Tensor first_at;    ///< int32 [nodes of the graph], on the GPU
+  bool is_clean = false;  ///< whether no node has a number
+};
+
 }  // namespace detail
 
 struct Workspace::State {
   detail::NodeNumbers numbers;
+  detail::DeviceTable device_table;
   detail::ScratchBuffer begins, degrees;             ///< of the rows of one hop
   detail::ScratchBuffer draws;                       ///< scratch of a row's draw
   detail::ScratchBuffer slots, neighbors, inverses;  ///< drawn before their count is known

@@ -67,10 +67,12 @@ Problem checked_problem(const Dataset& dataset, const DoctorOptions& options) {
                   training.keep_float32.empty(),
               "doctor: precision, loss scale and parts in float32 are its own to choose; expected "
               "their defaults");
-  MEZZO_CHECK(training.epochs == defaults.epochs && training.eval_every == defaults.eval_every &&
-                  !training.patience && training.checkpoint.empty() && training.resume.empty(),
-              "doctor: epochs, evaluations, patience and checkpoints are none of its concern; "
-              "expected their defaults");
+  MEZZO_CHECK(
+      training.epochs == defaults.epochs && training.eval_every == defaults.eval_every &&
+          !training.patience && training.checkpoint.empty() && training.resume.empty() &&
+          !training.capture,
+      "doctor: epochs, evaluations, patience, checkpoints and captured steps are none of its "
+      "concern; expected their defaults");
   MEZZO_CHECK(!training.sampling,
               "doctor: it runs the full graph and takes no sampling options; expected their "
               "defaults");
@@ -221,7 +223,7 @@ void Doctor::watch_steps(const TrainOptions& options, Trial& trial) {
                                            .epochs = options_.steps,
                                            .loss = result.loss,
                                            .epoch_ms = milliseconds_since(start),
-                                           .loss_scale = state.scaler.get_scale(),
+                                           .loss_scale = result.loss_scale,
                                            .scores = std::nullopt});
     }
     stop_if_asked();

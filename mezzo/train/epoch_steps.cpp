@@ -1,6 +1,9 @@
 #include "mezzo/train/epoch_steps.h"
 
+#include <optional>
 #include <utility>
+
+#include "mezzo/amp/captured_step.h"
 
 namespace mezzo {
 namespace {
@@ -22,6 +25,31 @@ class FullGraphSteps : public EpochSteps {
   const TrainOptions& options_;
 };
 
+/// The same step, repeated by the device.
+class CapturedSteps : public EpochSteps {
+ public:
+  CapturedSteps(const Problem& problem, TrainingNodes nodes, const TrainOptions& options)
+      : problem_(problem), nodes_(std::move(nodes)), options_(options) {}
+
+  std::int64_t num_batches() const override { return 1; }
+  void begin(std::int64_t /*epoch*/, std::int64_t /*batch*/) override {}
+  StepResult next(TrainState& state) override {
+    if (!step_) {
+      const auto queue = [this, &state] {
+        return queue_train_step(state, problem_, nodes_, options_);
+      };
+      step_.emplace(queue, amp::CapturedStepOptions{.device = options_.device});
+    }
+    return read_step(step_->replay());
+  }
+
+ private:
+  const Problem& problem_;
+  TrainingNodes nodes_;
+  const TrainOptions& options_;
+  std::optional<amp::CapturedStep> step_;
+};
+
 }  // namespace
 
 std::unique_ptr<EpochSteps> make_epoch_steps(const Problem& problem, const Dataset& dataset,
@@ -30,6 +58,9 @@ std::unique_ptr<EpochSteps> make_epoch_steps(const Problem& problem, const Datas
   nodes = dataset.part ? ranks.filled_up(nodes) : ranks.share_of(nodes, options.seed);
   if (options.sampling) {
     return make_sampled_steps(problem, nodes, options, ranks.seed_of_draws(options.seed));
+  }
+  if (options.capture) {
+    return std::make_unique<CapturedSteps>(problem, std::move(nodes), options);
   }
   return std::make_unique<FullGraphSteps>(problem, std::move(nodes), options);
 }

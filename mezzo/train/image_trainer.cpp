@@ -14,6 +14,7 @@
 #include "mezzo/train/clock.h"
 #include "mezzo/train/files.h"
 #include "mezzo/train/image_checkpoint.h"
+#include "mezzo/train/step.h"
 #include "mezzo/train/summary.h"
 
 namespace mezzo {
@@ -52,8 +53,7 @@ class ImageRun {
  private:
   void epoch();
   std::int64_t step(const ImageBatches& batches);
-  void count(double loss, const at::Tensor& logits, const at::Tensor& labels,
-             amp::StepOutcome outcome);
+  void count(const StepResult& step, const at::Tensor& logits, const at::Tensor& labels);
   bool evaluate();
   bool wants_stop();
   void tell(const ImageBatches& batches, std::int64_t images, std::optional<Scores> scores) const;
@@ -67,6 +67,7 @@ class ImageRun {
   Clock::time_point saved_ = start_;
   ImageState state_;
   double seconds_before_ = 0;  // of the run that is resumed
+  double loss_scale_ = 1;      // after the latest step
   bool stopped_ = false;
 };
 
@@ -84,12 +85,14 @@ ImageRun::ImageRun(const ImageData& data, const ImageOptions& options,
       options_(checked(options, data)),
       callbacks_(callbacks),
       state_(options, data.train) {
-  if (options.resume.empty()) return;
-  resume_image_checkpoint(options.resume, options, data, state_);
-  seconds_before_ = state_.history.total_seconds;
-  MEZZO_CHECK(state_.history.epoch() < options.epochs,
-              "resume: {} has done {} epochs already, and epochs is {}", options.resume,
-              state_.history.epoch(), options.epochs);
+  if (!options.resume.empty()) {
+    resume_image_checkpoint(options.resume, options, data, state_);
+    seconds_before_ = state_.history.total_seconds;
+    MEZZO_CHECK(state_.history.epoch() < options.epochs,
+                "resume: {} has done {} epochs already, and epochs is {}", options.resume,
+                state_.history.epoch(), options.epochs);
+  }
+  loss_scale_ = state_.scaler.get_scale();
 }
 
 bool ImageRun::wants_stop() {
@@ -111,28 +114,27 @@ std::int64_t ImageRun::step(const ImageBatches& batches) {
   // The backward of autocast belongs outside the region, that of TF32 inside.
   if (options_.precision != amp::Precision::kTensorFloat32) scope.reset();
   state_.scaler.scale(loss).backward();
-  const amp::StepOutcome outcome = state_.scaler.step(*state_.optimizer);
-  state_.scaler.update();
-  count(loss.item<double>(), logits.detach(), labels, outcome);
+  state_.scaler.step(*state_.optimizer);
+  count(read_step(finish_step(state_.scaler, *state_.optimizer, loss)), logits.detach(), labels);
   state_.partial.milliseconds += 1e3 * seconds_since(start);
   return labels.size(0);
 }
 
-void ImageRun::count(double loss, const at::Tensor& logits, const at::Tensor& labels,
-                     amp::StepOutcome outcome) {
+void ImageRun::count(const StepResult& step, const at::Tensor& logits, const at::Tensor& labels) {
   PartialEpoch& partial = state_.partial;
   ++partial.batches;
   partial.images += labels.size(0);
   partial.correct += count_correct(logits, labels);
-  partial.loss_sum += loss * static_cast<double>(labels.size(0));
+  partial.loss_sum += step.loss * static_cast<double>(labels.size(0));
   History& history = state_.history;
-  const bool skipped = outcome == amp::StepOutcome::kSkipped;
   ++history.steps;
-  history.skipped_steps += skipped ? 1 : 0;
-  history.skipped_in_a_row = skipped ? history.skipped_in_a_row + 1 : 0;
+  history.skipped_steps += step.skipped ? 1 : 0;
+  history.skipped_in_a_row = step.skipped ? history.skipped_in_a_row + 1 : 0;
+  loss_scale_ = step.loss_scale;
   check_progress(history, state_.scaler,
                  {.epoch = history.epoch() + 1,
-                  .loss = loss,
+                  .loss = step.loss,
+                  .loss_scale = step.loss_scale,
                   .precision = options_.precision,
                   .learning_rate = options_.learning_rate});
 }
@@ -171,7 +173,7 @@ void ImageRun::tell(const ImageBatches& batches, std::int64_t images,
                       .batch = partial.batches,
                       .batches = batches.size(),
                       .loss = partial.mean_loss(),
-                      .loss_scale = state_.scaler.get_scale(),
+                      .loss_scale = loss_scale_,
                       .images = images,
                       .scores = scores});
 }

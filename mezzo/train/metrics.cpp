@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <limits>
 #include <numeric>
 #include <vector>
 
@@ -42,20 +43,44 @@ at::Tensor rows_of(const char* op, const char* what, const at::Tensor& values,
   return picked;
 }
 
+/// bool [N]: whether the label is the class of the largest logit, the first of equal ones.
+at::Tensor is_correct(const at::Tensor& logits, const at::Tensor& labels) {
+  const at::Tensor numbers = logits.to(at::kFloat);
+  // argmax takes a NaN for the largest number and may return any of several equal ones.
+  const at::Tensor ties = at::eq(numbers, numbers.amax(1, /*keepdim=*/true));
+  const at::Tensor classes = at::arange(numbers.size(1), labels.options().dtype(at::kInt));
+  const at::Tensor none = at::full({}, numbers.size(1), classes.options());
+  return at::eq(at::where(ties, classes, none).amin(1), labels);
+}
+
 }  // namespace
 
 double accuracy(const at::Tensor& logits, const at::Tensor& labels, const at::Tensor& mask) {
   const at::Tensor rows = rows_of("accuracy", "logits", logits, 2, labels, mask);
   MEZZO_CHECK(logits.size(1) > 0, "accuracy: the logits have no classes");
-  const at::Tensor picked = logits.detach().index_select(0, rows).to(at::kFloat);
-  // argmax takes a NaN for the largest number and may return any of several equal ones.
-  const at::Tensor largest = picked.amax(1, /*keepdim=*/true);
-  const at::Tensor ties = at::eq(picked, largest);
-  const at::Tensor classes = at::arange(picked.size(1), rows.options());
-  const at::Tensor first = at::where(ties, classes, at::full_like(classes, picked.size(1))).amin(1);
-  const at::Tensor correct = at::eq(first, labels.index_select(0, rows));
+  const at::Tensor correct =
+      is_correct(logits.detach().index_select(0, rows), labels.index_select(0, rows));
   return static_cast<double>(correct.sum().item<std::int64_t>()) /
          static_cast<double>(rows.size(0));
+}
+
+std::vector<double> accuracies(const at::Tensor& logits, const at::Tensor& labels,
+                               const std::vector<at::Tensor>& masks) {
+  const at::Tensor correct = is_correct(logits.detach(), labels);
+  std::vector<at::Tensor> counts;
+  for (const at::Tensor& mask : masks) {
+    counts.push_back(correct.logical_and(mask).sum());
+    counts.push_back(mask.sum());
+  }
+  const at::Tensor counted = at::stack(counts).cpu();
+  const auto* count = counted.const_data_ptr<std::int64_t>();
+  std::vector<double> shares;
+  for (std::size_t i = 0; i < masks.size(); ++i) {
+    const auto nodes = static_cast<double>(count[2 * i + 1]);
+    shares.push_back(nodes > 0 ? static_cast<double>(count[2 * i]) / nodes
+                               : std::numeric_limits<double>::quiet_NaN());
+  }
+  return shares;
 }
 
 double roc_auc(const at::Tensor& scores, const at::Tensor& labels, const at::Tensor& mask) {

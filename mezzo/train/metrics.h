@@ -1,5 +1,7 @@
 #pragma once
 
+#include <vector>
+
 #include <ATen/core/Tensor.h>
 
 #include "mezzo/core/export.h"
@@ -12,6 +14,11 @@ namespace mezzo {
 /// synchronises. Throws InvalidArgument for other shapes and dtypes and for a mask without nodes.
 MEZZO_API double accuracy(const at::Tensor& logits, const at::Tensor& labels,
                           const at::Tensor& mask);
+
+/// accuracy() under each of `masks`, NaN under one without nodes; what it checks is not checked.
+/// Allocates [N, C]; synchronises once.
+MEZZO_API std::vector<double> accuracies(const at::Tensor& logits, const at::Tensor& labels,
+                                         const std::vector<at::Tensor>& masks);
 
 /// The area under the ROC curve of the nodes in `mask`: the probability that a node of label 1 has
 /// a larger score than a node of label 0, ties counting one half (Mann-Whitney, by average ranks,

@@ -4,9 +4,9 @@
 #include <cmath>
 
 #include <ATen/Context.h>
-#include <ATen/core/dispatch/Dispatcher.h>
 
 #include "mezzo/core/error.h"
+#include "mezzo/message_passing/cuda_library.h"
 
 namespace mezzo {
 namespace {
@@ -57,6 +57,21 @@ void check_model(const TrainOptions& options) {
               "self-loops: the model mlp uses no edges");
 }
 
+void check_capture(const TrainOptions& options) {
+  if (!options.capture) return;
+  MEZZO_CHECK(options.device.is_cuda(),
+              "capture: a step is captured on a CUDA device, and the device is {}",
+              options.device.str());
+  MEZZO_CHECK(!options.sampling,
+              "capture: mini-batches differ in size, which a captured step cannot follow; train on "
+              "the full graph");
+  const double attention_dropout = options.attention_dropout.value_or(0);
+  MEZZO_CHECK(options.dropout == 0 && attention_dropout == 0,
+              "capture: dropout draws its seeds on the host, and a captured step would drop the "
+              "same elements every time: expected dropout 0, got {}",
+              options.dropout != 0 ? options.dropout : attention_dropout);
+}
+
 }  // namespace
 
 LossScale parse_loss_scale(std::string_view text) {
@@ -95,13 +110,13 @@ at::Device parse_device(const std::string& text) {
               "device: expected cpu, cuda or cuda:N, got '{}'", text);
   if (device->is_cpu()) return at::kCPU;
 
+  MEZZO_CHECK(cuda_kernels() != nullptr,
+              "device: {} asked for, but the CUDA kernels are not loaded: {}", text,
+              cuda_library_problem());
   MEZZO_CHECK(at::hasCUDA(), "device: {} asked for, but libtorch sees no CUDA device", text);
   const int count = at::detail::getCUDAHooks().getNumGPUs();
   const int index = device->has_index() ? device->index() : 0;
   MEZZO_CHECK(index < count, "device: {} asked for, but there are {} CUDA devices", text, count);
-  const auto op = c10::Dispatcher::singleton().findSchema({"mezzo::gspmm", ""});
-  MEZZO_CHECK(op && op->hasKernelForDispatchKey(c10::DispatchKey::CUDA),
-              "device: {} asked for, but this build of mezzo has no CUDA kernels", text);
   return {at::kCUDA, static_cast<c10::DeviceIndex>(index)};
 }
 
@@ -112,6 +127,7 @@ bool is_low(amp::Precision precision) {
 void check_options(const TrainOptions& options) {
   check_model(options);
   check_sampling(options);
+  check_capture(options);
   MEZZO_CHECK(options.epochs >= 1, "epochs: expected at least 1, got {}", options.epochs);
   MEZZO_CHECK(options.learning_rate > 0 && std::isfinite(options.learning_rate),
               "lr: expected a positive number, got {}", options.learning_rate);

@@ -83,6 +83,10 @@ struct TrainOptions {
   /// float32.
   std::vector<std::string> keep_float32;
   at::Device device = at::kCPU;
+  /// Whether the step is captured as a CUDA graph and repeated without the host: the same numbers,
+  /// sooner on small graphs. On CUDA, on the full graph, in one process and without dropout, whose
+  /// seeds the host draws.
+  bool capture = false;
   std::uint64_t seed = 0;       ///< of the weights, of dropout and of sampling
   std::int64_t eval_every = 1;  ///< >= 1, in epochs; the last one is always evaluated
   /// Stops after so many epochs without a better validation score, >= 1.
@@ -115,7 +119,7 @@ MEZZO_API bool uses_self_loops(const TrainOptions& options);
 
 /// What a run is made of, as one JSON object whose keys are the words of the command line: all
 /// options except those that may change when it is resumed (epochs, patience, the workers and the
-/// prefetching of mini-batches, the files).
+/// prefetching of mini-batches, the capture, the files).
 MEZZO_API std::string recipe_to_json(const TrainOptions& options);
 /// The reverse. Throws IoError that names a missing or unreadable field.
 MEZZO_API TrainOptions recipe_from_json(std::string_view json);

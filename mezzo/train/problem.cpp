@@ -157,14 +157,16 @@ at::Tensor evaluate_logits(nn::Model& model, const Problem& problem, const Train
 }
 
 Scores score_logits(const at::Tensor& logits, const Problem& problem) {
+  const SplitMasks& masks = problem.masks;
+  if (problem.metric == Metric::kAccuracy) {
+    const auto shares = accuracies(logits, problem.labels, {masks.train, masks.val, masks.test});
+    return {.train = shares[0], .val = shares[1], .test = shares[2]};
+  }
   const auto score = [&](const at::Tensor& mask) {
     if (!mask.any().item<bool>()) return std::numeric_limits<double>::quiet_NaN();
-    if (problem.metric == Metric::kAccuracy) return accuracy(logits, problem.labels, mask);
     return roc_auc(logits.select(1, 1) - logits.select(1, 0), problem.labels, mask);
   };
-  return {.train = score(problem.masks.train),
-          .val = score(problem.masks.val),
-          .test = score(problem.masks.test)};
+  return {.train = score(masks.train), .val = score(masks.val), .test = score(masks.test)};
 }
 
 std::string metric_name(Metric metric) {

@@ -7,6 +7,8 @@
 #include <torch/optim/adamw.h>
 #include <torch/optim/sgd.h>
 
+#include "mezzo/amp/fused_adam.h"
+#include "mezzo/amp/fused_sgd.h"
 #include "mezzo/core/error.h"
 
 namespace mezzo {
@@ -51,17 +53,20 @@ std::unique_ptr<torch::optim::Optimizer> make_optimizer(OptimizerKind kind, doub
                                                         double weight_decay,
                                                         std::vector<at::Tensor> parameters) {
   namespace optim = torch::optim;
-  const auto with_decay = [&](auto options) { return options.weight_decay(weight_decay); };
+  using Made = std::unique_ptr<optim::Optimizer>;
+  const bool fused = !parameters.empty() && parameters.front().is_cuda();
+  const auto make = [&]<class Plain, class Fused>(auto options) -> Made {
+    options.weight_decay(weight_decay);
+    if (fused) return std::make_unique<Fused>(std::move(parameters), options);
+    return std::make_unique<Plain>(std::move(parameters), options);
+  };
   switch (kind) {
     case OptimizerKind::kAdam:
-      return std::make_unique<optim::Adam>(std::move(parameters),
-                                           with_decay(optim::AdamOptions(learning_rate)));
+      return make.operator()<optim::Adam, amp::FusedAdam>(optim::AdamOptions(learning_rate));
     case OptimizerKind::kAdamW:
-      return std::make_unique<optim::AdamW>(std::move(parameters),
-                                            with_decay(optim::AdamWOptions(learning_rate)));
+      return make.operator()<optim::AdamW, amp::FusedAdamW>(optim::AdamWOptions(learning_rate));
     case OptimizerKind::kSgd:
-      return std::make_unique<optim::SGD>(std::move(parameters),
-                                          with_decay(optim::SGDOptions(learning_rate)));
+      return make.operator()<optim::SGD, amp::FusedSGD>(optim::SGDOptions(learning_rate));
   }
   detail::raise<InvalidArgument>("optimizer: expected one of {}", names(OptimizerKinds{}));
 }
@@ -93,7 +98,7 @@ void check_progress(const History& history, const amp::GradScaler& scaler, const
     detail::raise<NumericError>("training diverged: the loss is {} in epoch {} ({}, lr {})",
                                 step.loss, step.epoch, precision, step.learning_rate);
   }
-  const double scale = scaler.get_scale();
+  const double scale = step.loss_scale;
   if (scaler.is_enabled() && scale < kSmallestScale) {
     detail::raise<NumericError>(
         "training diverged: the loss scale fell to {} in epoch {}, loss {} ({})", scale, step.epoch,

@@ -76,10 +76,12 @@ class TrainState {
   std::function<void(LossTotals&)> exchange;
 };
 
-/// libtorch's optimizer of that kind, its other options at their defaults.
-std::unique_ptr<torch::optim::Optimizer> make_optimizer(OptimizerKind kind, double learning_rate,
-                                                        double weight_decay,
-                                                        std::vector<at::Tensor> parameters);
+/// The optimizer of that kind, its other options at their defaults: libtorch's on the CPU, and for
+/// parameters on CUDA the fused one, which decides about a step on the device. Either reads the
+/// archives of the other.
+MEZZO_API std::unique_ptr<torch::optim::Optimizer> make_optimizer(
+    OptimizerKind kind, double learning_rate, double weight_decay,
+    std::vector<at::Tensor> parameters);
 
 /// The scaler that `scale` asks for in a run of that precision.
 amp::GradScalerOptions scaler_options(const LossScale& scale, amp::Precision precision,
@@ -89,13 +91,14 @@ amp::GradScalerOptions scaler_options(const LossScale& scale, amp::Precision pre
 struct LatestStep {
   std::int64_t epoch = 0;  ///< in which it was, from 1
   double loss = 0;
+  double loss_scale = 1;  ///< after it
   amp::Precision precision = amp::Precision::kFloat32;
   double learning_rate = 0;
 };
 
 /// Throws NumericError where the run has diverged: the loss is inf or nan, which no loss scale
 /// mends (for float16 with a dynamic scale: as soon as that has fallen below 2^-24), or no step of
-/// many could be taken. Synchronises.
+/// many could be taken.
 void check_progress(const History& history, const amp::GradScaler& scaler, const LatestStep& step);
 
 /// The parameters, then the buffers, in the order of their names' registration; not copies.

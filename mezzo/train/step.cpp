@@ -19,8 +19,11 @@ TrainingNodes training_nodes(const Problem& problem, const Dataset& dataset,
   return {.rows = rows, .labels = problem.labels.index_select(0, rows)};
 }
 
-StepResult take_step(TrainState& state, const TrainOptions& options, const LossShare& share,
-                     const std::function<at::Tensor()>& loss) {
+namespace {
+
+/// The loss, of which the gradients are in the parameters, times the loss scale.
+at::Tensor backward_of(TrainState& state, const TrainOptions& options,
+                       const std::function<at::Tensor()>& loss) {
   state.model->train();
   state.optimizer->zero_grad();
   std::optional<amp::PrecisionScope> scope(std::in_place, options.precision, options.device);
@@ -29,27 +32,67 @@ StepResult take_step(TrainState& state, const TrainOptions& options, const LossS
   // The backward of autocast belongs outside the region, that of TF32 inside.
   if (options.precision != amp::Precision::kTensorFloat32) scope.reset();
   state.scaler.scale(minimised).backward();
-  StepResult result;
+  return value.detach();
+}
+
+at::Tensor full_graph_loss(TrainState& state, const Problem& problem, const TrainingNodes& nodes) {
+  const at::Tensor logits = state.model->forward(problem.topology, problem.features);
+  return at::cross_entropy_loss(logits.index_select(0, nodes.rows).to(at::kFloat), nodes.labels);
+}
+
+}  // namespace
+
+at::Tensor finish_step(amp::GradScaler& scaler, const torch::optim::Optimizer& optimizer,
+                       const at::Tensor& loss) {
+  const auto options = at::TensorOptions(loss.device()).dtype(at::kDouble);
+  const at::Tensor found_inf = scaler.found_inf(optimizer);
+  scaler.update();
+  const at::Tensor scale = scaler.scale_tensor();
+  const auto number = [&](const at::Tensor& given, double otherwise) {
+    return given.defined() ? given.to(options) : at::full({}, otherwise, options);
+  };
+  return at::stack({number(loss.detach().reshape({}), 0), number(found_inf, 0), number(scale, 1)});
+}
+
+StepResult read_step(const at::Tensor& numbers) {
+  const at::Tensor here = numbers.cpu();
+  const double* number = here.const_data_ptr<double>();
+  return {.loss = number[0],
+          .skipped = number[1] != 0,
+          .loss_scale = number[2],
+          .totals = {.loss_sum = number[0], .weight = 1}};
+}
+
+at::Tensor queue_train_step(TrainState& state, const Problem& problem, const TrainingNodes& nodes,
+                            const TrainOptions& options) {
+  const at::Tensor loss =
+      backward_of(state, options, [&] { return full_graph_loss(state, problem, nodes); });
+  state.scaler.step(*state.optimizer);
+  return finish_step(state.scaler, *state.optimizer, loss);
+}
+
+StepResult take_step(TrainState& state, const TrainOptions& options, const LossShare& share,
+                     const std::function<at::Tensor()>& loss) {
+  const at::Tensor value = backward_of(state, options, loss);
+  LossTotals totals;
   if (state.exchange) {
-    result.totals = {.loss_sum = value.item<double>() * share.factor, .weight = share.weight};
-    state.exchange(result.totals);
-    result.loss = result.totals.loss_sum / result.totals.weight;
+    totals = {.loss_sum = value.item<double>() * share.factor, .weight = share.weight};
+    state.exchange(totals);
   }
-  result.skipped = state.scaler.step(*state.optimizer) == amp::StepOutcome::kSkipped;
-  state.scaler.update();
-  if (!state.exchange) {
-    result.loss = value.item<double>();
-    result.totals = {.loss_sum = result.loss * share.factor, .weight = share.weight};
+  state.scaler.step(*state.optimizer);
+  StepResult result = read_step(finish_step(state.scaler, *state.optimizer, value));
+  if (state.exchange) {
+    result.loss = totals.loss_sum / totals.weight;
+  } else {
+    totals = {.loss_sum = result.loss * share.factor, .weight = share.weight};
   }
+  result.totals = totals;
   return result;
 }
 
 StepResult train_step(TrainState& state, const Problem& problem, const TrainingNodes& nodes,
                       const TrainOptions& options) {
-  return take_step(state, options, {}, [&] {
-    const at::Tensor logits = state.model->forward(problem.topology, problem.features);
-    return at::cross_entropy_loss(logits.index_select(0, nodes.rows).to(at::kFloat), nodes.labels);
-  });
+  return take_step(state, options, {}, [&] { return full_graph_loss(state, problem, nodes); });
 }
 
 }  // namespace mezzo

@@ -30,20 +30,34 @@ struct LossShare {
 
 /// What came of a step, on all processes together.
 struct StepResult {
-  double loss = 0;       ///< cross entropy, without the loss factor
-  bool skipped = false;  ///< for inf or nan gradients
+  double loss = 0;        ///< cross entropy, without the loss factor
+  bool skipped = false;   ///< for inf or nan gradients
+  double loss_scale = 1;  ///< after it
   LossTotals totals = {};
 };
 
+/// Called after a step whose loss scale is moved by `scaler` next: moves it, and gives the numbers
+/// of a StepResult as float64 [3] on the device of `loss`. Does not synchronise.
+at::Tensor finish_step(amp::GradScaler& scaler, const torch::optim::Optimizer& optimizer,
+                       const at::Tensor& loss);
+
+/// The numbers. Synchronises once.
+StepResult read_step(const at::Tensor& numbers);
+
 /// One step that minimises what `loss` gives (float32, one element; called in the precision of the
 /// options), times the loss factor. The gradients stay in the parameters, divided by the loss
-/// scale; those of the step before are dropped first. Communicates where state.exchange is set.
-/// Synchronises.
+/// scale unless the optimizer is a fused one; those of the step before are dropped first.
+/// Communicates where state.exchange is set. Synchronises.
 StepResult take_step(TrainState& state, const TrainOptions& options, const LossShare& share,
                      const std::function<at::Tensor()>& loss);
 
 /// take_step() on the mean cross entropy of all training nodes.
 StepResult train_step(TrainState& state, const Problem& problem, const TrainingNodes& nodes,
                       const TrainOptions& options);
+
+/// train_step() of one process, up to what finish_step() gives. Synchronises as GradScaler::step
+/// does.
+at::Tensor queue_train_step(TrainState& state, const Problem& problem, const TrainingNodes& nodes,
+                            const TrainOptions& options);
 
 }  // namespace mezzo

@@ -60,6 +60,7 @@ class Run {
   TrainState state_;
   std::unique_ptr<EpochSteps> steps_;
   double seconds_before_ = 0, communication_before_ = 0;  // of the run that is resumed
+  double loss_scale_ = 1;                                 // after the latest step
   bool interrupted_ = false;
   StopReason stopped_by_ = StopReason::kEpochs;
 };
@@ -68,8 +69,9 @@ class Run {
 std::string agreement(TrainOptions options) {
   options.device = at::Device(options.device.type());
   options.dataset.clear();
-  return fmt::format("{} epochs {} patience {} resume {}", recipe_to_json(options), options.epochs,
-                     options.patience.value_or(0), !options.resume.empty());
+  return fmt::format("{} epochs {} patience {} resume {} capture {}", recipe_to_json(options),
+                     options.epochs, options.patience.value_or(0), !options.resume.empty(),
+                     options.capture);
 }
 
 /// Each process has another part, together all of them. Fails on all processes or on none.
@@ -98,6 +100,8 @@ void check_parts(const Dataset& dataset, const TrainOptions& options, Ranks& ran
 
 void check_group(const Dataset& dataset, const TrainOptions& options, Ranks& ranks) {
   ranks.check_same("the options", agreement(options));
+  MEZZO_CHECK(!options.capture, "capture: a step is captured in one process, not in {}",
+              ranks.world_size());
   ranks.check_same_data(dataset);
   MEZZO_CHECK(options.sampling && draws_blocks(options.sampling->sampler),
               "train: {} processes train by mini-batches of the samplers neighbor and labor: set "
@@ -128,6 +132,7 @@ Run::Run(const Dataset& dataset, const TrainOptions& options, const TrainCallbac
   steps_ = make_epoch_steps(problem_, dataset, options, ranks_);
   ranks_.check_same("the batches of an epoch", fmt::format("{}", steps_->num_batches()));
   if (!options.resume.empty()) resume();
+  loss_scale_ = state_.scaler.get_scale();
   if (ranks_.alone()) return;
   ranks_.share_weights(*state_.model);
   state_.exchange = [this](LossTotals& totals) {
@@ -204,9 +209,11 @@ void Run::count(const StepResult& step) {
   ++history.steps;
   history.skipped_steps += step.skipped ? 1 : 0;
   history.skipped_in_a_row = step.skipped ? history.skipped_in_a_row + 1 : 0;
+  loss_scale_ = step.loss_scale;
   check_progress(history, state_.scaler,
                  {.epoch = history.epoch() + 1,
                   .loss = step.loss,
+                  .loss_scale = step.loss_scale,
                   .precision = options_.precision,
                   .learning_rate = options_.learning_rate});
 }
@@ -264,7 +271,7 @@ void Run::tell(std::int64_t epoch, bool evaluated) const {
                      .epochs = options_.epochs,
                      .loss = state_.history.losses.back(),
                      .epoch_ms = state_.history.epoch_ms.back(),
-                     .loss_scale = state_.scaler.get_scale(),
+                     .loss_scale = loss_scale_,
                      .scores = std::nullopt};
   if (evaluated) record.scores = state_.history.evaluations.back().scores;
   callbacks_.on_epoch(record);

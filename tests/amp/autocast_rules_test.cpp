@@ -1,5 +1,6 @@
-// What libtorch does inside a region on the CPU: which operation runs in which dtype, and which
+// What libtorch does inside a region: which operation runs in which dtype, and which
 // casts of weights are kept. The lists are libtorch's own; a change of them is news to our users.
+#include <algorithm>
 #include <functional>
 #include <string>
 #include <vector>
@@ -11,6 +12,8 @@
 #include <torch/csrc/autograd/function.h>
 
 #include "mezzo/amp/autocast.h"
+
+#include "support/devices.h"
 
 namespace mezzo::test {
 namespace {
@@ -26,7 +29,8 @@ struct Operation {
 };
 
 Tensor matrix(at::ScalarType dtype) {
-  return (at::eye(4) * 0.5 + 0.25).to(dtype);  // in (0, 1), symmetric, positive definite
+  return (at::eye(4, on_device()) * 0.5 + 0.25)
+      .to(dtype);  // in (0, 1), symmetric, positive definite
 }
 
 /// Runs every operation on a matrix of dtype `given` and expects results of dtype `expected`.
@@ -76,9 +80,9 @@ const std::vector<Operation> kFloat32 = {
     {"l1_loss", [](const Tensor& x) { return at::l1_loss(x, x); }},
     {"smooth_l1_loss", [](const Tensor& x) { return at::smooth_l1_loss(x, x); }},
     {"huber_loss", [](const Tensor& x) { return at::huber_loss(x, x); }},
-    {"nll_loss", [](const Tensor& x) { return at::nll_loss(x, at::arange(4)); }},
+    {"nll_loss", [](const Tensor& x) { return at::nll_loss(x, at::arange(4, on_device())); }},
     {"cross_entropy_loss",
-     [](const Tensor& x) { return at::cross_entropy_loss(x, at::arange(4)); }},
+     [](const Tensor& x) { return at::cross_entropy_loss(x, at::arange(4, on_device())); }},
     {"kl_div", [](const Tensor& x) { return at::kl_div(x, x); }},
     {"poisson_nll_loss",
      [](const Tensor& x) { return at::poisson_nll_loss(x, x, true, false, 1e-8, 1); }},
@@ -123,68 +127,112 @@ const std::vector<Operation> kUntouched = {
     {"relu", [](const Tensor& x) { return at::relu(x); }},
     {"gelu", [](const Tensor& x) { return at::gelu(x); }},
     {"dropout", [](const Tensor& x) { return at::dropout(x, 0.5, true); }},
-    {"index_select", [](const Tensor& x) { return at::index_select(x, 0, at::arange(4)); }},
+    {"index_select",
+     [](const Tensor& x) { return at::index_select(x, 0, at::arange(4, on_device())); }},
     {"gather",
      [](const Tensor& x) {
-       return at::gather(x, 0, at::zeros({4, 4}, at::kLong));
+       return at::gather(x, 0, at::zeros({4, 4}, on_device(at::kLong)));
      }},
-    {"embedding", [](const Tensor& x) { return at::embedding(x, at::arange(4)); }},
+    {"embedding", [](const Tensor& x) { return at::embedding(x, at::arange(4, on_device())); }},
 };
 
 TEST(AutocastRules, products_and_convolutions_run_in_the_dtype_of_the_region) {
   for (const at::ScalarType dtype : {at::kBFloat16, at::kHalf}) {
-    const Autocast autocast(at::kCPU, dtype);
+    const Autocast autocast(test_device().type(), dtype);
     expect_dtypes(kLowered, at::kFloat, dtype);
   }
 }
 
+/// The operations of `all` with these names.
+std::vector<Operation> named(const std::vector<Operation>& all,
+                             const std::vector<std::string>& names) {
+  std::vector<Operation> found;
+  for (const Operation& operation : all) {
+    if (std::find(names.begin(), names.end(), operation.name) != names.end()) {
+      found.push_back(operation);
+    }
+  }
+  EXPECT_EQ(found.size(), names.size());
+  return found;
+}
+
+/// CUDA's lists beside the CPU's. Not the decompositions: they refuse 16 bits there.
+const std::vector<std::string> kFloat32OnCuda = {"mse_loss",
+                                                 "l1_loss",
+                                                 "smooth_l1_loss",
+                                                 "huber_loss",
+                                                 "nll_loss",
+                                                 "kl_div",
+                                                 "poisson_nll_loss",
+                                                 "soft_margin_loss",
+                                                 "binary_cross_entropy_with_logits",
+                                                 "cdist",
+                                                 "prod"};
+const std::vector<std::string> kTouchedOnCuda = {
+    "softmax", "log_softmax", "exp", "log", "pow", "sum", "cumsum", "norm", "layer_norm"};
+const std::vector<std::string> kUntouchedOnCuda = {"mean",         "relu",   "gelu",     "dropout",
+                                                   "index_select", "gather", "embedding"};
+
+TEST(AutocastRules, on_cuda_softmax_powers_sums_and_losses_run_in_float32) {
+  if (on_cpu()) GTEST_SKIP() << "CUDA's lists";
+  const Autocast autocast(at::kCUDA, at::kHalf);
+  expect_dtypes(named(kFloat32, kFloat32OnCuda), at::kHalf, at::kFloat);
+  expect_dtypes(named(kUntouched, kTouchedOnCuda), at::kHalf, at::kFloat);
+  expect_dtypes(named(kUntouched, {"mv", "addr"}), at::kFloat, at::kHalf);
+  expect_dtypes(named(kUntouched, kUntouchedOnCuda), at::kHalf, at::kHalf);
+  expect_dtypes(named(kUntouched, kUntouchedOnCuda), at::kFloat, at::kFloat);
+}
+
 TEST(AutocastRules, losses_and_decompositions_of_16_bit_tensors_run_in_float32) {
-  const Autocast autocast(at::kCPU, at::kBFloat16);
+  MEZZO_CPU_ONLY("the CPU's lists");
+  const Autocast autocast(test_device().type(), at::kBFloat16);
   expect_dtypes(kFloat32, at::kBFloat16, at::kFloat);
 }
 
 TEST(AutocastRules, other_operations_run_in_the_dtype_that_arrives) {
-  const Autocast autocast(at::kCPU, at::kBFloat16);
+  MEZZO_CPU_ONLY("the CPU's lists");
+  const Autocast autocast(test_device().type(), at::kBFloat16);
   expect_dtypes(kUntouched, at::kBFloat16, at::kBFloat16);
   expect_dtypes(kUntouched, at::kFloat, at::kFloat);
 }
 
 TEST(AutocastRules, float64_stays_float64_in_every_operation) {
-  const Autocast autocast(at::kCPU, at::kBFloat16);
+  MEZZO_CPU_ONLY("the CPU's lists");
+  const Autocast autocast(test_device().type(), at::kBFloat16);
   for (const std::vector<Operation>* operations : {&kLowered, &kFloat32, &kUntouched}) {
     expect_dtypes(*operations, at::kDouble, at::kDouble);
   }
 }
 
 TEST(AutocastRules, a_disabled_region_leaves_float32_alone) {
-  const Autocast outer(at::kCPU, at::kBFloat16);
-  const Autocast off(at::kCPU, kDisabled);
+  const Autocast outer(test_device().type(), at::kBFloat16);
+  const Autocast off(test_device().type(), kDisabled);
   expect_dtypes(kLowered, at::kFloat, at::kFloat);
 }
 
 TEST(AutocastRules, a_float64_operand_beside_a_float32_one_is_the_callers_to_cast) {
-  const Autocast autocast(at::kCPU, at::kBFloat16);
+  const Autocast autocast(test_device().type(), at::kBFloat16);
   EXPECT_THROW(at::mm(matrix(at::kDouble), matrix(at::kFloat)), c10::Error);
 }
 
 TEST(AutocastRules, concatenation_promotes_to_the_widest_operand) {
   const Tensor wide = matrix(at::kFloat), narrow = matrix(at::kBFloat16);
-  const Autocast autocast(at::kCPU, at::kBFloat16);
+  const Autocast autocast(test_device().type(), at::kBFloat16);
   EXPECT_EQ(at::cat({narrow, wide}).scalar_type(), at::kFloat);
   EXPECT_EQ(at::stack({wide, narrow}).scalar_type(), at::kFloat);
   EXPECT_EQ(at::cat({narrow, narrow}).scalar_type(), at::kBFloat16);
-  EXPECT_EQ(at::index_copy(wide, 0, at::arange(4), narrow).scalar_type(), at::kFloat);
+  EXPECT_EQ(at::index_copy(wide, 0, at::arange(4, on_device()), narrow).scalar_type(), at::kFloat);
 }
 
 TEST(AutocastRules, promotion_refuses_a_third_dtype) {
-  const Autocast autocast(at::kCPU, at::kHalf);
+  const Autocast autocast(test_device().type(), at::kHalf);
   EXPECT_THROW(at::cat({matrix(at::kHalf), matrix(at::kBFloat16)}), c10::Error);
 }
 
 TEST(AutocastRules, scattering_into_another_dtype_is_the_callers_to_cast) {
   const Tensor wide = matrix(at::kFloat), narrow = matrix(at::kBFloat16);
-  const Tensor rows = at::arange(4), entries = at::zeros({4, 4}, at::kLong);
-  const Autocast autocast(at::kCPU, at::kBFloat16);
+  const Tensor rows = at::arange(4, on_device()), entries = at::zeros({4, 4}, on_device(at::kLong));
+  const Autocast autocast(test_device().type(), at::kBFloat16);
   EXPECT_THROW(at::index_add(wide, 0, rows, narrow), c10::Error);
   EXPECT_THROW(at::scatter_add(wide, 0, entries, narrow), c10::Error);
   EXPECT_THROW(at::scatter_reduce(wide, 0, entries, narrow, "amax"), c10::Error);
@@ -193,7 +241,7 @@ TEST(AutocastRules, scattering_into_another_dtype_is_the_callers_to_cast) {
 
 TEST(AutocastRules, in_place_and_out_calls_are_not_cast) {
   const Tensor x = matrix(at::kFloat);
-  const Autocast autocast(at::kCPU, at::kBFloat16);
+  const Autocast autocast(test_device().type(), at::kBFloat16);
   Tensor target = matrix(at::kFloat);
   EXPECT_EQ(target.addmm_(x, x).scalar_type(), at::kFloat);
   EXPECT_THROW(target.addmm_(x, x.to(at::kBFloat16)), c10::Error);
@@ -202,15 +250,15 @@ TEST(AutocastRules, in_place_and_out_calls_are_not_cast) {
 
 TEST(AutocastRules, a_dtype_that_the_caller_names_is_kept) {
   const Tensor x = matrix(at::kBFloat16);
-  const Autocast autocast(at::kCPU, at::kBFloat16);
+  const Autocast autocast(test_device().type(), at::kBFloat16);
   EXPECT_EQ(at::prod(x, at::kBFloat16).scalar_type(), at::kBFloat16);
   EXPECT_EQ(at::sum(x, at::kFloat).scalar_type(), at::kFloat);
 }
 
 /// The cast of `weight` that products in the open region get.
 Tensor cast_of(const Tensor& weight) {
-  const at::ScalarType dtype = at::autocast::get_autocast_dtype(at::kCPU);
-  return at::autocast::cached_cast(dtype, weight, at::kCPU);
+  const at::ScalarType dtype = at::autocast::get_autocast_dtype(test_device().type());
+  return at::autocast::cached_cast(dtype, weight, test_device().type());
 }
 
 bool is_kept(const Tensor& weight) {
@@ -219,14 +267,14 @@ bool is_kept(const Tensor& weight) {
 
 TEST(AutocastCache, keeps_casts_of_float32_leaves_that_require_gradients_only) {
   const Tensor weight = matrix(at::kFloat).requires_grad_();
-  const Autocast autocast(at::kCPU, at::kBFloat16);
+  const Autocast autocast(test_device().type(), at::kBFloat16);
   EXPECT_TRUE(is_kept(weight));
   EXPECT_FALSE(is_kept(matrix(at::kFloat))) << "without gradients";
   EXPECT_FALSE(is_kept(weight * 2)) << "not a leaf";
   EXPECT_FALSE(is_kept(weight.detach().t().requires_grad_())) << "a view";
   EXPECT_FALSE(is_kept(matrix(at::kHalf).requires_grad_())) << "not float32";
-  EXPECT_FALSE(at::autocast::cached_cast(at::kHalf, weight, at::kCPU)
-                   .is_same(at::autocast::cached_cast(at::kHalf, weight, at::kCPU)))
+  EXPECT_FALSE(at::autocast::cached_cast(at::kHalf, weight, test_device().type())
+                   .is_same(at::autocast::cached_cast(at::kHalf, weight, test_device().type())))
       << "not to the dtype of the region";
 }
 
@@ -234,10 +282,10 @@ TEST(AutocastCache, two_products_share_one_cast_and_so_one_node_of_the_graph) {
   const Tensor weight = matrix(at::kFloat).requires_grad_();
   const auto cast_node = [&] { return at::mm(matrix(at::kFloat), weight).grad_fn()->next_edge(1); };
   {
-    const Autocast autocast(at::kCPU, at::kBFloat16);
+    const Autocast autocast(test_device().type(), at::kBFloat16);
     EXPECT_EQ(cast_node().function, cast_node().function);
   }
-  const Autocast autocast(at::kCPU, at::kBFloat16, {.cache = false});
+  const Autocast autocast(test_device().type(), at::kBFloat16, {.cache = false});
   EXPECT_NE(cast_node().function, cast_node().function);
 }
 
@@ -245,31 +293,32 @@ TEST(AutocastCache, a_shared_cast_sums_the_gradients_of_its_uses) {
   const Tensor x = matrix(at::kFloat), weight = matrix(at::kFloat).requires_grad_();
   Tensor loss;
   {
-    const Autocast autocast(at::kCPU, at::kBFloat16);
+    const Autocast autocast(test_device().type(), at::kBFloat16);
     loss = (at::mm(x, weight) + at::mm(x, weight)).sum();
   }
   loss.backward();
-  EXPECT_TRUE(at::equal(weight.grad(), at::full({4, 4}, 3.0)));  // twice the column sums of x
+  EXPECT_TRUE(
+      at::equal(weight.grad(), at::full({4, 4}, 3.0, on_device())));  // twice the column sums of x
 }
 
 TEST(AutocastCache, ends_with_the_outermost_region) {
   const Tensor weight = matrix(at::kFloat).requires_grad_();
   Tensor first;
   {
-    const Autocast outer(at::kCPU, at::kBFloat16);
+    const Autocast outer(test_device().type(), at::kBFloat16);
     first = cast_of(weight);
-    { const Autocast inner(at::kCPU, at::kBFloat16); }
-    { const Autocast off(at::kCPU, kDisabled); }
+    { const Autocast inner(test_device().type(), at::kBFloat16); }
+    { const Autocast off(test_device().type(), kDisabled); }
     EXPECT_TRUE(cast_of(weight).is_same(first));
   }
-  const Autocast next(at::kCPU, at::kBFloat16);
+  const Autocast next(test_device().type(), at::kBFloat16);
   EXPECT_FALSE(cast_of(weight).is_same(first));
 }
 
 TEST(AutocastCache, a_changed_weight_is_seen_after_clear_cache) {
   Tensor weight = matrix(at::kFloat).requires_grad_();
-  const Tensor zeros = at::zeros({4, 4}, at::kBFloat16);
-  const Autocast autocast(at::kCPU, at::kBFloat16);
+  const Tensor zeros = at::zeros({4, 4}, on_device(at::kBFloat16));
+  const Autocast autocast(test_device().type(), at::kBFloat16);
   EXPECT_FALSE(at::equal(cast_of(weight), zeros));
   {
     const at::NoGradGuard no_grad;
@@ -284,7 +333,7 @@ TEST(AutocastCache, a_cast_made_without_gradients_serves_a_product_with_them) {
   const Tensor x = matrix(at::kFloat), weight = matrix(at::kFloat).requires_grad_();
   Tensor loss;
   {
-    const Autocast autocast(at::kCPU, at::kBFloat16);
+    const Autocast autocast(test_device().type(), at::kBFloat16);
     Tensor evaluated;
     {
       const at::NoGradGuard no_grad;
@@ -295,12 +344,12 @@ TEST(AutocastCache, a_cast_made_without_gradients_serves_a_product_with_them) {
   }
   loss.backward();
   ASSERT_TRUE(weight.grad().defined());
-  EXPECT_TRUE(at::equal(weight.grad(), at::full({4, 4}, 1.5)));
+  EXPECT_TRUE(at::equal(weight.grad(), at::full({4, 4}, 1.5, on_device())));
 }
 
 TEST(AutocastCache, inference_mode_keeps_no_casts_and_finds_none_that_it_made) {
   const Tensor weight = matrix(at::kFloat).requires_grad_();
-  const Autocast autocast(at::kCPU, at::kBFloat16);
+  const Autocast autocast(test_device().type(), at::kBFloat16);
   {
     const c10::InferenceMode inference;
     EXPECT_FALSE(is_kept(weight));
@@ -311,10 +360,10 @@ TEST(AutocastCache, inference_mode_keeps_no_casts_and_finds_none_that_it_made) {
 
 TEST(AutocastCache, an_enabled_region_of_another_dtype_between_regions_makes_its_own_casts) {
   const Tensor weight = matrix(at::kFloat).requires_grad_();
-  const Autocast outer(at::kCPU, at::kBFloat16);
+  const Autocast outer(test_device().type(), at::kBFloat16);
   EXPECT_EQ(cast_of(weight).scalar_type(), at::kBFloat16);
   {
-    const Autocast inner(at::kCPU, at::kHalf);
+    const Autocast inner(test_device().type(), at::kHalf);
     EXPECT_EQ(cast_of(weight).scalar_type(), at::kHalf);
   }
   EXPECT_EQ(cast_of(weight).scalar_type(), at::kBFloat16);

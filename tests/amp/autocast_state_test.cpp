@@ -16,9 +16,12 @@
 #include "mezzo/core/error.h"
 
 #include "amp/errors.h"
+#include "support/devices.h"
 
 namespace mezzo::test {
 namespace {
+
+const CpuOnlySuite kAutocastStateOnCpu("AutocastState", "the CPU's state beside CUDA's");
 
 using amp::Autocast;
 using amp::AutocastState;

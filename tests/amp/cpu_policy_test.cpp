@@ -15,9 +15,12 @@
 #include "mezzo/core/error.h"
 
 #include "amp/errors.h"
+#include "support/devices.h"
 
 namespace mezzo::test {
 namespace {
+
+const CpuOnlySuite kCpuPolicyOnCpu("CpuPolicy", "the policy of the CPU");
 
 using amp::Autocast;
 using amp::CpuPolicy;

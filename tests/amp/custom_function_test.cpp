@@ -17,6 +17,7 @@
 #include "mezzo/core/error.h"
 
 #include "amp/errors.h"
+#include "support/devices.h"
 
 namespace mezzo::test {
 namespace {
@@ -37,7 +38,7 @@ struct Seen {
 Seen seen_forward, seen_backward;
 
 amp::DeviceAutocast on_cpu(const Seen& seen) {
-  return seen.state.get(at::kCPU);
+  return seen.state.get(test_device().type());
 }
 
 /// x w, with the options that the caller names.
@@ -64,12 +65,13 @@ struct Product : Function<Product> {
   }
 };
 
-constexpr amp::CustomForwardOptions kPlain{.device = at::kCPU, .cast_inputs = std::nullopt};
-constexpr amp::CustomForwardOptions kInFloat32{.device = at::kCPU, .cast_inputs = at::kFloat};
+const amp::CustomForwardOptions kPlain{.device = test_device().type(), .cast_inputs = std::nullopt};
+const amp::CustomForwardOptions kInFloat32{.device = test_device().type(),
+                                           .cast_inputs = at::kFloat};
 
 struct Operands {
-  Tensor x = at::rand({4, 3}).requires_grad_();
-  Tensor w = at::rand({3, 5}).requires_grad_();
+  Tensor x = at::rand({4, 3}, on_device()).requires_grad_();
+  Tensor w = at::rand({3, 5}, on_device()).requires_grad_();
 };
 
 using Dtypes = std::vector<at::ScalarType>;
@@ -79,10 +81,11 @@ TEST(CustomFunction, with_cast_inputs_runs_forward_and_backward_in_that_dtype) {
       same{given.x.detach().clone().requires_grad_(), given.w.detach().clone().requires_grad_()};
   Tensor y;
   {
-    const Autocast autocast(at::kCPU, at::kBFloat16);
+    const Autocast autocast(test_device().type(), at::kBFloat16);
     y = Product::apply(given.x, given.w, kInFloat32);
     EXPECT_FALSE(on_cpu(seen_forward).enabled);
-    EXPECT_TRUE(AutocastState().get(at::kCPU).enabled) << "the region goes on after the call";
+    EXPECT_TRUE(AutocastState().get(test_device().type()).enabled)
+        << "the region goes on after the call";
     y.sum().backward();  // inside the region, where plain code would be cast
   }
   EXPECT_FALSE(on_cpu(seen_backward).enabled);
@@ -98,7 +101,7 @@ TEST(CustomFunction, with_cast_inputs_16_bit_operands_get_16_bit_gradients) {
   const Operands operands;
   const Tensor x = operands.x.detach().to(at::kBFloat16).requires_grad_();
   {
-    const Autocast autocast(at::kCPU, at::kBFloat16);
+    const Autocast autocast(test_device().type(), at::kBFloat16);
     const Tensor y = Product::apply(x, operands.w, kInFloat32);
     EXPECT_EQ(y.scalar_type(), at::kFloat);
     EXPECT_EQ(seen_forward.dtypes, (Dtypes{at::kFloat, at::kFloat}));
@@ -107,17 +110,17 @@ TEST(CustomFunction, with_cast_inputs_16_bit_operands_get_16_bit_gradients) {
   EXPECT_EQ(seen_backward.dtypes, (Dtypes{at::kFloat, at::kFloat}));
   EXPECT_EQ(x.grad().scalar_type(), at::kBFloat16);
   EXPECT_EQ(operands.w.grad().scalar_type(), at::kFloat);
-  const Tensor expected = at::mm(at::ones({4, 5}), operands.w.detach().t());
+  const Tensor expected = at::mm(at::ones({4, 5}, on_device()), operands.w.detach().t());
   EXPECT_TRUE(at::equal(x.grad(), expected.to(at::kBFloat16)));
 }
 
 TEST(CustomFunction, cast_inputs_may_be_the_16_bit_dtype_or_float64) {
   const Operands operands;
-  const Autocast autocast(at::kCPU, at::kBFloat16);
+  const Autocast autocast(test_device().type(), at::kBFloat16);
   for (const at::ScalarType dtype : {at::kHalf, at::kDouble}) {
-    const Tensor y =
-        Product::apply(operands.x, operands.w,
-                       amp::CustomForwardOptions{.device = at::kCPU, .cast_inputs = dtype});
+    const Tensor y = Product::apply(
+        operands.x, operands.w,
+        amp::CustomForwardOptions{.device = test_device().type(), .cast_inputs = dtype});
     EXPECT_EQ(y.scalar_type(), dtype);
     y.sum().backward();
     EXPECT_EQ(seen_backward.dtypes, (Dtypes{dtype, dtype}));
@@ -130,7 +133,7 @@ TEST(CustomFunction, without_cast_inputs_the_backward_outside_runs_in_the_stored
     const Operands operands;
     Tensor y;
     {
-      const Autocast autocast(at::kCPU, dtype);
+      const Autocast autocast(test_device().type(), dtype);
       y = Product::apply(operands.x, operands.w, kPlain);
     }
     EXPECT_EQ(y.scalar_type(), dtype);
@@ -139,7 +142,8 @@ TEST(CustomFunction, without_cast_inputs_the_backward_outside_runs_in_the_stored
     EXPECT_EQ(on_cpu(seen_backward), (amp::DeviceAutocast{.enabled = true, .dtype = dtype}));
     EXPECT_EQ(seen_backward.dtypes, (Dtypes{dtype, dtype}));
     EXPECT_EQ(operands.x.grad().scalar_type(), at::kFloat);
-    EXPECT_FALSE(AutocastState().get(at::kCPU).enabled) << "the backward's region has ended";
+    EXPECT_FALSE(AutocastState().get(test_device().type()).enabled)
+        << "the backward's region has ended";
   }
 }
 
@@ -147,13 +151,13 @@ TEST(CustomFunction, the_backward_follows_the_forward_on_another_thread_and_in_a
   const Operands operands;
   Tensor y;
   {
-    const Autocast autocast(at::kCPU, at::kBFloat16);
+    const Autocast autocast(test_device().type(), at::kBFloat16);
     y = Product::apply(operands.x, operands.w, kPlain).sum();
   }
   std::thread([&] {
-    const Autocast autocast(at::kCPU, at::kHalf);
+    const Autocast autocast(test_device().type(), at::kHalf);
     y.backward();
-    EXPECT_EQ(AutocastState().get(at::kCPU).dtype, at::kHalf);
+    EXPECT_EQ(AutocastState().get(test_device().type()).dtype, at::kHalf);
   }).join();
   EXPECT_EQ(seen_backward.dtypes, (Dtypes{at::kBFloat16, at::kBFloat16}));
 }
@@ -161,17 +165,17 @@ TEST(CustomFunction, the_backward_follows_the_forward_on_another_thread_and_in_a
 TEST(CustomFunction, outside_a_region_changes_nothing) {
   for (const amp::CustomForwardOptions& options :
        {kPlain, kInFloat32,
-        amp::CustomForwardOptions{.device = at::kCPU, .cast_inputs = at::kHalf}}) {
+        amp::CustomForwardOptions{.device = test_device().type(), .cast_inputs = at::kHalf}}) {
     const Operands operands;
     const Tensor y = Product::apply(operands.x, operands.w, options);
     EXPECT_TRUE(at::equal(y, at::mm(operands.x, operands.w)));
-    const Autocast autocast(at::kCPU, at::kBFloat16);
+    const Autocast autocast(test_device().type(), at::kBFloat16);
     y.sum().backward();
     EXPECT_FALSE(on_cpu(seen_backward).enabled) << "as the forward, though a region is open";
     EXPECT_EQ(seen_backward.dtypes, (Dtypes{at::kFloat, at::kFloat}));
   }
-  const Autocast outer(at::kCPU, at::kBFloat16);
-  const Autocast off(at::kCPU, kDisabled);
+  const Autocast outer(test_device().type(), at::kBFloat16);
+  const Autocast off(test_device().type(), kDisabled);
   const Operands operands;
   const Tensor half = operands.x.detach().to(at::kHalf);
   EXPECT_EQ(Product::apply(half, operands.w.detach().to(at::kHalf), kInFloat32).scalar_type(),
@@ -180,7 +184,7 @@ TEST(CustomFunction, outside_a_region_changes_nothing) {
 
 TEST(CustomFunction, another_device_types_region_does_not_concern_it) {
   const Operands operands;
-  const Autocast autocast(at::kCPU, at::kBFloat16);
+  const Autocast autocast(test_device().type(), at::kBFloat16);
   const amp::CustomForwardOptions on_xpu{.device = at::kXPU, .cast_inputs = at::kDouble};
   EXPECT_EQ(Product::apply(operands.x, operands.w, on_xpu).scalar_type(), at::kBFloat16);
   EXPECT_EQ(seen_forward.dtypes, (Dtypes{at::kFloat, at::kFloat}));
@@ -216,26 +220,26 @@ TEST(CustomFunction, nests) {
   const Operands operands;
   Tensor y;
   {
-    const Autocast autocast(at::kCPU, at::kBFloat16);
+    const Autocast autocast(test_device().type(), at::kBFloat16);
     y = TwoProducts::apply(operands.x, operands.w);
   }
   EXPECT_EQ(y.scalar_type(), at::kBFloat16);
   y.sum().backward();
   EXPECT_FALSE(on_cpu(seen_backward).enabled) << "the inner function's own state";
   EXPECT_EQ(operands.w.grad().scalar_type(), at::kFloat);
-  EXPECT_FALSE(AutocastState().get(at::kCPU).enabled);
+  EXPECT_FALSE(AutocastState().get(test_device().type()).enabled);
 }
 
 /// Runs `function` on `args` as a forward with cast_inputs = float32 in a float16 region would.
 template <class Call, class... Args>
 auto forwarded(Call call, Args&&... args) {
-  const Autocast autocast(at::kCPU, at::kHalf);
+  const Autocast autocast(test_device().type(), at::kHalf);
   AutogradContext context;
   return amp::custom_forward(&context, kInFloat32, call, std::forward<Args>(args)...);
 }
 
 TEST(CustomFunction, casts_eligible_tensors_only) {
-  const Tensor half = at::ones({2}, at::kHalf);
+  const Tensor half = at::ones({2}, on_device(at::kHalf));
   const auto dtype_of = [](const Tensor& t) { return t.scalar_type(); };
   EXPECT_EQ(forwarded(dtype_of, half), at::kFloat);
   EXPECT_EQ(forwarded(dtype_of, half.to(at::kBFloat16)), at::kFloat);
@@ -245,12 +249,12 @@ TEST(CustomFunction, casts_eligible_tensors_only) {
   EXPECT_EQ(forwarded(dtype_of, half.to(at::kComplexFloat)), at::kComplexFloat);
   EXPECT_EQ(forwarded(dtype_of, at::ones({2}, at::device(at::kMeta).dtype(at::kHalf))), at::kHalf);
   EXPECT_FALSE(forwarded([](const Tensor& t) { return t.defined(); }, Tensor()));
-  const Tensor single = at::ones({2});
+  const Tensor single = at::ones({2}, on_device());
   EXPECT_TRUE(forwarded([&](const Tensor& t) { return t.is_same(single); }, single));
 }
 
 TEST(CustomFunction, casts_tensors_in_optionals_tuples_and_containers) {
-  const Tensor half = at::ones({2}, at::kHalf);
+  const Tensor half = at::ones({2}, on_device(at::kHalf));
   const auto is_float = [](const Tensor& t) { return t.scalar_type() == at::kFloat; };
   EXPECT_TRUE(forwarded([&](const std::optional<Tensor>& t) { return is_float(*t); },
                         std::optional<Tensor>(half)));
@@ -298,7 +302,7 @@ struct Forgetful : Function<Forgetful> {
 };
 
 TEST(CustomFunction, a_backward_whose_forward_saved_nothing_is_an_error) {
-  const Tensor y = Forgetful::apply(at::ones({2}).requires_grad_()).sum();
+  const Tensor y = Forgetful::apply(at::ones({2}, on_device()).requires_grad_()).sum();
   EXPECT_TRUE(throws_with<LogicError>("run its body by custom_forward", [&] { y.backward(); }));
 }
 
@@ -311,17 +315,17 @@ TEST(CustomFunction, unusable_options_are_errors) {
   EXPECT_TRUE(throws_with<InvalidArgument>(
       "got meta", [&] { run(&context, {.device = at::kMeta, .cast_inputs = at::kFloat}); }));
   EXPECT_TRUE(throws_with<InvalidArgument>("floating dtype for cast_inputs, got Long", [&] {
-    run(&context, {.device = at::kCPU, .cast_inputs = at::kLong});
+    run(&context, {.device = test_device().type(), .cast_inputs = at::kLong});
   }));
 }
 
 TEST(CustomFunction, an_exception_in_the_forward_restores_the_region) {
-  const Autocast autocast(at::kCPU, at::kBFloat16);
+  const Autocast autocast(test_device().type(), at::kBFloat16);
   AutogradContext context;
   EXPECT_THROW(
       amp::custom_forward(&context, kInFloat32, []() -> int { throw LogicError("inside"); }),
       LogicError);
-  EXPECT_TRUE(AutocastState().get(at::kCPU).enabled);
+  EXPECT_TRUE(AutocastState().get(test_device().type()).enabled);
 }
 
 }  // namespace

@@ -96,7 +96,7 @@ std::vector<Pair> pairs() {
 /// dtypes begin alike.
 Parameters parameters(at::ScalarType dtype) {
   const auto values = [](at::IntArrayRef sizes) {
-    return at::randint(-128, 129, sizes, at::kDouble).div_(64);
+    return at::randint(-128, 129, sizes, on_device(at::kDouble)).div_(64);
   };
   at::manual_seed(7);
   Parameters made = {values({37}),
@@ -113,7 +113,8 @@ Parameters parameters(at::ScalarType dtype) {
 void set_gradients(const Parameters& of, int step, double factor = 1) {
   at::manual_seed(100 + static_cast<std::uint64_t>(step));
   for (const at::Tensor& p : of) {
-    const at::Tensor values = at::randint(-64, 65, p.sizes(), at::kDouble).div_(64).mul_(factor);
+    const at::Tensor values =
+        at::randint(-64, 65, p.sizes(), on_device(at::kDouble)).div_(64).mul_(factor);
     at::Tensor gradient = at::empty_like(p).copy_(values);
     if (p.dim() == 2 && p.size(0) == 5) gradient = gradient.t().contiguous().t();
     at::Tensor(p).mutable_grad() = gradient.detach();
@@ -184,8 +185,9 @@ TEST(FusedOptimizer, maximizes_by_negated_gradients) {
 }
 
 void fused_step(Optimizer& optimizer, double grad_scale, double found_inf) {
-  dynamic_cast<amp::FusedStep&>(optimizer).fused_step(at::scalar_tensor(grad_scale, at::kFloat),
-                                                      at::scalar_tensor(found_inf, at::kFloat));
+  dynamic_cast<amp::FusedStep&>(optimizer).fused_step(
+      at::scalar_tensor(grad_scale, on_device(at::kFloat)),
+      at::scalar_tensor(found_inf, on_device(at::kFloat)));
 }
 
 TEST(FusedOptimizer, divides_scaled_gradients_in_place) {
@@ -449,7 +451,7 @@ TEST(FusedOptimizer, the_number_of_threads_changes_no_bit) {
     for (const int count : {1, 2, 3, 5}) {
       at::set_num_threads(count);
       at::manual_seed(1);
-      const at::Tensor p = at::randn({100003}).requires_grad_();
+      const at::Tensor p = at::randn({100003}, on_device()).requires_grad_();
       train(*make({p}), {p}, 0, 3);
       results.push_back(p);
     }
@@ -471,13 +473,13 @@ TEST(FusedOptimizer, a_closure_computes_the_gradients_and_the_loss) {
 }
 
 TEST(FusedOptimizer, an_open_autocast_region_sees_the_new_weights) {
-  const at::Tensor weight = at::eye(2).requires_grad_();
+  const at::Tensor weight = at::eye(2, on_device()).requires_grad_();
   FusedSGD optimizer({weight}, 1.0);
-  weight.mutable_grad() = at::eye(2);
-  const amp::Autocast region(at::kCPU, at::kBFloat16);
-  EXPECT_TRUE(exact(at::mm(at::ones({1, 2}), weight), at::ones({1, 2})));
+  weight.mutable_grad() = at::eye(2, on_device());
+  const amp::Autocast region(test_device().type(), at::kBFloat16);
+  EXPECT_TRUE(exact(at::mm(at::ones({1, 2}, on_device()), weight), at::ones({1, 2})));
   optimizer.step();
-  EXPECT_TRUE(exact(at::mm(at::ones({1, 2}), weight), at::zeros({1, 2})));
+  EXPECT_TRUE(exact(at::mm(at::ones({1, 2}, on_device()), weight), at::zeros({1, 2})));
 }
 
 TEST(FusedOptimizer, the_scaler_leaves_the_decision_to_the_device) {
@@ -514,14 +516,16 @@ TEST(FusedOptimizer, refuses_parameters_and_gradients_it_cannot_step_before_any_
       EXPECT_TRUE(exact(first, at::tensor({1.0}))) << name;
     }
   };
-  const at::Tensor matrix = at::ones({2, 2});
-  refuses("sparse", at::ones({2, 2}).requires_grad_(), matrix.to_sparse());
+  const at::Tensor matrix = at::ones({2, 2}, on_device());
+  refuses("sparse", at::ones({2, 2}, on_device()).requires_grad_(), matrix.to_sparse());
   for (const at::ScalarType dtype : {at::kHalf, at::kBFloat16}) {
-    refuses("enable_mixed_precision", at::ones({2, 2}, dtype).requires_grad_(), matrix.to(dtype));
+    refuses("enable_mixed_precision", at::ones({2, 2}, on_device(dtype)).requires_grad_(),
+            matrix.to(dtype));
   }
-  refuses("ComplexFloat", at::ones({2, 2}, at::kComplexFloat).requires_grad_(),
+  refuses("ComplexFloat", at::ones({2, 2}, on_device(at::kComplexFloat)).requires_grad_(),
           matrix.to(at::kComplexFloat));
-  refuses("without holes", at::ones({2, 4}).slice(1, 0, 4, 2).detach().requires_grad_(), matrix);
+  refuses("without holes",
+          at::ones({2, 4}, on_device()).slice(1, 0, 4, 2).detach().requires_grad_(), matrix);
 }
 
 TEST(FusedOptimizer, refuses_a_parameter_listed_twice_and_unusable_factors) {
@@ -532,7 +536,8 @@ TEST(FusedOptimizer, refuses_a_parameter_listed_twice_and_unusable_factors) {
     EXPECT_TRUE(throws_with<InvalidArgument>("twice", [&] { twice->step(); })) << name;
     auto once = make({parameter});
     auto& fused = dynamic_cast<amp::FusedStep&>(*once);
-    for (const at::Tensor& bad : {at::ones({1}), at::scalar_tensor(1.0, at::kDouble)}) {
+    for (const at::Tensor& bad :
+         {at::ones({1}, on_device()), at::scalar_tensor(1.0, on_device(at::kDouble))}) {
       EXPECT_THROW(fused.fused_step(bad, {}), InvalidArgument) << name;
       EXPECT_THROW(fused.fused_step({}, bad), InvalidArgument) << name;
     }

@@ -25,7 +25,7 @@ using amp::StepOutcome;
 constexpr double kInf = std::numeric_limits<double>::infinity();
 
 at::Tensor numbers(const std::vector<double>& values) {
-  return at::tensor(values, at::kDouble);
+  return on_device(at::tensor(values, at::kDouble));
 }
 
 TEST(GradScalerFused, hands_the_scale_and_the_outcome_over) {
@@ -95,7 +95,7 @@ TEST(GradScalerFused, takes_float16_gradients) {
 }
 
 TEST(GradScalerFused, sparse_float16_entries_count_by_their_sum) {
-  const at::Tensor index = at::tensor({1, 1}, at::kLong).view({1, 2});
+  const at::Tensor index = on_device(at::tensor({1, 1}, at::kLong)).view({1, 2});
   for (const double value : {20000.0, 60000.0}) {
     GradScaler scaler = started({.initial_scale = 4.0});
     const at::Tensor weight = leaf({0.0, 0.0}, at::kHalf);
@@ -109,13 +109,13 @@ TEST(GradScalerFused, sparse_float16_entries_count_by_their_sum) {
 
 TEST(GradScalerFused, steps_under_autocast_end_the_casts_of_the_old_weights) {
   GradScaler scaler = started({.initial_scale = 4.0});
-  const at::Tensor weight = at::ones({2, 2}).requires_grad_();
+  const at::Tensor weight = at::ones({2, 2}, on_device()).requires_grad_();
   FusedDescent optimizer({weight});
-  const amp::Autocast autocast(at::kCPU, at::kBFloat16);
-  EXPECT_TRUE(exact(at::mm(at::eye(2), weight), at::ones({2, 2})));
-  weight.mutable_grad() = at::full({2, 2}, 8.0);
+  const amp::Autocast autocast(test_device().type(), at::kBFloat16);
+  EXPECT_TRUE(exact(at::mm(at::eye(2, on_device()), weight), at::ones({2, 2})));
+  weight.mutable_grad() = at::full({2, 2}, 8.0, on_device());
   scaler.step(optimizer);
-  EXPECT_TRUE(exact(at::mm(at::eye(2), weight), at::full({2, 2}, -1.0)));
+  EXPECT_TRUE(exact(at::mm(at::eye(2, on_device()), weight), at::full({2, 2}, -1.0)));
 }
 
 TEST(GradScaler, counts_the_skipped_steps_of_both_kinds_and_carries_them_over) {
@@ -171,7 +171,7 @@ std::vector<RankResult> on_two_ranks(const std::vector<double>& gradients, bool 
     GradScaler scaler(options);
     const at::Tensor weight = leaf({1.0});
     torch::optim::SGD optimizer = descent({weight});
-    scaler.scale(at::zeros({}));
+    scaler.scale(at::zeros({}, on_device()));
     if (!std::isnan(gradients[i])) set_gradient(weight, {gradients[i]});
     results[i].outcome = scaler.step(optimizer);
     scaler.update();
@@ -212,7 +212,7 @@ TEST(GradScalerRanks, a_sum_is_as_good_as_a_maximum) {
   amp::GradScalerOptions options{.policy = amp::LossScalePolicy::dynamic({.initial_scale = 4.0})};
   options.reduce_found_inf = [](at::Tensor& found) { found.add_(1.0); };
   GradScaler scaler(options);
-  scaler.scale(at::zeros({}));
+  scaler.scale(at::zeros({}, on_device()));
   const at::Tensor weight = leaf({1.0});
   FusedDescent optimizer({weight});
   set_gradient(weight, {kInf});

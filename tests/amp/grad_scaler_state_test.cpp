@@ -43,7 +43,7 @@ struct Machine {
   void call(char letter) {
     switch (letter) {
       case 's':
-        scaler.scale(at::zeros({}));
+        scaler.scale(at::zeros({}, on_device()));
         break;
       case 'u':
         scaler.unscale_(*optimizer);
@@ -67,7 +67,7 @@ struct Machine {
 
   /// One iteration: c clean, i with inf.
   void iterate(char letter) {
-    scaler.scale(at::zeros({}));
+    scaler.scale(at::zeros({}, on_device()));
     set_gradient(weight, {letter == 'i' ? kInf : 1.0});
     scaler.step(*optimizer);
     scaler.update();
@@ -251,13 +251,15 @@ TEST(GradScalerScale, a_given_tensor_is_copied) {
   Machine machine;
   machine.call('s');
   for (const at::Tensor& tensor :
-       {at::full({}, 64.0), at::full({1, 1}, 64.0), at::full({1}, 64.0, at::kDouble)}) {
+       {at::full({}, 64.0, on_device()), at::full({1, 1}, 64.0, on_device()),
+        at::full({1}, 64.0, on_device(at::kDouble))}) {
     machine.scaler.update(tensor);
     tensor.fill_(1.0);
     EXPECT_EQ(machine.scaler.get_scale(), 64.0);
   }
-  const std::vector<at::Tensor> bad = {at::full({}, 64.0).requires_grad_(), at::ones({2}),
-                                       at::ones({0}), at::ones({}, at::kLong), at::Tensor()};
+  const std::vector<at::Tensor> bad = {at::full({}, 64.0, on_device()).requires_grad_(),
+                                       at::ones({2}, on_device()), at::ones({0}, on_device()),
+                                       at::ones({}, on_device(at::kLong)), at::Tensor()};
   for (const at::Tensor& tensor : bad) {
     EXPECT_TRUE(throws_with<InvalidArgument>("new_scale should be a float or a 1-element",
                                              [&] { machine.scaler.update(tensor); }));

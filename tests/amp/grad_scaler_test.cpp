@@ -30,7 +30,7 @@ constexpr double kInf = std::numeric_limits<double>::infinity();
 const std::vector<double> kNonFinite = {kInf, -kInf, std::nan("")};
 
 at::Tensor numbers(const std::vector<double>& values) {
-  return at::tensor(values, at::kDouble);
+  return on_device(at::tensor(values, at::kDouble));
 }
 
 TEST(GradScaler, starts_with_the_defaults_of_pytorch) {
@@ -55,17 +55,18 @@ TEST(GradScaler, scales_the_loss_and_with_it_the_gradient) {
 
 TEST(GradScaler, a_float16_loss_becomes_float32_if_it_has_no_dimensions) {
   GradScaler scaler;
-  const at::Tensor scalar = scaler.scale(at::scalar_tensor(3.0, at::kHalf));
+  const at::Tensor scalar = scaler.scale(at::scalar_tensor(3.0, on_device(at::kHalf)));
   EXPECT_EQ(scalar.scalar_type(), at::kFloat);
   EXPECT_TRUE(exact(scalar, at::scalar_tensor(196608.0)));
-  const at::Tensor vector = scaler.scale(at::full({1}, 3.0, at::kHalf));
+  const at::Tensor vector = scaler.scale(at::full({1}, 3.0, on_device(at::kHalf)));
   EXPECT_EQ(vector.scalar_type(), at::kHalf);
   EXPECT_TRUE(exact(vector, numbers({kInf})));
 }
 
 TEST(GradScaler, scales_lists_and_lists_of_lists) {
   GradScaler scaler = started({.initial_scale = 2.0});
-  const at::Tensor four = at::scalar_tensor(4.0), eight = at::scalar_tensor(8.0);
+  const at::Tensor four = at::scalar_tensor(4.0, on_device()),
+                   eight = at::scalar_tensor(8.0, on_device());
   const std::vector<at::Tensor> list = scaler.scale({four, four});
   ASSERT_EQ(list.size(), 2U);
   EXPECT_TRUE(exact(list[0], eight) && exact(list[1], eight));
@@ -79,7 +80,8 @@ TEST(GradScaler, scales_lists_and_lists_of_lists) {
 
 TEST(GradScaler, scales_tuples_of_tensors_and_lists) {
   GradScaler scaler = started({.initial_scale = 2.0});
-  const at::Tensor four = at::scalar_tensor(4.0), eight = at::scalar_tensor(8.0);
+  const at::Tensor four = at::scalar_tensor(4.0, on_device()),
+                   eight = at::scalar_tensor(8.0, on_device());
   const std::tuple<at::Tensor, std::vector<at::Tensor>> outputs = {four, {four, four}};
   const auto [single, list] = scaler.scale(outputs);
   ASSERT_EQ(list.size(), 2U);
@@ -89,15 +91,15 @@ TEST(GradScaler, scales_tuples_of_tensors_and_lists) {
 TEST(GradScaler, refuses_to_scale_what_has_no_gradient) {
   GradScaler scaler;
   EXPECT_TRUE(throws_with<InvalidArgument>("undefined", [&] { scaler.scale(at::Tensor()); }));
-  EXPECT_TRUE(
-      throws_with<InvalidArgument>("got Long", [&] { scaler.scale(at::zeros({}, at::kLong)); }));
+  EXPECT_TRUE(throws_with<InvalidArgument>(
+      "got Long", [&] { scaler.scale(at::zeros({}, on_device(at::kLong))); }));
 }
 
 TEST(GradScaler, a_scale_made_in_inference_mode_can_be_updated_outside) {
   GradScaler scaler;
   {
     const c10::InferenceMode inference;
-    scaler.scale(at::zeros({}));
+    scaler.scale(at::zeros({}, on_device()));
   }
   scaler.update(128.0);
   EXPECT_EQ(scaler.get_scale(), 128.0);
@@ -214,16 +216,16 @@ TEST(GradScaler, unscales_bfloat16_with_one_rounding) {
 TEST(GradScaler, handles_gradients_of_every_shape_and_mixed_dtypes) {
   for (int bad_one = -1; bad_one < 4; ++bad_one) {
     GradScaler scaler = started({.initial_scale = 4.0});
-    const at::Tensor strided = at::zeros({2, 3}).requires_grad_();
-    const at::Tensor transposed = at::zeros({2, 3}).requires_grad_();
-    const at::Tensor wide = at::zeros({2}, at::kDouble).requires_grad_();
-    const at::Tensor narrow = at::zeros({2}, at::kBFloat16).requires_grad_();
-    const at::Tensor empty = at::zeros({0, 3}).requires_grad_();
-    strided.mutable_grad() = at::full({2, 6}, 8.0).slice(1, 0, 6, 2);
-    transposed.mutable_grad() = at::full({3, 2}, 8.0).t();
-    wide.mutable_grad() = at::full({2}, 8.0, at::kDouble);
-    narrow.mutable_grad() = at::full({2}, 8.0, at::kBFloat16);
-    empty.mutable_grad() = at::zeros({0, 3});
+    const at::Tensor strided = at::zeros({2, 3}, on_device()).requires_grad_();
+    const at::Tensor transposed = at::zeros({2, 3}, on_device()).requires_grad_();
+    const at::Tensor wide = at::zeros({2}, on_device(at::kDouble)).requires_grad_();
+    const at::Tensor narrow = at::zeros({2}, on_device(at::kBFloat16)).requires_grad_();
+    const at::Tensor empty = at::zeros({0, 3}, on_device()).requires_grad_();
+    strided.mutable_grad() = at::full({2, 6}, 8.0, on_device()).slice(1, 0, 6, 2);
+    transposed.mutable_grad() = at::full({3, 2}, 8.0, on_device()).t();
+    wide.mutable_grad() = at::full({2}, 8.0, on_device(at::kDouble));
+    narrow.mutable_grad() = at::full({2}, 8.0, on_device(at::kBFloat16));
+    empty.mutable_grad() = at::zeros({0, 3}, on_device());
     const std::vector<at::Tensor> filled = {strided, transposed, wide, narrow};
     torch::optim::SGD optimizer = descent({strided, empty, transposed, wide, narrow});
     if (bad_one >= 0) {
@@ -239,7 +241,7 @@ TEST(GradScaler, handles_gradients_of_every_shape_and_mixed_dtypes) {
 }
 
 TEST(GradScaler, unscales_the_values_of_a_sparse_gradient) {
-  const at::Tensor index = at::tensor({0, 2, 2}, at::kLong).view({1, 3});
+  const at::Tensor index = on_device(at::tensor({0, 2, 2}, at::kLong)).view({1, 3});
   for (const double last : {64.0, kInf}) {
     GradScaler scaler = started({.initial_scale = 4.0});
     const at::Tensor weight = leaf({0.0, 0.0, 0.0});
@@ -274,7 +276,7 @@ TEST(GradScaler, refuses_closures_before_they_run) {
   bool ran = false;
   const auto closure = [&] {
     ran = true;
-    return at::zeros({});
+    return at::zeros({}, on_device());
   };
   const char* text = "Closure use is not currently supported if GradScaler is enabled.";
   EXPECT_TRUE(throws_with<InvalidArgument>(text, [&] { scaler.step(optimizer, closure); }));
@@ -298,7 +300,7 @@ TEST(GradScaler, disabled_is_the_plain_optimizer) {
   bool ran = false;
   const auto closure = [&] {
     ran = true;
-    return at::zeros({});
+    return at::zeros({}, on_device());
   };
   EXPECT_EQ(scaler.step(optimizer, closure), StepOutcome::kApplied);
   EXPECT_TRUE(ran);
@@ -306,7 +308,7 @@ TEST(GradScaler, disabled_is_the_plain_optimizer) {
   EXPECT_TRUE(exact(weight, numbers({-15.0})));
   scaler.update();
   scaler.update(8.0);
-  scaler.update(at::ones({2}));
+  scaler.update(at::ones({2}, on_device()));
   EXPECT_EQ(scaler.get_scale(), 1.0);
 }
 
@@ -395,13 +397,13 @@ TEST(GradScaler, carries_a_gradient_penalty) {
 
 TEST(GradScaler, a_step_inside_a_region_ends_the_casts_of_the_old_weights) {
   GradScaler scaler = started({.initial_scale = 4.0});
-  const at::Tensor weight = at::ones({2, 2}).requires_grad_();
+  const at::Tensor weight = at::ones({2, 2}, on_device()).requires_grad_();
   torch::optim::SGD optimizer = descent({weight});
-  const amp::Autocast autocast(at::kCPU, at::kBFloat16);
-  EXPECT_TRUE(exact(at::mm(at::eye(2), weight), at::ones({2, 2})));
-  weight.mutable_grad() = at::full({2, 2}, 8.0);
+  const amp::Autocast autocast(test_device().type(), at::kBFloat16);
+  EXPECT_TRUE(exact(at::mm(at::eye(2, on_device()), weight), at::ones({2, 2})));
+  weight.mutable_grad() = at::full({2, 2}, 8.0, on_device());
   scaler.step(optimizer);
-  EXPECT_TRUE(exact(at::mm(at::eye(2), weight), at::full({2, 2}, -1.0)));
+  EXPECT_TRUE(exact(at::mm(at::eye(2, on_device()), weight), at::full({2, 2}, -1.0)));
 }
 
 }  // namespace

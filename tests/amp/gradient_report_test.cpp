@@ -12,6 +12,7 @@
 #include "mezzo/core/error.h"
 
 #include "amp/errors.h"
+#include "support/devices.h"
 
 namespace mezzo::test {
 namespace {
@@ -26,7 +27,7 @@ constexpr double kInf = std::numeric_limits<double>::infinity();
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
 at::Tensor with_gradient(const std::vector<double>& values, at::ScalarType dtype = at::kFloat) {
-  const at::Tensor gradient = at::tensor(values, at::kDouble).to(dtype);
+  const at::Tensor gradient = on_device(at::tensor(values, at::kDouble)).to(dtype);
   at::Tensor parameter = at::zeros_like(gradient).requires_grad_();
   parameter.mutable_grad() = gradient;
   return parameter;
@@ -43,9 +44,10 @@ TEST(NumberCounts, classify_the_edges_of_every_dtype) {
                                Limits{at::kDouble, 0x1.FFFFFFFFFFFFFp1023, 0x1p-1022, 0x1p-1074}}) {
     const double top = limits.largest / 16;
     const at::Tensor numbers =
-        at::tensor({0.0, -0.0, limits.smallest, -limits.smallest_normal / 2, limits.smallest_normal,
-                    1.0, top / 2, top, -limits.largest, kInf, -kInf, kNan},
-                   at::kDouble)
+        on_device(at::tensor({0.0, -0.0, limits.smallest, -limits.smallest_normal / 2,
+                              limits.smallest_normal, 1.0, top / 2, top, -limits.largest, kInf,
+                              -kInf, kNan},
+                             at::kDouble))
             .to(limits.dtype);
     const NumberCounts counts = count_numbers(numbers);
     const NumberCounts expected{.elements = 12,
@@ -62,7 +64,7 @@ TEST(NumberCounts, classify_the_edges_of_every_dtype) {
 
 TEST(NumberCounts, of_many_numbers_add_up) {
   const std::int64_t size = 200003;  // several blocks and threads, and a remainder
-  const at::Tensor numbers = at::ones({size}, at::kHalf);
+  const at::Tensor numbers = at::ones({size}, on_device(at::kHalf));
   numbers.slice(0, 0, 50000).zero_();
   numbers.slice(0, 100000, 170000).fill_(kInf);
   const NumberCounts counts = count_numbers(numbers);
@@ -74,22 +76,22 @@ TEST(NumberCounts, of_many_numbers_add_up) {
 }
 
 TEST(NumberCounts, read_views_expansions_and_stored_values) {
-  const at::Tensor matrix = at::tensor({1.0F, 0.0F, 0.0F, 4.0F}).view({2, 2});
+  const at::Tensor matrix = on_device(at::tensor({1.0F, 0.0F, 0.0F, 4.0F})).view({2, 2});
   EXPECT_EQ(count_numbers(matrix.t().select(0, 1)).largest, 4.0);
   EXPECT_EQ(count_numbers(matrix.select(0, 0).expand({3, 2})).elements, 6);
   EXPECT_EQ(count_numbers(matrix.to_sparse()).elements, 2);
   EXPECT_EQ(count_numbers(matrix.to_sparse_csr()).zeros, 0);
   EXPECT_EQ(count_numbers(matrix.to(at::kLong)), NumberCounts());
   EXPECT_EQ(count_numbers(at::Tensor()), NumberCounts());
-  EXPECT_EQ(count_numbers(at::empty({0})), NumberCounts());
-  EXPECT_EQ(count_numbers(at::zeros({2})).smallest_nonzero, 0.0);
+  EXPECT_EQ(count_numbers(at::empty({0}, on_device())), NumberCounts());
+  EXPECT_EQ(count_numbers(at::zeros({2}, on_device())).smallest_nonzero, 0.0);
 }
 
 TEST(GradientReport, describes_each_parameter_and_all_together) {
   const at::Tensor first = with_gradient({0.0, -3.0, 0.5, 0.75});
   const at::Tensor second = with_gradient({kInf, kNan, 0x1p-30}, at::kBFloat16);
   const GradientReport report =
-      gradient_report({{"a", first}, {"b", at::ones({1})}, {"c", second}});
+      gradient_report({{"a", first}, {"b", at::ones({1}, on_device())}, {"c", second}});
   EXPECT_EQ(report.without_gradient, std::vector<std::string>{"b"});
   ASSERT_EQ(report.rows.size(), 2);
   EXPECT_EQ(report.rows[0].name, "a");
@@ -164,8 +166,8 @@ TEST(GradientReport, has_no_loss_scale_without_a_finite_gradient) {
 }
 
 TEST(GradientReport, reads_the_stored_values_of_sparse_gradients) {
-  at::Tensor parameter = at::zeros({3}).requires_grad_();
-  parameter.mutable_grad() = at::tensor({0.0F, 2.0F, 0.0F}).to_sparse();
+  at::Tensor parameter = at::zeros({3}, on_device()).requires_grad_();
+  parameter.mutable_grad() = on_device(at::tensor({0.0F, 2.0F, 0.0F})).to_sparse();
   const GradientReport report = gradient_report({{"a", parameter}});
   EXPECT_EQ(report.all.numbers.elements, 1);
   EXPECT_EQ(report.all.numbers.largest, 2.0);

@@ -26,7 +26,7 @@ constexpr auto kStored = ParameterRounding::kMasterWeights;
 constexpr auto kStochastic = ParameterRounding::kStochastic;
 
 at::Tensor parameter(std::int64_t count, double value, at::ScalarType dtype = at::kBFloat16) {
-  return at::full({count}, value, dtype).requires_grad_();
+  return at::full({count}, value, on_device(dtype)).requires_grad_();
 }
 
 /// One step in which every element of `weight` has the gradient `gradient`.
@@ -124,8 +124,9 @@ TEST(MasterWeights, a_sparse_gradient_stays_sparse) {
   const at::Tensor weight = parameter(4, 1.0);
   torch::optim::SGD optimizer = descent({weight});
   MasterWeights masters(optimizer, kStored);
-  weight.mutable_grad() = at::sparse_coo_tensor(at::tensor({1, 3}, at::kLong).view({1, 2}),
-                                                numbers({0.5, 0.25}, at::kBFloat16), {4});
+  weight.mutable_grad() =
+      at::sparse_coo_tensor(on_device(at::tensor({1, 3}, at::kLong)).view({1, 2}),
+                            numbers({0.5, 0.25}, at::kBFloat16), {4});
   masters.collect_gradients();
   EXPECT_TRUE(member(optimizer).grad().is_sparse());
   masters.begin_step();
@@ -205,7 +206,7 @@ TEST(MasterWeights, a_parameter_written_from_outside_replaces_its_master) {
   weight.detach().fill_(4.0);
   step(optimizer, masters, weight, 1.0);
   EXPECT_TRUE(exact(weight, at::full({2}, 3.0)));
-  weight.set_data(at::full({2}, 8.0, at::kBFloat16));
+  weight.set_data(at::full({2}, 8.0, on_device(at::kBFloat16)));
   step(optimizer, masters, weight, 1.0);
   EXPECT_TRUE(exact(weight, at::full({2}, 7.0)));
 }
@@ -227,12 +228,12 @@ TEST(MasterWeights, restores_masters_and_with_them_the_parameters) {
   const at::Tensor weight = parameter(2, 1.0);
   torch::optim::SGD optimizer = descent({weight});
   MasterWeights masters(optimizer, kStored);
-  masters.restore({at::full({2}, 2 + 0x1p-12)});
+  masters.restore({at::full({2}, 2 + 0x1p-12, on_device())});
   EXPECT_TRUE(exact(weight, at::full({2}, 2.0)));
   masters.begin_step();
   EXPECT_TRUE(exact(masters.masters().at(0), at::full({2}, 2 + 0x1p-12)));
   const std::vector<std::vector<at::Tensor>> wrongs = {
-      {}, {at::ones({3})}, {at::ones({2}, at::kDouble)}};
+      {}, {at::ones({3}, on_device())}, {at::ones({2}, on_device(at::kDouble))}};
   for (const std::vector<at::Tensor>& wrong : wrongs) {
     EXPECT_FALSE(masters.fits(wrong));
     EXPECT_TRUE(throws_with<InvalidArgument>("expected 1", [&] { masters.restore(wrong); }));

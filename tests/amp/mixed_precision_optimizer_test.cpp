@@ -91,7 +91,7 @@ TEST(MixedPrecisionOptimizer, minimize_equals_the_loop_by_hand_bit_for_bit) {
     hand_adam.zero_grad();
     at::Tensor loss;
     {
-      const amp::PrecisionScope scope(Precision::kFloat16, at::kCPU);
+      const amp::PrecisionScope scope(Precision::kFloat16, test_device());
       loss = hand.loss();
     }
     scaler.scale(loss).backward();
@@ -145,7 +145,8 @@ TEST(MixedPrecisionOptimizer, returns_the_loss_as_the_closure_gave_it) {
 TEST(MixedPrecisionOptimizer, micro_batches_equal_the_whole_batch) {
   const at::Tensor x = integers({8, 4}, at::kFloat, 5);
   for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16, at::kHalf}) {
-    const at::Tensor whole = leaf(at::ones({4}, dtype)), parts = leaf(at::ones({4}, dtype));
+    const at::Tensor whole = leaf(at::ones({4}, on_device(dtype))),
+                     parts = leaf(at::ones({4}, on_device(dtype)));
     torch::optim::SGD whole_sgd = descent({whole}), parts_sgd = descent({parts});
     const auto loss_of = [](const at::Tensor& weight, const at::Tensor& rows) {
       return (rows * weight.to(at::kFloat)).sum(1).mean();
@@ -429,7 +430,7 @@ TEST(MixedPrecisionOptimizer, refuses_a_closure_without_a_usable_loss) {
   };
   refused("expected a closure", nullptr);
   refused("undefined", [] { return at::Tensor(); });
-  refused("floating loss", [] { return at::scalar_tensor(1, at::kLong); });
+  refused("floating loss", [] { return at::scalar_tensor(1, on_device(at::kLong)); });
   refused("one element", [&] { return model.first * 2; });
   refused("no graph", [&] { return model.loss().detach(); });
   EXPECT_TRUE(throws_with<LogicError>(
@@ -499,7 +500,8 @@ TEST(MixedPrecisionOptimizer, refuses_options_and_optimizers_that_it_cannot_serv
   refused(inside, {.device = at::Device(at::kCUDA, 0)}, "on cpu");
   torch::optim::LBFGS lbfgs(model.parameters());
   refused(lbfgs, {}, "LBFGS");
-  torch::optim::SGD empty = descent({}), complex = descent({at::zeros({2}, at::kComplexFloat)});
+  torch::optim::SGD empty = descent({}),
+                    complex = descent({at::zeros({2}, on_device(at::kComplexFloat))});
   refused(empty, {}, "no parameters");
   refused(complex, {}, "ComplexFloat");
   torch::optim::SGD mixed = descent({model.first, at::zeros({2}, at::kMeta)});

@@ -9,9 +9,12 @@
 #include "mezzo/core/error.h"
 
 #include "amp/errors.h"
+#include "support/devices.h"
 
 namespace mezzo::test {
 namespace {
+
+const CpuOnlySuite kPrecisionScopeOnCpu("PrecisionScope", "the scope on the CPU");
 
 using amp::Precision;
 using amp::PrecisionScope;

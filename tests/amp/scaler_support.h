@@ -10,15 +10,17 @@
 #include "mezzo/amp/fused_step.h"
 #include "mezzo/amp/grad_scaler.h"
 
+#include "support/devices.h"
+
 namespace mezzo::test {
 
 /// A leaf that wants a gradient.
 inline at::Tensor leaf(const std::vector<double>& values, at::ScalarType dtype = at::kFloat) {
-  return at::tensor(values, at::kDouble).to(dtype).requires_grad_();
+  return on_device(at::tensor(values, at::kDouble)).to(dtype).requires_grad_();
 }
 
 inline void set_gradient(at::Tensor parameter, const std::vector<double>& values) {
-  parameter.mutable_grad() = at::tensor(values, at::kDouble).to(parameter.scalar_type());
+  parameter.mutable_grad() = on_device(at::tensor(values, at::kDouble)).to(parameter.scalar_type());
 }
 
 /// Plain gradient descent with a learning rate of 1.
@@ -52,13 +54,14 @@ class FusedDescent : public torch::optim::SGD, public amp::FusedStep {
 
   at::Tensor given_scale, given_found_inf;
   std::int64_t num_calls = 0;
-  at::Tensor num_steps = at::zeros({}, at::kLong);
+  at::Tensor num_steps = at::zeros({}, on_device(at::kLong));
 };
 
 /// A scaler under the dynamic policy whose scale exists already.
 inline amp::GradScaler started(const amp::DynamicLossScaleOptions& options) {
-  amp::GradScaler scaler({.policy = amp::LossScalePolicy::dynamic(options)});
-  scaler.scale(at::zeros({}));
+  amp::GradScaler scaler(
+      {.device = test_device(), .policy = amp::LossScalePolicy::dynamic(options)});
+  scaler.scale(at::zeros({}, on_device()));
   return scaler;
 }
 

@@ -23,6 +23,8 @@
 namespace mezzo::test {
 namespace {
 
+const CpuOnlySuite kWatchOnCpu("Watch", "the CPU's operators");
+
 using amp::Autocast;
 using amp::Pass;
 using amp::Watch;

@@ -243,7 +243,7 @@ void check_softmax(Draw& draw) {
   auto node_sizes = sizes;
   node_sizes[0] = num_rows(graph, side);
   const auto mean = [&](const at::Tensor& d) {
-    const at::Tensor sums = at::zeros(node_sizes, at::kDouble);
+    const at::Tensor sums = at::zeros(node_sizes, on_device(at::kDouble));
     return sums.index_add(0, node, expected.value * d).index_select(0, node);
   };
   const at::Tensor d = grad.to(at::kDouble);
@@ -336,7 +336,7 @@ void check_refused_structure(Draw& draw) {
   const auto coo = [&] { Topology::from_coo(src, dst, nodes, nodes); };
   const Adjacency& rows = good.csr();
   at::Tensor indptr = rows.indptr.clone(), indices = rows.indices.to(at::kLong).clone();
-  at::Tensor order = at::arange(edges, at::kLong);
+  at::Tensor order = at::arange(edges, on_device(at::kLong));
   const auto csr = [&] { Topology::from_csr(indptr, indices, nodes, order); };
   switch (draw.below(9)) {
     case 0:

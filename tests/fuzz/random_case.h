@@ -47,7 +47,7 @@ inline Topology random_graph_of(Draw& draw, std::int64_t num_src, std::int64_t n
 inline Topology random_graph(Draw& draw, bool square) {
   const auto nodes = [&] { return draw.one_of<std::int64_t>({1, 1, 2, 5, 20, 60, 150}); };
   const std::int64_t kind = draw.below(12);
-  if (kind == 0) return Topology();
+  if (kind == 0) return topology_of({}, {}, 0, 0);
   const std::int64_t num_src = nodes(), num_dst = square ? num_src : nodes();
   if (kind == 1) return topology_of({}, {}, num_src, num_dst);
   const auto most = draw.one_of<std::int64_t>({3, 30, 300, 300, 2000});

@@ -19,8 +19,8 @@ namespace {
 // The gradient of weighted sums.
 
 struct WeightedGrad {
-  WeightedGrad(Draw& draw, DType dtype)
-      : h(draw, dtype),
+  WeightedGrad(const Kernels& kernels, Draw& draw, DType dtype)
+      : h(draw, dtype, draw.one_of(kernels.hub_slots)),
         own(draw, dtype, false, h.slots.num_rows, h.heads * h.features, {-2, -1, 0, 1, 2}),
         other(draw, dtype, false, h.slots.num_others, h.heads * h.features, {-2, -1, 0, 1, 2}),
         weight(draw, dtype, some_wide(draw, dtype), h.slots.num_edges(), h.heads, {-2, -1, 1, 2}),
@@ -52,8 +52,8 @@ struct WeightedGrad {
   bool by_own, by_other, sums, grad_wide;
 };
 
-void check_weighted_grad(const CpuBackend& backend, Draw& draw, DType dtype) {
-  const WeightedGrad w(draw, dtype);
+void check_weighted_grad(const Kernels& backend, Draw& draw, DType dtype) {
+  const WeightedGrad w(backend, draw, dtype);
   const Heads& h = w.h;
   SCOPED_TRACE(h.text());
   const std::int64_t width = h.heads * h.features;
@@ -94,17 +94,17 @@ void check_weighted_grad(const CpuBackend& backend, Draw& draw, DType dtype) {
     Result whole = make_result(own_rows(h.slots), h.row_bytes());
     of_rows(0, h.slots.num_rows, whole);
     expect_numbers(numbers_in(dtype, false, whole.bytes), rounded(dtype, false, sum));
-    expect_pieces_agree(draw, h.slots.num_rows, whole, of_rows);
+    expect_pieces_agree(backend, draw, h.slots.num_rows, whole, of_rows);
   }
   Result whole = make_result(rows_of_slots(h.slots), product_bytes);
   of_edges(0, h.slots.num_rows, whole);
   expect_numbers(numbers_in(dtype, w.grad_wide, whole.bytes),
                  rounded(dtype, w.grad_wide, products));
-  expect_pieces_agree(draw, h.slots.num_rows, whole, of_edges);
+  expect_pieces_agree(backend, draw, h.slots.num_rows, whole, of_edges);
 }
 
 TEST(HeadRanges, of_the_gradients_of_weighted_sums_are_the_definition) {
-  on_every_backend(25, [](const CpuBackend& backend, Draw& draw) {
+  on_every_backend(25, [](const Kernels& backend, Draw& draw) {
     for_each(DTypes{}, [&]<class T>() { check_weighted_grad(backend, draw, T::kind); });
   });
 }
@@ -114,8 +114,8 @@ TEST(HeadRanges, of_the_gradients_of_weighted_sums_are_the_definition) {
 /// Scores, weights and rows of one call. With `equal` all logits of a destination are equal, so
 /// that the shares are reciprocals of counts.
 struct Attention {
-  Attention(Draw& draw, DType dtype, bool is_equal, bool with_dropout)
-      : h(draw, dtype),
+  Attention(const Kernels& kernels, Draw& draw, DType dtype, bool is_equal, bool with_dropout)
+      : h(draw, dtype, draw.one_of(kernels.hub_slots)),
         equal(is_equal),
         z(draw, dtype, false, h.slots.num_others, h.heads * h.features, kWhole),
         src(draw, dtype, some_wide(draw, dtype), h.slots.num_others, h.heads, scores()),
@@ -154,7 +154,7 @@ struct AttentionResult {
   GuardedBytes out, top, sum;
 };
 
-void attend(const CpuBackend& backend, const Attention& a, std::int64_t begin, std::int64_t end,
+void attend(const Kernels& backend, const Attention& a, std::int64_t begin, std::int64_t end,
             AttentionResult& result) {
   GuardedBytes scratch(a.h.scratch_bytes());
   backend.attention({.slots = a.h.slots.view(),
@@ -175,14 +175,14 @@ void expect_same_bytes(const GuardedBytes& a, const GuardedBytes& b, const char*
   EXPECT_TRUE(a.size() == 0 || std::memcmp(a.data(), b.data(), a.size()) == 0) << what;
 }
 
-void check_attention(const CpuBackend& backend, Draw& draw, DType dtype) {
+void check_attention(const Kernels& backend, Draw& draw, DType dtype) {
   const bool equal = draw.coin();
-  const Attention a(draw, dtype, equal, /*with_dropout=*/!equal && draw.coin());
+  const Attention a(backend, draw, dtype, equal, /*with_dropout=*/!equal && draw.coin());
   const Heads& h = a.h;
   SCOPED_TRACE(h.text());
   AttentionResult whole(h), pieces(h);
   attend(backend, a, 0, h.slots.num_rows, whole);
-  const std::int64_t cut = draw.below(h.slots.num_rows + 1);
+  const std::int64_t cut = !backend.take_ranges ? 0 : draw.below(h.slots.num_rows + 1);
   attend(backend, a, cut, h.slots.num_rows, pieces);
   attend(backend, a, 0, cut, pieces);
   expect_same_bytes(pieces.out, whole.out, "out");
@@ -208,7 +208,7 @@ void check_attention(const CpuBackend& backend, Draw& draw, DType dtype) {
 }
 
 TEST(HeadRanges, of_the_attention_are_the_definition_where_it_is_exact) {
-  on_every_backend(25, [](const CpuBackend& backend, Draw& draw) {
+  on_every_backend(25, [](const Kernels& backend, Draw& draw) {
     for_each(DTypes{}, [&]<class T>() { check_attention(backend, draw, T::kind); });
   });
 }
@@ -243,7 +243,7 @@ struct AttentionBackward {
     if (draw.coin()) dropout = {.seed = draw.seed(), .threshold = 20000};
   }
 
-  void gather_state(const CpuBackend& backend, std::int64_t begin, std::int64_t end) {
+  void gather_state(const Kernels& backend, std::int64_t begin, std::int64_t end) {
     backend.attention_state({.row_begin = begin,
                              .row_end = end,
                              .dtype = h.dtype,
@@ -272,7 +272,7 @@ struct AttentionBackward {
     }
     return expected;
   }
-  void run(const CpuBackend& backend, std::int64_t begin, std::int64_t end,
+  void run(const Kernels& backend, std::int64_t begin, std::int64_t end,
            AttentionGradient& result) const {
     GuardedBytes scratch(h.scratch_bytes());
     backend.attention_grad({.slots = h.slots.view(),
@@ -304,17 +304,18 @@ struct AttentionBackward {
   GuardedBytes state;
 };
 
-void check_attention_grad(const CpuBackend& backend, Draw& draw, DType dtype) {
+void check_attention_grad(const Kernels& backend, Draw& draw, DType dtype) {
   AttentionBackward a(draw, dtype);
   SCOPED_TRACE(a.h.text());
-  const std::int64_t middle = draw.below(a.num_dst + 1), rows = a.h.slots.num_rows;
+  const std::int64_t middle = !backend.take_ranges ? 0 : draw.below(a.num_dst + 1),
+                     rows = a.h.slots.num_rows;
   a.gather_state(backend, middle, a.num_dst);
   a.gather_state(backend, 0, middle);
   expect_numbers(numbers_in(dtype, true, a.state), a.expected_state());
 
   AttentionGradient whole(a.h, a.weight.length), pieces(a.h, a.weight.length);
   a.run(backend, 0, rows, whole);
-  const std::int64_t cut = draw.below(rows + 1);
+  const std::int64_t cut = !backend.take_ranges ? 0 : draw.below(rows + 1);
   a.run(backend, cut, rows, pieces);
   a.run(backend, 0, cut, pieces);
   expect_same_bytes(pieces.z, whole.z, "z_grad");
@@ -324,7 +325,7 @@ void check_attention_grad(const CpuBackend& backend, Draw& draw, DType dtype) {
 }
 
 TEST(HeadRanges, of_the_attentions_gradient_agree_with_the_whole) {
-  on_every_backend(25, [](const CpuBackend& backend, Draw& draw) {
+  on_every_backend(25, [](const Kernels& backend, Draw& draw) {
     for_each(DTypes{}, [&]<class T>() { check_attention_grad(backend, draw, T::kind); });
   });
 }

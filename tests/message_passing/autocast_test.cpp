@@ -15,16 +15,16 @@ namespace {
 class AutocastRegion {
  public:
   explicit AutocastRegion(at::ScalarType dtype)
-      : enabled_(at::autocast::is_autocast_enabled(at::kCPU)),
-        dtype_(at::autocast::get_autocast_dtype(at::kCPU)) {
-    at::autocast::set_autocast_enabled(at::kCPU, true);
-    at::autocast::set_autocast_dtype(at::kCPU, dtype);
+      : enabled_(at::autocast::is_autocast_enabled(test_device().type())),
+        dtype_(at::autocast::get_autocast_dtype(test_device().type())) {
+    at::autocast::set_autocast_enabled(test_device().type(), true);
+    at::autocast::set_autocast_dtype(test_device().type(), dtype);
     at::autocast::increment_nesting();
   }
   ~AutocastRegion() {
     if (at::autocast::decrement_nesting() == 0) at::autocast::clear_cache();
-    at::autocast::set_autocast_dtype(at::kCPU, dtype_);
-    at::autocast::set_autocast_enabled(at::kCPU, enabled_);
+    at::autocast::set_autocast_dtype(test_device().type(), dtype_);
+    at::autocast::set_autocast_enabled(test_device().type(), enabled_);
   }
   AutocastRegion(const AutocastRegion&) = delete;
   AutocastRegion& operator=(const AutocastRegion&) = delete;

@@ -55,7 +55,7 @@ TEST(Products, multiply_the_messages_of_each_node) {
 
 TEST(Products, of_no_messages_are_zero_and_take_no_gradient) {
   for (const DTypeInfo& dtype : dtypes()) {
-    const at::Tensor x = leaf(at::ones({3, 4}, dtype.scalar));
+    const at::Tensor x = leaf(at::ones({3, 4}, on_device(dtype.scalar)));
     const auto out =
         gspmm(topology_of({}, {}, 3, 5), BinaryOp::kCopyLhs, ReduceOp::kProd, x, std::nullopt);
     EXPECT_TRUE(exact(out, at::zeros({5, 4}))) << dtype.name;
@@ -132,7 +132,7 @@ TEST(Products, of_seventy_thousand_messages_see_every_one) {
   const Topology star = in_star(degree);
   for (const DTypeInfo& dtype : dtypes()) {
     SCOPED_TRACE(dtype.name);
-    at::Tensor messages = at::ones({degree, 1}, dtype.scalar);
+    at::Tensor messages = at::ones({degree, 1}, on_device(dtype.scalar));
     messages[degree - 1] = 3;
     messages[12345] = -1;
     const at::Tensor x = leaf(messages);
@@ -150,7 +150,7 @@ TEST(Hubs, of_seventy_thousand_edges_choose_the_right_one) {
   const Topology star = in_star(degree);
   for (const DTypeInfo& dtype : dtypes()) {
     SCOPED_TRACE(dtype.name);
-    at::Tensor x = at::zeros({degree, 2}, dtype.scalar);
+    at::Tensor x = at::zeros({degree, 2}, on_device(dtype.scalar));
     x[69999][0] = 1;  // beyond what 16 bits of an index would hold
     x[66000][1] = -1;
     for (const ReduceOp op : {ReduceOp::kMax, ReduceOp::kMin}) {
@@ -172,8 +172,8 @@ TEST(Hubs, of_the_softmax_share_the_gradient) {
   const Topology star = in_star(degree);
   for (const DTypeInfo& dtype : dtypes()) {
     SCOPED_TRACE(dtype.name);
-    const auto logits = leaf(at::full({degree}, 3).to(dtype.scalar));
-    const auto grad = at::zeros({degree}, dtype.scalar);
+    const auto logits = leaf(at::full({degree}, 3, on_device()).to(dtype.scalar));
+    const auto grad = at::zeros({degree}, on_device(dtype.scalar));
     grad[0] = 1;
     edge_softmax(star, logits).backward(grad);
     const double p = 1.0 / static_cast<double>(degree);
@@ -236,7 +236,7 @@ TEST(StoredForms, give_every_edge_its_message_and_share) {
         EXPECT_TRUE(exact(out, numbers({-1, -2, -1, 1})));
         out.backward(numbers({1, 2, 3, 4}, dtype.scalar));
         EXPECT_TRUE(exact(x.grad(), numbers({3, 3 - 1, -9, 4})));
-        const auto share = edge_softmax(g.topology, at::ones({4}, dtype.scalar));
+        const auto share = edge_softmax(g.topology, at::ones({4}, on_device(dtype.scalar)));
         EXPECT_TRUE(exact_rounded(share, numbers({1, 1.0 / 3, 1.0 / 3, 1.0 / 3})));
       }
     }
@@ -272,8 +272,8 @@ TEST(Shapes, with_no_elements_stay_empty) {
   for (const DTypeInfo& dtype : dtypes()) {
     for_each(ReduceOps{}, [&]<class Reduce>() {
       SCOPED_TRACE(dtype.name + " " + std::string(Reduce::name));
-      const auto x = leaf(at::empty({4, 3, 0}, dtype.scalar));
-      const auto w = leaf(at::ones({4, 3, 1}, dtype.scalar));
+      const auto x = leaf(at::empty({4, 3, 0}, on_device(dtype.scalar)));
+      const auto w = leaf(at::ones({4, 3, 1}, on_device(dtype.scalar)));
       const auto out = gspmm(g, BinaryOp::kMul, Reduce::kind, x, w);
       EXPECT_EQ(out.sizes(), (std::vector<std::int64_t>{4, 3, 0}));
       out.backward(at::ones_like(out));
@@ -309,7 +309,7 @@ TEST(Frames, both_ends_of_an_edge_may_read_one_column) {
         out.backward(grad);
         const auto gradients = gspmm_gradients(g.topology(), Op::kind, Reduce::kind, x, x, grad,
                                                Target::kSrc, Target::kDst);
-        at::Tensor value = at::zeros({4, 3}, at::kDouble), size = value;
+        at::Tensor value = at::zeros({4, 3}, on_device(at::kDouble)), size = value;
         double terms = 1;
         for (const Reference& one : {gradients.lhs, gradients.rhs}) {
           if (!one.value.defined()) continue;

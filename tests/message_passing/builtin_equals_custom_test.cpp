@@ -20,8 +20,9 @@ struct Frames {
 };
 
 Frames make_frames(const Topology& g, at::ScalarType dtype, bool whole) {
-  Frames frames{Frame("node", g.num_src(), at::kCPU), Frame("node", g.num_dst(), at::kCPU),
-                Frame("edge", g.num_edges(), at::kCPU)};
+  Frames frames{Frame("node", g.num_src(), test_device()),
+                Frame("node", g.num_dst(), test_device()),
+                Frame("edge", g.num_edges(), test_device())};
   const auto make = [&](Target target, std::uint64_t seed) {
     // 1 and 2 with either sign divide and multiply exactly, whichever side they are on.
     return leaf(whole ? divisors(shape(g, target, {3}), dtype, seed).clamp(-2, 2)

@@ -43,7 +43,7 @@ testing::AssertionResult right(const Topology& g, const at::Tensor& logits,
 TEST(EdgeSoftmax, equal_logits_share_equally) {
   for (const DTypeInfo& dtype : dtypes()) {
     SCOPED_TRACE(dtype.name);
-    const at::Tensor ones = at::ones({6}, dtype.scalar);
+    const at::Tensor ones = at::ones({6}, on_device(dtype.scalar));
     const Topology g = upper_triangle();
     EXPECT_TRUE(
         exact_rounded(edge_softmax(g, ones), numbers({1, 0.5, kThird, 0.5, kThird, kThird})));
@@ -55,8 +55,8 @@ TEST(EdgeSoftmax, equal_logits_share_equally) {
 TEST(EdgeSoftmax, of_some_of_the_edges_is_that_of_the_graph_of_these_edges) {
   const Topology first_four = topology_of({0, 0, 0, 1}, {0, 1, 2, 1}, 3, 3);
   for (const DTypeInfo& dtype : dtypes()) {
-    EXPECT_TRUE(
-        exact(edge_softmax(first_four, at::ones({4}, dtype.scalar)), numbers({1, 0.5, 1, 0.5})))
+    EXPECT_TRUE(exact(edge_softmax(first_four, at::ones({4}, on_device(dtype.scalar))),
+                      numbers({1, 0.5, 1, 0.5})))
         << dtype.name;
   }
 }
@@ -74,9 +74,10 @@ TEST(EdgeSoftmax, normalises_across_edges_of_two_kinds_of_sources) {
   const double e = std::exp(1.0), first = e / (3 * (e + 1)), second = 1 / (3 * (e + 1));
   for (const DTypeInfo& dtype : dtypes()) {
     SCOPED_TRACE(dtype.name);
-    const auto logits = at::cat({at::full({9}, 2.0), at::full({9}, 1.0)}).to(dtype.scalar);
-    const auto expected =
-        at::cat({at::full({9}, first, at::kDouble), at::full({9}, second, at::kDouble)});
+    const auto logits = at::cat({at::full({9}, 2.0, on_device()), at::full({9}, 1.0, on_device())})
+                            .to(dtype.scalar);
+    const auto expected = at::cat({at::full({9}, first, on_device(at::kDouble)),
+                                   at::full({9}, second, on_device(at::kDouble))});
     EXPECT_TRUE(
         near(edge_softmax(g, logits), expected, softmax_bound(expected, 6, 1, dtype.scalar)));
   }
@@ -101,7 +102,7 @@ TEST(EdgeSoftmax, is_the_definition_on_every_graph_and_shape) {
 
 TEST(EdgeSoftmax, of_a_complete_graph_is_the_dense_softmax) {
   constexpr std::int64_t n = 13;
-  const auto node = at::arange(n, at::kLong);
+  const auto node = at::arange(n, on_device(at::kLong));
   const auto g = Topology::from_coo(node.repeat({n}), node.repeat_interleave(n), n, n);
   const auto logits = uniform({n, n}, at::kDouble, 2);  // [destination, source]
   const auto expected = logits.softmax(1).reshape({n * n});
@@ -119,7 +120,7 @@ TEST(EdgeSoftmax, extreme_logits_stay_finite_and_sum_to_one) {
         Extreme{at::kBFloat16, 1e30}, Extreme{at::kFloat, -1000}, Extreme{at::kHalf, -60000},
         Extreme{at::kBFloat16, -200}, Extreme{at::kBFloat16, -1e30}}) {
     SCOPED_TRACE(fmt::format("{} {}", c10::toString(one.dtype), one.logit));
-    const auto logits = at::full({6, 2}, one.logit).to(one.dtype);
+    const auto logits = at::full({6, 2}, one.logit, on_device()).to(one.dtype);
     const auto expected = numbers({1, 0.5, kThird, 0.5, kThird, kThird});
     EXPECT_TRUE(exact_rounded(edge_softmax(upper_triangle(), logits),
                               expected.reshape({6, 1}).expand({6, 2})));
@@ -149,8 +150,10 @@ TEST(EdgeSoftmax, hubs_of_equal_logits_sum_to_one) {
     for (const std::int64_t degree : {900, 70000}) {
       for (const double logit : {0.0, 10.0, -200.0}) {
         SCOPED_TRACE(fmt::format("{} degree {} logit {}", dtype.name, degree, logit));
-        const auto got = edge_softmax(in_star(degree), at::full({degree}, logit).to(dtype.scalar));
-        const auto expected = at::full({degree}, 1.0 / static_cast<double>(degree), at::kDouble);
+        const auto got =
+            edge_softmax(in_star(degree), at::full({degree}, logit, on_device()).to(dtype.scalar));
+        const auto expected =
+            at::full({degree}, 1.0 / static_cast<double>(degree), on_device(at::kDouble));
         EXPECT_TRUE(near(got, expected,
                          softmax_bound(expected, static_cast<double>(degree), 0, dtype.scalar)));
       }
@@ -183,7 +186,7 @@ Reference gradient_reference(const Topology& g, const at::Tensor& logits, const 
   std::vector<std::int64_t> sizes = p.sizes().vec();
   sizes[0] = num_rows(g, side_of(by));
   const auto weighted = [&](const at::Tensor& d) {
-    return at::zeros(sizes, at::kDouble).index_add(0, node, p * d).index_select(0, node);
+    return at::zeros(sizes, on_device(at::kDouble)).index_add(0, node, p * d).index_select(0, node);
   };
   const at::Tensor d = grad.to(at::kDouble);
   return {p * (d - weighted(d)), p * (d.abs() + weighted(d.abs()))};
@@ -222,7 +225,7 @@ TEST(EdgeSoftmaxGradient, of_each_nodes_edges_sums_to_zero) {
   const Topology g = topology_of({0, 1, 2, 3, 0, 1, 2, 3}, {0, 0, 0, 0, 1, 1, 1, 1}, 4, 2);
   for (const DTypeInfo& dtype : dtypes()) {
     SCOPED_TRACE(dtype.name);
-    const auto logits = leaf(at::full({8}, 3).to(dtype.scalar));
+    const auto logits = leaf(at::full({8}, 3, on_device()).to(dtype.scalar));
     edge_softmax(g, logits).backward(integers({8}, dtype.scalar, 7));
     const auto sums = logits.grad().to(at::kDouble).reshape({2, 4}).sum(1);
     EXPECT_TRUE(exact(sums, at::zeros({2})));

@@ -57,8 +57,8 @@ Inputs wide_leaves(const Inputs& in) {
 /// Dropout's factor of each edge and head, by the operator for whole tensors.
 at::Tensor kept(const Topology& g, const Inputs& in) {
   at::manual_seed(kSeed);
-  return mezzo::feature_dropout(at::ones({g.num_edges(), in.z.size(1)}, at::kDouble), in.dropout,
-                                true);
+  return mezzo::feature_dropout(at::ones({g.num_edges(), in.z.size(1)}, on_device(at::kDouble)),
+                                in.dropout, true);
 }
 
 /// Rows of a node tensor by edge, in float64.
@@ -69,7 +69,7 @@ at::Tensor by_edge(const Topology& g, const at::Tensor& t, Target target) {
 at::Tensor added_up(const Topology& g, const at::Tensor& messages, Target target) {
   std::vector<std::int64_t> shape = messages.sizes().vec();
   shape[0] = num_rows(g, target);
-  return at::zeros(shape, at::kDouble).index_add(0, row_ids(g, target), messages);
+  return at::zeros(shape, on_device(at::kDouble)).index_add(0, row_ids(g, target), messages);
 }
 
 /// The softmax of each edge and head.
@@ -95,9 +95,9 @@ at::Tensor definition(const Topology& g, const Inputs& in) {
 
 /// The same in plain loops over the edges.
 at::Tensor definition_in_loops(const Topology& g, const Inputs& in) {
-  const at::Tensor p = shares(g, in).contiguous(), c = factors(g, in).contiguous();
-  const at::Tensor z = in.z.detach().to(at::kDouble).contiguous();
-  const at::Tensor src = row_ids(g, Target::kSrc), dst = row_ids(g, Target::kDst);
+  const at::Tensor p = shares(g, in).cpu().contiguous(), c = factors(g, in).cpu().contiguous();
+  const at::Tensor z = in.z.detach().to(at::kCPU, at::kDouble).contiguous();
+  const at::Tensor src = row_ids(g, Target::kSrc).cpu(), dst = row_ids(g, Target::kDst).cpu();
   const std::int64_t heads = z.size(1), features = z.size(2);
   at::Tensor out = at::zeros({g.num_dst(), heads, features}, at::kDouble);
   for (std::int64_t e = 0; e < g.num_edges(); ++e) {
@@ -226,8 +226,8 @@ TEST(GatAttention, of_equal_logits_is_exact_for_whole_numbers_in_every_shape_and
                                           << features << " weights by head " << by_head);
           Inputs in;
           in.z = leaf(integers({9, heads, features}, dtype.scalar, 1));
-          in.src = leaf(at::zeros({9, heads}, dtype.scalar));
-          in.dst = leaf(at::zeros({6, heads}, dtype.scalar));
+          in.src = leaf(at::zeros({9, heads}, on_device(dtype.scalar)));
+          in.dst = leaf(at::zeros({6, heads}, on_device(dtype.scalar)));
           in.weight = by_head ? leaf(divisors({24, heads}, dtype.scalar, 2))
                               : leaf(divisors({24}, dtype.scalar, 2));
           in.slope = 0.5;
@@ -371,7 +371,7 @@ TEST(GatAttention, infinite_and_undefined_scores_do_what_they_do_to_the_softmax)
       (everywhere ? head : head.narrow(0, 0, 2)).fill_(special);
       const at::Tensor fused = run(g, in), apart = composed(g, in);
       EXPECT_TRUE(at::equal(fused.isnan(), apart.isnan())) << special << ' ' << everywhere;
-      const at::Tensor others = at::tensor({0, 2}, at::kLong);
+      const at::Tensor others = on_device(at::tensor({0, 2}, at::kLong));
       EXPECT_TRUE(same_bits(fused.index_select(1, others), run(g, plain).index_select(1, others)));
     }
   }
@@ -400,9 +400,9 @@ TEST(GatAttention, drops_at_the_given_rate_and_keeps_the_mean) {
   constexpr std::int64_t kEdges = 1 << 15;
   for (const std::int64_t heads : {1, 3, 8}) {
     for (const double p : {0.1, 0.5, 0.9}) {
-      const Inputs in = {at::ones({kEdges, heads, 1}),
-                         at::zeros({kEdges, heads}),
-                         at::zeros({1, heads}),
+      const Inputs in = {at::ones({kEdges, heads, 1}, on_device()),
+                         at::zeros({kEdges, heads}, on_device()),
+                         at::zeros({1, heads}, on_device()),
                          {},
                          0.2,
                          p};
@@ -430,11 +430,11 @@ TEST(GatAttention, drops_while_training_only_and_draws_anew_each_time) {
 TEST(GatAttention, casts_rows_under_autocast_and_leaves_scores) {
   const Topology g = random_topology(12, 9, 50, 19);
   const Inputs in = make_inputs(g, 2, 5, at::kFloat, at::kFloat, Weights::kByEdge, 0);
-  at::autocast::set_autocast_enabled(at::kCPU, true);
-  at::autocast::set_autocast_dtype(at::kCPU, at::kBFloat16);
+  at::autocast::set_autocast_enabled(test_device().type(), true);
+  at::autocast::set_autocast_dtype(test_device().type(), at::kBFloat16);
   const at::Tensor out = run(g, in);
   at::autocast::clear_cache();
-  at::autocast::set_autocast_enabled(at::kCPU, false);
+  at::autocast::set_autocast_enabled(test_device().type(), false);
   Inputs low = in;
   low.z = leaf(in.z.to(at::kBFloat16));
   const at::Tensor expected = run(g, low);
@@ -449,7 +449,8 @@ TEST(GatAttention, casts_rows_under_autocast_and_leaves_scores) {
 
 TEST(GatAttention, refuses_what_does_not_fit_and_names_it) {
   const Topology g = topology_of({0, 4, 2}, {6, 0, 0}, 5, 7);
-  const at::Tensor z = at::ones({5, 2, 3}), src = at::ones({5, 2}), dst = at::ones({7, 2});
+  const at::Tensor z = at::ones({5, 2, 3}, on_device()), src = at::ones({5, 2}, on_device()),
+                   dst = at::ones({7, 2}, on_device());
   const auto text = [&](const at::Tensor& rows, const at::Tensor& s, const at::Tensor& d,
                         const AttentionOptions& options = {}) {
     return error_of([&] { gat_attention(g, rows, s, d, options); });
@@ -458,26 +459,28 @@ TEST(GatAttention, refuses_what_does_not_fit_and_names_it) {
     EXPECT_TRUE(mentions(message, "gat_attention"));
     EXPECT_TRUE(mentions(message, part));
   };
-  expect(text(at::ones({5, 6}), src, dst), "z[5,heads,features]");
-  expect(text(at::ones({4, 2, 3}), src, dst), "z[5,heads,features]");
-  expect(text(at::ones({5, 0, 3}), src, dst), "z[5,heads,features]");
+  expect(text(at::ones({5, 6}, on_device()), src, dst), "z[5,heads,features]");
+  expect(text(at::ones({4, 2, 3}, on_device()), src, dst), "z[5,heads,features]");
+  expect(text(at::ones({5, 0, 3}, on_device()), src, dst), "z[5,heads,features]");
   expect(text(z.to(at::kLong), src, dst), "dtypeofz");
-  expect(text(z, at::ones({5, 3}), dst), "score_src[5,2]");
-  expect(text(z, src, at::ones({5, 2})), "score_dst[7,2]");
+  expect(text(z, at::ones({5, 3}, on_device()), dst), "score_src[5,2]");
+  expect(text(z, src, at::ones({5, 2}, on_device())), "score_dst[7,2]");
   expect(text(z, src.to(at::kHalf), dst), "score_src");
   expect(text(z.to(at::kHalf), src.to(at::kBFloat16), dst), "score_src");
   expect(text(z, src, dst.to(at::kDouble)), "score_dst");
   expect(text(z, src.to(at::kHalf), dst), "z'sdtypeFloat,gotHalf");
   expect(text(z.to(at::kHalf), src.to(at::kBFloat16), dst), "z'sdtypeHalforFloat,gotBFloat16");
   const std::string shapes = "edge_weight[3],[3,1]or[3,2],onenumberanedge,gotshape";
-  expect(text(z, src, dst, {.edge_weight = at::ones({4})}), shapes + "[4]");
-  expect(text(z, src, dst, {.edge_weight = at::ones({4, 1})}), shapes + "[4,1]");
-  expect(text(z, src, dst, {.edge_weight = at::ones({3, 3})}), shapes + "[3,3]");
-  expect(text(z, src, dst, {.edge_weight = at::ones({}, at::kFloat)}), shapes + "[]");
-  expect(text(z, src, dst, {.edge_weight = at::ones({3}, at::kHalf)}), "edge_weightofz'sdtype");
+  expect(text(z, src, dst, {.edge_weight = at::ones({4}, on_device())}), shapes + "[4]");
+  expect(text(z, src, dst, {.edge_weight = at::ones({4, 1}, on_device())}), shapes + "[4,1]");
+  expect(text(z, src, dst, {.edge_weight = at::ones({3, 3}, on_device())}), shapes + "[3,3]");
+  expect(text(z, src, dst, {.edge_weight = at::ones({}, on_device(at::kFloat))}), shapes + "[]");
+  expect(text(z, src, dst, {.edge_weight = at::ones({3}, on_device(at::kHalf))}),
+         "edge_weightofz'sdtype");
   expect(text(z.to_sparse(), src, dst), "stridedz");
   expect(text(z, src, dst.to_sparse()), "stridedscore_dst");
-  expect(text(z, src, dst, {.edge_weight = at::ones({3}).to_sparse()}), "stridededge_weight");
+  expect(text(z, src, dst, {.edge_weight = at::ones({3}, on_device()).to_sparse()}),
+         "stridededge_weight");
   expect(text(z, src, dst, {.negative_slope = 1e39}), "negative_slope");
   expect(text(z, src, dst, {.dropout = 1.5}), "1.5");
   expect(text(z, src, dst, {.negative_slope = kInfinity}), "negative_slope");
@@ -492,8 +495,8 @@ TEST(GatAttention, called_by_name_refuses_what_is_no_probability) {
           "mezzo::gat_attention");
   for (const double dropout : {-0.5, 1.5, std::numeric_limits<double>::quiet_NaN()}) {
     const std::string text = error_of([&] {
-      op.call(hold(g), at::ones({4, 1, 2}), at::ones({4, 1}), at::ones({4, 1}), std::nullopt, 0.2,
-              dropout, 7);
+      op.call(hold(g), at::ones({4, 1, 2}, on_device()), at::ones({4, 1}, on_device()),
+              at::ones({4, 1}, on_device()), std::nullopt, 0.2, dropout, 7);
     });
     EXPECT_TRUE(mentions(text, "gat_attention"));
     EXPECT_TRUE(mentions(text, "probability"));

@@ -57,7 +57,9 @@ struct Definition {
 
 /// The scores and, for the gradient `grad` of them, the gradients of the operands.
 Definition define(const Topology& g, const Operands& in, const at::Tensor& grad, double slope) {
-  const auto wide = [](const at::Tensor& t) { return t.detach().to(at::kDouble).contiguous(); };
+  const auto wide = [](const at::Tensor& t) {
+    return t.detach().to(at::kCPU, at::kDouble).contiguous();
+  };
   const auto zeros = [](at::IntArrayRef sizes) {
     return Reference{at::zeros(sizes, at::kDouble), at::zeros(sizes, at::kDouble)};
   };
@@ -66,7 +68,7 @@ Definition define(const Topology& g, const Operands& in, const at::Tensor& grad,
     to.abs_sum.data_ptr<double>()[i] += size;
   };
   const at::Tensor src = wide(in.src), dst = wide(in.dst), attn = wide(in.attn), up = wide(grad);
-  const at::Tensor u = row_ids(g, Target::kSrc), v = row_ids(g, Target::kDst);
+  const at::Tensor u = row_ids(g, Target::kSrc).cpu(), v = row_ids(g, Target::kDst).cpu();
   const std::int64_t heads = src.size(1), features = src.size(2), num_edges = g.num_edges();
   Definition made{zeros({num_edges, heads}), zeros(src.sizes()), zeros(dst.sizes()),
                   zeros(attn.sizes())};
@@ -174,7 +176,9 @@ TEST(GATv2Scores, of_sixteen_bit_rows_are_not_rounded_to_sixteen_bits) {
   const Topology g = topology_of({0}, {0}, 1, 1);
   for (const DTypeInfo& dtype : narrow_dtypes()) {
     SCOPED_TRACE(dtype.name);
-    const auto of = [&](double value) { return at::full({1, 1, 1}, value).to(dtype.scalar); };
+    const auto of = [&](double value) {
+      return at::full({1, 1, 1}, value, on_device()).to(dtype.scalar);
+    };
     const at::Tensor scores = gatv2_scores(g, of(1), of(dtype.epsilon / 4), of(3));
     EXPECT_EQ(scores.scalar_type(), at::kFloat);
     EXPECT_TRUE(exact(scores, at::full({1, 1}, 3 * (1 + dtype.epsilon / 4), at::kDouble)));
@@ -234,7 +238,7 @@ TEST(GATv2Scores, pass_nan_and_infinity_to_the_edges_they_belong_to) {
     for (const std::int64_t features : {1, 40}) {
       SCOPED_TRACE(fmt::format("{} {}", dtype.name, features));
       const auto ones = [&](std::int64_t rows) {
-        return at::ones({rows, 1, features}, dtype.scalar);
+        return at::ones({rows, 1, features}, on_device(dtype.scalar));
       };
       for (const double value : {std::nan(""), kInf}) {
         const at::Tensor src = ones(4);
@@ -278,8 +282,8 @@ TEST(GATv2ScoresGradient, of_nodes_without_edges_is_zero_even_where_attn_is_infi
   const Topology g = four_nodes();  // 2 has no out-edges, 0 and 3 have no in-edges
   for (const DTypeInfo& dtype : dtypes()) {
     Operands in = integer_operands(g, 1, 3, dtype.scalar);
-    in.attn = leaf(at::full({1, 1, 3}, kInf).to(dtype.scalar));
-    const auto got = run(g, in, at::ones({4, 1}, accumulator(dtype.scalar)), 0.25);
+    in.attn = leaf(at::full({1, 1, 3}, kInf, on_device()).to(dtype.scalar));
+    const auto got = run(g, in, at::ones({4, 1}, on_device(accumulator(dtype.scalar))), 0.25);
     EXPECT_TRUE(exact(got[1][2], at::zeros({1, 3}))) << dtype.name;
     EXPECT_TRUE(exact(got[1][0], at::full({1, 3}, kInf))) << dtype.name;
     EXPECT_TRUE(exact(got[2][0], at::zeros({1, 3}))) << dtype.name;
@@ -306,11 +310,11 @@ TEST(GATv2ScoresMemory, forward_and_backward_keep_nothing_for_each_edge_and_feat
   for (const DTypeInfo& dtype : dtypes()) {
     const Operands in = random_operands(g, heads, features, dtype.scalar);
     const at::Tensor grad = uniform({num_edges, heads}, accumulator(dtype.scalar), 4);
-    reset_peak_memory(at::kCPU);
-    const std::int64_t before = peak_memory_bytes(at::kCPU);
+    reset_peak_memory(test_device());
+    const std::int64_t before = peak_memory_bytes(test_device());
     run(g, in, grad, 0.2);
     const auto messages = num_edges * heads * features * in.src.element_size();
-    EXPECT_LT(peak_memory_bytes(at::kCPU) - before, static_cast<std::int64_t>(messages) / 8)
+    EXPECT_LT(peak_memory_bytes(test_device()) - before, static_cast<std::int64_t>(messages) / 8)
         << dtype.name;
   }
 }
@@ -326,7 +330,7 @@ TEST(GATv2ScoresAutocast, casts_all_operands_and_gives_gradients_to_the_leaves) 
     const at::Tensor grad = uniform({50, 2}, at::kFloat, 4);
     at::Tensor scores;
     {
-      const amp::PrecisionScope scope(precision, at::kCPU);
+      const amp::PrecisionScope scope(precision, test_device());
       scores = gatv2_scores(g, in.src, in.dst, in.attn);
     }
     scores.backward(grad);
@@ -343,7 +347,7 @@ TEST(GATv2ScoresAutocast, casts_all_operands_and_gives_gradients_to_the_leaves) 
 TEST(GATv2ScoresErrors, name_the_operand_and_what_was_expected) {
   const Topology g = random_topology(6, 4, 10, 92);
   const auto zeros = [](at::IntArrayRef sizes, at::ScalarType dtype = at::kFloat) {
-    return at::zeros(sizes, dtype);
+    return at::zeros(sizes, on_device(dtype));
   };
   const auto expect_error = [&](const at::Tensor& src, const at::Tensor& dst,
                                 const at::Tensor& attn, const std::vector<std::string>& parts,

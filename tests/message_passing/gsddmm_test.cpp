@@ -65,9 +65,10 @@ TEST(Gsddmm, long_dots_are_summed_in_the_accumulator) {
   const Topology g = topology_of({0, 1}, {1, 0}, 2, 2);
   for (const DTypeInfo& dtype : dtypes()) {
     SCOPED_TRACE(dtype.name);
-    const auto ones = at::ones({2, 4096}, dtype.scalar);
+    const auto ones = at::ones({2, 4096}, on_device(dtype.scalar));
     EXPECT_TRUE(exact(gsddmm(g, BinaryOp::kDot, ones, ones), at::full({2, 1}, 4096)));
-    const auto large = at::full({2, 2}, 300).to(dtype.scalar);  // 300 * 300 exceeds float16
+    const auto large =
+        at::full({2, 2}, 300, on_device()).to(dtype.scalar);  // 300 * 300 exceeds float16
     const auto signs = numbers({300, -300, 300, -300}, dtype.scalar).reshape({2, 2});
     EXPECT_TRUE(exact(gsddmm(g, BinaryOp::kDot, large, signs), at::zeros({2, 1})));
     for (const std::int64_t width : {1, 2, 15, 16, 17, 63, 64, 65, 600}) {
@@ -82,7 +83,7 @@ TEST(Gsddmm, long_dots_are_summed_in_the_accumulator) {
 
 TEST(Gsddmm, a_dot_of_no_features_is_zero) {
   const Topology g = four_nodes();
-  const auto none = at::empty({4, 0}, at::kFloat);
+  const auto none = at::empty({4, 0}, on_device(at::kFloat));
   EXPECT_TRUE(exact(gsddmm(g, BinaryOp::kDot, none, none), at::zeros({4, 1})));
 }
 

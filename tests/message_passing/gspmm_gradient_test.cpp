@@ -49,11 +49,12 @@ TEST(GspmmGradient, of_a_tie_goes_to_the_lowest_edge_id) {
 TEST(GspmmGradient, of_a_tie_follows_the_edge_ids_and_not_the_order_of_the_slots) {
   // Slots of destination 0: edge 0 from source 2, edge 1 from source 0, edge 2 from source 1.
   const auto g = Topology::from_coo(ids({2, 0, 1}), ids({0, 0, 0}), 3, 1);
-  EXPECT_TRUE(
-      exact(copy_u_gradient(g, ReduceOp::kMax, at::ones({3}, at::kFloat)), numbers({0, 0, 1})));
+  EXPECT_TRUE(exact(copy_u_gradient(g, ReduceOp::kMax, at::ones({3}, on_device(at::kFloat))),
+                    numbers({0, 0, 1})));
   const auto reordered = Topology::from_csc(ids({0, 3}), ids({2, 0, 1}), 3, ids({1, 2, 0}));
-  EXPECT_TRUE(exact(copy_u_gradient(reordered, ReduceOp::kMin, at::ones({3}, at::kFloat)),
-                    numbers({0, 1, 0})));
+  EXPECT_TRUE(
+      exact(copy_u_gradient(reordered, ReduceOp::kMin, at::ones({3}, on_device(at::kFloat))),
+            numbers({0, 1, 0})));
 }
 
 TEST(GspmmGradient, of_copied_edge_features_is_one_for_each_edge) {
@@ -90,8 +91,9 @@ TEST(GspmmGradient, of_a_mean_over_seventy_thousand_is_divided_in_the_accumulato
   const Topology star = in_star(70000);
   for (const DTypeInfo& dtype : dtypes()) {
     SCOPED_TRACE(dtype.name);
-    const auto got = copy_u_gradient(star, ReduceOp::kMean, at::ones({70000, 1}, dtype.scalar));
-    const auto expected = at::full({70000, 1}, 1.0 / 70000, at::kDouble);
+    const auto got =
+        copy_u_gradient(star, ReduceOp::kMean, at::ones({70000, 1}, on_device(dtype.scalar)));
+    const auto expected = at::full({70000, 1}, 1.0 / 70000, on_device(at::kDouble));
     EXPECT_TRUE(near(got, expected, sum_bound(expected, 2, dtype.scalar)));
   }
 }

@@ -257,8 +257,8 @@ TEST(Gspmm, a_graph_without_edges_gives_zeros) {
   for (const DTypeInfo& dtype : dtypes()) {
     for_each(ReduceOps{}, [&]<class Reduce>() {
       SCOPED_TRACE(dtype.name + " " + std::string(Reduce::name));
-      const auto x = at::full({3, 4}, kInfinity).to(dtype.scalar);
-      const auto w = at::empty({0, 4}, dtype.scalar);
+      const auto x = at::full({3, 4}, kInfinity, on_device()).to(dtype.scalar);
+      const auto w = at::empty({0, 4}, on_device(dtype.scalar));
       EXPECT_TRUE(exact(copy_u(g, Reduce::kind, x), at::zeros({5, 4})));
       EXPECT_TRUE(exact(gspmm(g, BinaryOp::kMul, Reduce::kind, x, w), at::zeros({5, 4})));
     });
@@ -271,7 +271,7 @@ TEST(Gspmm, six_thousand_ones_are_rounded_once) {
   const Topology star = in_star(6000);
   for (const DTypeInfo& dtype : dtypes()) {
     SCOPED_TRACE(dtype.name);
-    const auto ones = at::ones({6000, 3}, dtype.scalar);
+    const auto ones = at::ones({6000, 3}, on_device(dtype.scalar));
     const auto out = copy_u(star, ReduceOp::kSum, ones);
     // bfloat16 has no 6000: the neighbours are 5984 and 6016, the tie goes to the even one.
     EXPECT_TRUE(exact(out, at::full({1, 3}, dtype.scalar == at::kBFloat16 ? 6016.0 : 6000.0)));
@@ -295,9 +295,9 @@ TEST(Gspmm, a_mean_over_seventy_thousand_neighbours_neither_overflows_nor_vanish
   const Topology star = in_star(70000);
   for (const DTypeInfo& dtype : dtypes()) {
     SCOPED_TRACE(dtype.name);
-    const auto ones = at::ones({70000, 1}, dtype.scalar);
+    const auto ones = at::ones({70000, 1}, on_device(dtype.scalar));
     EXPECT_TRUE(exact(copy_u(star, ReduceOp::kMean, ones), at::ones({1, 1})));
-    const auto tenths = at::full({70000, 1}, 0.1).to(dtype.scalar);
+    const auto tenths = at::full({70000, 1}, 0.1, on_device()).to(dtype.scalar);
     const auto expected =
         gspmm_reference(star, BinaryOp::kCopyLhs, ReduceOp::kMean, tenths, std::nullopt);
     EXPECT_TRUE(near(copy_u(star, ReduceOp::kMean, tenths), expected.value,
@@ -310,14 +310,15 @@ TEST(Gspmm, a_mean_divides_by_the_exact_count) {
   const Topology star = in_star(257);
   for (const DTypeInfo& dtype : dtypes()) {
     SCOPED_TRACE(dtype.name);
-    EXPECT_TRUE(exact(copy_u(star, ReduceOp::kMean, at::full({257, 1}, 3).to(dtype.scalar)),
-                      at::full({1, 1}, 3)));
+    EXPECT_TRUE(
+        exact(copy_u(star, ReduceOp::kMean, at::full({257, 1}, 3, on_device()).to(dtype.scalar)),
+              at::full({1, 1}, 3)));
   }
 }
 
 TEST(Gspmm, a_mean_of_the_largest_numbers_is_finite_in_sixteen_bits) {
   const Topology star = in_star(16);
-  const auto largest = at::full({16, 2}, 65504.0).to(at::kHalf);
+  const auto largest = at::full({16, 2}, 65504.0, on_device()).to(at::kHalf);
   EXPECT_TRUE(exact(copy_u(star, ReduceOp::kMean, largest), at::full({1, 2}, 65504.0)));
   EXPECT_TRUE(exact(copy_u(star, ReduceOp::kSum, largest), at::full({1, 2}, kInfinity)));
 }
@@ -343,7 +344,7 @@ TEST(Gspmm, dots_are_summed_in_the_accumulator) {
   const Topology g = topology_of({0}, {0}, 1, 1);
   for (const DTypeInfo& dtype : dtypes()) {
     SCOPED_TRACE(dtype.name);
-    const auto ones = at::ones({1, 4096}, dtype.scalar);
+    const auto ones = at::ones({1, 4096}, on_device(dtype.scalar));
     EXPECT_TRUE(
         exact(gspmm(g, BinaryOp::kDot, ReduceOp::kSum, ones, ones), at::full({1, 1}, 4096)));
   }

@@ -18,8 +18,8 @@ constexpr std::int64_t kSources = 40, kHubEdges = 100001;
 
 /// Destination 1 has most of the edges, the others a few, the last none.
 Topology hub_topology() {
-  const at::Tensor src = at::arange(kHubEdges + 60, at::kLong).remainder(kSources);
-  at::Tensor dst = at::ones({kHubEdges + 60}, at::kLong);
+  const at::Tensor src = at::arange(kHubEdges + 60, on_device(at::kLong)).remainder(kSources);
+  at::Tensor dst = at::ones({kHubEdges + 60}, on_device(at::kLong));
   for (std::int64_t i = 0; i < 60; ++i) dst[i * 7] = i % 4;
   return Topology::from_coo(src, dst, kSources, 6);
 }
@@ -96,7 +96,8 @@ TEST(HubRows, of_sources_give_the_gradient) {
 TEST(HubRows, take_the_scales_of_a_scaled_sum) {
   const Topology g = hub_topology();
   const at::Tensor x = with_rows(kSources, {9}, at::kFloat, 1);
-  const at::Tensor src_scale = at::full({kSources}, 0.5), dst_scale = at::full({6}, 0.25);
+  const at::Tensor src_scale = at::full({kSources}, 0.5, on_device()),
+                   dst_scale = at::full({6}, 0.25, on_device());
   const at::Tensor got = scaled_sum(g, x, std::nullopt, src_scale, dst_scale);
   const Reference expected =
       gspmm_reference(g, BinaryOp::kCopyLhs, ReduceOp::kSum, x, std::nullopt);

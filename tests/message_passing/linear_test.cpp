@@ -120,10 +120,11 @@ TEST(Linear, reads_strided_rows) {
 TEST(Linear, long_sums_are_not_kept_in_sixteen_bits) {
   for (const DTypeInfo& dtype : dtypes()) {
     SCOPED_TRACE(dtype.name);
-    const auto ones = at::ones({3, 6000}, dtype.scalar);
+    const auto ones = at::ones({3, 6000}, on_device(dtype.scalar));
     const auto out = mezzo::linear(ones, ones);
     EXPECT_TRUE(exact_rounded(out, at::full({3, 3}, 6000, at::kDouble)));
-    const auto large = at::full({2, 2}, 300).to(dtype.scalar);  // 300 * 300 exceeds float16
+    const auto large =
+        at::full({2, 2}, 300, on_device()).to(dtype.scalar);  // 300 * 300 exceeds float16
     const auto signs = numbers({300, -300, -300, 300}, dtype.scalar).reshape({2, 2});
     EXPECT_TRUE(exact(mezzo::linear(large, signs), at::zeros({2, 2})));
   }
@@ -137,17 +138,19 @@ TEST(Linear, gradients_agree_with_finite_differences) {
 }
 
 TEST(Linear, refuses_what_does_not_fit_and_shows_both_shapes) {
-  const auto x = at::ones({5, 30}, at::kFloat), weight = at::ones({7, 40}, at::kFloat);
+  const auto x = at::ones({5, 30}, on_device(at::kFloat)),
+             weight = at::ones({7, 40}, on_device(at::kFloat));
   const std::string text = error_of([&] { mezzo::linear(x, weight); });
   EXPECT_TRUE(mentions(text, "30"));
   EXPECT_TRUE(mentions(text, "40"));
+  EXPECT_TRUE(
+      mentions(error_of([&] {
+                 mezzo::linear(x, at::ones({7, 30}, on_device()), at::ones({8}, on_device()));
+               }),
+               "bias"));
+  EXPECT_TRUE(mentions(error_of([&] { mezzo::linear(x, at::ones({30}, on_device())); }), "weight"));
   EXPECT_TRUE(mentions(error_of([&] {
-                         mezzo::linear(x, at::ones({7, 30}), at::ones({8}));
-                       }),
-                       "bias"));
-  EXPECT_TRUE(mentions(error_of([&] { mezzo::linear(x, at::ones({30})); }), "weight"));
-  EXPECT_TRUE(mentions(error_of([&] {
-                         mezzo::linear(x, at::ones({7, 30}, at::kDouble));
+                         mezzo::linear(x, at::ones({7, 30}, on_device(at::kDouble)));
                        }),
                        "linear"));
 }
@@ -211,15 +214,16 @@ TEST(SparseLinear, matrices_of_one_shape_and_other_positions_are_told_apart) {
 }
 
 TEST(SparseLinear, an_empty_matrix_gives_the_bias) {
-  const auto x = at::zeros({3, 5}, at::kFloat).to_sparse_csr();
+  const auto x = at::zeros({3, 5}, on_device(at::kFloat)).to_sparse_csr();
   const auto bias = numbers({1, 2}, at::kFloat);
-  EXPECT_TRUE(exact(mezzo::linear(x, at::ones({2, 5}, at::kFloat), bias), bias.expand({3, 2})));
+  EXPECT_TRUE(
+      exact(mezzo::linear(x, at::ones({2, 5}, on_device(at::kFloat)), bias), bias.expand({3, 2})));
 }
 
 TEST(SparseLinear, refuses_a_gradient_to_the_values) {
   const at::Tensor x = sparse_rows(4, 5, at::kFloat).to_sparse_csr();
   x.set_requires_grad(true);
-  const auto text = error_of([&] { mezzo::linear(x, at::ones({2, 5}, at::kFloat)); });
+  const auto text = error_of([&] { mezzo::linear(x, at::ones({2, 5}, on_device(at::kFloat))); });
   EXPECT_TRUE(mentions(text, "values"));
 }
 
@@ -243,7 +247,7 @@ TEST(FeatureDropout, drops_or_doubles_every_stored_value_and_keeps_the_layout) {
   at::manual_seed(1);
   for (const DTypeInfo& dtype : dtypes()) {
     SCOPED_TRACE(dtype.name);
-    const auto dense = at::ones({200, 100}, dtype.scalar);
+    const auto dense = at::ones({200, 100}, on_device(dtype.scalar));
     const auto sparse = dense.to_sparse_csr();
     const auto out = mezzo::feature_dropout(sparse, 0.5, /*training=*/true);
     ASSERT_EQ(out.layout(), at::kSparseCsr);
@@ -266,7 +270,7 @@ TEST(FeatureDropout, of_everything_is_zero) {
 }
 
 TEST(FeatureDropout, refuses_a_probability_outside_the_unit_interval) {
-  const auto x = at::ones({2, 2}, at::kFloat);
+  const auto x = at::ones({2, 2}, on_device(at::kFloat));
   EXPECT_TRUE(mentions(error_of([&] { mezzo::feature_dropout(x, 1.5, true); }), "1.5"));
   EXPECT_TRUE(mentions(error_of([&] { mezzo::feature_dropout(x, -0.1, true); }), "-0.1"));
   EXPECT_TRUE(mentions(error_of([&] { mezzo::feature_dropout(x, std::nan(""), true); }), "nan"));

@@ -157,7 +157,7 @@ TEST(Numerics, a_nan_reaches_exactly_the_nodes_it_is_sent_to) {
         SCOPED_TRACE(fmt::format("{} {} width {}", dtype.name, Reduce::name, width));
         const auto column = numbers({1, kNaN, 3, 4}, dtype.scalar).unsqueeze(1);
         const auto x = column.expand({4, width});
-        const auto w = at::ones({4, 1}, dtype.scalar);
+        const auto w = at::ones({4, 1}, on_device(dtype.scalar));
         const auto expected = numbers({0, 1, kNaN, 0}).unsqueeze(1).expand({4, width});
         EXPECT_TRUE(exact(gspmm(four_nodes(), BinaryOp::kCopyLhs, Reduce::kind, x, std::nullopt),
                           expected));
@@ -178,7 +178,7 @@ TEST(Numerics, a_nan_wins_max_and_min_wherever_it_stands_and_gets_the_gradient) 
         const auto out = gspmm(in_star(3), BinaryOp::kCopyLhs, op, input, std::nullopt);
         EXPECT_TRUE(exact(out, numbers({kNaN})));
         out.backward(at::ones_like(out));
-        at::Tensor expected = at::zeros({3});
+        at::Tensor expected = at::zeros({3}, on_device());
         expected[place] = 1;
         EXPECT_TRUE(exact(input.grad(), expected));
       }
@@ -212,21 +212,21 @@ TEST(Numerics, the_gradient_of_an_infinite_extreme_goes_to_its_edge) {
 }
 
 TEST(Numerics, overflow_becomes_an_infinity_that_the_scaler_can_see) {
-  const auto large = at::full({2, 1}, 60000).to(at::kHalf);
+  const auto large = at::full({2, 1}, 60000, on_device()).to(at::kHalf);
   EXPECT_TRUE(exact(gspmm(in_star(2), BinaryOp::kCopyLhs, ReduceOp::kSum, large, std::nullopt),
                     at::full({1, 1}, kInf)));
-  EXPECT_TRUE(
-      exact(gsddmm(in_star(2), BinaryOp::kMul, large, at::full({1, 1}, 60000).to(at::kHalf)),
-            at::full({2, 1}, kInf)));
+  EXPECT_TRUE(exact(
+      gsddmm(in_star(2), BinaryOp::kMul, large, at::full({1, 1}, 60000, on_device()).to(at::kHalf)),
+      at::full({2, 1}, kInf)));
   const auto x = leaf(large);
-  const auto w = at::full({2, 1}, 60000).to(at::kHalf);
+  const auto w = at::full({2, 1}, 60000, on_device()).to(at::kHalf);
   const auto out = gspmm(in_star(2), BinaryOp::kMul, ReduceOp::kSum, x, w);
-  out.backward(at::full({1, 1}, 2).to(at::kHalf));
+  out.backward(at::full({1, 1}, 2, on_device()).to(at::kHalf));
   EXPECT_TRUE(exact(x.grad(), at::full({2, 1}, kInf)));
 }
 
 TEST(Numerics, a_gradient_that_is_not_finite_passes_through) {
-  const auto x = leaf(at::ones({4}, at::kFloat));
+  const auto x = leaf(at::ones({4}, on_device(at::kFloat)));
   gspmm(four_nodes(), BinaryOp::kCopyLhs, ReduceOp::kSum, x, std::nullopt)
       .backward(numbers({5, kInf, kNaN, 7}, at::kFloat));
   EXPECT_TRUE(exact(x.grad(), numbers({kNaN, kNaN, 0, kNaN})));
@@ -248,19 +248,21 @@ TEST(Numerics, subnormal_numbers_are_kept) {
 /// Bytes that `run` needs at its peak beyond what lives before it.
 template <class Run>
 std::int64_t extra_bytes(Run run) {
-  reset_peak_memory(at::kCPU);
-  const std::int64_t before = peak_memory_bytes(at::kCPU);
+  reset_peak_memory(test_device());
+  const std::int64_t before = peak_memory_bytes(test_device());
   run();
-  return peak_memory_bytes(at::kCPU) - before;
+  return peak_memory_bytes(test_device()) - before;
 }
 
 TEST(Memory, the_peak_counts_what_lives_at_once) {
   constexpr std::int64_t bytes = std::int64_t{1} << 20;
-  const auto both = extra_bytes(
-      [] { const auto a = at::empty({bytes}, at::kByte), b = at::empty({bytes}, at::kByte); });
+  const auto both = extra_bytes([] {
+    const auto a = at::empty({bytes}, on_device(at::kByte)),
+               b = at::empty({bytes}, on_device(at::kByte));
+  });
   const auto one_after_the_other = extra_bytes([] {
-    at::empty({bytes}, at::kByte);
-    at::empty({bytes}, at::kByte);
+    at::empty({bytes}, on_device(at::kByte));
+    at::empty({bytes}, on_device(at::kByte));
   });
   EXPECT_GE(both, 2 * bytes);
   EXPECT_GE(one_after_the_other, bytes);

@@ -13,7 +13,7 @@ namespace mezzo::test {
 namespace {
 
 at::Tensor ones(const std::vector<std::int64_t>& sizes, at::ScalarType dtype = at::kFloat) {
-  return at::ones(sizes, dtype);
+  return at::ones(sizes, on_device(dtype));
 }
 
 /// Five sources, seven destinations, three edges: no two counts are alike.
@@ -145,8 +145,23 @@ TEST(Dispatcher, knows_every_operator_by_its_name) {
     const auto found = c10::Dispatcher::singleton().findSchema({name, ""});
     ASSERT_TRUE(found.has_value()) << name;
     EXPECT_TRUE(found->hasKernelForDispatchKey(c10::DispatchKey::CPU)) << name;
+    EXPECT_TRUE(found->hasKernelForDispatchKey(c10::DispatchKey::CUDA)) << name;
     EXPECT_TRUE(found->hasKernelForDispatchKey(c10::DispatchKey::Autograd)) << name;
   }
+}
+
+TEST(Dispatcher, every_operator_that_runs_on_the_cpu_is_registered_for_cuda) {
+  std::size_t count = 0;
+  for (const c10::OperatorName& name : c10::Dispatcher::singleton().getAllOpNames()) {
+    const auto found = c10::Dispatcher::singleton().findSchema(name);
+    if (name.getNamespace() != "mezzo" || !found ||
+        !found->hasKernelForDispatchKey(c10::DispatchKey::CPU)) {
+      continue;
+    }
+    EXPECT_TRUE(found->hasKernelForDispatchKey(c10::DispatchKey::CUDA)) << name.name;
+    ++count;
+  }
+  EXPECT_GT(count, 15U);  // users' operators and the pieces of their gradients
 }
 
 TEST(Dispatcher, has_an_autocast_rule_for_all_but_the_softmax) {

@@ -123,7 +123,7 @@ testing::AssertionResult agree(const at::Tensor& got, const at::Tensor& expected
 /// No two messages of a node are equal, so that max and min have one winner under any order.
 Operands distinct_messages(const Topology& g, at::ScalarType dtype) {
   const at::Tensor edge = permutation(g.num_edges(), 14).to(dtype).unsqueeze(1) - 64;
-  return {at::full({g.num_src(), 3}, 2).to(dtype), edge.expand({g.num_edges(), 3})};
+  return {at::full({g.num_src(), 3}, 2, on_device()).to(dtype), edge.expand({g.num_edges(), 3})};
 }
 
 TEST(Properties, the_order_of_the_edges_changes_nothing) {
@@ -245,7 +245,7 @@ TEST(Properties, every_width_of_edge_messages_is_computed_to_its_last_element) {
         const auto expected = message(g, op, x, y, Target::kSrc, Target::kDst);
         EXPECT_TRUE(exact_rounded(gsddmm(g, op, x, y), expected.value));
       }
-      const auto logits = at::zeros({25, width}, dtype.scalar);
+      const auto logits = at::zeros({25, width}, on_device(dtype.scalar));
       EXPECT_TRUE(exact_rounded(edge_softmax(g, logits), softmax_reference(g, logits).value));
     }
   }

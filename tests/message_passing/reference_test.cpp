@@ -54,8 +54,9 @@ TEST(Reference, agrees_with_the_indexed_formula) {
         const auto messages =
             message_formula(g.topology, Op::kind, x, y, Target::kSrc, Target::kEdge);
         EXPECT_TRUE(exact(message(g.topology, Op::kind, x, y).value, messages));
-        EXPECT_TRUE(exact(reduce_formula(g.topology, Reduce::kind, messages, reference.winners),
-                          reference.value));
+        EXPECT_TRUE(
+            exact(reduce_formula(g.topology, Reduce::kind, messages.cpu(), reference.winners.cpu()),
+                  reference.value));
       });
     });
   }
@@ -64,14 +65,16 @@ TEST(Reference, agrees_with_the_indexed_formula) {
 TEST(Reference, softmax_sums_to_one_over_the_edges_of_a_node) {
   const Topology g = four_nodes();
   const auto value = softmax_reference(g, numbers({1, 2, 3, 4})).value;
-  const auto sums = at::zeros({4}, at::kDouble).index_add(0, row_ids(g, Target::kDst), value);
-  EXPECT_TRUE(near(sums, numbers({0, 1, 1, 0}), sum_bound(at::ones({4}), 3, at::kDouble)));
+  const auto sums =
+      at::zeros({4}, on_device(at::kDouble)).index_add(0, row_ids(g, Target::kDst), value);
+  EXPECT_TRUE(
+      near(sums, numbers({0, 1, 1, 0}), sum_bound(at::ones({4}, on_device()), 3, at::kDouble)));
 }
 
 TEST(Tolerance, sees_one_wrong_rounding_and_no_right_one) {
   for (const DTypeInfo& dtype : dtypes()) {
     SCOPED_TRACE(dtype.name);
-    const auto one = at::ones({1}, at::kDouble);
+    const auto one = at::ones({1}, on_device(at::kDouble));
     const auto bound = sum_bound(one, 0, dtype.scalar);
     const auto next = (one * (1 + dtype.epsilon)).to(dtype.scalar);
     EXPECT_TRUE(near(one.to(dtype.scalar), one, bound));
@@ -84,7 +87,8 @@ TEST(Tolerance, sees_one_wrong_rounding_and_no_right_one) {
 TEST(Tolerance, takes_nan_and_infinity_for_themselves_only) {
   const double nan = std::nan(""), inf = HUGE_VAL;
   const auto of = [](double got, double expected) {
-    return near(numbers({got}), numbers({expected}), sum_bound(at::ones({1}), 1, at::kDouble));
+    return near(numbers({got}), numbers({expected}),
+                sum_bound(at::ones({1}, on_device()), 1, at::kDouble));
   };
   EXPECT_TRUE(of(nan, nan));
   EXPECT_FALSE(of(nan, 1));

@@ -58,7 +58,8 @@ at::Tensor definition(const Topology& g, const Inputs& in) {
   if (in.weight) messages = messages * column(*in.weight, x);
   std::vector<std::int64_t> sizes = x.sizes().vec();
   sizes[0] = g.num_dst();
-  at::Tensor out = at::zeros(sizes, at::kDouble).index_add(0, row_ids(g, Target::kDst), messages);
+  at::Tensor out =
+      at::zeros(sizes, on_device(at::kDouble)).index_add(0, row_ids(g, Target::kDst), messages);
   if (in.dst_scale) out = out * column(*in.dst_scale, x);
   return out;
 }
@@ -187,7 +188,8 @@ TEST(ScaledSum, takes_features_of_any_rank_and_weights_with_trailing_ones) {
 }
 
 TEST(ScaledSum, of_no_nodes_is_empty) {
-  const auto out = scaled_sum(Topology(), at::empty({0, 4}, at::kFloat), {}, {}, {});
+  const auto out =
+      scaled_sum(topology_of({}, {}, 0, 0), at::empty({0, 4}, on_device(at::kFloat)), {}, {}, {});
   EXPECT_EQ(out.sizes(), (std::vector<std::int64_t>{0, 4}));
 }
 
@@ -204,8 +206,8 @@ TEST(ScaledSum, without_factors_is_the_plain_sum) {
 TEST(ScaledSum, applies_the_scales_before_the_one_rounding) {
   // The sum, 120000, is beyond float16; a thousandth of it is not.
   const Topology star = in_star(4);
-  const auto x = at::full({4, 1}, 30000).to(at::kHalf);
-  const auto out = scaled_sum(star, x, {}, {}, at::full({1}, 0.125F));
+  const auto x = at::full({4, 1}, 30000, on_device()).to(at::kHalf);
+  const auto out = scaled_sum(star, x, {}, {}, at::full({1}, 0.125F, on_device()));
   EXPECT_TRUE(exact(out, at::full({1, 1}, 15000)));
 }
 
@@ -214,7 +216,7 @@ TEST(ScaledSum, of_nodes_without_edges_is_zero_even_where_their_scale_is_infinit
   for (const DTypeInfo& dtype : dtypes()) {
     SCOPED_TRACE(dtype.name);
     const auto results = [&](double of_bare_nodes, bool weighted) {
-      const at::TensorOptions options = at::dtype(scale_dtype(dtype.scalar));
+      const at::TensorOptions options = on_device(scale_dtype(dtype.scalar));
       at::Tensor src = at::full({5}, of_bare_nodes, options);
       at::Tensor dst = at::full({7}, of_bare_nodes, options);
       for (const int u : {0, 2, 4}) src[u].fill_(2);
@@ -249,18 +251,19 @@ TEST(ScaledSum, gradients_agree_with_finite_differences) {
 
 TEST(ScaledSum, refuses_what_does_not_fit_and_names_it) {
   const Topology g = four_nodes();
-  const at::Tensor x = at::ones({4, 2}, at::kFloat), edge = at::ones({4}, at::kFloat);
-  const at::Tensor seven = at::ones({7}, at::kFloat);
+  const at::Tensor x = at::ones({4, 2}, on_device(at::kFloat)),
+                   edge = at::ones({4}, on_device(at::kFloat));
+  const at::Tensor seven = at::ones({7}, on_device(at::kFloat));
   const auto text = [&](const at::Tensor& in, const std::optional<at::Tensor>& weight,
                         const std::optional<at::Tensor>& src,
                         const std::optional<at::Tensor>& dst) {
     return error_of([&] { scaled_sum(g, in, weight, src, dst); });
   };
-  EXPECT_TRUE(mentions(text(at::ones({7, 2}), {}, {}, {}), "7"));
+  EXPECT_TRUE(mentions(text(at::ones({7, 2}, on_device()), {}, {}, {}), "7"));
   EXPECT_TRUE(mentions(text(x, seven, {}, {}), "weight"));
   EXPECT_TRUE(mentions(text(x, {}, seven, {}), "src_scale"));
   EXPECT_TRUE(mentions(text(x, {}, {}, seven), "dst_scale"));
-  EXPECT_TRUE(mentions(text(x, at::ones({4, 2}), {}, {}), "weight"));
+  EXPECT_TRUE(mentions(text(x, at::ones({4, 2}, on_device()), {}, {}), "weight"));
   EXPECT_TRUE(mentions(text(x, {}, edge.to(at::kHalf), {}), "src_scale"));
   EXPECT_TRUE(mentions(text(x.to(at::kLong), {}, {}, {}), "scaled_sum"));
 }

@@ -32,13 +32,13 @@ std::int64_t total(const at::Tensor& lengths) {
 
 /// The segment of each row, int64 [N].
 at::Tensor segment_of_rows(const at::Tensor& lengths) {
-  return at::arange(lengths.size(0)).repeat_interleave(lengths);
+  return at::arange(lengths.size(0), on_device()).repeat_interleave(lengths);
 }
 
 /// From each row to its segment.
 Topology as_graph(const at::Tensor& lengths) {
-  return Topology::from_coo(at::arange(total(lengths)), segment_of_rows(lengths), total(lengths),
-                            lengths.size(0));
+  return Topology::from_coo(at::arange(total(lengths), on_device()), segment_of_rows(lengths),
+                            total(lengths), lengths.size(0));
 }
 
 std::vector<std::int64_t> with_rows(std::int64_t rows, const std::vector<std::int64_t>& trailing) {
@@ -63,7 +63,8 @@ TEST(SegmentReduce, of_ones_counts_and_leaves_empty_segments_zero) {
   for (const DTypeInfo& dtype : dtypes()) {
     for_each(ReduceOps{}, [&]<class Op>() {
       SCOPED_TRACE(fmt::format("{} {}", dtype.name, Op::name));
-      const auto out = segment_reduce(Op::kind, ids({1, 0, 5, 4}), at::ones({10}, dtype.scalar));
+      const auto out =
+          segment_reduce(Op::kind, ids({1, 0, 5, 4}), at::ones({10}, on_device(dtype.scalar)));
       EXPECT_EQ(out.scalar_type(), dtype.scalar);
       EXPECT_TRUE(
           exact(out, Op::kind == ReduceOp::kSum ? numbers({1, 0, 5, 4}) : numbers({1, 0, 1, 1})));
@@ -125,7 +126,7 @@ TEST(SegmentReduce, takes_no_segments_and_no_rows) {
   for_each(ReduceOps{}, [&]<class Op>() {
     SCOPED_TRACE(Op::name);
     for (const DTypeInfo& dtype : dtypes()) {
-      const at::Tensor none = leaf(at::empty({0, 3}, dtype.scalar));
+      const at::Tensor none = leaf(at::empty({0, 3}, on_device(dtype.scalar)));
       EXPECT_EQ(segment_reduce(Op::kind, ids({}), none).sizes(), at::IntArrayRef({0, 3}));
       const at::Tensor out = segment_reduce(Op::kind, ids({0, 0}), none);
       EXPECT_TRUE(exact(out, at::zeros({2, 3})));
@@ -138,7 +139,7 @@ TEST(SegmentReduce, takes_no_segments_and_no_rows) {
 TEST(SegmentReduce, of_seventy_thousand_rows_keeps_its_count_out_of_sixteen_bits) {
   for (const DTypeInfo& dtype : dtypes()) {
     SCOPED_TRACE(dtype.name);
-    const at::Tensor ones = at::ones({70000}, dtype.scalar);
+    const at::Tensor ones = at::ones({70000}, on_device(dtype.scalar));
     EXPECT_TRUE(exact(segment_reduce(ReduceOp::kMean, ids({70000}), ones), numbers({1})));
     EXPECT_TRUE(exact_rounded(segment_reduce(ReduceOp::kSum, ids({60000, 10000}), ones),
                               numbers({60000, 10000})));
@@ -180,15 +181,16 @@ TEST(SegmentReduce, has_the_same_bits_on_any_number_of_threads) {
 TEST(SegmentReduce, reads_strided_rows_and_lengths) {
   const at::Tensor x = integers({4, 10}, at::kFloat, 1).t();
   const at::Tensor lengths = ids({3, 9, 0, 9, 7, 9}).slice(0, 0, 6, 2);
-  EXPECT_TRUE(exact(segment_reduce(ReduceOp::kSum, lengths, x),
-                    at::stack({x.slice(0, 0, 3).sum(0), at::zeros({4}), x.slice(0, 3).sum(0)})));
+  EXPECT_TRUE(exact(
+      segment_reduce(ReduceOp::kSum, lengths, x),
+      at::stack({x.slice(0, 0, 3).sum(0), at::zeros({4}, on_device()), x.slice(0, 3).sum(0)})));
 }
 
 TEST(SegmentReduce, refuses_lengths_that_are_not_the_parts_of_the_rows) {
   const auto run = [](const at::Tensor& lengths, const at::Tensor& x) {
     return error_of([&] { segment_reduce(ReduceOp::kSum, lengths, x); });
   };
-  const at::Tensor x = at::ones({10, 2}, at::kFloat);
+  const at::Tensor x = at::ones({10, 2}, on_device(at::kFloat));
   const std::string sum = run(ids({4, 5}), x);
   EXPECT_TRUE(mentions(sum, "segment_reduce"));
   EXPECT_TRUE(mentions(sum, "10"));
@@ -200,7 +202,7 @@ TEST(SegmentReduce, refuses_lengths_that_are_not_the_parts_of_the_rows) {
   EXPECT_TRUE(mentions(run(numbers({4, 6}, at::kFloat), x), "int64"));
   EXPECT_TRUE(mentions(run(ids({4, 6}).to(at::kInt), x), "int32"));
   EXPECT_TRUE(mentions(run(ids({4, 6}).reshape({1, 2}), x), "[1,2]"));
-  EXPECT_TRUE(mentions(run(ids({1}), at::ones({}, at::kFloat)), "x"));
+  EXPECT_TRUE(mentions(run(ids({1}), at::ones({}, on_device(at::kFloat))), "x"));
   EXPECT_TRUE(mentions(run(ids({1}), at::Tensor()), "x"));
 }
 
@@ -222,7 +224,9 @@ TEST(SegmentSoftmax, gradients_agree_with_finite_differences) {
 }
 
 TEST(SegmentSoftmax, refuses_lengths_that_do_not_add_up) {
-  const std::string text = error_of([] { segment_softmax(ids({4, 5}), at::ones({10})); });
+  const std::string text = error_of([] {
+    segment_softmax(ids({4, 5}), at::ones({10}, on_device()));
+  });
   EXPECT_TRUE(mentions(text, "segment_softmax"));
   EXPECT_TRUE(mentions(text, "10"));
 }
@@ -246,7 +250,7 @@ at::Tensor relation_lengths() {
 /// The relation of each of 100 rows, in no order; 3 and 9 have no rows.
 at::Tensor relation_of_rows() {
   const at::Tensor sorted = segment_of_rows(relation_lengths());
-  return sorted.index_select(0, (at::arange(100) * 37).remainder(100));
+  return sorted.index_select(0, (at::arange(100, on_device()) * 37).remainder(100));
 }
 
 at::Tensor in_double(const at::Tensor& t) {
@@ -346,9 +350,9 @@ TEST(SegmentMm, gradients_agree_with_finite_differences) {
 TEST(SegmentMm, long_sums_are_not_kept_in_sixteen_bits) {
   for (const DTypeInfo& dtype : dtypes()) {
     SCOPED_TRACE(dtype.name);
-    const at::Tensor a = at::ones({3, 6000}, dtype.scalar),
-                     b = at::ones({2, 6000, 2}, dtype.scalar);
-    const at::Tensor expected = at::full({3, 2}, 6000, at::kDouble);
+    const at::Tensor a = at::ones({3, 6000}, on_device(dtype.scalar)),
+                     b = at::ones({2, 6000, 2}, on_device(dtype.scalar));
+    const at::Tensor expected = at::full({3, 2}, 6000, on_device(at::kDouble));
     EXPECT_TRUE(exact_rounded(segment_mm(a, b, ids({1, 2})), expected));
     EXPECT_TRUE(exact_rounded(gather_mm(a, b, ids({1, 0, 1})), expected));
   }
@@ -392,12 +396,12 @@ TEST(SegmentMm, takes_no_rows_no_matrices_and_no_columns) {
     SCOPED_TRACE(dtype.name);
     const auto run = [&](std::int64_t rows, std::int64_t matrices, std::int64_t in,
                          std::int64_t out) {
-      const at::Tensor a = leaf(at::ones({rows, in}, dtype.scalar));
-      const at::Tensor b = leaf(at::ones({matrices, in, out}, dtype.scalar));
-      at::Tensor lengths = at::zeros({matrices}, at::kLong);
+      const at::Tensor a = leaf(at::ones({rows, in}, on_device(dtype.scalar)));
+      const at::Tensor b = leaf(at::ones({matrices, in, out}, on_device(dtype.scalar)));
+      at::Tensor lengths = at::zeros({matrices}, on_device(at::kLong));
       if (matrices > 0) lengths[matrices - 1] = rows;
       for (const at::Tensor& product :
-           {segment_mm(a, b, lengths), gather_mm(a, b, at::zeros({rows}, at::kLong))}) {
+           {segment_mm(a, b, lengths), gather_mm(a, b, at::zeros({rows}, on_device(at::kLong)))}) {
         EXPECT_TRUE(exact(product, at::full({rows, out}, static_cast<double>(in))));
         product.sum().backward();
         EXPECT_EQ(a.grad().sizes(), a.sizes());
@@ -412,7 +416,8 @@ TEST(SegmentMm, takes_no_rows_no_matrices_and_no_columns) {
 }
 
 TEST(SegmentMm, refuses_what_does_not_fit) {
-  const at::Tensor a = at::ones({10, 3}, at::kFloat), b = at::ones({2, 3, 4}, at::kFloat);
+  const at::Tensor a = at::ones({10, 3}, on_device(at::kFloat)),
+                   b = at::ones({2, 3, 4}, on_device(at::kFloat));
   const auto of = [](const at::Tensor& x, const at::Tensor& y, const at::Tensor& lengths) {
     return error_of([&] { segment_mm(x, y, lengths); });
   };
@@ -420,15 +425,16 @@ TEST(SegmentMm, refuses_what_does_not_fit) {
   EXPECT_TRUE(mentions(of(a, b, ids({-1, 11})), "lengths"));
   EXPECT_TRUE(mentions(of(a, b, ids({4, 5, 1})), "[2]"));
   EXPECT_TRUE(mentions(of(a, b, ids({4, 6}).to(at::kInt)), "int64"));
-  EXPECT_TRUE(mentions(of(a, at::ones({2, 5, 4}), ids({4, 6})), "[2,5,4]"));
-  EXPECT_TRUE(mentions(of(a, at::ones({3, 4}), ids({4, 6})), "[3,4]"));
+  EXPECT_TRUE(mentions(of(a, at::ones({2, 5, 4}, on_device()), ids({4, 6})), "[2,5,4]"));
+  EXPECT_TRUE(mentions(of(a, at::ones({3, 4}, on_device()), ids({4, 6})), "[3,4]"));
   EXPECT_TRUE(mentions(of(a, b.to(at::kDouble), ids({4, 6})), "Double"));
   EXPECT_TRUE(mentions(of(a.to(at::kInt), b.to(at::kInt), ids({4, 6})), "float16"));
   EXPECT_TRUE(mentions(of(a, at::Tensor(), ids({4, 6})), "undefined"));
 }
 
 TEST(GatherMm, refuses_ids_out_of_range_and_names_the_first) {
-  const at::Tensor a = at::ones({3, 3}, at::kFloat), b = at::ones({2, 3, 4}, at::kFloat);
+  const at::Tensor a = at::ones({3, 3}, on_device(at::kFloat)),
+                   b = at::ones({2, 3, 4}, on_device(at::kFloat));
   const auto of = [&](const at::Tensor& idx) { return error_of([&] { gather_mm(a, b, idx); }); };
   const std::string text = of(ids({0, 2, 5}));
   EXPECT_TRUE(mentions(text, "gather_mm"));
@@ -437,14 +443,14 @@ TEST(GatherMm, refuses_ids_out_of_range_and_names_the_first) {
   EXPECT_TRUE(mentions(of(ids({0, 1})), "[3]"));
   EXPECT_TRUE(mentions(of(ids({0, 1, 1}).to(at::kInt)), "int64"));
   EXPECT_TRUE(mentions(error_of([&] {
-                         gather_mm(a, at::ones({0, 3, 4}), ids({0, 0, 0}));
+                         gather_mm(a, at::ones({0, 3, 4}, on_device()), ids({0, 0, 0}));
                        }),
                        "idx"));
 }
 
 TEST(SegmentMm, a_second_derivative_is_a_clear_error) {
-  const at::Tensor a = leaf(at::ones({3, 3}, at::kFloat)),
-                   b = leaf(at::ones({1, 3, 2}, at::kFloat));
+  const at::Tensor a = leaf(at::ones({3, 3}, on_device(at::kFloat))),
+                   b = leaf(at::ones({1, 3, 2}, on_device(at::kFloat)));
   const auto second_derivative = [&] {
     torch::autograd::grad({segment_mm(a, b, ids({3})).sum()}, {a}, {}, std::nullopt,
                           /*create_graph=*/true);
@@ -460,7 +466,7 @@ TEST(SegmentAutocast, casts_rows_and_matrices_and_leaves_the_softmax) {
     SCOPED_TRACE(dtype.name);
     std::vector<at::Tensor> made;
     {
-      const amp::Autocast region(at::kCPU, dtype.scalar);
+      const amp::Autocast region(test_device().type(), dtype.scalar);
       made = {segment_mm(a, b, lengths), gather_mm(a, b, idx),
               segment_reduce(ReduceOp::kSum, lengths, a),
               segment_mm(a.to(dtype.scalar), b, lengths)};

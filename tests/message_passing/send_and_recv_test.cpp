@@ -79,12 +79,13 @@ TEST(SendAndRecv, an_edge_named_twice_sends_twice) {
 
 TEST(SendAndRecv, equals_its_definition_on_a_bipartite_graph) {
   const Topology g = random_topology(30, 40, 100, 71);
-  Frame src("node", 30, at::kCPU), edge("edge", 100, at::kCPU), dst("node", 40, at::kCPU);
+  Frame src("node", 30, test_device()), edge("edge", 100, test_device()),
+      dst("node", 40, test_device());
   src["x"] = integers({30, 4}, at::kFloat, 1);
   edge["w"] = integers({100, 1}, at::kFloat, 2);
   const at::Tensor edges = integers({60}, at::kLong, 3, 0, 99);
   send_and_recv(g, src, edge, dst, edges, fn::u_mul_e("x", "w", "m"), fn::sum("m", "out"));
-  at::Tensor expected = at::zeros({40, 4});
+  at::Tensor expected = at::zeros({40, 4}, on_device());
   for (const std::int64_t e : values(edges)) {
     expected[g.dst()[e].item<std::int64_t>()] +=
         src["x"][g.src()[e].item<std::int64_t>()] * edge["w"][e];
@@ -163,11 +164,11 @@ TEST(SendAndRecv, gradients_of_a_hub_are_summed_in_float32) {
   constexpr std::int64_t kLeaves = 600;  // a sum in bfloat16 would stop at 256
   for (const MessageFunction& message :
        {MessageFunction(fn::copy_u("x", "m")), MessageFunction(copy_x)}) {
-    Graph g{
-        Topology::from_coo(at::zeros({kLeaves}, at::kLong), at::arange(kLeaves), kLeaves, kLeaves)};
-    const at::Tensor x = leaf(at::ones({kLeaves}, at::kBFloat16));
+    Graph g{Topology::from_coo(at::zeros({kLeaves}, on_device(at::kLong)),
+                               at::arange(kLeaves, on_device()), kLeaves, kLeaves)};
+    const at::Tensor x = leaf(at::ones({kLeaves}, on_device(at::kBFloat16)));
     g.ndata()["x"] = x;
-    g.send_and_recv(at::arange(kLeaves), message, fn::sum("m", "out"));
+    g.send_and_recv(at::arange(kLeaves, on_device()), message, fn::sum("m", "out"));
     g.ndata()["out"].sum().backward();
     EXPECT_TRUE(exact(x.grad()[0], at::scalar_tensor(kLeaves)));
   }
@@ -176,13 +177,13 @@ TEST(SendAndRecv, gradients_of_a_hub_are_summed_in_float32) {
 TEST(SendAndRecv, a_builtin_pair_makes_no_message) {
   constexpr std::int64_t kEdges = 16384, kWidth = 256;
   Graph g = power_law_graph(64, kEdges, 3);
-  g.ndata()["x"] = at::ones({64, kWidth});
-  const at::Tensor edges = at::arange(0, kEdges, 2);
+  g.ndata()["x"] = at::ones({64, kWidth}, on_device());
+  const at::Tensor edges = at::arange(0, kEdges, 2, on_device());
   const auto peak = [&](const MessageFunction& message) {
-    const std::int64_t before = current_memory_bytes(at::kCPU);
-    reset_peak_memory(at::kCPU);
+    const std::int64_t before = current_memory_bytes(test_device());
+    reset_peak_memory(test_device());
     g.send_and_recv(edges, message, fn::mean("m", "out"));
-    return peak_memory_bytes(at::kCPU) - before;
+    return peak_memory_bytes(test_device()) - before;
   };
   const std::int64_t message_bytes = edges.numel() * kWidth * std::int64_t{sizeof(float)};
   EXPECT_GE(peak(copy_x), message_bytes);
@@ -204,11 +205,11 @@ TEST(SendAndRecv, with_all_edges_equals_update_all) {
       const auto message = fn::u_mul_e("x", "w", "m");
       g.update_all(message, reduce);
       const at::Tensor expected = g.ndata().pop("out");
-      g.send_and_recv(at::arange(g.num_edges()), message, reduce);
+      g.send_and_recv(at::arange(g.num_edges(), on_device()), message, reduce);
       EXPECT_TRUE(same_bits(g.ndata().pop("out"), expected));
-      g.pull(at::arange(g.num_nodes()), message, reduce);
+      g.pull(at::arange(g.num_nodes(), on_device()), message, reduce);
       EXPECT_TRUE(exact(g.ndata().pop("out"), expected));
-      g.push(at::arange(g.num_nodes()), message, reduce);
+      g.push(at::arange(g.num_nodes(), on_device()), message, reduce);
       EXPECT_TRUE(exact(g.ndata().pop("out"), expected));
     }
   }
@@ -378,7 +379,7 @@ TEST(SelectionErrors, ids_that_are_none_are_named_with_the_operation) {
                        "send_and_recv:expectededgesin[0,4),got4atposition1"));
   EXPECT_TRUE(mentions(error_of([&] { g.pull(ids({-1}), message, reduce); }),
                        "pull:expectednodesin[0,4),got-1atposition0"));
-  EXPECT_TRUE(mentions(error_of([&] { g.push(at::ones({2}), message, reduce); }),
+  EXPECT_TRUE(mentions(error_of([&] { g.push(at::ones({2}, on_device()), message, reduce); }),
                        "push:expectednodestobeanintegervector,gotfloat32[2]"));
   EXPECT_TRUE(mentions(error_of([&] {
                          g.push(ids({1}).view({1, 1}), message, reduce);
@@ -416,7 +417,7 @@ TEST(SelectionErrors, rows_of_another_dtype_or_shape_than_the_column_change_noth
   g.ndata()["out"] = old;
   EXPECT_TRUE(mentions(error_of([&] { g.pull(ids({2}), copy_x, sum_m); }),
                        "nodecolumn'out':expectedrowsasthoseoffloat16[4],gotfloat32[1]"));
-  g.ndata()["x"] = at::ones({4, 2}, at::kHalf);
+  g.ndata()["x"] = at::ones({4, 2}, on_device(at::kHalf));
   EXPECT_TRUE(mentions(error_of([&] { g.pull(ids({2}), copy_x, sum_m); }), "gotfloat16[1,2]"));
   EXPECT_TRUE(g.ndata()["out"].is_same(old));
 }
@@ -430,7 +431,7 @@ TEST(SelectionErrors, functions_are_named_with_the_operation) {
     g.send_and_recv(
         ids({0, 1}),
         [](const EdgeBatch&) -> Columns {
-          return {{"m", at::ones({4})}};
+          return {{"m", at::ones({4}, on_device())}};
         },
         sum_m);
   };
@@ -438,7 +439,11 @@ TEST(SelectionErrors, functions_are_named_with_the_operation) {
                        "send_and_recv:theuser-definedmessagefunction:expectedcolumn'm'[2,...],one"
                        "rowanedge,gotfloat32[4]"));
   const auto applied = [&] {
-    g.apply_nodes([](const NodeBatch&) -> Columns { return {{"out", at::ones({4})}}; }, ids({1}));
+    g.apply_nodes(
+        [](const NodeBatch&) -> Columns {
+          return {{"out", at::ones({4}, on_device())}};
+        },
+        ids({1}));
   };
   EXPECT_TRUE(mentions(error_of(applied),
                        "apply_nodes:theuser-definedapplyfunction:expectedcolumn'out'[1,...]"));
@@ -448,7 +453,8 @@ TEST(SelectionErrors, functions_are_named_with_the_operation) {
 
 TEST(SelectionErrors, frames_of_another_size_are_named) {
   const Topology g = random_topology(3, 5, 7, 1);
-  Frame src("node", 3, at::kCPU), edge("edge", 7, at::kCPU), dst("node", 5, at::kCPU);
+  Frame src("node", 3, test_device()), edge("edge", 7, test_device()),
+      dst("node", 5, test_device());
   const auto run = [&](const Frame& s, const Frame& e, Frame& d) {
     return error_of([&] { pull(g, s, e, d, ids({1}), copy_x, sum_m); });
   };

@@ -6,6 +6,7 @@
 
 #include <ATen/ATen.h>
 
+#include "mezzo/graph/graph.h"
 #include "mezzo/message_passing/fn.h"
 #include "mezzo/message_passing/functions.h"
 

@@ -40,7 +40,8 @@ TEST(UpdateAll, replaces_a_column_of_the_same_name) {
 
 TEST(UpdateAll, works_between_two_sides_of_a_bipartite_graph) {
   const Topology g = random_topology(30, 40, 100, 71);
-  Frame src("node", 30, at::kCPU), edge("edge", 100, at::kCPU), dst("node", 40, at::kCPU);
+  Frame src("node", 30, test_device()), edge("edge", 100, test_device()),
+      dst("node", 40, test_device());
   src["x"] = integers({30, 4}, at::kFloat, 1);
   update_all(g, src, edge, dst, fn::copy_u("x", "m"), fn::sum("m", "out"));
   EXPECT_EQ(dst["out"].sizes(), (std::vector<std::int64_t>{40, 4}));
@@ -73,7 +74,7 @@ TEST(UpdateAll, the_reduce_function_is_called_once_for_each_distinct_in_degree) 
   // In-degrees 0, 3, 1, 3, 0, 1; edge ids are not sorted by destination.
   Graph g{topology_of({0, 1, 2, 3, 4, 5, 0, 1}, {3, 1, 2, 3, 1, 5, 1, 3}, 6, 6)};
   g.ndata()["x"] = numbers({0, 1, 2, 3, 4, 5}, at::kFloat);
-  g.edata()["id"] = at::arange(8, at::kFloat).unsqueeze(1).expand({8, 2}).contiguous();
+  g.edata()["id"] = at::arange(8, on_device(at::kFloat)).unsqueeze(1).expand({8, 2}).contiguous();
   std::vector<std::int64_t> degrees;
   g.update_all(fn::copy_e("id", "m"), [&](const NodeBatch& nodes) -> Columns {
     const at::Tensor& mailbox = nodes.mailbox("m");
@@ -130,7 +131,7 @@ TEST(UpdateAll, gradients_flow_through_user_defined_functions) {
 
 TEST(UpdateAll, a_graph_without_edges_never_calls_the_reduce_function) {
   Graph g{topology_of({}, {}, 3, 3)};
-  g.ndata()["x"] = at::ones({3, 2}, at::kFloat);
+  g.ndata()["x"] = at::ones({3, 2}, on_device(at::kFloat));
   int calls = 0;
   const auto run = [&] {
     g.update_all(fn::copy_u("x", "m"), [&](const NodeBatch& nodes) -> Columns {
@@ -243,7 +244,7 @@ TEST(UpdateAll, an_apply_function_of_the_wrong_row_count_is_an_error) {
   Graph g = four_node_features();
   const auto text = error_of([&] {
     g.update_all(fn::copy_u("x", "m"), fn::sum("m", "sum"), [](const NodeBatch&) -> Columns {
-      return {{"out", at::ones({7}, at::kFloat)}};
+      return {{"out", at::ones({7}, on_device(at::kFloat))}};
     });
   });
   EXPECT_TRUE(mentions(text, "out"));
@@ -281,12 +282,12 @@ TEST(UpdateAllErrors, name_the_builtin_function) {
                        "update_all:messagefunctioncopy_e('e')->'m':edgecolumn'e'ismissing"));
   EXPECT_TRUE(mentions(error_of([&] { g.apply_edges(fn::v_sub_u("x", "lost", "out")); }),
                        "apply_edges:messagefunctionv_sub_u('x','lost')->'out':nodecolumn'lost'"));
-  g.ndata()["x"] = at::ones({4, 3});
-  g.edata()["w"] = at::ones({4, 2});
+  g.ndata()["x"] = at::ones({4, 3}, on_device());
+  g.edata()["w"] = at::ones({4, 2}, on_device());
   const auto shapes = error_of([&] { g.apply_edges(fn::u_add_e("x", "w", "out")); });
   EXPECT_TRUE(mentions(shapes, "messagefunctionu_add_e('x','w')->'out'"));
   EXPECT_TRUE(mentions(shapes, "got(3)and(2)"));
-  g.ndata()["y"] = at::ones({4, 3}, at::kDouble);
+  g.ndata()["y"] = at::ones({4, 3}, on_device(at::kDouble));
   const auto dtype = error_of([&] { g.update_all(fn::u_dot_v("x", "y", "m"), fn::max("m", "h")); });
   EXPECT_TRUE(mentions(dtype, "update_all:messagefunctionu_dot_v('x','y')->'m'"));
   EXPECT_TRUE(mentions(dtype, "Float"));
@@ -313,10 +314,10 @@ std::string error_of_message(const at::Tensor& column) {
 TEST(UpdateAllErrors, name_the_user_defined_message_function_and_what_it_returned) {
   const std::string context =
       "update_all:theuser-definedmessagefunction:expectedcolumn'm'[4,...],onerowanedge,got";
-  EXPECT_TRUE(mentions(error_of_message(at::ones({3, 2})), context + "float32[3,2]"));
-  EXPECT_TRUE(mentions(error_of_message(at::ones({})), context + "float32[]"));
+  EXPECT_TRUE(mentions(error_of_message(at::ones({3, 2}, on_device())), context + "float32[3,2]"));
+  EXPECT_TRUE(mentions(error_of_message(at::ones({}, on_device())), context + "float32[]"));
   EXPECT_TRUE(mentions(error_of_message(at::Tensor()), context + "anundefinedtensor"));
-  EXPECT_TRUE(mentions(error_of_message(at::ones({4}).to(at::kMeta)),
+  EXPECT_TRUE(mentions(error_of_message(at::ones({4}, on_device()).to(at::kMeta)),
                        "theuser-definedmessagefunction:expectedcolumn'm'oncpu,gotmeta"));
 }
 
@@ -332,17 +333,17 @@ TEST(UpdateAllErrors, a_reduce_function_that_differs_between_in_degrees_is_refus
     EXPECT_EQ(g.ndata().names(), std::vector<std::string>{"x"});
     return text;
   };
-  const at::Tensor row = at::ones({1, 2});
+  const at::Tensor row = at::ones({1, 2}, on_device());
   const std::string context = "update_all:theuser-definedreducefunction:";
   EXPECT_TRUE(mentions(run({{"a", row}}, {{"a", row}, {"b", row}}),
                        context + "expectedthesamecolumnsforeveryin-degree,got'a'forin-degree1and"
                                  "'a','b'forin-degree3"));
   EXPECT_TRUE(mentions(run({{"a", row}}, {}), "got'a'forin-degree1andnoneforin-degree3"));
-  EXPECT_TRUE(mentions(run({{"a", row}}, {{"a", at::ones({1, 3})}}),
+  EXPECT_TRUE(mentions(run({{"a", row}}, {{"a", at::ones({1, 3}, on_device())}}),
                        context + "expectedrowsofonedtypeandshapeincolumn'a',gotfloat32[1,2]forin-"
                                  "degree1andfloat32[1,3]forin-degree3"));
   EXPECT_TRUE(mentions(run({{"a", row}}, {{"a", row.to(at::kHalf)}}), "float16[1,2]forin-degree3"));
-  EXPECT_TRUE(mentions(run({{"a", at::ones({5})}}, {}),
+  EXPECT_TRUE(mentions(run({{"a", at::ones({5}, on_device())}}, {}),
                        context + "expectedcolumn'a'[1,...],onerowanodeofthebatch,gotfloat32[5]"));
 }
 
@@ -375,7 +376,7 @@ TEST(UpdateAllErrors, a_message_that_is_not_the_one_reduced_is_named) {
 
 TEST(UpdateAllErrors, a_column_of_the_wrong_row_count_is_named) {
   Graph g = four_node_features();
-  g.ndata()["x"] = at::ones({17, 2}, at::kFloat);
+  g.ndata()["x"] = at::ones({17, 2}, on_device(at::kFloat));
   const auto text = error_of([&] { g.update_all(fn::copy_u("x", "m"), fn::sum("m", "out")); });
   EXPECT_TRUE(mentions(text, "x"));
   EXPECT_TRUE(mentions(text, "17"));
@@ -394,14 +395,14 @@ TEST(UpdateAllErrors, messages_and_results_of_the_wrong_row_count_are_refused) {
   const auto message = error_of([&] {
     g.update_all(
         [](const EdgeBatch&) -> Columns {
-          return {{"m", at::ones({19}, at::kFloat)}};
+          return {{"m", at::ones({19}, on_device(at::kFloat))}};
         },
         fn::sum("m", "out"));
   });
   EXPECT_TRUE(mentions(message, "19"));
   const auto reduced = error_of([&] {
     g.update_all(fn::copy_u("x", "m"), [](const NodeBatch&) -> Columns {
-      return {{"out", at::ones({19}, at::kFloat)}};
+      return {{"out", at::ones({19}, on_device(at::kFloat))}};
     });
   });
   EXPECT_TRUE(mentions(reduced, "out"));

@@ -153,9 +153,9 @@ TEST(WeightedGrad, adds_up_the_thousands_of_edges_of_a_hub_on_either_side) {
 
 TEST(WeightedGrad, infinities_and_undefined_numbers_reach_both_gradients) {
   const Topology g = four_nodes();
-  const Operands in = {leaf(at::ones({4, 3})), leaf(at::ones({4, 1}))};
+  const Operands in = {leaf(at::ones({4, 3}, on_device())), leaf(at::ones({4, 1}, on_device()))};
   const at::Tensor out = gspmm(g, BinaryOp::kMul, ReduceOp::kSum, in.x, in.weight);
-  at::Tensor grad = at::ones({4, 3});
+  at::Tensor grad = at::ones({4, 3}, on_device());
   grad[1][0] = std::numeric_limits<float>::infinity();
   grad[2][1] = std::numeric_limits<float>::quiet_NaN();
   const auto got = torch::autograd::grad({out}, {in.x, in.weight}, {grad});

@@ -24,7 +24,7 @@ using nn::CNNOptions;
 testing::AssertionResult near_in_other_order(const at::Tensor& got, const at::Tensor& expected) {
   constexpr double kTerms = 17 * 512;
   const double largest = expected.detach().abs().max().item<double>();
-  const at::Tensor sizes = at::full(expected.sizes(), largest, at::kDouble);
+  const at::Tensor sizes = at::full(expected.sizes(), largest, on_device(at::kDouble));
   return near(got, expected.detach().to(at::kDouble), sum_bound(sizes, kTerms, at::kFloat));
 }
 
@@ -58,13 +58,18 @@ torch::nn::Sequential plain_modules() {
 }
 
 CNN seeded(const CNNOptions& options = {}) {
+  // A TF32 product rounds more than the bound of float32 allows.
+  at::globalContext().setAllowTF32CuDNN(false);
   at::manual_seed(3);
-  return CNN(options);
+  CNN model(options);
+  model->to(test_device());
+  return model;
 }
 
 TEST(CNN, equals_libtorchs_modules_in_a_row_with_gradients) {
   at::manual_seed(3);
   torch::nn::Sequential plain = plain_modules();
+  plain->to(test_device());
   CNN model = seeded();
   const std::vector<at::Tensor> expected = plain->parameters(), given = model->parameters();
   ASSERT_EQ(given.size(), expected.size());
@@ -121,7 +126,7 @@ TEST(CNN, runs_in_every_precision_on_any_size_of_image) {
   for (const amp::Precision precision : amp::kPrecisions) {
     for (const auto& [height, width] : {std::pair{12, 12}, {13, 30}}) {
       const at::Tensor x = uniform({2, 1, height, width}, at::kFloat, 4, 0, 1);
-      const amp::PrecisionScope scope(precision, at::kCPU);
+      const amp::PrecisionScope scope(precision, test_device());
       const at::Tensor logits = model->forward(x);
       EXPECT_EQ(logits.sizes(), (std::vector<std::int64_t>{2, 10}));
       EXPECT_TRUE(logits.isfinite().all().item<bool>()) << amp::to_string(precision);
@@ -132,16 +137,17 @@ TEST(CNN, runs_in_every_precision_on_any_size_of_image) {
 TEST(CNN, other_shapes_and_options_are_invalid_arguments) {
   CNN model = seeded();
   const auto refused = [&](at::IntArrayRef sizes, const std::string& part) {
-    return throws<InvalidArgument>([&] { model->forward(at::zeros(sizes)); }, {"CNN", part});
+    return throws<InvalidArgument>([&] { model->forward(at::zeros(sizes, on_device())); },
+                                   {"CNN", part});
   };
   EXPECT_TRUE(refused({2, 3, 28, 28}, "[B, 1, H, W]"));
   EXPECT_TRUE(refused({2, 1, 11, 28}, "at least 12"));
   EXPECT_TRUE(refused({1, 28, 28}, "[B, 1, H, W]"));
   EXPECT_TRUE(refused({0, 1, 28, 28}, "[B, 1, H, W]"));
   EXPECT_TRUE(refused({1, 1, 19, 19}, "at least 2 images"));
-  EXPECT_EQ(model->forward(at::zeros({1, 1, 12, 20})).size(0), 1);
+  EXPECT_EQ(model->forward(at::zeros({1, 1, 12, 20}, on_device())).size(0), 1);
   model->eval();
-  EXPECT_EQ(model->forward(at::zeros({1, 1, 12, 12})).size(0), 1);
+  EXPECT_EQ(model->forward(at::zeros({1, 1, 12, 12}, on_device())).size(0), 1);
   EXPECT_TRUE(throws<InvalidArgument>([&] { model->forward(at::Tensor()); }, {"CNN"}));
   EXPECT_TRUE(throws<InvalidArgument>([] { CNN(CNNOptions{.in_channels = 0}); }, {"in_channels"}));
   EXPECT_TRUE(throws<InvalidArgument>([] { CNN(CNNOptions{.num_classes = 0}); }, {"num_classes"}));

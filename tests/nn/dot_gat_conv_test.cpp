@@ -40,8 +40,8 @@ at::Tensor define(const DotGatConv& layer, const Topology& topology, const at::T
   const auto& options = layer->options;
   const at::Tensor z = projected(layer, h, Numbers::kGiven), rows = projected(layer, h, numbers);
   const double divisor = std::sqrt(static_cast<double>(options.out_features));
-  at::Tensor out =
-      at::zeros({topology.num_dst(), options.num_heads, options.out_features}, at::kDouble);
+  at::Tensor out = at::zeros({topology.num_dst(), options.num_heads, options.out_features},
+                             on_device(at::kDouble));
   for (std::int64_t v = 0; v < topology.num_dst(); ++v) {
     const at::Tensor sources = sources_of(topology, v);
     const at::Tensor logits = (z.index_select(0, sources) * z[v]).sum(-1, true) / divisor;
@@ -96,8 +96,8 @@ TEST(DotGatConv, sixteen_bit_rows_and_modules_stay_within_their_rounding) {
 TEST(DotGatConv, products_beyond_the_range_of_float16_are_divided_before) {
   // Rows of 64 numbers 40: their product is 102400, an eighth of it 12800.
   DotGatConv layer = make({.in_features = 1, .out_features = 64}, at::kHalf);
-  layer->fc->weight.set_data(at::full({64, 1}, 40).to(at::kHalf));
-  const at::Tensor out = layer(connected(5, 5, 10, 8), at::ones({5, 1}, at::kHalf));
+  layer->fc->weight.set_data(at::full({64, 1}, 40, on_device()).to(at::kHalf));
+  const at::Tensor out = layer(connected(5, 5, 10, 8), at::ones({5, 1}, on_device(at::kHalf)));
   EXPECT_TRUE(out.isfinite().all().item<bool>());
   EXPECT_GT(out.min().item<double>(), 39);
 }
@@ -139,7 +139,7 @@ TEST(DotGatConv, in_a_sixteen_bit_region_gives_sixteen_bits_and_float32_gradient
       layer->zero_grad();
       at::Tensor out;
       {
-        const amp::PrecisionScope scope(precision, at::kCPU);
+        const amp::PrecisionScope scope(precision, test_device());
         out = layer(g, rows);
       }
       EXPECT_EQ(out.scalar_type(), dtype);
@@ -201,12 +201,12 @@ TEST(DotGatConv, wrong_arguments_are_errors_that_name_them) {
   expect_option_error({.in_features = 3, .out_features = 2, .num_heads = 0}, "num_heads");
   DotGatConv layer = make({.in_features = 3, .out_features = 2});
   const Topology g = connected(5, 5, 10, 26), wrong_way = random_topology(4, 5, 10, 27);
-  const std::string text = error_of([&] { layer(g, at::zeros({4, 3}, at::kDouble)); });
+  const std::string text = error_of([&] { layer(g, at::zeros({4, 3}, on_device(at::kDouble))); });
   EXPECT_TRUE(mentions(text, "DotGatConv"));
   EXPECT_TRUE(mentions(text, "[5,3]"));
   EXPECT_TRUE(mentions(text, "got[4,3]"));
   EXPECT_TRUE(mentions(error_of([&] {
-                         layer(wrong_way, at::zeros({4, 3}, at::kDouble));
+                         layer(wrong_way, at::zeros({4, 3}, on_device(at::kDouble)));
                        }),
                        "prefix"));
 }

@@ -55,7 +55,7 @@ at::Tensor normalised(const EdgeConv& layer, const at::Tensor& rows) {
 }
 
 at::Tensor maximum(const Topology& topology, const at::Tensor& rows) {
-  at::Tensor out = at::zeros({topology.num_dst(), rows.size(1)}, at::kDouble);
+  at::Tensor out = at::zeros({topology.num_dst(), rows.size(1)}, on_device(at::kDouble));
   for (std::int64_t v = 0; v < topology.num_dst(); ++v) {
     const at::Tensor edges = (topology.dst() == v).nonzero().squeeze(1);
     if (edges.numel() > 0) out[v] = rows.index_select(0, edges).amax(0);
@@ -115,7 +115,7 @@ TEST(EdgeConv, sixteen_bit_rows_stay_within_their_rounding_also_under_autocast) 
       at::Tensor got;
       if (autocast) {
         layer->to(at::kFloat);
-        const amp::Autocast scope(at::kCPU, dtype.scalar);
+        const amp::Autocast scope(test_device().type(), dtype.scalar);
         got = layer(g, h.to(at::kFloat));
       } else {
         got = layer(g, h);
@@ -133,7 +133,7 @@ TEST(EdgeConv, batch_normalization_runs_in_every_dtype_and_under_autocast) {
     EdgeConv layer = make({.in_features = 3, .out_features = 4, .batch_norm = true}, at::kFloat);
     at::Tensor got;
     {
-      const amp::Autocast scope(at::kCPU, dtype.scalar);
+      const amp::Autocast scope(test_device().type(), dtype.scalar);
       got = layer(g, uniform({10, 3}, at::kFloat, 9));
     }
     EXPECT_EQ(got.scalar_type(), dtype.scalar);
@@ -258,19 +258,23 @@ TEST(EdgeConv, wrong_arguments_are_errors_that_name_them) {
       mentions(error_of([] { EdgeConv(EdgeConvOptions{.out_features = 3}); }), "in_features"));
   const Topology g = connected(5, 5, 10, 20);
   EdgeConv layer = make({.in_features = 3, .out_features = 2});
-  for (const at::Tensor& h : {at::zeros({5, 4}, at::kDouble), at::zeros({4, 3}, at::kDouble),
-                              at::zeros({5}, at::kDouble), at::zeros({5, 3}, at::kLong)}) {
+  for (const at::Tensor& h :
+       {at::zeros({5, 4}, on_device(at::kDouble)), at::zeros({4, 3}, on_device(at::kDouble)),
+        at::zeros({5}, on_device(at::kDouble)), at::zeros({5, 3}, on_device(at::kLong))}) {
     const std::string text = error_of([&] { layer(g, h); });
     EXPECT_TRUE(mentions(text, "EdgeConv"));
     EXPECT_TRUE(mentions(text, "[5,3]"));
   }
   EXPECT_TRUE(mentions(error_of([&] { layer(g, at::Tensor()); }), "undefined"));
   const Topology narrow = topology_of({0, 0}, {0, 1}, 1, 2);
-  EXPECT_TRUE(mentions(error_of([&] { layer(narrow, at::zeros({1, 3}, at::kDouble)); }), "prefix"));
+  EXPECT_TRUE(mentions(error_of([&] {
+                         layer(narrow, at::zeros({1, 3}, on_device(at::kDouble)));
+                       }),
+                       "prefix"));
   EdgeConv normed = make({.in_features = 3, .out_features = 2, .batch_norm = true});
   const Topology loop = topology_of({0}, {0}, 1, 1);
   EXPECT_TRUE(mentions(error_of([&] {
-                         normed(loop, at::zeros({1, 3}, at::kDouble));
+                         normed(loop, at::zeros({1, 3}, on_device(at::kDouble)));
                        }),
                        "EdgeConv:expectedatleast2edges"));
 }

@@ -205,7 +205,7 @@ TEST(GATConv, edge_weights_multiply_the_attention_after_its_dropout) {
       at::manual_seed(3);
       EXPECT_TRUE(near_terms(got, composed(layer, g, h, weight), 2 * terms(g, layer)));
       at::manual_seed(3);
-      const at::Tensor ones = layer(g, h, at::ones({g.num_edges()}, at::kDouble));
+      const at::Tensor ones = layer(g, h, at::ones({g.num_edges()}, on_device(at::kDouble)));
       at::manual_seed(3);
       EXPECT_TRUE(exact(ones, layer(g, h)));
     }
@@ -273,22 +273,24 @@ TEST(GATConv, wrong_arguments_are_errors_that_name_them) {
                       "negative_slope");
   GATConv layer = make({.in_features = 3, .out_features = 2});
   const Topology g = connected(5, 5, 10, 26), wrong_way = random_topology(4, 5, 10, 27);
-  const std::string text = error_of([&] { layer(g, at::zeros({4, 3}, at::kDouble)); });
+  const std::string text = error_of([&] { layer(g, at::zeros({4, 3}, on_device(at::kDouble))); });
   EXPECT_TRUE(mentions(text, "GATConv"));
   EXPECT_TRUE(mentions(text, "[5,3]"));
   EXPECT_TRUE(mentions(text, "got[4,3]"));
   EXPECT_TRUE(mentions(error_of([&] {
-                         layer(wrong_way, at::zeros({4, 3}, at::kDouble));
+                         layer(wrong_way, at::zeros({4, 3}, on_device(at::kDouble)));
                        }),
                        "prefix"));
-  EXPECT_TRUE(mentions(error_of([&] {
-                         layer(g, at::zeros({5, 3}, at::kDouble), at::zeros({3}, at::kDouble));
-                       }),
-                       "edge_weight[15]"));
-  EXPECT_TRUE(mentions(error_of([&] {
-                         layer(g, at::zeros({5, 3}, at::kDouble), at::zeros({15}, at::kLong));
-                       }),
-                       "edge_weight[15]"));
+  EXPECT_TRUE(mentions(
+      error_of([&] {
+        layer(g, at::zeros({5, 3}, on_device(at::kDouble)), at::zeros({3}, on_device(at::kDouble)));
+      }),
+      "edge_weight[15]"));
+  EXPECT_TRUE(mentions(
+      error_of([&] {
+        layer(g, at::zeros({5, 3}, on_device(at::kDouble)), at::zeros({15}, on_device(at::kLong)));
+      }),
+      "edge_weight[15]"));
 }
 
 }  // namespace

@@ -40,7 +40,7 @@ at::Tensor define(const GatedGraphConv& layer, const Topology& topology, const a
                   const at::Tensor& edge_types = {}) {
   const auto& options = layer->options;
   const at::Tensor src = topology.src().to(at::kLong), dst = topology.dst().to(at::kLong);
-  at::Tensor state = at::zeros({h.size(0), options.out_features}, at::kDouble);
+  at::Tensor state = at::zeros({h.size(0), options.out_features}, on_device(at::kDouble));
   state.narrow(1, 0, options.in_features).copy_(take(h, Numbers::kGiven));
   for (std::int64_t step = 0; step < options.num_steps; ++step) {
     at::Tensor received = at::zeros_like(state);
@@ -121,7 +121,7 @@ TEST(GatedGraphConv, sixteen_bit_rows_stay_within_their_rounding_also_under_auto
       at::Tensor got;
       if (autocast) {
         layer->to(at::kFloat);
-        const amp::Autocast scope(at::kCPU, dtype.scalar);
+        const amp::Autocast scope(test_device().type(), dtype.scalar);
         got = layer(g, h.to(at::kFloat), types);
       } else {
         got = layer(g, h, types);
@@ -142,7 +142,7 @@ TEST(GatedGraphConv, gradients_agree_with_differences) {
     GatedGraphConv layer =
         make({.in_features = 2, .out_features = 3, .num_steps = 2, .num_edge_types = types});
     scale_parameters(*layer, 0.5);  // far from where the gates saturate
-    at::Tensor edge_types = at::arange(g.num_edges()).remainder(types);
+    at::Tensor edge_types = at::arange(g.num_edges(), on_device()).remainder(types);
     EXPECT_TRUE(module_gradcheck(
         *layer,
         [&](const std::vector<at::Tensor>& inputs) { return layer(g, inputs[0], edge_types); },
@@ -158,7 +158,7 @@ TEST(GatedGraphConv, takes_sparse_rows_and_graphs_without_edges_or_nodes) {
   for (const std::int64_t num_nodes : {0, 3}) {
     const Topology bare = topology_of({}, {}, num_nodes, num_nodes);
     const at::Tensor rows = leaf(uniform({num_nodes, 4}, at::kDouble, 17));
-    const at::Tensor got = layer(bare, rows, at::empty({0}, at::kLong));
+    const at::Tensor got = layer(bare, rows, at::empty({0}, on_device(at::kLong)));
     EXPECT_TRUE(near_terms(got, define(layer, bare, rows), 40));
     got.sum().backward();
     EXPECT_EQ(rows.grad().sizes(), rows.sizes());
@@ -201,17 +201,18 @@ TEST(GatedGraphConv, wrong_arguments_are_errors_that_name_them) {
                        "num_edge_types"));
   const Topology g = connected(5, 5, 10, 18);
   GatedGraphConv layer = make({.in_features = 2, .out_features = 3, .num_edge_types = 2});
-  const at::Tensor h = at::zeros({5, 2}, at::kDouble), types = at::zeros({15}, at::kLong);
+  const at::Tensor h = at::zeros({5, 2}, on_device(at::kDouble)),
+                   types = at::zeros({15}, on_device(at::kLong));
   const auto error = [&](const Topology& topology, const at::Tensor& rows,
                          const at::Tensor& edge_types) {
     return error_of([&] { layer(topology, rows, edge_types); });
   };
-  EXPECT_TRUE(mentions(error(g, at::zeros({5, 3}, at::kDouble), types), "[5,2]"));
+  EXPECT_TRUE(mentions(error(g, at::zeros({5, 3}, on_device(at::kDouble)), types), "[5,2]"));
   EXPECT_TRUE(mentions(error(g, {}, types), "undefined"));
   EXPECT_TRUE(mentions(error(g, h, {}), "edge_types[15],forthereare2types,gotnone"));
-  EXPECT_TRUE(mentions(error(g, h, at::zeros({14}, at::kLong)), "edge_types[15]"));
-  EXPECT_TRUE(mentions(error(g, h, at::zeros({15, 1}, at::kLong)), "edge_types[15]"));
-  EXPECT_TRUE(mentions(error(g, h, at::zeros({15})), "got[15]Float"));
+  EXPECT_TRUE(mentions(error(g, h, at::zeros({14}, on_device(at::kLong))), "edge_types[15]"));
+  EXPECT_TRUE(mentions(error(g, h, at::zeros({15, 1}, on_device(at::kLong))), "edge_types[15]"));
+  EXPECT_TRUE(mentions(error(g, h, at::zeros({15}, on_device())), "got[15]Float"));
   EXPECT_TRUE(mentions(error(g, h, types + 2), "edge_typesin[0,2),got2"));
   EXPECT_TRUE(mentions(error(g, h, types - 1), "edge_typesin[0,2),got-1"));
   const Topology bipartite = random_topology(5, 4, 15, 19);
@@ -224,7 +225,7 @@ at::Tensor define(const JumpingKnowledge& module, const std::vector<at::Tensor>&
   std::vector<at::Tensor> x, forward(count), backward(count), scores;
   for (const at::Tensor& layer : layers) x.push_back(take(layer, Numbers::kGiven));
   const std::int64_t hidden = module->options.num_layers * module->options.in_features / 2;
-  const at::Tensor zeros = at::zeros({x[0].size(0), hidden}, at::kDouble);
+  const at::Tensor zeros = at::zeros({x[0].size(0), hidden}, on_device(at::kDouble));
   std::pair<at::Tensor, at::Tensor> ahead(zeros, zeros), back(zeros, zeros);
   for (std::size_t i = 0; i < count; ++i) {
     const std::size_t j = count - 1 - i;
@@ -309,7 +310,7 @@ TEST(JumpingKnowledge, attention_in_sixteen_bits_stays_within_its_rounding) {
       if (autocast) {
         module->to(at::kFloat);
         layers[0] = layers[0].to(at::kFloat);  // promoted together with the 16-bit one
-        const amp::Autocast scope(at::kCPU, dtype.scalar);
+        const amp::Autocast scope(test_device().type(), dtype.scalar);
         got = module(layers);
         EXPECT_EQ(got.scalar_type(), at::kFloat);
       } else {
@@ -349,7 +350,8 @@ TEST(JumpingKnowledge, runs_without_nodes) {
   for (const JumpingMode mode : {JumpingMode::kCat, JumpingMode::kMax, JumpingMode::kLstm}) {
     JumpingKnowledge module(
         JumpingKnowledgeOptions{.mode = mode, .in_features = 4, .num_layers = 2});
-    const at::Tensor got = module(std::vector<at::Tensor>(2, at::zeros({0, 4})));
+    module->to(test_device());
+    const at::Tensor got = module(std::vector<at::Tensor>(2, at::zeros({0, 4}, on_device())));
     EXPECT_EQ(got.size(0), 0);
     EXPECT_EQ(got.size(1), mode == JumpingMode::kCat ? 8 : 4);
   }
@@ -369,14 +371,15 @@ TEST(JumpingKnowledge, wrong_arguments_are_errors_that_name_them) {
         JumpingKnowledgeOptions{.mode = mode, .in_features = 4, .num_layers = 2});
     return error_of([&] { module(layers); });
   };
-  const at::Tensor x = at::zeros({3, 4});
+  const at::Tensor x = at::zeros({3, 4}, on_device());
   EXPECT_TRUE(mentions(error(JumpingMode::kCat, {}), "atleastonelayer,gotnone"));
-  EXPECT_TRUE(mentions(error(JumpingMode::kCat, {x, at::zeros({2, 4})}), "layer1"));
-  EXPECT_TRUE(mentions(error(JumpingMode::kMax, {x, at::zeros({3, 5})}), "layer1"));
+  EXPECT_TRUE(mentions(error(JumpingMode::kCat, {x, at::zeros({2, 4}, on_device())}), "layer1"));
+  EXPECT_TRUE(mentions(error(JumpingMode::kMax, {x, at::zeros({3, 5}, on_device())}), "layer1"));
   EXPECT_TRUE(mentions(error(JumpingMode::kMax, {x, at::Tensor()}), "layer1"));
-  EXPECT_TRUE(mentions(error(JumpingMode::kCat, {at::zeros({3}), x}), "layer0"));
-  EXPECT_TRUE(mentions(error(JumpingMode::kCat, {at::zeros({3, 4}, at::kLong)}), "layer0"));
-  EXPECT_TRUE(mentions(error(JumpingMode::kLstm, {at::zeros({3, 5})}), "[N,4]"));
+  EXPECT_TRUE(mentions(error(JumpingMode::kCat, {at::zeros({3}, on_device()), x}), "layer0"));
+  EXPECT_TRUE(
+      mentions(error(JumpingMode::kCat, {at::zeros({3, 4}, on_device(at::kLong))}), "layer0"));
+  EXPECT_TRUE(mentions(error(JumpingMode::kLstm, {at::zeros({3, 5}, on_device())}), "[N,4]"));
 }
 
 }  // namespace

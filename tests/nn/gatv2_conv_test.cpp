@@ -44,7 +44,8 @@ at::Tensor define(const GATv2Conv& layer, const Topology& topology, const at::Te
   const at::Tensor received = part(layer, layer->fc_dst, h, Numbers::kGiven);
   const at::Tensor attn = take(layer->attn, Numbers::kGiven);
   const at::Tensor rows = part(layer, layer->fc_src, h, numbers);
-  at::Tensor out = at::zeros({num_dst, options.num_heads, options.out_features}, at::kDouble);
+  at::Tensor out =
+      at::zeros({num_dst, options.num_heads, options.out_features}, on_device(at::kDouble));
   for (std::int64_t v = 0; v < num_dst; ++v) {
     const at::Tensor sources = sources_of(topology, v);
     const at::Tensor sum = sent.index_select(0, sources) + received[v];
@@ -205,7 +206,7 @@ TEST(GATv2Conv, in_a_sixteen_bit_region_gives_sixteen_bits_and_float32_gradients
       layer->zero_grad();
       at::Tensor out;
       {
-        const amp::PrecisionScope scope(precision, at::kCPU);
+        const amp::PrecisionScope scope(precision, test_device());
         out = layer(g, rows);
       }
       EXPECT_EQ(out.scalar_type(), dtype);
@@ -236,7 +237,8 @@ TEST(GATv2Conv, allowed_nodes_without_in_edges_get_zero_or_their_residual) {
                             .residual = residual,
                             .allow_zero_in_degree = true});
     const at::Tensor got = layer(four_nodes(), h);
-    const at::Tensor expected = residual ? h.view({4, 2, 3}) : at::zeros({4, 2, 3}, at::kDouble);
+    const at::Tensor expected =
+        residual ? h.view({4, 2, 3}) : at::zeros({4, 2, 3}, on_device(at::kDouble));
     EXPECT_TRUE(exact(got[0], expected[0]));
     EXPECT_TRUE(exact(got[3], expected[3]));
     EXPECT_TRUE(near_terms(got, define(layer, four_nodes(), h), terms(four_nodes(), layer)));
@@ -344,12 +346,12 @@ TEST(GATv2Conv, wrong_arguments_are_errors_that_name_them) {
                       "negative_slope");
   GATv2Conv layer = make({.in_features = 3, .out_features = 2});
   const Topology g = connected(5, 5, 10, 26), wrong_way = random_topology(4, 5, 10, 27);
-  const std::string text = error_of([&] { layer(g, at::zeros({4, 3}, at::kDouble)); });
+  const std::string text = error_of([&] { layer(g, at::zeros({4, 3}, on_device(at::kDouble))); });
   EXPECT_TRUE(mentions(text, "GATv2Conv"));
   EXPECT_TRUE(mentions(text, "[5,3]"));
   EXPECT_TRUE(mentions(text, "got[4,3]"));
   EXPECT_TRUE(mentions(error_of([&] {
-                         layer(wrong_way, at::zeros({4, 3}, at::kDouble));
+                         layer(wrong_way, at::zeros({4, 3}, on_device(at::kDouble)));
                        }),
                        "prefix"));
 }

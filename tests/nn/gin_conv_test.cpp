@@ -36,7 +36,7 @@ double terms(const Topology& g) {
 GINConv make(GINConvOptions options, at::ScalarType dtype = at::kDouble) {
   options.initial_eps = -0.375;
   GINConv layer(std::move(options));
-  layer->to(dtype);
+  layer->to(test_device(), dtype);
   return layer;
 }
 
@@ -67,7 +67,7 @@ TEST(GINConv, takes_float32_weights_beside_sixteen_bit_rows_and_rows_of_any_rank
   const at::Tensor weight = integers({40}, at::kFloat, 6);
   for (const DTypeInfo& dtype : narrow_dtypes()) {
     const at::Tensor h = integers({12, 6}, dtype.scalar, 7);
-    GINConv layer(GINConvOptions{});
+    GINConv layer = placed(GINConv(GINConvOptions{}));
     const at::Tensor got = layer(g, h, weight);
     EXPECT_TRUE(exact_rounded(got, define(layer, g, h, weight)));
     EXPECT_TRUE(same_bits(layer(g, h.view({12, 2, 3}), weight).flatten(1), got));
@@ -82,6 +82,7 @@ TEST(GINConv, applies_the_module_and_then_the_activation) {
   randomise(*update, at::kDouble);
   GINConv plain = make({}),
           full(GINConvOptions{.initial_eps = -0.375, .activation = negate}, AnyModule(update));
+  full->to(test_device());
   const at::Tensor expected = -at::linear(plain(g, h), update->weight, update->bias);
   EXPECT_TRUE(near_terms(full(g, h), expected, 4 * terms(g)));
 }
@@ -104,6 +105,7 @@ TEST(GINConv, a_module_gets_its_gradients) {
   const nn::MLP update(
       nn::MLPOptions{.in_features = 3, .hidden_features = 8, .out_features = 2, .dropout = 0});
   GINConv layer(GINConvOptions{.learn_eps = true}, AnyModule(update));
+  layer->to(test_device());
   layer(g, uniform({10, 3}, at::kFloat, 14)).pow(2).sum().backward();
   for (const auto& parameter : layer->named_parameters()) {
     ASSERT_TRUE(parameter.value().grad().defined()) << parameter.key();
@@ -131,15 +133,15 @@ TEST(GINConv, has_the_names_of_dgl) {
 TEST(GINConv, a_small_eps_survives_sixteen_bits) {
   // 1.003 is 1 in bfloat16, but 1.003 * 200 is 201.
   const Topology g = topology_of({}, {}, 1, 1);
-  GINConv layer(GINConvOptions{.initial_eps = 0.003});
-  const at::Tensor h = at::full({1, 1}, 200, at::kBFloat16);
+  GINConv layer = placed(GINConv(GINConvOptions{.initial_eps = 0.003}));
+  const at::Tensor h = at::full({1, 1}, 200, on_device(at::kBFloat16));
   EXPECT_TRUE(exact_rounded(layer(g, h), at::full({1, 1}, 1.003 * 200, at::kDouble)));
 }
 
 TEST(GINConv, the_gradient_of_eps_outgrows_float16) {
   const Topology g = topology_of({}, {}, 70000, 70000);
-  GINConv layer(GINConvOptions{.learn_eps = true});
-  const at::Tensor h = at::ones({70000, 4}, at::kHalf);
+  GINConv layer = placed(GINConv(GINConvOptions{.learn_eps = true}));
+  const at::Tensor h = at::ones({70000, 4}, on_device(at::kHalf));
   layer(g, h).backward(h);
   EXPECT_TRUE(exact(layer->eps.grad(), numbers({280000})));
 }
@@ -151,7 +153,9 @@ TEST(GINConv, a_mixed_precision_region_computes_in_its_dtype) {
   for (const Aggregator aggregator : kAggregators) {
     GINConv bare(GINConvOptions{.aggregator = aggregator}),
         layer(GINConvOptions{.aggregator = aggregator}, AnyModule(update));
-    const amp::PrecisionScope scope(amp::Precision::kBFloat16, at::kCPU);
+    bare->to(test_device());
+    layer->to(test_device());
+    const amp::PrecisionScope scope(amp::Precision::kBFloat16, test_device());
     EXPECT_EQ(layer(g, h).scalar_type(), at::kBFloat16);
     EXPECT_EQ(layer(g, h.to_sparse_csr(), weight).scalar_type(), at::kBFloat16);
     EXPECT_TRUE(same_bits(bare(g, h, weight), bare(g, h.to(at::kBFloat16), weight)));
@@ -191,18 +195,19 @@ TEST(GINConv, wrong_arguments_are_errors_that_name_them) {
                        "initial_eps"));
   GINConv layer = make({});
   const Topology g = random_topology(5, 5, 10, 21), wrong_way = random_topology(4, 5, 10, 22);
-  const at::Tensor h = at::zeros({5, 3}, at::kDouble);
+  const at::Tensor h = at::zeros({5, 3}, on_device(at::kDouble));
   const auto error = [&](const Topology& topology, const at::Tensor& rows,
                          const at::Tensor& weight = {}) {
     return error_of([&] { layer(topology, rows, weight); });
   };
-  EXPECT_TRUE(
-      mentions(error(g, at::zeros({4, 3}, at::kDouble)), "GINConv:expectedfloatingh[5,...]"));
-  EXPECT_TRUE(mentions(error(g, at::zeros({5, 3}, at::kLong)), "Long"));
+  EXPECT_TRUE(mentions(error(g, at::zeros({4, 3}, on_device(at::kDouble))),
+                       "GINConv:expectedfloatingh[5,...]"));
+  EXPECT_TRUE(mentions(error(g, at::zeros({5, 3}, on_device(at::kLong))), "Long"));
   EXPECT_TRUE(mentions(error(g, {}), "undefined"));
-  EXPECT_TRUE(mentions(error(wrong_way, at::zeros({4, 3}, at::kDouble)), "prefix"));
+  EXPECT_TRUE(mentions(error(wrong_way, at::zeros({4, 3}, on_device(at::kDouble))), "prefix"));
   for (const at::Tensor& weight :
-       {at::zeros({9}, at::kDouble), at::zeros({10, 1}, at::kDouble), at::zeros({10}, at::kLong)}) {
+       {at::zeros({9}, on_device(at::kDouble)), at::zeros({10, 1}, on_device(at::kDouble)),
+        at::zeros({10}, on_device(at::kLong))}) {
     EXPECT_TRUE(mentions(error(g, h, weight), "edge_weight[10]"));
   }
 }

@@ -125,7 +125,7 @@ Topology sample_of(const Topology& g, const std::vector<std::int64_t>& edges) {
 
 TEST(GraphConv, a_sample_of_every_edge_gives_the_result_of_the_whole_graph) {
   const Topology g = connected(9, 5, 20, 22);
-  std::vector<std::int64_t> all = values(at::arange(g.num_edges()));
+  std::vector<std::int64_t> all = values(at::arange(g.num_edges(), on_device()));
   const Topology sample = sample_of(g, all);
   const at::Tensor h = uniform({9, 3}, at::kDouble, 23);
   const at::Tensor weight = uniform({g.num_edges()}, at::kDouble, 24);
@@ -269,18 +269,19 @@ TEST(GraphConv, wrong_arguments_are_errors_that_name_them) {
   const auto error = [&](const at::Tensor& h, const at::Tensor& weight = {}) {
     return error_of([&] { layer(g, h, weight); });
   };
-  for (const at::Tensor& h : {at::zeros({5, 4}, at::kDouble), at::zeros({4, 3}, at::kDouble),
-                              at::zeros({5}, at::kDouble), at::zeros({5, 3}, at::kLong)}) {
+  for (const at::Tensor& h :
+       {at::zeros({5, 4}, on_device(at::kDouble)), at::zeros({4, 3}, on_device(at::kDouble)),
+        at::zeros({5}, on_device(at::kDouble)), at::zeros({5, 3}, on_device(at::kLong))}) {
     const std::string text = error(h);
     EXPECT_TRUE(mentions(text, "GraphConv"));
     EXPECT_TRUE(mentions(text, "[5,3]"));
     EXPECT_TRUE(mentions(text, fmt::format("got[{}]", fmt::join(h.sizes(), ","))));
   }
   EXPECT_TRUE(mentions(error({}), "undefined"));
-  const at::Tensor h = at::zeros({5, 3}, at::kDouble);
-  EXPECT_TRUE(mentions(error(h, at::zeros({14}, at::kDouble)), "edge_weight[15]"));
-  EXPECT_TRUE(mentions(error(h, at::zeros({15, 2}, at::kDouble)), "edge_weight[15]"));
-  EXPECT_TRUE(mentions(error(h, at::zeros({15}, at::kLong)), "edge_weight[15]"));
+  const at::Tensor h = at::zeros({5, 3}, on_device(at::kDouble));
+  EXPECT_TRUE(mentions(error(h, at::zeros({14}, on_device(at::kDouble))), "edge_weight[15]"));
+  EXPECT_TRUE(mentions(error(h, at::zeros({15, 2}, on_device(at::kDouble))), "edge_weight[15]"));
+  EXPECT_TRUE(mentions(error(h, at::zeros({15}, on_device(at::kLong))), "edge_weight[15]"));
 }
 
 }  // namespace

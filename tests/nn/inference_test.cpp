@@ -62,7 +62,7 @@ at::Tensor whole(Model& model, const at::Tensor& x) {
 /// Two ways to the same sums: some thousands of roundings of numbers like the largest.
 testing::AssertionResult same_sums(const at::Tensor& got, const at::Tensor& expected) {
   const at::Tensor size =
-      at::full(expected.sizes(), 1 + expected.abs().max().item<double>(), at::kDouble);
+      at::full(expected.sizes(), 1 + expected.abs().max().item<double>(), on_device(at::kDouble));
   return near(got, expected, sum_bound(size, 1e4, expected.scalar_type()));
 }
 
@@ -75,7 +75,8 @@ TEST(Inference, equals_the_whole_graph_for_every_batch_size_and_layout) {
     for (const std::int64_t batch_size : {1, 7, 59, 60, 4096}) {
       SCOPED_TRACE(testing::Message() << name_of(nn::ModelKinds{}, kind) << " by " << batch_size);
       for (const IdWidth width : {IdWidth::kInt32, IdWidth::kInt64}) {
-        const at::Tensor logits = inference(model, graph(width), x, {.batch_size = batch_size});
+        const at::Tensor logits =
+            inference(model, graph(width), x, {.batch_size = batch_size, .device = test_device()});
         EXPECT_TRUE(same_sums(logits, expected));
         EXPECT_FALSE(logits.requires_grad());
       }
@@ -84,8 +85,9 @@ TEST(Inference, equals_the_whole_graph_for_every_batch_size_and_layout) {
           at::sparse_csr_tensor(wide.crow_indices().to(at::kInt), wide.col_indices().to(at::kInt),
                                 wide.values(), wide.sizes(), wide.options());
       for (const at::Tensor& rows : {wide, narrow}) {
-        EXPECT_TRUE(same_sums(inference(model, graph(), rows, {.batch_size = batch_size}),
-                              expected_of_sparse));
+        EXPECT_TRUE(same_sums(
+            inference(model, graph(), rows, {.batch_size = batch_size, .device = test_device()}),
+            expected_of_sparse));
       }
     }
   }
@@ -96,8 +98,9 @@ TEST(Inference, takes_a_topology_and_remembered_degrees) {
   const Topology sample =
       graph().topology().with_parent_degrees(graph().in_degrees() + 3, graph().out_degrees() * 2);
   const at::Tensor x = features();
-  EXPECT_TRUE(same_sums(inference(model, sample, x, {.batch_size = 7}),
-                        inference(model, sample, x, {.batch_size = kNodes})));
+  EXPECT_TRUE(
+      same_sums(inference(model, sample, x, {.batch_size = 7, .device = test_device()}),
+                inference(model, sample, x, {.batch_size = kNodes, .device = test_device()})));
 }
 
 TEST(Inference, of_a_model_that_ignores_edges_reads_none) {
@@ -106,7 +109,8 @@ TEST(Inference, of_a_model_that_ignores_edges_reads_none) {
   const Topology unread = Topology::from_coo(made.src(), made.dst(), kNodes, kNodes);
   const std::int64_t bytes = unread.memory_bytes();
   EXPECT_TRUE(
-      same_sums(inference(model, unread, features(), {.batch_size = 7}), whole(model, features())));
+      same_sums(inference(model, unread, features(), {.batch_size = 7, .device = test_device()}),
+                whole(model, features())));
   EXPECT_EQ(unread.memory_bytes(), bytes);
 }
 
@@ -115,7 +119,8 @@ TEST(Inference, takes_nodes_without_edges_and_no_nodes) {
     Model model = make(ModelKind::kSage);
     const at::Tensor x = uniform({num_nodes, kWidth}, at::kDouble, 4);
     model->eval();
-    const at::Tensor logits = inference(model, isolated_graph(num_nodes), x, {.batch_size = 2});
+    const at::Tensor logits =
+        inference(model, isolated_graph(num_nodes), x, {.batch_size = 2, .device = test_device()});
     EXPECT_EQ(logits.sizes(), at::IntArrayRef({num_nodes, kClasses}));
     if (num_nodes > 0) {
       EXPECT_TRUE(same_sums(logits, model(isolated_graph(num_nodes), x).detach()));
@@ -127,10 +132,12 @@ TEST(Inference, widens_features_to_the_dtype_of_the_model) {
   Model model = make(ModelKind::kSage, 2, at::kFloat);
   const at::Tensor x = integers({kNodes, kWidth}, at::kFloat, 5);
   for (const std::int64_t batch_size : {7, 60}) {
-    const at::Tensor expected = inference(model, graph(), x, {.batch_size = batch_size});
+    const at::Tensor expected =
+        inference(model, graph(), x, {.batch_size = batch_size, .device = test_device()});
     EXPECT_EQ(expected.scalar_type(), at::kFloat);
     for (const at::ScalarType dtype : {at::kBFloat16, at::kHalf, at::kDouble}) {
-      const at::Tensor got = inference(model, graph(), x.to(dtype), {.batch_size = batch_size});
+      const at::Tensor got = inference(model, graph(), x.to(dtype),
+                                       {.batch_size = batch_size, .device = test_device()});
       EXPECT_TRUE(same_bits(got, expected)) << c10::toString(dtype);
     }
   }
@@ -139,10 +146,11 @@ TEST(Inference, widens_features_to_the_dtype_of_the_model) {
 TEST(Inference, under_mixed_precision_gives_what_the_layers_give) {
   Model model = make(ModelKind::kSage, 1, at::kFloat);
   const at::Tensor x = features(at::kFloat);
-  const amp::PrecisionScope scope(amp::Precision::kBFloat16, at::kCPU);
+  const amp::PrecisionScope scope(amp::Precision::kBFloat16, test_device());
   const at::Tensor expected = whole(model, x);
   for (const std::int64_t batch_size : {7, 60}) {
-    const at::Tensor logits = inference(model, graph(), x, {.batch_size = batch_size});
+    const at::Tensor logits =
+        inference(model, graph(), x, {.batch_size = batch_size, .device = test_device()});
     EXPECT_EQ(logits.scalar_type(), expected.scalar_type());
     EXPECT_EQ(logits.scalar_type(), at::kBFloat16);
   }
@@ -160,15 +168,16 @@ TEST(Inference, leaves_every_part_of_the_model_in_its_mode) {
     EXPECT_TRUE(parts["norm1"]->is_training());
   };
   for (const std::int64_t batch_size : {7, 60}) {
-    inference(model, graph(), features(), {.batch_size = batch_size});
+    inference(model, graph(), features(), {.batch_size = batch_size, .device = test_device()});
     expect_modes();
     error_of([&] {  // nodes without in-edges
-      inference(model, isolated_graph(kNodes), features(), {.batch_size = batch_size});
+      inference(model, isolated_graph(kNodes), features(),
+                {.batch_size = batch_size, .device = test_device()});
     });
     expect_modes();
   }
   model->eval();
-  inference(model, graph(), features(), {.batch_size = 7});
+  inference(model, graph(), features(), {.batch_size = 7, .device = test_device()});
   EXPECT_FALSE(model->is_training());
 }
 
@@ -176,14 +185,17 @@ TEST(Inference, wrong_arguments_are_errors_that_name_them) {
   Model model = make(ModelKind::kSage);
   const at::Tensor x = features();
   for (const std::int64_t batch_size : {std::int64_t{0}, std::int64_t{-5}}) {
-    const auto text = error_of([&] { inference(model, graph(), x, {.batch_size = batch_size}); });
+    const auto text = error_of(
+        [&] { inference(model, graph(), x, {.batch_size = batch_size, .device = test_device()}); });
     EXPECT_TRUE(mentions(text, "inference:expectedabatch_sizeofatleast1,got"));
   }
   for (const at::Tensor& wrong : {x.slice(0, 1), x.slice(1, 1), x.to(at::kLong), at::Tensor()}) {
-    const auto text = error_of([&] { inference(model, graph(), wrong, {.batch_size = 7}); });
+    const auto text = error_of(
+        [&] { inference(model, graph(), wrong, {.batch_size = 7, .device = test_device()}); });
     EXPECT_TRUE(mentions(text, "inference:expectedfloatingh[60,5]"));
   }
-  const auto wide = error_of([&] { inference(model, connected(9, 5, 20, 5), x); });
+  const auto wide =
+      error_of([&] { inference(model, connected(9, 5, 20, 5), x, {.device = test_device()}); });
   EXPECT_TRUE(mentions(wide, "inference:expectedagraphofonesetofnodes,got9sourcesand5"));
   Model none{nullptr};
   EXPECT_TRUE(mentions(error_of([&] { inference(none, graph(), x); }), "expectedamodel,gotnone"));

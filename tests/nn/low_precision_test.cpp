@@ -119,7 +119,7 @@ double train_once(Model& model, const at::Tensor& x, Precision precision) {
   const at::Tensor labels = integers({kNodes}, at::kLong, 3, 0, kClasses - 1);
   at::Tensor loss;
   {
-    const amp::PrecisionScope scope(precision, at::kCPU);
+    const amp::PrecisionScope scope(precision, test_device());
     loss = at::cross_entropy_loss(model(graph(), x).to(at::kFloat), labels);
   }
   loss.backward();
@@ -137,7 +137,7 @@ void expect_narrow(const ModelOptions& model_options, bool sparse = false) {
   for (const Precision precision : {Precision::kBFloat16, Precision::kFloat16}) {
     SCOPED_TRACE(fmt::format("{} in {}{}", name_of(ModelKinds{}, model_options.kind),
                              amp::to_string(precision), sparse ? ", sparse input" : ""));
-    Model model(model_options);
+    Model model = placed(Model(model_options));
     at::Tensor x = uniform({kNodes, kIn}, at::kFloat, 2);
     if (sparse) x = x.to_sparse_csr();
     const auto found = wide_outputs(model, x, precision);
@@ -155,7 +155,7 @@ constexpr ModelKind kKinds[] = {ModelKind::kGcn, ModelKind::kSage, ModelKind::kG
 
 TEST(LowPrecision, the_recorder_sees_wide_outputs_of_a_float32_run) {
   for (const ModelKind kind : kKinds) {
-    Model model(options(kind));
+    Model model = placed(Model(options(kind)));
     const auto found =
         wide_outputs(model, uniform({kNodes, kIn}, at::kFloat, 2), Precision::kFloat32);
     EXPECT_FALSE(found.empty()) << name_of(ModelKinds{}, kind);
@@ -195,7 +195,7 @@ void expect_dtypes(Run run, std::int64_t in_features) {
   for (const auto& [precision, dtype] : {std::pair(Precision::kBFloat16, at::kBFloat16),
                                          std::pair(Precision::kFloat16, at::kHalf)}) {
     const at::Tensor x = uniform({20, in_features}, at::kFloat, 5);
-    const amp::PrecisionScope scope(precision, at::kCPU);
+    const amp::PrecisionScope scope(precision, test_device());
     EXPECT_EQ(run(x).scalar_type(), dtype);
     EXPECT_EQ(run(x.to(dtype)).scalar_type(), dtype);
     EXPECT_EQ(run(x.to_sparse_csr()).scalar_type(), dtype);
@@ -206,21 +206,24 @@ TEST(LowPrecision, a_float32_layer_in_a_region_gives_sixteen_bits) {
   const Topology g = connected(20, 20, 60, 4);
   for (const std::int64_t out : {3, 6}) {  // either order of product and aggregation
     nn::GraphConv gcn(nn::GraphConvOptions{.in_features = 4, .out_features = out});
+    gcn->to(test_device());
     const at::Tensor weight = uniform({g.num_edges()}, at::kFloat, 6);  // float32 beside the rows
     expect_dtypes([&](const at::Tensor& x) { return gcn(g, x, weight); }, 4);
     for (const nn::Aggregator aggregator :
          {nn::Aggregator::kMean, nn::Aggregator::kGcn, nn::Aggregator::kPool}) {
       nn::SAGEConv sage(
           nn::SAGEConvOptions{.in_features = 4, .out_features = out, .aggregator = aggregator});
+      sage->to(test_device());
       expect_dtypes([&](const at::Tensor& x) { return sage(g, x); }, 4);
     }
   }
   for (const std::int64_t in : {4, 6}) {  // 6: the residual is the identity
     nn::GATConv gat(
         nn::GATConvOptions{.in_features = in, .out_features = 3, .num_heads = 2, .residual = true});
+    gat->to(test_device());
     expect_dtypes([&](const at::Tensor& x) { return gat(g, x); }, in);
   }
-  nn::MLP mlp(nn::MLPOptions{.in_features = 4, .out_features = 3});
+  nn::MLP mlp = placed(nn::MLP(nn::MLPOptions{.in_features = 4, .out_features = 3}));
   expect_dtypes([&](const at::Tensor& x) { return mlp(x); }, 4);
 }
 

@@ -88,14 +88,14 @@ TEST(MLP, keeps_sixteen_bit_rows) {
   for (const DTypeInfo& dtype : narrow_dtypes()) {
     MLP mlp(MLPOptions{
         .in_features = 6, .out_features = 3, .normalization = nn::Normalization::kLayer});
-    mlp->to(dtype.scalar);
+    mlp->to(test_device(), dtype.scalar);
     EXPECT_EQ(mlp(uniform({9, 6}, dtype.scalar, 6)).scalar_type(), dtype.scalar);
   }
 }
 
 TEST(MLP, runs_without_rows) {
-  MLP mlp(MLPOptions{.in_features = 6, .out_features = 3});
-  EXPECT_EQ(mlp(at::zeros({0, 6})).sizes(), at::IntArrayRef({0, 3}));
+  MLP mlp = placed(MLP(MLPOptions{.in_features = 6, .out_features = 3}));
+  EXPECT_EQ(mlp(at::zeros({0, 6}, on_device())).sizes(), at::IntArrayRef({0, 3}));
 }
 
 TEST(MLP, wrong_arguments_are_errors_that_name_them) {
@@ -109,7 +109,8 @@ TEST(MLP, wrong_arguments_are_errors_that_name_them) {
   expect_option_error({.in_features = 2, .out_features = 2, .num_layers = 0}, "num_layers");
   expect_option_error({.in_features = 2, .out_features = 2, .dropout = 1}, "dropout");
   MLP mlp(MLPOptions{.in_features = 6, .out_features = 3});
-  for (const at::Tensor& x : {at::zeros({4, 5}), at::zeros({6}), at::Tensor()}) {
+  for (const at::Tensor& x :
+       {at::zeros({4, 5}, on_device()), at::zeros({6}, on_device()), at::Tensor()}) {
     EXPECT_TRUE(mentions(error_of([&] { mlp(x); }), "MLP"));
   }
 }

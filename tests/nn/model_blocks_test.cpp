@@ -177,7 +177,7 @@ TEST(ModelOnBlocks, takes_blocks_without_seeds) {
   const Blocks blocks = all_blocks(graph(), ids({}), 2);
   for (const ModelOptions& options : options_of_blocks(2)) {
     Model model = make(options);
-    const at::Tensor logits = model(blocks, at::zeros({0, kWidth}, at::kDouble));
+    const at::Tensor logits = model(blocks, at::zeros({0, kWidth}, on_device(at::kDouble)));
     EXPECT_EQ(logits.sizes(), at::IntArrayRef({0, kClasses}));
   }
 }
@@ -190,7 +190,7 @@ TEST(ModelOnBlocks, sgc_of_one_hop_takes_a_block_and_of_more_only_the_whole_grap
                  .num_layers = hops,
                  .dropout = 0});
   };
-  const at::Tensor all = at::arange(graph().num_dst()), x = features();
+  const at::Tensor all = at::arange(graph().num_dst(), on_device()), x = features();
   Model one = sgc(1), two = sgc(2);
   const at::Tensor expected = one(graph(), x);
   EXPECT_TRUE(same_sums(one(all_blocks(graph(), all, 1), x), expected));

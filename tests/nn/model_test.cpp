@@ -39,6 +39,7 @@ Model make(ModelOptions options) {
 /// The part `name` of the model with its parameters, made as `part` is.
 template <class Part>
 Part part_of(const Model& model, const std::string& name, Part part) {
+  part->to(test_device());  // buffers too
   const auto parameters = model->named_parameters();
   for (auto& parameter : part->named_parameters()) {
     parameter.value().set_data(parameters[name + "." + parameter.key()].detach());
@@ -260,6 +261,7 @@ TEST(Model, every_gradient_is_reached_with_every_option) {
                                .normalization = normalization,
                                .skip = true,
                                .num_output_heads = 2});
+      model->to(test_device());
       const at::Tensor logits = model(graph(), features(6).to(at::kFloat));
       EXPECT_EQ(logits.sizes(), at::IntArrayRef({12, 3}));
       logits.pow(2).sum().backward();

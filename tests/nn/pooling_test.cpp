@@ -41,7 +41,7 @@ template <class Combine>
 at::Tensor per_graph(const Graph& graph, const at::Tensor& rows, std::int64_t width,
                      Combine combine) {
   const std::vector<std::int64_t> counts = values(graph.batch_num_nodes());
-  at::Tensor out = at::zeros({graph.batch_size(), width}, at::kDouble);
+  at::Tensor out = at::zeros({graph.batch_size(), width}, on_device(at::kDouble));
   std::int64_t first = 0;
   for (std::size_t k = 0; k < counts.size(); ++k) {
     const auto place = static_cast<std::int64_t>(k);
@@ -112,7 +112,8 @@ TEST(Pooling, a_graph_that_is_no_batch_gives_one_row_and_nodes_may_have_several_
   nn::SumPooling sum;
   const at::Tensor h = integers({7, 2, 3}, at::kFloat, 3);
   EXPECT_TRUE(exact(sum(g, h), h.to(at::kDouble).sum(0, /*keepdim=*/true)));
-  EXPECT_TRUE(exact(nn::MaxPooling()(empty_graph(), at::zeros({0, 3})), at::zeros({1, 3})));
+  EXPECT_TRUE(
+      exact(nn::MaxPooling()(empty_graph(), at::zeros({0, 3}, on_device())), at::zeros({1, 3})));
 }
 
 TEST(Pooling, infinities_and_what_is_not_a_number_stay_in_their_graph) {
@@ -139,8 +140,9 @@ TEST(Pooling, gradients_agree_with_differences) {
 
 TEST(Pooling, wrong_rows_are_errors_that_name_the_layer) {
   const Graph g = mixed_batch();
-  for (const at::Tensor& h : {at::zeros({11, 3}), at::zeros({12, 3}, at::kLong), at::Tensor(),
-                              at::zeros({12, 3}).to_sparse_csr()}) {
+  for (const at::Tensor& h :
+       {at::zeros({11, 3}, on_device()), at::zeros({12, 3}, on_device(at::kLong)), at::Tensor(),
+        at::zeros({12, 3}, on_device()).to_sparse_csr()}) {
     const auto check = [](const std::string& text, const std::string& layer) {
       EXPECT_TRUE(mentions(text, layer + ":expectedfloating,stridedh[12,...],onerowpernode,got"));
     };
@@ -152,7 +154,7 @@ TEST(Pooling, wrong_rows_are_errors_that_name_the_layer) {
     check(error_of([&] { WeightAndSum(3)(g, h); }), "WeightAndSum");
     check(error_of([&] { Set2Set(Set2SetOptions{.in_features = 3})(g, h); }), "Set2Set");
   }
-  const at::Tensor wide = at::zeros({12, 4});
+  const at::Tensor wide = at::zeros({12, 4}, on_device());
   EXPECT_TRUE(mentions(error_of([&] { WeightAndSum(3)(g, wide); }), "expectedh[12,3]"));
   EXPECT_TRUE(mentions(error_of([&] { Set2Set(Set2SetOptions{.in_features = 3})(g, wide); }),
                        "expectedh[12,3]"));
@@ -168,11 +170,13 @@ TEST(Pooling, a_layer_and_a_readout_of_a_batch_give_what_they_give_part_by_part)
   const Graph joined = batch(parts);
   nn::EdgeConv layer(nn::EdgeConvOptions{.in_features = 3, .out_features = 4});
   WeightAndSum readout(4);
+  layer->to(test_device());
+  readout->to(test_device());
   const at::Tensor got = readout(joined, layer(joined, joined.ndata().at("h")));
   for (std::size_t i = 0; i < parts.size(); ++i) {
     const at::Tensor alone = readout(parts[i], layer(parts[i], parts[i].ndata().at("h")));
     // The dense products may sum in another order for another number of rows.
-    const at::Tensor size = at::full({1, 4}, 100, at::kDouble);
+    const at::Tensor size = at::full({1, 4}, 100, on_device(at::kDouble));
     EXPECT_TRUE(near(got.narrow(0, static_cast<std::int64_t>(i), 1), alone.to(at::kDouble),
                      sum_bound(size, 16, at::kFloat)));
   }
@@ -210,9 +214,10 @@ TEST(GlobalAttentionPooling, has_the_parameters_of_its_modules) {
 TEST(GlobalAttentionPooling, wrong_modules_are_errors) {
   EXPECT_TRUE(mentions(error_of([] { GlobalAttentionPooling pool{AnyModule()}; }), "gate_nn"));
   const Graph g = mixed_batch();
-  const at::Tensor h = at::zeros({12, 3});
-  EXPECT_TRUE(mentions(error_of([&] { GlobalAttentionPooling(AnyModule(Linear(3, 2)))(g, h); }),
-                       "gate_nntoreturn[12,1],got"));
+  const at::Tensor h = at::zeros({12, 3}, on_device());
+  EXPECT_TRUE(
+      mentions(error_of([&] { placed(GlobalAttentionPooling(AnyModule(Linear(3, 2))))(g, h); }),
+               "gate_nntoreturn[12,1],got"));
 }
 
 TEST(GlobalAttentionPooling, gradients_agree_with_differences) {
@@ -246,7 +251,7 @@ at::Tensor define(const Set2Set& readout, const Graph& graph, const at::Tensor& 
   const auto& options = readout->options;
   const at::Tensor h = take(rows, Numbers::kGiven);
   const std::int64_t width = options.in_features;
-  const at::Tensor zeros = at::zeros({graph.batch_size(), width}, at::kDouble);
+  const at::Tensor zeros = at::zeros({graph.batch_size(), width}, on_device(at::kDouble));
   std::vector<std::pair<at::Tensor, at::Tensor>> states(
       static_cast<std::size_t>(options.num_layers), {zeros, zeros});
   at::Tensor query = at::cat({zeros, zeros}, 1);
@@ -313,7 +318,7 @@ void expect_rounded(Readout& readout, const Graph& g, const at::Tensor& expected
   at::Tensor got;
   if (autocast) {
     readout->to(at::kFloat);
-    const amp::Autocast scope(at::kCPU, dtype.scalar);
+    const amp::Autocast scope(test_device().type(), dtype.scalar);
     got = readout(g, h.to(at::kFloat));
   } else {
     got = readout(g, h);

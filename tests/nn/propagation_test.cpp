@@ -260,7 +260,7 @@ TEST(Propagation, sparse_rows_give_the_values_and_weight_gradients_of_dense_ones
 template <class Run>
 void expect_narrow_in_region(Run run, std::int64_t in, bool sparse = true) {
   const at::Tensor h = uniform({20, in}, at::kFloat, 14);
-  const amp::PrecisionScope scope(amp::Precision::kBFloat16, at::kCPU);
+  const amp::PrecisionScope scope(amp::Precision::kBFloat16, test_device());
   const at::Tensor got = run(h);
   EXPECT_EQ(got.scalar_type(), at::kBFloat16);
   EXPECT_TRUE(same_bits(got, run(h.to(at::kBFloat16))));
@@ -276,6 +276,9 @@ TEST(Propagation, a_mixed_precision_region_computes_in_its_dtype) {
     SGConv sgc(SGConvOptions{.in_features = in, .out_features = out, .k = 2});
     TAGConv tag(TAGConvOptions{.in_features = in, .out_features = out});
     ChebConv cheb(ChebConvOptions{.in_features = in, .out_features = out, .k = 3});
+    sgc->to(test_device());
+    tag->to(test_device());
+    cheb->to(test_device());
     for (const at::Tensor& given : {at::Tensor(), weight}) {
       expect_narrow_in_region([&](const at::Tensor& h) { return sgc(g, h, given); }, in);
       expect_narrow_in_region([&](const at::Tensor& h) { return tag(g, h, given); }, in);
@@ -299,9 +302,10 @@ TEST(Propagation, a_mixed_precision_region_computes_in_its_dtype) {
 TEST(Propagation, weights_in_a_region_are_normalised_as_outside) {
   // Each edge's factor is 1 / 3; from bfloat16 numbers per node it would be 0.3346, the sum 772.
   const Topology g = topology_of({0, 1, 2, 0, 1, 2, 0, 1, 2}, {0, 0, 0, 1, 1, 1, 2, 2, 2}, 3, 3);
-  const at::Tensor h = at::full({3, 1}, 768, at::kFloat), weight = at::full({9}, 3, at::kFloat);
+  const at::Tensor h = at::full({3, 1}, 768, on_device(at::kFloat)),
+                   weight = at::full({9}, 3, on_device(at::kFloat));
   APPNPConv layer(APPNPConvOptions{.k = 1, .alpha = 0});
-  const amp::PrecisionScope scope(amp::Precision::kBFloat16, at::kCPU);
+  const amp::PrecisionScope scope(amp::Precision::kBFloat16, test_device());
   EXPECT_TRUE(exact(layer(g, h, weight), h));
 }
 
@@ -376,7 +380,7 @@ TEST(SGConv, cached_rows_follow_the_precision) {
   SGConv layer = make<SGConv>(options, at::kFloat);
   const at::Tensor outside = layer(g, h);
   {
-    const amp::PrecisionScope scope(amp::Precision::kBFloat16, at::kCPU);
+    const amp::PrecisionScope scope(amp::Precision::kBFloat16, test_device());
     const at::Tensor inside = layer(g, h);
     EXPECT_EQ(inside.scalar_type(), at::kBFloat16);
     EXPECT_TRUE(same_bits(layer(g, h), inside));
@@ -418,11 +422,11 @@ TEST(APPNPConv, drops_edges_while_training_only) {
 
 TEST(APPNPConv, drops_other_edges_in_each_step_and_scales_the_rest) {
   const std::int64_t num_nodes = 4000;
-  const at::Tensor nodes = at::arange(num_nodes);
+  const at::Tensor nodes = at::arange(num_nodes, on_device());
   const Topology loops = Topology::from_coo(nodes, nodes, num_nodes, num_nodes);
   APPNPConv layer(APPNPConvOptions{.k = 2, .alpha = 0, .edge_drop = 0.5});
   at::manual_seed(4);
-  const at::Tensor got = layer(loops, at::ones({num_nodes, 1}));
+  const at::Tensor got = layer(loops, at::ones({num_nodes, 1}, on_device()));
   const at::Tensor kept = at::eq(got, 4);
   EXPECT_TRUE(at::logical_or(kept, at::eq(got, 0)).all().item<bool>());
   // A quarter stays twice; six standard deviations of the binomial distribution either way.
@@ -488,7 +492,7 @@ TEST(SGConv, nodes_without_in_edges_are_an_error_unless_allowed) {
 TEST(Propagation, runs_without_edges_and_without_nodes) {
   for (const std::int64_t num_nodes : {0, 5}) {
     const Topology g = topology_of({}, {}, num_nodes, num_nodes);
-    for (const at::Tensor& weight : {at::Tensor(), at::zeros({0}, at::kDouble)}) {
+    for (const at::Tensor& weight : {at::Tensor(), at::zeros({0}, on_device(at::kDouble))}) {
       for (const auto& [in, out] : kWidths) {
         const at::Tensor h = leaf(uniform({num_nodes, in}, at::kDouble, 32));
         SGConv sgc = make<SGConv>(
@@ -534,7 +538,8 @@ TEST(Propagation, wrong_arguments_are_errors_that_name_them) {
   TAGConv tag = make<TAGConv>(TAGConvOptions{.in_features = 3, .out_features = 2});
   ChebConv cheb = make<ChebConv>(ChebConvOptions{.in_features = 3, .out_features = 2, .k = 2});
   APPNPConv appnp(APPNPConvOptions{});
-  const at::Tensor h = at::zeros({5, 3}, at::kDouble), wide_h = at::zeros({6, 3}, at::kDouble);
+  const at::Tensor h = at::zeros({5, 3}, on_device(at::kDouble)),
+                   wide_h = at::zeros({6, 3}, on_device(at::kDouble));
   const auto expect_errors = [&](auto& layer, const std::string& name) {
     const auto error = [&layer, name](const Topology& topology, const at::Tensor& rows,
                                       const at::Tensor& last = {}) {
@@ -549,20 +554,21 @@ TEST(Propagation, wrong_arguments_are_errors_that_name_them) {
     return error;
   };
   const auto expect_weight_errors = [&](auto error) {
-    EXPECT_TRUE(mentions(error(g, h, at::ones({14}, at::kDouble)), "edge_weight[15]"));
-    EXPECT_TRUE(mentions(error(g, h, at::ones({15, 1}, at::kDouble)), "edge_weight[15]"));
-    EXPECT_TRUE(mentions(error(g, h, at::ones({15}, at::kLong)), "edge_weight[15]"));
-    EXPECT_TRUE(mentions(error(g, h, at::zeros({15}, at::kDouble)), "positive"));
+    EXPECT_TRUE(mentions(error(g, h, at::ones({14}, on_device(at::kDouble))), "edge_weight[15]"));
+    EXPECT_TRUE(
+        mentions(error(g, h, at::ones({15, 1}, on_device(at::kDouble))), "edge_weight[15]"));
+    EXPECT_TRUE(mentions(error(g, h, at::ones({15}, on_device(at::kLong))), "edge_weight[15]"));
+    EXPECT_TRUE(mentions(error(g, h, at::zeros({15}, on_device(at::kDouble))), "positive"));
   };
   expect_weight_errors(expect_errors(sgc, "SGConv"));
   expect_weight_errors(expect_errors(tag, "TAGConv"));
   expect_weight_errors(expect_errors(appnp, "APPNPConv"));
   EXPECT_TRUE(mentions(error_of([&] { appnp(g, h.to_sparse_csr()); }), "strided"));
   const auto cheb_error = expect_errors(cheb, "ChebConv");
-  EXPECT_TRUE(mentions(cheb_error(g, h, at::ones({4})), "lambda_max[],[1]or[5]"));
-  EXPECT_TRUE(mentions(cheb_error(g, h, at::ones({5, 1})), "lambda_max"));
-  EXPECT_TRUE(mentions(cheb_error(g, h, at::ones({1}, at::kLong)), "lambda_max"));
-  EXPECT_TRUE(mentions(cheb_error(g, h, leaf(at::ones({1}))), "gradients"));
+  EXPECT_TRUE(mentions(cheb_error(g, h, at::ones({4}, on_device())), "lambda_max[],[1]or[5]"));
+  EXPECT_TRUE(mentions(cheb_error(g, h, at::ones({5, 1}, on_device())), "lambda_max"));
+  EXPECT_TRUE(mentions(cheb_error(g, h, at::ones({1}, on_device(at::kLong))), "lambda_max"));
+  EXPECT_TRUE(mentions(cheb_error(g, h, leaf(at::ones({1}, on_device()))), "gradients"));
   for (const double value : {0.0, -1.0, std::nan("")}) {
     EXPECT_TRUE(mentions(cheb_error(g, h, numbers({value})), "positive"));
   }

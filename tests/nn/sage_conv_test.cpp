@@ -79,14 +79,14 @@ TEST(SAGEConv, means_of_a_hub_neither_overflow_nor_stall) {
       SAGEConv layer(SAGEConvOptions{
           .in_features = 1, .out_features = 1, .aggregator = aggregator, .bias = false});
       for (auto& parameter : layer->parameters()) {
-        parameter.set_data(at::ones_like(parameter).to(dtype.scalar));
+        parameter.set_data(at::ones(parameter.sizes(), on_device(dtype.scalar)));
       }
-      const at::Tensor h = at::ones({num_sources, 1}, at::TensorOptions(dtype.scalar));
+      const at::Tensor h = at::ones({num_sources, 1}, on_device(dtype.scalar));
       const at::Tensor got = layer(g, h);
       // kMean: the mean and the node itself; kGcn: one mean.
       const double expected = aggregator == Aggregator::kMean ? 2 : 1;
-      EXPECT_TRUE(near(got, at::full({1, 1}, expected, at::kDouble),
-                       {.abs_sum = at::full({1, 1}, expected, at::kDouble),
+      EXPECT_TRUE(near(got, at::full({1, 1}, expected, on_device(at::kDouble)),
+                       {.abs_sum = at::full({1, 1}, expected, on_device(at::kDouble)),
                         .terms = 2,
                         .storage = dtype.scalar,
                         .operand_epsilon = dtype.epsilon}))
@@ -227,12 +227,12 @@ TEST(SAGEConv, wrong_arguments_are_errors_that_name_them) {
   }
   SAGEConv layer = make({.in_features = 3, .out_features = 2});
   const Topology g = random_topology(5, 5, 10, 23), wrong_way = random_topology(4, 5, 10, 24);
-  const std::string text = error_of([&] { layer(g, at::zeros({5, 4}, at::kDouble)); });
+  const std::string text = error_of([&] { layer(g, at::zeros({5, 4}, on_device(at::kDouble))); });
   EXPECT_TRUE(mentions(text, "SAGEConv"));
   EXPECT_TRUE(mentions(text, "[5,3]"));
   EXPECT_TRUE(mentions(text, "got[5,4]"));
   EXPECT_TRUE(mentions(error_of([&] {
-                         layer(wrong_way, at::zeros({4, 3}, at::kDouble));
+                         layer(wrong_way, at::zeros({4, 3}, on_device(at::kDouble)));
                        }),
                        "prefix"));
 }

@@ -14,6 +14,8 @@
 namespace mezzo::test {
 namespace {
 
+const CpuOnlySuite kBlockLoaderOnCpu("BlockLoader", "sampling on the CPU");
+
 constexpr std::int64_t kLoaderNodes = 200;
 
 /// A power law with columns of several dtypes, an edge weight and a class.

@@ -17,6 +17,9 @@
 namespace mezzo::test {
 namespace {
 
+const CpuOnlySuite kBlockSamplerOnCpu("BlockSampler", "sampling on the CPU");
+const CpuOnlySuite kLaborSamplerOnCpu("LaborSampler", "sampling on the CPU");
+
 using Ids = std::vector<std::int64_t>;
 constexpr BatchKey kSampleKey{.seed = 7, .epoch = 1, .batch = 2};
 

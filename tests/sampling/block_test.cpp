@@ -9,6 +9,9 @@
 namespace mezzo::test {
 namespace {
 
+const CpuOnlySuite kBlockOnCpu("Block", "sampling on the CPU");
+const CpuOnlySuite kToBlockOnCpu("ToBlock", "sampling on the CPU");
+
 using Ids = std::vector<std::int64_t>;
 
 /// Two destinations (nodes 5 and 7) and a third source (node 9).

@@ -14,6 +14,9 @@
 namespace mezzo::test {
 namespace {
 
+const CpuOnlySuite kClusterLoaderOnCpu("ClusterLoader", "sampling on the CPU");
+const CpuOnlySuite kInducedSubgraphOnCpu("InducedSubgraph", "sampling on the CPU");
+
 using Ids = std::vector<std::int64_t>;
 
 Graph with_columns(Graph g) {

@@ -16,6 +16,8 @@
 namespace mezzo::test {
 namespace {
 
+const CpuOnlySuite kControlVariateOnCpu("ControlVariate", "sampling on the CPU");
+
 constexpr std::int64_t kNumNodes = 80, kWidth = 3;
 const std::vector<std::int64_t> kReceivers = {4, 0, 17, 1, 60};
 

@@ -14,6 +14,8 @@
 namespace mezzo::test {
 namespace {
 
+const CpuOnlySuite kEdgeLoaderOnCpu("EdgeLoader", "sampling on the CPU");
+
 using Ids = std::vector<std::int64_t>;
 using IdSet = std::set<std::int64_t>;
 

@@ -18,12 +18,15 @@
 /// What the tests of node flows share.
 namespace mezzo::test {
 
-/// The flow of these seeds with every neighbour in each hop.
+/// The flow of these seeds with every neighbour in each hop: drawn on the CPU, where samplers work,
+/// and moved to the test device. Elsewhere than on the CPU its parent is a copy of the graph.
 inline NodeFlow whole_flow(const Graph& graph, const std::vector<std::int64_t>& seeds,
                            std::int64_t hops, bool add_self_loop = false) {
-  const NeighborSampler sampler(graph, ids(seeds),
+  const NeighborSampler sampler(graph.to(at::kCPU), ids(seeds).cpu(),
                                 {.num_hops = hops, .add_self_loop = add_self_loop});
-  return sampler.batch(0, 0);
+  NodeFlow flow = sampler.batch(0, 0);
+  if (!on_cpu()) flow.to(test_device());
+  return flow;
 }
 
 /// Edges between 20 nodes with whole numbers "x" [20, 3] of nodes and "w" [edges, 1] of edges, in

@@ -11,6 +11,8 @@
 namespace mezzo::test {
 namespace {
 
+const CpuOnlySuite kGatherOnCpu("Gather", "sampling on the CPU");
+
 /// Ids in [0, bound), with repeats.
 at::Tensor some_rows(std::int64_t count, std::int64_t bound, at::ScalarType dtype = at::kLong) {
   return integers({count}, at::kDouble, 5, 0, bound - 1).to(dtype);

@@ -23,6 +23,8 @@
 namespace mezzo::test {
 namespace {
 
+const CpuOnlySuite kHaloOnCpu("Halo", "sampling on the CPU");
+
 using Ids = std::vector<std::int64_t>;
 
 /// Rows with ascending sources, every third node in each mask. Edge i runs from src[i] to dst[i].

@@ -15,6 +15,8 @@
 namespace mezzo::test {
 namespace {
 
+const CpuOnlySuite kLayerSamplerOnCpu("LayerSampler", "sampling on the CPU");
+
 /// The weighted sum of "x" over the block into the last layer.
 at::Tensor weighted_sums(NodeFlow& flow) {
   flow.copy_from_parent({"x"});

@@ -17,6 +17,8 @@
 namespace mezzo::test {
 namespace {
 
+const CpuOnlySuite kNegativeSamplingOnCpu("NegativeSampling", "sampling on the CPU");
+
 using Ids = std::vector<std::int64_t>;
 using Pair = std::pair<std::int64_t, std::int64_t>;
 

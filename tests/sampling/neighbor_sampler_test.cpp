@@ -16,6 +16,8 @@
 namespace mezzo::test {
 namespace {
 
+const CpuOnlySuite kNeighborSamplerOnCpu("NeighborSampler", "sampling on the CPU");
+
 std::vector<std::int64_t> one_to(std::int64_t last) {
   return values(at::arange(1, last + 1));
 }

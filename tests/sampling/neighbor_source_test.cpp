@@ -16,6 +16,9 @@
 namespace mezzo::test {
 namespace {
 
+const CpuOnlySuite kNeighborSourceOnCpu("NeighborSource", "sampling on the CPU");
+const CpuOnlySuite kLaborOnCpu("Labor", "sampling on the CPU");
+
 using Ids = std::vector<std::int64_t>;
 
 struct RowOf {

@@ -94,7 +94,8 @@ TEST(NodeFlowCompute, apply_sees_the_layers_old_columns_and_the_reduced_one) {
   Graph graph = featured_graph();
   NodeFlow flow = whole_flow(graph, kComputeSeeds, 1);
   flow.copy_from_parent({"x"});
-  flow.layers(1).data()["r"] = at::full({4, 3}, 100.0, at::kDouble);  // hidden by the reduced r
+  flow.layers(1).data()["r"] =
+      at::full({4, 3}, 100.0, on_device(at::kDouble));  // hidden by the reduced r
   const auto apply = [](const NodeBatch& nodes) -> Columns {
     return {{"out", nodes.data("x") - nodes.data("r")}};
   };
@@ -114,7 +115,7 @@ TEST(NodeFlowCompute, restricted_nodes_leave_the_others_untouched) {
     NodeFlow flow = whole_flow(graph, kComputeSeeds, 1);
     flow.copy_from_parent({"x"}, {"w"});
     flow.layers(0).data()["h"] = flow.layers(0).data()["x"];
-    const at::Tensor old = at::full({4, 3}, -77.0, at::kDouble);
+    const at::Tensor old = at::full({4, 3}, -77.0, on_device(at::kDouble));
     flow.layers(1).data()["h"] = old;
     const at::Tensor positions = ids({2, 0});
     flow.block_compute(0, step.message, step.reduce, step.apply,
@@ -198,7 +199,7 @@ TEST(NodeFlowCompute, wrong_nodes_and_edges_are_errors_that_change_nothing) {
   };
   EXPECT_TRUE(mentions(compute(ids({below - 1})), fmt::format("[{},{})", below, below + 4)));
   EXPECT_TRUE(mentions(compute(ids({below, below})), "distinct"));
-  EXPECT_TRUE(mentions(compute(at::ones({4}, at::kBool)), "integervector"));
+  EXPECT_TRUE(mentions(compute(at::ones({4}, on_device(at::kBool))), "integervector"));
   EXPECT_TRUE(
       mentions(error_of([&] { flow.block_compute(0, fn::copy_u("none", "m"), fn::sum("m", "y")); }),
                "'none'"));
@@ -210,7 +211,7 @@ TEST(NodeFlowCompute, wrong_nodes_and_edges_are_errors_that_change_nothing) {
 
 TEST(NodeFlowCompute, an_empty_flow_computes) {
   Graph graph = isolated_graph(6);
-  graph.ndata()["x"] = at::ones({6, 2});
+  graph.ndata()["x"] = at::ones({6, 2}, on_device());
   NodeFlow flow = whole_flow(graph, {5, 1}, 2);
   EXPECT_EQ(flow.layer_size(0), 0);
   EXPECT_EQ(flow.num_edges(), 0);
@@ -250,6 +251,7 @@ TEST(NodeFlowCompute, modules_apply_where_each_layer_also_stands_below) {
   NodeFlow flow = whole_flow(graph, kComputeSeeds, 2, /*add_self_loop=*/true);
   flow.copy_from_parent({"x"});
   std::vector<Update> layers = {Update(6, 5), Update(10, 2)};
+  for (const Update& layer : layers) layer.ptr()->to(test_device());
   for (std::int64_t i = 0; i < flow.num_layers(); ++i) {
     flow.layers(i).data()["h"] = flow.layers(i).data()["x"];
   }

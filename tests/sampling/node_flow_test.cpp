@@ -12,6 +12,8 @@
 namespace mezzo::test {
 namespace {
 
+const CpuOnlySuite kNodeFlowOnCpu("NodeFlow", "sampling on the CPU");
+
 const std::vector<std::int64_t> kSeeds = {1, 2, 0, 3};
 
 // Structure.

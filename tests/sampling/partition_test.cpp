@@ -13,6 +13,8 @@
 namespace mezzo::test {
 namespace {
 
+const CpuOnlySuite kPartitionOnCpu("Partition", "sampling on the CPU");
+
 using Ids = std::vector<std::int64_t>;
 
 /// Two complete graphs of `size` nodes, joined by one edge from the first to the second.

@@ -22,6 +22,8 @@
 namespace mezzo::test {
 namespace {
 
+const CpuOnlySuite kPipelineOnCpu("Pipeline", "sampling on the CPU");
+
 using Work = std::function<std::int64_t(std::int64_t epoch, std::int64_t index, Workspace&)>;
 
 /// `count` items an epoch, each what `work` gives.

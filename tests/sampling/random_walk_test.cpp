@@ -16,6 +16,8 @@
 namespace mezzo::test {
 namespace {
 
+const CpuOnlySuite kRandomWalkOnCpu("RandomWalk", "sampling on the CPU");
+
 using Ids = std::vector<std::int64_t>;
 
 void expect_walks_follow_edges(const Graph& g, const RandomWalks& walks) {

@@ -16,6 +16,8 @@
 namespace mezzo::test {
 namespace {
 
+const CpuOnlySuite kSaintLoaderOnCpu("SaintLoader", "sampling on the CPU");
+
 using Ids = std::vector<std::int64_t>;
 
 constexpr std::int64_t kBatches = 3000;

@@ -17,6 +17,8 @@
 namespace mezzo::test {
 namespace {
 
+const CpuOnlySuite kSeedOrderOnCpu("SeedOrder", "sampling on the CPU");
+
 using Ids = std::vector<std::int64_t>;
 
 std::vector<Ids> batches_of(const SeedOrder& order, std::int64_t epoch) {

@@ -21,9 +21,13 @@ inline at::Tensor difference_quotients(const TensorFunction& function,
                                        const at::Tensor& weights) {
   std::vector<at::Tensor> moved;
   for (const at::Tensor& input : inputs) moved.push_back(input.detach().clone().contiguous());
-  at::Tensor quotients = at::empty_like(moved[which]);
-  auto* entry = moved[which].data_ptr<double>();
-  const auto value = [&] { return (weights * function(moved)).sum().item<double>(); };
+  const at::Tensor entries = moved[which].cpu();  // of the CPU: the moved one itself
+  at::Tensor quotients = at::empty_like(entries);
+  auto* entry = entries.data_ptr<double>();
+  const auto value = [&] {
+    moved[which].copy_(entries);
+    return (weights * function(moved)).sum().item<double>();
+  };
   for (std::int64_t i = 0; i < quotients.numel(); ++i) {
     const double before = entry[i];
     entry[i] = before + kDifferenceStep;

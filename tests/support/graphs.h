@@ -28,7 +28,7 @@ inline Graph graph_of(const std::vector<std::int64_t>& src, const std::vector<st
 }
 
 inline Graph empty_graph() {
-  return {};
+  return graph_of({}, {}, 0);
 }
 
 inline Graph one_node_graph() {
@@ -52,13 +52,13 @@ inline Graph duplicate_graph() {
 
 /// Edges from nodes 1 to `leaves` into node 0, the highest source first.
 inline Graph star_graph(std::int64_t leaves) {
-  return Graph::from_coo(at::arange(leaves, 0, -1, at::kLong), at::zeros({leaves}, at::kLong),
-                         leaves + 1);
+  return Graph::from_coo(at::arange(leaves, 0, -1, on_device(at::kLong)),
+                         at::zeros({leaves}, on_device(at::kLong)), leaves + 1);
 }
 
 /// Node i to node i + 1, the last to the first.
 inline Graph cycle_graph(std::int64_t num_nodes) {
-  const at::Tensor nodes = at::arange(num_nodes, at::kLong);
+  const at::Tensor nodes = at::arange(num_nodes, on_device(at::kLong));
   return Graph::from_coo(nodes, (nodes + 1).remainder(num_nodes), num_nodes);
 }
 

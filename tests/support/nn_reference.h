@@ -19,7 +19,7 @@
 #include "support/tolerance.h"
 
 /// What the layers mean: definitions in float64 with dense adjacency matrices and loops over the
-/// destinations. Nothing here calls the library's operations.
+/// destinations, where their operands are. Nothing here calls the library's operations.
 namespace mezzo::test {
 
 /// Whether a definition is evaluated on the numbers given, or on their absolute values: the latter
@@ -41,13 +41,14 @@ inline at::Tensor dense_linear(const at::Tensor& x, const at::Tensor& weight,
 /// [num_dst, num_src]: the number, or the total weight, of the edges from column to row.
 inline at::Tensor adjacency(const Topology& topology, const at::Tensor& edge_weight = {}) {
   const at::Tensor weight =
-      edge_weight.defined() ? edge_weight : at::ones({topology.num_edges()}, at::kDouble);
+      edge_weight.defined() ? edge_weight.cpu() : at::ones({topology.num_edges()}, at::kDouble);
   at::Tensor dense = at::zeros({topology.num_dst(), topology.num_src()}, at::kDouble);
-  const at::Tensor src = topology.src().to(at::kLong), dst = topology.dst().to(at::kLong);
+  const at::Tensor src = topology.src().cpu().to(at::kLong);
+  const at::Tensor dst = topology.dst().cpu().to(at::kLong);
   for (std::int64_t e = 0; e < topology.num_edges(); ++e) {
     dense[dst[e].item<std::int64_t>()][src[e].item<std::int64_t>()] += weight[e];
   }
-  return dense;
+  return on_device(dense);
 }
 
 /// The sources of the edges into node v, int64 [in-degree of v].
@@ -80,7 +81,7 @@ inline at::Tensor pooled(const nn::SAGEConv& layer, const Topology& topology, co
                          Numbers numbers) {
   const at::Tensor messages =
       dense_linear(h, layer->fc_pool->weight, layer->fc_pool->bias, numbers).clamp_min(0);
-  at::Tensor out = at::zeros({topology.num_dst(), h.size(1)}, at::kDouble);
+  at::Tensor out = at::zeros({topology.num_dst(), h.size(1)}, on_device(at::kDouble));
   for (std::int64_t v = 0; v < topology.num_dst(); ++v) {
     const at::Tensor sources = sources_of(topology, v);
     if (sources.numel() > 0) out[v] = messages.index_select(0, sources).amax(0);
@@ -125,7 +126,8 @@ inline at::Tensor define(const nn::GATConv& layer, const Topology& topology, con
   const at::Tensor x = take(h, numbers);
   const at::Tensor z = dense_linear(x, layer->fc->weight, {}, numbers)
                            .view({h.size(0), options.num_heads, options.out_features});
-  at::Tensor out = at::zeros({num_dst, options.num_heads, options.out_features}, at::kDouble);
+  at::Tensor out =
+      at::zeros({num_dst, options.num_heads, options.out_features}, on_device(at::kDouble));
   for (std::int64_t v = 0; v < num_dst; ++v) {
     const at::Tensor sources = sources_of(topology, v);
     const at::Tensor sum = sent.index_select(0, sources) + received[v];
@@ -153,13 +155,22 @@ inline testing::AssertionResult near_terms(const at::Tensor& got, const at::Tens
   return near(got, expected, sum_bound(at::full_like(expected, terms), terms, at::kDouble));
 }
 
-/// Gives every parameter numbers in [-1, 1] that `dtype` represents, biases too, in `stored`.
+/// Moves the module to the test device and gives every parameter numbers in [-1, 1] that `dtype`
+/// represents, biases too, in `stored`.
 inline void randomise(torch::nn::Module& module, at::ScalarType stored, std::uint64_t seed = 1,
                       at::ScalarType dtype = at::kDouble) {
+  module.to(test_device());  // buffers too
   for (auto& parameter : module.named_parameters()) {
     parameter.value().set_data(
         uniform(parameter.value().sizes(), at::kDouble, ++seed).to(dtype).to(stored));
   }
+}
+
+/// The module, moved to the test device.
+template <class Module>
+Module placed(Module module) {
+  module->to(test_device());
+  return module;
 }
 
 /// "name [shape]" of every parameter.
@@ -176,7 +187,7 @@ inline std::set<std::string> parameter_shapes(const torch::nn::Module& module) {
 inline Topology connected(std::int64_t num_src, std::int64_t num_dst, std::int64_t num_edges,
                           std::uint64_t seed) {
   const Topology drawn = random_topology(num_src, num_dst, num_edges, seed);
-  const at::Tensor own = at::arange(num_dst);
+  const at::Tensor own = at::arange(num_dst, on_device());
   return Topology::from_coo(at::cat({drawn.src().to(at::kLong), own}),
                             at::cat({drawn.dst().to(at::kLong), own}), num_src, num_dst);
 }

@@ -71,12 +71,14 @@ inline at::Tensor define(const nn::TAGConv& layer, const Topology& topology, con
 inline at::Tensor define(const nn::ChebConv& layer, const Topology& topology, const at::Tensor& h,
                          const at::Tensor& lambda_max = {}, Numbers numbers = Numbers::kGiven) {
   const std::int64_t num_nodes = topology.num_src();
-  const at::Tensor largest =
-      lambda_max.defined() ? take(lambda_max, numbers) : at::full({num_nodes}, 2, at::kDouble);
+  const at::Tensor largest = lambda_max.defined()
+                                 ? take(lambda_max, numbers)
+                                 : at::full({num_nodes}, 2, on_device(at::kDouble));
   const at::Tensor ratio = (2 / largest).unsqueeze(1);
   const double sign = numbers == Numbers::kGiven ? -1 : 1;
-  const at::Tensor laplacian = sign * ratio * propagation_matrix(topology) +
-                               take(ratio - 1, numbers) * at::eye(num_nodes, at::kDouble);
+  const at::Tensor laplacian =
+      sign * ratio * propagation_matrix(topology) +
+      take(ratio - 1, numbers) * at::eye(num_nodes, on_device(at::kDouble));
   std::vector<at::Tensor> terms = {take(h, numbers)};
   if (layer->options.k > 1) terms.push_back(at::matmul(laplacian, terms[0]));
   for (std::size_t i = 2; i < static_cast<std::size_t>(layer->options.k); ++i) {
@@ -90,11 +92,12 @@ inline at::Tensor define(const nn::GINConv& layer, const Topology& topology, con
                          const at::Tensor& edge_weight = {}, Numbers numbers = Numbers::kGiven) {
   using nn::Aggregator;
   const at::Tensor rows = take(h, numbers);
-  const at::Tensor weight = edge_weight.defined() ? take(edge_weight, numbers)
-                                                  : at::ones({topology.num_edges()}, at::kDouble);
+  const at::Tensor weight = edge_weight.defined()
+                                ? take(edge_weight, numbers)
+                                : at::ones({topology.num_edges()}, on_device(at::kDouble));
   const at::Tensor messages =
       rows.index_select(0, topology.src().to(at::kLong)) * weight.unsqueeze(1);
-  at::Tensor received = at::zeros({topology.num_dst(), rows.size(1)}, at::kDouble);
+  at::Tensor received = at::zeros({topology.num_dst(), rows.size(1)}, on_device(at::kDouble));
   for (std::int64_t v = 0; v < topology.num_dst(); ++v) {
     const at::Tensor of_v = messages.index_select(0, (topology.dst() == v).nonzero().squeeze(1));
     if (of_v.size(0) == 0) continue;

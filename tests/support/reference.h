@@ -18,7 +18,8 @@
 
 #include "support/tensors.h"
 
-/// What the operations mean: definitions in float64, in plain loops. Nothing here is fast.
+/// What the operations mean: definitions in float64, in plain loops on the CPU. They take tensors
+/// of any device and return those of the test device. Nothing here is fast.
 namespace mezzo::test {
 
 /// A result in float64 and, element by element, the size of what was added up to get it.
@@ -28,6 +29,13 @@ struct Reference {
   double terms = 1;         ///< an upper bound of the number of terms of any element
   at::Tensor winners = {};  ///< int64, max and min: the chosen edge, -1 without in-edges
 };
+
+/// A definition's result, which came about on the CPU, beside what it is compared and combined
+/// with.
+inline Reference on_device(const Reference& made) {
+  const auto moved = [](const at::Tensor& t) { return t.defined() ? on_device(t) : t; };
+  return {moved(made.value), moved(made.abs_sum), made.terms, moved(made.winners)};
+}
 
 using Operand64 = std::optional<at::Tensor>;
 
@@ -39,7 +47,8 @@ inline std::vector<std::int64_t> trailing_shape(BinaryOp op, const Operand64& lh
   return at::infer_size(lhs->sizes().slice(1), rhs->sizes().slice(1));
 }
 
-/// The ids of the rows that the edges read from an operand of `target`: int64 [E].
+/// The ids of the rows that the edges read from an operand of `target`: int64 [E], on the graph's
+/// device.
 inline at::Tensor row_ids(const Topology& topology, Target target) {
   switch (target) {
     case Target::kSrc:
@@ -47,12 +56,14 @@ inline at::Tensor row_ids(const Topology& topology, Target target) {
     case Target::kDst:
       return topology.dst().to(at::kLong);
     case Target::kEdge:
-      return at::arange(topology.num_edges(), at::kLong);
+      return at::arange(topology.num_edges(),
+                        at::TensorOptions(at::kLong).device(topology.device()));
   }
   return {};
 }
 
-/// The operand's row of each edge, with the trailing shape of the message. Differentiable.
+/// The operand's row of each edge, with the trailing shape of the message. Differentiable, where
+/// the operand is.
 inline at::Tensor edge_rows(const Topology& topology, const at::Tensor& operand, Target target,
                             const std::vector<std::int64_t>& trailing) {
   const std::int64_t num_edges = topology.num_edges();
@@ -61,7 +72,9 @@ inline at::Tensor edge_rows(const Topology& topology, const at::Tensor& operand,
   const at::IntArrayRef own = operand.sizes().slice(1);
   aligned.insert(aligned.end(), own.begin(), own.end());
   full.insert(full.end(), trailing.begin(), trailing.end());
-  return operand.index_select(0, row_ids(topology, target)).reshape(aligned).expand(full);
+  return operand.index_select(0, row_ids(topology, target).to(operand.device()))
+      .reshape(aligned)
+      .expand(full);
 }
 
 namespace detail {
@@ -92,7 +105,8 @@ inline Term term(BinaryOp op, double a, double b) {
 inline at::Tensor in_double(const Topology& topology, const Operand64& operand, Target target,
                             const std::vector<std::int64_t>& trailing, bool used) {
   if (!used) return at::zeros({topology.num_edges()}, at::kDouble);
-  return edge_rows(topology, operand->detach().to(at::kDouble), target, trailing).contiguous();
+  return edge_rows(topology, operand->detach().to(at::kCPU, at::kDouble), target, trailing)
+      .contiguous();
 }
 
 inline std::int64_t product(at::IntArrayRef sizes) {
@@ -127,7 +141,7 @@ inline Reference message(const Topology& topology, BinaryOp op, const Operand64&
       out.abs_sum.data_ptr<double>()[i] += one.size;
     }
   }
-  return out;
+  return on_device(out);
 }
 
 /// Whether `candidate` replaces `best` as the extreme: NaN over all, earlier over later.
@@ -154,10 +168,12 @@ inline Reference reduce(const Topology& topology, ReduceOp op, const Reference& 
   const double none = op == ReduceOp::kProd ? 1 : 0;
   Reference out{at::full(sizes, none, at::kDouble), at::full(sizes, none, at::kDouble)};
   out.winners = at::full(sizes, -1, at::kLong);
-  const at::Tensor dst = topology.dst().to(at::kLong), degrees = topology.in_degrees();
+  const at::Tensor dst = row_ids(topology, Target::kDst).cpu();
+  const at::Tensor degrees = topology.in_degrees().cpu();
   const double max_degree =
       degrees.numel() > 0 ? static_cast<double>(degrees.max().item<std::int64_t>()) : 0;
   out.terms = messages.terms * max_degree + 2;
+  const at::Tensor given = messages.value.cpu(), given_size = messages.abs_sum.cpu();
   auto* value = out.value.data_ptr<double>();
   auto* size = out.abs_sum.data_ptr<double>();
   auto* winner = out.winners.data_ptr<std::int64_t>();
@@ -166,8 +182,8 @@ inline Reference reduce(const Topology& topology, ReduceOp op, const Reference& 
     const auto degree = static_cast<double>(degrees.data_ptr<std::int64_t>()[row]);
     for (std::int64_t f = 0; f < width; ++f) {
       const std::int64_t i = row * width + f;
-      const double m = messages.value.data_ptr<double>()[e * width + f];
-      const double m_size = messages.abs_sum.data_ptr<double>()[e * width + f];
+      const double m = given.data_ptr<double>()[e * width + f];
+      const double m_size = given_size.data_ptr<double>()[e * width + f];
       if (op == ReduceOp::kSum || op == ReduceOp::kMean) {
         value[i] += m;
         size[i] += m_size / (op == ReduceOp::kMean ? degree : 1.0);
@@ -188,7 +204,7 @@ inline Reference reduce(const Topology& topology, ReduceOp op, const Reference& 
     if (op == ReduceOp::kMean && degree > 0) value[i] /= static_cast<double>(degree);
     if (degree == 0) value[i] = size[i] = 0;
   }
-  return out;
+  return on_device(out);
 }
 
 /// Message and reduction.
@@ -202,8 +218,8 @@ inline Reference gspmm_reference(const Topology& topology, BinaryOp op, ReduceOp
 /// Softmax over the edges of each node at the `side` ends. abs_sum is the value itself.
 inline Reference softmax_reference(const Topology& topology, const at::Tensor& logits,
                                    Target side = Target::kDst) {
-  const at::Tensor x = logits.detach().to(at::kDouble).contiguous();
-  const at::Tensor node = row_ids(topology, side);
+  const at::Tensor x = logits.detach().to(at::kCPU, at::kDouble).contiguous();
+  const at::Tensor node = row_ids(topology, side).cpu();
   const std::int64_t width = detail::product(x.sizes().slice(1));
   Reference out{at::zeros_like(x), {}};
   for (std::int64_t f = 0; f < width; ++f) {
@@ -227,7 +243,7 @@ inline Reference softmax_reference(const Topology& topology, const at::Tensor& l
   }
   out.abs_sum = out.value;
   out.terms = static_cast<double>(topology.num_edges());
-  return out;
+  return on_device(out);
 }
 
 /// The message as an indexed formula of float64 tensors, for autograd.
@@ -255,9 +271,11 @@ inline at::Tensor message_formula(const Topology& topology, BinaryOp op, const O
   return {};
 }
 
-/// The messages of each destination side by side, filled up with ones: [num_dst, max degree, ...].
+/// The messages of each destination, on the CPU, side by side, filled up with ones: [num_dst, max
+/// degree, ...].
 inline at::Tensor filled_mailboxes(const Topology& topology, const at::Tensor& messages) {
-  const at::Tensor degrees = topology.in_degrees(), dst = topology.dst().to(at::kLong);
+  const at::Tensor degrees = topology.in_degrees().cpu();
+  const at::Tensor dst = row_ids(topology, Target::kDst).cpu();
   const std::int64_t depth = degrees.max().item<std::int64_t>();
   at::Tensor slots = at::full({topology.num_dst() * depth}, topology.num_edges(), at::kLong);
   std::vector<std::int64_t> used(static_cast<std::size_t>(topology.num_dst()), 0);
@@ -273,7 +291,7 @@ inline at::Tensor filled_mailboxes(const Topology& topology, const at::Tensor& m
   return at::cat({messages, at::ones(one_row, at::kDouble)}).index_select(0, slots).view(sizes);
 }
 
-/// The reduction likewise; max and min take the messages of `winners`.
+/// The reduction likewise, of messages on the CPU; max and min take the messages of `winners`.
 inline at::Tensor reduce_formula(const Topology& topology, ReduceOp op, const at::Tensor& messages,
                                  const at::Tensor& winners) {
   std::vector<std::int64_t> sizes = messages.sizes().vec();
@@ -286,13 +304,13 @@ inline at::Tensor reduce_formula(const Topology& topology, ReduceOp op, const at
     return at::where(winners >= 0, messages.gather(0, winners.clamp_min(0)), 0.0);
   }
   if (op == ReduceOp::kProd) {
-    const at::Tensor received = (topology.in_degrees() > 0).to(at::kDouble).reshape(column);
+    const at::Tensor received = (topology.in_degrees().cpu() > 0).to(at::kDouble).reshape(column);
     return filled_mailboxes(topology, messages).prod(1) * received;
   }
-  const at::Tensor dst = topology.dst().to(at::kLong);
+  const at::Tensor dst = row_ids(topology, Target::kDst).cpu();
   const at::Tensor sum = at::zeros(sizes, at::kDouble).index_add(0, dst, messages);
   if (op == ReduceOp::kSum) return sum;
-  return sum / topology.in_degrees().clamp_min(1).to(at::kDouble).reshape(column);
+  return sum / topology.in_degrees().cpu().clamp_min(1).to(at::kDouble).reshape(column);
 }
 
 /// The gradients of both operands (undefined for one that the op does not use).
@@ -308,22 +326,22 @@ std::pair<at::Tensor, at::Tensor> formula_gradients(const Operand64& lhs, const 
                                                     const at::Tensor& grad, Formula formula) {
   std::vector<at::Tensor> inputs;
   Operand64 a, b;
-  if (lhs) inputs.push_back(*(a = leaf(lhs->to(at::kDouble))));
-  if (rhs) inputs.push_back(*(b = leaf(rhs->to(at::kDouble))));
+  if (lhs) inputs.push_back(*(a = leaf(lhs->to(at::kCPU, at::kDouble))));
+  if (rhs) inputs.push_back(*(b = leaf(rhs->to(at::kCPU, at::kDouble))));
   const auto made = torch::autograd::grad({formula(a, b)}, inputs, {grad}, std::nullopt, false,
                                           /*allow_unused=*/true);
   return {lhs ? made.front() : at::Tensor(), rhs ? made.back() : at::Tensor()};
 }
 
 inline Operand64 absolute(const Operand64& operand) {
-  return operand ? Operand64(operand->detach().to(at::kDouble).abs()) : std::nullopt;
+  return operand ? Operand64(operand->detach().to(at::kCPU, at::kDouble).abs()) : std::nullopt;
 }
 
 /// Values from the formula, sizes from the formula of absolute values (where no term cancels).
 template <class Formula>
 GradientReference gradients(BinaryOp op, double edges_of_a_node, const Operand64& lhs,
                             const Operand64& rhs, const at::Tensor& grad, Formula formula) {
-  const at::Tensor g = grad.detach().to(at::kDouble);
+  const at::Tensor g = grad.detach().to(at::kCPU, at::kDouble);
   const BinaryOp positive = op == BinaryOp::kSub ? BinaryOp::kAdd : op;
   const auto value = formula_gradients(
       lhs, rhs, g, [&](const auto& a, const auto& b) { return formula(op, a, b); });
@@ -336,8 +354,12 @@ GradientReference gradients(BinaryOp op, double edges_of_a_node, const Operand64
     return edges_of_a_node * std::max(1.0, full / std::max(1.0, own)) + 6;
   };
   GradientReference out;
-  if (value.first.defined()) out.lhs = {value.first, size.first.abs(), terms(lhs), {}};
-  if (value.second.defined()) out.rhs = {value.second, size.second.abs(), terms(rhs), {}};
+  if (value.first.defined()) {
+    out.lhs = on_device(Reference{value.first, size.first.abs(), terms(lhs), {}});
+  }
+  if (value.second.defined()) {
+    out.rhs = on_device(Reference{value.second, size.second.abs(), terms(rhs), {}});
+  }
   return out;
 }
 
@@ -356,7 +378,7 @@ inline GradientReference gspmm_gradients(const Topology& topology, BinaryOp op, 
                                          Target rhs_target = Target::kEdge) {
   const Reference forward =
       gspmm_reference(topology, op, reduce_op, lhs, rhs, lhs_target, rhs_target);
-  const at::Tensor& winners = forward.winners;
+  const at::Tensor winners = forward.winners.cpu();
   GradientReference made = detail::gradients(
       op, detail::max_degree(topology), lhs, rhs, grad,
       [&](BinaryOp which, const Operand64& a, const Operand64& b) {

@@ -21,7 +21,10 @@
 #include "mezzo/graph/topology.h"
 #include "mezzo/kernels/binary_op.h"
 
-/// What the tests of every layer share: dtypes with their limits, reproducible tensors.
+#include "support/devices.h"
+
+/// What the tests of every layer share: dtypes with their limits, reproducible tensors and graphs,
+/// all on the test device.
 namespace mezzo::test {
 
 /// A dtype of features and the numbers that tolerances and range tests derive from.
@@ -101,14 +104,14 @@ inline double max_in_degree(const Topology& topology) {
 inline at::Tensor numbers(const std::vector<double>& values, at::ScalarType dtype = at::kDouble) {
   at::Tensor made = at::empty({static_cast<std::int64_t>(values.size())}, at::kDouble);
   std::copy(values.begin(), values.end(), made.data_ptr<double>());
-  return made.to(dtype);
+  return made.to(test_device(), dtype);
 }
 
 /// An int64 tensor [n] of ids.
 inline at::Tensor ids(const std::vector<std::int64_t>& values) {
   at::Tensor made = at::empty({static_cast<std::int64_t>(values.size())}, at::kLong);
   std::copy(values.begin(), values.end(), made.data_ptr<std::int64_t>());
-  return made;
+  return on_device(made);
 }
 
 /// `make(i)` for every element i in row-major order, then rounded to `dtype`.
@@ -117,7 +120,7 @@ at::Tensor filled(at::IntArrayRef sizes, at::ScalarType dtype, Make make) {
   at::Tensor made = at::empty(sizes, at::kDouble);
   auto* data = made.data_ptr<double>();
   for (std::int64_t i = 0; i < made.numel(); ++i) data[i] = make(static_cast<std::uint64_t>(i));
-  return made.to(dtype);
+  return made.to(test_device(), dtype);
 }
 
 /// Whole numbers in [low, high], which every dtype represents while |n| <= 256.
@@ -205,8 +208,8 @@ inline Topology four_nodes(IdWidth width = IdWidth::kAutomatic) {
 
 /// `num_sources` edges, from each source to the one destination.
 inline Topology in_star(std::int64_t num_sources) {
-  return Topology::from_coo(at::arange(num_sources), at::zeros({num_sources}, at::kLong),
-                            num_sources, 1);
+  return Topology::from_coo(at::arange(num_sources, on_device()),
+                            at::zeros({num_sources}, on_device(at::kLong)), num_sources, 1);
 }
 
 /// Edges whose ends are drawn with replacement; `skew` >= 1 draws low ids more often.
@@ -228,7 +231,7 @@ inline Topology random_topology(std::int64_t num_src, std::int64_t num_dst, std:
 /// The shapes on which every operation is tested: small, and each with its own trap.
 inline const std::vector<NamedTopology>& topologies() {
   static const std::vector<NamedTopology> all = {
-      {"no nodes", Topology()},
+      {"no nodes", topology_of({}, {}, 0, 0)},
       {"no edges", topology_of({}, {}, 3, 5)},
       {"one node, one loop", topology_of({0}, {0}, 1, 1)},
       {"four nodes", four_nodes()},

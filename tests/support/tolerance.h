@@ -12,7 +12,7 @@
 
 #include "support/tensors.h"
 
-/// How numbers are compared. The only file of the tests that knows a tolerance.
+/// How numbers are compared, on the CPU. The only file of the tests that knows a tolerance.
 namespace mezzo::test {
 
 /// What |got - reference| may be, derived from the arithmetic: `terms` rounding steps of the
@@ -91,7 +91,7 @@ inline testing::AssertionResult exact(const at::Tensor& got, const at::Tensor& e
 
 /// `expected`, of float64, after the one rounding to got's dtype.
 inline testing::AssertionResult exact_rounded(const at::Tensor& got, const at::Tensor& expected) {
-  return exact(got, expected.to(got.scalar_type()));
+  return exact(got, expected.cpu().to(got.scalar_type()));
 }
 
 /// Equal shapes, dtypes and bits.
@@ -103,8 +103,8 @@ inline testing::AssertionResult same_bits(const at::Tensor& a, const at::Tensor&
   const at::ScalarType word = a.element_size() == 2   ? at::kShort
                               : a.element_size() == 4 ? at::kInt
                                                       : at::kLong;
-  const at::Tensor x = a.detach().contiguous().view(word);
-  const at::Tensor y = b.detach().contiguous().view(word);
+  const at::Tensor x = a.detach().cpu().contiguous().view(word);
+  const at::Tensor y = b.detach().cpu().contiguous().view(word);
   if (at::equal(x, y)) return testing::AssertionSuccess();
   return testing::AssertionFailure() << at::ne(x, y).sum().item<std::int64_t>() << " of "
                                      << x.numel() << " elements differ in their bits";
@@ -118,8 +118,8 @@ inline testing::AssertionResult near(const at::Tensor& got, const at::Tensor& re
   if (bound.abs_sum.sizes() != reference.sizes()) {
     return testing::AssertionFailure() << "the bound has another shape than the reference";
   }
-  const at::Tensor sums = bound.abs_sum.detach().to(at::kDouble).contiguous();
-  const at::Tensor values = reference.detach().to(at::kDouble).contiguous();
+  const at::Tensor sums = bound.abs_sum.detach().to(at::kCPU, at::kDouble).contiguous();
+  const at::Tensor values = reference.detach().to(at::kCPU, at::kDouble).contiguous();
   const double* sum = sums.data_ptr<double>();
   const double* value = values.data_ptr<double>();
   return detail::compare(got, reference, [&](std::int64_t i) {
@@ -138,7 +138,7 @@ inline constexpr double kDifferenceError = 1e3 * kDifferenceStep * kDifferenceSt
 
 inline testing::AssertionResult near_difference(const at::Tensor& gradient,
                                                 const at::Tensor& differences) {
-  const at::Tensor values = differences.to(at::kDouble).contiguous();
+  const at::Tensor values = differences.to(at::kCPU, at::kDouble).contiguous();
   const double* value = values.data_ptr<double>();
   return detail::compare(gradient, differences, [&](std::int64_t i) {
     return kDifferenceError * (1 + std::abs(value[i]));

@@ -73,6 +73,36 @@ TEST(TrainOptions, what_is_out_of_range_or_contradicts_is_named) {
   }
 }
 
+TEST(TrainOptions, a_captured_step_is_refused_where_it_would_be_another_step) {
+  TrainOptions options;
+  options.capture = true;
+  const auto refused_for = [&](const std::string& part) {
+    return test::throws<InvalidArgument>([&] { check_options(options); }, {"capture:", part});
+  };
+  EXPECT_TRUE(refused_for("CUDA device, and the device is cpu"));
+  options.device = at::Device(at::kCUDA, 0);
+  EXPECT_TRUE(refused_for("expected dropout 0, got 0.5"));
+  options.dropout = 0;
+  EXPECT_NO_THROW(check_options(options));
+  options.patience = 3;
+  EXPECT_NO_THROW(check_options(options)) << "evaluations lie between the steps";
+  options.model = nn::ModelKind::kGat;
+  options.attention_dropout = 0.25;
+  EXPECT_TRUE(refused_for("expected dropout 0, got 0.25"));
+  options.attention_dropout.reset();
+  options.sampling.emplace();
+  options.sampling->batch_size = 4;
+  options.sampling->fanouts = {2, 2};
+  EXPECT_TRUE(refused_for("full graph"));
+}
+
+TEST(TrainOptions, a_run_may_be_resumed_with_and_without_captured_steps) {
+  TrainOptions options;
+  const std::string json = recipe_to_json(options);
+  options.capture = true;
+  EXPECT_EQ(recipe_to_json(options), json);
+}
+
 TEST(TrainOptions, self_loops_follow_the_model_unless_asked) {
   TrainOptions options;
   EXPECT_TRUE(uses_self_loops(options));

@@ -15,22 +15,9 @@ namespace mezzo::kernels {
 /// begins to read what it has fetched.
 inline constexpr std::int64_t kReadsAhead = 32, kSlotsTogether = 256;
 
-/// Rows up to this degree are drawn as the bits of a word.
-inline constexpr std::int64_t kBitsOfWord = 64;
-/// Fan-outs up to this are drawn and sorted in registers.
-inline constexpr int kSmallFanout = 32;
-/// Larger ones mark slots in a bit map while that has at most so many words a draw.
-inline constexpr std::int64_t kWordsPerDraw = 4;
-/// Below this degree a draw takes one 32-bit word, else two.
-inline constexpr std::int64_t kNarrowDegree = std::int64_t{1} << 16;
-
 // gcc drops calls of functions that only prefetch, unless they are inlined first.
 [[gnu::always_inline]] inline void fetch(const void* address) {
   __builtin_prefetch(address);
-}
-
-[[gnu::always_inline]] inline std::uint64_t call_index(std::int64_t position, std::int64_t call) {
-  return (static_cast<std::uint64_t>(position) << 32) | static_cast<std::uint64_t>(call);
 }
 
 [[gnu::always_inline]] inline std::int64_t scaled(std::uint32_t word, std::int64_t bound) {
@@ -244,20 +231,21 @@ template <class Id>
 void choose(DrawKey key, std::int64_t position, std::int64_t degree, DrawCount count,
             std::uint64_t* scratch, const Chosen<Id>& chosen) {
   const std::int64_t fanout = count.fanout;
-  if (count.replace) {
-    if (degree > 0) choose_replacing(key, position, degree, fanout, chosen);
-  } else if (degree <= fanout) {
-    choose_all(degree, chosen);
-  } else if (degree <= kBitsOfWord) {
-    choose_bits(key, position, degree, fanout, chosen);
-  } else if (fanout <= kSmallFanout && degree <= std::numeric_limits<std::int32_t>::max()) {
-    if (fanout <= 8) return choose_few<8>(key, position, degree, fanout, chosen);
-    if (fanout <= 16) return choose_few<16>(key, position, degree, fanout, chosen);
-    choose_few<kSmallFanout>(key, position, degree, fanout, chosen);
-  } else if (degree / kBitsOfWord / kWordsPerDraw < fanout) {
-    choose_marked(key, position, degree, fanout, scratch, chosen);
-  } else {
-    choose_sparse(key, position, degree, fanout, chosen);
+  switch (row_draw(count, degree)) {
+    case RowDraw::kAll:
+      return choose_all(degree, chosen);
+    case RowDraw::kReplacing:
+      return choose_replacing(key, position, degree, fanout, chosen);
+    case RowDraw::kBits:
+      return choose_bits(key, position, degree, fanout, chosen);
+    case RowDraw::kFew:
+      if (fanout <= 8) return choose_few<8>(key, position, degree, fanout, chosen);
+      if (fanout <= 16) return choose_few<16>(key, position, degree, fanout, chosen);
+      return choose_few<kSmallFanout>(key, position, degree, fanout, chosen);
+    case RowDraw::kMarked:
+      return choose_marked(key, position, degree, fanout, scratch, chosen);
+    case RowDraw::kSparse:
+      return choose_sparse(key, position, degree, fanout, chosen);
   }
 }
 

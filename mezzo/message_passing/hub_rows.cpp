@@ -1,5 +1,6 @@
-#include "mezzo/message_passing/run_spmm.h"
-
+// g-SpMM on the CPU. Sums and means of rows with very many slots are cut into pieces of a fixed
+// number of slots, which threads share and which are added in order, so that one hub does not keep
+// one thread busy alone and the bits do not depend on the number of threads.
 #include <algorithm>
 #include <array>
 #include <vector>
@@ -8,6 +9,7 @@
 #include <ATen/Parallel.h>
 
 #include "mezzo/kernels/backend.h"
+#include "mezzo/message_passing/device.h"
 
 namespace mezzo {
 
@@ -46,10 +48,9 @@ void find_hubs(const Direction& direction, std::vector<Hub>& hubs, std::vector<P
 }
 
 /// The sums of the pieces, in the accumulator's type: [pieces, out_length].
-at::Tensor sums_of(const SpmmArgs& args, const std::vector<Piece>& pieces, const at::Tensor& out) {
-  const auto type = accumulator_of(out.scalar_type());
+at::Tensor sums_of(const SpmmArgs& args, const std::vector<Piece>& pieces) {
   at::Tensor sums = at::empty({static_cast<std::int64_t>(pieces.size()), args.out_length},
-                              out.options().dtype(type));
+                              accumulator_of(args.dtype));
   auto* rows = static_cast<char*>(sums.mutable_data_ptr());
   const auto row_bytes = args.out_length * static_cast<std::int64_t>(sums.element_size());
   at::parallel_for(0, sums.size(0), 1, [&](std::int64_t begin, std::int64_t end) {
@@ -75,8 +76,9 @@ double row_scale_of(const SpmmArgs& args, at::ScalarType type, std::int64_t row)
 }
 
 void store_hubs(const SpmmArgs& args, const Direction& direction, const std::vector<Hub>& hubs,
-                const at::Tensor& sums, at::Tensor& out) {
-  at::Tensor rows = out.view({direction.num_rows, args.out_length});
+                const at::Tensor& sums) {
+  const at::Tensor rows =
+      at::from_blob(args.out, {direction.num_rows, args.out_length}, scalar_type_of(args.dtype));
   for (const Hub& hub : hubs) {
     at::Tensor total = sums.select(0, hub.first_piece).clone();
     for (std::int64_t i = 1; i < hub.num_pieces; ++i) total += sums.select(0, hub.first_piece + i);
@@ -104,12 +106,12 @@ void run_others(SpmmArgs args, const std::vector<Hub>& hubs, std::int64_t begin,
 
 }  // namespace
 
-void run_spmm(const SpmmArgs& args, const Direction& direction, at::Tensor& out) {
+void OnCpu::run(const SpmmArgs& args, const Direction& direction, std::int64_t row_length) {
   std::vector<Hub> hubs;
   std::vector<Piece> pieces;
   if (is_splittable(args)) find_hubs(direction, hubs, pieces);
-  if (!hubs.empty()) store_hubs(args, direction, hubs, sums_of(args, pieces, out), out);
-  parallel_rows(direction.indptr, direction.num_rows, args.out_length,
+  if (!hubs.empty()) store_hubs(args, direction, hubs, sums_of(args, pieces));
+  parallel_rows(direction, row_length,
                 [&](std::int64_t begin, std::int64_t end) { run_others(args, hubs, begin, end); });
 }
 

@@ -1,0 +1,107 @@
+#include "mezzo/amp/captured_step.h"
+
+#include <mutex>
+#include <string>
+#include <utility>
+
+#include <ATen/ATen.h>
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/autocast_mode.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+
+#include "mezzo/amp/capture_region.h"
+#include "mezzo/core/error.h"
+#include "mezzo/message_passing/cuda_services.h"
+
+namespace mezzo::amp {
+namespace {
+
+thread_local bool capturing = false;
+
+struct CaptureRegion {
+  CaptureRegion() { capturing = true; }
+  ~CaptureRegion() { capturing = false; }
+  CaptureRegion(const CaptureRegion&) = delete;
+  CaptureRegion& operator=(const CaptureRegion&) = delete;
+};
+
+std::unique_ptr<DeviceGraph> graph_on(c10::Device device) {
+  MEZZO_CHECK(device.is_cuda(), "CapturedStep: expected a CUDA device, got {}", device.str());
+  const CudaServices& services = required_cuda_services("CapturedStep");
+  if (!device.has_index()) device = c10::impl::VirtualGuardImpl(c10::kCUDA).getDevice();
+  return services.make_graph(device);
+}
+
+at::Tensor host_generator_state() {
+  at::Generator generator = at::detail::getDefaultCPUGenerator();
+  const std::lock_guard lock(generator.mutex());
+  return generator.get_state();
+}
+
+}  // namespace
+
+bool detail::is_capturing() {
+  return capturing;
+}
+
+CapturedStep::CapturedStep(std::function<at::Tensor()> step, const CapturedStepOptions& options)
+    : CapturedStep(std::move(step), options, graph_on(options.device)) {}
+
+CapturedStep::CapturedStep(std::function<at::Tensor()> step, const CapturedStepOptions& options,
+                           std::unique_ptr<DeviceGraph> graph)
+    : step_(std::move(step)), warm_up_left_(options.warm_up), graph_(std::move(graph)) {
+  MEZZO_CHECK(step_ != nullptr, "CapturedStep: expected a function that takes a step");
+  MEZZO_CHECK(graph_ != nullptr, "CapturedStep: expected a graph");
+  MEZZO_CHECK(options.warm_up >= 1, "CapturedStep: expected warm_up >= 1, got {}", options.warm_up);
+}
+
+CapturedStep::~CapturedStep() = default;
+CapturedStep::CapturedStep(CapturedStep&&) noexcept = default;
+CapturedStep& CapturedStep::operator=(CapturedStep&&) noexcept = default;
+
+at::Tensor CapturedStep::replay() {
+  if (failed_) {
+    mezzo::detail::raise<LogicError>("CapturedStep::replay: the step could not be captured before");
+  }
+  if (!captured_ && warm_up_left_ > 0) {
+    graph_->warm_up([this] { result_ = step_(); });
+    check_result();
+    --warm_up_left_;
+    return result_;
+  }
+  if (!captured_) capture();
+  graph_->replay();
+  return result_;
+}
+
+/// What is kept of a step's graph would keep its memory, and the streams of its gradients.
+void CapturedStep::check_result() const {
+  MEZZO_CHECK(!result_.defined() || !result_.requires_grad(),
+              "CapturedStep: expected the step to return a detached tensor");
+}
+
+void CapturedStep::capture() {
+  failed_ = true;  // until it has not
+  result_.reset();
+  const at::Tensor drawn = host_generator_state();
+  // Casts of weights live in the graph or outside it: none may be taken from the other side.
+  at::autocast::clear_cache();
+  try {
+    const CaptureRegion region;
+    graph_->capture([this] { result_ = step_(); });
+  } catch (const c10::Error& error) {
+    const std::string text = error.what_without_backtrace();
+    mezzo::detail::raise<InvalidArgument>(
+        "CapturedStep: the step cannot be captured: {}; nothing in it may wait for the device",
+        text.substr(0, text.find('\n')));
+  }
+  at::autocast::clear_cache();
+  check_result();
+  MEZZO_CHECK(at::equal(drawn, host_generator_state()),
+              "CapturedStep: the step draws random numbers on the host, as dropout does, and every "
+              "replay would use the same ones");
+  failed_ = false;
+  captured_ = true;
+}
+
+}  // namespace mezzo::amp

@@ -1,0 +1,14 @@
+#pragma once
+
+#include "mezzo/message_passing/cuda_services.h"
+
+// What the sources of this layer give to the table in services.cpp; see CudaServices.
+
+namespace mezzo::cuda {
+
+std::unique_ptr<DeviceGraph> make_graph(c10::Device device);
+
+/// Null where NCCL's header was missing at build time.
+extern decltype(CudaServices::make_nccl) const kMakeNccl;
+
+}  // namespace mezzo::cuda

@@ -1,0 +1,72 @@
+#include "mezzo/graph/topology_ops.h"
+
+#include <ATen/ATen.h>
+
+namespace mezzo::detail {
+namespace {
+
+/// Whether each entry but the first is less than the one before: bool [n - 1].
+at::Tensor falls(const at::Tensor& values) {
+  return at::gt(values.slice(0, 0, values.numel() - 1), values.slice(0, 1));
+}
+
+}  // namespace
+
+Adjacency sort_edges_by_ops(const at::Tensor& keys, const at::Tensor& others,
+                            std::int64_t num_rows) {
+  const bool is_sorted = keys.numel() < 2 || !falls(keys).any().item<bool>();
+  at::Tensor sorted = keys, order;
+  if (!is_sorted) {
+    std::tie(sorted, order) = keys.sort(/*stable=*/std::optional<bool>(true), /*dim=*/0);
+  }
+  Adjacency rows;
+  rows.indptr = at::searchsorted(sorted, at::arange(num_rows + 1, keys.options()));
+  rows.indices = is_sorted ? others : others.index_select(0, order);
+  if (!is_sorted) rows.edge_ids = order.to(keys.scalar_type());
+  return rows;
+}
+
+EdgeList expand_rows_by_ops(const Adjacency& rows) {
+  const at::Tensor counts = rows.indptr.diff().to(rows.indices.scalar_type());
+  // With a bare number for the length this would be another function of the same name.
+  const std::optional<std::int64_t> num_edges = rows.indices.numel();
+  const at::Tensor sources = at::repeat_interleave(counts, num_edges);
+  if (!rows.edge_ids.defined()) return {sources, rows.indices};
+  const at::Tensor edges = rows.edge_ids.to(at::kLong);
+  return {at::empty_like(sources).scatter_(0, edges, sources),
+          at::empty_like(sources).scatter_(0, edges, rows.indices)};
+}
+
+at::Tensor count_ids_by_ops(const at::Tensor& ids, std::int64_t bound) {
+  const at::TensorOptions options = ids.options().dtype(at::kLong);
+  // Sums of integers, which do not depend on the order in which threads add.
+  return at::zeros({bound}, options)
+      .index_add_(0, ids, at::ones({1}, options).expand({ids.numel()}));
+}
+
+bool is_indptr(const at::Tensor& indptr, std::int64_t num_edges) {
+  const at::Tensor wide = indptr.to(at::kLong);
+  const at::Tensor facts = at::stack({wide[0], wide[-1], falls(wide).any().to(at::kLong)}).cpu();
+  const auto* fact = facts.const_data_ptr<std::int64_t>();
+  return fact[0] == 0 && fact[1] == num_edges && fact[2] == 0;
+}
+
+std::optional<SlotOrder> slot_order(const at::Tensor& indptr, const at::Tensor& edge_ids) {
+  const std::int64_t num_edges = edge_ids.numel();
+  if (num_edges == 0) return SlotOrder::kIdentity;
+  const at::Tensor numbers = at::arange(num_edges, edge_ids.options());
+  // Between the last slot of a row and the first of the next, ids may fall.
+  const at::Tensor begins_row = at::zeros({num_edges + 1}, edge_ids.options().dtype(at::kBool))
+                                    .index_fill_(0, indptr.to(at::kLong), true);
+  const at::Tensor falls_within =
+      falls(edge_ids).logical_and(begins_row.slice(0, 1, num_edges).logical_not());
+  const at::Tensor facts = at::stack({at::ne(std::get<0>(edge_ids.sort()), numbers).any(),
+                                      at::ne(edge_ids, numbers).any(), falls_within.any()})
+                               .cpu();
+  const bool* const fact = facts.const_data_ptr<bool>();
+  if (fact[0]) return std::nullopt;
+  if (!fact[1]) return SlotOrder::kIdentity;
+  return fact[2] ? SlotOrder::kOther : SlotOrder::kAscending;
+}
+
+}  // namespace mezzo::detail

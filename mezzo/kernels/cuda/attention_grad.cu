@@ -1,0 +1,280 @@
+#include <cstdint>
+
+#include "mezzo/kernels/cuda/attention_scores.h"
+#include "mezzo/kernels/cuda/head_lanes.h"
+#include "mezzo/kernels/cuda/hubs.h"
+#include "mezzo/kernels/cuda/kernels.h"
+
+namespace mezzo::cuda {
+namespace {
+
+/// One group of lanes for each destination and head.
+template <class T, int N>
+__global__ void __launch_bounds__(HeadLaunch::kThreads, HeadLaunch::kBlocks)
+    attention_states(AttentionStateArgs a, LaneShape shape) {
+  using A = typename T::Accum;
+  using Storage = typename T::Storage;
+  for_items(a.row_end * a.heads, shape, [&](std::int64_t at) {
+    const std::int64_t end = at < 0 ? 0 : a.features;
+    A mean = 0;
+    for (std::int64_t f = pack_of_lane(shape) * N; f < end; f += shape.slot * N) {
+      A out[N], grad[N];
+      load<T, N>(static_cast<const Storage*>(a.out) + at * a.features + f, out);
+      load<T, N>(static_cast<const Storage*>(a.grad) + at * a.features + f, grad);
+#pragma unroll
+      for (int i = 0; i < N; ++i) mean += out[i] * grad[i];
+    }
+    mean = group_sum(mean, shape.item);
+    if (at < 0 || !leads(shape)) return;
+    const std::int64_t row = at / a.heads, head = at % a.heads;
+    A* state = static_cast<A*>(a.state) + row * kStateNumbers * a.heads + head;
+    state[0] = head_number<T>(a.score_dst, row, head);
+    state[a.heads] = static_cast<const A*>(a.top)[at];
+    state[2 * a.heads] = 1 / static_cast<const A*>(a.sum)[at];
+    state[3 * a.heads] = mean;
+  });
+}
+
+template <class T>
+void launch_state(const AttentionStateArgs& a, const CudaLaunch& to) {
+  visit_pack<T>(a.features, address_of(a.out) | address_of(a.grad), [&]<int N>() {
+    const int lanes = lanes_for(a.features / N);
+    const LaneShape shape = {lanes, lanes};
+    launch("attention_state", attention_states<T, N>, dim3(blocks_for(a.row_end * a.heads, shape)),
+           dim3(HeadLaunch::kThreads), to.stream, a, shape);
+  });
+}
+
+/// The features that one launch takes: as many as the lanes of a group hold, a pack each. A launch
+/// that is not the last leaves its part of each slot's <grad, z> in sum_grad, where the next one
+/// finds it.
+struct Window {
+  std::int64_t first_pack = 0, packs = 0;  ///< the latter of the whole head
+  bool first = true, last = true;          ///< of the launches
+};
+
+/// Numbers of a partial result besides its row: the part of score_grad.
+constexpr std::int64_t kPartialNumbers = 1;
+
+/// Where the partial result of a hub's part is, for one head.
+template <class A>
+__device__ A* partial_of(A* partials, const AttentionGradArgs& a, std::int64_t partial,
+                         std::int64_t head) {
+  return partials + (partial * a.heads + head) * (a.features + kPartialNumbers);
+}
+
+/// The attention of one slot and head, recomputed by the lane that stands for them.
+template <class A>
+struct Recomputed {
+  A share = 0;   ///< the softmax
+  A mean = 0;    ///< the destination's
+  A kept = 0;    ///< share times what dropout leaves of it
+  A weight = 0;  ///< of z: `kept` times the edge's weight
+  A slope = 0;   ///< the leaky ReLU's derivative
+};
+
+template <class T>
+__device__ Recomputed<typename T::Accum> recompute(const AttentionGradArgs& a, std::int64_t slot,
+                                                   std::int64_t destination, std::int64_t head,
+                                                   typename T::Accum sent,
+                                                   typename T::Accum kept_factor) {
+  using A = typename T::Accum;
+  const A* state = static_cast<const A*>(a.state) + destination * kStateNumbers * a.heads + head;
+  const A slope = static_cast<A>(a.scores.negative_slope), x = state[0] + sent;
+  const auto factors =
+      share_factors<T>(a.scores, id_at(a.slots.second, slot), head, a.heads, kept_factor);
+  Recomputed<A> of;
+  of.share = exponential(leaky_relu(x, slope) - state[a.heads]) * state[2 * a.heads];
+  of.mean = state[3 * a.heads];
+  of.kept = of.share * factors.kept;
+  of.weight = of.kept * factors.edge_weight;
+  of.slope = A(0) < x ? A(1) : slope;
+  return of;
+}
+
+/// Stores what belongs to a slot and a head; returns the gradient of score_src + score_dst.
+template <class A>
+__device__ A store_slot(const AttentionGradArgs& a, const Recomputed<A>& of, A product,
+                        std::int64_t slot, std::int64_t head) {
+  const A grad = (of.weight * product - of.share * of.mean) * of.slope;
+  static_cast<A*>(a.sum_grad)[slot * a.heads + head] = grad;
+  if (a.weight_grad == nullptr) return grad;
+  const std::int64_t length = a.scores.edge_weight.length;
+  A* weight_grad = static_cast<A*>(a.weight_grad) + slot * length;
+  if (length == a.heads) {
+    weight_grad[head] = of.kept * product;
+  } else {
+    // The same lane comes here with one head after another.
+    *weight_grad = (head == 0 ? A(0) : *weight_grad) + of.kept * product;
+  }
+  return grad;
+}
+
+/// One source and head, or a part of its slots.
+template <class T, int N>
+__device__ void attend_back(const AttentionGradArgs& a, const Window& window,
+                            const LaneShape& shape, const HubPart& part, std::int64_t head,
+                            typename T::Accum kept_factor, typename T::Accum* partials) {
+  using A = typename T::Accum;
+  using Storage = typename T::Storage;
+  const bool works = part.row >= 0;
+  const std::int64_t pack = window.first_pack + pack_of_lane(shape);
+  const bool inside = pack < window.packs;
+  const std::int64_t at = part.row * a.heads + head, column = head * a.features + pack * N;
+  const A sent = works ? head_number<T>(a.scores.src, part.row, head) : A(0);
+  A own[N] = {};
+  if (works && inside) {
+    load<T, N>(static_cast<const Storage*>(a.z) + part.row * a.heads * a.features + column, own);
+  }
+  const GatheredPacks<T> rows = {static_cast<const Storage*>(a.grad) + column, a.heads * a.features,
+                                 inside};
+  Recomputed<A> mine_of;
+  A product = 0, score_grad = 0, row[N] = {};
+  for_slots<T, N>(
+      shape, part.range, a.slots.first, rows,
+      [&](std::int64_t slot, std::int64_t destination, bool mine) {
+        mine_of = {};
+        if (mine) mine_of = recompute<T>(a, slot, destination, head, sent, kept_factor);
+      },
+      [&](const A(&x)[N], bool /*taken*/, int step, int owner) {
+        const A weight = __shfl_sync(kAllLanes, mine_of.weight, owner);
+        A dot = 0;
+#pragma unroll
+        for (int i = 0; i < N; ++i) {
+          row[i] += weight * x[i];
+          dot += own[i] * x[i];
+        }
+        dot = group_sum(dot, shape.slot);
+        if (pack_of_lane(shape) == step) product = dot;
+      },
+      [&](std::int64_t slot, bool mine) {
+        if (!mine) return;
+        A& before = static_cast<A*>(a.sum_grad)[slot * a.heads + head];
+        if (!window.first) product += before;
+        if (window.last) {
+          score_grad += store_slot(a, mine_of, product, slot, head);
+        } else {
+          before = product;
+        }
+      });
+  score_grad = group_sum(score_grad, shape.item);
+  add_slots(shape, row);
+  if (!works) return;
+  if (part.partial >= 0) {
+    A* partial = partial_of(partials, a, part.partial, head);
+    if (leads(shape) && window.last) *partial = score_grad;
+    if (!stores(shape) || !inside) return;
+    for (int i = 0; i < N; ++i) partial[kPartialNumbers + pack * N + i] = row[i];
+    return;
+  }
+  if (leads(shape) && window.last) static_cast<A*>(a.score_grad)[at] = score_grad;
+  if (!stores(shape) || !inside) return;
+  store<T, N>(row, static_cast<Storage*>(a.z_grad) + at * a.features + pack * N);
+}
+
+/// An item has `heads_of_item` heads: all of them where an edge's weight is that of all heads, so
+/// that their gradients of it are added up by one lane.
+template <class T, int N>
+__global__ void __launch_bounds__(HeadLaunch::kThreads, HeadLaunch::kBlocks)
+    attention_grad_rows(AttentionGradArgs a, HeadRows rows, Window window, LaneShape shape,
+                        std::int64_t heads_of_item, typename T::Accum kept_factor,
+                        typename T::Accum* partials) {
+  const std::int64_t items_of_row = a.heads / heads_of_item;
+  for_items(rows.count * items_of_row, shape, [&](std::int64_t item) {
+    const HubPart part = part_at(rows, item < 0 ? -1 : item / items_of_row);
+    const std::int64_t first_head = item < 0 ? 0 : item % items_of_row * heads_of_item;
+    for (std::int64_t head = first_head; head < first_head + heads_of_item; ++head) {
+      attend_back<T, N>(a, window, shape, part, head, kept_factor, partials);
+    }
+  });
+}
+
+/// Adds up the hubs' partial results, in the order of the pieces: a block for each hub, a thread
+/// for each number.
+template <class T>
+__global__ void __launch_bounds__(HeadLaunch::kThreads)
+    attention_grad_hubs(AttentionGradArgs a, std::int64_t num_slots, typename T::Accum* partials) {
+  using A = typename T::Accum;
+  const std::int64_t pieces = num_pieces(num_slots), length = a.features + kPartialNumbers;
+  for (std::int64_t piece = blockIdx.x; piece < pieces; piece += gridDim.x) {
+    const Hub hub = hub_beginning_in(a.slots, a.row_end, num_slots, piece);
+    if (hub.row < 0) continue;
+    for (std::int64_t i = threadIdx.x; i < a.heads * length; i += blockDim.x) {
+      const std::int64_t head = i / length, number = i % length;
+      A sum = 0;
+      for (std::int64_t p = hub.first_piece; p <= hub.last_piece; ++p) {
+        sum += partial_of(partials, a, hub_partial(hub, p), head)[number];
+      }
+      const std::int64_t at = hub.row * a.heads + head;
+      if (number == 0) {
+        static_cast<A*>(a.score_grad)[at] = sum;
+      } else {
+        static_cast<typename T::Storage*>(a.z_grad)[at * a.features + number - kPartialNumbers] =
+            narrowed<T>(sum);
+      }
+    }
+  }
+}
+
+template <class T, int N>
+void launch_windows(const AttentionGradArgs& a, const CudaLaunch& to) {
+  using A = typename T::Accum;
+  const bool one_weight = a.weight_grad != nullptr && a.scores.edge_weight.length != a.heads;
+  const std::int64_t heads_of_item = one_weight ? a.heads : 1;
+  Window window;
+  window.packs = a.features / N;
+  const int slot_lanes = lanes_for(window.packs);
+  const auto run = [&](const HeadRows& rows, const LaneShape& shape) {
+    const std::int64_t items = rows.count * (a.heads / heads_of_item);
+    launch("attention_grad", attention_grad_rows<T, N>, dim3(blocks_for(items, shape)),
+           dim3(HeadLaunch::kThreads), to.stream, a, rows, window, shape, heads_of_item,
+           kept_factor<A>(a.scores.dropout), static_cast<A*>(to.workspace));
+  };
+  do {
+    window.first = window.first_pack == 0;
+    window.last = window.first_pack + slot_lanes >= window.packs;
+    run(rows_without_hubs(a.slots, a.row_end, to.num_slots),
+        shape_for_rows(slot_lanes, a.row_end, to.num_slots));
+    if (may_have_hubs(a.slots, to.num_slots)) {
+      run(parts_of_hubs(a.slots, a.row_end, to.num_slots), {kWarpLanes, slot_lanes});
+    }
+    window.first_pack += slot_lanes;
+  } while (window.first_pack < window.packs);
+}
+
+template <class T>
+void launch_grad(const AttentionGradArgs& a, const CudaLaunch& to) {
+  if (a.heads == 0) return;
+  visit_pack<T>(a.features, address_of(a.z) | address_of(a.grad) | address_of(a.z_grad),
+                [&]<int N>() { launch_windows<T, N>(a, to); });
+  if (!may_have_hubs(a.slots, to.num_slots)) return;
+  launch("attention_grad", attention_grad_hubs<T>, dim3(blocks_for_pieces(to.num_slots)),
+         dim3(HeadLaunch::kThreads), to.stream, a, to.num_slots,
+         static_cast<typename T::Accum*>(to.workspace));
+}
+
+}  // namespace
+
+std::int64_t attention_state_workspace(const AttentionStateArgs& /*args*/,
+                                       std::int64_t /*num_slots*/) {
+  return 0;
+}
+
+void attention_state(const AttentionStateArgs& args, const CudaLaunch& launch) {
+  visit(DTypes{}, args.dtype, [&]<class T>() { launch_state<T>(args, launch); });
+}
+
+std::int64_t attention_grad_workspace(const AttentionGradArgs& args, std::int64_t num_slots) {
+  std::int64_t bytes = 0;
+  visit(DTypes{}, args.dtype, [&]<class T>() {
+    bytes = num_partials(args.slots, num_slots) * args.heads * (args.features + kPartialNumbers) *
+            static_cast<std::int64_t>(sizeof(typename T::Accum));
+  });
+  return bytes;
+}
+
+void attention_grad(const AttentionGradArgs& args, const CudaLaunch& launch) {
+  visit(DTypes{}, args.dtype, [&]<class T>() { launch_grad<T>(args, launch); });
+}
+
+}  // namespace mezzo::cuda

@@ -1,0 +1,16 @@
+#include <string>
+
+#include <cuda_runtime_api.h>
+
+#include "mezzo/core/error.h"
+#include "mezzo/kernels/cuda/device.h"
+
+namespace mezzo::cuda {
+
+void check_launch(const char* kernel_name, int status) {
+  const auto error = static_cast<cudaError_t>(status);
+  if (error == cudaSuccess) return;
+  throw LogicError(std::string(kernel_name) + ": " + cudaGetErrorString(error));
+}
+
+}  // namespace mezzo::cuda

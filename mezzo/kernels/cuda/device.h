@@ -1,0 +1,204 @@
+#pragma once
+
+#include <cstdint>
+#include <type_traits>
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#include <cuda_runtime.h>
+
+#include "mezzo/core/dtype.h"
+#include "mezzo/kernels/operand.h"
+
+// What the CUDA kernels share. Kernels see neither libtorch nor more of CUDA than is named here, so
+// that the tests can run them on a CPU, thread by thread (tests/support/cuda_emulator).
+
+namespace mezzo::cuda {
+
+inline constexpr int kWarpLanes = 32;
+inline constexpr unsigned kAllLanes = 0xFFFFFFFF;
+
+// ---- numbers
+
+__device__ inline float widened(float x) {
+  return x;
+}
+__device__ inline double widened(double x) {
+  return x;
+}
+__device__ inline float widened(BFloat16Bits x) {
+  return __bfloat162float(__ushort_as_bfloat16(x.bits));
+}
+__device__ inline float widened(Float16Bits x) {
+  return __half2float(__ushort_as_half(x.bits));
+}
+
+/// To nearest, ties to even; inf and NaN stay.
+template <class T>
+__device__ inline typename T::Storage narrowed(typename T::Accum x) {
+  if constexpr (std::is_same_v<T, BFloat16>) {
+    return {__bfloat16_as_ushort(__float2bfloat16_rn(x))};
+  } else if constexpr (std::is_same_v<T, Float16>) {
+    return {__half_as_ushort(__float2half_rn(x))};
+  } else {
+    return x;
+  }
+}
+
+/// N neighbouring elements, read or written by one instruction: their bytes are 1, 2, 4, 8 or 16,
+/// and their address a multiple of that.
+template <class T, int N>
+struct alignas(N * sizeof(typename T::Storage)) Pack {
+  typename T::Storage element[N];
+};
+
+template <class T, int N>
+__device__ inline void load(const typename T::Storage* from, typename T::Accum (&to)[N]) {
+  const auto pack = *reinterpret_cast<const Pack<T, N>*>(from);
+#pragma unroll
+  for (int i = 0; i < N; ++i) to[i] = widened(pack.element[i]);
+}
+
+template <class T, int N>
+__device__ inline void store(const typename T::Accum (&from)[N], typename T::Storage* to) {
+  Pack<T, N> pack;
+#pragma unroll
+  for (int i = 0; i < N; ++i) pack.element[i] = narrowed<T>(from[i]);
+  *reinterpret_cast<Pack<T, N>*>(to) = pack;
+}
+
+/// Element `at` of an array of T, or of T's accumulator where it is `wide`.
+template <class T>
+__device__ inline typename T::Accum number_at(const void* data, bool wide, std::int64_t at) {
+  if constexpr (!std::is_same_v<typename T::Storage, typename T::Accum>) {
+    if (wide) return static_cast<const typename T::Accum*>(data)[at];
+  }
+  return widened(static_cast<const typename T::Storage*>(data)[at]);
+}
+
+template <class T>
+__device__ inline void store_number(typename T::Accum x, void* data, bool wide, std::int64_t at) {
+  if (wide) {
+    static_cast<typename T::Accum*>(data)[at] = x;
+  } else {
+    static_cast<typename T::Storage*>(data)[at] = narrowed<T>(x);
+  }
+}
+
+/// An accumulator as the operations of kernels/binary_op.h take it.
+template <class A>
+struct Number {
+  A value;
+  __device__ static constexpr Number zero() { return {A(0)}; }
+  __device__ friend constexpr Number operator+(Number a, Number b) { return {a.value + b.value}; }
+  __device__ friend constexpr Number operator-(Number a, Number b) { return {a.value - b.value}; }
+  __device__ friend constexpr Number operator*(Number a, Number b) { return {a.value * b.value}; }
+  __device__ friend constexpr Number operator/(Number a, Number b) { return {a.value / b.value}; }
+};
+
+// ---- rows and slots
+
+__device__ inline std::int64_t id_at(const Ids& ids, std::int64_t i) {
+  if (ids.data == nullptr) return i;
+  return ids.wide ? static_cast<const std::int64_t*>(ids.data)[i]
+                  : static_cast<const std::int32_t*>(ids.data)[i];
+}
+
+__device__ inline std::int64_t row_at(Access access, const Slots& slots, std::int64_t row,
+                                      std::int64_t slot) {
+  if (access == Access::kRow) return row;
+  return id_at(access == Access::kFirst ? slots.first : slots.second, slot);
+}
+
+struct SlotRange {
+  std::int64_t begin, end;
+};
+
+__device__ inline SlotRange slots_of(const Slots& slots, std::int64_t row) {
+  if (slots.indptr == nullptr) return {row, row + 1};
+  return {slots.indptr[row], slots.indptr[row + 1]};
+}
+
+__device__ inline std::int64_t offset_of(const std::int64_t* table, std::int64_t group,
+                                         std::int64_t inner, std::int64_t step) {
+  return table != nullptr ? table[group] : group * inner * step;
+}
+
+/// The row that slot `slot` belongs to: the last one with indptr[row] <= slot. num_rows >= 1.
+__device__ inline std::int64_t row_of_slot(const std::int64_t* indptr, std::int64_t num_rows,
+                                           std::int64_t slot) {
+  std::int64_t low = 0, high = num_rows;
+  while (high - low > 1) {
+    const std::int64_t middle = low + (high - low) / 2;
+    if (indptr[middle] <= slot) {
+      low = middle;
+    } else {
+      high = middle;
+    }
+  }
+  return low;
+}
+
+/// The sum over the lanes of each group of `width` (a power of 2) neighbouring lanes, in all of
+/// them and in a fixed order. Every lane of the warp takes part.
+template <class A>
+__device__ inline A group_sum(A x, int width) {
+  for (int step = width / 2; step > 0; step /= 2) x += __shfl_xor_sync(kAllLanes, x, step);
+  return x;
+}
+
+/// Likewise the maximum; a NaN wins.
+template <class A>
+__device__ inline A group_max(A x, int width) {
+  for (int step = width / 2; step > 0; step /= 2) {
+    const A other = __shfl_xor_sync(kAllLanes, x, step);
+    x = (other > x || other != other) ? other : x;
+  }
+  return x;
+}
+
+// ---- launches
+
+/// Throws LogicError that names the kernel unless `status` (a cudaError_t) is success.
+void check_launch(const char* kernel_name, int status);
+
+constexpr std::int64_t ceil_div(std::int64_t a, std::int64_t b) {
+  return (a + b - 1) / b;
+}
+
+/// The smallest power of 2 that is no less than `x`, but `most` (a power of 2) at most.
+constexpr int power_of_2(std::int64_t x, int most) {
+  int power = 1;
+  while (power < x && power < most) power *= 2;
+  return power;
+}
+
+/// How many elements of T a lane reads at once, 16 bytes at most: a power of 2 that divides the
+/// number of elements `count`.
+template <class T>
+constexpr int widest_pack(std::int64_t count) {
+  int width = 16 / static_cast<int>(sizeof(typename T::Storage));
+  while (width > 1 && count % width != 0) width /= 2;
+  return width;
+}
+
+inline bool is_aligned(const void* data, std::int64_t bytes) {
+  return reinterpret_cast<std::uintptr_t>(data) % static_cast<std::uintptr_t>(bytes) == 0;
+}
+
+/// Queues `kernel` on `stream`; an empty grid is nothing to do. Kernels take their parameters by
+/// value and use static shared memory only.
+template <class... Parameters, class... Given>
+void launch(const char* kernel_name, void (*kernel)(Parameters...), dim3 grid, dim3 block,
+            void* stream, const Given&... given) {
+  if (grid.x == 0 || grid.y == 0 || grid.z == 0) return;
+#ifdef __CUDACC__
+  kernel<<<grid, block, 0, static_cast<cudaStream_t>(stream)>>>(Parameters(given)...);
+  check_launch(kernel_name, static_cast<int>(cudaGetLastError()));
+#else
+  emulate(kernel_name, grid, block, [&] { kernel(Parameters(given)...); });
+  static_cast<void>(stream);
+#endif
+}
+
+}  // namespace mezzo::cuda

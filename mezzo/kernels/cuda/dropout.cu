@@ -1,0 +1,81 @@
+#include <cstdint>
+
+#include "mezzo/core/type_list.h"
+#include "mezzo/kernels/cuda/device.h"
+#include "mezzo/kernels/cuda/kernels.h"
+#include "mezzo/kernels/cuda/philox.h"
+
+namespace mezzo::cuda {
+
+namespace {
+
+struct DropoutTuning {
+  static constexpr int kThreads = 256;
+};
+
+/// Element i of a draw's, in the order of the words: word 0 decides the first two.
+template <class A>
+__device__ A kept_or_zero(A x, const std::uint32_t (&words)[4], int i, std::uint32_t threshold,
+                          A scale) {
+  const std::uint32_t level = (words[i / 2] >> (16 * (i % 2))) & 0xFFFF;
+  // A choice, not a product: what is dropped is 0 even where it is inf or NaN.
+  return level >= threshold ? x * scale : A(0);
+}
+
+/// A thread for each draw. `packed`: both arrays begin at multiples of 16 bytes.
+template <class T>
+__global__ void __launch_bounds__(DropoutTuning::kThreads)
+    dropout_kernel(DropoutArgs a, typename T::Accum scale, bool packed) {
+  using Accum = typename T::Accum;
+  using Storage = typename T::Storage;
+  constexpr int kElements = static_cast<int>(kElementsPerDraw);
+  constexpr int kPack = static_cast<int>(16 / sizeof(Storage));
+  const std::int64_t draw =
+      a.draw_begin + std::int64_t{blockIdx.x} * DropoutTuning::kThreads + threadIdx.x;
+  if (draw >= a.draw_end) return;
+  std::uint32_t words[4];
+  philox_words(a.dropout.seed, kDropoutStream, static_cast<std::uint64_t>(draw), words);
+  const std::int64_t first = draw * kElementsPerDraw;
+  const Storage* x = static_cast<const Storage*>(a.x) + first;
+  Storage* out = static_cast<Storage*>(a.out) + first;
+  const std::uint32_t threshold = a.dropout.threshold;
+  if (packed && first + kElements <= a.count) {
+#pragma unroll
+    for (int from = 0; from < kElements; from += kPack) {
+      Accum v[kPack];
+      load<T, kPack>(x + from, v);
+#pragma unroll
+      for (int i = 0; i < kPack; ++i) {
+        v[i] = kept_or_zero(v[i], words, from + i, threshold, scale);
+      }
+      store<T, kPack>(v, out + from);
+    }
+    return;
+  }
+#pragma unroll
+  for (int i = 0; i < kElements; ++i) {
+    if (first + i < a.count) {
+      out[i] = narrowed<T>(kept_or_zero(widened(x[i]), words, i, threshold, scale));
+    }
+  }
+}
+
+}  // namespace
+
+std::int64_t dropout_workspace(const DropoutArgs& /*args*/, std::int64_t /*num_slots*/) {
+  return 0;
+}
+
+void dropout(const DropoutArgs& args, const CudaLaunch& given) {
+  const bool packed = is_aligned(args.x, 16) && is_aligned(args.out, 16);
+  const std::int64_t blocks = ceil_div(args.draw_end - args.draw_begin, DropoutTuning::kThreads);
+  visit(DTypes{}, args.dtype, [&]<class T>() {
+    using Accum = typename T::Accum;
+    const auto scale =
+        static_cast<Accum>(kDropoutLevels / (kDropoutLevels - args.dropout.threshold));
+    launch("dropout", &dropout_kernel<T>, dim3(static_cast<unsigned>(blocks)),
+           dim3(DropoutTuning::kThreads), given.stream, args, scale, packed);
+  });
+}
+
+}  // namespace mezzo::cuda

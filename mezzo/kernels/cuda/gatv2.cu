@@ -1,0 +1,294 @@
+#include <cstdint>
+
+#include "mezzo/kernels/cuda/attention_scores.h"
+#include "mezzo/kernels/cuda/head_lanes.h"
+#include "mezzo/kernels/cuda/hubs.h"
+#include "mezzo/kernels/cuda/kernels.h"
+
+namespace mezzo::cuda {
+namespace {
+
+/// The gradient of attn is added up by a fixed number of warps for each slab, and then their sums.
+struct AttnLaunch {
+  static constexpr std::int64_t kMostBlocks = 1024;
+  static constexpr std::int64_t kWarpsOfBlock = HeadLaunch::kThreads / kWarpLanes;
+};
+
+/// One row and head, or a part of its slots: this lane's pack of the own row and of attn.
+template <class T, int N>
+struct OwnPack {
+  using A = typename T::Accum;
+
+  __device__ OwnPack(const GATv2Pairs& pairs, std::int64_t row, std::int64_t head,
+                     std::int64_t pack, bool inside)
+      : at(head * pairs.features + pack * N) {
+    if (row < 0 || !inside) return;
+    load<T, N>(static_cast<const typename T::Storage*>(pairs.own) +
+                   row * pairs.heads * pairs.features + at,
+               own);
+    for (int i = 0; i < N; ++i) attn[i] = static_cast<const A*>(pairs.attn)[at + i];
+  }
+
+  std::int64_t at;  ///< in a row [heads, features]
+  A own[N] = {}, attn[N] = {};
+};
+
+/// Scores of the features of one launch, which begin at `first_pack`; what earlier launches found
+/// stands in `scores` already.
+template <class T, int N>
+__global__ void __launch_bounds__(HeadLaunch::kThreads, HeadLaunch::kBlocks)
+    gatv2_score_rows(GATv2ScoresArgs a, HeadRows rows, LaneShape shape, std::int64_t first_pack) {
+  using A = typename T::Accum;
+  const GATv2Pairs& pairs = a.pairs;
+  const A slope = static_cast<A>(pairs.negative_slope);
+  const std::int64_t pack = first_pack + pack_of_lane(shape);
+  const bool inside = pack < pairs.features / N;
+  for_items(rows.count * pairs.heads, shape, [&](std::int64_t item) {
+    const std::int64_t head = item < 0 ? 0 : item % pairs.heads;
+    const HubPart part = part_at(rows, item < 0 ? -1 : item / pairs.heads);
+    const OwnPack<T, N> own(pairs, part.row, head, pack, inside);
+    const GatheredPacks<T> others = {static_cast<const typename T::Storage*>(pairs.other) + own.at,
+                                     pairs.heads * pairs.features, inside};
+    A score = 0;
+    for_slots<T, N>(
+        shape, part.range, a.slots.first, others,
+        [](std::int64_t /*slot*/, std::int64_t /*id*/, bool /*mine*/) {},
+        [&](const A(&x)[N], bool /*taken*/, int step, int /*owner*/) {
+          A sum = 0;
+#pragma unroll
+          for (int i = 0; i < N; ++i) sum += own.attn[i] * leaky_relu(own.own[i] + x[i], slope);
+          sum = group_sum(sum, shape.slot);
+          if (pack_of_lane(shape) == step) score = sum;
+        },
+        [&](std::int64_t slot, bool mine) {
+          if (!mine) return;
+          A& stored = static_cast<A*>(a.scores)[id_at(a.slots.second, slot) * pairs.heads + head];
+          stored = first_pack == 0 ? score : stored + score;
+        });
+  });
+}
+
+template <class T>
+void launch_scores(const GATv2ScoresArgs& a, const CudaLaunch& to) {
+  visit_pack<T>(
+      a.pairs.features, address_of(a.pairs.own) | address_of(a.pairs.other), [&]<int N>() {
+        const std::int64_t packs = a.pairs.features / N;
+        const int slot_lanes = lanes_for(packs);
+        std::int64_t first_pack = 0;
+        const auto run = [&](const HeadRows& rows, const LaneShape& shape) {
+          launch("gatv2_scores", gatv2_score_rows<T, N>,
+                 dim3(blocks_for(rows.count * a.pairs.heads, shape)), dim3(HeadLaunch::kThreads),
+                 to.stream, a, rows, shape, first_pack);
+        };
+        do {
+          run(rows_without_hubs(a.slots, a.row_end, to.num_slots),
+              shape_for_rows(slot_lanes, a.row_end, to.num_slots));
+          if (may_have_hubs(a.slots, to.num_slots)) {
+            run(parts_of_hubs(a.slots, a.row_end, to.num_slots), {kWarpLanes, slot_lanes});
+          }
+          first_pack += slot_lanes;
+        } while (first_pack < packs);
+      });
+}
+
+/// Where sums are kept between the launches.
+template <class A>
+struct GradSums {
+  A* hubs = nullptr;  ///< of the own gradient's terms: [partials, heads, features]
+  A* attn = nullptr;  ///< of attn's gradient: [warps, heads, features]
+};
+
+/// The own gradient of rows or of parts of hubs, and the sum over all of them of attn's. A warp
+/// keeps to one head and slab, so that its lanes add up the latter in registers.
+template <class T, int N>
+__global__ void __launch_bounds__(HeadLaunch::kThreads, HeadLaunch::kBlocks)
+    gatv2_grad_rows(GATv2ScoresGradArgs a, HeadRows rows, HeadSlabs slabs, LaneShape shape,
+                    GradSums<typename T::Accum> sums) {
+  using A = typename T::Accum;
+  using Storage = typename T::Storage;
+  const GATv2Pairs& pairs = a.pairs;
+  const A slope = static_cast<A>(pairs.negative_slope);
+  const std::int64_t length = pairs.heads * pairs.features;
+  for (std::int64_t slab = blockIdx.y; slab < slabs.count; slab += gridDim.y) {
+    const std::int64_t head = slab / slabs.slabs_per_head;
+    const std::int64_t pack = slab % slabs.slabs_per_head * shape.slot + pack_of_lane(shape);
+    const bool inside = pack < slabs.packs;
+    A attn_sum[N] = {};
+    for_items(rows.count, shape, [&](std::int64_t item) {
+      const HubPart part = part_at(rows, item);
+      const OwnPack<T, N> own(pairs, part.row, head, pack, inside);
+      const GatheredPacks<T> others = {static_cast<const Storage*>(pairs.other) + own.at, length,
+                                       inside};
+      A grad = 0, own_sum[N] = {};
+      for_slots<T, N>(
+          shape, part.range, a.slots.first, others,
+          [&](std::int64_t slot, std::int64_t /*id*/, bool mine) {
+            grad = mine ? static_cast<const A*>(
+                              a.grad)[id_at(a.slots.second, slot) * pairs.heads + head]
+                        : A(0);
+          },
+          [&](const A(&x)[N], bool taken, int /*step*/, int owner) {
+            const A above = __shfl_sync(kAllLanes, grad, owner), below = above * slope;
+            if (!taken) return;
+#pragma unroll
+            for (int i = 0; i < N; ++i) {
+              const A sum = own.own[i] + x[i];
+              const A share = A(0) < sum ? above : below;
+              own_sum[i] += share;
+              attn_sum[i] += share * sum;
+            }
+          },
+          [](std::int64_t /*slot*/, bool /*mine*/) {});
+      add_slots(shape, own_sum);
+      if (part.row < 0 || a.own_grad == nullptr || !stores(shape) || !inside) return;
+      if (part.partial >= 0) {
+        for (int i = 0; i < N; ++i) sums.hubs[part.partial * length + own.at + i] = own_sum[i];
+        return;
+      }
+      // Not 0 * attn, which is NaN where attn is not finite.
+      const bool empty = part.range.begin == part.range.end;
+#pragma unroll
+      for (int i = 0; i < N; ++i) own_sum[i] = empty ? A(0) : own.attn[i] * own_sum[i];
+      store<T, N>(own_sum, static_cast<Storage*>(a.own_grad) + part.row * length + own.at);
+    });
+    if (a.attn_grad == nullptr) continue;
+    add_slots({kWarpLanes, shape.slot}, attn_sum);
+    if (lane_of_warp() >= shape.slot || !inside) continue;
+    const std::int64_t warp = (std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x) / kWarpLanes;
+    A* to = sums.attn + warp * length + head * pairs.features + pack * N;
+    for (int i = 0; i < N; ++i) to[i] = attn_sum[i];
+  }
+}
+
+/// The hubs' own gradients from their partial results, in the order of the pieces: a block for each
+/// hub, a thread for each feature.
+template <class T>
+__global__ void __launch_bounds__(HeadLaunch::kThreads)
+    gatv2_grad_hubs(GATv2ScoresGradArgs a, std::int64_t num_slots, typename T::Accum* partials) {
+  using A = typename T::Accum;
+  const std::int64_t pieces = num_pieces(num_slots), length = a.pairs.heads * a.pairs.features;
+  for (std::int64_t piece = blockIdx.x; piece < pieces; piece += gridDim.x) {
+    const Hub hub = hub_beginning_in(a.slots, a.row_end, num_slots, piece);
+    if (hub.row < 0) continue;
+    for (std::int64_t i = threadIdx.x; i < length; i += blockDim.x) {
+      A sum = 0;
+      for (std::int64_t p = hub.first_piece; p <= hub.last_piece; ++p) {
+        sum += partials[hub_partial(hub, p) * length + i];
+      }
+      static_cast<typename T::Storage*>(a.own_grad)[hub.row * length + i] =
+          narrowed<T>(static_cast<const A*>(a.pairs.attn)[i] * sum);
+    }
+  }
+}
+
+/// Adds the warps' sums of attn's gradient to it, a warp for each element: in a fixed order.
+template <class A>
+__global__ void __launch_bounds__(HeadLaunch::kThreads)
+    add_attn_grad(const A* sums, std::int64_t num_sums, std::int64_t length, A* attn_grad) {
+  for_items(length, {kWarpLanes, kWarpLanes}, [&](std::int64_t element) {
+    A sum = 0;
+    for (std::int64_t i = lane_of_warp(); i < num_sums; i += kWarpLanes) {
+      sum += sums[i * length + element];
+    }
+    sum = group_sum(sum, kWarpLanes);
+    if (lane_of_warp() == 0) attn_grad[element] += sum;
+  });
+}
+
+/// The launches over rows and over the hubs' parts; the latter has no blocks if there are no hubs.
+struct GradGrid {
+  LaneShape rows, parts;
+  std::int64_t row_blocks = 0, part_blocks = 0;
+
+  std::int64_t row_warps() const { return row_blocks * AttnLaunch::kWarpsOfBlock; }
+  std::int64_t warps() const { return (row_blocks + part_blocks) * AttnLaunch::kWarpsOfBlock; }
+};
+
+GradGrid grid_of(const GATv2ScoresGradArgs& a, int slot_lanes, std::int64_t num_slots) {
+  const std::int64_t most =
+      a.attn_grad != nullptr ? AttnLaunch::kMostBlocks : std::int64_t{HeadLaunch::kMostBlocks};
+  GradGrid grid;
+  grid.rows = shape_for_rows(slot_lanes, a.row_end, num_slots);
+  grid.parts = {kWarpLanes, slot_lanes};
+  grid.row_blocks = blocks_for(a.row_end, grid.rows, most);
+  if (may_have_hubs(a.slots, num_slots)) {
+    grid.part_blocks = blocks_for(2 * num_pieces(num_slots), grid.parts, most);
+  }
+  return grid;
+}
+
+std::int64_t hub_numbers(const GATv2ScoresGradArgs& a, std::int64_t num_slots) {
+  if (a.own_grad == nullptr) return 0;
+  return num_partials(a.slots, num_slots) * a.pairs.heads * a.pairs.features;
+}
+
+template <class T, class F>
+void visit_grad_pack(const GATv2ScoresGradArgs& a, const F& f) {
+  visit_pack<T>(a.pairs.features,
+                address_of(a.pairs.own) | address_of(a.pairs.other) | address_of(a.own_grad), f);
+}
+
+template <class T>
+void launch_scores_grad(const GATv2ScoresGradArgs& a, const CudaLaunch& to) {
+  using A = typename T::Accum;
+  const std::int64_t length = a.pairs.heads * a.pairs.features;
+  GradSums<A> sums;
+  sums.hubs = static_cast<A*>(to.workspace);
+  sums.attn = sums.hubs + hub_numbers(a, to.num_slots);
+  const dim3 threads(HeadLaunch::kThreads);
+  std::int64_t num_warps = 0;
+  visit_grad_pack<T>(a, [&]<int N>() {
+    const HeadSlabs slabs = slabs_of<T, N>(a.pairs.heads, a.pairs.features, false);
+    const GradGrid grid = grid_of(a, slabs.slot_lanes, to.num_slots);
+    const auto run = [&](const HeadRows& rows, const LaneShape& shape, std::int64_t blocks,
+                         const GradSums<A>& into) {
+      launch("gatv2_scores_grad", gatv2_grad_rows<T, N>,
+             dim3(static_cast<unsigned>(blocks), slabs_in_grid(slabs.count)), threads, to.stream, a,
+             rows, slabs, shape, into);
+    };
+    run(rows_without_hubs(a.slots, a.row_end, to.num_slots), grid.rows, grid.row_blocks, sums);
+    run(parts_of_hubs(a.slots, a.row_end, to.num_slots), grid.parts, grid.part_blocks,
+        {sums.hubs, sums.attn + grid.row_warps() * length});
+    num_warps = grid.warps();
+  });
+  if (a.own_grad != nullptr && may_have_hubs(a.slots, to.num_slots)) {
+    launch("gatv2_scores_grad", gatv2_grad_hubs<T>, dim3(blocks_for_pieces(to.num_slots)), threads,
+           to.stream, a, to.num_slots, sums.hubs);
+  }
+  if (a.attn_grad != nullptr) {
+    launch("gatv2_scores_grad", add_attn_grad<A>,
+           dim3(blocks_for(length, {kWarpLanes, kWarpLanes})), threads, to.stream, sums.attn,
+           num_warps, length, static_cast<A*>(a.attn_grad));
+  }
+}
+
+}  // namespace
+
+std::int64_t gatv2_scores_workspace(const GATv2ScoresArgs& /*args*/, std::int64_t /*num_slots*/) {
+  return 0;
+}
+
+void gatv2_scores(const GATv2ScoresArgs& args, const CudaLaunch& launch) {
+  visit(DTypes{}, args.dtype, [&]<class T>() { launch_scores<T>(args, launch); });
+}
+
+std::int64_t gatv2_scores_grad_workspace(const GATv2ScoresGradArgs& args, std::int64_t num_slots) {
+  std::int64_t numbers = hub_numbers(args, num_slots), bytes = 0;
+  visit(DTypes{}, args.dtype, [&]<class T>() {
+    visit_grad_pack<T>(args, [&]<int N>() {
+      const auto slabs = slabs_of<T, N>(args.pairs.heads, args.pairs.features, false);
+      const GradGrid grid = grid_of(args, slabs.slot_lanes, num_slots);
+      if (args.attn_grad != nullptr) {
+        numbers += grid.warps() * args.pairs.heads * args.pairs.features;
+      }
+    });
+    bytes = numbers * static_cast<std::int64_t>(sizeof(typename T::Accum));
+  });
+  return bytes;
+}
+
+void gatv2_scores_grad(const GATv2ScoresGradArgs& args, const CudaLaunch& launch) {
+  visit(DTypes{}, args.dtype, [&]<class T>() { launch_scores_grad<T>(args, launch); });
+}
+
+}  // namespace mezzo::cuda

@@ -1,0 +1,229 @@
+#include <algorithm>
+#include <cstdint>
+#include <iterator>
+
+#include "mezzo/core/type_list.h"
+#include "mezzo/kernels/cuda/hub_sums.h"
+#include "mezzo/kernels/cuda/kernels.h"
+#include "mezzo/kernels/cuda/message_grad_lane.h"
+#include "mezzo/kernels/cuda/row_lanes.h"
+
+// The gradient of one operand of the messages. Targets are rows, slots, or the parts of hubs that
+// lie in one piece of the slots; a team of neighbouring lanes takes a target's elements, one unit
+// of N elements after the other. Where an element sums a run of the message, or where rows have few
+// elements, several lanes share a unit.
+
+namespace mezzo::cuda {
+
+namespace {
+
+struct MessageGradTuning {
+  static constexpr int kThreads = 256;
+  static constexpr std::int64_t kSlotsPerLane = 4;
+};
+
+enum class GradTargets : std::uint8_t { kRows, kSlots, kHubParts };
+
+/// How the work is dealt out; all counts of lanes are powers of 2.
+struct GradPlan {
+  GradTargets targets = GradTargets::kRows;
+  std::int64_t num_targets = 0, num_slots = 0;
+  std::int64_t length = 0;  ///< of the operand
+  int team = 1;             ///< lanes of a target, of the block's
+  UnitShare share;          ///< of a unit's lanes, within a warp
+  bool skip_hubs = false;   ///< rows that are hubs are done apart
+  bool needs_row = false;   ///< slots: something is read by the row
+  GradReads reads;
+  void* partials = nullptr;  ///< hub parts: accumulator type [num_partials(), length]
+};
+
+struct GradTarget {
+  bool active = false;
+  std::int64_t row = 0;
+  SlotRange range = {0, 0};
+  std::int64_t to = 0;  ///< row of the result, or which partial one
+};
+
+/// The row of one of the block's slots, found among those of the block's first and last one. All
+/// threads of the block call it.
+__device__ inline std::int64_t row_in_block(const Slots& slots, std::int64_t num_rows,
+                                            SlotRange block, std::int64_t slot) {
+  __shared__ std::int64_t ends[2];
+  if (threadIdx.x < 2) {
+    ends[threadIdx.x] =
+        row_of_slot(slots.indptr, num_rows, threadIdx.x == 0 ? block.begin : block.end - 1);
+  }
+  __syncthreads();
+  const std::int64_t first = ends[0], last = ends[1];
+  return first + row_of_slot(slots.indptr + first, last - first + 1, slot);
+}
+
+/// All threads of the block call it.
+__device__ inline GradTarget target_of_thread(const MessageGradArgs& a, const GradPlan& plan) {
+  const int per_block = MessageGradTuning::kThreads / plan.team;
+  const std::int64_t first = std::int64_t{blockIdx.x} * per_block;
+  const std::int64_t index = first + static_cast<int>(threadIdx.x) / plan.team;
+  GradTarget target;
+  target.active = index < plan.num_targets;
+  if (plan.targets == GradTargets::kSlots) {
+    const std::int64_t slot = min(index, plan.num_targets - 1);
+    const std::int64_t end = min(first + per_block, plan.num_targets);
+    target.row = plan.needs_row ? row_in_block(a.slots, a.row_end, {first, end}, slot) : slot;
+    target.range = {slot, slot + 1};
+    target.to = id_at(a.slots.second, slot);
+    return target;
+  }
+  if (!target.active) return target;
+  if (plan.targets == GradTargets::kRows) {
+    target.row = target.to = index;
+    target.range = slots_of(a.slots, index);
+    target.active = !plan.skip_hubs || !is_hub(target.range);
+    return target;
+  }
+  const HubPart part =
+      hub_part(a.slots, a.row_end, plan.num_slots, index / 2, static_cast<int>(index % 2));
+  target.active = part.row >= 0;
+  target.row = part.row;
+  target.range = part.range;
+  target.to = part.partial;
+  return target;
+}
+
+template <class T, int N>
+__device__ void store_unit(const typename T::Accum (&sum)[N], const MessageGradArgs& a,
+                           const GradPlan& plan, std::int64_t at) {
+  const bool partial = plan.targets == GradTargets::kHubParts;
+  void* out = partial ? plan.partials : a.out;
+  const bool wide = partial || a.out_wide;
+  if constexpr (N == 1) {
+    store_number<T>(sum[0], out, wide, at);
+  } else if (wide) {
+    using Wide = typename Accumulators<T>::Dtype;
+    store<Wide, N>(sum, static_cast<typename T::Accum*>(out) + at);
+  } else {
+    store<T, N>(sum, static_cast<typename T::Storage*>(out) + at);
+  }
+}
+
+template <class T, int N, bool kProduct>
+__global__ void __launch_bounds__(MessageGradTuning::kThreads)
+    message_grad_kernel(MessageGradArgs a, GradPlan plan) {
+  const GradTarget target = target_of_thread(a, plan);
+  const int unit_lanes = plan.share.run_lanes * plan.share.slot_lanes;
+  const int lane = static_cast<int>(threadIdx.x) & (plan.team - 1);
+  const int lane_in_unit = lane & (unit_lanes - 1);
+  const std::int64_t units = plan.length / N, step = plan.team / unit_lanes;
+  // Every lane of a warp makes as many rounds as any other: the sums below need them all.
+  for (std::int64_t first = 0; first < units; first += step) {
+    const std::int64_t element = (first + lane / unit_lanes) * N;
+    const bool active = target.active && element < plan.length;
+    GradLane<T, N, kProduct> sum(a, plan.reads, plan.share, lane_in_unit);
+    if (active) sum.add(target.row, target.range, element);
+#pragma unroll
+    for (int i = 0; i < N; ++i) sum.value[i] = sum_lanes(sum.value[i], 1, unit_lanes);
+    if (active && lane_in_unit == 0) {
+      store_unit<T, N>(sum.value, a, plan, target.to * plan.length + element);
+    }
+  }
+}
+
+GradPlan plan_of(const MessageGradArgs& a, const CudaLaunch& given, int elements) {
+  const std::int64_t own_step = a.of_lhs ? a.layout.lhs_step : a.layout.rhs_step;
+  const Operand& other = a.of_lhs ? a.rhs : a.lhs;
+  const auto by_row = [](const void* data, Access access) {
+    return data != nullptr && access == Access::kRow;
+  };
+  GradPlan plan;
+  plan.reads = grad_reads(a);
+  plan.num_slots = a.slots.indptr != nullptr ? given.num_slots : a.row_end;
+  plan.length = a.of_lhs ? a.lhs.length : a.rhs.length;
+  plan.partials = given.workspace;
+  plan.share.run_lanes = own_step == 0 ? power_of_2(a.layout.inner, kWarpLanes) : 1;
+  const int side_by_side =
+      plan.share.run_lanes * power_of_2(plan.length / elements, kWarpLanes / plan.share.run_lanes);
+  if (a.per_slot) {
+    plan.targets = GradTargets::kSlots;
+    plan.num_targets = plan.num_slots;
+    plan.needs_row = a.slots.indptr != nullptr &&
+                     (by_row(a.grad.data, a.grad.access) || by_row(a.lhs.data, a.lhs.access) ||
+                      by_row(a.rhs.data, a.rhs.access) || by_row(a.arg, a.edge) ||
+                      by_row(a.other_scale, other.access));
+  } else {
+    plan.num_targets = a.row_end;
+    plan.skip_hubs = may_have_hubs(a.slots, given.num_slots);
+    plan.share.slot_lanes =
+        lanes_for_slots(a.slots, a.row_end, given.num_slots, MessageGradTuning::kSlotsPerLane,
+                        kWarpLanes / side_by_side);
+  }
+  const std::int64_t lanes = plan.length / elements * plan.share.run_lanes * plan.share.slot_lanes;
+  plan.team = power_of_2(lanes, MessageGradTuning::kThreads);
+  return plan;
+}
+
+template <class T, int N, bool kProduct>
+void run(const MessageGradArgs& args, const CudaLaunch& given) {
+  GradPlan plan = plan_of(args, given, N);
+  const auto launch_targets = [&](const char* name) {
+    const int per_block = MessageGradTuning::kThreads / plan.team;
+    launch(name, &message_grad_kernel<T, N, kProduct>,
+           dim3(static_cast<unsigned>(ceil_div(plan.num_targets, per_block))),
+           dim3(MessageGradTuning::kThreads), given.stream, args, plan);
+  };
+  launch_targets("message_grad");
+  if (!plan.skip_hubs) return;
+  plan.targets = GradTargets::kHubParts;
+  plan.num_targets = 2 * num_pieces(given.num_slots);
+  launch_targets("message_grad of hubs");
+  launch_hub_sums<T>("message_grad, sums of hubs",
+                     {.slots = args.slots,
+                      .num_rows = args.row_end,
+                      .num_slots = given.num_slots,
+                      .partials = given.workspace,
+                      .length = plan.length,
+                      .out = args.out,
+                      .out_wide = args.out_wide},
+                     given.stream);
+}
+
+/// Whether elements can be taken N at a time: no broadcasting over groups, the operand's and the
+/// gradient's elements side by side, and each row of each array where a pack may begin.
+template <int N>
+bool fits(const MessageGradArgs& a) {
+  const Layout& layout = a.layout;
+  const bool tables =
+      layout.lhs_offset != nullptr || layout.rhs_offset != nullptr || layout.out_offset != nullptr;
+  const std::int64_t own_length = a.of_lhs ? a.lhs.length : a.rhs.length;
+  const std::int64_t own_step = a.of_lhs ? layout.lhs_step : layout.rhs_step;
+  if (tables || layout.num_groups != 1 || layout.inner % N != 0 || own_step != 1 ||
+      layout.out_step != 1 || own_length != layout.inner) {
+    return false;
+  }
+  const void* arrays[] = {a.lhs.data, a.rhs.data, a.grad.data, a.arg, a.product, a.out};
+  return std::all_of(std::begin(arrays), std::end(arrays),
+                     [](const void* array) { return is_aligned(array, 16); });
+}
+
+}  // namespace
+
+std::int64_t message_grad_workspace(const MessageGradArgs& args, std::int64_t num_slots) {
+  if (args.per_slot) return 0;
+  const std::int64_t size = args.dtype == DType::kFloat64 ? sizeof(double) : sizeof(float);
+  const std::int64_t length = args.of_lhs ? args.lhs.length : args.rhs.length;
+  return num_partials(args.slots, num_slots) * length * size;
+}
+
+void message_grad(const MessageGradArgs& args, const CudaLaunch& given) {
+  if (args.row_end == 0 || (args.of_lhs ? args.lhs.length : args.rhs.length) == 0) return;
+  visit(DTypes{}, args.dtype, [&]<class T>() {
+    // Accumulators in one pack too: products and wide arrays hold them.
+    constexpr int kPack = 16 / static_cast<int>(sizeof(typename T::Accum));
+    const bool packed = fits<kPack>(args);
+    if (args.product != nullptr) {
+      packed ? run<T, kPack, true>(args, given) : run<T, 1, true>(args, given);
+    } else {
+      packed ? run<T, kPack, false>(args, given) : run<T, 1, false>(args, given);
+    }
+  });
+}
+
+}  // namespace mezzo::cuda

@@ -1,0 +1,315 @@
+#include <algorithm>
+#include <cstdint>
+
+#include "mezzo/core/type_list.h"
+#include "mezzo/kernels/cuda/kernels.h"
+#include "mezzo/kernels/cuda/spmm_work.h"
+
+namespace mezzo::cuda {
+
+namespace {
+
+struct SddmmTuning {
+  static constexpr int kThreads = 256;
+  static constexpr int kBlocks = 3;  ///< of a multiprocessor: bounds the registers
+  /// Packs of a result (elementwise) or results (dot) that each lane, or group of lanes, of a warp
+  /// computes: neighbouring slots have their row in common, and it is looked for once.
+  static constexpr int kRounds = 8;
+  static constexpr int kUnroll = 4;  ///< dots whose rows a lane reads at once
+};
+
+struct SddmmCall {
+  SddmmArgs args;
+  RowPicker lhs_rows, rhs_rows, out_rows;
+  std::int64_t num_slots = 0;
+  std::int64_t slots_per_warp = 1;
+  int parts = 1;  ///< of a slot's result: its packs, or its dots
+  int lanes = 1;  ///< for one dot
+};
+
+/// The rows of slots in ascending order.
+class RowWalk {
+ public:
+  __device__ RowWalk(const SddmmArgs& a, std::int64_t slot) : a_(a) {
+    const bool reads_row = (uses_lhs(a.op) && a.lhs.access == Access::kRow) ||
+                           (uses_rhs(a.op) && a.rhs.access == Access::kRow);
+    walks_ = a.slots.indptr != nullptr && reads_row;
+    if (walks_) find(slot);
+  }
+
+  /// The row of `slot`, not before the slot of the last call; any number where no operand is read
+  /// by row.
+  __device__ std::int64_t row_of(std::int64_t slot) {
+    if (!walks_) return slot;
+    // Next to each other as a rule, but there may be very many rows without slots in between.
+    for (int step = 0; step < kSteps && end_ <= slot; ++step) end_ = a_.slots.indptr[++row_ + 1];
+    if (end_ <= slot) find(slot);
+    return row_;
+  }
+
+ private:
+  static constexpr int kSteps = 8;
+
+  __device__ void find(std::int64_t slot) {
+    row_ = row_of_slot(a_.slots.indptr, a_.row_end, slot);
+    end_ = a_.slots.indptr[row_ + 1];
+  }
+
+  const SddmmArgs& a_;
+  std::int64_t row_ = 0, end_ = 0;
+  bool walks_ = false;
+};
+
+/// The slots that a warp takes.
+__device__ inline SlotRange slots_of_warp(const SddmmCall& c) {
+  const std::int64_t warp =
+      static_cast<std::int64_t>(blockIdx.x) * (SddmmTuning::kThreads / kWarpLanes) +
+      threadIdx.x / kWarpLanes;
+  const std::int64_t begin = min(warp * c.slots_per_warp, c.num_slots);
+  return {begin, min(begin + c.slots_per_warp, c.num_slots)};
+}
+
+/// N elements of an operand from element `at` of its rows on. Packs (N > 1) are of the kernel's
+/// dtype, or one element repeated.
+template <class T, int N>
+__device__ inline void load_operand(const Operand& operand, std::int64_t step, std::int64_t at,
+                                    typename T::Accum (&to)[N]) {
+  if (N > 1 && step == 1) {
+    load<T, N>(static_cast<const typename T::Storage*>(operand.data) + at, to);
+    return;
+  }
+  const typename T::Accum x = number_at<T>(operand.data, operand.wide, at);
+#pragma unroll
+  for (int i = 0; i < N; ++i) to[i] = x;
+}
+
+/// One pack of the result a lane at a time, the lanes of a warp side by side.
+template <class T, int N>
+__global__ void __launch_bounds__(SddmmTuning::kThreads, SddmmTuning::kBlocks)
+    sddmm_elements(SddmmCall c) {
+  using A = typename T::Accum;
+  const SddmmArgs& a = c.args;
+  const Layout& layout = a.layout;
+  const SlotRange run = slots_of_warp(c);
+  if (run.begin == run.end) return;
+  RowWalk walk(a, run.begin);
+  const auto parts = static_cast<std::uint32_t>(c.parts);
+  const auto inner = static_cast<std::uint32_t>(layout.inner);
+  const auto count = static_cast<std::uint32_t>(run.end - run.begin) * parts;
+  for (std::uint32_t i = threadIdx.x % kWarpLanes; i < count; i += kWarpLanes) {
+    const std::uint32_t of_run = i / parts;
+    const std::uint32_t column = (i - of_run * parts) * N;
+    const std::uint32_t group = layout.num_groups > 1 ? column / inner : 0;
+    const std::int64_t d = column - group * inner;
+    const std::int64_t slot = run.begin + of_run;
+    const std::int64_t row = walk.row_of(slot);
+    A x[N] = {}, y[N] = {}, result[N];
+    if (uses_lhs(a.op)) {
+      const std::int64_t at =
+          offset_of(layout.lhs_offset, group, inner, layout.lhs_step) + d * layout.lhs_step;
+      load_operand<T, N>(a.lhs, layout.lhs_step, c.lhs_rows.at(row, slot) * a.lhs.length + at, x);
+    }
+    if (uses_rhs(a.op)) {
+      const std::int64_t at =
+          offset_of(layout.rhs_offset, group, inner, layout.rhs_step) + d * layout.rhs_step;
+      load_operand<T, N>(a.rhs, layout.rhs_step, c.rhs_rows.at(row, slot) * a.rhs.length + at, y);
+    }
+#pragma unroll
+    for (int k = 0; k < N; ++k) result[k] = apply_op(a.op, x[k], y[k]);
+    const std::int64_t at =
+        c.out_rows.at(row, slot) * a.out_length + offset_of(layout.out_offset, group, inner, 1) + d;
+    if (N > 1 && !a.out_wide) {
+      store<T, N>(result, static_cast<typename T::Storage*>(a.out) + at);
+    } else {
+#pragma unroll
+      for (int k = 0; k < N; ++k) store_number<T>(result[k], a.out, a.out_wide, at + k);
+    }
+  }
+}
+
+/// An operand of a dot and where its rows are.
+struct DotSide {
+  Operand operand;
+  RowPicker rows;
+  const std::int64_t* offset;
+  std::int64_t step;
+};
+
+/// The two sides, that of the row itself, where there is one, as `own`.
+struct DotSides {
+  DotSide own, other;
+};
+
+__device__ inline DotSides dot_sides(const SddmmCall& c) {
+  const Layout& layout = c.args.layout;
+  const DotSide lhs = {c.args.lhs, c.lhs_rows, layout.lhs_offset, layout.lhs_step};
+  const DotSide rhs = {c.args.rhs, c.rhs_rows, layout.rhs_offset, layout.rhs_step};
+  if (c.args.lhs.access == Access::kRow) return {lhs, rhs};
+  return {rhs, lhs};
+}
+
+/// N elements as they are stored, or a single one that may be wide.
+template <class T, int N>
+using DotPack = std::conditional_t<N == 1, typename T::Accum, Pack<T, N>>;
+
+template <class T, int N>
+__device__ inline DotPack<T, N> load_pack(const Operand& operand, std::int64_t at) {
+  if constexpr (N == 1) {
+    return number_at<T>(operand.data, operand.wide, at);
+  } else {
+    const auto* from = static_cast<const typename T::Storage*>(operand.data) + at;
+    return *reinterpret_cast<const Pack<T, N>*>(from);
+  }
+}
+
+template <class T, int N>
+__device__ inline typename T::Accum dot_of(const DotPack<T, N>& x, const DotPack<T, N>& y,
+                                           typename T::Accum sum) {
+  if constexpr (N == 1) {
+    sum += x * y;
+  } else {
+#pragma unroll
+    for (int k = 0; k < N; ++k) sum += widened(x.element[k]) * widened(y.element[k]);
+  }
+  return sum;
+}
+
+/// A warp's lanes in groups of `lanes`, each with a dot of its own: the first group the first dot
+/// of a warp's slots, and so on. The row's own operand is read again only where it, or the dot's
+/// place in it, is another.
+template <class T, int N>
+__global__ void __launch_bounds__(SddmmTuning::kThreads, SddmmTuning::kBlocks)
+    sddmm_dots(SddmmCall c) {
+  using A = typename T::Accum;
+  constexpr int kUnroll = SddmmTuning::kUnroll;
+  const SddmmArgs& a = c.args;
+  const std::int64_t inner = a.layout.inner;
+  const auto [own, other] = dot_sides(c);
+  const SlotRange run = slots_of_warp(c);
+  if (run.begin == run.end) return;
+  RowWalk walk(a, run.begin);
+  const auto dots = static_cast<std::uint32_t>(c.parts);
+  const auto count = static_cast<std::uint32_t>(run.end - run.begin) * dots;
+  const int lane = static_cast<int>(threadIdx.x) % kWarpLanes;
+  const int groups = kWarpLanes / c.lanes, group_lane = lane % c.lanes;
+  std::int64_t kept_at = -1;
+  DotPack<T, N> kept = {};
+  for (std::uint32_t round = 0; round < count; round += kUnroll * groups) {
+    const std::uint32_t first = round + lane / c.lanes;
+    int positions[kUnroll];
+    std::int64_t own_at[kUnroll], other_at[kUnroll];
+    std::uint32_t dot[kUnroll];
+#pragma unroll
+    for (int u = 0; u < kUnroll; ++u) {
+      const std::uint32_t i = min(first + u * groups, count - 1);
+      const std::uint32_t of_run = dots > 1 ? i / dots : i;
+      dot[u] = i - of_run * dots;
+      positions[u] = static_cast<int>(of_run);
+    }
+    other.rows.at(0, run.begin, positions, other_at);
+#pragma unroll
+    for (int u = 0; u < kUnroll; ++u) {
+      const std::int64_t slot = run.begin + positions[u];
+      const std::int64_t row = walk.row_of(slot);
+      own_at[u] = own.rows.at(row, slot) * own.operand.length +
+                  offset_of(own.offset, dot[u], inner, own.step);
+      if (other.rows.own_row) other_at[u] = row;
+      other_at[u] =
+          other_at[u] * other.operand.length + offset_of(other.offset, dot[u], inner, other.step);
+    }
+    A sum[kUnroll] = {};
+    for (std::int64_t d = group_lane * N; d < inner; d += c.lanes * N) {
+      DotPack<T, N> x[kUnroll];
+#pragma unroll
+      for (int u = 0; u < kUnroll; ++u) {
+        x[u] = load_pack<T, N>(other.operand, other_at[u] + d * other.step);
+      }
+#pragma unroll
+      for (int u = 0; u < kUnroll; ++u) {
+        const std::int64_t at = own_at[u] + d * own.step;
+        if (at != kept_at) kept = load_pack<T, N>(own.operand, at);
+        kept_at = at;
+        sum[u] = dot_of<T, N>(kept, x[u], sum[u]);
+      }
+    }
+#pragma unroll
+    for (int u = 0; u < kUnroll; ++u) {
+      sum[u] = group_sum(sum[u], c.lanes);
+      if (group_lane != 0 || first + u * groups >= count) continue;
+      const std::int64_t at = c.out_rows.at(0, run.begin + positions[u]) * a.out_length +
+                              offset_of(a.layout.out_offset, dot[u], inner, 0);
+      store_number<T>(sum[u], a.out, a.out_wide, at);
+    }
+  }
+}
+
+/// Elements that a lane may read at once: of an operand that is not repeated, and whose groups
+/// begin at multiples of `inner`.
+template <class T>
+int operand_width(const Operand& operand, std::int64_t step, std::int64_t inner) {
+  int width = widest_pack<T>(inner);
+  if (step == 1 && operand.wide && sizeof(typename T::Storage) != sizeof(typename T::Accum)) {
+    return 1;
+  }
+  const auto fits = [&](std::int64_t n) {
+    return operand.length % n == 0 &&
+           is_aligned(operand.data, n * static_cast<std::int64_t>(sizeof(typename T::Storage)));
+  };
+  while (step == 1 && width > 1 && !fits(width)) width /= 2;
+  return width;
+}
+
+template <class T>
+int pack_width(const SddmmArgs& a) {
+  const Layout& layout = a.layout;
+  int width = widest_pack<T>(layout.inner);
+  const bool repeats = layout.lhs_step == 0 || layout.rhs_step == 0;
+  if (a.op == BinaryOp::kDot && repeats) return 1;
+  if (uses_lhs(a.op))
+    width = std::min(width, operand_width<T>(a.lhs, layout.lhs_step, layout.inner));
+  if (uses_rhs(a.op))
+    width = std::min(width, operand_width<T>(a.rhs, layout.rhs_step, layout.inner));
+  if (a.op == BinaryOp::kDot) return width;
+  const Operand out = {.data = a.out, .length = a.out_length};
+  return a.out_wide ? width : std::min(width, operand_width<T>(out, 1, layout.inner));
+}
+
+template <class T, int N>
+void launch_width(SddmmCall c, int width, void* stream) {
+  if constexpr (N > 1) {
+    if (width < N) return launch_width<T, N / 2>(c, width, stream);
+  }
+  const Layout& layout = c.args.layout;
+  const bool dot = c.args.op == BinaryOp::kDot;
+  c.lanes = dot ? power_of_2(ceil_div(layout.inner, N), kWarpLanes) : 1;
+  const std::int64_t parts = dot ? layout.num_groups : layout.num_groups * layout.inner / N;
+  if (parts == 0) return;
+  c.parts = static_cast<int>(parts);
+  const std::int64_t parts_of_warp = SddmmTuning::kRounds * (kWarpLanes / c.lanes);
+  c.slots_per_warp = ceil_div(parts_of_warp, parts);
+  const std::int64_t warps = ceil_div(c.num_slots, c.slots_per_warp);
+  const dim3 grid(static_cast<unsigned>(ceil_div(warps, SddmmTuning::kThreads / kWarpLanes)));
+  launch("sddmm", dot ? sddmm_dots<T, N> : sddmm_elements<T, N>, grid, dim3(SddmmTuning::kThreads),
+         stream, c);
+}
+
+}  // namespace
+
+std::int64_t sddmm_workspace(const SddmmArgs& /*args*/, std::int64_t /*num_slots*/) {
+  return 0;
+}
+
+void sddmm(const SddmmArgs& args, const CudaLaunch& given) {
+  SddmmCall c;
+  c.args = args;
+  c.lhs_rows = row_picker(args.lhs.access, args.slots);
+  c.rhs_rows = row_picker(args.rhs.access, args.slots);
+  c.out_rows = row_picker(args.out_ids);
+  c.num_slots = args.slots.indptr != nullptr ? given.num_slots : args.row_end;
+  visit(DTypes{}, args.dtype, [&]<class T>() {
+    constexpr int kWidest = 16 / static_cast<int>(sizeof(typename T::Storage));
+    launch_width<T, kWidest>(c, pack_width<T>(args), given.stream);
+  });
+}
+
+}  // namespace mezzo::cuda

@@ -1,0 +1,239 @@
+#include <algorithm>
+#include <cstdint>
+#include <limits>
+
+#include "mezzo/core/type_list.h"
+#include "mezzo/kernels/cuda/hubs.h"
+#include "mezzo/kernels/cuda/kernels.h"
+#include "mezzo/kernels/cuda/row_lanes.h"
+
+// Softmax over the slots of a row, and its gradient. Lanes side by side take the elements of one
+// slot, so that each lane keeps to one element; groups of them take the slots in turns. Hubs have a
+// block of their own.
+
+namespace mezzo::cuda {
+
+namespace {
+
+struct SoftmaxTuning {
+  static constexpr int kThreads = 256;
+  static constexpr int kHubThreads = 512;
+  static constexpr std::int64_t kSlotsPerLane = 2;
+  static constexpr int kKept = 4;  ///< numbers that a lane reads once; later ones it reads again
+};
+
+__device__ inline float exponential(float x) {
+  return expf(x);
+}
+__device__ inline double exponential(double x) {
+  return exp(x);
+}
+
+/// The lanes of a row within a warp: `elements` of one slot, `slots` times.
+struct WarpTeam {
+  int elements, slots;
+
+  __device__ int lane() const { return static_cast<int>(threadIdx.x) & (elements * slots - 1); }
+  __device__ int element() const { return lane() & (elements - 1); }
+  __device__ int slot() const { return lane() / elements; }
+  __device__ int num_slots() const { return slots; }
+
+  /// Over the lanes of one element.
+  template <class A, class Join>
+  __device__ A reduce(A x, Join join) const {
+    return join_lanes(x, elements, elements * slots, join);
+  }
+};
+
+/// A block's threads on one row, in the same order.
+template <class A>
+struct BlockTeam {
+  static constexpr int kWarps = SoftmaxTuning::kHubThreads / kWarpLanes;
+  int elements;
+  A (*by_warp)[kWarpLanes];  ///< shared memory
+
+  __device__ int element() const { return static_cast<int>(threadIdx.x) & (elements - 1); }
+  __device__ int slot() const { return static_cast<int>(threadIdx.x) / elements; }
+  __device__ int num_slots() const { return SoftmaxTuning::kHubThreads / elements; }
+
+  template <class Join>
+  __device__ A reduce(A x, Join join) const {
+    x = join_lanes(x, elements, kWarpLanes, join);
+    __syncthreads();  // the array may still be read
+    if (static_cast<int>(threadIdx.x) % kWarpLanes < elements) {
+      by_warp[threadIdx.x / kWarpLanes][element()] = x;
+    }
+    __syncthreads();
+    A all = by_warp[0][element()];
+    for (int warp = 1; warp < kWarps; ++warp) all = join(all, by_warp[warp][element()]);
+    return all;
+  }
+};
+
+/// What a lane takes of a row: one element of every `stride`-th slot. `Read` gives what it needs of
+/// an element.
+template <class Read>
+class LaneNumbers {
+ public:
+  template <class Team>
+  __device__ LaneNumbers(const Read& read, const Team& team, SlotRange range)
+      : read_(read), slot_(range.begin + team.slot()), end_(range.end), stride_(team.num_slots()) {
+#pragma unroll
+    for (int i = 0; i < SoftmaxTuning::kKept; ++i) {
+      if (slot_ + i * stride_ < end_) kept_[i] = read_(slot_ + i * stride_);
+    }
+  }
+
+  /// Calls f(slot, number) for each.
+  template <class F>
+  __device__ void each(F f) const {
+#pragma unroll
+    for (int i = 0; i < SoftmaxTuning::kKept; ++i) {
+      if (slot_ + i * stride_ < end_) f(slot_ + i * stride_, kept_[i]);
+    }
+    for (std::int64_t slot = slot_ + SoftmaxTuning::kKept * stride_; slot < end_; slot += stride_) {
+      f(slot, read_(slot));
+    }
+  }
+
+ private:
+  Read read_;
+  std::int64_t slot_, end_, stride_;
+  typename Read::Number kept_[SoftmaxTuning::kKept];
+};
+
+template <class T>
+struct ReadLogit {
+  using Number = typename T::Accum;
+  const SoftmaxArgs& a;
+  std::int64_t element;
+
+  __device__ Number operator()(std::int64_t slot) const {
+    return number_at<T>(a.logits, false, id_at(a.slots.second, slot) * a.length + element);
+  }
+};
+
+template <class T>
+struct ValueAndGrad {
+  typename T::Accum value, grad;
+};
+
+template <class T>
+struct ReadValueAndGrad {
+  using Number = ValueAndGrad<T>;
+  const SoftmaxGradArgs& a;
+  std::int64_t element;
+
+  __device__ Number operator()(std::int64_t slot) const {
+    const std::int64_t at = id_at(a.slots.second, slot) * a.length + element;
+    return {number_at<T>(a.value, false, at), number_at<T>(a.grad, false, at)};
+  }
+};
+
+/// All threads of the team call these; one without work has an empty range.
+template <class T, class Team>
+__device__ void normalize(const SoftmaxArgs& a, const Team& team, SlotRange range,
+                          std::int64_t element) {
+  using Accum = typename T::Accum;
+  const LaneNumbers<ReadLogit<T>> numbers({a, element}, team, range);
+  // A NaN may be lost here: it makes the sum one.
+  const auto larger = [](Accum x, Accum y) { return x < y ? y : x; };
+  Accum top = -std::numeric_limits<Accum>::infinity();
+  numbers.each([&](std::int64_t, Accum x) { top = larger(top, x); });
+  top = team.reduce(top, larger);
+  Accum sum = 0;
+  numbers.each([&](std::int64_t, Accum x) { sum += exponential(x - top); });
+  sum = team.reduce(sum, [](Accum x, Accum y) { return x + y; });
+  numbers.each([&](std::int64_t slot, Accum x) {
+    store_number<T>(exponential(x - top) / sum, a.out, false,
+                    id_at(a.out_ids, slot) * a.length + element);
+  });
+}
+
+template <class T, class Team>
+__device__ void normalize(const SoftmaxGradArgs& a, const Team& team, SlotRange range,
+                          std::int64_t element) {
+  using Accum = typename T::Accum;
+  const LaneNumbers<ReadValueAndGrad<T>> numbers({a, element}, team, range);
+  Accum sum = 0;
+  numbers.each([&](std::int64_t, const ValueAndGrad<T>& x) { sum += x.value * x.grad; });
+  sum = team.reduce(sum, [](Accum x, Accum y) { return x + y; });
+  numbers.each([&](std::int64_t slot, const ValueAndGrad<T>& x) {
+    store_number<T>(x.value * (x.grad - sum), a.out, false,
+                    id_at(a.out_ids, slot) * a.length + element);
+  });
+}
+
+template <class T, class Args>
+__global__ void __launch_bounds__(SoftmaxTuning::kThreads)
+    softmax_kernel(Args a, WarpTeam team, bool skip_hubs) {
+  const int rows_per_block = SoftmaxTuning::kThreads / (team.elements * team.slots);
+  const std::int64_t row = std::int64_t{blockIdx.x} * rows_per_block +
+                           static_cast<int>(threadIdx.x) / (team.elements * team.slots);
+  SlotRange range = row < a.row_end ? slots_of(a.slots, row) : SlotRange{0, 0};
+  if (skip_hubs && is_hub(range)) range = {0, 0};
+  const std::int64_t step = std::int64_t{gridDim.y} * team.elements;
+  for (std::int64_t from = std::int64_t{blockIdx.y} * team.elements; from < a.length;
+       from += step) {
+    const std::int64_t element = from + team.element();
+    normalize<T>(a, team, element < a.length ? range : SlotRange{0, 0}, element);
+  }
+}
+
+/// A block for each piece of the slots: the one in which a hub begins takes all of it.
+template <class T, class Args>
+__global__ void __launch_bounds__(SoftmaxTuning::kHubThreads)
+    softmax_hub_kernel(Args a, int elements, std::int64_t num_slots) {
+  using Accum = typename T::Accum;
+  __shared__ Accum by_warp[BlockTeam<Accum>::kWarps][kWarpLanes];
+  const Hub hub = hub_beginning_in(a.slots, a.row_end, num_slots, blockIdx.x);
+  if (hub.row < 0) return;
+  const BlockTeam<Accum> team{elements, by_warp};
+  const std::int64_t step = std::int64_t{gridDim.y} * elements;
+  for (std::int64_t from = std::int64_t{blockIdx.y} * elements; from < a.length; from += step) {
+    const std::int64_t element = from + team.element();
+    normalize<T>(a, team, element < a.length ? hub.range : SlotRange{0, 0}, element);
+  }
+}
+
+template <class Args>
+void run(const char* name, const char* hub_name, const Args& args, const CudaLaunch& given) {
+  if (args.length == 0 || args.row_end == 0) return;
+  const int elements = power_of_2(args.length, kWarpLanes);
+  const WarpTeam team{elements,
+                      lanes_for_slots(args.slots, args.row_end, given.num_slots,
+                                      SoftmaxTuning::kSlotsPerLane, kWarpLanes / elements)};
+  const int rows_per_block = SoftmaxTuning::kThreads / (team.elements * team.slots);
+  const auto slabs =
+      static_cast<unsigned>(std::min<std::int64_t>(ceil_div(args.length, elements), 65535));
+  const bool hubs = may_have_hubs(args.slots, given.num_slots);
+  visit(DTypes{}, args.dtype, [&]<class T>() {
+    launch(name, &softmax_kernel<T, Args>,
+           dim3(static_cast<unsigned>(ceil_div(args.row_end, rows_per_block)), slabs),
+           dim3(SoftmaxTuning::kThreads), given.stream, args, team, hubs);
+    if (!hubs) return;
+    launch(hub_name, &softmax_hub_kernel<T, Args>,
+           dim3(static_cast<unsigned>(num_pieces(given.num_slots)), slabs),
+           dim3(SoftmaxTuning::kHubThreads), given.stream, args, elements, given.num_slots);
+  });
+}
+
+}  // namespace
+
+std::int64_t softmax_workspace(const SoftmaxArgs& /*args*/, std::int64_t /*num_slots*/) {
+  return 0;
+}
+
+void softmax(const SoftmaxArgs& args, const CudaLaunch& given) {
+  run("softmax", "softmax of hubs", args, given);
+}
+
+std::int64_t softmax_grad_workspace(const SoftmaxGradArgs& /*args*/, std::int64_t /*num_slots*/) {
+  return 0;
+}
+
+void softmax_grad(const SoftmaxGradArgs& args, const CudaLaunch& given) {
+  run("softmax_grad", "softmax_grad of hubs", args, given);
+}
+
+}  // namespace mezzo::cuda

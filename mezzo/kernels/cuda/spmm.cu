@@ -1,0 +1,173 @@
+#include <algorithm>
+#include <cstdint>
+
+#include "mezzo/core/type_list.h"
+#include "mezzo/kernels/cuda/kernels.h"
+#include "mezzo/kernels/cuda/spmm_reduce.h"
+#include "mezzo/kernels/cuda/spmm_select.h"
+#include "mezzo/kernels/cuda/spmm_sums.h"
+
+namespace mezzo::cuda {
+
+namespace {
+
+constexpr std::int64_t kMostBlocksAlongY = 65535;
+
+std::int64_t slots_of_call(const SpmmArgs& args, std::int64_t num_slots) {
+  return args.slots.indptr != nullptr ? num_slots : args.row_end;
+}
+
+template <class A, class F>
+void visit_state(ReduceOp reduce, F&& f) {
+  visit(ReduceOps{}, reduce, [&]<class Reduce>() {
+    if constexpr (Reduce::selects) {
+      f.template operator()<SelectingState<A>>();
+    } else if constexpr (Reduce::multiplies) {
+      f.template operator()<MultiplyingState<A>>();
+    } else {
+      f.template operator()<AddingState<A>>();
+    }
+  });
+}
+
+/// Whether the arguments are a plain or weighted sum, or the largest or smallest, of whole rows; if
+/// so, fills `s`. A step counts for nothing in runs of one element.
+bool as_row_sums(const SpmmArgs& a, RowSums& s) {
+  const bool selects = a.reduce == ReduceOp::kMax || a.reduce == ReduceOp::kMin;
+  if (a.reduce == ReduceOp::kProd) return false;
+  if (selects && (a.op == BinaryOp::kMul || a.lhs_scale != nullptr)) return false;
+  const Layout& layout = a.layout;
+  if (a.op == BinaryOp::kDot || (layout.out_step != 1 && layout.inner != 1)) return false;
+  const bool one = layout.inner == 1;
+  const bool lhs_rows = (layout.lhs_step == 1 || one) && !a.lhs.wide;
+  const bool rhs_rows = (layout.rhs_step == 1 || one) && !a.rhs.wide;
+  const bool x_is_lhs = lhs_rows && (a.op == BinaryOp::kCopyLhs ||
+                                     (a.op == BinaryOp::kMul && (layout.rhs_step == 0 || one)));
+  const bool x_is_rhs = rhs_rows && (a.op == BinaryOp::kCopyRhs ||
+                                     (a.op == BinaryOp::kMul && (layout.lhs_step == 0 || one)));
+  if (!x_is_lhs && !x_is_rhs) return false;
+  s.x = x_is_lhs ? a.lhs : a.rhs;
+  s.x_offset = x_is_lhs ? layout.lhs_offset : layout.rhs_offset;
+  s.x_step = x_is_lhs ? layout.lhs_step : layout.rhs_step;
+  if (a.op == BinaryOp::kMul) {
+    s.weight = x_is_lhs ? a.rhs : a.lhs;
+    s.weight_offset = x_is_lhs ? layout.rhs_offset : layout.lhs_offset;
+    s.weight_step = x_is_lhs ? layout.rhs_step : layout.lhs_step;
+  }
+  s.args = a;
+  s.x_rows = row_picker(s.x.access, a.slots);
+  s.weight_rows = row_picker(s.weight.access, a.slots);
+  s.scale_rows = row_picker(a.lhs.access, a.slots);
+  return true;
+}
+
+/// Elements that one lane may read and write at once. Every group begins at a multiple of `inner`
+/// in the rows of x and of the result: they are not repeated within a group.
+template <class T>
+int pack_width(const RowSums& s) {
+  const SpmmArgs& a = s.args;
+  int width = widest_pack<T>(a.layout.inner);
+  const std::int64_t out_size =
+      a.out_wide ? sizeof(typename T::Accum) : sizeof(typename T::Storage);
+  const auto fits = [&](std::int64_t n) {
+    return s.x.length % n == 0 && a.out_length % n == 0 &&
+           is_aligned(s.x.data, n * static_cast<std::int64_t>(sizeof(typename T::Storage))) &&
+           is_aligned(a.out, std::min<std::int64_t>(n * out_size, 16));
+  };
+  while (width > 1 && !fits(width)) width /= 2;
+  return width;
+}
+
+/// Shares the lanes of a warp between columns and slots, and launches.
+template <class T, int N>
+void launch_sums(RowSums s, void (*kernel)(RowSums), void* stream) {
+  using Tuning = RowSumTuning;
+  constexpr int kSlab = Tuning::kSlabBytes / static_cast<int>(N * sizeof(typename T::Storage));
+  const std::int64_t packs = ceil_div(s.args.layout.num_groups * s.args.layout.inner, N);
+  s.lanes = power_of_2(packs, std::min(kSlab, kWarpLanes));
+  const std::int64_t slots = s.pass == SpmmPass::kRows
+                                 ? ceil_div(s.num_slots, std::max<std::int64_t>(s.num_items, 1))
+                                 : kHubSlots;
+  s.ways = power_of_2(ceil_div(slots, Tuning::kSlotsPerWay), kWarpLanes / s.lanes);
+  const std::int64_t items_per_block = Tuning::kThreads / (s.lanes * s.ways);
+  const dim3 grid(static_cast<unsigned>(ceil_div(s.num_items, items_per_block)),
+                  static_cast<unsigned>(std::min(ceil_div(packs, s.lanes), kMostBlocksAlongY)));
+  launch("spmm", kernel, grid, dim3(Tuning::kThreads), stream, s);
+}
+
+template <class T, int N>
+void launch_sums(const RowSums& s, int width, void* stream) {
+  if constexpr (N > 1) {
+    if (width < N) return launch_sums<T, N / 2>(s, width, stream);
+  }
+  if (s.args.reduce == ReduceOp::kMax || s.args.reduce == ReduceOp::kMin) {
+    launch_sums<T, N>(s, select_rows<T, N>, stream);
+  } else if (s.weight.data != nullptr || s.args.lhs_scale != nullptr) {
+    launch_sums<T, N>(s, sum_rows<T, N, true>, stream);
+  } else {
+    launch_sums<T, N>(s, sum_rows<T, N, false>, stream);
+  }
+}
+
+template <class T>
+void launch_sums(RowSums s, SpmmPass pass, void* stream) {
+  s.pass = pass;
+  s.num_items = num_work_items(pass, s.args.row_end, s.num_slots);
+  constexpr int kWidest = 16 / static_cast<int>(sizeof(typename T::Storage));
+  launch_sums<T, kWidest>(s, pack_width<T>(s), stream);
+}
+
+template <class T, class State>
+void launch_reduction(Reductions r, SpmmPass pass, void* stream) {
+  r.pass = pass;
+  const std::int64_t items = pass == SpmmPass::kHubs
+                                 ? num_pieces(r.num_slots)
+                                 : num_work_items(pass, r.args.row_end, r.num_slots);
+  const std::int64_t elements = num_elements(r.args.layout);
+  const int along_x = power_of_2(elements, ReduceTuning::kThreads);
+  const int along_y = ReduceTuning::kThreads / along_x;
+  const dim3 grid(static_cast<unsigned>(ceil_div(items, along_y)),
+                  static_cast<unsigned>(std::min(ceil_div(elements, along_x), kMostBlocksAlongY)));
+  launch("spmm", reduce_rows<T, State>, grid,
+         dim3(static_cast<unsigned>(along_x), static_cast<unsigned>(along_y)), stream, r);
+}
+
+template <class T>
+void run(const SpmmArgs& args, const CudaLaunch& given) {
+  const std::int64_t num_slots = slots_of_call(args, given.num_slots);
+  const bool hubs = may_have_hubs(args.slots, num_slots);
+  Reductions r;
+  r.args = args;
+  r.lhs_rows = row_picker(args.lhs.access, args.slots);
+  r.rhs_rows = row_picker(args.rhs.access, args.slots);
+  r.num_slots = num_slots;
+  r.partials = given.workspace;
+  visit_state<typename T::Accum>(args.reduce, [&]<class State>() {
+    if (RowSums s; as_row_sums(args, s)) {
+      s.num_slots = num_slots;
+      s.partials = given.workspace;
+      launch_sums<T>(s, SpmmPass::kRows, given.stream);
+      if (hubs) launch_sums<T>(s, SpmmPass::kPieces, given.stream);
+    } else {
+      launch_reduction<T, State>(r, SpmmPass::kRows, given.stream);
+      if (hubs) launch_reduction<T, State>(r, SpmmPass::kPieces, given.stream);
+    }
+    if (hubs) launch_reduction<T, State>(r, SpmmPass::kHubs, given.stream);
+  });
+}
+
+}  // namespace
+
+std::int64_t spmm_workspace(const SpmmArgs& args, std::int64_t num_slots) {
+  std::int64_t bytes = 0;
+  visit(DTypes{}, args.dtype, [&]<class T>() {
+    visit_state<typename T::Accum>(args.reduce, [&]<class State>() { bytes = sizeof(State); });
+  });
+  return num_partials(args.slots, slots_of_call(args, num_slots)) * args.out_length * bytes;
+}
+
+void spmm(const SpmmArgs& args, const CudaLaunch& given) {
+  visit(DTypes{}, args.dtype, [&]<class T>() { run<T>(args, given); });
+}
+
+}  // namespace mezzo::cuda

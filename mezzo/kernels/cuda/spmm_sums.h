@@ -1,0 +1,202 @@
+#pragma once
+
+#include <cstdint>
+
+#include "mezzo/kernels/cuda/spmm_work.h"
+#include "mezzo/kernels/spmm.h"
+
+// Plain and weighted sums of rows: the case that training spends its time in.
+
+namespace mezzo::cuda {
+
+struct RowSumTuning {
+  static constexpr int kThreads = 256;
+  static constexpr int kBlocks = 3;  ///< of a multiprocessor: bounds the registers
+  /// Of every row, this many bytes are summed before the next: of a graph with some 10^5 nodes such
+  /// a slab of all rows stays in the L2 cache.
+  static constexpr int kSlabBytes = 128;
+  static constexpr int kUnroll = 4;  ///< slots that one lane reads at once
+  /// Slots of a row for each lane that shares them; less, and lanes idle in rows of mean length.
+  static constexpr int kSlotsPerWay = 4;
+};
+
+/// Which operand carries the rows and which one the weights, and how the lanes share them: `lanes`
+/// neighbouring lanes take a pack each of one slot's columns, `ways` such groups take slots in
+/// turn.
+struct RowSums {
+  SpmmArgs args;
+  SpmmPass pass = SpmmPass::kRows;
+  Operand x, weight;  ///< weight.data null: every weight is 1
+  RowPicker x_rows, weight_rows, scale_rows;
+  const std::int64_t *x_offset = nullptr, *weight_offset = nullptr;
+  std::int64_t x_step = 1, weight_step = 0;
+  std::int64_t num_slots = 0;
+  std::int64_t num_items = 0;
+  int lanes = 1, ways = 1;
+  void* partials = nullptr;  ///< states (spmm_reduce.h) [num_partials, out_length]
+};
+
+/// Where a lane's columns begin: in the rows of x, of the weights and of the result.
+struct ColumnPlace {
+  std::int64_t x, weight, out;
+};
+
+__device__ inline ColumnPlace place_of(const RowSums& s, std::int64_t column) {
+  const Layout& layout = s.args.layout;
+  std::int64_t group = 0;
+  if (layout.num_groups > 1) {
+    group = static_cast<std::uint32_t>(column) / static_cast<std::uint32_t>(layout.inner);
+  }
+  const std::int64_t d = column - group * layout.inner;
+  return {offset_of(s.x_offset, group, layout.inner, s.x_step) + d,
+          offset_of(s.weight_offset, group, layout.inner, s.weight_step),
+          offset_of(layout.out_offset, group, layout.inner, 1) + d};
+}
+
+/// What the rows of x of some slots are multiplied with.
+template <class T, int U>
+__device__ inline void read_factors(const RowSums& s, const SpmmWork& work,
+                                    const int (&positions)[U], std::int64_t weight_at,
+                                    typename T::Accum (&factors)[U]) {
+  using A = typename T::Accum;
+  std::int64_t at[U];
+#pragma unroll
+  for (int u = 0; u < U; ++u) factors[u] = A(1);
+  if (s.weight.data != nullptr) {
+    s.weight_rows.at(work.row, work.range.begin, positions, at);
+#pragma unroll
+    for (int u = 0; u < U; ++u) at[u] = at[u] * s.weight.length + weight_at;
+    numbers_at<T>(s.weight, at, factors);
+  }
+  if (s.args.lhs_scale != nullptr) {
+    s.scale_rows.at(work.row, work.range.begin, positions, at);
+#pragma unroll
+    for (int u = 0; u < U; ++u) factors[u] *= static_cast<const A*>(s.args.lhs_scale)[at[u]];
+  }
+}
+
+/// Adds every `ways`-th slot from the `way`-th on to `sum`. Several slots are read before the first
+/// of them is used; past the end the last one is read again, and left out.
+template <class T, int N, bool kWeighted>
+__device__ inline void add_slots(const RowSums& s, const SpmmWork& work, const ColumnPlace& at,
+                                 int way, typename T::Accum (&sum)[N]) {
+  using A = typename T::Accum;
+  constexpr int kUnroll = RowSumTuning::kUnroll;
+  const auto* x = static_cast<const typename T::Storage*>(s.x.data) + at.x;
+  const auto count = static_cast<int>(work.range.end - work.range.begin);
+  for (int first = way; first < count; first += kUnroll * s.ways) {
+    int positions[kUnroll];
+    std::int64_t rows[kUnroll];
+    Pack<T, N> packs[kUnroll];
+    A factors[kUnroll];
+#pragma unroll
+    for (int u = 0; u < kUnroll; ++u) positions[u] = min(first + u * s.ways, count - 1);
+    s.x_rows.at(work.row, work.range.begin, positions, rows);
+#pragma unroll
+    for (int u = 0; u < kUnroll; ++u) {
+      packs[u] = *reinterpret_cast<const Pack<T, N>*>(x + rows[u] * s.x.length);
+    }
+    if constexpr (kWeighted) read_factors<T>(s, work, positions, at.weight, factors);
+#pragma unroll
+    for (int u = 0; u < kUnroll; ++u) {
+      if (first + u * s.ways >= count) break;
+#pragma unroll
+      for (int i = 0; i < N; ++i) {
+        const A value = widened(packs[u].element[i]);
+        if constexpr (kWeighted) {
+          sum[i] += factors[u] * value;
+        } else {
+          sum[i] += value;
+        }
+      }
+    }
+  }
+}
+
+/// A row's mean and scale, which come after the sum.
+template <class A>
+__device__ inline A finish_sum(const SpmmArgs& a, A sum, std::int64_t row, SlotRange range) {
+  if (range.end == range.begin) return A(0);
+  if (a.reduce == ReduceOp::kMean) sum /= static_cast<A>(range.end - range.begin);
+  if (a.row_scale != nullptr) sum *= static_cast<const A*>(a.row_scale)[row];
+  return sum;
+}
+
+/// The accumulator's type as a dtype.
+template <class T>
+using WideOf = std::conditional_t<std::is_same_v<typename T::Accum, double>, Float64, Float32>;
+
+/// N accumulators, by as few instructions as there may be.
+template <class T, int N>
+__device__ inline void store_wide(const typename T::Accum (&from)[N], void* to, std::int64_t at) {
+  using A = typename T::Accum;
+  constexpr int kMost = 16 / static_cast<int>(sizeof(A));
+  constexpr int kPart = N < kMost ? N : kMost;
+#pragma unroll
+  for (int i = 0; i < N; i += kPart) {
+    A part[kPart];
+#pragma unroll
+    for (int k = 0; k < kPart; ++k) part[k] = from[i + k];
+    store<WideOf<T>, kPart>(part, static_cast<A*>(to) + at + i);
+  }
+}
+
+template <class T, int N>
+__device__ inline void store_sum(const RowSums& s, const SpmmWork& work, std::int64_t column,
+                                 typename T::Accum (&sum)[N]) {
+  const SpmmArgs& a = s.args;
+  if (s.pass == SpmmPass::kPieces) {
+    store_wide<T, N>(sum, s.partials, work.partial * a.out_length + column);
+    return;
+  }
+#pragma unroll
+  for (int i = 0; i < N; ++i) sum[i] = finish_sum(a, sum[i], work.row, work.range);
+  const std::int64_t at = work.row * a.out_length + column;
+  if (a.out_wide) {
+    store_wide<T, N>(sum, a.out, at);
+  } else {
+    store<T, N>(sum, static_cast<typename T::Storage*>(a.out) + at);
+  }
+}
+
+/// What one lane does: its share of an item, of every slab the columns from `column` on.
+struct LaneShare {
+  SpmmWork work;
+  int way, column;
+};
+
+/// Each item has lanes * ways neighbouring lanes, with N columns a lane.
+template <int N>
+__device__ inline LaneShare lane_share(const RowSums& s) {
+  const int thread = static_cast<int>(threadIdx.x), share = s.lanes * s.ways;
+  const std::int64_t item =
+      static_cast<std::int64_t>(blockIdx.x) * (RowSumTuning::kThreads / share) + thread / share;
+  return {spmm_work(s.pass, s.args.slots, s.args.row_end, s.num_slots, item),
+          thread % share / s.lanes, thread % s.lanes * N};
+}
+
+template <class T, int N, bool kWeighted>
+__global__ void __launch_bounds__(RowSumTuning::kThreads, RowSumTuning::kBlocks)
+    sum_rows(RowSums s) {
+  using A = typename T::Accum;
+  const LaneShare lane = lane_share<N>(s);
+  const std::int64_t columns = s.args.layout.num_groups * s.args.layout.inner;
+  const std::int64_t slab = s.lanes * N;
+  for (std::int64_t begin = blockIdx.y * slab; begin < columns; begin += gridDim.y * slab) {
+    const std::int64_t column = begin + lane.column;
+    const bool active = lane.work.row >= 0 && column < columns;
+    A sum[N] = {};
+    ColumnPlace at = {};
+    if (active) {
+      at = place_of(s, column);
+      add_slots<T, N, kWeighted>(s, lane.work, at, lane.way, sum);
+    }
+    for (int step = s.lanes; step < s.lanes * s.ways; step *= 2) {
+#pragma unroll
+      for (int i = 0; i < N; ++i) sum[i] += __shfl_xor_sync(kAllLanes, sum[i], step);
+    }
+    if (active && lane.way == 0) store_sum<T, N>(s, lane.work, at.out, sum);
+  }
+}
+
+}  // namespace mezzo::cuda

@@ -1,0 +1,304 @@
+#include <algorithm>
+#include <cstdint>
+
+#include "mezzo/core/type_list.h"
+#include "mezzo/kernels/cuda/hub_sums.h"
+#include "mezzo/kernels/cuda/kernels.h"
+#include "mezzo/kernels/cuda/row_lanes.h"
+
+// The gradients of a weighted sum of rows. A unit of work is one head of one row, or of the part of
+// a hub that lies in one piece of the slots: some neighbouring lanes hold its features, packs of
+// them each, and several such teams take the slots in turns. A slot's row is read once, for its
+// share of the sum and for its product.
+
+namespace mezzo::cuda {
+
+namespace {
+
+struct WeightedGradTuning {
+  static constexpr int kThreads = 256;
+  /// Features that a lane keeps in registers, of `own` and of the sum. Heads of more than a warp
+  /// then holds are taken slab by slab.
+  static constexpr int kFeatures = 8;
+  static constexpr std::int64_t kSlotsPerLane = 4;
+};
+
+/// The lanes of a unit, within a warp: `features` side by side, `slots` times.
+struct UnitLanes {
+  int features = 1, slots = 1;
+  std::int64_t slabs = 1;  ///< in which the features are summed
+};
+
+/// One unit. `partial` is where a hub's sum goes; null: to own_grad.
+template <class A>
+struct Unit {
+  std::int64_t row = 0, head = 0;
+  SlotRange range = {0, 0};
+  bool active = false;
+  A* partial = nullptr;
+};
+
+/// One slab of one unit's features, `N` to a pack. Every lane of the warp takes part.
+template <class T, int N>
+class SlabSum {
+ public:
+  using Accum = typename T::Accum;
+  using Storage = typename T::Storage;
+  static constexpr int kPacks = WeightedGradTuning::kFeatures / N;
+
+  __device__ SlabSum(const WeightedGradArgs& a, const UnitLanes& lanes, const Unit<Accum>& unit,
+                     std::int64_t slab)
+      : a_(a), lanes_(lanes), unit_(unit), dots_(slab == 0) {
+    const int lane = static_cast<int>(threadIdx.x) & (lanes.features * lanes.slots - 1);
+    feature_lane_ = lane & (lanes.features - 1);
+    slot_lane_ = lane / lanes.features;
+    const std::int64_t slab_features = std::int64_t{lanes.features} * kPacks * N;
+    first_ = slab * slab_features + feature_lane_ * N;
+    own_ = static_cast<const Storage*>(a.own) + (unit.row * a.heads + unit.head) * a.features;
+    const auto* scales = static_cast<const Accum*>(a.own_scale);
+    // A row without slots is 0, which an infinite scale would make NaN.
+    const bool scaled = scales != nullptr && unit.range.begin < unit.range.end;
+    own_scale_ = scaled ? scales[unit.row] : Accum(1);
+  }
+
+  __device__ void run() {
+    if (dots_) load_own();
+    const SlotRange range = unit_.range;
+    std::int64_t slot = range.begin + slot_lane_;
+    std::int64_t other = slot < range.end ? id_at(a_.slots.first, slot) : 0;
+    while (__any_sync(kAllLanes, slot < range.end)) {
+      // The next row's id is on its way while this row is read.
+      const std::int64_t next = slot + lanes_.slots;
+      const std::int64_t next_other = next < range.end ? id_at(a_.slots.first, next) : 0;
+      const bool mine = slot < range.end;
+      const Accum scale = mine ? other_scale(other) : Accum(0);
+      Accum dot = mine ? add_slot(slot, other, scale) : Accum(0);
+      if (dots_) {
+        dot = group_sum(dot, lanes_.features);
+        if (mine && feature_lane_ == 0) {
+          store_number<T>(dot * scale * own_scale_, a_.weight_grad, a_.weight_grad_wide,
+                          slot * a_.heads + unit_.head);
+        }
+      }
+      slot = next;
+      other = next_other;
+    }
+    if (a_.own_grad != nullptr) store_sum();
+  }
+
+ private:
+  __device__ std::int64_t feature(int pack) const {
+    return first_ + std::int64_t{pack} * lanes_.features * N;
+  }
+
+  __device__ void load_own() {
+#pragma unroll
+    for (int k = 0; k < kPacks; ++k) {
+      if (unit_.range.begin < unit_.range.end && feature(k) < a_.features) {
+        load<T, N>(own_ + feature(k), own_values_[k]);
+      }
+    }
+  }
+
+  __device__ Accum other_scale(std::int64_t other) const {
+    const auto* scales = static_cast<const Accum*>(a_.other_scale);
+    return scales != nullptr ? scales[other] : Accum(1);
+  }
+
+  /// The lane's share of the slot's product.
+  __device__ Accum add_slot(std::int64_t slot, std::int64_t other, Accum scale) {
+    const Storage* x =
+        static_cast<const Storage*>(a_.other) + (other * a_.heads + unit_.head) * a_.features;
+    Accum weight = 0;
+    if (a_.own_grad != nullptr) {
+      const std::int64_t at = id_at(a_.slots.second, slot) * a_.weight.length;
+      weight = number_at<T>(a_.weight.data, a_.weight.wide,
+                            at + (a_.weight.length == 1 ? 0 : unit_.head)) *
+               scale;
+    }
+    Accum dot = 0;
+#pragma unroll
+    for (int k = 0; k < kPacks; ++k) {
+      if (feature(k) >= a_.features) continue;
+      Accum values[N];
+      load<T, N>(x + feature(k), values);
+#pragma unroll
+      for (int i = 0; i < N; ++i) {
+        sum_[k][i] += weight * values[i];
+        if (dots_) dot += own_values_[k][i] * values[i];
+      }
+    }
+    if (dots_ && lanes_.slabs > 1) dot += rest_of_dot(x);
+    return dot;
+  }
+
+  /// Of the features behind the first slab.
+  __device__ Accum rest_of_dot(const Storage* x) const {
+    Accum dot = 0;
+    for (std::int64_t f = feature(kPacks); f < a_.features; f += lanes_.features * N) {
+      Accum values[N], own[N];
+      load<T, N>(x + f, values);
+      load<T, N>(own_ + f, own);
+#pragma unroll
+      for (int i = 0; i < N; ++i) dot += own[i] * values[i];
+    }
+    return dot;
+  }
+
+  __device__ void store_sum() {
+    const std::int64_t at = unit_.head * a_.features;
+    Storage* out = static_cast<Storage*>(a_.own_grad) + unit_.row * a_.heads * a_.features + at;
+#pragma unroll
+    for (int k = 0; k < kPacks; ++k) {
+#pragma unroll
+      for (int i = 0; i < N; ++i) {
+        sum_[k][i] = sum_lanes(sum_[k][i], lanes_.features, lanes_.features * lanes_.slots);
+      }
+      if (!unit_.active || slot_lane_ != 0 || feature(k) >= a_.features) continue;
+      if (unit_.partial != nullptr) {
+#pragma unroll
+        for (int i = 0; i < N; ++i) unit_.partial[at + feature(k) + i] = sum_[k][i];
+      } else {
+#pragma unroll
+        for (int i = 0; i < N; ++i) sum_[k][i] *= own_scale_;
+        store<T, N>(sum_[k], out + feature(k));
+      }
+    }
+  }
+
+  const WeightedGradArgs& a_;
+  const UnitLanes& lanes_;
+  const Unit<Accum>& unit_;
+  const bool dots_;
+  int feature_lane_, slot_lane_;
+  std::int64_t first_;
+  const Storage* own_;
+  Accum own_scale_;
+  Accum own_values_[kPacks][N] = {}, sum_[kPacks][N] = {};
+};
+
+/// The slots of all rows, and where the sums of hubs wait for the last step.
+struct HubWork {
+  bool pieces = false;     ///< units are of hubs' parts; else of rows
+  bool skip_hubs = false;  ///< rows that are hubs are done apart
+  std::int64_t num_slots = 0;
+  void* partials = nullptr;
+};
+
+template <class A>
+__device__ Unit<A> unit_at(const WeightedGradArgs& a, const HubWork& work, std::int64_t index) {
+  Unit<A> unit;
+  const std::int64_t row = index / a.heads;
+  unit.head = index - row * a.heads;
+  if (work.pieces) {
+    if (row >= 2 * num_pieces(work.num_slots)) return unit;
+    const HubPart part =
+        hub_part(a.slots, a.row_end, work.num_slots, row / 2, static_cast<int>(row % 2));
+    if (part.row < 0) return unit;
+    unit.row = part.row;
+    unit.range = part.range;
+    unit.active = true;
+    if (a.own_grad != nullptr) {
+      unit.partial = static_cast<A*>(work.partials) + part.partial * a.heads * a.features;
+    }
+    return unit;
+  }
+  if (row >= a.row_end) return unit;
+  const SlotRange range = slots_of(a.slots, row);
+  if (work.skip_hubs && is_hub(range)) return unit;
+  unit.row = row;
+  unit.range = range;
+  unit.active = true;
+  return unit;
+}
+
+template <class T, int N>
+__global__ void __launch_bounds__(WeightedGradTuning::kThreads)
+    weighted_grad_kernel(WeightedGradArgs a, UnitLanes lanes, HubWork work) {
+  const std::int64_t thread = std::int64_t{blockIdx.x} * WeightedGradTuning::kThreads + threadIdx.x;
+  const auto unit = unit_at<typename T::Accum>(a, work, thread / (lanes.features * lanes.slots));
+  for (std::int64_t slab = blockIdx.y; slab < lanes.slabs; slab += gridDim.y) {
+    SlabSum<T, N>(a, lanes, unit, slab).run();
+  }
+}
+
+template <int N>
+UnitLanes unit_lanes(const WeightedGradArgs& a, std::int64_t num_slots) {
+  UnitLanes lanes;
+  lanes.features = power_of_2(ceil_div(a.features, N), kWarpLanes);
+  // Whole rows first, then several slots of one row.
+  const int row_lanes = lanes.features * power_of_2(a.heads, kWarpLanes / lanes.features);
+  lanes.slots = lanes_for_slots(a.slots, a.row_end, num_slots, WeightedGradTuning::kSlotsPerLane,
+                                kWarpLanes / row_lanes);
+  const std::int64_t in_slab = std::int64_t{lanes.features} * WeightedGradTuning::kFeatures;
+  lanes.slabs = ceil_div(a.features, in_slab);
+  return lanes;
+}
+
+template <class T, int N>
+void run(const WeightedGradArgs& args, const CudaLaunch& given) {
+  const UnitLanes lanes = unit_lanes<N>(args, given.num_slots);
+  // Without a sum the first slab is all there is to do: it takes the whole of the products.
+  const std::int64_t slabs =
+      args.own_grad != nullptr ? std::min<std::int64_t>(lanes.slabs, 65535) : 1;
+  const auto launch_units = [&](const char* name, std::int64_t rows, const HubWork& work) {
+    const std::int64_t threads = rows * args.heads * lanes.features * lanes.slots;
+    launch(name, &weighted_grad_kernel<T, N>,
+           dim3(static_cast<unsigned>(ceil_div(threads, WeightedGradTuning::kThreads)),
+                static_cast<unsigned>(slabs)),
+           dim3(WeightedGradTuning::kThreads), given.stream, args, lanes, work);
+  };
+  HubWork work{.skip_hubs = may_have_hubs(args.slots, given.num_slots),
+               .num_slots = given.num_slots,
+               .partials = given.workspace};
+  launch_units("weighted_grad", args.row_end, work);
+  if (!work.skip_hubs) return;
+  work.pieces = true;
+  launch_units("weighted_grad of hubs", 2 * num_pieces(given.num_slots), work);
+  if (args.own_grad == nullptr) return;
+  launch_hub_sums<T>("weighted_grad, sums of hubs",
+                     {.slots = args.slots,
+                      .num_rows = args.row_end,
+                      .num_slots = given.num_slots,
+                      .partials = given.workspace,
+                      .length = args.heads * args.features,
+                      .row_scale = args.own_scale,
+                      .out = args.own_grad},
+                     given.stream);
+}
+
+/// Whether each head of each array begins where a pack of N elements may.
+template <class T, int N>
+bool fits(const WeightedGradArgs& a) {
+  constexpr auto kBytes = static_cast<std::int64_t>(N * sizeof(typename T::Storage));
+  return a.features % N == 0 && is_aligned(a.own, kBytes) && is_aligned(a.other, kBytes) &&
+         is_aligned(a.own_grad, kBytes);
+}
+
+}  // namespace
+
+std::int64_t weighted_grad_workspace(const WeightedGradArgs& args, std::int64_t num_slots) {
+  if (args.own_grad == nullptr) return 0;
+  const std::int64_t size = args.dtype == DType::kFloat64 ? sizeof(double) : sizeof(float);
+  return num_partials(args.slots, num_slots) * args.heads * args.features * size;
+}
+
+void weighted_grad(const WeightedGradArgs& args, const CudaLaunch& given) {
+  if (args.row_end == 0 || args.heads == 0 || args.features == 0) return;
+  visit(DTypes{}, args.dtype, [&]<class T>() {
+    constexpr int kWidest = 16 / static_cast<int>(sizeof(typename T::Storage));
+    if (fits<T, kWidest>(args)) {
+      run<T, kWidest>(args, given);
+      return;
+    }
+    if constexpr (kWidest == 8) {
+      if (fits<T, 2>(args)) {
+        run<T, 2>(args, given);
+        return;
+      }
+    }
+    run<T, 1>(args, given);
+  });
+}
+
+}  // namespace mezzo::cuda

@@ -1,0 +1,94 @@
+#include "mezzo/message_passing/cuda_library.h"
+
+#include <cstdlib>
+
+#include <dlfcn.h>
+
+#include "mezzo/core/error.h"
+#include "mezzo/core/log.h"
+
+namespace mezzo {
+
+namespace {
+
+constexpr const char* kCudaLibraryName = "libmezzo_cuda.so";
+constexpr const char* kCudaTableName = "mezzo_cuda_kernels";
+
+std::string loader_text() {
+  const char* const text = ::dlerror();
+  return text == nullptr ? "unknown error" : text;
+}
+
+/// The library of kernels in the folder of this one.
+std::string path_beside_this_library() {
+  Dl_info info{};
+  if (::dladdr(reinterpret_cast<const void*>(&open_cuda_library), &info) == 0 ||
+      info.dli_fname == nullptr) {
+    return kCudaLibraryName;
+  }
+  const std::string here = info.dli_fname;
+  const std::size_t slash = here.rfind('/');
+  return slash == std::string::npos ? kCudaLibraryName
+                                    : here.substr(0, slash + 1) + kCudaLibraryName;
+}
+
+CudaLibrary find_cuda_library() {
+  const char* const named = std::getenv("MEZZO_CUDA_LIBRARY");
+  if (named != nullptr && *named != '\0') return open_cuda_library(named);
+  // Loaded, not initialised (see the header); it stays, for the kernels need it.
+  if (::dlopen("libcuda.so.1", RTLD_LAZY | RTLD_LOCAL) == nullptr) {
+    return {.path = {}, .kernels = nullptr, .problem = "no NVIDIA driver: " + loader_text()};
+  }
+  return open_cuda_library(path_beside_this_library());
+}
+
+}  // namespace
+
+CudaLibrary open_cuda_library(const std::string& path) {
+  CudaLibrary library{.path = path, .kernels = nullptr, .problem = {}};
+  void* const file = ::dlopen(path.c_str(), RTLD_NOW | RTLD_GLOBAL);
+  if (file == nullptr) {
+    const std::string why = loader_text();  // begins with the path, or with a library it needs
+    library.problem =
+        fmt::format("cannot load {}", why.starts_with(path) ? why : path + ": " + why);
+    return library;
+  }
+  const auto table = reinterpret_cast<decltype(&mezzo_cuda_kernels)>(::dlsym(file, kCudaTableName));
+  if (table != nullptr) library.kernels = table();
+  if (library.kernels == nullptr) {
+    library.problem = fmt::format("{} holds no CUDA kernels of mezzo ({})", path, kCudaTableName);
+    ::dlclose(file);
+  }
+  return library;
+}
+
+const CudaLibrary& cuda_library() {
+  static const CudaLibrary library = [] {
+    CudaLibrary found = find_cuda_library();
+    log("dispatch", found.kernels != nullptr ? "cuda kernels of " + found.path
+                                             : "no cuda kernels: " + found.problem);
+    return found;
+  }();
+  return library;
+}
+
+// With this library and not at the first use: libtorch remembers that it has no CUDA part once it
+// has been asked.
+[[maybe_unused]] static const bool kCudaLibraryLoaded = cuda_library().kernels != nullptr;
+
+const CudaKernels* cuda_kernels() {
+  return cuda_library().kernels;
+}
+
+std::string cuda_library_problem() {
+  return cuda_library().problem;
+}
+
+const CudaKernels& required_cuda_kernels() {
+  const CudaLibrary& library = cuda_library();
+  MEZZO_CHECK(library.kernels != nullptr, "mezzo's CUDA kernels are not loaded: {}",
+              library.problem);
+  return *library.kernels;
+}
+
+}  // namespace mezzo

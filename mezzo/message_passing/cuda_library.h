@@ -1,0 +1,38 @@
+#pragma once
+
+#include <string>
+
+#include "mezzo/core/export.h"
+#include "mezzo/kernels/cuda_kernels.h"
+
+// The CUDA kernels are a library of their own, libmezzo_cuda.so, which is loaded with this one
+// where the machine has an NVIDIA driver: the same files serve machines with and without a GPU.
+// Internal to the library.
+
+namespace mezzo {
+
+/// What became of a library of CUDA kernels.
+struct CudaLibrary {
+  std::string path;  ///< empty where none was looked for
+  const CudaKernels* kernels = nullptr;
+  std::string problem;  ///< why `kernels` is null, else empty
+};
+
+/// Loads the file, and libtorch's CUDA part with it. Does not throw.
+MEZZO_API CudaLibrary open_cuda_library(const std::string& path);
+
+/// The library that was loaded with this one: the file that MEZZO_CUDA_LIBRARY names, else, where
+/// there is a driver, the libmezzo_cuda.so beside this library. Asks no driver for devices: a
+/// process that has asked cannot fork workers.
+MEZZO_API const CudaLibrary& cuda_library();
+
+/// The kernels; null where none are loaded.
+MEZZO_API const CudaKernels* cuda_kernels();
+
+/// Why cuda_kernels() is null, on one line; empty where it is not.
+MEZZO_API std::string cuda_library_problem();
+
+/// The kernels. Throws InvalidArgument that tells the problem where none are loaded.
+MEZZO_API const CudaKernels& required_cuda_kernels();
+
+}  // namespace mezzo

@@ -1,0 +1,177 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+
+#include <ATen/core/Tensor.h>
+#include <c10/core/DeviceGuard.h>
+
+#include "mezzo/core/export.h"
+#include "mezzo/kernels/backend.h"
+#include "mezzo/kernels/cuda_kernels.h"
+#include "mezzo/message_passing/arguments.h"
+#include "mezzo/message_passing/cuda_library.h"
+
+// Where operators run. An operator is a template over OnCpu or OnCuda, chosen where it is
+// registered (cpu.cpp, cuda.cpp): from the check of its operands to the order of its results the
+// code is the same, and only what stands here differs. Internal to the library.
+
+namespace mezzo {
+
+/// The kernels that take Args.
+template <class Args>
+struct KernelOf;
+
+template <auto kCpu, auto kCuda>
+struct KernelPair {
+  static constexpr auto cpu = kCpu;
+  static constexpr auto cuda = kCuda;
+};
+
+template <>
+struct KernelOf<SpmmArgs> : KernelPair<&CpuBackend::spmm, &CudaKernels::spmm> {};
+template <>
+struct KernelOf<SddmmArgs> : KernelPair<&CpuBackend::sddmm, &CudaKernels::sddmm> {};
+template <>
+struct KernelOf<MessageGradArgs>
+    : KernelPair<&CpuBackend::message_grad, &CudaKernels::message_grad> {};
+template <>
+struct KernelOf<SoftmaxArgs> : KernelPair<&CpuBackend::softmax, &CudaKernels::softmax> {};
+template <>
+struct KernelOf<SoftmaxGradArgs>
+    : KernelPair<&CpuBackend::softmax_grad, &CudaKernels::softmax_grad> {};
+template <>
+struct KernelOf<AttentionArgs> : KernelPair<&CpuBackend::attention, &CudaKernels::attention> {};
+template <>
+struct KernelOf<AttentionStateArgs>
+    : KernelPair<&CpuBackend::attention_state, &CudaKernels::attention_state> {};
+template <>
+struct KernelOf<AttentionGradArgs>
+    : KernelPair<&CpuBackend::attention_grad, &CudaKernels::attention_grad> {};
+template <>
+struct KernelOf<WeightedGradArgs>
+    : KernelPair<&CpuBackend::weighted_grad, &CudaKernels::weighted_grad> {};
+template <>
+struct KernelOf<GATv2ScoresArgs>
+    : KernelPair<&CpuBackend::gatv2_scores, &CudaKernels::gatv2_scores> {};
+template <>
+struct KernelOf<GATv2ScoresGradArgs>
+    : KernelPair<&CpuBackend::gatv2_scores_grad, &CudaKernels::gatv2_scores_grad> {};
+template <>
+struct KernelOf<DropoutArgs> : KernelPair<&CpuBackend::dropout, &CudaKernels::dropout> {};
+template <>
+struct KernelOf<CudaDrawArgs> {
+  static constexpr auto cuda = &CudaKernels::draw;
+};
+template <>
+struct KernelOf<CudaRenumberArgs> {
+  static constexpr auto cuda = &CudaKernels::renumber;
+};
+
+/// Elements of the scratch that a thread of the CPU's kernel needs, each as wide as a double.
+inline std::int64_t scratch_of(const MessageGradArgs& args) {
+  return (args.of_lhs ? args.lhs : args.rhs).length + 1;
+}
+template <class Args>
+std::int64_t scratch_of(const Args& args) {
+  return head_scratch(args.heads, args.features);
+}
+
+/// Runs body(begin, end) over ranges of the rows of about equal work (rows plus slots) on
+/// libtorch's threads. CPU only.
+void parallel_rows(const Direction& direction, std::int64_t row_length,
+                   const std::function<void(std::int64_t, std::int64_t)>& body);
+
+/// Kernels of cpu_backend(), on libtorch's threads.
+struct OnCpu {
+  /// Runs the kernel that takes Args over all rows of `direction`. args: all but the row range and
+  /// the scratch; row_length: elements of a row, by which threads are given work.
+  template <class Args>
+  static void run(const Args& args, const Direction& direction, std::int64_t row_length) {
+    const auto kernel = cpu_backend().*KernelOf<Args>::cpu;
+    parallel_rows(direction, row_length, [&](std::int64_t begin, std::int64_t end) {
+      Args part = args;
+      part.row_begin = begin;
+      part.row_end = end;
+      if constexpr (requires(Args a) { a.scratch; }) {
+        const auto memory =
+            std::make_unique_for_overwrite<double[]>(static_cast<std::size_t>(scratch_of(args)));
+        part.scratch = memory.get();
+        kernel(part);
+      } else {
+        kernel(part);
+      }
+    });
+  }
+  /// Likewise; rows with very many slots are shared by threads (hub_rows.cpp).
+  static void run(const SpmmArgs& args, const Direction& direction, std::int64_t row_length);
+  /// Likewise, with the shares of attn's gradient added in an order that the graph alone decides.
+  static void run(const GATv2ScoresGradArgs& args, const Direction& direction,
+                  std::int64_t row_length);
+  /// args: all but the range of draws.
+  static void run(const DropoutArgs& args, at::Device device);
+
+  /// `layout` with tables that the kernels can read.
+  static Layout layout(const Layout& layout, at::Device /*device*/) { return layout; }
+
+  /// Whether a kernel stores these results, one row an edge, by slot rather than by edge: rows
+  /// shorter than a cache line, lest threads share lines
+  /// (docs/decisions/0016-edge-results-by-slot.md).
+  static bool stores_by_slot(const at::Tensor& rows);
+
+  /// out[e] = rows[slots[e]]: what a kernel stored by slot in the order of the edges. rows: [E,
+  /// ...] contiguous; slots: Topology::csr_slots() or csc_slots(), undefined for the same order,
+  /// which gives `rows` itself.
+  static at::Tensor by_edge(const at::Tensor& rows, const at::Tensor& slots);
+};
+
+/// Kernels of cuda_kernels(), queued on libtorch's current stream of the device; nothing waits for
+/// them. The functions are those of OnCpu. Throws InvalidArgument where the kernels are not loaded.
+struct MEZZO_API OnCuda {
+  template <class Args>
+  static void run(Args args, const Direction& direction, std::int64_t /*row_length*/) {
+    if (direction.num_rows == 0) return;
+    args.row_begin = 0;
+    args.row_end = direction.num_rows;
+    launch(args, direction.device, direction.num_slots);
+  }
+  static void run(DropoutArgs args, at::Device device);
+
+  /// A process-wide table for each device and distinct layout, made when first needed: one copy,
+  /// which synchronises and which a stream under capture refuses (LogicError). Tables are never
+  /// freed, for captured graphs read them.
+  static Layout layout(const Layout& layout, at::Device device);
+
+  static bool stores_by_slot(const at::Tensor& /*rows*/) { return false; }
+  static at::Tensor by_edge(const at::Tensor& rows, const at::Tensor& slots);
+
+  /// Runs the kernel that takes Args, complete, on `device`.
+  template <class Args>
+  static void launch(const Args& args, at::Device device, std::int64_t num_slots) {
+    const CudaKernel<Args>& kernel = required_cuda_kernels().*KernelOf<Args>::cuda;
+    const Queue queue(device, kernel.workspace(args, num_slots));
+    kernel.run(args, {queue.stream(), queue.workspace(), num_slots});
+  }
+
+ private:
+  /// The device made current, its current stream and a workspace that lives as long as this (its
+  /// memory goes to later work of the stream only).
+  class Queue {
+   public:
+    Queue(at::Device device, std::int64_t workspace_bytes);
+    void* stream() const { return stream_; }
+    void* workspace() const { return workspace_.mutable_data_ptr(); }
+
+   private:
+    c10::DeviceGuard guard_;
+    void* stream_;
+    at::Tensor workspace_;
+  };
+};
+
+/// Whether what is queued on the device's current stream is being captured into a CUDA graph; false
+/// on the CPU.
+MEZZO_API bool is_capturing(at::Device device);
+
+}  // namespace mezzo

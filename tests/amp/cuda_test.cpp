@@ -1,0 +1,307 @@
+#include <cmath>
+#include <functional>
+#include <limits>
+#include <memory>
+#include <vector>
+
+#include <ATen/ATen.h>
+#include <ATen/autocast_mode.h>
+#include <gtest/gtest.h>
+#include <torch/optim/optimizer.h>
+
+#include "mezzo/amp/autocast.h"
+#include "mezzo/amp/captured_step.h"
+#include "mezzo/amp/fused_adam.h"
+#include "mezzo/amp/fused_sgd.h"
+#include "mezzo/amp/grad_scaler.h"
+#include "mezzo/amp/master_weights.h"
+#include "mezzo/amp/mixed_precision_optimizer.h"
+#include "mezzo/amp/precision.h"
+#include "mezzo/amp/stochastic_rounding.h"
+#include "mezzo/amp/watch_numbers.h"
+
+#include "support/tolerance.h"
+
+/// Mixed precision on a GPU beside the CPU, and the parts of it that run on every device by
+/// libtorch's operations, on the CPU too.
+namespace mezzo::test {
+namespace {
+
+constexpr double kInf = std::numeric_limits<double>::infinity();
+
+#define SKIP_WITHOUT_CUDA() \
+  if (!at::hasCUDA()) GTEST_SKIP() << "there is no CUDA device"
+
+at::Device cuda() {
+  return {at::kCUDA, 0};
+}
+
+/// The same numbers on every device.
+at::Tensor numbers(at::IntArrayRef sizes, double phase, at::Device device) {
+  std::int64_t count = 1;
+  for (const std::int64_t size : sizes) count *= size;
+  const at::Tensor steps = at::arange(count, at::kDouble);
+  return at::sin(steps * 0.7 + phase).view(sizes).to(device, at::kFloat);
+}
+
+TEST(NumberCounts, by_operations_are_those_of_the_host) {
+  for (const at::ScalarType dtype : {at::kHalf, at::kBFloat16, at::kFloat, at::kDouble}) {
+    const double largest = dtype == at::kHalf ? 65504.0 : 0x1p120;
+    const at::Tensor mixed = at::tensor({0.0, -0.0, 1.0, -0x1p-20, 0x1p-140, largest, -largest / 15,
+                                         kInf, -kInf, std::nan(""), 3.0},
+                                        at::kDouble)
+                                 .to(dtype);
+    for (const at::Tensor& tensor :
+         {mixed, mixed.slice(0, 7, 10), mixed.slice(0, 0, 2), mixed.slice(0, 0, 0),
+          mixed.unsqueeze(0).expand({3, mixed.numel()}), mixed.to_sparse()}) {
+      EXPECT_EQ(amp::count_numbers_by_operations(tensor), amp::count_numbers(tensor))
+          << c10::toString(dtype) << " " << tensor.sizes();
+    }
+  }
+  EXPECT_EQ(amp::count_numbers_by_operations(at::ones({2}, at::kLong)), amp::NumberCounts());
+}
+
+TEST(FusedSGD, keeps_the_flag_of_empty_buffers_where_it_lies) {
+  const at::Tensor weight = at::ones({3}).requires_grad_();
+  amp::FusedSGD optimizer({weight}, torch::optim::SGDOptions(1.0).momentum(0.5));
+  const at::Tensor found_inf = at::ones({});
+  weight.mutable_grad() = at::ones({3});
+  optimizer.fused_step({}, found_inf);
+  const auto& state =
+      static_cast<const amp::FusedSGDState&>(*optimizer.state().at(weight.unsafeGetTensorImpl()));
+  const at::Tensor empty = state.empty;
+  EXPECT_EQ(empty.item<float>(), 1.0F);
+  found_inf.zero_();
+  optimizer.fused_step({}, found_inf);
+  EXPECT_TRUE(state.empty.is_same(empty)) << "a captured step reads this tensor again";
+  EXPECT_EQ(empty.item<float>(), 0.0F);
+  optimizer.fused_step({}, found_inf);
+  EXPECT_TRUE(exact(weight, at::full({3}, 1.0 - 1.0 - 1.5)));
+}
+
+TEST(GradScaler, tells_on_the_device_what_the_check_found) {
+  amp::GradScaler scaler({.policy = amp::LossScalePolicy::dynamic({.initial_scale = 4.0})});
+  EXPECT_FALSE(scaler.scale_tensor().defined());
+  scaler.scale(at::zeros({}));
+  const at::Tensor scale = scaler.scale_tensor();
+  const at::Tensor weight = at::ones({2}).requires_grad_();
+  amp::FusedSGD optimizer({weight}, torch::optim::SGDOptions(1.0));
+  EXPECT_FALSE(scaler.found_inf(optimizer).defined());
+  for (const double gradient : {8.0, kInf}) {
+    weight.mutable_grad() = at::full({2}, gradient);
+    scaler.step(optimizer);
+    EXPECT_EQ(scaler.found_inf(optimizer).item<float>(), std::isinf(gradient) ? 1.0F : 0.0F);
+    scaler.update();
+    EXPECT_FALSE(scaler.found_inf(optimizer).defined());
+  }
+  EXPECT_EQ(scale.item<float>(), 2.0F) << "the tensor that update() changes in place";
+  amp::GradScaler disabled({.enabled = false});
+  disabled.scale(at::zeros({}));
+  EXPECT_FALSE(disabled.scale_tensor().defined());
+}
+
+// --- What needs a GPU ---
+
+TEST(AutocastCuda, casts_by_the_lists_of_cuda) {
+  SKIP_WITHOUT_CUDA();
+  const at::Tensor x = at::ones({4, 4}, cuda());
+  for (const at::ScalarType dtype : {at::kHalf, at::kBFloat16}) {
+    const amp::Autocast autocast(at::kCUDA, dtype);
+    const at::Tensor low = at::mm(x, x);
+    EXPECT_EQ(low.scalar_type(), dtype);
+    EXPECT_EQ(at::matmul(x, x).scalar_type(), dtype);
+    EXPECT_EQ(at::linear(x, x).scalar_type(), dtype);
+    for (const at::Tensor& wide :
+         {at::softmax(low, 1), at::log_softmax(low, 1), at::exp(low), at::pow(low, 2.0),
+          at::sum(low), at::cumsum(low, 0), at::layer_norm(low, {4}), at::mse_loss(low, low)}) {
+      EXPECT_EQ(wide.scalar_type(), at::kFloat);
+    }
+    EXPECT_EQ(at::relu(low).scalar_type(), dtype);
+    EXPECT_EQ(at::mm(x.to(at::kDouble), x.to(at::kDouble)).scalar_type(), at::kDouble);
+    EXPECT_THROW(at::binary_cross_entropy(x, x), c10::Error);
+    {
+      const amp::Autocast off(at::kCUDA, amp::kDisabled);
+      EXPECT_EQ(at::mm(x, x).scalar_type(), at::kFloat);
+    }
+    const at::Tensor host = at::ones({2, 2});
+    EXPECT_EQ(at::mm(host, host).scalar_type(), at::kFloat) << "the CPU is another device type";
+  }
+  EXPECT_EQ(at::mm(x, x).scalar_type(), at::kFloat);
+}
+
+struct Made {
+  const char* name;
+  std::function<std::unique_ptr<torch::optim::Optimizer>(std::vector<at::Tensor>)> make;
+};
+
+std::vector<Made> optimizers() {
+  using Parameters = std::vector<at::Tensor>;
+  return {{"adam",
+           [](Parameters p) {
+             return std::make_unique<amp::FusedAdam>(
+                 std::move(p), amp::FusedAdamOptions(0.01).weight_decay(0.1).amsgrad(true));
+           }},
+          {"adamw",
+           [](Parameters p) {
+             return std::make_unique<amp::FusedAdamW>(
+                 std::move(p), amp::FusedAdamWOptions(0.01).weight_decay(0.1));
+           }},
+          {"sgd",
+           [](Parameters p) {
+             return std::make_unique<amp::FusedSGD>(std::move(p), torch::optim::SGDOptions(0.1));
+           }},
+          {"momentum", [](Parameters p) {
+             return std::make_unique<amp::FusedSGD>(
+                 std::move(p), torch::optim::SGDOptions(0.1).momentum(0.9).weight_decay(0.01));
+           }}};
+}
+
+/// A network of two layers on some numbers, with the scaler of a float16 training.
+struct Training {
+  Training(const Made& optimizer_of, at::Device on, double initial_scale = 1024.0)
+      : device(on),
+        scaler({.device = on,
+                .policy = amp::LossScalePolicy::dynamic(
+                    {.initial_scale = initial_scale, .growth_interval = 5})}) {
+    for (at::Tensor* parameter : {&first, &bias, &second}) {
+      *parameter = parameter->to(device).detach().requires_grad_();
+    }
+    optimizer = optimizer_of.make({first, bias, second});
+  }
+
+  at::Tensor take_step(amp::Precision precision) {
+    optimizer->zero_grad();
+    at::Tensor loss;
+    {
+      const amp::PrecisionScope scope(precision, device);
+      const at::Tensor hidden = at::relu(at::addmm(bias, x, first));
+      loss = at::mse_loss(at::mm(hidden, second), target);
+    }
+    scaler.scale(loss).backward();
+    scaler.step(*optimizer);
+    scaler.update();
+    return loss.detach();
+  }
+
+  at::Device device;
+  amp::GradScaler scaler;
+  at::Tensor first = numbers({8, 16}, 0.1, at::kCPU), bias = numbers({16}, 0.2, at::kCPU),
+             second = numbers({16, 4}, 0.3, at::kCPU);
+  at::Tensor x = numbers({32, 8}, 0.4, device), target = numbers({32, 4}, 0.5, device);
+  std::unique_ptr<torch::optim::Optimizer> optimizer;
+};
+
+TEST(FusedOptimizersCuda, move_as_on_the_cpu) {
+  SKIP_WITHOUT_CUDA();
+  for (const Made& made : optimizers()) {
+    std::vector<at::Tensor> here, there;
+    for (const double phase : {0.1, 0.2}) {
+      here.push_back(numbers({5, 3}, phase, at::kCPU).requires_grad_());
+      there.push_back(here.back().detach().to(cuda()).requires_grad_());
+    }
+    const auto on_cpu = made.make(here), on_cuda = made.make(there);
+    for (int step = 0; step < 10; ++step) {
+      // Every third step is skipped; gradients come scaled by 8.
+      const double skip = step % 3 == 0 ? 1.0 : 0.0;
+      for (std::size_t i = 0; i < here.size(); ++i) {
+        here[i].mutable_grad() = numbers({5, 3}, 0.3 * step, at::kCPU) * 8;
+        there[i].mutable_grad() = here[i].grad().to(cuda());
+      }
+      dynamic_cast<amp::FusedStep&>(*on_cpu).fused_step(at::full({}, 8.0F), at::full({}, skip));
+      dynamic_cast<amp::FusedStep&>(*on_cuda).fused_step(at::full({}, 8.0F, cuda()),
+                                                         at::full({}, skip, cuda()).to(at::kFloat));
+    }
+    for (std::size_t i = 0; i < here.size(); ++i) {
+      EXPECT_TRUE(near(there[i], here[i].detach(), sum_bound(here[i].abs() + 1, 100, at::kFloat)))
+          << made.name;
+    }
+  }
+}
+
+TEST(GradScalerCuda, decides_on_the_device_and_moves_the_scale) {
+  SKIP_WITHOUT_CUDA();
+  for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16, at::kDouble}) {
+    amp::GradScaler scaler(
+        {.device = cuda(),
+         .policy = amp::LossScalePolicy::dynamic({.initial_scale = 4.0, .growth_interval = 2})});
+    scaler.scale(at::zeros({}, cuda()));
+    const at::Tensor other = at::ones({1}, cuda()).requires_grad_();
+    const at::Tensor weight =
+        at::ones({3}, at::TensorOptions(cuda()).dtype(dtype)).requires_grad_();
+    amp::FusedSGD optimizer({other, weight}, torch::optim::SGDOptions(1.0));
+    std::vector<double> scales;
+    for (const double gradient : {8.0, kInf, 8.0, 8.0, -kInf}) {
+      other.mutable_grad() = at::full({1}, 4.0, cuda());
+      weight.mutable_grad() = at::full({3}, gradient, cuda()).to(dtype);
+      scaler.unscale_(optimizer);
+      EXPECT_EQ(scaler.found_inf(optimizer).device(), cuda());
+      EXPECT_EQ(scaler.found_inf(optimizer).item<float>(), std::isinf(gradient) ? 1.0F : 0.0F);
+      scaler.update();
+      scales.push_back(scaler.get_scale());
+    }
+    EXPECT_EQ(scales, (std::vector<double>{4, 2, 2, 4, 2})) << c10::toString(dtype);
+  }
+}
+
+TEST(StochasticRoundingCuda, draws_the_bits_of_the_cpu) {
+  SKIP_WITHOUT_CUDA();
+  const at::Tensor values = numbers({1003}, 0.1, at::kCPU);
+  const at::Tensor here = at::empty({1003}, at::kBFloat16),
+                   there = at::empty({1003}, at::TensorOptions(cuda()).dtype(at::kBFloat16));
+  const amp::RoundingKey key{.seed = 5, .step = 7, .parameter = 1};
+  amp::round_stochastically(values, here, key);
+  amp::round_stochastically(values.to(cuda()), there, key);
+  EXPECT_TRUE(exact(there, here));
+}
+
+TEST(MixedPrecisionCuda, masters_keep_what_a_bfloat16_parameter_cannot) {
+  SKIP_WITHOUT_CUDA();
+  const at::Tensor weight =
+      at::ones({4}, at::TensorOptions(cuda()).dtype(at::kBFloat16)).requires_grad_();
+  amp::FusedSGD sgd({weight}, torch::optim::SGDOptions(0x1p-12));
+  auto optimizer = amp::enable_mixed_precision(sgd, {.device = cuda()});
+  for (int step = 0; step < 64; ++step) {
+    optimizer.minimize([&] { return weight.to(at::kFloat).sum(); });
+  }
+  EXPECT_TRUE(exact(weight, at::full({4}, 1 - 64 * 0x1p-12)));
+}
+
+TEST(CapturedStepCuda, equals_the_eager_step_bit_for_bit) {
+  SKIP_WITHOUT_CUDA();
+  for (const Made& made : optimizers()) {
+    for (const amp::Precision precision :
+         {amp::Precision::kFloat32, amp::Precision::kFloat16, amp::Precision::kBFloat16}) {
+      // 2^30 overflows float16 at first: the device has to skip and to lower the scale.
+      const double scale = precision == amp::Precision::kFloat16 ? 0x1p30 : 1024.0;
+      Training eager(made, cuda(), scale), replayed(made, cuda(), scale);
+      amp::CapturedStep step([&] { return replayed.take_step(precision); }, {.device = cuda()});
+      for (int i = 0; i < 20; ++i) {
+        const at::Tensor expected = eager.take_step(precision);
+        ASSERT_TRUE(exact(step.replay(), expected)) << made.name << " step " << i;
+      }
+      EXPECT_TRUE(exact(replayed.first, eager.first)) << made.name;
+      EXPECT_TRUE(exact(replayed.second, eager.second)) << made.name;
+      EXPECT_EQ(replayed.scaler.state_dict(), eager.scaler.state_dict()) << made.name;
+    }
+  }
+}
+
+TEST(CapturedStepCuda, refuses_a_step_that_waits_for_the_device) {
+  SKIP_WITHOUT_CUDA();
+  const at::Tensor x = at::ones({4}, cuda());
+  amp::CapturedStep step([&] { return at::full({}, x.sum().item<float>(), cuda()); });
+  for (int i = 0; i < 3; ++i) EXPECT_NO_THROW(step.replay());
+  EXPECT_THROW(step.replay(), InvalidArgument);
+  EXPECT_EQ((x + x).sum().item<float>(), 8.0F) << "the device works on";
+}
+
+TEST(CapturedStepCuda, draws_new_numbers_of_the_device_at_each_replay) {
+  SKIP_WITHOUT_CUDA();
+  amp::CapturedStep step([] { return at::rand({64}, cuda()); }, {.device = cuda(), .warm_up = 1});
+  step.replay();
+  const at::Tensor first = step.replay().clone();
+  EXPECT_FALSE(at::equal(step.replay(), first));
+}
+
+}  // namespace
+}  // namespace mezzo::test

@@ -1,0 +1,90 @@
+#include "mezzo/graph/topology_ops.h"
+
+#include <gtest/gtest.h>
+
+#include "support/tensors.h"
+
+// What a CUDA topology is built by, on the test device (also the CPU), against the CPU's loops.
+namespace mezzo::test {
+namespace {
+
+using mezzo::detail::SlotOrder;
+
+bool same_array(const at::Tensor& a, const at::Tensor& b) {
+  if (!a.defined() || !b.defined()) return a.defined() == b.defined();
+  return a.scalar_type() == b.scalar_type() && at::equal(a.cpu(), b.cpu());
+}
+
+std::vector<Topology> structures() {
+  std::vector<Topology> made;
+  for (const IdWidth width : {IdWidth::kInt32, IdWidth::kInt64}) {
+    for (const std::int64_t num_edges : {0, 1, 2, 40, 3000}) {
+      made.push_back(random_topology(50, 70, num_edges, 4, 2.0, width).to(at::kCPU));
+    }
+    const Topology mixed = made.back();
+    // Slot i is edge i by source; so the keys are sorted.
+    made.push_back(Topology::from_csr(mixed.csr().indptr, mixed.csr().indices, 70, {}, width));
+  }
+  return made;
+}
+
+TEST(TopologyOps, edges_are_sorted_as_by_the_cpu) {
+  for (const Topology& topology : structures()) {
+    for (const Topology& way : {topology, topology.reverse()}) {
+      const Adjacency rows = mezzo::detail::sort_edges_by_ops(on_device(way.src()),
+                                                              on_device(way.dst()), way.num_src());
+      EXPECT_TRUE(same_array(rows.indptr, way.csr().indptr));
+      EXPECT_TRUE(same_array(rows.indices, way.csr().indices));
+      EXPECT_TRUE(same_array(rows.edge_ids, way.csr().edge_ids));
+    }
+  }
+}
+
+TEST(TopologyOps, rows_expand_to_the_edges) {
+  for (const Topology& topology : structures()) {
+    for (const Topology& way : {topology, topology.reverse()}) {
+      const Adjacency& rows = way.csr();
+      const at::Tensor edge_ids = rows.edge_ids.defined() ? on_device(rows.edge_ids) : at::Tensor();
+      const mezzo::detail::EdgeList edges = mezzo::detail::expand_rows_by_ops(
+          {on_device(rows.indptr), on_device(rows.indices), edge_ids});
+      EXPECT_TRUE(same_array(edges.src, way.src()));
+      EXPECT_TRUE(same_array(edges.dst, way.dst()));
+    }
+  }
+}
+
+TEST(TopologyOps, ids_are_counted) {
+  for (const Topology& topology : structures()) {
+    EXPECT_TRUE(
+        same_array(mezzo::detail::count_ids_by_ops(on_device(topology.dst()), topology.num_dst()),
+                   topology.in_degrees()));
+  }
+}
+
+TEST(TopologyOps, row_pointers_run_from_0_to_the_end_and_never_fall) {
+  const auto accepts = [](std::vector<std::int64_t> indptr) {
+    return mezzo::detail::is_indptr(ids(indptr), 5);
+  };
+  EXPECT_TRUE(accepts({0, 5}));
+  EXPECT_TRUE(accepts({0, 0, 2, 2, 5, 5}));
+  EXPECT_TRUE(mezzo::detail::is_indptr(ids({0}), 0));
+  EXPECT_FALSE(accepts({0, 3, 2, 5}));
+  EXPECT_FALSE(accepts({1, 5}));
+  EXPECT_FALSE(accepts({0, 4}));
+  EXPECT_FALSE(accepts({0, 6}));
+}
+
+TEST(TopologyOps, slots_are_the_edges_or_ascend_in_their_rows_or_neither) {
+  const auto order = [](std::vector<std::int64_t> edge_ids) {
+    return mezzo::detail::slot_order(ids({0, 0, 3, 3, 5}), ids(edge_ids));
+  };
+  EXPECT_EQ(order({0, 1, 2, 3, 4}), SlotOrder::kIdentity);
+  EXPECT_EQ(order({1, 2, 4, 0, 3}), SlotOrder::kAscending);
+  EXPECT_EQ(order({1, 2, 0, 3, 4}), SlotOrder::kOther);
+  EXPECT_EQ(order({0, 1, 2, 4, 3}), SlotOrder::kOther);
+  EXPECT_EQ(order({0, 1, 1, 3, 4}), std::nullopt);
+  EXPECT_EQ(mezzo::detail::slot_order(ids({0, 0}), ids({})), SlotOrder::kIdentity);
+}
+
+}  // namespace
+}  // namespace mezzo::test

@@ -1,0 +1,310 @@
+// The attention of the CUDA kernels and its gradients with any scores, weights and dropout, against
+// the definition in float64; and the same bits in every order of blocks and threads.
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "mezzo/core/random.h"
+#include "mezzo/kernels/backend.h"
+
+#include "kernels/guarded.h"
+#include "kernels/head_case.h"
+#include "kernels/kernel_case.h"
+#include "kernels/pieces.h"
+
+namespace mezzo::test {
+namespace {
+
+constexpr double kSlope = 0.25;
+const std::vector<double> kScores = {-3, -1.5, -0.125, 0, 0.5, 1.25, 2, 4};
+
+std::size_t place(std::int64_t row, std::int64_t length, std::int64_t at) {
+  return static_cast<std::size_t>(row * length + at);
+}
+
+/// Sums with the sum of their terms' absolute values, which bounds the error of adding them.
+struct Sums {
+  explicit Sums(std::int64_t count)
+      : value(static_cast<std::size_t>(count), 0), size(static_cast<std::size_t>(count), 0) {}
+  void add(std::size_t at, double term) { add(at, term, std::fabs(term)); }
+  void add(std::size_t at, double term, double term_size) {
+    value[at] += term;
+    size[at] += term_size;
+  }
+  std::vector<double> value, size;
+};
+
+/// `terms` roundings in the accumulator of terms of the total size, and one of the result.
+void expect_near(const std::vector<double>& got, const Sums& expected, double terms, DType dtype,
+                 bool wide, const char* what) {
+  const double accumulator =
+      dtype == DType::kFloat64 ? Float64::epsilon : static_cast<double>(Float32::epsilon);
+  double storage = accumulator, smallest = std::numeric_limits<float>::min();
+  if (!wide) visit(DTypes{}, dtype, [&]<class T>() { storage = T::epsilon; });
+  if (!wide && dtype == DType::kFloat16) smallest = 0x1p-24;  // a step of its smallest numbers
+  ASSERT_EQ(got.size(), expected.value.size()) << what;
+  for (std::size_t i = 0; i < got.size(); ++i) {
+    const double bound =
+        storage * std::fabs(expected.value[i]) + terms * accumulator * expected.size[i] + smallest;
+    ASSERT_LE(std::fabs(got[i] - expected.value[i]), bound)
+        << what << ", element " << i << ": got " << got[i] << ", expected " << expected.value[i];
+  }
+}
+
+/// The numbers of one graph, seen from the destinations. For the gradient the same slots are the
+/// rows of the sources, and `others` are the destinations.
+struct Numbers {
+  Numbers(Draw& draw, DType dtype, bool rows_are_sources, std::int64_t most)
+      : h(draw, dtype, most),
+        num_src(rows_are_sources ? h.slots.num_rows : h.slots.num_others),
+        num_dst(rows_are_sources ? h.slots.num_others : h.slots.num_rows),
+        z(draw, dtype, false, num_src, h.heads * h.features, kWhole),
+        grad(draw, dtype, false, num_dst, h.heads * h.features, kWhole),
+        src(draw, dtype, some_wide(draw, dtype), num_src, h.heads, kScores),
+        dst(draw, dtype, some_wide(draw, dtype), num_dst, h.heads, kScores),
+        weight(draw, dtype, some_wide(draw, dtype), h.slots.num_edges(), draw.coin() ? h.heads : 1,
+               {-2, -1, 1, 2}),
+        weighted(draw.coin()) {
+    if (draw.coin()) dropout = {.seed = draw.seed(), .threshold = 20000};
+  }
+
+  AttentionScores scores() const {
+    return {.src = src.numbers(),
+            .dst = dst.numbers(),
+            .edge_weight = weighted ? weight.numbers() : HeadNumbers{},
+            .negative_slope = kSlope,
+            .dropout = dropout};
+  }
+  double sum(std::int64_t u, std::int64_t v, std::int64_t head) const {
+    return src.at(u, head) + dst.at(v, head);
+  }
+  double logit(std::int64_t u, std::int64_t v, std::int64_t head) const {
+    const double x = sum(u, v, head);
+    return x > 0 ? x : kSlope * x;
+  }
+  double kept(std::int64_t edge, std::int64_t head) const {
+    if (dropout.threshold == 0) return 1;
+    const std::int64_t number = edge * h.heads + head, part = number % kElementsPerDraw;
+    const auto words =
+        philox(dropout.seed, kDropoutStream, static_cast<std::uint64_t>(number / kElementsPerDraw));
+    const auto level = words[static_cast<std::size_t>(part / 2)] >> (16 * (part % 2)) & 0xFFFF;
+    return level < dropout.threshold ? 0 : kDropoutLevels / (kDropoutLevels - dropout.threshold);
+  }
+  double factor(std::int64_t edge, std::int64_t head) const {
+    return weighted ? weight.at(edge, weight.length == 1 ? 0 : head) : 1;
+  }
+  double product(std::int64_t u, std::int64_t v, std::int64_t head, double& size) const {
+    double dot = 0;
+    for (std::int64_t i = head * h.features; i < (head + 1) * h.features; ++i) {
+      dot += z.at(u, i) * grad.at(v, i);
+      size += std::fabs(z.at(u, i) * grad.at(v, i));
+    }
+    return dot;
+  }
+  /// Roundings on the way of one term: the sum over a row, the logit in its exponential, and a few.
+  double terms() const {
+    const auto edges = static_cast<double>(h.slots.num_edges());
+    return edges + static_cast<double>(h.features) + 32;
+  }
+
+  Heads h;
+  std::int64_t num_src, num_dst;
+  Matrix z, grad, src, dst, weight;
+  bool weighted;
+  DropoutLevel dropout;
+};
+
+void expect_same_bytes(const GuardedBytes& a, const GuardedBytes& b, const char* what) {
+  EXPECT_TRUE(a.size() == 0 || std::memcmp(a.data(), b.data(), a.size()) == 0)
+      << what << " depends on the order of the threads";
+}
+
+// Forward.
+
+struct Forward {
+  explicit Forward(const Heads& h)
+      : out(static_cast<std::size_t>(h.slots.num_rows) * h.row_bytes()),
+        top(static_cast<std::size_t>(h.slots.num_rows * h.heads) * element_size(h.dtype, true)),
+        sum(top.size()) {}
+  GuardedBytes out, top, sum;
+};
+
+Forward attended(const Kernels& kernels, const Numbers& n) {
+  Forward result(n.h);
+  GuardedBytes scratch(0);
+  kernels.attention({.slots = n.h.slots.view(),
+                     .row_begin = 0,
+                     .row_end = n.num_dst,
+                     .dtype = n.h.dtype,
+                     .heads = n.h.heads,
+                     .features = n.h.features,
+                     .scores = n.scores(),
+                     .z = n.z.bytes.data(),
+                     .out = result.out.data(),
+                     .top = result.top.data(),
+                     .sum = result.sum.data(),
+                     .scratch = nullptr});
+  return result;
+}
+
+void check_forward(Draw& draw, DType dtype) {
+  const std::vector<Kernels> orders = kernels_under_test();
+  const Numbers n(draw, dtype, false, draw.one_of(orders[0].hub_slots));
+  SCOPED_TRACE(n.h.text());
+  const Forward got = attended(orders[0], n);
+  for (std::size_t i = 1; i < orders.size(); ++i) {
+    const Forward other = attended(orders[i], n);
+    expect_same_bytes(got.out, other.out, "out");
+    expect_same_bytes(got.top, other.top, "top");
+    expect_same_bytes(got.sum, other.sum, "sum");
+  }
+  const std::int64_t heads = n.h.heads, width = heads * n.h.features;
+  std::vector<double> top(place(n.num_dst, heads, 0), -std::numeric_limits<double>::infinity());
+  Sums sum(n.num_dst * heads), out(n.num_dst * width);
+  for_each_slot(n.h.slots, [&](std::int64_t v, std::int64_t slot) {
+    for (std::int64_t head = 0; head < heads; ++head) {
+      const std::int64_t u = n.h.slots.id(Access::kFirst, v, slot);
+      double& most = top[place(v, heads, head)];
+      most = std::max(most, n.logit(u, v, head));
+    }
+  });
+  for (const bool sums : {true, false}) {
+    for_each_slot(n.h.slots, [&](std::int64_t v, std::int64_t slot) {
+      const std::int64_t u = n.h.slots.id(Access::kFirst, v, slot);
+      const std::int64_t edge = n.h.slots.id(Access::kSecond, v, slot);
+      for (std::int64_t i = 0; i < width; ++i) {
+        const std::int64_t head = i / n.h.features;
+        const std::size_t at = place(v, heads, head);
+        const double power = std::exp(n.logit(u, v, head) - top[at]);
+        if (sums && i % n.h.features == 0) sum.add(at, power);
+        if (sums) continue;
+        const double share = power / sum.value[at];
+        out.add(place(v, width, i),
+                share * n.kept(edge, head) * n.factor(edge, head) * n.z.at(u, i));
+      }
+    });
+  }
+  expect_near(numbers_in(dtype, false, got.out), out, 2 * n.terms(), dtype, false, "out");
+  const auto got_top = numbers_in(dtype, true, got.top), got_sum = numbers_in(dtype, true, got.sum);
+  for (std::size_t i = 0; i < top.size(); ++i) {
+    if (sum.value[i] == 0) continue;  // a row without edges has no largest logit
+    ASSERT_EQ(got_top[i], top[i]) << "the largest logit " << i;
+    ASSERT_LE(std::fabs(got_sum[i] - sum.value[i]), n.terms() * Float32::epsilon * sum.value[i]);
+  }
+}
+
+TEST(CudaAttention, is_the_definition_in_any_order_of_threads) {
+  for (std::uint64_t seed = 0; seed < 25; ++seed) {
+    SCOPED_TRACE(seed);
+    Draw draw(seed);
+    for_each(DTypes{}, [&]<class T>() { check_forward(draw, T::kind); });
+  }
+}
+
+// Backward.
+
+struct Backward {
+  explicit Backward(const Numbers& n)
+      : z(static_cast<std::size_t>(n.num_src) * n.h.row_bytes()),
+        score(place(n.num_src, n.h.heads, 0) * element_size(n.h.dtype, true)),
+        sum(place(n.h.slots.num_edges(), n.h.heads, 0) * element_size(n.h.dtype, true)),
+        weight(place(n.h.slots.num_edges(), n.weight.length, 0) * element_size(n.h.dtype, true)) {}
+  GuardedBytes z, score, sum, weight;
+};
+
+Backward gradients(const Kernels& kernels, const Numbers& n, const GuardedBytes& state) {
+  Backward result(n);
+  kernels.attention_grad({.slots = n.h.slots.view(),
+                          .row_begin = 0,
+                          .row_end = n.num_src,
+                          .dtype = n.h.dtype,
+                          .heads = n.h.heads,
+                          .features = n.h.features,
+                          .scores = n.scores(),
+                          .z = n.z.bytes.data(),
+                          .grad = n.grad.bytes.data(),
+                          .state = state.data(),
+                          .z_grad = result.z.data(),
+                          .score_grad = result.score.data(),
+                          .sum_grad = result.sum.data(),
+                          .weight_grad = n.weighted ? result.weight.data() : nullptr,
+                          .scratch = nullptr});
+  return result;
+}
+
+/// [num_dst, kStateNumbers, heads]: any numbers do, as long as no exponential is large.
+std::vector<double> random_state(Draw& draw, const Numbers& n) {
+  std::vector<double> state;
+  for (std::int64_t v = 0; v < n.num_dst; ++v) {
+    for (std::int64_t i = 0; i < n.h.heads; ++i) state.push_back(n.dst.at(v, i));
+    for (const auto& from : {std::vector<double>{8}, {0.25, 0.5, 1}, {-2, 0, 1, 3}}) {
+      for (std::int64_t i = 0; i < n.h.heads; ++i) state.push_back(draw.one_of(from));
+    }
+  }
+  return state;
+}
+
+void check_backward(Draw& draw, DType dtype) {
+  const std::vector<Kernels> orders = kernels_under_test();
+  const Numbers n(draw, dtype, true, draw.one_of(orders[0].hub_slots));
+  SCOPED_TRACE(n.h.text());
+  const std::vector<double> state = random_state(draw, n);
+  const GuardedBytes stored_state = stored(dtype, true, state);
+  const Backward got = gradients(orders[0], n, stored_state);
+  for (std::size_t i = 1; i < orders.size(); ++i) {
+    const Backward other = gradients(orders[i], n, stored_state);
+    expect_same_bytes(got.z, other.z, "z_grad");
+    expect_same_bytes(got.score, other.score, "score_grad");
+    expect_same_bytes(got.sum, other.sum, "sum_grad");
+    if (n.weighted) expect_same_bytes(got.weight, other.weight, "weight_grad");
+  }
+  const std::int64_t heads = n.h.heads, width = heads * n.h.features, edges = n.h.slots.num_edges();
+  Sums z(n.num_src * width), score(n.num_src * heads), sum(edges * heads);
+  Sums weight(edges * n.weight.length);
+  for_each_slot(n.h.slots, [&](std::int64_t u, std::int64_t slot) {
+    const std::int64_t v = n.h.slots.id(Access::kFirst, u, slot);
+    const std::int64_t edge = n.h.slots.id(Access::kSecond, u, slot);
+    for (std::int64_t head = 0; head < heads; ++head) {
+      const auto of_state = [&](std::int64_t which) {
+        return state[place(v * kStateNumbers + which, heads, head)];
+      };
+      const double share = std::exp(n.logit(u, v, head) - of_state(1)) * of_state(2);
+      const double kept = n.kept(edge, head), factor = n.factor(edge, head);
+      for (std::int64_t i = head * n.h.features; i < (head + 1) * n.h.features; ++i) {
+        z.add(place(u, width, i), share * kept * factor * n.grad.at(v, i));
+      }
+      double dot_size = 0;
+      const double dot = n.product(u, v, head, dot_size);
+      const double slope = n.sum(u, v, head) > 0 ? 1 : kSlope;
+      const double grad = slope * share * (kept * factor * dot - of_state(3));
+      const double size = share * (kept * std::fabs(factor) * dot_size + std::fabs(of_state(3)));
+      sum.add(place(slot, heads, head), grad, size);
+      score.add(place(u, heads, head), grad, size);
+      weight.add(place(slot, n.weight.length, n.weight.length == 1 ? 0 : head), share * kept * dot,
+                 share * kept * dot_size);
+    }
+  });
+  expect_near(numbers_in(dtype, false, got.z), z, n.terms(), dtype, false, "z_grad");
+  expect_near(numbers_in(dtype, true, got.score), score, n.terms(), dtype, true, "score_grad");
+  expect_near(numbers_in(dtype, true, got.sum), sum, n.terms(), dtype, true, "sum_grad");
+  if (!n.weighted) return;
+  expect_near(numbers_in(dtype, true, got.weight), weight, n.terms() + static_cast<double>(heads),
+              dtype, true, "weight_grad");
+}
+
+TEST(CudaAttention, has_the_gradients_of_the_definition_in_any_order_of_threads) {
+  for (std::uint64_t seed = 0; seed < 25; ++seed) {
+    SCOPED_TRACE(seed);
+    Draw draw(seed);
+    for_each(DTypes{}, [&]<class T>() { check_backward(draw, T::kind); });
+  }
+}
+
+}  // namespace
+}  // namespace mezzo::test

@@ -1,0 +1,158 @@
+#include "mezzo/message_passing/cuda_library.h"
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <iostream>
+#include <string>
+#include <vector>
+
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include "mezzo/message_passing/backend_info.h"
+#include "mezzo/message_passing/device.h"
+#include "mezzo/message_passing/memory.h"
+
+#include "support/tensors.h"
+
+namespace mezzo::test {
+namespace {
+
+constexpr const char* kLibraryVariable = "MEZZO_CUDA_LIBRARY";
+
+/// The file is no library of kernels, for a reason that names it and `part`.
+testing::AssertionResult refused(const std::string& path, const std::string& part) {
+  const CudaLibrary library = open_cuda_library(path);
+  if (library.kernels != nullptr) return testing::AssertionFailure() << "loaded " << path;
+  if (library.path != path) return testing::AssertionFailure() << "another path: " << library.path;
+  if (const auto named = mentions(library.problem, path); !named) return named;
+  return mentions(library.problem, part);
+}
+
+TEST(CudaLibrary, a_missing_file_is_named) {
+  EXPECT_TRUE(refused("/no/such/folder/libmezzo_cuda.so", "No such file"));
+}
+
+TEST(CudaLibrary, a_file_that_is_no_library_is_named) {
+  const std::string path =
+      std::filesystem::temp_directory_path() / ("mezzo_no_library_" + std::to_string(::getpid()));
+  std::ofstream(path) << std::string(4096, 'x');
+  EXPECT_TRUE(refused(path, "cannot load"));
+  std::filesystem::remove(path);
+}
+
+TEST(CudaLibrary, a_library_of_something_else_is_named) {
+  EXPECT_TRUE(refused("libm.so.6", "mezzo_cuda_kernels"));
+}
+
+TEST(CudaLibrary, either_has_kernels_or_says_why_not) {
+  const CudaLibrary& library = cuda_library();
+  EXPECT_EQ(library.kernels, cuda_kernels());
+  EXPECT_EQ(library.problem, cuda_library_problem());
+  EXPECT_NE(library.kernels == nullptr, library.problem.empty());
+  EXPECT_EQ(library.problem.find('\n'), std::string::npos);
+  EXPECT_TRUE(
+      mentions(describe_backends(), library.kernels != nullptr ? library.path : library.problem));
+}
+
+TEST(CudaLibrary, without_kernels_every_request_tells_the_problem) {
+  if (cuda_kernels() != nullptr) GTEST_SKIP() << "the CUDA kernels are loaded";
+  EXPECT_TRUE(mentions(error_of([] { required_cuda_kernels(); }), cuda_library_problem()));
+  EXPECT_TRUE(mentions(error_of([] { OnCuda::launch(DropoutArgs{}, at::kCPU, 0); }),
+                       cuda_library_problem()));
+  EXPECT_TRUE(default_device().is_cpu());
+}
+
+/// What a new process, which loads mezzo with the variable set, has to say.
+void print_problem_and_end() {
+  std::cerr << (cuda_kernels() == nullptr ? cuda_library_problem() : "loaded") << std::flush;
+  ::_exit(0);
+}
+
+TEST(CudaLibraryDeathTest, the_variable_names_the_file_also_where_there_is_no_driver) {
+  testing::FLAGS_gtest_death_test_style = "threadsafe";  // starts the program anew
+  const char* const before = std::getenv(kLibraryVariable);
+  const std::string kept = before == nullptr ? "" : before;
+  ::setenv(kLibraryVariable, "/no/such/libkernels.so", 1);
+  EXPECT_EXIT(print_problem_and_end(), testing::ExitedWithCode(0),
+              "cannot load /no/such/libkernels.so");
+  ::setenv(kLibraryVariable, "libm.so.6", 1);
+  EXPECT_EXIT(print_problem_and_end(), testing::ExitedWithCode(0), "libm.so.6 holds no CUDA");
+  if (before == nullptr) {
+    ::unsetenv(kLibraryVariable);
+  } else {
+    ::setenv(kLibraryVariable, kept.c_str(), 1);
+  }
+}
+
+TEST(CudaLayout, without_tables_stays_as_it_is) {
+  Layout layout;
+  layout.inner = 7;
+  layout.rhs_step = 0;
+  const Layout there = OnCuda::layout(layout, test_device());
+  EXPECT_EQ(there.lhs_offset, nullptr);
+  EXPECT_EQ(there.inner, 7);
+  EXPECT_EQ(there.rhs_step, 0);
+}
+
+TEST(CudaLayout, copies_tables_to_the_device_once) {
+  const std::vector<std::int64_t> lhs = {0, 4, 8}, rhs = {0, 0, 4}, out = {0, 5, 10};
+  const Layout layout{.num_groups = 3,
+                      .inner = 5,
+                      .lhs_offset = lhs.data(),
+                      .rhs_offset = rhs.data(),
+                      .out_offset = out.data()};
+  const auto read = [](const std::int64_t* table) {
+    const at::Tensor there = at::from_blob(const_cast<std::int64_t*>(table), {3},
+                                           at::device(test_device()).dtype(at::kLong));
+    const at::Tensor here = there.cpu();
+    const auto* first = here.const_data_ptr<std::int64_t>();
+    return std::vector<std::int64_t>(first, first + 3);
+  };
+  const Layout there = OnCuda::layout(layout, test_device());
+  EXPECT_EQ(read(there.lhs_offset), lhs);
+  EXPECT_EQ(read(there.rhs_offset), rhs);
+  EXPECT_EQ(read(there.out_offset), out);
+  EXPECT_EQ(there.num_groups, 3);
+  EXPECT_EQ(there.inner, 5);
+
+  const std::vector<std::int64_t> same = lhs, other = {0, 4, 9};
+  Layout again = layout;
+  again.lhs_offset = same.data();
+  EXPECT_EQ(OnCuda::layout(again, test_device()).lhs_offset, there.lhs_offset);
+  again.lhs_offset = other.data();
+  const Layout different = OnCuda::layout(again, test_device());
+  EXPECT_NE(different.lhs_offset, there.lhs_offset);
+  EXPECT_EQ(read(different.lhs_offset), other);
+}
+
+TEST(CudaMemory, a_device_that_is_not_there_is_not_counted) {
+  const at::Device missing(at::kCUDA, 100);
+  EXPECT_TRUE(mentions(error_of([&] { peak_memory_bytes(missing); }), "cuda:100"));
+  EXPECT_TRUE(mentions(error_of([&] { current_memory_bytes(missing); }), "cuda:100"));
+  EXPECT_TRUE(mentions(error_of([&] { reset_peak_memory(missing); }), "cuda:100"));
+}
+
+TEST(CudaMemory, counts_the_bytes_of_tensors) {
+  const at::Device device = test_device();
+  constexpr std::int64_t kBytes = std::int64_t{1} << 22;
+  const std::int64_t before = current_memory_bytes(device);
+  reset_peak_memory(device);
+  {
+    const at::Tensor held = at::empty({kBytes}, on_device(at::kByte));
+    EXPECT_GE(current_memory_bytes(device), before + kBytes);
+  }
+  EXPECT_LT(current_memory_bytes(device), before + kBytes);
+  EXPECT_GE(peak_memory_bytes(device), before + kBytes);
+  reset_peak_memory(device);
+  EXPECT_LT(peak_memory_bytes(device), before + kBytes);
+}
+
+TEST(CudaCapture, the_cpu_captures_nothing) {
+  EXPECT_FALSE(is_capturing(at::kCPU));
+}
+
+}  // namespace
+}  // namespace mezzo::test

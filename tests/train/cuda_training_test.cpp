@@ -1,0 +1,143 @@
+#include <string>
+#include <vector>
+
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+#include <torch/optim/adam.h>
+
+#include "mezzo/amp/fused_step.h"
+#include "mezzo/core/error.h"
+#include "mezzo/train/checkpoint.h"
+#include "mezzo/train/doctor.h"
+#include "mezzo/train/inference.h"
+#include "mezzo/train/metrics.h"
+#include "mezzo/train/state.h"
+#include "mezzo/train/trainer.h"
+
+#include "support/npy_writer.h"
+#include "train/synthetic.h"
+
+/// Training on a GPU, and the parts of it that run on the CPU too.
+namespace mezzo {
+namespace {
+
+#define SKIP_WITHOUT_CUDA() \
+  if (!at::hasCUDA()) GTEST_SKIP() << "there is no CUDA device"
+
+TEST(Metrics, accuracies_are_those_of_each_mask_alone) {
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  const at::Tensor logits =
+      at::tensor({1.0, 2.0, 3.0, 0.0, 5.0, 5.0, nan, 1.0, 4.0, 2.0}).view({5, 2});
+  const at::Tensor labels = at::tensor({1, 0, 0, 1, 1}, at::kLong);
+  const at::Tensor all = at::ones({5}, at::kBool), none = at::zeros({5}, at::kBool);
+  const at::Tensor some = at::arange(5).ge(2);
+  const std::vector<double> got = accuracies(logits, labels, {all, some, none});
+  ASSERT_EQ(got.size(), 3U);
+  EXPECT_EQ(got[0], accuracy(logits, labels, all));
+  EXPECT_EQ(got[1], accuracy(logits, labels, some));
+  EXPECT_EQ(got[1], 1.0 / 3) << "a tie goes to the lower class, a NaN is wrong";
+  EXPECT_TRUE(std::isnan(got[2]));
+  EXPECT_FALSE(std::signbit(got[2]));
+}
+
+TEST(Optimizers, on_the_cpu_are_those_of_libtorch) {
+  const auto made = make_optimizer(OptimizerKind::kAdam, 0.1, 0, {at::ones({2}).requires_grad_()});
+  EXPECT_NE(dynamic_cast<torch::optim::Adam*>(made.get()), nullptr);
+}
+
+TEST(Doctor, takes_no_captured_steps) {
+  DoctorOptions options;
+  options.training.capture = true;
+  EXPECT_TRUE(test::throws<InvalidArgument>([&] { diagnose(test::two_rings(), options); },
+                                            {"captured steps"}));
+}
+
+// --- What needs a GPU ---
+
+TrainOptions cuda_options(amp::Precision precision = amp::Precision::kFloat32) {
+  TrainOptions options = test::quick_options();
+  options.device = at::Device(at::kCUDA, 0);
+  options.precision = precision;
+  options.dropout = 0;
+  options.epochs = 20;
+  return options;
+}
+
+TEST(CudaTraining, optimizers_decide_on_the_device) {
+  SKIP_WITHOUT_CUDA();
+  for (const OptimizerKind kind :
+       {OptimizerKind::kAdam, OptimizerKind::kAdamW, OptimizerKind::kSgd}) {
+    const auto made =
+        make_optimizer(kind, 0.1, 0, {at::ones({2}, at::Device(at::kCUDA, 0)).requires_grad_()});
+    EXPECT_NE(dynamic_cast<amp::FusedStep*>(made.get()), nullptr);
+  }
+}
+
+TEST(CudaTraining, captured_steps_are_the_eager_ones_bit_for_bit) {
+  SKIP_WITHOUT_CUDA();
+  const Dataset data = test::two_rings();
+  for (const nn::ModelKind model : {nn::ModelKind::kGcn, nn::ModelKind::kSage, nn::ModelKind::kGat,
+                                    nn::ModelKind::kGin, nn::ModelKind::kSgc}) {
+    for (const amp::Precision precision : amp::kPrecisions) {
+      TrainOptions options = cuda_options(precision);
+      options.model = model;
+      if (model == nn::ModelKind::kSgc) options.hidden.reset();
+      const TrainReport eager = train(data, options);
+      options.capture = true;
+      const TrainReport captured = train(data, options);
+      const std::string what = eager.model + " " + eager.precision;
+      EXPECT_EQ(captured.losses, eager.losses) << what;
+      EXPECT_EQ(captured.skipped_steps, eager.skipped_steps) << what;
+      EXPECT_EQ(captured.final_loss_scale, eager.final_loss_scale) << what;
+      ASSERT_EQ(captured.evaluations.size(), eager.evaluations.size()) << what;
+      EXPECT_EQ(captured.last.test, eager.last.test) << what;
+    }
+  }
+}
+
+TEST(CudaTraining, steps_that_overflow_are_counted) {
+  SKIP_WITHOUT_CUDA();
+  for (const bool capture : {false, true}) {
+    TrainOptions options = cuda_options(amp::Precision::kFloat16);
+    options.loss_factor = 1e6;  // times the first scale of 65536
+    options.capture = capture;
+    const TrainReport report = train(test::two_rings(), options);
+    EXPECT_GT(report.skipped_steps, 0);
+    EXPECT_LT(report.final_loss_scale, 65536.0);
+  }
+}
+
+TEST(CudaTraining, a_checkpoint_resumes_captured_and_serves_on_the_cpu) {
+  SKIP_WITHOUT_CUDA();
+  const test::TempFolder folder;
+  const Dataset data = test::two_rings();
+  TrainOptions options = cuda_options();
+  const TrainReport whole = train(data, options);
+  options.checkpoint = folder.path("state");
+  options.epochs = 8;
+  train(data, options);
+  options.resume = options.checkpoint;
+  options.epochs = 20;
+  options.capture = true;
+  EXPECT_EQ(train(data, options).losses, whole.losses);
+
+  Checkpoint checkpoint = read_checkpoint(options.checkpoint);
+  for (const at::Tensor& weight : checkpoint.best_weights) EXPECT_TRUE(weight.is_cpu());
+  checkpoint.options.device = at::kCPU;
+  EXPECT_EQ(evaluate(data, checkpoint).test, whole.best.test);
+  checkpoint.options.device = at::Device(at::kCUDA, 0);
+  EXPECT_EQ(evaluate(data, checkpoint).test, whole.best.test);
+}
+
+TEST(CudaTraining, learns_by_mini_batches_that_the_host_draws) {
+  SKIP_WITHOUT_CUDA();
+  TrainOptions options = cuda_options(amp::Precision::kBFloat16);
+  options.sampling.emplace();
+  options.sampling->batch_size = 8;
+  options.sampling->fanouts = {2, 2};
+  const TrainReport report = train(test::two_rings(), options);
+  EXPECT_LT(report.losses.back(), report.losses.front());
+}
+
+}  // namespace
+}  // namespace mezzo
