@@ -1,0 +1,270 @@
+// What the targets of docs/gpu.md are about, on one GPU: g-SpMM on graphs of the sizes of Reddit
+// and ogbn-products beside libtorch's sparse products (cuSPARSE), GAT, GCN and CNN steps, neighbour
+// sampling.
+#include <algorithm>
+#include <iostream>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <ATen/ATen.h>
+#include <fmt/format.h>
+
+#include "mezzo/cli/bench_contenders.h"
+#include "mezzo/cli/interrupt.h"
+#include "mezzo/cli/options.h"
+#include "mezzo/core/error.h"
+#include "mezzo/message_passing/ops.h"
+#include "mezzo/sampling/block_loader.h"
+#include "mezzo/sampling/block_sampler.h"
+
+#include "support/device_models.h"
+#include "support/on_device.h"
+#include "support/program.h"
+
+namespace {
+
+using namespace mezzo::bench;
+using mezzo::Topology;
+using mezzo::amp::Precision;
+
+std::vector<std::string> parts = {"spmm", "gat", "cora", "cnn", "sampling"};
+
+void add_options(CLI::App& app) {
+  mezzo::cli::OptionGroup(app, "Work")
+      .list(
+          "--part", "NAME,...",
+          [](const std::vector<std::string>& words) {
+            for (const std::string& word : words) {
+              MEZZO_CHECK(std::find(parts.begin(), parts.end(), word) != parts.end(),
+                          "--part: expected spmm, gat, cora, cnn or sampling, got '{}'", word);
+            }
+            parts = words;
+          },
+          "Which of the comparisons", "spmm,gat,cora,cnn,sampling");
+}
+
+bool wanted(const std::string& part) {
+  return !mezzo::cli::interrupted() && std::find(parts.begin(), parts.end(), part) != parts.end();
+}
+
+void run_plan(Bench& bench, const Plan& plan, const DeviceRounds& options) {
+  if (mezzo::cli::interrupted()) return;
+  Outcome outcome = measure_on_device(plan, options);
+  std::cout << format_outcome(outcome, bench.report.stream_bandwidth) << std::flush;
+  bench.report.outcomes.push_back(std::move(outcome));
+}
+
+// g-SpMM.
+
+at::ScalarType dtype_of(Precision precision) {
+  return precision == Precision::kBFloat16  ? at::kBFloat16
+         : precision == Precision::kFloat16 ? at::kHalf
+                                            : at::kFloat;
+}
+
+/// Every stride-th row of the sum of the neighbours' rows, in float64.
+Expected sampled_sums(const mezzo::Adjacency& rows, const at::Tensor& x) {
+  constexpr std::int64_t kRows = 256;
+  const std::int64_t num_rows = rows.indptr.size(0) - 1, stride = num_rows / kRows;
+  const at::Tensor starts = rows.indptr.cpu();
+  const auto* start = starts.const_data_ptr<std::int64_t>();
+  Tensors sums;
+  for (std::int64_t row = 0; row < num_rows; row += stride) {
+    const at::Tensor neighbors = rows.indices.slice(0, start[row], start[row + 1]).to(at::kLong);
+    sums.push_back(x.index_select(0, neighbors).to(at::kDouble).sum(0));
+  }
+  return {at::stack(sums).to(at::kFloat), stride};
+}
+
+at::Tensor sparse_matrix(const mezzo::Adjacency& rows, std::int64_t columns, at::ScalarType dtype) {
+  const at::Tensor ones = at::ones({rows.indices.size(0)}, rows.indices.options().dtype(dtype));
+  return at::sparse_csr_tensor(rows.indptr.to(rows.indices.scalar_type()), rows.indices, ones,
+                               {rows.indptr.size(0) - 1, columns}, ones.options());
+}
+
+Contender ours(const Topology& topology, const at::Tensor& x, const at::Tensor& grad,
+               Precision precision, Pass pass) {
+  const at::Tensor rows = x.to(dtype_of(precision));
+  const at::Tensor upstream = grad.to(rows.scalar_type());
+  const auto forward = [topology](const at::Tensor& h) {
+    return mezzo::gspmm(topology, mezzo::BinaryOp::kCopyLhs, mezzo::ReduceOp::kSum, h,
+                        std::nullopt);
+  };
+  const auto run = [=]() -> Tensors {
+    if (pass == Pass::kForward) return {forward(rows)};
+    const at::Tensor leaf = rows.detach().requires_grad_();
+    const at::Tensor out = forward(leaf);
+    out.backward(upstream);
+    return {out.detach(), leaf.grad()};
+  };
+  return {.name = std::string(mezzo::amp::to_string(precision)),
+          .ours = true,
+          .precision = precision,
+          .run = run};
+}
+
+/// libtorch's products with the matrix and, backward, with its transpose, which is made before.
+Contender of_libtorch(const Topology& topology, const at::Tensor& x, const at::Tensor& grad,
+                      Precision precision, Pass pass) {
+  const at::ScalarType dtype = dtype_of(precision);
+  const at::Tensor rows = x.to(dtype), upstream = grad.to(dtype);
+  const at::Tensor matrix = sparse_matrix(topology.csc(), topology.num_src(), dtype);
+  const at::Tensor transposed = pass == Pass::kForward
+                                    ? at::Tensor()
+                                    : sparse_matrix(topology.csr(), topology.num_dst(), dtype);
+  const auto run = [=]() -> Tensors {
+    if (pass == Pass::kForward) return {at::mm(matrix, rows)};
+    return {at::mm(matrix, rows), at::mm(transposed, upstream)};
+  };
+  return {.name = fmt::format("libtorch csr, {}", mezzo::amp::to_string(precision)),
+          .precision = precision,
+          .run = run};
+}
+
+Plan spmm(const Topology& topology, const std::string& graph, std::int64_t width, Pass pass,
+          const std::vector<Precision>& precisions) {
+  const auto make = [=] {
+    // Numbers that all dtypes have, so that only sums are rounded.
+    const auto numbers = [&](std::int64_t rows) {
+      return at::randint(-8, 9, {rows, width}, at::TensorOptions(at::kFloat).device(gpu())).div_(8);
+    };
+    const at::Tensor x = numbers(topology.num_src()), grad = numbers(topology.num_dst());
+    Comparison made;
+    made.expected = {sampled_sums(topology.csc(), x)};
+    if (pass != Pass::kForward) made.expected.push_back(sampled_sums(topology.csr(), grad));
+    for (const Precision precision : precisions) {
+      made.contenders.push_back(ours(topology, x, grad, precision, pass));
+    }
+    for (const Precision precision : precisions) {
+      made.contenders.push_back(of_libtorch(topology, x, grad, precision, pass));
+    }
+    return made;
+  };
+  return {
+      .work = fmt::format("copy_u sum, {}{}", graph, suffix(pass)), .width = width, .make = make};
+}
+
+void run_spmm(Bench& bench) {
+  for (const GraphSize& size : {kRedditLike, kProductsLike}) {
+    const Topology topology = rmat_on_device(size);
+    for (const std::int64_t width : bench.arguments.widths) {
+      for (const Pass pass : {Pass::kForward, Pass::kForwardBackward}) {
+        run_plan(bench, spmm(topology, size.name, width, pass, bench.arguments.precisions),
+                 {.rounds = bench.arguments.rounds});
+      }
+    }
+  }
+}
+
+// Models.
+
+void run_gat(Bench& bench) {
+  struct Heads {
+    std::int64_t count, features;
+  };
+  for (const GraphSize& size : {kRedditSparse, kRedditLike}) {
+    const Topology topology = rmat_on_device(size);
+    for (const Heads heads : {Heads{1, 256}, Heads{2, 128}, Heads{2, 256}}) {
+      run_plan(bench, gat_step(topology, heads.count, heads.features, bench.arguments.precisions),
+               {.rounds = bench.arguments.rounds});
+    }
+  }
+}
+
+// Sampling.
+
+at::Tensor millions(std::int64_t edges) {
+  return at::full({1}, static_cast<double>(edges) * 1e-6, gpu());
+}
+
+/// The batches of `seeds` by a sampler on the GPU.
+std::int64_t sample_on_gpu(const mezzo::BlockSampler& sampler, const at::Tensor& seeds,
+                           std::int64_t batch_size, mezzo::Workspace& workspace) {
+  std::int64_t edges = 0, number = 0;
+  for (const at::Tensor& batch : seeds.split(batch_size)) {
+    const mezzo::BatchKey key{.batch = number++};
+    for (const mezzo::Block& block : sampler.sample(batch, key, workspace)) {
+      edges += block.num_edges();
+    }
+  }
+  return edges;
+}
+
+Plan neighbor_sampling_on_gpu(const Topology& topology, std::int64_t num_batches) {
+  constexpr std::int64_t kBatch = 1024, kWorkers = 2;
+  const std::vector<std::int64_t> fanouts = {15, 10, 5};
+  const auto make = [=] {
+    const at::Tensor seeds =
+        at::randperm(topology.num_dst(), at::TensorOptions(at::kLong).device(gpu()))
+            .slice(0, 0, num_batches * kBatch);
+    const auto sampler = std::make_shared<mezzo::BlockSampler>(
+        topology, mezzo::BlockSampler::Options{.fanouts = fanouts, .parent_degrees = false});
+    const auto workspace = std::make_shared<mezzo::Workspace>();
+    const auto loader =
+        std::make_shared<mezzo::BlockLoader>(mezzo::Graph(topology.to(at::kCPU)), seeds.cpu(),
+                                             mezzo::BlockLoaderOptions{.fanouts = fanouts,
+                                                                       .batch_size = kBatch,
+                                                                       .num_workers = kWorkers,
+                                                                       .parent_degrees = false,
+                                                                       .prepare_backward = false});
+    Comparison made;
+    made.contenders.push_back({.name = "two threads of the CPU", .run = [loader]() -> Tensors {
+                                 std::int64_t edges = 0;
+                                 for (const mezzo::Batch& batch : *loader) {
+                                   for (const mezzo::Block& block : batch.blocks) {
+                                     edges += block.num_edges();
+                                   }
+                                 }
+                                 return {millions(edges)};
+                               }});
+    made.contenders.push_back({.name = "GPU", .ours = true, .run = [=]() -> Tensors {
+                                 return {
+                                     millions(sample_on_gpu(*sampler, seeds, kBatch, *workspace))};
+                               }});
+    return made;
+  };
+  return {.work = "neighbour sampling [15, 10, 5], F batches of 1024",
+          .width = num_batches,
+          .make = make};
+}
+
+void run(Bench& bench) {
+  const DeviceRounds rounds{.rounds = bench.arguments.rounds};
+  bench.report.graph = "see each comparison";
+  gpu();
+  bench.print_conditions();
+  if (wanted("cora")) {
+    DeviceRounds many = rounds;
+    many.repeats = 200;
+    many.warm_ups = 6;  // a captured step is eager three times
+    run_plan(bench, cora_step({Precision::kFloat32, Precision::kFloat16}), many);
+  }
+  if (wanted("cnn")) {
+    for (const std::int64_t batch : {512, 2048}) {
+      DeviceRounds some = rounds;
+      some.repeats = 5;
+      some.warm_ups = 4;
+      run_plan(bench, cnn_step(batch), some);
+    }
+  }
+  if (wanted("gat")) run_gat(bench);
+  if (wanted("sampling")) {
+    run_plan(bench, neighbor_sampling_on_gpu(rmat_on_device(kProductsLike), 32), rounds);
+  }
+  if (wanted("spmm")) run_spmm(bench);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  return run_program({.name = "cuda",
+                      .description = "Kernels, steps and sampling on one GPU",
+                      .widths = {16, 32, 64, 128, 256, 602},
+                      .width_help = "Features of a node of the sums",
+                      .add_options = add_options,
+                      .run = run},
+                     argc, argv);
+}
