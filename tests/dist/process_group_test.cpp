@@ -291,7 +291,7 @@ TEST(ProcessGroup, nccl_without_a_gpu_is_refused) {
     dist::init({.rank = 0, .world_size = 1, .backend = dist::Backend::kNccl});
     FAIL() << "no error";
   } catch (const InvalidArgument& error) {
-    EXPECT_TRUE(has(error.what(), "dist::init: NCCL needs")) << error.what();
+    EXPECT_TRUE(has(error.what(), "dist::init: NCCL: needs mezzo's CUDA library")) << error.what();
   }
 }
 

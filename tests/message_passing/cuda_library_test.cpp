@@ -59,9 +59,10 @@ TEST(CudaLibrary, either_has_kernels_or_says_why_not) {
 
 TEST(CudaLibrary, without_kernels_every_request_tells_the_problem) {
   if (cuda_kernels() != nullptr) GTEST_SKIP() << "the CUDA kernels are loaded";
-  EXPECT_TRUE(mentions(error_of([] { required_cuda_kernels(); }), cuda_library_problem()));
-  EXPECT_TRUE(mentions(error_of([] { OnCuda::launch(DropoutArgs{}, at::kCPU, 0); }),
-                       cuda_library_problem()));
+  std::string problem = cuda_library_problem();
+  std::erase(problem, ' ');  // as error_of() does
+  EXPECT_TRUE(mentions(error_of([] { required_cuda_kernels(); }), problem));
+  EXPECT_TRUE(mentions(error_of([] { OnCuda::launch(DropoutArgs{}, at::kCPU, 0); }), problem));
   EXPECT_TRUE(default_device().is_cpu());
 }
 
