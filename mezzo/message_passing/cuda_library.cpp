@@ -62,19 +62,24 @@ CudaLibrary open_cuda_library(const std::string& path) {
   return library;
 }
 
-const CudaLibrary& cuda_library() {
-  static const CudaLibrary library = [] {
-    CudaLibrary found = find_cuda_library();
-    log("dispatch", found.kernels != nullptr ? "cuda kernels of " + found.path
-                                             : "no cuda kernels: " + found.problem);
-    return found;
-  }();
+static const CudaLibrary& found_cuda_library() {
+  static const CudaLibrary library = find_cuda_library();
   return library;
 }
 
 // With this library and not at the first use: libtorch remembers that it has no CUDA part once it
 // has been asked.
-[[maybe_unused]] static const bool kCudaLibraryLoaded = cuda_library().kernels != nullptr;
+[[maybe_unused]] static const bool kCudaLibraryLoaded = found_cuda_library().kernels != nullptr;
+
+const CudaLibrary& cuda_library() {
+  const CudaLibrary& library = found_cuda_library();
+  [[maybe_unused]] static const bool told = [&] {  // not at load: a program may set MEZZO_LOG first
+    log("dispatch", library.kernels != nullptr ? "cuda kernels of " + library.path
+                                               : "no cuda kernels: " + library.problem);
+    return true;
+  }();
+  return library;
+}
 
 const CudaKernels* cuda_kernels() {
   return cuda_library().kernels;
