@@ -24,6 +24,9 @@ at::ScalarType storage_type(amp::Precision precision);
 /// Bytes of an element of it.
 std::int64_t element_bytes(amp::Precision precision);
 
+/// Of one element of the fp32 contenders.
+inline constexpr std::int64_t kFloatBytes = 4;
+
 /// The operands of a contender to its result.
 using Forward = std::function<at::Tensor(const Tensors&)>;
 

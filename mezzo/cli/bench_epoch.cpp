@@ -9,6 +9,7 @@
 #include <torch/optim/adam.h>
 
 #include "mezzo/amp/grad_scaler.h"
+#include "mezzo/cli/bench_contenders.h"
 #include "mezzo/cli/bench_stages.h"
 #include "mezzo/graph/transforms.h"
 #include "mezzo/train/options.h"
@@ -16,8 +17,6 @@
 
 namespace mezzo::bench {
 namespace {
-
-constexpr std::int64_t kFloatBytes = 4;
 
 nn::ModelOptions model_options(const Problem& problem, const EpochOptions& options) {
   constexpr std::int64_t kHeads = 4;

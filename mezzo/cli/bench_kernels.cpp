@@ -16,8 +16,6 @@
 namespace mezzo::bench {
 namespace {
 
-constexpr std::int64_t kFloatBytes = 4;
-
 /// Sizes of the work, and the bytes that follow from them. Elements have `size` bytes.
 struct Sizes {
   std::int64_t num_src, num_dst, num_edges, width, id_bytes;

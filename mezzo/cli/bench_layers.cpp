@@ -13,7 +13,6 @@
 namespace mezzo::bench {
 namespace {
 
-constexpr std::int64_t kFloatBytes = 4;
 constexpr double kSlope = 0.2;
 
 std::int64_t heads_of(std::int64_t width) {

@@ -13,6 +13,7 @@
 
 #include "mezzo/amp/autocast.h"
 
+#include "amp/autocast_support.h"
 #include "support/devices.h"
 
 namespace mezzo::test {
@@ -253,12 +254,6 @@ TEST(AutocastRules, a_dtype_that_the_caller_names_is_kept) {
   const Autocast autocast(test_device().type(), at::kBFloat16);
   EXPECT_EQ(at::prod(x, at::kBFloat16).scalar_type(), at::kBFloat16);
   EXPECT_EQ(at::sum(x, at::kFloat).scalar_type(), at::kFloat);
-}
-
-/// The cast of `weight` that products in the open region get.
-Tensor cast_of(const Tensor& weight) {
-  const at::ScalarType dtype = at::autocast::get_autocast_dtype(test_device().type());
-  return at::autocast::cached_cast(dtype, weight, test_device().type());
 }
 
 bool is_kept(const Tensor& weight) {

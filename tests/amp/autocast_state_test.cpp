@@ -28,12 +28,12 @@ using amp::AutocastState;
 using amp::kDisabled;
 using at::Tensor;
 
-at::ScalarType product_dtype() {
+at::ScalarType cpu_product_dtype() {
   const Tensor x = at::ones({2, 2});
   return at::mm(x, x).scalar_type();
 }
 
-Tensor cast_of(const Tensor& weight) {
+Tensor cpu_cast_of(const Tensor& weight) {
   return at::autocast::cached_cast(at::autocast::get_autocast_dtype(at::kCPU), weight, at::kCPU);
 }
 
@@ -72,17 +72,17 @@ TEST(AutocastState, takes_a_region_to_a_new_thread_and_leaves_it_as_it_was) {
   std::vector<at::ScalarType> dtypes;
   EXPECT_EQ(on_new_thread([&] {
               const AutocastState before;
-              dtypes.push_back(product_dtype());
+              dtypes.push_back(cpu_product_dtype());
               dtypes.push_back(state.run([&] {
                 EXPECT_EQ(AutocastState(), state);
-                return product_dtype();
+                return cpu_product_dtype();
               }));
-              dtypes.push_back(product_dtype());
+              dtypes.push_back(cpu_product_dtype());
               EXPECT_EQ(AutocastState(), before);
             }),
             nullptr);
   EXPECT_EQ(dtypes, (std::vector{at::kFloat, at::kHalf, at::kFloat}));
-  EXPECT_EQ(product_dtype(), at::kHalf) << "the thread that it came from";
+  EXPECT_EQ(cpu_product_dtype(), at::kHalf) << "the thread that it came from";
 }
 
 TEST(AutocastState, outlives_the_region_that_it_was_taken_from) {
@@ -91,8 +91,8 @@ TEST(AutocastState, outlives_the_region_that_it_was_taken_from) {
     const Autocast autocast(at::kCPU, at::kBFloat16);
     state.emplace();
   }
-  EXPECT_EQ(state->run(product_dtype), at::kBFloat16);
-  EXPECT_EQ(product_dtype(), at::kFloat);
+  EXPECT_EQ(state->run(cpu_product_dtype), at::kBFloat16);
+  EXPECT_EQ(cpu_product_dtype(), at::kFloat);
 }
 
 TEST(AutocastState, wraps_a_function_with_its_arguments_and_result) {
@@ -142,8 +142,8 @@ TEST(AutocastState, of_a_disabled_region_disables) {
     off.emplace();
   }
   const Autocast autocast(at::kCPU, at::kBFloat16);
-  EXPECT_EQ(off->run(product_dtype), at::kFloat);
-  EXPECT_EQ(product_dtype(), at::kBFloat16);
+  EXPECT_EQ(off->run(cpu_product_dtype), at::kFloat);
+  EXPECT_EQ(cpu_product_dtype(), at::kBFloat16);
 }
 
 TEST(AutocastState, regions_inside_a_call_do_not_end_its_casts_but_its_end_does) {
@@ -154,21 +154,21 @@ TEST(AutocastState, regions_inside_a_call_do_not_end_its_casts_but_its_end_does)
     state.emplace();
   }
   const Tensor first = state->run([&] {
-    const Tensor cast = cast_of(weight);
+    const Tensor cast = cpu_cast_of(weight);
     { const Autocast inner(at::kCPU, at::kBFloat16); }
-    EXPECT_TRUE(cast_of(weight).is_same(cast));
+    EXPECT_TRUE(cpu_cast_of(weight).is_same(cast));
     return cast;
   });
-  EXPECT_FALSE(state->run([&] { return cast_of(weight); }).is_same(first));
+  EXPECT_FALSE(state->run([&] { return cpu_cast_of(weight); }).is_same(first));
 }
 
 TEST(AutocastState, a_call_inside_a_region_of_its_dtype_shares_the_casts) {
   const Tensor weight = at::ones({2, 2}).requires_grad_();
   const Autocast autocast(at::kCPU, at::kBFloat16);
   const AutocastState state;
-  const Tensor cast = cast_of(weight);
-  EXPECT_TRUE(state.run([&] { return cast_of(weight); }).is_same(cast));
-  EXPECT_TRUE(cast_of(weight).is_same(cast));
+  const Tensor cast = cpu_cast_of(weight);
+  EXPECT_TRUE(state.run([&] { return cpu_cast_of(weight); }).is_same(cast));
+  EXPECT_TRUE(cpu_cast_of(weight).is_same(cast));
 }
 
 TEST(AutocastState, a_call_inside_a_region_of_another_dtype_makes_its_own_casts) {
@@ -179,9 +179,9 @@ TEST(AutocastState, a_call_inside_a_region_of_another_dtype_makes_its_own_casts)
     half.emplace();
   }
   const Autocast autocast(at::kCPU, at::kBFloat16);
-  EXPECT_EQ(cast_of(weight).scalar_type(), at::kBFloat16);
-  EXPECT_EQ(half->run([&] { return cast_of(weight).scalar_type(); }), at::kHalf);
-  EXPECT_EQ(cast_of(weight).scalar_type(), at::kBFloat16);
+  EXPECT_EQ(cpu_cast_of(weight).scalar_type(), at::kBFloat16);
+  EXPECT_EQ(half->run([&] { return cpu_cast_of(weight).scalar_type(); }), at::kHalf);
+  EXPECT_EQ(cpu_cast_of(weight).scalar_type(), at::kBFloat16);
 }
 
 TEST(AutocastState, workers_of_one_region_agree_with_its_thread) {

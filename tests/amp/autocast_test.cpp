@@ -12,6 +12,7 @@
 
 #include "mezzo/core/error.h"
 
+#include "amp/autocast_support.h"
 #include "amp/errors.h"
 #include "support/tolerance.h"
 
@@ -34,11 +35,6 @@ struct State {
   State() { at::autocast::decrement_nesting(); }
   bool operator==(const State&) const = default;
 };
-
-at::ScalarType product_dtype() {
-  const at::Tensor x = at::ones({2, 2}, on_device());
-  return at::mm(x, x).scalar_type();
-}
 
 /// A weight, and its product with the identity: the cached cast of the weight, seen from outside.
 struct Weight {

@@ -1,6 +1,5 @@
 #include <cmath>
 #include <functional>
-#include <limits>
 #include <memory>
 #include <vector>
 
@@ -20,14 +19,13 @@
 #include "mezzo/amp/stochastic_rounding.h"
 #include "mezzo/amp/watch_numbers.h"
 
+#include "support/special_numbers.h"
 #include "support/tolerance.h"
 
 /// Mixed precision on a GPU beside the CPU, and the parts of it that run on every device by
 /// libtorch's operations, on the CPU too.
 namespace mezzo::test {
 namespace {
-
-constexpr double kInf = std::numeric_limits<double>::infinity();
 
 #define SKIP_WITHOUT_CUDA() \
   if (!at::hasCUDA()) GTEST_SKIP() << "there is no CUDA device"

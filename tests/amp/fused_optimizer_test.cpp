@@ -2,7 +2,6 @@
 
 #include <cmath>
 #include <functional>
-#include <limits>
 #include <memory>
 #include <sstream>
 #include <string>
@@ -23,6 +22,7 @@
 
 #include "amp/errors.h"
 #include "amp/scaler_support.h"
+#include "support/special_numbers.h"
 #include "support/tolerance.h"
 
 namespace mezzo::test {
@@ -42,7 +42,6 @@ using Make = std::function<std::unique_ptr<Optimizer>(Parameters)>;
 
 constexpr int kSteps = 20;
 constexpr double kRate = 0.01;
-constexpr double kInf = std::numeric_limits<double>::infinity();
 
 /// A fused optimizer beside libtorch's with the same options.
 struct Pair {

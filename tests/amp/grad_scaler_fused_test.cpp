@@ -1,6 +1,5 @@
 #include <barrier>
 #include <cmath>
-#include <limits>
 #include <mutex>
 #include <thread>
 
@@ -13,6 +12,7 @@
 
 #include "amp/errors.h"
 #include "amp/scaler_support.h"
+#include "support/special_numbers.h"
 #include "support/tolerance.h"
 
 /// Optimizers that decide on the device, several processes, several devices.
@@ -21,12 +21,6 @@ namespace {
 
 using amp::GradScaler;
 using amp::StepOutcome;
-
-constexpr double kInf = std::numeric_limits<double>::infinity();
-
-at::Tensor numbers(const std::vector<double>& values) {
-  return on_device(at::tensor(values, at::kDouble));
-}
 
 TEST(GradScalerFused, hands_the_scale_and_the_outcome_over) {
   GradScaler scaler = started({.initial_scale = 4.0});

@@ -1,5 +1,4 @@
 #include <cmath>
-#include <limits>
 #include <memory>
 #include <sstream>
 #include <string>
@@ -16,6 +15,7 @@
 
 #include "amp/errors.h"
 #include "amp/scaler_support.h"
+#include "support/special_numbers.h"
 
 /// The order of calls, the movement of the scale, and checkpoints.
 namespace mezzo::test {
@@ -23,8 +23,6 @@ namespace {
 
 using amp::GradScaler;
 using amp::ScalerState;
-
-constexpr double kInf = std::numeric_limits<double>::infinity();
 
 /// A scaler with one optimizer of one weight, driven by letters: s scale, u unscale_, t step,
 /// U update, N update(128), 0 take the gradient away.

@@ -1,7 +1,6 @@
 #include "mezzo/amp/grad_scaler.h"
 
 #include <cmath>
-#include <limits>
 #include <tuple>
 
 #include <ATen/ATen.h>
@@ -16,6 +15,7 @@
 
 #include "amp/errors.h"
 #include "amp/scaler_support.h"
+#include "support/special_numbers.h"
 #include "support/tolerance.h"
 
 /// What one call of the scaler does to tensors. The order of calls and the movement of the scale:
@@ -26,12 +26,7 @@ namespace {
 using amp::GradScaler;
 using amp::StepOutcome;
 
-constexpr double kInf = std::numeric_limits<double>::infinity();
 const std::vector<double> kNonFinite = {kInf, -kInf, std::nan("")};
-
-at::Tensor numbers(const std::vector<double>& values) {
-  return on_device(at::tensor(values, at::kDouble));
-}
 
 TEST(GradScaler, starts_with_the_defaults_of_pytorch) {
   const GradScaler scaler;

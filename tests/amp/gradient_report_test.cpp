@@ -13,6 +13,7 @@
 
 #include "amp/errors.h"
 #include "support/devices.h"
+#include "support/special_numbers.h"
 
 namespace mezzo::test {
 namespace {
@@ -23,7 +24,6 @@ using amp::gradient_report;
 using amp::GradientReport;
 using amp::NumberCounts;
 
-constexpr double kInf = std::numeric_limits<double>::infinity();
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
 at::Tensor with_gradient(const std::vector<double>& values, at::ScalarType dtype = at::kFloat) {

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <string>
 
 #include <ATen/ATen.h>
@@ -12,14 +11,13 @@
 
 #include "amp/errors.h"
 #include "amp/scaler_support.h"
+#include "support/special_numbers.h"
 
 namespace mezzo::test {
 namespace {
 
 using amp::GradScaler;
 using amp::LossScalePolicy;
-
-constexpr double kInf = std::numeric_limits<double>::infinity();
 
 /// The scale that from_max_gradient finds for these gradients.
 double found_scale(const std::vector<double>& gradient, double headroom,

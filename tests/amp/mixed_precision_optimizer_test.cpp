@@ -1,7 +1,6 @@
 #include "mezzo/amp/mixed_precision_optimizer.h"
 
 #include <cmath>
-#include <limits>
 #include <new>
 #include <sstream>
 #include <stdexcept>
@@ -26,6 +25,7 @@
 
 #include "amp/errors.h"
 #include "amp/scaler_support.h"
+#include "support/special_numbers.h"
 #include "support/tolerance.h"
 
 namespace mezzo::test {
@@ -38,8 +38,6 @@ using amp::MixedPrecisionOptions;
 using amp::ParameterRounding;
 using amp::Precision;
 using amp::StepOutcome;
-
-constexpr double kInf = std::numeric_limits<double>::infinity();
 
 /// Two dense layers on fixed data.
 struct Model {

@@ -42,9 +42,9 @@ TEST(StochasticRounding, keeps_what_bfloat16_represents) {
 }
 
 TEST(StochasticRounding, keeps_signs_infinities_and_nan) {
-  constexpr float kInf = std::numeric_limits<float>::infinity();
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
   const at::Tensor values =
-      on_device(at::tensor({0.0F, -0.0F, kInf, -kInf, std::nanf(""), -std::nanf("1")}));
+      on_device(at::tensor({0.0F, -0.0F, kInfinity, -kInfinity, std::nanf(""), -std::nanf("1")}));
   // A NaN whose payload lies under the cut alone, and one that the random bits could carry over.
   const at::Tensor bits = on_device(at::tensor({0x7F800001, 0x7FFFFFFF}, at::kInt));
   for (std::uint64_t step = 0; step < 64; ++step) {

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include <nlohmann/json.hpp>
 #include <sys/wait.h>
 
 #include "support/npy_writer.h"
@@ -30,6 +31,10 @@ inline std::string read_text(const std::string& path) {
   std::ostringstream text;
   text << file.rdbuf();
   return text.str();
+}
+
+inline nlohmann::json read_json(const std::string& path) {
+  return nlohmann::json::parse(read_text(path));
 }
 
 /// For the shell, in single quotes.

@@ -17,12 +17,9 @@ namespace {
 
 using nlohmann::json;
 using test::Outcome;
+using test::read_json;
 using test::run_mezzo;
 using Words = std::vector<std::string>;
-
-json read_json(const std::string& path) {
-  return json::parse(test::read_text(path));
-}
 
 /// `mezzo train` of ten epochs on `rings`.
 Words quick_train(const std::string& rings, const Words& more) {

@@ -14,12 +14,9 @@ namespace {
 
 using nlohmann::json;
 using test::Outcome;
+using test::read_json;
 using test::run_mezzo;
 using Words = std::vector<std::string>;
-
-json read_json(const std::string& path) {
-  return json::parse(test::read_text(path));
-}
 
 Words with(Words words, const Words& more) {
   words.insert(words.end(), more.begin(), more.end());

@@ -15,15 +15,12 @@ namespace {
 
 using nlohmann::json;
 using test::Outcome;
+using test::read_json;
 using test::run_mezzo;
 using Words = std::vector<std::string>;
 
-json read_json(const std::string& path) {
-  return json::parse(test::read_text(path));
-}
-
 /// `mezzo train --model cnn` of two epochs of three batches.
-Words quick_train(const std::string& squares, const Words& more) {
+Words quick_image_train(const std::string& squares, const Words& more) {
   Words words = {"train", "--model",      "cnn", "--dataset", squares, "--epochs",
                  "2",     "--batch-size", "8",   "--threads", "1"};
   words.insert(words.end(), more.begin(), more.end());
@@ -36,8 +33,9 @@ TEST(ImageCommand, trains_writes_a_report_and_a_checkpoint_that_later_commands_r
   const std::string checkpoint = folder.path("c.pt"), report = folder.path("r.json"),
                     evaluated = folder.path("e.json"), csv = folder.path("p.csv");
   const Outcome outcome = run_mezzo(
-      folder, quick_train(squares, {"--images", "20", "--precision", "bf16", "--channels-last",
-                                    "--checkpoint", checkpoint, "--json", report}));
+      folder,
+      quick_image_train(squares, {"--images", "20", "--precision", "bf16", "--channels-last",
+                                  "--checkpoint", checkpoint, "--json", report}));
   ASSERT_EQ(outcome.code, 0) << outcome.err;
   EXPECT_NE(outcome.err.find("images/s"), std::string::npos) << outcome.err;
   const json trained = read_json(report);
@@ -63,12 +61,13 @@ TEST(ImageCommand, a_resumed_run_reports_what_an_unbroken_one_does) {
   const std::string squares = test::write_squares(folder, 24, 6);
   const std::string whole = folder.path("w.json"), resumed = folder.path("r.json"),
                     half = folder.path("h.pt");
-  ASSERT_EQ(run_mezzo(folder, quick_train(squares, {"--json", whole})).code, 0);
+  ASSERT_EQ(run_mezzo(folder, quick_image_train(squares, {"--json", whole})).code, 0);
   ASSERT_EQ(run_mezzo(folder, {"train", "--model", "cnn", "--dataset", squares, "--epochs", "1",
                                "--batch-size", "8", "--threads", "1", "--checkpoint", half})
                 .code,
             0);
-  ASSERT_EQ(run_mezzo(folder, quick_train(squares, {"--resume", half, "--json", resumed})).code, 0);
+  ASSERT_EQ(
+      run_mezzo(folder, quick_image_train(squares, {"--resume", half, "--json", resumed})).code, 0);
   EXPECT_EQ(read_json(whole)["history"], read_json(resumed)["history"]);
 }
 

@@ -31,7 +31,7 @@ using test::integers;
 using test::on_ranks;
 using test::require;
 
-constexpr std::int64_t kFeatures = 4, kRows = 8;  // rows of each rank
+constexpr std::int64_t kFeatures = 4, kRowsOfRank = 8;  // rows of each rank
 
 /// y = x weight + bias, and a parameter that only some steps use.
 struct Line : torch::nn::Module {
@@ -57,7 +57,7 @@ Rows rows_of(std::int64_t rank) {
       return 2 * random_uniform(seed, static_cast<std::uint64_t>(rank), i) - 1;
     });
   };
-  return {draw({kRows, kFeatures}, 1), draw({kRows}, 2)};
+  return {draw({kRowsOfRank, kFeatures}, 1), draw({kRowsOfRank}, 2)};
 }
 
 at::Tensor loss_of(const Line& line, const Rows& rows) {
@@ -97,7 +97,7 @@ struct JoinedDescent {
   /// of the steps at most add up, in the Euclidean norm, which bounds each element.
   test::SumBound bound(double travel_epsilon) const {
     static_assert(kRate * (kFeatures + 1) < 1);
-    constexpr double kTerms = 4 * kRows + 2 * kFeatures + 16;
+    constexpr double kTerms = 4 * kRowsOfRank + 2 * kFeatures + 16;
     const double limit =
         kTerms * test::info(at::kFloat).epsilon * rounded + travel_epsilon * travelled;
     return {
@@ -161,13 +161,14 @@ TEST(DataParallel, bfloat16_traffic_stays_within_its_rounding) {
 /// Rows of whole numbers, as many as a power of two: gradients at whole parameters are exact.
 Rows whole_rows(std::int64_t rank, std::uint64_t batch) {
   const std::uint64_t seed = static_cast<std::uint64_t>(rank) * 10 + batch;
-  return {integers({kRows, kFeatures}, at::kFloat, seed), integers({kRows}, at::kFloat, seed + 5)};
+  return {integers({kRowsOfRank, kFeatures}, at::kFloat, seed),
+          integers({kRowsOfRank}, at::kFloat, seed + 5)};
 }
 
 /// The gradient of the loss by the weight 1 (with bias 1).
 at::Tensor whole_gradient(const Rows& rows) {
   const at::Tensor error = rows.x.sum(1) + 1 - rows.y;
-  return at::matmul(rows.x.t(), error) / kRows;
+  return at::matmul(rows.x.t(), error) / kRowsOfRank;
 }
 
 TEST(DataParallel, without_synchronisation_gradients_accumulate_on_their_own_rank) {

@@ -7,8 +7,12 @@
 
 #include "mezzo/core/error.h"
 
+#include "dist/processes.h"
+
 namespace mezzo {
 namespace {
+
+using test::has;
 
 using Table = std::map<std::string, std::string>;
 
@@ -27,10 +31,6 @@ std::string refusal(const Table& variables, const dist::InitOptions& options = {
     return error.what();
   }
   return "no error";
-}
-
-bool has(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
 }
 
 const Table kOfTorchrun = {{"RANK", "5"},

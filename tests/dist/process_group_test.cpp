@@ -23,16 +23,13 @@ using std::chrono::milliseconds;
 using test::all_good;
 using test::Ending;
 using test::FreePort;
+using test::has;
 using test::local_options;
 using test::require;
 using test::run_group;
 using test::run_processes;
 
 constexpr std::int64_t kWorldSizes[] = {1, 2, 4};
-
-bool has(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
-}
 
 /// Small whole numbers, so that every sum is exact in every type.
 at::Tensor numbers_of(std::int64_t rank, at::ScalarType type) {

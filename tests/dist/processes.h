@@ -158,6 +158,10 @@ inline testing::AssertionResult all_good(const std::vector<Ending>& endings) {
 }
 
 /// In a process of run_processes, where gtest's own checks would be lost.
+inline bool has(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
 inline void require(bool condition, const std::string& text) {
   if (!condition) throw std::runtime_error("not so: " + text);
 }

@@ -16,13 +16,12 @@
 #include "mezzo/core/error.h"
 #include "mezzo/dist/shared_pages.h"
 
+#include "dist/processes.h"
+
 namespace mezzo::dist {
 namespace {
 
-/// In a worker, where no expectation of the test is heard.
-void require(bool condition, const std::string& text) {
-  if (!condition) throw LogicError("expected " + text);
-}
+using test::require;
 
 /// A worker that hangs is ended by SIGALRM, and spawn says so.
 constexpr unsigned kWorkerSeconds = 20;

@@ -1,7 +1,6 @@
 // What users of message passing rely on, by hand: products, every stored form of a graph, messages
 // of many dimensions, very large degrees.
 #include <cmath>
-#include <limits>
 #include <optional>
 #include <string>
 #include <vector>
@@ -14,14 +13,12 @@
 #include "mezzo/message_passing/ops.h"
 
 #include "support/reference.h"
+#include "support/special_numbers.h"
 #include "support/tensors.h"
 #include "support/tolerance.h"
 
 namespace mezzo::test {
 namespace {
-
-constexpr double kInf = std::numeric_limits<double>::infinity();
-const double kNaN = std::nan("");
 
 // Products.
 

@@ -1,7 +1,6 @@
 #include <array>
 #include <cmath>
 #include <functional>
-#include <limits>
 #include <string>
 #include <utility>
 #include <vector>
@@ -16,13 +15,12 @@
 
 #include "support/gradcheck.h"
 #include "support/reference.h"
+#include "support/special_numbers.h"
 #include "support/tensors.h"
 #include "support/tolerance.h"
 
 namespace mezzo::test {
 namespace {
-
-constexpr double kInf = std::numeric_limits<double>::infinity();
 
 struct Operands {
   at::Tensor src, dst, attn;

@@ -1,31 +1,40 @@
 // The numerical laws of the operations, one by one.
 #include <cmath>
 #include <functional>
-#include <limits>
+#include <map>
 #include <string>
 #include <vector>
 
 #include <ATen/ATen.h>
+#include <fmt/ranges.h>
 #include <gtest/gtest.h>
 
 #include "mezzo/message_passing/memory.h"
 #include "mezzo/message_passing/ops.h"
 
 #include "support/reference.h"
+#include "support/special_numbers.h"
 #include "support/tensors.h"
 #include "support/tolerance.h"
 
 namespace mezzo::test {
 namespace {
 
-constexpr double kInf = std::numeric_limits<double>::infinity();
-const double kNaN = std::nan("");
+/// uniform(), drawn once for all runs: drawing takes longer than the operations.
+const at::Tensor& operand(at::IntArrayRef sizes, at::ScalarType dtype, std::uint64_t seed,
+                          double low = -1, double high = 1) {
+  static std::map<std::string, at::Tensor> drawn;
+  at::Tensor& one = drawn[fmt::format("{} {} {} {} {}", fmt::join(sizes, ","), at::toString(dtype),
+                                      seed, low, high)];
+  if (!one.defined()) one = uniform(sizes, dtype, seed, low, high);
+  return one;
+}
 
 /// A result and its operands' gradients.
 using Tensors = std::vector<at::Tensor>;
 
 Tensors with_gradients(const at::Tensor& out, const Tensors& leaves) {
-  out.backward(uniform(out.sizes(), out.scalar_type(), 77));
+  out.backward(operand(out.sizes(), out.scalar_type(), 77));
   Tensors all = {out.detach()};
   for (const at::Tensor& one : leaves) all.push_back(one.grad());
   return all;
@@ -40,10 +49,10 @@ struct NamedRun {
 std::vector<NamedRun> all_runs() {
   std::vector<NamedRun> runs;
   const auto x_of = [](const Topology& g, at::ScalarType dtype) {
-    return leaf(uniform(shape(g, Target::kSrc, {4, 9}), dtype, 1));
+    return leaf(operand(shape(g, Target::kSrc, {4, 9}), dtype, 1));
   };
   const auto w_of = [](const Topology& g, at::ScalarType dtype) {
-    return leaf(uniform(shape(g, Target::kEdge, {4, 1}), dtype, 2, 0.5, 2));
+    return leaf(operand(shape(g, Target::kEdge, {4, 1}), dtype, 2, 0.5, 2));
   };
   for_each(BinaryOps{}, [&]<class Op>() {
     for_each(ReduceOps{}, [&]<class Reduce>() {
@@ -63,7 +72,7 @@ std::vector<NamedRun> all_runs() {
           {fmt::format("gspmm {} {} of both nodes", Op::name, Reduce::name),
            [=](const Topology& g, at::ScalarType dtype) {
              const auto x = x_of(g, dtype);
-             const auto y = leaf(uniform(shape(g, Target::kDst, {4, 9}), dtype, 6, 0.5, 2));
+             const auto y = leaf(operand(shape(g, Target::kDst, {4, 9}), dtype, 6, 0.5, 2));
              return with_gradients(
                  gspmm(g, Op::kind, Reduce::kind, x, y, Target::kSrc, Target::kDst), {x, y});
            }});
@@ -71,7 +80,7 @@ std::vector<NamedRun> all_runs() {
     runs.push_back(
         {fmt::format("gsddmm {}", Op::name), [=](const Topology& g, at::ScalarType dtype) {
            const auto x = x_of(g, dtype);
-           const auto y = leaf(uniform(shape(g, Target::kDst, {4, 9}), dtype, 3, 0.5, 2));
+           const auto y = leaf(operand(shape(g, Target::kDst, {4, 9}), dtype, 3, 0.5, 2));
            Tensors leaves;
            if (Op::uses_lhs) leaves.push_back(x);
            if (Op::uses_rhs) leaves.push_back(y);
@@ -86,10 +95,10 @@ std::vector<NamedRun> all_runs() {
   }
   runs.push_back({"scaled_sum", [=](const Topology& g, at::ScalarType dtype) {
                     const auto x = x_of(g, dtype);
-                    const auto w = leaf(uniform(shape(g, Target::kEdge, {}), dtype, 2));
+                    const auto w = leaf(operand(shape(g, Target::kEdge, {}), dtype, 2));
                     const auto accum = dtype == at::kDouble ? at::kDouble : at::kFloat;
-                    const auto s = uniform(shape(g, Target::kSrc, {}), accum, 4);
-                    const auto d = uniform(shape(g, Target::kDst, {}), accum, 5);
+                    const auto s = operand(shape(g, Target::kSrc, {}), accum, 4);
+                    const auto d = operand(shape(g, Target::kDst, {}), accum, 5);
                     return with_gradients(scaled_sum(g, x, w, s, d), {x, w});
                   }});
   return runs;

@@ -14,7 +14,7 @@
 #include "support/npy_writer.h"
 #include "support/tolerance.h"
 
-namespace mezzo::test {
+namespace mezzo::test::cnn_test {
 namespace {
 
 using nn::CNN;
@@ -154,4 +154,4 @@ TEST(CNN, other_shapes_and_options_are_invalid_arguments) {
 }
 
 }  // namespace
-}  // namespace mezzo::test
+}  // namespace mezzo::test::cnn_test

@@ -16,7 +16,7 @@
 #include "support/gradcheck.h"
 #include "support/nn_reference.h"
 
-namespace mezzo::test {
+namespace mezzo::test::dot_gat_conv_test {
 namespace {
 
 using nn::DotGatConv;
@@ -212,4 +212,4 @@ TEST(DotGatConv, wrong_arguments_are_errors_that_name_them) {
 }
 
 }  // namespace
-}  // namespace mezzo::test
+}  // namespace mezzo::test::dot_gat_conv_test

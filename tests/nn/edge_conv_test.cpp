@@ -17,7 +17,7 @@
 #include "support/module_gradcheck.h"
 #include "support/nn_reference.h"
 
-namespace mezzo::test {
+namespace mezzo::test::edge_conv_test {
 namespace {
 
 using nn::EdgeConv;
@@ -280,4 +280,4 @@ TEST(EdgeConv, wrong_arguments_are_errors_that_name_them) {
 }
 
 }  // namespace
-}  // namespace mezzo::test
+}  // namespace mezzo::test::edge_conv_test

@@ -14,7 +14,7 @@
 #include "support/gradcheck.h"
 #include "support/nn_reference.h"
 
-namespace mezzo::test {
+namespace mezzo::test::gat_conv_test {
 namespace {
 
 using nn::GATConv;
@@ -294,4 +294,4 @@ TEST(GATConv, wrong_arguments_are_errors_that_name_them) {
 }
 
 }  // namespace
-}  // namespace mezzo::test
+}  // namespace mezzo::test::gat_conv_test

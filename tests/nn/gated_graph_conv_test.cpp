@@ -20,7 +20,7 @@
 #include "support/nn_reference.h"
 #include "support/recurrent_reference.h"
 
-namespace mezzo::test {
+namespace mezzo::test::gated_graph_conv_test {
 namespace {
 
 using nn::GatedGraphConv;
@@ -383,4 +383,4 @@ TEST(JumpingKnowledge, wrong_arguments_are_errors_that_name_them) {
 }
 
 }  // namespace
-}  // namespace mezzo::test
+}  // namespace mezzo::test::gated_graph_conv_test

@@ -16,7 +16,7 @@
 #include "support/gradcheck.h"
 #include "support/nn_reference.h"
 
-namespace mezzo::test {
+namespace mezzo::test::gatv2_conv_test {
 namespace {
 
 using nn::GATv2Conv;
@@ -357,4 +357,4 @@ TEST(GATv2Conv, wrong_arguments_are_errors_that_name_them) {
 }
 
 }  // namespace
-}  // namespace mezzo::test
+}  // namespace mezzo::test::gatv2_conv_test

@@ -17,7 +17,7 @@
 #include "support/gradcheck.h"
 #include "support/propagation_reference.h"
 
-namespace mezzo::test {
+namespace mezzo::test::gin_conv_test {
 namespace {
 
 using nn::Aggregator;
@@ -222,4 +222,4 @@ TEST(SAGEConv, refuses_the_aggregators_that_only_others_have) {
 }
 
 }  // namespace
-}  // namespace mezzo::test
+}  // namespace mezzo::test::gin_conv_test

@@ -14,7 +14,7 @@
 #include "support/graphs.h"
 #include "support/nn_reference.h"
 
-namespace mezzo::test {
+namespace mezzo::test::graph_conv_test {
 namespace {
 
 using nn::DegreeNorm;
@@ -285,4 +285,4 @@ TEST(GraphConv, wrong_arguments_are_errors_that_name_them) {
 }
 
 }  // namespace
-}  // namespace mezzo::test
+}  // namespace mezzo::test::graph_conv_test

@@ -11,7 +11,7 @@
 #include "support/graphs.h"
 #include "support/nn_reference.h"
 
-namespace mezzo::test {
+namespace mezzo::test::inference_test {
 namespace {
 
 using nn::Model;
@@ -205,4 +205,4 @@ TEST(Inference, wrong_arguments_are_errors_that_name_them) {
 }
 
 }  // namespace
-}  // namespace mezzo::test
+}  // namespace mezzo::test::inference_test

@@ -20,7 +20,7 @@
 
 #include "support/nn_reference.h"
 
-namespace mezzo::test {
+namespace mezzo::test::low_precision_test {
 namespace {
 
 using amp::Precision;
@@ -228,4 +228,4 @@ TEST(LowPrecision, a_float32_layer_in_a_region_gives_sixteen_bits) {
 }
 
 }  // namespace
-}  // namespace mezzo::test
+}  // namespace mezzo::test::low_precision_test

@@ -11,7 +11,7 @@
 #include "support/gradcheck.h"
 #include "support/nn_reference.h"
 
-namespace mezzo::test {
+namespace mezzo::test::mlp_test {
 namespace {
 
 using nn::MLP;
@@ -116,4 +116,4 @@ TEST(MLP, wrong_arguments_are_errors_that_name_them) {
 }
 
 }  // namespace
-}  // namespace mezzo::test
+}  // namespace mezzo::test::mlp_test

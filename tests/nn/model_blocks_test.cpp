@@ -14,7 +14,7 @@
 #include "support/graphs.h"
 #include "support/nn_reference.h"
 
-namespace mezzo::test {
+namespace mezzo::test::model_blocks_test {
 namespace {
 
 using nn::Aggregator;
@@ -223,4 +223,4 @@ TEST(ModelOnBlocks, blocks_that_do_not_fit_are_errors_that_say_where) {
 }
 
 }  // namespace
-}  // namespace mezzo::test
+}  // namespace mezzo::test::model_blocks_test

@@ -18,7 +18,7 @@
 
 #include "support/nn_reference.h"
 
-namespace mezzo::test {
+namespace mezzo::test::model_test {
 namespace {
 
 using nn::Model;
@@ -387,4 +387,4 @@ TEST(Model, wrong_arguments_are_errors_that_name_them) {
 }
 
 }  // namespace
-}  // namespace mezzo::test
+}  // namespace mezzo::test::model_test

@@ -21,7 +21,7 @@
 #include "support/nn_reference.h"
 #include "support/recurrent_reference.h"
 
-namespace mezzo::test {
+namespace mezzo::test::pooling_test {
 namespace {
 
 using nn::GlobalAttentionPooling;
@@ -364,4 +364,4 @@ TEST(Pooling, weighted_readouts_stay_within_their_rounding_also_under_autocast) 
 }
 
 }  // namespace
-}  // namespace mezzo::test
+}  // namespace mezzo::test::pooling_test

@@ -13,7 +13,7 @@
 #include "support/gradcheck.h"
 #include "support/nn_reference.h"
 
-namespace mezzo::test {
+namespace mezzo::test::sage_conv_test {
 namespace {
 
 using nn::Aggregator;
@@ -238,4 +238,4 @@ TEST(SAGEConv, wrong_arguments_are_errors_that_name_them) {
 }
 
 }  // namespace
-}  // namespace mezzo::test
+}  // namespace mezzo::test::sage_conv_test

@@ -39,7 +39,7 @@ const ImageData& data() {
   return made;
 }
 
-ImageOptions quick_options() {
+ImageOptions quick_image_options() {
   ImageOptions options;
   options.epochs = 2;
   options.batch_size = 8;
@@ -54,7 +54,7 @@ TEST(ImageTrainer, learns_squares_in_every_precision_and_layout) {
   for (const amp::Precision precision :
        {amp::Precision::kFloat32, amp::Precision::kBFloat16, amp::Precision::kFloat16}) {
     SCOPED_TRACE(amp::to_string(precision));
-    ImageOptions options = quick_options();
+    ImageOptions options = quick_image_options();
     options.precision = precision;
     options.channels_last = std::exchange(channels_last, !channels_last);
     options.epochs = 14;  // running statistics take some steps to follow
@@ -74,7 +74,7 @@ TEST(ImageTrainer, learns_squares_in_every_precision_and_layout) {
 }
 
 TEST(ImageTrainer, tells_every_batch_and_the_scores_after_the_epoch) {
-  ImageOptions options = quick_options();
+  ImageOptions options = quick_image_options();
   options.epochs = 1;
   std::vector<ImageStepRecord> records;
   ImageCallbacks callbacks;
@@ -93,7 +93,7 @@ TEST(ImageTrainer, tells_every_batch_and_the_scores_after_the_epoch) {
 }
 
 TEST(ImageTrainer, equal_options_give_equal_bits_and_another_seed_others) {
-  ImageOptions options = quick_options();
+  ImageOptions options = quick_image_options();
   const TrainReport a = train_images(data(), options), b = train_images(data(), options);
   EXPECT_EQ(a.losses, b.losses);
   options.seed += 1;
@@ -137,11 +137,11 @@ void expect_unbroken(ImageOptions options, const std::vector<std::int64_t>& stop
 
 TEST(ImageTrainer, a_run_stopped_anywhere_and_resumed_equals_an_unbroken_one) {
   // Questions 1 to 3 come before the batches of an epoch, 4 and 5 before those of its evaluation.
-  expect_unbroken(quick_options(), {1, 3, 5, 8});
+  expect_unbroken(quick_image_options(), {1, 3, 5, 8});
 }
 
 TEST(ImageTrainer, a_resumed_float16_run_with_adam_and_channels_last_equals_an_unbroken_one) {
-  ImageOptions options = quick_options();
+  ImageOptions options = quick_image_options();
   options.precision = amp::Precision::kFloat16;
   options.channels_last = true;
   options.optimizer = OptimizerKind::kAdam;
@@ -152,7 +152,7 @@ TEST(ImageTrainer, a_run_stopped_in_its_first_epoch_reports_what_there_is) {
   ImageCallbacks callbacks;
   std::int64_t asked = 0;
   callbacks.should_stop = [&] { return ++asked == 3; };
-  const TrainReport report = train_images(data(), quick_options(), callbacks);
+  const TrainReport report = train_images(data(), quick_image_options(), callbacks);
   EXPECT_EQ(report.epochs_run, 0);
   EXPECT_EQ(report.steps, 2);
   EXPECT_TRUE(std::isfinite(report.train_loss));
@@ -163,7 +163,7 @@ TEST(ImageTrainer, a_run_stopped_in_its_first_epoch_reports_what_there_is) {
 
 TEST(ImageTrainer, checkpoints_evaluate_and_predict) {
   const test::TempFolder folder;
-  ImageOptions options = quick_options();
+  ImageOptions options = quick_image_options();
   options.checkpoint = folder.path("c");
   const TrainReport report = train_images(data(), options);
   EXPECT_TRUE(is_image_checkpoint(folder.path("c")));
@@ -182,7 +182,7 @@ TEST(ImageTrainer, checkpoints_evaluate_and_predict) {
 
 TEST(ImageTrainer, a_checkpoint_of_another_run_is_refused) {
   const test::TempFolder folder;
-  ImageOptions options = quick_options();
+  ImageOptions options = quick_image_options();
   options.epochs = 1;
   options.checkpoint = folder.path("c");
   train_images(data(), options);
@@ -213,14 +213,14 @@ TEST(ImageTrainer, a_checkpoint_of_another_run_is_refused) {
 }
 
 TEST(ImageTrainer, a_run_that_diverges_is_a_numeric_error) {
-  ImageOptions options = quick_options();
+  ImageOptions options = quick_image_options();
   options.learning_rate = 1e38;
   EXPECT_TRUE(throws<NumericError>([&] { train_images(data(), options); }, {"diverged"}));
 }
 
 TEST(ImageTrainer, options_and_data_that_do_not_fit_are_invalid_arguments) {
   const auto refused = [](void (*change)(ImageOptions&), const std::string& part) {
-    ImageOptions options = quick_options();
+    ImageOptions options = quick_image_options();
     change(options);
     return throws<InvalidArgument>([&] { train_images(data(), options); }, {part});
   };
@@ -232,9 +232,11 @@ TEST(ImageTrainer, options_and_data_that_do_not_fit_are_invalid_arguments) {
   EXPECT_TRUE(refused([](ImageOptions& o) { o.images = 0; }, "images"));
   const ImageDataset small(at::zeros({4, 1, 8, 8}), at::zeros({4}, at::kLong), 2);
   EXPECT_TRUE(throws<InvalidArgument>(
-      [&] { train_images({.train = small, .test = small}, quick_options()); }, {"at least 12"}));
+      [&] { train_images({.train = small, .test = small}, quick_image_options()); },
+      {"at least 12"}));
   EXPECT_TRUE(throws<InvalidArgument>(
-      [&] { train_images({.train = data().train, .test = small}, quick_options()); }, {"test"}));
+      [&] { train_images({.train = data().train, .test = small}, quick_image_options()); },
+      {"test"}));
 }
 
 TEST(LoadImages, reads_both_parts_and_limits_the_training_images) {

@@ -1,7 +1,6 @@
 #include "mezzo/train/metrics.h"
 
 #include <cstdint>
-#include <limits>
 #include <vector>
 
 #include <ATen/ATen.h>
@@ -11,11 +10,12 @@
 #include "mezzo/core/random.h"
 
 #include "support/npy_writer.h"
+#include "support/special_numbers.h"
 
 namespace mezzo {
 namespace {
 
-constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
+using test::kNaN;
 
 at::Tensor bools(const std::vector<std::int64_t>& values) {
   return at::tensor(values, at::kLong).to(at::kBool);

@@ -10,6 +10,7 @@
 #include "mezzo/core/error.h"
 
 #include "support/npy_writer.h"
+#include "support/special_numbers.h"
 
 namespace mezzo {
 namespace {
@@ -29,8 +30,8 @@ TEST(TrainOptions, the_defaults_are_good_for_every_model) {
 }
 
 TEST(TrainOptions, what_is_out_of_range_or_contradicts_is_named) {
-  constexpr double kInfinity = std::numeric_limits<double>::infinity();
-  constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
+  using test::kInf;
+  using test::kNaN;
   struct Case {
     const char* name;
     std::function<void(TrainOptions&)> spoil;
@@ -57,7 +58,7 @@ TEST(TrainOptions, what_is_out_of_range_or_contradicts_is_named) {
       {"dropout", [](TrainOptions& o) { o.dropout = kNaN; }},
       {"epochs", [](TrainOptions& o) { o.epochs = 0; }},
       {"lr", [](TrainOptions& o) { o.learning_rate = 0; }},
-      {"lr", [](TrainOptions& o) { o.learning_rate = kInfinity; }},
+      {"lr", [](TrainOptions& o) { o.learning_rate = kInf; }},
       {"weight-decay", [](TrainOptions& o) { o.weight_decay = -1; }},
       {"weight-decay", [](TrainOptions& o) { o.weight_decay = kNaN; }},
       {"eval-every", [](TrainOptions& o) { o.eval_every = 0; }},

@@ -12,12 +12,14 @@
 #include "mezzo/train/table.h"
 #include "mezzo/version.h"
 
+#include "support/special_numbers.h"
+
 namespace mezzo {
 namespace {
 
 using nlohmann::json;
 
-constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
+using test::kNaN;
 
 TrainReport report(std::uint64_t seed, double test, double median_ms) {
   TrainReport made;
