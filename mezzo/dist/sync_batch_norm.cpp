@@ -140,4 +140,12 @@ at::Tensor SyncBatchNorm1dImpl::forward(const at::Tensor& x) {
                               joined.rows, c10::make_intrusive<GroupHolder>(group_));
 }
 
+nn::NormalizationFactory sync_batch_normalization(ProcessGroup group) {
+  return [group = std::move(group)](std::int64_t width) -> nn::MadeNormalization {
+    const SyncBatchNorm1dOptions options{.num_features = width};
+    SyncBatchNorm1d norm(options, group);
+    return {norm.ptr(), [norm](const at::Tensor& h) mutable { return norm(h); }};
+  };
+}
+
 }  // namespace mezzo::dist

@@ -8,6 +8,7 @@
 
 #include "mezzo/core/export.h"
 #include "mezzo/dist/process_group.h"
+#include "mezzo/nn/normalization.h"
 
 namespace mezzo::dist {
 
@@ -44,5 +45,9 @@ class MEZZO_API SyncBatchNorm1dImpl : public torch::nn::Module {
   ProcessGroup group_;
 };
 TORCH_MODULE(SyncBatchNorm1d);
+
+/// For nn::ModelOptions::batch_normalization: each is a SyncBatchNorm1d over the group, with the
+/// default eps and momentum, which are BatchNorm1d's.
+MEZZO_API nn::NormalizationFactory sync_batch_normalization(ProcessGroup group);
 
 }  // namespace mezzo::dist

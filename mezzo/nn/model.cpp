@@ -103,8 +103,8 @@ std::int64_t ModelImpl::add_layer(std::int64_t index, std::int64_t in_features) 
   layer.float32_normalize = keeps_float32("norm" + number);
   layer.float32_projection = keeps_float32("skip" + number);
   if (!last) {
-    layer.normalize =
-        detail::add_normalization(*this, "norm" + number, options.normalization, made.out_features);
+    layer.normalize = detail::add_normalization(*this, "norm" + number, options.normalization,
+                                                made.out_features, options.batch_normalization);
   }
   if (options.skip && in_features != made.out_features) {
     layer.projection =

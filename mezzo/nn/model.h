@@ -69,6 +69,9 @@ struct ModelOptions {
   double attention_dropout = 0;  ///< kGat; another kind takes only 0
   Activation activation = {};    ///< after every layer but the last; empty: ReLU, for kGat ELU
   Normalization normalization = Normalization::kNone;  ///< before the activation
+  /// Makes batch normalization, with the names, shapes and dtypes of BatchNorm1d's parameters and
+  /// buffers; empty: libtorch's BatchNorm1d. See dist::sync_batch_normalization().
+  NormalizationFactory batch_normalization = {};
   bool skip = false;  ///< add each layer's input to its output, projected where the widths differ
   std::int64_t num_output_heads = 1;          ///< kGat: of the last layer, averaged
   Aggregator aggregator = Aggregator::kMean;  ///< kSage: one of SageAggregators

@@ -1,5 +1,6 @@
 #include "mezzo/nn/normalization.h"
 
+#include <utility>
 #include <vector>
 
 #include <ATen/ATen.h>
@@ -10,14 +11,18 @@
 
 namespace mezzo::nn::detail {
 
-std::function<at::Tensor(const at::Tensor&)> add_normalization(torch::nn::Module& owner,
-                                                               const std::string& name,
-                                                               Normalization kind,
-                                                               std::int64_t width) {
+std::function<at::Tensor(const at::Tensor&)> add_normalization(
+    torch::nn::Module& owner, const std::string& name, Normalization kind, std::int64_t width,
+    const NormalizationFactory& make_batch) {
   if (kind == Normalization::kLayer) {
     auto norm = torch::nn::LayerNorm(std::vector<std::int64_t>{width});
     owner.register_module(name, norm);
     return [norm](const at::Tensor& h) mutable { return norm(h); };
+  }
+  if (kind == Normalization::kBatch && make_batch) {
+    MadeNormalization made = make_batch(width);
+    owner.register_module(name, std::move(made.module));
+    return std::move(made.apply);
   }
   if (kind == Normalization::kBatch) {
     auto norm = torch::nn::BatchNorm1d(torch::nn::BatchNormOptions(width));

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <string>
 #include <string_view>
 
@@ -31,15 +32,23 @@ struct BatchNormalization {
 /// Every normalization, with the word that the command line takes.
 using Normalizations = TypeList<NoNormalization, LayerNormalization, BatchNormalization>;
 
+/// A normalization of [N, width] rows that is not yet registered, and what applies it.
+struct MadeNormalization {
+  std::shared_ptr<torch::nn::Module> module;
+  std::function<at::Tensor(const at::Tensor&)> apply;
+};
+/// Makes one of a width.
+using NormalizationFactory = std::function<MadeNormalization(std::int64_t width)>;
+
 namespace detail {
 
 /// Registers the normalization of [N, width] rows with `owner` as `name` and returns what applies
 /// it, empty for kNone. Statistics are float32 whatever the rows, which keep their dtype on the
-/// CPU. Batch normalization throws InvalidArgument for fewer than 2 rows while training.
-std::function<at::Tensor(const at::Tensor&)> add_normalization(torch::nn::Module& owner,
-                                                               const std::string& name,
-                                                               Normalization kind,
-                                                               std::int64_t width);
+/// CPU. Batch normalization is what make_batch makes; where that is empty, libtorch's BatchNorm1d,
+/// which throws InvalidArgument for fewer than 2 rows while training.
+std::function<at::Tensor(const at::Tensor&)> add_normalization(
+    torch::nn::Module& owner, const std::string& name, Normalization kind, std::int64_t width,
+    const NormalizationFactory& make_batch = {});
 
 }  // namespace detail
 }  // namespace mezzo::nn

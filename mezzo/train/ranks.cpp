@@ -10,6 +10,7 @@
 #include "mezzo/core/error.h"
 #include "mezzo/core/random.h"
 #include "mezzo/dist/data_parallel.h"
+#include "mezzo/dist/sync_batch_norm.h"
 #include "mezzo/train/clock.h"
 
 namespace mezzo {
@@ -184,6 +185,11 @@ Scores Ranks::mean(const Scores& own, const Scores& counts) {
   return {.train = totals[0] / totals[1],  // 0 / 0 is NaN
           .val = totals[2] / totals[3],
           .test = totals[4] / totals[5]};
+}
+
+nn::NormalizationFactory Ranks::batch_normalization() const {
+  if (alone()) return {};
+  return dist::sync_batch_normalization(group_);
 }
 
 void Ranks::share_weights(torch::nn::Module& module) {

@@ -9,6 +9,7 @@
 
 #include "mezzo/data/dataset.h"
 #include "mezzo/dist/process_group.h"
+#include "mezzo/nn/normalization.h"
 #include "mezzo/train/report.h"
 #include "mezzo/train/step.h"
 
@@ -61,6 +62,9 @@ class Ranks {
   Scores mean(const Scores& own, const Scores& counts);
   std::vector<double> sums(const std::vector<double>& own);
   double largest(double own);
+  /// Batch normalization over the rows of all processes, for TrainState; empty for one. What it
+  /// communicates, within forward and backward, is not in seconds().
+  nn::NormalizationFactory batch_normalization() const;
   /// Gives the module the first process's weights.
   void share_weights(torch::nn::Module& module);
   /// Each gradient becomes the mean over the processes, the totals their sum (in float32). Returns

@@ -1,6 +1,7 @@
 #include "mezzo/train/state.h"
 
 #include <cmath>
+#include <utility>
 
 #include <ATen/ATen.h>
 #include <torch/optim/adam.h>
@@ -38,10 +39,13 @@ const EvaluationRecord* best_evaluation(const History& history, std::int64_t eva
   return best;
 }
 
-TrainState::TrainState(const TrainOptions& options, const Problem& problem)
+TrainState::TrainState(const TrainOptions& options, const Problem& problem,
+                       nn::NormalizationFactory batch_normalization)
     : scaler(scaler_options(options.loss_scale, options.precision, options.device)) {
   at::manual_seed(options.seed);
-  model = nn::Model(model_options(options, problem));
+  nn::ModelOptions made = model_options(options, problem);
+  made.batch_normalization = std::move(batch_normalization);
+  model = nn::Model(std::move(made));
   model->to(options.device);
   optimizer = make_optimizer(options.optimizer, options.learning_rate, options.weight_decay,
                              model->parameters());

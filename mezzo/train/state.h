@@ -59,9 +59,10 @@ struct LossTotals {
 /// Everything that moves while a model trains.
 class TrainState {
  public:
-  /// Seeds libtorch's generators with options.seed, then makes the model (float32, on the device),
-  /// the optimizer and the scaler.
-  TrainState(const TrainOptions& options, const Problem& problem);
+  /// Seeds libtorch's generators with options.seed, then makes the model (float32, on the device;
+  /// batch_normalization as in nn::ModelOptions), the optimizer and the scaler.
+  TrainState(const TrainOptions& options, const Problem& problem,
+             nn::NormalizationFactory batch_normalization = {});
   ~TrainState();
   TrainState(const TrainState&) = delete;
   TrainState& operator=(const TrainState&) = delete;

@@ -127,7 +127,7 @@ Run::Run(const Dataset& dataset, const TrainOptions& options, const TrainCallbac
       callbacks_(callbacks),
       ranks_(group, options.device),
       problem_(checked_problem(dataset, options, ranks_)),
-      state_(options, problem_) {
+      state_(options, problem_, ranks_.batch_normalization()) {
   check_data();
   steps_ = make_epoch_steps(problem_, dataset, options, ranks_);
   ranks_.check_same("the batches of an epoch", fmt::format("{}", steps_->num_batches()));
@@ -226,7 +226,6 @@ Scores Run::scores() {
   if (!dataset_.part || ranks_.alone()) {
     return ranks_.from_first(ranks_.is_first() ? own() : Scores{});
   }
-  ranks_.share_weights(*state_.model);  // running statistics are each process's own until then
   const auto count = [](const at::Tensor& mask) {
     return static_cast<double>(mask.sum().item<std::int64_t>());
   };

@@ -69,14 +69,15 @@ MEZZO_API TrainReport train(const Dataset& dataset, const TrainOptions& options,
 /// nodes, made once from the seed; batch_size is that of a process, so a step is on world_size
 /// times as many nodes. The gradients of a step are averaged before the scaler checks them, so all
 /// ranks hold the same weights and skip the same steps. With every neighbour and without dropout a
-/// run equals, up to rounding, that of one process whose batches are those of all joined.
+/// run equals, up to rounding, that of one process whose batches are those of all joined. So does
+/// one with batch normalization, which is over the rows of all ranks (dist::SyncBatchNorm1d), where
+/// no two ranks compute the same hidden node: such a node counts once for each.
 ///
 /// Rank 0 evaluates while the others wait, which has to take less than the group's time-out; it
 /// alone reads options.resume and writes options.checkpoint. A run may be resumed by another number
-/// of processes; an epoch that had begun then begins anew. Statistics of batch normalization are
-/// those of rank 0. Callbacks are called on every rank; should_stop of any of them ends all, asked
-/// before on_batch. The report is the same on all ranks but for seconds, bytes and sampling, which
-/// are each one's own.
+/// of processes; an epoch that had begun then begins anew. Callbacks are called on every rank;
+/// should_stop of any of them ends all, asked before on_batch. The report is the same on all ranks
+/// but for seconds, bytes and sampling, which are each one's own.
 ///
 /// Throws as train(); also InvalidArgument, on all ranks, where data or options differ between
 /// them; without sampling or with a sampler other than neighbor and labor; and for fewer training

@@ -67,6 +67,20 @@ TrainOptions random_options() {
   return options;
 }
 
+/// What ends the name of work on node_pairs() with batch normalization.
+constexpr auto kNormalized = "-normalized";
+
+/// two_rings() with other edges: each training node has one neighbour, nobody else's, so that no
+/// two processes compute the same row.
+Dataset node_pairs() {
+  Dataset data = two_rings();
+  data.name = "pairs";
+  data.src = at::arange(data.num_nodes);
+  data.dst = at::bitwise_xor(data.src, 4);
+  data.validate();
+  return data;
+}
+
 /// A port that was free a moment ago.
 int free_port() {
   const int descriptor = ::socket(AF_INET, SOCK_STREAM, 0);
@@ -135,6 +149,15 @@ test::SumBound joined_bound(const at::Tensor& weight, amp::Precision precision) 
   return bound;
 }
 
+void expect_joined(const Checkpoint& several, const Checkpoint& one, amp::Precision precision) {
+  ASSERT_EQ(one.names, several.names);
+  for (std::size_t i = 0; i < one.weights.size(); ++i) {
+    EXPECT_TRUE(test::near(several.weights[i], one.weights[i].to(at::kDouble),
+                           joined_bound(one.weights[i], precision)))
+        << one.names[i];
+  }
+}
+
 TEST(Distributed, two_and_four_processes_equal_one_on_the_joined_batch) {
   for (const amp::Precision precision :
        {amp::Precision::kFloat32, amp::Precision::kBFloat16, amp::Precision::kFloat16}) {
@@ -151,33 +174,51 @@ TEST(Distributed, two_and_four_processes_equal_one_on_the_joined_batch) {
       const std::string end = fmt::format("steps {} skipped {} epochs {} world {}", alone.steps,
                                           alone.skipped_steps, alone.epochs_run, processes);
       EXPECT_NE(told[0].find(end), std::string::npos) << told[0] << '\n' << told_of(alone);
-      const Checkpoint several = read_checkpoint(folder.path("checkpoint"));
-      ASSERT_EQ(one.names, several.names);
-      for (std::size_t i = 0; i < one.weights.size(); ++i) {
-        EXPECT_TRUE(test::near(several.weights[i], one.weights[i].to(at::kDouble),
-                               joined_bound(one.weights[i], precision)))
-            << one.names[i];
-      }
+      expect_joined(read_checkpoint(folder.path("checkpoint")), one, precision);
     }
   }
 }
 
-TEST(Distributed, a_run_that_one_rank_stopped_in_an_epoch_equals_an_unbroken_one) {
+TEST(Distributed, batch_normalization_is_that_of_the_joined_batch) {
   const test::TempFolder folder;
-  const std::vector<std::string> whole = run_ranks(folder, 2, "whole");
-  EXPECT_EQ(whole[0], whole[1]);
-  EXPECT_NE(whole[0].find("steps 9 "), std::string::npos) << whole[0];
-  const Checkpoint unbroken = read_checkpoint(folder.path("checkpoint"));
+  TrainOptions options = joined_options(amp::Precision::kFloat32, kJoinedNodes);
+  options.normalization = nn::Normalization::kBatch;
+  options.checkpoint = folder.path("alone");
+  train(node_pairs(), options);
+  const Checkpoint one = read_checkpoint(options.checkpoint);
+  for (const int processes : {2, 4}) {
+    SCOPED_TRACE(fmt::format("{} processes", processes));
+    const std::string work = std::string("joined-fp32") + kNormalized;
+    const std::vector<std::string> told = run_ranks(folder, processes, work);
+    for (const std::string& each : told) EXPECT_EQ(each, told[0]);
+    expect_joined(read_checkpoint(folder.path("checkpoint")), one, amp::Precision::kFloat32);
+  }
+  // One process goes on where four stopped.
+  options.resume = folder.path("checkpoint");
+  options.sampling->batch_size = kJoinedNodes / 4;
+  options.epochs = kJoinedEpochs + 1;
+  EXPECT_EQ(train(node_pairs(), options).steps, kJoinedEpochs + 4);
+}
 
-  const std::vector<std::string> part = run_ranks(folder, 2, "part");
-  EXPECT_NE(part[0].find("steps 4 skipped 0 epochs 1 world 2"), std::string::npos) << part[0];
-  EXPECT_EQ(part[0], part[1]);
-  const std::vector<std::string> resumed = run_ranks(folder, 2, "resumed");
-  EXPECT_EQ(resumed, whole);
-  const Checkpoint joined = read_checkpoint(folder.path("checkpoint"));
-  for (std::size_t i = 0; i < joined.weights.size(); ++i) {
-    EXPECT_TRUE(test::same_bits(joined.weights[i], unbroken.weights[i])) << joined.names[i];
-    EXPECT_TRUE(test::same_bits(joined.best_weights[i], unbroken.best_weights[i]));
+TEST(Distributed, a_run_that_one_rank_stopped_in_an_epoch_equals_an_unbroken_one) {
+  for (const std::string kind : {"", kNormalized}) {
+    SCOPED_TRACE(kind);
+    const test::TempFolder folder;
+    const std::vector<std::string> whole = run_ranks(folder, 2, "whole" + kind);
+    EXPECT_EQ(whole[0], whole[1]);
+    EXPECT_NE(whole[0].find("steps 9 "), std::string::npos) << whole[0];
+    const Checkpoint unbroken = read_checkpoint(folder.path("checkpoint"));
+
+    const std::vector<std::string> part = run_ranks(folder, 2, "part" + kind);
+    EXPECT_NE(part[0].find("steps 4 skipped 0 epochs 1 world 2"), std::string::npos) << part[0];
+    EXPECT_EQ(part[0], part[1]);
+    const std::vector<std::string> resumed = run_ranks(folder, 2, "resumed" + kind);
+    EXPECT_EQ(resumed, whole);
+    const Checkpoint joined = read_checkpoint(folder.path("checkpoint"));
+    for (std::size_t i = 0; i < joined.weights.size(); ++i) {
+      EXPECT_TRUE(test::same_bits(joined.weights[i], unbroken.weights[i])) << joined.names[i];
+      EXPECT_TRUE(test::same_bits(joined.best_weights[i], unbroken.best_weights[i]));
+    }
   }
 }
 
@@ -253,10 +294,12 @@ void change(Dataset& data, const std::string& what) {
   }
 }
 
-/// The part of one rank in `work`.
-TrainReport take_part(const std::string& work, const std::string& folder,
+/// The part of one rank in the work called `name`.
+TrainReport take_part(const std::string& name, const std::string& folder,
                       const dist::ProcessGroup& group) {
-  Dataset data = two_rings();
+  const bool normalized = name.ends_with(kNormalized);
+  const std::string work = name.substr(0, name.rfind(kNormalized));
+  Dataset data = normalized ? node_pairs() : two_rings();
   TrainOptions options = random_options();
   TrainCallbacks callbacks;
   std::int64_t asked = 0;
@@ -279,6 +322,7 @@ TrainReport take_part(const std::string& work, const std::string& folder,
   } else if (work.starts_with("other-") && group.rank() == 1) {
     change(data, work.substr(6));
   }
+  if (normalized) options.normalization = nn::Normalization::kBatch;
   options.checkpoint = folder + "/checkpoint";
   return train(data, options, callbacks, group);
 }
