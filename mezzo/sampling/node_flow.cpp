@@ -74,6 +74,26 @@ at::Tensor distinct_flow_positions(std::string_view operation, std::string_view 
   return positions;
 }
 
+/// What a call was given for block `block`, else what is registered for it. Throws InvalidArgument
+/// where there is neither.
+template <class Function>
+Function given_or_registered(std::string_view operation, std::string_view name, std::size_t block,
+                             const std::optional<Function>& given,
+                             const std::optional<Function>& registered) {
+  MEZZO_CHECK(given || registered,
+              "{}: expected the {} function of block {}, as an argument or by register_{}_func, "
+              "got none",
+              operation, name, block, name);
+  return given ? *given : *registered;
+}
+
+/// `function` into slots [begin, end).
+template <class Slot, class Function>
+void register_function(std::vector<Slot>& slots, std::size_t begin, std::size_t end,
+                       const Function& function) {
+  for (std::size_t i = begin; i < end; ++i) slots[i] = function;
+}
+
 }  // namespace
 
 std::size_t NodeFlow::State::layer_index(std::int64_t layer) const {
@@ -82,6 +102,37 @@ std::size_t NodeFlow::State::layer_index(std::int64_t layer) const {
 
 std::size_t NodeFlow::State::block_index(std::int64_t block) const {
   return detail::flow_index("block", block, parts.blocks.size());
+}
+
+std::pair<std::size_t, std::size_t> NodeFlow::State::block_range(
+    std::optional<std::int64_t> block) const {
+  if (!block) return {0, blocks.size()};
+  const std::size_t i = block_index(*block);
+  return {i, i + 1};
+}
+
+NodeFlow::State::BlockFunctions NodeFlow::State::functions_of(
+    std::string_view operation, std::size_t block, const std::optional<MessageFunction>& message,
+    const std::optional<ReduceFunction>& reduce, const std::optional<ApplyFunction>& apply) const {
+  return {given_or_registered(operation, "message", block, message, registered.message[block]),
+          given_or_registered(operation, "reduce", block, reduce, registered.reduce[block]),
+          apply ? *apply : registered.apply_node[block + 1]};
+}
+
+ApplyFunction NodeFlow::State::function_of_layer(std::size_t layer,
+                                                 const std::optional<ApplyFunction>& given) const {
+  ApplyFunction function = given ? *given : registered.apply_node[layer];
+  MEZZO_CHECK(function,
+              "apply_layer: expected the apply_node function of layer {}, as an argument or by "
+              "register_apply_node_func, got none",
+              layer);
+  return function;
+}
+
+MessageFunction NodeFlow::State::function_of_edges(
+    std::size_t block, const std::optional<MessageFunction>& given) const {
+  return given_or_registered("apply_block", "apply_edge", block, given,
+                             registered.apply_edge[block]);
 }
 
 std::size_t detail::flow_index(std::string_view what, std::int64_t index, std::size_t count) {
@@ -106,9 +157,10 @@ NodeFlow::NodeFlow(Graph parent, Parts parts) {
       flow_offsets(parts.nodes.size(), [&](std::size_t i) { return parts.nodes[i].size(0); });
   auto block_begin =
       flow_offsets(parts.blocks.size(), [&](std::size_t i) { return parts.blocks[i].num_edges(); });
+  State::Registered registered(parts.blocks.size());
   state_ = std::make_shared<State>(State{std::move(parent), std::move(parts), std::move(layers),
                                          std::move(blocks), std::move(layer_begin),
-                                         std::move(block_begin)});
+                                         std::move(block_begin), std::move(registered)});
 }
 
 std::int64_t NodeFlow::num_layers() const {
@@ -225,54 +277,91 @@ NodeFlow::BlockEdges NodeFlow::block_edges(std::int64_t block, bool local) const
           edges.edges + state_->block_begin[i]};
 }
 
-void NodeFlow::block_compute(std::int64_t block, const MessageFunction& message,
-                             const ReduceFunction& reduce, const ApplyFunction& apply) {
-  const std::size_t i = state_->block_index(block);
-  update_all(state_->parts.blocks[i], state_->layers[i], state_->blocks[i], state_->layers[i + 1],
-             message, reduce, apply);
+void NodeFlow::register_message_func(const MessageFunction& function,
+                                     std::optional<std::int64_t> block) {
+  const auto [begin, end] = state_->block_range(block);
+  register_function(state_->registered.message, begin, end, function);
 }
 
-void NodeFlow::block_compute(std::int64_t block, const MessageFunction& message,
-                             const ReduceFunction& reduce, const ApplyFunction& apply,
-                             const at::Tensor& nodes) {
+void NodeFlow::register_reduce_func(const ReduceFunction& function,
+                                    std::optional<std::int64_t> block) {
+  const auto [begin, end] = state_->block_range(block);
+  register_function(state_->registered.reduce, begin, end, function);
+}
+
+void NodeFlow::register_apply_node_func(const ApplyFunction& function,
+                                        std::optional<std::int64_t> block) {
+  const auto [begin, end] = state_->block_range(block);
+  // The layers that the blocks run into; layer 0, into which none does, with all.
+  register_function(state_->registered.apply_node, block ? begin + 1 : 0, end + 1, function);
+}
+
+void NodeFlow::register_apply_edge_func(const MessageFunction& function,
+                                        std::optional<std::int64_t> block) {
+  const auto [begin, end] = state_->block_range(block);
+  register_function(state_->registered.apply_edge, begin, end, function);
+}
+
+void NodeFlow::block_compute(std::int64_t block, const std::optional<MessageFunction>& message,
+                             const std::optional<ReduceFunction>& reduce,
+                             const std::optional<ApplyFunction>& apply) {
   const std::size_t i = state_->block_index(block);
+  const auto functions = state_->functions_of("block_compute", i, message, reduce, apply);
+  update_all(state_->parts.blocks[i], state_->layers[i], state_->blocks[i], state_->layers[i + 1],
+             functions.message, functions.reduce, functions.apply);
+}
+
+void NodeFlow::block_compute(std::int64_t block, const std::optional<MessageFunction>& message,
+                             const std::optional<ReduceFunction>& reduce,
+                             const std::optional<ApplyFunction>& apply, const at::Tensor& nodes) {
+  const std::size_t i = state_->block_index(block);
+  const auto functions = state_->functions_of("block_compute", i, message, reduce, apply);
   const at::Tensor positions =
       distinct_flow_positions("block_compute", "nodes", nodes, state_->layer_begin[i + 1],
                               state_->layer_begin[i + 2], device());
   pull(state_->parts.blocks[i], state_->layers[i], state_->blocks[i], state_->layers[i + 1],
-       positions, message, reduce, apply);
+       positions, functions.message, functions.reduce, functions.apply);
 }
 
-void NodeFlow::apply_layer(std::int64_t layer, const ApplyFunction& function) {
-  apply_nodes(state_->layers[state_->layer_index(layer)], function);
+void NodeFlow::apply_layer(std::int64_t layer, const std::optional<ApplyFunction>& function) {
+  const std::size_t i = state_->layer_index(layer);
+  apply_nodes(state_->layers[i], state_->function_of_layer(i, function));
 }
 
-void NodeFlow::apply_layer(std::int64_t layer, const ApplyFunction& function,
+void NodeFlow::apply_layer(std::int64_t layer, const std::optional<ApplyFunction>& function,
                            const at::Tensor& nodes) {
   const std::size_t i = state_->layer_index(layer);
-  apply_nodes(state_->layers[i], function,
+  apply_nodes(state_->layers[i], state_->function_of_layer(i, function),
               distinct_flow_positions("apply_layer", "nodes", nodes, state_->layer_begin[i],
                                       state_->layer_begin[i + 1], device()));
 }
 
-void NodeFlow::apply_block(std::int64_t block, const MessageFunction& function) {
+void NodeFlow::apply_block(std::int64_t block, const std::optional<MessageFunction>& function) {
   const std::size_t i = state_->block_index(block);
   apply_edges(state_->parts.blocks[i], state_->layers[i], state_->blocks[i], state_->layers[i + 1],
-              function);
+              state_->function_of_edges(i, function));
 }
 
-void NodeFlow::apply_block(std::int64_t block, const MessageFunction& function,
+void NodeFlow::apply_block(std::int64_t block, const std::optional<MessageFunction>& function,
                            const at::Tensor& edges) {
   const std::size_t i = state_->block_index(block);
   apply_edges(state_->parts.blocks[i], state_->layers[i], state_->blocks[i], state_->layers[i + 1],
-              function,
+              state_->function_of_edges(i, function),
               distinct_flow_positions("apply_block", "edges", edges, state_->block_begin[i],
                                       state_->block_begin[i + 1], device()));
 }
 
-void NodeFlow::prop_flow(const MessageFunction& message, const ReduceFunction& reduce,
-                         const ApplyFunction& apply) {
-  for (std::int64_t i = 0; i < num_blocks(); ++i) block_compute(i, message, reduce, apply);
+void NodeFlow::prop_flow(const std::optional<MessageFunction>& message,
+                         const std::optional<ReduceFunction>& reduce,
+                         const std::optional<ApplyFunction>& apply) {
+  std::vector<State::BlockFunctions> functions;
+  for (std::size_t i = 0; i < state_->blocks.size(); ++i) {
+    functions.push_back(state_->functions_of("prop_flow", i, message, reduce, apply));
+  }
+  for (std::size_t i = 0; i < functions.size(); ++i) {
+    block_compute(static_cast<std::int64_t>(i), functions[i].message, functions[i].reduce,
+                  functions[i].apply);
+  }
 }
 
 }  // namespace mezzo

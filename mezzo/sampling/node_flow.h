@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -124,32 +125,60 @@ class MEZZO_API NodeFlow {
   /// Structure, ids and every column to `device`, in place; the parent stays where it is.
   void to(at::Device device);
 
+  // Defaults, as those of DGL's NodeFlow: the functions of calls that do not give their own. Of the
+  // block of this index or, without one (DGL's ALL), of every block; what is registered last stays.
+  // The flow and its copies have them; the next flow of a sampler has none. A function must not
+  // hold a copy of the flow that keeps it: neither would ever be freed.
+
+  /// DGL's register_message_func: the messages of block_compute and prop_flow.
+  void register_message_func(const MessageFunction& function,
+                             std::optional<std::int64_t> block = std::nullopt);
+  /// DGL's register_reduce_func: the reduction of block_compute and prop_flow.
+  void register_reduce_func(const ReduceFunction& function,
+                            std::optional<std::int64_t> block = std::nullopt);
+  /// DGL's register_apply_node_func: what block_compute and prop_flow apply at layer block + 1, and
+  /// what apply_layer computes of that layer; without `block`, of every layer, layer 0 among them.
+  /// (DGL's apply_layer takes that of the block from the layer on, and of the last layer none.) An
+  /// empty function removes it.
+  void register_apply_node_func(const ApplyFunction& function,
+                                std::optional<std::int64_t> block = std::nullopt);
+  /// DGL's register_apply_edge_func: what apply_block computes.
+  void register_apply_edge_func(const MessageFunction& function,
+                                std::optional<std::int64_t> block = std::nullopt);
+
   // Message passing. User-defined functions see the layers' (blocks') own frames: NodeBatch::nodes
   // and the ids of an EdgeBatch are local, so that layer_parent_nid(i).index_select(0, ids) gives
-  // the parent's. Ids to restrict to are distinct ids of the flow (integers [n]). Errors: those of
-  // the functions of Graph; they leave the flow as it was.
+  // the parent's. Ids to restrict to are distinct ids of the flow (integers [n]). A function that
+  // is not given ({}) is the registered one; `apply` given as ApplyFunction() applies nothing.
+  // Errors: those of the functions of Graph, and InvalidArgument, which names function and block
+  // (layer), where one is neither given nor registered; they leave the flow as it was.
 
   /// Messages along block `block`, reduced at layer block + 1, where nodes without in-edges get 0;
-  /// then `apply` maps that layer's columns, the reduced ones included, to new ones. See
-  /// Graph::update_all.
-  void block_compute(std::int64_t block, const MessageFunction& message,
-                     const ReduceFunction& reduce, const ApplyFunction& apply = {});
+  /// then `apply`, if there is one, maps that layer's columns, the reduced ones included, to new
+  /// ones. See Graph::update_all.
+  void block_compute(std::int64_t block, const std::optional<MessageFunction>& message = {},
+                     const std::optional<ReduceFunction>& reduce = {},
+                     const std::optional<ApplyFunction>& apply = {});
   /// For these nodes of layer block + 1 alone; the others keep their rows, or get 0 in a new
   /// column. Unlike in DGL a node among `nodes` needs no in-edge: it gets 0. See Graph::pull.
-  void block_compute(std::int64_t block, const MessageFunction& message,
-                     const ReduceFunction& reduce, const ApplyFunction& apply,
-                     const at::Tensor& nodes);
+  void block_compute(std::int64_t block, const std::optional<MessageFunction>& message,
+                     const std::optional<ReduceFunction>& reduce,
+                     const std::optional<ApplyFunction>& apply, const at::Tensor& nodes);
   /// Computes columns of the layer's nodes from their own.
-  void apply_layer(std::int64_t layer, const ApplyFunction& function);
+  void apply_layer(std::int64_t layer, const std::optional<ApplyFunction>& function = {});
   /// Of `nodes` alone, which the function sees in the given order.
-  void apply_layer(std::int64_t layer, const ApplyFunction& function, const at::Tensor& nodes);
+  void apply_layer(std::int64_t layer, const std::optional<ApplyFunction>& function,
+                   const at::Tensor& nodes);
   /// Computes columns of the block's edges from their ends' columns and their own.
-  void apply_block(std::int64_t block, const MessageFunction& function);
+  void apply_block(std::int64_t block, const std::optional<MessageFunction>& function = {});
   /// Of `edges` alone, which the function sees in the given order.
-  void apply_block(std::int64_t block, const MessageFunction& function, const at::Tensor& edges);
-  /// block_compute of every block, from the inputs to the seeds.
-  void prop_flow(const MessageFunction& message, const ReduceFunction& reduce,
-                 const ApplyFunction& apply = {});
+  void apply_block(std::int64_t block, const std::optional<MessageFunction>& function,
+                   const at::Tensor& edges);
+  /// block_compute of every block, from the inputs to the seeds. An error in a block leaves what
+  /// those before it computed; a function that is missing is told before any.
+  void prop_flow(const std::optional<MessageFunction>& message = {},
+                 const std::optional<ReduceFunction>& reduce = {},
+                 const std::optional<ApplyFunction>& apply = {});
 
  private:
   struct State;

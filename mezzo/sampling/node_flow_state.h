@@ -1,7 +1,10 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "mezzo/sampling/node_flow.h"
@@ -10,15 +13,51 @@ namespace mezzo {
 
 // What a NodeFlow shares with its copies; internal to sampling.
 struct NodeFlow::State {
+  /// The defaults of calls.
+  struct Registered {
+    explicit Registered(std::size_t num_blocks)
+        : message(num_blocks),
+          apply_edge(num_blocks),
+          reduce(num_blocks),
+          apply_node(num_blocks + 1) {}
+
+    std::vector<std::optional<MessageFunction>> message, apply_edge;  ///< one a block
+    std::vector<std::optional<ReduceFunction>> reduce;                ///< one a block
+    std::vector<ApplyFunction> apply_node;                            ///< one a layer
+  };
+
+  /// What one block computes with. Copies: a function may register another while it runs.
+  struct BlockFunctions {
+    MessageFunction message;
+    ReduceFunction reduce;
+    ApplyFunction apply;
+  };
+
   Graph parent;
   Parts parts;
   std::vector<Frame> layers, blocks;
   /// Where the flow's ids of each layer (block) begin; one more: where the last one's end.
   std::vector<std::int64_t> layer_begin, block_begin;
+  Registered registered;
 
   /// `layer` (`block`) counted from the beginning. Throws InvalidArgument.
   std::size_t layer_index(std::int64_t layer) const;
   std::size_t block_index(std::int64_t block) const;
+  /// Of `block` or, without one, of all: from the first index to before the second. Throws
+  /// InvalidArgument.
+  std::pair<std::size_t, std::size_t> block_range(std::optional<std::int64_t> block) const;
+
+  /// What a call was given, else what is registered. Throws InvalidArgument, opening with
+  /// `operation`, for a message or a reduction that is neither.
+  BlockFunctions functions_of(std::string_view operation, std::size_t block,
+                              const std::optional<MessageFunction>& message,
+                              const std::optional<ReduceFunction>& reduce,
+                              const std::optional<ApplyFunction>& apply) const;
+  /// Likewise, of apply_layer and of apply_block.
+  ApplyFunction function_of_layer(std::size_t layer,
+                                  const std::optional<ApplyFunction>& given) const;
+  MessageFunction function_of_edges(std::size_t block,
+                                    const std::optional<MessageFunction>& given) const;
 };
 
 namespace detail {
