@@ -14,7 +14,7 @@ namespace {
 /// kBytes 0: as many as `bytes` says.
 template <std::size_t kBytes, class Id>
 void gather(const char* from, const Id* slots, char* to, std::int64_t count, std::int64_t bytes) {
-  constexpr std::int64_t kAhead = 32, kGrain = 1 << 13;
+  constexpr std::int64_t kAhead = 64, kGrain = 1 << 13;
   const std::int64_t size = kBytes != 0 ? static_cast<std::int64_t>(kBytes) : bytes;
   at::parallel_for(0, count, kGrain, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t e = begin; e < end; ++e) {

@@ -53,7 +53,7 @@ void copy_row(const typename V::Scalar* from, std::int64_t heads, typename V::Sc
 
 /// Slots ahead of the current one whose numbers are fetched into the cache, beyond the row's end
 /// too: one line each.
-inline constexpr std::int64_t kNumbersAhead = 32;
+inline constexpr std::int64_t kNumbersAhead = 64;
 
 /// Fetches the numbers that the slot kNumbersAhead later reads.
 template <class T>
@@ -65,12 +65,34 @@ template <class T>
                      id_at(ids, slot + kNumbersAhead) * from.length * size);
 }
 
+/// One number a slot.
+template <class V, class T, class Id>
+void gather_single(const HeadNumbers& from, const Id* ids, std::int64_t count,
+                   std::int64_t readable, typename T::Accum* to) {
+  const std::int64_t size = from.wide ? sizeof(typename T::Accum) : sizeof(typename T::Storage);
+  const auto* bytes = static_cast<const char*>(from.data);
+  for (std::int64_t i = 0; i < count; ++i) {
+    if (i + kNumbersAhead < readable) __builtin_prefetch(bytes + ids[i + kNumbersAhead] * size);
+    to[i] = number_at<V, T>(from, ids[i]);
+  }
+}
+
 /// The weight of each slot and head; one of length 1 is that of all heads. Slots go on until
 /// `slots_end`, beyond the row.
 template <class V, class T>
 void gather_weights(const HeadNumbers& weight, const Ids& edges, std::int64_t heads,
                     std::int64_t begin, std::int64_t count, std::int64_t slots_end,
                     typename T::Accum* to) {
+  if (heads == 1 && edges.data != nullptr) {
+    if (edges.wide) {
+      const auto* ids = static_cast<const std::int64_t*>(edges.data) + begin;
+      gather_single<V, T>(weight, ids, count, slots_end - begin, to);
+    } else {
+      const auto* ids = static_cast<const std::int32_t*>(edges.data) + begin;
+      gather_single<V, T>(weight, ids, count, slots_end - begin, to);
+    }
+    return;
+  }
   for (std::int64_t i = 0; i < count; ++i) {
     fetch_numbers<T>(weight, edges, begin + i, slots_end);
     const std::int64_t edge = id_at(edges, begin + i);

@@ -29,16 +29,17 @@ typename T::Accum weight_at(const Operand& weight, std::int64_t at) {
 
 /// Where a block of columns stands: in x's rows, in the weights' (one entry a vector, or one), and
 /// in the result.
+template <Weights kWeights>
 struct ColumnBlock {
   std::int64_t x_at = 0;
-  std::int64_t weight_at[16] = {};
+  std::int64_t weight_at[kWeights == Weights::kPerVector ? 16 : 1] = {};
   std::int64_t out_at = 0;
   std::int64_t count = 0;  ///< of a partial block
 };
 
-template <class V, class T, int N>
+template <class V, class T, int N, Weights kWeights>
 void store_block(const SpmmArgs& a, const V (&acc)[N], std::int64_t row, std::int64_t degree,
-                 const ColumnBlock& c, bool partial) {
+                 const ColumnBlock<kWeights>& c, bool partial) {
   const auto* row_scale = static_cast<const typename T::Accum*>(a.row_scale);
 #pragma GCC unroll 16
   for (int k = 0; k < N; ++k) {
@@ -56,7 +57,7 @@ void store_block(const SpmmArgs& a, const V (&acc)[N], std::int64_t row, std::in
 /// them there.
 template <class V, class T, int N, Weights kWeights, bool kPartial>
 void sum_block(const SpmmArgs& a, const RowSum<typename T::Accum>& s, std::int64_t row,
-               SlotRange range, const ColumnBlock& c) {
+               SlotRange range, const ColumnBlock<kWeights>& c) {
   using Accum = typename T::Accum;
   using Storage = typename T::Storage;
   constexpr auto kBytes = static_cast<std::int64_t>(N * V::width * sizeof(Storage));
@@ -98,18 +99,18 @@ void sum_block(const SpmmArgs& a, const RowSum<typename T::Accum>& s, std::int64
       acc[k] = V::fma(V::set(factor), v, acc[k]);
     }
   }
-  store_block<V, T, N>(a, acc, row, range.end - range.begin, c, kPartial);
+  store_block<V, T, N, kWeights>(a, acc, row, range.end - range.begin, c, kPartial);
 }
 
 /// The columns of one row in blocks, the widest first. `columns` of them belong together: those of
 /// one group, or of all groups if every vector has its own weight.
 template <class V, class T, Weights kWeights>
 void sum_columns(const SpmmArgs& a, const RowSum<typename T::Accum>& s, std::int64_t row,
-                 ColumnBlock at, std::int64_t columns) {
+                 const ColumnBlock<kWeights>& at, std::int64_t columns) {
   const SlotRange range = slots_of(a.slots, row);
   std::int64_t f = 0;
   const auto place = [&](int vectors) {
-    ColumnBlock c = at;
+    ColumnBlock<kWeights> c = at;
     c.x_at += f;
     c.out_at += f;
     if constexpr (kWeights == Weights::kPerVector) {
@@ -131,7 +132,7 @@ void sum_columns(const SpmmArgs& a, const RowSum<typename T::Accum>& s, std::int
   run.template operator()<1>();
   if constexpr (kWeights != Weights::kPerVector) {
     if (f < columns) {
-      ColumnBlock c = place(1);
+      ColumnBlock<kWeights> c = place(1);
       c.count = columns - f;
       sum_block<V, T, 1, kWeights, true>(a, s, row, range, c);
     }
@@ -143,13 +144,13 @@ void sum_rows(const SpmmArgs& a, const RowSum<typename T::Accum>& s) {
   const std::int64_t inner = a.layout.inner;
   for (std::int64_t row = a.row_begin; row < a.row_end; ++row) {
     if constexpr (kWeights == Weights::kPerVector) {
-      ColumnBlock c;
+      ColumnBlock<kWeights> c;
       c.out_at = row * a.out_length;
       sum_columns<V, T, kWeights>(a, s, row, c, a.layout.num_groups * inner);
       continue;
     }
     for (std::int64_t g = 0; g < a.layout.num_groups; ++g) {
-      ColumnBlock c;
+      ColumnBlock<kWeights> c;
       c.x_at = offset_of(s.x_offset, g, inner, 1);
       c.weight_at[0] = s.weight_offset != nullptr ? s.weight_offset[g] : 0;
       c.out_at = row * a.out_length + offset_of(a.layout.out_offset, g, inner, 1);

@@ -9,6 +9,8 @@
 
 namespace mezzo {
 
+/// Slots pass in windows of up to a chunk, which span short rows: what is done for a vector of
+/// slots at a time (fetching weights, adding up products' lanes, storing) fills its vectors.
 template <class V, class T>
 class WeightedGradRows {
  public:
@@ -18,87 +20,108 @@ class WeightedGradRows {
   explicit WeightedGradRows(const WeightedGradArgs& a)
       : a_(a),
         length_(a.heads * a.features),
-        chunk_(chunk_slots(kGradNumbers, a.heads)),
+        most_(chunk_slots(kGradNumbers, a.heads)),
+        slots_end_(slots_of(a.slots, a.row_end - 1).end),
         scratch_(a.scratch),
-        weight_(scratch_.take(chunk_ * a.heads)),
-        product_(scratch_.take(chunk_ * a.heads)),
+        weight_(scratch_.take(most_ * a.heads)),
+        product_(scratch_.take(most_ * a.heads)),
+        row_scale_(scratch_.take(most_ * a.heads)),
         running_(scratch_.take(length_)),
-        partial_(scratch_.take((chunk_ * a.heads + V::width) * V::width)) {}
-
-  void run() {
-    const std::int64_t slots_end = slots_of(a_.slots, a_.row_end - 1).end;
-    for (std::int64_t row = a_.row_begin; row < a_.row_end; ++row) {
-      a_.own_grad != nullptr ? run_row<true>(row, slots_end) : run_row<false>(row, slots_end);
-    }
+        partial_(scratch_.take((most_ * a.heads + V::width) * V::width)) {
+    window_.begin = window_.end = slots_of(a.slots, a.row_begin).begin;
   }
+
+  void run() { a_.own_grad != nullptr ? run_rows<true>() : run_rows<false>(); }
 
  private:
   template <bool kSum>
-  void run_row(std::int64_t row, std::int64_t slots_end) {
-    const SlotRange range = slots_of(a_.slots, row);
+  void run_rows() {
+    for (std::int64_t row = a_.row_begin; row < a_.row_end; ++row) {
+      const SlotRange range = slots_of(a_.slots, row);
+      if (range.begin < range.end) {
+        run_row<kSum>(row, range);
+      } else if constexpr (kSum) {
+        Storage* out = static_cast<Storage*>(a_.own_grad) + row * length_;
+        for (std::int64_t i = 0; i < length_; i += V::width) {
+          store_result<V, T>(V::zero(), out, false, i, length_ - i);
+        }
+      }
+    }
+    store_products();
+  }
+
+  template <bool kSum>
+  void run_row(std::int64_t row, SlotRange range) {
     const auto* scale = static_cast<const Accum*>(a_.own_scale);
     HeadChunk<V, T> chunk;
     chunk.heads = a_.heads;
     chunk.features = a_.features;
     chunk.x = static_cast<const Storage*>(a_.other);
     chunk.ids = a_.slots.first;
-    chunk.slots_end = slots_end;
-    chunk.weight = weight_;
+    chunk.slots_end = slots_end_;
     chunk.running = running_;
-    // A row without slots is 0, which an infinite scale would make NaN.
-    chunk.factor = scale != nullptr && range.begin < range.end ? scale[row] : Accum{1};
+    chunk.factor = scale != nullptr ? scale[row] : Accum{1};
     if constexpr (kSum) chunk.out = static_cast<Storage*>(a_.own_grad) + row * length_;
     chunk.own = static_cast<const Storage*>(a_.own) + row * length_;
-    chunk.partial = partial_;
-    chunk.begin = range.begin;
-    do {
-      const std::int64_t left = range.end - chunk.begin;
-      chunk.count = left < chunk_ ? left : chunk_;
-      chunk.first = chunk.begin == range.begin;
-      chunk.last = chunk.count == left;
-      if constexpr (kSum) {
-        weigh(chunk.begin, chunk.count, slots_end);
+    for (std::int64_t begin = range.begin; begin < range.end; begin += chunk.count) {
+      if (begin == window_.end) {
+        store_products();
+        open_window<kSum>(begin);
       }
+      const std::int64_t end = range.end < window_.end ? range.end : window_.end;
+      const std::int64_t at = (begin - window_.begin) * a_.heads;
+      chunk.begin = begin;
+      chunk.count = end - begin;
+      chunk.first = begin == range.begin;
+      chunk.last = end == range.end;
+      chunk.weight = weight_ + at;
+      chunk.partial = partial_ + at * V::width;
       run_heads<V, T, kSum, true>(chunk);
-      add_lanes<V>(partial_, chunk.count * a_.heads, product_);
-      store_products(chunk.begin, chunk.count, chunk.factor);
-      chunk.begin += chunk.count;
-    } while (chunk.begin < range.end);
+      if (scale == nullptr) continue;
+      for (std::int64_t i = 0; i < chunk.count * a_.heads; ++i) row_scale_[at + i] = chunk.factor;
+    }
   }
 
   Accum other_scale(std::int64_t slot) const {
-    const auto* scale = static_cast<const Accum*>(a_.other_scale);
-    return scale != nullptr ? scale[id_at(a_.slots.first, slot)] : Accum{1};
+    return static_cast<const Accum*>(a_.other_scale)[id_at(a_.slots.first, slot)];
   }
 
-  void weigh(std::int64_t begin, std::int64_t count, std::int64_t slots_end) {
-    gather_weights<V, T>(a_.weight, a_.slots.second, a_.heads, begin, count, slots_end, weight_);
-    if (a_.other_scale == nullptr) return;
-    for (std::int64_t i = 0; i < count; ++i) {
-      const Accum scale = other_scale(begin + i);
-      for (std::int64_t h = 0; h < a_.heads; ++h) weight_[i * a_.heads + h] *= scale;
+  template <bool kSum>
+  void open_window(std::int64_t begin) {
+    window_.begin = begin;
+    window_.end = slots_end_ - begin < most_ ? slots_end_ : begin + most_;
+    if constexpr (kSum) {
+      const std::int64_t count = window_.end - begin;
+      gather_weights<V, T>(a_.weight, a_.slots.second, a_.heads, begin, count, slots_end_, weight_);
+      if (a_.other_scale != nullptr) scale_by_other(weight_);
     }
   }
 
-  void store_products(std::int64_t begin, std::int64_t count, Accum own_scale) const {
-    const std::int64_t total = count * a_.heads;
-    if (a_.other_scale != nullptr) {
-      for (std::int64_t i = 0; i < count; ++i) {
-        const Accum scale = other_scale(begin + i);
-        for (std::int64_t h = 0; h < a_.heads; ++h) product_[i * a_.heads + h] *= scale;
-      }
+  /// Multiplies the window's numbers by slot and head by the other rows' scales.
+  void scale_by_other(Accum* numbers) const {
+    for (std::int64_t slot = window_.begin; slot < window_.end; ++slot) {
+      const Accum scale = other_scale(slot);
+      for (std::int64_t h = 0; h < a_.heads; ++h) *numbers++ *= scale;
     }
-    const V scale = V::set(own_scale);
+  }
+
+  void store_products() {
+    const std::int64_t total = (window_.end - window_.begin) * a_.heads;
+    add_lanes<V>(partial_, total, product_);
+    if (a_.other_scale != nullptr) scale_by_other(product_);
     for (std::int64_t i = 0; i < total; i += V::width) {
-      store_result<V, T>(V::load_accum(product_ + i) * scale, a_.weight_grad, a_.weight_grad_wide,
-                         begin * a_.heads + i, total - i);
+      V v = V::load_accum(product_ + i);
+      if (a_.own_scale != nullptr) v = v * V::load_accum(row_scale_ + i);
+      store_result<V, T>(v, a_.weight_grad, a_.weight_grad_wide, window_.begin * a_.heads + i,
+                         total - i);
     }
   }
 
   const WeightedGradArgs& a_;
-  std::int64_t length_, chunk_;
+  std::int64_t length_, most_, slots_end_;
   Scratch<V> scratch_;
-  Accum *weight_, *product_, *running_, *partial_;
+  Accum *weight_, *product_, *row_scale_, *running_, *partial_;
+  SlotRange window_{};
 };
 
 template <class V, class T>
