@@ -33,8 +33,20 @@ struct CudaKernel {
   void (*run)(const Args& args, const CudaLaunch& launch) = nullptr;
 };
 
+/// The first 8 bytes of a stamp.
+inline constexpr std::uint64_t kCudaMark = 0x6D657A7A6F435544U;
+
+/// What every table of libmezzo_cuda.so begins with: which headers it was built from
+/// (cuda_stamp.h). Read of files of any version, so these members stay as they are for ever.
+struct CudaStamp {
+  std::uint64_t mark = 0;    ///< kCudaMark; anything else where a table has no stamp
+  char version[24] = {};     ///< kVersion, up to the first 0
+  std::uint64_t layout = 0;  ///< LayoutHash of the table and of what it is called with
+};
+
 /// The kernels of a GPU; those of libmezzo_cuda.so.
 struct CudaKernels {
+  CudaStamp stamp;  ///< cuda_kernels_stamp()
   CudaKernel<SpmmArgs> spmm;
   CudaKernel<SddmmArgs> sddmm;
   CudaKernel<MessageGradArgs> message_grad;

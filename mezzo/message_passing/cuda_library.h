@@ -11,14 +11,18 @@
 
 namespace mezzo {
 
+struct CudaServices;  // cuda_services.h
+
 /// What became of a library of CUDA kernels.
 struct CudaLibrary {
   std::string path;  ///< empty where none was looked for
   const CudaKernels* kernels = nullptr;
-  std::string problem;  ///< why `kernels` is null, else empty
+  const CudaServices* services = nullptr;  ///< null where `kernels` is
+  std::string problem;                     ///< why they are null, on one line; else empty
 };
 
-/// Loads the file, and libtorch's CUDA part with it. Does not throw.
+/// Loads the file, and libtorch's CUDA part with it, and compares the stamps of its tables with
+/// this library's: what was built from other headers is refused. Does not throw.
 MEZZO_API CudaLibrary open_cuda_library(const std::string& path);
 
 /// The library that was loaded with this one: the file that MEZZO_CUDA_LIBRARY names, else, where

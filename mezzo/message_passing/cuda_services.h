@@ -9,6 +9,7 @@
 #include <c10/util/intrusive_ptr.h>
 
 #include "mezzo/core/export.h"
+#include "mezzo/kernels/cuda_stamp.h"
 
 namespace c10d {
 class Backend;  // their headers cost seconds
@@ -36,6 +37,8 @@ class DeviceGraph {
 
 /// What libmezzo.so, which links no library of CUDA, asks of libmezzo_cuda.so beside its kernels.
 struct CudaServices {
+  CudaStamp stamp;  ///< cuda_services_stamp()
+
   /// For a CUDA device with an index.
   std::unique_ptr<DeviceGraph> (*make_graph)(c10::Device device) = nullptr;
 
@@ -45,6 +48,13 @@ struct CudaServices {
                                                  std::int64_t rank, std::int64_t world_size,
                                                  std::chrono::milliseconds timeout) = nullptr;
 };
+
+/// The stamp of a CudaServices that is built from this header.
+constexpr CudaStamp cuda_services_stamp() {
+  LayoutHash hash;
+  hash.add(kCudaRevision).add(sizeof(CudaServices)).add(sizeof(c10::Device));
+  return cuda_stamp(hash);
+}
 
 /// The services of the CUDA library; null where it is not loaded.
 MEZZO_API const CudaServices* cuda_services();

@@ -1,8 +1,10 @@
 #include "mezzo/kernels/cuda/kernels.h"
+#include "mezzo/kernels/cuda_stamp.h"
 
 const mezzo::CudaKernels* mezzo_cuda_kernels() {
   using namespace mezzo::cuda;
   static constexpr mezzo::CudaKernels kTable = {
+      .stamp = mezzo::cuda_kernels_stamp(),
       .spmm = {spmm_workspace, spmm},
       .sddmm = {sddmm_workspace, sddmm},
       .message_grad = {message_grad_workspace, message_grad},
