@@ -9,6 +9,7 @@
 #include <fmt/ranges.h>
 
 #include "mezzo/core/error.h"
+#include "mezzo/message_passing/cuda_library.h"
 #include "mezzo/message_passing/memory.h"
 #include "mezzo/train/clock.h"
 #include "mezzo/train/doctor_findings.h"
@@ -58,6 +59,13 @@ class Doctor {
   Diagnosis found_;
 };
 
+CudaFacts cuda_facts() {
+  const std::string problem = cuda_problem();
+  return {.devices = problem.empty() ? static_cast<std::int64_t>(at::getNumGPUs()) : 0,
+          .library = cuda_library().path,
+          .problem = problem};
+}
+
 Problem checked_problem(const Dataset& dataset, const DoctorOptions& options) {
   const TrainOptions& training = options.training;
   const TrainOptions defaults;
@@ -89,6 +97,7 @@ Doctor::Doctor(const Dataset& dataset, const DoctorOptions& options,
   found_.dataset = dataset.name;
   found_.model = name_of(nn::ModelKinds{}, options.training.model);
   found_.device = options.training.device.str();
+  found_.cuda = cuda_facts();
   found_.seed = options.training.seed;
   found_.threads = at::get_num_threads();
   found_.steps = options.steps;

@@ -105,9 +105,17 @@ struct GradientFacts {
   double kept_unscaled = 1;      ///< share that float16 keeps without a loss scale
 };
 
+/// What there is of CUDA, whatever device the job runs on.
+struct CudaFacts {
+  std::int64_t devices = 0;  ///< that the library can use
+  std::string library;       ///< file of the CUDA kernels; empty where none was looked for
+  std::string problem;       ///< why there are no devices, on one line; else empty
+};
+
 /// What a job needs. Plain values.
 struct Diagnosis {
   std::string dataset, model, device;
+  CudaFacts cuda;
   std::uint64_t seed = 0;
   std::int64_t threads = 1;
   std::int64_t steps = 0;

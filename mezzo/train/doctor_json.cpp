@@ -132,6 +132,15 @@ OrderedJson prescriptions_to_json(const Diagnosis& diagnosis) {
   return list;
 }
 
+OrderedJson cuda_to_json(const CudaFacts& cuda) {
+  const auto text_or_null = [](const std::string& text) {
+    return text.empty() ? OrderedJson(nullptr) : OrderedJson(text);
+  };
+  return {{"devices", cuda.devices},
+          {"library", text_or_null(cuda.library)},
+          {"problem", text_or_null(cuda.problem)}};
+}
+
 OrderedJson recommendation_to_json(const Diagnosis& diagnosis) {
   if (diagnosis.interrupted) return nullptr;
   const Trial& trial = diagnosis.trials[diagnosis.prescriptions[diagnosis.recommended].trial];
@@ -150,6 +159,7 @@ std::string diagnosis_to_json(const Diagnosis& diagnosis) {
   const OrderedJson object = {{"dataset", diagnosis.dataset},
                               {"model", diagnosis.model},
                               {"device", diagnosis.device},
+                              {"cuda", cuda_to_json(diagnosis.cuda)},
                               {"threads", diagnosis.threads},
                               {"seed", diagnosis.seed},
                               {"steps", diagnosis.steps},

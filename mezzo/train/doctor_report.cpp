@@ -77,13 +77,19 @@ std::string recommendation_text(const Diagnosis& diagnosis) {
   return text;
 }
 
+std::string cuda_text(const CudaFacts& cuda) {
+  if (!cuda.problem.empty()) return fmt::format("CUDA: not usable: {}\n", cuda.problem);
+  return fmt::format("CUDA: {} {}, kernels of {}\n", cuda.devices,
+                     cuda.devices == 1 ? "device" : "devices", cuda.library);
+}
+
 }  // namespace
 
 std::string format_diagnosis(const Diagnosis& diagnosis) {
   std::string text = fmt::format("{} on {}, {}, {} CPU threads, seed {}: {} steps a trial\n",
                                  diagnosis.model, diagnosis.dataset, diagnosis.device,
                                  diagnosis.threads, diagnosis.seed, diagnosis.steps);
-  text += trials_table(diagnosis) + '\n' + places_table(diagnosis);
+  text += cuda_text(diagnosis.cuda) + trials_table(diagnosis) + '\n' + places_table(diagnosis);
   if (diagnosis.interrupted) return text + "interrupted\n";
   return text + findings_text(diagnosis) + '\n' + recommendation_text(diagnosis);
 }

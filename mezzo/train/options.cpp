@@ -99,6 +99,13 @@ std::string to_string(const LossScale& scale) {
   return "automatic";
 }
 
+std::string cuda_problem() {
+  if (cuda_kernels() == nullptr) {
+    return "the CUDA kernels are not loaded: " + cuda_library_problem();
+  }
+  return at::hasCUDA() ? "" : "libtorch sees no CUDA device";
+}
+
 at::Device parse_device(const std::string& text) {
   std::optional<at::Device> device;
   try {
@@ -110,10 +117,8 @@ at::Device parse_device(const std::string& text) {
               "device: expected cpu, cuda or cuda:N, got '{}'", text);
   if (device->is_cpu()) return at::kCPU;
 
-  MEZZO_CHECK(cuda_kernels() != nullptr,
-              "device: {} asked for, but the CUDA kernels are not loaded: {}", text,
-              cuda_library_problem());
-  MEZZO_CHECK(at::hasCUDA(), "device: {} asked for, but libtorch sees no CUDA device", text);
+  const std::string problem = cuda_problem();
+  MEZZO_CHECK(problem.empty(), "device: {} asked for, but {}", text, problem);
   const int count = at::detail::getCUDAHooks().getNumGPUs();
   const int index = device->has_index() ? device->index() : 0;
   MEZZO_CHECK(index < count, "device: {} asked for, but there are {} CUDA devices", text, count);

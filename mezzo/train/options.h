@@ -50,8 +50,12 @@ MEZZO_API LossScale parse_loss_scale(std::string_view text);
 /// What parse_loss_scale reads back, bit for bit.
 MEZZO_API std::string to_string(const LossScale& scale);
 
-/// "cpu", "cuda" or "cuda:N". Throws InvalidArgument for another text, and for a CUDA device that
-/// libtorch does not see or that this build of the library has no kernels for.
+/// Why the library can use no CUDA device, on one line: no driver, no kernels or no device; empty
+/// where it can. Asks the driver, where there is one, for devices.
+MEZZO_API std::string cuda_problem();
+
+/// "cpu", "cuda" or "cuda:N". Throws InvalidArgument for another text, with the cuda_problem()
+/// where there is one, and for a CUDA device that is not there.
 MEZZO_API at::Device parse_device(const std::string& text);
 
 /// Whether products are computed in a 16-bit type: bf16 and fp16.

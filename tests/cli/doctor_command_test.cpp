@@ -50,6 +50,25 @@ std::string write_overflowing_rings(const test::TempFolder& folder) {
   return path;
 }
 
+/// The device line of the output is that of the report, and what `--device cuda` says.
+void expect_cuda_line(const test::TempFolder& folder, const std::string& dataset,
+                      const std::string& out, const json& cuda) {
+  if (cuda["problem"].is_null()) {
+    EXPECT_GE(cuda["devices"].get<int>(), 1) << cuda;
+    EXPECT_NE(out.find("kernels of " + cuda["library"].get<std::string>() + '\n'),
+              std::string::npos)
+        << out;
+    return;
+  }
+  const auto problem = cuda["problem"].get<std::string>();
+  EXPECT_EQ(cuda["devices"].get<int>(), 0) << cuda;
+  EXPECT_NE(out.find("\nCUDA: not usable: " + problem + '\n'), std::string::npos) << out;
+  const Outcome refused =
+      run_mezzo(folder, {"train", "--dataset", dataset, "--device", "cuda", "--epochs", "1"});
+  EXPECT_EQ(refused.code, 2);
+  EXPECT_NE(refused.err.find(problem), std::string::npos) << refused.err;
+}
+
 TEST(DoctorCommand, prints_tables_and_writes_the_report) {
   const test::TempFolder folder;
   const std::string rings = test::write_rings(folder), path = folder.path("d.json");
@@ -61,14 +80,15 @@ TEST(DoctorCommand, prints_tables_and_writes_the_report) {
   EXPECT_NE(outcome.err.find("--precision bf16"), std::string::npos) << outcome.err;
   const json report = read_json(path);
   for (const char* key :
-       {"dataset", "model", "device", "threads", "seed", "steps", "recommendation", "findings",
-        "prescriptions", "gradients", "trials", "version"}) {
+       {"dataset", "model", "device", "cuda", "threads", "seed", "steps", "recommendation",
+        "findings", "prescriptions", "gradients", "trials", "version"}) {
     EXPECT_TRUE(report.contains(key)) << key;
   }
   EXPECT_EQ(report["steps"].get<int>(), 4);
   EXPECT_EQ(report["prescriptions"].size(), 3U);
   EXPECT_GE(report["trials"].size(), 4U);
   for (const json& trial : report["trials"]) EXPECT_EQ(trial["losses"].size(), 4U) << trial;
+  expect_cuda_line(folder, rings, outcome.out, report["cuda"]);
 }
 
 TEST(DoctorCommand, its_remedy_is_what_train_takes) {
