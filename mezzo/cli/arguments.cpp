@@ -8,8 +8,9 @@
 
 #include "mezzo/cli/sampling_arguments.h"
 #include "mezzo/core/error.h"
-#include "mezzo/nn/model.h"
+#include "mezzo/core/parse.h"
 #include "mezzo/train/files.h"
+#include "mezzo/train/image_options.h"
 
 namespace mezzo::cli {
 namespace {
@@ -21,6 +22,15 @@ void set_self_loops(TrainOptions& options, bool on) {
 }
 
 }  // namespace
+
+nn::ModelKind parse_model(const std::string& flag, const std::string& text) {
+  try {
+    return parse(nn::ModelKinds{}, flag, text);
+  } catch (const InvalidArgument& error) {
+    throw InvalidArgument(fmt::format("{}; {} is for image data: mezzo train --model {}",
+                                      error.what(), kImageModel, kImageModel));
+  }
+}
 
 void add_data_options(CLI::App& app, DataArguments& data) {
   OptionGroup(app, "Data")

@@ -6,6 +6,7 @@
 
 #include "mezzo/cli/options.h"
 #include "mezzo/data/dataset.h"
+#include "mezzo/nn/model.h"
 #include "mezzo/train/options.h"
 
 namespace mezzo::cli {
@@ -31,6 +32,10 @@ struct RunArguments {
   std::int64_t runs = 1;
   std::string json;
 };
+
+/// The kind of the model of graphs called `text`. Throws InvalidArgument that names the flag, all
+/// of them and what becomes of the model of images.
+nn::ModelKind parse_model(const std::string& flag, const std::string& text);
 
 void add_data_options(CLI::App& app, DataArguments& data);
 void add_machine_options(CLI::App& app, MachineArguments& machine);

@@ -85,8 +85,12 @@ int train_command(const Arguments& arguments) {
       "mezzo train");
   add_data_options(app, run.data);
   OptionGroup(app, "Model")
-      .choice("--model", nn::ModelKinds{}, options.model,
-              "Model (or cnn, for images: see mezzo train --model cnn --help)");
+      .value(
+          "--model", "NAME",
+          [&options](const std::string& text) { options.model = parse_model("--model", text); },
+          "Model (or cnn, for images: see mezzo train --model cnn --help): " +
+              names(nn::ModelKinds{}),
+          std::string(name_of(nn::ModelKinds{}, options.model)));
   add_model_options(app, options);
   OptionGroup(app, "Training")
       .value(
