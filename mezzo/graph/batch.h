@@ -16,17 +16,20 @@ namespace mezzo {
 /// differentiable): the parts that have nodes (edges) must have the same node (edge) columns, of
 /// equal dtype and trailing shape; if none has any, all must. A part that is a batch counts as its
 /// own parts. Ids are int64 if those of a part are, or counts demand it. Throws InvalidArgument,
-/// naming graph and column, for these and for an empty list or several devices. As DGL's batch.
+/// naming graph and column, for these and for an empty list or several devices. Synchronises on
+/// CUDA. As DGL's batch.
 MEZZO_API Graph batch(const std::vector<Graph>& graphs);
 
 /// The parts of a batch, in order; of any other graph a copy of it. The inverse of batch, where no
 /// part was a batch itself. Columns are views of the batch's rows; ids are as wide as the batch's.
+/// Reads the edges of the whole, and then of each part, once: synchronises on CUDA, for every part
+/// anew.
 MEZZO_API std::vector<Graph> unbatch(const Graph& graph);
 
 /// The parts that have these numbers of nodes and edges, one after another. num_nodes, num_edges:
 /// integer [number of parts], not negative, that sum to the graph's. Throws InvalidArgument for
-/// other numbers, and for an edge that leaves its part. Reads the edges once (synchronises on
-/// CUDA).
+/// other numbers, and for an edge that leaves its part. Synchronises likewise, and to read numbers
+/// that are on CUDA.
 MEZZO_API std::vector<Graph> unbatch(const Graph& graph, const at::Tensor& num_nodes,
                                      const at::Tensor& num_edges);
 
@@ -38,7 +41,7 @@ struct BatchCounts {
 };
 
 /// Throws InvalidArgument, opening with `operation`, unless the numbers are sizes of the parts of
-/// `graph`: see unbatch. Not exported.
+/// `graph`: see unbatch. Synchronises where the numbers are on CUDA. Not exported.
 BatchCounts check_batch(std::string_view operation, const Graph& graph, const at::Tensor& num_nodes,
                         const at::Tensor& num_edges);
 

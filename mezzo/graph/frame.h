@@ -47,11 +47,12 @@ class MEZZO_API Frame {
   /// Writes `columns` ([n, ...]) to the rows `ids` (distinct integers [n], or bool [num_rows] with
   /// n true). The other rows keep what they have, or are 0 in a column that was not there; a column
   /// that was keeps its dtype and shape: others are an InvalidArgument, which changes nothing. Not
-  /// in place: makes a new tensor for each column, through which gradients flow.
+  /// in place: makes a new tensor for each column, through which gradients flow. Synchronises on
+  /// CUDA.
   void update_rows(const at::Tensor& ids, const Columns& columns);
 
   /// The rows `ids` (integers [n], or bool [num_rows]) of every column, as a frame of n rows.
-  /// Allocates.
+  /// Allocates; synchronises on CUDA.
   Frame rows(const at::Tensor& ids) const;
   /// Every column on `device`, with its dtype.
   Frame to(at::Device device) const;

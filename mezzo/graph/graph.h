@@ -25,6 +25,8 @@ class MEZZO_API Graph {
   /// topology: num_src() == num_dst(), else InvalidArgument. Frames start empty.
   explicit Graph(Topology topology);
 
+  // These three check what they are given, as Topology's: they synchronise on CUDA.
+
   /// src, dst: integer [E], ids in [0, num_nodes).
   static Graph from_coo(const at::Tensor& src, const at::Tensor& dst, std::int64_t num_nodes,
                         IdWidth width = IdWidth::kAutomatic);
@@ -61,7 +63,8 @@ class MEZZO_API Graph {
   /// The edges out of `nodes`, likewise.
   at::Tensor out_edges(const at::Tensor& nodes) const;
   /// The edge from src[i] to dst[i] (integers [n]), of parallel ones the lowest: int64 [n]. Throws
-  /// InvalidArgument for a pair without an edge. Reads the out-edges of each source, on the host.
+  /// InvalidArgument for a pair without an edge. Reads the out-edges of each source, on the host
+  /// (on CUDA it copies the structure there, and synchronises).
   at::Tensor edge_ids(const at::Tensor& src, const at::Tensor& dst) const;
 
   std::int64_t batch_size() const;     ///< graphs that batch() joined to this one, else 1
@@ -71,7 +74,7 @@ class MEZZO_API Graph {
   /// another; copies of the handle see it, to() and local_var() keep it. batch() says so by itself;
   /// the graphs that transforms make (add_self_loop, ...) are no batches. num_nodes, num_edges:
   /// integer [batch_size], not negative, that sum to num_nodes() and num_edges(), else
-  /// InvalidArgument.
+  /// InvalidArgument. Synchronises where the numbers are on CUDA.
   void set_batch(const at::Tensor& num_nodes, const at::Tensor& num_edges);
 
   /// Structure and every column on `device`; a new graph unless it is there already.
@@ -89,10 +92,11 @@ class MEZZO_API Graph {
 
   /// Sends `message` along every edge and reduces what arrives at each node with `reduce` (DGL's
   /// update_all); the new columns go to ndata(). A built-in pair runs as one fused kernel without
-  /// an E x F message; user-defined functions run by degree buckets. Nodes without in-edges get 0;
-  /// where no node has any, a user-defined `reduce` is never called and makes no column. Throws
-  /// InvalidArgument that names the function, expected and given; what a user-defined function
-  /// throws passes through. An error leaves the frames as they were.
+  /// an E x F message; user-defined reductions run by degree buckets, for which the in-degrees are
+  /// read on the host (synchronises on CUDA). Nodes without in-edges get 0; where no node has any,
+  /// a user-defined `reduce` is never called and makes no column. Throws InvalidArgument that names
+  /// the function, expected and given; what a user-defined function throws passes through. An error
+  /// leaves the frames as they were.
   void update_all(const MessageFunction& message, const ReduceFunction& reduce);
   /// As above; then `apply` maps the nodes' columns (the reduced ones included) to new ones.
   void update_all(const MessageFunction& message, const ReduceFunction& reduce,
@@ -102,6 +106,7 @@ class MEZZO_API Graph {
   // an edge that is named twice, also by a node named twice, sends twice. Only the rows of the
   // nodes that receive are written: the others keep theirs, or are 0 in a new column (see
   // Frame::update_rows). Without a node that receives nothing happens and no function is called.
+  // Synchronises on CUDA.
 
   /// Along `edges`, to the nodes they run into. See edge_ids for edges by their ends.
   void send_and_recv(const at::Tensor& edges, const MessageFunction& message,
@@ -119,11 +124,13 @@ class MEZZO_API Graph {
 
   /// Computes columns of the nodes from their own.
   void apply_nodes(const ApplyFunction& function);
-  /// Of `nodes` alone, which are distinct; the function sees them in the given order.
+  /// Of `nodes` alone, which are distinct; the function sees them in the given order. Synchronises
+  /// on CUDA.
   void apply_nodes(const ApplyFunction& function, const at::Tensor& nodes);
   /// Computes columns of the edges from their ends' columns and their own.
   void apply_edges(const MessageFunction& function);
-  /// Of `edges` alone, which are distinct; the function sees them in the given order.
+  /// Of `edges` alone, which are distinct; the function sees them in the given order. Synchronises
+  /// on CUDA.
   void apply_edges(const MessageFunction& function, const at::Tensor& edges);
 
  private:

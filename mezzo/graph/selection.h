@@ -18,6 +18,7 @@ at::Tensor selected_ids(std::string_view operation, std::string_view name, const
                         std::int64_t bound, at::Device device);
 
 /// Throws InvalidArgument that names the lowest of `ids` (int64 [n]) that is there more than once.
+/// Synchronises on CUDA.
 void check_distinct(std::string_view operation, std::string_view name, const at::Tensor& ids);
 
 /// The edges into `nodes` (int64 [n], destinations): int64, node by node in the given order,
@@ -25,7 +26,8 @@ void check_distinct(std::string_view operation, std::string_view name, const at:
 at::Tensor edges_into(const Topology& topology, const at::Tensor& nodes);
 
 /// For each pair (src[i], dst[i]) the lowest edge from one to the other: int64 [n]. Throws
-/// InvalidArgument for a pair without. Reads the out-edges of each source one by one, on the host.
+/// InvalidArgument for a pair without. Reads the out-edges of each source one by one, on the host:
+/// from CUDA it copies all of them there.
 at::Tensor edges_between(std::string_view operation, const Topology& topology,
                          const at::Tensor& src, const at::Tensor& dst);
 

@@ -43,7 +43,8 @@ class MEZZO_API Topology {
                            std::int64_t num_dst, IdWidth width = IdWidth::kAutomatic);
 
   /// Rows by source. indptr: integer [num_src + 1], from 0 to E, non-decreasing; indices: integer
-  /// [E], destinations. Slot i is edge edge_ids[i] (a permutation), or edge i if undefined.
+  /// [E], destinations. Slot i is edge edge_ids[i] (a permutation), or edge i if undefined. Checks
+  /// all of them as from_coo does (synchronises on CUDA).
   static Topology from_csr(const at::Tensor& indptr, const at::Tensor& indices,
                            std::int64_t num_dst, const at::Tensor& edge_ids = {},
                            IdWidth width = IdWidth::kAutomatic);
@@ -77,7 +78,8 @@ class MEZZO_API Topology {
   at::Tensor in_degrees() const;
   /// Edges out of each source, int64 [num_src]. Allocates.
   at::Tensor out_degrees() const;
-  /// Whether some destination has no in-edge. Reads the degrees once, then remembers.
+  /// Whether some destination has no in-edge. Reads the degrees once (synchronises on CUDA), then
+  /// remembers.
   bool has_zero_in_degree() const;
 
   /// The same structure as a sample of a graph, which remembers the degrees that its nodes have in
@@ -95,7 +97,8 @@ class MEZZO_API Topology {
   Topology reverse() const;
 
   /// The same structure on `device`; itself where it is there already. Arrays are copied when they
-  /// are first asked for; formats that were not built by then are built on the device.
+  /// are first asked for (those of a CUDA device to the CPU at once, which synchronises); formats
+  /// that were not built by then are built on the device.
   Topology to(at::Device device) const;
 
   /// Bytes of the arrays built so far.

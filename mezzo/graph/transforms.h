@@ -18,6 +18,8 @@ MEZZO_API Graph rand_graph(std::int64_t num_nodes, std::int64_t num_edges, std::
 /// probabilities 0.57, 0.19, 0.19, 0.05; parallel edges and loops are kept. Equal for equal seeds.
 MEZZO_API Graph rmat_graph(int scale, std::int64_t num_edges, std::uint64_t seed = 0);
 
+// On CUDA every transform but reverse synchronises: ids are checked, or picked by their number.
+
 /// One self loop more per node, whether or not it has one, after the old edges, which keep their
 /// ids (DGL's add_self_loop). Node columns are shared; `fill` stands in every edge column of the
 /// new edges (DGL's fill_data), where a column of integers takes a whole number only, else

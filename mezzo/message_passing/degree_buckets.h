@@ -18,7 +18,7 @@ void check_returned(const std::string& context, const Columns& columns, std::int
 /// in-edges. messages: columns of one row an edge; dst: one row a destination. Throws
 /// InvalidArgument that opens with `context` where the columns it returns are no rows of the nodes,
 /// or differ between in-degrees. Without edges there is no column. The in-degrees are read on the
-/// host.
+/// host (synchronises on CUDA).
 Columns reduce_by_degree(const std::string& context, const Topology& topology, const FrameRows& dst,
                          const Columns& messages, const ReduceFunction::Custom& reduce);
 

@@ -53,11 +53,11 @@ MEZZO_API at::Tensor edge_softmax(const Topology& topology, const at::Tensor& lo
                                   NormalizeBy by = NormalizeBy::kDst);
 
 /// x W^T + bias. x: [N, in] strided, or sparse CSR (values of a floating dtype, no gradient to
-/// them); weight: [out, in]; bias: [out] or undefined. 16-bit rows on the CPU go through the faster
-/// of libtorch's own 16-bit product and a blocked one through float32, measured once per process
-/// and dtype (MEZZO_LINEAR=native or float32 forces one, for equal bits on every machine); sums in
-/// float32, one rounding, and one more for the bias of a sparse x. Autocast casts x and weight to
-/// the 16-bit type.
+/// them; on CUDA the first product with a structure synchronises); weight: [out, in]; bias: [out]
+/// or undefined. 16-bit rows on the CPU go through the faster of libtorch's own 16-bit product and
+/// a blocked one through float32, measured once per process and dtype (MEZZO_LINEAR=native or
+/// float32 forces one, for equal bits on every machine); sums in float32, one rounding, and one
+/// more for the bias of a sparse x. Autocast casts x and weight to the 16-bit type.
 MEZZO_API at::Tensor linear(const at::Tensor& x, const at::Tensor& weight,
                             const at::Tensor& bias = {});
 

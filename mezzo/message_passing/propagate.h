@@ -26,6 +26,7 @@ Columns applied(const std::string& operation, const FrameRows& rows, const Apply
                 const Columns& fresh);
 
 /// What update_all gives every destination: the reduced columns and, over them, the applied ones.
+/// Synchronises on CUDA for a user-defined `reduce`.
 Columns propagate(const Sides& sides, const MessageFunction& message, const ReduceFunction& reduce,
                   const ApplyFunction& apply);
 

@@ -10,8 +10,9 @@ namespace mezzo {
 // Operations on rows that lie in segments: the first lengths[0] rows are segment 0, the next
 // lengths[1] segment 1, and so on; a length may be 0. float32, float64, bfloat16, float16; sums in
 // float32 (float64 for float64), one rounding at the store. Registered with libtorch under their
-// own names, as in ops.h: differentiable once. Errors: InvalidArgument naming argument, expected,
-// given.
+// own names, as in ops.h: differentiable once. Lengths and ids are read on the host: on CUDA all of
+// these synchronise, and so do the gradients of products. Errors: InvalidArgument naming argument,
+// expected, given.
 
 /// out[s] = reduce over the rows of segment s, 0 for an empty one under every reducer. lengths:
 /// int64 [S], adding up to x.size(0); x: [N, ...]. Returns [S, ...] in the dtype of x. The rules of

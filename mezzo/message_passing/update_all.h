@@ -11,7 +11,8 @@ namespace mezzo {
 // Graph, blocks and node flows run. `src`, `edge` and `dst` have a row for each source, edge and
 // destination of the topology, on its device; for a graph src and dst are one frame. Errors are
 // InvalidArgument, which names the operation and the function; what a user-defined function throws
-// passes through. Nothing is written before everything is computed.
+// passes through. Nothing is written before everything is computed. On CUDA what takes edges, nodes
+// or ids synchronises, and so does a user-defined reduction.
 
 /// Reads `src`, `edge`, `dst`; writes the reduced (and applied) columns to `dst`.
 MEZZO_API void update_all(const Topology& topology, const Frame& src, const Frame& edge, Frame& dst,
