@@ -1,7 +1,9 @@
 # The few commands there are. Each brings what it needs first; the build itself is CMake's.
 
 PREFIX ?= /usr/local
-JOBS ?= $(shell nproc)
+# One job a core, but no more than there are 2 GB of free memory for.
+JOBS ?= $(shell awk -v n=$$(nproc) '/MemAvailable/ { m = int($$2 / 2e6); print (m < 1 ? 1 : m < n ? m : n) }' \
+  /proc/meminfo)
 
 .PHONY: help demo test install format clean configure
 
@@ -32,4 +34,4 @@ format:
 	tools/check_format --fix
 
 clean:
-	rm -rf $(addprefix build/,dev release asan tsan cuda)
+	rm -rf $(addprefix build/,dev release asan tsan cuda ci gpu_check)

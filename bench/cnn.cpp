@@ -3,7 +3,6 @@
 #include "mezzo/nn/cnn.h"
 
 #include <array>
-#include <chrono>
 #include <iostream>
 #include <memory>
 #include <string>

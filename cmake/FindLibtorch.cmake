@@ -11,6 +11,11 @@ if(DEFINED ENV{MEZZO_LIBTORCH})
   set(_libtorch $ENV{MEZZO_LIBTORCH})
 endif()
 set(MEZZO_LIBTORCH ${_libtorch} CACHE PATH "The folder `torch` of an installed torch wheel")
+if(DEFINED ENV{MEZZO_LIBTORCH} AND NOT MEZZO_LIBTORCH STREQUAL "$ENV{MEZZO_LIBTORCH}")
+  message(FATAL_ERROR "MEZZO_LIBTORCH is '$ENV{MEZZO_LIBTORCH}' in the environment and "
+                      "'${MEZZO_LIBTORCH}' in this build folder: "
+                      "remove ${CMAKE_BINARY_DIR}/CMakeCache.txt")
+endif()
 set(_libtorch ${MEZZO_LIBTORCH})
 
 set(_version_header ${_libtorch}/include/torch/headeronly/version.h)

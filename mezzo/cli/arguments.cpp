@@ -36,7 +36,9 @@ void add_data_options(CLI::App& app, DataArguments& data) {
   OptionGroup(app, "Data")
       .text("--dataset", data.dataset, "PATH|NAME",
             "A data set's file or folder, or a name of 'mezzo data list'")
-      .text("--split", data.split, "NAME", "Take the masks *_mask_NAME.npy of a neutral folder")
+      .text("--split", data.split, "NAME",
+            "Which of the splits that have names: *_mask_NAME.npy of a neutral folder, a split "
+            "type of OGB, a task of GraphBolt")
       .number("--split-index", data.split_index, "Which of the data set's splits, from 0");
 }
 

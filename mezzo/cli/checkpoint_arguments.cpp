@@ -11,7 +11,9 @@ void add_checkpoint_options(CLI::App& app, CheckpointArguments& arguments) {
   OptionGroup(app, "Data")
       .text("--dataset", data.dataset, "PATH|NAME", "Data set (default: the checkpoint's)")
       .text("--split", data.split, "NAME",
-            "Take the masks *_mask_NAME.npy (default: the checkpoint's, of its own data set)")
+            "Which of the splits that have names, as for train (default: the checkpoint's, of its "
+            "own "
+            "data set)")
       .number("--split-index", data.split_index, "Which split, from 0 (default: the checkpoint's)");
   add_machine_options(app, arguments.machine);
 }

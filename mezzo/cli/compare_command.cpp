@@ -44,7 +44,7 @@ void add_compared(CLI::App& app, CompareArguments& compare) {
               append(compare.models, parse_model("--models", word), "--models", word);
             }
           },
-          "Several models, instead of --model");
+          "Several models, instead of --model; an option of some of them goes to those alone");
   OptionGroup(app, "Training")
       .list(
           "--precisions", "NAME,...",

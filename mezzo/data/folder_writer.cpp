@@ -1,6 +1,5 @@
 #include "mezzo/data/folder_writer.h"
 
-#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>

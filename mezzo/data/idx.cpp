@@ -1,7 +1,6 @@
 // IDX files, the format of MNIST: a magic number (two zero bytes, the item type, the number of
 // dimensions), each dimension as a big-endian 32-bit integer, then the items in C order.
 #include <algorithm>
-#include <array>
 #include <limits>
 #include <new>
 #include <string_view>

@@ -1,6 +1,5 @@
 #include "mezzo/message_passing/memory.h"
 
-#include <algorithm>
 #include <atomic>
 
 #include <ATen/Context.h>

@@ -1,6 +1,5 @@
 #include "mezzo/sampling/block_sampler.h"
 
-#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <limits>

@@ -127,16 +127,14 @@ void ImageRun::count(const StepResult& step, const at::Tensor& logits, const at:
   partial.correct += count_correct(logits, labels);
   partial.loss_sum += step.loss * static_cast<double>(labels.size(0));
   History& history = state_.history;
-  ++history.steps;
-  history.skipped_steps += step.skipped ? 1 : 0;
-  history.skipped_in_a_row = step.skipped ? history.skipped_in_a_row + 1 : 0;
   loss_scale_ = step.loss_scale;
-  check_progress(history, state_.scaler,
-                 {.epoch = history.epoch() + 1,
-                  .loss = step.loss,
-                  .loss_scale = step.loss_scale,
-                  .precision = options_.precision,
-                  .learning_rate = options_.learning_rate});
+  count_step(history, state_.scaler,
+             {.epoch = history.epoch() + 1,
+              .loss = step.loss,
+              .loss_scale = step.loss_scale,
+              .precision = options_.precision,
+              .learning_rate = options_.learning_rate},
+             step.skipped);
 }
 
 /// Adds the epoch to the history; false where it was told to stop before that.

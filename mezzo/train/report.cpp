@@ -1,9 +1,6 @@
 #include "mezzo/train/report.h"
 
-#include <algorithm>
 #include <cmath>
-#include <cstddef>
-#include <numeric>
 #include <optional>
 
 #include <fmt/format.h>

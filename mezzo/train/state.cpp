@@ -94,6 +94,8 @@ amp::GradScalerOptions scaler_options(const LossScale& scale, amp::Precision pre
   return made;
 }
 
+namespace {
+
 void check_progress(const History& history, const amp::GradScaler& scaler, const LatestStep& step) {
   const std::string_view precision = amp::to_string(step.precision);
   const bool mendable = scaler.is_enabled() && step.precision == amp::Precision::kFloat16 &&
@@ -114,6 +116,16 @@ void check_progress(const History& history, const amp::GradScaler& scaler, const
         "loss scale {} ({})",
         history.skipped_in_a_row, step.epoch, scale, precision);
   }
+}
+
+}  // namespace
+
+void count_step(History& history, const amp::GradScaler& scaler, const LatestStep& step,
+                bool skipped) {
+  ++history.steps;
+  history.skipped_steps += skipped ? 1 : 0;
+  history.skipped_in_a_row = skipped ? history.skipped_in_a_row + 1 : 0;
+  check_progress(history, scaler, step);
 }
 
 std::vector<at::Tensor> weights_of(const torch::nn::Module& model) {

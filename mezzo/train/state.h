@@ -97,10 +97,11 @@ struct LatestStep {
   double learning_rate = 0;
 };
 
-/// Throws NumericError where the run has diverged: the loss is inf or nan, which no loss scale
-/// mends (for float16 with a dynamic scale: as soon as that has fallen below 2^-24), or no step of
-/// many could be taken.
-void check_progress(const History& history, const amp::GradScaler& scaler, const LatestStep& step);
+/// Counts a step. Throws NumericError where the run has diverged: the loss is inf or nan, which no
+/// loss scale mends (for float16 with a dynamic scale: as soon as that has fallen below 2^-24), or
+/// no step of many could be taken.
+void count_step(History& history, const amp::GradScaler& scaler, const LatestStep& step,
+                bool skipped);
 
 /// The parameters, then the buffers, in the order of their names' registration; not copies.
 std::vector<at::Tensor> weights_of(const torch::nn::Module& model);

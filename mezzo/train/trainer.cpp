@@ -206,16 +206,14 @@ void Run::count(const StepResult& step) {
   if (step.totals.weight == 0) return;
   begun.loss_sum += step.totals.loss_sum;
   begun.weight += step.totals.weight;
-  ++history.steps;
-  history.skipped_steps += step.skipped ? 1 : 0;
-  history.skipped_in_a_row = step.skipped ? history.skipped_in_a_row + 1 : 0;
   loss_scale_ = step.loss_scale;
-  check_progress(history, state_.scaler,
-                 {.epoch = history.epoch() + 1,
-                  .loss = step.loss,
-                  .loss_scale = step.loss_scale,
-                  .precision = options_.precision,
-                  .learning_rate = options_.learning_rate});
+  count_step(history, state_.scaler,
+             {.epoch = history.epoch() + 1,
+              .loss = step.loss,
+              .loss_scale = step.loss_scale,
+              .precision = options_.precision,
+              .learning_rate = options_.learning_rate},
+             step.skipped);
 }
 
 /// Of all nodes: the first process has them, or each has its own part.

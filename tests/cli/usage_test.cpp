@@ -30,7 +30,9 @@ TEST(Usage, help_and_version_go_to_the_standard_output) {
   for (const Words& words :
        {Words{"--help"}, Words{"train", "--help"}, Words{"evaluate", "-h"},
         Words{"predict", "--help"}, Words{"compare", "--help"}, Words{"data", "--help"},
-        Words{"data", "list", "--help"}, Words{"data", "info", "--help"}}) {
+        Words{"data", "list", "--help"}, Words{"data", "info", "--help"},
+        Words{"data", "convert", "--help"}, Words{"data", "partition", "--help"},
+        Words{"launch", "--help"}, Words{"doctor", "--help"}, Words{"bench", "--help"}}) {
     const Outcome outcome = run_mezzo(folder, words);
     EXPECT_EQ(outcome.code, 0) << words.front();
     EXPECT_NE(outcome.out.find("Usage: mezzo"), std::string::npos) << outcome.out;

@@ -8,6 +8,7 @@ import json
 import os
 import pathlib
 import runpy
+import socket
 import sys
 import tempfile
 
@@ -34,7 +35,11 @@ def main():
         folder = pathlib.Path(name)
         write_two_rings(folder)
         report = folder / "report.json"
-        sys.argv = ["torchrun", "--nproc-per-node", "2", "--no-python", MEZZO, "train",
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = str(free.getsockname()[1])
+        sys.argv = ["torchrun", "--master-port", port, "--nproc-per-node", "2", "--no-python",
+                    MEZZO, "train",
                     "--dataset", name, "--model", "sage", "--hidden", "4", "--epochs", "20",
                     "--batch-size", "5", "--fanout", "2,2", "--dropout", "0", "--json", str(report)]
         with contextlib.suppress(SystemExit):

@@ -147,16 +147,6 @@ __device__ inline A group_sum(A x, int width) {
   return x;
 }
 
-/// Likewise the maximum; a NaN wins.
-template <class A>
-__device__ inline A group_max(A x, int width) {
-  for (int step = width / 2; step > 0; step /= 2) {
-    const A other = __shfl_xor_sync(kAllLanes, x, step);
-    x = (other > x || other != other) ? other : x;
-  }
-  return x;
-}
-
 // ---- launches
 
 /// Throws LogicError that names the kernel unless `status` (a cudaError_t) is success.

@@ -163,15 +163,6 @@ constexpr T max(T a, T b) {
 inline int __popc(unsigned x) {
   return std::popcount(x);
 }
-inline int __ffs(int x) {
-  return x == 0 ? 0 : std::countr_zero(static_cast<unsigned>(x)) + 1;
-}
-inline int __clz(int x) {
-  return std::countl_zero(static_cast<unsigned>(x));
-}
-inline unsigned __umulhi(unsigned a, unsigned b) {
-  return static_cast<unsigned>(std::uint64_t{a} * b >> 32);
-}
 inline unsigned long long __umul64hi(unsigned long long a, unsigned long long b) {
   __extension__ using Wide = unsigned __int128;
   return static_cast<unsigned long long>(Wide{a} * b >> 64);
