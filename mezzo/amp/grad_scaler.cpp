@@ -90,8 +90,9 @@ void GradScaler::unscale_(torch::optim::Optimizer& optimizer) {
   // A float32 division may be imprecise on some devices; a float64 one rounded once is not.
   const at::NoGradGuard no_grad;
   const at::Tensor inverse = scale_.scale().to(at::kDouble).reciprocal().to(at::kFloat);
-  record(state, unscale_gradients(parameters_of(optimizer), inverse));
-  state.stage = Stage::kUnscaled;
+  const at::Tensor found_inf = unscale_gradients(parameters_of(optimizer), inverse);
+  state.stage = Stage::kUnscaled;  // record() calls the user's hook: if that throws, never twice
+  record(state, found_inf);
 }
 
 StepOutcome GradScaler::step(torch::optim::Optimizer& optimizer,

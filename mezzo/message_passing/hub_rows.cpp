@@ -24,15 +24,23 @@ struct Hub {
 };
 
 struct Piece {
+  std::int64_t row;
   std::array<std::int64_t, 2> slots;  ///< as the indptr of one row
 };
 
-/// Hubs are found only where a sum can be cut: an operand of the row itself would be read by the
-/// piece's number.
+/// Hubs are found only where a sum can be cut.
 bool is_splittable(const SpmmArgs& args) {
-  const auto moves = [](const Operand& o) { return o.data == nullptr || o.access != Access::kRow; };
   const bool adds = args.reduce == ReduceOp::kSum || args.reduce == ReduceOp::kMean;
-  return adds && args.slots.indptr != nullptr && moves(args.lhs) && moves(args.rhs);
+  return adds && args.slots.indptr != nullptr;
+}
+
+/// An operand as a piece of `row` reads it, whose own row is 0.
+Operand seen_from(std::int64_t row, Operand operand, DType dtype) {
+  if (operand.data == nullptr || operand.access != Access::kRow) return operand;
+  const at::ScalarType type = operand.wide ? accumulator_of(dtype) : scalar_type_of(dtype);
+  const std::int64_t bytes = operand.length * static_cast<std::int64_t>(c10::elementSize(type));
+  operand.data = static_cast<const char*>(operand.data) + row * bytes;
+  return operand;
 }
 
 void find_hubs(const Direction& direction, std::vector<Hub>& hubs, std::vector<Piece>& pieces) {
@@ -41,7 +49,7 @@ void find_hubs(const Direction& direction, std::vector<Hub>& hubs, std::vector<P
     if (end - begin <= kPieceSlots) continue;
     Hub hub{row, static_cast<std::int64_t>(pieces.size()), 0};
     for (std::int64_t slot = begin; slot < end; slot += kPieceSlots, ++hub.num_pieces) {
-      pieces.push_back({{slot, std::min(slot + kPieceSlots, end)}});
+      pieces.push_back({row, {slot, std::min(slot + kPieceSlots, end)}});
     }
     hubs.push_back(hub);
   }
@@ -55,8 +63,16 @@ at::Tensor sums_of(const SpmmArgs& args, const std::vector<Piece>& pieces) {
   const auto row_bytes = args.out_length * static_cast<std::int64_t>(sums.element_size());
   at::parallel_for(0, sums.size(0), 1, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t i = begin; i < end; ++i) {
+      const Piece& piece = pieces[static_cast<std::size_t>(i)];
       SpmmArgs part = args;
-      part.slots.indptr = pieces[static_cast<std::size_t>(i)].slots.data();
+      part.slots.indptr = piece.slots.data();
+      part.lhs = seen_from(piece.row, args.lhs, args.dtype);
+      part.rhs = seen_from(piece.row, args.rhs, args.dtype);
+      if (args.lhs_scale != nullptr && args.lhs.access == Access::kRow) {
+        const std::size_t bytes = c10::elementSize(accumulator_of(args.dtype));
+        part.lhs_scale =
+            static_cast<const char*>(args.lhs_scale) + piece.row * static_cast<std::int64_t>(bytes);
+      }
       part.row_begin = 0;
       part.row_end = 1;
       part.reduce = ReduceOp::kSum;

@@ -2,9 +2,12 @@
 // ways, and which is faster depends on the machine (docs/decisions): libtorch's
 // own 16-bit product, or blocks of rows widened to float32, multiplied there and rounded once.
 #include <algorithm>
+#include <array>
 #include <chrono>
+#include <cstdint>
 #include <cstdlib>
 #include <limits>
+#include <mutex>
 #include <optional>
 #include <string_view>
 
@@ -121,52 +124,74 @@ std::optional<bool> forced_native() {
   return way == "native";
 }
 
-/// Whether libtorch's own 16-bit product is the faster one on this machine: tried once per dtype
-/// and process on a product of a layer's shape, some 20 milliseconds.
-bool native_is_faster(at::ScalarType type) {
-  const auto measure = [](at::ScalarType t) {
-    const auto options = at::TensorOptions().dtype(t);
-    const at::Tensor x = at::ones({kBlockRows, 256}, options), w = at::ones({256, 128}, options);
-    const at::Tensor wide = widened(w);
-    // In turn, many times: what disturbs the machine for some milliseconds must not decide. The
-    // first round packs, allocates and starts threads. A reference kernel needs few rounds.
-    constexpr int kRounds = 16, kRoundsIfHopeless = 3;
-    constexpr double kHopeless = 4;
-    double native = std::numeric_limits<double>::infinity(), blocked = native;
-    for (int round = 0; round <= kRounds; ++round) {
-      const double n = seconds_of([&] { native_product(x, w, std::nullopt); });
-      const double b = seconds_of([&] { blocked_product(x, wide, std::nullopt); });
-      if (round == 0) continue;
-      native = std::min(native, n);
-      blocked = std::min(blocked, b);
-      if (round >= kRoundsIfHopeless && native > kHopeless * blocked) break;
-    }
-    log("dispatch",
-        fmt::format("linear {}: own 16-bit product {:.3f} ms, through float32 {:.3f} ms",
-                    c10::toString(t), native * 1e3, blocked * 1e3));
-    return native * kClearlyFaster < blocked;
+/// The classes of products that are measured apart: rows times a factor of many or of few columns
+/// (scores of attention, few classes), and the gradient of a factor.
+enum class ProductClass : std::uint8_t { kWide, kNarrow, kTransposed };
+
+constexpr std::int64_t kNarrowColumns = 32;  ///< the first count that is wide
+
+ProductClass class_of_columns(std::int64_t columns) {
+  return columns < kNarrowColumns ? ProductClass::kNarrow : ProductClass::kWide;
+}
+
+/// Whether libtorch's own 16-bit product is faster than that through float32, on a product of a
+/// layer's shape: some 20 milliseconds.
+bool measure_native(at::ScalarType type, ProductClass kind) {
+  const auto options = at::TensorOptions().dtype(type);
+  const std::int64_t columns = kind == ProductClass::kNarrow ? 8 : 128;
+  const at::Tensor x = at::ones({kBlockRows, 256}, options);
+  const at::Tensor w = at::ones({256, columns}, options), wide = widened(w);
+  const at::Tensor gradient = at::ones({kBlockRows, columns}, options);
+  const auto run_native = [&] {
+    kind == ProductClass::kTransposed ? at::mm(gradient.t(), x)
+                                      : native_product(x, w, std::nullopt);
   };
-  if (type == at::kBFloat16) {
-    static const bool bfloat16 = measure(at::kBFloat16);
-    return bfloat16;
+  const auto run_blocked = [&] {
+    kind == ProductClass::kTransposed ? blocked_transposed_product(gradient, x)
+                                      : blocked_product(x, wide, std::nullopt);
+  };
+  // In turn, many times: what disturbs the machine for some milliseconds must not decide. The
+  // first round packs, allocates and starts threads. A reference kernel needs few rounds.
+  constexpr int kRounds = 16, kRoundsIfHopeless = 3;
+  constexpr double kHopeless = 4;
+  double native = std::numeric_limits<double>::infinity(), blocked = native;
+  for (int round = 0; round <= kRounds; ++round) {
+    const double n = seconds_of(run_native), b = seconds_of(run_blocked);
+    if (round == 0) continue;
+    native = std::min(native, n);
+    blocked = std::min(blocked, b);
+    if (round >= kRoundsIfHopeless && native > kHopeless * blocked) break;
   }
-  static const bool float16 = measure(at::kHalf);
-  return float16;
+  constexpr const char* kNames[] = {"wide", "narrow", "transposed"};
+  log("dispatch",
+      fmt::format("linear {}, {}: own 16-bit product {:.3f} ms, through float32 {:.3f} ms",
+                  c10::toString(type), kNames[static_cast<int>(kind)], native * 1e3,
+                  blocked * 1e3));
+  return native * kClearlyFaster < blocked;
+}
+
+/// measure_native(), once per dtype, class and process.
+bool native_is_faster(at::ScalarType type, ProductClass kind) {
+  static std::array<std::once_flag, 6> measured;
+  static std::array<bool, 6> is_faster{};
+  const std::size_t i = 2 * static_cast<std::size_t>(kind) + (type == at::kHalf ? 1 : 0);
+  std::call_once(measured[i], [&] { is_faster[i] = measure_native(type, kind); });
+  return is_faster[i];
 }
 
 /// Whether libtorch's own product is taken.
 template <class Device>
-bool goes_native(at::ScalarType type);
+bool goes_native(at::ScalarType type, ProductClass kind);
 
 template <>
-bool goes_native<OnCpu>(at::ScalarType type) {
+bool goes_native<OnCpu>(at::ScalarType type, ProductClass kind) {
   if (type != at::kBFloat16 && type != at::kHalf) return true;
   static const std::optional<bool> forced = forced_native();
-  return forced ? *forced : native_is_faster(type);
+  return forced ? *forced : native_is_faster(type, kind);
 }
 
 template <>
-bool goes_native<OnCuda>(at::ScalarType /*type*/) {
+bool goes_native<OnCuda>(at::ScalarType /*type*/, ProductClass /*kind*/) {
   return true;
 }
 
@@ -184,7 +209,8 @@ at::Tensor linear_transposed_on(const at::Tensor& x, const at::Tensor& weight,
               bias ? bias->device().str() : std::string("none"));
   const at::Tensor rows = x.dim() == 1 ? x.unsqueeze(0) : x.flatten(0, -2);
   const at::Tensor factor = transposed ? weight.t() : weight;
-  const at::Tensor out = goes_native<Device>(type) ? native_product(rows, factor, bias)
+  const bool native = goes_native<Device>(type, class_of_columns(factor.size(1)));
+  const at::Tensor out = native       ? native_product(rows, factor, bias)
                          : transposed ? blocked_product(rows, widened(weight).t(), bias)
                                       : blocked_product(rows, widened(weight), bias);
   if (x.dim() == 2) return out;
@@ -200,7 +226,8 @@ at::Tensor linear_on(const at::Tensor& x, const at::Tensor& weight, const Option
 
 template <class Device>
 at::Tensor transposed_product_on(const at::Tensor& a, const at::Tensor& b) {
-  return goes_native<Device>(a.scalar_type()) ? at::mm(a.t(), b) : blocked_transposed_product(a, b);
+  const bool native = goes_native<Device>(a.scalar_type(), ProductClass::kTransposed);
+  return native ? at::mm(a.t(), b) : blocked_transposed_product(a, b);
 }
 
 }  // namespace

@@ -6,6 +6,16 @@
 
 namespace mezzo {
 
+namespace {
+
+void check_strided(const char* operation, const char* name,
+                   const std::optional<at::Tensor>& tensor) {
+  MEZZO_CHECK(!tensor || !tensor->defined() || tensor->layout() == at::kStrided,
+              "{}: expected a strided {}, got {}", operation, name, c10::str(tensor->layout()));
+}
+
+}  // namespace
+
 at::Tensor gspmm(const Topology& topology, BinaryOp op, ReduceOp reduce,
                  const std::optional<at::Tensor>& lhs, const std::optional<at::Tensor>& rhs,
                  Target lhs_target, Target rhs_target) {
@@ -14,6 +24,8 @@ at::Tensor gspmm(const Topology& topology, BinaryOp op, ReduceOp reduce,
       const std::optional<at::Tensor>&, c10::string_view, c10::string_view)>("mezzo::gspmm");
   MEZZO_CHECK((lhs && lhs->defined()) || (rhs && rhs->defined()),
               "gspmm: expected at least one operand, got none");
+  check_strided("gspmm", "lhs", lhs);
+  check_strided("gspmm", "rhs", rhs);
   return registered.call(hold(topology), name_of(BinaryOps{}, op), name_of(ReduceOps{}, reduce),
                          lhs, rhs, name_of(Targets{}, lhs_target), name_of(Targets{}, rhs_target));
 }
@@ -22,6 +34,8 @@ at::Tensor gsddmm(const Topology& topology, BinaryOp op, const std::optional<at:
                   const std::optional<at::Tensor>& rhs, Target lhs_target, Target rhs_target) {
   MEZZO_CHECK((lhs && lhs->defined()) || (rhs && rhs->defined()),
               "gsddmm: expected at least one operand, got none");
+  check_strided("gsddmm", "lhs", lhs);
+  check_strided("gsddmm", "rhs", rhs);
   return op::gsddmm(hold(topology), {op, lhs, rhs, lhs_target, rhs_target});
 }
 
@@ -34,11 +48,14 @@ at::Tensor scaled_sum(const Topology& topology, const at::Tensor& x,
                         const std::optional<at::Tensor>&, const std::optional<at::Tensor>&)>(
           "mezzo::scaled_sum");
   MEZZO_CHECK(x.defined(), "scaled_sum: x is undefined");
+  check_strided("scaled_sum", "x", x);
+  check_strided("scaled_sum", "weight", weight);
   return registered.call(hold(topology), x, weight, src_scale, dst_scale);
 }
 
 at::Tensor edge_softmax(const Topology& topology, const at::Tensor& logits, NormalizeBy by) {
   MEZZO_CHECK(logits.defined(), "edge_softmax: logits are undefined");
+  check_strided("edge_softmax", "logits", logits);
   return op::edge_softmax(hold(topology), logits, by);
 }
 

@@ -13,13 +13,20 @@ namespace mezzo {
 
 namespace {
 
-/// One matrix's structure: where its row pointers and columns stand, and how many there are.
+/// One matrix's structure: where its row pointers and columns stand, how many there are, and how
+/// often they were written in place.
 struct Structure {
   const void* rows;
   const void* columns;
   std::int64_t num_rows, num_columns, num_values;
+  std::int64_t rows_version, columns_version;
   bool operator==(const Structure&) const = default;
 };
+
+/// Tensors made in inference mode count no versions.
+std::int64_t version_of(const at::Tensor& tensor) {
+  return tensor.is_inference() ? 0 : static_cast<std::int64_t>(tensor._version());
+}
 
 struct Remembered {
   Structure structure;
@@ -34,8 +41,9 @@ Topology topology_of(const at::Tensor& x) {
   static std::mutex mutex;
   static std::vector<Remembered> known;
   const at::Tensor rows = x.crow_indices(), columns = x.col_indices();
-  const Structure structure{rows.const_data_ptr(), columns.const_data_ptr(), x.size(0), x.size(1),
-                            columns.numel()};
+  const Structure structure{
+      rows.const_data_ptr(), columns.const_data_ptr(), x.size(0),          x.size(1),
+      columns.numel(),       version_of(rows),         version_of(columns)};
   const std::lock_guard lock(mutex);
   std::erase_if(known,
                 [](const Remembered& one) { return one.rows.expired() || one.columns.expired(); });

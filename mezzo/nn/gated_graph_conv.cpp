@@ -86,11 +86,12 @@ void GatedGraphConvImpl::split(const Topology& topology, const at::Tensor& edge_
       at::equal(split_types_, types)) {
     return;
   }
-  split_.clear();
+  decltype(split_) parts;
   for (std::size_t type = 0; type < linears.size(); ++type) {
     const at::Tensor ids = at::eq(types, static_cast<std::int64_t>(type)).nonzero().squeeze(1);
-    if (ids.numel() > 0) split_.push_back({type, edges_at(topology, ids)});
+    if (ids.numel() > 0) parts.push_back({type, edges_at(topology, ids)});
   }
+  split_ = std::move(parts);
   split_topology_ = topology;
   split_types_ = types.clone();
 }

@@ -4,6 +4,8 @@
 #include <utility>
 
 #include <ATen/ATen.h>
+#include <c10/core/DispatchKeySet.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
 #include <torch/nn/init.h>
 
 #include "mezzo/message_passing/attention_scores.h"
@@ -63,8 +65,12 @@ at::Tensor GATv2ConvImpl::forward(const Topology& topology, const at::Tensor& fe
       mezzo::linear(h, fc_src->weight, fc_src->bias).reshape({topology.num_src(), heads, width});
   const at::Tensor logits =
       gatv2_scores(topology, sent, received(h, sent, num_dst), attn, options.negative_slope);
-  const at::Tensor attention = mezzo::feature_dropout(edge_softmax(topology, logits),
-                                                      options.attention_dropout, is_training());
+  const at::Tensor attention = [&] {
+    // Dropout is an operation of the region's type; the attention stays float32, as in evaluation.
+    const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
+    return mezzo::feature_dropout(edge_softmax(topology, logits), options.attention_dropout,
+                                  is_training());
+  }();
   at::Tensor out = gspmm(topology, BinaryOp::kMul, ReduceOp::kSum, sent, attention.unsqueeze(-1));
   if (options.residual) {
     const at::Tensor own =

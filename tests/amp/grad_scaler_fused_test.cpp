@@ -1,6 +1,7 @@
 #include <barrier>
 #include <cmath>
 #include <mutex>
+#include <stdexcept>
 #include <thread>
 
 #include <ATen/ATen.h>
@@ -212,6 +213,19 @@ TEST(GradScalerRanks, a_sum_is_as_good_as_a_maximum) {
   set_gradient(weight, {kInf});
   scaler.step(optimizer);
   EXPECT_TRUE(exact(optimizer.given_found_inf, at::scalar_tensor(1.0)));
+}
+
+TEST(GradScalerRanks, a_hook_that_throws_does_not_let_gradients_be_divided_twice) {
+  amp::GradScalerOptions options{.policy = amp::LossScalePolicy::dynamic({.initial_scale = 4.0})};
+  options.reduce_found_inf = [](at::Tensor& /*found*/) { throw std::runtime_error("no peer"); };
+  GradScaler scaler(options);
+  scaler.scale(at::zeros({}, on_device()));
+  const at::Tensor weight = leaf({1.0});
+  torch::optim::SGD optimizer = descent({weight});
+  set_gradient(weight, {8.0});
+  EXPECT_THROW(scaler.unscale_(optimizer), std::runtime_error);
+  EXPECT_THROW(scaler.unscale_(optimizer), LogicError);
+  EXPECT_TRUE(exact(weight.grad(), numbers({2.0})));
 }
 
 TEST(GradScalerDevices, one_optimizer_may_span_them) {

@@ -104,5 +104,43 @@ TEST(HubRows, take_the_scales_of_a_scaled_sum) {
   EXPECT_TRUE(exact_rounded(got, expected.value * 0.125));
 }
 
+/// The largest distance of `got` from `expected`, relative to it.
+double relative_error(const at::Tensor& got, double expected) {
+  return (got.detach().to(at::kDouble) - expected).abs().max().item<double>() / expected;
+}
+
+TEST(HubRows, keep_their_digits_however_long_they_are) {
+  constexpr std::int64_t kEdges = 1'000'000;
+  const at::Tensor ids = at::arange(kEdges, on_device(at::kLong)), one = at::zeros_like(ids);
+  const Topology star = Topology::from_coo(ids, one, kEdges, 1);
+  const Topology spread = star.reverse();  // one source, whose gradient is the long sum
+  // 0.1f added up one by one in float32 gives 100958.
+  const double tenth = static_cast<double>(0.1F), sum = tenth * kEdges;
+  // Of pieces of 2^15 numbers, each of which is one float32 sum; one sum of all is 1e-2 off.
+  constexpr double kAllowed = 0x1p15 * 0x1p-24;
+  const at::Tensor x = at::full({kEdges, 1, 2}, 0.1, on_device(at::kFloat));
+
+  const at::Tensor flat = at::zeros({kEdges, 1}, on_device(at::kFloat));
+  const at::Tensor logit = at::zeros({1, 1}, on_device(at::kFloat));
+  EXPECT_LT(relative_error(gat_attention(star, x, flat, logit), tenth), kAllowed);
+
+  const at::Tensor own = at::zeros({1, 2}, on_device(at::kFloat));
+  EXPECT_LT(relative_error(gspmm(star, BinaryOp::kAdd, ReduceOp::kSum, x.select(1, 0), own,
+                                 Target::kSrc, Target::kDst),
+                           sum),
+            kAllowed);
+
+  const at::Tensor logits = at::zeros({kEdges, 20}, on_device(at::kFloat));
+  EXPECT_LT(relative_error(edge_softmax(star, logits), 1.0 / kEdges), kAllowed);
+
+  for (const bool weighs : {false, true}) {
+    const at::Tensor h = leaf(at::ones({1, 2}, on_device(at::kFloat)));
+    at::Tensor w = at::full({kEdges, 1}, 0.1, on_device(at::kFloat));
+    w.set_requires_grad(weighs);
+    gspmm(spread, BinaryOp::kMul, ReduceOp::kSum, h, w).sum().backward();
+    EXPECT_LT(relative_error(h.grad(), sum), kAllowed) << "weights' gradient: " << weighs;
+  }
+}
+
 }  // namespace
 }  // namespace mezzo::test

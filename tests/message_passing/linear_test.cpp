@@ -220,6 +220,16 @@ TEST(SparseLinear, an_empty_matrix_gives_the_bias) {
       exact(mezzo::linear(x, at::ones({2, 5}, on_device(at::kFloat)), bias), bias.expand({3, 2})));
 }
 
+TEST(SparseLinear, sees_columns_that_were_written_in_place) {
+  const at::Tensor dense = sparse_rows(4, 5, at::kFloat);
+  const at::Tensor x = dense.to_sparse_csr(), weight = integers({3, 5}, at::kFloat, 7);
+  EXPECT_TRUE(exact(mezzo::linear(x, weight), at::mm(dense, weight.t())));
+  x.col_indices().zero_();
+  const at::Tensor first = at::zeros_like(dense);
+  first.select(1, 0).copy_(dense.sum(1));
+  EXPECT_TRUE(exact(mezzo::linear(x, weight), at::mm(first, weight.t())));
+}
+
 TEST(SparseLinear, refuses_a_gradient_to_the_values) {
   const at::Tensor x = sparse_rows(4, 5, at::kFloat).to_sparse_csr();
   x.set_requires_grad(true);

@@ -45,6 +45,12 @@ TEST(OpErrors, trailing_shapes_that_do_not_broadcast_are_both_shown) {
   EXPECT_TRUE(mentions_all(gsddmm_error(ones({5, 2, 31}), ones({7, 8, 31})), {"2,31", "8,31"}));
 }
 
+TEST(OpErrors, a_sparse_operand_is_named) {
+  const at::Tensor sparse = ones({5, 2}).to_sparse_csr();
+  EXPECT_TRUE(mentions_all(gspmm_error(sparse, ones({3, 1})), {"gspmm", "lhs", "Sparse"}));
+  EXPECT_TRUE(mentions_all(gsddmm_error(sparse, ones({7, 2})), {"gsddmm", "lhs", "Sparse"}));
+}
+
 TEST(OpErrors, a_dot_needs_equal_last_dimensions) {
   for (const std::int64_t last : {42, 1}) {  // one does not broadcast under a dot
     const auto text = gsddmm_error(ones({5, 31}), ones({7, last}), BinaryOp::kDot);

@@ -110,7 +110,8 @@ std::string own_path() {
 std::vector<std::string> run_ranks(const test::TempFolder& folder, int ranks,
                                    const std::string& work) {
   const int port = free_port();
-  std::string script;
+  // The halves of ctest are this process's alone.
+  std::string script = "unset GTEST_TOTAL_SHARDS GTEST_SHARD_INDEX; ";
   for (int rank = 0; rank < ranks; ++rank) {
     folder.remove(fmt::format("{}.{}", work, rank));
     script += fmt::format(

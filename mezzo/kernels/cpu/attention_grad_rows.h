@@ -91,6 +91,7 @@ class AttentionGradRows {
     chunk.slots_end = slots_end;
     chunk.weight = numbers_.weight;
     chunk.running = running_;
+    chunk.apart = true;
     chunk.out = static_cast<Storage*>(a_.z_grad) + row * length_;
     chunk.own = static_cast<const Storage*>(a_.z) + row * length_;
     chunk.partial = partial_;

@@ -67,6 +67,7 @@ class AttentionRows {
       chunk.first = begin == range.begin;
       chunk.last = begin + count == range.end;
       chunk.running = running_;
+      chunk.apart = true;
       chunk.out = static_cast<Storage*>(a_.out) + row * heads_ * a_.features;
       chunk.divisor = sum;
       run_heads<V, T, true, false>(chunk);

@@ -119,6 +119,21 @@ V load_at(const void* data, std::int64_t at, std::int64_t count) {
   return count >= V::width ? V::load(T{}, p) : V::load(T{}, p, count);
 }
 
+/// The sum of what add(part, slot) adds to `part`, block by block: one float32 sum of a million
+/// numbers of like size is 1 % off.
+template <class V, class Add>
+V sum_of_blocks(SlotRange range, Add add) {
+  constexpr std::int64_t kBlock = 1024;
+  V sum = V::zero();
+  for (std::int64_t begin = range.begin; begin < range.end; begin += kBlock) {
+    const std::int64_t end = range.end - begin < kBlock ? range.end : begin + kBlock;
+    V part = V::zero();
+    for (std::int64_t slot = begin; slot < end; ++slot) part = add(part, slot);
+    sum = sum + part;
+  }
+  return sum;
+}
+
 /// A row of any number of slots and any length, read where it stands: the exponentials are computed
 /// twice rather than kept.
 template <class V, class T>
@@ -131,10 +146,9 @@ void softmax_in_place(const SoftmaxArgs& a, SlotRange range) {
       const V x = load_at<V, T>(a.logits, at(slot), left);
       top = select(top < x, x, top);
     }
-    V sum = V::zero();
-    for (std::int64_t slot = range.begin; slot < range.end; ++slot) {
-      sum = sum + V::exp(load_at<V, T>(a.logits, at(slot), left) - top);
-    }
+    const V sum = sum_of_blocks<V>(range, [&](V part, std::int64_t slot) {
+      return part + V::exp(load_at<V, T>(a.logits, at(slot), left) - top);
+    });
     for (std::int64_t slot = range.begin; slot < range.end; ++slot) {
       const V x = load_at<V, T>(a.logits, at(slot), left);
       const std::int64_t to = id_at(a.out_ids, slot) * a.length + f;
@@ -183,11 +197,10 @@ void softmax_grad_in_place(const SoftmaxGradArgs& a, SlotRange range) {
   for (std::int64_t f = 0; f < a.length; f += V::width) {
     const std::int64_t left = a.length - f;
     const auto at = [&](std::int64_t slot) { return id_at(a.slots.second, slot) * a.length + f; };
-    V sum = V::zero();
-    for (std::int64_t slot = range.begin; slot < range.end; ++slot) {
-      sum = V::fma(load_at<V, T>(a.value, at(slot), left), load_at<V, T>(a.grad, at(slot), left),
-                   sum);
-    }
+    const V sum = sum_of_blocks<V>(range, [&](V part, std::int64_t slot) {
+      return V::fma(load_at<V, T>(a.value, at(slot), left), load_at<V, T>(a.grad, at(slot), left),
+                    part);
+    });
     for (std::int64_t slot = range.begin; slot < range.end; ++slot) {
       const V y = load_at<V, T>(a.value, at(slot), left);
       const V dy = load_at<V, T>(a.grad, at(slot), left);

@@ -34,6 +34,10 @@ class WeightedGradRows {
   void run() { a_.own_grad != nullptr ? run_rows<true>() : run_rows<false>(); }
 
  private:
+  /// Slots from which on a row's windows are added up apart, and begin with it, so that its bits
+  /// depend on nothing else.
+  static constexpr std::int64_t kLongRow = 4096;
+
   template <bool kSum>
   void run_rows() {
     for (std::int64_t row = a_.row_begin; row < a_.row_end; ++row) {
@@ -63,6 +67,10 @@ class WeightedGradRows {
     chunk.factor = scale != nullptr ? scale[row] : Accum{1};
     if constexpr (kSum) chunk.out = static_cast<Storage*>(a_.own_grad) + row * length_;
     chunk.own = static_cast<const Storage*>(a_.own) + row * length_;
+    if constexpr (kSum) {
+      chunk.apart = range.end - range.begin > kLongRow;
+      if (chunk.apart && range.begin < window_.end) window_.end = range.begin;
+    }
     for (std::int64_t begin = range.begin; begin < range.end; begin += chunk.count) {
       if (begin == window_.end) {
         store_products();
