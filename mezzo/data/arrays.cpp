@@ -72,6 +72,12 @@ at::Tensor canonical_csr(std::int64_t rows, std::int64_t cols, const at::Tensor&
                     at::tensor(out_values, at::kFloat), rows, cols);
 }
 
+void require_edge(std::int64_t src, std::int64_t dst, std::int64_t num_nodes,
+                  const std::string& where) {
+  require(src >= 0 && src < num_nodes && dst >= 0 && dst < num_nodes, where,
+          "an edge from node {} to node {}, outside [0, {})", src, dst, num_nodes);
+}
+
 }  // namespace
 
 std::uint64_t regular_file_bytes(const std::filesystem::path& path) {
@@ -165,8 +171,7 @@ void set_undirected_edges(Dataset& dataset, const std::vector<Edge>& edges,
   std::vector<std::uint64_t> keys;
   keys.reserve(2 * edges.size());
   for (const auto& [src, dst] : edges) {
-    require(src >= 0 && src < dataset.num_nodes && dst >= 0 && dst < dataset.num_nodes, where,
-            "an edge from node {} to node {}, outside [0, {})", src, dst, dataset.num_nodes);
+    require_edge(src, dst, dataset.num_nodes, where);
     if (src == dst) continue;
     keys.push_back(static_cast<std::uint64_t>(src) << 32 | static_cast<std::uint64_t>(dst));
     keys.push_back(static_cast<std::uint64_t>(dst) << 32 | static_cast<std::uint64_t>(src));
@@ -181,6 +186,20 @@ void set_undirected_edges(Dataset& dataset, const std::vector<Edge>& edges,
   for (const std::uint64_t key : keys) {
     *src++ = static_cast<std::int64_t>(key >> 32);
     *dst++ = static_cast<std::int64_t>(key & 0xFFFFFFFF);
+  }
+}
+
+void set_directed_edges(Dataset& dataset, const std::vector<Edge>& edges,
+                        const std::string& where) {
+  const auto count = static_cast<std::int64_t>(edges.size());
+  dataset.src = at::empty({count}, at::kLong);
+  dataset.dst = at::empty({count}, at::kLong);
+  auto* src = dataset.src.mutable_data_ptr<std::int64_t>();
+  auto* dst = dataset.dst.mutable_data_ptr<std::int64_t>();
+  for (const auto& [from, to] : edges) {
+    require_edge(from, to, dataset.num_nodes, where);
+    *src++ = from;
+    *dst++ = to;
   }
 }
 

@@ -10,6 +10,11 @@ std::string name_of(const NpzFile& file) {
   return std::filesystem::path(file.path()).stem().string();
 }
 
+/// Whether a set of the heterophilous-graphs collection is directed: its name alone says so.
+bool is_directed(const std::string& name) {
+  return name.find("directed") != std::string::npos && name.find("undirected") == std::string::npos;
+}
+
 /// Dense features, one row a node.
 at::Tensor read_matrix(const NpzFile& file, const std::string& key) {
   at::Tensor matrix = as_float32(file.numbers(key), file.where(key));
@@ -105,7 +110,11 @@ Dataset read_heterophilous(const NpzFile& file, const LoadOptions& options) {
   const auto* id = pairs.const_data_ptr<std::int64_t>();
   std::vector<Edge> edges(static_cast<std::size_t>(pairs.size(0)));
   for (std::size_t i = 0; i < edges.size(); ++i) edges[i] = {id[2 * i], id[2 * i + 1]};
-  set_undirected_edges(dataset, edges, file.where("edges"));
+  if (is_directed(dataset.name)) {
+    set_directed_edges(dataset, edges, file.where("edges"));
+  } else {
+    set_undirected_edges(dataset, edges, file.where("edges"));
+  }
 
   dataset.train_masks = read_masks(file, "train_masks", dataset.num_nodes);
   dataset.val_masks = read_masks(file, "val_masks", dataset.num_nodes);

@@ -65,6 +65,10 @@ using Edge = std::pair<std::int64_t, std::int64_t>;
 void set_undirected_edges(Dataset& dataset, const std::vector<Edge>& edges,
                           const std::string& where);
 
+/// Gives `dataset` (whose num_nodes is set) these edges, in this order, with all loops and repeated
+/// ones.
+void set_directed_edges(Dataset& dataset, const std::vector<Edge>& edges, const std::string& where);
+
 /// Sets labels, num_nodes and num_classes. labels: integers [N], not negative. The number of
 /// classes is `declared`, or else one more than the largest label; it may not be absurd, since
 /// models allocate by it.
@@ -100,7 +104,8 @@ Dataset read_planetoid(const std::filesystem::path& folder, const std::string& n
 Dataset read_gnn_benchmark(const NpzFile& file, const LoadOptions& options);
 
 /// An npz of the heterophilous-graphs collection (Platonov et al.): node_features, node_labels,
-/// edges [E, 2], {train,val,test}_masks [S, N]. Edges become undirected. Sets of two classes are
+/// edges [E, 2], {train,val,test}_masks [S, N]. Edges become undirected, but stay as they are where
+/// the name of the file has "directed", as in the collection's own loader. Sets of two classes are
 /// judged by ROC AUC, as in the paper.
 Dataset read_heterophilous(const NpzFile& file, const LoadOptions& options);
 

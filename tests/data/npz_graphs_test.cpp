@@ -137,6 +137,20 @@ TEST_F(NpzGraphs, heterophilous_becomes_undirected_with_a_column_for_each_split)
   EXPECT_TRUE(at::equal(data.split(1).train, at::tensor({0, 1, 0}).to(at::kBool)));
 }
 
+TEST_F(NpzGraphs, heterophilous_that_is_called_directed_keeps_its_edges) {
+  const std::string edges = npy_int64({4, 2}, {2, 1, 0, 0, 2, 1, 1, 0});
+  const auto write = [&](const std::string& name, const std::string& array) {
+    return folder_.write(name, npz_with(heterophilous(), {{"edges", array}}));
+  };
+  const Dataset data = load_dataset(write("small_filtered_directed.npz", edges));
+  EXPECT_TRUE(at::equal(data.src, at::tensor({2, 0, 2, 1}, at::kLong)));
+  EXPECT_TRUE(at::equal(data.dst, at::tensor({1, 0, 1, 0}, at::kLong)));
+  EXPECT_EQ(load_dataset(write("small_undirected.npz", edges)).num_edges(), 4);
+  const std::string bad = write("bad_directed.npz", npy_int64({1, 2}, {0, 3}));
+  EXPECT_TRUE(
+      throws<IoError>([&] { load_dataset(bad); }, {bad, "node 0 to node 3, outside [0, 3)"}));
+}
+
 TEST_F(NpzGraphs, heterophilous_of_two_classes_is_judged_by_roc_auc) {
   EXPECT_EQ(load(heterophilous()).metric, Metric::kRocAuc);
   EXPECT_EQ(load(heterophilous(), {{"node_labels", npy_int64({3}, {0, 1, 2})}}).metric,
