@@ -120,6 +120,15 @@ at::Tensor as_float32(const at::Tensor& tensor, const std::string& where) {
   return tensor.to(at::kFloat).contiguous();
 }
 
+at::Tensor as_mask(const at::Tensor& tensor, const std::string& where) {
+  if (tensor.scalar_type() == at::kBool) return tensor;
+  const bool integers = at::isIntegralType(tensor.scalar_type(), /*includeBool=*/false);
+  const at::Tensor values = integers ? tensor.to(at::kLong) : tensor;
+  require(integers && values.eq(0).logical_or(values.eq(1)).all().item<bool>(), where,
+          "expected booleans, or integers 0 and 1");
+  return values.to(at::kBool);
+}
+
 at::Tensor make_csr(std::int64_t rows, std::int64_t cols, const at::Tensor& indptr,
                     const at::Tensor& indices, const at::Tensor& values, const std::string& where) {
   require(rows >= 0 && cols >= 0 && cols <= kMaxColumns, where,
@@ -205,9 +214,10 @@ void set_directed_edges(Dataset& dataset, const std::vector<Edge>& edges,
 
 void set_labels(Dataset& dataset, const at::Tensor& labels, std::optional<std::int64_t> declared,
                 const std::string& where) {
-  require(labels.dim() == 1 && labels.numel() > 0, where,
-          "expected one label a node, [N] with N > 0, got shape {}", shape_text(labels));
-  dataset.labels = as_int64(labels, where);
+  const bool column = labels.dim() == 2 && labels.size(1) == 1;
+  require((labels.dim() == 1 || column) && labels.numel() > 0, where,
+          "expected one label a node, [N] or [N, 1] with N > 0, got shape {}", shape_text(labels));
+  dataset.labels = as_int64(labels, where).reshape(-1);
   dataset.num_nodes = labels.numel();
   const auto* label = dataset.labels.const_data_ptr<std::int64_t>();
   const auto [least, most] = std::minmax_element(label, label + dataset.num_nodes);
@@ -219,6 +229,22 @@ void set_labels(Dataset& dataset, const at::Tensor& labels, std::optional<std::i
   require(dataset.num_classes > *most && dataset.num_classes <= limit, where,
           "{} classes are declared, the largest label is {} (node {})", dataset.num_classes, *most,
           most - label);
+}
+
+at::Tensor set_some_labels(Dataset& dataset, const at::Tensor& labels,
+                           std::optional<std::int64_t> declared, const std::string& where) {
+  const at::Tensor values = as_int64(labels, where);
+  const at::Tensor without = values.eq(-1);
+  set_labels(dataset, values.masked_fill(without, 0), declared, where);
+  require(!without.all().item<bool>(), where, "no node has a label");
+  return without.logical_not().reshape(-1);
+}
+
+void clear_unlabelled(Dataset& dataset, const at::Tensor& has_label) {
+  if (has_label.all().item<bool>()) return;
+  for (at::Tensor* masks : {&dataset.train_masks, &dataset.val_masks, &dataset.test_masks}) {
+    *masks = masks->logical_and(has_label.unsqueeze(1));
+  }
 }
 
 void set_random_split(Dataset& dataset, std::uint64_t seed) {

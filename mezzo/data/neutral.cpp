@@ -85,16 +85,23 @@ std::set<std::string> split_names(const fs::path& folder) {
 }
 
 at::Tensor read_mask(const fs::path& path, std::int64_t num_nodes) {
-  const at::Tensor mask = read_npy(path);
-  require(mask.scalar_type() == at::kBool, path.string(), "expected booleans");
+  const at::Tensor mask = as_mask(read_npy(path), path.string());
   require((mask.dim() == 1 || mask.dim() == 2) && mask.size(0) == num_nodes, path.string(),
           "expected shape [{0}] or [{0}, S], got {1}", num_nodes, shape_text(mask));
   return mask.dim() == 1 ? mask.unsqueeze(1) : mask;
 }
 
-void read_splits(Dataset& dataset, const fs::path& folder, const LoadOptions& options) {
+/// has_label: bool [N].
+void read_splits(Dataset& dataset, const at::Tensor& has_label, const fs::path& folder,
+                 const LoadOptions& options) {
   const std::set<std::string> names = split_names(folder);
-  if (names.empty() && options.split.empty()) return set_random_split(dataset, options.split_seed);
+  if (names.empty() && options.split.empty()) {
+    const at::Tensor without = has_label.logical_not().nonzero();
+    require(without.size(0) == 0, (folder / "labels.npy").string(),
+            "{} nodes have no label (-1), and there are no masks that leave them out",
+            without.size(0));
+    return set_random_split(dataset, options.split_seed);
+  }
   MEZZO_CHECK(names.count(options.split) > 0,
               "split: '{}' is not a split of {}, which has: '{}' (a name picks *_mask_NAME.npy)",
               options.split, folder.string(), fmt::join(names, "', '"));
@@ -107,6 +114,7 @@ void read_splits(Dataset& dataset, const fs::path& folder, const LoadOptions& op
             "{} splits, where the training mask has {}", masks[i]->size(1),
             dataset.train_masks.size(1));
   }
+  clear_unlabelled(dataset, has_label);
 }
 
 void read_edges(Dataset& dataset, const fs::path& path) {
@@ -153,13 +161,14 @@ Dataset read_neutral(const fs::path& folder, const LoadOptions& options) {
   dataset.class_names = meta.class_names;
 
   const fs::path labels = folder / "labels.npy";
-  set_labels(dataset, read_npy(labels), meta.num_classes, labels.string());
+  const at::Tensor has_label =
+      set_some_labels(dataset, read_npy(labels), meta.num_classes, labels.string());
   read_edges(dataset, folder / "edge_index.npy");
   read_features(dataset, folder);
   check_count(meta.num_nodes, dataset.num_nodes, "nodes", folder);
   check_count(meta.num_edges, dataset.num_edges(), "directed edges", folder);
   check_count(meta.num_features, dataset.num_features(), "features", folder);
-  read_splits(dataset, folder, options);
+  read_splits(dataset, has_label, folder, options);
   return dataset;
 }
 

@@ -55,8 +55,7 @@ void check_rows(const Dataset& dataset, const std::string& where) {
 }
 
 at::Tensor read_masks(const NpzFile& file, const std::string& key, std::int64_t num_nodes) {
-  const at::Tensor masks = file.numbers(key);
-  require(masks.scalar_type() == at::kBool, file.where(key), "expected booleans");
+  const at::Tensor masks = as_mask(file.numbers(key), file.where(key));
   require(masks.dim() == 2 && masks.size(1) == num_nodes, file.where(key),
           "expected shape [S, {}], got {}", num_nodes, shape_text(masks));
   return masks.t().contiguous();
@@ -99,7 +98,8 @@ Dataset read_heterophilous(const NpzFile& file, const LoadOptions& options) {
   refuse_named_split(options, file.path());
   Dataset dataset;
   dataset.name = name_of(file);
-  set_labels(dataset, file.numbers("node_labels"), std::nullopt, file.where("node_labels"));
+  const at::Tensor has_label = set_some_labels(dataset, file.numbers("node_labels"), std::nullopt,
+                                               file.where("node_labels"));
   dataset.metric = dataset.num_classes == 2 ? Metric::kRocAuc : Metric::kAccuracy;
   dataset.features = read_matrix(file, "node_features");
   check_rows(dataset, file.path());
@@ -119,6 +119,7 @@ Dataset read_heterophilous(const NpzFile& file, const LoadOptions& options) {
   dataset.train_masks = read_masks(file, "train_masks", dataset.num_nodes);
   dataset.val_masks = read_masks(file, "val_masks", dataset.num_nodes);
   dataset.test_masks = read_masks(file, "test_masks", dataset.num_nodes);
+  clear_unlabelled(dataset, has_label);
   return dataset;
 }
 

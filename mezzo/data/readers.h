@@ -48,6 +48,9 @@ at::Tensor as_int64(const at::Tensor& tensor, const std::string& where);
 /// `tensor` as float32 (a value beyond its range becomes infinite, which validate() refuses).
 at::Tensor as_float32(const at::Tensor& tensor, const std::string& where);
 
+/// `tensor` as booleans; refuses all but booleans and integers 0 and 1.
+at::Tensor as_mask(const at::Tensor& tensor, const std::string& where);
+
 /// Checks a CSR matrix read from a file and makes it a sparse tensor: float32 [rows, cols], int64
 /// indices, columns ascending in each row and distinct (entries of one place are added, as scipy
 /// reads them). indptr: integers [rows + 1]; indices: integers [nnz]; values: numbers [nnz].
@@ -69,11 +72,19 @@ void set_undirected_edges(Dataset& dataset, const std::vector<Edge>& edges,
 /// ones.
 void set_directed_edges(Dataset& dataset, const std::vector<Edge>& edges, const std::string& where);
 
-/// Sets labels, num_nodes and num_classes. labels: integers [N], not negative. The number of
-/// classes is `declared`, or else one more than the largest label; it may not be absurd, since
+/// Sets labels, num_nodes and num_classes. labels: integers [N] or [N, 1], not negative. The number
+/// of classes is `declared`, or else one more than the largest label; it may not be absurd, since
 /// models allocate by it.
 void set_labels(Dataset& dataset, const at::Tensor& labels, std::optional<std::int64_t> declared,
                 const std::string& where);
+
+/// As set_labels, but a node of label -1 has none and gets 0. Returns which nodes have one, as bool
+/// [N].
+at::Tensor set_some_labels(Dataset& dataset, const at::Tensor& labels,
+                           std::optional<std::int64_t> declared, const std::string& where);
+
+/// Takes the nodes without a label out of all masks. has_label: bool [N].
+void clear_unlabelled(Dataset& dataset, const at::Tensor& has_label);
 
 /// One split of all nodes at random: 60 % train, 20 % val (both rounded down), the rest test.
 /// Depends on the number of nodes and the seed alone.
@@ -83,9 +94,9 @@ void set_random_split(Dataset& dataset, std::uint64_t seed);
 void refuse_named_split(const LoadOptions& options, const std::string& where);
 
 /// A neutral folder: edge_index.npy int [2, E], taken as it is; features.npz (CSR) or features.npy
-/// or neither; labels.npy; {train,val,test}_mask[_NAME].npy bool [N] or [N, S]; meta.json, of which
-/// name, metric, class_names and the counts num_nodes, num_edges, num_features, num_classes count.
-/// Without any masks: a random split.
+/// or neither; labels.npy, -1 where there is none; {train,val,test}_mask[_NAME].npy bool [N] or
+/// [N, S]; meta.json, of which name, metric, class_names and the counts num_nodes, num_edges,
+/// num_features, num_classes count. Without any masks: a random split, and every node has a label.
 Dataset read_neutral(const std::filesystem::path& folder, const LoadOptions& options);
 
 /// The names of the Planetoid sets (`ind.<name>.graph`) of a folder, sorted.

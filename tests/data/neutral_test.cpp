@@ -106,6 +106,20 @@ TEST_F(NeutralFolder, dense_features_and_mask_matrices_are_read) {
   EXPECT_TRUE(throws<InvalidArgument>([&] { data.split(2); }, {"index 2 is outside [0, 2)"}));
 }
 
+TEST_F(NeutralFolder, labels_may_be_a_column_or_missing_and_masks_integers) {
+  folder_.write("labels.npy", npy_int64({3, 1}, {-1, 1, 0}));
+  folder_.write("val_mask.npy", npy_int32({3}, {0, 1, 0}));
+  const Dataset data = load();
+  EXPECT_TRUE(at::equal(data.labels, at::tensor({0, 1, 0}, at::kLong)));
+  EXPECT_TRUE(at::equal(data.split(0).train, at::tensor({0, 0, 0}).to(at::kBool)));
+  EXPECT_TRUE(at::equal(data.split(0).val, at::tensor({0, 1, 0}).to(at::kBool)));
+  EXPECT_TRUE(refused("labels.npy", npy_int64({3}, {-1, -1, -1}), "no node has a label"));
+  folder_.write("labels.npy", npy_int64({3}, {-1, 1, 0}));
+  for (const char* name : {"train_mask.npy", "val_mask.npy", "test_mask.npy"}) folder_.remove(name);
+  EXPECT_TRUE(
+      throws<IoError>([&] { load(); }, {folder_.path("labels.npy"), "1 nodes have no label"}));
+}
+
 TEST_F(NeutralFolder, named_splits_are_picked_by_name) {
   folder_.write("train_mask_more.npy", npy_bool({3}, "011"));
   folder_.write("val_mask_more.npy", npy_bool({3}, "000"));
@@ -148,10 +162,10 @@ TEST_F(NeutralFolder, edges_are_checked) {
 }
 
 TEST_F(NeutralFolder, labels_are_checked) {
-  EXPECT_TRUE(refused("labels.npy", npy_int64({3}, {0, -1, 1}), "negative label -1"));
+  EXPECT_TRUE(refused("labels.npy", npy_int64({3}, {0, -2, 1}), "negative label -2"));
   EXPECT_TRUE(refused("labels.npy", npy_int64({3}, {0, std::int64_t{1} << 40, 1}), "sensible"));
   EXPECT_TRUE(refused("labels.npy", npy_int64({0}, {}), "one label a node"));
-  EXPECT_TRUE(refused("labels.npy", npy_int64({3, 1}, {0, 0, 0}), "one label a node"));
+  EXPECT_TRUE(refused("labels.npy", npy_int64({3, 2}, {0, 0, 0, 0, 0, 0}), "one label a node"));
   EXPECT_TRUE(refused("labels.npy", npy_float32({3}, {0, 1, 1}), "expected integers"));
 }
 
@@ -185,7 +199,7 @@ TEST_F(NeutralFolder, two_feature_files_contradict) {
 TEST_F(NeutralFolder, masks_are_checked) {
   EXPECT_TRUE(refused("val_mask.npy", npy_bool({3, 2}, "000000"), "2 splits"));
   EXPECT_TRUE(refused("train_mask.npy", npy_bool({2}, "10"), "expected shape [3]"));
-  EXPECT_TRUE(refused("train_mask.npy", npy_int64({3}, {1, 0, 0}), "expected booleans"));
+  EXPECT_TRUE(refused("train_mask.npy", npy_int64({3}, {2, 0, 0}), "expected booleans"));
   folder_.write("train_mask.npy", npy_bool({3}, "010"));
   folder_.write("val_mask.npy", npy_bool({3}, "010"));
   EXPECT_TRUE(throws<IoError>([&] { load(); }, {folder_.path(), "node 1 is in two masks"}));

@@ -99,6 +99,7 @@ TEST_F(NpzGraphs, gnn_benchmark_faults_are_io_errors) {
     return refused(gnn_benchmark(), {{key, contents}}, fault);
   };
   EXPECT_TRUE(bad("labels", "", "'labels' is missing"));
+  EXPECT_TRUE(bad("labels", npy_int64({3}, {0, -1, 1}), "node 1 has the negative label -1"));
   EXPECT_TRUE(bad("labels", npy_int64({2}, {0, 1}), "one row and column for each of 2 labels"));
   EXPECT_TRUE(bad("labels", npy("|O", {3}, "."), "labels: dtype '|O'"));
   EXPECT_TRUE(bad("class_names", npy("|S1", {1}, "a"), "1 names for 2 classes"));
@@ -151,6 +152,17 @@ TEST_F(NpzGraphs, heterophilous_that_is_called_directed_keeps_its_edges) {
       throws<IoError>([&] { load_dataset(bad); }, {bad, "node 0 to node 3, outside [0, 3)"}));
 }
 
+TEST_F(NpzGraphs, heterophilous_labels_may_be_a_column_or_missing_and_masks_integers) {
+  const Dataset data =
+      load(heterophilous(), {{"node_labels", npy_int64({3, 1}, {1, 0, -1})},
+                             {"test_masks", npy_int64({2, 3}, {0, 0, 1, 1, 0, 0})}});
+  EXPECT_TRUE(at::equal(data.labels, at::tensor({1, 0, 0}, at::kLong)));
+  EXPECT_TRUE(at::equal(data.split(0).train, at::tensor({1, 0, 0}).to(at::kBool)));
+  EXPECT_TRUE(at::equal(data.split(0).test, at::tensor({0, 0, 0}).to(at::kBool)));
+  EXPECT_TRUE(at::equal(data.split(1).test, at::tensor({1, 0, 0}).to(at::kBool)));
+  EXPECT_TRUE(at::equal(data.split(1).val, at::tensor({0, 0, 0}).to(at::kBool)));
+}
+
 TEST_F(NpzGraphs, heterophilous_of_two_classes_is_judged_by_roc_auc) {
   EXPECT_EQ(load(heterophilous()).metric, Metric::kRocAuc);
   EXPECT_EQ(load(heterophilous(), {{"node_labels", npy_int64({3}, {0, 1, 2})}}).metric,
@@ -163,7 +175,7 @@ TEST_F(NpzGraphs, heterophilous_faults_are_io_errors) {
     return refused(heterophilous(), {{key, contents}}, fault);
   };
   EXPECT_TRUE(bad("node_labels", "", "'node_labels' is missing"));
-  EXPECT_TRUE(bad("node_labels", npy_int64({3}, {0, -1, 1}), "negative label"));
+  EXPECT_TRUE(bad("node_labels", npy_int64({3}, {0, -2, 1}), "negative label"));
   EXPECT_TRUE(bad("node_features", npy_float32({3}, {1, 2, 3}), "expected shape [N, F]"));
   EXPECT_TRUE(
       bad("node_features", npy_float32({2, 1}, {1, 2}), "features of 2 nodes, labels of 3"));
@@ -174,7 +186,7 @@ TEST_F(NpzGraphs, heterophilous_faults_are_io_errors) {
   EXPECT_TRUE(bad("val_masks", "", "'val_masks' is missing"));
   EXPECT_TRUE(bad("val_masks", npy_bool({3, 2}, "000000"), "expected shape [S, 3]"));
   EXPECT_TRUE(bad("val_masks", npy_bool({1, 3}, "000"), "masks: expected shape"));
-  EXPECT_TRUE(bad("val_masks", npy_int64({2, 3}, {0, 0, 0, 0, 0, 0}), "expected booleans"));
+  EXPECT_TRUE(bad("val_masks", npy_int64({2, 3}, {0, 0, 0, 0, 2, 0}), "expected booleans"));
   EXPECT_TRUE(bad("val_masks", npy_bool({2, 3}, "100010"), "node 0 is in two masks of split 0"));
 }
 
