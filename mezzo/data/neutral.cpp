@@ -39,9 +39,17 @@ std::optional<std::string> text_of(const json& root, const char* key, const std:
 }
 
 Metric metric_of(const std::optional<std::string>& text, const std::string& where) {
-  if (!text || *text == "accuracy") return Metric::kAccuracy;
-  require(text->starts_with("ROC AUC"), where,
-          "metric '{}' is not one of 'accuracy', 'ROC AUC', 'ROC AUC (...)'", *text);
+  if (!text) return Metric::kAccuracy;
+  std::string word;
+  for (const char c : *text) {
+    if (c == ' ' || c == '_' || c == '-') continue;
+    word += c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+  }
+  if (word == "accuracy") return Metric::kAccuracy;
+  require(word.starts_with("rocauc"), where,
+          "metric '{}' is not one of 'accuracy', 'ROC AUC', 'ROC AUC (...)', in any case and with "
+          "blanks, '_' or '-'",
+          *text);
   return Metric::kRocAuc;
 }
 

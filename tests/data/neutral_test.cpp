@@ -135,6 +135,12 @@ TEST_F(NeutralFolder, named_splits_are_picked_by_name) {
 TEST_F(NeutralFolder, roc_auc_comes_from_meta) {
   folder_.write("meta.json", R"x({"metric": "ROC AUC (binary)"})x");
   EXPECT_EQ(load().metric, Metric::kRocAuc);
+  for (const char* word : {"roc_auc", "rocauc", "ROC-AUC", "Roc Auc"}) {
+    folder_.write("meta.json", R"({"metric": ")" + std::string(word) + R"("})");
+    EXPECT_EQ(load().metric, Metric::kRocAuc) << word;
+  }
+  folder_.write("meta.json", R"({"metric": "Accuracy"})");
+  EXPECT_EQ(load().metric, Metric::kAccuracy);
   EXPECT_TRUE(refused("meta.json", R"({"metric": "BLEU"})", "'BLEU' is not one of"));
 }
 
