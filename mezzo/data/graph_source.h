@@ -27,10 +27,11 @@ struct SourceHeader {
 };
 
 /// A data set read piece by piece, so that a conversion needs memory for its nodes but not for its
-/// edges or features: a piece, and at most a hundred bytes a node; GraphSAINT's JSON files are held
-/// whole besides. Every function may be called again and then starts anew. Errors are IoError
-/// naming file, line (of text) and fault, also for a file that changes between two calls, and
-/// InvalidArgument for a split that the data do not have. Not for use by several threads at once.
+/// edges or features: a piece, and at most a hundred bytes a node; GraphSAINT's JSON files and
+/// features in Fortran order are held whole besides. Every function may be called again and then
+/// starts anew. Errors are IoError naming file, line (of text) and fault, also for a file that
+/// changes between two calls, and InvalidArgument for a split that the data do not have. Not for
+/// use by several threads at once.
 class MEZZO_API GraphSource {
  public:
   virtual ~GraphSource() = default;

@@ -53,6 +53,19 @@ class EntryStream {
   std::int64_t num_columns_;
 };
 
+/// The transpose of a matrix in Fortran order, [width, num_rows]: float16 as it is, all else as
+/// float32. Column by column, so that there is one copy.
+at::Tensor read_columns(NpyStream& stream, std::int64_t num_rows, std::int64_t width) {
+  at::Tensor columns;
+  for (std::int64_t i = 0; i < width; ++i) {
+    at::Tensor column = stream.next(num_rows);
+    if (column.scalar_type() != at::kHalf) column = as_float32(column, stream.where());
+    if (!columns.defined()) columns = at::empty({width, num_rows}, column.options());
+    columns[i].copy_(column);
+  }
+  return columns;
+}
+
 }  // namespace
 
 /// The bytes of a file, in order.
@@ -245,13 +258,14 @@ void take_rows_of_array(NpyStream stream, std::int64_t num_nodes,
                         const GraphSource::TakeRows& take) {
   const std::string& where = stream.where();
   check_feature_shape(stream.shape(), num_nodes, where);
-  require(!stream.is_fortran() || stream.shape()[1] == 1 || num_nodes == 1, where,
-          "features in Fortran order are not read");
   const std::int64_t width = stream.shape()[1];
+  const bool by_columns = stream.is_fortran() && width > 1 && num_nodes > 1;
+  const at::Tensor columns = by_columns ? read_columns(stream, num_nodes, width) : at::Tensor();
   const std::int64_t step = rows_of_piece(width);
   for (std::int64_t begin = 0; begin < num_nodes && width > 0; begin += step) {
     const std::int64_t rows = std::min(step, num_nodes - begin);
-    at::Tensor piece = stream.next(rows * width).view({rows, width});
+    at::Tensor piece = by_columns ? columns.narrow(1, begin, rows).t().contiguous()
+                                  : stream.next(rows * width).view({rows, width});
     if (piece.scalar_type() != at::kHalf) piece = as_float32(piece, where);
     if (!at::isfinite(piece).all().item<bool>()) [[unlikely]] {
       const at::Tensor bad = at::isfinite(piece).all(1).logical_not().nonzero();

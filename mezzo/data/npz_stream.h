@@ -73,8 +73,8 @@ MEZZO_API void for_each_edge_of_array(const std::function<NpyStream()>& open,
                                       const std::function<void(std::int64_t, std::int64_t)>& edge);
 
 /// Hands the rows of a matrix of numbers on in pieces: float16 as they are, all else as float32.
-/// Throws IoError for Fortran order, another number of rows than `num_nodes`, and values that are
-/// not finite.
+/// A matrix in Fortran order is held in memory whole. Throws IoError for another number of rows
+/// than `num_nodes`, and values that are not finite.
 MEZZO_API void take_rows_of_array(NpyStream stream, std::int64_t num_nodes,
                                   const GraphSource::TakeRows& take);
 

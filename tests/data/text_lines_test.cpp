@@ -212,11 +212,19 @@ TEST_F(ArrayStream, rows_keep_float16_and_become_float32_otherwise) {
         rows_of_array(npy_float32({2, 1}, {1, 2}), 3);
       },
       {"expected shape [3, F], got [2, 1]"}));
+}
+
+TEST_F(ArrayStream, rows_in_fortran_order_are_transposed) {
+  const std::vector<double> columns = {1, 3, 5, 2, 4, 6};
+  const at::Tensor rows = rows_of_array(npy("<f8", {3, 2}, raw_bytes(columns), "True"), 3);
+  EXPECT_EQ(rows.scalar_type(), at::kFloat);
+  EXPECT_EQ(rows.size(0), 3);
+  EXPECT_EQ(floats_of(rows), (std::vector<float>{1, 2, 3, 4, 5, 6}));
   EXPECT_TRUE(throws<IoError>(
       [&] {
-        rows_of_array(npy("<f4", {2, 2}, raw_bytes(std::vector<float>{1, 2, 3, 4}), "True"), 2);
+        rows_of_array(npy("<f4", {2, 2}, raw_bytes(std::vector<float>{1, NAN, 3, 4}), "True"), 2);
       },
-      {"Fortran"}));
+      {"f.npy", "row 1", "not finite"}));
 }
 
 }  // namespace
