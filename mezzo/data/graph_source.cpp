@@ -183,7 +183,9 @@ void read_all_features(GraphSource& source, std::int64_t width, Dataset& dataset
 std::unique_ptr<GraphSource> open_source(const fs::path& path, const LoadOptions& options) {
   if (is_file_called(path, ".mtx")) return matrix_market_source(path, options);
   if (is_file_called(path, ".txt")) return snap_source(path, options);
-  if (is_file_called(path, ".gz")) return source_of_text(path, options);
+  for (const char* suffix : {".gz", ".edges", ".el", ".tsv"}) {
+    if (is_file_called(path, suffix)) return source_of_text(path, options);
+  }
   if (is_ogb_folder(path)) return ogb_source(path, options);
   if (fs::exists(path / "adj_full.npz")) return graphsaint_source(path, options);
   if (fs::exists(path / "reddit_graph.npz")) return reddit_source(path, options);

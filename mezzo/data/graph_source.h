@@ -60,8 +60,9 @@ class MEZZO_API GraphSource {
 /// files), or nullptr where it is none of these; its contents are read when asked for. Formats: an
 /// OGB node-property folder (csv.gz or binary npz), a GraphSAINT folder, DGL's Reddit folder, a
 /// GraphBolt folder (metadata.yaml), a SNAP edge list (.txt, .txt.gz), a MatrixMarket file (.mtx,
-/// .mtx.gz), a folder with edges.csv and perhaps nodes.csv (or .csv.gz). Any other .gz file is told
-/// by the first lines of its text; IoError where they are damaged.
+/// .mtx.gz), a folder with edges.csv and perhaps nodes.csv (or .csv.gz). Any other .gz file, and
+/// .edges, .el and .tsv files, are told by the first lines of their text; IoError where they are
+/// damaged.
 MEZZO_API std::unique_ptr<GraphSource> open_source(const std::filesystem::path& path,
                                                    const LoadOptions& options);
 

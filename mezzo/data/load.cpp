@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <fstream>
 #include <functional>
 #include <memory>
 #include <new>
@@ -97,6 +98,17 @@ Dataset read_npz(const fs::path& path, const LoadOptions& options) {
       path.string(), fmt::join(file.keys(), ", "));
 }
 
+/// Whether a regular file may be an npz file: by its name, or by its first bytes. One that cannot
+/// be opened may be, so that its reader says why.
+bool may_be_npz(const fs::path& path) {
+  if (path.extension() == ".npz") return true;
+  std::ifstream file(path, std::ios::binary);
+  if (!file.is_open()) return true;
+  char start[2] = {};
+  file.read(start, 2);
+  return start[0] == 'P' && start[1] == 'K';
+}
+
 Found recognise_path(const std::string& text) {
   const fs::path path(text);
   if (fs::is_directory(path)) return recognise_folder(path);
@@ -104,6 +116,9 @@ Found recognise_path(const std::string& text) {
     return streamed_set(path);
   }
   if (fs::exists(path)) {
+    data::require(!fs::is_regular_file(path) || may_be_npz(path), text,
+                  "not a data set: expected a file .npz, or .mtx, .txt, .edges, .el or .tsv (also "
+                  "as .gz); a set of several files is named by its folder");
     return {"npz", [=](const LoadOptions& options) { return read_npz(path, options); }};
   }
   const std::string file = path.filename().string();

@@ -246,7 +246,11 @@ TEST(LoadDataset, folders_and_files_of_other_kinds_are_io_errors) {
   const TempFolder folder;
   EXPECT_TRUE(throws<IoError>([&] { load_dataset(folder.path()); }, {"holds no data set"}));
   const std::string file = folder.write("readme.md", "text");
-  EXPECT_TRUE(throws<IoError>([&] { load_dataset(file); }, {file, "not a readable npz"}));
+  EXPECT_TRUE(throws<IoError>([&] { load_dataset(file); }, {file, "expected a file .npz"}));
+  const std::string table = folder.write("table.tsv", "a\tb\tc\n");
+  EXPECT_TRUE(throws<IoError>([&] { load_dataset(table); }, {table, "expected a file .npz"}));
+  const std::string zip = folder.write("zip", "PK");
+  EXPECT_TRUE(throws<IoError>([&] { load_dataset(zip); }, {zip, "not a readable npz"}));
   EXPECT_TRUE(throws<IoError>([] { load_dataset("/dev/null"); }, {"not a regular file"}));
 }
 

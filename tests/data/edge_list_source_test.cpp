@@ -57,6 +57,10 @@ TEST_F(EdgeFile, is_told_by_its_first_lines_where_its_name_says_nothing) {
   for (const char* text : {"", "# no more\n", "some words\n", "1 2 3\n", "1 2.5\n"}) {
     EXPECT_EQ(data::open_source(folder_.write("other.gz", gzip(text)), {}), nullptr) << text;
   }
+  for (const char* name : {"graph.edges", "graph.el", "graph.tsv"}) {
+    EXPECT_EQ(edges_of(read(name, kSnap)), edges_of(snap)) << name;
+  }
+  EXPECT_EQ(data::open_source(folder_.write("other.tsv", "a\tb\n"), {}), nullptr);
   EXPECT_TRUE(refused("bad.gz", gzip(kSnap).substr(0, 20), {"bad.gz", "truncated"}));
 }
 
