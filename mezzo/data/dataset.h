@@ -108,7 +108,9 @@ struct KnownDataset {
   std::string path;        ///< where they are, or what to install
 };
 
-/// Names that need no path, and the folders of `directory` (if not empty) that load_dataset reads.
+/// Names that need no path, and of `directory` (if not empty) itself and the folders and files in
+/// it those that load_dataset reads; entries that cannot be read are left out. Throws IoError where
+/// there is no such folder.
 MEZZO_API std::vector<KnownDataset> list_datasets(const std::string& directory = "");
 
 }  // namespace mezzo

@@ -180,6 +180,10 @@ void read_all_features(GraphSource& source, std::int64_t width, Dataset& dataset
 
 }  // namespace
 
+bool is_graph_text(const fs::path& path) {
+  return source_of_text(path, {}) != nullptr;
+}
+
 std::unique_ptr<GraphSource> open_source(const fs::path& path, const LoadOptions& options) {
   if (is_file_called(path, ".mtx")) return matrix_market_source(path, options);
   if (is_file_called(path, ".txt")) return snap_source(path, options);

@@ -14,6 +14,7 @@
 #include "mezzo/data/mezzo_folder.h"
 #include "mezzo/data/parts.h"
 #include "mezzo/data/readers.h"
+#include "mezzo/data/sources.h"
 
 namespace mezzo {
 namespace {
@@ -193,9 +194,22 @@ KnownDataset describe(const std::string& name, const std::string& kind, const fs
   return {.name = name, .description = kind, .available = true, .path = path.string()};
 }
 
+/// The data set in one file, none if it is something else.
+std::vector<KnownDataset> describe_file(const fs::path& path) {
+  if (path.extension() == ".npz") {
+    const data::NpzFile file(path);
+    const std::string name = path.stem().string();
+    if (file.contains("adj_indptr")) return {describe(name, "gnn-benchmark npz", path)};
+    if (file.contains("node_features")) return {describe(name, "heterophilous-graphs npz", path)};
+  } else if (is_streamed(path) && data::is_graph_text(path)) {
+    return {describe(path.filename().string(), "file that 'mezzo data convert' reads", path)};
+  }
+  return {};
+}
+
 /// The data sets directly in `path`, none if it is something else.
 std::vector<KnownDataset> describe_folder(const fs::path& path) {
-  const std::string name = path.filename().string();
+  const std::string name = data::name_of_path(path);
   if (data::is_mezzo_folder(path)) return {describe(name, "Mezzo folder", path)};
   if (is_neutral(path)) return {describe(name, "neutral folder", path)};
   if (fs::exists(path / "data.noun")) return {describe(name, "WordNet dictionary", path)};
@@ -207,6 +221,17 @@ std::vector<KnownDataset> describe_folder(const fs::path& path) {
     return {describe(name, "folder that 'mezzo data convert' reads", path)};
   }
   return found;
+}
+
+/// What `path` holds, file or folder; nothing where it cannot be read.
+std::vector<KnownDataset> describe_path(const fs::path& path) {
+  try {
+    if (fs::is_directory(path)) return describe_folder(path);
+    if (fs::is_regular_file(path)) return describe_file(path);
+  } catch (const std::exception&) {
+    // A list tells what there is to read; load_dataset says what is wrong with the rest.
+  }
+  return {};
 }
 
 }  // namespace
@@ -238,12 +263,13 @@ std::vector<KnownDataset> list_datasets(const std::string& directory) {
   if (directory.empty()) return found;
   data::require(fs::is_directory(directory), directory, "no such folder");
   std::vector<fs::path> paths;
-  for (const auto& entry : fs::directory_iterator(directory)) {
-    if (fs::is_directory(entry.path())) paths.push_back(entry.path());
-  }
+  with_io_errors(directory, [&] {
+    for (const auto& entry : fs::directory_iterator(directory)) paths.push_back(entry.path());
+  });
   std::sort(paths.begin(), paths.end());
+  paths.insert(paths.begin(), fs::path(directory));
   for (const fs::path& path : paths) {
-    const std::vector<KnownDataset> sets = describe_folder(path);
+    const std::vector<KnownDataset> sets = describe_path(path);
     found.insert(found.end(), sets.begin(), sets.end());
   }
   return found;

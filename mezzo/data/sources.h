@@ -98,6 +98,10 @@ std::string name_of_file(const std::filesystem::path& path, std::string_view ext
 /// `path`, or `path`.gz where that alone exists.
 std::filesystem::path plain_or_packed(const std::filesystem::path& path);
 
+/// Whether the first lines of a text, plain or gzip, are those of a MatrixMarket file or of an edge
+/// list.
+bool is_graph_text(const std::filesystem::path& path);
+
 /// Takes one edge by node ids.
 using TakeEdge = std::function<void(std::int64_t src, std::int64_t dst)>;
 

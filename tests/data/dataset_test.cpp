@@ -254,21 +254,31 @@ TEST(LoadDataset, folders_and_files_of_other_kinds_are_io_errors) {
   EXPECT_TRUE(throws<IoError>([] { load_dataset("/dev/null"); }, {"not a regular file"}));
 }
 
-TEST(ListDatasets, finds_the_folders_that_can_be_read) {
+TEST(ListDatasets, finds_the_folders_and_files_that_can_be_read) {
   const TempFolder folder;
   folder.write("b/labels.npy", "");
   folder.write("a/ind.x.graph", "");
   folder.write("a/ind.y.graph", "");
   folder.write("c/readme.txt", "");
   folder.write("data.noun", "");
+  folder.write("damaged.npz", "PK");
+  folder.write("damaged.gz", "1 2");
+  folder.write("graph.txt", "# nodes\n1 2\n");
+  folder.write("notes.txt", "dear diary");
+  folder.write("small.npz", npz_bytes({{"node_features", npy_float32({1, 1}, {1})}}));
   const std::vector<KnownDataset> found = list_datasets(folder.path());
-  ASSERT_EQ(found.size(), 4U);
+  ASSERT_EQ(found.size(), 7U);
   EXPECT_EQ(found[0].name, "wordnet");
-  EXPECT_EQ(found[1].name, "x");
-  EXPECT_EQ(found[1].path, folder.path("a/ind.x"));
-  EXPECT_EQ(found[2].name, "y");
-  EXPECT_EQ(found[3].name, "b");
-  EXPECT_EQ(found[3].description, "neutral folder");
+  EXPECT_EQ(found[1].path, folder.path());
+  EXPECT_EQ(found[1].description, "WordNet dictionary");
+  EXPECT_EQ(found[2].name, "x");
+  EXPECT_EQ(found[2].path, folder.path("a/ind.x"));
+  EXPECT_EQ(found[3].name, "y");
+  EXPECT_EQ(found[4].name, "b");
+  EXPECT_EQ(found[4].description, "neutral folder");
+  EXPECT_EQ(found[5].path, folder.path("graph.txt"));
+  EXPECT_EQ(found[6].name, "small");
+  EXPECT_EQ(found[6].description, "heterophilous-graphs npz");
   EXPECT_TRUE(throws<IoError>([&] { list_datasets(folder.path("none")); }, {"no such folder"}));
 }
 
