@@ -72,16 +72,18 @@ class Conversion {
     manifest_.num_nodes = header.num_nodes;
     manifest_.num_features = header.num_features;
     manifest_.metric = header.metric;
+    // Labels and splits before the edges and features, so that their faults show without hours of
+    // work.
+    manifest_.num_classes = source_.num_classes();
+    if (manifest_.num_classes > 0) {
+      manifest_.class_names = header.class_names;
+      write_labels();
+    }
     write_edges(header.distinct_edges || options_.symmetrize);
     if (sparse_features_.defined()) {
       write_sparse_features();
     } else if (manifest_.num_features > 0) {
       write_features();
-    }
-    manifest_.num_classes = source_.num_classes();
-    if (manifest_.num_classes > 0) {
-      manifest_.class_names = header.class_names;
-      write_labels();
     }
     data::write_manifest(folder_, manifest_);
     verify();

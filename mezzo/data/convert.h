@@ -61,12 +61,12 @@ struct ConvertReport {
 /// get the random split of `split_seed`. The result does not depend on the number of threads.
 ///
 /// Memory: formats that are streamed (data::open_source) need 16 bytes a node, what their source
-/// holds (data::GraphSource: at most a hundred bytes a node, but for JSON files), and 128 MiB for
-/// pieces, whatever the number of edges and features; the sources are placed in the output file by
-/// way of the page cache, which is slow where that file exceeds the machine's memory. Other formats
-/// need the memory of the whole data set besides. The edges are read twice, and once more before
-/// where no file lists the nodes (SNAP, edges.csv alone). Until parallel edges are merged the file
-/// of the sources holds them all.
+/// holds (data::GraphSource: at most a hundred bytes a node, but for JSON files and features in
+/// Fortran order), and 128 MiB for pieces, whatever the number of edges and features; the sources
+/// are placed in the output file by way of the page cache, which is slow where that file exceeds
+/// the machine's memory. Other formats need the memory of the whole data set besides. The edges are
+/// read twice, and once more before where no file lists the nodes (SNAP, edges.csv alone). Until
+/// parallel edges are merged the file of the sources holds them all.
 ///
 /// Written beside, as `<output>.partial-<number>`, and moved into place at the end, once it is on
 /// the disk, so that an error or a stop leaves nothing and a reader never sees half; a process that

@@ -425,7 +425,7 @@ class SmallDisk {
 
 TEST_F(Convert, a_full_disk_is_an_io_error_and_leaves_nothing) {
   const std::vector<std::pair<rlim_t, std::string>> cases = {
-      {100, "indices.npy"}, {1000, "indices.npy"}, {1400, "features.npy"}};
+      {100, "labels.npy"}, {1000, "indices.npy"}, {1400, "features.npy"}};
   for (const auto& [bytes, blamed] : cases) {
     const SmallDisk disk(bytes);
     EXPECT_TRUE(throws<IoError>([&] { convert_dataset(in(), out()); }, {blamed})) << bytes;

@@ -1,6 +1,8 @@
 #include <filesystem>
 #include <limits>
 
+#include "mezzo/data/convert.h"
+
 #include "data/source_reader.h"
 
 namespace mezzo {
@@ -67,6 +69,23 @@ TEST_F(OgbFolder, proteins_and_products_are_known_by_where_they_lie_too) {
   fs::current_path(before);
   EXPECT_EQ(here.name, "ogbn_products");
   EXPECT_EQ(edges_of(here), both);
+}
+
+TEST_F(OgbFolder, a_conversion_finds_faults_of_labels_and_splits_before_it_reads_edges) {
+  const auto refused_at_once = [&](const std::string& fault) {
+    bool read_edges = false;
+    const auto watch = [&](const ConvertProgress& progress) {
+      read_edges = read_edges || progress.stage == "counting edges";
+    };
+    testing::AssertionResult result = throws<IoError>(
+        [&] { convert_dataset(root(), folder_.path("out"), {.on_progress = watch}); }, {fault});
+    if (read_edges) return testing::AssertionFailure() << "the edges were read";
+    return result;
+  };
+  folder_.remove("set/split/time/test.csv.gz");
+  EXPECT_TRUE(refused_at_once("test.csv.gz: no such file"));
+  write("raw/node-label.csv.gz", gzip("0,1\n1,0\n1,1\n0,0\n"));
+  EXPECT_TRUE(refused_at_once("multi-label"));
 }
 
 TEST_F(OgbFolder, features_may_be_missing) {
