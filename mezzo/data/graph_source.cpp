@@ -143,7 +143,7 @@ void read_all_edges(GraphSource& source, Dataset& dataset) {
 /// Leaves each edge once, sorted by source and destination.
 void merge_parallel_edges(Dataset& dataset) {
   constexpr std::int64_t kMaxPackedNodes = std::int64_t{1} << 32;
-  require(dataset.num_nodes <= kMaxPackedNodes, dataset.name, "{} nodes, expected at most 2^32",
+  require(dataset.num_nodes <= kMaxPackedNodes, dataset.origin, "{} nodes, expected at most 2^32",
           dataset.num_nodes);
   const auto* src = dataset.src.const_data_ptr<std::int64_t>();
   const auto* dst = dataset.dst.const_data_ptr<std::int64_t>();
@@ -168,12 +168,12 @@ void read_all_features(GraphSource& source, std::int64_t width, Dataset& dataset
   at::Tensor features = at::empty({dataset.num_nodes, width}, at::kFloat);
   std::int64_t done = 0;
   source.features([&](const at::Tensor& rows) {
-    require(done + rows.size(0) <= dataset.num_nodes, dataset.name, "more rows of features than {}",
-            dataset.num_nodes);
+    require(done + rows.size(0) <= dataset.num_nodes, dataset.origin,
+            "more rows of features than {}", dataset.num_nodes);
     features.narrow(0, done, rows.size(0)).copy_(rows);
     done += rows.size(0);
   });
-  require(done == dataset.num_nodes, dataset.name, "{} rows of features for {} nodes", done,
+  require(done == dataset.num_nodes, dataset.origin, "{} rows of features for {} nodes", done,
           dataset.num_nodes);
   dataset.features = features;
 }
@@ -198,15 +198,16 @@ std::unique_ptr<GraphSource> open_source(const fs::path& path, const LoadOptions
   return nullptr;
 }
 
-Dataset read_all(GraphSource& source, const LoadOptions& options) {
+Dataset read_all(GraphSource& source, const LoadOptions& options, const std::string& origin) {
   const SourceHeader header = source.header();
   Dataset dataset;
   dataset.name = header.name;
+  dataset.origin = origin.empty() ? header.name : origin;
   dataset.num_nodes = header.num_nodes;
   dataset.class_names = header.class_names;
   dataset.metric = header.metric;
   dataset.num_classes = source.num_classes();
-  require(dataset.num_classes > 0 || options.labels_optional, header.name,
+  require(dataset.num_classes > 0 || options.labels_optional, dataset.origin,
           "it has no labels, which a data set of node classification needs");
   if (dataset.num_classes > 0) {
     dataset.labels = source.labels();

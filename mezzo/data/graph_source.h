@@ -68,8 +68,10 @@ MEZZO_API std::unique_ptr<GraphSource> open_source(const std::filesystem::path& 
 
 /// The whole of a source, in memory. Where it has no masks: a random split; where it has no labels:
 /// IoError (a data set of node classification needs them) unless options.labels_optional, then
-/// labels and masks stay undefined. 16-bit features become float32.
-MEZZO_API Dataset read_all(GraphSource& source, const LoadOptions& options);
+/// labels and masks stay undefined. 16-bit features become float32. origin: what the source reads,
+/// which begins the errors of the whole; empty: its name.
+MEZZO_API Dataset read_all(GraphSource& source, const LoadOptions& options,
+                           const std::string& origin = "");
 
 /// A Dataset in memory as a source, for conversions of the formats that are read at once. Keeps a
 /// reference.

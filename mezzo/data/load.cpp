@@ -57,7 +57,7 @@ bool is_streamed(const fs::path& path) {
 Found streamed_set(const fs::path& path) {
   const Open open = [=](const LoadOptions& options) { return data::open_source(path, options); };
   const Read read = [=](const LoadOptions& options) {
-    return data::read_all(*open(options), options);
+    return data::read_all(*open(options), options, path.string());
   };
   return {"streamed data set", read, open};
 }

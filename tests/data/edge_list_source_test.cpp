@@ -95,6 +95,7 @@ TEST_F(SnapFile, faults_are_io_errors_with_their_line) {
 TEST_F(SnapFile, has_neither_labels_nor_named_splits) {
   const std::string path = folder_.write("a.txt", kSnap);
   EXPECT_TRUE(throws<IoError>([&] { read_source(path); }, {"no labels"}));
+  EXPECT_TRUE(throws<IoError>([&] { load_dataset(path); }, {path + ": ", "no labels"}));
   EXPECT_TRUE(throws<InvalidArgument>([&] { read_source(path, {.split = "x"}); }, {"split: 'x'"}));
 }
 
