@@ -15,16 +15,23 @@
 namespace mezzo {
 namespace {
 
-at::Tensor logits_of(const Checkpoint& checkpoint, const Problem& problem) {
+at::Tensor logits_of(const Checkpoint& checkpoint, const Dataset& dataset, const Problem& problem) {
   nn::Model model = model_of(checkpoint, problem);
-  return evaluate_logits(model, problem, checkpoint.options);
+  at::Tensor logits = evaluate_logits(model, problem, checkpoint.options);
+  const JudgedNodes nodes = judge_nodes(logits, dataset);
+  if (nodes.not_finite > 0) {
+    detail::raise<NumericError>("the model's outputs for {} of {} nodes are not finite in {}",
+                                nodes.not_finite, nodes.count,
+                                amp::to_string(checkpoint.options.precision));
+  }
+  return logits;
 }
 
 }  // namespace
 
 Scores evaluate(const Dataset& dataset, const Checkpoint& checkpoint) {
   const Problem problem = make_problem(dataset, checkpoint.options);
-  return score_logits(logits_of(checkpoint, problem), problem);
+  return score_logits(logits_of(checkpoint, dataset, problem), problem);
 }
 
 Predictions predict(const Dataset& dataset, const Checkpoint& checkpoint) {
@@ -32,7 +39,7 @@ Predictions predict(const Dataset& dataset, const Checkpoint& checkpoint) {
               "dataset: {} is a part of a data set, whose halo cannot be predicted; name the whole",
               dataset.origin);
   const Problem problem = make_problem(dataset, checkpoint.options);
-  const at::Tensor probabilities = at::softmax(logits_of(checkpoint, problem), 1);
+  const at::Tensor probabilities = at::softmax(logits_of(checkpoint, dataset, problem), 1);
   const auto [largest, classes] = probabilities.max(1);
   return {.classes = classes.cpu().contiguous(), .probabilities = largest.cpu().contiguous()};
 }

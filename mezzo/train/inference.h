@@ -13,7 +13,8 @@
 namespace mezzo {
 
 /// The metric of the checkpoint's best weights on the split, device and precision of its options
-/// (which the caller may change). Throws InvalidArgument where the data do not fit the model.
+/// (which the caller may change). Throws InvalidArgument where the data do not fit the model,
+/// NumericError where its outputs are not finite.
 MEZZO_API Scores evaluate(const Dataset& dataset, const Checkpoint& checkpoint);
 
 /// What a model says of every node, or of every image; on the CPU.

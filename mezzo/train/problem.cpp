@@ -1,5 +1,8 @@
 #include "mezzo/train/problem.h"
 
+#include <cmath>
+#include <limits>
+
 #include <ATen/ATen.h>
 
 #include "mezzo/core/error.h"
@@ -154,6 +157,18 @@ at::Tensor evaluate_logits(nn::Model& model, const Problem& problem, const Train
   }
   model->train(was_training);
   return logits.to(problem.labels.device(), at::kFloat);
+}
+
+JudgedNodes judge_nodes(const at::Tensor& logits, const Dataset& dataset) {
+  JudgedNodes nodes{.count = logits.size(0)};
+  if (dataset.part) nodes.count = dataset.part->own_mask.sum().item<std::int64_t>();
+  if (logits.numel() == 0) return nodes;
+  const auto [smallest, largest] = at::aminmax(logits);  // NaN where there is one
+  if (std::isfinite(smallest.item<float>()) && std::isfinite(largest.item<float>())) return nodes;
+  at::Tensor broken = at::isfinite(logits).all(1).logical_not();
+  if (dataset.part) broken = broken.logical_and(dataset.part->own_mask.to(broken.device()));
+  nodes.not_finite = broken.sum().item<std::int64_t>();
+  return nodes;
 }
 
 Scores score_logits(const at::Tensor& logits, const Problem& problem) {

@@ -51,6 +51,16 @@ nn::ModelOptions model_options(const TrainOptions& options, const Problem& probl
 /// Allocates.
 at::Tensor evaluate_logits(nn::Model& model, const Problem& problem, const TrainOptions& options);
 
+/// Nodes that a run is judged by: on a part of a data set its own ones, else all.
+struct JudgedNodes {
+  std::int64_t count = 0;
+  std::int64_t not_finite = 0;  ///< of them, with inf or NaN among their logits
+};
+
+/// logits: floating [N, C], of the nodes of `dataset`. Allocates little unless some are not finite;
+/// synchronises.
+JudgedNodes judge_nodes(const at::Tensor& logits, const Dataset& dataset);
+
 /// The metric on every part of the split. Synchronises.
 Scores score_logits(const at::Tensor& logits, const Problem& problem);
 

@@ -1,9 +1,11 @@
 #include "mezzo/train/state.h"
 
 #include <cmath>
+#include <string>
 #include <utility>
 
 #include <ATen/ATen.h>
+#include <c10/util/Exception.h>
 #include <torch/optim/adam.h>
 #include <torch/optim/adamw.h>
 #include <torch/optim/sgd.h>
@@ -96,11 +98,15 @@ amp::GradScalerOptions scaler_options(const LossScale& scale, amp::Precision pre
 
 namespace {
 
+/// Whether what is not finite may become so by a smaller loss scale, whose floor ends the run else.
+bool is_mendable(const amp::GradScaler& scaler, amp::Precision precision) {
+  return scaler.is_enabled() && precision == amp::Precision::kFloat16 &&
+         scaler.get_backoff_factor() < 1;
+}
+
 void check_progress(const History& history, const amp::GradScaler& scaler, const LatestStep& step) {
   const std::string_view precision = amp::to_string(step.precision);
-  const bool mendable = scaler.is_enabled() && step.precision == amp::Precision::kFloat16 &&
-                        scaler.get_backoff_factor() < 1;
-  if (!std::isfinite(step.loss) && !mendable) {
+  if (!std::isfinite(step.loss) && !is_mendable(scaler, step.precision)) {
     detail::raise<NumericError>("training diverged: the loss is {} in epoch {} ({}, lr {})",
                                 step.loss, step.epoch, precision, step.learning_rate);
   }
@@ -119,6 +125,18 @@ void check_progress(const History& history, const amp::GradScaler& scaler, const
 }
 
 }  // namespace
+
+void check_outputs(const JudgedNodes& nodes, const TrainState& state, const TrainOptions& options) {
+  if (nodes.not_finite == 0) return;
+  const std::string text =
+      fmt::format("the model's outputs for {} of {} nodes are not finite in epoch {} ({}, lr {})",
+                  nodes.not_finite, nodes.count, state.history.epoch(),
+                  amp::to_string(options.precision), options.learning_rate);
+  if (nodes.not_finite == nodes.count && !is_mendable(state.scaler, options.precision)) {
+    detail::raise<NumericError>("training diverged: {}", text);
+  }
+  TORCH_WARN_ONCE("mezzo: ", text);
+}
 
 void count_step(History& history, const amp::GradScaler& scaler, const LatestStep& step,
                 bool skipped) {

@@ -97,6 +97,10 @@ struct LatestStep {
   double learning_rate = 0;
 };
 
+/// Throws NumericError where the outputs for no node are finite and no loss scale mends it; warns,
+/// once in the process, where those for some are not.
+void check_outputs(const JudgedNodes& nodes, const TrainState& state, const TrainOptions& options);
+
 /// Counts a step. Throws NumericError where the run has diverged: the loss is inf or nan, which no
 /// loss scale mends (for float16 with a dynamic scale: as soon as that has fallen below 2^-24), or
 /// no step of many could be taken.

@@ -219,7 +219,9 @@ void Run::count(const StepResult& step) {
 /// Of all nodes: the first process has them, or each has its own part.
 Scores Run::scores() {
   const auto own = [this] {
-    return score_logits(evaluate_logits(state_.model, problem_, options_), problem_);
+    const at::Tensor logits = evaluate_logits(state_.model, problem_, options_);
+    check_outputs(judge_nodes(logits, dataset_), state_, options_);
+    return score_logits(logits, problem_);
   };
   if (!dataset_.part || ranks_.alone()) {
     return ranks_.from_first(ranks_.is_first() ? own() : Scores{});

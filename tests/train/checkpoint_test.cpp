@@ -1,6 +1,7 @@
 #include "mezzo/train/checkpoint.h"
 
 #include <algorithm>
+#include <cmath>
 #include <fstream>
 #include <functional>
 #include <sstream>
@@ -141,6 +142,20 @@ TEST(Checkpoint, predictions_are_those_of_the_evaluation) {
   const auto* classes = predictions.classes.data_ptr<std::int64_t>();
   EXPECT_EQ(read_file(folder.path("p.npy")),
             test::npy_int64({40}, std::vector<std::int64_t>(classes, classes + 40)));
+}
+
+TEST(Checkpoint, weights_that_are_not_finite_predict_nothing) {
+  const test::TempFolder folder;
+  TrainOptions options = quick_options();
+  options.epochs = 1;
+  options.checkpoint = folder.path("c");
+  train(two_rings(), options);
+  Checkpoint checkpoint = read_checkpoint(options.checkpoint);
+  for (at::Tensor& weights : checkpoint.best_weights) weights.fill_(std::nan(""));
+  EXPECT_TRUE(test::throws<NumericError>([&] { predict(two_rings(), checkpoint); },
+                                         {"40 of 40 nodes", "fp32"}));
+  EXPECT_TRUE(test::throws<NumericError>([&] { evaluate(two_rings(), checkpoint); },
+                                         {"40 of 40 nodes", "fp32"}));
 }
 
 TEST(Checkpoint, a_damaged_file_is_one_io_error) {
