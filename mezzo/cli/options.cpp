@@ -7,6 +7,8 @@
 
 #include <CLI/CLI.hpp>
 
+#include "mezzo/train/files.h"
+
 namespace mezzo::cli {
 namespace {
 
@@ -42,6 +44,26 @@ class TomlReader : public CLI::ConfigTOML {
   }
 };
 
+/// What the option was given; empty where it was not, or where there is none such.
+std::string given(const CLI::App& app, const std::string& flag) {
+  const CLI::Option* option = app.get_option_no_throw(flag);
+  return option != nullptr && option->count() > 0 ? option->results().front() : std::string();
+}
+
+/// A run may go on in the checkpoint that it resumes; else no file is given twice.
+void check_files(const CLI::App& app) {
+  const std::string config = given(app, "--config");
+  for (const char* written : {"--json", "--output"}) {
+    const std::string path = given(app, written);
+    check_distinct(written, path, "--config", config);
+    for (const char* other : {"--checkpoint", "--resume"}) {
+      check_distinct(written, path, other, given(app, other));
+    }
+  }
+  check_distinct("--json", given(app, "--json"), "--output", given(app, "--output"));
+  check_distinct("--checkpoint", given(app, "--checkpoint"), "--config", config);
+}
+
 }  // namespace
 
 void add_config(CLI::App& app) {
@@ -57,6 +79,7 @@ bool parse_arguments(CLI::App& app, const Arguments& arguments) {
   Arguments reversed(arguments.rbegin(), arguments.rend());
   try {
     app.parse(std::move(reversed));
+    check_files(app);
     return true;
   } catch (const CLI::Success& wish) {
     app.exit(wish);

@@ -21,7 +21,8 @@ namespace mezzo::cli {
 
 /// Parses the arguments, and the file that --config names. Returns false where help or a version
 /// was asked for, and printed. Throws InvalidArgument for wrong usage (an unknown key of the file
-/// included), IoError for a file that cannot be read.
+/// included) and an output that is named by the file of an input, IoError for a file that cannot be
+/// read.
 bool parse_arguments(CLI::App& app, const Arguments& arguments);
 
 /// Adds --config.

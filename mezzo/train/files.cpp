@@ -34,6 +34,13 @@ void flush_to_disk(const std::string& path) {
   if (!flushed) detail::raise<IoError>("{}: writing failed: {}", path, std::strerror(reason));
 }
 
+/// Without links, "." and ".."; empty where that cannot be told.
+fs::path place_of(const std::string& path) {
+  std::error_code failure;
+  const fs::path absolute = fs::absolute(path, failure);
+  return failure ? fs::path() : fs::weakly_canonical(absolute, failure);
+}
+
 }  // namespace
 
 void check_writable(std::string_view what, const std::string& path) {
@@ -51,6 +58,17 @@ void check_writable(std::string_view what, const std::string& path) {
   if (::access(written, special ? W_OK : W_OK | X_OK) != 0) {
     detail::raise<IoError>("{}: {} cannot be written: {}", what, path, std::strerror(errno));
   }
+}
+
+void check_distinct(std::string_view what, const std::string& path, std::string_view other_what,
+                    const std::string& other) {
+  if (path.empty() || other.empty()) return;
+  std::error_code ignored;
+  if (fs::exists(path, ignored) && !fs::is_regular_file(path, ignored)) return;
+  const fs::path place = place_of(path);
+  const bool same =
+      (!place.empty() && place == place_of(other)) || fs::equivalent(path, other, ignored);
+  MEZZO_CHECK(!same, "{}: {} is the file of {} too", what, path, other_what);
 }
 
 void replace_file(const std::string& path, const std::function<void(std::ostream&)>& write) {

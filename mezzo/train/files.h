@@ -14,6 +14,12 @@ namespace mezzo {
 /// check before long work.
 MEZZO_API void check_writable(std::string_view what, const std::string& path);
 
+/// Throws InvalidArgument that names `what` and `other_what` where `path` and `other` are one file,
+/// by whatever names. An empty path is no file, and what is there and no regular file (/dev/null)
+/// may be named twice. For what would overwrite an input.
+MEZZO_API void check_distinct(std::string_view what, const std::string& path,
+                              std::string_view other_what, const std::string& other);
+
 /// Replaces the file `path` by what `write` puts into the stream (opened binary). It is written
 /// beside, as `path.partial`, and renamed, so that a reader sees the old file or the new one and
 /// never half of it. Something at `path` that is no regular file (a pipe, /dev/stdout) is written

@@ -1,3 +1,4 @@
+#include <filesystem>
 #include <string>
 #include <vector>
 
@@ -154,6 +155,26 @@ TEST(Usage, files_that_cannot_be_used_are_exit_code_3_and_one_line) {
     std::string what;
     for (const std::string& word : c.words) what += word + " ";
     expect_failure(run_mezzo(folder, c.words), 3, c.part, what);
+  }
+}
+
+TEST(Usage, a_file_that_is_read_is_not_overwritten) {
+  const test::TempFolder folder;
+  const std::string rings = test::write_rings(folder), file = folder.write("file.csv", "epochs=1");
+  const std::string link = folder.path("link.csv");
+  std::filesystem::create_symlink(file, link);
+  const std::vector<Words> cases = {
+      {"train", "--dataset", rings, "--checkpoint", folder.path("c"), "--json", folder.path("c")},
+      {"train", "--dataset", rings, "--resume", file, "--json", link},
+      {"train", "--dataset", rings, "--config", file, "--json", file},
+      {"train", "--dataset", rings, "--config", file, "--checkpoint", link},
+      {"train", "--model", "cnn", "--resume", file, "--json", file},
+      {"evaluate", "--checkpoint", file, "--json", link},
+      {"predict", "--checkpoint", file, "--output", link},
+  };
+  for (const Words& words : cases) {
+    expect_failure(run_mezzo(folder, words), 2, "is the file of", words[0] + " " + words.back());
+    EXPECT_EQ(test::read_text(file), "epochs=1");
   }
 }
 

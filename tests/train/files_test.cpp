@@ -55,6 +55,23 @@ TEST(ReplaceFile, a_full_disk_is_an_io_error) {
       {"/dev/full"}));
 }
 
+TEST(CheckDistinct, sees_through_the_names_of_a_file) {
+  const test::TempFolder folder;
+  const std::string file = folder.write("file", ""), link = folder.path("link");
+  std::filesystem::create_symlink(file, link);
+  for (const std::string& other : {file, link, folder.path("./none/../file")}) {
+    EXPECT_TRUE(test::throws<InvalidArgument>(
+        [&] { check_distinct("--json", file, "--checkpoint", other); }, {"--json", "--checkpoint"}))
+        << other;
+  }
+  EXPECT_TRUE(test::throws<InvalidArgument>(
+      [&] { check_distinct("--json", folder.path("new"), "--checkpoint", folder.path("./new")); },
+      {"--json"}));
+  EXPECT_NO_THROW(check_distinct("--json", file, "--checkpoint", folder.path("new")));
+  EXPECT_NO_THROW(check_distinct("--json", "", "--checkpoint", ""));
+  EXPECT_NO_THROW(check_distinct("--json", "/dev/null", "--checkpoint", "/dev/null"));
+}
+
 TEST(CheckWritable, names_what_stands_in_the_way) {
   const test::TempFolder folder;
   const std::string file = folder.write("file", "");
