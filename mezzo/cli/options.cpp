@@ -29,6 +29,8 @@ class TomlReader : public CLI::ConfigTOML {
  private:
   static void check_line(const std::string& line, std::int64_t number) {
     if (line.empty() || line.front() == '#' || line.front() == ']') return;
+    MEZZO_CHECK(line.front() != '[', "--config: line {}: sections are not read, got '{}'", number,
+                line);
     MEZZO_CHECK(line.size() > 2, "--config: line {}: expected key = value, got '{}'", number, line);
     char quote = '\0';
     for (const char c : line) {

@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <cstdio>
 #include <exception>
+#include <iostream>
 #include <new>
+#include <string>
 #include <string_view>
 
 #include <ATen/Context.h>
@@ -49,6 +51,24 @@ std::string version_text() {
                      describe_backends(), devices);
 }
 
+/// Throws IoError where the standard output did not take all that was written.
+void finish_output() {
+  std::cout.flush();
+  if (!std::cout || std::fflush(stdout) != 0 || std::ferror(stdout) != 0) {
+    throw IoError("the standard output: writing failed");
+  }
+}
+
+/// libtorch tells of memory that ran out in words of its own.
+std::string internal_error(std::string_view text) {
+  if (text.find("can't allocate memory") == std::string_view::npos) return std::string(text);
+  constexpr std::string_view kBefore = "tried to allocate ";
+  const std::size_t at = text.find(kBefore);
+  if (at == std::string_view::npos) return "out of memory";
+  const std::string_view asked = text.substr(at + kBefore.size());
+  return fmt::format("out of memory: {} were asked for", asked.substr(0, asked.find('.')));
+}
+
 int fail(ExitCode code, std::string_view text) {
   print_line(text);
   return code;
@@ -73,8 +93,10 @@ int run(const std::vector<std::string>& arguments) {
   const c10::WarningUtils::WarningHandlerGuard guard(&warnings);
   try {
     handle_interrupts();
-    return dispatch("mezzo", "Graph neural networks in mixed precision", version_text, commands,
-                    arguments);
+    const int code = dispatch("mezzo", "Graph neural networks in mixed precision", version_text,
+                              commands, arguments);
+    if (code == kSuccess) finish_output();
+    return code;
   } catch (const InvalidArgument& error) {
     return fail(kUsageError, error.what());
   } catch (const IoError& error) {
@@ -84,9 +106,9 @@ int run(const std::vector<std::string>& arguments) {
   } catch (const std::bad_alloc&) {
     return fail(kInternalError, "out of memory");
   } catch (const c10::Error& error) {
-    return fail(kInternalError, error.what_without_backtrace());
+    return fail(kInternalError, internal_error(error.what_without_backtrace()));
   } catch (const std::exception& error) {
-    return fail(kInternalError, error.what());
+    return fail(kInternalError, internal_error(error.what()));
   }
 }
 

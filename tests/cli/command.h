@@ -44,15 +44,17 @@ inline std::string quoted(const std::string& word) {
   return text + "'";
 }
 
-/// `mezzo <words>` with files for its output in `folder`.
-inline Outcome run_mezzo(const TempFolder& folder, const std::vector<std::string>& words) {
+/// `mezzo <words>` with files for its output in `folder`; the standard output may be another file.
+inline Outcome run_mezzo(const TempFolder& folder, const std::vector<std::string>& words,
+                         const std::string& output = "") {
   std::string line = quoted(MEZZO_COMMAND);
   for (const std::string& word : words) line += " " + quoted(word);
-  const std::string out = folder.path("stdout.txt"), err = folder.path("stderr.txt");
+  const std::string out = output.empty() ? folder.path("stdout.txt") : output;
+  const std::string err = folder.path("stderr.txt");
   const int status =
       std::system((line + " >" + quoted(out) + " 2>" + quoted(err) + " </dev/null").c_str());
   return {.code = WIFEXITED(status) ? WEXITSTATUS(status) : -1,
-          .out = read_text(out),
+          .out = output.empty() ? read_text(out) : "",
           .err = read_text(err)};
 }
 

@@ -158,6 +158,28 @@ TEST(Usage, files_that_cannot_be_used_are_exit_code_3_and_one_line) {
   }
 }
 
+TEST(Usage, a_full_standard_output_is_exit_code_3) {
+  if (!std::filesystem::exists("/dev/full")) GTEST_SKIP() << "no /dev/full";
+  const test::TempFolder folder;
+  for (const Words& words : {Words{"--version"}, Words{"train", "--help"}, Words{"data", "list"}}) {
+    expect_failure(run_mezzo(folder, words, "/dev/full"), 3, "standard output", words[0]);
+  }
+}
+
+TEST(Usage, memory_that_ran_out_is_exit_code_70_and_says_how_much) {
+  const test::TempFolder folder;
+  const Outcome outcome = run_mezzo(
+      folder, {"train", "--dataset", test::write_rings(folder), "--hidden", "100000000000000"});
+  expect_failure(outcome, 70, "00000 bytes were asked for", "hidden");
+}
+
+TEST(Usage, a_section_of_a_config_file_is_named) {
+  const test::TempFolder folder;
+  const std::string file = folder.write("c.toml", "epochs = 2\n[train]\nseed = 1\n");
+  expect_failure(run_mezzo(folder, {"train", "--config", file}), 2,
+                 "line 2: sections are not read, got '[train]'", "section");
+}
+
 TEST(Usage, a_file_that_is_read_is_not_overwritten) {
   const test::TempFolder folder;
   const std::string rings = test::write_rings(folder), file = folder.write("file.csv", "epochs=1");
