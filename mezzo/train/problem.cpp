@@ -76,13 +76,9 @@ at::Tensor make_features(const Dataset& dataset, const TrainOptions& options) {
   return features.to(problem_device(options));
 }
 
-/// The mask `part` on its own must let the metric be computed.
-void check_classes(const char* part, const at::Tensor& mask, const Dataset& dataset) {
-  const at::Tensor labels = dataset.labels.masked_select(mask);
-  if (labels.numel() == 0) return;
-  MEZZO_CHECK(at::ne(labels, labels[0]).any().item<bool>(),
-              "dataset {}: the ROC AUC of the {} nodes is undefined, they have one class only",
-              dataset.name, part);
+bool have_two_classes(const at::Tensor& labels, const at::Tensor& mask) {
+  const at::Tensor picked = labels.masked_select(mask);
+  return picked.numel() > 0 && at::ne(picked, picked[0]).any().item<bool>();
 }
 
 }  // namespace
@@ -108,9 +104,12 @@ Problem make_problem(const Dataset& dataset, const TrainOptions& options) {
   if (dataset.metric == Metric::kRocAuc) {
     MEZZO_CHECK(dataset.num_classes == 2, "dataset {}: ROC AUC needs two classes, got {}",
                 dataset.name, dataset.num_classes);
-    check_classes("training", problem.masks.train, dataset);
-    check_classes("validation", problem.masks.val, dataset);
-    check_classes("test", problem.masks.test, dataset);
+    // The labels of the others may be hidden, that is all of one class.
+    MEZZO_CHECK(!problem.masks.train.any().item<bool>() ||
+                    have_two_classes(dataset.labels, problem.masks.train),
+                "dataset {}: the ROC AUC of the training nodes is undefined, they have one class "
+                "only",
+                dataset.name);
   }
   problem.topology = make_topology(dataset, options);
   problem.features = make_features(dataset, options);
@@ -171,6 +170,11 @@ JudgedNodes judge_nodes(const at::Tensor& logits, const Dataset& dataset) {
   return nodes;
 }
 
+bool has_score(const at::Tensor& mask, const Problem& problem) {
+  return problem.metric == Metric::kRocAuc ? have_two_classes(problem.labels, mask)
+                                           : mask.any().item<bool>();
+}
+
 Scores score_logits(const at::Tensor& logits, const Problem& problem) {
   const SplitMasks& masks = problem.masks;
   if (problem.metric == Metric::kAccuracy) {
@@ -178,7 +182,7 @@ Scores score_logits(const at::Tensor& logits, const Problem& problem) {
     return {.train = shares[0], .val = shares[1], .test = shares[2]};
   }
   const auto score = [&](const at::Tensor& mask) {
-    if (!mask.any().item<bool>()) return std::numeric_limits<double>::quiet_NaN();
+    if (!has_score(mask, problem)) return std::numeric_limits<double>::quiet_NaN();
     return roc_auc(logits.select(1, 1) - logits.select(1, 0), problem.labels, mask);
   };
   return {.train = score(masks.train), .val = score(masks.val), .test = score(masks.test)};

@@ -61,7 +61,11 @@ struct JudgedNodes {
 /// synchronises.
 JudgedNodes judge_nodes(const at::Tensor& logits, const Dataset& dataset);
 
-/// The metric on every part of the split. Synchronises.
+/// Whether the metric of the nodes in `mask`, one of problem.masks, is defined: there are some, for
+/// ROC AUC of both classes. Synchronises.
+bool has_score(const at::Tensor& mask, const Problem& problem);
+
+/// The metric on every part of the split, NaN where has_score() denies it. Synchronises.
 Scores score_logits(const at::Tensor& logits, const Problem& problem);
 
 /// "accuracy" or "roc_auc"

@@ -156,10 +156,10 @@ void Run::resume() {
 
 void Run::check_data() {
   if (!options_.patience) return;
-  const double validates = problem_.masks.val.any().item<bool>() ? 1 : 0;
+  const double validates = has_score(problem_.masks.val, problem_) ? 1 : 0;
   MEZZO_CHECK(ranks_.largest(validates) > 0,
-              "patience: dataset {} has no validation nodes in split {}", dataset_.name,
-              options_.split_index);
+              "patience: dataset {} has no validation nodes that have a score in split {}",
+              dataset_.name, options_.split_index);
 }
 
 /// From where it stands to the end of the epoch; false where it was interrupted before that.

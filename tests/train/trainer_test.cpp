@@ -176,6 +176,25 @@ TEST(Trainer, roc_auc_judges_two_classes) {
   EXPECT_EQ(report.last.test, 1);
 }
 
+TEST(Trainer, roc_auc_of_nodes_of_one_class_is_not_a_number) {
+  Dataset data = two_rings();
+  data.metric = Metric::kRocAuc;
+  data.labels.masked_fill_(data.split(0).test, 0);  // as where they are hidden
+  TrainOptions options = quick_options();
+  const TrainReport hidden = train(data, options);
+  EXPECT_TRUE(std::isnan(hidden.last.test));
+  EXPECT_FALSE(std::isnan(hidden.best.val));
+  data.labels.masked_fill_(data.split(0).val, 1);
+  const TrainReport blind = train(data, options);
+  EXPECT_TRUE(std::isnan(blind.best.val));
+  EXPECT_EQ(blind.best_epoch, 10);
+  options.patience = 3;
+  EXPECT_TRUE(test::throws<InvalidArgument>([&] { train(data, options); }, {"patience"}));
+  options.patience.reset();
+  data.labels.zero_();
+  EXPECT_TRUE(test::throws<InvalidArgument>([&] { train(data, options); }, {"training nodes"}));
+}
+
 TEST(Trainer, data_that_cannot_be_trained_on_are_refused) {
   struct Case {
     const char* part;
