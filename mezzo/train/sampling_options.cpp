@@ -12,6 +12,8 @@ namespace {
 
 constexpr std::int64_t kMostWorkers = 256;
 constexpr std::int64_t kMostPrefetch = 1024;
+// Draws of one batch; what is beyond any graph would not end.
+constexpr std::int64_t kMostDraws = std::int64_t{1} << 31;
 
 /// What the checks of one run share.
 class SamplingCheck {
@@ -24,6 +26,10 @@ class SamplingCheck {
   }
   void at_least_one(const std::optional<std::int64_t>& value, std::string_view option) const {
     MEZZO_CHECK(!value || *value >= 1, "{}: expected at least 1, got {}", option, *value);
+  }
+  void at_most(const std::optional<std::int64_t>& value, std::int64_t most,
+               std::string_view option) const {
+    MEZZO_CHECK(!value || *value <= most, "{}: expected at most {}, got {}", option, most, *value);
   }
   void needed(bool set, std::string_view option, std::string_view what) const {
     MEZZO_CHECK(set, "{}: the sampler {} needs {}", option, word(), what);
@@ -63,6 +69,8 @@ void check_options_of_samplers(const SamplingOptions& options) {
   check.at_least_one(options.parts_per_batch, "parts-per-batch");
   check.at_least_one(options.saint_budget, "saint-budget");
   check.at_least_one(options.walk_length, "walk-length");
+  check.at_most(options.saint_budget, kMostDraws, "saint-budget");
+  check.at_most(options.walk_length, kMostDraws, "walk-length");
   check.at_least_one(options.batches_per_epoch, "batches-per-epoch");
   check.at_least_one(options.inference_batch_size, "inference-batch-size");
   MEZZO_CHECK(!options.parts_per_batch || *options.parts_per_batch <= *options.parts,
