@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <iostream>
 #include <optional>
+#include <string>
 #include <utility>
 
 #include <fmt/format.h>
@@ -73,9 +74,23 @@ std::vector<Plan> kernel_plans(const bench::Workload& load, const BenchArguments
   return plans;
 }
 
+/// What a data set lacks for epochs to be timed; empty where it lacks nothing.
+std::string lacks_for_epochs(const Dataset& dataset) {
+  if (!dataset.labels.defined()) return "labels";
+  return dataset.features.defined() ? "" : "node features";
+}
+
+void tell_skipped_epochs(const Dataset& dataset) {
+  const std::string lacks = lacks_for_epochs(dataset);
+  if (!lacks.empty()) {
+    std::cout << fmt::format("epochs are skipped: {} has no {}\n", dataset.name, lacks);
+  }
+}
+
 std::vector<Plan> epoch_plans(const Dataset& dataset, const DataArguments& data,
                               const BenchArguments& arguments) {
   std::vector<Plan> plans;
+  if (!lacks_for_epochs(dataset).empty()) return plans;
   for (const auto model : {nn::ModelKind::kGcn, nn::ModelKind::kSage, nn::ModelKind::kGat}) {
     bench::EpochOptions options{.model = model, .precisions = arguments.precisions};
     options.split_index = data.split_index.value_or(0);
@@ -136,7 +151,7 @@ void check_sampling(const SamplingArguments& arguments) {
 void measure_sampling(const Dataset& dataset, Graph graph, const bench::SamplingWork& work,
                       const BenchArguments& arguments, bench::Report& report) {
   std::vector<Plan> plans = {bench::neighbor_sampling(graph, work, report.threads)};
-  if (dataset.features.defined() && dataset.labels.defined()) {
+  if (lacks_for_epochs(dataset).empty()) {
     graph.ndata()["feat"] = dataset.features;
     graph.ndata()["label"] = dataset.labels;
     for (const std::int64_t width : arguments.widths) {
@@ -155,6 +170,7 @@ void measure_sampling(const Dataset& dataset, Graph graph, const bench::Sampling
                          : bench::format_pipelining(outcome))
               << '\n';
   }
+  tell_skipped_epochs(dataset);
   std::cout << std::flush;
 }
 
@@ -178,7 +194,8 @@ int bench_command(const Arguments& arguments) {
 
   check_sampling(sampling);
   bench::Report report = bench::begin_report(wanted);
-  const Dataset dataset = load(data);
+  const Dataset dataset =
+      load_dataset(data.dataset, {.split = data.split, .labels_optional = true});
   if (data.split_index) dataset.split(*data.split_index);  // throws where there is none
   report.graph = dataset.name;
   report.num_nodes = dataset.num_nodes;
@@ -195,7 +212,9 @@ int bench_command(const Arguments& arguments) {
   for (Plan& plan : epoch_plans(dataset, data, wanted)) plans.push_back(std::move(plan));
   measure_all(plans, report);
 
-  std::cout << format_conditions(report) << format_summary(report, wanted.precisions) << std::flush;
+  std::cout << format_conditions(report) << format_summary(report, wanted.precisions);
+  tell_skipped_epochs(dataset);
+  std::cout << std::flush;
   bench::write_report(wanted, report);
   return interrupted() ? kInterrupted : kSuccess;
 }
