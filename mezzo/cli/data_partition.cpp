@@ -1,9 +1,11 @@
 #include "mezzo/cli/data_partition.h"
 
 #include <cstdint>
+#include <filesystem>
 #include <iostream>
 #include <optional>
 #include <string>
+#include <system_error>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
@@ -59,6 +61,21 @@ std::string parts_to_json(const PartsReport& report, const std::string& output, 
   return object.dump(2, ' ', false, Json::error_handler_t::replace) + '\n';
 }
 
+/// Throws what write_parts() would after the cut: InvalidArgument where something is there that may
+/// not be replaced, IoError where no folder can be made.
+void check_folder(const std::string& output, bool overwrite) {
+  namespace fs = std::filesystem;
+  fs::path folder = fs::path(output).lexically_normal();
+  if (!folder.has_filename()) folder = folder.parent_path();
+  std::error_code ignored;
+  const bool is_there = fs::exists(fs::symlink_status(folder, ignored));
+  const bool is_empty = fs::is_directory(folder, ignored) && fs::is_empty(folder, ignored);
+  MEZZO_CHECK(overwrite || !is_there || is_empty,
+              "--output: {} exists; name another folder, or --overwrite a folder of parts", output);
+  if (fs::is_directory(folder, ignored)) folder = fs::canonical(folder);  // what a link leads to
+  check_writable("--output", folder.string() + ".partial");
+}
+
 }  // namespace
 
 int partition_command(const Arguments& arguments) {
@@ -86,6 +103,7 @@ int partition_command(const Arguments& arguments) {
   MEZZO_CHECK(num_parts, "-k is required");
   MEZZO_CHECK(*num_parts >= 1, "-k: expected at least 1, got {}", *num_parts);
   MEZZO_CHECK(!output.empty(), "--output is required");
+  check_folder(output, options.overwrite);
   if (!json.empty()) check_writable("--json", json);
   const Clock::time_point start = Clock::now();
   const Dataset whole = load_dataset(dataset, {.split = split, .labels_optional = true});

@@ -68,6 +68,18 @@ TEST(DataPartitionCommand, writes_a_folder_for_each_process) {
   EXPECT_FALSE(std::filesystem::exists(parts + "/part2"));
 }
 
+TEST(DataPartitionCommand, an_output_that_cannot_be_made_is_told_before_the_data_are_read) {
+  const test::TempFolder folder;
+  const std::string none = folder.path("no data"), there = folder.path("there");
+  folder.write("there/file", "");
+  Outcome outcome = partition(folder, none, there, {"-k", "2"});
+  EXPECT_EQ(outcome.code, 2) << outcome.err;
+  EXPECT_NE(outcome.err.find("--output: " + there + " exists"), std::string::npos) << outcome.err;
+  outcome = partition(folder, none, folder.path("none/parts"), {"-k", "2"});
+  EXPECT_EQ(outcome.code, 3) << outcome.err;
+  EXPECT_NE(outcome.err.find("--output: the folder"), std::string::npos) << outcome.err;
+}
+
 TEST(DataPartitionCommand, processes_train_on_their_parts_and_score_as_on_the_whole) {
   const test::TempFolder folder;
   const std::string rings = test::write_rings(folder), parts = folder.path("parts");
