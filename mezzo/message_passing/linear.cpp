@@ -1,6 +1,7 @@
-// Dense products: libtorch's as they are, but for 16-bit rows on the CPU. For these there are two
-// ways, and which is faster depends on the machine (docs/decisions): libtorch's
-// own 16-bit product, or blocks of rows widened to float32, multiplied there and rounded once.
+// Dense products: libtorch's as they are, but for float32 (float32_product.h) and 16-bit rows on the
+// CPU. For the latter there are two ways, and which is faster depends on the machine
+// (docs/decisions): libtorch's own 16-bit product, or blocks of rows widened to float32, multiplied
+// there and rounded once.
 #include <algorithm>
 #include <array>
 #include <chrono>
@@ -19,6 +20,7 @@
 #include "mezzo/kernels/backend.h"
 #include "mezzo/message_passing/arguments.h"
 #include "mezzo/message_passing/device.h"
+#include "mezzo/message_passing/float32_product.h"
 #include "mezzo/message_passing/operators.h"
 
 namespace mezzo {
@@ -65,14 +67,11 @@ at::Tensor blocked_product(const at::Tensor& x, const at::Tensor& factor,
   const OptionalTensor wide_bias = bias ? OptionalTensor(widened(*bias)) : std::nullopt;
   const std::int64_t block = std::min(rows, kBlockRows);
   const at::Tensor x_block = at::empty({block, given.size(1)}, given.options().dtype(at::kFloat));
-  const at::Tensor out_block = at::empty({block, columns}, x_block.options());
   for (std::int64_t begin = 0; begin < rows; begin += block) {
     const std::int64_t count = std::min(block, rows - begin);
     const at::Tensor a = x_block.narrow(0, 0, count);
-    at::Tensor product = out_block.narrow(0, 0, count);
     convert(given.narrow(0, begin, count), a);
-    wide_bias ? at::addmm_out(product, *wide_bias, a, factor) : at::mm_out(product, a, factor);
-    convert(product, out.narrow(0, begin, count));
+    convert(float32_product(a, factor, wide_bias), out.narrow(0, begin, count));
   }
   return out;
 }
@@ -90,15 +89,17 @@ at::Tensor blocked_transposed_product(const at::Tensor& a, const at::Tensor& b) 
     const at::Tensor x = a_block.narrow(0, 0, count), y = b_block.narrow(0, 0, count);
     convert(left.narrow(0, begin, count), x);
     convert(right.narrow(0, begin, count), y);
-    sum.addmm_(x.t(), y);
+    sum.add_(float32_product(x.t(), y, std::nullopt));
   }
   at::Tensor out = at::empty(sum.sizes(), left.options());
   convert(sum, out);
   return out;
 }
 
+/// The product in the operands' own dtype.
 at::Tensor native_product(const at::Tensor& x, const at::Tensor& factor,
                           const OptionalTensor& bias) {
+  if (x.scalar_type() == at::kFloat && x.is_cpu()) return float32_product(x, factor, bias);
   return bias ? at::addmm(*bias, x, factor) : at::mm(x, factor);
 }
 
@@ -227,7 +228,7 @@ at::Tensor linear_on(const at::Tensor& x, const at::Tensor& weight, const Option
 template <class Device>
 at::Tensor transposed_product_on(const at::Tensor& a, const at::Tensor& b) {
   const bool native = goes_native<Device>(a.scalar_type(), ProductClass::kTransposed);
-  return native ? at::mm(a.t(), b) : blocked_transposed_product(a, b);
+  return native ? native_product(a.t(), b, std::nullopt) : blocked_transposed_product(a, b);
 }
 
 }  // namespace

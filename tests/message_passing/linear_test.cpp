@@ -106,14 +106,19 @@ TEST(Linear, has_the_gradients_of_the_product) {
 
 TEST(Linear, reads_strided_rows) {
   for (const DTypeInfo& dtype : dtypes()) {
-    SCOPED_TRACE(dtype.name);
-    const auto x = integers({24, 40}, dtype.scalar, 1).t();                      // [40, 24]
-    const auto weight = integers({10, 48}, dtype.scalar, 2).slice(1, 0, 48, 2);  // [10, 24]
-    EXPECT_TRUE(
-        exact_rounded(mezzo::linear(x, weight), product(in_double(x), in_double(weight), {})));
-    const auto wide = integers({40, 30}, dtype.scalar, 3).slice(1, 3, 27);  // rows 30 apart
-    EXPECT_TRUE(exact_rounded(mezzo::linear(wide, weight),
-                              product(in_double(wide), in_double(weight), {})));
+    for (const std::int64_t scale : {1, 8}) {  // large products may be another library's
+      SCOPED_TRACE(fmt::format("{} times {}", dtype.name, scale));
+      const auto x = integers({24 * scale, 40 * scale}, dtype.scalar, 1).t();
+      const auto weight =  // every second column
+          integers({10 * scale, 48 * scale}, dtype.scalar, 2).slice(1, 0, 48 * scale, 2);
+      const auto wide =  // rows further apart than they are long
+          integers({40 * scale, 30 * scale}, dtype.scalar, 3).slice(1, 3, 24 * scale + 3);
+      const auto row = integers({1, 24 * scale}, dtype.scalar, 4).expand({40 * scale, -1});
+      for (const at::Tensor& rows : {x, wide, row}) {
+        EXPECT_TRUE(exact_rounded(mezzo::linear(rows, weight),
+                                  product(in_double(rows), in_double(weight), {})));
+      }
+    }
   }
 }
 

@@ -1,0 +1,86 @@
+#include "mezzo/message_passing/float32_product.h"
+
+#include <cstdint>
+#include <cstdlib>
+#include <string_view>
+
+#include <ATen/Context.h>
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/core/stack.h>
+#include <ATen/ops/addmm.h>
+#include <ATen/ops/mm.h>
+
+#include "mezzo/core/error.h"
+#include "mezzo/core/log.h"
+
+namespace mezzo {
+
+namespace {
+
+/// Fewer products of numbers than these take as long as calling oneDNN.
+constexpr std::int64_t kWorthACall = 1 << 20;
+
+/// oneDNN's product as libtorch registers it, for its compiled graphs; nullopt where it has none.
+std::optional<c10::OperatorHandle> find_onednn() {
+  return c10::Dispatcher::singleton().findSchema({"mkldnn::_linear_pointwise", ""});
+}
+
+/// Whether libtorch's products are MKL's, which takes vectors of 512 bits on Intel's processors
+/// only, and this is another's that has them.
+bool vectors_lie_idle() {
+#ifdef __x86_64__
+  __builtin_cpu_init();
+  return at::globalContext().hasMKL() && !__builtin_cpu_is("intel") &&
+         __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+         __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+#else
+  return false;
+#endif
+}
+
+/// oneDNN's product where it is the one to take, by the variable or the processor.
+std::optional<c10::OperatorHandle> chosen_onednn() {
+  const char* text = std::getenv("MEZZO_FLOAT32_LINEAR");
+  const std::string_view way = text == nullptr ? "" : text;
+  MEZZO_CHECK(way.empty() || way == "libtorch" || way == "onednn",
+              "MEZZO_FLOAT32_LINEAR: '{}' is not one of libtorch, onednn", way);
+  const bool has = at::globalContext().hasMKLDNN();
+  const auto found = has ? find_onednn() : std::nullopt;
+  MEZZO_CHECK(way != "onednn" || found,
+              "MEZZO_FLOAT32_LINEAR: this libtorch has no product by oneDNN; set it to libtorch");
+  const bool take = way.empty() ? vectors_lie_idle() : way == "onednn";
+  log("dispatch",
+      fmt::format("linear float32: the product of {}", take && found ? "oneDNN" : "libtorch"));
+  return take ? found : std::nullopt;
+}
+
+/// oneDNN reads rows or columns that lie one after another; a view into wider rows is copied.
+at::Tensor dense(const at::Tensor& t) {
+  return t.is_non_overlapping_and_dense() ? t : t.contiguous();
+}
+
+at::Tensor onednn_product(const c10::OperatorHandle& op, const at::Tensor& x,
+                          const at::Tensor& factor, const std::optional<at::Tensor>& bias) {
+  // Boxed, for the schema is stable and the C++ signature is libtorch's own affair.
+  torch::jit::Stack stack;
+  torch::jit::push(stack, dense(x), dense(factor).t(), bias, "none",
+                   c10::List<std::optional<at::Scalar>>(), c10::IValue());
+  const at::AutoDispatchBelowAutograd below;
+  op.callBoxed(stack);
+  return torch::jit::pop(stack).toTensor();
+}
+
+}  // namespace
+
+at::Tensor float32_product(const at::Tensor& x, const at::Tensor& factor,
+                           const std::optional<at::Tensor>& bias) {
+  static const auto onednn = chosen_onednn();
+  if (onednn && x.size(0) * x.size(1) * factor.size(1) >= kWorthACall &&
+      at::globalContext().userEnabledMkldnn()) {
+    return onednn_product(*onednn, x, factor, bias);
+  }
+  return bias ? at::addmm(*bias, x, factor) : at::mm(x, factor);
+}
+
+}  // namespace mezzo
