@@ -1,5 +1,5 @@
-// Dense products: libtorch's as they are, but for float32 (float32_product.h) and 16-bit rows on the
-// CPU. For the latter there are two ways, and which is faster depends on the machine
+// Dense products: libtorch's as they are, but for float32 (float32_product.h) and 16-bit rows on
+// the CPU. For the latter there are two ways, and which is faster depends on the machine
 // (docs/decisions): libtorch's own 16-bit product, or blocks of rows widened to float32, multiplied
 // there and rounded once.
 #include <algorithm>
