@@ -4,6 +4,8 @@
 #include <utility>
 
 #include <ATen/ATen.h>
+#include <c10/core/DispatchKeySet.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
 
 #include "mezzo/core/error.h"
 #include "mezzo/message_passing/ops.h"
@@ -14,6 +16,12 @@ namespace mezzo::nn {
 namespace {
 
 constexpr auto kEdgeConvName = "EdgeConv";
+
+/// What the product of h and the weight has here: h's dtype, or that of a mixed precision region.
+at::ScalarType result_dtype(const at::Tensor& h, const at::Tensor& weight) {
+  const at::TensorOptions options = detail::is_sparse(h) ? weight.options() : h.options();
+  return mezzo::linear(at::empty({0, weight.size(1)}, options), weight).scalar_type();
+}
 
 }  // namespace
 
@@ -36,16 +44,27 @@ at::Tensor EdgeConvImpl::forward(const Topology& topology, const at::Tensor& h) 
               "{}: expected at least 2 edges while training with batch_norm, got {}", kEdgeConvName,
               topology.num_edges());
 
-  // theta(h_v - h_u) + phi(h_v) = (theta + phi)(h_v) - theta(h_u), the bias of theta with v's part.
-  const at::Tensor sent = mezzo::linear(h, theta->weight);
-  const at::Tensor own = detail::linear_first_rows(
-      h, topology.num_dst(), theta->weight + phi->weight, theta->bias + phi->bias);
-  if (!options.batch_norm) {
-    return gspmm(topology, BinaryOp::kSub, ReduceOp::kMax, own, sent, Target::kDst, Target::kSrc);
-  }
-  const at::Tensor messages =
-      gsddmm(topology, BinaryOp::kSub, own, sent, Target::kDst, Target::kSrc);
+  const at::ScalarType result = result_dtype(h, theta->weight);
+  if (!options.batch_norm) return reduced_messages(topology, h, /*largest=*/true).to(result);
+  const at::Tensor messages = reduced_messages(topology, h, /*largest=*/false).to(result);
   return gspmm(topology, BinaryOp::kCopyRhs, ReduceOp::kMax, std::nullopt, normalize_(messages));
+}
+
+at::Tensor EdgeConvImpl::reduced_messages(const Topology& topology, const at::Tensor& h,
+                                          bool largest) const {
+  // theta(h_v - h_u) + phi(h_v) = (theta + phi)(h_v) - theta(h_u), the bias of theta with v's part.
+  // The halves may be large beside their difference: 16 bits would lose it.
+  const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
+  const at::ScalarType wide = detail::scale_dtype(h);
+  const at::Tensor rows = detail::is_sparse(h) ? h : h.to(wide);
+  const at::Tensor sent_weight = theta->weight.to(wide);
+  const at::Tensor sent = mezzo::linear(rows, sent_weight);
+  const at::Tensor own =
+      detail::linear_first_rows(rows, topology.num_dst(), sent_weight + phi->weight.to(wide),
+                                theta->bias.to(wide) + phi->bias.to(wide));
+  return largest ? gspmm(topology, BinaryOp::kSub, ReduceOp::kMax, own, sent, Target::kDst,
+                         Target::kSrc)
+                 : gsddmm(topology, BinaryOp::kSub, own, sent, Target::kDst, Target::kSrc);
 }
 
 }  // namespace mezzo::nn

@@ -27,8 +27,9 @@ struct EdgeConvOptions {
 ///
 /// theta is linear, so without batch_norm the layer takes one product per node and side,
 /// (theta + phi)(h_v) and theta(h_u), and the maximum of their difference in one fused kernel: no
-/// [E, F] tensor. In 16 bits both are rounded before the difference. Batch normalization needs the
-/// statistics of the messages, so with it they are made: [E, out], kept for the backward.
+/// [E, F] tensor. Products and difference are float32 (float64), also of 16-bit rows and in a mixed
+/// precision region, and rounded once. Batch normalization needs the statistics of the messages, so
+/// with it they are made: [E, out], kept for the backward.
 class MEZZO_API EdgeConvImpl : public torch::nn::Module {
  public:
   /// Throws InvalidArgument unless both sizes are positive.
@@ -42,6 +43,9 @@ class MEZZO_API EdgeConvImpl : public torch::nn::Module {
   torch::nn::Linear theta{nullptr}, phi{nullptr};
 
  private:
+  /// The messages in float32 (float64): their maximum at each destination, or one an edge.
+  at::Tensor reduced_messages(const Topology& topology, const at::Tensor& h, bool largest) const;
+
   std::function<at::Tensor(const at::Tensor&)> normalize_;  // empty without batch_norm
 };
 TORCH_MODULE(EdgeConv);

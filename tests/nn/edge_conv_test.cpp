@@ -100,6 +100,28 @@ TEST(EdgeConv, is_exact_on_small_integers_in_every_dtype) {
   }
 }
 
+TEST(EdgeConv, differences_of_near_rows_keep_their_digits_in_sixteen_bits) {
+  const Topology g = connected(20, 20, 80, 21);
+  for (const DTypeInfo& dtype : narrow_dtypes()) {
+    SCOPED_TRACE(dtype.name);
+    EdgeConv layer = make({.in_features = 3, .out_features = 6}, at::kFloat);
+    for (at::Tensor t : {layer->theta->bias, layer->phi->weight, layer->phi->bias}) {
+      t.detach().zero_();
+    }
+    const at::Tensor h = uniform({20, 3}, at::kFloat, 22) + 64;  // far off beside their distances
+    at::Tensor got;
+    {
+      const amp::Autocast scope(test_device().type(), dtype.scalar);
+      got = layer(g, h);
+    }
+    EXPECT_EQ(got.scalar_type(), dtype.scalar);
+    // One rounding of the result; float32's of numbers 64 times larger are 2^-18 beside it.
+    const at::Tensor expected = define(layer, g, h);
+    const double distance = (got.to(at::kDouble) - expected).abs().max().item<double>();
+    EXPECT_LT(distance, dtype.epsilon * expected.abs().max().item<double>() + 0x1p-14);
+  }
+}
+
 TEST(EdgeConv, sixteen_bit_rows_stay_within_their_rounding_also_under_autocast) {
   const Topology g = connected(20, 20, 80, 6);
   for (const DTypeInfo& dtype : narrow_dtypes()) {
