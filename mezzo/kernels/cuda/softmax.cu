@@ -19,6 +19,7 @@ struct SoftmaxTuning {
   static constexpr int kThreads = 256;
   static constexpr int kHubThreads = 512;
   static constexpr std::int64_t kSlotsPerLane = 2;
+  static constexpr int kFewestLanes = 8;  ///< of an element: rows longer than most share a warp
   static constexpr int kKept = 4;  ///< numbers that a lane reads once; later ones it reads again
 };
 
@@ -91,6 +92,7 @@ class LaneNumbers {
     for (int i = 0; i < SoftmaxTuning::kKept; ++i) {
       if (slot_ + i * stride_ < end_) f(slot_ + i * stride_, kept_[i]);
     }
+#pragma unroll 4
     for (std::int64_t slot = slot_ + SoftmaxTuning::kKept * stride_; slot < end_; slot += stride_) {
       f(slot, read_(slot));
     }
@@ -200,9 +202,10 @@ template <class Args>
 void run(const char* name, const char* hub_name, const Args& args, const CudaLaunch& given) {
   if (args.length == 0 || args.row_end == 0) return;
   const int elements = power_of_2(args.length, kWarpLanes);
-  const WarpTeam team{elements,
-                      lanes_for_slots(args.slots, args.row_end, given.num_slots,
-                                      SoftmaxTuning::kSlotsPerLane, kWarpLanes / elements)};
+  const int most = kWarpLanes / elements;
+  const int wanted = lanes_for_slots(args.slots, args.row_end, given.num_slots,
+                                     SoftmaxTuning::kSlotsPerLane, most);
+  const WarpTeam team{elements, std::max(wanted, std::min(SoftmaxTuning::kFewestLanes, most))};
   const int rows_per_block = SoftmaxTuning::kThreads / (team.elements * team.slots);
   const auto slabs =
       static_cast<unsigned>(std::min<std::int64_t>(ceil_div(args.length, elements), 65535));

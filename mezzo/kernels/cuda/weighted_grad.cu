@@ -217,7 +217,9 @@ __global__ void __launch_bounds__(WeightedGradTuning::kThreads)
     weighted_grad_kernel(WeightedGradArgs a, UnitLanes lanes, HubWork work) {
   const std::int64_t thread = std::int64_t{blockIdx.x} * WeightedGradTuning::kThreads + threadIdx.x;
   const auto unit = unit_at<typename T::Accum>(a, work, thread / (lanes.features * lanes.slots));
-  for (std::int64_t slab = blockIdx.y; slab < lanes.slabs; slab += gridDim.y) {
+  // Without a sum the first slab takes the whole of the products.
+  const std::int64_t slabs = a.own_grad != nullptr ? lanes.slabs : 1;
+  for (std::int64_t slab = blockIdx.y; slab < slabs; slab += gridDim.y) {
     SlabSum<T, N>(a, lanes, unit, slab).run();
   }
 }
