@@ -35,7 +35,7 @@ struct MessageGradArgs {
   const void* other_scale = nullptr;  ///< accumulator type, by the other operand's row; or null
   void* out = nullptr;                ///< rows of the operand's length
   bool out_wide = false;              ///< stored in the accumulator's type
-  void* scratch = nullptr;            ///< accumulator type [operand length], one per thread
+  void* scratch = nullptr;            ///< accumulator type [2 * operand length], one a thread
 };
 
 }  // namespace mezzo

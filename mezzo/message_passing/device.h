@@ -71,7 +71,7 @@ struct KernelOf<CudaRenumberArgs> {
 
 /// Elements of the scratch that a thread of the CPU's kernel needs, each as wide as a double.
 inline std::int64_t scratch_of(const MessageGradArgs& args) {
-  return (args.of_lhs ? args.lhs : args.rhs).length + 1;
+  return 2 * (args.of_lhs ? args.lhs : args.rhs).length + 1;
 }
 template <class Args>
 std::int64_t scratch_of(const Args& args) {

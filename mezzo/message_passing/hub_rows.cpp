@@ -1,8 +1,10 @@
-// g-SpMM on the CPU. Sums and means of rows with very many slots are cut into pieces of a fixed
-// number of slots, which threads share and which are added in order, so that one hub does not keep
-// one thread busy alone and the bits do not depend on the number of threads.
+// g-SpMM on the CPU. Sums, means and extremes of rows with very many slots are cut into pieces of a
+// fixed number of slots, which threads share and which are joined in order, so that one hub does
+// not keep one thread busy alone and the bits do not depend on the number of threads.
 #include <algorithm>
 #include <array>
+#include <cmath>
+#include <cstdint>
 #include <vector>
 
 #include <ATen/ATen.h>
@@ -28,11 +30,21 @@ struct Piece {
   std::array<std::int64_t, 2> slots;  ///< as the indptr of one row
 };
 
-/// Hubs are found only where a sum can be cut.
+/// A product is not: of a piece that overflows and one that underflows it would be NaN, where the
+/// product in order may be a number.
 bool is_splittable(const SpmmArgs& args) {
-  const bool adds = args.reduce == ReduceOp::kSum || args.reduce == ReduceOp::kMean;
-  return adds && args.slots.indptr != nullptr;
+  return args.reduce != ReduceOp::kProd && args.slots.indptr != nullptr && args.out_length > 0;
 }
+
+bool selects(const SpmmArgs& args) {
+  return args.reduce == ReduceOp::kMax || args.reduce == ReduceOp::kMin;
+}
+
+/// What the pieces leave, a row a piece.
+struct Partials {
+  at::Tensor values;  ///< sums or extremes, in the accumulator's type: [pieces, out_length]
+  at::Tensor edges;   ///< of extremes: the edges they are of, in the type of args.arg
+};
 
 /// An operand as a piece of `row` reads it, whose own row is 0.
 Operand seen_from(std::int64_t row, Operand operand, DType dtype) {
@@ -55,13 +67,19 @@ void find_hubs(const Direction& direction, std::vector<Hub>& hubs, std::vector<P
   }
 }
 
-/// The sums of the pieces, in the accumulator's type: [pieces, out_length].
-at::Tensor sums_of(const SpmmArgs& args, const std::vector<Piece>& pieces) {
-  at::Tensor sums = at::empty({static_cast<std::int64_t>(pieces.size()), args.out_length},
-                              accumulator_of(args.dtype));
-  auto* rows = static_cast<char*>(sums.mutable_data_ptr());
-  const auto row_bytes = args.out_length * static_cast<std::int64_t>(sums.element_size());
-  at::parallel_for(0, sums.size(0), 1, [&](std::int64_t begin, std::int64_t end) {
+/// The first byte of a row of a contiguous matrix.
+char* row_of(const at::Tensor& rows, std::int64_t row) {
+  const auto bytes = rows.size(1) * static_cast<std::int64_t>(rows.element_size());
+  return static_cast<char*>(rows.mutable_data_ptr()) + row * bytes;
+}
+
+Partials partials_of(const SpmmArgs& args, const std::vector<Piece>& pieces) {
+  const std::array<std::int64_t, 2> sizes = {static_cast<std::int64_t>(pieces.size()),
+                                             args.out_length};
+  Partials made;
+  made.values = at::empty(sizes, accumulator_of(args.dtype));
+  if (selects(args)) made.edges = at::empty(sizes, args.arg_wide ? at::kLong : at::kInt);
+  at::parallel_for(0, sizes[0], 1, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t i = begin; i < end; ++i) {
       const Piece& piece = pieces[static_cast<std::size_t>(i)];
       SpmmArgs part = args;
@@ -75,14 +93,43 @@ at::Tensor sums_of(const SpmmArgs& args, const std::vector<Piece>& pieces) {
       }
       part.row_begin = 0;
       part.row_end = 1;
-      part.reduce = ReduceOp::kSum;
+      if (args.reduce == ReduceOp::kMean) part.reduce = ReduceOp::kSum;
       part.row_scale = nullptr;
-      part.out = rows + i * row_bytes;
+      part.out = row_of(made.values, i);
       part.out_wide = true;
+      part.arg = selects(args) ? row_of(made.edges, i) : nullptr;
       cpu_backend().spmm(part);
     }
   });
-  return sums;
+  return made;
+}
+
+/// Joins a hub's extremes, in order, into its first piece: NaN wins, of equals the first.
+template <class Accum, class Id>
+void join_extremes(ReduceOp reduce, const Hub& hub, const Partials& partials) {
+  const std::int64_t length = partials.values.size(1);
+  auto* value = reinterpret_cast<Accum*>(row_of(partials.values, hub.first_piece));
+  auto* edge = reinterpret_cast<Id*>(row_of(partials.edges, hub.first_piece));
+  for (std::int64_t from = length; from < hub.num_pieces * length; ++from) {
+    const std::int64_t to = from % length;
+    const bool better = reduce == ReduceOp::kMax ? Max::better(value[from], value[to])
+                                                 : Min::better(value[from], value[to]);
+    if ((better || std::isnan(value[from])) && !std::isnan(value[to])) {
+      value[to] = value[from];
+      edge[to] = edge[from];
+    }
+  }
+}
+
+void join_extremes(const SpmmArgs& args, const Hub& hub, const Partials& partials) {
+  const bool in_double = partials.values.scalar_type() == at::kDouble;
+  if (args.arg_wide) {
+    in_double ? join_extremes<double, std::int64_t>(args.reduce, hub, partials)
+              : join_extremes<float, std::int64_t>(args.reduce, hub, partials);
+  } else {
+    in_double ? join_extremes<double, std::int32_t>(args.reduce, hub, partials)
+              : join_extremes<float, std::int32_t>(args.reduce, hub, partials);
+  }
 }
 
 double row_scale_of(const SpmmArgs& args, at::ScalarType type, std::int64_t row) {
@@ -92,16 +139,28 @@ double row_scale_of(const SpmmArgs& args, at::ScalarType type, std::int64_t row)
 }
 
 void store_hubs(const SpmmArgs& args, const Direction& direction, const std::vector<Hub>& hubs,
-                const at::Tensor& sums) {
-  const at::Tensor rows =
-      at::from_blob(args.out, {direction.num_rows, args.out_length}, scalar_type_of(args.dtype));
+                const Partials& partials) {
+  const std::array<std::int64_t, 2> sizes = {direction.num_rows, args.out_length};
+  const at::Tensor rows = at::from_blob(args.out, sizes, scalar_type_of(args.dtype));
   for (const Hub& hub : hubs) {
-    at::Tensor total = sums.select(0, hub.first_piece).clone();
-    for (std::int64_t i = 1; i < hub.num_pieces; ++i) total += sums.select(0, hub.first_piece + i);
-    if (args.reduce == ReduceOp::kMean) {
-      total /= static_cast<double>(direction.indptr[hub.row + 1] - direction.indptr[hub.row]);
+    const at::Tensor total = partials.values.select(0, hub.first_piece);
+    if (selects(args)) {
+      join_extremes(args, hub, partials);
+      if (args.arg != nullptr) {
+        const at::Tensor edges = at::from_blob(args.arg, sizes, partials.edges.scalar_type());
+        edges.select(0, hub.row).copy_(partials.edges.select(0, hub.first_piece));
+      }
+    } else {
+      for (std::int64_t i = 1; i < hub.num_pieces; ++i) {
+        total.add_(partials.values.select(0, hub.first_piece + i));
+      }
     }
-    if (args.row_scale != nullptr) total *= row_scale_of(args, total.scalar_type(), hub.row);
+    if (args.reduce == ReduceOp::kMean) {
+      total.div_(static_cast<double>(direction.indptr[hub.row + 1] - direction.indptr[hub.row]));
+    }
+    if (args.row_scale != nullptr) {
+      total.mul_(row_scale_of(args, total.scalar_type(), hub.row));
+    }
     rows.select(0, hub.row).copy_(total);
   }
 }
@@ -126,7 +185,7 @@ void OnCpu::run(const SpmmArgs& args, const Direction& direction, std::int64_t r
   std::vector<Hub> hubs;
   std::vector<Piece> pieces;
   if (is_splittable(args)) find_hubs(direction, hubs, pieces);
-  if (!hubs.empty()) store_hubs(args, direction, hubs, sums_of(args, pieces));
+  if (!hubs.empty()) store_hubs(args, direction, hubs, partials_of(args, pieces));
   parallel_rows(direction, row_length,
                 [&](std::int64_t begin, std::int64_t end) { run_others(args, hubs, begin, end); });
 }

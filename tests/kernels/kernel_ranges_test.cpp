@@ -373,7 +373,7 @@ void check_message_grad(const Kernels& backend, Draw& draw, BinaryOp op, bool of
   args.out_wide = is_narrow(dtype) && draw.coin();
   const RunRows run = [&](std::int64_t begin, std::int64_t end, Result& result) {
     const std::size_t accumulator = element_size(dtype, /*wide=*/true);
-    GuardedBytes scratch(static_cast<std::size_t>(own) * accumulator);
+    GuardedBytes scratch(static_cast<std::size_t>(2 * own) * accumulator);
     MessageGradArgs part = args;
     part.row_begin = begin;
     part.row_end = end;

@@ -1,13 +1,16 @@
 // Rows with more slots than one piece (2^15): their sums are cut up and put together again.
+#include <cmath>
 #include <cstdint>
 #include <vector>
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include "mezzo/message_passing/attention_scores.h"
 #include "mezzo/message_passing/ops.h"
 
 #include "support/reference.h"
+#include "support/special_numbers.h"
 #include "support/tensors.h"
 #include "support/tolerance.h"
 
@@ -36,7 +39,10 @@ std::vector<Case> cases() {
           {BinaryOp::kMul, ReduceOp::kSum, {3, 16}, {3, 1}},
           {BinaryOp::kMul, ReduceOp::kMean, {5}, {1}},
           {BinaryOp::kAdd, ReduceOp::kSum, {5}, {5}},
-          {BinaryOp::kCopyLhs, ReduceOp::kMax, {5}, {1}}};
+          {BinaryOp::kCopyLhs, ReduceOp::kMax, {5}, {1}},
+          {BinaryOp::kCopyLhs, ReduceOp::kMin, {19}, {1}},
+          {BinaryOp::kMul, ReduceOp::kMax, {3, 4}, {3, 1}},
+          {BinaryOp::kCopyLhs, ReduceOp::kProd, {5}, {1}}};
 }
 
 at::Tensor with_rows(std::int64_t rows, std::vector<std::int64_t> trailing, at::ScalarType dtype,
@@ -104,6 +110,30 @@ TEST(HubRows, take_the_scales_of_a_scaled_sum) {
   EXPECT_TRUE(exact_rounded(got, expected.value * 0.125));
 }
 
+TEST(HubRows, of_equal_extremes_choose_the_first_edge_and_of_any_the_first_nan) {
+  const at::Tensor ids = at::arange(kHubEdges, on_device(at::kLong));
+  const Topology star = Topology::from_coo(ids, at::zeros_like(ids), kHubEdges, 1);
+  constexpr std::int64_t kNan = 70'000, kLast = kHubEdges - 1;
+  for (const ReduceOp reduce : {ReduceOp::kMax, ReduceOp::kMin}) {
+    for (const DTypeInfo& dtype : dtypes()) {
+      SCOPED_TRACE(fmt::format("{} {}", dtype.name, name_of(ReduceOps{}, reduce)));
+      // Column 0 is all alike, 1 has its extreme at the last edge, 2 two numbers that are none.
+      at::Tensor x = at::ones({kHubEdges, 3}, on_device(dtype.scalar));
+      x[kLast][1] = reduce == ReduceOp::kMax ? 2 : -2;
+      x[kNan][2] = x[kLast][2] = kNaN;
+      x = leaf(x);
+      const at::Tensor got = gspmm(star, BinaryOp::kCopyLhs, reduce, x, std::nullopt);
+      EXPECT_TRUE(at::equal(got.select(1, 0), at::ones_like(got.select(1, 0))));
+      EXPECT_EQ(got[0][1].item<double>(), reduce == ReduceOp::kMax ? 2 : -2);
+      EXPECT_TRUE(std::isnan(got[0][2].item<double>()));
+      got.backward(at::ones_like(got));
+      at::Tensor expected = at::zeros_like(x.grad());
+      expected[0][0] = expected[kLast][1] = expected[kNan][2] = 1;
+      EXPECT_TRUE(at::equal(x.grad(), expected));
+    }
+  }
+}
+
 /// The largest distance of `got` from `expected`, relative to it.
 double relative_error(const at::Tensor& got, double expected) {
   return (got.detach().to(at::kDouble) - expected).abs().max().item<double>() / expected;
@@ -140,6 +170,18 @@ TEST(HubRows, keep_their_digits_however_long_they_are) {
     gspmm(spread, BinaryOp::kMul, ReduceOp::kSum, h, w).sum().backward();
     EXPECT_LT(relative_error(h.grad(), sum), kAllowed) << "weights' gradient: " << weighs;
   }
+
+  const at::Tensor v = leaf(at::zeros({1, 2}, on_device(at::kFloat)));
+  gspmm(star, BinaryOp::kSub, ReduceOp::kSum, x.select(1, 0), v, Target::kSrc, Target::kDst)
+      .backward(at::full({1, 2}, 0.1, on_device(at::kFloat)));
+  EXPECT_LT(relative_error(-v.grad(), sum), kAllowed);
+
+  const at::Tensor dst = leaf(at::zeros({1, 1, 2}, on_device(at::kFloat)));
+  const at::Tensor attn = leaf(at::ones({1, 2}, on_device(at::kFloat)));
+  gatv2_scores(star, at::ones({kEdges, 1, 2}, on_device(at::kFloat)), dst, attn, 0.2)
+      .backward(at::full({kEdges, 1}, 0.1, on_device(at::kFloat)));
+  EXPECT_LT(relative_error(dst.grad(), sum), kAllowed);
+  EXPECT_LT(relative_error(attn.grad(), sum), kAllowed);
 }
 
 }  // namespace

@@ -73,6 +73,15 @@ struct SlotRange {
   std::int64_t begin, end;
 };
 
+/// Slots that are added up apart before their sum joins the row's: one float32 sum of a million
+/// numbers of like size is 1 % off.
+constexpr std::int64_t kSlotsApart = 1024;
+
+/// The slots from `begin` on that are added up together.
+[[maybe_unused]] static inline SlotRange slots_apart(SlotRange row, std::int64_t begin) {
+  return {begin, row.end - begin < kSlotsApart ? row.end : begin + kSlotsApart};
+}
+
 [[maybe_unused]] static inline SlotRange slots_of(const Slots& slots, std::int64_t row) {
   if (slots.indptr == nullptr) return {row, row + 1};
   return {slots.indptr[row], slots.indptr[row + 1]};

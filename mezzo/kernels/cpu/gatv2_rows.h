@@ -213,21 +213,36 @@ void score_grad_block(const GATv2ScoresGradArgs& a, const GatheredRows<V, T>& ro
     if constexpr (kOfAttn) attn_sum[i] = V::zero();
   }
   const auto slope = static_cast<Accum>(a.pairs.negative_slope);
-  for (std::int64_t slot = range.begin; slot < range.end; ++slot) {
-    const Storage* other = rows.at(slot, block);
-    const Accum* grads =
-        static_cast<const Accum*>(a.grad) + id_at(a.slots.second, slot) * a.pairs.heads + head;
+  for (std::int64_t begin = range.begin; begin < range.end; begin += kSlotsApart) {
+    const SlotRange apart = slots_apart(range, begin);
+    V own_part[G * K];
+    [[maybe_unused]] V attn_part[G * K];
 #pragma GCC unroll 16
-    for (int g = 0; g < G; ++g) {
-      const V above = V::set(grads[g]), below = V::set(grads[g] * slope);
+    for (int i = 0; i < G * K; ++i) {
+      own_part[i] = V::zero();
+      if constexpr (kOfAttn) attn_part[i] = V::zero();
+    }
+    for (std::int64_t slot = apart.begin; slot < apart.end; ++slot) {
+      const Storage* other = rows.at(slot, block);
+      const Accum* grads =
+          static_cast<const Accum*>(a.grad) + id_at(a.slots.second, slot) * a.pairs.heads + head;
 #pragma GCC unroll 16
-      for (int k = 0; k < K; ++k) {
-        const int i = g * K + k;
-        const V x = own[i] + block.load(other, g, k);
-        const V share = select(V::zero() < x, above, below);
-        own_sum[i] = own_sum[i] + share;
-        if constexpr (kOfAttn) attn_sum[i] = V::fma(share, x, attn_sum[i]);
+      for (int g = 0; g < G; ++g) {
+        const V above = V::set(grads[g]), below = V::set(grads[g] * slope);
+#pragma GCC unroll 16
+        for (int k = 0; k < K; ++k) {
+          const int i = g * K + k;
+          const V x = own[i] + block.load(other, g, k);
+          const V share = select(V::zero() < x, above, below);
+          own_part[i] = own_part[i] + share;
+          if constexpr (kOfAttn) attn_part[i] = V::fma(share, x, attn_part[i]);
+        }
       }
+    }
+#pragma GCC unroll 16
+    for (int i = 0; i < G * K; ++i) {
+      own_sum[i] = own_sum[i] + own_part[i];
+      if constexpr (kOfAttn) attn_sum[i] = attn_sum[i] + attn_part[i];
     }
   }
 #pragma GCC unroll 16

@@ -146,6 +146,15 @@ void clear(typename T::Accum* acc, std::int64_t length) {
 }
 
 template <class V, class T>
+void add_rows(const typename T::Accum* row, typename T::Accum* to, std::int64_t length) {
+  for (std::int64_t f = 0; f < length; f += V::width) {
+    const std::int64_t left = length - f;
+    add_lanes(left >= V::width ? V::load_accum(row + f) : V::load_accum(row + f, left), to + f,
+              left);
+  }
+}
+
+template <class V, class T>
 void store_row(const MessageGradArgs& a, const typename T::Accum* acc, std::int64_t to,
                std::int64_t length) {
   for (std::int64_t f = 0; f < length; f += V::width) {
@@ -157,17 +166,30 @@ void store_row(const MessageGradArgs& a, const typename T::Accum* acc, std::int6
 
 template <class V, class T, class Op, bool kOfLhs>
 void message_grad_range(const MessageGradArgs& a) {
-  auto* acc = static_cast<typename T::Accum*>(a.scratch);
   const std::int64_t length = kOfLhs ? a.lhs.length : a.rhs.length;
+  auto* total = static_cast<typename T::Accum*>(a.scratch);
   for (std::int64_t row = a.row_begin; row < a.row_end; ++row) {
     const SlotRange range = slots_of(a.slots, row);
-    if (!a.per_slot) clear<V, T>(acc, length);
-    for (std::int64_t slot = range.begin; slot < range.end; ++slot) {
-      if (a.per_slot) clear<V, T>(acc, length);
-      add_slot<V, T, Op, kOfLhs>(a, row, slot, acc);
-      if (a.per_slot) store_row<V, T>(a, acc, id_at(a.slots.second, slot), length);
+    if (a.per_slot) {
+      for (std::int64_t slot = range.begin; slot < range.end; ++slot) {
+        clear<V, T>(total, length);
+        add_slot<V, T, Op, kOfLhs>(a, row, slot, total);
+        store_row<V, T>(a, total, id_at(a.slots.second, slot), length);
+      }
+      continue;
     }
-    if (!a.per_slot) store_row<V, T>(a, acc, row, length);
+    clear<V, T>(total, length);
+    for (std::int64_t begin = range.begin; begin < range.end; begin += kSlotsApart) {
+      // The first part is added up in place: it is all that most rows have.
+      auto* part = begin == range.begin ? total : total + length;
+      const SlotRange apart = slots_apart(range, begin);
+      if (part != total) clear<V, T>(part, length);
+      for (std::int64_t slot = apart.begin; slot < apart.end; ++slot) {
+        add_slot<V, T, Op, kOfLhs>(a, row, slot, part);
+      }
+      if (part != total) add_rows<V, T>(part, total, length);
+    }
+    store_row<V, T>(a, total, row, length);
   }
 }
 
