@@ -20,6 +20,9 @@ inline constexpr double kDropoutLevels = 65536;
 struct DropoutLevel {
   std::uint64_t seed = 0;
   std::uint32_t threshold = 0;  ///< of kDropoutLevels; 0: nothing is dropped
+  /// Or null. CUDA kernels add the number there, modulo 2^64, to the seed when they run: one that a
+  /// graph repeats draws anew where the number is another one. The CPU's kernels do not read it.
+  const std::int64_t* seed_offset = nullptr;
 };
 
 /// out[i] = x[i] / (1 - probability), or 0 where element i is dropped (even where it is inf or

@@ -5,7 +5,7 @@
 
 #include "mezzo/kernels/attention.h"
 #include "mezzo/kernels/cuda/device.h"
-#include "mezzo/kernels/cuda/philox.h"
+#include "mezzo/kernels/cuda/dropout_words.h"
 
 // What the attention of an edge and a head is made of, for the lane that stands for both.
 
@@ -40,8 +40,7 @@ A kept_factor(const DropoutLevel& dropout) {
 template <class A>
 __device__ inline A kept_or_zero(const DropoutLevel& dropout, A factor, std::int64_t number) {
   std::uint32_t words[4];
-  philox_words(dropout.seed, kDropoutStream, static_cast<std::uint64_t>(number / kElementsPerDraw),
-               words);
+  dropout_words(dropout, number / kElementsPerDraw, words);
   const auto place = static_cast<int>(number % kElementsPerDraw);
   // Not words[place / 2]: an index that is known only on the way would put them into memory.
   const std::uint32_t low = place < 2 ? words[0] : words[1];

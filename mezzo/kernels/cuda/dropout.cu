@@ -2,8 +2,8 @@
 
 #include "mezzo/core/type_list.h"
 #include "mezzo/kernels/cuda/device.h"
+#include "mezzo/kernels/cuda/dropout_words.h"
 #include "mezzo/kernels/cuda/kernels.h"
-#include "mezzo/kernels/cuda/philox.h"
 
 namespace mezzo::cuda {
 
@@ -34,7 +34,7 @@ __global__ void __launch_bounds__(DropoutTuning::kThreads)
       a.draw_begin + std::int64_t{blockIdx.x} * DropoutTuning::kThreads + threadIdx.x;
   if (draw >= a.draw_end) return;
   std::uint32_t words[4];
-  philox_words(a.dropout.seed, kDropoutStream, static_cast<std::uint64_t>(draw), words);
+  dropout_words(a.dropout, draw, words);
   const std::int64_t first = draw * kElementsPerDraw;
   const Storage* x = static_cast<const Storage*>(a.x) + first;
   Storage* out = static_cast<Storage*>(a.out) + first;

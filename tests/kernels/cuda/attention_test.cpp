@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <cstring>
 #include <limits>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -72,14 +73,17 @@ struct Numbers {
                {-2, -1, 1, 2}),
         weighted(draw.coin()) {
     if (draw.coin()) dropout = {.seed = draw.seed(), .threshold = 20000};
+    if (draw.coin()) seed_offset = static_cast<std::int64_t>(draw.seed());
   }
 
   AttentionScores scores() const {
+    DropoutLevel level = dropout;
+    if (seed_offset) level.seed_offset = &*seed_offset;
     return {.src = src.numbers(),
             .dst = dst.numbers(),
             .edge_weight = weighted ? weight.numbers() : HeadNumbers{},
             .negative_slope = kSlope,
-            .dropout = dropout};
+            .dropout = level};
   }
   double sum(std::int64_t u, std::int64_t v, std::int64_t head) const {
     return src.at(u, head) + dst.at(v, head);
@@ -91,8 +95,9 @@ struct Numbers {
   double kept(std::int64_t edge, std::int64_t head) const {
     if (dropout.threshold == 0) return 1;
     const std::int64_t number = edge * h.heads + head, part = number % kElementsPerDraw;
+    const std::uint64_t seed = dropout.seed + static_cast<std::uint64_t>(seed_offset.value_or(0));
     const auto words =
-        philox(dropout.seed, kDropoutStream, static_cast<std::uint64_t>(number / kElementsPerDraw));
+        philox(seed, kDropoutStream, static_cast<std::uint64_t>(number / kElementsPerDraw));
     const auto level = words[static_cast<std::size_t>(part / 2)] >> (16 * (part % 2)) & 0xFFFF;
     return level < dropout.threshold ? 0 : kDropoutLevels / (kDropoutLevels - dropout.threshold);
   }
@@ -118,6 +123,7 @@ struct Numbers {
   Matrix z, grad, src, dst, weight;
   bool weighted;
   DropoutLevel dropout;
+  std::optional<std::int64_t> seed_offset;
 };
 
 void expect_same_bytes(const GuardedBytes& a, const GuardedBytes& b, const char* what) {

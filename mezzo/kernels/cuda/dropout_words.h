@@ -1,0 +1,18 @@
+#pragma once
+
+#include <cstdint>
+
+#include "mezzo/kernels/cuda/philox.h"
+#include "mezzo/kernels/dropout.h"
+
+namespace mezzo::cuda {
+
+/// The bits of a draw, which decide kElementsPerDraw elements.
+__device__ inline void dropout_words(const DropoutLevel& dropout, std::int64_t draw,
+                                     std::uint32_t (&words)[4]) {
+  std::uint64_t seed = dropout.seed;
+  if (dropout.seed_offset != nullptr) seed += static_cast<std::uint64_t>(*dropout.seed_offset);
+  philox_words(seed, kDropoutStream, static_cast<std::uint64_t>(draw), words);
+}
+
+}  // namespace mezzo::cuda
