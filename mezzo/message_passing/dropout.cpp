@@ -25,11 +25,16 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::Function;
 using torch::autograd::variable_list;
+using OptionalTensor = std::optional<at::Tensor>;
+
+thread_local bool draws_on_device = false;
 
 template <class Device>
-at::Tensor dropout_on(const at::Tensor& x, double probability, std::int64_t seed) {
+at::Tensor dropout_on(const at::Tensor& x, double probability, std::int64_t seed,
+                      const OptionalTensor& seed_offset) {
   const at::Tensor given = x.contiguous();
-  const DropoutLevel dropout = dropout_level("dropout", probability, seed);
+  const DropoutLevel dropout =
+      dropout_level("dropout", probability, seed, seed_offset, given.device());
   if (dropout.threshold == kDropoutLevels) return at::zeros_like(given);
   at::Tensor out = at::empty_like(given);
   const DropoutArgs args{.dtype = dtype_of("dropout", x.scalar_type()),
@@ -41,32 +46,37 @@ at::Tensor dropout_on(const at::Tensor& x, double probability, std::int64_t seed
   return out;
 }
 
-at::Tensor call(const at::Tensor& x, double probability, std::int64_t seed) {
+at::Tensor call(const at::Tensor& x, double probability, std::int64_t seed,
+                const OptionalTensor& seed_offset) {
   static const auto op =
-      handle<at::Tensor(const at::Tensor&, double, std::int64_t)>("mezzo::dropout");
-  return op.call(x, probability, seed);
+      handle<at::Tensor(const at::Tensor&, double, std::int64_t, const OptionalTensor&)>(
+          "mezzo::dropout");
+  return op.call(x, probability, seed, seed_offset);
 }
 
 struct Dropout : Function<Dropout> {
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, double probability,
-                            std::int64_t seed) {
+                            std::int64_t seed, const OptionalTensor& seed_offset) {
     at::AutoDispatchBelowADInplaceOrView below;
+    ctx->save_for_backward({seed_offset.value_or(at::Tensor())});
     ctx->saved_data["probability"] = probability;
     ctx->saved_data["seed"] = seed;
-    return call(x, probability, seed);
+    return call(x, probability, seed, seed_offset);
   }
 
   // Dropout is linear: its gradient is the same dropout, and so is that one's.
   static variable_list backward(AutogradContext* ctx, variable_list grads) {
-    return {
-        call(grads[0], ctx->saved_data["probability"].toDouble(), ctx->saved_data["seed"].toInt()),
-        {},
-        {}};
+    return {call(grads[0], ctx->saved_data["probability"].toDouble(),
+                 ctx->saved_data["seed"].toInt(), ctx->get_saved_variables()[0]),
+            {},
+            {},
+            {}};
   }
 };
 
-at::Tensor dropout_autograd(const at::Tensor& x, double probability, std::int64_t seed) {
-  return Dropout::apply(x, probability, seed);
+at::Tensor dropout_autograd(const at::Tensor& x, double probability, std::int64_t seed,
+                            const OptionalTensor& seed_offset) {
+  return Dropout::apply(x, probability, seed, seed_offset);
 }
 
 at::Tensor lowered_by_autocast(const at::Tensor& x) {
@@ -78,7 +88,7 @@ at::Tensor lowered_by_autocast(const at::Tensor& x) {
 }  // namespace
 
 TORCH_LIBRARY_FRAGMENT(mezzo, m) {
-  m.def("dropout(Tensor x, float probability, int seed) -> Tensor");
+  m.def("dropout(Tensor x, float probability, int seed, Tensor? seed_offset=None) -> Tensor");
 }
 TORCH_LIBRARY_IMPL(mezzo, Autograd, m) {
   m.impl("dropout", &dropout_autograd);
@@ -92,15 +102,22 @@ void declare_dropout(torch::Library& m) {
 template void declare_dropout<OnCpu>(torch::Library&);
 template void declare_dropout<OnCuda>(torch::Library&);
 
-std::int64_t draw_dropout_seed(const char* what, at::Device device) {
-  MEZZO_CHECK(!is_capturing(device),
-              "{}: dropout cannot be captured into a CUDA graph, every replay would drop the same "
-              "elements: set its probability to 0 or do not capture",
-              what);
+DeviceDraws::DeviceDraws() : before_(draws_on_device) {
+  draws_on_device = true;
+}
+
+DeviceDraws::~DeviceDraws() {
+  draws_on_device = before_;
+}
+
+DropoutSeed draw_dropout_seed(at::Device device) {
+  if (draws_on_device || is_capturing(device)) {
+    return {.offset = at::empty({1}, at::TensorOptions(device).dtype(at::kLong)).random_()};
+  }
   at::Generator generator = at::detail::getDefaultCPUGenerator();
   const std::lock_guard lock(generator.mutex());
-  return static_cast<std::int64_t>(
-      at::check_generator<at::CPUGeneratorImpl>(generator)->random64());
+  return {.number = static_cast<std::int64_t>(
+              at::check_generator<at::CPUGeneratorImpl>(generator)->random64())};
 }
 
 void check_dropout(const char* what, double probability) {
@@ -108,19 +125,37 @@ void check_dropout(const char* what, double probability) {
               what, probability);
 }
 
-DropoutLevel dropout_level(const char* what, double probability, std::int64_t seed) {
+DropoutLevel dropout_level(const char* what, double probability, std::int64_t seed,
+                           const OptionalTensor& seed_offset, at::Device device) {
   check_dropout(what, probability);
-  return {static_cast<std::uint64_t>(seed),
-          static_cast<std::uint32_t>(std::lround(probability * kDropoutLevels))};
+  DropoutLevel level{
+      .seed = static_cast<std::uint64_t>(seed),
+      .threshold = static_cast<std::uint32_t>(std::lround(probability * kDropoutLevels))};
+  if (!seed_offset || !seed_offset->defined()) return level;
+  MEZZO_CHECK(seed_offset->scalar_type() == at::kLong && seed_offset->numel() == 1 &&
+                  seed_offset->device() == device,
+              "{}: expected a seed_offset of one int64 on {}, got {} of shape {} on {}", what,
+              device.str(), c10::toString(seed_offset->scalar_type()),
+              c10::str(seed_offset->sizes()), seed_offset->device().str());
+  const auto* const offset = seed_offset->const_data_ptr<std::int64_t>();
+  if (device.is_cpu()) {
+    level.seed += static_cast<std::uint64_t>(*offset);
+  } else {
+    level.seed_offset = offset;
+  }
+  return level;
 }
 
 at::Tensor feature_dropout(const at::Tensor& x, double probability, bool training) {
   check_dropout("dropout", probability);
   if (!training || probability == 0) return x;
-  const std::int64_t seed = draw_dropout_seed("dropout", x.device());
-  if (x.layout() != at::kSparseCsr) return call(lowered_by_autocast(x), probability, seed);
-  return at::_sparse_csr_tensor_unsafe(x.crow_indices(), x.col_indices(),
-                                       call(x.values(), probability, seed), x.sizes(), x.options());
+  const DropoutSeed seed = draw_dropout_seed(x.device());
+  const auto dropped = [&](const at::Tensor& values) {
+    return call(values, probability, seed.number, seed.offset);
+  };
+  if (x.layout() != at::kSparseCsr) return dropped(lowered_by_autocast(x));
+  return at::_sparse_csr_tensor_unsafe(x.crow_indices(), x.col_indices(), dropped(x.values()),
+                                       x.sizes(), x.options());
 }
 
 }  // namespace mezzo

@@ -33,7 +33,7 @@ class Operands {
  public:
   Operands(const Topology& topology, const at::Tensor& z, const at::Tensor& score_src,
            const at::Tensor& score_dst, const OptionalTensor& edge_weight, double negative_slope,
-           double dropout, std::int64_t seed)
+           double dropout, std::int64_t seed, const OptionalTensor& seed_offset)
       : topology_(topology), type_(z.scalar_type()) {
     check_place("z", z);
     MEZZO_CHECK(z.dim() == 3 && z.size(0) == topology.num_src() && z.size(1) >= 1 && z.size(2) >= 1,
@@ -51,7 +51,8 @@ class Operands {
     scores.dst = described(score_dst_);
     if (edge_weight_.defined()) scores.edge_weight = described(edge_weight_);
     scores.negative_slope = negative_slope;
-    scores.dropout = dropout_level(kGatAttentionName, dropout, seed);
+    scores.dropout =
+        dropout_level(kGatAttentionName, dropout, seed, seed_offset, topology.device());
   }
 
   const void* z() const { return z_.const_data_ptr(); }
@@ -116,10 +117,10 @@ template <class Device>
 std::tuple<at::Tensor, at::Tensor, at::Tensor> attention_on(
     const TopologyPtr& holder, const at::Tensor& z, const at::Tensor& score_src,
     const at::Tensor& score_dst, const OptionalTensor& edge_weight, double negative_slope,
-    double dropout, std::int64_t seed) {
+    double dropout, std::int64_t seed, const OptionalTensor& seed_offset) {
   const Topology& topology = holder->value;
   const Operands operands(topology, z, score_src, score_dst, edge_weight, negative_slope, dropout,
-                          seed);
+                          seed, seed_offset);
   const Direction direction(topology, RowSide::kDst);
   const std::int64_t num_dst = topology.num_dst();
   at::Tensor out = at::empty({num_dst, operands.heads, operands.features}, operands.rows());
@@ -143,9 +144,9 @@ template <class Device>
 at::Tensor attention_only_on(const TopologyPtr& topology, const at::Tensor& z,
                              const at::Tensor& score_src, const at::Tensor& score_dst,
                              const OptionalTensor& edge_weight, double negative_slope,
-                             double dropout, std::int64_t seed) {
+                             double dropout, std::int64_t seed, const OptionalTensor& seed_offset) {
   return std::get<0>(attention_on<Device>(topology, z, score_src, score_dst, edge_weight,
-                                          negative_slope, dropout, seed));
+                                          negative_slope, dropout, seed, seed_offset));
 }
 
 /// What the backward reads of each destination: [num_dst, kStateNumbers, heads].
@@ -197,11 +198,11 @@ template <class Device>
 std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor> attention_grad_on(
     const TopologyPtr& holder, const at::Tensor& z, const at::Tensor& score_src,
     const at::Tensor& score_dst, const OptionalTensor& edge_weight, double negative_slope,
-    double dropout, std::int64_t seed, const at::Tensor& out, const at::Tensor& top,
-    const at::Tensor& sum, const at::Tensor& grad, bool weight_wanted) {
+    double dropout, std::int64_t seed, const OptionalTensor& seed_offset, const at::Tensor& out,
+    const at::Tensor& top, const at::Tensor& sum, const at::Tensor& grad, bool weight_wanted) {
   const Topology& topology = holder->value;
   const Operands operands(topology, z, score_src, score_dst, edge_weight, negative_slope, dropout,
-                          seed);
+                          seed, seed_offset);
   const at::Tensor given = grad.contiguous();
   const at::Tensor state = destination_state<Device>(topology, operands, out, top, sum, given);
   const Direction direction(topology, RowSide::kSrc);
@@ -240,16 +241,17 @@ struct Attention : Function<Attention> {
   static at::Tensor forward(AutogradContext* ctx, const TopologyPtr& topology, const at::Tensor& z,
                             const at::Tensor& score_src, const at::Tensor& score_dst,
                             const OptionalTensor& edge_weight, double negative_slope,
-                            double dropout, std::int64_t seed) {
+                            double dropout, std::int64_t seed, const OptionalTensor& seed_offset) {
     static const auto op = handle<std::tuple<at::Tensor, at::Tensor, at::Tensor>(
         const TopologyPtr&, const at::Tensor&, const at::Tensor&, const at::Tensor&,
-        const OptionalTensor&, double, double, std::int64_t)>("mezzo::_gat_attention");
+        const OptionalTensor&, double, double, std::int64_t, const OptionalTensor&)>(
+        "mezzo::_gat_attention");
     at::AutoDispatchBelowADInplaceOrView below;
-    const auto [out, top, sum] =
-        op.call(topology, z, score_src, score_dst, edge_weight, negative_slope, dropout, seed);
+    const auto [out, top, sum] = op.call(topology, z, score_src, score_dst, edge_weight,
+                                         negative_slope, dropout, seed, seed_offset);
     const bool weighted = edge_weight && edge_weight->defined();
-    ctx->save_for_backward(
-        {z, score_src, score_dst, weighted ? *edge_weight : at::Tensor(), out, top, sum});
+    ctx->save_for_backward({z, score_src, score_dst, weighted ? *edge_weight : at::Tensor(), out,
+                            top, sum, seed_offset.value_or(at::Tensor())});
     ctx->saved_data["topology"] = topology;
     ctx->saved_data["negative_slope"] = negative_slope;
     ctx->saved_data["dropout"] = dropout;
@@ -264,8 +266,9 @@ struct Attention : Function<Attention> {
                 kGatAttentionName);
     static const auto op = handle<std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor>(
         const TopologyPtr&, const at::Tensor&, const at::Tensor&, const at::Tensor&,
-        const OptionalTensor&, double, double, std::int64_t, const at::Tensor&, const at::Tensor&,
-        const at::Tensor&, const at::Tensor&, bool)>("mezzo::_gat_attention_grad");
+        const OptionalTensor&, double, double, std::int64_t, const OptionalTensor&,
+        const at::Tensor&, const at::Tensor&, const at::Tensor&, const at::Tensor&, bool)>(
+        "mezzo::_gat_attention_grad");
     const auto saved = ctx->get_saved_variables();
     auto& data = ctx->saved_data;
     const bool weight_wanted = data["weight_wanted"].toBool();
@@ -273,40 +276,45 @@ struct Attention : Function<Attention> {
         op.call(data["topology"].toCustomClass<TopologyHolder>(), saved[0], saved[1], saved[2],
                 saved[3].defined() ? OptionalTensor(saved[3]) : std::nullopt,
                 data["negative_slope"].toDouble(), data["dropout"].toDouble(), data["seed"].toInt(),
-                saved[4], saved[5], saved[6], grads[0], weight_wanted);
-    return {{}, z, src, dst, weight_wanted ? weight : at::Tensor(), {}, {}, {}};
+                saved[7], saved[4], saved[5], saved[6], grads[0], weight_wanted);
+    return {{}, z, src, dst, weight_wanted ? weight : at::Tensor(), {}, {}, {}, {}};
   }
 };
 
 at::Tensor attention_autograd(const TopologyPtr& topology, const at::Tensor& z,
                               const at::Tensor& score_src, const at::Tensor& score_dst,
                               const OptionalTensor& edge_weight, double negative_slope,
-                              double dropout, std::int64_t seed) {
+                              double dropout, std::int64_t seed,
+                              const OptionalTensor& seed_offset) {
   return Attention::apply(topology, z, score_src, score_dst, edge_weight, negative_slope, dropout,
-                          seed);
+                          seed, seed_offset);
 }
 
 at::Tensor call(const TopologyPtr& topology, const at::Tensor& z, const at::Tensor& score_src,
                 const at::Tensor& score_dst, const OptionalTensor& edge_weight,
-                double negative_slope, double dropout, std::int64_t seed) {
+                double negative_slope, double dropout, std::int64_t seed,
+                const OptionalTensor& seed_offset) {
   static const auto op =
       handle<at::Tensor(const TopologyPtr&, const at::Tensor&, const at::Tensor&, const at::Tensor&,
-                        const OptionalTensor&, double, double, std::int64_t)>(
-          "mezzo::gat_attention");
-  return op.call(topology, z, score_src, score_dst, edge_weight, negative_slope, dropout, seed);
+                        const OptionalTensor&, double, double, std::int64_t,
+                        const OptionalTensor&)>("mezzo::gat_attention");
+  return op.call(topology, z, score_src, score_dst, edge_weight, negative_slope, dropout, seed,
+                 seed_offset);
 }
 
 template <at::DeviceType kDevice>
 at::Tensor attention_autocast(const TopologyPtr& topology, const at::Tensor& z,
                               const at::Tensor& score_src, const at::Tensor& score_dst,
                               const OptionalTensor& edge_weight, double negative_slope,
-                              double dropout, std::int64_t seed) {
+                              double dropout, std::int64_t seed,
+                              const OptionalTensor& seed_offset) {
   constexpr auto kKey =
       kDevice == at::kCUDA ? c10::DispatchKey::Autocast : c10::DispatchKey::AutocastCPU;
   const c10::impl::ExcludeDispatchKeyGuard no_autocast(kKey);
   const at::Tensor low =
       at::autocast::cached_cast(at::autocast::get_autocast_dtype(kDevice), z, kDevice);
-  return call(topology, low, score_src, score_dst, edge_weight, negative_slope, dropout, seed);
+  return call(topology, low, score_src, score_dst, edge_weight, negative_slope, dropout, seed,
+              seed_offset);
 }
 
 }  // namespace
@@ -315,8 +323,9 @@ TORCH_LIBRARY_FRAGMENT(mezzo, m) {
   register_topology_class();
 #define MEZZO_ATTENTION                                                                  \
   "__torch__.torch.classes.mezzo.Topology topology, Tensor z, Tensor score_src, Tensor " \
-  "score_dst, Tensor? edge_weight, float negative_slope, float dropout, int seed"
-  m.def("gat_attention(" MEZZO_ATTENTION ") -> Tensor");
+  "score_dst, Tensor? edge_weight, float negative_slope, float dropout, int seed, "      \
+  "Tensor? seed_offset"
+  m.def("gat_attention(" MEZZO_ATTENTION "=None) -> Tensor");
   m.def("_gat_attention(" MEZZO_ATTENTION ") -> (Tensor, Tensor, Tensor)");
   m.def("_gat_attention_grad(" MEZZO_ATTENTION
         ", Tensor out, Tensor top, Tensor sum, Tensor grad, bool weight_wanted) -> (Tensor, "
@@ -359,9 +368,9 @@ at::Tensor gat_attention(const Topology& topology, const at::Tensor& z, const at
   const bool drops = options.training && options.dropout > 0;
   const OptionalTensor edge_weight =
       options.edge_weight.defined() ? OptionalTensor(options.edge_weight) : std::nullopt;
+  const DropoutSeed seed = drops ? draw_dropout_seed(z.device()) : DropoutSeed{};
   return call(hold(topology), z, score_src, score_dst, edge_weight, options.negative_slope,
-              drops ? options.dropout : 0,
-              drops ? draw_dropout_seed(kGatAttentionName, z.device()) : 0);
+              drops ? options.dropout : 0, seed.number, seed.offset);
 }
 
 }  // namespace mezzo

@@ -63,9 +63,11 @@ MEZZO_API at::Tensor linear(const at::Tensor& x, const at::Tensor& weight,
 
 /// Dropout that keeps the layout: each element is 0 with this probability, else divided by the rest
 /// (probabilities in steps of 2^-16), drawn by the counter-based generator from one number of
-/// libtorch's, the same for any number of threads; no mask is kept. Of a sparse CSR matrix the
-/// stored values are dropped and scaled, as dropout of the dense matrix would. Under autocast dense
-/// float32 rows are cast to the 16-bit type first, so that no float32 copy of them is made.
+/// libtorch's, the same for any number of threads; no mask is kept. In work that is captured into a
+/// CUDA graph each replay draws anew, from libtorch's generator of the device. Of a sparse CSR
+/// matrix the stored values are dropped and scaled, as dropout of the dense matrix would. Under
+/// autocast dense float32 rows are cast to the 16-bit type first, so that no float32 copy of them
+/// is made.
 MEZZO_API at::Tensor feature_dropout(const at::Tensor& x, double probability, bool training);
 
 /// What gat_attention takes beside its operands.

@@ -1,13 +1,17 @@
+#include "mezzo/message_passing/dropout.h"
+
 #include <cmath>
 #include <limits>
+#include <optional>
 
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 #include <ATen/autocast_mode.h>
-#include <ATen/core/dispatch/Dispatcher.h>
 #include <gtest/gtest.h>
+#include <torch/csrc/autograd/autograd.h>
 
 #include "mezzo/message_passing/ops.h"
+#include "mezzo/message_passing/schema.h"
 
 #include "support/tensors.h"
 #include "support/tolerance.h"
@@ -79,14 +83,89 @@ TEST(Dropout, drops_inf_and_nan_and_keeps_those_that_stay) {
   EXPECT_TRUE(at::eq(out, 0).any().item<bool>());
 }
 
+/// The operator by its name.
+at::Tensor dropped(const at::Tensor& x, double probability, std::int64_t seed,
+                   const std::optional<at::Tensor>& seed_offset) {
+  static const auto op =
+      handle<at::Tensor(const at::Tensor&, double, std::int64_t, const std::optional<at::Tensor>&)>(
+          "mezzo::dropout");
+  return op.call(x, probability, seed, seed_offset);
+}
+
+at::Tensor offset_of(std::int64_t number) {
+  return at::full({1}, number, on_device(at::kLong));
+}
+
 TEST(Dropout, called_by_name_refuses_what_is_no_probability) {
-  const auto op = c10::Dispatcher::singleton()
-                      .findSchemaOrThrow("mezzo::dropout", "")
-                      .typed<at::Tensor(const at::Tensor&, double, std::int64_t)>();
   for (const double probability : {-0.5, 1.5, std::numeric_limits<double>::quiet_NaN()}) {
-    EXPECT_TRUE(mentions(error_of([&] { op.call(at::ones({4}, on_device()), probability, 7); }),
-                         "probability"));
+    EXPECT_TRUE(mentions(
+        error_of([&] { dropped(at::ones({4}, on_device()), probability, 7, std::nullopt); }),
+        "probability"));
   }
+}
+
+TEST(Dropout, adds_the_offset_to_the_seed) {
+  constexpr std::int64_t kLargest = std::numeric_limits<std::int64_t>::max();
+  const auto x = at::rand({300, 7}, on_device());
+  const at::Tensor expected = dropped(x, 0.5, 12, std::nullopt);
+  EXPECT_TRUE(same_bits(dropped(x, 0.5, 12, offset_of(0)), expected));
+  EXPECT_TRUE(same_bits(dropped(x, 0.5, 5, offset_of(7)), expected));
+  EXPECT_TRUE(same_bits(dropped(x, 0.5, 17, offset_of(-5)), expected));
+  EXPECT_FALSE(same_bits(dropped(x, 0.5, 12, offset_of(1)), expected));
+  const at::Tensor wrapped =
+      dropped(x, 0.5, std::numeric_limits<std::int64_t>::min(), std::nullopt);
+  EXPECT_TRUE(same_bits(dropped(x, 0.5, kLargest, offset_of(1)), wrapped));
+}
+
+TEST(Dropout, gradients_of_both_orders_read_the_offset_again) {
+  const auto x = at::ones({37, 5}, on_device(at::kDouble)).requires_grad_();
+  const auto grad = at::full({37, 5}, 3, on_device(at::kDouble)).requires_grad_();
+  const auto out = dropped(x, 0.5, 5, offset_of(7));
+  EXPECT_TRUE(same_bits(out, dropped(x, 0.5, 12, std::nullopt)));
+  const auto first =
+      torch::autograd::grad({out}, {x}, {grad}, std::nullopt, /*create_graph=*/true)[0];
+  EXPECT_TRUE(exact(first, 3 * out.detach()));
+  EXPECT_TRUE(exact(torch::autograd::grad({first.sum()}, {grad})[0], out));
+}
+
+TEST(Dropout, refuses_an_offset_that_is_no_number_of_its_device) {
+  const auto x = at::ones({4}, on_device());
+  for (const at::Tensor& wrong :
+       {at::zeros({2}, on_device(at::kLong)), at::zeros({0}, on_device(at::kLong)),
+        at::zeros({1}, on_device())}) {
+    EXPECT_TRUE(mentions(error_of([&] { dropped(x, 0.5, 7, wrong); }), "seed_offset"));
+  }
+}
+
+TEST(DeviceDraws, take_the_numbers_of_the_generator_of_the_device) {
+  const at::Device device = test_device();
+  {
+    const DeviceDraws draws;
+    at::manual_seed(7);
+    const DropoutSeed first = draw_dropout_seed(device), second = draw_dropout_seed(device);
+    EXPECT_EQ(first.number, 0);
+    ASSERT_TRUE(first.offset && second.offset);
+    EXPECT_EQ(first.offset->device(), device);
+    EXPECT_NE(first.offset->item<std::int64_t>(), second.offset->item<std::int64_t>());
+    at::manual_seed(7);
+    EXPECT_EQ(at::empty({1}, on_device(at::kLong)).random_().item<std::int64_t>(),
+              first.offset->item<std::int64_t>());
+    { const DeviceDraws inner; }
+    EXPECT_TRUE(draw_dropout_seed(device).offset) << "they nest";
+  }
+  EXPECT_FALSE(draw_dropout_seed(device).offset);
+}
+
+TEST(DeviceDraws, drop_anew_each_time_and_the_gradient_alike) {
+  at::manual_seed(7);
+  const DeviceDraws draws;
+  const auto x = at::ones({1 << 16}, on_device()).requires_grad_();
+  const auto first = mezzo::feature_dropout(x, 0.5, true);
+  const auto second = mezzo::feature_dropout(x, 0.5, true);
+  EXPECT_FALSE(same_bits(first, second));
+  EXPECT_TRUE(exact(torch::autograd::grad({first.sum()}, {x})[0], first.detach()));
+  EXPECT_TRUE(exact(torch::autograd::grad({second.sum()}, {x})[0], second.detach()));
+  EXPECT_NEAR(first.detach().mean().item<double>(), 1, 5.0 / 256);
 }
 
 TEST(Dropout, casts_dense_rows_under_autocast) {

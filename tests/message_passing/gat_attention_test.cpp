@@ -487,16 +487,46 @@ TEST(GatAttention, refuses_what_does_not_fit_and_names_it) {
   expect(text(z, src, at::Tensor()), "undefined");
 }
 
+/// The operator by its name.
+at::Tensor attended(const Topology& g, const Inputs& in, std::int64_t seed,
+                    const std::optional<at::Tensor>& seed_offset) {
+  static const auto op =
+      handle<at::Tensor(const TopologyPtr&, const at::Tensor&, const at::Tensor&, const at::Tensor&,
+                        const std::optional<at::Tensor>&, double, double, std::int64_t,
+                        const std::optional<at::Tensor>&)>("mezzo::gat_attention");
+  return op.call(hold(g), in.z, in.src, in.dst,
+                 in.weight.defined() ? std::optional(in.weight) : std::nullopt, in.slope,
+                 in.dropout, seed, seed_offset);
+}
+
+TEST(GatAttention, adds_the_offset_to_the_seed_in_its_gradients_too) {
+  const Topology g = four_nodes();
+  const Inputs in = make_inputs(g, 8, 3, at::kDouble, at::kDouble, Weights::kByHead, 0.5);
+  const auto offset = [](std::int64_t number) {
+    return at::full({1}, number, on_device(at::kLong));
+  };
+  const auto grad = uniform({g.num_dst(), 8, 3}, at::kDouble, 9);
+  const auto expected = attended(g, in, 12, std::nullopt), out = attended(g, in, 5, offset(7));
+  EXPECT_TRUE(same_bits(out, expected));
+  EXPECT_FALSE(same_bits(attended(g, in, 5, offset(8)), expected));
+  const auto got = torch::autograd::grad({out}, operands(in), {grad});
+  const auto wanted = torch::autograd::grad({expected}, operands(in), {grad});
+  for (std::size_t i = 0; i < got.size(); ++i) EXPECT_TRUE(same_bits(got[i], wanted[i])) << i;
+  EXPECT_TRUE(
+      mentions(error_of([&] { attended(g, in, 5, at::zeros({1}, on_device())); }), "seed_offset"));
+}
+
 TEST(GatAttention, called_by_name_refuses_what_is_no_probability) {
   const Topology g = four_nodes();
-  const auto op =
-      handle<at::Tensor(const TopologyPtr&, const at::Tensor&, const at::Tensor&, const at::Tensor&,
-                        const std::optional<at::Tensor>&, double, double, std::int64_t)>(
-          "mezzo::gat_attention");
   for (const double dropout : {-0.5, 1.5, std::numeric_limits<double>::quiet_NaN()}) {
     const std::string text = error_of([&] {
-      op.call(hold(g), at::ones({4, 1, 2}, on_device()), at::ones({4, 1}, on_device()),
-              at::ones({4, 1}, on_device()), std::nullopt, 0.2, dropout, 7);
+      attended(g,
+               {.z = at::ones({4, 1, 2}, on_device()),
+                .src = at::ones({4, 1}, on_device()),
+                .dst = at::ones({4, 1}, on_device()),
+                .weight = {},
+                .dropout = dropout},
+               7, std::nullopt);
     });
     EXPECT_TRUE(mentions(text, "gat_attention"));
     EXPECT_TRUE(mentions(text, "probability"));
