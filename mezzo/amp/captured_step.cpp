@@ -12,6 +12,7 @@
 #include "mezzo/amp/capture_region.h"
 #include "mezzo/core/error.h"
 #include "mezzo/message_passing/cuda_services.h"
+#include "mezzo/message_passing/dropout.h"
 
 namespace mezzo::amp {
 namespace {
@@ -64,6 +65,7 @@ at::Tensor CapturedStep::replay() {
     mezzo::detail::raise<LogicError>("CapturedStep::replay: the step could not be captured before");
   }
   if (!captured_ && warm_up_left_ > 0) {
+    const DeviceDraws draws;  // as the captured step's, so that one generator's state is all of it
     graph_->warm_up([this] { result_ = step_(); });
     check_result();
     --warm_up_left_;
@@ -88,6 +90,7 @@ void CapturedStep::capture() {
   at::autocast::clear_cache();
   try {
     const CaptureRegion region;
+    const DeviceDraws draws;
     graph_->capture([this] { result_ = step_(); });
   } catch (const c10::Error& error) {
     const std::string text = error.what_without_backtrace();
@@ -98,8 +101,8 @@ void CapturedStep::capture() {
   at::autocast::clear_cache();
   check_result();
   MEZZO_CHECK(at::equal(drawn, host_generator_state()),
-              "CapturedStep: the step draws random numbers on the host, as dropout does, and every "
-              "replay would use the same ones");
+              "CapturedStep: the step draws random numbers on the host, and every replay would use "
+              "the same ones");
   failed_ = false;
   captured_ = true;
 }

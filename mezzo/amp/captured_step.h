@@ -43,7 +43,9 @@ struct CapturedStepOptions {
 ///
 /// Each replay() is one step: the first `warm_up` ones call the closure, the next one captures what
 /// it queues, and all from that one on repeat it. Numbers are those of the closure called as often,
-/// bit for bit.
+/// bit for bit; but mezzo's dropout draws from libtorch's generator of the device here, in the
+/// steps before the capture too, where it otherwise draws from the one of the CPU: other elements
+/// drop. torch::manual_seed rules both generators, and every replay draws anew.
 ///
 /// A replay reads and writes the memory that the captured call used: inputs are changed in place
 /// (copy_), parameters and states stay the tensors that they are, and the result is one tensor that
@@ -54,8 +56,8 @@ struct CapturedStepOptions {
 /// - the optimizer is a FusedStep, whose step counts, and decision to skip, are on the device;
 /// - nothing waits for the device: no item(), no copy to the CPU, no loss scale policy with a
 ///   rule, a warning or an error at the floor. The capture throws where something does;
-/// - the host draws no random numbers: mezzo's dropout and stochastic rounding do, and are refused.
-///   libtorch's own generator of the device is fine: each replay draws new numbers.
+/// - the host draws no random numbers, as stochastic rounding does, and dropout of a tensor on the
+///   CPU: they are refused. libtorch's generator of the device is fine.
 ///
 /// Between replays the model can be evaluated, saved and read; the replay is queued on the caller's
 /// current stream. The tensors of the step stay allocated as long as this object.

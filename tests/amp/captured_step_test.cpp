@@ -1,6 +1,7 @@
 #include "mezzo/amp/captured_step.h"
 
 #include <stdexcept>
+#include <vector>
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
@@ -8,6 +9,7 @@
 #include "mezzo/amp/stochastic_rounding.h"
 #include "mezzo/core/error.h"
 #include "mezzo/message_passing/cuda_services.h"
+#include "mezzo/message_passing/dropout.h"
 #include "mezzo/message_passing/ops.h"
 
 #include "amp/errors.h"
@@ -129,6 +131,21 @@ TEST(CapturedStep, refuses_a_step_that_draws_on_the_host) {
     EXPECT_TRUE(throws_with<InvalidArgument>("random numbers on the host", [&] { step.replay(); }));
     EXPECT_EQ(calls.replays, 0);
   }
+}
+
+TEST(CapturedStep, has_dropout_draw_on_the_device_from_its_first_step_on) {
+  Calls calls;
+  std::vector<bool> on_device;
+  CapturedStep step = counted(
+      [&] {
+        on_device.push_back(draw_dropout_seed(at::kCPU).offset.has_value());
+        return at::Tensor();
+      },
+      calls, 1);
+  EXPECT_NO_THROW(step.replay());
+  EXPECT_THROW(step.replay(), InvalidArgument) << "the CPU's generator is the host's";
+  EXPECT_EQ(on_device, (std::vector<bool>{true, true}));
+  EXPECT_FALSE(draw_dropout_seed(at::kCPU).offset) << "outside of a step";
 }
 
 TEST(CapturedStep, refuses_stochastic_rounding_only_while_it_captures) {

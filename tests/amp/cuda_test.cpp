@@ -18,6 +18,9 @@
 #include "mezzo/amp/precision.h"
 #include "mezzo/amp/stochastic_rounding.h"
 #include "mezzo/amp/watch_numbers.h"
+#include "mezzo/graph/topology.h"
+#include "mezzo/message_passing/dropout.h"
+#include "mezzo/message_passing/ops.h"
 
 #include "support/special_numbers.h"
 #include "support/tolerance.h"
@@ -299,6 +302,79 @@ TEST(CapturedStepCuda, draws_new_numbers_of_the_device_at_each_replay) {
   step.replay();
   const at::Tensor first = step.replay().clone();
   EXPECT_FALSE(at::equal(step.replay(), first));
+}
+
+TEST(CapturedStepCuda, dropout_drops_anew_in_each_replay_and_the_gradient_alike) {
+  SKIP_WITHOUT_CUDA();
+  constexpr std::int64_t kCount = 1 << 16;
+  at::manual_seed(7);
+  const at::Tensor x = at::ones({kCount}, cuda()).requires_grad_();
+  amp::CapturedStep step(
+      [&] {
+        x.mutable_grad().reset();
+        const at::Tensor out = mezzo::feature_dropout(x, 0.25, /*training=*/true);
+        out.sum().backward();
+        return at::stack({out.detach(), x.grad()});
+      },
+      {.device = cuda(), .warm_up = 1});
+  const auto expect_share = [](const at::Tensor& chosen, double share) {
+    const double five_sigma = 5 * std::sqrt(share * (1 - share) / kCount);
+    EXPECT_NEAR(chosen.to(at::kDouble).mean().item<double>(), share, five_sigma);
+  };
+  std::vector<at::Tensor> seen;
+  for (int i = 0; i < 4; ++i) {
+    const at::Tensor now = step.replay().clone();
+    EXPECT_TRUE(exact(now[1], now[0])) << "step " << i;
+    const at::Tensor kept = at::ne(now[0], 0);
+    expect_share(kept, 0.75);
+    for (const at::Tensor& before : seen) {  // independent: both keep it, or neither does
+      expect_share(at::eq(kept, before), 0.75 * 0.75 + 0.25 * 0.25);
+    }
+    seen.push_back(kept);
+  }
+}
+
+TEST(CapturedStepCuda, dropout_of_the_attention_too) {
+  SKIP_WITHOUT_CUDA();
+  const at::TensorOptions ids = at::TensorOptions(cuda()).dtype(at::kLong);
+  const at::Tensor edges = at::arange(400, ids);
+  const Topology g = Topology::from_coo(edges.remainder(20), edges.remainder(19), 20, 19);
+  at::manual_seed(7);
+  const at::Tensor z = numbers({20, 4, 8}, 0.1, cuda()).to(at::kDouble).requires_grad_();
+  const at::Tensor src = numbers({20, 4}, 0.2, cuda()).to(at::kDouble);
+  const at::Tensor dst = numbers({19, 4}, 0.3, cuda()).to(at::kDouble);
+  amp::CapturedStep step(
+      [&] {
+        z.mutable_grad().reset();
+        const at::Tensor out = gat_attention(g, z, src, dst, {.dropout = 0.5, .training = true});
+        const at::Tensor sum = (out * out.detach()).sum();
+        sum.backward();
+        return at::stack({sum.detach(), (z.detach() * z.grad()).sum()});
+      },
+      {.device = cuda()});
+  std::vector<double> sums;
+  for (int i = 0; i < 6; ++i) {
+    const at::Tensor now = step.replay().cpu();
+    sums.push_back(now[0].item<double>());
+    // The attention is linear in z: only with the same elements dropped are the products equal.
+    EXPECT_NEAR(now[1].item<double>(), sums.back(), 1e-9 * sums.back()) << "step " << i;
+    for (int j = 0; j < i; ++j) EXPECT_NE(sums[static_cast<std::size_t>(j)], sums.back()) << i;
+  }
+}
+
+TEST(CapturedStepCuda, dropout_draws_what_eager_steps_draw_on_the_device) {
+  SKIP_WITHOUT_CUDA();
+  const at::Tensor x = at::ones({1000}, cuda());
+  const auto draw = [&] { return mezzo::feature_dropout(x, 0.5, /*training=*/true); };
+  at::manual_seed(7);
+  amp::CapturedStep step(draw, {.device = cuda(), .warm_up = 2});
+  std::vector<at::Tensor> captured;
+  for (int i = 0; i < 6; ++i) captured.push_back(step.replay().clone());
+  at::manual_seed(7);
+  const DeviceDraws draws;
+  for (int i = 0; i < 6; ++i) {
+    EXPECT_TRUE(exact(captured[static_cast<std::size_t>(i)], draw())) << "step " << i;
+  }
 }
 
 }  // namespace
