@@ -97,7 +97,7 @@ void add_training_options(CLI::App& app, RunArguments& run) {
           [&options](const std::vector<std::string>& paths) { options.keep_float32 = paths; },
           "Parts of the model that bf16 and fp16 leave in float32: layer0, norm0, skip0, ...")
       .flag("--capture", options.capture,
-            "Capture the step as a CUDA graph: on CUDA, on the full graph, with dropout 0")
+            "Capture the step as a CUDA graph: on CUDA, on the full graph")
       .number("--patience", options.patience,
               "Stop after N epochs without a better validation score")
       .number("--eval-every", options.eval_every, "Evaluate every N epochs, and at the end")

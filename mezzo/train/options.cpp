@@ -65,11 +65,6 @@ void check_capture(const TrainOptions& options) {
   MEZZO_CHECK(!options.sampling,
               "capture: mini-batches differ in size, which a captured step cannot follow; train on "
               "the full graph");
-  const double attention_dropout = options.attention_dropout.value_or(0);
-  MEZZO_CHECK(options.dropout == 0 && attention_dropout == 0,
-              "capture: dropout draws its seeds on the host, and a captured step would drop the "
-              "same elements every time: expected dropout 0, got {}",
-              options.dropout != 0 ? options.dropout : attention_dropout);
 }
 
 }  // namespace

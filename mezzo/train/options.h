@@ -88,8 +88,8 @@ struct TrainOptions {
   std::vector<std::string> keep_float32;
   at::Device device = at::kCPU;
   /// Whether the step is captured as a CUDA graph and repeated without the host: the same numbers,
-  /// sooner on small graphs. On CUDA, on the full graph, in one process and without dropout, whose
-  /// seeds the host draws.
+  /// sooner on small graphs, but for dropout, which draws on the device (amp::CapturedStep) and
+  /// drops other elements. On CUDA, on the full graph and in one process.
   bool capture = false;
   std::uint64_t seed = 0;       ///< of the weights, of dropout and of sampling
   std::int64_t eval_every = 1;  ///< >= 1, in epochs; the last one is always evaluated

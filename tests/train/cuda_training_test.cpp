@@ -129,6 +129,29 @@ TEST(CudaTraining, a_checkpoint_resumes_captured_and_serves_on_the_cpu) {
   EXPECT_EQ(evaluate(data, checkpoint).test, whole.best.test);
 }
 
+TEST(CudaTraining, captured_steps_with_dropout_repeat_and_resume_bit_for_bit) {
+  SKIP_WITHOUT_CUDA();
+  const Dataset data = test::two_rings();
+  for (const nn::ModelKind model : {nn::ModelKind::kGcn, nn::ModelKind::kGat}) {
+    const test::TempFolder folder;
+    TrainOptions options = cuda_options();
+    options.model = model;
+    options.capture = true;
+    const TrainReport without = train(data, options);
+    options.dropout = 0.5;
+    if (model == nn::ModelKind::kGat) options.attention_dropout = 0.5;
+    const TrainReport whole = train(data, options);
+    EXPECT_NE(whole.losses, without.losses) << whole.model;
+    EXPECT_EQ(train(data, options).losses, whole.losses) << whole.model;
+    options.checkpoint = folder.path("state");
+    options.epochs = 8;
+    train(data, options);
+    options.resume = options.checkpoint;
+    options.epochs = 20;
+    EXPECT_EQ(train(data, options).losses, whole.losses) << whole.model;
+  }
+}
+
 TEST(CudaTraining, learns_by_mini_batches_that_the_host_draws) {
   SKIP_WITHOUT_CUDA();
   TrainOptions options = cuda_options(amp::Precision::kBFloat16);
