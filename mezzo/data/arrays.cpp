@@ -234,9 +234,10 @@ void set_labels(Dataset& dataset, const at::Tensor& labels, std::optional<std::i
 at::Tensor set_some_labels(Dataset& dataset, const at::Tensor& labels,
                            std::optional<std::int64_t> declared, const std::string& where) {
   const at::Tensor values = as_int64(labels, where);
-  const at::Tensor without = values.eq(-1);
+  const at::Tensor without = values.eq(kNoLabel);
   set_labels(dataset, values.masked_fill(without, 0), declared, where);
   require(!without.all().item<bool>(), where, "no node has a label");
+  dataset.labels = values.reshape(-1);
   return without.logical_not().reshape(-1);
 }
 

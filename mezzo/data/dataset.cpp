@@ -161,12 +161,22 @@ class Validator {
     check(data_.labels.numel() == data_.num_nodes, "{} labels for {} nodes", data_.labels.numel(),
           data_.num_nodes);
     check(data_.num_classes > 0, "it has no classes");
-    check_range(data_.labels, data_.num_classes, "labels");
+    check_label_range();
     const auto named = static_cast<std::int64_t>(data_.class_names.size());
     check(named == 0 || named == data_.num_classes, "{} class names for {} classes", named,
           data_.num_classes);
     check(data_.metric != Metric::kRocAuc || data_.num_classes == 2,
           "ROC AUC judges two classes, it has {}", data_.num_classes);
+  }
+
+  void check_label_range() const {
+    const at::Tensor values = data_.labels.contiguous();
+    const auto* value = values.const_data_ptr<std::int64_t>();
+    for (std::int64_t i = 0; i < values.numel(); ++i) {
+      check(value[i] >= kNoLabel && value[i] < data_.num_classes,
+            "labels: item {} is {}, expected one in [0, {}), or {} for none", i, value[i],
+            data_.num_classes, kNoLabel);
+    }
   }
 
   void check_features() const {
@@ -240,6 +250,11 @@ class Validator {
     check(twice.size(0) == 0, "masks: node {} is in two masks of split {}",
           twice.size(0) == 0 ? 0 : twice[0][0].item<std::int64_t>(),
           twice.size(0) == 0 ? 0 : twice[0][1].item<std::int64_t>());
+    const at::Tensor unlabelled = data_.labels.eq(kNoLabel).unsqueeze(1);
+    const at::Tensor used = unlabelled.logical_and(times.gt(0)).nonzero();
+    check(used.size(0) == 0, "masks: node {} has no label, but is in a mask of split {}",
+          used.size(0) == 0 ? 0 : used[0][0].item<std::int64_t>(),
+          used.size(0) == 0 ? 0 : used[0][1].item<std::int64_t>());
   }
 
   const Dataset& data_;

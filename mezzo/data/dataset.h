@@ -15,6 +15,9 @@ namespace mezzo {
 /// How predictions of a data set are judged.
 enum class Metric : std::uint8_t { kAccuracy, kRocAuc };
 
+/// The label of a node that has none.
+inline constexpr std::int64_t kNoLabel = -1;
+
 /// The masks of one split: bool [N] each, disjoint; a node may be in none.
 struct SplitMasks {
   at::Tensor train, val, test;
@@ -52,7 +55,9 @@ struct MEZZO_API Dataset {
   /// Whether `features` is a view of a file that may be larger than the memory, and read-only as
   /// above. Its values were checked when the file was written and nothing reads them all unasked.
   bool is_mapped = false;
-  at::Tensor labels;  ///< int64 [N] in [0, C); undefined: no labels, then C and S are 0
+  /// int64 [N] in [0, C), or kNoLabel, and then the node is in no mask; undefined: no labels, then
+  /// C and S are 0.
+  at::Tensor labels;
   at::Tensor train_masks, val_masks, test_masks;  ///< bool [N, S], one column a split
   std::vector<std::string> class_names;           ///< [C], or empty
   Metric metric = Metric::kAccuracy;
@@ -66,9 +71,9 @@ struct MEZZO_API Dataset {
   SplitMasks split(std::int64_t index) const;
 
   /// Checks what the comments above promise: ids in range, one row a node, labels in range, masks
-  /// disjoint, sparse structure valid, features finite unless they are mapped, which are not read.
-  /// Throws InvalidArgument that names the data set and the fault. Every reader calls it (and
-  /// reports the fault as IoError with the file).
+  /// disjoint and of nodes with labels, sparse structure valid, features finite unless they are
+  /// mapped, which are not read. Throws InvalidArgument that names the data set and the fault.
+  /// Every reader calls it (and reports the fault as IoError with the file).
   void validate() const;
 };
 

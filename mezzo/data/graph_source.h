@@ -45,7 +45,8 @@ class MEZZO_API GraphSource {
   /// strided (sparse sources give densified pieces), n such that a piece stays below 64 MiB.
   using TakeRows = std::function<void(const at::Tensor& rows)>;
   virtual void features(const TakeRows& take) = 0;
-  /// int64 [N] in [0, C); nodes without a label hold 0 and are in no mask. Zeros where C is 0.
+  /// int64 [N] in [0, C), or kNoLabel, and then the node is in no mask. kNoLabel alone where C is
+  /// 0.
   virtual at::Tensor labels() = 0;
   /// C, or 0: the data have no labels at all.
   virtual std::int64_t num_classes() = 0;

@@ -244,7 +244,11 @@ void read_folder_labels(FolderReader& reader, Dataset& dataset, const LoadOption
   if (!reader.has("labels")) return;
   const std::int64_t nodes = dataset.num_nodes;
   dataset.labels = reader.read("labels", at::kLong, {nodes});
-  if (!reader.has("train_masks")) return set_random_split(dataset, options.split_seed);
+  if (!reader.has("train_masks")) {
+    require(dataset.labels.ne(kNoLabel).all().item<bool>(), reader.where("labels"),
+            "there are nodes without a label ({}), and no masks that leave them out", kNoLabel);
+    return set_random_split(dataset, options.split_seed);
+  }
   dataset.train_masks = reader.read("train_masks", at::kBool, {nodes, -1});
   const std::int64_t splits = dataset.train_masks.size(1);
   dataset.val_masks = reader.read("val_masks", at::kBool, {nodes, splits});

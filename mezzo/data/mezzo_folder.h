@@ -26,7 +26,8 @@
 ///   features         float32, bfloat16 or float16 [N, F]; bfloat16 is stored as its bits, "<u2"
 ///   or, where they are sparse: feature_indptr int64 [N + 1], feature_indices int64 [nnz] and
 ///   feature_values (dtypes as features) [nnz]
-///   labels           int64 [N]; missing where C is 0, and then there are no masks
+///   labels           int64 [N], -1 where a node has none; missing where C is 0, and then there are
+///                    no masks
 ///   train_masks, val_masks, test_masks   bool [N, S]
 /// A part of a data set (write_parts) also has, in the manifest, `part`: index, num_parts, hops,
 /// num_nodes and num_edges (of the whole); and the arrays of DatasetPart:

@@ -78,8 +78,7 @@ void set_directed_edges(Dataset& dataset, const std::vector<Edge>& edges, const 
 void set_labels(Dataset& dataset, const at::Tensor& labels, std::optional<std::int64_t> declared,
                 const std::string& where);
 
-/// As set_labels, but a node of label -1 has none and gets 0. Returns which nodes have one, as bool
-/// [N].
+/// As set_labels, but a node may have kNoLabel. Returns which nodes have a label, as bool [N].
 at::Tensor set_some_labels(Dataset& dataset, const at::Tensor& labels,
                            std::optional<std::int64_t> declared, const std::string& where);
 
@@ -104,8 +103,8 @@ std::vector<std::string> planetoid_names(const std::filesystem::path& folder);
 
 /// The Planetoid files allx, ally, tx, ty, y, graph and test.index of `<folder>/ind.<name>`; x
 /// repeats the first rows of allx and is not read. Train: the rows of y; val: the next 500, or all
-/// of allx that is left; test: test.index. Ids that test.index leaves out get zero features, label
-/// 0 and no mask.
+/// of allx that is left; test: test.index. Ids that test.index leaves out get zero features, no
+/// label and no mask; a row of zeros in ally or ty is no label either.
 Dataset read_planetoid(const std::filesystem::path& folder, const std::string& name,
                        const LoadOptions& options);
 

@@ -127,24 +127,11 @@ std::int64_t IdRanks::operator()(std::int64_t id) const {
 
 NodeLabels node_labels(const std::vector<std::int64_t>& values,
                        std::optional<std::int64_t> num_classes, const std::string& where) {
-  const auto count = static_cast<std::int64_t>(values.size());
-  NodeLabels result;
-  result.labels = at::zeros({count}, at::kLong);
-  result.has_label = at::zeros({count}, at::kBool);
-  auto* label = result.labels.mutable_data_ptr<std::int64_t>();
-  bool* has_label = result.has_label.mutable_data_ptr<bool>();
-  bool any = false;
-  for (std::int64_t i = 0; i < count; ++i) {
-    const std::int64_t value = values[static_cast<std::size_t>(i)];
-    if (value == kNoLabel) continue;
-    label[i] = value;
-    has_label[i] = any = true;
-  }
-  require(any, where, "no node has a label");
+  const at::Tensor given = at::tensor(values, at::kLong);
+  require(given.ne(kNoLabel).any().item<bool>(), where, "no node has a label");
   Dataset checked;
-  set_labels(checked, result.labels, num_classes, where);
-  result.num_classes = checked.num_classes;
-  return result;
+  const at::Tensor has_label = set_some_labels(checked, given, num_classes, where);
+  return {.labels = checked.labels, .has_label = has_label, .num_classes = checked.num_classes};
 }
 
 std::int64_t label_of_field(const TextLines& lines, std::string_view field) {
@@ -164,7 +151,7 @@ float feature_of_field(const TextLines& lines, std::string_view field) {
 }
 
 NodeLabels no_labels(std::int64_t num_nodes) {
-  return {.labels = at::zeros({num_nodes}, at::kLong),
+  return {.labels = at::full({num_nodes}, kNoLabel, at::kLong),
           .has_label = at::zeros({num_nodes}, at::kBool),
           .num_classes = 0};
 }

@@ -171,13 +171,10 @@ class IdRanks {
 
 /// What a source says of the labels.
 struct NodeLabels {
-  at::Tensor labels;     ///< int64 [N], 0 where there is none
+  at::Tensor labels;     ///< int64 [N], kNoLabel where there is none
   at::Tensor has_label;  ///< bool [N]
   std::int64_t num_classes = 0;
 };
-
-/// The mark of a node without a label.
-inline constexpr std::int64_t kNoLabel = -1;
 
 /// Labels from values in [0, C) or kNoLabel. Throws IoError as set_labels does, and where no node
 /// has a label.
@@ -191,7 +188,7 @@ std::int64_t label_of_field(const TextLines& lines, std::string_view field);
 /// A feature of text, finite in float32.
 float feature_of_field(const TextLines& lines, std::string_view field);
 
-/// For data without labels: num_classes 0, and zeros.
+/// For data without labels: num_classes 0, and kNoLabel for every node.
 NodeLabels no_labels(std::int64_t num_nodes);
 
 enum class Role : std::uint8_t { kNone, kTrain, kVal, kTest };

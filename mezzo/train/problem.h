@@ -21,7 +21,7 @@ struct Problem {
   /// [N, F], strided or sparse CSR: float32; for mini-batches in the dtype and the memory in which
   /// the data set has them, which may be a mapped file.
   at::Tensor features;
-  at::Tensor labels;    ///< int64 [N]
+  at::Tensor labels;    ///< int64 [N], kNoLabel where a node has none
   SplitMasks masks;     ///< bool [N] each
   at::Tensor node_ids;  ///< int64 [N] in the whole; undefined unless the data are a part of it
   std::int64_t num_classes = 0;

@@ -41,7 +41,7 @@ TEST_F(GraphSaintFolder, is_read_with_its_classes_counted_from_0) {
   EXPECT_EQ(data.num_classes, 3);
   EXPECT_EQ(edges_of(data), (Edges{{0, 1}, {2, 0}, {2, 3}}));
   EXPECT_EQ(floats_of(data.features), (std::vector<float>{1, -2, 0.5F, 4}));
-  EXPECT_EQ(integers_of(data.labels), (std::vector<std::int64_t>{2, 0, 0, 0}));
+  EXPECT_EQ(integers_of(data.labels), (std::vector<std::int64_t>{2, 0, 0, -1}));
   EXPECT_EQ(integers_of(data.train_masks), (std::vector<std::int64_t>{1, 0, 0, 0}));
   EXPECT_EQ(integers_of(data.val_masks), (std::vector<std::int64_t>{0, 0, 1, 0}));
   EXPECT_EQ(integers_of(data.test_masks), (std::vector<std::int64_t>{0, 1, 0, 0}));
@@ -185,7 +185,7 @@ TEST_F(GraphBoltFolder, is_read_with_edges_of_text_or_an_array) {
     EXPECT_EQ(data.num_classes, 3);
     EXPECT_EQ(edges_of(data), (Edges{{0, 1}, {2, 3}, {3, 3}}));
     EXPECT_EQ(floats_of(data.features), (std::vector<float>{1, 2, 3, 4, 5, 6, 7, 8}));
-    EXPECT_EQ(integers_of(data.labels), (std::vector<std::int64_t>{1, 1, 0, 2}));
+    EXPECT_EQ(integers_of(data.labels), (std::vector<std::int64_t>{1, 1, -1, 2}));
     EXPECT_EQ(integers_of(data.train_masks), (std::vector<std::int64_t>{0, 1, 0, 1}));
     EXPECT_EQ(integers_of(data.val_masks), (std::vector<std::int64_t>{1, 0, 0, 0}));
     EXPECT_EQ(integers_of(data.test_masks), (std::vector<std::int64_t>{0, 0, 0, 0}));

@@ -199,6 +199,16 @@ TEST_F(Convert, a_folder_can_be_converted_again_and_into_itself) {
   EXPECT_TRUE(at::equal(converted.features, source.features.to(at::kBFloat16)));
 }
 
+TEST_F(Convert, nodes_without_a_label_keep_none) {
+  std::vector<Number> labels(kNodes, 2);
+  labels[0] = labels[7] = -1;
+  folder_.write("in/labels.npy", npy_int64({kNodes}, labels));
+  convert_dataset(in(), out());
+  const Dataset source = load_dataset(in()), converted = load_dataset(out());
+  EXPECT_TRUE(at::equal(converted.labels, at::tensor(labels, at::kLong)));
+  expect_same_but_features(converted, source);
+}
+
 TEST_F(Convert, edge_lists_need_no_labels) {
   const std::string edges = folder_.write("in/graph.txt", "# a comment\n0 1\n2 1\n1 0\n");
   convert_dataset(edges, out());

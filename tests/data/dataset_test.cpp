@@ -145,6 +145,7 @@ TEST(Dataset, wrong_labels_are_named) {
   EXPECT_TRUE(invalid([](Dataset& d) { d.num_nodes = 3; }, "2 labels for 3 nodes"));
   EXPECT_TRUE(invalid([](Dataset& d) { d.num_nodes = 0; }, "no nodes"));
   EXPECT_TRUE(invalid([](Dataset& d) { d.num_classes = 1; }, "labels: item 1 is 1"));
+  EXPECT_TRUE(invalid([](Dataset& d) { d.labels[0] = -2; }, "labels: item 0 is -2"));
   EXPECT_TRUE(invalid([](Dataset& d) { d.class_names = {"a"}; }, "1 class names for 2 classes"));
   EXPECT_TRUE(invalid(
       [](Dataset& d) {
@@ -152,6 +153,15 @@ TEST(Dataset, wrong_labels_are_named) {
         d.metric = Metric::kRocAuc;
       },
       "ROC AUC judges two classes, it has 3"));
+}
+
+TEST(Dataset, a_node_without_a_label_is_in_no_mask) {
+  Dataset data = small_dataset();
+  data.labels[1] = kNoLabel;
+  EXPECT_TRUE(throws<InvalidArgument>([&] { data.validate(); },
+                                      {"node 1 has no label, but is in a mask of split 0"}));
+  data.val_masks[1] = false;
+  EXPECT_NO_THROW(data.validate());
 }
 
 TEST(Dataset, wrong_features_are_named) {

@@ -153,7 +153,7 @@ TEST_F(CsvFolder, is_read_with_its_ids_in_ascending_order) {
   EXPECT_EQ(data.num_nodes, 3);
   EXPECT_EQ(data.num_classes, 2);
   EXPECT_EQ(edges_of(data), (Edges{{1, 0}, {0, 2}, {1, 0}, {2, 2}}));  // as they stand
-  EXPECT_EQ(integers_of(data.labels), (std::vector<std::int64_t>{1, 0, 0}));
+  EXPECT_EQ(integers_of(data.labels), (std::vector<std::int64_t>{1, 0, -1}));
   EXPECT_EQ(floats_of(data.features), (std::vector<float>{1, 2, 3, 4.5F, 5, 6}));
   EXPECT_EQ(integers_of(data.train_masks), (std::vector<std::int64_t>{1, 0, 0}));
   EXPECT_EQ(integers_of(data.val_masks), (std::vector<std::int64_t>{0, 1, 0}));

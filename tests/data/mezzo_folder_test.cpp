@@ -160,6 +160,15 @@ TEST_F(MezzoFolder, without_labels_is_for_those_who_need_none) {
   EXPECT_EQ(data.num_edges(), 4);
 }
 
+TEST_F(MezzoFolder, a_node_without_a_label_is_left_out_by_masks_alone) {
+  folder_.write("y.npy", npy_int64({3}, {0, -1, 1}));
+  EXPECT_TRUE(throws<IoError>([&] { load(); }, {folder_.path(), "node 1 has no label, but is in"}));
+  for (const char* name : {"train_masks", "val_masks", "test_masks"}) {
+    manifest_["arrays"].erase(name);
+  }
+  EXPECT_TRUE(refused("y.npy", "without a label (-1), and no masks"));
+}
+
 TEST_F(MezzoFolder, labels_without_classes_are_no_data) {
   manifest_["num_classes"] = 0;
   manifest_["class_names"] = json::array();

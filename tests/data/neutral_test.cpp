@@ -110,7 +110,7 @@ TEST_F(NeutralFolder, labels_may_be_a_column_or_missing_and_masks_integers) {
   folder_.write("labels.npy", npy_int64({3, 1}, {-1, 1, 0}));
   folder_.write("val_mask.npy", npy_int32({3}, {0, 1, 0}));
   const Dataset data = load();
-  EXPECT_TRUE(at::equal(data.labels, at::tensor({0, 1, 0}, at::kLong)));
+  EXPECT_TRUE(at::equal(data.labels, at::tensor({-1, 1, 0}, at::kLong)));
   EXPECT_TRUE(at::equal(data.split(0).train, at::tensor({0, 0, 0}).to(at::kBool)));
   EXPECT_TRUE(at::equal(data.split(0).val, at::tensor({0, 1, 0}).to(at::kBool)));
   EXPECT_TRUE(refused("labels.npy", npy_int64({3}, {-1, -1, -1}), "no node has a label"));

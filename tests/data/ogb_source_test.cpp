@@ -37,7 +37,7 @@ TEST_F(OgbFolder, text_files_are_read) {
   EXPECT_EQ(data.num_classes, 3);
   EXPECT_EQ(edges_of(data), (Edges{{0, 1}, {2, 1}, {3, 3}}));
   EXPECT_EQ(floats_of(data.features), (std::vector<float>{1, 2, 3.5F, -4, 5, 6, 7, 0.8F}));
-  EXPECT_EQ(integers_of(data.labels), (std::vector<std::int64_t>{2, 0, 1, 0}));
+  EXPECT_EQ(integers_of(data.labels), (std::vector<std::int64_t>{2, 0, 1, -1}));
   EXPECT_EQ(integers_of(data.train_masks), (std::vector<std::int64_t>{1, 0, 0, 0}));
   EXPECT_EQ(integers_of(data.val_masks), (std::vector<std::int64_t>{0, 1, 0, 0}));
   EXPECT_EQ(integers_of(data.test_masks), (std::vector<std::int64_t>{0, 0, 1, 0}));
@@ -177,7 +177,7 @@ TEST_F(OgbBinaryFolder, is_read_as_the_text_form_is) {
   const Dataset data = read();
   EXPECT_EQ(edges_of(data), (Edges{{0, 1}, {2, 1}, {3, 3}}));
   EXPECT_EQ(floats_of(data.features), (std::vector<float>{1, 2, 3.5F, -4, 5, 6, 7, 8}));
-  EXPECT_EQ(integers_of(data.labels), (std::vector<std::int64_t>{2, 0, 1, 0}));
+  EXPECT_EQ(integers_of(data.labels), (std::vector<std::int64_t>{2, 0, 1, -1}));
   EXPECT_EQ(integers_of(data.train_masks), (std::vector<std::int64_t>{1, 0, 0, 0}));
 }
 
