@@ -61,8 +61,9 @@ class RedditSource : public GraphSource {
     const NpzFile file(data_);
     const std::string where = file.where("label");
     const at::Tensor array = as_int64(file.numbers("label"), where);
-    require(array.dim() == 1 && array.numel() == num_nodes(), where, "expected shape [{}], got {}",
-            num_nodes(), shape_text(array));
+    const bool column = array.dim() == 2 && array.size(1) == 1;
+    require((array.dim() == 1 || column) && array.numel() == num_nodes(), where,
+            "expected shape [{0}] or [{0}, 1], got {1}", num_nodes(), shape_text(array));
     require(array.min().item<std::int64_t>() >= 0, where, "a negative label");
     const auto* label = array.const_data_ptr<std::int64_t>();
     labels_ = node_labels({label, label + array.numel()}, std::nullopt, where);

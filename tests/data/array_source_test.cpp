@@ -96,9 +96,11 @@ class RedditFolder : public SourceFolder {
   }
 
   static std::string nodes(const std::vector<std::int64_t>& types,
-                           const std::vector<std::int64_t>& labels) {
+                           const std::vector<std::int64_t>& labels,
+                           const std::vector<std::int64_t>& shape_of_labels = {}) {
+    const bool given = !shape_of_labels.empty();
     return npz_bytes({{"feature", npy_float32({3, 2}, {1, 2, 3, 4, 5, 6})},
-                      {"label", npy_int64(length_of(labels), labels)},
+                      {"label", npy_int64(given ? shape_of_labels : length_of(labels), labels)},
                       {"node_types", npy_int64(length_of(types), types)}});
   }
 };
@@ -112,6 +114,16 @@ TEST_F(RedditFolder, is_read) {
   EXPECT_EQ(integers_of(data.train_masks), (std::vector<std::int64_t>{1, 0, 0}));
   EXPECT_EQ(integers_of(data.val_masks), (std::vector<std::int64_t>{0, 0, 1}));
   EXPECT_EQ(integers_of(data.test_masks), (std::vector<std::int64_t>{0, 1, 0}));
+}
+
+TEST_F(RedditFolder, labels_may_be_a_column) {
+  write("reddit_data.npz", nodes({1, 3, 2}, {0, 1, 1}, {3, 1}));
+  const Dataset data = read();
+  EXPECT_EQ(data.labels.dim(), 1);
+  EXPECT_EQ(integers_of(data.labels), (std::vector<std::int64_t>{0, 1, 1}));
+  EXPECT_TRUE(refused("reddit_data.npz", nodes({1, 3, 2}, {0, 1, 1}, {1, 3}), {"label", "[1, 3]"}));
+  EXPECT_TRUE(refused("reddit_data.npz", nodes({1, 3, 2}, {0, 1, 1, 0, 1, 1}, {3, 2}),
+                      {"label", "[3, 1]", "[3, 2]"}));
 }
 
 TEST_F(RedditFolder, faults_are_io_errors_that_name_the_array) {
