@@ -1,9 +1,11 @@
 #include "mezzo/data/dataset.h"
 
 #include <cmath>
+#include <filesystem>
 #include <functional>
 
 #include <ATen/ATen.h>
+#include <unistd.h>
 
 #include "mezzo/core/error.h"
 
@@ -290,6 +292,36 @@ TEST(ListDatasets, finds_the_folders_and_files_that_can_be_read) {
   EXPECT_EQ(found[6].name, "small");
   EXPECT_EQ(found[6].description, "heterophilous-graphs npz");
   EXPECT_TRUE(throws<IoError>([&] { list_datasets(folder.path("none")); }, {"no such folder"}));
+}
+
+TEST(ListDatasets, leaves_out_what_cannot_be_looked_at) {
+  const TempFolder folder;
+  std::filesystem::create_symlink("loop", folder.path("loop"));
+  folder.write("notes/labels.npy/x", "");  // a folder where a file is expected
+  const std::string graph = folder.write("z.txt", "1 2\n");
+  const std::vector<KnownDataset> found = list_datasets(folder.path());
+  ASSERT_EQ(found.size(), 3U);
+  EXPECT_EQ(found[1].path, folder.path("notes"));  // a list opens no arrays
+  EXPECT_EQ(found[2].path, graph);
+  EXPECT_TRUE(throws<IoError>([&] { load_dataset(folder.path("notes")); }, {"not a regular file"}));
+  EXPECT_TRUE(throws<IoError>([&] { list_datasets(graph); }, {graph, "no such folder"}));
+}
+
+TEST(ListDatasets, leaves_out_a_folder_that_may_not_be_read) {
+  namespace fs = std::filesystem;
+  if (geteuid() == 0) GTEST_SKIP() << "root may read every folder";
+  const TempFolder folder;
+  folder.write("a/labels.npy", "");
+  folder.write("b/labels.npy", "");
+  const auto let = [&](fs::perms rights) { fs::permissions(folder.path("a"), rights); };
+  let(fs::perms::none);
+  const std::vector<KnownDataset> found = list_datasets(folder.path());
+  const testing::AssertionResult refused =
+      throws<IoError>([&] { list_datasets(folder.path("a")); }, {folder.path("a")});
+  let(fs::perms::owner_all);  // so that the folder can go
+  EXPECT_TRUE(refused);
+  ASSERT_EQ(found.size(), 2U);
+  EXPECT_EQ(found[1].path, folder.path("b"));
 }
 
 }  // namespace
