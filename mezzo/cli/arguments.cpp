@@ -122,8 +122,7 @@ at::Device use_machine(const MachineArguments& machine) {
   return parse_device(machine.device);
 }
 
-Dataset load(const DataArguments& data) {
-  LoadOptions options;
+Dataset load(const DataArguments& data, LoadOptions options) {
   options.split = data.split;
   return load_dataset(data.dataset, options);
 }

@@ -51,8 +51,9 @@ void add_report_options(CLI::App& app, std::string& json);
 /// Sets the number of threads and returns the device. Throws InvalidArgument.
 at::Device use_machine(const MachineArguments& machine);
 
-/// Reads the data set. Throws as load_dataset.
-Dataset load(const DataArguments& data);
+/// Reads the data set, as `options` say but for the split, which is that of `data`. Throws as
+/// load_dataset.
+Dataset load(const DataArguments& data, LoadOptions options = {});
 
 /// `dataset` as another process in another folder can load it: paths become absolute.
 std::string lasting_name(const std::string& dataset);

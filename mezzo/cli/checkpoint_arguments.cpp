@@ -12,9 +12,7 @@ void add_checkpoint_options(CLI::App& app, CheckpointArguments& arguments) {
       .text("--dataset", data.dataset, "PATH|NAME", "Data set (default: the checkpoint's)")
       .text("--split", data.split, "NAME",
             "Which of the splits that have names, as for train (default: the checkpoint's, of its "
-            "own "
-            "data set)")
-      .number("--split-index", data.split_index, "Which split, from 0 (default: the checkpoint's)");
+            "own data set)");
   add_machine_options(app, arguments.machine);
 }
 
@@ -23,7 +21,7 @@ const std::string& required_checkpoint(const CheckpointArguments& arguments) {
   return arguments.checkpoint;
 }
 
-LoadedCheckpoint load(const CheckpointArguments& arguments) {
+LoadedCheckpoint load(const CheckpointArguments& arguments, const LoadOptions& load_options) {
   const at::Device device = use_machine(arguments.machine);
   LoadedCheckpoint loaded;
   loaded.checkpoint = read_checkpoint(required_checkpoint(arguments));
@@ -37,7 +35,7 @@ LoadedCheckpoint load(const CheckpointArguments& arguments) {
     data.dataset = options.dataset;
     if (data.split.empty()) data.split = options.split;
   }
-  loaded.dataset = load(data);
+  loaded.dataset = load(data, load_options);
   options.split_index = data.split_index.value_or(options.split_index);
   return loaded;
 }

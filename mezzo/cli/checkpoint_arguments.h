@@ -8,13 +8,15 @@
 
 namespace mezzo::cli {
 
-/// What evaluate and predict share. The data set is the checkpoint's unless one is given.
+/// What evaluate and predict share, and the split index of evaluate. The data set is the
+/// checkpoint's unless one is given.
 struct CheckpointArguments {
   std::string checkpoint;
   DataArguments data{.dataset = "", .split = "", .split_index = std::nullopt};
   MachineArguments machine;
 };
 
+/// All but --split-index.
 void add_checkpoint_options(CLI::App& app, CheckpointArguments& arguments);
 
 /// The checkpoint's file. Throws InvalidArgument where none is named.
@@ -26,7 +28,8 @@ struct LoadedCheckpoint {
   Dataset dataset;
 };
 
-/// Throws as read_checkpoint and load_dataset; InvalidArgument where no data set is named.
-LoadedCheckpoint load(const CheckpointArguments& arguments);
+/// load_options: as for load(const DataArguments&). Throws as read_checkpoint and load_dataset;
+/// InvalidArgument where no data set is named.
+LoadedCheckpoint load(const CheckpointArguments& arguments, const LoadOptions& load_options = {});
 
 }  // namespace mezzo::cli

@@ -47,6 +47,9 @@ int evaluate_command(const Arguments& arguments) {
   std::string json;
   CLI::App app("Measures the best weights of a checkpoint on a data set", "mezzo evaluate");
   add_checkpoint_options(app, wanted);
+  OptionGroup(app, "Data")
+      .number("--split-index", wanted.data.split_index,
+              "Which split, from 0 (default: the checkpoint's)");
   add_report_options(app, json);
   if (!parse_arguments(app, arguments)) return kSuccess;
 

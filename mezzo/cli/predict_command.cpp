@@ -17,8 +17,11 @@ namespace mezzo::cli {
 int predict_command(const Arguments& arguments) {
   CheckpointArguments wanted;
   std::string output;
-  CLI::App app("Writes what the best weights of a checkpoint predict for all nodes or test images",
-               "mezzo predict");
+  CLI::App app(
+      "Writes what the best weights of a checkpoint predict for all nodes, which need no labels, "
+      "or "
+      "test images",
+      "mezzo predict");
   add_checkpoint_options(app, wanted);
   OptionGroup(app, "Files")
       .text("--output", output, "FILE.csv|FILE.npy",
@@ -35,7 +38,7 @@ int predict_command(const Arguments& arguments) {
     predict_images(wanted, output);
     return kSuccess;
   }
-  const LoadedCheckpoint loaded = load(wanted);
+  const LoadedCheckpoint loaded = load(wanted, {.labels_optional = true});
   const Predictions predictions = predict(loaded.dataset, loaded.checkpoint);
   if (kind == ".csv") {
     write_csv(output, predictions);

@@ -6,6 +6,7 @@
 
 #include "mezzo/data/npy.h"
 #include "mezzo/data/readers.h"
+#include "mezzo/data/sources.h"
 
 namespace mezzo::data {
 namespace {
@@ -139,18 +140,37 @@ void read_edges(Dataset& dataset, const fs::path& path) {
   dataset.dst = edges[1].clone();
 }
 
-void read_features(Dataset& dataset, const fs::path& folder) {
+/// The file of the features; empty where there is none.
+fs::path features_file(const fs::path& folder) {
   const fs::path sparse = folder / "features.npz";
   const fs::path dense = folder / "features.npy";
   require(!fs::exists(sparse) || !fs::exists(dense), folder.string(),
           "both features.npz and features.npy; one of them is stale");
-  const fs::path& path = fs::exists(sparse) ? sparse : dense;
-  if (!fs::exists(path)) return;
-  dataset.features =
-      path == sparse ? read_csr(NpzFile(path), "") : as_float32(read_npy(path), path.string());
-  require(dataset.features.dim() == 2 && dataset.features.size(0) == dataset.num_nodes,
-          path.string(), "expected shape [{}, F], got {}", dataset.num_nodes,
-          shape_text(dataset.features));
+  if (fs::exists(sparse)) return sparse;
+  return fs::exists(dense) ? dense : fs::path();
+}
+
+at::Tensor read_features(const fs::path& path) {
+  return path.extension() == ".npz" ? read_csr(NpzFile(path), "")
+                                    : as_float32(read_npy(path), path.string());
+}
+
+/// For a folder without labels: the number of nodes, and that it has no splits either.
+void set_unlabelled(Dataset& dataset, const Meta& meta, const fs::path& folder,
+                    const LoadOptions& options) {
+  const std::string labels = (folder / "labels.npy").string();
+  require(split_names(folder).empty(), labels, "no such file, but there are masks");
+  MEZZO_CHECK(options.split.empty(), "split: '{}' is not a split of {}, which has no labels",
+              options.split, folder.string());
+  const at::Tensor& features = dataset.features;
+  const bool has_rows = features.defined() && features.dim() > 0;
+  require(meta.num_nodes.value_or(0) <= kMostNodes, (folder / "meta.json").string(),
+          "it declares {} nodes, expected at most 2^48", meta.num_nodes.value_or(0));
+  require(meta.num_nodes || has_rows, labels,
+          "no such file, and neither features nor 'num_nodes' in meta.json tell how many nodes "
+          "there are");
+  dataset.num_nodes = meta.num_nodes ? *meta.num_nodes : features.size(0);
+  dataset.class_names.clear();
 }
 
 void check_count(const std::optional<std::int64_t>& declared, std::int64_t found, const char* what,
@@ -168,15 +188,24 @@ Dataset read_neutral(const fs::path& folder, const LoadOptions& options) {
   dataset.metric = meta.metric;
   dataset.class_names = meta.class_names;
 
+  const fs::path features = features_file(folder);
+  if (!features.empty()) dataset.features = read_features(features);
   const fs::path labels = folder / "labels.npy";
-  const at::Tensor has_label =
-      set_some_labels(dataset, read_npy(labels), meta.num_classes, labels.string());
+  at::Tensor has_label;
+  if (fs::exists(labels)) {
+    has_label = set_some_labels(dataset, read_npy(labels), meta.num_classes, labels.string());
+  } else {
+    set_unlabelled(dataset, meta, folder, options);
+  }
   read_edges(dataset, folder / "edge_index.npy");
-  read_features(dataset, folder);
+  require(features.empty() ||
+              (dataset.features.dim() == 2 && dataset.features.size(0) == dataset.num_nodes),
+          features.string(), "expected shape [{}, F], got {}", dataset.num_nodes,
+          features.empty() ? "" : shape_text(dataset.features));
   check_count(meta.num_nodes, dataset.num_nodes, "nodes", folder);
   check_count(meta.num_edges, dataset.num_edges(), "directed edges", folder);
   check_count(meta.num_features, dataset.num_features(), "features", folder);
-  read_splits(dataset, has_label, folder, options);
+  if (has_label.defined()) read_splits(dataset, has_label, folder, options);
   return dataset;
 }
 

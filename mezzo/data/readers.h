@@ -93,9 +93,10 @@ void set_random_split(Dataset& dataset, std::uint64_t seed);
 void refuse_named_split(const LoadOptions& options, const std::string& where);
 
 /// A neutral folder: edge_index.npy int [2, E], taken as it is; features.npz (CSR) or features.npy
-/// or neither; labels.npy, -1 where there is none; {train,val,test}_mask[_NAME].npy bool [N] or
-/// [N, S]; meta.json, of which name, metric, class_names and the counts num_nodes, num_edges,
-/// num_features, num_classes count. Without any masks: a random split, and every node has a label.
+/// or neither; labels.npy, -1 where there is none (without the file there are no labels and may be
+/// no masks); {train,val,test}_mask[_NAME].npy bool [N] or [N, S]; meta.json, of which name,
+/// metric, class_names and the counts num_nodes, num_edges, num_features, num_classes count.
+/// Without any masks: a random split, and every node has a label.
 Dataset read_neutral(const std::filesystem::path& folder, const LoadOptions& options);
 
 /// The names of the Planetoid sets (`ind.<name>.graph`) of a folder, sorted.

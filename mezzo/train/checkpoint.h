@@ -36,8 +36,9 @@ struct Checkpoint {
 MEZZO_API Checkpoint read_checkpoint(const std::string& path);
 
 /// A model with the best weights of a checkpoint, on its options' device, for `problem` made by
-/// make_problem with the checkpoint's options. Throws InvalidArgument where the checkpoint is of
-/// data with another number of features or classes.
+/// make_problem or make_inference_problem (with num_classes set) with the checkpoint's options.
+/// Throws InvalidArgument where the checkpoint is of data with another number of features or
+/// classes.
 MEZZO_API nn::Model model_of(const Checkpoint& checkpoint, const Problem& problem);
 
 /// Writes everything that a run needs to go on bit for bit: weights, optimizer, scaler, random

@@ -38,7 +38,11 @@ Predictions predict(const Dataset& dataset, const Checkpoint& checkpoint) {
   MEZZO_CHECK(!dataset.part,
               "dataset: {} is a part of a data set, whose halo cannot be predicted; name the whole",
               dataset.origin);
-  const Problem problem = make_problem(dataset, checkpoint.options);
+  MEZZO_CHECK(dataset.num_classes <= checkpoint.data.num_classes,
+              "dataset: the checkpoint is of a model for {} classes, the data have {}",
+              checkpoint.data.num_classes, dataset.num_classes);
+  Problem problem = make_inference_problem(dataset, checkpoint.options);
+  problem.num_classes = checkpoint.data.num_classes;
   const at::Tensor probabilities = at::softmax(logits_of(checkpoint, dataset, problem), 1);
   const auto [largest, classes] = probabilities.max(1);
   return {.classes = classes.cpu().contiguous(), .probabilities = largest.cpu().contiguous()};

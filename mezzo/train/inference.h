@@ -23,7 +23,10 @@ struct Predictions {
   at::Tensor probabilities;  ///< float32 [N], the softmax there
 };
 
-/// The predictions of the checkpoint's best weights; otherwise as evaluate().
+/// The predictions of the checkpoint's best weights, in its options' precision and on their device.
+/// The data need neither labels nor splits, and their labels may lack classes of the checkpoint.
+/// Throws InvalidArgument where the features do not fit the model, where the data have more classes
+/// or are a part of a data set; NumericError where the model's outputs are not finite.
 MEZZO_API Predictions predict(const Dataset& dataset, const Checkpoint& checkpoint);
 
 /// Writes "<what>,class,probability" and a line a row. what: "node" or "image". Throws IoError.

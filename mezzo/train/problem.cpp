@@ -76,6 +76,12 @@ at::Tensor make_features(const Dataset& dataset, const TrainOptions& options) {
   return features.to(problem_device(options));
 }
 
+void set_input(Problem& problem, const Dataset& dataset, const TrainOptions& options) {
+  problem.topology = make_topology(dataset, options);
+  problem.features = make_features(dataset, options);
+  if (dataset.part) problem.node_ids = dataset.part->node_ids;
+}
+
 bool have_two_classes(const at::Tensor& labels, const at::Tensor& mask) {
   const at::Tensor picked = labels.masked_select(mask);
   return picked.numel() > 0 && at::ne(picked, picked[0]).any().item<bool>();
@@ -111,13 +117,18 @@ Problem make_problem(const Dataset& dataset, const TrainOptions& options) {
                 "only",
                 dataset.name);
   }
-  problem.topology = make_topology(dataset, options);
-  problem.features = make_features(dataset, options);
-  if (dataset.part) problem.node_ids = dataset.part->node_ids;
+  set_input(problem, dataset, options);
   const at::Device device = problem_device(options);
   problem.labels = dataset.labels.to(device);
   problem.masks = {problem.masks.train.to(device), problem.masks.val.to(device),
                    problem.masks.test.to(device)};
+  return problem;
+}
+
+Problem make_inference_problem(const Dataset& dataset, const TrainOptions& options) {
+  check_part(dataset, options);
+  Problem problem;
+  set_input(problem, dataset, options);
   return problem;
 }
 
@@ -155,7 +166,7 @@ at::Tensor evaluate_logits(nn::Model& model, const Problem& problem, const Train
     }
   }
   model->train(was_training);
-  return logits.to(problem.labels.device(), at::kFloat);
+  return logits.to(problem.features.device(), at::kFloat);
 }
 
 JudgedNodes judge_nodes(const at::Tensor& logits, const Dataset& dataset) {

@@ -42,6 +42,10 @@ MEZZO_API bool worth_sparse(const at::Tensor& features);
 /// of a data set, another sampler than neighbor and labor or more layers than the halo has hops.
 MEZZO_API Problem make_problem(const Dataset& dataset, const TrainOptions& options);
 
+/// As make_problem(), but only what a model computes on: labels and masks stay undefined and
+/// num_classes 0, and the data need none of them. Throws what concerns the rest.
+Problem make_inference_problem(const Dataset& dataset, const TrainOptions& options);
+
 /// The options of the model that solves it.
 nn::ModelOptions model_options(const TrainOptions& options, const Problem& problem);
 

@@ -181,6 +181,36 @@ TEST(EvaluateAndPredict, read_the_checkpoint_of_train) {
   EXPECT_EQ(bytes.size(), test::npy_int64({24}, none).size());
 }
 
+TEST(EvaluateAndPredict, predict_does_without_labels_and_splits) {
+  const test::TempFolder folder;
+  const std::string rings = test::write_rings(folder), bare = test::write_rings(folder, "bare");
+  const std::string checkpoint = folder.path("c.pt"), csv = folder.path("p.csv");
+  for (const char* name : {"labels", "train_mask", "val_mask", "test_mask"}) {
+    folder.remove(std::string("bare/") + name + ".npy");
+  }
+  ASSERT_EQ(
+      run_mezzo(folder, quick_train(rings, {"--split-index", "1", "--checkpoint", checkpoint}))
+          .code,
+      0);
+  const auto predictions = [&](const Words& more) {
+    Words words = {"predict", "--checkpoint", checkpoint, "--output", csv};
+    words.insert(words.end(), more.begin(), more.end());
+    const Outcome outcome = run_mezzo(folder, words);
+    EXPECT_EQ(outcome.code, 0) << outcome.err;
+    return test::read_text(csv);
+  };
+  EXPECT_EQ(predictions({"--dataset", bare}), predictions({}));
+
+  const Outcome evaluated =
+      run_mezzo(folder, {"evaluate", "--checkpoint", checkpoint, "--dataset", bare});
+  EXPECT_EQ(evaluated.code, 3);
+  EXPECT_NE(evaluated.err.find("no labels"), std::string::npos) << evaluated.err;
+  const Outcome split = run_mezzo(
+      folder, {"predict", "--checkpoint", checkpoint, "--output", csv, "--split-index", "1"});
+  EXPECT_EQ(split.code, 2);
+  EXPECT_NE(split.err.find("--split-index"), std::string::npos) << split.err;
+}
+
 TEST(CompareCommand, makes_one_table_of_models_and_precisions) {
   const test::TempFolder folder;
   const std::string rings = test::write_rings(folder), path = folder.path("c.json");

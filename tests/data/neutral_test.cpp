@@ -157,6 +157,37 @@ TEST_F(NeutralFolder, missing_files_are_io_errors_that_name_them) {
   }
 }
 
+TEST_F(NeutralFolder, without_labels_and_masks_is_for_those_who_need_none) {
+  for (const char* name : {"labels.npy", "train_mask.npy", "val_mask.npy", "test_mask.npy"}) {
+    folder_.remove(name);
+  }
+  EXPECT_TRUE(throws<IoError>([&] { load(); }, {folder_.path(), "has no labels"}));
+  const LoadOptions without{.labels_optional = true};
+  for (const char* meta : {R"({"num_nodes": 3, "num_classes": 2, "class_names": ["a", "b"]})",
+                           R"({"metric": "ROC AUC"})"}) {
+    folder_.write("meta.json", meta);
+    const Dataset data = load(without);
+    EXPECT_EQ(data.num_nodes, 3);
+    EXPECT_EQ(data.num_edges(), 4);
+    EXPECT_EQ(data.num_features(), 3);
+    EXPECT_EQ(data.num_classes, 0);
+    EXPECT_FALSE(data.labels.defined());
+    EXPECT_EQ(data.num_splits(), 0);
+  }
+  const auto refused_without = [&](const std::string& meta, const std::string& fault) {
+    folder_.write("meta.json", meta);
+    return throws<IoError>([&] { load(without); }, {folder_.path(), fault});
+  };
+  EXPECT_TRUE(refused_without(R"({"num_nodes": 4})", "features.npz: expected shape [4, F]"));
+  EXPECT_TRUE(refused_without(R"({"num_nodes": 1000000000000000})", "at most 2^48"));
+  EXPECT_TRUE(throws<InvalidArgument>([&] { load({.split = "x", .labels_optional = true}); },
+                                      {"'x' is not a split of", "no labels"}));
+  folder_.remove("features.npz");
+  folder_.write("meta.json", R"({"num_nodes": 5})");
+  EXPECT_EQ(load(without).num_nodes, 5);
+  EXPECT_TRUE(refused_without("{}", "labels.npy: no such file, and neither features"));
+}
+
 TEST_F(NeutralFolder, edges_are_checked) {
   EXPECT_TRUE(refused("edge_index.npy", npy_int64({2, 1}, {0, 3}), "names node 3, outside [0, 3)"));
   EXPECT_TRUE(refused("edge_index.npy", npy_int64({2, 1}, {-1, 0}), "names node -1"));

@@ -144,6 +144,57 @@ TEST(Checkpoint, predictions_are_those_of_the_evaluation) {
             test::npy_int64({40}, std::vector<std::int64_t>(classes, classes + 40)));
 }
 
+/// `data` without its labels and splits.
+Dataset unlabelled(Dataset data) {
+  data.labels = data.train_masks = data.val_masks = data.test_masks = at::Tensor();
+  data.num_classes = 0;
+  data.validate();
+  return data;
+}
+
+TEST(Checkpoint, predictions_need_neither_labels_nor_splits) {
+  const test::TempFolder folder;
+  TrainOptions options = quick_options();
+  options.epochs = 5;
+  options.split_index = 1;
+  options.checkpoint = folder.path("c");
+  for (const bool sampled : {false, true}) {
+    if (sampled) options.sampling = SamplingOptions{.batch_size = 8, .fanouts = {-1, -1}};
+    train(two_rings(), options);
+    const Checkpoint checkpoint = read_checkpoint(options.checkpoint);
+    const Predictions expected = predict(two_rings(), checkpoint);
+    Dataset of_one_class = two_rings(), of_one_split = two_rings();
+    of_one_class.labels.zero_();
+    of_one_class.num_classes = 1;
+    for (at::Tensor* masks :
+         {&of_one_split.train_masks, &of_one_split.val_masks, &of_one_split.test_masks}) {
+      *masks = masks->narrow(1, 0, 1);
+    }
+    for (const Dataset& data : {unlabelled(two_rings()), of_one_class, of_one_split}) {
+      const Predictions got = predict(data, checkpoint);
+      EXPECT_TRUE(test::same_bits(got.classes, expected.classes));
+      EXPECT_TRUE(test::same_bits(got.probabilities, expected.probabilities));
+      EXPECT_THROW(evaluate(data, checkpoint), InvalidArgument);
+    }
+  }
+}
+
+TEST(Checkpoint, predictions_without_labels_need_the_features_of_the_model) {
+  const test::TempFolder folder;
+  TrainOptions options = quick_options();
+  options.epochs = 1;
+  options.checkpoint = folder.path("c");
+  train(two_rings(), options);
+  const Checkpoint checkpoint = read_checkpoint(options.checkpoint);
+  Dataset data = unlabelled(two_rings());
+  data.features = data.features.narrow(1, 0, 5);
+  EXPECT_TRUE(test::throws<InvalidArgument>([&] { predict(data, checkpoint); },
+                                            {"6 features", "the data have 5"}));
+  data.features = at::Tensor();
+  EXPECT_TRUE(
+      test::throws<InvalidArgument>([&] { predict(data, checkpoint); }, {"has no node features"}));
+}
+
 TEST(Checkpoint, weights_that_are_not_finite_predict_nothing) {
   const test::TempFolder folder;
   TrainOptions options = quick_options();
