@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "mezzo/cli/edge_census.h"
 #include "mezzo/graph/graph.h"
 #include "mezzo/train/problem.h"
 #include "mezzo/train/table.h"
@@ -30,27 +31,6 @@ std::int64_t nonzeros(const at::Tensor& features) {
   return count(at::ne(features, 0));
 }
 
-/// Edges between different nodes, and those of them between equal labels.
-struct ProperEdges {
-  std::int64_t all = 0, same = 0;
-};
-
-template <class Id>
-ProperEdges count_proper_edges(const Adjacency& rows, const at::Tensor& labels) {
-  const auto* start = rows.indptr.const_data_ptr<std::int64_t>();
-  const Id* source = rows.indices.const_data_ptr<Id>();
-  const auto* label = labels.const_data_ptr<std::int64_t>();
-  ProperEdges found;
-  for (std::int64_t row = 0; row + 1 < rows.indptr.numel(); ++row) {
-    for (std::int64_t slot = start[row]; slot < start[row + 1]; ++slot) {
-      if (source[slot] == row) continue;
-      ++found.all;
-      found.same += label[source[slot]] == label[row] ? 1 : 0;
-    }
-  }
-  return found;
-}
-
 void describe_edges(const Dataset& dataset, DatasetInfo& info) {
   const Topology topology = topology_of(dataset);
   const at::Tensor in = topology.in_degrees(), out = topology.out_degrees();
@@ -60,13 +40,11 @@ void describe_edges(const Dataset& dataset, DatasetInfo& info) {
   }
   info.mean_in_degree = share(dataset.num_edges(), dataset.num_nodes);
   info.isolated_nodes = count(at::eq(in + out, 0));
-  if (!dataset.labels.defined()) return;
-  const Adjacency& rows = topology.csc();
-  const at::Tensor labels = dataset.labels.contiguous();
-  const ProperEdges proper = topology.id_dtype() == at::kInt
-                                 ? count_proper_edges<std::int32_t>(rows, labels)
-                                 : count_proper_edges<std::int64_t>(rows, labels);
-  info.homophily = share(proper.same, proper.all);
+  const EdgeCensus census = take_census(topology, dataset.labels);
+  info.is_undirected = census.is_undirected;
+  info.self_loops = census.self_loops;
+  info.parallel_edges = census.parallel_edges;
+  info.homophily = share(census.between_equals, census.labelled);
 }
 
 void describe_features(const Dataset& dataset, DatasetInfo& info) {
@@ -77,6 +55,27 @@ void describe_features(const Dataset& dataset, DatasetInfo& info) {
   info.mapped_features = dataset.is_mapped;
   if (dataset.is_mapped) return;
   info.feature_density = share(nonzeros(features), info.num_nodes * info.num_features);
+}
+
+void describe_labels(const Dataset& dataset, DatasetInfo& info) {
+  info.unlabelled_nodes = dataset.num_nodes;
+  if (!dataset.labels.defined()) return;
+  const at::Tensor known = dataset.labels.masked_select(dataset.labels.ne(kNoLabel));
+  info.unlabelled_nodes -= known.numel();
+  const at::Tensor counts = at::bincount(known, {}, dataset.num_classes);
+  for (std::int64_t c = 0; c < dataset.num_classes; ++c) {
+    const auto index = static_cast<std::size_t>(c);
+    const bool named = index < dataset.class_names.size();
+    info.classes.push_back(
+        {named ? dataset.class_names[index] : std::to_string(c), counts[c].item<std::int64_t>()});
+  }
+}
+
+/// "500, undirected (every edge has its reverse)"
+std::string edges_text(const DatasetInfo& info) {
+  if (info.num_edges == 0) return "0";
+  return fmt::format("{}, {}", info.num_edges,
+                     info.is_undirected ? "undirected (every edge has its reverse)" : "directed");
 }
 
 /// "500, float32, sparse, share of nonzeros 0.1"
@@ -100,15 +99,7 @@ DatasetInfo describe(const Dataset& dataset) {
   info.num_features = dataset.num_features();
   info.feature_density = info.homophily = kNaN;
   describe_features(dataset, info);
-  const at::Tensor counts = dataset.labels.defined()
-                                ? at::bincount(dataset.labels, {}, dataset.num_classes)
-                                : at::Tensor();
-  for (std::int64_t c = 0; c < dataset.num_classes; ++c) {
-    const auto index = static_cast<std::size_t>(c);
-    const bool named = index < dataset.class_names.size();
-    info.classes.push_back(
-        {named ? dataset.class_names[index] : std::to_string(c), counts[c].item<std::int64_t>()});
-  }
+  describe_labels(dataset, info);
   for (std::int64_t s = 0; s < dataset.num_splits(); ++s) {
     const SplitMasks masks = dataset.split(s);
     info.splits.push_back({count(masks.train), count(masks.val), count(masks.test)});
@@ -126,7 +117,9 @@ std::string format_info(const DatasetInfo& info) {
       {"name", info.name},
       {"origin", info.origin},
       {"nodes", text(info.num_nodes)},
-      {"edges", text(info.num_edges) + " directed"},
+      {"edges", edges_text(info)},
+      {"self loops", text(info.self_loops)},
+      {"parallel edges", text(info.parallel_edges)},
       {"features", features_text(info, four_digits(info.feature_density))},
       {"in-degree", fmt::format("min {}, mean {:.2f}, max {}", info.min_in_degree,
                                 info.mean_in_degree, info.max_in_degree)},
@@ -134,6 +127,7 @@ std::string format_info(const DatasetInfo& info) {
       {"homophily", four_digits(info.homophily)},
       {"metric", info.metric},
       {"classes", text(info.classes.size())},
+      {"nodes without a label", text(info.unlabelled_nodes)},
       {"splits", text(info.splits.size())},
   };
   std::vector<std::vector<std::string>> classes = {{"class", "nodes"}};
@@ -166,6 +160,9 @@ std::string info_to_json(const DatasetInfo& info) {
       {"origin", info.origin},
       {"nodes", info.num_nodes},
       {"edges", info.num_edges},
+      {"undirected", info.is_undirected},
+      {"self_loops", info.self_loops},
+      {"parallel_edges", info.parallel_edges},
       {"features",
        {{"count", info.num_features},
         {"dtype", info.feature_dtype.empty() ? json(nullptr) : json(info.feature_dtype)},
@@ -173,6 +170,7 @@ std::string info_to_json(const DatasetInfo& info) {
         {"mapped", info.mapped_features},
         {"density", number(info.feature_density)}}},
       {"classes", classes},
+      {"unlabelled_nodes", info.unlabelled_nodes},
       {"splits", splits},
       {"in_degree",
        {{"min", info.min_in_degree},

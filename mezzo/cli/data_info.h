@@ -20,6 +20,7 @@ struct DatasetInfo {
     std::int64_t num_nodes;
   };
   std::vector<Class> classes;
+  std::int64_t unlabelled_nodes = 0;  ///< without a label
   struct Split {
     std::int64_t train, val, test;
   };
@@ -27,11 +28,16 @@ struct DatasetInfo {
   std::int64_t min_in_degree = 0, max_in_degree = 0;
   double mean_in_degree = 0;
   std::int64_t isolated_nodes = 0;  ///< without any edge
-  double homophily = 0;  ///< share of edges between equal labels, self loops aside; NaN without any
+  bool is_undirected = false;       ///< whether every edge has its reverse
+  std::int64_t self_loops = 0;
+  std::int64_t parallel_edges = 0;  ///< those beyond the first from one node to another
+  /// Share of the edges between nodes with equal labels in those between nodes with labels, self
+  /// loops aside; NaN without any.
+  double homophily = 0;
 };
 
-/// Reads the edges, and the features unless they are mapped. Data without labels have no classes,
-/// no splits and a homophily of NaN.
+/// Reads the edges as take_census() does, and the features unless they are mapped. Data without
+/// labels have no classes, no splits and a homophily of NaN.
 DatasetInfo describe(const Dataset& dataset);
 
 std::string format_info(const DatasetInfo& info);

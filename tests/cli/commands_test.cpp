@@ -248,10 +248,36 @@ TEST(DataCommand, describes_a_folder) {
   EXPECT_EQ(info["features"]["count"].get<int>(), 3);
   EXPECT_EQ(info["homophily"].get<double>(), 1);
   EXPECT_EQ(info["isolated_nodes"].get<int>(), 0);
+  EXPECT_EQ(info["unlabelled_nodes"].get<int>(), 0);
+  EXPECT_TRUE(info["undirected"].get<bool>());
+  EXPECT_EQ(info["self_loops"].get<int>(), 0);
+  EXPECT_EQ(info["parallel_edges"].get<int>(), 0);
+  EXPECT_NE(outcome.out.find("48, undirected (every edge has its reverse)"), std::string::npos)
+      << outcome.out;
   EXPECT_EQ(info["in_degree"]["max"].get<int>(), 2);
   ASSERT_EQ(info["splits"].size(), 2U);
   EXPECT_EQ(info["splits"][0]["train"].get<int>(), 12);
   EXPECT_EQ(info["classes"][1]["nodes"].get<int>(), 12);
+}
+
+TEST(DataCommand, counts_no_node_without_a_label_for_a_class) {
+  const test::TempFolder folder;
+  folder.write("set/edges.csv", "5,2\n2,5\n5,2\n9,9\n2,9\n9,5\n");
+  folder.write("set/nodes.csv", "id,label,split\n2,1,train\n5,1,val\n9,,\n");
+  const std::string path = folder.path("i.json");
+  const Outcome outcome =
+      run_mezzo(folder, {"data", "info", "--dataset", folder.path("set"), "--json", path});
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  const json info = read_json(path);
+  EXPECT_EQ(info["unlabelled_nodes"].get<int>(), 1);
+  ASSERT_EQ(info["classes"].size(), 2U);
+  EXPECT_EQ(info["classes"][0]["nodes"].get<int>(), 0);
+  EXPECT_EQ(info["classes"][1]["nodes"].get<int>(), 2);
+  EXPECT_EQ(info["homophily"].get<double>(), 1);
+  EXPECT_FALSE(info["undirected"].get<bool>());
+  EXPECT_EQ(info["self_loops"].get<int>(), 1);
+  EXPECT_EQ(info["parallel_edges"].get<int>(), 1);
+  EXPECT_NE(outcome.out.find("6, directed"), std::string::npos) << outcome.out;
 }
 
 TEST(DataCommand, lists_names_and_folders) {

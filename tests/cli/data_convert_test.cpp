@@ -75,6 +75,7 @@ TEST(DataConvertCommand, info_tells_of_data_without_labels) {
   EXPECT_TRUE(info["classes"].empty());
   EXPECT_TRUE(info["splits"].empty());
   EXPECT_TRUE(info["homophily"].is_null());
+  EXPECT_EQ(info["unlabelled_nodes"].get<int>(), 3);
   const Outcome trained = run_mezzo(folder, {"train", "--dataset", edges});
   EXPECT_EQ(trained.code, 3);
   EXPECT_NE(trained.err.find("no labels"), std::string::npos) << trained.err;
