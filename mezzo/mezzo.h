@@ -8,6 +8,7 @@
 #include "mezzo/amp/captured_step.h"
 #include "mezzo/amp/cpu_policy.h"
 #include "mezzo/amp/custom_function.h"
+#include "mezzo/amp/float32_reductions.h"
 #include "mezzo/amp/fused_adam.h"
 #include "mezzo/amp/fused_optimizer.h"
 #include "mezzo/amp/fused_sgd.h"

@@ -5,6 +5,7 @@ set(mezzo_public_headers
   amp/captured_step.h
   amp/cpu_policy.h
   amp/custom_function.h
+  amp/float32_reductions.h
   amp/fused_adam.h
   amp/fused_optimizer.h
   amp/fused_sgd.h

@@ -13,6 +13,7 @@
 #include <fmt/format.h>
 #include <torch/headeronly/version.h>
 
+#include "mezzo/amp/float32_reductions.h"
 #include "mezzo/cli/commands.h"
 #include "mezzo/cli/interrupt.h"
 #include "mezzo/core/error.h"
@@ -91,6 +92,7 @@ int run(const std::vector<std::string>& arguments) {
   };
   Warnings warnings;
   const c10::WarningUtils::WarningHandlerGuard guard(&warnings);
+  const amp::Float32Reductions float32_reductions;
   try {
     handle_interrupts();
     const int code = dispatch("mezzo", "Graph neural networks in mixed precision", version_text,

@@ -18,7 +18,7 @@ enum ExitCode : int {
 /// Runs `mezzo <arguments>`: dispatches to a command, and turns every exception into one line
 /// "mezzo: ..." on the standard error and an exit code. Installs handlers for SIGINT and SIGTERM,
 /// and one for libtorch's warnings: those of this library are printed, the others are seen with
-/// MEZZO_LOG=libtorch.
+/// MEZZO_LOG=libtorch. What it runs is in an amp::Float32Reductions.
 int run(const std::vector<std::string>& arguments);
 
 }  // namespace mezzo::cli

@@ -1,9 +1,13 @@
 #include <filesystem>
+#include <iostream>
+#include <streambuf>
 #include <string>
 #include <vector>
 
+#include <ATen/Context.h>
 #include <gtest/gtest.h>
 
+#include "mezzo/cli/run.h"
 #include "mezzo/version.h"
 
 #include "cli/command.h"
@@ -43,6 +47,41 @@ TEST(Usage, help_and_version_go_to_the_standard_output) {
   EXPECT_EQ(version.code, 0);
   EXPECT_EQ(version.out.rfind("mezzo " + std::string(kVersion) + "\nlibtorch ", 0), 0U)
       << version.out;
+}
+
+/// Takes the standard output, and notes what cuBLAS may do when something is written.
+class SwitchReader : public std::streambuf {
+ public:
+  SwitchReader() : before_(std::cout.rdbuf(this)) {}
+  ~SwitchReader() override { std::cout.rdbuf(before_); }
+  SwitchReader(const SwitchReader&) = delete;
+  SwitchReader& operator=(const SwitchReader&) = delete;
+
+  std::vector<at::CuBLASReductionOption> seen;
+
+ protected:
+  int_type overflow(int_type character) override {
+    seen = {at::globalContext().allowFP16ReductionCuBLAS(),
+            at::globalContext().allowBF16ReductionCuBLAS()};
+    return traits_type::not_eof(character);
+  }
+
+ private:
+  std::streambuf* before_;
+};
+
+TEST(Usage, commands_run_where_products_are_summed_in_float32) {
+  using Reduction = at::CuBLASReductionOption;
+  const Reduction before = at::globalContext().allowFP16ReductionCuBLAS();
+  EXPECT_EQ(before, Reduction::AllowReducedPrecisionWithSplitK);
+  for (const Words& words : {Words{"--version"}, Words{"train", "--help"}}) {
+    SwitchReader reader;
+    EXPECT_EQ(cli::run(words), 0);
+    const std::vector<Reduction> expected(2, Reduction::DisallowReducedPrecisionAllowSplitK);
+    EXPECT_EQ(reader.seen, expected) << words.front();
+    EXPECT_EQ(at::globalContext().allowFP16ReductionCuBLAS(), before);
+    EXPECT_EQ(at::globalContext().allowBF16ReductionCuBLAS(), before);
+  }
 }
 
 TEST(Usage, wrong_words_are_exit_code_2_and_one_line) {
