@@ -111,6 +111,9 @@ std::shared_ptr<const BlockPlan> plan_of(const Graph& graph, const at::Tensor& s
   MEZZO_CHECK(graph.device().is_cpu() || graph.device() == device,
               "{}: expected device {}, as the graph's, or a graph on the CPU, got {}",
               kBlockLoaderName, graph.device().str(), device.str());
+  MEZZO_CHECK(graph.device().is_cpu() || options.num_workers == 0,
+              "{}: expected num_workers 0 with a graph on {}, where the caller draws, got {}",
+              kBlockLoaderName, graph.device().str(), options.num_workers);
   Columns features =
       detail::chosen_columns(kBlockLoaderName, "features", graph.ndata(), options.features);
   Columns labels =

@@ -65,16 +65,18 @@ struct BlockLoaderOptions {
 
 /// Passes over seeds and gives mini-batches of blocks with the rows of features and labels, in any
 /// dtype (sparse CSR ones stay so), gathered where the graph is. A batch depends on (options.seed,
-/// epoch, index) alone. See Batches for epochs, workers and errors. Workers queue what they do on a
-/// CUDA device on its default stream.
+/// epoch, index) alone. See Batches for epochs, workers and errors. Of a graph on the CPU workers
+/// prepare batches, and queue what they do on a CUDA device on its default stream. Of a graph on a
+/// CUDA device the caller does, on its current stream, so that all that touches a batch is queued
+/// in order; gathers and transfers are queued only, so their times are those of the host.
 class MEZZO_API BlockLoader : public Batches<Batch> {
  public:
   /// graph: on the CPU, or on options.device, where neighbours are drawn then (the same ones; see
-  /// NeighborSource for what is not available there); its columns are those of now and are not
-  /// copied: they must not be written to while a loop runs. seeds: integers [n] in [0, num_nodes),
-  /// or bool [num_nodes], on the CPU or the graph's device; within a
-  /// batch a seed that is there twice stands once (see Batch::output_counts); no seeds: no batches.
-  /// Throws InvalidArgument that names the option, what was expected and what was given. Builds the
+  /// NeighborSource for what is not available there; without workers); its columns are those of now
+  /// and are not copied: they must not be written to while a loop runs. seeds: integers [n] in [0,
+  /// num_nodes), or bool [num_nodes], on the CPU or the graph's device; within a batch a seed that
+  /// is there twice stands once (see Batch::output_counts); no seeds: no batches. Throws
+  /// InvalidArgument that names the option, what was expected and what was given. Builds the
   /// graph's rows by destination.
   BlockLoader(const Graph& graph, const at::Tensor& seeds, BlockLoaderOptions options);
 

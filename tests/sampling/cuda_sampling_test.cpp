@@ -110,15 +110,14 @@ TEST_F(CudaSampling, a_loader_gives_the_batches_of_a_graph_on_the_cpu) {
   here.ndata()["label"] = at::arange(3000, at::kLong).remainder(4);
   const Graph there = here.to(kGpu);
   const at::Tensor seeds = every_seventh(400);
-  for (const std::int64_t num_workers : {0, 2}) {
+  for (const bool balanced : {false, true}) {
     const BlockLoaderOptions options{.fanouts = {6, 40},
                                      .batch_size = 128,
                                      .shuffle = true,
                                      .features = {"dense", "sparse"},
                                      .labels = {"label"},
                                      .device = kGpu,
-                                     .num_workers = num_workers,
-                                     .balance_by = "label"};
+                                     .balance_by = balanced ? "label" : ""};
     BlockLoaderOptions on_cpu = options;
     on_cpu.device = at::kCPU;
     BlockLoader a(there, seeds.to(kGpu), options), b(here, seeds, on_cpu);
@@ -158,6 +157,9 @@ TEST_F(CudaSampling, what_only_the_cpu_has_is_an_error) {
   EXPECT_THROW(BlockSampler(there, {.fanouts = {2}, .node_ids = at::arange(30, at::kLong)}),
                InvalidArgument);
   EXPECT_THROW(BlockLoader(Graph(there), every_seventh(3), {.fanouts = {2}, .device = at::kCPU}),
+               InvalidArgument);
+  EXPECT_THROW(BlockLoader(Graph(there), every_seventh(3),
+                           {.fanouts = {2}, .device = kGpu, .num_workers = 1}),
                InvalidArgument);
 }
 
