@@ -44,6 +44,18 @@ class SamplingGroup {
     return *this;
   }
 
+  SamplingGroup& place() {
+    group_.value(
+        "--sample-on", "NAME",
+        [&sampling = sampling_](const std::string& text) {
+          made(sampling).sample_on = parse(SamplePlaces{}, "--sample-on", text);
+        },
+        "Where batches are drawn: " + names(SamplePlaces{}) +
+            "; on a CUDA device: neighbor, without workers",
+        "auto");
+    return *this;
+  }
+
   SamplingGroup& fanouts() {
     group_.list(
         "--fanout", "N,...",
@@ -91,8 +103,10 @@ void add_sampling_options(CLI::App& app, std::optional<SamplingOptions>& samplin
               "saint-walk: steps of a walk (default: 2)")
       .number("--batches-per-epoch", &SamplingOptions::batches_per_epoch,
               "saint: batches of an epoch (default: as many as draw each node about once)")
+      .place()
       .number("--workers", &SamplingOptions::num_workers,
-              "Threads that prepare batches; 0: the trainer's own (default: 1)")
+              "Threads that prepare batches; 0: the trainer's own (default: 1; where the device "
+              "draws: 0)")
       .number("--prefetch", &SamplingOptions::prefetch,
               "Batches ready or in work for each worker (default: 2)")
       .number("--inference-batch-size", &SamplingOptions::inference_batch_size,

@@ -8,6 +8,7 @@
 #include <c10/core/CachingDeviceAllocator.h>
 #include <malloc.h>
 
+#include "mezzo/core/error.h"
 #include "mezzo/core/huge_pages.h"
 #include "mezzo/graph/topology_build.h"
 #include "mezzo/message_passing/cuda_library.h"
@@ -92,6 +93,14 @@ std::int64_t current_memory_bytes(c10::Device device) {
   if (device.is_cpu()) return live_bytes.load();
   return counted_by_libtorch(device, [](c10::DeviceAllocator& allocator, c10::DeviceIndex index) {
     return cuda_bytes(allocator.getDeviceStats(index)).current;
+  });
+}
+
+std::int64_t free_memory_bytes(c10::Device device) {
+  MEZZO_CHECK(device.is_cuda(), "memory: expected a CUDA device to ask for free memory, got {}",
+              device.str());
+  return counted_by_libtorch(device, [](c10::DeviceAllocator& allocator, c10::DeviceIndex index) {
+    return static_cast<std::int64_t>(allocator.getMemoryInfo(index).first);
   });
 }
 

@@ -21,6 +21,10 @@ MEZZO_API std::int64_t current_memory_bytes(c10::Device device);
 /// Starts a new peak from what is alive now.
 MEZZO_API void reset_peak_memory(c10::Device device);
 
+/// Bytes that a CUDA device has free, without those that libtorch's caching allocator keeps. Throws
+/// InvalidArgument for any other device and for one that is not there.
+MEZZO_API std::int64_t free_memory_bytes(c10::Device device);
+
 /// The device with this index of the first kind there is: CUDA where the CUDA kernels are loaded
 /// and libtorch sees a GPU, else the CPU.
 MEZZO_API c10::Device default_device(std::int64_t index = 0);

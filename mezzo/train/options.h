@@ -122,8 +122,8 @@ MEZZO_API void check_options(const TrainOptions& options);
 MEZZO_API bool uses_self_loops(const TrainOptions& options);
 
 /// What a run is made of, as one JSON object whose keys are the words of the command line: all
-/// options except those that may change when it is resumed (epochs, patience, the workers and the
-/// prefetching of mini-batches, the capture, the files).
+/// options except those that may change when it is resumed (epochs, patience, the place, the
+/// workers and the prefetching of mini-batches, the capture, the files).
 MEZZO_API std::string recipe_to_json(const TrainOptions& options);
 /// The reverse. Throws IoError that names a missing or unreadable field.
 MEZZO_API TrainOptions recipe_from_json(std::string_view json);

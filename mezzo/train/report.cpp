@@ -31,14 +31,16 @@ std::string milliseconds(double value) {
 }
 
 std::vector<Row> sampling_facts(const SamplingReport& sampling) {
-  return {{"sampling", fmt::format("{}, {} batches an epoch, {} workers, {:.1f} M edges/s a worker",
-                                   sampling.sampler, sampling.batches_per_epoch, sampling.workers,
-                                   sampling.edges_per_second() / 1e6)},
-          {"stages",
-           fmt::format("sample {:.2f} s, gather {:.2f} s, transfer {:.2f} s (all workers); compute "
-                       "{:.2f} s, wait {:.2f} s",
-                       sampling.sample_seconds, sampling.gather_seconds, sampling.transfer_seconds,
-                       sampling.compute_seconds, sampling.wait_seconds)}};
+  return {
+      {"sampling", fmt::format("{}, {} batches an epoch, {} workers on the {}, {:.1f} M edges/s "
+                               "a worker",
+                               sampling.sampler, sampling.batches_per_epoch, sampling.workers,
+                               sampling.drawn_on, sampling.edges_per_second() / 1e6)},
+      {"stages",
+       fmt::format("sample {:.2f} s, gather {:.2f} s, transfer {:.2f} s (all workers); compute "
+                   "{:.2f} s, wait {:.2f} s",
+                   sampling.sample_seconds, sampling.gather_seconds, sampling.transfer_seconds,
+                   sampling.compute_seconds, sampling.wait_seconds)}};
 }
 
 std::string with_deviation(const std::vector<double>& scores) {

@@ -33,10 +33,12 @@ enum class StopReason : std::uint8_t {
 
 /// What the mini-batches of a run took; plain values. Of the process that reports alone: a run that
 /// was resumed counts anew. Seconds of samples, gathers and transfers are sums over the workers,
-/// which prepare batches while the trainer computes.
+/// which prepare batches while the trainer computes; what a CUDA device is given to do counts where
+/// the host next waits for it.
 struct SamplingReport {
   std::string sampler;
-  std::int64_t workers = 0;
+  std::string drawn_on = "host";  ///< or "device"; see SamplePlace
+  std::int64_t workers = 0;       ///< 0: the trainer's own thread
   std::int64_t batches_per_epoch = 0;
   std::int64_t batches = 0;        ///< trained on
   std::int64_t sampled_edges = 0;  ///< of the batches made

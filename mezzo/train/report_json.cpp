@@ -42,6 +42,7 @@ OrderedJson history_to_json(const TrainReport& run) {
 OrderedJson sampling_report_to_json(const std::optional<SamplingReport>& sampling) {
   if (!sampling) return nullptr;
   return {{"sampler", sampling->sampler},
+          {"drawn_on", sampling->drawn_on},
           {"workers", sampling->workers},
           {"batches_per_epoch", sampling->batches_per_epoch},
           {"batches", sampling->batches},

@@ -8,6 +8,7 @@
 
 #include "mezzo/core/error.h"
 #include "mezzo/graph/graph.h"
+#include "mezzo/message_passing/memory.h"
 #include "mezzo/sampling/block_loader.h"
 #include "mezzo/sampling/cluster_loader.h"
 #include "mezzo/sampling/saint_loader.h"
@@ -85,14 +86,23 @@ const Graph& structure_of(const SubgraphBatch& batch) {
   return batch.graph;
 }
 
+/// Threads that draw from `graph`: none where its device does.
+std::int64_t workers_of(const Graph& graph, const SamplingOptions& sampling) {
+  constexpr std::int64_t kWorkersOfHost = 1;
+  return graph.device().is_cpu() ? sampling.num_workers.value_or(kWorkersOfHost) : 0;
+}
+
 /// Steps on the batches of a loader. Item: Batch or SubgraphBatch.
 template <class Item>
 class LoaderSteps : public EpochSteps {
  public:
-  LoaderSteps(std::shared_ptr<Batches<Item>> loader, const TrainOptions& options,
-              double nodes_per_training_node)
+  /// graph: from which the loader draws.
+  LoaderSteps(std::shared_ptr<Batches<Item>> loader, const Graph& graph,
+              const TrainOptions& options, double nodes_per_training_node)
       : loader_(std::move(loader)),
         options_(options),
+        place_(graph.device().is_cpu() ? SamplePlace::kHost : SamplePlace::kDevice),
+        workers_(workers_of(graph, *options.sampling)),
         nodes_per_training_node_(nodes_per_training_node),
         num_batches_(loader_->num_batches()) {}
 
@@ -121,7 +131,8 @@ class LoaderSteps : public EpochSteps {
     const PipelineStatistics statistics = loader_->statistics();
     const SamplingOptions& sampling = *options_.sampling;
     return SamplingReport{.sampler = std::string(name_of(SamplerKinds{}, sampling.sampler)),
-                          .workers = sampling.num_workers,
+                          .drawn_on = std::string(name_of(SamplePlaces{}, place_)),
+                          .workers = workers_,
                           .batches_per_epoch = num_batches_,
                           .batches = statistics.batches,
                           .sampled_edges = statistics.sampled_edges,
@@ -146,6 +157,8 @@ class LoaderSteps : public EpochSteps {
 
   std::shared_ptr<Batches<Item>> loader_;
   const TrainOptions& options_;
+  SamplePlace place_;
+  std::int64_t workers_;
   double nodes_per_training_node_;
   std::int64_t num_batches_;
   std::optional<typename Batches<Item>::Iterator> position_;
@@ -162,11 +175,40 @@ Graph graph_of(const Problem& problem) {
   return graph;
 }
 
+std::int64_t bytes_of(const at::Tensor& tensor) {
+  if (tensor.layout() != at::kSparseCsr) return static_cast<std::int64_t>(tensor.nbytes());
+  return bytes_of(tensor.crow_indices()) + bytes_of(tensor.col_indices()) +
+         bytes_of(tensor.values());
+}
+
+/// What draws on a device hold there: the edges, their rows by destination and what an edge and a
+/// node have beside; the columns of the nodes.
+std::int64_t bytes_on_device(const Graph& graph) {
+  const auto id_bytes = static_cast<std::int64_t>(c10::elementSize(graph.topology().id_dtype()));
+  std::int64_t bytes = 4 * graph.num_edges() * id_bytes;
+  constexpr std::int64_t kArraysOfNodes = 4;  // offsets, two degrees, the numbers of a batch
+  bytes += kArraysOfNodes * graph.num_nodes() * static_cast<std::int64_t>(sizeof(std::int64_t));
+  for (const std::string& name : graph.ndata().names()) bytes += bytes_of(graph.ndata().at(name));
+  return bytes;
+}
+
+/// `graph`, or its copy on the device of the run where batches are drawn there.
+Graph where_drawn(const Graph& graph, const TrainOptions& options) {
+  if (!may_draw_on_device(options)) return graph;
+  if (!draws_on_device(options, bytes_on_device(graph), free_memory_bytes(options.device))) {
+    return graph;
+  }
+  // Rows that are there are copied; the device would need room to sort the edges.
+  static_cast<void>(graph.topology().csc());
+  return graph.to(options.device);
+}
+
 /// What the options of every loader share.
 template <class LoaderOptions>
-LoaderOptions with_machinery(LoaderOptions made, const TrainOptions& options, std::uint64_t seed) {
+LoaderOptions with_machinery(LoaderOptions made, const Graph& graph, const TrainOptions& options,
+                             std::uint64_t seed) {
   made.device = options.device;
-  made.num_workers = options.sampling->num_workers;
+  made.num_workers = workers_of(graph, *options.sampling);
   made.prefetch = options.sampling->prefetch;
   made.seed = seed;
   made.features = {kFeatureColumn};
@@ -182,16 +224,17 @@ std::shared_ptr<Batches<Batch>> block_loader(const Graph& graph, const at::Tenso
   made.batch_size = *sampling.batch_size;
   made.shuffle = true;
   made.drop_last = sampling.drop_last;
-  made.draw =
-      sampling.sampler == SamplerKind::kLabor ? NeighborDraw::kLabor : NeighborDraw::kNeighbor;
+  const bool labor = sampling.sampler == SamplerKind::kLabor;
+  made.draw = labor ? NeighborDraw::kLabor : NeighborDraw::kNeighbor;
   made.replace = sampling.replace;
   made.layer_dependency = sampling.layer_dependency;
-  if (graph.ndata().contains(kIdColumn)) made.node_ids = kIdColumn;
+  // Other draws do not go by the ids, which a device does not take.
+  if (labor && graph.ndata().contains(kIdColumn)) made.node_ids = kIdColumn;
   if (sampling.balance_classes) made.balance_by = kLabelColumn;
   MEZZO_CHECK(!sampling.drop_last || seeds.numel() >= made.batch_size,
               "drop-last: the {} training nodes do not fill one batch of {}", seeds.numel(),
               made.batch_size);
-  return std::make_shared<BlockLoader>(graph, seeds, with_machinery(made, options, seed));
+  return std::make_shared<BlockLoader>(graph, seeds, with_machinery(made, graph, options, seed));
 }
 
 std::shared_ptr<Batches<SubgraphBatch>> cluster_loader(const Graph& graph,
@@ -201,7 +244,7 @@ std::shared_ptr<Batches<SubgraphBatch>> cluster_loader(const Graph& graph,
   MEZZO_CHECK(*sampling.parts <= graph.num_nodes(),
               "parts: expected at most the {} nodes of the graph, got {}", graph.num_nodes(),
               *sampling.parts);
-  auto made = with_machinery(ClusterLoaderOptions{}, options, seed);
+  auto made = with_machinery(ClusterLoaderOptions{}, graph, options, seed);
   made.num_parts = *sampling.parts;
   made.clusters_per_batch = sampling.parts_per_batch.value_or(made.clusters_per_batch);
   made.shuffle = true;
@@ -214,7 +257,7 @@ std::shared_ptr<Batches<SubgraphBatch>> saint_loader(const Graph& graph,
                                                      std::uint64_t seed) {
   const SamplingOptions& sampling = *options.sampling;
   const std::int64_t budget = *sampling.saint_budget;
-  auto made = with_machinery(SaintLoaderOptions{}, options, seed);
+  auto made = with_machinery(SaintLoaderOptions{}, graph, options, seed);
   made.walk_length = sampling.walk_length.value_or(made.walk_length);
   std::int64_t nodes_per_draw = 1;
   if (sampling.sampler == SamplerKind::kSaintWalk) {
@@ -238,17 +281,17 @@ std::shared_ptr<Batches<SubgraphBatch>> saint_loader(const Graph& graph,
 
 std::unique_ptr<EpochSteps> make_sampled_steps(const Problem& problem, const TrainingNodes& nodes,
                                                const TrainOptions& options, std::uint64_t seed) {
-  const Graph graph = graph_of(problem);
+  const Graph graph = where_drawn(graph_of(problem), options);
   const SamplerKind sampler = options.sampling->sampler;
   const double nodes_per_training_node =
       static_cast<double>(graph.num_nodes()) / static_cast<double>(nodes.rows.numel());
   if (draws_blocks(sampler)) {
     return std::make_unique<LoaderSteps<Batch>>(block_loader(graph, nodes.rows, options, seed),
-                                                options, nodes_per_training_node);
+                                                graph, options, nodes_per_training_node);
   }
   return std::make_unique<LoaderSteps<SubgraphBatch>>(
       is_saint(sampler) ? saint_loader(graph, options, seed) : cluster_loader(graph, options, seed),
-      options, nodes_per_training_node);
+      graph, options, nodes_per_training_node);
 }
 
 }  // namespace mezzo

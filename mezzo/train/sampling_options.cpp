@@ -6,6 +6,7 @@
 #include "mezzo/core/error.h"
 #include "mezzo/nn/model.h"
 #include "mezzo/train/options.h"
+#include "mezzo/train/table.h"
 
 namespace mezzo {
 namespace {
@@ -92,7 +93,37 @@ void check_fanouts(const TrainOptions& options) {
   }
 }
 
+void check_place(const TrainOptions& options) {
+  const SamplingOptions& sampling = *options.sampling;
+  if (sampling.sample_on != SamplePlace::kDevice) return;
+  MEZZO_CHECK(options.device.is_cuda(),
+              "sample-on: batches are drawn on a CUDA device, and the device is {}",
+              options.device.str());
+  MEZZO_CHECK(sampling.sampler == SamplerKind::kNeighbor,
+              "sample-on: the sampler neighbor alone draws on a device, and the sampler is {}",
+              name_of(SamplerKinds{}, sampling.sampler));
+  MEZZO_CHECK(sampling.num_workers.value_or(0) == 0,
+              "workers: expected 0 where the device draws, which needs no threads, got {}",
+              *sampling.num_workers);
+}
+
 }  // namespace
+
+bool may_draw_on_device(const TrainOptions& options) {
+  const SamplingOptions& sampling = *options.sampling;
+  return sampling.sample_on != SamplePlace::kHost && options.device.is_cuda() &&
+         sampling.sampler == SamplerKind::kNeighbor && sampling.num_workers.value_or(0) == 0;
+}
+
+bool draws_on_device(const TrainOptions& options, std::int64_t needed_bytes,
+                     std::int64_t free_bytes) {
+  if (!may_draw_on_device(options)) return false;
+  if (options.sampling->sample_on == SamplePlace::kAuto) return needed_bytes <= free_bytes / 2;
+  MEZZO_CHECK(needed_bytes <= free_bytes,
+              "sample-on: the graph and its features take {}, and {} has {} free",
+              format_bytes(needed_bytes), options.device.str(), format_bytes(free_bytes));
+  return true;
+}
 
 std::int64_t parse_fanout(std::string_view text) {
   constexpr std::int64_t kAll = -1;
@@ -112,10 +143,12 @@ void check_sampling(const TrainOptions& options) {
               "on the full graph");
   check_options_of_samplers(sampling);
   if (draws_blocks(sampling.sampler)) check_fanouts(options);
-  MEZZO_CHECK(sampling.num_workers >= 0 && sampling.num_workers <= kMostWorkers,
-              "workers: expected 0 to {}, got {}", kMostWorkers, sampling.num_workers);
+  const std::int64_t num_workers = sampling.num_workers.value_or(0);
+  MEZZO_CHECK(num_workers >= 0 && num_workers <= kMostWorkers, "workers: expected 0 to {}, got {}",
+              kMostWorkers, num_workers);
   MEZZO_CHECK(sampling.prefetch >= 1 && sampling.prefetch <= kMostPrefetch,
               "prefetch: expected 1 to {}, got {}", kMostPrefetch, sampling.prefetch);
+  check_place(options);
 }
 
 }  // namespace mezzo

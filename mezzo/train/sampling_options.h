@@ -62,6 +62,28 @@ constexpr bool is_saint(SamplerKind sampler) {
          sampler == SamplerKind::kSaintWalk;
 }
 
+/// Where mini-batches are drawn; what is drawn is the same bit for bit.
+enum class SamplePlace : std::uint8_t {
+  kAuto,    ///< on the device where that can draw and has room, else on the host
+  kHost,    ///< by threads of the host, which send the batches to the device
+  kDevice,  ///< on the CUDA device of the run, to which structure and features are copied before
+};
+
+struct SampleAnywhere {
+  static constexpr SamplePlace kind = SamplePlace::kAuto;
+  static constexpr std::string_view name = "auto";
+};
+struct SampleOnHost {
+  static constexpr SamplePlace kind = SamplePlace::kHost;
+  static constexpr std::string_view name = "host";
+};
+struct SampleOnDevice {
+  static constexpr SamplePlace kind = SamplePlace::kDevice;
+  static constexpr std::string_view name = "device";
+};
+/// Every place, with the word that the command line takes.
+using SamplePlaces = TypeList<SampleAnywhere, SampleOnHost, SampleOnDevice>;
+
 /// Training by mini-batches, as plain values. Options with samplers in front belong to these: set
 /// for another one they are an error, never ignored.
 struct SamplingOptions {
@@ -89,8 +111,12 @@ struct SamplingOptions {
   /// twice.
   std::optional<std::int64_t> batches_per_epoch = {};
 
-  std::int64_t num_workers = 1;  ///< threads that prepare batches, in [0, 256]; 0: the trainer's
-  std::int64_t prefetch = 2;     ///< batches ready or in work for each worker, in [1, 1024]
+  /// kDevice: on CUDA, the sampler neighbor and no workers.
+  SamplePlace sample_on = SamplePlace::kAuto;
+  /// Threads that prepare batches, in [0, 256]; 0: the trainer's. By default 1 on the host, and 0
+  /// where the device draws; a number above 0 makes kAuto draw on the host.
+  std::optional<std::int64_t> num_workers = {};
+  std::int64_t prefetch = 2;  ///< batches ready or in work for each worker, in [1, 1024]
   std::int64_t inference_batch_size = 4096;  ///< nodes of a batch of an evaluation, >= 1
 
   bool operator==(const SamplingOptions&) const = default;
@@ -98,6 +124,17 @@ struct SamplingOptions {
 
 /// "all", -1 or a number of at least 0. Throws InvalidArgument for another text.
 MEZZO_API std::int64_t parse_fanout(std::string_view text);
+
+/// Whether the batches are drawn on the device of the run: as sampling.sample_on says, for kAuto
+/// where the device is CUDA, the sampler neighbor, no worker asked for, and `needed_bytes`, those
+/// of structure and features, are at most half of the device's `free_bytes`; the rest is for
+/// training. options: checked, with sampling. Throws InvalidArgument for kDevice and more than is
+/// free.
+MEZZO_API bool draws_on_device(const TrainOptions& options, std::int64_t needed_bytes,
+                               std::int64_t free_bytes);
+
+/// Whether draws_on_device() depends on the memory.
+bool may_draw_on_device(const TrainOptions& options);
 
 /// Of check_options(): throws InvalidArgument that names the first option of sampling out of its
 /// range or in contradiction to another one or to the model.

@@ -46,7 +46,8 @@ TEST(MiniBatchCommand, trains_evaluates_and_predicts_by_mini_batches) {
                                              "--json",
                                              folder.path("r.json")});
   ASSERT_EQ(trained.code, 0) << trained.err;
-  EXPECT_NE(trained.out.find("neighbor, 3 batches an epoch, 2 workers"), std::string::npos)
+  EXPECT_NE(trained.out.find("neighbor, 3 batches an epoch, 2 workers on the host"),
+            std::string::npos)
       << trained.out;
   EXPECT_NE(trained.out.find("stages"), std::string::npos) << trained.out;
   const json report = json::parse(read_text(folder.path("r.json")));
@@ -55,6 +56,7 @@ TEST(MiniBatchCommand, trains_evaluates_and_predicts_by_mini_batches) {
   EXPECT_EQ(report["sampling"]["batches"], 12);
   EXPECT_EQ(report["sampling"]["batches_per_epoch"], 3);
   EXPECT_EQ(report["sampling"]["workers"], 2);
+  EXPECT_EQ(report["sampling"]["drawn_on"], "host");
   EXPECT_GT(report["sampling"]["sampled_edges"], 0);
   for (const char* stage : {"sample", "gather", "transfer", "compute", "wait"}) {
     EXPECT_GE(report["sampling"]["seconds"][stage], 0) << stage;
@@ -78,7 +80,7 @@ TEST(MiniBatchCommand, every_sampler_has_its_words) {
       {"neighbor", "--batch-size", "5", "--fanout", "2,3", "--replace", "--balance-classes"},
       {"cluster", "--parts", "4", "--parts-per-batch", "2"},
       {"saint-node", "--saint-budget", "12"},
-      {"saint-edge", "--saint-budget", "8", "--batches-per-epoch", "2"},
+      {"saint-edge", "--saint-budget", "8", "--batches-per-epoch", "2", "--sample-on", "host"},
       {"saint-walk", "--saint-budget", "6", "--walk-length", "3"},
   };
   for (const std::vector<std::string>& words : samplers) {

@@ -105,6 +105,8 @@ TEST(Usage, wrong_words_are_exit_code_2_and_one_line) {
       {{"train", "--batch-size", "10", "--fanout", "5,x"}, "fanout"},
       {{"train", "--batch-size", "10", "--fanout", "5"}, "2 layers"},
       {{"train", "--workers", "2"}, "batch-size"},
+      {{"train", "--batch-size", "2", "--fanout", "2,2", "--sample-on", "device"}, "sample-on"},
+      {{"train", "--batch-size", "2", "--fanout", "2,2", "--sample-on", "gpu"}, "--sample-on"},
       {{"train", "--replace"}, "batch-size"},
       {{"train", "--sampler", "random"}, "neighbor, labor, cluster, saint-node"},
       {{"train", "--sampler", "cluster"}, "parts"},

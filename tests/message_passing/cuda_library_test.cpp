@@ -268,6 +268,8 @@ TEST(CudaMemory, a_device_that_is_not_there_is_not_counted) {
   EXPECT_TRUE(mentions(error_of([&] { peak_memory_bytes(missing); }), "cuda:100"));
   EXPECT_TRUE(mentions(error_of([&] { current_memory_bytes(missing); }), "cuda:100"));
   EXPECT_TRUE(mentions(error_of([&] { reset_peak_memory(missing); }), "cuda:100"));
+  EXPECT_TRUE(mentions(error_of([&] { free_memory_bytes(missing); }), "cuda:100"));
+  EXPECT_TRUE(mentions(error_of([] { free_memory_bytes(at::kCPU); }), "cpu"));
 }
 
 TEST(CudaMemory, counts_the_bytes_of_tensors) {

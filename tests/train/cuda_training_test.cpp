@@ -152,14 +152,35 @@ TEST(CudaTraining, captured_steps_with_dropout_repeat_and_resume_bit_for_bit) {
   }
 }
 
-TEST(CudaTraining, learns_by_mini_batches_that_the_host_draws) {
+TEST(CudaTraining, learns_by_the_same_mini_batches_wherever_they_are_drawn) {
   SKIP_WITHOUT_CUDA();
-  TrainOptions options = cuda_options(amp::Precision::kBFloat16);
-  options.sampling.emplace();
-  options.sampling->batch_size = 8;
-  options.sampling->fanouts = {2, 2};
-  const TrainReport report = train(test::two_rings(), options);
-  EXPECT_LT(report.losses.back(), report.losses.front());
+  const Dataset dense = test::two_rings();
+  Dataset sparse = dense;
+  sparse.features = at::cat({dense.features, at::zeros({40, 94})}, 1).to_sparse_csr();
+  for (const Dataset& data : {dense, sparse}) {
+    for (const bool balanced : {false, true}) {
+      TrainOptions options = cuda_options(amp::Precision::kBFloat16);
+      options.sampling.emplace();
+      options.sampling->batch_size = 8;
+      options.sampling->fanouts = {2, 2};
+      options.sampling->balance_classes = balanced;
+      options.sampling->sample_on = SamplePlace::kHost;
+      const TrainReport host = train(data, options);
+      EXPECT_LT(host.losses.back(), host.losses.front());
+      EXPECT_EQ(host.sampling->drawn_on, "host");
+      EXPECT_EQ(host.sampling->workers, 1);
+      for (const SamplePlace place : {SamplePlace::kDevice, SamplePlace::kAuto}) {
+        options.sampling->sample_on = place;
+        const TrainReport device = train(data, options);
+        EXPECT_EQ(device.losses, host.losses);
+        EXPECT_EQ(device.last.test, host.last.test);
+        EXPECT_EQ(device.sampling->drawn_on, "device");
+        EXPECT_EQ(device.sampling->workers, 0);
+        EXPECT_EQ(device.sampling->sampled_edges, host.sampling->sampled_edges);
+        EXPECT_EQ(device.sampling->input_nodes, host.sampling->input_nodes);
+      }
+    }
+  }
 }
 
 }  // namespace

@@ -83,6 +83,7 @@ TEST(SamplingOptions, what_is_out_of_range_or_of_another_sampler_is_named) {
       {"batches-per-epoch", kNeighbor, [](SamplingOptions& s) { s.batches_per_epoch = 2; }},
       {"workers", kNeighbor, [](SamplingOptions& s) { s.num_workers = -1; }},
       {"workers", kNeighbor, [](SamplingOptions& s) { s.num_workers = 257; }},
+      {"sample-on", kNeighbor, [](SamplingOptions& s) { s.sample_on = SamplePlace::kDevice; }},
       {"prefetch", kNeighbor, [](SamplingOptions& s) { s.prefetch = 0; }},
       {"prefetch", kNeighbor, [](SamplingOptions& s) { s.prefetch = 1025; }},
       {"inference-batch-size", kNode, [](SamplingOptions& s) { s.inference_batch_size = 0; }},
@@ -116,6 +117,57 @@ TEST(SamplingOptions, a_fanout_is_a_number_or_all) {
   }
 }
 
+/// As sampled_options(), of a run on a GPU, which need not be there: nothing here asks it.
+TrainOptions gpu_options(SamplerKind sampler, SamplePlace place) {
+  TrainOptions options = sampled_options(sampler);
+  options.device = at::Device(at::kCUDA, 0);
+  options.sampling->sample_on = place;
+  return options;
+}
+
+TEST(SamplingOptions, a_device_draws_what_it_can_and_nothing_else) {
+  for_each(SamplerKinds{}, []<class Sampler>() {
+    SCOPED_TRACE(Sampler::name);
+    const bool can = Sampler::kind == SamplerKind::kNeighbor;
+    EXPECT_EQ(draws_on_device(gpu_options(Sampler::kind, SamplePlace::kAuto), 1, 100), can);
+    EXPECT_FALSE(draws_on_device(gpu_options(Sampler::kind, SamplePlace::kHost), 1, 100));
+    EXPECT_FALSE(draws_on_device(sampled_options(Sampler::kind), 1, 100)) << "no GPU";
+    const TrainOptions device = gpu_options(Sampler::kind, SamplePlace::kDevice);
+    if constexpr (Sampler::kind == SamplerKind::kNeighbor) {
+      EXPECT_NO_THROW(check_options(device));
+      EXPECT_TRUE(draws_on_device(device, 1, 100));
+    } else {
+      EXPECT_TRUE(test::throws<InvalidArgument>([&] { check_options(device); },
+                                                {"sample-on:", std::string(Sampler::name)}));
+    }
+  });
+  TrainOptions on_cpu = sampled_options(SamplerKind::kNeighbor);
+  on_cpu.sampling->sample_on = SamplePlace::kDevice;
+  EXPECT_TRUE(
+      test::throws<InvalidArgument>([&] { check_options(on_cpu); }, {"sample-on:", "CUDA", "cpu"}));
+}
+
+TEST(SamplingOptions, a_device_draws_where_it_has_room) {
+  const TrainOptions either = gpu_options(SamplerKind::kNeighbor, SamplePlace::kAuto);
+  EXPECT_TRUE(draws_on_device(either, 50, 100));
+  EXPECT_FALSE(draws_on_device(either, 51, 100));
+  const TrainOptions device = gpu_options(SamplerKind::kNeighbor, SamplePlace::kDevice);
+  EXPECT_TRUE(draws_on_device(device, 100, 100));
+  EXPECT_TRUE(test::throws<InvalidArgument>([&] { draws_on_device(device, 101, 100); },
+                                            {"sample-on:", "101 B", "100 B", "cuda:0"}));
+}
+
+TEST(SamplingOptions, workers_are_threads_of_the_host) {
+  TrainOptions options = gpu_options(SamplerKind::kNeighbor, SamplePlace::kAuto);
+  options.sampling->num_workers = 0;
+  EXPECT_TRUE(draws_on_device(options, 1, 100));
+  options.sampling->num_workers = 2;
+  EXPECT_NO_THROW(check_options(options));
+  EXPECT_FALSE(draws_on_device(options, 1, 100));
+  options.sampling->sample_on = SamplePlace::kDevice;
+  EXPECT_TRUE(test::throws<InvalidArgument>([&] { check_options(options); }, {"workers:", "2"}));
+}
+
 TEST(SamplingOptions, survive_the_recipe_but_for_who_prepares_the_batches) {
   for_each(SamplerKinds{}, []<class Sampler>() {
     TrainOptions options = sampled_options(Sampler::kind);
@@ -130,6 +182,7 @@ TEST(SamplingOptions, survive_the_recipe_but_for_who_prepares_the_batches) {
   const SamplingOptions before = sampling;
   sampling.num_workers = 3;
   sampling.prefetch = 5;
+  sampling.sample_on = SamplePlace::kHost;
   EXPECT_EQ(recipe_from_json(recipe_to_json(options)).sampling, before);
 }
 
