@@ -120,13 +120,13 @@ at::Tensor joined_counts(const std::vector<Graph>& graphs, at::Tensor (Graph::*c
 Graph joined_structure(const std::vector<Graph>& graphs) {
   Counts num_nodes, num_edges;
   std::vector<at::Tensor> src, dst;
-  bool wide = false;
+  at::ScalarType widest = at::kInt;
   for (const Graph& graph : graphs) {
     num_nodes.push_back(graph.num_nodes());
     num_edges.push_back(graph.num_edges());
-    wide = wide || graph.topology().id_dtype() == at::kLong;
+    if (graph.topology().id_dtype() == at::kLong) widest = at::kLong;
   }
-  const IdWidth width = wide ? IdWidth::kInt64 : IdWidth::kAutomatic;
+  const IdWidth width = detail::width_like(widest);
   const at::Tensor nodes = numbers(num_nodes), edges = numbers(num_edges);
   const std::int64_t total = nodes.sum().item<std::int64_t>();
   const at::ScalarType dtype =
@@ -202,7 +202,7 @@ std::vector<Graph> unbatch(const Graph& graph, const at::Tensor& num_nodes,
 
   const Topology& topology = graph.topology();
   const at::ScalarType dtype = topology.id_dtype();
-  const IdWidth width = dtype == at::kLong ? IdWidth::kInt64 : IdWidth::kAutomatic;
+  const IdWidth width = detail::width_like(dtype);
   const at::Tensor src = topology.src() - lower.to(dtype), dst = topology.dst() - lower.to(dtype);
   std::vector<Graph> parts;
   std::int64_t first_node = 0, first_edge = 0;

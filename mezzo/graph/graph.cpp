@@ -9,6 +9,7 @@
 #include "mezzo/data/dataset.h"
 #include "mezzo/graph/batch.h"
 #include "mezzo/graph/selection.h"
+#include "mezzo/graph/topology_build.h"
 
 namespace mezzo {
 namespace {
@@ -90,9 +91,9 @@ Topology topology_of(const Dataset& dataset) {
   if (!dataset.indptr.defined()) {
     return Topology::from_coo(dataset.src, dataset.dst, dataset.num_nodes, dataset.num_nodes);
   }
-  const bool wide = dataset.indices.scalar_type() == at::kLong;
-  const Topology topology = Topology::from_csc(dataset.indptr, dataset.indices, dataset.num_nodes,
-                                               {}, wide ? IdWidth::kInt64 : IdWidth::kAutomatic);
+  const IdWidth width = detail::width_like(dataset.indices.scalar_type());
+  const Topology topology =
+      Topology::from_csc(dataset.indptr, dataset.indices, dataset.num_nodes, {}, width);
   if (!dataset.part) return topology;
   return topology.with_parent_degrees(dataset.part->in_degrees, dataset.part->out_degrees);
 }

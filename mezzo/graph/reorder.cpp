@@ -8,6 +8,7 @@
 
 #include "mezzo/core/error.h"
 #include "mezzo/graph/selection.h"
+#include "mezzo/graph/topology_build.h"
 
 namespace mezzo {
 namespace {
@@ -126,7 +127,7 @@ Graph reorder(const Graph& graph, const at::Tensor& nodes) {
   const at::Tensor edges =
       std::get<1>((dst * num_nodes + src).sort(/*stable=*/std::optional<bool>(true), /*dim=*/0));
   Graph made = Graph::from_coo(src.index_select(0, edges), dst.index_select(0, edges), num_nodes,
-                               old.id_dtype() == at::kLong ? IdWidth::kInt64 : IdWidth::kAutomatic);
+                               detail::width_like(old.id_dtype()));
   made.ndata() = graph.ndata().rows(order);
   made.edata() = graph.edata().rows(edges);
   made.ndata()["_ID"] = order;

@@ -47,6 +47,11 @@ at::Device resolve_device(std::string_view what, at::Device device);
 /// "int64 [3, 2]", for errors; the tensor may be undefined.
 std::string describe(const at::Tensor& tensor);
 
+/// The width that keeps a derived graph's ids as wide as these.
+constexpr IdWidth width_like(at::ScalarType ids) {
+  return ids == at::kLong ? IdWidth::kInt64 : IdWidth::kAutomatic;
+}
+
 /// The dtype of ids for these counts. Throws InvalidArgument for a negative count, or where int32
 /// is asked for and a count is 2^31 or more.
 at::ScalarType choose_id_dtype(std::string_view operation, IdWidth width, std::int64_t num_src,

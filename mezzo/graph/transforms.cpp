@@ -21,7 +21,7 @@ constexpr std::int64_t kMostNodes = 3'037'000'499;  // its square is the last be
 
 /// The width that keeps a derived graph's ids as wide as the graph's own.
 IdWidth width_of(const Graph& graph) {
-  return graph.topology().id_dtype() == at::kLong ? IdWidth::kInt64 : IdWidth::kAutomatic;
+  return detail::width_like(graph.topology().id_dtype());
 }
 
 /// `count` distinct numbers below `bound`, ascending: the first distinct ones of an endless stream

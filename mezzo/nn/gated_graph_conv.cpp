@@ -9,6 +9,7 @@
 #include <torch/nn/modules/container/modulelist.h>
 
 #include "mezzo/core/error.h"
+#include "mezzo/graph/topology_build.h"
 #include "mezzo/message_passing/ops.h"
 #include "mezzo/nn/layer_support.h"
 #include "mezzo/nn/recurrent.h"
@@ -46,10 +47,9 @@ void check_edge_types(const Topology& topology, const at::Tensor& edge_types,
 
 /// The edges `ids` (int64, ascending) alone.
 Topology edges_at(const Topology& topology, const at::Tensor& ids) {
-  const IdWidth width = topology.id_dtype() == at::kLong ? IdWidth::kInt64 : IdWidth::kAutomatic;
   return Topology::from_coo(topology.src().index_select(0, ids),
                             topology.dst().index_select(0, ids), topology.num_src(),
-                            topology.num_dst(), width);
+                            topology.num_dst(), mezzo::detail::width_like(topology.id_dtype()));
 }
 
 }  // namespace
