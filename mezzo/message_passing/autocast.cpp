@@ -1,10 +1,10 @@
 // What autocast does to the operators, for CUDA and the CPU alike: node operands and dense factors
 // are cast to the 16-bit type, edge operands stay as they come (kernels take float32 ones beside
 // 16-bit nodes), and edge_softmax has no entry: it computes in float32 whatever it is given.
-#include <ATen/autocast_mode.h>
 #include <torch/library.h>
 
 #include "mezzo/core/error.h"
+#include "mezzo/message_passing/lowered.h"
 #include "mezzo/message_passing/schema.h"
 
 namespace mezzo {
@@ -18,9 +18,7 @@ struct Rules {
   static constexpr auto kKey =
       kDevice == at::kCUDA ? c10::DispatchKey::Autocast : c10::DispatchKey::AutocastCPU;
 
-  static at::Tensor lower(const at::Tensor& t) {
-    return at::autocast::cached_cast(at::autocast::get_autocast_dtype(kDevice), t, kDevice);
-  }
+  static at::Tensor lower(const at::Tensor& t) { return lowered(t, kDevice); }
   static OptionalTensor lower_node(const OptionalTensor& t, c10::string_view target) {
     return t && t->defined() && target != "e" ? OptionalTensor(lower(*t)) : t;
   }

@@ -7,13 +7,13 @@
 
 #include <ATen/ATen.h>
 #include <ATen/CPUGeneratorImpl.h>
-#include <ATen/autocast_mode.h>
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/library.h>
 
 #include "mezzo/core/error.h"
 #include "mezzo/message_passing/arguments.h"
 #include "mezzo/message_passing/device.h"
+#include "mezzo/message_passing/lowered.h"
 #include "mezzo/message_passing/operators.h"
 #include "mezzo/message_passing/ops.h"
 #include "mezzo/message_passing/schema.h"
@@ -77,12 +77,6 @@ struct Dropout : Function<Dropout> {
 at::Tensor dropout_autograd(const at::Tensor& x, double probability, std::int64_t seed,
                             const OptionalTensor& seed_offset) {
   return Dropout::apply(x, probability, seed, seed_offset);
-}
-
-at::Tensor lowered_by_autocast(const at::Tensor& x) {
-  const at::DeviceType device = x.device().type();
-  if (!at::autocast::is_autocast_enabled(device)) return x;
-  return at::autocast::cached_cast(at::autocast::get_autocast_dtype(device), x, device);
 }
 
 }  // namespace
@@ -153,7 +147,7 @@ at::Tensor feature_dropout(const at::Tensor& x, double probability, bool trainin
   const auto dropped = [&](const at::Tensor& values) {
     return call(values, probability, seed.number, seed.offset);
   };
-  if (x.layout() != at::kSparseCsr) return dropped(lowered_by_autocast(x));
+  if (x.layout() != at::kSparseCsr) return dropped(lowered_in_region(x));
   return at::_sparse_csr_tensor_unsafe(x.crow_indices(), x.col_indices(), dropped(x.values()),
                                        x.sizes(), x.options());
 }

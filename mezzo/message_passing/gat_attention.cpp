@@ -4,7 +4,6 @@
 #include <string>
 
 #include <ATen/ATen.h>
-#include <ATen/autocast_mode.h>
 #include <ATen/core/grad_mode.h>
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/library.h>
@@ -13,6 +12,7 @@
 #include "mezzo/message_passing/arguments.h"
 #include "mezzo/message_passing/device.h"
 #include "mezzo/message_passing/dropout.h"
+#include "mezzo/message_passing/lowered.h"
 #include "mezzo/message_passing/operators.h"
 #include "mezzo/message_passing/ops.h"
 #include "mezzo/message_passing/schema.h"
@@ -311,10 +311,8 @@ at::Tensor attention_autocast(const TopologyPtr& topology, const at::Tensor& z,
   constexpr auto kKey =
       kDevice == at::kCUDA ? c10::DispatchKey::Autocast : c10::DispatchKey::AutocastCPU;
   const c10::impl::ExcludeDispatchKeyGuard no_autocast(kKey);
-  const at::Tensor low =
-      at::autocast::cached_cast(at::autocast::get_autocast_dtype(kDevice), z, kDevice);
-  return call(topology, low, score_src, score_dst, edge_weight, negative_slope, dropout, seed,
-              seed_offset);
+  return call(topology, lowered(z, kDevice), score_src, score_dst, edge_weight, negative_slope,
+              dropout, seed, seed_offset);
 }
 
 }  // namespace

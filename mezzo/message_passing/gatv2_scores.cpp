@@ -3,7 +3,6 @@
 #include <tuple>
 
 #include <ATen/ATen.h>
-#include <ATen/autocast_mode.h>
 #include <ATen/core/grad_mode.h>
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/library.h>
@@ -12,6 +11,7 @@
 #include "mezzo/message_passing/arguments.h"
 #include "mezzo/message_passing/attention_scores.h"
 #include "mezzo/message_passing/device.h"
+#include "mezzo/message_passing/lowered.h"
 #include "mezzo/message_passing/operators.h"
 #include "mezzo/message_passing/schema.h"
 
@@ -198,10 +198,8 @@ at::Tensor scores_autocast(const TopologyPtr& topology, const at::Tensor& src,
   constexpr auto kKey =
       kDevice == at::kCUDA ? c10::DispatchKey::Autocast : c10::DispatchKey::AutocastCPU;
   const c10::impl::ExcludeDispatchKeyGuard no_autocast(kKey);
-  const auto lower = [](const at::Tensor& t) {
-    return at::autocast::cached_cast(at::autocast::get_autocast_dtype(kDevice), t, kDevice);
-  };
-  return call(topology, lower(src), lower(dst), lower(attn), negative_slope);
+  return call(topology, lowered(src, kDevice), lowered(dst, kDevice), lowered(attn, kDevice),
+              negative_slope);
 }
 
 }  // namespace

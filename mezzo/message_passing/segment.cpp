@@ -15,6 +15,7 @@
 #include "mezzo/core/parse.h"
 #include "mezzo/graph/topology_build.h"
 #include "mezzo/message_passing/arguments.h"
+#include "mezzo/message_passing/lowered.h"
 #include "mezzo/message_passing/operators.h"
 #include "mezzo/message_passing/schema.h"
 
@@ -200,12 +201,10 @@ at::Tensor differentiable_product(const at::Tensor& a, const at::Tensor& b, cons
 
 /// The operator of a and b in the 16-bit type of the open region.
 template <at::DeviceType device, Operator run>
-at::Tensor lowered(const at::Tensor& a, const at::Tensor& b, const at::Tensor& ids) {
+at::Tensor run_lowered(const at::Tensor& a, const at::Tensor& b, const at::Tensor& ids) {
   const c10::impl::ExcludeDispatchKeyGuard no_autocast(
       at::autocast::get_autocast_dispatch_key_from_device_type(device));
-  const at::ScalarType type = at::autocast::get_autocast_dtype(device);
-  return run(at::autocast::cached_cast(type, a, device), at::autocast::cached_cast(type, b, device),
-             ids);
+  return run(lowered(a, device), lowered(b, device), ids);
 }
 
 at::Tensor segment_reduce_by_name(c10::string_view reduce, const at::Tensor& lengths,
@@ -232,12 +231,12 @@ TORCH_LIBRARY_IMPL(mezzo, Autograd, m) {
   m.impl("gather_mm", &differentiable_product<groups_of_ids>);
 }
 TORCH_LIBRARY_IMPL(mezzo, Autocast, m) {
-  m.impl("segment_mm", &lowered<at::kCUDA, &segment_mm>);
-  m.impl("gather_mm", &lowered<at::kCUDA, &gather_mm>);
+  m.impl("segment_mm", &run_lowered<at::kCUDA, &segment_mm>);
+  m.impl("gather_mm", &run_lowered<at::kCUDA, &gather_mm>);
 }
 TORCH_LIBRARY_IMPL(mezzo, AutocastCPU, m) {
-  m.impl("segment_mm", &lowered<at::kCPU, &segment_mm>);
-  m.impl("gather_mm", &lowered<at::kCPU, &gather_mm>);
+  m.impl("segment_mm", &run_lowered<at::kCPU, &segment_mm>);
+  m.impl("gather_mm", &run_lowered<at::kCPU, &gather_mm>);
 }
 
 void declare_grouped_products(torch::Library& m) {

@@ -4,9 +4,9 @@
 #include <vector>
 
 #include <ATen/ATen.h>
-#include <ATen/autocast_mode.h>
 
 #include "mezzo/core/error.h"
+#include "mezzo/message_passing/lowered.h"
 #include "mezzo/message_passing/ops.h"
 
 namespace mezzo {
@@ -65,11 +65,7 @@ at::Tensor sparse_linear(const at::Tensor& x, const at::Tensor& weight,
   MEZZO_CHECK(!values.requires_grad(),
               "linear: gradients to the values of a sparse x are not available");
   // [in, out]: the row of column j of x stands together, as the kernel gathers it.
-  const at::DeviceType device = x.device().type();
-  at::Tensor table = weight;
-  if (at::autocast::is_autocast_enabled(device) && weight.scalar_type() == at::kFloat) {
-    table = at::autocast::cached_cast(at::autocast::get_autocast_dtype(device), weight, device);
-  }
+  const at::Tensor table = weight.scalar_type() == at::kFloat ? lowered_in_region(weight) : weight;
   // float32 values beside a 16-bit weight stay as they are: the kernel takes the mix.
   const bool fits = values.scalar_type() == table.scalar_type() ||
                     (values.scalar_type() == at::kFloat && table.element_size() == 2);
