@@ -9,6 +9,7 @@
 
 #include "mezzo/core/error.h"
 #include "mezzo/graph/topology_build.h"
+#include "mezzo/message_passing/second_derivative.h"
 
 namespace mezzo::dist {
 namespace {
@@ -66,9 +67,7 @@ struct SyncNormalize : torch::autograd::Function<SyncNormalize> {
 
   static torch::autograd::variable_list backward(torch::autograd::AutogradContext* ctx,
                                                  torch::autograd::variable_list grads) {
-    MEZZO_CHECK(!at::GradMode::is_enabled(),
-                "SyncBatchNorm1d: second derivatives are not available (backward ran with "
-                "create_graph)");
+    refuse_second_derivative("SyncBatchNorm1d");
     const auto saved = ctx->get_saved_variables();
     const at::Tensor &x = saved[0], &weight = saved[1], &mean = saved[2], &inverse_std = saved[3];
     const at::ScalarType wide = mean.scalar_type();

@@ -1,12 +1,12 @@
 // The gradients of the operators, each written in terms of the operators themselves.
 #include <ATen/ATen.h>
-#include <ATen/core/grad_mode.h>
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/library.h>
 
 #include "mezzo/core/error.h"
 #include "mezzo/core/parse.h"
 #include "mezzo/message_passing/schema.h"
+#include "mezzo/message_passing/second_derivative.h"
 #include "mezzo/message_passing/weighted_grad.h"
 
 namespace mezzo {
@@ -17,11 +17,6 @@ using torch::autograd::AutogradContext;
 using torch::autograd::Function;
 using torch::autograd::variable_list;
 using OptionalTensor = std::optional<at::Tensor>;
-
-void refuse_second_derivative(const char* op) {
-  MEZZO_CHECK(!at::GradMode::is_enabled(),
-              "{}: second derivatives are not available (backward ran with create_graph)", op);
-}
 
 OptionalTensor optional(const at::Tensor& t) {
   return t.defined() ? OptionalTensor(t) : std::nullopt;

@@ -4,7 +4,6 @@
 #include <string>
 
 #include <ATen/ATen.h>
-#include <ATen/core/grad_mode.h>
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/library.h>
 
@@ -16,6 +15,7 @@
 #include "mezzo/message_passing/operators.h"
 #include "mezzo/message_passing/ops.h"
 #include "mezzo/message_passing/schema.h"
+#include "mezzo/message_passing/second_derivative.h"
 
 namespace mezzo {
 
@@ -261,9 +261,7 @@ struct Attention : Function<Attention> {
   }
 
   static variable_list backward(AutogradContext* ctx, variable_list grads) {
-    MEZZO_CHECK(!at::GradMode::is_enabled(),
-                "{}: second derivatives are not available (backward ran with create_graph)",
-                kGatAttentionName);
+    refuse_second_derivative(kGatAttentionName);
     static const auto op = handle<std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor>(
         const TopologyPtr&, const at::Tensor&, const at::Tensor&, const at::Tensor&,
         const OptionalTensor&, double, double, std::int64_t, const OptionalTensor&,

@@ -3,7 +3,6 @@
 #include <tuple>
 
 #include <ATen/ATen.h>
-#include <ATen/core/grad_mode.h>
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/library.h>
 
@@ -14,6 +13,7 @@
 #include "mezzo/message_passing/lowered.h"
 #include "mezzo/message_passing/operators.h"
 #include "mezzo/message_passing/schema.h"
+#include "mezzo/message_passing/second_derivative.h"
 
 namespace mezzo {
 
@@ -176,9 +176,7 @@ struct GATv2Scores : Function<GATv2Scores> {
   }
 
   static variable_list backward(AutogradContext* ctx, variable_list grads) {
-    MEZZO_CHECK(!at::GradMode::is_enabled(),
-                "gatv2_scores: second derivatives are not available (backward ran with "
-                "create_graph)");
+    refuse_second_derivative("gatv2_scores");
     const auto [src, dst, attn] = call_grad(
         ctx->saved_data["topology"].toCustomClass<TopologyHolder>(), ctx->get_saved_variables(),
         grads[0], ctx->saved_data["negative_slope"].toDouble(),

@@ -7,7 +7,6 @@
 
 #include <ATen/ATen.h>
 #include <ATen/autocast_mode.h>
-#include <ATen/core/grad_mode.h>
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/library.h>
 
@@ -18,6 +17,7 @@
 #include "mezzo/message_passing/lowered.h"
 #include "mezzo/message_passing/operators.h"
 #include "mezzo/message_passing/schema.h"
+#include "mezzo/message_passing/second_derivative.h"
 
 namespace mezzo {
 
@@ -141,9 +141,7 @@ struct GroupedProduct : Function<GroupedProduct> {
   }
 
   static variable_list backward(AutogradContext* ctx, variable_list grads) {
-    MEZZO_CHECK(!at::GradMode::is_enabled(),
-                "segment_mm, gather_mm: second derivatives are not available (backward ran with "
-                "create_graph)");
+    refuse_second_derivative("segment_mm, gather_mm");
     const auto saved = ctx->get_saved_variables();
     const at::Tensor &grad = grads[0], &a = saved[0], &b = saved[1];
     const Grouping grouping{saved[2], saved[3]};
