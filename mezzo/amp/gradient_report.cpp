@@ -7,6 +7,7 @@
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 
+#include "mezzo/amp/unscale.h"
 #include "mezzo/core/error.h"
 
 namespace mezzo::amp {
@@ -30,7 +31,7 @@ void check_options(const GradientReportOptions& options) {
 }
 
 ExponentHistogram exponents_of(const at::Tensor& gradient, double scale) {
-  const at::Tensor values = detail::stored_numbers(gradient).cpu().to(at::kDouble).contiguous();
+  const at::Tensor values = stored_values(gradient).cpu().to(at::kDouble).contiguous();
   const double* numbers = values.const_data_ptr<double>();
   std::vector<std::int64_t> counts(kHighestExponent - kLowestExponent + 1, 0);
   for (std::int64_t i = 0; i < values.numel(); ++i) {

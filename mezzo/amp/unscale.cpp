@@ -106,17 +106,17 @@ std::vector<at::Tensor> unscale_groups(const std::vector<Group>& groups,
 
 }  // namespace
 
-at::Tensor stored_values(const at::Tensor& gradient) {
-  switch (gradient.layout()) {
+at::Tensor stored_values(const at::Tensor& tensor) {
+  switch (tensor.layout()) {
     case at::kSparse:
-      return gradient._values();
+      return tensor._values();
     case at::kSparseCsr:
     case at::kSparseCsc:
     case at::kSparseBsr:
     case at::kSparseBsc:
-      return gradient.values();
+      return tensor.values();
     default:
-      return gradient;
+      return tensor;
   }
 }
 

@@ -6,9 +6,9 @@
 
 namespace mezzo::amp {
 
-/// The stored numbers of a gradient, sharing its memory: itself, or the values of a sparse one
-/// (COO, coalesced or not, and the compressed layouts). Does not synchronise.
-at::Tensor stored_values(const at::Tensor& gradient);
+/// The stored numbers of a tensor, sharing its memory: itself, or the values of a sparse one (COO,
+/// coalesced or not, and the compressed layouts). Does not synchronise.
+at::Tensor stored_values(const at::Tensor& tensor);
 
 /// Multiplies the gradients of `parameters` by `inverse_scale` (float32, 0-dim), in place, each
 /// once even if a parameter is listed twice. Parameters without a gradient are passed over.

@@ -10,6 +10,8 @@
 #include <ATen/Parallel.h>
 #include <ATen/core/grad_mode.h>
 
+#include "mezzo/amp/unscale.h"
+
 namespace mezzo::amp {
 namespace {
 
@@ -145,15 +147,6 @@ double smaller(double left, double right) {
 
 }  // namespace
 
-namespace detail {
-
-at::Tensor stored_numbers(const at::Tensor& tensor) {
-  if (tensor.layout() == at::kSparse) return tensor._values();
-  return tensor.layout() == at::kStrided ? tensor : tensor.values();
-}
-
-}  // namespace detail
-
 NumberCounts& NumberCounts::operator+=(const NumberCounts& other) {
   elements += other.elements;
   zeros += other.zeros;
@@ -180,7 +173,7 @@ NumberCounts count_numbers(const at::Tensor& tensor) {
   if (!has_countable_numbers(tensor)) return {};
   if (!tensor.is_cpu()) return count_numbers_by_operations(tensor);
   const at::NoGradGuard no_grad;
-  at::Tensor dense = detail::stored_numbers(tensor);
+  at::Tensor dense = stored_values(tensor);
   if (!dense.is_non_overlapping_and_dense()) dense = dense.contiguous();
   switch (dense.scalar_type()) {
     case at::kHalf:
@@ -197,7 +190,7 @@ NumberCounts count_numbers(const at::Tensor& tensor) {
 NumberCounts count_numbers_by_operations(const at::Tensor& tensor) {
   if (!has_countable_numbers(tensor)) return {};
   const at::NoGradGuard no_grad;
-  const at::Tensor numbers = detail::stored_numbers(tensor);
+  const at::Tensor numbers = stored_values(tensor);
   if (numbers.numel() == 0) return {};
   const MagnitudeLimits limit = limits_of(numbers.scalar_type());
   const at::Tensor size = numbers.abs(), nan = numbers.isnan(), inf = size.isinf();

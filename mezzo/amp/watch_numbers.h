@@ -44,11 +44,4 @@ MEZZO_API NumberCounts count_numbers(const at::Tensor& tensor);
 /// The same by the operations that every device has, the CPU too.
 MEZZO_API NumberCounts count_numbers_by_operations(const at::Tensor& tensor);
 
-namespace detail {
-
-/// `tensor` itself, or the stored values of a sparse one.
-at::Tensor stored_numbers(const at::Tensor& tensor);
-
-}  // namespace detail
-
 }  // namespace mezzo::amp
