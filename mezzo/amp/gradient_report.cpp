@@ -7,16 +7,15 @@
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 
+#include "mezzo/amp/loss_scale_exponent.h"
 #include "mezzo/amp/unscale.h"
 #include "mezzo/core/error.h"
 
 namespace mezzo::amp {
 namespace {
 
-constexpr double kLargestHalf = 65504.0;
 constexpr int kHalfNormal = -14;     // float16's smallest normal number is 2^-14,
 constexpr int kHalfSubnormal = -24;  // its smallest subnormal one 2^-24
-constexpr int kLargestScale = 126;   // 2^126 and 2^-126 are normal in float32
 constexpr int kLowestExponent = -1074;
 constexpr int kHighestExponent = 1023;
 
@@ -47,15 +46,6 @@ ExponentHistogram exponents_of(const at::Tensor& gradient, double scale) {
           .counts = std::vector<std::int64_t>(first, last)};
 }
 
-/// The largest power of two S with S * headroom * largest <= 65504.
-int largest_scale_exponent(double largest, double headroom) {
-  // The comparison with the exact product settles the rounding of the quotient.
-  int exponent = std::min(std::ilogb(kLargestHalf / headroom / largest), kLargestScale);
-  if (std::ldexp(largest, exponent) * headroom > kLargestHalf) --exponent;
-  if (std::ldexp(largest, exponent + 1) * headroom <= kLargestHalf) ++exponent;
-  return std::clamp(exponent, -kLargestScale, kLargestScale);
-}
-
 HalfLossScale half_loss_scale(const GradientRow& row, const GradientReportOptions& options) {
   const ExponentHistogram& exponents = row.exponents;
   const double total = static_cast<double>(exponents.total());
@@ -63,7 +53,8 @@ HalfLossScale half_loss_scale(const GradientRow& row, const GradientReportOption
   const auto share = [&](int exponent) {
     return static_cast<double>(exponents.at_least(exponent)) / total;
   };
-  const int limit = largest_scale_exponent(row.numbers.largest, options.headroom);
+  const int limit = loss_scale_exponent(row.numbers.largest, options.headroom,
+                                        -kHighestScaleExponent, kHighestScaleExponent);
   int chosen = std::min(0, limit);
   while (chosen < limit && share(kHalfNormal - chosen) < options.keep) ++chosen;
   HalfLossScale half;

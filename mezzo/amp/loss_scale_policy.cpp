@@ -5,15 +5,13 @@
 
 #include <ATen/ATen.h>
 
+#include "mezzo/amp/loss_scale_exponent.h"
 #include "mezzo/amp/loss_scale_state.h"
 #include "mezzo/amp/unscale.h"
 #include "mezzo/core/error.h"
 
 namespace mezzo::amp {
 namespace {
-
-constexpr double kLargestFloat16 = 65504.0;
-constexpr int kLargestExponent = 126;  // 2^127 is a float32, but its inverse is subnormal
 
 struct DeviceMaxima {
   at::Device device;
@@ -90,10 +88,9 @@ LossScalePolicy LossScalePolicy::from_max_gradient(const std::vector<at::Tensor>
   }
   MEZZO_CHECK(largest > 0.0, "LossScalePolicy::from_max_gradient: every gradient is zero");
 
-  // ilogb says INT_MAX or INT_MIN where the quotient leaves float64's range.
-  const int exponent = std::ilogb(kLargestFloat16 / (options.headroom * largest));
-  LossScalePolicy policy =
-      constant(std::ldexp(1.0, std::clamp(exponent, -kLargestExponent, kLargestExponent)));
+  const int exponent =
+      loss_scale_exponent(largest, options.headroom, -kHighestScaleExponent, kHighestScaleExponent);
+  LossScalePolicy policy = constant(std::ldexp(1.0, exponent));
   policy.name_ = "from_max_gradient";
   return policy;
 }

@@ -6,16 +6,17 @@
 #include <limits>
 #include <numeric>
 
+#include "mezzo/amp/loss_scale_exponent.h"
+
 namespace mezzo::detail {
 namespace {
 
-constexpr double kLargestFloat16 = 65504;
 // By how much gradients may still grow under a constant scale.
 constexpr double kHeadroom = 16;
 // What a Watch notes in passing (the tail of a softmax) stays below.
 constexpr double kNotableShare = 0.01;
-// The trainer gives up below the first; float32 has no normal inverse above the second.
-constexpr int kLowestExponent = -24, kHighestExponent = 126;
+// The trainer gives up below 2^-24.
+constexpr int kLowestExponent = -24;
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
@@ -96,10 +97,6 @@ double largest_in_backward(const amp::WatchReport& float32,
     largest = std::max(largest, row.numbers.largest);
   }
   return largest;
-}
-
-int exponent_of(double value) {
-  return std::clamp(std::ilogb(value), kLowestExponent, kHighestExponent);
 }
 
 }  // namespace
@@ -196,8 +193,9 @@ LossScale choose_loss_scale(const GradientFacts& gradients, const amp::WatchRepo
       std::minmax_element(gradients.largest_per_step.begin(), gradients.largest_per_step.end());
   const bool known = largest > 0 && std::isfinite(largest) && *low > 0;
   if (!known || *high > kHeadroom * *low) return {.kind = LossScale::Kind::kDynamic};
-  return {.kind = LossScale::Kind::kConstant,
-          .value = std::ldexp(1, exponent_of(kLargestFloat16 / (kHeadroom * largest)))};
+  const int exponent =
+      amp::loss_scale_exponent(largest, kHeadroom, kLowestExponent, amp::kHighestScaleExponent);
+  return {.kind = LossScale::Kind::kConstant, .value = std::ldexp(1, exponent)};
 }
 
 bool is_suited(const Trial& trial, std::int64_t steps, const std::vector<std::string>& parts) {
