@@ -4,8 +4,8 @@
 #include <utility>
 
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
 
+#include "mezzo/core/json.h"
 #include "mezzo/message_passing/backend_info.h"
 #include "mezzo/train/summary.h"
 #include "mezzo/train/table.h"
@@ -14,7 +14,6 @@
 namespace mezzo::bench {
 namespace {
 
-using json = nlohmann::ordered_json;
 using Row = std::vector<std::string>;
 
 std::string format_ms(double milliseconds) {
@@ -124,49 +123,45 @@ Row summary_row(const Outcome& outcome, const std::vector<amp::Precision>& preci
   return row;
 }
 
-/// null for what JSON has no number for.
-json number(double value) {
-  return std::isfinite(value) ? json(value) : json(nullptr);
-}
-
-json measurement_to_json(const Measurement& measured, const std::vector<const Measurement*>& others,
-                         double stream_bandwidth) {
-  json stages = json::object(), ratios = json::object();
+OrderedJson measurement_to_json(const Measurement& measured,
+                                const std::vector<const Measurement*>& others,
+                                double stream_bandwidth) {
+  OrderedJson stages = OrderedJson::object(), ratios = OrderedJson::object();
   for (const Stage& stage : measured.stages) {
     stages[stage.name] = {{"rounds_ms", stage.milliseconds},
-                          {"median_ms", number(median(stage.milliseconds))}};
+                          {"median_ms", json_number(median(stage.milliseconds))}};
   }
   for (const Measurement* other : others) {
     if (!measured.ours) break;
-    ratios[other->name] = {{"min", number(speed_up(measured, *other))},
-                           {"median", number(median_speed_up(measured, *other))}};
+    ratios[other->name] = {{"min", json_number(speed_up(measured, *other))},
+                           {"median", json_number(median_speed_up(measured, *other))}};
   }
   const double bandwidth = bandwidth_of(measured);
   return {{"name", measured.name},
           {"ours", measured.ours},
           {"precision", amp::to_string(measured.precision)},
-          {"min_ms", number(measured.minimum())},
-          {"median_ms", number(measured.median())},
+          {"min_ms", json_number(measured.minimum())},
+          {"median_ms", json_number(measured.median())},
           {"rounds_ms", measured.milliseconds},
-          {"max_relative_error", number(measured.error)},
+          {"max_relative_error", json_number(measured.error)},
           {"peak_bytes", measured.peak_bytes},
           {"moved_bytes", measured.moved_bytes},
-          {"bytes_per_second", number(bandwidth)},
-          {"share_of_stream", number(bandwidth / stream_bandwidth)},
+          {"bytes_per_second", json_number(bandwidth)},
+          {"share_of_stream", json_number(bandwidth / stream_bandwidth)},
           {"stages", stages},
           {"speed_up", ratios},
-          {"skipped", measured.skipped.empty() ? json(nullptr) : json(measured.skipped)}};
+          {"skipped", text_or_null(measured.skipped)}};
 }
 
-json outcome_to_json(const Outcome& outcome, double stream_bandwidth) {
-  json contenders = json::array();
+OrderedJson outcome_to_json(const Outcome& outcome, double stream_bandwidth) {
+  OrderedJson contenders = OrderedJson::array();
   const auto others = compared_with(outcome);
   for (const Measurement& measured : outcome.measurements) {
     contenders.push_back(measurement_to_json(measured, others, stream_bandwidth));
   }
   return {{"work", outcome.work},
           {"width", outcome.width},
-          {"skipped", outcome.skipped.empty() ? json(nullptr) : json(outcome.skipped)},
+          {"skipped", text_or_null(outcome.skipped)},
           {"contenders", contenders}};
 }
 
@@ -213,20 +208,20 @@ std::string format_summary(const Report& report, const std::vector<amp::Precisio
 }
 
 std::string report_to_json(const Report& report) {
-  json results = json::array();
+  OrderedJson results = OrderedJson::array();
   for (const Outcome& outcome : report.outcomes) {
     results.push_back(outcome_to_json(outcome, report.stream_bandwidth));
   }
-  const json object = {{"graph", report.graph},
-                       {"nodes", report.num_nodes},
-                       {"edges", report.num_edges},
-                       {"threads", report.threads},
-                       {"rounds", report.rounds},
-                       {"stream_bytes_per_second", number(report.stream_bandwidth)},
-                       {"backends", describe_backends()},
-                       {"results", results},
-                       {"version", kVersion}};
-  return object.dump(2, ' ', /*ensure_ascii=*/false, json::error_handler_t::replace) + '\n';
+  const OrderedJson object = {{"graph", report.graph},
+                              {"nodes", report.num_nodes},
+                              {"edges", report.num_edges},
+                              {"threads", report.threads},
+                              {"rounds", report.rounds},
+                              {"stream_bytes_per_second", json_number(report.stream_bandwidth)},
+                              {"backends", describe_backends()},
+                              {"results", results},
+                              {"version", kVersion}};
+  return json_text(object);
 }
 
 }  // namespace mezzo::bench

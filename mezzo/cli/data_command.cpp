@@ -1,7 +1,5 @@
 #include <iostream>
 
-#include <nlohmann/json.hpp>
-
 #include "mezzo/cli/arguments.h"
 #include "mezzo/cli/commands.h"
 #include "mezzo/cli/data_convert.h"
@@ -9,6 +7,7 @@
 #include "mezzo/cli/data_partition.h"
 #include "mezzo/cli/run.h"
 #include "mezzo/core/error.h"
+#include "mezzo/core/json.h"
 #include "mezzo/data/image_dataset.h"
 #include "mezzo/train/files.h"
 #include "mezzo/train/table.h"
@@ -17,16 +16,15 @@ namespace mezzo::cli {
 namespace {
 
 std::string list_to_json(const std::vector<KnownDataset>& known) {
-  using json = nlohmann::ordered_json;
-  json lines = json::array();
+  OrderedJson lines = OrderedJson::array();
   for (const KnownDataset& one : known) {
     lines.push_back({{"name", one.name},
                      {"description", one.description},
                      {"available", one.available},
                      {"path", one.path}});
   }
-  const json object = {{"datasets", lines}};
-  return object.dump(2, ' ', false, json::error_handler_t::replace) + '\n';
+  const OrderedJson object = {{"datasets", lines}};
+  return json_text(object);
 }
 
 /// The images that train takes by name.

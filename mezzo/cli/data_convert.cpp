@@ -13,13 +13,13 @@
 #include <ATen/core/Tensor.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <nlohmann/json.hpp>
 
 #include "mezzo/cli/arguments.h"
 #include "mezzo/cli/interrupt.h"
 #include "mezzo/cli/progress.h"
 #include "mezzo/cli/run.h"
 #include "mezzo/core/error.h"
+#include "mezzo/core/json.h"
 #include "mezzo/data/convert.h"
 #include "mezzo/train/files.h"
 #include "mezzo/train/table.h"
@@ -154,22 +154,22 @@ std::string format_conversion(const ConvertReport& report, const std::string& ou
 
 std::string conversion_to_json(const ConvertReport& report, const std::string& output,
                                std::int64_t peak_bytes) {
-  using Json = nlohmann::ordered_json;
-  Json files = Json::array();
+  OrderedJson files = OrderedJson::array();
   for (const ConvertReport::File& file : report.files) {
     files.push_back(
         {{"file", file.name}, {"dtype", file.dtype}, {"shape", file.shape}, {"bytes", file.bytes}});
   }
-  const Json object = {{"dataset", report.name},
-                       {"output", output},
-                       {"nodes", report.num_nodes},
-                       {"edges", report.num_edges},
-                       {"features", report.num_features},
-                       {"classes", report.num_classes},
-                       {"files", files},
-                       {"seconds", report.seconds},
-                       {"peak_memory_bytes", peak_bytes > 0 ? Json(peak_bytes) : Json(nullptr)}};
-  return object.dump(2, ' ', false, Json::error_handler_t::replace) + '\n';
+  const OrderedJson object = {
+      {"dataset", report.name},
+      {"output", output},
+      {"nodes", report.num_nodes},
+      {"edges", report.num_edges},
+      {"features", report.num_features},
+      {"classes", report.num_classes},
+      {"files", files},
+      {"seconds", report.seconds},
+      {"peak_memory_bytes", peak_bytes > 0 ? OrderedJson(peak_bytes) : OrderedJson(nullptr)}};
+  return json_text(object);
 }
 
 }  // namespace

@@ -6,9 +6,9 @@
 #include <ATen/ATen.h>
 #include <c10/core/ScalarType.h>
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
 
 #include "mezzo/cli/edge_census.h"
+#include "mezzo/core/json.h"
 #include "mezzo/graph/graph.h"
 #include "mezzo/train/problem.h"
 #include "mezzo/train/table.h"
@@ -143,19 +143,15 @@ std::string format_info(const DatasetInfo& info) {
 }
 
 std::string info_to_json(const DatasetInfo& info) {
-  using json = nlohmann::ordered_json;
-  const auto number = [](double value) {
-    return std::isfinite(value) ? json(value) : json(nullptr);
-  };
-  json classes = json::array();
+  OrderedJson classes = OrderedJson::array();
   for (const DatasetInfo::Class& one : info.classes) {
     classes.push_back({{"name", one.name}, {"nodes", one.num_nodes}});
   }
-  json splits = json::array();
+  OrderedJson splits = OrderedJson::array();
   for (const DatasetInfo::Split& split : info.splits) {
     splits.push_back({{"train", split.train}, {"val", split.val}, {"test", split.test}});
   }
-  const json object = {
+  const OrderedJson object = {
       {"dataset", info.name},
       {"origin", info.origin},
       {"nodes", info.num_nodes},
@@ -165,22 +161,22 @@ std::string info_to_json(const DatasetInfo& info) {
       {"parallel_edges", info.parallel_edges},
       {"features",
        {{"count", info.num_features},
-        {"dtype", info.feature_dtype.empty() ? json(nullptr) : json(info.feature_dtype)},
+        {"dtype", text_or_null(info.feature_dtype)},
         {"sparse", info.sparse_features},
         {"mapped", info.mapped_features},
-        {"density", number(info.feature_density)}}},
+        {"density", json_number(info.feature_density)}}},
       {"classes", classes},
       {"unlabelled_nodes", info.unlabelled_nodes},
       {"splits", splits},
       {"in_degree",
        {{"min", info.min_in_degree},
-        {"mean", number(info.mean_in_degree)},
+        {"mean", json_number(info.mean_in_degree)},
         {"max", info.max_in_degree}}},
       {"isolated_nodes", info.isolated_nodes},
-      {"homophily", number(info.homophily)},
+      {"homophily", json_number(info.homophily)},
       {"metric", info.metric},
   };
-  return object.dump(2, ' ', false, json::error_handler_t::replace) + '\n';
+  return json_text(object);
 }
 
 }  // namespace mezzo::cli

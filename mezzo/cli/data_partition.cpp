@@ -10,12 +10,12 @@
 
 #include <ATen/core/Tensor.h>
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
 
 #include "mezzo/cli/arguments.h"
 #include "mezzo/cli/interrupt.h"
 #include "mezzo/cli/run.h"
 #include "mezzo/core/error.h"
+#include "mezzo/core/json.h"
 #include "mezzo/data/parts.h"
 #include "mezzo/graph/graph.h"
 #include "mezzo/sampling/partition.h"
@@ -41,24 +41,23 @@ std::string format_parts(const PartsReport& report, const std::string& output, d
 }
 
 std::string parts_to_json(const PartsReport& report, const std::string& output, double seconds) {
-  using Json = nlohmann::ordered_json;
-  Json parts = Json::array();
+  OrderedJson parts = OrderedJson::array();
   for (const PartSize& part : report.parts) {
     parts.push_back({{"folder", part.folder},
                      {"own_nodes", part.own_nodes},
                      {"halo_nodes", part.halo_nodes},
                      {"edges", part.edges}});
   }
-  const Json object = {{"dataset", report.name},
-                       {"output", output},
-                       {"nodes", report.num_nodes},
-                       {"edges", report.num_edges},
-                       {"hops", report.hops},
-                       {"edge_cut", report.edge_cut},
-                       {"parts", parts},
-                       {"replication", report.replication()},
-                       {"seconds", seconds}};
-  return object.dump(2, ' ', false, Json::error_handler_t::replace) + '\n';
+  const OrderedJson object = {{"dataset", report.name},
+                              {"output", output},
+                              {"nodes", report.num_nodes},
+                              {"edges", report.num_edges},
+                              {"hops", report.hops},
+                              {"edge_cut", report.edge_cut},
+                              {"parts", parts},
+                              {"replication", report.replication()},
+                              {"seconds", seconds}};
+  return json_text(object);
 }
 
 /// Throws what write_parts() would after the cut: InvalidArgument where something is there that may

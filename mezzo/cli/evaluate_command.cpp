@@ -1,13 +1,12 @@
-#include <cmath>
 #include <iostream>
 
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
 
 #include "mezzo/cli/checkpoint_arguments.h"
 #include "mezzo/cli/commands.h"
 #include "mezzo/cli/image_command.h"
 #include "mezzo/cli/run.h"
+#include "mezzo/core/json.h"
 #include "mezzo/train/files.h"
 #include "mezzo/train/image_checkpoint.h"
 #include "mezzo/train/inference.h"
@@ -19,11 +18,8 @@ namespace mezzo::cli {
 namespace {
 
 std::string evaluation_json(const LoadedCheckpoint& loaded, const Scores& scores) {
-  const auto number = [](double value) {
-    return std::isfinite(value) ? nlohmann::ordered_json(value) : nlohmann::ordered_json(nullptr);
-  };
   const TrainOptions& options = loaded.checkpoint.options;
-  const nlohmann::ordered_json object = {
+  const OrderedJson object = {
       {"dataset", loaded.dataset.name},
       {"split_index", options.split_index},
       {"model", name_of(nn::ModelKinds{}, options.model)},
@@ -31,13 +27,12 @@ std::string evaluation_json(const LoadedCheckpoint& loaded, const Scores& scores
       {"device", options.device.str()},
       {"metric", metric_name(loaded.dataset.metric)},
       {"best_epoch", loaded.checkpoint.best_epoch},
-      {"train_accuracy", number(scores.train)},
-      {"val_accuracy", number(scores.val)},
-      {"test_accuracy", number(scores.test)},
+      {"train_accuracy", json_number(scores.train)},
+      {"val_accuracy", json_number(scores.val)},
+      {"test_accuracy", json_number(scores.test)},
       {"version", kVersion},
   };
-  using Json = nlohmann::ordered_json;
-  return object.dump(2, ' ', false, Json::error_handler_t::replace) + '\n';
+  return json_text(object);
 }
 
 }  // namespace

@@ -4,13 +4,13 @@
 #include <iostream>
 
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
 
 #include "mezzo/cli/arguments.h"
 #include "mezzo/cli/image_progress.h"
 #include "mezzo/cli/interrupt.h"
 #include "mezzo/cli/run.h"
 #include "mezzo/core/error.h"
+#include "mezzo/core/json.h"
 #include "mezzo/train/files.h"
 #include "mezzo/train/image_checkpoint.h"
 #include "mezzo/train/image_trainer.h"
@@ -156,8 +156,7 @@ void evaluate_images(const CheckpointArguments& wanted, const std::string& json)
                            loaded.checkpoint.epoch)
             << format_table({{"accuracy", "test"}, {"", format_score(accuracy)}}) << std::flush;
   if (json.empty()) return;
-  using Json = nlohmann::ordered_json;
-  const Json object = {
+  const OrderedJson object = {
       {"dataset", loaded.test.name},
       {"model", kImageModel},
       {"precision", amp::to_string(options.precision)},
@@ -169,9 +168,7 @@ void evaluate_images(const CheckpointArguments& wanted, const std::string& json)
       {"test_accuracy", accuracy},
       {"version", kVersion},
   };
-  replace_file(json, [&](std::ostream& file) {
-    file << object.dump(2, ' ', false, Json::error_handler_t::replace) << '\n';
-  });
+  replace_file(json, [&](std::ostream& file) { file << json_text(object); });
 }
 
 void predict_images(const CheckpointArguments& wanted, const std::string& output) {

@@ -11,10 +11,10 @@
 #include <c10/core/ScalarType.h>
 #include <fcntl.h>
 #include <fmt/ranges.h>
-#include <nlohmann/json.hpp>
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "mezzo/core/json.h"
 #include "mezzo/data/mapped_file.h"
 #include "mezzo/data/parts.h"
 #include "mezzo/data/readers.h"
@@ -245,14 +245,13 @@ void PartialFolder::commit() {
 }
 
 void write_manifest(const std::filesystem::path& folder, const FolderManifest& manifest) {
-  using Json = nlohmann::ordered_json;
-  Json arrays = Json::object();
+  OrderedJson arrays = OrderedJson::object();
   for (const auto& [name, array] : manifest.arrays) {
     arrays[name] = {{"file", array.file},
                     {"dtype", c10::getDtypeNames(array.dtype).first},
                     {"shape", array.shape}};
   }
-  Json object = {
+  OrderedJson object = {
       {"format", "mezzo"},
       {"version", 1},
       {"name", manifest.name},
@@ -271,7 +270,7 @@ void write_manifest(const std::filesystem::path& folder, const FolderManifest& m
                       {"num_nodes", part->num_nodes},
                       {"num_edges", part->num_edges}};
   }
-  const std::string text = object.dump(2, ' ', false, Json::error_handler_t::replace) + '\n';
+  const std::string text = json_text(object);
   OutputFile file(folder / kManifestFile);
   file.write(text.data(), text.size());
   file.close();

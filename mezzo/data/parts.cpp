@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "mezzo/core/error.h"
+#include "mezzo/core/json.h"
 #include "mezzo/data/csr_rows.h"
 #include "mezzo/data/folder_writer.h"
 #include "mezzo/data/mezzo_folder.h"
@@ -285,24 +286,23 @@ std::int64_t check_parts(const Dataset& dataset, const at::Tensor& parts,
 }
 
 void write_partition_file(const std::filesystem::path& folder, const PartsReport& report) {
-  using Json = nlohmann::ordered_json;
-  Json parts = Json::array();
+  OrderedJson parts = OrderedJson::array();
   for (const PartSize& part : report.parts) {
     parts.push_back({{"folder", part.folder},
                      {"own_nodes", part.own_nodes},
                      {"halo_nodes", part.halo_nodes},
                      {"edges", part.edges}});
   }
-  const Json object = {{"format", "mezzo parts"},
-                       {"version", 1},
-                       {"name", report.name},
-                       {"num_nodes", report.num_nodes},
-                       {"num_edges", report.num_edges},
-                       {"hops", report.hops},
-                       {"edge_cut", report.edge_cut},
-                       {"replication", report.replication()},
-                       {"parts", parts}};
-  const std::string text = object.dump(2, ' ', false, Json::error_handler_t::replace) + '\n';
+  const OrderedJson object = {{"format", "mezzo parts"},
+                              {"version", 1},
+                              {"name", report.name},
+                              {"num_nodes", report.num_nodes},
+                              {"num_edges", report.num_edges},
+                              {"hops", report.hops},
+                              {"edge_cut", report.edge_cut},
+                              {"replication", report.replication()},
+                              {"parts", parts}};
+  const std::string text = json_text(object);
   data::OutputFile file(folder / data::kPartitionFile);
   file.write(text.data(), text.size());
   file.close();

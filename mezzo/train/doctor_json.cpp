@@ -1,5 +1,5 @@
+#include "mezzo/core/json.h"
 #include "mezzo/train/doctor.h"
-#include "mezzo/train/json.h"
 #include "mezzo/version.h"
 
 namespace mezzo {
@@ -110,13 +110,12 @@ OrderedJson gradients_to_json(const GradientFacts& gradients) {
 OrderedJson findings_to_json(const Diagnosis& diagnosis) {
   OrderedJson list = OrderedJson::array();
   for (const Finding& finding : diagnosis.findings) {
-    list.push_back(
-        {{"kind", kind_word(finding.kind)},
-         {"options", diagnosis.trials[finding.trial].options()},
-         {"op", finding.op.empty() ? OrderedJson(nullptr) : OrderedJson(finding.op)},
-         {"place", finding.place.empty() ? OrderedJson(nullptr) : OrderedJson(finding.place)},
-         {"evidence", finding.evidence},
-         {"remedy", finding.remedy}});
+    list.push_back({{"kind", kind_word(finding.kind)},
+                    {"options", diagnosis.trials[finding.trial].options()},
+                    {"op", text_or_null(finding.op)},
+                    {"place", text_or_null(finding.place)},
+                    {"evidence", finding.evidence},
+                    {"remedy", finding.remedy}});
   }
   return list;
 }
@@ -133,9 +132,6 @@ OrderedJson prescriptions_to_json(const Diagnosis& diagnosis) {
 }
 
 OrderedJson cuda_to_json(const CudaFacts& cuda) {
-  const auto text_or_null = [](const std::string& text) {
-    return text.empty() ? OrderedJson(nullptr) : OrderedJson(text);
-  };
   return {{"devices", cuda.devices},
           {"library", text_or_null(cuda.library)},
           {"problem", text_or_null(cuda.problem)}};
@@ -170,8 +166,7 @@ std::string diagnosis_to_json(const Diagnosis& diagnosis) {
                               {"gradients", gradients_to_json(diagnosis.gradients)},
                               {"trials", trials},
                               {"version", kVersion}};
-  // A name of a data set may hold any bytes.
-  return object.dump(2, ' ', /*ensure_ascii=*/false, OrderedJson::error_handler_t::replace) + '\n';
+  return json_text(object);
 }
 
 }  // namespace mezzo

@@ -1,6 +1,6 @@
 #include <cstddef>
 
-#include "mezzo/train/json.h"
+#include "mezzo/core/json.h"
 #include "mezzo/train/report.h"
 #include "mezzo/train/summary.h"
 #include "mezzo/version.h"
@@ -132,15 +132,10 @@ OrderedJson reports_to_json(const std::vector<TrainReport>& runs) {
   return runs.size() == 1 ? run_to_json(runs.front()) : runs_to_json(runs);
 }
 
-/// A name of a data set may hold any bytes.
-std::string dump(const OrderedJson& object) {
-  return object.dump(2, ' ', /*ensure_ascii=*/false, OrderedJson::error_handler_t::replace) + '\n';
-}
-
 }  // namespace
 
 std::string report_to_json(const std::vector<TrainReport>& runs) {
-  return dump(reports_to_json(runs));
+  return json_text(reports_to_json(runs));
 }
 
 std::string comparison_to_json(const std::vector<ComparisonRow>& rows) {
@@ -151,10 +146,10 @@ std::string comparison_to_json(const std::vector<ComparisonRow>& rows) {
     result["precision"] = row.precision;
     const std::optional<double> faster = speed_up(row, rows);
     result["speed_up"] = faster ? json_number(*faster) : OrderedJson(nullptr);
-    result["error"] = row.error.empty() ? OrderedJson(nullptr) : OrderedJson(row.error);
+    result["error"] = text_or_null(row.error);
     results.push_back(result);
   }
-  return dump({{"results", results}, {"version", kVersion}});
+  return json_text({{"results", results}, {"version", kVersion}});
 }
 
 }  // namespace mezzo

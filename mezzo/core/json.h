@@ -1,0 +1,29 @@
+#pragma once
+
+#include <cmath>
+#include <string>
+
+#include <nlohmann/json.hpp>
+
+namespace mezzo {
+
+/// Keys in the order in which people read them.
+using OrderedJson = nlohmann::ordered_json;
+
+/// null for what JSON has no number for.
+inline OrderedJson json_number(double value) {
+  return std::isfinite(value) ? OrderedJson(value) : OrderedJson(nullptr);
+}
+
+/// null for no text.
+inline OrderedJson text_or_null(const std::string& text) {
+  return text.empty() ? OrderedJson(nullptr) : OrderedJson(text);
+}
+
+/// As the library writes it: indented, a line break at the end, and U+FFFD for bytes that are not
+/// UTF-8, which the name of a data set may hold.
+inline std::string json_text(const OrderedJson& value) {
+  return value.dump(2, ' ', /*ensure_ascii=*/false, OrderedJson::error_handler_t::replace) + '\n';
+}
+
+}  // namespace mezzo
