@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <exception>
 #include <limits>
 #include <mutex>
@@ -84,9 +85,10 @@ class MeanHook : public c10d::CppCommHookInterface<c10::intrusive_ptr<c10d::Proc
     const at::Tensor buffer = bucket.getBuffer();
     const at::Tensor sent = buffer.to(traffic_dtype(traffic_, buffer.scalar_type()));
     const std::int64_t ranks = state_->getSize();
-    const auto arrive = [buffer, sent, ranks,
+    const auto begun = std::chrono::steady_clock::now();
+    const auto arrive = [buffer, sent, ranks, begun,
                          group = group_](c10::ivalue::Future& done) -> c10::IValue {
-      if (done.hasError()) fail(group, done.exception_ptr());
+      if (done.hasError()) fail(group, done.exception_ptr(), begun);
       const at::NoGradGuard no_grad;
       const at::Tensor mean = divided(sent, ranks);
       if (!mean.is_same(buffer)) buffer.copy_(mean);
@@ -96,20 +98,21 @@ class MeanHook : public c10d::CppCommHookInterface<c10::intrusive_ptr<c10d::Proc
       std::vector<at::Tensor> tensors = {sent};
       return state_->allreduce(tensors)->getFuture()->then(arrive, c10::TensorType::get());
     } catch (...) {
-      fail(group_, std::current_exception());
+      fail(group_, std::current_exception(), begun);
     }
   }
 
  private:
   using WeakGroup = std::weak_ptr<ProcessGroup::State>;
 
-  [[noreturn]] static void fail(const WeakGroup& group, const std::exception_ptr& failure) {
+  [[noreturn]] static void fail(const WeakGroup& group, const std::exception_ptr& failure,
+                                std::chrono::steady_clock::time_point begun) {
     try {
       std::rethrow_exception(failure);
     } catch (const std::exception& error) {
       const auto live = group.lock();
       if (live == nullptr) throw;
-      live->fail("all_reduce of gradients", first_line(error));
+      live->fail("all_reduce of gradients", first_line(error), begun + live->timeout);
     }
   }
 
@@ -265,7 +268,8 @@ void DataParallel::prepare(const std::vector<at::Tensor>& outputs) {
   try {
     state_->reducer->rebuild_buckets();
   } catch (const std::exception& error) {
-    state_->group.state()->fail("DataParallel::prepare", detail::first_line(error));
+    state_->group.state()->fail("DataParallel::prepare", detail::first_line(error),
+                                std::chrono::steady_clock::now() + state_->group.timeout());
   }
   state_->reducer->begin(outputs);
   state_->guard->prepared = true;

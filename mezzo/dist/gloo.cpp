@@ -6,6 +6,8 @@
 
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 
+#include "mezzo/core/error.h"
+
 namespace mezzo::dist::detail {
 
 c10::intrusive_ptr<c10d::Backend> make_gloo(const c10::intrusive_ptr<c10d::Store>& store,
@@ -20,6 +22,11 @@ c10::intrusive_ptr<c10d::Backend> make_gloo(const c10::intrusive_ptr<c10d::Store
       options->devices.push_back(c10d::ProcessGroupGloo::createDeviceForInterface(name));
     }
   } else {
+    if (local_address.empty()) {
+      mezzo::detail::raise<IoError>(
+          "rank 0's address is on this machine's loopback, and it has no other; name a network "
+          "interface in GLOO_SOCKET_IFNAME");
+    }
     options->devices.push_back(c10d::ProcessGroupGloo::createDeviceForHostname(local_address));
   }
   return c10::make_intrusive<c10d::ProcessGroupGloo>(store, static_cast<int>(rank),

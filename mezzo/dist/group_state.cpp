@@ -8,6 +8,8 @@
 namespace mezzo::dist {
 namespace {
 
+using Clock = std::chrono::steady_clock;
+
 /// How often a rank that waits looks whether another one has given up.
 constexpr std::chrono::milliseconds kGlance(1000);
 /// Gloo's own time-out says more, so it comes first.
@@ -40,20 +42,24 @@ c10::Device ProcessGroup::State::device() const {
 
 WorkPointer ProcessGroup::State::start(
     const char* operation, const std::function<WorkPointer(c10d::Backend&)>& collective) {
-  if (!failure_.empty()) {
-    mezzo::detail::raise<IoError>("dist::{}: the group has failed before: {}", operation, failure_);
+  {
+    const std::lock_guard lock(failing_);
+    if (!failure_.empty()) {
+      mezzo::detail::raise<IoError>("dist::{}: the group has failed before: {}", operation,
+                                    failure_);
+    }
   }
   forget_finished();
   try {
     under_way_.push_back(collective(*transport));
   } catch (const std::exception& error) {
-    fail(operation, detail::first_line(error));
+    fail(operation, detail::first_line(error), Clock::now() + timeout);
   }
   return under_way_.back();
 }
 
 void ProcessGroup::State::finish(const char* operation, const WorkPointer& work) {
-  const auto deadline = std::chrono::steady_clock::now() + timeout + kGrace;
+  const auto deadline = Clock::now() + timeout + kGrace;
   try {
     if (backend == Backend::kNccl) {
       work->wait();
@@ -62,24 +68,39 @@ void ProcessGroup::State::finish(const char* operation, const WorkPointer& work)
     while (!is_done_within(*work, kGlance)) {
       const std::optional<std::string> fault = meeting->fault_of_another();
       if (fault) mezzo::detail::raise<IoError>("{}{}", detail::kGivenUp, *fault);
-      if (std::chrono::steady_clock::now() > deadline) {
+      if (Clock::now() > deadline) {
         mezzo::detail::raise<IoError>("not done within {} ms", timeout.count());
       }
     }
   } catch (const std::exception& error) {
-    fail(operation, detail::first_line(error));
+    fail(operation, detail::first_line(error), deadline);
   }
   forget_finished();
 }
 
-void ProcessGroup::State::fail(const char* operation, const std::string& reason) {
+void ProcessGroup::State::fail(const char* operation, const std::string& reason,
+                               Clock::time_point deadline) {
   const std::lock_guard lock(failing_);
   if (failure_.empty()) {
     abandon();
-    const std::string known = meeting->report_fault(fmt::format("{}: {}", operation, reason));
+    const std::string known =
+        meeting->report_fault(fmt::format("{}: {}", operation, reason), deadline);
     failure_ = fmt::format("{} of rank {} of {}: {}{}", operation, rank, world_size, reason, known);
   }
   mezzo::detail::raise<IoError>("dist::{}", failure_);
+}
+
+void ProcessGroup::State::give_up(const std::string& reason) noexcept {
+  try {
+    const std::lock_guard lock(failing_);
+    if (!failure_.empty()) return;
+    abandon();
+    const std::string line = reason.substr(0, reason.find('\n'));
+    failure_ = fmt::format("rank {} of {} gave up: {}", rank, world_size, line);
+    meeting->report_fault(line, Clock::now());
+  } catch (const std::exception&) {
+    // Out of memory: the others will miss this rank.
+  }
 }
 
 void ProcessGroup::State::forget_finished() {

@@ -45,8 +45,14 @@ struct ProcessGroup::State {
                     const std::function<WorkPointer(c10d::Backend&)>& collective);
   /// Blocks until it is done; IoError where it fails, another rank gives up or the time is over.
   void finish(const char* operation, const WorkPointer& work);
-  /// Tells the other ranks that this one gives up, and throws IoError. From any thread.
-  [[noreturn]] void fail(const char* operation, const std::string& reason);
+  /// Tells the other ranks that this one gives up, and throws IoError. Where the store is slow to
+  /// answer that takes until `deadline`, in which the operation was to be done, and some seconds.
+  /// From any thread.
+  [[noreturn]] void fail(const char* operation, const std::string& reason,
+                         std::chrono::steady_clock::time_point deadline);
+  /// Tells them the reason, within some seconds; nothing in a group that has failed. From any
+  /// thread.
+  void give_up(const std::string& reason) noexcept;
 
  private:
   void forget_finished();

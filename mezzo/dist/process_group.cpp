@@ -1,22 +1,15 @@
 #include "mezzo/dist/process_group.h"
 
 #include <algorithm>
-#include <csignal>
-#include <cstdlib>
 #include <limits>
 #include <numeric>
 #include <utility>
 
 #include <ATen/ATen.h>
 #include <ATen/MemoryOverlap.h>
-#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
 #include "mezzo/core/error.h"
-#include "mezzo/dist/environment.h"
-#include "mezzo/dist/gloo.h"
 #include "mezzo/dist/group_state.h"
-#include "mezzo/dist/nccl.h"
-#include "mezzo/message_passing/memory.h"
 
 namespace mezzo::dist {
 namespace {
@@ -135,41 +128,6 @@ std::shared_ptr<Work::State> reduce_async(const char* operation,
 void finish_now(const char* operation, GroupState& group,
                 const std::function<WorkPointer(c10d::Backend&)>& collective) {
   group.finish(operation, group.start(operation, collective));
-}
-
-/// The engine for c10d's Reducer, around the transport that is there already.
-std::shared_ptr<void> make_engine(const GroupState& group) {
-  using Engine = c10d::ProcessGroup;
-  auto engine = c10::make_intrusive<Engine>(group.meeting->store(), static_cast<int>(group.rank),
-                                            static_cast<int>(group.world_size));
-  const auto kind = group.backend == Backend::kNccl ? Engine::NCCL : Engine::GLOO;
-  engine->setBackend(group.device().type(), kind, group.transport);
-  engine->setDefaultBackend(kind);
-  Engine* pointer = engine.get();
-  return {pointer, [owner = std::move(engine)](void*) {}};
-}
-
-void connect(GroupState& group) {
-  const c10::intrusive_ptr<c10d::Store>& store = group.meeting->store();
-  try {
-    group.transport = group.backend == Backend::kNccl
-                          ? detail::make_nccl(store, group.rank, group.world_size, group.timeout)
-                          : detail::make_gloo(store, group.rank, group.world_size, group.timeout,
-                                              group.meeting->local_address());
-  } catch (const std::exception& error) {
-    const std::string reason = detail::first_line(error);
-    mezzo::detail::raise<IoError>("dist::init: rank {} cannot be connected with the others: {}{}",
-                                  group.rank, reason,
-                                  group.meeting->report_fault("init: " + reason));
-  }
-  group.engine = make_engine(group);
-}
-
-/// Gloo writes to its sockets without MSG_NOSIGNAL.
-void ignore_broken_connections() {
-  struct sigaction current {};
-  const bool known = ::sigaction(SIGPIPE, nullptr, &current) == 0;
-  if (known && current.sa_handler == SIG_DFL) ::signal(SIGPIPE, SIG_IGN);
 }
 
 }  // namespace
@@ -335,6 +293,10 @@ void ProcessGroup::barrier() const {
   });
 }
 
+void ProcessGroup::give_up(const std::string& reason) const noexcept {
+  if (world_size() > 1) state_->give_up(reason);
+}
+
 double ProcessGroup::all_reduce(double value, ReduceOp op) const {
   const at::Tensor number =
       at::full({1}, value, at::TensorOptions(at::kDouble).device(state_->device()));
@@ -363,34 +325,6 @@ std::vector<std::int64_t> ProcessGroup::ranks_that_differ(const std::string& tex
     if (flags[other] != 0) ranks.push_back(other);
   }
   return ranks;
-}
-
-ProcessGroup init(const InitOptions& options) {
-  MEZZO_CHECK(options.timeout.count() > 0, "dist::init: the time-out is {} ms, not positive",
-              options.timeout.count());
-  const Placement place =
-      find_placement(options, [](const char* name) { return std::getenv(name); });
-  auto state = std::make_shared<GroupState>();
-  state->rank = place.rank;
-  state->world_size = place.world_size;
-  state->local_rank = place.local_rank;
-  state->timeout = options.timeout;
-  state->backend = options.backend;
-  if (options.backend == Backend::kAutomatic) {
-    state->backend = default_device().is_cuda() ? Backend::kNccl : Backend::kGloo;
-  }
-  if (state->backend == Backend::kNccl) detail::require_nccl();
-  if (place.world_size == 1) return ProcessGroup(state);
-  ignore_broken_connections();
-  state->meeting = std::make_unique<detail::MeetingPoint>(place, options.timeout);
-  state->meeting->meet(options.agreement);
-  state->local_rank = state->meeting->local_rank();
-  if (state->backend == Backend::kNccl) state->gpu = detail::use_gpu(state->local_rank);
-  connect(*state);
-  const ProcessGroup group(state);
-  // Some may still need the store when others are connected; it ends with rank 0.
-  group.barrier();
-  return group;
 }
 
 }  // namespace mezzo::dist

@@ -36,7 +36,8 @@ struct InitOptions {
   std::string address = {};  ///< host name or number of rank 0
   std::int64_t port = -1;    ///< at which rank 0 waits, from 1; not used by one process
   Backend backend = Backend::kAutomatic;  ///< kNccl where default_device() is a GPU
-  std::chrono::milliseconds timeout = std::chrono::minutes(5);  ///< of start and each collective
+  /// Of the start and of each collective; who fails then is found out within twelve seconds more.
+  std::chrono::milliseconds timeout = std::chrono::minutes(5);
   /// What all ranks have to agree on (a data set's sizes, options, ...): compared at the start,
   /// beside the version of the library.
   std::string agreement = {};
@@ -105,6 +106,11 @@ class MEZZO_API ProcessGroup {
   at::Tensor all_to_all(const at::Tensor& tensor, const std::vector<std::int64_t>& counts) const;
   /// Returns when all ranks are here.
   void barrier() const;
+  /// For a rank that goes no further: over Gloo the collectives in which the others wait, or come
+  /// to wait, throw an IoError that names this rank and the reason (its first line), and so do
+  /// later ones here. Returns when all have heard, after some seconds at most; nothing for one
+  /// process and in a group that has failed. No collective.
+  void give_up(const std::string& reason) const noexcept;
   /// A number reduced over the ranks, in float64. Synchronises.
   double all_reduce(double value, ReduceOp op) const;
   /// The ranks at which `text` is not rank 0's, ascending; the same answer on all ranks. Two

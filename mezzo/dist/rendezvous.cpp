@@ -31,6 +31,8 @@ using StorePointer = c10::intrusive_ptr<c10d::Store>;
 /// How long a rank that gives up waits for the words of the others.
 constexpr milliseconds kPatience(3000);
 constexpr milliseconds kPause(50);
+/// In which a store that is not busy answers.
+constexpr milliseconds kMoment(100);
 constexpr std::int64_t kMostQuoted = 3;
 constexpr const char* kAgreed = "agreed";
 
@@ -128,14 +130,17 @@ struct Notes {
   milliseconds timeout;
   Clock::time_point deadline;
   std::string agreement;
+  Route route;
   std::string verdict;
-  std::vector<std::string> hosts;
+  // By rank: the name of its host, and where it finds rank 0.
+  std::vector<std::string> hosts, targets;
 };
 
 void write_notes(const Notes& notes) {
   c10d::Store& store = *notes.store;
   const std::int64_t rank = notes.place.rank;
   set_text(store, key_of("host", rank), host_name());
+  set_text(store, key_of("target", rank), notes.route.target);
   set_text(store, key_of("process", rank), fmt::format("process {} on {}", getpid(), host_name()));
   set_text(store, key_of("version", rank), std::string(kVersion));
   set_text(store, key_of("agreement", rank), notes.agreement);
@@ -198,6 +203,15 @@ void exchange_notes(Notes& notes) {
   if (notes.verdict != kAgreed) return;
   for (std::int64_t other = 0; other < notes.place.world_size; ++other) {
     notes.hosts.push_back(get_text(store, key_of("host", other)));
+    notes.targets.push_back(get_text(store, key_of("target", other)));
+  }
+}
+
+/// Returns when the ranks that have spoken have heard who has not: the store ends with rank 0.
+void wait_for_listeners(c10d::Store& store, std::int64_t speakers) {
+  const Clock::time_point end = Clock::now() + kPatience;
+  while (store.add("heard", 0) < speakers && Clock::now() < end) {
+    std::this_thread::sleep_for(kPause);
   }
 }
 
@@ -219,6 +233,25 @@ std::string faults_of_others(c10d::Store& store, std::int64_t world_size, std::i
   return quotes;
 }
 
+/// What `work` gives, on a thread of its own, which goes on though nobody waits for it: it has to
+/// own all that it uses.
+template <class Work>
+auto start_thread(Work work) {
+  std::packaged_task<decltype(work())()> task(std::move(work));
+  auto result = task.get_future();
+  std::thread(std::move(task)).detach();
+  return result;
+}
+
+/// Whether `work`, likewise, has come back within `limit`. Rethrows what it throws.
+template <class Work>
+bool run_within(milliseconds limit, Work work) {
+  std::future<void> done = start_thread(std::move(work));
+  if (done.wait_for(limit) != std::future_status::ready) return false;
+  done.get();
+  return true;
+}
+
 StorePointer open_store(const Placement& place, milliseconds timeout, std::int64_t number) {
   c10d::TCPStoreOptions options;
   options.port = static_cast<std::uint16_t>(place.port);
@@ -238,15 +271,6 @@ std::string first_line(const std::exception& error) {
   const std::string_view text =
       of_libtorch != nullptr ? of_libtorch->what_without_backtrace() : error.what();
   return std::string(text.substr(0, text.find('\n')));
-}
-
-bool run_within(milliseconds limit, std::function<void()> work) {
-  std::packaged_task<void()> task(std::move(work));
-  std::future<void> done = task.get_future();
-  std::thread(std::move(task)).detach();
-  if (done.wait_for(limit) != std::future_status::ready) return false;
-  done.get();
-  return true;
 }
 
 MeetingPoint::MeetingPoint(Placement place, milliseconds timeout)
@@ -282,8 +306,13 @@ std::string MeetingPoint::name() const {
 }
 
 void MeetingPoint::meet(const std::string& agreement) {
-  const auto notes =
-      std::make_shared<Notes>(Notes{store_, place_, timeout_, deadline_, agreement, {}, {}});
+  const auto notes = std::make_shared<Notes>();
+  notes->store = store_;
+  notes->place = place_;
+  notes->timeout = timeout_;
+  notes->deadline = deadline_;
+  notes->agreement = agreement;
+  notes->route = find_route(place_.address);
   bool answered = false;
   try {
     answered =
@@ -301,17 +330,25 @@ void MeetingPoint::meet(const std::string& agreement) {
   const std::vector<std::string>& hosts = notes->hosts;
   const auto mine = hosts.begin() + static_cast<std::ptrdiff_t>(rank);
   if (place_.local_rank < 0) place_.local_rank = std::count(hosts.begin(), mine, *mine);
-  const bool one_host = std::count(hosts.begin(), hosts.end(), *mine) == place_.world_size;
-  local_address_ = find_local_address(place_.address, one_host);
+  std::vector<std::string> targets_elsewhere;
+  for (std::size_t i = 0; i < hosts.size(); ++i) {
+    if (hosts[i] != *mine) targets_elsewhere.push_back(notes->targets[i]);
+  }
+  local_address_ = find_local_address(notes->route.source, targets_elsewhere);
 }
 
-std::string MeetingPoint::report_fault(const std::string& text) noexcept {
+std::string MeetingPoint::report_fault(const std::string& text,
+                                       Clock::time_point deadline) noexcept {
   if (lost_) return fmt::format("; no word from {}: dead, gone or stopped", name());
   const auto silent = std::make_shared<std::vector<std::int64_t>>();
   const auto others = std::make_shared<std::string>();
   const auto listen = [silent, others, text, store = store_, place = place_] {
-    set_text(*store, key_of("fault", place.rank), text);
+    const std::string own_key = key_of("fault", place.rank);
+    set_text(*store, own_key, text);
     set_text(*store, "fault", fmt::format("rank {}: {}", place.rank, text));
+    // What is set waits in the connection; an answer shows that the store is listening, and that
+    // the others may hear.
+    store->check({own_key});
     const Clock::time_point end = Clock::now() + kPatience;
     do {
       std::this_thread::sleep_for(kPause);
@@ -321,20 +358,19 @@ std::string MeetingPoint::report_fault(const std::string& text) noexcept {
     if (silent->empty() && !follows) {
       *others = faults_of_others(*store, place.world_size, place.rank);
     }
-    // The others listen in the store that ends with this process.
-    if (place.hosts_store) std::this_thread::sleep_for(4 * kPause);
+    const auto speakers = place.world_size - static_cast<std::int64_t>(silent->size());
+    store->add("heard", 1);
+    if (place.hosts_store) wait_for_listeners(*store, speakers);
   };
   bool rank_0_has_spoken = true;
   try {
-    rank_0_has_spoken = run_within(2 * kPatience, listen);
+    rank_0_has_spoken = run_within(time_left(deadline) + 3 * kPatience, listen);
   } catch (const std::exception&) {
+    lost_ = true;
     // Gone while this rank listened. Known before: rank 0 spoke, and left without the silent ones.
     rank_0_has_spoken = !silent->empty() && silent->front() != 0;
   }
-  if (!rank_0_has_spoken) {
-    lost_ = true;
-    return fmt::format("; no word from {}: dead or stopped", name());
-  }
+  if (!rank_0_has_spoken) return fmt::format("; no word from {}: dead or stopped", name());
   if (silent->empty()) return *others;
   return fmt::format("; no word from {}: dead, gone, stopped or late", ranks_text(*silent));
 }
@@ -342,15 +378,18 @@ std::string MeetingPoint::report_fault(const std::string& text) noexcept {
 std::optional<std::string> MeetingPoint::fault_of_another() noexcept {
   if (lost_) return std::nullopt;
   try {
-    const auto text = std::make_shared<std::string>();
-    const bool answered = run_within(kPatience, [text, store = store_] {
-      if (store->check({"fault"})) *text = get_text(*store, "fault");
-    });
-    if (answered) return text->empty() ? std::nullopt : std::optional<std::string>(*text);
+    if (!question_.valid()) {
+      question_ = start_thread([store = store_] {
+        return store->check({"fault"}) ? get_text(*store, "fault") : std::string();
+      });
+    }
+    if (question_.wait_for(kMoment) != std::future_status::ready) return std::nullopt;
+    const std::string text = question_.get();
+    return text.empty() ? std::nullopt : std::optional<std::string>(text);
   } catch (const std::exception&) {
     // Rank 0 may have ended as it should: no fault.
+    lost_ = true;
   }
-  lost_ = true;
   return std::nullopt;
 }
 

@@ -1,9 +1,10 @@
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <exception>
-#include <functional>
+#include <future>
 #include <optional>
 #include <string>
 
@@ -17,15 +18,11 @@ class Store;
 
 namespace mezzo::dist::detail {
 
-/// Runs `work` on a thread of its own and returns true, or false where it has not come back after
-/// `limit`: it then goes on alone, so it has to own all that it uses. Rethrows what it throws.
-bool run_within(std::chrono::milliseconds limit, std::function<void()> work);
-
 /// How a rank says that it fails only because another has.
 inline constexpr const char* kGivenUp = "given up by ";
 
 /// The store at rank 0's address by which processes find each other, compare notes, and tell each
-/// other what went wrong. No member blocks for longer than the time-out it was made with.
+/// other what went wrong. One thread at a time, but for report_fault().
 class MeetingPoint {
  public:
   /// Connects; rank 0 opens the port first. Throws IoError that names address, port and time.
@@ -37,15 +34,19 @@ class MeetingPoint {
 
   /// After meet(): the number of ranks before this one on its machine, unless given.
   std::int64_t local_rank() const { return place_.local_rank; }
-  /// After meet(): this machine's address, in numbers, at which the others reach it.
+  /// After meet(): this machine's address, in numbers, at which the others reach it; empty where
+  /// there is none.
   const std::string& local_address() const { return local_address_; }
   const c10::intrusive_ptr<c10d::Store>& store() const { return store_; }
 
   /// Tells the others that this rank gives up, listens for a short time to what they say, and
-  /// returns which ranks say nothing; where all speak, what others failed in. Best effort: empty
-  /// where nothing is known.
-  std::string report_fault(const std::string& text) noexcept;
-  /// What another rank that has given up said, if any.
+  /// returns which ranks say nothing; where all speak, what others failed in. A store that is slow
+  /// to answer is waited for until `deadline`; the rest takes nine seconds at most. Empty where
+  /// nothing is known.
+  std::string report_fault(const std::string& text,
+                           std::chrono::steady_clock::time_point deadline) noexcept;
+  /// What another rank that has given up said, if any. Blocks for a moment; a store that has not
+  /// answered then is listened to again by the next call.
   std::optional<std::string> fault_of_another() noexcept;
 
  private:
@@ -56,7 +57,8 @@ class MeetingPoint {
   std::chrono::steady_clock::time_point deadline_;
   c10::intrusive_ptr<c10d::Store> store_;
   std::string local_address_;
-  bool lost_ = false;  ///< the store has stopped to answer: not asked again
+  std::future<std::string> question_;  ///< of fault_of_another(), until it is answered
+  std::atomic<bool> lost_ = false;     ///< the connection to the store has broken
 };
 
 /// The first line of an exception, without libtorch's stack of calls.

@@ -13,13 +13,11 @@
 #include <string>
 #include <string_view>
 #include <thread>
-#include <tuple>
 #include <utility>
 #include <vector>
 
 #include <ATen/Parallel.h>
 #include <ATen/ThreadLocalState.h>
-#include <c10/util/Exception.h>
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -28,6 +26,7 @@
 #include <unistd.h>
 
 #include "mezzo/core/error.h"
+#include "mezzo/dist/failure.h"
 #include "mezzo/dist/reserved_port.h"
 
 namespace mezzo::dist {
@@ -72,71 +71,34 @@ void flush_standard_streams() {
   std::fflush(nullptr);
 }
 
-enum class SpawnEnding : std::uint8_t {
-  kDone,
-  kInvalidArgument,
-  kIoError,
-  kNumericError,
-  kLogicError,
-  kOther,
-};
-
 /// What a worker says of its end. Written at once, and small enough that the kernel keeps it whole;
 /// all workers write to one pipe, which thereby has the ends in their order.
 struct SpawnReport {
   std::int32_t rank = 0;
   std::uint16_t size = 0;
-  SpawnEnding ending = SpawnEnding::kDone;
+  bool is_done = true;  // else it failed:
+  detail::FailureKind kind = detail::FailureKind::kOther;
   char text[PIPE_BUF - 8] = {};
 };
 static_assert(sizeof(SpawnReport) <= PIPE_BUF);
 
-void write_report(int descriptor, std::int64_t rank, SpawnEnding ending, std::string_view text) {
+void write_report(int descriptor, std::int64_t rank,
+                  const std::optional<detail::Failure>& failure) {
   SpawnReport report;
   report.rank = static_cast<std::int32_t>(rank);
-  report.size = static_cast<std::uint16_t>(std::min(text.size(), sizeof(report.text)));
-  report.ending = ending;
-  text.copy(report.text, report.size);
+  if (failure) {
+    report.is_done = false;
+    report.kind = failure->kind;
+    report.size = static_cast<std::uint16_t>(std::min(failure->text.size(), sizeof(report.text)));
+    failure->text.copy(report.text, report.size);
+  }
   while (::write(descriptor, &report, sizeof(report)) < 0 && errno == EINTR) {
   }
 }
 
-/// To be called in a handler.
-std::pair<SpawnEnding, std::string> current_exception_in_words() {
-  try {
-    throw;
-  } catch (const InvalidArgument& error) {
-    return {SpawnEnding::kInvalidArgument, error.what()};
-  } catch (const IoError& error) {
-    return {SpawnEnding::kIoError, error.what()};
-  } catch (const NumericError& error) {
-    return {SpawnEnding::kNumericError, error.what()};
-  } catch (const LogicError& error) {
-    return {SpawnEnding::kLogicError, error.what()};
-  } catch (const c10::Error& error) {
-    return {SpawnEnding::kOther, error.what_without_backtrace()};
-  } catch (const std::exception& error) {
-    return {SpawnEnding::kOther, error.what()};
-  } catch (...) {
-    return {SpawnEnding::kOther, "an exception that is no std::exception"};
-  }
-}
-
 [[noreturn]] void raise_report(const SpawnReport& report) {
-  const std::string text =
-      fmt::format("rank {}: {}", report.rank, std::string_view(report.text, report.size));
-  switch (report.ending) {
-    case SpawnEnding::kInvalidArgument:
-      throw InvalidArgument(text);
-    case SpawnEnding::kIoError:
-      throw IoError(text);
-    case SpawnEnding::kNumericError:
-      throw NumericError(text);
-    case SpawnEnding::kLogicError:
-      throw LogicError(text);
-    default:
-      throw Error(text);
-  }
+  const std::string_view text(report.text, report.size);
+  detail::raise_failure({.kind = report.kind, .text = std::string(text)}, report.rank);
 }
 
 /// The worker's side of the pipes, and what it is to do.
@@ -153,23 +115,22 @@ struct SpawnTask {
 /// that miss this one; a worker that is done stays until all are, for the same reason.
 void run_task(const SpawnTask& task) {
   std::optional<ProcessGroup> group;
-  SpawnEnding ending = SpawnEnding::kDone;
-  std::string text;
+  std::optional<detail::Failure> failure;
   try {
     at::set_num_threads(task.num_threads);
     group.emplace(init(task.options));
     (*task.work)(*group, *task.graph);
   } catch (...) {
-    std::tie(ending, text) = current_exception_in_words();
+    failure = detail::current_failure();
   }
   flush_standard_streams();
-  write_report(task.report, task.options.rank, ending, text);
+  write_report(task.report, task.options.rank, failure);
   char unused = 0;
-  if (ending == SpawnEnding::kDone) {
+  if (!failure) {
     while (::read(task.release, &unused, 1) < 0 && errno == EINTR) {
     }
   }
-  ::_exit(ending == SpawnEnding::kDone ? 0 : 1);
+  ::_exit(failure ? 1 : 0);
 }
 
 /// The life of a worker after the fork. The task gets a thread of its own, as the threads that
@@ -185,8 +146,7 @@ void run_task(const SpawnTask& task) {
       run_task(task);
     }).join();
   } catch (...) {
-    const auto [ending, text] = current_exception_in_words();
-    write_report(task.report, task.options.rank, ending, text);
+    write_report(task.report, task.options.rank, detail::current_failure());
   }
   ::_exit(1);
 }
@@ -249,7 +209,7 @@ class SpawnedWorkers {
     SpawnReport report;
     while (::read(reports_.read.get(), &report, sizeof(report)) == sizeof(report)) {
       Worker& worker = workers_[static_cast<std::size_t>(report.rank)];
-      worker.is_done = report.ending == SpawnEnding::kDone;
+      worker.is_done = report.is_done;
       worker.has_failed = !worker.is_done;
       if (worker.has_failed && !failure_) failure_ = report;
     }

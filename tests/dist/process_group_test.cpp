@@ -7,8 +7,6 @@
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
-#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
-#include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
 #include "mezzo/core/error.h"
 
@@ -21,13 +19,9 @@ using dist::ProcessGroup;
 using dist::ReduceOp;
 using std::chrono::milliseconds;
 using test::all_good;
-using test::Ending;
-using test::FreePort;
 using test::has;
-using test::local_options;
 using test::require;
 using test::run_group;
-using test::run_processes;
 
 constexpr std::int64_t kWorldSizes[] = {1, 2, 4};
 
@@ -290,203 +284,6 @@ TEST(ProcessGroup, nccl_without_a_gpu_is_refused) {
   } catch (const InvalidArgument& error) {
     EXPECT_TRUE(has(error.what(), "dist::init: NCCL: needs mezzo's CUDA library")) << error.what();
   }
-}
-
-// --- What goes wrong ---
-
-constexpr milliseconds kShort(2000);
-/// With it nothing but finding out that a rank has gone can be in time.
-constexpr milliseconds kLong = std::chrono::minutes(5);
-constexpr double kSoon = 15.0;  ///< seconds
-
-void expect_failure(const Ending& ending, const std::string& part) {
-  EXPECT_FALSE(ending.good);
-  EXPECT_EQ(ending.signal, 0);
-  EXPECT_TRUE(has(ending.message, part)) << ending.message;
-  EXPECT_LT(ending.seconds, kSoon) << ending.message;
-}
-
-TEST(ProcessGroupFaults, a_rank_that_never_starts_is_named_everywhere) {
-  const FreePort port;
-  const auto endings = run_processes(
-      3, [&](std::int64_t rank) { dist::init(local_options(rank, 4, port, kShort)); });
-  for (const Ending& ending : endings) {
-    expect_failure(ending, "1 of 4 processes did not come within 2 s: rank 3");
-  }
-}
-
-TEST(ProcessGroupFaults, a_rank_0_that_never_starts_is_named_with_its_address) {
-  const FreePort port;
-  const auto endings =
-      run_processes(1, [&](std::int64_t) { dist::init(local_options(1, 2, port, kShort)); });
-  expect_failure(endings[0], "rank 0 at 127.0.0.1, port " + std::to_string(port.number()));
-  expect_failure(endings[0], "within 2 s");
-}
-
-TEST(ProcessGroupFaults, a_port_in_use_is_named) {
-  const FreePort port;
-  port.occupy();
-  const auto endings = run_processes(
-      2, [&](std::int64_t rank) { dist::init(local_options(rank, 2, port, kShort)); });
-  expect_failure(endings[0], "port " + std::to_string(port.number()));
-  expect_failure(endings[0], "in use");
-  expect_failure(endings[1], "port " + std::to_string(port.number()));
-}
-
-TEST(ProcessGroupFaults, a_rank_given_twice_is_found) {
-  const FreePort port;
-  const auto endings = run_processes(3, [&](std::int64_t process) {
-    dist::init(local_options(process == 0 ? 0 : 1, 3, port, kShort));
-  });
-  expect_failure(endings[0], "rank 2");
-  const bool first = has(endings[1].message, "rank 1 has been taken");
-  EXPECT_NE(first, has(endings[2].message, "rank 1 has been taken"));
-}
-
-TEST(ProcessGroupFaults, ranks_with_another_task_are_named_everywhere) {
-  const FreePort port;
-  const auto endings = run_processes(3, [&](std::int64_t rank) {
-    dist::InitOptions options = local_options(rank, 3, port, kLong);
-    options.agreement = rank == 0 ? "nodes 10\nedges 20" : "nodes 10\nedges 21";
-    dist::init(options);
-  });
-  for (const Ending& ending : endings) {
-    expect_failure(ending, "rank 0 has 'edges 20', rank 1 has 'edges 21'");
-    expect_failure(ending, "ranks 1, 2");
-  }
-}
-
-TEST(ProcessGroupFaults, a_rank_of_another_version_is_named) {
-  const FreePort port;
-  const auto endings = run_processes(2, [&](std::int64_t rank) {
-    if (rank == 0) {
-      dist::init(local_options(rank, 2, port, kLong));
-      return;
-    }
-    c10d::TCPStoreOptions options;
-    options.port = static_cast<std::uint16_t>(port.number());
-    options.waitWorkers = false;
-    c10d::PrefixStore store("mezzo/0/0", c10::make_intrusive<c10d::TCPStore>("127.0.0.1", options));
-    const auto write = [&](const std::string& key, const std::string& text) {
-      store.set(key, std::vector<std::uint8_t>(text.begin(), text.end()));
-    };
-    write("version/1", "0.0.7");
-    write("agreement/1", "");
-    write("arrived/1", "yes");
-    store.wait({"verdict"});
-    store.add("verdict_read", 1);
-  });
-  expect_failure(endings[0], "the version of mezzo differs");
-  expect_failure(endings[0], "rank 1 has '0.0.7'");
-}
-
-TEST(ProcessGroupFaults, a_killed_rank_is_named_by_all_others) {
-  for (const std::int64_t victim : {0, 2}) {
-    const auto endings = run_group(
-        4,
-        [&](ProcessGroup& group) {
-          const at::Tensor tensor = at::ones({100000});
-          group.all_reduce(tensor);
-          if (group.rank() == victim) ::raise(SIGKILL);
-          group.all_reduce(tensor);
-        },
-        kLong);
-    for (std::size_t rank = 0; rank < endings.size(); ++rank) {
-      if (static_cast<std::int64_t>(rank) == victim) {
-        EXPECT_EQ(endings[rank].signal, SIGKILL);
-      } else {
-        expect_failure(endings[rank], "no word from rank " + std::to_string(victim));
-      }
-    }
-  }
-}
-
-TEST(ProcessGroupFaults, a_rank_that_does_not_come_is_named_after_the_time_out) {
-  const auto endings = run_group(
-      3,
-      [](ProcessGroup& group) {
-        if (group.rank() == 1) {
-          std::this_thread::sleep_for(std::chrono::seconds(10));
-        } else {
-          group.barrier();
-        }
-      },
-      kShort);
-  EXPECT_TRUE(endings[1].good) << endings[1].message;
-  expect_failure(endings[0], "no word from rank 1");
-  expect_failure(endings[2], "no word from rank 1");
-}
-
-TEST(ProcessGroupFaults, ranks_that_wait_in_different_operations_name_each_other) {
-  const auto endings = run_group(
-      2,
-      [](ProcessGroup& group) {
-        if (group.rank() == 0) {
-          group.barrier();
-        } else {
-          group.all_reduce(at::ones({3}));
-        }
-      },
-      kShort);
-  for (const char* part : {"rank 1", "all_reduce"}) expect_failure(endings[0], part);
-  for (const char* part : {"rank 0", "barrier"}) expect_failure(endings[1], part);
-}
-
-TEST(ProcessGroupFaults, connections_to_dead_ranks_raise_no_signal_that_ends_a_rank) {
-  const FreePort port;
-  EXPECT_TRUE(all_good(run_processes(2, [&](std::int64_t rank) {
-    const auto before = rank == 0 ? SIG_DFL : [](int) {};
-    ::signal(SIGPIPE, before);
-    const ProcessGroup group = dist::init(local_options(rank, 2, port, kLong));
-    const auto after = ::signal(SIGPIPE, SIG_DFL);
-    require(after == (rank == 0 ? SIG_IGN : before), "ignored where nobody handles it");
-    group.barrier();
-  })));
-}
-
-TEST(ProcessGroupFaults, a_rank_that_leaves_early_fails_the_others) {
-  const auto endings = run_group(
-      2,
-      [](ProcessGroup& group) {
-        if (group.rank() == 1) return;
-        group.all_reduce(at::ones({3}));
-      },
-      kLong);
-  EXPECT_TRUE(endings[1].good);
-  expect_failure(endings[0], "all_reduce of rank 0 of 2");
-}
-
-TEST(ProcessGroupFaults, a_failed_group_refuses_everything_at_once) {
-  const auto endings = run_group(
-      2,
-      [](ProcessGroup& group) {
-        if (group.rank() == 1) ::raise(SIGKILL);
-        bool failed = false;
-        try {
-          group.barrier();
-        } catch (const IoError&) {
-          failed = true;
-        }
-        require(failed, "the barrier fails");
-        group.broadcast(at::ones({3}));
-      },
-      kLong);
-  expect_failure(endings[0], "the group has failed before");
-}
-
-TEST(ProcessGroupFaults, a_handle_let_go_does_not_wait_for_a_rank_that_never_comes) {
-  const auto endings = run_group(
-      2,
-      [](ProcessGroup& group) {
-        if (group.rank() == 1) {
-          std::this_thread::sleep_for(std::chrono::seconds(5));
-        } else {
-          const dist::Work work = group.all_reduce_async(at::ones({3}));
-        }
-      },
-      kLong);
-  EXPECT_TRUE(endings[0].good) << endings[0].message;
-  EXPECT_LT(endings[0].seconds, 4.5);
 }
 
 }  // namespace

@@ -1,0 +1,48 @@
+#include "mezzo/dist/failure.h"
+
+#include <exception>
+
+#include <c10/util/Exception.h>
+
+#include "mezzo/core/error.h"
+
+namespace mezzo::dist::detail {
+
+Failure current_failure() {
+  try {
+    throw;
+  } catch (const InvalidArgument& error) {
+    return {FailureKind::kInvalidArgument, error.what()};
+  } catch (const IoError& error) {
+    return {FailureKind::kIoError, error.what()};
+  } catch (const NumericError& error) {
+    return {FailureKind::kNumericError, error.what()};
+  } catch (const LogicError& error) {
+    return {FailureKind::kLogicError, error.what()};
+  } catch (const c10::Error& error) {
+    return {FailureKind::kOther, error.what_without_backtrace()};
+  } catch (const std::exception& error) {
+    return {FailureKind::kOther, error.what()};
+  } catch (...) {
+    return {FailureKind::kOther, "an exception that is no std::exception"};
+  }
+}
+
+void raise_failure(const Failure& failure, std::int64_t rank) {
+  const std::string text = fmt::format("rank {}: {}", rank, failure.text);
+  switch (failure.kind) {
+    case FailureKind::kInvalidArgument:
+      throw InvalidArgument(text);
+    case FailureKind::kIoError:
+      throw IoError(text);
+    case FailureKind::kNumericError:
+      throw NumericError(text);
+    case FailureKind::kLogicError:
+      throw LogicError(text);
+    case FailureKind::kOther:
+      break;
+  }
+  throw Error(text);
+}
+
+}  // namespace mezzo::dist::detail
