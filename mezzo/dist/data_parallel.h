@@ -51,8 +51,9 @@ struct GradientOptions {
   ReduceOp op = ReduceOp::kMean;                        ///< kSum or kMean
   std::int64_t bucket_bytes = std::int64_t{25} << 20;   ///< gradients are packed up to this size
   GradientTraffic traffic = GradientTraffic::kFloat32;  ///< the same on all ranks
-  /// float32 numbers on the gradients' device that are summed (never divided) in place in the same
-  /// exchange, in the same traffic: a loss, a count. As many on all ranks; undefined: none.
+  /// float32 numbers on the gradients' device that are summed (never divided) in place, as float32
+  /// whatever the traffic: a loss, a count. In the first bucket; with kBFloat16 in one of their
+  /// own. As many on all ranks; undefined: none.
   at::Tensor beside = {};
 };
 

@@ -22,4 +22,8 @@ at::ScalarType traffic_dtype(GradientTraffic traffic, at::ScalarType dtype);
 /// or a wider copy.
 at::Tensor divided(const at::Tensor& sums, std::int64_t divisor);
 
+/// The sum over the ranks in place, under way; contiguous, several ranks. Unlike all_reduce_async()
+/// 16-bit numbers travel, and are added, as such.
+Work sum_in_own_dtype(const ProcessGroup& group, const at::Tensor& tensor);
+
 }  // namespace mezzo::dist::detail

@@ -31,27 +31,30 @@ struct Bucket {
 };
 
 /// The tensors in their order, except that one of another dtype or device does not end a bucket.
-/// `traffic`: dtype of a tensor -> dtype that travels.
+/// `traffic`: tensor -> dtype in which it travels.
 template <class Traffic>
 std::vector<Bucket> buckets_of(const std::vector<at::Tensor>& tensors, std::int64_t bucket_bytes,
                                Traffic traffic) {
   std::vector<Bucket> full, open;
   for (const at::Tensor& tensor : tensors) {
     if (tensor.numel() == 0) continue;
+    const at::ScalarType travels = traffic(tensor);
     Bucket* bucket = nullptr;
     for (Bucket& each : open) {
       const at::Tensor& first = each.tensors.front();
-      if (first.scalar_type() != tensor.scalar_type() || first.device() != tensor.device())
+      if (first.scalar_type() != tensor.scalar_type() || first.device() != tensor.device() ||
+          each.traffic != travels) {
         continue;
+      }
       bucket = &each;
       if (!each.has_room_for(tensor, bucket_bytes)) {
         full.push_back(std::move(each));
-        each = Bucket{.traffic = traffic(tensor.scalar_type())};
+        each = Bucket{.traffic = travels};
       }
       break;
     }
     if (bucket == nullptr) {
-      bucket = &open.emplace_back(Bucket{.traffic = traffic(tensor.scalar_type())});
+      bucket = &open.emplace_back(Bucket{.traffic = travels});
     }
     bucket->tensors.push_back(tensor);
     bucket->numel += tensor.numel();
@@ -130,13 +133,15 @@ class Gradients {
 
   const std::vector<at::Tensor>& tensors() const { return tensors_; }
 
+  bool is_sum(const at::Tensor& tensor) const {
+    return tensor.is_same(tensors_[0]) || (num_sums_ == 2 && tensor.is_same(tensors_[1]));
+  }
+
   /// How many numbers at the front of the bucket are sums in any case.
   std::int64_t numel_of_sums(const Bucket& bucket) const {
     std::int64_t numel = 0;
     for (const at::Tensor& tensor : bucket.tensors) {
-      for (std::size_t i = 0; i < num_sums_; ++i) {
-        if (tensor.is_same(tensors_[i])) numel += tensor.numel();
-      }
+      if (is_sum(tensor)) numel += tensor.numel();
     }
     return numel;
   }
@@ -197,8 +202,9 @@ void broadcast_parameters(torch::nn::Module& module, const ProcessGroup& group) 
       "and buffers on all ranks, got others than rank 0's on ranks {}",
       fmt::join(others, ", "));
   const at::NoGradGuard no_grad;
-  for (const Bucket& bucket :
-       buckets_of(tensors, kBroadcastBytes, [](at::ScalarType dtype) { return dtype; })) {
+  for (const Bucket& bucket : buckets_of(tensors, kBroadcastBytes, [](const at::Tensor& tensor) {
+         return tensor.scalar_type();
+       })) {
     const at::Tensor flat = packed(bucket);
     group.broadcast(flat);
     if (group.rank() != 0) unpack(flat, bucket);
@@ -222,11 +228,13 @@ void all_reduce_gradients(const std::vector<at::Tensor>& parameters, const Proce
   if (group.world_size() == 1 || parameters.empty()) return;
   const at::NoGradGuard no_grad;
   const std::int64_t divisor = options.op == ReduceOp::kMean ? group.world_size() : 1;
-  const auto traffic = [&](at::ScalarType dtype) {
-    return detail::traffic_dtype(options.traffic, dtype);
-  };
   std::optional<Journey> under_way;
   const Gradients gradients(parameters, options.beside);
+  const auto traffic = [&](const at::Tensor& tensor) {
+    // A count of 8 bits would be none.
+    if (gradients.is_sum(tensor)) return at::kFloat;
+    return detail::traffic_dtype(options.traffic, tensor.scalar_type());
+  };
   const auto arrive = [&](Journey& journey) {
     journey.work.wait();
     at::Tensor numbers = detail::divided(journey.flat, 1);
@@ -236,7 +244,8 @@ void all_reduce_gradients(const std::vector<at::Tensor>& parameters, const Proce
   };
   for (Bucket& bucket : buckets_of(gradients.tensors(), options.bucket_bytes, traffic)) {
     at::Tensor flat = packed(bucket);
-    Work work = group.all_reduce_async(flat, ReduceOp::kSum);
+    Work work = flat.scalar_type() == at::kBFloat16 ? detail::sum_in_own_dtype(group, flat)
+                                                    : group.all_reduce_async(flat, ReduceOp::kSum);
     if (under_way) arrive(*under_way);
     under_way = Journey{std::move(bucket), std::move(flat), std::move(work)};
   }

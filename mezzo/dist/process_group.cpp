@@ -9,6 +9,7 @@
 #include <ATen/MemoryOverlap.h>
 
 #include "mezzo/core/error.h"
+#include "mezzo/dist/engine.h"
 #include "mezzo/dist/group_state.h"
 
 namespace mezzo::dist {
@@ -131,6 +132,16 @@ void finish_now(const char* operation, GroupState& group,
 }
 
 }  // namespace
+
+Work detail::sum_in_own_dtype(const ProcessGroup& group, const at::Tensor& tensor) {
+  auto work = std::make_shared<Work::State>();
+  work->group = group.state();
+  work->operation = "all_reduce";
+  check_tensor(work->operation, tensor, *work->group);
+  work->parts.push_back(
+      start_all_reduce(work->operation, *work->group, tensor, c10d::ReduceOp::SUM));
+  return Work(std::move(work));
+}
 
 Work::Work(std::shared_ptr<State> state) : state_(std::move(state)) {}
 

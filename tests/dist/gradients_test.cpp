@@ -5,6 +5,7 @@
 #include <vector>
 
 #include <ATen/ATen.h>
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <torch/nn/module.h>
 
@@ -134,6 +135,36 @@ TEST(AllReduceGradients, bfloat16_traffic_rounds_each_gradient_and_each_addition
                        {.abs_sum = absolute, .terms = 0, .operand_epsilon = error}));
     const at::Tensor once = parameter.grad().to(at::kBFloat16).to(at::kFloat);
     require(at::equal(once, parameter.grad()), "sums that have travelled as bfloat16");
+  });
+}
+
+TEST(AllReduceGradients, bfloat16_traffic_adds_in_bfloat16) {
+  constexpr std::int64_t kRanks = 4, kSize = 256;
+  on_ranks(kRanks, [](ProcessGroup& group) {
+    // 256 + 1 is 256 in bfloat16. Whatever the order of the ranks, for three of each four
+    // neighbours the 256 is not added last. Added in float32 all were 259, that is 260 in bfloat16.
+    const at::Tensor parameter = at::zeros({kSize});
+    const at::Tensor has_large = at::arange(kSize).remainder(kRanks).eq(group.rank());
+    parameter.mutable_grad() = at::where(has_large, at::full({kSize}, 256.0), at::ones({kSize}));
+    all_reduce_gradients({parameter}, group,
+                         {.op = ReduceOp::kSum, .traffic = GradientTraffic::kBFloat16});
+    const std::int64_t rounded_once = parameter.grad().eq(260).sum().item<std::int64_t>();
+    require(rounded_once <= kSize / 2, fmt::format("{} sums of float32", rounded_once));
+    require((parameter.grad() - 259).abs().le(3).all().item<bool>(), "sums");
+  });
+}
+
+TEST(AllReduceGradients, numbers_beside_the_gradients_are_exact_in_any_traffic) {
+  on_ranks(3, [](ProcessGroup& group) {
+    for (const std::int64_t bytes : {1, 1 << 20}) {
+      const at::Tensor parameter = parameter_with(3.0 * static_cast<double>(group.rank()));
+      const at::Tensor beside = at::tensor({1001.0, 0x1p-20}, at::kFloat);
+      all_reduce_gradients(
+          {parameter}, group,
+          {.bucket_bytes = bytes, .traffic = GradientTraffic::kBFloat16, .beside = beside});
+      require(at::equal(beside, at::tensor({3003.0, 3 * 0x1p-20}, at::kFloat)), "sums");
+      require(at::equal(parameter.grad(), at::full({2}, 3.0)), "a mean");
+    }
   });
 }
 
