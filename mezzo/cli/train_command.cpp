@@ -2,7 +2,10 @@
 #include <csignal>
 #include <cstdint>
 #include <cstdlib>
+#include <exception>
 #include <iostream>
+
+#include <c10/util/Logging.h>
 
 #include "mezzo/cli/arguments.h"
 #include "mezzo/cli/commands.h"
@@ -38,6 +41,13 @@ dist::ProcessGroup wait_for_others(const dist::InitOptions& options) {
   return group;
 }
 
+/// c10d warns of every attempt to reach a process that is not there yet, with a trace of calls; one
+/// that never comes is an error of this command. What the user sets counts.
+void silence_warnings_of_c10d() {
+  ::setenv("TORCH_CPP_LOG_LEVEL", "ERROR", /*overwrite=*/0);
+  c10::initLogging();  // which in Python the interpreter's module does
+}
+
 /// The processes that were started together with this one, by `mezzo launch` or another launcher;
 /// often it is alone.
 dist::ProcessGroup join_group(const std::string& device, std::int64_t timeout_seconds) {
@@ -50,7 +60,9 @@ dist::ProcessGroup join_group(const std::string& device, std::int64_t timeout_se
   dist::InitOptions options;
   options.backend = device.starts_with("cuda") ? dist::Backend::kNccl : dist::Backend::kGloo;
   options.timeout = std::chrono::seconds(timeout_seconds);
-  return is_one_of_several() ? wait_for_others(options) : dist::init(options);
+  if (!is_one_of_several()) return dist::init(options);
+  silence_warnings_of_c10d();
+  return wait_for_others(options);
 }
 
 /// What differs between the processes of a group: each has a device of its own, and the first one
@@ -62,6 +74,20 @@ void take_part(const dist::ProcessGroup& group, RunArguments& run) {
   if (group.rank() == 0) return;
   run.options.checkpoint.clear();
   run.json.clear();
+}
+
+/// What a process does by itself before it trains. Where it fails the others get its reason.
+Dataset prepare(const dist::ProcessGroup& group, RunArguments& run) {
+  try {
+    take_part(group, run);
+    finish(run);
+    check_options(run.options);
+    run.data.dataset = part_for_rank(run.data.dataset, group.rank(), group.world_size());
+    return load(run.data);
+  } catch (const std::exception& error) {
+    group.give_up(error.what());
+    throw;
+  }
 }
 
 void show(const RunArguments& run, const std::vector<TrainReport>& reports) {
@@ -101,7 +127,9 @@ int train_command(const Arguments& arguments) {
   add_machine_options(app, run.machine);
   OptionGroup(app, "Machine")
       .number("--group-timeout", group_timeout,
-              "Several processes (see mezzo launch): seconds that each waits for the others");
+              "Several processes (see mezzo launch): seconds that each waits for the others")
+      .choice("--gradient-traffic", GradientTraffics{}, options.gradient_traffic,
+              "Several processes: how gradients travel between them");
   OptionGroup(app, "Files")
       .text("--checkpoint", options.checkpoint, "FILE",
             "Write the state at the end, at an interrupt and once a minute")
@@ -110,11 +138,7 @@ int train_command(const Arguments& arguments) {
   if (!parse_arguments(app, arguments)) return kSuccess;
 
   const dist::ProcessGroup group = join_group(run.machine.device, group_timeout);
-  take_part(group, run);
-  finish(run);
-  check_options(options);
-  run.data.dataset = part_for_rank(run.data.dataset, group.rank(), group.world_size());
-  const Dataset dataset = load(run.data);
+  const Dataset dataset = prepare(group, run);
   std::vector<TrainReport> reports;
   train_runs(dataset, run, "", reports, group);
 

@@ -31,6 +31,7 @@ json read_recipe(ArchiveReader& reader) {
   recipe.emplace("loss-factor", 1.0);
   recipe.emplace("keep-float32", json::array());
   recipe.emplace("sampling", nullptr);
+  recipe.emplace("gradient-traffic", "fp32");
   return recipe;
 }
 

@@ -11,6 +11,7 @@
 #include "mezzo/amp/precision.h"
 #include "mezzo/core/export.h"
 #include "mezzo/core/type_list.h"
+#include "mezzo/dist/data_parallel.h"
 #include "mezzo/nn/model.h"
 #include "mezzo/train/sampling_options.h"
 
@@ -32,6 +33,16 @@ struct SgdOptimizer {
   static constexpr std::string_view name = "sgd";
 };
 using OptimizerKinds = TypeList<AdamOptimizer, AdamWOptimizer, SgdOptimizer>;
+
+struct Float32Traffic {
+  static constexpr dist::GradientTraffic kind = dist::GradientTraffic::kFloat32;
+  static constexpr std::string_view name = "fp32";
+};
+struct BFloat16Traffic {
+  static constexpr dist::GradientTraffic kind = dist::GradientTraffic::kBFloat16;
+  static constexpr std::string_view name = "bf16";
+};
+using GradientTraffics = TypeList<Float32Traffic, BFloat16Traffic>;
 
 /// What becomes of the loss before the backward.
 struct LossScale {
@@ -97,6 +108,9 @@ struct TrainOptions {
   std::optional<std::int64_t> patience;
 
   std::optional<SamplingOptions> sampling;  ///< by mini-batches; nothing: on the full graph
+  /// How gradients travel between processes; another one than kFloat32 only for several, or to
+  /// resume a run of several.
+  dist::GradientTraffic gradient_traffic = dist::GradientTraffic::kFloat32;
 
   std::int64_t split_index = 0;     ///< the column of the data set's masks
   bool normalize_features = false;  ///< divides each row of the features by its sum

@@ -1,6 +1,7 @@
 #include "mezzo/train/ranks.h"
 
 #include <cstring>
+#include <exception>
 #include <vector>
 
 #include <ATen/ATen.h>
@@ -9,7 +10,7 @@
 
 #include "mezzo/core/error.h"
 #include "mezzo/core/random.h"
-#include "mezzo/dist/data_parallel.h"
+#include "mezzo/dist/failure.h"
 #include "mezzo/dist/sync_batch_norm.h"
 #include "mezzo/train/clock.h"
 
@@ -127,16 +128,46 @@ void Ranks::seed_step(std::uint64_t seed, std::int64_t step) const {
                               static_cast<std::uint64_t>(step) + 1));
 }
 
-std::string Ranks::from_first(const std::string& text) {
+void Ranks::together(const std::function<void()>& work) {
+  if (alone()) return work();
+  std::exception_ptr exception;
+  dist::detail::Failure failure;
+  try {
+    work();
+  } catch (...) {
+    exception = std::current_exception();
+    failure = dist::detail::current_failure();
+  }
+  std::int64_t first = world_size();  // of those that failed
+  timed([&] {
+    const at::Tensor below = at::full({1}, exception ? world_size() - rank() : 0, at::kLong);
+    const at::Tensor most = below.to(device_);
+    group_.all_reduce(most, dist::ReduceOp::kMax);
+    first -= most.item<std::int64_t>();
+  });
+  if (first == world_size()) return;
+  // The kind goes as one character in front.
+  const std::string told = from(first, static_cast<char>(failure.kind) + failure.text);
+  if (exception) std::rethrow_exception(exception);
+  dist::detail::raise_failure(
+      {.kind = static_cast<dist::detail::FailureKind>(told.front()), .text = told.substr(1)},
+      first);
+}
+
+void Ranks::give_up() const {
+  if (!alone()) group_.give_up(dist::detail::current_failure().text);
+}
+
+std::string Ranks::from(std::int64_t root, const std::string& text) {
   std::string received = text;
   timed([&] {
     at::Tensor size = at::full({1}, static_cast<std::int64_t>(text.size()), at::kLong).to(device_);
-    group_.broadcast(size);
+    group_.broadcast(size, root);
     received.resize(static_cast<std::size_t>(size.item<std::int64_t>()));
     const at::Tensor bytes =
         at::from_blob(received.data(), {static_cast<std::int64_t>(received.size())}, at::kByte);
     const at::Tensor sent = bytes.to(device_);
-    group_.broadcast(sent);
+    group_.broadcast(sent, root);
     if (!device_.is_cpu()) bytes.copy_(sent);
   });
   return received;
@@ -196,11 +227,13 @@ void Ranks::share_weights(torch::nn::Module& module) {
   timed([&] { dist::broadcast_parameters(module, group_); });
 }
 
-bool Ranks::exchange(const torch::nn::Module& module, LossTotals& totals, bool stop) {
+bool Ranks::exchange(const torch::nn::Module& module, LossTotals& totals, bool stop,
+                     dist::GradientTraffic traffic) {
   at::Tensor numbers = at::tensor({totals.loss_sum, totals.weight, stop ? 1.0 : 0.0}, at::kFloat);
   timed([&] {
     numbers = numbers.to(device_);
-    dist::all_reduce_gradients(module.parameters(), group_, {.beside = numbers});
+    dist::all_reduce_gradients(module.parameters(), group_,
+                               {.traffic = traffic, .beside = numbers});
     numbers = numbers.cpu();
   });
   const auto* number = numbers.const_data_ptr<float>();

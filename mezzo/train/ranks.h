@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -8,6 +9,7 @@
 #include <ATen/core/Tensor.h>
 
 #include "mezzo/data/dataset.h"
+#include "mezzo/dist/data_parallel.h"
 #include "mezzo/dist/process_group.h"
 #include "mezzo/nn/normalization.h"
 #include "mezzo/train/report.h"
@@ -54,8 +56,24 @@ class Ranks {
   /// numbers and a resumed run the same.
   void seed_step(std::uint64_t seed, std::int64_t step) const;
 
+  /// Runs `work`, which does not communicate and in which some processes may fail. Then all throw:
+  /// those their own exception, the others the first one's with its rank in front. One exchange of
+  /// a number.
+  void together(const std::function<void()>& work);
+  /// Runs `work`, in which this process alone may fail, and passes on its exceptions. Over Gloo the
+  /// others find the reason in what they wait for (ProcessGroup::give_up).
+  template <class Work>
+  auto or_give_up(const Work& work) const {
+    try {
+      return work();
+    } catch (...) {
+      give_up();
+      throw;
+    }
+  }
+
   /// The first process's text, on all; `text` counts there alone.
-  std::string from_first(const std::string& text);
+  std::string from_first(const std::string& text) { return from(0, text); }
   Scores from_first(const Scores& scores);
   /// The mean over all nodes of the processes' own scores, each over `counts` nodes; NaN where no
   /// process has any.
@@ -68,10 +86,15 @@ class Ranks {
   /// Gives the module the first process's weights.
   void share_weights(torch::nn::Module& module);
   /// Each gradient becomes the mean over the processes, the totals their sum (in float32). Returns
-  /// whether some process asks for the end (`stop`). One exchange for all that fits in a bucket.
-  bool exchange(const torch::nn::Module& module, LossTotals& totals, bool stop);
+  /// whether some process asks for the end (`stop`). One exchange for all that fits in a bucket; in
+  /// bfloat16 traffic one more.
+  bool exchange(const torch::nn::Module& module, LossTotals& totals, bool stop,
+                dist::GradientTraffic traffic);
 
  private:
+  std::string from(std::int64_t root, const std::string& text);
+  /// To be called in a handler.
+  void give_up() const;
   template <class Communicate>
   void timed(const Communicate& communicate);
 

@@ -108,6 +108,7 @@ std::string recipe_to_json(const TrainOptions& options) {
       {"device", options.device.str()},
       {"seed", options.seed},
       {"eval-every", options.eval_every},
+      {"gradient-traffic", name_of(GradientTraffics{}, options.gradient_traffic)},
       {"sampling", options.sampling ? sampling_to_json(*options.sampling) : json(nullptr)},
   };
   return recipe.dump();
@@ -146,6 +147,9 @@ TrainOptions recipe_from_json(std::string_view text) {
   options.keep_float32 = read<std::vector<std::string>>(recipe, "keep-float32");
   options.seed = read<std::uint64_t>(recipe, "seed");
   options.eval_every = read<std::int64_t>(recipe, "eval-every");
+  options.gradient_traffic = read_word(recipe, "gradient-traffic", [](const std::string& word) {
+    return parse(GradientTraffics{}, "gradient-traffic", word);
+  });
   if (const json sampling = read<json>(recipe, "sampling"); !sampling.is_null()) {
     options.sampling = sampling_from_json(sampling);
   }

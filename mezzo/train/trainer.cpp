@@ -10,6 +10,7 @@
 
 #include "mezzo/core/error.h"
 #include "mezzo/message_passing/memory.h"
+#include "mezzo/train/agreement.h"
 #include "mezzo/train/archive.h"
 #include "mezzo/train/checkpoint.h"
 #include "mezzo/train/clock.h"
@@ -65,59 +66,22 @@ class Run {
   StopReason stopped_by_ = StopReason::kEpochs;
 };
 
-/// What all ranks have to agree on beside the data. Where files lie is each one's own.
-std::string agreement(TrainOptions options) {
-  options.device = at::Device(options.device.type());
-  options.dataset.clear();
-  return fmt::format("{} epochs {} patience {} resume {} capture {}", recipe_to_json(options),
-                     options.epochs, options.patience.value_or(0), !options.resume.empty(),
-                     options.capture);
-}
-
-/// Each process has another part, together all of them. Fails on all processes or on none.
-void check_parts(const Dataset& dataset, const TrainOptions& options, Ranks& ranks) {
-  const DatasetPart& part = *dataset.part;
-  const at::Tensor own = part.own_mask;
-  MEZZO_CHECK(part.num_parts == ranks.world_size(),
-              "train: the data are cut into {} parts, and there are {} processes", part.num_parts,
-              ranks.world_size());
-  MEZZO_CHECK(ranks.largest(part.index == ranks.rank() ? 0 : 1) == 0,
-              "train: a process has another part of the data than that of its rank");
-  const auto nodes = static_cast<std::int64_t>(
-      ranks.sums({static_cast<double>(own.sum().item<std::int64_t>())})[0]);
-  MEZZO_CHECK(nodes == part.num_nodes,
-              "train: the parts of the data hold {} nodes together, expected {}", nodes,
-              part.num_nodes);
-  MEZZO_CHECK(dataset.metric == Metric::kAccuracy,
-              "train: ROC AUC, the metric of {}, is not computed over parts; train on the whole",
-              dataset.name);
-  const bool idle = !dataset.split(options.split_index).train.any().item<bool>();
-  const auto idle_rank =
-      static_cast<std::int64_t>(ranks.largest(idle ? static_cast<double>(ranks.rank()) : -1));
-  MEZZO_CHECK(idle_rank < 0, "train: part {} of the data has no training nodes; use fewer parts",
-              idle_rank);
-}
-
-void check_group(const Dataset& dataset, const TrainOptions& options, Ranks& ranks) {
-  ranks.check_same("the options", agreement(options));
-  MEZZO_CHECK(!options.capture, "capture: a step is captured in one process, not in {}",
-              ranks.world_size());
-  ranks.check_same_data(dataset);
-  MEZZO_CHECK(options.sampling && draws_blocks(options.sampling->sampler),
-              "train: {} processes train by mini-batches of the samplers neighbor and labor: set "
-              "batch-size and fanout, or train in one process",
-              ranks.world_size());
-  if (dataset.part) check_parts(dataset, options, ranks);
-}
-
 Problem checked_problem(const Dataset& dataset, const TrainOptions& options, Ranks& ranks) {
-  check_options(options);
+  ranks.together([&] { check_options(options); });
   if (!ranks.alone()) check_group(dataset, options, ranks);
-  if (!options.checkpoint.empty() && ranks.is_first()) {
-    check_writable("checkpoint", options.checkpoint);
-  }
-  reset_peak_memory(options.device);
-  return make_problem(dataset, options);
+  MEZZO_CHECK(
+      !ranks.alone() || options.gradient_traffic == dist::GradientTraffic::kFloat32 ||
+          !options.resume.empty(),
+      "gradient-traffic: one process sends no gradients; leave it out, or train in several");
+  Problem problem;
+  ranks.together([&] {
+    if (!options.checkpoint.empty() && ranks.is_first()) {
+      check_writable("checkpoint", options.checkpoint);
+    }
+    reset_peak_memory(options.device);
+    problem = make_problem(dataset, options);
+  });
+  return problem;
 }
 
 Run::Run(const Dataset& dataset, const TrainOptions& options, const TrainCallbacks& callbacks,
@@ -136,13 +100,17 @@ Run::Run(const Dataset& dataset, const TrainOptions& options, const TrainCallbac
   if (ranks_.alone()) return;
   ranks_.share_weights(*state_.model);
   state_.exchange = [this](LossTotals& totals) {
-    interrupted_ = ranks_.exchange(*state_.model, totals, wants_stop());
+    interrupted_ = ranks_.exchange(*state_.model, totals, wants_stop(), options_.gradient_traffic);
   };
 }
 
 void Run::resume() {
   const std::string& path = options_.resume;
-  const std::string bytes = ranks_.from_first(ranks_.is_first() ? read_archive(path) : "");
+  std::string bytes;
+  ranks_.together([&] {
+    if (ranks_.is_first()) bytes = read_archive(path);
+  });
+  bytes = ranks_.from_first(bytes);
   resume_checkpoint(path, bytes, options_, dataset_, state_);
   History& history = state_.history;
   // Which nodes a batch has depends on the number of processes.
@@ -168,7 +136,7 @@ bool Run::train_epoch() {
   BegunEpoch& begun = history.begun;
   const std::int64_t num_batches = steps_->num_batches();
   begun.world_size = ranks_.world_size();
-  steps_->begin(history.epoch(), begun.batches);
+  ranks_.or_give_up([&] { steps_->begin(history.epoch(), begun.batches); });
   while (begun.batches < num_batches && !interrupted_) {
     const Clock::time_point start = Clock::now();
     const StepResult result = next_batch();
@@ -196,7 +164,7 @@ bool Run::train_epoch() {
 
 StepResult Run::next_batch() {
   ranks_.seed_step(options_.seed, state_.history.steps);
-  return steps_->next(state_);
+  return ranks_.or_give_up([this] { return steps_->next(state_); });
 }
 
 void Run::count(const StepResult& step) {
@@ -218,20 +186,20 @@ void Run::count(const StepResult& step) {
 
 /// Of all nodes: the first process has them, or each has its own part.
 Scores Run::scores() {
-  const auto own = [this] {
+  Scores own;
+  ranks_.together([&] {
+    if (!dataset_.part && !ranks_.is_first()) return;
     const at::Tensor logits = evaluate_logits(state_.model, problem_, options_);
     check_outputs(judge_nodes(logits, dataset_), state_, options_);
-    return score_logits(logits, problem_);
-  };
-  if (!dataset_.part || ranks_.alone()) {
-    return ranks_.from_first(ranks_.is_first() ? own() : Scores{});
-  }
+    own = score_logits(logits, problem_);
+  });
+  if (!dataset_.part || ranks_.alone()) return ranks_.from_first(own);
   const auto count = [](const at::Tensor& mask) {
     return static_cast<double>(mask.sum().item<std::int64_t>());
   };
   const SplitMasks& masks = problem_.masks;
   return ranks_.mean(
-      own(), {.train = count(masks.train), .val = count(masks.val), .test = count(masks.test)});
+      own, {.train = count(masks.train), .val = count(masks.val), .test = count(masks.test)});
 }
 
 void Run::evaluate(std::int64_t epoch) {
@@ -257,11 +225,12 @@ bool Run::was_out_of_patience() const {
 void Run::tell_batch() const {
   if (!callbacks_.on_batch || !options_.sampling) return;
   const BegunEpoch& begun = state_.history.begun;
-  callbacks_.on_batch({.epoch = state_.history.epoch() + 1,
-                       .epochs = options_.epochs,
-                       .batch = begun.batches,
-                       .batches = steps_->num_batches(),
-                       .loss = begun.mean_loss()});
+  const BatchRecord record{.epoch = state_.history.epoch() + 1,
+                           .epochs = options_.epochs,
+                           .batch = begun.batches,
+                           .batches = steps_->num_batches(),
+                           .loss = begun.mean_loss()};
+  ranks_.or_give_up([&] { callbacks_.on_batch(record); });
 }
 
 void Run::tell(std::int64_t epoch, bool evaluated) const {
@@ -273,7 +242,7 @@ void Run::tell(std::int64_t epoch, bool evaluated) const {
                      .loss_scale = loss_scale_,
                      .scores = std::nullopt};
   if (evaluated) record.scores = state_.history.evaluations.back().scores;
-  callbacks_.on_epoch(record);
+  ranks_.or_give_up([&] { callbacks_.on_epoch(record); });
 }
 
 void Run::take_times() {
@@ -284,7 +253,7 @@ void Run::take_times() {
 void Run::save() {
   if (options_.checkpoint.empty() || !ranks_.is_first()) return;
   take_times();
-  write_checkpoint(options_.checkpoint, options_, dataset_, state_);
+  ranks_.or_give_up([this] { write_checkpoint(options_.checkpoint, options_, dataset_, state_); });
   saved_ = Clock::now();
 }
 

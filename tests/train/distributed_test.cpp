@@ -1,9 +1,11 @@
 #include <array>
 #include <chrono>
+#include <cmath>
 #include <cstdint>
 #include <cstdlib>
 #include <fstream>
 #include <sstream>
+#include <stdexcept>
 #include <string>
 #include <utility>
 #include <vector>
@@ -66,6 +68,9 @@ TrainOptions random_options() {
   options.epochs = 3;
   return options;
 }
+
+/// What ends the name of work with gradients in bfloat16 traffic.
+constexpr auto kSmallTraffic = "-small";
 
 /// What ends the name of work on node_pairs() with batch normalization.
 constexpr auto kNormalized = "-normalized";
@@ -267,6 +272,73 @@ TEST(Distributed, what_processes_cannot_train_is_an_error_on_all_of_them) {
   refused("other-features", "the features of rank 1 differ");
 }
 
+TEST(Distributed, what_rank_0_alone_fails_in_is_the_same_error_on_all) {
+  const test::TempFolder folder;
+  const auto expect_same = [&](const std::string& work, const std::string& kind,
+                               const std::string& fragment) {
+    SCOPED_TRACE(work);
+    const std::vector<std::string> told = run_ranks(folder, 3, work);
+    EXPECT_TRUE(told[0].starts_with(kind)) << told[0];
+    EXPECT_NE(told[0].find(fragment), std::string::npos) << told[0];
+    for (const std::size_t rank : {1U, 2U}) {
+      EXPECT_EQ(told[rank], kind + "rank 0: " + told[0].substr(kind.size()));
+    }
+  };
+  expect_same("no-checkpoint", "io: ", folder.path("nothing"));
+  expect_same("no-logits", "numeric: ", "not finite");
+}
+
+TEST(Distributed, what_ends_one_rank_between_the_exchanges_is_told_by_the_others) {
+  const test::TempFolder folder;
+  const std::vector<std::string> told = run_ranks(folder, 3, "callback");
+  EXPECT_EQ(told[1], "other: the user's own\nline");
+  for (const std::size_t rank : {0U, 2U}) {
+    EXPECT_TRUE(told[rank].starts_with("io: ")) << told[rank];
+    EXPECT_NE(told[rank].find("rank 1: the user's own"), std::string::npos) << told[rank];
+    EXPECT_EQ(told[rank].find("line"), std::string::npos) << told[rank];
+  }
+}
+
+/// Each step rounds a gradient of at most about 1 by ranks * 2^-8 of the sum of absolute values,
+/// and the weights that it leads to make the next ones other by as much again.
+TEST(Distributed, bfloat16_traffic_stays_within_its_rounding) {
+  const test::TempFolder folder;
+  TrainOptions options = joined_options(amp::Precision::kFloat32, kJoinedNodes);
+  options.checkpoint = folder.path("alone");
+  train(two_rings(), options);
+  const Checkpoint one = read_checkpoint(options.checkpoint);
+  constexpr int kProcesses = 2;
+  const std::vector<std::string> exact = run_ranks(folder, kProcesses, "joined-fp32");
+  const Checkpoint wide = read_checkpoint(folder.path("checkpoint"));
+  const std::vector<std::string> told =
+      run_ranks(folder, kProcesses, std::string("joined-fp32") + kSmallTraffic);
+  EXPECT_EQ(told[0], told[1]);
+  EXPECT_NE(told[0], exact[0]) << "the gradients have not been rounded";
+  const Checkpoint small = read_checkpoint(folder.path("checkpoint"));
+  EXPECT_EQ(small.options.gradient_traffic, dist::GradientTraffic::kBFloat16);
+  ASSERT_EQ(small.weights.size(), one.weights.size());
+  const double way = kJoinedRate * static_cast<double>(kJoinedEpochs);
+  bool differs = false;
+  for (std::size_t i = 0; i < one.weights.size(); ++i) {
+    test::SumBound bound = joined_bound(one.weights[i], amp::Precision::kFloat32);
+    bound.abs_sum = at::full_like(bound.abs_sum, way);
+    bound.operand_epsilon = 2.0 * kProcesses * test::info(at::kBFloat16).epsilon;
+    EXPECT_TRUE(test::near(small.weights[i], one.weights[i].to(at::kDouble), bound))
+        << one.names[i];
+    differs = differs || !at::equal(small.weights[i], wide.weights[i]);
+  }
+  EXPECT_TRUE(differs);
+
+  // One process sends nothing: it may go on, but not begin so.
+  options.gradient_traffic = dist::GradientTraffic::kBFloat16;
+  EXPECT_TRUE(test::throws<InvalidArgument>([&] { train(two_rings(), options); },
+                                            {"gradient-traffic: one process"}));
+  options.resume = folder.path("checkpoint");
+  options.sampling->batch_size = kJoinedNodes / kProcesses;
+  options.epochs = kJoinedEpochs + 1;
+  EXPECT_EQ(train(two_rings(), options).steps, kJoinedEpochs + kProcesses);
+}
+
 TEST(Distributed, a_group_of_one_trains_bit_for_bit_as_no_group) {
   const test::TempFolder folder;
   TrainOptions options = random_options();
@@ -299,7 +371,8 @@ void change(Dataset& data, const std::string& what) {
 TrainReport take_part(const std::string& name, const std::string& folder,
                       const dist::ProcessGroup& group) {
   const bool normalized = name.ends_with(kNormalized);
-  const std::string work = name.substr(0, name.rfind(kNormalized));
+  const bool small = name.ends_with(kSmallTraffic);
+  const std::string work = name.substr(0, name.rfind(small ? kSmallTraffic : kNormalized));
   Dataset data = normalized ? node_pairs() : two_rings();
   TrainOptions options = random_options();
   TrainCallbacks callbacks;
@@ -322,8 +395,19 @@ TrainReport take_part(const std::string& name, const std::string& folder,
     options.seed += static_cast<std::uint64_t>(group.rank());
   } else if (work.starts_with("other-") && group.rank() == 1) {
     change(data, work.substr(6));
+  } else if (work == "no-checkpoint") {
+    options.resume = folder + "/nothing";
+  } else if (work == "no-logits") {
+    callbacks.on_batch = [&](const BatchRecord& record) {
+      if (group.rank() == 0 && record.batch == record.batches) data.features.fill_(NAN);
+    };
+  } else if (work == "callback") {
+    callbacks.on_epoch = [&](const EpochRecord& record) {
+      if (group.rank() == 1 && record.epoch == 1) throw std::runtime_error("the user's own\nline");
+    };
   }
   if (normalized) options.normalization = nn::Normalization::kBatch;
+  if (small) options.gradient_traffic = dist::GradientTraffic::kBFloat16;
   options.checkpoint = folder + "/checkpoint";
   return train(data, options, callbacks, group);
 }
@@ -341,6 +425,12 @@ TEST(DISABLED_Rank, works) {
     told = told_of(take_part(work, folder, group));
   } catch (const InvalidArgument& error) {
     told = std::string("invalid: ") + error.what();
+  } catch (const IoError& error) {
+    told = std::string("io: ") + error.what();
+  } catch (const NumericError& error) {
+    told = std::string("numeric: ") + error.what();
+  } catch (const std::exception& error) {
+    told = std::string("other: ") + error.what();
   }
   std::ofstream(fmt::format("{}/{}.{}", folder, work, group.rank())) << told;
 }

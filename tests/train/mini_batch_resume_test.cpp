@@ -207,12 +207,14 @@ TEST(Checkpoint, one_that_older_options_wrote_is_read_and_resumed) {
   options.epochs = 4;
   options.checkpoint = folder.path("old");
   train(data, options);
-  remove_fields(options.checkpoint, {"loss-factor", "keep-float32", "sampling", "begun"});
+  remove_fields(options.checkpoint,
+                {"loss-factor", "keep-float32", "sampling", "begun", "gradient-traffic"});
 
   const Checkpoint old = read_checkpoint(options.checkpoint);
   EXPECT_EQ(old.options.loss_factor, 1);
   EXPECT_TRUE(old.options.keep_float32.empty());
   EXPECT_FALSE(old.options.sampling);
+  EXPECT_EQ(old.options.gradient_traffic, dist::GradientTraffic::kFloat32);
   EXPECT_EQ(old.epoch, 4);
   options.resume = options.checkpoint;
   options.epochs = 10;

@@ -155,6 +155,7 @@ TEST(Recipe, survives_json_bit_for_bit) {
   options.loss_scale = parse_loss_scale("0.3");
   options.seed = 18446744073709551615U;
   options.eval_every = 2;
+  options.gradient_traffic = dist::GradientTraffic::kBFloat16;
   const std::string json = recipe_to_json(options);
   const TrainOptions back = recipe_from_json(json);
   EXPECT_EQ(recipe_to_json(back), json);
@@ -163,6 +164,7 @@ TEST(Recipe, survives_json_bit_for_bit) {
   EXPECT_EQ(back.heads, std::nullopt);
   EXPECT_EQ(back.hidden, 7);
   EXPECT_EQ(back.self_loops, false);
+  EXPECT_EQ(back.gradient_traffic, dist::GradientTraffic::kBFloat16);
 }
 
 TEST(Recipe, a_field_that_is_missing_or_wrong_is_named) {
@@ -182,7 +184,9 @@ TEST(Recipe, a_field_that_is_missing_or_wrong_is_named) {
       {changed("\"lr\"", "\"rate\""), "lr"},
       {changed("\"layers\":2", "\"layers\":\"two\""), "layers"},
       {changed("\"gcn\"", "\"gnc\""), "gnc"},
-      {changed("\"fp32\"", "\"fp8\""), "fp8"},
+      {changed("\"precision\":\"fp32\"", "\"precision\":\"fp8\""), "fp8"},
+      {changed("\"gradient-traffic\":\"fp32\"", "\"gradient-traffic\":\"fp8\""),
+       "gradient-traffic: 'fp8'"},
   };
   for (const Case& c : cases) {
     EXPECT_TRUE(test::throws<IoError>([&] { recipe_from_json(c.json); }, {c.field})) << c.json;
