@@ -18,8 +18,9 @@ namespace mezzo::amp {
 
 /// Options of Watch.
 struct WatchOptions {
-  /// Whether zeros made by underflow are told from honest ones. It repeats the matrix products of
-  /// 16-bit operands that gave a zero in float32: most of what watching 16-bit training costs.
+  /// Whether zeros made by underflow are told from honest ones. It repeats an operation that
+  /// gave zeros in 16 bits in float32 (WatchRow::underflowed says which), once a call: most of what
+  /// watching 16-bit training costs.
   bool judge_underflow = true;
 };
 
@@ -56,8 +57,13 @@ struct WatchRow {
   std::int64_t nanoseconds = 0;  ///< own time on the host, without watched operations inside it
   NumberCounts numbers;          ///< of the outputs
   /// Elements that are 0 although the same operation on the same inputs in float32 is not. Judged
-  /// for outputs in float16 and bfloat16 of casts, mul, div, mm, addmm, bmm, baddbmm, convolution
-  /// and Mezzo's linear, gspmm, gsddmm and scaled_sum; 0 for others.
+  /// for outputs in float16 and bfloat16 of casts and of these, out of place, 0 for others:
+  /// - mul, div, pow, exp, mean; mm, addmm, bmm, baddbmm;
+  /// - convolution, softmax, log_softmax, sigmoid, gelu, silu, elu, leaky_relu, avg_pool2d and
+  ///   adaptive_avg_pool2d with their backwards, and the backwards of tanh and of batch, group and
+  ///   layer norm;
+  /// - Mezzo's linear, gspmm, gsddmm, scaled_sum, edge_softmax and gat_attention with their
+  ///   backwards, and that of gatv2_scores.
   std::int64_t underflowed = 0;
   std::int64_t exits = 0;  ///< calls with an inf or nan among outputs of finite inputs
 };

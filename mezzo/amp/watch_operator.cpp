@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <exception>
 #include <string_view>
 #include <utility>
 
@@ -26,24 +27,69 @@ bool makes_constants(std::string_view name) {
   return contains(kNames, name) || name.starts_with("aten::new_");
 }
 
-/// Products and quotients, whose zeros are exact ones or underflow. None draws random numbers or
-/// keeps a state, so that repeating them is free of effects.
+/// Products, quotients, powers and exponentials, whose zeros are exact ones or underflow. None
+/// draws random numbers or keeps a state, so that repeating them is free of effects.
 bool can_be_judged(std::string_view name) {
-  constexpr std::array<std::string_view, 15> kNames{
-      "aten::mm",          "aten::addmm",
-      "aten::bmm",         "aten::baddbmm",
-      "aten::mul",         "aten::div",
-      "aten::convolution", "mezzo::linear",
-      "mezzo::_linear",    "mezzo::_transposed_product",
-      "mezzo::gspmm",      "mezzo::_gspmm",
-      "mezzo::gsddmm",     "mezzo::scaled_sum",
-      "mezzo::_scaled_sum"};
-  return contains(kNames, name);
+  constexpr std::array<std::string_view, 19> kForward{"aten::mm",
+                                                      "aten::addmm",
+                                                      "aten::bmm",
+                                                      "aten::baddbmm",
+                                                      "aten::mul",
+                                                      "aten::div",
+                                                      "aten::mean",
+                                                      "aten::pow",
+                                                      "aten::exp",
+                                                      "aten::convolution",
+                                                      "aten::_softmax",
+                                                      "aten::_log_softmax",
+                                                      "aten::sigmoid",
+                                                      "aten::gelu",
+                                                      "aten::silu",
+                                                      "aten::elu",
+                                                      "aten::leaky_relu",
+                                                      "aten::avg_pool2d",
+                                                      "aten::_adaptive_avg_pool2d"};
+  constexpr std::array<std::string_view, 14> kBackward{"aten::convolution_backward",
+                                                       "aten::_softmax_backward_data",
+                                                       "aten::_log_softmax_backward_data",
+                                                       "aten::sigmoid_backward",
+                                                       "aten::tanh_backward",
+                                                       "aten::gelu_backward",
+                                                       "aten::silu_backward",
+                                                       "aten::elu_backward",
+                                                       "aten::leaky_relu_backward",
+                                                       "aten::native_batch_norm_backward",
+                                                       "aten::native_group_norm_backward",
+                                                       "aten::native_layer_norm_backward",
+                                                       "aten::avg_pool2d_backward",
+                                                       "aten::_adaptive_avg_pool2d_backward"};
+  constexpr std::array<std::string_view, 16> kMezzo{"mezzo::linear",
+                                                    "mezzo::_linear",
+                                                    "mezzo::_transposed_product",
+                                                    "mezzo::gspmm",
+                                                    "mezzo::_gspmm",
+                                                    "mezzo::gsddmm",
+                                                    "mezzo::scaled_sum",
+                                                    "mezzo::_scaled_sum",
+                                                    "mezzo::_message_grad",
+                                                    "mezzo::_weighted_grad",
+                                                    "mezzo::edge_softmax",
+                                                    "mezzo::_edge_softmax_grad",
+                                                    "mezzo::gat_attention",
+                                                    "mezzo::_gat_attention",
+                                                    "mezzo::_gat_attention_grad",
+                                                    "mezzo::_gatv2_scores_grad"};
+  return contains(kForward, name) || contains(kBackward, name) || contains(kMezzo, name);
 }
 
 bool is_16_bit(const at::Tensor& tensor) {
   return tensor.defined() &&
          (tensor.scalar_type() == at::kHalf || tensor.scalar_type() == at::kBFloat16);
+}
+
+bool is_16_bit_dtype(const c10::IValue& value) {
+  return value.isInt() &&
+         (value.toScalarType() == at::kHalf || value.toScalarType() == at::kBFloat16);
 }
 
 bool has_tensor_argument(const c10::FunctionSchema& schema) {
@@ -63,13 +109,15 @@ WatchedOperator described(const c10::OperatorHandle& handle) {
       .is_copy = name == "aten::_to_copy" || name == "aten::copy_" || name == "aten::clone",
       .is_judged = false,
       .overwrites = name == "aten::copy_",
-      .written = {}};
+      .written = {},
+      .is_dtype = {}};
   bool writes = false;
   for (const c10::Argument& argument : schema.arguments()) {
     const bool written = argument.alias_info() != nullptr && argument.alias_info()->isWrite();
     writes |= written;
     op.overwrites |= written && argument.kwarg_only();
     op.written.push_back(written);
+    op.is_dtype.push_back(argument.real_type()->str().starts_with("ScalarType"));
   }
   const bool composite =
       handle.hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd);
@@ -121,19 +169,27 @@ std::int64_t count_flushed(const at::Tensor& output, const at::Tensor& exact) {
       .item<std::int64_t>();
 }
 
-at::Tensor repeat_in_float32(const WatchedOperator& op, const std::vector<c10::IValue>& arguments) {
+std::vector<at::Tensor> repeat_in_float32(const WatchedOperator& op,
+                                          const std::vector<c10::IValue>& arguments) {
   torch::jit::Stack stack;
-  for (const c10::IValue& argument : arguments) {
-    const bool narrow = argument.isTensor() && is_16_bit(argument.toTensor());
-    stack.push_back(narrow ? c10::IValue(argument.toTensor().to(at::kFloat)) : argument);
+  for (std::size_t i = 0; i < arguments.size(); ++i) {
+    const c10::IValue& argument = arguments[i];
+    if (argument.isTensor() && is_16_bit(argument.toTensor())) {
+      stack.emplace_back(argument.toTensor().to(at::kFloat));
+    } else if (op.is_dtype[i] && is_16_bit_dtype(argument)) {
+      stack.emplace_back(at::kFloat);
+    } else {
+      stack.push_back(argument);
+    }
   }
   try {
     op.handle.callBoxed(stack);
-  } catch (const c10::Error&) {  // a watch must not end what it watches
+  } catch (const std::exception&) {  // a watch must not end what it watches
     return {};
   }
-  const bool found = !stack.empty() && stack.front().isTensor();
-  return found ? stack.front().toTensor() : at::Tensor();
+  std::vector<at::Tensor> outputs;
+  for (const c10::IValue& output : stack) append_tensors(output, outputs);
+  return outputs;
 }
 
 }  // namespace mezzo::amp::detail

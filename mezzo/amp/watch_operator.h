@@ -17,12 +17,13 @@ namespace mezzo::amp::detail {
 /// What is known of an operator for good.
 struct WatchedOperator {
   c10::OperatorHandle handle;
-  std::string name;           ///< without overload
-  bool makes_numbers;         ///< neither a composite nor an allocation or a constant fill
-  bool is_copy;               ///< its output is its input, maybe in another dtype
-  bool is_judged;             ///< may be repeated in float32 to find underflow
-  bool overwrites;            ///< what a written argument held does not matter: copy_, out=
-  std::vector<bool> written;  ///< one an argument
+  std::string name;            ///< without overload
+  bool makes_numbers;          ///< neither a composite nor an allocation or a constant fill
+  bool is_copy;                ///< its output is its input, maybe in another dtype
+  bool is_judged;              ///< may be repeated in float32 to find underflow
+  bool overwrites;             ///< what a written argument held does not matter: copy_, out=
+  std::vector<bool> written;   ///< one an argument
+  std::vector<bool> is_dtype;  ///< one an argument: whether it names one
 
   /// Whether a call is autocast's, which casts and then calls again. excluded: the caller's
   /// switched-off dispatch keys.
@@ -47,8 +48,10 @@ void append_tensors(const c10::IValue& value, std::vector<at::Tensor>& tensors);
 /// other than 0. 0 where the shapes differ.
 std::int64_t count_flushed(const at::Tensor& output, const at::Tensor& exact);
 
-/// Repeats a call with its 16-bit arguments in float32, without autograd and autocast; gives its
-/// first output, or an undefined tensor where it has no float32 kernel.
-at::Tensor repeat_in_float32(const WatchedOperator& op, const std::vector<c10::IValue>& arguments);
+/// Repeats a call with its 16-bit arguments in float32, also where they are a dtype; without
+/// autograd and autocast if the caller's thread is. Gives its defined outputs, or nothing where it
+/// has no float32 kernel.
+std::vector<at::Tensor> repeat_in_float32(const WatchedOperator& op,
+                                          const std::vector<c10::IValue>& arguments);
 
 }  // namespace mezzo::amp::detail

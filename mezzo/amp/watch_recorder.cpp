@@ -245,7 +245,8 @@ bool WatchRecorder::count_outputs(Frame& frame, const std::vector<c10::IValue>& 
   for (const c10::IValue& output : outputs) append_tensors(output, made);
   if (made.empty()) made = frame.written;
   std::vector<c10::ScalarType> dtypes;
-  for (const at::Tensor& output : made) {
+  for (std::size_t i = 0; i < made.size(); ++i) {
+    const at::Tensor& output = made[i];
     const bool is_view = shares_memory(output, frame.read) && !shares_memory(output, frame.written);
     if (is_view || !has_countable_numbers(output)) continue;
     const c10::ScalarType dtype = output.scalar_type();
@@ -257,12 +258,20 @@ bool WatchRecorder::count_outputs(Frame& frame, const std::vector<c10::IValue>& 
       row.nanoseconds += dtypes.empty() ? own_time : 0;
       dtypes.push_back(dtype);
     }
-    count_output(frame, output, row);
+    count_output(frame, made, i, row);
   }
   return !dtypes.empty();
 }
 
-void WatchRecorder::count_output(Frame& frame, const at::Tensor& output, WatchRow& row) {
+/// Output `place` of `count`, in float32; undefined where it cannot be had.
+at::Tensor WatchRecorder::exact_output(Frame& frame, std::size_t place, std::size_t count) {
+  if (!frame.exact) frame.exact = repeat_in_float32(*frame.op, frame.arguments);
+  return frame.exact->size() == count ? (*frame.exact)[place] : at::Tensor();
+}
+
+void WatchRecorder::count_output(Frame& frame, const std::vector<at::Tensor>& made,
+                                 std::size_t place, WatchRow& row) {
+  const at::Tensor& output = made[place];
   const NumberCounts counts = count_numbers(output);
   row.numbers += counts;
   if (counts.non_finite() > 0) note_exit(frame, counts, row);
@@ -276,7 +285,7 @@ void WatchRecorder::count_output(Frame& frame, const at::Tensor& output, WatchRo
   if (row.is_cast) {
     row.underflowed += count_flushed(output, frame.read.front());
   } else if (!frame.arguments.empty()) {
-    row.underflowed += count_flushed(output, repeat_in_float32(*frame.op, frame.arguments));
+    row.underflowed += count_flushed(output, exact_output(frame, place, made.size()));
   }
 }
 

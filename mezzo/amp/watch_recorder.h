@@ -100,8 +100,9 @@ class WatchRecorder {
     bool inside_counted = false;
     const WatchedOperator* op = nullptr;
     std::vector<at::Tensor> read, written;
-    std::vector<c10::IValue> arguments;  // of a judged operation
-    bool finite = true;                  // what it read and cannot be looked up at its end
+    std::vector<c10::IValue> arguments;            // of a judged operation
+    std::optional<std::vector<at::Tensor>> exact;  // its outputs in float32, once asked for
+    bool finite = true;  // what it read and cannot be looked up at its end
     double largest_input = 0.0;
     Clock::time_point start;
     std::int64_t overhead_before = 0;
@@ -120,7 +121,9 @@ class WatchRecorder {
   std::optional<std::string> module_of(c10::ArrayRef<c10::IValue> inputs) const;
   void look_at_inputs(Frame& frame, const WatchEvent& event) const;
   bool count_outputs(Frame& frame, const std::vector<c10::IValue>& outputs, std::int64_t own_time);
-  void count_output(Frame& frame, const at::Tensor& output, WatchRow& row);
+  void count_output(Frame& frame, const std::vector<at::Tensor>& made, std::size_t place,
+                    WatchRow& row);
+  static at::Tensor exact_output(Frame& frame, std::size_t place, std::size_t count);
   void note_exit(Frame& frame, const NumberCounts& counts, WatchRow& row);
   WatchRow& row_of(const Frame& frame, c10::ScalarType dtype, bool is_cast);
 
