@@ -82,10 +82,12 @@ void GradScaler::unscale_(torch::optim::Optimizer& optimizer) {
   if (state.stage == Stage::kUnscaled) {
     mezzo::detail::raise<LogicError>(
         "GradScaler: unscale_() has already been called on this optimizer since the last "
-        "update().");
+        "update(). Call it once an iteration; step() does not need it.");
   }
   if (state.stage == Stage::kStepped) {
-    mezzo::detail::raise<LogicError>("GradScaler: unscale_() is being called after step().");
+    mezzo::detail::raise<LogicError>(
+        "GradScaler: unscale_() is being called after step(). Call it before step(), or update() "
+        "first, which ends the iteration.");
   }
   // A float32 division may be imprecise on some devices; a float64 one rounded once is not.
   const at::NoGradGuard no_grad;
@@ -106,7 +108,8 @@ StepOutcome GradScaler::step(torch::optim::Optimizer& optimizer,
   OptimizerState& state = states_[&optimizer];
   if (state.stage == Stage::kStepped) {
     mezzo::detail::raise<LogicError>(
-        "GradScaler: step() has already been called since the last update().");
+        "GradScaler: step() has already been called since the last update(). Call update() once an "
+        "iteration, after the step() of every optimizer.");
   }
   auto* const fused = dynamic_cast<FusedStep*>(&optimizer);
   if (state.stage == Stage::kReady) {
@@ -118,7 +121,9 @@ StepOutcome GradScaler::step(torch::optim::Optimizer& optimizer,
     }
   }
   if (!state.found_inf.defined()) {
-    mezzo::detail::raise<LogicError>("GradScaler: No inf checks were recorded for this optimizer.");
+    mezzo::detail::raise<LogicError>(
+        "GradScaler: No inf checks were recorded for this optimizer. None of its parameters has a "
+        "gradient: call scale(loss).backward() first, or leave out its step().");
   }
   StepOutcome outcome = StepOutcome::kSkipped;
   if (fused != nullptr) {
@@ -164,7 +169,9 @@ void GradScaler::update(std::optional<double> new_scale) {
     found_inf = found_inf.defined() ? at::maximum(found_inf, state.found_inf) : state.found_inf;
   }
   if (!found_inf.defined()) {
-    mezzo::detail::raise<LogicError>("GradScaler: No inf checks were recorded prior to update.");
+    mezzo::detail::raise<LogicError>(
+        "GradScaler: No inf checks were recorded prior to update. Call step() or unscale_() of an "
+        "optimizer whose parameters have gradients first.");
   }
   states_.clear();  // first, since the policy may throw
   scale_.update(found_inf);

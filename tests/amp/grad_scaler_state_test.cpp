@@ -76,12 +76,22 @@ struct Machine {
   std::unique_ptr<torch::optim::Optimizer> optimizer;
 };
 
+// PyTorch's texts, and what to do.
 const std::string kTwice =
-    "unscale_() has already been called on this optimizer since the last update().";
-const std::string kAfter = "unscale_() is being called after step().";
-const std::string kStepped = "step() has already been called since the last update().";
-const std::string kNoneOfAll = "No inf checks were recorded prior to update.";
-const std::string kNoneOfOne = "No inf checks were recorded for this optimizer.";
+    "GradScaler: unscale_() has already been called on this optimizer since the last update(). "
+    "Call it once an iteration; step() does not need it.";
+const std::string kAfter =
+    "GradScaler: unscale_() is being called after step(). Call it before step(), or update() "
+    "first, which ends the iteration.";
+const std::string kStepped =
+    "GradScaler: step() has already been called since the last update(). Call update() once an "
+    "iteration, after the step() of every optimizer.";
+const std::string kNoneOfAll =
+    "GradScaler: No inf checks were recorded prior to update. Call step() or unscale_() of an "
+    "optimizer whose parameters have gradients first.";
+const std::string kNoneOfOne =
+    "GradScaler: No inf checks were recorded for this optimizer. None of its parameters has a "
+    "gradient: call scale(loss).backward() first, or leave out its step().";
 
 struct Order {
   std::string calls;  // every one but the last must succeed
