@@ -180,9 +180,10 @@ class MEZZO_API GradScaler {
 
   /// Continues from `state`, before or after the first scale(): the same scales follow, bit for
   /// bit. Hysteresis, tolerance, floor and ceiling are not in a state: they stay those of the
-  /// scaler's policy. Does nothing if disabled. Throws InvalidArgument for an empty state, for
-  /// numbers out of range (factors of 1, which a constant policy has, are in) and for the state of
-  /// a rule that this scaler does not have.
+  /// scaler's policy, and a scale beyond floor or ceiling becomes that bound. Does nothing if
+  /// disabled. Throws InvalidArgument for an empty state, for numbers out of range (factors of 1,
+  /// which a constant policy has, are in) and for the state of a rule that this scaler does not
+  /// have.
   void load_state_dict(const ScalerState& state);
 
   /// Writes state_dict() under the names of to_json(); nothing if disabled. Synchronises.

@@ -213,6 +213,7 @@ void LossScaleState::load(const ScalerState& state) {
               "this scaler does not have");
   if (!state.rule.empty()) rule_->load_state(state.rule);
   numbers_ = state;
+  numbers_.scale = std::clamp(state.scale, floor_, ceiling_);
   fill_tensors();
   clamp_tracker();
 }

@@ -50,7 +50,8 @@ class LossScaleState {
   /// All of a state but skipped_steps. Synchronises.
   ScalerState save() const;
 
-  /// Throws InvalidArgument for numbers out of range, changing nothing.
+  /// Takes a state over, its scale within floor and ceiling. Throws InvalidArgument for numbers out
+  /// of range, changing nothing.
   void load(const ScalerState& state);
 
  private:

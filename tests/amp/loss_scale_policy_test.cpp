@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <string>
+#include <utility>
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
@@ -173,6 +174,23 @@ TEST(LossScalePolicy, the_scale_stays_between_floor_and_ceiling) {
   EXPECT_EQ(scale_after(scaler, kInf), 2.0);
   scaler.update(1024.0);
   EXPECT_EQ(scaler.get_scale(), 16.0);
+}
+
+TEST(LossScalePolicy, a_loaded_scale_is_brought_between_floor_and_ceiling) {
+  const auto policy =
+      LossScalePolicy::dynamic({.initial_scale = 4.0, .floor = 2.0, .ceiling = 16.0});
+  amp::ScalerState state = GradScaler({.policy = policy}).state_dict();
+  for (const bool started_before : {false, true}) {
+    for (const auto& [saved, loaded] :
+         {std::pair(1024.0, 16.0), std::pair(0.5, 2.0), std::pair(8.0, 8.0)}) {
+      GradScaler scaler({.policy = policy});
+      if (started_before) scaler.scale(at::zeros({}));
+      state.scale = saved;
+      scaler.load_state_dict(state);
+      EXPECT_EQ(scaler.get_scale(), loaded) << started_before;
+      EXPECT_EQ(scaler.scale(at::ones({})).item<double>(), loaded) << started_before;
+    }
+  }
 }
 
 /// The scales after iterations: c clean, i with inf.
