@@ -22,8 +22,8 @@ struct DeviceAutocast {
 };
 
 /// A copy of a thread's autocast state: for each device type whether it is enabled and the dtype,
-/// and the cache flag. Autocast regions are per thread and a new thread starts outside them all;
-/// this takes them along:
+/// the cache flag, and the CPU policy of the PrecisionScope. Autocast regions are per thread and a
+/// new thread starts outside them all; this takes them along:
 ///
 ///     const amp::Autocast autocast(at::kCPU, at::kBFloat16);
 ///     const amp::AutocastState state;
@@ -49,6 +49,16 @@ class MEZZO_API AutocastState {
 
   /// Changes it for one device type. Throws InvalidArgument as get() does.
   AutocastState& set(c10::DeviceType device, DeviceAutocast autocast);
+
+  /// What becomes of 16-bit operators on the CPU: as in the PrecisionScope that the thread was in,
+  /// kOff outside one.
+  CpuPolicy cpu_policy() const { return cpu_policy_; }
+
+  /// Changes it. Matters only where the CPU's autocast is enabled.
+  AutocastState& set_cpu_policy(CpuPolicy policy) {
+    cpu_policy_ = policy;
+    return *this;
+  }
 
   /// Whether casts of weights are kept.
   bool cache() const { return cache_; }

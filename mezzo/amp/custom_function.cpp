@@ -9,7 +9,7 @@
 namespace mezzo::detail {
 namespace {
 
-constexpr auto kSavedState = "mezzo::amp::custom_forward";  // [device, enabled, dtype]
+constexpr auto kSavedState = "mezzo::amp::custom_forward";  // [device, enabled, dtype, CPU policy]
 
 }  // namespace
 
@@ -26,9 +26,9 @@ CustomForward::CustomForward(torch::autograd::AutogradContext* context,
     autocast.enabled = false;
     state_.set(device_, autocast);
   }
-  context->saved_data[kSavedState] =
-      std::vector<std::int64_t>{static_cast<std::int64_t>(device_), autocast.enabled ? 1 : 0,
-                                static_cast<std::int64_t>(autocast.dtype)};
+  context->saved_data[kSavedState] = std::vector<std::int64_t>{
+      static_cast<std::int64_t>(device_), autocast.enabled ? 1 : 0,
+      static_cast<std::int64_t>(autocast.dtype), static_cast<std::int64_t>(state_.cpu_policy())};
 }
 
 at::Tensor CustomForward::cast(const at::Tensor& tensor) const {
@@ -46,9 +46,10 @@ amp::AutocastState custom_backward_state(const torch::autograd::AutogradContext*
         "custom_forward");
   }
   const std::vector<std::int64_t> values = saved->second.toIntVector();
-  return amp::AutocastState().set(
-      static_cast<c10::DeviceType>(values[0]),
-      {.enabled = values[1] != 0, .dtype = static_cast<c10::ScalarType>(values[2])});
+  return amp::AutocastState()
+      .set(static_cast<c10::DeviceType>(values[0]),
+           {.enabled = values[1] != 0, .dtype = static_cast<c10::ScalarType>(values[2])})
+      .set_cpu_policy(static_cast<amp::CpuPolicy>(values[3]));
 }
 
 }  // namespace mezzo::detail

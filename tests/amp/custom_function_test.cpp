@@ -1,6 +1,7 @@
 #include "mezzo/amp/custom_function.h"
 
 #include <array>
+#include <cstdlib>
 #include <map>
 #include <optional>
 #include <string>
@@ -14,6 +15,7 @@
 #include <torch/csrc/autograd/custom_function.h>
 
 #include "mezzo/amp/autocast.h"
+#include "mezzo/amp/precision.h"
 #include "mezzo/core/error.h"
 
 #include "amp/errors.h"
@@ -160,6 +162,27 @@ TEST(CustomFunction, the_backward_follows_the_forward_on_another_thread_and_in_a
     EXPECT_EQ(AutocastState().get(test_device().type()).dtype, at::kHalf);
   }).join();
   EXPECT_EQ(seen_backward.dtypes, (Dtypes{at::kBFloat16, at::kBFloat16}));
+}
+
+TEST(CustomFunction, the_backward_has_the_cpu_policy_of_the_forward) {
+  MEZZO_CPU_ONLY("the CPU's policy");
+  setenv("MEZZO_CPU_POLICY", "float32", /*overwrite=*/1);
+  // 1.5 (1 + 2^-8) is rounded to 1.5078125; with the weight in bfloat16, which is 1, it is 1.5.
+  const Tensor x = at::ones({1, 1}).requires_grad_(), w = at::full({1, 1}, 1.00390625);
+  for (const amp::CpuPolicy policy : {amp::CpuPolicy::kMeasure, amp::CpuPolicy::kOff}) {
+    x.mutable_grad().reset();
+    Tensor y;
+    {
+      const amp::PrecisionScope scope(amp::Precision::kBFloat16, at::kCPU, {.cpu_policy = policy});
+      y = Product::apply(x, w, kPlain);
+    }
+    y.backward(at::full({1, 1}, 1.5, at::kBFloat16));
+    EXPECT_EQ(seen_backward.state.cpu_policy(), policy);
+    EXPECT_EQ(x.grad().item<float>(), policy == amp::CpuPolicy::kOff ? 1.5F : 1.5078125F);
+    EXPECT_EQ(AutocastState().cpu_policy(), amp::CpuPolicy::kOff)
+        << "the backward's region has ended";
+  }
+  unsetenv("MEZZO_CPU_POLICY");
 }
 
 TEST(CustomFunction, outside_a_region_changes_nothing) {
