@@ -60,7 +60,9 @@ enum class StepOutcome : std::uint8_t {
 /// Calls in another order throw LogicError with PyTorch's text. Several losses or optimizers share
 /// one scaler: two scales on one parameter's gradient cannot be told apart. A parameter belongs to
 /// one optimizer. Micro-batches: scale() and backward each, then one step and update; an update in
-/// between would mix gradients of two scales.
+/// between would mix gradients of two scales. Without an unscale_() that is an error. After one it
+/// is not, and nothing warns: a caller who has looked at the gradients may leave out the step, as
+/// in PyTorch, and the scaler cannot see whether zero_grad() follows, as then it must.
 ///
 /// Fused optimizers (those that are a FusedStep) get the scale and the outcome of the check as
 /// tensors: their steps do not synchronise, gradients stay scaled unless unscale_() was called, and
