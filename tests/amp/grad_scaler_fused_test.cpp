@@ -1,13 +1,20 @@
+#include <atomic>
 #include <barrier>
 #include <cmath>
+#include <initializer_list>
+#include <memory>
 #include <mutex>
 #include <stdexcept>
+#include <string_view>
 #include <thread>
+#include <vector>
 
 #include <ATen/ATen.h>
+#include <ATen/record_function.h>
 #include <gtest/gtest.h>
 
 #include "mezzo/amp/autocast.h"
+#include "mezzo/amp/fused_adam.h"
 #include "mezzo/amp/grad_scaler.h"
 #include "mezzo/core/error.h"
 
@@ -99,6 +106,64 @@ TEST(GradScalerFused, sparse_float16_entries_count_by_their_sum) {
         at::sparse_coo_tensor(index, numbers({value, value}).to(at::kHalf), {2});
     scaler.step(optimizer);
     EXPECT_EQ(optimizer.given_found_inf.item<float>() != 0.0F, value * 2 > 65504.0) << value;
+  }
+}
+
+/// Counts the numbers that are read from tensors while it lives, on any thread that works for this
+/// one: each such read waits for an accelerator. Those inside Adam's kernel do not count: the CPU's
+/// reads the step from memory.
+class NumberReads {
+ public:
+  NumberReads() {
+    count_ = kernels_ = 0;
+    handle_ = at::addThreadLocalCallback(
+        at::RecordFunctionCallback(begin, end).scopes({at::RecordScope::FUNCTION}));
+  }
+  ~NumberReads() { at::removeCallback(handle_); }
+  NumberReads(const NumberReads&) = delete;
+  NumberReads& operator=(const NumberReads&) = delete;
+
+  static int count() { return count_; }
+
+ private:
+  static std::unique_ptr<at::ObserverContext> begin(const at::RecordFunction& function) {
+    const std::string_view name = function.name();
+    if (name == "aten::_fused_adam_") ++kernels_;
+    if (name == "aten::_local_scalar_dense" && kernels_ == 0) ++count_;
+    return nullptr;
+  }
+  static void end(const at::RecordFunction& function, at::ObserverContext* /*context*/) {
+    if (std::string_view(function.name()) == "aten::_fused_adam_") --kernels_;
+  }
+
+  static inline std::atomic<int> count_{0}, kernels_{0};
+  at::CallbackHandle handle_;
+};
+
+TEST(GradScalerFused, an_iteration_waits_for_the_device_never_and_with_other_optimizers_once) {
+  for (const bool unscale_first : {false, true}) {
+    const std::vector<at::Tensor> weights = {leaf({1.0}), leaf({1.0, 2.0}, at::kDouble)};
+    torch::optim::SGD plain = descent(weights);
+    amp::FusedAdam fused(weights);
+    for (torch::optim::Optimizer* const optimizer :
+         std::initializer_list<torch::optim::Optimizer*>{&plain, &fused}) {
+      GradScaler scaler = started({.initial_scale = 4.0});
+      const auto iterate = [&] {
+        optimizer->zero_grad();
+        scaler.scale(weights[0].sum() + weights[1].sum()).backward();
+        if (unscale_first) scaler.unscale_(*optimizer);
+        const StepOutcome outcome = scaler.step(*optimizer);
+        scaler.update();
+        return outcome;
+      };
+      iterate();  // makes the optimizer's state
+      const NumberReads reads;
+      const StepOutcome outcome = iterate();
+      EXPECT_EQ(outcome, optimizer == &fused ? StepOutcome::kDeferred : StepOutcome::kApplied);
+      EXPECT_EQ(reads.count(), optimizer == &fused ? 0 : 1) << unscale_first;
+      scaler.get_scale();
+      EXPECT_EQ(reads.count(), optimizer == &fused ? 1 : 2) << "the count sees what waits";
+    }
   }
 }
 
