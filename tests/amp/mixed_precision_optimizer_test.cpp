@@ -1,6 +1,7 @@
 #include "mezzo/amp/mixed_precision_optimizer.h"
 
 #include <cmath>
+#include <memory>
 #include <new>
 #include <sstream>
 #include <stdexcept>
@@ -277,6 +278,48 @@ TEST(MixedPrecisionOptimizer, a_resumed_run_equals_an_unbroken_one_bit_for_bit) 
     EXPECT_EQ(resumed.steps(), optimizer.steps());
     EXPECT_EQ(resumed.scaler().state_dict(), optimizer.scaler().state_dict());
   }
+}
+
+TEST(MixedPrecisionOptimizer, groups_keep_their_options_and_resume_within_an_accumulation) {
+  using Parameters = std::vector<at::Tensor>;
+  const auto parameters = [] {
+    return Parameters{leaf({1.0}, at::kBFloat16), leaf({1.0}), leaf({1.0}, at::kBFloat16),
+                      leaf({1.0})};
+  };
+  const auto optimizer_of = [](const Parameters& of) {
+    std::vector<torch::optim::OptimizerParamGroup> groups;
+    groups.emplace_back(Parameters{of[0], of[1]});
+    groups.emplace_back(
+        Parameters{of[2], of[3]},
+        std::make_unique<torch::optim::SGDOptions>(torch::optim::SGDOptions(0.125).momentum(0.5)));
+    return torch::optim::SGD(groups, torch::optim::SGDOptions(0.5));
+  };
+  const auto loss_of = [](const Parameters& of) {
+    at::Tensor loss = at::zeros({}, on_device());
+    for (const at::Tensor& each : of) loss = loss + each.to(at::kFloat).sum();
+    return loss;
+  };
+  const Parameters first = parameters(), second = parameters();
+  torch::optim::SGD inside = optimizer_of(first), other = optimizer_of(second);
+  const MixedPrecisionOptions options{
+      .precision = Precision::kFloat32, .accumulate = 2, .policy = LossScalePolicy::constant(8.0)};
+  MixedPrecisionOptimizer optimizer = enable_mixed_precision(inside, options),
+                          resumed = enable_mixed_precision(other, options);
+  for (int i = 0; i < 3; ++i) optimizer.minimize([&] { return loss_of(first); });
+  EXPECT_EQ(optimizer.steps(), 1);
+  {
+    const at::NoGradGuard no_grad;
+    for (std::size_t i = 0; i < first.size(); ++i) second[i].copy_(first[i]);
+  }
+  transfer(optimizer, resumed);
+  optimizer.minimize([&] { return loss_of(first); });
+  resumed.minimize([&] { return loss_of(second); });
+  for (const Parameters& of : {first, second}) {
+    for (const std::size_t i : {0U, 1U}) EXPECT_TRUE(exact(of[i], numbers({0.0}))) << i;
+    // 1 - 0.125 - 0.125 (1 + 0.5)
+    for (const std::size_t i : {2U, 3U}) EXPECT_TRUE(exact(of[i], numbers({0.6875}))) << i;
+  }
+  EXPECT_EQ(resumed.steps(), 2);
 }
 
 /// Saved and loaded in the middle of a run of fused steps.
