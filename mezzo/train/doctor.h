@@ -54,7 +54,8 @@ struct Trial {
   std::int64_t skipped_steps = 0;
   std::int64_t skipped_at_end = 0;  ///< of the last quarter of the steps
   double final_loss_scale = 1;
-  double step_ms = 0;                  ///< median of steps that nobody watched
+  /// Median of steps that nobody watched, without skipped ones; nan where all were skipped.
+  double step_ms = 0;
   std::int64_t peak_memory_bytes = 0;  ///< of those steps, with the data
   /// Mean loss of the last quarter of the steps against float32's, in units of float32's first
   /// loss; inf where one of them is not finite.

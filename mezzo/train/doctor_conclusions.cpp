@@ -152,6 +152,11 @@ void find_in_default(std::size_t index, Diagnosis& diagnosis) {
 }
 
 std::string cost_against(const Trial& trial, const Trial& float32) {
+  if (!std::isfinite(trial.step_ms)) {
+    return fmt::format(
+        "{}: every step that was timed was skipped, so how long one takes is not known",
+        amp::to_string(trial.precision));
+  }
   return fmt::format("{}: a step takes {:.2f} ms and {} at most, in fp32 {:.2f} ms and {}",
                      amp::to_string(trial.precision), trial.step_ms,
                      format_bytes(trial.peak_memory_bytes), float32.step_ms,

@@ -29,7 +29,8 @@ std::string trials_table(const Diagnosis& diagnosis) {
                         ? fmt::format("{:.2f} %", 100 * trial.loss_difference)
                         : "-",
                     fmt::format("{}", trial.losses.size()), fmt::format("{}", trial.skipped_steps),
-                    fmt::format("{}", trial.final_loss_scale), fmt::format("{:.2f}", trial.step_ms),
+                    fmt::format("{}", trial.final_loss_scale),
+                    std::isfinite(trial.step_ms) ? fmt::format("{:.2f}", trial.step_ms) : "none",
                     format_bytes(trial.peak_memory_bytes)});
   }
   return format_table(rows);

@@ -1,6 +1,7 @@
 #include "mezzo/train/doctor.h"
 
 #include <algorithm>
+#include <cmath>
 #include <functional>
 #include <string>
 #include <vector>
@@ -204,6 +205,19 @@ TEST(Doctor, stops_when_asked_and_keeps_the_trials_that_ended) {
   EXPECT_EQ(diagnosis.trials.size(), 1U);
   EXPECT_NE(format_diagnosis(diagnosis).find("interrupted"), std::string::npos);
   EXPECT_TRUE(json::parse(diagnosis_to_json(diagnosis))["recommendation"].is_null());
+}
+
+TEST(Doctor, a_trial_of_skipped_steps_alone_has_no_time) {
+  Diagnosis diagnosis;
+  diagnosis.interrupted = true;  // there are trials and nothing else
+  Trial& trial = diagnosis.trials.emplace_back();
+  trial.losses = {1.0};
+  trial.step_ms = std::nan("");
+  const std::string text = format_diagnosis(diagnosis);
+  EXPECT_EQ(text.find("nan"), std::string::npos) << text;
+  EXPECT_NE(text.find(" none "), std::string::npos) << text;
+  const json report = json::parse(diagnosis_to_json(diagnosis));
+  EXPECT_TRUE(report["trials"][0]["step_ms"].is_null()) << report;
 }
 
 TEST(Doctor, tells_every_watched_step) {
