@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cstdint>
 #include <sstream>
 #include <string>
@@ -114,6 +115,32 @@ TEST(DoctorCommand, its_remedy_is_what_train_takes) {
   ASSERT_EQ(treated.code, 0) << treated.err;
   EXPECT_EQ(read_json(path)["skipped_steps"].get<int>(), 0);
   EXPECT_EQ(read_json(path)["train_accuracy"].get<double>(), 1);
+}
+
+TEST(DoctorCommand, finds_the_scale_for_a_tiny_loss_and_train_takes_it) {
+  const test::TempFolder folder;
+  const std::string rings = test::write_rings(folder), path = folder.path("d.json");
+  // Of 12 training nodes: the gradient of a logit is below 2e-7 / 12, of which float16 makes 0.
+  const Words job = {"--dataset",      rings, "--hidden",      "8",   "--lr",   "0.05",
+                     "--dropout",      "0",   "--threads",     "1",   "--seed", "3",
+                     "--weight-decay", "0",   "--loss-factor", "2e-7"};
+  ASSERT_EQ(run_mezzo(folder, with(with({"doctor"}, job), {"--json", path})).code, 0);
+  const json report = read_json(path);
+  const auto underflow =
+      std::find_if(report["findings"].begin(), report["findings"].end(),
+                   [](const json& finding) { return finding["kind"] == "underflow"; });
+  ASSERT_TRUE(underflow != report["findings"].end()) << report;
+  EXPECT_NE((*underflow)["options"].get<std::string>().find("--loss-scale none"), std::string::npos)
+      << *underflow;
+  const json float16 = prescription(report, "fp16");
+  ASSERT_TRUE(float16["suited"].get<bool>()) << float16;
+  const auto remedy = float16["options"].get<std::string>();
+  EXPECT_EQ((*underflow)["remedy"].get<std::string>(), remedy);
+
+  const Words train = with(with({"train", "--epochs", "20"}, job), {"--json", path});
+  const Outcome treated = run_mezzo(folder, with(train, words_of(remedy)));
+  ASSERT_EQ(treated.code, 0) << treated.err;
+  EXPECT_EQ(read_json(path)["skipped_steps"].get<int>(), 0);
 }
 
 TEST(DoctorCommand, wrong_words_are_exit_code_2_and_one_line) {
