@@ -2,17 +2,20 @@
 // casts of weights are kept. The lists are libtorch's own; a change of them is news to our users.
 #include <algorithm>
 #include <functional>
+#include <set>
 #include <string>
 #include <vector>
 
 #include <ATen/ATen.h>
 #include <ATen/autocast_mode.h>
+#include <ATen/core/dispatch/Dispatcher.h>
 #include <c10/core/InferenceMode.h>
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/function.h>
 
 #include "mezzo/amp/autocast.h"
 
+#include "amp/autocast_operations.h"
 #include "amp/autocast_support.h"
 #include "support/devices.h"
 
@@ -22,17 +25,10 @@ namespace {
 using amp::Autocast;
 using amp::kDisabled;
 using at::Tensor;
-
-/// An operation on one floating tensor of shape [4, 4], of which it makes the operands it needs.
-struct Operation {
-  std::string name;
-  std::function<Tensor(const Tensor&)> run;
-};
-
-Tensor matrix(at::ScalarType dtype) {
-  return (at::eye(4, on_device()) * 0.5 + 0.25)
-      .to(dtype);  // in (0, 1), symmetric, positive definite
-}
+using autocast_operations::kFloat32;
+using autocast_operations::kLowered;
+using autocast_operations::matrix;
+using autocast_operations::Operation;
 
 /// Runs every operation on a matrix of dtype `given` and expects results of dtype `expected`.
 void expect_dtypes(const std::vector<Operation>& operations, at::ScalarType given,
@@ -43,73 +39,6 @@ void expect_dtypes(const std::vector<Operation>& operations, at::ScalarType give
     EXPECT_NO_THROW(EXPECT_EQ(operation.run(x).scalar_type(), expected));
   }
 }
-
-Tensor image(const Tensor& x) {
-  return x.reshape({1, 1, 4, 4});
-}
-Tensor volume(const Tensor& x) {
-  return x.reshape({1, 1, 2, 2, 4});
-}
-Tensor batch(const Tensor& x) {
-  return x.reshape({1, 4, 4});
-}
-
-const std::vector<Operation> kLowered = {
-    {"mm", [](const Tensor& x) { return at::mm(x, x); }},
-    {"matmul", [](const Tensor& x) { return at::matmul(x, x); }},
-    {"linear", [](const Tensor& x) { return at::linear(x, x, x[0]); }},
-    {"addmm", [](const Tensor& x) { return at::addmm(x, x, x); }},
-    {"bmm", [](const Tensor& x) { return at::bmm(batch(x), batch(x)); }},
-    {"baddbmm", [](const Tensor& x) { return at::baddbmm(batch(x), batch(x), batch(x)); }},
-    {"addbmm", [](const Tensor& x) { return at::addbmm(x, batch(x), batch(x)); }},
-    {"linalg_vecdot", [](const Tensor& x) { return at::linalg_vecdot(x, x); }},
-    {"conv1d", [](const Tensor& x) { return at::conv1d(batch(x), x.unsqueeze(2)); }},
-    {"conv2d", [](const Tensor& x) { return at::conv2d(image(x), image(x)); }},
-    {"conv3d", [](const Tensor& x) { return at::conv3d(volume(x), volume(x)); }},
-    {"conv_transpose1d",
-     [](const Tensor& x) { return at::conv_transpose1d(batch(x), x.unsqueeze(2)); }},
-    {"conv_transpose2d", [](const Tensor& x) { return at::conv_transpose2d(image(x), image(x)); }},
-    {"prelu", [](const Tensor& x) { return at::prelu(x, x[0]); }},
-    {"scaled_dot_product_attention",
-     [](const Tensor& x) {
-       return at::scaled_dot_product_attention(image(x), image(x), image(x));
-     }},
-};
-
-const std::vector<Operation> kFloat32 = {
-    {"mse_loss", [](const Tensor& x) { return at::mse_loss(x, x); }},
-    {"l1_loss", [](const Tensor& x) { return at::l1_loss(x, x); }},
-    {"smooth_l1_loss", [](const Tensor& x) { return at::smooth_l1_loss(x, x); }},
-    {"huber_loss", [](const Tensor& x) { return at::huber_loss(x, x); }},
-    {"nll_loss", [](const Tensor& x) { return at::nll_loss(x, at::arange(4, on_device())); }},
-    {"cross_entropy_loss",
-     [](const Tensor& x) { return at::cross_entropy_loss(x, at::arange(4, on_device())); }},
-    {"kl_div", [](const Tensor& x) { return at::kl_div(x, x); }},
-    {"poisson_nll_loss",
-     [](const Tensor& x) { return at::poisson_nll_loss(x, x, true, false, 1e-8, 1); }},
-    {"soft_margin_loss", [](const Tensor& x) { return at::soft_margin_loss(x, x); }},
-    {"binary_cross_entropy", [](const Tensor& x) { return at::binary_cross_entropy(x, x); }},
-    {"binary_cross_entropy_with_logits",
-     [](const Tensor& x) { return at::binary_cross_entropy_with_logits(x, x); }},
-    {"cdist", [](const Tensor& x) { return at::cdist(x, x); }},
-    {"prod", [](const Tensor& x) { return at::prod(x); }},
-    {"trace", [](const Tensor& x) { return at::trace(x); }},
-    {"quantile", [](const Tensor& x) { return at::quantile(x, 0.5); }},
-    {"avg_pool3d", [](const Tensor& x) { return at::avg_pool3d(volume(x), 2); }},
-    {"reflection_pad1d",
-     [](const Tensor& x) {
-       return at::reflection_pad1d(x, {1, 1});
-     }},
-    {"grid_sampler",
-     [](const Tensor& x) {
-       return at::grid_sampler(image(x), x.reshape({1, 2, 4, 2}), 0, 0, false);
-     }},
-    {"inverse", [](const Tensor& x) { return at::inverse(x); }},
-    {"linalg_inv", [](const Tensor& x) { return at::linalg_inv(x); }},
-    {"linalg_cholesky", [](const Tensor& x) { return at::linalg_cholesky(x); }},
-    {"svd", [](const Tensor& x) { return std::get<1>(at::svd(x)); }},
-    {"fft_fft", [](const Tensor& x) { return at::real(at::fft_fft(x)); }},
-};
 
 /// float32 on CUDA, but not on the CPU; and what is on no list at all.
 const std::vector<Operation> kUntouched = {
@@ -136,6 +65,21 @@ const std::vector<Operation> kUntouched = {
      }},
     {"embedding", [](const Tensor& x) { return at::embedding(x, at::arange(4, on_device())); }},
 };
+
+TEST(AutocastRules, are_tested_for_every_operation_of_the_cpus_lists) {
+  std::set<std::string> listed, known;
+  for (const c10::OperatorName& op :
+       c10::Dispatcher::singleton().getRegistrationsForDispatchKey(c10::DispatchKey::AutocastCPU)) {
+    if (op.name.starts_with("aten::")) listed.insert(op.name.substr(6));
+  }
+  for (const auto* operations : {&kLowered, &kFloat32}) {
+    for (const Operation& operation : *operations) known.insert(operation.name);
+  }
+  for (const auto* names : {&autocast_operations::kPromoted, &autocast_operations::kNotCalled}) {
+    known.insert(names->begin(), names->end());
+  }
+  EXPECT_EQ(known, listed);
+}
 
 TEST(AutocastRules, products_and_convolutions_run_in_the_dtype_of_the_region) {
   for (const at::ScalarType dtype : {at::kBFloat16, at::kHalf}) {
