@@ -58,7 +58,7 @@ class RowNumbers {
   std::array<std::uint32_t, 4> words_{};
 };
 
-/// The first 32-bit words of a row's numbers.
+/// The first 32-bit words of a row's numbers; `words` has room for a multiple of 4.
 [[gnu::always_inline]] inline void fill_words(DrawKey key, std::int64_t position,
                                               std::int64_t count, std::uint32_t* words) {
   for (std::int64_t at = 0; at < count; at += 4) {
@@ -102,21 +102,49 @@ void choose_bits(DrawKey key, std::int64_t position, std::int64_t degree, std::i
   }
 }
 
+using FourInts [[gnu::vector_size(16)]] = std::int32_t;
+
+/// values[i] = words[i] * (first_bound + i) >> 32 for i < count, of bounds below 2^16, and the
+/// largest number for those up to a multiple of 4. Stored as whole vectors: a load of a vector
+/// waits for elements that were stored one by one.
+[[gnu::always_inline]] inline void scale_words(const std::uint32_t* words, std::int64_t first_bound,
+                                               std::int64_t count, std::int32_t* values) {
+  using FourWords [[gnu::vector_size(16)]] = std::uint32_t;
+  const FourInts most = FourInts{} + std::numeric_limits<std::int32_t>::max();
+  for (std::int64_t at = 0; at < count; at += 4) {
+    FourWords word;
+    __builtin_memcpy(&word, words + at, sizeof(word));
+    const FourWords bound = FourWords{0, 1, 2, 3} + static_cast<std::uint32_t>(first_bound + at);
+    // The upper half of the product of 32 by 16 bits, from two products of 16 by 16 bits.
+    const FourWords high = (word >> 16) * bound, low = (word & 0xFFFF) * bound;
+    const auto scaled_down = reinterpret_cast<FourInts>((high + (low >> 16)) >> 16);
+    const FourInts place = FourInts{0, 1, 2, 3} + static_cast<std::int32_t>(at);
+    const FourInts value = place < static_cast<std::int32_t>(count) ? scaled_down : most;
+    __builtin_memcpy(values + at, &value, sizeof(value));
+  }
+}
+
 /// Sorts the first `count` of `values`, the others of which are the largest number. False where two
 /// are equal; `sorted` is then of no use. Counts for each value the smaller ones: no branches.
+/// Unrolled, since -O2 alone leaves both arrays of vectors in memory.
 template <int kCapacity>
 [[gnu::always_inline]] inline bool rank_sort(const std::int32_t* values, std::int64_t count,
                                              std::int32_t* sorted) {
-  using Lanes [[gnu::vector_size(16)]] = std::int32_t;
   constexpr int kVectors = kCapacity / 4;
-  Lanes all[kVectors], ranks[kVectors] = {};
-  __builtin_memcpy(all, values, sizeof(all));
+  FourInts all[kVectors], ranks[kVectors];
+#pragma GCC unroll 8
+  for (int v = 0; v < kVectors; ++v) {
+    __builtin_memcpy(&all[v], values + 4 * v, sizeof(FourInts));
+    ranks[v] = FourInts{};
+  }
   for (std::int64_t i = 0; i < count; ++i) {
-    const Lanes one = Lanes{} + values[i];
+    const FourInts one = FourInts{} + values[i];
+#pragma GCC unroll 8
     for (int v = 0; v < kVectors; ++v) ranks[v] -= all[v] > one;  // true is -1
   }
   std::int32_t rank[kCapacity];
-  __builtin_memcpy(rank, ranks, sizeof(rank));
+#pragma GCC unroll 8
+  for (int v = 0; v < kVectors; ++v) __builtin_memcpy(rank + 4 * v, &ranks[v], sizeof(FourInts));
   std::int64_t sum = 0;
   for (std::int64_t i = 0; i < count; ++i) {
     sum += rank[i];
@@ -147,9 +175,7 @@ void choose_few(DrawKey key, std::int64_t position, std::int64_t degree, std::in
   std::uint32_t words[2 * kCapacity];
   if (degree < kNarrowDegree) {
     fill_words(key, position, fanout, words);
-    for (std::int64_t i = 0; i < fanout; ++i) {
-      values[i] = static_cast<std::int32_t>(scaled(words[i], degree - fanout + i + 1));
-    }
+    scale_words(words, degree - fanout + 1, fanout, values);
   } else {
     fill_words(key, position, 2 * fanout, words);
     for (std::int64_t i = 0; i < fanout; ++i) {

@@ -1,0 +1,86 @@
+#include <algorithm>
+#include <cstdint>
+#include <set>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "mezzo/core/random.h"
+#include "mezzo/kernels/sampling.h"
+
+// Which bits the samplers draw, by plain definitions: what a seed gives stays the same.
+namespace mezzo::kernels {
+namespace {
+
+/// Number `number` of the row at `position`, in [0, bound), by 32-bit words or pairs of them.
+std::int64_t number_below(DrawKey key, std::int64_t position, std::int64_t number, bool narrow,
+                          std::int64_t bound) {
+  const auto word = [&](std::int64_t i) {
+    return philox(key.seed, key.stream,
+                  call_index(position, i / 4))[static_cast<std::size_t>(i % 4)];
+  };
+  __extension__ using Wide = unsigned __int128;
+  if (narrow) {
+    return static_cast<std::int64_t>((Wide{word(number)} * static_cast<std::uint64_t>(bound)) >>
+                                     32);
+  }
+  const std::uint64_t wide = (std::uint64_t{word(2 * number + 1)} << 32) | word(2 * number);
+  return static_cast<std::int64_t>((Wide{wide} * static_cast<std::uint64_t>(bound)) >> 64);
+}
+
+/// Floyd's algorithm on a set.
+std::vector<std::int64_t> floyd(DrawKey key, std::int64_t position, std::int64_t degree,
+                                std::int64_t fanout) {
+  const bool leaves_out = degree <= kBitsOfWord && degree - fanout < fanout;
+  const std::int64_t draws = leaves_out ? degree - fanout : fanout;
+  std::set<std::int64_t> drawn;
+  for (std::int64_t i = 0; i < draws; ++i) {
+    const std::int64_t last = degree - draws + i;
+    const std::int64_t number = number_below(key, position, i, degree < kNarrowDegree, last + 1);
+    drawn.insert(drawn.count(number) != 0 ? last : number);
+  }
+  std::vector<std::int64_t> chosen;
+  for (std::int64_t offset = 0; offset < degree; ++offset) {
+    if ((drawn.count(offset) != 0) != leaves_out) chosen.push_back(offset);
+  }
+  return chosen;
+}
+
+template <class Id>
+void expect_floyd(std::int64_t degree, std::int64_t fanout) {
+  constexpr std::int64_t kRows = 50;
+  const std::vector<std::int64_t> indptr = {0, degree};
+  const std::vector<Id> indices(static_cast<std::size_t>(degree), Id{3}), nodes(kRows, Id{0});
+  const NeighborRows<Id> rows{indptr.data(), indices.data(), 1, nullptr};
+  const DrawCount count{.fanout = fanout};
+  const DrawKey key{.seed = 0x9876543210ABCDEF, .stream = 0xFEDCBA9876543210};
+  std::vector<std::int64_t> begins(kRows), degrees(kRows), offsets(kRows + 1);
+  const FoundRows found{begins.data(), degrees.data(), offsets.data()};
+  find_rows<Id>(rows, nodes.data(), kRows, count, found);
+  std::vector<std::uint64_t> scratch(
+      static_cast<std::size_t>(uniform_scratch_words(count, degree)));
+  std::vector<Id> slots(static_cast<std::size_t>(kRows * fanout)), neighbors(slots.size());
+  draw_uniform<Id>(rows, found, 0, kRows, count, key, scratch.data(), slots.data(),
+                   neighbors.data());
+  for (std::int64_t row = 0; row < kRows; ++row) {
+    const auto first = slots.begin() + row * fanout;
+    EXPECT_EQ(std::vector<std::int64_t>(first, first + fanout), floyd(key, row, degree, fanout))
+        << "row " << row << ": " << fanout << " of " << degree;
+  }
+}
+
+TEST(UniformDraws, have_the_bits_of_floyds_algorithm) {
+  for (const std::int64_t degree :
+       {2, 3, 10, 33, 63, 64, 65, 66, 67, 100, 1000, 65533, 65534, 65535, 65536, 65537, 70000}) {
+    for (const std::int64_t fanout :
+         {1, 2, 3, 4, 5, 7, 8, 9, 10, 12, 15, 16, 17, 25, 31, 32, 33, 40, 60, 63, 64}) {
+      const RowDraw draw = row_draw({.fanout = fanout}, degree);
+      if (draw == RowDraw::kAll || draw == RowDraw::kSparse) continue;
+      expect_floyd<std::int32_t>(degree, fanout);
+      expect_floyd<std::int64_t>(degree, fanout);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace mezzo::kernels
