@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cstdint>
+#include <map>
 #include <set>
 #include <vector>
 
@@ -79,6 +80,43 @@ TEST(UniformDraws, have_the_bits_of_floyds_algorithm) {
       expect_floyd<std::int32_t>(degree, fanout);
       expect_floyd<std::int64_t>(degree, fanout);
     }
+  }
+}
+
+/// Numbers in the order in which nodes come, by a map.
+template <class Id>
+void expect_numbered_as_they_come(std::int64_t num_graph_nodes) {
+  std::vector<std::int32_t> stamps(static_cast<std::size_t>(num_graph_nodes), 99);
+  const StampTable table{stamps.data(), 100};
+  std::map<std::int64_t, std::int64_t> number_of;
+  std::vector<std::int64_t> expected_nodes;
+  std::vector<Id> nodes(static_cast<std::size_t>(num_graph_nodes + 1));
+  std::int64_t num_nodes = 0;
+  for (std::uint64_t part = 0; part < 4; ++part) {
+    std::vector<Id> ids;
+    std::vector<std::int64_t> expected;
+    for (std::uint64_t i = 0; i < 700; ++i) {
+      const auto node = static_cast<std::int64_t>(
+          random_below(static_cast<std::uint64_t>(num_graph_nodes), 4, part, i));
+      ids.push_back(static_cast<Id>(node));
+      const auto [at, is_new] =
+          number_of.emplace(node, static_cast<std::int64_t>(number_of.size()));
+      if (is_new) expected_nodes.push_back(node);
+      expected.push_back(at->second);
+    }
+    num_nodes = renumber<Id>(table, ids.data(), static_cast<std::int64_t>(ids.size()), nodes.data(),
+                             num_nodes);
+    EXPECT_EQ(std::vector<std::int64_t>(ids.begin(), ids.end()), expected);
+    ASSERT_EQ(num_nodes, static_cast<std::int64_t>(expected_nodes.size()));
+    EXPECT_EQ(std::vector<std::int64_t>(nodes.begin(), nodes.begin() + num_nodes), expected_nodes);
+  }
+}
+
+TEST(Renumber, agrees_with_a_map_of_many_nodes) {
+  for (const std::int64_t num_nodes : {1, 50, 1000, 100000}) {
+    SCOPED_TRACE(num_nodes);
+    expect_numbered_as_they_come<std::int32_t>(num_nodes);
+    expect_numbered_as_they_come<std::int64_t>(num_nodes);
   }
 }
 

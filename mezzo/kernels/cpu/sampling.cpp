@@ -166,15 +166,18 @@ std::int64_t renumber(const StampTable& table, Id* ids, std::int64_t n, Id* node
   Id* new_nodes = nodes + num_nodes;
   for (std::int64_t i = 0; i < n; ++i) {
     if (i + kReadsAhead < n) fetch(stamps + ids[i + kReadsAhead]);
-    // Whether a node is new cannot be foretold: everything is written in either case.
+    // Whether a node is new cannot be foretold, so nothing branches on it: both writes happen in
+    // either case, with values chosen by a mask. gcc makes a branch of a mask that it knows to be
+    // a comparison, hence the asm.
     const Id node = ids[i];
     const std::int32_t found = stamps[node];
-    const bool is_new = found < base;
-    const std::int32_t stamp = is_new ? next : found;
+    std::int32_t new_mask = -static_cast<std::int32_t>(found < base);
+    asm("" : "+r"(new_mask));
+    const std::int32_t stamp = found ^ ((found ^ next) & new_mask);
     stamps[node] = stamp;
     *new_nodes = node;
-    new_nodes += is_new ? 1 : 0;
-    next += is_new ? 1 : 0;
+    new_nodes -= new_mask;
+    next -= new_mask;
     ids[i] = static_cast<Id>(stamp - base);
   }
   return new_nodes - nodes;
