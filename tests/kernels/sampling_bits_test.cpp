@@ -1,4 +1,5 @@
-#include <algorithm>
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <set>
@@ -7,6 +8,7 @@
 #include <gtest/gtest.h>
 
 #include "mezzo/core/random.h"
+#include "mezzo/kernels/cpu/sampling.h"
 #include "mezzo/kernels/sampling.h"
 
 // Which bits the samplers draw, by plain definitions: what a seed gives stays the same.
@@ -79,6 +81,27 @@ TEST(UniformDraws, have_the_bits_of_floyds_algorithm) {
       if (draw == RowDraw::kAll || draw == RowDraw::kSparse) continue;
       expect_floyd<std::int32_t>(degree, fanout);
       expect_floyd<std::int64_t>(degree, fanout);
+    }
+  }
+}
+
+TEST(PhiloxPair, has_the_words_of_two_calls) {
+  const auto expect_two_calls = [](DrawKey key, std::uint64_t first, std::uint64_t second) {
+    std::array<std::uint32_t, 8> words{};
+    philox_pair(key, first, second, words.data());
+    for (std::size_t i = 0; i < 8; ++i) {
+      EXPECT_EQ(words[i], philox(key.seed, key.stream, i < 4 ? first : second)[i % 4]) << i;
+    }
+  };
+  for (std::uint64_t i = 0; i < 10000; ++i) {
+    expect_two_calls({.seed = random_bits(1, 0, i), .stream = random_bits(1, 1, i)},
+                     random_bits(1, 2, i), random_bits(1, 3, i));
+  }
+  const std::uint64_t ones = ~std::uint64_t{0}, upper = ones << 32, lower = ones >> 32;
+  for (const std::uint64_t word : {std::uint64_t{0}, ones, upper, lower}) {
+    for (const std::uint64_t index : {std::uint64_t{0}, ones, upper, lower}) {
+      expect_two_calls({.seed = word, .stream = index}, index, ~index);
+      expect_two_calls({.seed = index, .stream = word}, word, index);
     }
   }
 }
