@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <numeric>
 #include <utility>
 #include <vector>
@@ -86,6 +87,16 @@ at::Tensor drawn(const at::Tensor& seeds, const at::Tensor& cumulative, std::uin
   return order;
 }
 
+/// Whether no seed is there twice. O(n) for ascending seeds, as masks give them.
+bool are_distinct(const at::Tensor& seeds) {
+  const auto* id = seeds.const_data_ptr<std::int64_t>();
+  const auto* end = id + seeds.numel();
+  if (std::adjacent_find(id, end, std::greater_equal<>()) == end) return true;
+  std::vector<std::int64_t> sorted(id, end);
+  std::sort(sorted.begin(), sorted.end());
+  return std::adjacent_find(sorted.begin(), sorted.end()) == sorted.end();
+}
+
 /// A seed of a batch.
 struct SeedRepeats {
   std::int64_t first;  ///< the position at which it is first there
@@ -114,8 +125,11 @@ std::vector<SeedRepeats> distinct_seeds(const at::Tensor& seeds) {
 
 }  // namespace
 
-EpochSeeds::EpochSeeds(at::Tensor order, std::int64_t batch_size, bool drop_last)
-    : order_(std::move(order)), batch_size_(batch_size), drop_last_(drop_last) {}
+EpochSeeds::EpochSeeds(at::Tensor order, std::int64_t batch_size, bool drop_last, bool is_distinct)
+    : order_(std::move(order)),
+      batch_size_(batch_size),
+      drop_last_(drop_last),
+      is_distinct_(is_distinct) {}
 
 std::int64_t EpochSeeds::num_batches() const {
   const std::int64_t full = order_.numel() / batch_size_;
@@ -129,6 +143,7 @@ at::Tensor EpochSeeds::with_repeats(std::int64_t index) const {
 
 at::Tensor EpochSeeds::batch(std::int64_t index) const {
   const at::Tensor seeds = with_repeats(index);
+  if (is_distinct_) return seeds.clone();
   const auto* id = seeds.const_data_ptr<std::int64_t>();
   const std::vector<SeedRepeats> distinct = distinct_seeds(seeds);
   at::Tensor made = at::empty({static_cast<std::int64_t>(distinct.size())}, at::kLong);
@@ -138,6 +153,7 @@ at::Tensor EpochSeeds::batch(std::int64_t index) const {
 }
 
 at::Tensor EpochSeeds::counts(std::int64_t index) const {
+  if (is_distinct_) return {};
   const at::Tensor seeds = with_repeats(index);
   const std::vector<SeedRepeats> distinct = distinct_seeds(seeds);
   const auto num_distinct = static_cast<std::int64_t>(distinct.size());
@@ -164,6 +180,8 @@ SeedOrder::SeedOrder(std::string_view operation, const at::Tensor& seeds, std::i
     cumulative_ = sums_of_weights(operation, options.weights, seeds_.numel());
   } else if (options.classes.defined()) {
     cumulative_ = sums_of_classes(operation, options.classes, seeds_, num_nodes);
+  } else {
+    is_distinct_ = are_distinct(seeds_);
   }
 }
 
@@ -175,7 +193,8 @@ std::shared_ptr<const EpochSeeds> SeedOrder::epoch(std::int64_t number) const {
   } else if (shuffle_) {
     order = shuffled(seeds_, seed_, stream);
   }
-  return std::make_shared<const EpochSeeds>(std::move(order), batch_size_, drop_last_);
+  return std::make_shared<const EpochSeeds>(std::move(order), batch_size_, drop_last_,
+                                            is_distinct_);
 }
 
 }  // namespace mezzo

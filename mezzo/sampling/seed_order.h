@@ -28,12 +28,14 @@ struct SeedOptions {
 /// The seeds of one epoch, cut into batches. Immutable, for several threads at once.
 class MEZZO_API EpochSeeds {
  public:
-  /// order: int64 [n], contiguous, on the CPU. batch_size >= 1.
-  EpochSeeds(at::Tensor order, std::int64_t batch_size, bool drop_last);
+  /// order: int64 [n], contiguous, on the CPU. batch_size >= 1. is_distinct: that no seed is there
+  /// twice, trusted; false also where it is not known.
+  EpochSeeds(at::Tensor order, std::int64_t batch_size, bool drop_last, bool is_distinct);
 
   std::int64_t num_batches() const;
   /// int64 on the CPU, distinct: of a seed that is there more than once only the first stays.
-  /// index in [0, num_batches()). Allocates; O(batch_size log batch_size).
+  /// index in [0, num_batches()). Allocates; O(batch_size) where is_distinct, else O(batch_size log
+  /// batch_size).
   at::Tensor batch(std::int64_t index) const;
   /// How often each seed of batch(index) is there: float32 [seeds] on the CPU, whose sum is
   /// batch_size (or less in the last batch); undefined where each is there once. Cost as batch().
@@ -44,7 +46,7 @@ class MEZZO_API EpochSeeds {
 
   at::Tensor order_;
   std::int64_t batch_size_;
-  bool drop_last_;
+  bool drop_last_, is_distinct_;
 };
 
 /// The seeds of every epoch; each depends on (seed, epoch) alone. Immutable, for several threads at
@@ -66,6 +68,7 @@ class MEZZO_API SeedOrder {
   at::Tensor cumulative_;  ///< float64 [n], running sums of the weights; undefined: each seed once
   std::int64_t batch_size_;
   bool shuffle_, drop_last_;
+  bool is_distinct_ = false;  ///< that no seed is in an epoch twice
   std::uint64_t seed_;
 };
 

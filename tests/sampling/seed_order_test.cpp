@@ -82,6 +82,36 @@ TEST(SeedOrder, within_a_batch_the_first_of_equal_seeds_stays) {
   EXPECT_EQ(batches_of(order, 0), (std::vector<Ids>{{5, 3, 1}, {3, 5}}));
 }
 
+TEST(SeedOrder, seeds_that_repeat_anywhere_are_found) {
+  // ascending with a repeat, and repeats far from each other
+  for (const Ids& seeds : {Ids{1, 4, 4, 6, 7}, Ids{5, 2, 8, 3, 5}, Ids{9, 1, 1, 9, 0}}) {
+    const SeedOrder order = order_of(ids(seeds), 10, {.batch_size = 5, .shuffle = true});
+    const at::Tensor batch = order.epoch(0)->batch(0), times = order.epoch(0)->counts(0);
+    const Ids got = values(batch);
+    EXPECT_EQ(std::set<std::int64_t>(got.begin(), got.end()),
+              std::set<std::int64_t>(seeds.begin(), seeds.end()));
+    ASSERT_TRUE(times.defined());
+    for (std::size_t i = 0; i < got.size(); ++i) {
+      EXPECT_EQ(times[static_cast<std::int64_t>(i)].item<float>(),
+                static_cast<float>(std::count(seeds.begin(), seeds.end(), got[i])));
+    }
+  }
+}
+
+TEST(SeedOrder, distinct_seeds_come_as_tensors_of_their_own) {
+  for (const bool shuffle : {false, true}) {
+    const SeedOrder order = order_of(ids({6, 2, 9, 4}), 10, {.batch_size = 2, .shuffle = shuffle});
+    const auto epoch = order.epoch(3);
+    const Ids first = values(epoch->batch(0)), second = values(epoch->batch(1));
+    epoch->batch(0).fill_(7);
+    epoch->batch(1).fill_(7);
+    EXPECT_EQ(values(epoch->batch(0)), first);
+    EXPECT_EQ(values(epoch->batch(1)), second);
+    EXPECT_EQ(batches_of(order, 3), (std::vector<Ids>{first, second}));
+    EXPECT_FALSE(epoch->counts(1).defined());
+  }
+}
+
 TEST(SeedOrder, counts_say_how_often_a_seed_is_in_its_batch) {
   const auto seeds = order_of(ids({5, 3, 5, 1, 3, 3, 5, 5, 2}), 6, {.batch_size = 5}).epoch(0);
   EXPECT_EQ(values(seeds->counts(0)), (Ids{2, 2, 1}));
