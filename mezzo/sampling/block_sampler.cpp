@@ -7,7 +7,6 @@
 #include <utility>
 
 #include <ATen/ATen.h>
-#include <ATen/Parallel.h>
 #include <c10/core/InferenceMode.h>
 
 #include "mezzo/core/error.h"
@@ -15,16 +14,15 @@
 #include "mezzo/graph/topology_trusted.h"
 #include "mezzo/kernels/sampling.h"
 #include "mezzo/sampling/device_sampling.h"
+#include "mezzo/sampling/draw_hop.h"
 #include "mezzo/sampling/workspace_state.h"
 
 namespace mezzo {
 namespace {
 
-/// Rows that one task of the drawing threads takes.
-constexpr std::int64_t kSamplerRowsPerTask = 4096;
-
 using detail::DrawnSlots;
 using detail::HopDraw;
+using detail::kIdDtype;
 using detail::SampledBatch;
 
 /// How a hop draws by `options`.
@@ -35,20 +33,6 @@ HopDraw hop_draw(const DrawOptions& options, const BatchKey& key, std::int64_t h
                     .replace = options.replace},
           .key = {key.seed, draw_stream(key, DrawPurpose::kNeighbors, shared ? 0 : hop_number)}};
 }
-
-/// A hop to draw: everything the numbers depend on.
-template <class Id>
-struct Hop {
-  kernels::NeighborRows<Id> rows;
-  const Id* nodes;
-  std::int64_t num_nodes;
-  bool labor;
-  kernels::DrawCount count;
-  kernels::DrawKey key;
-};
-
-template <class Id>
-constexpr at::ScalarType kIdDtype = sizeof(Id) == sizeof(std::int32_t) ? at::kInt : at::kLong;
 
 template <class T>
 at::Tensor copied(const T* data, std::int64_t count, at::ScalarType dtype) {
@@ -69,98 +53,6 @@ at::Tensor gathered(const at::Tensor& values, const at::Tensor& nodes) {
                         made.mutable_data_ptr<Id>());
   });
   return made;
-}
-
-/// Where the rows of the hop lie; offsets for a draw of all that hop.count asks for.
-template <class Id>
-kernels::FoundRows find_hop_rows(const Hop<Id>& hop, at::Tensor& offsets, Workspace::State& state,
-                                 std::int64_t& max_degree) {
-  offsets = at::empty({hop.num_nodes + 1}, at::kLong);
-  const kernels::FoundRows found{state.begins.reserve<std::int64_t>(hop.num_nodes),
-                                 state.degrees.reserve<std::int64_t>(hop.num_nodes),
-                                 offsets.mutable_data_ptr<std::int64_t>()};
-  max_degree = kernels::find_rows<Id>(hop.rows, hop.nodes, hop.num_nodes, hop.count, found);
-  return found;
-}
-
-template <class Id>
-DrawnSlots draw_uniform_hop(const Hop<Id>& hop, Workspace::State& state) {
-  DrawnSlots drawn;
-  std::int64_t max_degree = 0;
-  const kernels::FoundRows found = find_hop_rows(hop, drawn.offsets, state, max_degree);
-  const std::int64_t total = found.offsets[hop.num_nodes];
-  drawn.neighbors = at::empty({total}, kIdDtype<Id>);
-  drawn.slots = at::empty({total}, kIdDtype<Id>);
-  auto* neighbors = drawn.neighbors.mutable_data_ptr<Id>();
-  auto* slots = drawn.slots.mutable_data_ptr<Id>();
-  const kernels::DrawCount count = hop.count;
-  const std::int64_t words = kernels::uniform_scratch_words(count, max_degree);
-  auto* scratch = state.draws.reserve<std::uint64_t>(words * at::get_num_threads());
-  at::parallel_for(
-      0, hop.num_nodes, kSamplerRowsPerTask, [&](std::int64_t first, std::int64_t last) {
-        kernels::draw_uniform<Id>(hop.rows, found, first, last, count, hop.key,
-                                  scratch + words * at::get_thread_num(), slots, neighbors);
-      });
-  return drawn;
-}
-
-/// Draws that look at every neighbour: how many come is known only afterwards.
-template <class Id>
-DrawnSlots draw_scanned_hop(const Hop<Id>& hop, Workspace::State& state) {
-  DrawnSlots drawn;
-  std::int64_t max_degree = 0;
-  const kernels::FoundRows found = find_hop_rows(hop, drawn.offsets, state, max_degree);
-  const kernels::DrawCount count = hop.count;
-  const bool labor = hop.labor;
-  std::int64_t total = 0;
-  for (std::int64_t i = 0; i < hop.num_nodes; ++i) {
-    const kernels::DrawRow row{i, found.begins[i], found.degrees[i]};
-    const std::int64_t room = total + (labor ? row.degree : count.of(row.degree));
-    Id* slots = state.slots.extend<Id>(total, room) + total;
-    Id* neighbors = state.neighbors.extend<Id>(total, room) + total;
-    found.offsets[i] = total;
-    std::int64_t size = 0;
-    if (labor) {
-      float* inverses = state.inverses.extend<float>(total, room) + total;
-      size =
-          kernels::draw_labor<Id>(hop.rows, row, count.fanout, hop.key, slots, neighbors, inverses);
-    } else if (count.replace) {
-      auto* scratch = state.draws.reserve<double>(count.fanout);
-      size = kernels::draw_weighted_replacing<Id>(hop.rows.weights, row, count.fanout, hop.key,
-                                                  scratch, slots);
-    } else {
-      auto* scratch = state.draws.reserve<kernels::RankedSlot>(count.of(row.degree));
-      size =
-          kernels::draw_weighted<Id>(hop.rows.weights, row, count.fanout, hop.key, scratch, slots);
-    }
-    if (!labor) {
-      for (std::int64_t j = 0; j < size; ++j) neighbors[j] = hop.rows.indices[slots[j]];
-    }
-    total += size;
-  }
-  found.offsets[hop.num_nodes] = total;
-  drawn.slots = copied(state.slots.data<Id>(), total, kIdDtype<Id>);
-  drawn.neighbors = copied(state.neighbors.data<Id>(), total, kIdDtype<Id>);
-  if (labor) drawn.weights = copied(state.inverses.data<float>(), total, at::kFloat);
-  return drawn;
-}
-
-template <class Id>
-DrawnSlots draw_hop(const NeighborSource& source, const Id* nodes, std::int64_t num_nodes,
-                    const DrawOptions& options, const HopDraw& draw, Workspace::State& state) {
-  const Adjacency& rows = source.rows();
-  const bool weighted = source.slot_weights().defined();
-  const bool named = source.node_ids().defined();
-  const Hop<Id> hop{.rows = {rows.indptr.const_data_ptr<std::int64_t>(),
-                             rows.indices.const_data_ptr<Id>(), source.num_nodes(),
-                             weighted ? source.slot_weights().const_data_ptr<float>() : nullptr,
-                             named ? source.node_ids().const_data_ptr<std::int64_t>() : nullptr},
-                    .nodes = nodes,
-                    .num_nodes = num_nodes,
-                    .labor = options.draw == NeighborDraw::kLabor,
-                    .count = draw.count,
-                    .key = draw.key};
-  return weighted || hop.labor ? draw_scanned_hop(hop, state) : draw_uniform_hop(hop, state);
 }
 
 void check_draw(std::string_view operation, const DrawOptions& options, at::Device device) {
@@ -278,8 +170,9 @@ DrawnNeighbors NeighborSource::draw(const at::Tensor& nodes, const DrawOptions& 
   visit(detail::IdTypes{}, topology_.id_dtype(), [&]<class IdType>() {
     using Id = typename IdType::Type;
     const at::Tensor list = given.to(IdType::kind);
-    DrawnSlots drawn = draw_hop<Id>(*this, list.const_data_ptr<Id>(), list.numel(), options, draw,
-                                    workspace.state());
+    DrawnSlots drawn =
+        detail::draw_hop<Id>(*this, list.const_data_ptr<Id>(), list.numel(),
+                             options.draw == NeighborDraw::kLabor, draw, workspace.state());
     if (edge_ids.defined()) {
       auto* slots = drawn.slots.mutable_data_ptr<Id>();
       kernels::gather<Id>(edge_ids.const_data_ptr<Id>(), slots, drawn.slots.numel(), slots);
@@ -350,8 +243,9 @@ SampledBatch BlockSampler::sample_as(const at::Tensor& seeds, const BatchKey& ke
   for (std::int64_t hop = 0; hop < num_hops(); ++hop) {
     const std::int64_t num_dst = numbers.size();
     const DrawOptions options = draw_options(num_hops() - 1 - hop);
-    DrawnSlots drawn = draw_hop<Id>(source_, numbers.nodes<Id>(), num_dst, options,
-                                    hop_draw(options, key, hop), state);
+    DrawnSlots drawn = detail::draw_hop<Id>(source_, numbers.nodes<Id>(), num_dst,
+                                            options.draw == NeighborDraw::kLabor,
+                                            hop_draw(options, key, hop), state);
     numbers.add<Id>(drawn.neighbors.mutable_data_ptr<Id>(), drawn.neighbors.numel());
     batch.layers.push_back({std::move(drawn), num_dst, numbers.size()});
   }

@@ -74,8 +74,8 @@ class MEZZO_API NeighborSource {
   /// topology, not checked; nodes that are there twice
   /// draw twice. hop: in [0, 2^8), separates the draws of the hops. Throws InvalidArgument for
   /// options that contradict each other or the source. Cost: O(drawn) for kNeighbor without
-  /// weights, else O(degrees). Allocates the result. Without weights on libtorch's threads; equal
-  /// for any number of them. On CUDA it synchronises once.
+  /// weights, else O(degrees). Allocates the result. On libtorch's threads; equal for any number of
+  /// them. On CUDA it synchronises once.
   DrawnNeighbors draw(const at::Tensor& nodes, const DrawOptions& options, const BatchKey& key,
                       std::int64_t hop, Workspace& workspace) const;
 

@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <limits>
 #include <memory>
+#include <vector>
 
 #include <ATen/core/Tensor.h>
 
@@ -97,6 +98,16 @@ class NodeNumbers {
   std::int64_t size_ = 0;         ///< nodes that have numbers
 };
 
+/// What was drawn of a part of the rows of a hop, before it is known where the part begins.
+struct ScannedRows {
+  ScratchBuffer slots, neighbors, inverses, draws;
+  std::int64_t begin = 0, count = 0;
+
+  std::int64_t bytes() const {
+    return slots.bytes() + neighbors.bytes() + inverses.bytes() + draws.bytes();
+  }
+};
+
 /// The table by which the nodes of a batch are numbered on a GPU; see CudaRenumberArgs.
 struct DeviceTable {
   at::Tensor first_at;    ///< int32 [nodes of the graph], on the GPU
@@ -108,16 +119,17 @@ struct DeviceTable {
 struct Workspace::State {
   detail::NodeNumbers numbers;
   detail::DeviceTable device_table;
-  detail::ScratchBuffer begins, degrees;             ///< of the rows of one hop
-  detail::ScratchBuffer draws;                       ///< scratch of a row's draw
-  detail::ScratchBuffer slots, neighbors, inverses;  ///< drawn before their count is known
+  detail::ScratchBuffer begins, degrees;     ///< of the rows of one hop
+  detail::ScratchBuffer draws;               ///< scratch of a row's draw
+  detail::ScratchBuffer slots, neighbors;    ///< of those who sort or list nodes
+  std::vector<detail::ScannedRows> scanned;  ///< drawn before their count is known
 
   std::int64_t buffer_bytes() const {
     std::int64_t bytes = numbers.buffer_bytes();
-    for (const detail::ScratchBuffer* buffer :
-         {&begins, &degrees, &draws, &slots, &neighbors, &inverses}) {
+    for (const detail::ScratchBuffer* buffer : {&begins, &degrees, &draws, &slots, &neighbors}) {
       bytes += buffer->bytes();
     }
+    for (const detail::ScannedRows& part : scanned) bytes += part.bytes();
     return bytes;
   }
 };

@@ -339,5 +339,61 @@ TEST(Labor, takes_certain_neighbors_and_all_of_a_small_row) {
   }
 }
 
+TEST(NeighborSource, scanned_draws_do_not_depend_on_threads_or_workspaces) {
+  // rows of several tasks of the threads, the last one not full
+  const Topology topology = power_law_graph(2000, 30000, 3).topology();
+  const at::Tensor weights = integers({30000}, at::kFloat, 2, 0, 3);
+  Ids nodes;
+  for (std::int64_t i = 0; i < 5000; ++i) nodes.push_back(i * 7 % 2000);
+  struct Case {
+    NeighborDraw draw;
+    bool replace, weighted;
+  };
+  for (const Case& each :
+       {Case{NeighborDraw::kNeighbor, false, true}, Case{NeighborDraw::kNeighbor, true, true},
+        Case{NeighborDraw::kLabor, false, false}, Case{NeighborDraw::kLabor, false, true}}) {
+    const NeighborSource source(topology, NeighborType::kIn,
+                                each.weighted ? weights : at::Tensor());
+    const DrawOptions options{.draw = each.draw, .fanout = 5, .replace = each.replace};
+    Workspace used;
+    source.draw(ids({1, 2, 3}), options, {.seed = 9}, 0, used);
+    DrawnNeighbors one, two;
+    {
+      const ThreadCount threads(1);
+      Workspace fresh;
+      one = source.draw(ids(nodes), options, {.seed = 5}, 0, fresh);
+    }
+    {
+      const ThreadCount threads(2);
+      two = source.draw(ids(nodes), options, {.seed = 5}, 0, used);
+    }
+    EXPECT_TRUE(same_bits(one.offsets, two.offsets));
+    EXPECT_TRUE(same_bits(one.neighbors, two.neighbors));
+    EXPECT_TRUE(same_bits(one.edges, two.edges));
+    ASSERT_EQ(one.weights.defined(), each.draw == NeighborDraw::kLabor);
+    if (one.weights.defined()) {
+      EXPECT_TRUE(same_bits(one.weights, two.weights));
+    }
+    // every edge at its row and in the graph
+    EXPECT_EQ(one.offsets[-1].item<std::int64_t>(), one.neighbors.numel());
+    EXPECT_TRUE((one.offsets.diff() >= 0).all().item<bool>());
+    const at::Tensor into = at::repeat_interleave(ids(nodes), one.offsets.diff());
+    const at::Tensor edges = one.edges.to(at::kLong);
+    EXPECT_TRUE(at::equal(topology.dst().index_select(0, edges).to(at::kLong), into));
+    EXPECT_TRUE(at::equal(topology.src().index_select(0, edges), one.neighbors));
+  }
+}
+
+TEST(NeighborSource, scanned_draws_of_one_node_differ_from_row_to_row) {
+  const NeighborSource source(star_graph(100).topology(), NeighborType::kIn, at::ones({100}));
+  for (const bool replace : {false, true}) {
+    std::set<Ids> distinct;
+    const auto rows =
+        rows_of(draw_from(source, repeated(0, 2000), {.fanout = 20, .replace = replace}));
+    for (const RowOf& row : rows) distinct.insert(row.neighbors);
+    EXPECT_EQ(distinct.size(), rows.size());  // of more than 10^20
+  }
+}
+
 }  // namespace
 }  // namespace mezzo::test
