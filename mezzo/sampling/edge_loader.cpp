@@ -27,8 +27,11 @@ class ExcludingSampler {
   ExcludingSampler(const Topology& topology, const EdgeLoaderOptions& options)
       : source_(topology, NeighborType::kIn), fanouts_(options.fanouts), replace_(options.replace) {
     if (!options.parent_degrees) return;
-    in_degrees_ = topology.in_degrees();
-    out_degrees_ = topology.out_degrees();
+    // Those of a part of a graph are the whole's, as in BlockSampler.
+    const at::Tensor* in = topology.parent_in_degrees();
+    const at::Tensor* out = topology.parent_out_degrees();
+    in_degrees_ = in != nullptr ? *in : topology.in_degrees();
+    out_degrees_ = out != nullptr ? *out : topology.out_degrees();
   }
 
   /// excluded: ascending edge ids.
@@ -101,7 +104,7 @@ class ExcludingSampler {
   NeighborSource source_;
   std::vector<std::int64_t> fanouts_;
   bool replace_;
-  at::Tensor in_degrees_, out_degrees_;  ///< int64 [num_nodes], or undefined
+  at::Tensor in_degrees_, out_degrees_;  ///< int32 or int64 [num_nodes], or undefined
 };
 
 /// Finds the ends of edges. Immutable, for several threads at once.

@@ -134,6 +134,25 @@ TEST(EdgeLoader, excluded_edges_stay_out_of_sampled_blocks) {
   }
 }
 
+TEST(EdgeLoader, degrees_in_a_part_are_those_of_the_whole) {
+  const Graph g = random_graph(20, 0.3, 2);
+  const at::Tensor in = g.in_degrees() + 7, out = g.out_degrees() + 5;
+  const Graph part(g.topology().with_parent_degrees(in, out));
+  for (const EdgeExclusion exclude :
+       {EdgeExclusion::kNone, EdgeExclusion::kSelf, EdgeExclusion::kReverse}) {
+    SCOPED_TRACE(static_cast<int>(exclude));
+    const EdgeMiniBatch batch =
+        EdgeLoader(part, all_edges(part), {.fanouts = {2, 2}, .exclude = exclude}).batch(0, 0);
+    for (const Block& block : batch.blocks) {
+      ASSERT_NE(block.topology().parent_in_degrees(), nullptr);
+      EXPECT_TRUE(at::equal(block.topology().parent_in_degrees()->to(at::kLong),
+                            in.index_select(0, block.dst_nodes())));
+      EXPECT_TRUE(at::equal(block.topology().parent_out_degrees()->to(at::kLong),
+                            out.index_select(0, block.src_nodes())));
+    }
+  }
+}
+
 TEST(EdgeLoader, depends_on_the_seed_and_not_on_the_workers) {
   Graph g = random_graph(40, 0.2, 5);
   g.ndata()["x"] = at::arange(80, at::kFloat).view({40, 2});
