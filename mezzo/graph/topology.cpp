@@ -237,6 +237,7 @@ struct Topology::State {
   std::shared_ptr<Core> core;
   bool reversed = false;
   at::Tensor parent_in_degrees = {}, parent_out_degrees = {};  // both, or neither
+  bool separate_destinations = false;
 };
 
 Topology::Topology(std::shared_ptr<const State> state) : state_(std::move(state)) {}
@@ -328,8 +329,10 @@ bool Topology::has_zero_in_degree() const {
 Topology Topology::with_parent_degrees(at::Tensor in_degrees, at::Tensor out_degrees) const {
   check_parent_degrees("in_degrees", in_degrees, num_dst(), device());
   check_parent_degrees("out_degrees", out_degrees, num_src(), device());
-  return Topology(std::make_shared<State>(
-      State{state_->core, state_->reversed, std::move(in_degrees), std::move(out_degrees)}));
+  State remembering = *state_;
+  remembering.parent_in_degrees = std::move(in_degrees);
+  remembering.parent_out_degrees = std::move(out_degrees);
+  return Topology(std::make_shared<State>(std::move(remembering)));
 }
 
 const at::Tensor* Topology::parent_in_degrees() const {
@@ -340,9 +343,21 @@ const at::Tensor* Topology::parent_out_degrees() const {
   return state_->parent_out_degrees.defined() ? &state_->parent_out_degrees : nullptr;
 }
 
+Topology Topology::with_separate_destinations() const {
+  State separate = *state_;
+  separate.separate_destinations = true;
+  return Topology(std::make_shared<State>(std::move(separate)));
+}
+
+bool Topology::has_separate_destinations() const {
+  return state_->separate_destinations;
+}
+
 Topology Topology::reverse() const {
-  return Topology(std::make_shared<State>(State{
-      state_->core, !state_->reversed, state_->parent_out_degrees, state_->parent_in_degrees}));
+  State other_way = *state_;
+  other_way.reversed = !state_->reversed;
+  std::swap(other_way.parent_in_degrees, other_way.parent_out_degrees);
+  return Topology(std::make_shared<State>(std::move(other_way)));
 }
 
 Topology Topology::to(at::Device device) const {
@@ -356,9 +371,9 @@ Topology Topology::to(at::Device device) const {
     shape.device = target;
     found = std::make_shared<Core>(shape, std::move(found));
   }
-  return Topology(std::make_shared<State>(State{std::move(found), state_->reversed,
-                                                moved(state_->parent_in_degrees, target),
-                                                moved(state_->parent_out_degrees, target)}));
+  return Topology(std::make_shared<State>(
+      State{std::move(found), state_->reversed, moved(state_->parent_in_degrees, target),
+            moved(state_->parent_out_degrees, target), state_->separate_destinations}));
 }
 
 std::int64_t Topology::memory_bytes() const {

@@ -93,6 +93,13 @@ class MEZZO_API Topology {
   /// Edges out of each source, likewise: [num_src].
   const at::Tensor* parent_out_degrees() const;
 
+  /// The same structure, of which it is known that the destinations are not its first sources
+  /// (to_block without include_dst_in_src): layers that read the rows of the destinations among
+  /// those of the sources refuse it. Shares every array. to(), reverse() and with_parent_degrees()
+  /// keep it so.
+  Topology with_separate_destinations() const;
+  bool has_separate_destinations() const;
+
   /// The same edges, ids kept, each running the other way. Shares every array.
   Topology reverse() const;
 

@@ -113,6 +113,7 @@ at::Tensor GatedGraphConvImpl::forward(const Topology& topology, const at::Tenso
   MEZZO_CHECK(topology.num_src() == topology.num_dst(),
               "{}: expected as many sources as destinations, got {} and {}", kGatedGraphConvName,
               topology.num_src(), topology.num_dst());
+  detail::check_prefix(kGatedGraphConvName, topology);
   MEZZO_CHECK(edge_types.defined() || options.num_edge_types == 1,
               "{}: expected edge_types [{}], for there are {} types, got none", kGatedGraphConvName,
               topology.num_edges(), options.num_edge_types);

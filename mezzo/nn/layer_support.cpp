@@ -44,6 +44,10 @@ void check_prefix(std::string_view layer, const Topology& topology) {
               "{}: expected a topology whose destinations are a prefix of its sources, got {} "
               "destinations and {} sources",
               layer, topology.num_dst(), topology.num_src());
+  MEZZO_CHECK(!topology.has_separate_destinations(),
+              "{}: expected a topology whose destinations are a prefix of its sources, got a block "
+              "without them among the sources (to_block with include_dst_in_src = false)",
+              layer);
 }
 
 void check_in_degrees(std::string_view layer, const Topology& topology, bool allow_zero) {

@@ -44,7 +44,8 @@ void check_rows(std::string_view layer, const at::Tensor& h, std::int64_t num_ro
 void check_input(std::string_view layer, const Topology& topology, const at::Tensor& h,
                  std::int64_t in_features);
 
-/// The destinations can be a prefix of the sources: num_dst <= num_src.
+/// The destinations can be a prefix of the sources: num_dst <= num_src, and it is not known that
+/// they are others (Topology::has_separate_destinations).
 void check_prefix(std::string_view layer, const Topology& topology);
 
 /// Every destination has an in-edge, unless `allow_zero`; in a sample that remembers its parent's

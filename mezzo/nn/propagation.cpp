@@ -56,6 +56,7 @@ void check_one_node_set(std::string_view layer, const Topology& topology) {
   MEZZO_CHECK(topology.num_src() == topology.num_dst(),
               "{}: expected a topology of one set of nodes, got {} sources and {} destinations",
               layer, topology.num_src(), topology.num_dst());
+  check_prefix(layer, topology);
 }
 
 void check_hops(std::string_view layer, std::int64_t hops) {

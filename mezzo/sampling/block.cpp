@@ -27,6 +27,7 @@ struct Block::State {
   Frame srcdata, dstdata, edata;
   std::mutex mutex;      ///< of what follows: int64 on the topology's device once it was asked for
   at::Tensor src_nodes;  ///< [num_src]
+  at::Tensor dst_nodes;  ///< [num_dst], where they are not the first of src_nodes
   at::Tensor edges;      ///< [num_edges], or undefined
   at::Tensor edge_ids;   ///< of each number in `edges`; undefined: the number itself
 };
@@ -48,6 +49,9 @@ Block::Block(Topology topology, at::Tensor src_nodes, at::Tensor edges) {
               "Block: expected the destinations among the sources, got {} destinations and {} "
               "sources",
               topology.num_dst(), topology.num_src());
+  MEZZO_CHECK(!topology.has_separate_destinations(),
+              "Block: expected the destinations among the sources, got a topology without them "
+              "there (to_block with include_dst_in_src = false)");
   check_block_ids("src_nodes", src_nodes, topology.num_src(), topology.device());
   if (edges.defined()) {
     check_block_ids("edges", edges, topology.num_edges(), topology.device());
@@ -74,7 +78,11 @@ at::Tensor Block::src_nodes() const {
 }
 
 at::Tensor Block::dst_nodes() const {
-  return src_nodes().narrow(0, 0, num_dst());
+  if (!topology().has_separate_destinations()) return src_nodes().narrow(0, 0, num_dst());
+  const std::lock_guard lock(state_->mutex);
+  const c10::InferenceMode no_inference(false);
+  state_->dst_nodes = state_->dst_nodes.to(device());
+  return state_->dst_nodes;
 }
 
 at::Tensor Block::parent_edges() const {
@@ -119,6 +127,7 @@ Block Block::to(at::Device to_device) const {
   std::unique_lock lock(state_->mutex);
   auto moved = std::make_shared<State>(topology().to(target), state_->src_nodes, state_->edges,
                                        state_->edge_ids);
+  moved->dst_nodes = state_->dst_nodes;
   lock.unlock();
   moved->srcdata = srcdata().to(target);
   moved->dstdata = dstdata().to(target);
@@ -126,7 +135,16 @@ Block Block::to(at::Device to_device) const {
   return Block(std::move(moved));
 }
 
-Block to_block(const Topology& topology, const at::Tensor& edges, const at::Tensor& dst_nodes) {
+Block Block::with_own_destinations(Topology topology, at::Tensor src_nodes, at::Tensor dst_nodes,
+                                   at::Tensor edges) {
+  auto state = std::make_shared<State>(std::move(topology), std::move(src_nodes), std::move(edges),
+                                       at::Tensor());
+  state->dst_nodes = std::move(dst_nodes);
+  return Block(std::move(state));
+}
+
+Block to_block(const Topology& topology, const at::Tensor& edges, const at::Tensor& dst_nodes,
+               bool include_dst_in_src) {
   constexpr std::string_view kOperation = "to_block";
   const std::int64_t num_nodes = topology.num_dst();
   MEZZO_CHECK(topology.device().is_cpu(), "{}: expected a topology on the CPU, got {}", kOperation,
@@ -155,12 +173,17 @@ Block to_block(const Topology& topology, const at::Tensor& edges, const at::Tens
   const at::Tensor parents = topology.src().index_select(0, chosen).to(at::kLong);
   at::Tensor src = at::empty_like(parents),
              nodes = at::empty({into.numel() + parents.numel()}, at::kLong);
-  nodes.narrow(0, 0, into.numel()).copy_(into);
+  std::int64_t num_src = 0;
+  if (include_dst_in_src) {
+    num_src = into.numel();
+    nodes.narrow(0, 0, num_src).copy_(into);
+  } else {
+    numbers.index_fill_(0, into, -1);
+  }
   const auto* parent = parents.const_data_ptr<std::int64_t>();
   auto* number = numbers.mutable_data_ptr<std::int64_t>();
   auto* local = src.mutable_data_ptr<std::int64_t>();
   auto* node = nodes.mutable_data_ptr<std::int64_t>();
-  std::int64_t num_src = into.numel();
   for (std::int64_t i = 0; i < parents.numel(); ++i) {
     if (number[parent[i]] < 0) {
       number[parent[i]] = num_src;
@@ -168,8 +191,11 @@ Block to_block(const Topology& topology, const at::Tensor& edges, const at::Tens
     }
     local[i] = number[parent[i]];
   }
-  return Block(Topology::from_coo(src, dst, num_src, into.numel()),
-               nodes.narrow(0, 0, num_src).clone(), chosen);
+  const Topology made = Topology::from_coo(src, dst, num_src, into.numel());
+  at::Tensor sources = nodes.narrow(0, 0, num_src).clone();
+  if (include_dst_in_src) return Block(made, std::move(sources), chosen);
+  return Block::with_own_destinations(made.with_separate_destinations(), std::move(sources),
+                                      into.clone(), chosen);
 }
 
 }  // namespace mezzo

@@ -13,8 +13,9 @@
 namespace mezzo {
 
 /// One hop of a mini-batch: the sampled edges into its destinations. The destinations are the first
-/// num_dst() sources, in the same order. Layers take it as a Topology. A light handle: copies share
-/// structure and frames. On one device, like a Graph. As DGL's block (to_block).
+/// num_dst() sources, in the same order, but for blocks of to_block() without include_dst_in_src,
+/// whose topology says so. Layers take it as a Topology. A light handle: copies share structure and
+/// frames. On one device, like a Graph. As DGL's block (to_block).
 class MEZZO_API Block {
  public:
   /// A block whose nodes and edges are called as in a parent graph.
@@ -32,7 +33,9 @@ class MEZZO_API Block {
   at::Device device() const { return topology().device(); }
 
   at::Tensor src_nodes() const;  ///< int64 [num_src], ids of the parent
-  at::Tensor dst_nodes() const;  ///< int64 [num_dst], ids of the parent; the first of src_nodes()
+  /// int64 [num_dst], ids of the parent; the first of src_nodes() unless
+  /// topology().has_separate_destinations().
+  at::Tensor dst_nodes() const;
   /// int64 [num_edges], ids of the parent, -1 for an added self loop. Throws InvalidArgument where
   /// they are not known.
   at::Tensor parent_edges() const;
@@ -54,6 +57,12 @@ class MEZZO_API Block {
   /// edge_ids is undefined; translated when first asked for, since few do.
   Block(Topology topology, at::Tensor src_nodes, at::Tensor slots, at::Tensor edge_ids);
 
+  friend MEZZO_API Block to_block(const Topology& topology, const at::Tensor& edges,
+                                  const at::Tensor& dst_nodes, bool include_dst_in_src);
+  /// Trusted: destinations that are not the first sources.
+  static Block with_own_destinations(Topology topology, at::Tensor src_nodes, at::Tensor dst_nodes,
+                                     at::Tensor edges);
+
   struct State;
   explicit Block(std::shared_ptr<State> state);
   std::shared_ptr<State> state_;
@@ -68,7 +77,10 @@ using Blocks = std::vector<Block>;
 /// edges[i]; its sources are the destinations in the given order, then the others in the order in
 /// which they first appear. Throws InvalidArgument for an edge into another node. On the CPU;
 /// O(nodes of `topology`). As DGL's to_block.
+/// include_dst_in_src = false: the sources are those of the edges alone, in the order in which they
+/// first appear. Such a block is for layers that read no rows of the destinations (GraphConv); the
+/// others, and nn::Model, refuse it (Topology::has_separate_destinations).
 MEZZO_API Block to_block(const Topology& topology, const at::Tensor& edges,
-                         const at::Tensor& dst_nodes);
+                         const at::Tensor& dst_nodes, bool include_dst_in_src = true);
 
 }  // namespace mezzo

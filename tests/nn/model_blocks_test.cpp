@@ -8,7 +8,9 @@
 
 #include "mezzo/core/error.h"
 #include "mezzo/graph/graph.h"
+#include "mezzo/nn/graph_conv.h"
 #include "mezzo/nn/model.h"
+#include "mezzo/nn/sage_conv.h"
 #include "mezzo/sampling/block.h"
 
 #include "support/graphs.h"
@@ -198,6 +200,33 @@ TEST(ModelOnBlocks, sgc_of_one_hop_takes_a_block_and_of_more_only_the_whole_grap
   const auto text = error_of([&] { two(all_blocks(graph(), all, 1), x); });
   EXPECT_TRUE(mentions(text, "Model:sgcof2hops"));
   EXPECT_TRUE(mentions(text, "expectedthewholegraph"));
+}
+
+TEST(ModelOnBlocks, layers_refuse_a_block_whose_sources_lack_the_destinations) {
+  const Topology topology = topology_of({1, 2}, {2, 3}, 4, 4);
+  const auto made = [&](bool include_dst_in_src) {
+    return to_block(topology.to(at::kCPU), ids({0, 1}).cpu(), ids({2, 3}).cpu(), include_dst_in_src)
+        .to(test_device());
+  };
+  const Block separate = made(false), whole = made(true);
+  ASSERT_EQ(separate.num_src(), separate.num_dst());  // so that the numbers do not give it away
+  const at::Tensor x = uniform({4, kWidth}, at::kDouble, 2);
+  const auto rows = [&](const Block& block) { return x.index_select(0, block.src_nodes()); };
+  for (const ModelOptions& options : options_of_blocks(1)) {
+    Model model = make(options);
+    EXPECT_NO_THROW(model(whole, rows(whole)));
+    const std::string text = error_of([&] { model(separate, rows(separate)); });
+    EXPECT_TRUE(mentions(text, "include_dst_in_src=false"))
+        << name_of(nn::ModelKinds{}, options.kind);
+  }
+  nn::SAGEConv sage(nn::SAGEConvOptions{.in_features = kWidth, .out_features = 2});
+  randomise(*sage, at::kDouble);
+  EXPECT_TRUE(mentions(error_of([&] { sage(separate, rows(separate)); }), "SAGEConv:expected"));
+  // GraphConv reads no rows of the destinations.
+  nn::GraphConv conv(nn::GraphConvOptions{
+      .in_features = kWidth, .out_features = 2, .norm = nn::DegreeNorm::kNone});
+  randomise(*conv, at::kDouble);
+  EXPECT_TRUE(same_sums(conv(separate, rows(separate)), conv(whole, rows(whole))));
 }
 
 TEST(ModelOnBlocks, blocks_that_do_not_fit_are_errors_that_say_where) {

@@ -91,6 +91,36 @@ TEST(ToBlock, destinations_come_first_in_the_given_order) {
   EXPECT_EQ(parents(block.dst_nodes(), block.topology().dst()), (Ids{2, 3}));
 }
 
+TEST(ToBlock, without_destinations_the_sources_are_those_of_the_edges) {
+  const Topology topology = topology_of({1, 2, 3}, {2, 3, 2}, 4, 4);
+  const Block block = to_block(topology, ids({1, 0, 2}), ids({3, 2}), false);
+  EXPECT_EQ(values(block.src_nodes()), (Ids{2, 1, 3}));
+  EXPECT_EQ(values(block.dst_nodes()), (Ids{3, 2}));
+  EXPECT_EQ(values(block.parent_edges()), (Ids{1, 0, 2}));
+  EXPECT_EQ(values(block.topology().src()), (Ids{0, 1, 2}));
+  EXPECT_EQ(values(block.topology().dst()), (Ids{0, 1, 1}));
+  EXPECT_EQ(block.dstdata().num_rows(), 2);
+  // more destinations than sources
+  const Block narrow = to_block(topology, ids({0}), ids({3, 2, 0}), false);
+  EXPECT_EQ(values(narrow.src_nodes()), (Ids{1}));
+  EXPECT_EQ(values(narrow.dst_nodes()), (Ids{3, 2, 0}));
+  EXPECT_EQ(values(narrow.topology().dst()), (Ids{1}));
+  const Block none = to_block(topology, ids({}), ids({3}), false);
+  EXPECT_EQ(none.num_src(), 0);
+  EXPECT_EQ(values(none.dst_nodes()), (Ids{3}));
+}
+
+TEST(ToBlock, its_topology_knows_whether_the_destinations_are_sources) {
+  const Topology topology = topology_of({1, 2}, {2, 3}, 4, 4);
+  EXPECT_FALSE(to_block(topology, ids({0}), ids({2})).topology().has_separate_destinations());
+  const Block block = to_block(topology, ids({0}), ids({2}), false);
+  const Topology& separate = block.topology();
+  EXPECT_TRUE(separate.has_separate_destinations());
+  EXPECT_TRUE(separate.reverse().has_separate_destinations());
+  EXPECT_TRUE(separate.with_parent_degrees(ids({1}), ids({1})).has_separate_destinations());
+  EXPECT_TRUE(mentions(error_of([&] { Block(separate, ids({1}), {}); }), "destinations"));
+}
+
 TEST(ToBlock, an_edge_into_another_node_is_an_error) {
   const Topology topology = topology_of({1, 2}, {2, 3}, 4, 4);
   const std::string text = error_of([&] { to_block(topology, ids({0, 1}), ids({2})); });
