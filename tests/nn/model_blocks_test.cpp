@@ -12,6 +12,7 @@
 #include "mezzo/nn/model.h"
 #include "mezzo/nn/sage_conv.h"
 #include "mezzo/sampling/block.h"
+#include "mezzo/sampling/block_sampler.h"
 
 #include "support/graphs.h"
 #include "support/nn_reference.h"
@@ -116,6 +117,41 @@ TEST(ModelOnBlocks, with_all_neighbours_equals_the_whole_graph_on_the_seeds) {
       const at::Tensor expected = model(graph(), x).index_select(0, seeds);
       EXPECT_TRUE(same_sums(model(blocks, rows), expected));
       EXPECT_TRUE(same_sums(model(blocks, rows.to_sparse_csr()), expected));
+    }
+  }
+}
+
+/// As with_all_neighbours_equals_..., with blocks that a sampler made.
+TEST(ModelOnBlocks, sampled_with_unlimited_fanouts_equals_the_whole_graph_on_the_seeds) {
+  MEZZO_CPU_ONLY("draws with weights and LABOR");
+  const at::Tensor seeds = ids({7, 0, 23, 39}), x = features();
+  const std::int64_t more_than_any_degree = graph().num_edges() + 1;
+  struct Draw {
+    NeighborDraw draw;
+    std::int64_t fanout;
+    bool weighted;
+  };
+  for (const std::int64_t num_layers : {1, 2, 3}) {
+    for (const Draw& draw : {Draw{NeighborDraw::kNeighbor, kAllNeighbors, false},
+                             Draw{NeighborDraw::kNeighbor, more_than_any_degree, false},
+                             Draw{NeighborDraw::kNeighbor, kAllNeighbors, true},
+                             Draw{NeighborDraw::kLabor, kAllNeighbors, false}}) {
+      const BlockSampler sampler(
+          graph(),
+          {.fanouts = std::vector<std::int64_t>(static_cast<std::size_t>(num_layers), draw.fanout),
+           .draw = draw.draw,
+           .edge_weights = draw.weighted ? at::ones({graph().num_edges()}) : at::Tensor()});
+      Workspace workspace;
+      const Blocks blocks = sampler.sample(seeds, {.seed = 3}, workspace);
+      ASSERT_LT(blocks.front().num_src(), graph().num_src());
+      const at::Tensor rows = x.index_select(0, blocks.front().src_nodes());
+      for (const ModelOptions& options : options_of_blocks(num_layers)) {
+        SCOPED_TRACE(testing::Message() << name_of(nn::ModelKinds{}, options.kind) << ", "
+                                        << num_layers << " layers, skip " << options.skip);
+        Model model = make(options);
+        const at::Tensor expected = model(graph(), x).index_select(0, seeds);
+        EXPECT_TRUE(same_sums(model(blocks, rows), expected));
+      }
     }
   }
 }
