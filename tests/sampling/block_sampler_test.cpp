@@ -4,6 +4,7 @@
 #include <limits>
 #include <set>
 #include <thread>
+#include <utility>
 
 #include <gtest/gtest.h>
 
@@ -233,6 +234,34 @@ TEST(BlockSampler, fanout_zero_and_no_seeds_give_blocks_without_edges) {
     EXPECT_EQ(block.num_src(), 0);
     EXPECT_EQ(block.num_edges(), 0);
     EXPECT_EQ(block.parent_edges().numel(), 0);
+  }
+}
+
+TEST(BlockSampler, every_kind_of_draw_takes_fanout_zero_and_graphs_without_edges) {
+  const Topology topology = power_law_graph(100, 900, 8).topology();
+  const Topology isolated = isolated_graph(100).topology();
+  struct Kind {
+    NeighborDraw draw;
+    bool replace, weighted;
+  };
+  for (const Kind& kind :
+       {Kind{NeighborDraw::kNeighbor, false, true}, Kind{NeighborDraw::kNeighbor, true, false},
+        Kind{NeighborDraw::kNeighbor, true, true}, Kind{NeighborDraw::kLabor, false, false},
+        Kind{NeighborDraw::kLabor, false, true}}) {
+    for (const auto& [graph, fanout] :
+         {std::pair{topology, 0}, std::pair{isolated, 3}, std::pair{isolated, 0}}) {
+      const BlockSampler sampler(
+          graph, {.fanouts = {fanout, fanout},
+                  .draw = kind.draw,
+                  .replace = kind.replace,
+                  .edge_weights = kind.weighted ? at::ones({graph.num_edges()}) : at::Tensor()});
+      Workspace workspace;
+      for (const Block& block : sampler.sample(ids({5, 6}), {.seed = 7}, workspace)) {
+        EXPECT_EQ(block.num_edges(), 0);
+        EXPECT_EQ(values(block.src_nodes()), (Ids{5, 6}));
+        EXPECT_EQ(block.edata().contains("edge_weights"), kind.draw == NeighborDraw::kLabor);
+      }
+    }
   }
 }
 

@@ -134,6 +134,18 @@ TEST(ClusterLoader, drops_an_unfinished_batch_on_request_and_counts_what_it_drew
   EXPECT_EQ(loader.statistics().sampled_edges, num_edges);
 }
 
+TEST(ClusterLoader, takes_graphs_without_edges_and_without_nodes) {
+  ClusterLoader loader(isolated_graph(6), {.num_parts = 3});
+  Ids seen;
+  for (const SubgraphBatch& batch : loader) {
+    EXPECT_EQ(batch.graph.num_edges(), 0);
+    for (const std::int64_t node : values(batch.nodes)) seen.push_back(node);
+  }
+  std::sort(seen.begin(), seen.end());
+  EXPECT_EQ(seen, (Ids{0, 1, 2, 3, 4, 5}));
+  EXPECT_EQ(ClusterLoader(empty_graph(), {.num_parts = 1}).num_batches(), 0);
+}
+
 TEST(ClusterLoader, wrong_options_are_errors) {
   Graph g = with_columns(cycle_graph(4));
   g.ndata()["coo"] = at::eye(4).to_sparse();

@@ -192,6 +192,14 @@ TEST(ControlVariate, equals_histories_copied_from_the_parent) {
                          flow.layers(1).data()["h"].to(at::kDouble), 100));
 }
 
+TEST(ControlVariate, is_zero_without_edges) {
+  const Graph graph = isolated_graph(5);
+  ControlVariate variate(graph, {.widths = {2}});
+  const NeighborSampler sampler(graph, ids({3, 1}), {.num_neighbors = 2});
+  const NodeFlow flow = sampler.batch(0, 0);
+  EXPECT_TRUE(exact(variate.mean(flow, 0, at::ones({flow.layer_size(0), 2})), at::zeros({2, 2})));
+}
+
 TEST(ControlVariate, wrong_arguments_are_errors_that_name_them) {
   const Graph graph = skewed_graph();
   const auto made = [&](ControlVariateOptions options) {

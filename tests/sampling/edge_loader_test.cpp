@@ -242,6 +242,17 @@ TEST(EdgeLoader, a_source_that_is_joined_to_every_node_is_an_error_at_its_batch)
   EXPECT_TRUE(mentions(error_of([&] { loader.begin(); }), "everyoneisexcluded"));
 }
 
+TEST(EdgeLoader, fan_out_0_gives_blocks_of_the_ends_alone) {
+  const Graph g = random_graph(20, 0.3, 2);
+  for (const EdgeExclusion exclude :
+       {EdgeExclusion::kNone, EdgeExclusion::kSelf, EdgeExclusion::kReverse}) {
+    const EdgeMiniBatch batch =
+        EdgeLoader(g, ids({0, 5}), {.fanouts = {0, 0}, .exclude = exclude}).batch(0, 0);
+    EXPECT_TRUE(at::equal(batch.input_nodes, batch.output_nodes));
+    for (const Block& block : batch.blocks) EXPECT_EQ(block.num_edges(), 0);
+  }
+}
+
 TEST(EdgeLoader, wrong_options_are_errors) {
   Graph g = cycle_graph(4);
   g.ndata()["coo"] = at::eye(4).to_sparse();

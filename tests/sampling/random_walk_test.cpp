@@ -171,6 +171,14 @@ TEST(RandomWalk, node2vec_is_exact_where_hardly_a_proposal_is_accepted) {
   EXPECT_LE(chi_square({seen[2], seen[3]}, {n / 2, n / 2}), chi_square_bound(1));
 }
 
+TEST(RandomWalk, stays_where_there_are_no_edges) {
+  for (const double p : {1.0, 0.5}) {
+    const RandomWalks walks = random_walk(isolated_graph(3), ids({2, 0}), 2, {.p = p});
+    EXPECT_EQ(values(walks.nodes.flatten()), (Ids{2, -1, -1, 0, -1, -1}));
+    EXPECT_EQ(values(walks.edges.flatten()), (Ids{-1, -1, -1, -1}));
+  }
+}
+
 TEST(RandomWalk, wrong_arguments_are_errors) {
   const Graph g = cycle_graph(3);
   const at::Tensor start = ids({0});

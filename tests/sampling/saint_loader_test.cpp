@@ -245,6 +245,23 @@ TEST(SaintLoader, has_no_weights_without_a_coverage_and_no_batches_where_none_ar
   EXPECT_EQ(SaintLoader(g, {.batches_per_epoch = 0, .sample_coverage = 0}).num_batches(), 0);
 }
 
+TEST(SaintLoader, nodes_and_walks_take_a_graph_without_edges) {
+  for (const SaintKind kind : {SaintKind::kNode, SaintKind::kRandomWalk}) {
+    SaintLoader loader(
+        isolated_graph(6),
+        {.kind = kind, .budget = 4, .num_roots = 4, .batches_per_epoch = 3, .sample_coverage = 2});
+    std::int64_t batches = 0;
+    for (const SubgraphBatch& batch : loader) {
+      ++batches;
+      EXPECT_GT(batch.graph.num_nodes(), 0);
+      EXPECT_EQ(batch.graph.num_edges(), 0);
+      EXPECT_EQ(batch.edge_weights.numel(), 0);
+      EXPECT_TRUE((batch.node_weights > 0).all().item<bool>());
+    }
+    EXPECT_EQ(batches, 3);
+  }
+}
+
 TEST(SaintLoader, wrong_options_are_errors) {
   const Graph g = cycle_graph(4);
   const auto fault = [&](const SaintLoaderOptions& options) {
