@@ -37,7 +37,7 @@ struct DrawCount {
 
 /// Rows up to this degree are drawn as the bits of a word.
 inline constexpr std::int64_t kBitsOfWord = 64;
-/// Fan-outs up to this are drawn and sorted in registers.
+/// Fan-outs up to this are sorted as vectors, by ranks, without branches.
 inline constexpr int kSmallFanout = 32;
 /// Larger ones mark slots in a bit map while that has at most so many words a draw.
 inline constexpr std::int64_t kWordsPerDraw = 4;
