@@ -9,8 +9,8 @@
 
 #include "mezzo/cli/edge_census.h"
 #include "mezzo/core/json.h"
+#include "mezzo/data/dataset.h"
 #include "mezzo/graph/graph.h"
-#include "mezzo/train/problem.h"
 #include "mezzo/train/table.h"
 
 namespace mezzo::cli {

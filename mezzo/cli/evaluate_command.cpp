@@ -7,10 +7,10 @@
 #include "mezzo/cli/image_command.h"
 #include "mezzo/cli/run.h"
 #include "mezzo/core/json.h"
+#include "mezzo/data/dataset.h"
 #include "mezzo/train/files.h"
 #include "mezzo/train/image_checkpoint.h"
 #include "mezzo/train/inference.h"
-#include "mezzo/train/problem.h"
 #include "mezzo/train/table.h"
 #include "mezzo/version.h"
 

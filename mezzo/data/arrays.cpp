@@ -241,6 +241,29 @@ at::Tensor set_some_labels(Dataset& dataset, const at::Tensor& labels,
   return without.logical_not().reshape(-1);
 }
 
+at::Tensor set_entries(Dataset& dataset, const at::Tensor& entries, const std::string& where) {
+  require(entries.dim() == 2 && entries.numel() > 0 && !entries.is_complex(), where,
+          "expected real numbers [N, C] with N, C > 0, got shape {}", shape_text(entries));
+  // Neither -1 nor 255 is a number of every dtype of 8 bits.
+  const at::Tensor values =
+      c10::elementSize(entries.scalar_type()) == 1 ? entries.to(at::kShort) : entries;
+  const at::Tensor missing =
+      values.ne(values).logical_or_(values.eq(-1)).logical_or_(values.eq(kNoEntry));
+  const at::Tensor bad =
+      values.eq(0).logical_or_(values.eq(1)).logical_or_(missing).logical_not_().nonzero();
+  if (bad.size(0) > 0) {
+    const auto node = bad[0][0].item<std::int64_t>(), one = bad[0][1].item<std::int64_t>();
+    detail::raise<IoError>("{}: node {} has {} for class {}, expected 0 or 1, or -1 for none",
+                           where, node, values[node][one].item<double>(), one);
+  }
+  dataset.labels = values.masked_fill(missing, kNoEntry).to(at::kByte).contiguous();
+  dataset.num_nodes = entries.size(0);
+  dataset.num_classes = entries.size(1);
+  const at::Tensor has_label = dataset.has_label();
+  require(has_label.any().item<bool>(), where, "no node has a label");
+  return has_label;
+}
+
 void clear_unlabelled(Dataset& dataset, const at::Tensor& has_label) {
   if (has_label.all().item<bool>()) return;
   for (at::Tensor* masks : {&dataset.train_masks, &dataset.val_masks, &dataset.test_masks}) {

@@ -157,16 +157,44 @@ class Validator {
   }
 
   void check_labels() const {
-    check_column(data_.labels, at::kLong, 1, "labels");
-    check(data_.labels.numel() == data_.num_nodes, "{} labels for {} nodes", data_.labels.numel(),
-          data_.num_nodes);
     check(data_.num_classes > 0, "it has no classes");
-    check_label_range();
+    if (data_.is_multi_label()) {
+      check_entries();
+    } else {
+      check_one_label_a_node();
+    }
     const auto named = static_cast<std::int64_t>(data_.class_names.size());
     check(named == 0 || named == data_.num_classes, "{} class names for {} classes", named,
           data_.num_classes);
+  }
+
+  void check_one_label_a_node() const {
+    check_column(data_.labels, at::kLong, 1, "labels");
+    check(data_.labels.numel() == data_.num_nodes, "{} labels for {} nodes", data_.labels.numel(),
+          data_.num_nodes);
+    check_label_range();
     check(data_.metric != Metric::kRocAuc || data_.num_classes == 2,
           "ROC AUC judges two classes, it has {}", data_.num_classes);
+    check(data_.metric != Metric::kMicroF1,
+          "micro-F1 judges multi-label data, where its nodes have one label each");
+  }
+
+  void check_entries() const {
+    check_column(data_.labels, at::kByte, 2, "labels");
+    const std::int64_t classes = data_.num_classes;
+    check(data_.labels.size(0) == data_.num_nodes && data_.labels.size(1) == classes,
+          "labels: expected shape [{}, {}], got {}", data_.num_nodes, classes,
+          data::shape_text(data_.labels));
+    const at::Tensor values = data_.labels.contiguous();
+    const auto* value = values.const_data_ptr<std::uint8_t>();
+    const std::int64_t bad = first_bad(
+        values.numel(), [&](std::int64_t i) { return value[i] > 1 && value[i] != kNoEntry; });
+    check(bad == values.numel(),
+          "labels: node {} has {} for class {}, expected 0, 1, or {} for none", bad / classes,
+          bad == values.numel() ? 0 : int{value[bad]}, bad % classes, kNoEntry);
+    check(data_.metric != Metric::kAccuracy,
+          "accuracy judges data of one label a node, it is multi-label; expected micro-F1 or ROC "
+          "AUC");
   }
 
   void check_label_range() const {
@@ -250,7 +278,7 @@ class Validator {
     check(twice.size(0) == 0, "masks: node {} is in two masks of split {}",
           twice.size(0) == 0 ? 0 : twice[0][0].item<std::int64_t>(),
           twice.size(0) == 0 ? 0 : twice[0][1].item<std::int64_t>());
-    const at::Tensor unlabelled = data_.labels.eq(kNoLabel).unsqueeze(1);
+    const at::Tensor unlabelled = data_.has_label().logical_not().unsqueeze(1);
     const at::Tensor used = unlabelled.logical_and(times.gt(0)).nonzero();
     check(used.size(0) == 0, "masks: node {} has no label, but is in a mask of split {}",
           used.size(0) == 0 ? 0 : used[0][0].item<std::int64_t>(),
@@ -285,11 +313,27 @@ std::int64_t Dataset::num_splits() const {
   return train_masks.defined() ? train_masks.size(1) : 0;
 }
 
+at::Tensor Dataset::has_label() const {
+  return is_multi_label() ? labels.ne(kNoEntry).any(1) : labels.ne(kNoLabel);
+}
+
 SplitMasks Dataset::split(std::int64_t index) const {
   MEZZO_CHECK(index >= 0 && index < num_splits(),
               "split: index {} is outside [0, {}) of data set {}", index, num_splits(), name);
   return {train_masks.select(1, index).contiguous(), val_masks.select(1, index).contiguous(),
           test_masks.select(1, index).contiguous()};
+}
+
+std::string metric_name(Metric metric) {
+  switch (metric) {
+    case Metric::kRocAuc:
+      return "roc_auc";
+    case Metric::kMicroF1:
+      return "micro_f1";
+    case Metric::kAccuracy:
+      break;
+  }
+  return "accuracy";
 }
 
 void Dataset::validate() const {

@@ -13,10 +13,20 @@
 namespace mezzo {
 
 /// How predictions of a data set are judged.
-enum class Metric : std::uint8_t { kAccuracy, kRocAuc };
+enum class Metric : std::uint8_t {
+  kAccuracy,
+  kRocAuc,   ///< of two classes; of multi-label data the mean over the classes, see mean_roc_auc()
+  kMicroF1,  ///< of multi-label data
+};
+
+/// "accuracy", "roc_auc" or "micro_f1"
+MEZZO_API std::string metric_name(Metric metric);
 
 /// The label of a node that has none.
 inline constexpr std::int64_t kNoLabel = -1;
+
+/// In multi-label data: whether a node belongs to a class is not known.
+inline constexpr std::uint8_t kNoEntry = 255;
 
 /// The masks of one split: bool [N] each, disjoint; a node may be in none.
 struct SplitMasks {
@@ -56,7 +66,8 @@ struct MEZZO_API Dataset {
   /// above. Its values were checked when the file was written and nothing reads them all unasked.
   bool is_mapped = false;
   /// int64 [N] in [0, C), or kNoLabel, and then the node is in no mask; undefined: no labels, then
-  /// C and S are 0.
+  /// C and S are 0. Of multi-label data uint8 [N, C]: 1 where the node belongs to the class, 0
+  /// where not, or kNoEntry; a node without any entry is in no mask.
   at::Tensor labels;
   at::Tensor train_masks, val_masks, test_masks;  ///< bool [N, S], one column a split
   std::vector<std::string> class_names;           ///< [C], or empty
@@ -66,6 +77,12 @@ struct MEZZO_API Dataset {
   std::int64_t num_edges() const;     ///< E, directed
   std::int64_t num_features() const;  ///< F, 0 without features
   std::int64_t num_splits() const;    ///< S
+
+  /// Whether a node may belong to several classes; false without labels.
+  bool is_multi_label() const { return labels.defined() && labels.dim() == 2; }
+
+  /// bool [N], allocated: which nodes have a label, or an entry at least. labels: defined.
+  at::Tensor has_label() const;
 
   /// The masks of split `index` in [0, S). Throws InvalidArgument outside.
   SplitMasks split(std::int64_t index) const;

@@ -259,7 +259,7 @@ void write_manifest(const std::filesystem::path& folder, const FolderManifest& m
       {"num_edges", manifest.num_edges},
       {"num_features", manifest.num_features},
       {"num_classes", manifest.num_classes},
-      {"metric", manifest.metric == Metric::kAccuracy ? "accuracy" : "roc_auc"},
+      {"metric", metric_name(manifest.metric)},
       {"class_names", manifest.class_names},
       {"arrays", arrays},
   };

@@ -27,11 +27,11 @@ struct SourceHeader {
 };
 
 /// A data set read piece by piece, so that a conversion needs memory for its nodes but not for its
-/// edges or features: a piece, and at most a hundred bytes a node; GraphSAINT's JSON files and
-/// features in Fortran order are held whole besides. Every function may be called again and then
-/// starts anew. Errors are IoError naming file, line (of text) and fault, also for a file that
-/// changes between two calls, and InvalidArgument for a split that the data do not have. Not for
-/// use by several threads at once.
+/// edges or features: a piece, at most a hundred bytes a node, and of multi-label data
+/// some ten an entry; GraphSAINT's JSON files and features in Fortran order are held whole besides.
+/// Every function may be called again and then starts anew. Errors are IoError naming file, line
+/// (of text) and fault, also for a file that changes between two calls, and InvalidArgument for a
+/// split that the data do not have. Not for use by several threads at once.
 class MEZZO_API GraphSource {
  public:
   virtual ~GraphSource() = default;
@@ -45,12 +45,13 @@ class MEZZO_API GraphSource {
   /// strided (sparse sources give densified pieces), n such that a piece stays below 64 MiB.
   using TakeRows = std::function<void(const at::Tensor& rows)>;
   virtual void features(const TakeRows& take) = 0;
-  /// int64 [N] in [0, C), or kNoLabel, and then the node is in no mask. kNoLabel alone where C is
+  /// As Dataset::labels, of one label a node or of several; kNoLabel alone, int64 [N], where C is
   /// 0.
   virtual at::Tensor labels() = 0;
   /// C, or 0: the data have no labels at all.
   virtual std::int64_t num_classes() = 0;
-  /// bool [N, S] each, or nullopt: the data have no split, and every node a label if any has.
+  /// bool [N, S] each, or nullopt: the data have no split, and every node a label (or an entry of
+  /// several) if any has.
   struct Masks {
     at::Tensor train, val, test;
   };

@@ -35,7 +35,8 @@ class GraphSaintSource : public GraphSource {
     return {.name = name_of_path(folder_),
             .num_nodes = num_nodes(),
             .num_features = rows.shape()[1],
-            .class_names = {}};
+            .class_names = {},
+            .metric = known_labels().is_multi_label() ? Metric::kMicroF1 : Metric::kAccuracy};
   }
 
   void edges(const TakeEdges& take) override {
@@ -76,14 +77,17 @@ class GraphSaintSource : public GraphSource {
   const NodeLabels& known_labels() {
     if (labels_) return *labels_;
     const std::filesystem::path path = folder_ / "class_map.json";
-    const std::string where = path.string();
+    const nlohmann::json root = read_json_object(path);
+    const bool lists = !root.empty() && root.front().is_array();
+    labels_ = lists ? entries_of(root, path.string()) : labels_of(root, path.string());
+    return *labels_;
+  }
+
+  NodeLabels labels_of(const nlohmann::json& root, const std::string& where) {
     std::vector<std::int64_t> values(static_cast<std::size_t>(num_nodes()), kAbsent);
     std::int64_t least = std::numeric_limits<std::int64_t>::max();
-    const nlohmann::json root = read_json_object(path);
     for (const auto& [key, value] : root.items()) {
       const std::int64_t node = node_of_key(key, where);
-      require(!value.is_array(), where,
-              "node {} has a list of classes: multi-label data are not supported", node);
       require(is_int64(value), where, "the class of node {} is not an integer of 64 bits", node);
       values[static_cast<std::size_t>(node)] = value.get<std::int64_t>();
       least = std::min(least, value.get<std::int64_t>());
@@ -96,8 +100,28 @@ class GraphSaintSource : public GraphSource {
                 "classes of which one is {}, too far apart", least);
       }
     }
-    labels_ = node_labels(values, std::nullopt, where);
-    return *labels_;
+    return node_labels(values, std::nullopt, where);
+  }
+
+  NodeLabels entries_of(const nlohmann::json& root, const std::string& where) {
+    const std::size_t classes = root.front().size();
+    require(classes > 0, where, "a node has an empty list of classes");
+    std::vector<std::uint8_t> rows(static_cast<std::size_t>(num_nodes()) * classes, kNoEntry);
+    for (const auto& [key, list] : root.items()) {
+      const std::int64_t node = node_of_key(key, where);
+      require(list.is_array() && list.size() == classes, where,
+              "node {} has no list of {} classes, as other nodes do", node, classes);
+      const std::size_t first = static_cast<std::size_t>(node) * classes;
+      for (std::size_t c = 0; c < classes; ++c) {
+        const double entry = list[c].is_number() ? list[c].get<double>() : -1;
+        if (entry != 0 && entry != 1) {
+          detail::raise<IoError>("{}: node {} has {} for class {}, expected 0 or 1", where, node,
+                                 list[c].dump(), c);
+        }
+        rows[first + c] = entry == 1 ? 1 : 0;
+      }
+    }
+    return node_entries(rows, classes, where);
   }
 
   std::int64_t node_of_key(const std::string& key, const std::string& where) {

@@ -23,9 +23,9 @@ struct NpyDtype {
   std::string_view descr;
 };
 
-constexpr NpyDtype kMappedDtypes[] = {{at::kBool, "|b1"}, {at::kInt, "<i4"},
-                                      {at::kLong, "<i8"}, {at::kFloat, "<f4"},
-                                      {at::kHalf, "<f2"}, {at::kBFloat16, "<u2"}};
+constexpr NpyDtype kMappedDtypes[] = {
+    {at::kBool, "|b1"},  {at::kByte, "|u1"}, {at::kInt, "<i4"},     {at::kLong, "<i8"},
+    {at::kFloat, "<f4"}, {at::kHalf, "<f2"}, {at::kBFloat16, "<u2"}};
 
 /// numpy's extension types for bfloat16 are written as two bytes without meaning.
 bool descr_is(std::string_view descr, at::ScalarType dtype) {

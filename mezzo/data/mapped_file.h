@@ -34,8 +34,8 @@ class MEZZO_API MappedFile {
   std::size_t size_ = 0;
 };
 
-/// The dtype as numpy writes it: "<f4". bool, int32, int64, float32, float16, and bfloat16, which
-/// numpy lacks: its bits as "<u2". Throws LogicError for others.
+/// The dtype as numpy writes it: "<f4". bool, uint8, int32, int64, float32, float16, and bfloat16,
+/// which numpy lacks: its bits as "<u2". Throws LogicError for others.
 MEZZO_API std::string_view npy_descr(at::ScalarType dtype);
 
 /// The items of a .npy file, which must be of `dtype` (one of npy_descr; bfloat16 also as "|V2")

@@ -20,7 +20,7 @@ namespace {
 using Shape = std::vector<std::int64_t>;
 
 constexpr std::int64_t kMostFolderItems = std::int64_t{1} << 48;
-constexpr at::ScalarType kFolderDtypes[] = {at::kBool,  at::kInt,  at::kLong,
+constexpr at::ScalarType kFolderDtypes[] = {at::kBool,  at::kByte, at::kInt,     at::kLong,
                                             at::kFloat, at::kHalf, at::kBFloat16};
 constexpr std::initializer_list<at::ScalarType> kFeatureDtypes = {at::kFloat, at::kBFloat16,
                                                                   at::kHalf};
@@ -82,9 +82,11 @@ class ManifestParser {
 
   Metric metric() const {
     const std::string name = text(root_, "metric");
-    require(name == "accuracy" || name == "roc_auc", where_,
-            "metric '{}' is neither 'accuracy' nor 'roc_auc'", name);
-    return name == "accuracy" ? Metric::kAccuracy : Metric::kRocAuc;
+    for (const Metric metric : {Metric::kAccuracy, Metric::kRocAuc, Metric::kMicroF1}) {
+      if (name == metric_name(metric)) return metric;
+    }
+    detail::raise<IoError>("{}: metric '{}' is none of 'accuracy', 'roc_auc' and 'micro_f1'",
+                           where_, name);
   }
 
   std::vector<std::string> class_names() const {
@@ -149,6 +151,10 @@ class FolderReader {
 
   bool has(const std::string& name) const { return manifest_.arrays.count(name) > 0; }
 
+  std::size_t num_dimensions(const std::string& name) const {
+    return manifest_.arrays.at(name).shape.size();
+  }
+
   const std::string& where() const { return where_; }
   std::string where(const std::string& name) const { return path_of(name).string(); }
 
@@ -159,7 +165,7 @@ class FolderReader {
     return in_shape(map_npy(path_of(name), array.dtype, random_reads), array, name);
   }
 
-  /// A copy in memory, of bool or int64.
+  /// A copy in memory, of bool, uint8 or int64.
   at::Tensor read(const std::string& name, at::ScalarType dtype, const Shape& shape) {
     const FolderArray& array = described(name, {dtype}, shape);
     const at::Tensor items = read_npy(path_of(name));
@@ -243,10 +249,12 @@ void read_folder_labels(FolderReader& reader, Dataset& dataset, const LoadOption
           reader.has("labels") ? "with" : "without");
   if (!reader.has("labels")) return;
   const std::int64_t nodes = dataset.num_nodes;
-  dataset.labels = reader.read("labels", at::kLong, {nodes});
+  dataset.labels = reader.num_dimensions("labels") == 2
+                       ? reader.read("labels", at::kByte, {nodes, dataset.num_classes})
+                       : reader.read("labels", at::kLong, {nodes});
   if (!reader.has("train_masks")) {
-    require(dataset.labels.ne(kNoLabel).all().item<bool>(), reader.where("labels"),
-            "there are nodes without a label ({}), and no masks that leave them out", kNoLabel);
+    require(dataset.has_label().all().item<bool>(), reader.where("labels"),
+            "there are nodes without a label, and no masks that leave them out");
     return set_random_split(dataset, options.split_seed);
   }
   dataset.train_masks = reader.read("train_masks", at::kBool, {nodes, -1});

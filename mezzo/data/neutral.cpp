@@ -21,7 +21,7 @@ struct Meta {
   std::optional<std::string> name;
   std::optional<std::int64_t> num_nodes, num_edges, num_features, num_classes;
   std::vector<std::string> class_names;
-  Metric metric = Metric::kAccuracy;
+  std::optional<Metric> metric;
 };
 
 std::optional<std::int64_t> count_of(const json& root, const char* key, const std::string& where) {
@@ -39,17 +39,18 @@ std::optional<std::string> text_of(const json& root, const char* key, const std:
   return found->get<std::string>();
 }
 
-Metric metric_of(const std::optional<std::string>& text, const std::string& where) {
-  if (!text) return Metric::kAccuracy;
+std::optional<Metric> metric_of(const std::optional<std::string>& text, const std::string& where) {
+  if (!text) return std::nullopt;
   std::string word;
   for (const char c : *text) {
     if (c == ' ' || c == '_' || c == '-') continue;
     word += c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
   }
   if (word == "accuracy") return Metric::kAccuracy;
+  if (word == "microf1") return Metric::kMicroF1;
   require(word.starts_with("rocauc"), where,
-          "metric '{}' is not one of 'accuracy', 'ROC AUC', 'ROC AUC (...)', in any case and with "
-          "blanks, '_' or '-'",
+          "metric '{}' is not one of 'accuracy', 'micro F1', 'ROC AUC', 'ROC AUC (...)', in any "
+          "case and with blanks, '_' or '-'",
           *text);
   return Metric::kRocAuc;
 }
@@ -107,8 +108,7 @@ void read_splits(Dataset& dataset, const at::Tensor& has_label, const fs::path& 
   if (names.empty() && options.split.empty()) {
     const at::Tensor without = has_label.logical_not().nonzero();
     require(without.size(0) == 0, (folder / "labels.npy").string(),
-            "{} nodes have no label (-1), and there are no masks that leave them out",
-            without.size(0));
+            "{} nodes have no label, and there are no masks that leave them out", without.size(0));
     return set_random_split(dataset, options.split_seed);
   }
   MEZZO_CHECK(names.count(options.split) > 0,
@@ -138,6 +138,19 @@ void read_edges(Dataset& dataset, const fs::path& path) {
   }
   dataset.src = edges[0].clone();
   dataset.dst = edges[1].clone();
+}
+
+/// Returns which nodes have a label, bool [N].
+at::Tensor read_labels(Dataset& dataset, const Meta& meta, const fs::path& path) {
+  const at::Tensor labels = read_npy(path);
+  if (labels.dim() < 2 || labels.size(1) == 1) {
+    return set_some_labels(dataset, labels, meta.num_classes, path.string());
+  }
+  const at::Tensor has_label = set_entries(dataset, labels, path.string());
+  require(!meta.num_classes || *meta.num_classes == dataset.num_classes, path.string(),
+          "{} classes are declared, the labels have {} columns", meta.num_classes.value_or(0),
+          dataset.num_classes);
+  return has_label;
 }
 
 /// The file of the features; empty where there is none.
@@ -185,7 +198,6 @@ Dataset read_neutral(const fs::path& folder, const LoadOptions& options) {
   const Meta meta = read_meta(folder);
   Dataset dataset;
   dataset.name = meta.name.value_or(fs::absolute(folder / "").parent_path().filename().string());
-  dataset.metric = meta.metric;
   dataset.class_names = meta.class_names;
 
   const fs::path features = features_file(folder);
@@ -193,10 +205,12 @@ Dataset read_neutral(const fs::path& folder, const LoadOptions& options) {
   const fs::path labels = folder / "labels.npy";
   at::Tensor has_label;
   if (fs::exists(labels)) {
-    has_label = set_some_labels(dataset, read_npy(labels), meta.num_classes, labels.string());
+    has_label = read_labels(dataset, meta, labels);
   } else {
     set_unlabelled(dataset, meta, folder, options);
   }
+  const Metric usual = dataset.is_multi_label() ? Metric::kMicroF1 : Metric::kAccuracy;
+  dataset.metric = meta.metric.value_or(usual);
   read_edges(dataset, folder / "edge_index.npy");
   require(features.empty() ||
               (dataset.features.dim() == 2 && dataset.features.size(0) == dataset.num_nodes),

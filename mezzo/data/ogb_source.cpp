@@ -13,9 +13,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* kMultiLabel =
-    "{} labels a node: multi-label data are not supported, expected one";
-
 struct OgbCounts {
   std::int64_t num_nodes = 0;
   std::int64_t num_edges = 0;  // as stored, without inverse ones
@@ -59,7 +56,8 @@ class OgbSource : public GraphSource {
     return {.name = name_of_path(folder_),
             .num_nodes = counts().num_nodes,
             .num_features = num_features(),
-            .class_names = {}};
+            .class_names = {},
+            .metric = known_labels().is_multi_label() ? Metric::kRocAuc : Metric::kAccuracy};
   }
 
   void edges(const TakeEdges& take) override {
@@ -202,11 +200,23 @@ class OgbTextSource : public OgbSource {
   NodeLabels read_labels() override {
     const fs::path path = raw() / "node-label.csv.gz";
     std::vector<std::int64_t> values;
+    std::vector<std::uint8_t> entries;
+    std::size_t width = 0;
     const auto read = [&](const TextLines& lines, std::vector<std::string_view>& fields) {
-      lines.check(fields.size() == 1, kMultiLabel, fields.size());
-      values.push_back(label_of_field(lines, fields[0]));
+      if (lines.number() == 1) width = fields.size();
+      lines.check(fields.size() == width, "{} labels, the first line has {}", fields.size(), width);
+      if (width == 1) {
+        values.push_back(label_of_field(lines, fields[0]));
+        return;
+      }
+      for (const std::string_view field : fields) {
+        const std::int64_t entry = label_of_field(lines, field);
+        lines.check(entry <= 1, "label {} among several, expected 0 or 1", entry);
+        entries.push_back(entry == kNoLabel ? kNoEntry : static_cast<std::uint8_t>(entry));
+      }
     };
     for_each_row(path, counts().num_nodes, on_lines(), read);
+    if (width > 1) return node_entries(entries, width, path.string());
     return node_labels(values, std::nullopt, path.string());
   }
 
@@ -259,8 +269,8 @@ class OgbBinarySource : public OgbSource {
     const std::string where = file.where("node_label");
     at::Tensor array = file.numbers("node_label");
     require(array.dim() <= 2 && array.dim() >= 1 && array.size(0) == counts().num_nodes, where,
-            "expected shape [{}, 1], got {}", counts().num_nodes, shape_text(array));
-    if (array.dim() == 2) require(array.size(1) == 1, where, kMultiLabel, array.size(1));
+            "expected shape [{0}, 1] or [{0}, C], got {1}", counts().num_nodes, shape_text(array));
+    if (array.dim() == 2 && array.size(1) > 1) return node_entries(array, where);
     array = array.to(at::kDouble).reshape(-1).contiguous();
     const auto* value = array.const_data_ptr<double>();
     std::vector<std::int64_t> values(static_cast<std::size_t>(array.numel()), kNoLabel);

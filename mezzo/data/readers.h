@@ -82,6 +82,11 @@ void set_labels(Dataset& dataset, const at::Tensor& labels, std::optional<std::i
 at::Tensor set_some_labels(Dataset& dataset, const at::Tensor& labels,
                            std::optional<std::int64_t> declared, const std::string& where);
 
+/// Sets the labels of multi-label data, num_nodes and num_classes. entries: [N, C], N and C > 0, of
+/// any dtype: 0, 1, or one of -1, kNoEntry and nan where an entry is missing. Returns which nodes
+/// have an entry, as bool [N]. Throws IoError for other values, and where no node has one.
+at::Tensor set_entries(Dataset& dataset, const at::Tensor& entries, const std::string& where);
+
 /// Takes the nodes without a label out of all masks. has_label: bool [N].
 void clear_unlabelled(Dataset& dataset, const at::Tensor& has_label);
 
@@ -93,10 +98,11 @@ void set_random_split(Dataset& dataset, std::uint64_t seed);
 void refuse_named_split(const LoadOptions& options, const std::string& where);
 
 /// A neutral folder: edge_index.npy int [2, E], taken as it is; features.npz (CSR) or features.npy
-/// or neither; labels.npy, -1 where there is none (without the file there are no labels and may be
-/// no masks); {train,val,test}_mask[_NAME].npy bool [N] or [N, S]; meta.json, of which name,
-/// metric, class_names and the counts num_nodes, num_edges, num_features, num_classes count.
-/// Without any masks: a random split, and every node has a label.
+/// or neither; labels.npy int [N] or [N, 1], -1 where there is none, or for multi-label data [N, C]
+/// as for set_entries (without the file there are no labels and may be no masks);
+/// {train,val,test}_mask[_NAME].npy bool [N] or [N, S]; meta.json, of which name, metric,
+/// class_names and the counts num_nodes, num_edges, num_features, num_classes count. Without any
+/// masks: a random split, and every node has a label.
 Dataset read_neutral(const std::filesystem::path& folder, const LoadOptions& options);
 
 /// The names of the Planetoid sets (`ind.<name>.graph`) of a folder, sorted.

@@ -134,6 +134,18 @@ NodeLabels node_labels(const std::vector<std::int64_t>& values,
   return {.labels = checked.labels, .has_label = has_label, .num_classes = checked.num_classes};
 }
 
+NodeLabels node_entries(const at::Tensor& entries, const std::string& where) {
+  Dataset checked;
+  const at::Tensor has_label = set_entries(checked, entries, where);
+  return {.labels = checked.labels, .has_label = has_label, .num_classes = checked.num_classes};
+}
+
+NodeLabels node_entries(const std::vector<std::uint8_t>& rows, std::size_t num_classes,
+                        const std::string& where) {
+  const auto width = static_cast<std::int64_t>(num_classes);
+  return node_entries(at::tensor(rows, at::kByte).view({-1, width}), where);
+}
+
 std::int64_t label_of_field(const TextLines& lines, std::string_view field) {
   if (field.empty() || field == "\"\"") return kNoLabel;
   const double value = lines.real(field);

@@ -27,15 +27,17 @@ namespace mezzo::data {
 /// edge once and get its reverse beside it, as OGB's own loader adds them; they are known by the
 /// folder's name alone, or that of the folder that a link leads to: ogbn_products, products,
 /// ogbn_products_dgl, ogbn_products_pyg, with hyphens too.
-/// A label that is empty or nan is none. Memory: the nodes' labels and splits; the two halves of
-/// edge_index in data.npz are read side by side.
+/// A label that is empty or nan is none; several a node, of 0 and 1, are multi-label data, judged
+/// by ROC AUC as in OGB. Memory: the nodes' labels and splits; the two halves of edge_index in
+/// data.npz are read side by side.
 std::unique_ptr<GraphSource> ogb_source(const std::filesystem::path& folder,
                                         const LoadOptions& options);
 
 /// A GraphSAINT folder: adj_full.npz (scipy CSR; entry (i, j) is the edge from i to j, entries of
 /// value 0 are none), feats.npy, class_map.json, role.json. Labels have the smallest one
-/// subtracted, as in GraphSAINT; features are as they stand, not standardised. Memory: the row
-/// starts and the two JSON files; the entries are streamed.
+/// subtracted, as in GraphSAINT; lists of 0 and 1, one item a class, are multi-label data, judged
+/// by micro-F1; features are as they stand, not standardised. Memory: the row starts and the two
+/// JSON files; the entries are streamed.
 std::unique_ptr<GraphSource> graphsaint_source(const std::filesystem::path& folder,
                                                const LoadOptions& options);
 
@@ -171,15 +173,24 @@ class IdRanks {
 
 /// What a source says of the labels.
 struct NodeLabels {
-  at::Tensor labels;     ///< int64 [N], kNoLabel where there is none
+  at::Tensor labels;     ///< as in Dataset; kNoLabel alone for data without labels
   at::Tensor has_label;  ///< bool [N]
   std::int64_t num_classes = 0;
+
+  bool is_multi_label() const { return labels.dim() == 2; }
 };
 
 /// Labels from values in [0, C) or kNoLabel. Throws IoError as set_labels does, and where no node
 /// has a label.
 NodeLabels node_labels(const std::vector<std::int64_t>& values,
                        std::optional<std::int64_t> num_classes, const std::string& where);
+
+/// Labels of multi-label data. entries: as for set_entries, whose IoErrors it throws.
+NodeLabels node_entries(const at::Tensor& entries, const std::string& where);
+
+/// The same from rows of num_classes items each, of 0, 1 and kNoEntry.
+NodeLabels node_entries(const std::vector<std::uint8_t>& rows, std::size_t num_classes,
+                        const std::string& where);
 
 /// A label of text: kNoLabel for an empty field or nan, or an integer, which may be written as a
 /// real number.

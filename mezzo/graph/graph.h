@@ -37,7 +37,7 @@ class MEZZO_API Graph {
   static Graph from_csc(const at::Tensor& indptr, const at::Tensor& indices,
                         const at::Tensor& edge_ids = {}, IdWidth width = IdWidth::kAutomatic);
   /// ndata: "feat" ([N, F] as the data set has it, sparse features densified; mapped ones stay
-  /// mapped, read-only), "label" (-1 where a node has none, which is then in no mask),
+  /// mapped, read-only), "label" (as Dataset::labels),
   /// "train_mask", "val_mask", "test_mask" (of split `split_index`); data without labels give
   /// "feat" alone. Of a part of a data set also "node_id" (int64, ids in the whole) and "own_mask".
   /// Structure: see topology_of.

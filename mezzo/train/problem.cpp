@@ -199,8 +199,4 @@ Scores score_logits(const at::Tensor& logits, const Problem& problem) {
   return {.train = score(masks.train), .val = score(masks.val), .test = score(masks.test)};
 }
 
-std::string metric_name(Metric metric) {
-  return metric == Metric::kAccuracy ? "accuracy" : "roc_auc";
-}
-
 }  // namespace mezzo

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cstdint>
-#include <string>
 
 #include <ATen/core/Tensor.h>
 
@@ -71,8 +70,5 @@ bool has_score(const at::Tensor& mask, const Problem& problem);
 
 /// The metric on every part of the split, NaN where has_score() denies it. Synchronises.
 Scores score_logits(const at::Tensor& logits, const Problem& problem);
-
-/// "accuracy" or "roc_auc"
-MEZZO_API std::string metric_name(Metric metric);
 
 }  // namespace mezzo

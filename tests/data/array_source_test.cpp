@@ -59,7 +59,7 @@ TEST_F(GraphSaintFolder, faults_are_io_errors_that_name_the_file) {
   EXPECT_TRUE(refused("class_map.json", "{", {"class_map.json", "JSON"}));
   EXPECT_TRUE(refused("class_map.json", R"({"4": 0})", {"class_map.json", "node 4"}));
   EXPECT_TRUE(refused("class_map.json", R"({"a": 0})", {"class_map.json", "node id"}));
-  EXPECT_TRUE(refused("class_map.json", R"({"1": [0, 1]})", {"class_map.json", "multi-label"}));
+  EXPECT_TRUE(refused("class_map.json", R"({"1": 1, "2": [0, 1]})", {"node 2", "not an integer"}));
   EXPECT_TRUE(refused("class_map.json", R"({"1": 0.5})", {"class_map.json", "not an integer"}));
   EXPECT_TRUE(refused("class_map.json", R"({"0": -9223372036854775807, "1": 9223372036854775807})",
                       {"class_map.json", "too far"}));

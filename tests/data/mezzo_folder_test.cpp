@@ -166,7 +166,7 @@ TEST_F(MezzoFolder, a_node_without_a_label_is_left_out_by_masks_alone) {
   for (const char* name : {"train_masks", "val_masks", "test_masks"}) {
     manifest_["arrays"].erase(name);
   }
-  EXPECT_TRUE(refused("y.npy", "without a label (-1), and no masks"));
+  EXPECT_TRUE(refused("y.npy", "without a label, and no masks"));
 }
 
 TEST_F(MezzoFolder, labels_without_classes_are_no_data) {

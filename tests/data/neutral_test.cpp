@@ -202,7 +202,8 @@ TEST_F(NeutralFolder, labels_are_checked) {
   EXPECT_TRUE(refused("labels.npy", npy_int64({3}, {0, -2, 1}), "negative label -2"));
   EXPECT_TRUE(refused("labels.npy", npy_int64({3}, {0, std::int64_t{1} << 40, 1}), "sensible"));
   EXPECT_TRUE(refused("labels.npy", npy_int64({0}, {}), "one label a node"));
-  EXPECT_TRUE(refused("labels.npy", npy_int64({3, 2}, {0, 0, 0, 0, 0, 0}), "one label a node"));
+  EXPECT_TRUE(refused("labels.npy", npy_int64({3, 2}, {0, 1, 0, 2, 0, 0}),
+                      "node 1 has 2 for class 1, expected 0 or 1"));
   EXPECT_TRUE(refused("labels.npy", npy_float32({3}, {0, 1, 1}), "expected integers"));
 }
 

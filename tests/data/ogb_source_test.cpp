@@ -84,8 +84,8 @@ TEST_F(OgbFolder, a_conversion_finds_faults_of_labels_and_splits_before_it_reads
   };
   folder_.remove("set/split/time/test.csv.gz");
   EXPECT_TRUE(refused_at_once("test.csv.gz: no such file"));
-  write("raw/node-label.csv.gz", gzip("0,1\n1,0\n1,1\n0,0\n"));
-  EXPECT_TRUE(refused_at_once("multi-label"));
+  write("raw/node-label.csv.gz", gzip("0,1\n1,0\n1,2\n0,0\n"));
+  EXPECT_TRUE(refused_at_once("label 2 among several"));
 }
 
 TEST_F(OgbFolder, features_may_be_missing) {
@@ -129,7 +129,7 @@ TEST_F(OgbFolder, faults_of_text_files_are_io_errors_with_their_line) {
   EXPECT_TRUE(bad("raw/node-feat", "1,2\n3\n5,6\n7,8\n", "2: 1 columns, the first line has 2"));
   EXPECT_TRUE(bad("raw/node-feat", "1,2\n3,nan\n5,6\n7,8\n", "2: feature nan"));
   EXPECT_TRUE(bad("raw/node-feat", "1,2\n", "ends after 1 lines, expected 4"));
-  EXPECT_TRUE(bad("raw/node-label", "1,0\n1,1\n0,0\n0,1\n", "1: 2 labels a node: multi-label"));
+  EXPECT_TRUE(bad("raw/node-label", "1\n1,1\n0\n0\n", "2: 2 labels, the first line has 1"));
   EXPECT_TRUE(bad("raw/node-label", "1\n-1\n0\n0\n", "2: label -1"));
   EXPECT_TRUE(bad("split/time/train", "0\n4\n", "2: node 4 is outside [0, 4)"));
   EXPECT_TRUE(bad("split/time/valid", "0\n", "1: node 0 stands in the split already, as train"));
@@ -188,8 +188,8 @@ TEST_F(OgbBinaryFolder, faults_are_io_errors_with_their_array) {
   EXPECT_TRUE(refused("raw/data.npz", "PK", {"data.npz"}));
   EXPECT_TRUE(
       refused("raw/node-label.npz", labels({2, 2}, {1, 0, 1, 0}), {"node_label", "[4, 1]"}));
-  EXPECT_TRUE(refused("raw/node-label.npz", labels({4, 2}, {1, 0, 1, 0, 1, 0, 1, 0}),
-                      {"node_label", "multi-label"}));
+  EXPECT_TRUE(refused("raw/node-label.npz", labels({4, 2}, {1, 0, 1, 0, 1, 0.5F, 1, 0}),
+                      {"node_label", "node 2 has 0.5 for class 1"}));
   EXPECT_TRUE(refused("raw/node-label.npz", labels({4}, {1, 0, 0.5F, 0}), {"node 2", "0.5"}));
   EXPECT_TRUE(missing("raw/node-label.npz"));
 }
