@@ -12,6 +12,7 @@
 #include "mezzo/cli/bench_contenders.h"
 #include "mezzo/cli/bench_stages.h"
 #include "mezzo/graph/transforms.h"
+#include "mezzo/train/loss.h"
 #include "mezzo/train/options.h"
 #include "mezzo/train/problem.h"
 
@@ -55,7 +56,7 @@ class Training {
     {
       const amp::PrecisionScope scope(precision_, at::kCPU);
       const at::Tensor logits = forward(clock);
-      loss = at::cross_entropy_loss(logits.index_select(0, rows_).to(at::kFloat), labels_);
+      loss = loss_of(logits.index_select(0, rows_), labels_);
       note(*stages_, "loss", clock.lap());
     }
     scaler_.scale(loss).backward();

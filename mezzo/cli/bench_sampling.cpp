@@ -15,6 +15,7 @@
 #include "mezzo/core/random.h"
 #include "mezzo/nn/model.h"
 #include "mezzo/sampling/block_loader.h"
+#include "mezzo/train/loss.h"
 #include "mezzo/train/table.h"
 
 namespace mezzo::bench {
@@ -155,7 +156,7 @@ class MiniBatchTraining {
       const bool widen = precision_ == amp::Precision::kFloat32;
       const at::Tensor logits =
           model_->forward(batch.blocks, widen ? features.to(at::kFloat) : features);
-      loss = at::cross_entropy_loss(logits.to(at::kFloat), batch.labels("label"));
+      loss = loss_of(logits, batch.labels("label"));
     }
     scaler_.scale(loss).backward();
     scaler_.step(optimizer_);

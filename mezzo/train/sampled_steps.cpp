@@ -14,6 +14,7 @@
 #include "mezzo/sampling/saint_loader.h"
 #include "mezzo/train/clock.h"
 #include "mezzo/train/epoch_steps.h"
+#include "mezzo/train/loss.h"
 
 namespace mezzo {
 namespace {
@@ -27,28 +28,26 @@ constexpr auto kIdColumn = "node_id";
 struct BatchRows {
   at::Tensor features;
   at::Tensor rows;     ///< int64 [n]: those of the logits that count; undefined: all
-  at::Tensor labels;   ///< int64 [n]
+  at::Tensor labels;   ///< int64 [n], or uint8 [n, C] of multi-label data
   at::Tensor weights;  ///< float32 [n]: the loss is the weighted sum; undefined: the mean
   at::Tensor counts;   ///< float32 [n], in the mean: how often each row is in it; undefined: once
 };
 
 at::Tensor batch_loss(const at::Tensor& logits, const BatchRows& batch) {
-  const at::Tensor counting =
-      (batch.rows.defined() ? logits.index_select(0, batch.rows) : logits).to(at::kFloat);
-  if (!batch.weights.defined() && !batch.counts.defined()) {
-    return at::cross_entropy_loss(counting, batch.labels);
-  }
-  const at::Tensor losses = at::cross_entropy_loss(counting, batch.labels, {}, at::Reduction::None);
+  const at::Tensor counting = batch.rows.defined() ? logits.index_select(0, batch.rows) : logits;
+  if (!batch.weights.defined() && !batch.counts.defined()) return loss_of(counting, batch.labels);
+  const at::Tensor losses = row_losses(counting, batch.labels);
   if (batch.weights.defined()) return (losses * batch.weights).sum();
-  return (losses * batch.counts).sum() / batch.counts.sum();
+  return (losses * batch.counts).sum() / (terms_of_rows(batch.labels) * batch.counts).sum();
 }
 
-/// A weighted sum is itself the share of the batch; a mean counts once a row.
+/// A weighted sum is itself the share of the batch; a mean counts once a term.
 LossShare share_of(const BatchRows& batch) {
-  if (batch.weights.defined()) return {.weight = batch.weights.sum().item<double>()};
-  const double count = batch.counts.defined() ? batch.counts.sum().item<double>()
-                                              : static_cast<double>(batch.labels.size(0));
-  return {.factor = count, .weight = count};
+  const at::Tensor& times = batch.weights.defined() ? batch.weights : batch.counts;
+  const double terms = times.defined() ? (terms_of_rows(batch.labels) * times).sum().item<double>()
+                                       : static_cast<double>(count_terms(batch.labels));
+  if (batch.weights.defined()) return {.weight = terms};
+  return {.factor = terms, .weight = terms};
 }
 
 /// 16-bit features are widened where the precision computes in float32.
@@ -56,7 +55,7 @@ at::Tensor in_precision(const at::Tensor& features, amp::Precision precision) {
   return is_low(precision) ? features : features.to(at::kFloat);
 }
 
-BatchRows rows_of(const Batch& batch, double /*nodes_per_training_node*/) {
+BatchRows rows_of(const Batch& batch, double /*nodes_per_term*/) {
   return {.features = batch.features(kFeatureColumn),
           .rows = {},
           .labels = batch.labels(kLabelColumn),
@@ -68,8 +67,9 @@ const Blocks& structure_of(const Batch& batch) {
   return batch.blocks;
 }
 
-/// Weights are those of a mean over all nodes.
-BatchRows rows_of(const SubgraphBatch& batch, double nodes_per_training_node) {
+/// Weights are those of a mean over all nodes; the loss is one over the terms of the training
+/// nodes.
+BatchRows rows_of(const SubgraphBatch& batch, double nodes_per_term) {
   const at::Tensor rows = batch.labels(kTrainColumn).nonzero().squeeze(1);
   BatchRows made{.features = batch.features(kFeatureColumn),
                  .rows = rows,
@@ -77,7 +77,7 @@ BatchRows rows_of(const SubgraphBatch& batch, double nodes_per_training_node) {
                  .weights = {},
                  .counts = {}};
   if (batch.node_weights.defined()) {
-    made.weights = batch.node_weights.index_select(0, rows) * nodes_per_training_node;
+    made.weights = batch.node_weights.index_select(0, rows) * nodes_per_term;
   }
   return made;
 }
@@ -98,12 +98,12 @@ class LoaderSteps : public EpochSteps {
  public:
   /// graph: from which the loader draws.
   LoaderSteps(std::shared_ptr<Batches<Item>> loader, const Graph& graph,
-              const TrainOptions& options, double nodes_per_training_node)
+              const TrainOptions& options, double nodes_per_term)
       : loader_(std::move(loader)),
         options_(options),
         place_(graph.device().is_cpu() ? SamplePlace::kHost : SamplePlace::kDevice),
         workers_(workers_of(graph, *options.sampling)),
-        nodes_per_training_node_(nodes_per_training_node),
+        nodes_per_term_(nodes_per_term),
         num_batches_(loader_->num_batches()) {}
 
   std::int64_t num_batches() const override { return num_batches_; }
@@ -146,7 +146,7 @@ class LoaderSteps : public EpochSteps {
 
  private:
   StepResult step(TrainState& state, const Item& item) {
-    const BatchRows batch = rows_of(item, nodes_per_training_node_);
+    const BatchRows batch = rows_of(item, nodes_per_term_);
     if (batch.labels.size(0) == 0) return {};
     return take_step(state, options_, share_of(batch), [&] {
       const at::Tensor logits = state.model->forward(
@@ -159,7 +159,7 @@ class LoaderSteps : public EpochSteps {
   const TrainOptions& options_;
   SamplePlace place_;
   std::int64_t workers_;
-  double nodes_per_training_node_;
+  double nodes_per_term_;
   std::int64_t num_batches_;
   std::optional<typename Batches<Item>::Iterator> position_;
   double compute_seconds_ = 0;
@@ -283,15 +283,15 @@ std::unique_ptr<EpochSteps> make_sampled_steps(const Problem& problem, const Tra
                                                const TrainOptions& options, std::uint64_t seed) {
   const Graph graph = where_drawn(graph_of(problem), options);
   const SamplerKind sampler = options.sampling->sampler;
-  const double nodes_per_training_node =
-      static_cast<double>(graph.num_nodes()) / static_cast<double>(nodes.rows.numel());
+  const double nodes_per_term =
+      static_cast<double>(graph.num_nodes()) / static_cast<double>(count_terms(nodes.labels));
   if (draws_blocks(sampler)) {
     return std::make_unique<LoaderSteps<Batch>>(block_loader(graph, nodes.rows, options, seed),
-                                                graph, options, nodes_per_training_node);
+                                                graph, options, nodes_per_term);
   }
   return std::make_unique<LoaderSteps<SubgraphBatch>>(
       is_saint(sampler) ? saint_loader(graph, options, seed) : cluster_loader(graph, options, seed),
-      graph, options, nodes_per_training_node);
+      graph, options, nodes_per_term);
 }
 
 }  // namespace mezzo

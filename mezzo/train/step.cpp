@@ -8,6 +8,7 @@
 
 #include "mezzo/amp/precision.h"
 #include "mezzo/core/error.h"
+#include "mezzo/train/loss.h"
 
 namespace mezzo {
 
@@ -37,7 +38,7 @@ at::Tensor backward_of(TrainState& state, const TrainOptions& options,
 
 at::Tensor full_graph_loss(TrainState& state, const Problem& problem, const TrainingNodes& nodes) {
   const at::Tensor logits = state.model->forward(problem.topology, problem.features);
-  return at::cross_entropy_loss(logits.index_select(0, nodes.rows).to(at::kFloat), nodes.labels);
+  return loss_of(logits.index_select(0, nodes.rows), nodes.labels);
 }
 
 }  // namespace

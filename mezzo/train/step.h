@@ -14,7 +14,7 @@ namespace mezzo {
 /// What a training step compares the logits with.
 struct TrainingNodes {
   at::Tensor rows;    ///< int64 [n], their numbers
-  at::Tensor labels;  ///< int64 [n]
+  at::Tensor labels;  ///< int64 [n], or uint8 [n, C] of multi-label data
 };
 
 /// Those of the problem that make_problem gave for `dataset`. Throws InvalidArgument where there
@@ -22,7 +22,8 @@ struct TrainingNodes {
 TrainingNodes training_nodes(const Problem& problem, const Dataset& dataset,
                              const TrainOptions& options);
 
-/// How a loss counts in the mean loss of its epoch: the sum of loss * factor over that of weight.
+/// How a loss counts in the mean loss of its epoch: the sum of loss * factor over that of weight,
+/// which counts terms (see loss.h).
 struct LossShare {
   double factor = 1;
   double weight = 1;
@@ -30,7 +31,7 @@ struct LossShare {
 
 /// What came of a step, on all processes together.
 struct StepResult {
-  double loss = 0;        ///< cross entropy, without the loss factor
+  double loss = 0;        ///< as loss_of() has it, without the loss factor
   bool skipped = false;   ///< for inf or nan gradients
   double loss_scale = 1;  ///< after it
   LossTotals totals = {};
@@ -51,7 +52,7 @@ StepResult read_step(const at::Tensor& numbers);
 StepResult take_step(TrainState& state, const TrainOptions& options, const LossShare& share,
                      const std::function<at::Tensor()>& loss);
 
-/// take_step() on the mean cross entropy of all training nodes.
+/// take_step() on loss_of() all training nodes.
 StepResult train_step(TrainState& state, const Problem& problem, const TrainingNodes& nodes,
                       const TrainOptions& options);
 
