@@ -34,8 +34,8 @@ void check_parts(const Dataset& dataset, const TrainOptions& options, Ranks& ran
               "train: the parts of the data hold {} nodes together, expected {}", nodes,
               part.num_nodes);
   MEZZO_CHECK(dataset.metric == Metric::kAccuracy,
-              "train: ROC AUC, the metric of {}, is not computed over parts; train on the whole",
-              dataset.name);
+              "train: {}, the metric of {}, is not computed over parts; train on the whole",
+              metric_name(dataset.metric), dataset.name);
   const bool idle = !dataset.split(options.split_index).train.any().item<bool>();
   const auto idle_rank =
       static_cast<std::int64_t>(ranks.largest(idle ? static_cast<double>(ranks.rank()) : -1));

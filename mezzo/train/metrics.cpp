@@ -11,6 +11,7 @@
 #include <fmt/ranges.h>
 
 #include "mezzo/core/error.h"
+#include "mezzo/data/dataset.h"
 
 namespace mezzo {
 namespace {
@@ -41,6 +42,16 @@ at::Tensor rows_of(const char* op, const char* what, const at::Tensor& values,
   const at::Tensor picked = mask.nonzero().squeeze(1);
   MEZZO_CHECK(picked.size(0) > 0, "{}: the mask has no nodes", op);
   return picked;
+}
+
+/// The same for multi-label data.
+at::Tensor rows_of_entries(const char* op, const at::Tensor& logits, const at::Tensor& labels,
+                           const at::Tensor& mask) {
+  MEZZO_CHECK(logits.defined() && logits.dim() == 2 && logits.size(1) > 0 && labels.defined() &&
+                  labels.scalar_type() == at::kByte && labels.sizes() == logits.sizes(),
+              "{}: expected logits [N, C] and labels uint8 [N, C], got {} and {}", op,
+              describe(logits), describe(labels));
+  return rows_of(op, "logits", logits, 2, labels.select(1, 0).to(at::kLong), mask);
 }
 
 /// bool [N]: whether the label is the class of the largest logit, the first of equal ones.
@@ -122,6 +133,43 @@ double roc_auc(const at::Tensor& scores, const at::Tensor& labels, const at::Ten
   }
   const auto p = static_cast<double>(positives);
   return (rank_sum - p * (p + 1) / 2) / (p * static_cast<double>(negatives));
+}
+
+double micro_f1(const at::Tensor& logits, const at::Tensor& labels, const at::Tensor& mask) {
+  const at::Tensor rows = rows_of_entries("micro_f1", logits, labels, mask);
+  const at::Tensor numbers = logits.detach().index_select(0, rows);
+  const at::Tensor entries = labels.index_select(0, rows);
+  const at::Tensor is_one = entries.eq(1), is_zero = entries.eq(0);
+  const at::Tensor broken = numbers.isnan();
+  const at::Tensor predicted = numbers.gt(0);  // not where it is NaN
+  const at::Tensor right = is_one.logical_and(predicted);
+  const at::Tensor wrong =
+      is_one.logical_xor(right).logical_or(is_zero.logical_and(predicted.logical_or(broken)));
+  const double twice_right = 2 * static_cast<double>(right.sum().item<std::int64_t>());
+  const double all = twice_right + static_cast<double>(wrong.sum().item<std::int64_t>());
+  return all > 0 ? twice_right / all : 0;
+}
+
+at::Tensor classes_with_roc_auc(const at::Tensor& labels, const at::Tensor& mask) {
+  const at::Tensor rows = mask.unsqueeze(1);
+  const auto have = [&](std::int64_t entry) { return labels.eq(entry).logical_and_(rows).any(0); };
+  return have(1).logical_and_(have(0)).cpu();
+}
+
+double mean_roc_auc(const at::Tensor& logits, const at::Tensor& labels, const at::Tensor& mask) {
+  const at::Tensor rows = rows_of_entries("mean_roc_auc", logits, labels, mask);
+  const at::Tensor defined = classes_with_roc_auc(labels, mask).nonzero().squeeze(1);
+  const std::int64_t count = defined.size(0);
+  MEZZO_CHECK(count > 0, "mean_roc_auc: no class has entries of both 0 and 1 in the mask");
+  const auto* const classes = defined.const_data_ptr<std::int64_t>();
+  const at::Tensor numbers = logits.detach().index_select(0, rows).cpu();
+  const at::Tensor entries = labels.index_select(0, rows).cpu();
+  double sum = 0;
+  for (std::int64_t i = 0; i < count; ++i) {
+    const at::Tensor column = entries.select(1, classes[i]);
+    sum += roc_auc(numbers.select(1, classes[i]), column.to(at::kLong), column.ne(kNoEntry));
+  }
+  return sum / static_cast<double>(count);
 }
 
 }  // namespace mezzo

@@ -82,6 +82,18 @@ void set_input(Problem& problem, const Dataset& dataset, const TrainOptions& opt
   if (dataset.part) problem.node_ids = dataset.part->node_ids;
 }
 
+/// Multi-label data do not go with all options.
+void check_multi_label(const Dataset& dataset, const TrainOptions& options) {
+  if (!dataset.is_multi_label()) return;
+  MEZZO_CHECK(!options.capture,
+              "capture: {} is multi-label, for which steps are not captured; train without",
+              dataset.name);
+  MEZZO_CHECK(!options.sampling || !options.sampling->balance_classes,
+              "balance-classes: the nodes of {} belong to several classes each, by which batches "
+              "cannot be balanced",
+              dataset.name);
+}
+
 bool have_two_classes(const at::Tensor& labels, const at::Tensor& mask) {
   const at::Tensor picked = labels.masked_select(mask);
   return picked.numel() > 0 && at::ne(picked, picked[0]).any().item<bool>();
@@ -102,20 +114,22 @@ bool worth_sparse(const at::Tensor& features) {
 Problem make_problem(const Dataset& dataset, const TrainOptions& options) {
   MEZZO_CHECK(dataset.num_classes >= 2, "dataset {}: expected at least two classes, got {}",
               dataset.name, dataset.num_classes);
+  check_multi_label(dataset, options);
   check_part(dataset, options);
   Problem problem;
+  problem.labels = dataset.labels;
   problem.masks = dataset.split(options.split_index);
   problem.num_classes = dataset.num_classes;
+  problem.is_multi_label = dataset.is_multi_label();
   problem.metric = dataset.metric;
   if (dataset.metric == Metric::kRocAuc) {
-    MEZZO_CHECK(dataset.num_classes == 2, "dataset {}: ROC AUC needs two classes, got {}",
-                dataset.name, dataset.num_classes);
+    MEZZO_CHECK(dataset.is_multi_label() || dataset.num_classes == 2,
+                "dataset {}: ROC AUC needs two classes, got {}", dataset.name, dataset.num_classes);
     // The labels of the others may be hidden, that is all of one class.
-    MEZZO_CHECK(!problem.masks.train.any().item<bool>() ||
-                    have_two_classes(dataset.labels, problem.masks.train),
-                "dataset {}: the ROC AUC of the training nodes is undefined, they have one class "
-                "only",
-                dataset.name);
+    MEZZO_CHECK(!problem.masks.train.any().item<bool>() || has_score(problem.masks.train, problem),
+                "dataset {}: the ROC AUC of the training nodes is undefined, {}", dataset.name,
+                dataset.is_multi_label() ? "all or none of them belong to each class"
+                                         : "they have one class only");
   }
   set_input(problem, dataset, options);
   const at::Device device = problem_device(options);
@@ -182,8 +196,9 @@ JudgedNodes judge_nodes(const at::Tensor& logits, const Dataset& dataset) {
 }
 
 bool has_score(const at::Tensor& mask, const Problem& problem) {
-  return problem.metric == Metric::kRocAuc ? have_two_classes(problem.labels, mask)
-                                           : mask.any().item<bool>();
+  if (problem.metric != Metric::kRocAuc) return mask.any().item<bool>();
+  return problem.is_multi_label ? classes_with_roc_auc(problem.labels, mask).any().item<bool>()
+                                : have_two_classes(problem.labels, mask);
 }
 
 Scores score_logits(const at::Tensor& logits, const Problem& problem) {
@@ -194,6 +209,8 @@ Scores score_logits(const at::Tensor& logits, const Problem& problem) {
   }
   const auto score = [&](const at::Tensor& mask) {
     if (!has_score(mask, problem)) return std::numeric_limits<double>::quiet_NaN();
+    if (problem.metric == Metric::kMicroF1) return micro_f1(logits, problem.labels, mask);
+    if (problem.is_multi_label) return mean_roc_auc(logits, problem.labels, mask);
     return roc_auc(logits.select(1, 1) - logits.select(1, 0), problem.labels, mask);
   };
   return {.train = score(masks.train), .val = score(masks.val), .test = score(masks.test)};

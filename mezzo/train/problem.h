@@ -20,10 +20,11 @@ struct Problem {
   /// [N, F], strided or sparse CSR: float32; for mini-batches in the dtype and the memory in which
   /// the data set has them, which may be a mapped file.
   at::Tensor features;
-  at::Tensor labels;    ///< int64 [N], kNoLabel where a node has none
+  at::Tensor labels;    ///< as in the data set
   SplitMasks masks;     ///< bool [N] each
   at::Tensor node_ids;  ///< int64 [N] in the whole; undefined unless the data are a part of it
   std::int64_t num_classes = 0;
+  bool is_multi_label = false;  ///< whether a node may belong to several classes
   Metric metric = Metric::kAccuracy;
 };
 
@@ -37,12 +38,14 @@ MEZZO_API bool worth_sparse(const at::Tensor& features);
 /// Features that come sparse stay so where worth_sparse() says, else become dense; dense ones stay
 /// dense. Allocates what it changes. Throws InvalidArgument for a data set without features or with
 /// fewer than two classes, a split index out of range, nodes without in-edges where the model needs
-/// them, ROC AUC over other than two classes, the normalisation of mapped features, and, on a part
-/// of a data set, another sampler than neighbor and labor or more layers than the halo has hops.
+/// them, ROC AUC over other than two classes of single labels, multi-label data with capture or
+/// balance_classes, the normalisation of mapped features, and, on a part of a data set, another
+/// sampler than neighbor and labor or more layers than the halo has hops.
 MEZZO_API Problem make_problem(const Dataset& dataset, const TrainOptions& options);
 
-/// As make_problem(), but only what a model computes on: labels and masks stay undefined and
-/// num_classes 0, and the data need none of them. Throws what concerns the rest.
+/// As make_problem(), but only what a model computes on: labels and masks stay undefined,
+/// num_classes 0 and is_multi_label false, and the data need none of them. Throws what concerns the
+/// rest.
 Problem make_inference_problem(const Dataset& dataset, const TrainOptions& options);
 
 /// The options of the model that solves it.
@@ -65,7 +68,7 @@ struct JudgedNodes {
 JudgedNodes judge_nodes(const at::Tensor& logits, const Dataset& dataset);
 
 /// Whether the metric of the nodes in `mask`, one of problem.masks, is defined: there are some, for
-/// ROC AUC of both classes. Synchronises.
+/// ROC AUC of both classes, of multi-label data in one class at least. Synchronises.
 bool has_score(const at::Tensor& mask, const Problem& problem);
 
 /// The metric on every part of the split, NaN where has_score() denies it. Synchronises.

@@ -8,6 +8,7 @@
 
 #include "mezzo/core/error.h"
 #include "mezzo/core/random.h"
+#include "mezzo/data/dataset.h"
 
 #include "support/npy_writer.h"
 #include "support/special_numbers.h"
@@ -136,6 +137,124 @@ TEST(Metrics, wrong_columns_are_refused) {
   for (const Case& c : cases) {
     EXPECT_TRUE(test::throws<InvalidArgument>([&] { accuracy(c.logits, c.labels, c.mask); },
                                               {"accuracy", c.part}));
+  }
+}
+
+/// Entries of 0, 1 and, for one in five, kNoEntry.
+at::Tensor drawn_entries(std::int64_t rows, std::int64_t classes, std::uint64_t seed) {
+  at::Tensor entries = at::empty({rows, classes}, at::kByte);
+  auto* entry = entries.mutable_data_ptr<std::uint8_t>();
+  for (std::int64_t i = 0; i < entries.numel(); ++i) {
+    const auto draw = random_below(5, seed, 4, static_cast<std::uint64_t>(i));
+    entry[i] = draw == 4 ? kNoEntry : static_cast<std::uint8_t>(draw % 2);
+  }
+  return entries;
+}
+
+/// Integers around 0, so that there are ties.
+at::Tensor drawn_logits(std::int64_t rows, std::int64_t classes, std::uint64_t seed) {
+  at::Tensor logits = at::empty({rows, classes});
+  auto* logit = logits.mutable_data_ptr<float>();
+  for (std::int64_t i = 0; i < logits.numel(); ++i) {
+    logit[i] = static_cast<float>(random_below(9, seed, 5, static_cast<std::uint64_t>(i))) - 4;
+  }
+  return logits;
+}
+
+at::Tensor drawn_mask(std::int64_t rows, std::uint64_t seed) {
+  std::vector<std::int64_t> mask;
+  for (std::int64_t i = 0; i < rows; ++i) {
+    mask.push_back(random_below(4, seed, 6, static_cast<std::uint64_t>(i)) != 0 ? 1 : 0);
+  }
+  return bools(mask);
+}
+
+TEST(MicroF1, is_the_harmonic_mean_of_precision_and_recall_over_all_known_entries) {
+  constexpr std::int64_t kRows = 30, kClasses = 4;
+  for (std::uint64_t seed = 0; seed < 5; ++seed) {
+    const at::Tensor logits = drawn_logits(kRows, kClasses, seed);
+    const at::Tensor entries = drawn_entries(kRows, kClasses, seed), mask = drawn_mask(kRows, seed);
+    double right = 0, predicted = 0, positive = 0;
+    for (std::int64_t i = 0; i < kRows; ++i) {
+      for (std::int64_t c = 0; c < kClasses; ++c) {
+        const auto entry = entries[i][c].item<std::uint8_t>();
+        if (!mask[i].item<bool>() || entry == kNoEntry) continue;
+        const bool says = logits[i][c].item<float>() > 0;
+        right += says && entry == 1 ? 1 : 0;
+        predicted += says ? 1 : 0;
+        positive += entry;
+      }
+    }
+    const double precision = right / predicted, recall = right / positive;
+    EXPECT_NEAR(micro_f1(logits, entries, mask), 2 * precision * recall / (precision + recall),
+                1e-14);
+  }
+}
+
+TEST(MicroF1, knows_the_extremes_and_takes_nan_for_wrong) {
+  const at::Tensor entries = at::tensor({1, 0, 0, 1}, at::kByte).view({2, 2});
+  const at::Tensor all = bools({1, 1});
+  const auto score = [&](const std::vector<double>& logits) {
+    return micro_f1(at::tensor(logits).view({2, 2}), entries, all);
+  };
+  EXPECT_EQ(score({1, 0, -1, 2}), 1.0) << "a logit of 0 predicts nothing";
+  EXPECT_EQ(score({-1, 1, 1, -1}), 0.0);
+  EXPECT_EQ(score({-1, -1, -1, -1}), 0.0);
+  EXPECT_EQ(score({kNaN, -1, -1, 1}), 2.0 / 3) << "one right, one missed";
+  EXPECT_EQ(score({1, kNaN, -1, 1}), 0.8) << "two right, one too many";
+  EXPECT_EQ(micro_f1(-at::ones({2, 2}), at::zeros({2, 2}, at::kByte), all), 0.0);
+}
+
+TEST(MeanRocAuc, is_the_mean_of_the_shares_of_won_pairs_where_a_class_has_both) {
+  constexpr std::int64_t kRows = 40, kClasses = 4;
+  for (std::uint64_t seed = 0; seed < 5; ++seed) {
+    const at::Tensor logits = drawn_logits(kRows, kClasses, seed);
+    const at::Tensor entries = drawn_entries(kRows, kClasses, seed), mask = drawn_mask(kRows, seed);
+    // A class of which all known nodes of the mask are members; those beyond it do not count.
+    entries.select(1, 2).masked_fill_(entries.select(1, 2).eq(0).logical_and(mask), 1);
+    EXPECT_TRUE(at::equal(classes_with_roc_auc(entries, mask), bools({1, 1, 0, 1})));
+    double sum = 0;
+    for (const std::int64_t c : {0, 1, 3}) {
+      const at::Tensor column = entries.select(1, c);
+      sum += pairs_won(logits.select(1, c), column.to(at::kLong),
+                       mask.logical_and(column.ne(kNoEntry)));
+    }
+    EXPECT_NEAR(mean_roc_auc(logits, entries, mask), sum / 3, 1e-14);
+  }
+}
+
+TEST(MeanRocAuc, without_a_class_that_has_both_is_refused) {
+  const at::Tensor entries = at::tensor({1, 0, 1, 255}, at::kByte).view({2, 2});
+  const at::Tensor all = bools({1, 1});
+  EXPECT_FALSE(classes_with_roc_auc(entries, all).any().item<bool>());
+  EXPECT_TRUE(test::throws<InvalidArgument>(
+      [&] {
+        mean_roc_auc(at::zeros({2, 2}), entries, all);
+      },
+      {"mean_roc_auc", "no class"}));
+}
+
+TEST(Metrics, wrong_columns_of_several_labels_are_refused) {
+  const at::Tensor logits = at::zeros({3, 2}), entries = at::zeros({3, 2}, at::kByte);
+  const at::Tensor all = bools({1, 1, 1});
+  struct Case {
+    const char* part;
+    at::Tensor logits, labels, mask;
+  };
+  const std::vector<Case> cases = {
+      {"logits", at::Tensor(), entries, all},
+      {"logits", at::zeros({3, 3}), entries, all},
+      {"logits", at::zeros({3, 2}, at::kLong), entries, all},
+      {"labels uint8", logits, entries.to(at::kLong), all},
+      {"labels uint8", logits, labels_of({0, 1, 0}), all},
+      {"mask", logits, entries, bools({1, 1})},
+      {"mask has no nodes", logits, entries, bools({0, 0, 0})},
+  };
+  for (const Case& c : cases) {
+    EXPECT_TRUE(test::throws<InvalidArgument>([&] { micro_f1(c.logits, c.labels, c.mask); },
+                                              {"micro_f1", c.part}));
+    EXPECT_TRUE(test::throws<InvalidArgument>([&] { mean_roc_auc(c.logits, c.labels, c.mask); },
+                                              {"mean_roc_auc", c.part}));
   }
 }
 
