@@ -21,8 +21,13 @@ json identity(const TrainOptions& options, const Dataset& dataset) {
                   {"edges", dataset.part ? dataset.part->num_edges : dataset.num_edges()},
                   {"features", dataset.num_features()},
                   {"feature-dtype", c10::toString(dataset.features.scalar_type())},
-                  {"classes", dataset.num_classes}};
+                  {"classes", dataset.num_classes},
+                  {"multi-label", dataset.is_multi_label()}};
   return made;
+}
+
+const char* kind_of_labels(bool is_multi_label) {
+  return is_multi_label ? "several labels a node" : "one label a node";
 }
 
 /// The recipe of a checkpoint; what older ones do not name was at its default.
@@ -32,6 +37,9 @@ json read_recipe(ArchiveReader& reader) {
   recipe.emplace("keep-float32", json::array());
   recipe.emplace("sampling", nullptr);
   recipe.emplace("gradient-traffic", "fp32");
+  if (const auto data = recipe.find("data"); data != recipe.end() && data->is_object()) {
+    data->emplace("multi-label", false);
+  }
   return recipe;
 }
 
@@ -58,7 +66,8 @@ Checkpoint read_checkpoint(const std::string& path) {
                        .num_nodes = data.at("nodes").get<std::int64_t>(),
                        .num_edges = data.at("edges").get<std::int64_t>(),
                        .num_features = data.at("features").get<std::int64_t>(),
-                       .num_classes = data.at("classes").get<std::int64_t>()};
+                       .num_classes = data.at("classes").get<std::int64_t>(),
+                       .is_multi_label = data.at("multi-label").get<bool>()};
   } catch (const json::exception&) {
     detail::raise<IoError>("{}: the field 'recipe' has another form", path);
   } catch (const IoError& error) {
@@ -81,6 +90,10 @@ nn::Model model_of(const Checkpoint& checkpoint, const Problem& problem) {
   MEZZO_CHECK(problem.num_classes == checkpoint.data.num_classes,
               "dataset: the checkpoint is of a model for {} classes, the data have {}",
               checkpoint.data.num_classes, problem.num_classes);
+  MEZZO_CHECK(problem.is_multi_label == checkpoint.data.is_multi_label,
+              "dataset: the checkpoint is of a model for {}, the data have {}",
+              kind_of_labels(checkpoint.data.is_multi_label),
+              kind_of_labels(problem.is_multi_label));
   nn::Model model(model_options(checkpoint.options, problem));
   check_weights("checkpoint", checkpoint.best_weights, *model);
   restore_weights(*model, checkpoint.best_weights);

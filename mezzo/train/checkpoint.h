@@ -17,6 +17,7 @@ namespace mezzo {
 struct DatasetFacts {
   std::string name;
   std::int64_t num_nodes = 0, num_edges = 0, num_features = 0, num_classes = 0;
+  bool is_multi_label = false;
 };
 
 /// The weights of a checkpoint and what is needed to use them.
@@ -36,9 +37,9 @@ struct Checkpoint {
 MEZZO_API Checkpoint read_checkpoint(const std::string& path);
 
 /// A model with the best weights of a checkpoint, on its options' device, for `problem` made by
-/// make_problem or make_inference_problem (with num_classes set) with the checkpoint's options.
-/// Throws InvalidArgument where the checkpoint is of data with another number of features or
-/// classes.
+/// make_problem or make_inference_problem (with num_classes and is_multi_label set) with the
+/// checkpoint's options. Throws InvalidArgument where the checkpoint is of data with another number
+/// of features or classes, or only one of the two is multi-label.
 MEZZO_API nn::Model model_of(const Checkpoint& checkpoint, const Problem& problem);
 
 /// Writes everything that a run needs to go on bit for bit: weights, optimizer, scaler, random

@@ -27,6 +27,20 @@ at::Tensor logits_of(const Checkpoint& checkpoint, const Dataset& dataset, const
   return logits;
 }
 
+void write_probabilities(std::ostream& file, const at::Tensor& probabilities,
+                         std::string_view what) {
+  const std::int64_t classes = probabilities.size(1);
+  const float* probability = probabilities.const_data_ptr<float>();
+  file << what;
+  for (std::int64_t c = 0; c < classes; ++c) file << fmt::format(",p{}", c);
+  file << '\n';
+  for (std::int64_t i = 0; i < probabilities.size(0); ++i) {
+    file << i;
+    for (std::int64_t c = 0; c < classes; ++c) file << fmt::format(",{}", *probability++);
+    file << '\n';
+  }
+}
+
 }  // namespace
 
 Scores evaluate(const Dataset& dataset, const Checkpoint& checkpoint) {
@@ -43,12 +57,24 @@ Predictions predict(const Dataset& dataset, const Checkpoint& checkpoint) {
               checkpoint.data.num_classes, dataset.num_classes);
   Problem problem = make_inference_problem(dataset, checkpoint.options);
   problem.num_classes = checkpoint.data.num_classes;
-  const at::Tensor probabilities = at::softmax(logits_of(checkpoint, dataset, problem), 1);
-  const auto [largest, classes] = probabilities.max(1);
+  problem.is_multi_label =
+      dataset.labels.defined() ? dataset.is_multi_label() : checkpoint.data.is_multi_label;
+  const at::Tensor logits = logits_of(checkpoint, dataset, problem);
+  if (problem.is_multi_label) {
+    return {.classes = logits.gt(0).to(at::kByte).cpu().contiguous(),
+            .probabilities = logits.sigmoid().cpu().contiguous()};
+  }
+  const auto [largest, classes] = at::softmax(logits, 1).max(1);
   return {.classes = classes.cpu().contiguous(), .probabilities = largest.cpu().contiguous()};
 }
 
 void write_csv(const std::string& path, const Predictions& predictions, std::string_view what) {
+  if (predictions.probabilities.dim() == 2) {
+    replace_file(path, [&](std::ostream& file) {
+      write_probabilities(file, predictions.probabilities, what);
+    });
+    return;
+  }
   const std::int64_t* classes = predictions.classes.const_data_ptr<std::int64_t>();
   const float* probabilities = predictions.probabilities.const_data_ptr<float>();
   replace_file(path, [&](std::ostream& file) {
@@ -61,17 +87,20 @@ void write_csv(const std::string& path, const Predictions& predictions, std::str
 
 void write_npy(const std::string& path, const Predictions& predictions) {
   static_assert(std::endian::native == std::endian::little, "the items are written as they lie");
-  const std::int64_t rows = predictions.classes.size(0);
+  const at::Tensor& classes = predictions.classes;
+  const std::string shape = classes.dim() == 2
+                                ? fmt::format("({}, {})", classes.size(0), classes.size(1))
+                                : fmt::format("({},)", classes.size(0));
   // Magic, version and length take ten bytes; header and padding end at a multiple of 64.
-  std::string header =
-      fmt::format("{{'descr': '<i8', 'fortran_order': False, 'shape': ({},), }}", rows);
+  std::string header = fmt::format("{{'descr': '{}', 'fortran_order': False, 'shape': {}, }}",
+                                   classes.scalar_type() == at::kByte ? "|u1" : "<i8", shape);
   header.append(63 - (10 + header.size()) % 64, ' ');
   header += '\n';
   replace_file(path, [&](std::ostream& file) {
     file << std::string("\x93NUMPY\x01\x00", 8) << static_cast<char>(header.size() & 0xFF)
          << static_cast<char>(header.size() >> 8) << header;
-    file.write(static_cast<const char*>(predictions.classes.const_data_ptr()),
-               static_cast<std::streamsize>(predictions.classes.nbytes()));
+    file.write(static_cast<const char*>(classes.const_data_ptr()),
+               static_cast<std::streamsize>(classes.nbytes()));
   });
 }
 

@@ -17,23 +17,28 @@ namespace mezzo {
 /// NumericError where its outputs are not finite.
 MEZZO_API Scores evaluate(const Dataset& dataset, const Checkpoint& checkpoint);
 
-/// What a model says of every node, or of every image; on the CPU.
+/// What a model says of every node, or of every image; on the CPU. Of multi-label data both are
+/// [N, C].
 struct Predictions {
-  at::Tensor classes;        ///< int64 [N], the class of the largest logit
-  at::Tensor probabilities;  ///< float32 [N], the softmax there
+  /// int64 [N], the class of the largest logit; of multi-label data uint8 [N, C], 1 where the logit
+  /// is above 0, else 0.
+  at::Tensor classes;
+  at::Tensor probabilities;  ///< float32 [N], the softmax there; or [N, C], the sigmoid
 };
 
 /// The predictions of the checkpoint's best weights, in its options' precision and on their device.
 /// The data need neither labels nor splits, and their labels may lack classes of the checkpoint.
 /// Throws InvalidArgument where the features do not fit the model, where the data have more classes
-/// or are a part of a data set; NumericError where the model's outputs are not finite.
+/// or labels of the other kind, or are a part of a data set; NumericError where the model's outputs
+/// are not finite.
 MEZZO_API Predictions predict(const Dataset& dataset, const Checkpoint& checkpoint);
 
-/// Writes "<what>,class,probability" and a line a row. what: "node" or "image". Throws IoError.
+/// Writes "<what>,class,probability" and a line a row; of multi-label data "<what>,p0,p1,..." and
+/// the probability of each class. what: "node" or "image". Throws IoError.
 MEZZO_API void write_csv(const std::string& path, const Predictions& predictions,
                          std::string_view what = "node");
 
-/// Writes the classes as a .npy file of version 1.0, int64 [N]. Throws IoError.
+/// Writes the classes as a .npy file of version 1.0, int64 [N] or uint8 [N, C]. Throws IoError.
 MEZZO_API void write_npy(const std::string& path, const Predictions& predictions);
 
 }  // namespace mezzo

@@ -1,0 +1,198 @@
+#include <cmath>
+#include <cstdint>
+#include <fstream>
+#include <iterator>
+#include <string>
+#include <vector>
+
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include "mezzo/core/error.h"
+#include "mezzo/train/checkpoint.h"
+#include "mezzo/train/inference.h"
+#include "mezzo/train/problem.h"
+#include "mezzo/train/trainer.h"
+
+#include "support/npy_writer.h"
+#include "train/mini_batches.h"
+#include "train/synthetic.h"
+
+namespace mezzo {
+namespace {
+
+using test::two_rings;
+
+/// two_rings() with three classes: class 0 and class 1 are a ring each, class 2 is ring 0 again, of
+/// which one entry in three is missing.
+Dataset rings_of_several_labels(Metric metric = Metric::kMicroF1) {
+  Dataset data = two_rings();
+  const at::Tensor ring = data.labels, node = at::arange(data.num_nodes);
+  const at::Tensor first = ring.eq(0).to(at::kByte), second = ring.eq(1).to(at::kByte);
+  data.labels =
+      at::stack({first, second, first.masked_fill(at::remainder(node, 3).eq(0), kNoEntry)}, 1);
+  data.num_classes = 3;
+  data.metric = metric;
+  data.validate();
+  return data;
+}
+
+TEST(MultiLabel, two_rings_are_learnt_on_the_full_graph_under_both_metrics) {
+  for (const Metric metric : {Metric::kMicroF1, Metric::kRocAuc}) {
+    TrainOptions options = test::quick_options();
+    options.epochs = 40;
+    options.learning_rate = 0.05;
+    const TrainReport report = train(rings_of_several_labels(metric), options);
+    EXPECT_EQ(report.metric, metric_name(metric));
+    EXPECT_EQ(report.best.val, 1);
+    EXPECT_EQ(report.last.test, 1);
+    EXPECT_LT(report.train_loss, report.losses.front());
+  }
+}
+
+TEST(MultiLabel, two_rings_are_learnt_with_every_sampler) {
+  const Dataset data = rings_of_several_labels();
+  for_each(SamplerKinds{}, [&]<class Sampler>() {
+    SCOPED_TRACE(std::string(Sampler::name));
+    TrainOptions options = test::sampled_options(Sampler::kind);
+    options.epochs = 30;
+    options.learning_rate = 0.05;
+    options.model = nn::ModelKind::kSage;
+    const TrainReport report = train(data, options);
+    EXPECT_EQ(report.best.val, 1);
+    EXPECT_EQ(report.last.test, 1);
+  });
+}
+
+/// The loss of the first epoch of a model without edges whose weights stay where they are.
+double first_loss(const Dataset& data, TrainOptions options) {
+  options.model = nn::ModelKind::kMlp;
+  options.dropout = 0;
+  options.epochs = 1;
+  options.learning_rate = 1e-30;
+  options.optimizer = OptimizerKind::kSgd;
+  return train(data, options).losses.front();
+}
+
+TEST(MultiLabel, the_loss_of_an_epoch_is_the_mean_over_entries_however_batches_are_cut) {
+  // Training nodes have one or three entries, so that batches of as many nodes differ in terms.
+  Dataset data = rings_of_several_labels();
+  data.labels.slice(0, 0, 16).narrow(1, 1, 2).fill_(kNoEntry);
+  const double full = first_loss(data, test::quick_options());
+  for (const SamplerKind sampler :
+       {SamplerKind::kNeighbor, SamplerKind::kLabor, SamplerKind::kCluster}) {
+    SCOPED_TRACE(name_of(SamplerKinds{}, sampler));
+    EXPECT_NEAR(first_loss(data, test::sampled_options(sampler)), full, 1e-5 * full);
+  }
+}
+
+TEST(MultiLabel, weights_of_saint_count_terms) {
+  // Equal nodes have equal terms, so that any mean of terms is the mean of all, whatever is drawn.
+  Dataset data = rings_of_several_labels();
+  data.features.fill_(1);
+  data.labels.fill_(1);
+  data.labels.narrow(1, 1, 1).fill_(kNoEntry);
+  const double full = first_loss(data, test::quick_options());
+  for (const SamplerKind sampler :
+       {SamplerKind::kSaintNode, SamplerKind::kSaintEdge, SamplerKind::kSaintWalk}) {
+    SCOPED_TRACE(name_of(SamplerKinds{}, sampler));
+    EXPECT_NEAR(first_loss(data, test::sampled_options(sampler)), full, 1e-5 * full);
+  }
+}
+
+TEST(MultiLabel, options_for_one_label_a_node_are_refused) {
+  const Dataset data = rings_of_several_labels();
+  TrainOptions options = test::quick_options();
+  options.capture = true;
+  EXPECT_TRUE(test::throws<InvalidArgument>([&] { make_problem(data, options); },
+                                            {"capture", "multi-label"}));
+  options = test::sampled_options(SamplerKind::kNeighbor);
+  options.sampling->balance_classes = true;
+  EXPECT_TRUE(test::throws<InvalidArgument>([&] { train(data, options); },
+                                            {"balance-classes", "several classes"}));
+}
+
+TEST(MultiLabel, a_metric_without_both_kinds_of_entries_is_not_a_number) {
+  Dataset data = rings_of_several_labels(Metric::kRocAuc);
+  const at::Tensor test_nodes = data.split(0).test.unsqueeze(1);
+  data.labels.masked_fill_(test_nodes, 0);
+  const TrainReport report = train(data, test::quick_options());
+  EXPECT_TRUE(std::isnan(report.last.test));
+  EXPECT_FALSE(std::isnan(report.best.val));
+  data.labels.fill_(1);
+  EXPECT_TRUE(test::throws<InvalidArgument>([&] { train(data, test::quick_options()); },
+                                            {"training nodes"}));
+}
+
+std::string bytes_of_file(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+TEST(MultiLabel, a_checkpoint_is_resumed_evaluated_and_predicted_from) {
+  const test::TempFolder folder;
+  const Dataset data = rings_of_several_labels();
+  TrainOptions options = test::quick_options();
+  options.checkpoint = folder.path("whole");
+  const TrainReport whole = train(data, options);
+  options.epochs = 4;
+  options.checkpoint = folder.path("part");
+  train(data, options);
+  options.epochs = 10;
+  options.resume = folder.path("part");
+  EXPECT_EQ(train(data, options).losses, whole.losses);
+
+  const Checkpoint checkpoint = read_checkpoint(folder.path("whole"));
+  EXPECT_TRUE(checkpoint.data.is_multi_label);
+  EXPECT_EQ(evaluate(data, checkpoint).val, whole.best.val);
+  const Predictions predictions = predict(data, checkpoint);
+  ASSERT_EQ(predictions.classes.sizes(), (std::vector<std::int64_t>{40, 3}));
+  EXPECT_EQ(predictions.classes.scalar_type(), at::kByte);
+  EXPECT_TRUE(at::equal(predictions.classes, predictions.probabilities.gt(0.5).to(at::kByte)));
+  const at::Tensor picked = data.split(0).test.unsqueeze(1).logical_and(data.labels.ne(kNoEntry));
+  const at::Tensor said = predictions.classes.masked_select(picked).to(at::kDouble);
+  const at::Tensor is = data.labels.masked_select(picked).to(at::kDouble);
+  const double right = (said * is).sum().item<double>();
+  EXPECT_NEAR(2 * right / (said.sum() + is.sum()).item<double>(), whole.best.test, 1e-14);
+
+  write_csv(folder.path("p.csv"), predictions);
+  EXPECT_EQ(bytes_of_file(folder.path("p.csv")).rfind("node,p0,p1,p2\n0,", 0), 0U);
+  write_npy(folder.path("p.npy"), predictions);
+  const auto* classes = predictions.classes.const_data_ptr<std::uint8_t>();
+  EXPECT_EQ(bytes_of_file(folder.path("p.npy")),
+            test::npy("|u1", {40, 3}, std::string(classes, classes + 120)));
+
+  Dataset bare = data;
+  bare.labels = bare.train_masks = bare.val_masks = bare.test_masks = at::Tensor();
+  bare.num_classes = 0;
+  bare.metric = Metric::kAccuracy;
+  EXPECT_TRUE(at::equal(predict(bare, checkpoint).classes, predictions.classes));
+}
+
+TEST(MultiLabel, a_checkpoint_of_the_other_kind_of_labels_is_refused) {
+  const test::TempFolder folder;
+  const Dataset several = rings_of_several_labels();
+  Dataset single = two_rings();
+  single.num_classes = 3;
+  single.name = several.name;
+  TrainOptions options = test::quick_options();
+  for (const bool of_several : {true, false}) {
+    const Dataset& own = of_several ? several : single;
+    const Dataset& other = of_several ? single : several;
+    options.resume.clear();
+    options.epochs = 2;
+    options.checkpoint = folder.path("c");
+    train(own, options);
+    const Checkpoint checkpoint = read_checkpoint(folder.path("c"));
+    EXPECT_TRUE(test::throws<InvalidArgument>([&] { evaluate(other, checkpoint); },
+                                              {"several labels a node", "one label a node"}));
+    EXPECT_TRUE(test::throws<InvalidArgument>([&] { predict(other, checkpoint); },
+                                              {"several labels a node", "one label a node"}));
+    options.epochs = 3;
+    options.resume = folder.path("c");
+    EXPECT_TRUE(test::throws<InvalidArgument>([&] { train(other, options); }, {"multi-label"}));
+  }
+}
+
+}  // namespace
+}  // namespace mezzo
