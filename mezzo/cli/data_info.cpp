@@ -40,7 +40,8 @@ void describe_edges(const Dataset& dataset, DatasetInfo& info) {
   }
   info.mean_in_degree = share(dataset.num_edges(), dataset.num_nodes);
   info.isolated_nodes = count(at::eq(in + out, 0));
-  const EdgeCensus census = take_census(topology, dataset.labels);
+  const EdgeCensus census =
+      take_census(topology, dataset.is_multi_label() ? at::Tensor() : dataset.labels);
   info.is_undirected = census.is_undirected;
   info.self_loops = census.self_loops;
   info.parallel_edges = census.parallel_edges;
@@ -60,9 +61,12 @@ void describe_features(const Dataset& dataset, DatasetInfo& info) {
 void describe_labels(const Dataset& dataset, DatasetInfo& info) {
   info.unlabelled_nodes = dataset.num_nodes;
   if (!dataset.labels.defined()) return;
-  const at::Tensor known = dataset.labels.masked_select(dataset.labels.ne(kNoLabel));
-  info.unlabelled_nodes -= known.numel();
-  const at::Tensor counts = at::bincount(known, {}, dataset.num_classes);
+  const at::Tensor has_label = dataset.has_label();
+  info.unlabelled_nodes -= count(has_label);
+  const at::Tensor counts =
+      dataset.is_multi_label()
+          ? dataset.labels.eq(1).sum(0)
+          : at::bincount(dataset.labels.masked_select(has_label), {}, dataset.num_classes);
   for (std::int64_t c = 0; c < dataset.num_classes; ++c) {
     const auto index = static_cast<std::size_t>(c);
     const bool named = index < dataset.class_names.size();

@@ -17,7 +17,7 @@ struct DatasetInfo {
   double feature_density = 0;  ///< share of nonzeros; NaN without features, and of mapped ones
   struct Class {
     std::string name;
-    std::int64_t num_nodes;
+    std::int64_t num_nodes;  ///< that are known to belong to it
   };
   std::vector<Class> classes;
   std::int64_t unlabelled_nodes = 0;  ///< without a label
@@ -32,7 +32,7 @@ struct DatasetInfo {
   std::int64_t self_loops = 0;
   std::int64_t parallel_edges = 0;  ///< those beyond the first from one node to another
   /// Share of the edges between nodes with equal labels in those between nodes with labels, self
-  /// loops aside; NaN without any.
+  /// loops aside; NaN without any, and of multi-label data.
   double homophily = 0;
 };
 

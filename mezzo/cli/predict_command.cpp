@@ -24,8 +24,10 @@ int predict_command(const Arguments& arguments) {
       "mezzo predict");
   add_checkpoint_options(app, wanted);
   OptionGroup(app, "Files")
-      .text("--output", output, "FILE.csv|FILE.npy",
-            "CSV with node (or image), class and probability, or npy with the classes (required)");
+      .text(
+          "--output", output, "FILE.csv|FILE.npy",
+          "CSV with node (or image), class and probability, of multi-label data the probability of "
+          "each class; or npy with the classes (required)");
   add_config(app);
   if (!parse_arguments(app, arguments)) return kSuccess;
 
