@@ -10,7 +10,7 @@
 
 namespace mezzo {
 
-/// The data set's metric (accuracy or ROC AUC) on the three parts of a split; NaN where a part has
+/// The data set's metric on the three parts of a split; NaN where a part has
 /// no nodes.
 struct Scores {
   double train = std::numeric_limits<double>::quiet_NaN();
