@@ -95,6 +95,27 @@ TEST(CudaTraining, captured_steps_are_the_eager_ones_bit_for_bit) {
   }
 }
 
+TEST(CudaTraining, several_labels_a_node_are_learnt_as_on_the_cpu) {
+  SKIP_WITHOUT_CUDA();
+  for (const Metric metric : {Metric::kMicroF1, Metric::kRocAuc}) {
+    for (const bool sampled : {false, true}) {
+      TrainOptions options = cuda_options();
+      options.optimizer = OptimizerKind::kSgd;  // Adam turns rounding near 0 into whole steps
+      options.learning_rate = 0.05;
+      if (sampled) options.sampling = SamplingOptions{.batch_size = 8, .fanouts = {-1, -1}};
+      const Dataset data = test::rings_of_several_labels(metric);
+      const TrainReport there = train(data, options);
+      options.device = at::kCPU;
+      const TrainReport here = train(data, options);
+      ASSERT_EQ(there.losses.size(), here.losses.size());
+      for (std::size_t i = 0; i < here.losses.size(); ++i) {
+        EXPECT_NEAR(there.losses[i], here.losses[i], 1e-4 * here.losses[i]);
+      }
+      EXPECT_NEAR(there.last.test, here.last.test, 0.1);
+    }
+  }
+}
+
 TEST(CudaTraining, steps_that_overflow_are_counted) {
   SKIP_WITHOUT_CUDA();
   for (const bool capture : {false, true}) {

@@ -21,21 +21,8 @@
 namespace mezzo {
 namespace {
 
+using test::rings_of_several_labels;
 using test::two_rings;
-
-/// two_rings() with three classes: class 0 and class 1 are a ring each, class 2 is ring 0 again, of
-/// which one entry in three is missing.
-Dataset rings_of_several_labels(Metric metric = Metric::kMicroF1) {
-  Dataset data = two_rings();
-  const at::Tensor ring = data.labels, node = at::arange(data.num_nodes);
-  const at::Tensor first = ring.eq(0).to(at::kByte), second = ring.eq(1).to(at::kByte);
-  data.labels =
-      at::stack({first, second, first.masked_fill(at::remainder(node, 3).eq(0), kNoEntry)}, 1);
-  data.num_classes = 3;
-  data.metric = metric;
-  data.validate();
-  return data;
-}
 
 TEST(MultiLabel, two_rings_are_learnt_on_the_full_graph_under_both_metrics) {
   for (const Metric metric : {Metric::kMicroF1, Metric::kRocAuc}) {

@@ -40,6 +40,20 @@ inline Dataset two_rings() {
   return data;
 }
 
+/// two_rings() with three classes: class 0 and class 1 are a ring each, class 2 is ring 0 again, of
+/// which one entry in three is missing.
+inline Dataset rings_of_several_labels(Metric metric = Metric::kMicroF1) {
+  Dataset data = two_rings();
+  const at::Tensor ring = data.labels, node = at::arange(data.num_nodes);
+  const at::Tensor first = ring.eq(0).to(at::kByte), second = ring.eq(1).to(at::kByte);
+  data.labels =
+      at::stack({first, second, first.masked_fill(at::remainder(node, 3).eq(0), kNoEntry)}, 1);
+  data.num_classes = 3;
+  data.metric = metric;
+  data.validate();
+  return data;
+}
+
 /// Options under which two_rings() is learnt in a few epochs.
 inline TrainOptions quick_options() {
   TrainOptions options;
