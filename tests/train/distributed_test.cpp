@@ -86,6 +86,13 @@ Dataset node_pairs() {
   return data;
 }
 
+/// Multi-label data without missing entries, so that equally many nodes have equally many.
+Dataset labelled_rings() {
+  Dataset data = test::rings_of_several_labels();
+  data.labels.masked_fill_(data.labels.eq(kNoEntry), 0);
+  return data;
+}
+
 /// A port that was free a moment ago.
 int free_port() {
   const int descriptor = ::socket(AF_INET, SOCK_STREAM, 0);
@@ -183,6 +190,17 @@ TEST(Distributed, two_and_four_processes_equal_one_on_the_joined_batch) {
       expect_joined(read_checkpoint(folder.path("checkpoint")), one, precision);
     }
   }
+}
+
+TEST(Distributed, several_labels_a_node_are_learnt_as_on_the_joined_batch) {
+  const test::TempFolder folder;
+  TrainOptions options = joined_options(amp::Precision::kFloat32, kJoinedNodes);
+  options.checkpoint = folder.path("alone");
+  train(labelled_rings(), options);
+  const std::vector<std::string> told = run_ranks(folder, 2, "several-labels");
+  EXPECT_EQ(told[0], told[1]);
+  expect_joined(read_checkpoint(folder.path("checkpoint")), read_checkpoint(options.checkpoint),
+                amp::Precision::kFloat32);
 }
 
 TEST(Distributed, batch_normalization_is_that_of_the_joined_batch) {
@@ -380,6 +398,9 @@ TrainReport take_part(const std::string& name, const std::string& folder,
   if (work.starts_with("joined-")) {
     options =
         joined_options(amp::parse_precision(work.substr(7)), kJoinedNodes / group.world_size());
+  } else if (work == "several-labels") {
+    data = labelled_rings();
+    options = joined_options(amp::Precision::kFloat32, kJoinedNodes / group.world_size());
   } else if (work == "overflow") {
     options.precision = amp::Precision::kFloat16;
     options.loss_factor = 16;  // the largest gradients of the logits leave float16 at first
