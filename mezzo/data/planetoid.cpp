@@ -21,7 +21,7 @@ struct Part {
 /// The parts of one set, read but not put together.
 struct Parts {
   at::Tensor allx, tx;         // sparse CSR
-  at::Tensor ally, ty;         // int64, the class of each row, or kNoLabel
+  at::Tensor ally, ty;         // int64, the class of each row
   std::int64_t num_train = 0;  // rows of y
   std::int64_t num_classes = 0;
   PickledGraph graph;
@@ -42,11 +42,6 @@ at::Tensor one_hot_rows(const Part& part) {
   require(bits && rows.sum(1).le(1).all().item<bool>(), part.where,
           "expected rows of zeros with at most one 1");
   return rows;
-}
-
-/// The class of each row of one_hot_rows().
-at::Tensor classes_of(const at::Tensor& rows) {
-  return rows.argmax(1).masked_fill(rows.sum(1).eq(0), kNoLabel);
 }
 
 std::vector<std::int64_t> parse_ids(const Part& part) {
@@ -89,8 +84,8 @@ Parts read_parts(const fs::path& folder, const std::string& name) {
   require(parts.num_train <= ally_rows.size(0) &&
               at::equal(y_rows, ally_rows.narrow(0, 0, parts.num_train)),
           y.where, "its rows are not the first rows of ally");
-  parts.ally = classes_of(ally_rows);
-  parts.ty = classes_of(ty_rows);
+  parts.ally = ally_rows.argmax(1);
+  parts.ty = ty_rows.argmax(1);
   parts.graph = unpickle_graph(graph.bytes, graph.where);
   parts.graph_where = graph.where;
   parts.test_ids = parse_ids(test);
@@ -177,11 +172,10 @@ Dataset read_planetoid(const fs::path& folder, const std::string& name,
 
   Dataset dataset;
   dataset.name = name;
-  at::Tensor labels = at::full({num_nodes}, kNoLabel, at::kLong);
+  at::Tensor labels = at::zeros({num_nodes}, at::kLong);
   labels.narrow(0, 0, num_first).copy_(parts.ally);
   labels.index_put_({test_ids}, parts.ty);
-  const at::Tensor has_label =
-      set_some_labels(dataset, labels, parts.num_classes, parts.test_where);
+  set_labels(dataset, labels, parts.num_classes, parts.test_where);
   dataset.features = assemble_features(parts, num_nodes);
   set_undirected_edges(dataset, parts.graph.edges, parts.graph_where);
 
@@ -193,7 +187,6 @@ Dataset read_planetoid(const fs::path& folder, const std::string& name,
   dataset.val_masks.narrow(0, parts.num_train, num_val).fill_(true);
   dataset.test_masks = none.clone();
   dataset.test_masks.index_fill_(0, test_ids, true);
-  clear_unlabelled(dataset, has_label);
   return dataset;
 }
 

@@ -107,9 +107,10 @@ class MEZZO_API ProcessGroup {
   /// Returns when all ranks are here.
   void barrier() const;
   /// For a rank that goes no further: over Gloo the collectives in which the others wait, or come
-  /// to wait, throw an IoError that names this rank and the reason (its first line), and so do
-  /// later ones here. Returns when all have heard, after some seconds at most; nothing for one
-  /// process and in a group that has failed. No collective.
+  /// to wait while the store lives (where rank 0 holds it, some three seconds), throw an IoError
+  /// that names this rank and the reason (its first line), and so do later ones here. Returns when
+  /// all have heard, after some seconds at most; nothing for one process and in a group that has
+  /// failed. No collective.
   void give_up(const std::string& reason) const noexcept;
   /// A number reduced over the ranks, in float64. Synchronises.
   double all_reduce(double value, ReduceOp op) const;

@@ -64,7 +64,8 @@ at::Tensor onednn_product(const c10::OperatorHandle& op, const at::Tensor& x,
                           const at::Tensor& factor, const std::optional<at::Tensor>& bias) {
   // Boxed, for the schema is stable and the C++ signature is libtorch's own affair.
   torch::jit::Stack stack;
-  torch::jit::push(stack, dense(x), dense(factor).t(), bias, "none",
+  const auto packed = bias ? std::optional<at::Tensor>(bias->contiguous()) : std::nullopt;
+  torch::jit::push(stack, dense(x), dense(factor).t(), packed, "none",
                    c10::List<std::optional<at::Scalar>>(), c10::IValue());
   const at::AutoDispatchBelowAutograd below;
   op.callBoxed(stack);

@@ -210,6 +210,10 @@ at::Tensor linear_transposed_on(const at::Tensor& x, const at::Tensor& weight,
               bias ? bias->device().str() : std::string("none"));
   const at::Tensor rows = x.dim() == 1 ? x.unsqueeze(0) : x.flatten(0, -2);
   const at::Tensor factor = transposed ? weight.t() : weight;
+  MEZZO_CHECK(factor.dim() == 2 && rows.size(1) == factor.size(0),
+              "linear: expected x [N, {}], got {}", factor.size(0), c10::str(x.sizes()));
+  MEZZO_CHECK(!bias || (bias->dim() == 1 && bias->size(0) == factor.size(1)),
+              "linear: expected bias [{}], got {}", factor.size(1), c10::str(bias->sizes()));
   const bool native = goes_native<Device>(type, class_of_columns(factor.size(1)));
   const at::Tensor out = native       ? native_product(rows, factor, bias)
                          : transposed ? blocked_product(rows, widened(weight).t(), bias)

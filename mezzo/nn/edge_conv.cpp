@@ -4,6 +4,7 @@
 #include <utility>
 
 #include <ATen/ATen.h>
+#include <ATen/autocast_mode.h>
 #include <c10/core/DispatchKeySet.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 
@@ -19,8 +20,13 @@ constexpr auto kEdgeConvName = "EdgeConv";
 
 /// What the product of h and the weight has here: h's dtype, or that of a mixed precision region.
 at::ScalarType result_dtype(const at::Tensor& h, const at::Tensor& weight) {
-  const at::TensorOptions options = detail::is_sparse(h) ? weight.options() : h.options();
-  return mezzo::linear(at::empty({0, weight.size(1)}, options), weight).scalar_type();
+  const at::DeviceType device = h.device().type();
+  const bool lowers = at::autocast::is_autocast_enabled(device);
+  MEZZO_CHECK(lowers || detail::is_sparse(h) || h.scalar_type() == weight.scalar_type(),
+              "{}: expected h of the weights' dtype, {}, got {}", kEdgeConvName,
+              c10::toString(weight.scalar_type()), c10::toString(h.scalar_type()));
+  const at::ScalarType given = detail::is_sparse(h) ? weight.scalar_type() : h.scalar_type();
+  return lowers && given != at::kDouble ? at::autocast::get_autocast_dtype(device) : given;
 }
 
 }  // namespace

