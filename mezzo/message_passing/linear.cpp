@@ -32,6 +32,14 @@ using OptionalTensor = std::optional<at::Tensor>;
 /// Rows widened at a time: 2048 rows of 256 float32 are 2 MiB, which a level-2 cache holds.
 constexpr std::int64_t kBlockRows = 2048;
 
+/// Fewer of long rows, so that a block stays in some cache; at 512 the product still pays for what
+/// each call prepares.
+std::int64_t rows_of_a_block(std::int64_t rows, std::int64_t columns) {
+  constexpr std::int64_t kNumbers = 1 << 22, kFewest = 512;
+  return std::min(rows,
+                  std::clamp(kNumbers / std::max<std::int64_t>(columns, 1), kFewest, kBlockRows));
+}
+
 void convert(const at::Tensor& from, const at::Tensor& to) {
   const CpuBackend& backend = cpu_backend();
   const bool widening = to.scalar_type() == at::kFloat;
@@ -65,7 +73,7 @@ at::Tensor blocked_product(const at::Tensor& x, const at::Tensor& factor,
   const at::Tensor given = x.contiguous();
   at::Tensor out = at::empty({rows, columns}, given.options());
   const OptionalTensor wide_bias = bias ? OptionalTensor(widened(*bias)) : std::nullopt;
-  const std::int64_t block = std::min(rows, kBlockRows);
+  const std::int64_t block = rows_of_a_block(rows, given.size(1));
   const at::Tensor x_block = at::empty({block, given.size(1)}, given.options().dtype(at::kFloat));
   for (std::int64_t begin = 0; begin < rows; begin += block) {
     const std::int64_t count = std::min(block, rows - begin);
