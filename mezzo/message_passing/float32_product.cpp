@@ -18,8 +18,8 @@ namespace mezzo {
 
 namespace {
 
-/// Fewer products of numbers than these take as long as calling oneDNN.
-constexpr std::int64_t kWorthACall = 1 << 20;
+/// Of fewer products of numbers than these MKL's takes less time than a call of oneDNN.
+constexpr std::int64_t kWorthACall = 1 << 22;
 
 /// oneDNN's product as libtorch registers it, for its compiled graphs; nullopt where it has none.
 std::optional<c10::OperatorHandle> find_onednn() {

@@ -22,7 +22,7 @@ struct Sizes {
 /// Row counts and widths on either side of the block sizes a product may use.
 const std::vector<Sizes>& all_sizes() {
   static const std::vector<Sizes> all = {{1, 1, 1},    {3, 5, 2},    {0, 4, 3},   {4, 0, 3},
-                                         {17, 33, 16}, {64, 64, 64}, {65, 31, 7}, {300, 129, 40}};
+                                         {17, 33, 16}, {64, 64, 64}, {65, 31, 7}, {600, 129, 64}};
   return all;
 }
 
