@@ -1,4 +1,5 @@
-// Dense products of layers: first, hidden and last ones.
+// Dense products of layers: first, hidden and last ones, and two little ones on either side of the
+// bound from which float32 may be another library's.
 #include <array>
 
 #include "mezzo/cli/bench_layers.h"
@@ -10,7 +11,8 @@ namespace {
 using namespace mezzo::bench;
 
 constexpr std::array kSizes = {ProductSize{131072, 602, 256}, ProductSize{131072, 256, 256},
-                               ProductSize{34493, 8415, 256}, ProductSize{131072, 256, 41}};
+                               ProductSize{34493, 8415, 256}, ProductSize{131072, 256, 41},
+                               ProductSize{512, 64, 64},      ProductSize{2048, 64, 64}};
 
 void run(Bench& bench) {
   bench.print_conditions();
