@@ -104,27 +104,34 @@ testing::AssertionResult same_sums(const at::Tensor& got, const at::Tensor& expe
   return near(got, expected, sum_bound(size, 1e4, at::kDouble));
 }
 
+/// Of dense and of sparse features: every model on blocks of all neighbours of the seeds, which are
+/// not the whole graph, gives what it gives on the whole graph.
+void expect_whole_graph(const Blocks& blocks, const at::Tensor& seeds) {
+  ASSERT_LT(blocks.front().num_src(), graph().num_src());
+  const at::Tensor x = features(), rows = x.index_select(0, blocks.front().src_nodes());
+  const auto num_layers = static_cast<std::int64_t>(blocks.size());
+  for (const ModelOptions& options : options_of_blocks(num_layers)) {
+    SCOPED_TRACE(testing::Message() << name_of(nn::ModelKinds{}, options.kind) << ", " << num_layers
+                                    << " layers, skip " << options.skip);
+    Model model = make(options);
+    const at::Tensor expected = model(graph(), x).index_select(0, seeds);
+    EXPECT_TRUE(same_sums(model(blocks, rows), expected));
+    EXPECT_TRUE(same_sums(model(blocks, rows.to_sparse_csr()), expected));
+  }
+}
+
 TEST(ModelOnBlocks, with_all_neighbours_equals_the_whole_graph_on_the_seeds) {
-  const at::Tensor seeds = ids({7, 0, 23, 39}), x = features();
+  const at::Tensor seeds = ids({7, 0, 23, 39});
   for (const std::int64_t num_layers : {1, 2, 3}) {
     const Blocks blocks = all_blocks(graph(), seeds, num_layers);
-    ASSERT_LT(blocks.front().num_src(), graph().num_src());
-    const at::Tensor rows = x.index_select(0, blocks.front().src_nodes());
-    for (const ModelOptions& options : options_of_blocks(num_layers)) {
-      SCOPED_TRACE(testing::Message() << name_of(nn::ModelKinds{}, options.kind) << ", "
-                                      << num_layers << " layers, skip " << options.skip);
-      Model model = make(options);
-      const at::Tensor expected = model(graph(), x).index_select(0, seeds);
-      EXPECT_TRUE(same_sums(model(blocks, rows), expected));
-      EXPECT_TRUE(same_sums(model(blocks, rows.to_sparse_csr()), expected));
-    }
+    expect_whole_graph(blocks, seeds);
   }
 }
 
 /// As with_all_neighbours_equals_..., with blocks that a sampler made.
 TEST(ModelOnBlocks, sampled_with_unlimited_fanouts_equals_the_whole_graph_on_the_seeds) {
   MEZZO_CPU_ONLY("draws with weights and LABOR");
-  const at::Tensor seeds = ids({7, 0, 23, 39}), x = features();
+  const at::Tensor seeds = ids({7, 0, 23, 39});
   const std::int64_t more_than_any_degree = graph().num_edges() + 1;
   struct Draw {
     NeighborDraw draw;
@@ -143,15 +150,7 @@ TEST(ModelOnBlocks, sampled_with_unlimited_fanouts_equals_the_whole_graph_on_the
            .edge_weights = draw.weighted ? at::ones({graph().num_edges()}) : at::Tensor()});
       Workspace workspace;
       const Blocks blocks = sampler.sample(seeds, {.seed = 3}, workspace);
-      ASSERT_LT(blocks.front().num_src(), graph().num_src());
-      const at::Tensor rows = x.index_select(0, blocks.front().src_nodes());
-      for (const ModelOptions& options : options_of_blocks(num_layers)) {
-        SCOPED_TRACE(testing::Message() << name_of(nn::ModelKinds{}, options.kind) << ", "
-                                        << num_layers << " layers, skip " << options.skip);
-        Model model = make(options);
-        const at::Tensor expected = model(graph(), x).index_select(0, seeds);
-        EXPECT_TRUE(same_sums(model(blocks, rows), expected));
-      }
+      expect_whole_graph(blocks, seeds);
     }
   }
 }

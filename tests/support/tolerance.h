@@ -131,6 +131,15 @@ inline testing::AssertionResult near(const at::Tensor& got, const at::Tensor& re
   });
 }
 
+/// A number that at most `steps` rounding steps in the accumulator of `dtype` lead to from terms of
+/// one sign.
+inline testing::AssertionResult near_number(double got, double expected, double steps,
+                                            at::ScalarType dtype = at::kDouble) {
+  const double allowed = steps * info(dtype).accum_epsilon * std::abs(expected);
+  if (std::abs(got - expected) <= allowed) return testing::AssertionSuccess();
+  return testing::AssertionFailure() << got << " is not within " << allowed << " of " << expected;
+}
+
 /// Central differences in float64 with the step cbrt(epsilon): truncation and rounding are both of
 /// the order epsilon^(2/3), times third derivatives of at most 1e3 in the tests.
 inline constexpr double kDifferenceStep = 0x1p-17;

@@ -32,6 +32,16 @@ std::string read_file(const std::string& path) {
   return text.str();
 }
 
+/// What one epoch on two_rings() leaves.
+Checkpoint checkpoint_of_rings() {
+  const test::TempFolder folder;
+  TrainOptions options = quick_options();
+  options.epochs = 1;
+  options.checkpoint = folder.path("c");
+  train(two_rings(), options);
+  return read_checkpoint(options.checkpoint);
+}
+
 /// 10 epochs at once against 5 and another 5; both end in a checkpoint.
 void expect_unbroken(TrainOptions options) {
   const test::TempFolder folder;
@@ -180,12 +190,7 @@ TEST(Checkpoint, predictions_need_neither_labels_nor_splits) {
 }
 
 TEST(Checkpoint, predictions_without_labels_need_the_features_of_the_model) {
-  const test::TempFolder folder;
-  TrainOptions options = quick_options();
-  options.epochs = 1;
-  options.checkpoint = folder.path("c");
-  train(two_rings(), options);
-  const Checkpoint checkpoint = read_checkpoint(options.checkpoint);
+  const Checkpoint checkpoint = checkpoint_of_rings();
   Dataset data = unlabelled(two_rings());
   data.features = data.features.narrow(1, 0, 5);
   EXPECT_TRUE(test::throws<InvalidArgument>([&] { predict(data, checkpoint); },
@@ -196,12 +201,7 @@ TEST(Checkpoint, predictions_without_labels_need_the_features_of_the_model) {
 }
 
 TEST(Checkpoint, weights_that_are_not_finite_predict_nothing) {
-  const test::TempFolder folder;
-  TrainOptions options = quick_options();
-  options.epochs = 1;
-  options.checkpoint = folder.path("c");
-  train(two_rings(), options);
-  Checkpoint checkpoint = read_checkpoint(options.checkpoint);
+  Checkpoint checkpoint = checkpoint_of_rings();
   for (at::Tensor& weights : checkpoint.best_weights) weights.fill_(std::nan(""));
   EXPECT_TRUE(test::throws<NumericError>([&] { predict(two_rings(), checkpoint); },
                                          {"40 of 40 nodes", "fp32"}));
@@ -284,12 +284,7 @@ TEST(Checkpoint, resuming_may_change_epochs_patience_and_the_place_of_the_data) 
 }
 
 TEST(Checkpoint, a_model_of_other_data_is_refused) {
-  const test::TempFolder folder;
-  TrainOptions options = quick_options();
-  options.epochs = 1;
-  options.checkpoint = folder.path("c");
-  train(two_rings(), options);
-  const Checkpoint checkpoint = read_checkpoint(options.checkpoint);
+  const Checkpoint checkpoint = checkpoint_of_rings();
   Dataset wide = two_rings();
   wide.features = at::cat({wide.features, wide.features}, 1);
   EXPECT_TRUE(
