@@ -11,6 +11,7 @@
 #include "mezzo/kernels/edge_softmax.h"
 #include "mezzo/kernels/gatv2_scores.h"
 #include "mezzo/kernels/message_grad.h"
+#include "mezzo/kernels/sampling.h"
 #include "mezzo/kernels/sddmm.h"
 #include "mezzo/kernels/spmm.h"
 #include "mezzo/kernels/weighted_grad.h"
@@ -32,6 +33,8 @@ struct CpuBackend {
   void (*gatv2_scores)(const GATv2ScoresArgs&);
   void (*gatv2_scores_grad)(const GATv2ScoresGradArgs&);
   void (*dropout)(const DropoutArgs&);
+  void (*draw_int32)(const kernels::UniformDraws<std::int32_t>&);
+  void (*draw_int64)(const kernels::UniformDraws<std::int64_t>&);
   /// 16-bit numbers of `dtype` to float32; exact.
   void (*widen)(DType dtype, const void* from, float* to, std::int64_t count);
   /// float32 to 16-bit numbers of `dtype`: to nearest, ties to even; inf and NaN stay.

@@ -86,15 +86,25 @@ std::int64_t find_rows(const NeighborRows<Id>& rows, const Id* nodes, std::int64
 /// Words of scratch that draw_uniform needs for rows of at most `max_degree` neighbours.
 std::int64_t uniform_scratch_words(DrawCount count, std::int64_t max_degree);
 
-/// Draws for the rows [first, last) of `found` with equal probability: slots and neighbours, from
-/// offsets[first] to offsets[last], ascending by slot in each row. Without replacement every set
-/// of `fanout` slots is equally likely; a draw among d slots has a relative bias below 2^-16
-/// (d < 2^16: one 32-bit word times d, the upper half) or below d / 2^64 (others).
-/// scratch: [uniform_scratch_words()]. O(drawn).
+/// A draw for the rows [first, last) of `found`.
 template <class Id>
-void draw_uniform(const NeighborRows<Id>& rows, const FoundRows& found, std::int64_t first,
-                  std::int64_t last, DrawCount count, DrawKey key, std::uint64_t* scratch,
-                  Id* slots, Id* neighbors);
+struct UniformDraws {
+  NeighborRows<Id> rows;
+  FoundRows found;
+  std::int64_t first = 0, last = 0;
+  DrawCount count;
+  DrawKey key;
+  std::uint64_t* scratch = nullptr;  ///< [uniform_scratch_words()]
+  Id* slots = nullptr;               ///< written from offsets[first] to offsets[last]
+  Id* neighbors = nullptr;           ///< likewise
+};
+
+/// Draws with equal probability, by cpu_backend(): slots and neighbours, ascending by slot in each
+/// row, the same by every backend. Without replacement every set of `fanout` slots is equally
+/// likely; a draw among d slots has a relative bias below 2^-16 (d < 2^16: one 32-bit word times d,
+/// the upper half) or below d / 2^64 (others). O(drawn).
+template <class Id>
+void draw_uniform(const UniformDraws<Id>& draws);
 
 /// One row of a list, for draws that look at each of its neighbours.
 struct DrawRow {

@@ -182,9 +182,9 @@ void check_attention(const Kernels& backend, Draw& draw, DType dtype) {
   SCOPED_TRACE(h.text());
   AttentionResult whole(h), pieces(h);
   attend(backend, a, 0, h.slots.num_rows, whole);
-  const std::int64_t cut = !backend.take_ranges ? 0 : draw.below(h.slots.num_rows + 1);
-  attend(backend, a, cut, h.slots.num_rows, pieces);
-  attend(backend, a, 0, cut, pieces);
+  in_two_pieces(backend, draw, h.slots.num_rows, [&](std::int64_t begin, std::int64_t end) {
+    attend(backend, a, begin, end, pieces);
+  });
   expect_same_bytes(pieces.out, whole.out, "out");
   expect_same_bytes(pieces.top, whole.top, "top");
   expect_same_bytes(pieces.sum, whole.sum, "sum");
@@ -307,17 +307,15 @@ struct AttentionBackward {
 void check_attention_grad(const Kernels& backend, Draw& draw, DType dtype) {
   AttentionBackward a(draw, dtype);
   SCOPED_TRACE(a.h.text());
-  const std::int64_t middle = !backend.take_ranges ? 0 : draw.below(a.num_dst + 1),
-                     rows = a.h.slots.num_rows;
-  a.gather_state(backend, middle, a.num_dst);
-  a.gather_state(backend, 0, middle);
+  in_two_pieces(backend, draw, a.num_dst,
+                [&](std::int64_t begin, std::int64_t end) { a.gather_state(backend, begin, end); });
   expect_numbers(numbers_in(dtype, true, a.state), a.expected_state());
 
   AttentionGradient whole(a.h, a.weight.length), pieces(a.h, a.weight.length);
+  const std::int64_t rows = a.h.slots.num_rows;
   a.run(backend, 0, rows, whole);
-  const std::int64_t cut = !backend.take_ranges ? 0 : draw.below(rows + 1);
-  a.run(backend, cut, rows, pieces);
-  a.run(backend, 0, cut, pieces);
+  in_two_pieces(backend, draw, rows,
+                [&](std::int64_t begin, std::int64_t end) { a.run(backend, begin, end, pieces); });
   expect_same_bytes(pieces.z, whole.z, "z_grad");
   expect_same_bytes(pieces.score, whole.score, "score_grad");
   expect_same_bytes(pieces.sum, whole.sum, "sum_grad");

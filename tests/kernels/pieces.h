@@ -98,6 +98,21 @@ void for_each_slot(const RandomSlots& slots, Visit visit) {
   }
 }
 
+/// Runs run(0, cut) and run(cut, end) at once, on two threads.
+template <class Run>
+void on_two_threads(std::int64_t cut, std::int64_t end, Run run) {
+  const std::jthread first([&] { run(std::int64_t{0}, cut); });
+  const std::jthread second([&] { run(cut, end); });
+}
+
+/// Runs rows in two pieces: on two threads where the kernels take ranges, else one piece is empty.
+template <class Run>
+void in_two_pieces(const Kernels& kernels, Draw& draw, std::int64_t num_rows, Run run) {
+  if (kernels.take_ranges) return on_two_threads(draw.below(num_rows + 1), num_rows, run);
+  run(std::int64_t{0}, num_rows);
+  run(std::int64_t{0}, std::int64_t{0});
+}
+
 using RunRows = std::function<void(std::int64_t begin, std::int64_t end, Result& result)>;
 
 /// Compares `whole`, which `run` has computed in one piece, with computations in several.
@@ -108,10 +123,7 @@ inline void expect_pieces_agree(const Kernels& kernels, Draw& draw, std::int64_t
   const std::size_t row_bytes = rows == 0 ? 0 : whole.bytes.size() / rows;
   Result shared = make_result(whole.owner, row_bytes);
   const std::int64_t cut = draw.below(num_rows + 1);
-  {
-    std::jthread first([&] { run(0, cut, shared); });
-    std::jthread second([&] { run(cut, num_rows, shared); });
-  }
+  on_two_threads(cut, num_rows, [&](std::int64_t from, std::int64_t to) { run(from, to, shared); });
   EXPECT_TRUE(rows == 0 ||
               std::memcmp(shared.bytes.data(), whole.bytes.data(), whole.bytes.size()) == 0)
       << "two threads, cut at row " << cut;

@@ -8,7 +8,6 @@
 #include <gtest/gtest.h>
 
 #include "mezzo/core/random.h"
-#include "mezzo/kernels/cpu/sampling.h"
 #include "mezzo/kernels/sampling.h"
 
 // Which bits the samplers draw, by plain definitions: what a seed gives stays the same.
@@ -50,21 +49,20 @@ std::vector<std::int64_t> floyd(DrawKey key, std::int64_t position, std::int64_t
 }
 
 template <class Id>
-void expect_floyd(std::int64_t degree, std::int64_t fanout) {
+void expect_floyd(DrawKey key, std::int64_t degree, std::int64_t fanout) {
   constexpr std::int64_t kRows = 50;
   const std::vector<std::int64_t> indptr = {0, degree};
   const std::vector<Id> indices(static_cast<std::size_t>(degree), Id{3}), nodes(kRows, Id{0});
   const NeighborRows<Id> rows{indptr.data(), indices.data(), 1, nullptr};
   const DrawCount count{.fanout = fanout};
-  const DrawKey key{.seed = 0x9876543210ABCDEF, .stream = 0xFEDCBA9876543210};
   std::vector<std::int64_t> begins(kRows), degrees(kRows), offsets(kRows + 1);
   const FoundRows found{begins.data(), degrees.data(), offsets.data()};
   find_rows<Id>(rows, nodes.data(), kRows, count, found);
   std::vector<std::uint64_t> scratch(
       static_cast<std::size_t>(uniform_scratch_words(count, degree)));
   std::vector<Id> slots(static_cast<std::size_t>(kRows * fanout)), neighbors(slots.size());
-  draw_uniform<Id>(rows, found, 0, kRows, count, key, scratch.data(), slots.data(),
-                   neighbors.data());
+  draw_uniform<Id>(
+      {rows, found, 0, kRows, count, key, scratch.data(), slots.data(), neighbors.data()});
   for (std::int64_t row = 0; row < kRows; ++row) {
     const auto first = slots.begin() + row * fanout;
     EXPECT_EQ(std::vector<std::int64_t>(first, first + fanout), floyd(key, row, degree, fanout))
@@ -73,36 +71,33 @@ void expect_floyd(std::int64_t degree, std::int64_t fanout) {
 }
 
 TEST(UniformDraws, have_the_bits_of_floyds_algorithm) {
+  const DrawKey key{.seed = 0x9876543210ABCDEF, .stream = 0xFEDCBA9876543210};
   for (const std::int64_t degree :
        {2, 3, 10, 33, 63, 64, 65, 66, 67, 100, 1000, 65533, 65534, 65535, 65536, 65537, 70000}) {
     for (const std::int64_t fanout :
          {1, 2, 3, 4, 5, 7, 8, 9, 10, 12, 15, 16, 17, 25, 31, 32, 33, 40, 60, 63, 64}) {
       const RowDraw draw = row_draw({.fanout = fanout}, degree);
       if (draw == RowDraw::kAll || draw == RowDraw::kSparse) continue;
-      expect_floyd<std::int32_t>(degree, fanout);
-      expect_floyd<std::int64_t>(degree, fanout);
+      expect_floyd<std::int32_t>(key, degree, fanout);
+      expect_floyd<std::int64_t>(key, degree, fanout);
     }
   }
 }
 
-TEST(PhiloxPair, has_the_words_of_two_calls) {
-  const auto expect_two_calls = [](DrawKey key, std::uint64_t first, std::uint64_t second) {
-    std::array<std::uint32_t, 8> words{};
-    philox_pair(key, first, second, words.data());
-    for (std::size_t i = 0; i < 8; ++i) {
-      EXPECT_EQ(words[i], philox(key.seed, key.stream, i < 4 ? first : second)[i % 4]) << i;
-    }
-  };
-  for (std::uint64_t i = 0; i < 10000; ++i) {
-    expect_two_calls({.seed = random_bits(1, 0, i), .stream = random_bits(1, 1, i)},
-                     random_bits(1, 2, i), random_bits(1, 3, i));
-  }
+TEST(UniformDraws, have_those_bits_for_any_key) {
   const std::uint64_t ones = ~std::uint64_t{0}, upper = ones << 32, lower = ones >> 32;
-  for (const std::uint64_t word : {std::uint64_t{0}, ones, upper, lower}) {
-    for (const std::uint64_t index : {std::uint64_t{0}, ones, upper, lower}) {
-      expect_two_calls({.seed = word, .stream = index}, index, ~index);
-      expect_two_calls({.seed = index, .stream = word}, word, index);
+  std::vector<DrawKey> keys;
+  for (const std::uint64_t seed : {std::uint64_t{0}, ones, upper, lower}) {
+    for (const std::uint64_t stream : {std::uint64_t{0}, ones, upper, lower}) {
+      keys.push_back({.seed = seed, .stream = stream});
     }
+  }
+  for (std::uint64_t i = 0; i < 200; ++i) {
+    keys.push_back({.seed = random_bits(1, 0, i), .stream = random_bits(1, 1, i)});
+  }
+  for (const DrawKey& key : keys) {
+    expect_floyd<std::int32_t>(key, 60, 29);
+    expect_floyd<std::int32_t>(key, 100000, 32);
   }
 }
 

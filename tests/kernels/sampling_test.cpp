@@ -52,8 +52,8 @@ Drawn<Id> draw(const Rows<Id>& rows, const std::vector<Id>& nodes, DrawCount cou
       static_cast<std::size_t>(uniform_scratch_words(count, max_degree)));
   drawn.slots.resize(static_cast<std::size_t>(drawn.offsets.back()));
   drawn.neighbors.resize(drawn.slots.size());
-  draw_uniform<Id>(rows.view(), found, 0, n, count, key, scratch.data(), drawn.slots.data(),
-                   drawn.neighbors.data());
+  draw_uniform<Id>({rows.view(), found, 0, n, count, key, scratch.data(), drawn.slots.data(),
+                    drawn.neighbors.data()});
   return drawn;
 }
 
@@ -231,8 +231,8 @@ TEST(UniformDraws, a_part_of_the_rows_is_drawn_as_in_the_whole) {
   find_rows<std::int32_t>(rows.view(), nodes.data(), 6, count, found);
   std::vector<std::int32_t> slots(whole.slots.size()), neighbors(slots.size());
   for (const std::int64_t first : {4, 0, 2}) {
-    draw_uniform<std::int32_t>(rows.view(), found, first, first + 2, count, kKey, nullptr,
-                               slots.data(), neighbors.data());
+    draw_uniform<std::int32_t>({rows.view(), found, first, first + 2, count, kKey, nullptr,
+                                slots.data(), neighbors.data()});
   }
   EXPECT_EQ(slots, whole.slots);
   EXPECT_EQ(neighbors, whole.neighbors);

@@ -111,6 +111,34 @@ V load_operand(const Operand& operand, std::int64_t at, std::int64_t step, std::
   return count >= V::width ? V::load(T{}, p) : V::load(T{}, p, count);
 }
 
+/// How many vectors of a block of N are loaded together.
+template <int N>
+inline constexpr int kTogether = N > 1 ? 2 : 1;
+
+/// Loads kTogether<N> vectors from where they follow one another, two in an order of the backend's
+/// own where that is faster: 16-bit numbers widened in pairs, the even ones before the odd ones.
+template <class T, int N, class V>
+[[gnu::always_inline]] inline void load_together(const typename T::Storage* p, V* v) {
+  static_assert(N == 1 || N % 2 == 0);
+  if constexpr (N == 1) {
+    v[0] = V::load(T{}, p);
+  } else if constexpr (requires { V::load_pair(T{}, p, v[0], v[1]); }) {
+    V::load_pair(T{}, p, v[0], v[1]);
+  } else {
+    v[0] = V::load(T{}, p);
+    v[1] = V::load(T{}, p + V::width);
+  }
+}
+
+/// Brings a block that load_together() loaded into the order of the elements.
+template <class T, int N, class V>
+[[gnu::always_inline]] inline void put_in_order(V* v) {
+  if constexpr (requires { V::put_in_order(T{}, v[0], v[1]); }) {
+#pragma GCC unroll 16
+    for (int k = 0; k + 1 < N; k += 2) V::put_in_order(T{}, v[k], v[k + 1]);
+  }
+}
+
 template <class V, class T>
 void store_result(V value, void* out, bool wide, std::int64_t at, std::int64_t count) {
   if (wide) {

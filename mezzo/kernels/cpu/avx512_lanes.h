@@ -5,6 +5,7 @@
 #include <immintrin.h>
 
 #include "mezzo/core/dtype.h"
+#include "mezzo/kernels/cpu/avx512_integers.h"
 
 // The lanes of the two AVX-512 backends, which differ in one conversion. Included by avx512.cpp and
 // avx512_bf16.cpp only, each compiled with its own flags; the unnamed namespace keeps them apart.
@@ -20,6 +21,7 @@ __mmask8 mask8(std::int64_t count) {
 }
 
 struct Float64Lanes {
+  using Integers = Avx512Integers;
   using Scalar = double;
   static constexpr std::int64_t width = 8;
   static constexpr int max_blocks = 16;
@@ -120,6 +122,7 @@ __m256i to_bfloat(__m512 v) {
 
 template <bool kNativeBFloat16>
 struct Float32Lanes {
+  using Integers = Avx512Integers;
   using Scalar = float;
   static constexpr std::int64_t width = 16;
   static constexpr int max_blocks = 16;
@@ -189,6 +192,20 @@ struct Float32Lanes {
   template <class T>
   static Float32Lanes load(T t, const typename T::Storage* p, std::int64_t count) {
     return {widen(t, _mm256_maskz_loadu_epi16(mask16(count), p))};
+  }
+  /// The even and the odd ones of 32 numbers, which takes half the steps of widening them in order.
+  static void load_pair(BFloat16 /*t*/, const BFloat16Bits* p, Float32Lanes& even,
+                        Float32Lanes& odd) {
+    const __m512i both = _mm512_loadu_si512(p);
+    even = {_mm512_castsi512_ps(_mm512_slli_epi32(both, 16))};
+    odd = {_mm512_castsi512_ps(_mm512_and_si512(both, _mm512_set1_epi32(-0x10000)))};
+  }
+  static void put_in_order(BFloat16 /*t*/, Float32Lanes& even, Float32Lanes& odd) {
+    const __m512i low = _mm512_set_epi32(23, 7, 22, 6, 21, 5, 20, 4, 19, 3, 18, 2, 17, 1, 16, 0);
+    const __m512i high = _mm512_add_epi32(low, _mm512_set1_epi32(8));
+    const __m512 first = _mm512_permutex2var_ps(even.v, low, odd.v);
+    odd = {_mm512_permutex2var_ps(even.v, high, odd.v)};
+    even = {first};
   }
   static Float32Lanes load_one(Float32 /*t*/, const float* p) { return set(*p); }
   template <class T>

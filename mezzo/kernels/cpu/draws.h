@@ -2,35 +2,22 @@
 
 #include <cstdint>
 
+#include "mezzo/kernels/cpu/integer_lanes.h"
 #include "mezzo/kernels/dropout.h"
 
 namespace mezzo {
 
-/// The generator in the compiler's own vectors, one draw a lane. The numbers are those of philox()
-/// in core/random.h, which is one function for all files and so must not be called from here.
+/// The words of kLanes draws of dropout, one draw a lane.
 template <class V>
 struct DrawLanes {
-  static constexpr std::int64_t kLanes = 8;
-  static constexpr std::uint64_t kLow = 0xFFFFFFFF;
-  using Words [[gnu::vector_size(kLanes * 8)]] = std::uint64_t;
-  Words made[4];  ///< 32 bits each
+  using Integers = typename V::Integers;
+  using Words = typename Integers::Wide;
+  static constexpr std::int64_t kLanes = Integers::kLanes;
+  PhiloxLanes<Integers> made;
 
-  /// The words of kLanes draws of kDropoutStream; `draws` is aligned as a vector is.
-  void generate(std::uint64_t seed, const std::uint64_t* draws) {
-    const Words index = *reinterpret_cast<const Words*>(draws);
-    Words c0 = index & kLow, c1 = index >> 32;
-    Words c2 = index ^ index ^ (kDropoutStream & kLow), c3 = index ^ index ^ (kDropoutStream >> 32);
-    std::uint64_t k0 = seed & kLow, k1 = seed >> 32;
-    for (int round = 0; round < 10; ++round) {
-      const Words p0 = c0 * std::uint64_t{0xD2511F53}, p1 = c2 * std::uint64_t{0xCD9E8D57};
-      c0 = (p1 >> 32) ^ c1 ^ k0;
-      c1 = p1 & kLow;
-      c2 = (p0 >> 32) ^ c3 ^ k1;
-      c3 = p0 & kLow;
-      k0 = (k0 + 0x9E3779B9) & kLow;
-      k1 = (k1 + 0xBB67AE85) & kLow;
-    }
-    made[0] = c0, made[1] = c1, made[2] = c2, made[3] = c3;
+  /// `draws` is aligned as a vector is.
+  void generate(const PhiloxKeys& keys, const std::uint64_t* draws) {
+    made.generate(keys, kDropoutStream, *reinterpret_cast<const Words*>(draws));
   }
 };
 
@@ -38,13 +25,13 @@ struct DrawLanes {
 template <class V>
 struct DrawBatch {
   using Lanes = DrawLanes<V>;
-  static constexpr std::int64_t kSize = 2 * Lanes::kLanes;
+  static constexpr std::int64_t kSize = 16;
   struct Place {
     std::int64_t first;       ///< where the draw's first element would stand
     std::int64_t begin, end;  ///< which numbers are wanted
   };
   alignas(64) std::uint64_t draws[kSize];
-  alignas(64) std::uint64_t words[4][kSize];  ///< 32 bits each
+  alignas(64) std::uint64_t words[4][kSize];  ///< the lower 32 bits of each
   Place places[kSize];
   std::int64_t size = 0;
 
@@ -53,12 +40,12 @@ struct DrawBatch {
     places[size++] = place;
   }
 
-  void generate(std::uint64_t seed) {
+  void generate(const PhiloxKeys& keys) {
     using Words = typename Lanes::Words;
     for (std::int64_t at = 0; at < kSize; at += Lanes::kLanes) {
       Lanes lanes;
-      lanes.generate(seed, draws + at);
-      for (int w = 0; w < 4; ++w) *reinterpret_cast<Words*>(words[w] + at) = lanes.made[w];
+      lanes.generate(keys, draws + at);
+      for (int w = 0; w < 4; ++w) *reinterpret_cast<Words*>(words[w] + at) = lanes.made.words[w];
     }
   }
 };

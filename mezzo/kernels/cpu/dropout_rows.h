@@ -10,23 +10,17 @@ namespace mezzo {
 
 /// factors[i] = 0 where element i of the draws [first, first + kLanes) is dropped, else `scale`.
 template <class V>
-void draw_factors(const DropoutLevel& dropout, std::int64_t first, typename V::Scalar scale,
-                  typename V::Scalar* factors) {
+void draw_factors(const DropoutLevel& dropout, const PhiloxKeys& keys, std::int64_t first,
+                  typename V::Scalar scale, typename V::Scalar* factors) {
   using Lanes = DrawLanes<V>;
-  using Words = typename Lanes::Words;
   constexpr std::int64_t kHalves = 2 * Lanes::kLanes;
   alignas(64) std::uint64_t draws[Lanes::kLanes];
   for (std::int64_t i = 0; i < Lanes::kLanes; ++i) draws[i] = static_cast<std::uint64_t>(first + i);
   Lanes lanes;
-  lanes.generate(dropout.seed, draws);
+  lanes.generate(keys, draws);
   // Each draw's elements in their order, 16 bits each: word 0 has the first two.
-  const Words low = lanes.made[0] | (lanes.made[1] << 32);
-  const Words high = lanes.made[2] | (lanes.made[3] << 32);
   alignas(64) std::uint64_t halves[kHalves];
-  for (std::int64_t i = 0; i < Lanes::kLanes; ++i) {
-    halves[2 * i] = low[i];
-    halves[2 * i + 1] = high[i];
-  }
+  Lanes::Integers::store_in_turn(lanes.made.pairs(0), lanes.made.pairs(1), halves);
   alignas(64) std::uint16_t levels[4 * kHalves];
   __builtin_memcpy(levels, halves, sizeof(halves));
   for (std::int64_t i = 0; i < 4 * kHalves; ++i) {
@@ -41,9 +35,10 @@ void dropout_rows(const DropoutArgs& a) {
   const auto scale = static_cast<Number>(kDropoutLevels / (kDropoutLevels - a.dropout.threshold));
   const auto* x = static_cast<const typename T::Storage*>(a.x);
   auto* out = static_cast<typename T::Storage*>(a.out);
+  const PhiloxKeys keys(a.dropout.seed);
   alignas(64) Number factors[kElements];
   for (std::int64_t draw = a.draw_begin; draw < a.draw_end; draw += kDraws) {
-    draw_factors<V>(a.dropout, draw, scale, factors);
+    draw_factors<V>(a.dropout, keys, draw, scale, factors);
     const std::int64_t first = draw * kElementsPerDraw;
     const std::int64_t past = (a.draw_end < draw + kDraws ? a.draw_end : draw + kDraws);
     const std::int64_t wanted = past * kElementsPerDraw;

@@ -173,9 +173,10 @@ void draw_kept(const DropoutLevel& dropout, const Ids& edges, std::int64_t heads
   // A table, not a branch: no processor foretells these.
   const Number choice[2] = {
       0, static_cast<Number>(kDropoutLevels / (kDropoutLevels - dropout.threshold))};
+  const PhiloxKeys keys(dropout.seed);
   DrawBatch<V> batch{};
   const auto flush = [&] {
-    batch.generate(dropout.seed);
+    batch.generate(keys);
     for (std::int64_t b = 0; b < batch.size; ++b) {
       const auto& place = batch.places[b];
       for (std::int64_t n = place.begin; n < place.end; ++n) {

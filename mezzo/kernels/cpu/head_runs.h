@@ -29,7 +29,7 @@ struct HeadChunk {
   /// sum: the chunk is added up by itself first. One float32 sum of a million numbers of like size
   /// is 1 % off; sums of sums are not.
   bool apart = false;
-  Accum* running = nullptr;        ///< sum: [heads, features], between the row's chunks
+  Accum* running = nullptr;        ///< sum: [heads, features], between the row's chunks, as loaded
   Storage* out = nullptr;          ///< sum: [heads, features]; written by the last chunk:
   const Accum* divisor = nullptr;  ///< [heads]; the sum is divided by it, unless null,
   Accum factor = 1;                ///< and multiplied by this
@@ -37,6 +37,37 @@ struct HeadChunk {
   const Storage* own = nullptr;  ///< dot: [heads, features]
   Accum* partial = nullptr;  ///< dot: [count, heads] vectors, whose lanes add up to the products
 };
+
+/// What head_block() adds up: to c.running between the row's chunks, to c.out after the last.
+template <class V, class T, int G, int K, bool kPartial>
+[[gnu::always_inline]] inline void put_sums(const HeadChunk<V, T>& c, std::int64_t head,
+                                            std::int64_t f, V* sum) {
+  const std::int64_t left = c.features - f;
+#pragma GCC unroll 16
+  for (int g = 0; g < G; ++g) {
+    const std::int64_t at = (head + g) * c.features + f;
+#pragma GCC unroll 16
+    for (int k = 0; k < K; ++k) {
+      V& v = sum[g * K + k];
+      auto* running = c.running + at + k * V::width;
+      if (c.apart && !c.first) {
+        v = v + (kPartial ? V::load_accum(running, left) : V::load_accum(running));
+      }
+      if (c.last) continue;
+      kPartial ? v.store_accum(running, left) : v.store_accum(running);
+    }
+    if (!c.last) continue;
+    put_in_order<T, K>(sum + std::int64_t{g} * K);
+#pragma GCC unroll 16
+    for (int k = 0; k < K; ++k) {
+      V v = sum[g * K + k];
+      auto* out = c.out + at + k * V::width;
+      if (c.divisor != nullptr) v = v / V::set(c.divisor[head + g]);
+      v = v * V::set(c.factor);
+      kPartial ? v.store(T{}, out, left) : v.store(T{}, out);
+    }
+  }
+}
 
 /// Elements [f, f + K vectors) of the heads [head, head + G): G * K accumulators stay in registers
 /// while the chunk's slots pass by. With kPartial the one vector is the head's last, in part. The
@@ -51,8 +82,12 @@ void head_block(const HeadChunk<V, T> c, std::int64_t head, std::int64_t f) {
   const Storage* x = c.x + at;
   const auto span_bytes = span * static_cast<std::int64_t>(sizeof(Storage));
   const std::int64_t ahead = prefetch_distance(span_bytes);
-  const auto load = [&](const Storage* from) {
-    return kPartial ? V::load(T{}, from, left) : V::load(T{}, from);
+  const auto load = [&](const Storage* from, V* to) {
+    if constexpr (kPartial) {
+      to[0] = V::load(T{}, from, left);
+    } else {
+      load_together<T, K>(from, to);
+    }
   };
   const auto place = [&](int g, int k) { return g * c.features + k * V::width; };
   V sum[G * K], own[G * K];
@@ -60,8 +95,10 @@ void head_block(const HeadChunk<V, T> c, std::int64_t head, std::int64_t f) {
   for (int g = 0; g < G; ++g) {
 #pragma GCC unroll 16
     for (int k = 0; k < K; ++k) {
-      const std::int64_t from = at + place(g, k);
-      if constexpr (kDot) own[g * K + k] = load(c.own + from);
+      [[maybe_unused]] const std::int64_t from = at + place(g, k);
+      if constexpr (kDot) {
+        if (k % kTogether<K> == 0) load(c.own + from, own + g * K + k);
+      }
       if constexpr (kSum) {
         sum[g * K + k] = c.first || c.apart ? V::zero()
                          : kPartial         ? V::load_accum(c.running + from, left)
@@ -79,13 +116,15 @@ void head_block(const HeadChunk<V, T> c, std::int64_t head, std::int64_t f) {
     for (int g = 0; g < G; ++g) {
       [[maybe_unused]] const V weight = kSum ? V::set(c.weight[i * c.heads + head + g]) : V::zero();
       [[maybe_unused]] V dot = V::zero();
+      V v[kTogether<K>];
 #pragma GCC unroll 16
       for (int k = 0; k < K; ++k) {
-        const V v = load(p + place(g, k));
-        if constexpr (kSum) sum[g * K + k] = V::fma(weight, v, sum[g * K + k]);
+        if (k % kTogether<K> == 0) load(p + place(g, k), v);
+        const V one = v[k % kTogether<K>];
+        if constexpr (kSum) sum[g * K + k] = V::fma(weight, one, sum[g * K + k]);
         if constexpr (kDot) {
           const V o = own[g * K + k];
-          dot = k == 0 ? v * o : V::fma(v, o, dot);
+          dot = k == 0 ? one * o : V::fma(one, o, dot);
         }
       }
       if constexpr (kDot) {
@@ -95,26 +134,7 @@ void head_block(const HeadChunk<V, T> c, std::int64_t head, std::int64_t f) {
       }
     }
   }
-  if constexpr (kSum) {
-#pragma GCC unroll 16
-    for (int g = 0; g < G; ++g) {
-#pragma GCC unroll 16
-      for (int k = 0; k < K; ++k) {
-        V v = sum[g * K + k];
-        const std::int64_t to = at + place(g, k);
-        if (c.apart && !c.first) {
-          v = v + (kPartial ? V::load_accum(c.running + to, left) : V::load_accum(c.running + to));
-        }
-        if (!c.last) {
-          kPartial ? v.store_accum(c.running + to, left) : v.store_accum(c.running + to);
-          continue;
-        }
-        if (c.divisor != nullptr) v = v / V::set(c.divisor[head + g]);
-        v = v * V::set(c.factor);
-        kPartial ? v.store(T{}, c.out + to, left) : v.store(T{}, c.out + to);
-      }
-    }
-  }
+  if constexpr (kSum) put_sums<V, T, G, K, kPartial>(c, head, f, sum);
 }
 
 /// K vectors of every head, several heads at a time where the registers allow.

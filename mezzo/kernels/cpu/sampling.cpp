@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "mezzo/core/random.h"
+#include "mezzo/kernels/backend.h"
 #include "mezzo/kernels/cpu/sampling.h"
 
 namespace mezzo::kernels {
@@ -57,18 +58,28 @@ std::int64_t uniform_scratch_words(DrawCount count, std::int64_t max_degree) {
 }
 
 template <class Id>
-void draw_uniform(const NeighborRows<Id>& rows, const FoundRows& found, std::int64_t first,
-                  std::int64_t last, DrawCount count, DrawKey key, std::uint64_t* scratch,
-                  Id* slots, Id* neighbors) {
-  for (std::int64_t row = first; row < last;) {
-    const std::int64_t begin = found.offsets[row];
-    for (; row < last && found.offsets[row] < begin + kSlotsTogether; ++row) {
-      choose<Id>(key, row, found.degrees[row], count, scratch,
-                 {rows.indices, slots + found.offsets[row], found.begins[row]});
-    }
-    const std::int64_t end = found.offsets[row];
-    for (std::int64_t i = begin; i < end; ++i) neighbors[i] = rows.indices[slots[i]];
+void choose_other(const UniformDraws<Id>& draws, std::int64_t row, const Chosen<Id>& chosen) {
+  const std::int64_t degree = draws.found.degrees[row], fanout = draws.count.fanout;
+  switch (row_draw(draws.count, degree)) {
+    case RowDraw::kReplacing:
+      return choose_replacing(draws.key, row, degree, fanout, chosen);
+    case RowDraw::kMarked:
+      return choose_marked(draws.key, row, degree, fanout, draws.scratch, chosen);
+    case RowDraw::kSparse:
+      return choose_sparse(draws.key, row, degree, fanout, chosen);
+    default:
+      return;  // in vectors
   }
+}
+
+template <>
+void draw_uniform(const UniformDraws<std::int32_t>& draws) {
+  cpu_backend().draw_int32(draws);
+}
+
+template <>
+void draw_uniform(const UniformDraws<std::int64_t>& draws) {
+  cpu_backend().draw_int64(draws);
 }
 
 template <class Id>
@@ -194,8 +205,7 @@ void gather(const Id* values, const Id* ids, std::int64_t n, Id* out) {
 #define MEZZO_SAMPLING_LOOPS(Id)                                                                   \
   template std::int64_t find_rows<Id>(const NeighborRows<Id>&, const Id*, std::int64_t, DrawCount, \
                                       const FoundRows&);                                           \
-  template void draw_uniform<Id>(const NeighborRows<Id>&, const FoundRows&, std::int64_t,          \
-                                 std::int64_t, DrawCount, DrawKey, std::uint64_t*, Id*, Id*);      \
+  template void choose_other<Id>(const UniformDraws<Id>&, std::int64_t, const Chosen<Id>&);        \
   template std::int64_t draw_weighted<Id>(const float*, const DrawRow&, std::int64_t, DrawKey,     \
                                           RankedSlot*, Id*);                                       \
   template std::int64_t draw_weighted_replacing<Id>(const float*, const DrawRow&, std::int64_t,    \

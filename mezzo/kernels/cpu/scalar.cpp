@@ -5,6 +5,10 @@
 #include <cmath>
 #include <cstdint>
 
+#ifdef __SSE2__
+#include <emmintrin.h>
+#endif
+
 #include "mezzo/kernels/cpu/table.h"
 
 namespace mezzo {
@@ -41,8 +45,35 @@ std::uint16_t float_to_bfloat(float value) {
   return static_cast<std::uint16_t>((bits + 0x7FFFU + ((bits >> 16) & 1U)) >> 16);
 }
 
+/// Vectors of 16 bytes, which the compiler makes of any instruction set.
+struct BaselineIntegers {
+  static constexpr int kLanes = 2;
+  using Wide [[gnu::vector_size(16)]] = std::uint64_t;
+  using Narrow [[gnu::vector_size(16)]] = std::int32_t;
+
+  static Wide counted() { return Wide{0, 1}; }
+  static Narrow places() { return Narrow{0, 1, 2, 3}; }
+  static Wide products(Wide a, Wide b) {
+#ifdef __SSE2__
+    return reinterpret_cast<Wide>(
+        _mm_mul_epu32(reinterpret_cast<__m128i>(a), reinterpret_cast<__m128i>(b)));
+#else
+    return (a & 0xFFFFFFFF) * (b & 0xFFFFFFFF);
+#endif
+  }
+  static void store_in_turn(Wide low, Wide high, void* to) {
+    const Wide turns[2] = {{low[0], high[0]}, {low[1], high[1]}};
+    __builtin_memcpy(to, turns, sizeof(turns));
+  }
+  template <int kCapacity>
+  static bool sort(const std::int32_t* values, std::int64_t count, std::int32_t* sorted) {
+    return rank_sort<BaselineIntegers, kCapacity>(values, count, sorted);
+  }
+};
+
 template <class Number, class Bits>
 struct Lanes {
+  using Integers = BaselineIntegers;
   using Scalar = Number;
   static constexpr std::int64_t width = 1;
   static constexpr int max_blocks = 8;

@@ -79,6 +79,12 @@ V dot_vector(const SddmmArgs& a, std::int64_t l, std::int64_t r) {
   if (!a.lhs.wide && !a.rhs.wide) {
     const auto* x = static_cast<const typename T::Storage*>(a.lhs.data) + l;
     const auto* y = static_cast<const typename T::Storage*>(a.rhs.data) + r;
+    for (; inner - d >= 2 * V::width; d += 2 * V::width) {
+      V left[2], right[2];
+      load_together<T, 2>(x + d, left);
+      load_together<T, 2>(y + d, right);
+      sum = V::fma(left[1], right[1], V::fma(left[0], right[0], sum));
+    }
     for (; inner - d >= V::width; d += V::width) {
       sum = V::fma(V::load(T{}, x + d), V::load(T{}, y + d), sum);
     }

@@ -72,10 +72,21 @@ void sum_block(const SpmmArgs& a, const RowSum<typename T::Accum>& s, std::int64
     }
     const std::int64_t from = s.x_rows.at(row, slot);
     const Storage* p = x + from * s.x.length;
+    // Vectors with weights of their own have to stay in order.
+    constexpr int kStep = kWeights == Weights::kPerVector ? 1 : kTogether<N>;
+    V v[kStep];
+    const auto load = [&](int k) {
+      if constexpr (kPartial) {
+        v[0] = V::load(T{}, p, c.count);
+      } else {
+        load_together<T, kStep>(p + k * V::width, v);
+      }
+    };
     if constexpr (kWeights == Weights::kNone) {
 #pragma GCC unroll 16
       for (int k = 0; k < N; ++k) {
-        acc[k] = acc[k] + (kPartial ? V::load(T{}, p, c.count) : V::load(T{}, p + k * V::width));
+        if (k % kStep == 0) load(k);
+        acc[k] = acc[k] + v[k % kStep];
       }
       continue;
     }
@@ -95,10 +106,11 @@ void sum_block(const SpmmArgs& a, const RowSum<typename T::Accum>& s, std::int64
       if constexpr (kWeights == Weights::kPerVector) {
         factor = weight_at<V, T>(s.weight, w + c.weight_at[k]);
       }
-      const V v = kPartial ? V::load(T{}, p, c.count) : V::load(T{}, p + k * V::width);
-      acc[k] = V::fma(V::set(factor), v, acc[k]);
+      if (k % kStep == 0) load(k);
+      acc[k] = V::fma(V::set(factor), v[k % kStep], acc[k]);
     }
   }
+  if constexpr (kWeights != Weights::kPerVector) put_in_order<T, N>(acc);
   store_block<V, T, N, kWeights>(a, acc, row, range.end - range.begin, c, kPartial);
 }
 

@@ -7,6 +7,7 @@
 #include "mezzo/kernels/backend.h"
 #include "mezzo/kernels/cpu/attention_grad_rows.h"
 #include "mezzo/kernels/cpu/attention_rows.h"
+#include "mezzo/kernels/cpu/draw_rows.h"
 #include "mezzo/kernels/cpu/dropout_rows.h"
 #include "mezzo/kernels/cpu/gatv2_rows.h"
 #include "mezzo/kernels/cpu/message_grad_rows.h"
@@ -17,9 +18,11 @@
 
 namespace mezzo {
 
-/// The kernels of one instruction set from its lanes: F32 of float, F64 of double.
+/// The kernels of one instruction set from its lanes: F32 of float, F64 of double, and the integers
+/// that both have.
 template <class F32, class F64>
 struct Table {
+  using Integers = typename F32::Integers;
   template <class T>
   using Lanes = std::conditional_t<std::is_same_v<typename T::Accum, double>, F64, F32>;
 
@@ -91,6 +94,8 @@ struct Table {
             .gatv2_scores = &gatv2_scores,
             .gatv2_scores_grad = &gatv2_scores_grad,
             .dropout = &dropout,
+            .draw_int32 = &kernels::draw_rows<Integers, std::int32_t>,
+            .draw_int64 = &kernels::draw_rows<Integers, std::int64_t>,
             .widen = &widen,
             .narrow = &narrow};
   }

@@ -71,8 +71,8 @@ Drawn<Id> drawn_on_cpu(const Rows<Id>& rows, const std::vector<Id>& nodes, DrawC
   std::vector<std::uint64_t> scratch(static_cast<std::size_t>(uniform_scratch_words(count, most)));
   drawn.slots.resize(static_cast<std::size_t>(drawn.offsets.back()));
   drawn.neighbors.resize(drawn.slots.size());
-  draw_uniform<Id>(view, found, 0, n, count, kKey, scratch.data(), drawn.slots.data(),
-                   drawn.neighbors.data());
+  draw_uniform<Id>(
+      {view, found, 0, n, count, kKey, scratch.data(), drawn.slots.data(), drawn.neighbors.data()});
   return drawn;
 }
 
