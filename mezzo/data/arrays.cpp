@@ -80,6 +80,12 @@ void require_edge(std::int64_t src, std::int64_t dst, std::int64_t num_nodes,
 
 }  // namespace
 
+std::string libtorch_fault(std::string_view what, const c10::Error& error) {
+  const std::string text = error.what_without_backtrace();
+  const bool out_of_memory = text.find("can't allocate memory") != std::string::npos;
+  return out_of_memory ? "does not fit in memory" : fmt::format("{}: {}", what, text);
+}
+
 std::uint64_t regular_file_bytes(const std::filesystem::path& path) {
   std::error_code error;
   const auto status = std::filesystem::status(path, error);

@@ -358,7 +358,7 @@ ConvertReport convert_dataset(const std::string& input, const std::filesystem::p
   } catch (const std::bad_alloc&) {
     throw IoError(input + ": does not fit in memory");
   } catch (const c10::Error& error) {
-    throw IoError(input + ": cannot be converted: " + error.what_without_backtrace());
+    throw IoError(input + ": " + data::libtorch_fault("cannot be converted", error));
   } catch (const std::exception& error) {
     throw IoError(input + ": cannot be converted: " + error.what());
   }

@@ -17,7 +17,10 @@ class YamlPlace {
  public:
   YamlPlace(YAML::Node node, const std::string& file) : node_(std::move(node)), file_(file) {}
 
-  bool has(const char* key) const { return node_.IsMap() && node_[key].IsDefined(); }
+  /// Whether there is a value; `type: null`, as GraphBolt writes it, is none.
+  bool has(const char* key) const {
+    return node_.IsMap() && node_[key].IsDefined() && !node_[key].IsNull();
+  }
 
   YamlPlace at(const char* key) const {
     check(node_.IsMap(), "expected a map");

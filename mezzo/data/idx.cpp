@@ -186,7 +186,7 @@ ImageDataset load_idx(const std::string& folder, Split split) {
   } catch (const std::bad_alloc&) {
     throw IoError(folder + ": does not fit in memory");
   } catch (const c10::Error& error) {
-    throw IoError(folder + ": cannot be read: " + error.what_without_backtrace());
+    throw IoError(folder + ": " + data::libtorch_fault("cannot be read", error));
   } catch (const std::exception& error) {
     throw IoError(folder + ": cannot be read: " + error.what());
   }

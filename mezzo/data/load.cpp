@@ -185,7 +185,7 @@ auto with_io_errors(const std::string& text, const Act& act) {
   } catch (const std::bad_alloc&) {
     throw IoError(text + ": does not fit in memory");
   } catch (const c10::Error& error) {
-    throw IoError(text + ": cannot be read: " + error.what_without_backtrace());
+    throw IoError(text + ": " + data::libtorch_fault("cannot be read", error));
   } catch (const std::exception& error) {
     throw IoError(text + ": cannot be read: " + error.what());
   }

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include <ATen/core/Tensor.h>
+#include <c10/util/Exception.h>
 
 #include "mezzo/core/error.h"
 #include "mezzo/data/dataset.h"
@@ -29,6 +30,10 @@ void require(bool condition, const std::string& where, fmt::format_string<Args..
     throw IoError(where + ": " + fmt::format(text, std::forward<Args>(args)...));
   }
 }
+
+/// What an IoError says after `where` if libtorch failed with `error`: that memory ran out, or
+/// `what` ("cannot be read") and libtorch's own words.
+std::string libtorch_fault(std::string_view what, const c10::Error& error);
 
 /// The size of a regular file; IoError where there is none (or a folder, pipe or device).
 std::uint64_t regular_file_bytes(const std::filesystem::path& path);

@@ -204,6 +204,18 @@ TEST_F(GraphBoltFolder, is_read_with_edges_of_text_or_an_array) {
   }
 }
 
+TEST_F(GraphBoltFolder, a_type_that_is_null_is_none) {
+  std::string metadata = replaced(kMetadata, "- num: 4", "- type: null\n      num: 4");
+  metadata = replaced(metadata, "- format: csv", "- type: null\n      format: csv");
+  metadata = replaced(metadata, "- data:", "- type: null\n        data:");
+  metadata = replaced(metadata, "  - domain: node", "  - type: null\n    domain: node");
+  write("metadata.yaml", metadata);
+  const Dataset data = read();
+  EXPECT_EQ(edges_of(data), (Edges{{0, 1}, {2, 3}, {3, 3}}));
+  EXPECT_EQ(integers_of(data.train_masks), (std::vector<std::int64_t>{0, 1, 0, 1}));
+  EXPECT_TRUE(yaml_refused("num: 4", "num: null", "'num' is missing"));
+}
+
 TEST_F(GraphBoltFolder, the_task_is_the_only_one_or_the_one_that_is_named) {
   EXPECT_EQ(read({.split = "node_classification"}).num_classes, 3);
   EXPECT_TRUE(throws<InvalidArgument>([&] { read({.split = "x"}); }, {"'node_classification'"}));
