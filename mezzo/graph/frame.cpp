@@ -48,6 +48,11 @@ Frame::Frame(std::string what, std::int64_t num_rows, at::Device device)
   MEZZO_CHECK(num_rows >= 0, "{} frame: expected num_rows >= 0, got {}", what_, num_rows);
 }
 
+void Frame::set(const std::string& name, const at::Tensor& column) {
+  check_column(what_, name, column, num_rows_, device_);
+  columns_[name] = column;
+}
+
 at::Tensor& Frame::operator[](const std::string& name) {
   return columns_[name];
 }

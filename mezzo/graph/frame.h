@@ -15,14 +15,19 @@ namespace mezzo {
 using Columns = std::map<std::string, at::Tensor>;
 
 /// The features of one side of a graph (its nodes or its edges): named columns whose first
-/// dimension is the row. Assigning through [] checks nothing; the library reads through at(), which
-/// does.
+/// dimension is the row. set() checks what is written; assigning through [] checks nothing, and the
+/// library, which reads through at(), finds a wrong column there.
 class MEZZO_API Frame {
  public:
   /// what: how errors call the rows ("node", "edge", ...).
   Frame(std::string what, std::int64_t num_rows, at::Device device);
 
-  /// The column, made (undefined) if missing. For writing.
+  /// Writes a column, new or in place of the one of that name. Throws InvalidArgument as at(), and
+  /// then changes nothing.
+  void set(const std::string& name, const at::Tensor& column);
+
+  /// The column, made if missing: of a misspelt name on a frame that is not const an undefined
+  /// tensor, without an error. For writing, which it does not check; to read use at().
   at::Tensor& operator[](const std::string& name);
   /// The column. Throws InvalidArgument that lists the columns if missing.
   const at::Tensor& operator[](const std::string& name) const;

@@ -1,6 +1,9 @@
 #include "mezzo/message_passing/ops.h"
 
+#include <ATen/ATen.h>
+
 #include "mezzo/core/error.h"
+#include "mezzo/graph/selection.h"
 #include "mezzo/message_passing/schema.h"
 #include "mezzo/message_passing/sparse_linear.h"
 
@@ -12,6 +15,13 @@ void check_strided(const char* operation, const char* name,
                    const std::optional<at::Tensor>& tensor) {
   MEZZO_CHECK(!tensor || !tensor->defined() || tensor->layout() == at::kStrided,
               "{}: expected a strided {}, got {}", operation, name, c10::str(tensor->layout()));
+}
+
+/// The same nodes and, as edge i, edge ids[i] (int64).
+Topology of_some_edges(const Topology& topology, const at::Tensor& ids) {
+  return Topology::from_coo(topology.src().index_select(0, ids),
+                            topology.dst().index_select(0, ids), topology.num_src(),
+                            topology.num_dst());
 }
 
 }  // namespace
@@ -53,10 +63,16 @@ at::Tensor scaled_sum(const Topology& topology, const at::Tensor& x,
   return registered.call(hold(topology), x, weight, src_scale, dst_scale);
 }
 
-at::Tensor edge_softmax(const Topology& topology, const at::Tensor& logits, NormalizeBy by) {
+at::Tensor edge_softmax(const Topology& topology, const at::Tensor& logits, NormalizeBy by,
+                        const std::optional<at::Tensor>& edges) {
+  constexpr const char* kOperation = "edge_softmax";
   MEZZO_CHECK(logits.defined(), "edge_softmax: logits are undefined");
-  check_strided("edge_softmax", "logits", logits);
-  return op::edge_softmax(hold(topology), logits, by);
+  check_strided(kOperation, "logits", logits);
+  if (!edges) return op::edge_softmax(hold(topology), logits, by);
+  const at::Tensor ids =
+      detail::selected_ids(kOperation, "edges", *edges, topology.num_edges(), topology.device());
+  detail::check_distinct(kOperation, "edges", ids);
+  return op::edge_softmax(hold(of_some_edges(topology, ids)), logits, by);
 }
 
 at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias) {

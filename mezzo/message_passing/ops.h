@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <optional>
 
 #include <ATen/core/Tensor.h>
@@ -48,9 +49,13 @@ MEZZO_API at::Tensor scaled_sum(const Topology& topology, const at::Tensor& x,
 enum class NormalizeBy : std::uint8_t { kDst, kSrc };
 
 /// Softmax over the edges of each node, per trailing element. logits: [num_edges, ...]; same dtype
-/// out, the exponentials and their sum in float32.
+/// out, the exponentials and their sum in float32. With `edges` (distinct integers [n], or bool
+/// [num_edges] with n true) over these edges alone, as if the graph had no others: row i of the
+/// logits [n, ...] and of the result is that of edges[i]. That builds the structure of these edges
+/// at each call, in O(n + nodes), and synchronises on CUDA.
 MEZZO_API at::Tensor edge_softmax(const Topology& topology, const at::Tensor& logits,
-                                  NormalizeBy by = NormalizeBy::kDst);
+                                  NormalizeBy by = NormalizeBy::kDst,
+                                  const std::optional<at::Tensor>& edges = std::nullopt);
 
 /// x W^T + bias. x: [N, in] strided, or sparse CSR (values of a floating dtype, no gradient to
 /// them; on CUDA the first product with a structure synchronises); weight: [out, in]; bias: [out]

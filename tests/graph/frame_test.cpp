@@ -36,6 +36,25 @@ TEST(Frame, what_is_written_is_read) {
   EXPECT_EQ(frame.columns().size(), 1U);
 }
 
+TEST(Frame, set_writes_a_column_and_refuses_one_that_does_not_fit) {
+  Frame frame = nodes();
+  const at::Tensor first = at::rand({30, 4}), second = at::rand({30});
+  frame.set("h", first);
+  EXPECT_TRUE(frame.at("h").is_same(first));
+  frame.set("h", second);
+  EXPECT_TRUE(frame.at("h").is_same(second));
+  for (const auto& [wrong, text] : std::vector<std::pair<at::Tensor, std::string>>{
+           {at::rand({29, 4}), "nodecolumn'h':expected30rows,got29"},
+           {at::scalar_tensor(1), "nodecolumn'h':expected30rows,gotascalar"},
+           {at::Tensor(), "nodecolumn'h':expected30rows,gotanundefinedtensor"},
+           {on_meta(30), "nodecolumn'h':expectedoncpu,gotonmeta"}}) {
+    EXPECT_TRUE(mentions(error_of([&, &column = wrong] { frame.set("h", column); }), text));
+    EXPECT_TRUE(frame.at("h").is_same(second));
+  }
+  EXPECT_TRUE(mentions(error_of([&] { frame.set("x", at::rand({2})); }), "nodecolumn'x'"));
+  EXPECT_FALSE(frame.contains("x"));
+}
+
 TEST(Frame, names_are_sorted_and_leave_out_columns_never_assigned) {
   Frame frame = nodes(1);
   frame["b"] = at::zeros({1});

@@ -52,13 +52,80 @@ TEST(EdgeSoftmax, equal_logits_share_equally) {
   }
 }
 
-TEST(EdgeSoftmax, of_some_of_the_edges_is_that_of_the_graph_of_these_edges) {
-  const Topology first_four = topology_of({0, 0, 0, 1}, {0, 1, 2, 1}, 3, 3);
+/// The nodes of `g` and, as edge i, its edge edges[i].
+Topology part_of(const Topology& g, const at::Tensor& edges) {
+  return Topology::from_coo(row_ids(g, Target::kSrc).index_select(0, edges),
+                            row_ids(g, Target::kDst).index_select(0, edges), g.num_src(),
+                            g.num_dst());
+}
+
+/// Every third edge, the last of them first.
+at::Tensor every_third(const Topology& g) {
+  return at::arange(0, g.num_edges(), 3, on_device(at::kLong)).flip(0);
+}
+
+TEST(EdgeSoftmax, of_some_of_the_edges_leaves_the_others_out) {
+  const Topology g = upper_triangle();
   for (const DTypeInfo& dtype : dtypes()) {
-    EXPECT_TRUE(exact(edge_softmax(first_four, at::ones({4}, on_device(dtype.scalar))),
-                      numbers({1, 0.5, 1, 0.5})))
-        << dtype.name;
+    SCOPED_TRACE(dtype.name);
+    const at::Tensor ones = at::ones({4}, on_device(dtype.scalar));
+    const at::Tensor some = ids({5, 1, 0, 3});
+    EXPECT_TRUE(exact(edge_softmax(g, ones, NormalizeBy::kDst, some), numbers({1, 0.5, 1, 0.5})));
+    EXPECT_TRUE(exact(edge_softmax(g, ones, NormalizeBy::kSrc, some), numbers({1, 0.5, 0.5, 1})));
+    EXPECT_TRUE(exact(edge_softmax(g, ones, NormalizeBy::kDst, some.to(at::kInt)),
+                      numbers({1, 0.5, 1, 0.5})));
+    const at::Tensor mask = numbers({1, 1, 0, 1, 0, 1}).to(at::kBool);
+    EXPECT_TRUE(exact(edge_softmax(g, ones, NormalizeBy::kDst, mask), numbers({1, 0.5, 0.5, 1})));
   }
+}
+
+TEST(EdgeSoftmax, of_some_of_the_edges_is_the_definition_of_the_graph_of_these_edges) {
+  for (const NamedTopology& g : topologies()) {
+    const at::Tensor edges = every_third(g.topology);
+    const Topology part = part_of(g.topology, edges);
+    for (const DTypeInfo& dtype : dtypes()) {
+      for (const NormalizeBy by : {NormalizeBy::kDst, NormalizeBy::kSrc}) {
+        SCOPED_TRACE(dtype.name + " on " + g.name);
+        const at::Tensor logits = uniform({edges.size(0), 2, 3}, dtype.scalar, 1, -5, 5);
+        const at::Tensor got = edge_softmax(g.topology, logits, by, edges);
+        EXPECT_EQ(got.scalar_type(), dtype.scalar);
+        const at::Tensor expected = softmax_reference(part, logits, side_of(by)).value;
+        EXPECT_TRUE(near(got, expected,
+                         softmax_bound(expected, detail::max_degree(part), 10, dtype.scalar)));
+      }
+    }
+  }
+}
+
+TEST(EdgeSoftmax, of_all_the_edges_named_has_the_bits_of_that_of_the_graph) {
+  for (const NamedTopology& g : topologies()) {
+    SCOPED_TRACE(g.name);
+    const at::Tensor logits = uniform(shape(g.topology, Target::kEdge, {3}), at::kFloat, 1);
+    const at::Tensor all = at::arange(g.topology.num_edges(), on_device(at::kLong));
+    EXPECT_TRUE(same_bits(edge_softmax(g.topology, logits, NormalizeBy::kDst, all),
+                          edge_softmax(g.topology, logits)));
+  }
+}
+
+TEST(EdgeSoftmax, refuses_edges_that_are_not_there_come_twice_or_do_not_fit_the_logits) {
+  const Topology g = upper_triangle();
+  const auto text = [&](const at::Tensor& edges, std::int64_t rows) {
+    return error_of([&] {
+      edge_softmax(g, at::ones({rows}, on_device(at::kFloat)), NormalizeBy::kDst, edges);
+    });
+  };
+  for (const std::int64_t missing : {-1, 6}) {
+    const std::string error = text(ids({0, missing}), 2);
+    EXPECT_TRUE(mentions(error, "edge_softmax"));
+    EXPECT_TRUE(mentions(error, "edges"));
+    EXPECT_TRUE(mentions(error, "got" + std::to_string(missing)));
+  }
+  EXPECT_TRUE(mentions(text(ids({4, 0, 4}), 3), "4morethanonce"));
+  EXPECT_TRUE(mentions(text(numbers({0, 1}), 2), "edges"));
+  EXPECT_TRUE(mentions(text(ids({0, 1}).reshape({1, 2}), 2), "[1,2]"));
+  EXPECT_TRUE(mentions(text(numbers({1, 0}).to(at::kBool), 1), "maskof6"));
+  EXPECT_TRUE(mentions(text(at::Tensor(), 1), "edges"));
+  EXPECT_TRUE(mentions(text(ids({0, 1}), 6), "logits[2,...]"));
 }
 
 TEST(EdgeSoftmax, normalises_across_edges_of_two_kinds_of_sources) {
@@ -206,6 +273,25 @@ TEST(EdgeSoftmaxGradient, is_that_of_the_definition) {
                          softmax_gradient_bound(expected.abs_sum, detail::max_degree(g.topology), 6,
                                                 dtype.scalar)));
         EXPECT_EQ(logits.grad().scalar_type(), dtype.scalar);
+      }
+    }
+  }
+}
+
+TEST(EdgeSoftmaxGradient, of_some_of_the_edges_is_that_of_the_graph_of_these_edges) {
+  for (const NamedTopology& g : topologies()) {
+    const at::Tensor edges = every_third(g.topology);
+    const Topology part = part_of(g.topology, edges);
+    for (const DTypeInfo& dtype : dtypes()) {
+      for (const NormalizeBy by : {NormalizeBy::kDst, NormalizeBy::kSrc}) {
+        SCOPED_TRACE(dtype.name + " on " + g.name);
+        const auto logits = leaf(uniform({edges.size(0), 9}, dtype.scalar, 4, -3, 3));
+        const auto grad = uniform({edges.size(0), 9}, dtype.scalar, 5);
+        edge_softmax(g.topology, logits, by, edges).backward(grad);
+        const auto expected = gradient_reference(part, logits, grad, by);
+        EXPECT_TRUE(near(
+            logits.grad(), expected.value,
+            softmax_gradient_bound(expected.abs_sum, detail::max_degree(part), 6, dtype.scalar)));
       }
     }
   }

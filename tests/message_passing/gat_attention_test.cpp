@@ -13,6 +13,7 @@
 #include "mezzo/message_passing/ops.h"
 #include "mezzo/message_passing/schema.h"
 
+#include "support/attention_reference.h"
 #include "support/gradcheck.h"
 #include "support/reference.h"
 #include "support/tensors.h"
@@ -23,75 +24,7 @@ namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
-/// The operands of one attention. `weight`: undefined, [E] or [E, H]; `dropout` draws under kSeed.
-struct Inputs {
-  at::Tensor z, src, dst, weight;
-  double slope = 0.2;
-  double dropout = 0;
-};
-
-constexpr std::uint64_t kSeed = 7;
-
-at::Tensor run(const Topology& g, const Inputs& in) {
-  at::manual_seed(kSeed);
-  return gat_attention(g, in.z, in.src, in.dst,
-                       {.negative_slope = in.slope,
-                        .dropout = in.dropout,
-                        .training = true,
-                        .edge_weight = in.weight});
-}
-
-std::vector<at::Tensor> operands(const Inputs& in) {
-  std::vector<at::Tensor> all = {in.z, in.src, in.dst};
-  if (in.weight.defined()) all.push_back(in.weight);
-  return all;
-}
-
-Inputs wide_leaves(const Inputs& in) {
-  const auto wide = [](const at::Tensor& t) {
-    return t.defined() ? leaf(t.to(at::kDouble)) : at::Tensor();
-  };
-  return {wide(in.z), wide(in.src), wide(in.dst), wide(in.weight), in.slope, in.dropout};
-}
-
-/// Dropout's factor of each edge and head, by the operator for whole tensors.
-at::Tensor kept(const Topology& g, const Inputs& in) {
-  at::manual_seed(kSeed);
-  return mezzo::feature_dropout(at::ones({g.num_edges(), in.z.size(1)}, on_device(at::kDouble)),
-                                in.dropout, true);
-}
-
-/// Rows of a node tensor by edge, in float64.
-at::Tensor by_edge(const Topology& g, const at::Tensor& t, Target target) {
-  return t.to(at::kDouble).index_select(0, row_ids(g, target));
-}
-
-at::Tensor added_up(const Topology& g, const at::Tensor& messages, Target target) {
-  std::vector<std::int64_t> shape = messages.sizes().vec();
-  shape[0] = num_rows(g, target);
-  return at::zeros(shape, on_device(at::kDouble)).index_add(0, row_ids(g, target), messages);
-}
-
-/// The softmax of each edge and head.
-at::Tensor shares(const Topology& g, const Inputs& in) {
-  const at::Tensor sum = by_edge(g, in.src, Target::kSrc) + by_edge(g, in.dst, Target::kDst);
-  const at::Tensor power = at::where(sum > 0, sum, sum * in.slope).exp();
-  return power / added_up(g, power, Target::kDst).index_select(0, row_ids(g, Target::kDst));
-}
-
-/// What multiplies a share: dropout and weight, [E, H].
-at::Tensor factors(const Topology& g, const Inputs& in) {
-  const at::Tensor drawn = kept(g, in);
-  if (!in.weight.defined()) return drawn;
-  const std::int64_t length = in.weight.dim() == 1 ? 1 : in.weight.size(1);
-  return drawn * in.weight.to(at::kDouble).reshape({g.num_edges(), length});
-}
-
-/// The definition in float64, as a formula that autograd can take.
-at::Tensor definition(const Topology& g, const Inputs& in) {
-  const at::Tensor attention = shares(g, in) * factors(g, in);
-  return added_up(g, attention.unsqueeze(-1) * by_edge(g, in.z, Target::kSrc), Target::kDst);
-}
+using namespace gat;  // NOLINT(google-build-using-namespace): what this file is about
 
 /// The same in plain loops over the edges.
 at::Tensor definition_in_loops(const Topology& g, const Inputs& in) {
@@ -112,47 +45,6 @@ at::Tensor definition_in_loops(const Topology& g, const Inputs& in) {
     }
   }
   return out;
-}
-
-/// The sizes of what is added up in the result and in each gradient.
-struct Sizes {
-  at::Tensor out;
-  std::vector<at::Tensor> gradients;
-};
-
-Sizes sizes_of_terms(const Topology& g, const Inputs& in, const at::Tensor& grad) {
-  const Inputs given = {in.z.detach(),   in.src.detach(),
-                        in.dst.detach(), in.weight.defined() ? in.weight.detach() : at::Tensor(),
-                        in.slope,        in.dropout};
-  const at::Tensor share = shares(g, given), attention = share * factors(g, given).abs();
-  const at::Tensor z = by_edge(g, given.z, Target::kSrc).abs();
-  const at::Tensor upstream = by_edge(g, grad, Target::kDst).abs();
-  Sizes all;
-  all.out = added_up(g, attention.unsqueeze(-1) * z, Target::kDst);
-  const at::Tensor product = (upstream * z).sum(-1);
-  // The mean gradient of a row is the product of its gradient and its stored result.
-  const at::Tensor mean = (upstream * by_edge(g, all.out, Target::kDst)).sum(-1);
-  const at::Tensor sum =
-      (attention * product + share * mean) * std::max(1.0, std::abs(given.slope));
-  all.gradients = {added_up(g, attention.unsqueeze(-1) * upstream, Target::kSrc),
-                   added_up(g, sum, Target::kSrc), added_up(g, sum, Target::kDst)};
-  if (given.weight.defined()) {
-    const at::Tensor each = share * kept(g, given) * product;
-    const bool single = given.weight.dim() == 1;
-    all.gradients.push_back((single ? each.sum(1) : each).reshape(given.weight.sizes()));
-  }
-  return all;
-}
-
-/// Rounding steps of the accumulator: over the edges of a node and the features of a head; the
-/// rounding of a logit of at most `range` becomes a relative one of the exponential and of the sum
-/// it is divided by.
-double terms(const Topology& g, const Inputs& in) {
-  const double range =
-      2 * std::max(1.0, std::abs(in.slope)) *
-      (in.src.detach().to(at::kDouble).abs().max() + in.dst.detach().to(at::kDouble).abs().max())
-          .item<double>();
-  return 2 * detail::max_degree(g) + static_cast<double>(in.z.size(2)) + 2 * range + 24;
 }
 
 /// Value and gradients against the definition: exactly, or within what the arithmetic allows.
@@ -250,6 +142,21 @@ TEST(GatAttention, is_its_definition_on_every_graph) {
                      false);
       }
     }
+  }
+}
+
+TEST(GatAttention, of_no_nodes_is_empty_and_so_are_the_gradients) {
+  const Topology g = topology_of({}, {}, 0, 0);
+  for (const DTypeInfo& dtype : dtypes()) {
+    Inputs in;
+    in.z = leaf(at::empty({0, 3, 7}, on_device(dtype.scalar)));
+    in.src = leaf(at::empty({0, 3}, on_device(dtype.scalar)));
+    in.dst = leaf(at::empty({0, 3}, on_device(dtype.scalar)));
+    in.weight = leaf(at::empty({0, 3}, on_device(dtype.scalar)));
+    const at::Tensor out = run(g, in);
+    EXPECT_EQ(out.sizes(), in.z.sizes());
+    out.backward(at::ones_like(out));
+    for (const at::Tensor& one : operands(in)) EXPECT_EQ(one.grad().sizes(), one.sizes());
   }
 }
 

@@ -278,6 +278,24 @@ TEST(Memory, the_peak_counts_what_lives_at_once) {
   EXPECT_LT(one_after_the_other, 2 * bytes);
 }
 
+TEST(Memory, attention_makes_one_number_an_edge_and_head_and_that_in_the_backward_alone) {
+  constexpr std::int64_t num_edges = 20000, heads = 4, width = 32;
+  const Topology g = random_topology(50, 50, num_edges, 83);
+  const ThreadCount threads(2);
+  for (const DTypeInfo& dtype : dtypes()) {
+    SCOPED_TRACE(dtype.name);
+    const auto z = leaf(uniform({50, heads, width}, dtype.scalar, 1));
+    const auto src = leaf(uniform({50, heads}, dtype.scalar, 2));
+    const auto dst = leaf(uniform({50, heads}, dtype.scalar, 3));
+    const auto run = [&] { return gat_attention(g, z, src, dst); };
+    run().sum().backward();  // makes what the structure keeps
+    for (const at::Tensor& one : {z, src, dst}) one.mutable_grad() = at::Tensor();
+    const std::int64_t number = dtype.scalar == at::kDouble ? 8 : 4;
+    EXPECT_LT(extra_bytes(run), num_edges * heads * number / 2);
+    EXPECT_LT(extra_bytes([&] { run().sum().backward(); }), num_edges * heads * number * 3 / 2);
+  }
+}
+
 TEST(Memory, no_operation_makes_a_message_for_every_edge) {
   constexpr std::int64_t num_edges = 5000, heads = 4, width = 32;
   const Topology g = random_topology(50, 50, num_edges, 82);

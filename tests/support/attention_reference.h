@@ -1,0 +1,130 @@
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <vector>
+
+#include <ATen/ATen.h>
+
+#include "mezzo/message_passing/ops.h"
+
+#include "support/reference.h"
+#include "support/tensors.h"
+
+/// What gat_attention means, in float64, and how large the sums of its result and of its gradients
+/// are.
+namespace mezzo::test::gat {
+
+/// The operands of one attention. `weight`: undefined, [E] or [E, H]; `dropout` draws under kSeed.
+struct Inputs {
+  at::Tensor z, src, dst, weight;
+  double slope = 0.2;
+  double dropout = 0;
+};
+
+inline constexpr std::uint64_t kSeed = 7;
+
+inline at::Tensor run(const Topology& g, const Inputs& in) {
+  at::manual_seed(kSeed);
+  return gat_attention(g, in.z, in.src, in.dst,
+                       {.negative_slope = in.slope,
+                        .dropout = in.dropout,
+                        .training = true,
+                        .edge_weight = in.weight});
+}
+
+inline std::vector<at::Tensor> operands(const Inputs& in) {
+  std::vector<at::Tensor> all = {in.z, in.src, in.dst};
+  if (in.weight.defined()) all.push_back(in.weight);
+  return all;
+}
+
+inline Inputs wide_leaves(const Inputs& in) {
+  const auto wide = [](const at::Tensor& t) {
+    return t.defined() ? leaf(t.to(at::kDouble)) : at::Tensor();
+  };
+  return {wide(in.z), wide(in.src), wide(in.dst), wide(in.weight), in.slope, in.dropout};
+}
+
+/// Dropout's factor of each edge and head, by the operator for whole tensors.
+inline at::Tensor kept(const Topology& g, const Inputs& in) {
+  at::manual_seed(kSeed);
+  return mezzo::feature_dropout(at::ones({g.num_edges(), in.z.size(1)}, on_device(at::kDouble)),
+                                in.dropout, true);
+}
+
+/// Rows of a node tensor by edge, in float64.
+inline at::Tensor by_edge(const Topology& g, const at::Tensor& t, Target target) {
+  return t.to(at::kDouble).index_select(0, row_ids(g, target));
+}
+
+inline at::Tensor added_up(const Topology& g, const at::Tensor& messages, Target target) {
+  std::vector<std::int64_t> shape = messages.sizes().vec();
+  shape[0] = num_rows(g, target);
+  return at::zeros(shape, on_device(at::kDouble)).index_add(0, row_ids(g, target), messages);
+}
+
+/// The softmax of each edge and head.
+inline at::Tensor shares(const Topology& g, const Inputs& in) {
+  const at::Tensor sum = by_edge(g, in.src, Target::kSrc) + by_edge(g, in.dst, Target::kDst);
+  const at::Tensor power = at::where(sum > 0, sum, sum * in.slope).exp();
+  return power / added_up(g, power, Target::kDst).index_select(0, row_ids(g, Target::kDst));
+}
+
+/// What multiplies a share: dropout and weight, [E, H].
+inline at::Tensor factors(const Topology& g, const Inputs& in) {
+  const at::Tensor drawn = kept(g, in);
+  if (!in.weight.defined()) return drawn;
+  const std::int64_t length = in.weight.dim() == 1 ? 1 : in.weight.size(1);
+  return drawn * in.weight.to(at::kDouble).reshape({g.num_edges(), length});
+}
+
+/// The definition in float64, as a formula that autograd can take.
+inline at::Tensor definition(const Topology& g, const Inputs& in) {
+  const at::Tensor attention = shares(g, in) * factors(g, in);
+  return added_up(g, attention.unsqueeze(-1) * by_edge(g, in.z, Target::kSrc), Target::kDst);
+}
+
+/// The sizes of what is added up in the result and in each gradient.
+struct Sizes {
+  at::Tensor out;
+  std::vector<at::Tensor> gradients;
+};
+
+inline Sizes sizes_of_terms(const Topology& g, const Inputs& in, const at::Tensor& grad) {
+  const Inputs given = {in.z.detach(),   in.src.detach(),
+                        in.dst.detach(), in.weight.defined() ? in.weight.detach() : at::Tensor(),
+                        in.slope,        in.dropout};
+  const at::Tensor share = shares(g, given), attention = share * factors(g, given).abs();
+  const at::Tensor z = by_edge(g, given.z, Target::kSrc).abs();
+  const at::Tensor upstream = by_edge(g, grad, Target::kDst).abs();
+  Sizes all;
+  all.out = added_up(g, attention.unsqueeze(-1) * z, Target::kDst);
+  const at::Tensor product = (upstream * z).sum(-1);
+  // The mean gradient of a row is the product of its gradient and its stored result.
+  const at::Tensor mean = (upstream * by_edge(g, all.out, Target::kDst)).sum(-1);
+  const at::Tensor sum =
+      (attention * product + share * mean) * std::max(1.0, std::abs(given.slope));
+  all.gradients = {added_up(g, attention.unsqueeze(-1) * upstream, Target::kSrc),
+                   added_up(g, sum, Target::kSrc), added_up(g, sum, Target::kDst)};
+  if (given.weight.defined()) {
+    const at::Tensor each = share * kept(g, given) * product;
+    const bool single = given.weight.dim() == 1;
+    all.gradients.push_back((single ? each.sum(1) : each).reshape(given.weight.sizes()));
+  }
+  return all;
+}
+
+/// Rounding steps of the accumulator: over the edges of a node and the features of a head; the
+/// rounding of a logit of at most `range` becomes a relative one of the exponential and of the sum
+/// it is divided by.
+inline double terms(const Topology& g, const Inputs& in) {
+  const auto largest = [](const at::Tensor& t) {
+    return t.numel() == 0 ? 0.0 : t.detach().to(at::kDouble).abs().max().item<double>();
+  };
+  const double range = 2 * std::max(1.0, std::abs(in.slope)) * (largest(in.src) + largest(in.dst));
+  return 2 * detail::max_degree(g) + static_cast<double>(in.z.size(2)) + 2 * range + 24;
+}
+
+}  // namespace mezzo::test::gat
