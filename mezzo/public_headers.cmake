@@ -70,8 +70,10 @@ set(mezzo_public_headers
   nn/mlp.h
   nn/model.h
   nn/model_input.h
+  nn/node_rows.h
   nn/normalization.h
   nn/pooling.h
+  nn/readout.h
   nn/sage_conv.h
   nn/sg_conv.h
   nn/tag_conv.h

@@ -15,6 +15,7 @@ enum class Aggregator : std::uint8_t {
   kPool,  ///< the maximum of relu(fc_pool(h_u)), per feature
   kSum,   ///< their sum
   kMax,   ///< their maximum, per feature
+  kLstm,  ///< the last state of an LSTM that reads them in the order of their edges
 };
 
 struct MeanAggregator {
@@ -37,12 +38,16 @@ struct MaxAggregator {
   static constexpr Aggregator kind = Aggregator::kMax;
   static constexpr std::string_view name = "max";
 };
+struct LstmAggregator {
+  static constexpr Aggregator kind = Aggregator::kLstm;
+  static constexpr std::string_view name = "lstm";
+};
 
 /// Every aggregator, with its word.
-using Aggregators =
-    TypeList<MeanAggregator, GcnAggregator, PoolAggregator, SumAggregator, MaxAggregator>;
+using Aggregators = TypeList<MeanAggregator, GcnAggregator, PoolAggregator, SumAggregator,
+                             MaxAggregator, LstmAggregator>;
 /// Those of SAGEConv.
-using SageAggregators = TypeList<MeanAggregator, GcnAggregator, PoolAggregator>;
+using SageAggregators = TypeList<MeanAggregator, GcnAggregator, PoolAggregator, LstmAggregator>;
 /// Those of GINConv.
 using GinAggregators = TypeList<SumAggregator, MeanAggregator, MaxAggregator>;
 

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <utility>
 
 #include <ATen/core/Tensor.h>
 #include <torch/nn/module.h>
@@ -9,31 +10,44 @@
 
 #include "mezzo/core/export.h"
 #include "mezzo/graph/topology.h"
+#include "mezzo/nn/node_rows.h"
 
 namespace mezzo::nn {
 
 struct DotGatConvOptions {
   std::int64_t in_features = 0;
-  std::int64_t out_features = 0;  ///< per head
+  std::int64_t in_features_dst = 0;  ///< width of the destinations of a pair; 0: in_features
+  std::int64_t out_features = 0;     ///< per head
   std::int64_t num_heads = 1;
   bool allow_zero_in_degree = false;  ///< otherwise such nodes are an error
 };
 
 /// Graph attention by dot products (Vaswani et al., NeurIPS'17). Per head: z = fc(h), logits of an
 /// edge (u, v) z_u . z_v / sqrt(out), softmax over the edges into v, sum of z_u by it. With DGL's
-/// parameter `fc.weight` [heads * out, in], which starts as a linear layer's.
+/// parameter `fc.weight` [heads * out, in], which starts as a linear layer's; with
+/// in_features_dst `fc_src.weight` [heads * out, in] and `fc_dst.weight` [heads * out, in_dst] take
+/// its place, for z_u and z_v, also where the widths are equal.
 class MEZZO_API DotGatConvImpl : public torch::nn::Module {
  public:
-  /// Throws InvalidArgument unless the sizes are positive.
+  /// Throws InvalidArgument unless the sizes are positive (in_features_dst: or 0).
   explicit DotGatConvImpl(DotGatConvOptions options);
   void reset_parameters();
-  /// topology: its destinations are the first num_dst sources. h: [num_src, in], strided or sparse
-  /// CSR. Returns [num_dst, heads, out]. Throws InvalidArgument for other shapes, and for
-  /// destinations without in-edges unless they are allowed.
-  at::Tensor forward(const Topology& topology, const at::Tensor& h);
+  /// h: [num_src, in], strided or sparse CSR, where the destinations are the first num_dst sources;
+  /// or a pair of it, for any topology, and [num_dst, in_dst]. Returns [num_dst, heads, out].
+  /// Throws InvalidArgument for other shapes, and for destinations without in-edges unless they are
+  /// allowed.
+  at::Tensor forward(const Topology& topology, const NodeRows& h);
+  /// forward, and the attention of the edges, [E, heads, 1], in the dtype of the result (DGL's
+  /// get_attention). Costs no more than forward.
+  std::pair<at::Tensor, at::Tensor> forward_with_attention(const Topology& topology,
+                                                           const NodeRows& h);
 
   DotGatConvOptions options;
-  torch::nn::Linear fc{nullptr};
+  torch::nn::Linear fc{nullptr};                       ///< empty with in_features_dst
+  torch::nn::Linear fc_src{nullptr}, fc_dst{nullptr};  ///< with in_features_dst
+
+ private:
+  std::int64_t destination_width() const;
 };
 TORCH_MODULE(DotGatConv);
 

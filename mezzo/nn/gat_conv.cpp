@@ -5,6 +5,8 @@
 #include <utility>
 
 #include <ATen/ATen.h>
+#include <c10/core/DispatchKeySet.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
 #include <torch/nn/init.h>
 
 #include "mezzo/message_passing/ops.h"
@@ -21,20 +23,32 @@ constexpr auto kGatConvName = "GATConv";
 GATConvImpl::GATConvImpl(GATConvOptions given) : options(std::move(given)) {
   detail::check_attention_options(kGatConvName, options);
   const std::int64_t heads = options.num_heads, width = heads * options.out_features;
-  const auto product = torch::nn::LinearOptions(options.in_features, width).bias(false);
-  fc = register_module("fc", torch::nn::Linear(product));
+  const std::int64_t in = options.in_features, in_dst = destination_width();
+  const auto product = [width](std::int64_t from) {
+    return torch::nn::Linear(torch::nn::LinearOptions(from, width).bias(false));
+  };
+  if (options.in_features_dst == 0) {
+    fc = register_module("fc", product(in));
+  } else {
+    fc_src = register_module("fc_src", product(in));
+    fc_dst = register_module("fc_dst", product(in_dst));
+  }
   attn_l = register_parameter("attn_l", at::empty({1, heads, options.out_features}));
   attn_r = register_parameter("attn_r", at::empty({1, heads, options.out_features}));
-  if (options.residual && options.in_features != width) {
-    res_fc = register_module("res_fc", torch::nn::Linear(product));
-  }
+  if (options.residual && in_dst != width) res_fc = register_module("res_fc", product(in_dst));
   if (options.bias) bias = register_parameter("bias", at::empty({width}));
   reset_parameters();
 }
 
+std::int64_t GATConvImpl::destination_width() const {
+  return detail::width_of_destinations(kGatConvName, options.in_features, options.in_features_dst);
+}
+
 void GATConvImpl::reset_parameters() {
   const double gain = std::sqrt(2.0);  // for relu
-  torch::nn::init::xavier_normal_(fc->weight, gain);
+  for (torch::nn::Linear* part : {&fc, &fc_src, &fc_dst}) {
+    if (!part->is_empty()) torch::nn::init::xavier_normal_((*part)->weight, gain);
+  }
   torch::nn::init::xavier_normal_(attn_l, gain);
   torch::nn::init::xavier_normal_(attn_r, gain);
   if (!res_fc.is_empty()) torch::nn::init::xavier_normal_(res_fc->weight, gain);
@@ -46,36 +60,81 @@ at::Tensor GATConvImpl::score_weight() const {
   return at::cat({(own_head * attn_l).flatten(1), (own_head * attn_r).flatten(1)});
 }
 
-at::Tensor GATConvImpl::forward(const Topology& topology, const at::Tensor& features,
-                                const at::Tensor& edge_weight) {
-  detail::check_input(kGatConvName, topology, features, options.in_features);
-  detail::check_prefix(kGatConvName, topology);
+GATConvImpl::Projected GATConvImpl::project(const Topology& topology, const NodeRows& features,
+                                            const at::Tensor& edge_weight) {
+  detail::check_node_rows(kGatConvName, topology, features, options.in_features,
+                          destination_width());
   detail::check_in_degrees(kGatConvName, topology, options.allow_zero_in_degree);
-  const std::optional<at::Tensor> factors =
-      detail::edge_factors(kGatConvName, topology, edge_weight, detail::scale_dtype(features));
-  const std::int64_t heads = options.num_heads, width = options.out_features;
-  const std::int64_t num_dst = topology.num_dst();
+  const std::int64_t heads = options.num_heads, num_dst = topology.num_dst();
+  std::optional<at::Tensor> factors = detail::edge_factors(kGatConvName, topology, edge_weight,
+                                                           detail::scale_dtype(features.src()));
+  const NodeRows h = detail::drop_features(features, options.feature_dropout, is_training());
+  const at::Tensor rows = mezzo::linear(h.src(), fc.is_empty() ? fc_src->weight : fc->weight);
+  // Matrix products for the scores, one where one suffices: z * attn_l elementwise would widen
+  // 16-bit rows to the parameter's float32.
+  const at::Tensor weight = score_weight();
+  at::Tensor score_src, score_dst;
+  if (h.is_pair() || fc.is_empty()) {
+    const at::Tensor received =
+        detail::linear_first_rows(h.dst(), num_dst, fc.is_empty() ? fc_dst->weight : fc->weight);
+    score_src = mezzo::linear(rows, weight.narrow(0, 0, heads));
+    score_dst = mezzo::linear(received, weight.narrow(0, heads, heads));
+  } else {
+    const at::Tensor scores = mezzo::linear(rows, weight);
+    score_src = scores.narrow(1, 0, heads);
+    score_dst = detail::first_rows(scores, num_dst).narrow(1, heads, heads);
+  }
+  return {.h = h,
+          .rows = rows.reshape({topology.num_src(), heads, options.out_features}),
+          .score_src = score_src,
+          .score_dst = score_dst,
+          .edge_weight = std::move(factors)};
+}
 
-  const at::Tensor h = mezzo::feature_dropout(features, options.feature_dropout, is_training());
-  const at::Tensor rows = mezzo::linear(h, fc->weight);
-  // One matrix product for all scores: z * attn_l elementwise would widen 16-bit rows to the
-  // parameter's float32.
-  const at::Tensor scores = mezzo::linear(rows, score_weight());
-  at::Tensor out = gat_attention(topology, rows.reshape({topology.num_src(), heads, width}),
-                                 scores.narrow(1, 0, heads),
-                                 detail::first_rows(scores, num_dst).narrow(1, heads, heads),
-                                 {.negative_slope = options.negative_slope,
-                                  .dropout = options.attention_dropout,
-                                  .training = is_training(),
-                                  .edge_weight = factors.value_or(at::Tensor())});
+at::Tensor GATConvImpl::attention_of(const Topology& topology, const Projected& projected) const {
+  // In the accumulator's type throughout, as in gat_attention.
+  const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
+  const at::ScalarType wide = detail::scale_dtype(projected.rows);
+  const at::Tensor logits = at::leaky_relu(
+      gsddmm(topology, BinaryOp::kAdd, projected.score_src.to(wide), projected.score_dst.to(wide)),
+      options.negative_slope);
+  const at::Tensor attention = mezzo::feature_dropout(edge_softmax(topology, logits),
+                                                      options.attention_dropout, is_training());
+  if (!projected.edge_weight) return attention;
+  return attention * projected.edge_weight->unsqueeze(-1);
+}
+
+at::Tensor GATConvImpl::finish(const Topology& topology, const NodeRows& h, at::Tensor out) const {
+  const std::int64_t num_dst = topology.num_dst();
+  const std::int64_t heads = options.num_heads, width = options.out_features;
   if (options.residual) {
     const at::Tensor own = res_fc.is_empty()
-                               ? detail::residual_rows(h, num_dst, out.scalar_type())
-                               : detail::linear_first_rows(h, num_dst, res_fc->weight);
+                               ? detail::residual_rows(h.dst(), num_dst, out.scalar_type())
+                               : detail::linear_first_rows(h.dst(), num_dst, res_fc->weight);
     out = out + own.reshape({num_dst, heads, width});
   }
   if (options.bias) out = detail::add_parameter(out, bias.view({heads, width}));
   return detail::activate(options.activation, out);
+}
+
+at::Tensor GATConvImpl::forward(const Topology& topology, const NodeRows& h,
+                                const at::Tensor& edge_weight) {
+  const Projected projected = project(topology, h, edge_weight);
+  const at::Tensor out =
+      gat_attention(topology, projected.rows, projected.score_src, projected.score_dst,
+                    {.negative_slope = options.negative_slope,
+                     .dropout = options.attention_dropout,
+                     .training = is_training(),
+                     .edge_weight = projected.edge_weight.value_or(at::Tensor())});
+  return finish(topology, projected.h, out);
+}
+
+std::pair<at::Tensor, at::Tensor> GATConvImpl::forward_with_attention(
+    const Topology& topology, const NodeRows& h, const at::Tensor& edge_weight) {
+  const Projected projected = project(topology, h, edge_weight);
+  const at::Tensor attention = attention_of(topology, projected).unsqueeze(-1);
+  const at::Tensor out = gspmm(topology, BinaryOp::kMul, ReduceOp::kSum, projected.rows, attention);
+  return {finish(topology, projected.h, out), attention};
 }
 
 }  // namespace mezzo::nn

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <utility>
 
 #include <ATen/core/Tensor.h>
 #include <torch/nn/module.h>
@@ -10,12 +11,14 @@
 #include "mezzo/core/export.h"
 #include "mezzo/graph/topology.h"
 #include "mezzo/nn/graph_conv.h"
+#include "mezzo/nn/node_rows.h"
 
 namespace mezzo::nn {
 
 struct GATv2ConvOptions {
   std::int64_t in_features = 0;
-  std::int64_t out_features = 0;  ///< per head
+  std::int64_t in_features_dst = 0;  ///< width of the destinations of a pair; 0: in_features
+  std::int64_t out_features = 0;     ///< per head
   std::int64_t num_heads = 1;
   double feature_dropout = 0;    ///< of the input, in [0, 1); while training
   double attention_dropout = 0;  ///< of the attention, in [0, 1); while training
@@ -32,28 +35,34 @@ struct GATv2ConvOptions {
 /// fc_src(h_u) by it; then residual and activation. With DGL's parameters: `fc_src`, `fc_dst` and
 /// (residual, where in is not heads * out) `res_fc`, each `.weight` [heads * out, in] and `.bias`
 /// [heads * out], and `attn` [1, heads, out]; weights and attn Glorot normal with gain sqrt(2),
-/// biases zero. With share_weights there is one set of parameters, named `fc_src`. Keeps numbers
-/// per edge and head, in float32 beside 16-bit rows (in an autocast region attention dropout casts
-/// the attention to 16 bits); never per edge and feature.
+/// biases zero. With in_features_dst `fc_dst` and `res_fc` are that wide. With share_weights there
+/// is one set of parameters, named `fc_src`. Keeps numbers per edge and head, in float32 beside
+/// 16-bit rows; never per edge and feature.
 class MEZZO_API GATv2ConvImpl : public torch::nn::Module {
  public:
-  /// Throws InvalidArgument unless the sizes are positive, the dropouts in [0, 1) and the slope
-  /// finite.
+  /// Throws InvalidArgument unless the sizes are positive (in_features_dst: or 0), the dropouts in
+  /// [0, 1) and the slope finite, and for share_weights with two widths.
   explicit GATv2ConvImpl(GATv2ConvOptions options);
   void reset_parameters();
-  /// topology: its destinations are the first num_dst sources. h: [num_src, in], strided or sparse
-  /// CSR. Returns [num_dst, heads, out]. Throws InvalidArgument for other shapes, and for
-  /// destinations without in-edges unless they are allowed. Dropout draws from libtorch's
-  /// generator.
-  at::Tensor forward(const Topology& topology, const at::Tensor& h);
+  /// h: [num_src, in], strided or sparse CSR, where the destinations are the first num_dst sources;
+  /// or a pair of it, for any topology, and [num_dst, in_dst]. Returns [num_dst, heads, out].
+  /// Throws InvalidArgument for other shapes, and for destinations without in-edges unless they are
+  /// allowed. Dropout draws from libtorch's generator.
+  at::Tensor forward(const Topology& topology, const NodeRows& h);
+  /// forward, and the attention of the edges, [E, heads, 1], after its dropout (DGL's
+  /// get_attention): float32 beside 16-bit rows. Costs no more than forward.
+  std::pair<at::Tensor, at::Tensor> forward_with_attention(const Topology& topology,
+                                                           const NodeRows& h);
 
   GATv2ConvOptions options;
   torch::nn::Linear fc_src{nullptr}, fc_dst{nullptr}, res_fc{nullptr};
   at::Tensor attn;
 
  private:
-  /// fc_dst of the destinations' rows of h, whose fc_src are `sent`: [num_dst, heads, out].
-  at::Tensor received(const at::Tensor& h, const at::Tensor& sent, std::int64_t num_dst) const;
+  std::int64_t destination_width() const;
+  /// fc_dst of the destinations' rows of h, the fc_src of whose sources are `sent`: [num_dst,
+  /// heads, out].
+  at::Tensor received(const NodeRows& h, const at::Tensor& sent, std::int64_t num_dst) const;
 };
 TORCH_MODULE(GATv2Conv);
 

@@ -3,8 +3,10 @@
 #include <cmath>
 #include <optional>
 #include <utility>
+#include <vector>
 
 #include <ATen/ATen.h>
+#include <fmt/ranges.h>
 #include <torch/nn/init.h>
 
 #include "mezzo/core/error.h"
@@ -20,6 +22,28 @@ constexpr auto kGinConvName = "GINConv";
 ReduceOp reduction(Aggregator aggregator) {
   if (aggregator == Aggregator::kMean) return ReduceOp::kMean;
   return aggregator == Aggregator::kMax ? ReduceOp::kMax : ReduceOp::kSum;
+}
+
+/// Of one tensor the destinations are the first rows; of two they have the trailing sizes and the
+/// dtype of the sources.
+void check_sides(const Topology& topology, const NodeRows& h) {
+  detail::check_node_rows(kGinConvName, topology, h.src());
+  if (!h.is_pair()) {
+    detail::check_prefix(kGinConvName, topology);
+    return;
+  }
+  std::vector<std::int64_t> shape = h.src().sizes().vec();
+  shape[0] = topology.num_dst();
+  const at::Tensor& dst = h.dst();
+  MEZZO_CHECK(dst.defined() && dst.sizes() == at::IntArrayRef(shape) &&
+                  dst.scalar_type() == h.src().scalar_type() &&
+                  (dst.layout() == at::kStrided || detail::is_sparse(dst)),
+              "{}: expected floating h of the destinations [{}] {}, strided or sparse CSR, got {}",
+              kGinConvName, fmt::join(shape, ", "), c10::toString(h.src().scalar_type()),
+              detail::describe(dst));
+  MEZZO_CHECK(dst.device() == topology.device(),
+              "{}: expected h of the destinations on the graph's device {}, got {}", kGinConvName,
+              topology.device().str(), dst.device().str());
 }
 
 }  // namespace
@@ -41,17 +65,17 @@ void GINConvImpl::reset_parameters() {
   torch::nn::init::constant_(eps, options.initial_eps);
 }
 
-at::Tensor GINConvImpl::forward(const Topology& topology, const at::Tensor& h,
+at::Tensor GINConvImpl::forward(const Topology& topology, const NodeRows& h,
                                 const at::Tensor& edge_weight) {
-  detail::check_node_rows(kGinConvName, topology, h);
-  detail::check_prefix(kGinConvName, topology);
-  const at::ScalarType scale = detail::scale_dtype(h);
+  check_sides(topology, h);
+  const at::ScalarType scale = detail::scale_dtype(h.src());
   const std::optional<at::Tensor> factors =
       detail::edge_factors(kGinConvName, topology, edge_weight, scale);
-  const at::Tensor rows = detail::is_sparse(h) ? h.to_dense() : h;
+  const at::Tensor rows = detail::is_sparse(h.src()) ? h.src().to_dense() : h.src();
   const at::Tensor received = gspmm(topology, factors ? BinaryOp::kMul : BinaryOp::kCopyLhs,
                                     reduction(options.aggregator), rows, factors);
-  const at::Tensor own = detail::residual_rows(rows, topology.num_dst(), received.scalar_type());
+  const at::Tensor own = detail::residual_rows(h.is_pair() ? h.dst() : rows, topology.num_dst(),
+                                               received.scalar_type());
   // A number without dimensions is neither rounded to the rows' dtype nor widens them.
   const at::Tensor factor = 1 + eps.squeeze(0).to(scale);
   // The gradient of eps is a sum over all rows: of wide ones, for it overflows 16 bits.

@@ -9,6 +9,7 @@
 #include "mezzo/graph/topology.h"
 #include "mezzo/nn/aggregator.h"
 #include "mezzo/nn/graph_conv.h"
+#include "mezzo/nn/node_rows.h"
 
 namespace mezzo::nn {
 
@@ -29,11 +30,12 @@ class MEZZO_API GINConvImpl : public torch::nn::Module {
   explicit GINConvImpl(GINConvOptions options, torch::nn::AnyModule apply_func = {});
   /// Sets eps to initial_eps; the parameters of apply_func are its own.
   void reset_parameters();
-  /// topology: its destinations are the first num_dst sources. h: [num_src, ...], strided, or
-  /// sparse CSR, of which a dense copy is made. edge_weight: floating [E], multiplies the messages,
-  /// or undefined. Returns what apply_func makes of [num_dst, ...]. With learn_eps 16-bit rows of
-  /// the destinations are copied to float32 and kept. Throws InvalidArgument for other shapes.
-  at::Tensor forward(const Topology& topology, const at::Tensor& h,
+  /// h: [num_src, ...], strided, or sparse CSR, of which a dense copy is made, where the
+  /// destinations are the first num_dst sources; or a pair of it, for any topology, and
+  /// [num_dst, ...]. edge_weight: floating [E], multiplies the messages, or undefined. Returns what
+  /// apply_func makes of [num_dst, ...]. With learn_eps 16-bit rows of the destinations are copied
+  /// to float32 and kept. Throws InvalidArgument for other shapes.
+  at::Tensor forward(const Topology& topology, const NodeRows& h,
                      const at::Tensor& edge_weight = {});
 
   GINConvOptions options;

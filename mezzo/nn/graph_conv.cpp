@@ -6,6 +6,7 @@
 #include <ATen/ATen.h>
 #include <torch/nn/init.h>
 
+#include "mezzo/core/error.h"
 #include "mezzo/message_passing/ops.h"
 #include "mezzo/nn/layer_support.h"
 #include "mezzo/nn/propagation.h"
@@ -55,29 +56,59 @@ at::Tensor normalised_sum(const Topology& topology, const at::Tensor& x,
 GraphConvImpl::GraphConvImpl(GraphConvOptions given) : options(std::move(given)) {
   detail::check_positive(kGraphConvName, "in_features", options.in_features);
   detail::check_positive(kGraphConvName, "out_features", options.out_features);
-  weight = register_parameter("weight", at::empty({options.in_features, options.out_features}));
+  if (options.weight) {
+    weight = register_parameter("weight", at::empty({options.in_features, options.out_features}));
+  }
   if (options.bias) bias = register_parameter("bias", at::empty({options.out_features}));
   reset_parameters();
 }
 
 void GraphConvImpl::reset_parameters() {
-  torch::nn::init::xavier_uniform_(weight);
+  if (options.weight) torch::nn::init::xavier_uniform_(weight);
   if (options.bias) torch::nn::init::zeros_(bias);
 }
 
+at::Tensor GraphConvImpl::weight_or(const at::Tensor& external_weight, at::Device device) const {
+  const std::int64_t in = options.in_features, out = options.out_features;
+  if (!external_weight.defined()) {
+    MEZZO_CHECK(options.weight || in == out,
+                "{}: expected external_weight [{}, {}], for the layer has no weight, got none",
+                kGraphConvName, in, out);
+    return weight;
+  }
+  MEZZO_CHECK(
+      !options.weight,
+      "{}: expected no external_weight, for the layer has a weight (options.weight), got {}",
+      kGraphConvName, detail::describe(external_weight));
+  MEZZO_CHECK(external_weight.layout() == at::kStrided && external_weight.dim() == 2 &&
+                  external_weight.size(0) == in && external_weight.size(1) == out &&
+                  at::isFloatingType(external_weight.scalar_type()),
+              "{}: expected floating external_weight [{}, {}], got {}", kGraphConvName, in, out,
+              detail::describe(external_weight));
+  MEZZO_CHECK(external_weight.device() == device,
+              "{}: expected external_weight on the graph's device {}, got {}", kGraphConvName,
+              device.str(), external_weight.device().str());
+  return external_weight;
+}
+
 at::Tensor GraphConvImpl::forward(const Topology& topology, const at::Tensor& h,
-                                  const at::Tensor& edge_weight) {
+                                  const at::Tensor& edge_weight,
+                                  const at::Tensor& external_weight) {
   detail::check_input(kGraphConvName, topology, h, options.in_features);
   const std::optional<at::Tensor> factors =
       detail::edge_factors(kGraphConvName, topology, edge_weight, detail::scale_dtype(h));
   detail::check_in_degrees(kGraphConvName, topology, options.allow_zero_in_degree);
+  const at::Tensor matrix = weight_or(external_weight, topology.device());
 
   at::Tensor out;
-  if (options.in_features > options.out_features || detail::is_sparse(h)) {
-    out = normalised_sum(topology, mezzo::linear(h, weight.t()), factors, options.norm);
+  if (!matrix.defined()) {
+    const at::Tensor rows = detail::is_sparse(h) ? h.to_dense() : h;
+    out = detail::add_parameter(normalised_sum(topology, rows, factors, options.norm), bias);
+  } else if (options.in_features > options.out_features || detail::is_sparse(h)) {
+    out = normalised_sum(topology, mezzo::linear(h, matrix.t()), factors, options.norm);
     out = detail::add_parameter(out, bias);
   } else {
-    out = mezzo::linear(normalised_sum(topology, h, factors, options.norm), weight.t(), bias);
+    out = mezzo::linear(normalised_sum(topology, h, factors, options.norm), matrix.t(), bias);
   }
   return detail::activate(options.activation, out);
 }

@@ -31,28 +31,40 @@ struct GraphConvOptions {
   std::int64_t in_features = 0;
   std::int64_t out_features = 0;
   DegreeNorm norm = DegreeNorm::kBoth;
+  bool weight = true;  ///< a parameter; otherwise forward is given one, or there is none
   bool bias = true;
   Activation activation = {};
   bool allow_zero_in_degree = false;  ///< otherwise such nodes are an error
 };
 
 /// Graph convolution (Kipf & Welling, ICLR'17), with DGL's parameters: `weight` [in, out] (Glorot
-/// uniform), `bias` [out] (zeros). Multiplies before aggregating when out_features is the smaller.
+/// uniform), `bias` [out] (zeros); without options.weight `bias` alone. Multiplies before
+/// aggregating when out_features is the smaller.
 class MEZZO_API GraphConvImpl : public torch::nn::Module {
  public:
   /// Throws InvalidArgument unless both sizes are positive.
   explicit GraphConvImpl(GraphConvOptions options);
   void reset_parameters();
-  /// h: [num_src, in], strided or sparse CSR; edge_weight: floating [E], multiplies the messages,
-  /// or undefined; in a sample the weights of the graph's edges, not ones that make up for the
-  /// sampling, which the norm does. Returns [num_dst, out]. Throws InvalidArgument for other
-  /// shapes, dtypes and devices, and for destinations without in-edges (in a sample that remembers
-  /// its parent's degrees: in the parent) unless they are allowed.
+  /// h: [num_src, in], strided or sparse CSR (of DGL's pairs the sources' rows, which are all it
+  /// reads); edge_weight: floating [E], multiplies the messages,
+  /// or undefined. In a sample that remembers its parent's degrees they must be, except under
+  /// kNone, factors for the mean over the edges here: the norm multiplies that by d_v. Such are the
+  /// weights of the graph's edges where all edges of v are as likely to be drawn, and those of a
+  /// BlockLoader with layer_sizes. Weights for sums, as LABOR's 1 / probability, would make up for
+  /// the draw twice. external_weight: floating [in, out], without options.weight in
+  /// place of the parameter (DGL's argument `weight`); if undefined there the rows are not
+  /// multiplied, and in and out are one width. Returns [num_dst, out]. Throws InvalidArgument for
+  /// other shapes, dtypes and devices, and for destinations without in-edges (in a sample that
+  /// remembers its parent's degrees: in the parent) unless they are allowed.
   at::Tensor forward(const Topology& topology, const at::Tensor& h,
-                     const at::Tensor& edge_weight = {});
+                     const at::Tensor& edge_weight = {}, const at::Tensor& external_weight = {});
 
   GraphConvOptions options;
-  at::Tensor weight, bias;
+  at::Tensor weight, bias;  ///< undefined where the options say so
+
+ private:
+  /// The parameter or what was given, checked; undefined if there is none.
+  at::Tensor weight_or(const at::Tensor& external_weight, at::Device device) const;
 };
 TORCH_MODULE(GraphConv);
 

@@ -50,6 +50,46 @@ void check_prefix(std::string_view layer, const Topology& topology) {
               layer);
 }
 
+std::int64_t width_of_destinations(std::string_view layer, std::int64_t in_features,
+                                   std::int64_t in_features_dst) {
+  MEZZO_CHECK(in_features_dst >= 0, "{}: expected in_features_dst of at least 0, got {}", layer,
+              in_features_dst);
+  return in_features_dst == 0 ? in_features : in_features_dst;
+}
+
+void check_node_rows(std::string_view layer, const Topology& topology, const NodeRows& h,
+                     std::int64_t in_features, std::int64_t in_features_dst) {
+  check_input(layer, topology, h.src(), in_features);
+  if (!h.is_pair()) {
+    check_prefix(layer, topology);
+    MEZZO_CHECK(in_features == in_features_dst,
+                "{}: expected a pair of rows, [{}, {}] of the sources and [{}, {}] of the "
+                "destinations, got one tensor {}",
+                layer, topology.num_src(), in_features, topology.num_dst(), in_features_dst,
+                describe(h.src()));
+    return;
+  }
+  const at::Tensor& dst = h.dst();
+  MEZZO_CHECK(dst.defined() && at::isFloatingType(dst.scalar_type()) && dst.dim() == 2 &&
+                  dst.size(0) == topology.num_dst() && dst.size(1) == in_features_dst &&
+                  (dst.layout() == at::kStrided || is_sparse(dst)),
+              "{}: expected floating h of the destinations [{}, {}], one row per destination node, "
+              "strided or sparse CSR, got {}",
+              layer, topology.num_dst(), in_features_dst, describe(dst));
+  MEZZO_CHECK(dst.device() == topology.device(),
+              "{}: expected h of the destinations on the graph's device {}, got {}", layer,
+              topology.device().str(), dst.device().str());
+  MEZZO_CHECK(dst.scalar_type() == h.src().scalar_type(),
+              "{}: expected rows of sources and destinations of one dtype, got {} and {}", layer,
+              c10::toString(h.src().scalar_type()), c10::toString(dst.scalar_type()));
+}
+
+NodeRows drop_features(const NodeRows& h, double probability, bool training) {
+  const at::Tensor src = mezzo::feature_dropout(h.src(), probability, training);
+  if (!h.is_pair()) return src;
+  return {src, mezzo::feature_dropout(h.dst(), probability, training)};
+}
+
 void check_in_degrees(std::string_view layer, const Topology& topology, bool allow_zero) {
   if (allow_zero || !topology.has_zero_in_degree()) return;
   const at::Tensor* whole = topology.parent_in_degrees();
@@ -90,6 +130,13 @@ at::Tensor add_parameter(const at::Tensor& h, const at::Tensor& parameter) {
 
 at::Tensor activate(const Activation& activation, const at::Tensor& h) {
   return activation ? activation(h) : h;
+}
+
+Topology rows_to_graphs(const at::Tensor& sizes, at::Device device) {
+  const at::Tensor ends = at::constant_pad_nd(sizes.cumsum(0), {1, 0});
+  const auto num_rows = ends[-1].item<std::int64_t>();
+  const at::Tensor bounds = ends.to(device);
+  return Topology::from_csc(bounds, at::arange(num_rows, bounds.options()), num_rows);
 }
 
 at::ScalarType scale_dtype(const at::Tensor& h) {

@@ -10,6 +10,7 @@
 #include "mezzo/core/error.h"
 #include "mezzo/graph/topology.h"
 #include "mezzo/nn/graph_conv.h"
+#include "mezzo/nn/node_rows.h"
 
 /// What the layers share: checks of options and inputs, and float32 parameters beside 16-bit rows.
 /// Internal to nn; not exported. All checks throw InvalidArgument that names the layer.
@@ -48,6 +49,19 @@ void check_input(std::string_view layer, const Topology& topology, const at::Ten
 /// they are others (Topology::has_separate_destinations).
 void check_prefix(std::string_view layer, const Topology& topology);
 
+/// `in_features_dst`, or `in_features` where it is 0, which stands for one width; not negative.
+std::int64_t width_of_destinations(std::string_view layer, std::int64_t in_features,
+                                   std::int64_t in_features_dst);
+
+/// One tensor: as check_input and check_prefix, and both widths are one. A pair: the sources' rows
+/// as check_input, and the destinations' [num_dst, in_features_dst], of their dtype and on the
+/// topology's device.
+void check_node_rows(std::string_view layer, const Topology& topology, const NodeRows& h,
+                     std::int64_t in_features, std::int64_t in_features_dst);
+
+/// feature_dropout of one tensor, or of each of two.
+NodeRows drop_features(const NodeRows& h, double probability, bool training);
+
 /// Every destination has an in-edge, unless `allow_zero`; in a sample that remembers its parent's
 /// degrees, in the parent. Reads the degrees here once per topology, the parent's only where one
 /// here is 0.
@@ -72,6 +86,10 @@ at::Tensor add_parameter(const at::Tensor& h, const at::Tensor& parameter);
 
 /// activation(h), or h if there is none.
 at::Tensor activate(const Activation& activation, const at::Tensor& h);
+
+/// From rows as sources, one edge each, to the graphs they belong to as destinations. sizes: int64
+/// [number of graphs] on the CPU, of rows that lie one graph after another. Synchronises on CUDA.
+Topology rows_to_graphs(const at::Tensor& sizes, at::Device device);
 
 /// The dtype in which scaled_sum takes the factors of rows like h: float32, of float64 float64.
 at::ScalarType scale_dtype(const at::Tensor& h);

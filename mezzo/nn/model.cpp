@@ -130,11 +130,12 @@ void ModelImpl::check_keep_float32() const {
 }
 
 at::Tensor ModelImpl::run_layer(const Layer& layer, const Topology& topology,
-                                const at::Tensor& before) {
+                                const at::Tensor& before, const at::Tensor& edge_weight) {
   // So that recorders know whose the operations without parameters are.
   RECORD_USER_SCOPE(std::string_view(layer.path));
   at::Tensor h = run(layer.float32_apply, before, [&](const at::Tensor& x) {
-    return layer.apply(topology, mezzo::feature_dropout(x, options.dropout, is_training()));
+    return layer.apply(topology, mezzo::feature_dropout(x, options.dropout, is_training()),
+                       edge_weight);
   });
   if (layer.normalize) h = run(layer.float32_normalize, h, layer.normalize);
   if (!options.skip) return h;
@@ -152,13 +153,16 @@ std::int64_t ModelImpl::num_layers() const {
 }
 
 at::Tensor ModelImpl::forward_layer(std::int64_t index, const Topology& topology,
-                                    const at::Tensor& x) {
+                                    const at::Tensor& x, const at::Tensor& edge_weight) {
   MEZZO_CHECK(index >= 0 && index < num_layers(), "{}: expected a layer in [0, {}), got {}",
               kModelName, num_layers(), index);
+  MEZZO_CHECK(!edge_weight.defined() || takes_edge_weights(options.kind),
+              "{}: expected no edge weights, which the layers of {} do not take, got some",
+              kModelName, name_of(ModelKinds{}, options.kind));
   const Layer& layer = layers_[static_cast<std::size_t>(index)];
   detail::check_input(kModelName, topology, x, layer.in_features);
   detail::check_prefix(kModelName, topology);
-  const at::Tensor h = run_layer(layer, topology, x);
+  const at::Tensor h = run_layer(layer, topology, x, edge_weight);
   return index + 1 < num_layers() ? options.activation(h) : h;
 }
 
@@ -185,6 +189,11 @@ at::Tensor ModelImpl::forward(ModelInput input, const at::Tensor& x) {
   const Blocks* blocks = input.blocks();
   if (blocks != nullptr) {
     check_blocks(*blocks);
+    MEZZO_CHECK(input.edge_weights().empty() || options.kind != ModelKind::kSage ||
+                    options.aggregator == Aggregator::kMean,
+                "{}: expected the aggregator mean beside edge weights of blocks, which are for a "
+                "mean over the edges drawn, got {}",
+                kModelName, name_of(Aggregators{}, options.aggregator));
   } else {
     const Topology& topology = *input.topology();
     detail::check_input(kModelName, topology, x, options.in_features);
@@ -196,7 +205,14 @@ at::Tensor ModelImpl::forward(ModelInput input, const at::Tensor& x) {
   at::Tensor h = x;
   for (std::int64_t i = 0; i < num_layers(); ++i) {
     const auto index = static_cast<std::size_t>(i);
-    h = forward_layer(i, blocks != nullptr ? (*blocks)[index].topology() : *input.topology(), h);
+    if (blocks == nullptr) {
+      h = forward_layer(i, *input.topology(), h);
+      continue;
+    }
+    const Block& block = (*blocks)[index];
+    const std::string& weights = input.edge_weights();
+    h = forward_layer(i, block.topology(), h,
+                      weights.empty() ? at::Tensor() : block.edata().at(weights));
   }
   return h;
 }

@@ -57,6 +57,12 @@ constexpr bool needs_in_edges(ModelKind kind) {
   return kind == ModelKind::kGcn || kind == ModelKind::kGat || kind == ModelKind::kSgc;
 }
 
+/// Whether the kind's layers multiply messages by weights of the edges (GraphConv, SAGEConv). Those
+/// of blocks are for means: of SAGEConv's aggregators only kMean takes them.
+constexpr bool takes_edge_weights(ModelKind kind) {
+  return kind == ModelKind::kGcn || kind == ModelKind::kSage;
+}
+
 struct ModelOptions {
   ModelKind kind = ModelKind::kGcn;
   std::int64_t in_features = 0;
@@ -98,17 +104,22 @@ class MEZZO_API ModelImpl : public torch::nn::Module {
   /// the first, strided or sparse CSR, on the input's device. Returns the logits [num_dst, out], of
   /// Blocks the destinations of the last. Throws InvalidArgument for other shapes, devices and
   /// numbers of blocks, and for kSgc of several hops on Blocks. Reads no column of a Graph or
-  /// Block, so not the "edge_weights" of a LABOR block either. Dropout draws from libtorch's
-  /// generator.
+  /// Block but the one that the input names as edge weights (floating [num_edges]): factors for
+  /// the mean over the edges of the block, such as BlockLoader writes for layer_sizes. The
+  /// "edge_weights" of a LABOR block are for sums; they must not be named, and are not read
+  /// otherwise. Throws InvalidArgument for edge weights and a kind that takes none, or kSage with
+  /// another aggregator than kMean. Dropout draws from libtorch's generator.
   at::Tensor forward(ModelInput input, const at::Tensor& x);
 
   /// Layers with edges of their own, so also the Blocks that forward() takes; kSgc: 1.
   std::int64_t num_layers() const;
   /// Layer `index` alone, as forward() runs it: dropout, layer, normalization, skip, activation.
   /// topology: its destinations are the first num_dst sources; x: [num_src, width before the
-  /// layer], strided or sparse CSR. Returns [num_dst, width after it]. Throws InvalidArgument for
-  /// other indices, shapes and devices.
-  at::Tensor forward_layer(std::int64_t index, const Topology& topology, const at::Tensor& x);
+  /// layer], strided or sparse CSR. edge_weight: floating [num_edges], multiplies the messages, of
+  /// a kind that takes_edge_weights(), or undefined. Returns [num_dst, width after it]. Throws
+  /// InvalidArgument for other indices, shapes and devices.
+  at::Tensor forward_layer(std::int64_t index, const Topology& topology, const at::Tensor& x,
+                           const at::Tensor& edge_weight = {});
 
   ModelOptions options;
 
@@ -119,7 +130,8 @@ class MEZZO_API ModelImpl : public torch::nn::Module {
   void check_keep_float32() const;
   bool keeps_float32(const std::string& path) const;
   void check_blocks(const Blocks& blocks) const;
-  at::Tensor run_layer(const Layer& layer, const Topology& topology, const at::Tensor& before);
+  at::Tensor run_layer(const Layer& layer, const Topology& topology, const at::Tensor& before,
+                       const at::Tensor& edge_weight);
 
   std::vector<Layer> layers_;
 };

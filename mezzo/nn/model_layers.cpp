@@ -23,14 +23,18 @@ MadeLayer make_gcn(const ModelOptions& options, Place place) {
   GraphConv layer(GraphConvOptions{.in_features = place.in_features,
                                    .out_features = out,
                                    .allow_zero_in_degree = options.allow_zero_in_degree});
-  return {layer.ptr(), [layer](const auto& g, const auto& h) mutable { return layer(g, h); }, out};
+  return {layer.ptr(),
+          [layer](const auto& g, const auto& h, const auto& w) mutable { return layer(g, h, w); },
+          out};
 }
 
 MadeLayer make_sage(const ModelOptions& options, Place place) {
   const std::int64_t out = place.last ? options.out_features : options.hidden_features;
   SAGEConv layer(SAGEConvOptions{
       .in_features = place.in_features, .out_features = out, .aggregator = options.aggregator});
-  return {layer.ptr(), [layer](const auto& g, const auto& h) mutable { return layer(g, h); }, out};
+  return {layer.ptr(),
+          [layer](const auto& g, const auto& h, const auto& w) mutable { return layer(g, h, w); },
+          out};
 }
 
 MadeLayer make_gat(const ModelOptions& options, Place place) {
@@ -41,15 +45,16 @@ MadeLayer make_gat(const ModelOptions& options, Place place) {
                      .attention_dropout = options.attention_dropout,
                      .allow_zero_in_degree = options.allow_zero_in_degree});
   if (place.last) {
-    const auto average = [layer](const auto& g, const auto& h) mutable {
+    const auto average = [layer](const auto& g, const auto& h, const auto&) mutable {
       const at::Tensor heads = layer(g, h);
       return heads.size(1) == 1 ? heads.squeeze(1) : heads.mean(1);
     };
     return {layer.ptr(), average, options.out_features};
   }
-  return {layer.ptr(),
-          [layer](const auto& g, const auto& h) mutable { return layer(g, h).flatten(1); },
-          options.hidden_features * options.num_heads};
+  return {
+      layer.ptr(),
+      [layer](const auto& g, const auto& h, const auto&) mutable { return layer(g, h).flatten(1); },
+      options.hidden_features * options.num_heads};
 }
 
 MadeLayer make_gin(const ModelOptions& options, Place place) {
@@ -59,7 +64,8 @@ MadeLayer make_gin(const ModelOptions& options, Place place) {
                               .out_features = out,
                               .dropout = 0});
   GINConv layer(GINConvOptions{}, torch::nn::AnyModule(update));
-  return {layer.ptr(), [layer](const auto& g, const auto& h) mutable { return layer(g, h); }, out};
+  return {layer.ptr(),
+          [layer](const auto& g, const auto& h, const auto&) mutable { return layer(g, h); }, out};
 }
 
 MadeLayer make_sgc(const ModelOptions& options, Place place) {
@@ -67,14 +73,15 @@ MadeLayer make_sgc(const ModelOptions& options, Place place) {
                              .out_features = options.out_features,
                              .k = options.num_layers,
                              .allow_zero_in_degree = options.allow_zero_in_degree});
-  return {layer.ptr(), [layer](const auto& g, const auto& h) mutable { return layer(g, h); },
+  return {layer.ptr(),
+          [layer](const auto& g, const auto& h, const auto&) mutable { return layer(g, h); },
           options.out_features};
 }
 
 MadeLayer make_linear(const ModelOptions& options, Place place) {
   const std::int64_t out = place.last ? options.out_features : options.hidden_features;
   const torch::nn::Linear layer(place.in_features, out);
-  const auto apply = [layer](const Topology& g, const at::Tensor& h) {
+  const auto apply = [layer](const Topology& g, const at::Tensor& h, const at::Tensor&) {
     return detail::linear_first_rows(h, g.num_dst(), layer->weight, layer->bias);
   };
   return {layer.ptr(), apply, out};

@@ -16,8 +16,10 @@ namespace mezzo::nn::detail {
 /// Opens the text of a Model's errors.
 inline constexpr auto kModelName = "Model";
 
-/// [num_src, in] -> [num_dst, out].
-using Convolution = std::function<at::Tensor(const Topology&, const at::Tensor&)>;
+/// [num_src, in] -> [num_dst, out]. The last argument are the weights of the edges, undefined
+/// unless takes_edge_weights().
+using Convolution =
+    std::function<at::Tensor(const Topology&, const at::Tensor&, const at::Tensor&)>;
 
 /// A layer that is not yet registered, and what applies it.
 struct MadeLayer {

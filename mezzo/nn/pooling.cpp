@@ -39,12 +39,8 @@ at::Tensor pool(std::string_view layer, ReduceOp reduce, const Graph& graph, con
   return segment_reduce(reduce, graph.batch_num_nodes().to(graph.device()), h);
 }
 
-/// From the nodes as sources, one edge each, to the graphs of the batch as destinations.
 Topology nodes_to_graphs(const Graph& graph) {
-  const at::Tensor counts = graph.batch_num_nodes();
-  const at::Tensor bounds = at::constant_pad_nd(counts.cumsum(0), {1, 0}).to(graph.device());
-  const std::int64_t num_nodes = graph.num_nodes();
-  return Topology::from_csc(bounds, at::arange(num_nodes, bounds.options()), num_nodes);
+  return detail::rows_to_graphs(graph.batch_num_nodes(), graph.device());
 }
 
 /// The sum over the nodes of each graph of weights[v] * h[v]. weights: [N, 1].

@@ -1,10 +1,26 @@
 #include "mezzo/nn/recurrent.h"
 
 #include <ATen/ATen.h>
+#include <ATen/autocast_mode.h>
+#include <c10/core/GradMode.h>
 
 #include "mezzo/message_passing/ops.h"
 
 namespace mezzo::nn::detail {
+namespace {
+
+/// The parameter as mezzo::linear will use it, by a cast that no other step shares. Autocast's
+/// cache gives all steps one tensor, in whose 16 bits the gradients of all steps would meet; casts
+/// of their own leave that sum to the float32 parameter.
+at::Tensor cast_for_step(const at::Tensor& parameter) {
+  const at::DeviceType device = parameter.device().type();
+  const bool shared = c10::GradMode::is_enabled() && parameter.requires_grad() &&
+                      parameter.scalar_type() == at::kFloat &&
+                      at::autocast::is_autocast_enabled(device);
+  return shared ? parameter.to(at::autocast::get_autocast_dtype(device)) : parameter;
+}
+
+}  // namespace
 
 std::vector<LstmWeights> lstm_weights(const torch::nn::LSTM& lstm) {
   const std::vector<at::Tensor> all = lstm->all_weights();
@@ -21,8 +37,10 @@ LstmState lstm_start(const torch::nn::LSTM& lstm, std::int64_t num_rows, const a
 }
 
 LstmState lstm_step(const LstmWeights& weights, const at::Tensor& x, const LstmState& state) {
-  const at::Tensor gates = mezzo::linear(x, weights.input, weights.input_bias) +
-                           mezzo::linear(state.hidden, weights.hidden, weights.hidden_bias);
+  const at::Tensor gates =
+      mezzo::linear(x, cast_for_step(weights.input), cast_for_step(weights.input_bias)) +
+      mezzo::linear(state.hidden, cast_for_step(weights.hidden),
+                    cast_for_step(weights.hidden_bias));
   const std::vector<at::Tensor> parts = gates.chunk(4, 1);  // input, forget, candidate, output
   const at::Tensor cell = at::sigmoid(parts[1]) * state.cell.to(gates.scalar_type()) +
                           at::sigmoid(parts[0]) * at::tanh(parts[2]);

@@ -28,7 +28,9 @@ std::vector<LstmWeights> lstm_weights(const torch::nn::LSTM& lstm);
 /// Zeros for `num_rows` rows, in the dtype and on the device of x.
 LstmState lstm_start(const torch::nn::LSTM& lstm, std::int64_t num_rows, const at::Tensor& x);
 
-/// The state after x: [N, width]. Of the dtype of mezzo::linear(x, ...).
+/// The state after x: [N, width]. Of the dtype of mezzo::linear(x, ...). Under autocast the
+/// gradients of float32 parameters are summed over the steps in float32; each step casts them for
+/// itself.
 LstmState lstm_step(const LstmWeights& weights, const at::Tensor& x, const LstmState& state);
 
 /// The new h: [N, hidden], of the dtype of mezzo::linear(x, ...). x: [N, width].

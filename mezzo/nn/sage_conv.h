@@ -1,21 +1,25 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 
 #include <ATen/core/Tensor.h>
 #include <torch/nn/module.h>
 #include <torch/nn/modules/linear.h>
+#include <torch/nn/modules/rnn.h>
 #include <torch/nn/pimpl.h>
 
 #include "mezzo/core/export.h"
 #include "mezzo/graph/topology.h"
 #include "mezzo/nn/aggregator.h"
 #include "mezzo/nn/graph_conv.h"
+#include "mezzo/nn/node_rows.h"
 
 namespace mezzo::nn {
 
 struct SAGEConvOptions {
   std::int64_t in_features = 0;
+  std::int64_t in_features_dst = 0;  ///< width of the destinations of a pair; 0: in_features
   std::int64_t out_features = 0;
   Aggregator aggregator = Aggregator::kMean;  ///< one of SageAggregators
   double feature_dropout = 0;                 ///< of the input, in [0, 1); while training
@@ -25,28 +29,37 @@ struct SAGEConvOptions {
 
 /// GraphSAGE layer (Hamilton et al., NeurIPS'17): fc_self(h_v) + fc_neigh(aggregate of h_u), of
 /// kGcn fc_neigh(aggregate) + bias. With DGL's parameters: `fc_neigh.weight` [out, in];
-/// `fc_self.weight` [out, in] and `fc_self.bias` [out] (kMean, kPool) or `bias` [out] (kGcn);
-/// `fc_pool.weight` [in, in] and `fc_pool.bias` [in] (kPool). The weights start Glorot uniform with
-/// gain sqrt(2), fc_self.bias and fc_pool.bias by libtorch's default, `bias` at zero. kMean and
-/// kGcn multiply before aggregating when out_features is the smaller.
+/// `fc_self.weight` [out, in] (with in_features_dst [out, in_dst]) and `fc_self.bias` [out] (all
+/// but kGcn) or `bias` [out] (kGcn); `fc_pool.weight` [in, in] and `fc_pool.bias` [in] (kPool);
+/// those of `lstm`, in wide at input and state (kLstm). The weights start Glorot uniform with gain
+/// sqrt(2), fc_self.bias, fc_pool.bias and the LSTM by libtorch's default, `bias` at zero. kMean
+/// and kGcn multiply before aggregating when out_features is the smaller. kLstm is a user-defined
+/// reduction: it copies the rows to the edges, [E, in], keeps its states for the backward, and
+/// takes, for every in-degree that there is, as many steps (on CUDA it synchronises).
 class MEZZO_API SAGEConvImpl : public torch::nn::Module {
  public:
   /// Throws InvalidArgument unless both sizes are positive, the dropout is in [0, 1) and the
-  /// aggregator one of SageAggregators.
+  /// aggregator one of SageAggregators, and for kGcn with two widths.
   explicit SAGEConvImpl(SAGEConvOptions options);
   void reset_parameters();
-  /// topology: its destinations are the first num_dst sources. h: [num_src, in], strided or sparse
-  /// CSR. Returns [num_dst, out]. Throws InvalidArgument for other shapes. Dropout draws from
-  /// libtorch's generator.
-  at::Tensor forward(const Topology& topology, const at::Tensor& h);
+  /// h: [num_src, in], strided or sparse CSR, where the destinations are the first num_dst sources;
+  /// or a pair of it, for any topology, and [num_dst, in_dst]. edge_weight:
+  /// floating [E], multiplies the messages (of kPool after the relu; a mean is divided by the
+  /// number of edges), or undefined. Returns [num_dst, out]. Throws InvalidArgument for other
+  /// shapes. Dropout draws from libtorch's generator.
+  at::Tensor forward(const Topology& topology, const NodeRows& h,
+                     const at::Tensor& edge_weight = {});
 
   SAGEConvOptions options;
   torch::nn::Linear fc_self{nullptr}, fc_neigh{nullptr}, fc_pool{nullptr};
+  torch::nn::LSTM lstm{nullptr};
   at::Tensor bias;  ///< of kGcn with options.bias, else undefined
 
  private:
+  std::int64_t destination_width() const;
   /// fc_neigh of what the aggregator makes of the neighbours: [num_dst, out].
-  at::Tensor neighbours(const Topology& topology, const at::Tensor& h) const;
+  at::Tensor neighbours(const Topology& topology, const NodeRows& h,
+                        const std::optional<at::Tensor>& edge_weight) const;
 };
 TORCH_MODULE(SAGEConv);
 

@@ -217,7 +217,7 @@ TEST(SAGEConv, refuses_the_aggregators_that_only_others_have) {
     const nn::SAGEConvOptions options{
         .in_features = 3, .out_features = 2, .aggregator = aggregator};
     EXPECT_TRUE(mentions(error_of([&] { nn::SAGEConv layer(options); }),
-                         "SAGEConv:expectedaggregatortobeoneofmean,gcn,pool,got"));
+                         "SAGEConv:expectedaggregatortobeoneofmean,gcn,pool,lstm,got"));
   }
 }
 

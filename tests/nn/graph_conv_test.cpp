@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
+#include <vector>
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
@@ -282,6 +284,47 @@ TEST(GraphConv, wrong_arguments_are_errors_that_name_them) {
   EXPECT_TRUE(mentions(error(h, at::zeros({14}, on_device(at::kDouble))), "edge_weight[15]"));
   EXPECT_TRUE(mentions(error(h, at::zeros({15, 2}, on_device(at::kDouble))), "edge_weight[15]"));
   EXPECT_TRUE(mentions(error(h, at::zeros({15}, on_device(at::kLong))), "edge_weight[15]"));
+}
+
+TEST(GraphConv, an_external_weight_takes_the_place_of_the_parameter) {
+  const Topology g = connected(9, 5, 20, 41);
+  for (const auto& [in, out] : {std::pair(3, 7), std::pair(7, 3)}) {
+    GraphConv own = make({.in_features = in, .out_features = out});
+    GraphConv without = make({.in_features = in, .out_features = out, .weight = false});
+    EXPECT_EQ(parameter_shapes(*without).size(), 1U);
+    without->bias.set_data(own->bias.detach().clone());
+    const at::Tensor h = uniform({9, in}, at::kDouble, 42);
+    const at::Tensor factors = uniform({g.num_edges()}, at::kDouble, 43);
+    EXPECT_TRUE(same_bits(without(g, h, at::Tensor(), own->weight), own(g, h)));
+    EXPECT_TRUE(same_bits(without(g, h, factors, own->weight), own(g, h, factors)));
+    const auto function = [&](const std::vector<at::Tensor>& given) {
+      return without(g, given[0], given[2], given[1]);
+    };
+    EXPECT_TRUE(gradcheck(function, {h, uniform({in, out}, at::kDouble, 44), factors}));
+  }
+}
+
+TEST(GraphConv, without_any_weight_only_aggregates) {
+  const Topology g = connected(9, 5, 20, 45);
+  GraphConv layer = make({.in_features = 4, .out_features = 4, .weight = false});
+  GraphConv identity = make({.in_features = 4, .out_features = 4});
+  identity->bias.set_data(layer->bias.detach().clone());
+  identity->weight.set_data(at::eye(4, on_device(at::kDouble)));
+  const at::Tensor h = sparse_numbers({9, 4}, 46);
+  EXPECT_TRUE(near_terms(layer(g, h), define(identity, g, h), terms(g, 4)));
+  EXPECT_TRUE(near_terms(layer(g, h.to_sparse_csr()), define(identity, g, h), terms(g, 4)));
+}
+
+TEST(GraphConv, wrong_external_weights_are_errors) {
+  const Topology g = connected(5, 5, 10, 47);
+  const at::Tensor h = uniform({5, 3}, at::kDouble, 48), none;
+  const at::Tensor fits = uniform({3, 2}, at::kDouble, 49);
+  GraphConv own = make({.in_features = 3, .out_features = 2});
+  GraphConv without = make({.in_features = 3, .out_features = 2, .weight = false});
+  EXPECT_TRUE(mentions(error_of([&] { own(g, h, none, fits); }), "expectednoexternal_weight"));
+  EXPECT_TRUE(mentions(error_of([&] { without(g, h); }), "expectedexternal_weight[3,2]"));
+  EXPECT_TRUE(mentions(error_of([&] { without(g, h, none, fits.t()); }),
+                       "expectedfloatingexternal_weight[3,2],got[2,3]Double"));
 }
 
 }  // namespace

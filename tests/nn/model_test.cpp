@@ -337,7 +337,7 @@ TEST(Model, kinds_and_normalizations_parse_from_their_words) {
   EXPECT_EQ(parse(ModelKinds{}, "model", "sage"), ModelKind::kSage);
   EXPECT_EQ(names(ModelKinds{}), "gcn, sage, gat, gin, sgc, mlp");
   EXPECT_EQ(names(nn::Normalizations{}), "none, layer, batch");
-  EXPECT_EQ(names(nn::SageAggregators{}), "mean, gcn, pool");
+  EXPECT_EQ(names(nn::SageAggregators{}), "mean, gcn, pool, lstm");
 }
 
 TEST(Model, wrong_arguments_are_errors_that_name_them) {
