@@ -19,8 +19,8 @@ template <class Item>
 class Epoch {
  public:
   virtual ~Epoch() = default;
-  virtual std::int64_t num_batches() const = 0;
-  /// index in [0, num_batches()).
+  virtual std::int64_t num_batches() const = 0;  ///< of this pass
+  /// The batch `index`, in [0, num_batches()).
   virtual Item make(std::int64_t index, Workspace& workspace) const = 0;
 };
 
@@ -32,9 +32,11 @@ class Epoch {
 template <class Item>
 class Batches {
  public:
+  /// The pass of a number, from 0.
   using MakeEpoch = std::function<std::shared_ptr<const Epoch<Item>>(std::int64_t epoch)>;
-  struct Sentinel {};
+  struct Sentinel {};  ///< the end of every loop
 
+  /// Where a loop stands; holds its workers, and one batch at a time.
   class Iterator {
    public:
     explicit Iterator(std::unique_ptr<Pipeline<Item>> pipeline) : pipeline_(std::move(pipeline)) {

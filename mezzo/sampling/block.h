@@ -78,8 +78,9 @@ using Blocks = std::vector<Block>;
 /// which they first appear. Throws InvalidArgument for an edge into another node. On the CPU;
 /// O(nodes of `topology`). As DGL's to_block.
 /// include_dst_in_src = false: the sources are those of the edges alone, in the order in which they
-/// first appear. Such a block is for layers that read no rows of the destinations (GraphConv); the
-/// others, and nn::Model, refuse it (Topology::has_separate_destinations).
+/// first appear. Such a block is for layers that read no rows of the destinations (GraphConv) and
+/// for those that are given a pair of rows (nn::NodeRows); the others, and nn::Model, refuse it
+/// (Topology::has_separate_destinations).
 MEZZO_API Block to_block(const Topology& topology, const at::Tensor& edges,
                          const at::Tensor& dst_nodes, bool include_dst_in_src = true);
 

@@ -1,6 +1,7 @@
 #include "mezzo/sampling/block_loader.h"
 
 #include <memory>
+#include <optional>
 #include <string_view>
 #include <utility>
 
@@ -9,6 +10,7 @@
 
 #include "mezzo/core/error.h"
 #include "mezzo/graph/topology_build.h"
+#include "mezzo/sampling/layer_blocks.h"
 #include "mezzo/sampling/loader_support.h"
 #include "mezzo/sampling/seed_order.h"
 
@@ -39,13 +41,18 @@ at::Tensor named_column(const Frame& frame, std::string_view option, std::string
 
 /// What every batch of a loader is made from. Immutable.
 struct BlockPlan {
-  BlockSampler sampler;
+  std::optional<BlockSampler> sampler;        ///< of fanouts
+  std::optional<detail::LayerBlocks> layers;  ///< of layer_sizes
   SeedOrder order;
   Columns features, labels;
   at::Device graph_device, device;
   std::uint64_t seed;
   bool prepare_backward;
   std::shared_ptr<PipelineCounters> counters;
+
+  Blocks sample(const at::Tensor& nodes, const BatchKey& key, Workspace& workspace) const {
+    return layers ? layers->sample(nodes, key, workspace) : sampler->sample(nodes, key, workspace);
+  }
 };
 
 void move(Batch& batch, at::Device device) {
@@ -72,8 +79,7 @@ class BlockEpoch : public Epoch<Batch> {
     batch.index = index;
     batch.output_nodes = seeds_->batch(index).to(plan_->graph_device);
     batch.output_counts = seeds_->counts(index);
-    batch.blocks =
-        plan_->sampler.sample(batch.output_nodes, {plan_->seed, number_, index}, workspace);
+    batch.blocks = plan_->sample(batch.output_nodes, {plan_->seed, number_, index}, workspace);
     batch.input_nodes = batch.blocks.front().src_nodes();
     for (const Block& block : batch.blocks) took.sampled_edges += block.num_edges();
     took.sampled_nodes = batch.input_nodes.numel();
@@ -103,6 +109,35 @@ at::Tensor host_copy(const at::Tensor& ids, const Graph& graph) {
   return ids.defined() && ids.device() == graph.device() ? ids.cpu() : ids;
 }
 
+/// Throws InvalidArgument for options of other draws.
+detail::LayerBlocks layer_blocks(const Graph& graph, const BlockLoaderOptions& options) {
+  MEZZO_CHECK(graph.device().is_cpu(), "{}: expected a graph on the CPU for layer_sizes, got {}",
+              kBlockLoaderName, graph.device().str());
+  MEZZO_CHECK(options.fanouts.empty(), "{}: expected fanouts or layer_sizes, got both",
+              kBlockLoaderName);
+  const bool draws_otherwise = options.draw != NeighborDraw::kNeighbor || options.replace ||
+                               options.layer_dependency || !options.edge_weights.empty() ||
+                               !options.node_ids.empty();
+  MEZZO_CHECK(!draws_otherwise,
+              "{}: expected draw, replace, layer_dependency, edge_weights and node_ids as they are "
+              "by default with layer_sizes, got another one",
+              kBlockLoaderName);
+  return detail::LayerBlocks(graph.topology(), options.layer_sizes, options.parent_degrees);
+}
+
+/// Draws by fan-outs.
+BlockSampler block_sampler(const Graph& graph, const BlockLoaderOptions& options) {
+  return BlockSampler(
+      graph.topology(),
+      {.fanouts = options.fanouts,
+       .draw = options.draw,
+       .replace = options.replace,
+       .layer_dependency = options.layer_dependency,
+       .edge_weights = named_column(graph.edata(), "edge_weights", "edges", options.edge_weights),
+       .node_ids = named_column(graph.ndata(), "node_ids", "nodes", options.node_ids),
+       .parent_degrees = options.parent_degrees});
+}
+
 std::shared_ptr<const BlockPlan> plan_of(const Graph& graph, const at::Tensor& seeds,
                                          const BlockLoaderOptions& options,
                                          const std::shared_ptr<PipelineCounters>& counters) {
@@ -127,18 +162,16 @@ std::shared_ptr<const BlockPlan> plan_of(const Graph& graph, const at::Tensor& s
        .weights = options.seed_weights,
        .classes = host_copy(named_column(graph.ndata(), "balance_by", "nodes", options.balance_by),
                             graph)});
-  BlockSampler sampler(
-      graph.topology(),
-      {.fanouts = options.fanouts,
-       .draw = options.draw,
-       .replace = options.replace,
-       .layer_dependency = options.layer_dependency,
-       .edge_weights = named_column(graph.edata(), "edge_weights", "edges", options.edge_weights),
-       .node_ids = named_column(graph.ndata(), "node_ids", "nodes", options.node_ids),
-       .parent_degrees = options.parent_degrees});
-  return std::make_shared<const BlockPlan>(
-      BlockPlan{std::move(sampler), std::move(order), std::move(features), std::move(labels),
-                graph.device(), device, options.seed, options.prepare_backward, counters});
+  std::optional<BlockSampler> sampler;
+  std::optional<detail::LayerBlocks> layers;
+  if (options.layer_sizes.empty()) {
+    sampler.emplace(block_sampler(graph, options));
+  } else {
+    layers.emplace(layer_blocks(graph, options));
+  }
+  return std::make_shared<const BlockPlan>(BlockPlan{
+      std::move(sampler), std::move(layers), std::move(order), std::move(features),
+      std::move(labels), graph.device(), device, options.seed, options.prepare_backward, counters});
 }
 
 Batches<Batch>::MakeEpoch epochs_of(std::shared_ptr<const BlockPlan> plan) {

@@ -34,23 +34,25 @@ class MEZZO_API Batch {
   std::map<std::string, at::Tensor> feature_columns, label_columns;  ///< what was asked for
 };
 
+/// How a BlockLoader cuts its seeds into batches, draws and gathers.
 struct BlockLoaderOptions {
-  std::vector<std::int64_t> fanouts;  ///< input layer first; kAllNeighbors (-1): every neighbour
-  std::int64_t batch_size = 1024;     ///< seeds, >= 1
-  bool shuffle = false;               ///< a new order each epoch
+  /// Input layer first; kAllNeighbors (-1): every neighbour. Not with layer_sizes.
+  std::vector<std::int64_t> fanouts = {};
+  std::int64_t batch_size = 1024;          ///< seeds, >= 1
+  bool shuffle = false;                    ///< a new order each epoch
   std::vector<std::string> features = {};  ///< columns of ndata() to gather for the input nodes
   std::vector<std::string> labels = {};    ///< columns of ndata() to gather for the seeds
-  at::Device device = at::kCPU;
-  std::int64_t num_workers = 0;
-  std::int64_t prefetch = 2;
-  std::uint64_t seed = 0;
-  bool drop_last = false;  ///< leaves out a last batch that is not full
-  NeighborDraw draw = NeighborDraw::kNeighbor;
-  bool replace = false;
-  bool layer_dependency = false;
-  std::string edge_weights = {};  ///< column of edata(): see NeighborSource
-  std::string node_ids = {};      ///< column of ndata(): see NeighborSource
-  bool parent_degrees = true;     ///< see BlockSampler
+  at::Device device = at::kCPU;  ///< where the batches are given out; a CUDA device has to be there
+  std::int64_t num_workers = 0;  ///< see PipelineOptions; 0 with a graph on a CUDA device
+  std::int64_t prefetch = 2;     ///< see PipelineOptions
+  std::uint64_t seed = 0;        ///< of the order of the seeds and of all draws
+  bool drop_last = false;        ///< leaves out a last batch that is not full
+  NeighborDraw draw = NeighborDraw::kNeighbor;  ///< see DrawOptions
+  bool replace = false;                         ///< see DrawOptions
+  bool layer_dependency = false;                ///< see DrawOptions
+  std::string edge_weights = {};                ///< column of edata(): see NeighborSource
+  std::string node_ids = {};                    ///< column of ndata(): see NeighborSource
+  bool parent_degrees = true;                   ///< see BlockSampler
   /// The workers also build what gradients need of every block: its rows by source. Without it the
   /// backward pass builds them when first needed.
   bool prepare_backward = true;
@@ -61,6 +63,15 @@ struct BlockLoaderOptions {
   /// equally often on average. A batch larger than a class holds each of its seeds many times, so
   /// only losses weighted by Batch::output_counts are balanced. Not with seed_weights.
   std::string balance_by = {};
+  /// Instead of fanouts, with a graph on the CPU: nodes drawn for each layer below the seeds,
+  /// inputs first, 1 to 255 numbers of at least 1 (layer-wise sampling, see LayerSampler). The
+  /// sources of a block are its destinations, then the drawn nodes; it has the edges from drawn
+  /// nodes alone, and their column "edge_weights" (float32), with which the mean of weight * x[u]
+  /// over the edges here estimates the mean over all neighbours without bias, so SAGEConv's kMean
+  /// the whole graph's result, and where parent_degrees GraphConv's too (not under kNone). Other
+  /// aggregators of SAGEConv estimate nothing with them. Not with the options of other draws: draw,
+  /// replace, layer_dependency, edge_weights, node_ids.
+  std::vector<std::int64_t> layer_sizes = {};
 };
 
 /// Passes over seeds and gives mini-batches of blocks with the rows of features and labels, in any

@@ -19,7 +19,10 @@ struct SampledBatch;
 }
 
 /// Along which edges a neighbourhood grows: those into a node, or those out of it.
-enum class NeighborType : std::uint8_t { kIn, kOut };
+enum class NeighborType : std::uint8_t {
+  kIn,   ///< neighbours are the sources of a node's in-edges
+  kOut,  ///< neighbours are the destinations of a node's out-edges
+};
 
 /// A fan-out that takes every neighbour.
 inline constexpr std::int64_t kAllNeighbors = -1;
@@ -36,8 +39,8 @@ enum class NeighborDraw : std::uint8_t {
 
 /// How the neighbours of the nodes of one hop are drawn.
 struct DrawOptions {
-  NeighborDraw draw = NeighborDraw::kNeighbor;
-  std::int64_t fanout = kAllNeighbors;  ///< >= 0, or kAllNeighbors
+  NeighborDraw draw = NeighborDraw::kNeighbor;  ///< by itself, or by LABOR
+  std::int64_t fanout = kAllNeighbors;          ///< >= 0, or kAllNeighbors
   /// kNeighbor: exactly `fanout` draws of each node with a neighbour. The fan-out is in
   /// [0, kLargestFanoutReplacing] then, not kAllNeighbors.
   bool replace = false;
@@ -79,9 +82,9 @@ class MEZZO_API NeighborSource {
   DrawnNeighbors draw(const at::Tensor& nodes, const DrawOptions& options, const BatchKey& key,
                       std::int64_t hop, Workspace& workspace) const;
 
-  const Topology& topology() const { return topology_; }
-  std::int64_t num_nodes() const { return topology_.num_dst(); }
-  NeighborType type() const { return type_; }
+  const Topology& topology() const { return topology_; }          ///< in which is drawn
+  std::int64_t num_nodes() const { return topology_.num_dst(); }  ///< of the whole graph
+  NeighborType type() const { return type_; }                     ///< along which edges
   /// The rows in which neighbours are drawn: by destination (kOut: by source).
   const Adjacency& rows() const;
   /// The weights by slot of rows(), float32; undefined where all are equal.
@@ -99,13 +102,14 @@ class MEZZO_API NeighborSource {
 /// then new nodes in the order in which they were drawn). Immutable, for several threads at once.
 class MEZZO_API BlockSampler {
  public:
+  /// How the neighbours of every hop are drawn.
   struct Options {
-    std::vector<std::int64_t> fanouts;  ///< input layer first, each >= 0 or kAllNeighbors
-    NeighborDraw draw = NeighborDraw::kNeighbor;
-    bool replace = false;
-    bool layer_dependency = false;
-    at::Tensor edge_weights = {};  ///< see NeighborSource
-    at::Tensor node_ids = {};      ///< see NeighborSource
+    std::vector<std::int64_t> fanouts;            ///< input layer first, each >= 0 or kAllNeighbors
+    NeighborDraw draw = NeighborDraw::kNeighbor;  ///< see DrawOptions
+    bool replace = false;                         ///< see DrawOptions
+    bool layer_dependency = false;                ///< see DrawOptions
+    at::Tensor edge_weights = {};                 ///< see NeighborSource
+    at::Tensor node_ids = {};                     ///< see NeighborSource
     /// The degrees that the nodes have in the whole graph travel with the blocks
     /// (Topology::with_parent_degrees), so that layers with degree norms estimate what they compute
     /// on the whole graph. Those of a topology that itself remembers its parent's are the parent's.
@@ -122,6 +126,7 @@ class MEZZO_API BlockSampler {
   /// neighbours.
   Blocks sample(const at::Tensor& seeds, const BatchKey& key, Workspace& workspace) const;
 
+  /// Blocks of a batch.
   std::int64_t num_hops() const { return static_cast<std::int64_t>(options_.fanouts.size()); }
 
  private:

@@ -14,6 +14,7 @@
 
 namespace mezzo {
 
+/// How a ClusterLoader cuts the graph, puts clusters together and gathers.
 struct ClusterLoaderOptions {
   /// The cluster of each node, integers [num_nodes] in [0, num_nodes); see metis_partition.
   /// Undefined: metis_partition into num_parts, with this seed.
@@ -23,11 +24,11 @@ struct ClusterLoaderOptions {
   bool shuffle = true;                     ///< other clusters together in each epoch
   std::vector<std::string> features = {};  ///< columns of ndata() that the batches get
   std::vector<std::string> labels = {};    ///< likewise
-  at::Device device = at::kCPU;
-  std::int64_t num_workers = 0;
-  std::int64_t prefetch = 2;
-  std::uint64_t seed = 0;
-  bool drop_last = false;  ///< leaves out a last batch that has fewer clusters
+  at::Device device = at::kCPU;  ///< where the batches are given out; a CUDA device has to be there
+  std::int64_t num_workers = 0;  ///< see PipelineOptions
+  std::int64_t prefetch = 2;     ///< see PipelineOptions
+  std::uint64_t seed = 0;        ///< of the partition and of the order of the clusters
+  bool drop_last = false;        ///< leaves out a last batch that has fewer clusters
 };
 
 /// Passes over the clusters of a graph and gives subgraphs: each the nodes of some clusters and all

@@ -13,6 +13,7 @@
 
 namespace mezzo {
 
+/// What a ControlVariate remembers.
 struct ControlVariateOptions {
   /// Numbers of features of the layers that send messages, inputs first: one a block, each >= 1.
   std::vector<std::int64_t> widths;

@@ -54,11 +54,18 @@ DrawnSlots draw_uniform_hop(const Hop<Id>& hop, Workspace::State& state) {
   const kernels::DrawCount count = hop.count;
   const std::int64_t words = kernels::uniform_scratch_words(count, max_degree);
   auto* scratch = state.draws.reserve<std::uint64_t>(words * at::get_num_threads());
-  at::parallel_for(
-      0, hop.num_nodes, kSamplerRowsPerTask, [&](std::int64_t first, std::int64_t last) {
-        kernels::draw_uniform<Id>(hop.rows, found, first, last, count, hop.key,
-                                  scratch + words * at::get_thread_num(), slots, neighbors);
-      });
+  at::parallel_for(0, hop.num_nodes, kSamplerRowsPerTask,
+                   [&](std::int64_t first, std::int64_t last) {
+                     kernels::draw_uniform<Id>({.rows = hop.rows,
+                                                .found = found,
+                                                .first = first,
+                                                .last = last,
+                                                .count = count,
+                                                .key = hop.key,
+                                                .scratch = scratch + words * at::get_thread_num(),
+                                                .slots = slots,
+                                                .neighbors = neighbors});
+                   });
   return drawn;
 }
 

@@ -238,13 +238,23 @@ void add_parts(const Topology& topology, EdgePlan& plan) {
   if (is_reverse) plan.reverse = std::move(lookup);
 }
 
+/// Of all batches together `num_edges` seed edges.
+void check_negatives(const EdgeLoaderOptions& options, std::int64_t num_edges) {
+  MEZZO_CHECK(options.num_negatives >= 0 && options.num_negatives <= kMostNegatives,
+              "{}: expected num_negatives in [0, 2^31], got {}", kEdgeLoaderName,
+              options.num_negatives);
+  const std::int64_t in_batch = std::min(options.batch_size, num_edges);
+  MEZZO_CHECK(options.num_negatives == 0 || in_batch <= kMostNegatives / options.num_negatives,
+              "{}: expected at most 2^31 negative pairs a batch, got num_negatives {} for each of "
+              "{} seed edges",
+              kEdgeLoaderName, options.num_negatives, in_batch);
+}
+
 Batches<EdgeMiniBatch>::MakeEpoch edge_epochs(const Graph& graph, const at::Tensor& edges,
                                               EdgeLoaderOptions options,
                                               const std::shared_ptr<PipelineCounters>& counters) {
   MEZZO_CHECK(graph.device().is_cpu(), "{}: expected a graph on the CPU, got one on {}",
               kEdgeLoaderName, graph.device().str());
-  MEZZO_CHECK(options.num_negatives >= 0, "{}: expected num_negatives of at least 0, got {}",
-              kEdgeLoaderName, options.num_negatives);
   check_pipeline({.num_workers = options.num_workers, .prefetch = options.prefetch});
   options.device = detail::resolve_device(kEdgeLoaderName, options.device);
   const Topology& topology = graph.topology();
@@ -252,7 +262,9 @@ Batches<EdgeMiniBatch>::MakeEpoch edge_epochs(const Graph& graph, const at::Tens
                   {.batch_size = options.batch_size,
                    .shuffle = options.shuffle,
                    .drop_last = options.drop_last,
-                   .seed = options.seed});
+                   .seed = options.seed,
+                   .name = "edges"});
+  check_negatives(options, order.num_seeds());
   const bool has_degrees = options.parent_degrees && options.exclude == EdgeExclusion::kNone;
   BlockSampler sampler(
       topology,

@@ -21,7 +21,7 @@ namespace mezzo {
 /// Which edges the blocks of a batch do not have, so that a model cannot read there what it is to
 /// predict.
 enum class EdgeExclusion : std::uint8_t {
-  kNone,
+  kNone,     ///< they have all that were drawn
   kSelf,     ///< the seed edges of the batch
   kReverse,  ///< these, and every edge from the destination of one to its source
 };
@@ -40,24 +40,26 @@ class MEZZO_API EdgeMiniBatch {
   /// The column's rows of input_nodes. Throws InvalidArgument unless the loader was asked for it.
   const at::Tensor& features(const std::string& column) const;
 
-  Columns feature_columns;
+  Columns feature_columns;  ///< what was asked for, by name
 };
 
+/// How an EdgeLoader cuts its edges into batches, draws and gathers.
 struct EdgeLoaderOptions {
   std::vector<std::int64_t> fanouts;  ///< input layer first; kAllNeighbors (-1): every neighbour
   std::int64_t batch_size = 1024;     ///< seed edges, >= 1
   bool shuffle = false;               ///< a new order each epoch
-  std::int64_t num_negatives = 1;     ///< of each seed edge, >= 0: its source with another node
-  NegativeOptions negatives = {};
-  EdgeExclusion exclude = EdgeExclusion::kNone;
+  /// Of each seed edge, >= 0: its source with another node. At most kMostNegatives a batch.
+  std::int64_t num_negatives = 1;
+  NegativeOptions negatives = {};                ///< which pairs may be drawn
+  EdgeExclusion exclude = EdgeExclusion::kNone;  ///< edges that the blocks do not have
   std::vector<std::string> features = {};  ///< columns of ndata() to gather for the input nodes
-  at::Device device = at::kCPU;
-  std::int64_t num_workers = 0;
-  std::int64_t prefetch = 2;
-  std::uint64_t seed = 0;
-  bool drop_last = false;  ///< leaves out a last batch that is not full
-  bool replace = false;
-  bool parent_degrees = true;  ///< see BlockSampler
+  at::Device device = at::kCPU;  ///< where the batches are given out; a CUDA device has to be there
+  std::int64_t num_workers = 0;  ///< see PipelineOptions
+  std::int64_t prefetch = 2;     ///< see PipelineOptions
+  std::uint64_t seed = 0;        ///< of the order of the edges and of all draws
+  bool drop_last = false;        ///< leaves out a last batch that is not full
+  bool replace = false;          ///< see DrawOptions
+  bool parent_degrees = true;    ///< see BlockSampler
 };
 
 /// Passes over edges and gives mini-batches for link prediction: the seed edges as positive pairs,

@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "mezzo/sampling/node_flow_state.h"
+
 namespace mezzo::detail {
 namespace {
 
@@ -9,6 +11,7 @@ struct FlowPlan {
   SeedOrder seeds;
   std::uint64_t seed;
   DrawFlow draw;
+  Columns features;
   std::shared_ptr<PipelineCounters> counters;
 };
 
@@ -26,6 +29,8 @@ class FlowEpoch final : public Epoch<NodeFlow> {
     took.sampled_edges = flow.num_edges();
     took.sampled_nodes = flow.layer_size(0);
     took.sample_seconds = watch.lap();
+    FlowRows::gather_ahead(flow, plan_->features);
+    took.gather_seconds = watch.lap();
     plan_->counters->add(took);
     return flow;
   }
@@ -39,9 +44,10 @@ class FlowEpoch final : public Epoch<NodeFlow> {
 }  // namespace
 
 Batches<NodeFlow>::MakeEpoch flow_epochs(SeedOrder seeds, std::uint64_t seed, DrawFlow draw,
+                                         Columns features,
                                          std::shared_ptr<PipelineCounters> counters) {
   auto plan = std::make_shared<const FlowPlan>(
-      FlowPlan{std::move(seeds), seed, std::move(draw), std::move(counters)});
+      FlowPlan{std::move(seeds), seed, std::move(draw), std::move(features), std::move(counters)});
   return [plan = std::move(plan)](std::int64_t number) {
     return std::make_shared<const FlowEpoch>(plan, number);
   };

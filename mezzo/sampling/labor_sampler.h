@@ -14,6 +14,7 @@ namespace mezzo {
 /// A BlockSampler that draws by LABOR (NeighborDraw::kLabor).
 class LaborSampler : public BlockSampler {
  public:
+  /// How the neighbours of every hop are drawn.
   struct Options {
     std::vector<std::int64_t> fanouts;  ///< input layer first, each >= 0 or kAllNeighbors
     bool layer_dependency = false;      ///< see DrawOptions

@@ -177,10 +177,15 @@ NegativeSampler::NegativeSampler(const Topology& topology, NegativeOptions optio
 
 at::Tensor NegativeSampler::destinations(const at::Tensor& sources, std::int64_t num_negatives,
                                          const BatchKey& key) const {
-  MEZZO_CHECK(num_negatives >= 0, "negative sampling: expected num_negatives of at least 0, got {}",
-              num_negatives);
+  MEZZO_CHECK(num_negatives >= 0 && num_negatives <= kMostNegatives,
+              "negative sampling: expected num_negatives in [0, 2^31], got {}", num_negatives);
   const at::Tensor from =
       detail::selected_ids("negative sampling", "sources", sources, state_->num_src, at::kCPU);
+  MEZZO_CHECK(
+      num_negatives == 0 || from.numel() <= kMostNegatives / num_negatives,
+      "negative sampling: expected at most 2^31 pairs in all, got num_negatives {} for each "
+      "of {} sources",
+      num_negatives, from.numel());
   at::Tensor drawn = at::empty({from.numel(), num_negatives}, at::kLong);
   const auto* src = from.const_data_ptr<std::int64_t>();
   auto* dst = drawn.mutable_data_ptr<std::int64_t>();
@@ -199,7 +204,8 @@ at::Tensor NegativeSampler::destinations(const at::Tensor& sources, std::int64_t
 
 NodePairs NegativeSampler::pairs(std::int64_t count, const BatchKey& key) const {
   const State& state = *state_;
-  MEZZO_CHECK(count >= 0, "negative sampling: expected count of at least 0, got {}", count);
+  MEZZO_CHECK(count >= 0 && count <= kMostNegatives,
+              "negative sampling: expected count in [0, 2^31], got {}", count);
   MEZZO_CHECK(count == 0 || (state.num_src > 0 && state.num_dst > 0),
               "negative sampling: expected a graph with nodes, got none");
   NodePairs drawn{.src = at::empty({count}, at::kLong), .dst = at::empty({count}, at::kLong)};

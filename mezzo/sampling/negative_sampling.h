@@ -21,6 +21,9 @@ enum class NegativeDistribution : std::uint8_t {
   kDegree,   ///< in proportion to (edges into it)^0.75, as word2vec draws words
 };
 
+/// The most pairs that one call draws.
+inline constexpr std::int64_t kMostNegatives = std::int64_t{1} << 31;
+
 /// Which node pairs count as negative.
 struct NegativeOptions {
   NegativeDistribution distribution = NegativeDistribution::kUniform;
@@ -48,12 +51,13 @@ class MEZZO_API NegativeSampler {
   NegativeSampler(const Topology& topology, NegativeOptions options,
                   std::shared_ptr<const detail::EdgeLookup> edges);
 
-  /// `count` (>= 0) pairs: [count] each. Sources are uniform, destinations after the distribution,
-  /// given that the pair is allowed. Throws InvalidArgument where no pair is.
+  /// `count` (in [0, kMostNegatives]) pairs: [count] each. Sources are uniform, destinations after
+  /// the distribution, given that the pair is allowed. Throws InvalidArgument where no pair is.
   NodePairs pairs(std::int64_t count, const BatchKey& key) const;
 
   /// `num_negatives` (>= 0) destinations for each of `sources` (integers [n] in [0, num_src)):
-  /// int64 [n, num_negatives]. Throws InvalidArgument that names a source without an allowed one.
+  /// int64 [n, num_negatives], at most kMostNegatives in all. Throws InvalidArgument for more, and
+  /// one that names a source without an allowed destination.
   at::Tensor destinations(const at::Tensor& sources, std::int64_t num_negatives,
                           const BatchKey& key) const;
 

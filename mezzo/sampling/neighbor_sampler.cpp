@@ -10,6 +10,7 @@
 #include "mezzo/graph/topology_build.h"
 #include "mezzo/graph/topology_trusted.h"
 #include "mezzo/sampling/flow_epochs.h"
+#include "mezzo/sampling/loader_support.h"
 #include "mezzo/sampling/sorted_nodes.h"
 
 namespace mezzo {
@@ -165,9 +166,10 @@ Batches<NodeFlow>::MakeEpoch neighbor_epochs(const Graph& graph, const at::Tenso
                    .shuffle = options.shuffle,
                    .drop_last = options.drop_last,
                    .seed = options.seed});
-  return detail::flow_epochs(std::move(order), options.seed,
-                             NeighborFlows(graph, std::move(fanouts), options),
-                             std::move(counters));
+  return detail::flow_epochs(
+      std::move(order), options.seed, NeighborFlows(graph, std::move(fanouts), options),
+      detail::chosen_columns(kNeighborSampler, "features", graph.ndata(), options.features),
+      std::move(counters));
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
@@ -14,6 +15,7 @@
 
 namespace mezzo {
 
+/// How a NeighborSampler cuts its seeds into batches and draws.
 struct NeighborSamplerOptions {
   std::int64_t batch_size = 1024;  ///< seeds, >= 1
   /// Of each node in each hop: >= 0, or kAllNeighbors. A node that stands in two layers draws
@@ -30,14 +32,20 @@ struct NeighborSamplerOptions {
   bool add_self_loop = false;
   std::int64_t num_workers = 0;  ///< see PipelineOptions
   std::int64_t prefetch = 2;     ///< see PipelineOptions
-  std::uint64_t seed = 0;
-  bool replace = false;  ///< exactly num_neighbors draws of each node with a neighbour
+  std::uint64_t seed = 0;        ///< of the order of the seeds and of all draws
+  bool replace = false;          ///< exactly num_neighbors draws of each node with a neighbour
   /// One a hop, inputs first, instead of num_neighbors (left at its default) and num_hops.
   std::vector<std::int64_t> fanouts = {};
   /// float [num_edges] by edge, probabilities in proportion: see NeighborSource (DGL's
   /// transition_prob). Undefined: uniform.
   at::Tensor edge_weights = {};
   bool drop_last = false;  ///< leaves out a last batch that is not full
+  /// Columns of the graph's ndata() whose rows the workers gather ahead for every layer of a flow,
+  /// so that its copy_from_parent() finds them. They are the columns of when the sampler is made:
+  /// of one that is replaced or written to afterwards copy_from_parent() gathers anew, as of one to
+  /// which gradients flow. Dense, or sparse CSR, which is not to be written to. Costs the memory of
+  /// the rows for each flow that is ready.
+  std::vector<std::string> features = {};
 };
 
 /// Passes over seeds and gives node flows of sampled neighbours (DGL 0.4's NeighborSampler): the

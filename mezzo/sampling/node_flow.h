@@ -16,6 +16,10 @@
 
 namespace mezzo {
 
+namespace detail {
+struct FlowRows;
+}
+
 /// A sampled mini-batch in DGL's first form (0.4, dgl.nodeflow): num_layers() sets of nodes, of
 /// which layer 0 are the inputs and the last one the seeds, and a block of edges from each layer to
 /// the next. Layers hold distinct nodes; all but the last are in ascending parent id. A node may
@@ -29,7 +33,7 @@ class MEZZO_API NodeFlow {
   class View {
    public:
     explicit View(Frame& frame) : frame_(&frame) {}
-    Frame& data() const { return *frame_; }
+    Frame& data() const { return *frame_; }  ///< the columns themselves, for reading and writing
 
    private:
     Frame* frame_;
@@ -57,17 +61,19 @@ class MEZZO_API NodeFlow {
   /// agree.
   NodeFlow(Graph parent, Parts parts);
 
-  std::int64_t num_layers() const;  ///< hops + 1
-  std::int64_t num_blocks() const;  ///< hops
-  std::int64_t layer_size(std::int64_t layer) const;
+  std::int64_t num_layers() const;                    ///< hops + 1
+  std::int64_t num_blocks() const;                    ///< hops
+  std::int64_t layer_size(std::int64_t layer) const;  ///< nodes
   std::int64_t block_size(std::int64_t block) const;  ///< edges
   std::int64_t num_nodes() const;                     ///< over all layers
   std::int64_t num_edges() const;                     ///< over all blocks
-  at::Device device() const;
-  const Graph& parent() const;
+  at::Device device() const;                          ///< of structure and columns
+  const Graph& parent() const;                        ///< the graph of which this is a sample
 
-  View layers(std::int64_t layer);
-  View blocks(std::int64_t block);
+  View layers(std::int64_t layer);  ///< the layer's columns, a row a node
+  View blocks(std::int64_t block);  ///< the block's columns, a row an edge
+  /// The block's edges: sources layer `block`, destinations layer block + 1. Lives as long as the
+  /// flow, until to().
   const Topology& block_topology(std::int64_t block) const;
 
   at::Tensor layer_nid(std::int64_t layer) const;         ///< int64, ids of the flow
@@ -94,6 +100,7 @@ class MEZZO_API NodeFlow {
   /// block_size]. kIn: v is its destination, kOut: its source. Allocates.
   at::Tensor block_incidence_matrix(std::int64_t block, Incidence incidence) const;
 
+  /// The ends of a block's edges and their ids.
   struct BlockEdges {
     at::Tensor src, dst, edges;  ///< int64 each
   };
@@ -102,8 +109,11 @@ class MEZZO_API NodeFlow {
 
   /// Gathers these columns of the parent's nodes into every layer, these of its edges into every
   /// block, on the flow's device whatever the parent's; gradients flow to the parent's column.
-  /// Throws InvalidArgument for a missing column, and for edge columns where a block has an added
-  /// self loop, for which no edge of the parent stands; nothing is written then. Allocates.
+  /// Rows of nodes that the sampler's workers gathered ahead (NeighborSamplerOptions::features) are
+  /// taken, once, and not gathered again, unless the parent has another tensor in the column since,
+  /// or one that was written to. Throws InvalidArgument for a missing column, and for edge columns
+  /// where a block has an added self loop, for which no edge of the parent stands; nothing is
+  /// written then. Allocates.
   void copy_from_parent(const std::vector<std::string>& node_columns,
                         const std::vector<std::string>& edge_columns = {});
   /// Likewise all columns of the parent.
@@ -181,6 +191,7 @@ class MEZZO_API NodeFlow {
                  const std::optional<ApplyFunction>& apply = {});
 
  private:
+  friend struct detail::FlowRows;
   struct State;
   std::shared_ptr<State> state_;
 };

@@ -20,6 +20,19 @@ at::Tensor parent_rows(const at::Tensor& column, const at::Tensor& ids, at::Devi
   return (plain ? gather_rows(column, rows) : column.index_select(0, rows)).to(device);
 }
 
+/// The rows of `column` that were gathered ahead, which are then given away; undefined where there
+/// are none, or the column changed since.
+at::Tensor take_ahead(detail::ColumnsAhead& ahead, const std::string& name,
+                      const at::Tensor& column) {
+  const auto found = ahead.find(name);
+  if (found == ahead.end()) return {};
+  const detail::RowsAhead taken = std::move(found->second);
+  ahead.erase(found);
+  const bool is_unchanged =
+      taken.column.is_same(column) && !column.requires_grad() && column._version() == taken.version;
+  return is_unchanged ? taken.rows : at::Tensor();
+}
+
 /// Throws InvalidArgument where an edge of the block does not stand for one of the parent's.
 void check_no_added_loop(std::string_view operation, std::size_t block, const at::Tensor& edges) {
   MEZZO_CHECK(edges.numel() == 0 || edges.min().item<std::int64_t>() >= 0,
@@ -37,12 +50,17 @@ FlowColumnLists one_list_each(std::string_view operation, std::string_view what,
   return lists;
 }
 
+/// ahead: one for each list, or none.
 std::vector<Columns> flow_columns(const Frame& parent, const FlowColumnLists& lists,
-                                  const std::vector<at::Tensor>& ids, at::Device device) {
+                                  const std::vector<at::Tensor>& ids, at::Device device,
+                                  std::vector<detail::ColumnsAhead>& ahead) {
   std::vector<Columns> columns(lists.size());
   for (std::size_t i = 0; i < lists.size(); ++i) {
     for (const std::string& name : lists[i]) {
-      columns[i][name] = parent_rows(parent.at(name), ids[i], device);
+      const at::Tensor& column = parent.at(name);
+      at::Tensor rows;
+      if (!ahead.empty()) rows = take_ahead(ahead[i], name, column);
+      columns[i][name] = rows.defined() ? rows.to(device) : parent_rows(column, ids[i], device);
     }
   }
   return columns;
@@ -115,6 +133,20 @@ ParentWrites parent_writes(const Frame& parent, const FlowColumnLists& lists,
 
 }  // namespace
 
+void detail::FlowRows::gather_ahead(NodeFlow& flow, const Columns& columns) {
+  if (columns.empty()) return;
+  NodeFlow::State& state = *flow.state_;
+  state.ahead.resize(state.parts.nodes.size());
+  for (const auto& [name, column] : columns) {
+    // Tensors of inference mode do not tell whether they were written to.
+    if (column.requires_grad() || column.is_inference()) continue;
+    const auto version = static_cast<std::int64_t>(column._version());
+    for (std::size_t i = 0; i < state.ahead.size(); ++i) {
+      state.ahead[i][name] = {column, version, gather_rows(column, state.parts.nodes[i])};
+    }
+  }
+}
+
 void NodeFlow::copy_from_parent() {
   copy_from_parent(state_->parent.ndata().names(), state_->parent.edata().names());
 }
@@ -134,8 +166,9 @@ void NodeFlow::copy_from_parent(const ColumnsByLayer& columns) {
     if (!edges[i].empty()) check_no_added_loop(kOperation, i, parts.edges[i]);
   }
   const Graph& parent = state_->parent;
-  const auto of_nodes = flow_columns(parent.ndata(), nodes, parts.nodes, device());
-  const auto of_edges = flow_columns(parent.edata(), edges, parts.edges, device());
+  std::vector<detail::ColumnsAhead> no_edges_ahead;
+  const auto of_nodes = flow_columns(parent.ndata(), nodes, parts.nodes, device(), state_->ahead);
+  const auto of_edges = flow_columns(parent.edata(), edges, parts.edges, device(), no_edges_ahead);
   for (std::size_t i = 0; i < of_nodes.size(); ++i) state_->layers[i].update(of_nodes[i]);
   for (std::size_t i = 0; i < of_edges.size(); ++i) state_->blocks[i].update(of_edges[i]);
 }

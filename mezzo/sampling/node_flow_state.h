@@ -2,7 +2,9 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <optional>
+#include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -10,6 +12,27 @@
 #include "mezzo/sampling/node_flow.h"
 
 namespace mezzo {
+
+namespace detail {
+
+/// Rows of a column of the parent's, gathered before they are asked for.
+struct RowsAhead {
+  at::Tensor column;         ///< of which they are
+  std::int64_t version = 0;  ///< of the column before they were gathered
+  at::Tensor rows;
+};
+
+/// By name of the column.
+using ColumnsAhead = std::map<std::string, RowsAhead>;
+
+/// Gathers for flows before their copy_from_parent().
+struct FlowRows {
+  /// Gathers the rows of `columns` (of the parent's nodes, on the CPU) for every layer, less those
+  /// of columns to which gradients flow. Safe beside reads of the columns.
+  static void gather_ahead(NodeFlow& flow, const Columns& columns);
+};
+
+}  // namespace detail
 
 // What a NodeFlow shares with its copies; internal to sampling.
 struct NodeFlow::State {
@@ -39,6 +62,7 @@ struct NodeFlow::State {
   /// Where the flow's ids of each layer (block) begin; one more: where the last one's end.
   std::vector<std::int64_t> layer_begin, block_begin;
   Registered registered;
+  std::vector<detail::ColumnsAhead> ahead = {};  ///< one a layer, or none
 
   /// `layer` (`block`) counted from the beginning. Throws InvalidArgument.
   std::size_t layer_index(std::int64_t layer) const;

@@ -16,8 +16,8 @@ namespace mezzo {
 
 /// Who prepares the batches of a pass.
 struct PipelineOptions {
-  std::int64_t num_workers = 0;  ///< threads that prepare batches ahead; 0: the caller itself
-  std::int64_t prefetch = 2;     ///< >= 1: batches ready or in work for each worker
+  std::int64_t num_workers = 0;  ///< threads that prepare batches ahead, in [0, 256]; 0: the caller
+  std::int64_t prefetch = 2;     ///< batches ready or in work for each worker, in [1, 1024]
 };
 
 /// Throws InvalidArgument unless num_workers is in [0, 256] and prefetch in [1, 1024].
@@ -43,7 +43,7 @@ class MEZZO_API PipelineCounters {
  public:
   /// Adds each member; safe from several threads.
   void add(const PipelineStatistics& part);
-  PipelineStatistics read() const;
+  PipelineStatistics read() const;  ///< the sums so far; safe from several threads
 
  private:
   mutable std::mutex mutex_;

@@ -46,7 +46,8 @@ void check_walk(const Topology& topology, std::int64_t length, const RandomWalkO
               topology.num_src(), topology.num_dst());
   MEZZO_CHECK(topology.device().is_cpu(), "random_walk: expected a topology on cpu, got {}",
               topology.device().str());
-  MEZZO_CHECK(length >= 0, "random_walk: expected length of at least 0, got {}", length);
+  MEZZO_CHECK(length >= 0 && length <= kMostWalkLength,
+              "random_walk: expected length in [0, 2^31], got {}", length);
   MEZZO_CHECK(options.restart_probability >= 0 && options.restart_probability < 1,
               "random_walk: expected restart_probability in [0, 1), got {}",
               options.restart_probability);
@@ -210,6 +211,10 @@ RandomWalks random_walk(const Topology& topology, const at::Tensor& starts, std:
   const at::Tensor from =
       detail::selected_ids("random_walk", "starts", starts, topology.num_src(), at::kCPU);
   const std::int64_t num_walks = from.numel();
+  MEZZO_CHECK(
+      num_walks <= kMostWalkSteps / (length + 1),
+      "random_walk: expected at most 2^40 steps in all, got length {} for each of {} starts",
+      length, num_walks);
   RandomWalks walks{.nodes = at::empty({num_walks, length + 1}, at::kLong),
                     .edges = at::empty({num_walks, length}, at::kLong)};
   walks.nodes.select(1, 0).copy_(from);

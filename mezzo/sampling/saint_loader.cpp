@@ -18,6 +18,7 @@ namespace {
 
 constexpr std::string_view kSaintLoaderName = "SaintLoader";
 constexpr std::int64_t kSaintRound = 64;  // subgraphs drawn beforehand at a time
+constexpr std::int64_t kMostSaintDraws = std::int64_t{1} << 31;   // more would not end
 constexpr std::int64_t kSaintBatchStep = 0, kSaintCountStep = 1;  // their draws differ
 
 void check_saint(const Graph& graph, const SaintLoaderOptions& options) {
@@ -26,13 +27,18 @@ void check_saint(const Graph& graph, const SaintLoaderOptions& options) {
     MEZZO_CHECK(value >= least, "{}: expected {} of at least {}, got {}", kSaintLoaderName, name,
                 least, value);
   };
+  const auto drawable = [&](std::string_view name, std::int64_t value, std::int64_t least) {
+    at_least(name, value, least);
+    MEZZO_CHECK(value <= kMostSaintDraws, "{}: expected {} of at most 2^31, got {}",
+                kSaintLoaderName, name, value);
+  };
   at_least("batches_per_epoch", options.batches_per_epoch, 0);
   at_least("sample_coverage", options.sample_coverage, 0);
   if (options.kind == SaintKind::kRandomWalk) {
-    at_least("num_roots", options.num_roots, 1);
-    at_least("walk_length", options.walk_length, 0);
+    drawable("num_roots", options.num_roots, 1);
+    drawable("walk_length", options.walk_length, 0);
   } else {
-    at_least("budget", options.budget, 1);
+    drawable("budget", options.budget, 1);
   }
   MEZZO_CHECK(graph.num_nodes() > 0, "{}: expected a graph with nodes, got none", kSaintLoaderName);
   MEZZO_CHECK(options.kind != SaintKind::kEdge || graph.num_edges() > 0,

@@ -28,21 +28,22 @@ enum class SaintKind : std::uint8_t {
   kRandomWalk,
 };
 
+/// How a SaintLoader draws and gathers.
 struct SaintLoaderOptions {
-  SaintKind kind = SaintKind::kRandomWalk;
-  std::int64_t budget = 6000;            ///< kNode, kEdge: draws, >= 1
-  std::int64_t num_roots = 3000;         ///< kRandomWalk: >= 1
-  std::int64_t walk_length = 2;          ///< kRandomWalk: >= 0
-  std::int64_t batches_per_epoch = 100;  ///< >= 0
+  SaintKind kind = SaintKind::kRandomWalk;  ///< how the nodes of a subgraph are drawn
+  std::int64_t budget = 6000;               ///< kNode, kEdge: draws, in [1, 2^31]
+  std::int64_t num_roots = 3000;            ///< kRandomWalk: walks, in [1, 2^31]
+  std::int64_t walk_length = 2;             ///< kRandomWalk: steps, in [0, 2^31]
+  std::int64_t batches_per_epoch = 100;     ///< >= 0
   /// For the weights subgraphs are drawn beforehand until they have this many nodes for each node
   /// of the graph. 0: no weights.
   std::int64_t sample_coverage = 50;
   std::vector<std::string> features = {};  ///< columns of ndata() that the batches get
   std::vector<std::string> labels = {};    ///< likewise
-  at::Device device = at::kCPU;
-  std::int64_t num_workers = 0;
-  std::int64_t prefetch = 2;
-  std::uint64_t seed = 0;
+  at::Device device = at::kCPU;  ///< where the batches are given out; a CUDA device has to be there
+  std::int64_t num_workers = 0;  ///< see PipelineOptions
+  std::int64_t prefetch = 2;     ///< see PipelineOptions
+  std::uint64_t seed = 0;        ///< of all draws, those beforehand included
 };
 
 /// Gives subgraphs on drawn nodes (ascending) with all edges among them (GraphSAINT, Zeng et al.,

@@ -175,7 +175,7 @@ SeedOrder::SeedOrder(std::string_view operation, const at::Tensor& seeds, std::i
   MEZZO_CHECK(!options.weights.defined() || !options.classes.defined(),
               "{}: expected seed_weights or balance_by, got both", operation);
   // a copy, which stays as it is whatever the caller does with its own
-  seeds_ = detail::selected_ids(operation, "seeds", seeds, num_nodes, at::kCPU).clone();
+  seeds_ = detail::selected_ids(operation, options.name, seeds, num_nodes, at::kCPU).clone();
   if (options.weights.defined()) {
     cumulative_ = sums_of_weights(operation, options.weights, seeds_.numel());
   } else if (options.classes.defined()) {

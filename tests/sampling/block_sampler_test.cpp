@@ -165,6 +165,28 @@ TEST(BlockSampler, a_workspace_has_four_bytes_for_each_node) {
   EXPECT_LT(workspace.buffer_bytes(), 10000);
 }
 
+TEST(BlockSampler, draws_of_equal_batches_grow_no_buffer) {
+  const ThreadCount threads(1);
+  const Topology topology = power_law_graph(2000, 20000, 8).topology();
+  for (const BlockSampler::Options& options :
+       {BlockSampler::Options{.fanouts = {5, 5}},
+        BlockSampler::Options{.fanouts = {5, 5}, .replace = true},
+        BlockSampler::Options{.fanouts = {5, 5}, .draw = NeighborDraw::kLabor}}) {
+    const BlockSampler sampler(topology, options);
+    Workspace workspace;
+    sampler.sample(at::arange(100), kSampleKey, workspace);
+    const std::int64_t table = workspace.table_bytes(), buffers = workspace.buffer_bytes();
+    EXPECT_GT(buffers, 0);
+    for (int repeat = 0; repeat < 3; ++repeat) {
+      sampler.sample(at::arange(100), kSampleKey, workspace);
+      EXPECT_EQ(workspace.table_bytes(), table);
+      EXPECT_EQ(workspace.buffer_bytes(), buffers);
+    }
+    sampler.sample(at::arange(5), kSampleKey, workspace);
+    EXPECT_EQ(workspace.buffer_bytes(), buffers) << "a smaller batch";
+  }
+}
+
 TEST(BlockSampler, weighted_edges_of_weight_zero_are_never_sampled) {
   const Topology topology = power_law_graph(200, 4000, 8).topology();
   const at::Tensor weights = integers({4000}, at::kFloat, 2, 0, 3);

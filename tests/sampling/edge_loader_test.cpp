@@ -259,12 +259,16 @@ TEST(EdgeLoader, wrong_options_are_errors) {
   const auto fault = [&](const at::Tensor& edges, const EdgeLoaderOptions& options) {
     return error_of([&] { EdgeLoader(g, edges, options); });
   };
-  EXPECT_TRUE(mentions(fault(ids({4}), {.fanouts = {1}}), "seeds"));
-  EXPECT_TRUE(mentions(fault(ids({-1}), {.fanouts = {1}}), "seeds"));
+  EXPECT_TRUE(mentions(fault(ids({4}), {.fanouts = {1}}), "edgesin[0,4)"));
+  EXPECT_TRUE(mentions(fault(ids({-1}), {.fanouts = {1}}), "edgesin[0,4)"));
   EXPECT_TRUE(mentions(fault(ids({0}), {.fanouts = {}}), "fanouts"));
   EXPECT_TRUE(mentions(fault(ids({0}), {.fanouts = {-2}}), "fanout"));
   EXPECT_TRUE(mentions(fault(ids({0}), {.fanouts = {1}, .batch_size = 0}), "batch_size"));
   EXPECT_TRUE(mentions(fault(ids({0}), {.fanouts = {1}, .num_negatives = -1}), "num_negatives"));
+  EXPECT_TRUE(mentions(fault(ids({0}), {.fanouts = {1}, .num_negatives = std::int64_t{1} << 62}),
+                       "num_negativesin[0,2^31]"));
+  EXPECT_TRUE(mentions(
+      fault(ids({0, 1}), {.fanouts = {1}, .num_negatives = kMostNegatives / 2 + 1}), "abatch"));
   EXPECT_TRUE(mentions(fault(ids({0}), {.fanouts = {1}, .features = {"z"}}), "features"));
   EXPECT_TRUE(mentions(fault(ids({0}), {.fanouts = {1}, .features = {"coo"}}), "'coo'"));
   for (const EdgeExclusion exclude : {EdgeExclusion::kSelf, EdgeExclusion::kReverse}) {

@@ -148,6 +148,15 @@ TEST(NegativeSampling, of_none_is_empty_and_wrong_arguments_are_errors) {
   const NegativeSampler sampler(cycle_graph(4));
   EXPECT_EQ(sampler.destinations(ids({1, 2}), 0, {}).sizes(), at::IntArrayRef({2, 0}));
   EXPECT_TRUE(mentions(error_of([&] { negative_edges(cycle_graph(4), -1); }), "got-1"));
+  constexpr std::int64_t kHuge = std::int64_t{1} << 62;
+  EXPECT_TRUE(
+      mentions(error_of([&] { negative_edges(cycle_graph(4), kHuge); }), "countin[0,2^31]"));
+  EXPECT_TRUE(mentions(error_of([&] { sampler.destinations(ids({0}), kHuge, {}); }),
+                       "num_negativesin[0,2^31]"));
+  EXPECT_TRUE(mentions(error_of([&] {
+                         sampler.destinations(ids({0, 1}), kMostNegatives, {});
+                       }),
+                       "inall"));
   EXPECT_TRUE(mentions(error_of([&] { negative_edges(empty_graph(), 1); }), "withnodes"));
   EXPECT_TRUE(mentions(error_of([&] { sampler.destinations(ids({4}), 1, {}); }), "sources"));
   EXPECT_TRUE(mentions(error_of([&] { sampler.destinations(ids({0}), -2, {}); }), "got-2"));

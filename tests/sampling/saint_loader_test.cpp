@@ -270,6 +270,10 @@ TEST(SaintLoader, wrong_options_are_errors) {
   EXPECT_TRUE(mentions(fault({.kind = SaintKind::kNode, .budget = 0}), "budgetofatleast1"));
   EXPECT_TRUE(mentions(fault({.num_roots = 0}), "num_rootsofatleast1"));
   EXPECT_TRUE(mentions(fault({.walk_length = -1}), "walk_lengthofatleast0"));
+  constexpr std::int64_t kHuge = std::int64_t{1} << 62;
+  EXPECT_TRUE(mentions(fault({.kind = SaintKind::kNode, .budget = kHuge}), "budgetofatmost2^31"));
+  EXPECT_TRUE(mentions(fault({.num_roots = kHuge}), "num_rootsofatmost2^31"));
+  EXPECT_TRUE(mentions(fault({.walk_length = kHuge}), "walk_lengthofatmost2^31"));
   EXPECT_TRUE(mentions(fault({.batches_per_epoch = -1}), "batches_per_epoch"));
   EXPECT_TRUE(mentions(fault({.sample_coverage = -1}), "sample_coverage"));
   EXPECT_TRUE(mentions(fault({.features = {"z"}}), "features"));
