@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -15,6 +16,7 @@ class Module;  // its header costs seconds
 
 namespace mezzo::dist {
 
+/// How split() cuts.
 struct SplitOptions {
   bool shuffle = false;
   std::uint64_t seed = 0;  ///< of the shuffle; the same on all ranks
@@ -26,9 +28,10 @@ struct SplitOptions {
 /// This rank's share of `ids` ([n], any dtype and device): ceil(n / ranks) consecutive ones, with
 /// drop_last floor(n / ranks), after the shuffle where one is asked for. A rank whose share would
 /// be empty, which takes n < ranks * (ranks - 1), gets items of others. Equal seeds
-/// shuffle equally on all ranks. As torch's DistributedSampler and DGL's use_ddp. Allocates the
-/// share, with a shuffle 8 n bytes for a moment; does not communicate. Throws InvalidArgument for
-/// another shape, and for fewer ids than ranks; none at all give none.
+/// shuffle equally on all ranks. The rule of DGL's use_ddp (torch's DistributedSampler takes every
+/// ranks-th item, and fills up with the first ones). Allocates the share, with a shuffle 8 n bytes
+/// for a moment; does not communicate. Throws InvalidArgument for another shape, and for fewer ids
+/// than ranks; none at all give none.
 MEZZO_API at::Tensor split(const at::Tensor& ids, const ProcessGroup& group,
                            SplitOptions options = {});
 
@@ -47,6 +50,7 @@ enum class GradientTraffic : std::uint8_t {
   kBFloat16,
 };
 
+/// How all_reduce_gradients() packs and reduces.
 struct GradientOptions {
   ReduceOp op = ReduceOp::kMean;                        ///< kSum or kMean
   std::int64_t bucket_bytes = std::int64_t{25} << 20;   ///< gradients are packed up to this size
@@ -55,6 +59,9 @@ struct GradientOptions {
   /// whatever the traffic: a loss, a count. In the first bucket; with kBFloat16 in one of their
   /// own. As many on all ranks; undefined: none.
   at::Tensor beside = {};
+  /// Called once, while the last bucket travels: work that would else be done afterwards, such as
+  /// preparing the next batch. What it throws is thrown when the gradients have arrived.
+  std::function<void()> meanwhile = {};
 };
 
 /// Reduces the gradients of the parameters over the ranks, in place, in buckets of one dtype each,
@@ -67,6 +74,7 @@ struct GradientOptions {
 MEZZO_API void all_reduce_gradients(const std::vector<at::Tensor>& parameters,
                                     const ProcessGroup& group, const GradientOptions& options = {});
 
+/// How a DataParallel packs and sends.
 struct DataParallelOptions {
   std::int64_t bucket_bytes = std::int64_t{25} << 20;  ///< at least 1
   /// Parameters that a step does not use are no error: the graph is searched in each step. Those

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 #include <optional>
+#include <string>
 #include <utility>
 
 #include "mezzo/core/error.h"
@@ -145,6 +146,20 @@ std::string first_host(std::string_view node_list) {
   std::string host = std::string(name).append(node_list.substr(open + 1, end - open - 1));
   if (!rest.empty() && rest.front() != ',') host += first_host(rest);
   return host;
+}
+
+bool checks_collectives(const InitOptions& options, const Lookup& lookup) {
+  if (options.check_collectives) return *options.check_collectives;
+  constexpr const char* kName = "TORCH_DISTRIBUTED_DEBUG";
+  const std::optional<std::string> value = Variables(lookup).text(kName);
+  if (!value) return false;
+  std::string level = *value;
+  for (char& letter : level) {
+    if (letter >= 'a' && letter <= 'z') letter = static_cast<char>(letter - 'a' + 'A');
+  }
+  MEZZO_CHECK(level == "OFF" || level == "INFO" || level == "DETAIL",
+              "dist::init: expected {} to be OFF, INFO or DETAIL, got '{}'", kName, *value);
+  return level == "DETAIL";
 }
 
 Placement find_placement(const InitOptions& options, const Lookup& lookup) {

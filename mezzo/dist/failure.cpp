@@ -1,5 +1,6 @@
 #include "mezzo/dist/failure.h"
 
+#include <atomic>
 #include <exception>
 
 #include <c10/util/Exception.h>
@@ -7,6 +8,19 @@
 #include "mezzo/core/error.h"
 
 namespace mezzo::dist::detail {
+namespace {
+
+std::atomic<bool> failed_with_another = false;
+
+}  // namespace
+
+void note_failure_of_another() noexcept {
+  failed_with_another.store(true);
+}
+
+bool has_failed_with_another() noexcept {
+  return failed_with_another.load();
+}
 
 Failure current_failure() {
   try {
@@ -29,6 +43,7 @@ Failure current_failure() {
 }
 
 void raise_failure(const Failure& failure, std::int64_t rank) {
+  note_failure_of_another();
   const std::string text = fmt::format("rank {}: {}", rank, failure.text);
   switch (failure.kind) {
     case FailureKind::kInvalidArgument:

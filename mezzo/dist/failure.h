@@ -3,6 +3,8 @@
 #include <cstdint>
 #include <string>
 
+#include "mezzo/core/export.h"
+
 namespace mezzo::dist::detail {
 
 /// The kinds of the library's errors, as they go from one process to another.
@@ -25,5 +27,11 @@ Failure current_failure();
 
 /// Throws it in another process: of the same kind, kOther as Error, with the rank in front.
 [[noreturn]] void raise_failure(const Failure& failure, std::int64_t rank);
+
+/// Notes that this process throws an error because of another one: a collective has failed. From
+/// any thread.
+void note_failure_of_another() noexcept;
+/// Whether it has been noted, by raise_failure() too.
+MEZZO_API bool has_failed_with_another() noexcept;
 
 }  // namespace mezzo::dist::detail

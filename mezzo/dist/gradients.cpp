@@ -1,3 +1,4 @@
+#include <exception>
 #include <optional>
 #include <string>
 #include <unordered_set>
@@ -225,7 +226,11 @@ void all_reduce_gradients(const std::vector<at::Tensor>& parameters, const Proce
     MEZZO_CHECK(parameters[i].defined(),
                 "dist::all_reduce_gradients: expected tensors, got an undefined one at {}", i);
   }
-  if (group.world_size() == 1 || parameters.empty()) return;
+  if (group.world_size() == 1 || parameters.empty()) {
+    if (options.meanwhile) options.meanwhile();
+    return;
+  }
+  const bool had_grad = at::GradMode::is_enabled();
   const at::NoGradGuard no_grad;
   const std::int64_t divisor = options.op == ReduceOp::kMean ? group.world_size() : 1;
   std::optional<Journey> under_way;
@@ -249,8 +254,22 @@ void all_reduce_gradients(const std::vector<at::Tensor>& parameters, const Proce
     if (under_way) arrive(*under_way);
     under_way = Journey{std::move(bucket), std::move(flat), std::move(work)};
   }
-  if (under_way) arrive(*under_way);
-  gradients.hand_out();
+  std::exception_ptr failure;
+  if (options.meanwhile) {
+    const at::AutoGradMode as_outside(had_grad);
+    try {
+      options.meanwhile();
+    } catch (...) {
+      failure = std::current_exception();
+    }
+  }
+  try {
+    if (under_way) arrive(*under_way);
+    gradients.hand_out();
+  } catch (...) {
+    if (!failure) throw;  // else the cause that this rank knows
+  }
+  if (failure) std::rethrow_exception(failure);
 }
 
 }  // namespace mezzo::dist

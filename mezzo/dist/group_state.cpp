@@ -4,6 +4,7 @@
 #include <exception>
 
 #include "mezzo/core/error.h"
+#include "mezzo/dist/failure.h"
 
 namespace mezzo::dist {
 namespace {
@@ -80,6 +81,7 @@ void ProcessGroup::State::finish(const char* operation, const WorkPointer& work)
 
 void ProcessGroup::State::fail(const char* operation, const std::string& reason,
                                Clock::time_point deadline) {
+  detail::note_failure_of_another();
   const std::lock_guard lock(failing_);
   if (failure_.empty()) {
     abandon();

@@ -27,6 +27,7 @@ struct ProcessGroup::State {
   c10::DeviceIndex gpu = -1;  ///< -1: the current one
   Backend backend = Backend::kGloo;
   std::chrono::milliseconds timeout = std::chrono::minutes(5);
+  bool checks_collectives = false;  ///< the same on all ranks
 
   // None of these for one process.
   std::unique_ptr<detail::MeetingPoint> meeting = {};
@@ -71,4 +72,14 @@ struct Work::State {
   std::function<void()> complete = {};
 };
 
+namespace detail {
+
+/// A Work of which nothing is under way.
+std::shared_ptr<Work::State> new_work(const char* operation,
+                                      std::shared_ptr<ProcessGroup::State> group);
+
+/// The same numbers one behind the other; the tensor itself where they are so already.
+at::Tensor packed(const at::Tensor& tensor);
+
+}  // namespace detail
 }  // namespace mezzo::dist

@@ -61,13 +61,14 @@ void ignore_broken_connections() {
 ProcessGroup init(const InitOptions& options) {
   MEZZO_CHECK(options.timeout.count() > 0, "dist::init: the time-out is {} ms, not positive",
               options.timeout.count());
-  const Placement place =
-      find_placement(options, [](const char* name) { return std::getenv(name); });
+  const Lookup environment = [](const char* name) { return std::getenv(name); };
+  const Placement place = find_placement(options, environment);
   auto state = std::make_shared<GroupState>();
   state->rank = place.rank;
   state->world_size = place.world_size;
   state->local_rank = place.local_rank;
   state->timeout = options.timeout;
+  state->checks_collectives = checks_collectives(options, environment);
   state->backend = options.backend;
   if (options.backend == Backend::kAutomatic) {
     state->backend = default_device().is_cuda() ? Backend::kNccl : Backend::kGloo;
@@ -76,7 +77,8 @@ ProcessGroup init(const InitOptions& options) {
   if (place.world_size == 1) return ProcessGroup(state);
   ignore_broken_connections();
   state->meeting = std::make_unique<detail::MeetingPoint>(place, options.timeout);
-  state->meeting->meet(options.agreement);
+  state->meeting->meet(fmt::format("{}\ncollectives are {}", options.agreement,
+                                   state->checks_collectives ? "checked" : "not checked"));
   state->local_rank = state->meeting->local_rank();
   if (state->backend == Backend::kNccl) state->gpu = detail::use_gpu(state->local_rank);
   connect_all(*state);

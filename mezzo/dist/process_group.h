@@ -3,6 +3,7 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -41,10 +42,16 @@ struct InitOptions {
   /// What all ranks have to agree on (a data set's sizes, options, ...): compared at the start,
   /// beside the version of the library.
   std::string agreement = {};
+  /// Whether every collective first compares what the ranks are about to do (operation, dtype,
+  /// shape), and throws InvalidArgument on all of them where it differs. The same on all ranks.
+  /// Costs an exchange of 256 bytes a collective, for which asynchronous ones block, too, and over
+  /// NCCL wait for the device. Default: whether the environment variable TORCH_DISTRIBUTED_DEBUG is
+  /// DETAIL, as for torch.
+  std::optional<bool> check_collectives = {};
 };
 
 /// A collective under way. The last part of the work (division, rounding, copying back) is done by
-/// wait(): a Work that is dropped before leaves the tensor half done.
+/// wait(): a Work that is dropped before leaves the tensor, or the result, half done.
 class MEZZO_API Work {
  public:
   /// Blocks until the result is there (over NCCL: until it is there for the current stream). Throws
@@ -66,6 +73,12 @@ class MEZZO_API Work {
 /// Gloo, the GPU for NCCL; else InvalidArgument before anything is sent). Dense tensors of any
 /// dtype, contiguous or not (one that is not costs a copy); results are the same bits on all ranks.
 /// Tensors without elements send nothing. Gradients do not flow through.
+///
+/// Ranks whose calls differ get wrong numbers, hang until the time-out or abort. A group that
+/// checks its collectives (InitOptions::check_collectives) throws InvalidArgument on every rank
+/// instead, before anything is sent, which names operation, dtype and shape of rank 0 and of one
+/// that differs; it can be used on. A rank that refuses its own arguments tells the others, and
+/// waits for them. What c10d's Reducer sends in DataParallel is not checked.
 ///
 /// Over Gloo a rank that fails, dies or does not come within the time-out makes the call throw
 /// IoError on every other, which names the ranks that give no word, or where all do, what the
@@ -95,17 +108,29 @@ class MEZZO_API ProcessGroup {
   [[nodiscard]] Work all_reduce_async(const at::Tensor& tensor, ReduceOp op = ReduceOp::kSum) const;
   /// Root's numbers, in place, bit by bit.
   void broadcast(const at::Tensor& tensor, std::int64_t root = 0) const;
+  /// The same, under way at once. The tensor must not be touched before Work::wait().
+  [[nodiscard]] Work broadcast_async(const at::Tensor& tensor, std::int64_t root = 0) const;
   /// [world_size, ...]: the tensors of all ranks. Allocates.
   at::Tensor all_gather(const at::Tensor& tensor) const;
+  /// The same into `result` ([world_size, ...] of the tensor's dtype and device, memory of its own;
+  /// else InvalidArgument), under way at once. Neither must be touched before Work::wait().
+  [[nodiscard]] Work all_gather_async(const at::Tensor& result, const at::Tensor& tensor) const;
   /// tensor: [world_size * n, ...], left as it is. Returns rows [rank * n, (rank + 1) * n) of the
-  /// reduced one. Costs as much as all_reduce, and a copy.
+  /// reduced one, whose sums are rounded as all_reduce's. Over Gloo it costs as much as all_reduce,
+  /// and a copy; over NCCL, by its own reduce-scatter, half as much, and float sums may differ from
+  /// all_reduce's in their order.
   at::Tensor reduce_scatter(const at::Tensor& tensor, ReduceOp op = ReduceOp::kSum) const;
+  /// The same into `result` ([n, ...], as for all_gather_async), under way at once.
+  [[nodiscard]] Work reduce_scatter_async(const at::Tensor& result, const at::Tensor& tensor,
+                                          ReduceOp op = ReduceOp::kSum) const;
   /// tensor: [n, ...]. Sends its rows in parts of `counts` ([world_size] that add up to n), part r
   /// to rank r, and returns those that were sent here, by rank. Numbers of rows may differ between
   /// the ranks, the rest of the shape not. Allocates.
   at::Tensor all_to_all(const at::Tensor& tensor, const std::vector<std::int64_t>& counts) const;
   /// Returns when all ranks are here.
   void barrier() const;
+  /// Work::wait() returns when all ranks have called this.
+  [[nodiscard]] Work barrier_async() const;
   /// For a rank that goes no further: over Gloo the collectives in which the others wait, or come
   /// to wait while the store lives (where rank 0 holds it, some three seconds), throw an IoError
   /// that names this rank and the reason (its first line), and so do later ones here. Returns when
@@ -134,10 +159,10 @@ class MEZZO_API ProcessGroup {
 /// Joins the processes. Blocks until all are there. Throws InvalidArgument for missing or
 /// contradictory settings (naming the variable) and for a backend that this build or machine lacks,
 /// IoError where the others do not come within the time-out (naming those ranks), the port is in
-/// use, rank 0 is not reached, or ranks disagree about version or `agreement` (naming them, on
-/// every rank). With several processes device() becomes the current GPU over NCCL, and SIGPIPE is
-/// ignored from then on where nobody has set it otherwise: a connection to a dead rank is an error,
-/// not the end of this one.
+/// use, rank 0 is not reached, or ranks disagree about version, number of processes, `agreement` or
+/// check_collectives (naming them, on every rank). With several processes device() becomes the
+/// current GPU over NCCL, and SIGPIPE is ignored from then on where nobody has set it otherwise: a
+/// connection to a dead rank is an error, not the end of this one.
 MEZZO_API ProcessGroup init(const InitOptions& options = {});
 
 }  // namespace mezzo::dist

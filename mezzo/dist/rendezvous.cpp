@@ -105,14 +105,16 @@ std::string_view first_difference(std::string_view text, std::string_view other)
   return line.substr(0, line.find('\n'));
 }
 
-/// What all ranks wrote under `what`, against rank 0's; empty where it is the same.
+/// What the ranks that are here wrote under `what`, against rank 0's; empty where it is the same.
 std::string compare_notes(c10d::Store& store, std::int64_t world_size, const char* what,
                           const char* meaning) {
   const std::string first = get_text(store, key_of(what, 0));
   std::vector<std::int64_t> different;
   std::string example;
   for (std::int64_t rank = 1; rank < world_size; ++rank) {
-    const std::string text = get_text(store, key_of(what, rank));
+    const std::string key = key_of(what, rank);
+    if (!store.check({key_of("arrived", rank), key})) continue;
+    const std::string text = get_text(store, key);
     if (text == first) continue;
     if (different.empty()) example = text;
     different.push_back(rank);
@@ -142,6 +144,7 @@ void write_notes(const Notes& notes) {
   set_text(store, key_of("host", rank), host_name());
   set_text(store, key_of("target", rank), notes.route.target);
   set_text(store, key_of("process", rank), fmt::format("process {} on {}", getpid(), host_name()));
+  set_text(store, key_of("world_size", rank), std::to_string(notes.place.world_size));
   set_text(store, key_of("version", rank), std::string(kVersion));
   set_text(store, key_of("agreement", rank), notes.agreement);
   set_text(store, key_of("arrived", rank), "yes");
@@ -153,10 +156,14 @@ std::string judge(const Notes& notes) {
   const std::int64_t world_size = notes.place.world_size;
   std::vector<std::string> keys;
   for (std::int64_t rank = 0; rank < world_size; ++rank) keys.push_back(key_of("arrived", rank));
-  if (!wait_for(store, keys, notes.deadline)) {
+  const bool all_here = wait_for(store, keys, notes.deadline);
+  std::string fault = compare_notes(store, world_size, "version", "the version of mezzo");
+  if (fault.empty()) {
+    fault = compare_notes(store, world_size, "world_size", "the number of processes");
+  }
+  if (fault.empty() && !all_here) {
     return missing_text(silent_ranks(store, world_size, "arrived"), world_size, notes.timeout);
   }
-  std::string fault = compare_notes(store, world_size, "version", "the version of mezzo");
   if (fault.empty()) fault = compare_notes(store, world_size, "agreement", "the task");
   return fault.empty() ? kAgreed : fault;
 }

@@ -291,6 +291,7 @@ void spawn(std::int64_t processes, const Graph& graph, const SpawnWork& work) {
   task.num_threads = static_cast<int>(std::max<std::int64_t>(1, share));
   task.graph = &graph;
   task.work = &work;
+  if (processes > 1) static_cast<void>(graph.topology().csc());  // or each would build its own
   flush_standard_streams();
   SpawnedWorkers workers;
   for (std::int64_t rank = 0; rank < processes; ++rank) {

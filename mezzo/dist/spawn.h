@@ -12,7 +12,9 @@ namespace mezzo::dist {
 /// Runs `work` in `processes` processes of this machine (1 to 1024), which have joined to one
 /// group, and returns when all are done. They see `graph`, and everything else of this process, as
 /// it is: structure and frames are in memory once, whatever the number of processes (pages that a
-/// worker writes to become its own; nothing comes back). Standard output and errors are shared.
+/// worker writes to become its own; nothing comes back). So that samplers find them there, rows by
+/// destination are built first; ask for rows by source here (Topology::csr) where workers need
+/// those, or each builds its own. Standard output and errors are shared.
 /// libtorch's random generators begin in every worker as they stand here; the number of threads
 /// begins as this process's divided by the workers, at least 1.
 ///

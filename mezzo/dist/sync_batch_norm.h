@@ -12,6 +12,7 @@
 
 namespace mezzo::dist {
 
+/// Those of libtorch's BatchNorm1d.
 struct SyncBatchNorm1dOptions {
   std::int64_t num_features = 0;  ///< columns, at least 1
   double eps = 1e-5;              ///< added to the variance, above 0

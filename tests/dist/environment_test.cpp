@@ -67,6 +67,25 @@ TEST(Environment, nothing_set_is_one_process) {
   EXPECT_FALSE(found.hosts_store);
 }
 
+TEST(Environment, collectives_are_checked_where_torch_would) {
+  const auto checks = [](const Table& variables, const dist::InitOptions& options = {}) {
+    return dist::checks_collectives(options, [&](const char* name) -> const char* {
+      const auto found = variables.find(name);
+      return found == variables.end() ? nullptr : found->second.c_str();
+    });
+  };
+  const std::string name = "TORCH_DISTRIBUTED_DEBUG";
+  EXPECT_FALSE(checks({}));
+  EXPECT_FALSE(checks({{name, ""}}));
+  EXPECT_FALSE(checks({{name, "OFF"}}));
+  EXPECT_FALSE(checks({{name, "INFO"}}));
+  EXPECT_TRUE(checks({{name, "DETAIL"}}));
+  EXPECT_TRUE(checks({{name, "detail"}}));
+  EXPECT_TRUE(checks({}, {.check_collectives = true}));
+  EXPECT_FALSE(checks({{name, "DETAIL"}}, {.check_collectives = false}));
+  EXPECT_THROW(checks({{name, "yes"}}), InvalidArgument);
+}
+
 TEST(Environment, one_process_needs_no_address) {
   const dist::Placement found = place({{"RANK", "0"}, {"WORLD_SIZE", "1"}, {"LOCAL_RANK", "0"}});
   EXPECT_EQ(found.world_size, 1);

@@ -1,13 +1,17 @@
 #include <cmath>
 #include <limits>
+#include <stdexcept>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
 #include <fmt/format.h>
 #include <gtest/gtest.h>
+#include <poll.h>
 #include <torch/nn/module.h>
+#include <unistd.h>
 
 #include "mezzo/core/error.h"
 #include "mezzo/dist/data_parallel.h"
@@ -217,6 +221,75 @@ TEST(AllReduceGradients, one_process_keeps_its_gradients) {
   const at::Tensor parameter = parameter_with(3);
   all_reduce_gradients({parameter}, ProcessGroup());
   EXPECT_TRUE(exact(parameter.grad(), at::full({2}, 3.0)));
+}
+
+TEST(AllReduceGradients, what_is_done_meanwhile_is_done_once) {
+  const auto calls_of = [](const std::vector<at::Tensor>& parameters, const ProcessGroup& group,
+                           std::int64_t bucket_bytes) {
+    int calls = 0;
+    all_reduce_gradients(parameters, group,
+                         {.bucket_bytes = bucket_bytes, .meanwhile = [&calls] { ++calls; }});
+    return calls;
+  };
+  const ProcessGroup alone;
+  EXPECT_EQ(calls_of({parameter_with(1), parameter_with(2)}, alone, 1), 1);
+  EXPECT_EQ(calls_of({}, alone, 1), 1);
+  on_ranks(2, [&](ProcessGroup& group) {
+    for (const std::int64_t bytes : {1, 1 << 20}) {
+      require(calls_of({}, group, bytes) == 1, "one call without parameters");
+      require(calls_of({parameter_with(0)}, group, bytes) == 1, "one call without gradients");
+      require(
+          calls_of({parameter_with(1), parameter_with(2), parameter_with(3)}, group, bytes) == 1,
+          "one call whatever the buckets");
+    }
+  });
+}
+
+TEST(AllReduceGradients, what_is_done_meanwhile_does_not_wait_for_other_ranks) {
+  int ends[2];
+  ASSERT_EQ(::pipe(ends), 0);
+  on_ranks(2, [&ends](ProcessGroup& group) {
+    const at::Tensor parameter = parameter_with(static_cast<double>(group.rank() + 1));
+    bool has_grad_mode = false;
+    GradientOptions options{.op = ReduceOp::kSum};
+    if (group.rank() == 0) {
+      options.meanwhile = [&] {
+        has_grad_mode = at::GradMode::is_enabled();
+        require(::write(ends[1], "!", 1) == 1, "a byte for rank 1");
+      };
+    } else {
+      // Sends nothing before rank 0 has begun with its own.
+      pollfd begun{.fd = ends[0], .events = POLLIN, .revents = 0};
+      constexpr int kMilliseconds = 15000;
+      require(::poll(&begun, 1, kMilliseconds) == 1, "rank 0 begins before rank 1 has come");
+    }
+    all_reduce_gradients({parameter}, group, options);
+    require(exact(parameter.grad(), at::full({2}, 3.0)));
+    require(group.rank() != 0 || has_grad_mode, "the caller's gradient mode");
+  });
+  ::close(ends[0]);
+  ::close(ends[1]);
+}
+
+TEST(AllReduceGradients, what_fails_meanwhile_is_thrown_there_with_the_gradients_reduced) {
+  on_ranks(2, [](ProcessGroup& group) {
+    for (const std::int64_t bytes : {1, 1 << 20}) {
+      const at::Tensor first = parameter_with(static_cast<double>(group.rank() + 1)),
+                       second = parameter_with(group.rank() == 0 ? 0 : 4);
+      GradientOptions options{.op = ReduceOp::kSum, .bucket_bytes = bytes};
+      if (group.rank() == 0) options.meanwhile = [] { throw std::out_of_range("no batch"); };
+      bool failed = false;
+      try {
+        all_reduce_gradients({first, second}, group, options);
+      } catch (const std::out_of_range&) {
+        failed = true;
+      }
+      require(failed == (group.rank() == 0), "an error on rank 0 alone");
+      require(exact(first.grad(), at::full({2}, 3.0)));
+      require(exact(second.grad(), at::full({2}, 4.0)));
+      require(group.all_reduce(1.0, ReduceOp::kSum) == 2, "a group that goes on");
+    }
+  });
 }
 
 /// Parameters and buffers that differ from rank to rank.

@@ -92,6 +92,24 @@ TEST(ProcessGroupFaults, ranks_with_another_task_are_named_everywhere) {
   }
 }
 
+TEST(ProcessGroupFaults, ranks_that_count_other_processes_are_named_everywhere) {
+  for (const std::int64_t count_of_last : {2, 4}) {
+    const FreePort port;
+    const auto endings = run_processes(3, [&](std::int64_t rank) {
+      const std::int64_t count = rank == 1 ? count_of_last : 3;
+      dist::init(local_options(rank, count, port, kLong));
+    });
+    for (const Ending& ending : endings) {
+      expect_failure(ending, "the number of processes differs: rank 0 has '3', rank 1 has '" +
+                                 std::to_string(count_of_last) + "'");
+    }
+  }
+  const FreePort port;
+  const auto endings = run_processes(
+      2, [&](std::int64_t rank) { dist::init(local_options(rank, rank + 2, port, kLong)); });
+  for (const Ending& ending : endings) expect_failure(ending, "rank 0 has '2', rank 1 has '3'");
+}
+
 TEST(ProcessGroupFaults, a_rank_of_another_version_is_named) {
   const FreePort port;
   const auto endings = run_processes(2, [&](std::int64_t rank) {
@@ -310,7 +328,8 @@ TEST(ProcessGroupFaults, a_rank_0_that_never_answers_is_given_up_after_the_time_
       2,
       [](ProcessGroup& group) {
         const std::vector<pid_t> processes = processes_of(group);
-        if (group.rank() == 1) ::kill(processes[0], SIGSTOP);
+        if (group.rank() == 0) ::pause();  // or its part of the barrier might be done by then
+        ::kill(processes[0], SIGSTOP);
         try {
           group.barrier();
         } catch (const IoError&) {

@@ -192,22 +192,54 @@ TEST(ProcessGroup, all_gather_stacks_the_tensors_in_every_dtype) {
   }
 }
 
+/// Each rank's share has other rows: the same ones, turned by its number.
+void check_reduce_scatter(const ProcessGroup& group, at::ScalarType type, ReduceOp op) {
+  std::vector<at::Tensor> parts;
+  for (std::int64_t rank = 0; rank < group.world_size(); ++rank) {
+    parts.push_back(at::roll(numbers_of(group.rank(), type), {rank}, {0}));
+  }
+  const at::Tensor own = at::cat(parts), before = own.clone();
+  const at::Tensor expected =
+      at::roll(reduced(stacked(group.world_size(), type), op), {group.rank()}, {0});
+  const std::string what =
+      std::string(c10::toString(type)) + ", operation " + std::to_string(static_cast<int>(op));
+  require(at::equal(group.reduce_scatter(own, op), expected), "reduce_scatter of " + what);
+  require(at::equal(own, before), "the tensor is left as it is");
+  const at::Tensor strided = own.t().contiguous().t();
+  const at::Tensor result = at::zeros({6, 5}, at::TensorOptions(type)).t();
+  group.reduce_scatter_async(result, strided, op).wait();
+  require(at::equal(result, expected), "reduce_scatter of a transposed " + what);
+}
+
 TEST(ProcessGroup, reduce_scatter_gives_each_rank_its_rows) {
   for (const std::int64_t size : kWorldSizes) {
     EXPECT_TRUE(all_good(run_group(size, [](ProcessGroup& group) {
-      for (const at::ScalarType type : kFloating) {
-        for (const ReduceOp op : {ReduceOp::kSum, ReduceOp::kMean, ReduceOp::kMax}) {
-          const at::Tensor one = numbers_of(group.rank(), type);
-          const at::Tensor own =
-              at::cat(std::vector<at::Tensor>(static_cast<std::size_t>(group.world_size()), one));
-          const at::Tensor before = own.clone();
-          const at::Tensor expected = reduced(stacked(group.world_size(), type), op);
-          require(at::equal(group.reduce_scatter(own, op), expected), "reduce_scatter");
-          require(at::equal(own, before), "the tensor is left as it is");
-        }
+      for (const ReduceOp op : {ReduceOp::kSum, ReduceOp::kMean, ReduceOp::kMax, ReduceOp::kMin}) {
+        for (const at::ScalarType type : kFloating) check_reduce_scatter(group, type, op);
+        if (op == ReduceOp::kMean) continue;
+        for (const at::ScalarType type : kWhole) check_reduce_scatter(group, type, op);
+      }
+      for (const ReduceOp op : {ReduceOp::kSum, ReduceOp::kMean}) {
+        for (const at::ScalarType type : kComplex) check_reduce_scatter(group, type, op);
       }
     })));
   }
+}
+
+TEST(ProcessGroup, reduce_scatter_rounds_once_and_keeps_nan) {
+  EXPECT_TRUE(all_good(run_group(4, [](ProcessGroup& group) {
+    // In bfloat16 256 + 1 is 256 again, however often.
+    const at::Tensor own = at::full({4, 2}, group.rank() == 2 ? 256 : 1, at::kBFloat16);
+    const at::Tensor sum = at::full({1, 2}, 259.0, at::kDouble).to(at::kBFloat16);
+    require(at::equal(group.reduce_scatter(own), sum), "the sum");
+    for (const ReduceOp op : {ReduceOp::kSum, ReduceOp::kMean, ReduceOp::kMax, ReduceOp::kMin}) {
+      const at::Tensor numbers = at::full({4, 2}, 1.0, at::kFloat);
+      if (group.rank() == 3) numbers[1][0] = std::numeric_limits<double>::quiet_NaN();
+      const at::Tensor row = group.reduce_scatter(numbers, op);
+      require(std::isnan(row[0][0].item<float>()) == (group.rank() == 1), "NaN on rank 1 alone");
+      require(std::isfinite(row[0][1].item<float>()), "the number beside");
+    }
+  })));
 }
 
 TEST(ProcessGroup, all_to_all_sends_parts_of_any_size) {

@@ -4,6 +4,7 @@
 #include <csignal>
 #include <cstdio>
 #include <fstream>
+#include <functional>
 #include <string>
 
 #include <ATen/ATen.h>
@@ -231,34 +232,55 @@ TEST(Spawn, writes_buffered_output_once) {
   EXPECT_EQ(testing::internal::GetCapturedStdout(), "before worker worker after");
 }
 
-TEST(Spawn, memory_is_there_once) {
+/// What four workers take together when each has done `use` with the graph, which returns whether
+/// it is what was given.
+double bytes_of_workers(const Graph& graph, const std::function<bool(const Graph&)>& use) {
+  int ends[2];
+  EXPECT_EQ(::pipe(ends), 0);
+  spawn(4, graph, [&](ProcessGroup& group, const Graph& seen) {
+    ::alarm(kWorkerSeconds);
+    require(use(seen), "the graph");
+    const double sum = group.all_reduce(static_cast<double>(proportional_bytes()), ReduceOp::kSum);
+    if (group.rank() == 0) require(::write(ends[1], &sum, sizeof(sum)) == sizeof(sum), "a pipe");
+  });
+  double sum = 0;
+  EXPECT_EQ(::read(ends[0], &sum, sizeof(sum)), static_cast<ssize_t>(sizeof(sum)));
+  ::close(ends[0]);
+  ::close(ends[1]);
+  return sum;
+}
+
+TEST(Spawn, features_are_there_once) {
   constexpr std::int64_t kBytes = std::int64_t{64} << 20;
-  constexpr std::int64_t kWorkers = 4;
-  const auto bytes_together = [](Graph graph) {
-    int ends[2];
-    EXPECT_EQ(::pipe(ends), 0);
-    spawn(kWorkers, graph, [&](ProcessGroup& group, const Graph& seen) {
-      ::alarm(kWorkerSeconds);
-      const at::Tensor feat = seen.ndata().at("feat");
-      require(feat.sum().item<double>() == static_cast<double>(feat.numel()), "ones");
-      const double sum =
-          group.all_reduce(static_cast<double>(proportional_bytes()), ReduceOp::kSum);
-      if (group.rank() == 0) require(::write(ends[1], &sum, sizeof(sum)) == sizeof(sum), "a pipe");
-    });
-    double sum = 0;
-    EXPECT_EQ(::read(ends[0], &sum, sizeof(sum)), static_cast<ssize_t>(sizeof(sum)));
-    ::close(ends[0]);
-    ::close(ends[1]);
-    return sum;
+  const auto are_ones = [](const Graph& seen) {
+    const at::Tensor feat = seen.ndata().at("feat");
+    return feat.sum().item<double>() == static_cast<double>(feat.numel());
   };
   Graph graph = ring(1024);
   graph.ndata()["feat"] = at::ones({1024, 1});
-  const double without = bytes_together(graph);
+  const double without = bytes_of_workers(graph, are_ones);
   graph.ndata()["feat"] = at::ones({1024, kBytes / 4 / 1024});
-  const double copies = (bytes_together(graph) - without) / static_cast<double>(kBytes);
+  const double copies = (bytes_of_workers(graph, are_ones) - without) / static_cast<double>(kBytes);
   // This process has its share of the pages as well: the workers together have 4 of 5.
   EXPECT_GT(copies, 0.5);
   EXPECT_LT(copies, 1.5);
+}
+
+TEST(Spawn, structure_is_there_once_also_by_rows) {
+  constexpr std::int64_t kNodes = 1024, kEdges = std::int64_t{8} << 20;
+  const auto sources_add_up = [](const Graph& seen) {
+    const Adjacency& rows = seen.topology().csc();
+    return at::equal(rows.indices.sum(), seen.topology().src().sum());
+  };
+  const auto graph_of = [](std::int64_t edges) {  // not in the order of their destinations
+    const at::Tensor ids = at::arange(edges);
+    return Graph::from_coo((ids * 7).remainder(kNodes), (ids * 5 + 1).remainder(kNodes), kNodes);
+  };
+  const double without = bytes_of_workers(graph_of(kNodes), sources_add_up);
+  const double all = bytes_of_workers(graph_of(kEdges), sources_add_up) - without;
+  const double bytes = 16 * static_cast<double>(kEdges);  // src, dst, indices and edge ids of int32
+  EXPECT_GT(all / bytes, 0.3);
+  EXPECT_LT(all / bytes, 1.5);  // rows of each worker's own would make it more than 2
 }
 
 TEST(Spawn, wrong_arguments_are_errors) {
