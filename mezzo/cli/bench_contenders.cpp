@@ -62,7 +62,8 @@ void Contenders::yardstick(std::string name, Forward forward, Cost cost, amp::Pr
                    .precision = precision,
                    .run = job_in(precision, forward),
                    .run_bytes = cost.run_bytes,
-                   .moved_bytes = cost.moved_bytes});
+                   .moved_bytes = cost.moved_bytes,
+                   .operations = cost.operations});
 }
 
 void Contenders::hand_written(std::string name, std::function<Tensors()> run, Cost cost,
@@ -71,7 +72,8 @@ void Contenders::hand_written(std::string name, std::function<Tensors()> run, Co
                    .run = std::move(run),
                    .arrange = std::move(arrange),
                    .run_bytes = cost.run_bytes,
-                   .moved_bytes = cost.moved_bytes});
+                   .moved_bytes = cost.moved_bytes,
+                   .operations = cost.operations});
 }
 
 void Contenders::refuse(std::string name, std::string reason) {
@@ -87,7 +89,8 @@ void Contenders::ours(const std::vector<amp::Precision>& precisions, const Forwa
                      .precision = precision,
                      .run = job_in(precision, forward),
                      .run_bytes = of_run.run_bytes,
-                     .moved_bytes = of_run.moved_bytes});
+                     .moved_bytes = of_run.moved_bytes,
+                     .operations = of_run.operations});
   }
 }
 

@@ -39,6 +39,7 @@ std::function<Tensors()> job(Pass pass, Tensors operands, at::Tensor gradient, F
 struct Cost {
   std::int64_t run_bytes = 0;
   std::int64_t moved_bytes = 0;
+  std::int64_t operations = 0;
 };
 
 /// Collects the contenders of a comparison that take the same operands.

@@ -120,6 +120,7 @@ Comparison make_epoch(const Dataset& dataset, const EpochOptions& options) {
                                  12 * dataset.num_nodes * options.hidden * kFloatBytes +
                                  16 * problem->topology.num_edges() * kFloatBytes;
   Comparison made;
+  made.rounding.steps = 16;  // of two layers: products, sums, activations
   for (const amp::Precision precision : options.precisions) {
     const auto stages = std::make_shared<Stages>();
     const auto training = std::make_shared<Training>(problem, options, precision, stages);

@@ -1,6 +1,5 @@
 #include "mezzo/cli/bench_kernels.h"
 
-#include <algorithm>
 #include <optional>
 #include <string>
 #include <utility>
@@ -8,6 +7,7 @@
 #include <ATen/ATen.h>
 
 #include "mezzo/cli/bench_machine.h"
+#include "mezzo/cli/bench_sizes.h"
 #include "mezzo/core/error.h"
 #include "mezzo/message_passing/ops.h"
 #include "mezzo/message_passing/segment.h"
@@ -15,63 +15,6 @@
 
 namespace mezzo::bench {
 namespace {
-
-/// Sizes of the work, and the bytes that follow from them. Elements have `size` bytes.
-struct Sizes {
-  std::int64_t num_src, num_dst, num_edges, width, id_bytes;
-  Pass pass;
-
-  Sizes(const Workload& load, std::int64_t given_width, Pass given_pass)
-      : num_src(load.topology.num_src()),
-        num_dst(load.topology.num_dst()),
-        num_edges(load.topology.num_edges()),
-        width(given_width),
-        id_bytes(load.topology.id_dtype() == at::kInt ? 4 : 8),
-        pass(given_pass) {}
-
-  bool backward() const { return pass == Pass::kForwardBackward; }
-  std::int64_t nodes(std::int64_t size) const { return (num_src + num_dst) * width * size; }
-  std::int64_t edges(std::int64_t size) const { return num_edges * size; }
-  /// One E x F tensor of float32.
-  std::int64_t messages() const { return num_edges * width * kFloatBytes; }
-  /// What scatter_add sorts, and copies of the structure that libtorch makes.
-  std::int64_t sorting() const { return num_edges * 24; }
-
-  /// A sum over the edges: every neighbour's row, its id, the result, the row pointers.
-  std::int64_t sum(std::int64_t size, bool weighted) const {
-    const std::int64_t weight = weighted ? size + id_bytes : 0;
-    return num_edges * (width * size + id_bytes + weight) + num_dst * (width * size + 8);
-  }
-  /// A dot product an edge: one end's row an edge, the other's once a node.
-  std::int64_t dot(std::int64_t size) const { return sum(size, true); }
-};
-
-/// Operands in float32 and in every 16-bit type, and float32 results beside what compares them.
-std::int64_t operand_bytes(const Workload& load, std::int64_t operands, std::int64_t results) {
-  const auto narrow = std::count_if(load.precisions.begin(), load.precisions.end(),
-                                    [](auto p) { return element_bytes(p) < kFloatBytes; });
-  return operands * (kFloatBytes + 2 * narrow) + 3 * results * kFloatBytes;
-}
-
-/// Calls f(precision) for float32 and every 16-bit precision of ours.
-template <class F>
-void for_each_type(const Workload& load, F&& f) {
-  f(amp::Precision::kFloat32);
-  for (const amp::Precision precision : load.precisions) {
-    if (storage_type(precision) != at::kFloat) f(precision);
-  }
-}
-
-std::string in_type(const std::string& name, amp::Precision precision) {
-  return precision == amp::Precision::kFloat32
-             ? name
-             : name + " " + std::string(amp::to_string(precision));
-}
-
-/// A result by edge, of which some are compared.
-Expected every(const at::Tensor& by_edge, std::int64_t stride) {
-  return {by_edge.slice(0, 0, by_edge.size(0), stride).clone(), stride};
-}
 
 Comparison make_copy_u_sum(const Workload& load, const Sizes& sizes) {
   const auto torch = load.torch;
@@ -257,7 +200,9 @@ Comparison make_softmax(const Workload& load, const Sizes& sizes) {
   const at::Tensor gradient = at::randn({sizes.num_edges, sizes.width});
   const Forward gather = [torch](const Tensors& in) { return torch->gather_softmax(in[0]); };
   const auto cost = [&](std::int64_t size) {
-    const std::int64_t tensors = sizes.backward() ? 5 : 2;  // read or written, once each
+    // Tensors of the edges, once each with the row pointers. Forward: logits read, softmax written;
+    // backward: softmax and gradient read, gradient of the logits written.
+    const std::int64_t tensors = sizes.backward() ? 5 : 2;
     return Cost{sizes.num_edges * sizes.width * size * 3,
                 (sizes.num_edges * sizes.width * size + sizes.num_dst * 8) * tensors};
   };
@@ -287,7 +232,9 @@ Comparison make_segment_sum(const Workload& load, const Sizes& sizes) {
     return at::segment_reduce(in[0], "sum", lengths, {}, {}, /*axis=*/0, /*unsafe=*/true);
   };
   const auto cost = [&](std::int64_t size) {
-    const std::int64_t bytes = sizes.edges(size) * sizes.width + sizes.num_dst * sizes.width * size;
+    // The rows and the results, once each. Forward: rows read, sums written; backward: gradients of
+    // the sums read, those of the rows written.
+    const std::int64_t bytes = (sizes.num_edges + sizes.num_dst) * sizes.width * size;
     return Cost{bytes, bytes * (sizes.backward() ? 2 : 1)};
   };
 

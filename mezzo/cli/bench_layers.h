@@ -19,6 +19,9 @@ namespace mezzo::bench {
 /// rounding shows most.
 Plan gat_layer(const Workload& load, std::int64_t width, Pass pass);
 
+/// The same of a GATv2 layer; the weight whose gradient is compared is that of the sources.
+Plan gatv2_layer(const Workload& load, std::int64_t width, Pass pass);
+
 /// The sizes of a dense product [rows, in] x [in, out].
 struct ProductSize {
   std::int64_t rows, in, out;

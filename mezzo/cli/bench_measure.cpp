@@ -10,6 +10,7 @@
 #include <fmt/format.h>
 
 #include "mezzo/cli/bench_machine.h"
+#include "mezzo/core/dtype.h"
 #include "mezzo/core/error.h"
 #include "mezzo/message_passing/memory.h"
 #include "mezzo/train/summary.h"
@@ -22,8 +23,27 @@ using Clock = std::chrono::steady_clock;
 
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
-/// A result of ours that is further off is a fault and no rounding, in any precision.
-constexpr double kWrong = 0.1;
+double epsilon_of(amp::Precision precision) {
+  constexpr double kTensorFloat32Epsilon = 0x1p-10;
+  switch (precision) {
+    case amp::Precision::kBFloat16:
+      return BFloat16::epsilon;
+    case amp::Precision::kFloat16:
+      return Float16::epsilon;
+    case amp::Precision::kTensorFloat32:
+      return kTensorFloat32Epsilon;
+    case amp::Precision::kFloat32:
+      break;
+  }
+  return Float32::epsilon;
+}
+
+/// The expected results of a comparison, and how far off they may be themselves.
+struct Truth {
+  std::vector<Expected> results;
+  Rounding rounding;
+  double error = 0;
+};
 
 std::string no_memory(std::int64_t needed, std::int64_t available) {
   return fmt::format("needs about {}, and {} are free", format_bytes(needed),
@@ -52,31 +72,37 @@ double error_of(const Tensors& results, const std::vector<Expected>& expected) {
 }
 
 /// Runs a contender for the first time. Its results become the expected ones where there are none.
-void warm_up(const Contender& contender, const std::string& work, std::vector<Expected>& expected,
+void warm_up(const Contender& contender, const std::string& work, Truth& truth,
              Measurement& measured) {
   Tensors results = contender.run();
   if (contender.stages) {
     for (Stage& stage : *contender.stages) stage.milliseconds.clear();
   }
   if (contender.arrange) results = contender.arrange(std::move(results));
-  if (expected.empty()) {
-    for (const at::Tensor& result : results) expected.push_back({result.detach().to(at::kFloat)});
+  const double allowed = largest_error(truth.rounding, contender.precision);
+  if (truth.results.empty()) {
+    for (const at::Tensor& result : results) {
+      truth.results.push_back({result.detach().to(at::kFloat)});
+    }
+    truth.error = allowed;
     return;
   }
-  measured.error = error_of(results, expected);
-  if (contender.ours && !(measured.error <= kWrong)) {
-    mezzo::detail::raise<LogicError>("bench: {}: {} is wrong by {:.2g} of the largest element",
-                                     work, contender.name, measured.error);
+  measured.error = error_of(results, truth.results);
+  if (contender.ours && !(measured.error <= allowed + truth.error)) {
+    mezzo::detail::raise<LogicError>(
+        "bench: {}: {} is wrong by {:.2g} of the largest element; rounding explains {:.2g}", work,
+        contender.name, measured.error, allowed + truth.error);
   }
 }
 
-Measurement begin(const Contender& contender, const std::string& work,
-                  std::vector<Expected>& expected) {
+Measurement begin(const Contender& contender, const std::string& work, Truth& truth) {
   Measurement measured{.name = contender.name,
                        .ours = contender.ours,
                        .precision = contender.precision,
                        .milliseconds = {},
                        .moved_bytes = contender.moved_bytes,
+                       .operations = contender.operations,
+                       .items = contender.items,
                        .stages = {},
                        .skipped = contender.refusal};
   if (!measured.skipped.empty()) return measured;
@@ -86,7 +112,7 @@ Measurement begin(const Contender& contender, const std::string& work,
     return measured;
   }
   try {
-    warm_up(contender, work, expected, measured);
+    warm_up(contender, work, truth, measured);
   } catch (const c10::Error& error) {
     if (contender.ours) throw;
     const std::string text = error.what_without_backtrace();
@@ -112,6 +138,13 @@ double ratio(double of, double other) {
 }
 
 }  // namespace
+
+double largest_error(const Rounding& rounding, amp::Precision precision) {
+  constexpr double kWrong = 0.1;
+  const double epsilon = epsilon_of(precision);
+  const double sums = std::sqrt(rounding.terms) * Float32::epsilon;
+  return std::min(kWrong, rounding.steps * epsilon + rounding.jumps * std::sqrt(epsilon) + sums);
+}
 
 double Measurement::minimum() const {
   return milliseconds.empty() ? kNan : *std::min_element(milliseconds.begin(), milliseconds.end());
@@ -152,11 +185,12 @@ std::optional<Outcome> measure(const Plan& plan, const MeasureOptions& options) 
     return outcome;
   }
   tell("warm-up");
+  Truth truth{.results = std::move(comparison.expected), .rounding = comparison.rounding};
   for (const Contender& contender : comparison.contenders) {
     if (stopped()) return std::nullopt;
-    outcome.measurements.push_back(begin(contender, plan.work, comparison.expected));
+    outcome.measurements.push_back(begin(contender, plan.work, truth));
   }
-  comparison.expected.clear();
+  truth.results.clear();
   for (std::int64_t round = 1; round <= options.rounds; ++round) {
     tell(fmt::format("round {}/{}", round, options.rounds));
     for (std::size_t i = 0; i < comparison.contenders.size(); ++i) {

@@ -35,6 +35,9 @@ struct Contender {
   std::function<Tensors(Tensors)> arrange = {};
   std::int64_t run_bytes = 0;    ///< estimate of what one run has allocated at its peak
   std::int64_t moved_bytes = 0;  ///< read and written where nothing is reused; 0: not known
+  /// Multiplications and additions, of work that arithmetic bounds and no memory; 0: other work.
+  std::int64_t operations = 0;
+  std::int64_t items = 0;  ///< what one run goes through (sampled edges); 0: not told
   std::shared_ptr<Stages> stages = nullptr;  ///< filled by `run`; null: the work has none
   std::string refusal = {};                  ///< why it cannot do the work; `run` is then empty
 };
@@ -45,10 +48,28 @@ struct Expected {
   std::int64_t stride = 1;
 };
 
+/// What rounding may make of the results, relative to the largest element of each. The errors of
+/// the terms of a sum are taken for independent: of n roundings sqrt(n) remain.
+struct Rounding {
+  /// Epsilons of the storage type: the roundings of operands, intermediates and the result, half
+  /// an epsilon each, on terms that may be some times larger than the largest result.
+  double steps = 4;
+  double terms = 1 << 17;  ///< added up in float32 for an element, at most
+  /// Square roots of the storage type's epsilon, where a gradient jumps (a leaky ReLU at 0): how
+  /// many terms land on the other side grows with epsilon, and what they change does not shrink.
+  double jumps = 0;
+};
+
+/// The error up to which a result in `precision` is right: steps * epsilon of the storage type +
+/// jumps * sqrt(epsilon of the storage type) + sqrt(terms) * epsilon of float32; at most 0.1, which
+/// is a fault and no rounding in any precision.
+double largest_error(const Rounding& rounding, amp::Precision precision);
+
 /// Contenders with their operands.
 struct Comparison {
   std::vector<Contender> contenders;
   std::vector<Expected> expected;  ///< empty: the results of the first contender that runs
+  Rounding rounding = {};
 };
 
 /// A comparison whose operands are not made yet.
@@ -70,6 +91,8 @@ struct Measurement {
   double error = std::numeric_limits<double>::quiet_NaN();
   std::int64_t peak_bytes = 0;   ///< of tensors beyond those that were there, the results included
   std::int64_t moved_bytes = 0;  ///< of Contender
+  std::int64_t operations = 0;   ///< of Contender
+  std::int64_t items = 0;        ///< of Contender
   Stages stages;
   std::string skipped;  ///< why it was not run; empty where it was
 
@@ -95,7 +118,8 @@ struct MeasureOptions {
 /// so that a drift of the machine's speed meets them alike. What would not fit in the memory that
 /// is free, a refusal and a yardstick that fails are noted as skipped with their reason, and so is
 /// a plan whose operands cannot be made from the data. Seeds libtorch's generator. Returns nullopt
-/// where it was told to stop. Throws LogicError if a contender of ours gives a wrong result;
+/// where it was told to stop. Throws LogicError if a result of a contender of ours is further off
+/// than largest_error() of its precision (and of the contender that gave the expected results);
 /// its exceptions pass through.
 std::optional<Outcome> measure(const Plan& plan, const MeasureOptions& options);
 

@@ -1,6 +1,8 @@
 #include "mezzo/cli/bench_report.h"
 
+#include <algorithm>
 #include <cmath>
+#include <limits>
 #include <utility>
 
 #include <fmt/format.h>
@@ -28,10 +30,19 @@ std::string title_of(const Outcome& outcome) {
   return fmt::format("{}, F={}", outcome.work, outcome.width);
 }
 
-/// Bytes a second at the fastest round; NaN where the bytes are not known.
+/// Of so many a round, a second at the fastest round; NaN where their number is not known.
+double a_second(std::int64_t count, const Measurement& measured) {
+  if (count == 0) return std::numeric_limits<double>::quiet_NaN();
+  return static_cast<double>(count) / (measured.minimum() * 1e-3);
+}
+
 double bandwidth_of(const Measurement& measured) {
-  if (measured.moved_bytes == 0) return std::numeric_limits<double>::quiet_NaN();
-  return static_cast<double>(measured.moved_bytes) / (measured.minimum() * 1e-3);
+  return a_second(measured.moved_bytes, measured);
+}
+
+bool bound_by_arithmetic(const Outcome& outcome) {
+  return std::any_of(outcome.measurements.begin(), outcome.measurements.end(),
+                     [](const Measurement& measured) { return measured.operations > 0; });
 }
 
 const Measurement* ours_in(const Outcome& outcome, amp::Precision precision) {
@@ -60,21 +71,29 @@ Stages stages_of(const Outcome& outcome) {
   return {};
 }
 
-Row header_of(const Stages& stages, const std::vector<const Measurement*>& others) {
+Row header_of(const Stages& stages, bool arithmetic,
+              const std::vector<const Measurement*>& others) {
   Row row = {"contender", "min ms", "median ms", "error", "memory"};
   for (const Stage& stage : stages) row.push_back(stage.name);
-  if (stages.empty()) row.insert(row.end(), {"GB/s", "of stream"});
+  if (arithmetic) {
+    row.push_back("GFLOP/s");
+  } else if (stages.empty()) {
+    row.insert(row.end(), {"GB/s", "of stream"});
+  }
   for (const Measurement* other : others) row.push_back("vs " + other->name);
   return row;
 }
 
-Row row_of(const Measurement& measured, const std::vector<const Measurement*>& others,
-           double stream_bandwidth) {
+Row row_of(const Measurement& measured, bool arithmetic,
+           const std::vector<const Measurement*>& others, double stream_bandwidth) {
   Row row = {measured.name, format_ms(measured.minimum()), format_ms(measured.median()),
              std::isnan(measured.error) ? "-" : fmt::format("{:.1e}", measured.error),
              format_bytes(measured.peak_bytes)};
   for (const Stage& stage : measured.stages) row.push_back(format_ms(median(stage.milliseconds)));
-  if (measured.stages.empty()) {
+  if (arithmetic) {
+    const double rate = a_second(measured.operations, measured);
+    row.push_back(std::isnan(rate) ? "-" : fmt::format("{:.0f}", rate * 1e-9));
+  } else if (measured.stages.empty()) {
     const double bandwidth = bandwidth_of(measured);
     const bool known = !std::isnan(bandwidth);
     row.push_back(known ? fmt::format("{:.1f}", bandwidth * 1e-9) : "-");
@@ -148,6 +167,9 @@ OrderedJson measurement_to_json(const Measurement& measured,
           {"moved_bytes", measured.moved_bytes},
           {"bytes_per_second", json_number(bandwidth)},
           {"share_of_stream", json_number(bandwidth / stream_bandwidth)},
+          {"operations", measured.operations},
+          {"operations_per_second", json_number(a_second(measured.operations, measured))},
+          {"items", measured.items},
           {"stages", stages},
           {"speed_up", ratios},
           {"skipped", text_or_null(measured.skipped)}};
@@ -181,9 +203,11 @@ std::string format_outcome(const Outcome& outcome, double stream_bandwidth) {
   const std::string title = title_of(outcome);
   const Stages stages = stages_of(outcome);
   const auto others = compared_with(outcome);
-  std::vector<Row> rows = {header_of(stages, others)};
+  const bool arithmetic = bound_by_arithmetic(outcome);
+  std::vector<Row> rows = {header_of(stages, arithmetic, others)};
   for (const Measurement& measured : outcome.measurements) {
-    if (measured.skipped.empty()) rows.push_back(row_of(measured, others, stream_bandwidth));
+    if (!measured.skipped.empty()) continue;
+    rows.push_back(row_of(measured, arithmetic, others, stream_bandwidth));
   }
   const std::string table = rows.size() > 1 ? title + "\n" + format_table(rows) : "";
   return table + skipped_lines(outcome, title) + "\n";

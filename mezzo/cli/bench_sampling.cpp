@@ -11,22 +11,30 @@
 #include <torch/optim/adam.h>
 
 #include "mezzo/amp/grad_scaler.h"
+#include "mezzo/cli/bench_stages.h"
 #include "mezzo/core/huge_pages.h"
 #include "mezzo/core/random.h"
 #include "mezzo/nn/model.h"
 #include "mezzo/sampling/block_loader.h"
 #include "mezzo/train/loss.h"
+#include "mezzo/train/summary.h"
 #include "mezzo/train/table.h"
 
 namespace mezzo::bench {
 namespace {
 
-BlockLoaderOptions loader_options(const SamplingWork& work, std::int64_t workers) {
+/// Without what only some models need.
+BlockLoaderOptions bare_options(const SamplingWork& work, std::int64_t workers) {
   return {.fanouts = work.fanouts,
           .batch_size = work.batch_size,
           .num_workers = workers,
           .parent_degrees = false,
           .prepare_backward = false};
+}
+
+/// As a loader has them by default, the degrees of the nodes in the whole graph included.
+BlockLoaderOptions default_options(const SamplingWork& work, std::int64_t workers) {
+  return {.fanouts = work.fanouts, .batch_size = work.batch_size, .num_workers = workers};
 }
 
 /// Millions of edges, [1].
@@ -111,16 +119,21 @@ Comparison make_sampling(const Graph& graph, const SamplingWork& work, std::int6
   Comparison made;
   std::int64_t edges = 0;
   for (const std::int64_t count : thread_counts(threads)) {
-    const auto loader = std::make_shared<BlockLoader>(graph, seeds, loader_options(work, count));
-    if (edges == 0) {
-      edges = sample_all(*loader);
-      made.expected = {{as_millions(edges)}};
-    }
-    const auto run = [loader]() -> Tensors {
-      loader->start_at(0);  // the same draws in every round
-      return {as_millions(sample_all(*loader))};
+    const auto add = [&](const std::string& name, BlockLoaderOptions options) {
+      const auto loader = std::make_shared<BlockLoader>(graph, seeds, std::move(options));
+      if (edges == 0) {
+        edges = sample_all(*loader);
+        made.expected = {{as_millions(edges)}};
+      }
+      const auto run = [loader]() -> Tensors {
+        loader->start_at(0);  // the same draws in every round
+        return {as_millions(sample_all(*loader))};
+      };
+      made.contenders.push_back(
+          {.name = name + threads_text(count), .ours = true, .run = run, .items = edges});
     };
-    made.contenders.push_back({.name = "mezzo, " + threads_text(count), .ours = true, .run = run});
+    add("mezzo, ", bare_options(work, count));
+    add("mezzo, with degrees, ", default_options(work, count));
   }
   const auto bare = std::make_shared<const BareReads>(graph.topology());
   for (const std::int64_t count : thread_counts(threads)) {
@@ -128,7 +141,8 @@ Comparison make_sampling(const Graph& graph, const SamplingWork& work, std::int6
       bare->run(edges, count);
       return {as_millions(edges)};
     };
-    made.contenders.push_back({.name = "bare reads, " + threads_text(count), .run = run});
+    made.contenders.push_back(
+        {.name = "bare reads, " + threads_text(count), .run = run, .items = edges});
   }
   return made;
 }
@@ -182,6 +196,20 @@ class OneThread {
   int threads_ = at::get_num_threads();
 };
 
+constexpr double kMilliseconds = 1e3;  // a second
+
+/// Adds what the worker did between two readings, and how long the caller waited for it.
+void note_pipeline(Stages& stages, const PipelineStatistics& before,
+                   const PipelineStatistics& after) {
+  const auto add = [&](const char* name, double PipelineStatistics::*seconds) {
+    note(stages, name, kMilliseconds * (after.*seconds - before.*seconds));
+  };
+  add("sample", &PipelineStatistics::sample_seconds);
+  add("gather", &PipelineStatistics::gather_seconds);
+  add("transfer", &PipelineStatistics::transfer_seconds);
+  add("wait", &PipelineStatistics::wait_seconds);
+}
+
 /// Batches that are there, and the loader that makes the same.
 struct MiniBatches {
   std::shared_ptr<BlockLoader> loader;
@@ -190,15 +218,18 @@ struct MiniBatches {
   at::Tensor count() const {
     return at::full({1}, static_cast<std::int64_t>(kept.size()), at::kFloat);
   }
+  /// stages: what the pipeline did meanwhile, see note_pipeline.
   template <class Use>
-  Tensors pass(const Use& use) const {
+  Tensors pass(Stages& stages, const Use& use) const {
     const OneThread one_thread;
+    const PipelineStatistics before = loader->statistics();
     loader->start_at(0);
     std::int64_t batches = 0;
     for (const Batch& batch : *loader) {
       use(batch);
       ++batches;
     }
+    note_pipeline(stages, before, loader->statistics());
     return {at::full({1}, batches, at::kFloat)};
   }
 };
@@ -216,23 +247,33 @@ Comparison make_pipelined(const Graph& graph, const SamplingWork& work,
   for (Batch& batch : *batches->loader) batches->kept.push_back(std::move(batch));
   Comparison made;
   made.expected = {{batches->count()}};
-  const auto prepare = [=] { return batches->pass([](const Batch&) {}); };
-  made.contenders.push_back({.name = "prepare alone", .ours = true, .run = prepare});
+  const auto prepared = std::make_shared<Stages>();
+  const auto prepare = [=] { return batches->pass(*prepared, [](const Batch&) {}); };
+  made.contenders.push_back(
+      {.name = "prepare alone", .ours = true, .run = prepare, .stages = prepared});
   for (const amp::Precision precision : model.precisions) {
     const std::string word(amp::to_string(precision));
     const auto training = std::make_shared<MiniBatchTraining>(graph, work, model, precision);
+    const auto idle = std::make_shared<Stages>(), pipelined = std::make_shared<Stages>();
     const auto train = [=]() -> Tensors {
       const OneThread one_thread;
+      note_pipeline(*idle, {}, {});
       for (const Batch& batch : batches->kept) training->step(batch);
       return {batches->count()};
     };
     const auto pipeline = [=] {
-      return batches->pass([&](const Batch& batch) { training->step(batch); });
+      return batches->pass(*pipelined, [&](const Batch& batch) { training->step(batch); });
     };
-    made.contenders.push_back(
-        {.name = "train alone, " + word, .ours = true, .precision = precision, .run = train});
-    made.contenders.push_back(
-        {.name = "pipelined, " + word, .ours = true, .precision = precision, .run = pipeline});
+    made.contenders.push_back({.name = "train alone, " + word,
+                               .ours = true,
+                               .precision = precision,
+                               .run = train,
+                               .stages = idle});
+    made.contenders.push_back({.name = "pipelined, " + word,
+                               .ours = true,
+                               .precision = precision,
+                               .run = pipeline,
+                               .stages = pipelined});
   }
   return made;
 }
@@ -254,7 +295,7 @@ at::Tensor sampling_seeds(const Graph& graph, const SamplingWork& work) {
 }
 
 double million_edges(const Graph& graph, const SamplingWork& work) {
-  BlockLoader loader(graph, sampling_seeds(graph, work), loader_options(work, 0));
+  BlockLoader loader(graph, sampling_seeds(graph, work), bare_options(work, 0));
   return static_cast<double>(sample_all(loader)) * 1e-6;
 }
 
@@ -274,6 +315,11 @@ Plan pipelined_epoch(const Graph& graph, const SamplingWork& work, const MiniBat
 std::string format_pipelining(const Outcome& outcome) {
   std::vector<std::vector<std::string>> rows = {
       {"precision", "prepare, ms", "train, ms", "pipelined, ms", "of the slower stage", "vs fp32"}};
+  if (!outcome.measurements.empty()) {
+    for (const Stage& stage : outcome.measurements.front().stages) {
+      rows.front().push_back(stage.name + ", ms");
+    }
+  }
   const auto find = [&](const std::string& name) -> const Measurement* {
     for (const Measurement& one : outcome.measurements) {
       if (one.name == name && one.skipped.empty()) return &one;
@@ -291,6 +337,9 @@ std::string format_pipelining(const Outcome& outcome) {
          fmt::format("{:.1f}", one.minimum()),
          fmt::format("{:.2f}x", one.minimum() / std::max(prepare->minimum(), train->minimum())),
          float32 == nullptr ? "-" : fmt::format("{:.2f}x", float32->minimum() / one.minimum())});
+    for (const Stage& stage : one.stages) {
+      rows.back().push_back(fmt::format("{:.1f}", median(stage.milliseconds)));
+    }
   }
   return format_table(rows, 1);
 }
@@ -302,7 +351,7 @@ std::string format_rates(const Outcome& outcome, double edges) {
   for (const Measurement& measured : outcome.measurements) {
     if (!measured.skipped.empty()) continue;
     std::string share = "-";
-    const std::string threads = measured.name.substr(measured.name.find(", "));
+    const std::string threads = measured.name.substr(measured.name.rfind(", "));
     for (const Measurement& bare : outcome.measurements) {
       if (bare.name != "bare reads" + threads || !bare.skipped.empty()) continue;
       share = fmt::format("{:.0f} %", 100 * bare.minimum() / measured.minimum());

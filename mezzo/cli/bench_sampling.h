@@ -21,10 +21,11 @@ struct SamplingWork {
 at::Tensor sampling_seeds(const Graph& graph, const SamplingWork& work);
 
 /// Neighbours drawn and renumbered into blocks, without features, by a BlockLoader of one worker
-/// and of `threads` workers; beside them, on as many threads, a bare loop of prefetched random
-/// reads, two for each edge that is sampled (one of the graph's neighbours, one of a table of all
-/// nodes), which no sampler can beat by much. Results: millions of edges. `graph` outlives the
-/// plan.
+/// and of `threads` workers: the blocks alone, and "with degrees" by a loader with its defaults,
+/// which also keeps the degrees of the nodes and builds what gradients need; beside them, on as
+/// many threads, a bare loop of prefetched random reads, two for each edge that is sampled (one of
+/// the graph's neighbours, one of a table of all nodes), which no sampler can beat by much.
+/// Results: millions of edges. `graph` outlives the plan.
 Plan neighbor_sampling(const Graph& graph, const SamplingWork& work, std::int64_t threads);
 
 /// What learns from the batches: SAGE with a layer for each fan-out.
@@ -35,12 +36,14 @@ struct MiniBatchModel {
 };
 
 /// Training over the work on one thread: batches prepared ahead by one worker ("pipelined"), and
-/// the preparing and the training of the same batches each by itself. Results: the number of
-/// batches. graph: with columns "feat" and "label". `graph` outlives the plan.
+/// the preparing and the training of the same batches each by itself. Stages: what the worker spent
+/// with sampling, gathering and preparing gradients ("transfer"), and the caller with waiting; none
+/// in the training alone. Results: the number of batches. graph: with columns "feat" and "label".
+/// `graph` outlives the plan.
 Plan pipelined_epoch(const Graph& graph, const SamplingWork& work, const MiniBatchModel& model);
 
-/// A table of an outcome of pipelined_epoch: the stages, and how much longer the epoch took than
-/// the slower of them.
+/// A table of an outcome of pipelined_epoch: preparing and training, how much longer the epoch took
+/// than the slower of them, and the medians of the stages of the pipeline while it trained.
 std::string format_pipelining(const Outcome& outcome);
 
 /// A table of the rates of an outcome of neighbor_sampling: millions of edges a second by minima

@@ -92,6 +92,7 @@ std::vector<std::string> variables_of(const LaunchOptions& options, std::int64_t
       {"MASTER_ADDR", kAddress},
       {"MASTER_PORT", std::to_string(options.port)},
       {"TORCHELASTIC_USE_AGENT_STORE", "False"},
+      {kLaunchedVariable, "1"},
   };
   if (options.threads) {
     set.emplace_back("OMP_NUM_THREADS", std::to_string(*options.threads));
@@ -127,7 +128,10 @@ class Launcher {
   void hear_signals();
   void reap();
   void ended(std::size_t rank, int status);
-  void end_others(const std::string& why);
+  bool was_sent(int signal) const;
+  void blame(std::size_t rank, int code, const std::string& ending);
+  void blame_follower();
+  void end_others();
   void press();
   void pass_on(int signal) const;
   bool is_running() const;
@@ -136,12 +140,15 @@ class Launcher {
   Arguments words_;
   dist::detail::ReservedPort port_;
   sigset_t mask_before_{};
-  struct sigaction pipe_before_ = {};
+  struct sigaction pipe_before_ = {}, child_before_ = {};
   Descriptor signals_;
   std::vector<Process> processes_;
-  int code_ = kSuccess;       // of the first failure
+  int code_ = kSuccess;  // of the process that is named
+  // The first that failed because it lost another; that one may come to its end later.
+  std::optional<std::size_t> follower_;
   bool interrupted_ = false;  // some process ended in good order after an interrupt
-  // Set where the processes are being ended: what comes next, and when.
+  bool ending_ = false;       // the processes are being ended
+  // What comes next then, and when.
   std::optional<Clock::time_point> term_again_, kill_;
 };
 
@@ -150,16 +157,22 @@ Launcher::Launcher(LaunchOptions options, const Arguments& words)
   options_.port = port_.number();
   sigset_t mask;
   sigemptyset(&mask);
-  for (const int signal : {SIGINT, SIGTERM, SIGCHLD}) sigaddset(&mask, signal);
-  struct sigaction hangup = {};
-  sigaction(SIGHUP, nullptr, &hangup);
-  if (hangup.sa_handler != SIG_IGN) sigaddset(&mask, SIGHUP);  // else nohup started this
+  for (const int signal : {SIGINT, SIGTERM, SIGCONT, SIGCHLD}) sigaddset(&mask, signal);
+  for (const int signal : {SIGHUP, SIGUSR1, SIGUSR2, SIGTSTP}) {
+    struct sigaction current = {};
+    sigaction(signal, nullptr, &current);
+    if (current.sa_handler != SIG_IGN) sigaddset(&mask, signal);  // else nohup, say, started this
+  }
   sigprocmask(SIG_BLOCK, &mask, &mask_before_);
   signals_ = checked(::signalfd(-1, &mask, SFD_CLOEXEC | SFD_NONBLOCK), "cannot wait for signals");
   // Where nobody reads on, as behind `head`, the processes train on all the same.
   struct sigaction ignore = {};
   ignore.sa_handler = SIG_IGN;
   sigaction(SIGPIPE, &ignore, &pipe_before_);
+  // Where it is ignored, as it may be inherited, the kernel tells nobody how a process ended.
+  struct sigaction usual = {};
+  usual.sa_handler = SIG_DFL;
+  sigaction(SIGCHLD, &usual, &child_before_);
   processes_.resize(static_cast<std::size_t>(options_.processes));
 }
 
@@ -169,6 +182,7 @@ Launcher::~Launcher() {
   for (const Process& process : processes_) {
     if (process.running) ::waitpid(process.id, nullptr, 0);
   }
+  sigaction(SIGCHLD, &child_before_, nullptr);
   sigaction(SIGPIPE, &pipe_before_, nullptr);
   sigprocmask(SIG_SETMASK, &mask_before_, nullptr);
 }
@@ -244,6 +258,7 @@ int Launcher::run() {
     process.out.finish();
     process.err.finish();
   }
+  blame_follower();
   return code_ != kSuccess ? code_ : interrupted_ ? kInterrupted : kSuccess;
 }
 
@@ -268,6 +283,8 @@ void Launcher::hear_signals() {
   while (::read(signals_.get(), &signal, sizeof(signal)) == sizeof(signal)) {
     const int number = static_cast<int>(signal.ssi_signo);
     if (number != SIGCHLD) pass_on(number == SIGHUP ? SIGTERM : number);
+    // Not by SIGTSTP, which does nothing where no shell looks after this one's group.
+    if (number == SIGTSTP) ::raise(SIGSTOP);
   }
 }
 
@@ -295,18 +312,39 @@ void Launcher::ended(std::size_t rank, int status) {
   // All stop at the same batch; rank 0 then still writes the checkpoint.
   if (!by_signal && code == kInterrupted) {
     interrupted_ = true;
-    return;
+  } else if (!by_signal && code == kFailedWithAnother) {
+    if (!follower_) follower_ = rank;
+    end_others();
+  } else if (!by_signal) {
+    blame(rank, code, fmt::format("ended with exit code {}", code));
+  } else if (const int signal = WTERMSIG(status); !was_sent(signal)) {
+    blame(rank, code, fmt::format("was ended by signal {} ({})", signal, ::strsignal(signal)));
   }
-  code_ = code;
-  end_others(by_signal ? fmt::format("rank {} was ended by signal {} ({})", rank, WTERMSIG(status),
-                                     ::strsignal(WTERMSIG(status)))
-                       : fmt::format("rank {} ended with exit code {}", rank, code));
 }
 
-void Launcher::end_others(const std::string& why) {
-  const std::string line =
-      fmt::format("mezzo: launch: {}{}\n", why, is_running() ? "; ending the others" : "");
+/// Whether it may have come from here, to end the processes.
+bool Launcher::was_sent(int signal) const {
+  return ending_ && (signal == SIGTERM || (signal == SIGKILL && !kill_));
+}
+
+void Launcher::blame(std::size_t rank, int code, const std::string& ending) {
+  code_ = code;
+  const bool others = is_running() && !ending_;
+  const std::string line = fmt::format("mezzo: launch: rank {} {}{}\n", rank, ending,
+                                       others ? "; ending the others" : "");
   std::fputs(line.c_str(), stderr);  // fmt::print throws where nobody reads
+  end_others();
+}
+
+/// Where none has failed by itself: a link is down, say, or a rank hangs.
+void Launcher::blame_follower() {
+  if (!follower_ || code_ != kSuccess) return;
+  blame(*follower_, kIoError, "lost another one");
+}
+
+void Launcher::end_others() {
+  if (ending_) return;
+  ending_ = true;
   pass_on(SIGTERM);
   term_again_ = Clock::now() + kUntilSecondTerm;
   kill_ = Clock::now() + kUntilKill;
@@ -315,6 +353,7 @@ void Launcher::end_others(const std::string& why) {
 void Launcher::press() {
   const Clock::time_point now = Clock::now();
   if (term_again_ && now >= *term_again_) {
+    blame_follower();
     pass_on(SIGTERM);
     term_again_.reset();
   }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <cstdlib>
 #include <exception>
 #include <iostream>
 #include <new>
@@ -18,6 +19,7 @@
 #include "mezzo/cli/interrupt.h"
 #include "mezzo/core/error.h"
 #include "mezzo/core/log.h"
+#include "mezzo/dist/failure.h"
 #include "mezzo/message_passing/backend_info.h"
 #include "mezzo/version.h"
 
@@ -72,7 +74,9 @@ std::string internal_error(std::string_view text) {
 
 int fail(ExitCode code, std::string_view text) {
   print_line(text);
-  return code;
+  // The launcher names the rank that failed first, which may well end after those that lost it.
+  const bool launched = std::getenv(kLaunchedVariable) != nullptr;
+  return launched && dist::detail::has_failed_with_another() ? kFailedWithAnother : code;
 }
 
 }  // namespace

@@ -12,8 +12,13 @@ enum ExitCode : int {
   kIoError = 3,
   kDiverged = 4,
   kInternalError = 70,
+  /// Only from a process of `mezzo launch` to it: this one failed because another one did.
+  kFailedWithAnother = 75,
   kInterrupted = 130,  ///< as shells have it for an interrupt
 };
+
+/// Set in the processes of `mezzo launch`.
+inline constexpr const char* kLaunchedVariable = "MEZZO_LAUNCHED";
 
 /// Runs `mezzo <arguments>`: dispatches to a command, and turns every exception into one line
 /// "mezzo: ..." on the standard error and an exit code. Installs handlers for SIGINT and SIGTERM,

@@ -34,6 +34,14 @@ class SamplingGroup {
     return *this;
   }
 
+  /// Sets the member to false.
+  SamplingGroup& without(const std::string& flag, bool SamplingOptions::*member,
+                         const std::string& help) {
+    group_.flag(
+        flag, [&sampling = sampling_, member](bool on) { made(sampling).*member = !on; }, help);
+    return *this;
+  }
+
   SamplingGroup& sampler() {
     group_.value(
         "--sampler", "NAME",
@@ -68,6 +76,20 @@ class SamplingGroup {
     return *this;
   }
 
+  SamplingGroup& layer_sizes() {
+    group_.list(
+        "--layer-sizes", "N,...",
+        [&sampling = sampling_](const std::vector<std::string>& words) {
+          std::vector<std::int64_t>& sizes = made(sampling).layer_sizes;
+          sizes.clear();
+          for (const std::string& word : words) {
+            sizes.push_back(parse_number<std::int64_t>("--layer-sizes", word));
+          }
+        },
+        "layer (gcn, sage): nodes drawn for a layer, one number a layer, inputs first");
+    return *this;
+  }
+
  private:
   static SamplingOptions& made(std::optional<SamplingOptions>& sampling) {
     if (!sampling) sampling.emplace();
@@ -84,16 +106,20 @@ void add_sampling_options(CLI::App& app, std::optional<SamplingOptions>& samplin
                           const std::string& title) {
   SamplingGroup(app, sampling, title)
       .number("--batch-size", &SamplingOptions::batch_size,
-              "neighbor, labor: train by mini-batches of N training nodes")
+              "neighbor, labor, layer: train by mini-batches of N training nodes")
       .fanouts()
+      .layer_sizes()
       .sampler()
       .flag("--replace", &SamplingOptions::replace, "neighbor: draw neighbours with replacement")
       .flag("--layer-dependency", &SamplingOptions::layer_dependency,
             "labor: draw alike in all layers of a batch")
       .flag("--drop-last", &SamplingOptions::drop_last,
-            "neighbor, labor: leave out a last batch that is not full")
+            "neighbor, labor, layer: leave out a last batch that is not full")
       .flag("--balance-classes", &SamplingOptions::balance_classes,
-            "neighbor, labor: draw training nodes of every class equally often")
+            "neighbor, labor, layer: draw training nodes of every class equally often")
+      .without("--no-shuffle", &SamplingOptions::shuffle,
+               "neighbor, labor, layer, cluster: training nodes, or parts, in the same order each "
+               "epoch")
       .number("--parts", &SamplingOptions::parts, "cluster: parts that the graph is cut into")
       .number("--parts-per-batch", &SamplingOptions::parts_per_batch,
               "cluster: parts of a batch (default: 1)")

@@ -1,11 +1,13 @@
 #include "mezzo/train/agreement.h"
 
 #include <string>
+#include <vector>
 
 #include <ATen/ATen.h>
 #include <fmt/format.h>
 
 #include "mezzo/core/error.h"
+#include "mezzo/core/random.h"
 
 namespace mezzo {
 namespace {
@@ -19,20 +21,39 @@ std::string agreement(TrainOptions options) {
                      options.capture);
 }
 
+/// Twenty bits of a node, so that a double holds the sum of them exactly; sums of two sets of as
+/// many nodes are hardly ever equal.
+std::int64_t bits_of_node(std::int64_t node) {
+  return static_cast<std::int64_t>(random_bits(0, 0, static_cast<std::uint64_t>(node)) >> 44);
+}
+
+/// Whether every node is one process's own. Parts of different cuts may well add up to as many.
+void check_own_nodes(const DatasetPart& part, Ranks& ranks) {
+  const at::Tensor own = part.node_ids.masked_select(part.own_mask).contiguous();
+  const auto* ids = own.const_data_ptr<std::int64_t>();
+  std::int64_t bits = 0, bits_of_all = 0;
+  for (std::int64_t i = 0; i < own.numel(); ++i) bits += bits_of_node(ids[i]);
+  for (std::int64_t node = 0; node < part.num_nodes; ++node) bits_of_all += bits_of_node(node);
+  const std::vector<double> sums =
+      ranks.sums({static_cast<double>(own.numel()), static_cast<double>(bits)});
+  const auto nodes = static_cast<std::int64_t>(sums[0]);
+  MEZZO_CHECK(nodes == part.num_nodes,
+              "train: the parts of the data hold {} nodes together, expected {}", nodes,
+              part.num_nodes);
+  MEZZO_CHECK(static_cast<std::int64_t>(sums[1]) == bits_of_all,
+              "train: the parts of the data are not of one cut: some nodes belong to several, "
+              "others to none");
+}
+
 /// Each process has another part, together all of them. Fails on all processes or on none.
 void check_parts(const Dataset& dataset, const TrainOptions& options, Ranks& ranks) {
   const DatasetPart& part = *dataset.part;
-  const at::Tensor own = part.own_mask;
   MEZZO_CHECK(part.num_parts == ranks.world_size(),
               "train: the data are cut into {} parts, and there are {} processes", part.num_parts,
               ranks.world_size());
   MEZZO_CHECK(ranks.largest(part.index == ranks.rank() ? 0 : 1) == 0,
               "train: a process has another part of the data than that of its rank");
-  const auto nodes = static_cast<std::int64_t>(
-      ranks.sums({static_cast<double>(own.sum().item<std::int64_t>())})[0]);
-  MEZZO_CHECK(nodes == part.num_nodes,
-              "train: the parts of the data hold {} nodes together, expected {}", nodes,
-              part.num_nodes);
+  check_own_nodes(part, ranks);
   MEZZO_CHECK(dataset.metric == Metric::kAccuracy,
               "train: {}, the metric of {}, is not computed over parts; train on the whole",
               metric_name(dataset.metric), dataset.name);
@@ -50,10 +71,11 @@ void check_group(const Dataset& dataset, const TrainOptions& options, Ranks& ran
   MEZZO_CHECK(!options.capture, "capture: a step is captured in one process, not in {}",
               ranks.world_size());
   ranks.check_same_data(dataset);
-  MEZZO_CHECK(options.sampling && draws_blocks(options.sampling->sampler),
-              "train: {} processes train by mini-batches of the samplers neighbor and labor: set "
-              "batch-size and fanout, or train in one process",
-              ranks.world_size());
+  MEZZO_CHECK(
+      options.sampling && draws_blocks(options.sampling->sampler),
+      "train: {} processes train by mini-batches of the samplers neighbor, labor and layer: "
+      "set batch-size and fanout or layer-sizes, or train in one process",
+      ranks.world_size());
   if (dataset.part) check_parts(dataset, options, ranks);
 }
 

@@ -37,6 +37,10 @@ json read_recipe(ArchiveReader& reader) {
   recipe.emplace("keep-float32", json::array());
   recipe.emplace("sampling", nullptr);
   recipe.emplace("gradient-traffic", "fp32");
+  if (json& sampling = recipe["sampling"]; sampling.is_object()) {
+    sampling.emplace("layer-sizes", json::array());
+    sampling.emplace("shuffle", true);
+  }
   if (const auto data = recipe.find("data"); data != recipe.end() && data->is_object()) {
     data->emplace("multi-label", false);
   }

@@ -22,10 +22,11 @@ at::Device problem_device(const TrainOptions& options) {
 /// A part of a data set serves samplers that begin at its own nodes and stay within its halo.
 void check_part(const Dataset& dataset, const TrainOptions& options) {
   if (!dataset.part) return;
-  MEZZO_CHECK(options.sampling && draws_blocks(options.sampling->sampler),
-              "dataset: {} is a part of a data set, on which the samplers neighbor and labor alone "
-              "train: set batch-size and fanout",
-              dataset.origin);
+  MEZZO_CHECK(
+      options.sampling && draws_blocks(options.sampling->sampler),
+      "dataset: {} is a part of a data set, on which the samplers neighbor, labor and layer "
+      "alone train: set batch-size and fanout or layer-sizes",
+      dataset.origin);
   MEZZO_CHECK(options.layers <= dataset.part->hops,
               "dataset: {} has a halo of {} hops, too few for {} layers; cut it anew: mezzo data "
               "partition --hops {}",

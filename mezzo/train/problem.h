@@ -40,7 +40,7 @@ MEZZO_API bool worth_sparse(const at::Tensor& features);
 /// fewer than two classes, a split index out of range, nodes without in-edges where the model needs
 /// them, ROC AUC over other than two classes of single labels, multi-label data with capture or
 /// balance_classes, the normalisation of mapped features, and, on a part of a data set, another
-/// sampler than neighbor and labor or more layers than the halo has hops.
+/// sampler than neighbor, labor and layer or more layers than the halo has hops.
 MEZZO_API Problem make_problem(const Dataset& dataset, const TrainOptions& options);
 
 /// As make_problem(), but only what a model computes on: labels and masks stay undefined,

@@ -228,14 +228,22 @@ void Ranks::share_weights(torch::nn::Module& module) {
 }
 
 bool Ranks::exchange(const torch::nn::Module& module, LossTotals& totals, bool stop,
-                     dist::GradientTraffic traffic) {
+                     dist::GradientTraffic traffic, const std::function<void()>& meanwhile) {
   at::Tensor numbers = at::tensor({totals.loss_sum, totals.weight, stop ? 1.0 : 0.0}, at::kFloat);
+  double seconds_apart = 0;
+  const auto apart = [&] {
+    if (!meanwhile) return;
+    const Clock::time_point start = Clock::now();
+    meanwhile();
+    seconds_apart = seconds_since(start);
+  };
   timed([&] {
     numbers = numbers.to(device_);
     dist::all_reduce_gradients(module.parameters(), group_,
-                               {.traffic = traffic, .beside = numbers});
+                               {.traffic = traffic, .beside = numbers, .meanwhile = apart});
     numbers = numbers.cpu();
   });
+  seconds_ -= seconds_apart;
   const auto* number = numbers.const_data_ptr<float>();
   totals = {.loss_sum = number[0], .weight = number[1]};
   return number[2] > 0;

@@ -36,6 +36,8 @@ class Ranks {
   std::int64_t world_size() const { return group_.world_size(); }
   /// Spent in communication so far, which includes waiting for slower processes.
   double seconds() const { return seconds_; }
+  /// From here on: what came before was no training.
+  void reset_seconds() { seconds_ = 0; }
 
   /// Throws InvalidArgument on all processes unless `text`, which says `what`, is the same on all.
   void check_same(const std::string& what, const std::string& text);
@@ -87,9 +89,10 @@ class Ranks {
   void share_weights(torch::nn::Module& module);
   /// Each gradient becomes the mean over the processes, the totals their sum (in float32). Returns
   /// whether some process asks for the end (`stop`). One exchange for all that fits in a bucket; in
-  /// bfloat16 traffic one more.
+  /// bfloat16 traffic one more. `meanwhile`, unless empty, is called while it goes on; its time is
+  /// not in seconds().
   bool exchange(const torch::nn::Module& module, LossTotals& totals, bool stop,
-                dist::GradientTraffic traffic);
+                dist::GradientTraffic traffic, const std::function<void()>& meanwhile);
 
  private:
   std::string from(std::int64_t root, const std::string& text);

@@ -48,10 +48,12 @@ json sampling_to_json(const SamplingOptions& sampling) {
   return {{"sampler", name_of(SamplerKinds{}, sampling.sampler)},
           {"batch-size", or_null(sampling.batch_size)},
           {"fanout", sampling.fanouts},
+          {"layer-sizes", sampling.layer_sizes},
           {"replace", sampling.replace},
           {"layer-dependency", sampling.layer_dependency},
           {"drop-last", sampling.drop_last},
           {"balance-classes", sampling.balance_classes},
+          {"shuffle", sampling.shuffle},
           {"parts", or_null(sampling.parts)},
           {"parts-per-batch", or_null(sampling.parts_per_batch)},
           {"saint-budget", or_null(sampling.saint_budget)},
@@ -67,10 +69,12 @@ SamplingOptions sampling_from_json(const json& object) {
   });
   sampling.batch_size = read_optional<std::int64_t>(object, "batch-size");
   sampling.fanouts = read<std::vector<std::int64_t>>(object, "fanout");
+  sampling.layer_sizes = read<std::vector<std::int64_t>>(object, "layer-sizes");
   sampling.replace = read<bool>(object, "replace");
   sampling.layer_dependency = read<bool>(object, "layer-dependency");
   sampling.drop_last = read<bool>(object, "drop-last");
   sampling.balance_classes = read<bool>(object, "balance-classes");
+  sampling.shuffle = read<bool>(object, "shuffle");
   sampling.parts = read_optional<std::int64_t>(object, "parts");
   sampling.parts_per_batch = read_optional<std::int64_t>(object, "parts-per-batch");
   sampling.saint_budget = read_optional<std::int64_t>(object, "saint-budget");

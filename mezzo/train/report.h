@@ -75,7 +75,8 @@ struct TrainReport {
   double evaluation_seconds = 0;                 ///< all evaluations together
   double total_seconds = 0;                      ///< everything after the data were read
   /// Of this rank: exchange of gradients and numbers with other processes, with
-  /// the wait for them; without what batch normalization exchanges within a step.
+  /// the wait for them, from the first step on; without what batch normalization exchanges within
+  /// a step.
   double communication_seconds = 0;
   std::int64_t peak_memory_bytes = 0;         ///< of tensors, on the device of the run
   std::int64_t steps = 0, skipped_steps = 0;  ///< skipped: for inf or nan gradients

@@ -1,4 +1,5 @@
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -9,6 +10,7 @@
 #include "mezzo/core/error.h"
 #include "mezzo/graph/graph.h"
 #include "mezzo/message_passing/memory.h"
+#include "mezzo/nn/model_input.h"
 #include "mezzo/sampling/block_loader.h"
 #include "mezzo/sampling/cluster_loader.h"
 #include "mezzo/sampling/saint_loader.h"
@@ -23,6 +25,7 @@ constexpr auto kFeatureColumn = "feat";
 constexpr auto kLabelColumn = "label";
 constexpr auto kTrainColumn = "train_mask";
 constexpr auto kIdColumn = "node_id";
+constexpr auto kEdgeWeightColumn = "edge_weights";
 
 /// What a mini-batch is learnt from.
 struct BatchRows {
@@ -63,7 +66,9 @@ BatchRows rows_of(const Batch& batch, double /*nodes_per_term*/) {
           .counts = batch.output_counts};
 }
 
-const Blocks& structure_of(const Batch& batch) {
+/// Batches drawn layer by layer make up for their draws by weights; others have none to apply.
+nn::ModelInput structure_of(const Batch& batch, SamplerKind sampler) {
+  if (sampler == SamplerKind::kLayer) return {batch.blocks, kEdgeWeightColumn};
   return batch.blocks;
 }
 
@@ -82,7 +87,7 @@ BatchRows rows_of(const SubgraphBatch& batch, double nodes_per_term) {
   return made;
 }
 
-const Graph& structure_of(const SubgraphBatch& batch) {
+nn::ModelInput structure_of(const SubgraphBatch& batch, SamplerKind /*sampler*/) {
   return batch.graph;
 }
 
@@ -114,18 +119,30 @@ class LoaderSteps : public EpochSteps {
   }
 
   StepResult next(TrainState& state) override {
-    if (position_) {
-      ++*position_;
-    } else {
+    if (!position_) {
       position_.emplace(loader_->begin());
+    } else if (!is_ahead_) {
+      ++*position_;
     }
+    is_ahead_ = false;
+    double seconds_ahead = 0;
+    const auto go_ahead = [&] {
+      const Clock::time_point start = Clock::now();
+      ++*position_;
+      is_ahead_ = true;
+      seconds_ahead = seconds_since(start);
+    };
     const Clock::time_point start = Clock::now();
-    const StepResult result = step(state, **position_);
-    compute_seconds_ += seconds_since(start);
+    const StepResult result = step(state, **position_, go_ahead);
+    compute_seconds_ += seconds_since(start) - seconds_ahead;
     return result;
   }
 
-  void end() override { position_.reset(); }
+  void end() override {
+    if (is_ahead_ && *position_ != loader_->end()) ++batches_dropped_;
+    position_.reset();
+    is_ahead_ = false;
+  }
 
   std::optional<SamplingReport> sampling() const override {
     const PipelineStatistics statistics = loader_->statistics();
@@ -134,7 +151,7 @@ class LoaderSteps : public EpochSteps {
                           .drawn_on = std::string(name_of(SamplePlaces{}, place_)),
                           .workers = workers_,
                           .batches_per_epoch = num_batches_,
-                          .batches = statistics.batches,
+                          .batches = statistics.batches - batches_dropped_,
                           .sampled_edges = statistics.sampled_edges,
                           .input_nodes = statistics.sampled_nodes,
                           .sample_seconds = statistics.sample_seconds,
@@ -145,14 +162,17 @@ class LoaderSteps : public EpochSteps {
   }
 
  private:
-  StepResult step(TrainState& state, const Item& item) {
+  /// The item is of no more use where `meanwhile` is called.
+  StepResult step(TrainState& state, const Item& item, const std::function<void()>& meanwhile) {
     const BatchRows batch = rows_of(item, nodes_per_term_);
-    if (batch.labels.size(0) == 0) return {};
-    return take_step(state, options_, share_of(batch), [&] {
-      const at::Tensor logits = state.model->forward(
-          structure_of(item), in_precision(batch.features, options_.precision));
+    if (batch.labels.size(0) == 0) return {};  // of subgraphs, which one process draws
+    const auto loss = [&] {
+      const at::Tensor logits =
+          state.model->forward(structure_of(item, options_.sampling->sampler),
+                               in_precision(batch.features, options_.precision));
       return batch_loss(logits, batch);
-    });
+    };
+    return take_step(state, options_, share_of(batch), loss, meanwhile);
   }
 
   std::shared_ptr<Batches<Item>> loader_;
@@ -162,6 +182,8 @@ class LoaderSteps : public EpochSteps {
   double nodes_per_term_;
   std::int64_t num_batches_;
   std::optional<typename Batches<Item>::Iterator> position_;
+  bool is_ahead_ = false;             ///< the next item was made while gradients travelled
+  std::int64_t batches_dropped_ = 0;  ///< made while gradients travelled, before the end was asked
   double compute_seconds_ = 0;
 };
 
@@ -221,8 +243,9 @@ std::shared_ptr<Batches<Batch>> block_loader(const Graph& graph, const at::Tenso
   const SamplingOptions& sampling = *options.sampling;
   BlockLoaderOptions made;
   made.fanouts = sampling.fanouts;
+  made.layer_sizes = sampling.layer_sizes;
   made.batch_size = *sampling.batch_size;
-  made.shuffle = true;
+  made.shuffle = sampling.shuffle;
   made.drop_last = sampling.drop_last;
   const bool labor = sampling.sampler == SamplerKind::kLabor;
   made.draw = labor ? NeighborDraw::kLabor : NeighborDraw::kNeighbor;
@@ -247,7 +270,7 @@ std::shared_ptr<Batches<SubgraphBatch>> cluster_loader(const Graph& graph,
   auto made = with_machinery(ClusterLoaderOptions{}, graph, options, seed);
   made.num_parts = *sampling.parts;
   made.clusters_per_batch = sampling.parts_per_batch.value_or(made.clusters_per_batch);
-  made.shuffle = true;
+  made.shuffle = sampling.shuffle;
   made.labels.push_back(kTrainColumn);
   return std::make_shared<ClusterLoader>(graph, made);
 }

@@ -46,13 +46,16 @@ void check_options_of_samplers(const SamplingOptions& options) {
   const SamplingCheck check(options);
   const SamplerKind sampler = options.sampler;
   const bool blocks = draws_blocks(sampler), saint = is_saint(sampler);
+  const bool by_fanouts = draws_by_fanouts(sampler), layer = sampler == SamplerKind::kLayer;
   const bool cluster = sampler == SamplerKind::kCluster;
   check.only(blocks, options.batch_size.has_value(), "batch-size");
-  check.only(blocks, !options.fanouts.empty(), "fanout");
+  check.only(by_fanouts, !options.fanouts.empty(), "fanout");
+  check.only(layer, !options.layer_sizes.empty(), "layer-sizes");
   check.only(sampler == SamplerKind::kNeighbor, options.replace, "replace");
   check.only(sampler == SamplerKind::kLabor, options.layer_dependency, "layer-dependency");
   check.only(blocks, options.drop_last, "drop-last");
   check.only(blocks, options.balance_classes, "balance-classes");
+  check.only(blocks || cluster, !options.shuffle, "no-shuffle");
   check.only(cluster, options.parts.has_value(), "parts");
   check.only(cluster, options.parts_per_batch.has_value(), "parts-per-batch");
   check.only(saint, options.saint_budget.has_value(), "saint-budget");
@@ -60,8 +63,10 @@ void check_options_of_samplers(const SamplingOptions& options) {
   check.only(saint, options.batches_per_epoch.has_value(), "batches-per-epoch");
 
   check.needed(!blocks || options.batch_size, "batch-size", "the training nodes of a batch");
-  check.needed(!blocks || !options.fanouts.empty(), "fanout",
+  check.needed(!by_fanouts || !options.fanouts.empty(), "fanout",
                "the neighbours drawn for a node, one number a layer");
+  check.needed(!layer || !options.layer_sizes.empty(), "layer-sizes",
+               "the nodes drawn for a layer, one number a layer");
   check.needed(!cluster || options.parts, "parts", "the parts that the graph is cut into");
   check.needed(!saint || options.saint_budget, "saint-budget", "what a batch may draw");
 
@@ -77,6 +82,9 @@ void check_options_of_samplers(const SamplingOptions& options) {
   MEZZO_CHECK(!options.parts_per_batch || *options.parts_per_batch <= *options.parts,
               "parts-per-batch: expected at most the {} parts, got {}", *options.parts,
               *options.parts_per_batch);
+  MEZZO_CHECK(
+      options.shuffle || !options.balance_classes,
+      "no-shuffle: with balance-classes the training nodes are drawn, in no order of theirs");
 }
 
 void check_fanouts(const TrainOptions& options) {
@@ -90,6 +98,21 @@ void check_fanouts(const TrainOptions& options) {
                 fanout);
     MEZZO_CHECK(fanout != 0 || !nn::needs_in_edges(options.model),
                 "fanout: {} computes from neighbours alone and needs at least 1, got 0", model);
+  }
+}
+
+void check_layer_sizes(const TrainOptions& options) {
+  const std::vector<std::int64_t>& sizes = options.sampling->layer_sizes;
+  MEZZO_CHECK(nn::takes_edge_weights(options.model),
+              "sampler: layer draws nodes unevenly and makes up for it by weights of the edges, "
+              "which the layers of gcn and sage take and those of {} do not",
+              name_of(nn::ModelKinds{}, options.model));
+  MEZZO_CHECK(static_cast<std::int64_t>(sizes.size()) == options.layers,
+              "layer-sizes: expected one number for each of the {} layers, got {}", options.layers,
+              sizes.size());
+  for (const std::int64_t size : sizes) {
+    MEZZO_CHECK(size >= 1 && size <= kMostDraws, "layer-sizes: expected numbers in [1, {}], got {}",
+                kMostDraws, size);
   }
 }
 
@@ -142,7 +165,8 @@ void check_sampling(const TrainOptions& options) {
               "sampling: sgc is a linear model of features that are propagated once; it is trained "
               "on the full graph");
   check_options_of_samplers(sampling);
-  if (draws_blocks(sampling.sampler)) check_fanouts(options);
+  if (draws_by_fanouts(sampling.sampler)) check_fanouts(options);
+  if (sampling.sampler == SamplerKind::kLayer) check_layer_sizes(options);
   const std::int64_t num_workers = sampling.num_workers.value_or(0);
   MEZZO_CHECK(num_workers >= 0 && num_workers <= kMostWorkers, "workers: expected 0 to {}, got {}",
               kMostWorkers, num_workers);

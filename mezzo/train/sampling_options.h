@@ -13,12 +13,14 @@ namespace mezzo {
 
 struct TrainOptions;
 
-/// How mini-batches are drawn. kNeighbor, kLabor: blocks below a batch of training nodes. kCluster:
+/// How mini-batches are drawn. kNeighbor, kLabor, kLayer: blocks below a batch of training nodes,
+/// by neighbours of each node or by nodes of each layer (FastGCN, LADIES). kCluster:
 /// the parts of a partition of the graph, several a batch. kSaintNode, kSaintEdge, kSaintWalk:
 /// subgraphs of random nodes, of the ends of random edges, of random walks (GraphSAINT).
 enum class SamplerKind : std::uint8_t {
   kNeighbor,
   kLabor,
+  kLayer,
   kCluster,
   kSaintNode,
   kSaintEdge,
@@ -32,6 +34,10 @@ struct NeighborBatches {
 struct LaborBatches {
   static constexpr SamplerKind kind = SamplerKind::kLabor;
   static constexpr std::string_view name = "labor";
+};
+struct LayerBatches {
+  static constexpr SamplerKind kind = SamplerKind::kLayer;
+  static constexpr std::string_view name = "layer";
 };
 struct ClusterBatches {
   static constexpr SamplerKind kind = SamplerKind::kCluster;
@@ -50,12 +56,16 @@ struct SaintWalkBatches {
   static constexpr std::string_view name = "saint-walk";
 };
 /// Every sampler, with the word that the command line takes.
-using SamplerKinds = TypeList<NeighborBatches, LaborBatches, ClusterBatches, SaintNodeBatches,
-                              SaintEdgeBatches, SaintWalkBatches>;
+using SamplerKinds = TypeList<NeighborBatches, LaborBatches, LayerBatches, ClusterBatches,
+                              SaintNodeBatches, SaintEdgeBatches, SaintWalkBatches>;
 
-/// Whether the batches are blocks below seeds (neighbor, labor), and not subgraphs.
-constexpr bool draws_blocks(SamplerKind sampler) {
+/// Whether neighbours are drawn for each node, by fan-outs.
+constexpr bool draws_by_fanouts(SamplerKind sampler) {
   return sampler == SamplerKind::kNeighbor || sampler == SamplerKind::kLabor;
+}
+/// Whether the batches are blocks below seeds (neighbor, labor, layer), and not subgraphs.
+constexpr bool draws_blocks(SamplerKind sampler) {
+  return draws_by_fanouts(sampler) || sampler == SamplerKind::kLayer;
 }
 constexpr bool is_saint(SamplerKind sampler) {
   return sampler == SamplerKind::kSaintNode || sampler == SamplerKind::kSaintEdge ||
@@ -87,17 +97,23 @@ using SamplePlaces = TypeList<SampleAnywhere, SampleOnHost, SampleOnDevice>;
 /// Training by mini-batches, as plain values. Options with samplers in front belong to these: set
 /// for another one they are an error, never ignored.
 struct SamplingOptions {
-  SamplerKind sampler = SamplerKind::kNeighbor;
+  SamplerKind sampler = SamplerKind::kNeighbor;  ///< how batches are drawn
 
-  std::optional<std::int64_t> batch_size =
-      {};  ///< neighbor, labor (needed): seeds of a batch, >= 1
+  /// neighbor, labor, layer (needed): seeds of a batch, >= 1.
+  std::optional<std::int64_t> batch_size = {};
   /// neighbor, labor (needed): neighbours drawn for a node, one number a layer of the model, input
   /// layer first; >= 0 (gcn, gat: >= 1), or -1: all.
   std::vector<std::int64_t> fanouts = {};
+  /// layer (needed; gcn and sage): nodes drawn for a layer, one number a layer of the model, input
+  /// layer first; in [1, 2^31].
+  std::vector<std::int64_t> layer_sizes = {};
   bool replace = false;           ///< neighbor: draw neighbours with replacement
   bool layer_dependency = false;  ///< labor: one random number a node for all layers of a batch
-  bool drop_last = false;         ///< neighbor, labor: leave out a last batch that is not full
-  bool balance_classes = false;   ///< neighbor, labor: seeds of every class equally often
+  bool drop_last = false;         ///< neighbor, labor, layer: leave out a last batch not full
+  bool balance_classes = false;   ///< neighbor, labor, layer: seeds of every class equally often
+  /// false (neighbor, labor, layer, cluster; not with balance_classes): every epoch takes the
+  /// seeds, or the parts, in their order.
+  bool shuffle = true;
 
   std::optional<std::int64_t> parts = {};            ///< cluster (needed): of the partition, >= 1
   std::optional<std::int64_t> parts_per_batch = {};  ///< cluster: in [1, parts], 1 by default

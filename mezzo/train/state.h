@@ -73,8 +73,8 @@ class TrainState {
   History history;
   std::vector<at::Tensor> best_weights;  ///< of the best epoch so far; empty before the first
   /// Called between the backward of a step and the scaler's part of it, to make gradients and
-  /// totals those of all processes; empty for one.
-  std::function<void(LossTotals&)> exchange;
+  /// totals those of all processes; empty for one. `meanwhile`: see take_step().
+  std::function<void(LossTotals&, const std::function<void()>& meanwhile)> exchange;
 };
 
 /// The optimizer of that kind, its other options at their defaults: libtorch's on the CPU, and for

@@ -73,12 +73,13 @@ at::Tensor queue_train_step(TrainState& state, const Problem& problem, const Tra
 }
 
 StepResult take_step(TrainState& state, const TrainOptions& options, const LossShare& share,
-                     const std::function<at::Tensor()>& loss) {
+                     const std::function<at::Tensor()>& loss,
+                     const std::function<void()>& meanwhile) {
   const at::Tensor value = backward_of(state, options, loss);
   LossTotals totals;
   if (state.exchange) {
     totals = {.loss_sum = value.item<double>() * share.factor, .weight = share.weight};
-    state.exchange(totals);
+    state.exchange(totals, meanwhile);
   }
   state.scaler.step(*state.optimizer);
   StepResult result = read_step(finish_step(state.scaler, *state.optimizer, value));

@@ -48,9 +48,11 @@ StepResult read_step(const at::Tensor& numbers);
 /// One step that minimises what `loss` gives (float32, one element; called in the precision of the
 /// options), times the loss factor. The gradients stay in the parameters, divided by the loss
 /// scale unless the optimizer is a fused one; those of the step before are dropped first.
-/// Communicates where state.exchange is set. Synchronises.
+/// Communicates where state.exchange is set, and calls `meanwhile` while the gradients travel; not
+/// at all where they do not. Synchronises.
 StepResult take_step(TrainState& state, const TrainOptions& options, const LossShare& share,
-                     const std::function<at::Tensor()>& loss);
+                     const std::function<at::Tensor()>& loss,
+                     const std::function<void()>& meanwhile = {});
 
 /// take_step() on loss_of() all training nodes.
 StepResult train_step(TrainState& state, const Problem& problem, const TrainingNodes& nodes,

@@ -99,8 +99,11 @@ Run::Run(const Dataset& dataset, const TrainOptions& options, const TrainCallbac
   loss_scale_ = state_.scaler.get_scale();
   if (ranks_.alone()) return;
   ranks_.share_weights(*state_.model);
-  state_.exchange = [this](LossTotals& totals) {
-    interrupted_ = ranks_.exchange(*state_.model, totals, wants_stop(), options_.gradient_traffic);
+  // Comparing data and options is for the most part the wait for who reads them longest.
+  ranks_.reset_seconds();
+  state_.exchange = [this](LossTotals& totals, const std::function<void()>& meanwhile) {
+    interrupted_ =
+        ranks_.exchange(*state_.model, totals, wants_stop(), options_.gradient_traffic, meanwhile);
   };
 }
 

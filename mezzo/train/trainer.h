@@ -80,8 +80,9 @@ MEZZO_API TrainReport train(const Dataset& dataset, const TrainOptions& options,
 /// but for seconds, bytes and sampling, which are each one's own.
 ///
 /// Throws as train(); also InvalidArgument, on all ranks, where data or options differ between
-/// them; without sampling or with a sampler other than neighbor and labor; and for fewer training
-/// nodes than processes. IoError where another rank fails. A group of one process: train().
+/// them; without sampling or with a sampler other than neighbor, labor and layer; and for fewer
+/// training nodes than processes. IoError where another rank fails. A group of one process:
+/// train().
 MEZZO_API TrainReport train(const Dataset& dataset, const TrainOptions& options,
                             const TrainCallbacks& callbacks, const dist::ProcessGroup& group);
 

@@ -113,6 +113,37 @@ TEST(BenchCommand, an_epoch_is_told_by_stages_that_add_up) {
   }
 }
 
+TEST(BenchCommand, sampling_is_set_beside_bare_reads_and_an_epoch_beside_its_stages) {
+  const test::TempFolder folder;
+  const std::string path = folder.path("b.json");
+  const Outcome outcome = run_mezzo(
+      folder,
+      quick_bench(test::write_rings(folder), {"--sampling", "--batch-size", "4", "--fanout", "2,3",
+                                              "--precision", "fp32,bf16", "--json", path}));
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  for (const char* heading : {"M edges/s", "of bare reads", "of the slower stage", "sample, ms",
+                              "gather, ms", "transfer, ms", "wait, ms"}) {
+    EXPECT_NE(outcome.out.find(heading), std::string::npos) << outcome.out;
+  }
+  const json report = json::parse(test::read_text(path));
+  const auto names = [&](const char* work) {
+    std::vector<std::string> found;
+    const json* result = find_work(report, work);
+    if (result == nullptr) return found;
+    for (const json& contender : (*result)["contenders"]) {
+      EXPECT_GT(contender["min_ms"].get<double>(), 0) << contender;
+      found.push_back(contender["name"].get<std::string>());
+    }
+    return found;
+  };
+  EXPECT_EQ(names("neighbour sampling [2,3], batch 4"),
+            (std::vector<std::string>{"mezzo, 1 thread", "mezzo, with degrees, 1 thread",
+                                      "bare reads, 1 thread"}));
+  EXPECT_EQ(names("mini-batch sage [2,3], batch 4"),
+            (std::vector<std::string>{"prepare alone", "train alone, fp32", "pipelined, fp32",
+                                      "train alone, bf16", "pipelined, bf16"}));
+}
+
 TEST(BenchCommand, a_graph_without_labels_is_timed_without_epochs) {
   const test::TempFolder folder;
   std::string edges;
@@ -199,6 +230,34 @@ TEST(Measure, a_wrong_result_of_ours_is_an_error_and_of_a_yardstick_a_number) {
   const auto outcome = bench::measure(plan_of({right, gives("wrong", false, 4)}), {.rounds = 1});
   EXPECT_TRUE(std::isnan(outcome->measurements[0].error)) << "it gave the expected result";
   EXPECT_EQ(outcome->measurements[1].error, 1);
+}
+
+TEST(Measure, how_far_off_a_result_may_be_depends_on_its_precision) {
+  const bench::Contender truth = gives("truth", false, 1);
+  bench::Contender rounded = gives("rounded", true, 1 + 0x1p-7);
+  rounded.precision = amp::Precision::kBFloat16;
+  EXPECT_NO_THROW(bench::measure(plan_of({truth, rounded}), {.rounds = 1}));
+  for (const auto precision : {amp::Precision::kFloat16, amp::Precision::kFloat32}) {
+    rounded.precision = precision;
+    EXPECT_THROW(bench::measure(plan_of({truth, rounded}), {.rounds = 1}), LogicError);
+  }
+  // Where a contender of 16 bits gave the expected result, that one's rounding counts too.
+  bench::Contender narrow = gives("narrow", true, 1 + 0x1p-7);
+  narrow.precision = amp::Precision::kBFloat16;
+  EXPECT_NO_THROW(bench::measure(plan_of({narrow, gives("wide", true, 1)}), {.rounds = 1}));
+}
+
+TEST(Measure, the_largest_error_follows_from_epsilon_and_the_number_of_terms) {
+  using amp::Precision;
+  const bench::Rounding step{.steps = 1, .terms = 0};
+  EXPECT_EQ(bench::largest_error(step, Precision::kFloat32), 0x1p-23);
+  EXPECT_EQ(bench::largest_error(step, Precision::kTensorFloat32), 0x1p-10);
+  EXPECT_EQ(bench::largest_error(step, Precision::kFloat16), 0x1p-10);
+  EXPECT_EQ(bench::largest_error(step, Precision::kBFloat16), 0x1p-7);
+  EXPECT_EQ(bench::largest_error({.steps = 0, .terms = 16}, Precision::kBFloat16), 0x1p-21);
+  EXPECT_EQ(bench::largest_error({.steps = 0, .terms = 0, .jumps = 1}, Precision::kFloat16),
+            0x1p-5);
+  EXPECT_EQ(bench::largest_error({.steps = 1000}, Precision::kBFloat16), 0.1);
 }
 
 TEST(Measure, stops_when_told) {

@@ -1,4 +1,6 @@
+#include <cmath>
 #include <cstdint>
+#include <cstdlib>
 #include <string>
 #include <vector>
 
@@ -140,6 +142,54 @@ TEST(Launch, a_port_that_is_in_use_is_named) {
   ::close(listener);
   EXPECT_EQ(outcome.code, 3);
   EXPECT_NE(outcome.err.find("--port: " + port), std::string::npos) << outcome.err;
+}
+
+/// What one process learns from cora, and two with half of the batch each: they draw other
+/// neighbours and drop other features, so the two scores are as two draws from one distribution.
+/// Their difference stays within four standard errors of that of two shares of 1,000 nodes.
+TEST(SharedDataLaunch, two_processes_learn_what_one_learns_from_cora) {
+  const char* const shared = std::getenv("MEZZO_SHARED_DATA");
+  if (shared == nullptr || *shared == '\0') {
+    GTEST_SKIP() << "MEZZO_SHARED_DATA does not name the folder of the shared data sets";
+  }
+  const test::TempFolder folder;
+  const auto score = [&](const std::string& batch_size, const std::vector<std::string>& before) {
+    const std::vector<std::string> words = with(before, {"--dataset",
+                                                         std::string(shared) + "/cora",
+                                                         "--model",
+                                                         "sage",
+                                                         "--hidden",
+                                                         "32",
+                                                         "--dropout",
+                                                         "0.5",
+                                                         "--lr",
+                                                         "0.01",
+                                                         "--weight-decay",
+                                                         "5e-4",
+                                                         "--fanout",
+                                                         "10,10",
+                                                         "--batch-size",
+                                                         batch_size,
+                                                         "--epochs",
+                                                         "20",
+                                                         "--eval-every",
+                                                         "5",
+                                                         "--json",
+                                                         folder.path("r.json"),
+                                                         "--normalize-features"});
+    const Outcome outcome = run_mezzo(folder, words);
+    EXPECT_EQ(outcome.code, 0) << outcome.err;
+    return json::parse(test::read_text(folder.path("r.json")));
+  };
+  const json one = score("70", {"train"});
+  const json two = score("35", {"launch", "-n", "2", "--threads-per-process", "1", "train"});
+  EXPECT_EQ(one["world_size"], 1);
+  EXPECT_EQ(two["world_size"], 2);
+  EXPECT_EQ(two["steps"], one["steps"]);
+  const double alone = one["test_accuracy"], together = two["test_accuracy"];
+  constexpr double kNodes = 1000;  // of the test
+  EXPECT_GT(alone, 0.7);           // 0.3 for the largest class, below 0.6 without the edges
+  EXPECT_LE(std::abs(together - alone), 4 * std::sqrt(2 * alone * (1 - alone) / kNodes));
 }
 
 }  // namespace

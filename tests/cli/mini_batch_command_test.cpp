@@ -78,7 +78,8 @@ TEST(MiniBatchCommand, every_sampler_has_its_words) {
   const std::vector<std::vector<std::string>> samplers = {
       {"labor", "--batch-size", "5", "--fanout", "2,2", "--layer-dependency", "--drop-last"},
       {"neighbor", "--batch-size", "5", "--fanout", "2,3", "--replace", "--balance-classes"},
-      {"cluster", "--parts", "4", "--parts-per-batch", "2"},
+      {"layer", "--batch-size", "5", "--layer-sizes", "12,8", "--no-shuffle"},
+      {"cluster", "--parts", "4", "--parts-per-batch", "2", "--no-shuffle"},
       {"saint-node", "--saint-budget", "12"},
       {"saint-edge", "--saint-budget", "8", "--batches-per-epoch", "2", "--sample-on", "host"},
       {"saint-walk", "--saint-budget", "6", "--walk-length", "3"},

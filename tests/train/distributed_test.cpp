@@ -7,6 +7,7 @@
 #include <sstream>
 #include <stdexcept>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -19,6 +20,7 @@
 #include <unistd.h>
 
 #include "mezzo/core/error.h"
+#include "mezzo/data/parts.h"
 #include "mezzo/dist/process_group.h"
 #include "mezzo/train/checkpoint.h"
 #include "mezzo/train/trainer.h"
@@ -71,6 +73,9 @@ TrainOptions random_options() {
 
 /// What ends the name of work with gradients in bfloat16 traffic.
 constexpr auto kSmallTraffic = "-small";
+
+/// After which the last rank begins the work called late: longer than all that it exchanges.
+constexpr std::chrono::seconds kLate(6);
 
 /// What ends the name of work on node_pairs() with batch normalization.
 constexpr auto kNormalized = "-normalized";
@@ -282,12 +287,13 @@ TEST(Distributed, what_processes_cannot_train_is_an_error_on_all_of_them) {
     }
   };
   refused("full-graph", "batch-size and fanout");
-  refused("cluster", "samplers neighbor and labor");
+  refused("cluster", "samplers neighbor, labor and layer");
   refused("other-seed", "the options of rank 1 differ");
   refused("other-labels", "the labels of rank 1 differ");
   refused("other-masks", "the masks of rank 1 differ");
   refused("other-edges", "the edges of rank 1 differ");
   refused("other-features", "the features of rank 1 differ");
+  refused("other-cut", "the parts of the data are not of one cut");
 }
 
 TEST(Distributed, what_rank_0_alone_fails_in_is_the_same_error_on_all) {
@@ -314,6 +320,42 @@ TEST(Distributed, what_ends_one_rank_between_the_exchanges_is_told_by_the_others
     EXPECT_TRUE(told[rank].starts_with("io: ")) << told[rank];
     EXPECT_NE(told[rank].find("rank 1: the user's own"), std::string::npos) << told[rank];
     EXPECT_EQ(told[rank].find("line"), std::string::npos) << told[rank];
+  }
+}
+
+TEST(Distributed, the_wait_for_a_rank_that_comes_late_is_no_communication) {
+  const test::TempFolder folder;
+  for (const std::string& told : run_ranks(folder, 2, "late")) {
+    EXPECT_TRUE(told.starts_with("losses ")) << told;
+  }
+}
+
+/// Batches are prepared while gradients travel, by the process itself or by its workers.
+TEST(Distributed, the_workers_change_nothing_in_several_processes) {
+  const test::TempFolder folder;
+  const std::vector<std::string> none = run_ranks(folder, 2, "workers-0");
+  EXPECT_EQ(none[0], none[1]);
+  EXPECT_NE(none[0].find("steps 9 "), std::string::npos) << none[0];
+  const Checkpoint expected = read_checkpoint(folder.path("checkpoint"));
+  for (const int workers : {1, 2}) {
+    SCOPED_TRACE(workers);
+    EXPECT_EQ(run_ranks(folder, 2, fmt::format("workers-{}", workers)), none);
+    const Checkpoint got = read_checkpoint(folder.path("checkpoint"));
+    ASSERT_EQ(got.names, expected.names);
+    for (std::size_t i = 0; i < got.weights.size(); ++i) {
+      EXPECT_TRUE(test::same_bits(got.weights[i], expected.weights[i])) << got.names[i];
+    }
+  }
+}
+
+TEST(Distributed, a_batch_that_one_rank_cannot_make_ends_all_with_its_reason) {
+  const test::TempFolder folder;
+  const std::vector<std::string> told = run_ranks(folder, 3, "no-batch");
+  const std::string reason = "index out of range";
+  EXPECT_TRUE(told[1].starts_with("other: " + reason)) << told[1];
+  for (const std::size_t rank : {0U, 2U}) {
+    EXPECT_TRUE(told[rank].starts_with("io: ")) << told[rank];
+    EXPECT_NE(told[rank].find("rank 1: " + reason), std::string::npos) << told[rank];
   }
 }
 
@@ -404,6 +446,16 @@ TrainReport take_part(const std::string& name, const std::string& folder,
   } else if (work == "overflow") {
     options.precision = amp::Precision::kFloat16;
     options.loss_factor = 16;  // the largest gradients of the logits leave float16 at first
+  } else if (work.starts_with("workers-")) {
+    options.sampling->num_workers = std::stoll(work.substr(8));
+  } else if (work == "no-batch") {
+    // Of four batches the third one is there by then. The fourth finds features of two nodes, fewer
+    // than it has, while the gradients of the third one's step travel.
+    options.sampling->batch_size = 2;
+    options.sampling->num_workers = 0;
+    callbacks.on_batch = [&](const BatchRecord& record) {
+      if (group.rank() == 1 && record.batch == 2) data.features.resize_({2, 2}).t_();
+    };
   } else if (work == "part") {
     callbacks.should_stop = [&] { return ++asked == 4 && group.rank() == 1; };
   } else if (work == "resumed") {
@@ -414,6 +466,15 @@ TrainReport take_part(const std::string& name, const std::string& folder,
     options = sampled_options(SamplerKind::kCluster);
   } else if (work == "other-seed") {
     options.seed += static_cast<std::uint64_t>(group.rank());
+  } else if (work == "other-cut") {
+    // Both have as many nodes of their own, of halves and of every second one.
+    const at::Tensor nodes = at::arange(data.num_nodes);
+    const bool first = group.rank() == 0;
+    const at::Tensor parts =
+        first ? nodes.ge(data.num_nodes / 2).to(at::kLong) : nodes.remainder(2);
+    const std::string cut = fmt::format("{}/cut{}", folder, group.rank());
+    write_parts(data, parts, cut, {.hops = 2});
+    data = load_dataset(part_for_rank(cut, group.rank(), group.world_size()));
   } else if (work.starts_with("other-") && group.rank() == 1) {
     change(data, work.substr(6));
   } else if (work == "no-checkpoint") {
@@ -427,10 +488,15 @@ TrainReport take_part(const std::string& name, const std::string& folder,
       if (group.rank() == 1 && record.epoch == 1) throw std::runtime_error("the user's own\nline");
     };
   }
+  if (work == "late" && group.rank() == 1) std::this_thread::sleep_for(kLate);
   if (normalized) options.normalization = nn::Normalization::kBatch;
   if (small) options.gradient_traffic = dist::GradientTraffic::kBFloat16;
   options.checkpoint = folder + "/checkpoint";
-  return train(data, options, callbacks, group);
+  const TrainReport report = train(data, options, callbacks, group);
+  if (work == "late" && report.communication_seconds > kLate.count() / 2.0) {
+    throw std::runtime_error(fmt::format("{} s of communication", report.communication_seconds));
+  }
+  return report;
 }
 
 TEST(DISABLED_Rank, works) {

@@ -98,6 +98,18 @@ TEST(MiniBatchResume, a_run_interrupted_in_an_epoch_equals_an_unbroken_one_for_e
   });
 }
 
+TEST(MiniBatchResume, drawn_layers_and_unshuffled_seeds_equal_an_unbroken_run) {
+  for (const nn::ModelKind model : {nn::ModelKind::kGcn, nn::ModelKind::kSage}) {
+    for (const std::int64_t workers : {0, 2}) {
+      TrainOptions options = sampled_options(SamplerKind::kLayer);
+      options.model = model;
+      options.sampling->num_workers = workers;
+      options.sampling->shuffle = false;
+      for (const std::int64_t batches : {1, 4, 8}) expect_unbroken(options, batches);
+    }
+  }
+}
+
 TEST(MiniBatchResume, a_run_may_be_interrupted_again_and_evaluate_off_the_beat) {
   const test::TempFolder folder;
   const Dataset data = two_rings();
@@ -160,6 +172,9 @@ TEST(MiniBatchResume, the_workers_may_change_and_the_batches_may_not) {
   other = options;
   other.sampling->sampler = SamplerKind::kLabor;
   refused("sampling sampler", other);
+  other = options;
+  other.sampling->shuffle = false;
+  refused("sampling shuffle", other);
   other = options;
   other.sampling.reset();
   refused("sampling", other);
@@ -224,6 +239,25 @@ TEST(Checkpoint, one_that_older_options_wrote_is_read_and_resumed) {
   options.epochs = 11;
   options.resume = folder.path("old");
   EXPECT_TRUE(test::throws<InvalidArgument>([&] { train(data, options); }, {"loss-factor"}));
+}
+
+TEST(Checkpoint, a_sampled_one_that_older_options_wrote_is_read_and_resumed) {
+  const test::TempFolder folder;
+  const Dataset data = two_rings();
+  TrainOptions options = sampled_options(SamplerKind::kNeighbor);
+  options.checkpoint = folder.path("whole");
+  const TrainReport whole = train(data, options);
+  options.epochs = 4;
+  options.checkpoint = folder.path("old");
+  train(data, options);
+  remove_fields(options.checkpoint, {"layer-sizes", "shuffle"});
+  const Checkpoint old = read_checkpoint(options.checkpoint);
+  ASSERT_TRUE(old.options.sampling);
+  EXPECT_TRUE(old.options.sampling->shuffle);
+  EXPECT_TRUE(old.options.sampling->layer_sizes.empty());
+  options.resume = options.checkpoint;
+  options.epochs = 10;
+  EXPECT_EQ(train(data, options).losses, whole.losses);
 }
 
 }  // namespace

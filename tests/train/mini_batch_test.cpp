@@ -1,6 +1,7 @@
 #include <cmath>
 #include <limits>
 #include <numeric>
+#include <set>
 #include <string>
 #include <tuple>
 #include <vector>
@@ -103,6 +104,60 @@ TEST(MiniBatch, all_neighbours_of_all_training_nodes_at_once_are_the_full_graph)
     EXPECT_EQ(sampled.steps, full.steps);
     EXPECT_FALSE(full.sampling);
   }
+}
+
+TEST(MiniBatch, layers_of_all_nodes_below_all_training_nodes_are_the_full_graph) {
+  const Dataset data = two_rings();
+  for (const nn::ModelKind model : {nn::ModelKind::kSage, nn::ModelKind::kGcn}) {
+    SCOPED_TRACE(name_of(nn::ModelKinds{}, model));
+    TrainOptions options = test::quick_options();
+    options.model = model;
+    options.dropout = 0;
+    options.optimizer = OptimizerKind::kSgd;
+    options.learning_rate = 0.05;
+    const TrainReport full = train(data, options);
+    options.sampling =
+        SamplingOptions{.sampler = SamplerKind::kLayer, .batch_size = 100, .layer_sizes = {40, 40}};
+    const TrainReport sampled = train(data, options);
+    EXPECT_TRUE(same_losses(sampled.losses, full.losses));
+    EXPECT_EQ(sampled.last.test, full.last.test);
+    EXPECT_EQ(sampled.steps, full.steps);
+  }
+}
+
+TEST(MiniBatch, drawn_layers_learn_two_rings_in_every_precision) {
+  const Dataset data = two_rings();
+  for (const nn::ModelKind model : {nn::ModelKind::kSage, nn::ModelKind::kGcn}) {
+    for (const amp::Precision precision : amp::kPrecisions) {
+      SCOPED_TRACE(std::string(name_of(nn::ModelKinds{}, model)) + " " +
+                   std::string(amp::to_string(precision)));
+      TrainOptions options = learning_options(SamplerKind::kLayer);
+      options.model = model;
+      options.precision = precision;
+      const TrainReport report = train(data, options);
+      EXPECT_EQ(report.best.val, 1);
+      EXPECT_LT(report.losses.back(), report.losses.front());
+    }
+  }
+}
+
+TEST(MiniBatch, an_order_that_is_not_shuffled_is_the_same_in_every_epoch) {
+  const Dataset data = two_rings();
+  TrainOptions options = sampled_options(SamplerKind::kNeighbor);
+  options.model = nn::ModelKind::kMlp;
+  options.sampling->fanouts = {0, 0};
+  options.dropout = 0;
+  options.optimizer = OptimizerKind::kSgd;
+  options.learning_rate = 1e-30;  // the weights stay, so that only the cut of batches tells
+  options.sampling->drop_last = true;
+  const auto losses = [&](bool shuffle) {
+    options.sampling->shuffle = shuffle;
+    return train(data, options).losses;
+  };
+  const std::vector<double> ordered = losses(false), shuffled = losses(true);
+  // 16 of 20 training nodes an epoch: the same ones, or others.
+  EXPECT_EQ(std::set<double>(ordered.begin(), ordered.end()).size(), 1U);
+  EXPECT_GT(std::set<double>(shuffled.begin(), shuffled.end()).size(), 1U);
 }
 
 TEST(MiniBatch, one_part_of_a_partition_is_the_full_graph) {

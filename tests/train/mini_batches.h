@@ -14,7 +14,10 @@ inline TrainOptions sampled_options(SamplerKind sampler) {
   options.sampling.emplace();
   SamplingOptions& sampling = *options.sampling;
   sampling.sampler = sampler;
-  if (draws_blocks(sampler)) {
+  if (sampler == SamplerKind::kLayer) {
+    sampling.batch_size = 8;
+    sampling.layer_sizes = {20, 12};
+  } else if (draws_blocks(sampler)) {
     sampling.batch_size = 8;
     sampling.fanouts = {2, 2};
   } else if (sampler == SamplerKind::kCluster) {

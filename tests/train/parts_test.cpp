@@ -60,10 +60,10 @@ TEST_F(Parts, halos_that_are_too_small_and_other_samplers_are_refused) {
   EXPECT_TRUE(test::throws<InvalidArgument>([&] { train(part_, deep); },
                                             {"2 hops", "3 layers", "--hops 3"}));
   const TrainOptions cluster = test::sampled_options(SamplerKind::kCluster);
-  EXPECT_TRUE(
-      test::throws<InvalidArgument>([&] { train(part_, cluster); }, {"neighbor and labor alone"}));
+  EXPECT_TRUE(test::throws<InvalidArgument>([&] { train(part_, cluster); },
+                                            {"neighbor, labor and layer alone"}));
   EXPECT_TRUE(test::throws<InvalidArgument>([&] { train(part_, test::quick_options()); },
-                                            {"neighbor and labor alone"}));
+                                            {"neighbor, labor and layer alone"}));
 }
 
 }  // namespace

@@ -28,6 +28,9 @@ TEST(SamplingOptions, what_a_sampler_needs_is_enough_for_every_model_but_sgc) {
         options.hidden.reset();  // has no hidden layer
         EXPECT_TRUE(test::throws<InvalidArgument>([&] { check_options(options); },
                                                   {"sampling:", "sgc", "full graph"}));
+      } else if (Sampler::kind == SamplerKind::kLayer && !nn::takes_edge_weights(Model::kind)) {
+        EXPECT_TRUE(test::throws<InvalidArgument>([&] { check_options(options); },
+                                                  {"sampler:", "layer", std::string(Model::name)}));
       } else {
         EXPECT_NO_THROW(check_options(options)) << Sampler::name << " " << Model::name;
       }
@@ -37,8 +40,8 @@ TEST(SamplingOptions, what_a_sampler_needs_is_enough_for_every_model_but_sgc) {
 
 TEST(SamplingOptions, what_is_out_of_range_or_of_another_sampler_is_named) {
   constexpr auto kNeighbor = SamplerKind::kNeighbor, kLabor = SamplerKind::kLabor,
-                 kCluster = SamplerKind::kCluster, kNode = SamplerKind::kSaintNode,
-                 kWalk = SamplerKind::kSaintWalk;
+                 kLayer = SamplerKind::kLayer, kCluster = SamplerKind::kCluster,
+                 kNode = SamplerKind::kSaintNode, kWalk = SamplerKind::kSaintWalk;
   struct Case {
     const char* name;
     SamplerKind sampler;
@@ -62,6 +65,32 @@ TEST(SamplingOptions, what_is_out_of_range_or_of_another_sampler_is_named) {
       {"fanout", kCluster,
        [](SamplingOptions& s) {
          s.fanouts = {5, 5};
+       }},
+      {"fanout", kLayer,
+       [](SamplingOptions& s) {
+         s.fanouts = {5, 5};
+       }},
+      {"batch-size", kLayer, [](SamplingOptions& s) { s.batch_size.reset(); }},
+      {"layer-sizes", kLayer, [](SamplingOptions& s) { s.layer_sizes.clear(); }},
+      {"layer-sizes", kLayer, [](SamplingOptions& s) { s.layer_sizes = {5}; }},
+      {"layer-sizes", kLayer,
+       [](SamplingOptions& s) {
+         s.layer_sizes = {5, 0};
+       }},
+      {"layer-sizes", kLayer,
+       [](SamplingOptions& s) {
+         s.layer_sizes = {5, (1LL << 31) + 1};
+       }},
+      {"layer-sizes", kNeighbor,
+       [](SamplingOptions& s) {
+         s.layer_sizes = {5, 5};
+       }},
+      {"replace", kLayer, [](SamplingOptions& s) { s.replace = true; }},
+      {"no-shuffle", kNode, [](SamplingOptions& s) { s.shuffle = false; }},
+      {"no-shuffle", kNeighbor,
+       [](SamplingOptions& s) {
+         s.shuffle = false;
+         s.balance_classes = true;
        }},
       {"replace", kLabor, [](SamplingOptions& s) { s.replace = true; }},
       {"layer-dependency", kNeighbor, [](SamplingOptions& s) { s.layer_dependency = true; }},
@@ -178,6 +207,8 @@ TEST(SamplingOptions, survive_the_recipe_but_for_who_prepares_the_batches) {
   TrainOptions options = sampled_options(SamplerKind::kLabor);
   SamplingOptions& sampling = *options.sampling;
   sampling.layer_dependency = sampling.drop_last = sampling.balance_classes = true;
+  EXPECT_EQ(recipe_from_json(recipe_to_json(options)).sampling, options.sampling);
+  sampling.shuffle = sampling.balance_classes = false;
   EXPECT_EQ(recipe_from_json(recipe_to_json(options)).sampling, options.sampling);
   const SamplingOptions before = sampling;
   sampling.num_workers = 3;
