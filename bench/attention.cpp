@@ -1,5 +1,5 @@
-// A GAT layer on an R-MAT graph with self loops: time and memory, beside the same with E x F
-// tensors.
+// GAT and GATv2 layers on an R-MAT graph with self loops: time and memory, beside the same with E x
+// F tensors.
 #include "mezzo/cli/bench_layers.h"
 
 #include "support/program.h"
@@ -13,6 +13,7 @@ void run(Bench& bench) {
   for (const std::int64_t width : bench.arguments.widths) {
     for (const Pass pass : {Pass::kForward, Pass::kForwardBackward}) {
       bench.run(gat_layer(load, width, pass));
+      bench.run(gatv2_layer(load, width, pass));
     }
   }
 }
@@ -20,11 +21,12 @@ void run(Bench& bench) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  return run_program({.name = "attention",
-                      .description = "A GAT layer beside gathering and scattering in libtorch",
-                      .widths = {256},
-                      .width_help = "Features in and out, in 4 heads",
-                      .takes_graph = true,
-                      .run = run},
-                     argc, argv);
+  return run_program(
+      {.name = "attention",
+       .description = "GAT and GATv2 layers beside gathering and scattering in libtorch",
+       .widths = {256},
+       .width_help = "Features in and out, in 4 heads",
+       .takes_graph = true,
+       .run = run},
+      argc, argv);
 }

@@ -10,7 +10,6 @@
 #include <fmt/format.h>
 
 #include "mezzo/cli/bench_sampling.h"
-#include "mezzo/cli/interrupt.h"
 #include "mezzo/graph/transforms.h"
 
 #include "support/hash_sampler.h"
@@ -85,20 +84,20 @@ void run(Bench& bench) {
   const std::int64_t threads = at::get_num_threads();
   for (const SamplingWork& work : {SamplingWork{.fanouts = {15, 10, 5}},
                                    SamplingWork{.fanouts = {25, 10}, .num_batches = 64}}) {
-    bench.run(with_hash_maps(neighbor_sampling(graph, work, threads), graph, work, threads));
-    if (mezzo::cli::interrupted()) return;
-    std::cout << format_rates(bench.report.outcomes.back(), million_edges(graph, work)) << '\n'
-              << std::flush;
+    const Outcome* outcome =
+        bench.run(with_hash_maps(neighbor_sampling(graph, work, threads), graph, work, threads));
+    if (outcome == nullptr) continue;
+    std::cout << format_rates(*outcome, million_edges(graph, work)) << '\n' << std::flush;
   }
   at::manual_seed(0);
   graph.ndata()["feat"] = at::randn({graph.num_nodes(), kFeatures});
   graph.ndata()["label"] = at::randint(kClasses, {graph.num_nodes()}, at::kLong);
   for (const std::int64_t width : bench.arguments.widths) {
-    bench.run(pipelined_epoch(
+    const Outcome* outcome = bench.run(pipelined_epoch(
         graph, {.num_batches = 8},
         {.hidden = width, .num_classes = kClasses, .precisions = bench.arguments.precisions}));
-    if (mezzo::cli::interrupted()) return;
-    std::cout << format_pipelining(bench.report.outcomes.back()) << '\n' << std::flush;
+    if (outcome == nullptr) continue;
+    std::cout << format_pipelining(*outcome) << '\n' << std::flush;
   }
 }
 

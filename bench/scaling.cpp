@@ -1,4 +1,4 @@
-// The cost of an edge while R-MAT graphs grow from 0.26 to 33 million edges at 16 edges a node.
+// The cost of an edge while R-MAT graphs grow from 0.26 to 34 million edges at 16 edges a node.
 #include <iostream>
 #include <string>
 #include <vector>
@@ -29,6 +29,19 @@ void add_rows(std::vector<std::vector<std::string>>& rows, const Outcome& outcom
   }
 }
 
+/// `plan` without yardsticks, which the largest graphs have no memory for; those that the results
+/// are compared with stay.
+Plan of_ours(Plan plan) {
+  plan.make = [inner = plan.make] {
+    Comparison made = inner();
+    if (!made.expected.empty()) {
+      std::erase_if(made.contenders, [](const Contender& one) { return !one.ours; });
+    }
+    return made;
+  };
+  return plan;
+}
+
 void run(Bench& bench) {
   std::vector<std::vector<std::string>> rows = {
       {"work", "F", "contender", "M edges", "ns an edge"}};
@@ -41,9 +54,9 @@ void run(Bench& bench) {
     std::cout << "rmat" << scale << ", " << edges << " edges" << std::endl;
     const std::size_t before = bench.report.outcomes.size();
     for (const std::int64_t width : bench.arguments.widths) {
-      bench.run(copy_u_sum(load, width, Pass::kForwardBackward));
-      bench.run(u_mul_e_sum(load, width, Pass::kForwardBackward));
-      bench.run(u_dot_v(load, width, Pass::kForwardBackward));
+      bench.run(of_ours(copy_u_sum(load, width, Pass::kForwardBackward)));
+      bench.run(of_ours(u_mul_e_sum(load, width, Pass::kForwardBackward)));
+      bench.run(of_ours(u_dot_v(load, width, Pass::kForwardBackward)));
       bench.run(gat_layer(load, width, Pass::kForwardBackward));
     }
     for (std::size_t i = before; i < bench.report.outcomes.size(); ++i) {

@@ -1,4 +1,7 @@
-// Sums of segments as long as the in-degrees of an R-MAT graph.
+// Sums of segments as long as the in-degrees of an R-MAT graph; products of rows with the factor of
+// their group.
+#include "mezzo/cli/bench_rows.h"
+
 #include "support/program.h"
 
 namespace {
@@ -10,6 +13,8 @@ void run(Bench& bench) {
   for (const std::int64_t width : bench.arguments.widths) {
     for (const Pass pass : {Pass::kForward, Pass::kForwardBackward}) {
       bench.run(segment_sum(load, width, pass));
+      bench.run(segment_products({}, width, bench.arguments.precisions, pass));
+      bench.run(gathered_products({}, width, bench.arguments.precisions, pass));
     }
   }
 }
@@ -18,7 +23,7 @@ void run(Bench& bench) {
 
 int main(int argc, char** argv) {
   return run_program({.name = "segment",
-                      .description = "Sums of segments beside libtorch's segment_reduce",
+                      .description = "Sums and products of segments beside libtorch's",
                       .widths = {64, 256},
                       .width_help = "Features of a row",
                       .takes_graph = true,

@@ -1,4 +1,6 @@
-// g-SpMM: sums of the neighbours' rows, plain and weighted, on an R-MAT graph.
+// g-SpMM: the neighbours' rows, plain, weighted, scaled and under every reducer, on an R-MAT graph.
+#include "mezzo/cli/bench_reducers.h"
+
 #include "support/program.h"
 
 namespace {
@@ -11,6 +13,11 @@ void run(Bench& bench) {
     for (const Pass pass : {Pass::kForward, Pass::kForwardBackward}) {
       bench.run(copy_u_sum(load, width, pass));
       bench.run(u_mul_e_sum(load, width, pass));
+      bench.run(degree_scaled_sum(load, width, pass));
+      for (const auto reduce : {mezzo::ReduceOp::kMean, mezzo::ReduceOp::kMax,
+                                mezzo::ReduceOp::kMin, mezzo::ReduceOp::kProd}) {
+        bench.run(copy_u_reduce(load, reduce, width, pass));
+      }
     }
   }
 }

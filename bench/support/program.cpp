@@ -39,6 +39,8 @@ int run_checked(const Program& program, const cli::Arguments& arguments) {
         .text("--reorder", bench.order, names(NodeOrders{}),
               "Reorder it first, which sorts the edges too");
   }
+  cli::OptionGroup(app, "Measurement")
+      .text("--work", bench.work, "TEXT", "Only works whose name contains this");
   program.add_options(app);
   add_bench_options(app, bench.arguments, program.width_help);
   if (!cli::parse_arguments(app, arguments)) return cli::kSuccess;
@@ -76,13 +78,13 @@ void Bench::print_conditions() const {
   std::cout << format_conditions(report) << std::endl;
 }
 
-void Bench::run(const Plan& plan) {
-  if (cli::interrupted()) return;
+const Outcome* Bench::run(const Plan& plan) {
+  if (cli::interrupted() || plan.work.find(work) == std::string::npos) return nullptr;
   std::optional<Outcome> outcome =
       measure(plan, {.rounds = arguments.rounds, .should_stop = cli::interrupted});
-  if (!outcome) return;
+  if (!outcome) return nullptr;
   std::cout << format_outcome(*outcome, report.stream_bandwidth) << std::flush;
-  report.outcomes.push_back(std::move(*outcome));
+  return &report.outcomes.emplace_back(std::move(*outcome));
 }
 
 int run_program(const Program& program, int argc, char** argv) {

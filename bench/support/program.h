@@ -18,6 +18,7 @@ class Bench {
   BenchArguments arguments;
   std::int64_t scale = 17, edges = std::int64_t{1} << 21;  ///< of the R-MAT graph
   std::string order;  ///< a word of NodeOrders, or empty: as drawn
+  std::string work;   ///< only works whose name contains it are measured
   Report report;
 
   /// The R-MAT graph that was asked for, and prints the conditions. With self loops: one more a
@@ -27,9 +28,9 @@ class Bench {
   /// Prints threads, rounds, bandwidth, and the graph if there is one.
   void print_conditions() const;
 
-  /// Measures a plan, prints its table and keeps the outcome for --json. Does nothing after an
-  /// interrupt.
-  void run(const Plan& plan);
+  /// Measures a plan, prints its table and keeps the outcome for --json. Returns it, until the next
+  /// call; nullptr after an interrupt and where --work leaves the plan out.
+  const Outcome* run(const Plan& plan);
 };
 
 /// What a program is.
