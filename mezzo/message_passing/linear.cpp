@@ -2,7 +2,6 @@
 // the CPU. For the latter there are two ways, and which is faster depends on the machine
 // (docs/decisions): libtorch's own 16-bit product, or blocks of rows widened to float32, multiplied
 // there and rounded once.
-#include <algorithm>
 #include <array>
 #include <chrono>
 #include <cstdint>
@@ -13,12 +12,11 @@
 #include <string_view>
 
 #include <ATen/ATen.h>
-#include <ATen/Parallel.h>
 
 #include "mezzo/core/error.h"
 #include "mezzo/core/log.h"
-#include "mezzo/kernels/backend.h"
 #include "mezzo/message_passing/arguments.h"
+#include "mezzo/message_passing/blocked_product.h"
 #include "mezzo/message_passing/device.h"
 #include "mezzo/message_passing/float32_product.h"
 #include "mezzo/message_passing/operators.h"
@@ -28,81 +26,6 @@ namespace mezzo {
 namespace {
 
 using OptionalTensor = std::optional<at::Tensor>;
-
-/// Rows widened at a time: 2048 rows of 256 float32 are 2 MiB, which a level-2 cache holds.
-constexpr std::int64_t kBlockRows = 2048;
-
-/// Fewer of long rows, so that a block stays in some cache; at 512 the product still pays for what
-/// each call prepares.
-std::int64_t rows_of_a_block(std::int64_t rows, std::int64_t columns) {
-  constexpr std::int64_t kNumbers = 1 << 22, kFewest = 512;
-  return std::min(rows,
-                  std::clamp(kNumbers / std::max<std::int64_t>(columns, 1), kFewest, kBlockRows));
-}
-
-void convert(const at::Tensor& from, const at::Tensor& to) {
-  const CpuBackend& backend = cpu_backend();
-  const bool widening = to.scalar_type() == at::kFloat;
-  const DType narrow = dtype_of("linear", (widening ? from : to).scalar_type());
-  const auto* source = static_cast<const char*>(from.const_data_ptr());
-  auto* target = static_cast<char*>(to.mutable_data_ptr());
-  constexpr std::int64_t kGrain = 1 << 14;
-  at::parallel_for(0, from.numel(), kGrain, [&](std::int64_t begin, std::int64_t end) {
-    const char* s = source + begin * static_cast<std::int64_t>(from.element_size());
-    char* t = target + begin * static_cast<std::int64_t>(to.element_size());
-    if (widening) {
-      backend.widen(narrow, s, reinterpret_cast<float*>(t), end - begin);
-    } else {
-      backend.narrow(narrow, reinterpret_cast<const float*>(s), t, end - begin);
-    }
-  });
-}
-
-at::Tensor widened(const at::Tensor& t) {
-  if (t.scalar_type() == at::kFloat) return t;
-  const at::Tensor given = t.contiguous();
-  at::Tensor wide = at::empty(given.sizes(), given.options().dtype(at::kFloat));
-  convert(given, wide);
-  return wide;
-}
-
-/// x [N, K] times `factor` [K, M] in float32 (plus bias), by blocks of rows.
-at::Tensor blocked_product(const at::Tensor& x, const at::Tensor& factor,
-                           const OptionalTensor& bias) {
-  const std::int64_t rows = x.size(0), columns = factor.size(1);
-  const at::Tensor given = x.contiguous();
-  at::Tensor out = at::empty({rows, columns}, given.options());
-  const OptionalTensor wide_bias = bias ? OptionalTensor(widened(*bias)) : std::nullopt;
-  const std::int64_t block = rows_of_a_block(rows, given.size(1));
-  const at::Tensor x_block = at::empty({block, given.size(1)}, given.options().dtype(at::kFloat));
-  for (std::int64_t begin = 0; begin < rows; begin += block) {
-    const std::int64_t count = std::min(block, rows - begin);
-    const at::Tensor a = x_block.narrow(0, 0, count);
-    convert(given.narrow(0, begin, count), a);
-    convert(float32_product(a, factor, wide_bias), out.narrow(0, begin, count));
-  }
-  return out;
-}
-
-/// a^T b, a [N, M], b [N, K], accumulated in float32 over blocks of rows.
-at::Tensor blocked_transposed_product(const at::Tensor& a, const at::Tensor& b) {
-  const at::Tensor left = a.contiguous(), right = b.contiguous();
-  const std::int64_t rows = left.size(0), block = std::min(rows, kBlockRows);
-  const auto wide = left.options().dtype(at::kFloat);
-  at::Tensor sum = at::zeros({left.size(1), right.size(1)}, wide);
-  const at::Tensor a_block = at::empty({block, left.size(1)}, wide);
-  const at::Tensor b_block = at::empty({block, right.size(1)}, wide);
-  for (std::int64_t begin = 0; begin < rows; begin += block) {
-    const std::int64_t count = std::min(block, rows - begin);
-    const at::Tensor x = a_block.narrow(0, 0, count), y = b_block.narrow(0, 0, count);
-    convert(left.narrow(0, begin, count), x);
-    convert(right.narrow(0, begin, count), y);
-    sum.add_(float32_product(x.t(), y, std::nullopt));
-  }
-  at::Tensor out = at::empty(sum.sizes(), left.options());
-  convert(sum, out);
-  return out;
-}
 
 /// The product in the operands' own dtype.
 at::Tensor native_product(const at::Tensor& x, const at::Tensor& factor,
@@ -148,9 +71,10 @@ ProductClass class_of_columns(std::int64_t columns) {
 bool measure_native(at::ScalarType type, ProductClass kind) {
   const auto options = at::TensorOptions().dtype(type);
   const std::int64_t columns = kind == ProductClass::kNarrow ? 8 : 128;
-  const at::Tensor x = at::ones({kBlockRows, 256}, options);
+  constexpr std::int64_t kRows = 2048;
+  const at::Tensor x = at::ones({kRows, 256}, options);
   const at::Tensor w = at::ones({256, columns}, options), wide = widened(w);
-  const at::Tensor gradient = at::ones({kBlockRows, columns}, options);
+  const at::Tensor gradient = at::ones({kRows, columns}, options);
   const auto run_native = [&] {
     kind == ProductClass::kTransposed ? at::mm(gradient.t(), x)
                                       : native_product(x, w, std::nullopt);

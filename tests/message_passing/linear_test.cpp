@@ -1,11 +1,14 @@
 #include <cmath>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include <ATen/ATen.h>
+#include <ATen/Parallel.h>
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
 
+#include "mezzo/message_passing/blocked_product.h"
 #include "mezzo/message_passing/ops.h"
 
 #include "support/gradcheck.h"
@@ -21,8 +24,9 @@ struct Sizes {
 
 /// Row counts and widths on either side of the block sizes a product may use.
 const std::vector<Sizes>& all_sizes() {
-  static const std::vector<Sizes> all = {{1, 1, 1},    {3, 5, 2},    {0, 4, 3},   {4, 0, 3},
-                                         {17, 33, 16}, {64, 64, 64}, {65, 31, 7}, {600, 129, 64}};
+  static const std::vector<Sizes> all = {
+      {1, 1, 1},   {3, 5, 2},      {0, 4, 3},     {4, 0, 3},     {17, 33, 16},   {64, 64, 64},
+      {65, 31, 7}, {600, 129, 64}, {2100, 30, 9}, {70, 2100, 9}, {2500, 1030, 5}};
   return all;
 }
 
@@ -134,6 +138,20 @@ TEST(Linear, long_sums_are_not_kept_in_sixteen_bits) {
     const auto signs = numbers({300, -300, -300, 300}, dtype.scalar).reshape({2, 2});
     EXPECT_TRUE(exact(mezzo::linear(large, signs), at::zeros({2, 2})));
   }
+}
+
+TEST(BlockedProduct, has_the_same_bits_for_any_number_of_threads) {
+  const auto x = uniform({2600, 1100}, at::kBFloat16, 1).cpu();
+  const auto factor = uniform({1100, 20}, at::kFloat, 2).cpu();
+  const auto gradient = uniform({2600, 20}, at::kBFloat16, 3).cpu();
+  const int given = at::get_num_threads();
+  at::set_num_threads(1);
+  const auto alone = blocked_product(x, factor, std::nullopt);
+  const auto summed = blocked_transposed_product(gradient, x);
+  at::set_num_threads(2);
+  EXPECT_TRUE(at::equal(alone, blocked_product(x, factor, std::nullopt)));
+  EXPECT_TRUE(at::equal(summed, blocked_transposed_product(gradient, x)));
+  at::set_num_threads(given);
 }
 
 TEST(Linear, gradients_agree_with_finite_differences) {
