@@ -11,6 +11,7 @@
 
 namespace mezzo::nn {
 
+/// Options of APPNPConv.
 struct APPNPConvOptions {
   std::int64_t k = 10;   ///< steps, at least 0
   double alpha = 0.1;    ///< share of the first rows in each step, in [0, 1]

@@ -13,6 +13,7 @@
 
 namespace mezzo::nn {
 
+/// Options of ChebConv.
 struct ChebConvOptions {
   std::int64_t in_features = 0;
   std::int64_t out_features = 0;

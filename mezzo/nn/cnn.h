@@ -14,6 +14,7 @@
 
 namespace mezzo::nn {
 
+/// Options of CNN.
 struct CNNOptions {
   std::int64_t in_channels = 1;
   std::int64_t num_classes = 10;

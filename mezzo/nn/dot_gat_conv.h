@@ -14,6 +14,7 @@
 
 namespace mezzo::nn {
 
+/// Options of DotGatConv.
 struct DotGatConvOptions {
   std::int64_t in_features = 0;
   std::int64_t in_features_dst = 0;  ///< width of the destinations of a pair; 0: in_features

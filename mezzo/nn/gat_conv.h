@@ -16,6 +16,7 @@
 
 namespace mezzo::nn {
 
+/// Options of GATConv.
 struct GATConvOptions {
   std::int64_t in_features = 0;
   std::int64_t in_features_dst = 0;  ///< width of the destinations of a pair; 0: in_features

@@ -15,6 +15,7 @@
 
 namespace mezzo::nn {
 
+/// Options of GatedGraphConv.
 struct GatedGraphConvOptions {
   std::int64_t in_features = 0;
   std::int64_t out_features = 0;  ///< at least in_features; the input is padded with zeros

@@ -13,6 +13,7 @@
 
 namespace mezzo::nn {
 
+/// Options of GINConv.
 struct GINConvOptions {
   Aggregator aggregator = Aggregator::kSum;  ///< one of GinAggregators
   double initial_eps = 0;

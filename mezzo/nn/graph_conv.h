@@ -27,6 +27,7 @@ using Activation = std::function<at::Tensor(const at::Tensor&)>;
 /// was drawn for the mean of all, unbiased given k_v alone. kNone sums what was drawn.
 enum class DegreeNorm : std::uint8_t { kBoth, kRight, kLeft, kNone };
 
+/// Options of GraphConv.
 struct GraphConvOptions {
   std::int64_t in_features = 0;
   std::int64_t out_features = 0;

@@ -10,6 +10,7 @@
 
 namespace mezzo {
 
+/// Options of inference.
 struct InferenceOptions {
   std::int64_t batch_size = 4096;  ///< destinations of a layer computed at a time, at least 1
   at::Device device = at::kCPU;    ///< where the layers run: that of the model's parameters

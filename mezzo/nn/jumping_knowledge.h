@@ -17,6 +17,7 @@ namespace mezzo::nn {
 /// maximum per feature, or their mean weighted by the attention of a bidirectional LSTM over them.
 enum class JumpingMode : std::uint8_t { kCat, kMax, kLstm };
 
+/// Options of JumpingKnowledge.
 struct JumpingKnowledgeOptions {
   JumpingMode mode = JumpingMode::kCat;
   std::int64_t in_features = 0;  ///< kLstm: the width of every layer's output; otherwise unused

@@ -15,6 +15,7 @@
 
 namespace mezzo::nn {
 
+/// Options of MLP.
 struct MLPOptions {
   std::int64_t in_features = 0;
   std::int64_t hidden_features = 16;

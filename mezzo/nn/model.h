@@ -63,6 +63,7 @@ constexpr bool takes_edge_weights(ModelKind kind) {
   return kind == ModelKind::kGcn || kind == ModelKind::kSage;
 }
 
+/// Options of Model.
 struct ModelOptions {
   ModelKind kind = ModelKind::kGcn;
   std::int64_t in_features = 0;

@@ -79,6 +79,7 @@ class MEZZO_API WeightAndSumImpl : public torch::nn::Module {
 };
 TORCH_MODULE(WeightAndSum);
 
+/// Options of Set2Set.
 struct Set2SetOptions {
   std::int64_t in_features = 0;
   std::int64_t num_iterations = 1;

@@ -14,6 +14,7 @@
 
 namespace mezzo::nn {
 
+/// Options of SGConv.
 struct SGConvOptions {
   std::int64_t in_features = 0;
   std::int64_t out_features = 0;
