@@ -197,7 +197,7 @@ void check_count(const std::optional<std::int64_t>& declared, std::int64_t found
 Dataset read_neutral(const fs::path& folder, const LoadOptions& options) {
   const Meta meta = read_meta(folder);
   Dataset dataset;
-  dataset.name = meta.name.value_or(fs::absolute(folder / "").parent_path().filename().string());
+  dataset.name = meta.name.value_or(name_of_path(folder));
   dataset.class_names = meta.class_names;
 
   const fs::path features = features_file(folder);

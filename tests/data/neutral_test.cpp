@@ -81,6 +81,10 @@ TEST_F(NeutralFolder, needs_neither_meta_nor_features_nor_masks) {
   EXPECT_EQ(data.name, std::filesystem::path(folder_.path()).filename().string());
   EXPECT_EQ(data.num_features(), 0);
   EXPECT_EQ(data.num_classes, 2);
+  folder_.write("sub/file", "");
+  for (const char* spelling : {".", "sub/..", ""}) {
+    EXPECT_EQ(load_dataset(folder_.path(spelling)).name, data.name) << spelling;
+  }
   const SplitMasks masks = data.split(0);
   EXPECT_EQ((masks.train.to(at::kInt) + masks.val.to(at::kInt) + masks.test.to(at::kInt))
                 .min()
