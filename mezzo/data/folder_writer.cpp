@@ -1,5 +1,6 @@
 #include "mezzo/data/folder_writer.h"
 
+#include <bit>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
@@ -23,20 +24,6 @@ namespace mezzo::data {
 namespace {
 
 constexpr std::size_t kNpyAlignment = 64;  // of the items, as numpy has it
-
-/// Magic, version, length and dict of a .npy file.
-std::string npy_header(at::ScalarType dtype, const std::vector<std::int64_t>& shape) {
-  std::string text =
-      fmt::format("{{'descr': '{}', 'fortran_order': False, 'shape': ({}{}), }}", npy_descr(dtype),
-                  fmt::join(shape, ", "), shape.size() == 1 ? "," : "");
-  constexpr std::size_t kBefore = 10;
-  text.append(kNpyAlignment - 1 - (kBefore + text.size()) % kNpyAlignment, ' ');
-  text += '\n';
-  std::string bytes("\x93NUMPY\x01\x00", 8);
-  bytes += static_cast<char>(text.size() & 0xFF);
-  bytes += static_cast<char>(text.size() >> 8);
-  return bytes + text;
-}
 
 std::int64_t items_of(const std::vector<std::int64_t>& shape) {
   std::int64_t items = 1;
@@ -112,6 +99,20 @@ void check_output(const std::filesystem::path& output, bool overwrite) {
 }
 
 }  // namespace
+
+std::string npy_header(at::ScalarType dtype, const std::vector<std::int64_t>& shape) {
+  static_assert(std::endian::native == std::endian::little, "the items are written as they lie");
+  std::string text =
+      fmt::format("{{'descr': '{}', 'fortran_order': False, 'shape': ({}{}), }}", npy_descr(dtype),
+                  fmt::join(shape, ", "), shape.size() == 1 ? "," : "");
+  constexpr std::size_t kBefore = 10;
+  text.append(kNpyAlignment - 1 - (kBefore + text.size()) % kNpyAlignment, ' ');
+  text += '\n';
+  std::string bytes("\x93NUMPY\x01\x00", 8);
+  bytes += static_cast<char>(text.size() & 0xFF);
+  bytes += static_cast<char>(text.size() >> 8);
+  return bytes + text;
+}
 
 OutputFile::OutputFile(std::filesystem::path path) : path_(std::move(path)) {
   constexpr mode_t kMode = 0666;

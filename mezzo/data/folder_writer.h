@@ -15,6 +15,10 @@
 /// IoError that names the file.
 namespace mezzo::data {
 
+/// Magic, version, length and dict of a .npy file of such items in C order, which follow it. dtype:
+/// one that npy_descr knows.
+std::string npy_header(at::ScalarType dtype, const std::vector<std::int64_t>& shape);
+
 /// A file that is being written.
 class MEZZO_API OutputFile {
  public:

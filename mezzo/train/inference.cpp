@@ -1,7 +1,5 @@
 #include "mezzo/train/inference.h"
 
-#include <bit>
-#include <cstddef>
 #include <ostream>
 #include <string>
 
@@ -9,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "mezzo/core/error.h"
+#include "mezzo/data/folder_writer.h"
 #include "mezzo/train/files.h"
 #include "mezzo/train/problem.h"
 
@@ -86,19 +85,10 @@ void write_csv(const std::string& path, const Predictions& predictions, std::str
 }
 
 void write_npy(const std::string& path, const Predictions& predictions) {
-  static_assert(std::endian::native == std::endian::little, "the items are written as they lie");
   const at::Tensor& classes = predictions.classes;
-  const std::string shape = classes.dim() == 2
-                                ? fmt::format("({}, {})", classes.size(0), classes.size(1))
-                                : fmt::format("({},)", classes.size(0));
-  // Magic, version and length take ten bytes; header and padding end at a multiple of 64.
-  std::string header = fmt::format("{{'descr': '{}', 'fortran_order': False, 'shape': {}, }}",
-                                   classes.scalar_type() == at::kByte ? "|u1" : "<i8", shape);
-  header.append(63 - (10 + header.size()) % 64, ' ');
-  header += '\n';
+  const std::string header = data::npy_header(classes.scalar_type(), classes.sizes().vec());
   replace_file(path, [&](std::ostream& file) {
-    file << std::string("\x93NUMPY\x01\x00", 8) << static_cast<char>(header.size() & 0xFF)
-         << static_cast<char>(header.size() >> 8) << header;
+    file << header;
     file.write(static_cast<const char*>(classes.const_data_ptr()),
                static_cast<std::streamsize>(classes.nbytes()));
   });
