@@ -20,8 +20,12 @@ inline OrderedJson text_or_null(const std::string& text) {
   return text.empty() ? OrderedJson(nullptr) : OrderedJson(text);
 }
 
-/// As the library writes it: indented, a line break at the end, and U+FFFD for bytes that are not
-/// UTF-8, which the name of a data set may hold.
+/// On one line, with U+FFFD for bytes that are not UTF-8, which the name of a data set may hold.
+inline std::string json_line(const nlohmann::json& value) {
+  return value.dump(-1, ' ', /*ensure_ascii=*/false, nlohmann::json::error_handler_t::replace);
+}
+
+/// As the library writes it: indented, a line break at the end, and U+FFFD as in json_line.
 inline std::string json_text(const OrderedJson& value) {
   return value.dump(2, ' ', /*ensure_ascii=*/false, OrderedJson::error_handler_t::replace) + '\n';
 }

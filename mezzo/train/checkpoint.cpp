@@ -5,6 +5,7 @@
 #include <torch/optim/optimizer.h>
 
 #include "mezzo/core/error.h"
+#include "mezzo/core/json.h"
 #include "mezzo/train/archive.h"
 #include "mezzo/train/image_options.h"
 
@@ -23,7 +24,7 @@ json identity(const TrainOptions& options, const Dataset& dataset) {
                   {"feature-dtype", c10::toString(dataset.features.scalar_type())},
                   {"classes", dataset.num_classes},
                   {"multi-label", dataset.is_multi_label()}};
-  return made;
+  return json::parse(json_line(made));  // as it will be read
 }
 
 const char* kind_of_labels(bool is_multi_label) {

@@ -7,6 +7,7 @@
 #include <torch/optim/optimizer.h>
 
 #include "mezzo/core/error.h"
+#include "mezzo/core/json.h"
 #include "mezzo/train/archive.h"
 
 namespace mezzo {
@@ -30,7 +31,7 @@ json identity(const ImageOptions& options, const ImageData& data) {
                   {"height", images.size(2)},
                   {"width", images.size(3)},
                   {"classes", data.train.num_classes()}};
-  return made;
+  return json::parse(json_line(made));  // as it will be read
 }
 
 json partial_to_json(const PartialEpoch& partial) {

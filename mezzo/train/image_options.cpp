@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "mezzo/core/error.h"
+#include "mezzo/core/json.h"
 #include "mezzo/core/parse.h"
 
 namespace mezzo {
@@ -48,7 +49,7 @@ std::string recipe_to_json(const ImageOptions& options) {
       {"device", options.device.str()},
       {"seed", options.seed},
   };
-  return recipe.dump();
+  return json_line(recipe);
 }
 
 ImageOptions image_recipe_from_json(std::string_view text) {

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "mezzo/core/error.h"
+#include "mezzo/core/json.h"
 #include "mezzo/core/parse.h"
 #include "mezzo/train/options.h"
 
@@ -115,7 +116,7 @@ std::string recipe_to_json(const TrainOptions& options) {
       {"gradient-traffic", name_of(GradientTraffics{}, options.gradient_traffic)},
       {"sampling", options.sampling ? sampling_to_json(*options.sampling) : json(nullptr)},
   };
-  return recipe.dump();
+  return json_line(recipe);
 }
 
 TrainOptions recipe_from_json(std::string_view text) {

@@ -305,5 +305,22 @@ TEST(Checkpoint, a_place_that_cannot_be_written_is_found_before_training) {
   EXPECT_FALSE(trained);
 }
 
+TEST(Checkpoint, names_that_are_not_utf8_are_written_with_replacements) {
+  const test::TempFolder folder;
+  Dataset data = two_rings();
+  data.name = "caf\xe9";
+  TrainOptions options = quick_options();
+  options.epochs = 1;
+  options.dataset = "/data/caf\xe9";
+  options.checkpoint = folder.path("c");
+  train(data, options);
+  const Checkpoint checkpoint = read_checkpoint(options.checkpoint);
+  EXPECT_EQ(checkpoint.data.name, "caf\xef\xbf\xbd");
+  EXPECT_EQ(checkpoint.options.dataset, "/data/caf\xef\xbf\xbd");
+  options.epochs = 2;
+  options.resume = options.checkpoint;
+  EXPECT_EQ(train(data, options).epochs_run, 2);
+}
+
 }  // namespace
 }  // namespace mezzo

@@ -212,6 +212,21 @@ TEST(ImageTrainer, a_checkpoint_of_another_run_is_refused) {
   EXPECT_TRUE(throws<IoError>([&] { read_image_checkpoint(folder.path("g")); }, {"cnn", "gcn"}));
 }
 
+TEST(ImageTrainer, names_that_are_not_utf8_are_written_with_replacements) {
+  const test::TempFolder folder;
+  ImageData named = data();
+  named.train.name = "caf\xe9";
+  ImageOptions options = quick_image_options();
+  options.epochs = 1;
+  options.dataset = "/data/caf\xe9";
+  options.checkpoint = folder.path("c");
+  train_images(named, options);
+  EXPECT_EQ(read_image_checkpoint(options.checkpoint).options.dataset, "/data/caf\xef\xbf\xbd");
+  options.epochs = 2;
+  options.resume = options.checkpoint;
+  EXPECT_EQ(train_images(named, options).epochs_run, 2);
+}
+
 TEST(ImageTrainer, a_run_that_diverges_is_a_numeric_error) {
   ImageOptions options = quick_image_options();
   options.learning_rate = 1e38;
