@@ -41,15 +41,29 @@ fs::path place_of(const std::string& path) {
   return failure ? fs::path() : fs::weakly_canonical(absolute, failure);
 }
 
+/// The file to replace: where a link leads to one, so that the link stays.
+std::string behind_link(const std::string& path) {
+  std::error_code failure;
+  if (!fs::is_symlink(path, failure)) return path;
+  const fs::path file = fs::canonical(path, failure);
+  return failure ? path : file.string();
+}
+
+/// What replace_file writes first.
+std::string beside(const std::string& path) {
+  return behind_link(path) + ".partial";
+}
+
 }  // namespace
 
 void check_writable(std::string_view what, const std::string& path) {
-  std::error_code ignored;
+  std::error_code ignored, failure;
   if (path.empty()) detail::raise<IoError>("{}: the file name is empty", what);
   if (fs::is_directory(path, ignored)) {
     detail::raise<IoError>("{}: {} is a folder, not a file", what, path);
   }
-  const fs::path folder = fs::path(path).has_parent_path() ? fs::path(path).parent_path() : ".";
+  const fs::path place = behind_link(path);
+  const fs::path folder = place.has_parent_path() ? place.parent_path() : ".";
   if (!fs::is_directory(folder, ignored)) {
     detail::raise<IoError>("{}: the folder {} does not exist", what, folder.string());
   }
@@ -57,6 +71,13 @@ void check_writable(std::string_view what, const std::string& path) {
   const char* written = special ? path.c_str() : folder.c_str();
   if (::access(written, special ? W_OK : W_OK | X_OK) != 0) {
     detail::raise<IoError>("{}: {} cannot be written: {}", what, path, std::strerror(errno));
+  }
+  const fs::file_status first = fs::symlink_status(beside(path), failure);
+  if (!special && failure == std::errc::filename_too_long) {
+    detail::raise<IoError>("{}: {} cannot be written: {}", what, path, failure.message());
+  }
+  if (!special && fs::is_directory(first)) {
+    detail::raise<IoError>("{}: {}, which is written first, is a folder", what, beside(path));
   }
 }
 
@@ -77,18 +98,18 @@ void replace_file(const std::string& path, const std::function<void(std::ostream
     write_whole(path, write);
     return;
   }
-  const std::string beside = path + ".partial";
+  const std::string file = behind_link(path), first = beside(path);
   try {
-    write_whole(beside, write);
-    flush_to_disk(beside);  // else a crash of the machine may leave the new name without its bytes
+    write_whole(first, write);
+    flush_to_disk(first);  // else a crash of the machine may leave the new name without its bytes
   } catch (...) {
-    fs::remove(beside, failure);
+    fs::remove(first, failure);
     throw;
   }
-  fs::rename(beside, path, failure);
+  fs::rename(first, file, failure);
   if (failure) {
     const std::string reason = failure.message();
-    fs::remove(beside, failure);
+    fs::remove(first, failure);
     detail::raise<IoError>("{}: cannot be replaced: {}", path, reason);
   }
 }

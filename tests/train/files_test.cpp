@@ -43,6 +43,17 @@ TEST(ReplaceFile, an_exception_keeps_the_old_file) {
   EXPECT_FALSE(std::filesystem::exists(path + ".partial"));
 }
 
+TEST(ReplaceFile, a_link_stays_and_its_file_is_replaced) {
+  const test::TempFolder folder;
+  const std::string file = folder.write("disk/report.json", "old"), link = folder.path("link");
+  std::filesystem::create_symlink("disk/report.json", link);
+  EXPECT_NO_THROW(check_writable("--json", link));
+  replace_file(link, [](std::ostream& out) { out << "new"; });
+  EXPECT_TRUE(std::filesystem::is_symlink(link));
+  EXPECT_FALSE(std::filesystem::is_symlink(file));
+  EXPECT_EQ(contents(file), "new");
+}
+
 TEST(ReplaceFile, a_device_is_written_to_and_stays_a_device) {
   replace_file("/dev/null", [](std::ostream& file) { file << "text"; });
   EXPECT_TRUE(std::filesystem::is_character_file("/dev/null"));
@@ -78,7 +89,10 @@ TEST(CheckWritable, names_what_stands_in_the_way) {
   EXPECT_NO_THROW(check_writable("--json", folder.path("new.json")));
   EXPECT_NO_THROW(check_writable("--json", file));
   EXPECT_NO_THROW(check_writable("--json", "in_the_current_folder.json"));
-  for (const std::string& path : {folder.path(), folder.path("none/x.json"), file + "/x.json"}) {
+  folder.write("taken.json.partial/file", "");
+  const std::string long_name(250, 'x');  // which ".partial" makes too long
+  for (const std::string& path : {folder.path(), folder.path("none/x.json"), file + "/x.json",
+                                  folder.path("taken.json"), folder.path(long_name)}) {
     EXPECT_TRUE(test::throws<IoError>([&] { check_writable("--json", path); }, {"--json"})) << path;
   }
 }
