@@ -11,6 +11,9 @@
 namespace mezzo {
 namespace {
 
+// What is beyond any model would take the memory, or the hops of sgc the time, without an end.
+constexpr std::int64_t kMostLayers = 1 << 16;
+
 bool is_share(double value) {
   return value >= 0 && value < 1;  // false for NaN
 }
@@ -25,7 +28,8 @@ std::optional<double> number_of(std::string_view text) {
 
 void check_model(const TrainOptions& options) {
   const std::string_view model = name_of(nn::ModelKinds{}, options.model);
-  MEZZO_CHECK(options.layers >= 1, "layers: expected at least 1, got {}", options.layers);
+  MEZZO_CHECK(options.layers >= 1 && options.layers <= kMostLayers,
+              "layers: expected 1 to {}, got {}", kMostLayers, options.layers);
   MEZZO_CHECK(!options.hidden || *options.hidden >= 1, "hidden: expected at least 1, got {}",
               *options.hidden);
   MEZZO_CHECK(is_share(options.dropout), "dropout: expected a number in [0, 1), got {}",

@@ -76,7 +76,7 @@ MEZZO_API bool is_low(amp::Precision precision);
 /// architecture in their name ask for it: set on another one they are an error, never ignored.
 struct TrainOptions {
   nn::ModelKind model = nn::ModelKind::kGcn;
-  std::int64_t layers = 2;  ///< >= 1; sgc: hops of its one layer
+  std::int64_t layers = 2;  ///< 1 to 65536; sgc: hops of its one layer
   /// >= 1, 16 by default; only with two layers or more (gin: also with one); not sgc.
   std::optional<std::int64_t> hidden;
   std::optional<std::int64_t> heads;         ///< gat, hidden layers: >= 1, 8 by default

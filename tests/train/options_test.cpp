@@ -38,6 +38,8 @@ TEST(TrainOptions, what_is_out_of_range_or_contradicts_is_named) {
   };
   const std::vector<Case> cases = {
       {"layers", [](TrainOptions& o) { o.layers = 0; }},
+      {"layers", [](TrainOptions& o) { o.layers = 65537; }},
+      {"layers", [](TrainOptions& o) { o.model = nn::ModelKind::kSgc, o.layers = 1LL << 40; }},
       {"hidden", [](TrainOptions& o) { o.hidden = 0; }},
       {"hidden", [](TrainOptions& o) { o.layers = 1, o.hidden = 8; }},
       {"hidden", [](TrainOptions& o) { o.model = nn::ModelKind::kSgc, o.hidden = 8; }},
