@@ -285,8 +285,9 @@ std::string work_text(const SamplingWork& work) {
 }  // namespace
 
 at::Tensor sampling_seeds(const Graph& graph, const SamplingWork& work) {
+  const std::int64_t nodes = graph.num_nodes(), batch_size = std::min(nodes, work.batch_size);
   const std::int64_t wanted =
-      std::min(graph.num_nodes(), work.batch_size * std::max<std::int64_t>(work.num_batches, 1));
+      std::min(nodes, batch_size * std::max<std::int64_t>(work.num_batches, 1));
   // A stride that is prime to any power of two visits the nodes of an R-MAT graph evenly.
   const at::Tensor order = at::arange(wanted, at::kLong);
   constexpr std::int64_t kStride = 7919;

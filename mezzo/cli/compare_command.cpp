@@ -64,7 +64,8 @@ TrainOptions options_for(nn::ModelKind model, amp::Precision precision,
   TrainOptions options = compare.run.options;
   options.model = model;
   options.precision = precision;
-  if (!is_low(precision) && compare.precisions.size() > 1) options.keep_float32.clear();
+  const bool any_low = std::any_of(compare.precisions.begin(), compare.precisions.end(), is_low);
+  if (!is_low(precision) && any_low) options.keep_float32.clear();
   const auto among = [&](nn::ModelKind kind) {
     return std::find(compare.models.begin(), compare.models.end(), kind) != compare.models.end();
   };

@@ -101,6 +101,7 @@ int partition_command(const Arguments& arguments) {
   MEZZO_CHECK(!dataset.empty(), "--dataset is required");
   MEZZO_CHECK(num_parts, "-k is required");
   MEZZO_CHECK(*num_parts >= 1, "-k: expected at least 1, got {}", *num_parts);
+  check_options(options);
   MEZZO_CHECK(!output.empty(), "--output is required");
   check_folder(output, options.overwrite);
   if (!json.empty()) check_writable("--json", json);

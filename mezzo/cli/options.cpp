@@ -1,9 +1,11 @@
 #include "mezzo/cli/options.h"
 
+#include <filesystem>
 #include <istream>
 #include <memory>
 #include <sstream>
 #include <stdexcept>
+#include <system_error>
 
 #include <CLI/CLI.hpp>
 
@@ -52,18 +54,27 @@ std::string given(const CLI::App& app, const std::string& flag) {
   return option != nullptr && option->count() > 0 ? option->results().front() : std::string();
 }
 
+/// The file of the data set; empty where it is a folder or a name.
+std::string data_file(const CLI::App& app) {
+  const std::string dataset = given(app, "--dataset");
+  std::error_code ignored;
+  return std::filesystem::is_regular_file(dataset, ignored) ? dataset : std::string();
+}
+
 /// A run may go on in the checkpoint that it resumes; else no file is given twice.
 void check_files(const CLI::App& app) {
-  const std::string config = given(app, "--config");
+  const std::string config = given(app, "--config"), dataset = data_file(app);
   for (const char* written : {"--json", "--output"}) {
     const std::string path = given(app, written);
     check_distinct(written, path, "--config", config);
+    check_distinct(written, path, "--dataset", dataset);
     for (const char* other : {"--checkpoint", "--resume"}) {
       check_distinct(written, path, other, given(app, other));
     }
   }
   check_distinct("--json", given(app, "--json"), "--output", given(app, "--output"));
   check_distinct("--checkpoint", given(app, "--checkpoint"), "--config", config);
+  check_distinct("--checkpoint", given(app, "--checkpoint"), "--dataset", dataset);
 }
 
 }  // namespace

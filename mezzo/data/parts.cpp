@@ -269,8 +269,7 @@ std::int64_t check_parts(const Dataset& dataset, const at::Tensor& parts,
                          const PartsOptions& options) {
   MEZZO_CHECK(!dataset.part, "parts: {} is a part of a data set already; cut the whole",
               dataset.origin);
-  MEZZO_CHECK(options.hops >= 1 && options.hops <= kMostHops, "hops: expected 1 to {}, got {}",
-              kMostHops, options.hops);
+  check_options(options);
   MEZZO_CHECK(parts.defined() && parts.is_cpu() && parts.scalar_type() == at::kLong &&
                   parts.dim() == 1 && parts.numel() == dataset.num_nodes && parts.numel() > 0,
               "parts: expected int64 [{}] on the CPU, got {}", dataset.num_nodes,
@@ -337,6 +336,11 @@ double PartsReport::replication() const {
   std::int64_t held = 0;
   for (const PartSize& part : parts) held += part.own_nodes + part.halo_nodes;
   return static_cast<double>(held) / static_cast<double>(num_nodes);
+}
+
+void check_options(const PartsOptions& options) {
+  MEZZO_CHECK(options.hops >= 1 && options.hops <= kMostHops, "hops: expected 1 to {}, got {}",
+              kMostHops, options.hops);
 }
 
 PartsReport write_parts(const Dataset& dataset, const at::Tensor& parts,

@@ -15,10 +15,13 @@ namespace mezzo {
 
 /// Options of write_parts.
 struct PartsOptions {
-  std::int64_t hops = 2;                   ///< of the halo, >= 1: as many as a model has layers
+  std::int64_t hops = 2;                   ///< of the halo, 1 to 254: as many as a model has layers
   bool overwrite = false;                  ///< replace a folder of parts that is there already
   std::function<bool()> should_stop = {};  ///< asked before every part; true: stop, leave nothing
 };
+
+/// Throws InvalidArgument unless hops are 1 to 254; write_parts does so too.
+MEZZO_API void check_options(const PartsOptions& options);
 
 /// What write_parts has written of one part.
 struct PartSize {

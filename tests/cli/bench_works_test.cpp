@@ -1,12 +1,16 @@
 #include <cstdint>
+#include <limits>
+#include <tuple>
 #include <vector>
 
+#include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
 #include "mezzo/cli/bench_layers.h"
 #include "mezzo/cli/bench_measure.h"
 #include "mezzo/cli/bench_reducers.h"
 #include "mezzo/cli/bench_rows.h"
+#include "mezzo/cli/bench_sampling.h"
 #include "mezzo/graph/transforms.h"
 
 namespace mezzo {
@@ -76,6 +80,13 @@ TEST(BenchWorks, layers_of_attention_agree_with_gathering) {
     expect_right(bench::gat_layer(load, 8, pass), 1, /*agree=*/false);
     expect_right(bench::gatv2_layer(load, 8, pass), 1, /*agree=*/false);
   }
+}
+
+TEST(BenchWorks, batches_of_more_seeds_than_nodes_have_all_of_them) {
+  const Graph graph = rmat_graph(/*scale=*/6, /*num_edges=*/256);
+  const bench::SamplingWork work{.batch_size = std::numeric_limits<std::int64_t>::max()};
+  const at::Tensor seeds = std::get<0>(bench::sampling_seeds(graph, work).sort());
+  EXPECT_TRUE(at::equal(seeds, at::arange(graph.num_nodes(), at::kLong)));
 }
 
 }  // namespace

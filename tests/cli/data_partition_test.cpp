@@ -80,6 +80,17 @@ TEST(DataPartitionCommand, an_output_that_cannot_be_made_is_told_before_the_data
   EXPECT_NE(outcome.err.find("--output: the folder"), std::string::npos) << outcome.err;
 }
 
+TEST(DataPartitionCommand, hops_out_of_range_are_told_before_the_data_are_read) {
+  const test::TempFolder folder;
+  for (const std::string hops : {"0", "255"}) {
+    const Outcome outcome = partition(folder, folder.path("no data"), folder.path("parts"),
+                                      {"-k", "2", "--hops", hops});
+    EXPECT_EQ(outcome.code, 2) << outcome.err;
+    EXPECT_NE(outcome.err.find("hops: expected 1 to 254, got " + hops), std::string::npos)
+        << outcome.err;
+  }
+}
+
 TEST(DataPartitionCommand, processes_train_on_their_parts_and_score_as_on_the_whole) {
   const test::TempFolder folder;
   const std::string rings = test::write_rings(folder), parts = folder.path("parts");

@@ -128,6 +128,7 @@ TEST(Usage, wrong_words_are_exit_code_2_and_one_line) {
       {{"train", "--epochs", "1.5"}, "--epochs"},
       {{"train", "--epochs", "99999999999999999999"}, "--epochs"},
       {{"train", "--epochs", "0"}, "epochs"},
+      {{"train", "--layers", "1000000000"}, "layers: expected 1 to 65536"},
       {{"train", "--epochs", "1", "--epochs", "2"}, "--epochs"},
       {{"train", "--seed", "-1"}, "--seed"},
       {{"train", "--lr", "nan"}, "lr"},
@@ -167,6 +168,7 @@ TEST(Usage, wrong_words_are_exit_code_2_and_one_line) {
       {{"compare", "--precisions", "fp32,fp32"}, "twice"},
       {{"compare", "--model", "gcn", "--models", "gat,sage"}, "--models"},
       {{"compare", "--models", "gcn,sage", "--heads", "4"}, "heads"},
+      {{"compare", "--precisions", "fp32,tf32", "--keep-float32", "layer0"}, "keep-float32"},
       {{"evaluate"}, "--checkpoint"},
       {{"predict", "--checkpoint", "c"}, "--output"},
       {{"predict", "--checkpoint", "c", "--output", "x.txt"}, ".csv"},
@@ -242,6 +244,10 @@ TEST(Usage, a_file_that_is_read_is_not_overwritten) {
       {"train", "--model", "cnn", "--resume", file, "--json", file},
       {"evaluate", "--checkpoint", file, "--json", link},
       {"predict", "--checkpoint", file, "--output", link},
+      {"train", "--dataset", file, "--json", link},
+      {"train", "--dataset", file, "--checkpoint", file},
+      {"predict", "--dataset", file, "--checkpoint", folder.path("c"), "--output", link},
+      {"data", "info", "--dataset", file, "--json", file},
   };
   for (const Words& words : cases) {
     expect_failure(run_mezzo(folder, words), 2, "is the file of", words[0] + " " + words.back());
