@@ -49,6 +49,14 @@ std::string behind_link(const std::string& path) {
   return failure ? path : file.string();
 }
 
+/// Whether there is something that is written to as it stands, since it cannot be replaced: a pipe,
+/// a device, or what /dev/stdout leads to where that file has lost its name.
+bool is_special(const std::string& path) {
+  std::error_code failure;
+  if (!fs::exists(path, failure)) return false;
+  return !fs::is_regular_file(path, failure) || fs::is_symlink(behind_link(path), failure);
+}
+
 /// What replace_file writes first.
 std::string beside(const std::string& path) {
   return behind_link(path) + ".partial";
@@ -67,7 +75,7 @@ void check_writable(std::string_view what, const std::string& path) {
   if (!fs::is_directory(folder, ignored)) {
     detail::raise<IoError>("{}: the folder {} does not exist", what, folder.string());
   }
-  const bool special = fs::exists(path, ignored) && !fs::is_regular_file(path, ignored);
+  const bool special = is_special(path);
   const char* written = special ? path.c_str() : folder.c_str();
   if (::access(written, special ? W_OK : W_OK | X_OK) != 0) {
     detail::raise<IoError>("{}: {} cannot be written: {}", what, path, std::strerror(errno));
@@ -94,7 +102,7 @@ void check_distinct(std::string_view what, const std::string& path, std::string_
 
 void replace_file(const std::string& path, const std::function<void(std::ostream&)>& write) {
   std::error_code failure;
-  if (fs::exists(path, failure) && !fs::is_regular_file(path, failure)) {
+  if (is_special(path)) {
     write_whole(path, write);
     return;
   }

@@ -1,7 +1,9 @@
 #include "mezzo/train/files.h"
 
+#include <cstdio>
 #include <filesystem>
 #include <fstream>
+#include <memory>
 #include <sstream>
 #include <stdexcept>
 #include <string>
@@ -57,6 +59,21 @@ TEST(ReplaceFile, a_link_stays_and_its_file_is_replaced) {
 TEST(ReplaceFile, a_device_is_written_to_and_stays_a_device) {
   replace_file("/dev/null", [](std::ostream& file) { file << "text"; });
   EXPECT_TRUE(std::filesystem::is_character_file("/dev/null"));
+}
+
+TEST(ReplaceFile, an_open_file_that_has_lost_its_name_is_written_to) {
+  const test::TempFolder folder;
+  const std::string path = folder.write("file", "old"), link = folder.path("link");
+  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen(path.c_str(), "r"),
+                                                             &std::fclose);
+  ASSERT_NE(file, nullptr);
+  std::filesystem::create_symlink("/proc/self/fd/" + std::to_string(fileno(file.get())), link);
+  if (!std::filesystem::exists(link)) GTEST_SKIP() << "no /proc";
+  std::filesystem::remove(path);
+  EXPECT_NO_THROW(check_writable("--json", link));
+  replace_file(link, [](std::ostream& out) { out << "new"; });
+  EXPECT_TRUE(std::filesystem::is_symlink(link));
+  EXPECT_EQ(contents(link), "new");
 }
 
 TEST(ReplaceFile, a_full_disk_is_an_io_error) {
