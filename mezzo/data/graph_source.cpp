@@ -31,15 +31,15 @@ bool is_integer(std::string_view text) {
   return error == std::errc{} && stop == end;
 }
 
-/// The source of a text whose name does not say what it is: SNAP if the first line that is no
-/// comment has two integers.
+/// The source of a text whose name does not say what it is: MatrixMarket if it begins with `%%`,
+/// SNAP if the first line that is no comment has two integers.
 std::unique_ptr<GraphSource> source_of_text(const fs::path& path, const LoadOptions& options) {
   TextLines lines(path);
   std::string_view line;
   std::vector<std::string_view> fields;
   while (lines.next(line)) {
-    if (line.starts_with("%%")) return matrix_market_source(path, options);
-    if (line.starts_with('#')) continue;
+    if (lines.number() == 1 && line.starts_with("%%")) return matrix_market_source(path, options);
+    if (is_snap_comment(line)) continue;
     split_fields(line, Separator::kBlanks, fields);
     if (fields.empty()) continue;
     const bool snap = fields.size() == 2 && is_integer(fields[0]) && is_integer(fields[1]);
@@ -187,8 +187,12 @@ bool is_graph_text(const fs::path& path) {
 std::unique_ptr<GraphSource> open_source(const fs::path& path, const LoadOptions& options) {
   if (is_file_called(path, ".mtx")) return matrix_market_source(path, options);
   if (is_file_called(path, ".txt")) return snap_source(path, options);
-  for (const char* suffix : {".gz", ".edges", ".el", ".tsv"}) {
-    if (is_file_called(path, suffix)) return source_of_text(path, options);
+  if (is_file_called(path, ".edges") || is_file_called(path, ".el")) {
+    std::unique_ptr<GraphSource> told = source_of_text(path, options);
+    return told ? std::move(told) : snap_source(path, options);  // which says what is wrong
+  }
+  if (is_file_called(path, ".gz") || is_file_called(path, ".tsv")) {
+    return source_of_text(path, options);
   }
   if (is_ogb_folder(path)) return ogb_source(path, options);
   if (fs::exists(path / "adj_full.npz")) return graphsaint_source(path, options);

@@ -43,7 +43,7 @@ class SnapSource : public GraphSource {
     std::string_view line;
     std::vector<std::string_view> fields;
     while (lines.next(line)) {
-      if (line.starts_with('#')) continue;
+      if (is_snap_comment(line)) continue;
       split_fields(line, Separator::kBlanks, fields);
       if (fields.empty()) continue;
       lines.check(fields.size() == 2, "expected two node ids, got {} columns", fields.size());

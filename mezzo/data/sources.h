@@ -54,9 +54,9 @@ std::unique_ptr<GraphSource> reddit_source(const std::filesystem::path& folder,
 std::unique_ptr<GraphSource> graphbolt_source(const std::filesystem::path& folder,
                                               const LoadOptions& options);
 
-/// A SNAP edge list: `#` comments, two integers a line. The nodes are the ids that occur, numbered
-/// in ascending order, for which the file is read once more than for the edges. Each edge in the
-/// direction of the file, without self loops, parallel ones being one.
+/// A SNAP edge list: comments that begin with `#` or `%`, two integers a line. The nodes are the
+/// ids that occur, numbered in ascending order, for which the file is read once more than for the
+/// edges. Each edge in the direction of the file, without self loops, parallel ones being one.
 std::unique_ptr<GraphSource> snap_source(const std::filesystem::path& file,
                                          const LoadOptions& options);
 
@@ -103,6 +103,11 @@ std::filesystem::path plain_or_packed(const std::filesystem::path& path);
 /// Whether the first lines of a text, plain or gzip, are those of a MatrixMarket file or of an edge
 /// list.
 bool is_graph_text(const std::filesystem::path& path);
+
+/// Whether a line of an edge list is a comment, as SNAP (`#`) and other collections (`%`) write it.
+inline bool is_snap_comment(std::string_view line) {
+  return line.starts_with('#') || line.starts_with('%');
+}
 
 /// Takes one edge by node ids.
 using TakeEdge = std::function<void(std::int64_t src, std::int64_t dst)>;

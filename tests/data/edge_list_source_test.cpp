@@ -40,6 +40,13 @@ TEST_F(SnapFile, ids_are_renumbered_and_edges_are_distinct) {
   EXPECT_EQ(edges_of(read("web.txt.gz", gzip(kSnap))), edges_of(data));
 }
 
+TEST_F(SnapFile, percent_signs_begin_comments_too) {
+  const std::string text = "% sym unweighted\n%% of another collection\n1 2\n";
+  for (const char* name : {"a.txt", "a.edges", "a.tsv"}) {
+    EXPECT_EQ(edges_of(read(name, text)), (Edges{{0, 1}})) << name;
+  }
+}
+
 TEST_F(SnapFile, very_sparse_ids_are_renumbered_too) {
   const Dataset data = read("a.txt", "9000000000000000000 3\n3 4000000000\n");
   EXPECT_EQ(data.num_nodes, 3);
@@ -61,6 +68,9 @@ TEST_F(EdgeFile, is_told_by_its_first_lines_where_its_name_says_nothing) {
     EXPECT_EQ(edges_of(read(name, kSnap)), edges_of(snap)) << name;
   }
   EXPECT_EQ(data::open_source(folder_.write("other.tsv", "a\tb\n"), {}), nullptr);
+  EXPECT_TRUE(refused("comma.edges", "1,2\n", {"comma.edges:1: ", "two node ids, got 1 columns"}));
+  EXPECT_TRUE(refused("weights.el", "# x\n1 2 0.5\n", {"weights.el:2: ", "got 3 columns"}));
+  EXPECT_TRUE(refused("empty.edges.gz", gzip(""), {"empty.edges.gz", "no edges"}));
   EXPECT_TRUE(refused("bad.gz", gzip(kSnap).substr(0, 20), {"bad.gz", "truncated"}));
 }
 
