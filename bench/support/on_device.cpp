@@ -10,6 +10,7 @@
 #include <c10/util/Exception.h>
 #include <fmt/format.h>
 
+#include "mezzo/cli/interrupt.h"
 #include "mezzo/core/error.h"
 #include "mezzo/message_passing/memory.h"
 
@@ -54,6 +55,11 @@ void warm_up(const Contender& contender, std::int64_t count, std::vector<Expecte
   synchronize();
 }
 
+/// The other contenders go on.
+void note_failure(const Contender& contender, const std::string& text, Measurement& measured) {
+  measured.skipped = (contender.ours ? "FAILED: " : "") + text.substr(0, text.find('\n'));
+}
+
 Measurement begin(const Contender& contender, std::int64_t warm_ups,
                   std::vector<Expected>& expected) {
   Measurement measured{.name = contender.name,
@@ -67,9 +73,9 @@ Measurement begin(const Contender& contender, std::int64_t warm_ups,
   try {
     warm_up(contender, warm_ups, expected, measured);
   } catch (const c10::Error& error) {
-    const std::string text = error.what_without_backtrace();
-    measured.skipped = text.substr(0, text.find('\n'));
-    if (contender.ours) measured.skipped = "FAILED: " + measured.skipped;
+    note_failure(contender, error.what_without_backtrace(), measured);
+  } catch (const Error& error) {  // of ours: a launch or a capture that CUDA refused
+    note_failure(contender, error.what(), measured);
   }
   return measured;
 }
@@ -138,9 +144,10 @@ Outcome measure_on_device(const Plan& plan, const DeviceRounds& options) {
   try {
     Comparison comparison = plan.make();
     for (const Contender& contender : comparison.contenders) {
+      if (cli::interrupted()) break;
       outcome.measurements.push_back(begin(contender, options.warm_ups, comparison.expected));
     }
-    for (std::int64_t round = 0; round < options.rounds; ++round) {
+    for (std::int64_t round = 0; round < options.rounds && !cli::interrupted(); ++round) {
       for (std::size_t i = 0; i < comparison.contenders.size(); ++i) {
         Measurement& measured = outcome.measurements[i];
         if (measured.skipped.empty()) {

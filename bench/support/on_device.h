@@ -41,7 +41,8 @@ struct DeviceRounds {
 
 /// As measure() on gpu(): contenders in turn, from synchronisation to synchronisation. Peaks are
 /// those of libtorch's CUDA allocator. What cannot run, or does not fit, is noted as skipped; of
-/// ours with "FAILED" before the reason, and so is a result of ours that is wrong.
+/// ours with "FAILED" before the reason, and so is a result of ours that is wrong. An interrupt
+/// ends it after the round in which it came.
 Outcome measure_on_device(const Plan& plan, const DeviceRounds& options);
 
 }  // namespace mezzo::bench
