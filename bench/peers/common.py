@@ -74,7 +74,9 @@ class Report:
         return self.options
 
     def measure(self, work, width, contenders, expected=None, repeats=1, warm_ups=3):
-        """Runs them in turn; `expected`: (values, stride) of each result, or the first one's."""
+        """Runs them in turn; `expected`: (values, stride) of each result, else those of the first
+        run of the first contender that can."""
+        expected = list(expected or [])
         rows = [self._begin(one, warm_ups, expected) for one in contenders]
         for _ in range(self.options.rounds):
             for row, (_, _, run) in zip(rows, contenders):
@@ -89,6 +91,7 @@ class Report:
                 f"error {row['max_relative_error']}, peak {row['peak_bytes'] / 2**20:.0f} MiB"
                 if times else f"skipped: {row['skipped']}"), flush=True)
         self.results.append({"work": work, "width": width, "skipped": None, "contenders": rows})
+        self.write()  # what comes next may take longer than there is time
         torch.cuda.empty_cache()
 
     def _begin(self, contender, warm_ups, expected):
@@ -98,8 +101,11 @@ class Report:
         try:
             for i in range(warm_ups):
                 results = run()
-                if i == 0 and expected:
-                    row["max_relative_error"] = error_of(results, expected)
+                if i > 0:
+                    continue
+                if not expected:
+                    expected += [(one.detach().double().clone(), 1) for one in results]
+                row["max_relative_error"] = error_of(results, expected)
             torch.cuda.synchronize()
         except Exception as error:  # a peer that cannot is noted, whatever it raises
             row["skipped"] = str(error).split("\n")[0] or type(error).__name__

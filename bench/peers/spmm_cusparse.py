@@ -132,7 +132,6 @@ def main():
         del src, dst
         for width in options.width:
             measure(report, sparse, size, indptr, indices, width)
-    report.write()
 
 
 def measure(report, sparse, size, indptr, indices, width):
