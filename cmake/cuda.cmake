@@ -6,6 +6,7 @@ set(MEZZO_CUDA_KERNELS
   attention.cu
   attention_grad.cu
   dropout.cu
+  gather.cu
   gatv2.cu
   message_grad.cu
   sampling.cu

@@ -4,6 +4,7 @@
 
 #include "mezzo/core/export.h"
 #include "mezzo/kernels/attention.h"
+#include "mezzo/kernels/cuda_gather.h"
 #include "mezzo/kernels/cuda_sampling.h"
 #include "mezzo/kernels/dropout.h"
 #include "mezzo/kernels/edge_softmax.h"
@@ -59,6 +60,7 @@ struct CudaKernels {
   CudaKernel<GATv2ScoresArgs> gatv2_scores;
   CudaKernel<GATv2ScoresGradArgs> gatv2_scores_grad;
   CudaKernel<DropoutArgs> dropout;
+  CudaKernel<CudaGatherArgs> gather;
   CudaKernel<CudaDrawArgs> draw;
   CudaKernel<CudaRenumberArgs> renumber;
 };

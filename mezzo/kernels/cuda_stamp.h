@@ -103,13 +103,13 @@ constexpr CudaStamp cuda_kernels_stamp() {
   const CudaKernels table{};
   // All members, or this does not compile.
   const auto& [stamp, spmm, sddmm, message_grad, softmax, softmax_grad, attention, attention_state,
-               attention_grad, weighted_grad, gatv2_scores, gatv2_scores_grad, dropout, draw,
-               renumber] = table;
+               attention_grad, weighted_grad, gatv2_scores, gatv2_scores_grad, dropout, gather,
+               draw, renumber] = table;
   LayoutHash hash;
   hash.add(kCudaRevision).add_types<CudaLaunch>();
   detail::add_arguments(hash, spmm, sddmm, message_grad, softmax, softmax_grad, attention,
                         attention_state, attention_grad, weighted_grad, gatv2_scores,
-                        gatv2_scores_grad, dropout, draw, renumber);
+                        gatv2_scores_grad, dropout, gather, draw, renumber);
   hash.add_kinds(DTypes{}).add_kinds(BinaryOps{}).add_kinds(ReduceOps{});
   return cuda_stamp(hash);
 }

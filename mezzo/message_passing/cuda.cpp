@@ -81,7 +81,21 @@ Layout OnCuda::layout(const Layout& layout, at::Device device) {
 }
 
 at::Tensor OnCuda::by_edge(const at::Tensor& rows, const at::Tensor& slots) {
-  return slots.defined() ? rows.index_select(0, slots) : rows;
+  return slots.defined() ? gathered(rows, slots) : rows;
+}
+
+at::Tensor OnCuda::gathered(const at::Tensor& table, const at::Tensor& ids) {
+  std::vector<std::int64_t> sizes = table.sizes().vec();
+  sizes[0] = ids.numel();
+  at::Tensor rows = at::empty(sizes, table.options());
+  if (rows.numel() == 0) return rows;
+  const CudaGatherArgs args{.table = table.const_data_ptr(),
+                            .ids = {ids.const_data_ptr(), ids.scalar_type() == at::kLong},
+                            .num_rows = ids.numel(),
+                            .row_bytes = static_cast<std::int64_t>(rows.nbytes()) / ids.numel(),
+                            .out = rows.mutable_data_ptr()};
+  launch(args, table.device(), /*num_slots=*/0);
+  return rows;
 }
 
 bool is_capturing(at::Device device) {

@@ -61,6 +61,10 @@ struct KernelOf<GATv2ScoresGradArgs>
 template <>
 struct KernelOf<DropoutArgs> : KernelPair<&CpuBackend::dropout, &CudaKernels::dropout> {};
 template <>
+struct KernelOf<CudaGatherArgs> {
+  static constexpr auto cuda = &CudaKernels::gather;
+};
+template <>
 struct KernelOf<CudaDrawArgs> {
   static constexpr auto cuda = &CudaKernels::draw;
 };
@@ -145,6 +149,10 @@ struct MEZZO_API OnCuda {
 
   static bool stores_by_slot(const at::Tensor& /*rows*/) { return false; }
   static at::Tensor by_edge(const at::Tensor& rows, const at::Tensor& slots);
+
+  /// The rows `ids` of `table`, bit for bit. table: [N, ...] contiguous, of any dtype; ids: int32
+  /// or int64 [n] in [0, N), contiguous, on the table's device. Records no gradient.
+  static at::Tensor gathered(const at::Tensor& table, const at::Tensor& ids);
 
   /// Runs the kernel that takes Args, complete, on `device`.
   template <class Args>

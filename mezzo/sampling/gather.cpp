@@ -13,6 +13,7 @@
 #include "mezzo/core/huge_pages.h"
 #include "mezzo/data/csr_rows.h"
 #include "mezzo/graph/topology_build.h"
+#include "mezzo/message_passing/device.h"
 
 namespace mezzo {
 namespace {
@@ -86,9 +87,11 @@ at::Tensor gather_sparse(const at::Tensor& table, const at::Tensor& ids, RowMemo
 at::Tensor gather_rows(const at::Tensor& table, const at::Tensor& ids, RowMemory memory) {
   const c10::NoGradGuard no_grad;
   if (table.layout() == at::kSparseCsr) return gather_sparse(table, ids, memory);
-  const bool is_plain =
-      table.is_cpu() && table.is_contiguous() && !table.is_conj() && !table.is_neg();
-  if (is_plain) return gather_dense(table, ids, memory);
+  const bool is_plain = table.is_contiguous() && !table.is_conj() && !table.is_neg();
+  if (is_plain && table.is_cpu()) return gather_dense(table, ids, memory);
+  if (is_plain && table.is_cuda() && cuda_kernels() != nullptr) {
+    return OnCuda::gathered(table, ids.to(table.device()));
+  }
   return table.index_select(0, ids.to(table.device()));
 }
 

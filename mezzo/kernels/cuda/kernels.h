@@ -40,6 +40,9 @@ void gatv2_scores_grad(const GATv2ScoresGradArgs& args, const CudaLaunch& launch
 std::int64_t dropout_workspace(const DropoutArgs& args, std::int64_t num_slots);
 void dropout(const DropoutArgs& args, const CudaLaunch& launch);
 
+std::int64_t gather_workspace(const CudaGatherArgs& args, std::int64_t num_slots);
+void gather(const CudaGatherArgs& args, const CudaLaunch& launch);
+
 std::int64_t draw_workspace(const CudaDrawArgs& args, std::int64_t num_slots);
 void draw(const CudaDrawArgs& args, const CudaLaunch& launch);
 std::int64_t renumber_workspace(const CudaRenumberArgs& args, std::int64_t num_slots);

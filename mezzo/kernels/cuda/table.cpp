@@ -17,6 +17,7 @@ const mezzo::CudaKernels* mezzo_cuda_kernels() {
       .gatv2_scores = {gatv2_scores_workspace, gatv2_scores},
       .gatv2_scores_grad = {gatv2_scores_grad_workspace, gatv2_scores_grad},
       .dropout = {dropout_workspace, dropout},
+      .gather = {gather_workspace, gather},
       .draw = {draw_workspace, draw},
       .renumber = {renumber_workspace, renumber},
   };

@@ -1,0 +1,18 @@
+#pragma once
+
+#include <cstdint>
+
+#include "mezzo/kernels/operand.h"
+
+namespace mezzo {
+
+/// Copies rows of a table on the GPU: row i of the result is row ids[i], bit for bit.
+struct CudaGatherArgs {
+  const void* table = nullptr;  ///< [rows of the table, row_bytes]
+  Ids ids;                      ///< [num_rows]; no data: 0, 1, ...
+  std::int64_t num_rows = 0;
+  std::int64_t row_bytes = 0;
+  void* out = nullptr;  ///< [num_rows, row_bytes]
+};
+
+}  // namespace mezzo
