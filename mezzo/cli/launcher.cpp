@@ -132,6 +132,7 @@ class Launcher {
   void blame(std::size_t rank, int code, const std::string& ending);
   void blame_follower();
   void end_others();
+  void give_time();
   void press();
   void pass_on(int signal) const;
   bool is_running() const;
@@ -148,7 +149,7 @@ class Launcher {
   std::optional<std::size_t> follower_;
   bool interrupted_ = false;  // some process ended in good order after an interrupt
   bool ending_ = false;       // the processes are being ended
-  // What comes next then, and when.
+  // What comes next once one has failed, and when.
   std::optional<Clock::time_point> term_again_, kill_;
 };
 
@@ -314,7 +315,8 @@ void Launcher::ended(std::size_t rank, int status) {
     interrupted_ = true;
   } else if (!by_signal && code == kFailedWithAnother) {
     if (!follower_) follower_ = rank;
-    end_others();
+    // No SIGTERM, which could end the one that was lost before it says why.
+    give_time();
   } else if (!by_signal) {
     blame(rank, code, fmt::format("ended with exit code {}", code));
   } else if (const int signal = WTERMSIG(status); !was_sent(signal)) {
@@ -346,6 +348,12 @@ void Launcher::end_others() {
   if (ending_) return;
   ending_ = true;
   pass_on(SIGTERM);
+  give_time();
+}
+
+/// From the first failure on, of whatever kind.
+void Launcher::give_time() {
+  if (kill_) return;
   term_again_ = Clock::now() + kUntilSecondTerm;
   kill_ = Clock::now() + kUntilKill;
 }

@@ -25,11 +25,11 @@ struct LaunchOptions {
 ///
 /// Where a process fails, a line on the standard error names its rank and how it ended, and the
 /// others are ended: they have eight seconds to say what they lost, and after twelve SIGKILL comes.
-/// One that failed because it lost another is named only where within eight seconds none has failed
-/// by itself. None outlives this process, however that ends; where nobody reads its output any more
-/// they go on. Returns 0, the exit code of the process that is named (128 + the signal that ended
-/// it), or kInterrupted where an interrupt ended all in good order. Throws IoError where the port
-/// is in use or a process cannot be started.
+/// One that failed because it lost another is named only where within eight seconds, in which the
+/// others are left alone, none has failed by itself. None outlives this process, however that ends;
+/// where nobody reads its output any more they go on. Returns 0, the exit code of the process that
+/// is named (128 + the signal that ended it), or kInterrupted where an interrupt ended all in good
+/// order. Throws IoError where the port is in use or a process cannot be started.
 int launch(const LaunchOptions& options, const Arguments& words);
 
 }  // namespace mezzo::cli

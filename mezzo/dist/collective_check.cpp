@@ -11,6 +11,7 @@
 #include <fmt/ranges.h>
 
 #include "mezzo/core/error.h"
+#include "mezzo/dist/failure.h"
 #include "mezzo/dist/group_state.h"
 
 namespace mezzo::dist::detail {
@@ -109,6 +110,7 @@ void check_arguments(ProcessGroup::State& group, const char* operation,
       gathered(group, operation, told);
     } catch (const IoError&) {
       // What this rank did wrong says more than that the others are gone.
+      forget_failure_of_another();
     }
   }
   std::rethrow_exception(refusal);

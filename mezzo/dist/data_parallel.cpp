@@ -112,7 +112,7 @@ class MeanHook : public c10d::CppCommHookInterface<c10::intrusive_ptr<c10d::Proc
     } catch (const std::exception& error) {
       const auto live = group.lock();
       if (live == nullptr) throw;
-      live->fail("all_reduce of gradients", first_line(error), begun + live->timeout);
+      live->fail("all_reduce of gradients", error, begun + live->timeout);
     }
   }
 
@@ -268,7 +268,7 @@ void DataParallel::prepare(const std::vector<at::Tensor>& outputs) {
   try {
     state_->reducer->rebuild_buckets();
   } catch (const std::exception& error) {
-    state_->group.state()->fail("DataParallel::prepare", detail::first_line(error),
+    state_->group.state()->fail("DataParallel::prepare", error,
                                 std::chrono::steady_clock::now() + state_->group.timeout());
   }
   state_->reducer->begin(outputs);

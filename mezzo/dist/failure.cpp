@@ -2,6 +2,8 @@
 
 #include <atomic>
 #include <exception>
+#include <new>
+#include <system_error>
 
 #include <c10/util/Exception.h>
 
@@ -14,8 +16,20 @@ std::atomic<bool> failed_with_another = false;
 
 }  // namespace
 
+bool comes_from_another(const std::exception& error) {
+  if (dynamic_cast<const c10::DistError*>(&error) != nullptr) return true;
+  // Gloo's own are none of these.
+  return dynamic_cast<const c10::Error*>(&error) == nullptr &&
+         dynamic_cast<const std::bad_alloc*>(&error) == nullptr &&
+         dynamic_cast<const std::system_error*>(&error) == nullptr;
+}
+
 void note_failure_of_another() noexcept {
   failed_with_another.store(true);
+}
+
+void forget_failure_of_another() noexcept {
+  failed_with_another.store(false);
 }
 
 bool has_failed_with_another() noexcept {

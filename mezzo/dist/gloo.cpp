@@ -4,9 +4,11 @@
 #include <cstdlib>
 #include <sstream>
 
+#include <c10/util/Exception.h>
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 
 #include "mezzo/core/error.h"
+#include "mezzo/dist/failure.h"
 
 namespace mezzo::dist::detail {
 
@@ -29,8 +31,14 @@ c10::intrusive_ptr<c10d::Backend> make_gloo(const c10::intrusive_ptr<c10d::Store
     }
     options->devices.push_back(c10d::ProcessGroupGloo::createDeviceForHostname(local_address));
   }
-  return c10::make_intrusive<c10d::ProcessGroupGloo>(store, static_cast<int>(rank),
-                                                     static_cast<int>(world_size), options);
+  try {
+    return c10::make_intrusive<c10d::ProcessGroupGloo>(store, static_cast<int>(rank),
+                                                       static_cast<int>(world_size), options);
+  } catch (const c10::Error&) {
+    // As such c10d passes on what Gloo and the store say; a lack of memory or threads is another.
+    note_failure_of_another();
+    throw;
+  }
 }
 
 }  // namespace mezzo::dist::detail

@@ -13,6 +13,7 @@
 #include "mezzo/core/error.h"
 #include "mezzo/dist/data_parallel.h"
 #include "mezzo/dist/engine.h"
+#include "mezzo/dist/failure.h"
 
 namespace mezzo::dist {
 namespace {
@@ -267,7 +268,8 @@ void all_reduce_gradients(const std::vector<at::Tensor>& parameters, const Proce
     if (under_way) arrive(*under_way);
     gradients.hand_out();
   } catch (...) {
-    if (!failure) throw;  // else the cause that this rank knows
+    if (!failure) throw;
+    detail::forget_failure_of_another();  // the cause is what this rank knows
   }
   if (failure) std::rethrow_exception(failure);
 }

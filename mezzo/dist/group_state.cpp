@@ -54,7 +54,7 @@ WorkPointer ProcessGroup::State::start(
   try {
     under_way_.push_back(collective(*transport));
   } catch (const std::exception& error) {
-    fail(operation, detail::first_line(error), Clock::now() + timeout);
+    fail(operation, error, Clock::now() + timeout);
   }
   return under_way_.back();
 }
@@ -74,16 +74,18 @@ void ProcessGroup::State::finish(const char* operation, const WorkPointer& work)
       }
     }
   } catch (const std::exception& error) {
-    fail(operation, detail::first_line(error), deadline);
+    fail(operation, error, deadline);
   }
   forget_finished();
 }
 
-void ProcessGroup::State::fail(const char* operation, const std::string& reason,
+void ProcessGroup::State::fail(const char* operation, const std::exception& error,
                                Clock::time_point deadline) {
-  detail::note_failure_of_another();
   const std::lock_guard lock(failing_);
+  // Behind a failure before it this one is a consequence.
   if (failure_.empty()) {
+    if (detail::comes_from_another(error)) detail::note_failure_of_another();
+    const std::string reason = detail::first_line(error);
     abandon();
     const std::string known =
         meeting->report_fault(fmt::format("{}: {}", operation, reason), deadline);

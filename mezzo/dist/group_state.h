@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <exception>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -46,10 +47,11 @@ struct ProcessGroup::State {
                     const std::function<WorkPointer(c10d::Backend&)>& collective);
   /// Blocks until it is done; IoError where it fails, another rank gives up or the time is over.
   void finish(const char* operation, const WorkPointer& work);
-  /// Tells the other ranks that this one gives up, and throws IoError. Where the store is slow to
-  /// answer that takes until `deadline`, in which the operation was to be done, and some seconds.
-  /// From any thread.
-  [[noreturn]] void fail(const char* operation, const std::string& reason,
+  /// Tells the other ranks that this one gives up, and throws IoError with the reason; the first
+  /// one of a group decides whether this process has failed with another. Where the store is slow
+  /// to answer that takes until `deadline`, in which the operation was to be done, and some
+  /// seconds. From any thread.
+  [[noreturn]] void fail(const char* operation, const std::exception& error,
                          std::chrono::steady_clock::time_point deadline);
   /// Tells them the reason, within some seconds; nothing in a group that has failed. From any
   /// thread.

@@ -51,6 +51,8 @@ class MeetingPoint {
 
  private:
   std::string name() const;
+  /// The store is gone or silent: the fault of rank 0, unless this process hosts it.
+  void lose_store();
 
   Placement place_;
   std::chrono::milliseconds timeout_;

@@ -139,15 +139,21 @@ void Ranks::together(const std::function<void()>& work) {
     failure = dist::detail::current_failure();
   }
   std::int64_t first = world_size();  // of those that failed
-  timed([&] {
-    const at::Tensor below = at::full({1}, exception ? world_size() - rank() : 0, at::kLong);
-    const at::Tensor most = below.to(device_);
-    group_.all_reduce(most, dist::ReduceOp::kMax);
-    first -= most.item<std::int64_t>();
-  });
-  if (first == world_size()) return;
-  // The kind goes as one character in front.
-  const std::string told = from(first, static_cast<char>(failure.kind) + failure.text);
+  std::string told;
+  try {
+    timed([&] {
+      const at::Tensor below = at::full({1}, exception ? world_size() - rank() : 0, at::kLong);
+      const at::Tensor most = below.to(device_);
+      group_.all_reduce(most, dist::ReduceOp::kMax);
+      first -= most.item<std::int64_t>();
+    });
+    if (first == world_size()) return;
+    // The kind goes as one character in front.
+    told = from(first, static_cast<char>(failure.kind) + failure.text);
+  } catch (const IoError&) {
+    if (!exception) throw;
+    dist::detail::forget_failure_of_another();  // what this process knows says more
+  }
   if (exception) std::rethrow_exception(exception);
   dist::detail::raise_failure(
       {.kind = static_cast<dist::detail::FailureKind>(told.front()), .text = told.substr(1)},

@@ -1,0 +1,35 @@
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include <torch/csrc/distributed/c10d/Store.hpp>
+
+/// Texts that ranks leave for each other in the store. All that talk to it throw what c10d throws
+/// where it has gone.
+namespace mezzo::dist::detail {
+
+/// How long a rank that ends waits for the others to read or to speak.
+inline constexpr std::chrono::milliseconds kPatience(3000);
+/// Between two looks at the store.
+inline constexpr std::chrono::milliseconds kPause(50);
+
+/// At least a millisecond: c10d reads 0 as "no limit".
+std::chrono::milliseconds time_left(std::chrono::steady_clock::time_point deadline);
+/// For messages.
+double seconds(std::chrono::milliseconds time);
+
+/// The key under which a rank writes `what`.
+std::string key_of(const char* what, std::int64_t rank);
+std::string get_text(c10d::Store& store, const std::string& key);
+void set_text(c10d::Store& store, const std::string& key, const std::string& text);
+
+/// The ranks that have not written `what`.
+std::vector<std::int64_t> silent_ranks(c10d::Store& store, std::int64_t world_size,
+                                       const char* what);
+/// "rank 1", "ranks 1, 2".
+std::string ranks_text(const std::vector<std::int64_t>& ranks);
+
+}  // namespace mezzo::dist::detail
