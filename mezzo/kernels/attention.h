@@ -61,13 +61,17 @@ struct AttentionGradArgs {
   std::int64_t row_begin = 0, row_end = 0;
   DType dtype = DType::kFloat32;
   std::int64_t heads = 1, features = 1;
+  /// The heads to compute, for the CUDA kernels; the CPU's take all. With one edge weight for all
+  /// heads, weight_grad is whole after calls that took the heads in ascending order.
+  std::int64_t head_begin = 0, head_end = 0;
   AttentionScores scores;       ///< dst is not read: `state` has it
   const void* z = nullptr;      ///< [rows, heads, features]
   const void* grad = nullptr;   ///< [destinations, heads, features]
   const void* state = nullptr;  ///< accumulator type [destinations, kStateNumbers, heads]
   void* z_grad = nullptr;       ///< as z, rounded once
   void* score_grad = nullptr;   ///< of score_src: accumulator type [rows, heads]
-  void* sum_grad = nullptr;     ///< of each score_src + score_dst: accumulator type [slots, heads]
+  /// Of each score_src + score_dst: accumulator type [slots, heads], of the heads to compute.
+  void* sum_grad = nullptr;
   void* weight_grad = nullptr;  ///< accumulator type [slots, edge_weight.length]; or null
   void* scratch = nullptr;      ///< accumulator type [head_scratch()], one per thread
 };

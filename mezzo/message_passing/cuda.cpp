@@ -80,6 +80,12 @@ Layout OnCuda::layout(const Layout& layout, at::Device device) {
   return there;
 }
 
+std::int64_t OnCuda::heads_of_pass(std::int64_t heads, std::int64_t bytes_of_head) {
+  constexpr std::int64_t kMostBytes = std::int64_t{512} << 20;
+  if (bytes_of_head == 0) return heads;
+  return std::min(std::max<std::int64_t>(kMostBytes / bytes_of_head, 1), heads);
+}
+
 at::Tensor OnCuda::by_edge(const at::Tensor& rows, const at::Tensor& slots) {
   return slots.defined() ? gathered(rows, slots) : rows;
 }

@@ -119,6 +119,11 @@ struct OnCpu {
   /// `layout` with tables that the kernels can read.
   static Layout layout(const Layout& layout, at::Device /*device*/) { return layout; }
 
+  /// How many heads the backward of gat_attention takes in one pass: all, as its kernel does.
+  static std::int64_t heads_of_pass(std::int64_t heads, std::int64_t /*bytes_of_head*/) {
+    return heads;
+  }
+
   /// Whether a kernel stores these results, one row an edge, by slot rather than by edge: rows
   /// shorter than a cache line, lest threads share lines
   /// (docs/decisions/0016-edge-results-by-slot.md).
@@ -146,6 +151,10 @@ struct MEZZO_API OnCuda {
   /// which synchronises and which a stream under capture refuses (LogicError). Tables are never
   /// freed, for captured graphs read them.
   static Layout layout(const Layout& layout, at::Device device);
+
+  /// As many as their numbers by slot, bytes_of_head each, are in 512 MiB, or one. A further pass
+  /// costs little but where heads are narrow: the features are gathered by head anyhow.
+  static std::int64_t heads_of_pass(std::int64_t heads, std::int64_t bytes_of_head);
 
   static bool stores_by_slot(const at::Tensor& /*rows*/) { return false; }
   static at::Tensor by_edge(const at::Tensor& rows, const at::Tensor& slots);

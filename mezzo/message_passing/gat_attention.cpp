@@ -1,7 +1,9 @@
 // Fused graph attention: the operator, its gradient and what autocast does to it. The forward keeps
 // the maximum and the sum of each row's softmax; the backward recomputes the attention from them in
 // one pass over the sources (docs/decisions/0013-fused-attention.md).
+#include <algorithm>
 #include <string>
+#include <vector>
 
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/custom_function.h>
@@ -171,7 +173,7 @@ at::Tensor destination_state(const Topology& topology, const Operands& operands,
   return state;
 }
 
-/// The sum over the edges into each destination of what stands by csr() slot: [num_dst, heads].
+/// The sum over the edges into each destination of what stands by csr() slot, [E, n]: [num_dst, n].
 template <class Device>
 at::Tensor sum_by_destination(const Topology& topology, const at::Tensor& by_slot) {
   const Direction direction(topology, RowSide::kDst);
@@ -193,6 +195,28 @@ at::Tensor sum_by_destination(const Topology& topology, const at::Tensor& by_slo
   return sum;
 }
 
+/// Runs the backward's kernel, complete but for sum_grad and its heads, on some heads after the
+/// other, so that sum_grad is of these alone. Returns the gradient of score_dst: [num_dst, heads].
+template <class Device>
+at::Tensor grad_by_heads(const Topology& topology, const at::TensorOptions& accumulators,
+                         AttentionGradArgs args) {
+  const Direction direction(topology, RowSide::kSrc);
+  const std::int64_t num_edges = topology.num_edges();
+  const std::int64_t of_pass = Device::heads_of_pass(
+      args.heads, num_edges * static_cast<std::int64_t>(accumulators.dtype().itemsize()));
+  const at::Tensor sum_grad = at::empty({num_edges * of_pass}, accumulators);
+  args.sum_grad = sum_grad.mutable_data_ptr();
+  std::vector<at::Tensor> by_destination;
+  for (args.head_begin = 0; args.head_begin < args.heads; args.head_begin = args.head_end) {
+    args.head_end = std::min(args.head_begin + of_pass, args.heads);
+    const std::int64_t heads = args.head_end - args.head_begin;
+    Device::run(args, direction, heads * args.features);
+    by_destination.push_back(sum_by_destination<Device>(
+        topology, sum_grad.narrow(0, 0, num_edges * heads).view({num_edges, heads})));
+  }
+  return by_destination.size() == 1 ? by_destination[0] : at::cat(by_destination, 1);
+}
+
 /// The gradients of z, score_src, score_dst and the edge weight (empty unless wanted).
 template <class Device>
 std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor> attention_grad_on(
@@ -209,7 +233,6 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor> attention_grad_on(
   const std::int64_t num_edges = topology.num_edges();
   at::Tensor z_grad = at::empty(z.sizes(), operands.rows());
   at::Tensor src_grad = at::empty({topology.num_src(), operands.heads}, operands.accumulators());
-  at::Tensor sum_grad = at::empty({num_edges, operands.heads}, operands.accumulators());
   at::Tensor weight_grad =
       weight_wanted
           ? at::empty({num_edges, operands.scores.edge_weight.length}, operands.accumulators())
@@ -225,10 +248,8 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor> attention_grad_on(
   args.state = state.const_data_ptr();
   args.z_grad = z_grad.mutable_data_ptr();
   args.score_grad = src_grad.mutable_data_ptr();
-  args.sum_grad = sum_grad.mutable_data_ptr();
   args.weight_grad = weight_wanted ? weight_grad.mutable_data_ptr() : nullptr;
-  Device::run(args, direction, args.heads * args.features);
-  const at::Tensor dst_grad = sum_by_destination<Device>(topology, sum_grad);
+  const at::Tensor dst_grad = grad_by_heads<Device>(topology, operands.accumulators(), args);
   if (weight_wanted) {
     weight_grad = Device::by_edge(weight_grad, topology.csr_slots());
     weight_grad = weight_grad.view(edge_weight->sizes()).to(*edge_weight);

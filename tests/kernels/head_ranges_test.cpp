@@ -281,6 +281,8 @@ struct AttentionBackward {
                             .dtype = h.dtype,
                             .heads = h.heads,
                             .features = h.features,
+                            .head_begin = 0,
+                            .head_end = h.heads,
                             .scores = {.src = src.numbers(),
                                        .dst = {},
                                        .edge_weight = weighted ? weight.numbers() : HeadNumbers{},

@@ -291,5 +291,15 @@ TEST(CudaCapture, the_cpu_captures_nothing) {
   EXPECT_FALSE(is_capturing(at::kCPU));
 }
 
+TEST(CudaPasses, take_the_heads_whose_score_gradients_are_in_512_mib_or_one) {
+  constexpr std::int64_t kMiB = std::int64_t{1} << 20;
+  EXPECT_EQ(OnCuda::heads_of_pass(8, 0), 8);
+  EXPECT_EQ(OnCuda::heads_of_pass(8, kMiB), 8);
+  EXPECT_EQ(OnCuda::heads_of_pass(8, 128 * kMiB), 4);
+  EXPECT_EQ(OnCuda::heads_of_pass(8, 256 * kMiB + 1), 1);
+  EXPECT_EQ(OnCuda::heads_of_pass(2, 4 * std::int64_t{114'615'892}), 1);  // Reddit's edges
+  EXPECT_EQ(OnCuda::heads_of_pass(2, 4096 * kMiB), 1);
+}
+
 }  // namespace
 }  // namespace mezzo::test

@@ -56,11 +56,21 @@ struct Window {
 /// Numbers of a partial result besides its row: the part of score_grad.
 constexpr std::int64_t kPartialNumbers = 1;
 
+constexpr std::int64_t heads_of_call(const AttentionGradArgs& a) {
+  return a.head_end - a.head_begin;
+}
+
 /// Where the partial result of a hub's part is, for one head.
 template <class A>
 __device__ A* partial_of(A* partials, const AttentionGradArgs& a, std::int64_t partial,
                          std::int64_t head) {
-  return partials + (partial * a.heads + head) * (a.features + kPartialNumbers);
+  return partials +
+         (partial * heads_of_call(a) + head - a.head_begin) * (a.features + kPartialNumbers);
+}
+
+template <class A>
+__device__ A& sum_grad_of(const AttentionGradArgs& a, std::int64_t slot, std::int64_t head) {
+  return static_cast<A*>(a.sum_grad)[slot * heads_of_call(a) + head - a.head_begin];
 }
 
 /// The attention of one slot and head, recomputed by the lane that stands for them.
@@ -97,14 +107,14 @@ template <class A>
 __device__ A store_slot(const AttentionGradArgs& a, const Recomputed<A>& of, A product,
                         std::int64_t slot, std::int64_t head) {
   const A grad = (of.weight * product - of.share * of.mean) * of.slope;
-  static_cast<A*>(a.sum_grad)[slot * a.heads + head] = grad;
+  sum_grad_of<A>(a, slot, head) = grad;
   if (a.weight_grad == nullptr) return grad;
   const std::int64_t length = a.scores.edge_weight.length;
   A* weight_grad = static_cast<A*>(a.weight_grad) + slot * length;
   if (length == a.heads) {
     weight_grad[head] = of.kept * product;
   } else {
-    // The same lane comes here with one head after another.
+    // The same lane comes here with one head after another, and calls come in their order.
     *weight_grad = (head == 0 ? A(0) : *weight_grad) + of.kept * product;
   }
   return grad;
@@ -149,7 +159,7 @@ __device__ void attend_back(const AttentionGradArgs& a, const Window& window,
       },
       [&](std::int64_t slot, bool mine) {
         if (!mine) return;
-        A& before = static_cast<A*>(a.sum_grad)[slot * a.heads + head];
+        A& before = sum_grad_of<A>(a, slot, head);
         if (!window.first) product += before;
         if (window.last) {
           score_grad += store_slot(a, mine_of, product, slot, head);
@@ -172,17 +182,18 @@ __device__ void attend_back(const AttentionGradArgs& a, const Window& window,
   store<T, N>(row, static_cast<Storage*>(a.z_grad) + at * a.features + pack * N);
 }
 
-/// An item has `heads_of_item` heads: all of them where an edge's weight is that of all heads, so
-/// that their gradients of it are added up by one lane.
+/// An item has `heads_of_item` heads: all of the call where an edge's weight is that of all heads,
+/// so that their gradients of it are added up by one lane.
 template <class T, int N>
 __global__ void __launch_bounds__(HeadLaunch::kThreads, HeadLaunch::kBlocks)
     attention_grad_rows(AttentionGradArgs a, HeadRows rows, Window window, LaneShape shape,
                         std::int64_t heads_of_item, typename T::Accum kept_factor,
                         typename T::Accum* partials) {
-  const std::int64_t items_of_row = a.heads / heads_of_item;
+  const std::int64_t items_of_row = heads_of_call(a) / heads_of_item;
   for_items(rows.count * items_of_row, shape, [&](std::int64_t item) {
     const HubPart part = part_at(rows, item < 0 ? -1 : item / items_of_row);
-    const std::int64_t first_head = item < 0 ? 0 : item % items_of_row * heads_of_item;
+    const std::int64_t first_head =
+        a.head_begin + (item < 0 ? 0 : item % items_of_row * heads_of_item);
     for (std::int64_t head = first_head; head < first_head + heads_of_item; ++head) {
       attend_back<T, N>(a, window, shape, part, head, kept_factor, partials);
     }
@@ -199,8 +210,8 @@ __global__ void __launch_bounds__(HeadLaunch::kThreads)
   for (std::int64_t piece = blockIdx.x; piece < pieces; piece += gridDim.x) {
     const Hub hub = hub_beginning_in(a.slots, a.row_end, num_slots, piece);
     if (hub.row < 0) continue;
-    for (std::int64_t i = threadIdx.x; i < a.heads * length; i += blockDim.x) {
-      const std::int64_t head = i / length, number = i % length;
+    for (std::int64_t i = threadIdx.x; i < heads_of_call(a) * length; i += blockDim.x) {
+      const std::int64_t head = a.head_begin + i / length, number = i % length;
       A sum = 0;
       for (std::int64_t p = hub.first_piece; p <= hub.last_piece; ++p) {
         sum += partial_of(partials, a, hub_partial(hub, p), head)[number];
@@ -220,12 +231,12 @@ template <class T, int N>
 void launch_windows(const AttentionGradArgs& a, const CudaLaunch& to) {
   using A = typename T::Accum;
   const bool one_weight = a.weight_grad != nullptr && a.scores.edge_weight.length != a.heads;
-  const std::int64_t heads_of_item = one_weight ? a.heads : 1;
+  const std::int64_t heads_of_item = one_weight ? heads_of_call(a) : 1;
   Window window;
   window.packs = a.features / N;
   const int slot_lanes = lanes_for(window.packs);
   const auto run = [&](const HeadRows& rows, const LaneShape& shape) {
-    const std::int64_t items = rows.count * (a.heads / heads_of_item);
+    const std::int64_t items = rows.count * (heads_of_call(a) / heads_of_item);
     launch("attention_grad", attention_grad_rows<T, N>, dim3(blocks_for(items, shape)),
            dim3(HeadLaunch::kThreads), to.stream, a, rows, window, shape, heads_of_item,
            kept_factor<A>(a.scores.dropout), static_cast<A*>(to.workspace));
@@ -244,7 +255,7 @@ void launch_windows(const AttentionGradArgs& a, const CudaLaunch& to) {
 
 template <class T>
 void launch_grad(const AttentionGradArgs& a, const CudaLaunch& to) {
-  if (a.heads == 0) return;
+  if (heads_of_call(a) == 0) return;
   visit_pack<T>(a.features, address_of(a.z) | address_of(a.grad) | address_of(a.z_grad),
                 [&]<int N>() { launch_windows<T, N>(a, to); });
   if (!may_have_hubs(a.slots, to.num_slots)) return;
@@ -267,7 +278,8 @@ void attention_state(const AttentionStateArgs& args, const CudaLaunch& launch) {
 std::int64_t attention_grad_workspace(const AttentionGradArgs& args, std::int64_t num_slots) {
   std::int64_t bytes = 0;
   visit(DTypes{}, args.dtype, [&]<class T>() {
-    bytes = num_partials(args.slots, num_slots) * args.heads * (args.features + kPartialNumbers) *
+    bytes = num_partials(args.slots, num_slots) * heads_of_call(args) *
+            (args.features + kPartialNumbers) *
             static_cast<std::int64_t>(sizeof(typename T::Accum));
   });
   return bytes;

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include "mezzo/core/random.h"
@@ -219,28 +220,40 @@ struct Backward {
   explicit Backward(const Numbers& n)
       : z(static_cast<std::size_t>(n.num_src) * n.h.row_bytes()),
         score(place(n.num_src, n.h.heads, 0) * element_size(n.h.dtype, true)),
-        sum(place(n.h.slots.num_edges(), n.h.heads, 0) * element_size(n.h.dtype, true)),
+        sum(sums(n, n.h.heads)),
         weight(place(n.h.slots.num_edges(), n.weight.length, 0) * element_size(n.h.dtype, true)) {}
+  /// By slot, of so many heads.
+  static GuardedBytes sums(const Numbers& n, std::int64_t heads) {
+    return GuardedBytes(place(n.h.slots.num_edges(), heads, 0) * element_size(n.h.dtype, true));
+  }
   GuardedBytes z, score, sum, weight;
 };
 
-Backward gradients(const Kernels& kernels, const Numbers& n, const GuardedBytes& state) {
-  Backward result(n);
+/// Of the heads [begin, end), whose sums go to `sum`.
+void take_heads(const Kernels& kernels, const Numbers& n, const GuardedBytes& state,
+                std::int64_t begin, std::int64_t end, Backward& result, GuardedBytes& sum) {
   kernels.attention_grad({.slots = n.h.slots.view(),
                           .row_begin = 0,
                           .row_end = n.num_src,
                           .dtype = n.h.dtype,
                           .heads = n.h.heads,
                           .features = n.h.features,
+                          .head_begin = begin,
+                          .head_end = end,
                           .scores = n.scores(),
                           .z = n.z.bytes.data(),
                           .grad = n.grad.bytes.data(),
                           .state = state.data(),
                           .z_grad = result.z.data(),
                           .score_grad = result.score.data(),
-                          .sum_grad = result.sum.data(),
+                          .sum_grad = sum.data(),
                           .weight_grad = n.weighted ? result.weight.data() : nullptr,
                           .scratch = nullptr});
+}
+
+Backward gradients(const Kernels& kernels, const Numbers& n, const GuardedBytes& state) {
+  Backward result(n);
+  take_heads(kernels, n, state, 0, n.h.heads, result, result.sum);
   return result;
 }
 
@@ -302,6 +315,43 @@ void check_backward(Draw& draw, DType dtype) {
   if (!n.weighted) return;
   expect_near(numbers_in(dtype, true, got.weight), weight, n.terms() + static_cast<double>(heads),
               dtype, true, "weight_grad");
+}
+
+void check_two_passes(Draw& draw, DType dtype) {
+  const Kernels kernels = kernels_under_test()[0];
+  const Numbers n(draw, dtype, true, draw.one_of(kernels.hub_slots));
+  const std::int64_t heads = n.h.heads, cut = draw.below(heads + 1);
+  SCOPED_TRACE(fmt::format("{}, cut at head {}", n.h.text(), cut));
+  const GuardedBytes state = stored(dtype, true, random_state(draw, n));
+  const Backward whole = gradients(kernels, n, state);
+  Backward parts(n);
+  GuardedBytes low = Backward::sums(n, cut), high = Backward::sums(n, heads - cut);
+  take_heads(kernels, n, state, 0, cut, parts, low);
+  take_heads(kernels, n, state, cut, heads, parts, high);
+  const std::size_t size = element_size(dtype, true);
+  for (std::int64_t slot = 0; slot < n.h.slots.num_edges(); ++slot) {
+    for (std::int64_t head = 0; head < heads; ++head) {
+      const std::size_t at =
+          head < cut ? place(slot, cut, head) : place(slot, heads - cut, head - cut);
+      std::memcpy(parts.sum.data() + place(slot, heads, head) * size,
+                  (head < cut ? low : high).data() + at * size, size);
+    }
+  }
+  const auto expect_same = [](const GuardedBytes& a, const GuardedBytes& b, const char* what) {
+    EXPECT_TRUE(a.size() == 0 || std::memcmp(a.data(), b.data(), a.size()) == 0) << what;
+  };
+  expect_same(parts.z, whole.z, "z_grad");
+  expect_same(parts.score, whole.score, "score_grad");
+  expect_same(parts.sum, whole.sum, "sum_grad");
+  if (n.weighted) expect_same(parts.weight, whole.weight, "weight_grad");
+}
+
+TEST(CudaAttention, has_the_same_gradients_where_heads_are_taken_in_two_passes) {
+  for (std::uint64_t seed = 0; seed < 12; ++seed) {
+    SCOPED_TRACE(seed);
+    Draw draw(seed);
+    for_each(DTypes{}, [&]<class T>() { check_two_passes(draw, T::kind); });
+  }
 }
 
 TEST(CudaAttention, has_the_gradients_of_the_definition_in_any_order_of_threads) {
