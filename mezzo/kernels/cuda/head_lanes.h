@@ -130,7 +130,7 @@ __device__ inline HubPart part_at(const HeadRows& rows, std::int64_t index) {
                     static_cast<int>(index % 2));
   }
   const SlotRange range = slots_of(rows.slots, index);
-  if (is_hub(range)) return {};
+  if (is_hub(range, piece_length(rows.num_slots))) return {};
   return {index, range, -1};
 }
 

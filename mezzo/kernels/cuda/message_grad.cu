@@ -77,7 +77,7 @@ __device__ inline GradTarget target_of_thread(const MessageGradArgs& a, const Gr
   if (plan.targets == GradTargets::kRows) {
     target.row = target.to = index;
     target.range = slots_of(a.slots, index);
-    target.active = !plan.skip_hubs || !is_hub(target.range);
+    target.active = !plan.skip_hubs || !is_hub(target.range, piece_length(plan.num_slots));
     return target;
   }
   const HubPart part =

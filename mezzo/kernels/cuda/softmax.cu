@@ -9,7 +9,7 @@
 
 // Softmax over the slots of a row, and its gradient. Lanes side by side take the elements of one
 // slot, so that each lane keeps to one element; groups of them take the slots in turns. Hubs have a
-// block of their own.
+// block of their own; nothing is stored for their pieces, which are the shortest for any graph.
 
 namespace mezzo::cuda {
 
@@ -173,7 +173,7 @@ __global__ void __launch_bounds__(SoftmaxTuning::kThreads)
   const std::int64_t row = std::int64_t{blockIdx.x} * rows_per_block +
                            static_cast<int>(threadIdx.x) / (team.elements * team.slots);
   SlotRange range = row < a.row_end ? slots_of(a.slots, row) : SlotRange{0, 0};
-  if (skip_hubs && is_hub(range)) range = {0, 0};
+  if (skip_hubs && is_hub(range, kShortestPiece)) range = {0, 0};
   const std::int64_t step = std::int64_t{gridDim.y} * team.elements;
   for (std::int64_t from = std::int64_t{blockIdx.y} * team.elements; from < a.length;
        from += step) {
@@ -188,7 +188,7 @@ __global__ void __launch_bounds__(SoftmaxTuning::kHubThreads)
     softmax_hub_kernel(Args a, int elements, std::int64_t num_slots) {
   using Accum = typename T::Accum;
   __shared__ Accum by_warp[BlockTeam<Accum>::kWarps][kWarpLanes];
-  const Hub hub = hub_beginning_in(a.slots, a.row_end, num_slots, blockIdx.x);
+  const Hub hub = hub_beginning_in(a.slots, a.row_end, num_slots, blockIdx.x, kShortestPiece);
   if (hub.row < 0) return;
   const BlockTeam<Accum> team{elements, by_warp};
   const std::int64_t step = std::int64_t{gridDim.y} * elements;
@@ -216,7 +216,7 @@ void run(const char* name, const char* hub_name, const Args& args, const CudaLau
            dim3(SoftmaxTuning::kThreads), given.stream, args, team, hubs);
     if (!hubs) return;
     launch(hub_name, &softmax_hub_kernel<T, Args>,
-           dim3(static_cast<unsigned>(num_pieces(given.num_slots)), slabs),
+           dim3(static_cast<unsigned>(ceil_div(given.num_slots, kShortestPiece)), slabs),
            dim3(SoftmaxTuning::kHubThreads), given.stream, args, elements, given.num_slots);
   });
 }

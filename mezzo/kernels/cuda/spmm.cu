@@ -87,7 +87,7 @@ void launch_sums(RowSums s, void (*kernel)(RowSums), void* stream) {
   s.lanes = power_of_2(packs, std::min(kSlab, kWarpLanes));
   const std::int64_t slots = s.pass == SpmmPass::kRows
                                  ? ceil_div(s.num_slots, std::max<std::int64_t>(s.num_items, 1))
-                                 : kHubSlots;
+                                 : piece_length(s.num_slots);
   s.ways = power_of_2(ceil_div(slots, Tuning::kSlotsPerWay), kWarpLanes / s.lanes);
   const std::int64_t items_per_block = Tuning::kThreads / (s.lanes * s.ways);
   const dim3 grid(static_cast<unsigned>(ceil_div(s.num_items, items_per_block)),

@@ -31,7 +31,7 @@ __device__ inline SpmmWork spmm_work(SpmmPass pass, const Slots& slots, std::int
   }
   if (item >= num_rows) return {};
   const SlotRange range = slots_of(slots, item);
-  if (is_hub(range)) return {};
+  if (is_hub(range, piece_length(num_slots))) return {};
   return {item, range, 0};
 }
 

@@ -205,7 +205,7 @@ __device__ Unit<A> unit_at(const WeightedGradArgs& a, const HubWork& work, std::
   }
   if (row >= a.row_end) return unit;
   const SlotRange range = slots_of(a.slots, row);
-  if (work.skip_hubs && is_hub(range)) return unit;
+  if (work.skip_hubs && is_hub(range, piece_length(work.num_slots))) return unit;
   unit.row = row;
   unit.range = range;
   unit.active = true;
