@@ -9,6 +9,7 @@
 #include <ATen/autocast_mode.h>
 #include <ATen/record_function.h>
 #include <fmt/ranges.h>
+#include <torch/csrc/autograd/custom_function.h>
 #include <torch/nn/modules/linear.h>
 
 #include "mezzo/core/error.h"
@@ -20,13 +21,32 @@ namespace mezzo::nn {
 namespace {
 
 using detail::kModelName;
+using torch::autograd::AutogradContext;
+using torch::autograd::Function;
+using torch::autograd::variable_list;
 
 std::int64_t count_layers(const ModelOptions& options) {
   return options.kind == ModelKind::kSgc ? 1 : options.num_layers;
 }
 
+/// at::elu that keeps its result for the backward, as the next layer does; libtorch's keeps its
+/// argument, one more tensor of the hidden rows for each layer.
+struct Elu : Function<Elu> {
+  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& h) {
+    at::AutoDispatchBelowADInplaceOrView below;
+    const at::Tensor result = at::elu(h);
+    ctx->save_for_backward({result});
+    return result;
+  }
+
+  static variable_list backward(AutogradContext* ctx, variable_list grads) {
+    return {at::elu_backward(grads[0], /*alpha=*/1, /*scale=*/1, /*input_scale=*/1,
+                             /*is_result=*/true, ctx->get_saved_variables()[0])};
+  }
+};
+
 Activation default_activation(ModelKind kind) {
-  if (kind == ModelKind::kGat) return [](const at::Tensor& h) { return at::elu(h); };
+  if (kind == ModelKind::kGat) return [](const at::Tensor& h) { return Elu::apply(h); };
   return [](const at::Tensor& h) { return at::relu(h); };
 }
 
