@@ -112,6 +112,20 @@ bool native_is_faster(at::ScalarType type, ProductClass kind) {
   return is_faster[i];
 }
 
+/// Whether oneDNN, by which libtorch multiplies then, has float16 arithmetic here: it widens in
+/// registers, so that its product takes no longer than that of float32, which widening in memory
+/// does. The two are too near for a measurement to decide alike in every process.
+bool multiplies_float16() {
+#ifdef __x86_64__
+  __builtin_cpu_init();
+  static const bool has_arithmetic = __builtin_cpu_supports("avx512fp16");
+  return has_arithmetic && at::globalContext().hasMKLDNN() &&
+         at::globalContext().userEnabledMkldnn();
+#else
+  return false;
+#endif
+}
+
 /// Whether libtorch's own product is taken.
 template <class Device>
 bool goes_native(at::ScalarType type, ProductClass kind);
@@ -120,7 +134,8 @@ template <>
 bool goes_native<OnCpu>(at::ScalarType type, ProductClass kind) {
   if (type != at::kBFloat16 && type != at::kHalf) return true;
   static const std::optional<bool> forced = forced_native();
-  return forced ? *forced : native_is_faster(type, kind);
+  if (forced) return *forced;
+  return (type == at::kHalf && multiplies_float16()) || native_is_faster(type, kind);
 }
 
 template <>
