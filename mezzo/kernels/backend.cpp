@@ -1,10 +1,13 @@
 #include "mezzo/kernels/backend.h"
 
+#include <cstdint>
 #include <cstdlib>
+#include <limits>
 #include <vector>
 
 #include "mezzo/core/error.h"
 #include "mezzo/core/log.h"
+#include "mezzo/kernels/cpu/access.h"
 
 namespace mezzo {
 
@@ -41,6 +44,25 @@ std::string_view missing_avx512_bf16() {
 }
 #endif
 
+PrefetchPlan plan_of_this_processor() {
+  constexpr std::int64_t kLine = 64;
+#ifdef __x86_64__
+  __builtin_cpu_init();
+  // Few lines at a time can be on their way to the first cache, and prefetched ones take their
+  // places; the second one follows long rows by itself.
+  if (__builtin_cpu_is("intel")) {
+    return {.bytes_in_flight = 64 * kLine,
+            .fewest_slots = 4,
+            .most_slots = 32,
+            .bytes_of_row = 8 * kLine};
+  }
+#endif
+  return {.bytes_in_flight = 256 * kLine,
+          .fewest_slots = 16,
+          .most_slots = 64,
+          .bytes_of_row = std::numeric_limits<std::int64_t>::max()};
+}
+
 BackendStatus status(const CpuBackend& backend, std::string_view missing) {
   return {missing.empty() ? &backend : nullptr, backend.name, missing};
 }
@@ -75,6 +97,8 @@ const CpuBackend& choose() {
 }
 
 }  // namespace
+
+const PrefetchPlan kPrefetchPlan = plan_of_this_processor();
 
 std::span<const BackendStatus> cpu_backends() {
   static const std::vector<BackendStatus> all = {

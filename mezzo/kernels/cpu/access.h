@@ -51,14 +51,25 @@ struct RowPicker {
   return row_picker(access == Access::kFirst ? slots.first : slots.second);
 }
 
-/// Slots ahead of the current one whose operand rows are fetched into the cache. Measured: some 256
-/// lines of 64 bytes in flight hide the memory's latency, but no less than 16 slots and no more
-/// than 64 (docs/decisions/0015-prefetch-across-rows.md). Slots run on from row to row, so short
-/// rows gain as well.
+/// How rows are fetched into the cache before their slots come. Measured for each maker's
+/// processors (docs/decisions/0015-prefetch-across-rows.md).
+struct PrefetchPlan {
+  std::int64_t bytes_in_flight;           ///< that hide the memory's latency, within
+  std::int64_t fewest_slots, most_slots;  ///< so many slots ahead of the current one
+  std::int64_t bytes_of_row;              ///< fetched; the processor itself foresees the rest
+};
+
+/// That of this processor.
+extern const PrefetchPlan kPrefetchPlan;
+
+/// Slots ahead of the current one whose operand rows are fetched. Slots run on from row to row, so
+/// short rows gain as well.
 [[maybe_unused]] static inline std::int64_t prefetch_distance(std::int64_t row_bytes) {
-  constexpr std::int64_t kBytesInFlight = std::int64_t{256} * 64;
-  const std::int64_t distance = kBytesInFlight / (row_bytes + 1);
-  return distance < 16 ? 16 : distance > 64 ? 64 : distance;
+  const PrefetchPlan& plan = kPrefetchPlan;
+  const std::int64_t distance = plan.bytes_in_flight / (row_bytes + 1);
+  return distance < plan.fewest_slots ? plan.fewest_slots
+         : distance > plan.most_slots ? plan.most_slots
+                                      : distance;
 }
 
 /// Always inlined, as is what calls it: gcc takes a function that only fetches for one without
@@ -66,7 +77,9 @@ struct RowPicker {
 [[maybe_unused, gnu::always_inline]] static inline void prefetch(const void* from,
                                                                  std::int64_t bytes) {
   const auto* p = static_cast<const char*>(from);
-  for (std::int64_t i = 0; i < bytes; i += 64) __builtin_prefetch(p + i);
+  const std::int64_t most = kPrefetchPlan.bytes_of_row;
+  const std::int64_t fetched = bytes < most ? bytes : most;
+  for (std::int64_t i = 0; i < fetched; i += 64) __builtin_prefetch(p + i);
 }
 
 struct SlotRange {
