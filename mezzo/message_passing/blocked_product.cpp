@@ -21,6 +21,9 @@ using OptionalTensor = std::optional<at::Tensor>;
 /// holds; with fewer rows what each product prepares shows.
 constexpr std::int64_t kTileRows = 512, kTileColumns = 1024;
 
+/// Columns of a tile of a sum that is read and written with each block of rows.
+constexpr std::int64_t kTileOfSum = 640;
+
 /// From here on the threads take tiles; below, the tile is the whole and they share its product.
 constexpr std::int64_t kRowsToShare = 4 * kTileRows;
 
@@ -141,7 +144,7 @@ at::Tensor blocked_product(const at::Tensor& x, const at::Tensor& factor,
       const at::Tensor from = blocks.of(given, 0, block);
       at::Tensor sum = float32_product(buffer.widen(tiles.of(from, 1, 0)), factors[0], wide_bias);
       for (std::int64_t t = 1; t < tiles.count(); ++t) {
-        sum.add_(float32_product(buffer.widen(tiles.of(from, 1, t)), factors[t], std::nullopt));
+        add_float32_product(sum, buffer.widen(tiles.of(from, 1, t)), factors[t]);
       }
       convert(sum, blocks.of(out, 0, block));
     }
@@ -150,27 +153,30 @@ at::Tensor blocked_product(const at::Tensor& x, const at::Tensor& factor,
 }
 
 at::Tensor blocked_transposed_product(const at::Tensor& a, const at::Tensor& b) {
-  constexpr std::int64_t kMostGroups = 8, kSums = 1 << 24;  // float32: 64 MiB
+  constexpr std::int64_t kMostGroups = 32, kSums = 1 << 24;  // float32: 64 MiB
   const at::Tensor left = a.contiguous(), right = b.contiguous();
   const std::int64_t rows = left.size(0), heights = left.size(1), columns = right.size(1);
   const bool shared = rows >= kRowsToShare;
   const Tiles blocks(rows, shared ? kTileRows : kRowsToShare);
-  const Tiles tiles(columns, kTileColumns);
+  const Tiles tiles(columns, kTileOfSum);
   const std::int64_t fit = kSums / std::max<std::int64_t>(1, heights * columns);
-  const std::int64_t groups =
-      shared ? std::clamp<std::int64_t>(fit, 1, std::min(kMostGroups, blocks.count())) : 1;
+  const std::int64_t most = shared ? std::min({fit, kMostGroups, blocks.count()}) : 1;
+  std::int64_t groups = 1;  // a power of 2, which mostly divides among threads
+  while (2 * groups <= most) groups *= 2;
   const at::Tensor sums = at::zeros({groups, heights, columns}, left.options().dtype(at::kFloat));
   visit_ranges(groups > 1, groups, [&](std::int64_t first, std::int64_t last) {
     const TileBuffer left_buffer(blocks.largest(), heights);
     const TileBuffer right_buffer(blocks.largest(), tiles.largest());
     for (std::int64_t group = first; group < last; ++group) {
+      const std::int64_t begin = blocks.count() * group / groups;
       const std::int64_t end = blocks.count() * (group + 1) / groups;
-      for (std::int64_t block = blocks.count() * group / groups; block < end; ++block) {
-        const at::Tensor x = left_buffer.widen(blocks.of(left, 0, block)).t();
-        const at::Tensor from = blocks.of(right, 0, block);
-        for (std::int64_t t = 0; t < tiles.count(); ++t) {
-          const at::Tensor y = right_buffer.widen(tiles.of(from, 1, t));
-          tiles.of(sums[group], 1, t).add_(float32_product(x, y, std::nullopt));
+      // A tile of the sum stays in the cache while the rows pass by; those of `a` are widened anew.
+      for (std::int64_t t = 0; t < tiles.count(); ++t) {
+        const at::Tensor sum = tiles.of(sums[group], 1, t);
+        for (std::int64_t block = begin; block < end; ++block) {
+          const at::Tensor x = left_buffer.widen(blocks.of(left, 0, block)).t();
+          add_float32_product(sum, x,
+                              right_buffer.widen(tiles.of(blocks.of(right, 0, block), 1, t)));
         }
       }
     }

@@ -72,16 +72,28 @@ at::Tensor onednn_product(const c10::OperatorHandle& op, const at::Tensor& x,
   return torch::jit::pop(stack).toTensor();
 }
 
+/// oneDNN's product where it is the one to take for these sizes; null else.
+const c10::OperatorHandle* onednn_for(const at::Tensor& x, const at::Tensor& factor) {
+  static const auto onednn = chosen_onednn();
+  const bool take = onednn && x.size(0) * x.size(1) * factor.size(1) >= kWorthACall &&
+                    at::globalContext().userEnabledMkldnn();
+  return take ? &*onednn : nullptr;
+}
+
 }  // namespace
 
 at::Tensor float32_product(const at::Tensor& x, const at::Tensor& factor,
                            const std::optional<at::Tensor>& bias) {
-  static const auto onednn = chosen_onednn();
-  if (onednn && x.size(0) * x.size(1) * factor.size(1) >= kWorthACall &&
-      at::globalContext().userEnabledMkldnn()) {
-    return onednn_product(*onednn, x, factor, bias);
-  }
+  if (const auto* onednn = onednn_for(x, factor)) return onednn_product(*onednn, x, factor, bias);
   return bias ? at::addmm(*bias, x, factor) : at::mm(x, factor);
+}
+
+void add_float32_product(const at::Tensor& sum, const at::Tensor& x, const at::Tensor& factor) {
+  if (const auto* onednn = onednn_for(x, factor)) {
+    sum.add_(onednn_product(*onednn, x, factor, std::nullopt));
+  } else {
+    sum.addmm_(x, factor);
+  }
 }
 
 }  // namespace mezzo

@@ -15,4 +15,7 @@ namespace mezzo {
 at::Tensor float32_product(const at::Tensor& x, const at::Tensor& factor,
                            const std::optional<at::Tensor>& bias);
 
+/// Adds x times factor, as above, to sum [N, M], float32 of any strides.
+void add_float32_product(const at::Tensor& sum, const at::Tensor& x, const at::Tensor& factor);
+
 }  // namespace mezzo
