@@ -183,13 +183,16 @@ TEST(Numerics, a_nan_wins_max_and_min_wherever_it_stands_and_gets_the_gradient) 
         SCOPED_TRACE(fmt::format("{} place {}", dtype.name, place));
         at::Tensor x = numbers({1, kInf, -kInf}, dtype.scalar);
         x[place] = kNaN;
-        const auto input = leaf(x);
-        const auto out = gspmm(in_star(3), BinaryOp::kCopyLhs, op, input, std::nullopt);
-        EXPECT_TRUE(exact(out, numbers({kNaN})));
-        out.backward(at::ones_like(out));
-        at::Tensor expected = at::zeros({3}, on_device());
-        expected[place] = 1;
-        EXPECT_TRUE(exact(input.grad(), expected));
+        // Rows of 215 elements pass in blocks of every width.
+        for (const std::int64_t width : {1, 215}) {
+          const auto input = leaf(x.unsqueeze(1).repeat({1, width}));
+          const auto out = gspmm(in_star(3), BinaryOp::kCopyLhs, op, input, std::nullopt);
+          EXPECT_TRUE(exact(out, numbers({kNaN}).unsqueeze(1).expand({1, width})));
+          out.backward(at::ones_like(out));
+          at::Tensor expected = at::zeros({3, width}, on_device());
+          expected[place] = 1;
+          EXPECT_TRUE(exact(input.grad(), expected));
+        }
       }
     }
   }

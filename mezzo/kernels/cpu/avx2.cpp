@@ -84,6 +84,18 @@ struct Float64Lanes {
   static Float64Lanes keep(Float64Lanes x, std::int64_t count) {
     return {_mm256_and_pd(x.v, _mm256_castsi256_pd(first64(count)))};
   }
+  /// The lanes whose id is `id`, 0 elsewhere.
+  static Float64Lanes keep_equal(Float64Lanes x, const std::int32_t* ids, std::int32_t id) {
+    const __m128i own = _mm_loadu_si128(reinterpret_cast<const __m128i*>(ids));
+    const __m256i equal = _mm256_cvtepi32_epi64(_mm_cmpeq_epi32(own, _mm_set1_epi32(id)));
+    return {_mm256_and_pd(x.v, _mm256_castsi256_pd(equal))};
+  }
+  static Float64Lanes keep_equal(Float64Lanes x, const std::int32_t* ids, std::int32_t id,
+                                 std::int64_t count) {
+    alignas(16) std::int32_t own[width] = {};
+    for (std::int64_t i = 0; i < count; ++i) own[i] = ids[i];
+    return keep_equal(keep(x, count), own, id);
+  }
   static Float64Lanes load_accum(const double* p) { return {_mm256_loadu_pd(p)}; }
   static Float64Lanes load_accum(const double* p, std::int64_t count) {
     return {_mm256_maskload_pd(p, first64(count))};
@@ -126,6 +138,13 @@ struct Float64Lanes {
   }
   friend Mask64 is_nan(Float64Lanes a) { return {_mm256_cmp_pd(a.v, a.v, _CMP_UNORD_Q)}; }
   friend Mask64 not_nan(Float64Lanes a) { return {_mm256_cmp_pd(a.v, a.v, _CMP_ORD_Q)}; }
+  /// Where `best` is a number and `message` is larger or NaN.
+  friend Mask64 above(Float64Lanes message, Float64Lanes best) {
+    return Mask64{_mm256_cmp_pd(message.v, best.v, _CMP_NLE_UQ)} & not_nan(best);
+  }
+  friend Mask64 below(Float64Lanes message, Float64Lanes best) {
+    return Mask64{_mm256_cmp_pd(message.v, best.v, _CMP_NGE_UQ)} & not_nan(best);
+  }
   friend Float64Lanes select(Mask64 take, Float64Lanes yes, Float64Lanes no) {
     return {_mm256_blendv_pd(no.v, yes.v, take.m)};
   }
@@ -167,6 +186,18 @@ struct Float32Lanes {
   }
   static Float32Lanes keep(Float32Lanes x, std::int64_t count) {
     return {_mm256_and_ps(x.v, _mm256_castsi256_ps(first32(count)))};
+  }
+  /// The lanes whose id is `id`, 0 elsewhere.
+  static Float32Lanes keep_equal(Float32Lanes x, const std::int32_t* ids, std::int32_t id) {
+    const __m256i own = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(ids));
+    const __m256i equal = _mm256_cmpeq_epi32(own, _mm256_set1_epi32(id));
+    return {_mm256_and_ps(x.v, _mm256_castsi256_ps(equal))};
+  }
+  static Float32Lanes keep_equal(Float32Lanes x, const std::int32_t* ids, std::int32_t id,
+                                 std::int64_t count) {
+    alignas(32) std::int32_t own[width] = {};
+    for (std::int64_t i = 0; i < count; ++i) own[i] = ids[i];
+    return keep_equal(keep(x, count), own, id);
   }
   static Float32Lanes load_accum(const float* p) { return {_mm256_loadu_ps(p)}; }
   static Float32Lanes load_accum(const float* p, std::int64_t count) {
@@ -293,6 +324,13 @@ struct Float32Lanes {
   }
   friend Mask32 is_nan(Float32Lanes a) { return {_mm256_cmp_ps(a.v, a.v, _CMP_UNORD_Q)}; }
   friend Mask32 not_nan(Float32Lanes a) { return {_mm256_cmp_ps(a.v, a.v, _CMP_ORD_Q)}; }
+  /// Where `best` is a number and `message` is larger or NaN.
+  friend Mask32 above(Float32Lanes message, Float32Lanes best) {
+    return Mask32{_mm256_cmp_ps(message.v, best.v, _CMP_NLE_UQ)} & not_nan(best);
+  }
+  friend Mask32 below(Float32Lanes message, Float32Lanes best) {
+    return Mask32{_mm256_cmp_ps(message.v, best.v, _CMP_NGE_UQ)} & not_nan(best);
+  }
   friend Float32Lanes select(Mask32 take, Float32Lanes yes, Float32Lanes no) {
     return {_mm256_blendv_ps(no.v, yes.v, take.m)};
   }

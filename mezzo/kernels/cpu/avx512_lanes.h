@@ -53,6 +53,17 @@ struct Float64Lanes {
   static Float64Lanes keep(Float64Lanes x, std::int64_t count) {
     return {_mm512_maskz_mov_pd(mask8(count), x.v)};
   }
+  /// The lanes whose id is `id`, 0 elsewhere.
+  static Float64Lanes keep_equal(Float64Lanes x, const std::int32_t* ids, std::int32_t id) {
+    const __m256i own = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(ids));
+    return {_mm512_maskz_mov_pd(_mm256_cmpeq_epi32_mask(own, _mm256_set1_epi32(id)), x.v)};
+  }
+  static Float64Lanes keep_equal(Float64Lanes x, const std::int32_t* ids, std::int32_t id,
+                                 std::int64_t count) {
+    const __m256i own = _mm256_maskz_loadu_epi32(mask8(count), ids);
+    return {_mm512_maskz_mov_pd(
+        _mm256_mask_cmpeq_epi32_mask(mask8(count), own, _mm256_set1_epi32(id)), x.v)};
+  }
   static Float64Lanes load_accum(const double* p) { return {_mm512_loadu_pd(p)}; }
   static Float64Lanes load_accum(const double* p, std::int64_t count) {
     return {_mm512_maskz_loadu_pd(mask8(count), p)};
@@ -95,6 +106,13 @@ struct Float64Lanes {
   }
   friend __mmask8 is_nan(Float64Lanes a) { return _mm512_cmp_pd_mask(a.v, a.v, _CMP_UNORD_Q); }
   friend __mmask8 not_nan(Float64Lanes a) { return _mm512_cmp_pd_mask(a.v, a.v, _CMP_ORD_Q); }
+  /// Where `best` is a number and `message` is larger or NaN.
+  friend __mmask8 above(Float64Lanes message, Float64Lanes best) {
+    return _mm512_mask_cmp_pd_mask(not_nan(best), message.v, best.v, _CMP_NLE_UQ);
+  }
+  friend __mmask8 below(Float64Lanes message, Float64Lanes best) {
+    return _mm512_mask_cmp_pd_mask(not_nan(best), message.v, best.v, _CMP_NGE_UQ);
+  }
   friend Float64Lanes select(int take, Float64Lanes yes, Float64Lanes no) {
     return {_mm512_mask_blend_pd(static_cast<__mmask8>(take), no.v, yes.v)};
   }
@@ -162,6 +180,17 @@ struct Float32Lanes {
   }
   static Float32Lanes keep(Float32Lanes x, std::int64_t count) {
     return {_mm512_maskz_mov_ps(mask16(count), x.v)};
+  }
+  /// The lanes whose id is `id`, 0 elsewhere.
+  static Float32Lanes keep_equal(Float32Lanes x, const std::int32_t* ids, std::int32_t id) {
+    const __m512i own = _mm512_loadu_si512(ids);
+    return {_mm512_maskz_mov_ps(_mm512_cmpeq_epi32_mask(own, _mm512_set1_epi32(id)), x.v)};
+  }
+  static Float32Lanes keep_equal(Float32Lanes x, const std::int32_t* ids, std::int32_t id,
+                                 std::int64_t count) {
+    const __m512i own = _mm512_maskz_loadu_epi32(mask16(count), ids);
+    return {_mm512_maskz_mov_ps(
+        _mm512_mask_cmpeq_epi32_mask(mask16(count), own, _mm512_set1_epi32(id)), x.v)};
   }
   static Float32Lanes load_accum(const float* p) { return {_mm512_loadu_ps(p)}; }
   static Float32Lanes load_accum(const float* p, std::int64_t count) {
@@ -261,6 +290,13 @@ struct Float32Lanes {
   }
   friend __mmask16 is_nan(Float32Lanes a) { return _mm512_cmp_ps_mask(a.v, a.v, _CMP_UNORD_Q); }
   friend __mmask16 not_nan(Float32Lanes a) { return _mm512_cmp_ps_mask(a.v, a.v, _CMP_ORD_Q); }
+  /// Where `best` is a number and `message` is larger or NaN.
+  friend __mmask16 above(Float32Lanes message, Float32Lanes best) {
+    return _mm512_mask_cmp_ps_mask(not_nan(best), message.v, best.v, _CMP_NLE_UQ);
+  }
+  friend __mmask16 below(Float32Lanes message, Float32Lanes best) {
+    return _mm512_mask_cmp_ps_mask(not_nan(best), message.v, best.v, _CMP_NGE_UQ);
+  }
   friend Float32Lanes select(int take, Float32Lanes yes, Float32Lanes no) {
     return {_mm512_mask_blend_ps(static_cast<__mmask16>(take), no.v, yes.v)};
   }

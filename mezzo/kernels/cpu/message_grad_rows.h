@@ -3,6 +3,7 @@
 #include <cstdint>
 
 #include "mezzo/kernels/cpu/access.h"
+#include "mezzo/kernels/cpu/chosen_grad_rows.h"
 #include "mezzo/kernels/message_grad.h"
 
 namespace mezzo {
@@ -16,6 +17,11 @@ namespace mezzo {
 template <class V>
 V only_chosen(const MessageGradArgs& a, V grad, std::int64_t at, std::int64_t step,
               std::int64_t edge, std::int64_t count) {
+  if (step == 1 && !a.arg_wide) {
+    const auto* ids = static_cast<const std::int32_t*>(a.arg) + at;
+    const auto id = static_cast<std::int32_t>(edge);
+    return count >= V::width ? V::keep_equal(grad, ids, id) : V::keep_equal(grad, ids, id, count);
+  }
   typename V::Scalar factor[V::width];
   for (std::int64_t i = 0; i < V::width && i < count; ++i) {
     factor[i] = arg_at(a, at + i * step) == edge ? 1 : 0;
@@ -195,6 +201,11 @@ void message_grad_range(const MessageGradArgs& a) {
 
 template <class V, class T>
 void message_grad_rows(const MessageGradArgs& a) {
+  ChosenGrad chosen{};
+  if (as_chosen_grad(a, chosen)) {
+    chosen_grad_rows<V, T>(a, chosen);
+    return;
+  }
   visit(BinaryOps{}, a.op, [&]<class Op>() {
     a.of_lhs ? message_grad_range<V, T, Op, true>(a) : message_grad_range<V, T, Op, false>(a);
   });

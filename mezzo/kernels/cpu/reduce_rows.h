@@ -37,6 +37,16 @@ void store_chosen(const SpmmArgs& a, V chosen, SlotRange range, std::int64_t at,
   }
 }
 
+/// Where a message takes the place of the best one before it: NaN wins, of equals the first.
+template <class Reduce, class V>
+auto takes(V message, V best) {
+  if constexpr (Reduce::kind == ReduceOp::kMax) {
+    return above(message, best);
+  } else {
+    return below(message, best);
+  }
+}
+
 /// What the gradient of a product needs: the product of the messages that are not 0 and the number
 /// of those that are.
 template <class V>
@@ -75,7 +85,7 @@ struct Reduction {
         chosen[k] = position;
         return;
       }
-      const auto take = (Reduce::better(message, value[k]) | is_nan(message)) & not_nan(value[k]);
+      const auto take = takes<Reduce>(message, value[k]);
       value[k] = select(take, message, value[k]);
       chosen[k] = select(take, position, chosen[k]);
     } else if constexpr (Reduce::multiplies) {
@@ -89,9 +99,12 @@ struct Reduction {
   }
 };
 
+/// Inlined, or the compiler keeps the vectors in memory while the slots pass by.
 template <class V, class T, class Reduce, int N>
-void store_reduction(const SpmmArgs& a, const Reduction<V, Reduce, N>& r, SlotRange range,
-                     std::int64_t out_at, std::int64_t count) {
+[[gnu::always_inline]] inline void store_reduction(const SpmmArgs& a,
+                                                   const Reduction<V, Reduce, N>& r,
+                                                   SlotRange range, std::int64_t out_at,
+                                                   std::int64_t count) {
   const std::int64_t degree = range.end - range.begin;
 #pragma GCC unroll 16
   for (int k = 0; k < N; ++k) {
@@ -180,12 +193,15 @@ void reduce_rows(const SpmmArgs& a) {
       if constexpr (Op::kind == BinaryOp::kDot) {
         reduce_run<V, T, Op, Reduce>(a, rows, row, range, l, r, o);
       } else {
-        constexpr int kBlock = Reduce::multiplies ? 2 : 4;
         std::int64_t f = 0;
-        for (; layout.inner - f >= kBlock * V::width; f += kBlock * V::width) {
-          reduce_block<V, T, Op, Reduce, kBlock>(a, rows, row, range, l + f * layout.lhs_step,
-                                                 r + f * layout.rhs_step, o + f, kBlock * V::width);
-        }
+        const auto run = [&]<int N>() {
+          for (; layout.inner - f >= N * V::width; f += N * V::width) {
+            reduce_block<V, T, Op, Reduce, N>(a, rows, row, range, l + f * layout.lhs_step,
+                                              r + f * layout.rhs_step, o + f, N * V::width);
+          }
+        };
+        if constexpr (!Reduce::multiplies) run.template operator()<4>();
+        run.template operator()<2>();
         for (; f < layout.inner; f += V::width) {
           reduce_block<V, T, Op, Reduce, 1>(a, rows, row, range, l + f * layout.lhs_step,
                                             r + f * layout.rhs_step, o + f, layout.inner - f);

@@ -87,6 +87,13 @@ struct Lanes {
   Number sum() const { return v; }
   static Lanes sums(const Number* p) { return {*p}; }
   static Lanes keep(Lanes x, std::int64_t /*count*/) { return x; }
+  static Lanes keep_equal(Lanes x, const std::int32_t* ids, std::int32_t id) {
+    return *ids == id ? x : zero();
+  }
+  static Lanes keep_equal(Lanes x, const std::int32_t* ids, std::int32_t id,
+                          std::int64_t /*count*/) {
+    return keep_equal(x, ids, id);
+  }
 
   static Lanes load_accum(const Number* p) { return {*p}; }
   static Lanes load_accum(const Number* p, std::int64_t /*count*/) { return {*p}; }
@@ -129,6 +136,9 @@ struct Lanes {
   friend bool operator<(Lanes a, Lanes b) { return a.v < b.v; }
   friend bool is_nan(Lanes a) { return a.v != a.v; }
   friend bool not_nan(Lanes a) { return a.v == a.v; }
+  /// Where `best` is a number and `message` is larger or NaN.
+  friend bool above(Lanes message, Lanes best) { return not_nan(best) && !(message.v <= best.v); }
+  friend bool below(Lanes message, Lanes best) { return not_nan(best) && !(message.v >= best.v); }
   friend Lanes select(bool take, Lanes yes, Lanes no) { return take ? yes : no; }
 };
 

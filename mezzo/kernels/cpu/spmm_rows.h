@@ -1,6 +1,7 @@
 #pragma once
 
 #include "mezzo/kernels/cpu/reduce_rows.h"
+#include "mezzo/kernels/cpu/select_rows.h"
 #include "mezzo/kernels/cpu/sum_rows.h"
 
 namespace mezzo {
@@ -17,6 +18,12 @@ void spmm_rows(const SpmmArgs& a) {
     } else {
       sum_rows<V, T, Weights::kOne>(a, s);
     }
+    return;
+  }
+  RowChoice choice{};
+  if (as_row_choice(a, choice)) {
+    a.reduce == ReduceOp::kMax ? select_rows<V, T, Max>(a, choice)
+                               : select_rows<V, T, Min>(a, choice);
     return;
   }
   visit(BinaryOps{}, a.op, [&]<class Op>() {
