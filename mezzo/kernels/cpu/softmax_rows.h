@@ -15,7 +15,8 @@ template <class V, class T>
 class GatheredRow {
  public:
   using Accum = typename T::Accum;
-  static constexpr std::int64_t kCapacity = 2048;
+  /// A lane adds up so many numbers at most.
+  static constexpr std::int64_t kCapacity = kSlotsApart * V::width;
 
   /// Whether rows of `length` can be folded from lanes: one pattern must fill whole vectors.
   static bool fits(SlotRange range, std::int64_t length) {
