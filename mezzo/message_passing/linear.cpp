@@ -12,6 +12,8 @@
 #include <string_view>
 
 #include <ATen/ATen.h>
+#include <c10/core/DispatchKeySet.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
 
 #include "mezzo/core/error.h"
 #include "mezzo/core/log.h"
@@ -146,6 +148,8 @@ bool goes_native<OnCuda>(at::ScalarType /*type*/, ProductClass /*kind*/) {
 template <class Device>
 at::Tensor linear_transposed_on(const at::Tensor& x, const at::Tensor& weight,
                                 const OptionalTensor& bias, bool transposed) {
+  // A backward may run inside a region, where libtorch would cast the float32 tiles to 16 bits.
+  const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
   const at::ScalarType type = x.scalar_type();
   dtype_of("linear: dtype of x", type);
   MEZZO_CHECK(weight.scalar_type() == type && (!bias || bias->scalar_type() == type),
@@ -178,6 +182,7 @@ at::Tensor linear_on(const at::Tensor& x, const at::Tensor& weight, const Option
 
 template <class Device>
 at::Tensor transposed_product_on(const at::Tensor& a, const at::Tensor& b) {
+  const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);  // as above
   const bool native = goes_native<Device>(a.scalar_type(), ProductClass::kTransposed);
   return native ? native_product(a.t(), b, std::nullopt) : blocked_transposed_product(a, b);
 }

@@ -1,3 +1,6 @@
+#include <optional>
+#include <vector>
+
 #include <ATen/ATen.h>
 #include <ATen/autocast_mode.h>
 #include <gtest/gtest.h>
@@ -116,6 +119,23 @@ TEST_P(Autocast, casts_rows_and_weight_of_a_dense_product) {
     EXPECT_EQ(one.grad().scalar_type(), at::kFloat);
   }
   EXPECT_TRUE(exact(bias.grad(), at::full({3}, 12)));
+}
+
+TEST_P(Autocast, leaves_the_backward_of_a_dense_product_alone) {
+  for (const at::ScalarType type : {at::kFloat, dtype()}) {
+    const at::Tensor grad = uniform({12, 3}, type, 7);
+    const auto gradients = [&](bool inside) {
+      const at::Tensor rows = leaf(x.to(type)), weight = leaf(uniform({3, 5}, type, 8));
+      const at::Tensor out = mezzo::linear(rows, weight);
+      std::optional<AutocastRegion> region;
+      if (inside) region.emplace(dtype());
+      out.backward(grad);
+      return std::vector<at::Tensor>{rows.grad(), weight.grad()};
+    };
+    const std::vector<at::Tensor> inside = gradients(true), outside = gradients(false);
+    EXPECT_TRUE(same_bits(inside[0], outside[0])) << c10::toString(type);
+    EXPECT_TRUE(same_bits(inside[1], outside[1])) << c10::toString(type);
+  }
 }
 
 TEST_P(Autocast, casts_the_weight_of_a_sparse_product) {
