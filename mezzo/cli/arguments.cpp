@@ -77,7 +77,7 @@ void add_step_options(CLI::App& app, TrainOptions& options) {
               "Factor on the loss that is minimised; losses are told without it")
       .number("--seed", options.seed, "Seed of weights, dropout and sampling")
       .flag("--normalize-features", options.normalize_features,
-            "Divide each row of the features by its sum");
+            "Divide each row of the features by the sum of its magnitudes");
 }
 
 void add_training_options(CLI::App& app, RunArguments& run) {

@@ -194,7 +194,7 @@ int convert_command(const Arguments& arguments) {
       .choice("--feature-dtype", FeatureDtypes{}, options.feature_dtype,
               "Store the features rounded to")
       .flag("--normalize-features", options.normalize_features,
-            "Divide each row of the features by its sum");
+            "Divide each row of the features by the sum of its magnitudes");
   add_report_options(app, json);
   if (!parse_arguments(app, arguments)) return kSuccess;
 

@@ -113,7 +113,7 @@ struct TrainOptions {
   dist::GradientTraffic gradient_traffic = dist::GradientTraffic::kFloat32;
 
   std::int64_t split_index = 0;     ///< the column of the data set's masks
-  bool normalize_features = false;  ///< divides each row of the features by its sum
+  bool normalize_features = false;  ///< divides each row of the features by the sum of magnitudes
   /// Whether every node sends a message to itself; by default yes for gcn, gat and sgc, no
   /// for sage and gin (whose layers have a term of their own for the node), and not to be set for
   /// mlp.
