@@ -42,31 +42,33 @@ EdgeConvImpl::EdgeConvImpl(EdgeConvOptions given) : options(std::move(given)) {
   }
 }
 
-at::Tensor EdgeConvImpl::forward(const Topology& topology, const at::Tensor& h) {
-  detail::check_input(kEdgeConvName, topology, h, options.in_features);
-  detail::check_prefix(kEdgeConvName, topology);
+at::Tensor EdgeConvImpl::forward(const Topology& topology, const NodeRows& h) {
+  detail::check_node_rows(kEdgeConvName, topology, h, options.in_features, options.in_features);
   detail::check_in_degrees(kEdgeConvName, topology, options.allow_zero_in_degree);
   MEZZO_CHECK(!options.batch_norm || !is_training() || topology.num_edges() >= 2,
               "{}: expected at least 2 edges while training with batch_norm, got {}", kEdgeConvName,
               topology.num_edges());
 
-  const at::ScalarType result = result_dtype(h, theta->weight);
+  const at::ScalarType result = result_dtype(h.src(), theta->weight);
   if (!options.batch_norm) return reduced_messages(topology, h, /*largest=*/true).to(result);
   const at::Tensor messages = reduced_messages(topology, h, /*largest=*/false).to(result);
   return gspmm(topology, BinaryOp::kCopyRhs, ReduceOp::kMax, std::nullopt, normalize_(messages));
 }
 
-at::Tensor EdgeConvImpl::reduced_messages(const Topology& topology, const at::Tensor& h,
+at::Tensor EdgeConvImpl::reduced_messages(const Topology& topology, const NodeRows& h,
                                           bool largest) const {
   // theta(h_v - h_u) + phi(h_v) = (theta + phi)(h_v) - theta(h_u), the bias of theta with v's part.
   // The halves may be large beside their difference: 16 bits would lose it.
   const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
-  const at::ScalarType wide = detail::scale_dtype(h);
-  const at::Tensor rows = detail::is_sparse(h) ? h : h.to(wide);
+  const at::ScalarType wide = detail::scale_dtype(h.src());
+  const auto widened = [wide](const at::Tensor& rows) {
+    return detail::is_sparse(rows) ? rows : rows.to(wide);
+  };
+  const at::Tensor src = widened(h.src()), dst = h.is_pair() ? widened(h.dst()) : src;
   const at::Tensor sent_weight = theta->weight.to(wide);
-  const at::Tensor sent = mezzo::linear(rows, sent_weight);
+  const at::Tensor sent = mezzo::linear(src, sent_weight);
   const at::Tensor own =
-      detail::linear_first_rows(rows, topology.num_dst(), sent_weight + phi->weight.to(wide),
+      detail::linear_first_rows(dst, topology.num_dst(), sent_weight + phi->weight.to(wide),
                                 theta->bias.to(wide) + phi->bias.to(wide));
   return largest ? gspmm(topology, BinaryOp::kSub, ReduceOp::kMax, own, sent, Target::kDst,
                          Target::kSrc)

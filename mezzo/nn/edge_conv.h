@@ -10,6 +10,7 @@
 
 #include "mezzo/core/export.h"
 #include "mezzo/graph/topology.h"
+#include "mezzo/nn/node_rows.h"
 
 namespace mezzo::nn {
 
@@ -35,17 +36,18 @@ class MEZZO_API EdgeConvImpl : public torch::nn::Module {
  public:
   /// Throws InvalidArgument unless both sizes are positive.
   explicit EdgeConvImpl(EdgeConvOptions options);
-  /// h: [num_src, in], strided or sparse CSR; the destinations are the first num_dst sources.
-  /// Returns [num_dst, out]. Throws InvalidArgument for other shapes, for destinations without
-  /// in-edges unless allowed, and for fewer than 2 edges while training with batch_norm.
-  at::Tensor forward(const Topology& topology, const at::Tensor& h);
+  /// h: [num_src, in], strided or sparse CSR, where the destinations are the first num_dst sources;
+  /// or a pair of it, for any topology, and [num_dst, in]. Returns [num_dst, out]. Throws
+  /// InvalidArgument for other shapes, for destinations without in-edges unless allowed, and for
+  /// fewer than 2 edges while training with batch_norm.
+  at::Tensor forward(const Topology& topology, const NodeRows& h);
 
   EdgeConvOptions options;
   torch::nn::Linear theta{nullptr}, phi{nullptr};
 
  private:
   /// The messages in float32 (float64): their maximum at each destination, or one an edge.
-  at::Tensor reduced_messages(const Topology& topology, const at::Tensor& h, bool largest) const;
+  at::Tensor reduced_messages(const Topology& topology, const NodeRows& h, bool largest) const;
 
   std::function<at::Tensor(const at::Tensor&)> normalize_;  // empty without batch_norm
 };

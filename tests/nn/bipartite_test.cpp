@@ -9,6 +9,7 @@
 #include <gtest/gtest.h>
 
 #include "mezzo/nn/dot_gat_conv.h"
+#include "mezzo/nn/edge_conv.h"
 #include "mezzo/nn/gat_conv.h"
 #include "mezzo/nn/gatv2_conv.h"
 #include "mezzo/nn/gin_conv.h"
@@ -24,6 +25,8 @@ namespace {
 using nn::Aggregator;
 using nn::DotGatConv;
 using nn::DotGatConvOptions;
+using nn::EdgeConv;
+using nn::EdgeConvOptions;
 using nn::GATConv;
 using nn::GATConvOptions;
 using nn::GATv2Conv;
@@ -236,6 +239,31 @@ TEST(Bipartite, gin_conv_equals_the_definition_for_every_aggregator) {
   }
 }
 
+TEST(Bipartite, edge_conv_equals_the_definition) {
+  EdgeConv layer = drawn(EdgeConv(EdgeConvOptions{.in_features = kIn, .out_features = kOut}));
+  for_each_graph(kIn, [&](const Topology& g, const at::Tensor& src, const at::Tensor& dst) {
+    std::vector<at::Tensor> rows;
+    for (std::int64_t v = 0; v < g.num_dst(); ++v) {
+      const at::Tensor own = dst.narrow(0, v, 1);
+      const at::Tensor differences = own - src.index_select(0, sources_of(g, v));
+      rows.push_back((plain(layer->theta, differences) + plain(layer->phi, own)).amax(0));
+    }
+    EXPECT_TRUE(near_terms(layer(g, std::pair(src, dst)), at::stack(rows), terms(g)));
+  });
+  expect_gradients(layer, kIn);
+}
+
+TEST(Bipartite, edge_conv_normalises_the_messages_of_a_pair) {
+  const Topology g = connected(9, 5, 20, 10);
+  const at::Tensor h = uniform({9, kIn}, at::kDouble, 11);
+  EdgeConv layer(EdgeConvOptions{.in_features = kIn, .out_features = kOut, .batch_norm = true});
+  layer->to(at::kDouble);  // its running statistics too
+  layer = drawn(layer);
+  // Normalization multiplies rounding errors by at most 1 / sqrt(1e-5).
+  const double terms_of_both = 400.0 * static_cast<double>(g.num_edges());
+  EXPECT_TRUE(near_terms(layer(g, std::pair(h, h.narrow(0, 0, 5))), layer(g, h), terms_of_both));
+}
+
 TEST(Bipartite, sparse_rows_of_either_side_give_what_dense_ones_give) {
   const Topology g = few_sources();
   const at::Tensor src = sparse_numbers({4, kIn}, 5), dst = sparse_numbers({6, kIn}, 6);
@@ -257,6 +285,7 @@ TEST(Bipartite, sparse_rows_of_either_side_give_what_dense_ones_give) {
         SAGEConvOptions{.in_features = kIn, .out_features = 7, .aggregator = aggregator})));
   }
   expect_same(placed(GINConv(GINConvOptions{})));
+  expect_same(drawn(EdgeConv(EdgeConvOptions{.in_features = kIn, .out_features = kOut})));
 }
 
 TEST(Bipartite, a_pair_of_the_same_rows_gives_what_one_tensor_gives) {
@@ -273,6 +302,7 @@ TEST(Bipartite, a_pair_of_the_same_rows_gives_what_one_tensor_gives) {
   expect_same(drawn(DotGatConv(DotGatConvOptions{
       .in_features = kIn, .in_features_dst = kIn, .out_features = kOut, .num_heads = kHeads})));
   expect_same(drawn(SAGEConv(SAGEConvOptions{.in_features = kIn, .out_features = kOut})));
+  expect_same(drawn(EdgeConv(EdgeConvOptions{.in_features = kIn, .out_features = kOut})));
 }
 
 TEST(Bipartite, layers_have_the_parameters_of_dgl) {
@@ -324,6 +354,9 @@ TEST(Bipartite, wrong_pairs_are_errors_that_say_what_was_expected) {
   GINConv gin = placed(GINConv(GINConvOptions{}));
   EXPECT_TRUE(mentions(error_of([&] { gin(g, std::pair(rows(4, kIn), rows(6, kInDst))); }),
                        "GINConv:expectedfloatinghofthedestinations[6,4]"));
+  EdgeConv edges = drawn(EdgeConv(EdgeConvOptions{.in_features = kIn, .out_features = kOut}));
+  EXPECT_TRUE(mentions(error_of([&] { edges(g, std::pair(rows(4, kIn), rows(6, kInDst))); }),
+                       "EdgeConv:expectedfloatinghofthedestinations[6,4]"));
 
   EXPECT_TRUE(mentions(error_of([] {
                          GATConv wrong(GATConvOptions{
