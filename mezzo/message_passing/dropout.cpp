@@ -142,6 +142,9 @@ DropoutLevel dropout_level(const char* what, double probability, std::int64_t se
 
 at::Tensor feature_dropout(const at::Tensor& x, double probability, bool training) {
   check_dropout("dropout", probability);
+  MEZZO_CHECK(x.defined() && (x.layout() == at::kStrided || x.layout() == at::kSparseCsr),
+              "dropout: expected x strided or sparse CSR, got {}",
+              x.defined() ? c10::str(x.layout()) : "an undefined tensor");
   if (!training || probability == 0) return x;
   const DropoutSeed seed = draw_dropout_seed(x.device());
   const auto dropped = [&](const at::Tensor& values) {

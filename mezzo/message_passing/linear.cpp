@@ -153,8 +153,9 @@ at::Tensor linear_transposed_on(const at::Tensor& x, const at::Tensor& weight,
   const at::ScalarType type = x.scalar_type();
   dtype_of("linear: dtype of x", type);
   MEZZO_CHECK(weight.scalar_type() == type && (!bias || bias->scalar_type() == type),
-              "linear: expected x, weight and bias of one dtype, got {} and {}",
-              c10::toString(type), c10::toString(weight.scalar_type()));
+              "linear: expected x, weight and bias of one dtype, got {}, {} and {}",
+              c10::toString(type), c10::toString(weight.scalar_type()),
+              bias ? c10::toString(bias->scalar_type()) : "none");
   MEZZO_CHECK(weight.device() == x.device() && (!bias || bias->device() == x.device()),
               "linear: expected x, weight and bias on one device, got {}, {} and {}",
               x.device().str(), weight.device().str(),

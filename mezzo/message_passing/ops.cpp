@@ -4,6 +4,7 @@
 
 #include "mezzo/core/error.h"
 #include "mezzo/graph/selection.h"
+#include "mezzo/graph/topology_build.h"
 #include "mezzo/message_passing/schema.h"
 #include "mezzo/message_passing/sparse_linear.h"
 
@@ -60,6 +61,8 @@ at::Tensor scaled_sum(const Topology& topology, const at::Tensor& x,
   MEZZO_CHECK(x.defined(), "scaled_sum: x is undefined");
   check_strided("scaled_sum", "x", x);
   check_strided("scaled_sum", "weight", weight);
+  check_strided("scaled_sum", "src_scale", src_scale);
+  check_strided("scaled_sum", "dst_scale", dst_scale);
   return registered.call(hold(topology), x, weight, src_scale, dst_scale);
 }
 
@@ -81,13 +84,17 @@ at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, const at::Tenso
           "mezzo::linear");
   MEZZO_CHECK(x.defined() && weight.defined(), "linear: x or weight is undefined");
   MEZZO_CHECK(x.dim() >= 1 && weight.dim() == 2 && x.size(-1) == weight.size(1),
-              "linear: expected x [N, {}] for a weight of shape [{}, {}], got {}", weight.size(-1),
-              weight.size(0), weight.size(-1), c10::str(x.sizes()));
+              "linear: expected x [N, in] and weight [out, in], got x {} and weight {}",
+              detail::describe(x), detail::describe(weight));
   MEZZO_CHECK(!bias.defined() || (bias.dim() == 1 && bias.size(0) == weight.size(0)),
               "linear: expected bias [{}], got {}", weight.size(0), c10::str(bias.sizes()));
   const std::optional<at::Tensor> optional_bias =
       bias.defined() ? std::optional(bias) : std::nullopt;
+  check_strided("linear", "weight", weight);
+  check_strided("linear", "bias", optional_bias);
   if (x.layout() == at::kSparseCsr) return sparse_linear(x, weight, optional_bias);
+  MEZZO_CHECK(x.layout() == at::kStrided, "linear: expected x strided or sparse CSR, got {}",
+              c10::str(x.layout()));
   return registered.call(x, weight, optional_bias);
 }
 

@@ -177,6 +177,36 @@ TEST(Linear, refuses_what_does_not_fit_and_shows_both_shapes) {
                          mezzo::linear(x, at::ones({7, 30}, on_device(at::kDouble)));
                        }),
                        "linear"));
+  EXPECT_TRUE(mentions(error_of([&] { mezzo::linear(x, at::ones({}, on_device())); }), "weight"));
+  const std::string dtypes_of_all = error_of([&] {
+    mezzo::linear(x, at::ones({7, 30}, on_device(at::kFloat)), at::ones({7}, on_device(at::kHalf)));
+  });
+  EXPECT_TRUE(mentions(dtypes_of_all, "gotFloat,FloatandHalf"));
+}
+
+TEST(Linear, names_an_operand_of_a_layout_without_a_product) {
+  const auto x = at::ones({5, 30}, on_device(at::kFloat)),
+             weight = at::ones({7, 30}, on_device(at::kFloat));
+  EXPECT_TRUE(mentions(error_of([&] { mezzo::linear(x.to_sparse(), weight); }),
+                       "linear:expectedxstridedorsparseCSR,gotSparse"));
+  for (const at::Tensor& rows : {x, x.to_sparse_csr()}) {
+    EXPECT_TRUE(mentions(error_of([&] { mezzo::linear(rows, weight.to_sparse_csr()); }),
+                         "linear:expectedastridedweight,gotSparseCsr"));
+    EXPECT_TRUE(
+        mentions(error_of([&] { mezzo::linear(rows, weight, weight.select(1, 0).to_sparse()); }),
+                 "linear:expectedastridedbias,gotSparse"));
+  }
+}
+
+TEST(Linear, a_second_derivative_is_a_clear_error) {
+  const at::Tensor x = leaf(uniform({5, 4}, at::kDouble, 1)),
+                   weight = leaf(uniform({3, 4}, at::kDouble, 2));
+  const auto second_derivative = [&] {
+    const at::Tensor out = mezzo::linear(x, weight);
+    const auto first = torch::autograd::grad({out.sum()}, {x}, {}, std::nullopt, true);
+    torch::autograd::grad({first[0].sum()}, {weight});
+  };
+  EXPECT_TRUE(mentions(error_of<std::exception>(second_derivative), "linear:secondderivatives"));
 }
 
 // Sparse rows.
@@ -308,6 +338,16 @@ TEST(FeatureDropout, refuses_a_probability_outside_the_unit_interval) {
   EXPECT_TRUE(mentions(error_of([&] { mezzo::feature_dropout(x, 1.5, true); }), "1.5"));
   EXPECT_TRUE(mentions(error_of([&] { mezzo::feature_dropout(x, -0.1, true); }), "-0.1"));
   EXPECT_TRUE(mentions(error_of([&] { mezzo::feature_dropout(x, std::nan(""), true); }), "nan"));
+}
+
+TEST(FeatureDropout, refuses_what_has_no_rows_to_drop_from_in_evaluation_too) {
+  const auto x = at::ones({2, 2}, on_device(at::kFloat));
+  for (const bool training : {false, true}) {
+    EXPECT_TRUE(mentions(error_of([&] { mezzo::feature_dropout({}, 0.5, training); }),
+                         "dropout:expectedxstridedorsparseCSR,gotanundefinedtensor"));
+    EXPECT_TRUE(mentions(error_of([&] { mezzo::feature_dropout(x.to_sparse(), 0.5, training); }),
+                         "dropout:expectedxstridedorsparseCSR,gotSparse"));
+  }
 }
 
 }  // namespace

@@ -266,6 +266,8 @@ TEST(ScaledSum, refuses_what_does_not_fit_and_names_it) {
   EXPECT_TRUE(mentions(text(x, at::ones({4, 2}, on_device()), {}, {}), "weight"));
   EXPECT_TRUE(mentions(text(x, {}, edge.to(at::kHalf), {}), "src_scale"));
   EXPECT_TRUE(mentions(text(x.to(at::kLong), {}, {}, {}), "scaled_sum"));
+  EXPECT_TRUE(mentions(text(x, {}, edge.to_sparse(), {}), "expectedastridedsrc_scale,gotSparse"));
+  EXPECT_TRUE(mentions(text(x, {}, {}, edge.to_sparse()), "expectedastrideddst_scale,gotSparse"));
 }
 
 TEST(ScaledSum, a_second_derivative_is_a_clear_error) {
