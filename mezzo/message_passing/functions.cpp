@@ -14,10 +14,11 @@ namespace {
 
 /// The rows of a node column that the edges see. Through gsddmm, whose gradient is summed in
 /// float32: that of index_select adds up in the column's own type, and a hub in bfloat16 would stop
-/// at 256.
+/// at 256. Numbers that gsddmm does not know, complex ones, are gathered by libtorch.
 at::Tensor gathered(const Topology& topology, const at::Tensor& column, Target target) {
-  const bool differentiable = column.requires_grad() && column.layout() == at::kStrided;
-  if (!differentiable) {
+  const bool summed_here = column.requires_grad() && column.layout() == at::kStrided &&
+                           at::isFloatingType(column.scalar_type());
+  if (!summed_here) {
     return column.index_select(0, target == Target::kSrc ? topology.src() : topology.dst());
   }
   // Under autocast a gather keeps its dtype, as index_select does.

@@ -182,6 +182,18 @@ TEST(UpdateAll, gradients_flow_through_user_defined_messages_into_every_column) 
   }
 }
 
+TEST(UpdateAll, user_defined_functions_take_complex_columns_and_give_them_gradients) {
+  Graph g{four_nodes()};
+  const at::Tensor x = at::complex(numbers({1, 2, 3, 4}), numbers({5, 6, 7, 8})).requires_grad_();
+  g.ndata()["x"] = x;
+  g.update_all(copy_x, sum_m);
+  const at::Tensor parts = at::view_as_real(g.ndata()["out"]);
+  EXPECT_TRUE(exact(parts.select(1, 0).detach(), numbers({0, 1, 7, 0})));
+  EXPECT_TRUE(exact(parts.select(1, 1).detach(), numbers({0, 5, 19, 0})));
+  parts.sum().backward();
+  EXPECT_TRUE(exact(at::real(x.grad()), numbers({2, 1, 0, 1})));
+}
+
 TEST(UpdateAll, multiplies_the_messages) {
   for (const DTypeInfo& dtype : dtypes()) {
     SCOPED_TRACE(dtype.name);
