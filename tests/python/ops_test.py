@@ -142,6 +142,39 @@ class Gradients(unittest.TestCase):
         self.check(lambda a: mezzo.edge_softmax(graph, a, "dst"),
                    lambda a: a.exp() / reduced("sum", a.exp(), dst, 9)[dst], w)
 
+    def test_of_attention_are_right(self):
+        src, dst, graph = random_graph()
+        leaky = torch.nn.functional.leaky_relu
+
+        def weighted(logits, factors, rows):
+            powers = logits.exp()
+            shares = factors * powers / reduced("sum", powers, dst, 9)[dst]
+            messages = (shares.unsqueeze(-1) * rows[src]).flatten(1)
+            return reduced("sum", messages, dst, 9).view(9, 2, 3)
+
+        def negative(*shape, seed):
+            return numbers(*shape, seed=seed).neg().requires_grad_()
+
+        z, score_src, score_dst = leaf(12, 2, 3), leaf(12, 2, seed=1), negative(9, 2, seed=2)
+        self.check(lambda *given: mezzo.gat_attention(graph, *given, 0.2, 0.0, 0),
+                   lambda a, s, d, w: weighted(leaky(s[src] + d[dst], 0.2), w, a),
+                   z, score_src, score_dst, leaf(60, 2, seed=3))
+
+        def pairs(a, b, attn):
+            return (attn * leaky(a[src] + b[dst], 0.2)).sum(-1)
+
+        self.check(lambda *given: mezzo.gatv2_scores(graph, *given, 0.2), pairs, z,
+                   negative(9, 2, 3, seed=4), leaf(2, 3, seed=5))
+
+    def test_of_dropout_fall_on_what_stays(self):
+        x = leaf(50, 4)
+        out = mezzo.dropout(x, 0.5, 7)
+        self.assertTrue(torch.equal(out, mezzo.dropout(x, 0.5, 7)))
+        self.assertFalse(torch.equal(out, mezzo.dropout(x, 0.5, 8)))
+        kept = torch.where(out == 0, 0.0, 2.0).to(x.dtype)
+        self.assertTrue(torch.equal(out, x * kept))
+        self.assertTrue(torch.equal(torch.autograd.grad(out.sum(), x)[0], kept))
+
     def test_of_segments_are_right(self):
         x, lengths = leaf(6, 3), ids(2, 0, 4)
         segment = torch.arange(3).repeat_interleave(lengths)
