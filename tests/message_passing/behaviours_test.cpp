@@ -3,12 +3,14 @@
 #include <cmath>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
 #include "mezzo/graph/graph.h"
+#include "mezzo/message_passing/attention_scores.h"
 #include "mezzo/message_passing/functions.h"
 #include "mezzo/message_passing/ops.h"
 
@@ -277,6 +279,38 @@ TEST(Shapes, with_no_elements_stay_empty) {
       EXPECT_EQ(x.grad().sizes(), x.sizes());
       EXPECT_TRUE(exact(w.grad(), at::zeros({4, 3, 1})));  // a sum of nothing
     });
+  }
+}
+
+TEST(Shapes, without_nodes_on_one_side_give_zeros_to_the_other) {
+  for (const auto& [num_src, num_dst] : {std::pair{0, 5}, std::pair{3, 0}}) {
+    const Topology g = topology_of({}, {}, num_src, num_dst);
+    for (const DTypeInfo& dtype : dtypes()) {
+      SCOPED_TRACE(fmt::format("{} sources, {}", num_src, dtype.name));
+      const auto options = on_device(dtype.scalar);
+      const at::Tensor x = leaf(at::ones({num_src, 2, 3}, options));
+      const at::Tensor y = leaf(at::ones({num_dst, 2, 3}, options));
+      const at::Tensor w = leaf(at::ones({0, 2, 1}, options));
+      const at::Tensor attn = leaf(at::ones({2, 3}, options));
+      std::vector<at::Tensor> nodes = {
+          scaled_sum(g, x, w.select(1, 0), std::nullopt, std::nullopt),
+          gat_attention(g, x, x.select(2, 0), y.select(2, 0), {.edge_weight = w.squeeze(2)})};
+      for_each(ReduceOps{}, [&]<class Reduce>() {
+        nodes.push_back(gspmm(g, BinaryOp::kMul, Reduce::kind, x, w));
+      });
+      for (const at::Tensor& out : nodes) {
+        EXPECT_TRUE(exact(out, at::zeros({num_dst, 2, 3})));
+        out.sum().backward();
+      }
+      const at::Tensor dots = gsddmm(g, BinaryOp::kDot, x, y);
+      EXPECT_EQ(dots.sizes(), w.sizes());
+      const at::Tensor scores = gatv2_scores(g, x, y, attn);
+      EXPECT_EQ(scores.sizes(), (std::vector<std::int64_t>{0, 2}));
+      (edge_softmax(g, dots).sum() + edge_softmax(g, scores).sum()).backward();
+      for (const at::Tensor& one : {x, y, w, attn}) {
+        EXPECT_TRUE(exact(one.grad(), at::zeros(one.sizes())));
+      }
+    }
   }
 }
 
