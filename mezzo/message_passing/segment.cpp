@@ -55,6 +55,7 @@ at::Tensor segment_bounds(const char* what, const at::Tensor& lengths, const at:
 Topology segments_as_graph(const char* what, const at::Tensor& lengths, const at::Tensor& x) {
   MEZZO_CHECK(x.defined() && x.layout() == at::kStrided && x.dim() >= 1,
               "{}: expected strided x [N, ...], got {}", what, detail::describe(x));
+  dtype_of(fmt::format("{}: dtype of x", what).c_str(), x.scalar_type());
   const at::Tensor bounds = segment_bounds(what, lengths, x);
   const std::int64_t num_rows = x.size(0);
   const bool narrow = num_rows <= std::numeric_limits<std::int32_t>::max();

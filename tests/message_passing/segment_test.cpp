@@ -204,6 +204,7 @@ TEST(SegmentReduce, refuses_lengths_that_are_not_the_parts_of_the_rows) {
   EXPECT_TRUE(mentions(run(ids({4, 6}).reshape({1, 2}), x), "[1,2]"));
   EXPECT_TRUE(mentions(run(ids({1}), at::ones({}, on_device(at::kFloat))), "x"));
   EXPECT_TRUE(mentions(run(ids({1}), at::Tensor()), "x"));
+  EXPECT_TRUE(mentions(run(ids({4, 6}), x.to(at::kLong)), "segment_reduce:dtypeofx:expected"));
 }
 
 TEST(SegmentSoftmax, sums_to_one_in_every_segment_and_is_the_definition) {
@@ -229,6 +230,8 @@ TEST(SegmentSoftmax, refuses_lengths_that_do_not_add_up) {
   });
   EXPECT_TRUE(mentions(text, "segment_softmax"));
   EXPECT_TRUE(mentions(text, "10"));
+  const std::string of_integers = error_of([] { segment_softmax(ids({4, 5}), ids({1, 2, 3})); });
+  EXPECT_TRUE(mentions(of_integers, "segment_softmax:dtypeofx:expected"));
 }
 
 // Products.
