@@ -35,8 +35,9 @@ namespace {
 using SpawnWork = std::function<void(ProcessGroup&, const Graph&)>;
 
 constexpr std::int64_t kSpawnMaxProcesses = 1024;
-constexpr std::chrono::milliseconds kSpawnPoll{20};        // until a death without word is noticed
-constexpr std::chrono::milliseconds kSpawnSettle{20};      // for the cause behind the first word
+constexpr std::chrono::milliseconds kSpawnPoll{20};       // until a death without word is noticed
+constexpr std::chrono::milliseconds kSpawnSettle{20};     // for a death behind the first word
+constexpr std::chrono::milliseconds kSpawnHearing{8000};  // for the cause behind those that lost it
 constexpr std::chrono::milliseconds kSpawnPatience{1500};  // between SIGTERM and SIGKILL
 
 [[noreturn]] void raise_system_error(const char* what) {
@@ -71,13 +72,16 @@ void flush_standard_streams() {
   std::fflush(nullptr);
 }
 
+/// How the task of a worker ended; kLostAnother: it failed because another worker had.
+enum class SpawnEnd : std::uint8_t { kDone, kFailed, kLostAnother };
+
 /// What a worker says of its end. Written at once, and small enough that the kernel keeps it whole;
 /// all workers write to one pipe, which thereby has the ends in their order.
 struct SpawnReport {
   std::int32_t rank = 0;
   std::uint16_t size = 0;
-  bool is_done = true;  // else it failed:
-  detail::FailureKind kind = detail::FailureKind::kOther;
+  SpawnEnd end = SpawnEnd::kDone;
+  detail::FailureKind kind = detail::FailureKind::kOther;  // unless it is done
   char text[PIPE_BUF - 8] = {};
 };
 static_assert(sizeof(SpawnReport) <= PIPE_BUF);
@@ -87,7 +91,7 @@ void write_report(int descriptor, std::int64_t rank,
   SpawnReport report;
   report.rank = static_cast<std::int32_t>(rank);
   if (failure) {
-    report.is_done = false;
+    report.end = detail::has_failed_with_another() ? SpawnEnd::kLostAnother : SpawnEnd::kFailed;
     report.kind = failure->kind;
     report.size = static_cast<std::uint16_t>(std::min(failure->text.size(), sizeof(report.text)));
     failure->text.copy(report.text, report.size);
@@ -139,6 +143,7 @@ void run_task(const SpawnTask& task) {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   ::signal(SIGPIPE, SIG_IGN);  // c10d's connections to a dead rank are errors, no death
   if (::getppid() != parent) ::_exit(1);
+  detail::forget_failure_of_another();  // of the parent
   try {
     const at::ThreadLocalState state;
     std::thread([&] {
@@ -179,9 +184,8 @@ class SpawnedWorkers {
     while (!std::all_of(workers_.begin(), workers_.end(),
                         [](const Worker& worker) { return worker.is_done; })) {
       look(kSpawnPoll);
-      if (!has_failure()) continue;
-      std::this_thread::sleep_for(kSpawnSettle);
-      look({});
+      if (!failure_ && !has_cause()) continue;
+      hear_cause();
       const std::optional<std::string> death = death_without_word();
       end();
       if (death) throw LogicError(*death);
@@ -209,9 +213,24 @@ class SpawnedWorkers {
     SpawnReport report;
     while (::read(reports_.read.get(), &report, sizeof(report)) == sizeof(report)) {
       Worker& worker = workers_[static_cast<std::size_t>(report.rank)];
-      worker.is_done = report.is_done;
+      worker.is_done = report.end == SpawnEnd::kDone;
       worker.has_failed = !worker.is_done;
-      if (worker.has_failed && !failure_) failure_ = report;
+      if (worker.has_failed && (!failure_ || (is_cause(report) && !is_cause(*failure_)))) {
+        failure_ = report;
+      }
+    }
+  }
+
+  /// Returns when it is known what ended one of them. Those that have lost another may say so
+  /// before that one says why it failed.
+  void hear_cause() {
+    using Clock = std::chrono::steady_clock;
+    std::this_thread::sleep_for(kSpawnSettle);
+    look({});
+    const Clock::time_point deadline = Clock::now() + kSpawnHearing;
+    while (!has_cause() && std::any_of(workers_.begin(), workers_.end(), may_yet_speak) &&
+           Clock::now() < deadline) {
+      look(kSpawnPoll);
     }
   }
 
@@ -227,8 +246,15 @@ class SpawnedWorkers {
     return !worker.is_running && !worker.is_done && !worker.has_failed;
   }
 
-  bool has_failure() const {
-    return failure_ || std::any_of(workers_.begin(), workers_.end(), died_without_word);
+  static bool may_yet_speak(const Worker& worker) {
+    return worker.is_running && !worker.is_done && !worker.has_failed;
+  }
+
+  static bool is_cause(const SpawnReport& report) { return report.end == SpawnEnd::kFailed; }
+
+  bool has_cause() const {
+    return (failure_ && is_cause(*failure_)) ||
+           std::any_of(workers_.begin(), workers_.end(), died_without_word);
   }
 
   /// Such a death is the cause of what other ranks report, as they miss this one.
@@ -270,7 +296,7 @@ class SpawnedWorkers {
   SpawnPipe reports_ = make_spawn_pipe();
   SpawnPipe release_ = make_spawn_pipe();
   std::vector<Worker> workers_;
-  std::optional<SpawnReport> failure_;  // the first
+  std::optional<SpawnReport> failure_;  // the first of a cause; without one, the first
 };
 
 }  // namespace

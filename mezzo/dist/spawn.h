@@ -20,8 +20,10 @@ namespace mezzo::dist {
 ///
 /// A worker that throws ends all of them; its exception is thrown here with the rank in front, of
 /// the same kind where it is one of this library's, else as Error. So is a worker that ends by a
-/// signal or by exit (LogicError that names the rank and how it ended). The others get SIGTERM,
-/// 1.5 s later SIGKILL. Nothing is left running, also where a signal ends this process.
+/// signal or by exit (LogicError that names the rank and how it ended). Where several throw, it is
+/// the first that failed by itself: those that fail because they lost another one do not count,
+/// unless in eight seconds no other fails. The rest get SIGTERM, 1.5 s later SIGKILL. Nothing is
+/// left running, also where a signal ends this process.
 ///
 /// The workers are forks of this process: threads other than the caller's are not there (nor what
 /// they may be holding: stop loaders first), but libtorch's operations and backwards run in

@@ -1,11 +1,13 @@
 #include "mezzo/dist/spawn.h"
 
 #include <cerrno>
+#include <chrono>
 #include <csignal>
 #include <cstdio>
 #include <fstream>
 #include <functional>
 #include <string>
+#include <thread>
 
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
@@ -172,6 +174,41 @@ TEST(Spawn, names_the_rank_that_failed_and_not_those_that_missed_it) {
                        }),
               "LogicError: rank 1: ended by signal SIGKILL (Killed)");
   }
+  expect_no_child();
+}
+
+/// Returns when another process has ended, and its parent has taken note.
+void wait_until_gone(std::int64_t process) {
+  while (::kill(static_cast<pid_t>(process), 0) == 0) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+}
+
+TEST(Spawn, the_cause_is_thrown_though_the_rank_that_lost_it_spoke_first) {
+  // Twice, as what is thrown here is no failure of later workers.
+  for (int repeat = 0; repeat < 2; ++repeat) {
+    EXPECT_EQ(error_of(2,
+                       [](ProcessGroup& group) {
+                         const at::Tensor processes = group.all_gather(
+                             at::full({}, static_cast<std::int64_t>(::getpid()), at::kLong));
+                         if (group.rank() == 0) group.barrier();
+                         group.give_up("disk full");
+                         wait_until_gone(processes[0].item<std::int64_t>());
+                         throw IoError("disk full");
+                       }),
+              "IoError: rank 1: disk full");
+  }
+  expect_no_child();
+}
+
+TEST(Spawn, a_loss_for_which_no_rank_fails_is_thrown_as_it_was_met) {
+  const std::string error = error_of(2, [](ProcessGroup& group) {
+    if (group.rank() == 0) group.barrier();
+    if (group.rank() == 1) group.give_up("no more of this");
+  });
+  EXPECT_EQ(
+      error.find("IoError: rank 0: dist::barrier of rank 0 of 2: given up by rank 1: no more"), 0U)
+      << error;
   expect_no_child();
 }
 
