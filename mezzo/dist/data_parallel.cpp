@@ -22,6 +22,7 @@
 #include <torch/nn/module.h>
 
 #include "mezzo/core/error.h"
+#include "mezzo/dist/collective_check.h"
 #include "mezzo/dist/engine.h"
 #include "mezzo/dist/group_state.h"
 #include "mezzo/dist/rendezvous.h"
@@ -85,6 +86,11 @@ class MeanHook : public c10d::CppCommHookInterface<c10::intrusive_ptr<c10d::Proc
     const at::Tensor buffer = bucket.getBuffer();
     const at::Tensor sent = buffer.to(traffic_dtype(traffic_, buffer.scalar_type()));
     const std::int64_t ranks = state_->getSize();
+    if (const auto live = group_.lock()) {
+      check_same_call(
+          *live, kReduction,
+          fmt::format("{} in bucket {} of {}", kReduction, bucket.getIndex(), text_of(sent)));
+    }
     const auto begun = std::chrono::steady_clock::now();
     const auto arrive = [buffer, sent, ranks, begun,
                          group = group_](c10::ivalue::Future& done) -> c10::IValue {
@@ -105,6 +111,8 @@ class MeanHook : public c10d::CppCommHookInterface<c10::intrusive_ptr<c10d::Proc
  private:
   using WeakGroup = std::weak_ptr<ProcessGroup::State>;
 
+  static constexpr const char* kReduction = "all_reduce of gradients";
+
   [[noreturn]] static void fail(const WeakGroup& group, const std::exception_ptr& failure,
                                 std::chrono::steady_clock::time_point begun) {
     try {
@@ -112,7 +120,7 @@ class MeanHook : public c10d::CppCommHookInterface<c10::intrusive_ptr<c10d::Proc
     } catch (const std::exception& error) {
       const auto live = group.lock();
       if (live == nullptr) throw;
-      live->fail("all_reduce of gradients", error, begun + live->timeout);
+      live->fail(kReduction, error, begun + live->timeout);
     }
   }
 
@@ -126,6 +134,8 @@ namespace {
 
 using detail::StepGuard;
 using detail::StepReducer;
+
+constexpr const char* kPrepare = "DataParallel::prepare";
 
 /// The parameters that are trained, each once.
 struct NamedTensors {
@@ -191,6 +201,7 @@ struct DataParallel::State {
   std::vector<unsigned> hooks;  // one a parameter
   std::shared_ptr<StepGuard> guard = std::make_shared<StepGuard>();
   std::shared_ptr<StepReducer> reducer;  // null for one process
+  std::string step;                      // what prepare() is about to do, as ranks compare it
 
   void refuse_unprepared();
   void watch(const at::Tensor& output);
@@ -238,6 +249,9 @@ DataParallel::DataParallel(std::shared_ptr<torch::nn::Module> module, ProcessGro
   broadcast_parameters(*module, group);
   if (group.world_size() > 1) {
     state_->reducer = make_reducer(trained, group, options);
+    state_->step = fmt::format("{} of {} parameters in buckets of {} bytes, unused ones {}",
+                               kPrepare, trained.tensors.size(), options.bucket_bytes,
+                               options.find_unused_parameters ? "found" : "refused");
     state_->names = std::make_shared<const std::vector<std::string>>(std::move(trained.names));
     state_->parameters = std::move(trained.tensors);
     state_->refuse_unprepared();
@@ -253,22 +267,27 @@ DataParallel::~DataParallel() {
 }
 
 void DataParallel::prepare(const std::vector<at::Tensor>& outputs) {
-  const bool has_gradient =
-      std::any_of(outputs.begin(), outputs.end(), [](const at::Tensor& output) {
-        return output.defined() && output.requires_grad() && !output.is_leaf();
-      });
-  MEZZO_CHECK(has_gradient,
-              "dist::DataParallel::prepare: expected an output that backward can start from, got "
-              "none that requires a gradient");
-  if (state_->reducer == nullptr || state_->guard->no_sync > 0) return;
+  const auto check_outputs = [&outputs] {
+    const bool has_gradient =
+        std::any_of(outputs.begin(), outputs.end(), [](const at::Tensor& output) {
+          return output.defined() && output.requires_grad() && !output.is_leaf();
+        });
+    MEZZO_CHECK(has_gradient,
+                "dist::{}: expected an output that backward can start from, got none that requires "
+                "a gradient",
+                kPrepare);
+  };
+  if (state_->reducer == nullptr || state_->guard->no_sync > 0) return check_outputs();
+  detail::check_arguments(*state_->group.state(), kPrepare, check_outputs);
   if (state_->reducer->is_unfinished()) {
     mezzo::detail::raise<LogicError>(
         "dist::DataParallel::prepare: the backward before this one did not end");
   }
+  detail::check_same_call(*state_->group.state(), kPrepare, state_->step);
   try {
     state_->reducer->rebuild_buckets();
   } catch (const std::exception& error) {
-    state_->group.state()->fail("DataParallel::prepare", error,
+    state_->group.state()->fail(kPrepare, error,
                                 std::chrono::steady_clock::now() + state_->group.timeout());
   }
   state_->reducer->begin(outputs);

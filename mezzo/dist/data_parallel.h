@@ -94,7 +94,10 @@ struct DataParallelOptions {
 /// parameter throws InvalidArgument, which names it; after either the object is of no more use.
 /// Gradients are those of the parameters that required one at construction; dense. One process:
 /// nothing is done. Takes as much memory as the gradients. With modules that communicate in the
-/// backward (SyncBatchNorm1d) all ranks have to use the same parameters. One thread.
+/// backward (SyncBatchNorm1d) all ranks have to use the same parameters. In a group that checks its
+/// collectives prepare() and each bucket are compared first, which waits for all ranks: a step that
+/// another rank does not take throws InvalidArgument from either, from the backward as after a
+/// missed parameter. One thread.
 class MEZZO_API DataParallel {
  public:
   /// Gives all ranks rank 0's parameters and buffers. The module outlives it. Throws

@@ -78,7 +78,7 @@ class MEZZO_API Work {
 /// checks its collectives (InitOptions::check_collectives) throws InvalidArgument on every rank
 /// instead, before anything is sent, which names operation, dtype and shape of rank 0 and of one
 /// that differs; it can be used on. A rank that refuses its own arguments tells the others, and
-/// waits for them. What c10d's Reducer sends in DataParallel is not checked.
+/// waits for them. DataParallel's steps and buckets are checked as well.
 ///
 /// Over Gloo a rank that fails, dies or does not come within the time-out makes the call throw
 /// IoError on every other, which names the ranks that give no word, or where all do, what the

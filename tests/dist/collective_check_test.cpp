@@ -1,11 +1,13 @@
 #include <chrono>
 #include <cstdlib>
 #include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
+#include <torch/nn/module.h>
 
 #include "mezzo/core/error.h"
 #include "mezzo/dist/data_parallel.h"
@@ -181,6 +183,63 @@ TEST(CollectiveCheck, calls_that_fit_together_give_what_they_gave) {
     require(at::equal(weight.grad(), at::ones({2}, at::kBFloat16)), "gradients");
     group.barrier();
   })));
+}
+
+struct CheckedWeight : torch::nn::Module {
+  CheckedWeight() { weight = register_parameter("weight", at::ones({2})); }
+  at::Tensor loss() const { return (2 * weight).sum(); }
+
+  at::Tensor weight;
+};
+
+TEST(CollectiveCheck, a_step_of_data_parallel_that_one_rank_does_not_take_is_an_error) {
+  expect_mismatch(2,
+                  {"dist::", "DataParallel::prepare of 1 parameters in buckets of ",
+                   "all_reduce (sum) of Float [3] on rank 1"},
+                  [](ProcessGroup& group) {
+                    const auto module = std::make_shared<CheckedWeight>();
+                    dist::DataParallel parallel(module, group);
+                    const at::Tensor loss = module->loss();
+                    if (group.rank() == 0) parallel.prepare({loss});
+                    if (group.rank() == 1) group.all_reduce(at::ones({3}));
+                  });
+  expect_mismatch(
+      2, {"unused ones refused on rank 0", "unused ones found on rank 1"}, [](ProcessGroup& group) {
+        const auto module = std::make_shared<CheckedWeight>();
+        dist::DataParallel parallel(module, group, {.find_unused_parameters = group.rank() == 1});
+        parallel.prepare({module->loss()});
+      });
+  expect_mismatch(2, {"DataParallel::prepare", "expected an output that backward can start from"},
+                  [](ProcessGroup& group) {
+                    const auto module = std::make_shared<CheckedWeight>();
+                    dist::DataParallel parallel(module, group);
+                    const at::Tensor loss = module->loss();
+                    parallel.prepare({group.rank() == 0 ? loss : loss.detach()});
+                  });
+}
+
+TEST(CollectiveCheck, buckets_of_data_parallel_are_checked) {
+  const auto differ = [](const std::vector<std::string>& parts, bool both_step) {
+    expect_mismatch(2, parts, [both_step](ProcessGroup& group) {
+      const bool first = group.rank() == 0;
+      const auto module = std::make_shared<CheckedWeight>();
+      dist::DataParallel parallel(
+          module, group,
+          {.traffic = first ? dist::GradientTraffic::kFloat32 : dist::GradientTraffic::kBFloat16});
+      const at::Tensor loss = module->loss();
+      parallel.prepare({loss});
+      if (first || both_step) {
+        loss.backward();
+      } else {
+        group.barrier();
+      }
+    });
+  };
+  differ({"all_reduce of gradients in bucket 0 of Float [2] on rank 0", "barrier on rank 1"},
+         /*both_step=*/false);
+  differ({"dist::all_reduce of gradients: ", "bucket 0 of Float [2] on rank 0",
+          "bucket 0 of BFloat16 [2] on rank 1"},
+         /*both_step=*/true);
 }
 
 TEST(CollectiveCheck, it_is_on_where_the_variable_of_torch_says_detail) {
