@@ -13,20 +13,32 @@ namespace mezzo::dist {
 namespace {
 
 /// Why `rows` cannot be sharded; empty: they can.
-std::string fault_of_rows(const at::Tensor& rows) {
+std::string fault_of_rows(const at::Tensor& rows, const ProcessGroup& group) {
   if (!rows.defined()) return "expected a tensor, got an undefined one";
   if (rows.layout() != at::kStrided) return "expected a dense tensor, got a sparse one";
   if (rows.dim() < 1) return "expected [rows, ...], got a scalar";
+  if (group.world_size() > 1 && rows.device().type() != group.device().type()) {
+    return fmt::format("expected a tensor on {}, as the group moves them, got one on {}",
+                       group.device().str(), rows.device().str());
+  }
   return {};
+}
+
+std::vector<std::int64_t> counts_of(const at::Tensor& counts) {
+  const at::Tensor on_host = counts.to(at::kCPU).contiguous();
+  const auto* const data = on_host.const_data_ptr<std::int64_t>();
+  return {data, data + on_host.numel()};
 }
 
 /// Throws on all ranks where one has a fault, or where they differ in `form`.
 void agree_on_rows(const char* name, const std::string& fault, const std::string& form,
                    const ProcessGroup& group) {
-  const auto with_fault = group.ranks_that_differ(fault.empty() ? "" : "fault");
+  const auto options = at::TensorOptions(at::kByte).device(group.device());
+  const at::Tensor is_wrong = group.all_gather(at::full({}, fault.empty() ? 0 : 1, options));
   MEZZO_CHECK(fault.empty(), "ShardedFeatures: {}: {}", name, fault);
-  MEZZO_CHECK(with_fault.empty(), "ShardedFeatures: {}: wrong on another rank than {}", name,
-              group.rank());
+  const auto wrong_ranks = counts_of(is_wrong.nonzero().reshape(-1));
+  MEZZO_CHECK(wrong_ranks.empty(), "ShardedFeatures: {}: a wrong one on ranks {}", name,
+              fmt::join(wrong_ranks, ", "));
   const auto different = group.ranks_that_differ(form);
   MEZZO_CHECK(
       different.empty(),
@@ -56,12 +68,6 @@ std::string fault_of_ids(const at::Tensor& ids, std::int64_t num_rows) {
   return fmt::format("expected ids in [0, {}), got {}", num_rows, low < 0 ? low : high);
 }
 
-std::vector<std::int64_t> counts_of(const at::Tensor& counts) {
-  const at::Tensor on_host = counts.to(at::kCPU).contiguous();
-  const auto* const data = on_host.const_data_ptr<std::int64_t>();
-  return {data, data + on_host.numel()};
-}
-
 }  // namespace
 
 ShardedFeatures::ShardedFeatures(at::Tensor rows, std::vector<std::int64_t> starts,
@@ -69,7 +75,7 @@ ShardedFeatures::ShardedFeatures(at::Tensor rows, std::vector<std::int64_t> star
     : part_(std::move(rows)), starts_(std::move(starts)), group_(std::move(group)) {}
 
 ShardedFeatures ShardedFeatures::from_table(const at::Tensor& table, const ProcessGroup& group) {
-  const std::string fault = fault_of_rows(table);
+  const std::string fault = fault_of_rows(table, group);
   agree_on_rows("table", fault, fault.empty() ? form_of_rows(table, 0) : "", group);
   const std::int64_t ranks = group.world_size();
   std::vector<std::int64_t> starts(static_cast<std::size_t>(ranks + 1));
@@ -82,7 +88,7 @@ ShardedFeatures ShardedFeatures::from_table(const at::Tensor& table, const Proce
 }
 
 ShardedFeatures ShardedFeatures::from_part(const at::Tensor& rows, const ProcessGroup& group) {
-  const std::string fault = fault_of_rows(rows);
+  const std::string fault = fault_of_rows(rows, group);
   agree_on_rows("rows", fault, fault.empty() ? form_of_rows(rows, 1) : "", group);
   const auto counts =
       counts_of(group.all_gather(at::full({1}, rows.size(0), rows.options().dtype(at::kLong))));

@@ -122,6 +122,24 @@ TEST(ShardedFeatures, wrong_ids_of_one_rank_are_errors_on_all) {
   });
 }
 
+TEST(ShardedFeatures, the_rank_whose_rows_cannot_be_sharded_is_named_by_the_others) {
+  const at::Tensor good = at::ones({4, 2}), elsewhere = good.to(at::kMeta);
+  in_processes(3, [&](ProcessGroup& group) {
+    for (const std::int64_t wrong : {0, 2}) {
+      for (const at::Tensor& other : {at::Tensor(), at::ones({}), elsewhere}) {
+        const bool is_mine = group.rank() == wrong;
+        const at::Tensor& rows = is_mine ? other : good;
+        const std::string part =
+            is_mine ? "expected " : "a wrong one on ranks " + std::to_string(wrong);
+        const std::string of_table = refusal([&] { ShardedFeatures::from_table(rows, group); });
+        require_shards(contains(of_table, "table: " + part), part + ", got " + of_table);
+        const std::string of_part = refusal([&] { ShardedFeatures::from_part(rows, group); });
+        require_shards(contains(of_part, "rows: " + part), part + ", got " + of_part);
+      }
+    }
+  });
+}
+
 TEST(ShardedFeatures, ranks_that_disagree_are_errors_on_all) {
   in_processes(2, [&](ProcessGroup& group) {
     const bool is_other = group.rank() == 1;
