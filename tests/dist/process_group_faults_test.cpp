@@ -2,6 +2,7 @@
 #include <csignal>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include <ATen/ATen.h>
@@ -12,6 +13,7 @@
 
 #include "mezzo/core/error.h"
 #include "mezzo/dist/process_group.h"
+#include "mezzo/dist/sharded_features.h"
 
 #include "dist/processes.h"
 
@@ -150,6 +152,29 @@ TEST(ProcessGroupFaults, a_killed_rank_is_named_by_all_others) {
         EXPECT_EQ(endings[rank].signal, SIGKILL);
       } else {
         expect_failure(endings[rank], "no word from rank " + std::to_string(victim));
+      }
+    }
+  }
+}
+
+/// What these send goes round in a ring, in which most ranks have no connection to the lost one.
+TEST(ProcessGroupFaults, a_rank_killed_before_a_gather_of_shards_is_named_alone) {
+  for (const auto& [checked, victim] : {std::pair{true, 2}, std::pair{false, 1}}) {
+    const FreePort port;
+    const auto endings =
+        run_processes(4, [&, checked = checked, victim = victim](std::int64_t rank) {
+          dist::InitOptions options = local_options(rank, 4, port, kLong);
+          options.check_collectives = checked;
+          const ProcessGroup group = dist::init(options);
+          const auto features = dist::ShardedFeatures::from_table(at::ones({8, 2}), group);
+          if (rank == victim) ::raise(SIGKILL);
+          features.gather(at::arange(8));
+        });
+    for (std::size_t rank = 0; rank < endings.size(); ++rank) {
+      if (static_cast<int>(rank) == victim) {
+        EXPECT_EQ(endings[rank].signal, SIGKILL);
+      } else {
+        expect_failure(endings[rank], "no word from rank " + std::to_string(victim) + ":");
       }
     }
   }
