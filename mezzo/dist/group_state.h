@@ -25,6 +25,7 @@ struct ProcessGroup::State {
   std::int64_t rank = 0;
   std::int64_t world_size = 1;
   std::int64_t local_rank = 0;
+  std::int64_t local_world_size = 1;
   c10::DeviceIndex gpu = -1;  ///< -1: the current one
   Backend backend = Backend::kGloo;
   std::chrono::milliseconds timeout = std::chrono::minutes(5);

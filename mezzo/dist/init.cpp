@@ -80,6 +80,7 @@ ProcessGroup init(const InitOptions& options) {
   state->meeting->meet(fmt::format("{}\ncollectives are {}", options.agreement,
                                    state->checks_collectives ? "checked" : "not checked"));
   state->local_rank = state->meeting->local_rank();
+  state->local_world_size = state->meeting->local_world_size();
   if (state->backend == Backend::kNccl) state->gpu = detail::use_gpu(state->local_rank);
   connect_all(*state);
   const ProcessGroup group(state);

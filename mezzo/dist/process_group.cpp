@@ -84,6 +84,9 @@ std::int64_t ProcessGroup::world_size() const {
 std::int64_t ProcessGroup::local_rank() const {
   return state_->local_rank;
 }
+std::int64_t ProcessGroup::local_world_size() const {
+  return state_->local_world_size;
+}
 c10::Device ProcessGroup::device() const {
   return state_->device();
 }

@@ -94,7 +94,8 @@ class MEZZO_API ProcessGroup {
 
   std::int64_t rank() const;
   std::int64_t world_size() const;
-  std::int64_t local_rank() const;  ///< among the processes of this machine
+  std::int64_t local_rank() const;        ///< among the processes of this machine
+  std::int64_t local_world_size() const;  ///< processes of this machine, those of one host name
   /// Of the tensors it moves. Over NCCL the GPU numbered by the local rank, or the only one that is
   /// visible; one process has the current one, without a number.
   c10::Device device() const;

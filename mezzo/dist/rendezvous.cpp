@@ -165,6 +165,7 @@ void MeetingPoint::meet(const std::string& agreement) {
   const std::vector<std::string>& hosts = call->hosts;
   const auto mine = hosts.begin() + static_cast<std::ptrdiff_t>(rank);
   if (place_.local_rank < 0) place_.local_rank = std::count(hosts.begin(), mine, *mine);
+  local_world_size_ = std::count(hosts.begin(), hosts.end(), *mine);
   std::vector<std::string> targets_elsewhere;
   for (std::size_t i = 0; i < hosts.size(); ++i) {
     if (hosts[i] != *mine) targets_elsewhere.push_back(call->targets[i]);

@@ -34,6 +34,8 @@ class MeetingPoint {
 
   /// After meet(): the number of ranks before this one on its machine, unless given.
   std::int64_t local_rank() const { return place_.local_rank; }
+  /// After meet(): the number of ranks on this machine.
+  std::int64_t local_world_size() const { return local_world_size_; }
   /// After meet(): this machine's address, in numbers, at which the others reach it; empty where
   /// there is none.
   const std::string& local_address() const { return local_address_; }
@@ -59,6 +61,7 @@ class MeetingPoint {
   std::chrono::steady_clock::time_point deadline_;
   c10::intrusive_ptr<c10d::Store> store_;
   std::string local_address_;
+  std::int64_t local_world_size_ = 1;
   std::future<std::string> question_;  ///< of fault_of_another(), until it is answered
   std::atomic<bool> lost_ = false;     ///< the connection to the store has broken
 };

@@ -276,6 +276,7 @@ TEST(ProcessGroup, numbers_and_texts_are_compared_over_the_ranks) {
     const std::string other = group.rank() % 2 == 1 ? "a longer text" : "text";
     require(group.ranks_that_differ(other) == std::vector<std::int64_t>({1, 3}), "1 and 3");
     require(group.local_rank() == group.rank(), "all are on this machine");
+    require(group.local_world_size() == group.world_size(), "the processes of this machine");
     group.barrier();
   })));
 }
@@ -283,6 +284,7 @@ TEST(ProcessGroup, numbers_and_texts_are_compared_over_the_ranks) {
 TEST(ProcessGroup, a_group_of_one_needs_nobody) {
   const ProcessGroup group;
   EXPECT_EQ(group.world_size(), 1);
+  EXPECT_EQ(group.local_world_size(), 1);
   EXPECT_EQ(group.all_reduce(2.5, ReduceOp::kMean), 2.5);
   EXPECT_TRUE(group.ranks_that_differ("text").empty());
   EXPECT_EQ(group.engine(), nullptr);
