@@ -34,6 +34,8 @@ class Ranks {
   bool is_first() const { return group_.rank() == 0; }
   std::int64_t rank() const { return group_.rank(); }
   std::int64_t world_size() const { return group_.world_size(); }
+  /// Of this machine.
+  std::int64_t local_world_size() const { return group_.local_world_size(); }
   /// Spent in communication so far, which includes waiting for slower processes.
   double seconds() const { return seconds_; }
   /// From here on: what came before was no training.

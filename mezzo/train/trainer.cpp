@@ -12,6 +12,7 @@
 #include "mezzo/message_passing/memory.h"
 #include "mezzo/train/agreement.h"
 #include "mezzo/train/archive.h"
+#include "mezzo/train/borrowed_threads.h"
 #include "mezzo/train/checkpoint.h"
 #include "mezzo/train/clock.h"
 #include "mezzo/train/epoch_steps.h"
@@ -98,6 +99,7 @@ Run::Run(const Dataset& dataset, const TrainOptions& options, const TrainCallbac
   if (!options.resume.empty()) resume();
   loss_scale_ = state_.scaler.get_scale();
   if (ranks_.alone()) return;
+  fix_own_threads();
   ranks_.share_weights(*state_.model);
   // Comparing data and options is for the most part the wait for who reads them longest.
   ranks_.reset_seconds();
@@ -192,6 +194,9 @@ Scores Run::scores() {
   Scores own;
   ranks_.together([&] {
     if (!dataset_.part && !ranks_.is_first()) return;
+    // Those that wait for a GPU's collective keep their own busy.
+    const bool others_rest = !dataset_.part && options_.device.is_cpu();
+    const BorrowedThreads threads(others_rest ? ranks_.local_world_size() : 1);
     const at::Tensor logits = evaluate_logits(state_.model, problem_, options_);
     check_outputs(judge_nodes(logits, dataset_), state_, options_);
     own = score_logits(logits, problem_);

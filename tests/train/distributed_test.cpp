@@ -1,9 +1,12 @@
+#include <algorithm>
 #include <array>
+#include <atomic>
 #include <chrono>
 #include <cmath>
 #include <cstdint>
 #include <cstdlib>
 #include <fstream>
+#include <memory>
 #include <sstream>
 #include <stdexcept>
 #include <string>
@@ -12,10 +15,13 @@
 #include <vector>
 
 #include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+#include <ATen/record_function.h>
 #include <arpa/inet.h>
 #include <fmt/ranges.h>
 #include <gtest/gtest.h>
 #include <netinet/in.h>
+#include <sched.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -330,6 +336,13 @@ TEST(Distributed, the_wait_for_a_rank_that_comes_late_is_no_communication) {
   }
 }
 
+TEST(Distributed, rank_0_evaluates_with_the_threads_of_all_and_trains_with_its_own) {
+  const test::TempFolder folder;
+  for (const std::string& told : run_ranks(folder, 3, "threads")) {
+    EXPECT_TRUE(told.starts_with("losses ")) << told;
+  }
+}
+
 /// Batches are prepared while gradients travel, by the process itself or by its workers.
 TEST(Distributed, the_workers_change_nothing_in_several_processes) {
   const test::TempFolder folder;
@@ -427,6 +440,27 @@ void change(Dataset& data, const std::string& what) {
   }
 }
 
+/// The most threads that an operation of this process has had.
+std::atomic<int> most_threads = 0;
+
+void watch_threads() {
+  const auto look = [](const at::RecordFunction&) -> std::unique_ptr<at::ObserverContext> {
+    most_threads = std::max(most_threads.load(), at::get_num_threads());
+    return nullptr;
+  };
+  at::addGlobalCallback(at::RecordFunctionCallback(look).scopes({at::RecordScope::FUNCTION}));
+}
+
+/// Throws unless rank 0 has evaluated with the threads of all ranks, each of which has one.
+void require_threads(const dist::ProcessGroup& group) {
+  cpu_set_t cpus;
+  const int usable = ::sched_getaffinity(0, sizeof(cpus), &cpus) == 0 ? CPU_COUNT(&cpus) : 1;
+  const int most = group.rank() == 0 ? std::min(static_cast<int>(group.world_size()), usable) : 1;
+  if (most_threads == most && at::get_num_threads() == 1) return;
+  throw std::runtime_error(
+      fmt::format("{} threads at most, {} after it", most_threads.load(), at::get_num_threads()));
+}
+
 /// The part of one rank in the work called `name`.
 TrainReport take_part(const std::string& name, const std::string& folder,
                       const dist::ProcessGroup& group) {
@@ -488,6 +522,10 @@ TrainReport take_part(const std::string& name, const std::string& folder,
       if (group.rank() == 1 && record.epoch == 1) throw std::runtime_error("the user's own\nline");
     };
   }
+  if (work == "threads") {
+    options.sampling->num_workers = 0;
+    watch_threads();
+  }
   if (work == "late" && group.rank() == 1) std::this_thread::sleep_for(kLate);
   if (normalized) options.normalization = nn::Normalization::kBatch;
   if (small) options.gradient_traffic = dist::GradientTraffic::kBFloat16;
@@ -496,6 +534,7 @@ TrainReport take_part(const std::string& name, const std::string& folder,
   if (work == "late" && report.communication_seconds > kLate.count() / 2.0) {
     throw std::runtime_error(fmt::format("{} s of communication", report.communication_seconds));
   }
+  if (work == "threads") require_threads(group);
   return report;
 }
 
