@@ -43,7 +43,9 @@ amp::ScalerState state_of(const double* number, std::size_t rule_size) {
 amp::GradScalerOptions synchronized(amp::GradScalerOptions options, const ProcessGroup& group) {
   if (group.world_size() == 1) return options;
   options.reduce_found_inf = [group](at::Tensor& found_inf) {
-    group.all_reduce(found_inf, ReduceOp::kMax);
+    const at::Tensor found = found_inf.ne(0);  // of floats the largest takes two exchanges
+    group.all_reduce(found, ReduceOp::kSum);   // "any"
+    found_inf.copy_(found);
   };
   return options;
 }

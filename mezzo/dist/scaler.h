@@ -7,7 +7,7 @@
 namespace mezzo::dist {
 
 /// The options with a reduce_found_inf over the group in place of theirs: where a rank meets inf or
-/// nan all ranks skip, and their scales stay equal. Each check is one collective of 4 bytes. The
+/// nan all ranks skip, and their scales stay equal. Each check is one collective of a byte. The
 /// reduction keeps the group alive. One process: the options as they are.
 MEZZO_API amp::GradScalerOptions synchronized(amp::GradScalerOptions options,
                                               const ProcessGroup& group);
