@@ -86,7 +86,8 @@ class MeanHook : public c10d::CppCommHookInterface<c10::intrusive_ptr<c10d::Proc
     const at::Tensor buffer = bucket.getBuffer();
     const at::Tensor sent = buffer.to(traffic_dtype(traffic_, buffer.scalar_type()));
     const std::int64_t ranks = state_->getSize();
-    if (const auto live = group_.lock()) {
+    const auto live = group_.lock();
+    if (live != nullptr) {
       check_same_call(
           *live, kReduction,
           fmt::format("{} in bucket {} of {}", kReduction, bucket.getIndex(), text_of(sent)));
@@ -102,7 +103,9 @@ class MeanHook : public c10d::CppCommHookInterface<c10::intrusive_ptr<c10d::Proc
     };
     try {
       std::vector<at::Tensor> tensors = {sent};
-      return state_->allreduce(tensors)->getFuture()->then(arrive, c10::TensorType::get());
+      const WorkPointer work = state_->allreduce(tensors);
+      if (live != nullptr) live->add(work);
+      return work->getFuture()->then(arrive, c10::TensorType::get());
     } catch (...) {
       fail(group_, std::current_exception(), begun);
     }

@@ -50,13 +50,17 @@ WorkPointer ProcessGroup::State::start(
                                     failure_);
     }
   }
-  forget_finished();
   try {
-    under_way_.push_back(collective(*transport));
+    add(collective(*transport));
   } catch (const std::exception& error) {
     fail(operation, error, Clock::now() + timeout);
   }
   return under_way_.back();
+}
+
+void ProcessGroup::State::add(const WorkPointer& work) {
+  forget_finished();
+  under_way_.push_back(work);
 }
 
 void ProcessGroup::State::finish(const char* operation, const WorkPointer& work) {

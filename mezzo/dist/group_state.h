@@ -46,6 +46,8 @@ struct ProcessGroup::State {
   /// Sets something off. Throws IoError where the group has failed, now or before.
   WorkPointer start(const char* operation,
                     const std::function<WorkPointer(c10d::Backend&)>& collective);
+  /// Counts it among what start() has set off: the end of the group does not wait for it.
+  void add(const WorkPointer& work);
   /// Blocks until it is done; IoError where it fails, another rank gives up or the time is over.
   void finish(const char* operation, const WorkPointer& work);
   /// Tells the other ranks that this one gives up, and throws IoError with the reason; the first

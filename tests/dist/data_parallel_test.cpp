@@ -1,7 +1,11 @@
 #include "mezzo/dist/data_parallel.h"
 
+#include <chrono>
+#include <csignal>
+#include <cstdint>
 #include <limits>
 #include <memory>
+#include <stdexcept>
 #include <string>
 #include <utility>
 #include <vector>
@@ -12,6 +16,7 @@
 #include <gtest/gtest.h>
 #include <torch/nn/module.h>
 #include <torch/optim/sgd.h>
+#include <unistd.h>
 
 #include "mezzo/amp/grad_scaler.h"
 #include "mezzo/core/error.h"
@@ -297,6 +302,34 @@ TEST(DataParallel, a_rank_whose_backward_fails_is_named_by_the_others) {
                     std::string::npos)
         << message;
   }
+}
+
+TEST(DataParallel, a_backward_that_fails_does_not_wait_for_other_ranks) {
+  const auto endings = test::run_group(
+      2,
+      [](ProcessGroup& group) {
+        const at::Tensor processes =
+            group.all_gather(at::full({}, static_cast<std::int64_t>(::getpid()), at::kLong));
+        const auto line = std::make_shared<Line>(1.0);
+        DataParallel parallel(line, group, {.bucket_bytes = 1, .find_unused_parameters = true});
+        if (group.rank() == 1) {
+          const auto first = static_cast<pid_t>(processes[0].item<std::int64_t>());
+          while (::kill(first, 0) == 0) ::usleep(5000);  // until it has ended
+          return;
+        }
+        // What is made later goes backward first: the sum of bias is under way by then.
+        const at::Tensor failing = 2 * line->weight;
+        failing.register_hook(
+            [](const at::Tensor&) { throw std::runtime_error("the user's own"); });
+        const at::Tensor sum = failing.sum();
+        const at::Tensor loss = (2 * line->bias).sum() + sum;
+        parallel.prepare({loss});
+        loss.backward();
+      },
+      std::chrono::minutes(5));
+  EXPECT_TRUE(test::has(endings[0].message, "the user's own")) << endings[0].message;
+  EXPECT_FALSE(endings[0].out_of_time);
+  EXPECT_TRUE(endings[1].good) << endings[1].message;
 }
 
 TEST(DataParallel, wrong_arguments_are_refused) {
