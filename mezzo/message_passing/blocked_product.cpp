@@ -17,15 +17,14 @@ namespace {
 
 using OptionalTensor = std::optional<at::Tensor>;
 
-/// A tile of 512 x 1024 float32 is 2 MiB, which a core's level-2 cache or its share of the next
-/// holds; with fewer rows what each product prepares shows.
-constexpr std::int64_t kTileRows = 512, kTileColumns = 1024;
+/// Columns of a tile of the rows that are widened.
+constexpr std::int64_t kTileColumns = 1024;
 
 /// Columns of a tile of a sum that is read and written with each block of rows.
 constexpr std::int64_t kTileOfSum = 640;
 
 /// From here on the threads take tiles; below, the tile is the whole and they share its product.
-constexpr std::int64_t kRowsToShare = 4 * kTileRows;
+constexpr std::int64_t kRowsToShare = 2048;
 
 void convert(const at::Tensor& from, const at::Tensor& to) {
   const CpuBackend& backend = cpu_backend();
@@ -132,8 +131,8 @@ at::Tensor blocked_product(const at::Tensor& x, const at::Tensor& factor,
   at::Tensor out = at::empty({rows, factor.size(1)}, given.options());
   const OptionalTensor wide_bias = bias ? OptionalTensor(widened(*bias)) : std::nullopt;
   const bool shared = rows >= kRowsToShare;
-  const Tiles blocks(rows, shared ? kTileRows : kRowsToShare);
   const Tiles tiles(given.size(1), kTileColumns);
+  const Tiles blocks(rows, shared ? float32_tile_rows(tiles.largest()) : kRowsToShare);
   std::vector<at::Tensor> factors;
   for (std::int64_t t = 0; t < tiles.count(); ++t) {
     factors.push_back(tiles.count() == 1 ? factor : tiles.of(factor, 0, t).contiguous());
@@ -157,8 +156,9 @@ at::Tensor blocked_transposed_product(const at::Tensor& a, const at::Tensor& b) 
   const at::Tensor left = a.contiguous(), right = b.contiguous();
   const std::int64_t rows = left.size(0), heights = left.size(1), columns = right.size(1);
   const bool shared = rows >= kRowsToShare;
-  const Tiles blocks(rows, shared ? kTileRows : kRowsToShare);
   const Tiles tiles(columns, kTileOfSum);
+  const std::int64_t widest = std::max(heights, tiles.largest());
+  const Tiles blocks(rows, shared ? float32_tile_rows(widest) : kRowsToShare);
   const std::int64_t fit = kSums / std::max<std::int64_t>(1, heights * columns);
   const std::int64_t most = shared ? std::min({fit, kMostGroups, blocks.count()}) : 1;
   std::int64_t groups = 1;  // a power of 2, which mostly divides among threads

@@ -1,5 +1,7 @@
 #include "mezzo/message_passing/float32_product.h"
 
+#include <algorithm>
+#include <bit>
 #include <cstdint>
 #include <cstdlib>
 #include <string_view>
@@ -72,12 +74,16 @@ at::Tensor onednn_product(const c10::OperatorHandle& op, const at::Tensor& x,
   return torch::jit::pop(stack).toTensor();
 }
 
+const std::optional<c10::OperatorHandle>& onednn() {
+  static const auto chosen = chosen_onednn();
+  return chosen;
+}
+
 /// oneDNN's product where it is the one to take for these sizes; null else.
 const c10::OperatorHandle* onednn_for(const at::Tensor& x, const at::Tensor& factor) {
-  static const auto onednn = chosen_onednn();
-  const bool take = onednn && x.size(0) * x.size(1) * factor.size(1) >= kWorthACall &&
+  const bool take = onednn() && x.size(0) * x.size(1) * factor.size(1) >= kWorthACall &&
                     at::globalContext().userEnabledMkldnn();
-  return take ? &*onednn : nullptr;
+  return take ? &*onednn() : nullptr;
 }
 
 }  // namespace
@@ -94,6 +100,15 @@ void add_float32_product(const at::Tensor& sum, const at::Tensor& x, const at::T
   } else {
     sum.addmm_(x, factor);
   }
+}
+
+std::int64_t float32_tile_rows(std::int64_t columns) {
+  // Measured (docs/decisions/0012-two-ways-of-16-bit-products.md): oneDNN rearranges the factor in
+  // each call, MKL's calls cost less and leave less room in the level-2 cache.
+  constexpr std::int64_t kOneDnnRows = 512, kNumbers = 1 << 17, kFewest = 128, kMost = 256;
+  if (onednn()) return kOneDnnRows;
+  const auto fit = static_cast<std::uint64_t>(kNumbers / std::max<std::int64_t>(1, columns));
+  return std::clamp(static_cast<std::int64_t>(std::bit_floor(fit)), kFewest, kMost);
 }
 
 }  // namespace mezzo
