@@ -115,7 +115,8 @@ std::vector<ComparisonRow> train_rows(const Dataset& dataset, const CompareArgum
 int compare_command(const Arguments& arguments) {
   CompareArguments compare;
   RunArguments& run = compare.run;
-  CLI::App app("Trains the same model in several precisions from the same seed", "mezzo compare");
+  CLI::App app("Trains one or several models in several precisions, each from the same seed",
+               "mezzo compare");
   add_data_options(app, run.data);
   add_compared(app, compare);
   add_model_options(app, run.options);

@@ -33,12 +33,14 @@ int launch_command(const Arguments& arguments) {
       "Runs `mezzo train` in several processes of this machine, which train one model together",
       "mezzo launch");
   OptionGroup(app, "Processes")
-      .number("-n", processes, "Processes")
+      .number("-n", processes, "Processes (required)")
       .number("--port", port, "Port of this machine at which they meet (default: any free one)")
       .number("--threads-per-process", options.threads,
               "CPU threads of each (default: OMP_NUM_THREADS, else an equal share of the cores)");
   app.prefix_command();
-  app.footer("The rest of the line is that of each process: mezzo launch -n 2 train --dataset ...");
+  app.footer(
+      "The rest of the line is `train` and its options, of each process: mezzo launch -n 2 train "
+      "--dataset ...");
   if (!parse_arguments(app, arguments)) return kSuccess;
 
   check(options, processes, port);

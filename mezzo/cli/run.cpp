@@ -87,11 +87,11 @@ int run(const std::vector<std::string>& arguments) {
       {"launch", "Trains in several processes of this machine", launch_command},
       {"evaluate", "Measures the model of a checkpoint", evaluate_command},
       {"predict", "Writes the predictions of the model of a checkpoint", predict_command},
-      {"compare", "Trains a model in several precisions and sets them side by side",
+      {"compare", "Trains models in several precisions and sets them side by side",
        compare_command},
       {"doctor", "Finds the precision, the loss scale and the parts in float32 that a job needs",
        doctor_command},
-      {"data", "Lists and describes data sets", data_command},
+      {"data", "Lists, describes, converts and cuts data sets", data_command},
       {"bench", "Times kernels and epochs beside libtorch's own operations", bench_command},
   };
   Warnings warnings;

@@ -162,8 +162,8 @@ Dataset read_and_check(const std::string& text, const LoadOptions& options) {
   dataset.origin = is_wordnet ? data::wordnet_folder().string() : text;
   if (dataset.num_classes == 0) {
     data::require(options.labels_optional, dataset.origin,
-                  "has no labels, which are needed here (mezzo predict, data info and data convert "
-                  "do without)");
+                  "has no labels, which are needed here (mezzo predict, bench, data info, data "
+                  "convert and data partition do without)");
     dataset.labels = dataset.train_masks = dataset.val_masks = dataset.test_masks = at::Tensor();
   }
   try {
