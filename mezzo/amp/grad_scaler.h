@@ -163,6 +163,7 @@ class MEZZO_API GradScaler {
 
   bool is_enabled() const { return enabled_; }
 
+  // The rule of a dynamic scale, as its policy or the setters below left it. No synchronisation.
   double get_growth_factor() const { return scale_.growth_factor(); }
   double get_backoff_factor() const { return scale_.backoff_factor(); }
   std::int64_t get_growth_interval() const { return scale_.growth_interval(); }

@@ -32,7 +32,7 @@ enum class FloorAction : std::uint8_t {
 /// Options of LossScalePolicy::dynamic; the defaults are PyTorch's. An overflow is an update after
 /// a step, or an unscale_, that met inf or nan.
 struct DynamicLossScaleOptions {
-  double initial_scale = 65536.0;
+  double initial_scale = 65536.0;       ///< > 0, finite in float32
   double growth_factor = 2.0;           ///< > 1
   double backoff_factor = 0.5;          ///< in (0, 1)
   std::int64_t growth_interval = 2000;  ///< clean updates in a row before growing, >= 1
@@ -63,6 +63,7 @@ class MEZZO_API LossScaleRule {
  public:
   virtual ~LossScaleRule() = default;
 
+  /// For reports, errors and checkpoints.
   virtual std::string_view name() const = 0;
 
   /// > 0, finite in float32.

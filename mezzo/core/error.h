@@ -30,7 +30,8 @@ class MEZZO_API IoError : public Error {
   using Error::Error;
 };
 
-/// Training diverged and no loss scale can help. Exit code 4.
+/// Numbers are inf or NaN where they cannot be: training diverged and no loss scale can help, or
+/// gradients to measure, scores or a model's outputs are not finite. Exit code 4.
 class MEZZO_API NumericError : public Error {
  public:
   using Error::Error;

@@ -107,15 +107,16 @@ struct LoadOptions {
   std::function<void()> on_lines = {};
 };
 
-/// Reads a data set by name ("wordnet") or path. A path is recognised by its contents: a Mezzo
-/// folder (mezzo.json, which `mezzo data convert` writes), a neutral folder (edge_index.npy, ...),
-/// a folder with Planetoid pickles (`ind.<name>.*`) or the prefix `<folder>/ind.<name>`, a
-/// gnn-benchmark npz, a heterophilous-graphs npz, and the formats of data::open_source.
-/// Sparse features stay sparse (CSR, int64 indices). Allocates the whole set; of a Mezzo folder
-/// only labels, masks and sparse features, the rest is mapped to memory and the edges are read
-/// once, to check them. Throws InvalidArgument for an unknown name or split and where mapped
-/// features should be normalised, IoError for files that are missing, truncated, corrupt or
-/// contradictory, or without labels where those are not optional; nothing else, whatever the bytes.
+/// Reads a data set by name ("wordnet") or path. A path is recognised by the names of its
+/// files, an npz file by its arrays, other text by its first lines: a Mezzo folder (mezzo.json,
+/// which `mezzo data convert` writes), a neutral folder (edge_index.npy, ...), a folder with
+/// Planetoid pickles (`ind.<name>.*`) or the prefix `<folder>/ind.<name>`, a gnn-benchmark npz, a
+/// heterophilous-graphs npz, and the formats of data::open_source. Sparse features stay sparse
+/// (CSR, int64 indices). Allocates the whole set; of a Mezzo folder only labels, masks and sparse
+/// features, the rest is mapped to memory and the edges are read once, to check them. Throws
+/// InvalidArgument for an unknown name or split and where mapped features should be normalised,
+/// IoError for files that are missing, truncated, corrupt or contradictory, or without labels where
+/// those are not optional; nothing else, whatever the bytes.
 MEZZO_API Dataset load_dataset(const std::string& name_or_path, const LoadOptions& options = {});
 
 /// Rows divided by the sum of their magnitudes; rows of zeros stay. features: float32 [N, F],

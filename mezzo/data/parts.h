@@ -70,6 +70,7 @@ MEZZO_API std::string part_for_rank(const std::string& name_or_path, std::int64_
 
 namespace data {
 
+/// The file in a folder of parts that names them.
 inline constexpr auto kPartitionFile = "partition.json";
 
 /// Whether write_parts has made it.

@@ -92,15 +92,15 @@ class MEZZO_API ProcessGroup {
   /// One process: collectives return at once.
   ProcessGroup();
 
-  std::int64_t rank() const;
+  std::int64_t rank() const;  ///< in [0, world_size())
   std::int64_t world_size() const;
   std::int64_t local_rank() const;        ///< among the processes of this machine
   std::int64_t local_world_size() const;  ///< processes of this machine, those of one host name
   /// Of the tensors it moves. Over NCCL the GPU numbered by the local rank, or the only one that is
   /// visible; one process has the current one, without a number.
   c10::Device device() const;
-  Backend backend() const;  ///< never kAutomatic
-  std::chrono::milliseconds timeout() const;
+  Backend backend() const;                    ///< never kAutomatic
+  std::chrono::milliseconds timeout() const;  ///< of every collective, InitOptions::timeout
 
   /// In place. Communicates and blocks; kMax and kMin of floating point numbers send one byte more
   /// for each (where NaN is).

@@ -49,6 +49,7 @@ class MEZZO_API Graph {
   const Topology& topology() const;
   operator const Topology&() const { return topology(); }  // NOLINT: layers take a Topology
 
+  /// The columns of the nodes, and of the edges; copies of the graph share them.
   Frame& ndata();
   const Frame& ndata() const;
   Frame& edata();

@@ -69,7 +69,7 @@ class MEZZO_API Topology {
   /// when first needed, once: O(E) time, E ids. It turns what a kernel stored by slot into edge
   /// order.
   const at::Tensor& csr_slots() const;
-  const at::Tensor& csc_slots() const;
+  const at::Tensor& csc_slots() const;  ///< likewise, in csc()
   /// For each slot of csc() the slot of the same edge in csr(), likewise; undefined where they are
   /// equal.
   const at::Tensor& csr_slots_by_csc() const;
@@ -98,7 +98,7 @@ class MEZZO_API Topology {
   /// those of the sources refuse it. Shares every array. to(), reverse() and with_parent_degrees()
   /// keep it so.
   Topology with_separate_destinations() const;
-  bool has_separate_destinations() const;
+  bool has_separate_destinations() const;  ///< whether with_separate_destinations() made it
 
   /// The same edges, ids kept, each running the other way. Shares every array.
   Topology reverse() const;

@@ -15,7 +15,9 @@ namespace mezzo {
 MEZZO_API Graph rand_graph(std::int64_t num_nodes, std::int64_t num_edges, std::uint64_t seed = 0);
 
 /// `num_edges` edges of an R-MAT graph with 2^scale nodes (Chakrabarti et al., SDM'04), quadrant
-/// probabilities 0.57, 0.19, 0.19, 0.05; parallel edges and loops are kept. Equal for equal seeds.
+/// probabilities 0.57, 0.19, 0.19, 0.05; parallel edges and loops are kept. On the CPU; equal for
+/// equal seeds, on every machine. Throws InvalidArgument for a scale outside [0, 40] and for
+/// num_edges < 0.
 MEZZO_API Graph rmat_graph(int scale, std::int64_t num_edges, std::uint64_t seed = 0);
 
 // On CUDA every transform but reverse synchronises: ids are checked, or picked by their number.

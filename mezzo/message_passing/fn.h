@@ -7,7 +7,9 @@
 
 /// The built-in functions of message passing, named as in DGL: messages of the sources' (u), the
 /// destinations' (v) and the edges' (e) columns, and their reductions. A pair of them runs as one
-/// fused kernel.
+/// fused kernel. Each names the columns it reads and the one it makes, `out`; nothing is read or
+/// checked before update_all or its like runs it. Shapes, dtypes and errors are those of gspmm and
+/// gsddmm (ops.h), the errors with the function's name.
 namespace mezzo::fn {
 
 namespace detail {

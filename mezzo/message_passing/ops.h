@@ -19,7 +19,8 @@ namespace mezzo {
 // node features. Trailing dimensions broadcast as in DGL: aligned at the last one. Registered with
 // libtorch as `mezzo::gspmm`, ...: differentiable once, autocast casts node operands to the 16-bit
 // type and leaves edge operands as they come. Errors: InvalidArgument naming operand, expected,
-// given.
+// given. Two differ: the product of `linear` of strided rows is libtorch's or oneDNN's, whose bits
+// may depend on the number of threads, and feature_dropout is differentiable any number of times.
 
 /// out[v] = reduce over the edges e into v of op(lhs, rhs): g-SpMM (DGL, Wang et al. 2019).
 /// lhs: [rows of lhs_target, ...], rhs: [rows of rhs_target, ...]; the one that op does not use may
@@ -59,20 +60,24 @@ MEZZO_API at::Tensor edge_softmax(const Topology& topology, const at::Tensor& lo
 
 /// x W^T + bias. x: [N, in] strided, or sparse CSR (values of a floating dtype, no gradient to
 /// them; on CUDA the first product with a structure synchronises); weight: [out, in]; bias: [out]
-/// or undefined. 16-bit rows on the CPU go through the faster of libtorch's own 16-bit product and
-/// a blocked one through float32, measured once per process and dtype (MEZZO_LINEAR=native or
-/// float32 forces one, for equal bits on every machine); sums in float32, one rounding, and one
-/// more for the bias of a sparse x. Autocast casts x and weight to the 16-bit type.
+/// or undefined. 16-bit rows on the CPU go through libtorch's own 16-bit product where that is at
+/// least 1.25 times as fast as a blocked one through float32, measured once per process, dtype and
+/// kind of product (some 20 ms), and, for float16, wherever the processor has float16
+/// arithmetic (MEZZO_LINEAR=native or float32 forces one, for equal bits on every machine). float32
+/// rows: a product of libtorch's or oneDNN's, by processor and size (MEZZO_FLOAT32_LINEAR=libtorch
+/// or onednn). Sums in float32, one rounding, and one more for the bias of a sparse x. Autocast
+/// casts x and weight to the 16-bit type.
 MEZZO_API at::Tensor linear(const at::Tensor& x, const at::Tensor& weight,
                             const at::Tensor& bias = {});
 
-/// Dropout that keeps the layout: each element is 0 with this probability, else divided by the rest
-/// (probabilities in steps of 2^-16), drawn by the counter-based generator from one number of
-/// libtorch's, the same for any number of threads; no mask is kept. In work that is captured into a
-/// CUDA graph each replay draws anew, from libtorch's generator of the device. Of a sparse CSR
-/// matrix the stored values are dropped and scaled, as dropout of the dense matrix would. Under
-/// autocast dense float32 rows are cast to the 16-bit type first, so that no float32 copy of them
-/// is made.
+/// Dropout of x, [...] strided or sparse CSR: the same shape, dtype (16-bit under autocast) and
+/// layout; x itself while not training. probability: in [0, 1], else InvalidArgument. Each element
+/// is 0 with this probability, else divided by the rest (probabilities in steps of 2^-16), drawn by
+/// the counter-based generator from one number of libtorch's, the same for any number of threads;
+/// no mask is kept. In work that is captured into a CUDA graph each replay draws anew, from
+/// libtorch's generator of the device. Of a sparse CSR matrix the stored values are dropped and
+/// scaled, as dropout of the dense matrix would. Under autocast dense float32 rows are cast to the
+/// 16-bit type first, so that no float32 copy of them is made.
 MEZZO_API at::Tensor feature_dropout(const at::Tensor& x, double probability, bool training);
 
 /// What gat_attention takes beside its operands.

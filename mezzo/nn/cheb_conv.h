@@ -32,6 +32,7 @@ class MEZZO_API ChebConvImpl : public torch::nn::Module {
  public:
   /// Throws InvalidArgument unless the sizes and k are positive.
   explicit ChebConvImpl(ChebConvOptions options);
+  /// Draws the parameters anew, as the class says, from the generator of their device.
   void reset_parameters();
   /// topology: of one set of nodes. h: [N, in], strided or sparse CSR. lambda_max: the largest
   /// eigenvalue of the normalised Laplacian, floating [] or [1], or [N] with each node that of its

@@ -32,6 +32,7 @@ class MEZZO_API DotGatConvImpl : public torch::nn::Module {
  public:
   /// Throws InvalidArgument unless the sizes are positive (in_features_dst: or 0).
   explicit DotGatConvImpl(DotGatConvOptions options);
+  /// Draws the parameters anew, as the class says, from the generator of their device.
   void reset_parameters();
   /// h: [num_src, in], strided or sparse CSR, where the destinations are the first num_dst sources;
   /// or a pair of it, for any topology, and [num_dst, in_dst]. Returns [num_dst, heads, out].

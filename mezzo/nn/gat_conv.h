@@ -45,6 +45,7 @@ class MEZZO_API GATConvImpl : public torch::nn::Module {
   /// Throws InvalidArgument unless the sizes are positive (in_features_dst: or 0), the dropouts in
   /// [0, 1) and the slope finite.
   explicit GATConvImpl(GATConvOptions options);
+  /// Draws the parameters anew, as the class says, from the generator of their device.
   void reset_parameters();
   /// h: [num_src, in], strided or sparse CSR, where the destinations are the first num_dst sources;
   /// or a pair of it, for any topology, and [num_dst, in_dst]; edge_weight: floating [E] or

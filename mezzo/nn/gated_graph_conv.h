@@ -37,6 +37,7 @@ class MEZZO_API GatedGraphConvImpl : public torch::nn::Module {
  public:
   /// Throws InvalidArgument unless sizes and counts are positive and in_features <= out_features.
   explicit GatedGraphConvImpl(GatedGraphConvOptions options);
+  /// Draws the parameters anew, as the class says, from the generator of their device.
   void reset_parameters();
   /// topology: of one set of nodes. h: [N, in], strided or sparse CSR. edge_types: integer [E] in
   /// [0, num_edge_types), on the graph's device; may be undefined where there is one type. Returns

@@ -45,6 +45,7 @@ class MEZZO_API GraphConvImpl : public torch::nn::Module {
  public:
   /// Throws InvalidArgument unless both sizes are positive.
   explicit GraphConvImpl(GraphConvOptions options);
+  /// Draws the parameters anew, as the class says, from the generator of their device.
   void reset_parameters();
   /// h: [num_src, in], strided or sparse CSR (of DGL's pairs the sources' rows, which are all it
   /// reads); edge_weight: floating [E], multiplies the messages,

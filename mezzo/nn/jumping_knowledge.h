@@ -32,6 +32,7 @@ class MEZZO_API JumpingKnowledgeImpl : public torch::nn::Module {
   /// Throws InvalidArgument for kLstm unless in_features, num_layers and the hidden width are
   /// positive.
   explicit JumpingKnowledgeImpl(JumpingKnowledgeOptions options = {});
+  /// Draws the parameters anew, as the class says, from the generator of their device.
   void reset_parameters();
   /// layers: at least one, floating [N, ..., F], alike but for F with kCat, [N, in_features] with
   /// kLstm. Returns [N, ..., sum of the widths] with kCat, else the shape of one. Dtypes are

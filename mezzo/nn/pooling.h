@@ -94,6 +94,7 @@ class MEZZO_API Set2SetImpl : public torch::nn::Module {
  public:
   /// Throws InvalidArgument unless all three are positive.
   explicit Set2SetImpl(Set2SetOptions options);
+  /// Draws the parameters anew, as the class says, from the generator of their device.
   void reset_parameters();
   /// h: [N, in]. Returns [B, 2 in].
   at::Tensor forward(const Graph& graph, const at::Tensor& h);

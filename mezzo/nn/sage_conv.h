@@ -42,6 +42,7 @@ class MEZZO_API SAGEConvImpl : public torch::nn::Module {
   /// Throws InvalidArgument unless both sizes are positive, the dropout is in [0, 1) and the
   /// aggregator one of SageAggregators, and for kGcn with two widths.
   explicit SAGEConvImpl(SAGEConvOptions options);
+  /// Draws the parameters anew, as the class says, from the generator of their device.
   void reset_parameters();
   /// h: [num_src, in], strided or sparse CSR, where the destinations are the first num_dst sources;
   /// or a pair of it, for any topology, and [num_dst, in_dst]. edge_weight:

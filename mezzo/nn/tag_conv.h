@@ -32,6 +32,7 @@ class MEZZO_API TAGConvImpl : public torch::nn::Module {
  public:
   /// Throws InvalidArgument unless both sizes are positive and k is at least 0.
   explicit TAGConvImpl(TAGConvOptions options);
+  /// Draws the parameters anew, as the class says, from the generator of their device.
   void reset_parameters();
   /// topology: of one set of nodes. h: [N, in], strided or sparse CSR. edge_weight: floating,
   /// positive [E], which synchronises to read the signs, or undefined. Returns [N, out]. Throws

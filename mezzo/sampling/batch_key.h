@@ -14,12 +14,12 @@ struct BatchKey {
 
 /// For what numbers of a batch are drawn; draws of different purposes or steps are independent.
 enum class DrawPurpose : std::uint8_t {
-  kShuffle,
-  kNeighbors,
-  kLayers,
-  kWalks,
-  kNegatives,
-  kSubgraph
+  kShuffle,    ///< the order of the seeds in an epoch
+  kNeighbors,  ///< the edges of a hop
+  kLayers,     ///< the nodes of a layer
+  kWalks,      ///< steps of random walks
+  kNegatives,  ///< ends of edges that are not there
+  kSubgraph    ///< nodes, edges or roots of a subgraph
 };
 
 /// The stream of philox() for draws of `purpose` in step `step` (a hop, a layer; below 2^8) of a

@@ -46,8 +46,8 @@ struct LayerSamplerOptions {
 /// / (layer_size q(u)): the sum of weight * x[u] over the edges into v is an unbiased estimate of
 /// the sum over all of v's neighbours, and divided by v's degree in the parent of their mean. Where
 /// there are no more candidates than layer_size all of them are taken, with weight 1, and the sum
-/// is exact. A layer without candidates is empty. Of a flow of (options.seed, epoch, index) alone.
-/// Cost: the degrees of the layers. See Batches for epochs, workers and errors.
+/// is exact. A layer without candidates is empty. A flow depends on (options.seed, epoch, index)
+/// alone. Cost: the degrees of the layers. See Batches for epochs, workers and errors.
 class MEZZO_API LayerSampler : public Batches<NodeFlow> {
  public:
   /// graph: structure on the CPU, the flows' parent. seeds: integers [n] in [0, num_nodes), or bool

@@ -142,9 +142,10 @@ struct DoctorCallbacks {
 /// parts of the model to keep in float32 and the loss scale with which a 16-bit precision trains as
 /// float32 does; tries these remedies out, and recommends the fastest precision that is suited.
 ///
-/// Takes about 5 trials of `steps` watched steps (see amp::Watch for their cost) and 10 plain ones.
-/// Numbers but times are as deterministic as train(). Throws InvalidArgument for options or data
-/// that train() would refuse.
+/// Takes 4 trials and one more for each remedy that is tried (one alone where float32 diverges),
+/// each of `steps` watched steps (see amp::Watch for their cost) and 11 plain ones. Numbers but
+/// times are as deterministic as train(). Throws InvalidArgument for options or data that train()
+/// would refuse.
 MEZZO_API Diagnosis diagnose(const Dataset& dataset, const DoctorOptions& options,
                              const DoctorCallbacks& callbacks = {});
 

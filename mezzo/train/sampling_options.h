@@ -67,6 +67,7 @@ constexpr bool draws_by_fanouts(SamplerKind sampler) {
 constexpr bool draws_blocks(SamplerKind sampler) {
   return draws_by_fanouts(sampler) || sampler == SamplerKind::kLayer;
 }
+/// Whether batches are GraphSAINT's subgraphs.
 constexpr bool is_saint(SamplerKind sampler) {
   return sampler == SamplerKind::kSaintNode || sampler == SamplerKind::kSaintEdge ||
          sampler == SamplerKind::kSaintWalk;

@@ -43,14 +43,17 @@ struct TrainCallbacks {
 
 /// Trains a model. On the full graph every epoch is one step on all training nodes; with
 /// options.sampling it is one pass over mini-batches, with a step for each, drawn on the CPU, where
-/// structure and features stay. Either is followed by an evaluation on the whole graph in the same
+/// structure and features stay, or on the CUDA device, to which they are copied
+/// (SamplingOptions::sample_on). Either is followed by an evaluation on the whole graph in the same
 /// precision. Weights are float32. The best epoch by the validation score is kept for the
 /// checkpoint and reported beside the last. The loss of an epoch is the mean over its training
 /// nodes, in each batch before its step (saint: weighted as it minimises them).
 ///
-/// Sets the seed of libtorch's generators. The result depends on the data, the options and the
-/// number of threads that libtorch's own operations use, on nothing else: not on the workers of
-/// mini-batches; a resumed run continues bit for bit, also within an epoch.
+/// Sets the seed of libtorch's generators. The result depends on the data, the options, the number
+/// of threads that libtorch's own operations use, the kernels of this processor (MEZZO_CPU_BACKEND
+/// fixes them) and, in 16 bits on the CPU, on the products that `linear` has chosen in this process
+/// (MEZZO_LINEAR fixes them); not on the workers of mini-batches. Where these are the same a
+/// resumed run continues bit for bit, also within an epoch.
 ///
 /// The checkpoint is written at the end, also of an interrupted run, and about once a minute. Where
 /// no epoch was evaluated before, its best weights are the latest, and best and last of the report
@@ -73,11 +76,13 @@ MEZZO_API TrainReport train(const Dataset& dataset, const TrainOptions& options,
 /// one with batch normalization, which is over the rows of all ranks (dist::SyncBatchNorm1d), where
 /// no two ranks compute the same hidden node: such a node counts once for each.
 ///
-/// Rank 0 evaluates while the others wait, which has to take less than the group's time-out; it
-/// alone reads options.resume and writes options.checkpoint. A run may be resumed by another number
-/// of processes; an epoch that had begun then begins anew. Callbacks are called on every rank;
-/// should_stop of any of them ends all, asked before on_batch. The report is the same on all ranks
-/// but for seconds, bytes and sampling, which are each one's own.
+/// Rank 0 evaluates, on CPUs with the threads of all processes of its machine, while the others
+/// wait, which has to take less than the group's time-out; on parts (Dataset::part) every rank
+/// evaluates its own nodes. Rank 0 alone reads options.resume and writes options.checkpoint. A run
+/// may be resumed by another number of processes; an epoch that had begun then begins anew.
+/// Callbacks are called on every rank; should_stop of any of them ends all, asked before on_batch.
+/// The report is the same on all ranks but for seconds, bytes and sampling, which are each one's
+/// own.
 ///
 /// Throws as train(); also InvalidArgument, on all ranks, where data or options differ between
 /// them; without sampling or with a sampler other than neighbor, labor and layer; and for fewer
