@@ -155,8 +155,10 @@ void CheckedMessage::choose_result_type(const char* what, const Message& message
     return;
   }
   const at::ScalarType l = lhs_.scalar_type(), r = rhs_.scalar_type();
-  const bool wide_rhs = message.rhs_target == Target::kEdge && r == at::kFloat && is_narrow(l);
-  const bool wide_lhs = message.lhs_target == Target::kEdge && l == at::kFloat && is_narrow(r);
+  const bool lhs_by_edge = message.lhs_target == Target::kEdge;
+  const bool rhs_by_edge = message.rhs_target == Target::kEdge;
+  const bool wide_rhs = rhs_by_edge && !lhs_by_edge && r == at::kFloat && is_narrow(l);
+  const bool wide_lhs = lhs_by_edge && !rhs_by_edge && l == at::kFloat && is_narrow(r);
   MEZZO_CHECK(l == r || wide_lhs || wide_rhs,
               "{}: expected operands of one dtype (or a float32 edge operand beside 16-bit nodes), "
               "got lhs {} and rhs {}",

@@ -1,6 +1,7 @@
 // What autocast does to the operators, for CUDA and the CPU alike: node operands and dense factors
 // are cast to the 16-bit type, edge operands stay as they come (kernels take float32 ones beside
-// 16-bit nodes), and edge_softmax has no entry: it computes in float32 whatever it is given.
+// 16-bit nodes) or meet in float32 where both are of edges, and edge_softmax has no entry: it
+// computes in float32 whatever it is given.
 #include <torch/library.h>
 
 #include "mezzo/core/error.h"
@@ -19,9 +20,28 @@ struct Rules {
       kDevice == at::kCUDA ? c10::DispatchKey::Autocast : c10::DispatchKey::AutocastCPU;
 
   static at::Tensor lower(const at::Tensor& t) { return lowered(t, kDevice); }
-  static OptionalTensor lower_node(const OptionalTensor& t, c10::string_view target) {
-    return t && t->defined() && target != "e" ? OptionalTensor(lower(*t)) : t;
-  }
+  /// The operands of a message as the kernels take them. Two operands of edges, neither of which is
+  /// lowered, meet in the wider type, as libtorch's own operations do under autocast.
+  struct Operands {
+    Operands(const OptionalTensor& l, const OptionalTensor& r, c10::string_view lhs_target,
+             c10::string_view rhs_target)
+        : lhs(lower_node(l, lhs_target)), rhs(lower_node(r, rhs_target)) {
+      const bool by_edge = lhs_target == "e" && rhs_target == "e";
+      if (!by_edge || !lhs || !rhs || !lhs->defined() || !rhs->defined()) return;
+      if (lhs->scalar_type() == at::kFloat && at::isReducedFloatingType(rhs->scalar_type())) {
+        rhs = rhs->to(at::kFloat);
+      } else if (rhs->scalar_type() == at::kFloat &&
+                 at::isReducedFloatingType(lhs->scalar_type())) {
+        lhs = lhs->to(at::kFloat);
+      }
+    }
+
+    static OptionalTensor lower_node(const OptionalTensor& t, c10::string_view target) {
+      return t && t->defined() && target != "e" ? OptionalTensor(lower(*t)) : t;
+    }
+
+    OptionalTensor lhs, rhs;
+  };
 
   template <class Signature, class... Args>
   static at::Tensor redispatch(const char* name, const Args&... args) {
@@ -32,20 +52,20 @@ struct Rules {
   static at::Tensor gspmm(const TopologyPtr& topology, c10::string_view op, c10::string_view reduce,
                           const OptionalTensor& lhs, const OptionalTensor& rhs,
                           c10::string_view lhs_target, c10::string_view rhs_target) {
+    const Operands in(lhs, rhs, lhs_target, rhs_target);
     return redispatch<at::Tensor(const TopologyPtr&, c10::string_view, c10::string_view,
                                  const OptionalTensor&, const OptionalTensor&, c10::string_view,
-                                 c10::string_view)>(
-        "mezzo::gspmm", topology, op, reduce, lower_node(lhs, lhs_target),
-        lower_node(rhs, rhs_target), lhs_target, rhs_target);
+                                 c10::string_view)>("mezzo::gspmm", topology, op, reduce, in.lhs,
+                                                    in.rhs, lhs_target, rhs_target);
   }
 
   static at::Tensor gsddmm(const TopologyPtr& topology, c10::string_view op,
                            const OptionalTensor& lhs, const OptionalTensor& rhs,
                            c10::string_view lhs_target, c10::string_view rhs_target) {
+    const Operands in(lhs, rhs, lhs_target, rhs_target);
     return redispatch<at::Tensor(const TopologyPtr&, c10::string_view, const OptionalTensor&,
                                  const OptionalTensor&, c10::string_view, c10::string_view)>(
-        "mezzo::gsddmm", topology, op, lower_node(lhs, lhs_target), lower_node(rhs, rhs_target),
-        lhs_target, rhs_target);
+        "mezzo::gsddmm", topology, op, in.lhs, in.rhs, lhs_target, rhs_target);
   }
 
   static at::Tensor scaled_sum(const TopologyPtr& topology, const at::Tensor& x,

@@ -59,6 +59,22 @@ TEST_P(Autocast, casts_node_operands_and_leaves_edge_operands) {
   EXPECT_TRUE(same_bits(out, gspmm(graph, BinaryOp::kMul, ReduceOp::kSum, x.to(dtype()), w)));
 }
 
+TEST_P(Autocast, two_operands_of_edges_meet_in_the_wider_type) {
+  const at::Tensor narrow = uniform({50, 1}, dtype(), 5);
+  const at::Tensor product = w.detach() * narrow.to(at::kFloat);
+  const AutocastRegion region(dtype());
+  for (const bool wide_first : {false, true}) {
+    const at::Tensor &lhs = wide_first ? w : narrow, &rhs = wide_first ? narrow : w;
+    const at::Tensor on_edges =
+        gsddmm(graph, BinaryOp::kMul, lhs, rhs, Target::kEdge, Target::kEdge);
+    EXPECT_TRUE(same_bits(on_edges, product));
+    const at::Tensor sums =
+        gspmm(graph, BinaryOp::kMul, ReduceOp::kSum, lhs, rhs, Target::kEdge, Target::kEdge);
+    EXPECT_TRUE(same_bits(sums, gspmm(graph, BinaryOp::kMul, ReduceOp::kSum, lhs.to(at::kFloat),
+                                      rhs.to(at::kFloat), Target::kEdge, Target::kEdge)));
+  }
+}
+
 TEST_P(Autocast, gives_gradients_in_the_dtypes_of_the_leaves) {
   at::Tensor out;
   {
