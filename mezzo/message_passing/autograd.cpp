@@ -185,11 +185,16 @@ struct ScaledSum : Function<ScaledSum> {
     const bool weighted = weight && weight->defined();
     const bool weight_wanted = weighted && weight->requires_grad();
     const auto given = [](const OptionalTensor& t) { return t ? *t : at::Tensor(); };
-    ctx->save_for_backward(
-        {weight_wanted ? x : at::Tensor(), given(weight), given(src_scale), given(dst_scale)});
+    ctx->save_for_backward({weight_wanted ? x : at::Tensor(),
+                            x.requires_grad() ? given(weight) : at::Tensor(), given(src_scale),
+                            given(dst_scale)});
     ctx->saved_data["topology"] = topology;
     ctx->saved_data["x_wanted"] = x.requires_grad();
     ctx->saved_data["weight_wanted"] = weight_wanted;
+    if (weight_wanted) {
+      ctx->saved_data["weight_shape"] = weight->sizes();
+      ctx->saved_data["weight_dtype"] = weight->scalar_type();
+    }
     return op::scaled_sum(topology, x, weight, src_scale, dst_scale, false);
   }
 
@@ -204,12 +209,13 @@ struct ScaledSum : Function<ScaledSum> {
       const auto [x_grad, weight_grad] =
           op::weighted_grad(topology,
                             {.x = x,
-                             .weight = weight,
+                             .weight = optional(weight),
                              .heads = 1,
                              .grad_scale = optional(dst_scale),
                              .x_scale = optional(src_scale)},
-                            grads[0], x_wanted, weight.scalar_type());
-      return {{}, x_grad, weight_grad.view(weight.sizes()), {}, {}};
+                            grads[0], x_wanted, ctx->saved_data["weight_dtype"].toScalarType());
+      const auto shape = ctx->saved_data["weight_shape"].toIntVector();
+      return {{}, x_grad, weight_grad.view(shape), {}, {}};
     }
     at::Tensor x_grad;
     if (x_wanted) {
@@ -271,6 +277,11 @@ struct Linear : Function<Linear> {
 /// names.
 namespace differentiable {
 
+/// Python's None arrives as an undefined tensor, of which libtorch says no more than that.
+void check_given(const char* what, const char* name, const at::Tensor& tensor) {
+  MEZZO_CHECK(tensor.defined(), "{}: the op needs {}, which is absent", what, name);
+}
+
 at::Tensor gspmm(const TopologyPtr& topology, c10::string_view op, c10::string_view reduce,
                  const OptionalTensor& lhs, const OptionalTensor& rhs, c10::string_view lhs_target,
                  c10::string_view rhs_target) {
@@ -291,8 +302,9 @@ at::Tensor gsddmm(const TopologyPtr& topology, c10::string_view op, const Option
 at::Tensor scaled_sum(const TopologyPtr& topology, const at::Tensor& x,
                       const OptionalTensor& weight, const OptionalTensor& src_scale,
                       const OptionalTensor& dst_scale) {
+  check_given("scaled_sum", "x", x);
   for (const OptionalTensor& scale : {src_scale, dst_scale}) {
-    MEZZO_CHECK(!scale || !scale->requires_grad(),
+    MEZZO_CHECK(!at::GradMode::is_enabled() || !scale || !scale->requires_grad(),
                 "scaled_sum: scales are constants, gradients to them are not available");
   }
   return ScaledSum::apply(topology, x, weight, src_scale, dst_scale);
@@ -300,12 +312,15 @@ at::Tensor scaled_sum(const TopologyPtr& topology, const at::Tensor& x,
 
 at::Tensor edge_softmax(const TopologyPtr& topology, const at::Tensor& logits,
                         c10::string_view by) {
+  check_given("edge_softmax", "logits", logits);
   MEZZO_CHECK(by == "dst" || by == "src", "edge_softmax: by: '{}' is not one of dst, src",
               std::string_view(by));
   return EdgeSoftmax::apply(topology, logits, by == "dst" ? NormalizeBy::kDst : NormalizeBy::kSrc);
 }
 
 at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, const OptionalTensor& bias) {
+  check_given("linear", "x", x);
+  check_given("linear", "weight", weight);
   return Linear::apply(x, weight, bias);
 }
 

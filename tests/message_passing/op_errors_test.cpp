@@ -51,6 +51,30 @@ TEST(OpErrors, a_sparse_operand_is_named) {
   EXPECT_TRUE(mentions_all(gsddmm_error(sparse, ones({7, 2})), {"gsddmm", "lhs", "Sparse"}));
 }
 
+TEST(OpErrors, operands_of_edges_share_one_dtype) {
+  const auto text = error_of([&] {
+    gspmm(five_seven(), BinaryOp::kMul, ReduceOp::kSum, ones({3, 2}), ones({3, 2}, at::kHalf),
+          Target::kEdge, Target::kEdge);
+  });
+  EXPECT_TRUE(mentions_all(text, {"gspmm", "onedtype", "lhsFloatandrhsHalf"}));
+  EXPECT_TRUE(mentions_all(error_of([&] {
+                             gsddmm(five_seven(), BinaryOp::kAdd, ones({3, 2}, at::kBFloat16),
+                                    ones({3, 2}), Target::kEdge, Target::kEdge);
+                           }),
+                           {"gsddmm", "lhsBFloat16andrhsFloat"}));
+}
+
+TEST(OpErrors, an_absent_tensor_is_named) {
+  const Topology g = five_seven();
+  EXPECT_TRUE(mentions_all(error_of([&] { edge_softmax(g, {}); }), {"edge_softmax", "logits"}));
+  EXPECT_TRUE(mentions_all(error_of([&] { scaled_sum(g, {}, ones({3}), {}, {}); }),
+                           {"scaled_sum", "xisundefined"}));
+  EXPECT_TRUE(mentions_all(error_of([&] {
+                             mezzo::linear(ones({3, 2}), {});
+                           }),
+                           {"linear", "weight"}));
+}
+
 TEST(OpErrors, a_dot_needs_equal_last_dimensions) {
   for (const std::int64_t last : {42, 1}) {  // one does not broadcast under a dot
     const auto text = gsddmm_error(ones({5, 31}), ones({7, last}), BinaryOp::kDot);

@@ -270,6 +270,25 @@ TEST(ScaledSum, refuses_what_does_not_fit_and_names_it) {
   EXPECT_TRUE(mentions(text(x, {}, {}, edge.to_sparse()), "expectedastrideddst_scale,gotSparse"));
 }
 
+TEST(ScaledSum, takes_a_trained_scale_where_no_gradient_is_asked_for) {
+  const at::Tensor x = numbers({1, 2, 3, 4}), scale = leaf(numbers({5, 6, 7, 8}));
+  EXPECT_TRUE(mentions(error_of([&] { scaled_sum(four_nodes(), x, {}, scale, {}); }), "constants"));
+  const at::NoGradGuard no_grad;
+  EXPECT_TRUE(same_bits(scaled_sum(four_nodes(), x, {}, scale, {}),
+                        scaled_sum(four_nodes(), x, {}, scale.detach(), {})));
+}
+
+TEST(ScaledSum, keeps_the_weight_for_the_gradient_of_the_features_alone) {
+  const at::Tensor w = leaf(numbers({5, 6, 7, 8})), x = numbers({1, 2, 3, 4});
+  const auto gradient = [&](bool write) {
+    const at::Tensor weight = w * 1;
+    const at::Tensor out = scaled_sum(four_nodes(), x, weight, {}, {});
+    if (write) weight.add_(1);
+    return torch::autograd::grad({out.sum()}, {w}).front();
+  };
+  EXPECT_TRUE(same_bits(gradient(true), gradient(false)));
+}
+
 TEST(ScaledSum, a_second_derivative_is_a_clear_error) {
   const at::Tensor x = leaf(numbers({1, 2, 3, 4})), w = leaf(numbers({5, 6, 7, 8}));
   const auto second_derivative = [&] {
