@@ -32,12 +32,13 @@ thread_local bool draws_on_device = false;
 template <class Device>
 at::Tensor dropout_on(const at::Tensor& x, double probability, std::int64_t seed,
                       const OptionalTensor& seed_offset) {
+  const DType dtype = dtype_of("dropout", x.scalar_type());
   const at::Tensor given = x.contiguous();
   const DropoutLevel dropout =
       dropout_level("dropout", probability, seed, seed_offset, given.device());
   if (dropout.threshold == kDropoutLevels) return at::zeros_like(given);
   at::Tensor out = at::empty_like(given);
-  const DropoutArgs args{.dtype = dtype_of("dropout", x.scalar_type()),
+  const DropoutArgs args{.dtype = dtype,
                          .dropout = dropout,
                          .count = given.numel(),
                          .x = given.const_data_ptr(),

@@ -38,9 +38,10 @@ class Operands {
            double dropout, std::int64_t seed, const OptionalTensor& seed_offset)
       : topology_(topology), type_(z.scalar_type()) {
     check_place("z", z);
-    MEZZO_CHECK(z.dim() == 3 && z.size(0) == topology.num_src() && z.size(1) >= 1 && z.size(2) >= 1,
-                "{}: expected z [{}, heads, features], one row a source node, got shape {}",
-                kGatAttentionName, topology.num_src(), c10::str(z.sizes()));
+    MEZZO_CHECK(
+        z.dim() == 3 && z.size(0) == topology.num_src() && z.size(1) >= 1 && z.size(2) >= 1,
+        "{}: expected z [{}, heads >= 1, features >= 1], one row a source node, got shape {}",
+        kGatAttentionName, topology.num_src(), c10::str(z.sizes()));
     dtype = dtype_of("gat_attention: dtype of z", type_);
     heads = z.size(1);
     features = z.size(2);

@@ -152,6 +152,9 @@ at::Tensor linear_transposed_on(const at::Tensor& x, const at::Tensor& weight,
   const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
   const at::ScalarType type = x.scalar_type();
   dtype_of("linear: dtype of x", type);
+  MEZZO_CHECK(x.dim() >= 1 && weight.dim() == 2,
+              "linear: expected x [..., in] and weight [out, in], got x {} and weight {}",
+              c10::str(x.sizes()), c10::str(weight.sizes()));
   MEZZO_CHECK(weight.scalar_type() == type && (!bias || bias->scalar_type() == type),
               "linear: expected x, weight and bias of one dtype, got {}, {} and {}",
               c10::toString(type), c10::toString(weight.scalar_type()),
@@ -162,8 +165,8 @@ at::Tensor linear_transposed_on(const at::Tensor& x, const at::Tensor& weight,
               bias ? bias->device().str() : std::string("none"));
   const at::Tensor rows = x.dim() == 1 ? x.unsqueeze(0) : x.flatten(0, -2);
   const at::Tensor factor = transposed ? weight.t() : weight;
-  MEZZO_CHECK(factor.dim() == 2 && rows.size(1) == factor.size(0),
-              "linear: expected x [N, {}], got {}", factor.size(0), c10::str(x.sizes()));
+  MEZZO_CHECK(rows.size(1) == factor.size(0), "linear: expected x [N, {}], got {}", factor.size(0),
+              c10::str(x.sizes()));
   MEZZO_CHECK(!bias || (bias->dim() == 1 && bias->size(0) == factor.size(1)),
               "linear: expected bias [{}], got {}", factor.size(1), c10::str(bias->sizes()));
   const bool native = goes_native<Device>(type, class_of_columns(factor.size(1)));

@@ -133,23 +133,24 @@ at::Tensor factor_gradients(const at::Tensor& x, const at::Tensor& grad, const G
 }
 
 struct GroupedProduct : Function<GroupedProduct> {
-  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& a, const at::Tensor& b,
-                            const Grouping& grouping) {
+  static at::Tensor forward(AutogradContext* ctx, const char* name, const at::Tensor& a,
+                            const at::Tensor& b, const Grouping& grouping) {
     at::AutoDispatchBelowADInplaceOrView below;
+    ctx->saved_data["name"] = name;
     ctx->save_for_backward({b.requires_grad() ? a : at::Tensor(),
                             a.requires_grad() ? b : at::Tensor(), grouping.bounds, grouping.order});
     return grouped_product(a, b, grouping, /*transposed=*/false);
   }
 
   static variable_list backward(AutogradContext* ctx, variable_list grads) {
-    refuse_second_derivative("segment_mm, gather_mm");
+    refuse_second_derivative(ctx->saved_data["name"].toStringRef().c_str());
     const auto saved = ctx->get_saved_variables();
     const at::Tensor &grad = grads[0], &a = saved[0], &b = saved[1];
     const Grouping grouping{saved[2], saved[3]};
     at::Tensor a_grad, b_grad;
     if (b.defined()) a_grad = grouped_product(grad, b, grouping, /*transposed=*/true);
     if (a.defined()) b_grad = factor_gradients(a, grad, grouping);
-    return {a_grad, b_grad, {}};
+    return {{}, a_grad, b_grad, {}};
   }
 };
 
@@ -195,7 +196,8 @@ at::Tensor product(const at::Tensor& a, const at::Tensor& b, const at::Tensor& i
 
 template <Group group>
 at::Tensor differentiable_product(const at::Tensor& a, const at::Tensor& b, const at::Tensor& ids) {
-  return GroupedProduct::apply(a, b, group(a, b, ids));
+  return GroupedProduct::apply(group == groups_of_ids ? "gather_mm" : "segment_mm", a, b,
+                               group(a, b, ids));
 }
 
 /// The operator of a and b in the 16-bit type of the open region.

@@ -366,9 +366,9 @@ TEST(GatAttention, refuses_what_does_not_fit_and_names_it) {
     EXPECT_TRUE(mentions(message, "gat_attention"));
     EXPECT_TRUE(mentions(message, part));
   };
-  expect(text(at::ones({5, 6}, on_device()), src, dst), "z[5,heads,features]");
-  expect(text(at::ones({4, 2, 3}, on_device()), src, dst), "z[5,heads,features]");
-  expect(text(at::ones({5, 0, 3}, on_device()), src, dst), "z[5,heads,features]");
+  expect(text(at::ones({5, 6}, on_device()), src, dst), "z[5,heads>=1,features>=1]");
+  expect(text(at::ones({4, 2, 3}, on_device()), src, dst), "z[5,heads>=1,features>=1]");
+  expect(text(at::ones({5, 0, 3}, on_device()), src, dst), "z[5,heads>=1,features>=1]");
   expect(text(z.to(at::kLong), src, dst), "dtypeofz");
   expect(text(z, at::ones({5, 3}, on_device()), dst), "score_src[5,2]");
   expect(text(z, src, at::ones({5, 2}, on_device())), "score_dst[7,2]");

@@ -177,7 +177,12 @@ TEST(Linear, refuses_what_does_not_fit_and_shows_both_shapes) {
                          mezzo::linear(x, at::ones({7, 30}, on_device(at::kDouble)));
                        }),
                        "linear"));
+  EXPECT_TRUE(mentions(error_of([&] { mezzo::linear(x, at::ones({30}, on_device(at::kFloat))); }),
+                       "weight[out,in],gotxfloat32[5,30]andweightfloat32[30]"));
   EXPECT_TRUE(mentions(error_of([&] { mezzo::linear(x, at::ones({}, on_device())); }), "weight"));
+  EXPECT_TRUE(
+      mentions(error_of([&] { mezzo::linear(at::ones({}, on_device(at::kFloat)), weight); }),
+               "linear:expectedx[N,in]"));
   const std::string dtypes_of_all = error_of([&] {
     mezzo::linear(x, at::ones({7, 30}, on_device(at::kFloat)), at::ones({7}, on_device(at::kHalf)));
   });
@@ -331,6 +336,8 @@ TEST(FeatureDropout, of_everything_is_zero) {
   const auto sparse = sparse_rows(6, 5, at::kFloat).to_sparse_csr();
   EXPECT_TRUE(
       exact(mezzo::feature_dropout(sparse, 1, true).values(), at::zeros(sparse.values().sizes())));
+  const at::Tensor integers = at::ones({2, 2}, on_device(at::kLong));
+  EXPECT_TRUE(mentions(error_of([&] { mezzo::feature_dropout(integers, 1, true); }), "dropout"));
 }
 
 TEST(FeatureDropout, refuses_a_probability_outside_the_unit_interval) {
