@@ -11,6 +11,7 @@
 #include <fmt/ranges.h>
 
 #include "mezzo/core/error.h"
+#include "mezzo/core/fnv.h"
 #include "mezzo/dist/failure.h"
 #include "mezzo/dist/group_state.h"
 
@@ -22,12 +23,9 @@ constexpr std::size_t kRecordBytes = 256;
 /// Of a text that is too long, beside its hash.
 constexpr std::size_t kKeptBytes = 200;
 
-/// FNV-1a.
 std::uint64_t hash_of(std::string_view text) {
-  std::uint64_t hash = 0xCBF29CE484222325;
-  for (const char letter : text) {
-    hash = (hash ^ static_cast<unsigned char>(letter)) * 0x100000001B3;
-  }
+  std::uint64_t hash = kFnvBasis;
+  for (const char letter : text) hash = fnv_step(hash, static_cast<unsigned char>(letter));
   return hash;
 }
 

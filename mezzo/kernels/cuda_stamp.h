@@ -6,6 +6,7 @@
 #include <type_traits>
 
 #include "mezzo/core/dtype.h"
+#include "mezzo/core/fnv.h"
 #include "mezzo/core/type_list.h"
 #include "mezzo/kernels/binary_op.h"
 #include "mezzo/kernels/cuda_kernels.h"
@@ -43,12 +44,12 @@ constexpr std::size_t num_scalars() {
 
 }  // namespace detail
 
-/// A hash (FNV-1a) of what two sides of a border have to agree on.
+/// A hash of what two sides of a border have to agree on.
 class LayoutHash {
  public:
   constexpr LayoutHash& add(std::uint64_t number) {
     for (int shift = 0; shift < 64; shift += 8) {
-      value_ = (value_ ^ ((number >> shift) & 0xFFU)) * 0x100000001B3U;
+      value_ = fnv_step(value_, (number >> shift) & 0xFFU);
     }
     return *this;
   }
@@ -75,7 +76,7 @@ class LayoutHash {
     return *this;
   }
 
-  std::uint64_t value_ = 0xCBF29CE484222325U;
+  std::uint64_t value_ = kFnvBasis;
 };
 
 /// The stamp of this version with `hash`.

@@ -9,6 +9,7 @@
 #include <torch/nn/module.h>
 
 #include "mezzo/core/error.h"
+#include "mezzo/core/fnv.h"
 #include "mezzo/core/random.h"
 #include "mezzo/dist/failure.h"
 #include "mezzo/dist/sync_batch_norm.h"
@@ -17,16 +18,15 @@
 namespace mezzo {
 namespace {
 
-/// FNV-1a by words of 64 bits, whose high bits are folded down. Every step can be undone, so a
-/// difference in one word always shows.
+/// By words of 64 bits. Folding can be undone as well, so a difference in one word always shows.
 std::uint64_t hash_of(const at::Tensor& values) {
   const at::Tensor dense = values.contiguous();
   const auto* bytes = static_cast<const char*>(dense.const_data_ptr());
-  std::uint64_t hash = 0xCBF29CE484222325;
+  std::uint64_t hash = kFnvBasis;
   const auto mix = [&](std::size_t at, std::size_t size) {
     std::uint64_t word = 0;
     std::memcpy(&word, bytes + at, size);
-    hash = (hash ^ word) * 0x100000001B3;
+    hash = fnv_step(hash, word);
     hash ^= hash >> 32;
   };
   const std::size_t size = dense.nbytes(), rest = size % sizeof(std::uint64_t);
