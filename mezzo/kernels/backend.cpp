@@ -8,6 +8,7 @@
 #include "mezzo/core/error.h"
 #include "mezzo/core/log.h"
 #include "mezzo/kernels/cpu/access.h"
+#include "mezzo/kernels/processor.h"
 
 namespace mezzo {
 
@@ -20,43 +21,16 @@ extern const CpuBackend kAvx512Bf16Backend;
 
 namespace {
 
-#ifdef __x86_64__
-std::string_view missing_avx2() {
-  if (!__builtin_cpu_supports("avx2")) return "avx2";
-  if (!__builtin_cpu_supports("fma")) return "fma";
-  if (!__builtin_cpu_supports("f16c")) return "f16c";
-  return {};
-}
-
-std::string_view missing_avx512() {
-  if (const auto missing = missing_avx2(); !missing.empty()) return missing;
-  if (!__builtin_cpu_supports("avx512f")) return "avx512f";
-  if (!__builtin_cpu_supports("avx512bw")) return "avx512bw";
-  if (!__builtin_cpu_supports("avx512dq")) return "avx512dq";
-  if (!__builtin_cpu_supports("avx512vl")) return "avx512vl";
-  return {};
-}
-
-std::string_view missing_avx512_bf16() {
-  if (const auto missing = missing_avx512(); !missing.empty()) return missing;
-  if (!__builtin_cpu_supports("avx512bf16")) return "avx512_bf16";
-  return {};
-}
-#endif
-
 PrefetchPlan plan_of_this_processor() {
   constexpr std::int64_t kLine = 64;
-#ifdef __x86_64__
-  __builtin_cpu_init();
   // Few lines at a time can be on their way to the first cache, and prefetched ones take their
   // places; the second one follows long rows by itself.
-  if (__builtin_cpu_is("intel")) {
+  if (is_intel()) {
     return {.bytes_in_flight = 64 * kLine,
             .fewest_slots = 4,
             .most_slots = 32,
             .bytes_of_row = 8 * kLine};
   }
-#endif
   return {.bytes_in_flight = 256 * kLine,
           .fewest_slots = 16,
           .most_slots = 64,

@@ -15,6 +15,7 @@
 
 #include "mezzo/core/error.h"
 #include "mezzo/core/log.h"
+#include "mezzo/kernels/processor.h"
 
 namespace mezzo {
 
@@ -31,14 +32,7 @@ std::optional<c10::OperatorHandle> find_onednn() {
 /// Whether libtorch's products are MKL's, which takes vectors of 512 bits on Intel's processors
 /// only, and this is another's that has them.
 bool vectors_lie_idle() {
-#ifdef __x86_64__
-  __builtin_cpu_init();
-  return at::globalContext().hasMKL() && !__builtin_cpu_is("intel") &&
-         __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-         __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
-#else
-  return false;
-#endif
+  return at::globalContext().hasMKL() && !is_intel() && missing_avx512().empty();
 }
 
 /// oneDNN's product where it is the one to take, by the variable or the processor.

@@ -17,6 +17,7 @@
 
 #include "mezzo/core/error.h"
 #include "mezzo/core/log.h"
+#include "mezzo/kernels/processor.h"
 #include "mezzo/message_passing/arguments.h"
 #include "mezzo/message_passing/blocked_product.h"
 #include "mezzo/message_passing/device.h"
@@ -118,14 +119,9 @@ bool native_is_faster(at::ScalarType type, ProductClass kind) {
 /// registers, so that its product takes no longer than that of float32, which widening in memory
 /// does. The two are too near for a measurement to decide alike in every process.
 bool multiplies_float16() {
-#ifdef __x86_64__
-  __builtin_cpu_init();
-  static const bool has_arithmetic = __builtin_cpu_supports("avx512fp16");
+  static const bool has_arithmetic = has_avx512_fp16();
   return has_arithmetic && at::globalContext().hasMKLDNN() &&
          at::globalContext().userEnabledMkldnn();
-#else
-  return false;
-#endif
 }
 
 /// Whether libtorch's own product is taken.
