@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
-#include <cstdlib>
 #include <functional>
 #include <future>
 #include <limits>
@@ -60,9 +59,7 @@ using WayNames = TypeList<MeasureName, SixteenBitName, Float32Name>;
 std::atomic<Way> way{Way::kMeasure};
 
 void read_way() {
-  const char* text = std::getenv("MEZZO_CPU_POLICY");
-  const bool unset = text == nullptr || *text == '\0';
-  way = unset ? Way::kMeasure : parse(WayNames{}, "MEZZO_CPU_POLICY", text);
+  way = parse_variable(WayNames{}, "MEZZO_CPU_POLICY").value_or(Way::kMeasure);
 }
 
 /// One operator of the class, small enough for its forward and backward to take a millisecond or

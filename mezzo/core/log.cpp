@@ -1,18 +1,16 @@
 #include "mezzo/core/log.h"
 
-#include <cstdlib>
 #include <string>
 
 #include <spdlog/sinks/stdout_sinks.h>
 #include <spdlog/spdlog.h>
 
+#include "mezzo/core/environment.h"
+
 namespace mezzo {
 
 bool log_enabled(std::string_view topic) {
-  static const std::string enabled = [] {
-    const char* text = std::getenv("MEZZO_LOG");
-    return text == nullptr ? std::string() : "," + std::string(text) + ",";
-  }();
+  static const std::string enabled = "," + environment_text("MEZZO_LOG") + ",";
   return enabled == ",all," || enabled.find("," + std::string(topic) + ",") != std::string::npos;
 }
 

@@ -1,8 +1,11 @@
 #pragma once
 
+#include <optional>
+#include <string>
 #include <string_view>
 #include <type_traits>
 
+#include "mezzo/core/environment.h"
 #include "mezzo/core/error.h"
 #include "mezzo/core/type_list.h"
 
@@ -23,6 +26,16 @@ auto parse(TypeList<First, Rest...> list, std::string_view what, std::string_vie
   });
   MEZZO_CHECK(found, "{}: '{}' is not one of {}", what, text, names(list));
   return kind;
+}
+
+/// The kind of the member that the environment variable `name` names; nullopt where it is not set.
+/// Throws as parse().
+template <class First, class... Rest>
+std::optional<std::remove_const_t<decltype(First::kind)>> parse_variable(
+    TypeList<First, Rest...> list, const char* name) {
+  const std::string text = environment_text(name);
+  if (text.empty()) return std::nullopt;
+  return parse(list, name, text);
 }
 
 }  // namespace mezzo

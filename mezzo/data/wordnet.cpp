@@ -1,12 +1,12 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
-#include <cstdlib>
 #include <string_view>
 #include <unordered_map>
 
 #include <ATen/ATen.h>
 
+#include "mezzo/core/environment.h"
 #include "mezzo/data/readers.h"
 
 namespace mezzo::data {
@@ -262,8 +262,8 @@ at::Tensor bag_of_words(const std::vector<std::string_view>& glosses, const std:
 }  // namespace
 
 fs::path wordnet_folder() {
-  const char* const folder = std::getenv("MEZZO_WORDNET_DIR");
-  return folder != nullptr && *folder != '\0' ? folder : "/usr/share/wordnet";
+  const std::string folder = environment_text("MEZZO_WORDNET_DIR");
+  return folder.empty() ? "/usr/share/wordnet" : folder;
 }
 
 Dataset read_wordnet(const fs::path& folder, const LoadOptions& options) {

@@ -1,12 +1,12 @@
 // The one file that sees Gloo's headers; built with USE_C10D_GLOO.
 #include "mezzo/dist/gloo.h"
 
-#include <cstdlib>
 #include <sstream>
 
 #include <c10/util/Exception.h>
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 
+#include "mezzo/core/environment.h"
 #include "mezzo/core/error.h"
 #include "mezzo/dist/failure.h"
 
@@ -17,8 +17,8 @@ c10::intrusive_ptr<c10d::Backend> make_gloo(const c10::intrusive_ptr<c10d::Store
                                             std::chrono::milliseconds timeout,
                                             const std::string& local_address) {
   auto options = c10d::ProcessGroupGloo::Options::create(timeout);
-  const char* interfaces = std::getenv("GLOO_SOCKET_IFNAME");
-  if (interfaces != nullptr && *interfaces != '\0') {
+  const std::string interfaces = environment_text("GLOO_SOCKET_IFNAME");
+  if (!interfaces.empty()) {
     std::istringstream names(interfaces);
     for (std::string name; std::getline(names, name, ',');) {
       options->devices.push_back(c10d::ProcessGroupGloo::createDeviceForInterface(name));

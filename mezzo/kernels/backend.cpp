@@ -1,10 +1,10 @@
 #include "mezzo/kernels/backend.h"
 
 #include <cstdint>
-#include <cstdlib>
 #include <limits>
 #include <vector>
 
+#include "mezzo/core/environment.h"
 #include "mezzo/core/error.h"
 #include "mezzo/core/log.h"
 #include "mezzo/kernels/cpu/access.h"
@@ -50,13 +50,13 @@ std::string all_names() {
 }
 
 const CpuBackend& choose() {
-  const char* forced = std::getenv("MEZZO_CPU_BACKEND");
+  const std::string forced = environment_text("MEZZO_CPU_BACKEND");
   const CpuBackend* chosen = nullptr;
   for (const BackendStatus& one : cpu_backends()) {
     if (one.backend == nullptr) {
       log("dispatch", fmt::format("{} refused: cpu lacks {}", one.name, one.missing));
     }
-    if (forced == nullptr || *forced == '\0') {
+    if (forced.empty()) {
       if (one.backend != nullptr) chosen = one.backend;
     } else if (one.name == forced) {
       MEZZO_CHECK(one.backend != nullptr,
@@ -66,7 +66,8 @@ const CpuBackend& choose() {
     }
   }
   MEZZO_CHECK(chosen != nullptr, "MEZZO_CPU_BACKEND: '{}' is not one of {}", forced, all_names());
-  log("dispatch", fmt::format("{} chosen{}", chosen->name, forced ? " by MEZZO_CPU_BACKEND" : ""));
+  log("dispatch",
+      fmt::format("{} chosen{}", chosen->name, forced.empty() ? "" : " by MEZZO_CPU_BACKEND"));
   return *chosen;
 }
 

@@ -1,11 +1,11 @@
 #include "mezzo/message_passing/cuda_library.h"
 
 #include <algorithm>
-#include <cstdlib>
 #include <iterator>
 
 #include <dlfcn.h>
 
+#include "mezzo/core/environment.h"
 #include "mezzo/core/error.h"
 #include "mezzo/core/log.h"
 #include "mezzo/kernels/cuda_stamp.h"
@@ -73,8 +73,8 @@ std::string misfit(const std::string& path, const CudaKernels& kernels,
 }
 
 CudaLibrary find_cuda_library() {
-  const char* const named = std::getenv("MEZZO_CUDA_LIBRARY");
-  if (named != nullptr && *named != '\0') return open_cuda_library(named);
+  const std::string named = environment_text("MEZZO_CUDA_LIBRARY");
+  if (!named.empty()) return open_cuda_library(named);
   // Loaded, not initialised (see the header); it stays, for the kernels need it.
   if (::dlopen("libcuda.so.1", RTLD_LAZY | RTLD_LOCAL) == nullptr) {
     return {.path = {},

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <bit>
 #include <cstdint>
-#include <cstdlib>
 #include <string_view>
 
 #include <ATen/Context.h>
@@ -15,11 +14,26 @@
 
 #include "mezzo/core/error.h"
 #include "mezzo/core/log.h"
+#include "mezzo/core/parse.h"
+#include "mezzo/core/type_list.h"
 #include "mezzo/kernels/processor.h"
 
 namespace mezzo {
 
 namespace {
+
+/// Whose product is taken, in the words of MEZZO_FLOAT32_LINEAR.
+enum class ProductLibrary : std::uint8_t { kLibtorch, kOneDnn };
+
+struct LibtorchProduct {
+  static constexpr ProductLibrary kind = ProductLibrary::kLibtorch;
+  static constexpr std::string_view name = "libtorch";
+};
+struct OneDnnProduct {
+  static constexpr ProductLibrary kind = ProductLibrary::kOneDnn;
+  static constexpr std::string_view name = "onednn";
+};
+using ProductLibraries = TypeList<LibtorchProduct, OneDnnProduct>;
 
 /// Of fewer products of numbers than these MKL's takes less time than a call of oneDNN.
 constexpr std::int64_t kWorthACall = 1 << 22;
@@ -37,15 +51,12 @@ bool vectors_lie_idle() {
 
 /// oneDNN's product where it is the one to take, by the variable or the processor.
 std::optional<c10::OperatorHandle> chosen_onednn() {
-  const char* text = std::getenv("MEZZO_FLOAT32_LINEAR");
-  const std::string_view way = text == nullptr ? "" : text;
-  MEZZO_CHECK(way.empty() || way == "libtorch" || way == "onednn",
-              "MEZZO_FLOAT32_LINEAR: '{}' is not one of libtorch, onednn", way);
+  const auto forced = parse_variable(ProductLibraries{}, "MEZZO_FLOAT32_LINEAR");
   const bool has = at::globalContext().hasMKLDNN();
   const auto found = has ? find_onednn() : std::nullopt;
-  MEZZO_CHECK(way != "onednn" || found,
+  MEZZO_CHECK(forced != ProductLibrary::kOneDnn || found,
               "MEZZO_FLOAT32_LINEAR: this libtorch has no product by oneDNN; set it to libtorch");
-  const bool take = way.empty() ? vectors_lie_idle() : way == "onednn";
+  const bool take = forced ? *forced == ProductLibrary::kOneDnn : vectors_lie_idle();
   log("dispatch",
       fmt::format("linear float32: the product of {}", take && found ? "oneDNN" : "libtorch"));
   return take ? found : std::nullopt;

@@ -5,7 +5,6 @@
 #include <array>
 #include <chrono>
 #include <cstdint>
-#include <cstdlib>
 #include <limits>
 #include <mutex>
 #include <optional>
@@ -17,6 +16,8 @@
 
 #include "mezzo/core/error.h"
 #include "mezzo/core/log.h"
+#include "mezzo/core/parse.h"
+#include "mezzo/core/type_list.h"
 #include "mezzo/kernels/processor.h"
 #include "mezzo/message_passing/arguments.h"
 #include "mezzo/message_passing/blocked_product.h"
@@ -49,15 +50,18 @@ double seconds_of(F&& run) {
 /// 0.5.
 constexpr double kClearlyFaster = 1.25;
 
-/// The way that MEZZO_LINEAR forces: "native" or "float32"; nullopt where it is not set.
-std::optional<bool> forced_native() {
-  const char* text = std::getenv("MEZZO_LINEAR");
-  if (text == nullptr || *text == '\0') return std::nullopt;
-  const std::string_view way = text;
-  MEZZO_CHECK(way == "native" || way == "float32",
-              "MEZZO_LINEAR: '{}' is not one of native, float32", way);
-  return way == "native";
-}
+/// The two ways, in the words of MEZZO_LINEAR.
+enum class LinearWay : std::uint8_t { kNative, kFloat32 };
+
+struct NativeWay {
+  static constexpr LinearWay kind = LinearWay::kNative;
+  static constexpr std::string_view name = "native";
+};
+struct Float32Way {
+  static constexpr LinearWay kind = LinearWay::kFloat32;
+  static constexpr std::string_view name = "float32";
+};
+using LinearWays = TypeList<NativeWay, Float32Way>;
 
 /// The classes of products that are measured apart: rows times a factor of many or of few columns
 /// (scores of attention, few classes), and the gradient of a factor.
@@ -131,8 +135,8 @@ bool goes_native(at::ScalarType type, ProductClass kind);
 template <>
 bool goes_native<OnCpu>(at::ScalarType type, ProductClass kind) {
   if (type != at::kBFloat16 && type != at::kHalf) return true;
-  static const std::optional<bool> forced = forced_native();
-  if (forced) return *forced;
+  static const auto forced = parse_variable(LinearWays{}, "MEZZO_LINEAR");
+  if (forced) return *forced == LinearWay::kNative;
   return (type == at::kHalf && multiplies_float16()) || native_is_faster(type, kind);
 }
 

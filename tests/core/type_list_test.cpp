@@ -1,5 +1,7 @@
 #include "mezzo/core/type_list.h"
 
+#include <cstdlib>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -67,6 +69,24 @@ TEST(TypeList, parse_of_an_unknown_name_names_it_and_every_choice) {
       EXPECT_EQ(error.what(), "fruit: '" + std::string(text) + "' is not one of apple, pear");
     }
   }
+}
+
+TEST(TypeList, parse_variable_takes_no_text_for_none_and_names_the_variable) {
+  constexpr const char* kName = "MEZZO_TEST_FRUIT";
+  unsetenv(kName);
+  EXPECT_EQ(parse_variable(Fruits{}, kName), std::nullopt);
+  setenv(kName, "", /*overwrite=*/1);
+  EXPECT_EQ(parse_variable(Fruits{}, kName), std::nullopt);
+  setenv(kName, "pear", /*overwrite=*/1);
+  EXPECT_EQ(parse_variable(Fruits{}, kName), Fruit::kPear);
+  setenv(kName, "plum", /*overwrite=*/1);
+  try {
+    parse_variable(Fruits{}, kName);
+    ADD_FAILURE() << "'plum' was taken";
+  } catch (const InvalidArgument& error) {
+    EXPECT_STREQ(error.what(), "MEZZO_TEST_FRUIT: 'plum' is not one of apple, pear");
+  }
+  unsetenv(kName);
 }
 
 TEST(TypeList, size_counts_the_members) {
