@@ -6,7 +6,6 @@
 #include <vector>
 
 #include <ATen/ATen.h>
-#include <fmt/ranges.h>
 #include <torch/nn/init.h>
 
 #include "mezzo/core/error.h"
@@ -34,16 +33,7 @@ void check_sides(const Topology& topology, const NodeRows& h) {
   }
   std::vector<std::int64_t> shape = h.src().sizes().vec();
   shape[0] = topology.num_dst();
-  const at::Tensor& dst = h.dst();
-  MEZZO_CHECK(dst.defined() && dst.sizes() == at::IntArrayRef(shape) &&
-                  dst.scalar_type() == h.src().scalar_type() &&
-                  (dst.layout() == at::kStrided || detail::is_sparse(dst)),
-              "{}: expected floating h of the destinations [{}] {}, strided or sparse CSR, got {}",
-              kGinConvName, fmt::join(shape, ", "), c10::toString(h.src().scalar_type()),
-              detail::describe(dst));
-  MEZZO_CHECK(dst.device() == topology.device(),
-              "{}: expected h of the destinations on the graph's device {}, got {}", kGinConvName,
-              topology.device().str(), dst.device().str());
+  detail::check_destinations(kGinConvName, topology, h, shape);
 }
 
 }  // namespace

@@ -57,6 +57,22 @@ std::int64_t width_of_destinations(std::string_view layer, std::int64_t in_featu
   return in_features_dst == 0 ? in_features : in_features_dst;
 }
 
+void check_destinations(std::string_view layer, const Topology& topology, const NodeRows& h,
+                        at::IntArrayRef shape) {
+  const at::Tensor& dst = h.dst();
+  MEZZO_CHECK(dst.defined() && at::isFloatingType(dst.scalar_type()) && dst.sizes() == shape &&
+                  (dst.layout() == at::kStrided || is_sparse(dst)),
+              "{}: expected floating h of the destinations [{}], one row per destination node, "
+              "strided or sparse CSR, got {}",
+              layer, fmt::join(shape, ", "), describe(dst));
+  MEZZO_CHECK(dst.device() == topology.device(),
+              "{}: expected h of the destinations on the graph's device {}, got {}", layer,
+              topology.device().str(), dst.device().str());
+  MEZZO_CHECK(dst.scalar_type() == h.src().scalar_type(),
+              "{}: expected rows of sources and destinations of one dtype, got {} and {}", layer,
+              c10::toString(h.src().scalar_type()), c10::toString(dst.scalar_type()));
+}
+
 void check_node_rows(std::string_view layer, const Topology& topology, const NodeRows& h,
                      std::int64_t in_features, std::int64_t in_features_dst) {
   check_input(layer, topology, h.src(), in_features);
@@ -69,19 +85,7 @@ void check_node_rows(std::string_view layer, const Topology& topology, const Nod
                 describe(h.src()));
     return;
   }
-  const at::Tensor& dst = h.dst();
-  MEZZO_CHECK(dst.defined() && at::isFloatingType(dst.scalar_type()) && dst.dim() == 2 &&
-                  dst.size(0) == topology.num_dst() && dst.size(1) == in_features_dst &&
-                  (dst.layout() == at::kStrided || is_sparse(dst)),
-              "{}: expected floating h of the destinations [{}, {}], one row per destination node, "
-              "strided or sparse CSR, got {}",
-              layer, topology.num_dst(), in_features_dst, describe(dst));
-  MEZZO_CHECK(dst.device() == topology.device(),
-              "{}: expected h of the destinations on the graph's device {}, got {}", layer,
-              topology.device().str(), dst.device().str());
-  MEZZO_CHECK(dst.scalar_type() == h.src().scalar_type(),
-              "{}: expected rows of sources and destinations of one dtype, got {} and {}", layer,
-              c10::toString(h.src().scalar_type()), c10::toString(dst.scalar_type()));
+  check_destinations(layer, topology, h, {topology.num_dst(), in_features_dst});
 }
 
 NodeRows drop_features(const NodeRows& h, double probability, bool training) {

@@ -53,9 +53,13 @@ void check_prefix(std::string_view layer, const Topology& topology);
 std::int64_t width_of_destinations(std::string_view layer, std::int64_t in_features,
                                    std::int64_t in_features_dst);
 
+/// The destinations' rows of a pair are floating of this shape, strided or sparse CSR, of the
+/// sources' dtype and on the topology's device.
+void check_destinations(std::string_view layer, const Topology& topology, const NodeRows& h,
+                        at::IntArrayRef shape);
+
 /// One tensor: as check_input and check_prefix, and both widths are one. A pair: the sources' rows
-/// as check_input, and the destinations' [num_dst, in_features_dst], of their dtype and on the
-/// topology's device.
+/// as check_input, and the destinations' [num_dst, in_features_dst] as check_destinations.
 void check_node_rows(std::string_view layer, const Topology& topology, const NodeRows& h,
                      std::int64_t in_features, std::int64_t in_features_dst);
 

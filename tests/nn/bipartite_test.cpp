@@ -354,6 +354,9 @@ TEST(Bipartite, wrong_pairs_are_errors_that_say_what_was_expected) {
   GINConv gin = placed(GINConv(GINConvOptions{}));
   EXPECT_TRUE(mentions(error_of([&] { gin(g, std::pair(rows(4, kIn), rows(6, kInDst))); }),
                        "GINConv:expectedfloatinghofthedestinations[6,4]"));
+  const at::Tensor single = rows(6, kIn).to(at::kFloat);
+  EXPECT_TRUE(
+      mentions(error_of([&] { gin(g, std::pair(rows(4, kIn), single)); }), "GINConv:expectedrows"));
   EdgeConv edges = drawn(EdgeConv(EdgeConvOptions{.in_features = kIn, .out_features = kOut}));
   EXPECT_TRUE(mentions(error_of([&] { edges(g, std::pair(rows(4, kIn), rows(6, kInDst))); }),
                        "EdgeConv:expectedfloatinghofthedestinations[6,4]"));
