@@ -1,10 +1,15 @@
 #include "mezzo/train/files.h"
 
 #include <cerrno>
+#include <charconv>
+#include <cstddef>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <optional>
+#include <sstream>
 #include <system_error>
+#include <utility>
 
 #include <fcntl.h>
 #include <unistd.h>
@@ -49,12 +54,59 @@ std::string behind_link(const std::string& path) {
   return failure ? path : file.string();
 }
 
-/// Whether there is something that is written to as it stands, since it cannot be replaced: a pipe,
-/// a device, or what /dev/stdout leads to where that file has lost its name.
+/// The number of this process's open file that `path` names or leads to, as /dev/stdout does.
+std::optional<int> open_file_behind(const std::string& path) {
+  constexpr int kMostLinks = 40;  // of which a path may consist on Linux
+  std::error_code failure;
+  const fs::path open_files = fs::canonical("/proc/self/fd", failure);
+  if (failure) return std::nullopt;
+  fs::path place = fs::absolute(path, failure);
+  for (int links = 0; links <= kMostLinks && !failure; ++links) {
+    const fs::path folder = fs::canonical(place.parent_path(), failure);
+    if (failure) break;
+    const std::string name = place.filename().string();
+    if (folder == open_files) {
+      int file = 0;
+      const char* const end = name.data() + name.size();
+      const auto [stop, fault] = std::from_chars(name.data(), end, file);
+      if (fault != std::errc() || stop != end || file < 0) return std::nullopt;
+      return file;
+    }
+    place = folder / fs::read_symlink(folder / name, failure);
+  }
+  return std::nullopt;
+}
+
+/// Why the open file cannot be written to, as errno says it; 0 where it can.
+int problem_of(int file) {
+  const int flags = ::fcntl(file, F_GETFL);
+  if (flags < 0) return errno;
+  return (flags & O_ACCMODE) == O_RDONLY ? EBADF : 0;
+}
+
+/// By its number, so that what was written before stays and what follows comes behind; opened anew
+/// by its name it would be written from the start.
+void write_to_open_file(const std::string& path, int file,
+                        const std::function<void(std::ostream&)>& write) {
+  std::ostringstream stream;
+  write(stream);
+  const std::string text = std::move(stream).str();
+  std::size_t done = 0;
+  while (done < text.size()) {
+    const auto count = ::write(file, text.data() + done, text.size() - done);
+    if (count >= 0) {
+      done += static_cast<std::size_t>(count);
+    } else if (errno != EINTR) {
+      detail::raise<IoError>("{}: writing failed: {}", path, std::strerror(errno));
+    }
+  }
+}
+
+/// Whether there is something that is written to as it stands, since it cannot be replaced: a pipe
+/// or a device.
 bool is_special(const std::string& path) {
   std::error_code failure;
-  if (!fs::exists(path, failure)) return false;
-  return !fs::is_regular_file(path, failure) || fs::is_symlink(behind_link(path), failure);
+  return fs::exists(path, failure) && !fs::is_regular_file(path, failure);
 }
 
 /// What replace_file writes first.
@@ -69,6 +121,11 @@ void check_writable(std::string_view what, const std::string& path) {
   if (path.empty()) detail::raise<IoError>("{}: the file name is empty", what);
   if (fs::is_directory(path, ignored)) {
     detail::raise<IoError>("{}: {} is a folder, not a file", what, path);
+  }
+  if (const std::optional<int> file = open_file_behind(path)) {
+    const int problem = problem_of(*file);
+    if (problem == 0) return;
+    detail::raise<IoError>("{}: {} cannot be written: {}", what, path, std::strerror(problem));
   }
   const fs::path place = behind_link(path);
   const fs::path folder = place.has_parent_path() ? place.parent_path() : ".";
@@ -101,11 +158,15 @@ void check_distinct(std::string_view what, const std::string& path, std::string_
 }
 
 void replace_file(const std::string& path, const std::function<void(std::ostream&)>& write) {
-  std::error_code failure;
+  if (const std::optional<int> file = open_file_behind(path)) {
+    write_to_open_file(path, *file, write);
+    return;
+  }
   if (is_special(path)) {
     write_whole(path, write);
     return;
   }
+  std::error_code failure;
   const std::string file = behind_link(path), first = beside(path);
   try {
     write_whole(first, write);

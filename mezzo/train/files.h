@@ -11,7 +11,8 @@ namespace mezzo {
 
 /// Throws IoError that begins with `what` unless a file can be made or replaced at `path`: its
 /// folder exists and may be written to, `path` is no folder itself, and `path.partial` no folder
-/// and no name that is too long. Creates nothing; for a check before long work.
+/// and no name that is too long; or unless what replace_file does not replace can be written to.
+/// Creates nothing; for a check before long work.
 MEZZO_API void check_writable(std::string_view what, const std::string& path);
 
 /// Throws InvalidArgument that names `what` and `other_what` where `path` and `other` are one file,
@@ -23,8 +24,10 @@ MEZZO_API void check_distinct(std::string_view what, const std::string& path,
 /// Replaces the file `path` by what `write` puts into the stream (opened binary). It is written
 /// beside, as `path.partial`, and renamed, so that a reader sees the old file or the new one and
 /// never half of it. Where `path` is a link to a file, that file is replaced and the link stays.
-/// Something at `path` that is no regular file (a pipe, /dev/stdout) is written to directly. Throws
-/// IoError that names the path; exceptions of `write` pass through. Either way the old file stays.
+/// What cannot be replaced is written to directly: something at `path` that is no regular file (a
+/// pipe, a device), and an open file of this process (/dev/stdout, /proc/self/fd/N), behind what it
+/// has. Throws IoError that names the path; exceptions of `write` pass through. Either way the old
+/// file stays.
 MEZZO_API void replace_file(const std::string& path,
                             const std::function<void(std::ostream&)>& write);
 

@@ -7,6 +7,7 @@
 #include <sstream>
 #include <stdexcept>
 #include <string>
+#include <utility>
 
 #include <gtest/gtest.h>
 
@@ -61,19 +62,66 @@ TEST(ReplaceFile, a_device_is_written_to_and_stays_a_device) {
   EXPECT_TRUE(std::filesystem::is_character_file("/dev/null"));
 }
 
+/// A file that this process has open, and a link to it by its number, as /dev/stdout is one.
+class OpenFile {
+ public:
+  OpenFile(const std::string& path, const char* mode, std::string link)
+      : file_(std::fopen(path.c_str(), mode), &std::fclose), link_(std::move(link)) {
+    EXPECT_NE(file_, nullptr);
+    if (!file_) return;
+    std::filesystem::create_symlink("/proc/self/fd/" + std::to_string(fileno(file_.get())), link_);
+  }
+
+  const std::string& link() const { return link_; }
+  bool is_there() const { return std::filesystem::exists(link_); }
+
+  void print(const char* text) {
+    EXPECT_GE(std::fputs(text, file_.get()), 0);
+    EXPECT_EQ(std::fflush(file_.get()), 0);
+  }
+
+ private:
+  std::unique_ptr<std::FILE, int (*)(std::FILE*)> file_;
+  std::string link_;
+};
+
+// A shell opens with "w" for >, with "a" for >>.
+TEST(ReplaceFile, an_open_file_keeps_what_it_has_and_what_follows_comes_behind) {
+  const test::TempFolder folder;
+  for (const char* mode : {"w", "a"}) {
+    const std::string path = folder.write("log", "old "), before = *mode == 'a' ? "old " : "";
+    OpenFile log(path, mode, folder.path(std::string("link_") + mode));
+    if (!log.is_there()) GTEST_SKIP() << "no /proc";
+    log.print("table ");
+    EXPECT_NO_THROW(check_writable("--json", log.link()));
+    replace_file(log.link(), [](std::ostream& out) { out << "report "; });
+    log.print("end");
+    EXPECT_EQ(contents(path), before + "table report end") << mode;
+    EXPECT_FALSE(std::filesystem::exists(path + ".partial"));
+  }
+}
+
 TEST(ReplaceFile, an_open_file_that_has_lost_its_name_is_written_to) {
   const test::TempFolder folder;
-  const std::string path = folder.write("file", "old"), link = folder.path("link");
-  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen(path.c_str(), "r"),
-                                                             &std::fclose);
-  ASSERT_NE(file, nullptr);
-  std::filesystem::create_symlink("/proc/self/fd/" + std::to_string(fileno(file.get())), link);
-  if (!std::filesystem::exists(link)) GTEST_SKIP() << "no /proc";
+  const std::string path = folder.write("file", "old ");
+  const OpenFile file(path, "a", folder.path("link"));
+  if (!file.is_there()) GTEST_SKIP() << "no /proc";
   std::filesystem::remove(path);
-  EXPECT_NO_THROW(check_writable("--json", link));
-  replace_file(link, [](std::ostream& out) { out << "new"; });
-  EXPECT_TRUE(std::filesystem::is_symlink(link));
-  EXPECT_EQ(contents(link), "new");
+  EXPECT_NO_THROW(check_writable("--json", file.link()));
+  replace_file(file.link(), [](std::ostream& out) { out << "new"; });
+  EXPECT_TRUE(std::filesystem::is_symlink(file.link()));
+  EXPECT_EQ(contents(file.link()), "old new");
+}
+
+TEST(ReplaceFile, an_open_file_that_is_only_read_is_an_io_error) {
+  const test::TempFolder folder;
+  const std::string path = folder.write("file", "old");
+  const OpenFile file(path, "r", folder.path("link"));
+  if (!file.is_there()) GTEST_SKIP() << "no /proc";
+  EXPECT_TRUE(test::throws<IoError>([&] { check_writable("--json", file.link()); }, {"--json"}));
+  EXPECT_TRUE(test::throws<IoError>(
+      [&] { replace_file(file.link(), [](std::ostream& out) { out << "new"; }); }, {"link"}));
+  EXPECT_EQ(contents(path), "old");
 }
 
 TEST(ReplaceFile, a_full_disk_is_an_io_error) {
