@@ -13,9 +13,16 @@ namespace {
 
 // What is beyond any model would take the memory, or the hops of sgc the time, without an end.
 constexpr std::int64_t kMostLayers = 1 << 16;
+// Wider than any layer; the sizes of tensors that are made from two of such still fit 64 bits.
+constexpr std::int64_t kMostWidth = 1 << 24;
 
 bool is_share(double value) {
   return value >= 0 && value < 1;  // false for NaN
+}
+
+void check_width(std::string_view name, const std::optional<std::int64_t>& width) {
+  MEZZO_CHECK(!width || (*width >= 1 && *width <= kMostWidth), "{}: expected 1 to {}, got {}", name,
+              kMostWidth, *width);
 }
 
 /// The whole of `text` as a number; nothing where it is none.
@@ -30,8 +37,7 @@ void check_model(const TrainOptions& options) {
   const std::string_view model = name_of(nn::ModelKinds{}, options.model);
   MEZZO_CHECK(options.layers >= 1 && options.layers <= kMostLayers,
               "layers: expected 1 to {}, got {}", kMostLayers, options.layers);
-  MEZZO_CHECK(!options.hidden || *options.hidden >= 1, "hidden: expected at least 1, got {}",
-              *options.hidden);
+  check_width("hidden", options.hidden);
   MEZZO_CHECK(is_share(options.dropout), "dropout: expected a number in [0, 1), got {}",
               options.dropout);
 
@@ -42,10 +48,8 @@ void check_model(const TrainOptions& options) {
               "output-heads: only gat has attention heads, the model is {}", model);
   MEZZO_CHECK(attention || !options.attention_dropout,
               "attention-dropout: only gat has attention, the model is {}", model);
-  MEZZO_CHECK(!options.heads || *options.heads >= 1, "heads: expected at least 1, got {}",
-              *options.heads);
-  MEZZO_CHECK(!options.output_heads || *options.output_heads >= 1,
-              "output-heads: expected at least 1, got {}", *options.output_heads);
+  check_width("heads", options.heads);
+  check_width("output-heads", options.output_heads);
   MEZZO_CHECK(!options.attention_dropout || is_share(*options.attention_dropout),
               "attention-dropout: expected a number in [0, 1), got {}", *options.attention_dropout);
 

@@ -77,10 +77,11 @@ MEZZO_API bool is_low(amp::Precision precision);
 struct TrainOptions {
   nn::ModelKind model = nn::ModelKind::kGcn;
   std::int64_t layers = 2;  ///< 1 to 65536; sgc: hops of its one layer
-  /// >= 1, 16 by default; only with two layers or more (gin: also with one); not sgc.
+  /// 16 by default; only with two layers or more (gin: also with one); not sgc. As the heads 1 to
+  /// 16777216.
   std::optional<std::int64_t> hidden;
-  std::optional<std::int64_t> heads;         ///< gat, hidden layers: >= 1, 8 by default
-  std::optional<std::int64_t> output_heads;  ///< gat, last layer: >= 1, 1 by default
+  std::optional<std::int64_t> heads;         ///< gat: of the hidden layers, 8 by default
+  std::optional<std::int64_t> output_heads;  ///< gat: of the last layer, 1 by default
   double dropout = 0.5;                      ///< of the features before each layer, in [0, 1)
   std::optional<double> attention_dropout;   ///< gat: in [0, 1), 0 by default
   /// Only with two layers or more; not sgc.
