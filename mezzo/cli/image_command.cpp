@@ -80,6 +80,7 @@ void add_image_options(CLI::App& app, ImageArguments& run) {
 struct LoadedImages {
   ImageCheckpoint checkpoint;
   ImageDataset test;
+  std::string folder;  ///< of the images
 };
 
 LoadedImages load_test_images(const CheckpointArguments& wanted) {
@@ -91,7 +92,8 @@ LoadedImages load_test_images(const CheckpointArguments& wanted) {
   checkpoint.options.device = device;
   const std::string dataset =
       wanted.data.dataset.empty() ? checkpoint.options.dataset : wanted.data.dataset;
-  return {std::move(checkpoint), load_idx(image_folder(dataset), Split::kTest)};
+  const std::string folder = image_folder(dataset);
+  return {std::move(checkpoint), load_idx(folder, Split::kTest), folder};
 }
 
 }  // namespace
@@ -173,6 +175,7 @@ void evaluate_images(const CheckpointArguments& wanted, const std::string& json)
 
 void predict_images(const CheckpointArguments& wanted, const std::string& output) {
   const LoadedImages loaded = load_test_images(wanted);
+  check_not_read("--output", output, loaded.folder);
   const Predictions predictions = predict(loaded.test, loaded.checkpoint);
   if (std::filesystem::path(output).extension() == ".csv") {
     write_csv(output, predictions, "image");

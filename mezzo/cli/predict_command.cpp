@@ -41,6 +41,7 @@ int predict_command(const Arguments& arguments) {
     return kSuccess;
   }
   const LoadedCheckpoint loaded = load(wanted, {.labels_optional = true});
+  check_not_read("--output", output, loaded.dataset.origin);
   const Predictions predictions = predict(loaded.dataset, loaded.checkpoint);
   if (kind == ".csv") {
     write_csv(output, predictions);

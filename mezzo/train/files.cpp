@@ -1,5 +1,6 @@
 #include "mezzo/train/files.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <charconv>
 #include <cstddef>
@@ -44,6 +45,12 @@ fs::path place_of(const std::string& path) {
   std::error_code failure;
   const fs::path absolute = fs::absolute(path, failure);
   return failure ? fs::path() : fs::weakly_canonical(absolute, failure);
+}
+
+/// Whether `place` is `folder` or below it; both as place_of() gives them.
+bool lies_in(const fs::path& folder, const fs::path& place) {
+  return std::mismatch(folder.begin(), folder.end(), place.begin(), place.end()).first ==
+         folder.end();
 }
 
 /// The file to replace: where a link leads to one, so that the link stays.
@@ -155,6 +162,22 @@ void check_distinct(std::string_view what, const std::string& path, std::string_
   const bool same =
       (!place.empty() && place == place_of(other)) || fs::equivalent(path, other, ignored);
   MEZZO_CHECK(!same, "{}: {} is the file of {} too", what, path, other_what);
+}
+
+void check_not_read(std::string_view what, const std::string& path, const std::string& dataset) {
+  check_distinct(what, path, "the data set", dataset);
+  std::error_code ignored;
+  if (!fs::is_regular_file(path, ignored) || fs::is_regular_file(dataset, ignored)) return;
+  const fs::path place = place_of(dataset);
+  const fs::path folder = fs::is_directory(place, ignored) ? place : place.parent_path();
+  if (folder.empty()) return;
+  // By the name as well, for a data set may have a link to a file elsewhere.
+  const fs::path named = fs::absolute(path, ignored);
+  const fs::path by_name = place_of(named.parent_path().string()) / named.filename();
+  MEZZO_CHECK(!lies_in(folder, place_of(path)) && !lies_in(folder, by_name),
+              "{}: {} lies in the folder of the data set, which may be read from it; name a new "
+              "file, or one elsewhere",
+              what, path);
 }
 
 void replace_file(const std::string& path, const std::function<void(std::ostream&)>& write) {

@@ -21,6 +21,12 @@ MEZZO_API void check_writable(std::string_view what, const std::string& path);
 MEZZO_API void check_distinct(std::string_view what, const std::string& path,
                               std::string_view other_what, const std::string& other);
 
+/// Throws InvalidArgument that names `what` where a file is at `path` that the data set `dataset`
+/// may be read from: `dataset` itself, or one in that folder or below; of "folder/ind.name" in
+/// `folder`. What is no file yet is none of them. For what is written after a data set is read.
+MEZZO_API void check_not_read(std::string_view what, const std::string& path,
+                              const std::string& dataset);
+
 /// Replaces the file `path` by what `write` puts into the stream (opened binary). It is written
 /// beside, as `path.partial`, and renamed, so that a reader sees the old file or the new one and
 /// never half of it. Where `path` is a link to a file, that file is replaced and the link stays.

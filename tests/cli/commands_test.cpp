@@ -179,6 +179,13 @@ TEST(EvaluateAndPredict, read_the_checkpoint_of_train) {
   const std::string bytes = test::read_text(npy);
   const std::vector<std::int64_t> none(24);
   EXPECT_EQ(bytes.size(), test::npy_int64({24}, none).size());
+
+  const std::string labels = rings + "/labels.npy", before = test::read_text(labels);
+  const Outcome refused =
+      run_mezzo(folder, {"predict", "--checkpoint", checkpoint, "--output", labels});
+  EXPECT_EQ(refused.code, 2);
+  EXPECT_NE(refused.err.find("--output"), std::string::npos) << refused.err;
+  EXPECT_EQ(test::read_text(labels), before);
 }
 
 TEST(EvaluateAndPredict, predict_does_without_labels_and_splits) {

@@ -52,6 +52,9 @@ TEST(ImageCommand, trains_writes_a_report_and_a_checkpoint_that_later_commands_r
   EXPECT_EQ(read_json(evaluated)["test_accuracy"], trained["test_accuracy"]);
   ASSERT_EQ(run_mezzo(folder, {"predict", "--checkpoint", checkpoint, "--output", csv}).code, 0);
   EXPECT_EQ(test::read_text(csv).rfind("image,class,probability\n0,", 0), 0U);
+  const std::string own = folder.write("squares/p.npy", "old");
+  EXPECT_EQ(run_mezzo(folder, {"predict", "--checkpoint", checkpoint, "--output", own}).code, 2);
+  EXPECT_EQ(test::read_text(own), "old");
   const Outcome split = run_mezzo(folder, {"evaluate", "--checkpoint", checkpoint, "--split", "x"});
   EXPECT_EQ(split.code, 2) << split.err;
 }

@@ -148,6 +148,31 @@ TEST(CheckDistinct, sees_through_the_names_of_a_file) {
   EXPECT_NO_THROW(check_distinct("--json", "/dev/null", "--checkpoint", "/dev/null"));
 }
 
+TEST(CheckNotRead, refuses_the_files_that_a_data_set_may_have) {
+  const test::TempFolder folder;
+  const std::string data = folder.path("data"), own = folder.write("data/labels.npy", ""),
+                    below = folder.write("data/raw/edge.csv", ""),
+                    elsewhere = folder.write("data_of_others/x.npy", "");
+  const std::string link = folder.path("link.npy"), linked = folder.path("data/linked.npy");
+  std::filesystem::create_symlink(own, link);
+  std::filesystem::create_symlink(elsewhere, linked);
+  const auto check = [&](const std::string& path, const std::string& dataset) {
+    check_not_read("--output", path, dataset);
+  };
+  for (const std::string& dataset : {data, data + "/", data + "/../data", data + "/ind.cora"}) {
+    for (const std::string& path :
+         {own, below, link, linked, folder.path("data/raw/../labels.npy")}) {
+      EXPECT_TRUE(test::throws<InvalidArgument>([&] { check(path, dataset); }, {"--output"}))
+          << path << " of " << dataset;
+    }
+    EXPECT_NO_THROW(check(folder.path("data/new.npy"), dataset));
+    EXPECT_NO_THROW(check(elsewhere, dataset));
+    EXPECT_NO_THROW(check("/dev/null", dataset));
+  }
+  EXPECT_TRUE(test::throws<InvalidArgument>([&] { check(link, own); }, {"--output"}));
+  EXPECT_NO_THROW(check(below, own));
+}
+
 TEST(CheckWritable, names_what_stands_in_the_way) {
   const test::TempFolder folder;
   const std::string file = folder.write("file", "");
