@@ -5,7 +5,6 @@
 #include <optional>
 
 #include <ATen/ATen.h>
-#include <ATen/Parallel.h>
 #include <torch/optim/optimizer.h>
 
 #include "mezzo/core/error.h"
@@ -15,7 +14,6 @@
 #include "mezzo/train/files.h"
 #include "mezzo/train/image_checkpoint.h"
 #include "mezzo/train/step.h"
-#include "mezzo/train/summary.h"
 
 namespace mezzo {
 namespace {
@@ -209,40 +207,20 @@ TrainReport ImageRun::run() {
 
 TrainReport ImageRun::report() const {
   const History& history = state_.history;
-  TrainReport report;
+  TrainReport report = report_of(history, *state_.model, state_.scaler, options_.loss_scale);
   report.dataset = data_.train.name;
   report.model = kImageModel;
   report.precision = amp::to_string(options_.precision);
   report.device = options_.device.str();
   report.metric = "accuracy";
-  report.loss_scale_policy =
-      state_.scaler.is_enabled()
-          ? (options_.loss_scale.kind == LossScale::Kind::kConstant ? "constant" : "dynamic")
-          : "none";
   report.seed = options_.seed;
-  report.threads = at::get_num_threads();
-  for (const at::Tensor& parameter : state_.model->parameters()) {
-    report.num_parameters += parameter.numel();
-  }
-  report.epochs_run = history.epoch();
   report.stopped_by = stopped_ ? StopReason::kInterrupted : StopReason::kEpochs;
   report.best_epoch = history.epoch();
   report.train_loss = state_.partial.images > 0 ? state_.partial.mean_loss() : kNan;
-  report.epoch_ms_min = kNan;
-  report.epoch_ms_median = median(history.epoch_ms);
   if (history.epoch() > 0) {
     report.train_loss = history.losses.back();
     report.best = report.last = history.evaluations.back().scores;
-    report.epoch_ms_min = *std::min_element(history.epoch_ms.begin(), history.epoch_ms.end());
   }
-  report.evaluation_seconds = history.evaluation_seconds;
-  report.total_seconds = history.total_seconds;
-  report.peak_memory_bytes = history.peak_memory_bytes;
-  report.steps = history.steps;
-  report.skipped_steps = history.skipped_steps;
-  report.final_loss_scale = state_.scaler.get_scale();
-  report.losses = history.losses;
-  report.evaluations = history.evaluations;
   return report;
 }
 

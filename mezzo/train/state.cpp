@@ -1,10 +1,13 @@
 #include "mezzo/train/state.h"
 
+#include <algorithm>
 #include <cmath>
+#include <limits>
 #include <string>
 #include <utility>
 
 #include <ATen/ATen.h>
+#include <ATen/Parallel.h>
 #include <c10/util/Exception.h>
 #include <torch/optim/adam.h>
 #include <torch/optim/adamw.h>
@@ -13,6 +16,7 @@
 #include "mezzo/amp/fused_adam.h"
 #include "mezzo/amp/fused_sgd.h"
 #include "mezzo/core/error.h"
+#include "mezzo/train/summary.h"
 
 namespace mezzo {
 namespace {
@@ -144,6 +148,33 @@ void count_step(History& history, const amp::GradScaler& scaler, const LatestSte
   history.skipped_steps += skipped ? 1 : 0;
   history.skipped_in_a_row = skipped ? history.skipped_in_a_row + 1 : 0;
   check_progress(history, scaler, step);
+}
+
+TrainReport report_of(const History& history, const torch::nn::Module& model,
+                      const amp::GradScaler& scaler, const LossScale& loss_scale) {
+  TrainReport report;
+  report.loss_scale_policy =
+      scaler.is_enabled() ? (loss_scale.kind == LossScale::Kind::kConstant ? "constant" : "dynamic")
+                          : "none";
+  report.threads = at::get_num_threads();
+  for (const at::Tensor& parameter : model.parameters()) {
+    report.num_parameters += parameter.numel();
+  }
+  report.epochs_run = history.epoch();
+  const auto fastest = std::min_element(history.epoch_ms.begin(), history.epoch_ms.end());
+  report.epoch_ms_min =
+      fastest != history.epoch_ms.end() ? *fastest : std::numeric_limits<double>::quiet_NaN();
+  report.epoch_ms_median = median(history.epoch_ms);
+  report.evaluation_seconds = history.evaluation_seconds;
+  report.total_seconds = history.total_seconds;
+  report.communication_seconds = history.communication_seconds;
+  report.peak_memory_bytes = history.peak_memory_bytes;
+  report.steps = history.steps;
+  report.skipped_steps = history.skipped_steps;
+  report.final_loss_scale = scaler.get_scale();
+  report.losses = history.losses;
+  report.evaluations = history.evaluations;
+  return report;
 }
 
 std::vector<at::Tensor> weights_of(const torch::nn::Module& model) {

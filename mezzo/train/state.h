@@ -107,6 +107,11 @@ void check_outputs(const JudgedNodes& nodes, const TrainState& state, const Trai
 void count_step(History& history, const amp::GradScaler& scaler, const LatestStep& step,
                 bool skipped);
 
+/// What a report tells of any run on this machine: its steps, losses, evaluations and times, the
+/// loss scale, the size of the model. The rest is as a report has it by default.
+TrainReport report_of(const History& history, const torch::nn::Module& model,
+                      const amp::GradScaler& scaler, const LossScale& loss_scale);
+
 /// The parameters, then the buffers, in the order of their names' registration; not copies.
 std::vector<at::Tensor> weights_of(const torch::nn::Module& model);
 /// Their names.

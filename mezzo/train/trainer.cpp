@@ -1,11 +1,9 @@
 #include "mezzo/train/trainer.h"
 
 #include <algorithm>
-#include <limits>
 #include <memory>
 
 #include <ATen/ATen.h>
-#include <ATen/Parallel.h>
 #include <fmt/format.h>
 
 #include "mezzo/core/error.h"
@@ -20,7 +18,6 @@
 #include "mezzo/train/problem.h"
 #include "mezzo/train/ranks.h"
 #include "mezzo/train/state.h"
-#include "mezzo/train/summary.h"
 
 namespace mezzo {
 namespace {
@@ -304,25 +301,15 @@ TrainReport Run::run() {
 
 TrainReport Run::report() const {
   const History& history = state_.history;
-  TrainReport report;
+  TrainReport report = report_of(history, *state_.model, state_.scaler, options_.loss_scale);
   report.dataset = dataset_.name;
   report.model = name_of(nn::ModelKinds{}, options_.model);
   report.precision = amp::to_string(options_.precision);
   report.device = options_.device.str();
   report.metric = metric_name(problem_.metric);
-  report.loss_scale_policy =
-      state_.scaler.is_enabled()
-          ? (options_.loss_scale.kind == LossScale::Kind::kConstant ? "constant" : "dynamic")
-          : "none";
   report.seed = options_.seed;
   report.split_index = options_.split_index;
-  report.threads = at::get_num_threads();
   report.world_size = ranks_.world_size();
-  report.communication_seconds = history.communication_seconds;
-  for (const at::Tensor& parameter : state_.model->parameters()) {
-    report.num_parameters += parameter.numel();
-  }
-  report.epochs_run = history.epoch();
   report.stopped_by = stopped_by_;
   report.train_loss = history.epoch() > 0 ? history.losses.back() : history.begun.mean_loss();
   if (const EvaluationRecord* best = best_evaluation(history, options_.eval_every)) {
@@ -330,18 +317,6 @@ TrainReport Run::report() const {
     report.best = best->scores;
     report.last = history.evaluations.back().scores;
   }
-  const auto fastest = std::min_element(history.epoch_ms.begin(), history.epoch_ms.end());
-  report.epoch_ms_min =
-      fastest != history.epoch_ms.end() ? *fastest : std::numeric_limits<double>::quiet_NaN();
-  report.epoch_ms_median = median(history.epoch_ms);
-  report.evaluation_seconds = history.evaluation_seconds;
-  report.total_seconds = history.total_seconds;
-  report.peak_memory_bytes = history.peak_memory_bytes;
-  report.steps = history.steps;
-  report.skipped_steps = history.skipped_steps;
-  report.final_loss_scale = state_.scaler.get_scale();
-  report.losses = history.losses;
-  report.evaluations = history.evaluations;
   report.sampling = steps_->sampling();
   return report;
 }
