@@ -13,6 +13,8 @@
 #include <utility>
 
 #include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "mezzo/core/error.h"
@@ -31,14 +33,55 @@ void write_whole(const std::string& path, const std::function<void(std::ostream&
   if (!file) detail::raise<IoError>("{}: writing failed: {}", path, std::strerror(errno));
 }
 
-/// Waits until the disk has the file; IoError where it does not take it.
-void flush_to_disk(const std::string& path) {
-  const int file = ::open(path.c_str(), O_WRONLY | O_CLOEXEC);
-  const bool flushed = file >= 0 && ::fsync(file) == 0;
-  const int reason = errno;
-  if (file >= 0) ::close(file);
-  if (!flushed) detail::raise<IoError>("{}: writing failed: {}", path, std::strerror(reason));
-}
+/// The regular file `path`, made where it is not there, that is this object's alone: two writers of
+/// one name take turns, of one process or of several, and what a killed one left is written over.
+class LockedFile {
+ public:
+  explicit LockedFile(std::string path) : path_(std::move(path)) {
+    do {
+      close();
+      // A link there would lead to another file, and a pipe would wait for a reader.
+      file_ = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0666);
+      if (file_ < 0) fail("cannot be written", errno);
+      if (!is_regular()) {
+        close();
+        detail::raise<IoError>("{}: is there and no regular file", path_);
+      }
+      // A file system without locks leaves writers to themselves.
+      while (::flock(file_, LOCK_EX) != 0 && errno == EINTR) {
+      }
+    } while (!has_its_name());  // who had the lock before has renamed or removed it
+  }
+  LockedFile(const LockedFile&) = delete;
+  LockedFile& operator=(const LockedFile&) = delete;
+  ~LockedFile() { close(); }
+
+  /// Waits until the disk has the file; IoError where it does not take it.
+  void flush_to_disk() const {
+    if (::fsync(file_) != 0) fail("writing failed", errno);
+  }
+
+ private:
+  void close() {
+    if (file_ >= 0) ::close(file_);
+    file_ = -1;
+  }
+  bool is_regular() const {
+    struct ::stat found = {};
+    return ::fstat(file_, &found) == 0 && S_ISREG(found.st_mode);
+  }
+  bool has_its_name() const {
+    struct ::stat mine = {}, named = {};
+    return ::fstat(file_, &mine) == 0 && ::lstat(path_.c_str(), &named) == 0 &&
+           mine.st_ino == named.st_ino && mine.st_dev == named.st_dev;
+  }
+  [[noreturn]] void fail(const char* what, int reason) const {
+    detail::raise<IoError>("{}: {}: {}", path_, what, std::strerror(reason));
+  }
+
+  std::string path_;
+  int file_ = -1;
+};
 
 /// Without links, "." and ".."; empty where that cannot be told.
 fs::path place_of(const std::string& path) {
@@ -53,17 +96,22 @@ bool lies_in(const fs::path& folder, const fs::path& place) {
          folder.end();
 }
 
-/// The file to replace: where a link leads to one, so that the link stays.
+constexpr int kMostLinks = 40;  // of which a path may consist on Linux
+
+/// The file to replace or to make: where links lead, so that they stay; a link still where they
+/// lead nowhere.
 std::string behind_link(const std::string& path) {
   std::error_code failure;
-  if (!fs::is_symlink(path, failure)) return path;
-  const fs::path file = fs::canonical(path, failure);
-  return failure ? path : file.string();
+  fs::path place = path;
+  for (int links = 0; links < kMostLinks && fs::is_symlink(place, failure); ++links) {
+    place = place.parent_path() / fs::read_symlink(place, failure);  // an absolute one stands alone
+    if (failure) return path;
+  }
+  return place.string();
 }
 
 /// The number of this process's open file that `path` names or leads to, as /dev/stdout does.
 std::optional<int> open_file_behind(const std::string& path) {
-  constexpr int kMostLinks = 40;  // of which a path may consist on Linux
   std::error_code failure;
   const fs::path open_files = fs::canonical("/proc/self/fd", failure);
   if (failure) return std::nullopt;
@@ -135,6 +183,9 @@ void check_writable(std::string_view what, const std::string& path) {
     detail::raise<IoError>("{}: {} cannot be written: {}", what, path, std::strerror(problem));
   }
   const fs::path place = behind_link(path);
+  if (fs::is_symlink(place, ignored)) {
+    detail::raise<IoError>("{}: {} is a link that leads to itself", what, path);
+  }
   const fs::path folder = place.has_parent_path() ? place.parent_path() : ".";
   if (!fs::is_directory(folder, ignored)) {
     detail::raise<IoError>("{}: the folder {} does not exist", what, folder.string());
@@ -148,8 +199,9 @@ void check_writable(std::string_view what, const std::string& path) {
   if (!special && failure == std::errc::filename_too_long) {
     detail::raise<IoError>("{}: {} cannot be written: {}", what, path, failure.message());
   }
-  if (!special && fs::is_directory(first)) {
-    detail::raise<IoError>("{}: {}, which is written first, is a folder", what, beside(path));
+  if (!special && fs::exists(first) && !fs::is_regular_file(first)) {
+    detail::raise<IoError>("{}: {}, which is written first, is there and no regular file", what,
+                           beside(path));
   }
 }
 
@@ -191,9 +243,10 @@ void replace_file(const std::string& path, const std::function<void(std::ostream
   }
   std::error_code failure;
   const std::string file = behind_link(path), first = beside(path);
+  const LockedFile locked(first);
   try {
     write_whole(first, write);
-    flush_to_disk(first);  // else a crash of the machine may leave the new name without its bytes
+    locked.flush_to_disk();  // else a crash of the machine may leave the new name without its bytes
   } catch (...) {
     fs::remove(first, failure);
     throw;

@@ -10,9 +10,9 @@
 namespace mezzo {
 
 /// Throws IoError that begins with `what` unless a file can be made or replaced at `path`: its
-/// folder exists and may be written to, `path` is no folder itself, and `path.partial` no folder
-/// and no name that is too long; or unless what replace_file does not replace can be written to.
-/// Creates nothing; for a check before long work.
+/// folder exists and may be written to, `path` is no folder itself and no link to itself, and
+/// `path.partial` is not there or a regular file, and no name that is too long; or unless what
+/// replace_file does not replace can be written to. Creates nothing; for a check before long work.
 MEZZO_API void check_writable(std::string_view what, const std::string& path);
 
 /// Throws InvalidArgument that names `what` and `other_what` where `path` and `other` are one file,
@@ -29,7 +29,8 @@ MEZZO_API void check_not_read(std::string_view what, const std::string& path,
 
 /// Replaces the file `path` by what `write` puts into the stream (opened binary). It is written
 /// beside, as `path.partial`, and renamed, so that a reader sees the old file or the new one and
-/// never half of it. Where `path` is a link to a file, that file is replaced and the link stays.
+/// never half of it; of several writers of one path each writes all of it, one after the other.
+/// Where `path` is a link to a file, there or not, that file is replaced and the link stays.
 /// What cannot be replaced is written to directly: something at `path` that is no regular file (a
 /// pipe, a device), and an open file of this process (/dev/stdout, /proc/self/fd/N), behind what it
 /// has. Throws IoError that names the path; exceptions of `write` pass through. Either way the old

@@ -1,5 +1,6 @@
 #include "mezzo/train/files.h"
 
+#include <atomic>
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
@@ -7,9 +8,12 @@
 #include <sstream>
 #include <stdexcept>
 #include <string>
+#include <thread>
 #include <utility>
+#include <vector>
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include "mezzo/core/error.h"
 
@@ -55,6 +59,75 @@ TEST(ReplaceFile, a_link_stays_and_its_file_is_replaced) {
   EXPECT_TRUE(std::filesystem::is_symlink(link));
   EXPECT_FALSE(std::filesystem::is_symlink(file));
   EXPECT_EQ(contents(file), "new");
+}
+
+TEST(ReplaceFile, a_link_to_a_file_that_is_not_there_makes_that_file) {
+  const test::TempFolder folder;
+  folder.write("disk/other", "");
+  const std::string link = folder.path("link"), second = folder.path("second");
+  std::filesystem::create_symlink("disk/report.json", link);
+  std::filesystem::create_symlink(link, second);
+  EXPECT_NO_THROW(check_writable("--json", second));
+  replace_file(second, [](std::ostream& out) { out << "new"; });
+  EXPECT_TRUE(std::filesystem::is_symlink(link));
+  EXPECT_TRUE(std::filesystem::is_symlink(second));
+  EXPECT_EQ(contents(folder.path("disk/report.json")), "new");
+
+  std::filesystem::create_symlink("none/report.json", folder.path("lost"));
+  std::filesystem::create_symlink("loop", folder.path("loop"));
+  for (const char* name : {"lost", "loop"}) {
+    EXPECT_TRUE(
+        test::throws<IoError>([&] { check_writable("--json", folder.path(name)); }, {"--json"}))
+        << name;
+  }
+}
+
+TEST(ReplaceFile, what_stands_in_the_place_of_the_first_writing_is_no_other_file) {
+  const test::TempFolder folder;
+  const std::string victim = folder.write("victim", "precious"), path = folder.path("report.json");
+  std::filesystem::create_symlink(victim, path + ".partial");
+  EXPECT_THROW(replace_file(path, [](std::ostream& out) { out << "new"; }), IoError);
+  EXPECT_EQ(contents(victim), "precious");
+  const std::string pipe = folder.path("pipe.json");
+  ASSERT_EQ(::mkfifo((pipe + ".partial").c_str(), 0600), 0);
+  EXPECT_TRUE(
+      test::throws<IoError>([&] { check_writable("--json", pipe); }, {"--json", "partial"}));
+  EXPECT_THROW(replace_file(pipe, [](std::ostream& out) { out << "new"; }), IoError);
+  // What a killed run left is no obstacle.
+  const std::string left = folder.path("left.json");
+  folder.write("left.json.partial", "half");
+  EXPECT_NO_THROW(check_writable("--json", left));
+  replace_file(left, [](std::ostream& out) { out << "new"; });
+  EXPECT_EQ(contents(left), "new");
+}
+
+TEST(ReplaceFile, several_writers_of_one_file_each_write_all_of_it) {
+  constexpr int kWriters = 4, kRounds = 50;
+  constexpr std::size_t kBytes = 1 << 16;
+  const test::TempFolder folder;
+  const std::string path = folder.path("checkpoint");
+  std::vector<std::thread> writers;
+  std::atomic<int> failures = 0;
+  for (int writer = 0; writer < kWriters; ++writer) {
+    writers.emplace_back([&, writer] {
+      for (int round = 0; round < kRounds; ++round) {
+        try {
+          replace_file(path, [&](std::ostream& out) {
+            for (int part = 0; part < 4; ++part) {
+              out << std::string(kBytes / 4, static_cast<char>('a' + writer)) << std::flush;
+            }
+          });
+          const std::string seen = contents(path);
+          failures += seen != std::string(kBytes, seen.empty() ? ' ' : seen.front());
+        } catch (const IoError&) {
+          ++failures;
+        }
+      }
+    });
+  }
+  for (std::thread& writer : writers) writer.join();
+  EXPECT_EQ(failures, 0);
+  EXPECT_FALSE(std::filesystem::exists(path + ".partial"));
 }
 
 TEST(ReplaceFile, a_device_is_written_to_and_stays_a_device) {
