@@ -27,10 +27,7 @@ void check_options(const ImageOptions& options) {
               options.batch_size);
   MEZZO_CHECK(!options.images || *options.images >= 1, "images: expected at least 1, got {}",
               *options.images);
-  MEZZO_CHECK(options.learning_rate > 0 && std::isfinite(options.learning_rate),
-              "lr: expected a positive number, got {}", options.learning_rate);
-  MEZZO_CHECK(options.weight_decay >= 0 && std::isfinite(options.weight_decay),
-              "weight-decay: expected a number of at least 0, got {}", options.weight_decay);
+  check_rates(options.optimizer, options.learning_rate, options.weight_decay);
 }
 
 std::string recipe_to_json(const ImageOptions& options) {

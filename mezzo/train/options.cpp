@@ -2,6 +2,7 @@
 
 #include <charconv>
 #include <cmath>
+#include <limits>
 
 #include <ATen/Context.h>
 
@@ -15,6 +16,8 @@ namespace {
 constexpr std::int64_t kMostLayers = 1 << 16;
 // Wider than any layer; the sizes of tensors that are made from two of such still fit 64 bits.
 constexpr std::int64_t kMostWidth = 1 << 24;
+// A smaller factor is 0 in float32, and nothing is trained.
+constexpr float kLeastFactor = std::numeric_limits<float>::min();
 
 bool is_share(double value) {
   return value >= 0 && value < 1;  // false for NaN
@@ -132,17 +135,30 @@ bool is_low(amp::Precision precision) {
   return precision == amp::Precision::kBFloat16 || precision == amp::Precision::kFloat16;
 }
 
+void check_rates(OptimizerKind optimizer, double learning_rate, double weight_decay) {
+  constexpr double kFloat32 = std::numeric_limits<float>::max();
+  constexpr double kAdam = 1e37;  // which divides the rate by a tenth at first
+  const double most = optimizer == OptimizerKind::kSgd ? kFloat32 : kAdam;
+  MEZZO_CHECK(learning_rate >= kLeastFactor && learning_rate <= most,
+              "lr: expected a number in [{}, {:.3g}], got {}", kLeastFactor, most, learning_rate);
+  MEZZO_CHECK(weight_decay >= 0 && weight_decay <= most,
+              "weight-decay: expected a number in [0, {:.3g}], got {}", most, weight_decay);
+  // By their product AdamW shrinks the parameters.
+  MEZZO_CHECK(optimizer != OptimizerKind::kAdamW || learning_rate * weight_decay <= most,
+              "weight-decay: expected lr * weight-decay of at most {:.3g}, got {} * {}", most,
+              learning_rate, weight_decay);
+}
+
 void check_options(const TrainOptions& options) {
   check_model(options);
   check_sampling(options);
   check_capture(options);
   MEZZO_CHECK(options.epochs >= 1, "epochs: expected at least 1, got {}", options.epochs);
-  MEZZO_CHECK(options.learning_rate > 0 && std::isfinite(options.learning_rate),
-              "lr: expected a positive number, got {}", options.learning_rate);
-  MEZZO_CHECK(options.weight_decay >= 0 && std::isfinite(options.weight_decay),
-              "weight-decay: expected a number of at least 0, got {}", options.weight_decay);
-  MEZZO_CHECK(options.loss_factor > 0 && std::isfinite(options.loss_factor),
-              "loss-factor: expected a positive number, got {}", options.loss_factor);
+  check_rates(options.optimizer, options.learning_rate, options.weight_decay);
+  MEZZO_CHECK(options.loss_factor >= kLeastFactor &&
+                  options.loss_factor <= std::numeric_limits<float>::max(),
+              "loss-factor: expected a positive number of float32 that is not subnormal, got {}",
+              options.loss_factor);
   MEZZO_CHECK(options.keep_float32.empty() || is_low(options.precision),
               "keep-float32: only bf16 and fp16 have parts that are not in float32, the precision "
               "is {}",

@@ -129,6 +129,9 @@ struct TrainOptions {
   std::string resume;      ///< file to go on from; empty: none
 };
 
+/// Throws InvalidArgument for a rate or decay by which a step would overflow or vanish in float32.
+MEZZO_API void check_rates(OptimizerKind optimizer, double learning_rate, double weight_decay);
+
 /// Throws InvalidArgument that names the first option out of its range or in contradiction to
 /// another.
 MEZZO_API void check_options(const TrainOptions& options);
