@@ -25,6 +25,16 @@ inline std::string json_line(const nlohmann::json& value) {
   return value.dump(-1, ' ', /*ensure_ascii=*/false, nlohmann::json::error_handler_t::replace);
 }
 
+/// Whether JSON can hold the text as it is.
+inline bool is_utf8(const std::string& text) {
+  try {
+    static_cast<void>(nlohmann::json(text).dump());
+    return true;
+  } catch (const nlohmann::json::type_error&) {
+    return false;
+  }
+}
+
 /// As the library writes it: indented, a line break at the end, and U+FFFD as in json_line.
 inline std::string json_text(const OrderedJson& value) {
   return value.dump(2, ' ', /*ensure_ascii=*/false, OrderedJson::error_handler_t::replace) + '\n';

@@ -7,6 +7,7 @@
 #include "mezzo/core/error.h"
 #include "mezzo/core/json.h"
 #include "mezzo/train/archive.h"
+#include "mezzo/train/fingerprint.h"
 #include "mezzo/train/image_options.h"
 
 namespace mezzo {
@@ -24,6 +25,10 @@ json identity(const TrainOptions& options, const Dataset& dataset) {
                   {"feature-dtype", c10::toString(dataset.features.scalar_type())},
                   {"classes", dataset.num_classes},
                   {"multi-label", dataset.is_multi_label()}};
+  if (!dataset.part) {  // of one part, they say nothing of the whole
+    made["data"]["targets"] = fingerprint(dataset.labels);
+    made["data"]["training-nodes"] = fingerprint(dataset.train_masks);
+  }
   return json::parse(json_line(made));  // as it will be read
 }
 
@@ -130,8 +135,9 @@ void resume_checkpoint(const std::string& path, const std::string& bytes,
   wanted.erase("dataset");  // where the data lie may change; what they are is in "data"
   json recipe = read_recipe(reader);
   const json& data = recipe["data"];
-  if (data.is_object() && !data.contains("feature-dtype")) {
-    wanted["data"].erase("feature-dtype");  // older checkpoints do not know it
+  for (const char* key : {"feature-dtype", "targets", "training-nodes"}) {
+    // Older checkpoints do not know it.
+    if (data.is_object() && !data.contains(key)) wanted["data"].erase(key);
   }
   keep_kind_of_device(wanted);
   keep_kind_of_device(recipe);

@@ -89,7 +89,7 @@ SamplingOptions sampling_from_json(const json& object) {
 
 std::string recipe_to_json(const TrainOptions& options) {
   const json recipe = {
-      {"dataset", options.dataset},
+      {"dataset", is_utf8(options.dataset) ? options.dataset : std::string()},
       {"split", options.split},
       {"split-index", options.split_index},
       {"normalize-features", options.normalize_features},
