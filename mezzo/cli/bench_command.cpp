@@ -192,6 +192,7 @@ int bench_command(const Arguments& arguments) {
   SamplingArguments sampling;
   add_sampling_options(app, sampling);
   if (!parse_arguments(app, arguments)) return kSuccess;
+  outlive_readers();
 
   check_sampling(sampling);
   bench::Report report = bench::begin_report(wanted);

@@ -52,6 +52,7 @@ int doctor_command(const Arguments& arguments) {
   add_machine_options(app, run.machine);
   add_report_options(app, run.json);
   if (!parse_arguments(app, arguments)) return kSuccess;
+  outlive_readers();
 
   MEZZO_CHECK(doctor.steps >= 1, "--steps: expected at least 1, got {}", doctor.steps);
   MEZZO_CHECK(!run.options.sampling,

@@ -128,6 +128,7 @@ int train_images_command(const Arguments& arguments) {
                "mezzo train --model cnn");
   add_image_options(app, run);
   if (!parse_arguments(app, arguments)) return kSuccess;
+  outlive_readers();
 
   options.device = use_machine(run.machine);
   if (!run.json.empty()) check_writable("--json", run.json);

@@ -24,6 +24,10 @@ void handle_interrupts() {
   sigaction(SIGTERM, &action, nullptr);
 }
 
+void outlive_readers() {
+  std::signal(SIGPIPE, SIG_IGN);
+}
+
 bool interrupted() {
   return came.load();
 }

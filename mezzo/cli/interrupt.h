@@ -6,6 +6,10 @@ namespace mezzo::cli {
 /// same kind ends it.
 void handle_interrupts();
 
+/// From now on the process does not end where nobody reads what it writes, as behind `head`: long
+/// work goes on to its checkpoint and its report.
+void outlive_readers();
+
 /// Whether such a signal has come.
 bool interrupted();
 

@@ -32,7 +32,8 @@ constexpr std::string_view kPrefix = "mezzo: ";
 void print_line(std::string_view text) {
   std::string line(text.substr(0, text.find('\n')));
   std::replace(line.begin(), line.end(), '\r', ' ');
-  fmt::print(stderr, "{}{}\n", kPrefix, line);
+  const std::string whole = fmt::format("{}{}\n", kPrefix, line);
+  std::fputs(whole.c_str(), stderr);  // fmt::print throws where nobody reads
 }
 
 /// libtorch speaks of its own insides (sparse tensors being in beta, ...) to programmers.

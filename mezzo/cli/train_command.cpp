@@ -136,6 +136,7 @@ int train_command(const Arguments& arguments) {
       .text("--resume", options.resume, "FILE", "Go on from a checkpoint, bit for bit");
   add_report_options(app, run.json);
   if (!parse_arguments(app, arguments)) return kSuccess;
+  outlive_readers();
 
   const dist::ProcessGroup group = join_group(run.machine.device, group_timeout);
   const Dataset dataset = prepare(group, run);
