@@ -1,7 +1,9 @@
 #include "mezzo/cli/arguments.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <filesystem>
+#include <limits>
 #include <vector>
 
 #include <ATen/Parallel.h>
@@ -142,6 +144,9 @@ void finish(RunArguments& run) {
   options.split = run.data.split;
   options.split_index = run.data.split_index.value_or(0);
   MEZZO_CHECK(run.runs >= 1, "--runs: expected at least 1, got {}", run.runs);
+  MEZZO_CHECK(static_cast<std::uint64_t>(run.runs) - 1 <=
+                  std::numeric_limits<std::uint64_t>::max() - options.seed,
+              "--runs: {} runs from seed {} on go beyond the largest seed", run.runs, options.seed);
   MEZZO_CHECK(run.runs == 1 || options.checkpoint.empty(),
               "--checkpoint keeps one run, and --runs is {}", run.runs);
   MEZZO_CHECK(run.runs == 1 || options.resume.empty(),

@@ -1,5 +1,6 @@
 #include "mezzo/cli/options.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <istream>
 #include <memory>
@@ -22,6 +23,7 @@ class TomlReader : public CLI::ConfigTOML {
     std::stringstream copy;
     std::string line;
     for (std::int64_t number = 1; std::getline(input, line); ++number) {
+      if (number == 1 && line.starts_with(kByteOrderMark)) line.erase(0, kByteOrderMark.size());
       check_line(CLI::detail::trim_copy(line), number);
       copy << line << '\n';
     }
@@ -29,10 +31,14 @@ class TomlReader : public CLI::ConfigTOML {
   }
 
  private:
+  static constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";  // of UTF-8
+
   static void check_line(const std::string& line, std::int64_t number) {
     if (line.empty() || line.front() == '#' || line.front() == ']') return;
     MEZZO_CHECK(line.front() != '[', "--config: line {}: sections are not read, got '{}'", number,
                 line);
+    MEZZO_CHECK(!line.starts_with("--"), "--config: line {}: keys stand without dashes, got '{}'",
+                number, line);
     MEZZO_CHECK(line.size() > 2, "--config: line {}: expected key = value, got '{}'", number, line);
     char quote = '\0';
     for (const char c : line) {
@@ -141,8 +147,20 @@ OptionGroup& OptionGroup::value(const std::string& flag, const std::string& type
 OptionGroup& OptionGroup::list(const std::string& flag, const std::string& type,
                                const std::function<void(const std::vector<std::string>&)>& set,
                                const std::string& help, const std::string& default_text) {
-  app_.add_option_function<std::vector<std::string>>(flag, set, help)
-      ->delimiter(',')
+  // CLI11's own delimiter would pass over an item that is empty.
+  const auto split = [flag, set](const std::vector<std::string>& texts) {
+    std::vector<std::string> words;
+    for (const std::string& text : texts) {
+      for (std::size_t begin = 0; begin <= text.size();) {
+        const std::size_t end = std::min(text.find(',', begin), text.size());
+        MEZZO_CHECK(end > begin, "{}: expected items with a comma between, got '{}'", flag, text);
+        words.push_back(text.substr(begin, end - begin));
+        begin = end + 1;
+      }
+    }
+    set(words);
+  };
+  app_.add_option_function<std::vector<std::string>>(flag, split, help)
       ->type_name(type)
       ->default_str(default_text)
       ->group(title_);

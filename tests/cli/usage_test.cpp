@@ -234,6 +234,32 @@ TEST(Usage, a_section_of_a_config_file_is_named) {
                  "line 2: sections are not read, got '[train]'", "section");
 }
 
+TEST(Usage, a_config_file_may_begin_with_a_byte_order_mark_and_has_no_dashes) {
+  const test::TempFolder folder;
+  const std::string rings = test::write_rings(folder);
+  const std::string marked = folder.write("m.toml",
+                                          "\xef\xbb\xbf"
+                                          "epochs = 2\n");
+  const Outcome outcome = run_mezzo(folder, {"train", "--dataset", rings, "--config", marked});
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  const std::string dashes = folder.write("d.toml", "epochs = 2\n--epochs = 3\n");
+  expect_failure(run_mezzo(folder, {"train", "--dataset", rings, "--config", dashes}), 2,
+                 "line 2: keys stand without dashes", "dashes");
+}
+
+TEST(Usage, an_empty_item_of_a_list_and_a_seed_beyond_the_last_are_refused) {
+  const test::TempFolder folder;
+  const std::string rings = test::write_rings(folder);
+  for (const char* fanouts : {"2,,2", "2,2,", ",2"}) {
+    expect_failure(
+        run_mezzo(folder, {"train", "--dataset", rings, "--batch-size", "4", "--fanout", fanouts}),
+        2, "--fanout", fanouts);
+  }
+  expect_failure(run_mezzo(folder, {"train", "--dataset", rings, "--seed", "18446744073709551615",
+                                    "--runs", "2"}),
+                 2, "--runs", "seed");
+}
+
 TEST(Usage, a_file_that_is_read_is_not_overwritten) {
   const test::TempFolder folder;
   const std::string rings = test::write_rings(folder), file = folder.write("file.csv", "epochs=1");
