@@ -8,11 +8,14 @@
 #include <filesystem>
 #include <fstream>
 #include <optional>
-#include <sstream>
+#include <ostream>
+#include <streambuf>
 #include <system_error>
 #include <utility>
+#include <vector>
 
 #include <fcntl.h>
+#include <poll.h>
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -31,6 +34,57 @@ void write_whole(const std::string& path, const std::function<void(std::ostream&
   write(file);
   file.close();
   if (!file) detail::raise<IoError>("{}: writing failed: {}", path, std::strerror(errno));
+}
+
+/// Writes to an open file of the system and keeps the reason of a failure.
+class FileBuffer final : public std::streambuf {
+ public:
+  explicit FileBuffer(int file) : file_(file), bytes_(std::size_t{1} << 16) { clear(); }
+
+  int failure() const { return failure_; }
+
+ protected:
+  int_type overflow(int_type next) override {
+    if (sync() != 0) return traits_type::eof();
+    if (!traits_type::eq_int_type(next, traits_type::eof())) {
+      sputc(traits_type::to_char_type(next));
+    }
+    return traits_type::not_eof(next);
+  }
+
+  int sync() override {
+    const char* rest = pbase();
+    while (rest < pptr()) {
+      const auto count = ::write(file_, rest, static_cast<std::size_t>(pptr() - rest));
+      if (count >= 0) {
+        rest += count;
+      } else if (errno == EAGAIN) {  // a pipe whose other users do not wait
+        struct ::pollfd ready = {.fd = file_, .events = POLLOUT, .revents = 0};
+        ::poll(&ready, 1, -1);
+      } else if (errno != EINTR) {
+        failure_ = errno;
+        return -1;
+      }
+    }
+    clear();
+    return 0;
+  }
+
+ private:
+  void clear() { setp(bytes_.data(), bytes_.data() + bytes_.size()); }
+
+  int file_, failure_ = 0;
+  std::vector<char> bytes_;
+};
+
+/// IoError that names `path` where the file does not take it all.
+void write_to(int file, const std::string& path, const std::function<void(std::ostream&)>& write) {
+  FileBuffer buffer(file);
+  std::ostream stream(&buffer);
+  write(stream);
+  if (!stream.flush()) {
+    detail::raise<IoError>("{}: writing failed: {}", path, std::strerror(buffer.failure()));
+  }
 }
 
 /// The regular file `path`, made where it is not there, that is this object's alone: two writers of
@@ -56,8 +110,11 @@ class LockedFile {
   LockedFile& operator=(const LockedFile&) = delete;
   ~LockedFile() { close(); }
 
-  /// Waits until the disk has the file; IoError where it does not take it.
-  void flush_to_disk() const {
+  /// In place of what the file has; waits until the disk has it, else a crash of the machine may
+  /// leave the name without the bytes. IoError where the disk does not take it all.
+  void write_whole(const std::function<void(std::ostream&)>& write) const {
+    if (::ftruncate(file_, 0) != 0) fail("writing failed", errno);
+    write_to(file_, path_, write);
     if (::fsync(file_) != 0) fail("writing failed", errno);
   }
 
@@ -139,24 +196,6 @@ int problem_of(int file) {
   return (flags & O_ACCMODE) == O_RDONLY ? EBADF : 0;
 }
 
-/// By its number, so that what was written before stays and what follows comes behind; opened anew
-/// by its name it would be written from the start.
-void write_to_open_file(const std::string& path, int file,
-                        const std::function<void(std::ostream&)>& write) {
-  std::ostringstream stream;
-  write(stream);
-  const std::string text = std::move(stream).str();
-  std::size_t done = 0;
-  while (done < text.size()) {
-    const auto count = ::write(file, text.data() + done, text.size() - done);
-    if (count >= 0) {
-      done += static_cast<std::size_t>(count);
-    } else if (errno != EINTR) {
-      detail::raise<IoError>("{}: writing failed: {}", path, std::strerror(errno));
-    }
-  }
-}
-
 /// Whether there is something that is written to as it stands, since it cannot be replaced: a pipe
 /// or a device.
 bool is_special(const std::string& path) {
@@ -226,15 +265,22 @@ void check_not_read(std::string_view what, const std::string& path, const std::s
   // By the name as well, for a data set may have a link to a file elsewhere.
   const fs::path named = fs::absolute(path, ignored);
   const fs::path by_name = place_of(named.parent_path().string()) / named.filename();
-  MEZZO_CHECK(!lies_in(folder, place_of(path)) && !lies_in(folder, by_name),
-              "{}: {} lies in the folder of the data set, which may be read from it; name a new "
-              "file, or one elsewhere",
-              what, path);
+  bool is_linked = false;
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder, ignored)) {
+    is_linked = is_linked || fs::equivalent(entry.path(), path, ignored);
+  }
+  MEZZO_CHECK(
+      !is_linked && !lies_in(folder, place_of(path)) && !lies_in(folder, by_name),
+      "{}: {} is in the folder of the data set, which may be read from it; name a new file, "
+      "or one elsewhere",
+      what, path);
 }
 
 void replace_file(const std::string& path, const std::function<void(std::ostream&)>& write) {
   if (const std::optional<int> file = open_file_behind(path)) {
-    write_to_open_file(path, *file, write);
+    // By its number, so that what was written before stays and what follows comes behind; opened
+    // anew by its name it would be written from the start.
+    write_to(*file, path, write);
     return;
   }
   if (is_special(path)) {
@@ -245,8 +291,7 @@ void replace_file(const std::string& path, const std::function<void(std::ostream
   const std::string file = behind_link(path), first = beside(path);
   const LockedFile locked(first);
   try {
-    write_whole(first, write);
-    locked.flush_to_disk();  // else a crash of the machine may leave the new name without its bytes
+    locked.write_whole(write);
   } catch (...) {
     fs::remove(first, failure);
     throw;

@@ -225,7 +225,8 @@ TEST(CheckNotRead, refuses_the_files_that_a_data_set_may_have) {
   const test::TempFolder folder;
   const std::string data = folder.path("data"), own = folder.write("data/labels.npy", ""),
                     below = folder.write("data/raw/edge.csv", ""),
-                    elsewhere = folder.write("data_of_others/x.npy", "");
+                    elsewhere = folder.write("data_of_others/x.npy", ""),
+                    other = folder.write("data_of_others/y.npy", "");
   const std::string link = folder.path("link.npy"), linked = folder.path("data/linked.npy");
   std::filesystem::create_symlink(own, link);
   std::filesystem::create_symlink(elsewhere, linked);
@@ -234,12 +235,12 @@ TEST(CheckNotRead, refuses_the_files_that_a_data_set_may_have) {
   };
   for (const std::string& dataset : {data, data + "/", data + "/../data", data + "/ind.cora"}) {
     for (const std::string& path :
-         {own, below, link, linked, folder.path("data/raw/../labels.npy")}) {
+         {own, below, link, linked, elsewhere, folder.path("data/raw/../labels.npy")}) {
       EXPECT_TRUE(test::throws<InvalidArgument>([&] { check(path, dataset); }, {"--output"}))
           << path << " of " << dataset;
     }
     EXPECT_NO_THROW(check(folder.path("data/new.npy"), dataset));
-    EXPECT_NO_THROW(check(elsewhere, dataset));
+    EXPECT_NO_THROW(check(other, dataset));
     EXPECT_NO_THROW(check("/dev/null", dataset));
   }
   EXPECT_TRUE(test::throws<InvalidArgument>([&] { check(link, own); }, {"--output"}));
