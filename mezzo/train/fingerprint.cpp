@@ -1,5 +1,6 @@
 #include "mezzo/train/fingerprint.h"
 
+#include <cstddef>
 #include <cstdint>
 #include <cstring>
 

@@ -1,7 +1,5 @@
 #include "mezzo/train/image_options.h"
 
-#include <cmath>
-
 #include <nlohmann/json.hpp>
 
 #include "mezzo/core/error.h"

@@ -21,8 +21,8 @@ inline constexpr auto kImageModel = "cnn";
 struct ImageOptions {
   std::int64_t epochs = 10;       ///< >= 1
   std::int64_t batch_size = 128;  ///< >= 1
-  double learning_rate = 1e-4;    ///< > 0
-  double weight_decay = 0;        ///< >= 0, of every parameter
+  double learning_rate = 1e-4;    ///< > 0, within check_rates
+  double weight_decay = 0;        ///< >= 0, likewise, of every parameter
   OptimizerKind optimizer = OptimizerKind::kAdam;
   amp::Precision precision = amp::Precision::kFloat32;
   LossScale loss_scale;

@@ -1,5 +1,6 @@
 #include "mezzo/train/options.h"
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <limits>
@@ -14,9 +15,9 @@ namespace {
 
 // What is beyond any model would take the memory, or the hops of sgc the time, without an end.
 constexpr std::int64_t kMostLayers = 1 << 16;
-// Wider than any layer; the sizes of tensors that are made from two of such still fit 64 bits.
+// Wider than any layer, heads and all; the sizes of tensors of two such still fit 64 bits.
 constexpr std::int64_t kMostWidth = 1 << 24;
-// A smaller factor is 0 in float32, and nothing is trained.
+// A smaller factor loses its digits in float32, or is 0 there, and nothing is trained.
 constexpr float kLeastFactor = std::numeric_limits<float>::min();
 
 bool is_share(double value) {
@@ -53,6 +54,10 @@ void check_model(const TrainOptions& options) {
               "attention-dropout: only gat has attention, the model is {}", model);
   check_width("heads", options.heads);
   check_width("output-heads", options.output_heads);
+  const std::int64_t heads = std::max(options.heads.value_or(1), options.output_heads.value_or(1));
+  MEZZO_CHECK(options.hidden.value_or(1) <= kMostWidth / heads,
+              "heads: expected heads of together at most {} features, got {} of {}", kMostWidth,
+              heads, options.hidden.value_or(1));
   MEZZO_CHECK(!options.attention_dropout || is_share(*options.attention_dropout),
               "attention-dropout: expected a number in [0, 1), got {}", *options.attention_dropout);
 

@@ -89,12 +89,13 @@ struct TrainOptions {
   bool skip = false;  ///< residual connections
 
   std::int64_t epochs = 200;    ///< >= 1
-  double learning_rate = 0.01;  ///< > 0
-  double weight_decay = 5e-4;   ///< >= 0, of every parameter
+  double learning_rate = 0.01;  ///< > 0, within check_rates
+  double weight_decay = 5e-4;   ///< >= 0, likewise, of every parameter
   OptimizerKind optimizer = OptimizerKind::kAdam;
   amp::Precision precision = amp::Precision::kFloat32;
   LossScale loss_scale;
-  double loss_factor = 1;  ///< > 0: of the loss that is minimised; reported losses are without it
+  /// Of the loss that is minimised, a normal float32 > 0; reported losses are without it.
+  double loss_factor = 1;
   /// Parts of the model (`layer0`, `norm0`, `skip0`, ...) that a 16-bit precision leaves in
   /// float32.
   std::vector<std::string> keep_float32;
@@ -129,7 +130,9 @@ struct TrainOptions {
   std::string resume;      ///< file to go on from; empty: none
 };
 
-/// Throws InvalidArgument for a rate or decay by which a step would overflow or vanish in float32.
+/// Throws InvalidArgument for a rate or decay by which a step would overflow or vanish in float32:
+/// the rate in [1.18e-38, most], the decay in [0, most], of AdamW their product too; most is
+/// float32's largest number for SGD, 1e37 for the others.
 MEZZO_API void check_rates(OptimizerKind optimizer, double learning_rate, double weight_decay);
 
 /// Throws InvalidArgument that names the first option out of its range or in contradiction to

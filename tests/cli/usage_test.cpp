@@ -222,8 +222,8 @@ TEST(Usage, memory_that_ran_out_is_exit_code_70_and_says_how_much) {
   const test::TempFolder folder;
   // More than a processor can address, wherever the test runs.
   const Outcome outcome =
-      run_mezzo(folder, {"train", "--dataset", test::write_rings(folder), "--model", "gat",
-                         "--hidden", "16777216", "--heads", "16777216"});
+      run_mezzo(folder, {"train", "--dataset", test::write_rings(folder), "--model", "mlp",
+                         "--layers", "3", "--hidden", "16777216"});
   expect_failure(outcome, 70, " bytes were asked for", "hidden");
 }
 

@@ -65,6 +65,10 @@ TEST(TrainOptions, what_is_out_of_range_or_contradicts_is_named) {
       {"epochs", [](TrainOptions& o) { o.epochs = 0; }},
       {"lr", [](TrainOptions& o) { o.learning_rate = 0; }},
       {"lr", [](TrainOptions& o) { o.learning_rate = kInf; }},
+      {"heads",
+       [](TrainOptions& o) {
+         o.model = nn::ModelKind::kGat, o.hidden = 1 << 20, o.heads = 1 << 20;
+       }},
       {"lr", [](TrainOptions& o) { o.learning_rate = 1e-60; }},
       {"lr", [](TrainOptions& o) { o.learning_rate = 4e37; }},
       {"loss-factor", [](TrainOptions& o) { o.loss_factor = 1e-60; }},
