@@ -197,6 +197,7 @@ int convert_command(const Arguments& arguments) {
             "Divide each row of the features by the sum of its magnitudes");
   add_report_options(app, json);
   if (!parse_arguments(app, arguments)) return kSuccess;
+  outlive_readers();
 
   MEZZO_CHECK(!dataset.empty(), "--dataset is required");
   MEZZO_CHECK(!output.empty(), "--output is required");

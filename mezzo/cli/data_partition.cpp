@@ -97,6 +97,7 @@ int partition_command(const Arguments& arguments) {
       .number("--seed", cut.seed, "Of METIS");
   add_report_options(app, json);
   if (!parse_arguments(app, arguments)) return kSuccess;
+  outlive_readers();
 
   MEZZO_CHECK(!dataset.empty(), "--dataset is required");
   MEZZO_CHECK(num_parts, "-k is required");

@@ -5,6 +5,7 @@
 #include "mezzo/cli/checkpoint_arguments.h"
 #include "mezzo/cli/commands.h"
 #include "mezzo/cli/image_command.h"
+#include "mezzo/cli/interrupt.h"
 #include "mezzo/cli/run.h"
 #include "mezzo/core/json.h"
 #include "mezzo/data/dataset.h"
@@ -47,6 +48,7 @@ int evaluate_command(const Arguments& arguments) {
               "Which split, from 0 (default: the checkpoint's)");
   add_report_options(app, json);
   if (!parse_arguments(app, arguments)) return kSuccess;
+  outlive_readers();
 
   if (!json.empty()) check_writable("--json", json);
   if (is_image_checkpoint(required_checkpoint(wanted))) {

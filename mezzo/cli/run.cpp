@@ -11,8 +11,10 @@
 
 #include <ATen/Context.h>
 #include <c10/util/Exception.h>
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <torch/headeronly/version.h>
+#include <unistd.h>
 
 #include "mezzo/amp/float32_reductions.h"
 #include "mezzo/cli/commands.h"
@@ -55,6 +57,15 @@ std::string version_text() {
                      describe_backends(), devices);
 }
 
+/// Nothing that is opened later, a socket between processes say, may get the number of a standard
+/// stream that was closed: what is printed would go there. What stands in for it takes no text.
+void fill_standard_streams() {
+  for (const int number : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
+    if (::fcntl(number, F_GETFD) >= 0) continue;  // else the lowest number that is free
+    if (::open("/dev/full", O_RDWR) < 0) ::open("/dev/null", O_RDWR);
+  }
+}
+
 /// Throws IoError where the standard output did not take all that was written.
 void finish_output() {
   std::cout.flush();
@@ -95,6 +106,7 @@ int run(const std::vector<std::string>& arguments) {
       {"data", "Lists, describes, converts and cuts data sets", data_command},
       {"bench", "Times kernels and epochs beside libtorch's own operations", bench_command},
   };
+  fill_standard_streams();
   Warnings warnings;
   const c10::WarningUtils::WarningHandlerGuard guard(&warnings);
   const amp::Float32Reductions float32_reductions;
