@@ -458,7 +458,12 @@ TEST(SegmentMm, a_second_derivative_is_a_clear_error) {
     torch::autograd::grad({segment_mm(a, b, ids({3})).sum()}, {a}, {}, std::nullopt,
                           /*create_graph=*/true);
   };
-  EXPECT_TRUE(mentions(error_of<std::exception>(second_derivative), "segment_mm"));
+  EXPECT_TRUE(mentions(error_of<std::exception>(second_derivative), "segment_mm:second"));
+  const auto of_gather_mm = [&] {
+    torch::autograd::grad({gather_mm(a, b, ids({0, 0, 0})).sum()}, {a}, {}, std::nullopt,
+                          /*create_graph=*/true);
+  };
+  EXPECT_TRUE(mentions(error_of<std::exception>(of_gather_mm), "gather_mm:second"));
 }
 
 TEST(SegmentAutocast, casts_rows_and_matrices_and_leaves_the_softmax) {

@@ -265,6 +265,21 @@ class Errors(unittest.TestCase):
             with self.assertRaisesRegex(RuntimeError, text):
                 run()
 
+    def test_an_absent_tensor_and_a_weight_that_is_no_matrix_are_named(self):
+        graph, x = four_nodes(), torch.ones(4, 3)
+        for text, call in {
+            "edge_softmax: the op needs logits": lambda: mezzo.edge_softmax(graph, None, "dst"),
+            "scaled_sum: the op needs x":
+                lambda: mezzo.scaled_sum(graph, None, torch.ones(4), None, None),
+            "linear: the op needs x": lambda: mezzo.linear(None, x, None),
+            "linear: the op needs weight": lambda: mezzo.linear(x, None, None),
+            "weight \\[out, in\\], got x \\[4, 3\\] and weight \\[3\\]":
+                lambda: mezzo.linear(x, torch.ones(3), None),
+            "expected x \\[..., in\\]": lambda: mezzo.linear(torch.ones(()), x, None),
+        }.items():
+            with self.subTest(text), self.assertRaisesRegex(RuntimeError, text):
+                call()
+
 
 class Document(unittest.TestCase):
     def test_its_schemas_are_those_of_the_library(self):

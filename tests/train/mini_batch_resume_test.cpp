@@ -222,8 +222,9 @@ TEST(Checkpoint, one_that_older_options_wrote_is_read_and_resumed) {
   options.epochs = 4;
   options.checkpoint = folder.path("old");
   train(data, options);
-  remove_fields(options.checkpoint, {"loss-factor", "keep-float32", "sampling", "begun",
-                                     "gradient-traffic", "multi-label", "training-nodes"});
+  remove_fields(options.checkpoint,
+                {"loss-factor", "keep-float32", "sampling", "begun", "gradient-traffic",
+                 "multi-label", "targets", "training-nodes"});
 
   const Checkpoint old = read_checkpoint(options.checkpoint);
   EXPECT_EQ(old.options.loss_factor, 1);
