@@ -28,11 +28,11 @@ struct Rules {
         : lhs(lower_node(l, lhs_target)), rhs(lower_node(r, rhs_target)) {
       const bool by_edge = lhs_target == "e" && rhs_target == "e";
       if (!by_edge || !lhs || !rhs || !lhs->defined() || !rhs->defined()) return;
-      if (lhs->scalar_type() == at::kFloat && at::isReducedFloatingType(rhs->scalar_type())) {
-        rhs = rhs->to(at::kFloat);
-      } else if (rhs->scalar_type() == at::kFloat &&
-                 at::isReducedFloatingType(lhs->scalar_type())) {
+      const at::ScalarType left = lhs->scalar_type(), right = rhs->scalar_type();
+      if ((left == at::kFloat && at::isReducedFloatingType(right)) ||
+          (right == at::kFloat && at::isReducedFloatingType(left))) {
         lhs = lhs->to(at::kFloat);
+        rhs = rhs->to(at::kFloat);
       }
     }
 
