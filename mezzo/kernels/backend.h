@@ -7,6 +7,7 @@
 
 #include "mezzo/core/export.h"
 #include "mezzo/kernels/attention.h"
+#include "mezzo/kernels/dense.h"
 #include "mezzo/kernels/dropout.h"
 #include "mezzo/kernels/edge_softmax.h"
 #include "mezzo/kernels/gatv2_scores.h"
@@ -35,6 +36,9 @@ struct CpuBackend {
   void (*dropout)(const DropoutArgs&);
   void (*draw_int32)(const kernels::UniformDraws<std::int32_t>&);
   void (*draw_int64)(const kernels::UniformDraws<std::int64_t>&);
+  void (*pack_panels)(const PackArgs&);
+  void (*rows_product)(const RowsProductArgs&);
+  void (*transposed_product)(const TransposedProductArgs&);
   /// 16-bit numbers of `dtype` to float32; exact.
   void (*widen)(DType dtype, const void* from, float* to, std::int64_t count);
   /// float32 to 16-bit numbers of `dtype`: to nearest, ties to even; inf and NaN stay.

@@ -34,11 +34,6 @@ std::string_view missing_avx512_bf16() {
   return {};
 }
 
-bool has_avx512_fp16() {
-  __builtin_cpu_init();
-  return __builtin_cpu_supports("avx512fp16") != 0;
-}
-
 #else
 
 bool is_intel() {
@@ -55,10 +50,6 @@ std::string_view missing_avx512() {
 
 std::string_view missing_avx512_bf16() {
   return "x86-64";
-}
-
-bool has_avx512_fp16() {
-  return false;
 }
 
 #endif

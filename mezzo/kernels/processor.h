@@ -14,7 +14,4 @@ std::string_view missing_avx2();
 std::string_view missing_avx512();
 std::string_view missing_avx512_bf16();
 
-/// Arithmetic on float16 in vectors, not conversions alone.
-bool has_avx512_fp16();
-
 }  // namespace mezzo

@@ -1,7 +1,5 @@
 #include "mezzo/message_passing/float32_product.h"
 
-#include <algorithm>
-#include <bit>
 #include <cstdint>
 #include <string_view>
 
@@ -97,23 +95,6 @@ at::Tensor float32_product(const at::Tensor& x, const at::Tensor& factor,
                            const std::optional<at::Tensor>& bias) {
   if (const auto* onednn = onednn_for(x, factor)) return onednn_product(*onednn, x, factor, bias);
   return bias ? at::addmm(*bias, x, factor) : at::mm(x, factor);
-}
-
-void add_float32_product(const at::Tensor& sum, const at::Tensor& x, const at::Tensor& factor) {
-  if (const auto* onednn = onednn_for(x, factor)) {
-    sum.add_(onednn_product(*onednn, x, factor, std::nullopt));
-  } else {
-    sum.addmm_(x, factor);
-  }
-}
-
-std::int64_t float32_tile_rows(std::int64_t columns) {
-  // Measured (docs/decisions/0012-two-ways-of-16-bit-products.md): oneDNN rearranges the factor in
-  // each call, MKL's calls cost less and leave less room in the level-2 cache.
-  constexpr std::int64_t kOneDnnRows = 512, kNumbers = 1 << 17, kFewest = 128, kMost = 256;
-  if (onednn()) return kOneDnnRows;
-  const auto fit = static_cast<std::uint64_t>(kNumbers / std::max<std::int64_t>(1, columns));
-  return std::clamp(static_cast<std::int64_t>(std::bit_floor(fit)), kFewest, kMost);
 }
 
 }  // namespace mezzo

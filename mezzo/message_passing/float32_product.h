@@ -16,12 +16,4 @@ namespace mezzo {
 at::Tensor float32_product(const at::Tensor& x, const at::Tensor& factor,
                            const std::optional<at::Tensor>& bias);
 
-/// Adds x times factor, as above, to sum [N, M], float32 of any strides.
-void add_float32_product(const at::Tensor& sum, const at::Tensor& x, const at::Tensor& factor);
-
-/// How many rows of `columns` numbers such a product is best given at a time, where they come from
-/// elsewhere tile by tile: few enough for the caches, and so many that what each call prepares
-/// does not show. Depends on the processor and `columns` alone.
-std::int64_t float32_tile_rows(std::int64_t columns);
-
 }  // namespace mezzo

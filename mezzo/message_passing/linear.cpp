@@ -18,7 +18,6 @@
 #include "mezzo/core/log.h"
 #include "mezzo/core/parse.h"
 #include "mezzo/core/type_list.h"
-#include "mezzo/kernels/processor.h"
 #include "mezzo/message_passing/arguments.h"
 #include "mezzo/message_passing/blocked_product.h"
 #include "mezzo/message_passing/device.h"
@@ -80,7 +79,7 @@ bool measure_native(at::ScalarType type, ProductClass kind) {
   const std::int64_t columns = kind == ProductClass::kNarrow ? 8 : 128;
   constexpr std::int64_t kRows = 2048;
   const at::Tensor x = at::ones({kRows, 256}, options);
-  const at::Tensor w = at::ones({256, columns}, options), wide = widened(w);
+  const at::Tensor w = at::ones({256, columns}, options);
   const at::Tensor gradient = at::ones({kRows, columns}, options);
   const auto run_native = [&] {
     kind == ProductClass::kTransposed ? at::mm(gradient.t(), x)
@@ -88,7 +87,7 @@ bool measure_native(at::ScalarType type, ProductClass kind) {
   };
   const auto run_blocked = [&] {
     kind == ProductClass::kTransposed ? blocked_transposed_product(gradient, x)
-                                      : blocked_product(x, wide, std::nullopt);
+                                      : blocked_product(x, w, std::nullopt);
   };
   // In turn, many times: what disturbs the machine for some milliseconds must not decide. The
   // first round packs, allocates and starts threads. A reference kernel needs few rounds.
@@ -119,15 +118,6 @@ bool native_is_faster(at::ScalarType type, ProductClass kind) {
   return is_faster[i];
 }
 
-/// Whether oneDNN, by which libtorch multiplies then, has float16 arithmetic here: it widens in
-/// registers, so that its product takes no longer than that of float32, which widening in memory
-/// does. The two are too near for a measurement to decide alike in every process.
-bool multiplies_float16() {
-  static const bool has_arithmetic = has_avx512_fp16();
-  return has_arithmetic && at::globalContext().hasMKLDNN() &&
-         at::globalContext().userEnabledMkldnn();
-}
-
 /// Whether libtorch's own product is taken.
 template <class Device>
 bool goes_native(at::ScalarType type, ProductClass kind);
@@ -137,7 +127,7 @@ bool goes_native<OnCpu>(at::ScalarType type, ProductClass kind) {
   if (type != at::kBFloat16 && type != at::kHalf) return true;
   static const auto forced = parse_variable(LinearWays{}, "MEZZO_LINEAR");
   if (forced) return *forced == LinearWay::kNative;
-  return (type == at::kHalf && multiplies_float16()) || native_is_faster(type, kind);
+  return native_is_faster(type, kind);
 }
 
 template <>
@@ -170,9 +160,8 @@ at::Tensor linear_transposed_on(const at::Tensor& x, const at::Tensor& weight,
   MEZZO_CHECK(!bias || (bias->dim() == 1 && bias->size(0) == factor.size(1)),
               "linear: expected bias [{}], got {}", factor.size(1), c10::str(bias->sizes()));
   const bool native = goes_native<Device>(type, class_of_columns(factor.size(1)));
-  const at::Tensor out = native       ? native_product(rows, factor, bias)
-                         : transposed ? blocked_product(rows, widened(weight).t(), bias)
-                                      : blocked_product(rows, widened(weight), bias);
+  const at::Tensor out =
+      native ? native_product(rows, factor, bias) : blocked_product(rows, factor, bias);
   if (x.dim() == 2) return out;
   auto shape = x.sizes().vec();
   shape.back() = out.size(1);

@@ -142,7 +142,7 @@ TEST(Linear, long_sums_are_not_kept_in_sixteen_bits) {
 
 TEST(BlockedProduct, has_the_same_bits_for_any_number_of_threads) {
   const auto x = uniform({2600, 1100}, at::kBFloat16, 1).cpu();
-  const auto factor = uniform({1100, 20}, at::kFloat, 2).cpu();
+  const auto factor = uniform({1100, 20}, at::kBFloat16, 2).cpu();
   const auto gradient = uniform({2600, 20}, at::kBFloat16, 3).cpu();
   const int given = at::get_num_threads();
   at::set_num_threads(1);

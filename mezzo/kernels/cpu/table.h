@@ -7,6 +7,7 @@
 #include "mezzo/kernels/backend.h"
 #include "mezzo/kernels/cpu/attention_grad_rows.h"
 #include "mezzo/kernels/cpu/attention_rows.h"
+#include "mezzo/kernels/cpu/dense_rows.h"
 #include "mezzo/kernels/cpu/draw_rows.h"
 #include "mezzo/kernels/cpu/dropout_rows.h"
 #include "mezzo/kernels/cpu/gatv2_rows.h"
@@ -63,8 +64,19 @@ struct Table {
     visit(DTypes{}, a.dtype, [&]<class T>() { dropout_rows<Lanes<T>, T>(a); });
   }
 
+  using SixteenBits = TypeList<BFloat16, Float16>;
+
+  static void pack(const PackArgs& a) {
+    visit(SixteenBits{}, a.dtype, [&]<class T>() { pack_panels<F32, T>(a); });
+  }
+  static void multiply_rows(const RowsProductArgs& a) {
+    visit(SixteenBits{}, a.dtype, [&]<class T>() { rows_product<F32, T>(a); });
+  }
+  static void multiply_transposed(const TransposedProductArgs& a) {
+    visit(SixteenBits{}, a.dtype, [&]<class T>() { transposed_product<F32, T>(a); });
+  }
   static void widen(DType dtype, const void* from, float* to, std::int64_t count) {
-    visit(TypeList<BFloat16, Float16>{}, dtype, [&]<class T>() {
+    visit(SixteenBits{}, dtype, [&]<class T>() {
       const auto* p = static_cast<const typename T::Storage*>(from);
       std::int64_t i = 0;
       for (; count - i >= F32::width; i += F32::width) F32::load(T{}, p + i).store_accum(to + i);
@@ -72,7 +84,7 @@ struct Table {
     });
   }
   static void narrow(DType dtype, const float* from, void* to, std::int64_t count) {
-    visit(TypeList<BFloat16, Float16>{}, dtype, [&]<class T>() {
+    visit(SixteenBits{}, dtype, [&]<class T>() {
       auto* p = static_cast<typename T::Storage*>(to);
       std::int64_t i = 0;
       for (; count - i >= F32::width; i += F32::width) F32::load_accum(from + i).store(T{}, p + i);
@@ -96,6 +108,9 @@ struct Table {
             .dropout = &dropout,
             .draw_int32 = &kernels::draw_rows<Integers, std::int32_t>,
             .draw_int64 = &kernels::draw_rows<Integers, std::int64_t>,
+            .pack_panels = &pack,
+            .rows_product = &multiply_rows,
+            .transposed_product = &multiply_transposed,
             .widen = &widen,
             .narrow = &narrow};
   }

@@ -1,0 +1,369 @@
+#pragma once
+
+#include <cstdint>
+
+#include "mezzo/kernels/cpu/access.h"
+#include "mezzo/kernels/dense.h"
+
+namespace mezzo {
+
+/// Vectors of a panel's columns, and rows of a tile: so many sums as the registers hold beside a
+/// panel's vectors and one number. The compiler makes vectors of several lanes of one number.
+template <class V>
+inline constexpr int kPanelVectors = V::width == 1 ? 8 : 2;
+template <class V>
+inline constexpr int kTileRows = V::max_blocks * 3 / 4;
+
+[[maybe_unused]] static constexpr std::int64_t smaller(std::int64_t a, std::int64_t b) {
+  return a < b ? a : b;
+}
+[[maybe_unused]] static constexpr std::int64_t divided_up(std::int64_t a, std::int64_t b) {
+  return (a + b - 1) / b;
+}
+
+/// Rows of T that a later step reads, fetched in even shares while the tiles of a product of
+/// `rows` x `columns` are made.
+template <class V, class T>
+class RowFetcher {
+ public:
+  RowFetcher(const DenseRows& later, std::int64_t rows, std::int64_t columns)
+      : later_(later),
+        steps_(divided_up(rows, kTileRows<V>) * divided_up(columns, kPanelVectors<V> * V::width)) {}
+
+  [[gnu::always_inline]] void step() {
+    constexpr int kSecondCache = 2;
+    const std::int64_t wanted = later_.rows * ++done_ / steps_;
+    for (; fetched_ < wanted; ++fetched_) {
+      const auto* row =
+          static_cast<const typename T::Storage*>(later_.data) + fetched_ * later_.stride;
+      for (std::int64_t i = 0; i < later_.columns; i += kOfLine) {
+        __builtin_prefetch(row + i, 0, kSecondCache);
+      }
+    }
+  }
+
+ private:
+  static constexpr std::int64_t kOfLine = 64 / sizeof(typename T::Storage);
+
+  DenseRows later_;
+  std::int64_t steps_;
+  std::int64_t done_ = 0, fetched_ = 0;
+};
+
+/// The numbers of a tile: that of row i at depth k is at numbers[i * kRowStep + k * depth_step]. A
+/// step that the compiler knows leaves it one pointer to keep instead of one a row.
+template <std::int64_t kRowStep>
+struct TileNumbers {
+  const float* numbers;
+  std::int64_t depth_step;
+};
+/// Widened rows, and rows that are multiplied transposed.
+using WideRows = TileNumbers<kDenseSlice>;
+using WideColumns = TileNumbers<1>;
+
+/// kTileRows rows times the columns of a panel. Calls store(i, j, sum, count) with the first
+/// `count` numbers of each row's vectors, for the first `rows` rows and `columns` columns.
+template <class V, int kVectors, std::int64_t kRowStep, class Store>
+[[gnu::always_inline]] inline void multiply_tile(const TileNumbers<kRowStep>& tile,
+                                                 const float* panel, std::int64_t depth,
+                                                 std::int64_t rows, std::int64_t columns,
+                                                 const Store& store) {
+  constexpr std::int64_t kWidth = kVectors * V::width;
+  V sum[kTileRows<V>][kVectors];
+#pragma GCC unroll 16
+  for (int i = 0; i < kTileRows<V>; ++i) {
+#pragma GCC unroll 8
+    for (int j = 0; j < kVectors; ++j) sum[i][j] = V::zero();
+  }
+  const float* numbers = tile.numbers;
+  for (std::int64_t k = 0; k < depth; ++k, numbers += tile.depth_step) {
+    V factor[kVectors];
+#pragma GCC unroll 8
+    for (int j = 0; j < kVectors; ++j) {
+      factor[j] = V::load_accum(panel + k * kWidth + j * V::width);
+    }
+#pragma GCC unroll 16
+    for (int i = 0; i < kTileRows<V>; ++i) {
+      const V number = V::set(numbers[i * kRowStep]);
+#pragma GCC unroll 8
+      for (int j = 0; j < kVectors; ++j) sum[i][j] = V::fma(number, factor[j], sum[i][j]);
+    }
+  }
+  if (rows == kTileRows<V> && columns == kWidth) {
+#pragma GCC unroll 16
+    for (int i = 0; i < kTileRows<V>; ++i) {
+#pragma GCC unroll 8
+      for (int j = 0; j < kVectors; ++j) store(i, j, sum[i][j], V::width);
+    }
+    return;
+  }
+  alignas(64) typename V::Scalar edge[kTileRows<V> * kWidth];
+#pragma GCC unroll 16
+  for (int i = 0; i < kTileRows<V>; ++i) {
+#pragma GCC unroll 8
+    for (int j = 0; j < kVectors; ++j) sum[i][j].store_accum(edge + i * kWidth + j * V::width);
+  }
+  for (std::int64_t i = 0; i < rows; ++i) {
+    for (std::int64_t j = 0; j * V::width < columns; ++j) {
+      store(i, j, V::load_accum(edge + i * kWidth + j * V::width),
+            smaller(V::width, columns - j * V::width));
+    }
+  }
+}
+
+/// float32 sums [rows, columns] of a tile.
+struct TileSums {
+  float* data;
+  std::int64_t stride, rows, columns;
+};
+
+/// to (+)= the tile's product: added to what is there, or written over it.
+template <class V, int kVectors, std::int64_t kRowStep>
+[[gnu::noinline]] void add_tile(const TileNumbers<kRowStep>& tile, const float* panel,
+                                std::int64_t depth, bool add, const TileSums& to) {
+  if (add) {
+    for (std::int64_t i = 0; i < to.rows; ++i) {
+      prefetch(to.data + i * to.stride, to.columns * static_cast<std::int64_t>(sizeof(float)));
+    }
+  }
+  const auto store = [to, add](std::int64_t i, std::int64_t j, V sum, std::int64_t count) {
+    float* p = to.data + i * to.stride + j * V::width;
+    if (count == V::width) {
+      (add ? V::load_accum(p) + sum : sum).store_accum(p);
+    } else {
+      (add ? V::load_accum(p, count) + sum : sum).store_accum(p, count);
+    }
+  };
+  multiply_tile<V, kVectors>(tile, panel, depth, to.rows, to.columns, store);
+}
+
+/// The rows that a tile's product is rounded into.
+template <class T>
+struct TileOut {
+  typename T::Storage* data;
+  std::int64_t stride, rows, columns;
+  const float* bias;     ///< or null
+  const float* earlier;  ///< sums of earlier slices, whole vectors; or null
+  std::int64_t earlier_stride;
+};
+
+template <class V, class T, int kVectors>
+[[gnu::noinline]] void finish_tile(const WideRows& tile, const float* panel, std::int64_t depth,
+                                   const TileOut<T>& to) {
+  const auto store = [to](std::int64_t i, std::int64_t j, V sum, std::int64_t count) {
+    const std::int64_t first = j * V::width;
+    if (to.earlier != nullptr) {
+      sum = V::load_accum(to.earlier + i * to.earlier_stride + first) + sum;
+    }
+    if (to.bias != nullptr) sum = sum + V::load_accum(to.bias + first);
+    auto* p = to.data + i * to.stride + first;
+    count == V::width ? sum.store(T{}, p) : sum.store(T{}, p, count);
+  };
+  multiply_tile<V, kVectors>(tile, panel, depth, to.rows, to.columns, store);
+}
+
+/// Calls visit.operator()<kVectors>(panel, column, count) for each panel of a packed factor. The
+/// last one has one vector where its columns fit that.
+template <class V, class Visit>
+[[gnu::always_inline]] inline void visit_panels(const float* panels, std::int64_t depth,
+                                                std::int64_t columns, const Visit& visit) {
+  constexpr std::int64_t kWidth = kPanelVectors<V> * V::width;
+  for (std::int64_t c = 0; c < columns; c += kWidth) {
+    const std::int64_t left = columns - c;
+    if (left <= V::width) {
+      visit.template operator()<1>(panels + c * depth, c, left);
+    } else {
+      visit.template operator()<kPanelVectors<V>>(panels + c * depth, c,
+                                                  left < kWidth ? left : kWidth);
+    }
+  }
+}
+
+/// `from`, widened; zeros behind them up to `padded`.
+template <class V, class T>
+void widen_row(const typename T::Storage* from, std::int64_t count, std::int64_t padded,
+               float* to) {
+  std::int64_t i = 0;
+  for (; count - i >= V::width; i += V::width) V::load(T{}, from + i).store_accum(to + i);
+  if (i < count) {
+    V::load(T{}, from + i, count - i).store_accum(to + i, count - i);
+    i = count;
+  }
+  for (; i < padded; ++i) to[i] = 0;
+}
+
+template <class V, class T>
+void pack_panels(const PackArgs& a) {
+  const auto* from = static_cast<const typename T::Storage*>(a.from.data);
+  for (std::int64_t k = 0; k < a.from.rows; ++k) {
+    const auto pack = [&]<int kVectors>(const float* /*panel*/, std::int64_t c,
+                                        std::int64_t count) {
+      constexpr std::int64_t kWidth = kVectors * V::width;
+      widen_row<V, T>(from + k * a.from.stride + c, count, kWidth,
+                      a.to + c * a.from.rows + k * kWidth);
+    };
+    visit_panels<V>(a.to, a.from.rows, a.from.columns, pack);
+  }
+}
+
+/// Rows times a packed factor, a block of rows and columns at a time.
+template <class V, class T>
+class RowsProduct {
+ public:
+  explicit RowsProduct(const RowsProductArgs& a)
+      : a_(a),
+        x_(static_cast<const typename T::Storage*>(a.x.data)),
+        slices_(a.x.columns > kDenseSlice ? divided_up(a.x.columns, kDenseSlice) : 1) {}
+
+  void run() const {
+    for (std::int64_t row = 0; row < a_.x.rows; row += kDenseBlockRows) {
+      for (std::int64_t first = 0; first < a_.columns; first += kDenseTileColumns) {
+        multiply_block(row, first);
+      }
+    }
+  }
+
+ private:
+  std::int64_t slice_begin(std::int64_t s) const { return a_.x.columns * s / slices_; }
+  std::int64_t slice_length(std::int64_t s) const { return slice_begin(s + 1) - slice_begin(s); }
+  std::int64_t rows_from(std::int64_t row) const {
+    return smaller(kDenseBlockRows, a_.x.rows - row);
+  }
+
+  void multiply_block(std::int64_t row, std::int64_t first) const {
+    const std::int64_t count = smaller(kDenseTileColumns, a_.columns - first);
+    for (std::int64_t s = 0; s < slices_; ++s) {
+      widen_slice(row, s);
+      multiply_slice(row, first, count, s);
+    }
+  }
+
+  /// Rows behind the last one are zeros up to a whole tile.
+  void widen_slice(std::int64_t row, std::int64_t s) const {
+    const std::int64_t length = slice_length(s), rows = rows_from(row);
+    for (std::int64_t r = 0; r < rows; ++r) {
+      widen_row<V, T>(x_ + (row + r) * a_.x.stride + slice_begin(s), length, length,
+                      a_.scratch + r * kDenseSlice);
+    }
+    for (std::int64_t r = rows; r % kTileRows<V> != 0; ++r) {
+      for (std::int64_t i = 0; i < length; ++i) a_.scratch[r * kDenseSlice + i] = 0;
+    }
+  }
+
+  /// What is widened next: the rows' next slice, or the first one of the next rows.
+  DenseRows next(std::int64_t row, std::int64_t s) const {
+    const bool last = s + 1 == slices_;
+    const std::int64_t next_row = last ? row + kDenseBlockRows : row, slice = last ? 0 : s + 1;
+    if (next_row >= a_.x.rows) return {};
+    return {x_ + next_row * a_.x.stride + slice_begin(slice), rows_from(next_row),
+            slice_length(slice), a_.x.stride};
+  }
+
+  void multiply_slice(std::int64_t row, std::int64_t first, std::int64_t columns,
+                      std::int64_t s) const {
+    const std::int64_t depth = a_.x.columns, length = slice_length(s), rows = rows_from(row);
+    const std::int64_t stride = dense_padded(columns);
+    float* sums = a_.scratch + kDenseBlockRows * kDenseSlice;
+    const bool last = s + 1 == slices_;
+    auto* out = static_cast<typename T::Storage*>(a_.out) + row * a_.out_stride + first;
+    RowFetcher<V, T> fetcher(next(row, s), rows, columns);
+    const auto multiply = [&]<int kVectors>(const float* panel, std::int64_t c,
+                                            std::int64_t count) {
+      const float* slice = panel + slice_begin(s) * kVectors * V::width;
+      for (std::int64_t r = 0; r < rows; r += kTileRows<V>) {
+        fetcher.step();
+        const WideRows tile{a_.scratch + r * kDenseSlice, 1};
+        const std::int64_t tile_rows = smaller(kTileRows<V>, rows - r);
+        float* sum = sums + r * stride + c;
+        if (last) {
+          finish_tile<V, T, kVectors>(tile, slice, length,
+                                      {.data = out + r * a_.out_stride + c,
+                                       .stride = a_.out_stride,
+                                       .rows = tile_rows,
+                                       .columns = count,
+                                       .bias = a_.bias == nullptr ? nullptr : a_.bias + first + c,
+                                       .earlier = s > 0 ? sum : nullptr,
+                                       .earlier_stride = stride});
+        } else {
+          // Whole vectors, which the last slice reads.
+          add_tile<V, kVectors>(tile, slice, length, s > 0,
+                                {sum, stride, tile_rows, kVectors * V::width});
+        }
+      }
+    };
+    visit_panels<V>(a_.panels + first * depth, depth, columns, multiply);
+  }
+
+  const RowsProductArgs& a_;
+  const typename T::Storage* x_;
+  std::int64_t slices_;
+};
+
+template <class V, class T>
+void rows_product(const RowsProductArgs& a) {
+  RowsProduct<V, T>(a).run();
+}
+
+/// Rows of `b` in columns [first, first + count) at a time.
+template <class V, class T>
+class TransposedProduct {
+ public:
+  explicit TransposedProduct(const TransposedProductArgs& p)
+      : p_(p),
+        padded_(divided_up(p.a.columns, kTileRows<V>) * kTileRows<V>),
+        panels_(p.scratch + kDenseBlockOfSum * padded_) {}
+
+  void run() const {
+    const auto* a = static_cast<const typename T::Storage*>(p_.a.data);
+    for (std::int64_t row = 0; row < p_.a.rows; row += kDenseBlockOfSum) {
+      for (std::int64_t r = 0; r < rows_from(row); ++r) {
+        widen_row<V, T>(a + (row + r) * p_.a.stride, p_.a.columns, padded_,
+                        p_.scratch + r * padded_);
+      }
+      for (std::int64_t first = 0; first < p_.b.columns; first += kDenseTileColumns) {
+        multiply_block(row, first);
+      }
+    }
+  }
+
+ private:
+  std::int64_t rows_from(std::int64_t row) const {
+    return row < p_.a.rows ? smaller(kDenseBlockOfSum, p_.a.rows - row) : 0;
+  }
+
+  DenseRows block(std::int64_t row, std::int64_t first) const {
+    return {static_cast<const typename T::Storage*>(p_.b.data) + row * p_.b.stride + first,
+            rows_from(row), smaller(kDenseTileColumns, p_.b.columns - first), p_.b.stride};
+  }
+
+  void multiply_block(std::int64_t row, std::int64_t first) const {
+    const DenseRows b = block(row, first);
+    pack_panels<V, T>({p_.dtype, b, panels_});
+    const bool last = first + kDenseTileColumns >= p_.b.columns;
+    const DenseRows next =
+        last ? block(row + kDenseBlockOfSum, 0) : block(row, first + kDenseTileColumns);
+    const std::int64_t heights = p_.a.columns;
+    RowFetcher<V, T> fetcher(next, heights, b.columns);
+    const auto multiply = [&]<int kVectors>(const float* panel, std::int64_t c,
+                                            std::int64_t count) {
+      for (std::int64_t h = 0; h < heights; h += kTileRows<V>) {
+        fetcher.step();
+        add_tile<V, kVectors>(WideColumns{p_.scratch + h, padded_}, panel, b.rows, true,
+                              {p_.sum + h * p_.sum_stride + first + c, p_.sum_stride,
+                               smaller(kTileRows<V>, heights - h), count});
+      }
+    };
+    visit_panels<V>(panels_, b.rows, b.columns, multiply);
+  }
+
+  const TransposedProductArgs& p_;
+  std::int64_t padded_;
+  float* panels_;
+};
+
+template <class V, class T>
+void transposed_product(const TransposedProductArgs& p) {
+  TransposedProduct<V, T>(p).run();
+}
+
+}  // namespace mezzo

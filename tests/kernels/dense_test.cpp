@@ -1,0 +1,241 @@
+// Every backend's products of 16-bit rows against the definition in float64: whole numbers so small
+// that every sum is exact, sizes around those that the kernels work on at a time, and memory that
+// ends where it may not be touched.
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "mezzo/core/random.h"
+#include "mezzo/kernels/backend.h"
+
+#include "guarded.h"
+
+namespace mezzo {
+namespace {
+
+using test::GuardedBytes;
+
+constexpr std::int64_t kUnused = 3;  ///< numbers between rows that belong to none
+
+/// A matrix of 16-bit numbers in guarded memory, its rows kUnused numbers apart.
+struct Matrix {
+  std::int64_t rows, columns;
+  std::vector<float> values;
+  GuardedBytes bytes;
+
+  Matrix(const CpuBackend& backend, DType dtype, std::int64_t height, std::int64_t width,
+         std::vector<float> numbers)
+      : rows(height), columns(width), values(std::move(numbers)), bytes(size_of(height, width)) {
+    for (std::int64_t r = 0; r < rows; ++r) {
+      backend.narrow(dtype, values.data() + r * columns, bytes.data() + r * (columns + kUnused) * 2,
+                     columns);
+    }
+  }
+  static std::size_t size_of(std::int64_t rows, std::int64_t columns) {
+    return rows == 0 ? 0 : static_cast<std::size_t>((rows - 1) * (columns + kUnused) + columns) * 2;
+  }
+  double at(std::int64_t row, std::int64_t column) const {
+    return values[static_cast<std::size_t>(row * columns + column)];
+  }
+  DenseRows view() const { return {bytes.data(), rows, columns, columns + kUnused}; }
+  /// Columns [first, first + count) of the rows [row, row + height).
+  DenseRows view(std::int64_t row, std::int64_t height, std::int64_t first,
+                 std::int64_t count) const {
+    return {bytes.data() + (row * (columns + kUnused) + first) * 2, height, count,
+            columns + kUnused};
+  }
+};
+
+/// Whole numbers in [-2, 2].
+std::vector<float> small_numbers(std::int64_t count, std::uint64_t seed) {
+  std::vector<float> numbers(static_cast<std::size_t>(count));
+  for (std::size_t i = 0; i < numbers.size(); ++i) {
+    numbers[i] = static_cast<float>(random_bits(seed, 1, i) % 5) - 2;
+  }
+  return numbers;
+}
+
+Matrix small_matrix(const CpuBackend& backend, DType dtype, std::int64_t rows, std::int64_t columns,
+                    std::uint64_t seed) {
+  return {backend, dtype, rows, columns, small_numbers(rows * columns, seed)};
+}
+
+/// `x` rounded as a number of the dtype is.
+float rounded(const CpuBackend& backend, DType dtype, double x) {
+  const auto wide = static_cast<float>(x);
+  std::uint16_t bits = 0;
+  float back = 0;
+  backend.narrow(dtype, &wide, &bits, 1);
+  backend.widen(dtype, &bits, &back, 1);
+  return back;
+}
+
+std::vector<float> packed(const CpuBackend& backend, DType dtype, const Matrix& factor) {
+  std::vector<float> panels(static_cast<std::size_t>(factor.rows * dense_padded(factor.columns)),
+                            std::numeric_limits<float>::quiet_NaN());
+  // In two pieces where there are enough columns.
+  const std::int64_t half = factor.columns > kDensePadding ? kDensePadding : 0;
+  for (const auto& [first, count] :
+       {std::pair{std::int64_t{0}, half}, std::pair{half, factor.columns - half}}) {
+    backend.pack_panels({.dtype = dtype,
+                         .from = factor.view(0, factor.rows, first, count),
+                         .to = panels.data() + first * factor.rows});
+  }
+  return panels;
+}
+
+/// x times factor plus bias by the backend, rows [begin, end) at a time; in float32.
+std::vector<float> product(const CpuBackend& backend, DType dtype, const Matrix& x,
+                           const Matrix& factor, const std::vector<float>& bias,
+                           const std::vector<std::int64_t>& bounds) {
+  const std::vector<float> panels = packed(backend, dtype, factor);
+  const std::int64_t columns = factor.columns;
+  GuardedBytes out(static_cast<std::size_t>(x.rows * columns) * 2);
+  for (std::size_t i = 0; i + 1 < bounds.size(); ++i) {
+    std::vector<float> scratch(static_cast<std::size_t>(rows_product_scratch(columns)),
+                               std::numeric_limits<float>::quiet_NaN());
+    backend.rows_product({.dtype = dtype,
+                          .x = x.view(bounds[i], bounds[i + 1] - bounds[i], 0, x.columns),
+                          .panels = panels.data(),
+                          .bias = bias.empty() ? nullptr : bias.data(),
+                          .columns = columns,
+                          .out = out.data() + bounds[i] * columns * 2,
+                          .out_stride = columns,
+                          .scratch = scratch.data()});
+  }
+  std::vector<float> wide(static_cast<std::size_t>(x.rows * columns));
+  backend.widen(dtype, out.data(), wide.data(), x.rows * columns);
+  return wide;
+}
+
+std::vector<float> transposed(const CpuBackend& backend, DType dtype, const Matrix& a,
+                              const Matrix& b, float start) {
+  GuardedBytes sum(std::vector<float>(static_cast<std::size_t>(a.columns * b.columns), start));
+  std::vector<float> scratch(
+      static_cast<std::size_t>(transposed_product_scratch(a.columns, b.columns)),
+      std::numeric_limits<float>::quiet_NaN());
+  backend.transposed_product({.dtype = dtype,
+                              .a = a.view(),
+                              .b = b.view(),
+                              .sum = reinterpret_cast<float*>(sum.data()),
+                              .sum_stride = b.columns,
+                              .scratch = scratch.data()});
+  const auto* numbers = reinterpret_cast<const float*>(sum.data());
+  return {numbers, numbers + a.columns * b.columns};
+}
+
+template <class Check>
+void for_each_backend(Check check) {
+  for (const BackendStatus& one : cpu_backends()) {
+    if (one.backend == nullptr) continue;
+    for (const DType dtype : {DType::kBFloat16, DType::kFloat16}) {
+      SCOPED_TRACE(std::string(one.name) + (dtype == DType::kFloat16 ? " float16" : " bfloat16"));
+      check(*one.backend, dtype);
+    }
+  }
+}
+
+struct Sizes {
+  std::int64_t rows, depth, columns;
+};
+
+std::vector<Sizes> product_sizes() {
+  std::vector<Sizes> all;
+  for (const std::int64_t rows : {0, 1, 5, 12, 13}) {
+    for (const std::int64_t depth : {0, 1, 7, 64}) {
+      for (const std::int64_t columns : {1, 8, 9, 16, 17, 32, 33, 41, 64}) {
+        all.push_back({rows, depth, columns});
+      }
+    }
+  }
+  // More than a block of rows, a slice of the depth, a tile of columns.
+  for (const Sizes& one : {Sizes{240, 320, 8}, Sizes{241, 321, 20}, Sizes{500, 33, 3},
+                           Sizes{13, 700, 49}, Sizes{3, 322, 513}, Sizes{14, 5, 1030}}) {
+    all.push_back(one);
+  }
+  return all;
+}
+
+TEST(DenseRows, are_multiplied_and_rounded_once) {
+  for_each_backend([](const CpuBackend& backend, DType dtype) {
+    for (const auto& [rows, depth, columns] : product_sizes()) {
+      SCOPED_TRACE(testing::Message() << rows << " x " << depth << " x " << columns);
+      const Matrix x = small_matrix(backend, dtype, rows, depth, 1);
+      const Matrix factor = small_matrix(backend, dtype, depth, columns, 2);
+      std::vector<float> bias(static_cast<std::size_t>(dense_padded(columns)));
+      for (std::int64_t c = 0; c < columns; ++c) {
+        bias[static_cast<std::size_t>(c)] = static_cast<float>(c % 7) + 0.5F;
+      }
+      const auto plain = product(backend, dtype, x, factor, {}, {0, rows});
+      const auto shifted = product(backend, dtype, x, factor, bias, {0, rows});
+      for (std::int64_t r = 0; r < rows; ++r) {
+        for (std::int64_t c = 0; c < columns; ++c) {
+          double sum = 0;
+          for (std::int64_t k = 0; k < depth; ++k) sum += x.at(r, k) * factor.at(k, c);
+          const auto i = static_cast<std::size_t>(r * columns + c);
+          ASSERT_EQ(plain[i], rounded(backend, dtype, sum)) << r << ", " << c;
+          ASSERT_EQ(shifted[i], rounded(backend, dtype, sum + bias[static_cast<std::size_t>(c)]))
+              << r << ", " << c;
+        }
+      }
+    }
+  });
+}
+
+TEST(DenseRows, have_the_same_bits_wherever_they_are_cut) {
+  for_each_backend([](const CpuBackend& backend, DType dtype) {
+    std::vector<float> uneven = small_numbers(300 * 650, 3);
+    for (std::size_t i = 0; i < uneven.size(); ++i) {
+      uneven[i] *= 1 + static_cast<float>(random_bits(4, 1, i) % 1024) / 1024;
+    }
+    const Matrix x(backend, dtype, 300, 650, uneven);
+    const Matrix factor = small_matrix(backend, dtype, 650, 21, 5);
+    const auto whole = product(backend, dtype, x, factor, {}, {0, 300});
+    EXPECT_EQ(whole, product(backend, dtype, x, factor, {}, {0, 1, 14, 255, 300}));
+  });
+}
+
+TEST(DenseRows, with_nan_or_infinity_spoil_no_other_row) {
+  for_each_backend([](const CpuBackend& backend, DType dtype) {
+    std::vector<float> numbers = small_numbers(13 * 20, 6);
+    numbers[5 * 20 + 3] = std::numeric_limits<float>::quiet_NaN();
+    numbers[12 * 20] = std::numeric_limits<float>::infinity();
+    const Matrix x(backend, dtype, 13, 20, numbers);
+    const Matrix factor(backend, dtype, 20, 5, std::vector<float>(100, 1));
+    const auto out = product(backend, dtype, x, factor, {}, {0, 13});
+    for (std::size_t i = 0; i < out.size(); ++i) {
+      const std::size_t row = i / 5;
+      EXPECT_EQ(std::isnan(out[i]), row == 5) << i;
+      EXPECT_EQ(std::isinf(out[i]), row == 12) << i;
+    }
+  });
+}
+
+TEST(DenseRows, transposed_are_added_to_the_sum) {
+  for_each_backend([](const CpuBackend& backend, DType dtype) {
+    for (const auto& [rows, heights, columns] :
+         {Sizes{0, 3, 4}, Sizes{1, 1, 1}, Sizes{5, 12, 32}, Sizes{7, 13, 33}, Sizes{192, 25, 16},
+          Sizes{193, 6, 17}, Sizes{400, 41, 65}, Sizes{3, 14, 513}, Sizes{200, 2, 1030}}) {
+      SCOPED_TRACE(testing::Message() << rows << " x " << heights << " x " << columns);
+      const Matrix a = small_matrix(backend, dtype, rows, heights, 7);
+      const Matrix b = small_matrix(backend, dtype, rows, columns, 8);
+      constexpr float kStart = 0.25F;
+      const auto sums = transposed(backend, dtype, a, b, kStart);
+      for (std::int64_t h = 0; h < heights; ++h) {
+        for (std::int64_t c = 0; c < columns; ++c) {
+          double sum = kStart;
+          for (std::int64_t r = 0; r < rows; ++r) sum += a.at(r, h) * b.at(r, c);
+          ASSERT_EQ(sums[static_cast<std::size_t>(h * columns + c)], sum) << h << ", " << c;
+        }
+      }
+    }
+  });
+}
+
+}  // namespace
+}  // namespace mezzo
