@@ -34,6 +34,14 @@ nn::ModelOptions model_options(const Problem& problem, const EpochOptions& optio
   return made;
 }
 
+TrainOptions train_options(const EpochOptions& options, amp::Precision precision) {
+  TrainOptions made;
+  made.model = options.model;
+  made.split_index = options.split_index;
+  made.precision = precision;
+  return made;
+}
+
 /// A model in training, which takes one step a call.
 class Training {
  public:
@@ -42,6 +50,7 @@ class Training {
       : problem_(std::move(problem)),
         precision_(precision),
         stages_(std::move(stages)),
+        features_(cast_once(problem_->features, train_options(options, precision))),
         model_(seeded_model(*problem_, options)),
         optimizer_(model_->parameters(), torch::optim::AdamOptions(0.01).weight_decay(5e-4)),
         scaler_({.device = at::kCPU, .enabled = precision == amp::Precision::kFloat16}),
@@ -76,7 +85,7 @@ class Training {
 
   at::Tensor forward(LapClock& clock) {
     const OperationRecorder recorder(problem_->features.layout() == at::kSparseCsr);
-    const at::Tensor logits = model_->forward(problem_->topology, problem_->features);
+    const at::Tensor logits = model_->forward(problem_->topology, features_);
     const OperationTimes& times = recorder.times();
     note(*stages_, "first product", times.first_product);
     note(*stages_, "products", times.products);
@@ -89,19 +98,13 @@ class Training {
   std::shared_ptr<const Problem> problem_;
   amp::Precision precision_;
   std::shared_ptr<Stages> stages_;
+  at::Tensor features_;
   nn::Model model_;
   torch::optim::Adam optimizer_;
   amp::GradScaler scaler_;
   at::Tensor rows_, labels_;
   std::int64_t steps_ = 0;
 };
-
-TrainOptions train_options(const EpochOptions& options) {
-  TrainOptions made;
-  made.model = options.model;
-  made.split_index = options.split_index;
-  return made;
-}
 
 /// Bytes of the features as a run holds them.
 std::int64_t feature_bytes(const at::Tensor& features) {
@@ -111,8 +114,8 @@ std::int64_t feature_bytes(const at::Tensor& features) {
 }
 
 Comparison make_epoch(const Dataset& dataset, const EpochOptions& options) {
-  const auto problem =
-      std::make_shared<const Problem>(make_problem(dataset, train_options(options)));
+  const auto problem = std::make_shared<const Problem>(
+      make_problem(dataset, train_options(options, amp::Precision::kFloat32)));
   problem->topology.csr();
   problem->topology.csc();
   // Dropout's copy of the features; a dozen tensors of the hidden width; scores of the edges.

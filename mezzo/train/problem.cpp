@@ -1,7 +1,10 @@
 #include "mezzo/train/problem.h"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
+#include <string>
+#include <vector>
 
 #include <ATen/ATen.h>
 
@@ -62,6 +65,14 @@ Topology make_topology(const Dataset& dataset, const TrainOptions& options) {
   return topology.to(problem_device(options));
 }
 
+/// Whether the first layer reads features in the precision's 16-bit type and nothing else reads
+/// them.
+bool reads_low(const TrainOptions& options) {
+  const std::vector<std::string>& wide = options.keep_float32;
+  return is_low(options.precision) && !options.sampling && !options.skip &&
+         std::find(wide.begin(), wide.end(), "layer0") == wide.end();
+}
+
 at::Tensor make_features(const Dataset& dataset, const TrainOptions& options) {
   MEZZO_CHECK(dataset.features.defined() && dataset.num_features() > 0,
               "dataset {}: has no node features, which every model needs", dataset.name);
@@ -74,7 +85,7 @@ at::Tensor make_features(const Dataset& dataset, const TrainOptions& options) {
   if (options.normalize_features) features = normalize_rows(features);
   if (features.layout() == at::kSparseCsr && !worth_sparse(features))
     features = features.to_dense();
-  return features.to(problem_device(options));
+  return cast_once(features.to(problem_device(options)), options);
 }
 
 void set_input(Problem& problem, const Dataset& dataset, const TrainOptions& options) {
@@ -110,6 +121,16 @@ bool worth_sparse(const at::Tensor& features) {
   const std::int64_t sparse_bytes =
       features._nnz() * (value_bytes + index_bytes) + (rows + 1) * index_bytes;
   return 3 * sparse_bytes < rows * features.size(1) * value_bytes;
+}
+
+at::Tensor cast_once(const at::Tensor& features, const TrainOptions& options) {
+  const bool dense = features.layout() == at::kStrided && features.scalar_type() == at::kFloat;
+  if (!dense || !reads_low(options)) return features;
+  if (options.precision == amp::Precision::kBFloat16) return features.to(at::kBFloat16);
+  constexpr double kLargest = 65504;
+  const auto [least, most] = at::aminmax(features);
+  const bool fit = -kLargest <= least.item<double>() && most.item<double>() <= kLargest;
+  return fit ? features.to(at::kHalf) : features;
 }
 
 Problem make_problem(const Dataset& dataset, const TrainOptions& options) {

@@ -17,8 +17,8 @@ namespace mezzo {
 /// device.
 struct Problem {
   Topology topology;  ///< with self loops where the run uses them
-  /// [N, F], strided or sparse CSR: float32; for mini-batches in the dtype and the memory in which
-  /// the data set has them, which may be a mapped file.
+  /// [N, F], strided or sparse CSR: as cast_once() gives them; for mini-batches in the dtype and
+  /// the memory in which the data set has them, which may be a mapped file.
   at::Tensor features;
   at::Tensor labels;    ///< as in the data set
   SplitMasks masks;     ///< bool [N] each
@@ -33,6 +33,13 @@ struct Problem {
 /// is below 11 % of nonzeros. The factor makes up for the indirect access of a sparse product.
 /// features: [N, F], strided or sparse CSR.
 MEZZO_API bool worth_sparse(const at::Tensor& features);
+
+/// Features of the full graph in the 16-bit type of the precision, where all that reads them casts
+/// them to it anyway: dense float32 ones, the first layer in that type and without a skip around
+/// it; for float16 only where none becomes infinite. Else as they are. A cast at each step reads
+/// and writes more than the product behind it does. features: [N, F]. Allocates; synchronises for
+/// float16.
+MEZZO_API at::Tensor cast_once(const at::Tensor& features, const TrainOptions& options);
 
 /// Takes over a data set as `options` ask (split, normalisation, self loops, sampling, device).
 /// Features that come sparse stay so where worth_sparse() says, else become dense; dense ones stay

@@ -8,7 +8,9 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include "mezzo/amp/precision.h"
 #include "mezzo/core/error.h"
+#include "mezzo/nn/model.h"
 #include "mezzo/train/problem.h"
 #include "mezzo/train/state.h"
 
@@ -234,6 +236,50 @@ TEST(Trainer, sparse_and_dense_features_are_the_same_problem) {
   options.normalize_features = true;
   EXPECT_EQ(train(dense, options).last.test, 1);
   EXPECT_EQ(train(sparse, options).last.test, 1);
+}
+
+TEST(Problem, features_are_cast_once_where_the_first_layer_alone_reads_them) {
+  const at::Tensor x = at::rand({5, 3});
+  TrainOptions options = quick_options();
+  EXPECT_TRUE(cast_once(x, options).is_same(x));
+  options.precision = amp::Precision::kBFloat16;
+  EXPECT_TRUE(at::equal(cast_once(x, options), x.to(at::kBFloat16)));
+  EXPECT_TRUE(cast_once(x.to_sparse_csr(), options).scalar_type() == at::kFloat);
+  options.skip = true;
+  EXPECT_TRUE(cast_once(x, options).is_same(x));
+  options.skip = false;
+  options.keep_float32 = {"layer1"};
+  EXPECT_EQ(cast_once(x, options).scalar_type(), at::kBFloat16);
+  options.keep_float32 = {"layer1", "layer0"};
+  EXPECT_TRUE(cast_once(x, options).is_same(x));
+  options.keep_float32.clear();
+  options.precision = amp::Precision::kFloat16;
+  EXPECT_TRUE(at::equal(cast_once(x, options), x.to(at::kHalf)));
+  EXPECT_EQ(cast_once(x.index_put({at::tensor(0)}, at::tensor(65504.0F)), options).scalar_type(),
+            at::kHalf);
+  for (const float large : {65520.0F, -65520.0F}) {
+    const at::Tensor too_large = x.index_put({at::tensor(0)}, at::tensor(large));
+    EXPECT_EQ(cast_once(too_large, options).scalar_type(), at::kFloat) << large;
+  }
+}
+
+TEST(Problem, models_in_training_read_cast_features_as_they_would_cast_them) {
+  const Dataset data = two_rings();
+  const TrainOptions options = quick_options();
+  const Problem problem = make_problem(data, options);
+  for_each(nn::ModelKinds{}, [&]<class Kind>() {
+    SCOPED_TRACE(Kind::name);
+    nn::Model model(nn::ModelOptions{.kind = Kind::kind,
+                                     .in_features = problem.features.size(1),
+                                     .out_features = 2,
+                                     .dropout = 0.5});
+    const amp::PrecisionScope scope(amp::Precision::kBFloat16, at::kCPU);
+    const auto logits = [&](const at::Tensor& features) {
+      at::manual_seed(1);
+      return model->forward(problem.topology, features);
+    };
+    EXPECT_TRUE(at::equal(logits(problem.features), logits(problem.features.to(at::kBFloat16))));
+  });
 }
 
 TEST(BestEvaluation, regular_epochs_come_first_and_the_earliest_of_equals_wins) {
