@@ -114,7 +114,7 @@ at::Tensor blocked_product(const at::Tensor& x, const at::Tensor& factor,
 }
 
 at::Tensor blocked_transposed_product(const at::Tensor& a, const at::Tensor& b) {
-  constexpr std::int64_t kMostGroups = 32, kSums = 1 << 24;  // float32: 64 MiB
+  constexpr std::int64_t kMostGroups = 8, kSums = 1 << 24;  // float32: 64 MiB
   constexpr std::int64_t kMostHeights = 1024;
   const at::Tensor left = with_dense_rows(a), right = with_dense_rows(b);
   const std::int64_t rows = left.size(0), heights = left.size(1), columns = right.size(1);
