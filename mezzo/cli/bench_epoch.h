@@ -26,7 +26,8 @@ struct EpochOptions {
 /// - "products", "aggregation", "attention": the other dense products, sums over neighbours (and
 ///   any further product with sparse features), and what makes attention (scores, softmax, or all
 ///   of it in one) of the forward;
-/// - "other forward": dropout, bias, normalization, activation, casts;
+/// - "other forward": dropout, bias, normalization, activation, casts but that of the features,
+///   which are cast once (cast_once());
 /// - "loss", "backward", "optimizer" (with unscaling).
 ///
 /// `dataset` outlives the plan.

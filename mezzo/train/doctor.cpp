@@ -200,12 +200,14 @@ std::size_t Doctor::try_out(amp::Precision precision, const LossScale& scale,
 }
 
 void Doctor::time_steps(const TrainOptions& options, Trial& trial) {
-  TrainState state(options, problem_);
+  Problem problem = problem_;  // as training has it; what is watched shows the cast as well
+  problem.features = cast_once(problem.features, options);
+  TrainState state(options, problem);
   parts_ = state.model->named_children().keys();
   std::vector<double> milliseconds;
   for (std::int64_t i = 0; i <= kTimedSteps; ++i) {
     const Clock::time_point start = Clock::now();
-    const StepResult result = train_step(state, problem_, nodes_, options);
+    const StepResult result = train_step(state, problem, nodes_, options);
     // The first one allocates, and measures which products are the faster ones; a skipped one does
     // without the optimizer.
     if (i == 0) {

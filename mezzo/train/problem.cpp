@@ -80,12 +80,12 @@ at::Tensor make_features(const Dataset& dataset, const TrainOptions& options) {
               "normalize-features: the features of {} are mapped from a file, which is not changed",
               dataset.name);
   at::Tensor features = dataset.features;
-  // The full graph computes on float32; batches are widened one by one.
+  // Batches are widened one by one.
   if (!options.sampling || options.normalize_features) features = features.to(at::kFloat);
   if (options.normalize_features) features = normalize_rows(features);
   if (features.layout() == at::kSparseCsr && !worth_sparse(features))
     features = features.to_dense();
-  return cast_once(features.to(problem_device(options)), options);
+  return cast_once(features, options).to(problem_device(options));
 }
 
 void set_input(Problem& problem, const Dataset& dataset, const TrainOptions& options) {

@@ -38,7 +38,7 @@ MEZZO_API bool worth_sparse(const at::Tensor& features);
 /// them to it anyway: dense float32 ones, the first layer in that type and without a skip around
 /// it; for float16 only where none becomes infinite. Else as they are. A cast at each step reads
 /// and writes more than the product behind it does. features: [N, F]. Allocates; synchronises for
-/// float16.
+/// float16 on CUDA.
 MEZZO_API at::Tensor cast_once(const at::Tensor& features, const TrainOptions& options);
 
 /// Takes over a data set as `options` ask (split, normalisation, self loops, sampling, device).

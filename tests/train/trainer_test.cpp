@@ -245,9 +245,13 @@ TEST(Problem, features_are_cast_once_where_the_first_layer_alone_reads_them) {
   options.precision = amp::Precision::kBFloat16;
   EXPECT_TRUE(at::equal(cast_once(x, options), x.to(at::kBFloat16)));
   EXPECT_TRUE(cast_once(x.to_sparse_csr(), options).scalar_type() == at::kFloat);
+  EXPECT_EQ(make_problem(two_rings(), options).features.scalar_type(), at::kBFloat16);
   options.skip = true;
   EXPECT_TRUE(cast_once(x, options).is_same(x));
   options.skip = false;
+  options.sampling.emplace();
+  EXPECT_TRUE(cast_once(x, options).is_same(x));
+  options.sampling.reset();
   options.keep_float32 = {"layer1"};
   EXPECT_EQ(cast_once(x, options).scalar_type(), at::kBFloat16);
   options.keep_float32 = {"layer1", "layer0"};
@@ -272,7 +276,7 @@ TEST(Problem, models_in_training_read_cast_features_as_they_would_cast_them) {
     nn::Model model(nn::ModelOptions{.kind = Kind::kind,
                                      .in_features = problem.features.size(1),
                                      .out_features = 2,
-                                     .dropout = 0.5});
+                                     .dropout = 0.3});
     const amp::PrecisionScope scope(amp::Precision::kBFloat16, at::kCPU);
     const auto logits = [&](const at::Tensor& features) {
       at::manual_seed(1);
