@@ -2,11 +2,13 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <numeric>
 
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 #include <c10/core/CPUAllocator.h>
 
+#include "mezzo/core/error.h"
 #include "mezzo/kernels/backend.h"
 #include "mezzo/message_passing/arguments.h"
 
@@ -34,7 +36,16 @@ std::int64_t grain_of(std::int64_t products) {
 }
 
 DType narrow_dtype(const at::Tensor& t) {
+  MEZZO_CHECK(at::isReducedFloatingType(t.scalar_type()), "linear: expected 16-bit rows, got {}",
+              c10::toString(t.scalar_type()));
   return dtype_of("linear", t.scalar_type());
+}
+
+void check_one_dtype(const at::Tensor& a, const at::Tensor& b) {
+  MEZZO_CHECK(a.scalar_type() == b.scalar_type(),
+              "linear: expected operands of one dtype, got {} "
+              "and {}",
+              c10::toString(a.scalar_type()), c10::toString(b.scalar_type()));
 }
 
 /// The rows of t, each dense in memory.
@@ -45,6 +56,7 @@ at::Tensor with_dense_rows(const at::Tensor& t) {
 /// `t` from `row` on, in columns [column, column + columns).
 DenseRows rows_of(const at::Tensor& t, std::int64_t row, std::int64_t rows, std::int64_t column,
                   std::int64_t columns) {
+  if (columns == 0) return {nullptr, rows, 0, 0};
   const std::int64_t offset = row * t.stride(0) + column;
   const auto bytes = static_cast<std::int64_t>(t.element_size());
   return {static_cast<const char*>(t.const_data_ptr()) + offset * bytes, rows, columns,
@@ -57,7 +69,8 @@ void narrow(const at::Tensor& from, const at::Tensor& to) {
   const float* source = from.const_data_ptr<float>();
   auto* target = static_cast<char*>(to.mutable_data_ptr());
   const auto bytes = static_cast<std::int64_t>(to.element_size());
-  at::parallel_for(0, from.numel(), kGrain, [&](std::int64_t begin, std::int64_t end) {
+  constexpr std::int64_t kNumbers = 1 << 14;  // that are worth a thread
+  at::parallel_for(0, from.numel(), kNumbers, [&](std::int64_t begin, std::int64_t end) {
     backend.narrow(dtype, source + begin, target + begin * bytes, end - begin);
   });
 }
@@ -92,6 +105,7 @@ Scratch padded(const at::Tensor& bias) {
 
 at::Tensor blocked_product(const at::Tensor& x, const at::Tensor& factor,
                            const std::optional<at::Tensor>& bias) {
+  check_one_dtype(x, factor);
   const at::Tensor given = with_dense_rows(x);
   const std::int64_t depth = given.size(1), columns = factor.size(1);
   const at::Tensor out = at::empty({given.size(0), columns}, given.options());
@@ -116,6 +130,7 @@ at::Tensor blocked_product(const at::Tensor& x, const at::Tensor& factor,
 at::Tensor blocked_transposed_product(const at::Tensor& a, const at::Tensor& b) {
   constexpr std::int64_t kMostGroups = 8, kSums = 1 << 24;  // float32: 64 MiB
   constexpr std::int64_t kMostHeights = 1024;
+  check_one_dtype(a, b);
   const at::Tensor left = with_dense_rows(a), right = with_dense_rows(b);
   const std::int64_t rows = left.size(0), heights = left.size(1), columns = right.size(1);
   // Rows are added up in groups, a power of 2 of them, which mostly divides among threads.
@@ -124,8 +139,9 @@ at::Tensor blocked_transposed_product(const at::Tensor& a, const at::Tensor& b) 
   const std::int64_t most = std::min({fit, kMostGroups, blocks});
   std::int64_t groups = 1;
   while (2 * groups <= most) groups *= 2;
-  // Where there are fewer groups than threads, these share the heights, which no sum depends on.
-  const std::int64_t shares = (at::get_num_threads() + groups - 1) / groups;
+  // Where groups do not divide among the threads, these share the heights, which no sum depends on.
+  const std::int64_t threads = at::get_num_threads();
+  const std::int64_t shares = threads / std::gcd(threads, groups);
   const std::int64_t share = (heights + shares - 1) / shares;
   const std::int64_t tile = std::clamp<std::int64_t>(share, kDensePadding, kMostHeights);
   const std::int64_t tiles = (heights + tile - 1) / tile;

@@ -19,8 +19,9 @@ namespace mezzo {
 // node features. Trailing dimensions broadcast as in DGL: aligned at the last one. Registered with
 // libtorch as `mezzo::gspmm`, ...: differentiable once, autocast casts node operands to the 16-bit
 // type and leaves edge operands as they come. Errors: InvalidArgument naming operand, expected,
-// given. Two differ: the product of `linear` of strided rows is libtorch's or oneDNN's, whose bits
-// may depend on the number of threads, and feature_dropout is differentiable any number of times.
+// given. Two differ: the product of `linear` of strided rows may be libtorch's or oneDNN's, whose
+// bits may depend on the number of threads, and feature_dropout is differentiable any number of
+// times.
 
 /// out[v] = reduce over the edges e into v of op(lhs, rhs): g-SpMM (DGL, Wang et al. 2019).
 /// lhs: [rows of lhs_target, ...], rhs: [rows of rhs_target, ...]; the one that op does not use may

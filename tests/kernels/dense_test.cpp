@@ -75,16 +75,21 @@ float rounded(const CpuBackend& backend, DType dtype, double x) {
   return back;
 }
 
-std::vector<float> packed(const CpuBackend& backend, DType dtype, const Matrix& factor) {
-  std::vector<float> panels(static_cast<std::size_t>(factor.rows * dense_padded(factor.columns)),
-                            std::numeric_limits<float>::quiet_NaN());
+/// Memory for `count` numbers, all NaN.
+GuardedBytes nans(std::int64_t count) {
+  return GuardedBytes(
+      std::vector<float>(static_cast<std::size_t>(count), std::numeric_limits<float>::quiet_NaN()));
+}
+
+GuardedBytes packed(const CpuBackend& backend, DType dtype, const Matrix& factor) {
+  GuardedBytes panels = nans(factor.rows * dense_padded(factor.columns));
   // In two pieces where there are enough columns.
   const std::int64_t half = factor.columns > kDensePadding ? kDensePadding : 0;
   for (const auto& [first, count] :
        {std::pair{std::int64_t{0}, half}, std::pair{half, factor.columns - half}}) {
     backend.pack_panels({.dtype = dtype,
                          .from = factor.view(0, factor.rows, first, count),
-                         .to = panels.data() + first * factor.rows});
+                         .to = reinterpret_cast<float*>(panels.data()) + first * factor.rows});
   }
   return panels;
 }
@@ -93,20 +98,19 @@ std::vector<float> packed(const CpuBackend& backend, DType dtype, const Matrix& 
 std::vector<float> product(const CpuBackend& backend, DType dtype, const Matrix& x,
                            const Matrix& factor, const std::vector<float>& bias,
                            const std::vector<std::int64_t>& bounds) {
-  const std::vector<float> panels = packed(backend, dtype, factor);
+  const GuardedBytes panels = packed(backend, dtype, factor);
   const std::int64_t columns = factor.columns;
   GuardedBytes out(static_cast<std::size_t>(x.rows * columns) * 2);
   for (std::size_t i = 0; i + 1 < bounds.size(); ++i) {
-    std::vector<float> scratch(static_cast<std::size_t>(rows_product_scratch(columns)),
-                               std::numeric_limits<float>::quiet_NaN());
+    GuardedBytes scratch = nans(rows_product_scratch(columns));
     backend.rows_product({.dtype = dtype,
                           .x = x.view(bounds[i], bounds[i + 1] - bounds[i], 0, x.columns),
-                          .panels = panels.data(),
+                          .panels = reinterpret_cast<const float*>(panels.data()),
                           .bias = bias.empty() ? nullptr : bias.data(),
                           .columns = columns,
                           .out = out.data() + bounds[i] * columns * 2,
                           .out_stride = columns,
-                          .scratch = scratch.data()});
+                          .scratch = reinterpret_cast<float*>(scratch.data())});
   }
   std::vector<float> wide(static_cast<std::size_t>(x.rows * columns));
   backend.widen(dtype, out.data(), wide.data(), x.rows * columns);
@@ -116,15 +120,13 @@ std::vector<float> product(const CpuBackend& backend, DType dtype, const Matrix&
 std::vector<float> transposed(const CpuBackend& backend, DType dtype, const Matrix& a,
                               const Matrix& b, float start) {
   GuardedBytes sum(std::vector<float>(static_cast<std::size_t>(a.columns * b.columns), start));
-  std::vector<float> scratch(
-      static_cast<std::size_t>(transposed_product_scratch(a.columns, b.columns)),
-      std::numeric_limits<float>::quiet_NaN());
+  GuardedBytes scratch = nans(transposed_product_scratch(a.columns, b.columns));
   backend.transposed_product({.dtype = dtype,
                               .a = a.view(),
                               .b = b.view(),
                               .sum = reinterpret_cast<float*>(sum.data()),
                               .sum_stride = b.columns,
-                              .scratch = scratch.data()});
+                              .scratch = reinterpret_cast<float*>(scratch.data())});
   const auto* numbers = reinterpret_cast<const float*>(sum.data());
   return {numbers, numbers + a.columns * b.columns};
 }
@@ -200,19 +202,33 @@ TEST(DenseRows, have_the_same_bits_wherever_they_are_cut) {
   });
 }
 
-TEST(DenseRows, with_nan_or_infinity_spoil_no_other_row) {
+TEST(DenseRows, with_nan_or_infinity_spoil_no_other_row_or_column) {
   for_each_backend([](const CpuBackend& backend, DType dtype) {
     std::vector<float> numbers = small_numbers(13 * 20, 6);
     numbers[5 * 20 + 3] = std::numeric_limits<float>::quiet_NaN();
     numbers[12 * 20] = std::numeric_limits<float>::infinity();
     const Matrix x(backend, dtype, 13, 20, numbers);
-    const Matrix factor(backend, dtype, 20, 5, std::vector<float>(100, 1));
+    std::vector<float> ones(100, 1);
+    const Matrix factor(backend, dtype, 20, 5, ones);
     const auto out = product(backend, dtype, x, factor, {}, {0, 13});
     for (std::size_t i = 0; i < out.size(); ++i) {
       const std::size_t row = i / 5;
       EXPECT_EQ(std::isnan(out[i]), row == 5) << i;
       EXPECT_EQ(std::isinf(out[i]), row == 12) << i;
     }
+    // And transposed: the columns of x are the rows of the sum.
+    const Matrix b(backend, dtype, 13, 5, std::vector<float>(65, 1));
+    const auto sums = transposed(backend, dtype, x, b, 0);
+    for (std::size_t i = 0; i < sums.size(); ++i) {
+      const std::size_t row = i / 5;
+      EXPECT_EQ(std::isnan(sums[i]), row == 3) << i;
+      EXPECT_EQ(std::isinf(sums[i]), row == 0) << i;
+    }
+    ones[2] = std::numeric_limits<float>::quiet_NaN();
+    const Matrix spoiled(backend, dtype, 20, 5, ones);
+    const Matrix whole = small_matrix(backend, dtype, 13, 20, 9);
+    const auto columns = product(backend, dtype, whole, spoiled, {}, {0, 13});
+    for (std::size_t i = 0; i < columns.size(); ++i) EXPECT_EQ(std::isnan(columns[i]), i % 5 == 2);
   });
 }
 
@@ -220,7 +236,8 @@ TEST(DenseRows, transposed_are_added_to_the_sum) {
   for_each_backend([](const CpuBackend& backend, DType dtype) {
     for (const auto& [rows, heights, columns] :
          {Sizes{0, 3, 4}, Sizes{1, 1, 1}, Sizes{5, 12, 32}, Sizes{7, 13, 33}, Sizes{192, 25, 16},
-          Sizes{193, 6, 17}, Sizes{400, 41, 65}, Sizes{3, 14, 513}, Sizes{200, 2, 1030}}) {
+          Sizes{193, 6, 17}, Sizes{400, 41, 65}, Sizes{3, 14, 513}, Sizes{200, 2, 1030},
+          Sizes{2, 1025, 3}}) {
       SCOPED_TRACE(testing::Message() << rows << " x " << heights << " x " << columns);
       const Matrix a = small_matrix(backend, dtype, rows, heights, 7);
       const Matrix b = small_matrix(backend, dtype, rows, columns, 8);

@@ -148,10 +148,45 @@ TEST(BlockedProduct, has_the_same_bits_for_any_number_of_threads) {
   at::set_num_threads(1);
   const auto alone = blocked_product(x, factor, std::nullopt);
   const auto summed = blocked_transposed_product(gradient, x);
-  at::set_num_threads(2);
-  EXPECT_TRUE(at::equal(alone, blocked_product(x, factor, std::nullopt)));
-  EXPECT_TRUE(at::equal(summed, blocked_transposed_product(gradient, x)));
+  const auto many = blocked_transposed_product(x, gradient);
+  for (const int threads : {2, 3, 12}) {  // with 3, and with 12, threads share heights
+    SCOPED_TRACE(threads);
+    at::set_num_threads(threads);
+    EXPECT_TRUE(at::equal(alone, blocked_product(x, factor, std::nullopt)));
+    EXPECT_TRUE(at::equal(summed, blocked_transposed_product(gradient, x)));
+    EXPECT_TRUE(at::equal(many, blocked_transposed_product(x, gradient)));
+  }
   at::set_num_threads(given);
+}
+
+TEST(BlockedProduct, of_any_layout_is_exact_on_whole_numbers) {
+  for (const at::ScalarType dtype : {at::kBFloat16, at::kHalf}) {
+    const auto numbers_of = [&](at::IntArrayRef sizes, std::uint64_t seed) {
+      return integers(sizes, dtype, seed).cpu();
+    };
+    const auto expect_product = [&](const at::Tensor& x, const at::Tensor& factor) {
+      EXPECT_TRUE(exact_rounded(blocked_product(x, factor, std::nullopt),
+                                at::mm(in_double(x), in_double(factor))));
+    };
+    const auto expect_transposed = [&](const at::Tensor& a, const at::Tensor& b) {
+      EXPECT_TRUE(
+          exact_rounded(blocked_transposed_product(a, b), at::mm(in_double(a).t(), in_double(b))));
+    };
+    expect_product(numbers_of({1, 70}, 1), numbers_of({70, 1}, 2));
+    expect_product(numbers_of({70, 9}, 1).t(), numbers_of({33, 70}, 2).t());
+    expect_product(numbers_of({1, 20}, 1).expand({300, 20}), numbers_of({20, 1}, 2));
+    expect_product(numbers_of({5, 0}, 1), numbers_of({0, 3}, 2));
+    expect_transposed(numbers_of({700, 1100}, 3), numbers_of({700, 3}, 4));  // heights in tiles
+    expect_transposed(numbers_of({1, 7}, 3).expand({500, 7}), numbers_of({9, 500}, 4).t());
+    expect_transposed(numbers_of({0, 4}, 3), numbers_of({0, 5}, 4));
+  }
+}
+
+TEST(BlockedProduct, refuses_operands_of_other_dtypes) {
+  const auto half = at::ones({2, 2}, at::kHalf), wide = at::ones({2, 2});
+  EXPECT_TRUE(
+      mentions(error_of([&] { blocked_product(half, wide, std::nullopt); }), "HalfandFloat"));
+  EXPECT_TRUE(mentions(error_of([&] { blocked_transposed_product(wide, wide); }), "gotFloat"));
 }
 
 TEST(Linear, gradients_agree_with_finite_differences) {

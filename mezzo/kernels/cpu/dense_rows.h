@@ -14,6 +14,14 @@ inline constexpr int kPanelVectors = V::width == 1 ? 8 : 2;
 template <class V>
 inline constexpr int kTileRows = V::max_blocks * 3 / 4;
 
+/// Whether whole tiles stay within the memory that dense.h promises.
+template <class V>
+inline constexpr bool kTilesFit = kDenseBlockRows % kTileRows<V> == 0 &&
+                                  kTileRows<V> <= kDensePadding&& kDensePadding %
+                                                      (kPanelVectors<V> * V::width) ==
+                                      0;
+static_assert(kDenseTileColumns % kDensePadding == 0);
+
 [[maybe_unused]] static constexpr std::int64_t smaller(std::int64_t a, std::int64_t b) {
   return a < b ? a : b;
 }
@@ -75,6 +83,7 @@ template <class V, int kVectors, std::int64_t kRowStep, class Store>
 #pragma GCC unroll 8
     for (int j = 0; j < kVectors; ++j) sum[i][j] = V::zero();
   }
+  static_assert(kTilesFit<V>);
   const float* numbers = tile.numbers;
   for (std::int64_t k = 0; k < depth; ++k, numbers += tile.depth_step) {
     V factor[kVectors];
@@ -250,7 +259,8 @@ class RowsProduct {
     }
   }
 
-  /// What is widened next: the rows' next slice, or the first one of the next rows.
+  /// What is read next: the rows' next slice, or the first one of the next rows. (Behind it, of
+  /// more columns than a tile, come the same rows once more, which the cache has.)
   DenseRows next(std::int64_t row, std::int64_t s) const {
     const bool last = s + 1 == slices_;
     const std::int64_t next_row = last ? row + kDenseBlockRows : row, slice = last ? 0 : s + 1;
@@ -304,7 +314,7 @@ void rows_product(const RowsProductArgs& a) {
   RowsProduct<V, T>(a).run();
 }
 
-/// Rows of `b` in columns [first, first + count) at a time.
+/// a^T b added to a sum, a block of rows and columns of `b` at a time.
 template <class V, class T>
 class TransposedProduct {
  public:
@@ -328,10 +338,11 @@ class TransposedProduct {
 
  private:
   std::int64_t rows_from(std::int64_t row) const {
-    return row < p_.a.rows ? smaller(kDenseBlockOfSum, p_.a.rows - row) : 0;
+    return smaller(kDenseBlockOfSum, p_.a.rows - row);
   }
 
   DenseRows block(std::int64_t row, std::int64_t first) const {
+    if (row >= p_.a.rows) return {};
     return {static_cast<const typename T::Storage*>(p_.b.data) + row * p_.b.stride + first,
             rows_from(row), smaller(kDenseTileColumns, p_.b.columns - first), p_.b.stride};
   }
