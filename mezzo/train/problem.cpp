@@ -127,7 +127,7 @@ at::Tensor cast_once(const at::Tensor& features, const TrainOptions& options) {
   const bool dense = features.layout() == at::kStrided && features.scalar_type() == at::kFloat;
   if (!dense || !reads_low(options)) return features;
   if (options.precision == amp::Precision::kBFloat16) return features.to(at::kBFloat16);
-  constexpr double kLargest = 65504;
+  const double kLargest = std::numeric_limits<c10::Half>::max();
   const auto [least, most] = at::aminmax(features);
   const bool fit = -kLargest <= least.item<double>() && most.item<double>() <= kLargest;
   return fit ? features.to(at::kHalf) : features;

@@ -77,10 +77,7 @@ struct Table {
   }
   static void widen(DType dtype, const void* from, float* to, std::int64_t count) {
     visit(SixteenBits{}, dtype, [&]<class T>() {
-      const auto* p = static_cast<const typename T::Storage*>(from);
-      std::int64_t i = 0;
-      for (; count - i >= F32::width; i += F32::width) F32::load(T{}, p + i).store_accum(to + i);
-      if (i < count) F32::load(T{}, p + i, count - i).store_accum(to + i, count - i);
+      widen_row<F32, T>(static_cast<const typename T::Storage*>(from), count, count, to);
     });
   }
   static void narrow(DType dtype, const float* from, void* to, std::int64_t count) {
