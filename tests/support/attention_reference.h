@@ -102,8 +102,12 @@ inline Sizes sizes_of_terms(const Topology& g, const Inputs& in, const at::Tenso
   Sizes all;
   all.out = added_up(g, attention.unsqueeze(-1) * z, Target::kDst);
   const at::Tensor product = (upstream * z).sum(-1);
-  // The mean gradient of a row is the product of its gradient and its stored result.
-  const at::Tensor mean = (upstream * by_edge(g, all.out, Target::kDst)).sum(-1);
+  // The mean gradient of a row is the product of its gradient and its stored result, whose relative
+  // error is that of the smallest normal number where it is smaller.
+  const DTypeInfo& stored = info(in.z.scalar_type());
+  const double smallest_normal = stored.smallest / stored.epsilon;
+  const at::Tensor result = by_edge(g, all.out, Target::kDst) + smallest_normal;
+  const at::Tensor mean = (upstream * result).sum(-1);
   const at::Tensor sum =
       (attention * product + share * mean) * std::max(1.0, std::abs(given.slope));
   all.gradients = {added_up(g, attention.unsqueeze(-1) * upstream, Target::kSrc),
