@@ -41,6 +41,14 @@ struct RowPicker {
   }
 };
 
+/// A RowPicker of int32 ids, for loops that have no cycle to spare for its branches.
+struct NarrowRows {
+  const std::int32_t* ids;
+  [[gnu::always_inline]] std::int64_t at(std::int64_t /*row*/, std::int64_t slot) const {
+    return ids[slot];
+  }
+};
+
 [[maybe_unused]] static inline RowPicker row_picker(const Ids& ids) {
   if (ids.wide) return {.wide = static_cast<const std::int64_t*>(ids.data)};
   return {.narrow = static_cast<const std::int32_t*>(ids.data)};
@@ -58,6 +66,9 @@ struct PrefetchPlan {
   std::int64_t fewest_slots, most_slots;  ///< so many slots ahead of the current one
   std::int64_t bytes_of_row;              ///< fetched; the processor itself foresees the rest
 };
+
+/// The least bytes_of_row of any plan.
+inline constexpr std::int64_t kLeastBytesOfRow = 512;
 
 /// That of this processor.
 extern const PrefetchPlan kPrefetchPlan;
@@ -80,6 +91,20 @@ extern const PrefetchPlan kPrefetchPlan;
   const std::int64_t most = kPrefetchPlan.bytes_of_row;
   const std::int64_t fetched = bytes < most ? bytes : most;
   for (std::int64_t i = 0; i < fetched; i += 64) __builtin_prefetch(p + i);
+}
+
+/// Likewise, of a row whose bytes are known: without a branch for those that every plan fetches.
+template <std::int64_t kBytes>
+[[gnu::always_inline]] inline void prefetch_row(const void* from) {
+  constexpr std::int64_t kSure = kBytes < kLeastBytesOfRow ? kBytes : kLeastBytesOfRow;
+  const auto* p = static_cast<const char*>(from);
+#pragma GCC unroll 16
+  for (std::int64_t i = 0; i < kSure; i += 64) __builtin_prefetch(p + i);
+  if constexpr (kBytes > kSure) {
+    for (std::int64_t i = kSure; i < kBytes && i < kPrefetchPlan.bytes_of_row; i += 64) {
+      __builtin_prefetch(p + i);
+    }
+  }
 }
 
 struct SlotRange {

@@ -93,6 +93,13 @@ void gather_weights(const HeadNumbers& weight, const Ids& edges, std::int64_t he
     }
     return;
   }
+  if (edges.data == nullptr && weight.length == heads) {
+    const Operand numbers{.data = weight.data, .wide = weight.wide, .access = {}, .length = 1};
+    for (std::int64_t i = 0; i < count * heads; i += V::width) {
+      load_operand<V, T>(numbers, begin * heads + i, 1, count * heads - i).store_accum(to + i);
+    }
+    return;
+  }
   for (std::int64_t i = 0; i < count; ++i) {
     fetch_numbers<T>(weight, edges, begin + i, slots_end);
     const std::int64_t edge = id_at(edges, begin + i);

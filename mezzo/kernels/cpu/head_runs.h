@@ -70,18 +70,23 @@ template <class V, class T, int G, int K, bool kPartial>
 }
 
 /// Elements [f, f + K vectors) of the heads [head, head + G): G * K accumulators stay in registers
-/// while the chunk's slots pass by. With kPartial the one vector is the head's last, in part. The
-/// chunk is a copy: what a store of lanes may alias is read again after it.
-template <class V, class T, bool kSum, bool kDot, int G, int K, bool kPartial>
+/// while the chunk's slots pass by. With kPartial the one vector is the head's last, in part. What
+/// the loop reads of the chunk is copied first, number by number: a store of lanes may alias the
+/// chunk, and a copy of the whole would wait for all stores to it.
+template <class V, class T, bool kSum, bool kDot, int G, int K, bool kPartial, class Rows>
 // NOLINTNEXTLINE(readability-function-cognitive-complexity): the branches are of compile time
-void head_block(const HeadChunk<V, T> c, std::int64_t head, std::int64_t f) {
+void head_block(const HeadChunk<V, T>& c, const Rows& given_rows, std::int64_t head,
+                std::int64_t f) {
+  using Accum = typename T::Accum;
   using Storage = typename T::Storage;
-  const std::int64_t row_length = c.heads * c.features, at = head * c.features + f;
-  const std::int64_t left = c.features - f;
-  const std::int64_t span = (G - 1) * c.features + (kPartial ? left : K * V::width);
+  const Rows rows = given_rows;
+  const std::int64_t heads = c.heads, features = c.features;
+  const std::int64_t row_length = heads * features, at = head * features + f;
+  const std::int64_t left = features - f;
+  const std::int64_t span = (G - 1) * features + (kPartial ? left : K * V::width);
   const Storage* x = c.x + at;
   const auto span_bytes = span * static_cast<std::int64_t>(sizeof(Storage));
-  const std::int64_t ahead = prefetch_distance(span_bytes);
+  const std::int64_t ahead = prefetch_distance(span_bytes), fetched = c.slots_end - ahead;
   const auto load = [&](const Storage* from, V* to) {
     if constexpr (kPartial) {
       to[0] = V::load(T{}, from, left);
@@ -89,7 +94,7 @@ void head_block(const HeadChunk<V, T> c, std::int64_t head, std::int64_t f) {
       load_together<T, K>(from, to);
     }
   };
-  const auto place = [&](int g, int k) { return g * c.features + k * V::width; };
+  const auto place = [&](int g, int k) { return g * features + k * V::width; };
   V sum[G * K], own[G * K];
 #pragma GCC unroll 16
   for (int g = 0; g < G; ++g) {
@@ -106,57 +111,64 @@ void head_block(const HeadChunk<V, T> c, std::int64_t head, std::int64_t f) {
       }
     }
   }
-  for (std::int64_t i = 0; i < c.count; ++i) {
-    const std::int64_t slot = c.begin + i;
-    if (slot + ahead < c.slots_end) {
-      prefetch(x + id_at(c.ids, slot + ahead) * row_length, span_bytes);
+  [[maybe_unused]] const Accum* weight = kSum ? c.weight + head : nullptr;
+  [[maybe_unused]] Accum* lanes = kDot ? c.partial + head * V::width : nullptr;
+  const std::int64_t end = c.begin + c.count;
+  for (std::int64_t slot = c.begin; slot < end; ++slot) {
+    if (slot < fetched) {
+      const Storage* coming = x + rows.at(0, slot + ahead) * row_length;
+      if constexpr (G == 1 && !kPartial) {
+        prefetch_row<static_cast<std::int64_t>(K * V::width * sizeof(Storage))>(coming);
+      } else {
+        prefetch(coming, span_bytes);
+      }
     }
-    const Storage* p = x + id_at(c.ids, slot) * row_length;
+    const Storage* p = x + rows.at(0, slot) * row_length;
 #pragma GCC unroll 16
     for (int g = 0; g < G; ++g) {
-      [[maybe_unused]] const V weight = kSum ? V::set(c.weight[i * c.heads + head + g]) : V::zero();
+      [[maybe_unused]] const V factor = kSum ? V::set(weight[g]) : V::zero();
       [[maybe_unused]] V dot = V::zero();
       V v[kTogether<K>];
 #pragma GCC unroll 16
       for (int k = 0; k < K; ++k) {
         if (k % kTogether<K> == 0) load(p + place(g, k), v);
         const V one = v[k % kTogether<K>];
-        if constexpr (kSum) sum[g * K + k] = V::fma(weight, one, sum[g * K + k]);
+        if constexpr (kSum) sum[g * K + k] = V::fma(factor, one, sum[g * K + k]);
         if constexpr (kDot) {
           const V o = own[g * K + k];
           dot = k == 0 ? one * o : V::fma(one, o, dot);
         }
       }
       if constexpr (kDot) {
-        auto* lanes = c.partial + (i * c.heads + head + g) * V::width;
-        if (f > 0) dot = dot + V::load_accum(lanes);
-        dot.store_accum(lanes);
+        if (f > 0) dot = dot + V::load_accum(lanes + g * V::width);
+        dot.store_accum(lanes + g * V::width);
       }
     }
+    if constexpr (kSum) weight += heads;
+    if constexpr (kDot) lanes += heads * V::width;
   }
   if constexpr (kSum) put_sums<V, T, G, K, kPartial>(c, head, f, sum);
 }
 
 /// K vectors of every head, several heads at a time where the registers allow.
-template <class V, class T, bool kSum, bool kDot, int K, bool kPartial>
-void head_blocks(const HeadChunk<V, T>& c, std::int64_t f) {
+template <class V, class T, bool kSum, bool kDot, int K, bool kPartial, class Rows>
+void head_blocks(const HeadChunk<V, T>& c, const Rows& rows, std::int64_t f) {
   constexpr int kFit = V::max_blocks / K, kMany = kFit < 4 ? kFit : 4;
   std::int64_t head = 0;
   if constexpr (kMany > 1) {
     for (; c.heads - head >= kMany; head += kMany) {
-      head_block<V, T, kSum, kDot, kMany, K, kPartial>(c, head, f);
+      head_block<V, T, kSum, kDot, kMany, K, kPartial>(c, rows, head, f);
     }
   }
-  for (; head < c.heads; ++head) head_block<V, T, kSum, kDot, 1, K, kPartial>(c, head, f);
+  for (; head < c.heads; ++head) head_block<V, T, kSum, kDot, 1, K, kPartial>(c, rows, head, f);
 }
 
-/// The chunk's sums and products, over all heads and features.
-template <class V, class T, bool kSum, bool kDot>
-void run_heads(const HeadChunk<V, T>& c) {
+template <class V, class T, bool kSum, bool kDot, class Rows>
+void run_heads(const HeadChunk<V, T>& c, const Rows& rows) {
   std::int64_t f = 0;
   const auto run = [&]<int K>() {
     for (; c.features - f >= K * V::width; f += K * V::width) {
-      head_blocks<V, T, kSum, kDot, K, false>(c, f);
+      head_blocks<V, T, kSum, kDot, K, false>(c, rows, f);
     }
   };
   if constexpr (V::max_blocks >= 16) run.template operator()<16>();
@@ -164,7 +176,18 @@ void run_heads(const HeadChunk<V, T>& c) {
   run.template operator()<4>();
   run.template operator()<2>();
   run.template operator()<1>();
-  if (f < c.features) head_blocks<V, T, kSum, kDot, 1, true>(c, f);
+  if (f < c.features) head_blocks<V, T, kSum, kDot, 1, true>(c, rows, f);
+}
+
+/// The chunk's sums and products, over all heads and features.
+template <class V, class T, bool kSum, bool kDot>
+void run_heads(const HeadChunk<V, T>& c) {
+  const RowPicker rows = row_picker(c.ids);
+  if (rows.narrow != nullptr) {
+    run_heads<V, T, kSum, kDot>(c, NarrowRows{rows.narrow});
+  } else {
+    run_heads<V, T, kSum, kDot>(c, rows);
+  }
 }
 
 /// The products of a chunk from their lanes: `count` of them, and some undefined numbers up to a

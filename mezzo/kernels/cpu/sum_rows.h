@@ -27,6 +27,55 @@ typename T::Accum weight_at(const Operand& weight, std::int64_t at) {
   return V::load_one(T{}, static_cast<const typename T::Storage*>(weight.data) + at).first();
 }
 
+/// What a slot's row is multiplied by where it has one weight for all columns: any weight, any
+/// scale, or both.
+template <class V, class T>
+struct AnyFactors {
+  using Accum = typename T::Accum;
+  const RowSum<Accum>& s;
+  Accum at(std::int64_t row, std::int64_t slot, std::int64_t from, std::int64_t column) const {
+    Accum factor = 1;
+    if (s.weight.data != nullptr) {
+      const std::int64_t w = s.weight_rows.at(row, slot) * s.weight.length + column;
+      factor = weight_at<V, T>(s.weight, w);
+    }
+    return s.scale != nullptr ? factor * s.scale[from] : factor;
+  }
+  [[gnu::always_inline]] void prefetch(std::int64_t row, std::int64_t slot) const {
+    if (s.weight.data == nullptr) return;
+    const std::int64_t size = s.weight.wide ? sizeof(Accum) : sizeof(typename T::Storage);
+    __builtin_prefetch(static_cast<const char*>(s.weight.data) +
+                       s.weight_rows.at(row, slot) * s.weight.length * size);
+  }
+};
+
+/// Likewise: weights of the rows' dtype at int32 ids, without a scale. The loops over narrow rows
+/// have no cycle to spare for the branches of the others.
+template <class V, class T>
+struct NarrowWeights {
+  const typename T::Storage* weight;
+  const std::int32_t* ids;
+  std::int64_t length;
+  typename T::Accum at(std::int64_t /*row*/, std::int64_t slot, std::int64_t /*from*/,
+                       std::int64_t column) const {
+    return V::load_one(T{}, weight + ids[slot] * length + column).first();
+  }
+  [[gnu::always_inline]] void prefetch(std::int64_t /*row*/, std::int64_t slot) const {
+    __builtin_prefetch(weight + ids[slot] * length);
+  }
+};
+
+/// Likewise: a scale by row of x, without weights.
+template <class Accum>
+struct RowScales {
+  const Accum* scale;
+  Accum at(std::int64_t /*row*/, std::int64_t /*slot*/, std::int64_t from,
+           std::int64_t /*column*/) const {
+    return scale[from];
+  }
+  void prefetch(std::int64_t /*row*/, std::int64_t /*slot*/) const {}
+};
+
 /// Where a block of columns stands: in x's rows, in the weights' (one entry a vector, or one), and
 /// in the result.
 template <Weights kWeights>
@@ -55,59 +104,48 @@ void store_block(const SpmmArgs& a, const V (&acc)[N], std::int64_t row, std::in
 /// N vectors of one row of the result (kPartial: one, of c.count elements): the accumulators stay
 /// in registers while the row's slots pass by. Only unrolled loops over them let the compiler keep
 /// them there.
-template <class V, class T, int N, Weights kWeights, bool kPartial>
-void sum_block(const SpmmArgs& a, const RowSum<typename T::Accum>& s, std::int64_t row,
-               SlotRange range, const ColumnBlock<kWeights>& c) {
-  using Accum = typename T::Accum;
+template <class V, class T, int N, Weights kWeights, bool kPartial, class Rows, class Factors>
+void sum_block(const SpmmArgs& a, const RowSum<typename T::Accum>& s, const Rows& given_rows,
+               const Factors& given_factors, std::int64_t row, SlotRange range,
+               const ColumnBlock<kWeights>& c) {
   using Storage = typename T::Storage;
   constexpr auto kBytes = static_cast<std::int64_t>(N * V::width * sizeof(Storage));
-  const std::int64_t ahead = prefetch_distance(kBytes);
+  const std::int64_t ahead = prefetch_distance(kBytes), fetched = s.last - ahead;
+  const std::int64_t length = s.x.length;
   const auto* x = static_cast<const Storage*>(s.x.data) + c.x_at;
+  const Rows rows = given_rows;
+  const Factors factors = given_factors;
   V acc[N];
 #pragma GCC unroll 16
   for (int k = 0; k < N; ++k) acc[k] = V::zero();
   for (std::int64_t slot = range.begin; slot < range.end; ++slot) {
-    if (slot + ahead < s.last) {
-      prefetch(x + s.x_rows.at(row, slot + ahead) * s.x.length, kBytes);
+    if (slot < fetched) {
+      prefetch_row<kBytes>(x + rows.at(row, slot + ahead) * length);
+      if constexpr (kWeights != Weights::kNone) factors.prefetch(row, slot + ahead);
     }
-    const std::int64_t from = s.x_rows.at(row, slot);
-    const Storage* p = x + from * s.x.length;
+    const std::int64_t from = rows.at(row, slot);
+    const Storage* p = x + from * length;
     // Vectors with weights of their own have to stay in order.
     constexpr int kStep = kWeights == Weights::kPerVector ? 1 : kTogether<N>;
-    V v[kStep];
-    const auto load = [&](int k) {
-      if constexpr (kPartial) {
-        v[0] = V::load(T{}, p, c.count);
-      } else {
-        load_together<T, kStep>(p + k * V::width, v);
-      }
-    };
-    if constexpr (kWeights == Weights::kNone) {
-#pragma GCC unroll 16
-      for (int k = 0; k < N; ++k) {
-        if (k % kStep == 0) load(k);
-        acc[k] = acc[k] + v[k % kStep];
-      }
-      continue;
-    }
-    const std::int64_t w = s.weight_rows.at(row, slot) * s.weight.length;
-    if (s.weight.data != nullptr && slot + ahead < s.last) {
-      const std::int64_t size = s.weight.wide ? sizeof(Accum) : sizeof(Storage);
-      __builtin_prefetch(static_cast<const char*>(s.weight.data) +
-                         s.weight_rows.at(row, slot + ahead) * s.weight.length * size);
-    }
-    Accum factor = 1;
+    V v[kStep], weight = V::zero();
     if constexpr (kWeights == Weights::kOne) {
-      if (s.weight.data != nullptr) factor = weight_at<V, T>(s.weight, w + c.weight_at[0]);
-      if (s.scale != nullptr) factor *= s.scale[from];
+      weight = V::set(factors.at(row, slot, from, c.weight_at[0]));
     }
 #pragma GCC unroll 16
     for (int k = 0; k < N; ++k) {
-      if constexpr (kWeights == Weights::kPerVector) {
-        factor = weight_at<V, T>(s.weight, w + c.weight_at[k]);
+      if constexpr (kPartial) {
+        v[0] = V::load(T{}, p, c.count);
+      } else if (k % kStep == 0) {
+        load_together<T, kStep>(p + k * V::width, v);
       }
-      if (k % kStep == 0) load(k);
-      acc[k] = V::fma(V::set(factor), v[k % kStep], acc[k]);
+      if constexpr (kWeights == Weights::kPerVector) {
+        weight = V::set(factors.at(row, slot, from, c.weight_at[k]));
+      }
+      if constexpr (kWeights == Weights::kNone) {
+        acc[k] = acc[k] + v[k % kStep];
+      } else {
+        acc[k] = V::fma(weight, v[k % kStep], acc[k]);
+      }
     }
   }
   if constexpr (kWeights != Weights::kPerVector) put_in_order<T, N>(acc);
@@ -116,9 +154,10 @@ void sum_block(const SpmmArgs& a, const RowSum<typename T::Accum>& s, std::int64
 
 /// The columns of one row in blocks, the widest first. `columns` of them belong together: those of
 /// one group, or of all groups if every vector has its own weight.
-template <class V, class T, Weights kWeights>
-void sum_columns(const SpmmArgs& a, const RowSum<typename T::Accum>& s, std::int64_t row,
-                 const ColumnBlock<kWeights>& at, std::int64_t columns) {
+template <class V, class T, Weights kWeights, class Rows, class Factors>
+void sum_columns(const SpmmArgs& a, const RowSum<typename T::Accum>& s, const Rows& rows,
+                 const Factors& factors, std::int64_t row, const ColumnBlock<kWeights>& at,
+                 std::int64_t columns) {
   const SlotRange range = slots_of(a.slots, row);
   std::int64_t f = 0;
   const auto place = [&](int vectors) {
@@ -134,7 +173,7 @@ void sum_columns(const SpmmArgs& a, const RowSum<typename T::Accum>& s, std::int
   };
   const auto run = [&]<int N>() {
     for (; columns - f >= N * V::width; f += N * V::width) {
-      sum_block<V, T, N, kWeights, false>(a, s, row, range, place(N));
+      sum_block<V, T, N, kWeights, false>(a, s, rows, factors, row, range, place(N));
     }
   };
   if constexpr (V::max_blocks >= 16) run.template operator()<16>();
@@ -146,19 +185,20 @@ void sum_columns(const SpmmArgs& a, const RowSum<typename T::Accum>& s, std::int
     if (f < columns) {
       ColumnBlock<kWeights> c = place(1);
       c.count = columns - f;
-      sum_block<V, T, 1, kWeights, true>(a, s, row, range, c);
+      sum_block<V, T, 1, kWeights, true>(a, s, rows, factors, row, range, c);
     }
   }
 }
 
-template <class V, class T, Weights kWeights>
-void sum_rows(const SpmmArgs& a, const RowSum<typename T::Accum>& s) {
+template <class V, class T, Weights kWeights, class Rows, class Factors>
+void sum_rows(const SpmmArgs& a, const RowSum<typename T::Accum>& s, const Rows& rows,
+              const Factors& factors) {
   const std::int64_t inner = a.layout.inner;
   for (std::int64_t row = a.row_begin; row < a.row_end; ++row) {
     if constexpr (kWeights == Weights::kPerVector) {
       ColumnBlock<kWeights> c;
       c.out_at = row * a.out_length;
-      sum_columns<V, T, kWeights>(a, s, row, c, a.layout.num_groups * inner);
+      sum_columns<V, T, kWeights>(a, s, rows, factors, row, c, a.layout.num_groups * inner);
       continue;
     }
     for (std::int64_t g = 0; g < a.layout.num_groups; ++g) {
@@ -166,9 +206,32 @@ void sum_rows(const SpmmArgs& a, const RowSum<typename T::Accum>& s) {
       c.x_at = offset_of(s.x_offset, g, inner, 1);
       c.weight_at[0] = s.weight_offset != nullptr ? s.weight_offset[g] : 0;
       c.out_at = row * a.out_length + offset_of(a.layout.out_offset, g, inner, 1);
-      sum_columns<V, T, kWeights>(a, s, row, c, inner);
+      sum_columns<V, T, kWeights>(a, s, rows, factors, row, c, inner);
     }
   }
+}
+
+template <class V, class T, Weights kWeights>
+void sum_rows(const SpmmArgs& a, const RowSum<typename T::Accum>& s) {
+  using Accum = typename T::Accum;
+  const auto with = [&](const auto& factors) {
+    if (s.x_rows.narrow != nullptr) {
+      sum_rows<V, T, kWeights>(a, s, NarrowRows{s.x_rows.narrow}, factors);
+    } else {
+      sum_rows<V, T, kWeights>(a, s, s.x_rows, factors);
+    }
+  };
+  if constexpr (kWeights != Weights::kNone) {
+    const bool narrow = s.weight_rows.narrow != nullptr && !s.weight.wide;
+    if (s.weight.data != nullptr && s.scale == nullptr && narrow) {
+      const auto* weight = static_cast<const typename T::Storage*>(s.weight.data);
+      return with(NarrowWeights<V, T>{weight, s.weight_rows.narrow, s.weight.length});
+    }
+  }
+  if constexpr (kWeights == Weights::kOne) {
+    if (s.weight.data == nullptr) return with(RowScales<Accum>{s.scale});
+  }
+  with(AnyFactors<V, T>{s});
 }
 
 /// Whether the arguments are a plain or weighted sum of whole rows; if so, fills `s`.
