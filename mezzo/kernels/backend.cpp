@@ -29,7 +29,7 @@ PrefetchPlan plan_of_this_processor() {
     return {.bytes_in_flight = 64 * kLine,
             .fewest_slots = 4,
             .most_slots = 32,
-            .bytes_of_row = 8 * kLine};
+            .bytes_of_row = kLeastBytesOfRow};
   }
   return {.bytes_in_flight = 256 * kLine,
           .fewest_slots = 16,

@@ -67,7 +67,7 @@ struct PrefetchPlan {
   std::int64_t bytes_of_row;              ///< fetched; the processor itself foresees the rest
 };
 
-/// The least bytes_of_row of any plan.
+/// The least bytes_of_row of any plan: 8 cache lines.
 inline constexpr std::int64_t kLeastBytesOfRow = 512;
 
 /// That of this processor.
