@@ -4,8 +4,8 @@
 
 #include "mezzo/kernels/operand.h"
 
-// Helpers of the row loops. Everything here is `static` or a template over a backend's lanes, so
-// that each instruction set keeps its own copy (see scalar.cpp).
+// Helpers of the row loops. Everything here is `static`, always inlined or a template over a
+// backend's lanes, so that each instruction set keeps its own copy (see scalar.cpp).
 
 namespace mezzo {
 
@@ -67,7 +67,7 @@ struct PrefetchPlan {
   std::int64_t bytes_of_row;              ///< fetched; the processor itself foresees the rest
 };
 
-/// The least bytes_of_row of any plan: 8 cache lines.
+/// 8 cache lines. No plan may have a smaller bytes_of_row: prefetch_row() does not look.
 inline constexpr std::int64_t kLeastBytesOfRow = 512;
 
 /// That of this processor.

@@ -94,7 +94,7 @@ void gather_weights(const HeadNumbers& weight, const Ids& edges, std::int64_t he
     return;
   }
   if (edges.data == nullptr && weight.length == heads) {
-    const Operand numbers{.data = weight.data, .wide = weight.wide, .access = {}, .length = 1};
+    const Operand numbers{.data = weight.data, .wide = weight.wide, .access = {}, .length = {}};
     for (std::int64_t i = 0; i < count * heads; i += V::width) {
       load_operand<V, T>(numbers, begin * heads + i, 1, count * heads - i).store_accum(to + i);
     }

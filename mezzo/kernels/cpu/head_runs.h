@@ -71,22 +71,21 @@ template <class V, class T, int G, int K, bool kPartial>
 
 /// Elements [f, f + K vectors) of the heads [head, head + G): G * K accumulators stay in registers
 /// while the chunk's slots pass by. With kPartial the one vector is the head's last, in part. What
-/// the loop reads of the chunk is copied first, number by number: a store of lanes may alias the
-/// chunk, and a copy of the whole would wait for all stores to it.
+/// the loop reads of the chunk is copied first, number by number, for a store of lanes may alias
+/// the chunk. A copy of the whole loads vectors of what was just stored number by number, and waits
+/// for those stores.
 template <class V, class T, bool kSum, bool kDot, int G, int K, bool kPartial, class Rows>
 // NOLINTNEXTLINE(readability-function-cognitive-complexity): the branches are of compile time
-void head_block(const HeadChunk<V, T>& c, const Rows& given_rows, std::int64_t head,
-                std::int64_t f) {
+void head_block(const HeadChunk<V, T>& c, Rows rows, std::int64_t head, std::int64_t f) {
   using Accum = typename T::Accum;
   using Storage = typename T::Storage;
-  const Rows rows = given_rows;
   const std::int64_t heads = c.heads, features = c.features;
   const std::int64_t row_length = heads * features, at = head * features + f;
   const std::int64_t left = features - f;
   const std::int64_t span = (G - 1) * features + (kPartial ? left : K * V::width);
   const Storage* x = c.x + at;
   const auto span_bytes = span * static_cast<std::int64_t>(sizeof(Storage));
-  const std::int64_t ahead = prefetch_distance(span_bytes), fetched = c.slots_end - ahead;
+  const std::int64_t ahead = prefetch_distance(span_bytes), fetch_end = c.slots_end - ahead;
   const auto load = [&](const Storage* from, V* to) {
     if constexpr (kPartial) {
       to[0] = V::load(T{}, from, left);
@@ -111,11 +110,11 @@ void head_block(const HeadChunk<V, T>& c, const Rows& given_rows, std::int64_t h
       }
     }
   }
-  [[maybe_unused]] const Accum* weight = kSum ? c.weight + head : nullptr;
+  [[maybe_unused]] const Accum* weights = kSum ? c.weight + head : nullptr;
   [[maybe_unused]] Accum* lanes = kDot ? c.partial + head * V::width : nullptr;
   const std::int64_t end = c.begin + c.count;
   for (std::int64_t slot = c.begin; slot < end; ++slot) {
-    if (slot < fetched) {
+    if (slot < fetch_end) {
       const Storage* coming = x + rows.at(0, slot + ahead) * row_length;
       if constexpr (G == 1 && !kPartial) {
         prefetch_row<static_cast<std::int64_t>(K * V::width * sizeof(Storage))>(coming);
@@ -126,14 +125,14 @@ void head_block(const HeadChunk<V, T>& c, const Rows& given_rows, std::int64_t h
     const Storage* p = x + rows.at(0, slot) * row_length;
 #pragma GCC unroll 16
     for (int g = 0; g < G; ++g) {
-      [[maybe_unused]] const V factor = kSum ? V::set(weight[g]) : V::zero();
+      [[maybe_unused]] const V weight = kSum ? V::set(weights[g]) : V::zero();
       [[maybe_unused]] V dot = V::zero();
       V v[kTogether<K>];
 #pragma GCC unroll 16
       for (int k = 0; k < K; ++k) {
         if (k % kTogether<K> == 0) load(p + place(g, k), v);
         const V one = v[k % kTogether<K>];
-        if constexpr (kSum) sum[g * K + k] = V::fma(factor, one, sum[g * K + k]);
+        if constexpr (kSum) sum[g * K + k] = V::fma(weight, one, sum[g * K + k]);
         if constexpr (kDot) {
           const V o = own[g * K + k];
           dot = k == 0 ? one * o : V::fma(one, o, dot);
@@ -144,7 +143,7 @@ void head_block(const HeadChunk<V, T>& c, const Rows& given_rows, std::int64_t h
         dot.store_accum(lanes + g * V::width);
       }
     }
-    if constexpr (kSum) weight += heads;
+    if constexpr (kSum) weights += heads;
     if constexpr (kDot) lanes += heads * V::width;
   }
   if constexpr (kSum) put_sums<V, T, G, K, kPartial>(c, head, f, sum);

@@ -27,16 +27,16 @@ typename T::Accum weight_at(const Operand& weight, std::int64_t at) {
   return V::load_one(T{}, static_cast<const typename T::Storage*>(weight.data) + at).first();
 }
 
-/// What a slot's row is multiplied by where it has one weight for all columns: any weight, any
-/// scale, or both.
+/// What a slot's row, or a vector of it, is multiplied by: entry `entry` of the slot's weights, the
+/// scale of its row of x, or both. Any ids, any dtype.
 template <class V, class T>
 struct AnyFactors {
   using Accum = typename T::Accum;
   const RowSum<Accum>& s;
-  Accum at(std::int64_t row, std::int64_t slot, std::int64_t from, std::int64_t column) const {
+  Accum at(std::int64_t row, std::int64_t slot, std::int64_t from, std::int64_t entry) const {
     Accum factor = 1;
     if (s.weight.data != nullptr) {
-      const std::int64_t w = s.weight_rows.at(row, slot) * s.weight.length + column;
+      const std::int64_t w = s.weight_rows.at(row, slot) * s.weight.length + entry;
       factor = weight_at<V, T>(s.weight, w);
     }
     return s.scale != nullptr ? factor * s.scale[from] : factor;
@@ -49,16 +49,17 @@ struct AnyFactors {
   }
 };
 
-/// Likewise: weights of the rows' dtype at int32 ids, without a scale. The loops over narrow rows
-/// have no cycle to spare for the branches of the others.
+/// Likewise: weights of x's dtype at int32 ids, without a scale. Loops over rows of few features
+/// have no cycle to spare for the branches of AnyFactors, which weights by slot (edges sorted by
+/// row) and float32 weights beside 16-bit rows still take.
 template <class V, class T>
 struct NarrowWeights {
   const typename T::Storage* weight;
   const std::int32_t* ids;
   std::int64_t length;
   typename T::Accum at(std::int64_t /*row*/, std::int64_t slot, std::int64_t /*from*/,
-                       std::int64_t column) const {
-    return V::load_one(T{}, weight + ids[slot] * length + column).first();
+                       std::int64_t entry) const {
+    return V::load_one(T{}, weight + ids[slot] * length + entry).first();
   }
   [[gnu::always_inline]] void prefetch(std::int64_t /*row*/, std::int64_t slot) const {
     __builtin_prefetch(weight + ids[slot] * length);
@@ -66,11 +67,12 @@ struct NarrowWeights {
 };
 
 /// Likewise: a scale by row of x, without weights.
-template <class Accum>
+template <class V>
 struct RowScales {
+  using Accum = typename V::Scalar;
   const Accum* scale;
   Accum at(std::int64_t /*row*/, std::int64_t /*slot*/, std::int64_t from,
-           std::int64_t /*column*/) const {
+           std::int64_t /*entry*/) const {
     return scale[from];
   }
   void prefetch(std::int64_t /*row*/, std::int64_t /*slot*/) const {}
@@ -105,21 +107,18 @@ void store_block(const SpmmArgs& a, const V (&acc)[N], std::int64_t row, std::in
 /// in registers while the row's slots pass by. Only unrolled loops over them let the compiler keep
 /// them there.
 template <class V, class T, int N, Weights kWeights, bool kPartial, class Rows, class Factors>
-void sum_block(const SpmmArgs& a, const RowSum<typename T::Accum>& s, const Rows& given_rows,
-               const Factors& given_factors, std::int64_t row, SlotRange range,
-               const ColumnBlock<kWeights>& c) {
+void sum_block(const SpmmArgs& a, const RowSum<typename T::Accum>& s, Rows rows, Factors factors,
+               std::int64_t row, SlotRange range, const ColumnBlock<kWeights>& c) {
   using Storage = typename T::Storage;
   constexpr auto kBytes = static_cast<std::int64_t>(N * V::width * sizeof(Storage));
-  const std::int64_t ahead = prefetch_distance(kBytes), fetched = s.last - ahead;
+  const std::int64_t ahead = prefetch_distance(kBytes), fetch_end = s.last - ahead;
   const std::int64_t length = s.x.length;
   const auto* x = static_cast<const Storage*>(s.x.data) + c.x_at;
-  const Rows rows = given_rows;
-  const Factors factors = given_factors;
   V acc[N];
 #pragma GCC unroll 16
   for (int k = 0; k < N; ++k) acc[k] = V::zero();
   for (std::int64_t slot = range.begin; slot < range.end; ++slot) {
-    if (slot < fetched) {
+    if (slot < fetch_end) {
       prefetch_row<kBytes>(x + rows.at(row, slot + ahead) * length);
       if constexpr (kWeights != Weights::kNone) factors.prefetch(row, slot + ahead);
     }
@@ -213,25 +212,24 @@ void sum_rows(const SpmmArgs& a, const RowSum<typename T::Accum>& s, const Rows&
 
 template <class V, class T, Weights kWeights>
 void sum_rows(const SpmmArgs& a, const RowSum<typename T::Accum>& s) {
-  using Accum = typename T::Accum;
-  const auto with = [&](const auto& factors) {
-    if (s.x_rows.narrow != nullptr) {
-      sum_rows<V, T, kWeights>(a, s, NarrowRows{s.x_rows.narrow}, factors);
-    } else {
-      sum_rows<V, T, kWeights>(a, s, s.x_rows, factors);
-    }
-  };
+  if (s.x_rows.narrow == nullptr) {
+    return sum_rows<V, T, kWeights>(a, s, s.x_rows, AnyFactors<V, T>{s});
+  }
+  const NarrowRows rows{s.x_rows.narrow};
   if constexpr (kWeights != Weights::kNone) {
     const bool narrow = s.weight_rows.narrow != nullptr && !s.weight.wide;
     if (s.weight.data != nullptr && s.scale == nullptr && narrow) {
       const auto* weight = static_cast<const typename T::Storage*>(s.weight.data);
-      return with(NarrowWeights<V, T>{weight, s.weight_rows.narrow, s.weight.length});
+      const NarrowWeights<V, T> weights{weight, s.weight_rows.narrow, s.weight.length};
+      return sum_rows<V, T, kWeights>(a, s, rows, weights);
     }
   }
   if constexpr (kWeights == Weights::kOne) {
-    if (s.weight.data == nullptr) return with(RowScales<Accum>{s.scale});
+    if (s.weight.data == nullptr) {
+      return sum_rows<V, T, kWeights>(a, s, rows, RowScales<V>{s.scale});
+    }
   }
-  with(AnyFactors<V, T>{s});
+  sum_rows<V, T, kWeights>(a, s, rows, AnyFactors<V, T>{s});
 }
 
 /// Whether the arguments are a plain or weighted sum of whole rows; if so, fills `s`.
