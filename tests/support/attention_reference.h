@@ -102,8 +102,8 @@ inline Sizes sizes_of_terms(const Topology& g, const Inputs& in, const at::Tenso
   Sizes all;
   all.out = added_up(g, attention.unsqueeze(-1) * z, Target::kDst);
   const at::Tensor product = (upstream * z).sum(-1);
-  // The mean gradient of a row is the product of its gradient and its stored result, whose relative
-  // error is that of the smallest normal number where it is smaller.
+  // The mean gradient of a row is the product of its gradient and its stored result. A result below
+  // the smallest normal number is rounded as if it were that large.
   const DTypeInfo& stored = info(in.z.scalar_type());
   const double smallest_normal = stored.smallest / stored.epsilon;
   const at::Tensor result = by_edge(g, all.out, Target::kDst) + smallest_normal;
