@@ -1,5 +1,5 @@
-// Dense products of layers: first, hidden and last ones, and two little ones on either side of the
-// bound from which float32 may be another library's.
+// Dense products of layers: first, hidden and last ones, those of a mini-batch, and two little ones
+// on either side of the bound from which float32 may be another library's.
 #include <array>
 
 #include "mezzo/cli/bench_layers.h"
@@ -12,6 +12,7 @@ using namespace mezzo::bench;
 
 constexpr std::array kSizes = {ProductSize{131072, 602, 256}, ProductSize{131072, 256, 256},
                                ProductSize{34493, 8415, 256}, ProductSize{131072, 256, 41},
+                               ProductSize{512, 602, 256},    ProductSize{2048, 256, 256},
                                ProductSize{512, 64, 64},      ProductSize{2048, 64, 64}};
 
 void run(Bench& bench) {

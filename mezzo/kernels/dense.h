@@ -38,7 +38,8 @@ struct DenseRows {
 struct PackArgs {
   DType dtype = DType::kBFloat16;
   DenseRows from;
-  float* to = nullptr;  ///< depth * dense_padded(columns) numbers
+  bool transposed = false;  ///< `from` holds the factor's columns: [columns, depth]
+  float* to = nullptr;      ///< depth * dense_padded(columns) numbers
 };
 
 /// out = x times the packed factor [depth, columns], plus bias where there is one.
@@ -58,7 +59,7 @@ struct RowsProductArgs {
   return kDenseBlockRows * (kDenseSlice + tile);
 }
 
-/// sum += a^T b, for a [rows, heights] and b [rows, columns].
+/// sum = a^T b, for a [rows, heights] and b [rows, columns]; 0 of no rows.
 struct TransposedProductArgs {
   DType dtype = DType::kBFloat16;
   DenseRows a, b;

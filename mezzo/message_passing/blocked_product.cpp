@@ -28,8 +28,8 @@ class Scratch {
   c10::DataPtr memory_;
 };
 
-/// Products of numbers that are worth a thread.
-constexpr std::int64_t kGrain = 1 << 17;
+/// Products of numbers that are worth a thread, and numbers that are widened or rounded.
+constexpr std::int64_t kGrain = 1 << 17, kNumbers = 1 << 14;
 
 std::int64_t grain_of(std::int64_t products) {
   return std::max<std::int64_t>(1, kGrain / std::max<std::int64_t>(1, products));
@@ -63,33 +63,24 @@ DenseRows rows_of(const at::Tensor& t, std::int64_t row, std::int64_t rows, std:
           t.stride(0)};
 }
 
-void narrow(const at::Tensor& from, const at::Tensor& to) {
+/// The sum of sums[g], float32 [G, ...], rounded into `to`; spends the first of them.
+void narrow_sum(const at::Tensor& sums, const at::Tensor& to) {
   const CpuBackend& backend = cpu_backend();
   const DType dtype = narrow_dtype(to);
-  const float* source = from.const_data_ptr<float>();
+  const std::int64_t groups = sums.size(0), count = to.numel();
+  auto* sum = sums.mutable_data_ptr<float>();
   auto* target = static_cast<char*>(to.mutable_data_ptr());
   const auto bytes = static_cast<std::int64_t>(to.element_size());
-  constexpr std::int64_t kNumbers = 1 << 14;  // that are worth a thread
-  at::parallel_for(0, from.numel(), kNumbers, [&](std::int64_t begin, std::int64_t end) {
-    backend.narrow(dtype, source + begin, target + begin * bytes, end - begin);
+  constexpr std::int64_t kOfCache = 1 << 11;
+  at::parallel_for(0, count, kNumbers, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t first = begin; first < end; first += kOfCache) {
+      const std::int64_t last = std::min(end, first + kOfCache);
+      for (std::int64_t g = 1; g < groups; ++g) {
+        for (std::int64_t i = first; i < last; ++i) sum[i] += sum[g * count + i];
+      }
+      backend.narrow(dtype, sum + first, target + first * bytes, last - first);
+    }
   });
-}
-
-/// `factor` as panels of columns in float32.
-Scratch packed(const at::Tensor& factor) {
-  const at::Tensor given = with_dense_rows(factor);
-  const std::int64_t depth = given.size(0), columns = given.size(1);
-  Scratch panels(depth * dense_padded(columns));
-  const std::int64_t pieces = dense_padded(columns) / kDensePadding;
-  at::parallel_for(0, pieces, grain_of(depth * kDensePadding),
-                   [&](std::int64_t begin, std::int64_t end) {
-                     const std::int64_t first = begin * kDensePadding;
-                     const std::int64_t count = std::min(columns, end * kDensePadding) - first;
-                     cpu_backend().pack_panels({.dtype = narrow_dtype(given),
-                                                .from = rows_of(given, 0, depth, first, count),
-                                                .to = panels.numbers() + first * depth});
-                   });
-  return panels;
 }
 
 /// `bias` in float32, zeros behind it.
@@ -101,57 +92,129 @@ Scratch padded(const at::Tensor& bias) {
   return wide;
 }
 
+/// A range of rows or of columns.
+struct Range {
+  std::int64_t begin, end;
+  std::int64_t count() const { return end - begin; }
+};
+
+/// x times a factor, in ranges of rows and columns that threads may share. Ranges of columns begin
+/// at multiples of kDensePadding.
+class BlockedProduct {
+ public:
+  BlockedProduct(const at::Tensor& x, const at::Tensor& factor,
+                 const std::optional<at::Tensor>& bias)
+      : x_(with_dense_rows(x)),
+        transposed_(factor.stride(1) != 1 && factor.stride(0) == 1),
+        factor_(transposed_ ? factor.t() : with_dense_rows(factor)),
+        depth_(factor.size(0)),
+        columns_(factor.size(1)),
+        dtype_(narrow_dtype(x)),
+        panels_(depth_ * dense_padded(columns_)),
+        bias_(bias ? padded(*bias) : Scratch(0)),
+        has_bias_(bias.has_value()),
+        out_(at::empty({x.size(0), columns_}, x.options())),
+        out_data_(static_cast<char*>(out_.mutable_data_ptr())) {}
+
+  at::Tensor run() const {
+    const std::int64_t pieces = dense_padded(columns_) / kDensePadding;
+    const Range all_rows{0, x_.size(0)};
+    // Few rows: packing the factor is a good part of the work, and threads need not wait for each
+    // other where each multiplies by the columns that it has packed. All of them widen all rows.
+    if (x_.size(0) <= kFewRows && pieces % at::get_num_threads() == 0) {
+      const std::int64_t grain = grain_of(x_.size(0) * depth_ * kDensePadding);
+      at::parallel_for(0, pieces, grain, [&](std::int64_t begin, std::int64_t end) {
+        const Range columns = columns_of(begin, end);
+        pack(columns);
+        multiply(all_rows, columns);
+      });
+      return out_;
+    }
+    const std::int64_t grain = kNumbers / std::max<std::int64_t>(1, depth_ * kDensePadding);
+    at::parallel_for(0, pieces, std::max<std::int64_t>(1, grain),
+                     [&](std::int64_t begin, std::int64_t end) { pack(columns_of(begin, end)); });
+    at::parallel_for(0, x_.size(0), grain_of(depth_ * columns_),
+                     [&](std::int64_t begin, std::int64_t end) {
+                       multiply({begin, end}, {0, columns_});
+                     });
+    return out_;
+  }
+
+ private:
+  static constexpr std::int64_t kFewRows = 512;
+
+  Range columns_of(std::int64_t first_piece, std::int64_t last_piece) const {
+    return {first_piece * kDensePadding, std::min(columns_, last_piece * kDensePadding)};
+  }
+
+  void pack(Range columns) const {
+    const DenseRows from = transposed_
+                               ? rows_of(factor_, columns.begin, columns.count(), 0, depth_)
+                               : rows_of(factor_, 0, depth_, columns.begin, columns.count());
+    cpu_backend().pack_panels({.dtype = dtype_,
+                               .from = from,
+                               .transposed = transposed_,
+                               .to = panels_.numbers() + columns.begin * depth_});
+  }
+
+  void multiply(Range rows, Range columns) const {
+    const Scratch scratch(rows_product_scratch(columns.count()));
+    const std::int64_t offset = rows.begin * columns_ + columns.begin;
+    cpu_backend().rows_product(
+        {.dtype = dtype_,
+         .x = rows_of(x_, rows.begin, rows.count(), 0, depth_),
+         .panels = panels_.numbers() + columns.begin * depth_,
+         .bias = has_bias_ ? bias_.numbers() + columns.begin : nullptr,
+         .columns = columns.count(),
+         .out = out_data_ + offset * static_cast<std::int64_t>(out_.element_size()),
+         .out_stride = columns_,
+         .scratch = scratch.numbers()});
+  }
+
+  at::Tensor x_;
+  bool transposed_;  ///< factor_ holds the columns of the factor
+  at::Tensor factor_;
+  std::int64_t depth_, columns_;
+  DType dtype_;
+  Scratch panels_, bias_;
+  bool has_bias_;
+  at::Tensor out_;
+  char* out_data_;
+};
+
 }  // namespace
 
 at::Tensor blocked_product(const at::Tensor& x, const at::Tensor& factor,
                            const std::optional<at::Tensor>& bias) {
   check_one_dtype(x, factor);
-  const at::Tensor given = with_dense_rows(x);
-  const std::int64_t depth = given.size(1), columns = factor.size(1);
-  const at::Tensor out = at::empty({given.size(0), columns}, given.options());
-  const Scratch panels = packed(factor), wide_bias = bias ? padded(*bias) : Scratch(0);
-  at::parallel_for(
-      0, given.size(0), grain_of(depth * columns), [&](std::int64_t begin, std::int64_t end) {
-        const Scratch scratch(rows_product_scratch(columns));
-        auto* rows = static_cast<char*>(out.mutable_data_ptr());
-        cpu_backend().rows_product(
-            {.dtype = narrow_dtype(given),
-             .x = rows_of(given, begin, end - begin, 0, depth),
-             .panels = panels.numbers(),
-             .bias = bias ? wide_bias.numbers() : nullptr,
-             .columns = columns,
-             .out = rows + begin * columns * static_cast<std::int64_t>(out.element_size()),
-             .out_stride = columns,
-             .scratch = scratch.numbers()});
-      });
-  return out;
+  return BlockedProduct(x, factor, bias).run();
 }
 
 at::Tensor blocked_transposed_product(const at::Tensor& a, const at::Tensor& b) {
   constexpr std::int64_t kMostGroups = 8, kSums = 1 << 24;  // float32: 64 MiB
-  constexpr std::int64_t kMostHeights = 1024;
+  constexpr std::int64_t kRowsOfGroup = 1024;               // fewer are not worth sums of their own
+  constexpr std::int64_t kLeastHeights = 16, kMostHeights = 1024;
   check_one_dtype(a, b);
   const at::Tensor left = with_dense_rows(a), right = with_dense_rows(b);
   const std::int64_t rows = left.size(0), heights = left.size(1), columns = right.size(1);
   // Rows are added up in groups, a power of 2 of them, which mostly divides among threads.
-  const std::int64_t blocks = (rows + kDenseBlockOfSum - 1) / kDenseBlockOfSum;
   const std::int64_t fit = kSums / std::max<std::int64_t>(1, heights * columns);
-  const std::int64_t most = std::min({fit, kMostGroups, blocks});
+  const std::int64_t most = std::min({fit, kMostGroups, rows / kRowsOfGroup});
   std::int64_t groups = 1;
   while (2 * groups <= most) groups *= 2;
   // Where groups do not divide among the threads, these share the heights, which no sum depends on.
   const std::int64_t threads = at::get_num_threads();
   const std::int64_t shares = threads / std::gcd(threads, groups);
   const std::int64_t share = (heights + shares - 1) / shares;
-  const std::int64_t tile = std::clamp<std::int64_t>(share, kDensePadding, kMostHeights);
+  const std::int64_t tile = std::clamp(share, kLeastHeights, kMostHeights);
   const std::int64_t tiles = (heights + tile - 1) / tile;
-  const at::Tensor sums = at::zeros({groups, heights, columns}, left.options().dtype(at::kFloat));
-  at::parallel_for(0, groups * tiles, 1, [&](std::int64_t first, std::int64_t last) {
+  const std::int64_t grain = grain_of(rows / groups * tile * columns);
+  const at::Tensor sums = at::empty({groups, heights, columns}, left.options().dtype(at::kFloat));
+  at::parallel_for(0, groups * tiles, grain, [&](std::int64_t first, std::int64_t last) {
     const Scratch scratch(transposed_product_scratch(tile, columns));
     for (std::int64_t i = first; i < last; ++i) {
       const std::int64_t group = i / tiles, height = i % tiles * tile;
-      const std::int64_t begin = blocks * group / groups * kDenseBlockOfSum;
-      const std::int64_t end = std::min(rows, blocks * (group + 1) / groups * kDenseBlockOfSum);
+      const std::int64_t begin = rows * group / groups, end = rows * (group + 1) / groups;
       cpu_backend().transposed_product(
           {.dtype = narrow_dtype(left),
            .a = rows_of(left, begin, end - begin, height, std::min(tile, heights - height)),
@@ -162,7 +225,7 @@ at::Tensor blocked_transposed_product(const at::Tensor& a, const at::Tensor& b) 
     }
   });
   at::Tensor out = at::empty({heights, columns}, left.options());
-  narrow(groups == 1 ? sums[0] : sums.sum(0), out);
+  narrow_sum(sums, out);
   return out;
 }
 

@@ -81,15 +81,21 @@ GuardedBytes nans(std::int64_t count) {
       std::vector<float>(static_cast<std::size_t>(count), std::numeric_limits<float>::quiet_NaN()));
 }
 
-GuardedBytes packed(const CpuBackend& backend, DType dtype, const Matrix& factor) {
-  GuardedBytes panels = nans(factor.rows * dense_padded(factor.columns));
+/// The panels of a factor: of `given`, or of what `given` is the transpose of.
+GuardedBytes packed(const CpuBackend& backend, DType dtype, const Matrix& given,
+                    bool transposed = false) {
+  const std::int64_t columns = transposed ? given.rows : given.columns;
+  const std::int64_t depth = transposed ? given.columns : given.rows;
+  GuardedBytes panels = nans(depth * dense_padded(columns));
   // In two pieces where there are enough columns.
-  const std::int64_t half = factor.columns > kDensePadding ? kDensePadding : 0;
+  const std::int64_t half = columns > kDensePadding ? kDensePadding : 0;
   for (const auto& [first, count] :
-       {std::pair{std::int64_t{0}, half}, std::pair{half, factor.columns - half}}) {
+       {std::pair{std::int64_t{0}, half}, std::pair{half, columns - half}}) {
     backend.pack_panels({.dtype = dtype,
-                         .from = factor.view(0, factor.rows, first, count),
-                         .to = reinterpret_cast<float*>(panels.data()) + first * factor.rows});
+                         .from = transposed ? given.view(first, count, 0, depth)
+                                            : given.view(0, depth, first, count),
+                         .transposed = transposed,
+                         .to = reinterpret_cast<float*>(panels.data()) + first * depth});
   }
   return panels;
 }
@@ -118,8 +124,8 @@ std::vector<float> product(const CpuBackend& backend, DType dtype, const Matrix&
 }
 
 std::vector<float> transposed(const CpuBackend& backend, DType dtype, const Matrix& a,
-                              const Matrix& b, float start) {
-  GuardedBytes sum(std::vector<float>(static_cast<std::size_t>(a.columns * b.columns), start));
+                              const Matrix& b) {
+  GuardedBytes sum = nans(a.columns * b.columns);
   GuardedBytes scratch = nans(transposed_product_scratch(a.columns, b.columns));
   backend.transposed_product({.dtype = dtype,
                               .a = a.view(),
@@ -189,6 +195,32 @@ TEST(DenseRows, are_multiplied_and_rounded_once) {
   });
 }
 
+TEST(DenseRows, of_a_factor_may_be_its_columns) {
+  for_each_backend([](const CpuBackend& backend, DType dtype) {
+    for (const std::int64_t depth : {0, 1, 7, 16, 17, 40}) {
+      for (const std::int64_t columns : {1, 8, 9, 16, 17, 31, 32, 33, 41, 64}) {
+        SCOPED_TRACE(testing::Message() << depth << " x " << columns);
+        const Matrix rows = small_matrix(backend, dtype, depth, columns, 1);
+        std::vector<float> turned(rows.values.size());
+        for (std::size_t i = 0; i < turned.size(); ++i) {
+          const auto k = static_cast<std::int64_t>(i) % depth;
+          const auto c = static_cast<std::int64_t>(i) / depth;
+          turned[i] = static_cast<float>(rows.at(k, c));
+        }
+        const Matrix given(backend, dtype, columns, depth, turned);
+        const GuardedBytes expected = packed(backend, dtype, rows);
+        const GuardedBytes panels = packed(backend, dtype, given, true);
+        const auto* wanted = reinterpret_cast<const float*>(expected.data());
+        const auto* made = reinterpret_cast<const float*>(panels.data());
+        // The last panel may be narrower than the memory for it.
+        for (std::int64_t i = 0; i < depth * dense_padded(columns); ++i) {
+          ASSERT_TRUE(made[i] == wanted[i] || (std::isnan(made[i]) && std::isnan(wanted[i]))) << i;
+        }
+      }
+    }
+  });
+}
+
 TEST(DenseRows, have_the_same_bits_wherever_they_are_cut) {
   for_each_backend([](const CpuBackend& backend, DType dtype) {
     std::vector<float> uneven = small_numbers(300 * 650, 3);
@@ -218,7 +250,7 @@ TEST(DenseRows, with_nan_or_infinity_spoil_no_other_row_or_column) {
     }
     // And transposed: the columns of x are the rows of the sum.
     const Matrix b(backend, dtype, 13, 5, std::vector<float>(65, 1));
-    const auto sums = transposed(backend, dtype, x, b, 0);
+    const auto sums = transposed(backend, dtype, x, b);
     for (std::size_t i = 0; i < sums.size(); ++i) {
       const std::size_t row = i / 5;
       EXPECT_EQ(std::isnan(sums[i]), row == 3) << i;
@@ -232,7 +264,7 @@ TEST(DenseRows, with_nan_or_infinity_spoil_no_other_row_or_column) {
   });
 }
 
-TEST(DenseRows, transposed_are_added_to_the_sum) {
+TEST(DenseRows, transposed_are_multiplied_and_not_rounded) {
   for_each_backend([](const CpuBackend& backend, DType dtype) {
     for (const auto& [rows, heights, columns] :
          {Sizes{0, 3, 4}, Sizes{1, 1, 1}, Sizes{5, 12, 32}, Sizes{7, 13, 33}, Sizes{192, 25, 16},
@@ -241,11 +273,10 @@ TEST(DenseRows, transposed_are_added_to_the_sum) {
       SCOPED_TRACE(testing::Message() << rows << " x " << heights << " x " << columns);
       const Matrix a = small_matrix(backend, dtype, rows, heights, 7);
       const Matrix b = small_matrix(backend, dtype, rows, columns, 8);
-      constexpr float kStart = 0.25F;
-      const auto sums = transposed(backend, dtype, a, b, kStart);
+      const auto sums = transposed(backend, dtype, a, b);
       for (std::int64_t h = 0; h < heights; ++h) {
         for (std::int64_t c = 0; c < columns; ++c) {
-          double sum = kStart;
+          double sum = 0;
           for (std::int64_t r = 0; r < rows; ++r) sum += a.at(r, h) * b.at(r, c);
           ASSERT_EQ(sums[static_cast<std::size_t>(h * columns + c)], sum) << h << ", " << c;
         }

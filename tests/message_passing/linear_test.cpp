@@ -144,17 +144,23 @@ TEST(BlockedProduct, has_the_same_bits_for_any_number_of_threads) {
   const auto x = uniform({2600, 1100}, at::kBFloat16, 1).cpu();
   const auto factor = uniform({1100, 20}, at::kBFloat16, 2).cpu();
   const auto gradient = uniform({2600, 20}, at::kBFloat16, 3).cpu();
+  // So few rows that 2 and 3 threads share the columns, 96 of them, and 12 threads the rows.
+  const auto few = x.slice(0, 0, 300);
+  const auto weight = uniform({96, 1100}, at::kBFloat16, 4).cpu();
   const int given = at::get_num_threads();
   at::set_num_threads(1);
   const auto alone = blocked_product(x, factor, std::nullopt);
   const auto summed = blocked_transposed_product(gradient, x);
   const auto many = blocked_transposed_product(x, gradient);
+  const auto of_few = blocked_product(few, weight.t(), std::nullopt);
   for (const int threads : {2, 3, 12}) {  // with 3, and with 12, threads share heights
     SCOPED_TRACE(threads);
     at::set_num_threads(threads);
     EXPECT_TRUE(at::equal(alone, blocked_product(x, factor, std::nullopt)));
     EXPECT_TRUE(at::equal(summed, blocked_transposed_product(gradient, x)));
     EXPECT_TRUE(at::equal(many, blocked_transposed_product(x, gradient)));
+    EXPECT_TRUE(at::equal(of_few, blocked_product(few, weight.t(), std::nullopt)));
+    EXPECT_TRUE(at::equal(of_few, blocked_product(few, weight.t().contiguous(), std::nullopt)));
   }
   at::set_num_threads(given);
 }

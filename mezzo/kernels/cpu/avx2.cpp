@@ -184,6 +184,31 @@ struct Float32Lanes {
     return {_mm256_add_ps(_mm256_permute2f128_ps(low, high, 0x20),
                           _mm256_permute2f128_ps(low, high, 0x31))};
   }
+  /// Lane j of row i changes places with lane i of row j, of `width` rows.
+  static void transpose(Float32Lanes* rows) {
+    __m256 halves[4][2];  // [i][j]: numbers i and i + 4 of the rows from 4 j on
+    const auto within = [&](int j) {
+      const Float32Lanes* row = rows + 4 * j;
+      const __m256d low01 = _mm256_castps_pd(_mm256_unpacklo_ps(row[0].v, row[1].v));
+      const __m256d low23 = _mm256_castps_pd(_mm256_unpacklo_ps(row[2].v, row[3].v));
+      const __m256d high01 = _mm256_castps_pd(_mm256_unpackhi_ps(row[0].v, row[1].v));
+      const __m256d high23 = _mm256_castps_pd(_mm256_unpackhi_ps(row[2].v, row[3].v));
+      halves[0][j] = _mm256_castpd_ps(_mm256_unpacklo_pd(low01, low23));
+      halves[1][j] = _mm256_castpd_ps(_mm256_unpackhi_pd(low01, low23));
+      halves[2][j] = _mm256_castpd_ps(_mm256_unpacklo_pd(high01, high23));
+      halves[3][j] = _mm256_castpd_ps(_mm256_unpackhi_pd(high01, high23));
+    };
+    const auto across = [&](int i) {
+      rows[i].v = _mm256_permute2f128_ps(halves[i][0], halves[i][1], 0x20);
+      rows[i + 4].v = _mm256_permute2f128_ps(halves[i][0], halves[i][1], 0x31);
+    };
+    within(0);
+    within(1);
+    across(0);
+    across(1);
+    across(2);
+    across(3);
+  }
   static Float32Lanes keep(Float32Lanes x, std::int64_t count) {
     return {_mm256_and_ps(x.v, _mm256_castsi256_ps(first32(count)))};
   }

@@ -178,6 +178,40 @@ struct Float32Lanes {
     return {_mm512_add_ps(_mm512_shuffle_f32x4(low, high, 0x88),
                           _mm512_shuffle_f32x4(low, high, 0xDD))};
   }
+  /// Lane j of row i changes places with lane i of row j, of `width` rows.
+  static void transpose(Float32Lanes* rows) {
+    __m512 quarters[4][4];  // [i][j]: numbers i, i + 4, i + 8, i + 12 of the rows from 4 j on
+    const auto within = [&](int j) {
+      const Float32Lanes* row = rows + 4 * j;
+      const __m512d low01 = _mm512_castps_pd(_mm512_unpacklo_ps(row[0].v, row[1].v));
+      const __m512d low23 = _mm512_castps_pd(_mm512_unpacklo_ps(row[2].v, row[3].v));
+      const __m512d high01 = _mm512_castps_pd(_mm512_unpackhi_ps(row[0].v, row[1].v));
+      const __m512d high23 = _mm512_castps_pd(_mm512_unpackhi_ps(row[2].v, row[3].v));
+      quarters[0][j] = _mm512_castpd_ps(_mm512_unpacklo_pd(low01, low23));
+      quarters[1][j] = _mm512_castpd_ps(_mm512_unpackhi_pd(low01, low23));
+      quarters[2][j] = _mm512_castpd_ps(_mm512_unpacklo_pd(high01, high23));
+      quarters[3][j] = _mm512_castpd_ps(_mm512_unpackhi_pd(high01, high23));
+    };
+    const auto across = [&](int i) {
+      const __m512* q = quarters[i];
+      const __m512 even01 = _mm512_shuffle_f32x4(q[0], q[1], 0x88);
+      const __m512 even23 = _mm512_shuffle_f32x4(q[2], q[3], 0x88);
+      const __m512 odd01 = _mm512_shuffle_f32x4(q[0], q[1], 0xDD);
+      const __m512 odd23 = _mm512_shuffle_f32x4(q[2], q[3], 0xDD);
+      rows[i].v = _mm512_shuffle_f32x4(even01, even23, 0x88);
+      rows[i + 4].v = _mm512_shuffle_f32x4(odd01, odd23, 0x88);
+      rows[i + 8].v = _mm512_shuffle_f32x4(even01, even23, 0xDD);
+      rows[i + 12].v = _mm512_shuffle_f32x4(odd01, odd23, 0xDD);
+    };
+    within(0);
+    within(1);
+    within(2);
+    within(3);
+    across(0);
+    across(1);
+    across(2);
+    across(3);
+  }
   static Float32Lanes keep(Float32Lanes x, std::int64_t count) {
     return {_mm512_maskz_mov_ps(mask16(count), x.v)};
   }

@@ -3,14 +3,13 @@
 #include <cstdint>
 
 #include "mezzo/kernels/cpu/access.h"
+#include "mezzo/kernels/cpu/dense_panels.h"
 #include "mezzo/kernels/dense.h"
 
 namespace mezzo {
 
-/// Vectors of a panel's columns, and rows of a tile: so many sums as the registers hold beside a
-/// panel's vectors and one number. The compiler makes vectors of several lanes of one number.
-template <class V>
-inline constexpr int kPanelVectors = V::width == 1 ? 8 : 2;
+/// Rows of a tile: so many that its sums fit into the registers beside a panel's vectors and one
+/// number.
 template <class V>
 inline constexpr int kTileRows = V::max_blocks * 3 / 4;
 
@@ -21,13 +20,6 @@ inline constexpr bool kTilesFit = kDenseBlockRows % kTileRows<V> == 0 &&
                                                       (kPanelVectors<V> * V::width) ==
                                       0;
 static_assert(kDenseTileColumns % kDensePadding == 0);
-
-[[maybe_unused]] static constexpr std::int64_t smaller(std::int64_t a, std::int64_t b) {
-  return a < b ? a : b;
-}
-[[maybe_unused]] static constexpr std::int64_t divided_up(std::int64_t a, std::int64_t b) {
-  return (a + b - 1) / b;
-}
 
 /// Rows of T that a later step reads, fetched in even shares while the tiles of a product of
 /// `rows` x `columns` are made.
@@ -171,50 +163,6 @@ template <class V, class T, int kVectors>
   multiply_tile<V, kVectors>(tile, panel, depth, to.rows, to.columns, store);
 }
 
-/// Calls visit.operator()<kVectors>(panel, column, count) for each panel of a packed factor. The
-/// last one has one vector where its columns fit that.
-template <class V, class Visit>
-[[gnu::always_inline]] inline void visit_panels(const float* panels, std::int64_t depth,
-                                                std::int64_t columns, const Visit& visit) {
-  constexpr std::int64_t kWidth = kPanelVectors<V> * V::width;
-  for (std::int64_t c = 0; c < columns; c += kWidth) {
-    const std::int64_t left = columns - c;
-    if (left <= V::width) {
-      visit.template operator()<1>(panels + c * depth, c, left);
-    } else {
-      visit.template operator()<kPanelVectors<V>>(panels + c * depth, c,
-                                                  left < kWidth ? left : kWidth);
-    }
-  }
-}
-
-/// `from`, widened; zeros behind them up to `padded`.
-template <class V, class T>
-void widen_row(const typename T::Storage* from, std::int64_t count, std::int64_t padded,
-               float* to) {
-  std::int64_t i = 0;
-  for (; count - i >= V::width; i += V::width) V::load(T{}, from + i).store_accum(to + i);
-  if (i < count) {
-    V::load(T{}, from + i, count - i).store_accum(to + i, count - i);
-    i = count;
-  }
-  for (; i < padded; ++i) to[i] = 0;
-}
-
-template <class V, class T>
-void pack_panels(const PackArgs& a) {
-  const auto* from = static_cast<const typename T::Storage*>(a.from.data);
-  for (std::int64_t k = 0; k < a.from.rows; ++k) {
-    const auto pack = [&]<int kVectors>(const float* /*panel*/, std::int64_t c,
-                                        std::int64_t count) {
-      constexpr std::int64_t kWidth = kVectors * V::width;
-      widen_row<V, T>(from + k * a.from.stride + c, count, kWidth,
-                      a.to + c * a.from.rows + k * kWidth);
-    };
-    visit_panels<V>(a.to, a.from.rows, a.from.columns, pack);
-  }
-}
-
 /// Rows times a packed factor, a block of rows and columns at a time.
 template <class V, class T>
 class RowsProduct {
@@ -277,8 +225,8 @@ class RowsProduct {
     const bool last = s + 1 == slices_;
     auto* out = static_cast<typename T::Storage*>(a_.out) + row * a_.out_stride + first;
     RowFetcher<V, T> fetcher(next(row, s), rows, columns);
-    const auto multiply = [&]<int kVectors>(const float* panel, std::int64_t c,
-                                            std::int64_t count) {
+    const auto multiply = [&]<int kVectors>(std::int64_t c, std::int64_t count) {
+      const float* panel = a_.panels + (first + c) * depth;
       const float* slice = panel + slice_begin(s) * kVectors * V::width;
       for (std::int64_t r = 0; r < rows; r += kTileRows<V>) {
         fetcher.step();
@@ -301,7 +249,7 @@ class RowsProduct {
         }
       }
     };
-    visit_panels<V>(a_.panels + first * depth, depth, columns, multiply);
+    visit_panels<V>(columns, multiply);
   }
 
   const RowsProductArgs& a_;
@@ -314,18 +262,20 @@ void rows_product(const RowsProductArgs& a) {
   RowsProduct<V, T>(a).run();
 }
 
-/// a^T b added to a sum, a block of rows and columns of `b` at a time.
+/// a^T b, a block of rows and columns of `b` at a time.
 template <class V, class T>
 class TransposedProduct {
  public:
   explicit TransposedProduct(const TransposedProductArgs& p)
       : p_(p),
+        block_rows_(even_share(p.a.rows)),
         padded_(divided_up(p.a.columns, kTileRows<V>) * kTileRows<V>),
         panels_(p.scratch + kDenseBlockOfSum * padded_) {}
 
   void run() const {
+    if (p_.a.rows == 0) clear();
     const auto* a = static_cast<const typename T::Storage*>(p_.a.data);
-    for (std::int64_t row = 0; row < p_.a.rows; row += kDenseBlockOfSum) {
+    for (std::int64_t row = 0; row < p_.a.rows; row += block_rows_) {
       for (std::int64_t r = 0; r < rows_from(row); ++r) {
         widen_row<V, T>(a + (row + r) * p_.a.stride, p_.a.columns, padded_,
                         p_.scratch + r * padded_);
@@ -337,9 +287,15 @@ class TransposedProduct {
   }
 
  private:
-  std::int64_t rows_from(std::int64_t row) const {
-    return smaller(kDenseBlockOfSum, p_.a.rows - row);
+  static std::int64_t even_share(std::int64_t rows) {
+    return rows == 0 ? 0 : divided_up(rows, divided_up(rows, kDenseBlockOfSum));
   }
+  void clear() const {
+    for (std::int64_t h = 0; h < p_.a.columns; ++h) {
+      for (std::int64_t c = 0; c < p_.b.columns; ++c) p_.sum[h * p_.sum_stride + c] = 0;
+    }
+  }
+  std::int64_t rows_from(std::int64_t row) const { return smaller(block_rows_, p_.a.rows - row); }
 
   DenseRows block(std::int64_t row, std::int64_t first) const {
     if (row >= p_.a.rows) return {};
@@ -349,25 +305,26 @@ class TransposedProduct {
 
   void multiply_block(std::int64_t row, std::int64_t first) const {
     const DenseRows b = block(row, first);
-    pack_panels<V, T>({p_.dtype, b, panels_});
+    pack_rows<V, T>({.dtype = p_.dtype, .from = b, .to = panels_});
     const bool last = first + kDenseTileColumns >= p_.b.columns;
     const DenseRows next =
-        last ? block(row + kDenseBlockOfSum, 0) : block(row, first + kDenseTileColumns);
+        last ? block(row + block_rows_, 0) : block(row, first + kDenseTileColumns);
     const std::int64_t heights = p_.a.columns;
     RowFetcher<V, T> fetcher(next, heights, b.columns);
-    const auto multiply = [&]<int kVectors>(const float* panel, std::int64_t c,
-                                            std::int64_t count) {
+    const auto multiply = [&]<int kVectors>(std::int64_t c, std::int64_t count) {
+      const float* panel = panels_ + c * b.rows;
       for (std::int64_t h = 0; h < heights; h += kTileRows<V>) {
         fetcher.step();
-        add_tile<V, kVectors>(WideColumns{p_.scratch + h, padded_}, panel, b.rows, true,
+        add_tile<V, kVectors>(WideColumns{p_.scratch + h, padded_}, panel, b.rows, row > 0,
                               {p_.sum + h * p_.sum_stride + first + c, p_.sum_stride,
                                smaller(kTileRows<V>, heights - h), count});
       }
     };
-    visit_panels<V>(panels_, b.rows, b.columns, multiply);
+    visit_panels<V>(b.columns, multiply);
   }
 
   const TransposedProductArgs& p_;
+  std::int64_t block_rows_;  ///< even shares of the rows
   std::int64_t padded_;
   float* panels_;
 };

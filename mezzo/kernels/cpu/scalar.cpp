@@ -86,6 +86,7 @@ struct Lanes {
   Number first() const { return v; }
   Number sum() const { return v; }
   static Lanes sums(const Number* p) { return {*p}; }
+  static void transpose(Lanes* /*rows*/) {}
   static Lanes keep(Lanes x, std::int64_t /*count*/) { return x; }
   static Lanes keep_equal(Lanes x, const std::int32_t* ids, std::int32_t id) {
     return *ids == id ? x : zero();
