@@ -10,10 +10,10 @@ namespace {
 
 using namespace mezzo::bench;
 
-constexpr std::array kSizes = {ProductSize{131072, 602, 256}, ProductSize{131072, 256, 256},
-                               ProductSize{34493, 8415, 256}, ProductSize{131072, 256, 41},
-                               ProductSize{512, 602, 256},    ProductSize{2048, 256, 256},
-                               ProductSize{512, 64, 64},      ProductSize{2048, 64, 64}};
+constexpr std::array kSizes = {
+    ProductSize{131072, 602, 256}, ProductSize{131072, 256, 256}, ProductSize{34493, 8415, 256},
+    ProductSize{131072, 256, 41},  ProductSize{512, 602, 256},    ProductSize{2048, 256, 256},
+    ProductSize{512, 256, 41},     ProductSize{512, 64, 64},      ProductSize{2048, 64, 64}};
 
 void run(Bench& bench) {
   bench.print_conditions();

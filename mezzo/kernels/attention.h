@@ -29,11 +29,12 @@ struct AttentionArgs {
   DType dtype = DType::kFloat32;
   std::int64_t heads = 1, features = 1;
   AttentionScores scores;
-  const void* z = nullptr;  ///< [sources, heads, features]
-  void* out = nullptr;      ///< [rows, heads, features]
-  void* top = nullptr;      ///< accumulator type [rows, heads]: the largest logit of each row
-  void* sum = nullptr;      ///< likewise: the sum of exp(logit - top)
-  void* scratch = nullptr;  ///< accumulator type [head_scratch()], one per thread
+  const void* z = nullptr;   ///< [sources, heads, features]
+  void* out = nullptr;       ///< [rows, heads, features]
+  bool out_streams = false;  ///< past the CPU's caches
+  void* top = nullptr;       ///< accumulator type [rows, heads]: the largest logit of each row
+  void* sum = nullptr;       ///< likewise: the sum of exp(logit - top)
+  void* scratch = nullptr;   ///< accumulator type [head_scratch()], one per thread
 };
 
 /// Numbers per head of AttentionStateArgs::state: score_dst, top, 1 / sum and the mean gradient.
@@ -69,6 +70,7 @@ struct AttentionGradArgs {
   const void* grad = nullptr;   ///< [destinations, heads, features]
   const void* state = nullptr;  ///< accumulator type [destinations, kStateNumbers, heads]
   void* z_grad = nullptr;       ///< as z, rounded once
+  bool out_streams = false;     ///< z_grad, past the CPU's caches
   void* score_grad = nullptr;   ///< of score_src: accumulator type [rows, heads]
   /// Of each score_src + score_dst: accumulator type [slots, heads], of the heads to compute.
   void* sum_grad = nullptr;

@@ -12,7 +12,7 @@ namespace mezzo {
 // depth whose length depends on the depth alone, so that results do not depend on how rows are
 // shared out.
 
-/// Rows that are worked on at a time, in rows_product and in transposed_product.
+/// Rows that are worked on at a time: in rows_product, and at most in transposed_product.
 inline constexpr std::int64_t kDenseBlockRows = 240, kDenseBlockOfSum = 192;
 /// The longest slice of the depth that a sum stays in registers for.
 inline constexpr std::int64_t kDenseSlice = 320;

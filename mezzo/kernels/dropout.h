@@ -34,6 +34,7 @@ struct DropoutArgs {
   std::int64_t count = 0;  ///< elements of the whole tensor
   const void* x = nullptr;
   void* out = nullptr;
+  bool out_streams = false;  ///< past the CPU's caches
 };
 
 }  // namespace mezzo

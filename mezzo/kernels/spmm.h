@@ -25,6 +25,7 @@ struct SpmmArgs {
   const void* row_scale = nullptr;  ///< accumulator type [rows], or null; likewise
   void* out = nullptr;              ///< [rows, out_length] of `dtype`
   bool out_wide = false;            ///< stored in the accumulator's type
+  bool out_streams = false;         ///< past the CPU's caches, where rows are whole lines
   std::int64_t out_length = 0;
   void* arg = nullptr;      ///< [rows, out_length] ids, or null
   bool arg_wide = false;    ///< int64 rather than int32

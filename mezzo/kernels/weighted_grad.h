@@ -30,6 +30,7 @@ struct WeightedGradArgs {
   const void* own_scale = nullptr;    ///< accumulator type, or null for 1
   const void* other_scale = nullptr;  ///< likewise
   void* own_grad = nullptr;           ///< as own; or null
+  bool out_streams = false;           ///< own_grad, past the CPU's caches
   void* weight_grad = nullptr;        ///< [slots, heads], by slot
   bool weight_grad_wide = false;      ///< stored in the accumulator's type
   void* scratch = nullptr;            ///< accumulator type [head_scratch()], one per thread

@@ -28,11 +28,14 @@ class Scratch {
   c10::DataPtr memory_;
 };
 
-/// Products of numbers that are worth a thread, and numbers that are widened or rounded.
-constexpr std::int64_t kGrain = 1 << 17, kNumbers = 1 << 14;
+/// Products of numbers that are worth a thread.
+constexpr std::int64_t kProductsOfThread = 1 << 17;
+/// Numbers that are worth a thread where they are widened or rounded.
+constexpr std::int64_t kNumbersOfThread = 1 << 14;
 
-std::int64_t grain_of(std::int64_t products) {
-  return std::max<std::int64_t>(1, kGrain / std::max<std::int64_t>(1, products));
+/// How many items of `size` are worth a thread.
+std::int64_t grain_of(std::int64_t worth, std::int64_t size) {
+  return std::max<std::int64_t>(1, worth / std::max<std::int64_t>(1, size));
 }
 
 DType narrow_dtype(const at::Tensor& t) {
@@ -72,7 +75,7 @@ void narrow_sum(const at::Tensor& sums, const at::Tensor& to) {
   auto* target = static_cast<char*>(to.mutable_data_ptr());
   const auto bytes = static_cast<std::int64_t>(to.element_size());
   constexpr std::int64_t kOfCache = 1 << 11;
-  at::parallel_for(0, count, kNumbers, [&](std::int64_t begin, std::int64_t end) {
+  at::parallel_for(0, count, kNumbersOfThread, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t first = begin; first < end; first += kOfCache) {
       const std::int64_t last = std::min(end, first + kOfCache);
       for (std::int64_t g = 1; g < groups; ++g) {
@@ -91,6 +94,18 @@ Scratch padded(const at::Tensor& bias) {
   cpu_backend().widen(narrow_dtype(given), given.const_data_ptr(), wide.numbers(), given.numel());
   return wide;
 }
+
+/// A side of a product, cut into tiles of even lengths.
+struct Cut {
+  std::int64_t length, tile, tiles;
+  Cut(std::int64_t given, std::int64_t parts, std::int64_t granule)
+      : length(given),
+        tile(divided_up(divided_up(given, parts), granule) * granule),
+        tiles(divided_up(given, std::max<std::int64_t>(1, tile))) {}
+  static std::int64_t divided_up(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
+  std::int64_t begin(std::int64_t i) const { return i * tile; }
+  std::int64_t count(std::int64_t i) const { return std::min(tile, length - begin(i)); }
+};
 
 /// A range of rows or of columns.
 struct Range {
@@ -117,23 +132,23 @@ class BlockedProduct {
         out_data_(static_cast<char*>(out_.mutable_data_ptr())) {}
 
   at::Tensor run() const {
+    if (x_.size(0) == 0) return out_;
     const std::int64_t pieces = dense_padded(columns_) / kDensePadding;
-    const Range all_rows{0, x_.size(0)};
-    // Few rows: packing the factor is a good part of the work, and threads need not wait for each
-    // other where each multiplies by the columns that it has packed. All of them widen all rows.
-    if (x_.size(0) <= kFewRows && pieces % at::get_num_threads() == 0) {
-      const std::int64_t grain = grain_of(x_.size(0) * depth_ * kDensePadding);
-      at::parallel_for(0, pieces, grain, [&](std::int64_t begin, std::int64_t end) {
-        const Range columns = columns_of(begin, end);
-        pack(columns);
-        multiply(all_rows, columns);
-      });
+    const std::int64_t of_piece = depth_ * kDensePadding;
+    const std::int64_t pack_grain = grain_of(kNumbersOfThread, of_piece);
+    if (shares_columns(pieces)) {
+      const std::int64_t grain = grain_of(kProductsOfThread, x_.size(0) * of_piece);
+      at::parallel_for(0, pieces, std::min(pack_grain, grain),
+                       [&](std::int64_t begin, std::int64_t end) {
+                         const Range columns = columns_of(begin, end);
+                         pack(columns);
+                         multiply({0, x_.size(0)}, columns);
+                       });
       return out_;
     }
-    const std::int64_t grain = kNumbers / std::max<std::int64_t>(1, depth_ * kDensePadding);
-    at::parallel_for(0, pieces, std::max<std::int64_t>(1, grain),
+    at::parallel_for(0, pieces, pack_grain,
                      [&](std::int64_t begin, std::int64_t end) { pack(columns_of(begin, end)); });
-    at::parallel_for(0, x_.size(0), grain_of(depth_ * columns_),
+    at::parallel_for(0, x_.size(0), grain_of(kProductsOfThread, depth_ * columns_),
                      [&](std::int64_t begin, std::int64_t end) {
                        multiply({begin, end}, {0, columns_});
                      });
@@ -141,7 +156,16 @@ class BlockedProduct {
   }
 
  private:
-  static constexpr std::int64_t kFewRows = 512;
+  /// Whether threads share the columns rather than the rows. Of few rows, packing the factor is a
+  /// good part of the work, and threads need not wait for each other where each multiplies by the
+  /// columns that it has packed; but all of them widen all rows.
+  bool shares_columns(std::int64_t pieces) const {
+    constexpr std::int64_t kFewRows = 512,
+                           kManyPieces = 4;  // a thread, so that a short one is little
+    const std::int64_t threads = at::get_num_threads();
+    const bool alike = columns_ % kDensePadding == 0 || pieces >= kManyPieces * threads;
+    return x_.size(0) <= kFewRows && pieces % threads == 0 && alike;
+  }
 
   Range columns_of(std::int64_t first_piece, std::int64_t last_piece) const {
     return {first_piece * kDensePadding, std::min(columns_, last_piece * kDensePadding)};
@@ -193,7 +217,8 @@ at::Tensor blocked_product(const at::Tensor& x, const at::Tensor& factor,
 at::Tensor blocked_transposed_product(const at::Tensor& a, const at::Tensor& b) {
   constexpr std::int64_t kMostGroups = 8, kSums = 1 << 24;  // float32: 64 MiB
   constexpr std::int64_t kRowsOfGroup = 1024;               // fewer are not worth sums of their own
-  constexpr std::int64_t kLeastHeights = 16, kMostHeights = 1024;
+  constexpr std::int64_t kMostHeights = 1024;
+  constexpr std::int64_t kHeightsOfTile = 12;  // AVX-512's, and twice AVX2's
   check_one_dtype(a, b);
   const at::Tensor left = with_dense_rows(a), right = with_dense_rows(b);
   const std::int64_t rows = left.size(0), heights = left.size(1), columns = right.size(1);
@@ -202,24 +227,34 @@ at::Tensor blocked_transposed_product(const at::Tensor& a, const at::Tensor& b) 
   const std::int64_t most = std::min({fit, kMostGroups, rows / kRowsOfGroup});
   std::int64_t groups = 1;
   while (2 * groups <= most) groups *= 2;
-  // Where groups do not divide among the threads, these share the heights, which no sum depends on.
+  // Where groups do not divide among the threads, these share the longer side, which no sum depends
+  // on, and all of them widen the shorter one.
   const std::int64_t threads = at::get_num_threads();
   const std::int64_t shares = threads / std::gcd(threads, groups);
-  const std::int64_t share = (heights + shares - 1) / shares;
-  const std::int64_t tile = std::clamp(share, kLeastHeights, kMostHeights);
-  const std::int64_t tiles = (heights + tile - 1) / tile;
-  const std::int64_t grain = grain_of(rows / groups * tile * columns);
+  const std::int64_t slabs = Cut::divided_up(heights, kMostHeights);  // that a cache holds
+  const bool by_columns = columns > heights;
+  const Cut by_height(heights,
+                      by_columns
+                          ? std::max<std::int64_t>(1, slabs)
+                          : Cut::divided_up(std::max<std::int64_t>(1, slabs), shares) * shares,
+                      kHeightsOfTile);
+  const Cut by_column(columns, by_columns ? shares : 1, kDensePadding);
+  const std::int64_t tiles = by_height.tiles * by_column.tiles;
   const at::Tensor sums = at::empty({groups, heights, columns}, left.options().dtype(at::kFloat));
+  const std::int64_t of_tile = rows / groups * by_height.tile * by_column.tile;
+  const std::int64_t grain = grain_of(kProductsOfThread, of_tile);
   at::parallel_for(0, groups * tiles, grain, [&](std::int64_t first, std::int64_t last) {
-    const Scratch scratch(transposed_product_scratch(tile, columns));
+    const Scratch scratch(transposed_product_scratch(by_height.tile, by_column.tile));
     for (std::int64_t i = first; i < last; ++i) {
-      const std::int64_t group = i / tiles, height = i % tiles * tile;
-      const std::int64_t begin = rows * group / groups, end = rows * (group + 1) / groups;
+      const std::int64_t group = i / tiles, h = i % tiles % by_height.tiles;
+      const std::int64_t c = i % tiles / by_height.tiles;
+      const std::int64_t begin = rows * group / groups, count = rows * (group + 1) / groups - begin;
+      const std::int64_t height = by_height.begin(h), column = by_column.begin(c);
       cpu_backend().transposed_product(
           {.dtype = narrow_dtype(left),
-           .a = rows_of(left, begin, end - begin, height, std::min(tile, heights - height)),
-           .b = rows_of(right, begin, end - begin, 0, columns),
-           .sum = sums.mutable_data_ptr<float>() + (group * heights + height) * columns,
+           .a = rows_of(left, begin, count, height, by_height.count(h)),
+           .b = rows_of(right, begin, count, column, by_column.count(c)),
+           .sum = sums.mutable_data_ptr<float>() + (group * heights + height) * columns + column,
            .sum_stride = columns,
            .scratch = scratch.numbers()});
     }

@@ -15,9 +15,9 @@ MEZZO_API at::Tensor blocked_product(const at::Tensor& x, const at::Tensor& fact
                                      const std::optional<at::Tensor>& bias);
 
 /// a^T b [M, K] in the 16-bit dtype of a [N, M] and b [N, K], as blocked_product(): rows are added
-/// up in float32 in a fixed number of groups. Threads share groups and rows of the result.
-/// Allocates the sums of the groups, up to 64 MiB or one of M x K float32 where that is more, and
-/// up to 1.2 MiB a thread.
+/// up in float32 in groups that depend on the sizes alone. Threads share groups and the longer side
+/// of the result. Allocates the sums of the groups, up to 64 MiB or one of M x K float32 where that
+/// is more, and up to 1.2 MiB a thread.
 MEZZO_API at::Tensor blocked_transposed_product(const at::Tensor& a, const at::Tensor& b);
 
 }  // namespace mezzo

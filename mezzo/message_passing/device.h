@@ -87,6 +87,10 @@ std::int64_t scratch_of(const Args& args) {
 void parallel_rows(const Direction& direction, std::int64_t row_length,
                    const std::function<void(std::int64_t, std::int64_t)>& body);
 
+/// Whether a result of so many numbers is written past the CPU's caches
+/// (docs/decisions/0027-streamed-results.md).
+bool streams_result(std::int64_t numbers, DType dtype);
+
 /// Kernels of cpu_backend(), on libtorch's threads.
 struct OnCpu {
   /// Runs the kernel that takes Args over all rows of `direction`. args: all but the row range and
@@ -94,8 +98,11 @@ struct OnCpu {
   template <class Args>
   static void run(const Args& args, const Direction& direction, std::int64_t row_length) {
     const auto kernel = cpu_backend().*KernelOf<Args>::cpu;
+    [[maybe_unused]] const bool streams =
+        streams_result(direction.num_rows * row_length, args.dtype);
     parallel_rows(direction, row_length, [&](std::int64_t begin, std::int64_t end) {
       Args part = args;
+      if constexpr (requires(Args a) { a.out_streams; }) part.out_streams = streams;
       part.row_begin = begin;
       part.row_end = end;
       if constexpr (requires(Args a) { a.scratch; }) {

@@ -186,8 +186,11 @@ void OnCpu::run(const SpmmArgs& args, const Direction& direction, std::int64_t r
   std::vector<Piece> pieces;
   if (is_splittable(args)) find_hubs(direction, hubs, pieces);
   if (!hubs.empty()) store_hubs(args, direction, hubs, partials_of(args, pieces));
-  parallel_rows(direction, row_length,
-                [&](std::int64_t begin, std::int64_t end) { run_others(args, hubs, begin, end); });
+  SpmmArgs others = args;
+  others.out_streams = streams_result(direction.num_rows * args.out_length, args.dtype);
+  parallel_rows(direction, row_length, [&](std::int64_t begin, std::int64_t end) {
+    run_others(others, hubs, begin, end);
+  });
 }
 
 }  // namespace mezzo

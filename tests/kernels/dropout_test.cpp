@@ -30,7 +30,7 @@ bool is_kept(std::int64_t element) {
 /// The elements that the draws [begin, end) decide, of a tensor of `count`; the others stay -1.
 template <class Number>
 void check(const Kernels& backend, DType dtype, std::int64_t count, std::int64_t begin,
-           std::int64_t end) {
+           std::int64_t end, bool streams = false) {
   SCOPED_TRACE(fmt::format("{}, {} elements, draws {} to {}", backend.name, count, begin, end));
   std::vector<Number> values(static_cast<std::size_t>(count));
   for (std::int64_t i = 0; i < count; ++i) {
@@ -45,7 +45,8 @@ void check(const Kernels& backend, DType dtype, std::int64_t count, std::int64_t
                    .dropout = kLevel,
                    .count = count,
                    .x = x.data(),
-                   .out = out.data()});
+                   .out = out.data(),
+                   .out_streams = streams});
   const auto scale = static_cast<Number>(kDropoutLevels / (kDropoutLevels - kLevel.threshold));
   const auto* got = reinterpret_cast<const Number*>(out.data());
   for (std::int64_t i = 0; i < count; ++i) {
@@ -59,13 +60,15 @@ void check(const Kernels& backend, DType dtype, std::int64_t count, std::int64_t
 
 TEST(DropoutKernel, keeps_what_the_generator_says_and_writes_its_own_elements_alone) {
   for (const Kernels& kernels : kernels_under_test()) {
-    for (const std::int64_t count : {1, 7, 8, 63, 64, 65, 200, 1031}) {
+    for (const std::int64_t count : {1, 7, 8, 63, 64, 65, 200, 256, 1024, 1031}) {
       const std::int64_t draws = (count + kElementsPerDraw - 1) / kElementsPerDraw;
       for (const std::int64_t begin : {std::int64_t{0}, draws / 3}) {
         for (const std::int64_t end : {draws, (draws + begin) / 2}) {
           if (!kernels.take_ranges && (begin > 0 || end < draws)) continue;
-          check<float>(kernels, DType::kFloat32, count, begin, end);
-          check<double>(kernels, DType::kFloat64, count, begin, end);
+          for (const bool streams : {false, true}) {
+            check<float>(kernels, DType::kFloat32, count, begin, end, streams);
+            check<double>(kernels, DType::kFloat64, count, begin, end, streams);
+          }
         }
       }
     }
@@ -74,26 +77,33 @@ TEST(DropoutKernel, keeps_what_the_generator_says_and_writes_its_own_elements_al
 
 TEST(DropoutKernel, sixteen_bit_numbers_are_kept_alike) {
   constexpr std::uint16_t kBFloat16Two = 0x4000, kFloat16Two = 0x4000;
-  const std::vector<std::uint16_t> twos(203, kBFloat16Two);
+  constexpr std::int64_t kCount = 256, kFirstDraw = 8;
+  const std::vector<std::uint16_t> twos(kCount, kBFloat16Two);
   static_assert(kBFloat16Two == kFloat16Two, "one pattern stands for 2 in both formats");
   for (const Kernels& kernels : kernels_under_test()) {
     for (const DType dtype : {DType::kBFloat16, DType::kFloat16}) {
       SCOPED_TRACE(kernels.name);
       const GuardedBytes x(twos);
       GuardedBytes out(twos.size() * sizeof(std::uint16_t));
-      kernels.dropout({.draw_begin = 0,
-                       .draw_end = 26,
-                       .dtype = dtype,
-                       .dropout = kLevel,
-                       .count = 203,
-                       .x = x.data(),
-                       .out = out.data()});
+      // The first piece as ever, the second one past the caches.
+      for (const bool streams : {false, true}) {
+        if (!kernels.take_ranges && streams) continue;
+        kernels.dropout(
+            {.draw_begin = streams ? kFirstDraw : 0,
+             .draw_end = streams || !kernels.take_ranges ? kCount / kElementsPerDraw : kFirstDraw,
+             .dtype = dtype,
+             .dropout = kLevel,
+             .count = kCount,
+             .x = x.data(),
+             .out = out.data(),
+             .out_streams = streams});
+      }
       const float scaled =
           2 * static_cast<float>(kDropoutLevels / (kDropoutLevels - kLevel.threshold));
       std::uint16_t expected = 0;
       kernels.narrow(dtype, &scaled, &expected, 1);
       const auto* got = reinterpret_cast<const std::uint16_t*>(out.data());
-      for (std::int64_t i = 0; i < 203; ++i) {
+      for (std::int64_t i = 0; i < kCount; ++i) {
         ASSERT_EQ(got[i], is_kept(i) ? expected : 0) << "element " << i;
       }
     }

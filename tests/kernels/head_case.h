@@ -25,9 +25,13 @@ struct Heads {
         heads(is_large()        ? 1 + draw.below(3)
               : draw.one_in(12) ? 260 + draw.below(20)
                                 : 1 + draw.below(10)),
-        features(1 + draw.below(heads > 100  ? 3
-                                : is_large() ? 20
-                                             : 70)) {}
+        features(some_features(draw)) {}
+  /// Now and then whole cache lines, which kernels may stream.
+  std::int64_t some_features(Draw& draw) const {
+    if (heads > 100) return 1 + draw.below(3);
+    if (draw.one_in(4)) return 32;
+    return 1 + draw.below(is_large() ? 20 : 70);
+  }
   /// Few numbers of each slot keep such a case quick.
   bool is_large() const { return slots.num_edges() > 2000; }
   std::size_t row_bytes() const {

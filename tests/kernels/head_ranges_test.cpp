@@ -78,6 +78,7 @@ void check_weighted_grad(const Kernels& backend, Draw& draw, DType dtype) {
     args.row_begin = begin;
     args.row_end = end;
     args.own_grad = w.sums ? own_grad : nullptr;
+    args.out_streams = streams(begin, end);
     args.weight_grad = weight_grad;
     args.scratch = scratch.data();
     backend.weighted_grad(args);
@@ -166,6 +167,7 @@ void attend(const Kernels& backend, const Attention& a, std::int64_t begin, std:
                      .scores = a.view(),
                      .z = a.z.bytes.data(),
                      .out = result.out.data(),
+                     .out_streams = streams(begin, end),
                      .top = result.top.data(),
                      .sum = result.sum.data(),
                      .scratch = scratch.data()});
@@ -292,6 +294,7 @@ struct AttentionBackward {
                             .grad = grad.bytes.data(),
                             .state = state.data(),
                             .z_grad = result.z.data(),
+                            .out_streams = streams(begin, end),
                             .score_grad = result.score.data(),
                             .sum_grad = result.sum.data(),
                             .weight_grad = weighted ? result.weight.data() : nullptr,

@@ -186,7 +186,8 @@ class RandomShape {
   using Own = std::array<bool, 3>;
   static std::int64_t inner_size(Draw& draw) {
     const std::vector<std::int64_t> large = {63, 64, 65, 127, 128, 129, 255, 256, 257};
-    return draw.below(4) == 0 ? draw.one_of(large) : 1 + draw.below(40);
+    if (draw.one_in(4)) return draw.one_of(large);
+    return draw.one_in(8) ? 32 : 1 + draw.below(40);
   }
   std::int64_t length(const Own& own) const {
     std::int64_t product = 1;

@@ -107,6 +107,7 @@ void check_spmm(const Kernels& backend, Draw& draw, BinaryOp op, ReduceOp reduce
     part.row_begin = begin;
     part.row_end = end;
     part.out = result.bytes.data();
+    part.out_streams = streams(begin, end);
     backend.spmm(part);
   };
   Result whole = make_result(own_rows(m.slots), row_bytes);
@@ -204,6 +205,7 @@ void check_scaled(const Kernels& backend, Draw& draw, DType dtype) {
     part.row_begin = begin;
     part.row_end = end;
     part.out = result.bytes.data();
+    part.out_streams = streams(begin, end);
     backend.spmm(part);
   };
   Result whole =

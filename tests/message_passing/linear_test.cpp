@@ -144,23 +144,29 @@ TEST(BlockedProduct, has_the_same_bits_for_any_number_of_threads) {
   const auto x = uniform({2600, 1100}, at::kBFloat16, 1).cpu();
   const auto factor = uniform({1100, 20}, at::kBFloat16, 2).cpu();
   const auto gradient = uniform({2600, 20}, at::kBFloat16, 3).cpu();
-  // So few rows that 2 and 3 threads share the columns, 96 of them, and 12 threads the rows.
+  // So few rows that 2 and 3 threads share the columns and 12 threads the rows; 370 columns end in
+  // a short piece.
   const auto few = x.slice(0, 0, 300);
-  const auto weight = uniform({96, 1100}, at::kBFloat16, 4).cpu();
+  const auto weight = uniform({370, 1100}, at::kBFloat16, 4).cpu();
+  const auto bias = uniform({370}, at::kBFloat16, 5).cpu();
   const int given = at::get_num_threads();
   at::set_num_threads(1);
   const auto alone = blocked_product(x, factor, std::nullopt);
   const auto summed = blocked_transposed_product(gradient, x);
   const auto many = blocked_transposed_product(x, gradient);
-  const auto of_few = blocked_product(few, weight.t(), std::nullopt);
+  const auto of_few = blocked_product(few, weight.t(), bias);
+  const auto few_summed = blocked_transposed_product(few, few.slice(1, 0, 40));
+  const auto few_widely = blocked_transposed_product(few.slice(1, 0, 40), few);
   for (const int threads : {2, 3, 12}) {  // with 3, and with 12, threads share heights
     SCOPED_TRACE(threads);
     at::set_num_threads(threads);
     EXPECT_TRUE(at::equal(alone, blocked_product(x, factor, std::nullopt)));
     EXPECT_TRUE(at::equal(summed, blocked_transposed_product(gradient, x)));
     EXPECT_TRUE(at::equal(many, blocked_transposed_product(x, gradient)));
-    EXPECT_TRUE(at::equal(of_few, blocked_product(few, weight.t(), std::nullopt)));
-    EXPECT_TRUE(at::equal(of_few, blocked_product(few, weight.t().contiguous(), std::nullopt)));
+    EXPECT_TRUE(at::equal(of_few, blocked_product(few, weight.t(), bias)));
+    EXPECT_TRUE(at::equal(of_few, blocked_product(few, weight.t().contiguous(), bias)));
+    EXPECT_TRUE(at::equal(few_summed, blocked_transposed_product(few, few.slice(1, 0, 40))));
+    EXPECT_TRUE(at::equal(few_widely, blocked_transposed_product(few.slice(1, 0, 40), few)));
   }
   at::set_num_threads(given);
 }
@@ -182,9 +188,16 @@ TEST(BlockedProduct, of_any_layout_is_exact_on_whole_numbers) {
     expect_product(numbers_of({70, 9}, 1).t(), numbers_of({33, 70}, 2).t());
     expect_product(numbers_of({1, 20}, 1).expand({300, 20}), numbers_of({20, 1}, 2));
     expect_product(numbers_of({5, 0}, 1), numbers_of({0, 3}, 2));
+    expect_product(numbers_of({40, 30}, 1), numbers_of({1, 30}, 2).t());
+    expect_product(numbers_of({40, 30}, 1), numbers_of({1, 30}, 2).expand({70, 30}).t());
+    expect_product(numbers_of({0, 3}, 1), numbers_of({3, 2}, 2));
     expect_transposed(numbers_of({700, 1100}, 3), numbers_of({700, 3}, 4));  // heights in tiles
     expect_transposed(numbers_of({1, 7}, 3).expand({500, 7}), numbers_of({9, 500}, 4).t());
     expect_transposed(numbers_of({0, 4}, 3), numbers_of({0, 5}, 4));
+    expect_transposed(numbers_of({4, 0}, 3), numbers_of({4, 5}, 4));
+    expect_transposed(numbers_of({4, 5}, 3), numbers_of({4, 0}, 4));
+    expect_transposed(numbers_of({8201, 5}, 3), numbers_of({8201, 9}, 4));  // 8 uneven groups
+    expect_transposed(numbers_of({60, 30}, 3), numbers_of({60, 1100}, 4));
   }
 }
 

@@ -188,6 +188,15 @@ void store_result(V value, void* out, bool wide, std::int64_t at, std::int64_t c
   }
 }
 
+/// Whether rows of `row_bytes` from `data` on, in pieces of `piece_bytes`, can be streamed past the
+/// caches: pieces are whole cache lines.
+[[maybe_unused]] static bool are_lines(const void* data, std::int64_t row_bytes,
+                                       std::int64_t piece_bytes) {
+  constexpr std::int64_t kLine = 64;
+  return reinterpret_cast<std::uintptr_t>(data) % kLine == 0 && row_bytes % kLine == 0 &&
+         piece_bytes % kLine == 0;
+}
+
 /// Fetches `count` elements from element `at` of an operand (one where step is 0) into the cache.
 template <class V, class T>
 [[gnu::always_inline]] inline void prefetch_operand(const Operand& operand, std::int64_t at,

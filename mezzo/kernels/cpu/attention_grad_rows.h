@@ -60,7 +60,10 @@ class AttentionGradRows {
 
   void run() {
     const std::int64_t slots_end = slots_of(a_.slots, a_.row_end - 1).end;
+    constexpr auto kBytes = static_cast<std::int64_t>(sizeof(Storage));
+    streams_ = a_.out_streams && are_lines(a_.z_grad, length_ * kBytes, a_.features * kBytes);
     for (std::int64_t row = a_.row_begin; row < a_.row_end; ++row) run_row(row, slots_end);
+    if (streams_) V::end_streams();
   }
 
  private:
@@ -93,6 +96,7 @@ class AttentionGradRows {
     chunk.running = running_;
     chunk.apart = true;
     chunk.out = static_cast<Storage*>(a_.z_grad) + row * length_;
+    chunk.streams = streams_;
     chunk.own = static_cast<const Storage*>(a_.z) + row * length_;
     chunk.partial = partial_;
     chunk.begin = range.begin;
@@ -190,6 +194,7 @@ class AttentionGradRows {
 
   const AttentionGradArgs& a_;
   std::int64_t heads_, length_, period_, chunk_;
+  bool streams_ = false;
   Scratch<V> scratch_;
   Numbers numbers_{};
   Accum *running_, *sent_by_head_;

@@ -34,7 +34,11 @@ class AttentionRows {
 
   void run() {
     slots_end_ = slots_of(a_.slots, a_.row_end - 1).end;
+    constexpr auto kBytes = static_cast<std::int64_t>(sizeof(Storage));
+    const std::int64_t head = a_.features * kBytes;
+    streams_ = a_.out_streams && are_lines(a_.out, heads_ * head, head);
     for (std::int64_t row = a_.row_begin; row < a_.row_end; ++row) run_row(row);
+    if (streams_) V::end_streams();
   }
 
  private:
@@ -69,6 +73,7 @@ class AttentionRows {
       chunk.running = running_;
       chunk.apart = true;
       chunk.out = static_cast<Storage*>(a_.out) + row * heads_ * a_.features;
+      chunk.streams = streams_;
       chunk.divisor = sum;
       run_heads<V, T, true, false>(chunk);
       begin += count;
@@ -132,6 +137,7 @@ class AttentionRows {
 
   const AttentionArgs& a_;
   std::int64_t slots_end_ = 0;
+  bool streams_ = false;
   std::int64_t heads_, period_, chunk_;
   Scratch<V> scratch_;
   Accum *logit_, *factor_;  ///< by slot and head

@@ -110,6 +110,8 @@ struct Float64Lanes {
   }
   static Float64Lanes load_one(Float64 /*t*/, const double* p) { return set(*p); }
   void store(Float64 /*t*/, double* p) const { store_accum(p); }
+  void stream(Float64 /*t*/, double* p) const { _mm256_stream_pd(p, v); }
+  static void end_streams() { _mm_sfence(); }
   void store(Float64 /*t*/, double* p, std::int64_t count) const { store_accum(p, count); }
 
   static Float64Lanes fma(Float64Lanes a, Float64Lanes b, Float64Lanes c) {
@@ -288,6 +290,12 @@ struct Float32Lanes {
     return {widen(t, _mm_set1_epi16(static_cast<short>(p->bits)))};
   }
   void store(Float32 /*t*/, float* p) const { store_accum(p); }
+  void stream(Float32 /*t*/, float* p) const { _mm256_stream_ps(p, v); }
+  template <class T>
+  void stream(T t, typename T::Storage* p) const {
+    _mm_stream_si128(reinterpret_cast<__m128i*>(p), narrow(t, v));
+  }
+  static void end_streams() { _mm_sfence(); }
   void store(Float32 /*t*/, float* p, std::int64_t count) const { store_accum(p, count); }
   template <class T>
   void store(T t, typename T::Storage* p) const {

@@ -21,7 +21,8 @@ inline constexpr int kPanelVectors = V::width == 1 ? 8 : 2;
 }
 
 /// Calls visit.operator()<kVectors>(column, count) for each panel of a factor. The last one has one
-/// vector where its columns fit that. That of column c begins at number c * depth of the panels.
+/// vector where its columns fit that. The panel of column c begins at number c * depth of the
+/// panels.
 template <class V, class Visit>
 [[gnu::always_inline]] inline void visit_panels(std::int64_t columns, const Visit& visit) {
   constexpr std::int64_t kWidth = kPanelVectors<V> * V::width;
@@ -48,7 +49,7 @@ void widen_row(const typename T::Storage* from, std::int64_t count, std::int64_t
   for (; i < padded; ++i) to[i] = 0;
 }
 
-/// The panels of a factor whose rows stand side by side.
+/// The panels of a factor, the numbers of whose rows stand side by side.
 template <class V, class T>
 void pack_rows(const PackArgs& a) {
   const auto* from = static_cast<const typename T::Storage*>(a.from.data);
@@ -62,7 +63,7 @@ void pack_rows(const PackArgs& a) {
   }
 }
 
-/// The panels of a factor whose columns stand side by side: squares of numbers are transposed.
+/// Likewise of its columns: squares of numbers are transposed.
 template <class V, class T>
 void pack_columns(const PackArgs& a) {
   const std::int64_t depth = a.from.columns, stride = a.from.stride;

@@ -35,6 +35,7 @@ void dropout_rows(const DropoutArgs& a) {
   const auto scale = static_cast<Number>(kDropoutLevels / (kDropoutLevels - a.dropout.threshold));
   const auto* x = static_cast<const typename T::Storage*>(a.x);
   auto* out = static_cast<typename T::Storage*>(a.out);
+  const bool streams = a.out_streams && are_lines(out + a.draw_begin * kElementsPerDraw, 0, 0);
   const PhiloxKeys keys(a.dropout.seed);
   alignas(64) Number factors[kElements];
   for (std::int64_t draw = a.draw_begin; draw < a.draw_end; draw += kDraws) {
@@ -49,9 +50,14 @@ void dropout_rows(const DropoutArgs& a) {
       const V v = whole ? V::load(T{}, x + i) : V::load(T{}, x + i, end - i);
       // A choice, not a product: what is dropped is 0 even where it is inf or NaN.
       const V kept = select(V::zero() < factor, v * factor, V::zero());
-      whole ? kept.store(T{}, out + i) : kept.store(T{}, out + i, end - i);
+      if (streams && whole) {
+        kept.stream(T{}, out + i);
+      } else {
+        whole ? kept.store(T{}, out + i) : kept.store(T{}, out + i, end - i);
+      }
     }
   }
+  if (streams) V::end_streams();
 }
 
 }  // namespace mezzo

@@ -30,6 +30,7 @@ struct HeadChunk {
   /// is 1 % off; sums of sums are not.
   bool apart = false;
   Accum* running = nullptr;        ///< sum: [heads, features], between the row's chunks, as loaded
+  bool streams = false;            ///< sum: out past the caches; a head is whole cache lines
   Storage* out = nullptr;          ///< sum: [heads, features]; written by the last chunk:
   const Accum* divisor = nullptr;  ///< [heads]; the sum is divided by it, unless null,
   Accum factor = 1;                ///< and multiplied by this
@@ -64,7 +65,11 @@ template <class V, class T, int G, int K, bool kPartial>
       auto* out = c.out + at + k * V::width;
       if (c.divisor != nullptr) v = v / V::set(c.divisor[head + g]);
       v = v * V::set(c.factor);
-      kPartial ? v.store(T{}, out, left) : v.store(T{}, out);
+      if constexpr (kPartial) {
+        v.store(T{}, out, left);
+      } else {
+        c.streams ? v.stream(T{}, out) : v.store(T{}, out);
+      }
     }
   }
 }

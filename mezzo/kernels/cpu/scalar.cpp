@@ -127,6 +127,11 @@ struct Lanes {
   void store(T t, typename T::Storage* p, std::int64_t /*count*/) const {
     store(t, p);
   }
+  template <class T>
+  void stream(T t, typename T::Storage* p) const {
+    store(t, p);
+  }
+  static void end_streams() {}
 
   static Lanes fma(Lanes a, Lanes b, Lanes c) { return {a.v * b.v + c.v}; }
   static Lanes exp(Lanes x) { return {std::exp(x.v)}; }

@@ -11,13 +11,16 @@ void spmm_rows(const SpmmArgs& a) {
   RowSum<typename T::Accum> s{};
   if (as_row_sum(a, s)) {
     const bool weighted = s.weight.data != nullptr || s.scale != nullptr;
+    SpmmArgs sums = a;
+    sums.out_streams = a.out_streams && fills_lines<T>(a);
     if (!weighted) {
-      sum_rows<V, T, Weights::kNone>(a, s);
+      sum_rows<V, T, Weights::kNone>(sums, s);
     } else if (groups_are_contiguous<V>(a, s)) {
-      sum_rows<V, T, Weights::kPerVector>(a, s);
+      sum_rows<V, T, Weights::kPerVector>(sums, s);
     } else {
-      sum_rows<V, T, Weights::kOne>(a, s);
+      sum_rows<V, T, Weights::kOne>(sums, s);
     }
+    if (sums.out_streams) V::end_streams();
     return;
   }
   RowChoice choice{};

@@ -99,7 +99,12 @@ void store_block(const SpmmArgs& a, const V (&acc)[N], std::int64_t row, std::in
       v = v / V::set(static_cast<typename T::Accum>(degree));
     }
     if (row_scale != nullptr && degree > 0) v = v * V::set(row_scale[row]);
-    store_result<V, T>(v, a.out, a.out_wide, c.out_at + k * V::width, partial ? c.count : V::width);
+    const std::int64_t at = c.out_at + k * V::width;
+    if (a.out_streams && !partial) {
+      v.stream(T{}, static_cast<typename T::Storage*>(a.out) + at);
+    } else {
+      store_result<V, T>(v, a.out, a.out_wide, at, partial ? c.count : V::width);
+    }
   }
 }
 
@@ -259,6 +264,18 @@ template <class Accum>
   s.weight_rows = row_picker(s.weight.access, a.slots);
   s.scale = static_cast<const Accum*>(a.lhs_scale);
   s.last = last_slot(a.slots, a.row_end);
+  return true;
+}
+
+/// Whether every group's columns in the result are whole cache lines.
+template <class T>
+bool fills_lines(const SpmmArgs& a) {
+  constexpr auto kBytes = static_cast<std::int64_t>(sizeof(typename T::Storage));
+  if (a.out_wide || !are_lines(a.out, a.out_length * kBytes, a.layout.inner * kBytes)) return false;
+  for (std::int64_t g = 0; g < a.layout.num_groups; ++g) {
+    const std::int64_t at = offset_of(a.layout.out_offset, g, a.layout.inner, 1);
+    if (!are_lines(nullptr, 0, at * kBytes)) return false;
+  }
   return true;
 }
 

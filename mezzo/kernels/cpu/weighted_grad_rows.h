@@ -22,6 +22,7 @@ class WeightedGradRows {
         length_(a.heads * a.features),
         most_(chunk_slots(kGradNumbers, a.heads)),
         slots_end_(slots_of(a.slots, a.row_end - 1).end),
+        streams_(a.out_streams && are_lines(a.own_grad, length_ * kBytes, a.features * kBytes)),
         scratch_(a.scratch),
         weight_(scratch_.take(most_ * a.heads)),
         product_(scratch_.take(most_ * a.heads)),
@@ -31,9 +32,13 @@ class WeightedGradRows {
     window_.begin = window_.end = slots_of(a.slots, a.row_begin).begin;
   }
 
-  void run() { a_.own_grad != nullptr ? run_rows<true>() : run_rows<false>(); }
+  void run() {
+    a_.own_grad != nullptr ? run_rows<true>() : run_rows<false>();
+    if (streams_) V::end_streams();
+  }
 
  private:
+  static constexpr auto kBytes = static_cast<std::int64_t>(sizeof(Storage));
   /// Slots from which on a row's windows are added up apart, and begin with it, so that its bits
   /// depend on nothing else.
   static constexpr std::int64_t kLongRow = 4096;
@@ -65,6 +70,7 @@ class WeightedGradRows {
     chunk.slots_end = slots_end_;
     chunk.running = running_;
     chunk.factor = scale != nullptr ? scale[row] : Accum{1};
+    chunk.streams = streams_;
     if constexpr (kSum) chunk.out = static_cast<Storage*>(a_.own_grad) + row * length_;
     chunk.own = static_cast<const Storage*>(a_.own) + row * length_;
     if constexpr (kSum) {
@@ -127,6 +133,7 @@ class WeightedGradRows {
 
   const WeightedGradArgs& a_;
   std::int64_t length_, most_, slots_end_;
+  bool streams_;
   Scratch<V> scratch_;
   Accum *weight_, *product_, *row_scale_, *running_, *partial_;
   SlotRange window_{};
