@@ -59,7 +59,7 @@ at::Tensor with_dense_rows(const at::Tensor& t) {
 /// `t` from `row` on, in columns [column, column + columns).
 DenseRows rows_of(const at::Tensor& t, std::int64_t row, std::int64_t rows, std::int64_t column,
                   std::int64_t columns) {
-  if (columns == 0) return {nullptr, rows, 0, 0};
+  if (rows == 0 || columns == 0) return {nullptr, rows, columns, 0};
   const std::int64_t offset = row * t.stride(0) + column;
   const auto bytes = static_cast<std::int64_t>(t.element_size());
   return {static_cast<const char*>(t.const_data_ptr()) + offset * bytes, rows, columns,
@@ -95,16 +95,22 @@ Scratch padded(const at::Tensor& bias) {
   return wide;
 }
 
-/// A side of a product, cut into tiles of even lengths.
+/// A side of a product, cut into so many tiles at most, of which all but the last are multiples of
+/// a granule.
 struct Cut {
-  std::int64_t length, tile, tiles;
-  Cut(std::int64_t given, std::int64_t parts, std::int64_t granule)
+  std::int64_t length, parts, tile, tiles;
+  Cut(std::int64_t given, std::int64_t wanted, std::int64_t granule)
       : length(given),
+        parts(wanted),
         tile(divided_up(divided_up(given, parts), granule) * granule),
         tiles(divided_up(given, std::max<std::int64_t>(1, tile))) {}
   static std::int64_t divided_up(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
   std::int64_t begin(std::int64_t i) const { return i * tile; }
   std::int64_t count(std::int64_t i) const { return std::min(tile, length - begin(i)); }
+  /// By the share of the length that one tile has beyond its part.
+  bool is_as_even_as(const Cut& other) const {
+    return tile * parts * other.length <= other.tile * other.parts * length;
+  }
 };
 
 /// A range of rows or of columns.
@@ -227,18 +233,16 @@ at::Tensor blocked_transposed_product(const at::Tensor& a, const at::Tensor& b) 
   const std::int64_t most = std::min({fit, kMostGroups, rows / kRowsOfGroup});
   std::int64_t groups = 1;
   while (2 * groups <= most) groups *= 2;
-  // Where groups do not divide among the threads, these share the longer side, which no sum depends
-  // on, and all of them widen the shorter one.
+  // Where groups do not divide among the threads, these share a side, which no sum depends on: the
+  // longer one, for all of them widen the other, unless it is cut less evenly.
   const std::int64_t threads = at::get_num_threads();
   const std::int64_t shares = threads / std::gcd(threads, groups);
-  const std::int64_t slabs = Cut::divided_up(heights, kMostHeights);  // that a cache holds
-  const bool by_columns = columns > heights;
-  const Cut by_height(heights,
-                      by_columns
-                          ? std::max<std::int64_t>(1, slabs)
-                          : Cut::divided_up(std::max<std::int64_t>(1, slabs), shares) * shares,
-                      kHeightsOfTile);
-  const Cut by_column(columns, by_columns ? shares : 1, kDensePadding);
+  const std::int64_t slabs = std::max<std::int64_t>(1, Cut::divided_up(heights, kMostHeights));
+  const Cut heights_shared(heights, Cut::divided_up(slabs, shares) * shares, kHeightsOfTile);
+  const Cut columns_shared(columns, shares, kDensePadding);
+  const bool by_columns = columns > heights && columns_shared.is_as_even_as(heights_shared);
+  const Cut by_height = by_columns ? Cut(heights, slabs, kHeightsOfTile) : heights_shared;
+  const Cut by_column = by_columns ? columns_shared : Cut(columns, 1, kDensePadding);
   const std::int64_t tiles = by_height.tiles * by_column.tiles;
   const at::Tensor sums = at::empty({groups, heights, columns}, left.options().dtype(at::kFloat));
   const std::int64_t of_tile = rows / groups * by_height.tile * by_column.tile;

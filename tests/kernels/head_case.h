@@ -29,7 +29,7 @@ struct Heads {
   /// Now and then whole cache lines, which kernels may stream.
   std::int64_t some_features(Draw& draw) const {
     if (heads > 100) return 1 + draw.below(3);
-    if (draw.one_in(4)) return 32;
+    if (draw.one_in(2)) return 32;
     return 1 + draw.below(is_large() ? 20 : 70);
   }
   /// Few numbers of each slot keep such a case quick.

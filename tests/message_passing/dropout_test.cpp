@@ -7,6 +7,7 @@
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 #include <ATen/autocast_mode.h>
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
 
@@ -175,6 +176,26 @@ TEST(Dropout, casts_dense_rows_under_autocast) {
   at::autocast::clear_cache();
   at::autocast::set_autocast_enabled(test_device().type(), false);
   EXPECT_EQ(out.scalar_type(), at::kBFloat16);
+}
+
+/// 8 MiB are streamed past the caches on the CPU, each half of them is not.
+TEST(Dropout, of_a_large_tensor_is_that_of_its_beginning) {
+  constexpr std::int64_t kCount = (1 << 22) + 5, kBeginning = 1 << 19;
+  const int given = at::get_num_threads();
+  for (const DTypeInfo& dtype : dtypes()) {
+    const auto x = at::arange(kCount, on_device(at::kFloat)).remainder(64).to(dtype.scalar);
+    const auto beginning = seeded_dropout(x.slice(0, 0, kBeginning), 0.5);
+    at::Tensor last;
+    for (const int threads : {1, 3}) {
+      SCOPED_TRACE(fmt::format("{}, {} threads", dtype.name, threads));
+      at::set_num_threads(threads);
+      const auto whole = seeded_dropout(x, 0.5);
+      EXPECT_TRUE(at::equal(whole.slice(0, 0, kBeginning), beginning));
+      EXPECT_TRUE(!last.defined() || at::equal(whole, last));
+      last = whole;
+    }
+  }
+  at::set_num_threads(given);
 }
 
 }  // namespace

@@ -184,5 +184,26 @@ TEST(HubRows, keep_their_digits_however_long_they_are) {
   EXPECT_LT(relative_error(attn.grad(), sum), kAllowed);
 }
 
+/// So many rows that the result is streamed past the caches, a hub among them; its halves are not.
+TEST(HubRows, stand_between_streamed_rows) {
+  constexpr std::int64_t kRows = 40000;
+  const at::Tensor places = at::arange(3 * kRows, on_device(at::kLong));
+  const at::Tensor dst = at::where(places < 2 * kRows, places.remainder(kRows), 7);
+  const Topology g = Topology::from_coo(places.remainder(501), dst, 501, kRows);
+  for (const DTypeInfo& dtype : dtypes()) {
+    for (const BinaryOp op : {BinaryOp::kCopyLhs, BinaryOp::kMul}) {
+      SCOPED_TRACE(fmt::format("{} {}", dtype.name, name_of(BinaryOps{}, op)));
+      const at::Tensor x = integers({501, 128}, dtype.scalar, 1);
+      const at::Tensor weight = integers({g.num_edges(), 1}, dtype.scalar, 2);
+      const at::Tensor whole = gspmm(g, op, ReduceOp::kSum, x, weight);
+      for (std::int64_t first = 0; first < 128; first += 8) {
+        const at::Tensor part = x.slice(1, first, first + 8).contiguous();
+        EXPECT_TRUE(at::equal(whole.slice(1, first, first + 8),
+                              gspmm(g, op, ReduceOp::kSum, part, weight)));
+      }
+    }
+  }
+}
+
 }  // namespace
 }  // namespace mezzo::test

@@ -157,7 +157,7 @@ TEST(BlockedProduct, has_the_same_bits_for_any_number_of_threads) {
   const auto of_few = blocked_product(few, weight.t(), bias);
   const auto few_summed = blocked_transposed_product(few, few.slice(1, 0, 40));
   const auto few_widely = blocked_transposed_product(few.slice(1, 0, 40), few);
-  for (const int threads : {2, 3, 12}) {  // with 3, and with 12, threads share heights
+  for (const int threads : {2, 3, 12}) {  // with 3, and with 12, threads share a side
     SCOPED_TRACE(threads);
     at::set_num_threads(threads);
     EXPECT_TRUE(at::equal(alone, blocked_product(x, factor, std::nullopt)));

@@ -269,7 +269,7 @@ template <class Accum>
 
 /// Whether every group's columns in the result are whole cache lines.
 template <class T>
-bool fills_lines(const SpmmArgs& a) {
+[[maybe_unused]] static bool fills_lines(const SpmmArgs& a) {
   constexpr auto kBytes = static_cast<std::int64_t>(sizeof(typename T::Storage));
   if (a.out_wide || !are_lines(a.out, a.out_length * kBytes, a.layout.inner * kBytes)) return false;
   for (std::int64_t g = 0; g < a.layout.num_groups; ++g) {
