@@ -140,6 +140,12 @@ struct OnCpu {
   /// ...] contiguous; slots: Topology::csr_slots() or csc_slots(), undefined for the same order,
   /// which gives `rows` itself.
   static at::Tensor by_edge(const at::Tensor& rows, const at::Tensor& slots);
+  /// The way back: out[slots[e]] = rows[e].
+  static at::Tensor by_slot(const at::Tensor& rows, const at::Tensor& slots);
+
+  /// Whether a weighted sum takes less time, by_slot() included, where it reads these weights, one
+  /// row an edge, by slot.
+  static bool reads_by_slot(const at::Tensor& weights);
 };
 
 /// Kernels of cuda_kernels(), queued on libtorch's current stream of the device; nothing waits for
@@ -164,6 +170,9 @@ struct MEZZO_API OnCuda {
   static std::int64_t heads_of_pass(std::int64_t heads, std::int64_t bytes_of_head);
 
   static bool stores_by_slot(const at::Tensor& /*rows*/) { return false; }
+  static bool reads_by_slot(const at::Tensor& /*weights*/) { return false; }
+  /// Of rows that are by slot already, for none others are asked for.
+  static at::Tensor by_slot(const at::Tensor& rows, const at::Tensor& /*slots*/) { return rows; }
   static at::Tensor by_edge(const at::Tensor& rows, const at::Tensor& slots);
 
   /// The rows `ids` of `table`, bit for bit. table: [N, ...] contiguous, of any dtype; ids: int32

@@ -2,8 +2,9 @@
 
 #include <utility>
 
-#include <ATen/core/Tensor.h>
+#include <ATen/ATen.h>
 
+#include "mezzo/message_passing/arguments.h"
 #include "mezzo/message_passing/device.h"
 
 namespace mezzo {
@@ -32,5 +33,35 @@ class EdgeResult {
   at::Tensor rows_, slots_;
   Ids places_ = {};
 };
+
+/// What a kernel over the rows of `side` with these slots reads instead of `weights` ([E, ...],
+/// contiguous), in sequence where that is faster; its slots then pick numbers by slot. The tensor
+/// has to live as long as the kernel runs.
+template <class Device>
+at::Tensor weights_in_order(const Topology& topology, RowSide side, const at::Tensor& weights,
+                            Slots& slots) {
+  if (slots.second.data == nullptr || !Device::reads_by_slot(weights)) return weights;
+  slots.second = {};
+  return Device::by_slot(weights,
+                         side == RowSide::kDst ? topology.csc_slots() : topology.csr_slots());
+}
+
+/// Likewise of the weights of a sum, if that is what the arguments are: changes them.
+template <class Device>
+at::Tensor order_weights(const Topology& topology, const Direction& direction, SpmmArgs& args) {
+  const bool sums = args.reduce == ReduceOp::kSum || args.reduce == ReduceOp::kMean;
+  const bool lhs_by_edge = args.lhs.access == Access::kSecond;
+  const bool rhs_by_edge = args.rhs.access == Access::kSecond;
+  if (!sums || args.op != BinaryOp::kMul || lhs_by_edge == rhs_by_edge) return {};
+  if (args.slots.second.data == nullptr || !direction.device.is_cpu()) return {};
+  Operand& weight = lhs_by_edge ? args.lhs : args.rhs;
+  const at::ScalarType type = scalar_type_of(args.dtype);
+  const at::Tensor given = at::from_blob(
+      const_cast<void*>(weight.data), {direction.num_slots, weight.length},
+      at::TensorOptions(direction.device).dtype(weight.wide ? accumulator_of(type) : type));
+  at::Tensor ordered = weights_in_order<Device>(topology, direction.side, given, args.slots);
+  weight.data = ordered.const_data_ptr();
+  return ordered;
+}
 
 }  // namespace mezzo

@@ -7,6 +7,7 @@
 #include "mezzo/core/parse.h"
 #include "mezzo/message_passing/arguments.h"
 #include "mezzo/message_passing/device.h"
+#include "mezzo/message_passing/edge_order.h"
 #include "mezzo/message_passing/operators.h"
 #include "mezzo/message_passing/schema.h"
 
@@ -116,6 +117,7 @@ class GradKernel {
     args.lhs_scale = data_of(r_.grad.grad_scale);
     args.out = out_.mutable_data_ptr();
     args.out_length = length_of(r_.shape);
+    const at::Tensor weights = order_weights<Device>(r_.topology, direction_, args);
     Device::run(args, direction_, args.out_length);
     return true;
   }

@@ -51,6 +51,7 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> reduced_on(const Topology& topolo
   args.arg = has_arg ? arg.mutable_data_ptr() : nullptr;
   args.arg_wide = topology.id_dtype() == at::kLong;
   args.product = multiplies ? product.mutable_data_ptr() : nullptr;
+  const at::Tensor weights = order_weights<Device>(topology, direction, args);
   Device::run(args, direction, args.out_length);
   return {out, arg, product};
 }
@@ -172,6 +173,7 @@ at::Tensor scaled_sum_transposed(const TopologyPtr& holder, const at::Tensor& x,
   args.row_scale = row_scale.defined() ? row_scale.const_data_ptr() : nullptr;
   args.out = out.mutable_data_ptr();
   args.out_length = args.layout.inner;
+  const at::Tensor weights = order_weights<Device>(topology, direction, args);
   Device::run(args, direction, args.out_length);
   return out;
 }

@@ -6,6 +6,7 @@
 #include "mezzo/message_passing/arguments.h"
 #include "mezzo/message_passing/broadcast.h"
 #include "mezzo/message_passing/device.h"
+#include "mezzo/message_passing/edge_order.h"
 #include "mezzo/message_passing/operators.h"
 
 namespace mezzo {
@@ -48,8 +49,10 @@ std::tuple<at::Tensor, at::Tensor> weighted_grad_on(
   args.other = data_of(x_wanted ? grad : x);
   args.own_scale = data_of(x_wanted ? x_scale : grad_scale);
   args.other_scale = data_of(x_wanted ? grad_scale : x_scale);
+  at::Tensor weights;
   if (x_wanted) {
-    args.weight = {weight.const_data_ptr(), weight.scalar_type() != x.scalar_type(), heads};
+    weights = weights_in_order<Device>(topology, direction.side, weight, args.slots);
+    args.weight = {weights.const_data_ptr(), weight.scalar_type() != x.scalar_type(), heads};
     args.own_grad = x_grad.mutable_data_ptr();
   }
   args.weight_grad = weight_grad.mutable_data_ptr();

@@ -212,5 +212,40 @@ TEST(WeightedGrad, of_a_scaled_sum_has_both_scales_for_the_weight_alone_too) {
   }
 }
 
+/// So many edges that their weights are brought into the order of the slots first, and whole rows
+/// that are one block of the sums' kernel.
+TEST(WeightedGrad, weights_of_many_edges_in_any_order_go_with_their_edges) {
+  constexpr std::int64_t kNodes = 20000, kEdges = 600000, kWidth = 32;
+  const at::Tensor ends = integers({2, kEdges}, at::kLong, 1, 0, kNodes - 1);
+  const at::Tensor src = ends[0], dst = ends[1];
+  const Topology g = Topology::from_coo(src, dst, kNodes, kNodes);
+  const auto sums = [&](const at::Tensor& into, const at::Tensor& rows) {
+    return at::zeros({kNodes, kWidth}, on_device(at::kDouble)).index_add_(0, into, rows);
+  };
+  for (const DTypeInfo& dtype : dtypes()) {
+    for (const bool is_wide : {false, true}) {
+      SCOPED_TRACE(fmt::format("{}, {}", dtype.name, is_wide ? "wide weights" : "weights"));
+      const at::ScalarType accumulator = dtype.scalar == at::kDouble ? at::kDouble : at::kFloat;
+      const at::Tensor x = leaf(integers({kNodes, kWidth}, dtype.scalar, 2, -2, 2));
+      const at::Tensor weight =
+          leaf(integers({kEdges, 1}, is_wide ? accumulator : dtype.scalar, 3, -1, 1));
+      const at::Tensor grad = integers({kNodes, kWidth}, dtype.scalar, 4, -1, 1);
+      const at::Tensor x64 = x.detach().to(at::kDouble), grad64 = grad.to(at::kDouble);
+      const at::Tensor weight64 = weight.detach().to(at::kDouble);
+      const at::Tensor x_of_edges = x64.index_select(0, src);
+      const at::Tensor grad_of_edges = grad64.index_select(0, dst);
+
+      const at::Tensor out = gspmm(g, BinaryOp::kMul, ReduceOp::kSum, x, weight);
+      EXPECT_TRUE(exact(out, sums(dst, x_of_edges * weight64)));
+      const auto both = torch::autograd::grad({out}, {x, weight}, {grad}, /*retain_graph=*/true);
+      EXPECT_TRUE(exact(both[0], sums(src, grad_of_edges * weight64)));
+      EXPECT_TRUE(exact(both[1], (x_of_edges * grad_of_edges).sum(1, true)));
+      const auto of_x = torch::autograd::grad({out}, {x}, {grad});
+      EXPECT_TRUE(same_bits(of_x[0], both[0]));
+      EXPECT_TRUE(exact(scaled_sum(g, x.detach(), weight.detach(), {}, {}), out.detach()));
+    }
+  }
+}
+
 }  // namespace
 }  // namespace mezzo::test

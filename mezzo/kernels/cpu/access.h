@@ -39,6 +39,9 @@ struct RowPicker {
     if (wide != nullptr) return wide[slot];
     return own_row ? row : slot;
   }
+  [[gnu::always_inline]] bool are_slots() const {
+    return narrow == nullptr && wide == nullptr && !own_row;
+  }
 };
 
 /// A RowPicker of int32 ids, for loops that have no cycle to spare for its branches.

@@ -1,82 +1,13 @@
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 
 #include "mezzo/kernels/cpu/access.h"
+#include "mezzo/kernels/cpu/sum_factors.h"
 #include "mezzo/kernels/spmm.h"
 
 namespace mezzo {
-
-/// A weighted sum of operand rows, the case that training spends its time in: which operand carries
-/// the rows, and which one the weights.
-template <class Accum>
-struct RowSum {
-  Operand x = {}, weight = {};  ///< weight.data null: every weight is 1
-  RowPicker x_rows = {}, weight_rows = {};
-  const std::int64_t *x_offset = nullptr, *weight_offset = nullptr;
-  const Accum* scale = nullptr;  ///< by row of x, or null
-  std::int64_t last = 0;         ///< slot, of the whole call: how far to look ahead
-};
-
-/// How many weights a block of columns has: none, one a slot, or one for each of its vectors.
-enum class Weights : std::uint8_t { kNone, kOne, kPerVector };
-
-template <class V, class T>
-typename T::Accum weight_at(const Operand& weight, std::int64_t at) {
-  if (weight.wide) return static_cast<const typename T::Accum*>(weight.data)[at];
-  return V::load_one(T{}, static_cast<const typename T::Storage*>(weight.data) + at).first();
-}
-
-/// What a slot's row, or a vector of it, is multiplied by: entry `entry` of the slot's weights, the
-/// scale of its row of x, or both. Any ids, any dtype.
-template <class V, class T>
-struct AnyFactors {
-  using Accum = typename T::Accum;
-  const RowSum<Accum>& s;
-  Accum at(std::int64_t row, std::int64_t slot, std::int64_t from, std::int64_t entry) const {
-    Accum factor = 1;
-    if (s.weight.data != nullptr) {
-      const std::int64_t w = s.weight_rows.at(row, slot) * s.weight.length + entry;
-      factor = weight_at<V, T>(s.weight, w);
-    }
-    return s.scale != nullptr ? factor * s.scale[from] : factor;
-  }
-  [[gnu::always_inline]] void prefetch(std::int64_t row, std::int64_t slot) const {
-    if (s.weight.data == nullptr) return;
-    const std::int64_t size = s.weight.wide ? sizeof(Accum) : sizeof(typename T::Storage);
-    __builtin_prefetch(static_cast<const char*>(s.weight.data) +
-                       s.weight_rows.at(row, slot) * s.weight.length * size);
-  }
-};
-
-/// Likewise: weights of x's dtype at int32 ids, without a scale. Loops over rows of few features
-/// have no cycle to spare for the branches of AnyFactors, which weights by slot (edges sorted by
-/// row) and float32 weights beside 16-bit rows still take.
-template <class V, class T>
-struct NarrowWeights {
-  const typename T::Storage* weight;
-  const std::int32_t* ids;
-  std::int64_t length;
-  typename T::Accum at(std::int64_t /*row*/, std::int64_t slot, std::int64_t /*from*/,
-                       std::int64_t entry) const {
-    return V::load_one(T{}, weight + ids[slot] * length + entry).first();
-  }
-  [[gnu::always_inline]] void prefetch(std::int64_t /*row*/, std::int64_t slot) const {
-    __builtin_prefetch(weight + ids[slot] * length);
-  }
-};
-
-/// Likewise: a scale by row of x, without weights.
-template <class V>
-struct RowScales {
-  using Accum = typename V::Scalar;
-  const Accum* scale;
-  Accum at(std::int64_t /*row*/, std::int64_t /*slot*/, std::int64_t from,
-           std::int64_t /*entry*/) const {
-    return scale[from];
-  }
-  void prefetch(std::int64_t /*row*/, std::int64_t /*slot*/) const {}
-};
 
 /// Where a block of columns stands: in x's rows, in the weights' (one entry a vector, or one), and
 /// in the result.
@@ -88,22 +19,72 @@ struct ColumnBlock {
   std::int64_t count = 0;  ///< of a partial block
 };
 
-template <class V, class T, int N, Weights kWeights>
-void store_block(const SpmmArgs& a, const V (&acc)[N], std::int64_t row, std::int64_t degree,
-                 const ColumnBlock<kWeights>& c, bool partial) {
-  const auto* row_scale = static_cast<const typename T::Accum*>(a.row_scale);
+/// What a row's sum is stored as: divided by the degree for a mean, times the row's scale. Sums of
+/// no slots stay 0.
+template <class V, class T, int N>
+[[gnu::always_inline]] inline void finish_sums(const SpmmArgs& a, std::int64_t row,
+                                               std::int64_t degree, V (&acc)[N]) {
+  if (degree == 0) return;
+  if (a.reduce == ReduceOp::kMean) {
+    const V divisor = V::set(static_cast<typename T::Accum>(degree));
+#pragma GCC unroll 16
+    for (int k = 0; k < N; ++k) acc[k] = acc[k] / divisor;
+  }
+  if (a.row_scale != nullptr) {
+    const V scale = V::set(static_cast<const typename T::Accum*>(a.row_scale)[row]);
+#pragma GCC unroll 16
+    for (int k = 0; k < N; ++k) acc[k] = acc[k] * scale;
+  }
+}
+
+/// Whole vectors of the result.
+template <class V, class T, int N>
+[[gnu::always_inline]] inline void store_whole(const V (&acc)[N], typename T::Storage* out,
+                                               bool streams) {
+  if (streams) {
+#pragma GCC unroll 16
+    for (int k = 0; k < N; ++k) acc[k].stream(T{}, out + k * V::width);
+  } else {
+#pragma GCC unroll 16
+    for (int k = 0; k < N; ++k) acc[k].store(T{}, out + k * V::width);
+  }
+}
+
+/// Adds what one slot brings to the block of columns `c` of its row, and fetches what a later one
+/// will. x: row 0's numbers at the block's first column.
+template <class V, class T, int N, Weights kWeights, bool kPartial, class Rows, class Factors>
+[[gnu::always_inline]] inline void add_slot(const typename T::Storage* x, std::int64_t length,
+                                            const Rows& rows, const Factors& factors,
+                                            std::int64_t row, std::int64_t slot,
+                                            std::int64_t fetch_end, std::int64_t ahead,
+                                            const ColumnBlock<kWeights>& c, V (&acc)[N]) {
+  constexpr auto kBytes = static_cast<std::int64_t>(N * V::width * sizeof(typename T::Storage));
+  if (slot < fetch_end) {
+    prefetch_row<kBytes>(x + rows.at(row, slot + ahead) * length);
+    if constexpr (kWeights != Weights::kNone) factors.prefetch(row, slot + ahead);
+  }
+  const std::int64_t from = rows.at(row, slot);
+  const typename T::Storage* p = x + from * length;
+  // Vectors with weights of their own have to stay in order.
+  constexpr int kStep = kWeights == Weights::kPerVector ? 1 : kTogether<N>;
+  V v[kStep], weight = V::zero();
+  if constexpr (kWeights == Weights::kOne) {
+    weight = V::set(factors.at(row, slot, from, c.weight_at[0]));
+  }
 #pragma GCC unroll 16
   for (int k = 0; k < N; ++k) {
-    V v = acc[k];
-    if (a.reduce == ReduceOp::kMean && degree > 0) {
-      v = v / V::set(static_cast<typename T::Accum>(degree));
+    if constexpr (kPartial) {
+      v[0] = V::load(T{}, p, c.count);
+    } else if (k % kStep == 0) {
+      load_together<T, kStep>(p + k * V::width, v);
     }
-    if (row_scale != nullptr && degree > 0) v = v * V::set(row_scale[row]);
-    const std::int64_t at = c.out_at + k * V::width;
-    if (a.out_streams && !partial) {
-      v.stream(T{}, static_cast<typename T::Storage*>(a.out) + at);
+    if constexpr (kWeights == Weights::kPerVector) {
+      weight = V::set(factors.at(row, slot, from, c.weight_at[k]));
+    }
+    if constexpr (kWeights == Weights::kNone) {
+      acc[k] = acc[k] + v[k % kStep];
     } else {
-      store_result<V, T>(v, a.out, a.out_wide, at, partial ? c.count : V::width);
+      acc[k] = V::fma(weight, v[k % kStep], acc[k]);
     }
   }
 }
@@ -115,45 +96,76 @@ template <class V, class T, int N, Weights kWeights, bool kPartial, class Rows, 
 void sum_block(const SpmmArgs& a, const RowSum<typename T::Accum>& s, Rows rows, Factors factors,
                std::int64_t row, SlotRange range, const ColumnBlock<kWeights>& c) {
   using Storage = typename T::Storage;
-  constexpr auto kBytes = static_cast<std::int64_t>(N * V::width * sizeof(Storage));
-  const std::int64_t ahead = prefetch_distance(kBytes), fetch_end = s.last - ahead;
-  const std::int64_t length = s.x.length;
+  const std::int64_t ahead = prefetch_distance(N * V::width * sizeof(Storage));
+  const std::int64_t fetch_end = s.last - ahead, length = s.x.length;
   const auto* x = static_cast<const Storage*>(s.x.data) + c.x_at;
   V acc[N];
 #pragma GCC unroll 16
   for (int k = 0; k < N; ++k) acc[k] = V::zero();
   for (std::int64_t slot = range.begin; slot < range.end; ++slot) {
-    if (slot < fetch_end) {
-      prefetch_row<kBytes>(x + rows.at(row, slot + ahead) * length);
-      if constexpr (kWeights != Weights::kNone) factors.prefetch(row, slot + ahead);
-    }
-    const std::int64_t from = rows.at(row, slot);
-    const Storage* p = x + from * length;
-    // Vectors with weights of their own have to stay in order.
-    constexpr int kStep = kWeights == Weights::kPerVector ? 1 : kTogether<N>;
-    V v[kStep], weight = V::zero();
-    if constexpr (kWeights == Weights::kOne) {
-      weight = V::set(factors.at(row, slot, from, c.weight_at[0]));
-    }
-#pragma GCC unroll 16
-    for (int k = 0; k < N; ++k) {
-      if constexpr (kPartial) {
-        v[0] = V::load(T{}, p, c.count);
-      } else if (k % kStep == 0) {
-        load_together<T, kStep>(p + k * V::width, v);
-      }
-      if constexpr (kWeights == Weights::kPerVector) {
-        weight = V::set(factors.at(row, slot, from, c.weight_at[k]));
-      }
-      if constexpr (kWeights == Weights::kNone) {
-        acc[k] = acc[k] + v[k % kStep];
-      } else {
-        acc[k] = V::fma(weight, v[k % kStep], acc[k]);
-      }
-    }
+    add_slot<V, T, N, kWeights, kPartial>(x, length, rows, factors, row, slot, fetch_end, ahead, c,
+                                          acc);
   }
   if constexpr (kWeights != Weights::kPerVector) put_in_order<T, N>(acc);
-  store_block<V, T, N, kWeights>(a, acc, row, range.end - range.begin, c, kPartial);
+  finish_sums<V, T, N>(a, row, range.end - range.begin, acc);
+  if (!kPartial && !a.out_wide) {
+    store_whole<V, T, N>(acc, static_cast<Storage*>(a.out) + c.out_at, a.out_streams);
+    return;
+  }
+#pragma GCC unroll 16
+  for (int k = 0; k < N; ++k) {
+    store_result<V, T>(acc[k], a.out, a.out_wide, c.out_at + k * V::width,
+                       kPartial ? c.count : V::width);
+  }
+}
+
+/// Rows of N vectors and nothing else, one after the other. Of short rows what is done once a row
+/// takes longer than their slots: here it is little, in registers.
+template <class V, class T, int N, Weights kWeights, class Rows, class Factors>
+[[gnu::noinline]] void sum_whole_rows(const SpmmArgs& a, const RowSum<typename T::Accum>& s,
+                                      Rows rows, Factors factors) {
+  using Storage = typename T::Storage;
+  const std::int64_t ahead = prefetch_distance(N * V::width * sizeof(Storage));
+  const std::int64_t fetch_end = s.last - ahead, length = s.x.length;
+  const auto* const x = static_cast<const Storage*>(s.x.data);
+  ColumnBlock<kWeights> c;
+  c.weight_at[0] = s.weight_offset != nullptr ? s.weight_offset[0] : 0;
+  const bool is_plain = a.reduce == ReduceOp::kSum && a.row_scale == nullptr;
+  const bool streams = a.out_streams;
+  auto* out = static_cast<Storage*>(a.out) + a.row_begin * a.out_length;
+  std::int64_t slot = a.slots.indptr[a.row_begin];
+  for (std::int64_t row = a.row_begin; row < a.row_end; ++row, out += a.out_length) {
+    const std::int64_t begin = slot, end = a.slots.indptr[row + 1];
+    V acc[N];
+#pragma GCC unroll 16
+    for (int k = 0; k < N; ++k) acc[k] = V::zero();
+    for (; slot < end; ++slot) {
+      add_slot<V, T, N, kWeights, false>(x, length, rows, factors, row, slot, fetch_end, ahead, c,
+                                         acc);
+    }
+    put_in_order<T, N>(acc);
+    if (!is_plain) finish_sums<V, T, N>(a, row, end - begin, acc);
+    store_whole<V, T, N>(acc, out, streams);
+  }
+}
+
+/// Whether sum_whole_rows() does all of the work, and if so has it done.
+template <class V, class T, Weights kWeights, class Rows, class Factors>
+bool sum_as_whole_rows(const SpmmArgs& a, const RowSum<typename T::Accum>& s, const Rows& rows,
+                       const Factors& factors) {
+  const bool starts =
+      offset_of(s.x_offset, 0, 0, 1) == 0 && offset_of(a.layout.out_offset, 0, 0, 1) == 0;
+  if (a.layout.num_groups != 1 || !starts || a.out_wide || a.slots.indptr == nullptr) return false;
+  const auto run = [&]<int N>() {
+    if (a.layout.inner != N * V::width) return false;
+    sum_whole_rows<V, T, N, kWeights>(a, s, rows, factors);
+    return true;
+  };
+  if constexpr (V::max_blocks >= 16) {
+    if (run.template operator()<16>()) return true;
+  }
+  return run.template operator()<8>() || run.template operator()<4>() ||
+         run.template operator()<2>();
 }
 
 /// The columns of one row in blocks, the widest first. `columns` of them belong together: those of
@@ -197,6 +209,11 @@ void sum_columns(const SpmmArgs& a, const RowSum<typename T::Accum>& s, const Ro
 template <class V, class T, Weights kWeights, class Rows, class Factors>
 void sum_rows(const SpmmArgs& a, const RowSum<typename T::Accum>& s, const Rows& rows,
               const Factors& factors) {
+  // Factors with branches have no short loops to gain for.
+  constexpr bool kShort = kWeights == Weights::kNone || !std::is_same_v<Factors, AnyFactors<V, T>>;
+  if constexpr (kWeights != Weights::kPerVector && std::is_same_v<Rows, NarrowRows> && kShort) {
+    if (sum_as_whole_rows<V, T, kWeights>(a, s, rows, factors)) return;
+  }
   const std::int64_t inner = a.layout.inner;
   for (std::int64_t row = a.row_begin; row < a.row_end; ++row) {
     if constexpr (kWeights == Weights::kPerVector) {
@@ -222,11 +239,20 @@ void sum_rows(const SpmmArgs& a, const RowSum<typename T::Accum>& s) {
   }
   const NarrowRows rows{s.x_rows.narrow};
   if constexpr (kWeights != Weights::kNone) {
-    const bool narrow = s.weight_rows.narrow != nullptr && !s.weight.wide;
-    if (s.weight.data != nullptr && s.scale == nullptr && narrow) {
+    const auto sum_slots = [&]<class Number>(const Number* weight) {
+      const SlotWeights<V, T, Number> weights{weight, s.weight.length};
+      sum_rows<V, T, kWeights>(a, s, rows, weights);
+    };
+    if (s.weight.data != nullptr && s.scale == nullptr) {
       const auto* weight = static_cast<const typename T::Storage*>(s.weight.data);
-      const NarrowWeights<V, T> weights{weight, s.weight_rows.narrow, s.weight.length};
-      return sum_rows<V, T, kWeights>(a, s, rows, weights);
+      if (s.weight_rows.are_slots()) {
+        return s.weight.wide ? sum_slots(static_cast<const typename T::Accum*>(s.weight.data))
+                             : sum_slots(weight);
+      }
+      if (s.weight_rows.narrow != nullptr && !s.weight.wide) {
+        const NarrowWeights<V, T> weights{weight, s.weight_rows.narrow, s.weight.length};
+        return sum_rows<V, T, kWeights>(a, s, rows, weights);
+      }
     }
   }
   if constexpr (kWeights == Weights::kOne) {

@@ -52,7 +52,11 @@ class WeightedGradRows {
       } else if constexpr (kSum) {
         Storage* out = static_cast<Storage*>(a_.own_grad) + row * length_;
         for (std::int64_t i = 0; i < length_; i += V::width) {
-          store_result<V, T>(V::zero(), out, false, i, length_ - i);
+          if (streams_) {
+            V::zero().stream(T{}, out + i);
+          } else {
+            store_result<V, T>(V::zero(), out, false, i, length_ - i);
+          }
         }
       }
     }

@@ -1,0 +1,98 @@
+#pragma once
+
+#include <cstdint>
+#include <type_traits>
+
+#include "mezzo/kernels/cpu/access.h"
+#include "mezzo/kernels/spmm.h"
+
+namespace mezzo {
+
+/// A weighted sum of operand rows, the case that training spends its time in: which operand carries
+/// the rows, and which one the weights.
+template <class Accum>
+struct RowSum {
+  Operand x = {}, weight = {};  ///< weight.data null: every weight is 1
+  RowPicker x_rows = {}, weight_rows = {};
+  const std::int64_t *x_offset = nullptr, *weight_offset = nullptr;
+  const Accum* scale = nullptr;  ///< by row of x, or null
+  std::int64_t last = 0;         ///< slot, of the whole call: how far to look ahead
+};
+
+/// How many weights a block of columns has: none, one a slot, or one for each of its vectors.
+enum class Weights : std::uint8_t { kNone, kOne, kPerVector };
+
+template <class V, class T>
+typename T::Accum weight_at(const Operand& weight, std::int64_t at) {
+  if (weight.wide) return static_cast<const typename T::Accum*>(weight.data)[at];
+  return V::load_one(T{}, static_cast<const typename T::Storage*>(weight.data) + at).first();
+}
+
+/// What a slot's row, or a vector of it, is multiplied by: entry `entry` of the slot's weights, the
+/// scale of its row of x, or both. Any ids, any dtype.
+template <class V, class T>
+struct AnyFactors {
+  using Accum = typename T::Accum;
+  const RowSum<Accum>& s;
+  Accum at(std::int64_t row, std::int64_t slot, std::int64_t from, std::int64_t entry) const {
+    Accum factor = 1;
+    if (s.weight.data != nullptr) {
+      const std::int64_t w = s.weight_rows.at(row, slot) * s.weight.length + entry;
+      factor = weight_at<V, T>(s.weight, w);
+    }
+    return s.scale != nullptr ? factor * s.scale[from] : factor;
+  }
+  [[gnu::always_inline]] void prefetch(std::int64_t row, std::int64_t slot) const {
+    if (s.weight.data == nullptr) return;
+    const std::int64_t size = s.weight.wide ? sizeof(Accum) : sizeof(typename T::Storage);
+    __builtin_prefetch(static_cast<const char*>(s.weight.data) +
+                       s.weight_rows.at(row, slot) * s.weight.length * size);
+  }
+};
+
+/// Likewise: weights of x's dtype at int32 ids, without a scale. Loops over rows of few features
+/// have no cycle to spare for the branches of AnyFactors.
+template <class V, class T>
+struct NarrowWeights {
+  const typename T::Storage* weight;
+  const std::int32_t* ids;
+  std::int64_t length;
+  typename T::Accum at(std::int64_t /*row*/, std::int64_t slot, std::int64_t /*from*/,
+                       std::int64_t entry) const {
+    return V::load_one(T{}, weight + ids[slot] * length + entry).first();
+  }
+  [[gnu::always_inline]] void prefetch(std::int64_t /*row*/, std::int64_t slot) const {
+    __builtin_prefetch(weight + ids[slot] * length);
+  }
+};
+
+/// Likewise: weights in the order of the slots, without a scale. The processor foresees them.
+template <class V, class T, class Number>
+struct SlotWeights {
+  const Number* weight;
+  std::int64_t length;
+  typename T::Accum at(std::int64_t /*row*/, std::int64_t slot, std::int64_t /*from*/,
+                       std::int64_t entry) const {
+    const Number* p = weight + slot * length + entry;
+    if constexpr (std::is_same_v<Number, typename T::Accum>) {
+      return *p;
+    } else {
+      return V::load_one(T{}, p).first();
+    }
+  }
+  void prefetch(std::int64_t /*row*/, std::int64_t /*slot*/) const {}
+};
+
+/// Likewise: a scale by row of x, without weights.
+template <class V>
+struct RowScales {
+  using Accum = typename V::Scalar;
+  const Accum* scale;
+  Accum at(std::int64_t /*row*/, std::int64_t /*slot*/, std::int64_t from,
+           std::int64_t /*entry*/) const {
+    return scale[from];
+  }
+  void prefetch(std::int64_t /*row*/, std::int64_t /*slot*/) const {}
+};
+
+}  // namespace mezzo
