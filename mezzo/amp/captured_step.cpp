@@ -58,7 +58,17 @@ CapturedStep::CapturedStep(std::function<at::Tensor()> step, const CapturedStepO
 
 CapturedStep::~CapturedStep() = default;
 CapturedStep::CapturedStep(CapturedStep&&) noexcept = default;
-CapturedStep& CapturedStep::operator=(CapturedStep&&) noexcept = default;
+
+CapturedStep& CapturedStep::operator=(CapturedStep&& other) noexcept {
+  // Waits for replays under way, which read what the step and its result keep alive.
+  graph_ = std::move(other.graph_);
+  step_ = std::move(other.step_);
+  warm_up_left_ = other.warm_up_left_;
+  captured_ = other.captured_;
+  failed_ = other.failed_;
+  result_ = std::move(other.result_);
+  return *this;
+}
 
 at::Tensor CapturedStep::replay() {
   if (failed_) {
@@ -76,6 +86,17 @@ at::Tensor CapturedStep::replay() {
   return result_;
 }
 
+/// Empties autocast's cache of casts on its way in and out: those within a capture live in the
+/// graph, which a failed capture never ran, those without outside it. None may be taken from the
+/// other side.
+class CastsApart {
+ public:
+  CastsApart() { at::autocast::clear_cache(); }
+  ~CastsApart() { at::autocast::clear_cache(); }
+  CastsApart(const CastsApart&) = delete;
+  CastsApart& operator=(const CastsApart&) = delete;
+};
+
 /// What is kept of a step's graph would keep its memory, and the streams of its gradients.
 void CapturedStep::check_result() const {
   MEZZO_CHECK(!result_.defined() || !result_.requires_grad(),
@@ -86,9 +107,8 @@ void CapturedStep::capture() {
   failed_ = true;  // until it has not
   result_.reset();
   const at::Tensor drawn = host_generator_state();
-  // Casts of weights live in the graph or outside it: none may be taken from the other side.
-  at::autocast::clear_cache();
   try {
+    const CastsApart casts;
     const CaptureRegion region;
     const DeviceDraws draws;
     graph_->capture([this] { result_ = step_(); });
@@ -98,7 +118,6 @@ void CapturedStep::capture() {
         "CapturedStep: the step cannot be captured: {}; nothing in it may wait for the device",
         text.substr(0, text.find('\n')));
   }
-  at::autocast::clear_cache();
   check_result();
   MEZZO_CHECK(at::equal(drawn, host_generator_state()),
               "CapturedStep: the step draws random numbers on the host, and every replay would use "

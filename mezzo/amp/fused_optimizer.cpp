@@ -6,6 +6,7 @@
 #include <utility>
 
 #include <ATen/ATen.h>
+#include <ATen/MemoryOverlap.h>
 #include <ATen/autocast_mode.h>
 #include <ATen/core/grad_mode.h>
 
@@ -41,6 +42,11 @@ void check_parameter(const char* optimizer, const at::Tensor& parameter,
               c10::toString(gradient.scalar_type()), gradient.device().str());
   MEZZO_CHECK(parameter.is_non_overlapping_and_dense(),
               "{}: expected parameters without holes or overlaps in memory; clone() makes one such",
+              optimizer);
+  // Unscaled in place, it would be written to several times, which libtorch refuses.
+  MEZZO_CHECK(at::has_internal_overlap(gradient) != at::MemOverlap::Yes,
+              "{}: expected gradients with memory of their own for each element, got an expanded "
+              "one; clone() makes one such",
               optimizer);
 }
 

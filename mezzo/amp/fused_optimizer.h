@@ -36,8 +36,10 @@ class MEZZO_API FusedOptimizer : public torch::optim::Optimizer, public FusedSte
   /// One step by the gradients as they are. closure: computes them, and the loss that is returned;
   /// without it the result is undefined. Allocates the state at a parameter's first step. Does not
   /// synchronise. Before anything moves, throws InvalidArgument for parameters or gradients that
-  /// are sparse, complex or 16-bit, overlap or have holes in memory, for a gradient of another
-  /// dtype or device than its parameter's, a parameter listed twice and options out of range.
+  /// are sparse, complex or 16-bit, parameters that overlap or have holes in memory, expanded
+  /// gradients, which keep several elements in one place, gradients of another dtype or device than
+  /// their parameter's, a parameter listed twice and options out of range. A gradient that is laid
+  /// out otherwise than its parameter, with holes too, goes through a copy.
   at::Tensor step(LossClosure closure = nullptr) override;
 
   /// As FusedStep says; throws as step() does.

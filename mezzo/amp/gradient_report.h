@@ -77,7 +77,8 @@ MEZZO_API GradientReport
 gradient_report(const std::vector<std::pair<std::string, at::Tensor>>& named_parameters,
                 const GradientReportOptions& options = {});
 
-/// As above for a torch::nn::Module, a module holder, or anything with its named_parameters().
+/// As above for a torch::nn::Module, a module holder, or anything with its named_parameters(), of
+/// which one that is listed twice counts once, under its first name.
 template <detail::HasNamedParameters Module>
 GradientReport gradient_report(const Module& model, const GradientReportOptions& options = {}) {
   return gradient_report(detail::named_parameters_of(model), options);

@@ -1,6 +1,7 @@
 #include "mezzo/amp/master_weights.h"
 
 #include <algorithm>
+#include <limits>
 #include <sstream>
 #include <string>
 #include <utility>
@@ -75,9 +76,18 @@ void replace(Optimizer& optimizer, const at::Tensor& from, const at::Tensor& to)
   }
 }
 
-/// Gives the memory back, and keeps the tensor, by which the optimizer knows its state.
+/// Gives the memory back, and keeps the tensor, by which the optimizer knows its state, and the
+/// shape, by which others make a gradient for it.
 void release(const at::Tensor& master) {
-  master.set_data(at::empty({0}, master.options().requires_grad(false)));
+  constexpr double kNothing = std::numeric_limits<double>::quiet_NaN();
+  const at::Tensor number = at::full({}, kNothing, master.options().requires_grad(false));
+  master.set_data(number.expand(master.sizes()));
+}
+
+/// The sum of two gradients, which takes the memory of one. libtorch adds sparse to dense only.
+at::Tensor sum_of(const at::Tensor& sum, const at::Tensor& gradient) {
+  const bool becomes_dense = sum.layout() != at::kStrided && gradient.layout() == at::kStrided;
+  return becomes_dense ? gradient.add_(sum) : sum.add_(gradient);
 }
 
 }  // namespace
@@ -149,25 +159,32 @@ void MasterWeights::collect_gradients() {
     if (!gradient.defined()) continue;
     const at::Tensor wide = gradient.detach().to(at::kFloat);
     at::Tensor& sum = entry.master.mutable_grad();
-    sum = sum.defined() ? sum.add_(wide) : wide;
+    sum = sum.defined() ? sum_of(sum, wide) : wide;
     gradient = at::Tensor();
   }
 }
 
-void MasterWeights::begin_step() {
+void MasterWeights::follow_parameters() {
+  if (rounding_ == ParameterRounding::kStochastic) return;
   const at::NoGradGuard no_grad;
   for (Entry& entry : entries_) {
-    if (rounding_ == ParameterRounding::kStochastic) {
-      entry.master.set_data(entry.parameter.detach().to(at::kFloat));
-      continue;
-    }
     const bool untouched = entry.version == entry.parameter._version() &&
                            entry.written.const_data_ptr() == entry.parameter.const_data_ptr();
     if (untouched) continue;
-    const at::Tensor rounded = entry.master.detach().to(entry.parameter.scalar_type());
+    const at::Tensor parameter = entry.parameter.detach(), master = entry.master.detach();
     // Writing the same numbers, as a checkpoint of the model does, must not cost the low bits.
-    if (!at::equal(rounded, entry.parameter)) entry.master.copy_(entry.parameter);
+    const at::Tensor changed = master.to(parameter.scalar_type()).ne(parameter);
+    entry.master.copy_(at::where(changed, parameter.to(at::kFloat), master));
     note(entry);
+  }
+}
+
+void MasterWeights::begin_step() {
+  follow_parameters();
+  if (rounding_ != ParameterRounding::kStochastic) return;
+  const at::NoGradGuard no_grad;
+  for (const Entry& entry : entries_) {
+    entry.master.set_data(entry.parameter.detach().to(at::kFloat));
   }
 }
 

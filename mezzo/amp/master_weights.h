@@ -36,7 +36,8 @@ enum class ParameterRounding : std::uint8_t {
 ///     kStochastic        2          2             4 (step) 4
 ///
 /// The gradient of the parameter lives until collect_gradients(), that of the master from there to
-/// the end of the step, and "(step)" from begin_step() to end_step().
+/// the end of the step, and "(step)" from begin_step() to end_step(): at other times a master of
+/// kStochastic has its parameter's shape, the memory of one number, and NaN everywhere.
 ///
 /// The order: backward, collect_gradients(), [unscale, clip: on the optimizer's gradients],
 /// begin_step(), optimizer.step(), end_step(). MixedPrecisionOptimizer does it. The optimizer must
@@ -58,12 +59,17 @@ class MEZZO_API MasterWeights {
   void adopt();
 
   /// Adds the gradients of the 16-bit parameters to those of the masters, in float32, and drops
-  /// them.
+  /// them. Sparse gradients have a sparse sum, until a dense one comes.
   void collect_gradients();
 
-  /// Makes the masters hold what the step has to start from: under kStochastic the parameters;
-  /// else a parameter that was changed from outside since the last step, such as by weights loaded
-  /// into the model, replaces its master. Synchronises only where a parameter was written to.
+  /// Elements of parameters that were changed from outside since they were last rounded, such as by
+  /// weights loaded into the model or by clamp_(), replace those of the masters; the others keep
+  /// their low bits. Does not synchronise; costs nothing for parameters that nobody wrote to.
+  /// Nothing to do under kStochastic.
+  void follow_parameters();
+
+  /// Makes the masters hold what the step has to start from: under kStochastic the parameters, else
+  /// what follow_parameters() leaves. Does not synchronise.
   void begin_step();
 
   /// Rounds the masters into the parameters, to nearest or at random, and drops the gradients of

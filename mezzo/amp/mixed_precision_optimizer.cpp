@@ -43,9 +43,19 @@ Optimizer* claim(Optimizer& optimizer) {
   return &optimizer;
 }
 
+/// The parameters of all groups, each once: a module that is registered twice lists its own twice.
+std::vector<at::Tensor> distinct_parameters_of(const Optimizer& optimizer) {
+  std::vector<at::Tensor> all = parameters_of(optimizer);
+  std::unordered_set<const c10::TensorImpl*> seen;
+  std::erase_if(all, [&seen](const at::Tensor& parameter) {
+    return !seen.insert(parameter.unsafeGetTensorImpl()).second;
+  });
+  return all;
+}
+
 std::vector<at::Tensor> gradients_of(const Optimizer& optimizer) {
   std::vector<at::Tensor> all;
-  for (const at::Tensor& parameter : parameters_of(optimizer)) {
+  for (const at::Tensor& parameter : distinct_parameters_of(optimizer)) {
     if (parameter.grad().defined()) all.push_back(parameter.grad());
   }
   return all;
@@ -164,7 +174,8 @@ MixedPrecisionOptimizer enable_mixed_precision(Optimizer& optimizer,
 at::Tensor MixedPrecisionOptimizer::minimize(const std::function<at::Tensor()>& closure) {
   MEZZO_CHECK(closure != nullptr,
               "MixedPrecisionOptimizer::minimize: expected a closure that returns the loss");
-  if (micro_batches_ == 0) zero_grad();
+  // Every micro-batch and no step: it threw, or was left out, and its gradients end with it.
+  if (micro_batches_ == 0 || micro_batches_ >= options_.accumulate) zero_grad();
   at::Tensor loss;
   {
     const PrecisionScope region = scope();
@@ -187,6 +198,7 @@ void MixedPrecisionOptimizer::backward(const at::Tensor& loss) {
         unscaled_ ? "the gradients are unscaled already"
                   : "the gradients of every micro-batch of the step are there");
   }
+  adopt();
   // Without dimensions a float16 loss is scaled in float32 and cannot overflow.
   at::Tensor share = loss.reshape({});
   if (options_.accumulate > 1) {
@@ -202,8 +214,27 @@ void MixedPrecisionOptimizer::backward(const at::Tensor& loss) {
     }
     scaled.backward();
   }
-  masters_->collect_gradients();
+  // libtorch would add the next ones in 16 bits. Alone, one stays where an all-reduce or a clipping
+  // of the model's parameters finds it.
+  if (options_.accumulate > 1) masters_->collect_gradients();
   ++micro_batches_;
+}
+
+/// Gives masters to the 16-bit parameters of groups that were added since.
+void MixedPrecisionOptimizer::adopt() const {
+  const bool takes_float16 =
+      scaler_.is_enabled() || options_.rounding == ParameterRounding::kStochastic;
+  MEZZO_CHECK(takes_float16 || !has_dtype(parameters_of(*optimizer_), at::kHalf),
+              "MixedPrecisionOptimizer: expected groups that are added later to have no float16 "
+              "parameters, which need loss scaling where this object has none, got some; set "
+              ".policy in enable_mixed_precision, or wrap the optimizer with all its groups");
+  masters_->adopt();
+}
+
+std::vector<at::Tensor> MixedPrecisionOptimizer::master_parameters() {
+  adopt();
+  masters_->collect_gradients();
+  return distinct_parameters_of(*optimizer_);
 }
 
 void MixedPrecisionOptimizer::require_gradients(const char* caller) const {
@@ -222,7 +253,7 @@ void MixedPrecisionOptimizer::require_gradients(const char* caller) const {
 }
 
 void MixedPrecisionOptimizer::unscale_() {
-  masters_->adopt();
+  adopt();
   masters_->collect_gradients();
   require_gradients("unscale_");
   if (unscaled_) {
@@ -234,7 +265,7 @@ void MixedPrecisionOptimizer::unscale_() {
 }
 
 StepOutcome MixedPrecisionOptimizer::step() {
-  masters_->adopt();
+  adopt();
   masters_->collect_gradients();
   require_gradients("step");
   // By unscale_(), so that zero_grad() also ends an iteration whose step throws. A fused optimizer
@@ -255,11 +286,13 @@ StepOutcome MixedPrecisionOptimizer::step() {
 }
 
 void MixedPrecisionOptimizer::zero_grad() {
-  // The scaler waits for the end of the iteration in which it has unscaled.
-  if (std::exchange(unscaled_, false)) scaler_.update();
+  const bool unscaled = std::exchange(unscaled_, false);
   optimizer_->zero_grad();
   masters_->zero_grad();
   micro_batches_ = 0;
+  // The scaler waits for the end of the iteration in which it has unscaled. Last, since a policy
+  // may throw here.
+  if (unscaled) scaler_.update();
 }
 
 }  // namespace mezzo::amp

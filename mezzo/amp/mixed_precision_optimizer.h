@@ -4,6 +4,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <vector>
 
 #include <ATen/core/Tensor.h>
 
@@ -55,11 +56,25 @@ struct MixedPrecisionOptions {
 ///
 /// Learning rates and groups stay those of the wrapped optimizer, which must outlive this object
 /// and, until then, is not stepped by itself. Float16 and bfloat16 parameters (model->to(...)) are
-/// updated in float32: MasterWeights says how, and what memory it takes. Their gradients are
-/// summed in float32 and lie on the masters, which the optimizer's groups hold.
+/// updated in float32: MasterWeights says how, and what memory it takes. Their gradients move to
+/// the masters, which the optimizer's groups hold, in float32: by each backward() where
+/// `accumulate` is above 1, else by unscale_() or step(). What master_parameters() returns has them
+/// in any case:
+///
+///     optimizer.backward(loss);
+///     dist::all_reduce_gradients(optimizer.master_parameters(), group);  // several processes
+///     optimizer.unscale_();
+///     torch::nn::utils::clip_grad_norm_(optimizer.master_parameters(), 1.0);  // or the option
+///     optimizer.step();
+///
+/// The model's own 16-bit parameters have gradients only from a backward() without accumulation to
+/// the next unscale_(), step(), save() or master_parameters(). There they serve for an all-reduce;
+/// after unscale_() clip_grad_norm_ would find none in them, in silence.
 ///
 /// An exception from a closure leaves parameters and state as they were; one from a backward leaves
-/// part of the gradients, which zero_grad() drops.
+/// part of the gradients, and one from a step all of them, until zero_grad() drops them. After a
+/// minimize() whose step threw the next one does that by itself. An optimizer that threw in its own
+/// step may have moved some parameters.
 ///
 /// Movable. Not thread-safe. Deterministic.
 class MEZZO_API MixedPrecisionOptimizer {
@@ -70,9 +85,10 @@ class MEZZO_API MixedPrecisionOptimizer {
 
   /// Runs `closure`, which returns the loss (floating, one element), in the precision's scope, and
   /// its backward; at every `accumulate`-th call then unscales, clips and steps. The first call of
-  /// such a cycle drops the gradients of the cycle before. Returns the loss of this call, neither
-  /// scaled nor divided, detached. Synchronises once if the loss is scaled, by which a step is
-  /// decided, unless the optimizer is a FusedStep. Throws as backward() and step() do.
+  /// such a cycle drops the gradients of the cycle before, also of one whose step() threw or was
+  /// left out. Returns the loss of this call, neither scaled nor divided, detached. Synchronises
+  /// once if the loss is scaled, by which a step is decided, unless the optimizer is a FusedStep.
+  /// Throws as backward(), step() and zero_grad() do.
   at::Tensor minimize(const std::function<at::Tensor()>& closure);
 
   /// A region of the precision on the device, for the forward.
@@ -80,22 +96,36 @@ class MEZZO_API MixedPrecisionOptimizer {
 
   /// The backward of the loss times the scale over `accumulate`; sums into the gradients. Does not
   /// synchronise. Throws InvalidArgument for a loss that is undefined, not floating, not of one
-  /// element or without a graph; LogicError after `accumulate` calls without a step().
+  /// element or without a graph, and for parameters in groups added since that cannot be taken:
+  /// float16 ones where nothing is scaled or rounding is stochastic, and 16-bit ones that have a
+  /// master already; LogicError after `accumulate` calls without a step().
   void backward(const at::Tensor& loss);
 
-  /// Makes the gradients of the optimizer's groups the true ones: once before a step(), which else
+  /// The tensors that a step moves, each once, in the order of the groups: float32 and float64
+  /// parameters themselves, the float32 masters of the others. Moves gradients of 16-bit parameters
+  /// there, so all that backward() has summed up lies in theirs: what to hand to
+  /// dist::all_reduce_gradients before unscale_(), and to clip_grad_norm_ after it. To read or
+  /// change the gradients of, not the numbers: masters are rounded into the parameters by a step,
+  /// and are NaN under kStochastic. Does not synchronise. Throws InvalidArgument for parameters as
+  /// backward() does.
+  std::vector<at::Tensor> master_parameters();
+
+  /// Makes the gradients of master_parameters() the true ones: once before a step(), which else
   /// does it itself. Does not synchronise. Throws LogicError before any backward(), if called twice
-  /// and where no parameter has a gradient.
+  /// and where no parameter has a gradient; InvalidArgument for parameters as backward() does.
   void unscale_();
 
   /// Unscales, unless unscale_() has done so; clips; steps if every gradient is finite or nothing
   /// is scaled; rounds 16-bit parameters; moves the scale. Steps with what has been summed up, also
   /// before the `accumulate`-th backward. An optimizer that is a FusedStep decides on the device:
   /// kDeferred. Synchronises once otherwise, if the loss is scaled. Throws LogicError before any
-  /// backward() since the last step and where no parameter has a gradient.
+  /// backward() since the last step and where no parameter has a gradient; InvalidArgument for
+  /// parameters as backward() does; NumericError as the policy's at_floor says, after the step.
   StepOutcome step();
 
-  /// Drops every gradient and starts a cycle of accumulation.
+  /// Drops every gradient and starts a cycle of accumulation. After an unscale_() without a step()
+  /// the scale moves by what unscale_() found, for which a policy may synchronise or, with all that
+  /// done, throw NumericError, as GradScaler::update says.
   void zero_grad();
 
   /// Calls of step(), skipped ones included.
@@ -113,14 +143,18 @@ class MEZZO_API MixedPrecisionOptimizer {
 
   /// Writes the state: the wrapped optimizer's, the scale, the masters, the counters, the gradients
   /// of an unfinished accumulation. With the model's parameters it makes a run that continues bit
-  /// for bit. Synchronises. Throws LogicError between unscale_() and step(), and for sparse
-  /// gradients of an unfinished accumulation.
+  /// for bit. As the next step would, it first gives masters to 16-bit parameters of groups that
+  /// were added, moves gradients there as master_parameters() does, and has masters follow
+  /// parameters that were changed from outside. Synchronises. Throws LogicError between unscale_()
+  /// and step(), and for sparse gradients of an unfinished accumulation; InvalidArgument for
+  /// parameters as backward() does.
   void save(torch::serialize::OutputArchive& archive) const;
 
   /// Reads what save() wrote, into an object of the same options and groups. Masters are rounded
-  /// into the parameters; all others are the model's to load, before or after. Throws IoError where
-  /// a field is missing or of another form, InvalidArgument where the state is of other parameters
-  /// or options.
+  /// into the parameters; all others are the model's to load, before or after. Gradients at hand
+  /// are dropped. Throws IoError where a field is missing or of another form, InvalidArgument where
+  /// the state is of other parameters or options, NumericError as zero_grad() does, before the
+  /// state is taken over.
   void load(torch::serialize::InputArchive& archive);
 
  private:
@@ -133,6 +167,7 @@ class MEZZO_API MixedPrecisionOptimizer {
   friend MEZZO_API MixedPrecisionOptimizer
   enable_mixed_precision(torch::optim::Optimizer& optimizer, const MixedPrecisionOptions& options);
 
+  void adopt() const;
   void require_gradients(const char* caller) const;
 
   MixedPrecisionOptions options_;

@@ -96,6 +96,9 @@ void MixedPrecisionOptimizer::save(OutputArchive& archive) const {
     mezzo::detail::raise<LogicError>(
         "MixedPrecisionOptimizer::save: between unscale_() and step(); call step() first");
   }
+  adopt();
+  if (micro_batches_ > 0) masters_->collect_gradients();
+  masters_->follow_parameters();
   std::vector<std::int64_t> places;
   std::vector<at::Tensor> gradients;
   const std::vector<at::Tensor> parameters = parameters_of(*optimizer_);
@@ -145,16 +148,16 @@ void MixedPrecisionOptimizer::load(InputArchive& archive) {
               "MixedPrecisionOptimizer::load: the state has {} micro-batches of an unfinished "
               "step, and .accumulate is {}",
               fields.micro_batches, options_.accumulate);
-  masters_->adopt();
+  adopt();
   const std::vector<at::Tensor> parameters = parameters_of(*optimizer_);
   MEZZO_CHECK(masters_->fits(fields.masters) && gradients_fit(fields, parameters, *masters_),
               "MixedPrecisionOptimizer::load: the saved masters or gradients are of other "
               "parameters than the optimizer's");
 
+  zero_grad();             // first, since a policy may throw here
   masters_->begin_step();  // optimizers compare the saved state with the shapes of the masters
   load_optimizer(*optimizer_, optimizer);
   masters_->end_step(0);  // exact: nothing has moved
-  zero_grad();
   scaler_.load(scaler);
   masters_->restore(fields.masters);
   masters_->set_seed(static_cast<std::uint64_t>(fields.seed));

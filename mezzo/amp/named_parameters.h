@@ -1,6 +1,7 @@
 #pragma once
 
 #include <string>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -17,11 +18,17 @@ concept HasNamedParameters = requires(const Module& model) {
   model->named_parameters();
 };
 
+/// The parameters by their paths, each once, under its first one: a module that is registered twice
+/// lists its own twice.
 template <HasNamedParameters Module>
 std::vector<std::pair<std::string, at::Tensor>> named_parameters_of(const Module& model) {
   std::vector<std::pair<std::string, at::Tensor>> named;
-  const auto append = [&named](const auto& items) {
-    for (const auto& item : items) named.emplace_back(item.key(), item.value());
+  std::unordered_set<const c10::TensorImpl*> seen;
+  const auto append = [&](const auto& items) {
+    for (const auto& item : items) {
+      if (!seen.insert(item.value().unsafeGetTensorImpl()).second) continue;
+      named.emplace_back(item.key(), item.value());
+    }
   };
   if constexpr (requires { model.named_parameters(); }) {
     append(model.named_parameters());

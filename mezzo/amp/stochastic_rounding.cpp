@@ -37,8 +37,12 @@ void check(const at::Tensor& values, const at::Tensor& rounded, const RoundingKe
   MEZZO_CHECK(values.scalar_type() == at::kFloat && rounded.scalar_type() == at::kBFloat16,
               "round_stochastically: expected float32 values and a bfloat16 result, got {} and {}",
               c10::toString(values.scalar_type()), c10::toString(rounded.scalar_type()));
-  MEZZO_CHECK(values.sizes() == rounded.sizes() && values.device() == rounded.device(),
-              "round_stochastically: expected a result of the values' shape and device");
+  MEZZO_CHECK(
+      values.sizes() == rounded.sizes() && values.device() == rounded.device(),
+      "round_stochastically: expected a result of the values' shape and device, {} on {}, got "
+      "{} on {}",
+      c10::str(values.sizes()), values.device().str(), c10::str(rounded.sizes()),
+      rounded.device().str());
   MEZZO_CHECK(key.step < (std::uint64_t{1} << 40) && key.parameter < (std::uint64_t{1} << 24),
               "round_stochastically: expected step < 2^40 and parameter < 2^24, got {} and {}",
               key.step, key.parameter);

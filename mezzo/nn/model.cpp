@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <functional>
+#include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include <ATen/ATen.h>
 #include <ATen/autocast_mode.h>
@@ -97,7 +99,22 @@ struct ModelImpl::Layer {
   std::function<at::Tensor(const at::Tensor&)> normalize;  // empty: none
   torch::nn::Linear projection{nullptr};                   // of the skip; empty: identity
   bool float32_apply = false, float32_normalize = false, float32_projection = false;
+  std::vector<std::pair<std::string, std::shared_ptr<torch::nn::Module>>> float32_parts;
+
+  void check_float32_parts() const;
 };
+
+/// Weights of 16 bits beside a widened input would be an error of some operation within.
+void ModelImpl::Layer::check_float32_parts() const {
+  for (const auto& [name, part] : float32_parts) {
+    for (const at::Tensor& parameter : part->parameters()) {
+      MEZZO_CHECK(!at::isReducedFloatingType(parameter.scalar_type()),
+                  "{}: keep_float32: expected float32 parameters of {}, got {}; call its "
+                  "to(torch::kFloat) after that of the model, or leave it out of keep_float32",
+                  kModelName, name, c10::toString(parameter.scalar_type()));
+    }
+  }
+}
 
 ModelImpl::ModelImpl(ModelOptions given) : options(std::move(given)) {
   check_options(options);
@@ -128,6 +145,12 @@ std::int64_t ModelImpl::add_layer(std::int64_t index, std::int64_t in_features) 
   if (options.skip && in_features != made.out_features) {
     layer.projection =
         register_module("skip" + number, torch::nn::Linear(in_features, made.out_features));
+  }
+  const auto parts = named_children();
+  for (const std::string& name : {layer.path, "norm" + number, "skip" + number}) {
+    if (keeps_float32(name) && parts.contains(name)) {
+      layer.float32_parts.emplace_back(name, parts[name]);
+    }
   }
   layers_.push_back(std::move(layer));
   return made.out_features;
@@ -182,6 +205,7 @@ at::Tensor ModelImpl::forward_layer(std::int64_t index, const Topology& topology
   const Layer& layer = layers_[static_cast<std::size_t>(index)];
   detail::check_input(kModelName, topology, x, layer.in_features);
   detail::check_prefix(kModelName, topology);
+  layer.check_float32_parts();
   const at::Tensor h = run_layer(layer, topology, x, edge_weight);
   return index + 1 < num_layers() ? options.activation(h) : h;
 }

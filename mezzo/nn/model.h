@@ -85,6 +85,7 @@ struct ModelOptions {
   bool allow_zero_in_degree = false;  ///< kGcn, kGat, kSgc: otherwise such nodes are an error
   /// Submodules (`layer0`, `norm0`, `skip0`, ...) that compute in float32 inside an autocast
   /// region: their input is widened and nothing in them is cast; a layer's dropout belongs to it.
+  /// Their parameters have to be float32: after model->to(torch::kBFloat16), bring them back.
   std::vector<std::string> keep_float32 = {};
 };
 
@@ -109,7 +110,8 @@ class MEZZO_API ModelImpl : public torch::nn::Module {
   /// the mean over the edges of the block, such as BlockLoader writes for layer_sizes. The
   /// "edge_weights" of a LABOR block are for sums; they must not be named, and are not read
   /// otherwise. Throws InvalidArgument for edge weights and a kind that takes none, or kSage with
-  /// another aggregator than kMean. Dropout draws from libtorch's generator.
+  /// another aggregator than kMean, and for 16-bit parameters of a part in keep_float32. Dropout
+  /// draws from libtorch's generator.
   at::Tensor forward(ModelInput input, const at::Tensor& x);
 
   /// Layers with edges of their own, so also the Blocks that forward() takes; kSgc: 1.
@@ -118,7 +120,7 @@ class MEZZO_API ModelImpl : public torch::nn::Module {
   /// topology: its destinations are the first num_dst sources; x: [num_src, width before the
   /// layer], strided or sparse CSR. edge_weight: floating [num_edges], multiplies the messages, of
   /// a kind that takes_edge_weights(), or undefined. Returns [num_dst, width after it]. Throws
-  /// InvalidArgument for other indices, shapes and devices.
+  /// InvalidArgument for other indices, shapes and devices, and parameters as forward() does.
   at::Tensor forward_layer(std::int64_t index, const Topology& topology, const at::Tensor& x,
                            const at::Tensor& edge_weight = {});
 

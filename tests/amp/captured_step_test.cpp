@@ -6,6 +6,7 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include "mezzo/amp/autocast.h"
 #include "mezzo/amp/stochastic_rounding.h"
 #include "mezzo/core/error.h"
 #include "mezzo/message_passing/cuda_services.h"
@@ -80,6 +81,55 @@ TEST(CapturedStep, can_be_moved_and_ends_its_graph) {
     EXPECT_EQ(calls.ends, 0);
   }
   EXPECT_EQ(calls.ends, 1);
+}
+
+TEST(CapturedStep, ends_its_graph_before_what_the_graph_replays) {
+  for (const bool is_replaced : {false, true}) {
+    SCOPED_TRACE(is_replaced);
+    Calls calls, others;
+    int graphs_ended = -1;  // when what the step keeps was freed
+    std::shared_ptr<int> kept(new int(0), [&](const int* p) {
+      graphs_ended = calls.ends;
+      delete p;
+    });
+    {
+      CapturedStep step =
+          counted([kept = std::move(kept)] { return at::full({}, *kept); }, calls, 1);
+      step.replay();
+      step.replay();
+      if (is_replaced) {
+        step = counted([] { return at::Tensor(); }, others, 1);
+        EXPECT_EQ(graphs_ended, 1);
+        EXPECT_FALSE(step.is_captured());
+      }
+    }
+    EXPECT_EQ(graphs_ended, 1);
+  }
+}
+
+TEST(CapturedStep, a_failed_capture_leaves_no_cast_in_an_outer_region) {
+  const at::Tensor weight = at::ones({2, 2}, at::requires_grad());
+  const auto multiply_weight = [&](double factor) {
+    const at::NoGradGuard no_grad;
+    weight.mul_(factor);
+  };
+  Calls calls;
+  int steps = 0;
+  CapturedStep step = counted(
+      [&] {
+        const bool fails = ++steps == 2;
+        // A capture computes nothing: the cast that it leaves behind is of other numbers.
+        if (fails) multiply_weight(2);
+        at::matmul(weight, weight);
+        if (fails) multiply_weight(0.5);
+        TORCH_CHECK(!fails, "cannot be captured");
+        return at::Tensor();
+      },
+      calls, 1);
+  const amp::Autocast region(at::kCPU, at::kBFloat16);
+  step.replay();
+  EXPECT_TRUE(throws_with<InvalidArgument>("cannot be captured", [&] { step.replay(); }));
+  EXPECT_EQ(at::matmul(weight, weight).sum().item<double>(), 8);
 }
 
 TEST(CapturedStep, an_error_while_warming_up_passes_and_counts_no_step) {

@@ -525,6 +525,18 @@ TEST(FusedOptimizer, refuses_parameters_and_gradients_it_cannot_step_before_any_
           matrix.to(at::kComplexFloat));
   refuses("without holes",
           at::ones({2, 4}, on_device()).slice(1, 0, 4, 2).detach().requires_grad_(), matrix);
+  refuses("expanded", at::ones({2, 2}, on_device()).requires_grad_(),
+          at::ones({1, 2}, on_device()).expand({2, 2}));
+}
+
+TEST(FusedOptimizer, divides_gradients_with_holes_in_place) {
+  for (const auto& [name, make] : kMakers) {
+    at::Tensor parameter = at::ones({2, 2}, on_device()).requires_grad_();
+    const at::Tensor memory = at::full({2, 4}, 8.0, on_device());
+    parameter.mutable_grad() = memory.slice(1, 0, 4, 2);
+    fused_step(*make({parameter}), 4, 0);
+    EXPECT_TRUE(exact(memory, numbers({2.0, 8.0, 2.0, 8.0}).expand({2, 4}))) << name;
+  }
 }
 
 TEST(FusedOptimizer, refuses_a_parameter_listed_twice_and_unusable_factors) {

@@ -8,6 +8,8 @@
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
+#include <torch/nn/module.h>
+#include <torch/nn/modules/linear.h>
 
 #include "mezzo/core/error.h"
 
@@ -108,6 +110,18 @@ TEST(GradientReport, describes_each_parameter_and_all_together) {
   EXPECT_EQ(report.all.exponents.lowest, -30);
   EXPECT_EQ(report.all.exponents.total(), 4);
   EXPECT_EQ(report.all.exponents.at_least(-1), 3);
+}
+
+TEST(GradientReport, a_module_that_is_registered_twice_counts_once) {
+  torch::nn::Module model;
+  torch::nn::Linear shared(torch::nn::LinearOptions(2, 1).bias(false));
+  model.register_module("a", shared);
+  model.register_module("b", shared);
+  shared->weight.mutable_grad() = at::ones({1, 2});
+  const GradientReport report = gradient_report(model);
+  ASSERT_EQ(report.rows.size(), 1);
+  EXPECT_EQ(report.rows[0].name, "a.weight");
+  EXPECT_EQ(report.all.numbers.elements, 2);
 }
 
 TEST(GradientReport, scales_small_gradients_until_they_are_exact) {

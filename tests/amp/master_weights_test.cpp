@@ -135,6 +135,20 @@ TEST(MasterWeights, a_sparse_gradient_stays_sparse) {
   EXPECT_TRUE(exact(weight, numbers({1.0, 0.5, 1.0, 0.75})));
 }
 
+TEST(MasterWeights, sparse_and_dense_gradients_add_up_in_either_order) {
+  for (const bool sparse_first : {true, false}) {
+    const at::Tensor weight = parameter(3, 1.0);
+    torch::optim::SGD optimizer = descent({weight});
+    MasterWeights masters(optimizer, kStored);
+    for (const bool sparse : {sparse_first, !sparse_first}) {
+      const at::Tensor gradient = numbers({0.0, 0.5, 0.0}, at::kBFloat16);
+      weight.mutable_grad() = sparse ? gradient.to_sparse() : gradient;
+      masters.collect_gradients();
+    }
+    EXPECT_TRUE(exact(member(optimizer).grad(), numbers({0.0, 1.0, 0.0})));
+  }
+}
+
 TEST(MasterWeights, wide_parameters_stay_in_their_groups) {
   const at::Tensor narrow = parameter(2, 1.0), single = leaf({1.0}),
                    twice = leaf({1.0}, at::kDouble);
@@ -188,7 +202,8 @@ TEST(MasterWeights, stochastic_rounding_holds_no_copy_between_steps) {
   MasterWeights masters(optimizer, kStochastic);
   EXPECT_TRUE(masters.masters().empty());
   for (std::uint64_t i = 0; i < 3; ++i) {
-    EXPECT_EQ(member(optimizer).numel(), 0);
+    EXPECT_EQ(member(optimizer).sizes(), weight.sizes());
+    EXPECT_EQ(member(optimizer).storage().nbytes(), sizeof(float));
     step(optimizer, masters, weight, 1.0, i);
     EXPECT_EQ(optimizer.state().size(), 1U);
   }
@@ -209,6 +224,18 @@ TEST(MasterWeights, a_parameter_written_from_outside_replaces_its_master) {
   weight.set_data(at::full({2}, 8.0, on_device(at::kBFloat16)));
   step(optimizer, masters, weight, 1.0);
   EXPECT_TRUE(exact(weight, at::full({2}, 7.0)));
+}
+
+TEST(MasterWeights, elements_written_from_outside_replace_theirs_alone) {
+  const at::Tensor weight = parameter(3, 1.0);
+  torch::optim::SGD optimizer = descent({weight});
+  MasterWeights masters(optimizer, kStored);
+  step(optimizer, masters, weight, -0x1p-12);
+  weight.detach().select(0, 1).fill_(4.0);
+  weight.detach().select(0, 2).fill_(std::nan(""));
+  masters.follow_parameters();
+  EXPECT_TRUE(exact(masters.masters().at(0), numbers({1 + 0x1p-12, 4.0, std::nan("")})));
+  EXPECT_TRUE(exact(weight, numbers({1.0, 4.0, std::nan("")})));
 }
 
 TEST(MasterWeights, adopts_parameters_that_are_added_later) {

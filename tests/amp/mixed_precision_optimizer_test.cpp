@@ -24,6 +24,7 @@
 #include "mezzo/amp/fused_step.h"
 #include "mezzo/core/error.h"
 
+#include "amp/archives.h"
 #include "amp/errors.h"
 #include "amp/scaler_support.h"
 #include "support/special_numbers.h"
@@ -64,17 +65,6 @@ torch::optim::Adam adam(const Model& model) {
 testing::AssertionResult same_parameters(const Model& a, const Model& b) {
   const testing::AssertionResult first = same_bits(a.first, b.first);
   return first ? same_bits(a.second, b.second) : first;
-}
-
-/// Writes `from` and reads it into `to`.
-void transfer(const MixedPrecisionOptimizer& from, MixedPrecisionOptimizer& to) {
-  torch::serialize::OutputArchive written;
-  from.save(written);
-  std::stringstream stream;
-  written.save_to(stream);
-  torch::serialize::InputArchive read;
-  read.load_from(stream);
-  to.load(read);
 }
 
 TEST(MixedPrecisionOptimizer, minimize_equals_the_loop_by_hand_bit_for_bit) {
@@ -224,6 +214,24 @@ TEST(MixedPrecisionOptimizer, float16_parameters_train_with_a_scaler) {
   for (int i = 0; i < 100; ++i) optimizer.minimize([&] { return model.loss(); });
   EXPECT_LT(model.loss().item<double>(), before / 2);
   EXPECT_EQ(model.first.scalar_type(), at::kHalf);
+}
+
+TEST(MixedPrecisionOptimizer, float16_parameters_that_are_added_need_a_scaler) {
+  for (const bool scaled : {false, true}) {
+    const at::Tensor first = leaf({1.0}), half = leaf({1.0}, at::kHalf);
+    torch::optim::SGD inside = descent({first});
+    MixedPrecisionOptions options{.precision = Precision::kBFloat16};
+    if (scaled) options.policy = LossScalePolicy::constant(8.0);
+    MixedPrecisionOptimizer optimizer = enable_mixed_precision(inside, options);
+    inside.add_param_group(torch::optim::OptimizerParamGroup({half}));
+    const auto minimize = [&] { optimizer.minimize([&] { return half.to(at::kFloat).sum(); }); };
+    if (scaled) {
+      minimize();
+    } else {
+      EXPECT_TRUE(throws_with<InvalidArgument>("float16", minimize));
+    }
+    EXPECT_TRUE(exact(half, numbers({scaled ? 0.0 : 1.0})));
+  }
 }
 
 TEST(MixedPrecisionOptimizer, the_loss_is_scaled_for_float16_or_under_a_policy) {
@@ -383,19 +391,36 @@ class FailingOnce : public torch::optim::SGD {
   bool failed_ = false;
 };
 
-TEST(MixedPrecisionOptimizer, zero_grad_after_a_step_that_threw_begins_anew) {
-  const Model model, clean;
-  FailingOnce inside(model.parameters(), torch::optim::SGDOptions(0.01));
-  torch::optim::SGD expected(clean.parameters(), torch::optim::SGDOptions(0.01));
-  const MixedPrecisionOptions options{.precision = Precision::kFloat16,
-                                      .policy = LossScalePolicy::constant(1024.0)};
-  MixedPrecisionOptimizer optimizer = enable_mixed_precision(inside, options);
-  MixedPrecisionOptimizer same = enable_mixed_precision(expected, options);
-  EXPECT_THROW(optimizer.minimize([&] { return model.loss(); }), std::bad_alloc);
-  optimizer.zero_grad();
-  optimizer.minimize([&] { return model.loss(); });
-  same.minimize([&] { return clean.loss(); });
-  EXPECT_TRUE(same_parameters(model, clean));
+TEST(MixedPrecisionOptimizer, a_step_that_threw_is_followed_by_a_new_beginning) {
+  for (const bool by_zero_grad : {true, false}) {
+    const Model model, clean;
+    FailingOnce inside(model.parameters(), torch::optim::SGDOptions(0.01));
+    torch::optim::SGD expected(clean.parameters(), torch::optim::SGDOptions(0.01));
+    const MixedPrecisionOptions options{.precision = Precision::kFloat16,
+                                        .policy = LossScalePolicy::constant(1024.0)};
+    MixedPrecisionOptimizer optimizer = enable_mixed_precision(inside, options);
+    MixedPrecisionOptimizer same = enable_mixed_precision(expected, options);
+    EXPECT_THROW(optimizer.minimize([&] { return model.loss(); }), std::bad_alloc);
+    if (by_zero_grad) optimizer.zero_grad();
+    optimizer.minimize([&] { return model.loss(); });
+    same.minimize([&] { return clean.loss(); });
+    EXPECT_TRUE(same_parameters(model, clean));
+  }
+}
+
+TEST(MixedPrecisionOptimizer, zero_grad_has_dropped_everything_when_it_throws_at_the_floor) {
+  const at::Tensor weight = leaf({1.0});
+  torch::optim::SGD sgd = descent({weight});
+  MixedPrecisionOptimizer optimizer = enable_mixed_precision(
+      sgd, {.precision = Precision::kFloat32,
+            .policy = LossScalePolicy::dynamic(
+                {.initial_scale = 1.0, .floor = 1.0, .at_floor = amp::FloorAction::kThrow})});
+  optimizer.backward(weight.sum() * kInf);
+  optimizer.unscale_();
+  EXPECT_THROW(optimizer.zero_grad(), NumericError);
+  EXPECT_FALSE(weight.grad().defined());
+  optimizer.minimize([&] { return weight.sum(); });
+  EXPECT_TRUE(exact(weight, numbers({0.0})));
 }
 
 TEST(MixedPrecisionOptimizer, refuses_a_state_of_something_else) {
@@ -474,8 +499,10 @@ TEST(MixedPrecisionOptimizer, refuses_a_closure_without_a_usable_loss) {
   refused("floating loss", [] { return at::scalar_tensor(1, on_device(at::kLong)); });
   refused("one element", [&] { return model.first * 2; });
   refused("no graph", [&] { return model.loss().detach(); });
-  EXPECT_TRUE(throws_with<LogicError>(
-      "no parameter", [&] { optimizer.minimize([] { return leaf({1.0}).sum(); }); }));
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_TRUE(throws_with<LogicError>(
+        "no parameter", [&] { optimizer.minimize([] { return leaf({1.0}).sum(); }); }));
+  }
   EXPECT_EQ(optimizer.steps(), 0);
 }
 

@@ -11,8 +11,10 @@
 #include <gtest/gtest.h>
 #include <poll.h>
 #include <torch/nn/module.h>
+#include <torch/optim/sgd.h>
 #include <unistd.h>
 
+#include "mezzo/amp/mixed_precision_optimizer.h"
 #include "mezzo/core/error.h"
 #include "mezzo/dist/data_parallel.h"
 #include "mezzo/dist/metrics.h"
@@ -104,6 +106,39 @@ TEST(AllReduceGradients, a_parameter_listed_twice_is_reduced_once) {
     const at::Tensor parameter = parameter_with(1);
     all_reduce_gradients({parameter, parameter}, group, {.op = ReduceOp::kSum});
     require(exact(parameter.grad(), at::full({2}, 2.0)));
+  });
+}
+
+/// A step of a wrapped descent from 1 by gradients whose means over two ranks are 2 for `first`, of
+/// which rank 1 has none, and 3 for `second`. by_masters: exchanges those of the masters.
+void require_wrapped_step(ProcessGroup& group, amp::ParameterRounding rounding,
+                          std::int64_t accumulate, bool by_masters) {
+  const at::Tensor first = at::ones({4}, at::kBFloat16).requires_grad_(),
+                   second = at::ones({2, 3}, at::kBFloat16).requires_grad_();
+  torch::optim::SGD inside(std::vector<at::Tensor>{first, second}, torch::optim::SGDOptions(0.125));
+  amp::MixedPrecisionOptimizer optimizer = amp::enable_mixed_precision(
+      inside,
+      {.precision = amp::Precision::kFloat32, .accumulate = accumulate, .rounding = rounding});
+  for (std::int64_t i = 0; i < accumulate; ++i) {
+    at::Tensor loss = second.to(at::kFloat).sum() * (group.rank() == 0 ? 5 : 1);
+    if (group.rank() == 0) loss = loss + first.to(at::kFloat).sum() * 4;
+    optimizer.backward(loss);
+  }
+  all_reduce_gradients(
+      by_masters ? optimizer.master_parameters() : std::vector<at::Tensor>{first, second}, group);
+  optimizer.step();
+  require(exact(first, at::full({4}, 0.75)));
+  require(exact(second, at::full({2, 3}, 0.625)));
+}
+
+TEST(AllReduceGradients, wrapped_parameters_of_16_bits_move_alike_on_all_ranks) {
+  on_ranks(2, [](ProcessGroup& group) {
+    for (const amp::ParameterRounding rounding :
+         {amp::ParameterRounding::kMasterWeights, amp::ParameterRounding::kStochastic}) {
+      require_wrapped_step(group, rounding, /*accumulate=*/1, /*by_masters=*/false);
+      require_wrapped_step(group, rounding, /*accumulate=*/1, /*by_masters=*/true);
+      require_wrapped_step(group, rounding, /*accumulate=*/2, /*by_masters=*/true);
+    }
   });
 }
 

@@ -202,6 +202,22 @@ void expect_dtypes(Run run, std::int64_t in_features) {
   }
 }
 
+TEST(LowPrecision, parts_in_float32_have_float32_parameters) {
+  Model model = placed(Model(ModelOptions{.kind = ModelKind::kMlp,
+                                          .in_features = kIn,
+                                          .out_features = kClasses,
+                                          .dropout = 0,
+                                          .keep_float32 = {"layer1"}}));
+  model->to(at::kBFloat16);
+  const Topology g = connected(20, 20, 60, 4);
+  const at::Tensor x = uniform({20, kIn}, at::kBFloat16, 5);
+  const amp::PrecisionScope scope(Precision::kBFloat16, test_device());
+  EXPECT_TRUE(mentions(error_of([&] { model(g, x); }),
+                       "keep_float32:expectedfloat32parametersoflayer1,gotBFloat16"));
+  model->named_children()["layer1"]->to(at::kFloat);
+  EXPECT_EQ(model(g, x).scalar_type(), at::kFloat);
+}
+
 TEST(LowPrecision, a_float32_layer_in_a_region_gives_sixteen_bits) {
   const Topology g = connected(20, 20, 60, 4);
   for (const std::int64_t out : {3, 6}) {  // either order of product and aggregation
