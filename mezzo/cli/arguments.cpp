@@ -11,6 +11,7 @@
 #include "mezzo/cli/sampling_arguments.h"
 #include "mezzo/core/error.h"
 #include "mezzo/core/parse.h"
+#include "mezzo/data/convert.h"
 #include "mezzo/train/files.h"
 #include "mezzo/train/image_options.h"
 
@@ -153,6 +154,11 @@ void finish(RunArguments& run) {
               "--resume continues one run, and --runs is {}", run.runs);
   if (!run.json.empty()) check_writable("--json", run.json);
   if (!options.checkpoint.empty()) check_writable("--checkpoint", options.checkpoint);
+  const std::string origin = data::origin_of(run.data.dataset);
+  check_not_read("--json", run.json, origin);
+  // What is resumed is read as a checkpoint first, so it is one.
+  const bool goes_on = options.checkpoint == options.resume;
+  if (!goes_on) check_not_read("--checkpoint", options.checkpoint, origin);
 }
 
 }  // namespace mezzo::cli

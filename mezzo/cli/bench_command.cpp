@@ -18,7 +18,9 @@
 #include "mezzo/cli/progress.h"
 #include "mezzo/cli/run.h"
 #include "mezzo/core/error.h"
+#include "mezzo/data/convert.h"
 #include "mezzo/graph/graph.h"
+#include "mezzo/train/files.h"
 #include "mezzo/train/sampling_options.h"
 
 namespace mezzo::cli {
@@ -196,6 +198,7 @@ int bench_command(const Arguments& arguments) {
 
   check_sampling(sampling);
   bench::Report report = bench::begin_report(wanted);
+  check_not_read("--json", wanted.json, data::origin_of(data.dataset));
   const Dataset dataset =
       load_dataset(data.dataset, {.split = data.split, .labels_optional = true});
   if (data.split_index) dataset.split(*data.split_index);  // throws where there is none

@@ -8,6 +8,7 @@
 #include "mezzo/cli/run.h"
 #include "mezzo/core/error.h"
 #include "mezzo/core/json.h"
+#include "mezzo/data/convert.h"
 #include "mezzo/data/image_dataset.h"
 #include "mezzo/train/files.h"
 #include "mezzo/train/table.h"
@@ -54,6 +55,7 @@ int list_command(const Arguments& arguments) {
   if (!json.empty()) check_writable("--json", json);
   std::vector<KnownDataset> known = list_datasets(directory);
   known.push_back(known_images());
+  for (const KnownDataset& one : known) check_not_read("--json", json, one.path);
   std::vector<std::vector<std::string>> rows = {{"name", "available", "path", "description"}};
   for (const KnownDataset& one : known) {
     rows.push_back({one.name, one.available ? "yes" : "no", one.path, one.description});
@@ -79,6 +81,7 @@ int info_command(const Arguments& arguments) {
 
   MEZZO_CHECK(!dataset.empty(), "--dataset is required");
   if (!json.empty()) check_writable("--json", json);
+  check_not_read("--json", json, data::origin_of(dataset));
   const DatasetInfo info =
       describe(load_dataset(dataset, {.split = split, .labels_optional = true}));
   std::cout << format_info(info) << std::flush;

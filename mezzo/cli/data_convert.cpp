@@ -190,7 +190,7 @@ int convert_command(const Arguments& arguments) {
       .flag("--symmetrize", options.symmetrize,
             "Add the reverse of every edge, for lists that give each undirected edge once; "
             "parallel edges become one")
-      .flag("--overwrite", options.overwrite, "Replace a Mezzo folder that is there already")
+      .flag("--overwrite", options.overwrite, "Replace a Mezzo folder, and nothing else")
       .choice("--feature-dtype", FeatureDtypes{}, options.feature_dtype,
               "Store the features rounded to")
       .flag("--normalize-features", options.normalize_features,
@@ -202,6 +202,7 @@ int convert_command(const Arguments& arguments) {
   MEZZO_CHECK(!dataset.empty(), "--dataset is required");
   MEZZO_CHECK(!output.empty(), "--output is required");
   if (!json.empty()) check_writable("--json", json);
+  check_not_read("--json", json, data::origin_of(dataset));
   ConvertDisplay display(std::cerr, progress_style());
   options.on_progress = [&display](const ConvertProgress& progress) { display.show(progress); };
   options.should_stop = interrupted;

@@ -16,6 +16,7 @@
 #include "mezzo/cli/run.h"
 #include "mezzo/core/error.h"
 #include "mezzo/core/json.h"
+#include "mezzo/data/convert.h"
 #include "mezzo/data/parts.h"
 #include "mezzo/graph/graph.h"
 #include "mezzo/sampling/partition.h"
@@ -62,7 +63,7 @@ std::string parts_to_json(const PartsReport& report, const std::string& output, 
 
 /// Throws what write_parts() would after the cut: InvalidArgument where something is there that may
 /// not be replaced, IoError where no folder can be made.
-void check_folder(const std::string& output, bool overwrite) {
+void check_folder(const std::string& dataset, const std::string& output, bool overwrite) {
   namespace fs = std::filesystem;
   fs::path folder = fs::path(output).lexically_normal();
   if (!folder.has_filename()) folder = folder.parent_path();
@@ -71,6 +72,7 @@ void check_folder(const std::string& output, bool overwrite) {
   const bool is_empty = fs::is_directory(folder, ignored) && fs::is_empty(folder, ignored);
   MEZZO_CHECK(overwrite || !is_there || is_empty,
               "--output: {} exists; name another folder, or --overwrite a folder of parts", output);
+  data::check_output_of_parts(folder, overwrite, data::origin_of(dataset));
   if (fs::is_directory(folder, ignored)) folder = fs::canonical(folder);  // what a link leads to
   check_writable("--output", folder.string() + ".partial");
 }
@@ -91,7 +93,7 @@ int partition_command(const Arguments& arguments) {
       .number("-k", num_parts, "Parts, as many as processes (required)")
       .number("--hops", options.hops, "How far the halos reach: as many hops as layers")
       .text("--output", output, "FOLDER", "The folder to make (required)")
-      .flag("--overwrite", options.overwrite, "Replace a folder of parts that is there already");
+      .flag("--overwrite", options.overwrite, "Replace a folder of parts, and nothing else");
   OptionGroup(app, "Cut")
       .flag("--balance-edges", cut.balance_edges, "Balance the parts by edges instead of nodes")
       .number("--seed", cut.seed, "Of METIS");
@@ -104,8 +106,9 @@ int partition_command(const Arguments& arguments) {
   MEZZO_CHECK(*num_parts >= 1, "-k: expected at least 1, got {}", *num_parts);
   check_options(options);
   MEZZO_CHECK(!output.empty(), "--output is required");
-  check_folder(output, options.overwrite);
+  check_folder(dataset, output, options.overwrite);
   if (!json.empty()) check_writable("--json", json);
+  check_not_read("--json", json, data::origin_of(dataset));
   const Clock::time_point start = Clock::now();
   const Dataset whole = load_dataset(dataset, {.split = split, .labels_optional = true});
   MEZZO_CHECK(*num_parts <= whole.num_nodes, "-k: expected at most the {} nodes of {}, got {}",

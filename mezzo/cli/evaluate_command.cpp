@@ -56,6 +56,7 @@ int evaluate_command(const Arguments& arguments) {
     return kSuccess;
   }
   const LoadedCheckpoint loaded = load(wanted);
+  check_not_read("--json", json, loaded.dataset.origin);
   const Scores scores = evaluate(loaded.dataset, loaded.checkpoint);
 
   const TrainOptions& options = loaded.checkpoint.options;

@@ -134,24 +134,37 @@ int train_images_command(const Arguments& arguments) {
   if (!run.json.empty()) check_writable("--json", run.json);
   if (!options.checkpoint.empty()) check_writable("--checkpoint", options.checkpoint);
   check_options(options);
+  const std::string folder = image_folder(options.dataset);
+  check_not_read("--json", run.json, folder);
+  if (options.checkpoint != options.resume) {
+    check_not_read("--checkpoint", options.checkpoint, folder);
+  }
   const ImageData data = load_images(options);
   options.dataset = lasting_folder(options.dataset);
   ImageProgress progress(std::cerr, progress_style());
   ImageCallbacks callbacks;
   callbacks.on_step = [&progress](const ImageStepRecord& record) { progress.show(record); };
   callbacks.should_stop = interrupted;
-  const TrainReport report = train_images(data, options, callbacks);
-  progress.finish();
-
-  std::cout << format_report({report}) << std::flush;
-  if (!run.json.empty()) {
-    replace_file(run.json, [&](std::ostream& file) { file << report_to_json({report}); });
+  const auto show = [&](const TrainReport& report, const std::string& error) {
+    progress.finish();
+    std::cout << format_report({report}) << std::flush;
+    if (run.json.empty()) return;
+    replace_file(run.json, [&](std::ostream& file) { file << report_to_json({report}, error); });
+  };
+  try {
+    show(train_images(data, options, callbacks), "");
+  } catch (const Error& error) {
+    if (const auto* ended = dynamic_cast<const EndedRun*>(&error)) {
+      show(ended->report(), error.what());
+    }
+    throw;
   }
   return interrupted() ? kInterrupted : kSuccess;
 }
 
 void evaluate_images(const CheckpointArguments& wanted, const std::string& json) {
   const LoadedImages loaded = load_test_images(wanted);
+  check_not_read("--json", json, loaded.folder);
   const ImageOptions& options = loaded.checkpoint.options;
   const double accuracy = evaluate(loaded.test, loaded.checkpoint);
   std::cout << fmt::format("{} in {} on {}, {} test images, weights of epoch {}\n", kImageModel,

@@ -9,6 +9,7 @@
 #include <system_error>
 
 #include <CLI/CLI.hpp>
+#include <fmt/format.h>
 
 #include "mezzo/train/files.h"
 
@@ -40,17 +41,19 @@ class TomlReader : public CLI::ConfigTOML {
     MEZZO_CHECK(!line.starts_with("--"), "--config: line {}: keys stand without dashes, got '{}'",
                 number, line);
     MEZZO_CHECK(line.size() > 2, "--config: line {}: expected key = value, got '{}'", number, line);
-    char quote = '\0';
+    char quote = '\0', last = '\0';
     for (const char c : line) {
-      if (quote == '\0' && c == '#') return;
+      if (quote == '\0' && c == '#') break;
       MEZZO_CHECK(c != '#', "--config: line {}: '#' inside quotes cannot be read", number);
       if (c == quote) {
         quote = '\0';
       } else if (quote == '\0' && (c == '"' || c == '\'')) {
         quote = c;
       }
+      if (c != ' ' && c != '\t') last = c;
     }
     MEZZO_CHECK(quote == '\0', "--config: line {}: a quote is not closed", number);
+    MEZZO_CHECK(last != '=', "--config: line {}: expected key = value, got '{}'", number, line);
   }
 };
 
@@ -169,8 +172,14 @@ OptionGroup& OptionGroup::list(const std::string& flag, const std::string& type,
 
 OptionGroup& OptionGroup::flag(const std::string& flag, const std::function<void(bool)>& set,
                                const std::string& help) {
+  const auto check = [](const std::string& value) {
+    const bool known = value == "true" || value == "false";
+    return known ? std::string()
+                 : fmt::format("expected no value, or true or false, got '{}'", value);
+  };
   app_.add_flag_function(
           flag, [set](std::int64_t count) { set(count > 0); }, help)
+      ->check(check)
       ->group(title_);
   return *this;
 }

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cmath>
 #include <fstream>
 
 #include <ATen/ATen.h>
@@ -7,6 +8,7 @@
 #include <fmt/ranges.h>
 
 #include "mezzo/core/random.h"
+#include "mezzo/data/mapped_file.h"
 #include "mezzo/data/npy.h"
 #include "mezzo/data/readers.h"
 
@@ -123,7 +125,15 @@ at::Tensor as_int64(const at::Tensor& tensor, const std::string& where) {
 
 at::Tensor as_float32(const at::Tensor& tensor, const std::string& where) {
   require(!tensor.is_complex(), where, "expected real numbers");
-  return tensor.to(at::kFloat).contiguous();
+  at::Tensor narrow = tensor.to(at::kFloat).contiguous();
+  if (tensor.scalar_type() != at::kDouble) return narrow;
+  const auto* value = narrow.const_data_ptr<float>();
+  for (std::int64_t i = 0; i < narrow.numel(); ++i) {
+    if (!std::isinf(value[i])) continue;
+    const auto wide = tensor.reshape(-1)[i].item<double>();
+    require(std::isinf(wide), where, "value {} is {}, beyond the range of float32", i, wide);
+  }
+  return narrow;
 }
 
 at::Tensor as_mask(const at::Tensor& tensor, const std::string& where) {
@@ -218,6 +228,18 @@ void set_directed_edges(Dataset& dataset, const std::vector<Edge>& edges,
   }
 }
 
+void require_room(std::int64_t num_nodes, const std::string& where) {
+  constexpr std::uint64_t kBytesPerNode = 16;
+  const std::uint64_t memory = memory_of_the_machine();
+  require(static_cast<std::uint64_t>(num_nodes) <= memory / kBytesPerNode, where,
+          "it declares {} nodes, for which the {} bytes of this machine's memory are too few",
+          num_nodes, memory);
+}
+
+std::int64_t most_classes(std::int64_t num_nodes) {
+  return std::max(num_nodes, kMaxClassesOfFewNodes);
+}
+
 void set_labels(Dataset& dataset, const at::Tensor& labels, std::optional<std::int64_t> declared,
                 const std::string& where) {
   const bool column = labels.dim() == 2 && labels.size(1) == 1;
@@ -228,7 +250,7 @@ void set_labels(Dataset& dataset, const at::Tensor& labels, std::optional<std::i
   const auto* label = dataset.labels.const_data_ptr<std::int64_t>();
   const auto [least, most] = std::minmax_element(label, label + dataset.num_nodes);
   require(*least >= 0, where, "node {} has the negative label {}", least - label, *least);
-  const std::int64_t limit = std::max(dataset.num_nodes, kMaxClassesOfFewNodes);
+  const std::int64_t limit = most_classes(dataset.num_nodes);
   require(*most < limit, where, "node {} has label {}, beyond any sensible number of classes",
           most - label, *most);
   dataset.num_classes = declared.value_or(*most + 1);

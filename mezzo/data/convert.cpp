@@ -309,8 +309,8 @@ data::FolderManifest convert_into(const std::filesystem::path& folder, const std
                                  .split_seed = options.split_seed,
                                  .labels_optional = true,
                                  .on_lines = [&announcer] { announcer.tell_of_lines(); }};
+  Dataset dataset;  // outlives the source, which may refer to it
   std::unique_ptr<data::GraphSource> source = data::open_streamed(input, load_options);
-  Dataset dataset;  // outlives the source
   at::Tensor sparse_features;
   if (source == nullptr) {
     dataset = load_dataset(input, load_options);
@@ -348,7 +348,8 @@ ConvertReport convert_dataset(const std::string& input, const std::filesystem::p
   const auto start = std::chrono::steady_clock::now();
   ConvertReport report;
   try {
-    data::PartialFolder folder(output, options.overwrite);
+    data::PartialFolder folder(output, options.overwrite, data::kMezzoFolder,
+                               data::origin_of(input));
     report = report_of(convert_into(folder.path(), input, options));
     folder.commit();
   } catch (const ConversionStopped&) {

@@ -33,7 +33,7 @@ struct ConvertOptions {
   std::uint64_t split_seed = 0;               ///< as LoadOptions::split_seed
   bool symmetrize = false;  ///< add the reverse of every edge, each edge standing once: for lists
                             ///< that give each undirected edge in one direction only
-  bool overwrite = false;   ///< replace a Mezzo folder that is there already
+  bool overwrite = false;   ///< replace a Mezzo folder, and nothing else
   /// Called after every piece, and after every 2^20 lines of a text file.
   std::function<void(const ConvertProgress&)> on_progress = {};
   std::function<bool()> should_stop = {};  ///< asked as often; true: stop, leave nothing
@@ -71,14 +71,19 @@ struct ConvertReport {
 /// Written beside, as `<output>.partial-<number>`, and moved into place at the end, once it is on
 /// the disk, so that an error or a stop leaves nothing and a reader never sees half; a process that
 /// is killed leaves that folder. Throws InvalidArgument for a wrong dtype and for an `output` that
-/// exists and may not be overwritten; IoError as load_dataset does, for features that are not
-/// finite or that `feature_dtype` cannot hold (row and value are named), and where the disk is
-/// full.
+/// exists and may not be overwritten: with `overwrite` a Mezzo folder may, `input` itself too, that
+/// holds nothing but the files that its manifest names; IoError as load_dataset does, for features
+/// that are not finite or that `feature_dtype` cannot hold (row and value are named), and where the
+/// disk is full.
 MEZZO_API ConvertReport convert_dataset(const std::string& input,
                                         const std::filesystem::path& output,
                                         const ConvertOptions& options = {});
 
 namespace data {
+
+/// The file or folder that load_dataset reads it from, the later Dataset::origin. It need not
+/// exist; it may be "folder/ind.name".
+MEZZO_API std::string origin_of(const std::string& name_or_path);
 
 /// The source that streams `name_or_path`, or nullptr where its format is read at once. Throws as
 /// load_dataset does.

@@ -1,5 +1,6 @@
 #include "mezzo/data/folder_writer.h"
 
+#include <algorithm>
 #include <bit>
 #include <cerrno>
 #include <cstdio>
@@ -17,7 +18,6 @@
 
 #include "mezzo/core/json.h"
 #include "mezzo/data/mapped_file.h"
-#include "mezzo/data/parts.h"
 #include "mezzo/data/readers.h"
 
 namespace mezzo::data {
@@ -85,20 +85,65 @@ std::filesystem::path replace_folder(const std::filesystem::path& made,
   return old;
 }
 
-void check_output(const std::filesystem::path& output, bool overwrite) {
+/// Why `folder` may not be replaced; empty where it is of that kind and holds nothing else.
+std::string fault_of(const std::filesystem::path& folder, const FolderKind& kind) {
+  if (!std::filesystem::is_regular_file(folder / kind.list)) {
+    return fmt::format("is no {}, which alone can be overwritten", kind.name);
+  }
+  std::vector<std::string> names;
+  try {
+    names = kind.names(folder);
+  } catch (const IoError& fault) {
+    return fmt::format("does not tell what it holds: {}", fault.what());
+  }
+  names.emplace_back(kind.list);
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+    const std::string name = entry.path().filename().string();
+    if (std::find(names.begin(), names.end(), name) == names.end()) {
+      return fmt::format("holds '{}', which its {} does not list", name, kind.list);
+    }
+    if (!std::filesystem::is_directory(entry.symlink_status())) continue;
+    const std::string fault =
+        kind.folders == nullptr ? "is a folder" : fault_of(entry.path(), *kind.folders);
+    if (!fault.empty()) return fmt::format("holds '{}', which {}", name, fault);
+  }
+  return "";
+}
+
+/// Whether `source` would go away with the folder `output`, below which it is.
+bool is_below(const std::string& source, const std::filesystem::path& output) {
+  std::error_code failure;
+  const auto place_of_path = [&failure](const std::filesystem::path& path) {
+    const std::filesystem::path absolute = std::filesystem::absolute(path, failure);
+    return failure ? std::filesystem::path() : std::filesystem::weakly_canonical(absolute, failure);
+  };
+  const std::filesystem::path folder = place_of_path(output), place = place_of_path(source);
+  return !folder.empty() && place != folder &&
+         std::mismatch(folder.begin(), folder.end(), place.begin(), place.end()).first ==
+             folder.end();
+}
+
+}  // namespace
+
+void check_output(const std::filesystem::path& wanted, bool overwrite, const FolderKind& kind,
+                  const std::string& source) {
+  const std::filesystem::path output = without_slash(wanted);
   MEZZO_CHECK(output.has_filename() && output.filename() != "..",
               "output: expected a folder to make, got '{}'", output.string());
   if (!std::filesystem::exists(std::filesystem::symlink_status(output))) return;
   const bool folder = std::filesystem::is_directory(output);
   if (folder && std::filesystem::is_empty(output)) return;
-  MEZZO_CHECK(folder && (is_mezzo_folder(output) || is_folder_of_parts(output)),
-              "output: {} exists and is no Mezzo folder, which alone can be overwritten",
-              output.string());
+  MEZZO_CHECK(folder, "output: {} exists and is no {}, which alone can be overwritten",
+              output.string(), kind.name);
+  const std::string fault = fault_of(output, kind);
+  MEZZO_CHECK(fault.empty(), "output: {} exists and {}; name another folder", output.string(),
+              fault);
   MEZZO_CHECK(overwrite, "output: {} exists; ask to overwrite it, or name another folder",
               output.string());
+  MEZZO_CHECK(!is_below(source, output),
+              "output: {} exists and holds the data set {}, which is read; name another folder",
+              output.string(), source);
 }
-
-}  // namespace
 
 std::string npy_header(at::ScalarType dtype, const std::vector<std::int64_t>& shape) {
   static_assert(std::endian::native == std::endian::little, "the items are written as they lie");
@@ -217,9 +262,13 @@ const FolderArray& NpyPlaces::finish(std::int64_t count) {
   return array_;
 }
 
-PartialFolder::PartialFolder(const std::filesystem::path& output, bool overwrite)
-    : output_(without_slash(output)), overwrite_(overwrite) {
-  check_output(output_, overwrite_);
+PartialFolder::PartialFolder(const std::filesystem::path& output, bool overwrite,
+                             const FolderKind& kind, std::string source)
+    : output_(without_slash(output)),
+      overwrite_(overwrite),
+      kind_(&kind),
+      source_(std::move(source)) {
+  check_output(output_, overwrite_, *kind_, source_);
   output_ = place_of(output_);
   partial_ = make_folder_beside(output_);
 }
@@ -230,7 +279,7 @@ PartialFolder::~PartialFolder() {
 }
 
 void PartialFolder::commit() {
-  check_output(output_, overwrite_);
+  check_output(output_, overwrite_, *kind_, source_);
   sync_folder(partial_);
   std::error_code failure;
   std::filesystem::path old;

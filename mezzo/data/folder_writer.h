@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
@@ -89,14 +90,32 @@ class MEZZO_API NpyPlaces {
   void* items_ = nullptr;
 };
 
+/// A kind of folder that is written and may be replaced by one of its kind.
+struct FolderKind {
+  std::string_view name;  ///< "Mezzo folder"
+  const char* list;       ///< the file in it that names all others
+  /// Those names. Throws IoError where the file is damaged.
+  std::vector<std::string> (*names)(const std::filesystem::path& folder);
+  const FolderKind* folders = nullptr;  ///< what they are where they are no files
+};
+
+inline constexpr FolderKind kMezzoFolder{"Mezzo folder", kManifestFile, files_of_manifest};
+
+/// Throws InvalidArgument unless the folder `output` may be made: nothing is there or an empty
+/// folder, or, with `overwrite`, a folder of that kind that holds nothing but what its own list
+/// names, and not below it the data set that is read at `source`. Creates nothing.
+MEZZO_API void check_output(const std::filesystem::path& output, bool overwrite,
+                            const FolderKind& kind, const std::string& source);
+
 /// A folder that appears whole or not at all: it is written beside, as `<output>.partial-` and a
 /// random number, a folder of its own, which goes away with the object unless commit() has been
 /// called.
 class MEZZO_API PartialFolder {
  public:
-  /// Throws InvalidArgument where `output` exists and may not be overwritten or is no Mezzo folder
-  /// (an empty folder may always be), IoError where it cannot be made.
-  PartialFolder(const std::filesystem::path& output, bool overwrite);
+  /// Throws InvalidArgument as check_output, IoError where the folder cannot be made. kind:
+  /// outlives the object.
+  PartialFolder(const std::filesystem::path& output, bool overwrite, const FolderKind& kind,
+                std::string source);
   ~PartialFolder();
   PartialFolder(const PartialFolder&) = delete;
   PartialFolder& operator=(const PartialFolder&) = delete;
@@ -110,6 +129,8 @@ class MEZZO_API PartialFolder {
  private:
   std::filesystem::path output_, partial_;
   bool overwrite_;
+  const FolderKind* kind_;
+  std::string source_;
   bool committed_ = false;
 };
 

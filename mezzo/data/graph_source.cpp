@@ -207,6 +207,7 @@ Dataset read_all(GraphSource& source, const LoadOptions& options, const std::str
   Dataset dataset;
   dataset.name = header.name;
   dataset.origin = origin.empty() ? header.name : origin;
+  require_room(header.num_nodes, dataset.origin);
   dataset.num_nodes = header.num_nodes;
   dataset.class_names = header.class_names;
   dataset.metric = header.metric;

@@ -5,6 +5,7 @@
 #include <ATen/ATen.h>
 #include <nlohmann/json.hpp>
 
+#include "mezzo/data/json_numbers.h"
 #include "mezzo/data/npz_stream.h"
 #include "mezzo/data/sources.h"
 
@@ -16,13 +17,6 @@ nlohmann::json read_json_object(const std::filesystem::path& path) {
   require(!root.is_discarded(), path.string(), "not valid JSON");
   require(root.is_object(), path.string(), "expected a JSON object");
   return root;
-}
-
-/// An integer of 64 bits; the type of the library holds larger ones too, which would wrap.
-bool is_int64(const nlohmann::json& value) {
-  constexpr std::uint64_t kMost = std::numeric_limits<std::int64_t>::max();
-  return value.is_number_integer() &&
-         !(value.is_number_unsigned() && value.get<std::uint64_t>() > kMost);
 }
 
 class GraphSaintSource : public GraphSource {

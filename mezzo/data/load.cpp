@@ -157,9 +157,9 @@ void normalize_features(Dataset& dataset) {
 }
 
 Dataset read_and_check(const std::string& text, const LoadOptions& options) {
-  const bool is_wordnet = text == kWordnet;
-  Dataset dataset = is_wordnet ? read_known_wordnet(options) : recognise_path(text).read(options);
-  dataset.origin = is_wordnet ? data::wordnet_folder().string() : text;
+  Dataset dataset =
+      text == kWordnet ? read_known_wordnet(options) : recognise_path(text).read(options);
+  dataset.origin = data::origin_of(text);
   if (dataset.num_classes == 0) {
     data::require(options.labels_optional, dataset.origin,
                   "has no labels, which are needed here (mezzo predict, bench, data info, data "
@@ -241,6 +241,10 @@ Dataset load_dataset(const std::string& name_or_path, const LoadOptions& options
   MEZZO_CHECK(!name_or_path.empty(), "dataset: expected a path or a name ({}), got nothing",
               kWordnet);
   return with_io_errors(name_or_path, [&] { return read_and_check(name_or_path, options); });
+}
+
+std::string data::origin_of(const std::string& name_or_path) {
+  return name_or_path == kWordnet ? wordnet_folder().string() : name_or_path;
 }
 
 std::unique_ptr<data::GraphSource> data::open_streamed(const std::string& name_or_path,

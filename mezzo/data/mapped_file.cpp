@@ -46,12 +46,12 @@ std::int64_t bytes_of_shape(const std::vector<std::int64_t>& shape, std::size_t 
   return empty ? 0 : bytes;
 }
 
+}  // namespace
+
 std::uint64_t memory_of_the_machine() {
   return static_cast<std::uint64_t>(::sysconf(_SC_PHYS_PAGES)) *
          static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
 }
-
-}  // namespace
 
 MappedFile::MappedFile(const std::filesystem::path& path) {
   // Without blocking, which opening a pipe would.

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <filesystem>
 #include <memory>
 #include <string_view>
@@ -10,6 +11,9 @@
 #include "mezzo/core/export.h"
 
 namespace mezzo::data {
+
+/// In bytes, whatever of it is free.
+std::uint64_t memory_of_the_machine();
 
 /// A regular file as memory: read-only, shared with all who map it, read from the disk page by page
 /// when touched. Writing to it ends the process, as does reading what someone has cut off the file

@@ -243,15 +243,20 @@ void read_folder_features(FolderReader& reader, Dataset& dataset, std::int64_t n
   dataset.is_mapped = true;
 }
 
-void read_folder_labels(FolderReader& reader, Dataset& dataset, const LoadOptions& options) {
+/// num_nodes: of the whole, where the folder is a part.
+void read_folder_labels(FolderReader& reader, Dataset& dataset, std::int64_t num_nodes,
+                        const LoadOptions& options) {
   require((dataset.num_classes > 0) == reader.has("labels"), reader.where(),
           "num_classes is {}, {} an array 'labels'", dataset.num_classes,
           reader.has("labels") ? "with" : "without");
   if (!reader.has("labels")) return;
   const std::int64_t nodes = dataset.num_nodes;
-  dataset.labels = reader.num_dimensions("labels") == 2
-                       ? reader.read("labels", at::kByte, {nodes, dataset.num_classes})
-                       : reader.read("labels", at::kLong, {nodes});
+  const bool multi_label = reader.num_dimensions("labels") == 2;
+  require(multi_label || dataset.num_classes <= most_classes(num_nodes), reader.where(),
+          "num_classes is {}, beyond any sensible number for {} nodes", dataset.num_classes,
+          num_nodes);
+  dataset.labels = multi_label ? reader.read("labels", at::kByte, {nodes, dataset.num_classes})
+                               : reader.read("labels", at::kLong, {nodes});
   if (!reader.has("train_masks")) {
     require(dataset.has_label().all().item<bool>(), reader.where("labels"),
             "there are nodes without a label, and no masks that leave them out");
@@ -282,6 +287,13 @@ bool is_mezzo_folder(const std::filesystem::path& path) {
   return std::filesystem::exists(path / kManifestFile, ignored);
 }
 
+std::vector<std::string> files_of_manifest(const std::filesystem::path& folder) {
+  const FolderManifest manifest = ManifestParser(folder / kManifestFile).parse();
+  std::vector<std::string> files;
+  for (const auto& [name, array] : manifest.arrays) files.push_back(array.file);
+  return files;
+}
+
 Dataset read_mezzo_folder(const std::filesystem::path& folder, const LoadOptions& options) {
   refuse_named_split(options, folder.string());
   const FolderManifest manifest = ManifestParser(folder / kManifestFile).parse();
@@ -295,7 +307,8 @@ Dataset read_mezzo_folder(const std::filesystem::path& folder, const LoadOptions
   dataset.indptr = reader.map("indptr", {at::kLong}, {manifest.num_nodes + 1});
   dataset.indices = reader.map("indices", {at::kInt, at::kLong}, {manifest.num_edges});
   read_folder_features(reader, dataset, manifest.num_features);
-  read_folder_labels(reader, dataset, options);
+  const std::int64_t whole = manifest.part ? manifest.part->num_nodes : manifest.num_nodes;
+  read_folder_labels(reader, dataset, whole, options);
   if (manifest.part) dataset.part = read_folder_part(reader, *manifest.part, dataset.num_nodes);
   reader.expect_no_others();
   return dataset;

@@ -64,6 +64,10 @@ struct FolderManifest {
 /// Whether `path` is a folder with a manifest.
 MEZZO_API bool is_mezzo_folder(const std::filesystem::path& path);
 
+/// The files that the manifest of a folder names, itself not among them. Throws IoError where it is
+/// damaged or missing.
+MEZZO_API std::vector<std::string> files_of_manifest(const std::filesystem::path& folder);
+
 /// Reads a folder. indptr, indices and dense features are mapped to memory, the rest is read;
 /// sparse values become float32. Checks the manifest and every file's dtype and length against it;
 /// the values are validate()'s to check, but those of dense features, which are checked when the

@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
+#include "mezzo/data/json_numbers.h"
 #include "mezzo/data/npy.h"
 #include "mezzo/data/readers.h"
 #include "mezzo/data/sources.h"
@@ -27,8 +28,7 @@ struct Meta {
 std::optional<std::int64_t> count_of(const json& root, const char* key, const std::string& where) {
   const auto found = root.find(key);
   if (found == root.end()) return std::nullopt;
-  require(found->is_number_integer() && *found >= 0, where,
-          "'{}' is not an integer that is at least 0", key);
+  require(is_int64(*found) && *found >= 0, where, "'{}' is not an integer that is at least 0", key);
   return found->get<std::int64_t>();
 }
 
@@ -183,6 +183,7 @@ void set_unlabelled(Dataset& dataset, const Meta& meta, const fs::path& folder,
           "no such file, and neither features nor 'num_nodes' in meta.json tell how many nodes "
           "there are");
   dataset.num_nodes = meta.num_nodes ? *meta.num_nodes : features.size(0);
+  if (meta.num_nodes) require_room(*meta.num_nodes, (folder / "meta.json").string());
   dataset.class_names.clear();
 }
 
@@ -211,11 +212,11 @@ Dataset read_neutral(const fs::path& folder, const LoadOptions& options) {
   }
   const Metric usual = dataset.is_multi_label() ? Metric::kMicroF1 : Metric::kAccuracy;
   dataset.metric = meta.metric.value_or(usual);
-  read_edges(dataset, folder / "edge_index.npy");
   require(features.empty() ||
               (dataset.features.dim() == 2 && dataset.features.size(0) == dataset.num_nodes),
           features.string(), "expected shape [{}, F], got {}", dataset.num_nodes,
           features.empty() ? "" : shape_text(dataset.features));
+  read_edges(dataset, folder / "edge_index.npy");
   check_count(meta.num_nodes, dataset.num_nodes, "nodes", folder);
   check_count(meta.num_edges, dataset.num_edges(), "directed edges", folder);
   check_count(meta.num_features, dataset.num_features(), "features", folder);

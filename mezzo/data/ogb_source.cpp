@@ -259,7 +259,7 @@ class OgbBinarySource : public OgbSource {
   void for_each_edge(const TakeEdge& edge) override {
     const auto open = [&] { return NpyStream(data(), "edge_index"); };
     const NpyStream edges = open();
-    require(edges.numel() == 2 * counts().num_edges, edges.where(),
+    require(edges.numel() % 2 == 0 && edges.numel() / 2 == counts().num_edges, edges.where(),
             "{} items, where num_edges_list says {} edges", edges.numel(), counts().num_edges);
     for_each_edge_of_array(open, counts().num_nodes, edge);
   }

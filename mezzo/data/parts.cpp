@@ -330,6 +330,9 @@ std::vector<std::string> part_folders(const std::filesystem::path& folder) {
   return folders;
 }
 
+constexpr data::FolderKind kFolderOfParts{"folder of parts", data::kPartitionFile, part_folders,
+                                          &data::kMezzoFolder};
+
 }  // namespace
 
 double PartsReport::replication() const {
@@ -346,7 +349,7 @@ void check_options(const PartsOptions& options) {
 PartsReport write_parts(const Dataset& dataset, const at::Tensor& parts,
                         const std::filesystem::path& output, const PartsOptions& options) {
   const std::int64_t num_parts = check_parts(dataset, parts, options);
-  data::PartialFolder folder(output, options.overwrite);
+  data::PartialFolder folder(output, options.overwrite, kFolderOfParts, dataset.origin);
   PartWriter writer(dataset, parts, num_parts, options.hops);
   PartsReport report{.name = dataset.name,
                      .num_nodes = dataset.num_nodes,
@@ -358,7 +361,8 @@ PartsReport write_parts(const Dataset& dataset, const at::Tensor& parts,
     report.stopped = options.should_stop && options.should_stop();
     if (report.stopped) return report;
     const std::string name = fmt::format("part{}", index);
-    data::PartialFolder one(folder.path() / name, /*overwrite=*/false);
+    data::PartialFolder one(folder.path() / name, /*overwrite=*/false, data::kMezzoFolder,
+                            dataset.origin);
     report.parts.push_back(writer.write(index, one.path()));
     report.parts.back().folder = name;
     one.commit();
@@ -385,6 +389,11 @@ std::string part_for_rank(const std::string& name_or_path, std::int64_t rank,
 bool data::is_folder_of_parts(const std::filesystem::path& path) {
   std::error_code ignored;
   return std::filesystem::exists(path / kPartitionFile, ignored);
+}
+
+void data::check_output_of_parts(const std::filesystem::path& output, bool overwrite,
+                                 const std::string& source) {
+  check_output(output, overwrite, kFolderOfParts, source);
 }
 
 }  // namespace mezzo

@@ -16,7 +16,7 @@ namespace mezzo {
 /// Options of write_parts.
 struct PartsOptions {
   std::int64_t hops = 2;                   ///< of the halo, 1 to 254: as many as a model has layers
-  bool overwrite = false;                  ///< replace a folder of parts that is there already
+  bool overwrite = false;                  ///< replace a folder of parts, and nothing else
   std::function<bool()> should_stop = {};  ///< asked before every part; true: stop, leave nothing
 };
 
@@ -56,8 +56,9 @@ struct MEZZO_API PartsReport {
 ///
 /// Memory: 17 bytes a node beside the data set, and those of a part but its features, which are
 /// copied in slices; where the edges are src and dst, 40 bytes an edge. Written beside and moved
-/// into place as convert_dataset does. Throws InvalidArgument that names option, expected and
-/// given, also for a data set that is a part itself; IoError where the disk fails or is full.
+/// into place as convert_dataset does; with `overwrite` a folder of parts is replaced that holds
+/// nothing besides. Throws InvalidArgument that names option, expected and given, also for a data
+/// set that is a part itself or lies below `output`; IoError where the disk fails or is full.
 MEZZO_API PartsReport write_parts(const Dataset& dataset, const at::Tensor& parts,
                                   const std::filesystem::path& output,
                                   const PartsOptions& options = {});
@@ -75,6 +76,11 @@ inline constexpr auto kPartitionFile = "partition.json";
 
 /// Whether write_parts has made it.
 bool is_folder_of_parts(const std::filesystem::path& path);
+
+/// Throws InvalidArgument where write_parts would for the `output` of a data set that is read at
+/// `source`. Creates nothing.
+MEZZO_API void check_output_of_parts(const std::filesystem::path& output, bool overwrite,
+                                     const std::string& source);
 
 }  // namespace data
 }  // namespace mezzo

@@ -50,7 +50,8 @@ std::string shape_text(const at::Tensor& tensor);
 /// `tensor` as int64; refuses all but integers.
 at::Tensor as_int64(const at::Tensor& tensor, const std::string& where);
 
-/// `tensor` as float32 (a value beyond its range becomes infinite, which validate() refuses).
+/// `tensor` as float32. Refuses float64 that are finite and beyond its range; what is infinite
+/// already is validate()'s to refuse.
 at::Tensor as_float32(const at::Tensor& tensor, const std::string& where);
 
 /// `tensor` as booleans; refuses all but booleans and integers 0 and 1.
@@ -76,6 +77,13 @@ void set_undirected_edges(Dataset& dataset, const std::vector<Edge>& edges,
 /// Gives `dataset` (whose num_nodes is set) these edges, in this order, with all loops and repeated
 /// ones.
 void set_directed_edges(Dataset& dataset, const std::vector<Edge>& edges, const std::string& where);
+
+/// Throws IoError where the memory of the machine has no room for a graph of so many nodes, edges
+/// aside: for a number that a file declares and no array bears out.
+void require_room(std::int64_t num_nodes, const std::string& where);
+
+/// More classes than this are a mistake, where each node has one.
+std::int64_t most_classes(std::int64_t num_nodes);
 
 /// Sets labels, num_nodes and num_classes. labels: integers [N] or [N, 1], not negative. The number
 /// of classes is `declared`, or else one more than the largest label; it may not be absurd, since

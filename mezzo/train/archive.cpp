@@ -4,9 +4,11 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <ios>
 #include <limits>
 #include <sstream>
 #include <string_view>
+#include <system_error>
 
 #include <ATen/ATen.h>
 #include <nlohmann/json.hpp>
@@ -42,27 +44,47 @@ at::Generator generator_of(at::Device device) {
   return at::globalContext().defaultGenerator(device);
 }
 
+/// The next `size` bytes of the file.
+std::string read_bytes(const std::string& path, std::ifstream& file, std::streamoff size) {
+  std::string bytes(static_cast<std::size_t>(size), '\0');
+  if (!file.read(bytes.data(), size)) {
+    detail::raise<IoError>("{}: reading failed: {}", path,
+                           file.eof() ? "it has become shorter" : std::strerror(errno));
+  }
+  return bytes;
+}
+
+/// Throws IoError for what may have no end or no size.
+void check_regular(const std::string& path) {
+  std::error_code ignored;
+  const std::filesystem::file_status status = std::filesystem::status(path, ignored);
+  if (std::filesystem::is_directory(status)) {
+    detail::raise<IoError>("{}: is a folder, not a checkpoint", path);
+  }
+  if (std::filesystem::exists(status) && !std::filesystem::is_regular_file(status)) {
+    detail::raise<IoError>("{}: is no regular file, as a checkpoint is", path);
+  }
+}
+
 }  // namespace
 
 std::string read_archive(const std::string& path) {
-  std::error_code ignored;
-  if (std::filesystem::is_directory(path, ignored)) {
-    detail::raise<IoError>("{}: is a folder, not a checkpoint", path);
-  }
-  std::ifstream file(path, std::ios::binary);
+  constexpr auto kEnd = static_cast<std::streamoff>(kTrailer);
+  check_regular(path);
+  std::ifstream file(path, std::ios::binary | std::ios::ate);
   if (!file) detail::raise<IoError>("{}: cannot be read: {}", path, std::strerror(errno));
-  std::stringstream contents;
-  contents << file.rdbuf();
-  std::string bytes = std::move(contents).str();
-  const std::size_t size = bytes.size() < kTrailer ? 0 : bytes.size() - kTrailer;
-  const std::string_view trailer = std::string_view(bytes).substr(size);
-  if (size == 0 || trailer.substr(0, kMark.size()) != kMark) {
+  // The end comes first: another file, of whatever size, is refused at once.
+  const std::streamoff size = std::streamoff(file.tellg()) - kEnd;
+  std::string trailer;
+  if (size > 0 && file.seekg(size)) trailer = read_bytes(path, file, kEnd);
+  if (!trailer.starts_with(kMark)) {
     detail::raise<IoError>("{}: is no checkpoint, or a truncated one", path);
   }
-  if (trailer.substr(kMark.size()) != checksum(std::string_view(bytes).substr(0, size))) {
+  file.seekg(0);
+  std::string bytes = read_bytes(path, file, size);
+  if (trailer.substr(kMark.size()) != checksum(bytes)) {
     detail::raise<IoError>("{}: the checkpoint is corrupt (its checksum differs)", path);
   }
-  bytes.resize(size);
   return bytes;
 }
 
@@ -108,7 +130,11 @@ std::vector<std::string> ArchiveReader::texts(const char* key) {
   const c10::IValue found = value(key);
   if (!found.isList()) detail::raise<IoError>("{}: the field '{}' is no list", path_, key);
   std::vector<std::string> texts;
-  for (const c10::IValue& text : found.toListRef()) texts.push_back(text.toStringRef());
+  for (const c10::IValue& text : found.toListRef()) {
+    if (!text.isString())
+      detail::raise<IoError>("{}: the field '{}' is no list of texts", path_, key);
+    texts.push_back(text.toStringRef());
+  }
   return texts;
 }
 
@@ -122,6 +148,22 @@ void ArchiveReader::nested(const char* key, const std::function<void(InputArchiv
   } catch (const c10::Error&) {
     detail::raise<IoError>("{}: the field '{}' has another form", path_, key);
   }
+}
+
+bool is_own_output(const std::string& path) {
+  constexpr std::uintmax_t kMostBytesOfReport = 1 << 26;
+  try {
+    read_archive(path);
+    return true;
+  } catch (const IoError&) {
+    std::error_code failure;
+    const std::uintmax_t bytes = std::filesystem::file_size(path, failure);
+    if (failure || bytes > kMostBytesOfReport) return false;
+  }
+  std::ifstream file(path);
+  const json report = json::parse(file, nullptr, /*allow_exceptions=*/false);
+  const auto version = report.find("version");  // of data sets a number
+  return report.is_object() && version != report.end() && version->is_string();
 }
 
 void write_archive(const std::string& path, OutputArchive& archive) {

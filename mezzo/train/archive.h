@@ -39,8 +39,12 @@ class ArchiveReader {
 };
 
 /// The bytes of the archive in the file, checked. Throws IoError that names the file where it is
-/// missing, truncated or corrupt.
+/// missing, truncated, corrupt or no regular file; what is no checkpoint is told by its end,
+/// without reading the rest.
 std::string read_archive(const std::string& path);
+
+/// Whether the file is one that the command wrote, a checkpoint or a JSON report: no data.
+bool is_own_output(const std::string& path);
 
 /// Replaces the file by the archive and a checksum. Throws IoError.
 void write_archive(const std::string& path, torch::serialize::OutputArchive& archive);

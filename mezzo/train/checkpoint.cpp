@@ -55,8 +55,10 @@ json read_recipe(ArchiveReader& reader) {
 
 /// "cuda:1" becomes "cuda": each of several processes has a device of its own.
 void keep_kind_of_device(json& recipe) {
-  const std::string device = recipe.value("device", "");
-  recipe["device"] = device.substr(0, device.find(':'));
+  const auto device = recipe.find("device");
+  if (device == recipe.end() || !device->is_string()) return;
+  const auto text = device->get<std::string>();
+  *device = text.substr(0, text.find(':'));
 }
 
 }  // namespace

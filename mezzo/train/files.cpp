@@ -21,6 +21,7 @@
 #include <unistd.h>
 
 #include "mezzo/core/error.h"
+#include "mezzo/train/archive.h"
 
 namespace mezzo {
 namespace {
@@ -259,7 +260,11 @@ void check_not_read(std::string_view what, const std::string& path, const std::s
   check_distinct(what, path, "the data set", dataset);
   std::error_code ignored;
   if (!fs::is_regular_file(path, ignored) || fs::is_regular_file(dataset, ignored)) return;
+  if (open_file_behind(path)) return;  // it is written behind what it has
+  if (is_own_output(path)) return;
   const fs::path place = place_of(dataset);
+  const bool is_prefix = place.filename().string().starts_with("ind.");
+  if (!is_prefix && !fs::exists(place, ignored)) return;
   const fs::path folder = fs::is_directory(place, ignored) ? place : place.parent_path();
   if (folder.empty()) return;
   // By the name as well, for a data set may have a link to a file elsewhere.

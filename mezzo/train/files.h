@@ -23,7 +23,9 @@ MEZZO_API void check_distinct(std::string_view what, const std::string& path,
 
 /// Throws InvalidArgument that names `what` where a file is at `path` that the data set `dataset`
 /// may be read from: `dataset` itself, or one in that folder or below; of "folder/ind.name" in
-/// `folder`. What is no file yet is none of them. For what is written after a data set is read.
+/// `folder`. An empty path is no file, what is no file yet is none of them, nor is, in that folder,
+/// an open file of this process, a checkpoint or a JSON report of the command; a `dataset` that is
+/// not there has none. For what is written after a data set is read.
 MEZZO_API void check_not_read(std::string_view what, const std::string& path,
                               const std::string& dataset);
 

@@ -96,6 +96,9 @@ void check_fanouts(const TrainOptions& options) {
   for (const std::int64_t fanout : fanouts) {
     MEZZO_CHECK(fanout >= -1, "fanout: expected numbers of at least 0, or all (-1), got {}",
                 fanout);
+    MEZZO_CHECK(!options.sampling->replace || (fanout >= 0 && fanout < kMostDraws),
+                "replace: expected fanouts of 0 to 2^31 - 1 with it, got {}",
+                fanout == -1 ? "all" : fmt::format("{}", fanout));
     MEZZO_CHECK(fanout != 0 || !nn::needs_in_edges(options.model),
                 "fanout: {} computes from neighbours alone and needs at least 1, got 0", model);
   }

@@ -80,6 +80,18 @@ TEST(DataPartitionCommand, an_output_that_cannot_be_made_is_told_before_the_data
   EXPECT_NE(outcome.err.find("--output: the folder"), std::string::npos) << outcome.err;
 }
 
+TEST(DataPartitionCommand, a_data_set_is_never_replaced_by_its_parts) {
+  const test::TempFolder folder;
+  const std::string rings = test::write_rings(folder), mz = folder.path("mz");
+  ASSERT_EQ(run_mezzo(folder, {"data", "convert", "--dataset", rings, "--output", mz}).code, 0);
+  for (const std::string& dataset : {mz, folder.path("no data")}) {  // before it is read
+    const Outcome outcome = partition(folder, dataset, mz, {"-k", "2", "--overwrite"});
+    EXPECT_EQ(outcome.code, 2) << outcome.err;
+    EXPECT_NE(outcome.err.find("is no folder of parts"), std::string::npos) << outcome.err;
+  }
+  EXPECT_EQ(run_mezzo(folder, {"data", "info", "--dataset", mz}).code, 0);
+}
+
 TEST(DataPartitionCommand, hops_out_of_range_are_told_before_the_data_are_read) {
   const test::TempFolder folder;
   for (const std::string hops : {"0", "255"}) {

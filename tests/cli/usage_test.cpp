@@ -144,6 +144,7 @@ TEST(Usage, wrong_words_are_exit_code_2_and_one_line) {
       {{"train", "--precision", "fp8"}, "fp32, tf32, bf16, fp16"},
       {{"train", "--loss-scale", "much"}, "loss-scale"},
       {{"train", "--heads", "2"}, "heads"},
+      {{"train", "--group-timeout", "5"}, "--group-timeout: one process waits for no others"},
       {{"train", "--output-heads", "2"}, "output-heads"},
       {{"train", "--attention-dropout", "0.1"}, "attention-dropout"},
       {{"train", "--model", "mlp", "--self-loops"}, "self-loops"},
@@ -247,6 +248,32 @@ TEST(Usage, a_config_file_may_begin_with_a_byte_order_mark_and_has_no_dashes) {
                  "line 2: keys stand without dashes", "dashes");
 }
 
+TEST(Usage, a_flag_takes_no_value_but_true_and_false) {
+  const test::TempFolder folder;
+  const std::string rings = test::write_rings(folder);
+  const Words train = {"train", "--dataset", rings, "--epochs", "1", "--threads", "1"};
+  const auto run = [&](const std::string& word, const std::string& value) {
+    Words words = train;
+    words.push_back(word);
+    if (!value.empty()) words.push_back(value);
+    return run_mezzo(folder, words);
+  };
+  for (const char* value : {"2", "maybe", "1"}) {
+    const std::string fault = std::string("--skip: expected no value, or true or false, got '");
+    expect_failure(run("--skip=" + std::string(value), ""), 2, fault + value, value);
+    const std::string file = folder.write("c.toml", "skip = " + std::string(value) + "\n");
+    expect_failure(run("--config", file), 2, fault + value, value);
+  }
+  for (const char* line : {"skip =", "skip = # yes"}) {
+    expect_failure(run("--config", folder.write("c.toml", line)), 2,
+                   "line 1: expected key = value, got 'skip =", line);
+  }
+  for (const char* line : {"skip = true", "skip = false # no", "skip = true\n\nseed = 3"}) {
+    EXPECT_EQ(run("--config", folder.write("c.toml", line)).code, 0) << line;
+  }
+  EXPECT_EQ(run("--skip=false", "").code, 0);
+}
+
 TEST(Usage, an_empty_item_of_a_list_and_a_seed_beyond_the_last_are_refused) {
   const test::TempFolder folder;
   const std::string rings = test::write_rings(folder);
@@ -282,6 +309,48 @@ TEST(Usage, a_file_that_is_read_is_not_overwritten) {
     expect_failure(run_mezzo(folder, words), 2, "is the file of", words[0] + " " + words.back());
     EXPECT_EQ(test::read_text(file), "epochs=1");
   }
+}
+
+TEST(Usage, no_output_replaces_a_file_of_the_data_set) {
+  const test::TempFolder folder;
+  const std::string rings = test::write_rings(folder), labels = rings + "/labels.npy";
+  const std::string link = folder.path("link.npy"), bytes = test::read_text(labels);
+  std::filesystem::create_symlink(labels, link);
+  const std::string checkpoint = folder.path("c.pt"), from_folder = rings + "/again.pt";
+  const Words train = {"train", "--dataset", rings, "--epochs", "1", "--threads", "1"};
+  Words first = train;
+  first.insert(first.end(), {"--checkpoint", checkpoint});
+  ASSERT_EQ(run_mezzo(folder, first).code, 0);
+  const std::vector<Words> cases = {
+      {"train", "--dataset", rings, "--epochs", "1", "--json", labels},
+      {"train", "--dataset", rings, "--epochs", "1", "--json", link},
+      {"train", "--dataset", rings, "--epochs", "1", "--checkpoint", labels},
+      {"compare", "--dataset", rings, "--epochs", "1", "--json", labels},
+      {"doctor", "--dataset", rings, "--steps", "1", "--json", labels},
+      {"bench", "--dataset", rings, "--width", "8", "--rounds", "1", "--json", labels},
+      {"evaluate", "--checkpoint", checkpoint, "--json", labels},
+      {"evaluate", "--checkpoint", checkpoint, "--dataset", rings, "--json", link},
+      {"data", "list", "--directory", folder.path(), "--json", labels},
+      {"data", "info", "--dataset", rings, "--json", labels},
+      {"data", "convert", "--dataset", rings, "--output", folder.path("mz"), "--json", labels},
+      {"data", "partition", "--dataset", rings, "-k", "2", "--output", folder.path("p"), "--json",
+       labels},
+  };
+  for (const Words& words : cases) {
+    expect_failure(run_mezzo(folder, words), 2, "in the folder of the data set",
+                   words[0] + " " + words[1] + " " + words.back());
+    EXPECT_EQ(test::read_text(labels), bytes) << words[0];
+  }
+  // What an earlier run has left there is none of the data.
+  Words again = train;
+  again.insert(again.end(), {"--checkpoint", rings + "/own.pt", "--json", rings + "/own.json"});
+  EXPECT_EQ(run_mezzo(folder, again).code, 0);
+  EXPECT_EQ(run_mezzo(folder, again).code, 0);
+  std::filesystem::copy_file(checkpoint, from_folder);
+  Words resumed = {"train", "--dataset", rings, "--epochs", "2", "--threads", "1"};
+  resumed.insert(resumed.end(), {"--resume", from_folder, "--checkpoint", from_folder});
+  const Outcome outcome = run_mezzo(folder, resumed);
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
 }
 
 TEST(Usage, a_run_that_diverges_is_exit_code_4) {

@@ -14,6 +14,7 @@
 
 #include "mezzo/core/error.h"
 #include "mezzo/data/dataset.h"
+#include "mezzo/data/parts.h"
 
 #include "support/npy_writer.h"
 
@@ -291,6 +292,54 @@ TEST_F(Convert, what_is_no_mezzo_folder_is_never_replaced) {
   EXPECT_TRUE(fs::exists(mine));
   fs::create_directory(folder_.path("empty"));
   EXPECT_NO_THROW(convert_dataset(in(), folder_.path("empty")));
+}
+
+TEST_F(Convert, a_mezzo_folder_with_files_of_the_user_is_never_replaced) {
+  convert_dataset(in(), out());
+  const auto refused = [&](const std::string& mine, const std::string& fault) {
+    const std::string path = folder_.write("out/" + mine, "dear diary");
+    const auto result = throws<InvalidArgument>(
+        [&] { convert_dataset(in(), out(), {.overwrite = true}); }, {out(), fault});
+    EXPECT_TRUE(fs::exists(path));
+    EXPECT_TRUE(fs::exists(out() + "/labels.npy"));
+    folder_.remove("out/" + mine.substr(0, mine.find('/')));
+    return result;
+  };
+  EXPECT_TRUE(refused("diary.txt", "holds 'diary.txt', which its mezzo.json does not list"));
+  EXPECT_TRUE(refused("mine/diary.txt", "holds 'mine'"));
+  EXPECT_TRUE(refused("partition.json", "holds 'partition.json'"));
+  folder_.remove("out/labels.npy");
+  const std::string hidden = folder_.write("out/labels.npy/diary.txt", "dear diary");
+  EXPECT_TRUE(throws<InvalidArgument>([&] { convert_dataset(in(), out(), {.overwrite = true}); },
+                                      {"holds 'labels.npy', which is a folder"}));
+  EXPECT_TRUE(fs::exists(hidden));
+}
+
+TEST_F(Convert, a_folder_whose_manifest_is_damaged_is_never_replaced) {
+  const std::string manifest = folder_.write("out/mezzo.json", "{");
+  EXPECT_TRUE(throws<InvalidArgument>([&] { convert_dataset(in(), out(), {.overwrite = true}); },
+                                      {"does not tell what it holds", manifest}));
+  EXPECT_TRUE(fs::exists(manifest));
+}
+
+TEST_F(Convert, a_folder_with_the_data_set_in_it_is_never_replaced) {
+  convert_dataset(in(), out());
+  const std::string source = out() + "/in";
+  fs::create_directory_symlink(out(), folder_.path("link"));
+  fs::rename(in(), source);
+  for (const std::string& output : {out(), folder_.path("link")}) {
+    EXPECT_TRUE(throws<InvalidArgument>(
+        [&] { convert_dataset(source, output, {.overwrite = true}); }, {output, "holds 'in'"}));
+  }
+  EXPECT_NO_THROW(load_dataset(source));
+}
+
+TEST_F(Convert, a_folder_of_parts_is_never_replaced) {
+  const Dataset source = load_dataset(in());
+  write_parts(source, at::arange(kNodes).remainder(2), out());
+  EXPECT_TRUE(throws<InvalidArgument>([&] { convert_dataset(in(), out(), {.overwrite = true}); },
+                                      {out(), "is no Mezzo folder"}));
+  EXPECT_TRUE(fs::exists(out() + "/part1/mezzo.json"));
 }
 
 TEST_F(Convert, outputs_that_cannot_be_made_are_errors) {

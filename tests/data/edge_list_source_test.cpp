@@ -142,6 +142,10 @@ TEST_F(MatrixMarketFile, faults_are_io_errors_with_their_line) {
   EXPECT_TRUE(refused("m.mtx", banner + "2 3 1\n1 1 1\n", {"m.mtx:2: ", "[2, 3]", "square"}));
   EXPECT_TRUE(refused("m.mtx", banner + "9223372036854775807 9223372036854775807 0\n",
                       {"m.mtx:2: ", "at most 2^48"}));
+  const std::string huge = banner + "4000000000000 4000000000000 1\n1 2 1\n";
+  EXPECT_TRUE(throws<IoError>(
+      [&] { load_dataset(folder_.write("m.mtx", huge), {.labels_optional = true}); },
+      {"m.mtx: it declares 4000000000000 nodes"}));
   EXPECT_TRUE(refused("m.mtx", banner + "2 2 1\n0 1 1\n", {"m.mtx:3: ", "(0, 1) is outside"}));
   EXPECT_TRUE(refused("m.mtx", banner + "2 2 1\n1 3 1\n", {"m.mtx:3: ", "(1, 3) is outside"}));
   EXPECT_TRUE(refused("m.mtx", banner + "2 2 1\n1 2\n", {"m.mtx:3: ", "3 columns, got 2"}));

@@ -184,6 +184,8 @@ TEST_F(NeutralFolder, without_labels_and_masks_is_for_those_who_need_none) {
   };
   EXPECT_TRUE(refused_without(R"({"num_nodes": 4})", "features.npz: expected shape [4, F]"));
   EXPECT_TRUE(refused_without(R"({"num_nodes": 1000000000000000})", "at most 2^48"));
+  EXPECT_TRUE(refused_without(R"({"num_nodes": 200000000000000})",
+                              "meta.json: it declares 200000000000000 nodes"));
   EXPECT_TRUE(throws<InvalidArgument>([&] { load({.split = "x", .labels_optional = true}); },
                                       {"'x' is not a split of", "no labels"}));
   folder_.remove("features.npz");
@@ -231,6 +233,18 @@ TEST_F(NeutralFolder, sparse_features_are_checked) {
 TEST_F(NeutralFolder, features_that_are_not_finite_are_an_io_error) {
   folder_.write("features.npz", features({0, 2, 2, 3}, {0, 2, 1}, {1, INFINITY, 3}, {3, 3}));
   EXPECT_TRUE(throws<IoError>([&] { load(); }, {folder_.path(), "value 1 is inf"}));
+  folder_.remove("features.npz");
+  folder_.write("features.npy", npy("<f8", {3, 1}, raw_bytes<double>({1, -1e300, INFINITY})));
+  EXPECT_TRUE(throws<IoError>([&] { load(); },
+                              {"features.npy: value 1 is -1e+300, beyond the range of float32"}));
+}
+
+TEST_F(NeutralFolder, rows_that_do_not_fit_are_told_before_edges_that_follow_them) {
+  folder_.remove("features.npz");
+  folder_.write("features.npy", npy_float32({4, 1}, {1, 2, 3, 4}));
+  folder_.write("edge_index.npy", npy_int64({2, 1}, {0, 3}));
+  EXPECT_TRUE(throws<IoError>([&] { load(); },
+                              {folder_.path("features.npy"), "expected shape [3, F], got [4, 1]"}));
 }
 
 TEST_F(NeutralFolder, two_feature_files_contradict) {

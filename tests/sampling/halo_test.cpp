@@ -238,6 +238,39 @@ TEST(Halo, a_folder_of_parts_is_replaced_only_where_that_is_asked_for) {
   EXPECT_FALSE(std::filesystem::exists(folder.path("other")));
 }
 
+TEST(Halo, what_is_not_all_parts_is_never_replaced) {
+  const TempFolder folder;
+  const std::string parts = folder.path("parts");
+  const at::Tensor two = ids({0, 0, 1, 1, 1});
+  write_parts(path_set(), two, parts);
+  const auto refused = [&](const std::string& output, const std::string& fault) {
+    return throws<InvalidArgument>(
+        [&] { write_parts(path_set(), two, output, {.overwrite = true}); }, {output, fault});
+  };
+  EXPECT_TRUE(refused(parts + "/part0", "is no folder of parts, which alone can be overwritten"));
+  EXPECT_TRUE(std::filesystem::exists(parts + "/part0/mezzo.json"));
+  for (const std::string mine : {"diary.txt", "part1/diary.txt"}) {
+    const std::string path = folder.write("parts/" + mine, "dear diary");
+    EXPECT_TRUE(refused(parts, "holds 'diary.txt', which its"));
+    EXPECT_TRUE(std::filesystem::exists(path));
+    folder.remove("parts/" + mine);
+  }
+}
+
+TEST(Halo, parts_never_replace_the_folder_that_has_their_whole) {
+  const TempFolder folder;
+  const std::string parts = folder.path("parts"), whole = parts + "/part0";
+  write_parts(path_set(), at::zeros({5}, at::kLong), parts);
+  Dataset source = path_set();
+  source.origin = whole;
+  EXPECT_TRUE(throws<InvalidArgument>(
+      [&] {
+        write_parts(source, ids({0, 0, 1, 1, 1}), parts, {.overwrite = true});
+      },
+      {parts, "holds the data set " + whole}));
+  EXPECT_TRUE(std::filesystem::exists(whole + "/mezzo.json"));
+}
+
 TEST(Halo, damaged_parts_are_refused) {
   const TempFolder folder;
   write_parts(path_set(), ids({0, 0, 1, 1, 1}), folder.path("parts"), {.hops = 1});

@@ -2,14 +2,19 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
+#include <filesystem>
 #include <fstream>
 #include <functional>
+#include <new>
 #include <sstream>
 #include <string>
 #include <vector>
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include "mezzo/core/error.h"
 #include "mezzo/train/inference.h"
@@ -235,6 +240,47 @@ TEST(Checkpoint, a_damaged_file_is_one_io_error) {
   }
   EXPECT_TRUE(test::throws<IoError>([&] { read_checkpoint(folder.path("none")); }, {"none"}));
   EXPECT_TRUE(test::throws<IoError>([&] { read_checkpoint(folder.path()); }, {"folder"}));
+}
+
+TEST(Checkpoint, what_is_no_regular_file_is_refused_unread) {
+  EXPECT_TRUE(test::throws<IoError>([] { read_checkpoint("/dev/null"); }, {"no regular file"}));
+}
+
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+TEST(Checkpoint, short_memory_is_not_taken_for_a_truncated_file) {
+  const test::TempFolder folder;
+  constexpr std::uintmax_t kSize = std::uintmax_t{1} << 31;
+  const std::string mark = "mezzo-checkpoint-1:00000000";
+  const std::string large = folder.write("large", ""), other = folder.write("other", "");
+  std::filesystem::resize_file(large, kSize);
+  std::ofstream(large, std::ios::binary | std::ios::app) << mark;
+  std::filesystem::resize_file(other, kSize);
+  std::ifstream status("/proc/self/statm");
+  rlim_t pages = 0;
+  status >> pages;
+  rlimit before = {};
+  ASSERT_EQ(getrlimit(RLIMIT_AS, &before), 0);
+  const rlim_t more = rlim_t{1} << 29;
+  const rlimit tight = {.rlim_cur = pages * static_cast<rlim_t>(sysconf(_SC_PAGESIZE)) + more,
+                        .rlim_max = before.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_AS, &tight), 0);
+  EXPECT_THROW(read_checkpoint(large), std::bad_alloc);
+  EXPECT_TRUE(test::throws<IoError>([&] { read_checkpoint(other); }, {"no checkpoint"}));
+  setrlimit(RLIMIT_AS, &before);
+}
+#endif
+
+TEST(Checkpoint, a_final_one_that_cannot_be_written_comes_with_the_report) {
+  if (!std::filesystem::exists("/dev/full")) GTEST_SKIP() << "no /dev/full";
+  TrainOptions options = quick_options();
+  options.checkpoint = "/dev/full";
+  try {
+    train(two_rings(), options);
+    FAIL() << "no error";
+  } catch (const CheckpointError& error) {
+    EXPECT_NE(std::string(error.what()).find("/dev/full"), std::string::npos) << error.what();
+    EXPECT_EQ(error.report().epochs_run, 10);
+  }
 }
 
 TEST(Checkpoint, resuming_another_run_names_the_difference) {

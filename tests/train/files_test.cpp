@@ -245,6 +245,8 @@ TEST(CheckNotRead, refuses_the_files_that_a_data_set_may_have) {
   }
   EXPECT_TRUE(test::throws<InvalidArgument>([&] { check(link, own); }, {"--output"}));
   EXPECT_NO_THROW(check(below, own));
+  EXPECT_NO_THROW(check("", data));
+  EXPECT_NO_THROW(check(own, folder.path("data/no_such_set")));
 }
 
 TEST(CheckWritable, names_what_stands_in_the_way) {

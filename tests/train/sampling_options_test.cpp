@@ -93,6 +93,16 @@ TEST(SamplingOptions, what_is_out_of_range_or_of_another_sampler_is_named) {
          s.balance_classes = true;
        }},
       {"replace", kLabor, [](SamplingOptions& s) { s.replace = true; }},
+      {"replace", kNeighbor,
+       [](SamplingOptions& s) {
+         s.fanouts = {-1, 5};
+         s.replace = true;
+       }},
+      {"replace", kNeighbor,
+       [](SamplingOptions& s) {
+         s.fanouts = {5, 1LL << 31};
+         s.replace = true;
+       }},
       {"layer-dependency", kNeighbor, [](SamplingOptions& s) { s.layer_dependency = true; }},
       {"drop-last", kCluster, [](SamplingOptions& s) { s.drop_last = true; }},
       {"balance-classes", kNode, [](SamplingOptions& s) { s.balance_classes = true; }},
