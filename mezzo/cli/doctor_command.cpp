@@ -2,12 +2,15 @@
 #include <optional>
 #include <string>
 
+#include <fmt/format.h>
+
 #include "mezzo/cli/arguments.h"
 #include "mezzo/cli/commands.h"
 #include "mezzo/cli/interrupt.h"
 #include "mezzo/cli/progress.h"
 #include "mezzo/cli/run.h"
 #include "mezzo/cli/sampling_arguments.h"
+#include "mezzo/core/error.h"
 #include "mezzo/train/doctor.h"
 #include "mezzo/train/files.h"
 
@@ -67,7 +70,12 @@ int doctor_command(const Arguments& arguments) {
   if (!run.json.empty()) {
     replace_file(run.json, [&](std::ostream& file) { file << diagnosis_to_json(diagnosis); });
   }
-  return diagnosis.interrupted ? kInterrupted : kSuccess;
+  if (diagnosis.interrupted) return kInterrupted;
+  if (!diagnosis.recommended) {
+    const Finding& diverged = diagnosis.findings.front();
+    throw NumericError(fmt::format("doctor: {}; {}", diverged.evidence, diverged.remedy));
+  }
+  return kSuccess;
 }
 
 }  // namespace mezzo::cli

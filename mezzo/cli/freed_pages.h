@@ -1,7 +1,5 @@
 #pragma once
 
-#include <limits>
-
 #include <malloc.h>
 
 namespace mezzo::cli {
@@ -11,7 +9,7 @@ namespace mezzo::cli {
 /// a time: 40 % of an epoch on WordNet. For the start of a program: it concerns the whole process.
 inline void keep_freed_pages() {
   mallopt(M_MMAP_MAX, 0);
-  mallopt(M_TRIM_THRESHOLD, std::numeric_limits<int>::max());
+  mallopt(M_TRIM_THRESHOLD, -1);  // never; the largest int would be 2 GiB
 }
 
 }  // namespace mezzo::cli

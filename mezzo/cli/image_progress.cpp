@@ -47,9 +47,10 @@ void ImageProgress::show(const ImageStepRecord& record) {
   drawn_ = now;
   open_ = true;
   const auto filled = static_cast<std::size_t>(done * kBarWidth / all);
-  out_ << kClearLine << '[' << std::string(filled, '#')
-       << std::string(static_cast<std::size_t>(kBarWidth) - filled, '.') << "]  " << facts(record)
-       << std::flush;
+  const std::string line =
+      fmt::format("[{}{}]  {}", std::string(filled, '#'),
+                  std::string(static_cast<std::size_t>(kBarWidth) - filled, '.'), facts(record));
+  out_ << kClearLine << fit_row(line, terminal_columns()) << std::flush;
 }
 
 void ImageProgress::finish() {

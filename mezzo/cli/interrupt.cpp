@@ -13,6 +13,12 @@ extern "C" void remember(int /*signal*/) {
   came.store(true);
 }
 
+bool is_ignored(int signal) {
+  struct sigaction current = {};
+  sigaction(signal, nullptr, &current);
+  return current.sa_handler == SIG_IGN;
+}
+
 }  // namespace
 
 void handle_interrupts() {
@@ -22,6 +28,15 @@ void handle_interrupts() {
   sigemptyset(&action.sa_mask);
   sigaction(SIGINT, &action, nullptr);
   sigaction(SIGTERM, &action, nullptr);
+  // Of a lost terminal the shell tells, and then the kernel again.
+  action.sa_flags = SA_RESTART;
+  if (!is_ignored(SIGHUP)) sigaction(SIGHUP, &action, nullptr);
+}
+
+void end_at_interrupts() {
+  for (const int signal : {SIGINT, SIGTERM}) std::signal(signal, SIG_DFL);
+  if (!is_ignored(SIGHUP)) std::signal(SIGHUP, SIG_DFL);
+  if (interrupted()) std::raise(SIGTERM);
 }
 
 void outlive_readers() {

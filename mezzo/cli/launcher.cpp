@@ -260,7 +260,11 @@ int Launcher::run() {
     process.err.finish();
   }
   blame_follower();
-  return code_ != kSuccess ? code_ : interrupted_ ? kInterrupted : kSuccess;
+  if (code_ != kSuccess || interrupted_) return code_ != kSuccess ? code_ : kInterrupted;
+  const bool lost = std::any_of(processes_.begin(), processes_.end(),
+                                [](const Process& process) { return process.out.is_lost(); });
+  if (lost) raise<IoError>("launch: the standard output: writing failed");
+  return kSuccess;
 }
 
 /// Returns where a process printed or ended, a signal came, or it is time to press on.

@@ -24,6 +24,8 @@ class Lines {
       : from_(std::move(from)), to_(to), prefix_(std::move(prefix)) {}
 
   int descriptor() const { return from_.get(); }
+  /// Whether some of it could not be written.
+  bool is_lost() const { return lost_; }
 
   /// Passes on what has come, without waiting for more.
   void read() {
@@ -60,11 +62,14 @@ class Lines {
     write_all(lines);
   }
 
-  void write_all(std::string_view text) const {
+  void write_all(std::string_view text) {
     while (!text.empty()) {
       const ssize_t count = ::write(to_, text.data(), text.size());
       if (count < 0 && errno == EINTR) continue;
-      if (count < 0) return;  // nobody listens any more
+      if (count < 0) {
+        lost_ = true;  // nobody listens any more, or the disk is full
+        return;
+      }
       text.remove_prefix(static_cast<std::size_t>(count));
     }
   }
@@ -73,6 +78,7 @@ class Lines {
   int to_ = -1;
   std::string prefix_;
   std::string line_;  // that has not ended
+  bool lost_ = false;
 };
 
 }  // namespace mezzo::cli

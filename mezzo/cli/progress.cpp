@@ -5,6 +5,7 @@
 #include <utility>
 
 #include <fmt/format.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include "mezzo/train/table.h"
@@ -74,9 +75,10 @@ void Progress::draw(std::int64_t done, std::int64_t all, const std::string& text
   drawn_ = Clock::now();
   open_ = true;
   const auto filled = static_cast<std::size_t>(done * kBarWidth / all);
-  out_ << kClearLine << label() << '[' << std::string(filled, '#')
-       << std::string(static_cast<std::size_t>(kBarWidth) - filled, '.') << "]  " << text
-       << std::flush;
+  const std::string line =
+      fmt::format("{}[{}{}]  {}", label(), std::string(filled, '#'),
+                  std::string(static_cast<std::size_t>(kBarWidth) - filled, '.'), text);
+  out_ << kClearLine << fit_row(line, terminal_columns()) << std::flush;
 }
 
 void Progress::print(const std::string& text) {
@@ -91,6 +93,23 @@ void Progress::finish() {
 
 Progress::Style progress_style() {
   return ::isatty(STDERR_FILENO) != 0 ? Progress::Style::kBar : Progress::Style::kLines;
+}
+
+std::size_t terminal_columns() {
+  constexpr std::size_t kUsual = 80;
+  struct ::winsize size = {};
+  const bool known = ::ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0;
+  return known ? size.ws_col : kUsual;
+}
+
+std::string fit_row(std::string_view line, std::size_t columns) {
+  std::size_t end = 0, taken = 0;
+  while (end < line.size()) {
+    const bool begins = (static_cast<unsigned char>(line[end]) & 0xC0U) != 0x80U;
+    if (begins && ++taken >= columns) break;
+    ++end;
+  }
+  return std::string(line.substr(0, end));
 }
 
 }  // namespace mezzo::cli

@@ -1,9 +1,11 @@
 #pragma once
 
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <iosfwd>
 #include <string>
+#include <string_view>
 
 #include "mezzo/train/trainer.h"
 
@@ -48,5 +50,12 @@ class Progress {
 
 /// kBar where the standard error is a terminal.
 Progress::Style progress_style();
+
+/// Of the standard error's terminal; 80 where that cannot be told.
+std::size_t terminal_columns();
+
+/// The beginning of `line` that one row of `columns` holds, whose last one stays free so that no
+/// terminal goes on to the next row. A character of UTF-8 counts as one column.
+std::string fit_row(std::string_view line, std::size_t columns);
 
 }  // namespace mezzo::cli

@@ -1,9 +1,11 @@
 #include "mezzo/cli/run.h"
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
+#include <initializer_list>
 #include <iostream>
 #include <new>
 #include <string>
@@ -84,6 +86,17 @@ std::string internal_error(std::string_view text) {
   return fmt::format("out of memory: {} were asked for", asked.substr(0, asked.find('.')));
 }
 
+/// Whether the command looks at interrupted() and ends in good order; a signal ends the others at
+/// once, whose files appear whole or not at all.
+bool looks_at_interrupts(const std::vector<std::string>& arguments) {
+  const auto among = [&arguments](std::size_t place, std::initializer_list<const char*> words) {
+    return arguments.size() > place &&
+           std::find(words.begin(), words.end(), arguments[place]) != words.end();
+  };
+  return among(0, {"train", "compare", "doctor", "bench"}) ||
+         (among(0, {"data"}) && among(1, {"convert", "partition"}));
+}
+
 int fail(ExitCode code, std::string_view text) {
   print_line(text);
   // The launcher names the rank that failed first, which may well end after those that lost it.
@@ -111,7 +124,8 @@ int run(const std::vector<std::string>& arguments) {
   const c10::WarningUtils::WarningHandlerGuard guard(&warnings);
   const amp::Float32Reductions float32_reductions;
   try {
-    handle_interrupts();
+    check_log_topics();
+    if (looks_at_interrupts(arguments)) handle_interrupts();
     const int code = dispatch("mezzo", "Graph neural networks in mixed precision", version_text,
                               commands, arguments);
     if (code == kSuccess) finish_output();

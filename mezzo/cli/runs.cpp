@@ -6,9 +6,31 @@
 
 #include "mezzo/cli/interrupt.h"
 #include "mezzo/cli/progress.h"
+#include "mezzo/core/error.h"
 #include "mezzo/train/trainer.h"
 
 namespace mezzo::cli {
+
+namespace {
+
+/// Adds the report, also of a run that fails at its very end. Among several runs a divergence names
+/// the one.
+void train_one(const Dataset& dataset, const TrainOptions& options, const TrainCallbacks& callbacks,
+               const dist::ProcessGroup& group, std::int64_t runs, std::int64_t run,
+               std::vector<TrainReport>& reports) {
+  try {
+    reports.push_back(train(dataset, options, callbacks, group));
+  } catch (const Error& error) {
+    if (const auto* ended = dynamic_cast<const EndedRun*>(&error)) {
+      reports.push_back(ended->report());
+    }
+    if (runs == 1 || dynamic_cast<const NumericError*>(&error) == nullptr) throw;
+    detail::raise<NumericError>("run {}/{}, seed {}: {}", run + 1, runs, options.seed,
+                                error.what());
+  }
+}
+
+}  // namespace
 
 void train_runs(const Dataset& dataset, const RunArguments& run, const std::string& label,
                 std::vector<TrainReport>& reports, const dist::ProcessGroup& group) {
@@ -27,7 +49,7 @@ void train_runs(const Dataset& dataset, const RunArguments& run, const std::stri
       callbacks.on_batch = [&progress](const BatchRecord& record) { progress.show(record); };
     }
     callbacks.should_stop = interrupted;
-    reports.push_back(train(dataset, options, callbacks, group));
+    train_one(dataset, options, callbacks, group, run.runs, i, reports);
     // The interrupt of one process ends all of them before the next run.
     if (group.all_reduce(interrupted() ? 1.0 : 0.0, dist::ReduceOp::kMax) > 0) return;
   }

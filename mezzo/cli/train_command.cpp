@@ -1,9 +1,11 @@
 #include <chrono>
-#include <csignal>
 #include <cstdint>
 #include <cstdlib>
 #include <exception>
 #include <iostream>
+#include <optional>
+#include <string>
+#include <vector>
 
 #include <c10/util/Logging.h>
 
@@ -24,6 +26,7 @@ namespace mezzo::cli {
 namespace {
 
 constexpr std::int64_t kMostSeconds = 7 * 24 * 3600;
+constexpr std::int64_t kUsualSeconds = 30 * 60;
 
 /// Whether a launcher started this process together with others.
 bool is_one_of_several() {
@@ -34,8 +37,7 @@ bool is_one_of_several() {
 /// As dist::init, which may wait long for processes that do not come. There is nothing to save
 /// yet, so an interrupt ends this one at once.
 dist::ProcessGroup wait_for_others(const dist::InitOptions& options) {
-  for (const int signal : {SIGINT, SIGTERM}) std::signal(signal, SIG_DFL);
-  if (interrupted()) std::raise(SIGTERM);  // it came before
+  end_at_interrupts();
   const dist::ProcessGroup group = dist::init(options);
   handle_interrupts();
   return group;
@@ -50,9 +52,14 @@ void silence_warnings_of_c10d() {
 
 /// The processes that were started together with this one, by `mezzo launch` or another launcher;
 /// often it is alone.
-dist::ProcessGroup join_group(const std::string& device, std::int64_t timeout_seconds) {
+dist::ProcessGroup join_group(const std::string& device,
+                              const std::optional<std::int64_t>& timeout) {
+  const std::int64_t timeout_seconds = timeout.value_or(kUsualSeconds);
   MEZZO_CHECK(timeout_seconds >= 1 && timeout_seconds <= kMostSeconds,
               "--group-timeout: expected 1 to {}, got {}", kMostSeconds, timeout_seconds);
+  MEZZO_CHECK(
+      !timeout || is_one_of_several(),
+      "--group-timeout: one process waits for no others; leave it out, or train in several");
   MEZZO_CHECK(!device.starts_with("cuda:") || !is_one_of_several(),
               "--device: each of several processes has the GPU of its place: expected cuda, got {}",
               device);
@@ -90,10 +97,26 @@ Dataset prepare(const dist::ProcessGroup& group, RunArguments& run) {
   }
 }
 
-void show(const RunArguments& run, const std::vector<TrainReport>& reports) {
+/// error: what ended the runs after these.
+void show(const RunArguments& run, const std::vector<TrainReport>& reports,
+          const std::string& error = {}) {
   std::cout << format_report(reports) << std::flush;
   if (run.json.empty()) return;
-  replace_file(run.json, [&](std::ostream& file) { file << report_to_json(reports); });
+  replace_file(run.json, [&](std::ostream& file) { file << report_to_json(reports, error); });
+}
+
+/// What has been trained is shown before an error is told, of which there may be one even then.
+std::vector<TrainReport> train_and_show(const Dataset& dataset, const RunArguments& run,
+                                        const dist::ProcessGroup& group) {
+  std::vector<TrainReport> reports;
+  try {
+    train_runs(dataset, run, "", reports, group);
+  } catch (const Error& error) {
+    if (group.rank() == 0 && !reports.empty()) show(run, reports, error.what());
+    throw;
+  }
+  if (group.rank() == 0) show(run, reports);
+  return reports;
 }
 
 }  // namespace
@@ -104,7 +127,7 @@ int train_command(const Arguments& arguments) {
     return train_images_command(arguments);
   }
   RunArguments run;
-  std::int64_t group_timeout = 30 * 60;
+  std::optional<std::int64_t> group_timeout;
   TrainOptions& options = run.options;
   CLI::App app(
       "Trains a model on a data set, on the full graph or by mini-batches, in one precision",
@@ -127,7 +150,8 @@ int train_command(const Arguments& arguments) {
   add_machine_options(app, run.machine);
   OptionGroup(app, "Machine")
       .number("--group-timeout", group_timeout,
-              "Several processes (see mezzo launch): seconds that each waits for the others")
+              "Several processes (see mezzo launch): seconds that each waits for the others "
+              "(default: 1800)")
       .choice("--gradient-traffic", GradientTraffics{}, options.gradient_traffic,
               "Several processes: how gradients travel between them");
   OptionGroup(app, "Files")
@@ -140,10 +164,7 @@ int train_command(const Arguments& arguments) {
 
   const dist::ProcessGroup group = join_group(run.machine.device, group_timeout);
   const Dataset dataset = prepare(group, run);
-  std::vector<TrainReport> reports;
-  train_runs(dataset, run, "", reports, group);
-
-  if (group.rank() == 0) show(run, reports);
+  const std::vector<TrainReport> reports = train_and_show(dataset, run, group);
   const bool stopped = reports.back().stopped_by == StopReason::kInterrupted;
   return stopped || interrupted() ? kInterrupted : kSuccess;
 }

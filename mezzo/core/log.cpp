@@ -1,17 +1,29 @@
 #include "mezzo/core/log.h"
 
+#include <sstream>
 #include <string>
 
 #include <spdlog/sinks/stdout_sinks.h>
 #include <spdlog/spdlog.h>
 
 #include "mezzo/core/environment.h"
+#include "mezzo/core/error.h"
 
 namespace mezzo {
 
+void check_log_topics() {
+  std::istringstream words(environment_text("MEZZO_LOG"));
+  for (std::string word; std::getline(words, word, ',');) {
+    const bool known = word.empty() || word == "all" || word == "dispatch" || word == "libtorch";
+    MEZZO_CHECK(known, "MEZZO_LOG: expected all, or dispatch and libtorch with commas, got '{}'",
+                word);
+  }
+}
+
 bool log_enabled(std::string_view topic) {
   static const std::string enabled = "," + environment_text("MEZZO_LOG") + ",";
-  return enabled == ",all," || enabled.find("," + std::string(topic) + ",") != std::string::npos;
+  return enabled.find(",all,") != std::string::npos ||
+         enabled.find("," + std::string(topic) + ",") != std::string::npos;
 }
 
 void log(std::string_view topic, std::string_view text) {

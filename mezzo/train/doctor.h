@@ -125,7 +125,7 @@ struct Diagnosis {
   GradientFacts gradients;
   std::vector<Finding> findings;            ///< empty: nothing was wrong
   std::vector<Prescription> prescriptions;  ///< fp32, bf16, fp16
-  std::size_t recommended = 0;              ///< of `prescriptions`
+  std::optional<std::size_t> recommended;   ///< of `prescriptions`; none where fp32 diverges
   std::vector<std::string> reasons;         ///< for it, one sentence each
   bool interrupted = false;  ///< only `trials` is filled in, with those that came to an end
 };

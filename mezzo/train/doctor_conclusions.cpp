@@ -79,9 +79,9 @@ std::size_t choose(const Diagnosis& diagnosis) {
   return best;
 }
 
-/// What `mezzo train` needs in this precision, or else in the recommended one.
+/// What `mezzo train` needs in this precision, or else in the recommended one, which there is.
 std::string remedy_for(amp::Precision precision, const Diagnosis& diagnosis) {
-  const Prescription* chosen = &diagnosis.prescriptions[diagnosis.recommended];
+  const Prescription* chosen = &diagnosis.prescriptions[diagnosis.recommended.value()];
   for (const Prescription& prescription : diagnosis.prescriptions) {
     if (prescription.precision == precision && prescription.suited) chosen = &prescription;
   }
@@ -190,7 +190,7 @@ std::string reason_against(const Prescription& prescription, const Diagnosis& di
 }
 
 void give_reasons(Diagnosis& diagnosis) {
-  const Prescription& chosen = diagnosis.prescriptions[diagnosis.recommended];
+  const Prescription& chosen = diagnosis.prescriptions[diagnosis.recommended.value()];
   const Trial& trial = diagnosis.trials[chosen.trial];
   if (chosen.precision == amp::Precision::kFloat32) {
     for (std::size_t i = 1; i < diagnosis.prescriptions.size(); ++i) {
@@ -213,15 +213,15 @@ void conclude(Diagnosis& diagnosis) {
   for (Prescription& prescription : diagnosis.prescriptions) {
     prescription.evidence = evidence_of(prescription, diagnosis);
   }
-  diagnosis.recommended = choose(diagnosis);
   if (!diagnosis.prescriptions.front().suited) {
-    Finding diverged =
-        finding(Kind::kDivergence, 0, diagnosis.prescriptions.front().evidence, diagnosis);
+    Finding diverged;
+    diverged.kind = Kind::kDivergence;
+    diverged.evidence = diagnosis.prescriptions.front().evidence;
     diverged.remedy = "no precision mends it: look at --lr, the data and the model";
     diagnosis.findings.push_back(std::move(diverged));
-    diagnosis.reasons = {"float32 has the largest range and the most digits of all"};
     return;
   }
+  diagnosis.recommended = choose(diagnosis);
   for (std::size_t i = 1; i < diagnosis.trials.size(); ++i) {
     find_overflow(i, diagnosis);
     find_underflow(i, diagnosis);

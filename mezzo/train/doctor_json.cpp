@@ -138,8 +138,8 @@ OrderedJson cuda_to_json(const CudaFacts& cuda) {
 }
 
 OrderedJson recommendation_to_json(const Diagnosis& diagnosis) {
-  if (diagnosis.interrupted) return nullptr;
-  const Trial& trial = diagnosis.trials[diagnosis.prescriptions[diagnosis.recommended].trial];
+  if (!diagnosis.recommended) return nullptr;
+  const Trial& trial = diagnosis.trials[diagnosis.prescriptions[*diagnosis.recommended].trial];
   return {{"options", trial.options()},
           {"precision", amp::to_string(trial.precision)},
           {"loss_scale", to_string(trial.loss_scale)},

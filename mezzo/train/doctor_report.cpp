@@ -68,7 +68,8 @@ std::string findings_text(const Diagnosis& diagnosis) {
 }
 
 std::string recommendation_text(const Diagnosis& diagnosis) {
-  const Prescription& chosen = diagnosis.prescriptions[diagnosis.recommended];
+  if (!diagnosis.recommended) return "No precision is recommended.\n";
+  const Prescription& chosen = diagnosis.prescriptions[*diagnosis.recommended];
   std::string text = fmt::format("Recommended: {}\n", diagnosis.trials[chosen.trial].options());
   for (const std::string& reason : diagnosis.reasons) text += fmt::format("* {}\n", reason);
   for (const Prescription& other : diagnosis.prescriptions) {

@@ -8,6 +8,7 @@
 
 #include "mezzo/core/error.h"
 #include "mezzo/core/json.h"
+#include "mezzo/nn/evaluation_mode.h"
 #include "mezzo/train/archive.h"
 
 namespace mezzo {
@@ -139,7 +140,7 @@ bool for_each_batch_logits(nn::CNN& model, const ImageDataset& dataset, const Im
                            const std::function<bool()>& should_stop,
                            const std::function<void(const at::Tensor&, const at::Tensor&)>& each) {
   const at::NoGradGuard no_grad;
-  model->eval();
+  const nn::EvaluationMode evaluation(*model);
   const ImageBatches batches = dataset.batches(options.batch_size, /*shuffle=*/false, /*seed=*/0);
   for (const auto& [images, labels] : batches) {
     if (should_stop && should_stop()) return false;

@@ -76,8 +76,9 @@ MEZZO_API Predictions predict(const ImageDataset& dataset, const ImageCheckpoint
 MEZZO_API double evaluate(const ImageDataset& dataset, const ImageCheckpoint& checkpoint);
 
 /// Logits float32 [B, classes] of `model` in evaluation mode and without gradient, batch by batch,
-/// as the options have them, on their device: `each` is called with them and the labels there. Ends
-/// early, and returns false, where should_stop (if any), asked before each batch, says so.
+/// as the options have them, on their device: `each` is called with them and the labels there. The
+/// modes of the model's parts are restored. Ends early, and returns false, where should_stop (if
+/// any), asked before each batch, says so.
 bool for_each_batch_logits(nn::CNN& model, const ImageDataset& dataset, const ImageOptions& options,
                            const std::function<bool()>& should_stop,
                            const std::function<void(const at::Tensor&, const at::Tensor&)>& each);

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <limits>
 #include <optional>
+#include <string>
+#include <utility>
 
 #include <ATen/ATen.h>
 #include <torch/optim/optimizer.h>
@@ -201,8 +203,21 @@ void ImageRun::save() {
 
 TrainReport ImageRun::run() {
   while (!stopped_ && state_.history.epoch() < options_.epochs) epoch();
-  save();
-  return report();
+  std::string unsaved;
+  try {
+    save();
+  } catch (const IoError& error) {
+    unsaved = error.what();
+  }
+  TrainReport made = report();
+  if (!unsaved.empty()) throw CheckpointError(unsaved, std::move(made));
+  if (stopped_) return made;  // it may be resumed
+  try {
+    check_end(state_.history, options_.precision, /*nodes=*/{});
+  } catch (const NumericError& error) {
+    throw LearntNothing(error.what(), std::move(made));
+  }
+  return made;
 }
 
 TrainReport ImageRun::report() const {

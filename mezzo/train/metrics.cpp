@@ -12,30 +12,26 @@
 
 #include "mezzo/core/error.h"
 #include "mezzo/data/dataset.h"
+#include "mezzo/graph/topology_build.h"
 
 namespace mezzo {
 namespace {
-
-/// "Long [3, 4]"
-std::string describe(const at::Tensor& tensor) {
-  if (!tensor.defined()) return "an undefined tensor";
-  return fmt::format("{} {}", c10::toString(tensor.scalar_type()), tensor.sizes().vec());
-}
 
 /// The rows in the mask, int64 [n], after checking the columns against each other.
 at::Tensor rows_of(const char* op, const char* what, const at::Tensor& values,
                    std::int64_t dimensions, const at::Tensor& labels, const at::Tensor& mask) {
   MEZZO_CHECK(values.defined() && values.dim() == dimensions && values.is_floating_point(),
               "{}: expected {} of a floating dtype with {} dimensions, got {}", op, what,
-              dimensions, describe(values));
+              dimensions, detail::describe(values));
   const std::int64_t rows = values.size(0);
   MEZZO_CHECK(labels.defined() && labels.dim() == 1 && labels.size(0) == rows &&
                   labels.scalar_type() == at::kLong,
               "{}: expected labels int64 [{}], one a row of the {}, got {}", op, rows, what,
-              describe(labels));
+              detail::describe(labels));
   MEZZO_CHECK(
       mask.defined() && mask.dim() == 1 && mask.size(0) == rows && mask.scalar_type() == at::kBool,
-      "{}: expected mask bool [{}], one a row of the {}, got {}", op, rows, what, describe(mask));
+      "{}: expected mask bool [{}], one a row of the {}, got {}", op, rows, what,
+      detail::describe(mask));
   MEZZO_CHECK(labels.device() == values.device() && mask.device() == values.device(),
               "{}: expected labels and mask on {}, got {} and {}", op, values.device().str(),
               labels.device().str(), mask.device().str());
@@ -50,7 +46,7 @@ at::Tensor rows_of_entries(const char* op, const at::Tensor& logits, const at::T
   MEZZO_CHECK(logits.defined() && logits.dim() == 2 && logits.size(1) > 0 && labels.defined() &&
                   labels.scalar_type() == at::kByte && labels.sizes() == logits.sizes(),
               "{}: expected logits [N, C] and labels uint8 [N, C], got {} and {}", op,
-              describe(logits), describe(labels));
+              detail::describe(logits), detail::describe(labels));
   return rows_of(op, "logits", logits, 2, labels.select(1, 0).to(at::kLong), mask);
 }
 

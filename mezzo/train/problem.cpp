@@ -11,6 +11,7 @@
 #include "mezzo/core/error.h"
 #include "mezzo/graph/graph.h"
 #include "mezzo/graph/transforms.h"
+#include "mezzo/nn/evaluation_mode.h"
 #include "mezzo/nn/inference.h"
 #include "mezzo/train/metrics.h"
 
@@ -188,8 +189,7 @@ nn::ModelOptions model_options(const TrainOptions& options, const Problem& probl
 
 at::Tensor evaluate_logits(nn::Model& model, const Problem& problem, const TrainOptions& options) {
   const at::NoGradGuard no_grad;
-  const bool was_training = model->is_training();
-  model->eval();
+  const nn::EvaluationMode evaluation(*model);
   at::Tensor logits;
   {
     const amp::PrecisionScope scope(options.precision, options.device);
@@ -201,7 +201,6 @@ at::Tensor evaluate_logits(nn::Model& model, const Problem& problem, const Train
       logits = model->forward(problem.topology, problem.features);
     }
   }
-  model->train(was_training);
   return logits.to(problem.features.device(), at::kFloat);
 }
 

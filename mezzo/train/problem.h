@@ -59,8 +59,8 @@ Problem make_inference_problem(const Dataset& dataset, const TrainOptions& optio
 nn::ModelOptions model_options(const TrainOptions& options, const Problem& problem);
 
 /// Logits float32 [N, C] of `model` in evaluation mode and without gradient, in the precision of
-/// the options, on the problem's device; the mode of the model is restored. Those of a run by
-/// mini-batches are computed layer by layer in batches of nodes, and are exact all the same.
+/// the options, on the problem's device; the modes of the model's parts are restored. Those of a
+/// run by mini-batches are computed layer by layer in batches of nodes, and are exact all the same.
 /// Allocates.
 at::Tensor evaluate_logits(nn::Model& model, const Problem& problem, const TrainOptions& options);
 

@@ -2,10 +2,13 @@
 
 #include <cstdint>
 #include <limits>
+#include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "mezzo/core/error.h"
 #include "mezzo/core/export.h"
 
 namespace mezzo {
@@ -87,6 +90,32 @@ struct TrainReport {
   std::vector<EvaluationRecord> evaluations;  ///< in the order of the epochs
 };
 
+/// Part of an error that came at the end of a run, of which there is a report all the same.
+class MEZZO_API EndedRun {
+ public:
+  explicit EndedRun(TrainReport report)
+      : report_(std::make_shared<const TrainReport>(std::move(report))) {}
+  const TrainReport& report() const { return *report_; }
+
+ private:
+  std::shared_ptr<const TrainReport> report_;  // copies of an exception may not throw
+};
+
+/// A run came to its end, but the checkpoint there could not be written.
+class MEZZO_API CheckpointError : public IoError, public EndedRun {
+ public:
+  CheckpointError(const std::string& text, TrainReport report)
+      : IoError(text), EndedRun(std::move(report)) {}
+};
+
+/// A run came to its end and wrote its checkpoint, but has learnt nothing: every one of 16 or more
+/// steps was skipped, or no output of the model is finite.
+class MEZZO_API LearntNothing : public NumericError, public EndedRun {
+ public:
+  LearntNothing(const std::string& text, TrainReport report)
+      : NumericError(text), EndedRun(std::move(report)) {}
+};
+
 /// The report as a table for people: one run in full, or one line per run and their means.
 /// runs: at least one, of one model and precision.
 MEZZO_API std::string format_report(const std::vector<TrainReport>& runs);
@@ -97,7 +126,9 @@ MEZZO_API std::string format_report(const std::vector<TrainReport>& runs);
 /// communication_seconds: sums; peak_memory_bytes: the largest; epoch_ms.min: the smallest;
 /// epoch_ms.median, best_epoch, final_loss_scale: medians; seed: the first; sampling: sums),
 /// `deviation` of the scores, and each run under `runs`. Numbers that are not finite become null.
-MEZZO_API std::string report_to_json(const std::vector<TrainReport>& runs);
+/// error: what ended the runs after these; `error` of the object (null: empty).
+MEZZO_API std::string report_to_json(const std::vector<TrainReport>& runs,
+                                     const std::string& error = {});
 
 /// One line of a comparison: some runs of one model in one precision, or the error that ended them.
 struct ComparisonRow {

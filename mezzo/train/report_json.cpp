@@ -134,8 +134,10 @@ OrderedJson reports_to_json(const std::vector<TrainReport>& runs) {
 
 }  // namespace
 
-std::string report_to_json(const std::vector<TrainReport>& runs) {
-  return json_text(reports_to_json(runs));
+std::string report_to_json(const std::vector<TrainReport>& runs, const std::string& error) {
+  OrderedJson object = reports_to_json(runs);
+  object["error"] = text_or_null(error);
+  return json_text(object);
 }
 
 std::string comparison_to_json(const std::vector<ComparisonRow>& rows) {

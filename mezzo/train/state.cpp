@@ -102,10 +102,13 @@ amp::GradScalerOptions scaler_options(const LossScale& scale, amp::Precision pre
 
 namespace {
 
+bool can_fall(const amp::GradScaler& scaler) {
+  return scaler.is_enabled() && scaler.get_backoff_factor() < 1;
+}
+
 /// Whether what is not finite may become so by a smaller loss scale, whose floor ends the run else.
 bool is_mendable(const amp::GradScaler& scaler, amp::Precision precision) {
-  return scaler.is_enabled() && precision == amp::Precision::kFloat16 &&
-         scaler.get_backoff_factor() < 1;
+  return precision == amp::Precision::kFloat16 && can_fall(scaler);
 }
 
 void check_progress(const History& history, const amp::GradScaler& scaler, const LatestStep& step) {
@@ -115,7 +118,7 @@ void check_progress(const History& history, const amp::GradScaler& scaler, const
                                 step.loss, step.epoch, precision, step.learning_rate);
   }
   const double scale = step.loss_scale;
-  if (scaler.is_enabled() && scale < kSmallestScale) {
+  if (can_fall(scaler) && scale < kSmallestScale) {
     detail::raise<NumericError>(
         "training diverged: the loss scale fell to {} in epoch {}, loss {} ({})", scale, step.epoch,
         step.loss, precision);
@@ -140,6 +143,22 @@ void check_outputs(const JudgedNodes& nodes, const TrainState& state, const Trai
     detail::raise<NumericError>("training diverged: {}", text);
   }
   TORCH_WARN_ONCE("mezzo: ", text);
+}
+
+void check_end(const History& history, amp::Precision precision, const JudgedNodes& nodes) {
+  const std::string_view name = amp::to_string(precision);
+  // A shorter run ends while the scaler looks for its scale: 16 steps bring 65536 down to 1.
+  constexpr std::int64_t kSettled = 16;
+  if (history.steps >= kSettled && history.skipped_steps == history.steps) {
+    detail::raise<NumericError>(
+        "training diverged: all {} steps had inf or nan gradients and were skipped ({})",
+        history.steps, name);
+  }
+  if (nodes.count > 0 && nodes.not_finite == nodes.count) {
+    detail::raise<NumericError>(
+        "training diverged: the model's outputs for {} of {} nodes are not finite at the end ({})",
+        nodes.not_finite, nodes.count, name);
+  }
 }
 
 void count_step(History& history, const amp::GradScaler& scaler, const LatestStep& step,

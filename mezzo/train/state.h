@@ -101,6 +101,10 @@ struct LatestStep {
 /// once in the process, where those for some are not.
 void check_outputs(const JudgedNodes& nodes, const TrainState& state, const TrainOptions& options);
 
+/// Throws NumericError where a run that has come to its end has learnt nothing: every one of 16 or
+/// more steps was skipped, or none of `nodes`, of its last evaluation, has a finite output.
+void check_end(const History& history, amp::Precision precision, const JudgedNodes& nodes);
+
 /// Counts a step. Throws NumericError where the run has diverged: the loss is inf or nan, which no
 /// loss scale mends (for float16 with a dynamic scale: as soon as that has fallen below 2^-24), or
 /// no step of many could be taken.

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <memory>
+#include <string>
+#include <utility>
 
 #include <ATen/ATen.h>
 #include <fmt/format.h>
@@ -46,8 +48,10 @@ class Run {
   void tell(std::int64_t epoch, bool evaluated) const;
   void save_if_due();
   void save();
+  void save_at_end();
   void take_times();
   TrainReport report() const;
+  TrainReport checked_report();
 
   const Dataset& dataset_;
   const TrainOptions& options_;
@@ -61,6 +65,8 @@ class Run {
   double seconds_before_ = 0, communication_before_ = 0;  // of the run that is resumed
   double loss_scale_ = 1;                                 // after the latest step
   bool interrupted_ = false;
+  JudgedNodes judged_;   // by the last evaluation of this process
+  std::string unsaved_;  // why the last checkpoint could not be written
   StopReason stopped_by_ = StopReason::kEpochs;
 };
 
@@ -195,7 +201,8 @@ Scores Run::scores() {
     const bool others_rest = !dataset_.part && options_.device.is_cpu();
     const BorrowedThreads threads(others_rest ? ranks_.local_world_size() : 1);
     const at::Tensor logits = evaluate_logits(state_.model, problem_, options_);
-    check_outputs(judge_nodes(logits, dataset_), state_, options_);
+    judged_ = judge_nodes(logits, dataset_);
+    check_outputs(judged_, state_, options_);
     own = score_logits(logits, problem_);
   });
   if (!dataset_.part || ranks_.alone()) return ranks_.from_first(own);
@@ -262,6 +269,15 @@ void Run::save() {
   saved_ = Clock::now();
 }
 
+/// The report of what was trained goes before the error.
+void Run::save_at_end() {
+  try {
+    save();
+  } catch (const IoError& error) {
+    unsaved_ = error.what();
+  }
+}
+
 void Run::save_if_due() {
   if (seconds_since(saved_) > kCheckpointSeconds) save();
 }
@@ -269,10 +285,10 @@ void Run::save_if_due() {
 TrainReport Run::run() {
   bool impatient = was_out_of_patience();
   bool done = impatient;
-  if (done) save();
+  if (done) save_at_end();
   while (!done) {
     if (!train_epoch()) {
-      save();
+      save_at_end();
       break;
     }
     const std::int64_t epoch = state_.history.epoch();
@@ -284,7 +300,7 @@ TrainReport Run::run() {
     impatient = regular && epoch < options_.epochs && out_of_patience(epoch);
     done = last || impatient;
     if (done) {
-      save();
+      save_at_end();
     } else {
       save_if_due();
     }
@@ -296,7 +312,19 @@ TrainReport Run::run() {
     stopped_by_ = StopReason::kInterrupted;
   }
   take_times();
-  return report();
+  return checked_report();
+}
+
+TrainReport Run::checked_report() {
+  TrainReport made = report();
+  if (!unsaved_.empty()) throw CheckpointError(unsaved_, std::move(made));
+  if (stopped_by_ == StopReason::kInterrupted) return made;  // it may be resumed
+  try {
+    ranks_.together([this] { check_end(state_.history, options_.precision, judged_); });
+  } catch (const NumericError& error) {
+    throw LearntNothing(error.what(), std::move(made));
+  }
+  return made;
 }
 
 TrainReport Run::report() const {

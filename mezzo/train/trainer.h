@@ -63,7 +63,10 @@ struct TrainCallbacks {
 /// another or to the data (patience without validation nodes, ...), and within an epoch whose
 /// batches hold no training node; IoError where a file cannot be read or written; NumericError
 /// where the run diverged: the loss is inf or nan, which no loss scale mends (for float16 with a
-/// dynamic scale: as soon as that has fallen below 2^-24), or no step of many could be taken.
+/// dynamic scale: as soon as that has fallen below 2^-24), or no step of many could be taken. At
+/// the end of a run, with its report: CheckpointError where the last checkpoint cannot be written;
+/// unless interrupted, LearntNothing where every one of 16 or more steps was skipped or no output
+/// is finite.
 MEZZO_API TrainReport train(const Dataset& dataset, const TrainOptions& options,
                             const TrainCallbacks& callbacks = {});
 

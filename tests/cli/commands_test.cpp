@@ -7,6 +7,7 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "cli/command.h"
@@ -72,6 +73,55 @@ TEST(TrainCommand, runs_take_seeds_and_splits_in_turn) {
   EXPECT_EQ(runs[1]["split_index"].get<int>(), 1);
 }
 
+/// The rings of write_rings with two nodes that no linear model can fit, which split 1 alone trains
+/// on.
+std::string write_rings_that_fail_in_split_1(const test::TempFolder& folder) {
+  constexpr std::int64_t kNodes = 24, kFeatures = 3;
+  std::vector<float> features;
+  std::string masks;
+  for (std::int64_t i = 0; i < kNodes; ++i) {
+    const float value = i == 0 ? 1e30F : i == 8 ? -1e30F : i % 2 == 0 ? 1.0F : -1.0F;
+    features.insert(features.end(), kFeatures, value);
+    masks += i == 0 || i == 8 ? "01" : i / 2 % 4 < 2 ? "11" : "00";
+  }
+  const std::string path = test::write_rings(folder);
+  folder.write("rings/features.npy", test::npy_float32({kNodes, kFeatures}, features));
+  folder.write("rings/train_mask.npy", test::npy_bool({kNodes, 2}, masks));
+  return path;
+}
+
+TEST(TrainCommand, runs_before_one_that_diverges_are_reported) {
+  const test::TempFolder folder;
+  const std::string rings = write_rings_that_fail_in_split_1(folder);
+  const std::string path = folder.path("report.json");
+  const Outcome outcome = run_mezzo(
+      folder, {"train",     "--dataset", rings,      "--model",   "mlp",    "--layers",    "1",
+               "--dropout", "0",         "--epochs", "10",        "--runs", "3",           "--seed",
+               "5",         "--json",    path,       "--threads", "1",      "--optimizer", "sgd"});
+  EXPECT_EQ(outcome.code, 4) << outcome.err;
+  EXPECT_NE(outcome.err.find("mezzo: run 2/3, seed 6: training diverged"), std::string::npos)
+      << outcome.err;
+  EXPECT_NE(outcome.out.find("best"), std::string::npos) << outcome.out;
+  const json report = read_json(path);
+  EXPECT_EQ(report["seed"].get<int>(), 5);
+  EXPECT_EQ(report["epochs_run"].get<int>(), 10);
+  EXPECT_EQ(report["error"].get<std::string>().rfind("run 2/3, seed 6: ", 0), 0U) << report;
+}
+
+TEST(TrainCommand, a_checkpoint_that_cannot_be_written_leaves_the_report) {
+  if (!std::filesystem::exists("/dev/full")) GTEST_SKIP() << "no /dev/full";
+  const test::TempFolder folder;
+  const std::string rings = test::write_rings(folder), path = folder.path("report.json");
+  const Outcome outcome =
+      run_mezzo(folder, quick_train(rings, {"--checkpoint", "/dev/full", "--json", path}));
+  EXPECT_EQ(outcome.code, 3) << outcome.err;
+  EXPECT_NE(outcome.err.find("mezzo: /dev/full: writing failed"), std::string::npos) << outcome.err;
+  EXPECT_NE(outcome.out.find("best"), std::string::npos) << outcome.out;
+  const json report = read_json(path);
+  EXPECT_EQ(report["epochs_run"].get<int>(), 10);
+  EXPECT_NE(report["error"].get<std::string>().find("/dev/full"), std::string::npos);
+}
+
 TEST(TrainCommand, every_option_can_stand_in_a_toml_file) {
   const test::TempFolder folder;
   const std::string rings = test::write_rings(folder);
@@ -132,7 +182,8 @@ TEST(TrainCommand, a_resumed_run_reports_what_an_unbroken_one_does) {
   EXPECT_EQ(read_json(whole)["history"], read_json(resumed)["history"]);
 }
 
-TEST(TrainCommand, an_interrupt_ends_the_epoch_and_keeps_the_checkpoint) {
+/// Sends the signal to a long run.
+void expect_checkpoint_after(int signal) {
   const test::TempFolder folder;
   const std::string rings = test::write_rings(folder), checkpoint = folder.path("c.pt");
   const std::string err = folder.path("stderr.txt"), out = folder.path("stdout.txt");
@@ -149,13 +200,52 @@ TEST(TrainCommand, an_interrupt_ends_the_epoch_and_keeps_the_checkpoint) {
   // The first line comes after the first epoch; a minute is for slow machines under sanitizers.
   int status = 0;
   for (int tenths = 0; test::read_text(err).empty() && tenths < 600; ++tenths) usleep(100000);
-  kill(child, SIGINT);
+  kill(child, signal);
   ASSERT_EQ(waitpid(child, &status, 0), child);
   ASSERT_TRUE(WIFEXITED(status));
   EXPECT_EQ(WEXITSTATUS(status), 130) << test::read_text(err);
   EXPECT_NE(test::read_text(out).find("interrupted"), std::string::npos);
   const Outcome evaluated = run_mezzo(folder, {"evaluate", "--checkpoint", checkpoint});
   EXPECT_EQ(evaluated.code, 0) << evaluated.err;
+}
+
+TEST(TrainCommand, an_interrupt_ends_the_epoch_and_keeps_the_checkpoint) {
+  expect_checkpoint_after(SIGINT);
+}
+
+TEST(TrainCommand, a_lost_terminal_keeps_the_checkpoint) {
+  if (std::signal(SIGHUP, SIG_DFL) == SIG_IGN) {
+    std::signal(SIGHUP, SIG_IGN);
+    GTEST_SKIP() << "SIGHUP is ignored here";
+  }
+  expect_checkpoint_after(SIGHUP);
+}
+
+TEST(EvaluateAndPredict, an_interrupt_ends_them_at_once) {
+  const test::TempFolder folder;
+  const std::string pipe = folder.path("options");
+  ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
+  const pid_t child = fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    std::signal(SIGINT, SIG_DFL);
+    dup2(open("/dev/null", O_WRONLY), STDERR_FILENO);
+    execl(MEZZO_COMMAND, MEZZO_COMMAND, "evaluate", "--config", pipe.c_str(),
+          static_cast<char*>(nullptr));
+    _exit(127);
+  }
+  // Once it has opened the pipe, from which nothing comes, it waits.
+  int options = -1;
+  for (int tenths = 0; options < 0 && tenths < 600; ++tenths) {
+    options = open(pipe.c_str(), O_WRONLY | O_NONBLOCK);
+    if (options < 0) usleep(100000);
+  }
+  kill(child, options < 0 ? SIGKILL : SIGINT);
+  if (options >= 0) close(options);
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  ASSERT_TRUE(WIFSIGNALED(status)) << WEXITSTATUS(status);
+  EXPECT_EQ(WTERMSIG(status), SIGINT);
 }
 
 TEST(EvaluateAndPredict, read_the_checkpoint_of_train) {

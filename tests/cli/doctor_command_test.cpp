@@ -92,6 +92,19 @@ TEST(DoctorCommand, prints_tables_and_writes_the_report) {
   expect_cuda_line(folder, rings, outcome.out, report["cuda"]);
 }
 
+TEST(DoctorCommand, a_job_that_diverges_in_float32_gets_no_recommendation_and_exit_code_4) {
+  const test::TempFolder folder;
+  const std::string rings = test::write_rings(folder), path = folder.path("d.json");
+  const Outcome outcome = run_mezzo(
+      folder, {"doctor", "--dataset", rings, "--optimizer", "sgd", "--lr", "1e38", "--json", path});
+  EXPECT_EQ(outcome.code, 4) << outcome.err;
+  EXPECT_NE(outcome.err.find("mezzo: doctor: the loss becomes inf or nan in float32 itself"),
+            std::string::npos)
+      << outcome.err;
+  EXPECT_EQ(outcome.out.find("Recommended:"), std::string::npos) << outcome.out;
+  EXPECT_TRUE(read_json(path)["recommendation"].is_null());
+}
+
 TEST(DoctorCommand, its_remedy_is_what_train_takes) {
   const test::TempFolder folder;
   const std::string rings = write_overflowing_rings(folder), path = folder.path("d.json");

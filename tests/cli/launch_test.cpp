@@ -72,6 +72,18 @@ TEST(Launch, two_processes_train_and_the_first_one_reports) {
   EXPECT_EQ(evaluated.code, 0) << evaluated.err;
 }
 
+TEST(Launch, a_report_that_cannot_be_printed_is_exit_code_3) {
+  if (::access("/dev/full", W_OK) != 0) GTEST_SKIP() << "no /dev/full";
+  const test::TempFolder folder;
+  const std::string rings = test::write_rings(folder);
+  const Outcome outcome = run_mezzo(
+      folder, launched({"-n", "2", "--threads-per-process", "1"}, sampled(rings)), "/dev/full");
+  EXPECT_EQ(outcome.code, 3) << outcome.err;
+  EXPECT_NE(outcome.err.find("mezzo: launch: the standard output: writing failed"),
+            std::string::npos)
+      << outcome.err;
+}
+
 TEST(Launch, several_runs_follow_one_another_on_all_processes) {
   const test::TempFolder folder;
   const Outcome outcome = run_mezzo(

@@ -57,6 +57,23 @@ TEST(Progress, the_bar_is_one_line_that_ends_once) {
   EXPECT_NE(out.str().find("[########################]  50/50"), std::string::npos) << out.str();
 }
 
+TEST(Progress, the_bar_fits_into_a_row_of_the_terminal) {
+  std::ostringstream out;
+  Progress progress(out, Progress::Style::kBar, std::string(2 * terminal_columns(), 'x'));
+  progress.show(record(1, 2));
+  const std::string clear = "\r\x1b[K";
+  EXPECT_EQ(out.str(), clear + std::string(terminal_columns() - 1, 'x'));
+}
+
+TEST(Progress, a_row_is_cut_between_characters_and_keeps_its_last_column_free) {
+  EXPECT_EQ(fit_row("abc", 4), "abc");
+  EXPECT_EQ(fit_row("abcd", 4), "abc");
+  EXPECT_EQ(fit_row("a\xc3\xa9\xe2\x82\xac", 4), "a\xc3\xa9\xe2\x82\xac");
+  EXPECT_EQ(fit_row("a\xc3\xa9\xe2\x82\xac", 3), "a\xc3\xa9");
+  EXPECT_EQ(fit_row("a\xc3\xa9\xe2\x82\xac", 2), "a");
+  EXPECT_EQ(fit_row("", 80), "");
+}
+
 TEST(Progress, nothing_shown_leaves_nothing) {
   std::ostringstream out;
   { const Progress progress(out, Progress::Style::kBar, "x"); }

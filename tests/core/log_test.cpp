@@ -4,6 +4,8 @@
 
 #include <gtest/gtest.h>
 
+#include "mezzo/core/error.h"
+
 namespace mezzo {
 namespace {
 
@@ -43,6 +45,22 @@ TEST_F(LogTest, names_topics_one_by_one_or_all) {
   EXPECT_EQ(enabled_with("dispatch", "dispatch"), kYes);
   EXPECT_EQ(enabled_with("other,dispatch", "dispatch"), kYes);
   EXPECT_EQ(enabled_with("all", "dispatch"), kYes);
+}
+
+TEST_F(LogTest, all_may_stand_among_topics) {
+  EXPECT_EQ(enabled_with("libtorch,all", "dispatch"), kYes);
+}
+
+TEST_F(LogTest, the_check_names_a_word_that_is_no_topic) {
+  for (const char* good : {"", "all", "dispatch,libtorch"}) {
+    setenv("MEZZO_LOG", good, 1);
+    EXPECT_NO_THROW(check_log_topics()) << good;
+  }
+  for (const char* bad : {"dispach", "dispatch,other"}) {
+    setenv("MEZZO_LOG", bad, 1);
+    EXPECT_THROW(check_log_topics(), InvalidArgument) << bad;
+  }
+  unsetenv("MEZZO_LOG");
 }
 
 TEST_F(LogTest, a_topic_is_matched_whole) {

@@ -156,7 +156,8 @@ TEST(Doctor, an_overflow_of_every_layer_leaves_no_float16) {
   const Finding* overflow = find(diagnosis, Finding::Kind::kOverflow);
   ASSERT_NE(overflow, nullptr);
   EXPECT_EQ(overflow->remedy.find("fp16"), std::string::npos) << overflow->remedy;
-  EXPECT_NE(diagnosis.prescriptions[diagnosis.recommended].precision, amp::Precision::kFloat16);
+  EXPECT_NE(diagnosis.prescriptions[diagnosis.recommended.value()].precision,
+            amp::Precision::kFloat16);
 }
 
 TEST(Doctor, finds_where_gradients_underflow_and_its_remedy_works) {
@@ -193,7 +194,11 @@ TEST(Doctor, a_job_that_diverges_in_float32_is_no_matter_of_precision) {
   EXPECT_EQ(diagnosis.findings[0].kind, Finding::Kind::kDivergence);
   EXPECT_EQ(diagnosis.trials.size(), 1U);
   EXPECT_NE(format_diagnosis(diagnosis).find("--lr"), std::string::npos);
-  EXPECT_FALSE(json::parse(diagnosis_to_json(diagnosis))["findings"].empty());
+  const json report = json::parse(diagnosis_to_json(diagnosis));
+  EXPECT_FALSE(report["findings"].empty());
+  EXPECT_FALSE(diagnosis.recommended.has_value());
+  EXPECT_TRUE(report["recommendation"].is_null()) << report;
+  EXPECT_EQ(format_diagnosis(diagnosis).find("Recommended:"), std::string::npos);
 }
 
 TEST(Doctor, stops_when_asked_and_keeps_the_trials_that_ended) {

@@ -108,6 +108,11 @@ TEST(ReportJson, one_run_has_every_promised_field) {
   EXPECT_EQ(object["history"]["evaluations"][0]["epoch"], 4);
 }
 
+TEST(ReportJson, the_error_after_the_runs_has_a_field) {
+  EXPECT_TRUE(json::parse(report_to_json({TrainReport()}))["error"].is_null());
+  EXPECT_EQ(json::parse(report_to_json({TrainReport()}, "run 2/3: it"))["error"], "run 2/3: it");
+}
+
 TEST(ReportJson, several_runs_are_summed_up_under_the_same_keys) {
   const json object = json::parse(report_to_json({report(1, 0.25, 3), report(2, 0.75, 5)}));
   EXPECT_EQ(object["test_accuracy"], 0.5);

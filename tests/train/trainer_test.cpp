@@ -1,6 +1,7 @@
 #include "mezzo/train/trainer.h"
 
 #include <cmath>
+#include <filesystem>
 #include <functional>
 #include <string>
 #include <vector>
@@ -137,12 +138,41 @@ TEST(Trainer, a_loss_scale_that_falls_for_ever_is_a_numeric_error) {
   EXPECT_TRUE(test::throws<NumericError>([&] { train(data, options); }, {"the loss is"}));
 }
 
+TEST(Trainer, a_run_of_skipped_steps_alone_is_a_numeric_error_with_its_report) {
+  const test::TempFolder folder;
+  Dataset data = two_rings();
+  data.features = data.features * 1e5;
+  TrainOptions options = quick_options();
+  options.epochs = 20;  // over before the scale has fallen to its floor
+  options.precision = amp::Precision::kFloat16;
+  options.checkpoint = folder.path("c");
+  try {
+    train(data, options);
+    FAIL() << "no error";
+  } catch (const LearntNothing& error) {
+    EXPECT_NE(std::string(error.what()).find("all 20 steps"), std::string::npos) << error.what();
+    EXPECT_EQ(error.report().skipped_steps, 20);
+  }
+  EXPECT_TRUE(std::filesystem::exists(options.checkpoint));
+  TrainCallbacks callbacks;
+  callbacks.should_stop = [] { return true; };
+  EXPECT_EQ(train(data, options, callbacks).skipped_steps, 1) << "it may be resumed";
+}
+
 TEST(Trainer, a_constant_scale_that_always_overflows_is_a_numeric_error) {
   TrainOptions options = quick_options();
   options.epochs = 200;
   options.precision = amp::Precision::kFloat16;
   options.loss_scale = parse_loss_scale("1e30");
   EXPECT_TRUE(test::throws<NumericError>([&] { train(two_rings(), options); }, {"steps in a row"}));
+}
+
+TEST(Trainer, a_small_constant_scale_is_no_divergence) {
+  TrainOptions options = quick_options();
+  options.loss_scale = parse_loss_scale("1e-9");
+  const TrainReport report = train(two_rings(), options);
+  EXPECT_EQ(report.steps, options.epochs);
+  EXPECT_EQ(report.final_loss_scale, 1e-9F);
 }
 
 TEST(Trainer, skipped_steps_are_counted) {
