@@ -56,8 +56,9 @@ at::Tensor gathered(ProcessGroup::State& group, const char* operation, const std
 void check_tensor(const char* operation, const at::Tensor& tensor,
                   const ProcessGroup::State& group) {
   MEZZO_CHECK(tensor.defined(), "dist::{}: the tensor is not defined", operation);
-  MEZZO_CHECK(tensor.layout() == at::kStrided, "dist::{}: the tensor is not a dense one",
-              operation);
+  MEZZO_CHECK(tensor.layout() == at::kStrided,
+              "dist::{}: expected a dense tensor, got one of layout {}", operation,
+              c10::str(tensor.layout()));
   if (group.world_size == 1) return;
   MEZZO_CHECK(tensor.device().type() == group.device().type(),
               "dist::{}: the tensor is on {}, but {} moves tensors on {}", operation,

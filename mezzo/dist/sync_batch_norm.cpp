@@ -8,6 +8,7 @@
 #include <torch/csrc/autograd/custom_function.h>
 
 #include "mezzo/core/error.h"
+#include "mezzo/dist/collective_check.h"
 #include "mezzo/graph/topology_build.h"
 #include "mezzo/message_passing/second_derivative.h"
 
@@ -113,10 +114,17 @@ void SyncBatchNorm1dImpl::reset_parameters() {
 }
 
 at::Tensor SyncBatchNorm1dImpl::forward(const at::Tensor& x) {
-  MEZZO_CHECK(x.defined() && x.dim() == 2 && x.size(1) == options.num_features &&
-                  at::isFloatingType(x.scalar_type()),
-              "SyncBatchNorm1d: expected x as floating [n, {}], got {}", options.num_features,
-              mezzo::detail::describe(x));
+  const auto check = [&] {
+    MEZZO_CHECK(x.defined() && x.dim() == 2 && x.size(1) == options.num_features &&
+                    at::isFloatingType(x.scalar_type()),
+                "SyncBatchNorm1d: expected x as floating [n, {}], got {}", options.num_features,
+                mezzo::detail::describe(x));
+  };
+  if (is_training()) {
+    detail::check_arguments(*group_.state(), "SyncBatchNorm1d", check);
+  } else {
+    check();
+  }
   const at::ScalarType wide = x.scalar_type() == at::kDouble || weight.scalar_type() == at::kDouble
                                   ? at::kDouble
                                   : at::kFloat;

@@ -74,9 +74,9 @@ class MEZZO_API Graph {
   at::Tensor batch_num_edges() const;  ///< int64 [batch_size] on the CPU, a copy
   /// Says that this graph is a batch whose parts have these numbers of nodes and edges, one after
   /// another; copies of the handle see it, to() and local_var() keep it. batch() says so by itself;
-  /// the graphs that transforms make (add_self_loop, ...) are no batches. num_nodes, num_edges:
-  /// integer [batch_size], not negative, that sum to num_nodes() and num_edges(), else
-  /// InvalidArgument. Synchronises where the numbers are on CUDA.
+  /// the graphs that transforms make (add_self_loop, ...; not remove_self_loop) are no batches.
+  /// num_nodes, num_edges: integer [batch_size], not negative, that sum to num_nodes() and
+  /// num_edges(), else InvalidArgument. Synchronises where the numbers are on CUDA.
   void set_batch(const at::Tensor& num_nodes, const at::Tensor& num_edges);
 
   /// Structure and every column on `device`; a new graph unless it is there already.

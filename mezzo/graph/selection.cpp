@@ -32,6 +32,9 @@ at::Tensor selected_ids(std::string_view operation, std::string_view name, const
     check_device(operation, name, ids, device);
     return ids.nonzero().squeeze(1);
   }
+  // libtorch's indexing takes it for a mask, as ids it would name rows 0 and 1.
+  MEZZO_CHECK(!ids.defined() || ids.scalar_type() != at::kByte,
+              "{}: expected {} as integer ids or a bool mask, got uint8", operation, name);
   const at::Tensor selected = check_vector(operation, name, ids).to(at::kLong);
   check_device(operation, name, selected, device);
   check_range(operation, name, selected, bound);

@@ -223,6 +223,10 @@ Graph remove_self_loop(const Graph& graph) {
   const at::Tensor keep = (old.src() != old.dst()).nonzero().squeeze(1);
   Graph kept = edges_of(graph, keep, old.src(), old.dst(), graph.num_nodes());
   kept.ndata() = graph.ndata();
+  if (graph.batch_size() == 1) return kept;
+  const at::Tensor ends = graph.batch_num_edges().cumsum(0);
+  const at::Tensor kept_ends = at::searchsorted(keep.cpu(), ends);
+  kept.set_batch(graph.batch_num_nodes(), at::diff(kept_ends, 1, 0, at::zeros({1}, at::kLong)));
   return kept;
 }
 

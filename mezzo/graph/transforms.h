@@ -27,7 +27,7 @@ MEZZO_API Graph rmat_graph(int scale, std::int64_t num_edges, std::uint64_t seed
 /// new edges (DGL's fill_data), where a column of integers takes a whole number only, else
 /// InvalidArgument.
 MEZZO_API Graph add_self_loop(const Graph& graph, double fill = 1);
-/// Without any self loop; edge columns follow.
+/// Without any self loop; edge columns follow, and a batch remains one of its parts, as in DGL.
 MEZZO_API Graph remove_self_loop(const Graph& graph);
 /// The simple graph with every edge in both directions, sorted by (source, destination), parallel
 /// edges merged; node columns are shared, edge columns dropped (DGL's to_bidirected).

@@ -36,6 +36,10 @@ bool is_narrow(at::ScalarType type) {
 
 }  // namespace
 
+void check_defined(const char* what, const char* name, const at::Tensor& tensor) {
+  MEZZO_CHECK(tensor.defined(), "{}: expected {}, got an undefined tensor", what, name);
+}
+
 void check_negative_slope(const char* what, double negative_slope, at::ScalarType accumulator) {
   const double largest = accumulator == at::kDouble ? std::numeric_limits<double>::max()
                                                     : std::numeric_limits<float>::max();

@@ -21,6 +21,10 @@ at::ScalarType scalar_type_of(DType dtype);
 at::ScalarType accumulator_of(at::ScalarType type);
 at::ScalarType accumulator_of(DType dtype);
 
+/// Throws InvalidArgument naming `what` and the argument for an undefined tensor, as which Python's
+/// None arrives.
+void check_defined(const char* what, const char* name, const at::Tensor& tensor);
+
 /// Throws InvalidArgument naming `what` unless the slope is finite in the accumulator's type.
 void check_negative_slope(const char* what, double negative_slope, at::ScalarType accumulator);
 

@@ -277,11 +277,6 @@ struct Linear : Function<Linear> {
 /// names.
 namespace differentiable {
 
-/// Python's None arrives as an undefined tensor, of which libtorch says no more than that.
-void check_given(const char* what, const char* name, const at::Tensor& tensor) {
-  MEZZO_CHECK(tensor.defined(), "{}: the op needs {}, which is absent", what, name);
-}
-
 at::Tensor gspmm(const TopologyPtr& topology, c10::string_view op, c10::string_view reduce,
                  const OptionalTensor& lhs, const OptionalTensor& rhs, c10::string_view lhs_target,
                  c10::string_view rhs_target) {
@@ -302,25 +297,29 @@ at::Tensor gsddmm(const TopologyPtr& topology, c10::string_view op, const Option
 at::Tensor scaled_sum(const TopologyPtr& topology, const at::Tensor& x,
                       const OptionalTensor& weight, const OptionalTensor& src_scale,
                       const OptionalTensor& dst_scale) {
-  check_given("scaled_sum", "x", x);
-  for (const OptionalTensor& scale : {src_scale, dst_scale}) {
-    MEZZO_CHECK(!at::GradMode::is_enabled() || !scale || !scale->requires_grad(),
-                "scaled_sum: scales are constants, gradients to them are not available");
+  check_defined("scaled_sum", "x", x);
+  for (const auto& [name, scale] :
+       {std::pair{"src_scale", &src_scale}, std::pair{"dst_scale", &dst_scale}}) {
+    MEZZO_CHECK(
+        !at::GradMode::is_enabled() || !*scale || !(*scale)->requires_grad(),
+        "scaled_sum: expected {} without a gradient, for scales are constants, got one that "
+        "requires it",
+        name);
   }
   return ScaledSum::apply(topology, x, weight, src_scale, dst_scale);
 }
 
 at::Tensor edge_softmax(const TopologyPtr& topology, const at::Tensor& logits,
                         c10::string_view by) {
-  check_given("edge_softmax", "logits", logits);
+  check_defined("edge_softmax", "logits", logits);
   MEZZO_CHECK(by == "dst" || by == "src", "edge_softmax: by: '{}' is not one of dst, src",
               std::string_view(by));
   return EdgeSoftmax::apply(topology, logits, by == "dst" ? NormalizeBy::kDst : NormalizeBy::kSrc);
 }
 
 at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, const OptionalTensor& bias) {
-  check_given("linear", "x", x);
-  check_given("linear", "weight", weight);
+  check_defined("linear", "x", x);
+  check_defined("linear", "weight", weight);
   return Linear::apply(x, weight, bias);
 }
 

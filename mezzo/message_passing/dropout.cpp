@@ -32,6 +32,7 @@ thread_local bool draws_on_device = false;
 template <class Device>
 at::Tensor dropout_on(const at::Tensor& x, double probability, std::int64_t seed,
                       const OptionalTensor& seed_offset) {
+  check_defined("dropout", "x", x);
   const DType dtype = dtype_of("dropout", x.scalar_type());
   const at::Tensor given = x.contiguous();
   const DropoutLevel dropout =

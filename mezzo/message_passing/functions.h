@@ -17,7 +17,8 @@
 namespace mezzo {
 
 /// What a user-defined message function sees: n edges, in ascending id or, of some edges only, in
-/// the order in which the caller named them.
+/// the order in which the caller named them. Refers to the graph's frames: not to be kept longer
+/// than the call.
 class MEZZO_API EdgeBatch {
  public:
   /// Edge i of `topology` is row i of `edge` and runs between rows of `src` and of `dst`.
@@ -31,12 +32,13 @@ class MEZZO_API EdgeBatch {
   std::int64_t batch_size() const;
 
  private:
-  const Topology& topology_;
+  Topology topology_;
   FrameRows src_, edge_, dst_;
 };
 
 /// What a user-defined reduce or apply function sees: n nodes. A reduce function is called once per
-/// distinct non-zero in-degree (DGL's degree buckets).
+/// distinct non-zero in-degree (DGL's degree buckets). Refers to the graph's frame: not to be kept
+/// longer than the call.
 class MEZZO_API NodeBatch {
  public:
   /// fresh: columns just computed for these nodes, which hide those of the frame.

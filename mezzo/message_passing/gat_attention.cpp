@@ -70,6 +70,7 @@ class Operands {
 
  private:
   void check_place(const char* name, const at::Tensor& t) const {
+    check_defined(kGatAttentionName, name, t);
     MEZZO_CHECK(t.device() == topology_.device(),
                 "{}: expected {} on the graph's device {}, got {}", kGatAttentionName, name,
                 topology_.device().str(), t.device().str());

@@ -63,6 +63,7 @@ class CheckedPairs {
 
  private:
   static void check_kind(const Topology& topology, const char* name, const at::Tensor& t) {
+    check_defined("gatv2_scores", name, t);
     MEZZO_CHECK(t.device() == topology.device(),
                 "gatv2_scores: expected {} on the graph's device {}, got {}", name,
                 topology.device().str(), t.device().str());

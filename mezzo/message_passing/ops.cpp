@@ -5,6 +5,7 @@
 #include "mezzo/core/error.h"
 #include "mezzo/graph/selection.h"
 #include "mezzo/graph/topology_build.h"
+#include "mezzo/message_passing/arguments.h"
 #include "mezzo/message_passing/schema.h"
 #include "mezzo/message_passing/sparse_linear.h"
 
@@ -58,7 +59,7 @@ at::Tensor scaled_sum(const Topology& topology, const at::Tensor& x,
       handle<at::Tensor(const TopologyPtr&, const at::Tensor&, const std::optional<at::Tensor>&,
                         const std::optional<at::Tensor>&, const std::optional<at::Tensor>&)>(
           "mezzo::scaled_sum");
-  MEZZO_CHECK(x.defined(), "scaled_sum: x is undefined");
+  check_defined("scaled_sum", "x", x);
   check_strided("scaled_sum", "x", x);
   check_strided("scaled_sum", "weight", weight);
   check_strided("scaled_sum", "src_scale", src_scale);
@@ -69,7 +70,7 @@ at::Tensor scaled_sum(const Topology& topology, const at::Tensor& x,
 at::Tensor edge_softmax(const Topology& topology, const at::Tensor& logits, NormalizeBy by,
                         const std::optional<at::Tensor>& edges) {
   constexpr const char* kOperation = "edge_softmax";
-  MEZZO_CHECK(logits.defined(), "edge_softmax: logits are undefined");
+  check_defined(kOperation, "logits", logits);
   check_strided(kOperation, "logits", logits);
   if (!edges) return op::edge_softmax(hold(topology), logits, by);
   const at::Tensor ids =
@@ -82,7 +83,8 @@ at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, const at::Tenso
   static const auto registered =
       handle<at::Tensor(const at::Tensor&, const at::Tensor&, const std::optional<at::Tensor>&)>(
           "mezzo::linear");
-  MEZZO_CHECK(x.defined() && weight.defined(), "linear: x or weight is undefined");
+  check_defined("linear", "x", x);
+  check_defined("linear", "weight", weight);
   MEZZO_CHECK(x.dim() >= 1 && weight.dim() == 2 && x.size(-1) == weight.size(1),
               "linear: expected x [N, in] and weight [out, in], got x {} and weight {}",
               detail::describe(x), detail::describe(weight));

@@ -255,13 +255,16 @@ at::Tensor segment_softmax(const at::Tensor& lengths, const at::Tensor& x) {
 }
 
 at::Tensor segment_mm(const at::Tensor& a, const at::Tensor& b, const at::Tensor& lengths) {
-  MEZZO_CHECK(a.defined() && b.defined() && lengths.defined(),
-              "segment_mm: a, b or lengths is undefined");
+  check_defined("segment_mm", "a", a);
+  check_defined("segment_mm", "b", b);
+  check_defined("segment_mm", "lengths", lengths);
   return call("mezzo::segment_mm", a, b, lengths);
 }
 
 at::Tensor gather_mm(const at::Tensor& a, const at::Tensor& b, const at::Tensor& idx) {
-  MEZZO_CHECK(a.defined() && b.defined() && idx.defined(), "gather_mm: a, b or idx is undefined");
+  check_defined("gather_mm", "a", a);
+  check_defined("gather_mm", "b", b);
+  check_defined("gather_mm", "idx", idx);
   return call("mezzo::gather_mm", a, b, idx);
 }
 

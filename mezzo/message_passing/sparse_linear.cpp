@@ -23,9 +23,8 @@ struct Structure {
   bool operator==(const Structure&) const = default;
 };
 
-/// Tensors made in inference mode count no versions.
 std::int64_t version_of(const at::Tensor& tensor) {
-  return tensor.is_inference() ? 0 : static_cast<std::int64_t>(tensor._version());
+  return static_cast<std::int64_t>(tensor._version());
 }
 
 struct Remembered {
@@ -41,6 +40,9 @@ Topology topology_of(const at::Tensor& x) {
   static std::mutex mutex;
   static std::vector<Remembered> known;
   const at::Tensor rows = x.crow_indices(), columns = x.col_indices();
+  const auto made = [&] { return Topology::from_csc(rows.clone(), columns.clone(), x.size(1)); };
+  // Those made in inference mode count no changes in place.
+  if (rows.is_inference() || columns.is_inference()) return made();
   const Structure structure{
       rows.const_data_ptr(), columns.const_data_ptr(), x.size(0),          x.size(1),
       columns.numel(),       version_of(rows),         version_of(columns)};
@@ -50,7 +52,7 @@ Topology topology_of(const at::Tensor& x) {
   for (const Remembered& one : known) {
     if (one.structure == structure) return one.topology;
   }
-  const Topology topology = Topology::from_csc(rows.clone(), columns.clone(), x.size(1));
+  const Topology topology = made();
   known.push_back({structure, rows.storage().getWeakStorageImpl(),
                    columns.storage().getWeakStorageImpl(), topology});
   return topology;

@@ -12,6 +12,7 @@
 #include "mezzo/core/error.h"
 #include "mezzo/graph/topology_build.h"
 #include "mezzo/graph/topology_trusted.h"
+#include "mezzo/nn/evaluation_mode.h"
 #include "mezzo/nn/layer_support.h"
 #include "mezzo/sampling/gather.h"
 
@@ -19,24 +20,6 @@ namespace mezzo {
 namespace {
 
 constexpr auto kInferenceName = "inference";
-
-/// The model in evaluation mode; afterwards each part is in the mode in which it was.
-class EvaluationMode {
- public:
-  explicit EvaluationMode(torch::nn::Module& model) {
-    for (const auto& part : model.modules()) parts_.emplace_back(part, part->is_training());
-    model.eval();
-  }
-  ~EvaluationMode() {
-    // A part comes before its own parts, which train() changes too.
-    for (const auto& [part, training] : parts_) part->train(training);
-  }
-  EvaluationMode(const EvaluationMode&) = delete;
-  EvaluationMode& operator=(const EvaluationMode&) = delete;
-
- private:
-  std::vector<std::pair<std::shared_ptr<torch::nn::Module>, bool>> parts_;
-};
 
 at::Tensor rows_of_nodes(const at::Tensor& x, const at::Tensor& nodes) {
   if (x.layout() == at::kSparseCsr && x.is_cpu()) return gather_rows(x, nodes.cpu());
@@ -143,7 +126,7 @@ at::Tensor inference(nn::Model& model, const Topology& graph, const at::Tensor& 
               kInferenceName, device.str(), parameter.device().str());
 
   const at::NoGradGuard no_grad;
-  const EvaluationMode evaluation(*model);
+  const nn::EvaluationMode evaluation(*model);
   const at::ScalarType dtype = parameter.scalar_type();
   if (num_nodes <= options.batch_size || model->options.kind == nn::ModelKind::kSgc) {
     return model->forward(graph.to(device), in_model_dtype(x, dtype, device)).to(at::kCPU);

@@ -32,16 +32,16 @@ void check_layers(const std::vector<at::Tensor>& layers, const JumpingKnowledgeO
     MEZZO_CHECK(layer.defined() && layer.layout() == at::kStrided && layer.dim() >= 2 &&
                     at::isFloatingType(layer.scalar_type()),
                 "{}: expected a floating, strided output [N, ..., F] of layer {}, got {}",
-                kJumpingKnowledgeName, i, mezzo::detail::describe(layer));
+                kJumpingKnowledgeName, i, detail::describe(layer));
     MEZZO_CHECK(fit(layer, first, options.mode == JumpingMode::kCat),
                 "{}: expected an output of layer {} that fits {} on {}, got {} on {}",
-                kJumpingKnowledgeName, i, mezzo::detail::describe(first), first.device().str(),
-                mezzo::detail::describe(layer), layer.device().str());
+                kJumpingKnowledgeName, i, detail::describe(first), first.device().str(),
+                detail::describe(layer), layer.device().str());
   }
   MEZZO_CHECK(options.mode != JumpingMode::kLstm ||
                   (layers[0].dim() == 2 && layers[0].size(1) == options.in_features),
               "{}: expected outputs [N, {}], got {}", kJumpingKnowledgeName, options.in_features,
-              mezzo::detail::describe(layers[0]));
+              detail::describe(layers[0]));
 }
 
 }  // namespace

@@ -8,12 +8,6 @@
 
 namespace mezzo::nn::detail {
 
-std::string describe(const at::Tensor& tensor) {
-  if (!tensor.defined()) return "an undefined tensor";
-  return fmt::format("[{}] {}", fmt::join(tensor.sizes(), ", "),
-                     c10::toString(tensor.scalar_type()));
-}
-
 void check_positive(std::string_view layer, std::string_view name, std::int64_t value) {
   MEZZO_CHECK(value >= 1, "{}: expected {} of at least 1, got {}", layer, name, value);
 }

@@ -9,6 +9,7 @@
 
 #include "mezzo/core/error.h"
 #include "mezzo/graph/topology.h"
+#include "mezzo/graph/topology_build.h"
 #include "mezzo/nn/graph_conv.h"
 #include "mezzo/nn/node_rows.h"
 
@@ -16,8 +17,7 @@
 /// Internal to nn; not exported. All checks throw InvalidArgument that names the layer.
 namespace mezzo::nn::detail {
 
-/// "[3, 2] Long", for errors; the tensor may be undefined.
-std::string describe(const at::Tensor& tensor);
+using mezzo::detail::describe;
 
 /// `value` is at least 1.
 void check_positive(std::string_view layer, std::string_view name, std::int64_t value);

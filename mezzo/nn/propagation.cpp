@@ -66,12 +66,14 @@ void check_hops(std::string_view layer, std::int64_t hops) {
 std::optional<at::Tensor> edge_factors(std::string_view layer, const Topology& topology,
                                        const at::Tensor& edge_weight, at::ScalarType dtype) {
   if (!edge_weight.defined()) return std::nullopt;
-  MEZZO_CHECK(edge_weight.dim() == 1 && edge_weight.size(0) == topology.num_edges() &&
+  const bool is_column = edge_weight.dim() == 2 && edge_weight.size(1) == 1;
+  MEZZO_CHECK((edge_weight.dim() == 1 || is_column) &&
+                  edge_weight.size(0) == topology.num_edges() &&
                   at::isFloatingType(edge_weight.scalar_type()),
-              "{}: expected floating edge_weight [{}], one number per edge, got {}", layer,
-              topology.num_edges(), describe(edge_weight));
+              "{}: expected floating edge_weight [{}] or [{}, 1], one number per edge, got {}",
+              layer, topology.num_edges(), topology.num_edges(), describe(edge_weight));
   check_device(layer, "edge_weight", topology, edge_weight);
-  return edge_weight.to(dtype);
+  return (is_column ? edge_weight.squeeze(1) : edge_weight).to(dtype);
 }
 
 Propagation::Propagation(std::string_view layer, const Topology& topology, const at::Tensor& h,

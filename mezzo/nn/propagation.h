@@ -22,7 +22,8 @@ void check_one_node_set(std::string_view layer, const Topology& topology);
 /// `hops` is at least 0.
 void check_hops(std::string_view layer, std::int64_t hops);
 
-/// edge_weight, a floating [num_edges] on the topology's device, in `dtype`; none if undefined.
+/// edge_weight, a floating [num_edges] or [num_edges, 1] on the topology's device, in `dtype`; none
+/// if undefined.
 std::optional<at::Tensor> edge_factors(std::string_view layer, const Topology& topology,
                                        const at::Tensor& edge_weight, at::ScalarType dtype);
 

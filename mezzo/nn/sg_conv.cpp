@@ -20,9 +20,13 @@ at::Tensor dense(const at::Tensor& h) {
   return detail::is_sparse(h) ? h.to_dense() : h;
 }
 
-/// Counts the changes in place, where libtorch counts them.
+/// Whether libtorch counts the tensor's changes in place: not of one made in inference mode.
+bool counts_changes(const at::Tensor& tensor) {
+  return !tensor.defined() || !tensor.is_inference();
+}
+
 std::int64_t version(const at::Tensor& tensor) {
-  return tensor.defined() && !tensor.is_inference() ? tensor._version() : 0;
+  return tensor.defined() && counts_changes(tensor) ? tensor._version() : 0;
 }
 
 /// The dtype of sums over rows like h, here and now: that of h, or of a mixed precision region.
@@ -75,12 +79,14 @@ at::Tensor SGConvImpl::kept_rows(const Topology& topology, const at::Tensor& h,
   if (!kept_ || kept_->rows.scalar_type() != dtype_of_sums(h)) {
     const c10::InferenceMode no_inference(false);  // a later call may train with what is kept
     const detail::Propagation propagation(kSgConvName, topology, h, edge_weight);
+    at::Tensor rows = detail::propagate(propagation, dense(h), options.k);
+    if (!counts_changes(h) || !counts_changes(edge_weight)) return rows;
     kept_ = Kept{.topology = topology,
                  .h = h,
                  .edge_weight = edge_weight,
                  .h_version = version(h),
                  .edge_weight_version = version(edge_weight),
-                 .rows = detail::propagate(propagation, dense(h), options.k)};
+                 .rows = std::move(rows)};
   }
   return kept_->rows;
 }

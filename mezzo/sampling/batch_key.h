@@ -12,6 +12,10 @@ struct BatchKey {
   std::int64_t batch = 0;  ///< from 0
 };
 
+/// Epochs and batches whose draws are distinct.
+inline constexpr std::int64_t kMostEpochs = std::int64_t{1} << 20;
+inline constexpr std::int64_t kMostBatches = std::int64_t{1} << 32;
+
 /// For what numbers of a batch are drawn; draws of different purposes or steps are independent.
 enum class DrawPurpose : std::uint8_t {
   kShuffle,    ///< the order of the seeds in an epoch
@@ -23,7 +27,8 @@ enum class DrawPurpose : std::uint8_t {
 };
 
 /// The stream of philox() for draws of `purpose` in step `step` (a hop, a layer; below 2^8) of a
-/// batch: distinct for epochs below 2^20 and batches below 2^32.
+/// batch: distinct for epochs below kMostEpochs and batches below kMostBatches, or batches below
+/// 2^40 where every step is 0.
 constexpr std::uint64_t draw_stream(const BatchKey& key, DrawPurpose purpose, std::int64_t step) {
   return (static_cast<std::uint64_t>(key.epoch) << 44) ^
          (static_cast<std::uint64_t>(purpose) << 40) ^ (static_cast<std::uint64_t>(step) << 32) ^

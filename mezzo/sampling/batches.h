@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "mezzo/core/error.h"
+#include "mezzo/sampling/batch_key.h"
 #include "mezzo/sampling/pipeline.h"
 #include "mezzo/sampling/workspace.h"
 
@@ -68,8 +69,10 @@ class Batches {
   }
 
   /// Begins the next epoch (the first is 0), or the one that start_at() named. Throws
-  /// InvalidArgument where start_at() named a batch that the epoch does not have.
+  /// InvalidArgument where start_at() named a batch that the epoch does not have, and for more than
+  /// 2^20 epochs.
   Iterator begin() {
+    check_epoch("begin", epoch_);
     const std::shared_ptr<const Epoch<Item>> epoch = make_epoch_(epoch_);
     const std::int64_t first = std::exchange(first_batch_, 0);
     MEZZO_CHECK(first <= epoch->num_batches(),
@@ -84,12 +87,11 @@ class Batches {
   /// The number of the epoch that the next loop passes through.
   std::int64_t epoch() const { return epoch_; }
   /// The next loop begins at this batch of this epoch (both from 0): what an interrupted run needs.
-  /// At the number of batches it begins at the end. Throws InvalidArgument for negative ones.
+  /// At the number of batches it begins at the end. Throws InvalidArgument for negative ones,
+  /// and for an epoch of 2^20 or more.
   void start_at(std::int64_t epoch, std::int64_t batch = 0) {
-    MEZZO_CHECK(epoch >= 0 && batch >= 0,
-                "start_at: expected an epoch and a batch of at least 0, "
-                "got {} and {}",
-                epoch, batch);
+    check_epoch("start_at", epoch);
+    MEZZO_CHECK(batch >= 0, "start_at: expected a batch of at least 0, got {}", batch);
     epoch_ = epoch;
     first_batch_ = batch;
   }
@@ -98,7 +100,7 @@ class Batches {
   /// One batch by itself, equal to that of a loop; does not change what the next loop gives. Made
   /// by the caller. Throws InvalidArgument for a batch that the epoch does not have.
   Item batch(std::int64_t epoch, std::int64_t index) const {
-    MEZZO_CHECK(epoch >= 0, "batch: expected an epoch of at least 0, got {}", epoch);
+    check_epoch("batch", epoch);
     const auto made = make_epoch_(epoch);
     MEZZO_CHECK(index >= 0 && index < made->num_batches(),
                 "batch: expected an index in [0, {}), got {}", made->num_batches(), index);
@@ -109,6 +111,11 @@ class Batches {
   PipelineStatistics statistics() const { return counters_->read(); }
 
  private:
+  /// Later epochs would draw the numbers of earlier ones again.
+  static void check_epoch(const char* what, std::int64_t epoch) {
+    MEZZO_CHECK(epoch >= 0 && epoch < kMostEpochs, "{}: expected an epoch in [0, {}), got {}", what,
+                kMostEpochs, epoch);
+  }
   static auto maker(std::shared_ptr<const Epoch<Item>> epoch) {
     return [epoch = std::move(epoch)](std::int64_t index, Workspace& workspace) {
       return epoch->make(index, workspace);

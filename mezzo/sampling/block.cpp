@@ -153,8 +153,9 @@ Block to_block(const Topology& topology, const at::Tensor& edges, const at::Tens
               "{}: expected a topology of one set of nodes, got {} sources and {} destinations",
               kOperation, topology.num_src(), num_nodes);
   const c10::InferenceMode no_inference(false);
-  const at::Tensor chosen =
-      detail::selected_ids(kOperation, "edges", edges, topology.num_edges(), topology.device());
+  const at::Tensor chosen =  // a copy: the block keeps it
+      detail::selected_ids(kOperation, "edges", edges, topology.num_edges(), topology.device())
+          .clone();
   const at::Tensor into =
       detail::selected_ids(kOperation, "dst_nodes", dst_nodes, num_nodes, topology.device());
   detail::check_distinct(kOperation, "dst_nodes", into);

@@ -23,7 +23,7 @@ constexpr std::int64_t kWalksPerTask = 256;
 constexpr int kWalkTries = 64;  // proposals of node2vec before the row is read as a whole
 constexpr double kWalkLeastBias = 1e-9, kWalkMostBias = 1e9;
 
-/// The numbers of one walk, one after the other.
+/// The numbers of one walk, one after the other. A walk takes the place of a batch: its step is 0.
 class WalkDraws {
  public:
   WalkDraws(std::uint64_t seed, std::int64_t walk)

@@ -12,6 +12,7 @@
 #include "mezzo/core/error.h"
 #include "mezzo/dist/data_parallel.h"
 #include "mezzo/dist/process_group.h"
+#include "mezzo/dist/sync_batch_norm.h"
 
 #include "dist/processes.h"
 
@@ -136,6 +137,13 @@ TEST(CollectiveCheck, every_collective_is_checked) {
                     static_cast<void>(group.broadcast_async(
                         at::ones({3}, group.rank() == 0 ? at::kFloat : at::kDouble)));
                   });
+}
+
+TEST(CollectiveCheck, rows_that_one_rank_cannot_normalize_are_an_error_on_every_rank) {
+  expect_mismatch(2, {"SyncBatchNorm1d: expected x as floating [n, 2]"}, [](ProcessGroup& group) {
+    dist::SyncBatchNorm1d norm(dist::SyncBatchNorm1dOptions{.num_features = 2}, group);
+    norm->forward(at::ones({3, 2 + group.rank()}));
+  });
 }
 
 TEST(CollectiveCheck, different_operations_are_an_error_on_every_rank) {

@@ -12,6 +12,7 @@
 #include <gtest/gtest.h>
 
 #include "mezzo/core/error.h"
+#include "mezzo/graph/batch.h"
 
 #include "support/graphs.h"
 
@@ -200,6 +201,15 @@ TEST(RemoveSelfLoop, removes_all_loops_and_their_rows) {
   EXPECT_EQ(kept.num_nodes(), 4);
   EXPECT_EQ(values(kept.edata().at("w")), Ids({2, 2, 4, 4}));
   EXPECT_TRUE(kept.ndata()["h"].is_same(g.ndata()["h"]));
+}
+
+TEST(RemoveSelfLoop, keeps_the_parts_of_a_batch) {
+  const Graph part = self_loop_graph();
+  const Graph kept = remove_self_loop(batch({part, part, part}));
+  EXPECT_EQ(values(kept.batch_num_nodes()), Ids({4, 4, 4}));
+  EXPECT_EQ(values(kept.batch_num_edges()), Ids({2, 2, 2}));
+  const Graph loop = Graph::from_coo(ids({0}), ids({0}), 1);
+  EXPECT_EQ(values(remove_self_loop(batch({loop, loop})).batch_num_edges()), Ids({0, 0}));
 }
 
 TEST(ToBidirected, has_each_edge_both_ways_once_in_order) {

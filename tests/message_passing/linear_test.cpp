@@ -5,6 +5,7 @@
 
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
+#include <c10/core/InferenceMode.h>
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
 
@@ -278,6 +279,14 @@ at::Tensor sparse_rows(std::int64_t rows, std::int64_t columns, at::ScalarType d
   masked[0].zero_();
   masked.select(1, columns - 1).zero_();
   return masked;
+}
+
+TEST(SparseLinear, sees_changes_in_place_where_none_are_counted) {
+  const c10::InferenceMode inference;
+  const at::Tensor x = at::eye(2).to_sparse_csr(), identity = at::eye(2);
+  EXPECT_TRUE(exact(mezzo::linear(x, identity), identity));
+  x.col_indices().copy_(ids({1, 0}));
+  EXPECT_TRUE(exact(mezzo::linear(x, identity), identity.flip(0)));
 }
 
 TEST(SparseLinear, is_the_product_of_the_dense_matrix_in_value_and_gradients) {

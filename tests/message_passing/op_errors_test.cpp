@@ -5,6 +5,7 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <gtest/gtest.h>
 
+#include "mezzo/message_passing/attention_scores.h"
 #include "mezzo/message_passing/ops.h"
 
 #include "support/tensors.h"
@@ -68,11 +69,19 @@ TEST(OpErrors, an_absent_tensor_is_named) {
   const Topology g = five_seven();
   EXPECT_TRUE(mentions_all(error_of([&] { edge_softmax(g, {}); }), {"edge_softmax", "logits"}));
   EXPECT_TRUE(mentions_all(error_of([&] { scaled_sum(g, {}, ones({3}), {}, {}); }),
-                           {"scaled_sum", "xisundefined"}));
+                           {"scaled_sum", "expectedx,gotanundefined"}));
   EXPECT_TRUE(mentions_all(error_of([&] {
                              mezzo::linear(ones({3, 2}), {});
                            }),
                            {"linear", "weight"}));
+  EXPECT_TRUE(mentions_all(error_of([&] {
+                             gat_attention(g, ones({5, 1, 2}), {}, ones({7, 1}));
+                           }),
+                           {"gat_attention", "score_src", "undefined"}));
+  EXPECT_TRUE(mentions_all(error_of([&] {
+                             gatv2_scores(g, ones({5, 1, 2}), {}, ones({1, 2}));
+                           }),
+                           {"gatv2_scores", "dst", "undefined"}));
 }
 
 TEST(OpErrors, a_dot_needs_equal_last_dimensions) {

@@ -63,6 +63,14 @@ TEST(SendAndRecv, takes_ids_of_either_width_and_a_mask) {
   }
 }
 
+TEST(SendAndRecv, bytes_are_neither_ids_nor_a_mask) {
+  Graph g = four_node_features();
+  const at::Tensor bytes = mask({1, 0, 0, 1}).to(at::kByte);
+  EXPECT_TRUE(
+      mentions(error_of([&] { g.send_and_recv(bytes, fn::copy_u("x", "m"), fn::sum("m", "out")); }),
+               "gotuint8"));
+}
+
 TEST(SendAndRecv, takes_edges_by_their_ends) {
   Graph g = four_node_features();
   g.send_and_recv(g.edge_ids(ids({3, 0}), ids({2, 1})), fn::copy_e("w", "m"), fn::max("m", "out"));

@@ -204,7 +204,7 @@ TEST(DotGatConv, wrong_arguments_are_errors_that_name_them) {
   const std::string text = error_of([&] { layer(g, at::zeros({4, 3}, on_device(at::kDouble))); });
   EXPECT_TRUE(mentions(text, "DotGatConv"));
   EXPECT_TRUE(mentions(text, "[5,3]"));
-  EXPECT_TRUE(mentions(text, "got[4,3]"));
+  EXPECT_TRUE(mentions(text, "gotfloat64[4,3]"));
   EXPECT_TRUE(mentions(error_of([&] {
                          layer(wrong_way, at::zeros({4, 3}, on_device(at::kDouble)));
                        }),

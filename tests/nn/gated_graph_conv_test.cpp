@@ -212,7 +212,7 @@ TEST(GatedGraphConv, wrong_arguments_are_errors_that_name_them) {
   EXPECT_TRUE(mentions(error(g, h, {}), "edge_types[15],forthereare2types,gotnone"));
   EXPECT_TRUE(mentions(error(g, h, at::zeros({14}, on_device(at::kLong))), "edge_types[15]"));
   EXPECT_TRUE(mentions(error(g, h, at::zeros({15, 1}, on_device(at::kLong))), "edge_types[15]"));
-  EXPECT_TRUE(mentions(error(g, h, at::zeros({15}, on_device())), "got[15]Float"));
+  EXPECT_TRUE(mentions(error(g, h, at::zeros({15}, on_device())), "gotfloat32[15]"));
   EXPECT_TRUE(mentions(error(g, h, types + 2), "edge_typesin[0,2),got2"));
   EXPECT_TRUE(mentions(error(g, h, types - 1), "edge_typesin[0,2),got-1"));
   const Topology bipartite = random_topology(5, 4, 15, 19);

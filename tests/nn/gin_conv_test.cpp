@@ -202,11 +202,11 @@ TEST(GINConv, wrong_arguments_are_errors_that_name_them) {
   };
   EXPECT_TRUE(mentions(error(g, at::zeros({4, 3}, on_device(at::kDouble))),
                        "GINConv:expectedfloatingh[5,...]"));
-  EXPECT_TRUE(mentions(error(g, at::zeros({5, 3}, on_device(at::kLong))), "Long"));
+  EXPECT_TRUE(mentions(error(g, at::zeros({5, 3}, on_device(at::kLong))), "int64"));
   EXPECT_TRUE(mentions(error(g, {}), "undefined"));
   EXPECT_TRUE(mentions(error(wrong_way, at::zeros({4, 3}, on_device(at::kDouble))), "prefix"));
   for (const at::Tensor& weight :
-       {at::zeros({9}, on_device(at::kDouble)), at::zeros({10, 1}, on_device(at::kDouble)),
+       {at::zeros({9}, on_device(at::kDouble)), at::zeros({10, 2}, on_device(at::kDouble)),
         at::zeros({10}, on_device(at::kLong))}) {
     EXPECT_TRUE(mentions(error(g, h, weight), "edge_weight[10]"));
   }

@@ -277,13 +277,13 @@ TEST(ModelOnBlocks, blocks_that_do_not_fit_are_errors_that_say_where) {
   const Block other = all_edges_into(graph(), ids({1}));
   EXPECT_TRUE(mentions(error({other, blocks[1]}, rows),
                        "expectedthe1destinationsofblock0tobethesourcesofblock1,got"));
-  EXPECT_TRUE(mentions(error(blocks, rows.slice(0, 1)), "onerowpersourcenode,got["));
-  EXPECT_TRUE(mentions(error(blocks, rows.slice(1, 1)), "onerowpersourcenode,got["));
+  EXPECT_TRUE(mentions(error(blocks, rows.slice(0, 1)), "onerowpersourcenode,gotfloat64["));
+  EXPECT_TRUE(mentions(error(blocks, rows.slice(1, 1)), "onerowpersourcenode,gotfloat64["));
   for (const std::int64_t index : {-1, 2}) {
     const auto text = error_of([&] { model->forward_layer(index, blocks[0], rows); });
     EXPECT_TRUE(mentions(text, "Model:expectedalayerin[0,2),got"));
   }
-  EXPECT_TRUE(mentions(error_of([&] { model->forward_layer(1, blocks[0], rows); }), "got["));
+  EXPECT_TRUE(mentions(error_of([&] { model->forward_layer(1, blocks[0], rows); }), "gotfloat64["));
 }
 
 }  // namespace

@@ -365,7 +365,7 @@ TEST(Model, wrong_arguments_are_errors_that_name_them) {
   const std::string text = error_of([&] { model(graph(), features(5)); });
   EXPECT_TRUE(mentions(text, "Model"));
   EXPECT_TRUE(mentions(text, "[12,4]"));
-  EXPECT_TRUE(mentions(text, "got[12,5]"));
+  EXPECT_TRUE(mentions(text, "gotfloat64[12,5]"));
   const Topology wide = connected(9, 5, 20, 8);
   EXPECT_TRUE(mentions(error_of([&] {
                          model(wide, uniform({9, 4}, at::kDouble, 9));

@@ -138,6 +138,15 @@ TEST(ToBlock, masks_choose_edges_and_nodes) {
   EXPECT_EQ(values(block.topology().src()), (Ids{2, 1}));
 }
 
+TEST(ToBlock, keeps_copies_of_what_it_was_given) {
+  const at::Tensor edges = ids({1, 3}), nodes = ids({2, 3});
+  const Block block = to_block(four_nodes(), edges, nodes);
+  edges.zero_();
+  nodes.zero_();
+  EXPECT_EQ(values(block.parent_edges()), (Ids{1, 3}));
+  EXPECT_EQ(values(block.dst_nodes()), (Ids{2, 3}));
+}
+
 TEST(ToBlock, of_no_edges_keeps_the_destinations) {
   const Block block = to_block(four_nodes(), ids({}), ids({3, 0}));
   EXPECT_EQ(block.num_edges(), 0);

@@ -235,6 +235,11 @@ TEST(Pipeline, start_at_goes_on_where_a_run_was_interrupted) {
     EXPECT_TRUE(mentions(error_of([&] { batches.begin(); }), "atmost10"));
     EXPECT_THROW(batches.start_at(-1), InvalidArgument);
     EXPECT_THROW(batches.start_at(0, -1), InvalidArgument);
+    EXPECT_THROW(batches.start_at(kMostEpochs), InvalidArgument);
+    EXPECT_THROW(batches.batch(kMostEpochs, 0), InvalidArgument);
+    batches.start_at(kMostEpochs - 1, 10);
+    EXPECT_EQ(loop(batches), std::vector<std::int64_t>{});
+    EXPECT_TRUE(mentions(error_of([&] { batches.begin(); }), "epoch"));
   }
 }
 

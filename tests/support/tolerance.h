@@ -57,10 +57,13 @@ inline std::string place(const at::Tensor& tensor, std::int64_t flat) {
   return fmt::format("[{}]", fmt::join(index, ", "));
 }
 
-/// Compares element by element; allowed(i) is the largest distance for element i.
-template <class Allowed>
-testing::AssertionResult compare(const at::Tensor& got, const at::Tensor& expected,
-                                 Allowed allowed) {
+inline constexpr auto kNeverRight = [](std::int64_t, double) { return false; };
+
+/// Compares element by element; allowed(i) is the largest distance for element i, and right(i, x)
+/// says whether x is right for it at any distance.
+template <class Allowed, class Right = decltype(kNeverRight)>
+testing::AssertionResult compare(const at::Tensor& got, const at::Tensor& expected, Allowed allowed,
+                                 Right right = kNeverRight) {
   if (!got.defined()) return testing::AssertionFailure() << "got an undefined tensor";
   if (got.sizes() != expected.sizes()) {
     return testing::AssertionFailure()
@@ -74,6 +77,7 @@ testing::AssertionResult compare(const at::Tensor& got, const at::Tensor& expect
     if (x[i] == y[i] || (std::isnan(x[i]) && std::isnan(y[i]))) continue;
     const double limit = allowed(i);
     if (std::abs(x[i] - y[i]) <= limit && std::isfinite(y[i])) continue;  // false for NaN
+    if (right(i, x[i])) continue;
     return testing::AssertionFailure()
            << fmt::format("at {}: got {}, expected {}, allowed difference {} (dtype {})",
                           place(a, i), x[i], y[i], limit, c10::toString(got.scalar_type()));
@@ -110,8 +114,8 @@ inline testing::AssertionResult same_bits(const at::Tensor& a, const at::Tensor&
                                      << x.numel() << " elements differ in their bits";
 }
 
-/// Within the bound of the arithmetic. An infinity is right where the reference is one or rounds
-/// to one; NaN only where the reference is NaN.
+/// Within the bound of the arithmetic. An infinity is right where the reference is one, or where a
+/// number within the bound rounds to it; NaN only where the reference is NaN.
 inline testing::AssertionResult near(const at::Tensor& got, const at::Tensor& reference,
                                      const SumBound& bound) {
   const DTypeInfo& dtype = info(bound.storage);
@@ -122,13 +126,16 @@ inline testing::AssertionResult near(const at::Tensor& got, const at::Tensor& re
   const at::Tensor values = reference.detach().to(at::kCPU, at::kDouble).contiguous();
   const double* sum = sums.data_ptr<double>();
   const double* value = values.data_ptr<double>();
-  return detail::compare(got, reference, [&](std::int64_t i) {
-    const double relative = bound.terms * dtype.accum_epsilon + bound.operand_epsilon;
+  const double relative = bound.terms * dtype.accum_epsilon + bound.operand_epsilon;
+  const auto allowed = [&](std::int64_t i) {
     const double before = relative * sum[i];
-    const double largest = std::abs(value[i]) + before;
-    if (largest >= dtype.largest) return std::numeric_limits<double>::infinity();
-    return before + dtype.epsilon / 2 * largest + dtype.smallest;
-  });
+    return before + dtype.epsilon / 2 * (std::abs(value[i]) + before) + dtype.smallest;
+  };
+  const auto rounds_to = [&](std::int64_t i, double x) {
+    const double to_its_side = std::copysign(1.0, x) * value[i];
+    return std::isinf(x) && to_its_side + relative * sum[i] >= dtype.largest;
+  };
+  return detail::compare(got, reference, allowed, rounds_to);
 }
 
 /// A number that at most `steps` rounding steps in the accumulator of `dtype` lead to from terms of
