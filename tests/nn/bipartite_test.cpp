@@ -345,9 +345,10 @@ TEST(Bipartite, wrong_pairs_are_errors_that_say_what_was_expected) {
   };
   EXPECT_TRUE(mentions(error(rows(4, kIn), rows(4, kInDst)),
                        "GATConv:expectedfloatinghofthedestinations[6,5],onerowperdestination"));
-  EXPECT_TRUE(mentions(error(rows(4, kIn), rows(6, kIn)), "got[6,4]"));
+  EXPECT_TRUE(mentions(error(rows(4, kIn), rows(6, kIn)), "gotfloat64[6,4]"));
   EXPECT_TRUE(mentions(error(rows(4, kIn), at::Tensor()), "gotanundefinedtensor"));
-  EXPECT_TRUE(mentions(error(rows(5, kIn), rows(6, kInDst)), "[4,4],onerowpersourcenode,got[5,4]"));
+  EXPECT_TRUE(
+      mentions(error(rows(5, kIn), rows(6, kInDst)), "[4,4],onerowpersourcenode,gotfloat64[5,4]"));
   EXPECT_TRUE(mentions(error(rows(4, kIn), rows(6, kInDst).to(at::kFloat)), "ofonedtype"));
   const Topology square = connected(4, 4, 6, 9);
   EXPECT_TRUE(mentions(error_of([&] { layer(square, rows(4, kIn)); }), "expectedapairofrows"));

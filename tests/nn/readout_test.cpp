@@ -287,7 +287,7 @@ TEST(Readout, wrong_arguments_are_errors_that_name_function_and_argument) {
                        "sum_nodes:expectedfloating,stridedweight[15,...]"));
   for (const auto& shape : std::vector<std::vector<std::int64_t>>{{15, 2}, {15, 3, 1}}) {
     EXPECT_TRUE(mentions(error_of([&] { nn::max_edges(g, x, at::zeros(shape, on_device())); }),
-                         "max_edges:expectedaweightthatbroadcastswithx[15,3]Float"));
+                         "max_edges:expectedaweightthatbroadcastswithxfloat32[15,3]"));
   }
 }
 
