@@ -268,11 +268,12 @@ class Errors(unittest.TestCase):
     def test_an_absent_tensor_and_a_weight_that_is_no_matrix_are_named(self):
         graph, x = four_nodes(), torch.ones(4, 3)
         for text, call in {
-            "edge_softmax: the op needs logits": lambda: mezzo.edge_softmax(graph, None, "dst"),
-            "scaled_sum: the op needs x":
+            "edge_softmax: expected logits, got an undefined tensor":
+                lambda: mezzo.edge_softmax(graph, None, "dst"),
+            "scaled_sum: expected x, got an undefined tensor":
                 lambda: mezzo.scaled_sum(graph, None, torch.ones(4), None, None),
-            "linear: the op needs x": lambda: mezzo.linear(None, x, None),
-            "linear: the op needs weight": lambda: mezzo.linear(x, None, None),
+            "linear: expected x, got an undefined tensor": lambda: mezzo.linear(None, x, None),
+            "linear: expected weight, got an undefined tensor": lambda: mezzo.linear(x, None, None),
             "weight \\[out, in\\], got x \\[4, 3\\] and weight \\[3\\]":
                 lambda: mezzo.linear(x, torch.ones(3), None),
             "expected x \\[..., in\\]": lambda: mezzo.linear(torch.ones(()), x, None),
