@@ -57,9 +57,6 @@ dist::ProcessGroup join_group(const std::string& device,
   const std::int64_t timeout_seconds = timeout.value_or(kUsualSeconds);
   MEZZO_CHECK(timeout_seconds >= 1 && timeout_seconds <= kMostSeconds,
               "--group-timeout: expected 1 to {}, got {}", kMostSeconds, timeout_seconds);
-  MEZZO_CHECK(
-      !timeout || is_one_of_several(),
-      "--group-timeout: one process waits for no others; leave it out, or train in several");
   MEZZO_CHECK(!device.starts_with("cuda:") || !is_one_of_several(),
               "--device: each of several processes has the GPU of its place: expected cuda, got {}",
               device);

@@ -144,7 +144,6 @@ TEST(Usage, wrong_words_are_exit_code_2_and_one_line) {
       {{"train", "--precision", "fp8"}, "fp32, tf32, bf16, fp16"},
       {{"train", "--loss-scale", "much"}, "loss-scale"},
       {{"train", "--heads", "2"}, "heads"},
-      {{"train", "--group-timeout", "5"}, "--group-timeout: one process waits for no others"},
       {{"train", "--output-heads", "2"}, "output-heads"},
       {{"train", "--attention-dropout", "0.1"}, "attention-dropout"},
       {{"train", "--model", "mlp", "--self-loops"}, "self-loops"},
