@@ -3,7 +3,6 @@
 #include <cstdlib>
 #include <exception>
 #include <iostream>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -26,7 +25,6 @@ namespace mezzo::cli {
 namespace {
 
 constexpr std::int64_t kMostSeconds = 7 * 24 * 3600;
-constexpr std::int64_t kUsualSeconds = 30 * 60;
 
 /// Whether a launcher started this process together with others.
 bool is_one_of_several() {
@@ -52,9 +50,7 @@ void silence_warnings_of_c10d() {
 
 /// The processes that were started together with this one, by `mezzo launch` or another launcher;
 /// often it is alone.
-dist::ProcessGroup join_group(const std::string& device,
-                              const std::optional<std::int64_t>& timeout) {
-  const std::int64_t timeout_seconds = timeout.value_or(kUsualSeconds);
+dist::ProcessGroup join_group(const std::string& device, std::int64_t timeout_seconds) {
   MEZZO_CHECK(timeout_seconds >= 1 && timeout_seconds <= kMostSeconds,
               "--group-timeout: expected 1 to {}, got {}", kMostSeconds, timeout_seconds);
   MEZZO_CHECK(!device.starts_with("cuda:") || !is_one_of_several(),
@@ -124,7 +120,7 @@ int train_command(const Arguments& arguments) {
     return train_images_command(arguments);
   }
   RunArguments run;
-  std::optional<std::int64_t> group_timeout;
+  std::int64_t group_timeout = 30 * 60;
   TrainOptions& options = run.options;
   CLI::App app(
       "Trains a model on a data set, on the full graph or by mini-batches, in one precision",
@@ -147,8 +143,7 @@ int train_command(const Arguments& arguments) {
   add_machine_options(app, run.machine);
   OptionGroup(app, "Machine")
       .number("--group-timeout", group_timeout,
-              "Several processes (see mezzo launch): seconds that each waits for the others "
-              "(default: 1800)")
+              "Several processes (see mezzo launch): seconds that each waits for the others")
       .choice("--gradient-traffic", GradientTraffics{}, options.gradient_traffic,
               "Several processes: how gradients travel between them");
   OptionGroup(app, "Files")
