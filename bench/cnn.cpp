@@ -19,6 +19,7 @@
 #include "mezzo/cli/bench_stages.h"
 #include "mezzo/cli/options.h"
 #include "mezzo/core/error.h"
+#include "mezzo/train/step.h"
 #include "mezzo/train/table.h"
 
 #include "support/program.h"
@@ -121,8 +122,11 @@ class Training {
     at::Tensor loss;
     {
       WorkRecorder recorder;
-      loss = forward();
-      scaler_.scale(loss).backward();
+      const auto forward = [this] {
+        return at::cross_entropy_loss(model_->forward(images_).to(at::kFloat), labels_);
+      };
+      loss = mezzo::scaled_backward(variant_.precision, at::kCPU, scaler_, forward,
+                                    {.cpu_policy = variant_.policy});
       const auto& times = recorder.milliseconds();
       for (std::size_t i = 0; i < times.size(); ++i) note(*stages_, kWorkNames[i], times[i]);
     }
@@ -131,18 +135,13 @@ class Training {
     scaler_.update();
     optimizer_.zero_grad();
     note(*stages_, "optimizer", clock.lap());
-    return loss.detach().reshape({1});
+    return loss.reshape({1});
   }
 
  private:
   static mezzo::nn::CNN seeded_model(const Variant& variant) {
     at::manual_seed(0);
     return mezzo::nn::CNN(mezzo::nn::CNNOptions{.channels_last = variant.channels_last});
-  }
-
-  at::Tensor forward() {
-    const amp::PrecisionScope scope(variant_.precision, at::kCPU, {.cpu_policy = variant_.policy});
-    return at::cross_entropy_loss(model_->forward(images_).to(at::kFloat), labels_);
   }
 
   Variant variant_;

@@ -15,6 +15,7 @@
 #include "mezzo/train/loss.h"
 #include "mezzo/train/options.h"
 #include "mezzo/train/problem.h"
+#include "mezzo/train/step.h"
 
 namespace mezzo::bench {
 namespace {
@@ -61,20 +62,18 @@ class Training {
   at::Tensor step() {
     at::manual_seed(static_cast<std::uint64_t>(++steps_));  // dropout alike in every precision
     LapClock clock;
-    at::Tensor loss;
-    {
-      const amp::PrecisionScope scope(precision_, at::kCPU);
+    const at::Tensor loss = scaled_backward(precision_, at::kCPU, scaler_, [&] {
       const at::Tensor logits = forward(clock);
-      loss = loss_of(logits.index_select(0, rows_), labels_);
+      at::Tensor value = loss_of(logits.index_select(0, rows_), labels_);
       note(*stages_, "loss", clock.lap());
-    }
-    scaler_.scale(loss).backward();
+      return value;
+    });
     note(*stages_, "backward", clock.lap());
     scaler_.step(optimizer_);
     scaler_.update();
     optimizer_.zero_grad();
     note(*stages_, "optimizer", clock.lap());
-    return loss.detach().reshape({1});
+    return loss.reshape({1});
   }
 
  private:

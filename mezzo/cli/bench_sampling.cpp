@@ -17,6 +17,7 @@
 #include "mezzo/nn/model.h"
 #include "mezzo/sampling/block_loader.h"
 #include "mezzo/train/loss.h"
+#include "mezzo/train/step.h"
 #include "mezzo/train/summary.h"
 #include "mezzo/train/table.h"
 
@@ -163,16 +164,13 @@ class MiniBatchTraining {
 
   void step(const Batch& batch) {
     optimizer_.zero_grad();
-    at::Tensor loss;
-    {
-      const amp::PrecisionScope scope(precision_, at::kCPU);
+    scaled_backward(precision_, at::kCPU, scaler_, [&] {
       const at::Tensor& features = batch.features("feat");
       const bool widen = precision_ == amp::Precision::kFloat32;
       const at::Tensor logits =
           model_->forward(batch.blocks, widen ? features.to(at::kFloat) : features);
-      loss = loss_of(logits, batch.labels("label"));
-    }
-    scaler_.scale(loss).backward();
+      return loss_of(logits, batch.labels("label"));
+    });
     scaler_.step(optimizer_);
     scaler_.update();
   }

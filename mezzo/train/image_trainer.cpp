@@ -107,13 +107,13 @@ std::int64_t ImageRun::step(const ImageBatches& batches) {
   const at::Tensor labels = batch.labels.to(options_.device);
   state_.model->train();
   state_.optimizer->zero_grad();
-  std::optional<amp::PrecisionScope> scope(std::in_place, options_.precision, options_.device,
-                                           amp::PrecisionOptions{options_.cpu_policy});
-  const at::Tensor logits = state_.model->forward(batch.images.to(options_.device)).to(at::kFloat);
-  const at::Tensor loss = at::cross_entropy_loss(logits, labels);
-  // The backward of autocast belongs outside the region, that of TF32 inside.
-  if (options_.precision != amp::Precision::kTensorFloat32) scope.reset();
-  state_.scaler.scale(loss).backward();
+  at::Tensor logits;
+  const auto forward = [&] {
+    logits = state_.model->forward(batch.images.to(options_.device)).to(at::kFloat);
+    return at::cross_entropy_loss(logits, labels);
+  };
+  const at::Tensor loss = scaled_backward(options_.precision, options_.device, state_.scaler,
+                                          forward, {.cpu_policy = options_.cpu_policy});
   state_.scaler.step(*state_.optimizer);
   count(read_step(finish_step(state_.scaler, *state_.optimizer, loss)), logits.detach(), labels);
   state_.partial.milliseconds += 1e3 * seconds_since(start);

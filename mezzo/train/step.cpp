@@ -6,7 +6,6 @@
 #include <ATen/ATen.h>
 #include <torch/optim/optimizer.h>
 
-#include "mezzo/amp/precision.h"
 #include "mezzo/core/error.h"
 #include "mezzo/train/loss.h"
 
@@ -20,6 +19,17 @@ TrainingNodes training_nodes(const Problem& problem, const Dataset& dataset,
   return {.rows = rows, .labels = problem.labels.index_select(0, rows)};
 }
 
+at::Tensor scaled_backward(amp::Precision precision, at::Device device, amp::GradScaler& scaler,
+                           const std::function<at::Tensor()>& loss,
+                           const amp::PrecisionOptions& options) {
+  std::optional<amp::PrecisionScope> scope(std::in_place, precision, device, options);
+  const at::Tensor value = loss();
+  // The backward of autocast belongs outside the region, that of TF32 inside.
+  if (precision != amp::Precision::kTensorFloat32) scope.reset();
+  scaler.scale(value).backward();
+  return value.detach();
+}
+
 namespace {
 
 /// The loss, of which the gradients are in the parameters, times the loss scale.
@@ -27,12 +37,11 @@ at::Tensor backward_of(TrainState& state, const TrainOptions& options,
                        const std::function<at::Tensor()>& loss) {
   state.model->train();
   state.optimizer->zero_grad();
-  std::optional<amp::PrecisionScope> scope(std::in_place, options.precision, options.device);
-  const at::Tensor value = loss();
-  const at::Tensor minimised = options.loss_factor == 1 ? value : value * options.loss_factor;
-  // The backward of autocast belongs outside the region, that of TF32 inside.
-  if (options.precision != amp::Precision::kTensorFloat32) scope.reset();
-  state.scaler.scale(minimised).backward();
+  at::Tensor value;
+  scaled_backward(options.precision, options.device, state.scaler, [&] {
+    value = loss();
+    return options.loss_factor == 1 ? value : value * options.loss_factor;
+  });
   return value.detach();
 }
 

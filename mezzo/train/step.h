@@ -4,6 +4,9 @@
 
 #include <ATen/core/Tensor.h>
 
+#include "mezzo/amp/grad_scaler.h"
+#include "mezzo/amp/precision.h"
+#include "mezzo/core/export.h"
 #include "mezzo/data/dataset.h"
 #include "mezzo/train/options.h"
 #include "mezzo/train/problem.h"
@@ -21,6 +24,14 @@ struct TrainingNodes {
 /// are none.
 TrainingNodes training_nodes(const Problem& problem, const Dataset& dataset,
                              const TrainOptions& options);
+
+/// Adds the gradients of what `loss` gives (float32, one element; called in that precision on
+/// `device`), times the scale of `scaler`, to those in the parameters. Returns the loss, detached.
+/// Does not synchronise by itself.
+MEZZO_API at::Tensor scaled_backward(amp::Precision precision, at::Device device,
+                                     amp::GradScaler& scaler,
+                                     const std::function<at::Tensor()>& loss,
+                                     const amp::PrecisionOptions& options = {});
 
 /// How a loss counts in the mean loss of its epoch: the sum of loss * factor over that of weight,
 /// which counts terms (see loss.h).
