@@ -1,12 +1,13 @@
 #include "mezzo/data/image_dataset.h"
 
 #include <algorithm>
+#include <span>
 #include <utility>
 
 #include <ATen/ATen.h>
 
 #include "mezzo/core/error.h"
-#include "mezzo/core/random.h"
+#include "mezzo/core/shuffle.h"
 #include "mezzo/data/readers.h"
 
 namespace mezzo {
@@ -16,11 +17,8 @@ namespace {
 at::Tensor shuffled_rows(std::int64_t n, std::uint64_t seed) {
   constexpr std::uint64_t kStream = 0x696D61676573;  // of this use of the generator
   at::Tensor order = at::arange(n, at::kLong);
-  auto* row = order.mutable_data_ptr<std::int64_t>();
-  for (std::int64_t left = n; left > 1; --left) {
-    const auto count = static_cast<std::uint64_t>(left);
-    std::swap(row[left - 1], row[random_below(count, seed, kStream, count)]);
-  }
+  const std::span rows(order.mutable_data_ptr<std::int64_t>(), static_cast<std::size_t>(n));
+  shuffle(rows, seed, kStream, /*first_index=*/1);
   return order;
 }
 

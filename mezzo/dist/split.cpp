@@ -1,11 +1,11 @@
 #include <numeric>
-#include <utility>
+#include <span>
 #include <vector>
 
 #include <ATen/ATen.h>
 
 #include "mezzo/core/error.h"
-#include "mezzo/core/random.h"
+#include "mezzo/core/shuffle.h"
 #include "mezzo/dist/data_parallel.h"
 #include "mezzo/graph/topology_build.h"
 
@@ -28,13 +28,10 @@ std::vector<std::int64_t> positions_of_share(std::int64_t num_ids, std::int64_t 
   return positions;
 }
 
-/// Fisher and Yates: every order is as likely.
 std::vector<std::int64_t> shuffled_order(std::int64_t num_ids, std::uint64_t seed) {
   std::vector<std::int64_t> order(static_cast<std::size_t>(num_ids));
   std::iota(order.begin(), order.end(), 0);
-  for (std::size_t i = order.size() - 1; i > 0; --i) {
-    std::swap(order[i], order[random_below(i + 1, seed, kSplitStream, i)]);
-  }
+  shuffle(std::span(order), seed, kSplitStream);
   return order;
 }
 

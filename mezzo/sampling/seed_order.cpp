@@ -4,6 +4,7 @@
 #include <cmath>
 #include <functional>
 #include <numeric>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -11,6 +12,7 @@
 
 #include "mezzo/core/error.h"
 #include "mezzo/core/random.h"
+#include "mezzo/core/shuffle.h"
 #include "mezzo/graph/selection.h"
 #include "mezzo/graph/topology_build.h"
 #include "mezzo/sampling/batch_key.h"
@@ -58,14 +60,10 @@ at::Tensor sums_of_classes(std::string_view operation, const at::Tensor& classes
   return running_sums(operation, counts.to(at::kDouble).reciprocal().index_select(0, class_of));
 }
 
-/// Fisher and Yates: every order is as likely.
 at::Tensor shuffled(const at::Tensor& seeds, std::uint64_t seed, std::uint64_t stream) {
   at::Tensor order = seeds.clone();
-  auto* id = order.mutable_data_ptr<std::int64_t>();
-  for (std::int64_t i = order.numel() - 1; i > 0; --i) {
-    const auto position = static_cast<std::uint64_t>(i);
-    std::swap(id[i], id[random_below(position + 1, seed, stream, position)]);
-  }
+  const auto size = static_cast<std::size_t>(order.numel());
+  shuffle(std::span(order.mutable_data_ptr<std::int64_t>(), size), seed, stream);
   return order;
 }
 

@@ -3,10 +3,14 @@
 #include <array>
 #include <cmath>
 #include <cstdint>
+#include <map>
 #include <set>
+#include <span>
 #include <vector>
 
 #include <gtest/gtest.h>
+
+#include "mezzo/core/shuffle.h"
 
 namespace mezzo {
 namespace {
@@ -130,6 +134,27 @@ TEST(RandomUniform, lies_in_the_unit_interval_and_is_uniform) {
     ++counts[static_cast<std::size_t>(u * 50)];
   }
   EXPECT_LT(chi_square(counts, draws), chi_square_limit(counts.size()));
+}
+
+TEST(Shuffle, every_order_is_as_likely) {
+  constexpr std::int64_t draws = 60000;
+  std::map<std::array<int, 4>, std::int64_t> seen;
+  for (std::int64_t i = 0; i < draws; ++i) {
+    std::array<int, 4> values = {0, 1, 2, 3};
+    shuffle(std::span<int>(values), 9, static_cast<std::uint64_t>(i));
+    ++seen[values];
+  }
+  ASSERT_EQ(seen.size(), 24U);
+  std::vector<std::int64_t> counts;
+  for (const auto& [order, count] : seen) counts.push_back(count);
+  EXPECT_LT(chi_square(counts, draws), chi_square_limit(counts.size()));
+}
+
+TEST(Shuffle, leaves_none_and_one_as_they_are) {
+  shuffle(std::span<int>(), 1, 2);
+  std::array<int, 1> one = {7};
+  shuffle(std::span<int>(one), 1, 2);
+  EXPECT_EQ(one[0], 7);
 }
 
 }  // namespace
