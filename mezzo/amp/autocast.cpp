@@ -7,6 +7,7 @@
 #include <c10/util/Exception.h>
 
 #include "mezzo/core/error.h"
+#include "mezzo/message_passing/sixteen_bits.h"
 
 namespace mezzo::amp {
 namespace {
@@ -18,7 +19,7 @@ void check_device(c10::DeviceType device) {
 }
 
 void check_dtype(c10::DeviceType device, c10::ScalarType dtype) {
-  MEZZO_CHECK(dtype == at::kHalf || dtype == at::kBFloat16,
+  MEZZO_CHECK(is_16_bit(dtype),
               "Autocast: expected dtype BFloat16 or Half, which {} supports, got {}; "
               "a float32 region is Autocast(device, kDisabled)",
               c10::DeviceTypeName(device, /*lower_case=*/true), c10::toString(dtype));

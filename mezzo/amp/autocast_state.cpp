@@ -6,6 +6,7 @@
 
 #include "mezzo/amp/cpu_policy_region.h"
 #include "mezzo/core/error.h"
+#include "mezzo/message_passing/sixteen_bits.h"
 
 namespace mezzo::amp {
 namespace {
@@ -32,7 +33,7 @@ DeviceAutocast AutocastState::get(c10::DeviceType device) const {
 }
 
 AutocastState& AutocastState::set(c10::DeviceType device, DeviceAutocast autocast) {
-  MEZZO_CHECK(!autocast.enabled || autocast.dtype == at::kHalf || autocast.dtype == at::kBFloat16,
+  MEZZO_CHECK(!autocast.enabled || is_16_bit(autocast.dtype),
               "AutocastState::set: expected dtype BFloat16 or Half where enabled, got {}",
               c10::toString(autocast.dtype));
   devices_[index_of(device)] = autocast;

@@ -19,6 +19,7 @@
 #include "mezzo/core/log.h"
 #include "mezzo/core/parse.h"
 #include "mezzo/core/type_list.h"
+#include "mezzo/message_passing/sixteen_bits.h"
 
 namespace mezzo::amp {
 namespace {
@@ -207,8 +208,8 @@ std::string to_string(const CpuPolicyChoice& choice) {
 }
 
 CpuPolicyChoice cpu_policy_choice(OpClass op_class, c10::ScalarType dtype) {
-  MEZZO_CHECK(dtype == at::kBFloat16 || dtype == at::kHalf,
-              "cpu_policy_choice: expected dtype BFloat16 or Half, got {}", c10::toString(dtype));
+  MEZZO_CHECK(is_16_bit(dtype), "cpu_policy_choice: expected dtype BFloat16 or Half, got {}",
+              c10::toString(dtype));
   read_way();
   if (way == Way::kMeasure) return measurements().get(op_class, dtype);
   CpuPolicyChoice choice{op_class, dtype};

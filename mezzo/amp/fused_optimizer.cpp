@@ -12,6 +12,7 @@
 
 #include "mezzo/amp/fused_support.h"
 #include "mezzo/core/error.h"
+#include "mezzo/message_passing/sixteen_bits.h"
 
 namespace mezzo::amp {
 namespace {
@@ -26,7 +27,7 @@ void check_parameter(const char* optimizer, const at::Tensor& parameter,
                      const at::Tensor& gradient) {
   const at::ScalarType dtype = parameter.scalar_type();
   const char* const dtype_name = c10::toString(dtype);
-  MEZZO_CHECK(dtype != at::kHalf && dtype != at::kBFloat16,
+  MEZZO_CHECK(!is_16_bit(dtype),
               "{}: expected float32 or float64 parameters, got {}, whose moments would be kept in "
               "16 bits too. Use enable_mixed_precision, which keeps float32 master weights",
               optimizer, dtype_name);

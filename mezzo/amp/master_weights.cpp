@@ -14,6 +14,7 @@
 
 #include "mezzo/amp/stochastic_rounding.h"
 #include "mezzo/core/error.h"
+#include "mezzo/message_passing/sixteen_bits.h"
 
 namespace mezzo::amp {
 namespace {
@@ -22,10 +23,6 @@ using torch::optim::Optimizer;
 using torch::optim::OptimizerParamState;
 using torch::serialize::InputArchive;
 using torch::serialize::OutputArchive;
-
-bool is_narrow(const at::Tensor& tensor) {
-  return tensor.scalar_type() == at::kHalf || tensor.scalar_type() == at::kBFloat16;
-}
 
 /// Replaces the 16-bit tensors of a parameter's state by float32 ones. The classes of state differ
 /// between optimizers; all of them can be written and read.
@@ -40,7 +37,7 @@ void widen(OptimizerParamState& state) {
   for (const std::string& key : fields.keys()) {
     c10::IValue value;
     fields.read(key, value);
-    if (value.isTensor() && is_narrow(value.toTensor())) value = value.toTensor().to(at::kFloat);
+    if (value.isTensor() && is_16_bit(value.toTensor())) value = value.toTensor().to(at::kFloat);
     widened.write(key, value);
   }
   std::stringstream result;
@@ -121,7 +118,7 @@ void MasterWeights::adopt() {
       const bool known = std::any_of(
           adoptions.begin(), adoptions.end(),
           [&](const Adoption& adoption) { return adoption.entry.parameter.is_same(parameter); });
-      if (known || !is_narrow(parameter)) continue;
+      if (known || !is_16_bit(parameter)) continue;
       const bool twice = std::any_of(entries_.begin(), entries_.end(), [&](const Entry& entry) {
         return entry.parameter.is_same(parameter);
       });

@@ -16,6 +16,7 @@
 #include "mezzo/amp/optimizer_parameters.h"
 #include "mezzo/amp/unscale.h"
 #include "mezzo/core/error.h"
+#include "mezzo/message_passing/sixteen_bits.h"
 
 namespace mezzo::amp {
 namespace {
@@ -82,7 +83,7 @@ void check_parameters(const std::vector<at::Tensor>& parameters, at::Device devi
   for (const at::Tensor& parameter : parameters) {
     const at::ScalarType dtype = parameter.scalar_type();
     MEZZO_CHECK(
-        dtype == at::kFloat || dtype == at::kDouble || dtype == at::kHalf || dtype == at::kBFloat16,
+        dtype == at::kFloat || dtype == at::kDouble || is_16_bit(dtype),
         "enable_mixed_precision: expected float32, float64, bfloat16 or float16 parameters, got {}",
         c10::toString(dtype));
     const at::Device expected =
@@ -202,8 +203,7 @@ void MixedPrecisionOptimizer::backward(const at::Tensor& loss) {
   // Without dimensions a float16 loss is scaled in float32 and cannot overflow.
   at::Tensor share = loss.reshape({});
   if (options_.accumulate > 1) {
-    const bool narrow = share.scalar_type() == at::kHalf || share.scalar_type() == at::kBFloat16;
-    if (narrow) share = share.to(at::kFloat);
+    if (is_16_bit(share)) share = share.to(at::kFloat);
     share = share / static_cast<double>(options_.accumulate);
   }
   const at::Tensor scaled = scaler_.scale(share);

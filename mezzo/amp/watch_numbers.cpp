@@ -11,6 +11,7 @@
 #include <ATen/core/grad_mode.h>
 
 #include "mezzo/amp/unscale.h"
+#include "mezzo/message_passing/sixteen_bits.h"
 
 namespace mezzo::amp {
 namespace {
@@ -162,8 +163,7 @@ NumberCounts& NumberCounts::operator+=(const NumberCounts& other) {
 bool has_countable_numbers(const at::Tensor& tensor) {
   if (!tensor.defined() || tensor.is_meta()) return false;
   const at::ScalarType dtype = tensor.scalar_type();
-  const bool known_dtype =
-      dtype == at::kHalf || dtype == at::kBFloat16 || dtype == at::kFloat || dtype == at::kDouble;
+  const bool known_dtype = is_16_bit(dtype) || dtype == at::kFloat || dtype == at::kDouble;
   const at::Layout layout = tensor.layout();
   return known_dtype && (layout == at::kStrided || layout == at::kSparse ||
                          layout == at::kSparseCsr || layout == at::kSparseCsc);

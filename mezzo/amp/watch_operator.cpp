@@ -10,6 +10,8 @@
 #include <ATen/autocast_mode.h>
 #include <ATen/core/stack.h>
 
+#include "mezzo/message_passing/sixteen_bits.h"
+
 namespace mezzo::amp::detail {
 namespace {
 
@@ -82,14 +84,8 @@ bool can_be_judged(std::string_view name) {
   return contains(kForward, name) || contains(kBackward, name) || contains(kMezzo, name);
 }
 
-bool is_16_bit(const at::Tensor& tensor) {
-  return tensor.defined() &&
-         (tensor.scalar_type() == at::kHalf || tensor.scalar_type() == at::kBFloat16);
-}
-
 bool is_16_bit_dtype(const c10::IValue& value) {
-  return value.isInt() &&
-         (value.toScalarType() == at::kHalf || value.toScalarType() == at::kBFloat16);
+  return value.isInt() && is_16_bit(value.toScalarType());
 }
 
 bool has_tensor_argument(const c10::FunctionSchema& schema) {

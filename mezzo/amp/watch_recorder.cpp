@@ -7,6 +7,8 @@
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 
+#include "mezzo/message_passing/sixteen_bits.h"
+
 namespace mezzo::amp::detail {
 namespace {
 
@@ -280,8 +282,7 @@ void WatchRecorder::count_output(Frame& frame, const std::vector<at::Tensor>& ma
       parameters_.add_cast(output, *path);
     }
   }
-  const bool narrow = row.dtype == at::kHalf || row.dtype == at::kBFloat16;
-  if (!options_.judge_underflow || !narrow || counts.zeros == 0) return;
+  if (!options_.judge_underflow || !is_16_bit(row.dtype) || counts.zeros == 0) return;
   if (row.is_cast) {
     row.underflowed += count_flushed(output, frame.read.front());
   } else if (!frame.arguments.empty()) {

@@ -14,6 +14,7 @@
 #include "mezzo/dist/data_parallel.h"
 #include "mezzo/dist/engine.h"
 #include "mezzo/dist/failure.h"
+#include "mezzo/message_passing/sixteen_bits.h"
 
 namespace mezzo::dist {
 namespace {
@@ -183,7 +184,7 @@ struct Journey {
 }  // namespace
 
 at::ScalarType detail::traffic_dtype(GradientTraffic traffic, at::ScalarType dtype) {
-  if (dtype != at::kFloat && dtype != at::kBFloat16 && dtype != at::kHalf) return dtype;
+  if (dtype != at::kFloat && !is_16_bit(dtype)) return dtype;
   return traffic == GradientTraffic::kBFloat16 && dtype != at::kHalf ? at::kBFloat16 : at::kFloat;
 }
 

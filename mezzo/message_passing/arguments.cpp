@@ -6,16 +6,19 @@
 #include <ATen/ATen.h>
 
 #include "mezzo/core/error.h"
+#include "mezzo/message_passing/sixteen_bits.h"
 
 namespace mezzo {
 
 namespace {
 
-bool uses_lhs(BinaryOp op) {
-  return op != BinaryOp::kCopyRhs;
+template <class... Ops>
+bool uses_lhs(TypeList<Ops...> /*ops*/, BinaryOp op) {
+  return ((op == Ops::kind && Ops::uses_lhs) || ...);
 }
-bool uses_rhs(BinaryOp op) {
-  return op != BinaryOp::kCopyLhs;
+template <class... Ops>
+bool uses_rhs(TypeList<Ops...> /*ops*/, BinaryOp op) {
+  return ((op == Ops::kind && Ops::uses_rhs) || ...);
 }
 
 const char* rows_name(Target target) {
@@ -28,10 +31,6 @@ const char* rows_name(Target target) {
       return "edge";
   }
   return "";
-}
-
-bool is_narrow(at::ScalarType type) {
-  return type == at::kBFloat16 || type == at::kHalf;
 }
 
 }  // namespace
@@ -124,10 +123,10 @@ Access Direction::access(Target target) const {
 
 CheckedMessage::CheckedMessage(const char* what, const Topology& topology, const Message& message)
     : lhs_target_(message.lhs_target), rhs_target_(message.rhs_target) {
-  if (uses_lhs(message.op)) {
+  if (uses_lhs(BinaryOps{}, message.op)) {
     lhs_ = check(what, "lhs", topology, message.lhs, lhs_target_);
   }
-  if (uses_rhs(message.op)) {
+  if (uses_rhs(BinaryOps{}, message.op)) {
     rhs_ = check(what, "rhs", topology, message.rhs, rhs_target_);
   }
   choose_result_type(what, message);
@@ -161,8 +160,8 @@ void CheckedMessage::choose_result_type(const char* what, const Message& message
   const at::ScalarType l = lhs_.scalar_type(), r = rhs_.scalar_type();
   const bool lhs_by_edge = message.lhs_target == Target::kEdge;
   const bool rhs_by_edge = message.rhs_target == Target::kEdge;
-  const bool wide_rhs = rhs_by_edge && !lhs_by_edge && r == at::kFloat && is_narrow(l);
-  const bool wide_lhs = lhs_by_edge && !rhs_by_edge && l == at::kFloat && is_narrow(r);
+  const bool wide_rhs = rhs_by_edge && !lhs_by_edge && r == at::kFloat && is_16_bit(l);
+  const bool wide_lhs = lhs_by_edge && !rhs_by_edge && l == at::kFloat && is_16_bit(r);
   MEZZO_CHECK(l == r || wide_lhs || wide_rhs,
               "{}: expected operands of one dtype (or a float32 edge operand beside 16-bit nodes), "
               "got lhs {} and rhs {}",

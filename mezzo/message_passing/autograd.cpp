@@ -312,9 +312,7 @@ at::Tensor scaled_sum(const TopologyPtr& topology, const at::Tensor& x,
 at::Tensor edge_softmax(const TopologyPtr& topology, const at::Tensor& logits,
                         c10::string_view by) {
   check_defined("edge_softmax", "logits", logits);
-  MEZZO_CHECK(by == "dst" || by == "src", "edge_softmax: by: '{}' is not one of dst, src",
-              std::string_view(by));
-  return EdgeSoftmax::apply(topology, logits, by == "dst" ? NormalizeBy::kDst : NormalizeBy::kSrc);
+  return EdgeSoftmax::apply(topology, logits, parse(NormalizeBys{}, "edge_softmax: by", by));
 }
 
 at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, const OptionalTensor& bias) {

@@ -23,6 +23,7 @@
 #include "mezzo/message_passing/device.h"
 #include "mezzo/message_passing/float32_product.h"
 #include "mezzo/message_passing/operators.h"
+#include "mezzo/message_passing/sixteen_bits.h"
 
 namespace mezzo {
 
@@ -126,7 +127,7 @@ bool goes_native(at::ScalarType type, ProductClass kind);
 
 template <>
 bool goes_native<OnCpu>(at::ScalarType type, ProductClass kind) {
-  if (type != at::kBFloat16 && type != at::kHalf) return true;
+  if (!is_16_bit(type)) return true;
   static const auto forced = parse_variable(LinearWays{}, "MEZZO_LINEAR");
   if (forced) return *forced == LinearWay::kNative;
   return native_is_faster(type, kind);

@@ -185,12 +185,6 @@ at::Tensor scaled_sum_on(const TopologyPtr& topology, const at::Tensor& x,
   return scaled_sum_transposed<Device>(topology, x, weight, src_scale, dst_scale, false);
 }
 
-NormalizeBy parse_normalize_by(c10::string_view by) {
-  MEZZO_CHECK(by == "dst" || by == "src", "edge_softmax: by: '{}' is not one of dst, src",
-              std::string_view(by));
-  return by == "dst" ? NormalizeBy::kDst : NormalizeBy::kSrc;
-}
-
 void check_edge_tensor(const Topology& topology, const char* name, const at::Tensor& t) {
   MEZZO_CHECK(t.device() == topology.device(),
               "edge_softmax: expected {} on the graph's device {}, got {}", name,
@@ -204,7 +198,7 @@ template <class Device>
 at::Tensor edge_softmax_on(const TopologyPtr& holder, const at::Tensor& logits,
                            c10::string_view by) {
   const Topology& topology = holder->value;
-  const NormalizeBy side = parse_normalize_by(by);
+  const NormalizeBy side = parse(NormalizeBys{}, "edge_softmax: by", by);
   check_edge_tensor(topology, "logits", logits);
   const DType dtype = dtype_of("edge_softmax: dtype of logits", logits.scalar_type());
   const Direction direction(topology, side == NormalizeBy::kDst ? RowSide::kDst : RowSide::kSrc);
@@ -225,7 +219,7 @@ template <class Device>
 at::Tensor edge_softmax_grad_on(const TopologyPtr& holder, const at::Tensor& value,
                                 const at::Tensor& grad, c10::string_view by) {
   const Topology& topology = holder->value;
-  const NormalizeBy side = parse_normalize_by(by);
+  const NormalizeBy side = parse(NormalizeBys{}, "edge_softmax: by", by);
   const Direction direction(topology, side == NormalizeBy::kDst ? RowSide::kDst : RowSide::kSrc);
   const DType dtype = dtype_of("edge_softmax", value.scalar_type());
   const at::Tensor dy = grad.to(value.scalar_type()).contiguous();

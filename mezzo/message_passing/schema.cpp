@@ -150,14 +150,14 @@ at::Tensor edge_softmax(const TopologyPtr& topology, const at::Tensor& logits, N
   static const auto op =
       handle<at::Tensor(const TopologyPtr&, const at::Tensor&, c10::string_view)>(
           "mezzo::edge_softmax");
-  return op.call(topology, logits, by == NormalizeBy::kDst ? "dst" : "src");
+  return op.call(topology, logits, name_of(NormalizeBys{}, by));
 }
 
 at::Tensor edge_softmax_grad(const TopologyPtr& topology, const at::Tensor& value,
                              const at::Tensor& grad, NormalizeBy by) {
   static const auto op = handle<at::Tensor(const TopologyPtr&, const at::Tensor&, const at::Tensor&,
                                            c10::string_view)>("mezzo::_edge_softmax_grad");
-  return op.call(topology, value, grad, by == NormalizeBy::kDst ? "dst" : "src");
+  return op.call(topology, value, grad, name_of(NormalizeBys{}, by));
 }
 
 at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, const OptionalTensor& bias,

@@ -1,12 +1,14 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <tuple>
 
 #include <ATen/core/Tensor.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/ivalue.h>
 
+#include "mezzo/core/type_list.h"
 #include "mezzo/graph/topology.h"
 #include "mezzo/message_passing/ops.h"
 
@@ -51,6 +53,17 @@ struct MessageGrad {
   std::optional<at::Tensor> grad_scale = {};   ///< accumulator type, by grad's row
   std::optional<at::Tensor> other_scale = {};  ///< accumulator type, by the other operand's row
 };
+
+struct NormalizeByDst {
+  static constexpr NormalizeBy kind = NormalizeBy::kDst;
+  static constexpr std::string_view name = "dst";
+};
+struct NormalizeBySrc {
+  static constexpr NormalizeBy kind = NormalizeBy::kSrc;
+  static constexpr std::string_view name = "src";
+};
+/// As the operators name them.
+using NormalizeBys = TypeList<NormalizeByDst, NormalizeBySrc>;
 
 // The operators by their schema's name; each goes through the dispatcher. The ones with an
 // underscore are the pieces that autograd composes.

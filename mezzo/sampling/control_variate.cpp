@@ -9,6 +9,7 @@
 #include "mezzo/graph/topology_build.h"
 #include "mezzo/graph/topology_trusted.h"
 #include "mezzo/message_passing/ops.h"
+#include "mezzo/message_passing/sixteen_bits.h"
 #include "mezzo/sampling/gather.h"
 #include "mezzo/sampling/node_flow_state.h"
 
@@ -48,10 +49,10 @@ const Graph& on_cpu(const Graph& graph) {
 ControlVariate::ControlVariate(const Graph& graph, ControlVariateOptions options)
     : source_(on_cpu(graph).topology(), options.neighbor_type) {
   MEZZO_CHECK(!options.widths.empty(), "ControlVariate: expected at least one width, got none");
-  MEZZO_CHECK(options.dtype == at::kFloat || options.dtype == at::kDouble ||
-                  options.dtype == at::kBFloat16 || options.dtype == at::kHalf,
-              "ControlVariate: expected dtype float32, float64, bfloat16 or float16, got {}",
-              c10::toString(options.dtype));
+  MEZZO_CHECK(
+      options.dtype == at::kFloat || options.dtype == at::kDouble || is_16_bit(options.dtype),
+      "ControlVariate: expected dtype float32, float64, bfloat16 or float16, got {}",
+      c10::toString(options.dtype));
   for (const std::int64_t width : options.widths) {
     MEZZO_CHECK(width >= 1, "ControlVariate: expected widths of at least 1, got {}", width);
   }
