@@ -8,7 +8,6 @@
 #include "mezzo/core/error.h"
 #include "mezzo/graph/selection.h"
 #include "mezzo/graph/topology_build.h"
-#include "mezzo/message_passing/update_all.h"
 #include "mezzo/sampling/node_flow_state.h"
 
 namespace mezzo {
@@ -53,47 +52,6 @@ at::Tensor flow_id_range(std::int64_t begin, std::int64_t end, at::Device device
   return at::arange(begin, end, at::device(device).dtype(at::kLong));
 }
 
-/// Positions within [begin, end) of `ids` of the flow. Throws InvalidArgument for one outside.
-at::Tensor flow_positions(std::string_view operation, std::string_view name, const at::Tensor& ids,
-                          std::int64_t begin, std::int64_t end, at::Device device) {
-  const at::Tensor wide = detail::check_vector(operation, name, ids).to(at::kLong);
-  MEZZO_CHECK(wide.device() == device, "{}: expected {} on {}, got {}", operation, name,
-              device.str(), wide.device().str());
-  const at::Tensor outside = at::logical_or(wide < begin, wide >= end).nonzero();
-  MEZZO_CHECK(outside.size(0) == 0, "{}: expected {} in [{}, {}), ids of the flow, got {}",
-              operation, name, begin, end,
-              wide[outside[0].item<std::int64_t>()].item<std::int64_t>());
-  return wide - begin;
-}
-
-at::Tensor distinct_flow_positions(std::string_view operation, std::string_view name,
-                                   const at::Tensor& ids, std::int64_t begin, std::int64_t end,
-                                   at::Device device) {
-  at::Tensor positions = flow_positions(operation, name, ids, begin, end, device);
-  detail::check_distinct(operation, name, positions + begin);
-  return positions;
-}
-
-/// What a call was given for block `block`, else what is registered for it. Throws InvalidArgument
-/// where there is neither.
-template <class Function>
-Function given_or_registered(std::string_view operation, std::string_view name, std::size_t block,
-                             const std::optional<Function>& given,
-                             const std::optional<Function>& registered) {
-  MEZZO_CHECK(given || registered,
-              "{}: expected the {} function of block {}, as an argument or by register_{}_func, "
-              "got none",
-              operation, name, block, name);
-  return given ? *given : *registered;
-}
-
-/// `function` into slots [begin, end).
-template <class Slot, class Function>
-void register_function(std::vector<Slot>& slots, std::size_t begin, std::size_t end,
-                       const Function& function) {
-  for (std::size_t i = begin; i < end; ++i) slots[i] = function;
-}
-
 }  // namespace
 
 std::size_t NodeFlow::State::layer_index(std::int64_t layer) const {
@@ -111,36 +69,25 @@ std::pair<std::size_t, std::size_t> NodeFlow::State::block_range(
   return {i, i + 1};
 }
 
-NodeFlow::State::BlockFunctions NodeFlow::State::functions_of(
-    std::string_view operation, std::size_t block, const std::optional<MessageFunction>& message,
-    const std::optional<ReduceFunction>& reduce, const std::optional<ApplyFunction>& apply) const {
-  return {given_or_registered(operation, "message", block, message, registered.message[block]),
-          given_or_registered(operation, "reduce", block, reduce, registered.reduce[block]),
-          apply ? *apply : registered.apply_node[block + 1]};
-}
-
-ApplyFunction NodeFlow::State::function_of_layer(std::size_t layer,
-                                                 const std::optional<ApplyFunction>& given) const {
-  ApplyFunction function = given ? *given : registered.apply_node[layer];
-  MEZZO_CHECK(function,
-              "apply_layer: expected the apply_node function of layer {}, as an argument or by "
-              "register_apply_node_func, got none",
-              layer);
-  return function;
-}
-
-MessageFunction NodeFlow::State::function_of_edges(
-    std::size_t block, const std::optional<MessageFunction>& given) const {
-  return given_or_registered("apply_block", "apply_edge", block, given,
-                             registered.apply_edge[block]);
-}
-
 std::size_t detail::flow_index(std::string_view what, std::int64_t index, std::size_t count) {
   const auto bound = static_cast<std::int64_t>(count);
   MEZZO_CHECK(index >= -bound && index < bound,
               "NodeFlow: expected {} in [{}, {}), negative ones counting from the end, got {}",
               what, -bound, bound, index);
   return static_cast<std::size_t>(index < 0 ? index + bound : index);
+}
+
+at::Tensor detail::flow_positions(std::string_view operation, std::string_view name,
+                                  const at::Tensor& ids, std::int64_t begin, std::int64_t end,
+                                  at::Device device) {
+  const at::Tensor wide = check_vector(operation, name, ids).to(at::kLong);
+  MEZZO_CHECK(wide.device() == device, "{}: expected {} on {}, got {}", operation, name,
+              device.str(), wide.device().str());
+  const at::Tensor outside = at::logical_or(wide < begin, wide >= end).nonzero();
+  MEZZO_CHECK(outside.size(0) == 0, "{}: expected {} in [{}, {}), ids of the flow, got {}",
+              operation, name, begin, end,
+              wide[outside[0].item<std::int64_t>()].item<std::int64_t>());
+  return wide - begin;
 }
 
 NodeFlow::NodeFlow(Graph parent, Parts parts) {
@@ -239,13 +186,13 @@ at::Tensor NodeFlow::layer_out_degree(std::int64_t layer) const {
 
 at::Tensor NodeFlow::map_to_parent_nid(const at::Tensor& ids) const {
   const at::Tensor positions =
-      flow_positions("map_to_parent_nid", "ids", ids, 0, num_nodes(), device());
+      detail::flow_positions("map_to_parent_nid", "ids", ids, 0, num_nodes(), device());
   return at::cat(state_->parts.nodes).index_select(0, positions);
 }
 
 at::Tensor NodeFlow::map_to_parent_eid(const at::Tensor& ids) const {
   const at::Tensor positions =
-      flow_positions("map_to_parent_eid", "ids", ids, 0, num_edges(), device());
+      detail::flow_positions("map_to_parent_eid", "ids", ids, 0, num_edges(), device());
   return at::cat(state_->parts.edges).index_select(0, positions);
 }
 
@@ -275,93 +222,6 @@ NodeFlow::BlockEdges NodeFlow::block_edges(std::int64_t block, bool local) const
   if (local) return edges;
   return {edges.src + state_->layer_begin[i], edges.dst + state_->layer_begin[i + 1],
           edges.edges + state_->block_begin[i]};
-}
-
-void NodeFlow::register_message_func(const MessageFunction& function,
-                                     std::optional<std::int64_t> block) {
-  const auto [begin, end] = state_->block_range(block);
-  register_function(state_->registered.message, begin, end, function);
-}
-
-void NodeFlow::register_reduce_func(const ReduceFunction& function,
-                                    std::optional<std::int64_t> block) {
-  const auto [begin, end] = state_->block_range(block);
-  register_function(state_->registered.reduce, begin, end, function);
-}
-
-void NodeFlow::register_apply_node_func(const ApplyFunction& function,
-                                        std::optional<std::int64_t> block) {
-  const auto [begin, end] = state_->block_range(block);
-  // The layers that the blocks run into; layer 0, into which none does, with all.
-  register_function(state_->registered.apply_node, block ? begin + 1 : 0, end + 1, function);
-}
-
-void NodeFlow::register_apply_edge_func(const MessageFunction& function,
-                                        std::optional<std::int64_t> block) {
-  const auto [begin, end] = state_->block_range(block);
-  register_function(state_->registered.apply_edge, begin, end, function);
-}
-
-void NodeFlow::block_compute(std::int64_t block, const std::optional<MessageFunction>& message,
-                             const std::optional<ReduceFunction>& reduce,
-                             const std::optional<ApplyFunction>& apply) {
-  const std::size_t i = state_->block_index(block);
-  const auto functions = state_->functions_of("block_compute", i, message, reduce, apply);
-  update_all(state_->parts.blocks[i], state_->layers[i], state_->blocks[i], state_->layers[i + 1],
-             functions.message, functions.reduce, functions.apply);
-}
-
-void NodeFlow::block_compute(std::int64_t block, const std::optional<MessageFunction>& message,
-                             const std::optional<ReduceFunction>& reduce,
-                             const std::optional<ApplyFunction>& apply, const at::Tensor& nodes) {
-  const std::size_t i = state_->block_index(block);
-  const auto functions = state_->functions_of("block_compute", i, message, reduce, apply);
-  const at::Tensor positions =
-      distinct_flow_positions("block_compute", "nodes", nodes, state_->layer_begin[i + 1],
-                              state_->layer_begin[i + 2], device());
-  pull(state_->parts.blocks[i], state_->layers[i], state_->blocks[i], state_->layers[i + 1],
-       positions, functions.message, functions.reduce, functions.apply);
-}
-
-void NodeFlow::apply_layer(std::int64_t layer, const std::optional<ApplyFunction>& function) {
-  const std::size_t i = state_->layer_index(layer);
-  apply_nodes(state_->layers[i], state_->function_of_layer(i, function));
-}
-
-void NodeFlow::apply_layer(std::int64_t layer, const std::optional<ApplyFunction>& function,
-                           const at::Tensor& nodes) {
-  const std::size_t i = state_->layer_index(layer);
-  apply_nodes(state_->layers[i], state_->function_of_layer(i, function),
-              distinct_flow_positions("apply_layer", "nodes", nodes, state_->layer_begin[i],
-                                      state_->layer_begin[i + 1], device()));
-}
-
-void NodeFlow::apply_block(std::int64_t block, const std::optional<MessageFunction>& function) {
-  const std::size_t i = state_->block_index(block);
-  apply_edges(state_->parts.blocks[i], state_->layers[i], state_->blocks[i], state_->layers[i + 1],
-              state_->function_of_edges(i, function));
-}
-
-void NodeFlow::apply_block(std::int64_t block, const std::optional<MessageFunction>& function,
-                           const at::Tensor& edges) {
-  const std::size_t i = state_->block_index(block);
-  apply_edges(state_->parts.blocks[i], state_->layers[i], state_->blocks[i], state_->layers[i + 1],
-              state_->function_of_edges(i, function),
-              distinct_flow_positions("apply_block", "edges", edges, state_->block_begin[i],
-                                      state_->block_begin[i + 1], device()));
-}
-
-void NodeFlow::prop_flow(const std::optional<MessageFunction>& message,
-                         const std::optional<ReduceFunction>& reduce,
-                         const std::optional<ApplyFunction>& apply) {
-  std::vector<State::BlockFunctions> functions;
-  for (std::size_t i = 0; i < state_->blocks.size(); ++i) {
-    functions.push_back(state_->functions_of("prop_flow", i, message, reduce, apply));
-  }
-  for (std::size_t i = 0; i < functions.size(); ++i) {
-    block_compute(static_cast<std::int64_t>(i), functions[i].message, functions[i].reduce,
-                  functions[i].apply);
-  }
 }
 
 }  // namespace mezzo

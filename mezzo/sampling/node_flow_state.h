@@ -90,5 +90,9 @@ namespace detail {
 /// InvalidArgument unless in [-count, count).
 std::size_t flow_index(std::string_view what, std::int64_t index, std::size_t count);
 
+/// Positions within [begin, end) of `ids` of the flow. Throws InvalidArgument for one outside.
+at::Tensor flow_positions(std::string_view operation, std::string_view name, const at::Tensor& ids,
+                          std::int64_t begin, std::int64_t end, at::Device device);
+
 }  // namespace detail
 }  // namespace mezzo

@@ -1,0 +1,168 @@
+// What gives a data set its edges, its labels and its split, checked on the way.
+#include <algorithm>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <ATen/ATen.h>
+#include <c10/core/ScalarType.h>
+
+#include "mezzo/core/random.h"
+#include "mezzo/data/mapped_file.h"
+#include "mezzo/data/readers.h"
+
+namespace mezzo::data {
+namespace {
+
+constexpr std::int64_t kMaxUndirectedNodes = std::int64_t{1} << 31;
+constexpr std::int64_t kMaxClassesOfFewNodes = std::int64_t{1} << 16;
+constexpr std::uint64_t kSplitStream = 0x53504C4954;  // "SPLIT"
+
+void require_edge(std::int64_t src, std::int64_t dst, std::int64_t num_nodes,
+                  const std::string& where) {
+  require(src >= 0 && src < num_nodes && dst >= 0 && dst < num_nodes, where,
+          "an edge from node {} to node {}, outside [0, {})", src, dst, num_nodes);
+}
+
+}  // namespace
+
+void set_undirected_edges(Dataset& dataset, const std::vector<Edge>& edges,
+                          const std::string& where) {
+  require(dataset.num_nodes <= kMaxUndirectedNodes, where, "more than 2^31 nodes");
+  std::vector<std::uint64_t> keys;
+  keys.reserve(2 * edges.size());
+  for (const auto& [src, dst] : edges) {
+    require_edge(src, dst, dataset.num_nodes, where);
+    if (src == dst) continue;
+    keys.push_back(static_cast<std::uint64_t>(src) << 32 | static_cast<std::uint64_t>(dst));
+    keys.push_back(static_cast<std::uint64_t>(dst) << 32 | static_cast<std::uint64_t>(src));
+  }
+  std::sort(keys.begin(), keys.end());
+  keys.erase(std::unique(keys.begin(), keys.end()), keys.end());
+  const auto count = static_cast<std::int64_t>(keys.size());
+  dataset.src = at::empty({count}, at::kLong);
+  dataset.dst = at::empty({count}, at::kLong);
+  auto* src = dataset.src.mutable_data_ptr<std::int64_t>();
+  auto* dst = dataset.dst.mutable_data_ptr<std::int64_t>();
+  for (const std::uint64_t key : keys) {
+    *src++ = static_cast<std::int64_t>(key >> 32);
+    *dst++ = static_cast<std::int64_t>(key & 0xFFFFFFFF);
+  }
+}
+
+void set_directed_edges(Dataset& dataset, const std::vector<Edge>& edges,
+                        const std::string& where) {
+  const auto count = static_cast<std::int64_t>(edges.size());
+  dataset.src = at::empty({count}, at::kLong);
+  dataset.dst = at::empty({count}, at::kLong);
+  auto* src = dataset.src.mutable_data_ptr<std::int64_t>();
+  auto* dst = dataset.dst.mutable_data_ptr<std::int64_t>();
+  for (const auto& [from, to] : edges) {
+    require_edge(from, to, dataset.num_nodes, where);
+    *src++ = from;
+    *dst++ = to;
+  }
+}
+
+void require_room(std::int64_t num_nodes, const std::string& where) {
+  constexpr std::uint64_t kBytesPerNode = 16;
+  const std::uint64_t memory = memory_of_the_machine();
+  require(static_cast<std::uint64_t>(num_nodes) <= memory / kBytesPerNode, where,
+          "it declares {} nodes, for which the {} bytes of this machine's memory are too few",
+          num_nodes, memory);
+}
+
+std::int64_t most_classes(std::int64_t num_nodes) {
+  return std::max(num_nodes, kMaxClassesOfFewNodes);
+}
+
+void set_labels(Dataset& dataset, const at::Tensor& labels, std::optional<std::int64_t> declared,
+                const std::string& where) {
+  const bool column = labels.dim() == 2 && labels.size(1) == 1;
+  require((labels.dim() == 1 || column) && labels.numel() > 0, where,
+          "expected one label a node, [N] or [N, 1] with N > 0, got shape {}", shape_text(labels));
+  dataset.labels = as_int64(labels, where).reshape(-1);
+  dataset.num_nodes = labels.numel();
+  const auto* label = dataset.labels.const_data_ptr<std::int64_t>();
+  const auto [least, most] = std::minmax_element(label, label + dataset.num_nodes);
+  require(*least >= 0, where, "node {} has the negative label {}", least - label, *least);
+  const std::int64_t limit = most_classes(dataset.num_nodes);
+  require(*most < limit, where, "node {} has label {}, beyond any sensible number of classes",
+          most - label, *most);
+  dataset.num_classes = declared.value_or(*most + 1);
+  require(dataset.num_classes > *most && dataset.num_classes <= limit, where,
+          "{} classes are declared, the largest label is {} (node {})", dataset.num_classes, *most,
+          most - label);
+}
+
+at::Tensor set_some_labels(Dataset& dataset, const at::Tensor& labels,
+                           std::optional<std::int64_t> declared, const std::string& where) {
+  const at::Tensor values = as_int64(labels, where);
+  const at::Tensor without = values.eq(kNoLabel);
+  set_labels(dataset, values.masked_fill(without, 0), declared, where);
+  require(!without.all().item<bool>(), where, "no node has a label");
+  dataset.labels = values.reshape(-1);
+  return without.logical_not().reshape(-1);
+}
+
+at::Tensor set_entries(Dataset& dataset, const at::Tensor& entries, const std::string& where) {
+  require(entries.dim() == 2 && entries.numel() > 0 && !entries.is_complex(), where,
+          "expected real numbers [N, C] with N, C > 0, got shape {}", shape_text(entries));
+  // Neither -1 nor 255 is a number of every dtype of 8 bits.
+  const at::Tensor values =
+      c10::elementSize(entries.scalar_type()) == 1 ? entries.to(at::kShort) : entries;
+  const at::Tensor missing =
+      values.ne(values).logical_or_(values.eq(-1)).logical_or_(values.eq(kNoEntry));
+  const at::Tensor bad =
+      values.eq(0).logical_or_(values.eq(1)).logical_or_(missing).logical_not_().nonzero();
+  if (bad.size(0) > 0) {
+    const auto node = bad[0][0].item<std::int64_t>(), one = bad[0][1].item<std::int64_t>();
+    detail::raise<IoError>("{}: node {} has {} for class {}, expected 0 or 1, or -1 for none",
+                           where, node, values[node][one].item<double>(), one);
+  }
+  dataset.labels = values.masked_fill(missing, kNoEntry).to(at::kByte).contiguous();
+  dataset.num_nodes = entries.size(0);
+  dataset.num_classes = entries.size(1);
+  const at::Tensor has_label = dataset.has_label();
+  require(has_label.any().item<bool>(), where, "no node has a label");
+  return has_label;
+}
+
+void clear_unlabelled(Dataset& dataset, const at::Tensor& has_label) {
+  if (has_label.all().item<bool>()) return;
+  for (at::Tensor* masks : {&dataset.train_masks, &dataset.val_masks, &dataset.test_masks}) {
+    *masks = masks->logical_and(has_label.unsqueeze(1));
+  }
+}
+
+void set_random_split(Dataset& dataset, std::uint64_t seed) {
+  const std::int64_t count = dataset.num_nodes;
+  std::vector<std::int64_t> order(static_cast<std::size_t>(count));
+  for (std::int64_t i = 0; i < count; ++i) {
+    // Inside-out shuffle: node i goes to a random place of the first i + 1.
+    const auto place = random_below(static_cast<std::uint64_t>(i) + 1, seed, kSplitStream,
+                                    static_cast<std::uint64_t>(i));
+    order[static_cast<std::size_t>(i)] = order[place];
+    order[place] = i;
+  }
+  const std::int64_t num_train = count * 3 / 5;
+  const std::int64_t num_val = count / 5;
+  const auto mask_of = [&](std::int64_t begin, std::int64_t end) {
+    at::Tensor mask = at::zeros({count, 1}, at::kBool);
+    for (std::int64_t i = begin; i < end; ++i) {
+      mask.mutable_data_ptr<bool>()[order[static_cast<std::size_t>(i)]] = true;
+    }
+    return mask;
+  };
+  dataset.train_masks = mask_of(0, num_train);
+  dataset.val_masks = mask_of(num_train, num_train + num_val);
+  dataset.test_masks = mask_of(num_train + num_val, count);
+}
+
+void refuse_named_split(const LoadOptions& options, const std::string& where) {
+  MEZZO_CHECK(options.split.empty(),
+              "split: '{}' is not a split of {}, which has the default split only", options.split,
+              where);
+}
+
+}  // namespace mezzo::data
