@@ -134,7 +134,7 @@ void add_sampling_options(CLI::App& app, std::optional<SamplingOptions>& samplin
               "Threads that prepare batches; 0: the trainer's own (default: 1; where the device "
               "draws: 0)")
       .number("--prefetch", &SamplingOptions::prefetch,
-              "Batches ready or in work for each worker (default: 2)")
+              "Batches ready or in work for each worker, if there is one (default: 2)")
       .number("--inference-batch-size", &SamplingOptions::inference_batch_size,
               "Nodes of a batch when all nodes are evaluated (default: 4096)");
 }

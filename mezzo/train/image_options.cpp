@@ -14,8 +14,7 @@ using nlohmann::json;
 }  // namespace
 
 void check_options(const ImageOptions& options) {
-  const bool low = options.precision == amp::Precision::kBFloat16 ||
-                   options.precision == amp::Precision::kFloat16;
+  const bool low = is_low(options.precision);
   MEZZO_CHECK(
       options.cpu_policy == amp::CpuPolicy::kMeasure || (low && options.device.is_cpu()),
       "no-cpu-policy: only bf16 and fp16 on the CPU have a policy, the precision is {} on {}",

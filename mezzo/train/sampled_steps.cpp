@@ -231,7 +231,7 @@ LoaderOptions with_machinery(LoaderOptions made, const Graph& graph, const Train
                              std::uint64_t seed) {
   made.device = options.device;
   made.num_workers = workers_of(graph, *options.sampling);
-  made.prefetch = options.sampling->prefetch;
+  made.prefetch = options.sampling->prefetch.value_or(made.prefetch);
   made.seed = seed;
   made.features = {kFeatureColumn};
   made.labels = {kLabelColumn};

@@ -119,6 +119,19 @@ void check_layer_sizes(const TrainOptions& options) {
   }
 }
 
+void check_workers(const SamplingOptions& sampling) {
+  const std::int64_t num_workers = sampling.num_workers.value_or(1);
+  MEZZO_CHECK(num_workers >= 0 && num_workers <= kMostWorkers, "workers: expected 0 to {}, got {}",
+              kMostWorkers, num_workers);
+  if (!sampling.prefetch) return;
+  MEZZO_CHECK(*sampling.prefetch >= 1 && *sampling.prefetch <= kMostPrefetch,
+              "prefetch: expected 1 to {}, got {}", kMostPrefetch, *sampling.prefetch);
+  MEZZO_CHECK(num_workers > 0,
+              "prefetch: expected no number without workers, which prepare batches ahead, got {} "
+              "with 0 workers",
+              *sampling.prefetch);
+}
+
 void check_place(const TrainOptions& options) {
   const SamplingOptions& sampling = *options.sampling;
   if (sampling.sample_on != SamplePlace::kDevice) return;
@@ -131,6 +144,10 @@ void check_place(const TrainOptions& options) {
   MEZZO_CHECK(sampling.num_workers.value_or(0) == 0,
               "workers: expected 0 where the device draws, which needs no threads, got {}",
               *sampling.num_workers);
+  MEZZO_CHECK(!sampling.prefetch,
+              "prefetch: expected no number where the device draws, which prepares nothing ahead, "
+              "got {}",
+              *sampling.prefetch);
 }
 
 }  // namespace
@@ -138,7 +155,8 @@ void check_place(const TrainOptions& options) {
 bool may_draw_on_device(const TrainOptions& options) {
   const SamplingOptions& sampling = *options.sampling;
   return sampling.sample_on != SamplePlace::kHost && options.device.is_cuda() &&
-         sampling.sampler == SamplerKind::kNeighbor && sampling.num_workers.value_or(0) == 0;
+         sampling.sampler == SamplerKind::kNeighbor && sampling.num_workers.value_or(0) == 0 &&
+         !sampling.prefetch;
 }
 
 bool draws_on_device(const TrainOptions& options, std::int64_t needed_bytes,
@@ -170,11 +188,7 @@ void check_sampling(const TrainOptions& options) {
   check_options_of_samplers(sampling);
   if (draws_by_fanouts(sampling.sampler)) check_fanouts(options);
   if (sampling.sampler == SamplerKind::kLayer) check_layer_sizes(options);
-  const std::int64_t num_workers = sampling.num_workers.value_or(0);
-  MEZZO_CHECK(num_workers >= 0 && num_workers <= kMostWorkers, "workers: expected 0 to {}, got {}",
-              kMostWorkers, num_workers);
-  MEZZO_CHECK(sampling.prefetch >= 1 && sampling.prefetch <= kMostPrefetch,
-              "prefetch: expected 1 to {}, got {}", kMostPrefetch, sampling.prefetch);
+  check_workers(sampling);
   check_place(options);
 }
 

@@ -131,9 +131,11 @@ struct SamplingOptions {
   /// kDevice: on CUDA, the sampler neighbor and no workers.
   SamplePlace sample_on = SamplePlace::kAuto;
   /// Threads that prepare batches, in [0, 256]; 0: the trainer's. By default 1 on the host, and 0
-  /// where the device draws; a number above 0 makes kAuto draw on the host.
+  /// where the device draws; a number above 0 makes kAuto draw on the host, as prefetch does.
   std::optional<std::int64_t> num_workers = {};
-  std::int64_t prefetch = 2;  ///< batches ready or in work for each worker, in [1, 1024]
+  /// Batches ready or in work for each worker, in [1, 1024], 2 by default; contradicts num_workers
+  /// of 0 and kDevice, with which there is no worker.
+  std::optional<std::int64_t> prefetch = {};
   std::int64_t inference_batch_size = 4096;  ///< nodes of a batch of an evaluation, >= 1
 
   bool operator==(const SamplingOptions&) const = default;

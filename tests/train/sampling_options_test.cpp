@@ -125,6 +125,11 @@ TEST(SamplingOptions, what_is_out_of_range_or_of_another_sampler_is_named) {
       {"sample-on", kNeighbor, [](SamplingOptions& s) { s.sample_on = SamplePlace::kDevice; }},
       {"prefetch", kNeighbor, [](SamplingOptions& s) { s.prefetch = 0; }},
       {"prefetch", kNeighbor, [](SamplingOptions& s) { s.prefetch = 1025; }},
+      {"prefetch", kNeighbor,
+       [](SamplingOptions& s) {
+         s.num_workers = 0;
+         s.prefetch = 2;
+       }},
       {"inference-batch-size", kNode, [](SamplingOptions& s) { s.inference_batch_size = 0; }},
   };
   for (std::size_t i = 0; i < cases.size(); ++i) {
