@@ -35,8 +35,11 @@ GATConvImpl::GATConvImpl(GATConvOptions given) : options(std::move(given)) {
   }
   attn_l = register_parameter("attn_l", at::empty({1, heads, options.out_features}));
   attn_r = register_parameter("attn_r", at::empty({1, heads, options.out_features}));
-  if (options.residual && in_dst != width) res_fc = register_module("res_fc", product(in_dst));
-  if (options.bias) bias = register_parameter("bias", at::empty({width}));
+  if (options.residual && in_dst != width) {
+    const auto projection = torch::nn::LinearOptions(in_dst, width).bias(options.bias);
+    res_fc = register_module("res_fc", torch::nn::Linear(projection));
+  }
+  if (options.bias && res_fc.is_empty()) bias = register_parameter("bias", at::empty({width}));
   reset_parameters();
 }
 
@@ -52,7 +55,7 @@ void GATConvImpl::reset_parameters() {
   torch::nn::init::xavier_normal_(attn_l, gain);
   torch::nn::init::xavier_normal_(attn_r, gain);
   if (!res_fc.is_empty()) torch::nn::init::xavier_normal_(res_fc->weight, gain);
-  if (options.bias) torch::nn::init::zeros_(bias);
+  if (options.bias) torch::nn::init::zeros_(res_fc.is_empty() ? bias : res_fc->bias);
 }
 
 at::Tensor GATConvImpl::score_weight() const {
@@ -108,12 +111,13 @@ at::Tensor GATConvImpl::finish(const Topology& topology, const NodeRows& h, at::
   const std::int64_t num_dst = topology.num_dst();
   const std::int64_t heads = options.num_heads, width = options.out_features;
   if (options.residual) {
-    const at::Tensor own = res_fc.is_empty()
-                               ? detail::residual_rows(h.dst(), num_dst, out.scalar_type())
-                               : detail::linear_first_rows(h.dst(), num_dst, res_fc->weight);
+    const at::Tensor own =
+        res_fc.is_empty()
+            ? detail::residual_rows(h.dst(), num_dst, out.scalar_type())
+            : detail::linear_first_rows(h.dst(), num_dst, res_fc->weight, res_fc->bias);
     out = out + own.reshape({num_dst, heads, width});
   }
-  if (options.bias) out = detail::add_parameter(out, bias.view({heads, width}));
+  if (bias.defined()) out = detail::add_parameter(out, bias.view({heads, width}));
   return detail::activate(options.activation, out);
 }
 

@@ -35,11 +35,13 @@ struct GATConvOptions {
 /// leaky_relu(attn_l . z_u + attn_r . z_v), softmax over the edges into v, sum of z_u by it; then
 /// residual, bias, activation. With DGL's parameters: `fc.weight` [heads * out, in], `attn_l`,
 /// `attn_r` [1, heads, out], `res_fc.weight` [heads * out, in] (residual, where in is not heads *
-/// out), all Glorot normal with gain sqrt(2), and `bias` [heads * out] (zeros). With
-/// in_features_dst `fc_src.weight` [heads * out, in] and `fc_dst.weight` [heads * out, in_dst] take
-/// the place of `fc.weight`, for z_u and z_v, also where the widths are equal, and `res_fc` is
-/// in_dst wide. One fused operation (gat_attention) from the scores on: keeps two numbers per node
-/// and head beside rows.
+/// out), all Glorot normal with gain sqrt(2), and `bias` [heads * out] (zeros), which is
+/// `res_fc.bias` where there is a `res_fc` (as in DGL since 1.1). With in_features_dst
+/// `fc_src.weight` [heads * out, in] and `fc_dst.weight` [heads * out, in_dst] take the place of
+/// `fc.weight`, for z_u and z_v, also where the widths are equal, and `res_fc` is in_dst wide. One
+/// fused operation (gat_attention) from the scores on: keeps two numbers per node and head beside
+/// rows. One product makes the scores of all heads: a row with an infinity or NaN in one head has
+/// NaN scores in all, while DGL's other heads keep theirs.
 class MEZZO_API GATConvImpl : public torch::nn::Module {
  public:
   /// Throws InvalidArgument unless the sizes are positive (in_features_dst: or 0), the dropouts in

@@ -94,8 +94,8 @@ TEST(GATConv, gradients_agree_with_differences) {
       layer->fc->weight = given[1];
       layer->attn_l = given[2];
       layer->attn_r = given[3];
-      layer->bias = given[4];
-      if (given.size() > 5) layer->res_fc->weight = given[5];
+      (in == 3 ? layer->res_fc->bias : layer->bias) = given[4];
+      if (in == 3) layer->res_fc->weight = given[5];
       return layer(g, given[0]);
     };
     EXPECT_TRUE(gradcheck(function, inputs));
@@ -229,8 +229,13 @@ TEST(GATConv, has_the_parameters_of_dgl) {
   const Shapes common = {"fc.weight [12, 5]", "attn_l [1, 3, 4]", "attn_r [1, 3, 4]"};
   EXPECT_EQ(shapes(5, false, false), common);
   Shapes all = common;
-  all.insert({"bias [12]", "res_fc.weight [12, 5]"});
+  all.insert({"res_fc.bias [12]", "res_fc.weight [12, 5]"});
   EXPECT_EQ(shapes(5, true, true), all);
+  all.erase("res_fc.bias [12]");
+  EXPECT_EQ(shapes(5, true, false), all);
+  all = common;
+  all.insert("bias [12]");
+  EXPECT_EQ(shapes(5, false, true), all);
   EXPECT_EQ(shapes(12, true, false),
             (Shapes{"fc.weight [12, 12]", "attn_l [1, 3, 4]", "attn_r [1, 3, 4]"}));
 }

@@ -137,8 +137,9 @@ inline at::Tensor define(const nn::GATConv& layer, const Topology& topology, con
   }
   if (options.residual) {
     const at::Tensor own = x.slice(0, 0, num_dst);
-    const at::Tensor kept =
-        layer->res_fc.is_empty() ? own : dense_linear(own, layer->res_fc->weight, {}, numbers);
+    const at::Tensor kept = layer->res_fc.is_empty() ? own
+                                                     : dense_linear(own, layer->res_fc->weight,
+                                                                    layer->res_fc->bias, numbers);
     out = out + kept.reshape(out.sizes());
   }
   if (!layer->bias.defined()) return out;
