@@ -60,6 +60,7 @@ set(mezzo_public_headers
   nn/cnn.h
   nn/dot_gat_conv.h
   nn/edge_conv.h
+  nn/edge_weight_norm.h
   nn/gat_conv.h
   nn/gated_graph_conv.h
   nn/gatv2_conv.h

@@ -12,7 +12,8 @@
 
 namespace mezzo::nn {
 
-/// An elementwise function applied to a layer's output; empty: none.
+/// An elementwise function applied to a layer's output; empty: none. A function, not a submodule:
+/// a module inside has its parameters listed, moved and saved by its owner alone.
 using Activation = std::function<at::Tensor(const at::Tensor&)>;
 
 /// By which degrees GraphConv divides: kBoth 1/sqrt(d_out(u) d_in(v)), kRight 1/d_in(v), kLeft

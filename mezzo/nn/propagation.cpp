@@ -22,22 +22,14 @@ at::Tensor inverse_root(const at::Tensor& degrees, at::ScalarType dtype) {
   return degrees.clamp_min(1).to(dtype).rsqrt();
 }
 
-/// The sum of the weights into each destination, to the power -1/2; 1 where there are no edges, so
+/// 1 / (the sum of the weights into each destination + eps), or its root; 1 where that is 0, so
 /// that no gradient is NaN.
-at::Tensor inverse_root_of_sums(const Topology& topology, const at::Tensor& weight) {
-  const at::Tensor sums = gspmm(topology, BinaryOp::kCopyRhs, ReduceOp::kSum, std::nullopt, weight);
-  return sums.masked_fill(at::eq(sums, 0), 1).rsqrt();
-}
-
-/// weight[e] / sqrt(the sum of the weights out of e's source * that into its destination), float64.
-at::Tensor normalised(const Topology& topology, const at::Tensor& weight) {
-  // Autocast would round the numbers per node to 16 bits; it leaves float64 alone.
-  const at::Tensor wide = weight.to(at::kDouble);
-  const at::Tensor by_source =
-      gsddmm(topology, BinaryOp::kMul, wide, inverse_root_of_sums(topology.reverse(), wide),
-             Target::kEdge, Target::kSrc);
-  return gsddmm(topology, BinaryOp::kMul, by_source, inverse_root_of_sums(topology, wide),
-                Target::kEdge, Target::kDst);
+at::Tensor inverse_of_sums(const Topology& topology, const at::Tensor& weight, double eps,
+                           bool root) {
+  at::Tensor sums =
+      gspmm(topology, BinaryOp::kCopyRhs, ReduceOp::kSum, std::nullopt, weight) + eps;
+  sums = sums.masked_fill(at::eq(sums, 0), 1);
+  return root ? sums.rsqrt() : sums.reciprocal();
 }
 
 }  // namespace
@@ -76,15 +68,35 @@ std::optional<at::Tensor> edge_factors(std::string_view layer, const Topology& t
   return (is_column ? edge_weight.squeeze(1) : edge_weight).to(dtype);
 }
 
+void check_weight_signs(std::string_view layer, const at::Tensor& weight, bool positive) {
+  const at::Tensor bad = positive ? at::le(weight, 0) : at::lt(weight, 0);
+  MEZZO_CHECK(!bad.any().item<bool>(),
+              "{}: expected {} edge_weight, whose sums are the degrees, got a number {} 0", layer,
+              positive ? "positive" : "non-negative", positive ? "of at most" : "below");
+}
+
+at::Tensor normalised(const Topology& topology, const at::Tensor& weight, DegreeNorm norm,
+                      double eps) {
+  const bool both = norm == DegreeNorm::kBoth;
+  at::Tensor result = weight;
+  if (both || norm == DegreeNorm::kLeft) {
+    result = gsddmm(topology, BinaryOp::kMul, result,
+                    inverse_of_sums(topology.reverse(), weight, eps, both), Target::kEdge,
+                    Target::kSrc);
+  }
+  if (both || norm == DegreeNorm::kRight) {
+    result = gsddmm(topology, BinaryOp::kMul, result, inverse_of_sums(topology, weight, eps, both),
+                    Target::kEdge, Target::kDst);
+  }
+  return result;
+}
+
 Propagation::Propagation(std::string_view layer, const Topology& topology, const at::Tensor& h,
                          const at::Tensor& edge_weight, SourceDegree source_degree)
     : topology_(topology), dtype_(scale_dtype(h)) {
   if (const auto given = edge_factors(layer, topology, edge_weight, at::kDouble)) {
-    MEZZO_CHECK(!at::le(*given, 0).any().item<bool>(),
-                "{}: expected positive edge_weight, whose sums are the degrees, got a number of "
-                "at most 0",
-                layer);
-    weight_ = normalised(topology, *given).to(dtype_);
+    check_weight_signs(layer, *given, /*positive=*/true);
+    weight_ = normalised(topology, *given, DegreeNorm::kBoth).to(dtype_);
     return;
   }
   dst_scale_ = inverse_root(topology.in_degrees(), dtype_);

@@ -8,6 +8,7 @@
 #include <ATen/core/Tensor.h>
 
 #include "mezzo/graph/topology.h"
+#include "mezzo/nn/graph_conv.h"
 
 /// What the layers that send rows along the edges as they are share. Internal to nn; not exported.
 /// All checks throw InvalidArgument that names the layer.
@@ -26,6 +27,14 @@ void check_hops(std::string_view layer, std::int64_t hops);
 /// if undefined.
 std::optional<at::Tensor> edge_factors(std::string_view layer, const Topology& topology,
                                        const at::Tensor& edge_weight, at::ScalarType dtype);
+
+/// No number of `weight` is below 0, and none is 0 either if they have to be positive. Synchronises.
+void check_weight_signs(std::string_view layer, const at::Tensor& weight, bool positive);
+
+/// weight, float64 [num_edges] (which autocast leaves alone), by the sums that EdgeWeightNorm
+/// divides by; where such a sum and eps are 0 it is as if it were 1.
+at::Tensor normalised(const Topology& topology, const at::Tensor& weight, DegreeNorm norm,
+                      double eps = 0);
 
 /// The degrees by which Propagation divides the rows of the sources.
 enum class SourceDegree : std::uint8_t { kIn, kOut };

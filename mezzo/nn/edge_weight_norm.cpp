@@ -1,0 +1,35 @@
+#include "mezzo/nn/edge_weight_norm.h"
+
+#include <cmath>
+
+#include <ATen/ATen.h>
+
+#include "mezzo/core/error.h"
+#include "mezzo/nn/propagation.h"
+
+namespace mezzo::nn {
+namespace {
+
+constexpr auto kEdgeWeightNormName = "EdgeWeightNorm";
+
+}  // namespace
+
+EdgeWeightNormImpl::EdgeWeightNormImpl(EdgeWeightNormOptions given) : options(given) {
+  MEZZO_CHECK(std::isfinite(options.eps) && options.eps >= 0,
+              "{}: expected eps finite and at least 0, got {}", kEdgeWeightNormName, options.eps);
+}
+
+at::Tensor EdgeWeightNormImpl::forward(const Topology& topology, const at::Tensor& edge_weight) {
+  MEZZO_CHECK(edge_weight.defined(),
+              "{}: expected floating edge_weight [{}], one number per edge, got {}",
+              kEdgeWeightNormName, topology.num_edges(), describe(edge_weight));
+  const auto weight =
+      detail::edge_factors(kEdgeWeightNormName, topology, edge_weight, at::kDouble);
+  if (options.norm != DegreeNorm::kNone) {
+    detail::check_weight_signs(kEdgeWeightNormName, *weight, options.norm == DegreeNorm::kBoth);
+  }
+  return detail::normalised(topology, *weight, options.norm, options.eps)
+      .to(edge_weight.scalar_type());
+}
+
+}  // namespace mezzo::nn
