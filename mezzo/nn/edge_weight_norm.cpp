@@ -23,8 +23,7 @@ at::Tensor EdgeWeightNormImpl::forward(const Topology& topology, const at::Tenso
   MEZZO_CHECK(edge_weight.defined(),
               "{}: expected floating edge_weight [{}], one number per edge, got {}",
               kEdgeWeightNormName, topology.num_edges(), describe(edge_weight));
-  const auto weight =
-      detail::edge_factors(kEdgeWeightNormName, topology, edge_weight, at::kDouble);
+  const auto weight = detail::edge_factors(kEdgeWeightNormName, topology, edge_weight, at::kDouble);
   if (options.norm != DegreeNorm::kNone) {
     detail::check_weight_signs(kEdgeWeightNormName, *weight, options.norm == DegreeNorm::kBoth);
   }

@@ -26,8 +26,7 @@ at::Tensor inverse_root(const at::Tensor& degrees, at::ScalarType dtype) {
 /// that no gradient is NaN.
 at::Tensor inverse_of_sums(const Topology& topology, const at::Tensor& weight, double eps,
                            bool root) {
-  at::Tensor sums =
-      gspmm(topology, BinaryOp::kCopyRhs, ReduceOp::kSum, std::nullopt, weight) + eps;
+  at::Tensor sums = gspmm(topology, BinaryOp::kCopyRhs, ReduceOp::kSum, std::nullopt, weight) + eps;
   sums = sums.masked_fill(at::eq(sums, 0), 1);
   return root ? sums.rsqrt() : sums.reciprocal();
 }
@@ -80,9 +79,9 @@ at::Tensor normalised(const Topology& topology, const at::Tensor& weight, Degree
   const bool both = norm == DegreeNorm::kBoth;
   at::Tensor result = weight;
   if (both || norm == DegreeNorm::kLeft) {
-    result = gsddmm(topology, BinaryOp::kMul, result,
-                    inverse_of_sums(topology.reverse(), weight, eps, both), Target::kEdge,
-                    Target::kSrc);
+    result =
+        gsddmm(topology, BinaryOp::kMul, result,
+               inverse_of_sums(topology.reverse(), weight, eps, both), Target::kEdge, Target::kSrc);
   }
   if (both || norm == DegreeNorm::kRight) {
     result = gsddmm(topology, BinaryOp::kMul, result, inverse_of_sums(topology, weight, eps, both),

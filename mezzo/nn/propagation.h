@@ -28,7 +28,8 @@ void check_hops(std::string_view layer, std::int64_t hops);
 std::optional<at::Tensor> edge_factors(std::string_view layer, const Topology& topology,
                                        const at::Tensor& edge_weight, at::ScalarType dtype);
 
-/// No number of `weight` is below 0, and none is 0 either if they have to be positive. Synchronises.
+/// No number of `weight` is below 0, and none is 0 either if they have to be positive.
+/// Synchronises.
 void check_weight_signs(std::string_view layer, const at::Tensor& weight, bool positive);
 
 /// weight, float64 [num_edges] (which autocast leaves alone), by the sums that EdgeWeightNorm

@@ -138,8 +138,8 @@ TEST(EdgeWeightNorm, wrong_options_and_arguments_are_errors_that_name_them) {
   };
   const auto count = std::to_string(g.num_edges());
   EXPECT_TRUE(mentions(error({}), "edge_weight[" + count + "]"));
-  EXPECT_TRUE(mentions(error(at::ones({g.num_edges() + 1}, on_device())),
-                       "edge_weight[" + count + "]"));
+  EXPECT_TRUE(
+      mentions(error(at::ones({g.num_edges() + 1}, on_device())), "edge_weight[" + count + "]"));
   EXPECT_TRUE(mentions(error(at::ones({g.num_edges()}, on_device(at::kLong))), "int64"));
   EXPECT_TRUE(mentions(error(at::zeros({g.num_edges()}, on_device())), "positive"));
   const at::Tensor negative = at::full({g.num_edges()}, -1, on_device());
