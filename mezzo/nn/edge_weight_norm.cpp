@@ -5,6 +5,7 @@
 #include <ATen/ATen.h>
 
 #include "mezzo/core/error.h"
+#include "mezzo/nn/layer_support.h"
 #include "mezzo/nn/propagation.h"
 
 namespace mezzo::nn {
@@ -22,7 +23,7 @@ EdgeWeightNormImpl::EdgeWeightNormImpl(EdgeWeightNormOptions given) : options(gi
 at::Tensor EdgeWeightNormImpl::forward(const Topology& topology, const at::Tensor& edge_weight) {
   MEZZO_CHECK(edge_weight.defined(),
               "{}: expected floating edge_weight [{}], one number per edge, got {}",
-              kEdgeWeightNormName, topology.num_edges(), describe(edge_weight));
+              kEdgeWeightNormName, topology.num_edges(), detail::describe(edge_weight));
   const auto weight = detail::edge_factors(kEdgeWeightNormName, topology, edge_weight, at::kDouble);
   if (options.norm != DegreeNorm::kNone) {
     detail::check_weight_signs(kEdgeWeightNormName, *weight, options.norm == DegreeNorm::kBoth);

@@ -130,7 +130,9 @@ class HeadPattern {
     for (std::int64_t i = 0; i < period_; ++i) pattern_[i] = value;
   }
   void repeat(const Number* by_head) {
-    for (std::int64_t i = 0; i < period_; ++i) pattern_[i] = by_head[i % heads_];
+    for (std::int64_t i = 0; i < period_; i += heads_) {
+      for (std::int64_t h = 0; h < heads_; ++h) pattern_[i + h] = by_head[h];
+    }
   }
   void add_to(Number* by_head) const {
     for (std::int64_t h = 0; h < heads_; ++h) {
