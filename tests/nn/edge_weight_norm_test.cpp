@@ -142,7 +142,7 @@ TEST(EdgeWeightNorm, wrong_options_and_arguments_are_errors_that_name_them) {
       mentions(error(at::ones({g.num_edges() + 1}, on_device())), "edge_weight[" + count + "]"));
   EXPECT_TRUE(mentions(error(at::ones({g.num_edges()}, on_device(at::kLong))), "int64"));
   EXPECT_TRUE(mentions(error(at::zeros({g.num_edges()}, on_device())), "positive"));
-  const at::Tensor negative = at::full({g.num_edges()}, -1, on_device());
+  const at::Tensor negative = at::full({g.num_edges()}, -1.0, on_device());
   EXPECT_TRUE(mentions(error(negative, DegreeNorm::kRight), "non-negative"));
   EXPECT_TRUE(mentions(error(negative, DegreeNorm::kLeft), "non-negative"));
   EdgeWeightNorm none(EdgeWeightNormOptions{.norm = DegreeNorm::kNone});
