@@ -9,6 +9,7 @@
 #include <ATen/Parallel.h>
 #include <fmt/format.h>
 
+#include "mezzo/cli/bench_mini_batch.h"
 #include "mezzo/cli/bench_sampling.h"
 #include "mezzo/graph/transforms.h"
 

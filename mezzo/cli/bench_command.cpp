@@ -12,6 +12,7 @@
 #include "mezzo/cli/bench_kernels.h"
 #include "mezzo/cli/bench_layers.h"
 #include "mezzo/cli/bench_machine.h"
+#include "mezzo/cli/bench_mini_batch.h"
 #include "mezzo/cli/bench_sampling.h"
 #include "mezzo/cli/commands.h"
 #include "mezzo/cli/interrupt.h"
