@@ -118,20 +118,44 @@ class AttentionGradRows {
 
   void gather(std::int64_t begin, std::int64_t count, std::int64_t slots_end) {
     const Numbers& n = numbers_;
-    const auto state_of = [&](std::int64_t slot) {
-      return static_cast<const Accum*>(a_.state) +
-             id_at(a_.slots.first, slot) * kStateNumbers * heads_;
+    const auto copy = [&]<std::int64_t kHeads>() {
+      const std::int64_t heads = kHeads > 0 ? kHeads : heads_;
+      const auto bytes = kStateNumbers * heads * static_cast<std::int64_t>(sizeof(Accum));
+      const auto state_of = [&](std::int64_t slot) {
+        return static_cast<const Accum*>(a_.state) +
+               id_at(a_.slots.first, slot) * kStateNumbers * heads;
+      };
+      const auto put = [&](const Accum* from, Accum* to) {
+        if constexpr (kHeads > 0) {
+          __builtin_memcpy(to, from, kHeads * sizeof(Accum));
+        } else {
+          copy_row<V>(from, heads, to);
+        }
+      };
+      for (std::int64_t i = 0; i < count; ++i) {
+        if (begin + i + kNumbersAhead < slots_end)
+          prefetch(state_of(begin + i + kNumbersAhead), bytes);
+        const Accum* state = state_of(begin + i);
+        const std::int64_t to = i * heads;
+        put(state, n.received + to);
+        put(state + heads, n.top + to);
+        put(state + 2 * heads, n.inverse + to);
+        put(state + 3 * heads, n.mean + to);
+      }
     };
-    const auto bytes = kStateNumbers * heads_ * static_cast<std::int64_t>(sizeof(Accum));
-    for (std::int64_t i = 0; i < count; ++i) {
-      if (begin + i + kNumbersAhead < slots_end)
-        prefetch(state_of(begin + i + kNumbersAhead), bytes);
-      const Accum* state = state_of(begin + i);
-      const std::int64_t to = i * heads_;
-      copy_row<V>(state, heads_, n.received + to);
-      copy_row<V>(state + heads_, heads_, n.top + to);
-      copy_row<V>(state + 2 * heads_, heads_, n.inverse + to);
-      copy_row<V>(state + 3 * heads_, heads_, n.mean + to);
+    // Copies of a size that is known take one load and one store each.
+    switch (heads_) {
+      case 2:
+        copy.template operator()<2>();
+        break;
+      case 4:
+        copy.template operator()<4>();
+        break;
+      case 8:
+        copy.template operator()<8>();
+        break;
+      default:
+        copy.template operator()<0>();
     }
     const Ids& edges = a_.slots.second;
     if (drops()) draw_kept<V>(a_.scores.dropout, edges, heads_, begin, count, n.kept);

@@ -98,10 +98,8 @@ class AttentionRows {
   }
 
   void gather_logits(std::int64_t begin, std::int64_t count) {
-    for (std::int64_t i = 0; i < count; ++i) {
-      fetch_numbers<T>(a_.scores.src, a_.slots.first, begin + i, slots_end_);
-      copy_numbers<V, T>(a_.scores.src, id_at(a_.slots.first, begin + i), logit_ + i * heads_);
-    }
+    // What the factors are for comes later.
+    gather_numbers<V, T>(a_.scores.src, a_.slots.first, begin, count, slots_end_, factor_, logit_);
     const V slope = V::set(static_cast<Accum>(a_.scores.negative_slope));
     for_vectors<V>(count * heads_, period_, [&](std::int64_t i, std::int64_t t) {
       const V x = V::load_accum(logit_ + i) + V::load_accum(received_.data() + t);

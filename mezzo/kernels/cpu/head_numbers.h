@@ -65,6 +65,80 @@ template <class T>
                      id_at(ids, slot + kNumbersAhead) * from.length * size);
 }
 
+/// Rows of kBytes bytes, one for each slot, one after another. `readable` slots from the first on
+/// may be fetched ahead.
+template <class V, std::int64_t kBytes, class Id>
+void gather_bytes(const char* from, const Id* ids, std::int64_t count, std::int64_t readable,
+                  char* to) {
+  for (std::int64_t i = 0; i < count; ++i) {
+    if (i + kNumbersAhead < readable) __builtin_prefetch(from + ids[i + kNumbersAhead] * kBytes);
+    __builtin_memcpy(to + i * kBytes, from + ids[i] * kBytes, kBytes);
+  }
+}
+
+/// The same of a few sizes, of 1 to 16 numbers; false for another.
+template <class V, class Id>
+bool gather_few_bytes(const char* from, std::int64_t bytes, const Id* ids, std::int64_t count,
+                      std::int64_t readable, char* to) {
+  switch (bytes) {
+    case 2:
+      gather_bytes<V, 2>(from, ids, count, readable, to);
+      return true;
+    case 4:
+      gather_bytes<V, 4>(from, ids, count, readable, to);
+      return true;
+    case 8:
+      gather_bytes<V, 8>(from, ids, count, readable, to);
+      return true;
+    case 16:
+      gather_bytes<V, 16>(from, ids, count, readable, to);
+      return true;
+    case 32:
+      gather_bytes<V, 32>(from, ids, count, readable, to);
+      return true;
+    case 64:
+      gather_bytes<V, 64>(from, ids, count, readable, to);
+      return true;
+    default:
+      return false;
+  }
+}
+
+/// The numbers of each slot's row, `from.length` of them, in the accumulator's type; writes up to a
+/// full vector. They are copied as they are stored, to `stored` (room for as many of the
+/// accumulator's type) where that is narrower, and widened together.
+template <class V, class T>
+void gather_numbers(const HeadNumbers& from, const Ids& ids, std::int64_t begin, std::int64_t count,
+                    std::int64_t slots_end, void* stored, typename T::Accum* to) {
+  using Storage = typename T::Storage;
+  const auto size =
+      static_cast<std::int64_t>(from.wide ? sizeof(typename T::Accum) : sizeof(Storage));
+  const auto* data = static_cast<const char*>(from.data);
+  const std::int64_t bytes = from.length * size, readable = slots_end - begin;
+  auto* copied = static_cast<char*>(from.wide ? to : stored);
+  bool done = false;
+  if (ids.data != nullptr && ids.wide) {
+    const auto* first = static_cast<const std::int64_t*>(ids.data) + begin;
+    done = gather_few_bytes<V>(data, bytes, first, count, readable, copied);
+  } else if (ids.data != nullptr) {
+    const auto* first = static_cast<const std::int32_t*>(ids.data) + begin;
+    done = gather_few_bytes<V>(data, bytes, first, count, readable, copied);
+  }
+  if (!done) {
+    for (std::int64_t i = 0; i < count; ++i) {
+      fetch_numbers<T>(from, ids, begin + i, slots_end);
+      copy_numbers<V, T>(from, id_at(ids, begin + i), to + i * from.length);
+    }
+    return;
+  }
+  if (from.wide) return;
+  const Operand narrow{.data = stored, .wide = false, .access = {}, .length = {}};
+  const std::int64_t total = count * from.length;
+  for (std::int64_t i = 0; i < total; i += V::width) {
+    load_operand<V, T>(narrow, i, 1, total - i).store_accum(to + i);
+  }
+}
+
 /// One number a slot.
 template <class V, class T, class Id>
 void gather_single(const HeadNumbers& from, const Id* ids, std::int64_t count,
@@ -127,7 +201,7 @@ class HeadPattern {
       : heads_(heads), period_(period(heads)), pattern_(memory) {}
 
   void fill(Number value) {
-    for (std::int64_t i = 0; i < period_; ++i) pattern_[i] = value;
+    for (std::int64_t i = 0; i < period_; i += V::width) V::set(value).store_accum(pattern_ + i);
   }
   void repeat(const Number* by_head) {
     for (std::int64_t i = 0; i < period_; i += heads_) {
