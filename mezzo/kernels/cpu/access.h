@@ -15,6 +15,13 @@ namespace mezzo {
                   : static_cast<const std::int32_t*>(ids.data)[i];
 }
 
+/// f(pointer to the ids), of either width.
+template <class F>
+[[gnu::always_inline]] inline auto with_ids(const Ids& ids, F f) {
+  return ids.wide ? f(static_cast<const std::int64_t*>(ids.data))
+                  : f(static_cast<const std::int32_t*>(ids.data));
+}
+
 [[maybe_unused]] static inline std::int64_t row_at(Access access, const Slots& slots,
                                                    std::int64_t row, std::int64_t slot) {
   switch (access) {

@@ -46,10 +46,10 @@ class AttentionGradRows {
         period_(HeadPattern<V>::period(a.heads)),
         chunk_(chunk_slots(kGradNumbers, a.heads)),
         scratch_(a.scratch),
-        running_(scratch_.take(length_)),
+        running_(length_, scratch_),
         sent_by_head_(scratch_.take(heads_)),
         sent_(heads_, scratch_.take(period_)),
-        score_grad_(heads_, scratch_.take(period_)) {
+        score_grad_(heads_, period_, scratch_) {
     for (Accum** array : {&numbers_.received, &numbers_.top, &numbers_.inverse, &numbers_.mean,
                           &numbers_.share, &numbers_.slope, &numbers_.kept, &numbers_.edge_weight,
                           &numbers_.weight, &numbers_.product, &numbers_.grad}) {
@@ -85,7 +85,7 @@ class AttentionGradRows {
     const SlotRange range = slots_of(a_.slots, row);
     copy_numbers<V, T>(a_.scores.src, row, sent_by_head_);
     sent_.repeat(sent_by_head_);
-    score_grad_.fill(0);
+    score_grad_.clear();
     HeadChunk<V, T> chunk;
     chunk.heads = heads_;
     chunk.features = a_.features;
@@ -93,21 +93,22 @@ class AttentionGradRows {
     chunk.ids = a_.slots.first;
     chunk.slots_end = slots_end;
     chunk.weight = numbers_.weight;
-    chunk.running = running_;
     chunk.apart = true;
     chunk.out = static_cast<Storage*>(a_.z_grad) + row * length_;
     chunk.streams = streams_;
     chunk.own = static_cast<const Storage*>(a_.z) + row * length_;
     chunk.partial = partial_;
     chunk.begin = range.begin;
+    running_.begin_row();
     do {
       const std::int64_t left = range.end - chunk.begin;
       chunk.count = left < chunk_ ? left : chunk_;
-      chunk.first = chunk.begin == range.begin;
       chunk.last = chunk.count == left;
       gather(chunk.begin, chunk.count, slots_end);
       recompute(chunk.count);
+      running_.open(chunk);
       run_heads<V, T, true, true>(chunk);
+      running_.close(chunk);
       add_lanes<V>(partial_, chunk.count * heads_, numbers_.product);
       grad_of_sums(chunk.begin, chunk.count);
       if (a_.weight_grad != nullptr) grad_of_weights(chunk.begin, chunk.count);
@@ -195,6 +196,7 @@ class AttentionGradRows {
       store_result<V, T>(grad, a_.sum_grad, true, begin * heads_ + i, total - i);
       (V::load_accum(score_grad_.data() + t) + grad).store_accum(score_grad_.data() + t);
     });
+    score_grad_.close_chunk(count);
   }
 
   void grad_of_weights(std::int64_t begin, std::int64_t count) {
@@ -221,8 +223,10 @@ class AttentionGradRows {
   bool streams_ = false;
   Scratch<V> scratch_;
   Numbers numbers_{};
-  Accum *running_, *sent_by_head_;
-  HeadPattern<V> sent_, score_grad_;
+  RunningRow<V, T> running_;
+  Accum* sent_by_head_;
+  HeadPattern<V> sent_;
+  HeadSums<V> score_grad_;
   Accum* partial_;
 };
 

@@ -29,8 +29,8 @@ class AttentionRows {
         received_by_head_(scratch_.take(heads_)),
         received_(heads_, scratch_.take(period_)),
         top_(heads_, scratch_.take(period_)),
-        sum_(heads_, scratch_.take(period_)),
-        running_(scratch_.take(heads_ * a.features)) {}
+        sum_(heads_, period_, scratch_),
+        running_(heads_ * a.features, scratch_) {}
 
   void run() {
     slots_end_ = slots_of(a_.slots, a_.row_end - 1).end;
@@ -48,13 +48,15 @@ class AttentionRows {
     Accum* sum = static_cast<Accum*>(a_.sum) + row * heads_;
     const bool one_chunk = range.end - range.begin <= chunk_;
     find_top(row, range, top);
-    sum_.fill(0);
+    sum_.clear();
+    running_.begin_row();
     std::int64_t begin = range.begin;
     do {
       const std::int64_t count = range.end - begin < chunk_ ? range.end - begin : chunk_;
       if (!one_chunk) gather_logits(begin, count);
       exponentials(begin, count);
-      sum_.add_to(sum);
+      sum_.close_chunk(count);
+      if (begin + count == range.end) sum_.add_to(sum);
       // A row without slots is 0 / 1.
       if (range.begin == range.end) {
         for (std::int64_t h = 0; h < heads_; ++h) sum[h] = 1;
@@ -68,14 +70,14 @@ class AttentionRows {
       chunk.count = count;
       chunk.slots_end = slots_end_;
       chunk.weight = logit_;
-      chunk.first = begin == range.begin;
       chunk.last = begin + count == range.end;
-      chunk.running = running_;
       chunk.apart = true;
       chunk.out = static_cast<Storage*>(a_.out) + row * heads_ * a_.features;
       chunk.streams = streams_;
       chunk.divisor = sum;
+      running_.open(chunk);
       run_heads<V, T, true, false>(chunk);
+      running_.close(chunk);
       begin += count;
     } while (begin < range.end);
   }
@@ -140,8 +142,9 @@ class AttentionRows {
   Scratch<V> scratch_;
   Accum *logit_, *factor_;  ///< by slot and head
   Accum* received_by_head_;
-  HeadPattern<V> received_, top_, sum_;
-  Accum* running_;
+  HeadPattern<V> received_, top_;
+  HeadSums<V> sum_;
+  RunningRow<V, T> running_;
 };
 
 template <class V, class T>

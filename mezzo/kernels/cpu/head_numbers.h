@@ -1,9 +1,11 @@
 #pragma once
 
 #include <cstdint>
+#include <utility>
 
 #include "mezzo/kernels/cpu/access.h"
 #include "mezzo/kernels/cpu/draws.h"
+#include "mezzo/kernels/cpu/scratch.h"
 #include "mezzo/kernels/dropout.h"
 #include "mezzo/kernels/head_scratch.h"
 
@@ -80,28 +82,11 @@ void gather_bytes(const char* from, const Id* ids, std::int64_t count, std::int6
 template <class V, class Id>
 bool gather_few_bytes(const char* from, std::int64_t bytes, const Id* ids, std::int64_t count,
                       std::int64_t readable, char* to) {
-  switch (bytes) {
-    case 2:
-      gather_bytes<V, 2>(from, ids, count, readable, to);
-      return true;
-    case 4:
-      gather_bytes<V, 4>(from, ids, count, readable, to);
-      return true;
-    case 8:
-      gather_bytes<V, 8>(from, ids, count, readable, to);
-      return true;
-    case 16:
-      gather_bytes<V, 16>(from, ids, count, readable, to);
-      return true;
-    case 32:
-      gather_bytes<V, 32>(from, ids, count, readable, to);
-      return true;
-    case 64:
-      gather_bytes<V, 64>(from, ids, count, readable, to);
-      return true;
-    default:
-      return false;
-  }
+  const auto gather = [&]<std::int64_t... kBytes>(std::integer_sequence<std::int64_t, kBytes...>) {
+    return ((bytes == kBytes && (gather_bytes<V, kBytes>(from, ids, count, readable, to), true)) ||
+            ...);
+  };
+  return gather(std::integer_sequence<std::int64_t, 2, 4, 8, 16, 32, 64>());
 }
 
 /// The numbers of each slot's row, `from.length` of them, in the accumulator's type; writes up to a
@@ -116,14 +101,9 @@ void gather_numbers(const HeadNumbers& from, const Ids& ids, std::int64_t begin,
   const auto* data = static_cast<const char*>(from.data);
   const std::int64_t bytes = from.length * size, readable = slots_end - begin;
   auto* copied = static_cast<char*>(from.wide ? to : stored);
-  bool done = false;
-  if (ids.data != nullptr && ids.wide) {
-    const auto* first = static_cast<const std::int64_t*>(ids.data) + begin;
-    done = gather_few_bytes<V>(data, bytes, first, count, readable, copied);
-  } else if (ids.data != nullptr) {
-    const auto* first = static_cast<const std::int32_t*>(ids.data) + begin;
-    done = gather_few_bytes<V>(data, bytes, first, count, readable, copied);
-  }
+  const bool done = ids.data != nullptr && with_ids(ids, [&](const auto* of) {
+                      return gather_few_bytes<V>(data, bytes, of + begin, count, readable, copied);
+                    });
   if (!done) {
     for (std::int64_t i = 0; i < count; ++i) {
       fetch_numbers<T>(from, ids, begin + i, slots_end);
@@ -158,13 +138,9 @@ void gather_weights(const HeadNumbers& weight, const Ids& edges, std::int64_t he
                     std::int64_t begin, std::int64_t count, std::int64_t slots_end,
                     typename T::Accum* to) {
   if (heads == 1 && edges.data != nullptr) {
-    if (edges.wide) {
-      const auto* ids = static_cast<const std::int64_t*>(edges.data) + begin;
-      gather_single<V, T>(weight, ids, count, slots_end - begin, to);
-    } else {
-      const auto* ids = static_cast<const std::int32_t*>(edges.data) + begin;
-      gather_single<V, T>(weight, ids, count, slots_end - begin, to);
-    }
+    with_ids(edges, [&](const auto* ids) {
+      gather_single<V, T>(weight, ids + begin, count, slots_end - begin, to);
+    });
     return;
   }
   if (edges.data == nullptr && weight.length == heads) {
@@ -228,6 +204,45 @@ class HeadPattern {
  private:
   std::int64_t heads_, period_;
   Number* pattern_;
+};
+
+/// Sums by head over a row's slots, kSlotsApart of them added up apart (see there).
+template <class V>
+class HeadSums {
+ public:
+  using Number = typename V::Scalar;
+  HeadSums(std::int64_t heads, std::int64_t period, Scratch<V>& scratch)
+      : period_(period), part_(heads, scratch.take(period)), sum_(heads, scratch.take(period)) {}
+
+  void clear() {
+    part_.fill(0);
+    sum_.fill(0);
+    slots_ = 0;
+  }
+  /// The pattern to which a chunk's vectors are added.
+  Number* data() const { return part_.data(); }
+  /// After a chunk of `count` slots.
+  void close_chunk(std::int64_t count) {
+    slots_ += count;
+    if (slots_ >= kSlotsApart) join();
+  }
+  void add_to(Number* by_head) {
+    join();
+    sum_.add_to(by_head);
+  }
+
+ private:
+  void join() {
+    for (std::int64_t i = 0; i < period_; i += V::width) {
+      (V::load_accum(sum_.data() + i) + V::load_accum(part_.data() + i))
+          .store_accum(sum_.data() + i);
+    }
+    part_.fill(0);
+    slots_ = 0;
+  }
+
+  std::int64_t period_, slots_ = 0;
+  HeadPattern<V> part_, sum_;
 };
 
 /// Calls f(i, t) for each vector of `count` numbers by slot and head: it starts at number i, and

@@ -4,7 +4,7 @@
 
 #include "mezzo/core/dtype.h"
 #include "mezzo/kernels/cpu/access.h"
-#include "mezzo/kernels/head_scratch.h"
+#include "mezzo/kernels/cpu/scratch.h"
 
 // Gathered rows of heads: their sum weighted by slot and head, and their dot products with one row,
 // in one pass or each alone. The inner loop of the attention, of its gradient and of the gradient
@@ -194,6 +194,47 @@ void run_heads(const HeadChunk<V, T>& c) {
   }
 }
 
+/// The running sum of a row in chunks. Of those that are added up apart it begins anew after
+/// kSlotsApart slots, and what it came to is added up for itself: the sums of thousands of chunks
+/// make as long a sum as their slots.
+template <class V, class T>
+class RunningRow {
+ public:
+  using Number = typename V::Scalar;
+  RunningRow(std::int64_t length, Scratch<V>& scratch)
+      : length_(length), running_(scratch.take(length)), total_(scratch.take(length)) {}
+
+  void begin_row() { slots_ = 0, has_total_ = false; }
+  /// Before run_heads() with c.count slots, of which c.last may be true.
+  void open(HeadChunk<V, T>& c) {
+    c.running = running_;
+    c.first = slots_ == 0;
+    if (!c.last || !has_total_) return;
+    add(running_, total_, c.first ? nullptr : running_);
+    c.first = false;
+  }
+  /// After it.
+  void close(const HeadChunk<V, T>& c) {
+    slots_ += c.count;
+    if (slots_ < kSlotsApart || !c.apart || c.last) return;
+    add(total_, running_, has_total_ ? total_ : nullptr);
+    slots_ = 0, has_total_ = true;
+  }
+
+ private:
+  void add(Number* to, const Number* one, const Number* other) const {
+    for (std::int64_t i = 0; i < length_; i += V::width) {
+      V v = V::load_accum(one + i);
+      if (other != nullptr) v = V::load_accum(other + i) + v;
+      v.store_accum(to + i);
+    }
+  }
+
+  std::int64_t length_, slots_ = 0;
+  bool has_total_ = false;
+  Number *running_, *total_;
+};
+
 /// The products of a chunk from their lanes: `count` of them, and some undefined numbers up to a
 /// full vector.
 template <class V>
@@ -203,27 +244,5 @@ void add_lanes(const typename V::Scalar* partial, std::int64_t count,
     V::sums(partial + i * V::width).store_accum(products + i);
   }
 }
-
-/// Hands out arrays of a kernel's scratch, each on its own cache lines and with a vector to spare
-/// behind it.
-template <class V>
-class Scratch {
- public:
-  using Number = typename V::Scalar;
-  explicit Scratch(void* memory) {
-    const auto address = reinterpret_cast<std::uintptr_t>(memory);
-    next_ = static_cast<Number*>(memory) + (kAlignment - address % kAlignment) % kAlignment /
-                                               static_cast<std::uintptr_t>(sizeof(Number));
-  }
-  Number* take(std::int64_t count) {
-    Number* taken = next_;
-    next_ += (count + kMostLanes - 1) / kMostLanes * kMostLanes + kMostLanes;
-    return taken;
-  }
-
- private:
-  static constexpr std::uintptr_t kAlignment = 64;
-  Number* next_;
-};
 
 }  // namespace mezzo

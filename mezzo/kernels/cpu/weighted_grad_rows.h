@@ -27,7 +27,7 @@ class WeightedGradRows {
         weight_(scratch_.take(most_ * a.heads)),
         product_(scratch_.take(most_ * a.heads)),
         row_scale_(scratch_.take(most_ * a.heads)),
-        running_(scratch_.take(length_)),
+        running_(length_, scratch_),
         partial_(scratch_.take((most_ * a.heads + V::width) * V::width)) {
     window_.begin = window_.end = slots_of(a.slots, a.row_begin).begin;
   }
@@ -39,10 +39,6 @@ class WeightedGradRows {
 
  private:
   static constexpr auto kBytes = static_cast<std::int64_t>(sizeof(Storage));
-  /// Slots from which on a row's windows are added up apart, and begin with it, so that its bits
-  /// depend on nothing else.
-  static constexpr std::int64_t kLongRow = 4096;
-
   template <bool kSum>
   void run_rows() {
     for (std::int64_t row = a_.row_begin; row < a_.row_end; ++row) {
@@ -72,15 +68,16 @@ class WeightedGradRows {
     chunk.x = static_cast<const Storage*>(a_.other);
     chunk.ids = a_.slots.first;
     chunk.slots_end = slots_end_;
-    chunk.running = running_;
     chunk.factor = scale != nullptr ? scale[row] : Accum{1};
     chunk.streams = streams_;
     if constexpr (kSum) chunk.out = static_cast<Storage*>(a_.own_grad) + row * length_;
     chunk.own = static_cast<const Storage*>(a_.own) + row * length_;
     if constexpr (kSum) {
-      chunk.apart = range.end - range.begin > kLongRow;
+      // The windows of such a row begin with it, so that its bits depend on nothing else.
+      chunk.apart = range.end - range.begin > kSlotsApart;
       if (chunk.apart && range.begin < window_.end) window_.end = range.begin;
     }
+    running_.begin_row();
     for (std::int64_t begin = range.begin; begin < range.end; begin += chunk.count) {
       if (begin == window_.end) {
         store_products();
@@ -90,11 +87,12 @@ class WeightedGradRows {
       const std::int64_t at = (begin - window_.begin) * a_.heads;
       chunk.begin = begin;
       chunk.count = end - begin;
-      chunk.first = begin == range.begin;
       chunk.last = end == range.end;
       chunk.weight = weight_ + at;
       chunk.partial = partial_ + at * V::width;
+      if constexpr (kSum) running_.open(chunk);
       run_heads<V, T, kSum, true>(chunk);
+      if constexpr (kSum) running_.close(chunk);
       if (scale == nullptr) continue;
       for (std::int64_t i = 0; i < chunk.count * a_.heads; ++i) row_scale_[at + i] = chunk.factor;
     }
@@ -139,7 +137,9 @@ class WeightedGradRows {
   std::int64_t length_, most_, slots_end_;
   bool streams_;
   Scratch<V> scratch_;
-  Accum *weight_, *product_, *row_scale_, *running_, *partial_;
+  Accum *weight_, *product_, *row_scale_;
+  RunningRow<V, T> running_;
+  Accum* partial_;
   SlotRange window_{};
 };
 
