@@ -60,13 +60,14 @@ MEZZO_API at::Tensor edge_softmax(const Topology& topology, const at::Tensor& lo
                                   const std::optional<at::Tensor>& edges = std::nullopt);
 
 /// x W^T + bias. x: [N, in] strided, or sparse CSR (values of a floating dtype, no gradient to
-/// them; on CUDA the first product with a structure synchronises); weight: [out, in]; bias: [out]
-/// or undefined. 16-bit rows on the CPU go through libtorch's own 16-bit product where that is at
-/// least 1.25 times as fast as a blocked one through float32, measured once per process, dtype and
-/// kind of product (some 20 ms; MEZZO_LINEAR=native or float32 forces one, for equal bits on every
-/// machine). float32 rows: a product of libtorch's or oneDNN's, by processor and size
-/// (MEZZO_FLOAT32_LINEAR=libtorch or onednn). Sums in float32, one rounding, and one more for the
-/// bias of a sparse x. Autocast casts x and weight to the 16-bit type.
+/// them; its structure is compared with the one remembered, which synchronises on CUDA unless a
+/// graph is captured); weight: [out, in]; bias: [out] or undefined. 16-bit rows on the CPU go
+/// through libtorch's own 16-bit product where that is at least 1.25 times as fast as a blocked one
+/// through float32, measured once per process, dtype and kind of product (some 20 ms;
+/// MEZZO_LINEAR=native or float32 forces one, for equal bits on every machine). float32 rows: a
+/// product of libtorch's or oneDNN's, by processor and size (MEZZO_FLOAT32_LINEAR=libtorch or
+/// onednn). Sums in float32, one rounding, and one more for the bias of a sparse x. Autocast casts
+/// x and weight to the 16-bit type.
 MEZZO_API at::Tensor linear(const at::Tensor& x, const at::Tensor& weight,
                             const at::Tensor& bias = {});
 

@@ -1,64 +1,116 @@
 #include "mezzo/message_passing/sparse_linear.h"
 
+#include <algorithm>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
 #include <mutex>
+#include <optional>
 #include <vector>
 
 #include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+#include <torch/library.h>
 
 #include "mezzo/core/error.h"
+#include "mezzo/message_passing/device.h"
 #include "mezzo/message_passing/lowered.h"
 #include "mezzo/message_passing/ops.h"
+#include "mezzo/message_passing/schema.h"
 
 namespace mezzo {
 
 namespace {
 
-/// One matrix's structure: where its row pointers and columns stand, how many there are, and how
-/// often they were written in place.
-struct Structure {
-  const void* rows;
-  const void* columns;
-  std::int64_t num_rows, num_columns, num_values;
-  std::int64_t rows_version, columns_version;
-  bool operator==(const Structure&) const = default;
-};
-
-std::int64_t version_of(const at::Tensor& tensor) {
-  return static_cast<std::int64_t>(tensor._version());
-}
-
+/// The graph of a sparse matrix, and where its row pointers and columns stood.
 struct Remembered {
-  Structure structure;
+  const void* row_data;
+  const void* column_data;
   c10::weak_intrusive_ptr<c10::StorageImpl> rows, columns;
   Topology topology;
+
+  /// Whether it may be that of a matrix of these.
+  bool stood_in(const at::Tensor& row_pointers, const at::Tensor& column_ids) const {
+    return row_data == row_pointers.const_data_ptr() && column_data == column_ids.const_data_ptr();
+  }
 };
 
-// The graph of a sparse matrix. Matrices that share row pointers and columns (dropout makes a new
-// one each step) share it. The graph holds copies of both, so it does not keep the matrix alive; an
-// entry whose matrix has gone is dropped at the next insertion.
+template <class Known>
+bool are_equal(const Known* known, const at::Tensor& ids) {
+  constexpr std::int64_t kGrain = 1 << 15;
+  std::atomic<bool> equal = true;
+  const auto compare = [&](const auto* given) {
+    at::parallel_for(0, ids.numel(), kGrain, [&](std::int64_t begin, std::int64_t end) {
+      if (!std::equal(known + begin, known + end, given + begin)) equal = false;
+    });
+  };
+  ids.scalar_type() == at::kInt ? compare(ids.const_data_ptr<std::int32_t>())
+                                : compare(ids.const_data_ptr<std::int64_t>());
+  return equal;
+}
+
+/// Whether two contiguous vectors of int32 or int64 are equal numbers.
+bool same_ids_on_cpu(const at::Tensor& known, const at::Tensor& ids) {
+  if (known.numel() != ids.numel()) return false;
+  return known.scalar_type() == at::kInt ? are_equal(known.const_data_ptr<std::int32_t>(), ids)
+                                         : are_equal(known.const_data_ptr<std::int64_t>(), ids);
+}
+
+bool same_ids_on_cuda(const at::Tensor& known, const at::Tensor& ids) {
+  if (known.numel() != ids.numel()) return false;
+  // What is captured cannot be compared: it has to run on what the steps before it ran on.
+  return is_capturing(ids.device()) || at::equal(known.to(at::kLong), ids.to(at::kLong));
+}
+
+/// Whether a matrix of these still has the structure that was made of it. They may have been
+/// written over, or be another matrix's by now, and libtorch's counters of changes do not tell:
+/// each matrix that is made of the same index tensors counts for itself.
+bool is_of(const Topology& topology, const at::Tensor& rows, const at::Tensor& columns) {
+  static const auto same = handle<bool(const at::Tensor&, const at::Tensor&)>("mezzo::_same_ids");
+  const Adjacency& known = topology.csc();
+  return same.call(known.indptr, rows.contiguous()) &&
+         same.call(known.indices, columns.contiguous());
+}
+
+// Matrices that share row pointers and columns (dropout makes a new one each step) share a graph.
+// It holds copies of both, so it does not keep the matrix alive; an entry whose matrix has gone is
+// dropped at the next call.
 Topology topology_of(const at::Tensor& x) {
+  // Of one pair of tensors, which may serve one matrix after another.
+  constexpr std::ptrdiff_t kMostOfOnePair = 8;
   static std::mutex mutex;
-  static std::vector<Remembered> known;
+  static std::vector<Remembered> all;
   const at::Tensor rows = x.crow_indices(), columns = x.col_indices();
-  const auto made = [&] { return Topology::from_csc(rows.clone(), columns.clone(), x.size(1)); };
-  // Those made in inference mode count no changes in place.
-  if (rows.is_inference() || columns.is_inference()) return made();
-  const Structure structure{
-      rows.const_data_ptr(), columns.const_data_ptr(), x.size(0),          x.size(1),
-      columns.numel(),       version_of(rows),         version_of(columns)};
   const std::lock_guard lock(mutex);
-  std::erase_if(known,
+  std::erase_if(all,
                 [](const Remembered& one) { return one.rows.expired() || one.columns.expired(); });
-  for (const Remembered& one : known) {
-    if (one.structure == structure) return one.topology;
+  const auto here = [&](const Remembered& one) { return one.stood_in(rows, columns); };
+  for (const Remembered& one : all) {
+    if (here(one) && one.topology.num_src() == x.size(1) && is_of(one.topology, rows, columns)) {
+      return one.topology;
+    }
   }
-  const Topology topology = made();
-  known.push_back({structure, rows.storage().getWeakStorageImpl(),
-                   columns.storage().getWeakStorageImpl(), topology});
+  if (std::count_if(all.begin(), all.end(), here) >= kMostOfOnePair) {
+    all.erase(std::find_if(all.begin(), all.end(), here));
+  }
+  const Topology topology = Topology::from_csc(rows.clone(), columns.clone(), x.size(1));
+  all.push_back({rows.const_data_ptr(), columns.const_data_ptr(),
+                 rows.storage().getWeakStorageImpl(), columns.storage().getWeakStorageImpl(),
+                 topology});
   return topology;
 }
 
 }  // namespace
+
+TORCH_LIBRARY_FRAGMENT(mezzo, m) {
+  m.def("_same_ids(Tensor known, Tensor ids) -> bool");
+}
+TORCH_LIBRARY_IMPL(mezzo, CPU, m) {
+  m.impl("_same_ids", &same_ids_on_cpu);
+}
+TORCH_LIBRARY_IMPL(mezzo, CUDA, m) {
+  m.impl("_same_ids", &same_ids_on_cuda);
+}
 
 at::Tensor sparse_linear(const at::Tensor& x, const at::Tensor& weight,
                          const std::optional<at::Tensor>& bias) {

@@ -352,6 +352,21 @@ TEST(SparseLinear, sees_columns_that_were_written_in_place) {
   EXPECT_TRUE(exact(mezzo::linear(x, weight), at::mm(first, weight.t())));
 }
 
+TEST(SparseLinear, sees_that_index_tensors_serve_another_matrix) {
+  // Matrices made of the same tensors, which go on to be written, as buffers of mini-batches are.
+  const at::Tensor crow = ids({0, 1, 2}), col = ids({0, 1}), identity = at::eye(2, on_device());
+  const auto matrix = [&] {
+    return at::sparse_csr_tensor(crow, col, at::ones({2}, on_device()), {2, 2}, on_device());
+  };
+  const at::Tensor first = matrix();
+  EXPECT_TRUE(exact(mezzo::linear(first, identity), identity));
+  col.copy_(ids({1, 0}));
+  EXPECT_TRUE(exact(mezzo::linear(matrix(), identity), identity.flip(0)));
+  EXPECT_TRUE(exact(mezzo::linear(first, identity), identity.flip(0)));
+  crow.copy_(ids({0, 2, 2}));
+  EXPECT_TRUE(exact(mezzo::linear(first, identity), numbers({1, 1, 0, 0}).view({2, 2})));
+}
+
 TEST(SparseLinear, refuses_a_gradient_to_the_values) {
   const at::Tensor x = sparse_rows(4, 5, at::kFloat).to_sparse_csr();
   x.set_requires_grad(true);
