@@ -39,6 +39,15 @@ at::Tensor zero_rows(const at::Tensor& column, std::int64_t num_rows) {
   return at::zeros(shape, column.options());
 }
 
+/// The rows `ids` of a column. The gradient of libtorch's selection adds up a 16-bit vector in 16
+/// bits, where a row that is named often stops growing, but a matrix in float32.
+at::Tensor select_rows(const at::Tensor& column, const at::Tensor& ids) {
+  if (column.dim() != 1 || !at::isReducedFloatingType(column.scalar_type())) {
+    return column.index_select(0, ids);
+  }
+  return column.unsqueeze(1).index_select(0, ids).squeeze(1);
+}
+
 }  // namespace
 
 Frame::Frame(std::string what, std::int64_t num_rows, at::Device device)
@@ -120,7 +129,7 @@ Frame Frame::rows(const at::Tensor& ids) const {
       detail::selected_ids(what_ + " frame rows", "ids", ids, num_rows_, device_);
   Frame picked(what_, rows.numel(), device_);
   for (const std::string& name : names()) {
-    picked.columns_[name] = at(name).index_select(0, rows);
+    picked.columns_[name] = select_rows(at(name), rows);
   }
   return picked;
 }
@@ -137,7 +146,7 @@ FrameRows::FrameRows(const Frame& frame, at::Tensor ids) : frame_(frame), ids_(s
 
 at::Tensor FrameRows::at(const std::string& column) const {
   const at::Tensor& all = frame_.at(column);
-  return ids_.defined() ? all.index_select(0, ids_) : all;
+  return ids_.defined() ? select_rows(all, ids_) : all;
 }
 
 at::Tensor FrameRows::ids() const {
@@ -151,6 +160,13 @@ std::int64_t FrameRows::size() const {
 
 FrameRows FrameRows::pick(const at::Tensor& positions) const {
   return {frame_, ids_.defined() ? ids_.index_select(0, positions) : positions};
+}
+
+void detail::restore(Frame& frame, const Frame& saved) {
+  for (const std::string& name : frame.names()) {
+    if (saved.columns().find(name) == saved.columns().end()) frame.erase(name);
+  }
+  for (const auto& [name, column] : saved.columns()) frame[name] = column;
 }
 
 }  // namespace mezzo

@@ -92,4 +92,13 @@ class MEZZO_API FrameRows {
   at::Tensor ids_;  ///< undefined: all rows
 };
 
+namespace detail {
+
+/// Gives `frame` the columns of `saved` again, an earlier copy of it: what a local scope does at
+/// its end. Column by column: references to columns that stay must stay valid, as in f(model(g),
+/// g.ndata()["label"]), where the reference may be taken before the model's scope ends. Not
+/// exported.
+void restore(Frame& frame, const Frame& saved);
+
+}  // namespace detail
 }  // namespace mezzo

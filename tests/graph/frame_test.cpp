@@ -283,6 +283,15 @@ TEST(Frame, to_cuda_moves_every_column) {
   EXPECT_TRUE(mentions(error_of([&] { moved.rows(ids({1})); }), "expectedidsoncuda:"));
 }
 
+TEST(Frame, a_row_that_is_picked_often_gets_its_whole_gradient_in_16_bits) {
+  for (const DTypeInfo& dtype : narrow_dtypes()) {
+    Frame frame = nodes(2);
+    frame["a"] = at::ones({2}, on_device(dtype.scalar)).requires_grad_();
+    frame.rows(at::zeros({1000}, on_device(at::kLong))).at("a").sum().backward();
+    EXPECT_EQ(values(frame.at("a").grad()), values(numbers({1000, 0}))) << dtype.name;
+  }
+}
+
 TEST(Frame, impossible_sizes_and_devices_are_errors) {
   EXPECT_TRUE(mentions(error_of([] { nodes(-1); }), "nodeframe:expectednum_rows>=0,got-1"));
   EXPECT_TRUE(mentions(error_of([] { Frame("edge", 1, at::kMeta); }),
