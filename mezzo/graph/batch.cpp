@@ -17,6 +17,7 @@ namespace mezzo {
 namespace {
 
 using Counts = std::vector<std::int64_t>;
+using Names = std::vector<std::string>;
 using FrameOf = std::function<const Frame&(const Graph&)>;
 
 const Frame& nodes_of(const Graph& graph) {
@@ -82,31 +83,50 @@ std::vector<std::size_t> graphs_with_rows(const std::vector<Graph>& graphs, cons
   return chosen.empty() ? all : chosen;
 }
 
-Columns joined_columns(const std::vector<Graph>& graphs, const FrameOf& frame,
-                       std::string_view what) {
-  const std::vector<std::size_t> chosen = graphs_with_rows(graphs, frame);
+/// The columns of the first of the `chosen` graphs. Throws InvalidArgument unless they are those of
+/// the others too.
+Names shared_names(const std::vector<Graph>& graphs, const std::vector<std::size_t>& chosen,
+                   const FrameOf& frame, std::string_view what) {
   const std::size_t first = chosen.front();
-  const std::vector<std::string> names = frame(graphs[first]).names();
+  Names shared = frame(graphs[first]).names();
   for (const std::size_t i : chosen) {
     for (const std::string& name : frame(graphs[i]).names()) {
       MEZZO_CHECK(frame(graphs[first]).contains(name),
                   "batch: {} column '{}' of graph {} is missing in graph {}", what, name, i, first);
     }
-  }
-  Columns joined;
-  for (const std::string& name : names) {
-    std::vector<at::Tensor> parts;
-    for (const std::size_t i : chosen) {
+    for (const std::string& name : shared) {
       MEZZO_CHECK(frame(graphs[i]).contains(name),
                   "batch: {} column '{}' of graph {} is missing in graph {}", what, name, first, i);
-      parts.push_back(frame(graphs[i]).at(name));
-      const at::Tensor &expected = parts.front(), &given = parts.back();
-      MEZZO_CHECK(given.scalar_type() == expected.scalar_type() &&
-                      given.sizes().slice(1) == expected.sizes().slice(1),
-                  "batch: {} column '{}': expected rows {}, as graph {} has, got {} in graph {}",
-                  what, name, describe_row(expected), first, describe_row(given), i);
     }
-    joined[name] = at::cat(parts, 0);
+  }
+  return shared;
+}
+
+at::Tensor joined_column(const std::vector<Graph>& graphs, const std::vector<std::size_t>& chosen,
+                         const FrameOf& frame, std::string_view what, const std::string& name) {
+  std::vector<at::Tensor> parts;
+  for (const std::size_t i : chosen) {
+    MEZZO_CHECK(frame(graphs[i]).contains(name),
+                "batch: expected {} column '{}' in every graph, it is missing in graph {}", what,
+                name, i);
+    parts.push_back(frame(graphs[i]).at(name));
+    const at::Tensor &expected = parts.front(), &given = parts.back();
+    MEZZO_CHECK(given.scalar_type() == expected.scalar_type() &&
+                    given.sizes().slice(1) == expected.sizes().slice(1),
+                "batch: {} column '{}': expected rows {}, as graph {} has, got {} in graph {}",
+                what, name, describe_row(expected), chosen.front(), describe_row(given), i);
+  }
+  return at::cat(parts, 0);
+}
+
+/// wanted: nullptr for all columns, which all graphs have to have then.
+Columns joined_columns(const std::vector<Graph>& graphs, const FrameOf& frame,
+                       std::string_view what, const Names* wanted) {
+  const std::vector<std::size_t> chosen = graphs_with_rows(graphs, frame);
+  const Names names = wanted != nullptr ? *wanted : shared_names(graphs, chosen, frame, what);
+  Columns joined;
+  for (const std::string& name : names) {
+    joined[name] = joined_column(graphs, chosen, frame, what, name);
   }
   return joined;
 }
@@ -137,6 +157,20 @@ Graph joined_structure(const std::vector<Graph>& graphs) {
   }
   const at::Tensor shift = spread(offsets_of(nodes, graphs[0].device()).to(dtype), edges);
   return Graph::from_coo(at::cat(src).add_(shift), at::cat(dst).add_(shift), total, width);
+}
+
+/// node_columns, edge_columns: nullptr for all.
+Graph joined_graph(const std::vector<Graph>& graphs, const Names* node_columns,
+                   const Names* edge_columns) {
+  check_graphs(graphs);
+  const Columns nodes = joined_columns(graphs, &nodes_of, "node", node_columns);
+  const Columns edges = joined_columns(graphs, &edges_of, "edge", edge_columns);
+  Graph joined = joined_structure(graphs);
+  joined.set_batch(joined_counts(graphs, &Graph::batch_num_nodes),
+                   joined_counts(graphs, &Graph::batch_num_edges));
+  joined.ndata().update(nodes);
+  joined.edata().update(edges);
+  return joined;
 }
 
 /// Throws InvalidArgument for an edge with an end outside its part. lower, upper: the nodes of the
@@ -177,15 +211,12 @@ detail::BatchCounts detail::check_batch(std::string_view operation, const Graph&
 }
 
 Graph batch(const std::vector<Graph>& graphs) {
-  check_graphs(graphs);
-  const Columns nodes = joined_columns(graphs, &nodes_of, "node");
-  const Columns edges = joined_columns(graphs, &edges_of, "edge");
-  Graph joined = joined_structure(graphs);
-  joined.set_batch(joined_counts(graphs, &Graph::batch_num_nodes),
-                   joined_counts(graphs, &Graph::batch_num_edges));
-  joined.ndata().update(nodes);
-  joined.edata().update(edges);
-  return joined;
+  return joined_graph(graphs, nullptr, nullptr);
+}
+
+Graph batch(const std::vector<Graph>& graphs, const std::vector<std::string>& node_columns,
+            const std::vector<std::string>& edge_columns) {
+  return joined_graph(graphs, &node_columns, &edge_columns);
 }
 
 std::vector<Graph> unbatch(const Graph& graph) {

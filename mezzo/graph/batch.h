@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -19,6 +20,13 @@ namespace mezzo {
 /// naming graph and column, for these and for an empty list or several devices. Synchronises on
 /// CUDA. As DGL's batch.
 MEZZO_API Graph batch(const std::vector<Graph>& graphs);
+
+/// As above with these columns alone; {}: none. The parts may have others, in which they differ.
+/// Throws InvalidArgument for a column that a part with nodes (edges) lacks. As DGL's batch with
+/// ndata and edata, whose None is {} here.
+MEZZO_API Graph batch(const std::vector<Graph>& graphs,
+                      const std::vector<std::string>& node_columns,
+                      const std::vector<std::string>& edge_columns);
 
 /// The parts of a batch, in order; of any other graph a copy of it. The inverse of batch, where no
 /// part was a batch itself. Columns are views of the batch's rows; ids are as wide as the batch's.

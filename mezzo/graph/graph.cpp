@@ -19,15 +19,6 @@ std::int64_t rows_of(const at::Tensor& indptr) {
   return indptr.defined() && indptr.dim() == 1 && indptr.numel() > 0 ? indptr.numel() - 1 : 0;
 }
 
-/// Column by column: references to columns that stay must stay valid, as in
-/// f(model(g), g.ndata()["label"]), where the reference may be taken before the model's scope ends.
-void restore(Frame& frame, const Frame& saved) {
-  for (const std::string& name : frame.names()) {
-    if (saved.columns().find(name) == saved.columns().end()) frame.erase(name);
-  }
-  for (const auto& [name, column] : saved.columns()) frame[name] = column;
-}
-
 }  // namespace
 
 struct Graph::State {
@@ -152,6 +143,10 @@ at::Tensor Graph::edge_ids(const at::Tensor& src, const at::Tensor& dst) const {
   return detail::edges_between("edge_ids", topology(), src, dst);
 }
 
+at::Tensor Graph::has_edges_between(const at::Tensor& src, const at::Tensor& dst) const {
+  return detail::are_joined("has_edges_between", topology(), src, dst);
+}
+
 std::int64_t Graph::batch_size() const {
   return static_cast<std::int64_t>(state_->batch_num_nodes.size());
 }
@@ -195,8 +190,8 @@ Graph::LocalScope::LocalScope(Graph graph)
     : graph_(std::move(graph)), ndata_(graph_.ndata()), edata_(graph_.edata()) {}
 
 Graph::LocalScope::~LocalScope() {
-  restore(graph_.ndata(), ndata_);
-  restore(graph_.edata(), edata_);
+  detail::restore(graph_.ndata(), ndata_);
+  detail::restore(graph_.edata(), edata_);
 }
 
 }  // namespace mezzo

@@ -55,6 +55,15 @@ class MEZZO_API Graph {
   Frame& edata();
   const Frame& edata() const;
 
+  // What a Block has, for code that takes either: both sides are the nodes.
+
+  std::int64_t num_src() const { return num_nodes(); }
+  std::int64_t num_dst() const { return num_nodes(); }
+  Frame& srcdata() { return ndata(); }
+  const Frame& srcdata() const { return ndata(); }
+  Frame& dstdata() { return ndata(); }
+  const Frame& dstdata() const { return ndata(); }
+
   at::Tensor in_degrees() const;   ///< int64 [N]
   at::Tensor out_degrees() const;  ///< int64 [N]
 
@@ -68,6 +77,9 @@ class MEZZO_API Graph {
   /// InvalidArgument for a pair without an edge. Reads the out-edges of each source, on the host
   /// (on CUDA it copies the structure there, and synchronises).
   at::Tensor edge_ids(const at::Tensor& src, const at::Tensor& dst) const;
+  /// Whether there is an edge from src[i] to dst[i]: bool [n]. Ids that are no nodes are an
+  /// InvalidArgument. Cost as edge_ids. As DGL's has_edges_between.
+  at::Tensor has_edges_between(const at::Tensor& src, const at::Tensor& dst) const;
 
   std::int64_t batch_size() const;     ///< graphs that batch() joined to this one, else 1
   at::Tensor batch_num_nodes() const;  ///< int64 [batch_size] on the CPU, a copy

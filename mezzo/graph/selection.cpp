@@ -21,6 +21,39 @@ at::Tensor edges_of_slots(const Adjacency& rows, const at::Tensor& slots) {
   return rows.edge_ids.defined() ? rows.edge_ids.index_select(0, slots).to(at::kLong) : slots;
 }
 
+/// Pairs of nodes and, for each, the lowest slot of csr() from one to the other, or -1: int64 [n]
+/// each, on the host.
+struct FoundPairs {
+  at::Tensor src, dst, slots;
+};
+
+FoundPairs find_pairs(std::string_view operation, const Topology& topology, const at::Tensor& src,
+                      const at::Tensor& dst) {
+  const at::Tensor sources =
+      selected_ids(operation, "src", src, topology.num_src(), topology.device()).cpu();
+  const at::Tensor destinations =
+      selected_ids(operation, "dst", dst, topology.num_dst(), topology.device()).cpu();
+  MEZZO_CHECK(sources.numel() == destinations.numel(),
+              "{}: expected dst of length {}, as src, got {}", operation, sources.numel(),
+              destinations.numel());
+  const Adjacency& rows = topology.csr();
+  const at::Tensor indptr = rows.indptr.cpu(), indices = rows.indices.cpu();
+  at::Tensor slots = at::empty_like(sources);
+  const auto* row_begin = indptr.const_data_ptr<std::int64_t>();
+  const auto* from = sources.const_data_ptr<std::int64_t>();
+  const auto* to = destinations.const_data_ptr<std::int64_t>();
+  auto* slot = slots.mutable_data_ptr<std::int64_t>();
+  visit(IdTypes{}, indices.scalar_type(), [&]<class Id>() {
+    const auto* index = indices.const_data_ptr<typename Id::Type>();
+    for (std::int64_t i = 0; i < sources.numel(); ++i) {
+      const auto* end = index + row_begin[from[i] + 1];
+      const auto* found = std::find(index + row_begin[from[i]], end, to[i]);
+      slot[i] = found != end ? found - index : -1;
+    }
+  });
+  return {sources, destinations, slots};
+}
+
 }  // namespace
 
 at::Tensor selected_ids(std::string_view operation, std::string_view name, const at::Tensor& ids,
@@ -62,31 +95,18 @@ at::Tensor edges_into(const Topology& topology, const at::Tensor& nodes) {
 
 at::Tensor edges_between(std::string_view operation, const Topology& topology,
                          const at::Tensor& src, const at::Tensor& dst) {
-  const at::Tensor sources =
-      selected_ids(operation, "src", src, topology.num_src(), topology.device()).cpu();
-  const at::Tensor destinations =
-      selected_ids(operation, "dst", dst, topology.num_dst(), topology.device()).cpu();
-  MEZZO_CHECK(sources.numel() == destinations.numel(),
-              "{}: expected dst of length {}, as src, got {}", operation, sources.numel(),
-              destinations.numel());
-  const Adjacency& rows = topology.csr();
-  const at::Tensor indptr = rows.indptr.cpu(), indices = rows.indices.cpu();
-  at::Tensor slots = at::empty_like(sources);
-  const auto* row_begin = indptr.const_data_ptr<std::int64_t>();
-  const auto* from = sources.const_data_ptr<std::int64_t>();
-  const auto* to = destinations.const_data_ptr<std::int64_t>();
-  auto* slot = slots.mutable_data_ptr<std::int64_t>();
-  visit(IdTypes{}, indices.scalar_type(), [&]<class Id>() {
-    const auto* index = indices.const_data_ptr<typename Id::Type>();
-    for (std::int64_t i = 0; i < sources.numel(); ++i) {
-      const auto* end = index + row_begin[from[i] + 1];
-      const auto* found = std::find(index + row_begin[from[i]], end, to[i]);
-      MEZZO_CHECK(found != end, "{}: expected an edge from {} to {} at position {}, got none",
-                  operation, from[i], to[i], i);
-      slot[i] = found - index;
-    }
-  });
-  return edges_of_slots(rows, slots.to(topology.device()));
+  const FoundPairs pairs = find_pairs(operation, topology, src, dst);
+  const auto* slot = pairs.slots.const_data_ptr<std::int64_t>();
+  for (std::int64_t i = 0; i < pairs.slots.numel(); ++i) {
+    MEZZO_CHECK(slot[i] >= 0, "{}: expected an edge from {} to {} at position {}, got none",
+                operation, pairs.src[i].item<std::int64_t>(), pairs.dst[i].item<std::int64_t>(), i);
+  }
+  return edges_of_slots(topology.csr(), pairs.slots.to(topology.device()));
+}
+
+at::Tensor are_joined(std::string_view operation, const Topology& topology, const at::Tensor& src,
+                      const at::Tensor& dst) {
+  return at::ge(find_pairs(operation, topology, src, dst).slots, 0).to(topology.device());
 }
 
 }  // namespace mezzo::detail

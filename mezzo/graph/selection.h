@@ -31,4 +31,9 @@ at::Tensor edges_into(const Topology& topology, const at::Tensor& nodes);
 at::Tensor edges_between(std::string_view operation, const Topology& topology,
                          const at::Tensor& src, const at::Tensor& dst);
 
+/// For each pair (src[i], dst[i]) whether an edge runs from one to the other: bool [n]. Reads as
+/// edges_between.
+at::Tensor are_joined(std::string_view operation, const Topology& topology, const at::Tensor& src,
+                      const at::Tensor& dst);
+
 }  // namespace mezzo::detail

@@ -1,7 +1,6 @@
 #include "mezzo/graph/transforms.h"
 
 #include <algorithm>
-#include <cmath>
 #include <string_view>
 #include <vector>
 
@@ -170,6 +169,22 @@ at::Tensor distinct_nodes(std::string_view operation, const Graph& graph, const 
   return ids;
 }
 
+/// The nodes that reach `nodes` (int64) in at most k steps, these among them: int64, ascending.
+at::Tensor reaching(const Topology& topology, const at::Tensor& nodes, std::int64_t k) {
+  const at::TensorOptions flags = nodes.options().dtype(at::kBool);
+  at::Tensor reached = at::zeros({topology.num_dst()}, flags).index_fill_(0, nodes, true);
+  at::Tensor newest = nodes;
+  for (std::int64_t hop = 0; hop < k && newest.numel() > 0; ++hop) {
+    const at::Tensor edges = detail::edges_into(topology, newest);
+    const at::Tensor sources = topology.src().index_select(0, edges).to(at::kLong);
+    at::Tensor fresh = at::zeros({topology.num_src()}, flags).index_fill_(0, sources, true);
+    fresh.logical_and_(reached.logical_not());
+    reached.logical_or_(fresh);
+    newest = fresh.nonzero().squeeze(1);
+  }
+  return reached.nonzero().squeeze(1);
+}
+
 }  // namespace
 
 // Edges come sorted by (source, destination), so the rows by source need no edge ids. Where more
@@ -200,24 +215,6 @@ Graph rmat_graph(int scale, std::int64_t num_edges, std::uint64_t seed) {
   });
 }
 
-Graph add_self_loop(const Graph& graph, double fill) {
-  const Topology& old = graph.topology();
-  const at::Tensor nodes = at::arange(graph.num_nodes(), old.src().options());
-  Graph looped = Graph::from_coo(at::cat({old.src(), nodes}), at::cat({old.dst(), nodes}),
-                                 graph.num_nodes(), width_of(graph));
-  looped.ndata() = graph.ndata();
-  for (const std::string& name : graph.edata().names()) {
-    const at::Tensor& column = graph.edata().at(name);
-    MEZZO_CHECK(at::isFloatingType(column.scalar_type()) || fill == std::trunc(fill),
-                "add_self_loop: expected a whole fill for the integers of edge column '{}', got {}",
-                name, fill);
-    std::vector<std::int64_t> shape = column.sizes().vec();
-    shape[0] = graph.num_nodes();
-    looped.edata()[name] = at::cat({column, at::full(shape, fill, column.options())});
-  }
-  return looped;
-}
-
 Graph remove_self_loop(const Graph& graph) {
   const Topology& old = graph.topology();
   const at::Tensor keep = (old.src() != old.dst()).nonzero().squeeze(1);
@@ -228,29 +225,6 @@ Graph remove_self_loop(const Graph& graph) {
   const at::Tensor kept_ends = at::searchsorted(keep.cpu(), ends);
   kept.set_batch(graph.batch_num_nodes(), at::diff(kept_ends, 1, 0, at::zeros({1}, at::kLong)));
   return kept;
-}
-
-Graph to_bidirected(const Graph& graph) {
-  const Topology& old = graph.topology();
-  const std::int64_t n = graph.num_nodes();
-  const IdWidth width = width_of(graph);
-  // Two counting sorts: slots by destination become the edges that are then grouped by source.
-  const Topology both = Topology::from_coo(at::cat({old.src(), old.dst()}),
-                                           at::cat({old.dst(), old.src()}), n, n, width);
-  const Topology by_dst =
-      Topology::from_csc(both.csc().indptr, both.csc().indices, n, /*edge_ids=*/{}, width);
-  const Topology sorted =
-      Topology::from_csr(by_dst.csr().indptr, by_dst.csr().indices, n, /*edge_ids=*/{}, width);
-  at::Tensor fresh = at::ones({sorted.num_edges()}, sorted.src().options().dtype(at::kBool));
-  if (sorted.num_edges() > 1) {
-    fresh.narrow(0, 1, sorted.num_edges() - 1)
-        .copy_((sorted.src().diff() != 0).logical_or_(sorted.dst().diff() != 0));
-  }
-  const at::Tensor keep = fresh.nonzero().squeeze(1);
-  Graph simple = Graph::from_coo(sorted.src().index_select(0, keep),
-                                 sorted.dst().index_select(0, keep), n, width);
-  simple.ndata() = graph.ndata();
-  return simple;
 }
 
 Graph reverse(const Graph& graph) {
@@ -297,6 +271,13 @@ Graph in_subgraph(const Graph& graph, const at::Tensor& nodes) {
 Graph out_subgraph(const Graph& graph, const at::Tensor& nodes) {
   const at::Tensor ids = distinct_nodes("out_subgraph", graph, nodes);
   return with_all_nodes(graph, detail::edges_into(graph.topology().reverse(), ids));
+}
+
+HopSubgraph khop_in_subgraph(const Graph& graph, const at::Tensor& nodes, std::int64_t k) {
+  MEZZO_CHECK(k >= 0, "khop_in_subgraph: expected k >= 0, got {}", k);
+  const at::Tensor seeds = distinct_nodes("khop_in_subgraph", graph, nodes);
+  const at::Tensor kept = reaching(graph.topology(), seeds, k);
+  return {subgraph(graph, kept), at::searchsorted(kept, seeds)};
 }
 
 }  // namespace mezzo

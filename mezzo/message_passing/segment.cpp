@@ -27,20 +27,24 @@ using torch::autograd::AutogradContext;
 using torch::autograd::Function;
 using torch::autograd::variable_list;
 
-/// Throws InvalidArgument unless `ids` is an int64 vector on the device of the rows.
-void check_ids(const char* what, const char* name, const at::Tensor& ids, const at::Tensor& rows) {
+/// Throws InvalidArgument unless `ids` is an int64 vector.
+void check_int64_vector(const char* what, const char* name, const at::Tensor& ids) {
   MEZZO_CHECK(ids.defined() && ids.layout() == at::kStrided && ids.scalar_type() == at::kLong &&
                   ids.dim() == 1,
               "{}: expected {} to be an int64 vector, got {}", what, name, detail::describe(ids));
+}
+
+/// Throws InvalidArgument unless `ids` is an int64 vector on the device of the rows.
+void check_ids(const char* what, const char* name, const at::Tensor& ids, const at::Tensor& rows) {
+  check_int64_vector(what, name, ids);
   MEZZO_CHECK(ids.device() == rows.device(), "{}: expected {} on {}, as the rows, got {}", what,
               name, rows.device().str(), ids.device().str());
 }
 
-/// The first row of each segment, then the number of rows: int64 [S + 1]. Throws InvalidArgument
-/// unless the lengths, int64 [S], are the parts of the rows.
-at::Tensor segment_bounds(const char* what, const at::Tensor& lengths, const at::Tensor& rows) {
-  check_ids(what, "lengths", lengths, rows);
-  const std::int64_t num_rows = rows.size(0), num_segments = lengths.size(0);
+/// The first row of each segment, then the number of rows: int64 [S + 1], where the lengths are.
+/// Throws InvalidArgument unless the lengths, int64 [S], are the parts of the rows.
+at::Tensor segment_bounds(const char* what, const at::Tensor& lengths, std::int64_t num_rows) {
+  const std::int64_t num_segments = lengths.size(0);
   detail::check_range(what, "lengths", lengths.contiguous(), num_rows + 1);
   at::Tensor bounds = at::zeros({num_segments + 1}, lengths.options());
   at::Tensor ends = bounds.narrow(0, 1, num_segments);
@@ -56,8 +60,9 @@ Topology segments_as_graph(const char* what, const at::Tensor& lengths, const at
   MEZZO_CHECK(x.defined() && x.layout() == at::kStrided && x.dim() >= 1,
               "{}: expected strided x [N, ...], got {}", what, detail::describe(x));
   dtype_of(fmt::format("{}: dtype of x", what).c_str(), x.scalar_type());
-  const at::Tensor bounds = segment_bounds(what, lengths, x);
+  check_ids(what, "lengths", lengths, x);
   const std::int64_t num_rows = x.size(0);
+  const at::Tensor bounds = segment_bounds(what, lengths, num_rows);
   const bool narrow = num_rows <= std::numeric_limits<std::int32_t>::max();
   return Topology::from_csc(
       bounds, at::arange(num_rows, bounds.options().dtype(narrow ? at::kInt : at::kLong)),
@@ -65,7 +70,7 @@ Topology segments_as_graph(const char* what, const at::Tensor& lengths, const at
 }
 
 /// Which rows are multiplied by which factor: the rows order[bounds[i]], ..., order[bounds[i + 1] -
-/// 1] by factor i. Without an order, the rows as they stand.
+/// 1] by factor i. Without an order, the rows as they stand. The order is where the rows are.
 struct Grouping {
   at::Tensor bounds, order;
 
@@ -168,7 +173,12 @@ void check_factors(const char* what, const at::Tensor& a, const at::Tensor& b) {
 
 Grouping groups_of_lengths(const at::Tensor& a, const at::Tensor& b, const at::Tensor& lengths) {
   check_factors("segment_mm", a, b);
-  const at::Tensor bounds = segment_bounds("segment_mm", lengths, a);
+  check_int64_vector("segment_mm", "lengths", lengths);
+  MEZZO_CHECK(lengths.is_cpu() || lengths.device() == a.device(),
+              "segment_mm: expected lengths on {}, as the rows, or on the CPU, got {}",
+              a.device().str(), lengths.device().str());
+  // Read on the host, here and by the backward: brought there once, or given there.
+  const at::Tensor bounds = segment_bounds("segment_mm", lengths.cpu(), a.size(0));
   MEZZO_CHECK(lengths.size(0) == b.size(0),
               "segment_mm: expected lengths [{}], one a matrix of b, got [{}]", b.size(0),
               lengths.size(0));

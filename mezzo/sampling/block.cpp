@@ -10,6 +10,7 @@
 #include "mezzo/core/error.h"
 #include "mezzo/graph/selection.h"
 #include "mezzo/graph/topology_build.h"
+#include "mezzo/message_passing/update_all.h"
 
 namespace mezzo {
 
@@ -22,6 +23,15 @@ struct Block::State {
         src_nodes(std::move(nodes)),
         edges(std::move(edge_list)),
         edge_ids(std::move(edge_table)) {}
+
+  /// The state of a block of the same nodes and edges with the structure `structure`, on the same
+  /// or another device. Its frames are empty.
+  std::shared_ptr<State> with_structure(Topology structure) {
+    const std::lock_guard lock(mutex);
+    auto made = std::make_shared<State>(std::move(structure), src_nodes, edges, edge_ids);
+    made->dst_nodes = dst_nodes;
+    return made;
+  }
 
   Topology topology;
   Frame srcdata, dstdata, edata;
@@ -124,15 +134,52 @@ const Frame& Block::edata() const {
 Block Block::to(at::Device to_device) const {
   const at::Device target = detail::resolve_device("Block::to", to_device);
   if (target == device()) return *this;
-  std::unique_lock lock(state_->mutex);
-  auto moved = std::make_shared<State>(topology().to(target), state_->src_nodes, state_->edges,
-                                       state_->edge_ids);
-  moved->dst_nodes = state_->dst_nodes;
-  lock.unlock();
+  auto moved = state_->with_structure(topology().to(target));
   moved->srcdata = srcdata().to(target);
   moved->dstdata = dstdata().to(target);
   moved->edata = edata().to(target);
   return Block(std::move(moved));
+}
+
+Block Block::local_var() const {
+  auto own = state_->with_structure(topology());
+  own->srcdata = srcdata();
+  own->dstdata = dstdata();
+  own->edata = edata();
+  return Block(std::move(own));
+}
+
+Block::LocalScope Block::local_scope() {
+  return LocalScope(*this);
+}
+
+Block::LocalScope::LocalScope(Block block)
+    : block_(std::move(block)),
+      srcdata_(block_.srcdata()),
+      dstdata_(block_.dstdata()),
+      edata_(block_.edata()) {}
+
+Block::LocalScope::~LocalScope() {
+  detail::restore(block_.srcdata(), srcdata_);
+  detail::restore(block_.dstdata(), dstdata_);
+  detail::restore(block_.edata(), edata_);
+}
+
+void Block::update_all(const MessageFunction& message, const ReduceFunction& reduce) {
+  update_all(message, reduce, {});
+}
+
+void Block::update_all(const MessageFunction& message, const ReduceFunction& reduce,
+                       const ApplyFunction& apply) {
+  mezzo::update_all(topology(), srcdata(), edata(), dstdata(), message, reduce, apply);
+}
+
+void Block::apply_edges(const MessageFunction& function) {
+  mezzo::apply_edges(topology(), srcdata(), edata(), dstdata(), function);
+}
+
+void Block::apply_edges(const MessageFunction& function, const at::Tensor& edges) {
+  mezzo::apply_edges(topology(), srcdata(), edata(), dstdata(), function, edges);
 }
 
 Block Block::with_own_destinations(Topology topology, at::Tensor src_nodes, at::Tensor dst_nodes,

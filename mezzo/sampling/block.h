@@ -12,6 +12,10 @@
 
 namespace mezzo {
 
+class MessageFunction;  // these three: mezzo/message_passing/functions.h
+class ReduceFunction;
+class ApplyFunction;
+
 /// One hop of a mini-batch: the sampled edges into its destinations. The destinations are the first
 /// num_dst() sources, in the same order, but for blocks of to_block() without include_dst_in_src,
 /// whose topology says so. Layers take it as a Topology. A light handle: copies share structure and
@@ -47,9 +51,37 @@ class MEZZO_API Block {
   Frame& edata();  ///< one row an edge
   const Frame& edata() const;
 
+  at::Tensor in_degrees() const { return topology().in_degrees(); }    ///< int64 [num_dst]
+  at::Tensor out_degrees() const { return topology().out_degrees(); }  ///< int64 [num_src]
+
   /// Structure and every column on `device`; a new block unless it is there already. The ids
   /// follow when first asked for, since few are.
   Block to(at::Device device) const;
+
+  /// The same block with frames of its own, which begin with the same columns (DGL's local_var and
+  /// clone): columns added, replaced or removed on one are not on the other; tensors are shared.
+  Block local_var() const;
+
+  class LocalScope;
+  /// While the result lives, columns added, replaced or removed are so only for its life; at its
+  /// end the three frames are as they were (tensors changed in place stay changed).
+  [[nodiscard]] LocalScope local_scope();
+
+  // Message passing as that of Graph, with its costs and errors; functions see srcdata(), edata()
+  // and dstdata(), with ids of this block. The rest, as apply_nodes(block.dstdata(), function), is
+  // in mezzo/message_passing/update_all.h.
+
+  /// Sends `message` along every edge and reduces what arrives at each destination with `reduce`
+  /// (DGL's update_all); the new columns go to dstdata(). See Graph::update_all.
+  void update_all(const MessageFunction& message, const ReduceFunction& reduce);
+  /// As above; then `apply` maps the destinations' columns (the reduced ones included) to new ones.
+  void update_all(const MessageFunction& message, const ReduceFunction& reduce,
+                  const ApplyFunction& apply);
+  /// Computes columns of the edges from their ends' columns and their own.
+  void apply_edges(const MessageFunction& function);
+  /// Of `edges` alone (distinct integers [n], or bool [num_edges]), numbered as in this block; the
+  /// function sees them in the given order. Synchronises on CUDA.
+  void apply_edges(const MessageFunction& function, const at::Tensor& edges);
 
  private:
   friend class BlockSampler;
@@ -66,6 +98,21 @@ class MEZZO_API Block {
   struct State;
   explicit Block(std::shared_ptr<State> state);
   std::shared_ptr<State> state_;
+};
+
+/// See Block::local_scope.
+class MEZZO_API Block::LocalScope {
+ public:
+  explicit LocalScope(Block block);
+  ~LocalScope();
+  LocalScope(const LocalScope&) = delete;
+  LocalScope& operator=(const LocalScope&) = delete;
+
+ private:
+  Block block_;
+  Frame srcdata_;
+  Frame dstdata_;
+  Frame edata_;
 };
 
 /// The blocks of a mini-batch, input layer first: the destinations of one are the sources of the

@@ -158,6 +158,38 @@ TEST(Batch, a_column_that_a_graph_lacks_is_an_error_that_names_both) {
                        "batch:edgecolumn'w'ofgraph0ismissingingraph1"));
 }
 
+TEST(Batch, takes_the_columns_that_are_named_alone) {
+  Graph a = with_columns(four_node_graph(), 1), b = with_columns(star_graph(3), 5);
+  a.ndata()["own"] = at::ones({4});
+  b.edata()["w"] = at::ones({3}, at::kHalf);  // of another dtype than a's
+  const Graph some = batch({a, b}, {"label", "h"}, {});
+  EXPECT_EQ(some.ndata().names(), Names({"h", "label"}));
+  EXPECT_TRUE(at::equal(some.ndata().at("h"), at::cat({a.ndata().at("h"), b.ndata().at("h")})));
+  EXPECT_TRUE(some.edata().columns().empty());
+  EXPECT_EQ(values(some.batch_num_nodes()), Ids({4, 4}));
+  EXPECT_EQ(values(some.topology().src()),
+            values(at::cat({a.topology().src(), b.topology().src() + 4})));
+  const Graph none = batch({a, b}, {}, {});
+  EXPECT_TRUE(none.ndata().columns().empty());
+  const Graph edges = batch({a, a}, {}, {"w"});
+  EXPECT_TRUE(at::equal(edges.edata().at("w"), at::cat({a.edata().at("w"), a.edata().at("w")})));
+}
+
+TEST(Batch, a_named_column_that_a_graph_lacks_is_an_error_unless_it_has_no_rows) {
+  const Graph a = with_columns(four_node_graph(), 1), plain = four_node_graph();
+  EXPECT_TRUE(mentions(error_of([&] {
+                         batch({a, plain}, {"h"}, {});
+                       }),
+                       "batch:expectednodecolumn'h'ineverygraph,itismissingingraph1"));
+  EXPECT_TRUE(mentions(error_of([&] {
+                         batch({a, a}, {}, {"misspelt"});
+                       }),
+                       "batch:expectededgecolumn'misspelt'ineverygraph,itismissingingraph0"));
+  const Graph joined = batch({empty_graph(), a}, {"h"}, {"w"});
+  EXPECT_TRUE(at::equal(joined.ndata().at("h"), a.ndata().at("h")));
+  EXPECT_TRUE(at::equal(joined.edata().at("w"), a.edata().at("w")));
+}
+
 TEST(Batch, columns_of_other_dtype_or_shape_are_an_error_that_names_them) {
   Graph a = four_node_graph(), b = cycle_graph(3);
   a.ndata()["h"] = at::ones({4, 2});

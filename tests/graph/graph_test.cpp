@@ -108,6 +108,17 @@ TEST(Graph, converts_to_its_topology) {
   EXPECT_TRUE(topology.is_same(g.topology()));
 }
 
+TEST(Graph, both_sides_are_its_nodes) {
+  Graph g = four_node_graph();
+  EXPECT_EQ(g.num_src(), 4);
+  EXPECT_EQ(g.num_dst(), 4);
+  g.srcdata()["h"] = at::ones({4});
+  EXPECT_EQ(&g.srcdata(), &g.ndata());
+  EXPECT_EQ(&g.dstdata(), &g.ndata());
+  const Graph& same = g;
+  EXPECT_TRUE(same.srcdata().at("h").is_same(same.dstdata().at("h")));
+}
+
 TEST(Graph, copies_share_structure_and_frames) {
   Graph g = four_node_graph();
   Graph copy = g;
@@ -209,6 +220,44 @@ TEST(Graph, edge_ids_finds_the_lowest_edge_of_each_pair) {
     const Graph g = graph_of({0, 1, 0, 0, 2}, {2, 0, 1, 1, 2}, 3, width);
     EXPECT_EQ(values(g.edge_ids(ids({0, 2, 0, 1, 0}), ids({1, 2, 2, 0, 1}))), Ids({2, 4, 0, 1, 2}));
     EXPECT_EQ(values(g.edge_ids(ids({}), ids({}))), Ids());
+  }
+}
+
+TEST(Graph, has_edges_between_tells_which_pairs_have_an_edge) {
+  for (const NamedGraph& named : named_graphs()) {
+    SCOPED_TRACE(named.name);
+    const Graph& g = named.graph;
+    const Ids sources = values(g.topology().src()), destinations = values(g.topology().dst());
+    Ids src, dst, expected;
+    for (std::int64_t i = 0; i < g.num_nodes() * g.num_nodes(); ++i) {
+      src.push_back(i / g.num_nodes());
+      dst.push_back(i % g.num_nodes());
+      std::int64_t joined = 0;
+      for (std::size_t e = 0; e < sources.size(); ++e) {
+        if (sources[e] == src.back() && destinations[e] == dst.back()) joined = 1;
+      }
+      expected.push_back(joined);
+    }
+    const at::Tensor found = g.has_edges_between(ids(src), ids(dst));
+    EXPECT_EQ(found.scalar_type(), at::kBool);
+    EXPECT_EQ(values(found), expected);
+  }
+}
+
+TEST(Graph, has_edges_between_checks_ids_and_throws_for_no_missing_pair) {
+  for (const IdWidth width : {IdWidth::kInt32, IdWidth::kInt64}) {
+    const Graph g = four_node_graph(width);
+    const auto between = [&](const at::Tensor& src, const at::Tensor& dst) {
+      return error_of([&] { g.has_edges_between(src, dst); });
+    };
+    EXPECT_EQ(values(g.has_edges_between(ids({2, 0, 3}).to(at::kInt), ids({0, 1, 2}))),
+              Ids({0, 1, 1}));
+    EXPECT_EQ(g.has_edges_between(ids({}), ids({})).numel(), 0);
+    EXPECT_TRUE(mentions(between(ids({0}), ids({1, 2})),
+                         "has_edges_between:expecteddstoflength1,assrc,got2"));
+    EXPECT_TRUE(mentions(between(ids({4}), ids({1})), "has_edges_between:expectedsrcin[0,4),got4"));
+    EXPECT_TRUE(
+        mentions(between(ids({1}), ids({-1})), "has_edges_between:expecteddstin[0,4),got-1"));
   }
 }
 

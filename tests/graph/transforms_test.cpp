@@ -3,12 +3,14 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <limits>
 #include <set>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include <ATen/ATen.h>
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include "mezzo/core/error.h"
@@ -162,7 +164,11 @@ TEST(AddSelfLoop, fills_the_edge_columns_of_the_loops) {
   Graph g = cycle_graph(2);
   g.edata()["type"] = ids({3, 4});
   EXPECT_EQ(values(add_self_loop(g, 7).edata().at("type")), Ids({3, 4, 7, 7}));
-  EXPECT_TRUE(mentions(error_of([&] { add_self_loop(g, 0.5); }), "'type',got0.5"));
+  const double infinity = std::numeric_limits<double>::infinity();
+  for (const double fill : {0.5, infinity, 0x1p63}) {
+    EXPECT_TRUE(mentions(error_of([&] { add_self_loop(g, fill); }),
+                         fmt::format("'type'ofLongcanhold,got{}", fill)));
+  }
   g.edata()["type"] = at::zeros({2, 1});
   const at::Tensor filled = add_self_loop(g, 0.5).edata().at("type");
   EXPECT_TRUE(at::equal(filled, at::tensor({0.0F, 0.0F, 0.5F, 0.5F}).view({4, 1})));
@@ -406,11 +412,75 @@ TEST(InAndOutSubgraph, nodes_that_repeat_or_are_not_there_are_errors) {
                        "edge_subgraph:expectededgestobeanintegervector,gotfloat32[2]"));
 }
 
+/// By the definition: the nodes from which at most k edges lead to one of `nodes`.
+std::set<std::int64_t> nodes_within(const Graph& g, const Ids& nodes, int k) {
+  std::set<std::int64_t> reached(nodes.begin(), nodes.end());
+  for (int hop = 0; hop < k; ++hop) {
+    const std::set<std::int64_t> before = reached;
+    for (const auto& [src, dst] : edges(g)) {
+      if (before.contains(dst)) reached.insert(src);
+    }
+  }
+  return reached;
+}
+
+TEST(KhopInSubgraph, has_the_nodes_that_reach_the_seeds_and_all_edges_among_them) {
+  for (const NamedGraph& named : named_graphs()) {
+    if (named.graph.num_nodes() < 3) continue;
+    for (const int k : {0, 1, 2, 5}) {
+      SCOPED_TRACE(named.name + ", hops: " + std::to_string(k));
+      const Graph g = with_id_columns(named.graph);
+      const HopSubgraph found = khop_in_subgraph(g, ids({2, 0}), k);
+      const std::set<std::int64_t> expected = nodes_within(g, {2, 0}, k);
+      const at::Tensor nodes = found.graph.ndata().at("_ID");
+      EXPECT_EQ(values(nodes), Ids(expected.begin(), expected.end()));
+      EXPECT_EQ(values(nodes.index_select(0, found.seeds)), Ids({2, 0}));
+      EXPECT_EQ(found.seeds.scalar_type(), at::kLong);
+      const Graph whole = subgraph(g, nodes);
+      EXPECT_EQ(edges(found.graph), edges(whole));
+      EXPECT_EQ(values(found.graph.edata().at("_ID")), values(whole.edata().at("_ID")));
+      EXPECT_EQ(values(found.graph.ndata().at("h").select(1, 0)), values(nodes));
+    }
+  }
+}
+
+TEST(KhopInSubgraph, is_that_of_dgls_manual) {
+  for (const IdWidth width : {IdWidth::kInt32, IdWidth::kInt64}) {
+    Graph g = graph_of({1, 1, 2, 3, 4}, {0, 2, 0, 4, 2}, 5, width);
+    const at::Tensor w = leaf(at::arange(10, on_device(at::kFloat)).view({5, 2}));
+    g.edata()["w"] = w;
+    const auto [part, seeds] = khop_in_subgraph(g, ids({0}), 2);
+    EXPECT_EQ(edges(part), std::vector<Edge>({{1, 0}, {1, 2}, {2, 0}, {3, 2}}));
+    EXPECT_EQ(values(part.edata().at("_ID")), Ids({0, 1, 2, 4}));
+    EXPECT_EQ(values(part.edata().at("w")), Ids({0, 1, 2, 3, 4, 5, 8, 9}));
+    EXPECT_EQ(values(seeds), Ids({0}));
+    part.edata().at("w").sum().backward();
+    EXPECT_EQ(values(w.grad()), Ids({1, 1, 1, 1, 1, 1, 0, 0, 1, 1}));
+  }
+}
+
+TEST(KhopInSubgraph, takes_masks_and_no_nodes_and_refuses_what_is_wrong) {
+  const Graph g = four_node_graph();
+  const HopSubgraph found = khop_in_subgraph(g, ids({0, 0, 1, 1}).to(at::kBool), 1);
+  EXPECT_EQ(values(found.graph.ndata().at("_ID")), Ids({0, 1, 2, 3}));
+  EXPECT_EQ(values(found.seeds), Ids({2, 3}));
+  EXPECT_EQ(khop_in_subgraph(g, ids({}), 3).graph.num_nodes(), 0);
+  EXPECT_TRUE(mentions(error_of([&] { khop_in_subgraph(g, ids({0}), -1); }),
+                       "khop_in_subgraph:expectedk>=0,got-1"));
+  EXPECT_TRUE(mentions(error_of([&] {
+                         khop_in_subgraph(g, ids({1, 1}), 1);
+                       }),
+                       "khop_in_subgraph:expecteddistinctnodes,got1morethanonce"));
+  EXPECT_TRUE(mentions(error_of([&] { khop_in_subgraph(g, ids({4}), 1); }),
+                       "khop_in_subgraph:expectednodesin[0,4),got4atposition0"));
+}
+
 TEST(Transforms, keep_wide_ids) {
   const Graph g = four_node_graph(IdWidth::kInt64);
-  for (const Graph& made :
-       {add_self_loop(g), remove_self_loop(g), to_bidirected(g), mezzo::reverse(g),
-        subgraph(g, ids({0, 2})), edge_subgraph(g, ids({1})), in_subgraph(g, ids({2}))}) {
+  for (const Graph& made : {add_self_loop(g), remove_self_loop(g), to_bidirected(g),
+                            mezzo::reverse(g), subgraph(g, ids({0, 2})), edge_subgraph(g, ids({1})),
+                            in_subgraph(g, ids({2})), add_self_loop(g, ReduceOp::kSum),
+                            to_simple(g), line_graph(g), khop_in_subgraph(g, ids({2}), 1).graph}) {
     EXPECT_EQ(made.topology().id_dtype(), at::kLong);
   }
 }
@@ -437,6 +507,10 @@ TEST(Transforms, on_cuda_give_what_they_give_on_the_cpu) {
   EXPECT_TRUE(part.edata().at("w").is_cuda());
   EXPECT_EQ(edges(edge_subgraph(g, ids({7, 2}).cuda())), edges(edge_subgraph(host, ids({7, 2}))));
   EXPECT_EQ(edges(in_subgraph(g, ids({4}).cuda())), edges(in_subgraph(host, ids({4}))));
+  EXPECT_EQ(edges(to_simple(g)), edges(to_simple(host)));
+  EXPECT_EQ(edges(line_graph(g, false)), edges(line_graph(host, false)));
+  EXPECT_EQ(edges(khop_in_subgraph(g, ids({4}).cuda(), 2).graph),
+            edges(khop_in_subgraph(host, ids({4}), 2).graph));
 }
 
 }  // namespace

@@ -418,6 +418,31 @@ TEST(SegmentMm, takes_no_rows_no_matrices_and_no_columns) {
   }
 }
 
+TEST(SegmentMm, takes_lengths_on_the_cpu_and_keeps_no_hold_of_them) {
+  const at::Tensor lengths = relation_lengths();
+  for (const DTypeInfo& dtype : dtypes()) {
+    SCOPED_TRACE(dtype.name);
+    std::vector<at::Tensor> made;
+    for (const bool on_host : {false, true}) {
+      const at::Tensor given = on_host ? lengths.cpu().clone() : lengths.clone();
+      const at::Tensor a = leaf(integers({100, 8}, dtype.scalar, 1)),
+                       b = leaf(integers({10, 8, 3}, dtype.scalar, 2));
+      const at::Tensor out = segment_mm(a, b, given);
+      given.zero_();  // the backward still knows them
+      out.backward(integers({100, 3}, dtype.scalar, 3));
+      made.insert(made.end(), {out, a.grad(), b.grad()});
+    }
+    for (std::size_t i = 0; i < 3; ++i) {
+      EXPECT_EQ(made[i].device(), made[i + 3].device());
+      EXPECT_TRUE(same_bits(made[i], made[i + 3])) << i;
+    }
+  }
+  if (on_cpu()) return;
+  const at::Tensor host_a = at::ones({100, 8}, at::kFloat), host_b = at::ones({10, 8, 3});
+  EXPECT_TRUE(mentions(error_of([&] { segment_mm(host_a, host_b, lengths); }),
+                       "segment_mm:expectedlengthsoncpu,astherows,orontheCPU,gotcuda"));
+}
+
 TEST(SegmentMm, refuses_what_does_not_fit) {
   const at::Tensor a = at::ones({10, 3}, on_device(at::kFloat)),
                    b = at::ones({2, 3, 4}, on_device(at::kFloat));

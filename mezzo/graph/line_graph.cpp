@@ -1,0 +1,23 @@
+#include <ATen/ATen.h>
+
+#include "mezzo/graph/selection.h"
+#include "mezzo/graph/topology_build.h"
+#include "mezzo/graph/transforms.h"
+
+namespace mezzo {
+
+Graph line_graph(const Graph& graph, bool backtracking) {
+  const Topology& old = graph.topology();
+  const at::Tensor middle = old.dst().to(at::kLong);
+  // Pairs (from, to): for each edge in turn those out of its destination.
+  const at::Tensor to = detail::edges_into(old.reverse(), middle);
+  const at::Tensor from = at::repeat_interleave(old.out_degrees().index_select(0, middle));
+  at::Tensor kept = at::ne(from, to);
+  if (!backtracking) {
+    kept.logical_and_(at::ne(old.src().index_select(0, from), old.dst().index_select(0, to)));
+  }
+  return Graph::from_coo(from.masked_select(kept), to.masked_select(kept), graph.num_edges(),
+                         detail::width_like(old.id_dtype()));
+}
+
+}  // namespace mezzo

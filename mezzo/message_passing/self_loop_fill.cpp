@@ -1,0 +1,25 @@
+// add_self_loop whose loops take what their node's in-edges have. Declared in graph/transforms.h
+// and defined here, where reductions are, as Graph::update_all is.
+#include <optional>
+#include <string>
+
+#include <ATen/ATen.h>
+
+#include "mezzo/core/error.h"
+#include "mezzo/graph/self_loops.h"
+#include "mezzo/graph/transforms.h"
+#include "mezzo/message_passing/ops.h"
+
+namespace mezzo {
+
+Graph add_self_loop(const Graph& graph, ReduceOp fill) {
+  return detail::with_self_loops(graph, [&](const std::string& name, const at::Tensor& column) {
+    MEZZO_CHECK(at::isFloatingType(column.scalar_type()),
+                "add_self_loop: expected edge column '{}' of a floating dtype, of which the {} is "
+                "taken, got {}",
+                name, name_of(ReduceOps{}, fill), c10::toString(column.scalar_type()));
+    return gspmm(graph.topology(), BinaryOp::kCopyRhs, fill, std::nullopt, column);
+  });
+}
+
+}  // namespace mezzo
