@@ -38,7 +38,7 @@ void check_sides(const Topology& topology, const NodeRows& h) {
 
 }  // namespace
 
-GINConvImpl::GINConvImpl(GINConvOptions given, torch::nn::AnyModule update)
+GINConvImpl::GINConvImpl(GINConvOptions given, TensorModule update)
     : options(std::move(given)), apply_func(std::move(update)) {
   MEZZO_CHECK(!name_of(GinAggregators{}, options.aggregator).empty(),
               "{}: expected aggregator to be one of {}, got {}", kGinConvName,

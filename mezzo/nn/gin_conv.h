@@ -2,7 +2,6 @@
 
 #include <ATen/core/Tensor.h>
 #include <torch/nn/module.h>
-#include <torch/nn/modules/container/any.h>
 #include <torch/nn/pimpl.h>
 
 #include "mezzo/core/export.h"
@@ -10,6 +9,7 @@
 #include "mezzo/nn/aggregator.h"
 #include "mezzo/nn/graph_conv.h"
 #include "mezzo/nn/node_rows.h"
+#include "mezzo/nn/tensor_module.h"
 
 namespace mezzo::nn {
 
@@ -25,10 +25,9 @@ struct GINConvOptions {
 /// h_u). With DGL's parameters: `eps` [1] and those of `apply_func`.
 class MEZZO_API GINConvImpl : public torch::nn::Module {
  public:
-  /// apply_func: any module from a tensor to a tensor, as torch::nn::AnyModule(module), whose own
-  /// rules it keeps; none if empty. Throws InvalidArgument unless initial_eps is finite and the
-  /// aggregator one of GinAggregators.
-  explicit GINConvImpl(GINConvOptions options, torch::nn::AnyModule apply_func = {});
+  /// apply_func: a module from a tensor to a tensor, torch::nn::Sequential among them, or none.
+  /// Throws InvalidArgument unless initial_eps is finite and the aggregator one of GinAggregators.
+  explicit GINConvImpl(GINConvOptions options, TensorModule apply_func = {});
   /// Sets eps to initial_eps; the parameters of apply_func are its own.
   void reset_parameters();
   /// h: [num_src, ...], strided, or sparse CSR, of which a dense copy is made, where the
@@ -41,7 +40,7 @@ class MEZZO_API GINConvImpl : public torch::nn::Module {
 
   GINConvOptions options;
   at::Tensor eps;
-  torch::nn::AnyModule apply_func;
+  TensorModule apply_func;
 };
 TORCH_MODULE(GINConv);
 

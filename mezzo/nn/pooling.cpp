@@ -1,6 +1,7 @@
 #include "mezzo/nn/pooling.h"
 
 #include <string_view>
+#include <utility>
 
 #include <ATen/ATen.h>
 #include <torch/nn/modules/container/modulelist.h>
@@ -63,8 +64,7 @@ at::Tensor MaxPoolingImpl::forward(const Graph& graph, const at::Tensor& h) {
   return pool("MaxPooling", ReduceOp::kMax, graph, h);
 }
 
-GlobalAttentionPoolingImpl::GlobalAttentionPoolingImpl(torch::nn::AnyModule gate,
-                                                       torch::nn::AnyModule feat)
+GlobalAttentionPoolingImpl::GlobalAttentionPoolingImpl(TensorModule gate, TensorModule feat)
     : gate_nn(std::move(gate)), feat_nn(std::move(feat)) {
   MEZZO_CHECK(!gate_nn.is_empty(), "{}: expected a module gate_nn, got none",
               kGlobalAttentionPooling);

@@ -5,13 +5,13 @@
 
 #include <ATen/core/Tensor.h>
 #include <torch/nn/module.h>
-#include <torch/nn/modules/container/any.h>
 #include <torch/nn/modules/linear.h>
 #include <torch/nn/modules/rnn.h>
 #include <torch/nn/pimpl.h>
 
 #include "mezzo/core/export.h"
 #include "mezzo/graph/graph.h"
+#include "mezzo/nn/tensor_module.h"
 
 namespace mezzo::nn {
 
@@ -49,17 +49,15 @@ TORCH_MODULE(MaxPooling);
 /// of gate_nn(h_v) over the nodes of each graph. Parameters: those of `gate_nn` and `feat_nn`.
 class MEZZO_API GlobalAttentionPoolingImpl : public torch::nn::Module {
  public:
-  /// gate_nn: a module from [N, in] to [N, 1], as torch::nn::AnyModule(module); feat_nn: one from
-  /// [N, in] to [N, out], empty for h itself. Both keep their own rules. Throws InvalidArgument for
-  /// an empty gate_nn.
-  explicit GlobalAttentionPoolingImpl(torch::nn::AnyModule gate_nn,
-                                      torch::nn::AnyModule feat_nn = {});
+  /// gate_nn: a module from [N, in] to [N, 1], torch::nn::Sequential among them; feat_nn: one from
+  /// [N, in] to [N, out], or none for h itself. Throws InvalidArgument for an empty gate_nn.
+  explicit GlobalAttentionPoolingImpl(TensorModule gate_nn, TensorModule feat_nn = {});
   /// h: [N, in]. Returns [B, out]. Throws InvalidArgument if a module returns other rows.
   at::Tensor forward(const Graph& graph, const at::Tensor& h);
   /// forward, and the weights of the nodes, [N, 1] (DGL's get_attention).
   std::pair<at::Tensor, at::Tensor> forward_with_attention(const Graph& graph, const at::Tensor& h);
 
-  torch::nn::AnyModule gate_nn, feat_nn;
+  TensorModule gate_nn, feat_nn;
 };
 TORCH_MODULE(GlobalAttentionPooling);
 
