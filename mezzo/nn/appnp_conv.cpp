@@ -26,7 +26,8 @@ at::Tensor APPNPConvImpl::forward(const Topology& topology, const at::Tensor& h,
   MEZZO_CHECK(!detail::is_sparse(h), "{}: expected h strided, got sparse CSR", kAppnpConvName);
   detail::check_one_node_set(kAppnpConvName, topology);
   const detail::Propagation step =
-      detail::Propagation(kAppnpConvName, topology, h, edge_weight, detail::SourceDegree::kOut)
+      detail::Propagation(kAppnpConvName, topology, detail::scale_dtype(h), edge_weight,
+                          detail::SourceDegree::kOut)
           .times(1 - options.alpha);
   at::Tensor first = h, out = h;
   for (std::int64_t i = 0; i < options.k; ++i) {

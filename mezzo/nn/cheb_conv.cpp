@@ -106,7 +106,8 @@ at::Tensor ChebConvImpl::forward(const Topology& topology, const at::Tensor& h,
                                  const at::Tensor& lambda_max) {
   detail::check_input(kChebConvName, topology, h, options.in_features);
   detail::check_one_node_set(kChebConvName, topology);
-  const Laplacian laplacian(detail::Propagation(kChebConvName, topology, h, {}),
+  const at::ScalarType dtype = detail::scale_dtype(h, linear->weight);
+  const Laplacian laplacian(detail::Propagation(kChebConvName, topology, dtype, {}),
                             checked_lambda_max(topology, lambda_max));
   at::Tensor out;
   if (options.in_features > options.out_features || detail::is_sparse(h)) {

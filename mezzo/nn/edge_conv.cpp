@@ -60,7 +60,7 @@ at::Tensor EdgeConvImpl::reduced_messages(const Topology& topology, const NodeRo
   // theta(h_v - h_u) + phi(h_v) = (theta + phi)(h_v) - theta(h_u), the bias of theta with v's part.
   // The halves may be large beside their difference: 16 bits would lose it.
   const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
-  const at::ScalarType wide = detail::scale_dtype(h.src());
+  const at::ScalarType wide = detail::scale_dtype(h.src(), theta->weight);
   const auto widened = [wide](const at::Tensor& rows) {
     return detail::is_sparse(rows) ? rows : rows.to(wide);
   };

@@ -26,7 +26,10 @@ at::Tensor EdgeWeightNormImpl::forward(const Topology& topology, const at::Tenso
               kEdgeWeightNormName, topology.num_edges(), detail::describe(edge_weight));
   const auto weight = detail::edge_factors(kEdgeWeightNormName, topology, edge_weight, at::kDouble);
   if (options.norm != DegreeNorm::kNone) {
-    detail::check_weight_signs(kEdgeWeightNormName, *weight, options.norm == DegreeNorm::kBoth);
+    detail::check_weight_signs(kEdgeWeightNormName, *weight,
+                               options.norm == DegreeNorm::kBoth
+                                   ? detail::WeightSigns::kPositive
+                                   : detail::WeightSigns::kNotNegative);
   }
   return detail::normalised(topology, *weight, options.norm, options.eps)
       .to(edge_weight.scalar_type());

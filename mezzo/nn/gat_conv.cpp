@@ -69,10 +69,11 @@ GATConvImpl::Projected GATConvImpl::project(const Topology& topology, const Node
                           destination_width());
   detail::check_in_degrees(kGatConvName, topology, options.allow_zero_in_degree);
   const std::int64_t heads = options.num_heads, num_dst = topology.num_dst();
-  std::optional<at::Tensor> factors = detail::edge_factors(kGatConvName, topology, edge_weight,
-                                                           detail::scale_dtype(features.src()));
+  const at::Tensor& projection = fc.is_empty() ? fc_src->weight : fc->weight;
+  std::optional<at::Tensor> factors = detail::edge_factors(
+      kGatConvName, topology, edge_weight, detail::scale_dtype(features.src(), projection));
   const NodeRows h = detail::drop_features(features, options.feature_dropout, is_training());
-  const at::Tensor rows = mezzo::linear(h.src(), fc.is_empty() ? fc_src->weight : fc->weight);
+  const at::Tensor rows = mezzo::linear(h.src(), projection);
   // Matrix products for the scores, one where one suffices: z * attn_l elementwise would widen
   // 16-bit rows to the parameter's float32.
   const at::Tensor weight = score_weight();

@@ -95,10 +95,11 @@ at::Tensor GraphConvImpl::forward(const Topology& topology, const at::Tensor& h,
                                   const at::Tensor& edge_weight,
                                   const at::Tensor& external_weight) {
   detail::check_input(kGraphConvName, topology, h, options.in_features);
-  const std::optional<at::Tensor> factors =
-      detail::edge_factors(kGraphConvName, topology, edge_weight, detail::scale_dtype(h));
-  detail::check_in_degrees(kGraphConvName, topology, options.allow_zero_in_degree);
   const at::Tensor matrix = weight_or(external_weight, topology.device());
+  const std::optional<at::Tensor> factors = detail::edge_factors(
+      kGraphConvName, topology, edge_weight,
+      matrix.defined() ? detail::scale_dtype(h, matrix) : detail::scale_dtype(h));
+  detail::check_in_degrees(kGraphConvName, topology, options.allow_zero_in_degree);
 
   at::Tensor out;
   if (!matrix.defined()) {

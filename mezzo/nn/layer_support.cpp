@@ -141,4 +141,8 @@ at::ScalarType scale_dtype(const at::Tensor& h) {
   return h.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
 }
 
+at::ScalarType scale_dtype(const at::Tensor& h, const at::Tensor& weight) {
+  return scale_dtype(is_sparse(h) ? weight : h);
+}
+
 }  // namespace mezzo::nn::detail

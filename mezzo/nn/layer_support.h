@@ -98,4 +98,8 @@ Topology rows_to_graphs(const at::Tensor& sizes, at::Device device);
 /// The dtype in which scaled_sum takes the factors of rows like h: float32, of float64 float64.
 at::ScalarType scale_dtype(const at::Tensor& h);
 
+/// The same of rows of h that `weight` may multiply first: the product of sparse rows has the dtype
+/// of the weight, whatever theirs is.
+at::ScalarType scale_dtype(const at::Tensor& h, const at::Tensor& weight);
+
 }  // namespace mezzo::nn::detail

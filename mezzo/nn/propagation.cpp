@@ -67,7 +67,8 @@ std::optional<at::Tensor> edge_factors(std::string_view layer, const Topology& t
   return (is_column ? edge_weight.squeeze(1) : edge_weight).to(dtype);
 }
 
-void check_weight_signs(std::string_view layer, const at::Tensor& weight, bool positive) {
+void check_weight_signs(std::string_view layer, const at::Tensor& weight, WeightSigns signs) {
+  const bool positive = signs == WeightSigns::kPositive;
   const at::Tensor bad = positive ? at::le(weight, 0) : at::lt(weight, 0);
   MEZZO_CHECK(!bad.any().item<bool>(),
               "{}: expected {} edge_weight, whose sums are the degrees, got a number {} 0", layer,
@@ -90,11 +91,11 @@ at::Tensor normalised(const Topology& topology, const at::Tensor& weight, Degree
   return result;
 }
 
-Propagation::Propagation(std::string_view layer, const Topology& topology, const at::Tensor& h,
+Propagation::Propagation(std::string_view layer, const Topology& topology, at::ScalarType dtype,
                          const at::Tensor& edge_weight, SourceDegree source_degree)
-    : topology_(topology), dtype_(scale_dtype(h)) {
+    : topology_(topology), dtype_(dtype) {
   if (const auto given = edge_factors(layer, topology, edge_weight, at::kDouble)) {
-    check_weight_signs(layer, *given, /*positive=*/true);
+    check_weight_signs(layer, *given, WeightSigns::kPositive);
     weight_ = normalised(topology, *given, DegreeNorm::kBoth).to(dtype_);
     return;
   }

@@ -28,9 +28,11 @@ void check_hops(std::string_view layer, std::int64_t hops);
 std::optional<at::Tensor> edge_factors(std::string_view layer, const Topology& topology,
                                        const at::Tensor& edge_weight, at::ScalarType dtype);
 
-/// No number of `weight` is below 0, and none is 0 either if they have to be positive.
-/// Synchronises.
-void check_weight_signs(std::string_view layer, const at::Tensor& weight, bool positive);
+/// Which numbers edge weights may be.
+enum class WeightSigns : std::uint8_t { kPositive, kNotNegative };
+
+/// No number of `weight` has another sign; NaN and infinities pass. Synchronises.
+void check_weight_signs(std::string_view layer, const at::Tensor& weight, WeightSigns signs);
 
 /// weight, float64 [num_edges] (which autocast leaves alone), by the sums that EdgeWeightNorm
 /// divides by; where such a sum and eps are 0 it is as if it were 1.
@@ -46,9 +48,9 @@ enum class SourceDegree : std::uint8_t { kIn, kOut };
 /// EdgeWeightNorm); differentiable in the weights.
 class Propagation {
  public:
-  /// h: rows of the dtype that will be multiplied (outside autocast). edge_weight: floating,
-  /// positive [num_edges], or undefined; reading whether it is positive synchronises.
-  Propagation(std::string_view layer, const Topology& topology, const at::Tensor& h,
+  /// dtype: scale_dtype() of the rows that will be multiplied. edge_weight: floating, positive
+  /// [num_edges], or undefined; reading whether it is positive synchronises.
+  Propagation(std::string_view layer, const Topology& topology, at::ScalarType dtype,
               const at::Tensor& edge_weight, SourceDegree source_degree = SourceDegree::kIn);
 
   /// factor * D^(-1/2) A D^(-1/2).

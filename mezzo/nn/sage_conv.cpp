@@ -93,14 +93,14 @@ SAGEConvImpl::SAGEConvImpl(SAGEConvOptions given) : options(std::move(given)) {
   if (options.aggregator == Aggregator::kLstm) {
     lstm = register_module("lstm", torch::nn::LSTM(torch::nn::LSTMOptions(in, in)));
   }
+  const auto received = torch::nn::LinearOptions(in, out).bias(false);
+  fc_neigh = register_module("fc_neigh", torch::nn::Linear(received));
   if (options.aggregator != Aggregator::kGcn) {
     const auto own = torch::nn::LinearOptions(in_dst, out).bias(options.bias);
     fc_self = register_module("fc_self", torch::nn::Linear(own));
   } else if (options.bias) {
     bias = register_parameter("bias", at::empty({out}));
   }
-  const auto received = torch::nn::LinearOptions(in, out).bias(false);
-  fc_neigh = register_module("fc_neigh", torch::nn::Linear(received));
   reset_parameters();
 }
 
@@ -146,8 +146,12 @@ at::Tensor SAGEConvImpl::forward(const Topology& topology, const NodeRows& featu
                                  const at::Tensor& edge_weight) {
   detail::check_node_rows(kSageConvName, topology, features, options.in_features,
                           destination_width());
-  const std::optional<at::Tensor> factors = detail::edge_factors(
-      kSageConvName, topology, edge_weight, detail::scale_dtype(features.src()));
+  // An LSTM reads the rows as they are; before other sums sparse ones are multiplied.
+  const at::ScalarType dtype = options.aggregator == Aggregator::kLstm
+                                   ? detail::scale_dtype(features.src())
+                                   : detail::scale_dtype(features.src(), fc_neigh->weight);
+  const std::optional<at::Tensor> factors =
+      detail::edge_factors(kSageConvName, topology, edge_weight, dtype);
   const NodeRows h = detail::drop_features(features, options.feature_dropout, is_training());
   at::Tensor out = neighbours(topology, h, factors);
   if (options.aggregator == Aggregator::kGcn) {

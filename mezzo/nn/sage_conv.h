@@ -29,10 +29,11 @@ struct SAGEConvOptions {
 };
 
 /// GraphSAGE layer (Hamilton et al., NeurIPS'17): fc_self(h_v) + fc_neigh(aggregate of h_u), of
-/// kGcn fc_neigh(aggregate) + bias. With DGL's parameters: `fc_neigh.weight` [out, in];
-/// `fc_self.weight` [out, in] (with in_features_dst [out, in_dst]) and `fc_self.bias` [out] (all
-/// but kGcn) or `bias` [out] (kGcn); `fc_pool.weight` [in, in] and `fc_pool.bias` [in] (kPool);
-/// those of `lstm`, in wide at input and state (kLstm). The weights start Glorot uniform with gain
+/// kGcn fc_neigh(aggregate) + bias. With DGL's parameters, in its order: `fc_pool.weight` [in, in]
+/// and `fc_pool.bias` [in] (kPool) or those of `lstm`, in wide at input and state (kLstm);
+/// `fc_neigh.weight` [out, in]; `fc_self.weight` [out, in] (with in_features_dst [out, in_dst]) and
+/// `fc_self.bias` [out] (all but kGcn) or, before the others, `bias` [out] (kGcn; of every
+/// aggregator, without fc_self.bias, in DGL before 1.0). The weights start Glorot uniform with gain
 /// sqrt(2), fc_self.bias, fc_pool.bias and the LSTM by libtorch's default, `bias` at zero. kMean
 /// and kGcn multiply before aggregating when out_features is the smaller. kLstm is a user-defined
 /// reduction: it copies the rows to the edges, [E, in], keeps its states for the backward, and

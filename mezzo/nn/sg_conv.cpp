@@ -78,7 +78,8 @@ at::Tensor SGConvImpl::kept_rows(const Topology& topology, const at::Tensor& h,
       kSgConvName);
   if (!kept_ || kept_->rows.scalar_type() != dtype_of_sums(h)) {
     const c10::InferenceMode no_inference(false);  // a later call may train with what is kept
-    const detail::Propagation propagation(kSgConvName, topology, h, edge_weight);
+    const detail::Propagation propagation(kSgConvName, topology, detail::scale_dtype(h),
+                                          edge_weight);
     at::Tensor rows = detail::propagate(propagation, dense(h), options.k);
     if (!counts_changes(h) || !counts_changes(edge_weight)) return rows;
     kept_ = Kept{.topology = topology,
@@ -100,9 +101,13 @@ at::Tensor SGConvImpl::forward(const Topology& topology, const at::Tensor& h,
   if (options.cached) {
     rows = kept_rows(topology, h, edge_weight);
   } else {
-    const detail::Propagation propagation(kSgConvName, topology, h, edge_weight);
     const bool shrinks = options.in_features > options.out_features || detail::is_sparse(h);
-    if (shrinks && !options.norm) {
+    const bool multiplies_first = shrinks && !options.norm;
+    const detail::Propagation propagation(
+        kSgConvName, topology,
+        multiplies_first ? detail::scale_dtype(h, fc->weight) : detail::scale_dtype(h),
+        edge_weight);
+    if (multiplies_first) {
       const at::Tensor products = mezzo::linear(h, fc->weight);
       return detail::add_parameter(detail::propagate(propagation, products, options.k), fc->bias);
     }

@@ -36,7 +36,8 @@ at::Tensor TAGConvImpl::forward(const Topology& topology, const at::Tensor& h,
                                 const at::Tensor& edge_weight) {
   detail::check_input(kTagConvName, topology, h, options.in_features);
   detail::check_one_node_set(kTagConvName, topology);
-  const detail::Propagation propagation(kTagConvName, topology, h, edge_weight);
+  const detail::Propagation propagation(kTagConvName, topology, detail::scale_dtype(h, lin->weight),
+                                        edge_weight);
   at::Tensor out;
   if (options.in_features > options.out_features || detail::is_sparse(h)) {
     const auto products = detail::linear_by_blocks(h, lin->weight, options.k + 1);

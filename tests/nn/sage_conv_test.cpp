@@ -1,6 +1,7 @@
 #include "mezzo/nn/sage_conv.h"
 
 #include <cmath>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -108,12 +109,11 @@ TEST(SAGEConv, gradients_agree_with_differences) {
         // parameters() lists the layer's own first, then those of the parts in this order.
         std::size_t next = 1;
         if (layer->bias.defined()) layer->bias = given[next++];
-        for (torch::nn::Linear* part : {&layer->fc_pool, &layer->fc_self}) {
+        for (torch::nn::Linear* part : {&layer->fc_pool, &layer->fc_neigh, &layer->fc_self}) {
           if (part->is_empty()) continue;
           (*part)->weight = given[next++];
-          (*part)->bias = given[next++];
+          if ((*part)->bias.defined()) (*part)->bias = given[next++];
         }
-        layer->fc_neigh->weight = given[next++];
         EXPECT_EQ(next, given.size());
         return layer(g, given[0]);
       };
@@ -187,6 +187,22 @@ TEST(SAGEConv, has_the_parameters_of_dgl) {
   EXPECT_EQ(shapes(Aggregator::kPool, true),
             (Shapes{"fc_self.weight [4, 5]", "fc_self.bias [4]", "fc_neigh.weight [4, 5]",
                     "fc_pool.weight [5, 5]", "fc_pool.bias [5]"}));
+}
+
+TEST(SAGEConv, lists_its_parameters_in_the_order_of_dgl) {
+  using Names = std::vector<std::string>;
+  const auto names = [](Aggregator aggregator) {
+    const SAGEConv layer(
+        SAGEConvOptions{.in_features = 5, .out_features = 4, .aggregator = aggregator});
+    return layer->named_parameters().keys();
+  };
+  EXPECT_EQ(names(Aggregator::kMean), (Names{"fc_neigh.weight", "fc_self.weight", "fc_self.bias"}));
+  EXPECT_EQ(names(Aggregator::kGcn), (Names{"bias", "fc_neigh.weight"}));
+  EXPECT_EQ(names(Aggregator::kPool), (Names{"fc_pool.weight", "fc_pool.bias", "fc_neigh.weight",
+                                             "fc_self.weight", "fc_self.bias"}));
+  EXPECT_EQ(names(Aggregator::kLstm),
+            (Names{"lstm.weight_ih_l0", "lstm.weight_hh_l0", "lstm.bias_ih_l0", "lstm.bias_hh_l0",
+                   "fc_neigh.weight", "fc_self.weight", "fc_self.bias"}));
 }
 
 TEST(SAGEConv, starts_as_dgl_does) {

@@ -1,0 +1,58 @@
+// Sparse rows of another floating dtype than the layer's, whose product has that of the weight.
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include "mezzo/nn/cheb_conv.h"
+#include "mezzo/nn/edge_conv.h"
+#include "mezzo/nn/gat_conv.h"
+#include "mezzo/nn/graph_conv.h"
+#include "mezzo/nn/sage_conv.h"
+#include "mezzo/nn/sg_conv.h"
+#include "mezzo/nn/tag_conv.h"
+
+#include "support/nn_reference.h"
+#include "support/tensors.h"
+#include "support/tolerance.h"
+
+namespace mezzo::test::sparse_dtype_test {
+namespace {
+
+constexpr std::int64_t kIn = 4, kOut = 3;
+
+/// A layer of `stored` gives of sparse rows in the other wide dtype what it gives of rows in its
+/// own: the numbers are whole, so that no cast changes one.
+template <class Layer, class Forward>
+void expect_cast(Layer layer, const Forward& forward) {
+  for (const at::ScalarType stored : {at::kFloat, at::kDouble}) {
+    SCOPED_TRACE(testing::Message() << layer->name() << " in " << stored);
+    randomise(*layer, stored);
+    const at::ScalarType other = stored == at::kFloat ? at::kDouble : at::kFloat;
+    const at::Tensor h = integers({8, kIn}, at::kDouble, 2) * sparse_numbers({8, kIn}, 2).ne(0);
+    const at::Tensor got = forward(layer, h.to(other).to_sparse_csr());
+    EXPECT_TRUE(same_bits(got, forward(layer, h.to(stored).to_sparse_csr())));
+    EXPECT_EQ(got.scalar_type(), stored);
+  }
+}
+
+TEST(SparseDtype, is_cast_to_the_weights_by_layers_with_edge_weights) {
+  const Topology g = connected(8, 8, 20, 1);
+  const at::Tensor weight = uniform({g.num_edges()}, at::kDouble, 3, 0.5, 2);
+  const auto run = [&](auto& layer, const at::Tensor& h) { return layer(g, h, weight); };
+  expect_cast(nn::GraphConv(nn::GraphConvOptions{.in_features = kIn, .out_features = kOut}), run);
+  expect_cast(nn::SAGEConv(nn::SAGEConvOptions{.in_features = kIn, .out_features = kOut}), run);
+  expect_cast(nn::GATConv(nn::GATConvOptions{.in_features = kIn, .out_features = kOut}), run);
+  expect_cast(nn::SGConv(nn::SGConvOptions{.in_features = kIn, .out_features = kOut}), run);
+  expect_cast(nn::TAGConv(nn::TAGConvOptions{.in_features = kIn, .out_features = kOut}), run);
+}
+
+TEST(SparseDtype, is_cast_to_the_weights_by_layers_without) {
+  const Topology g = connected(8, 8, 20, 1);
+  const auto run = [&](auto& layer, const at::Tensor& h) { return layer(g, h); };
+  expect_cast(nn::ChebConv(nn::ChebConvOptions{.in_features = kIn, .out_features = kOut, .k = 2}),
+              run);
+  expect_cast(nn::EdgeConv(nn::EdgeConvOptions{.in_features = kIn, .out_features = kOut}), run);
+  expect_cast(nn::SGConv(nn::SGConvOptions{.in_features = kIn, .out_features = kOut}), run);
+}
+
+}  // namespace
+}  // namespace mezzo::test::sparse_dtype_test
