@@ -116,7 +116,8 @@ Columns reduce_by_degree(const std::string& context, const Topology& topology, c
   std::vector<Reduced> reduced;
   std::vector<at::Tensor> nodes;
   for (const Bucket& bucket : degree_buckets(topology)) {
-    const NodeBatch batch(dst.pick(bucket.nodes), mailbox_of(messages, bucket));
+    const NodeBatch batch(dst.pick(bucket.nodes), mailbox_of(messages, bucket), /*fresh=*/{},
+                          context);
     reduced.push_back({bucket.degree, reduce(batch)});
     check_returned(context, reduced.back().columns, batch.batch_size(), "a node of the batch",
                    topology.device());

@@ -7,8 +7,13 @@
 
 namespace mezzo {
 
-EdgeBatch::EdgeBatch(const Topology& topology, FrameRows src, FrameRows edge, FrameRows dst)
-    : topology_(topology), src_(std::move(src)), edge_(std::move(edge)), dst_(std::move(dst)) {}
+EdgeBatch::EdgeBatch(const Topology& topology, FrameRows src, FrameRows edge, FrameRows dst,
+                     std::string context)
+    : topology_(topology),
+      src_(std::move(src)),
+      edge_(std::move(edge)),
+      dst_(std::move(dst)),
+      context_(std::move(context)) {}
 
 namespace {
 
@@ -26,18 +31,29 @@ at::Tensor gathered(const Topology& topology, const at::Tensor& column, Target t
   return gsddmm(topology, BinaryOp::kCopyLhs, column, std::nullopt, target, Target::kEdge);
 }
 
+/// What `read` returns; an InvalidArgument of it is told with the function that read before it.
+template <class Read>
+auto read_in(const std::string& context, const Read& read) -> decltype(read()) {
+  try {
+    return read();
+  } catch (const InvalidArgument& error) {
+    if (context.empty()) throw;
+    detail::raise<InvalidArgument>("{}: {}", context, error.what());
+  }
+}
+
 }  // namespace
 
 at::Tensor EdgeBatch::src(const std::string& column) const {
-  return gathered(topology_, src_.at(column), Target::kSrc);
+  return read_in(context_, [&] { return gathered(topology_, src_.at(column), Target::kSrc); });
 }
 
 at::Tensor EdgeBatch::dst(const std::string& column) const {
-  return gathered(topology_, dst_.at(column), Target::kDst);
+  return read_in(context_, [&] { return gathered(topology_, dst_.at(column), Target::kDst); });
 }
 
 at::Tensor EdgeBatch::data(const std::string& column) const {
-  return edge_.at(column);
+  return read_in(context_, [&] { return edge_.at(column); });
 }
 
 at::Tensor EdgeBatch::src_ids() const {
@@ -56,12 +72,16 @@ std::int64_t EdgeBatch::batch_size() const {
   return topology_.num_edges();
 }
 
-NodeBatch::NodeBatch(FrameRows rows, Columns mailbox, Columns fresh)
-    : rows_(std::move(rows)), mailbox_(std::move(mailbox)), fresh_(std::move(fresh)) {}
+NodeBatch::NodeBatch(FrameRows rows, Columns mailbox, Columns fresh, std::string context)
+    : rows_(std::move(rows)),
+      mailbox_(std::move(mailbox)),
+      fresh_(std::move(fresh)),
+      context_(std::move(context)) {}
 
 at::Tensor NodeBatch::data(const std::string& column) const {
   const auto found = fresh_.find(column);
-  return found != fresh_.end() ? found->second : rows_.at(column);
+  if (found != fresh_.end()) return found->second;
+  return read_in(context_, [&] { return rows_.at(column); });
 }
 
 const at::Tensor& NodeBatch::mailbox(const std::string& message) const {
@@ -69,7 +89,8 @@ const at::Tensor& NodeBatch::mailbox(const std::string& message) const {
   if (found == mailbox_.end()) {
     std::string known;
     for (const auto& [name, column] : mailbox_) known += (known.empty() ? "" : ", ") + name;
-    detail::raise<InvalidArgument>("mailbox: message '{}' is missing; there are: {}", message,
+    detail::raise<InvalidArgument>("{}{}mailbox: message '{}' is missing; there are: {}", context_,
+                                   context_.empty() ? "" : ": ", message,
                                    known.empty() ? "none (no reduce function runs)" : known);
   }
   return found->second;

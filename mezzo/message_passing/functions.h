@@ -21,8 +21,10 @@ namespace mezzo {
 /// than the call.
 class MEZZO_API EdgeBatch {
  public:
-  /// Edge i of `topology` is row i of `edge` and runs between rows of `src` and of `dst`.
-  EdgeBatch(const Topology& topology, FrameRows src, FrameRows edge, FrameRows dst);
+  /// Edge i of `topology` is row i of `edge` and runs between rows of `src` and of `dst`. context:
+  /// what the batch's errors open with, the operation and the function.
+  EdgeBatch(const Topology& topology, FrameRows src, FrameRows edge, FrameRows dst,
+            std::string context = {});
   at::Tensor src(const std::string& column) const;  ///< [n, ...], gathered rows of the sources
   at::Tensor dst(const std::string& column) const;  ///< [n, ...], gathered rows of the destinations
   at::Tensor data(const std::string& column) const;  ///< [n, ...], the edges' own column
@@ -34,6 +36,7 @@ class MEZZO_API EdgeBatch {
  private:
   Topology topology_;
   FrameRows src_, edge_, dst_;
+  std::string context_;
 };
 
 /// What a user-defined reduce or apply function sees: n nodes. A reduce function is called once per
@@ -41,8 +44,10 @@ class MEZZO_API EdgeBatch {
 /// longer than the call.
 class MEZZO_API NodeBatch {
  public:
-  /// fresh: columns just computed for these nodes, which hide those of the frame.
-  explicit NodeBatch(FrameRows rows, Columns mailbox = {}, Columns fresh = {});
+  /// fresh: columns just computed for these nodes, which hide those of the frame; context: as of an
+  /// EdgeBatch.
+  explicit NodeBatch(FrameRows rows, Columns mailbox = {}, Columns fresh = {},
+                     std::string context = {});
   at::Tensor data(const std::string& column) const;  ///< [n, ...]
   /// [n, in-degree, ...]: the messages of each node, in the order of their edges in the EdgeBatch.
   /// Reduce functions only.
@@ -53,6 +58,7 @@ class MEZZO_API NodeBatch {
  private:
   FrameRows rows_;
   Columns mailbox_, fresh_;
+  std::string context_;
 };
 
 /// A message that a kernel knows: op of two columns, written to (or standing for) column `out`.

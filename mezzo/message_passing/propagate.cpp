@@ -120,17 +120,17 @@ Columns messages_of(const Sides& sides, const MessageFunction& message) {
              })}};
   }
   const auto& custom = std::get<MessageFunction::Custom>(message.value());
-  Columns columns = custom(EdgeBatch(sides.topology, sides.src, sides.edge, sides.dst));
-  check_returned(fmt::format("{}: {}", sides.operation, text_of(message)), columns,
-                 sides.topology.num_edges(), "an edge", sides.topology.device());
+  const std::string context = fmt::format("{}: {}", sides.operation, text_of(message));
+  Columns columns = custom(EdgeBatch(sides.topology, sides.src, sides.edge, sides.dst, context));
+  check_returned(context, columns, sides.topology.num_edges(), "an edge", sides.topology.device());
   return columns;
 }
 
 Columns applied(const std::string& operation, const FrameRows& rows, const ApplyFunction& apply,
                 const Columns& fresh) {
-  Columns columns = apply.value()(NodeBatch(rows, /*mailbox=*/{}, fresh));
-  check_returned(operation + ": the user-defined apply function", columns, rows.size(), "a node",
-                 rows.device());
+  const std::string context = operation + ": the user-defined apply function";
+  Columns columns = apply.value()(NodeBatch(rows, /*mailbox=*/{}, fresh, context));
+  check_returned(context, columns, rows.size(), "a node", rows.device());
   return columns;
 }
 

@@ -21,6 +21,8 @@ namespace mezzo::test {
 
 void check_reduction(Draw& draw);          ///< gspmm, and update_all on frames
 void check_some_edges(Draw& draw);         ///< send_and_recv, pull and push
+void check_apply_edges(Draw& draw);        ///< apply_edges, of all edges and of some
+void check_apply_nodes(Draw& draw);        ///< apply_nodes, of all nodes and of some
 void check_edge_message(Draw& draw);       ///< gsddmm
 void check_softmax(Draw& draw);            ///< edge_softmax, of all edges and of some
 void check_gat_attention(Draw& draw);      ///< gat_attention
@@ -42,13 +44,13 @@ inline void require(const testing::AssertionResult& result, const std::string& w
   if (!result) throw Failure(what + ": " + result.message());
 }
 
-/// Within the arithmetic of one operator or, where `stored` results of the dtype lie between
-/// operands and result, within that of two of them and the roundings of what is stored.
+/// Within the arithmetic of one operator or, where results that are stored lie between operands and
+/// result, within that of two of them and `operand_epsilon`, the relative error of what is stored.
 inline void require_near(const at::Tensor& got, const Reference& expected, const std::string& what,
-                         double stored = 0) {
-  SumBound bound =
-      sum_bound(expected.abs_sum, (stored > 0 ? 2 : 1) * expected.terms, got.scalar_type());
-  bound.operand_epsilon = stored * info(got.scalar_type()).epsilon;
+                         double operand_epsilon = 0) {
+  SumBound bound = sum_bound(expected.abs_sum, (operand_epsilon > 0 ? 2 : 1) * expected.terms,
+                             got.scalar_type());
+  bound.operand_epsilon = operand_epsilon;
   require(near(got, expected.value, bound), what);
 }
 
@@ -56,13 +58,13 @@ inline void require_near(const at::Tensor& got, const Reference& expected, const
 /// absent (or zero, where libtorch fills it in).
 inline void require_gradient(const std::optional<at::Tensor>& operand, bool used,
                              const Reference& expected, const std::string& what,
-                             double stored = 0) {
+                             double operand_epsilon = 0) {
   if (!operand) return;
   const at::Tensor& grad = operand->grad();
   if (operand->requires_grad() && used) {
     if (!grad.defined()) throw Failure(what + ": no gradient");
     if (grad.scalar_type() != operand->scalar_type()) throw Failure(what + ": another dtype");
-    require_near(grad, expected, what, stored);
+    require_near(grad, expected, what, operand_epsilon);
   } else if (grad.defined()) {
     require(exact(grad, at::zeros_like(grad)), what + ", which is not due");
   }

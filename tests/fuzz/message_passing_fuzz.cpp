@@ -31,10 +31,11 @@ struct Weighted {
 };
 
 constexpr Weighted kChecks[] = {
-    {10, check_reduction}, {3, check_some_edges},       {3, check_edge_message},
-    {2, check_softmax},    {2, check_gat_attention},    {2, check_gatv2_scores},
-    {1, check_scaled_sum}, {1, check_segment_reduce},   {1, check_segment_softmax},
-    {1, check_products},   {3, check_refused_operands}, {1, check_refused_structure},
+    {10, check_reduction},       {4, check_some_edges},        {3, check_edge_message},
+    {2, check_apply_edges},      {1, check_apply_nodes},       {2, check_softmax},
+    {2, check_gat_attention},    {2, check_gatv2_scores},      {1, check_scaled_sum},
+    {1, check_segment_reduce},   {1, check_segment_softmax},   {1, check_products},
+    {3, check_refused_operands}, {1, check_refused_structure},
 };
 
 void run_case(std::uint64_t seed) {

@@ -171,10 +171,14 @@ TEST(EdgeSoftmax, of_a_complete_graph_is_the_dense_softmax) {
   constexpr std::int64_t n = 13;
   const auto node = at::arange(n, on_device(at::kLong));
   const auto g = Topology::from_coo(node.repeat({n}), node.repeat_interleave(n), n, n);
-  const auto logits = uniform({n, n}, at::kDouble, 2);  // [destination, source]
-  const auto expected = logits.softmax(1).reshape({n * n});
-  EXPECT_TRUE(near(edge_softmax(g, logits.reshape({n * n})), expected,
-                   softmax_bound(expected, n, 2, at::kDouble)));
+  for (const DTypeInfo& dtype : dtypes()) {
+    SCOPED_TRACE(dtype.name);
+    const auto logits = uniform({n, n}, dtype.scalar, 2);  // [destination, source]
+    const auto expected = logits.to(at::kDouble).softmax(1).reshape({n * n});
+    const auto got = edge_softmax(g, logits.reshape({n * n}));
+    EXPECT_EQ(got.scalar_type(), dtype.scalar);
+    EXPECT_TRUE(near(got, expected, softmax_bound(expected, n, 2, dtype.scalar)));
+  }
 }
 
 TEST(EdgeSoftmax, extreme_logits_stay_finite_and_sum_to_one) {

@@ -1,6 +1,7 @@
 // Rows with more slots than one piece (2^15): their sums are cut up and put together again.
 #include <cmath>
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include <ATen/ATen.h>
@@ -42,7 +43,9 @@ std::vector<Case> cases() {
           {BinaryOp::kCopyLhs, ReduceOp::kMax, {5}, {1}},
           {BinaryOp::kCopyLhs, ReduceOp::kMin, {19}, {1}},
           {BinaryOp::kMul, ReduceOp::kMax, {3, 4}, {3, 1}},
-          {BinaryOp::kCopyLhs, ReduceOp::kProd, {5}, {1}}};
+          {BinaryOp::kCopyLhs, ReduceOp::kProd, {5}, {1}},
+          {BinaryOp::kMul, ReduceOp::kProd, {5}, {1}},
+          {BinaryOp::kCopyRhs, ReduceOp::kProd, {1}, {7}}};
 }
 
 at::Tensor with_rows(std::int64_t rows, std::vector<std::int64_t> trailing, at::ScalarType dtype,
@@ -51,39 +54,87 @@ at::Tensor with_rows(std::int64_t rows, std::vector<std::int64_t> trailing, at::
   return integers(trailing, dtype, seed);
 }
 
+std::string text_of(const Case& c, const DTypeInfo& dtype) {
+  return fmt::format("{} {} {}", dtype.name, name_of(BinaryOps{}, c.op),
+                     name_of(ReduceOps{}, c.reduce));
+}
+
+/// The operands of a case on hub_topology(), float64.
+struct HubOperands {
+  at::Tensor x, y;
+};
+
+/// 1 and -1.
+at::Tensor random_signs(const at::Tensor& like, std::uint64_t seed) {
+  return integers(like.sizes(), at::kDouble, seed, 0, 1) * 2 - 1;
+}
+
+/// Of whole numbers; those of a product are 1 and -1, but for a 2 on six of the edges, so that the
+/// hub's is no 0.
+HubOperands whole_operands(const Case& c, std::int64_t num_edges) {
+  HubOperands made{with_rows(kSources, c.lhs, at::kDouble, 1),
+                   with_rows(num_edges, c.rhs, at::kDouble, 2)};
+  if (c.reduce != ReduceOp::kProd) return made;
+  made = {random_signs(made.x, 1), random_signs(made.y, 2)};
+  made.y.slice(0, 0, num_edges, kHubEdges / 5).mul_(2);
+  return made;
+}
+
+/// Of any numbers; those of a product are 1 and -1 of the sources, each of which sends 2500 times,
+/// and near 1 of the edges, so that the product of 10^5 of them stays in range.
+HubOperands any_operands(const Case& c, std::int64_t num_edges) {
+  const HubOperands like = whole_operands(c, num_edges);
+  if (c.reduce == ReduceOp::kProd) {
+    return {random_signs(like.x, 3), uniform(like.y.sizes(), at::kDouble, 4, 0.99, 1.01)};
+  }
+  return {uniform(like.x.sizes(), at::kDouble, 3), uniform(like.y.sizes(), at::kDouble, 4)};
+}
+
 TEST(HubRows, are_the_definition) {
   const Topology g = hub_topology();
   for (const Case& c : cases()) {
+    const HubOperands in = whole_operands(c, g.num_edges());
+    const Reference expected = gspmm_reference(g, c.op, c.reduce, in.x, in.y);
     for (const DTypeInfo& dtype : dtypes()) {
-      SCOPED_TRACE(fmt::format("{} {} {}", dtype.name, name_of(BinaryOps{}, c.op),
-                               name_of(ReduceOps{}, c.reduce)));
-      const at::Tensor x = with_rows(kSources, c.lhs, dtype.scalar, 1);
-      const at::Tensor y = with_rows(g.num_edges(), c.rhs, dtype.scalar, 2);
-      const at::Tensor got = gspmm(g, c.op, c.reduce, x, y);
-      const Reference expected = gspmm_reference(g, c.op, c.reduce, x, y);
+      SCOPED_TRACE(text_of(c, dtype));
+      const at::Tensor got = gspmm(g, c.op, c.reduce, in.x.to(dtype.scalar), in.y.to(dtype.scalar));
       if (c.reduce == ReduceOp::kMean) {
         EXPECT_TRUE(
             near(got, expected.value, sum_bound(expected.abs_sum, expected.terms, dtype.scalar)));
       } else {
         EXPECT_TRUE(exact_rounded(got, expected.value));
       }
+      if (c.reduce == ReduceOp::kProd) {
+        EXPECT_TRUE(got[1].ne(0).all().item<bool>());
+      }
     }
   }
 }
 
-TEST(HubRows, have_the_same_bits_for_any_number_of_threads) {
+TEST(HubRows, and_their_gradients_have_the_same_bits_for_any_number_of_threads) {
   const Topology g = hub_topology();
   for (const Case& c : cases()) {
-    const at::Tensor x = uniform(with_rows(kSources, c.lhs, at::kFloat, 1).sizes(), at::kFloat, 3);
-    const at::Tensor y =
-        uniform(with_rows(g.num_edges(), c.rhs, at::kFloat, 1).sizes(), at::kFloat, 4);
-    const auto run = [&](int threads) {
-      const ThreadCount count(threads);
-      return gspmm(g, c.op, c.reduce, x, y);
-    };
-    const at::Tensor alone = run(1);
-    for (const int threads : {2, 3}) {
-      EXPECT_TRUE(same_bits(run(threads), alone));
+    const HubOperands in = any_operands(c, g.num_edges());
+    for (const DTypeInfo& dtype : dtypes()) {
+      SCOPED_TRACE(text_of(c, dtype));
+      const auto run = [&](int threads) {
+        const ThreadCount count(threads);
+        const at::Tensor x = leaf(in.x.to(dtype.scalar)), y = leaf(in.y.to(dtype.scalar));
+        const at::Tensor out = gspmm(g, c.op, c.reduce, x, y);
+        out.backward(uniform(out.sizes(), dtype.scalar, 5));
+        return std::vector<at::Tensor>{out.detach(), x.grad(), y.grad()};
+      };
+      const std::vector<at::Tensor> alone = run(1);
+      EXPECT_TRUE(alone[0][1].isfinite().all().item<bool>());
+      EXPECT_TRUE(alone[0][1].ne(0).all().item<bool>());
+      for (const int threads : {2, 3}) {
+        const std::vector<at::Tensor> others = run(threads);
+        for (std::size_t i = 0; i < alone.size(); ++i) {
+          ASSERT_EQ(others[i].defined(), alone[i].defined()) << "tensor " << i;
+          if (!alone[i].defined()) continue;  // of an operand that the op does not use
+          EXPECT_TRUE(same_bits(others[i], alone[i])) << "tensor " << i << ", threads " << threads;
+        }
+      }
     }
   }
 }

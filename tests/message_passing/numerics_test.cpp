@@ -1,4 +1,5 @@
 // The numerical laws of the operations, one by one.
+#include <algorithm>
 #include <cmath>
 #include <functional>
 #include <map>
@@ -281,21 +282,64 @@ TEST(Memory, the_peak_counts_what_lives_at_once) {
   EXPECT_LT(one_after_the_other, 2 * bytes);
 }
 
-TEST(Memory, attention_makes_one_number_an_edge_and_head_and_that_in_the_backward_alone) {
+/// An attention by its options.
+struct AttentionCase {
+  std::string name;
+  double dropout = 0;
+  std::int64_t weights = 0;     ///< an edge: none, one, or one a head
+  bool weights_wanted = false;  ///< whether they want a gradient
+};
+
+/// Numbers of the accumulator's type that the backward has at once for each edge: of each head the
+/// gradient of the sum of both scores; of the weights that by slot, and beside it first the heads'
+/// numbers, which are then gone, and then itself by edge.
+std::int64_t numbers_of_edge(const AttentionCase& one, std::int64_t heads) {
+  return one.weights_wanted ? one.weights + std::max(heads, one.weights) : heads;
+}
+
+/// What the forward and the whole of an attention on 50 nodes may allocate, in bytes.
+void expect_few_numbers(const AttentionCase& one, const DTypeInfo& dtype) {
   constexpr std::int64_t num_edges = 20000, heads = 4, width = 32;
-  const Topology g = random_topology(50, 50, num_edges, 83);
+  static const Topology g = random_topology(50, 50, num_edges, 83);
+  const auto z = leaf(uniform({50, heads, width}, dtype.scalar, 1));
+  const auto src = leaf(uniform({50, heads}, dtype.scalar, 2));
+  const auto dst = leaf(uniform({50, heads}, dtype.scalar, 3));
+  at::Tensor weight;
+  if (one.weights == 1) weight = uniform({num_edges}, dtype.scalar, 4);
+  if (one.weights == heads) weight = uniform({num_edges, heads}, dtype.scalar, 4);
+  std::vector<at::Tensor> leaves = {z, src, dst};
+  if (one.weights_wanted) leaves.push_back(weight.set_requires_grad(true));
+  const auto run = [&] {
+    return gat_attention(
+        g, z, src, dst,
+        {.negative_slope = 0.2, .dropout = one.dropout, .training = true, .edge_weight = weight});
+  };
+  run().sum().backward();  // makes what the structure keeps
+  for (const at::Tensor& t : leaves) t.mutable_grad() = at::Tensor();
+  const std::int64_t number = dtype.scalar == at::kDouble ? 8 : 4;
+  // What belongs to nodes is less than half a number an edge and head.
+  const std::int64_t of_nodes = num_edges * heads * number / 2;
+  EXPECT_LT(extra_bytes(run), of_nodes);
+  EXPECT_LT(extra_bytes([&] { run().sum().backward(); }),
+            num_edges * number * numbers_of_edge(one, heads) + of_nodes);
+}
+
+TEST(Memory, attention_makes_numbers_of_edges_in_the_backward_alone_and_no_more_than_it_needs) {
   const ThreadCount threads(2);
-  for (const DTypeInfo& dtype : dtypes()) {
-    SCOPED_TRACE(dtype.name);
-    const auto z = leaf(uniform({50, heads, width}, dtype.scalar, 1));
-    const auto src = leaf(uniform({50, heads}, dtype.scalar, 2));
-    const auto dst = leaf(uniform({50, heads}, dtype.scalar, 3));
-    const auto run = [&] { return gat_attention(g, z, src, dst); };
-    run().sum().backward();  // makes what the structure keeps
-    for (const at::Tensor& one : {z, src, dst}) one.mutable_grad() = at::Tensor();
-    const std::int64_t number = dtype.scalar == at::kDouble ? 8 : 4;
-    EXPECT_LT(extra_bytes(run), num_edges * heads * number / 2);
-    EXPECT_LT(extra_bytes([&] { run().sum().backward(); }), num_edges * heads * number * 3 / 2);
+  const std::vector<AttentionCase> cases = {
+      {"plain", 0, 0, false},
+      {"dropout", 0.5, 0, false},
+      {"one weight an edge", 0, 1, false},
+      {"a weight a head", 0, 4, false},
+      {"one weight an edge, wanted", 0, 1, true},
+      {"a weight a head, wanted", 0, 4, true},
+      {"a weight a head, wanted, and dropout", 0.5, 4, true},
+  };
+  for (const AttentionCase& one : cases) {
+    for (const DTypeInfo& dtype : dtypes()) {
+      SCOPED_TRACE(dtype.name + " " + one.name);
+      expect_few_numbers(one, dtype);
+    }
   }
 }
 

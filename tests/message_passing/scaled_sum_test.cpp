@@ -14,7 +14,7 @@
 #include "support/tensors.h"
 #include "support/tolerance.h"
 
-namespace mezzo::test {
+namespace mezzo::test::scaled_sum_test {
 namespace {
 
 at::ScalarType scale_dtype(at::ScalarType dtype) {
@@ -300,4 +300,4 @@ TEST(ScaledSum, a_second_derivative_is_a_clear_error) {
 }
 
 }  // namespace
-}  // namespace mezzo::test
+}  // namespace mezzo::test::scaled_sum_test

@@ -1,4 +1,5 @@
 #include <cstdint>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -457,6 +458,27 @@ TEST(SelectionErrors, functions_are_named_with_the_operation) {
                        "apply_nodes:theuser-definedapplyfunction:expectedcolumn'out'[1,...]"));
   EXPECT_TRUE(
       mentions(error_of([&] { g.apply_nodes({}); }), "apply_nodes:expectedafunction,gotnone"));
+}
+
+TEST(SelectionErrors, what_a_user_defined_function_does_not_find_is_told_with_the_operation) {
+  Graph g = four_node_features();
+  const auto no_edge = [](const EdgeBatch& edges) -> Columns {
+    return {{"m", edges.data("lost")}};
+  };
+  const auto no_node = [](const NodeBatch& nodes) -> Columns {
+    return {{"out", nodes.data("lost")}};
+  };
+  const std::string edge = ":theuser-definedmessagefunction:edgecolumn'lost'ismissing;thereare:w";
+  const auto node = [](const std::string& function) {
+    return ":theuser-defined" + function + "function:nodecolumn'lost'ismissing;thereare:x";
+  };
+  EXPECT_EQ(error_of([&] { g.send_and_recv(ids({1}), no_edge, sum_m); }), "send_and_recv" + edge);
+  EXPECT_EQ(error_of([&] { g.pull(ids({2}), copy_x, no_node); }), "pull" + node("reduce"));
+  EXPECT_EQ(error_of([&] { g.push(ids({0}), copy_x, sum_m, no_node); }), "push" + node("apply"));
+  EXPECT_EQ(error_of([&] { g.apply_edges(no_edge); }), "apply_edges" + edge);
+  EXPECT_EQ(error_of([&] { g.apply_edges(no_edge, ids({3})); }), "apply_edges" + edge);
+  EXPECT_EQ(error_of([&] { g.apply_nodes(no_node); }), "apply_nodes" + node("apply"));
+  EXPECT_EQ(error_of([&] { g.apply_nodes(no_node, ids({3})); }), "apply_nodes" + node("apply"));
 }
 
 TEST(SelectionErrors, frames_of_another_size_are_named) {

@@ -71,30 +71,32 @@ TEST(UpdateAll, the_message_function_sees_every_edge_in_ascending_id) {
 }
 
 TEST(UpdateAll, the_reduce_function_is_called_once_for_each_distinct_in_degree) {
-  // In-degrees 0, 3, 1, 3, 0, 1; edge ids are not sorted by destination.
-  Graph g{topology_of({0, 1, 2, 3, 4, 5, 0, 1}, {3, 1, 2, 3, 1, 5, 1, 3}, 6, 6)};
-  g.ndata()["x"] = numbers({0, 1, 2, 3, 4, 5}, at::kFloat);
-  g.edata()["id"] = at::arange(8, on_device(at::kFloat)).unsqueeze(1).expand({8, 2}).contiguous();
-  std::vector<std::int64_t> degrees;
-  g.update_all(fn::copy_e("id", "m"), [&](const NodeBatch& nodes) -> Columns {
-    const at::Tensor& mailbox = nodes.mailbox("m");
-    EXPECT_EQ(mailbox.dim(), 3);
-    EXPECT_EQ(mailbox.size(0), nodes.batch_size());
-    EXPECT_EQ(mailbox.size(2), 2);
-    degrees.push_back(mailbox.size(1));
-    EXPECT_TRUE(exact(nodes.data("x"), nodes.nodes()));
-    if (mailbox.size(1) == 1) {
-      EXPECT_TRUE(exact(nodes.nodes(), numbers({2, 5})));
-      EXPECT_TRUE(exact(mailbox.select(2, 0), numbers({2, 5}).reshape({2, 1})));
-    } else {
-      EXPECT_TRUE(exact(nodes.nodes(), numbers({1, 3})));
-      EXPECT_TRUE(exact(mailbox.select(2, 0), numbers({1, 4, 6, 0, 3, 7}).reshape({2, 3})));
-    }
-    return {{"out", mailbox.sum(1)}};
-  });
-  std::sort(degrees.begin(), degrees.end());
-  EXPECT_EQ(degrees, (std::vector<std::int64_t>{1, 3}));
-  EXPECT_TRUE(exact(g.ndata()["out"].select(1, 0), numbers({0, 11, 2, 10, 0, 5})));
+  for (const DTypeInfo& dtype : dtypes()) {
+    SCOPED_TRACE(dtype.name);
+    // In-degrees 0, 3, 1, 3, 0, 1; edge ids are not sorted by destination.
+    Graph g{topology_of({0, 1, 2, 3, 4, 5, 0, 1}, {3, 1, 2, 3, 1, 5, 1, 3}, 6, 6)};
+    g.ndata()["x"] = numbers({0, 1, 2, 3, 4, 5}, dtype.scalar);
+    const at::Tensor id = numbers({0, 1, 2, 3, 4, 5, 6, 7}, dtype.scalar);
+    g.edata()["id"] = at::stack({id, -id}, 1);
+    std::vector<std::int64_t> degrees;
+    g.update_all(fn::copy_e("id", "m"), [&](const NodeBatch& nodes) -> Columns {
+      const at::Tensor& mailbox = nodes.mailbox("m");
+      const std::int64_t degree = mailbox.size(1);
+      degrees.push_back(degree);
+      EXPECT_EQ(mailbox.scalar_type(), dtype.scalar);
+      EXPECT_EQ(mailbox.sizes(), (std::vector<std::int64_t>{nodes.batch_size(), degree, 2}));
+      EXPECT_TRUE(exact(nodes.data("x"), nodes.nodes()));
+      const bool one = degree == 1;
+      EXPECT_TRUE(exact(nodes.nodes(), one ? numbers({2, 5}) : numbers({1, 3})));
+      const at::Tensor edges = one ? numbers({2, 5}) : numbers({1, 4, 6, 0, 3, 7});
+      EXPECT_TRUE(exact(mailbox.select(2, 0), edges.reshape({2, degree})));
+      EXPECT_TRUE(exact(mailbox.select(2, 1), -edges.reshape({2, degree})));
+      return {{"out", mailbox.sum(1)}};
+    });
+    std::sort(degrees.begin(), degrees.end());
+    EXPECT_EQ(degrees, (std::vector<std::int64_t>{1, 3}));
+    EXPECT_TRUE(exact(g.ndata()["out"].select(1, 0), numbers({0, 11, 2, 10, 0, 5})));
+  }
 }
 
 TEST(UpdateAll, a_reduce_function_may_change_shape_and_dtype_and_give_several_columns) {
@@ -313,6 +315,42 @@ TEST(UpdateAllErrors, name_the_builtin_function) {
   });
   EXPECT_TRUE(mentions(whole, "update_all:reducefunctionmean('m')->'out':"));
   EXPECT_TRUE(mentions(whole, "Long"));
+}
+
+TEST(UpdateAllErrors, what_a_user_defined_function_does_not_find_is_told_with_the_function) {
+  Graph g = four_node_features();
+  const std::string node = "nodecolumn'lost'ismissing;thereare:x";
+  using Read = at::Tensor (EdgeBatch::*)(const std::string&) const;
+  const auto reading = [&](Read read) {
+    return error_of([&] {
+      g.update_all(
+          [&](const EdgeBatch& edges) -> Columns {
+            return {{"m", (edges.*read)("lost")}};
+          },
+          fn::sum("m", "out"));
+    });
+  };
+  const std::string message = "update_all:theuser-definedmessagefunction:";
+  EXPECT_EQ(reading(&EdgeBatch::src), message + node);
+  EXPECT_EQ(reading(&EdgeBatch::dst), message + node);
+  EXPECT_EQ(reading(&EdgeBatch::data), message + "edgecolumn'lost'ismissing;thereare:w");
+  const auto no_column = [](const NodeBatch& nodes) -> Columns {
+    return {{"out", nodes.data("lost")}};
+  };
+  const auto no_message = [](const NodeBatch& nodes) -> Columns {
+    return {{"out", nodes.mailbox("lost")}};
+  };
+  const std::string reduce = "update_all:theuser-definedreducefunction:";
+  EXPECT_EQ(error_of([&] { g.update_all(copy_x, no_column); }), reduce + node);
+  EXPECT_EQ(error_of([&] { g.update_all(copy_x, no_message); }),
+            reduce + "mailbox:message'lost'ismissing;thereare:m");
+  const std::string apply = "update_all:theuser-definedapplyfunction:";
+  EXPECT_EQ(error_of([&] { g.update_all(copy_x, sum_m, no_column); }), apply + node);
+  EXPECT_EQ(error_of([&] { g.update_all(copy_x, sum_m, no_message); }),
+            apply + "mailbox:message'lost'ismissing;thereare:none(noreducefunctionruns)");
+  // A batch that the caller made is nobody's.
+  const EdgeBatch own(g.topology(), g.ndata(), g.edata(), g.ndata());
+  EXPECT_EQ(error_of([&] { own.src("lost"); }), node);
 }
 
 /// The error of a user-defined message function that returns `column`, with a built-in reduction.

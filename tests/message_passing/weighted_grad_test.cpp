@@ -15,7 +15,7 @@
 #include "support/tensors.h"
 #include "support/tolerance.h"
 
-namespace mezzo::test {
+namespace mezzo::test::weighted_grad_test {
 namespace {
 
 /// Trailing shapes of rows and weights.
@@ -248,4 +248,4 @@ TEST(WeightedGrad, weights_of_many_edges_in_any_order_go_with_their_edges) {
 }
 
 }  // namespace
-}  // namespace mezzo::test
+}  // namespace mezzo::test::weighted_grad_test

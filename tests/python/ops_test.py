@@ -21,7 +21,8 @@ mezzo = torch.ops.mezzo
 Topology = torch.classes.mezzo.Topology
 
 DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
-REDUCERS = {"sum": "sum", "mean": "mean", "max": "amax", "min": "amin"}  # torch's words for them
+REDUCERS = {  # torch's words for them
+    "sum": "sum", "mean": "mean", "max": "amax", "min": "amin", "prod": "prod"}
 
 
 def ids(*values):
@@ -115,6 +116,7 @@ class Values(unittest.TestCase):
             self.assertEqual(total.tolist(), [0, 1, 7, 0])
             self.assertEqual(copy_u(four_nodes(), "max", x).tolist(), [0, 1, 4, 0])
             self.assertEqual(copy_u(four_nodes(), "min", x).tolist(), [0, 1, 1, 0])
+            self.assertEqual(copy_u(four_nodes(), "prod", x).tolist(), [0, 1, 8, 0])
             total.sum().backward()
             self.assertEqual(x.grad.dtype, dtype)
             self.assertEqual(x.grad.tolist(), [2, 1, 0, 1])
@@ -135,12 +137,17 @@ class Gradients(unittest.TestCase):
         for reduce in REDUCERS:
             self.check(lambda a, b: mezzo.gspmm(graph, "mul", reduce, a, b, "u", "e"),
                        lambda a, b: reduced(reduce, a[src] * b, dst, 9), x, w)
+            self.check(lambda b: mezzo.gspmm(graph, "copy_rhs", reduce, None, b, "u", "e"),
+                       lambda b: reduced(reduce, b, dst, 9), w)
         self.check(lambda a, b: mezzo.scaled_sum(graph, a, b, None, None),
                    lambda a, b: reduced("sum", a[src] * b, dst, 9), x, w)
         self.check(lambda a, b: mezzo.gsddmm(graph, "dot", a, b, "u", "v"),
                    lambda a, b: (a[src] * b[dst]).sum(-1, keepdim=True), x, v)
-        self.check(lambda a: mezzo.edge_softmax(graph, a, "dst"),
-                   lambda a: a.exp() / reduced("sum", a.exp(), dst, 9)[dst], w)
+        self.check(lambda b: mezzo.gsddmm(graph, "copy_rhs", None, b, "u", "v"),
+                   lambda b: b[dst], v)
+        for by, node, rows in (("dst", dst, 9), ("src", src, 12)):
+            self.check(lambda a: mezzo.edge_softmax(graph, a, by),
+                       lambda a: a.exp() / reduced("sum", a.exp(), node, rows)[node], w)
 
     def test_of_attention_are_right(self):
         src, dst, graph = random_graph()
