@@ -13,8 +13,10 @@
 #include "mezzo/amp/precision.h"
 #include "mezzo/core/error.h"
 
+#include "support/edge_attention.h"
 #include "support/gradcheck.h"
 #include "support/nn_reference.h"
+#include "support/running_error.h"
 
 namespace mezzo::test::dot_gat_conv_test {
 namespace {
@@ -28,27 +30,19 @@ DotGatConv make(const DotGatConvOptions& options, at::ScalarType stored = at::kD
   return layer;
 }
 
-/// fc(h): [rows, heads, out].
-at::Tensor projected(const DotGatConv& layer, const at::Tensor& h, Numbers numbers) {
-  return dense_linear(take(h, numbers), layer->fc->weight, {}, numbers)
-      .view({h.size(0), layer->options.num_heads, layer->options.out_features});
-}
-
-/// The attention is that of the numbers given in either case: its factors are positive.
-at::Tensor define(const DotGatConv& layer, const Topology& topology, const at::Tensor& h,
-                  Numbers numbers = Numbers::kGiven) {
-  const auto& options = layer->options;
-  const at::Tensor z = projected(layer, h, Numbers::kGiven), rows = projected(layer, h, numbers);
-  const double divisor = std::sqrt(static_cast<double>(options.out_features));
-  at::Tensor out = at::zeros({topology.num_dst(), options.num_heads, options.out_features},
-                             on_device(at::kDouble));
-  for (std::int64_t v = 0; v < topology.num_dst(); ++v) {
-    const at::Tensor sources = sources_of(topology, v);
-    const at::Tensor logits = (z.index_select(0, sources) * z[v]).sum(-1, true) / divisor;
-    const at::Tensor share = logits.softmax(0);
-    out[v] = (share * rows.index_select(0, sources)).sum(0);
-  }
-  return out;
+/// Edge by edge, of at::Tensor in float64 or of Rounded numbers. score_factor: 1; with 0 all edges
+/// into a node share alike.
+template <class Number>
+Number define(const DotGatConv& layer, const Topology& topology, const Number& h,
+              double score_factor = 1) {
+  const std::int64_t heads = layer->options.num_heads, out = layer->options.out_features;
+  const Number rows = applied(h, layer->fc->weight, {});
+  const Number own = rows.narrow(0, 0, topology.num_dst()) / std::sqrt(static_cast<double>(out));
+  const Number sent = rows.index_select(0, topology.src().to(at::kLong));
+  const Number received = own.index_select(0, topology.dst().to(at::kLong));
+  const at::Tensor sums = weight_of_heads(at::ones({heads, out}, on_device(at::kDouble)));
+  const Number scores = applied(sent * received, sums, {});
+  return attended(topology, score_factor * scores, sent);
 }
 
 /// A logit has out products of rows, each of in products; its rounding error becomes a relative one
@@ -72,24 +66,19 @@ TEST(DotGatConv, equals_the_definition_for_heads_and_widths) {
   }
 }
 
-TEST(DotGatConv, sixteen_bit_rows_and_modules_stay_within_their_rounding) {
+TEST(DotGatConv, stays_within_its_rounding_in_every_dtype) {
   const Topology g = connected(20, 20, 100, 6);
-  for (const DTypeInfo& dtype : narrow_dtypes()) {
+  for (const DTypeInfo& dtype : dtypes()) {
     SCOPED_TRACE(dtype.name);
     DotGatConv layer = make({.in_features = 4, .out_features = 3, .num_heads = 2}, dtype.scalar);
-    const at::Tensor h = uniform({20, 4}, dtype.scalar, 7);
+    const at::Tensor h = uniform({20, 4}, dtype.scalar, 7), wide = take(h, Numbers::kGiven);
     const at::Tensor got = layer(g, h);
+    const Rounded expected = define(layer, g, exactly(h));
     EXPECT_EQ(got.scalar_type(), dtype.scalar);
-    // Both rows, the quotient and the product are rounded: a logit is off by at most two epsilons
-    // of its terms, and it moves the attention twice: in its own exponential and in the sum. The
-    // rows, the attention and the sum are rounded once each.
-    const at::Tensor size = projected(layer, h, Numbers::kAbsolute).amax(0);
-    const double range = (size * size).sum(-1).max().item<double>() / std::sqrt(3.0);
-    EXPECT_TRUE(near(got, define(layer, g, h),
-                     {.abs_sum = define(layer, g, h, Numbers::kAbsolute),
-                      .terms = terms(g, layer),
-                      .storage = dtype.scalar,
-                      .operand_epsilon = (3 + 4 * range) * dtype.epsilon}));
+    EXPECT_TRUE(near(got, expected));
+    // Edges that share alike, and negated scores.
+    EXPECT_FALSE(near(define(layer, g, wide, 0), expected));
+    EXPECT_FALSE(near(define(layer, g, wide, -1), expected));
   }
 }
 
@@ -165,16 +154,21 @@ TEST(DotGatConv, nodes_without_in_edges_are_an_error_unless_allowed) {
   EXPECT_TRUE(near_terms(got, define(layer, four_nodes(), h), terms(four_nodes(), layer)));
 }
 
-TEST(DotGatConv, runs_without_edges_and_without_nodes) {
-  for (const std::int64_t num_nodes : {0, 5}) {
-    const Topology g = topology_of({}, {}, num_nodes, num_nodes);
-    DotGatConv layer =
-        make({.in_features = 3, .out_features = 2, .num_heads = 2, .allow_zero_in_degree = true});
-    const at::Tensor h = leaf(uniform({num_nodes, 3}, at::kDouble, 21));
-    const at::Tensor got = layer(g, h);
-    EXPECT_TRUE(exact(got, at::zeros({num_nodes, 2, 2})));
-    got.sum().backward();
-    EXPECT_EQ(h.grad().sizes(), h.sizes());
+TEST(DotGatConv, runs_without_edges_and_without_nodes_in_every_dtype) {
+  for (const DTypeInfo& dtype : dtypes()) {
+    for (const std::int64_t num_nodes : {0, 5}) {
+      SCOPED_TRACE(testing::Message() << dtype.name << ", " << num_nodes << " nodes");
+      const Topology g = topology_of({}, {}, num_nodes, num_nodes);
+      DotGatConv layer =
+          make({.in_features = 3, .out_features = 2, .num_heads = 2, .allow_zero_in_degree = true},
+               dtype.scalar);
+      const at::Tensor h = leaf(uniform({num_nodes, 3}, dtype.scalar, 21));
+      const at::Tensor got = layer(g, h);
+      EXPECT_EQ(got.scalar_type(), dtype.scalar);
+      EXPECT_TRUE(exact(got, at::zeros({num_nodes, 2, 2})));
+      got.sum().backward();
+      EXPECT_EQ(h.grad().sizes(), h.sizes());
+    }
   }
 }
 

@@ -12,13 +12,14 @@
 #include <torch/csrc/autograd/autograd.h>
 #include <torch/nn/modules/rnn.h>
 
-#include "mezzo/amp/autocast.h"
 #include "mezzo/graph/topology.h"
 #include "mezzo/nn/jumping_knowledge.h"
 
 #include "support/module_gradcheck.h"
 #include "support/nn_reference.h"
 #include "support/recurrent_reference.h"
+#include "support/running_error.h"
+#include "support/settings.h"
 
 namespace mezzo::test::gated_graph_conv_test {
 namespace {
@@ -35,24 +36,38 @@ GatedGraphConv make(GatedGraphConvOptions options, at::ScalarType stored = at::k
   return layer;
 }
 
-/// Edge by edge.
-at::Tensor define(const GatedGraphConv& layer, const Topology& topology, const at::Tensor& h,
-                  const at::Tensor& edge_types = {}) {
-  const auto& options = layer->options;
-  const at::Tensor src = topology.src().to(at::kLong), dst = topology.dst().to(at::kLong);
-  at::Tensor state = at::zeros({h.size(0), options.out_features}, on_device(at::kDouble));
-  state.narrow(1, 0, options.in_features).copy_(take(h, Numbers::kGiven));
-  for (std::int64_t step = 0; step < options.num_steps; ++step) {
-    at::Tensor received = at::zeros_like(state);
-    for (std::int64_t e = 0; e < topology.num_edges(); ++e) {
-      const auto type = edge_types.defined() ? edge_types[e].item<std::int64_t>() : 0;
-      const torch::nn::Linear& linear = layer->linears[static_cast<std::size_t>(type)];
-      received[dst[e].item<std::int64_t>()] += dense_linear(
-          state[src[e].item<std::int64_t>()], linear->weight, linear->bias, Numbers::kGiven);
+/// For each type [N, N]: the number of its edges from column to row. One type where there are no
+/// `edge_types`.
+std::vector<at::Tensor> edges_by_type(const GatedGraphConv& layer, const Topology& topology,
+                                      const at::Tensor& edge_types) {
+  if (!edge_types.defined()) return {adjacency(topology)};
+  std::vector<at::Tensor> edges;
+  for (std::int64_t type = 0; type < layer->options.num_edge_types; ++type) {
+    edges.push_back(adjacency(topology, edge_types.eq(type).to(at::kDouble)));
+  }
+  return edges;
+}
+
+/// Of at::Tensor or of Rounded numbers, by the edges of each type.
+template <class Number>
+Number define(const GatedGraphConv& layer, const std::vector<at::Tensor>& edges, const Number& h) {
+  const std::int64_t num_nodes = h.size(0), width = layer->options.out_features;
+  const Number padding = zero_rows(h, num_nodes, width - h.size(1));
+  Number state = cat(std::vector<Number>{h, padding}, 1);
+  for (std::int64_t step = 0; step < layer->options.num_steps; ++step) {
+    Number received = zero_rows(h, num_nodes, width);
+    for (std::size_t type = 0; type < edges.size(); ++type) {
+      const torch::nn::Linear& linear = layer->linears[type];
+      received = received + matmul(edges[type], applied(state, linear->weight, linear->bias));
     }
     state = define_gru(*layer->gru, received, state);
   }
   return state;
+}
+
+at::Tensor define(const GatedGraphConv& layer, const Topology& topology, const at::Tensor& h,
+                  const at::Tensor& edge_types = {}) {
+  return define(layer, edges_by_type(layer, topology, edge_types), take(h, Numbers::kGiven));
 }
 
 at::Tensor random_types(const Topology& topology, std::int64_t count, std::uint64_t seed) {
@@ -104,34 +119,46 @@ TEST(GatedGraphConv, follows_changed_types_and_graphs) {
   check(other);
 }
 
-TEST(GatedGraphConv, sixteen_bit_rows_stay_within_their_rounding_also_under_autocast) {
+/// What is not the layer: without messages, with the edges of one type, with their ends swapped,
+/// with the mean of the messages.
+std::vector<at::Tensor> wrong_results(const GatedGraphConv& layer,
+                                      const std::vector<at::Tensor>& edges, const at::Tensor& h) {
+  const at::Tensor all = at::stack(edges).sum(0);
+  const at::Tensor degrees = all.sum(1).clamp_min(1).unsqueeze(1);
+  std::vector<at::Tensor> none, swapped, mean;
+  for (const at::Tensor& of_type : edges) {
+    none.push_back(at::zeros_like(of_type));
+    swapped.push_back(of_type.t());
+    mean.push_back(of_type / degrees);
+  }
+  const std::vector<at::Tensor> one_type = {all};
+  std::vector<at::Tensor> results;
+  for (const auto& wrong : {none, one_type, swapped, mean}) {
+    results.push_back(define(layer, wrong, take(h, Numbers::kGiven)));
+  }
+  return results;
+}
+
+TEST(GatedGraphConv, stays_within_its_rounding_in_every_dtype_also_under_autocast) {
   const Topology g = connected(10, 10, 10, 9);
   const at::Tensor types = random_types(g, 2, 10);
-  for (const DTypeInfo& dtype : narrow_dtypes()) {
-    for (const bool autocast : {false, true}) {
-      SCOPED_TRACE(testing::Message() << dtype.name << ", autocast " << autocast);
-      GatedGraphConv layer =
-          make({.in_features = 2, .out_features = 3, .num_edge_types = 2}, dtype.scalar);
-      scale_parameters(*layer, 0.25);
-      const at::Tensor h = uniform({10, 2}, dtype.scalar, 11);
-      const at::Tensor expected = define(layer, g, h, types);
-      // A message is at most 1, so that a sum, of whose rounding a gate sees three quarters, is at
-      // most the in-degree; three gates, and the state itself.
-      const double size = 3 * max_in_degree(g) + 4;
-      at::Tensor got;
-      if (autocast) {
-        layer->to(at::kFloat);
-        const amp::Autocast scope(test_device().type(), dtype.scalar);
-        got = layer(g, h.to(at::kFloat), types);
-      } else {
-        got = layer(g, h, types);
-      }
-      EXPECT_EQ(got.scalar_type(), dtype.scalar);
-      EXPECT_TRUE(near(got, expected, rounded_bound(expected, size, 8, dtype.scalar)));
-      got.to(at::kFloat).sum().backward();
-      for (const auto& parameter : layer->named_parameters()) {
-        EXPECT_TRUE(parameter.value().grad().isfinite().all().item<bool>()) << parameter.key();
-      }
+  for (const Setting& setting : settings()) {
+    SCOPED_TRACE(setting.name());
+    const at::ScalarType scalar = setting.dtype.scalar;
+    GatedGraphConv layer = make({.in_features = 2, .out_features = 3, .num_edge_types = 2}, scalar);
+    const at::Tensor h = uniform({10, 2}, scalar, 11);
+    const std::vector<at::Tensor> edges = edges_by_type(layer, g, types);
+    const Rounded expected = define(layer, edges, exactly(h));
+    const at::Tensor got =
+        run_in(setting, *layer, [&](at::ScalarType dtype) { return layer(g, h.to(dtype), types); });
+    EXPECT_EQ(got.scalar_type(), scalar);
+    EXPECT_TRUE(near(got, expected));
+    for (const at::Tensor& wrong : wrong_results(layer, edges, h)) {
+      EXPECT_FALSE(near(wrong, expected));
+    }
+    got.sum().backward();
+    for (const auto& parameter : layer->named_parameters()) {
+      EXPECT_TRUE(parameter.value().grad().isfinite().all().item<bool>()) << parameter.key();
     }
   }
 }
@@ -150,18 +177,28 @@ TEST(GatedGraphConv, gradients_agree_with_differences) {
   }
 }
 
-TEST(GatedGraphConv, takes_sparse_rows_and_graphs_without_edges_or_nodes) {
+TEST(GatedGraphConv, takes_sparse_rows) {
   const Topology g = random_topology(8, 8, 20, 14);
   GatedGraphConv layer = make({.in_features = 4, .out_features = 4, .num_edge_types = 2});
   const at::Tensor h = sparse_numbers({8, 4}, 15), types = random_types(g, 2, 16);
   EXPECT_TRUE(same_bits(layer(g, h.to_sparse_csr(), types), layer(g, h, types)));
-  for (const std::int64_t num_nodes : {0, 3}) {
-    const Topology bare = topology_of({}, {}, num_nodes, num_nodes);
-    const at::Tensor rows = leaf(uniform({num_nodes, 4}, at::kDouble, 17));
-    const at::Tensor got = layer(bare, rows, at::empty({0}, on_device(at::kLong)));
-    EXPECT_TRUE(near_terms(got, define(layer, bare, rows), 40));
-    got.sum().backward();
-    EXPECT_EQ(rows.grad().sizes(), rows.sizes());
+}
+
+TEST(GatedGraphConv, runs_without_edges_and_without_nodes_in_every_dtype) {
+  const at::Tensor types = at::empty({0}, on_device(at::kLong));
+  for (const DTypeInfo& dtype : dtypes()) {
+    for (const std::int64_t num_nodes : {0, 3}) {
+      SCOPED_TRACE(testing::Message() << dtype.name << ", " << num_nodes << " nodes");
+      const Topology bare = topology_of({}, {}, num_nodes, num_nodes);
+      GatedGraphConv layer =
+          make({.in_features = 4, .out_features = 4, .num_edge_types = 2}, dtype.scalar);
+      const at::Tensor h = leaf(uniform({num_nodes, 4}, dtype.scalar, 17));
+      const at::Tensor got = layer(bare, h, types);
+      EXPECT_EQ(got.scalar_type(), dtype.scalar);
+      EXPECT_TRUE(near(got, define(layer, edges_by_type(layer, bare, types), exactly(h))));
+      got.sum().backward();
+      EXPECT_EQ(h.grad().sizes(), h.sizes());
+    }
   }
 }
 
@@ -219,14 +256,15 @@ TEST(GatedGraphConv, wrong_arguments_are_errors_that_name_them) {
   EXPECT_TRUE(mentions(error(bipartite, h, types), "asmanysourcesasdestinations,got5and4"));
 }
 
-/// The weighted mean of the layers, by steps of a bidirectional LSTM.
-at::Tensor define(const JumpingKnowledge& module, const std::vector<at::Tensor>& layers) {
-  const std::size_t count = layers.size();
-  std::vector<at::Tensor> x, forward(count), backward(count), scores;
-  for (const at::Tensor& layer : layers) x.push_back(take(layer, Numbers::kGiven));
+/// The weighted mean of the layers, by steps of a bidirectional LSTM: of at::Tensor, in float64, or
+/// of Rounded numbers.
+template <class Number>
+Number define(const JumpingKnowledge& module, const std::vector<Number>& x) {
+  const std::size_t count = x.size();
   const std::int64_t hidden = module->options.num_layers * module->options.in_features / 2;
-  const at::Tensor zeros = at::zeros({x[0].size(0), hidden}, on_device(at::kDouble));
-  std::pair<at::Tensor, at::Tensor> ahead(zeros, zeros), back(zeros, zeros);
+  const Number zeros = zero_rows(x[0], x[0].size(0), hidden);
+  std::vector<Number> forward(count, zeros), backward(count, zeros), scores;
+  std::pair<Number, Number> ahead(zeros, zeros), back(zeros, zeros);
   for (std::size_t i = 0; i < count; ++i) {
     const std::size_t j = count - 1 - i;
     ahead = define_lstm(*module->lstm, "l0", x[i], ahead.first, ahead.second);
@@ -235,16 +273,16 @@ at::Tensor define(const JumpingKnowledge& module, const std::vector<at::Tensor>&
     backward[j] = back.first;
   }
   for (std::size_t i = 0; i < count; ++i) {
-    scores.push_back(dense_linear(at::cat({forward[i], backward[i]}, 1), module->att->weight,
-                                  module->att->bias, Numbers::kGiven)
-                         .exp());
+    const Number states = cat(std::vector<Number>{forward[i], backward[i]}, 1);
+    scores.push_back(applied(states, module->att->weight, module->att->bias));
   }
-  at::Tensor sum = at::zeros_like(x[0]), total = at::zeros_like(scores[0]);
-  for (std::size_t i = 0; i < count; ++i) {
-    sum = sum + scores[i] * x[i];
-    total = total + scores[i];
+  const Number shares =
+      softmax_by(cat(scores, 1), [](const at::Tensor& powers) { return powers.sum(1, true); });
+  Number mean = x[0] * shares.narrow(1, 0, 1);
+  for (std::size_t i = 1; i < count; ++i) {
+    mean = mean + x[i] * shares.narrow(1, static_cast<std::int64_t>(i), 1);
   }
-  return sum / total;
+  return mean;
 }
 
 std::vector<at::Tensor> random_layers(std::size_t count, std::int64_t num_nodes, std::int64_t width,
@@ -296,30 +334,50 @@ TEST(JumpingKnowledge, attends_by_a_bidirectional_lstm) {
   }
 }
 
-TEST(JumpingKnowledge, attention_in_sixteen_bits_stays_within_its_rounding) {
-  for (const DTypeInfo& dtype : narrow_dtypes()) {
-    for (const bool autocast : {false, true}) {
-      SCOPED_TRACE(testing::Message() << dtype.name << ", autocast " << autocast);
-      JumpingKnowledge module(
-          JumpingKnowledgeOptions{.mode = JumpingMode::kLstm, .in_features = 2, .num_layers = 2});
-      randomise(*module, dtype.scalar, 1, dtype.scalar);
-      scale_parameters(*module, 0.25);
-      std::vector<at::Tensor> layers = random_layers(2, 6, 2, dtype.scalar);
-      const at::Tensor expected = define(module, layers);
-      at::Tensor got;
-      if (autocast) {
-        module->to(at::kFloat);
-        layers[0] = layers[0].to(at::kFloat);  // promoted together with the 16-bit one
-        const amp::Autocast scope(test_device().type(), dtype.scalar);
-        got = module(layers);
-        EXPECT_EQ(got.scalar_type(), at::kFloat);
-      } else {
-        got = module(layers);
-        EXPECT_EQ(got.scalar_type(), dtype.scalar);
-      }
-      EXPECT_TRUE(near(got, expected, rounded_bound(expected, 4, 8, dtype.scalar)));
-      got.to(at::kFloat).sum().backward();
-      EXPECT_TRUE(module->att->weight.grad().isfinite().all().item<bool>());
+/// What is not the attention: equal shares, steps in the other order, states of one direction.
+/// Spends the module.
+std::vector<at::Tensor> wrong_results(JumpingKnowledge& module,
+                                      const std::vector<at::Tensor>& layers) {
+  std::vector<at::Tensor> wide;
+  for (const at::Tensor& layer : layers) wide.push_back(take(layer, Numbers::kGiven));
+  const std::vector<at::Tensor> turned(wide.rbegin(), wide.rend());
+  std::vector<at::Tensor> results = {at::stack(wide).mean(0), define(module, turned)};
+  at::Tensor weight = module->att->weight.detach().clone();
+  const std::int64_t half = weight.size(1) / 2;
+  weight.narrow(1, half, half).zero_();
+  module->att->weight.set_data(weight);
+  results.push_back(define(module, wide));
+  return results;
+}
+
+TEST(JumpingKnowledge, attention_stays_within_its_rounding_in_every_dtype_also_under_autocast) {
+  for (const Setting& setting : settings()) {
+    SCOPED_TRACE(setting.name());
+    const at::ScalarType scalar = setting.dtype.scalar;
+    JumpingKnowledge module(
+        JumpingKnowledgeOptions{.mode = JumpingMode::kLstm, .in_features = 2, .num_layers = 2});
+    randomise(*module, scalar, 1, scalar);
+    scale_parameters(*module->lstm, 2);  // so that the shares are far from equal
+    scale_parameters(*module->att, 4);
+    std::vector<at::Tensor> layers;
+    std::vector<Rounded> exact_layers;
+    for (const at::Tensor& layer : random_layers(2, 20, 2, scalar)) {
+      layers.push_back(2 * layer);
+      exact_layers.push_back(exactly(layers.back()));
+    }
+    const Rounded expected = define(module, exact_layers);
+    const at::Tensor got = run_in(setting, *module, [&](at::ScalarType dtype) {
+      // Under autocast float32, promoted together with the 16-bit one.
+      return module(std::vector<at::Tensor>{layers[0].to(dtype), layers[1]});
+    });
+    EXPECT_EQ(got.scalar_type(), setting.autocast ? at::kFloat : scalar);
+    EXPECT_TRUE(near(got, expected));
+    got.sum().backward();
+    for (const auto& parameter : module->named_parameters()) {
+      EXPECT_TRUE(parameter.value().grad().isfinite().all().item<bool>()) << parameter.key();
+    }
+    for (const at::Tensor& wrong : wrong_results(module, layers)) {
+      EXPECT_FALSE(near(wrong, expected));
     }
   }
 }
@@ -346,14 +404,18 @@ TEST(JumpingKnowledge, has_the_parameters_of_dgl) {
   EXPECT_EQ(parameter_shapes(*module), expected);
 }
 
-TEST(JumpingKnowledge, runs_without_nodes) {
-  for (const JumpingMode mode : {JumpingMode::kCat, JumpingMode::kMax, JumpingMode::kLstm}) {
-    JumpingKnowledge module(
-        JumpingKnowledgeOptions{.mode = mode, .in_features = 4, .num_layers = 2});
-    module->to(test_device());
-    const at::Tensor got = module(std::vector<at::Tensor>(2, at::zeros({0, 4}, on_device())));
-    EXPECT_EQ(got.size(0), 0);
-    EXPECT_EQ(got.size(1), mode == JumpingMode::kCat ? 8 : 4);
+TEST(JumpingKnowledge, runs_without_nodes_in_every_dtype) {
+  for (const DTypeInfo& dtype : dtypes()) {
+    const at::Tensor none = at::zeros({0, 4}, on_device(dtype.scalar));
+    for (const JumpingMode mode : {JumpingMode::kCat, JumpingMode::kMax, JumpingMode::kLstm}) {
+      JumpingKnowledge module(
+          JumpingKnowledgeOptions{.mode = mode, .in_features = 4, .num_layers = 2});
+      module->to(test_device(), dtype.scalar);
+      const at::Tensor got = module(std::vector<at::Tensor>(2, none));
+      EXPECT_EQ(got.scalar_type(), dtype.scalar);
+      EXPECT_EQ(got.size(0), 0);
+      EXPECT_EQ(got.size(1), mode == JumpingMode::kCat ? 8 : 4);
+    }
   }
 }
 

@@ -1,5 +1,6 @@
 #include "mezzo/nn/gatv2_conv.h"
 
+#include <algorithm>
 #include <cmath>
 #include <set>
 #include <string>
@@ -13,8 +14,10 @@
 #include "mezzo/amp/precision.h"
 #include "mezzo/core/error.h"
 
+#include "support/edge_attention.h"
 #include "support/gradcheck.h"
 #include "support/nn_reference.h"
+#include "support/running_error.h"
 
 namespace mezzo::test::gatv2_conv_test {
 namespace {
@@ -28,36 +31,34 @@ GATv2Conv make(GATv2ConvOptions options, at::ScalarType stored = at::kDouble) {
   return layer;
 }
 
-/// One linear part of the layer: [rows, heads, out].
-at::Tensor part(const GATv2Conv& layer, const torch::nn::Linear& linear, const at::Tensor& h,
-                Numbers numbers) {
-  return dense_linear(take(h, numbers), linear->weight, linear->bias, numbers)
-      .view({h.size(0), layer->options.num_heads, layer->options.out_features});
+at::Tensor leaky(const at::Tensor& x, double slope) {
+  return at::where(x > 0, x, x * slope);
 }
 
-/// The attention is that of the numbers given in either case: its factors are positive.
-at::Tensor define(const GATv2Conv& layer, const Topology& topology, const at::Tensor& h,
-                  Numbers numbers = Numbers::kGiven) {
+Rounded leaky(const Rounded& x, double slope) {
+  const double steepest = std::max(1.0, std::abs(slope));
+  return rounded(leaky(x.value, slope), steepest * x.error, x.storage);
+}
+
+/// Edge by edge, of at::Tensor in float64 or of Rounded numbers. score_factor: 1; with 0 all edges
+/// into a node share alike.
+template <class Number>
+Number define(const GATv2Conv& layer, const Topology& topology, const Number& h,
+              double score_factor = 1) {
   const auto& options = layer->options;
-  const std::int64_t num_dst = topology.num_dst();
-  const at::Tensor sent = part(layer, layer->fc_src, h, Numbers::kGiven);
-  const at::Tensor received = part(layer, layer->fc_dst, h, Numbers::kGiven);
-  const at::Tensor attn = take(layer->attn, Numbers::kGiven);
-  const at::Tensor rows = part(layer, layer->fc_src, h, numbers);
-  at::Tensor out =
-      at::zeros({num_dst, options.num_heads, options.out_features}, on_device(at::kDouble));
-  for (std::int64_t v = 0; v < num_dst; ++v) {
-    const at::Tensor sources = sources_of(topology, v);
-    const at::Tensor sum = sent.index_select(0, sources) + received[v];
-    const at::Tensor active = at::where(sum > 0, sum, sum * options.negative_slope);
-    const at::Tensor weight = (attn * active).sum(-1).exp();
-    const at::Tensor share = weight / weight.sum(0);
-    out[v] = (share.unsqueeze(-1) * rows.index_select(0, sources)).sum(0);
-  }
-  if (!options.residual) return out;
-  const at::Tensor own = h.slice(0, 0, num_dst);
-  return out + (layer->res_fc.is_empty() ? take(own, numbers).reshape(out.sizes())
-                                         : part(layer, layer->res_fc, own, numbers));
+  const std::int64_t heads = options.num_heads, out = options.out_features;
+  const Number own = h.narrow(0, 0, topology.num_dst());
+  const auto part = [](const torch::nn::Linear& linear, const Number& rows) {
+    return applied(rows, linear->weight, linear->bias);
+  };
+  const Number sent = part(layer->fc_src, h).index_select(0, topology.src().to(at::kLong));
+  const Number received = part(layer->fc_dst, own).index_select(0, topology.dst().to(at::kLong));
+  const at::Tensor weight = weight_of_heads(layer->attn.detach().view({heads, out}));
+  const Number scores = applied(leaky(sent + received, options.negative_slope), weight, {});
+  const Number sum = attended(topology, score_factor * scores, sent);
+  if (!options.residual) return sum;
+  const Number kept = layer->res_fc.is_empty() ? own : part(layer->res_fc, own);
+  return sum + kept.reshape({topology.num_dst(), heads, out});
 }
 
 /// A logit has out products of sums of two rows, each of in products; its rounding error becomes a
@@ -109,31 +110,20 @@ TEST(GATv2Conv, equals_the_definition_with_shared_weights_and_without_bias) {
   }
 }
 
-TEST(GATv2Conv, sixteen_bit_rows_and_modules_stay_within_their_rounding) {
+TEST(GATv2Conv, stays_within_its_rounding_in_every_dtype) {
   const Topology g = connected(20, 20, 100, 6);
-  for (const DTypeInfo& dtype : narrow_dtypes()) {
+  for (const DTypeInfo& dtype : dtypes()) {
     SCOPED_TRACE(dtype.name);
     GATv2Conv layer =
         make({.in_features = 4, .out_features = 3, .num_heads = 2, .residual = true}, dtype.scalar);
-    const at::Tensor h = uniform({20, 4}, dtype.scalar, 7);
+    const at::Tensor h = uniform({20, 4}, dtype.scalar, 7), wide = take(h, Numbers::kGiven);
     const at::Tensor got = layer(g, h);
+    const Rounded expected = define(layer, g, exactly(h));
     EXPECT_EQ(got.scalar_type(), dtype.scalar);
-    // A dense product rounds twice, before and after its bias: one epsilon of its terms. So a logit
-    // is off by one of its terms, and it moves the attention twice: in its own exponential and in
-    // the sum. The rows, the residual, the sum of the messages and that with the residual follow.
-    const auto size = [&](const torch::nn::Linear& linear) {
-      return part(layer, linear, h, Numbers::kAbsolute).amax(0);
-    };
-    const double range =
-        (take(layer->attn, Numbers::kAbsolute) * (size(layer->fc_src) + size(layer->fc_dst)))
-            .sum(-1)
-            .max()
-            .item<double>();
-    EXPECT_TRUE(near(got, define(layer, g, h),
-                     {.abs_sum = define(layer, g, h, Numbers::kAbsolute),
-                      .terms = terms(g, layer),
-                      .storage = dtype.scalar,
-                      .operand_epsilon = (4 + 2 * range) * dtype.epsilon}));
+    EXPECT_TRUE(near(got, expected));
+    // Edges that share alike, and negated scores.
+    EXPECT_FALSE(near(define(layer, g, wide, 0), expected));
+    EXPECT_FALSE(near(define(layer, g, wide, -1), expected));
   }
 }
 
@@ -245,20 +235,25 @@ TEST(GATv2Conv, allowed_nodes_without_in_edges_get_zero_or_their_residual) {
   }
 }
 
-TEST(GATv2Conv, runs_without_edges_and_without_nodes) {
-  for (const std::int64_t num_nodes : {0, 5}) {
-    const Topology g = topology_of({}, {}, num_nodes, num_nodes);
-    for (const bool residual : {false, true}) {
-      GATv2Conv layer = make({.in_features = 3,
-                              .out_features = 2,
-                              .num_heads = 2,
-                              .residual = residual,
-                              .allow_zero_in_degree = true});
-      const at::Tensor h = leaf(uniform({num_nodes, 3}, at::kDouble, 21));
-      const at::Tensor got = layer(g, h);
-      EXPECT_TRUE(near_terms(got, define(layer, g, h), terms(g, layer)));
-      got.sum().backward();
-      EXPECT_EQ(h.grad().sizes(), h.sizes());
+TEST(GATv2Conv, runs_without_edges_and_without_nodes_in_every_dtype) {
+  for (const DTypeInfo& dtype : dtypes()) {
+    for (const std::int64_t num_nodes : {0, 5}) {
+      SCOPED_TRACE(testing::Message() << dtype.name << ", " << num_nodes << " nodes");
+      const Topology g = topology_of({}, {}, num_nodes, num_nodes);
+      for (const bool residual : {false, true}) {
+        GATv2Conv layer = make({.in_features = 3,
+                                .out_features = 2,
+                                .num_heads = 2,
+                                .residual = residual,
+                                .allow_zero_in_degree = true},
+                               dtype.scalar);
+        const at::Tensor h = leaf(uniform({num_nodes, 3}, dtype.scalar, 21));
+        const at::Tensor got = layer(g, h);
+        EXPECT_EQ(got.scalar_type(), dtype.scalar);
+        EXPECT_TRUE(near(got, define(layer, g, exactly(h))));
+        got.sum().backward();
+        EXPECT_EQ(h.grad().sizes(), h.sizes());
+      }
     }
   }
 }

@@ -50,34 +50,48 @@ TEST(GraphConv, equals_the_dense_definition_for_every_norm_in_either_order) {
   }
 }
 
-TEST(GraphConv, edge_weights_multiply_the_messages_and_leave_the_degrees_alone) {
+/// A result within the rounding of its dtype. Two intermediates are stored: after the first of the
+/// two steps and before the bias.
+testing::AssertionResult agrees(const at::Tensor& got, const GraphConv& layer, const Topology& g,
+                                const at::Tensor& h, const at::Tensor& weight = {}) {
+  const DTypeInfo& dtype = info(h.scalar_type());
+  return near(got, define(layer, g, h, weight),
+              {.abs_sum = define(layer, g, h, weight, Numbers::kAbsolute),
+               .terms = terms(g, layer->options.in_features) + 8,
+               .storage = dtype.scalar,
+               .operand_epsilon = 2 * dtype.epsilon});
+}
+
+TEST(GraphConv, edge_weights_multiply_the_messages_and_leave_the_degrees_alone_in_every_dtype) {
   const Topology g = connected(10, 10, 30, 3);
-  const at::Tensor weight = uniform({g.num_edges()}, at::kDouble, 4);
-  for (const DegreeNorm norm : kNorms) {
-    for (const auto& [in, out] : {std::pair(2, 5), std::pair(5, 2)}) {
-      GraphConv layer = make({.in_features = in, .out_features = out, .norm = norm});
-      const at::Tensor h = uniform({10, in}, at::kDouble, 5);
-      EXPECT_TRUE(near_terms(layer(g, h, weight), define(layer, g, h, weight), terms(g, in)));
-      EXPECT_TRUE(same_bits(layer(g, h, weight.unsqueeze(1)), layer(g, h, weight)));
+  for (const DTypeInfo& dtype : dtypes()) {
+    const at::Tensor weight = uniform({g.num_edges()}, dtype.scalar, 4);
+    for (const DegreeNorm norm : kNorms) {
+      for (const auto& [in, out] : {std::pair(2, 5), std::pair(5, 2)}) {
+        SCOPED_TRACE(testing::Message() << dtype.name << ", " << static_cast<int>(norm));
+        GraphConv layer =
+            make({.in_features = in, .out_features = out, .norm = norm}, dtype.scalar);
+        const at::Tensor h = uniform({10, in}, dtype.scalar, 5);
+        const at::Tensor got = layer(g, h, weight);
+        EXPECT_EQ(got.scalar_type(), dtype.scalar);
+        EXPECT_TRUE(agrees(got, layer, g, h, weight));
+        EXPECT_FALSE(agrees(define(layer, g, h), layer, g, h, weight));
+        EXPECT_TRUE(same_bits(layer(g, h, weight.unsqueeze(1)), got));
+      }
     }
   }
 }
 
-TEST(GraphConv, sixteen_bit_rows_and_modules_stay_within_their_rounding) {
+TEST(GraphConv, stays_within_its_rounding_in_every_dtype) {
   const Topology g = connected(20, 20, 100, 6);
-  for (const DTypeInfo& dtype : narrow_dtypes()) {
+  for (const DTypeInfo& dtype : dtypes()) {
     for (const auto& [in, out] : {std::pair(3, 6), std::pair(6, 3)}) {
       SCOPED_TRACE(dtype.name);
       GraphConv layer = make({.in_features = in, .out_features = out}, dtype.scalar);
       const at::Tensor h = uniform({20, in}, dtype.scalar, 7);
       const at::Tensor got = layer(g, h);
       EXPECT_EQ(got.scalar_type(), dtype.scalar);
-      // Two stored intermediates: after the first of the two steps and before the bias.
-      EXPECT_TRUE(near(got, define(layer, g, h),
-                       {.abs_sum = define(layer, g, h, {}, Numbers::kAbsolute),
-                        .terms = terms(g, in) + 8,
-                        .storage = dtype.scalar,
-                        .operand_epsilon = 2 * dtype.epsilon}));
+      EXPECT_TRUE(agrees(got, layer, g, h));
     }
   }
 }
@@ -225,17 +239,21 @@ TEST(GraphConv, allowed_nodes_without_in_edges_get_the_bias) {
   }
 }
 
-TEST(GraphConv, runs_without_edges_and_without_nodes) {
-  for (const std::int64_t num_nodes : {0, 5}) {
-    const Topology g = topology_of({}, {}, num_nodes, num_nodes);
-    for (const auto& [in, out] : {std::pair(2, 3), std::pair(3, 2)}) {
-      GraphConv layer =
-          make({.in_features = in, .out_features = out, .allow_zero_in_degree = true});
-      const at::Tensor h = leaf(uniform({num_nodes, in}, at::kDouble, 18));
-      const at::Tensor got = layer(g, h);
-      EXPECT_TRUE(exact(got, layer->bias.expand({num_nodes, out})));
-      got.sum().backward();
-      EXPECT_TRUE(exact(h.grad(), at::zeros({num_nodes, in})));
+TEST(GraphConv, runs_without_edges_and_without_nodes_in_every_dtype) {
+  for (const DTypeInfo& dtype : dtypes()) {
+    for (const std::int64_t num_nodes : {0, 5}) {
+      SCOPED_TRACE(testing::Message() << dtype.name << ", " << num_nodes << " nodes");
+      const Topology g = topology_of({}, {}, num_nodes, num_nodes);
+      for (const auto& [in, out] : {std::pair(2, 3), std::pair(3, 2)}) {
+        GraphConv layer = make(
+            {.in_features = in, .out_features = out, .allow_zero_in_degree = true}, dtype.scalar);
+        const at::Tensor h = leaf(uniform({num_nodes, in}, dtype.scalar, 18));
+        const at::Tensor got = layer(g, h);
+        EXPECT_EQ(got.scalar_type(), dtype.scalar);
+        EXPECT_TRUE(exact(got, layer->bias.expand({num_nodes, out})));
+        got.sum().backward();
+        EXPECT_TRUE(exact(h.grad(), at::zeros({num_nodes, in})));
+      }
     }
   }
 }

@@ -11,7 +11,6 @@
 #include <torch/nn/modules/container/any.h>
 #include <torch/nn/modules/linear.h>
 
-#include "mezzo/amp/autocast.h"
 #include "mezzo/graph/batch.h"
 #include "mezzo/nn/edge_conv.h"
 #include "mezzo/nn/mlp.h"
@@ -20,6 +19,8 @@
 #include "support/module_gradcheck.h"
 #include "support/nn_reference.h"
 #include "support/recurrent_reference.h"
+#include "support/running_error.h"
+#include "support/settings.h"
 
 namespace mezzo::test::pooling_test {
 namespace {
@@ -36,50 +37,61 @@ Graph mixed_batch() {
   return batch({four_node_graph(), empty_graph(), one_node_graph(), cycle_graph(7), empty_graph()});
 }
 
-/// combine(rows of graph k, k) for every graph that has nodes, 0 for the others: [B, width].
+/// combine(rows of a graph) for every graph that has nodes, 0 for the others: [B, F].
 template <class Combine>
-at::Tensor per_graph(const Graph& graph, const at::Tensor& rows, std::int64_t width,
-                     Combine combine) {
-  const std::vector<std::int64_t> counts = values(graph.batch_num_nodes());
-  at::Tensor out = at::zeros({graph.batch_size(), width}, on_device(at::kDouble));
-  std::int64_t first = 0;
-  for (std::size_t k = 0; k < counts.size(); ++k) {
-    const auto place = static_cast<std::int64_t>(k);
-    if (counts[k] > 0) out[place] = combine(rows.narrow(0, first, counts[k]), place);
-    first += counts[k];
+at::Tensor per_graph(const Graph& graph, const at::Tensor& rows, Combine combine) {
+  at::Tensor out = at::zeros({graph.batch_size(), rows.size(1)}, on_device(at::kDouble));
+  std::int64_t first = 0, place = 0;
+  for (const std::int64_t count : values(graph.batch_num_nodes())) {
+    if (count > 0) out[place] = combine(rows.narrow(0, first, count));
+    first += count;
+    ++place;
   }
   return out;
 }
 
 at::Tensor sums(const Graph& graph, const at::Tensor& rows) {
-  return per_graph(graph, rows, rows.size(1),
-                   [](const at::Tensor& part, std::int64_t) { return part.sum(0); });
+  return per_graph(graph, rows, [](const at::Tensor& part) { return part.sum(0); });
 }
 
 at::Tensor means(const Graph& graph, const at::Tensor& rows) {
-  return per_graph(graph, rows, rows.size(1),
-                   [](const at::Tensor& part, std::int64_t) { return part.mean(0); });
+  return per_graph(graph, rows, [](const at::Tensor& part) { return part.mean(0); });
 }
 
 at::Tensor maxima(const Graph& graph, const at::Tensor& rows) {
-  return per_graph(graph, rows, rows.size(1),
-                   [](const at::Tensor& part, std::int64_t) { return part.amax(0); });
+  return per_graph(graph, rows, [](const at::Tensor& part) { return part.amax(0); });
 }
 
-/// exp(scores) over their sum in each graph: [N, 1].
-at::Tensor softmax_of_graphs(const Graph& graph, const at::Tensor& scores) {
-  const at::Tensor powers = scores.exp(), totals = sums(graph, powers);
-  at::Tensor shares = powers.clone();
-  std::int64_t first = 0, k = 0;
+/// [B, N]: 1 where the node is one of the graph.
+at::Tensor membership(const Graph& graph) {
+  at::Tensor members = at::zeros({graph.batch_size(), graph.num_nodes()}, on_device(at::kDouble));
+  std::int64_t first = 0, place = 0;
   for (const std::int64_t count : values(graph.batch_num_nodes())) {
-    shares.narrow(0, first, count).div_(totals[k++]);
+    members[place++].narrow(0, first, count).fill_(1);
     first += count;
   }
-  return shares;
+  return members;
 }
 
-at::Tensor apply(const Linear& linear, const at::Tensor& x) {
-  return dense_linear(x, linear->weight, linear->bias, Numbers::kGiven);
+/// exp(scores) over their sum in each graph: [N, 1]. Of at::Tensor or of Rounded numbers, as the
+/// following.
+template <class Number>
+Number softmax_of_graphs(const Graph& graph, const Number& scores) {
+  const at::Tensor members = membership(graph);
+  return softmax_by(scores, [&](const at::Tensor& powers) {
+    return at::matmul(members.t(), at::matmul(members, powers));
+  });
+}
+
+/// The sum over the nodes of each graph of weights[v] * rows[v].
+template <class Number>
+Number weighted_sums(const Graph& graph, const Number& rows, const Number& weights) {
+  return matmul(membership(graph), rows * weights);
+}
+
+template <class Number>
+Number apply(const Linear& linear, const Number& x) {
+  return applied(x, linear->weight, linear->bias);
 }
 
 TEST(Pooling, sums_and_maxima_of_small_integers_are_exact_in_every_dtype) {
@@ -112,8 +124,12 @@ TEST(Pooling, a_graph_that_is_no_batch_gives_one_row_and_nodes_may_have_several_
   nn::SumPooling sum;
   const at::Tensor h = integers({7, 2, 3}, at::kFloat, 3);
   EXPECT_TRUE(exact(sum(g, h), h.to(at::kDouble).sum(0, /*keepdim=*/true)));
-  EXPECT_TRUE(
-      exact(nn::MaxPooling()(empty_graph(), at::zeros({0, 3}, on_device())), at::zeros({1, 3})));
+  for (const DTypeInfo& dtype : dtypes()) {
+    const at::Tensor none = at::zeros({0, 3}, on_device(dtype.scalar));
+    EXPECT_TRUE(exact(nn::SumPooling()(empty_graph(), none), at::zeros({1, 3})));
+    EXPECT_TRUE(exact(nn::AvgPooling()(empty_graph(), none), at::zeros({1, 3})));
+    EXPECT_TRUE(exact(nn::MaxPooling()(empty_graph(), none), at::zeros({1, 3})));
+  }
 }
 
 TEST(Pooling, infinities_and_what_is_not_a_number_stay_in_their_graph) {
@@ -246,30 +262,37 @@ TEST(WeightAndSum, equals_the_definition_and_has_the_parameters_of_dgl) {
   EXPECT_TRUE(mentions(error_of([] { WeightAndSum none(0); }), "in_features"));
 }
 
-/// Layer by layer and graph by graph.
-at::Tensor define(const Set2Set& readout, const Graph& graph, const at::Tensor& rows) {
-  const auto& options = readout->options;
-  const at::Tensor h = take(rows, Numbers::kGiven);
-  const std::int64_t width = options.in_features;
-  const at::Tensor zeros = at::zeros({graph.batch_size(), width}, on_device(at::kDouble));
-  std::vector<std::pair<at::Tensor, at::Tensor>> states(
-      static_cast<std::size_t>(options.num_layers), {zeros, zeros});
-  at::Tensor query = at::cat({zeros, zeros}, 1);
-  for (std::int64_t i = 0; i < options.num_iterations; ++i) {
-    at::Tensor question = query;
+/// What is read of the rows: as a readout says, or otherwise.
+struct Reading {
+  std::int64_t num_iterations;
+  double score_factor;  ///< 1; with 0 all nodes of a graph share alike
+};
+
+/// Layer by layer, of at::Tensor in float64 or of Rounded numbers.
+template <class Number>
+Number define(const Set2Set& readout, const Graph& graph, const Number& h, const Reading& reading) {
+  const at::Tensor graph_of_node = membership(graph).argmax(0);
+  const Number zeros = zero_rows(h, graph.batch_size(), readout->options.in_features);
+  std::vector<std::pair<Number, Number>> states(
+      static_cast<std::size_t>(readout->options.num_layers), std::pair(zeros, zeros));
+  Number query = cat(std::vector<Number>{zeros, zeros}, 1);
+  for (std::int64_t i = 0; i < reading.num_iterations; ++i) {
+    Number question = query;
     for (std::size_t layer = 0; layer < states.size(); ++layer) {
       states[layer] = define_lstm(*readout->lstm, "l" + std::to_string(layer), question,
                                   states[layer].first, states[layer].second);
       question = states[layer].first;
     }
-    const at::Tensor answer =
-        per_graph(graph, h, width, [&](const at::Tensor& part, std::int64_t k) {
-          const at::Tensor powers = at::matmul(part, question[k]).exp();
-          return at::matmul(powers / powers.sum(), part);
-        });
-    query = at::cat({question, answer}, 1);
+    const Number scores = row_sums(h * question.index_select(0, graph_of_node));
+    const Number shares = softmax_of_graphs(graph, reading.score_factor * scores);
+    query = cat(std::vector<Number>{question, weighted_sums(graph, h, shares)}, 1);
   }
   return query;
+}
+
+at::Tensor define(const Set2Set& readout, const Graph& graph, const at::Tensor& h) {
+  return define(readout, graph, take(h, Numbers::kGiven),
+                Reading{readout->options.num_iterations, 1});
 }
 
 TEST(Set2Set, equals_the_definition_for_every_number_of_iterations_and_layers) {
@@ -310,56 +333,72 @@ TEST(Set2Set, gradients_agree_with_differences) {
       {uniform({12, 2}, at::kDouble, 12)}));
 }
 
-/// Runs `readout` in `dtype`, or in float32 under autocast to it, and its backward.
+/// `readout` in the setting and its backward, and that no `wrong` result is within what is allowed.
 template <class Readout>
-void expect_rounded(Readout& readout, const Graph& g, const at::Tensor& expected,
-                    const DTypeInfo& dtype, bool autocast) {
-  const at::Tensor h = uniform({12, 3}, dtype.scalar, 13);
-  at::Tensor got;
-  if (autocast) {
-    readout->to(at::kFloat);
-    const amp::Autocast scope(test_device().type(), dtype.scalar);
-    got = readout(g, h.to(at::kFloat));
-  } else {
-    got = readout(g, h);
-  }
-  EXPECT_EQ(got.scalar_type(), dtype.scalar);
-  // Rows are at most 1, a sum of them at most the 7 of the largest graph.
-  EXPECT_TRUE(near(got, expected, rounded_bound(expected, 7, 6, dtype.scalar)));
-  got.to(at::kFloat).sum().backward();
+void expect_rounded(Readout& readout, const Setting& setting, const at::Tensor& h,
+                    const Rounded& expected, const std::vector<at::Tensor>& wrong) {
+  const Graph g = mixed_batch();
+  const at::Tensor got =
+      run_in(setting, *readout, [&](at::ScalarType dtype) { return readout(g, h.to(dtype)); });
+  EXPECT_EQ(got.scalar_type(), setting.dtype.scalar);
+  EXPECT_TRUE(near(got, expected));
+  for (const at::Tensor& result : wrong) EXPECT_FALSE(near(result, expected));
+  got.sum().backward();
   for (const auto& parameter : readout->named_parameters()) {
     EXPECT_TRUE(parameter.value().grad().isfinite().all().template item<bool>()) << parameter.key();
   }
 }
 
-TEST(Pooling, weighted_readouts_stay_within_their_rounding_also_under_autocast) {
+TEST(GlobalAttentionPooling, stays_within_its_rounding_in_every_dtype_also_under_autocast) {
   const Graph g = mixed_batch();
-  for (const DTypeInfo& dtype : narrow_dtypes()) {
-    for (const bool autocast : {false, true}) {
-      SCOPED_TRACE(testing::Message() << dtype.name << ", autocast " << autocast);
-      const at::Tensor h = uniform({12, 3}, dtype.scalar, 13).to(at::kDouble);
-      const auto prepare = [&](torch::nn::Module& module) {
-        randomise(module, dtype.scalar, 1, dtype.scalar);
-        scale_parameters(module, 0.25);
-      };
-      Linear gate(3, 1);
-      GlobalAttentionPooling attention{AnyModule(gate)};
-      prepare(*attention);
-      expect_rounded(attention, g, sums(g, h * softmax_of_graphs(g, apply(gate, h))), dtype,
-                     autocast);
+  for (const Setting& setting : settings()) {
+    SCOPED_TRACE(setting.name());
+    const at::ScalarType scalar = setting.dtype.scalar;
+    Linear gate(3, 1);
+    GlobalAttentionPooling pool{AnyModule(gate)};
+    randomise(*pool, scalar, 1, scalar);
+    const at::Tensor h = uniform({12, 3}, scalar, 13), wide = take(h, Numbers::kGiven);
+    const auto pooled = [&](const auto& rows, double score_factor) {
+      return weighted_sums(g, rows, softmax_of_graphs(g, score_factor * apply(gate, rows)));
+    };
+    // Wrong: nodes that share alike, and negated scores.
+    expect_rounded(pool, setting, h, pooled(exactly(h), 1), {pooled(wide, 0), pooled(wide, -1)});
+  }
+}
 
-      WeightAndSum weighted(3);
-      prepare(*weighted);
-      const auto parameters = weighted->named_parameters();
-      const at::Tensor weights =
-          sigmoid64(dense_linear(h, parameters["atom_weighting.0.weight"],
-                                 parameters["atom_weighting.0.bias"], Numbers::kGiven));
-      expect_rounded(weighted, g, sums(g, h * weights), dtype, autocast);
+TEST(WeightAndSum, stays_within_its_rounding_in_every_dtype_also_under_autocast) {
+  const Graph g = mixed_batch();
+  for (const Setting& setting : settings()) {
+    SCOPED_TRACE(setting.name());
+    const at::ScalarType scalar = setting.dtype.scalar;
+    WeightAndSum readout(3);
+    randomise(*readout, scalar, 1, scalar);
+    const at::Tensor h = uniform({12, 3}, scalar, 13), wide = take(h, Numbers::kGiven);
+    const auto parameters = readout->named_parameters();
+    const auto summed = [&](const auto& rows, double score_factor) {
+      const auto scores =
+          applied(rows, parameters["atom_weighting.0.weight"], parameters["atom_weighting.0.bias"]);
+      return weighted_sums(g, rows, sigmoid64(score_factor * scores));
+    };
+    // Wrong: weights of 1/2, and negated scores.
+    expect_rounded(readout, setting, h, summed(exactly(h), 1), {summed(wide, 0), summed(wide, -1)});
+  }
+}
 
-      Set2Set set(Set2SetOptions{.in_features = 3, .num_iterations = 2});
-      prepare(*set);
-      expect_rounded(set, g, define(set, g, h), dtype, autocast);
+TEST(Set2Set, stays_within_its_rounding_in_every_dtype_also_under_autocast) {
+  const Graph g = mixed_batch();
+  for (const Setting& setting : settings()) {
+    SCOPED_TRACE(setting.name());
+    const at::ScalarType scalar = setting.dtype.scalar;
+    Set2Set readout(Set2SetOptions{.in_features = 3, .num_iterations = 2});
+    randomise(*readout, scalar, 1, scalar);
+    const at::Tensor h = uniform({12, 3}, scalar, 13);
+    // Wrong: nodes that share alike, negated scores, one iteration.
+    std::vector<at::Tensor> wrong;
+    for (const Reading& reading : {Reading{2, 0}, Reading{2, -1}, Reading{1, 1}}) {
+      wrong.push_back(define(readout, g, take(h, Numbers::kGiven), reading));
     }
+    expect_rounded(readout, setting, h, define(readout, g, exactly(h), Reading{2, 1}), wrong);
   }
 }
 

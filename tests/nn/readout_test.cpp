@@ -170,20 +170,28 @@ TEST(Readout, rows_may_have_several_dimensions_or_none_and_weights_one_a_head) {
   }
 }
 
-TEST(Readout, a_graph_that_is_no_batch_gives_one_row_and_one_without_rows_zeros) {
+TEST(Readout, a_graph_that_is_no_batch_gives_one_row) {
   const Graph g = star_graph(6);
   const at::Tensor nodes = integers({7, 2}, at::kFloat, 9), edges = integers({6, 2}, at::kFloat, 9);
   EXPECT_TRUE(exact(nn::sum_nodes(g, nodes), nodes.sum(0, /*keepdim=*/true)));
   EXPECT_TRUE(exact(nn::max_edges(g, edges), edges.amax(0, /*keepdim=*/true)));
+}
+
+TEST(Readout, a_graph_without_rows_gives_zeros_in_every_dtype) {
   for (const SideFunctions& side : sides()) {
-    const at::Tensor none = at::zeros({0, 2}, on_device());
-    const at::Tensor no_weight = at::zeros({0}, on_device());
-    for (const ReadoutFunction function : {side.sum, side.mean, side.max}) {
-      EXPECT_TRUE(exact(function(empty_graph(), none, {}), at::zeros({1, 2})));
-      EXPECT_TRUE(exact(function(empty_graph(), none, no_weight), at::zeros({1, 2})));
+    for (const DTypeInfo& dtype : dtypes()) {
+      SCOPED_TRACE(side.name + " " + dtype.name);
+      const at::Tensor none = at::zeros({0, 2}, on_device(dtype.scalar));
+      const at::Tensor no_weight = at::zeros({0}, on_device(dtype.scalar));
+      const at::Tensor ones = at::ones({1, 2}, on_device(dtype.scalar));
+      for (const ReadoutFunction function : {side.sum, side.mean, side.max}) {
+        EXPECT_EQ(function(empty_graph(), none, {}).scalar_type(), dtype.scalar);
+        EXPECT_TRUE(exact(function(empty_graph(), none, {}), at::zeros({1, 2})));
+        EXPECT_TRUE(exact(function(empty_graph(), none, no_weight), at::zeros({1, 2})));
+      }
+      EXPECT_TRUE(exact(side.softmax(empty_graph(), none), none));
+      EXPECT_TRUE(exact(side.broadcast(empty_graph(), ones), none));
     }
-    EXPECT_TRUE(exact(side.softmax(empty_graph(), none), none));
-    EXPECT_TRUE(exact(side.broadcast(empty_graph(), at::ones({1, 2}, on_device())), none));
   }
 }
 

@@ -2,7 +2,6 @@
 #include <cstdint>
 #include <set>
 #include <string>
-#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -16,6 +15,8 @@
 #include "support/module_gradcheck.h"
 #include "support/nn_reference.h"
 #include "support/recurrent_reference.h"
+#include "support/running_error.h"
+#include "support/settings.h"
 
 /// SAGEConv's LSTM over the neighbours, and its edge weights.
 namespace mezzo::test::sage_lstm_test {
@@ -40,57 +41,85 @@ Topology mixed_degrees() {
                      6);
 }
 
-/// What the messages into each node make, one at a time in the order of their edges; 0 without any.
-at::Tensor define_aggregate(const SAGEConv& layer, const Topology& g, const at::Tensor& h,
-                            const at::Tensor& weight) {
-  const at::Tensor rows = take(h, Numbers::kGiven);
-  const bool pools = layer->options.aggregator == Aggregator::kPool;
-  const at::Tensor sent =
-      pools ? dense_linear(rows, layer->fc_pool->weight, layer->fc_pool->bias, Numbers::kGiven)
-                  .clamp_min(0)
-            : rows;
-  const std::int64_t width = sent.size(1);
-  std::vector<at::Tensor> out;
+/// The messages times the factors of their edges.
+at::Tensor weighted(const at::Tensor& messages, const at::Tensor& factors) {
+  return messages * take(factors, Numbers::kGiven).unsqueeze(1);
+}
+Rounded weighted(const Rounded& messages, const at::Tensor& factors) {
+  return messages * exactly(factors).reshape({-1, 1});
+}
+
+/// What `read` makes, [1, width], of the messages into each node in the order of their edges. Of
+/// at::Tensor, in float64, or of Rounded numbers.
+template <class Number, class Read>
+Number define_aggregate(const Topology& g, const Number& sent, const at::Tensor& weight,
+                        Read read) {
+  std::vector<Number> rows;
   for (std::int64_t v = 0; v < g.num_dst(); ++v) {
     const at::Tensor edges = (g.dst() == v).nonzero().squeeze(1);
-    at::Tensor messages = sent.index_select(0, g.src().to(at::kLong).index_select(0, edges));
-    if (weight.defined()) {
-      messages = messages * take(weight, Numbers::kGiven).index_select(0, edges).unsqueeze(1);
-    }
-    const at::Tensor zeros = at::zeros({width}, on_device(at::kDouble));
-    const std::int64_t degree = messages.size(0);
-    switch (layer->options.aggregator) {
-      case Aggregator::kGcn:
-        out.push_back((messages.sum(0) + rows[v]) / static_cast<double>(degree + 1));
-        break;
-      case Aggregator::kMean:
-        out.push_back(degree > 0 ? messages.mean(0) : zeros);
-        break;
-      case Aggregator::kPool:
-        out.push_back(degree > 0 ? messages.amax(0) : zeros);
-        break;
-      default: {
-        at::Tensor hidden = zeros.unsqueeze(0), cell = hidden;
-        for (std::int64_t i = 0; i < degree; ++i) {
-          std::tie(hidden, cell) =
-              define_lstm(*layer->lstm, "l0", messages.narrow(0, i, 1), hidden, cell);
-        }
-        out.push_back(hidden.squeeze(0));
-      }
-    }
+    Number messages = sent.index_select(0, g.src().to(at::kLong).index_select(0, edges));
+    if (weight.defined()) messages = weighted(messages, weight.index_select(0, edges));
+    rows.push_back(read(messages));
   }
-  return at::stack(out);
+  return cat(rows, 0);
+}
+
+/// The state after one message after the other; 0 without any.
+template <class Number>
+Number read_by_lstm(const SAGEConv& layer, const Number& messages) {
+  const Number zeros = zero_rows(messages, 1, messages.size(1));
+  std::pair<Number, Number> state(zeros, zeros);
+  for (std::int64_t i = 0; i < messages.size(0); ++i) {
+    state = define_lstm(*layer->lstm, "l0", messages.narrow(0, i, 1), state.first, state.second);
+  }
+  return state.first;
+}
+
+at::Tensor mean_or_zeros(const at::Tensor& messages) {
+  return messages.size(0) > 0 ? messages.mean(0, true) : zero_rows(messages, 1, messages.size(1));
+}
+
+at::Tensor max_or_zeros(const at::Tensor& messages) {
+  return messages.size(0) > 0 ? messages.amax(0, true) : zero_rows(messages, 1, messages.size(1));
+}
+
+/// What the layer's aggregator makes of the messages into each node, in float64.
+at::Tensor define_received(const SAGEConv& layer, const Topology& g, const at::Tensor& h,
+                           const at::Tensor& weight) {
+  const at::Tensor rows = take(h, Numbers::kGiven);
+  switch (layer->options.aggregator) {
+    case Aggregator::kGcn: {
+      const auto sum = [](const at::Tensor& messages) { return messages.sum(0, true); };
+      const at::Tensor own = rows.narrow(0, 0, g.num_dst());
+      return (define_aggregate(g, rows, weight, sum) + own) / (g.in_degrees() + 1).unsqueeze(1);
+    }
+    case Aggregator::kMean:
+      return define_aggregate(g, rows, weight, mean_or_zeros);
+    case Aggregator::kPool: {
+      const at::Tensor sent = applied(rows, layer->fc_pool->weight, layer->fc_pool->bias);
+      return define_aggregate(g, sent.clamp_min(0), weight, max_or_zeros);
+    }
+    default:
+      return define_aggregate(g, rows, weight, [&](const at::Tensor& messages) {
+        return read_by_lstm(layer, messages);
+      });
+  }
+}
+
+/// What every aggregator but kGcn leads to.
+template <class Number>
+Number define_result(const SAGEConv& layer, const Number& received, const Number& own) {
+  return applied(received, layer->fc_neigh->weight, {}) +
+         applied(own, layer->fc_self->weight, layer->fc_self->bias);
 }
 
 at::Tensor define_layer(const SAGEConv& layer, const Topology& g, const at::Tensor& h,
                         const at::Tensor& weight = {}) {
-  const at::Tensor received = dense_linear(define_aggregate(layer, g, h, weight),
-                                           layer->fc_neigh->weight, {}, Numbers::kGiven);
+  const at::Tensor received = define_received(layer, g, h, weight);
   if (layer->options.aggregator == Aggregator::kGcn) {
-    return received + layer->bias.detach().to(at::kDouble);
+    return applied(received, layer->fc_neigh->weight, layer->bias);
   }
-  return received + dense_linear(take(h, Numbers::kGiven).narrow(0, 0, g.num_dst()),
-                                 layer->fc_self->weight, layer->fc_self->bias, Numbers::kGiven);
+  return define_result(layer, received, take(h, Numbers::kGiven).narrow(0, 0, g.num_dst()));
 }
 
 TEST(SageLstm, equals_the_definition_with_and_without_edge_weights_for_every_aggregator) {
@@ -136,10 +165,7 @@ TEST(SageLstm, takes_pairs_of_rows_and_sparse_rows) {
   SAGEConv layer = drawn(
       {.in_features = 3, .in_features_dst = 5, .out_features = 2, .aggregator = Aggregator::kLstm});
   const at::Tensor src = sparse_numbers({3, 3}, 8), dst = uniform({4, 5}, at::kDouble, 9);
-  const at::Tensor expected =
-      dense_linear(define_aggregate(layer, g, src, {}), layer->fc_neigh->weight, {},
-                   Numbers::kGiven) +
-      dense_linear(dst, layer->fc_self->weight, layer->fc_self->bias, Numbers::kGiven);
+  const at::Tensor expected = define_result(layer, define_received(layer, g, src, {}), dst);
   EXPECT_TRUE(near_terms(layer(g, std::pair(src, dst)), expected, 1e3));
   EXPECT_TRUE(near_terms(layer(g, std::pair(src.to_sparse_csr(), dst)), expected, 1e3));
 }
@@ -159,31 +185,49 @@ TEST(SageLstm, without_edges_gives_the_own_rows_alone) {
   }
 }
 
-TEST(SageLstm, stays_within_its_rounding_in_sixteen_bits_also_under_autocast) {
+/// What is not the layer: without what the LSTM gives, with the mean of the messages in its place,
+/// with the messages in the other order, with the last of them alone, with factors of 1.
+std::vector<at::Tensor> wrong_results(const SAGEConv& layer, const Topology& g, const at::Tensor& h,
+                                      const at::Tensor& weight) {
+  const at::Tensor rows = take(h, Numbers::kGiven);
+  const auto result = [&](const at::Tensor& factors, const auto& read) {
+    return define_result(layer, define_aggregate(g, rows, factors, read), rows);
+  };
+  const auto turned = [&](const at::Tensor& messages) {
+    return read_by_lstm(layer, messages.flip(0));
+  };
+  const auto last = [&](const at::Tensor& messages) {
+    const std::int64_t count = messages.size(0);
+    return read_by_lstm(layer, count > 0 ? messages.narrow(0, count - 1, 1) : messages);
+  };
+  std::vector<at::Tensor> results = {define_result(layer, at::zeros_like(rows), rows),
+                                     result(weight, mean_or_zeros), result(weight, turned),
+                                     result(weight, last)};
+  if (weight.defined()) results.push_back(define_layer(layer, g, h));
+  return results;
+}
+
+TEST(SageLstm, stays_within_its_rounding_in_every_dtype_also_under_autocast) {
   const Topology g = mixed_degrees();
-  for (const DTypeInfo& dtype : narrow_dtypes()) {
-    for (const bool autocast : {false, true}) {
-      SCOPED_TRACE(testing::Message() << dtype.name << ", autocast " << autocast);
-      SAGEConv layer = drawn({.in_features = 3, .out_features = 2, .aggregator = Aggregator::kLstm},
-                             dtype.scalar);
-      scale_parameters(*layer, 0x1p-4);
-      const at::Tensor h = uniform({6, 3}, dtype.scalar, 11);
-      const at::Tensor expected = define_layer(layer, g, h);
-      at::Tensor got;
-      if (autocast) {
-        layer->to(at::kFloat);
-        const amp::Autocast scope(test_device().type(), dtype.scalar);
-        got = layer(g, h.to(at::kFloat));
-      } else {
-        got = layer(g, h);
+  for (const Setting& setting : settings()) {
+    for (const bool has_weights : {false, true}) {
+      SCOPED_TRACE(testing::Message() << setting.name() << ", edge weights " << has_weights);
+      const at::ScalarType scalar = setting.dtype.scalar;
+      SAGEConv layer =
+          drawn({.in_features = 3, .out_features = 2, .aggregator = Aggregator::kLstm}, scalar);
+      const at::Tensor h = uniform({6, 3}, scalar, 11);
+      const at::Tensor weight = has_weights ? uniform({g.num_edges()}, scalar, 12) : at::Tensor();
+      const auto read = [&](const Rounded& messages) { return read_by_lstm(layer, messages); };
+      const Rounded rows = exactly(h);
+      const Rounded expected = define_result(layer, define_aggregate(g, rows, weight, read), rows);
+      const at::Tensor got = run_in(
+          setting, *layer, [&](at::ScalarType dtype) { return layer(g, h.to(dtype), weight); });
+      EXPECT_EQ(got.scalar_type(), scalar);
+      EXPECT_TRUE(near(got, expected));
+      for (const at::Tensor& wrong : wrong_results(layer, g, h, weight)) {
+        EXPECT_FALSE(near(wrong, expected));
       }
-      EXPECT_EQ(got.scalar_type(), dtype.scalar);
-      // Rows are at most 1 and weights at most 2^-4: what comes before a gate is at most 0.4, and
-      // its roundings move it by 0.6 epsilons. A step adds 1.3 epsilons to an error of the cell of
-      // which it keeps 0.7, so that the state is never off by more than 3, of which the last
-      // product keeps 3/16; the results, at most 0.3, are rounded three times.
-      EXPECT_TRUE(near(got, expected, rounded_bound(expected, 1, 4, dtype.scalar)));
-      got.to(at::kFloat).sum().backward();
+      got.sum().backward();
       for (const auto& parameter : layer->named_parameters()) {
         EXPECT_TRUE(parameter.value().grad().isfinite().all().item<bool>()) << parameter.key();
       }

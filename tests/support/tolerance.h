@@ -12,7 +12,9 @@
 
 #include "support/tensors.h"
 
-/// How numbers are compared, on the CPU. The only file of the tests that knows a tolerance.
+/// How numbers are compared, on the CPU, and what sums, softmaxes and differences may be off by.
+/// What computations of several stored steps may be off by is derived in running_error.h; no other
+/// file of the tests knows a tolerance.
 namespace mezzo::test {
 
 /// What |got - reference| may be, derived from the arithmetic: `terms` rounding steps of the

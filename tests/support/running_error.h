@@ -1,0 +1,174 @@
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+#include <vector>
+
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include "mezzo/core/dtype.h"
+
+#include "support/nn_reference.h"
+#include "support/tensors.h"
+#include "support/tolerance.h"
+
+/// Running error analysis (Wilkinson): numbers in float64, each beside what a computation that
+/// stores the result of every step may be off by. A definition that is a template over its numbers
+/// gives its values of at::Tensor, and of Rounded those and what to allow around them. That follows
+/// the errors of the very numbers at hand, so that it is some ten times as narrow as a bound of the
+/// largest numbers that there could be.
+///
+/// Steps that an implementation fuses, or leaves in the accumulator, round less than is allowed.
+namespace mezzo::test {
+
+/// Numbers of a computation that stores its results in `storage`.
+struct Rounded {
+  at::Tensor value;  ///< float64: what the definition says
+  at::Tensor error;  ///< float64, the same shape: how far off a stored number may be
+  at::ScalarType storage;
+
+  std::int64_t size(std::int64_t dim) const { return value.size(dim); }
+  Rounded t() const { return {value.t(), error.t(), storage}; }
+  Rounded narrow(std::int64_t dim, std::int64_t start, std::int64_t length) const {
+    return {value.narrow(dim, start, length), error.narrow(dim, start, length), storage};
+  }
+  Rounded index_select(std::int64_t dim, const at::Tensor& index) const {
+    return {value.index_select(dim, index), error.index_select(dim, index), storage};
+  }
+  Rounded reshape(at::IntArrayRef sizes) const {
+    return {value.reshape(sizes), error.reshape(sizes), storage};
+  }
+};
+
+/// The numbers of x as they are, of a computation in the dtype of x.
+inline Rounded exactly(const at::Tensor& x) {
+  const at::Tensor value = take(x, Numbers::kGiven);
+  return {value, at::zeros_like(value), x.scalar_type()};
+}
+
+/// What was off by `error` before it was stored. The definition rounds as well, to float64.
+inline Rounded rounded(const at::Tensor& value, const at::Tensor& error, at::ScalarType storage) {
+  const DTypeInfo& dtype = info(storage);
+  const double unit = (dtype.epsilon + Float64::epsilon) / 2;
+  return {value, error + unit * (value.abs() + error) + dtype.smallest, storage};
+}
+
+inline Rounded operator+(const Rounded& a, const Rounded& b) {
+  return rounded(a.value + b.value, a.error + b.error, a.storage);
+}
+
+inline Rounded operator-(const Rounded& a, const Rounded& b) {
+  return rounded(a.value - b.value, a.error + b.error, a.storage);
+}
+
+inline Rounded operator*(const Rounded& a, const Rounded& b) {
+  return rounded(a.value * b.value, a.value.abs() * b.error + (b.value.abs() + b.error) * a.error,
+                 a.storage);
+}
+
+/// A factor that rounds nothing: 0, or a power of two with either sign.
+inline Rounded operator*(double factor, const Rounded& a) {
+  return {factor * a.value, std::abs(factor) * a.error, a.storage};
+}
+
+/// The accumulator may round the divisor, and multiply by what it divides 1 into.
+inline Rounded operator/(const Rounded& a, double divisor) {
+  const at::Tensor value = a.value / divisor;
+  const at::Tensor dividing = 2 * info(a.storage).accum_epsilon * value.abs();
+  return rounded(value, a.error / std::abs(divisor) + dividing, a.storage);
+}
+
+/// matrix x, of a matrix that is exact. The accumulator rounds once a term; an entry of k may stand
+/// for k terms.
+inline Rounded matmul(const at::Tensor& matrix, const Rounded& x) {
+  const at::Tensor sizes = matrix.abs();
+  const at::Tensor terms = sizes.sum(1, true) + matrix.size(1);
+  const at::Tensor total = at::matmul(sizes, x.value.abs() + x.error);
+  const at::Tensor summing = info(x.storage).accum_epsilon * terms * total;
+  return rounded(at::matmul(matrix, x.value), at::matmul(sizes, x.error) + summing, x.storage);
+}
+
+/// The sums of the rows: [N, 1].
+inline at::Tensor row_sums(const at::Tensor& x) {
+  return x.sum(1, true);
+}
+inline Rounded row_sums(const Rounded& x) {
+  const at::Tensor total = (x.value.abs() + x.error).sum(1, true);
+  const double steps = static_cast<double>(x.size(1)) * info(x.storage).accum_epsilon;
+  return rounded(x.value.sum(1, true), x.error.sum(1, true) + steps * total, x.storage);
+}
+
+/// x W^T + bias with the numbers of parameters. A dense product may be stored before its bias.
+inline at::Tensor applied(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias) {
+  return dense_linear(x, weight, bias, Numbers::kGiven);
+}
+inline Rounded applied(const Rounded& x, const at::Tensor& weight, const at::Tensor& bias) {
+  const Rounded product = matmul(take(weight, Numbers::kGiven), x.t()).t();
+  return bias.defined() ? product + exactly(bias) : product;
+}
+
+/// The tensors side by side. at::cat is that of at::Tensor.
+inline Rounded cat(const std::vector<Rounded>& parts, std::int64_t dim) {
+  std::vector<at::Tensor> values, errors;
+  for (const Rounded& part : parts) {
+    values.push_back(part.value);
+    errors.push_back(part.error);
+  }
+  return {at::cat(values, dim), at::cat(errors, dim), parts.front().storage};
+}
+
+/// Zeros [rows, width] like the numbers given.
+inline at::Tensor zero_rows(const at::Tensor& like, std::int64_t rows, std::int64_t width) {
+  return at::zeros({rows, width}, like.options());
+}
+inline Rounded zero_rows(const Rounded& like, std::int64_t rows, std::int64_t width) {
+  const at::Tensor zeros = zero_rows(like.value, rows, width);
+  return {zeros, zeros, like.storage};
+}
+
+/// Roundings of the accumulator in exp, tanh and 1 / (1 + exp(-x)), relative to 1 or to the result.
+inline constexpr double kFunctionSteps = 8;
+
+/// A function that nowhere falls and gives numbers in [-1, 1]: at the ends of where x may be it is
+/// the farthest off.
+template <class Function>
+Rounded increasing(const Rounded& x, Function function) {
+  const at::Tensor value = function(x.value);
+  const at::Tensor above = function(x.value + x.error) - value;
+  const at::Tensor below = value - function(x.value - x.error);
+  const double computing = kFunctionSteps * info(x.storage).accum_epsilon;
+  return rounded(value, at::maximum(above, below) + computing, x.storage);
+}
+
+/// exp(scores) over their sums, of which total(x) gives each score that of the x it shares with.
+template <class Total>
+at::Tensor softmax_by(const at::Tensor& scores, Total total) {
+  const at::Tensor power = scores.exp();
+  return power / total(power);
+}
+
+/// A share is largest where its score is as high as it may be and the others are as low. The
+/// accumulator rounds the distance from the highest score, the exponential, and the sum.
+template <class Total>
+Rounded softmax_by(const Rounded& scores, Total total) {
+  const at::Tensor share = softmax_by(scores.value, total);
+  const at::Tensor most = (scores.value + scores.error).exp();
+  const at::Tensor least = (scores.value - scores.error).exp();
+  const at::Tensor above = most / (most + total(least) - least) - share;
+  const at::Tensor below = share - least / (least + total(most) - most);
+  const double range =
+      share.numel() > 0 ? (scores.value.max() - scores.value.min()).item<double>() : 0;
+  const at::Tensor steps = total(at::ones_like(share)) + (range + kFunctionSteps);
+  const at::Tensor computing = info(scores.storage).accum_epsilon * steps * share;
+  return rounded(share, at::maximum(above, below) + computing, scores.storage);
+}
+
+/// Within what the roundings of the computation allow.
+inline testing::AssertionResult near(const at::Tensor& got, const Rounded& expected) {
+  const at::Tensor errors = expected.error.to(at::kCPU).contiguous();
+  const double* error = errors.data_ptr<double>();
+  return detail::compare(got, expected.value, [&](std::int64_t i) { return error[i]; });
+}
+
+}  // namespace mezzo::test

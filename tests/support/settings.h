@@ -1,0 +1,42 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include <ATen/ATen.h>
+#include <torch/nn/module.h>
+
+#include "mezzo/amp/autocast.h"
+
+#include "support/tensors.h"
+
+namespace mezzo::test {
+
+/// How a module computes in a dtype: its parameters and rows are of the dtype, or are float32
+/// numbers that the dtype represents, in a region of autocast to it.
+struct Setting {
+  DTypeInfo dtype;
+  bool autocast;
+
+  std::string name() const { return dtype.name + (autocast ? " by autocast" : ""); }
+};
+
+/// Every dtype, those that autocast knows in both ways.
+inline std::vector<Setting> settings() {
+  std::vector<Setting> all;
+  for (const DTypeInfo& dtype : dtypes()) all.push_back({dtype, false});
+  for (const DTypeInfo& dtype : narrow_dtypes()) all.push_back({dtype, true});
+  return all;
+}
+
+/// run(dtype of the rows) in the setting, of a module whose parameters are of the setting's dtype.
+/// Under autocast they become float32.
+template <class Run>
+at::Tensor run_in(const Setting& setting, torch::nn::Module& module, Run run) {
+  if (!setting.autocast) return run(setting.dtype.scalar);
+  module.to(at::kFloat);
+  const amp::Autocast scope(test_device().type(), setting.dtype.scalar);
+  return run(at::kFloat);
+}
+
+}  // namespace mezzo::test
