@@ -41,6 +41,7 @@ set(mezzo_public_headers
   graph/batch.h
   graph/frame.h
   graph/graph.h
+  graph/laplacian.h
   graph/reorder.h
   graph/topology.h
   graph/transforms.h
@@ -64,6 +65,7 @@ set(mezzo_public_headers
   nn/gat_conv.h
   nn/gated_graph_conv.h
   nn/gatv2_conv.h
+  nn/gcn2_conv.h
   nn/gin_conv.h
   nn/graph_conv.h
   nn/inference.h
@@ -77,7 +79,9 @@ set(mezzo_public_headers
   nn/readout.h
   nn/sage_conv.h
   nn/sg_conv.h
+  nn/state_dict.h
   nn/tag_conv.h
+  nn/tensor_module.h
   sampling/batch_key.h
   sampling/batches.h
   sampling/block.h
