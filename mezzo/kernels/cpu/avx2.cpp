@@ -43,6 +43,7 @@ struct Avx2Integers {
     return reinterpret_cast<Wide>(
         _mm256_mul_epu32(reinterpret_cast<__m256i>(a), reinterpret_cast<__m256i>(b)));
   }
+  static Wide exclusive_or(Wide a, Wide b, Wide c) { return a ^ b ^ c; }
   static void store_in_turn(Wide low, Wide high, void* to) {
     const Wide turns[2] = {__builtin_shufflevector(low, high, 0, 4, 1, 5),
                            __builtin_shufflevector(low, high, 2, 6, 3, 7)};
@@ -137,6 +138,12 @@ struct Float64Lanes {
   }
   friend Mask64 operator<(Float64Lanes a, Float64Lanes b) {
     return {_mm256_cmp_pd(a.v, b.v, _CMP_LT_OQ)};
+  }
+  /// Where one of `width` numbers is not below another.
+  static Mask64 at_least(const std::uint16_t* numbers, std::uint32_t least) {
+    const __m128i four = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(numbers));
+    return {_mm256_castsi256_pd(_mm256_cmpgt_epi64(_mm256_cvtepu16_epi64(four),
+                                                   _mm256_set1_epi64x(std::int64_t{least} - 1)))};
   }
   friend Mask64 is_nan(Float64Lanes a) { return {_mm256_cmp_pd(a.v, a.v, _CMP_UNORD_Q)}; }
   friend Mask64 not_nan(Float64Lanes a) { return {_mm256_cmp_pd(a.v, a.v, _CMP_ORD_Q)}; }
@@ -354,6 +361,12 @@ struct Float32Lanes {
   }
   friend Mask32 operator<(Float32Lanes a, Float32Lanes b) {
     return {_mm256_cmp_ps(a.v, b.v, _CMP_LT_OQ)};
+  }
+  /// Where one of `width` numbers is not below another.
+  static Mask32 at_least(const std::uint16_t* numbers, std::uint32_t least) {
+    const __m128i eight = _mm_loadu_si128(reinterpret_cast<const __m128i*>(numbers));
+    return {_mm256_castsi256_ps(_mm256_cmpgt_epi32(
+        _mm256_cvtepu16_epi32(eight), _mm256_set1_epi32(static_cast<int>(least) - 1)))};
   }
   friend Mask32 is_nan(Float32Lanes a) { return {_mm256_cmp_ps(a.v, a.v, _CMP_UNORD_Q)}; }
   friend Mask32 not_nan(Float32Lanes a) { return {_mm256_cmp_ps(a.v, a.v, _CMP_ORD_Q)}; }

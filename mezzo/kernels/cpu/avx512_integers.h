@@ -62,6 +62,12 @@ struct Avx512Integers {
     return reinterpret_cast<Wide>(
         _mm512_mul_epu32(reinterpret_cast<__m512i>(a), reinterpret_cast<__m512i>(b)));
   }
+  static Wide exclusive_or(Wide a, Wide b, Wide c) {
+    constexpr int kOddOnes = 0x96;
+    return reinterpret_cast<Wide>(
+        _mm512_ternarylogic_epi64(reinterpret_cast<__m512i>(a), reinterpret_cast<__m512i>(b),
+                                  reinterpret_cast<__m512i>(c), kOddOnes));
+  }
   static void store_in_turn(Wide low, Wide high, void* to) {
     const Wide turns[2] = {__builtin_shufflevector(low, high, 0, 8, 1, 9, 2, 10, 3, 11),
                            __builtin_shufflevector(low, high, 4, 12, 5, 13, 6, 14, 7, 15)};

@@ -106,6 +106,11 @@ struct Float64Lanes {
   friend __mmask8 operator<(Float64Lanes a, Float64Lanes b) {
     return _mm512_cmp_pd_mask(a.v, b.v, _CMP_LT_OQ);
   }
+  /// Where one of `width` numbers is not below another of 16 bits.
+  static __mmask8 at_least(const std::uint16_t* numbers, std::uint32_t least) {
+    return _mm_cmpge_epu16_mask(_mm_loadu_si128(reinterpret_cast<const __m128i*>(numbers)),
+                                _mm_set1_epi16(static_cast<short>(least)));
+  }
   friend __mmask8 is_nan(Float64Lanes a) { return _mm512_cmp_pd_mask(a.v, a.v, _CMP_UNORD_Q); }
   friend __mmask8 not_nan(Float64Lanes a) { return _mm512_cmp_pd_mask(a.v, a.v, _CMP_ORD_Q); }
   /// Where `best` is a number and `message` is larger or NaN.
@@ -329,6 +334,11 @@ struct Float32Lanes {
   }
   friend __mmask16 operator<(Float32Lanes a, Float32Lanes b) {
     return _mm512_cmp_ps_mask(a.v, b.v, _CMP_LT_OQ);
+  }
+  /// Where one of `width` numbers is not below another of 16 bits.
+  static __mmask16 at_least(const std::uint16_t* numbers, std::uint32_t least) {
+    return _mm256_cmpge_epu16_mask(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(numbers)),
+                                   _mm256_set1_epi16(static_cast<short>(least)));
   }
   friend __mmask16 is_nan(Float32Lanes a) { return _mm512_cmp_ps_mask(a.v, a.v, _CMP_UNORD_Q); }
   friend __mmask16 not_nan(Float32Lanes a) { return _mm512_cmp_ps_mask(a.v, a.v, _CMP_ORD_Q); }

@@ -8,56 +8,88 @@
 
 namespace mezzo {
 
-/// factors[i] = 0 where element i of the draws [first, first + kLanes) is dropped, else `scale`.
+/// What the draws [first, first + kLanes) decide: 16 bits for each element, in the elements' order.
 template <class V>
-void draw_factors(const DropoutLevel& dropout, const PhiloxKeys& keys, std::int64_t first,
-                  typename V::Scalar scale, typename V::Scalar* factors) {
-  using Lanes = DrawLanes<V>;
-  constexpr std::int64_t kHalves = 2 * Lanes::kLanes;
-  alignas(64) std::uint64_t draws[Lanes::kLanes];
-  for (std::int64_t i = 0; i < Lanes::kLanes; ++i) draws[i] = static_cast<std::uint64_t>(first + i);
-  Lanes lanes;
-  lanes.generate(keys, draws);
-  // Each draw's elements in their order, 16 bits each: word 0 has the first two.
-  alignas(64) std::uint64_t halves[kHalves];
-  Lanes::Integers::store_in_turn(lanes.made.pairs(0), lanes.made.pairs(1), halves);
-  alignas(64) std::uint16_t levels[4 * kHalves];
-  __builtin_memcpy(levels, halves, sizeof(halves));
-  for (std::int64_t i = 0; i < 4 * kHalves; ++i) {
-    factors[i] = levels[i] >= dropout.threshold ? scale : 0;
-  }
+[[gnu::always_inline]] inline void draw_levels(const PhiloxKeys& keys, std::int64_t first,
+                                               std::uint16_t* levels) {
+  using Integers = typename V::Integers;
+  PhiloxLanes<Integers> made;
+  made.generate(keys, kDropoutStream,
+                all_lanes<Integers>(static_cast<std::uint64_t>(first)) + Integers::counted());
+  // Word 0 of a draw has the first two elements.
+  Integers::store_in_turn(made.pairs(0), made.pairs(1), levels);
 }
+
+/// Elements by blocks of those that a vector of draws decides.
+template <class V, class T>
+class DropoutRows {
+ public:
+  using Number = typename V::Scalar;
+  using Storage = typename T::Storage;
+
+  explicit DropoutRows(const DropoutArgs& a)
+      : a_(a),
+        keys_(a.dropout.seed),
+        factor_(
+            V::set(static_cast<Number>(kDropoutLevels / (kDropoutLevels - a.dropout.threshold)))) {}
+
+  void run() const {
+    const std::int64_t wanted = a_.draw_end * kElementsPerDraw;
+    const std::int64_t end = wanted < a_.count ? wanted : a_.count;
+    auto* out = static_cast<Storage*>(a_.out);
+    const bool streams = a_.out_streams && are_lines(out + a_.draw_begin * kElementsPerDraw, 0, 0);
+    std::int64_t at = a_.draw_begin * kElementsPerDraw;
+    if (streams) {
+      for (; end - at >= kBlock; at += kBlock) {
+        drop_block(at, [&](V v, std::int64_t i) { v.stream(T{}, out + i); });
+      }
+      V::end_streams();
+    }
+    for (; end - at >= kBlock; at += kBlock) {
+      drop_block(at, [&](V v, std::int64_t i) { v.store(T{}, out + i); });
+    }
+    if (at < end) drop_last(at, end, out);
+  }
+
+ private:
+  static constexpr std::int64_t kBlock = V::Integers::kLanes * kElementsPerDraw;
+
+  [[gnu::always_inline]] V kept(V v, const std::uint16_t* levels) const {
+    // A choice, not a product: what is dropped is 0 even where it is inf or NaN.
+    return select(V::at_least(levels, a_.dropout.threshold), v * factor_, V::zero());
+  }
+
+  template <class Put>
+  [[gnu::always_inline]] void drop_block(std::int64_t at, const Put& put) const {
+    alignas(64) std::uint16_t levels[kBlock];
+    draw_levels<V>(keys_, at / kElementsPerDraw, levels);
+    const auto* x = static_cast<const Storage*>(a_.x) + at;
+#pragma GCC unroll 4
+    for (std::int64_t i = 0; i < kBlock; i += V::width) {
+      put(kept(V::load(T{}, x + i), levels + i), at + i);
+    }
+  }
+
+  void drop_last(std::int64_t at, std::int64_t end, Storage* out) const {
+    alignas(64) std::uint16_t levels[kBlock];
+    draw_levels<V>(keys_, at / kElementsPerDraw, levels);
+    const auto* x = static_cast<const Storage*>(a_.x);
+    for (std::int64_t i = at; i < end; i += V::width) {
+      const std::int64_t left = end - i;
+      const V v = left >= V::width ? V::load(T{}, x + i) : V::load(T{}, x + i, left);
+      const V made = kept(v, levels + (i - at));
+      left >= V::width ? made.store(T{}, out + i) : made.store(T{}, out + i, left);
+    }
+  }
+
+  const DropoutArgs& a_;
+  PhiloxKeys keys_;
+  V factor_;
+};
 
 template <class V, class T>
 void dropout_rows(const DropoutArgs& a) {
-  using Number = typename V::Scalar;
-  constexpr std::int64_t kDraws = DrawLanes<V>::kLanes, kElements = kDraws * kElementsPerDraw;
-  const auto scale = static_cast<Number>(kDropoutLevels / (kDropoutLevels - a.dropout.threshold));
-  const auto* x = static_cast<const typename T::Storage*>(a.x);
-  auto* out = static_cast<typename T::Storage*>(a.out);
-  const bool streams = a.out_streams && are_lines(out + a.draw_begin * kElementsPerDraw, 0, 0);
-  const PhiloxKeys keys(a.dropout.seed);
-  alignas(64) Number factors[kElements];
-  for (std::int64_t draw = a.draw_begin; draw < a.draw_end; draw += kDraws) {
-    draw_factors<V>(a.dropout, keys, draw, scale, factors);
-    const std::int64_t first = draw * kElementsPerDraw;
-    const std::int64_t past = (a.draw_end < draw + kDraws ? a.draw_end : draw + kDraws);
-    const std::int64_t wanted = past * kElementsPerDraw;
-    const std::int64_t end = wanted < a.count ? wanted : a.count;
-    for (std::int64_t i = first; i < end; i += V::width) {
-      const V factor = V::load_accum(factors + (i - first));
-      const bool whole = end - i >= V::width;
-      const V v = whole ? V::load(T{}, x + i) : V::load(T{}, x + i, end - i);
-      // A choice, not a product: what is dropped is 0 even where it is inf or NaN.
-      const V kept = select(V::zero() < factor, v * factor, V::zero());
-      if (streams && whole) {
-        kept.stream(T{}, out + i);
-      } else {
-        whole ? kept.store(T{}, out + i) : kept.store(T{}, out + i, end - i);
-      }
-    }
-  }
-  if (streams) V::end_streams();
+  if (a.draw_begin < a.draw_end) DropoutRows<V, T>(a).run();
 }
 
 }  // namespace mezzo

@@ -9,6 +9,7 @@
 ///   Wide, Narrow                    the compiler's vectors of uint64 and int32, of that size
 ///   counted(), places()             0, 1, 2, ... in each
 ///   products(a, b)                  of the lower halves of 64-bit lanes
+///   exclusive_or(a, b, c)           of three
 ///   store_in_turn(low, high, to)    low[0], high[0], low[1], ...
 ///   sort<kCapacity>(values, count, sorted)
 ///
@@ -51,8 +52,8 @@ struct PhiloxLanes {
 #pragma GCC unroll 10
     for (int round = 0; round < 10; ++round) {
       const Wide p0 = I::products(c0, m0), p1 = I::products(c2, m1);
-      c0 = (p1 >> 32) ^ c1 ^ all_lanes<I>(keys.first[round]);
-      c2 = (p0 >> 32) ^ c3 ^ all_lanes<I>(keys.second[round]);
+      c0 = I::exclusive_or(p1 >> 32, c1, all_lanes<I>(keys.first[round]));
+      c2 = I::exclusive_or(p0 >> 32, c3, all_lanes<I>(keys.second[round]));
       c1 = p1;
       c3 = p0;
     }

@@ -61,6 +61,9 @@ struct BaselineIntegers {
     return (a & 0xFFFFFFFF) * (b & 0xFFFFFFFF);
 #endif
   }
+  static Wide exclusive_or(Wide a, Wide b, Wide c) {
+    return a ^ b ^ c;
+  }
   static void store_in_turn(Wide low, Wide high, void* to) {
     const Wide turns[2] = {{low[0], high[0]}, {low[1], high[1]}};
     __builtin_memcpy(to, turns, sizeof(turns));
@@ -140,6 +143,10 @@ struct Lanes {
   friend Lanes operator*(Lanes a, Lanes b) { return {a.v * b.v}; }
   friend Lanes operator/(Lanes a, Lanes b) { return {a.v / b.v}; }
   friend bool operator<(Lanes a, Lanes b) { return a.v < b.v; }
+  /// Where one of `width` numbers is not below another.
+  static bool at_least(const std::uint16_t* numbers, std::uint32_t least) {
+    return *numbers >= least;
+  }
   friend bool is_nan(Lanes a) { return a.v != a.v; }
   friend bool not_nan(Lanes a) { return a.v == a.v; }
   /// Where `best` is a number and `message` is larger or NaN.
