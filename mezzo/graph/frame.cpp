@@ -40,12 +40,14 @@ at::Tensor zero_rows(const at::Tensor& column, std::int64_t num_rows) {
 }
 
 /// The rows `ids` of a column. The gradient of libtorch's selection adds up a 16-bit vector in 16
-/// bits, where a row that is named often stops growing, but a matrix in float32.
+/// bits, where a row that is named often stops growing: here in float32. That of a matrix is added
+/// up in float32 on the CPU, on CUDA in 16 bits.
 at::Tensor select_rows(const at::Tensor& column, const at::Tensor& ids) {
-  if (column.dim() != 1 || !at::isReducedFloatingType(column.scalar_type())) {
+  if (column.dim() != 1 || !at::isReducedFloatingType(column.scalar_type()) ||
+      !column.requires_grad()) {
     return column.index_select(0, ids);
   }
-  return column.unsqueeze(1).index_select(0, ids).squeeze(1);
+  return column.to(at::kFloat).index_select(0, ids).to(column.scalar_type());
 }
 
 }  // namespace

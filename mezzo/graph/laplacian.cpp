@@ -176,7 +176,8 @@ at::Tensor laplacian_lambda_max(const Graph& graph) {
   }
   Numbers largest;
   for (const Graph& part : parts) {
-    largest.push_back(largest_eigenvalue(NormalizedLaplacian(part.topology())));
+    // Rounding may lead beyond the largest there is.
+    largest.push_back(std::min(2.0, largest_eigenvalue(NormalizedLaplacian(part.topology()))));
   }
   return at::tensor(largest, at::kDouble);
 }

@@ -13,10 +13,14 @@
 namespace mezzo {
 namespace {
 
-/// Whether the integers of `dtype` have this number.
+/// Whether a column of `dtype` can have this number: integers as it is, floating ones rounded.
 bool holds(at::ScalarType dtype, double number) {
   const at::Tensor given = at::scalar_tensor(number, at::kDouble);
-  return std::isfinite(number) && given.to(dtype).to(at::kDouble).equal(given);
+  const at::Tensor held = given.to(dtype).to(at::kDouble);
+  if (at::isFloatingType(dtype)) {
+    return std::isfinite(held.item<double>()) || !std::isfinite(number);
+  }
+  return std::isfinite(number) && held.equal(given);
 }
 
 }  // namespace
@@ -39,7 +43,7 @@ Graph detail::with_self_loops(const Graph& graph, const LoopRows& rows) {
 Graph add_self_loop(const Graph& graph, double fill) {
   return detail::with_self_loops(graph, [&](const std::string& name, const at::Tensor& column) {
     const at::ScalarType dtype = column.scalar_type();
-    MEZZO_CHECK(at::isFloatingType(dtype) || holds(dtype, fill),
+    MEZZO_CHECK(holds(dtype, fill),
                 "add_self_loop: expected a fill that edge column '{}' of {} can hold, got {}", name,
                 c10::toString(dtype), fill);
     std::vector<std::int64_t> shape = column.sizes().vec();

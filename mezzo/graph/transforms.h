@@ -25,7 +25,7 @@ MEZZO_API Graph rmat_graph(int scale, std::int64_t num_edges, std::uint64_t seed
 
 /// One self loop more per node, whether or not it has one, after the old edges, which keep their
 /// ids (DGL's add_self_loop). Node columns are shared; `fill` stands in every edge column of the
-/// new edges (DGL's fill_data), where integers have to be able to hold it, else
+/// new edges (DGL's fill_data), each of which has to be able to hold it, else
 /// InvalidArgument.
 MEZZO_API Graph add_self_loop(const Graph& graph, double fill = 1);
 /// As above, but a loop has in every edge column what the columns of the old edges into its node

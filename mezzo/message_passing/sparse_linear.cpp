@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <iterator>
 #include <mutex>
 #include <optional>
 #include <vector>
@@ -58,7 +59,7 @@ bool same_ids_on_cpu(const at::Tensor& known, const at::Tensor& ids) {
 
 bool same_ids_on_cuda(const at::Tensor& known, const at::Tensor& ids) {
   if (known.numel() != ids.numel()) return false;
-  // What is captured cannot be compared: it has to run on what the steps before it ran on.
+  // What is captured cannot be compared: it runs on what was used last of this length.
   return is_capturing(ids.device()) || at::equal(known.to(at::kLong), ids.to(at::kLong));
 }
 
@@ -85,12 +86,16 @@ Topology topology_of(const at::Tensor& x) {
   std::erase_if(all,
                 [](const Remembered& one) { return one.rows.expired() || one.columns.expired(); });
   const auto here = [&](const Remembered& one) { return one.stood_in(rows, columns); };
-  for (const Remembered& one : all) {
-    if (here(one) && one.topology.num_src() == x.size(1) && is_of(one.topology, rows, columns)) {
-      return one.topology;
-    }
+  // What was used last stands last.
+  const auto found = std::find_if(all.rbegin(), all.rend(), [&](const Remembered& one) {
+    return here(one) && one.topology.num_src() == x.size(1) && is_of(one.topology, rows, columns);
+  });
+  if (found != all.rend()) {
+    std::rotate(std::prev(found.base()), found.base(), all.end());
+    return all.back().topology;
   }
-  if (std::count_if(all.begin(), all.end(), here) >= kMostOfOnePair) {
+  // Graphs that were captured read the arrays of a topology on CUDA, so that those stay.
+  if (x.device().is_cpu() && std::count_if(all.begin(), all.end(), here) >= kMostOfOnePair) {
     all.erase(std::find_if(all.begin(), all.end(), here));
   }
   const Topology topology = Topology::from_csc(rows.clone(), columns.clone(), x.size(1));

@@ -97,6 +97,15 @@ std::vector<std::string> names_beside(const NamedTensors& all, const NamedTensor
   return found;
 }
 
+/// Whether numbers of one dtype can become those of another by a copy.
+bool converts(at::ScalarType from, at::ScalarType to) {
+  const auto is_plain = [](at::ScalarType dtype) {
+    return at::isFloatingType(dtype) || at::isComplexType(dtype) ||
+           at::isIntegralType(dtype, /*includeBool=*/true);
+  };
+  return is_plain(from) && is_plain(to) && c10::canCast(from, to);
+}
+
 /// Throws InvalidArgument unless each of the module's tensors, and nothing else, is given.
 void check_given(const std::string& path, const NamedTensors& given, const NamedTensors& own) {
   const auto missing = names_beside(own, given), unexpected = names_beside(given, own);
@@ -107,7 +116,7 @@ void check_given(const std::string& path, const NamedTensors& given, const Named
   for (const auto& [name, tensor] : own) {
     const at::Tensor& other = given.at(name);
     MEZZO_CHECK(
-        other.sizes() == tensor.sizes() && c10::canCast(other.scalar_type(), tensor.scalar_type()),
+        other.sizes() == tensor.sizes() && converts(other.scalar_type(), tensor.scalar_type()),
         "load_state_dict: expected in {} '{}' as the module's {}, got {}", path, name,
         mezzo::detail::describe(tensor), mezzo::detail::describe(other));
   }
