@@ -169,6 +169,9 @@ TEST(AddSelfLoop, fills_the_edge_columns_of_the_loops) {
     EXPECT_TRUE(mentions(error_of([&] { add_self_loop(g, fill); }),
                          fmt::format("'type'ofLongcanhold,got{}", fill)));
   }
+  g.edata()["type"] = at::zeros({2}, at::kHalf);
+  EXPECT_TRUE(mentions(error_of([&] { add_self_loop(g, 1e6); }), "'type'ofHalfcanhold"));
+  EXPECT_TRUE(std::isinf(add_self_loop(g, infinity).edata().at("type")[2].item<double>()));
   g.edata()["type"] = at::zeros({2, 1});
   const at::Tensor filled = add_self_loop(g, 0.5).edata().at("type");
   EXPECT_TRUE(at::equal(filled, at::tensor({0.0F, 0.0F, 0.5F, 0.5F}).view({4, 1})));

@@ -157,8 +157,9 @@ TEST(StateDict, other_names_shapes_and_kinds_of_numbers_are_errors_that_change_n
     return refusal(*layer,
                    {{"fc_neigh.weight", neigh}, {"fc_self.weight", own}, {"fc_self.bias", given}});
   };
+  const at::Tensor quantized = at::quantize_per_tensor(at::ones({2}), 0.5, 0, at::kQInt8);
   for (const at::Tensor& given : {at::ones({3}), at::ones({1, 2}), at::ones({2}, at::kComplexFloat),
-                                  at::scalar_tensor(1.0)}) {
+                                  at::scalar_tensor(1.0), quantized}) {
     const std::string text = with_bias(given);
     EXPECT_TRUE(mentions(text, "'fc_self.bias'asthemodule'sfloat32[2],got"));
   }
