@@ -7,24 +7,10 @@
 
 namespace mezzo {
 
-/// The words of kLanes draws of dropout, one draw a lane.
-template <class V>
-struct DrawLanes {
-  using Integers = typename V::Integers;
-  using Words = typename Integers::Wide;
-  static constexpr std::int64_t kLanes = Integers::kLanes;
-  PhiloxLanes<Integers> made;
-
-  /// `draws` is aligned as a vector is.
-  void generate(const PhiloxKeys& keys, const std::uint64_t* draws) {
-    made.generate(keys, kDropoutStream, *reinterpret_cast<const Words*>(draws));
-  }
-};
-
 /// Draws in any order, several at once.
 template <class V>
 struct DrawBatch {
-  using Lanes = DrawLanes<V>;
+  using Integers = typename V::Integers;
   static constexpr std::int64_t kSize = 16;
   struct Place {
     std::int64_t first;       ///< where the draw's first element would stand
@@ -41,11 +27,11 @@ struct DrawBatch {
   }
 
   void generate(const PhiloxKeys& keys) {
-    using Words = typename Lanes::Words;
-    for (std::int64_t at = 0; at < kSize; at += Lanes::kLanes) {
-      Lanes lanes;
-      lanes.generate(keys, draws + at);
-      for (int w = 0; w < 4; ++w) *reinterpret_cast<Words*>(words[w] + at) = lanes.made.words[w];
+    using Words = typename Integers::Wide;
+    for (std::int64_t at = 0; at < kSize; at += Integers::kLanes) {
+      PhiloxLanes<Integers> made;
+      made.generate(keys, kDropoutStream, *reinterpret_cast<const Words*>(draws + at));
+      for (int w = 0; w < 4; ++w) *reinterpret_cast<Words*>(words[w] + at) = made.words[w];
     }
   }
 };
