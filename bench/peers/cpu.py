@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The works of bench/{spmm,sddmm,softmax,attention,epoch} by PyG or DGL on the CPU.
+"""The works of bench/{spmm,sddmm,softmax,dropout,attention,epoch} by PyG or DGL on the CPU.
 
 usage: cpu.py --library pyg|dgl [--dataset FOLDER] [--scale N] [--edges N] [--work TEXT]
               [--rounds N] [--threads N] [--json FILE]
@@ -332,6 +332,10 @@ def kernels(options, report):
         passes("u_dot_v", width, library.dots(graphs), [x, y], torch.randn(len(src)), report)
     passes("edge softmax", HEADS, library.softmaxes(graphs, nodes),
            [torch.randn(len(src), HEADS)], torch.randn(len(src), HEADS), report)
+    for width in (HIDDEN, FEATURES):  # libtorch's own, of the version that the library has
+        passes(f"dropout, {nodes} rows", width,
+               {"dropout": lambda x: torch.nn.functional.dropout(x, DROPOUT)},
+               [torch.randn(nodes, width)], torch.randn(nodes, width), report)
     loops = torch.arange(nodes)
     graphs = library.graphs(torch.cat([src, loops]), torch.cat([dst, loops]), nodes)
     attention(library, graphs, nodes, report)
