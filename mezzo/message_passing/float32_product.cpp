@@ -15,6 +15,7 @@
 #include "mezzo/core/parse.h"
 #include "mezzo/core/type_list.h"
 #include "mezzo/kernels/processor.h"
+#include "mezzo/message_passing/signal_guard.h"
 
 namespace mezzo {
 
@@ -73,6 +74,7 @@ at::Tensor onednn_product(const c10::OperatorHandle& op, const at::Tensor& x,
   torch::jit::push(stack, dense(x), dense(factor).t(), packed, "none",
                    c10::List<std::optional<at::Scalar>>(), c10::IValue());
   const at::AutoDispatchBelowAutograd below;
+  const SignalGuard no_signal_handler;
   op.callBoxed(stack);
   return torch::jit::pop(stack).toTensor();
 }
