@@ -1,8 +1,31 @@
 #include "mezzo/kernels/processor.h"
 
+#ifdef __x86_64__
+#include <cpuid.h>
+#endif
+
 namespace mezzo {
 
 #ifdef __x86_64__
+
+namespace {
+
+/// Whether the processor multiplies tiles of bfloat16 (AMX) and the system saves the tiles.
+/// gcc 12 has no name for either.
+bool has_amx_bf16() {
+  constexpr unsigned kAmxBf16 = 1U << 22, kAmxTile = 1U << 24;  // leaf 7, edx
+  constexpr unsigned kSavesExtendedState = 1U << 27;            // leaf 1, ecx
+  constexpr unsigned kTileState = 3U << 17;                     // XCR0
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  if (__get_cpuid(1, &a, &b, &c, &d) == 0 || (c & kSavesExtendedState) == 0) return false;
+  if (__get_cpuid_count(7, 0, &a, &b, &c, &d) == 0) return false;
+  if ((d & kAmxBf16) == 0 || (d & kAmxTile) == 0) return false;
+  unsigned low = 0, high = 0;
+  __asm__("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
+  return (low & kTileState) == kTileState;
+}
+
+}  // namespace
 
 // The compiler's questions need __builtin_cpu_init() where constructors of static objects ask them.
 
@@ -34,6 +57,14 @@ std::string_view missing_avx512_bf16() {
   return {};
 }
 
+bool has_fast_bfloat16_products() {
+  return has_amx_bf16() || (missing_avx512_bf16().empty() && !is_intel());
+}
+
+bool has_fast_float16_products() {
+  return false;
+}
+
 #else
 
 bool is_intel() {
@@ -50,6 +81,14 @@ std::string_view missing_avx512() {
 
 std::string_view missing_avx512_bf16() {
   return "x86-64";
+}
+
+bool has_fast_bfloat16_products() {
+  return true;
+}
+
+bool has_fast_float16_products() {
+  return true;
 }
 
 #endif

@@ -61,13 +61,12 @@ MEZZO_API at::Tensor edge_softmax(const Topology& topology, const at::Tensor& lo
 
 /// x W^T + bias. x: [N, in] strided, or sparse CSR (values of a floating dtype, no gradient to
 /// them; its structure is compared with the one remembered, which synchronises on CUDA unless a
-/// graph is captured); weight: [out, in]; bias: [out] or undefined. 16-bit rows on the CPU go
-/// through libtorch's own 16-bit product where that is at least 1.25 times as fast as a blocked one
-/// through float32, measured once per process, dtype and kind of product (some 20 ms;
-/// MEZZO_LINEAR=native or float32 forces one, for equal bits on every machine). float32 rows: a
-/// product of libtorch's or oneDNN's, by processor and size (MEZZO_FLOAT32_LINEAR=libtorch or
-/// onednn). Sums in float32, one rounding, and one more for the bias of a sparse x. Autocast casts
-/// x and weight to the 16-bit type.
+/// graph is captured); weight: [out, in]; bias: [out] or undefined. Sums in float32, one rounding,
+/// and one more for the bias of a sparse x. Autocast casts x and weight to the 16-bit type.
+/// Which product runs on the CPU depends on the processor, the dtype and the sizes alone, so equal
+/// processors give equal bits. 16 bits: libtorch's product if the processor multiplies that type
+/// fast, else a blocked one through float32 (MEZZO_LINEAR=native or float32 forces one). float32:
+/// libtorch's or oneDNN's (MEZZO_FLOAT32_LINEAR=libtorch or onednn forces one).
 MEZZO_API at::Tensor linear(const at::Tensor& x, const at::Tensor& weight,
                             const at::Tensor& bias = {});
 
