@@ -1,5 +1,8 @@
 // Signals at random moments of dense products. Where a kernel moves the stack pointer away from the
-// stack of its thread, the frame of a signal handler overwrites the heap; the handler here reports it.
+// stack of its thread, the frame of a signal handler overwrites the heap; the handler here reports
+// it.
+#include "mezzo/message_passing/signal_guard.h"
+
 #include <atomic>
 #include <csignal>
 #include <filesystem>
@@ -15,7 +18,6 @@
 #include <unistd.h>
 
 #include "mezzo/message_passing/ops.h"
-#include "mezzo/message_passing/signal_guard.h"
 
 #include "support/tensors.h"
 
