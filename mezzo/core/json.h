@@ -1,11 +1,38 @@
 #pragma once
 
+#include <algorithm>
 #include <cmath>
+#include <cstdint>
+#include <limits>
 #include <string>
+#include <type_traits>
 
 #include <nlohmann/json.hpp>
 
 namespace mezzo {
+
+/// Whether get<T>() gives what the value is. nlohmann converts between numbers: 0.5 becomes 0.
+template <class T>
+bool holds(const nlohmann::json& value) {
+  if constexpr (std::is_same_v<T, bool>) {
+    return value.is_boolean();
+  } else if constexpr (std::is_unsigned_v<T>) {
+    return value.is_number_unsigned();
+  } else if constexpr (std::is_integral_v<T>) {
+    return value.is_number_integer() &&
+           (!value.is_number_unsigned() ||
+            value.get<std::uint64_t>() <= std::uint64_t{std::numeric_limits<std::int64_t>::max()});
+  } else if constexpr (std::is_floating_point_v<T>) {
+    return value.is_number();
+  } else if constexpr (std::is_same_v<T, std::string>) {
+    return value.is_string();
+  } else if constexpr (std::is_same_v<T, nlohmann::json>) {
+    return true;
+  } else {  // a vector
+    return value.is_array() &&
+           std::all_of(value.begin(), value.end(), holds<typename T::value_type>);
+  }
+}
 
 /// Keys in the order in which people read them.
 using OrderedJson = nlohmann::ordered_json;

@@ -16,6 +16,7 @@
 #include <zlib.h>
 
 #include "mezzo/core/error.h"
+#include "mezzo/core/json.h"
 #include "mezzo/train/files.h"
 
 namespace mezzo {
@@ -38,6 +39,13 @@ std::string checksum(std::string_view bytes) {
 /// JSON writes what is not finite as null.
 double finite_or_nan(const json& value) {
   return value.is_null() ? std::numeric_limits<double>::quiet_NaN() : value.get<double>();
+}
+
+std::int64_t count_of(const json& value) {
+  if (!holds<std::int64_t>(value) || value.get<std::int64_t>() < 0) {
+    throw IoError("expected a count");
+  }
+  return value.get<std::int64_t>();
 }
 
 at::Generator generator_of(at::Device device) {
@@ -207,28 +215,27 @@ History history_from_json(const std::string& path, const json& object) {
     for (const json& loss : object.at("losses")) history.losses.push_back(finite_or_nan(loss));
     history.epoch_ms = object.at("epoch_ms").get<std::vector<double>>();
     for (const json& line : object.at("evaluations")) {
-      history.evaluations.push_back({line.at(0).get<std::int64_t>(),
+      history.evaluations.push_back({count_of(line.at(0)),
                                      {.train = finite_or_nan(line.at(1)),
                                       .val = finite_or_nan(line.at(2)),
                                       .test = finite_or_nan(line.at(3))}});
     }
-    history.steps = object.at("steps").get<std::int64_t>();
-    history.skipped_steps = object.at("skipped_steps").get<std::int64_t>();
-    history.skipped_in_a_row = object.at("skipped_in_a_row").get<std::int64_t>();
+    history.steps = count_of(object.at("steps"));
+    history.skipped_steps = count_of(object.at("skipped_steps"));
+    history.skipped_in_a_row = count_of(object.at("skipped_in_a_row"));
     history.evaluation_seconds = object.at("evaluation_seconds").get<double>();
     history.total_seconds = object.at("total_seconds").get<double>();
-    history.communication_seconds = object.value("communication_seconds", 0.0);  // older: none
-    history.peak_memory_bytes = object.at("peak_memory_bytes").get<std::int64_t>();
-    if (object.contains("begun")) {  // older checkpoints know whole epochs alone
-      const json& begun = object.at("begun");
-      history.begun = {.batches = begun.at("batches").get<std::int64_t>(),
-                       .world_size = begun.value("world_size", std::int64_t{1}),
-                       .loss_sum = finite_or_nan(begun.at("loss_sum")),
-                       .weight = begun.at("weight").get<double>(),
-                       .milliseconds = begun.at("milliseconds").get<double>()};
-    }
+    history.communication_seconds = object.at("communication_seconds").get<double>();
+    history.peak_memory_bytes = count_of(object.at("peak_memory_bytes"));
+    const json& begun = object.at("begun");
+    history.begun = {.batches = count_of(begun.at("batches")),
+                     .world_size = count_of(begun.at("world_size")),
+                     .loss_sum = finite_or_nan(begun.at("loss_sum")),
+                     .weight = begun.at("weight").get<double>(),
+                     .milliseconds = begun.at("milliseconds").get<double>()};
+    if (history.epoch_ms.size() != history.losses.size()) throw IoError("expected equal lengths");
     return history;
-  } catch (const json::exception&) {
+  } catch (const std::exception&) {
     detail::raise<IoError>("{}: the field 'history' has another form", path);
   }
 }

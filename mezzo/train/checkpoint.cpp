@@ -36,23 +36,6 @@ const char* kind_of_labels(bool is_multi_label) {
   return is_multi_label ? "several labels a node" : "one label a node";
 }
 
-/// The recipe of a checkpoint; what older ones do not name was at its default.
-json read_recipe(ArchiveReader& reader) {
-  json recipe = reader.object("recipe");
-  recipe.emplace("loss-factor", 1.0);
-  recipe.emplace("keep-float32", json::array());
-  recipe.emplace("sampling", nullptr);
-  recipe.emplace("gradient-traffic", "fp32");
-  if (json& sampling = recipe["sampling"]; sampling.is_object()) {
-    sampling.emplace("layer-sizes", json::array());
-    sampling.emplace("shuffle", true);
-  }
-  if (const auto data = recipe.find("data"); data != recipe.end() && data->is_object()) {
-    data->emplace("multi-label", false);
-  }
-  return recipe;
-}
-
 /// "cuda:1" becomes "cuda": each of several processes has a device of its own.
 void keep_kind_of_device(json& recipe) {
   const auto device = recipe.find("device");
@@ -61,33 +44,83 @@ void keep_kind_of_device(json& recipe) {
   *device = text.substr(0, text.find(':'));
 }
 
+template <class T>
+T read_fact(const json& data, const char* key) {
+  const auto fact = data.find(key);
+  if (fact == data.end() || !holds<T>(*fact)) {
+    detail::raise<IoError>("the field 'data {}' is missing or of another type", key);
+  }
+  return fact->get<T>();
+}
+
+DatasetFacts read_facts(const json& recipe) {
+  const json data = recipe.value("data", json::object());
+  DatasetFacts facts{.name = read_fact<std::string>(data, "name"),
+                     .num_nodes = read_fact<std::int64_t>(data, "nodes"),
+                     .num_edges = read_fact<std::int64_t>(data, "edges"),
+                     .num_features = read_fact<std::int64_t>(data, "features"),
+                     .num_classes = read_fact<std::int64_t>(data, "classes"),
+                     .is_multi_label = read_fact<bool>(data, "multi-label")};
+  if (facts.num_features < 1 || facts.num_classes < 1) {
+    detail::raise<IoError>("expected features and classes, got {} and {}", facts.num_features,
+                           facts.num_classes);
+  }
+  return facts;
+}
+
+/// The weights that the matrices of the layers have, or fewer; a double since it may be very large.
+double least_weights(const nn::ModelOptions& model) {
+  const bool is_gat = model.kind == nn::ModelKind::kGat, is_gin = model.kind == nn::ModelKind::kGin;
+  const std::int64_t num_layers = model.kind == nn::ModelKind::kSgc ? 1 : model.num_layers;
+  const auto hidden = static_cast<double>(model.hidden_features);
+  auto in = static_cast<double>(model.in_features);
+  double count = 0;
+  for (std::int64_t i = 0; i < num_layers; ++i) {
+    const bool last = i + 1 == num_layers;
+    double out = last ? static_cast<double>(model.out_features) : hidden;
+    if (is_gat) out *= static_cast<double>(last ? model.num_output_heads : model.num_heads);
+    count += is_gin ? hidden * (in + out) : in * out;  // gin: an MLP of one hidden layer
+    in = out;
+  }
+  return count;
+}
+
+/// The options of a file may describe a model that is far larger than the file.
+void check_size(const Checkpoint& checkpoint) {
+  double held = 0;
+  for (const at::Tensor& weight : checkpoint.best_weights) {
+    held += static_cast<double>(weight.numel());
+  }
+  const double needed = least_weights(
+      model_options(checkpoint.options, checkpoint.data.num_features, checkpoint.data.num_classes));
+  if (needed > held) {
+    detail::raise<IoError>(
+        "the options describe a model of {:.0f} weights or more, the file holds {:.0f}", needed,
+        held);
+  }
+}
+
 }  // namespace
 
 Checkpoint read_checkpoint(const std::string& path) {
   ArchiveReader reader(path, at::kCPU);
-  const json recipe = read_recipe(reader);
+  const json recipe = reader.object("recipe");
   const History history = history_from_json(path, reader.object("history"));
   if (recipe.contains("model") && recipe["model"] == kImageModel) {
     detail::raise<IoError>("{}: is the checkpoint of a model for images, not for a graph", path);
   }
   Checkpoint checkpoint;
-  try {
-    checkpoint.options = recipe_from_json(recipe.dump());
-    const json& data = recipe.at("data");
-    checkpoint.data = {.name = data.at("name").get<std::string>(),
-                       .num_nodes = data.at("nodes").get<std::int64_t>(),
-                       .num_edges = data.at("edges").get<std::int64_t>(),
-                       .num_features = data.at("features").get<std::int64_t>(),
-                       .num_classes = data.at("classes").get<std::int64_t>(),
-                       .is_multi_label = data.at("multi-label").get<bool>()};
-  } catch (const json::exception&) {
-    detail::raise<IoError>("{}: the field 'recipe' has another form", path);
-  } catch (const IoError& error) {
-    detail::raise<IoError>("{}: {}", path, error.what());
-  }
   checkpoint.names = reader.texts("names");
   checkpoint.weights = reader.tensors("weights");
   checkpoint.best_weights = reader.tensors("best_weights");
+  try {
+    checkpoint.options = recipe_from_json(recipe.dump());
+    check_options(checkpoint.options);
+    checkpoint.data = read_facts(recipe);
+    check_size(checkpoint);
+  } catch (const Error& error) {
+    detail::raise<IoError>("{}: {}", path, error.what());
+  }
   checkpoint.epoch = history.epoch();
   const EvaluationRecord* best = best_evaluation(history, checkpoint.options.eval_every);
   checkpoint.best_epoch = best != nullptr ? best->epoch : checkpoint.epoch;
@@ -135,12 +168,7 @@ void resume_checkpoint(const std::string& path, const std::string& bytes,
   ArchiveReader reader(path, bytes, options.device);
   json wanted = identity(options, dataset);
   wanted.erase("dataset");  // where the data lie may change; what they are is in "data"
-  json recipe = read_recipe(reader);
-  const json& data = recipe["data"];
-  for (const char* key : {"feature-dtype", "targets", "training-nodes"}) {
-    // Older checkpoints do not know it.
-    if (data.is_object() && !data.contains(key)) wanted["data"].erase(key);
-  }
+  json recipe = reader.object("recipe");
   keep_kind_of_device(wanted);
   keep_kind_of_device(recipe);
   check_same(path, recipe, {{"model", wanted.at("model")}});  // which tells most

@@ -170,9 +170,14 @@ Problem make_inference_problem(const Dataset& dataset, const TrainOptions& optio
 }
 
 nn::ModelOptions model_options(const TrainOptions& options, const Problem& problem) {
+  return model_options(options, problem.features.size(1), problem.num_classes);
+}
+
+nn::ModelOptions model_options(const TrainOptions& options, std::int64_t num_features,
+                               std::int64_t num_classes) {
   nn::ModelOptions model{.kind = options.model,
-                         .in_features = problem.features.size(1),
-                         .out_features = problem.num_classes,
+                         .in_features = num_features,
+                         .out_features = num_classes,
                          .num_layers = options.layers,
                          .dropout = options.dropout,
                          .normalization = options.normalization,

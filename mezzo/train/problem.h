@@ -55,7 +55,10 @@ MEZZO_API Problem make_problem(const Dataset& dataset, const TrainOptions& optio
 /// rest.
 Problem make_inference_problem(const Dataset& dataset, const TrainOptions& options);
 
-/// The options of the model that solves it.
+/// The options of a model for this many features and classes.
+nn::ModelOptions model_options(const TrainOptions& options, std::int64_t num_features,
+                               std::int64_t num_classes);
+/// Those of the model that solves the problem.
 nn::ModelOptions model_options(const TrainOptions& options, const Problem& problem);
 
 /// Logits float32 [N, C] of `model` in evaluation mode and without gradient, in the precision of

@@ -22,11 +22,11 @@ json or_null(const std::optional<T>& value) {
 /// The field as a T. IoError where it is missing or of another type.
 template <class T>
 T read(const json& object, const char* key) {
-  try {
-    return object.at(key).get<T>();
-  } catch (const json::exception&) {
+  const auto field = object.find(key);
+  if (field == object.end() || !holds<T>(*field)) {
     detail::raise<IoError>("recipe: the field '{}' is missing or of another type", key);
   }
+  return field->get<T>();
 }
 
 template <class T>

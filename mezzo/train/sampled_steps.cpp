@@ -293,6 +293,11 @@ std::shared_ptr<Batches<SubgraphBatch>> saint_loader(const Graph& graph,
     made.budget = budget;
     nodes_per_draw = edges ? 2 : 1;
   }
+  const std::int64_t most = graph.num_nodes() + graph.num_edges();
+  MEZZO_CHECK(budget <= most / nodes_per_draw,
+              "saint-budget: expected batches of at most {} drawn nodes, as many as the graph has "
+              "nodes and edges, got {} draws of {} nodes",
+              most, budget, nodes_per_draw);
   // Divided twice, rounded up, since the product of large options overflows.
   const std::int64_t draws = (graph.num_nodes() + nodes_per_draw - 1) / nodes_per_draw;
   made.batches_per_epoch = sampling.batches_per_epoch.value_or((draws - 1) / budget + 1);

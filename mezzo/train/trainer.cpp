@@ -41,6 +41,7 @@ class Run {
   void count(const StepResult& result);
   Scores scores();
   void evaluate(std::int64_t epoch);
+  void evaluate_again();
   bool out_of_patience(std::int64_t epoch) const;
   bool was_out_of_patience() const;
   bool wants_stop() const { return callbacks_.should_stop && callbacks_.should_stop(); }
@@ -125,9 +126,13 @@ void Run::resume() {
   if (history.begun.world_size != ranks_.world_size()) history.begun = {};
   seconds_before_ = history.total_seconds;
   communication_before_ = history.communication_seconds;
-  MEZZO_CHECK(history.epoch() < options_.epochs,
+  MEZZO_CHECK(history.epoch() <= options_.epochs,
               "resume: {} has done {} epochs already, and epochs is {}", path, history.epoch(),
               options_.epochs);
+  if (history.begun.batches > 0 && history.begun.batches >= steps_->num_batches()) {
+    raise<IoError>("{}: has done {} batches of an epoch of {}", path, history.begun.batches,
+                   steps_->num_batches());
+  }
 }
 
 void Run::check_data() {
@@ -223,6 +228,14 @@ void Run::evaluate(std::int64_t epoch) {
   state_.history.evaluation_seconds += seconds_since(start);
 }
 
+/// The last epoch of a finished run, whose outputs the report is judged by.
+void Run::evaluate_again() {
+  const std::int64_t last = state_.history.epoch();
+  std::erase_if(state_.history.evaluations,
+                [last](const EvaluationRecord& record) { return record.epoch == last; });
+  evaluate(last);
+}
+
 bool Run::out_of_patience(std::int64_t epoch) const {
   const EvaluationRecord* best = best_evaluation(state_.history, options_.eval_every);
   return options_.patience && best != nullptr && epoch - best->epoch >= *options_.patience;
@@ -283,8 +296,11 @@ void Run::save_if_due() {
 }
 
 TrainReport Run::run() {
-  bool impatient = was_out_of_patience();
-  bool done = impatient;
+  if (callbacks_.on_start) callbacks_.on_start();
+  const bool finished = state_.history.epoch() == options_.epochs;
+  bool impatient = !finished && was_out_of_patience();
+  bool done = finished || impatient;
+  if (finished) evaluate_again();
   if (done) save_at_end();
   while (!done) {
     if (!train_epoch()) {

@@ -33,6 +33,8 @@ struct BatchRecord {
 
 /// Calls of the trainer to its user; empty ones are left out.
 struct TrainCallbacks {
+  /// Before the first step, when data, model and sampler are ready.
+  std::function<void()> on_start;
   std::function<void(const EpochRecord&)> on_epoch;
   /// After every mini-batch, before the on_epoch of the epoch that it ends; not on the full graph.
   std::function<void(const BatchRecord&)> on_batch;

@@ -118,6 +118,16 @@ TEST(MiniBatchCommand, compare_passes_the_sampling_on) {
   }
 }
 
+TEST(MiniBatchCommand, walks_that_exceed_the_graph_are_refused) {
+  const test::TempFolder folder;
+  const Outcome outcome =
+      run_mezzo(folder, {"train", "--dataset", test::write_rings(folder), "--sampler", "saint-walk",
+                         "--saint-budget", "4", "--walk-length", "1000000000"});
+  EXPECT_EQ(outcome.code, 2);
+  EXPECT_NE(outcome.err.find("saint-budget: expected batches of at most 72"), std::string::npos)
+      << outcome.err;
+}
+
 TEST(MiniBatchCommand, the_doctor_hides_the_words_that_it_refuses) {
   const test::TempFolder folder;
   const Outcome help = run_mezzo(folder, {"doctor", "--help"});

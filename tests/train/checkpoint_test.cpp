@@ -6,15 +6,20 @@
 #include <filesystem>
 #include <fstream>
 #include <functional>
+#include <limits>
 #include <new>
 #include <sstream>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 #include <sys/resource.h>
+#include <torch/serialize/archive.h>
 #include <unistd.h>
+#include <zlib.h>
 
 #include "mezzo/core/error.h"
 #include "mezzo/train/inference.h"
@@ -27,6 +32,7 @@
 namespace mezzo {
 namespace {
 
+using nlohmann::json;
 using test::quick_options;
 using test::two_rings;
 
@@ -308,7 +314,7 @@ TEST(Checkpoint, resuming_another_run_names_the_difference) {
       {"data targets", [](Dataset& d, TrainOptions&) { d.labels = 1 - d.labels; }},
       {"data training-nodes",
        [](Dataset& d, TrainOptions&) { std::swap(d.train_masks, d.test_masks); }},
-      {"2 epochs already", [](Dataset&, TrainOptions& o) { o.epochs = 2; }},
+      {"2 epochs already", [](Dataset&, TrainOptions& o) { o.epochs = 1; }},
   };
   for (const Case& c : cases) {
     Dataset data = two_rings();
@@ -316,6 +322,153 @@ TEST(Checkpoint, resuming_another_run_names_the_difference) {
     c.change(data, other);
     EXPECT_TRUE(test::throws<InvalidArgument>([&] { train(data, other); }, {"resume", c.field}));
   }
+}
+
+TEST(Checkpoint, resuming_a_finished_run_gives_its_report) {
+  const test::TempFolder folder;
+  TrainOptions options = quick_options();
+  options.epochs = 5;
+  options.checkpoint = folder.path("c");
+  for (const std::int64_t eval_every : {1, 2}) {  // 2: the last epoch is not a regular one
+    options.eval_every = eval_every;
+    options.resume.clear();
+    const TrainReport whole = train(two_rings(), options);
+    const Checkpoint before = read_checkpoint(options.checkpoint);
+    options.resume = options.checkpoint;
+    const TrainReport again = train(two_rings(), options);
+    EXPECT_EQ(again.epochs_run, 5);
+    EXPECT_EQ(again.losses, whole.losses);
+    EXPECT_EQ(again.best_epoch, whole.best_epoch);
+    EXPECT_EQ(again.best.test, whole.best.test);
+    EXPECT_EQ(again.last.test, whole.last.test);
+    EXPECT_EQ(again.stopped_by, whole.stopped_by);
+    const Checkpoint after = read_checkpoint(options.checkpoint);
+    for (std::size_t i = 0; i < before.weights.size(); ++i) {
+      EXPECT_TRUE(test::same_bits(after.weights[i], before.weights[i]));
+      EXPECT_TRUE(test::same_bits(after.best_weights[i], before.best_weights[i]));
+    }
+  }
+}
+
+/// A checkpoint whose options can be changed.
+class ChangedCheckpoint {
+ public:
+  explicit ChangedCheckpoint(const std::string& path) : path_(path + ".changed") {
+    const std::string bytes = read_file(path);
+    archive_.load_from(bytes.data(), bytes.size() - kMark.size() - 8);
+  }
+
+  json options() { return json::parse(field("recipe").toStringRef()); }
+
+  /// The path of a valid file in which the option, a JSON pointer, has another value.
+  std::string with(const std::string& option, const json& value) {
+    json changed = options();
+    changed[json::json_pointer(option)] = value;
+    torch::serialize::OutputArchive archive;
+    archive.write("recipe", c10::IValue(changed.dump()));
+    for (const char* name : {"history", "names", "weights", "best_weights", "generators"}) {
+      archive.write(name, field(name));
+    }
+    std::ostringstream stream;
+    archive.save_to(stream);
+    const std::string bytes = stream.str();
+    const auto checksum = crc32_z(crc32_z(0, nullptr, 0),
+                                  reinterpret_cast<const unsigned char*>(bytes.data()),  // NOLINT
+                                  bytes.size());
+    std::ofstream(path_, std::ios::binary) << bytes << kMark << fmt::format("{:08x}", checksum);
+    return path_;
+  }
+
+ private:
+  static constexpr std::string_view kMark = "mezzo-checkpoint-1:";
+
+  c10::IValue field(const char* name) {
+    c10::IValue value;
+    archive_.read(name, value);
+    return value;
+  }
+
+  std::string path_;
+  torch::serialize::InputArchive archive_;
+};
+
+TEST(Checkpoint, changed_options_are_checked_and_bounded_by_the_file) {
+  const test::TempFolder folder;
+  const json values = {0,
+                       -1,
+                       0.5,
+                       1.5,
+                       1e9,
+                       std::int64_t{1000000000},
+
+                       1e300,
+                       "",
+                       "x",
+                       true,
+                       false,
+                       {1, 2},
+                       {-1},
+                       {0.5},
+                       {{}},
+                       nullptr,
+                       std::numeric_limits<std::int64_t>::max(),
+                       std::numeric_limits<std::uint64_t>::max()};
+  const Dataset data = two_rings();
+  int refused = 0, taken = 0;
+  const auto change_all = [&](TrainOptions options) {
+    options.epochs = 1;
+    options.checkpoint = folder.path("good");
+    train(data, options);
+    ASSERT_NO_THROW(evaluate(data, read_checkpoint(options.checkpoint)));
+    ChangedCheckpoint changed(options.checkpoint);
+    const json flat = changed.options().flatten();
+    for (const auto& [key, unused] : flat.items()) {
+      for (const json& value : values) {
+        SCOPED_TRACE(fmt::format("{} = {}", key, value.dump()));
+        try {
+          evaluate(data, read_checkpoint(changed.with(key, value)));
+          ++taken;
+        } catch (const IoError&) {
+          ++refused;
+        } catch (const InvalidArgument&) {  // fits no data or no model
+          ++refused;
+        }
+      }
+    }
+  };
+  for_each(nn::ModelKinds{}, [&]<class Kind>() {
+    SCOPED_TRACE(Kind::name);
+    TrainOptions options = quick_options();
+    options.model = Kind::kind;
+    if (Kind::kind == nn::ModelKind::kGat) options.heads = options.output_heads = 2;
+    if (Kind::kind == nn::ModelKind::kSgc) options.hidden.reset();
+    change_all(options);
+  });
+  TrainOptions sampled = quick_options();
+  sampled.sampling = SamplingOptions{.batch_size = 8, .fanouts = {-1, -1}};
+  change_all(sampled);
+  EXPECT_GT(refused, taken);
+  EXPECT_GT(taken, 0);
+}
+
+TEST(Checkpoint, an_option_that_no_run_takes_is_named) {
+  const test::TempFolder folder;
+  TrainOptions options = quick_options();
+  options.epochs = 1;
+  options.checkpoint = folder.path("c");
+  train(two_rings(), options);
+  ChangedCheckpoint changed(options.checkpoint);
+  const auto expect_named = [&](const char* key, const json& value, const char* text) {
+    EXPECT_TRUE(test::throws<IoError>([&] { read_checkpoint(changed.with(key, value)); },
+                                      {"c.changed", text}));
+  };
+  expect_named("/eval-every", 0, "eval-every");
+  expect_named("/eval-every", 0.5, "eval-every");
+  expect_named("/layers", 1000000000, "layers");
+  expect_named("/layers", 60000, "weights or more");
+  expect_named("/hidden", 1000000000, "hidden");
+  expect_named("/hidden", 1000000, "weights or more");
+  expect_named("/data/classes", 1000000000000, "weights or more");
 }
 
 TEST(Checkpoint, resuming_may_change_epochs_patience_and_the_place_of_the_data) {

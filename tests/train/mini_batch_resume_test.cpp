@@ -1,9 +1,6 @@
 #include <cmath>
 #include <cstdint>
-#include <fstream>
-#include <iterator>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include <ATen/ATen.h>
@@ -182,83 +179,6 @@ TEST(MiniBatchResume, the_workers_may_change_and_the_batches_may_not) {
   other.sampling->num_workers = 3;
   other.sampling->prefetch = 1;
   EXPECT_EQ(train(data, other).epochs_run, 10);
-}
-
-/// The CRC-32 of zip files, bit by bit.
-std::string crc32_text(std::string_view bytes) {
-  std::uint32_t crc = 0xFFFFFFFFU;
-  for (const char byte : bytes) {
-    crc ^= static_cast<unsigned char>(byte);
-    for (int bit = 0; bit < 8; ++bit) crc = (crc >> 1) ^ ((crc & 1U) != 0 ? 0xEDB88320U : 0U);
-  }
-  return fmt::format("{:08x}", ~crc);
-}
-
-/// Renames the fields in a checkpoint, each to a name of the same length, so that they are missing.
-void remove_fields(const std::string& path, const std::vector<std::string>& fields) {
-  constexpr std::size_t kChecksum = 8;
-  constexpr std::string_view kMark = "mezzo-checkpoint-1:";
-  std::ifstream file(path, std::ios::binary);
-  std::string bytes(std::istreambuf_iterator<char>(file), {});
-  file.close();
-  for (const std::string& field : fields) {
-    const std::size_t at = bytes.find('"' + field + '"');
-    ASSERT_NE(at, std::string::npos) << field;
-    bytes.replace(at + 1, field.size(), std::string(field.size(), 'x'));
-  }
-  bytes.resize(bytes.size() - kChecksum);
-  const std::string_view archive(bytes.data(), bytes.size() - kMark.size());
-  bytes += crc32_text(archive);
-  std::ofstream(path, std::ios::binary | std::ios::trunc) << bytes;
-}
-
-TEST(Checkpoint, one_that_older_options_wrote_is_read_and_resumed) {
-  const test::TempFolder folder;
-  const Dataset data = two_rings();
-  TrainOptions options = test::quick_options();
-  options.precision = amp::Precision::kBFloat16;
-  options.checkpoint = folder.path("whole");
-  const TrainReport whole = train(data, options);
-  options.epochs = 4;
-  options.checkpoint = folder.path("old");
-  train(data, options);
-  remove_fields(options.checkpoint,
-                {"loss-factor", "keep-float32", "sampling", "begun", "gradient-traffic",
-                 "multi-label", "targets", "training-nodes"});
-
-  const Checkpoint old = read_checkpoint(options.checkpoint);
-  EXPECT_EQ(old.options.loss_factor, 1);
-  EXPECT_TRUE(old.options.keep_float32.empty());
-  EXPECT_FALSE(old.options.sampling);
-  EXPECT_EQ(old.options.gradient_traffic, dist::GradientTraffic::kFloat32);
-  EXPECT_EQ(old.epoch, 4);
-  options.resume = options.checkpoint;
-  options.epochs = 10;
-  EXPECT_EQ(train(data, options).losses, whole.losses);
-
-  options.loss_factor = 2;
-  options.epochs = 11;
-  options.resume = folder.path("old");
-  EXPECT_TRUE(test::throws<InvalidArgument>([&] { train(data, options); }, {"loss-factor"}));
-}
-
-TEST(Checkpoint, a_sampled_one_that_older_options_wrote_is_read_and_resumed) {
-  const test::TempFolder folder;
-  const Dataset data = two_rings();
-  TrainOptions options = sampled_options(SamplerKind::kNeighbor);
-  options.checkpoint = folder.path("whole");
-  const TrainReport whole = train(data, options);
-  options.epochs = 4;
-  options.checkpoint = folder.path("old");
-  train(data, options);
-  remove_fields(options.checkpoint, {"layer-sizes", "shuffle"});
-  const Checkpoint old = read_checkpoint(options.checkpoint);
-  ASSERT_TRUE(old.options.sampling);
-  EXPECT_TRUE(old.options.sampling->shuffle);
-  EXPECT_TRUE(old.options.sampling->layer_sizes.empty());
-  options.resume = options.checkpoint;
-  options.epochs = 10;
-  EXPECT_EQ(train(data, options).losses, whole.losses);
 }
 
 }  // namespace
