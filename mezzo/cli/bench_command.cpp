@@ -195,7 +195,8 @@ int bench_command(const Arguments& arguments) {
   SamplingArguments sampling;
   add_sampling_options(app, sampling);
   if (!parse_arguments(app, arguments)) return kSuccess;
-  outlive_readers();
+  ignore_sigpipe();
+  handle_interrupts();
 
   check_sampling(sampling);
   bench::Report report = bench::begin_report(wanted);

@@ -124,7 +124,7 @@ int compare_command(const Arguments& arguments) {
   add_machine_options(app, run.machine);
   add_report_options(app, run.json);
   if (!parse_arguments(app, arguments)) return kSuccess;
-  outlive_readers();
+  ignore_sigpipe();
 
   MEZZO_CHECK(!compare.model || compare.models.empty(),
               "--model and --models: expected one of them");

@@ -73,7 +73,8 @@ class MemoryWatch {
   std::jthread thread_{[this](const std::stop_token& end) { watch(end); }};
 };
 
-/// Shows a conversion on a stream: a bar for terminals, else a line for each stage.
+/// Shows a conversion on a stream: a bar for terminals, else a line for each stage that lasts some
+/// seconds.
 class ConvertDisplay {
  public:
   /// out outlives the object.
@@ -88,13 +89,18 @@ class ConvertDisplay {
     const bool done = progress.total > 0 && progress.done >= progress.total;
     if (!new_stage && !done && now - drawn_ < kBetweenLooks) return;
     drawn_ = now;
-    if (style_ == Progress::Style::kLines) {
-      if (new_stage) out_ << progress.stage << std::endl;
-    } else {
-      if (new_stage) finish();
-      draw(progress);
+    if (new_stage) {
+      finish();
+      stage_ = progress.stage;
+      stage_begin_ = now;
+      is_printed_ = false;
     }
-    stage_ = progress.stage;
+    if (style_ == Progress::Style::kBar) {
+      draw(progress);
+    } else if (!is_printed_ && now - stage_begin_ >= kLongStage) {
+      out_ << stage_ << std::endl;
+      is_printed_ = true;
+    }
   }
 
   /// Ends the bar's line. Further calls do nothing.
@@ -106,6 +112,7 @@ class ConvertDisplay {
  private:
   using Clock = std::chrono::steady_clock;
   static constexpr auto kBetweenLooks = std::chrono::milliseconds(100);
+  static constexpr auto kLongStage = std::chrono::seconds(2);
   static constexpr std::int64_t kWidth = 24;
 
   void draw(const ConvertProgress& progress) {
@@ -124,9 +131,10 @@ class ConvertDisplay {
 
   std::ostream& out_;
   Progress::Style style_;
-  Clock::time_point drawn_;
+  Clock::time_point drawn_, stage_begin_;
   std::string stage_;
-  bool open_ = false;  // a bar stands on the current line
+  bool is_printed_ = false;  // the name of the stage, as a line
+  bool open_ = false;        // a bar stands on the current line
 };
 
 std::string mebibytes(std::int64_t bytes) {
@@ -197,7 +205,7 @@ int convert_command(const Arguments& arguments) {
             "Divide each row of the features by the sum of its magnitudes");
   add_report_options(app, json);
   if (!parse_arguments(app, arguments)) return kSuccess;
-  outlive_readers();
+  ignore_sigpipe();
 
   MEZZO_CHECK(!dataset.empty(), "--dataset is required");
   MEZZO_CHECK(!output.empty(), "--output is required");
@@ -206,6 +214,7 @@ int convert_command(const Arguments& arguments) {
   ConvertDisplay display(std::cerr, progress_style());
   options.on_progress = [&display](const ConvertProgress& progress) { display.show(progress); };
   options.should_stop = interrupted;
+  handle_interrupts();
   const MemoryWatch memory;
   const ConvertReport report = convert_dataset(dataset, output, options);
   display.finish();

@@ -99,7 +99,7 @@ int partition_command(const Arguments& arguments) {
       .number("--seed", cut.seed, "Of METIS");
   add_report_options(app, json);
   if (!parse_arguments(app, arguments)) return kSuccess;
-  outlive_readers();
+  ignore_sigpipe();
 
   MEZZO_CHECK(!dataset.empty(), "--dataset is required");
   MEZZO_CHECK(num_parts, "-k is required");
@@ -113,9 +113,10 @@ int partition_command(const Arguments& arguments) {
   const Dataset whole = load_dataset(dataset, {.split = split, .labels_optional = true});
   MEZZO_CHECK(*num_parts <= whole.num_nodes, "-k: expected at most the {} nodes of {}, got {}",
               whole.num_nodes, dataset, *num_parts);
+  const at::Tensor part_of_node = metis_partition(topology_of(whole), *num_parts, cut);
   options.should_stop = interrupted;
-  const PartsReport report =
-      write_parts(whole, metis_partition(topology_of(whole), *num_parts, cut), output, options);
+  handle_interrupts();
+  const PartsReport report = write_parts(whole, part_of_node, output, options);
   if (report.stopped) return kInterrupted;
 
   const double seconds = seconds_since(start);

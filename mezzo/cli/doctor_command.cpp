@@ -28,6 +28,7 @@ Diagnosis diagnose_with_progress(const Dataset& dataset, const DoctorOptions& op
     progress->show(record);
   };
   callbacks.should_stop = interrupted;
+  handle_interrupts();
   return diagnose(dataset, options, callbacks);
 }
 
@@ -55,7 +56,7 @@ int doctor_command(const Arguments& arguments) {
   add_machine_options(app, run.machine);
   add_report_options(app, run.json);
   if (!parse_arguments(app, arguments)) return kSuccess;
-  outlive_readers();
+  ignore_sigpipe();
 
   MEZZO_CHECK(doctor.steps >= 1, "--steps: expected at least 1, got {}", doctor.steps);
   MEZZO_CHECK(!run.options.sampling,

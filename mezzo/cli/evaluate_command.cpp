@@ -48,7 +48,7 @@ int evaluate_command(const Arguments& arguments) {
               "Which split, from 0 (default: the checkpoint's)");
   add_report_options(app, json);
   if (!parse_arguments(app, arguments)) return kSuccess;
-  outlive_readers();
+  ignore_sigpipe();
 
   if (!json.empty()) check_writable("--json", json);
   if (is_image_checkpoint(required_checkpoint(wanted))) {

@@ -128,7 +128,7 @@ int train_images_command(const Arguments& arguments) {
                "mezzo train --model cnn");
   add_image_options(app, run);
   if (!parse_arguments(app, arguments)) return kSuccess;
-  outlive_readers();
+  ignore_sigpipe();
 
   options.device = use_machine(run.machine);
   if (!run.json.empty()) check_writable("--json", run.json);
@@ -145,6 +145,7 @@ int train_images_command(const Arguments& arguments) {
   ImageCallbacks callbacks;
   callbacks.on_step = [&progress](const ImageStepRecord& record) { progress.show(record); };
   callbacks.should_stop = interrupted;
+  handle_interrupts();
   const auto show = [&](const TrainReport& report, const std::string& error) {
     progress.finish();
     std::cout << format_report({report}) << std::flush;

@@ -3,14 +3,23 @@
 #include <atomic>
 #include <csignal>
 
+#include <unistd.h>
+
+#include "mezzo/cli/run.h"
+#include "mezzo/train/files.h"
+
 namespace mezzo::cli {
 namespace {
 
+std::atomic<bool> is_remembered = false;  // else a signal ends the process
 std::atomic<bool> came = false;
 static_assert(std::atomic<bool>::is_always_lock_free, "a signal handler may not lock");
 
-extern "C" void remember(int /*signal*/) {
-  came.store(true);
+extern "C" void on_interrupt(int signal) {
+  // A lost terminal sends SIGHUP more than once: the shell, then the kernel.
+  if (is_remembered.load() && (!came.exchange(true) || signal == SIGHUP)) return;
+  remove_unfinished_file();
+  ::_exit(kInterrupted);
 }
 
 bool is_ignored(int signal) {
@@ -21,30 +30,33 @@ bool is_ignored(int signal) {
 
 }  // namespace
 
-void handle_interrupts() {
+void exit_at_interrupts() {
   struct sigaction action = {};
-  action.sa_handler = remember;
-  action.sa_flags = static_cast<int>(SA_RESETHAND | SA_RESTART);
+  action.sa_handler = on_interrupt;
+  action.sa_flags = SA_RESTART;
   sigemptyset(&action.sa_mask);
   sigaction(SIGINT, &action, nullptr);
   sigaction(SIGTERM, &action, nullptr);
-  // Of a lost terminal the shell tells, and then the kernel again.
-  action.sa_flags = SA_RESTART;
   if (!is_ignored(SIGHUP)) sigaction(SIGHUP, &action, nullptr);
+  // `mezzo launch` blocks them in its processes until they have a handler.
+  sigset_t handled;
+  sigemptyset(&handled);
+  sigaddset(&handled, SIGINT);
+  sigaddset(&handled, SIGTERM);
+  sigprocmask(SIG_UNBLOCK, &handled, nullptr);
 }
 
-void end_at_interrupts() {
-  for (const int signal : {SIGINT, SIGTERM}) std::signal(signal, SIG_DFL);
-  if (!is_ignored(SIGHUP)) std::signal(SIGHUP, SIG_DFL);
-  if (interrupted()) std::raise(SIGTERM);
-}
-
-void outlive_readers() {
-  std::signal(SIGPIPE, SIG_IGN);
+void handle_interrupts() {
+  is_remembered = true;
+  exit_at_interrupts();
 }
 
 bool interrupted() {
   return came.load();
+}
+
+void ignore_sigpipe() {
+  std::signal(SIGPIPE, SIG_IGN);
 }
 
 }  // namespace mezzo::cli

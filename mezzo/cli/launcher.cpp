@@ -134,6 +134,7 @@ class Launcher {
   void end_others();
   void give_time();
   void press();
+  void interrupt(int signal);
   void pass_on(int signal) const;
   bool is_running() const;
 
@@ -147,7 +148,8 @@ class Launcher {
   int code_ = kSuccess;  // of the process that is named
   // The first that failed because it lost another; that one may come to its end later.
   std::optional<std::size_t> follower_;
-  bool interrupted_ = false;  // some process ended in good order after an interrupt
+  bool interrupts_sent_ = false;
+  bool interrupted_ = false;  // a process ended by an interrupt
   bool ending_ = false;       // the processes are being ended
   // What comes next once one has failed, and when.
   std::optional<Clock::time_point> term_again_, kill_;
@@ -219,12 +221,14 @@ void Launcher::start(std::int64_t rank) {
   if (rank > 0 || ::isatty(STDERR_FILENO) == 0) {
     err = make_pipe(STDERR_FILENO, prefix, process.err);
   }
+  sigset_t mask = mask_before_;
+  for (const int signal : {SIGINT, SIGTERM}) sigaddset(&mask, signal);  // until it handles them
   const pid_t parent = ::getpid();
   process.id = ::fork();
   if (process.id < 0)
     raise<IoError>("launch: cannot start rank {}: {}", rank, std::strerror(errno));
   if (process.id == 0) {
-    become(parent, {in.get(), out.get(), err.get()}, mask_before_, words.data(), variables.data());
+    become(parent, {in.get(), out.get(), err.get()}, mask, words.data(), variables.data());
   }
   ::setpgid(process.id, process.id);  // here too: whoever comes first
   process.running = true;
@@ -287,10 +291,19 @@ void Launcher::hear_signals() {
   signalfd_siginfo signal = {};
   while (::read(signals_.get(), &signal, sizeof(signal)) == sizeof(signal)) {
     const int number = static_cast<int>(signal.ssi_signo);
-    if (number != SIGCHLD) pass_on(number == SIGHUP ? SIGTERM : number);
+    if (number == SIGINT || number == SIGTERM || number == SIGHUP) {
+      interrupt(number == SIGINT ? SIGINT : SIGTERM);
+    } else if (number != SIGCHLD) {
+      pass_on(number);
+    }
     // Not by SIGTSTP, which does nothing where no shell looks after this one's group.
     if (number == SIGTSTP) ::raise(SIGSTOP);
   }
+}
+
+void Launcher::interrupt(int signal) {
+  pass_on(signal);
+  interrupts_sent_ = true;
 }
 
 void Launcher::reap() {
@@ -314,8 +327,10 @@ void Launcher::ended(std::size_t rank, int status) {
   const bool by_signal = WIFSIGNALED(status);
   const int code = by_signal ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
   if (code == kSuccess || code_ != kSuccess) return;
-  // All stop at the same batch; rank 0 then still writes the checkpoint.
   if (!by_signal && code == kInterrupted) {
+    // While they train all stop at the same batch, and rank 0 still writes the checkpoint. Before
+    // that the others do not know of a signal to one of them.
+    if (!interrupts_sent_) interrupt(SIGTERM);
     interrupted_ = true;
   } else if (!by_signal && code == kFailedWithAnother) {
     if (!follower_) follower_ = rank;
@@ -342,9 +357,10 @@ void Launcher::blame(std::size_t rank, int code, const std::string& ending) {
   end_others();
 }
 
-/// Where none has failed by itself: a link is down, say, or a rank hangs.
+/// If none has failed by itself: a link is down, or a rank hangs. One that lost a rank by an
+/// interrupt has not failed.
 void Launcher::blame_follower() {
-  if (!follower_ || code_ != kSuccess) return;
+  if (!follower_ || code_ != kSuccess || interrupted_) return;
   blame(*follower_, kIoError, "lost another one");
 }
 

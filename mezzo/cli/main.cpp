@@ -2,7 +2,20 @@
 #include <vector>
 
 #include "mezzo/cli/freed_pages.h"
+#include "mezzo/cli/interrupt.h"
 #include "mezzo/cli/run.h"
+
+namespace {
+
+void on_load(int /*argc*/, char** /*argv*/, char** /*environment*/) {
+  mezzo::cli::exit_at_interrupts();
+}
+
+// Called before the constructors of libtorch, which take a good part of a second.
+[[gnu::section(".preinit_array"), gnu::used]] void (*const call_on_load)(int, char**,
+                                                                         char**) = on_load;
+
+}  // namespace
 
 int main(int argc, char** argv) {
   mezzo::cli::keep_freed_pages();

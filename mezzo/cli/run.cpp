@@ -1,11 +1,11 @@
 #include "mezzo/cli/run.h"
 
 #include <algorithm>
+#include <csignal>
 #include <cstddef>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
-#include <initializer_list>
 #include <iostream>
 #include <new>
 #include <string>
@@ -20,7 +20,6 @@
 
 #include "mezzo/amp/float32_reductions.h"
 #include "mezzo/cli/commands.h"
-#include "mezzo/cli/interrupt.h"
 #include "mezzo/core/error.h"
 #include "mezzo/core/log.h"
 #include "mezzo/dist/failure.h"
@@ -76,25 +75,29 @@ void finish_output() {
   }
 }
 
-/// libtorch tells of memory that ran out in words of its own.
-std::string internal_error(std::string_view text) {
+/// What lowers the memory of a command; empty if nothing does.
+std::string_view memory_advice(const std::vector<std::string>& arguments) {
+  const auto given = [&arguments](std::string_view word) {
+    return std::find(arguments.begin(), arguments.end(), word) != arguments.end();
+  };
+  if (given("doctor")) return "; a smaller --hidden needs less";
+  if (!given("train") && !given("compare")) return "";
+  if (given("--batch-size")) {
+    return "; a smaller --batch-size, --fanout, --inference-batch-size or --hidden needs less";
+  }
+  return "; --precision bf16, a smaller --hidden, or mini-batches (--batch-size, --fanout) need "
+         "less";
+}
+
+/// libtorch reports memory that ran out in its own words.
+std::string internal_error(std::string_view text, const std::vector<std::string>& arguments) {
   if (text.find("can't allocate memory") == std::string_view::npos) return std::string(text);
   constexpr std::string_view kBefore = "tried to allocate ";
   const std::size_t at = text.find(kBefore);
-  if (at == std::string_view::npos) return "out of memory";
+  if (at == std::string_view::npos) return fmt::format("out of memory{}", memory_advice(arguments));
   const std::string_view asked = text.substr(at + kBefore.size());
-  return fmt::format("out of memory: {} were asked for", asked.substr(0, asked.find('.')));
-}
-
-/// Whether the command looks at interrupted() and ends in good order; a signal ends the others at
-/// once, whose files appear whole or not at all.
-bool looks_at_interrupts(const std::vector<std::string>& arguments) {
-  const auto among = [&arguments](std::size_t place, std::initializer_list<const char*> words) {
-    return arguments.size() > place &&
-           std::find(words.begin(), words.end(), arguments[place]) != words.end();
-  };
-  return among(0, {"train", "compare", "doctor", "bench"}) ||
-         (among(0, {"data"}) && among(1, {"convert", "partition"}));
+  return fmt::format("out of memory: {} were asked for{}", asked.substr(0, asked.find('.')),
+                     memory_advice(arguments));
 }
 
 int fail(ExitCode code, std::string_view text) {
@@ -120,12 +123,12 @@ int run(const std::vector<std::string>& arguments) {
       {"bench", "Times kernels and epochs beside libtorch's own operations", bench_command},
   };
   fill_standard_streams();
+  std::signal(SIGXFSZ, SIG_IGN);  // beyond `ulimit -f` a write fails, and the file is removed
   Warnings warnings;
   const c10::WarningUtils::WarningHandlerGuard guard(&warnings);
   const amp::Float32Reductions float32_reductions;
   try {
     check_log_topics();
-    if (looks_at_interrupts(arguments)) handle_interrupts();
     const int code = dispatch("mezzo", "Graph neural networks in mixed precision", version_text,
                               commands, arguments);
     if (code == kSuccess) finish_output();
@@ -137,11 +140,11 @@ int run(const std::vector<std::string>& arguments) {
   } catch (const NumericError& error) {
     return fail(kDiverged, error.what());
   } catch (const std::bad_alloc&) {
-    return fail(kInternalError, "out of memory");
+    return fail(kInternalError, fmt::format("out of memory{}", memory_advice(arguments)));
   } catch (const c10::Error& error) {
-    return fail(kInternalError, internal_error(error.what_without_backtrace()));
+    return fail(kInternalError, internal_error(error.what_without_backtrace(), arguments));
   } catch (const std::exception& error) {
-    return fail(kInternalError, internal_error(error.what()));
+    return fail(kInternalError, internal_error(error.what(), arguments));
   }
 }
 

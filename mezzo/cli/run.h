@@ -21,10 +21,9 @@ enum ExitCode : int {
 inline constexpr const char* kLaunchedVariable = "MEZZO_LAUNCHED";
 
 /// Runs `mezzo <arguments>`: dispatches to a command, and turns every exception into one line
-/// "mezzo: ..." on the standard error and an exit code. Calls handle_interrupts() for the commands
-/// that look at interrupted(), and installs a handler for libtorch's warnings: those of this
-/// library are printed, the others are seen with MEZZO_LOG=libtorch. What it runs is in an
-/// amp::Float32Reductions. A word in MEZZO_LOG that is no topic is wrong usage.
+/// "mezzo: ..." on the standard error and an exit code. Installs a handler for libtorch's warnings:
+/// those of this library are printed, the others are seen with MEZZO_LOG=libtorch. What it runs is
+/// in an amp::Float32Reductions. A word in MEZZO_LOG that is no topic is wrong usage.
 int run(const std::vector<std::string>& arguments);
 
 }  // namespace mezzo::cli

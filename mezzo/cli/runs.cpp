@@ -48,6 +48,7 @@ void train_runs(const Dataset& dataset, const RunArguments& run, const std::stri
       callbacks.on_epoch = [&progress](const EpochRecord& record) { progress.show(record); };
       callbacks.on_batch = [&progress](const BatchRecord& record) { progress.show(record); };
     }
+    callbacks.on_start = handle_interrupts;
     callbacks.should_stop = interrupted;
     train_one(dataset, options, callbacks, group, run.runs, i, reports);
     // The interrupt of one process ends all of them before the next run.

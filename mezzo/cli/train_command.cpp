@@ -32,15 +32,6 @@ bool is_one_of_several() {
          1;
 }
 
-/// As dist::init, which may wait long for processes that do not come. There is nothing to save
-/// yet, so an interrupt ends this one at once.
-dist::ProcessGroup wait_for_others(const dist::InitOptions& options) {
-  end_at_interrupts();
-  const dist::ProcessGroup group = dist::init(options);
-  handle_interrupts();
-  return group;
-}
-
 /// c10d warns of every attempt to reach a process that is not there yet, with a trace of calls; one
 /// that never comes is an error of this command. What the user sets counts.
 void silence_warnings_of_c10d() {
@@ -60,9 +51,8 @@ dist::ProcessGroup join_group(const std::string& device, std::int64_t timeout_se
   dist::InitOptions options;
   options.backend = device.starts_with("cuda") ? dist::Backend::kNccl : dist::Backend::kGloo;
   options.timeout = std::chrono::seconds(timeout_seconds);
-  if (!is_one_of_several()) return dist::init(options);
-  silence_warnings_of_c10d();
-  return wait_for_others(options);
+  if (is_one_of_several()) silence_warnings_of_c10d();
+  return dist::init(options);
 }
 
 /// What differs between the processes of a group: each has a device of its own, and the first one
@@ -152,7 +142,7 @@ int train_command(const Arguments& arguments) {
       .text("--resume", options.resume, "FILE", "Go on from a checkpoint, bit for bit");
   add_report_options(app, run.json);
   if (!parse_arguments(app, arguments)) return kSuccess;
-  outlive_readers();
+  ignore_sigpipe();
 
   const dist::ProcessGroup group = join_group(run.machine.device, group_timeout);
   const Dataset dataset = prepare(group, run);

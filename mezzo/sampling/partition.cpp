@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <array>
+#include <csignal>
 #include <mutex>
+#include <new>
 #include <vector>
 
 #include <ATen/ATen.h>
@@ -118,6 +120,9 @@ std::vector<idx_t> run_metis(MetisGraph& graph, idx_t num_parts, const Partition
       METIS_PartGraphKway(&num_nodes, &constraints, graph.row_begin.data(), graph.neighbors.data(),
                           weights.empty() ? nullptr : weights.data(), nullptr, nullptr, &num_parts,
                           nullptr, nullptr, settings, &cut, parts.data());
+  if (status == METIS_ERROR_MEMORY) throw std::bad_alloc();
+  // While METIS runs it handles SIGTERM itself: it returns with this status.
+  if (status == METIS_ERROR) std::raise(SIGTERM);
   if (status != METIS_OK) {
     detail::raise<LogicError>("metis_partition: METIS failed with status {}", status);
   }

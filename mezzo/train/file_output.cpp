@@ -1,5 +1,6 @@
 #include "mezzo/train/file_output.h"
 
+#include <atomic>
 #include <cerrno>
 #include <cstddef>
 #include <cstring>
@@ -16,6 +17,7 @@
 #include <unistd.h>
 
 #include "mezzo/core/error.h"
+#include "mezzo/train/files.h"
 
 namespace mezzo {
 namespace {
@@ -61,7 +63,15 @@ class FileBuffer final : public std::streambuf {
   std::vector<char> bytes_;
 };
 
+/// The path of the latest LockedFile.
+std::atomic<const char*> unfinished_file = nullptr;
+static_assert(std::atomic<const char*>::is_always_lock_free, "a signal handler may not lock");
+
 }  // namespace
+
+void remove_unfinished_file() {
+  if (const char* path = unfinished_file.load()) ::unlink(path);
+}
 
 void write_whole(const std::string& path, const std::function<void(std::ostream&)>& write) {
   std::ofstream file(path, std::ios::binary | std::ios::trunc);
@@ -94,6 +104,7 @@ LockedFile::LockedFile(std::string path) : path_(std::move(path)) {
     while (::flock(file_, LOCK_EX) != 0 && errno == EINTR) {
     }
   } while (!has_its_name());  // who had the lock before has renamed or removed it
+  unfinished_file = path_.c_str();
 }
 
 void LockedFile::write_whole(const std::function<void(std::ostream&)>& write) const {
@@ -103,6 +114,7 @@ void LockedFile::write_whole(const std::function<void(std::ostream&)>& write) co
 }
 
 void LockedFile::close() {
+  unfinished_file = nullptr;
   if (file_ >= 0) ::close(file_);
   file_ = -1;
 }

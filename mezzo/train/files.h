@@ -40,4 +40,8 @@ MEZZO_API void check_not_read(std::string_view what, const std::string& path,
 MEZZO_API void replace_file(const std::string& path,
                             const std::function<void(std::ostream&)>& write);
 
+/// Removes the file beside its place that replace_file() is writing, if there is one. Safe in a
+/// signal handler.
+MEZZO_API void remove_unfinished_file();
+
 }  // namespace mezzo

@@ -224,7 +224,8 @@ TEST(Usage, memory_that_ran_out_is_exit_code_70_and_says_how_much) {
   const Outcome outcome =
       run_mezzo(folder, {"train", "--dataset", test::write_rings(folder), "--model", "mlp",
                          "--layers", "3", "--hidden", "16777216"});
-  expect_failure(outcome, 70, " bytes were asked for", "hidden");
+  expect_failure(outcome, 70, " bytes were asked for; --precision bf16, a smaller --hidden",
+                 "hidden");
 }
 
 TEST(Usage, a_section_of_a_config_file_is_named) {
