@@ -1,388 +1,32 @@
-"""The tables of docs/performance.md, of reports of tools/bench: minima, medians in parentheses."""
+"""The tables and the picture of docs/performance.md, from the data files docs/performance/*.json.
+
+A data file describes a machine and has a row for each measured work: "ms" is [minimum, median] of each
+candidate, "mib" its peak memory. "over" is how many times as long as Mezzo another candidate took if
+its time was not kept.
+"""
+import json
 import math
 import pathlib
 import re
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 DOCUMENT = ROOT / "docs/performance.md"
+DATA = ROOT / "docs/performance"
+PICTURE = DATA / "kernels.svg"
 PRECISIONS = ["fp32", "bf16", "fp16"]
-NONE = "–"
+BOTH = "forward+backward"
 
 
 def number(value):
-    """Three digits, as tables of times need them."""
-    if value is None or math.isnan(value):
-        return NONE
-    if value == 0:
-        return "0"
-    decimals = 2 - math.floor(math.log10(abs(value)))
-    return f"{value:.{min(max(decimals, 0), 2)}f}" if value < 1000 else f"{value:.0f}"
-
-
-def contender(result, name):
-    """The contender of a work, or None where it is not there or was skipped."""
-    for one in result["contenders"] if result else []:
-        if one["name"] == name and not one["skipped"]:
-            return one
-    return None
-
-
-def ours(result, precision):
-    return contender(result, f"mezzo {precision}")
-
-
-def cell(one, scale=1):
-    """Minimum and median, in ms times `scale`."""
-    if one is None:
-        return NONE
-    return f"{number(one['min_ms'] * scale)} ({number(one['median_ms'] * scale)})"
-
-
-def ratio(one, other, bold=False):
-    """How often as fast as `other` a contender is."""
-    if one is None or other is None:
-        return NONE
-    text = f"{other['min_ms'] / one['min_ms']:.2f}x"
-    return f"**{text}**" if bold else text
-
-
-def fastest_yardstick(result):
-    found = [one for one in result["contenders"]
-             if not one["ours"] and not one["skipped"] and one["precision"] == "fp32"]
-    return min(found, key=lambda one: one["min_ms"], default=None)
-
-
-def find(report, work, width=None):
-    """The result of a work; None where it was not measured."""
-    for result in report["results"] if report else []:
-        if result["work"] == work and width in (None, result["width"]) and not result["skipped"]:
-            return result
-    return None
+    """Three digits, at most two of them decimals."""
+    if value == 0 or value >= 1000:
+        return f"{value:.0f}"
+    return f"{value:.{min(max(2 - math.floor(math.log10(value)), 0), 2)}f}"
 
 
 def lines_of(header, rows):
     text = ["| " + " | ".join(header) + " |", "|" + "---|" * len(header)]
     return text + ["| " + " | ".join(row) + " |" for row in rows]
-
-
-def conditions(name, report):
-    words = f"{report['threads']} threads, {report['rounds']} rounds"
-    if report["stream_bytes_per_second"]:
-        words += f", memory read at {report['stream_bytes_per_second'] * 1e-9:.0f} GB/s"
-    return f"`{name}`: {words}."
-
-
-SPEEDS = ["best yardstick, ms", "fp32, ms", "", "bf16, ms", "fp32 / bf16", "fp16, ms",
-          "fp32 / fp16"]
-
-
-def speeds(result):
-    yardstick = fastest_yardstick(result)
-    wide, brain, half = (ours(result, precision) for precision in PRECISIONS)
-    best = f"{cell(yardstick)}, {yardstick['name']}" if yardstick else NONE
-    return [best, cell(wide), ratio(wide, yardstick, bold=True), cell(brain), ratio(brain, wide),
-            cell(half), ratio(half, wide)]
-
-
-def of_stream(result):
-    shares = []
-    for precision in ("fp32", "bf16"):
-        one = ours(result, precision)
-        share = one["share_of_stream"] if one else None
-        shares.append(NONE if share is None else f"{100 * share:.0f}")
-    return " / ".join(shares) + " %"
-
-
-class Widths:
-    """One work, a row a width. versus: heading, precision of ours, names of the other one."""
-
-    def __init__(self, run, work, versus=None):
-        self.runs, self.work, self.versus = [run], work, versus
-
-    def lines(self, reports):
-        header = ["F", *SPEEDS, "of stream, fp32 / bf16"]
-        if self.versus:
-            header.insert(-1, self.versus[0])
-        rows = []
-        for result in reports[self.runs[0]]["results"]:
-            if result["work"] != self.work or result["skipped"]:
-                continue
-            row = [str(result["width"]), *speeds(result), of_stream(result)]
-            if self.versus:
-                _, precision, other = self.versus
-                row.insert(-1, ratio(ours(result, precision), contender(result, other)))
-            rows.append(row)
-        return lines_of(header, rows)
-
-
-class Works:
-    """Every work of some runs, a row each, sorted by work and pass."""
-
-    def __init__(self, *runs, stream=False):
-        self.runs, self.stream = list(runs), stream
-
-    def lines(self, reports):
-        found = {}
-        for run in self.runs:
-            for result in reports[run]["results"]:
-                if not result["skipped"]:
-                    found.setdefault(result["work"], []).append(result)
-        header = ["work", "F", *SPEEDS] + ["of stream, fp32 / bf16"] * self.stream
-        rows = []
-        for work, results in found.items():
-            for i, result in enumerate(sorted(results, key=lambda one: one["width"])):
-                row = ["" if i else work, str(result["width"]), *speeds(result)]
-                rows.append(row + [of_stream(result)] * self.stream)
-        return lines_of(header, rows)
-
-
-class Layer:
-    """A layer of attention: gather-scatter and ours, time and memory."""
-
-    def __init__(self, name, run):
-        self.runs, self.name = [run], name
-
-    def lines(self, reports):
-        by_pass = {}
-        for result in reports[self.runs[0]]["results"]:
-            work, _, passes = result["work"].rpartition(", ")
-            if work.startswith(self.name + " layer") and not result["skipped"]:
-                by_pass[passes] = result
-        forward, both = by_pass.get("forward"), by_pass.get("forward+backward")
-        base = contender(both, "gather-scatter")
-        rows = []
-        for label, name in [("gather-scatter, fp32", "gather-scatter"),
-                            *((precision, f"mezzo {precision}") for precision in PRECISIONS)]:
-            one = contender(both, name)
-            memory = f"{one['peak_bytes'] / 2**20:.0f} MiB" if one else NONE
-            compared = one and base and one is not base
-            rows.append([label, cell(contender(forward, name)), cell(one), memory,
-                         f"1/{base['min_ms'] / one['min_ms']:.1f}" if compared else "",
-                         f"1/{base['peak_bytes'] / one['peak_bytes']:.0f}" if compared else ""])
-        return lines_of(["", "forward, ms", "forward + backward, ms", "memory, forward + backward",
-                         "time", "memory"], rows)
-
-
-class Epochs:
-    """Models, a row each; columns of every run. runs: run to (heading, whether of fp32 alone)."""
-
-    def __init__(self, runs):
-        self.headings, self.runs = runs, list(runs)
-
-    def lines(self, reports):
-        header, rows = ["model"], {}
-        for run, (heading, float32_alone) in self.headings.items():
-            header.append(heading)
-            if not float32_alone:
-                header += ["bf16", "", "fp16", ""]
-            for result in reports[run]["results"] if run in reports else []:
-                model = result["work"].split()[0]
-                wide, brain, half = (ours(result, precision) for precision in PRECISIONS)
-                row = rows.setdefault(model, [model.upper()])
-                row.append(cell(wide))
-                if not float32_alone:
-                    row += [cell(brain), ratio(brain, wide), cell(half), ratio(half, wide)]
-        return lines_of(header, rows.values())
-
-
-class Contenders:
-    """The contenders of the only work of a run, a row each."""
-
-    def __init__(self, run):
-        self.runs = [run]
-
-    def lines(self, reports):
-        result = reports[self.runs[0]]["results"][0]
-        every = [one for one in result["contenders"] if not one["skipped"]]
-        return lines_of(["", "ms", f"{every[0]['name']} / this"],
-                        [[one["name"], cell(one), ratio(one, every[0])] for one in every])
-
-
-class Products:
-    """Dense products: libtorch's and ours of one precision in a cell."""
-
-    runs = ["linear"]
-
-    def lines(self, reports):
-        rows = []
-        for result in reports["linear"]["results"]:
-            size = re.fullmatch(r"linear (.*), (forward.*)", result["work"])
-            if result["skipped"] or not size:
-                continue
-            row = [size[1], size[2].replace("+", " + ")]
-            for precision in PRECISIONS:
-                name = "libtorch" if precision == "fp32" else f"libtorch {precision}"
-                row.append(f"{cell(contender(result, name))} / {cell(ours(result, precision))}")
-            rows.append([*row, ratio(ours(result, "bf16"), ours(result, "fp32"))])
-        return lines_of(["rows x in x out", "pass", *PRECISIONS, "bf16 over fp32, Mezzo"], rows)
-
-
-class Sampling:
-    """Millions of sampled edges a second: best and, in parentheses, median."""
-
-    runs = ["sampling-rmat20", "sampling-rmat21"]
-
-    def lines(self, reports):
-        rows = []
-        for report in reports.values():
-            graph = f"{report['graph']}, {report['edges'] * 1e-6:.1f} M edges"
-            for result in report["results"]:
-                fanouts = re.match(r"neighbour sampling \[([\d,-]*)\]", result["work"])
-                if not fanouts or result["skipped"]:
-                    continue
-                for one in result["contenders"]:
-                    if not one["name"].startswith("mezzo, ") or "degrees" in one["name"]:
-                        continue
-                    rows.append([graph, fanouts[1], *self.row(result, one)])
-        return lines_of(["graph", "fan-outs", "threads", "Mezzo", "with degrees", "hash maps", "",
-                         "bare reads", "share of it"], rows)
-
-    def row(self, result, one):
-        threads = one["name"].split(", ")[1]
-        edges = one["items"] * 1e-6
-
-        def rate(other):
-            if other is None:
-                return NONE
-            best, median = (number(edges / (other[key] * 1e-3)) for key in ("min_ms", "median_ms"))
-            return f"{best} ({median})"
-
-        hashed, bare = (contender(result, f"{name}, {threads}") for name in ("hash maps",
-                                                                            "bare reads"))
-        share = f"{100 * bare['min_ms'] / one['min_ms']:.0f} %" if bare else NONE
-        return [threads.split()[0], rate(one),
-                rate(contender(result, f"mezzo, with degrees, {threads}")), rate(hashed),
-                ratio(one, hashed), rate(bare), share]
-
-
-class Pipelining:
-    """The mini-batch epochs: preparing, training, both, and the stages of the pipeline."""
-
-    runs = Sampling.runs
-    STAGES = ["sample", "gather", "transfer", "wait"]
-
-    def lines(self, reports):
-        rows = []
-        for report in reports.values():
-            for result in report["results"]:
-                if not result["work"].startswith("mini-batch") or result["skipped"]:
-                    continue
-                prepare = contender(result, "prepare alone")
-                for precision in PRECISIONS:
-                    train = contender(result, f"train alone, {precision}")
-                    both = contender(result, f"pipelined, {precision}")
-                    if not (prepare and train and both):
-                        continue
-                    slower = max(prepare["min_ms"], train["min_ms"])
-                    rows.append([report["graph"], precision, cell(prepare), cell(train), cell(both),
-                                 f"{both['min_ms'] / slower:.2f}x",
-                                 *(number(both["stages"][stage]["median_ms"])
-                                   for stage in self.STAGES)])
-        return lines_of(["graph", "precision", "prepare, ms", "train, ms", "together, ms",
-                         "of the slower", *(f"{stage}, ms" for stage in self.STAGES)], rows)
-
-
-class Optimizers:
-    """A step by libtorch and fused, a row a number of parameters."""
-
-    runs = ["optimizer"]
-
-    def lines(self, reports):
-        names, rows = [], {}
-        for result in reports["optimizer"]["results"]:
-            name, _, parameters = result["work"].rpartition(", ")
-            if result["skipped"]:
-                continue
-            if name not in names:
-                names.append(name)
-            torch, fused = contender(result, "libtorch"), contender(result, "fused")
-            count = int(parameters.split()[0])
-            rows.setdefault(count, {})[name] = (f"{cell(torch)} / {cell(fused)}, "
-                                                f"{ratio(fused, torch)}")
-        return lines_of(["parameters", *names],
-                        [[f"{count:,}", *(row.get(name, NONE) for name in names)]
-                         for count, row in sorted(rows.items())])
-
-
-class Scaling:
-    """Nanoseconds an edge of each kernel, a column a graph."""
-
-    runs = ["scaling"]
-
-    def lines(self, reports):
-        sizes, rows = [], {}
-        for result in reports["scaling"]["results"]:
-            parts = re.fullmatch(r"(.*), rmat\d+, (\d+) edges", result["work"])
-            if not parts or result["skipped"]:
-                continue
-            edges = int(parts[2])
-            if edges not in sizes:
-                sizes.append(edges)
-            for precision in PRECISIONS:
-                one = ours(result, precision)
-                if one:
-                    key = (parts[1], result["width"], precision)
-                    rows.setdefault(key, {})[edges] = cell(one, 1e6 / edges)
-        header = ["work", "F", "precision", *(f"{edges * 1e-6:.2f} M" for edges in sizes)]
-        return lines_of(header, [[key[0], str(key[1]), key[2],
-                                  *(row.get(edges, NONE) for edges in sizes)]
-                                 for key, row in rows.items()])
-
-
-class Orders:
-    """The same works on a graph as drawn and in other orders of its nodes."""
-
-    ORDERS = {"none": "spmm-rmat20", "degree": "spmm-rmat20-degree", "rcmk": "spmm-rmat20-rcmk"}
-    runs = list(ORDERS.values())
-
-    def lines(self, reports):
-        first = reports[self.ORDERS["degree"]]
-        rows = []
-        for result in first["results"]:
-            base = find(reports[self.ORDERS["none"]], result["work"], result["width"])
-            for order, run in self.ORDERS.items():
-                one = find(reports[run], result["work"], result["width"])
-                row = [result["work"] if order == "none" else "", str(result["width"]), order]
-                for precision in PRECISIONS:
-                    row += [cell(ours(one, precision)),
-                            ratio(ours(one, precision), ours(base, precision))]
-                rows.append(row)
-        header = ["work", "F", "order"]
-        for precision in PRECISIONS:
-            header += [f"{precision}, ms", "over none"]
-        return lines_of(header, rows)
-
-
-BACK = "forward+backward"
-TABLES = {
-    "copy_u-forward": Widths("spmm-rmat17", "copy_u sum, forward",
-                             ("vs bf16 reduce", "bf16", "CSR mm reduce bf16")),
-    "copy_u-backward": Widths("spmm-rmat17", f"copy_u sum, {BACK}",
-                              ("vs autograd", "fp32", "CSR autograd")),
-    "u_mul_e-forward": Widths("spmm-rmat17", "u_mul_e sum, forward"),
-    "u_mul_e-backward": Widths("spmm-rmat17", f"u_mul_e sum, {BACK}",
-                               ("vs gather", "fp32", "gather-scatter")),
-    "u_dot_v-forward": Widths("sddmm-rmat17", "u_dot_v, forward", ("vs gather", "fp32", "gather")),
-    "u_dot_v-backward": Widths("sddmm-rmat17", f"u_dot_v, {BACK}", ("vs gather", "fp32", "gather")),
-    "rmat20": Works("spmm-rmat20", "sddmm-rmat20"),
-    "reducers": Works("reducers-rmat17"),
-    "reorder": Orders(),
-    "scaling": Scaling(),
-    "gat": Layer("GAT", "attention-rmat17"),
-    "gatv2": Layer("GATv2", "attention-rmat15"),
-    "softmax": Works("softmax-rmat17", stream=True),
-    "segment": Works("segment-rmat17"),
-    "dropout": Works("dropout", stream=True),
-    "epochs": Epochs({"epoch-rmat17": ("fp32", False),
-                      "epoch-rmat17-libtorch": ("fp32, products by MKL", True)}),
-    "epochs-coauthor-physics": Epochs({"epoch-coauthor-physics": ("sparse: fp32", False),
-                                       "epoch-coauthor-physics-dense": ("dense: fp32", False)}),
-    "cnn": Contenders("cnn"),
-    "linear": Products(),
-    "sampling": Sampling(),
-    "pipelining": Pipelining(),
-    "optimizers": Optimizers(),
-}
 
 
 def replace_table(document, name, lines):
@@ -395,4 +39,300 @@ def replace_table(document, name, lines):
     end = document.find("<!-- end -->", begin)
     if end < 0 or "<!-- table: " in document[begin:end]:
         raise ValueError(f"expected '<!-- end -->' after {marker.strip()!r}")
-    return document[:begin] + "\n".join(["", *lines, ""]) + "\n" + document[end:]
+    return document[:begin] + "".join(f"{line}\n" for line in lines) + document[end:]
+
+
+# Reports of tools/bench to data files.
+
+
+def row_of(run, result, edges):
+    """The row of a result, with four digits. `edges`: of the report's graph."""
+    candidates = {one["name"]: one for one in result["contenders"] if not one["skipped"]}
+    row = {"run": run, "work": result["work"]}
+    if result["width"]:
+        row["features"] = result["width"]
+    scale, key = 1, "ms"
+    if run == "scaling":
+        row["work"], _, count = re.fullmatch(r"(.*), (rmat\d+), (\d+) edges", result["work"]).groups()
+        row["million_edges"] = round(int(count) * 1e-6, 2)
+        scale, key = 1e6 / int(count), "ns_per_edge"
+    row[key] = {name: [float(f"{one[time] * scale:.4g}") for time in ("min_ms", "median_ms")]
+                for name, one in candidates.items()}
+    if result["work"].startswith("neighbour sampling"):
+        row["million_edges_per_s"] = {
+            name: [float(f"{one['items'] * 1e-3 / ms:.4g}") for ms in row[key][name]]
+            for name, one in candidates.items()}
+        del row[key]
+    if run.startswith("attention"):
+        row["mib"] = {name: round(one["peak_bytes"] / 2**20) for name, one in candidates.items()}
+    shares = {name: round(100 * one["share_of_stream"]) for name, one in candidates.items()
+              if one.get("share_of_stream") and name.startswith("mezzo")}
+    return {**row, "stream_percent": shares} if shares else row
+
+
+def rows_of(run, report):
+    return [row_of(run, result, report["edges"]) for result in report["results"]
+            if not result["skipped"]]
+
+
+def data_text(data):
+    """The data as JSON with one row a line."""
+    head = "".join(f"  {json.dumps(key)}: {json.dumps(value, ensure_ascii=False)},\n"
+                   for key, value in data.items() if key not in ("runs", "rows"))
+    runs = ",\n".join(f"    {json.dumps(run)}: {json.dumps(of)}" for run, of in data["runs"].items())
+    rows = ",\n".join("    " + json.dumps(row, ensure_ascii=False) for row in data["rows"])
+    return f'{{\n{head}  "runs": {{\n{runs}\n  }},\n  "rows": [\n{rows}\n  ]\n}}\n'
+
+
+# Data files to tables.
+
+
+class Processor:
+    def __init__(self, data):
+        self.name, self.machine, self.date = data["processor"], data["machine"], data["date"]
+        self.rows = data["rows"]
+
+    def find(self, run, work, features=None):
+        """The row whose work is or begins with `work`; {} without one."""
+        for row in self.rows:
+            same = row["work"] == work or row["work"].startswith(f"{work}, ")
+            if row["run"] == run and same and features in (None, row.get("features")):
+                return row
+        return {}
+
+
+def load():
+    return [Processor(json.loads(path.read_text(encoding="utf-8")))
+            for path in sorted(DATA.glob("*.json"))]
+
+
+def minimum(row, name, unit="ms"):
+    return row[unit][name][0] if name in row.get(unit, {}) else None
+
+
+def baseline(row):
+    """The time of the fastest float32 candidate that is not Mezzo; None without one."""
+    times = [of[0] for name, of in row.get("ms", {}).items()
+             if not name.startswith("mezzo") and name.split()[-1] not in ("bf16", "fp16")]
+    return min(times, default=None)
+
+
+def times(value, base):
+    """A time, and how many times as long `base` takes."""
+    if value is None:
+        return ""
+    return number(value) + (f" ({base / value:.1f}x)" if base else "")
+
+
+def joined(cells):
+    return " / ".join(cell or "–" for cell in cells) if any(cells) else ""
+
+
+def grid(labels, keys, cells, columns=("",)):
+    """A table: a row for each (labels of the row, key), columns for each processor.
+
+    cells(processor, key) returns one text for each of `columns`. Processors and rows without any
+    text are left out.
+    """
+    def lines(processors):
+        found = {(processor, i): cells(processor, key)
+                 for processor in processors for i, (_, key) in enumerate(keys)}
+        shown = [one for one in processors if any(any(found[one, i]) for i in range(len(keys)))]
+        header = [*labels, *(f"{one.name}{': ' * bool(text)}{text}" if j == 0 else text
+                             for one in shown for j, text in enumerate(columns))]
+        rows = [[*names, *(text for one in shown for text in found[one, i])]
+                for i, (names, _) in enumerate(keys) if any(any(found[one, i]) for one in shown)]
+        return lines_of(header, rows)
+    return lines
+
+
+def compared(processor, key):
+    row = processor.find(*key)
+    return [times(minimum(row, f"mezzo {precision}"), baseline(row)) for precision in ("fp32", "bf16")]
+
+
+def kernels():
+    sums = [(f"spmm-{graph}", work, graph) for graph in ("rmat17", "rmat20")
+            for work in ("copy_u sum", "u_mul_e sum")]
+    dots = [(f"sddmm-{graph}", "u_dot_v", graph) for graph in ("rmat17", "rmat20")]
+    return [((graph, f"`{work}`", str(width)), (run, f"{work}, {BOTH}", width))
+            for run, work, graph in sorted(sums + dots, key=lambda one: one[2])
+            for width in (32, 64, 256)]
+
+
+def operations():
+    works = [("softmax-rmat17", "edge softmax", width) for width in (4, 8)]
+    works += [("reducers-rmat17", f"copy_u {reduce}", 64) for reduce in ("mean", "max", "min", "prod")]
+    works += [("segment-rmat17", work, 256) for work in (
+        "segment sum", "segment_mm, 131072 rows, 32 factors", "gather_mm, 131072 rows, 32 factors")]
+    works += [("dropout", "dropout, 131072 rows", 256)]
+    return [((work, str(width)), (run, f"{work}, {BOTH}", width)) for run, work, width in works]
+
+
+LAYERS = [("GAT", "attention-rmat17"), ("GATv2", "attention-rmat15")]
+CANDIDATES = {"gather-scatter, fp32": "gather-scatter",
+              **{f"Mezzo, {precision}": f"mezzo {precision}" for precision in ("fp32", "bf16")}}
+
+
+def layer(processor, key):
+    run, work, name = key
+    row = processor.find(run, work)
+    if name not in row.get("ms", {}):
+        return [""]
+    base = None if name == "gather-scatter" else baseline(row)
+    return [f"{times(minimum(row, name), base)}, {row['mib'][name]} MiB"]
+
+
+EPOCHS = {"rmat17": "epoch-rmat17", "coauthor-physics, sparse": "epoch-coauthor-physics",
+          "coauthor-physics, dense": "epoch-coauthor-physics-dense"}
+
+
+def epoch(processor, key):
+    row = processor.find(*key)
+    return [joined([times(minimum(row, f"mezzo {precision}"),
+                          precision != "fp32" and minimum(row, "mezzo fp32"))
+                    for precision in PRECISIONS])]
+
+
+SIZES = ["131072 x 602 x 256", "131072 x 256 x 256", "34493 x 8415 x 256", "131072 x 256 x 41",
+         "2048 x 256 x 256", "512 x 64 x 64", "2048 x 64 x 64"]
+
+
+def product(processor, key):
+    row = processor.find(*key)
+    return [joined([times(minimum(row, f"mezzo {precision}"), minimum(row, name))
+                    for precision, name in zip(PRECISIONS, ("libtorch", "libtorch bf16",
+                                                            "libtorch fp16"))])]
+
+
+def growing(processors):
+    """Nanoseconds an edge, of the processors with the run "scaling"; a column for each size."""
+    rows = [(one.name, row) for one in processors for row in one.rows if row["run"] == "scaling"]
+    sizes = sorted({row["million_edges"] for _, row in rows})
+    cells = {}
+    for name, row in rows:
+        for precision in ("fp32", "bf16"):
+            value = minimum(row, f"mezzo {precision}", "ns_per_edge")
+            if value is not None:
+                cells.setdefault((name, row["work"].removesuffix(f", {BOTH}"), precision), {})[row["million_edges"]] = value
+    return lines_of(["processor", "work", "", *(f"{size} M" for size in sizes)],
+                    [[*key, *(number(of[size]) if size in of else "" for size in sizes)]
+                     for key, of in cells.items()])
+
+
+def sampled(processor, key):
+    run, work, threads = key
+    row = processor.find(run, work)
+    rates = [minimum(row, f"{name}, {threads}", "million_edges_per_s")
+             for name in ("mezzo", "mezzo, with degrees", "hash maps")]
+    if rates[0] is None:
+        return [""]
+    text = number(rates[0]) + (f" ({rates[0] / rates[2]:.1f}x)" if rates[2] else "")
+    return [text if rates[1] is None else f"{text} / {number(rates[1])}"]
+
+
+def pipelined(processor, key):
+    run, precision = key
+    row = processor.find(run, "mini-batch SAGE epoch")
+    found = [minimum(row, name) for name in ("prepare alone", f"train alone, {precision}",
+                                             f"pipelined, {precision}")]
+    return [" / ".join(map(number, found)) if None not in found else ""]
+
+
+def optimizer(processor, key):
+    row = processor.find("optimizer", key)
+    return [times(minimum(row, "fused"), minimum(row, "libtorch"))]
+
+
+TWO = ("fp32", "bf16")
+TABLES = {
+    "machines": lambda processors: lines_of(
+        ["", "machine", "measured"], [[one.name, one.machine, one.date] for one in processors]),
+    "kernels": grid(["graph", "work", "F"], kernels(), compared, TWO),
+    "operations": grid(["work", "F"], operations(), compared, TWO),
+    "layers": grid(["layer", "candidate"],
+                   [((title, shown), (run, f"{title} layer, 4 x 64, {BOTH}", name))
+                    for title, run in LAYERS for shown, name in CANDIDATES.items()], layer),
+    "epochs": grid(["graph", "model"], [((graph, model.upper()), (run, f"{model} epoch"))
+                                        for graph, run in EPOCHS.items()
+                                        for model in ("gcn", "sage", "gat")], epoch),
+    "products": grid(["rows x in x out"], [((size,), ("linear", f"linear {size}, {BOTH}"))
+                                           for size in SIZES], product),
+    "growing": growing,
+    "sampling": grid(["graph", "fan-outs", "threads"],
+                     [((graph, "15,10,5", threads[0]),
+                       (f"sampling-{graph}", "neighbour sampling [15,10,5]", threads))
+                      for graph in ("rmat20", "rmat21") for threads in ("1 thread", "2 threads")],
+                     sampled),
+    "pipelining": grid(["graph", "precision"],
+                       [((graph, precision), (f"sampling-{graph}", precision))
+                        for graph in ("rmat20", "rmat21") for precision in ("fp32", "bf16")],
+                       pipelined),
+    "optimizers": grid(["optimizer", "parameters"],
+                       [((name, f"{count:,}"), f"{name}, {count} parameters") for count in
+                        (6800, 4010000) for name in ("Adam", "SGD with momentum")],
+                       optimizer),
+}
+
+
+def page(processors, document):
+    """The text of the page with the tables of the processors."""
+    for name, table in TABLES.items():
+        document = replace_table(document, name, table(processors))
+    return document
+
+
+# The picture.
+
+WORKS = [("copy_u", "spmm-rmat17", f"copy_u sum, {BOTH}"),
+         ("u_mul_e", "spmm-rmat17", f"u_mul_e sum, {BOTH}"),
+         ("u_dot_v", "sddmm-rmat17", f"u_dot_v, {BOTH}")]
+COLOURS = {"fp32": "#7f8fa6", "bf16": "#2f6fb0"}
+WIDTH_OF_PICTURE = 128
+
+
+def picture(processors):
+    """Bars: how many times as fast as the best of libtorch's float32 candidates, as SVG."""
+    bars = {}
+    for one in processors:
+        for title, run, work in WORKS:
+            row = one.find(run, work, WIDTH_OF_PICTURE)
+            for precision in COLOURS:
+                value = minimum(row, f"mezzo {precision}")
+                if value and baseline(row):
+                    bars.setdefault(one.name, []).append((title, precision, baseline(row) / value))
+    top = math.ceil(max(height for of in bars.values() for _, _, height in of))
+    panel, left, floor, unit = 196, 40, 250, 180 / top
+    width = left + panel * len(bars) + 10
+    shapes = []
+
+    def text(x, y, words, size=12, anchor="middle"):
+        shapes.append(f'<text x="{x}" y="{y}" font-size="{size}" text-anchor="{anchor}">{words}</text>')
+
+    text(left, 22, "Sums and dot products over the edges, forward and backward, "
+         f"{WIDTH_OF_PICTURE} features", 14, "start")
+    text(left, 42, "times as fast as the best of libtorch's float32 operations on the same processor",
+         12, "start")
+    for level in range(0, top + 1):
+        y = floor - level * unit
+        dash = ' stroke-dasharray="4 3"' if level == 1 else ""
+        colour = "#444" if level == 1 else "#ddd"
+        shapes.append(f'<path d="M{left} {y:.1f}H{width - 10}" stroke="{colour}"{dash}/>')
+        text(left - 6, f"{y + 4:.1f}", f"{level}x", 11, "end")
+    for i, (name, of) in enumerate(bars.items()):
+        x = left + panel * i
+        for j, (title, precision, height) in enumerate(of):
+            at = x + 12 + 26 * j + 8 * (j // 2)
+            shapes.append(f'<rect x="{at}" y="{floor - height * unit:.1f}" width="24" '
+                          f'height="{height * unit:.1f}" fill="{COLOURS[precision]}"/>')
+            text(at + 12, f"{floor - height * unit - 3:.1f}", f"{height:.1f}", 10)
+            if j % 2 == 0:
+                text(at + 25, floor + 15, title, 11)
+        text(x + panel / 2 - 4, floor + 34, name, 13)
+    for i, (precision, colour) in enumerate(COLOURS.items()):
+        x = width - 120 + 60 * i
+        shapes.append(f'<rect x="{x}" y="32" width="10" height="10" fill="{colour}"/>')
+        text(x + 14, 42, precision, 12, "start")
+    return (f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{floor + 45}" '
+            'font-family="sans-serif">\n<rect width="100%" height="100%" fill="white"/>\n'
+            + "\n".join(shapes) + "\n</svg>\n")
