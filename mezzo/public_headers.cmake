@@ -40,6 +40,7 @@ set(mezzo_public_headers
   dist/sync_batch_norm.h
   graph/batch.h
   graph/frame.h
+  graph/functions.h
   graph/graph.h
   graph/laplacian.h
   graph/reorder.h
@@ -49,7 +50,6 @@ set(mezzo_public_headers
   kernels/reduce_op.h
   message_passing/attention_scores.h
   message_passing/fn.h
-  message_passing/functions.h
   message_passing/memory.h
   message_passing/ops.h
   message_passing/segment.h

@@ -2,19 +2,18 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 
 #include <ATen/core/Tensor.h>
 
 #include "mezzo/core/export.h"
 #include "mezzo/graph/frame.h"
+#include "mezzo/graph/functions.h"
 #include "mezzo/graph/topology.h"
 
 namespace mezzo {
 
 struct Dataset;
-class MessageFunction;  // these three: mezzo/message_passing/functions.h
-class ReduceFunction;
-class ApplyFunction;
 
 /// A Topology whose two sides are one set of nodes, with features of the nodes and of the edges. A
 /// light handle: copies share structure and frames. Not safe for writing from several threads.
@@ -104,17 +103,18 @@ class MEZZO_API Graph {
   /// end the frames are as they were (tensors changed in place stay changed).
   [[nodiscard]] LocalScope local_scope();
 
+  // Message passing, defined in mezzo/message_passing/update_all.cpp.
+
   /// Sends `message` along every edge and reduces what arrives at each node with `reduce` (DGL's
-  /// update_all); the new columns go to ndata(). A built-in pair runs as one fused kernel without
-  /// an E x F message; user-defined reductions run by degree buckets, for which the in-degrees are
-  /// read on the host (synchronises on CUDA). Nodes without in-edges get 0; where no node has any,
-  /// a user-defined `reduce` is never called and makes no column. Throws InvalidArgument that names
-  /// the function, expected and given; what a user-defined function throws passes through. An error
-  /// leaves the frames as they were.
-  void update_all(const MessageFunction& message, const ReduceFunction& reduce);
-  /// As above; then `apply` maps the nodes' columns (the reduced ones included) to new ones.
+  /// update_all); then `apply`, if there is one, maps the nodes' columns (the reduced ones
+  /// included) to new ones. The new columns go to ndata(). A built-in pair runs as one fused kernel
+  /// without an E x F message; user-defined reductions run by degree buckets, for which the
+  /// in-degrees are read on the host (synchronises on CUDA). Nodes without in-edges get 0; where no
+  /// node has any, a user-defined `reduce` is never called and makes no column. Throws
+  /// InvalidArgument that names the function, expected and given; what a user-defined function
+  /// throws passes through. An error leaves the frames as they were.
   void update_all(const MessageFunction& message, const ReduceFunction& reduce,
-                  const ApplyFunction& apply);
+                  const ApplyFunction& apply = {});
 
   // Message passing along some of the edges, fused as well. Ids are integers [n], or a mask (bool);
   // an edge that is named twice, also by a node named twice, sends twice. Only the rows of the
@@ -124,28 +124,23 @@ class MEZZO_API Graph {
 
   /// Along `edges`, to the nodes they run into. See edge_ids for edges by their ends.
   void send_and_recv(const at::Tensor& edges, const MessageFunction& message,
-                     const ReduceFunction& reduce);
-  void send_and_recv(const at::Tensor& edges, const MessageFunction& message,
-                     const ReduceFunction& reduce, const ApplyFunction& apply);
+                     const ReduceFunction& reduce, const ApplyFunction& apply = {});
   /// Along all edges into `nodes`, all of which receive: those without in-edges get 0.
-  void pull(const at::Tensor& nodes, const MessageFunction& message, const ReduceFunction& reduce);
   void pull(const at::Tensor& nodes, const MessageFunction& message, const ReduceFunction& reduce,
-            const ApplyFunction& apply);
+            const ApplyFunction& apply = {});
   /// Along all edges out of `nodes`, to the nodes they run into.
-  void push(const at::Tensor& nodes, const MessageFunction& message, const ReduceFunction& reduce);
   void push(const at::Tensor& nodes, const MessageFunction& message, const ReduceFunction& reduce,
-            const ApplyFunction& apply);
+            const ApplyFunction& apply = {});
 
-  /// Computes columns of the nodes from their own.
-  void apply_nodes(const ApplyFunction& function);
-  /// Of `nodes` alone, which are distinct; the function sees them in the given order. Synchronises
-  /// on CUDA.
-  void apply_nodes(const ApplyFunction& function, const at::Tensor& nodes);
-  /// Computes columns of the edges from their ends' columns and their own.
-  void apply_edges(const MessageFunction& function);
-  /// Of `edges` alone, which are distinct; the function sees them in the given order. Synchronises
-  /// on CUDA.
-  void apply_edges(const MessageFunction& function, const at::Tensor& edges);
+  // The ids that these two take are distinct; the function sees the rows in their order. With ids
+  // they synchronise on CUDA.
+
+  /// Computes columns of the nodes, or of `nodes` alone, from their own.
+  void apply_nodes(const ApplyFunction& function,
+                   const std::optional<at::Tensor>& nodes = std::nullopt);
+  /// Computes columns of the edges, or of `edges` alone, from their ends' columns and their own.
+  void apply_edges(const MessageFunction& function,
+                   const std::optional<at::Tensor>& edges = std::nullopt);
 
  private:
   struct State;

@@ -2,7 +2,7 @@
 
 #include <string>
 
-#include "mezzo/message_passing/functions.h"
+#include "mezzo/graph/functions.h"
 
 // User-defined reductions; internal to message_passing.
 

@@ -3,7 +3,7 @@
 #include <string>
 #include <utility>
 
-#include "mezzo/message_passing/functions.h"
+#include "mezzo/graph/functions.h"
 
 /// The built-in functions of message passing, named as in DGL: messages of the sources' (u), the
 /// destinations' (v) and the edges' (e) columns, and their reductions. A pair of them runs as one

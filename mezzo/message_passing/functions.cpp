@@ -1,4 +1,4 @@
-#include "mezzo/message_passing/functions.h"
+#include "mezzo/graph/functions.h"
 
 #include <ATen/ATen.h>
 

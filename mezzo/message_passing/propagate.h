@@ -2,7 +2,7 @@
 
 #include <string>
 
-#include "mezzo/message_passing/functions.h"
+#include "mezzo/graph/functions.h"
 
 // One step of message passing, before anything is written; internal to message_passing.
 

@@ -52,10 +52,6 @@ void send(const Round& round, const at::Tensor& edges) {
   run(round, edges, ascending_distinct(destinations_of(round.topology, edges)));
 }
 
-void check_function(const ApplyFunction& function) {
-  MEZZO_CHECK(function, "apply_nodes: expected a function, got none");
-}
-
 }  // namespace
 
 void update_all(const Topology& topology, const Frame& src, const Frame& edge, Frame& dst,
@@ -97,40 +93,35 @@ void push(const Topology& topology, const Frame& src, const Frame& edge, Frame& 
 }
 
 void apply_edges(const Topology& topology, const Frame& src, Frame& edge, const Frame& dst,
-                 const MessageFunction& function) {
+                 const MessageFunction& function, const std::optional<at::Tensor>& edges) {
   const Sides sides{"apply_edges", topology, src, edge, dst};
   check_sides(sides);
-  edge.update(messages_of(sides, function));
-}
-
-void apply_edges(const Topology& topology, const Frame& src, Frame& edge, const Frame& dst,
-                 const MessageFunction& function, const at::Tensor& edges) {
-  constexpr const char* kOperation = "apply_edges";
-  check_sides({kOperation, topology, src, edge, dst});
-  const at::Tensor ids =
-      detail::selected_ids(kOperation, "edges", edges, topology.num_edges(), topology.device());
-  detail::check_distinct(kOperation, "edges", ids);
+  if (!edges) {
+    edge.update(messages_of(sides, function));
+    return;
+  }
+  const at::Tensor ids = detail::selected_ids(sides.operation, "edges", *edges,
+                                              topology.num_edges(), topology.device());
+  detail::check_distinct(sides.operation, "edges", ids);
   const Topology part =
       Topology::from_coo(topology.src().index_select(0, ids), topology.dst().index_select(0, ids),
                          topology.num_src(), topology.num_dst());
-  edge.update_rows(ids, messages_of({kOperation, part, src, FrameRows(edge, ids), dst}, function));
+  edge.update_rows(ids,
+                   messages_of({sides.operation, part, src, FrameRows(edge, ids), dst}, function));
 }
 
-void apply_nodes(Frame& nodes, const ApplyFunction& function) {
-  check_function(function);
-  nodes.update(applied("apply_nodes", nodes, function, /*fresh=*/{}));
-}
-
-void apply_nodes(Frame& nodes, const ApplyFunction& function, const at::Tensor& ids) {
-  check_function(function);
+void apply_nodes(Frame& nodes, const ApplyFunction& function,
+                 const std::optional<at::Tensor>& ids) {
+  constexpr const char* kOperation = "apply_nodes";
+  MEZZO_CHECK(function, "{}: expected a function, got none", kOperation);
+  if (!ids) {
+    nodes.update(applied(kOperation, nodes, function, /*fresh=*/{}));
+    return;
+  }
   const at::Tensor rows =
-      detail::selected_ids("apply_nodes", "nodes", ids, nodes.num_rows(), nodes.device());
-  detail::check_distinct("apply_nodes", "nodes", rows);
-  nodes.update_rows(rows, applied("apply_nodes", FrameRows(nodes, rows), function, /*fresh=*/{}));
-}
-
-void Graph::update_all(const MessageFunction& message, const ReduceFunction& reduce) {
-  update_all(message, reduce, {});
+      detail::selected_ids(kOperation, "nodes", *ids, nodes.num_rows(), nodes.device());
+  detail::check_distinct(kOperation, "nodes", rows);
+  nodes.update_rows(rows, applied(kOperation, FrameRows(nodes, rows), function, /*fresh=*/{}));
 }
 
 void Graph::update_all(const MessageFunction& message, const ReduceFunction& reduce,
@@ -139,18 +130,8 @@ void Graph::update_all(const MessageFunction& message, const ReduceFunction& red
 }
 
 void Graph::send_and_recv(const at::Tensor& edges, const MessageFunction& message,
-                          const ReduceFunction& reduce) {
-  send_and_recv(edges, message, reduce, {});
-}
-
-void Graph::send_and_recv(const at::Tensor& edges, const MessageFunction& message,
                           const ReduceFunction& reduce, const ApplyFunction& apply) {
   mezzo::send_and_recv(topology(), ndata(), edata(), ndata(), edges, message, reduce, apply);
-}
-
-void Graph::pull(const at::Tensor& nodes, const MessageFunction& message,
-                 const ReduceFunction& reduce) {
-  pull(nodes, message, reduce, {});
 }
 
 void Graph::pull(const at::Tensor& nodes, const MessageFunction& message,
@@ -159,28 +140,15 @@ void Graph::pull(const at::Tensor& nodes, const MessageFunction& message,
 }
 
 void Graph::push(const at::Tensor& nodes, const MessageFunction& message,
-                 const ReduceFunction& reduce) {
-  push(nodes, message, reduce, {});
-}
-
-void Graph::push(const at::Tensor& nodes, const MessageFunction& message,
                  const ReduceFunction& reduce, const ApplyFunction& apply) {
   mezzo::push(topology(), ndata(), edata(), ndata(), nodes, message, reduce, apply);
 }
 
-void Graph::apply_nodes(const ApplyFunction& function) {
-  mezzo::apply_nodes(ndata(), function);
-}
-
-void Graph::apply_nodes(const ApplyFunction& function, const at::Tensor& nodes) {
+void Graph::apply_nodes(const ApplyFunction& function, const std::optional<at::Tensor>& nodes) {
   mezzo::apply_nodes(ndata(), function, nodes);
 }
 
-void Graph::apply_edges(const MessageFunction& function) {
-  mezzo::apply_edges(topology(), ndata(), edata(), ndata(), function);
-}
-
-void Graph::apply_edges(const MessageFunction& function, const at::Tensor& edges) {
+void Graph::apply_edges(const MessageFunction& function, const std::optional<at::Tensor>& edges) {
   mezzo::apply_edges(topology(), ndata(), edata(), ndata(), function, edges);
 }
 

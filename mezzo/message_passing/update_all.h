@@ -1,9 +1,13 @@
 #pragma once
 
+#include <optional>
+
+#include <ATen/core/Tensor.h>
+
 #include "mezzo/core/export.h"
 #include "mezzo/graph/frame.h"
+#include "mezzo/graph/functions.h"
 #include "mezzo/graph/topology.h"
-#include "mezzo/message_passing/functions.h"
 
 namespace mezzo {
 
@@ -35,17 +39,15 @@ MEZZO_API void push(const Topology& topology, const Frame& src, const Frame& edg
                     const at::Tensor& nodes, const MessageFunction& message,
                     const ReduceFunction& reduce, const ApplyFunction& apply = {});
 
-/// Computes columns of `edge`.
-MEZZO_API void apply_edges(const Topology& topology, const Frame& src, Frame& edge,
-                           const Frame& dst, const MessageFunction& function);
-/// Computes the rows `edges` (distinct integers [n], or bool [num_edges]) of columns of `edge`.
+/// Computes columns of `edge`, or of them the rows `edges` alone (distinct integers [n], or bool
+/// [num_edges]).
 MEZZO_API void apply_edges(const Topology& topology, const Frame& src, Frame& edge,
                            const Frame& dst, const MessageFunction& function,
-                           const at::Tensor& edges);
+                           const std::optional<at::Tensor>& edges = std::nullopt);
 
-/// Computes columns of `nodes` from its own.
-MEZZO_API void apply_nodes(Frame& nodes, const ApplyFunction& function);
-/// Computes the rows `ids` (distinct integers [n], or bool [num_rows]) of columns of `nodes`.
-MEZZO_API void apply_nodes(Frame& nodes, const ApplyFunction& function, const at::Tensor& ids);
+/// Computes columns of `nodes` from its own, or of them the rows `ids` alone (distinct integers
+/// [n], or bool [num_rows]).
+MEZZO_API void apply_nodes(Frame& nodes, const ApplyFunction& function,
+                           const std::optional<at::Tensor>& ids = std::nullopt);
 
 }  // namespace mezzo

@@ -10,8 +10,8 @@
 
 #include "mezzo/core/error.h"
 #include "mezzo/graph/frame.h"
+#include "mezzo/graph/functions.h"
 #include "mezzo/message_passing/fn.h"
-#include "mezzo/message_passing/functions.h"
 #include "mezzo/message_passing/ops.h"
 #include "mezzo/message_passing/update_all.h"
 #include "mezzo/nn/layer_support.h"

@@ -165,20 +165,12 @@ Block::LocalScope::~LocalScope() {
   detail::restore(block_.edata(), edata_);
 }
 
-void Block::update_all(const MessageFunction& message, const ReduceFunction& reduce) {
-  update_all(message, reduce, {});
-}
-
 void Block::update_all(const MessageFunction& message, const ReduceFunction& reduce,
                        const ApplyFunction& apply) {
   mezzo::update_all(topology(), srcdata(), edata(), dstdata(), message, reduce, apply);
 }
 
-void Block::apply_edges(const MessageFunction& function) {
-  mezzo::apply_edges(topology(), srcdata(), edata(), dstdata(), function);
-}
-
-void Block::apply_edges(const MessageFunction& function, const at::Tensor& edges) {
+void Block::apply_edges(const MessageFunction& function, const std::optional<at::Tensor>& edges) {
   mezzo::apply_edges(topology(), srcdata(), edata(), dstdata(), function, edges);
 }
 

@@ -2,19 +2,17 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
 
 #include "mezzo/core/export.h"
 #include "mezzo/graph/frame.h"
+#include "mezzo/graph/functions.h"
 #include "mezzo/graph/topology.h"
 
 namespace mezzo {
-
-class MessageFunction;  // these three: mezzo/message_passing/functions.h
-class ReduceFunction;
-class ApplyFunction;
 
 /// One hop of a mini-batch: the sampled edges into its destinations. The destinations are the first
 /// num_dst() sources, in the same order, but for blocks of to_block() without include_dst_in_src,
@@ -71,17 +69,15 @@ class MEZZO_API Block {
   // and dstdata(), with ids of this block. The rest, as apply_nodes(block.dstdata(), function), is
   // in mezzo/message_passing/update_all.h.
 
-  /// Sends `message` along every edge and reduces what arrives at each destination with `reduce`
-  /// (DGL's update_all); the new columns go to dstdata(). See Graph::update_all.
-  void update_all(const MessageFunction& message, const ReduceFunction& reduce);
-  /// As above; then `apply` maps the destinations' columns (the reduced ones included) to new ones.
+  /// Sends `message` along every edge and reduces what arrives at each destination with `reduce`;
+  /// then `apply`, if there is one, maps the destinations' columns (the reduced ones included) to
+  /// new ones. The new columns go to dstdata(). See Graph::update_all.
   void update_all(const MessageFunction& message, const ReduceFunction& reduce,
-                  const ApplyFunction& apply);
-  /// Computes columns of the edges from their ends' columns and their own.
-  void apply_edges(const MessageFunction& function);
-  /// Of `edges` alone (distinct integers [n], or bool [num_edges]), numbered as in this block; the
-  /// function sees them in the given order. Synchronises on CUDA.
-  void apply_edges(const MessageFunction& function, const at::Tensor& edges);
+                  const ApplyFunction& apply = {});
+  /// Computes columns of the edges, or of `edges` alone, from their ends' columns and their own.
+  /// See Graph::apply_edges.
+  void apply_edges(const MessageFunction& function,
+                   const std::optional<at::Tensor>& edges = std::nullopt);
 
  private:
   friend class BlockSampler;

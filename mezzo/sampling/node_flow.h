@@ -10,9 +10,9 @@
 
 #include "mezzo/core/export.h"
 #include "mezzo/graph/frame.h"
+#include "mezzo/graph/functions.h"
 #include "mezzo/graph/graph.h"
 #include "mezzo/graph/topology.h"
-#include "mezzo/message_passing/functions.h"
 
 namespace mezzo {
 

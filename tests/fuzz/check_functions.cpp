@@ -31,22 +31,6 @@ SomeRows random_rows(Draw& draw, std::int64_t count) {
   return {mask, row_names(draw, mask)};
 }
 
-void run(const Topology& graph, Frames& f, const MessageFunction& function, const SomeRows& some) {
-  if (some.names) {
-    apply_edges(graph, f.src, f.edge, f.dst, function, *some.names);
-  } else {
-    apply_edges(graph, f.src, f.edge, f.dst, function);
-  }
-}
-
-void run(Frame& nodes, const ApplyFunction& function, const SomeRows& some) {
-  if (some.names) {
-    apply_nodes(nodes, function, *some.names);
-  } else {
-    apply_nodes(nodes, function);
-  }
-}
-
 }  // namespace
 
 void check_apply_edges(Draw& draw) {
@@ -66,7 +50,8 @@ void check_apply_edges(Draw& draw) {
   if (before != 0) {
     frames.edge["m"] = at::full(expected.out.value.sizes(), before, on_device(m.dtype));
   }
-  run(graph, frames, custom ? custom_message(m) : MessageFunction(builtin_message(m)), some);
+  apply_edges(graph, frames.src, frames.edge, frames.dst,
+              custom ? custom_message(m) : MessageFunction(builtin_message(m)), some.names);
   const at::Tensor out = frames.edge["m"];
   if (!custom && !some.names) {
     const at::Tensor same = gsddmm(graph, m.op, m.lhs, m.rhs, m.lhs_target, m.rhs_target);
@@ -106,7 +91,7 @@ void check_apply_nodes(Draw& draw) {
   const auto function = [&](const NodeBatch& batch) -> Columns {
     return {{column, batch.data("x") * -2}};
   };
-  run(nodes, function, some);
+  apply_nodes(nodes, function, some.names);
   const at::Tensor out = nodes[column], computed = aligned(some.mask, x.dim());
   const at::Tensor wide = x.detach().to(at::kDouble);
   const double rest = over ? 1 : 0;  // times x, in the rows that are not computed

@@ -10,7 +10,7 @@
 #include <ATen/ATen.h>
 
 #include "mezzo/graph/frame.h"
-#include "mezzo/message_passing/functions.h"
+#include "mezzo/graph/functions.h"
 
 #include "fuzz/checks.h"
 #include "support/combined.h"

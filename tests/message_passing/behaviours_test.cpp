@@ -9,9 +9,9 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include "mezzo/graph/functions.h"
 #include "mezzo/graph/graph.h"
 #include "mezzo/message_passing/attention_scores.h"
-#include "mezzo/message_passing/functions.h"
 #include "mezzo/message_passing/ops.h"
 
 #include "support/reference.h"

@@ -6,9 +6,9 @@
 
 #include <ATen/ATen.h>
 
+#include "mezzo/graph/functions.h"
 #include "mezzo/graph/graph.h"
 #include "mezzo/message_passing/fn.h"
-#include "mezzo/message_passing/functions.h"
 
 #include "support/combined.h"
 #include "support/tensors.h"
