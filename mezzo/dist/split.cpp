@@ -7,7 +7,7 @@
 #include "mezzo/core/error.h"
 #include "mezzo/core/shuffle.h"
 #include "mezzo/dist/data_parallel.h"
-#include "mezzo/graph/topology_build.h"
+#include "mezzo/graph/argument_checks.h"
 
 namespace mezzo::dist {
 namespace {

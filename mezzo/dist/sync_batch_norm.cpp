@@ -9,7 +9,7 @@
 
 #include "mezzo/core/error.h"
 #include "mezzo/dist/collective_check.h"
-#include "mezzo/graph/topology_build.h"
+#include "mezzo/graph/argument_checks.h"
 #include "mezzo/message_passing/second_derivative.h"
 
 namespace mezzo::dist {

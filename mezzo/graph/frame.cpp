@@ -7,8 +7,8 @@
 #include <fmt/ranges.h>
 
 #include "mezzo/core/error.h"
+#include "mezzo/graph/argument_checks.h"
 #include "mezzo/graph/selection.h"
-#include "mezzo/graph/topology_build.h"
 
 namespace mezzo {
 namespace {

@@ -6,10 +6,9 @@
 
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
-#include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include "mezzo/core/error.h"
+#include "mezzo/graph/argument_checks.h"
 #include "mezzo/graph/topology_ops.h"
 
 namespace mezzo::detail {
@@ -121,24 +120,6 @@ Adjacency sort_on_host(const at::Tensor& keys, const at::Tensor& others, std::in
 }
 
 }  // namespace
-
-at::Device resolve_device(std::string_view what, at::Device device) {
-  MEZZO_CHECK(device.is_cpu() || device.is_cuda(), "{}: expected a CPU or CUDA device, got {}",
-              what, device.str());
-  if (device.is_cpu()) return {at::kCPU};
-  const auto count = static_cast<std::int64_t>(at::hasCUDA() ? at::getNumGPUs() : 0);
-  MEZZO_CHECK(device.has_index() ? device.index() < count : count > 0,
-              "{}: expected one of {} CUDA devices, got {}", what, count, device.str());
-  return device.has_index() ? device : at::empty({0}, at::device(device)).device();
-}
-
-std::string describe(const at::Tensor& tensor) {
-  if (!tensor.defined()) return "an undefined tensor";
-  const at::IntArrayRef sizes = tensor.sizes();
-  return fmt::format("{}{} [{}]", tensor.layout() == at::kStrided ? "" : "sparse ",
-                     c10::getDtypeNames(tensor.scalar_type()).first,
-                     fmt::join(sizes.begin(), sizes.end(), ", "));
-}
 
 at::ScalarType choose_id_dtype(std::string_view operation, IdWidth width, std::int64_t num_src,
                                std::int64_t num_dst, std::int64_t num_edges) {

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cstdint>
-#include <string>
 #include <string_view>
 
 #include <ATen/core/Tensor.h>
@@ -39,13 +38,6 @@ enum class SlotOrder : std::uint8_t {
   kAscending,  ///< ascending within each row
   kOther,
 };
-
-/// `device` with its index where it has one ("cuda" becomes the current CUDA device). Throws
-/// InvalidArgument unless it is a CPU or CUDA device.
-at::Device resolve_device(std::string_view what, at::Device device);
-
-/// "int64 [3, 2]", for errors; the tensor may be undefined.
-std::string describe(const at::Tensor& tensor);
 
 /// The width that keeps a derived graph's ids as wide as these.
 constexpr IdWidth width_like(at::ScalarType ids) {

@@ -10,7 +10,7 @@
 
 #include "mezzo/core/error.h"
 #include "mezzo/core/huge_pages.h"
-#include "mezzo/graph/topology_build.h"
+#include "mezzo/graph/argument_checks.h"
 #include "mezzo/message_passing/cuda_library.h"
 
 namespace mezzo {

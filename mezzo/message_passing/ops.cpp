@@ -3,8 +3,8 @@
 #include <ATen/ATen.h>
 
 #include "mezzo/core/error.h"
+#include "mezzo/graph/argument_checks.h"
 #include "mezzo/graph/selection.h"
-#include "mezzo/graph/topology_build.h"
 #include "mezzo/message_passing/arguments.h"
 #include "mezzo/message_passing/schema.h"
 #include "mezzo/message_passing/sparse_linear.h"

@@ -12,6 +12,7 @@
 
 #include "mezzo/core/error.h"
 #include "mezzo/core/parse.h"
+#include "mezzo/graph/argument_checks.h"
 #include "mezzo/graph/topology_build.h"
 #include "mezzo/message_passing/arguments.h"
 #include "mezzo/message_passing/lowered.h"

@@ -9,6 +9,7 @@
 #include <torch/nn/modules/container/modulelist.h>
 
 #include "mezzo/core/error.h"
+#include "mezzo/graph/argument_checks.h"
 #include "mezzo/graph/topology_build.h"
 #include "mezzo/message_passing/ops.h"
 #include "mezzo/nn/layer_support.h"

@@ -10,7 +10,7 @@
 #include <ATen/autocast_mode.h>
 
 #include "mezzo/core/error.h"
-#include "mezzo/graph/topology_build.h"
+#include "mezzo/graph/argument_checks.h"
 #include "mezzo/graph/topology_trusted.h"
 #include "mezzo/nn/evaluation_mode.h"
 #include "mezzo/nn/layer_support.h"

@@ -6,7 +6,7 @@
 #include <ATen/ATen.h>
 
 #include "mezzo/core/error.h"
-#include "mezzo/graph/topology_build.h"
+#include "mezzo/graph/argument_checks.h"
 #include "mezzo/message_passing/ops.h"
 #include "mezzo/nn/layer_support.h"
 #include "mezzo/nn/recurrent.h"

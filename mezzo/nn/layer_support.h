@@ -8,8 +8,8 @@
 #include <ATen/core/Tensor.h>
 
 #include "mezzo/core/error.h"
+#include "mezzo/graph/argument_checks.h"
 #include "mezzo/graph/topology.h"
-#include "mezzo/graph/topology_build.h"
 #include "mezzo/nn/graph_conv.h"
 #include "mezzo/nn/node_rows.h"
 

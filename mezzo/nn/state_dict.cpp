@@ -17,7 +17,7 @@
 
 #include "mezzo/core/error.h"
 #include "mezzo/data/readers.h"
-#include "mezzo/graph/topology_build.h"
+#include "mezzo/graph/argument_checks.h"
 
 namespace mezzo::nn {
 namespace {

@@ -8,6 +8,7 @@
 #include <c10/core/InferenceMode.h>
 
 #include "mezzo/core/error.h"
+#include "mezzo/graph/argument_checks.h"
 #include "mezzo/graph/selection.h"
 #include "mezzo/graph/topology_build.h"
 #include "mezzo/message_passing/update_all.h"

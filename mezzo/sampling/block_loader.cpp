@@ -9,7 +9,7 @@
 #include <fmt/ranges.h>
 
 #include "mezzo/core/error.h"
-#include "mezzo/graph/topology_build.h"
+#include "mezzo/graph/argument_checks.h"
 #include "mezzo/sampling/layer_blocks.h"
 #include "mezzo/sampling/loader_support.h"
 #include "mezzo/sampling/seed_order.h"

@@ -10,6 +10,7 @@
 #include <c10/core/InferenceMode.h>
 
 #include "mezzo/core/error.h"
+#include "mezzo/graph/argument_checks.h"
 #include "mezzo/graph/topology_build.h"
 #include "mezzo/graph/topology_trusted.h"
 #include "mezzo/kernels/sampling.h"

@@ -6,7 +6,7 @@
 #include <c10/core/impl/LocalDispatchKeySet.h>
 
 #include "mezzo/core/error.h"
-#include "mezzo/graph/topology_build.h"
+#include "mezzo/graph/argument_checks.h"
 #include "mezzo/graph/topology_trusted.h"
 #include "mezzo/message_passing/ops.h"
 #include "mezzo/message_passing/sixteen_bits.h"

@@ -4,7 +4,7 @@
 #include <fmt/ranges.h>
 
 #include "mezzo/core/error.h"
-#include "mezzo/graph/topology_build.h"
+#include "mezzo/graph/argument_checks.h"
 #include "mezzo/sampling/gather.h"
 
 namespace mezzo::detail {

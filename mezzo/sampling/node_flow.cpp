@@ -6,6 +6,7 @@
 #include <ATen/ATen.h>
 
 #include "mezzo/core/error.h"
+#include "mezzo/graph/argument_checks.h"
 #include "mezzo/graph/selection.h"
 #include "mezzo/graph/topology_build.h"
 #include "mezzo/sampling/node_flow_state.h"

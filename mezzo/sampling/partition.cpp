@@ -12,6 +12,7 @@
 #include <metis.h>
 
 #include "mezzo/core/error.h"
+#include "mezzo/graph/argument_checks.h"
 #include "mezzo/graph/topology_build.h"
 
 namespace mezzo {

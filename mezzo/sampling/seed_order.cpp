@@ -13,6 +13,7 @@
 #include "mezzo/core/error.h"
 #include "mezzo/core/random.h"
 #include "mezzo/core/shuffle.h"
+#include "mezzo/graph/argument_checks.h"
 #include "mezzo/graph/selection.h"
 #include "mezzo/graph/topology_build.h"
 #include "mezzo/sampling/batch_key.h"

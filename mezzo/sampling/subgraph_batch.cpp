@@ -6,6 +6,7 @@
 #include <ATen/ATen.h>
 
 #include "mezzo/core/error.h"
+#include "mezzo/graph/argument_checks.h"
 #include "mezzo/graph/topology_build.h"
 #include "mezzo/graph/topology_trusted.h"
 #include "mezzo/sampling/loader_support.h"

@@ -12,7 +12,7 @@
 
 #include "mezzo/core/error.h"
 #include "mezzo/data/dataset.h"
-#include "mezzo/graph/topology_build.h"
+#include "mezzo/graph/argument_checks.h"
 
 namespace mezzo {
 namespace {
