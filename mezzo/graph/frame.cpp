@@ -8,6 +8,7 @@
 
 #include "mezzo/core/error.h"
 #include "mezzo/graph/argument_checks.h"
+#include "mezzo/graph/missing_column.h"
 #include "mezzo/graph/selection.h"
 
 namespace mezzo {
@@ -24,6 +25,16 @@ void check_column(const std::string& what, const std::string& name, const at::Te
               num_rows, column.size(0));
   MEZZO_CHECK(column.device() == device, "{} column '{}': expected on {}, got on {}", what, name,
               device.str(), column.device().str());
+}
+
+bool is_present(const at::Tensor& column) {
+  return column.defined() && !detail::is_missing_column(column);
+}
+
+std::string missing_text(const std::string& what, const std::string& name,
+                         const std::vector<std::string>& names) {
+  return fmt::format("{} column '{}' is missing; there are: {}", what, name,
+                     names.empty() ? "none" : fmt::format("{}", fmt::join(names, ", ")));
 }
 
 /// Whether the rows of both are dense, of one dtype and one shape.
@@ -64,19 +75,23 @@ void Frame::set(const std::string& name, const at::Tensor& column) {
   columns_[name] = column;
 }
 
+// An assignment may follow, so a missing column is no error yet. A proxy class could throw when it
+// is read, but libtorch looks at the exact type: autograd::Function takes it for a constant, and
+// the gradient is lost.
 at::Tensor& Frame::operator[](const std::string& name) {
-  return columns_[name];
+  at::Tensor& column = columns_[name];
+  if (!is_present(column)) column = detail::missing_column(missing_text(what_, name, names()));
+  return column;
 }
 
 // A column that was only named (by the writing operator) and never assigned is not there.
 bool Frame::contains(const std::string& name) const {
   const auto found = columns_.find(name);
-  return found != columns_.end() && found->second.defined();
+  return found != columns_.end() && is_present(found->second);
 }
 
 const at::Tensor& Frame::operator[](const std::string& name) const {
-  MEZZO_CHECK(contains(name), "{} column '{}' is missing; there are: {}", what_, name,
-              names().empty() ? "none" : fmt::format("{}", fmt::join(names(), ", ")));
+  MEZZO_CHECK(contains(name), "{}", missing_text(what_, name, names()));
   return columns_.find(name)->second;
 }
 
@@ -99,7 +114,7 @@ at::Tensor Frame::pop(const std::string& name) {
 std::vector<std::string> Frame::names() const {
   std::vector<std::string> found;
   for (const auto& [name, column] : columns_) {
-    if (column.defined()) found.push_back(name);
+    if (is_present(column)) found.push_back(name);
   }
   return found;
 }
@@ -139,7 +154,7 @@ Frame Frame::rows(const at::Tensor& ids) const {
 Frame Frame::to(at::Device device) const {
   Frame moved(what_, num_rows_, device);
   for (const auto& [name, column] : columns_) {
-    if (column.defined()) moved.columns_[name] = column.to(moved.device_);
+    if (is_present(column)) moved.columns_[name] = column.to(moved.device_);
   }
   return moved;
 }

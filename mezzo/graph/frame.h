@@ -26,8 +26,9 @@ class MEZZO_API Frame {
   /// then changes nothing.
   void set(const std::string& name, const at::Tensor& column);
 
-  /// The column, made if missing: of a misspelt name on a frame that is not const an undefined
-  /// tensor, without an error. For writing, which it does not check; to read use at().
+  /// The column, to read or to assign; the assignment is not checked. A missing column may only be
+  /// assigned: to read its shape or device, or to call an operator on it, throws InvalidArgument
+  /// that lists the columns. Use contains(), not defined(), to ask whether a column exists.
   at::Tensor& operator[](const std::string& name);
   /// The column. Throws InvalidArgument that lists the columns if missing.
   const at::Tensor& operator[](const std::string& name) const;

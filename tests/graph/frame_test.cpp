@@ -1,11 +1,14 @@
 #include "mezzo/graph/frame.h"
 
+#include <functional>
+#include <sstream>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
+#include <torch/csrc/autograd/custom_function.h>
 
 #include "mezzo/core/error.h"
 
@@ -77,6 +80,92 @@ TEST(Frame, missing_column_is_an_error_that_lists_the_columns) {
   EXPECT_TRUE(mentions(error_of([&] { frame.erase("x"); }), text));
   frame["x"];  // named, not assigned
   EXPECT_TRUE(mentions(error_of([&] { frame.at("x"); }), text));
+}
+
+struct Doubled : torch::autograd::Function<Doubled> {
+  static at::Tensor forward(torch::autograd::AutogradContext*, const at::Tensor& x) {
+    return 2 * x;
+  }
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext*,
+                                                 torch::autograd::variable_list grads) {
+    return {2 * grads[0]};
+  }
+};
+
+TEST(Frame, every_use_of_a_missing_column_but_assignment_is_an_error_that_lists_the_columns) {
+  Frame frame = nodes(3);
+  frame["label"] = at::zeros({3});
+  frame["feat"] = at::rand({3, 2});
+  const at::Tensor y = at::rand({3, 2});
+  const at::Tensor copy = frame["fet"];
+  const std::vector<std::pair<const char*, std::function<void(const at::Tensor&)>>> uses = {
+      {"sizes", [](const at::Tensor& x) { static_cast<void>(x.sizes()); }},
+      {"size", [](const at::Tensor& x) { static_cast<void>(x.size(1)); }},
+      {"dim", [](const at::Tensor& x) { static_cast<void>(x.dim()); }},
+      {"numel", [](const at::Tensor& x) { static_cast<void>(x.numel()); }},
+      {"device", [](const at::Tensor& x) { static_cast<void>(x.device()); }},
+      {"options", [](const at::Tensor& x) { static_cast<void>(x.options()); }},
+      {"layout", [](const at::Tensor& x) { static_cast<void>(x.layout()); }},
+      {"is_contiguous", [](const at::Tensor& x) { static_cast<void>(x.is_contiguous()); }},
+      {"strides", [](const at::Tensor& x) { static_cast<void>(x.strides()); }},
+      {"[]", [](const at::Tensor& x) { static_cast<void>(x[0]); }},
+      {"to", [](const at::Tensor& x) { static_cast<void>(x.to(at::kFloat)); }},
+      {"nonzero", [](const at::Tensor& x) { static_cast<void>(x.nonzero()); }},
+      {"mul_", [](const at::Tensor& x) { static_cast<void>(x.mul_(2)); }},
+      {"detach", [](const at::Tensor& x) { static_cast<void>(x.detach()); }},
+      {"variable_data", [](const at::Tensor& x) { static_cast<void>(x.variable_data()); }},
+      {"second operand", [&](const at::Tensor& x) { static_cast<void>(y + x); }},
+      {"list",
+       [&](const at::Tensor& x) {
+         static_cast<void>(at::cat({y, x}));
+       }},
+      {"index", [&](const at::Tensor& x) { static_cast<void>(y.index({x})); }},
+      {"source", [&](const at::Tensor& x) { y.copy_(x); }},
+      {"function", [](const at::Tensor& x) { static_cast<void>(Doubled::apply(x)); }},
+      {"print", [](const at::Tensor& x) { std::ostringstream() << x; }},
+      {"set", [&](const at::Tensor& x) { frame.set("new", x); }},
+  };
+  const std::string text = "nodecolumn'fet'ismissing;thereare:feat,label";
+  for (const auto& [name, use] : uses) {
+    EXPECT_TRUE(mentions(error_of([&, &f = use] { f(frame["fet"]); }), text)) << name;
+    EXPECT_TRUE(mentions(error_of([&, &f = use] { f(copy); }), text)) << name << " of a copy";
+  }
+  {
+    const c10::InferenceMode inference;
+    EXPECT_TRUE(mentions(error_of([&] { frame["fet"].sum(); }), text));
+  }
+  EXPECT_EQ(frame.names(), Names({"feat", "label"}));
+  EXPECT_EQ(frame.to(at::kCPU).names(), Names({"feat", "label"}));
+  EXPECT_EQ(frame.rows(ids({0})).names(), Names({"feat", "label"}));
+}
+
+TEST(Frame, a_missing_column_can_be_assigned) {
+  Frame frame = nodes(3);
+  const at::Tensor h = at::rand({3, 2}).requires_grad_();
+  EXPECT_TRUE(mentions(error_of([&] { frame["h"].sum(); }), "nodecolumn'h'ismissing"));
+  at::Tensor& column = frame["h"];
+  frame["h"] = h;
+  EXPECT_TRUE(column.is_same(h));
+  EXPECT_TRUE(frame.contains("h"));
+  EXPECT_TRUE(at::equal(frame["h"].sum(), h.sum()));
+  EXPECT_TRUE(Doubled::apply(frame["h"]).requires_grad());
+
+  const at::Tensor moved = std::move(frame["h"]);
+  EXPECT_TRUE(moved.is_same(h));
+  EXPECT_FALSE(frame.contains("h"));
+  EXPECT_TRUE(mentions(error_of([&] { frame["h"].sum(); }), "nodecolumn'h'ismissing"));
+}
+
+TEST(Frame, methods_of_a_column_work_on_its_own_memory) {
+  Frame frame = nodes(2);
+  const at::Tensor h = at::ones({2, 2});
+  frame["h"] = h;
+  frame["h"].mul_(2);
+  frame["h"][0] = 5;
+  EXPECT_EQ(values(h), values(ids({5, 5, 2, 2})));
+  auto rows = frame["h"];
+  rows = rows + 1;  // a tensor of its own
+  EXPECT_TRUE(frame["h"].is_same(h));
 }
 
 TEST(Frame, column_of_another_number_of_rows_is_an_error_when_read) {

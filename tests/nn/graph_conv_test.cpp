@@ -303,6 +303,9 @@ TEST(GraphConv, wrong_arguments_are_errors_that_name_them) {
   EXPECT_TRUE(mentions(error(h, at::zeros({14}, on_device(at::kDouble))), "edge_weight[15]"));
   EXPECT_TRUE(mentions(error(h, at::zeros({15, 2}, on_device(at::kDouble))), "edge_weight[15]"));
   EXPECT_TRUE(mentions(error(h, at::zeros({15}, on_device(at::kLong))), "edge_weight[15]"));
+  Frame edges("edge", 15, test_device());
+  edges["weight"] = at::zeros({15}, on_device(at::kDouble));
+  EXPECT_TRUE(mentions(error(h, edges["wieght"]), "edgecolumn'wieght'ismissing;thereare:weight"));
 }
 
 TEST(GraphConv, an_external_weight_takes_the_place_of_the_parameter) {
