@@ -134,7 +134,6 @@ TEST(Launch, what_all_processes_refuse_ends_with_their_code) {
     EXPECT_NE(outcome.err.find("mezzo: launch: rank "), std::string::npos) << outcome.err;
   };
   refused({"--dataset", rings, "--epochs", "2"}, "batch-size and fanout");
-  refused({"--model", "cnn"}, "the model cnn trains in one process");
   refused(with(sampled(rings), {"--group-timeout", "0"}), "--group-timeout: expected 1 to");
 }
 
@@ -154,12 +153,6 @@ TEST(Launch, a_port_that_is_in_use_is_named) {
   ::close(listener);
   EXPECT_EQ(outcome.code, 3);
   EXPECT_NE(outcome.err.find("--port: " + port), std::string::npos) << outcome.err;
-}
-
-/// The folder of the shared data sets; empty: none.
-std::string shared_data() {
-  const char* const shared = std::getenv("MEZZO_SHARED_DATA");
-  return shared != nullptr ? shared : "";
 }
 
 /// Reports of GraphSAGE on a data set.
@@ -196,12 +189,9 @@ OneAndTwo learn_by_one_and_two(const std::string& dataset, std::int64_t batch_si
 
 /// The two scores are as two draws from one distribution: they stay within four standard errors of
 /// the difference of two shares of 1,000 nodes.
-TEST(SharedDataLaunch, two_processes_learn_what_one_learns_from_cora) {
-  if (shared_data().empty()) {
-    GTEST_SKIP() << "MEZZO_SHARED_DATA does not name the folder of the shared data sets";
-  }
+TEST(Launch, two_processes_learn_what_one_learns_from_cora) {
   const OneAndTwo reports =
-      learn_by_one_and_two(shared_data() + "/cora", 70,
+      learn_by_one_and_two(MEZZO_CORA, 70,
                            {"--hidden", "32", "--lr", "0.01", "--weight-decay", "5e-4", "--fanout",
                             "10,10", "--epochs", "20", "--eval-every", "5"});
   const double alone = reports.one["test_accuracy"];
@@ -211,11 +201,12 @@ TEST(SharedDataLaunch, two_processes_learn_what_one_learns_from_cora) {
 }
 
 TEST(SharedDataLaunch, two_processes_come_within_half_a_point_of_one_on_coauthor_physics) {
-  if (shared_data().empty()) {
+  const char* const shared = std::getenv("MEZZO_SHARED_DATA");
+  if (shared == nullptr) {
     GTEST_SKIP() << "MEZZO_SHARED_DATA does not name the folder of the shared data sets";
   }
   const OneAndTwo reports =
-      learn_by_one_and_two(shared_data() + "/coauthor-physics", 512,
+      learn_by_one_and_two(std::string(shared) + "/coauthor-physics", 512,
                            {"--split", "602020", "--hidden", "64", "--lr", "0.003", "--fanout",
                             "15,10", "--epochs", "5", "--eval-every", "5"});
   EXPECT_GT(reports.one["test_accuracy"].get<double>(), 0.9);  // 0.51 for the largest class
