@@ -1,7 +1,5 @@
 // Training steps of the CNN for 28 x 28 images, in every precision, with both layouts of the
 // activations, by class of operation. The batch is random: speed does not depend on the pixels.
-#include "mezzo/nn/cnn.h"
-
 #include <array>
 #include <iostream>
 #include <memory>
@@ -22,6 +20,7 @@
 #include "mezzo/train/step.h"
 #include "mezzo/train/table.h"
 
+#include "examples/cnn/network.h"
 #include "support/program.h"
 
 namespace {
@@ -113,8 +112,8 @@ class Training {
         images_(std::move(images)),
         labels_(std::move(labels)),
         stages_(std::move(stages)),
-        model_(seeded_model(variant)),
-        optimizer_(model_->parameters(), torch::optim::AdamOptions(1e-4)),
+        network_(seeded_network(variant)),
+        optimizer_(network_->parameters(), torch::optim::AdamOptions(1e-4)),
         scaler_({.device = at::kCPU, .enabled = variant.precision == amp::Precision::kFloat16}) {}
 
   /// Returns the loss, [1].
@@ -123,7 +122,7 @@ class Training {
     {
       WorkRecorder recorder;
       const auto forward = [this] {
-        return at::cross_entropy_loss(model_->forward(images_).to(at::kFloat), labels_);
+        return at::cross_entropy_loss(network_->forward(images_).to(at::kFloat), labels_);
       };
       loss = mezzo::scaled_backward(variant_.precision, at::kCPU, scaler_, forward,
                                     {.cpu_policy = variant_.policy});
@@ -139,15 +138,15 @@ class Training {
   }
 
  private:
-  static mezzo::nn::CNN seeded_model(const Variant& variant) {
+  static torch::nn::Sequential seeded_network(const Variant& variant) {
     at::manual_seed(0);
-    return mezzo::nn::CNN(mezzo::nn::CNNOptions{.channels_last = variant.channels_last});
+    return make_network(variant.channels_last);
   }
 
   Variant variant_;
   at::Tensor images_, labels_;
   std::shared_ptr<Stages> stages_;
-  mezzo::nn::CNN model_;
+  torch::nn::Sequential network_;
   torch::optim::Adam optimizer_;
   amp::GradScaler scaler_;
 };

@@ -10,8 +10,9 @@
 #include "mezzo/amp/captured_step.h"
 #include "mezzo/amp/fused_adam.h"
 #include "mezzo/amp/grad_scaler.h"
-#include "mezzo/nn/cnn.h"
 #include "mezzo/nn/model.h"
+
+#include "examples/cnn/network.h"
 
 namespace mezzo::bench {
 namespace {
@@ -47,10 +48,9 @@ class DeviceTraining {
   amp::GradScaler scaler_;
 };
 
-template <class Model, class... Arguments>
-Model model_on_device(const Arguments&... arguments) {
+nn::Model model_on_device(const nn::ModelOptions& options) {
   at::manual_seed(0);
-  Model model(arguments...);
+  nn::Model model(options);
   model->to(gpu());
   return model;
 }
@@ -93,7 +93,7 @@ Plan gat_step(const Topology& topology, std::int64_t heads, std::int64_t hidden,
                                      .num_heads = heads,
                                      .dropout = 0,
                                      .allow_zero_in_degree = true};
-      const auto model = model_on_device<nn::Model>(options);
+      const auto model = model_on_device(options);
       made.contenders.push_back(eager(std::string(amp::to_string(precision)), precision,
                                       graph_training(model, precision, topology, x, labels)));
     }
@@ -122,7 +122,7 @@ Plan cora_step(const std::vector<amp::Precision>& precisions) {
                                        .dropout = 0,
                                        .allow_zero_in_degree = true};
         const auto training =
-            graph_training(model_on_device<nn::Model>(options), precision, topology, x, labels);
+            graph_training(model_on_device(options), precision, topology, x, labels);
         const std::string name =
             fmt::format("{} {}", amp::to_string(precision), captured ? "captured" : "eager");
         Contender contender = eager(name, precision, training);
@@ -148,14 +148,16 @@ Plan cnn_step(std::int64_t batch) {
     for (const Precision precision :
          {Precision::kTensorFloat32, Precision::kBFloat16, Precision::kFloat16}) {
       for (const bool channels_last : {false, true}) {
-        auto model = model_on_device<nn::CNN>(nn::CNNOptions{.channels_last = channels_last});
-        const auto forward = [model, images, labels]() mutable {
-          return at::cross_entropy_loss(model->forward(images).to(at::kFloat), labels);
+        at::manual_seed(0);
+        torch::nn::Sequential network = make_network(channels_last);
+        network->to(gpu());
+        const auto forward = [network, images, labels]() mutable {
+          return at::cross_entropy_loss(network->forward(images).to(at::kFloat), labels);
         };
         const std::string name =
             fmt::format("{}{}", amp::to_string(precision), channels_last ? " channels-last" : "");
         made.contenders.push_back(eager(
-            name, precision, std::make_shared<DeviceTraining>(model.ptr(), precision, forward)));
+            name, precision, std::make_shared<DeviceTraining>(network.ptr(), precision, forward)));
       }
     }
     return made;
