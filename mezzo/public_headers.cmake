@@ -58,7 +58,6 @@ set(mezzo_public_headers
   nn/aggregator.h
   nn/appnp_conv.h
   nn/cheb_conv.h
-  nn/cnn.h
   nn/dot_gat_conv.h
   nn/edge_conv.h
   nn/edge_weight_norm.h
@@ -104,8 +103,6 @@ set(mezzo_public_headers
   sampling/subgraph_batch.h
   sampling/workspace.h
   train/doctor.h
-  train/image_options.h
-  train/image_trainer.h
   train/metrics.h
   train/options.h
   train/report.h

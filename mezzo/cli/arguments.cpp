@@ -13,7 +13,6 @@
 #include "mezzo/core/parse.h"
 #include "mezzo/data/convert.h"
 #include "mezzo/train/files.h"
-#include "mezzo/train/image_options.h"
 
 namespace mezzo::cli {
 namespace {
@@ -25,15 +24,6 @@ void set_self_loops(TrainOptions& options, bool on) {
 }
 
 }  // namespace
-
-nn::ModelKind parse_model(const std::string& flag, const std::string& text) {
-  try {
-    return parse(nn::ModelKinds{}, flag, text);
-  } catch (const InvalidArgument& error) {
-    throw InvalidArgument(fmt::format("{}; {} is for image data: mezzo train --model {}",
-                                      error.what(), kImageModel, kImageModel));
-  }
-}
 
 void add_data_options(CLI::App& app, DataArguments& data) {
   OptionGroup(app, "Data")

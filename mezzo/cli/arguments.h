@@ -33,10 +33,6 @@ struct RunArguments {
   std::string json;
 };
 
-/// The kind of the model of graphs called `text`. Throws InvalidArgument that names the flag, all
-/// of them and what becomes of the model of images.
-nn::ModelKind parse_model(const std::string& flag, const std::string& text);
-
 void add_data_options(CLI::App& app, DataArguments& data);
 void add_machine_options(CLI::App& app, MachineArguments& machine);
 /// All options of a model but --model itself.

@@ -16,15 +16,11 @@ void add_checkpoint_options(CLI::App& app, CheckpointArguments& arguments) {
   add_machine_options(app, arguments.machine);
 }
 
-const std::string& required_checkpoint(const CheckpointArguments& arguments) {
-  MEZZO_CHECK(!arguments.checkpoint.empty(), "--checkpoint is required");
-  return arguments.checkpoint;
-}
-
 LoadedCheckpoint load(const CheckpointArguments& arguments, const LoadOptions& load_options) {
+  MEZZO_CHECK(!arguments.checkpoint.empty(), "--checkpoint is required");
   const at::Device device = use_machine(arguments.machine);
   LoadedCheckpoint loaded;
-  loaded.checkpoint = read_checkpoint(required_checkpoint(arguments));
+  loaded.checkpoint = read_checkpoint(arguments.checkpoint);
   TrainOptions& options = loaded.checkpoint.options;
   options.device = device;
 

@@ -19,9 +19,6 @@ struct CheckpointArguments {
 /// All but --split-index.
 void add_checkpoint_options(CLI::App& app, CheckpointArguments& arguments);
 
-/// The checkpoint's file. Throws InvalidArgument where none is named.
-const std::string& required_checkpoint(const CheckpointArguments& arguments);
-
 /// A checkpoint, its options overridden by the arguments, and the data to use it on.
 struct LoadedCheckpoint {
   Checkpoint checkpoint;
@@ -29,7 +26,7 @@ struct LoadedCheckpoint {
 };
 
 /// load_options: as for load(const DataArguments&). Throws as read_checkpoint and load_dataset;
-/// InvalidArgument where no data set is named.
+/// InvalidArgument if no checkpoint or no data set is named.
 LoadedCheckpoint load(const CheckpointArguments& arguments, const LoadOptions& load_options = {});
 
 }  // namespace mezzo::cli

@@ -34,14 +34,16 @@ void add_compared(CLI::App& app, CompareArguments& compare) {
   OptionGroup(app, "Model")
       .value(
           "--model", "NAME",
-          [&compare](const std::string& text) { compare.model = parse_model("--model", text); },
+          [&compare](const std::string& text) {
+            compare.model = parse(nn::ModelKinds{}, "--model", text);
+          },
           "Model: " + names(nn::ModelKinds{}), "gcn")
       .list(
           "--models", "NAME,...",
           [&compare](const std::vector<std::string>& words) {
             compare.models.clear();
             for (const std::string& word : words) {
-              append(compare.models, parse_model("--models", word), "--models", word);
+              append(compare.models, parse(nn::ModelKinds{}, "--models", word), "--models", word);
             }
           },
           "Several models, instead of --model; an option of some of them goes to those alone");

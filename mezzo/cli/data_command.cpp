@@ -9,7 +9,6 @@
 #include "mezzo/core/error.h"
 #include "mezzo/core/json.h"
 #include "mezzo/data/convert.h"
-#include "mezzo/data/image_dataset.h"
 #include "mezzo/train/files.h"
 #include "mezzo/train/table.h"
 
@@ -28,23 +27,6 @@ std::string list_to_json(const std::vector<KnownDataset>& known) {
   return json_text(object);
 }
 
-/// The images that train takes by name.
-KnownDataset known_images() {
-  KnownDataset known{.name = kFashionMnist,
-                     .description =
-                         "Fashion-MNIST: 60,000 images of clothes in 10 classes, for "
-                         "mezzo train --model cnn",
-                     .available = true,
-                     .path = {}};
-  try {
-    known.path = image_folder(kFashionMnist);
-  } catch (const IoError&) {
-    known.available = false;
-    known.path = "install Debian's dataset-fashion-mnist";
-  }
-  return known;
-}
-
 int list_command(const Arguments& arguments) {
   std::string directory, json;
   CLI::App app("Lists the data sets that have a name, and those of a folder", "mezzo data list");
@@ -53,8 +35,7 @@ int list_command(const Arguments& arguments) {
   if (!parse_arguments(app, arguments)) return kSuccess;
 
   if (!json.empty()) check_writable("--json", json);
-  std::vector<KnownDataset> known = list_datasets(directory);
-  known.push_back(known_images());
+  const std::vector<KnownDataset> known = list_datasets(directory);
   for (const KnownDataset& one : known) check_not_read("--json", json, one.path);
   std::vector<std::vector<std::string>> rows = {{"name", "available", "path", "description"}};
   for (const KnownDataset& one : known) {

@@ -42,12 +42,7 @@ int doctor_command(const Arguments& arguments) {
       "recommends a precision, a loss scale and parts to keep in float32",
       "mezzo doctor");
   add_data_options(app, run.data);
-  OptionGroup(app, "Model")
-      .value(
-          "--model", "NAME",
-          [&run](const std::string& text) { run.options.model = parse_model("--model", text); },
-          "Model: " + names(nn::ModelKinds{}),
-          std::string(name_of(nn::ModelKinds{}, run.options.model)));
+  OptionGroup(app, "Model").choice("--model", nn::ModelKinds{}, run.options.model, "Model");
   add_model_options(app, run.options);
   OptionGroup(app, "Training").number("--steps", doctor.steps, "Steps of each trial");
   add_step_options(app, run.options);

@@ -4,13 +4,11 @@
 
 #include "mezzo/cli/checkpoint_arguments.h"
 #include "mezzo/cli/commands.h"
-#include "mezzo/cli/image_command.h"
 #include "mezzo/cli/interrupt.h"
 #include "mezzo/cli/run.h"
 #include "mezzo/core/json.h"
 #include "mezzo/data/dataset.h"
 #include "mezzo/train/files.h"
-#include "mezzo/train/image_checkpoint.h"
 #include "mezzo/train/inference.h"
 #include "mezzo/train/table.h"
 #include "mezzo/version.h"
@@ -51,10 +49,6 @@ int evaluate_command(const Arguments& arguments) {
   ignore_sigpipe();
 
   if (!json.empty()) check_writable("--json", json);
-  if (is_image_checkpoint(required_checkpoint(wanted))) {
-    evaluate_images(wanted, json);
-    return kSuccess;
-  }
   const LoadedCheckpoint loaded = load(wanted);
   check_not_read("--json", json, loaded.dataset.origin);
   const Scores scores = evaluate(loaded.dataset, loaded.checkpoint);

@@ -5,11 +5,9 @@
 
 #include "mezzo/cli/checkpoint_arguments.h"
 #include "mezzo/cli/commands.h"
-#include "mezzo/cli/image_command.h"
 #include "mezzo/cli/run.h"
 #include "mezzo/core/error.h"
 #include "mezzo/train/files.h"
-#include "mezzo/train/image_checkpoint.h"
 #include "mezzo/train/inference.h"
 
 namespace mezzo::cli {
@@ -18,16 +16,13 @@ int predict_command(const Arguments& arguments) {
   CheckpointArguments wanted;
   std::string output;
   CLI::App app(
-      "Writes what the best weights of a checkpoint predict for all nodes, which need no labels, "
-      "or "
-      "test images",
+      "Writes what the best weights of a checkpoint predict for all nodes, which need no labels",
       "mezzo predict");
   add_checkpoint_options(app, wanted);
   OptionGroup(app, "Files")
-      .text(
-          "--output", output, "FILE.csv|FILE.npy",
-          "CSV with node (or image), class and probability, of multi-label data the probability of "
-          "each class; or npy with the classes (required)");
+      .text("--output", output, "FILE.csv|FILE.npy",
+            "CSV with node, class and probability, of multi-label data the probability of each "
+            "class; or npy with the classes (required)");
   add_config(app);
   if (!parse_arguments(app, arguments)) return kSuccess;
 
@@ -36,10 +31,6 @@ int predict_command(const Arguments& arguments) {
   MEZZO_CHECK(kind == ".csv" || kind == ".npy",
               "--output: expected a name that ends in .csv or .npy, got '{}'", output);
   check_writable("--output", output);
-  if (is_image_checkpoint(required_checkpoint(wanted))) {
-    predict_images(wanted, output);
-    return kSuccess;
-  }
   const LoadedCheckpoint loaded = load(wanted, {.labels_optional = true});
   check_not_read("--output", output, loaded.dataset.origin);
   const Predictions predictions = predict(loaded.dataset, loaded.checkpoint);

@@ -10,7 +10,6 @@
 
 #include "mezzo/cli/arguments.h"
 #include "mezzo/cli/commands.h"
-#include "mezzo/cli/image_command.h"
 #include "mezzo/cli/interrupt.h"
 #include "mezzo/cli/run.h"
 #include "mezzo/cli/runs.h"
@@ -105,10 +104,6 @@ std::vector<TrainReport> train_and_show(const Dataset& dataset, const RunArgumen
 }  // namespace
 
 int train_command(const Arguments& arguments) {
-  if (wants_image_model(arguments)) {
-    MEZZO_CHECK(!is_one_of_several(), "train: the model cnn trains in one process");
-    return train_images_command(arguments);
-  }
   RunArguments run;
   std::int64_t group_timeout = 30 * 60;
   TrainOptions& options = run.options;
@@ -116,13 +111,7 @@ int train_command(const Arguments& arguments) {
       "Trains a model on a data set, on the full graph or by mini-batches, in one precision",
       "mezzo train");
   add_data_options(app, run.data);
-  OptionGroup(app, "Model")
-      .value(
-          "--model", "NAME",
-          [&options](const std::string& text) { options.model = parse_model("--model", text); },
-          "Model (or cnn, for images: see mezzo train --model cnn --help): " +
-              names(nn::ModelKinds{}),
-          std::string(name_of(nn::ModelKinds{}, options.model)));
+  OptionGroup(app, "Model").choice("--model", nn::ModelKinds{}, options.model, "Model");
   add_model_options(app, options);
   OptionGroup(app, "Training")
       .value(

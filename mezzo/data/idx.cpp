@@ -21,8 +21,6 @@ namespace fs = std::filesystem;
 
 constexpr std::uint32_t kUnsignedBytes = 0x08;  // the item type, the magic number's third byte
 constexpr std::int64_t kClasses = 10;
-constexpr auto kFashionMnistFolder = "/usr/share/datasets/fashion-mnist";
-constexpr auto kInstallFashionMnist = "install it with: apt install dataset-fashion-mnist";
 
 /// The first `most` bytes of what a gzip file (of one member or several) holds; fewer where it
 /// holds fewer. Its checksums are checked as far as it is read.
@@ -190,19 +188,6 @@ ImageDataset load_idx(const std::string& folder, Split split) {
   } catch (const std::exception& error) {
     throw IoError(folder + ": cannot be read: " + error.what());
   }
-}
-
-std::string image_folder(const std::string& name_or_path) {
-  const std::string folder = name_or_path == kFashionMnist ? kFashionMnistFolder : name_or_path;
-  std::error_code ignored;
-  if (fs::is_directory(folder, ignored)) return folder;
-  const bool debian =  // with or without a slash at the end
-      (fs::path(folder) / "").lexically_normal() == fs::path(kFashionMnistFolder) / "";
-  data::require(!debian, folder, "no such folder: {}", kInstallFashionMnist);
-  const bool is_name = folder.find_first_of("/.") == std::string::npos;
-  data::require(!is_name, folder, "neither the name of a data set of images ({}) nor a folder here",
-                kFashionMnist);
-  throw IoError(folder + ": no such folder");
 }
 
 }  // namespace mezzo

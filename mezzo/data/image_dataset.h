@@ -105,12 +105,4 @@ class MEZZO_API ImageDataset {
 /// theirs, for counts that differ and labels out of range; nothing else, whatever the bytes.
 MEZZO_API ImageDataset load_idx(const std::string& folder, Split split);
 
-/// The folder that a word of the command line stands for: `fashion-mnist` is where Debian's package
-/// dataset-fashion-mnist puts it; everything else is a path. Throws IoError for a folder that is
-/// not there, for the package's with what to install.
-MEZZO_API std::string image_folder(const std::string& name_or_path);
-
-/// The name that image_folder() knows.
-inline constexpr auto kFashionMnist = "fashion-mnist";
-
 }  // namespace mezzo

@@ -10,7 +10,6 @@
 
 #include "mezzo/data/convert.h"
 #include "mezzo/data/graph_source.h"
-#include "mezzo/data/image_dataset.h"
 #include "mezzo/data/mezzo_folder.h"
 #include "mezzo/data/parts.h"
 #include "mezzo/data/readers.h"
@@ -130,9 +129,6 @@ Found recognise_path(const std::string& text) {
       return planetoid_set(folder, file.substr(4));
     }
   }
-  MEZZO_CHECK(text != kFashionMnist,
-              "dataset: '{}' holds images, which the model cnn alone takes; expected a graph",
-              text);
   const bool is_name = text.find_first_of("/.") == std::string::npos;
   MEZZO_CHECK(!is_name, "dataset: '{}' is neither a known name ({}) nor a file or folder here",
               text, kWordnet);

@@ -12,7 +12,7 @@
 #include "mezzo/amp/grad_scaler.h"
 #include "mezzo/train/state.h"
 
-/// The file format that the checkpoints of all trainers share. Internal to train; not exported.
+/// The file format of checkpoints. Internal to train; not exported.
 namespace mezzo {
 
 /// The fields of a checkpoint's archive.

@@ -8,7 +8,6 @@
 #include "mezzo/core/json.h"
 #include "mezzo/train/archive.h"
 #include "mezzo/train/fingerprint.h"
-#include "mezzo/train/image_options.h"
 
 namespace mezzo {
 namespace {
@@ -106,9 +105,6 @@ Checkpoint read_checkpoint(const std::string& path) {
   ArchiveReader reader(path, at::kCPU);
   const json recipe = reader.object("recipe");
   const History history = history_from_json(path, reader.object("history"));
-  if (recipe.contains("model") && recipe["model"] == kImageModel) {
-    detail::raise<IoError>("{}: is the checkpoint of a model for images, not for a graph", path);
-  }
   Checkpoint checkpoint;
   checkpoint.names = reader.texts("names");
   checkpoint.weights = reader.tensors("weights");

@@ -26,11 +26,10 @@ at::Tensor logits_of(const Checkpoint& checkpoint, const Dataset& dataset, const
   return logits;
 }
 
-void write_probabilities(std::ostream& file, const at::Tensor& probabilities,
-                         std::string_view what) {
+void write_probabilities(std::ostream& file, const at::Tensor& probabilities) {
   const std::int64_t classes = probabilities.size(1);
   const float* probability = probabilities.const_data_ptr<float>();
-  file << what;
+  file << "node";
   for (std::int64_t c = 0; c < classes; ++c) file << fmt::format(",p{}", c);
   file << '\n';
   for (std::int64_t i = 0; i < probabilities.size(0); ++i) {
@@ -67,17 +66,16 @@ Predictions predict(const Dataset& dataset, const Checkpoint& checkpoint) {
   return {.classes = classes.cpu().contiguous(), .probabilities = largest.cpu().contiguous()};
 }
 
-void write_csv(const std::string& path, const Predictions& predictions, std::string_view what) {
+void write_csv(const std::string& path, const Predictions& predictions) {
   if (predictions.probabilities.dim() == 2) {
-    replace_file(path, [&](std::ostream& file) {
-      write_probabilities(file, predictions.probabilities, what);
-    });
+    replace_file(path,
+                 [&](std::ostream& file) { write_probabilities(file, predictions.probabilities); });
     return;
   }
   const std::int64_t* classes = predictions.classes.const_data_ptr<std::int64_t>();
   const float* probabilities = predictions.probabilities.const_data_ptr<float>();
   replace_file(path, [&](std::ostream& file) {
-    file << what << ",class,probability\n";
+    file << "node,class,probability\n";
     for (std::int64_t i = 0; i < predictions.classes.size(0); ++i) {
       file << fmt::format("{},{},{}\n", i, classes[i], probabilities[i]);
     }

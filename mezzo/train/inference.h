@@ -1,7 +1,6 @@
 #pragma once
 
 #include <string>
-#include <string_view>
 
 #include <ATen/core/Tensor.h>
 
@@ -17,7 +16,7 @@ namespace mezzo {
 /// NumericError where its outputs are not finite.
 MEZZO_API Scores evaluate(const Dataset& dataset, const Checkpoint& checkpoint);
 
-/// What a model says of every node, or of every image; on the CPU. Of multi-label data both are
+/// What a model says of every node; on the CPU. Of multi-label data both are
 /// [N, C].
 struct Predictions {
   /// int64 [N], the class of the largest logit; of multi-label data uint8 [N, C], 1 where the logit
@@ -33,10 +32,9 @@ struct Predictions {
 /// are not finite.
 MEZZO_API Predictions predict(const Dataset& dataset, const Checkpoint& checkpoint);
 
-/// Writes "<what>,class,probability" and a line a row; of multi-label data "<what>,p0,p1,..." and
-/// the probability of each class. what: "node" or "image". Throws IoError.
-MEZZO_API void write_csv(const std::string& path, const Predictions& predictions,
-                         std::string_view what = "node");
+/// Writes "node,class,probability" and a line per node; of multi-label data "node,p0,p1,..." and
+/// the probability of each class. Throws IoError.
+MEZZO_API void write_csv(const std::string& path, const Predictions& predictions);
 
 /// Writes the classes as a .npy file of version 1.0, int64 [N] or uint8 [N, C]. Throws IoError.
 MEZZO_API void write_npy(const std::string& path, const Predictions& predictions);

@@ -153,13 +153,5 @@ TEST(DataConvertCommand, an_interrupt_leaves_nothing_and_is_exit_code_130) {
   }
 }
 
-TEST(DataCommand, lists_the_images_that_train_takes_by_name) {
-  const test::TempFolder folder;
-  const Outcome outcome = run_mezzo(folder, {"data", "list"});
-  ASSERT_EQ(outcome.code, 0) << outcome.err;
-  EXPECT_NE(outcome.out.find("fashion-mnist"), std::string::npos) << outcome.out;
-  EXPECT_NE(outcome.out.find("--model cnn"), std::string::npos) << outcome.out;
-}
-
 }  // namespace
 }  // namespace mezzo

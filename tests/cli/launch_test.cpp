@@ -13,7 +13,7 @@
 #include "cli/command.h"
 #include "support/npy_writer.h"
 
-namespace mezzo {
+namespace mezzo::launch_test {
 namespace {
 
 using nlohmann::json;
@@ -214,4 +214,4 @@ TEST(SharedDataLaunch, two_processes_come_within_half_a_point_of_one_on_coauthor
 }
 
 }  // namespace
-}  // namespace mezzo
+}  // namespace mezzo::launch_test

@@ -245,10 +245,6 @@ TEST(LoadDataset, an_unknown_name_lists_the_known_ones) {
   EXPECT_TRUE(throws<InvalidArgument>([] { load_dataset(""); }, {"wordnet"}));
 }
 
-TEST(LoadDataset, images_are_no_graph) {
-  EXPECT_TRUE(throws<InvalidArgument>([] { load_dataset("fashion-mnist"); }, {"images", "cnn"}));
-}
-
 TEST(LoadDataset, a_path_to_nothing_is_an_io_error) {
   EXPECT_TRUE(throws<IoError>([] { load_dataset("./nothing/here"); },
                               {"./nothing/here: no such file or folder"}));

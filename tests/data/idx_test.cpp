@@ -1,6 +1,5 @@
 #include <algorithm>
 #include <cmath>
-#include <filesystem>
 #include <map>
 #include <string>
 #include <vector>
@@ -12,6 +11,7 @@
 #include "mezzo/data/image_dataset.h"
 
 #include "support/idx_writer.h"
+#include "support/npy_writer.h"
 #include "support/tolerance.h"
 
 namespace mezzo {
@@ -173,25 +173,6 @@ TEST_F(Idx, a_changed_byte_of_a_gzip_file_is_noticed) {
       EXPECT_TRUE(test::same_bits(read.images, truth.images)) << i;
     } catch (const IoError&) {
     }
-  }
-}
-
-TEST(ImageFolder, an_unknown_name_and_a_missing_folder_are_io_errors) {
-  EXPECT_TRUE(throws<IoError>([] { image_folder("no_such_images"); }, {"fashion-mnist"}));
-  EXPECT_TRUE(throws<IoError>([] { image_folder("./none"); }, {"./none", "no such folder"}));
-  const test::TempFolder folder;
-  EXPECT_EQ(image_folder(folder.path()), folder.path());
-}
-
-TEST(ImageFolder, the_name_of_debians_package_is_its_folder_or_tells_what_to_install) {
-  const std::string folder = "/usr/share/datasets/fashion-mnist";
-  if (std::filesystem::is_directory(folder)) {
-    EXPECT_EQ(image_folder(kFashionMnist), folder);
-    return;
-  }
-  for (const std::string& name : {std::string(kFashionMnist), folder, folder + "/"}) {
-    EXPECT_TRUE(
-        throws<IoError>([&] { image_folder(name); }, {"apt install dataset-fashion-mnist"}));
   }
 }
 

@@ -13,6 +13,7 @@
 #include "mezzo/data/graph_source.h"
 
 #include "support/idx_writer.h"
+#include "support/npy_writer.h"
 
 /// What the tests of the streamed formats share.
 namespace mezzo::test {

@@ -7,10 +7,6 @@
 
 #include <zlib.h>
 
-#include "mezzo/core/random.h"
-
-#include "support/npy_writer.h"
-
 /// Writes IDX files, right and wrong ones.
 namespace mezzo::test {
 
@@ -43,39 +39,6 @@ inline std::string gzip(std::string_view bytes) {
   packed.resize(stream.total_out);
   deflateEnd(&stream);
   return packed;
-}
-
-/// Pixels of `count` squares of `extent` x `extent`: noise up to 60, and for class 1 (every second
-/// image) 180 more in the upper half, for class 0 in the lower.
-inline std::string square_pixels(std::uint32_t count, std::uint32_t extent, std::uint64_t seed) {
-  std::string pixels;
-  for (std::uint32_t i = 0; i < count * extent * extent; ++i) {
-    const std::uint32_t image = i / (extent * extent), row = i / extent % extent;
-    const bool bright = (image % 2 == 1) == (row < extent / 2);
-    pixels += static_cast<char>(random_below(60, seed, 1, i) + (bright ? 180 : 0));
-  }
-  return pixels;
-}
-
-/// Their labels.
-inline std::string square_labels(std::uint32_t count) {
-  std::string labels;
-  for (std::uint32_t i = 0; i < count; ++i) labels += static_cast<char>(i % 2);
-  return labels;
-}
-
-/// A folder of squares, training images and test images; its path.
-inline std::string write_squares(const TempFolder& folder, std::uint32_t train, std::uint32_t test,
-                                 std::uint32_t extent = 12) {
-  for (const bool training : {true, false}) {
-    const std::uint32_t count = training ? train : test;
-    const std::string part = training ? "squares/train" : "squares/t10k";
-    folder.write(part + "-images-idx3-ubyte.gz",
-                 gzip(idx(kImageMagic, {count, extent, extent},
-                          square_pixels(count, extent, training ? 1 : 2))));
-    folder.write(part + "-labels-idx1-ubyte", idx(kLabelMagic, {count}, square_labels(count)));
-  }
-  return folder.path("squares");
 }
 
 }  // namespace mezzo::test
