@@ -8,7 +8,7 @@ from torch import nn
 
 import common
 
-# in, out, kernel, stride, padding: mezzo/nn/cnn.h
+# in, out, kernel, stride, padding: examples/cnn/network.h
 CONVOLUTIONS = [
     (1, 32, 3, 1, 1), (32, 64, 3, 1, 1), (64, 64, 2, 2, 0), (64, 128, 3, 1, 1),
     (128, 128, 3, 1, 1), (128, 128, 3, 1, 1), (128, 128, 2, 2, 0), (128, 256, 3, 1, 1),
