@@ -27,9 +27,9 @@ set(mezzo_public_headers
   core/type_list.h
   data/convert.h
   data/dataset.h
-  data/graph_source.h
   data/image_dataset.h
   data/parts.h
+  data/source/graph_source.h
   dist/data_parallel.h
   dist/metrics.h
   dist/process_group.h

@@ -13,10 +13,10 @@
 #include <c10/core/ScalarType.h>
 #include <c10/util/Exception.h>
 
-#include "mezzo/data/folder_writer.h"
-#include "mezzo/data/mezzo_folder.h"
+#include "mezzo/data/mapped/folder_writer.h"
+#include "mezzo/data/mapped/mapped_dataset.h"
 #include "mezzo/data/readers.h"
-#include "mezzo/data/text_lines.h"
+#include "mezzo/data/source/text_lines.h"
 
 namespace mezzo {
 namespace {

@@ -12,7 +12,7 @@
 
 #include "mezzo/core/export.h"
 #include "mezzo/data/dataset.h"
-#include "mezzo/data/graph_source.h"
+#include "mezzo/data/source/graph_source.h"
 
 namespace mezzo {
 
@@ -54,11 +54,11 @@ struct ConvertReport {
 };
 
 /// Writes the data set `input` (all that load_dataset reads, labels being optional) as the Mezzo
-/// folder `output` (see mezzo/data/mezzo_folder.h). Rows are by destination with ascending sources;
-/// parallel edges stay but where the format (data::SourceHeader) or `symmetrize` has them merged.
-/// Features are rounded to the nearest `feature_dtype`, ties to even; sparse
-/// ones (of the formats that load_dataset keeps sparse) stay sparse. Data with labels but no masks
-/// get the random split of `split_seed`. The result does not depend on the number of threads.
+/// folder `output` (see mezzo/data/mapped/mapped_dataset.h). Rows are by destination with ascending
+/// sources; parallel edges stay but where the format (data::SourceHeader) or `symmetrize` has them
+/// merged. Features are rounded to the nearest `feature_dtype`, ties to even; sparse ones (of the
+/// formats that load_dataset keeps sparse) stay sparse. Data with labels but no masks get the
+/// random split of `split_seed`. The result does not depend on the number of threads.
 ///
 /// Memory: formats that are streamed (data::open_source) need 16 bytes a node, what their source
 /// holds (data::GraphSource: at most a hundred bytes a node, but for JSON files and features in

@@ -8,7 +8,7 @@
 #include <c10/core/ScalarType.h>
 
 #include "mezzo/core/random.h"
-#include "mezzo/data/mapped_file.h"
+#include "mezzo/data/npy/mapped_file.h"
 #include "mezzo/data/readers.h"
 
 namespace mezzo::data {

@@ -9,11 +9,11 @@
 #include <fmt/ranges.h>
 
 #include "mezzo/data/convert.h"
-#include "mezzo/data/graph_source.h"
-#include "mezzo/data/mezzo_folder.h"
+#include "mezzo/data/mapped/mapped_dataset.h"
 #include "mezzo/data/parts.h"
 #include "mezzo/data/readers.h"
-#include "mezzo/data/sources.h"
+#include "mezzo/data/source/graph_source.h"
+#include "mezzo/data/source/source_support.h"
 
 namespace mezzo {
 namespace {

@@ -5,8 +5,8 @@
 
 #include "mezzo/core/error.h"
 #include "mezzo/core/json.h"
-#include "mezzo/data/folder_writer.h"
-#include "mezzo/data/part_writer.h"
+#include "mezzo/data/mapped/folder_writer.h"
+#include "mezzo/data/mapped/part_writer.h"
 #include "mezzo/data/readers.h"
 
 namespace mezzo {

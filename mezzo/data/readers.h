@@ -13,7 +13,7 @@
 
 #include "mezzo/core/error.h"
 #include "mezzo/data/dataset.h"
-#include "mezzo/data/npz.h"
+#include "mezzo/data/npy/npz.h"
 
 /// What the readers of this layer share; not for callers of the library. Every error is an IoError
 /// that begins with `where`: the file, and the array within.

@@ -7,7 +7,7 @@
 #include <fmt/format.h>
 
 #include "mezzo/core/error.h"
-#include "mezzo/data/folder_writer.h"
+#include "mezzo/data/mapped/folder_writer.h"
 #include "mezzo/train/files.h"
 #include "mezzo/train/problem.h"
 

@@ -4,7 +4,7 @@
 #include "mezzo/data/convert.h"
 #include "mezzo/data/parts.h"
 
-#include "data/source_reader.h"
+#include "data/source/source_reader.h"
 
 namespace mezzo {
 namespace {

@@ -1,0 +1,227 @@
+#include <set>
+
+#include <ATen/ATen.h>
+#include <fmt/ranges.h>
+#include <nlohmann/json.hpp>
+
+#include "mezzo/data/json_numbers.h"
+#include "mezzo/data/npy/npy.h"
+#include "mezzo/data/readers.h"
+#include "mezzo/data/source/source_support.h"
+
+namespace mezzo::data {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+constexpr std::string_view kRoles[] = {"train", "val", "test"};
+
+/// What the readers of the arrays need of meta.json.
+struct Meta {
+  std::optional<std::string> name;
+  std::optional<std::int64_t> num_nodes, num_edges, num_features, num_classes;
+  std::vector<std::string> class_names;
+  std::optional<Metric> metric;
+};
+
+std::optional<std::int64_t> count_of(const json& root, const char* key, const std::string& where) {
+  const auto found = root.find(key);
+  if (found == root.end()) return std::nullopt;
+  require(is_int64(*found) && *found >= 0, where, "'{}' is not an integer that is at least 0", key);
+  return found->get<std::int64_t>();
+}
+
+std::optional<std::string> text_of(const json& root, const char* key, const std::string& where) {
+  const auto found = root.find(key);
+  if (found == root.end()) return std::nullopt;
+  require(found->is_string(), where, "'{}' is not a string", key);
+  return found->get<std::string>();
+}
+
+std::optional<Metric> metric_of(const std::optional<std::string>& text, const std::string& where) {
+  if (!text) return std::nullopt;
+  std::string word;
+  for (const char c : *text) {
+    if (c == ' ' || c == '_' || c == '-') continue;
+    word += c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+  }
+  if (word == "accuracy") return Metric::kAccuracy;
+  if (word == "microf1") return Metric::kMicroF1;
+  require(word.starts_with("rocauc"), where,
+          "metric '{}' is not one of 'accuracy', 'micro F1', 'ROC AUC', 'ROC AUC (...)', in any "
+          "case and with blanks, '_' or '-'",
+          *text);
+  return Metric::kRocAuc;
+}
+
+Meta read_meta(const fs::path& folder) {
+  Meta meta;
+  const fs::path path = folder / "meta.json";
+  if (!fs::exists(path)) return meta;
+  const std::string where = path.string();
+  const json root = json::parse(read_file(path), nullptr, /*allow_exceptions=*/false);
+  require(!root.is_discarded(), where, "not valid JSON");
+  require(root.is_object(), where, "expected a JSON object");
+  meta.name = text_of(root, "name", where);
+  meta.num_nodes = count_of(root, "num_nodes", where);
+  meta.num_edges = count_of(root, "num_edges", where);
+  meta.num_features = count_of(root, "num_features", where);
+  meta.num_classes = count_of(root, "num_classes", where);
+  meta.metric = metric_of(text_of(root, "metric", where), where);
+  if (const auto names = root.find("class_names"); names != root.end()) {
+    require(names->is_array(), where, "'class_names' is not a list");
+    for (const json& name : *names) {
+      require(name.is_string(), where, "'class_names' holds more than strings");
+      meta.class_names.push_back(name.get<std::string>());
+    }
+  }
+  return meta;
+}
+
+/// The splits of a folder: NAME of each `<role>_mask[_NAME].npy`; "" is the default one.
+std::set<std::string> split_names(const fs::path& folder) {
+  std::set<std::string> found;
+  for (const auto& entry : fs::directory_iterator(folder)) {
+    const std::string file = entry.path().filename().string();
+    for (const std::string_view role : kRoles) {
+      const std::string prefix = std::string(role) + "_mask";
+      if (!file.starts_with(prefix) || !file.ends_with(".npy")) continue;
+      const std::string rest = file.substr(prefix.size(), file.size() - prefix.size() - 4);
+      if (rest.empty() || rest[0] == '_') found.insert(rest.empty() ? "" : rest.substr(1));
+    }
+  }
+  return found;
+}
+
+at::Tensor read_mask(const fs::path& path, std::int64_t num_nodes) {
+  const at::Tensor mask = as_mask(read_npy(path), path.string());
+  require((mask.dim() == 1 || mask.dim() == 2) && mask.size(0) == num_nodes, path.string(),
+          "expected shape [{0}] or [{0}, S], got {1}", num_nodes, shape_text(mask));
+  return mask.dim() == 1 ? mask.unsqueeze(1) : mask;
+}
+
+/// has_label: bool [N].
+void read_splits(Dataset& dataset, const at::Tensor& has_label, const fs::path& folder,
+                 const LoadOptions& options) {
+  const std::set<std::string> names = split_names(folder);
+  if (names.empty() && options.split.empty()) {
+    const at::Tensor without = has_label.logical_not().nonzero();
+    require(without.size(0) == 0, (folder / "labels.npy").string(),
+            "{} nodes have no label, and there are no masks that leave them out", without.size(0));
+    return set_random_split(dataset, options.split_seed);
+  }
+  MEZZO_CHECK(names.count(options.split) > 0,
+              "split: '{}' is not a split of {}, which has: '{}' (a name picks *_mask_NAME.npy)",
+              options.split, folder.string(), fmt::join(names, "', '"));
+  const std::string suffix = options.split.empty() ? "" : "_" + options.split;
+  at::Tensor* const masks[] = {&dataset.train_masks, &dataset.val_masks, &dataset.test_masks};
+  for (std::size_t i = 0; i < 3; ++i) {
+    const fs::path path = folder / fmt::format("{}_mask{}.npy", kRoles[i], suffix);
+    *masks[i] = read_mask(path, dataset.num_nodes);
+    require(masks[i]->sizes() == dataset.train_masks.sizes(), path.string(),
+            "{} splits, where the training mask has {}", masks[i]->size(1),
+            dataset.train_masks.size(1));
+  }
+  clear_unlabelled(dataset, has_label);
+}
+
+void read_edges(Dataset& dataset, const fs::path& path) {
+  const std::string where = path.string();
+  const at::Tensor edges = as_int64(read_npy(path), where);
+  require(edges.dim() == 2 && edges.size(0) == 2, where, "expected shape [2, E], got {}",
+          shape_text(edges));
+  const auto* id = edges.const_data_ptr<std::int64_t>();
+  for (std::int64_t i = 0; i < edges.numel(); ++i) {
+    require(id[i] >= 0 && id[i] < dataset.num_nodes, where,
+            "edge {} names node {}, outside [0, {})", i % edges.size(1), id[i], dataset.num_nodes);
+  }
+  dataset.src = edges[0].clone();
+  dataset.dst = edges[1].clone();
+}
+
+/// Returns which nodes have a label, bool [N].
+at::Tensor read_labels(Dataset& dataset, const Meta& meta, const fs::path& path) {
+  const at::Tensor labels = read_npy(path);
+  if (labels.dim() < 2 || labels.size(1) == 1) {
+    return set_some_labels(dataset, labels, meta.num_classes, path.string());
+  }
+  const at::Tensor has_label = set_entries(dataset, labels, path.string());
+  require(!meta.num_classes || *meta.num_classes == dataset.num_classes, path.string(),
+          "{} classes are declared, the labels have {} columns", meta.num_classes.value_or(0),
+          dataset.num_classes);
+  return has_label;
+}
+
+/// The file of the features; empty where there is none.
+fs::path features_file(const fs::path& folder) {
+  const fs::path sparse = folder / "features.npz";
+  const fs::path dense = folder / "features.npy";
+  require(!fs::exists(sparse) || !fs::exists(dense), folder.string(),
+          "both features.npz and features.npy; one of them is stale");
+  if (fs::exists(sparse)) return sparse;
+  return fs::exists(dense) ? dense : fs::path();
+}
+
+at::Tensor read_features(const fs::path& path) {
+  return path.extension() == ".npz" ? read_csr(NpzFile(path), "")
+                                    : as_float32(read_npy(path), path.string());
+}
+
+/// For a folder without labels: the number of nodes, and that it has no splits either.
+void set_unlabelled(Dataset& dataset, const Meta& meta, const fs::path& folder,
+                    const LoadOptions& options) {
+  const std::string labels = (folder / "labels.npy").string();
+  require(split_names(folder).empty(), labels, "no such file, but there are masks");
+  MEZZO_CHECK(options.split.empty(), "split: '{}' is not a split of {}, which has no labels",
+              options.split, folder.string());
+  const at::Tensor& features = dataset.features;
+  const bool has_rows = features.defined() && features.dim() > 0;
+  require(meta.num_nodes.value_or(0) <= kMostNodes, (folder / "meta.json").string(),
+          "it declares {} nodes, expected at most 2^48", meta.num_nodes.value_or(0));
+  require(meta.num_nodes || has_rows, labels,
+          "no such file, and neither features nor 'num_nodes' in meta.json tell how many nodes "
+          "there are");
+  dataset.num_nodes = meta.num_nodes ? *meta.num_nodes : features.size(0);
+  if (meta.num_nodes) require_room(*meta.num_nodes, (folder / "meta.json").string());
+  dataset.class_names.clear();
+}
+
+void check_count(const std::optional<std::int64_t>& declared, std::int64_t found, const char* what,
+                 const fs::path& folder) {
+  require(!declared || *declared == found, (folder / "meta.json").string(),
+          "it declares {} {}, the arrays have {}", declared.value_or(0), what, found);
+}
+
+}  // namespace
+
+Dataset read_neutral(const fs::path& folder, const LoadOptions& options) {
+  const Meta meta = read_meta(folder);
+  Dataset dataset;
+  dataset.name = meta.name.value_or(name_of_path(folder));
+  dataset.class_names = meta.class_names;
+
+  const fs::path features = features_file(folder);
+  if (!features.empty()) dataset.features = read_features(features);
+  const fs::path labels = folder / "labels.npy";
+  at::Tensor has_label;
+  if (fs::exists(labels)) {
+    has_label = read_labels(dataset, meta, labels);
+  } else {
+    set_unlabelled(dataset, meta, folder, options);
+  }
+  const Metric usual = dataset.is_multi_label() ? Metric::kMicroF1 : Metric::kAccuracy;
+  dataset.metric = meta.metric.value_or(usual);
+  require(features.empty() ||
+              (dataset.features.dim() == 2 && dataset.features.size(0) == dataset.num_nodes),
+          features.string(), "expected shape [{}, F], got {}", dataset.num_nodes,
+          features.empty() ? "" : shape_text(dataset.features));
+  read_edges(dataset, folder / "edge_index.npy");
+  check_count(meta.num_nodes, dataset.num_nodes, "nodes", folder);
+  check_count(meta.num_edges, dataset.num_edges(), "directed edges", folder);
+  check_count(meta.num_features, dataset.num_features(), "features", folder);
+  if (has_label.defined()) read_splits(dataset, has_label, folder, options);
+  return dataset;
+}
+
+}  // namespace mezzo::data

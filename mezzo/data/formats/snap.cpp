@@ -1,0 +1,82 @@
+#include <algorithm>
+
+#include <ATen/ATen.h>
+
+#include "mezzo/data/source/source_support.h"
+
+namespace mezzo::data {
+namespace {
+
+class SnapSource : public GraphSource {
+ public:
+  SnapSource(std::filesystem::path path, std::function<void()> on_lines)
+      : path_(std::move(path)), on_lines_(std::move(on_lines)) {}
+
+  SourceHeader header() override {
+    return {.name = name_of_file(path_, ".txt"),
+            .num_nodes = ranks().size(),
+            .num_features = 0,
+            .class_names = {},
+            .distinct_edges = true};
+  }
+
+  void edges(const TakeEdges& take) override {
+    const IdRanks& rank = ranks();
+    EdgePieces pieces(take);
+    for_each_line([&](const TextLines& lines, std::int64_t src, std::int64_t dst) {
+      const std::int64_t from = rank(src), to = rank(dst);
+      lines.check(from >= 0 && to >= 0, kFileChanged);
+      if (from != to) pieces.add(from, to);
+    });
+    pieces.finish();
+  }
+
+  void features(const TakeRows& /*take*/) override {}
+  at::Tensor labels() override { return no_labels(ranks().size()).labels; }
+  std::int64_t num_classes() override { return 0; }
+  std::optional<Masks> masks() override { return std::nullopt; }
+
+ private:
+  template <class Edge>
+  void for_each_line(Edge&& edge) const {
+    TextLines lines(path_, on_lines_);
+    std::string_view line;
+    std::vector<std::string_view> fields;
+    while (lines.next(line)) {
+      if (is_snap_comment(line)) continue;
+      split_fields(line, Separator::kBlanks, fields);
+      if (fields.empty()) continue;
+      lines.check(fields.size() == 2, "expected two node ids, got {} columns", fields.size());
+      const std::int64_t src = lines.integer(fields[0]);
+      const std::int64_t dst = lines.integer(fields[1]);
+      lines.check(src >= 0 && dst >= 0, "node id {} is negative", std::min(src, dst));
+      edge(lines, src, dst);
+    }
+  }
+
+  const IdRanks& ranks() {
+    if (ranks_) return *ranks_;
+    IdCollector ids;
+    for_each_line([&](const TextLines& /*lines*/, std::int64_t src, std::int64_t dst) {
+      ids.add(src);
+      ids.add(dst);
+    });
+    ranks_.emplace(ids.finish());
+    require(ranks_->size() > 0, path_.string(), "no edges");
+    return *ranks_;
+  }
+
+  std::filesystem::path path_;
+  std::function<void()> on_lines_;
+  std::optional<IdRanks> ranks_;
+};
+
+}  // namespace
+
+std::unique_ptr<GraphSource> snap_source(const std::filesystem::path& file,
+                                         const LoadOptions& options) {
+  refuse_named_split(options, file.string());
+  return std::make_unique<SnapSource>(file, options.on_lines);
+}
+
+}  // namespace mezzo::data

@@ -1,0 +1,82 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+#include "mezzo/data/dataset.h"
+#include "mezzo/data/mapped/mapped_dataset.h"
+#include "mezzo/data/parts.h"
+
+/// What writes the parts of a data set as Mezzo folders; not for callers of the library.
+namespace mezzo::data {
+
+/// The rows by destination of a whole data set, whichever way it has its edges.
+class WholeRows {
+ public:
+  explicit WholeRows(const Dataset& dataset);
+
+  std::int64_t num_nodes() const { return indptr_.numel() - 1; }
+  std::int64_t num_edges() const { return indices_.numel(); }
+  at::ScalarType id_dtype() const { return indices_.scalar_type(); }
+  /// The slots of a node are begin() to end() - 1.
+  std::int64_t begin(std::int64_t node) const { return begins_[node]; }
+  std::int64_t end(std::int64_t node) const { return begins_[node + 1]; }
+  std::int64_t source(std::int64_t slot) const {
+    return narrow_ != nullptr ? narrow_[slot] : wide_[slot];
+  }
+
+ private:
+  void set_sorted(const Dataset& dataset);
+
+  at::Tensor indptr_, indices_;
+  const std::int64_t* begins_ = nullptr;
+  const std::int32_t* narrow_ = nullptr;
+  const std::int64_t* wide_ = nullptr;
+};
+
+/// Writes the parts of one data set.
+class PartWriter {
+ public:
+  /// parts: int64 [N], the part of each node, checked. dataset: outlives the object.
+  PartWriter(const Dataset& dataset, const at::Tensor& parts, std::int64_t num_parts,
+             std::int64_t hops);
+
+  /// Edges between nodes of different parts.
+  std::int64_t edge_cut() const { return edge_cut_; }
+
+  /// Writes one part into `folder`, which is there. The result does not name the folder.
+  PartSize write(std::int64_t index, const std::filesystem::path& folder);
+
+ private:
+  void save(const std::string& name, const at::Tensor& items);
+  std::uint8_t& distance(std::int64_t node) { return distance_[static_cast<std::size_t>(node)]; }
+  void reach(std::int64_t index);
+  void number_nodes();
+  template <class Take>
+  void row(std::int64_t node, const Take& take);
+  template <class Id>
+  void write_sources();
+  void write_rows();
+  void write_part_arrays(std::int64_t index);
+  void write_features();
+  void write_labels();
+
+  const Dataset& dataset_;
+  WholeRows rows_;
+  at::Tensor parts_;
+  const std::int64_t* part_;
+  std::int64_t num_parts_, hops_;
+  std::vector<std::uint8_t> distance_;  // of each node of the whole from the part being written
+  std::vector<std::int64_t> place_;     // of each node of the whole in that part
+  at::Tensor out_degrees_;              // int64, of the whole
+  std::int64_t edge_cut_ = 0;
+  std::filesystem::path folder_;
+  FolderManifest manifest_;
+  at::Tensor nodes_, own_;  // int64 and bool, of the part being written
+};
+
+}  // namespace mezzo::data

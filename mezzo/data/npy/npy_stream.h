@@ -1,0 +1,92 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+#include "mezzo/core/export.h"
+#include "mezzo/data/source/graph_source.h"
+
+namespace mezzo::data {
+
+/// The items of one array, a .npy file or a member of an .npz file (stored or deflated), read in
+/// order without the array ever being in memory. Not for use by several threads at once.
+class MEZZO_API NpyStream {
+ public:
+  /// Opens a .npy file and reads its header. Throws IoError where there is no such file, its header
+  /// is damaged, or it has another number of bytes than its shape asks for.
+  explicit NpyStream(const std::filesystem::path& path);
+
+  /// Opens member `<key>.npy` of an .npz file; its size is what the zip directory claims.
+  NpyStream(const std::filesystem::path& npz, const std::string& key);
+
+  ~NpyStream();
+  NpyStream(NpyStream&&) noexcept;
+
+  /// The sizes of the array, and whether its first dimension is the one that runs fastest.
+  const std::vector<std::int64_t>& shape() const { return shape_; }
+  bool is_fortran() const { return is_fortran_; }
+
+  /// The number of items.
+  std::int64_t numel() const { return numel_; }
+
+  /// The start of messages about the array.
+  const std::string& where() const { return where_; }
+
+  /// The next `count` items in the order of the file, as a flat tensor of the type that
+  /// tensor_from_bytes gives. Throws IoError where the file holds fewer; with the last item it
+  /// checks that the data end there and, in an .npz file, their checksum.
+  at::Tensor next(std::int64_t count);
+
+  /// Passes over the next `count` items.
+  void skip(std::int64_t count);
+
+ private:
+  class Bytes;
+  class FileBytes;
+  class MemberBytes;
+
+  void read_header();
+  void read_exactly(char* target, std::size_t count);
+  void pass(std::int64_t count);
+
+  std::string where_;
+  std::unique_ptr<Bytes> bytes_;
+  std::string descr_;
+  std::int64_t item_bytes_ = 0;
+  std::vector<std::int64_t> shape_;
+  bool is_fortran_ = false;
+  std::int64_t numel_ = 0;
+  std::int64_t position_ = 0;  // of the next item
+};
+
+/// Calls `edge(src, dst)` for each column of an integer array [2, E], in order. `open` opens the
+/// array; it is called twice where the file holds all sources before all destinations. Throws
+/// IoError for another shape and ids outside [0, num_nodes).
+MEZZO_API void for_each_edge_of_array(const std::function<NpyStream()>& open,
+                                      std::int64_t num_nodes,
+                                      const std::function<void(std::int64_t, std::int64_t)>& edge);
+
+/// Hands the rows of a matrix of numbers on in pieces: float16 as they are, all else as float32.
+/// A matrix in Fortran order is held in memory whole. Throws IoError for another number of rows
+/// than `num_nodes`, and values that are not finite.
+MEZZO_API void take_rows_of_array(NpyStream stream, std::int64_t num_nodes,
+                                  const GraphSource::TakeRows& take);
+
+/// The rows of a square sparse matrix that scipy's save_npz stored in this format ("csr", "coo").
+/// Throws IoError for another format and for a matrix that is not square.
+std::int64_t size_of_square(const std::filesystem::path& npz, const std::string& format);
+
+/// Hands the entries (i, j) of such a matrix on, but for those of value 0, as the edges from i to
+/// j, in the order of the file. CSR holds the row starts in memory, COO nothing.
+void take_entries_of_csr(const std::filesystem::path& npz, std::int64_t num_nodes,
+                         const GraphSource::TakeEdges& take);
+void take_entries_of_coo(const std::filesystem::path& npz, std::int64_t num_nodes,
+                         const GraphSource::TakeEdges& take);
+
+}  // namespace mezzo::data

@@ -1,0 +1,395 @@
+#include "mezzo/data/pickle/pickle_machine.h"
+
+#include <bit>
+
+#include "mezzo/core/error.h"
+
+namespace mezzo::data {
+namespace {
+
+enum Opcode : unsigned char {
+  kMark = '(',
+  kStop = '.',
+  kBinInt = 'J',
+  kBinInt1 = 'K',
+  kBinInt2 = 'M',
+  kNone = 'N',
+  kBinFloat = 'G',
+  kReduce = 'R',
+  kBinString = 'T',
+  kShortBinString = 'U',
+  kBinUnicode = 'X',
+  kAppend = 'a',
+  kBuild = 'b',
+  kGlobal = 'c',
+  kAppends = 'e',
+  kBinGet = 'h',
+  kLongBinGet = 'j',
+  kBinPut = 'q',
+  kLongBinPut = 'r',
+  kSetItem = 's',
+  kTuple = 't',
+  kSetItems = 'u',
+  kEmptyTuple = ')',
+  kEmptyList = ']',
+  kEmptyDict = '}',
+  kProto = 0x80,
+  kNewObj = 0x81,
+  kTuple1 = 0x85,
+  kTuple2 = 0x86,
+  kTuple3 = 0x87,
+  kNewTrue = 0x88,
+  kNewFalse = 0x89,
+  kLong1 = 0x8a,
+};
+
+struct KnownName {
+  std::string_view module, name;
+  PickleName value;
+};
+
+constexpr KnownName kKnownNames[] = {
+    {"scipy.sparse.csr", "csr_matrix", PickleName::kCsrMatrix},
+    {"numpy.core.multiarray", "_reconstruct", PickleName::kReconstruct},
+    {"numpy", "ndarray", PickleName::kNdarray},
+    {"numpy", "dtype", PickleName::kDtype},
+    {"collections", "defaultdict", PickleName::kDefaultdict},
+    {"__builtin__", "list", PickleName::kList},
+};
+
+constexpr std::size_t kMaxArrayDimensions = 32;
+
+/// For messages: a name from the file, shortened and without control characters.
+std::string printable(std::string_view text) {
+  std::string out(text.substr(0, 80));
+  for (char& c : out) {
+    if (c < ' ' || c > '~') c = '?';
+  }
+  return out;
+}
+
+}  // namespace
+
+PickleMachine::PickleMachine(std::string_view bytes, std::string where)
+    : bytes_(bytes), where_(std::move(where)) {}
+
+void PickleMachine::fault(const std::string& what) const {
+  detail::raise<IoError>("{}: pickle, byte {}: {}", where_, opcode_position_, what);
+}
+
+PickleValue PickleMachine::run() {
+  while (true) {
+    opcode_position_ = position_;
+    const auto opcode = static_cast<unsigned char>(take(1)[0]);
+    if (opcode == kStop) break;
+    if (opcode == kProto) {
+      if (opcode_position_ != 0) fault("a protocol mark that is not at the start");
+      const std::uint64_t protocol = take_unsigned(1);
+      if (protocol > 2) fault(fmt::format("protocol {}, expected at most 2", protocol));
+    } else if (!run_literal(opcode) && !run_container(opcode) && !run_memo(opcode) &&
+               !run_object(opcode)) {
+      fault(
+          fmt::format("opcode {:#04x} is refused (only numbers, strings, containers, arrays and "
+                      "CSR matrices are read)",
+                      opcode));
+    }
+  }
+  if (stack_.size() != 1 || !marks_.empty()) {
+    fault(fmt::format("ends with {} values and {} marks on the stack, expected one value",
+                      stack_.size(), marks_.size()));
+  }
+  if (position_ != bytes_.size()) {
+    fault(fmt::format("{} bytes after its end", bytes_.size() - position_));
+  }
+  return stack_.back();
+}
+
+std::string_view PickleMachine::take(std::uint64_t count) {
+  const std::size_t left = bytes_.size() - position_;
+  if (count > left) fault(fmt::format("truncated: needs {} more bytes, {} are left", count, left));
+  position_ += count;
+  return bytes_.substr(position_ - count, count);
+}
+
+std::uint64_t PickleMachine::take_unsigned(std::size_t num_bytes) {
+  const std::string_view digits = take(num_bytes);
+  std::uint64_t value = 0;
+  for (std::size_t i = num_bytes; i-- > 0;) {
+    value = value << 8 | static_cast<unsigned char>(digits[i]);
+  }
+  return value;
+}
+
+std::int64_t PickleMachine::take_signed(std::size_t num_bytes) {
+  if (num_bytes == 0) return 0;
+  const auto unused_bits = static_cast<int>(64 - 8 * num_bytes);
+  return static_cast<std::int64_t>(take_unsigned(num_bytes) << unused_bits) >> unused_bits;
+}
+
+std::string_view PickleMachine::take_line() {
+  const std::size_t end = bytes_.find('\n', position_);
+  if (end == std::string_view::npos) fault("truncated: a name without an end");
+  const std::string_view line = bytes_.substr(position_, end - position_);
+  position_ = end + 1;
+  return line;
+}
+
+PickleValue PickleMachine::pop() {
+  const PickleValue value = top();
+  stack_.pop_back();
+  return value;
+}
+
+PickleValue& PickleMachine::top() {
+  if (stack_.size() <= (marks_.empty() ? 0 : marks_.back())) fault("the stack is too short");
+  return stack_.back();
+}
+
+std::vector<PickleValue> PickleMachine::pop_to_mark() {
+  if (marks_.empty()) fault("no mark on the stack");
+  const auto begin = stack_.begin() + static_cast<std::ptrdiff_t>(marks_.back());
+  marks_.pop_back();
+  std::vector<PickleValue> items(begin, stack_.end());
+  stack_.erase(begin, stack_.end());
+  return items;
+}
+
+template <class T>
+T PickleMachine::expect(const PickleValue& value, const char* what) const {
+  const T* const found = std::get_if<T>(&value);
+  if (found == nullptr) fault(fmt::format("expected {}", what));
+  return *found;
+}
+
+bool PickleMachine::run_literal(unsigned char opcode) {
+  switch (opcode) {
+    case kNone:
+      push(std::monostate{});
+      return true;
+    case kNewTrue:
+    case kNewFalse:
+      push(opcode == kNewTrue);
+      return true;
+    case kBinInt:
+      push(take_signed(4));
+      return true;
+    case kBinInt1:
+      push(static_cast<std::int64_t>(take_unsigned(1)));
+      return true;
+    case kBinInt2:
+      push(static_cast<std::int64_t>(take_unsigned(2)));
+      return true;
+    case kLong1: {
+      const std::uint64_t size = take_unsigned(1);
+      if (size > 8) fault("an integer of more than 64 bits");
+      push(take_signed(size));
+      return true;
+    }
+    case kBinFloat:
+      push(std::bit_cast<double>(__builtin_bswap64(take_unsigned(8))));
+      return true;
+    case kShortBinString:
+      push(take(take_unsigned(1)));
+      return true;
+    case kBinString:
+    case kBinUnicode: {
+      const std::int64_t size =
+          opcode == kBinString ? take_signed(4) : static_cast<std::int64_t>(take_unsigned(4));
+      if (size < 0) fault("a string of negative length");
+      push(take(static_cast<std::uint64_t>(size)));
+      return true;
+    }
+    default:
+      return false;
+  }
+}
+
+void PickleMachine::push_tuple(std::vector<PickleValue> items) {
+  push(&tuples_.emplace_back(PickleTuple{std::move(items)}));
+}
+
+void PickleMachine::push_last(std::size_t count) {
+  std::vector<PickleValue> items(count);
+  for (std::size_t i = count; i-- > 0;) items[i] = pop();
+  push_tuple(std::move(items));
+}
+
+bool PickleMachine::run_container(unsigned char opcode) {
+  switch (opcode) {
+    case kMark:
+      marks_.push_back(stack_.size());
+      return true;
+    case kEmptyTuple:
+      push_tuple({});
+      return true;
+    case kTuple1:
+    case kTuple2:
+    case kTuple3:
+      push_last(static_cast<std::size_t>(opcode - kTuple1) + 1);
+      return true;
+    case kTuple:
+      push_tuple(pop_to_mark());
+      return true;
+    case kEmptyList:
+      push(&lists_.emplace_back());
+      return true;
+    case kEmptyDict:
+      push(&dicts_.emplace_back());
+      return true;
+    case kAppend: {
+      const PickleValue item = pop();
+      expect<PickleList*>(top(), "a list to append to")->items.push_back(item);
+      return true;
+    }
+    case kAppends: {
+      const std::vector<PickleValue> items = pop_to_mark();
+      auto& list = expect<PickleList*>(top(), "a list to append to")->items;
+      list.insert(list.end(), items.begin(), items.end());
+      return true;
+    }
+    case kSetItem: {
+      const PickleValue value = pop();
+      const PickleValue key = pop();
+      set_items({key, value});
+      return true;
+    }
+    case kSetItems:
+      set_items(pop_to_mark());
+      return true;
+    default:
+      return false;
+  }
+}
+
+void PickleMachine::set_items(std::vector<PickleValue> items) {
+  if (items.size() % 2 != 0) fault("a key without a value");
+  auto& dict = expect<PickleDict*>(top(), "a dict to set items of")->items;
+  for (std::size_t i = 0; i < items.size(); i += 2) dict.emplace_back(items[i], items[i + 1]);
+}
+
+bool PickleMachine::run_memo(unsigned char opcode) {
+  switch (opcode) {
+    case kBinPut:
+      put(take_unsigned(1));
+      return true;
+    case kLongBinPut:
+      put(take_unsigned(4));
+      return true;
+    case kBinGet:
+      get(take_unsigned(1));
+      return true;
+    case kLongBinGet:
+      get(take_unsigned(4));
+      return true;
+    default:
+      return false;
+  }
+}
+
+void PickleMachine::put(std::uint64_t slot) {
+  memo_[slot] = top();
+}
+
+void PickleMachine::get(std::uint64_t slot) {
+  const auto found = memo_.find(slot);
+  if (found == memo_.end()) fault(fmt::format("memo slot {} was never filled", slot));
+  push(found->second);
+}
+
+bool PickleMachine::run_object(unsigned char opcode) {
+  switch (opcode) {
+    case kGlobal:
+      push_name();
+      return true;
+    case kNewObj:
+      new_object();
+      return true;
+    case kReduce:
+      reduce();
+      return true;
+    case kBuild:
+      build();
+      return true;
+    default:
+      return false;
+  }
+}
+
+void PickleMachine::push_name() {
+  const std::string_view module = take_line();
+  const std::string_view name = take_line();
+  for (const KnownName& known : kKnownNames) {
+    if (known.module == module && known.name == name) return push(known.value);
+  }
+  fault(fmt::format("the name '{}.{}' is refused: it could run programs", printable(module),
+                    printable(name)));
+}
+
+void PickleMachine::new_object() {
+  const auto* const arguments = expect<PickleTuple*>(pop(), "a tuple of arguments");
+  const auto type = expect<PickleName>(pop(), "a class");
+  if (type != PickleName::kCsrMatrix || !arguments->items.empty()) {
+    fault("only an empty scipy CSR matrix may be made here");
+  }
+  push(&matrices_.emplace_back());
+}
+
+void PickleMachine::reduce() {
+  const auto& arguments = expect<PickleTuple*>(pop(), "a tuple of arguments")->items;
+  const auto function = expect<PickleName>(pop(), "a function");
+  const auto is_name = [&](std::size_t i, PickleName name) {
+    return i < arguments.size() && arguments[i] == PickleValue(name);
+  };
+  if (function == PickleName::kReconstruct && is_name(0, PickleName::kNdarray)) {
+    push(&arrays_.emplace_back());
+  } else if (function == PickleName::kDtype && !arguments.empty()) {
+    const auto code = expect<std::string_view>(arguments[0], "a dtype code such as 'f4'");
+    push(&dtypes_.emplace_back(PickleDtype{.code = code}));
+  } else if (function == PickleName::kDefaultdict && arguments.size() == 1 &&
+             is_name(0, PickleName::kList)) {
+    push(&dicts_.emplace_back());
+  } else {
+    fault("a call that is neither of an array, a dtype nor a dict of lists");
+  }
+}
+
+void PickleMachine::build() {
+  const PickleValue state = pop();
+  const PickleValue target = top();
+  if (auto* const* dtype = std::get_if<PickleDtype*>(&target)) {
+    build_dtype(**dtype, state);
+  } else if (auto* const* array = std::get_if<PickleArray*>(&target)) {
+    build_array(**array, state);
+  } else if (auto* const* matrix = std::get_if<PickleCsr*>(&target)) {
+    if ((*matrix)->attributes != nullptr) fault("a matrix is built twice");
+    (*matrix)->attributes = expect<PickleDict*>(state, "a dict of attributes");
+  } else {
+    fault("a state for something that takes none");
+  }
+}
+
+void PickleMachine::build_dtype(PickleDtype& dtype, const PickleValue& state) {
+  const auto& items = expect<PickleTuple*>(state, "a tuple, the state of a dtype")->items;
+  if (items.size() < 2) fault("the state of a dtype is too short");
+  dtype.order = expect<std::string_view>(items[1], "a byte order");
+  if (dtype.order.size() != 1) fault("a byte order of other than one character");
+}
+
+void PickleMachine::build_array(PickleArray& array, const PickleValue& state) {
+  const auto& items = expect<PickleTuple*>(state, "a tuple, the state of an array")->items;
+  if (array.built) fault("an array is built twice");
+  if (items.size() != 5) fault("the state of an array has other than 5 parts");
+  const auto& shape = expect<PickleTuple*>(items[1], "a tuple, the shape")->items;
+  if (shape.size() > kMaxArrayDimensions) fault("an array of more than 32 dimensions");
+  for (const PickleValue& size : shape) {
+    array.shape.push_back(expect<std::int64_t>(size, "a dimension"));
+  }
+  array.dtype = expect<PickleDtype*>(items[2], "a dtype");
+  array.fortran_order = std::holds_alternative<bool>(items[3])
+                            ? std::get<bool>(items[3])
+                            : expect<std::int64_t>(items[3], "the order of an array") != 0;
+  array.bytes = expect<std::string_view>(items[4], "the bytes of an array (objects are refused)");
+  array.built = true;
+}
+
+}  // namespace mezzo::data

@@ -1,0 +1,231 @@
+#include "mezzo/data/source/text_lines.h"
+
+#include <cmath>
+
+#include <sys/stat.h>
+
+#include "mezzo/data/npy/npy_stream.h"
+
+#include "data/source/source_reader.h"
+
+namespace mezzo::data {
+namespace {
+
+using namespace mezzo::test;
+
+class TextFile : public testing::Test {
+ protected:
+  std::vector<std::string> lines_of(const std::string& bytes,
+                                    const std::string& name = "a.txt") const {
+    TextLines lines(folder_.write(name, bytes));
+    std::vector<std::string> found;
+    std::string_view line;
+    while (lines.next(line)) {
+      found.emplace_back(line);
+      EXPECT_EQ(lines.number(), static_cast<std::int64_t>(found.size()));
+    }
+    return found;
+  }
+
+  TempFolder folder_;
+};
+
+std::vector<std::string> fields_of(const std::string& line, Separator separator) {
+  std::vector<std::string_view> fields;
+  split_fields(line, separator, fields);
+  return {fields.begin(), fields.end()};
+}
+
+TEST_F(TextFile, is_read_line_by_line_plain_or_gzip) {
+  const std::string text = "1 2\r\n\n3 4";
+  const std::vector<std::string> expected = {"1 2", "", "3 4"};
+  EXPECT_EQ(lines_of(text), expected);
+  EXPECT_EQ(lines_of(gzip(text), "a.txt.gz"), expected);
+  EXPECT_EQ(lines_of(gzip("1 2\n\n3") + gzip(" 4\n"), "a.gz"), expected);
+  EXPECT_EQ(lines_of(text + "\n"), expected);
+  EXPECT_TRUE(lines_of("").empty());
+  EXPECT_EQ(lines_of("\xEF\xBB\xBFid,label\n"), std::vector<std::string>{"id,label"});
+}
+
+TEST_F(TextFile, lines_longer_than_the_buffer_and_across_its_ends_are_whole) {
+  std::vector<std::string> expected;
+  std::string text;
+  for (int i = 0; i < 60; ++i) {
+    expected.emplace_back(static_cast<std::size_t>(i * 9973 + 1), static_cast<char>('a' + i % 26));
+    text += expected.back() + "\n";
+  }
+  EXPECT_EQ(lines_of(text), expected);
+  EXPECT_EQ(lines_of(gzip(text), "a.gz"), expected);
+}
+
+TEST_F(TextFile, too_long_a_line_is_an_io_error) {
+  const std::string text = "ok\n" + std::string(TextLines::kMaxLineBytes + 1, 'x') + "\n";
+  EXPECT_TRUE(throws<IoError>([&] { lines_of(text); }, {"a.txt:2: ", "16777216 bytes"}));
+  const std::string endless(3 * TextLines::kMaxLineBytes, 'x');
+  EXPECT_TRUE(throws<IoError>([&] { lines_of(endless); }, {"a.txt:1: ", "16777216 bytes"}));
+  EXPECT_EQ(lines_of(std::string(TextLines::kMaxLineBytes, 'x')).size(), 1U);
+}
+
+TEST_F(TextFile, truncated_and_damaged_gzip_files_are_io_errors) {
+  std::string text;
+  for (int i = 0; i < 5000; ++i) text += std::to_string(i * 7919 % 5000) + "\n";
+  const std::string packed = gzip(text);
+  for (const std::size_t length :
+       {packed.size() - 1, packed.size() - 8, packed.size() / 2, std::size_t{12}, std::size_t{5}}) {
+    EXPECT_TRUE(
+        throws<IoError>([&] { lines_of(packed.substr(0, length), "a.gz"); }, {"a.gz", "truncated"}))
+        << length;
+  }
+  std::string damaged = packed;
+  damaged[damaged.size() - 6] = static_cast<char>(damaged[damaged.size() - 6] ^ 1);  // its sum
+  EXPECT_TRUE(throws<IoError>([&] { lines_of(damaged, "a.gz"); }, {"a.gz:"}));
+  EXPECT_TRUE(throws<IoError>([&] { lines_of("1\n", "a.gz"); }, {"a.gz", "not a gzip file"}));
+  EXPECT_TRUE(throws<IoError>([&] { lines_of("", "a.gz"); }, {"a.gz", "not a gzip file"}));
+}
+
+TEST_F(TextFile, missing_files_folders_and_pipes_are_io_errors) {
+  EXPECT_TRUE(throws<IoError>([&] { TextLines(folder_.path("none")); }, {"no such file"}));
+  EXPECT_TRUE(throws<IoError>([&] { TextLines(folder_.path()); }, {"not a regular file"}));
+  ASSERT_EQ(mkfifo(folder_.path("pipe").c_str(), 0600), 0);
+  EXPECT_TRUE(throws<IoError>([&] { TextLines(folder_.path("pipe")); }, {"not a regular file"}));
+}
+
+TEST_F(TextFile, calls_back_after_every_so_many_lines) {
+  const std::string text(static_cast<std::size_t>(2 * TextLines::kLinesPerCall + 1), '\n');
+  std::vector<std::int64_t> calls;
+  std::int64_t read = 0;
+  TextLines lines(folder_.write("a.txt", text), [&] { calls.push_back(read + 1); });
+  std::string_view line;
+  while (lines.next(line)) ++read;
+  EXPECT_EQ(calls, (std::vector{TextLines::kLinesPerCall, 2 * TextLines::kLinesPerCall}));
+}
+
+TEST_F(TextFile, numbers_are_read_whole_or_refused_with_their_line) {
+  TextLines lines(folder_.write("a.txt", "x\ny\n"));
+  std::string_view line;
+  ASSERT_TRUE(lines.next(line) && lines.next(line));
+  EXPECT_EQ(lines.integer("-12"), -12);
+  EXPECT_EQ(lines.integer("+12"), 12);
+  EXPECT_EQ(lines.real("1.5e3"), 1500);
+  EXPECT_TRUE(std::isnan(lines.real("nan")));
+  for (const char* text : {"", "-", "+", "+-1", "1x", "1.0", "0x1", " 1", "one"}) {
+    EXPECT_TRUE(throws<IoError>([&] { lines.integer(text); }, {"a.txt:2: ", "not an integer"}))
+        << text;
+  }
+  EXPECT_TRUE(throws<IoError>([&] { lines.integer("9223372036854775808"); }, {"out of range"}));
+  EXPECT_TRUE(throws<IoError>([&] { lines.real("1e999"); }, {"a.txt:2: ", "out of range"}));
+  EXPECT_TRUE(throws<IoError>([&] { lines.real("\x01\x02"); }, {"'?"
+                                                                "?' is not a number"}));
+}
+
+TEST(SplitFields, cuts_at_commas_or_blanks) {
+  using Fields = std::vector<std::string>;
+  EXPECT_EQ(fields_of("1, 2 ,,\t3", Separator::kComma), (Fields{"1", "2", "", "3"}));
+  EXPECT_EQ(fields_of("", Separator::kComma), (Fields{""}));
+  EXPECT_EQ(fields_of(",", Separator::kComma), (Fields{"", ""}));
+  EXPECT_EQ(fields_of(" 1 \t 2  ", Separator::kBlanks), (Fields{"1", "2"}));
+  EXPECT_EQ(fields_of("  ", Separator::kBlanks), (Fields{}));
+}
+
+class ArrayStream : public testing::Test {
+ protected:
+  Edges edges_of_array(const std::string& npy_bytes, std::int64_t num_nodes = 10) const {
+    const std::string path = folder_.write("e.npy", npy_bytes);
+    Edges edges;
+    for_each_edge_of_array([&] { return NpyStream(path); }, num_nodes,
+                           [&](std::int64_t s, std::int64_t d) { edges.emplace_back(s, d); });
+    return edges;
+  }
+
+  at::Tensor rows_of_array(const std::string& npy_bytes, std::int64_t num_nodes) const {
+    std::vector<at::Tensor> pieces;
+    take_rows_of_array(NpyStream(folder_.write("f.npy", npy_bytes)), num_nodes,
+                       [&](const at::Tensor& rows) { pieces.push_back(rows); });
+    return at::cat(pieces);
+  }
+
+  TempFolder folder_;
+};
+
+TEST_F(ArrayStream, reads_files_and_members_in_steps) {
+  const std::string bytes = npy_int32({2, 3}, {1, 2, 3, 4, 5, 6});
+  const std::string plain = folder_.write("a.npy", bytes);
+  const std::string npz = folder_.write("a.npz", zip_bytes({{"x.npy", bytes, 8}}));
+  NpyStream streams[] = {NpyStream(plain), NpyStream(npz, "x")};
+  for (NpyStream& stream : streams) {
+    EXPECT_EQ(stream.shape(), (std::vector<std::int64_t>{2, 3}));
+    EXPECT_EQ(integers_of(stream.next(2)), (std::vector<std::int64_t>{1, 2}));
+    stream.skip(1);
+    EXPECT_EQ(integers_of(stream.next(3)), (std::vector<std::int64_t>{4, 5, 6}));
+  }
+}
+
+TEST_F(ArrayStream, truncated_longer_and_damaged_arrays_are_io_errors) {
+  const std::string bytes = npy_int64({3}, {1, 2, 3});
+  const auto open = [&](const std::string& contents) {
+    NpyStream(folder_.write("a.npy", contents)).next(3);
+  };
+  EXPECT_TRUE(throws<IoError>([&] { open(bytes.substr(0, bytes.size() - 1)); }, {"a.npy"}));
+  EXPECT_TRUE(throws<IoError>([&] { open(bytes + "x"); }, {"a.npy", "needs"}));
+  EXPECT_TRUE(throws<IoError>([&] { open(bytes.substr(0, 20)); }, {"truncated"}));
+  EXPECT_TRUE(throws<IoError>([&] { open("no npy file at all"); }, {"not an npy file"}));
+  EXPECT_TRUE(throws<IoError>([&] { open(npy("|O", {1}, "x")); }, {"dtype"}));
+  const std::string npz =
+      folder_.write("a.npz", zip_bytes({{.name = "x.npy", .contents = bytes, .crc_claim = 1}}));
+  EXPECT_TRUE(throws<IoError>([&] { NpyStream(npz, "x").next(3); }, {"a.npz: x", "CRC"}));
+  EXPECT_TRUE(throws<IoError>([&] { NpyStream(npz, "y"); }, {"a.npz: y", "missing"}));
+}
+
+TEST_F(ArrayStream, edges_are_read_in_both_orders_and_checked) {
+  const Edges expected = {{1, 4}, {2, 5}, {3, 6}};
+  EXPECT_EQ(edges_of_array(npy_int64({2, 3}, {1, 2, 3, 4, 5, 6})), expected);
+  EXPECT_EQ(edges_of_array(
+                npy("<i8", {2, 3}, raw_bytes(std::vector<std::int64_t>{1, 4, 2, 5, 3, 6}), "True")),
+            expected);
+  EXPECT_TRUE(throws<IoError>(
+      [&] {
+        edges_of_array(npy_int64({2, 1}, {1, 10}));
+      },
+      {"e.npy", "edge 0 joins 1 and 10, outside [0, 10)"}));
+  EXPECT_TRUE(throws<IoError>(
+      [&] {
+        edges_of_array(npy_int64({3, 2}, {1, 2, 3, 4, 5, 6}));
+      },
+      {"expected shape [2, E], got [3, 2]"}));
+  EXPECT_TRUE(throws<IoError>([&] { edges_of_array(npy_float32({2, 1}, {1, 2})); }, {"integers"}));
+}
+
+TEST_F(ArrayStream, rows_keep_float16_and_become_float32_otherwise) {
+  const at::Tensor wide =
+      rows_of_array(npy("<f8", {2, 2}, raw_bytes(std::vector<double>{1, 2, 3, 4})), 2);
+  EXPECT_EQ(wide.scalar_type(), at::kFloat);
+  EXPECT_EQ(floats_of(wide), (std::vector<float>{1, 2, 3, 4}));
+  const std::vector<std::uint16_t> halves = {0x3C00, 0x4000};  // 1 and 2
+  EXPECT_EQ(rows_of_array(npy("<f2", {2, 1}, raw_bytes(halves)), 2).scalar_type(), at::kHalf);
+  EXPECT_TRUE(throws<IoError>(
+      [&] {
+        rows_of_array(npy_float32({2, 1}, {1, NAN}), 2);
+      },
+      {"f.npy", "row 1", "not finite"}));
+  EXPECT_TRUE(throws<IoError>(
+      [&] {
+        rows_of_array(npy_float32({2, 1}, {1, 2}), 3);
+      },
+      {"expected shape [3, F], got [2, 1]"}));
+}
+
+TEST_F(ArrayStream, rows_in_fortran_order_are_transposed) {
+  const std::vector<double> columns = {1, 3, 5, 2, 4, 6};
+  const at::Tensor rows = rows_of_array(npy("<f8", {3, 2}, raw_bytes(columns), "True"), 3);
+  EXPECT_EQ(rows.scalar_type(), at::kFloat);
+  EXPECT_EQ(rows.size(0), 3);
+  EXPECT_EQ(floats_of(rows), (std::vector<float>{1, 2, 3, 4, 5, 6}));
+  EXPECT_TRUE(throws<IoError>(
+      [&] {
+        rows_of_array(npy("<f4", {2, 2}, raw_bytes(std::vector<float>{1, NAN, 3, 4}), "True"), 2);
+      },
+      {"f.npy", "row 1", "not finite"}));
+}
+
+}  // namespace
+}  // namespace mezzo::data
