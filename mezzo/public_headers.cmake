@@ -29,7 +29,6 @@ set(mezzo_public_headers
   data/dataset.h
   data/image_dataset.h
   data/parts.h
-  data/source/graph_source.h
   dist/data_parallel.h
   dist/metrics.h
   dist/process_group.h

@@ -13,6 +13,7 @@
 #include <c10/core/ScalarType.h>
 #include <c10/util/Exception.h>
 
+#include "mezzo/data/formats.h"
 #include "mezzo/data/mapped/folder_writer.h"
 #include "mezzo/data/mapped/mapped_dataset.h"
 #include "mezzo/data/readers.h"
@@ -55,11 +56,9 @@ class Announcer {
 /// Writes one data set into a folder, array by array.
 class Conversion {
  public:
-  /// sparse_features: CSR that takes the place of the source's rows; may be undefined.
-  Conversion(data::GraphSource& source, at::Tensor sparse_features, std::filesystem::path folder,
-             std::string input, const ConvertOptions& options, Announcer& announcer)
+  Conversion(data::GraphSource& source, std::filesystem::path folder, std::string input,
+             const ConvertOptions& options, Announcer& announcer)
       : source_(source),
-        sparse_features_(std::move(sparse_features)),
         folder_(std::move(folder)),
         input_(std::move(input)),
         options_(options),
@@ -74,14 +73,17 @@ class Conversion {
     manifest_.metric = header.metric;
     // Labels and splits before the edges and features, so that their faults show without hours of
     // work.
-    manifest_.num_classes = source_.num_classes();
+    const data::NodeLabels labels = source_.labels();
+    manifest_.num_classes = labels.num_classes;
     if (manifest_.num_classes > 0) {
       manifest_.class_names = header.class_names;
-      write_labels();
+      write_labels(labels.labels);
     }
     write_edges(header.distinct_edges || options_.symmetrize);
-    if (sparse_features_.defined()) {
-      write_sparse_features();
+    const Dataset* const dataset = source_.dataset();
+    if (dataset != nullptr && dataset->features.defined() &&
+        dataset->features.layout() == at::kSparseCsr) {
+      write_sparse_features(dataset->features);
     } else if (manifest_.num_features > 0) {
       write_features();
     }
@@ -244,9 +246,8 @@ class Conversion {
     manifest_.arrays["features"] = writer.finish();
   }
 
-  void write_sparse_features() {
-    const at::Tensor features =
-        options_.normalize_features ? normalize_rows(sparse_features_) : sparse_features_;
+  void write_sparse_features(const at::Tensor& matrix) {
+    const at::Tensor features = options_.normalize_features ? normalize_rows(matrix) : matrix;
     write("feature_indptr", features.crow_indices());
     write("feature_indices", features.col_indices());
     write("feature_values", rounded_values(features));
@@ -268,8 +269,8 @@ class Conversion {
     return narrow;
   }
 
-  void write_labels() {
-    write("labels", source_.labels());
+  void write_labels(const at::Tensor& labels) {
+    write("labels", labels);
     std::optional<data::GraphSource::Masks> masks = source_.masks();
     if (!masks) {
       Dataset drawn;
@@ -294,7 +295,6 @@ class Conversion {
   }
 
   data::GraphSource& source_;
-  at::Tensor sparse_features_;
   std::filesystem::path folder_;
   std::string input_;
   const ConvertOptions& options_;
@@ -309,17 +309,10 @@ data::FolderManifest convert_into(const std::filesystem::path& folder, const std
                                  .split_seed = options.split_seed,
                                  .labels_optional = true,
                                  .on_lines = [&announcer] { announcer.tell_of_lines(); }};
-  Dataset dataset;  // outlives the source, which may refer to it
-  std::unique_ptr<data::GraphSource> source = data::open_streamed(input, load_options);
-  at::Tensor sparse_features;
-  if (source == nullptr) {
-    dataset = load_dataset(input, load_options);
-    MEZZO_CHECK(!dataset.part, "convert: {} is a part of a data set; convert the whole", input);
-    source = data::source_of(dataset);
-    const bool sparse = dataset.features.defined() && dataset.features.layout() == at::kSparseCsr;
-    if (sparse) sparse_features = dataset.features;
-  }
-  return Conversion(*source, sparse_features, folder, input, options, announcer).run();
+  const std::unique_ptr<data::GraphSource> source = data::open_source(input, load_options);
+  MEZZO_CHECK(source->dataset() == nullptr || !source->dataset()->part,
+              "convert: {} is a part of a data set; convert the whole", input);
+  return Conversion(*source, folder, input, options, announcer).run();
 }
 
 ConvertReport report_of(const data::FolderManifest& manifest) {

@@ -3,7 +3,6 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
-#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -12,7 +11,6 @@
 
 #include "mezzo/core/export.h"
 #include "mezzo/data/dataset.h"
-#include "mezzo/data/source/graph_source.h"
 
 namespace mezzo {
 
@@ -84,11 +82,6 @@ namespace data {
 /// The file or folder that load_dataset reads it from, the later Dataset::origin. It need not
 /// exist; it may be "folder/ind.name".
 MEZZO_API std::string origin_of(const std::string& name_or_path);
-
-/// The source that streams `name_or_path`, or nullptr where its format is read at once. Throws as
-/// load_dataset does.
-std::unique_ptr<GraphSource> open_streamed(const std::string& name_or_path,
-                                           const LoadOptions& options);
 
 }  // namespace data
 }  // namespace mezzo

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <ATen/ATen.h>
@@ -15,28 +16,16 @@ namespace mezzo::data {
 namespace {
 
 constexpr std::int64_t kMaxUndirectedNodes = std::int64_t{1} << 31;
+constexpr std::int64_t kMaxPackedNodes = std::int64_t{1} << 32;
 constexpr std::int64_t kMaxClassesOfFewNodes = std::int64_t{1} << 16;
 constexpr std::uint64_t kSplitStream = 0x53504C4954;  // "SPLIT"
 
-void require_edge(std::int64_t src, std::int64_t dst, std::int64_t num_nodes,
-                  const std::string& where) {
-  require(src >= 0 && src < num_nodes && dst >= 0 && dst < num_nodes, where,
-          "an edge from node {} to node {}, outside [0, {})", src, dst, num_nodes);
+std::uint64_t packed(std::int64_t src, std::int64_t dst) {
+  return static_cast<std::uint64_t>(src) << 32 | static_cast<std::uint64_t>(dst);
 }
 
-}  // namespace
-
-void set_undirected_edges(Dataset& dataset, const std::vector<Edge>& edges,
-                          const std::string& where) {
-  require(dataset.num_nodes <= kMaxUndirectedNodes, where, "more than 2^31 nodes");
-  std::vector<std::uint64_t> keys;
-  keys.reserve(2 * edges.size());
-  for (const auto& [src, dst] : edges) {
-    require_edge(src, dst, dataset.num_nodes, where);
-    if (src == dst) continue;
-    keys.push_back(static_cast<std::uint64_t>(src) << 32 | static_cast<std::uint64_t>(dst));
-    keys.push_back(static_cast<std::uint64_t>(dst) << 32 | static_cast<std::uint64_t>(src));
-  }
+/// Gives `dataset` the edges of these keys, each once, in ascending order.
+void set_distinct_edges(Dataset& dataset, std::vector<std::uint64_t> keys) {
   std::sort(keys.begin(), keys.end());
   keys.erase(std::unique(keys.begin(), keys.end()), keys.end());
   const auto count = static_cast<std::int64_t>(keys.size());
@@ -50,18 +39,36 @@ void set_undirected_edges(Dataset& dataset, const std::vector<Edge>& edges,
   }
 }
 
-void set_directed_edges(Dataset& dataset, const std::vector<Edge>& edges,
-                        const std::string& where) {
-  const auto count = static_cast<std::int64_t>(edges.size());
-  dataset.src = at::empty({count}, at::kLong);
-  dataset.dst = at::empty({count}, at::kLong);
-  auto* src = dataset.src.mutable_data_ptr<std::int64_t>();
-  auto* dst = dataset.dst.mutable_data_ptr<std::int64_t>();
-  for (const auto& [from, to] : edges) {
-    require_edge(from, to, dataset.num_nodes, where);
-    *src++ = from;
-    *dst++ = to;
+}  // namespace
+
+void require_edge(std::int64_t src, std::int64_t dst, std::int64_t num_nodes,
+                  const std::string& where) {
+  require(src >= 0 && src < num_nodes && dst >= 0 && dst < num_nodes, where,
+          "an edge from node {} to node {}, outside [0, {})", src, dst, num_nodes);
+}
+
+void set_undirected_edges(Dataset& dataset, const std::vector<Edge>& edges,
+                          const std::string& where) {
+  require(dataset.num_nodes <= kMaxUndirectedNodes, where, "more than 2^31 nodes");
+  std::vector<std::uint64_t> keys;
+  keys.reserve(2 * edges.size());
+  for (const auto& [src, dst] : edges) {
+    require_edge(src, dst, dataset.num_nodes, where);
+    if (src == dst) continue;
+    keys.push_back(packed(src, dst));
+    keys.push_back(packed(dst, src));
   }
+  set_distinct_edges(dataset, std::move(keys));
+}
+
+void merge_parallel_edges(Dataset& dataset) {
+  require(dataset.num_nodes <= kMaxPackedNodes, dataset.origin, "{} nodes, expected at most 2^32",
+          dataset.num_nodes);
+  const auto* src = dataset.src.const_data_ptr<std::int64_t>();
+  const auto* dst = dataset.dst.const_data_ptr<std::int64_t>();
+  std::vector<std::uint64_t> keys(static_cast<std::size_t>(dataset.num_edges()));
+  for (std::size_t i = 0; i < keys.size(); ++i) keys[i] = packed(src[i], dst[i]);
+  set_distinct_edges(dataset, std::move(keys));
 }
 
 void require_room(std::int64_t num_nodes, const std::string& where) {
@@ -126,6 +133,12 @@ at::Tensor set_entries(Dataset& dataset, const at::Tensor& entries, const std::s
   const at::Tensor has_label = dataset.has_label();
   require(has_label.any().item<bool>(), where, "no node has a label");
   return has_label;
+}
+
+void require_labels(const Dataset& dataset, const LoadOptions& options) {
+  require(dataset.num_classes > 0 || options.labels_optional, dataset.origin,
+          "has no labels, which are needed here (mezzo predict, bench, data info, data convert and "
+          "data partition do without)");
 }
 
 void clear_unlabelled(Dataset& dataset, const at::Tensor& has_label) {

@@ -69,14 +69,17 @@ at::Tensor read_csr(const NpzFile& file, const std::string& prefix);
 /// One edge, by node ids.
 using Edge = std::pair<std::int64_t, std::int64_t>;
 
+/// Throws IoError unless both nodes of an edge are in [0, num_nodes).
+void require_edge(std::int64_t src, std::int64_t dst, std::int64_t num_nodes,
+                  const std::string& where);
+
 /// Gives `dataset` (whose num_nodes is set) the edges in both directions, sorted by source and
 /// destination, without self loops and repeated ones.
 void set_undirected_edges(Dataset& dataset, const std::vector<Edge>& edges,
                           const std::string& where);
 
-/// Gives `dataset` (whose num_nodes is set) these edges, in this order, with all loops and repeated
-/// ones.
-void set_directed_edges(Dataset& dataset, const std::vector<Edge>& edges, const std::string& where);
+/// Leaves each of the edges src -> dst of `dataset` once, sorted by source and destination.
+void merge_parallel_edges(Dataset& dataset);
 
 /// Throws IoError where the memory of the machine has no room for a graph of so many nodes, edges
 /// aside: for a number that a file declares and no array bears out.
@@ -110,44 +113,10 @@ void set_random_split(Dataset& dataset, std::uint64_t seed);
 /// Throws InvalidArgument if a named split is asked of data that have none.
 void refuse_named_split(const LoadOptions& options, const std::string& where);
 
-/// A neutral folder: edge_index.npy int [2, E], taken as it is; features.npz (CSR) or features.npy
-/// or neither; labels.npy int [N] or [N, 1], -1 where there is none, or for multi-label data [N, C]
-/// as for set_entries (without the file there are no labels and may be no masks);
-/// {train,val,test}_mask[_NAME].npy bool [N] or [N, S]; meta.json, of which name, metric,
-/// class_names and the counts num_nodes, num_edges, num_features, num_classes count. Without any
-/// masks: a random split, and every node has a label.
-Dataset read_neutral(const std::filesystem::path& folder, const LoadOptions& options);
-
-/// The names of the Planetoid sets (`ind.<name>.graph`) of a folder, sorted.
-std::vector<std::string> planetoid_names(const std::filesystem::path& folder);
-
-/// The Planetoid files allx, ally, tx, ty, y, graph and test.index of `<folder>/ind.<name>`; x
-/// repeats the first rows of allx and is not read. Train: the rows of y; val: the next 500, or all
-/// of allx that is left; test: test.index. Ids that test.index leaves out get zero features, no
-/// label and no mask; a row of zeros in ally or ty is no label either.
-Dataset read_planetoid(const std::filesystem::path& folder, const std::string& name,
-                       const LoadOptions& options);
-
-/// A gnn-benchmark npz (Shchur et al.): adj_*, attr_* or attr_matrix or neither, labels or labels_*
-/// (one entry a row), class_names. Edges become undirected; entries of value 0 are none. Has no
-/// split: a random one. Class names stored as Python objects are left out.
-Dataset read_gnn_benchmark(const NpzFile& file, const LoadOptions& options);
-
-/// An npz of the heterophilous-graphs collection (Platonov et al.): node_features, node_labels,
-/// edges [E, 2], {train,val,test}_masks [S, N]. Edges become undirected, but stay as they are where
-/// the name of the file has "directed", as in the collection's own loader. Sets of two classes are
-/// judged by ROC AUC, as in the paper.
-Dataset read_heterophilous(const NpzFile& file, const LoadOptions& options);
+/// Throws IoError if the data set has no labels, unless options.labels_optional.
+void require_labels(const Dataset& dataset, const LoadOptions& options);
 
 /// The folder of the dictionary files: MEZZO_WORDNET_DIR, or where Debian puts them.
 std::filesystem::path wordnet_folder();
-
-/// WordNet's data.noun, data.verb, data.adj and data.adv. Nodes: synsets, file by file, in the
-/// order of the files. Edges: pointers of all types, undirected. Labels: the 45 lexicographer
-/// files. Features: how often the gloss (definitions and examples) has each word; a word is a
-/// longest run of the letters a to z after lower-casing, and counts if at least ten glosses have
-/// it; columns in alphabetical order. The reference recipe divides rows by their sums
-/// (LoadOptions::normalize_features). A random split.
-Dataset read_wordnet(const std::filesystem::path& folder, const LoadOptions& options);
 
 }  // namespace mezzo::data

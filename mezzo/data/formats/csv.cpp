@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 
+#include "mezzo/data/formats.h"
 #include "mezzo/data/source/source_support.h"
 
 namespace mezzo::data {
@@ -43,6 +44,12 @@ NodeColumns read_node_columns(TextLines& lines) {
   return {.count = names.size(), .first_feature = has_split ? 3U : 2U, .has_split = has_split};
 }
 
+/// A folder with edges.csv (two node ids a line; a first line `src,dst` is a header) and, for all
+/// but the bare graph, nodes.csv (either may be a .csv.gz): a header `id,label[,split],<names of
+/// features>`, then a line a node, in any order. Nodes are numbered by ascending id. label: an
+/// integer, or empty, which all may be: the data have no labels then; split: train, val, test or
+/// empty. Edges are taken as they are. Memory: the ids, labels and splits. Where the lines are not
+/// in the order of the ids, features() reads the file once a piece.
 class CsvSource : public GraphSource {
  public:
   CsvSource(std::filesystem::path folder, std::function<void()> on_lines)
@@ -88,8 +95,7 @@ class CsvSource : public GraphSource {
     }
   }
 
-  at::Tensor labels() override { return table().labels.labels; }
-  std::int64_t num_classes() override { return table().labels.num_classes; }
+  NodeLabels labels() override { return table().labels; }
   std::optional<Masks> masks() override { return table().masks; }
 
  private:
@@ -144,8 +150,7 @@ class CsvSource : public GraphSource {
     });
     IdRanks rank(ids.finish());
     require(rank.size() > 0, edges_.string(), "no edges, and there is no nodes.csv");
-    NodeLabels labels = no_labels(rank.size());
-    return {.rank = std::move(rank), .labels = std::move(labels), .masks = {}};
+    return {.rank = std::move(rank), .labels = {}, .masks = {}};
   }
 
   IdRanks read_ids(bool& ascending) const {
@@ -179,7 +184,7 @@ class CsvSource : public GraphSource {
       if (role != Role::kNone) split.assign(node, role, [&] { return lines.where(); });
     });
     NodeLabels labels =
-        has_label ? node_labels(values, std::nullopt, nodes_.string()) : no_labels(rank.size());
+        has_label ? node_labels(values, std::nullopt, nodes_.string()) : NodeLabels();
     if (!has_split) require_all_labelled(labels, nodes_.string());
     std::optional<Masks> masks;
     if (has_split && has_label) masks = split.masks(labels.has_label);
@@ -234,12 +239,19 @@ class CsvSource : public GraphSource {
   std::optional<NodeTable> table_;
 };
 
-}  // namespace
-
-std::unique_ptr<GraphSource> csv_source(const std::filesystem::path& folder,
-                                        const LoadOptions& options) {
+std::unique_ptr<GraphSource> open_csv(const std::filesystem::path& folder,
+                                      const LoadOptions& options) {
   refuse_named_split(options, folder.string());
   return std::make_unique<CsvSource>(folder, options.on_lines);
 }
+
+}  // namespace
+
+extern const Format kCsvFormat = {
+    "CSV folder",
+    [](const std::filesystem::path& path) {
+      return std::filesystem::exists(plain_or_packed(path / "edges.csv"));
+    },
+    open_csv};
 
 }  // namespace mezzo::data

@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 #include <yaml-cpp/yaml.h>
 
+#include "mezzo/data/formats.h"
 #include "mezzo/data/npy/npy_stream.h"
 #include "mezzo/data/source/source_support.h"
 
@@ -82,6 +83,10 @@ YamlPlace read_metadata(const fs::path& path) {
   }
 }
 
+/// The input form of a GraphBolt OnDiskDataset, homogeneous: metadata.yaml and the files that it
+/// names, in the formats csv (edges) and numpy. The features are the node feature called 'feat', or
+/// the only one; labels and split are those of the one task there is, or the one that options.split
+/// names. Features of edges and those of graph.feature_data are not read. Memory: the task's sets.
 class GraphBoltSource : public GraphSource {
  public:
   GraphBoltSource(const fs::path& folder, const LoadOptions& options)
@@ -123,8 +128,7 @@ class GraphBoltSource : public GraphSource {
     }
   }
 
-  at::Tensor labels() override { return known_sets().labels.labels; }
-  std::int64_t num_classes() override { return known_sets().labels.num_classes; }
+  NodeLabels labels() override { return known_sets().labels; }
   std::optional<Masks> masks() override { return known_sets().masks; }
 
  private:
@@ -205,7 +209,7 @@ class GraphBoltSource : public GraphSource {
     if (sets_) return *sets_;
     const std::optional<YamlPlace> chosen = task();
     if (!chosen) {
-      sets_ = Sets{.labels = no_labels(num_nodes()), .masks = std::nullopt};
+      sets_ = Sets{.labels = {}, .masks = std::nullopt};
       return *sets_;
     }
     const std::int64_t classes = chosen->count("num_classes");
@@ -261,8 +265,10 @@ class GraphBoltSource : public GraphSource {
 
 }  // namespace
 
-std::unique_ptr<GraphSource> graphbolt_source(const fs::path& folder, const LoadOptions& options) {
-  return std::make_unique<GraphBoltSource>(folder, options);
-}
+extern const Format kGraphBoltFormat = {
+    "GraphBolt folder", [](const fs::path& path) { return fs::exists(path / "metadata.yaml"); },
+    [](const fs::path& path, const LoadOptions& options) -> std::unique_ptr<GraphSource> {
+      return std::make_unique<GraphBoltSource>(path, options);
+    }};
 
 }  // namespace mezzo::data

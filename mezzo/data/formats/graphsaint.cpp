@@ -5,6 +5,7 @@
 #include <ATen/ATen.h>
 #include <nlohmann/json.hpp>
 
+#include "mezzo/data/formats.h"
 #include "mezzo/data/json_numbers.h"
 #include "mezzo/data/npy/npy_stream.h"
 #include "mezzo/data/source/source_support.h"
@@ -19,6 +20,11 @@ nlohmann::json read_json_object(const std::filesystem::path& path) {
   return root;
 }
 
+/// A GraphSAINT folder: adj_full.npz (scipy CSR; entry (i, j) is the edge from i to j, entries of
+/// value 0 are none), feats.npy, class_map.json, role.json. Labels have the smallest one
+/// subtracted, as in GraphSAINT; lists of 0 and 1, one item a class, are multi-label data, judged
+/// by micro-F1; features are as they stand, not standardised. Memory: the row starts and the two
+/// JSON files; the entries are streamed.
 class GraphSaintSource : public GraphSource {
  public:
   explicit GraphSaintSource(std::filesystem::path folder) : folder_(std::move(folder)) {}
@@ -30,7 +36,7 @@ class GraphSaintSource : public GraphSource {
             .num_nodes = num_nodes(),
             .num_features = rows.shape()[1],
             .class_names = {},
-            .metric = known_labels().is_multi_label() ? Metric::kMicroF1 : Metric::kAccuracy};
+            .metric = labels().is_multi_label() ? Metric::kMicroF1 : Metric::kAccuracy};
   }
 
   void edges(const TakeEdges& take) override {
@@ -41,8 +47,14 @@ class GraphSaintSource : public GraphSource {
     take_rows_of_array(NpyStream(folder_ / "feats.npy"), num_nodes(), take);
   }
 
-  at::Tensor labels() override { return known_labels().labels; }
-  std::int64_t num_classes() override { return known_labels().num_classes; }
+  NodeLabels labels() override {
+    if (labels_) return *labels_;
+    const std::filesystem::path path = folder_ / "class_map.json";
+    const nlohmann::json root = read_json_object(path);
+    const bool lists = !root.empty() && root.front().is_array();
+    labels_ = lists ? entries_of(root, path.string()) : labels_of(root, path.string());
+    return *labels_;
+  }
 
   std::optional<Masks> masks() override {
     const std::filesystem::path path = folder_ / "role.json";
@@ -59,22 +71,13 @@ class GraphSaintSource : public GraphSource {
         split.assign(node.get<std::int64_t>(), role, [&] { return where + ": " + key; });
       }
     }
-    return split.masks(known_labels().has_label);
+    return split.masks(labels().has_label);
   }
 
  private:
   std::int64_t num_nodes() {
     if (!num_nodes_) num_nodes_ = size_of_square(folder_ / "adj_full.npz", "csr");
     return *num_nodes_;
-  }
-
-  const NodeLabels& known_labels() {
-    if (labels_) return *labels_;
-    const std::filesystem::path path = folder_ / "class_map.json";
-    const nlohmann::json root = read_json_object(path);
-    const bool lists = !root.empty() && root.front().is_array();
-    labels_ = lists ? entries_of(root, path.string()) : labels_of(root, path.string());
-    return *labels_;
   }
 
   NodeLabels labels_of(const nlohmann::json& root, const std::string& where) {
@@ -136,12 +139,18 @@ class GraphSaintSource : public GraphSource {
   std::optional<NodeLabels> labels_;
 };
 
-}  // namespace
-
-std::unique_ptr<GraphSource> graphsaint_source(const std::filesystem::path& folder,
-                                               const LoadOptions& options) {
+std::unique_ptr<GraphSource> open_graphsaint(const std::filesystem::path& folder,
+                                             const LoadOptions& options) {
   refuse_named_split(options, folder.string());
   return std::make_unique<GraphSaintSource>(folder);
 }
+
+}  // namespace
+
+extern const Format kGraphSaintFormat = {"GraphSAINT folder",
+                                         [](const std::filesystem::path& path) {
+                                           return std::filesystem::exists(path / "adj_full.npz");
+                                         },
+                                         open_graphsaint};
 
 }  // namespace mezzo::data

@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 
+#include "mezzo/data/formats.h"
 #include "mezzo/data/source/source_support.h"
 
 namespace mezzo::data {
@@ -23,6 +24,9 @@ std::string lower_case(std::string_view text) {
   return lower;
 }
 
+/// A square MatrixMarket coordinate matrix (real, integer or pattern; general, symmetric or
+/// skew-symmetric). Entry (i, j) is the edge from i to j, and from j to i if the matrix is not
+/// general; entries of value 0 and those on the diagonal are none, other values do not count.
 class MatrixMarketSource : public GraphSource {
  public:
   MatrixMarketSource(std::filesystem::path path, std::function<void()> on_lines)
@@ -48,11 +52,6 @@ class MatrixMarketSource : public GraphSource {
     });
     pieces.finish();
   }
-
-  void features(const TakeRows& /*take*/) override {}
-  at::Tensor labels() override { return no_labels(num_nodes()).labels; }
-  std::int64_t num_classes() override { return 0; }
-  std::optional<Masks> masks() override { return std::nullopt; }
 
  private:
   std::int64_t num_nodes() {
@@ -139,12 +138,18 @@ class MatrixMarketSource : public GraphSource {
   std::optional<std::int64_t> num_nodes_;
 };
 
-}  // namespace
-
-std::unique_ptr<GraphSource> matrix_market_source(const std::filesystem::path& file,
-                                                  const LoadOptions& options) {
+std::unique_ptr<GraphSource> open_matrix_market(const std::filesystem::path& file,
+                                                const LoadOptions& options) {
   refuse_named_split(options, file.string());
   return std::make_unique<MatrixMarketSource>(file, options.on_lines);
 }
+
+}  // namespace
+
+extern const Format kMatrixMarketFormat = {"MatrixMarket file",
+                                           [](const std::filesystem::path& path) {
+                                             return text_by_name(path) == GraphText::kMatrixMarket;
+                                           },
+                                           open_matrix_market};
 
 }  // namespace mezzo::data

@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
+#include "mezzo/data/formats.h"
 #include "mezzo/data/json_numbers.h"
 #include "mezzo/data/npy/npy.h"
 #include "mezzo/data/readers.h"
@@ -193,9 +194,13 @@ void check_count(const std::optional<std::int64_t>& declared, std::int64_t found
           "it declares {} {}, the arrays have {}", declared.value_or(0), what, found);
 }
 
-}  // namespace
-
-Dataset read_neutral(const fs::path& folder, const LoadOptions& options) {
+/// An npy folder: edge_index.npy int [2, E], taken as it is; features.npz (CSR) or features.npy
+/// or neither; labels.npy int [N] or [N, 1], -1 where there is none, or for multi-label data [N, C]
+/// as for set_entries (without the file there are no labels and may be no masks);
+/// {train,val,test}_mask[_NAME].npy bool [N] or [N, S]; meta.json, of which name, metric,
+/// class_names and the counts num_nodes, num_edges, num_features, num_classes count. Without any
+/// masks: a random split, and every node has a label.
+Dataset read_npy_folder(const fs::path& folder, const LoadOptions& options) {
   const Meta meta = read_meta(folder);
   Dataset dataset;
   dataset.name = meta.name.value_or(name_of_path(folder));
@@ -223,5 +228,16 @@ Dataset read_neutral(const fs::path& folder, const LoadOptions& options) {
   if (has_label.defined()) read_splits(dataset, has_label, folder, options);
   return dataset;
 }
+
+bool is_npy_folder(const fs::path& path) {
+  return fs::exists(path / "edge_index.npy") || fs::exists(path / "labels.npy");
+}
+
+}  // namespace
+
+extern const Format kNpyFormat = {"neutral folder", is_npy_folder,
+                                  [](const fs::path& path, const LoadOptions& options) {
+                                    return source_of(read_npy_folder(path, options));
+                                  }};
 
 }  // namespace mezzo::data

@@ -4,6 +4,7 @@
 #include <ATen/ATen.h>
 #include <fmt/ranges.h>
 
+#include "mezzo/data/formats.h"
 #include "mezzo/data/npy/npy_stream.h"
 #include "mezzo/data/npy/npz.h"
 #include "mezzo/data/source/source_support.h"
@@ -46,7 +47,15 @@ void for_each_row(
           lines.number(), num_rows);
 }
 
-/// What the two storage forms of a folder share.
+/// An OGB node-property folder: raw/{edge,num-node-list,num-edge-list,node-feat,node-label}.csv.gz,
+/// or raw/data.npz and raw/node-label.npz; split/<type>/{train,valid,test}.csv.gz. The one split
+/// type there is, or the one that options.split names. The sets proteins and products hold each
+/// edge once and get its reverse beside it, as OGB's own loader adds them; they are known by the
+/// folder's name alone, or that of the folder that a link leads to: ogbn_products, products,
+/// ogbn_products_dgl, ogbn_products_pyg, with hyphens too.
+/// A label that is empty or nan is none; several a node, of 0 and 1, are multi-label data, judged
+/// by ROC AUC as in OGB. Memory: the nodes' labels and splits; the two halves of edge_index in
+/// data.npz are read side by side.
 class OgbSource : public GraphSource {
  public:
   OgbSource(const fs::path& folder, const LoadOptions& options)
@@ -57,7 +66,7 @@ class OgbSource : public GraphSource {
             .num_nodes = counts().num_nodes,
             .num_features = num_features(),
             .class_names = {},
-            .metric = known_labels().is_multi_label() ? Metric::kRocAuc : Metric::kAccuracy};
+            .metric = labels().is_multi_label() ? Metric::kRocAuc : Metric::kAccuracy};
   }
 
   void edges(const TakeEdges& take) override {
@@ -70,13 +79,15 @@ class OgbSource : public GraphSource {
     pieces.finish();
   }
 
-  at::Tensor labels() override { return known_labels().labels; }
-  std::int64_t num_classes() override { return known_labels().num_classes; }
+  NodeLabels labels() override {
+    if (!labels_) labels_ = read_labels();
+    return *labels_;
+  }
 
   std::optional<Masks> masks() override {
     const std::optional<fs::path> folder = split_folder();
     if (!folder) {
-      require_all_labelled(known_labels(), folder_.string());
+      require_all_labelled(labels(), folder_.string());
       return std::nullopt;
     }
     const std::int64_t num_nodes = counts().num_nodes;
@@ -84,7 +95,7 @@ class OgbSource : public GraphSource {
     read_role(*folder / "train.csv.gz", Role::kTrain, split);
     read_role(*folder / "valid.csv.gz", Role::kVal, split);
     read_role(*folder / "test.csv.gz", Role::kTest, split);
-    return split.masks(known_labels().has_label);
+    return split.masks(labels().has_label);
   }
 
  protected:
@@ -108,11 +119,6 @@ class OgbSource : public GraphSource {
   const std::function<void()>& on_lines() const { return on_lines_; }
 
  private:
-  const NodeLabels& known_labels() {
-    if (!labels_) labels_ = read_labels();
-    return *labels_;
-  }
-
   /// The folder of the split that is asked for, nothing where the data have none.
   std::optional<fs::path> split_folder() const {
     std::vector<std::string> types;
@@ -297,12 +303,21 @@ class OgbBinarySource : public OgbSource {
   }
 };
 
-}  // namespace
+bool is_ogb(const fs::path& folder) {
+  const auto has = [&](const char* file) { return fs::exists(folder / "raw" / file); };
+  return has("edge.csv.gz") || has("data.npz") || has("triplet-type-list.csv.gz") ||
+         has("edge_index_dict.npz");
+}
 
-std::unique_ptr<GraphSource> ogb_source(const fs::path& folder, const LoadOptions& options) {
-  if (fs::exists(folder / "raw" / "data.npz"))
+std::unique_ptr<GraphSource> open_ogb(const fs::path& folder, const LoadOptions& options) {
+  if (fs::exists(folder / "raw" / "data.npz")) {
     return std::make_unique<OgbBinarySource>(folder, options);
+  }
   return std::make_unique<OgbTextSource>(folder, options);
 }
+
+}  // namespace
+
+extern const Format kOgbFormat = {"OGB folder", is_ogb, open_ogb};
 
 }  // namespace mezzo::data

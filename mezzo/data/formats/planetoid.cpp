@@ -1,8 +1,11 @@
 #include <algorithm>
 #include <charconv>
+#include <map>
 
 #include <ATen/ATen.h>
+#include <fmt/ranges.h>
 
+#include "mezzo/data/formats.h"
 #include "mezzo/data/pickle/pickle.h"
 #include "mezzo/data/readers.h"
 
@@ -146,22 +149,25 @@ at::Tensor assemble_features(const Parts& parts, std::int64_t num_nodes) {
   return make_csr(num_nodes, parts.allx.size(1), indptr, indices, values, parts.test_where);
 }
 
-}  // namespace
-
-std::vector<std::string> planetoid_names(const fs::path& folder) {
+/// The sets in a folder, by name.
+std::map<std::string, fs::path> planetoid_sets(const fs::path& folder) {
   constexpr std::string_view kPrefix = "ind.", kSuffix = ".graph";
-  std::vector<std::string> found;
+  std::map<std::string, fs::path> sets;
   for (const auto& entry : fs::directory_iterator(folder)) {
     const std::string file = entry.path().filename().string();
     if (file.size() > kPrefix.size() + kSuffix.size() && file.starts_with(kPrefix) &&
         file.ends_with(kSuffix)) {
-      found.push_back(file.substr(kPrefix.size(), file.size() - kPrefix.size() - kSuffix.size()));
+      const std::string prefix = file.substr(0, file.size() - kSuffix.size());
+      sets[prefix.substr(kPrefix.size())] = folder / prefix;
     }
   }
-  std::sort(found.begin(), found.end());
-  return found;
+  return sets;
 }
 
+/// The Planetoid files allx, ally, tx, ty, y, graph and test.index of `<folder>/ind.<name>`; x
+/// repeats the first rows of allx and is not read. Train: the rows of y; val: the next 500, or all
+/// of allx that is left; test: test.index. Ids that test.index leaves out get zero features, no
+/// label and no mask; a row of zeros in ally or ty is no label either.
 Dataset read_planetoid(const fs::path& folder, const std::string& name,
                        const LoadOptions& options) {
   refuse_named_split(options, (folder / ("ind." + name)).string());
@@ -189,5 +195,36 @@ Dataset read_planetoid(const fs::path& folder, const std::string& name,
   dataset.test_masks.index_fill_(0, test_ids, true);
   return dataset;
 }
+
+/// The folder of `<folder>/ind.<name>`.
+fs::path folder_of_set(const fs::path& prefix) {
+  return prefix.has_parent_path() ? prefix.parent_path() : fs::path(".");
+}
+
+bool is_planetoid(const fs::path& path) {
+  if (fs::is_directory(path)) return !planetoid_sets(path).empty();
+  const std::string file = path.filename().string();
+  const fs::path folder = folder_of_set(path);
+  return file.starts_with("ind.") && !fs::exists(path) && fs::is_directory(folder) &&
+         planetoid_sets(folder).count(file.substr(4)) > 0;
+}
+
+std::unique_ptr<GraphSource> open_planetoid(const fs::path& path, const LoadOptions& options) {
+  if (!fs::is_directory(path)) {
+    const std::string name = path.filename().string().substr(4);
+    return source_of(read_planetoid(folder_of_set(path), name, options));
+  }
+  std::vector<std::string> names;
+  const std::map<std::string, fs::path> sets = planetoid_sets(path);
+  for (const auto& [name, prefix] : sets) names.push_back(name);
+  MEZZO_CHECK(sets.size() == 1, "dataset: {} holds the Planetoid sets {}; name one, such as {}",
+              path.string(), fmt::join(names, ", "), sets.begin()->second.string());
+  return source_of(read_planetoid(path, names[0], options));
+}
+
+}  // namespace
+
+extern const Format kPlanetoidFormat = {"Planetoid pickles", is_planetoid, open_planetoid,
+                                        planetoid_sets};
 
 }  // namespace mezzo::data

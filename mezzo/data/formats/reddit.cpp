@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 
+#include "mezzo/data/formats.h"
 #include "mezzo/data/npy/npy_stream.h"
 #include "mezzo/data/npy/npz.h"
 #include "mezzo/data/source/source_support.h"
@@ -9,6 +10,9 @@
 namespace mezzo::data {
 namespace {
 
+/// DGL's Reddit folder: reddit_graph.npz (scipy COO; entry (i, j) is the edge from i to j) and
+/// reddit_data.npz (feature, label, node_types: 1 train, 2 val, 3 test, 0 none). Memory: labels and
+/// types; entries and features are streamed.
 class RedditSource : public GraphSource {
  public:
   explicit RedditSource(std::filesystem::path folder)
@@ -31,8 +35,19 @@ class RedditSource : public GraphSource {
     take_rows_of_array(NpyStream(data_, "feature"), num_nodes(), take);
   }
 
-  at::Tensor labels() override { return known_labels().labels; }
-  std::int64_t num_classes() override { return known_labels().num_classes; }
+  NodeLabels labels() override {
+    if (labels_) return *labels_;
+    const NpzFile file(data_);
+    const std::string where = file.where("label");
+    const at::Tensor array = as_int64(file.numbers("label"), where);
+    const bool column = array.dim() == 2 && array.size(1) == 1;
+    require((array.dim() == 1 || column) && array.numel() == num_nodes(), where,
+            "expected shape [{0}] or [{0}, 1], got {1}", num_nodes(), shape_text(array));
+    require(array.min().item<std::int64_t>() >= 0, where, "a negative label");
+    const auto* label = array.const_data_ptr<std::int64_t>();
+    labels_ = node_labels({label, label + array.numel()}, std::nullopt, where);
+    return *labels_;
+  }
 
   std::optional<Masks> masks() override {
     const NpzFile file(data_);
@@ -47,7 +62,7 @@ class RedditSource : public GraphSource {
               "node {} has type {}, expected 0 (none), 1 (train), 2 (val) or 3 (test)", i, type[i]);
       split.assign(i, static_cast<Role>(type[i]), [&] { return where; });
     }
-    return split.masks(known_labels().has_label);
+    return split.masks(labels().has_label);
   }
 
  private:
@@ -56,31 +71,23 @@ class RedditSource : public GraphSource {
     return *num_nodes_;
   }
 
-  const NodeLabels& known_labels() {
-    if (labels_) return *labels_;
-    const NpzFile file(data_);
-    const std::string where = file.where("label");
-    const at::Tensor array = as_int64(file.numbers("label"), where);
-    const bool column = array.dim() == 2 && array.size(1) == 1;
-    require((array.dim() == 1 || column) && array.numel() == num_nodes(), where,
-            "expected shape [{0}] or [{0}, 1], got {1}", num_nodes(), shape_text(array));
-    require(array.min().item<std::int64_t>() >= 0, where, "a negative label");
-    const auto* label = array.const_data_ptr<std::int64_t>();
-    labels_ = node_labels({label, label + array.numel()}, std::nullopt, where);
-    return *labels_;
-  }
-
   std::filesystem::path folder_, graph_, data_;
   std::optional<std::int64_t> num_nodes_;
   std::optional<NodeLabels> labels_;
 };
 
-}  // namespace
-
-std::unique_ptr<GraphSource> reddit_source(const std::filesystem::path& folder,
-                                           const LoadOptions& options) {
+std::unique_ptr<GraphSource> open_reddit(const std::filesystem::path& folder,
+                                         const LoadOptions& options) {
   refuse_named_split(options, folder.string());
   return std::make_unique<RedditSource>(folder);
 }
+
+}  // namespace
+
+extern const Format kRedditFormat = {"Reddit folder of DGL",
+                                     [](const std::filesystem::path& path) {
+                                       return std::filesystem::exists(path / "reddit_graph.npz");
+                                     },
+                                     open_reddit};
 
 }  // namespace mezzo::data

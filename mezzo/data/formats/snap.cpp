@@ -2,11 +2,15 @@
 
 #include <ATen/ATen.h>
 
+#include "mezzo/data/formats.h"
 #include "mezzo/data/source/source_support.h"
 
 namespace mezzo::data {
 namespace {
 
+/// A SNAP edge list: comments that begin with `#` or `%`, two integers a line. The nodes are the
+/// ids that occur, numbered in ascending order, for which the file is read once more than for the
+/// edges. Each edge in the direction of the file, without self loops, parallel ones being one.
 class SnapSource : public GraphSource {
  public:
   SnapSource(std::filesystem::path path, std::function<void()> on_lines)
@@ -30,11 +34,6 @@ class SnapSource : public GraphSource {
     });
     pieces.finish();
   }
-
-  void features(const TakeRows& /*take*/) override {}
-  at::Tensor labels() override { return no_labels(ranks().size()).labels; }
-  std::int64_t num_classes() override { return 0; }
-  std::optional<Masks> masks() override { return std::nullopt; }
 
  private:
   template <class Edge>
@@ -71,12 +70,17 @@ class SnapSource : public GraphSource {
   std::optional<IdRanks> ranks_;
 };
 
-}  // namespace
-
-std::unique_ptr<GraphSource> snap_source(const std::filesystem::path& file,
-                                         const LoadOptions& options) {
+std::unique_ptr<GraphSource> open_snap(const std::filesystem::path& file,
+                                       const LoadOptions& options) {
   refuse_named_split(options, file.string());
   return std::make_unique<SnapSource>(file, options.on_lines);
 }
+
+}  // namespace
+
+extern const Format kSnapFormat = {
+    "SNAP edge list",
+    [](const std::filesystem::path& path) { return text_by_name(path) == GraphText::kSnap; },
+    open_snap};
 
 }  // namespace mezzo::data

@@ -7,6 +7,7 @@
 #include <ATen/ATen.h>
 
 #include "mezzo/core/environment.h"
+#include "mezzo/data/formats.h"
 #include "mezzo/data/readers.h"
 
 namespace mezzo::data {
@@ -259,13 +260,12 @@ at::Tensor bag_of_words(const std::vector<std::string_view>& glosses, const std:
                   at::tensor(values, at::kFloat), where);
 }
 
-}  // namespace
-
-fs::path wordnet_folder() {
-  const std::string folder = environment_text("MEZZO_WORDNET_DIR");
-  return folder.empty() ? "/usr/share/wordnet" : folder;
-}
-
+/// WordNet's data.noun, data.verb, data.adj and data.adv. Nodes: synsets, file by file, in the
+/// order of the files. Edges: pointers of all types, undirected. Labels: the 45 lexicographer
+/// files. Features: how often the gloss (definitions and examples) has each word; a word is a
+/// longest run of the letters a to z after lower-casing, and counts if at least ten glosses have
+/// it; columns in alphabetical order. The reference recipe divides rows by their sums
+/// (LoadOptions::normalize_features). A random split.
 Dataset read_wordnet(const fs::path& folder, const LoadOptions& options) {
   refuse_named_split(options, "wordnet");
   std::array<std::string, kParts.size()> files;
@@ -285,5 +285,18 @@ Dataset read_wordnet(const fs::path& folder, const LoadOptions& options) {
   set_random_split(dataset, options.split_seed);
   return dataset;
 }
+
+}  // namespace
+
+fs::path wordnet_folder() {
+  const std::string folder = environment_text("MEZZO_WORDNET_DIR");
+  return folder.empty() ? "/usr/share/wordnet" : folder;
+}
+
+extern const Format kWordnetFormat = {
+    "WordNet dictionary", [](const fs::path& path) { return fs::exists(path / "data.noun"); },
+    [](const fs::path& path, const LoadOptions& options) {
+      return source_of(read_wordnet(path, options));
+    }};
 
 }  // namespace mezzo::data

@@ -11,6 +11,7 @@
 #include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
+#include "mezzo/data/formats.h"
 #include "mezzo/data/npy/mapped_file.h"
 #include "mezzo/data/readers.h"
 
@@ -313,5 +314,11 @@ Dataset read_mezzo_folder(const std::filesystem::path& folder, const LoadOptions
   reader.expect_no_others();
   return dataset;
 }
+
+extern const Format kMappedFormat = {
+    "Mezzo folder", is_mezzo_folder,
+    [](const std::filesystem::path& path, const LoadOptions& options) {
+      return source_of(read_mezzo_folder(path, options));
+    }};
 
 }  // namespace mezzo::data

@@ -1,6 +1,7 @@
 #include "mezzo/data/npy/npz.h"
 
 #include <algorithm>
+#include <fstream>
 
 #include <fmt/ranges.h>
 #include <zip.h>
@@ -44,6 +45,16 @@ void check_entry(const zip_stat_t& entry, std::uint64_t file_bytes, const std::s
 }
 
 }  // namespace
+
+bool may_be_npz(const std::filesystem::path& path) {
+  if (!std::filesystem::exists(path) || std::filesystem::is_directory(path)) return false;
+  if (path.extension() == ".npz" || !std::filesystem::is_regular_file(path)) return true;
+  std::ifstream file(path, std::ios::binary);
+  if (!file.is_open()) return true;
+  char start[2] = {};
+  file.read(start, 2);
+  return start[0] == 'P' && start[1] == 'K';
+}
 
 void NpzFile::Closer::operator()(::zip* archive) const {
   zip_discard(archive);

@@ -16,6 +16,10 @@ struct zip;  // libzip's archive
 
 namespace mezzo::data {
 
+/// Whether a file may be an npz file, by its name or its first bytes. What is no regular file, or
+/// cannot be opened, may be one, so that NpzFile reports it.
+bool may_be_npz(const std::filesystem::path& path);
+
 /// The arrays of an .npz file: a zip archive, stored or deflated, whose members are `<key>.npy`.
 /// Members are read when asked for. Not for use by several threads at once.
 class MEZZO_API NpzFile {

@@ -1,6 +1,7 @@
 #include "mezzo/data/source/source_support.h"
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -27,6 +28,19 @@ const char* role_name(Role role) {
       break;
   }
   return "no";
+}
+
+bool is_file_called(const std::filesystem::path& path, const std::string& suffix) {
+  const std::string name = path.filename().string();
+  const bool called = name.ends_with(suffix) || name.ends_with(suffix + ".gz");
+  return called && std::filesystem::is_regular_file(path);
+}
+
+bool is_integer(std::string_view text) {
+  std::int64_t value = 0;
+  const char* const end = text.data() + text.size();
+  const auto [stop, error] = std::from_chars(text.data(), end, value);
+  return error == std::errc{} && stop == end;
 }
 
 }  // namespace
@@ -58,6 +72,33 @@ std::filesystem::path plain_or_packed(const std::filesystem::path& path) {
   std::filesystem::path packed = path;
   packed += ".gz";
   return !std::filesystem::exists(path) && std::filesystem::exists(packed) ? packed : path;
+}
+
+GraphText text_by_lines(const std::filesystem::path& path) {
+  TextLines lines(path);
+  std::string_view line;
+  std::vector<std::string_view> fields;
+  while (lines.next(line)) {
+    if (lines.number() == 1 && line.starts_with("%%")) return GraphText::kMatrixMarket;
+    if (is_snap_comment(line)) continue;
+    split_fields(line, Separator::kBlanks, fields);
+    if (fields.empty()) continue;
+    const bool snap = fields.size() == 2 && is_integer(fields[0]) && is_integer(fields[1]);
+    return snap ? GraphText::kSnap : GraphText::kNone;
+  }
+  return GraphText::kNone;
+}
+
+GraphText text_by_name(const std::filesystem::path& path) {
+  if (is_file_called(path, ".mtx")) return GraphText::kMatrixMarket;
+  if (is_file_called(path, ".txt")) return GraphText::kSnap;
+  const bool is_list = is_file_called(path, ".edges") || is_file_called(path, ".el");
+  if (!is_list && !is_file_called(path, ".gz") && !is_file_called(path, ".tsv")) {
+    return GraphText::kNone;
+  }
+  const GraphText text = text_by_lines(path);
+  // Of a file called a list the reader says what is wrong.
+  return is_list && text == GraphText::kNone ? GraphText::kSnap : text;
 }
 
 void EdgePieces::add(std::int64_t src, std::int64_t dst) {
@@ -160,12 +201,6 @@ float feature_of_field(const TextLines& lines, std::string_view field) {
   const auto value = static_cast<float>(lines.real(field));
   lines.check(std::isfinite(value), "feature {} is not finite in float32", field);
   return value;
-}
-
-NodeLabels no_labels(std::int64_t num_nodes) {
-  return {.labels = at::full({num_nodes}, kNoLabel, at::kLong),
-          .has_label = at::zeros({num_nodes}, at::kBool),
-          .num_classes = 0};
 }
 
 GraphSource::Masks SplitBuilder::masks(const at::Tensor& has_label) const {

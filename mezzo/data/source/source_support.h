@@ -16,64 +16,8 @@
 #include "mezzo/data/source/graph_source.h"
 #include "mezzo/data/source/text_lines.h"
 
-/// The formats behind open_source and what they share; not for callers of the library. Each
-/// function that opens a format looks at no more than the names of its files; the errors of their
-/// contents come with the first question that needs them.
+/// What the formats share; not for callers of the library.
 namespace mezzo::data {
-
-/// An OGB node-property folder: raw/{edge,num-node-list,num-edge-list,node-feat,node-label}.csv.gz,
-/// or raw/data.npz and raw/node-label.npz; split/<type>/{train,valid,test}.csv.gz. The one split
-/// type there is, or the one that options.split names. The sets proteins and products hold each
-/// edge once and get its reverse beside it, as OGB's own loader adds them; they are known by the
-/// folder's name alone, or that of the folder that a link leads to: ogbn_products, products,
-/// ogbn_products_dgl, ogbn_products_pyg, with hyphens too.
-/// A label that is empty or nan is none; several a node, of 0 and 1, are multi-label data, judged
-/// by ROC AUC as in OGB. Memory: the nodes' labels and splits; the two halves of edge_index in
-/// data.npz are read side by side.
-std::unique_ptr<GraphSource> ogb_source(const std::filesystem::path& folder,
-                                        const LoadOptions& options);
-
-/// A GraphSAINT folder: adj_full.npz (scipy CSR; entry (i, j) is the edge from i to j, entries of
-/// value 0 are none), feats.npy, class_map.json, role.json. Labels have the smallest one
-/// subtracted, as in GraphSAINT; lists of 0 and 1, one item a class, are multi-label data, judged
-/// by micro-F1; features are as they stand, not standardised. Memory: the row starts and the two
-/// JSON files; the entries are streamed.
-std::unique_ptr<GraphSource> graphsaint_source(const std::filesystem::path& folder,
-                                               const LoadOptions& options);
-
-/// DGL's Reddit folder: reddit_graph.npz (scipy COO; entry (i, j) is the edge from i to j) and
-/// reddit_data.npz (feature, label, node_types: 1 train, 2 val, 3 test, 0 none). Memory: labels and
-/// types; entries and features are streamed.
-std::unique_ptr<GraphSource> reddit_source(const std::filesystem::path& folder,
-                                           const LoadOptions& options);
-
-/// The input form of a GraphBolt OnDiskDataset, homogeneous: metadata.yaml and the files that it
-/// names, in the formats csv (edges) and numpy. The features are the node feature called 'feat', or
-/// the only one; labels and split are those of the one task there is, or the one that options.split
-/// names. Features of edges and those of graph.feature_data are not read. Memory: the task's sets.
-std::unique_ptr<GraphSource> graphbolt_source(const std::filesystem::path& folder,
-                                              const LoadOptions& options);
-
-/// A SNAP edge list: comments that begin with `#` or `%`, two integers a line. The nodes are the
-/// ids that occur, numbered in ascending order, for which the file is read once more than for the
-/// edges. Each edge in the direction of the file, without self loops, parallel ones being one.
-std::unique_ptr<GraphSource> snap_source(const std::filesystem::path& file,
-                                         const LoadOptions& options);
-
-/// A square MatrixMarket coordinate matrix (real, integer or pattern; general, symmetric or
-/// skew-symmetric). Entry (i, j) is the edge from i to j, and from j to i if the matrix is not
-/// general; entries of value 0 and those on the diagonal are none, other values do not count.
-std::unique_ptr<GraphSource> matrix_market_source(const std::filesystem::path& file,
-                                                  const LoadOptions& options);
-
-/// A folder with edges.csv (two node ids a line; a first line `src,dst` is a header) and, for all
-/// but the bare graph, nodes.csv (either may be a .csv.gz): a header `id,label[,split],<names of
-/// features>`, then a line a node, in any order. Nodes are numbered by ascending id. label: an
-/// integer, or empty, which all may be: the data have no labels then; split: train, val, test or
-/// empty. Edges are taken as they are. Memory: the ids, labels and splits. Where the lines are not
-/// in the order of the ids, features() reads the file once a piece.
-std::unique_ptr<GraphSource> csv_source(const std::filesystem::path& folder,
-                                        const LoadOptions& options);
 
 /// The most edges of a piece.
 inline constexpr std::int64_t kPieceEdges = std::int64_t{1} << 20;
@@ -100,9 +44,15 @@ std::string name_of_file(const std::filesystem::path& path, std::string_view ext
 /// `path`, or `path`.gz where that alone exists.
 std::filesystem::path plain_or_packed(const std::filesystem::path& path);
 
-/// Whether the first lines of a text, plain or gzip, are those of a MatrixMarket file or of an edge
-/// list.
-bool is_graph_text(const std::filesystem::path& path);
+/// The formats of a graph in one text file, plain or gzip.
+enum class GraphText : std::uint8_t { kNone, kMatrixMarket, kSnap };
+
+/// The format that the first lines of a text have.
+GraphText text_by_lines(const std::filesystem::path& path);
+
+/// The format of a file: by its name (.mtx; .txt, .edges and .el), and by its first lines if it is
+/// any other .gz file or a .tsv, .edges or .el. kNone for a folder.
+GraphText text_by_name(const std::filesystem::path& path);
 
 /// Whether a line of an edge list is a comment, as SNAP (`#`) and other collections (`%`) write it.
 inline bool is_snap_comment(std::string_view line) {
@@ -176,15 +126,6 @@ class IdRanks {
   std::vector<std::int32_t> table_;  // the place of each id, where the ids are dense enough
 };
 
-/// What a source says of the labels.
-struct NodeLabels {
-  at::Tensor labels;     ///< as in Dataset; kNoLabel alone for data without labels
-  at::Tensor has_label;  ///< bool [N]
-  std::int64_t num_classes = 0;
-
-  bool is_multi_label() const { return labels.dim() == 2; }
-};
-
 /// Labels from values in [0, C) or kNoLabel. Throws IoError as set_labels does, and where no node
 /// has a label.
 NodeLabels node_labels(const std::vector<std::int64_t>& values,
@@ -203,9 +144,6 @@ std::int64_t label_of_field(const TextLines& lines, std::string_view field);
 
 /// A feature of text, finite in float32.
 float feature_of_field(const TextLines& lines, std::string_view field);
-
-/// For data without labels: num_classes 0, and kNoLabel for every node.
-NodeLabels no_labels(std::int64_t num_nodes);
 
 enum class Role : std::uint8_t { kNone, kTrain, kVal, kTest };
 

@@ -1,8 +1,6 @@
 #include <cstdlib>
 #include <fstream>
 
-#include "mezzo/data/source/source_support.h"
-
 #include "data/source/source_reader.h"
 
 namespace mezzo {
@@ -62,12 +60,12 @@ TEST_F(EdgeFile, is_told_by_its_first_lines_where_its_name_says_nothing) {
   EXPECT_EQ(matrix.name, "m");
   EXPECT_EQ(edges_of(matrix), (Edges{{1, 0}}));
   for (const char* text : {"", "# no more\n", "some words\n", "1 2 3\n", "1 2.5\n"}) {
-    EXPECT_EQ(data::open_source(folder_.write("other.gz", gzip(text)), {}), nullptr) << text;
+    EXPECT_EQ(data::find_format(folder_.write("other.gz", gzip(text))), nullptr) << text;
   }
   for (const char* name : {"graph.edges", "graph.el", "graph.tsv"}) {
     EXPECT_EQ(edges_of(read(name, kSnap)), edges_of(snap)) << name;
   }
-  EXPECT_EQ(data::open_source(folder_.write("other.tsv", "a\tb\n"), {}), nullptr);
+  EXPECT_EQ(data::find_format(folder_.write("other.tsv", "a\tb\n")), nullptr);
   EXPECT_TRUE(refused("comma.edges", "1,2\n", {"comma.edges:1: ", "two node ids, got 1 columns"}));
   EXPECT_TRUE(refused("weights.el", "# x\n1 2 0.5\n", {"weights.el:2: ", "got 3 columns"}));
   EXPECT_TRUE(refused("empty.edges.gz", gzip(""), {"empty.edges.gz", "no edges"}));

@@ -2,7 +2,6 @@
 
 #include <cstdint>
 #include <memory>
-#include <stdexcept>
 #include <string>
 #include <utility>
 #include <vector>
@@ -10,7 +9,7 @@
 #include <ATen/ATen.h>
 
 #include "mezzo/core/error.h"
-#include "mezzo/data/source/graph_source.h"
+#include "mezzo/data/formats.h"
 
 #include "support/idx_writer.h"
 #include "support/npy_writer.h"
@@ -23,7 +22,6 @@ using Edges = std::vector<std::pair<std::int64_t, std::int64_t>>;
 /// The whole of the data set at `path`, checked.
 inline Dataset read_source(const std::string& path, const LoadOptions& options = {}) {
   const std::unique_ptr<data::GraphSource> source = data::open_source(path, options);
-  if (source == nullptr) throw std::runtime_error(path + " is not recognised");
   Dataset dataset = data::read_all(*source, options);
   dataset.validate();
   return dataset;

@@ -1,0 +1,30 @@
+#include "mezzo/data/formats.h"
+
+#include <algorithm>
+
+namespace mezzo::data {
+
+extern const Format kCsvFormat, kGnnBenchmarkFormat, kGraphBoltFormat, kGraphSaintFormat,
+    kHeterophilousFormat, kMappedFormat, kMatrixMarketFormat, kNpyFormat, kOgbFormat,
+    kPlanetoidFormat, kRedditFormat, kSnapFormat, kWordnetFormat;
+
+namespace {
+
+/// The first format that recognises a path is used.
+constexpr const Format* kFormats[] = {
+    &kMappedFormat,        &kNpyFormat,          &kWordnetFormat, &kPlanetoidFormat,
+    &kOgbFormat,           &kGraphSaintFormat,   &kRedditFormat,  &kGraphBoltFormat,
+    &kCsvFormat,           &kMatrixMarketFormat, &kSnapFormat,    &kGnnBenchmarkFormat,
+    &kHeterophilousFormat,
+};
+
+}  // namespace
+
+const Format* find_format(const std::filesystem::path& path) {
+  const auto* const found =
+      std::find_if(std::begin(kFormats), std::end(kFormats),
+                   [&](const Format* format) { return format->recognise(path); });
+  return found == std::end(kFormats) ? nullptr : *found;
+}
+
+}  // namespace mezzo::data
