@@ -5,7 +5,7 @@
 #include <yaml-cpp/yaml.h>
 
 #include "mezzo/data/formats.h"
-#include "mezzo/data/npy/npy_stream.h"
+#include "mezzo/data/source/array_pieces.h"
 #include "mezzo/data/source/source_support.h"
 
 namespace mezzo::data {

@@ -7,7 +7,7 @@
 
 #include "mezzo/data/formats.h"
 #include "mezzo/data/json_numbers.h"
-#include "mezzo/data/npy/npy_stream.h"
+#include "mezzo/data/source/array_pieces.h"
 #include "mezzo/data/source/source_support.h"
 
 namespace mezzo::data {

@@ -5,8 +5,8 @@
 #include <fmt/ranges.h>
 
 #include "mezzo/data/formats.h"
-#include "mezzo/data/npy/npy_stream.h"
 #include "mezzo/data/npy/npz.h"
+#include "mezzo/data/source/array_pieces.h"
 #include "mezzo/data/source/source_support.h"
 
 namespace mezzo::data {

@@ -3,8 +3,8 @@
 #include <ATen/ATen.h>
 
 #include "mezzo/data/formats.h"
-#include "mezzo/data/npy/npy_stream.h"
 #include "mezzo/data/npy/npz.h"
+#include "mezzo/data/source/array_pieces.h"
 #include "mezzo/data/source/source_support.h"
 
 namespace mezzo::data {

@@ -7,7 +7,6 @@
 #include <ATen/ATen.h>
 #include <c10/core/ScalarType.h>
 #include <fcntl.h>
-#include <fmt/ranges.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -31,19 +30,6 @@ constexpr NpyDtype kMappedDtypes[] = {
 bool descr_is(std::string_view descr, at::ScalarType dtype) {
   return descr == npy_descr(dtype) ||
          (dtype == at::kBFloat16 && (descr == "|V2" || descr == "<V2"));
-}
-
-/// The bytes of the items of such a shape.
-std::int64_t bytes_of_shape(const std::vector<std::int64_t>& shape, std::size_t item_bytes,
-                            const std::string& where) {
-  auto bytes = static_cast<std::int64_t>(item_bytes);
-  bool empty = false;
-  for (const std::int64_t size : shape) {
-    empty = empty || size == 0;
-    require(!__builtin_mul_overflow(bytes, std::max<std::int64_t>(size, 1), &bytes), where,
-            "the shape [{}] overflows", fmt::join(shape, ", "));
-  }
-  return empty ? 0 : bytes;
 }
 
 }  // namespace
@@ -97,11 +83,8 @@ at::Tensor map_npy(const std::filesystem::path& path, at::ScalarType dtype, bool
   require(header.order == ArrayOrder::kC || header.shape.size() < 2, where,
           "an array in Fortran order cannot be mapped");
   const std::size_t item_bytes = c10::elementSize(dtype);
-  const std::int64_t expected = bytes_of_shape(header.shape, item_bytes, where);
   const std::string_view items = file->bytes().substr(header.data_begin);
-  require(static_cast<std::uint64_t>(expected) == items.size(), where,
-          "the shape [{}] needs {} bytes of data, got {}", fmt::join(header.shape, ", "), expected,
-          items.size());
+  count_items(header.shape, static_cast<std::int64_t>(item_bytes), items.size(), where);
   require(header.data_begin % item_bytes == 0, where,
           "its items begin at byte {}, which is no multiple of {}", header.data_begin, item_bytes);
   if (random_reads) file->advise_random_reads();

@@ -16,20 +16,13 @@ namespace {
 
 constexpr std::size_t kMaxDimensions = 32;  // numpy's own limit
 
-struct Header {
-  std::string descr;
-  ArrayOrder order = ArrayOrder::kC;
-  std::vector<std::int64_t> shape;
-  std::string_view items;
-};
-
 /// Reads the Python dict literal of a header; knows just the literals that numpy writes there.
 class HeaderParser {
  public:
   HeaderParser(std::string_view text, const std::string& where) : text_(text), where_(where) {}
 
-  Header parse() {
-    Header header;
+  NpyHeader parse() {
+    NpyHeader header;
     std::optional<std::string> descr;
     std::optional<bool> fortran;
     std::optional<std::vector<std::int64_t>> shape;
@@ -139,42 +132,9 @@ class HeaderParser {
   std::size_t position_ = 0;
 };
 
-Header parse_header(std::string_view bytes, const std::string& where) {
-  require(bytes.substr(0, 6) == "\x93NUMPY", where, "not an npy file (no \\x93NUMPY at its start)");
-  require(bytes.size() >= 10, where, "truncated npy header: {} bytes", bytes.size());
-  const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(bytes[i]); };
-  const int version = byte(6);
-  require(version >= 1 && version <= 3 && byte(7) == 0, where,
-          "npy version {}.{}, expected 1.0, 2.0 or 3.0", version, byte(7));
-  const std::size_t start = version == 1 ? 10 : 12;
-  require(bytes.size() >= start, where, "truncated npy header: {} bytes", bytes.size());
-  std::size_t length = 0;
-  for (std::size_t i = start; i-- > 8;) length = length * 256 + byte(i);
-  require(length <= bytes.size() - start, where,
-          "truncated npy header: it claims {} bytes, {} are left", length, bytes.size() - start);
-  Header header = HeaderParser(bytes.substr(start, length), where).parse();
-  header.items = bytes.substr(start + length);
-  return header;
-}
-
-/// The number of items; the bytes must hold exactly that many.
-std::int64_t checked_count(const std::vector<std::int64_t>& shape, std::int64_t item_bytes,
-                           std::string_view bytes, const std::string& where) {
-  require(shape.size() <= kMaxDimensions, where, "{} dimensions, expected at most 32",
-          shape.size());
-  std::int64_t span_bytes = item_bytes;  // as if no dimension were 0, so that none hides the others
-  bool empty = false;
-  for (const std::int64_t size : shape) {
-    require(size >= 0, where, "a negative dimension: {}", size);
-    require(!__builtin_mul_overflow(span_bytes, std::max<std::int64_t>(size, 1), &span_bytes),
-            where, "the shape [{}] overflows", fmt::join(shape, ", "));
-    empty = empty || size == 0;
-  }
-  const std::int64_t expected = empty ? 0 : span_bytes;
-  require(static_cast<std::uint64_t>(expected) == bytes.size(), where,
-          "the shape [{}] needs {} bytes of data, got {}", fmt::join(shape, ", "), expected,
-          bytes.size());
-  return expected / item_bytes;
+/// Where the dict of a header begins. The length before it has 2 bytes in version 1, else 4.
+std::size_t dict_begin(std::string_view bytes) {
+  return bytes[6] == 1 ? 10 : 12;
 }
 
 /// Items of type From as a flat tensor of type To.
@@ -265,6 +225,24 @@ std::string text_item(std::string_view item, char kind, const std::string& where
 
 }  // namespace
 
+std::int64_t count_items(const std::vector<std::int64_t>& shape, std::int64_t item_bytes,
+                         std::uint64_t bytes, const std::string& where) {
+  require(shape.size() <= kMaxDimensions, where, "{} dimensions, expected at most 32",
+          shape.size());
+  std::int64_t span_bytes = item_bytes;  // as if no dimension were 0, so that none hides the others
+  bool empty = false;
+  for (const std::int64_t size : shape) {
+    require(size >= 0, where, "a negative dimension: {}", size);
+    require(!__builtin_mul_overflow(span_bytes, std::max<std::int64_t>(size, 1), &span_bytes),
+            where, "the shape [{}] overflows", fmt::join(shape, ", "));
+    empty = empty || size == 0;
+  }
+  const std::int64_t expected = empty ? 0 : span_bytes;
+  require(static_cast<std::uint64_t>(expected) == bytes, where,
+          "the shape [{}] needs {} bytes of data, got {}", fmt::join(shape, ", "), expected, bytes);
+  return expected / item_bytes;
+}
+
 at::Tensor tensor_from_bytes(const std::string& descr, const std::vector<std::int64_t>& shape,
                              ArrayOrder order, std::string_view bytes, const std::string& where) {
   const std::string_view code = std::string_view(descr).substr(descr.empty() ? 0 : 1);
@@ -276,7 +254,7 @@ at::Tensor tensor_from_bytes(const std::string& descr, const std::vector<std::in
                                         [&](const ElementType& t) { return t.code == code; });
   require(type != std::end(kElementTypes), where,
           "dtype '{}': expected booleans, integers or floats of up to 64 bits", descr);
-  const std::int64_t count = checked_count(shape, code[1] - '0', bytes, where);
+  const std::int64_t count = count_items(shape, code[1] - '0', bytes.size(), where);
   const at::Tensor flat = type->copy(bytes, count, where);
   if (order == ArrayOrder::kC || shape.size() < 2) return flat.view(shape);
   std::vector<std::int64_t> reversed(shape.rbegin(), shape.rend());
@@ -288,12 +266,14 @@ at::Tensor tensor_from_bytes(const std::string& descr, const std::vector<std::in
 }
 
 at::Tensor parse_npy(std::string_view bytes, const std::string& where) {
-  const Header header = parse_header(bytes, where);
-  return tensor_from_bytes(header.descr, header.shape, header.order, header.items, where);
+  const NpyHeader header = parse_npy_header(bytes, where);
+  return tensor_from_bytes(header.descr, header.shape, header.order,
+                           bytes.substr(header.data_begin), where);
 }
 
 std::vector<std::string> parse_npy_text(std::string_view bytes, const std::string& where) {
-  const Header header = parse_header(bytes, where);
+  const NpyHeader header = parse_npy_header(bytes, where);
+  const std::string_view data = bytes.substr(header.data_begin);
   const std::string& descr = header.descr;
   const char kind = descr.size() >= 3 ? descr[1] : '\0';
   require((kind == 'U' || kind == 'S') && (descr[0] == '<' || descr[0] == '|'), where,
@@ -305,26 +285,43 @@ std::vector<std::string> parse_npy_text(std::string_view bytes, const std::strin
   require(error == std::errc{} && stop == end && characters >= 1, where,
           "dtype '{}' has no valid length", descr);
   const std::int64_t item_bytes = std::int64_t{characters} * (kind == 'U' ? 4 : 1);
-  const std::int64_t count = checked_count(header.shape, item_bytes, header.items, where);
+  const std::int64_t count = count_items(header.shape, item_bytes, data.size(), where);
   require(header.order == ArrayOrder::kC || header.shape.size() < 2, where,
           "text in Fortran order is not read");
   std::vector<std::string> items;
   items.reserve(static_cast<std::size_t>(count));
   for (std::int64_t i = 0; i < count; ++i) {
     const auto begin = static_cast<std::size_t>(i * item_bytes);
-    const auto item = header.items.substr(begin, static_cast<std::size_t>(item_bytes));
+    const auto item = data.substr(begin, static_cast<std::size_t>(item_bytes));
     items.push_back(text_item(item, kind, where));
   }
   return items;
 }
 
+std::size_t npy_header_bytes(std::string_view bytes, const std::string& where) {
+  require(bytes.substr(0, 6) == "\x93NUMPY", where, "not an npy file (no \\x93NUMPY at its start)");
+  require(bytes.size() >= kNpyStartBytes, where, "truncated npy header: {} bytes", bytes.size());
+  const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(bytes[i]); };
+  const int version = byte(6);
+  require(version >= 1 && version <= 3 && byte(7) == 0, where,
+          "npy version {}.{}, expected 1.0, 2.0 or 3.0", version, byte(7));
+  const std::size_t start = dict_begin(bytes);
+  std::size_t length = 0;
+  for (std::size_t i = start; i-- > 8;) length = length * 256 + byte(i);
+  return start + length;
+}
+
 NpyHeader parse_npy_header(std::string_view bytes, const std::string& where) {
-  const Header header = parse_header(bytes, where);
-  return {header.descr, header.order, header.shape, bytes.size() - header.items.size()};
+  const std::size_t end = npy_header_bytes(bytes, where), start = dict_begin(bytes);
+  require(end <= bytes.size(), where, "truncated npy header: it claims {} bytes, {} are left",
+          end - start, bytes.size() - start);
+  NpyHeader header = HeaderParser(bytes.substr(start, end - start), where).parse();
+  header.data_begin = end;
+  return header;
 }
 
 bool npy_holds_objects(std::string_view bytes, const std::string& where) {
-  return parse_header(bytes, where).descr.find('O') != std::string::npos;
+  return parse_npy_header(bytes, where).descr.find('O') != std::string::npos;
 }
 
 }  // namespace mezzo::data

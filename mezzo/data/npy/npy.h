@@ -42,9 +42,20 @@ struct NpyHeader {
   std::size_t data_begin = 0;  ///< where the items begin, in bytes from the start of the file
 };
 
+/// The first bytes of a .npy file, which say how long its header is.
+inline constexpr std::size_t kNpyStartBytes = 12;
+
+/// The length of the header of a .npy file that begins with `bytes`. Throws IoError for other
+/// files.
+std::size_t npy_header_bytes(std::string_view bytes, const std::string& where);
+
 /// The header of the .npy file that begins with `bytes`; the items are neither needed nor read.
 /// Throws IoError for a damaged header.
 MEZZO_API NpyHeader parse_npy_header(std::string_view bytes, const std::string& where);
+
+/// The number of items of an array of this shape. Throws IoError unless they take exactly `bytes`.
+std::int64_t count_items(const std::vector<std::int64_t>& shape, std::int64_t item_bytes,
+                         std::uint64_t bytes, const std::string& where);
 
 /// Whether the .npy file holds Python objects (dtype O), which are never read.
 /// Throws IoError for a damaged header.

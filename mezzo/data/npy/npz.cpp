@@ -22,10 +22,6 @@ std::string zip_message(int code) {
   return text;
 }
 
-struct MemberCloser {
-  void operator()(zip_file_t* file) const { zip_fclose(file); }
-};
-
 /// Checks what the directory says about a member before a byte of it is read.
 void check_entry(const zip_stat_t& entry, std::uint64_t file_bytes, const std::string& where) {
   constexpr std::uint64_t kNeeded =
@@ -56,6 +52,19 @@ bool may_be_npz(const std::filesystem::path& path) {
   return start[0] == 'P' && start[1] == 'K';
 }
 
+void NpzMember::Closer::operator()(::zip_file* file) const {
+  zip_fclose(file);
+}
+
+NpzMember::NpzMember(std::string where, ::zip_file* file, std::uint64_t size)
+    : where_(std::move(where)), file_(file), size_(size) {}
+
+std::size_t NpzMember::read(char* target, std::uint64_t count) const {
+  const zip_int64_t got = zip_fread(file_.get(), target, count);
+  require(got >= 0, where_, "damaged zip member: {}", zip_file_strerror(file_.get()));
+  return static_cast<std::size_t>(got);
+}
+
 void NpzFile::Closer::operator()(::zip* archive) const {
   zip_discard(archive);
 }
@@ -82,7 +91,7 @@ std::vector<std::string> NpzFile::keys() const {
   return found;
 }
 
-std::string NpzFile::member(const std::string& key) const {
+NpzMember NpzFile::open(const std::string& key) const {
   const auto found = members_.find(key + ".npy");
   require(found != members_.end(), path_, "array '{}' is missing; it has: {}", key,
           fmt::join(keys(), ", "));
@@ -91,36 +100,39 @@ std::string NpzFile::member(const std::string& key) const {
   require(zip_stat_index(archive_.get(), found->second, 0, &entry) == 0, at,
           "unreadable zip member: {}", zip_strerror(archive_.get()));
   check_entry(entry, file_bytes_, at);
-
-  const std::unique_ptr<zip_file_t, MemberCloser> file(
-      zip_fopen_index(archive_.get(), found->second, 0));
+  zip_file_t* const file = zip_fopen_index(archive_.get(), found->second, 0);
   require(file != nullptr, at, "unreadable zip member: {}", zip_strerror(archive_.get()));
+  return {at, file, entry.size};
+}
+
+std::string NpzFile::bytes(const std::string& key) const {
+  const NpzMember member = open(key);
   std::string bytes;
   // One byte past the claim is asked for: it tells a longer member, and makes libzip check the sum.
-  while (bytes.size() <= entry.size) {
+  while (bytes.size() <= member.size()) {
     const std::size_t start = bytes.size();
-    const std::uint64_t step = std::min<std::uint64_t>(kStepBytes, entry.size + 1 - start);
+    const std::uint64_t step = std::min<std::uint64_t>(kStepBytes, member.size() + 1 - start);
     bytes.resize(start + step);
-    const zip_int64_t got = zip_fread(file.get(), bytes.data() + start, step);
-    require(got >= 0, at, "damaged zip member: {}", zip_file_strerror(file.get()));
-    bytes.resize(start + static_cast<std::size_t>(got));
+    const std::size_t got = member.read(bytes.data() + start, step);
+    bytes.resize(start + got);
     if (got == 0) break;
   }
-  require(bytes.size() == entry.size, at, "the zip directory claims {} bytes, the member has {}",
-          entry.size, bytes.size() > entry.size ? "more" : std::to_string(bytes.size()));
+  require(bytes.size() == member.size(), where(key),
+          "the zip directory claims {} bytes, the member has {}", member.size(),
+          bytes.size() > member.size() ? "more" : std::to_string(bytes.size()));
   return bytes;
 }
 
 at::Tensor NpzFile::numbers(const std::string& key) const {
-  return parse_npy(member(key), where(key));
+  return parse_npy(bytes(key), where(key));
 }
 
 std::vector<std::string> NpzFile::text(const std::string& key) const {
-  return parse_npy_text(member(key), where(key));
+  return parse_npy_text(bytes(key), where(key));
 }
 
 bool NpzFile::holds_objects(const std::string& key) const {
-  return npy_holds_objects(member(key), where(key));
+  return npy_holds_objects(bytes(key), where(key));
 }
 
 }  // namespace mezzo::data

@@ -12,13 +12,36 @@
 
 #include "mezzo/core/export.h"
 
-struct zip;  // libzip's archive
+struct zip;       // libzip's archive
+struct zip_file;  // and an open member of one
 
 namespace mezzo::data {
 
 /// Whether a file may be an npz file, by its name or its first bytes. What is no regular file, or
 /// cannot be opened, may be one, so that NpzFile reports it.
 bool may_be_npz(const std::filesystem::path& path);
+
+/// The bytes of one array of an NpzFile, a .npy file, from the first to the last.
+class NpzMember {
+ public:
+  /// What the zip directory claims.
+  std::uint64_t size() const { return size_; }
+
+  /// Reads up to `count` bytes; 0 at the end, when their checksum has been found right.
+  std::size_t read(char* target, std::uint64_t count) const;
+
+ private:
+  friend class NpzFile;
+  struct Closer {
+    void operator()(::zip_file* file) const;
+  };
+
+  NpzMember(std::string where, ::zip_file* file, std::uint64_t size);
+
+  std::string where_;
+  std::unique_ptr<::zip_file, Closer> file_;
+  std::uint64_t size_;
+};
 
 /// The arrays of an .npz file: a zip archive, stored or deflated, whose members are `<key>.npy`.
 /// Members are read when asked for. Not for use by several threads at once.
@@ -34,9 +57,12 @@ class MEZZO_API NpzFile {
   /// Whether there is an array of this name.
   bool contains(const std::string& key) const { return members_.count(key + ".npy") > 0; }
 
-  /// The numbers of array `key`, on the CPU; see parse_npy. Throws IoError where the member is
-  /// missing, encrypted, compressed otherwise, of another size or checksum than the directory
-  /// says, or too large to have come from its compressed bytes. Allocates twice the array.
+  /// Opens array `key`; the file has to outlive what is returned. Throws IoError if the array is
+  /// missing, encrypted, compressed otherwise, or too large to have come from its compressed bytes.
+  NpzMember open(const std::string& key) const;
+
+  /// The numbers of array `key`, on the CPU; see parse_npy. Throws IoError as open() does, and if
+  /// the size or checksum is another than the directory says. Allocates twice the array.
   at::Tensor numbers(const std::string& key) const;
 
   /// The text of array `key`; see parse_npy_text. Throws IoError as numbers() does.
@@ -56,7 +82,7 @@ class MEZZO_API NpzFile {
     void operator()(::zip* archive) const;
   };
 
-  std::string member(const std::string& key) const;
+  std::string bytes(const std::string& key) const;
 
   std::string path_;
   std::uint64_t file_bytes_ = 0;
