@@ -4,14 +4,12 @@
 #include <chrono>
 #include <cmath>
 #include <limits>
-#include <new>
 #include <optional>
 #include <utility>
 
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 #include <c10/core/ScalarType.h>
-#include <c10/util/Exception.h>
 
 #include "mezzo/data/formats.h"
 #include "mezzo/data/mapped/folder_writer.h"
@@ -341,20 +339,14 @@ ConvertReport convert_dataset(const std::string& input, const std::filesystem::p
   const auto start = std::chrono::steady_clock::now();
   ConvertReport report;
   try {
-    data::PartialFolder folder(output, options.overwrite, data::kMezzoFolder,
-                               data::origin_of(input));
-    report = report_of(convert_into(folder.path(), input, options));
-    folder.commit();
+    data::with_io_errors(input, "cannot be converted", [&] {
+      data::PartialFolder folder(output, options.overwrite, data::kMezzoFolder,
+                                 data::origin_of(input));
+      report = report_of(convert_into(folder.path(), input, options));
+      folder.commit();
+    });
   } catch (const ConversionStopped&) {
     report.stopped = true;
-  } catch (const Error&) {
-    throw;
-  } catch (const std::bad_alloc&) {
-    throw IoError(input + ": does not fit in memory");
-  } catch (const c10::Error& error) {
-    throw IoError(input + ": " + data::libtorch_fault("cannot be converted", error));
-  } catch (const std::exception& error) {
-    throw IoError(input + ": cannot be converted: " + error.what());
   }
   report.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   return report;

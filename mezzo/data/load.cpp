@@ -2,11 +2,9 @@
 #include <filesystem>
 #include <map>
 #include <memory>
-#include <new>
 #include <utility>
 
 #include <ATen/ATen.h>
-#include <c10/util/Exception.h>
 #include <fmt/ranges.h>
 
 #include "mezzo/data/convert.h"
@@ -67,22 +65,6 @@ void check(const Dataset& dataset) {
   }
 }
 
-/// What `act` does; whatever goes wrong with the bytes of `text` becomes an IoError that names it.
-template <class Act>
-auto with_io_errors(const std::string& text, const Act& act) {
-  try {
-    return act();
-  } catch (const Error&) {
-    throw;
-  } catch (const std::bad_alloc&) {
-    throw IoError(text + ": does not fit in memory");
-  } catch (const c10::Error& error) {
-    throw IoError(text + ": " + data::libtorch_fault("cannot be read", error));
-  } catch (const std::exception& error) {
-    throw IoError(text + ": cannot be read: " + error.what());
-  }
-}
-
 /// The data sets at `path`; none if it cannot be read.
 std::vector<KnownDataset> datasets_at(const fs::path& path) try {
   const data::Format* const format = data::find_format(path);
@@ -114,7 +96,7 @@ std::unique_ptr<data::GraphSource> data::open_source(const std::string& name_or_
                                                      const LoadOptions& options) {
   MEZZO_CHECK(!name_or_path.empty(), "dataset: expected a path or a name ({}), got nothing",
               kWordnet);
-  return with_io_errors(name_or_path, [&] {
+  return with_io_errors(name_or_path, "cannot be read", [&] {
     const std::string origin = origin_of(name_or_path);
     require(name_or_path != kWordnet || fs::exists(fs::path(origin) / "data.noun"), origin,
             "no WordNet dictionary (data.noun, ...) there; install Debian's wordnet-base, or "
@@ -133,7 +115,7 @@ std::unique_ptr<data::GraphSource> data::open_source(const std::string& name_or_
 
 Dataset load_dataset(const std::string& name_or_path, const LoadOptions& options) {
   const std::unique_ptr<data::GraphSource> source = data::open_source(name_or_path, options);
-  return with_io_errors(name_or_path, [&] {
+  return data::with_io_errors(name_or_path, "cannot be read", [&] {
     Dataset dataset;
     if (source->dataset() != nullptr) {
       dataset = std::move(*source->dataset());
@@ -158,7 +140,7 @@ std::vector<KnownDataset> list_datasets(const std::string& directory) {
   if (directory.empty()) return found;
   data::require(fs::is_directory(directory), directory, "no such folder");
   std::vector<fs::path> paths;
-  with_io_errors(directory, [&] {
+  data::with_io_errors(directory, "cannot be read", [&] {
     for (const auto& entry : fs::directory_iterator(directory)) paths.push_back(entry.path());
   });
   std::sort(paths.begin(), paths.end());

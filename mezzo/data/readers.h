@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <new>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -34,6 +35,23 @@ void require(bool condition, const std::string& where, fmt::format_string<Args..
 /// What an IoError says after `where` if libtorch failed with `error`: that memory ran out, or
 /// `what` ("cannot be read") and libtorch's own words.
 std::string libtorch_fault(std::string_view what, const c10::Error& error);
+
+/// act(), with all errors of libtorch and of the standard library as IoErrors. fault: what they say
+/// after `where`, "cannot be read".
+template <class Act>
+auto with_io_errors(const std::string& where, const char* fault, const Act& act) {
+  try {
+    return act();
+  } catch (const Error&) {
+    throw;
+  } catch (const std::bad_alloc&) {
+    throw IoError(where + ": does not fit in memory");
+  } catch (const c10::Error& error) {
+    throw IoError(where + ": " + libtorch_fault(fault, error));
+  } catch (const std::exception& error) {
+    throw IoError(fmt::format("{}: {}: {}", where, fault, error.what()));
+  }
+}
 
 /// The size of a regular file; IoError where there is none (or a folder, pipe or device).
 std::uint64_t regular_file_bytes(const std::filesystem::path& path);

@@ -109,11 +109,8 @@ class CsvSource : public GraphSource {
     while (lines.next(line)) {
       if (line.empty()) continue;
       split_fields(line, Separator::kComma, fields);
-      lines.check(fields.size() == 2, "expected two node ids, got {} columns", fields.size());
-      if (lines.number() == 1 && fields[0] == "src" && fields[1] == "dst") continue;
-      const std::int64_t src = lines.integer(fields[0]);
-      const std::int64_t dst = lines.integer(fields[1]);
-      lines.check(src >= 0 && dst >= 0, "node id {} is negative", std::min(src, dst));
+      if (lines.number() == 1 && fields == Fields{"src", "dst"}) continue;
+      const auto [src, dst] = edge_of_fields(lines, fields);
       edge(lines, src, dst);
     }
   }

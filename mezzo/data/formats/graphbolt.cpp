@@ -161,11 +161,7 @@ class GraphBoltSource : public GraphSource {
     std::vector<std::string_view> fields;
     while (lines.next(line)) {
       split_fields(line, Separator::kComma, fields);
-      lines.check(fields.size() == 2, "expected two node ids, got {} columns", fields.size());
-      const std::int64_t src = lines.integer(fields[0]);
-      const std::int64_t dst = lines.integer(fields[1]);
-      lines.check(std::min(src, dst) >= 0 && std::max(src, dst) < count,
-                  "edge from {} to {}, outside [0, {})", src, dst, count);
+      const auto [src, dst] = edge_of_fields(lines, fields, count);
       edge(src, dst);
     }
   }

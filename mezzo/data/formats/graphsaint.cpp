@@ -6,19 +6,12 @@
 #include <nlohmann/json.hpp>
 
 #include "mezzo/data/formats.h"
-#include "mezzo/data/json_numbers.h"
+#include "mezzo/data/json_file.h"
 #include "mezzo/data/source/array_pieces.h"
 #include "mezzo/data/source/source_support.h"
 
 namespace mezzo::data {
 namespace {
-
-nlohmann::json read_json_object(const std::filesystem::path& path) {
-  nlohmann::json root = nlohmann::json::parse(read_file(path), nullptr, /*allow_exceptions=*/false);
-  require(!root.is_discarded(), path.string(), "not valid JSON");
-  require(root.is_object(), path.string(), "expected a JSON object");
-  return root;
-}
 
 /// A GraphSAINT folder: adj_full.npz (scipy CSR; entry (i, j) is the edge from i to j, entries of
 /// value 0 are none), feats.npy, class_map.json, role.json. Labels have the smallest one

@@ -5,7 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "mezzo/data/formats.h"
-#include "mezzo/data/json_numbers.h"
+#include "mezzo/data/json_file.h"
 #include "mezzo/data/npy/npy.h"
 #include "mezzo/data/readers.h"
 #include "mezzo/data/source/source_support.h"
@@ -61,21 +61,15 @@ Meta read_meta(const fs::path& folder) {
   const fs::path path = folder / "meta.json";
   if (!fs::exists(path)) return meta;
   const std::string where = path.string();
-  const json root = json::parse(read_file(path), nullptr, /*allow_exceptions=*/false);
-  require(!root.is_discarded(), where, "not valid JSON");
-  require(root.is_object(), where, "expected a JSON object");
+  const json root = read_json_object(path);
   meta.name = text_of(root, "name", where);
   meta.num_nodes = count_of(root, "num_nodes", where);
   meta.num_edges = count_of(root, "num_edges", where);
   meta.num_features = count_of(root, "num_features", where);
   meta.num_classes = count_of(root, "num_classes", where);
   meta.metric = metric_of(text_of(root, "metric", where), where);
-  if (const auto names = root.find("class_names"); names != root.end()) {
-    require(names->is_array(), where, "'class_names' is not a list");
-    for (const json& name : *names) {
-      require(name.is_string(), where, "'class_names' holds more than strings");
-      meta.class_names.push_back(name.get<std::string>());
-    }
+  if (root.contains("class_names")) {
+    meta.class_names = strings_of(root["class_names"], "class_names", where);
   }
   return meta;
 }

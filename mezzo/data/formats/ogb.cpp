@@ -193,11 +193,7 @@ class OgbTextSource : public OgbSource {
   void for_each_edge(const TakeEdge& edge) override {
     const std::int64_t num_nodes = counts().num_nodes;
     const auto read = [&](const TextLines& lines, std::vector<std::string_view>& fields) {
-      lines.check(fields.size() == 2, "expected two node ids, got {} columns", fields.size());
-      const std::int64_t src = lines.integer(fields[0]);
-      const std::int64_t dst = lines.integer(fields[1]);
-      lines.check(std::min(src, dst) >= 0 && std::max(src, dst) < num_nodes,
-                  "edge from {} to {}, outside [0, {})", src, dst, num_nodes);
+      const auto [src, dst] = edge_of_fields(lines, fields, num_nodes);
       edge(src, dst);
     };
     for_each_row(raw() / "edge.csv.gz", counts().num_edges, on_lines(), read);

@@ -45,10 +45,7 @@ class SnapSource : public GraphSource {
       if (is_snap_comment(line)) continue;
       split_fields(line, Separator::kBlanks, fields);
       if (fields.empty()) continue;
-      lines.check(fields.size() == 2, "expected two node ids, got {} columns", fields.size());
-      const std::int64_t src = lines.integer(fields[0]);
-      const std::int64_t dst = lines.integer(fields[1]);
-      lines.check(src >= 0 && dst >= 0, "node id {} is negative", std::min(src, dst));
+      const auto [src, dst] = edge_of_fields(lines, fields);
       edge(lines, src, dst);
     }
   }

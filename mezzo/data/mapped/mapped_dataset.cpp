@@ -9,9 +9,9 @@
 #include <ATen/ATen.h>
 #include <c10/core/ScalarType.h>
 #include <fmt/ranges.h>
-#include <nlohmann/json.hpp>
 
 #include "mezzo/data/formats.h"
+#include "mezzo/data/json_file.h"
 #include "mezzo/data/npy/mapped_file.h"
 #include "mezzo/data/readers.h"
 
@@ -33,11 +33,8 @@ std::string dtype_text(at::ScalarType dtype) {
 /// Takes mezzo.json apart; every fault names the file and the key.
 class ManifestParser {
  public:
-  explicit ManifestParser(const std::filesystem::path& path) : where_(path.string()) {
-    root_ = nlohmann::json::parse(read_file(path), nullptr, /*allow_exceptions=*/false);
-    require(!root_.is_discarded(), where_, "not valid JSON");
-    require(root_.is_object(), where_, "expected a JSON object");
-  }
+  explicit ManifestParser(const std::filesystem::path& path)
+      : where_(path.string()), root_(read_json_object(path)) {}
 
   FolderManifest parse() const {
     require(text(root_, "format") == "mezzo", where_, "'format' is not \"mezzo\"");
@@ -50,7 +47,7 @@ class ManifestParser {
     manifest.num_features = count(root_, "num_features");
     manifest.num_classes = count(root_, "num_classes");
     manifest.metric = metric();
-    manifest.class_names = class_names();
+    manifest.class_names = strings_of(member(root_, "class_names"), "class_names", where_);
     manifest.part = part();
     const nlohmann::json& arrays = member(root_, "arrays");
     require(arrays.is_object(), where_, "'arrays' is not an object");
@@ -88,17 +85,6 @@ class ManifestParser {
     }
     detail::raise<IoError>("{}: metric '{}' is none of 'accuracy', 'roc_auc' and 'micro_f1'",
                            where_, name);
-  }
-
-  std::vector<std::string> class_names() const {
-    const nlohmann::json& names = member(root_, "class_names");
-    require(names.is_array(), where_, "'class_names' is not a list");
-    std::vector<std::string> found;
-    for (const nlohmann::json& name : names) {
-      require(name.is_string(), where_, "'class_names' holds more than strings");
-      found.push_back(name.get<std::string>());
-    }
-    return found;
   }
 
   std::optional<FolderPart> part() const {

@@ -187,6 +187,16 @@ NodeLabels node_entries(const std::vector<std::uint8_t>& rows, std::size_t num_c
   return node_entries(at::tensor(rows, at::kByte).view({-1, width}), where);
 }
 
+Edge edge_of_fields(const TextLines& lines, const std::vector<std::string_view>& fields,
+                    std::optional<std::int64_t> num_nodes) {
+  lines.check(fields.size() == 2, "expected two node ids, got {} columns", fields.size());
+  const std::int64_t src = lines.integer(fields[0]), dst = lines.integer(fields[1]);
+  lines.check(num_nodes || std::min(src, dst) >= 0, "node id {} is negative", std::min(src, dst));
+  lines.check(!num_nodes || (std::min(src, dst) >= 0 && std::max(src, dst) < *num_nodes),
+              "edge from {} to {}, outside [0, {})", src, dst, num_nodes.value_or(0));
+  return {src, dst};
+}
+
 std::int64_t label_of_field(const TextLines& lines, std::string_view field) {
   if (field.empty() || field == "\"\"") return kNoLabel;
   const double value = lines.real(field);

@@ -138,6 +138,10 @@ NodeLabels node_entries(const at::Tensor& entries, const std::string& where);
 NodeLabels node_entries(const std::vector<std::uint8_t>& rows, std::size_t num_classes,
                         const std::string& where);
 
+/// The two node ids of a line; below num_nodes, if that is known.
+Edge edge_of_fields(const TextLines& lines, const std::vector<std::string_view>& fields,
+                    std::optional<std::int64_t> num_nodes = std::nullopt);
+
 /// A label of text: kNoLabel for an empty field or nan, or an integer, which may be written as a
 /// real number.
 std::int64_t label_of_field(const TextLines& lines, std::string_view field);
