@@ -18,12 +18,20 @@ constexpr const Format* kFormats[] = {
     &kHeterophilousFormat,
 };
 
+bool recognises(const Format& format, const std::filesystem::path& path) {
+  const auto is_there = [&](const char* file) {
+    return file != nullptr && std::filesystem::exists(path / file);
+  };
+  return std::any_of(format.files.begin(), format.files.end(), is_there) ||
+         (format.recognise != nullptr && format.recognise(path));
+}
+
 }  // namespace
 
 const Format* find_format(const std::filesystem::path& path) {
   const auto* const found =
       std::find_if(std::begin(kFormats), std::end(kFormats),
-                   [&](const Format* format) { return format->recognise(path); });
+                   [&](const Format* format) { return recognises(*format, path); });
   return found == std::end(kFormats) ? nullptr : *found;
 }
 

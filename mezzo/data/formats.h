@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <filesystem>
 #include <map>
 #include <memory>
@@ -11,19 +12,35 @@
 /// The formats of data sets; not for callers of the library.
 namespace mezzo::data {
 
-/// A format. Its file in data/formats/ defines one, and the table in formats.cpp lists it.
+/// A format. Its file in data/formats/ defines it, and the table in formats.cpp lists it.
 struct Format {
   const char* name;  ///< as `mezzo data list` prints it
-  /// Whether a file or folder is of this format. Looks at file names, at the keys of an npz file,
-  /// and at the first lines of a text whose name does not say what it is. `path` need not exist.
-  bool (*recognise)(const std::filesystem::path& path);
-  /// Opens a path that is recognised.
+  /// A folder is of this format if it has one of these files.
+  std::array<const char*, 4> files;
+  /// Opens a path of this format. Streamed formats read nothing before they are asked.
   std::unique_ptr<GraphSource> (*open)(const std::filesystem::path& path,
                                        const LoadOptions& options);
+  /// Recognises other paths, if there are any: by their names, by the keys of an npz file, or by
+  /// the first lines of a text. `path` need not exist.
+  bool (*recognise)(const std::filesystem::path& path) = nullptr;
   /// The names and paths of the data sets in a folder, if the format keeps several in one.
   std::map<std::string, std::filesystem::path> (*sets)(const std::filesystem::path& folder) =
       nullptr;
 };
+
+/// Format::open of a class of sources.
+template <class Source>
+std::unique_ptr<GraphSource> open_as(const std::filesystem::path& path,
+                                     const LoadOptions& options) {
+  return std::make_unique<Source>(path, options);
+}
+
+/// Format::open of a format that is read at once.
+template <Dataset (*kRead)(const std::filesystem::path&, const LoadOptions&)>
+std::unique_ptr<GraphSource> open_whole(const std::filesystem::path& path,
+                                        const LoadOptions& options) {
+  return source_of(kRead(path, options));
+}
 
 /// The format of a file or folder, or nullptr. Throws IoError if the file is damaged.
 MEZZO_API const Format* find_format(const std::filesystem::path& path);

@@ -52,12 +52,14 @@ NodeColumns read_node_columns(TextLines& lines) {
 /// in the order of the ids, features() reads the file once a piece.
 class CsvSource : public GraphSource {
  public:
-  CsvSource(std::filesystem::path folder, std::function<void()> on_lines)
-      : folder_(std::move(folder)),
+  CsvSource(const std::filesystem::path& folder, const LoadOptions& options)
+      : folder_(folder),
         edges_(plain_or_packed(folder_ / "edges.csv")),
         nodes_(plain_or_packed(folder_ / "nodes.csv")),
         has_nodes_(std::filesystem::exists(nodes_)),
-        on_lines_(std::move(on_lines)) {}
+        on_lines_(options.on_lines) {
+    refuse_named_split(options, folder.string());
+  }
 
   SourceHeader header() override {
     std::int64_t num_features = 0;
@@ -67,8 +69,7 @@ class CsvSource : public GraphSource {
     }
     return {.name = name_of_path(folder_),
             .num_nodes = table().rank.size(),
-            .num_features = num_features,
-            .class_names = {}};
+            .num_features = num_features};
   }
 
   void edges(const TakeEdges& take) override {
@@ -236,19 +237,8 @@ class CsvSource : public GraphSource {
   std::optional<NodeTable> table_;
 };
 
-std::unique_ptr<GraphSource> open_csv(const std::filesystem::path& folder,
-                                      const LoadOptions& options) {
-  refuse_named_split(options, folder.string());
-  return std::make_unique<CsvSource>(folder, options.on_lines);
-}
-
 }  // namespace
 
-extern const Format kCsvFormat = {
-    "CSV folder",
-    [](const std::filesystem::path& path) {
-      return std::filesystem::exists(plain_or_packed(path / "edges.csv"));
-    },
-    open_csv};
+extern const Format kCsvFormat = {"CSV folder", {"edges.csv", "edges.csv.gz"}, open_as<CsvSource>};
 
 }  // namespace mezzo::data

@@ -103,8 +103,7 @@ class GraphBoltSource : public GraphSource {
     const bool named = metadata().has("dataset_name");
     return {.name = named ? metadata().text("dataset_name") : name_of_path(folder_),
             .num_nodes = num_nodes(),
-            .num_features = num_features,
-            .class_names = {}};
+            .num_features = num_features};
   }
 
   void edges(const TakeEdges& take) override {
@@ -262,9 +261,6 @@ class GraphBoltSource : public GraphSource {
 }  // namespace
 
 extern const Format kGraphBoltFormat = {
-    "GraphBolt folder", [](const fs::path& path) { return fs::exists(path / "metadata.yaml"); },
-    [](const fs::path& path, const LoadOptions& options) -> std::unique_ptr<GraphSource> {
-      return std::make_unique<GraphBoltSource>(path, options);
-    }};
+    "GraphBolt folder", {"metadata.yaml"}, open_as<GraphBoltSource>};
 
 }  // namespace mezzo::data

@@ -20,7 +20,10 @@ namespace {
 /// JSON files; the entries are streamed.
 class GraphSaintSource : public GraphSource {
  public:
-  explicit GraphSaintSource(std::filesystem::path folder) : folder_(std::move(folder)) {}
+  GraphSaintSource(const std::filesystem::path& folder, const LoadOptions& options)
+      : folder_(folder) {
+    refuse_named_split(options, folder.string());
+  }
 
   SourceHeader header() override {
     const NpyStream rows(folder_ / "feats.npy");
@@ -28,7 +31,6 @@ class GraphSaintSource : public GraphSource {
     return {.name = name_of_path(folder_),
             .num_nodes = num_nodes(),
             .num_features = rows.shape()[1],
-            .class_names = {},
             .metric = labels().is_multi_label() ? Metric::kMicroF1 : Metric::kAccuracy};
   }
 
@@ -132,18 +134,9 @@ class GraphSaintSource : public GraphSource {
   std::optional<NodeLabels> labels_;
 };
 
-std::unique_ptr<GraphSource> open_graphsaint(const std::filesystem::path& folder,
-                                             const LoadOptions& options) {
-  refuse_named_split(options, folder.string());
-  return std::make_unique<GraphSaintSource>(folder);
-}
-
 }  // namespace
 
-extern const Format kGraphSaintFormat = {"GraphSAINT folder",
-                                         [](const std::filesystem::path& path) {
-                                           return std::filesystem::exists(path / "adj_full.npz");
-                                         },
-                                         open_graphsaint};
+extern const Format kGraphSaintFormat = {
+    "GraphSAINT folder", {"adj_full.npz"}, open_as<GraphSaintSource>};
 
 }  // namespace mezzo::data

@@ -29,15 +29,13 @@ std::string lower_case(std::string_view text) {
 /// general; entries of value 0 and those on the diagonal are none, other values do not count.
 class MatrixMarketSource : public GraphSource {
  public:
-  MatrixMarketSource(std::filesystem::path path, std::function<void()> on_lines)
-      : path_(std::move(path)), on_lines_(std::move(on_lines)) {}
+  MatrixMarketSource(const std::filesystem::path& path, const LoadOptions& options)
+      : path_(path), on_lines_(options.on_lines) {
+    refuse_named_split(options, path.string());
+  }
 
   SourceHeader header() override {
-    return {.name = name_of_file(path_, ".mtx"),
-            .num_nodes = num_nodes(),
-            .num_features = 0,
-            .class_names = {},
-            .distinct_edges = true};
+    return {.name = name_of_file(path_, ".mtx"), .num_nodes = num_nodes(), .distinct_edges = true};
   }
 
   void edges(const TakeEdges& take) override {
@@ -138,18 +136,11 @@ class MatrixMarketSource : public GraphSource {
   std::optional<std::int64_t> num_nodes_;
 };
 
-std::unique_ptr<GraphSource> open_matrix_market(const std::filesystem::path& file,
-                                                const LoadOptions& options) {
-  refuse_named_split(options, file.string());
-  return std::make_unique<MatrixMarketSource>(file, options.on_lines);
-}
-
 }  // namespace
 
-extern const Format kMatrixMarketFormat = {"MatrixMarket file",
-                                           [](const std::filesystem::path& path) {
-                                             return text_by_name(path) == GraphText::kMatrixMarket;
-                                           },
-                                           open_matrix_market};
+extern const Format kMatrixMarketFormat = {
+    "MatrixMarket file", {}, open_as<MatrixMarketSource>, [](const std::filesystem::path& path) {
+      return text_by_name(path) == GraphText::kMatrixMarket;
+    }};
 
 }  // namespace mezzo::data

@@ -223,15 +223,9 @@ Dataset read_npy_folder(const fs::path& folder, const LoadOptions& options) {
   return dataset;
 }
 
-bool is_npy_folder(const fs::path& path) {
-  return fs::exists(path / "edge_index.npy") || fs::exists(path / "labels.npy");
-}
-
 }  // namespace
 
-extern const Format kNpyFormat = {"neutral folder", is_npy_folder,
-                                  [](const fs::path& path, const LoadOptions& options) {
-                                    return source_of(read_npy_folder(path, options));
-                                  }};
+extern const Format kNpyFormat = {
+    "neutral folder", {"edge_index.npy", "labels.npy"}, open_whole<read_npy_folder>};
 
 }  // namespace mezzo::data

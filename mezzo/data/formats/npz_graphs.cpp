@@ -145,16 +145,13 @@ bool has_array(const fs::path& path, const char* key) {
 }  // namespace
 
 extern const Format kGnnBenchmarkFormat = {
-    "gnn-benchmark npz", [](const fs::path& path) { return has_array(path, "adj_indptr"); },
-    [](const fs::path& path, const LoadOptions& options) {
-      return source_of(read_gnn_benchmark(path, options));
+    "gnn-benchmark npz", {}, open_whole<read_gnn_benchmark>, [](const fs::path& path) {
+      return has_array(path, "adj_indptr");
     }};
 
 extern const Format kHeterophilousFormat = {
-    "heterophilous-graphs npz",
-    [](const fs::path& path) { return has_array(path, "node_features"); },
-    [](const fs::path& path, const LoadOptions& options) {
-      return source_of(read_heterophilous(path, options));
+    "heterophilous-graphs npz", {}, open_whole<read_heterophilous>, [](const fs::path& path) {
+      return has_array(path, "node_features");
     }};
 
 }  // namespace mezzo::data

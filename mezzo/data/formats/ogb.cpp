@@ -65,7 +65,6 @@ class OgbSource : public GraphSource {
     return {.name = name_of_path(folder_),
             .num_nodes = counts().num_nodes,
             .num_features = num_features(),
-            .class_names = {},
             .metric = labels().is_multi_label() ? Metric::kRocAuc : Metric::kAccuracy};
   }
 
@@ -299,12 +298,6 @@ class OgbBinarySource : public OgbSource {
   }
 };
 
-bool is_ogb(const fs::path& folder) {
-  const auto has = [&](const char* file) { return fs::exists(folder / "raw" / file); };
-  return has("edge.csv.gz") || has("data.npz") || has("triplet-type-list.csv.gz") ||
-         has("edge_index_dict.npz");
-}
-
 std::unique_ptr<GraphSource> open_ogb(const fs::path& folder, const LoadOptions& options) {
   if (fs::exists(folder / "raw" / "data.npz")) {
     return std::make_unique<OgbBinarySource>(folder, options);
@@ -314,6 +307,9 @@ std::unique_ptr<GraphSource> open_ogb(const fs::path& folder, const LoadOptions&
 
 }  // namespace
 
-extern const Format kOgbFormat = {"OGB folder", is_ogb, open_ogb};
+extern const Format kOgbFormat = {
+    "OGB folder",
+    {"raw/edge.csv.gz", "raw/data.npz", "raw/triplet-type-list.csv.gz", "raw/edge_index_dict.npz"},
+    open_ogb};
 
 }  // namespace mezzo::data

@@ -224,7 +224,7 @@ std::unique_ptr<GraphSource> open_planetoid(const fs::path& path, const LoadOpti
 
 }  // namespace
 
-extern const Format kPlanetoidFormat = {"Planetoid pickles", is_planetoid, open_planetoid,
-                                        planetoid_sets};
+extern const Format kPlanetoidFormat = {
+    "Planetoid pickles", {}, open_planetoid, is_planetoid, planetoid_sets};
 
 }  // namespace mezzo::data

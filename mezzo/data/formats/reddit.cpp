@@ -15,18 +15,16 @@ namespace {
 /// types; entries and features are streamed.
 class RedditSource : public GraphSource {
  public:
-  explicit RedditSource(std::filesystem::path folder)
-      : folder_(std::move(folder)),
-        graph_(folder_ / "reddit_graph.npz"),
-        data_(folder_ / "reddit_data.npz") {}
+  RedditSource(const std::filesystem::path& folder, const LoadOptions& options)
+      : folder_(folder), graph_(folder / "reddit_graph.npz"), data_(folder / "reddit_data.npz") {
+    refuse_named_split(options, folder.string());
+  }
 
   SourceHeader header() override {
     const NpyStream rows(data_, "feature");
     check_feature_shape(rows.shape(), num_nodes(), rows.where());
-    return {.name = name_of_path(folder_),
-            .num_nodes = num_nodes(),
-            .num_features = rows.shape()[1],
-            .class_names = {}};
+    return {
+        .name = name_of_path(folder_), .num_nodes = num_nodes(), .num_features = rows.shape()[1]};
   }
 
   void edges(const TakeEdges& take) override { take_entries_of_coo(graph_, num_nodes(), take); }
@@ -76,18 +74,9 @@ class RedditSource : public GraphSource {
   std::optional<NodeLabels> labels_;
 };
 
-std::unique_ptr<GraphSource> open_reddit(const std::filesystem::path& folder,
-                                         const LoadOptions& options) {
-  refuse_named_split(options, folder.string());
-  return std::make_unique<RedditSource>(folder);
-}
-
 }  // namespace
 
-extern const Format kRedditFormat = {"Reddit folder of DGL",
-                                     [](const std::filesystem::path& path) {
-                                       return std::filesystem::exists(path / "reddit_graph.npz");
-                                     },
-                                     open_reddit};
+extern const Format kRedditFormat = {
+    "Reddit folder of DGL", {"reddit_graph.npz"}, open_as<RedditSource>};
 
 }  // namespace mezzo::data

@@ -13,15 +13,14 @@ namespace {
 /// edges. Each edge in the direction of the file, without self loops, parallel ones being one.
 class SnapSource : public GraphSource {
  public:
-  SnapSource(std::filesystem::path path, std::function<void()> on_lines)
-      : path_(std::move(path)), on_lines_(std::move(on_lines)) {}
+  SnapSource(const std::filesystem::path& path, const LoadOptions& options)
+      : path_(path), on_lines_(options.on_lines) {
+    refuse_named_split(options, path.string());
+  }
 
   SourceHeader header() override {
-    return {.name = name_of_file(path_, ".txt"),
-            .num_nodes = ranks().size(),
-            .num_features = 0,
-            .class_names = {},
-            .distinct_edges = true};
+    return {
+        .name = name_of_file(path_, ".txt"), .num_nodes = ranks().size(), .distinct_edges = true};
   }
 
   void edges(const TakeEdges& take) override {
@@ -67,17 +66,11 @@ class SnapSource : public GraphSource {
   std::optional<IdRanks> ranks_;
 };
 
-std::unique_ptr<GraphSource> open_snap(const std::filesystem::path& file,
-                                       const LoadOptions& options) {
-  refuse_named_split(options, file.string());
-  return std::make_unique<SnapSource>(file, options.on_lines);
-}
-
 }  // namespace
 
 extern const Format kSnapFormat = {
-    "SNAP edge list",
-    [](const std::filesystem::path& path) { return text_by_name(path) == GraphText::kSnap; },
-    open_snap};
+    "SNAP edge list", {}, open_as<SnapSource>, [](const std::filesystem::path& path) {
+      return text_by_name(path) == GraphText::kSnap;
+    }};
 
 }  // namespace mezzo::data

@@ -294,9 +294,6 @@ fs::path wordnet_folder() {
 }
 
 extern const Format kWordnetFormat = {
-    "WordNet dictionary", [](const fs::path& path) { return fs::exists(path / "data.noun"); },
-    [](const fs::path& path, const LoadOptions& options) {
-      return source_of(read_wordnet(path, options));
-    }};
+    "WordNet dictionary", {"data.noun"}, open_whole<read_wordnet>};
 
 }  // namespace mezzo::data

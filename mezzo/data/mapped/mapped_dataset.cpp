@@ -302,9 +302,6 @@ Dataset read_mezzo_folder(const std::filesystem::path& folder, const LoadOptions
 }
 
 extern const Format kMappedFormat = {
-    "Mezzo folder", is_mezzo_folder,
-    [](const std::filesystem::path& path, const LoadOptions& options) {
-      return source_of(read_mezzo_folder(path, options));
-    }};
+    "Mezzo folder", {kManifestFile}, open_whole<read_mezzo_folder>};
 
 }  // namespace mezzo::data

@@ -54,7 +54,7 @@ class NpyStream::MemberBytes : public NpyStream::Bytes {
  public:
   MemberBytes(const std::filesystem::path& npz, const std::string& key)
       : file_(npz), member_(file_.open(key)) {}
-  std::uint64_t size() const override { return member_.size(); }
+  std::uint64_t size() const override { return member_.size; }
   std::size_t read(char* target, std::size_t count) override { return member_.read(target, count); }
 
  private:

@@ -56,12 +56,9 @@ void NpzMember::Closer::operator()(::zip_file* file) const {
   zip_fclose(file);
 }
 
-NpzMember::NpzMember(std::string where, ::zip_file* file, std::uint64_t size)
-    : where_(std::move(where)), file_(file), size_(size) {}
-
 std::size_t NpzMember::read(char* target, std::uint64_t count) const {
-  const zip_int64_t got = zip_fread(file_.get(), target, count);
-  require(got >= 0, where_, "damaged zip member: {}", zip_file_strerror(file_.get()));
+  const zip_int64_t got = zip_fread(file.get(), target, count);
+  require(got >= 0, where, "damaged zip member: {}", zip_file_strerror(file.get()));
   return static_cast<std::size_t>(got);
 }
 
@@ -100,26 +97,29 @@ NpzMember NpzFile::open(const std::string& key) const {
   require(zip_stat_index(archive_.get(), found->second, 0, &entry) == 0, at,
           "unreadable zip member: {}", zip_strerror(archive_.get()));
   check_entry(entry, file_bytes_, at);
-  zip_file_t* const file = zip_fopen_index(archive_.get(), found->second, 0);
-  require(file != nullptr, at, "unreadable zip member: {}", zip_strerror(archive_.get()));
-  return {at, file, entry.size};
+  NpzMember member;
+  member.where = at;
+  member.file.reset(zip_fopen_index(archive_.get(), found->second, 0));
+  member.size = entry.size;
+  require(member.file != nullptr, at, "unreadable zip member: {}", zip_strerror(archive_.get()));
+  return member;
 }
 
 std::string NpzFile::bytes(const std::string& key) const {
   const NpzMember member = open(key);
   std::string bytes;
   // One byte past the claim is asked for: it tells a longer member, and makes libzip check the sum.
-  while (bytes.size() <= member.size()) {
+  while (bytes.size() <= member.size) {
     const std::size_t start = bytes.size();
-    const std::uint64_t step = std::min<std::uint64_t>(kStepBytes, member.size() + 1 - start);
+    const std::uint64_t step = std::min<std::uint64_t>(kStepBytes, member.size + 1 - start);
     bytes.resize(start + step);
     const std::size_t got = member.read(bytes.data() + start, step);
     bytes.resize(start + got);
     if (got == 0) break;
   }
-  require(bytes.size() == member.size(), where(key),
-          "the zip directory claims {} bytes, the member has {}", member.size(),
-          bytes.size() > member.size() ? "more" : std::to_string(bytes.size()));
+  require(bytes.size() == member.size, where(key),
+          "the zip directory claims {} bytes, the member has {}", member.size,
+          bytes.size() > member.size ? "more" : std::to_string(bytes.size()));
   return bytes;
 }
 

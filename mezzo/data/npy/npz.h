@@ -21,26 +21,18 @@ namespace mezzo::data {
 /// cannot be opened, may be one, so that NpzFile reports it.
 bool may_be_npz(const std::filesystem::path& path);
 
-/// The bytes of one array of an NpzFile, a .npy file, from the first to the last.
-class NpzMember {
- public:
-  /// What the zip directory claims.
-  std::uint64_t size() const { return size_; }
-
-  /// Reads up to `count` bytes; 0 at the end, when their checksum has been found right.
-  std::size_t read(char* target, std::uint64_t count) const;
-
- private:
-  friend class NpzFile;
+/// An open array of an NpzFile: the bytes of a .npy file.
+struct NpzMember {
   struct Closer {
     void operator()(::zip_file* file) const;
   };
 
-  NpzMember(std::string where, ::zip_file* file, std::uint64_t size);
+  std::string where;
+  std::unique_ptr<::zip_file, Closer> file;
+  std::uint64_t size = 0;  ///< what the zip directory claims
 
-  std::string where_;
-  std::unique_ptr<::zip_file, Closer> file_;
-  std::uint64_t size_;
+  /// Reads up to `count` bytes; 0 at the end, if the checksum is right.
+  std::size_t read(char* target, std::uint64_t count) const;
 };
 
 /// The arrays of an .npz file: a zip archive, stored or deflated, whose members are `<key>.npy`.

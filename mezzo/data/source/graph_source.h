@@ -20,7 +20,7 @@ struct SourceHeader {
   std::string name;
   std::int64_t num_nodes = 0;
   std::int64_t num_features = 0;  ///< 0: no features
-  std::vector<std::string> class_names;
+  std::vector<std::string> class_names = {};
   Metric metric = Metric::kAccuracy;
   /// edges() may give parallel edges, which count as one.
   bool distinct_edges = false;
