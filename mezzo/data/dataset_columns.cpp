@@ -83,36 +83,29 @@ std::int64_t most_classes(std::int64_t num_nodes) {
   return std::max(num_nodes, kMaxClassesOfFewNodes);
 }
 
-void set_labels(Dataset& dataset, const at::Tensor& labels, std::optional<std::int64_t> declared,
-                const std::string& where) {
+NodeLabels node_labels(const at::Tensor& labels, std::optional<std::int64_t> declared,
+                       const std::string& where) {
   const bool column = labels.dim() == 2 && labels.size(1) == 1;
   require((labels.dim() == 1 || column) && labels.numel() > 0, where,
           "expected one label a node, [N] or [N, 1] with N > 0, got shape {}", shape_text(labels));
-  dataset.labels = as_int64(labels, where).reshape(-1);
-  dataset.num_nodes = labels.numel();
-  const auto* label = dataset.labels.const_data_ptr<std::int64_t>();
-  const auto [least, most] = std::minmax_element(label, label + dataset.num_nodes);
-  require(*least >= 0, where, "node {} has the negative label {}", least - label, *least);
-  const std::int64_t limit = most_classes(dataset.num_nodes);
+  NodeLabels result;
+  result.labels = as_int64(labels, where).reshape(-1);
+  result.has_label = result.labels.ne(kNoLabel);
+  const std::int64_t num_nodes = labels.numel(), limit = most_classes(num_nodes);
+  const auto* label = result.labels.const_data_ptr<std::int64_t>();
+  const auto [least, most] = std::minmax_element(label, label + num_nodes);
+  require(*least >= kNoLabel, where, "node {} has the negative label {}", least - label, *least);
+  require(*most >= 0, where, "no node has a label");
   require(*most < limit, where, "node {} has label {}, beyond any sensible number of classes",
           most - label, *most);
-  dataset.num_classes = declared.value_or(*most + 1);
-  require(dataset.num_classes > *most && dataset.num_classes <= limit, where,
-          "{} classes are declared, the largest label is {} (node {})", dataset.num_classes, *most,
+  result.num_classes = declared.value_or(*most + 1);
+  require(result.num_classes > *most && result.num_classes <= limit, where,
+          "{} classes are declared, the largest label is {} (node {})", result.num_classes, *most,
           most - label);
+  return result;
 }
 
-at::Tensor set_some_labels(Dataset& dataset, const at::Tensor& labels,
-                           std::optional<std::int64_t> declared, const std::string& where) {
-  const at::Tensor values = as_int64(labels, where);
-  const at::Tensor without = values.eq(kNoLabel);
-  set_labels(dataset, values.masked_fill(without, 0), declared, where);
-  require(!without.all().item<bool>(), where, "no node has a label");
-  dataset.labels = values.reshape(-1);
-  return without.logical_not().reshape(-1);
-}
-
-at::Tensor set_entries(Dataset& dataset, const at::Tensor& entries, const std::string& where) {
+NodeLabels node_entries(const at::Tensor& entries, const std::string& where) {
   require(entries.dim() == 2 && entries.numel() > 0 && !entries.is_complex(), where,
           "expected real numbers [N, C] with N, C > 0, got shape {}", shape_text(entries));
   // Neither -1 nor 255 is a number of every dtype of 8 bits.
@@ -127,12 +120,18 @@ at::Tensor set_entries(Dataset& dataset, const at::Tensor& entries, const std::s
     detail::raise<IoError>("{}: node {} has {} for class {}, expected 0 or 1, or -1 for none",
                            where, node, values[node][one].item<double>(), one);
   }
-  dataset.labels = values.masked_fill(missing, kNoEntry).to(at::kByte).contiguous();
-  dataset.num_nodes = entries.size(0);
-  dataset.num_classes = entries.size(1);
-  const at::Tensor has_label = dataset.has_label();
-  require(has_label.any().item<bool>(), where, "no node has a label");
-  return has_label;
+  NodeLabels result;
+  result.labels = values.masked_fill(missing, kNoEntry).to(at::kByte).contiguous();
+  result.has_label = result.labels.ne(kNoEntry).any(1);
+  result.num_classes = entries.size(1);
+  require(result.has_label.any().item<bool>(), where, "no node has a label");
+  return result;
+}
+
+void set_labels(Dataset& dataset, const NodeLabels& labels) {
+  dataset.labels = labels.labels;
+  dataset.num_nodes = labels.labels.size(0);
+  dataset.num_classes = labels.num_classes;
 }
 
 void require_labels(const Dataset& dataset, const LoadOptions& options) {

@@ -106,20 +106,28 @@ void require_room(std::int64_t num_nodes, const std::string& where);
 /// More classes than this are a mistake, where each node has one.
 std::int64_t most_classes(std::int64_t num_nodes);
 
-/// Sets labels, num_nodes and num_classes. labels: integers [N] or [N, 1], not negative. The number
-/// of classes is `declared`, or else one more than the largest label; it may not be absurd, since
-/// models allocate by it.
-void set_labels(Dataset& dataset, const at::Tensor& labels, std::optional<std::int64_t> declared,
-                const std::string& where);
+/// The labels of a data set.
+struct NodeLabels {
+  at::Tensor labels;     ///< as Dataset::labels; undefined for data without labels
+  at::Tensor has_label;  ///< bool [N]
+  std::int64_t num_classes = 0;
 
-/// As set_labels, but a node may have kNoLabel. Returns which nodes have a label, as bool [N].
-at::Tensor set_some_labels(Dataset& dataset, const at::Tensor& labels,
-                           std::optional<std::int64_t> declared, const std::string& where);
+  bool is_multi_label() const { return labels.defined() && labels.dim() == 2; }
+};
 
-/// Sets the labels of multi-label data, num_nodes and num_classes. entries: [N, C], N and C > 0, of
-/// any dtype: 0, 1, or one of -1, kNoEntry and nan where an entry is missing. Returns which nodes
-/// have an entry, as bool [N]. Throws IoError for other values, and where no node has one.
-at::Tensor set_entries(Dataset& dataset, const at::Tensor& entries, const std::string& where);
+/// Labels of integers [N] or [N, 1], at least 0 or kNoLabel. The number of classes is `declared`,
+/// or else one more than the largest label; it may not be absurd, since models allocate by it.
+/// Throws IoError for other values, and if no node has a label.
+NodeLabels node_labels(const at::Tensor& labels, std::optional<std::int64_t> declared,
+                       const std::string& where);
+
+/// Labels of multi-label data. entries: [N, C], N and C > 0, of any dtype: 0, 1, or one of -1,
+/// kNoEntry and nan for a missing entry. Throws IoError for other values, and if no node has an
+/// entry.
+NodeLabels node_entries(const at::Tensor& entries, const std::string& where);
+
+/// Sets labels, num_nodes and num_classes.
+void set_labels(Dataset& dataset, const NodeLabels& labels);
 
 /// Takes the nodes without a label out of all masks. has_label: bool [N].
 void clear_unlabelled(Dataset& dataset, const at::Tensor& has_label);

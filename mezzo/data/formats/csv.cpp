@@ -182,7 +182,8 @@ class CsvSource : public GraphSource {
       if (role != Role::kNone) split.assign(node, role, [&] { return lines.where(); });
     });
     NodeLabels labels =
-        has_label ? node_labels(values, std::nullopt, nodes_.string()) : NodeLabels();
+        has_label ? node_labels(at::tensor(values, at::kLong), std::nullopt, nodes_.string())
+                  : NodeLabels();
     if (!has_split) require_all_labelled(labels, nodes_.string());
     std::optional<Masks> masks;
     if (has_split && has_label) masks = split.masks(labels.has_label);

@@ -217,7 +217,7 @@ class GraphBoltSource : public GraphSource {
         read_set(chosen->only(key), role, values, split);
     }
     const std::string where = (folder_ / "metadata.yaml").string();
-    NodeLabels labels = node_labels(values, classes, where);
+    NodeLabels labels = node_labels(at::tensor(values, at::kLong), classes, where);
     std::optional<Masks> masks = split.masks(labels.has_label);
     sets_ = Sets{.labels = std::move(labels), .masks = std::move(masks)};
     return *sets_;

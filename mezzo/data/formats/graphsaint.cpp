@@ -92,7 +92,7 @@ class GraphSaintSource : public GraphSource {
                 "classes of which one is {}, too far apart", least);
       }
     }
-    return node_labels(values, std::nullopt, where);
+    return node_labels(at::tensor(values, at::kLong), std::nullopt, where);
   }
 
   NodeLabels entries_of(const nlohmann::json& root, const std::string& where) {
@@ -113,7 +113,7 @@ class GraphSaintSource : public GraphSource {
         rows[first + c] = entry == 1 ? 1 : 0;
       }
     }
-    return node_entries(rows, classes, where);
+    return node_entries(at::tensor(rows, at::kByte).view({num_nodes(), -1}), where);
   }
 
   std::int64_t node_of_key(const std::string& key, const std::string& where) {

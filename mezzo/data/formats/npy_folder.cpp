@@ -135,17 +135,15 @@ void read_edges(Dataset& dataset, const fs::path& path) {
   dataset.dst = edges[1].clone();
 }
 
-/// Returns which nodes have a label, bool [N].
-at::Tensor read_labels(Dataset& dataset, const Meta& meta, const fs::path& path) {
+NodeLabels read_labels(const Meta& meta, const fs::path& path) {
   const at::Tensor labels = read_npy(path);
   if (labels.dim() < 2 || labels.size(1) == 1) {
-    return set_some_labels(dataset, labels, meta.num_classes, path.string());
+    return node_labels(labels, meta.num_classes, path.string());
   }
-  const at::Tensor has_label = set_entries(dataset, labels, path.string());
-  require(!meta.num_classes || *meta.num_classes == dataset.num_classes, path.string(),
+  require(!meta.num_classes || *meta.num_classes == labels.size(1), path.string(),
           "{} classes are declared, the labels have {} columns", meta.num_classes.value_or(0),
-          dataset.num_classes);
-  return has_label;
+          labels.size(1));
+  return node_entries(labels, path.string());
 }
 
 /// The file of the features; empty where there is none.
@@ -190,7 +188,7 @@ void check_count(const std::optional<std::int64_t>& declared, std::int64_t found
 
 /// An npy folder: edge_index.npy int [2, E], taken as it is; features.npz (CSR) or features.npy
 /// or neither; labels.npy int [N] or [N, 1], -1 where there is none, or for multi-label data [N, C]
-/// as for set_entries (without the file there are no labels and may be no masks);
+/// as for node_entries (without the file there are no labels and may be no masks);
 /// {train,val,test}_mask[_NAME].npy bool [N] or [N, S]; meta.json, of which name, metric,
 /// class_names and the counts num_nodes, num_edges, num_features, num_classes count. Without any
 /// masks: a random split, and every node has a label.
@@ -205,7 +203,9 @@ Dataset read_npy_folder(const fs::path& folder, const LoadOptions& options) {
   const fs::path labels = folder / "labels.npy";
   at::Tensor has_label;
   if (fs::exists(labels)) {
-    has_label = read_labels(dataset, meta, labels);
+    const NodeLabels read = read_labels(meta, labels);
+    set_labels(dataset, read);
+    has_label = read.has_label;
   } else {
     set_unlabelled(dataset, meta, folder, options);
   }

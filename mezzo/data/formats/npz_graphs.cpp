@@ -74,8 +74,12 @@ Dataset read_gnn_benchmark(const fs::path& path, const LoadOptions& options) {
   Dataset dataset;
   dataset.name = name_of(file);
   const bool sparse_labels = file.contains("labels_indices");
-  set_labels(dataset, sparse_labels ? read_sparse_labels(file) : file.numbers("labels"),
-             std::nullopt, file.where(sparse_labels ? "labels_*" : "labels"));
+  const std::string where = file.where(sparse_labels ? "labels_*" : "labels");
+  const NodeLabels labels = node_labels(
+      sparse_labels ? read_sparse_labels(file) : file.numbers("labels"), std::nullopt, where);
+  require(labels.has_label.all().item<bool>(), where, "node {} has the negative label {}",
+          labels.labels.argmin().item<std::int64_t>(), kNoLabel);
+  set_labels(dataset, labels);
   if (file.contains("class_names") && !file.holds_objects("class_names")) {
     dataset.class_names = file.text("class_names");
     const auto named = static_cast<std::int64_t>(dataset.class_names.size());
@@ -109,8 +113,9 @@ Dataset read_heterophilous(const fs::path& path, const LoadOptions& options) {
   refuse_named_split(options, file.path());
   Dataset dataset;
   dataset.name = name_of(file);
-  const at::Tensor has_label = set_some_labels(dataset, file.numbers("node_labels"), std::nullopt,
-                                               file.where("node_labels"));
+  const NodeLabels labels =
+      node_labels(file.numbers("node_labels"), std::nullopt, file.where("node_labels"));
+  set_labels(dataset, labels);
   dataset.metric = dataset.num_classes == 2 ? Metric::kRocAuc : Metric::kAccuracy;
   dataset.features = read_matrix(file, "node_features");
   check_rows(dataset, file.path());
@@ -134,7 +139,7 @@ Dataset read_heterophilous(const fs::path& path, const LoadOptions& options) {
   dataset.train_masks = read_masks(file, "train_masks", dataset.num_nodes);
   dataset.val_masks = read_masks(file, "val_masks", dataset.num_nodes);
   dataset.test_masks = read_masks(file, "test_masks", dataset.num_nodes);
-  clear_unlabelled(dataset, has_label);
+  clear_unlabelled(dataset, labels.has_label);
   return dataset;
 }
 

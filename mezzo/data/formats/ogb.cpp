@@ -217,8 +217,11 @@ class OgbTextSource : public OgbSource {
       }
     };
     for_each_row(path, counts().num_nodes, on_lines(), read);
-    if (width > 1) return node_entries(entries, width, path.string());
-    return node_labels(values, std::nullopt, path.string());
+    if (width > 1) {
+      const at::Tensor rows = at::tensor(entries, at::kByte).view({counts().num_nodes, -1});
+      return node_entries(rows, path.string());
+    }
+    return node_labels(at::tensor(values, at::kLong), std::nullopt, path.string());
   }
 
  private:
@@ -281,7 +284,7 @@ class OgbBinarySource : public OgbSource {
               "node {} has label {}, expected an integer that is at least 0", i, value[i]);
       values[i] = static_cast<std::int64_t>(value[i]);
     }
-    return node_labels(values, std::nullopt, where);
+    return node_labels(at::tensor(values, at::kLong), std::nullopt, where);
   }
 
  private:

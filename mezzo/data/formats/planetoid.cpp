@@ -166,8 +166,8 @@ std::map<std::string, fs::path> planetoid_sets(const fs::path& folder) {
 
 /// The Planetoid files allx, ally, tx, ty, y, graph and test.index of `<folder>/ind.<name>`; x
 /// repeats the first rows of allx and is not read. Train: the rows of y; val: the next 500, or all
-/// of allx that is left; test: test.index. Ids that test.index leaves out get zero features, no
-/// label and no mask; a row of zeros in ally or ty is no label either.
+/// of allx that is left; test: test.index. Ids that test.index leaves out get zero features, class
+/// 0 and no mask; a row of zeros in ally or ty is class 0 too.
 Dataset read_planetoid(const fs::path& folder, const std::string& name,
                        const LoadOptions& options) {
   refuse_named_split(options, (folder / ("ind." + name)).string());
@@ -181,7 +181,7 @@ Dataset read_planetoid(const fs::path& folder, const std::string& name,
   at::Tensor labels = at::zeros({num_nodes}, at::kLong);
   labels.narrow(0, 0, num_first).copy_(parts.ally);
   labels.index_put_({test_ids}, parts.ty);
-  set_labels(dataset, labels, parts.num_classes, parts.test_where);
+  set_labels(dataset, node_labels(labels, parts.num_classes, parts.test_where));
   dataset.features = assemble_features(parts, num_nodes);
   set_undirected_edges(dataset, parts.graph.edges, parts.graph_where);
 

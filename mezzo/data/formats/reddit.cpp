@@ -42,8 +42,7 @@ class RedditSource : public GraphSource {
     require((array.dim() == 1 || column) && array.numel() == num_nodes(), where,
             "expected shape [{0}] or [{0}, 1], got {1}", num_nodes(), shape_text(array));
     require(array.min().item<std::int64_t>() >= 0, where, "a negative label");
-    const auto* label = array.const_data_ptr<std::int64_t>();
-    labels_ = node_labels({label, label + array.numel()}, std::nullopt, where);
+    labels_ = node_labels(array, std::nullopt, where);
     return *labels_;
   }
 

@@ -269,11 +269,6 @@ DatasetPart read_folder_part(FolderReader& reader, const FolderPart& part, std::
 
 }  // namespace
 
-bool is_mezzo_folder(const std::filesystem::path& path) {
-  std::error_code ignored;
-  return std::filesystem::exists(path / kManifestFile, ignored);
-}
-
 std::vector<std::string> files_of_manifest(const std::filesystem::path& folder) {
   const FolderManifest manifest = ManifestParser(folder / kManifestFile).parse();
   std::vector<std::string> files;

@@ -61,9 +61,6 @@ struct FolderManifest {
   std::map<std::string, FolderArray> arrays = {};
 };
 
-/// Whether `path` is a folder with a manifest.
-MEZZO_API bool is_mezzo_folder(const std::filesystem::path& path);
-
 /// The files that the manifest of a folder names, itself not among them. Throws IoError where it is
 /// damaged or missing.
 MEZZO_API std::vector<std::string> files_of_manifest(const std::filesystem::path& folder);

@@ -11,6 +11,7 @@
 
 #include "mezzo/core/export.h"
 #include "mezzo/data/dataset.h"
+#include "mezzo/data/readers.h"
 
 /// How data sets are read; not for callers of the library.
 namespace mezzo::data {
@@ -24,15 +25,6 @@ struct SourceHeader {
   Metric metric = Metric::kAccuracy;
   /// edges() may give parallel edges, which count as one.
   bool distinct_edges = false;
-};
-
-/// The labels of a data set.
-struct NodeLabels {
-  at::Tensor labels;     ///< as Dataset::labels; undefined for data without labels
-  at::Tensor has_label;  ///< bool [N]
-  std::int64_t num_classes = 0;
-
-  bool is_multi_label() const { return labels.defined() && labels.dim() == 2; }
 };
 
 /// A data set that is being read. Most formats are streamed: a conversion then needs memory for the

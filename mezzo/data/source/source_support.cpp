@@ -166,27 +166,6 @@ std::int64_t IdRanks::operator()(std::int64_t id) const {
   return place != ids_.end() && *place == id ? place - ids_.begin() : -1;
 }
 
-NodeLabels node_labels(const std::vector<std::int64_t>& values,
-                       std::optional<std::int64_t> num_classes, const std::string& where) {
-  const at::Tensor given = at::tensor(values, at::kLong);
-  require(given.ne(kNoLabel).any().item<bool>(), where, "no node has a label");
-  Dataset checked;
-  const at::Tensor has_label = set_some_labels(checked, given, num_classes, where);
-  return {.labels = checked.labels, .has_label = has_label, .num_classes = checked.num_classes};
-}
-
-NodeLabels node_entries(const at::Tensor& entries, const std::string& where) {
-  Dataset checked;
-  const at::Tensor has_label = set_entries(checked, entries, where);
-  return {.labels = checked.labels, .has_label = has_label, .num_classes = checked.num_classes};
-}
-
-NodeLabels node_entries(const std::vector<std::uint8_t>& rows, std::size_t num_classes,
-                        const std::string& where) {
-  const auto width = static_cast<std::int64_t>(num_classes);
-  return node_entries(at::tensor(rows, at::kByte).view({-1, width}), where);
-}
-
 Edge edge_of_fields(const TextLines& lines, const std::vector<std::string_view>& fields,
                     std::optional<std::int64_t> num_nodes) {
   lines.check(fields.size() == 2, "expected two node ids, got {} columns", fields.size());

@@ -126,18 +126,6 @@ class IdRanks {
   std::vector<std::int32_t> table_;  // the place of each id, where the ids are dense enough
 };
 
-/// Labels from values in [0, C) or kNoLabel. Throws IoError as set_labels does, and where no node
-/// has a label.
-NodeLabels node_labels(const std::vector<std::int64_t>& values,
-                       std::optional<std::int64_t> num_classes, const std::string& where);
-
-/// Labels of multi-label data. entries: as for set_entries, whose IoErrors it throws.
-NodeLabels node_entries(const at::Tensor& entries, const std::string& where);
-
-/// The same from rows of num_classes items each, of 0, 1 and kNoEntry.
-NodeLabels node_entries(const std::vector<std::uint8_t>& rows, std::size_t num_classes,
-                        const std::string& where);
-
 /// The two node ids of a line; below num_nodes, if that is known.
 Edge edge_of_fields(const TextLines& lines, const std::vector<std::string_view>& fields,
                     std::optional<std::int64_t> num_nodes = std::nullopt);
