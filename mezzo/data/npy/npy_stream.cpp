@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <fstream>
+#include <memory>
 
 #include <ATen/ATen.h>
 
@@ -17,68 +18,35 @@ constexpr std::int64_t kSkipBytes = std::int64_t{1} << 20;
 
 }  // namespace
 
-/// The bytes of a file, in order.
-class NpyStream::Bytes {
- public:
-  virtual ~Bytes() = default;
-  /// How many there are in all.
-  virtual std::uint64_t size() const = 0;
-  /// Reads up to `count`; 0 at the end.
-  virtual std::size_t read(char* target, std::size_t count) = 0;
-  /// Passes over `count` bytes and returns true, or returns false: they have to be read.
-  virtual bool seek_forward(std::uint64_t /*count*/) { return false; }
-};
-
-class NpyStream::FileBytes : public NpyStream::Bytes {
- public:
-  explicit FileBytes(const std::filesystem::path& path)
-      : size_(regular_file_bytes(path)), file_(path, std::ios::binary) {
-    require(file_.is_open(), path.string(), "cannot be opened for reading");
-  }
-  std::uint64_t size() const override { return size_; }
-  std::size_t read(char* target, std::size_t count) override {
-    file_.read(target, static_cast<std::streamsize>(count));
-    return static_cast<std::size_t>(file_.gcount());
-  }
-  bool seek_forward(std::uint64_t count) override {
-    file_.seekg(static_cast<std::streamoff>(count), std::ios::cur);
-    return true;
-  }
-
- private:
-  std::uint64_t size_;
-  std::ifstream file_;
-};
-
-class NpyStream::MemberBytes : public NpyStream::Bytes {
- public:
-  MemberBytes(const std::filesystem::path& npz, const std::string& key)
-      : file_(npz), member_(file_.open(key)) {}
-  std::uint64_t size() const override { return member_.size; }
-  std::size_t read(char* target, std::size_t count) override { return member_.read(target, count); }
-
- private:
-  NpzFile file_;
-  NpzMember member_;
-};
-
 NpyStream::NpyStream(const std::filesystem::path& path)
-    : where_(path.string()), bytes_(std::make_unique<FileBytes>(path)) {
+    : where_(path.string()), bytes_(regular_file_bytes(path)) {
+  const auto file = std::make_shared<std::ifstream>(path, std::ios::binary);
+  require(file->is_open(), where_, "cannot be opened for reading");
+  read_ = [file](char* target, std::size_t count) {
+    file->read(target, static_cast<std::streamsize>(count));
+    return static_cast<std::size_t>(file->gcount());
+  };
+  seek_ = [file](std::int64_t count) { file->seekg(count, std::ios::cur); };
   read_header();
 }
 
 NpyStream::NpyStream(const std::filesystem::path& npz, const std::string& key)
-    : where_(npz.string() + ": " + key), bytes_(std::make_unique<MemberBytes>(npz, key)) {
+    : where_(npz.string() + ": " + key) {
+  struct Open {
+    NpzFile file;
+    NpzMember member;  // closed before its file
+  };
+  const auto open = std::make_shared<Open>(Open{.file = NpzFile(npz), .member = {}});
+  open->member = open->file.open(key);
+  bytes_ = open->member.size;
+  read_ = [open](char* target, std::size_t count) { return open->member.read(target, count); };
   read_header();
 }
-
-NpyStream::~NpyStream() = default;
-NpyStream::NpyStream(NpyStream&&) noexcept = default;
 
 void NpyStream::read_exactly(char* target, std::size_t count) {
   std::size_t done = 0;
   while (done < count) {
-    const std::size_t got = bytes_->read(target + done, count - done);
+    const std::size_t got = read_(target + done, count - done);
     require(got > 0, where_, "the data end too early: the file is truncated");
     done += got;
   }
@@ -99,7 +67,7 @@ void NpyStream::read_header() {
   item_bytes_ = descr_.back() - '0';
   is_fortran_ = header.order == ArrayOrder::kFortran;
   shape_ = header.shape;
-  numel_ = count_items(shape_, item_bytes_, bytes_->size() - header.data_begin, where_);
+  numel_ = count_items(shape_, item_bytes_, bytes_ - header.data_begin, where_);
 }
 
 /// Moves past `count` items; behind the last one it makes sure that nothing follows.
@@ -107,7 +75,7 @@ void NpyStream::pass(std::int64_t count) {
   position_ += count;
   if (position_ < numel_ || count == 0) return;
   char more = 0;
-  require(bytes_->read(&more, 1) == 0, where_, "more data than its header says");
+  require(read_(&more, 1) == 0, where_, "more data than its header says");
 }
 
 at::Tensor NpyStream::next(std::int64_t count) {
@@ -123,7 +91,9 @@ void NpyStream::skip(std::int64_t count) {
   MEZZO_CHECK(count >= 0 && count <= numel_ - position_,
               "{}: asked to skip {} items where {} are left", where_, count, numel_ - position_);
   std::int64_t left = count * item_bytes_;
-  if (!bytes_->seek_forward(static_cast<std::uint64_t>(left))) {
+  if (seek_) {
+    seek_(left);
+  } else {
     std::string discarded(static_cast<std::size_t>(std::min(left, kSkipBytes)), '\0');
     while (left > 0) {
       const std::int64_t step = std::min(left, kSkipBytes);

@@ -2,7 +2,7 @@
 
 #include <cstdint>
 #include <filesystem>
-#include <memory>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -22,9 +22,7 @@ class MEZZO_API NpyStream {
 
   /// Opens member `<key>.npy` of an .npz file; its size is what the zip directory claims.
   NpyStream(const std::filesystem::path& npz, const std::string& key);
-
-  ~NpyStream();
-  NpyStream(NpyStream&&) noexcept;
+  NpyStream(NpyStream&&) = default;
 
   /// The sizes of the array, and whether its first dimension is the one that runs fastest.
   const std::vector<std::int64_t>& shape() const { return shape_; }
@@ -45,16 +43,15 @@ class MEZZO_API NpyStream {
   void skip(std::int64_t count);
 
  private:
-  class Bytes;
-  class FileBytes;
-  class MemberBytes;
-
   void read_header();
   void read_exactly(char* target, std::size_t count);
   void pass(std::int64_t count);
 
   std::string where_;
-  std::unique_ptr<Bytes> bytes_;
+  std::uint64_t bytes_ = 0;  // of the file or member
+  /// Reads up to `count` bytes, 0 at the end.
+  std::function<std::size_t(char* target, std::size_t count)> read_;
+  std::function<void(std::int64_t count)> seek_;  // passes over bytes; none: they have to be read
   std::string descr_;
   std::int64_t item_bytes_ = 0;
   std::vector<std::int64_t> shape_;
