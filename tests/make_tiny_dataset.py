@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes a small data set in the neutral layout: a ring of 40 nodes in two classes. No NumPy.
+"""Writes a small data set in the npy layout: a ring of 40 nodes in two classes. No NumPy.
 
 usage: make_tiny_dataset.py FOLDER
 """

@@ -6,7 +6,7 @@ usage: cpu.py --library pyg|dgl [--dataset FOLDER] [--scale N] [--edges N] [--wo
        cpu.py --make FOLDER [--scale N] [--edges N]
 
 An R-MAT graph of the same parameters as theirs, but of other draws; with --dataset only the epochs,
-on a neutral folder (--make writes one of the R-MAT graph, which needs no library), sparse features
+on an npy folder (--make writes one of the R-MAT graph, which needs no library), sparse features
 made dense. The contenders are the forms that a library documents: of PyG its default (edge_index,
 gathered and scattered) and EdgeIndex, in models a CSR matrix, with transposes made beforehand; of DGL
 a graph of int32 ids with its formats made. bf16 is autocast in layers and models, whose features are

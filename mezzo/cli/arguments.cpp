@@ -30,7 +30,7 @@ void add_data_options(CLI::App& app, DataArguments& data) {
       .text("--dataset", data.dataset, "PATH|NAME",
             "A data set's file or folder, or a name of 'mezzo data list'")
       .text("--split", data.split, "NAME",
-            "Which of the splits that have names: *_mask_NAME.npy of a neutral folder, a split "
+            "Which of the splits that have names: *_mask_NAME.npy of an npy folder, a split "
             "type of OGB, a task of GraphBolt")
       .number("--split-index", data.split_index, "Which of the data set's splits, from 0");
 }

@@ -55,7 +55,7 @@ int info_command(const Arguments& arguments) {
       .text("--dataset", dataset, "PATH|NAME",
             "A data set's file or folder, or a name of 'mezzo data list' (required)")
       .text("--split", split, "NAME",
-            "Which of the splits that have names: *_mask_NAME.npy of a neutral folder, a split "
+            "Which of the splits that have names: *_mask_NAME.npy of an npy folder, a split "
             "type of OGB, a task of GraphBolt");
   add_report_options(app, json);
   if (!parse_arguments(app, arguments)) return kSuccess;

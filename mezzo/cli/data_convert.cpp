@@ -192,13 +192,13 @@ int convert_command(const Arguments& arguments) {
       .text("--dataset", dataset, "PATH|NAME",
             "A data set's file or folder, or a name of 'mezzo data list' (required)")
       .text("--split", options.split, "NAME",
-            "Which of the splits that have names: *_mask_NAME.npy of a neutral folder, a split "
+            "Which of the splits that have names: *_mask_NAME.npy of an npy folder, a split "
             "type of OGB, a task of GraphBolt")
       .text("--output", output, "FOLDER", "The folder to make (required)")
       .flag("--symmetrize", options.symmetrize,
             "Add the reverse of every edge, for lists that give each undirected edge once; "
             "parallel edges become one")
-      .flag("--overwrite", options.overwrite, "Replace a Mezzo folder, and nothing else")
+      .flag("--overwrite", options.overwrite, "Replace a mapped dataset, and nothing else")
       .choice("--feature-dtype", FeatureDtypes{}, options.feature_dtype,
               "Store the features rounded to")
       .flag("--normalize-features", options.normalize_features,

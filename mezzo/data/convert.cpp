@@ -285,7 +285,7 @@ class Conversion {
   void verify() const {
     tell("checking", 0, manifest_.num_nodes);
     try {
-      data::read_mezzo_folder(folder_, {}).validate();
+      data::read_mapped_dataset(folder_, {}).validate();
     } catch (const InvalidArgument& fault) {
       throw IoError(input_ + ": " + fault.what());
     }
@@ -340,7 +340,7 @@ ConvertReport convert_dataset(const std::string& input, const std::filesystem::p
   ConvertReport report;
   try {
     data::with_io_errors(input, "cannot be converted", [&] {
-      data::PartialFolder folder(output, options.overwrite, data::kMezzoFolder,
+      data::PartialFolder folder(output, options.overwrite, data::kMappedDataset,
                                  data::origin_of(input));
       report = report_of(convert_into(folder.path(), input, options));
       folder.commit();

@@ -31,7 +31,7 @@ struct ConvertOptions {
   std::uint64_t split_seed = 0;               ///< as LoadOptions::split_seed
   bool symmetrize = false;  ///< add the reverse of every edge, each edge standing once: for lists
                             ///< that give each undirected edge in one direction only
-  bool overwrite = false;   ///< replace a Mezzo folder, and nothing else
+  bool overwrite = false;   ///< replace a mapped dataset, and nothing else
   /// Called after every piece, and after every 2^20 lines of a text file.
   std::function<void(const ConvertProgress&)> on_progress = {};
   std::function<bool()> should_stop = {};  ///< asked as often; true: stop, leave nothing
@@ -51,15 +51,15 @@ struct ConvertReport {
   bool stopped = false;  ///< should_stop said so: nothing was written
 };
 
-/// Writes the data set `input` (all that load_dataset reads, labels being optional) as the Mezzo
-/// folder `output` (see mezzo/data/mapped/mapped_dataset.h). Rows are by destination with ascending
-/// sources; parallel edges stay but where the format (data::SourceHeader) or `symmetrize` has them
-/// merged. Features are rounded to the nearest `feature_dtype`, ties to even; sparse ones (of the
-/// formats that load_dataset keeps sparse) stay sparse. Data with labels but no masks get the
-/// random split of `split_seed`. The result does not depend on the number of threads.
+/// Writes the data set `input` (all that load_dataset reads, labels being optional) as the mapped
+/// dataset `output` (see mezzo/data/mapped/mapped_dataset.h). Rows are by destination with
+/// ascending sources; parallel edges stay but where the format (data::SourceHeader) or `symmetrize`
+/// has them merged. Features are rounded to the nearest `feature_dtype`, ties to even; sparse ones
+/// (of the formats that load_dataset keeps sparse) stay sparse. Data with labels but no masks get
+/// the random split of `split_seed`. The result does not depend on the number of threads.
 ///
-/// Memory: formats that are streamed (data::open_source) need 16 bytes a node, what their source
-/// holds (data::GraphSource: at most a hundred bytes a node, but for JSON files and features in
+/// Memory: formats that are streamed (data::GraphSource) need 16 bytes a node, what their source
+/// holds (at most a hundred bytes a node, but for JSON files and features in
 /// Fortran order), and 128 MiB for pieces, whatever the number of edges and features; the sources
 /// are placed in the output file by way of the page cache, which is slow where that file exceeds
 /// the machine's memory. Other formats need the memory of the whole data set besides. The edges are
@@ -69,10 +69,10 @@ struct ConvertReport {
 /// Written beside, as `<output>.partial-<number>`, and moved into place at the end, once it is on
 /// the disk, so that an error or a stop leaves nothing and a reader never sees half; a process that
 /// is killed leaves that folder. Throws InvalidArgument for a wrong dtype and for an `output` that
-/// exists and may not be overwritten: with `overwrite` a Mezzo folder may, `input` itself too, that
-/// holds nothing but the files that its manifest names; IoError as load_dataset does, for features
-/// that are not finite or that `feature_dtype` cannot hold (row and value are named), and where the
-/// disk is full.
+/// exists and may not be overwritten: with `overwrite` a mapped dataset may, `input` itself too,
+/// that holds nothing but the files that its manifest names; IoError as load_dataset does, for
+/// features that are not finite or that `feature_dtype` cannot hold (row and value are named), and
+/// where the disk is full.
 MEZZO_API ConvertReport convert_dataset(const std::string& input,
                                         const std::filesystem::path& output,
                                         const ConvertOptions& options = {});

@@ -96,23 +96,23 @@ struct MEZZO_API Dataset {
 
 /// Options of load_dataset.
 struct LoadOptions {
-  std::string split = {};           ///< NAME picks the masks `*_mask_NAME.npy` of a neutral folder
+  std::string split = {};           ///< NAME picks the masks `*_mask_NAME.npy` of an npy folder
   bool normalize_features = false;  ///< divide each row by the sum of its magnitudes (usual
                                     ///< for word counts: Planetoid sets, WordNet)
   std::uint64_t split_seed = 0;     ///< seed of the random 60/20/20 split of data without one
   bool labels_optional = false;     ///< whether data without labels may be read
-  /// Called after every 2^20 lines that are read of a text file (of the formats of
-  /// data::open_source). What it throws ends the reading; load_dataset has a std::exception
+  /// Called after every 2^20 lines that are read of a text file (but of WordNet's and
+  /// Planetoid's). What it throws ends the reading; load_dataset has a std::exception
   /// that is no mezzo::Error as IoError, and all else as it is.
   std::function<void()> on_lines = {};
 };
 
 /// Reads a data set by name ("wordnet") or path. A path is recognised by the names of its
-/// files, an npz file by its arrays, other text by its first lines: a Mezzo folder (mezzo.json,
-/// which `mezzo data convert` writes), a neutral folder (edge_index.npy, ...), a folder with
+/// files, an npz file by its arrays, other text by its first lines: a mapped dataset (mezzo.json,
+/// which `mezzo data convert` writes), an npy folder (edge_index.npy, ...), a folder with
 /// Planetoid pickles (`ind.<name>.*`) or the prefix `<folder>/ind.<name>`, a gnn-benchmark npz, a
-/// heterophilous-graphs npz, and the formats of data::open_source. Sparse features stay sparse
-/// (CSR, int64 indices). Allocates the whole set; of a Mezzo folder only labels, masks and sparse
+/// heterophilous-graphs npz, or another of docs/data-formats.md. Sparse features stay sparse
+/// (CSR, int64 indices). Allocates the whole set; of a mapped dataset only labels, masks and sparse
 /// features, the rest is mapped to memory and the edges are read once, to check them. Throws
 /// InvalidArgument for an unknown name or split and where mapped features should be normalised,
 /// IoError for files that are missing, truncated, corrupt or contradictory, or without labels where

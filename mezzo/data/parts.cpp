@@ -81,7 +81,7 @@ std::vector<std::string> part_folders(const std::filesystem::path& folder) {
 }
 
 constexpr data::FolderKind kFolderOfParts{"folder of parts", data::kPartitionFile, part_folders,
-                                          &data::kMezzoFolder};
+                                          &data::kMappedDataset};
 
 }  // namespace
 
@@ -111,7 +111,7 @@ PartsReport write_parts(const Dataset& dataset, const at::Tensor& parts,
     report.stopped = options.should_stop && options.should_stop();
     if (report.stopped) return report;
     const std::string name = fmt::format("part{}", index);
-    data::PartialFolder one(folder.path() / name, /*overwrite=*/false, data::kMezzoFolder,
+    data::PartialFolder one(folder.path() / name, /*overwrite=*/false, data::kMappedDataset,
                             dataset.origin);
     report.parts.push_back(writer.write(index, one.path()));
     report.parts.back().folder = name;

@@ -42,7 +42,7 @@ struct MEZZO_API PartsReport {
   double replication() const;
 };
 
-/// Writes each part of a data set as a Mezzo folder `output`/part0, part1, ..., and
+/// Writes each part of a data set as a mapped dataset `output`/part0, part1, ..., and
 /// `output`/partition.json, which names them. parts: int64 [N], the part of each node, in
 /// [0, num_parts); each part has a node.
 ///
@@ -52,7 +52,7 @@ struct MEZZO_API PartsReport {
 /// the neighbourhoods of `hops` hops of own nodes are complete, and equal seeds, in the same order,
 /// draw the same neighbours as in the whole (BlockSampler; LABOR with Options::node_ids). The masks
 /// hold own nodes only; Dataset::part has ids and degrees in the whole. Where the data set has its
-/// edges as src and dst the rows get ascending sources, as those of a Mezzo folder.
+/// edges as src and dst the rows get ascending sources, as those of a mapped dataset.
 ///
 /// Memory: 17 bytes a node beside the data set, and those of a part but its features, which are
 /// copied in slices; where the edges are src and dst, 40 bytes an edge. Written beside and moved

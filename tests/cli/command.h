@@ -58,7 +58,7 @@ inline Outcome run_mezzo(const TempFolder& folder, const std::vector<std::string
           .err = read_text(err)};
 }
 
-/// A neutral folder `name` of 24 nodes in two rings, one a class, with two splits; its path.
+/// An npy folder `name` of 24 nodes in two rings, one a class, with two splits; its path.
 inline std::string write_rings(const TempFolder& folder, const std::string& name = "rings") {
   constexpr std::int64_t kNodes = 24;
   std::vector<std::int64_t> src, dst, labels;

@@ -26,7 +26,7 @@ namespace fs = std::filesystem;
 
 using Number = std::int64_t;
 
-/// A neutral folder to convert: random edges, parallel ones and self loops among them.
+/// An npy folder to convert: random edges, parallel ones and self loops among them.
 class Convert : public testing::Test {
  protected:
   static constexpr Number kNodes = 50, kEdges = 300, kWidth = 7;
@@ -282,19 +282,19 @@ TEST_F(Convert, an_output_that_is_there_is_replaced_only_where_asked) {
   EXPECT_TRUE(nothing_beside());
 }
 
-TEST_F(Convert, what_is_no_mezzo_folder_is_never_replaced) {
+TEST_F(Convert, what_is_no_mapped_dataset_is_never_replaced) {
   const std::string mine = folder_.write("mine/diary.txt", "dear diary");
   const std::string file = folder_.write("file", "text");
   for (const std::string& output : {folder_.path("mine"), file}) {
     EXPECT_TRUE(throws<InvalidArgument>([&] { convert_dataset(in(), output, {.overwrite = true}); },
-                                        {output, "no Mezzo folder"}));
+                                        {output, "no mapped dataset"}));
   }
   EXPECT_TRUE(fs::exists(mine));
   fs::create_directory(folder_.path("empty"));
   EXPECT_NO_THROW(convert_dataset(in(), folder_.path("empty")));
 }
 
-TEST_F(Convert, a_mezzo_folder_with_files_of_the_user_is_never_replaced) {
+TEST_F(Convert, a_mapped_dataset_with_files_of_the_user_is_never_replaced) {
   convert_dataset(in(), out());
   const auto refused = [&](const std::string& mine, const std::string& fault) {
     const std::string path = folder_.write("out/" + mine, "dear diary");
@@ -338,7 +338,7 @@ TEST_F(Convert, a_folder_of_parts_is_never_replaced) {
   const Dataset source = load_dataset(in());
   write_parts(source, at::arange(kNodes).remainder(2), out());
   EXPECT_TRUE(throws<InvalidArgument>([&] { convert_dataset(in(), out(), {.overwrite = true}); },
-                                      {out(), "is no Mezzo folder"}));
+                                      {out(), "is no mapped dataset"}));
   EXPECT_TRUE(fs::exists(out() + "/part1/mezzo.json"));
 }
 
@@ -364,7 +364,7 @@ TEST_F(Convert, what_comes_to_stand_at_the_output_meanwhile_stays) {
     };
     EXPECT_TRUE(throws<InvalidArgument>(
         [&] { convert_dataset(in(), out(), {.overwrite = overwrite, .on_progress = interfere}); },
-        {out(), "no Mezzo folder"}));
+        {out(), "no mapped dataset"}));
     EXPECT_TRUE(fs::exists(out() + "/diary.txt"));
     EXPECT_TRUE(nothing_beside());
     fs::remove_all(out());

@@ -283,7 +283,7 @@ TEST(ListDatasets, finds_the_folders_and_files_that_can_be_read) {
   EXPECT_EQ(found[2].path, folder.path("a/ind.x"));
   EXPECT_EQ(found[3].name, "y");
   EXPECT_EQ(found[4].name, "b");
-  EXPECT_EQ(found[4].description, "neutral folder");
+  EXPECT_EQ(found[4].description, "npy folder");
   EXPECT_EQ(found[5].path, folder.path("graph.txt"));
   EXPECT_EQ(found[6].name, "small");
   EXPECT_EQ(found[6].description, "heterophilous-graphs npz");

@@ -52,7 +52,7 @@ class MultiLabelFolder : public SourceFolder {
     write("split/species/test.csv.gz", gzip("2\n"));
   }
 
-  void write_neutral(const std::string& labels) const {
+  void write_npy_folder(const std::string& labels) const {
     write("edge_index.npy", npy_int64({2, 2}, {0, 2, 1, 1}));
     write("features.npy", npy_float32({4, 1}, {1, 2, 3, 4}));
     write("labels.npy", labels);
@@ -123,7 +123,7 @@ TEST_F(MultiLabelFolder, of_arrays_says_by_which_metric_it_is_judged) {
        {npy_uint8({4, 3}, kEntries), npy_int64({4, 3}, {1, 0, 1, 0, 0, -1, 0, 1, 0, -1, 255, -1}),
         npy("|i1", {4, 3}, std::string("\1\0\1\0\0\xff\0\1\0\xff\xff\xff", 12)),
         npy_float32({4, 3}, {1, 0, 1, 0, 0, kMissing, 0, 1, 0, -1, -1, kMissing})}) {
-    write_neutral(labels);
+    write_npy_folder(labels);
     expect_entries(load_dataset(root()), Metric::kMicroF1);
   }
   write("meta.json", R"({"metric": "ROC AUC", "num_classes": 3})");
@@ -143,7 +143,7 @@ TEST_F(MultiLabelFolder, of_arrays_says_by_which_metric_it_is_judged) {
 }
 
 TEST_F(MultiLabelFolder, is_converted_and_cut_into_parts_without_loss) {
-  write_neutral(npy_uint8({4, 3}, kEntries));
+  write_npy_folder(npy_uint8({4, 3}, kEntries));
   const std::string whole = folder_.path("whole");
   convert_dataset(root(), whole);
   expect_entries(load_dataset(whole), Metric::kMicroF1);

@@ -46,7 +46,7 @@ void expect_equal(const Dataset& a, const Dataset& b) {
   EXPECT_TRUE(at::equal(a.features.values(), b.features.values()));
 }
 
-TEST_F(SharedData, neutral_folders_have_the_documented_counts) {
+TEST_F(SharedData, npy_folders_have_the_documented_counts) {
   struct Counts {
     const char* name;
     std::int64_t nodes, edges, features, classes, splits;
@@ -86,14 +86,14 @@ TEST_F(SharedData, further_splits_are_picked_by_name) {
   EXPECT_EQ(load("dblp", {.split = "101080"}).num_splits(), 10);
 }
 
-TEST_F(SharedData, planetoid_pickles_equal_the_neutral_folders) {
+TEST_F(SharedData, planetoid_pickles_equal_the_npy_folders) {
   for (const char* name : {"cora", "citeseer"}) {
     SCOPED_TRACE(name);
     expect_equal(load(std::string("raw/planetoid/ind.") + name), load(name));
   }
 }
 
-TEST_F(SharedData, the_heterophilous_npz_equals_the_neutral_folder) {
+TEST_F(SharedData, the_heterophilous_npz_equals_the_npy_folder) {
   const Dataset npz = load("raw/heterophilous/minesweeper.npz");
   expect_equal(npz, load("minesweeper"));
   EXPECT_EQ(npz.metric, Metric::kRocAuc);

@@ -226,6 +226,6 @@ Dataset read_npy_folder(const fs::path& folder, const LoadOptions& options) {
 }  // namespace
 
 extern const Format kNpyFormat = {
-    "neutral folder", {"edge_index.npy", "labels.npy"}, open_whole<read_npy_folder>};
+    "npy folder", {"edge_index.npy", "labels.npy"}, open_whole<read_npy_folder>};
 
 }  // namespace mezzo::data

@@ -12,7 +12,7 @@
 #include "mezzo/core/export.h"
 #include "mezzo/data/mapped/mapped_dataset.h"
 
-/// What writes a Mezzo folder; not for callers of the library. Every fault of the disk is an
+/// What writes a mapped dataset; not for callers of the library. Every fault of the disk is an
 /// IoError that names the file.
 namespace mezzo::data {
 
@@ -92,14 +92,14 @@ class MEZZO_API NpyPlaces {
 
 /// A kind of folder that is written and may be replaced by one of its kind.
 struct FolderKind {
-  std::string_view name;  ///< "Mezzo folder"
+  std::string_view name;  ///< "mapped dataset"
   const char* list;       ///< the file in it that names all others
   /// Those names. Throws IoError where the file is damaged.
   std::vector<std::string> (*names)(const std::filesystem::path& folder);
   const FolderKind* folders = nullptr;  ///< what they are where they are no files
 };
 
-inline constexpr FolderKind kMezzoFolder{"Mezzo folder", kManifestFile, files_of_manifest};
+inline constexpr FolderKind kMappedDataset{"mapped dataset", kManifestFile, files_of_manifest};
 
 /// Throws InvalidArgument unless the folder `output` may be made: nothing is there or an empty
 /// folder, or, with `overwrite`, a folder of that kind that holds nothing but what its own list

@@ -276,7 +276,7 @@ std::vector<std::string> files_of_manifest(const std::filesystem::path& folder) 
   return files;
 }
 
-Dataset read_mezzo_folder(const std::filesystem::path& folder, const LoadOptions& options) {
+Dataset read_mapped_dataset(const std::filesystem::path& folder, const LoadOptions& options) {
   refuse_named_split(options, folder.string());
   const FolderManifest manifest = ManifestParser(folder / kManifestFile).parse();
   FolderReader reader(folder, manifest);
@@ -297,6 +297,6 @@ Dataset read_mezzo_folder(const std::filesystem::path& folder, const LoadOptions
 }
 
 extern const Format kMappedFormat = {
-    "Mezzo folder", {kManifestFile}, open_whole<read_mezzo_folder>};
+    "mapped dataset", {kManifestFile}, open_whole<read_mapped_dataset>};
 
 }  // namespace mezzo::data

@@ -12,8 +12,8 @@
 #include "mezzo/core/export.h"
 #include "mezzo/data/dataset.h"
 
-/// Mezzo's own format: a folder of a manifest, `mezzo.json`, and .npy files that are mapped to
-/// memory. The manifest is an object:
+/// A mapped dataset, Mezzo's own format: a folder of a manifest, `mezzo.json`, and .npy files that
+/// are mapped to memory. The manifest is an object:
 ///
 ///   format "mezzo", version 1, name, num_nodes N, num_edges E, num_features F, num_classes C,
 ///   metric "accuracy", "roc_auc" or "micro_f1", class_names [C] or [], and
@@ -70,7 +70,7 @@ MEZZO_API std::vector<std::string> files_of_manifest(const std::filesystem::path
 /// the values are validate()'s to check, but those of dense features, which are checked when the
 /// folder is written. Labels without masks get a random split.
 /// Throws IoError that names the file and the fault.
-MEZZO_API Dataset read_mezzo_folder(const std::filesystem::path& folder,
-                                    const LoadOptions& options);
+MEZZO_API Dataset read_mapped_dataset(const std::filesystem::path& folder,
+                                      const LoadOptions& options);
 
 }  // namespace mezzo::data

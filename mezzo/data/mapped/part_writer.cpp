@@ -83,7 +83,7 @@ PartSize PartWriter::write(std::int64_t index, const std::filesystem::path& fold
   write_features();
   write_labels();
   write_manifest(folder_, manifest_);
-  read_mezzo_folder(folder_, {}).validate();
+  read_mapped_dataset(folder_, {}).validate();
   const std::int64_t own = own_.sum().item<std::int64_t>();
   return {.folder = {},
           .own_nodes = own,

@@ -11,7 +11,7 @@
 #include "mezzo/data/mapped/mapped_dataset.h"
 #include "mezzo/data/parts.h"
 
-/// What writes the parts of a data set as Mezzo folders; not for callers of the library.
+/// What writes the parts of a data set as mapped datasets; not for callers of the library.
 namespace mezzo::data {
 
 /// The rows by destination of a whole data set, whichever way it has its edges.

@@ -14,9 +14,9 @@ namespace {
 using namespace mezzo::test;
 
 /// A path of three nodes, 0 - 1 - 2, with two classes and one split.
-class NeutralFolder : public testing::Test {
+class NpyFolder : public testing::Test {
  protected:
-  NeutralFolder() {
+  NpyFolder() {
     folder_.write("edge_index.npy", npy_int64({2, 4}, {0, 1, 1, 2, 1, 0, 2, 1}));
     folder_.write("labels.npy", npy_int64({3}, {0, 1, 1}));
     folder_.write("features.npz", features({0, 2, 2, 3}, {0, 2, 1}, {1, 2, 3}, {3, 3}));
@@ -53,7 +53,7 @@ class NeutralFolder : public testing::Test {
   TempFolder folder_;
 };
 
-TEST_F(NeutralFolder, is_read_as_it_stands) {
+TEST_F(NpyFolder, is_read_as_it_stands) {
   const Dataset data = load();
   EXPECT_EQ(data.name, "path");
   EXPECT_EQ(data.origin, folder_.path());
@@ -72,7 +72,7 @@ TEST_F(NeutralFolder, is_read_as_it_stands) {
   EXPECT_TRUE(at::equal(data.split(0).val, at::tensor({0, 1, 0}).to(at::kBool)));
 }
 
-TEST_F(NeutralFolder, needs_neither_meta_nor_features_nor_masks) {
+TEST_F(NpyFolder, needs_neither_meta_nor_features_nor_masks) {
   for (const char* name :
        {"meta.json", "features.npz", "train_mask.npy", "val_mask.npy", "test_mask.npy"}) {
     folder_.remove(name);
@@ -92,12 +92,12 @@ TEST_F(NeutralFolder, needs_neither_meta_nor_features_nor_masks) {
             1);
 }
 
-TEST_F(NeutralFolder, rows_are_normalised_only_when_asked) {
+TEST_F(NpyFolder, rows_are_normalised_only_when_asked) {
   const Dataset data = load({.normalize_features = true});
   EXPECT_TRUE(at::equal(data.features.values(), at::tensor({1.0F / 3, 2.0F / 3, 1.0F})));
 }
 
-TEST_F(NeutralFolder, dense_features_and_mask_matrices_are_read) {
+TEST_F(NpyFolder, dense_features_and_mask_matrices_are_read) {
   folder_.remove("features.npz");
   folder_.write("features.npy", npy_float32({3, 1}, {1, -2, 3}));
   folder_.write("train_mask.npy", npy_bool({3, 2}, "100001"));
@@ -110,7 +110,7 @@ TEST_F(NeutralFolder, dense_features_and_mask_matrices_are_read) {
   EXPECT_TRUE(throws<InvalidArgument>([&] { data.split(2); }, {"index 2 is outside [0, 2)"}));
 }
 
-TEST_F(NeutralFolder, labels_may_be_a_column_or_missing_and_masks_integers) {
+TEST_F(NpyFolder, labels_may_be_a_column_or_missing_and_masks_integers) {
   folder_.write("labels.npy", npy_int64({3, 1}, {-1, 1, 0}));
   folder_.write("val_mask.npy", npy_int32({3}, {0, 1, 0}));
   const Dataset data = load();
@@ -124,7 +124,7 @@ TEST_F(NeutralFolder, labels_may_be_a_column_or_missing_and_masks_integers) {
       throws<IoError>([&] { load(); }, {folder_.path("labels.npy"), "1 nodes have no label"}));
 }
 
-TEST_F(NeutralFolder, named_splits_are_picked_by_name) {
+TEST_F(NpyFolder, named_splits_are_picked_by_name) {
   folder_.write("train_mask_more.npy", npy_bool({3}, "011"));
   folder_.write("val_mask_more.npy", npy_bool({3}, "000"));
   folder_.write("test_mask_more.npy", npy_bool({3}, "100"));
@@ -136,7 +136,7 @@ TEST_F(NeutralFolder, named_splits_are_picked_by_name) {
   EXPECT_TRUE(throws<InvalidArgument>([&] { load({.split = "../x"}); }, {"'../x' is not a split"}));
 }
 
-TEST_F(NeutralFolder, roc_auc_comes_from_meta) {
+TEST_F(NpyFolder, roc_auc_comes_from_meta) {
   folder_.write("meta.json", R"x({"metric": "ROC AUC (binary)"})x");
   EXPECT_EQ(load().metric, Metric::kRocAuc);
   for (const char* word : {"roc_auc", "rocauc", "ROC-AUC", "Roc Auc"}) {
@@ -148,12 +148,12 @@ TEST_F(NeutralFolder, roc_auc_comes_from_meta) {
   EXPECT_TRUE(refused("meta.json", R"({"metric": "BLEU"})", "'BLEU' is not one of"));
 }
 
-TEST_F(NeutralFolder, roc_auc_of_three_classes_is_an_io_error) {
+TEST_F(NpyFolder, roc_auc_of_three_classes_is_an_io_error) {
   folder_.write("meta.json", R"({"metric": "ROC AUC", "num_classes": 3})");
   EXPECT_TRUE(throws<IoError>([&] { load(); }, {folder_.path(), "ROC AUC judges two classes"}));
 }
 
-TEST_F(NeutralFolder, missing_files_are_io_errors_that_name_them) {
+TEST_F(NpyFolder, missing_files_are_io_errors_that_name_them) {
   for (const char* name : {"val_mask.npy", "edge_index.npy", "labels.npy"}) {
     folder_.write("edge_index.npy", npy_int64({2, 0}, {}));  // so that it is a folder of this kind
     folder_.remove(name);
@@ -161,7 +161,7 @@ TEST_F(NeutralFolder, missing_files_are_io_errors_that_name_them) {
   }
 }
 
-TEST_F(NeutralFolder, without_labels_and_masks_is_for_those_who_need_none) {
+TEST_F(NpyFolder, without_labels_and_masks_is_for_those_who_need_none) {
   for (const char* name : {"labels.npy", "train_mask.npy", "val_mask.npy", "test_mask.npy"}) {
     folder_.remove(name);
   }
@@ -194,7 +194,7 @@ TEST_F(NeutralFolder, without_labels_and_masks_is_for_those_who_need_none) {
   EXPECT_TRUE(refused_without("{}", "labels.npy: no such file, and neither features"));
 }
 
-TEST_F(NeutralFolder, edges_are_checked) {
+TEST_F(NpyFolder, edges_are_checked) {
   EXPECT_TRUE(refused("edge_index.npy", npy_int64({2, 1}, {0, 3}), "names node 3, outside [0, 3)"));
   EXPECT_TRUE(refused("edge_index.npy", npy_int64({2, 1}, {-1, 0}), "names node -1"));
   EXPECT_TRUE(refused("edge_index.npy", npy_int64({1, 2}, {0, 1}), "expected shape [2, E]"));
@@ -204,7 +204,7 @@ TEST_F(NeutralFolder, edges_are_checked) {
   EXPECT_TRUE(refused("edge_index.npy", "", "not an npy file"));
 }
 
-TEST_F(NeutralFolder, labels_are_checked) {
+TEST_F(NpyFolder, labels_are_checked) {
   EXPECT_TRUE(refused("labels.npy", npy_int64({3}, {0, -2, 1}), "negative label -2"));
   EXPECT_TRUE(refused("labels.npy", npy_int64({3}, {0, std::int64_t{1} << 40, 1}), "sensible"));
   EXPECT_TRUE(refused("labels.npy", npy_int64({0}, {}), "one label a node"));
@@ -213,7 +213,7 @@ TEST_F(NeutralFolder, labels_are_checked) {
   EXPECT_TRUE(refused("labels.npy", npy_float32({3}, {0, 1, 1}), "expected integers"));
 }
 
-TEST_F(NeutralFolder, sparse_features_are_checked) {
+TEST_F(NpyFolder, sparse_features_are_checked) {
   const auto bad = [&](const std::string& bytes, const std::string& fault) {
     return refused("features.npz", bytes, fault);
   };
@@ -230,7 +230,7 @@ TEST_F(NeutralFolder, sparse_features_are_checked) {
   EXPECT_TRUE(bad("PK", "npz"));
 }
 
-TEST_F(NeutralFolder, features_that_are_not_finite_are_an_io_error) {
+TEST_F(NpyFolder, features_that_are_not_finite_are_an_io_error) {
   folder_.write("features.npz", features({0, 2, 2, 3}, {0, 2, 1}, {1, INFINITY, 3}, {3, 3}));
   EXPECT_TRUE(throws<IoError>([&] { load(); }, {folder_.path(), "value 1 is inf"}));
   folder_.remove("features.npz");
@@ -239,7 +239,7 @@ TEST_F(NeutralFolder, features_that_are_not_finite_are_an_io_error) {
                               {"features.npy: value 1 is -1e+300, beyond the range of float32"}));
 }
 
-TEST_F(NeutralFolder, rows_that_do_not_fit_are_told_before_edges_that_follow_them) {
+TEST_F(NpyFolder, rows_that_do_not_fit_are_told_before_edges_that_follow_them) {
   folder_.remove("features.npz");
   folder_.write("features.npy", npy_float32({4, 1}, {1, 2, 3, 4}));
   folder_.write("edge_index.npy", npy_int64({2, 1}, {0, 3}));
@@ -247,12 +247,12 @@ TEST_F(NeutralFolder, rows_that_do_not_fit_are_told_before_edges_that_follow_the
                               {folder_.path("features.npy"), "expected shape [3, F], got [4, 1]"}));
 }
 
-TEST_F(NeutralFolder, two_feature_files_contradict) {
+TEST_F(NpyFolder, two_feature_files_contradict) {
   folder_.write("features.npy", npy_float32({3, 1}, {1, 2, 3}));
   EXPECT_TRUE(throws<IoError>([&] { load(); }, {"both features.npz and features.npy"}));
 }
 
-TEST_F(NeutralFolder, masks_are_checked) {
+TEST_F(NpyFolder, masks_are_checked) {
   EXPECT_TRUE(refused("val_mask.npy", npy_bool({3, 2}, "000000"), "2 splits"));
   EXPECT_TRUE(refused("train_mask.npy", npy_bool({2}, "10"), "expected shape [3]"));
   EXPECT_TRUE(refused("train_mask.npy", npy_int64({3}, {2, 0, 0}), "expected booleans"));
@@ -261,7 +261,7 @@ TEST_F(NeutralFolder, masks_are_checked) {
   EXPECT_TRUE(throws<IoError>([&] { load(); }, {folder_.path(), "node 1 is in two masks"}));
 }
 
-TEST_F(NeutralFolder, meta_is_checked) {
+TEST_F(NpyFolder, meta_is_checked) {
   EXPECT_TRUE(refused("meta.json", "{", "not valid JSON"));
   EXPECT_TRUE(refused("meta.json", std::string(1'000'000, '['), "not valid JSON"));
   EXPECT_TRUE(refused("meta.json", "[]", "expected a JSON object"));

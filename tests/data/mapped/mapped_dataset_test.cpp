@@ -25,9 +25,9 @@ json array_entry(const std::string& file, const std::string& dtype,
 }
 
 /// A path of three nodes, 0 - 1 - 2, with two classes and one split.
-class MezzoFolder : public testing::Test {
+class MappedDataset : public testing::Test {
  protected:
-  MezzoFolder() {
+  MappedDataset() {
     folder_.write("p.npy", npy_int64({4}, {0, 1, 3, 4}));
     folder_.write("i.npy", npy_int32({4}, {1, 0, 2, 1}));
     folder_.write("x.npy", npy_float32({3, 2}, {1, 2, 3, 4, 5, 6}));
@@ -85,7 +85,7 @@ class MezzoFolder : public testing::Test {
   json manifest_;
 };
 
-TEST_F(MezzoFolder, is_read_as_it_stands) {
+TEST_F(MappedDataset, is_read_as_it_stands) {
   const Dataset data = load();
   EXPECT_EQ(data.name, "path");
   EXPECT_EQ(data.origin, folder_.path());
@@ -105,7 +105,7 @@ TEST_F(MezzoFolder, is_read_as_it_stands) {
   EXPECT_TRUE(at::equal(data.split(0).val, at::tensor({0, 1, 0}).to(at::kBool)));
 }
 
-TEST_F(MezzoFolder, may_hold_wide_ids_and_16_bit_features) {
+TEST_F(MappedDataset, may_hold_wide_ids_and_16_bit_features) {
   manifest_["arrays"]["indices"] = array_entry("i.npy", "int64", {4});
   folder_.write("i.npy", npy_int64({4}, {1, 0, 2, 1}));
   manifest_["arrays"]["features"] = array_entry("x.npy", "bfloat16", {3, 2});
@@ -117,7 +117,7 @@ TEST_F(MezzoFolder, may_hold_wide_ids_and_16_bit_features) {
       data.features, at::tensor({1.F, 0.F, 0.F, 0.F, 0.F, -2.F}).view({3, 2}).to(at::kBFloat16)));
 }
 
-TEST_F(MezzoFolder, may_hold_sparse_features_which_are_read_as_float32) {
+TEST_F(MappedDataset, may_hold_sparse_features_which_are_read_as_float32) {
   manifest_["arrays"].erase("features");
   manifest_["arrays"]["feature_indptr"] = array_entry("s.npy", "int64", {4});
   manifest_["arrays"]["feature_indices"] = array_entry("t.npy", "int64", {2});
@@ -134,7 +134,7 @@ TEST_F(MezzoFolder, may_hold_sparse_features_which_are_read_as_float32) {
   EXPECT_TRUE(refused("s.npy", "outside [0, 2)"));
 }
 
-TEST_F(MezzoFolder, needs_neither_features_nor_masks) {
+TEST_F(MappedDataset, needs_neither_features_nor_masks) {
   manifest_["num_features"] = 0;
   for (const char* name : {"features", "train_masks", "val_masks", "test_masks"}) {
     manifest_["arrays"].erase(name);
@@ -146,7 +146,7 @@ TEST_F(MezzoFolder, needs_neither_features_nor_masks) {
   EXPECT_EQ(data.split(0).train.sum().item<std::int64_t>(), 1);
 }
 
-TEST_F(MezzoFolder, without_labels_is_for_those_who_need_none) {
+TEST_F(MappedDataset, without_labels_is_for_those_who_need_none) {
   for (const char* name : {"labels", "train_masks", "val_masks", "test_masks"}) {
     manifest_["arrays"].erase(name);
   }
@@ -160,7 +160,7 @@ TEST_F(MezzoFolder, without_labels_is_for_those_who_need_none) {
   EXPECT_EQ(data.num_edges(), 4);
 }
 
-TEST_F(MezzoFolder, a_node_without_a_label_is_left_out_by_masks_alone) {
+TEST_F(MappedDataset, a_node_without_a_label_is_left_out_by_masks_alone) {
   folder_.write("y.npy", npy_int64({3}, {0, -1, 1}));
   EXPECT_TRUE(throws<IoError>([&] { load(); }, {folder_.path(), "node 1 has no label, but is in"}));
   for (const char* name : {"train_masks", "val_masks", "test_masks"}) {
@@ -169,7 +169,7 @@ TEST_F(MezzoFolder, a_node_without_a_label_is_left_out_by_masks_alone) {
   EXPECT_TRUE(refused("y.npy", "without a label, and no masks"));
 }
 
-TEST_F(MezzoFolder, labels_without_classes_are_no_data) {
+TEST_F(MappedDataset, labels_without_classes_are_no_data) {
   manifest_["num_classes"] = 0;
   manifest_["class_names"] = json::array();
   for (const bool optional : {false, true}) {
@@ -178,16 +178,16 @@ TEST_F(MezzoFolder, labels_without_classes_are_no_data) {
   }
 }
 
-TEST_F(MezzoFolder, mapped_features_are_not_normalised) {
+TEST_F(MappedDataset, mapped_features_are_not_normalised) {
   EXPECT_TRUE(throws<InvalidArgument>([&] { load({.normalize_features = true}); },
                                       {"mezzo data convert --normalize-features"}));
 }
 
-TEST_F(MezzoFolder, has_no_named_splits) {
+TEST_F(MappedDataset, has_no_named_splits) {
   EXPECT_TRUE(throws<InvalidArgument>([&] { load({.split = "x"}); }, {"split", "'x'"}));
 }
 
-TEST_F(MezzoFolder, wrong_manifests_are_named) {
+TEST_F(MappedDataset, wrong_manifests_are_named) {
   EXPECT_TRUE(refused_with("/format", "other", "'format'"));
   EXPECT_TRUE(refused_with("/version", 2, "version 2, this library reads 1"));
   EXPECT_TRUE(refused_with("/num_nodes", -3, "'num_nodes' is not an integer of 0"));
@@ -225,7 +225,7 @@ TEST_F(MezzoFolder, wrong_manifests_are_named) {
   }
 }
 
-TEST_F(MezzoFolder, wrong_files_are_named) {
+TEST_F(MappedDataset, wrong_files_are_named) {
   EXPECT_TRUE(refused_file("i.npy", npy_int32({4}, {1, 0, 2, 1}).substr(0, 140), "needs 16 bytes"));
   EXPECT_TRUE(refused_file("i.npy", npy_int32({4}, {1, 0, 2, 1}) + "x", "got 17"));
   EXPECT_TRUE(refused_file("i.npy", npy_int32({3}, {1, 0, 2}), "its shape is [3]"));
@@ -239,7 +239,7 @@ TEST_F(MezzoFolder, wrong_files_are_named) {
   EXPECT_TRUE(refused("y.npy", "no such file"));
 }
 
-TEST_F(MezzoFolder, wrong_values_are_named_by_folder_and_array) {
+TEST_F(MappedDataset, wrong_values_are_named_by_folder_and_array) {
   const auto wrong = [&](const std::string& name, const std::string& bytes,
                          const std::string& fault) {
     const std::string kept = folder_.path("kept");
@@ -257,12 +257,12 @@ TEST_F(MezzoFolder, wrong_values_are_named_by_folder_and_array) {
   EXPECT_TRUE(wrong("b.npy", npy_bool({3, 1}, "100"), "node 0 is in two masks"));
 }
 
-TEST_F(MezzoFolder, is_listed) {
+TEST_F(MappedDataset, is_listed) {
   folder_.write("sets/mine/mezzo.json", "{}");
   const std::vector<KnownDataset> found = list_datasets(folder_.path("sets"));
   ASSERT_EQ(found.size(), 2U);
   EXPECT_EQ(found[1].name, "mine");
-  EXPECT_EQ(found[1].description, "Mezzo folder");
+  EXPECT_EQ(found[1].description, "mapped dataset");
 }
 
 }  // namespace
