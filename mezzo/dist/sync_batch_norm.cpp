@@ -1,10 +1,12 @@
 #include "mezzo/dist/sync_batch_norm.h"
 
+#include <ostream>
 #include <utility>
 
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/core/ivalue.h>
+#include <fmt/format.h>
 #include <torch/csrc/autograd/custom_function.h>
 
 #include "mezzo/core/error.h"
@@ -90,8 +92,12 @@ struct SyncNormalize : torch::autograd::Function<SyncNormalize> {
 
 }  // namespace
 
-SyncBatchNorm1dImpl::SyncBatchNorm1dImpl(SyncBatchNorm1dOptions given, ProcessGroup group)
-    : options(given), group_(std::move(group)) {
+SyncBatchNorm1dImpl::SyncBatchNorm1dImpl(SyncBatchNorm1dOptions layer_options, ProcessGroup group)
+    : options(layer_options), group_(std::move(group)) {
+  reset();
+}
+
+void SyncBatchNorm1dImpl::reset() {
   MEZZO_CHECK(options.num_features >= 1,
               "SyncBatchNorm1d: expected num_features of at least 1, got {}", options.num_features);
   MEZZO_CHECK(options.eps > 0, "SyncBatchNorm1d: expected eps above 0, got {}", options.eps);
@@ -102,6 +108,11 @@ SyncBatchNorm1dImpl::SyncBatchNorm1dImpl(SyncBatchNorm1dOptions given, ProcessGr
   running_mean = register_buffer("running_mean", at::zeros({options.num_features}));
   running_var = register_buffer("running_var", at::ones({options.num_features}));
   num_batches_tracked = register_buffer("num_batches_tracked", at::zeros({}, at::kLong));
+}
+
+void SyncBatchNorm1dImpl::pretty_print(std::ostream& stream) const {
+  stream << fmt::format("mezzo::dist::SyncBatchNorm1d(num_features={}, eps={}, momentum={})",
+                        options.num_features, options.eps, options.momentum);
 }
 
 void SyncBatchNorm1dImpl::reset_parameters() {

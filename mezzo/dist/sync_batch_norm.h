@@ -1,9 +1,10 @@
 #pragma once
 
 #include <cstdint>
+#include <iosfwd>
 
 #include <ATen/core/Tensor.h>
-#include <torch/nn/module.h>
+#include <torch/nn/cloneable.h>
 #include <torch/nn/pimpl.h>
 
 #include "mezzo/core/export.h"
@@ -26,12 +27,16 @@ struct SyncBatchNorm1dOptions {
 /// While training all ranks take part in each forward and each backward, in the same order; the
 /// numbers of rows may differ, also be 0. The gradients of weight and bias are those of this rank's
 /// rows, like any other parameter's, to be reduced with them. In evaluation nothing communicates.
-class MEZZO_API SyncBatchNorm1dImpl : public torch::nn::Module {
+class MEZZO_API SyncBatchNorm1dImpl : public torch::nn::Cloneable<SyncBatchNorm1dImpl> {
  public:
   /// Throws InvalidArgument for options out of range.
   SyncBatchNorm1dImpl(SyncBatchNorm1dOptions options, ProcessGroup group);
+  /// Creates the parameters; called by the constructor and clone().
+  void reset() override;
   /// weight 1, bias 0, no statistics.
   void reset_parameters();
+  /// Writes the name, sizes and options in one line.
+  void pretty_print(std::ostream& stream) const override;
   /// x: floating [n, num_features]. Returns its shape and dtype; statistics and sums in float32
   /// (float64 where x or the parameters are), joined from the ranks' means in float64, rounded once
   /// at the end. Allocates; while training it communicates, blocks and synchronises. Throws

@@ -1,6 +1,9 @@
 #include "mezzo/nn/appnp_conv.h"
 
+#include <ostream>
+
 #include <ATen/ATen.h>
+#include <fmt/format.h>
 
 #include "mezzo/core/error.h"
 #include "mezzo/nn/layer_support.h"
@@ -13,11 +16,20 @@ constexpr auto kAppnpConvName = "APPNPConv";
 
 }  // namespace
 
-APPNPConvImpl::APPNPConvImpl(APPNPConvOptions given) : options(given) {
+APPNPConvImpl::APPNPConvImpl(APPNPConvOptions layer_options) : options(layer_options) {
+  reset();
+}
+
+void APPNPConvImpl::reset() {
   detail::check_hops(kAppnpConvName, options.k);
   MEZZO_CHECK(options.alpha >= 0 && options.alpha <= 1, "{}: expected alpha in [0, 1], got {}",
               kAppnpConvName, options.alpha);
   detail::check_probability(kAppnpConvName, "edge_drop", options.edge_drop);
+}
+
+void APPNPConvImpl::pretty_print(std::ostream& stream) const {
+  stream << fmt::format("mezzo::nn::APPNPConv(k={}, alpha={}, edge_drop={})", options.k,
+                        options.alpha, options.edge_drop);
 }
 
 at::Tensor APPNPConvImpl::forward(const Topology& topology, const at::Tensor& h,

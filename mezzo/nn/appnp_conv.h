@@ -1,9 +1,10 @@
 #pragma once
 
 #include <cstdint>
+#include <iosfwd>
 
 #include <ATen/core/Tensor.h>
-#include <torch/nn/module.h>
+#include <torch/nn/cloneable.h>
 #include <torch/nn/pimpl.h>
 
 #include "mezzo/core/export.h"
@@ -22,12 +23,16 @@ struct APPNPConvOptions {
 /// from z = h, k times z = (1 - alpha) D_in^(-1/2) A D_out^(-1/2) z + alpha h, with degrees of at
 /// least 1; with edge weights A holds them, and the degrees are their sums into a destination and
 /// out of a source. No parameters.
-class MEZZO_API APPNPConvImpl : public torch::nn::Module {
+class MEZZO_API APPNPConvImpl : public torch::nn::Cloneable<APPNPConvImpl> {
  public:
   /// Throws InvalidArgument unless k is at least 0, alpha in [0, 1] and edge_drop in [0, 1).
   explicit APPNPConvImpl(APPNPConvOptions options = {});
+  /// Checks the options; called by the constructor and clone().
+  void reset() override;
   /// Nothing: there are none.
   void reset_parameters() {}
+  /// Writes the name, sizes and options in one line.
+  void pretty_print(std::ostream& stream) const override;
   /// topology: of one set of nodes. h: [N, ...], strided. edge_weight: floating, positive [E],
   /// which synchronises to read the signs, or undefined. Returns the shape of h. Throws
   /// InvalidArgument for other shapes. Dropout draws from libtorch's generator.

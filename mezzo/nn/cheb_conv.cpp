@@ -1,9 +1,11 @@
 #include "mezzo/nn/cheb_conv.h"
 
+#include <ostream>
 #include <utility>
 #include <vector>
 
 #include <ATen/ATen.h>
+#include <fmt/format.h>
 
 #include "mezzo/core/error.h"
 #include "mezzo/nn/layer_support.h"
@@ -89,13 +91,22 @@ at::Tensor sum_of_polynomials(const Laplacian& laplacian, const std::vector<at::
 
 }  // namespace
 
-ChebConvImpl::ChebConvImpl(ChebConvOptions given) : options(std::move(given)) {
+ChebConvImpl::ChebConvImpl(ChebConvOptions layer_options) : options(std::move(layer_options)) {
+  reset();
+}
+
+void ChebConvImpl::reset() {
   detail::check_positive(kChebConvName, "in_features", options.in_features);
   detail::check_positive(kChebConvName, "out_features", options.out_features);
   detail::check_positive(kChebConvName, "k", options.k);
   const std::int64_t width = options.k * options.in_features;
   const auto product = torch::nn::LinearOptions(width, options.out_features).bias(options.bias);
   linear = register_module("linear", torch::nn::Linear(product));
+}
+
+void ChebConvImpl::pretty_print(std::ostream& stream) const {
+  stream << fmt::format("mezzo::nn::ChebConv(in_features={}, out_features={}, k={}, bias={})",
+                        options.in_features, options.out_features, options.k, options.bias);
 }
 
 void ChebConvImpl::reset_parameters() {

@@ -1,9 +1,10 @@
 #pragma once
 
 #include <cstdint>
+#include <iosfwd>
 
 #include <ATen/core/Tensor.h>
-#include <torch/nn/module.h>
+#include <torch/nn/cloneable.h>
 #include <torch/nn/modules/linear.h>
 #include <torch/nn/pimpl.h>
 
@@ -28,12 +29,16 @@ struct ChebConvOptions {
 /// at least 1, on both sides. With DGL's parameters: `linear.weight` [out, k in], `linear.bias`
 /// [out] (libtorch's defaults). Multiplies before the terms, by Clenshaw's rule, when out_features
 /// is the smaller.
-class MEZZO_API ChebConvImpl : public torch::nn::Module {
+class MEZZO_API ChebConvImpl : public torch::nn::Cloneable<ChebConvImpl> {
  public:
   /// Throws InvalidArgument unless the sizes and k are positive.
   explicit ChebConvImpl(ChebConvOptions options);
-  /// Draws the parameters anew, as the class says, from the generator of their device.
+  /// Creates the parameters; called by the constructor and clone().
+  void reset() override;
+  /// Reinitializes the parameters.
   void reset_parameters();
+  /// Writes the name, sizes and options in one line.
+  void pretty_print(std::ostream& stream) const override;
   /// topology: of one set of nodes. h: [N, in], strided or sparse CSR. lambda_max: the largest
   /// eigenvalue of the normalised Laplacian, floating [] or [1], or [N] with each node that of its
   /// graph (of a batch: repeat_interleave by the numbers of nodes); undefined: 2, its upper bound.

@@ -1,8 +1,10 @@
 #include "mezzo/nn/dot_gat_conv.h"
 
 #include <cmath>
+#include <ostream>
 
 #include <ATen/ATen.h>
+#include <fmt/format.h>
 
 #include "mezzo/message_passing/ops.h"
 #include "mezzo/nn/layer_support.h"
@@ -14,7 +16,11 @@ constexpr auto kDotGatConvName = "DotGatConv";
 
 }  // namespace
 
-DotGatConvImpl::DotGatConvImpl(DotGatConvOptions given) : options(given) {
+DotGatConvImpl::DotGatConvImpl(DotGatConvOptions layer_options) : options(layer_options) {
+  reset();
+}
+
+void DotGatConvImpl::reset() {
   detail::check_positive(kDotGatConvName, "in_features", options.in_features);
   detail::check_positive(kDotGatConvName, "out_features", options.out_features);
   detail::check_positive(kDotGatConvName, "num_heads", options.num_heads);
@@ -29,6 +35,14 @@ DotGatConvImpl::DotGatConvImpl(DotGatConvOptions given) : options(given) {
     fc_src = register_module("fc_src", product(options.in_features));
     fc_dst = register_module("fc_dst", product(in_dst));
   }
+}
+
+void DotGatConvImpl::pretty_print(std::ostream& stream) const {
+  stream << fmt::format(
+      "mezzo::nn::DotGatConv(in_features={}, in_features_dst={}, out_features={}, "
+      "num_heads={}, allow_zero_in_degree={})",
+      options.in_features, options.in_features_dst, options.out_features, options.num_heads,
+      options.allow_zero_in_degree);
 }
 
 void DotGatConvImpl::reset_parameters() {

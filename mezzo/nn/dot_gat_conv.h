@@ -1,10 +1,11 @@
 #pragma once
 
 #include <cstdint>
+#include <iosfwd>
 #include <utility>
 
 #include <ATen/core/Tensor.h>
-#include <torch/nn/module.h>
+#include <torch/nn/cloneable.h>
 #include <torch/nn/modules/linear.h>
 #include <torch/nn/pimpl.h>
 
@@ -28,12 +29,16 @@ struct DotGatConvOptions {
 /// parameter `fc.weight` [heads * out, in], which starts as a linear layer's; with
 /// in_features_dst `fc_src.weight` [heads * out, in] and `fc_dst.weight` [heads * out, in_dst] take
 /// its place, for z_u and z_v, also where the widths are equal.
-class MEZZO_API DotGatConvImpl : public torch::nn::Module {
+class MEZZO_API DotGatConvImpl : public torch::nn::Cloneable<DotGatConvImpl> {
  public:
   /// Throws InvalidArgument unless the sizes are positive (in_features_dst: or 0).
   explicit DotGatConvImpl(DotGatConvOptions options);
-  /// Draws the parameters anew, as the class says, from the generator of their device.
+  /// Creates the parameters; called by the constructor and clone().
+  void reset() override;
+  /// Reinitializes the parameters.
   void reset_parameters();
+  /// Writes the name, sizes and options in one line.
+  void pretty_print(std::ostream& stream) const override;
   /// h: [num_src, in], strided or sparse CSR, where the destinations are the first num_dst sources;
   /// or a pair of it, for any topology, and [num_dst, in_dst]. Returns [num_dst, heads, out].
   /// Throws InvalidArgument for other shapes, and for destinations without in-edges (in a sample

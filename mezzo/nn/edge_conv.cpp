@@ -1,12 +1,14 @@
 #include "mezzo/nn/edge_conv.h"
 
 #include <optional>
+#include <ostream>
 #include <utility>
 
 #include <ATen/ATen.h>
 #include <ATen/autocast_mode.h>
 #include <c10/core/DispatchKeySet.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
+#include <fmt/format.h>
 
 #include "mezzo/core/error.h"
 #include "mezzo/message_passing/ops.h"
@@ -31,7 +33,11 @@ at::ScalarType result_dtype(const at::Tensor& h, const at::Tensor& weight) {
 
 }  // namespace
 
-EdgeConvImpl::EdgeConvImpl(EdgeConvOptions given) : options(std::move(given)) {
+EdgeConvImpl::EdgeConvImpl(EdgeConvOptions layer_options) : options(std::move(layer_options)) {
+  reset();
+}
+
+void EdgeConvImpl::reset() {
   const std::int64_t in = options.in_features, out = options.out_features;
   detail::check_positive(kEdgeConvName, "in_features", in);
   detail::check_positive(kEdgeConvName, "out_features", out);
@@ -40,6 +46,13 @@ EdgeConvImpl::EdgeConvImpl(EdgeConvOptions given) : options(std::move(given)) {
   if (options.batch_norm) {
     normalize_ = detail::add_normalization(*this, "bn", Normalization::kBatch, out);
   }
+}
+
+void EdgeConvImpl::pretty_print(std::ostream& stream) const {
+  stream << fmt::format(
+      "mezzo::nn::EdgeConv(in_features={}, out_features={}, batch_norm={}, "
+      "allow_zero_in_degree={})",
+      options.in_features, options.out_features, options.batch_norm, options.allow_zero_in_degree);
 }
 
 at::Tensor EdgeConvImpl::forward(const Topology& topology, const NodeRows& h) {

@@ -2,9 +2,10 @@
 
 #include <cstdint>
 #include <functional>
+#include <iosfwd>
 
 #include <ATen/core/Tensor.h>
-#include <torch/nn/module.h>
+#include <torch/nn/cloneable.h>
 #include <torch/nn/modules/linear.h>
 #include <torch/nn/pimpl.h>
 
@@ -32,10 +33,14 @@ struct EdgeConvOptions {
 /// [E, F] tensor. Products and difference are float32 (float64), also of 16-bit rows and in a mixed
 /// precision region, and rounded once. Batch normalization needs the statistics of the messages, so
 /// with it they are made: [E, out], kept for the backward.
-class MEZZO_API EdgeConvImpl : public torch::nn::Module {
+class MEZZO_API EdgeConvImpl : public torch::nn::Cloneable<EdgeConvImpl> {
  public:
   /// Throws InvalidArgument unless both sizes are positive.
   explicit EdgeConvImpl(EdgeConvOptions options);
+  /// Creates the parameters; called by the constructor and clone().
+  void reset() override;
+  /// Writes the name, sizes and options in one line.
+  void pretty_print(std::ostream& stream) const override;
   /// h: [num_src, in], strided or sparse CSR, where the destinations are the first num_dst sources;
   /// or a pair of it, for any topology, and [num_dst, in]. Returns [num_dst, out]. Throws
   /// InvalidArgument for other shapes, for destinations without in-edges (in a sample that

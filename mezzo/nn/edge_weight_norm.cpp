@@ -1,8 +1,10 @@
 #include "mezzo/nn/edge_weight_norm.h"
 
 #include <cmath>
+#include <ostream>
 
 #include <ATen/ATen.h>
+#include <fmt/format.h>
 
 #include "mezzo/core/error.h"
 #include "mezzo/nn/layer_support.h"
@@ -15,9 +17,19 @@ constexpr auto kEdgeWeightNormName = "EdgeWeightNorm";
 
 }  // namespace
 
-EdgeWeightNormImpl::EdgeWeightNormImpl(EdgeWeightNormOptions given) : options(given) {
+EdgeWeightNormImpl::EdgeWeightNormImpl(EdgeWeightNormOptions layer_options)
+    : options(layer_options) {
+  reset();
+}
+
+void EdgeWeightNormImpl::reset() {
   MEZZO_CHECK(std::isfinite(options.eps) && options.eps >= 0,
               "{}: expected eps finite and at least 0, got {}", kEdgeWeightNormName, options.eps);
+}
+
+void EdgeWeightNormImpl::pretty_print(std::ostream& stream) const {
+  stream << fmt::format("mezzo::nn::EdgeWeightNorm(norm={}, eps={})",
+                        detail::norm_name(options.norm), options.eps);
 }
 
 at::Tensor EdgeWeightNormImpl::forward(const Topology& topology, const at::Tensor& edge_weight) {

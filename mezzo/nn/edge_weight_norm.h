@@ -1,7 +1,9 @@
 #pragma once
 
+#include <iosfwd>
+
 #include <ATen/core/Tensor.h>
-#include <torch/nn/module.h>
+#include <torch/nn/cloneable.h>
 #include <torch/nn/pimpl.h>
 
 #include "mezzo/core/export.h"
@@ -21,10 +23,14 @@ struct EdgeWeightNormOptions {
 /// Edge weights divided by their sums at the ends of the edges (DGL's EdgeWeightNorm, as Kipf &
 /// Welling, ICLR'17, normalise a weighted adjacency matrix): the edge_weight of a GraphConv with
 /// DegreeNorm::kNone. Without parameters. kLeft is not DGL's.
-class MEZZO_API EdgeWeightNormImpl : public torch::nn::Module {
+class MEZZO_API EdgeWeightNormImpl : public torch::nn::Cloneable<EdgeWeightNormImpl> {
  public:
   /// Throws InvalidArgument unless eps is finite and at least 0.
   explicit EdgeWeightNormImpl(EdgeWeightNormOptions options = {});
+  /// Checks the options; called by the constructor and clone().
+  void reset() override;
+  /// Writes the name, sizes and options in one line.
+  void pretty_print(std::ostream& stream) const override;
 
   /// edge_weight: floating [E] or [E, 1], on the topology's device, with kBoth positive, otherwise
   /// not negative, but for kNone, which takes all. Where a sum and eps are 0 the weights stay 0.

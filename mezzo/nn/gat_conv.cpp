@@ -2,11 +2,13 @@
 
 #include <cmath>
 #include <optional>
+#include <ostream>
 #include <utility>
 
 #include <ATen/ATen.h>
 #include <c10/core/DispatchKeySet.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
+#include <fmt/format.h>
 #include <torch/nn/init.h>
 
 #include "mezzo/message_passing/ops.h"
@@ -20,7 +22,11 @@ constexpr auto kGatConvName = "GATConv";
 
 }  // namespace
 
-GATConvImpl::GATConvImpl(GATConvOptions given) : options(std::move(given)) {
+GATConvImpl::GATConvImpl(GATConvOptions layer_options) : options(std::move(layer_options)) {
+  reset();
+}
+
+void GATConvImpl::reset() {
   detail::check_attention_options(kGatConvName, options);
   const std::int64_t heads = options.num_heads, width = heads * options.out_features;
   const std::int64_t in = options.in_features, in_dst = destination_width();
@@ -41,6 +47,16 @@ GATConvImpl::GATConvImpl(GATConvOptions given) : options(std::move(given)) {
   }
   if (options.bias && res_fc.is_empty()) bias = register_parameter("bias", at::empty({width}));
   reset_parameters();
+}
+
+void GATConvImpl::pretty_print(std::ostream& stream) const {
+  stream << fmt::format(
+      "mezzo::nn::GATConv(in_features={}, in_features_dst={}, out_features={}, "
+      "num_heads={}, feature_dropout={}, attention_dropout={}, negative_slope={}, "
+      "residual={}, bias={}, allow_zero_in_degree={})",
+      options.in_features, options.in_features_dst, options.out_features, options.num_heads,
+      options.feature_dropout, options.attention_dropout, options.negative_slope, options.residual,
+      options.bias, options.allow_zero_in_degree);
 }
 
 std::int64_t GATConvImpl::destination_width() const {

@@ -1,11 +1,12 @@
 #pragma once
 
 #include <cstdint>
+#include <iosfwd>
 #include <optional>
 #include <utility>
 
 #include <ATen/core/Tensor.h>
-#include <torch/nn/module.h>
+#include <torch/nn/cloneable.h>
 #include <torch/nn/modules/linear.h>
 #include <torch/nn/pimpl.h>
 
@@ -42,13 +43,17 @@ struct GATConvOptions {
 /// fused operation (gat_attention) from the scores on: keeps two numbers per node and head beside
 /// rows. One product makes the scores of all heads: a row with an infinity or NaN in one head has
 /// NaN scores in all, while DGL's other heads keep theirs.
-class MEZZO_API GATConvImpl : public torch::nn::Module {
+class MEZZO_API GATConvImpl : public torch::nn::Cloneable<GATConvImpl> {
  public:
   /// Throws InvalidArgument unless the sizes are positive (in_features_dst: or 0), the dropouts in
   /// [0, 1) and the slope finite.
   explicit GATConvImpl(GATConvOptions options);
-  /// Draws the parameters anew, as the class says, from the generator of their device.
+  /// Creates the parameters; called by the constructor and clone().
+  void reset() override;
+  /// Reinitializes the parameters.
   void reset_parameters();
+  /// Writes the name, sizes and options in one line.
+  void pretty_print(std::ostream& stream) const override;
   /// h: [num_src, in], strided or sparse CSR, where the destinations are the first num_dst sources;
   /// or a pair of it, for any topology, and [num_dst, in_dst]; edge_weight: floating [E] or
   /// undefined, multiplies the attention of all heads after its dropout. Returns [num_dst, heads,

@@ -2,11 +2,13 @@
 
 #include <cmath>
 #include <optional>
+#include <ostream>
 #include <utility>
 
 #include <ATen/ATen.h>
+#include <fmt/format.h>
 #include <torch/nn/init.h>
-#include <torch/nn/modules/container/modulelist.h>
+#include <torch/nn/modules/linear.h>
 
 #include "mezzo/core/error.h"
 #include "mezzo/graph/argument_checks.h"
@@ -55,25 +57,37 @@ Topology edges_at(const Topology& topology, const at::Tensor& ids) {
 
 }  // namespace
 
-GatedGraphConvImpl::GatedGraphConvImpl(GatedGraphConvOptions given) : options(std::move(given)) {
+GatedGraphConvImpl::GatedGraphConvImpl(GatedGraphConvOptions layer_options)
+    : options(std::move(layer_options)) {
+  reset();
+}
+
+void GatedGraphConvImpl::reset() {
   check_options(options);
   const std::int64_t out = options.out_features;
-  torch::nn::ModuleList list;
+  linears = register_module("linears", torch::nn::ModuleList());
   for (std::int64_t i = 0; i < options.num_edge_types; ++i) {
-    linears.emplace_back(out, out);
-    list->push_back(linears.back());
+    linears->push_back(torch::nn::Linear(out, out));
   }
-  register_module("linears", list);
   gru = register_module("gru",
                         torch::nn::GRUCell(torch::nn::GRUCellOptions(out, out).bias(options.bias)));
   reset_parameters();
 }
 
+void GatedGraphConvImpl::pretty_print(std::ostream& stream) const {
+  stream << fmt::format(
+      "mezzo::nn::GatedGraphConv(in_features={}, out_features={}, num_steps={}, "
+      "num_edge_types={}, bias={})",
+      options.in_features, options.out_features, options.num_steps, options.num_edge_types,
+      options.bias);
+}
+
 void GatedGraphConvImpl::reset_parameters() {
   gru->reset_parameters();
-  for (torch::nn::Linear& linear : linears) {
-    torch::nn::init::xavier_normal_(linear->weight, std::sqrt(2.0));  // the gain of ReLU
-    torch::nn::init::zeros_(linear->bias);
+  for (std::size_t type = 0; type < linears->size(); ++type) {
+    const auto& linear = linears->at<torch::nn::LinearImpl>(type);
+    torch::nn::init::xavier_normal_(linear.weight, std::sqrt(2.0));  // the gain of ReLU
+    torch::nn::init::zeros_(linear.bias);
   }
 }
 
@@ -88,7 +102,7 @@ void GatedGraphConvImpl::split(const Topology& topology, const at::Tensor& edge_
     return;
   }
   decltype(split_) parts;
-  for (std::size_t type = 0; type < linears.size(); ++type) {
+  for (std::size_t type = 0; type < linears->size(); ++type) {
     const at::Tensor ids = at::eq(types, static_cast<std::int64_t>(type)).nonzero().squeeze(1);
     if (ids.numel() > 0) parts.push_back({type, edges_at(topology, ids)});
   }
@@ -100,7 +114,8 @@ void GatedGraphConvImpl::split(const Topology& topology, const at::Tensor& edge_
 at::Tensor GatedGraphConvImpl::received(const at::Tensor& h) const {
   at::Tensor sum;
   for (const auto& [type, topology] : split_) {
-    const at::Tensor messages = mezzo::linear(h, linears[type]->weight, linears[type]->bias);
+    const auto& linear = linears->at<torch::nn::LinearImpl>(type);
+    const at::Tensor messages = mezzo::linear(h, linear.weight, linear.bias);
     const at::Tensor part =
         gspmm(topology, BinaryOp::kCopyLhs, ReduceOp::kSum, messages, std::nullopt);
     sum = sum.defined() ? sum + part : part;

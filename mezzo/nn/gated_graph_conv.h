@@ -2,11 +2,12 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <iosfwd>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
-#include <torch/nn/module.h>
-#include <torch/nn/modules/linear.h>
+#include <torch/nn/cloneable.h>
+#include <torch/nn/modules/container/modulelist.h>
 #include <torch/nn/modules/rnn.h>
 #include <torch/nn/pimpl.h>
 
@@ -33,12 +34,16 @@ struct GatedGraphConvOptions {
 /// edges of that type; the sums of the types are added up in the storage type. No [E, F] tensor.
 /// The topologies of the types are kept for the next call with the same graph and types; calls from
 /// several threads at once are not safe.
-class MEZZO_API GatedGraphConvImpl : public torch::nn::Module {
+class MEZZO_API GatedGraphConvImpl : public torch::nn::Cloneable<GatedGraphConvImpl> {
  public:
   /// Throws InvalidArgument unless sizes and counts are positive and in_features <= out_features.
   explicit GatedGraphConvImpl(GatedGraphConvOptions options);
-  /// Draws the parameters anew, as the class says, from the generator of their device.
+  /// Creates the parameters; called by the constructor and clone().
+  void reset() override;
+  /// Reinitializes the parameters.
   void reset_parameters();
+  /// Writes the name, sizes and options in one line.
+  void pretty_print(std::ostream& stream) const override;
   /// topology: of one set of nodes. h: [N, in], strided or sparse CSR. edge_types: integer [E] in
   /// [0, num_edge_types), on the graph's device; may be undefined where there is one type. Returns
   /// [N, out]. Throws InvalidArgument for others. With edge_types, synchronises on CUDA.
@@ -47,7 +52,7 @@ class MEZZO_API GatedGraphConvImpl : public torch::nn::Module {
 
   GatedGraphConvOptions options;
   torch::nn::GRUCell gru{nullptr};
-  std::vector<torch::nn::Linear> linears;
+  torch::nn::ModuleList linears;  ///< of torch::nn::Linear
 
  private:
   /// The edges of one type, over the nodes of the whole graph.

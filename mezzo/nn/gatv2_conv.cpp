@@ -1,11 +1,13 @@
 #include "mezzo/nn/gatv2_conv.h"
 
 #include <cmath>
+#include <ostream>
 #include <utility>
 
 #include <ATen/ATen.h>
 #include <c10/core/DispatchKeySet.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
+#include <fmt/format.h>
 #include <torch/nn/init.h>
 
 #include "mezzo/core/error.h"
@@ -20,7 +22,11 @@ constexpr auto kGatv2ConvName = "GATv2Conv";
 
 }  // namespace
 
-GATv2ConvImpl::GATv2ConvImpl(GATv2ConvOptions given) : options(std::move(given)) {
+GATv2ConvImpl::GATv2ConvImpl(GATv2ConvOptions layer_options) : options(std::move(layer_options)) {
+  reset();
+}
+
+void GATv2ConvImpl::reset() {
   detail::check_attention_options(kGatv2ConvName, options);
   const std::int64_t heads = options.num_heads, width = heads * options.out_features;
   const std::int64_t in_dst = destination_width();
@@ -38,6 +44,16 @@ GATv2ConvImpl::GATv2ConvImpl(GATv2ConvOptions given) : options(std::move(given))
   attn = register_parameter("attn", at::empty({1, heads, options.out_features}));
   if (options.residual && in_dst != width) res_fc = register_module("res_fc", product(in_dst));
   reset_parameters();
+}
+
+void GATv2ConvImpl::pretty_print(std::ostream& stream) const {
+  stream << fmt::format(
+      "mezzo::nn::GATv2Conv(in_features={}, in_features_dst={}, out_features={}, "
+      "num_heads={}, feature_dropout={}, attention_dropout={}, negative_slope={}, "
+      "residual={}, bias={}, share_weights={}, allow_zero_in_degree={})",
+      options.in_features, options.in_features_dst, options.out_features, options.num_heads,
+      options.feature_dropout, options.attention_dropout, options.negative_slope, options.residual,
+      options.bias, options.share_weights, options.allow_zero_in_degree);
 }
 
 std::int64_t GATv2ConvImpl::destination_width() const {

@@ -1,10 +1,11 @@
 #pragma once
 
 #include <cstdint>
+#include <iosfwd>
 #include <utility>
 
 #include <ATen/core/Tensor.h>
-#include <torch/nn/module.h>
+#include <torch/nn/cloneable.h>
 #include <torch/nn/modules/linear.h>
 #include <torch/nn/pimpl.h>
 
@@ -39,13 +40,17 @@ struct GATv2ConvOptions {
 /// biases zero. With in_features_dst `fc_dst` and `res_fc` are that wide. With share_weights there
 /// is one set of parameters, named `fc_src`. Keeps numbers per edge and head, in float32 beside
 /// 16-bit rows; never per edge and feature.
-class MEZZO_API GATv2ConvImpl : public torch::nn::Module {
+class MEZZO_API GATv2ConvImpl : public torch::nn::Cloneable<GATv2ConvImpl> {
  public:
   /// Throws InvalidArgument unless the sizes are positive (in_features_dst: or 0), the dropouts in
   /// [0, 1) and the slope finite, and for share_weights with two widths.
   explicit GATv2ConvImpl(GATv2ConvOptions options);
-  /// Draws the parameters anew, as the class says, from the generator of their device.
+  /// Creates the parameters; called by the constructor and clone().
+  void reset() override;
+  /// Reinitializes the parameters.
   void reset_parameters();
+  /// Writes the name, sizes and options in one line.
+  void pretty_print(std::ostream& stream) const override;
   /// h: [num_src, in], strided or sparse CSR, where the destinations are the first num_dst sources;
   /// or a pair of it, for any topology, and [num_dst, in_dst]. Returns [num_dst, heads, out].
   /// Throws InvalidArgument for other shapes, and for destinations without in-edges (in a sample

@@ -1,9 +1,11 @@
 #include "mezzo/nn/gcn2_conv.h"
 
 #include <cmath>
+#include <ostream>
 #include <utility>
 
 #include <ATen/ATen.h>
+#include <fmt/format.h>
 #include <torch/nn/init.h>
 
 #include "mezzo/core/error.h"
@@ -29,7 +31,11 @@ void check_initial_rows(const at::Tensor& h, const at::Tensor& initial_h) {
 
 }  // namespace
 
-GCN2ConvImpl::GCN2ConvImpl(GCN2ConvOptions given) : options(std::move(given)) {
+GCN2ConvImpl::GCN2ConvImpl(GCN2ConvOptions layer_options) : options(std::move(layer_options)) {
+  reset();
+}
+
+void GCN2ConvImpl::reset() {
   const std::int64_t width = options.in_features;
   detail::check_positive(kGcn2ConvName, "in_features", width);
   detail::check_positive(kGcn2ConvName, "layer", options.layer);
@@ -45,6 +51,14 @@ GCN2ConvImpl::GCN2ConvImpl(GCN2ConvOptions given) : options(std::move(given)) {
   }
   if (options.bias) bias = register_parameter("bias", at::empty({width}));
   reset_parameters();
+}
+
+void GCN2ConvImpl::pretty_print(std::ostream& stream) const {
+  stream << fmt::format(
+      "mezzo::nn::GCN2Conv(in_features={}, layer={}, alpha={}, lambda={}, "
+      "project_initial_features={}, bias={}, allow_zero_in_degree={})",
+      options.in_features, options.layer, options.alpha, options.lambda,
+      options.project_initial_features, options.bias, options.allow_zero_in_degree);
 }
 
 void GCN2ConvImpl::reset_parameters() {

@@ -1,9 +1,10 @@
 #pragma once
 
 #include <cstdint>
+#include <iosfwd>
 
 #include <ATen/core/Tensor.h>
-#include <torch/nn/module.h>
+#include <torch/nn/cloneable.h>
 #include <torch/nn/pimpl.h>
 
 #include "mezzo/core/export.h"
@@ -31,13 +32,17 @@ struct GCN2ConvOptions {
 /// on both sides; with edge weights A holds them, and the degrees are their sums into a destination
 /// and out of a source. With DGL's parameters: `weight1` and, if it is another, `weight2`, [in, in]
 /// (normal, of standard deviation 1), `bias` [in] (zeros).
-class MEZZO_API GCN2ConvImpl : public torch::nn::Module {
+class MEZZO_API GCN2ConvImpl : public torch::nn::Cloneable<GCN2ConvImpl> {
  public:
   /// Throws InvalidArgument unless in_features and layer are positive, alpha is in [0, 1] and
   /// lambda / layer finite and more than -1.
   explicit GCN2ConvImpl(GCN2ConvOptions options);
-  /// Draws the parameters anew, as the class says, from the generator of their device.
+  /// Creates the parameters; called by the constructor and clone().
+  void reset() override;
+  /// Reinitializes the parameters.
   void reset_parameters();
+  /// Writes the name, sizes and options in one line.
+  void pretty_print(std::ostream& stream) const override;
   /// topology: of one set of nodes. h: [N, in], strided. initial_h: the same shape, what the
   /// model's first layer was given, in any floating dtype. edge_weight: floating, positive [E],
   /// which synchronises to read the signs, or undefined. Returns [N, in]. Throws InvalidArgument

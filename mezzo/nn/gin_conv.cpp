@@ -2,10 +2,12 @@
 
 #include <cmath>
 #include <optional>
+#include <ostream>
 #include <utility>
 #include <vector>
 
 #include <ATen/ATen.h>
+#include <fmt/format.h>
 #include <torch/nn/init.h>
 
 #include "mezzo/core/error.h"
@@ -38,8 +40,14 @@ void check_sides(const Topology& topology, const NodeRows& h) {
 
 }  // namespace
 
-GINConvImpl::GINConvImpl(GINConvOptions given, TensorModule update)
-    : options(std::move(given)), apply_func(std::move(update)) {
+GINConvImpl::GINConvImpl(GINConvOptions layer_options, TensorModule update)
+    : options(std::move(layer_options)) {
+  reset();
+  apply_func = std::move(update);  // the caller's own module
+  apply_func.register_in(*this, "apply_func");
+}
+
+void GINConvImpl::reset() {
   MEZZO_CHECK(!name_of(GinAggregators{}, options.aggregator).empty(),
               "{}: expected aggregator to be one of {}, got {}", kGinConvName,
               names(GinAggregators{}), name_of(Aggregators{}, options.aggregator));
@@ -47,8 +55,15 @@ GINConvImpl::GINConvImpl(GINConvOptions given, TensorModule update)
               kGinConvName, options.initial_eps);
   const at::Tensor values = at::empty({1}, at::kFloat);
   eps = options.learn_eps ? register_parameter("eps", values) : register_buffer("eps", values);
-  if (!apply_func.is_empty()) register_module("apply_func", apply_func.ptr());
+  apply_func = apply_func.clone();
+  apply_func.register_in(*this, "apply_func");
   reset_parameters();
+}
+
+void GINConvImpl::pretty_print(std::ostream& stream) const {
+  stream << fmt::format("mezzo::nn::GINConv(aggregator={}, initial_eps={}, learn_eps={})",
+                        name_of(Aggregators{}, options.aggregator), options.initial_eps,
+                        options.learn_eps);
 }
 
 void GINConvImpl::reset_parameters() {

@@ -1,7 +1,9 @@
 #pragma once
 
+#include <iosfwd>
+
 #include <ATen/core/Tensor.h>
-#include <torch/nn/module.h>
+#include <torch/nn/cloneable.h>
 #include <torch/nn/pimpl.h>
 
 #include "mezzo/core/export.h"
@@ -23,13 +25,17 @@ struct GINConvOptions {
 
 /// Graph isomorphism network layer (Xu et al., ICLR'19): apply_func((1 + eps) h_v + aggregate of
 /// h_u). With DGL's parameters: `eps` [1] and those of `apply_func`.
-class MEZZO_API GINConvImpl : public torch::nn::Module {
+class MEZZO_API GINConvImpl : public torch::nn::Cloneable<GINConvImpl> {
  public:
   /// apply_func: a module from a tensor to a tensor, torch::nn::Sequential among them, or none.
   /// Throws InvalidArgument unless initial_eps is finite and the aggregator one of GinAggregators.
   explicit GINConvImpl(GINConvOptions options, TensorModule apply_func = {});
+  /// Creates eps, and for clone() a copy of apply_func.
+  void reset() override;
   /// Sets eps to initial_eps; the parameters of apply_func are its own.
   void reset_parameters();
+  /// Writes the name, sizes and options in one line.
+  void pretty_print(std::ostream& stream) const override;
   /// h: [num_src, ...], strided, or sparse CSR, of which a dense copy is made, where the
   /// destinations are the first num_dst sources; or a pair of it, for any topology, and
   /// [num_dst, ...]. edge_weight: floating [E], multiplies the messages, or undefined. Returns what

@@ -1,9 +1,11 @@
 #include "mezzo/nn/graph_conv.h"
 
 #include <optional>
+#include <ostream>
 #include <utility>
 
 #include <ATen/ATen.h>
+#include <fmt/format.h>
 #include <torch/nn/init.h>
 
 #include "mezzo/core/error.h"
@@ -53,7 +55,11 @@ at::Tensor normalised_sum(const Topology& topology, const at::Tensor& x,
 
 }  // namespace
 
-GraphConvImpl::GraphConvImpl(GraphConvOptions given) : options(std::move(given)) {
+GraphConvImpl::GraphConvImpl(GraphConvOptions layer_options) : options(std::move(layer_options)) {
+  reset();
+}
+
+void GraphConvImpl::reset() {
   detail::check_positive(kGraphConvName, "in_features", options.in_features);
   detail::check_positive(kGraphConvName, "out_features", options.out_features);
   if (options.weight) {
@@ -61,6 +67,14 @@ GraphConvImpl::GraphConvImpl(GraphConvOptions given) : options(std::move(given))
   }
   if (options.bias) bias = register_parameter("bias", at::empty({options.out_features}));
   reset_parameters();
+}
+
+void GraphConvImpl::pretty_print(std::ostream& stream) const {
+  stream << fmt::format(
+      "mezzo::nn::GraphConv(in_features={}, out_features={}, norm={}, weight={}, "
+      "bias={}, allow_zero_in_degree={})",
+      options.in_features, options.out_features, detail::norm_name(options.norm), options.weight,
+      options.bias, options.allow_zero_in_degree);
 }
 
 void GraphConvImpl::reset_parameters() {

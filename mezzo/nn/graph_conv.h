@@ -2,9 +2,10 @@
 
 #include <cstdint>
 #include <functional>
+#include <iosfwd>
 
 #include <ATen/core/Tensor.h>
-#include <torch/nn/module.h>
+#include <torch/nn/cloneable.h>
 #include <torch/nn/pimpl.h>
 
 #include "mezzo/core/export.h"
@@ -42,12 +43,16 @@ struct GraphConvOptions {
 /// Graph convolution (Kipf & Welling, ICLR'17), with DGL's parameters: `weight` [in, out] (Glorot
 /// uniform), `bias` [out] (zeros); without options.weight `bias` alone. Multiplies before
 /// aggregating when out_features is the smaller.
-class MEZZO_API GraphConvImpl : public torch::nn::Module {
+class MEZZO_API GraphConvImpl : public torch::nn::Cloneable<GraphConvImpl> {
  public:
   /// Throws InvalidArgument unless both sizes are positive.
   explicit GraphConvImpl(GraphConvOptions options);
-  /// Draws the parameters anew, as the class says, from the generator of their device.
+  /// Creates the parameters; called by the constructor and clone().
+  void reset() override;
+  /// Reinitializes the parameters.
   void reset_parameters();
+  /// Writes the name, sizes and options in one line.
+  void pretty_print(std::ostream& stream) const override;
   /// h: [num_src, in], strided or sparse CSR (of DGL's pairs the sources' rows, which are all it
   /// reads); edge_weight: floating [E], multiplies the messages,
   /// or undefined. In a sample that remembers its parent's degrees they must be, except under

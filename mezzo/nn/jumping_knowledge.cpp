@@ -1,9 +1,14 @@
 #include "mezzo/nn/jumping_knowledge.h"
 
+#include <array>
+#include <cstddef>
+#include <ostream>
+#include <string_view>
 #include <tuple>
 #include <utility>
 
 #include <ATen/ATen.h>
+#include <fmt/format.h>
 
 #include "mezzo/core/error.h"
 #include "mezzo/graph/argument_checks.h"
@@ -15,6 +20,7 @@ namespace mezzo::nn {
 namespace {
 
 constexpr auto kJumpingKnowledgeName = "JumpingKnowledge";
+constexpr std::array<std::string_view, 3> kModeNames = {"cat", "max", "lstm"};
 
 /// Whether two outputs can be joined: alike, but for the last dimension where `any_width`.
 bool fit(const at::Tensor& a, const at::Tensor& b, bool any_width) {
@@ -46,8 +52,12 @@ void check_layers(const std::vector<at::Tensor>& layers, const JumpingKnowledgeO
 
 }  // namespace
 
-JumpingKnowledgeImpl::JumpingKnowledgeImpl(JumpingKnowledgeOptions given)
-    : options(std::move(given)) {
+JumpingKnowledgeImpl::JumpingKnowledgeImpl(JumpingKnowledgeOptions layer_options)
+    : options(std::move(layer_options)) {
+  reset();
+}
+
+void JumpingKnowledgeImpl::reset() {
   if (options.mode != JumpingMode::kLstm) return;
   detail::check_positive(kJumpingKnowledgeName, "in_features", options.in_features);
   detail::check_positive(kJumpingKnowledgeName, "num_layers", options.num_layers);
@@ -57,6 +67,12 @@ JumpingKnowledgeImpl::JumpingKnowledgeImpl(JumpingKnowledgeOptions given)
                                                      .bidirectional(true)
                                                      .batch_first(true)));
   att = register_module("att", torch::nn::Linear(2 * hidden, 1));
+}
+
+void JumpingKnowledgeImpl::pretty_print(std::ostream& stream) const {
+  stream << fmt::format("mezzo::nn::JumpingKnowledge(mode={}, in_features={}, num_layers={})",
+                        kModeNames.at(static_cast<std::size_t>(options.mode)), options.in_features,
+                        options.num_layers);
 }
 
 void JumpingKnowledgeImpl::reset_parameters() {

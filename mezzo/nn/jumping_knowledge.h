@@ -1,10 +1,11 @@
 #pragma once
 
 #include <cstdint>
+#include <iosfwd>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
-#include <torch/nn/module.h>
+#include <torch/nn/cloneable.h>
 #include <torch/nn/modules/linear.h>
 #include <torch/nn/modules/rnn.h>
 #include <torch/nn/pimpl.h>
@@ -27,13 +28,17 @@ struct JumpingKnowledgeOptions {
 /// Jumping knowledge (Xu et al., ICML'18), with DGL's semantics and parameters: one tensor of the
 /// outputs of several layers. With kLstm a bidirectional `lstm` and a linear layer `att` [1, 2
 /// hidden], as libtorch initialises them; the attention of a node is the softmax over the layers.
-class MEZZO_API JumpingKnowledgeImpl : public torch::nn::Module {
+class MEZZO_API JumpingKnowledgeImpl : public torch::nn::Cloneable<JumpingKnowledgeImpl> {
  public:
   /// Throws InvalidArgument for kLstm unless in_features, num_layers and the hidden width are
   /// positive.
   explicit JumpingKnowledgeImpl(JumpingKnowledgeOptions options = {});
-  /// Draws the parameters anew, as the class says, from the generator of their device.
+  /// Creates the parameters; called by the constructor and clone().
+  void reset() override;
+  /// Reinitializes the parameters.
   void reset_parameters();
+  /// Writes the name, sizes and options in one line.
+  void pretty_print(std::ostream& stream) const override;
   /// layers: at least one, floating [N, ..., F], alike but for F with kCat, [N, in_features] with
   /// kLstm. Returns [N, ..., sum of the widths] with kCat, else the shape of one. Dtypes are
   /// promoted. Throws InvalidArgument for others.

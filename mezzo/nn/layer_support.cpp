@@ -1,5 +1,8 @@
 #include "mezzo/nn/layer_support.h"
 
+#include <array>
+#include <cstddef>
+
 #include <ATen/ATen.h>
 #include <fmt/ranges.h>
 
@@ -124,6 +127,11 @@ at::Tensor residual_rows(const at::Tensor& h, std::int64_t num_rows, at::ScalarT
 
 at::Tensor add_parameter(const at::Tensor& h, const at::Tensor& parameter) {
   return parameter.defined() ? h + parameter.to(h.scalar_type()) : h;
+}
+
+std::string_view norm_name(DegreeNorm norm) {
+  constexpr std::array<std::string_view, 4> kNames = {"both", "right", "left", "none"};
+  return kNames.at(static_cast<std::size_t>(norm));
 }
 
 at::Tensor activate(const Activation& activation, const at::Tensor& h) {

@@ -88,6 +88,9 @@ at::Tensor residual_rows(const at::Tensor& h, std::int64_t num_rows, at::ScalarT
 /// h itself if `parameter` is undefined.
 at::Tensor add_parameter(const at::Tensor& h, const at::Tensor& parameter);
 
+/// The norm as in DGL's options: both, right, left or none.
+std::string_view norm_name(DegreeNorm norm);
+
 /// activation(h), or h if there is none.
 at::Tensor activate(const Activation& activation, const at::Tensor& h);
 

@@ -1,9 +1,11 @@
 #include "mezzo/nn/mlp.h"
 
+#include <ostream>
 #include <string>
 #include <utility>
 
 #include <ATen/ATen.h>
+#include <fmt/format.h>
 
 #include "mezzo/core/error.h"
 #include "mezzo/message_passing/ops.h"
@@ -24,8 +26,14 @@ void check_options(const MLPOptions& options) {
 
 }  // namespace
 
-MLPImpl::MLPImpl(MLPOptions given) : options(std::move(given)) {
+MLPImpl::MLPImpl(MLPOptions mlp_options) : options(std::move(mlp_options)) {
+  reset();
+}
+
+void MLPImpl::reset() {
   check_options(options);
+  layers_.clear();
+  normalizations_.clear();
   if (!options.activation) options.activation = [](const at::Tensor& h) { return at::relu(h); };
   for (std::int64_t i = 0; i < options.num_layers; ++i) {
     const bool last = i + 1 == options.num_layers;
@@ -38,6 +46,14 @@ MLPImpl::MLPImpl(MLPOptions given) : options(std::move(given)) {
     normalizations_.push_back(
         detail::add_normalization(*this, "norm" + std::to_string(i), options.normalization, out));
   }
+}
+
+void MLPImpl::pretty_print(std::ostream& stream) const {
+  stream << fmt::format(
+      "mezzo::nn::MLP(in_features={}, hidden_features={}, out_features={}, "
+      "num_layers={}, dropout={}, normalization={})",
+      options.in_features, options.hidden_features, options.out_features, options.num_layers,
+      options.dropout, name_of(Normalizations{}, options.normalization));
 }
 
 at::Tensor MLPImpl::forward(const at::Tensor& x) {

@@ -2,10 +2,11 @@
 
 #include <cstdint>
 #include <functional>
+#include <iosfwd>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
-#include <torch/nn/module.h>
+#include <torch/nn/cloneable.h>
 #include <torch/nn/modules/linear.h>
 #include <torch/nn/pimpl.h>
 
@@ -29,11 +30,15 @@ struct MLPOptions {
 /// A multilayer perceptron: dropout, linear, normalization, activation; the last layer only dropout
 /// and linear. Parameters `layer0.weight` [hidden, in], `layer0.bias` [hidden], ...,
 /// `norm0.weight`, ... as libtorch initialises them.
-class MEZZO_API MLPImpl : public torch::nn::Module {
+class MEZZO_API MLPImpl : public torch::nn::Cloneable<MLPImpl> {
  public:
   /// Throws InvalidArgument unless the sizes and num_layers are positive and the dropout is in
   /// [0, 1).
   explicit MLPImpl(MLPOptions options);
+  /// Creates the parameters; called by the constructor and clone().
+  void reset() override;
+  /// Writes the name, sizes and options in one line.
+  void pretty_print(std::ostream& stream) const override;
   /// x: [N, in], strided or sparse CSR. Returns [N, out]. Throws InvalidArgument for other shapes.
   /// Dropout draws from libtorch's generator.
   at::Tensor forward(const at::Tensor& x);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <functional>
 #include <memory>
+#include <ostream>
 #include <string>
 #include <utility>
 #include <vector>
@@ -116,14 +117,32 @@ void ModelImpl::Layer::check_float32_parts() const {
   }
 }
 
-ModelImpl::ModelImpl(ModelOptions given) : options(std::move(given)) {
+ModelImpl::ModelImpl(ModelOptions model_options) : options(std::move(model_options)) {
+  reset();
+}
+
+void ModelImpl::reset() {
   check_options(options);
+  layers_.clear();
   if (!options.activation) options.activation = default_activation(options.kind);
   std::int64_t width = options.in_features;
   for (std::int64_t i = 0; i < count_layers(options); ++i) width = add_layer(i, width);
   check_keep_float32();
 }
 
+void ModelImpl::pretty_print(std::ostream& stream) const {
+  stream << fmt::format(
+      "mezzo::nn::Model(kind={}, in_features={}, hidden_features={}, "
+      "out_features={}, num_layers={}, dropout={}, normalization={}, skip={}, "
+      "keep_float32=[{}])",
+      name_of(ModelKinds{}, options.kind), options.in_features, options.hidden_features,
+      options.out_features, options.num_layers, options.dropout,
+      name_of(Normalizations{}, options.normalization), options.skip,
+      fmt::join(options.keep_float32, ", "));
+}
+
+ModelImpl::ModelImpl(const ModelImpl&) = default;
+ModelImpl& ModelImpl::operator=(const ModelImpl&) = default;
 ModelImpl::~ModelImpl() = default;
 
 std::int64_t ModelImpl::add_layer(std::int64_t index, std::int64_t in_features) {

@@ -1,12 +1,13 @@
 #pragma once
 
 #include <cstdint>
+#include <iosfwd>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
-#include <torch/nn/module.h>
+#include <torch/nn/cloneable.h>
 #include <torch/nn/pimpl.h>
 
 #include "mezzo/core/export.h"
@@ -91,14 +92,18 @@ struct ModelOptions {
 
 /// A stack of layers of one kind: dropout, layer, normalization, skip, activation; the last layer
 /// without normalization and activation. Submodules `layer0`, `norm0`, `skip0`, ...
-class MEZZO_API ModelImpl : public torch::nn::Module {
+class MEZZO_API ModelImpl : public torch::nn::Cloneable<ModelImpl> {
  public:
   /// Throws InvalidArgument unless the sizes and counts are positive, the dropouts in [0, 1) and
   /// keep_float32 names submodules, each once.
   explicit ModelImpl(ModelOptions options);
   ~ModelImpl() override;
-  ModelImpl(const ModelImpl&) = delete;  // copies would share the layers
-  ModelImpl& operator=(const ModelImpl&) = delete;
+  ModelImpl(const ModelImpl&);  // for clone(): a copy shares the layers
+  ModelImpl& operator=(const ModelImpl&);
+  /// Creates the parameters; called by the constructor and clone().
+  void reset() override;
+  /// Writes the name, sizes and options in one line.
+  void pretty_print(std::ostream& stream) const override;
 
   /// input: a Graph or Topology of one set of nodes, or, for a single layer other than kSgc's, one
   /// whose destinations are the first num_dst sources (a Block); or Blocks, one for each layer, the

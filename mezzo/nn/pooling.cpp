@@ -1,10 +1,12 @@
 #include "mezzo/nn/pooling.h"
 
+#include <ostream>
 #include <string_view>
 #include <utility>
 
 #include <ATen/ATen.h>
-#include <torch/nn/modules/container/modulelist.h>
+#include <fmt/format.h>
+#include <torch/nn/modules/linear.h>
 
 #include "mezzo/core/error.h"
 #include "mezzo/graph/argument_checks.h"
@@ -52,12 +54,24 @@ at::Tensor weighted_sum(const Topology& membership, const at::Tensor& h,
 
 }  // namespace
 
+void SumPoolingImpl::pretty_print(std::ostream& stream) const {
+  stream << "mezzo::nn::SumPooling()";
+}
+
 at::Tensor SumPoolingImpl::forward(const Graph& graph, const at::Tensor& h) {
   return pool("SumPooling", ReduceOp::kSum, graph, h);
 }
 
+void AvgPoolingImpl::pretty_print(std::ostream& stream) const {
+  stream << "mezzo::nn::AvgPooling()";
+}
+
 at::Tensor AvgPoolingImpl::forward(const Graph& graph, const at::Tensor& h) {
   return pool("AvgPooling", ReduceOp::kMean, graph, h);
+}
+
+void MaxPoolingImpl::pretty_print(std::ostream& stream) const {
+  stream << "mezzo::nn::MaxPooling()";
 }
 
 at::Tensor MaxPoolingImpl::forward(const Graph& graph, const at::Tensor& h) {
@@ -68,8 +82,19 @@ GlobalAttentionPoolingImpl::GlobalAttentionPoolingImpl(TensorModule gate, Tensor
     : gate_nn(std::move(gate)), feat_nn(std::move(feat)) {
   MEZZO_CHECK(!gate_nn.is_empty(), "{}: expected a module gate_nn, got none",
               kGlobalAttentionPooling);
-  register_module("gate_nn", gate_nn.ptr());
-  if (!feat_nn.is_empty()) register_module("feat_nn", feat_nn.ptr());
+  gate_nn.register_in(*this, "gate_nn");
+  feat_nn.register_in(*this, "feat_nn");
+}
+
+void GlobalAttentionPoolingImpl::reset() {
+  gate_nn = gate_nn.clone();
+  feat_nn = feat_nn.clone();
+  gate_nn.register_in(*this, "gate_nn");
+  feat_nn.register_in(*this, "feat_nn");
+}
+
+void GlobalAttentionPoolingImpl::pretty_print(std::ostream& stream) const {
+  stream << "mezzo::nn::GlobalAttentionPooling()";
 }
 
 at::Tensor GlobalAttentionPoolingImpl::forward(const Graph& graph, const at::Tensor& h) {
@@ -93,25 +118,43 @@ std::pair<at::Tensor, at::Tensor> GlobalAttentionPoolingImpl::forward_with_atten
 }
 
 WeightAndSumImpl::WeightAndSumImpl(std::int64_t width) : in_features(width) {
+  reset();
+}
+
+void WeightAndSumImpl::reset() {
   detail::check_positive("WeightAndSum", "in_features", in_features);
-  weighting_ = torch::nn::Linear(in_features, 1);
-  register_module("atom_weighting", torch::nn::ModuleList(weighting_));
+  weighting_ = torch::nn::ModuleList(torch::nn::Linear(in_features, 1));
+  register_module("atom_weighting", weighting_);
+}
+
+void WeightAndSumImpl::pretty_print(std::ostream& stream) const {
+  stream << fmt::format("mezzo::nn::WeightAndSum(in_features={})", in_features);
 }
 
 at::Tensor WeightAndSumImpl::forward(const Graph& graph, const at::Tensor& h) {
   check_nodes("WeightAndSum", graph, h);
   check_width("WeightAndSum", h, in_features);
-  const at::Tensor weights = at::sigmoid(mezzo::linear(h, weighting_->weight, weighting_->bias));
+  const auto& weighting = weighting_->at<torch::nn::LinearImpl>(0);
+  const at::Tensor weights = at::sigmoid(mezzo::linear(h, weighting.weight, weighting.bias));
   return weighted_sum(nodes_to_graphs(graph), h, weights);
 }
 
-Set2SetImpl::Set2SetImpl(Set2SetOptions given) : options(given) {
+Set2SetImpl::Set2SetImpl(Set2SetOptions layer_options) : options(layer_options) {
+  reset();
+}
+
+void Set2SetImpl::reset() {
   detail::check_positive(kSet2Set, "in_features", options.in_features);
   detail::check_positive(kSet2Set, "num_iterations", options.num_iterations);
   detail::check_positive(kSet2Set, "num_layers", options.num_layers);
   lstm = register_module(
       "lstm", torch::nn::LSTM(torch::nn::LSTMOptions(2 * options.in_features, options.in_features)
                                   .num_layers(options.num_layers)));
+}
+
+void Set2SetImpl::pretty_print(std::ostream& stream) const {
+  stream << fmt::format("mezzo::nn::Set2Set(in_features={}, num_iterations={}, num_layers={})",
+                        options.in_features, options.num_iterations, options.num_layers);
 }
 
 void Set2SetImpl::reset_parameters() {

@@ -1,11 +1,12 @@
 #pragma once
 
 #include <cstdint>
+#include <iosfwd>
 #include <utility>
 
 #include <ATen/core/Tensor.h>
-#include <torch/nn/module.h>
-#include <torch/nn/modules/linear.h>
+#include <torch/nn/cloneable.h>
+#include <torch/nn/modules/container/modulelist.h>
 #include <torch/nn/modules/rnn.h>
 #include <torch/nn/pimpl.h>
 
@@ -22,24 +23,36 @@ namespace mezzo::nn {
 // InvalidArgument.
 
 /// The sum over the nodes of each graph.
-class MEZZO_API SumPoolingImpl : public torch::nn::Module {
+class MEZZO_API SumPoolingImpl : public torch::nn::Cloneable<SumPoolingImpl> {
  public:
+  /// Nothing: there are no parameters.
+  void reset() override {}
+  /// Writes the name.
+  void pretty_print(std::ostream& stream) const override;
   /// h: [N, ...]. Returns [B, ...].
   at::Tensor forward(const Graph& graph, const at::Tensor& h);
 };
 TORCH_MODULE(SumPooling);
 
 /// The mean over the nodes of each graph.
-class MEZZO_API AvgPoolingImpl : public torch::nn::Module {
+class MEZZO_API AvgPoolingImpl : public torch::nn::Cloneable<AvgPoolingImpl> {
  public:
+  /// Nothing: there are no parameters.
+  void reset() override {}
+  /// Writes the name.
+  void pretty_print(std::ostream& stream) const override;
   /// h: [N, ...]. Returns [B, ...].
   at::Tensor forward(const Graph& graph, const at::Tensor& h);
 };
 TORCH_MODULE(AvgPooling);
 
 /// The maximum over the nodes of each graph, per feature.
-class MEZZO_API MaxPoolingImpl : public torch::nn::Module {
+class MEZZO_API MaxPoolingImpl : public torch::nn::Cloneable<MaxPoolingImpl> {
  public:
+  /// Nothing: there are no parameters.
+  void reset() override {}
+  /// Writes the name.
+  void pretty_print(std::ostream& stream) const override;
   /// h: [N, ...]. Returns [B, ...].
   at::Tensor forward(const Graph& graph, const at::Tensor& h);
 };
@@ -47,11 +60,16 @@ TORCH_MODULE(MaxPooling);
 
 /// Global attention pooling (Li et al., ICLR'16): the sum of feat_nn(h_v), weighted by the softmax
 /// of gate_nn(h_v) over the nodes of each graph. Parameters: those of `gate_nn` and `feat_nn`.
-class MEZZO_API GlobalAttentionPoolingImpl : public torch::nn::Module {
+class MEZZO_API GlobalAttentionPoolingImpl
+    : public torch::nn::Cloneable<GlobalAttentionPoolingImpl> {
  public:
   /// gate_nn: a module from [N, in] to [N, 1], torch::nn::Sequential among them; feat_nn: one from
   /// [N, in] to [N, out], or none for h itself. Throws InvalidArgument for an empty gate_nn.
   explicit GlobalAttentionPoolingImpl(TensorModule gate_nn, TensorModule feat_nn = {});
+  /// Copies the modules, for clone().
+  void reset() override;
+  /// Writes the name.
+  void pretty_print(std::ostream& stream) const override;
   /// h: [N, in]. Returns [B, out]. Throws InvalidArgument if a module returns other rows.
   at::Tensor forward(const Graph& graph, const at::Tensor& h);
   /// forward, and the weights of the nodes, [N, 1] (DGL's get_attention).
@@ -63,17 +81,21 @@ TORCH_MODULE(GlobalAttentionPooling);
 
 /// The sum of h_v, weighted by sigmoid(atom_weighting(h_v)). Parameters `atom_weighting.0.weight`
 /// [1, in] and `atom_weighting.0.bias` [1], as libtorch initialises them.
-class MEZZO_API WeightAndSumImpl : public torch::nn::Module {
+class MEZZO_API WeightAndSumImpl : public torch::nn::Cloneable<WeightAndSumImpl> {
  public:
   /// Throws InvalidArgument unless in_features is positive.
   explicit WeightAndSumImpl(std::int64_t in_features);
+  /// Creates the parameters; called by the constructor and clone().
+  void reset() override;
+  /// Writes the name and width.
+  void pretty_print(std::ostream& stream) const override;
   /// h: [N, in]. Returns [B, in].
   at::Tensor forward(const Graph& graph, const at::Tensor& h);
 
   std::int64_t in_features;
 
  private:
-  torch::nn::Linear weighting_{nullptr};
+  torch::nn::ModuleList weighting_;  // of one torch::nn::Linear
 };
 TORCH_MODULE(WeightAndSum);
 
@@ -88,12 +110,16 @@ struct Set2SetOptions {
 /// of h_v weighted by the softmax of h_v . q over the nodes of each graph, q* = [q, r]. Parameters
 /// of `lstm`, 2 in_features wide at the input and in_features hidden, as libtorch initialises them.
 /// Of a graph without nodes only r is 0.
-class MEZZO_API Set2SetImpl : public torch::nn::Module {
+class MEZZO_API Set2SetImpl : public torch::nn::Cloneable<Set2SetImpl> {
  public:
   /// Throws InvalidArgument unless all three are positive.
   explicit Set2SetImpl(Set2SetOptions options);
-  /// Draws the parameters anew, as the class says, from the generator of their device.
+  /// Creates the parameters; called by the constructor and clone().
+  void reset() override;
+  /// Reinitializes the parameters.
   void reset_parameters();
+  /// Writes the name, sizes and options in one line.
+  void pretty_print(std::ostream& stream) const override;
   /// h: [N, in]. Returns [B, 2 in].
   at::Tensor forward(const Graph& graph, const at::Tensor& h);
 

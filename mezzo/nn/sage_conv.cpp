@@ -2,10 +2,12 @@
 
 #include <cmath>
 #include <optional>
+#include <ostream>
 #include <utility>
 #include <vector>
 
 #include <ATen/ATen.h>
+#include <fmt/format.h>
 #include <torch/nn/init.h>
 
 #include "mezzo/core/error.h"
@@ -74,7 +76,11 @@ at::Tensor read_messages(const torch::nn::LSTM& lstm, const Topology& topology, 
 
 }  // namespace
 
-SAGEConvImpl::SAGEConvImpl(SAGEConvOptions given) : options(std::move(given)) {
+SAGEConvImpl::SAGEConvImpl(SAGEConvOptions layer_options) : options(std::move(layer_options)) {
+  reset();
+}
+
+void SAGEConvImpl::reset() {
   const std::int64_t in = options.in_features, out = options.out_features;
   const std::int64_t in_dst = destination_width();
   detail::check_positive(kSageConvName, "in_features", in);
@@ -102,6 +108,14 @@ SAGEConvImpl::SAGEConvImpl(SAGEConvOptions given) : options(std::move(given)) {
     bias = register_parameter("bias", at::empty({out}));
   }
   reset_parameters();
+}
+
+void SAGEConvImpl::pretty_print(std::ostream& stream) const {
+  stream << fmt::format(
+      "mezzo::nn::SAGEConv(in_features={}, in_features_dst={}, out_features={}, "
+      "aggregator={}, feature_dropout={}, bias={})",
+      options.in_features, options.in_features_dst, options.out_features,
+      name_of(Aggregators{}, options.aggregator), options.feature_dropout, options.bias);
 }
 
 std::int64_t SAGEConvImpl::destination_width() const {

@@ -1,10 +1,11 @@
 #pragma once
 
 #include <cstdint>
+#include <iosfwd>
 #include <optional>
 
 #include <ATen/core/Tensor.h>
-#include <torch/nn/module.h>
+#include <torch/nn/cloneable.h>
 #include <torch/nn/modules/linear.h>
 #include <torch/nn/modules/rnn.h>
 #include <torch/nn/pimpl.h>
@@ -38,13 +39,17 @@ struct SAGEConvOptions {
 /// and kGcn multiply before aggregating when out_features is the smaller. kLstm is a user-defined
 /// reduction: it copies the rows to the edges, [E, in], keeps its states for the backward, and
 /// takes, for every in-degree that there is, as many steps (on CUDA it synchronises).
-class MEZZO_API SAGEConvImpl : public torch::nn::Module {
+class MEZZO_API SAGEConvImpl : public torch::nn::Cloneable<SAGEConvImpl> {
  public:
   /// Throws InvalidArgument unless both sizes are positive, the dropout is in [0, 1) and the
   /// aggregator one of SageAggregators, and for kGcn with two widths.
   explicit SAGEConvImpl(SAGEConvOptions options);
-  /// Draws the parameters anew, as the class says, from the generator of their device.
+  /// Creates the parameters; called by the constructor and clone().
+  void reset() override;
+  /// Reinitializes the parameters.
   void reset_parameters();
+  /// Writes the name, sizes and options in one line.
+  void pretty_print(std::ostream& stream) const override;
   /// h: [num_src, in], strided or sparse CSR, where the destinations are the first num_dst sources;
   /// or a pair of it, for any topology, and [num_dst, in_dst]. edge_weight:
   /// floating [E], multiplies the messages (of kPool after the relu; a mean is divided by the

@@ -1,9 +1,11 @@
 #include "mezzo/nn/sg_conv.h"
 
+#include <ostream>
 #include <utility>
 
 #include <ATen/ATen.h>
 #include <c10/core/InferenceMode.h>
+#include <fmt/format.h>
 #include <torch/nn/init.h>
 
 #include "mezzo/core/error.h"
@@ -38,14 +40,27 @@ at::ScalarType dtype_of_sums(const at::Tensor& h) {
 
 }  // namespace
 
-SGConvImpl::SGConvImpl(SGConvOptions given) : options(std::move(given)) {
+SGConvImpl::SGConvImpl(SGConvOptions layer_options) : options(std::move(layer_options)) {
+  reset();
+}
+
+void SGConvImpl::reset() {
   detail::check_positive(kSgConvName, "in_features", options.in_features);
   detail::check_positive(kSgConvName, "out_features", options.out_features);
   detail::check_hops(kSgConvName, options.k);
   const auto product =
       torch::nn::LinearOptions(options.in_features, options.out_features).bias(options.bias);
   fc = register_module("fc", torch::nn::Linear(product));
+  clear_cache();
   reset_parameters();
+}
+
+void SGConvImpl::pretty_print(std::ostream& stream) const {
+  stream << fmt::format(
+      "mezzo::nn::SGConv(in_features={}, out_features={}, k={}, cached={}, "
+      "bias={}, allow_zero_in_degree={})",
+      options.in_features, options.out_features, options.k, options.cached, options.bias,
+      options.allow_zero_in_degree);
 }
 
 void SGConvImpl::reset_parameters() {

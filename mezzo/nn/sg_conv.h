@@ -1,10 +1,11 @@
 #pragma once
 
 #include <cstdint>
+#include <iosfwd>
 #include <optional>
 
 #include <ATen/core/Tensor.h>
-#include <torch/nn/module.h>
+#include <torch/nn/cloneable.h>
 #include <torch/nn/modules/linear.h>
 #include <torch/nn/pimpl.h>
 
@@ -30,12 +31,16 @@ struct SGConvOptions {
 /// their sums into a destination and out of a source. With DGL's parameters: `fc.weight` [out, in]
 /// (Glorot uniform), `fc.bias` [out] (zeros). Multiplies before the hops when out_features is the
 /// smaller, unless cached or norm stand between the two.
-class MEZZO_API SGConvImpl : public torch::nn::Module {
+class MEZZO_API SGConvImpl : public torch::nn::Cloneable<SGConvImpl> {
  public:
   /// Throws InvalidArgument unless both sizes are positive and k is at least 0.
   explicit SGConvImpl(SGConvOptions options);
-  /// Draws the parameters anew, as the class says, from the generator of their device.
+  /// Creates the parameters; called by the constructor and clone().
+  void reset() override;
+  /// Reinitializes the parameters.
   void reset_parameters();
+  /// Writes the name, sizes and options in one line.
+  void pretty_print(std::ostream& stream) const override;
   /// topology: of one set of nodes. h: [N, in], strided or sparse CSR (of which cached and norm
   /// make a dense copy). edge_weight: floating, positive [E], which synchronises to read the signs,
   /// or undefined. Returns [N, out]. Throws InvalidArgument for other shapes, and for nodes without

@@ -1,10 +1,12 @@
 #include "mezzo/nn/tag_conv.h"
 
 #include <cmath>
+#include <ostream>
 #include <utility>
 #include <vector>
 
 #include <ATen/ATen.h>
+#include <fmt/format.h>
 #include <torch/nn/init.h>
 
 #include "mezzo/nn/layer_support.h"
@@ -17,7 +19,11 @@ constexpr auto kTagConvName = "TAGConv";
 
 }  // namespace
 
-TAGConvImpl::TAGConvImpl(TAGConvOptions given) : options(std::move(given)) {
+TAGConvImpl::TAGConvImpl(TAGConvOptions layer_options) : options(std::move(layer_options)) {
+  reset();
+}
+
+void TAGConvImpl::reset() {
   detail::check_positive(kTagConvName, "in_features", options.in_features);
   detail::check_positive(kTagConvName, "out_features", options.out_features);
   detail::check_hops(kTagConvName, options.k);
@@ -25,6 +31,11 @@ TAGConvImpl::TAGConvImpl(TAGConvOptions given) : options(std::move(given)) {
   const auto product = torch::nn::LinearOptions(width, options.out_features).bias(options.bias);
   lin = register_module("lin", torch::nn::Linear(product));
   reset_parameters();
+}
+
+void TAGConvImpl::pretty_print(std::ostream& stream) const {
+  stream << fmt::format("mezzo::nn::TAGConv(in_features={}, out_features={}, k={}, bias={})",
+                        options.in_features, options.out_features, options.k, options.bias);
 }
 
 void TAGConvImpl::reset_parameters() {

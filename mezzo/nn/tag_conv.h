@@ -1,9 +1,10 @@
 #pragma once
 
 #include <cstdint>
+#include <iosfwd>
 
 #include <ATen/core/Tensor.h>
-#include <torch/nn/module.h>
+#include <torch/nn/cloneable.h>
 #include <torch/nn/modules/linear.h>
 #include <torch/nn/pimpl.h>
 
@@ -28,12 +29,16 @@ struct TAGConvOptions {
 /// With DGL's parameters: `lin.weight` [out, (k + 1) in] (Glorot normal with gain sqrt(2)),
 /// `lin.bias` [out] (libtorch's default). Multiplies before the hops, by Horner's rule, when
 /// out_features is the smaller.
-class MEZZO_API TAGConvImpl : public torch::nn::Module {
+class MEZZO_API TAGConvImpl : public torch::nn::Cloneable<TAGConvImpl> {
  public:
   /// Throws InvalidArgument unless both sizes are positive and k is at least 0.
   explicit TAGConvImpl(TAGConvOptions options);
-  /// Draws the parameters anew, as the class says, from the generator of their device.
+  /// Creates the parameters; called by the constructor and clone().
+  void reset() override;
+  /// Reinitializes the parameters.
   void reset_parameters();
+  /// Writes the name, sizes and options in one line.
+  void pretty_print(std::ostream& stream) const override;
   /// topology: of one set of nodes. h: [N, in], strided or sparse CSR. edge_weight: floating,
   /// positive [E], which synchronises to read the signs, or undefined. Returns [N, out]. Throws
   /// InvalidArgument for other shapes.

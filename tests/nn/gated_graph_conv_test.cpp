@@ -57,8 +57,8 @@ Number define(const GatedGraphConv& layer, const std::vector<at::Tensor>& edges,
   for (std::int64_t step = 0; step < layer->options.num_steps; ++step) {
     Number received = zero_rows(h, num_nodes, width);
     for (std::size_t type = 0; type < edges.size(); ++type) {
-      const torch::nn::Linear& linear = layer->linears[type];
-      received = received + matmul(edges[type], applied(state, linear->weight, linear->bias));
+      const auto& linear = layer->linears->at<torch::nn::LinearImpl>(type);
+      received = received + matmul(edges[type], applied(state, linear.weight, linear.bias));
     }
     state = define_gru(*layer->gru, received, state);
   }
@@ -210,11 +210,12 @@ TEST(GatedGraphConv, has_the_parameters_of_dgl) {
                                    "linears.1.weight [30, 30]", "linears.1.bias [30]",
                                    "gru.weight_ih [90, 30]", "gru.weight_hh [90, 30]",
                                    "gru.bias_ih [90]", "gru.bias_hh [90]"}));
-  for (const torch::nn::Linear& linear : layer->linears) {
-    EXPECT_TRUE(exact(linear->bias, at::zeros({30})));
+  for (std::size_t type = 0; type < layer->linears->size(); ++type) {
+    const auto& linear = layer->linears->at<torch::nn::LinearImpl>(type);
+    EXPECT_TRUE(exact(linear.bias, at::zeros({30})));
     // Normal with the variance 2 * 2 / (in + out); of 900 draws the sample's variance has a
     // relative standard deviation of sqrt(2 / 900).
-    const double variance = linear->weight.detach().square().mean().item<double>();
+    const double variance = linear.weight.detach().square().mean().item<double>();
     const double expected = 2.0 * 2 / (30 + 30), deviation = std::sqrt(2.0 / 900);
     EXPECT_LT(std::abs(variance / expected - 1), 6 * deviation);
   }
