@@ -68,6 +68,7 @@ set(mezzo_public_headers
   nn/graph_conv.h
   nn/inference.h
   nn/jumping_knowledge.h
+  nn/layer_holder.h
   nn/mlp.h
   nn/model.h
   nn/model_input.h

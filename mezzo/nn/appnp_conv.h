@@ -5,10 +5,10 @@
 
 #include <ATen/core/Tensor.h>
 #include <torch/nn/cloneable.h>
-#include <torch/nn/pimpl.h>
 
 #include "mezzo/core/export.h"
 #include "mezzo/graph/topology.h"
+#include "mezzo/nn/layer_holder.h"
 
 namespace mezzo::nn {
 
@@ -41,6 +41,6 @@ class MEZZO_API APPNPConvImpl : public torch::nn::Cloneable<APPNPConvImpl> {
 
   APPNPConvOptions options;
 };
-TORCH_MODULE(APPNPConv);
+using APPNPConv = LayerHolder<APPNPConvImpl>;
 
 }  // namespace mezzo::nn

@@ -6,11 +6,11 @@
 #include <ATen/core/Tensor.h>
 #include <torch/nn/cloneable.h>
 #include <torch/nn/modules/linear.h>
-#include <torch/nn/pimpl.h>
 
 #include "mezzo/core/export.h"
 #include "mezzo/graph/topology.h"
 #include "mezzo/nn/graph_conv.h"
+#include "mezzo/nn/layer_holder.h"
 
 namespace mezzo::nn {
 
@@ -50,6 +50,6 @@ class MEZZO_API ChebConvImpl : public torch::nn::Cloneable<ChebConvImpl> {
   ChebConvOptions options;
   torch::nn::Linear linear{nullptr};
 };
-TORCH_MODULE(ChebConv);
+using ChebConv = InOutHolder<ChebConvImpl>;
 
 }  // namespace mezzo::nn

@@ -7,10 +7,10 @@
 #include <ATen/core/Tensor.h>
 #include <torch/nn/cloneable.h>
 #include <torch/nn/modules/linear.h>
-#include <torch/nn/pimpl.h>
 
 #include "mezzo/core/export.h"
 #include "mezzo/graph/topology.h"
+#include "mezzo/nn/layer_holder.h"
 #include "mezzo/nn/node_rows.h"
 
 namespace mezzo::nn {
@@ -56,6 +56,6 @@ class MEZZO_API DotGatConvImpl : public torch::nn::Cloneable<DotGatConvImpl> {
  private:
   std::int64_t destination_width() const;
 };
-TORCH_MODULE(DotGatConv);
+using DotGatConv = InOutHolder<DotGatConvImpl>;
 
 }  // namespace mezzo::nn

@@ -7,10 +7,10 @@
 #include <ATen/core/Tensor.h>
 #include <torch/nn/cloneable.h>
 #include <torch/nn/modules/linear.h>
-#include <torch/nn/pimpl.h>
 
 #include "mezzo/core/export.h"
 #include "mezzo/graph/topology.h"
+#include "mezzo/nn/layer_holder.h"
 #include "mezzo/nn/node_rows.h"
 
 namespace mezzo::nn {
@@ -57,6 +57,6 @@ class MEZZO_API EdgeConvImpl : public torch::nn::Cloneable<EdgeConvImpl> {
 
   std::function<at::Tensor(const at::Tensor&)> normalize_;  // empty without batch_norm
 };
-TORCH_MODULE(EdgeConv);
+using EdgeConv = InOutHolder<EdgeConvImpl>;
 
 }  // namespace mezzo::nn

@@ -4,11 +4,11 @@
 
 #include <ATen/core/Tensor.h>
 #include <torch/nn/cloneable.h>
-#include <torch/nn/pimpl.h>
 
 #include "mezzo/core/export.h"
 #include "mezzo/graph/topology.h"
 #include "mezzo/nn/graph_conv.h"
+#include "mezzo/nn/layer_holder.h"
 
 namespace mezzo::nn {
 
@@ -41,6 +41,6 @@ class MEZZO_API EdgeWeightNormImpl : public torch::nn::Cloneable<EdgeWeightNormI
 
   EdgeWeightNormOptions options;
 };
-TORCH_MODULE(EdgeWeightNorm);
+using EdgeWeightNorm = LayerHolder<EdgeWeightNormImpl>;
 
 }  // namespace mezzo::nn

@@ -8,11 +8,11 @@
 #include <ATen/core/Tensor.h>
 #include <torch/nn/cloneable.h>
 #include <torch/nn/modules/linear.h>
-#include <torch/nn/pimpl.h>
 
 #include "mezzo/core/export.h"
 #include "mezzo/graph/topology.h"
 #include "mezzo/nn/graph_conv.h"
+#include "mezzo/nn/layer_holder.h"
 #include "mezzo/nn/node_rows.h"
 
 namespace mezzo::nn {
@@ -96,6 +96,6 @@ class MEZZO_API GATConvImpl : public torch::nn::Cloneable<GATConvImpl> {
   /// elsewhere; row heads + k likewise attn_r.
   at::Tensor score_weight() const;
 };
-TORCH_MODULE(GATConv);
+using GATConv = InOutHolder<GATConvImpl>;
 
 }  // namespace mezzo::nn

@@ -9,10 +9,10 @@
 #include <torch/nn/cloneable.h>
 #include <torch/nn/modules/container/modulelist.h>
 #include <torch/nn/modules/rnn.h>
-#include <torch/nn/pimpl.h>
 
 #include "mezzo/core/export.h"
 #include "mezzo/graph/topology.h"
+#include "mezzo/nn/layer_holder.h"
 
 namespace mezzo::nn {
 
@@ -69,6 +69,6 @@ class MEZZO_API GatedGraphConvImpl : public torch::nn::Cloneable<GatedGraphConvI
   Topology split_topology_;         // what split_ was made of; with one type unused
   at::Tensor split_types_;          // likewise; a copy, for the caller may change the tensor
 };
-TORCH_MODULE(GatedGraphConv);
+using GatedGraphConv = InOutHolder<GatedGraphConvImpl>;
 
 }  // namespace mezzo::nn

@@ -7,11 +7,11 @@
 #include <ATen/core/Tensor.h>
 #include <torch/nn/cloneable.h>
 #include <torch/nn/modules/linear.h>
-#include <torch/nn/pimpl.h>
 
 #include "mezzo/core/export.h"
 #include "mezzo/graph/topology.h"
 #include "mezzo/nn/graph_conv.h"
+#include "mezzo/nn/layer_holder.h"
 #include "mezzo/nn/node_rows.h"
 
 namespace mezzo::nn {
@@ -72,6 +72,6 @@ class MEZZO_API GATv2ConvImpl : public torch::nn::Cloneable<GATv2ConvImpl> {
   /// heads, out].
   at::Tensor received(const NodeRows& h, const at::Tensor& sent, std::int64_t num_dst) const;
 };
-TORCH_MODULE(GATv2Conv);
+using GATv2Conv = InOutHolder<GATv2ConvImpl>;
 
 }  // namespace mezzo::nn

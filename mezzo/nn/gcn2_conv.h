@@ -5,11 +5,11 @@
 
 #include <ATen/core/Tensor.h>
 #include <torch/nn/cloneable.h>
-#include <torch/nn/pimpl.h>
 
 #include "mezzo/core/export.h"
 #include "mezzo/graph/topology.h"
 #include "mezzo/nn/graph_conv.h"
+#include "mezzo/nn/layer_holder.h"
 
 namespace mezzo::nn {
 
@@ -54,6 +54,6 @@ class MEZZO_API GCN2ConvImpl : public torch::nn::Cloneable<GCN2ConvImpl> {
   GCN2ConvOptions options;
   at::Tensor weight1, weight2, bias;  ///< undefined where the options say so
 };
-TORCH_MODULE(GCN2Conv);
+using GCN2Conv = LayerHolder<GCN2ConvImpl, &GCN2ConvOptions::in_features>;
 
 }  // namespace mezzo::nn

@@ -1,6 +1,8 @@
 #pragma once
 
 #include <iosfwd>
+#include <memory>
+#include <utility>
 
 #include <ATen/core/Tensor.h>
 #include <torch/nn/cloneable.h>
@@ -48,6 +50,13 @@ class MEZZO_API GINConvImpl : public torch::nn::Cloneable<GINConvImpl> {
   at::Tensor eps;
   TensorModule apply_func;
 };
-TORCH_MODULE(GINConv);
+
+/// Also made from braces: `GINConv({.learn_eps = true}, apply_func)`.
+class GINConv : public torch::nn::ModuleHolder<GINConvImpl> {
+ public:
+  using ModuleHolder::ModuleHolder;
+  explicit GINConv(GINConvOptions options, TensorModule apply_func = {})
+      : ModuleHolder(std::make_shared<GINConvImpl>(std::move(options), std::move(apply_func))) {}
+};
 
 }  // namespace mezzo::nn

@@ -6,10 +6,10 @@
 
 #include <ATen/core/Tensor.h>
 #include <torch/nn/cloneable.h>
-#include <torch/nn/pimpl.h>
 
 #include "mezzo/core/export.h"
 #include "mezzo/graph/topology.h"
+#include "mezzo/nn/layer_holder.h"
 
 namespace mezzo::nn {
 
@@ -74,6 +74,6 @@ class MEZZO_API GraphConvImpl : public torch::nn::Cloneable<GraphConvImpl> {
   /// The parameter or what was given, checked; undefined if there is none.
   at::Tensor weight_or(const at::Tensor& external_weight, at::Device device) const;
 };
-TORCH_MODULE(GraphConv);
+using GraphConv = InOutHolder<GraphConvImpl>;
 
 }  // namespace mezzo::nn

@@ -8,9 +8,9 @@
 #include <torch/nn/cloneable.h>
 #include <torch/nn/modules/linear.h>
 #include <torch/nn/modules/rnn.h>
-#include <torch/nn/pimpl.h>
 
 #include "mezzo/core/export.h"
+#include "mezzo/nn/layer_holder.h"
 
 namespace mezzo::nn {
 
@@ -52,6 +52,6 @@ class MEZZO_API JumpingKnowledgeImpl : public torch::nn::Cloneable<JumpingKnowle
   /// The weight of each layer for each node: [N, number of layers], rows sum to 1.
   at::Tensor attention(const std::vector<at::Tensor>& layers) const;
 };
-TORCH_MODULE(JumpingKnowledge);
+using JumpingKnowledge = LayerHolder<JumpingKnowledgeImpl>;
 
 }  // namespace mezzo::nn

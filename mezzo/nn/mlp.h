@@ -8,10 +8,10 @@
 #include <ATen/core/Tensor.h>
 #include <torch/nn/cloneable.h>
 #include <torch/nn/modules/linear.h>
-#include <torch/nn/pimpl.h>
 
 #include "mezzo/core/export.h"
 #include "mezzo/nn/graph_conv.h"
+#include "mezzo/nn/layer_holder.h"
 #include "mezzo/nn/normalization.h"
 
 namespace mezzo::nn {
@@ -49,6 +49,6 @@ class MEZZO_API MLPImpl : public torch::nn::Cloneable<MLPImpl> {
   std::vector<torch::nn::Linear> layers_;
   std::vector<std::function<at::Tensor(const at::Tensor&)>> normalizations_;  // of hidden layers
 };
-TORCH_MODULE(MLP);
+using MLP = InOutHolder<MLPImpl>;
 
 }  // namespace mezzo::nn

@@ -8,12 +8,12 @@
 
 #include <ATen/core/Tensor.h>
 #include <torch/nn/cloneable.h>
-#include <torch/nn/pimpl.h>
 
 #include "mezzo/core/export.h"
 #include "mezzo/core/type_list.h"
 #include "mezzo/graph/topology.h"
 #include "mezzo/nn/graph_conv.h"
+#include "mezzo/nn/layer_holder.h"
 #include "mezzo/nn/model_input.h"
 #include "mezzo/nn/normalization.h"
 #include "mezzo/nn/sage_conv.h"
@@ -143,6 +143,6 @@ class MEZZO_API ModelImpl : public torch::nn::Cloneable<ModelImpl> {
 
   std::vector<Layer> layers_;
 };
-TORCH_MODULE(Model);
+using Model = InOutHolder<ModelImpl>;
 
 }  // namespace mezzo::nn

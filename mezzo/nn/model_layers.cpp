@@ -20,9 +20,7 @@ using detail::Place;
 
 MadeLayer make_gcn(const ModelOptions& options, Place place) {
   const std::int64_t out = place.last ? options.out_features : options.hidden_features;
-  GraphConv layer(GraphConvOptions{.in_features = place.in_features,
-                                   .out_features = out,
-                                   .allow_zero_in_degree = options.allow_zero_in_degree});
+  GraphConv layer(place.in_features, out, {.allow_zero_in_degree = options.allow_zero_in_degree});
   return {layer.ptr(),
           [layer](const auto& g, const auto& h, const auto& w) mutable { return layer(g, h, w); },
           out};
@@ -30,20 +28,17 @@ MadeLayer make_gcn(const ModelOptions& options, Place place) {
 
 MadeLayer make_sage(const ModelOptions& options, Place place) {
   const std::int64_t out = place.last ? options.out_features : options.hidden_features;
-  SAGEConv layer(SAGEConvOptions{
-      .in_features = place.in_features, .out_features = out, .aggregator = options.aggregator});
+  SAGEConv layer(place.in_features, out, {.aggregator = options.aggregator});
   return {layer.ptr(),
           [layer](const auto& g, const auto& h, const auto& w) mutable { return layer(g, h, w); },
           out};
 }
 
 MadeLayer make_gat(const ModelOptions& options, Place place) {
-  GATConv layer(
-      GATConvOptions{.in_features = place.in_features,
-                     .out_features = place.last ? options.out_features : options.hidden_features,
-                     .num_heads = place.last ? options.num_output_heads : options.num_heads,
-                     .attention_dropout = options.attention_dropout,
-                     .allow_zero_in_degree = options.allow_zero_in_degree});
+  GATConv layer(place.in_features, place.last ? options.out_features : options.hidden_features,
+                {.num_heads = place.last ? options.num_output_heads : options.num_heads,
+                 .attention_dropout = options.attention_dropout,
+                 .allow_zero_in_degree = options.allow_zero_in_degree});
   if (place.last) {
     const auto average = [layer](const auto& g, const auto& h, const auto&) mutable {
       const at::Tensor heads = layer(g, h);
@@ -59,20 +54,16 @@ MadeLayer make_gat(const ModelOptions& options, Place place) {
 
 MadeLayer make_gin(const ModelOptions& options, Place place) {
   const std::int64_t out = place.last ? options.out_features : options.hidden_features;
-  const MLP update(MLPOptions{.in_features = place.in_features,
-                              .hidden_features = options.hidden_features,
-                              .out_features = out,
-                              .dropout = 0});
-  GINConv layer(GINConvOptions{}, torch::nn::AnyModule(update));
+  const MLP update(place.in_features, out,
+                   {.hidden_features = options.hidden_features, .dropout = 0});
+  GINConv layer(GINConvOptions{}, update);
   return {layer.ptr(),
           [layer](const auto& g, const auto& h, const auto&) mutable { return layer(g, h); }, out};
 }
 
 MadeLayer make_sgc(const ModelOptions& options, Place place) {
-  SGConv layer(SGConvOptions{.in_features = place.in_features,
-                             .out_features = options.out_features,
-                             .k = options.num_layers,
-                             .allow_zero_in_degree = options.allow_zero_in_degree});
+  SGConv layer(place.in_features, options.out_features,
+               {.k = options.num_layers, .allow_zero_in_degree = options.allow_zero_in_degree});
   return {layer.ptr(),
           [layer](const auto& g, const auto& h, const auto&) mutable { return layer(g, h); },
           options.out_features};

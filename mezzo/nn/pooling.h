@@ -12,6 +12,7 @@
 
 #include "mezzo/core/export.h"
 #include "mezzo/graph/graph.h"
+#include "mezzo/nn/layer_holder.h"
 #include "mezzo/nn/tensor_module.h"
 
 namespace mezzo::nn {
@@ -126,6 +127,6 @@ class MEZZO_API Set2SetImpl : public torch::nn::Cloneable<Set2SetImpl> {
   Set2SetOptions options;
   torch::nn::LSTM lstm{nullptr};
 };
-TORCH_MODULE(Set2Set);
+using Set2Set = LayerHolder<Set2SetImpl, &Set2SetOptions::in_features>;
 
 }  // namespace mezzo::nn

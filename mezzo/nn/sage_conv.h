@@ -8,12 +8,12 @@
 #include <torch/nn/cloneable.h>
 #include <torch/nn/modules/linear.h>
 #include <torch/nn/modules/rnn.h>
-#include <torch/nn/pimpl.h>
 
 #include "mezzo/core/export.h"
 #include "mezzo/graph/topology.h"
 #include "mezzo/nn/aggregator.h"
 #include "mezzo/nn/graph_conv.h"
+#include "mezzo/nn/layer_holder.h"
 #include "mezzo/nn/node_rows.h"
 
 namespace mezzo::nn {
@@ -69,6 +69,6 @@ class MEZZO_API SAGEConvImpl : public torch::nn::Cloneable<SAGEConvImpl> {
   at::Tensor neighbours(const Topology& topology, const NodeRows& h,
                         const std::optional<at::Tensor>& edge_weight) const;
 };
-TORCH_MODULE(SAGEConv);
+using SAGEConv = InOutHolder<SAGEConvImpl>;
 
 }  // namespace mezzo::nn

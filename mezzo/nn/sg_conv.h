@@ -7,11 +7,11 @@
 #include <ATen/core/Tensor.h>
 #include <torch/nn/cloneable.h>
 #include <torch/nn/modules/linear.h>
-#include <torch/nn/pimpl.h>
 
 #include "mezzo/core/export.h"
 #include "mezzo/graph/topology.h"
 #include "mezzo/nn/graph_conv.h"
+#include "mezzo/nn/layer_holder.h"
 
 namespace mezzo::nn {
 
@@ -69,6 +69,6 @@ class MEZZO_API SGConvImpl : public torch::nn::Cloneable<SGConvImpl> {
 
   std::optional<Kept> kept_;
 };
-TORCH_MODULE(SGConv);
+using SGConv = InOutHolder<SGConvImpl>;
 
 }  // namespace mezzo::nn

@@ -6,11 +6,11 @@
 #include <ATen/core/Tensor.h>
 #include <torch/nn/cloneable.h>
 #include <torch/nn/modules/linear.h>
-#include <torch/nn/pimpl.h>
 
 #include "mezzo/core/export.h"
 #include "mezzo/graph/topology.h"
 #include "mezzo/nn/graph_conv.h"
+#include "mezzo/nn/layer_holder.h"
 
 namespace mezzo::nn {
 
@@ -48,6 +48,6 @@ class MEZZO_API TAGConvImpl : public torch::nn::Cloneable<TAGConvImpl> {
   TAGConvOptions options;
   torch::nn::Linear lin{nullptr};
 };
-TORCH_MODULE(TAGConv);
+using TAGConv = InOutHolder<TAGConvImpl>;
 
 }  // namespace mezzo::nn

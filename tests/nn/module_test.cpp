@@ -83,111 +83,75 @@ std::vector<Case> convolutions() {
   return {
       make_case("mezzo::nn::GraphConv(in_features=4, out_features=3, norm=right, weight=true, "
                 "bias=true, allow_zero_in_degree=true)",
-                GraphConv(GraphConvOptions{.in_features = 4,
-                                           .out_features = 3,
-                                           .norm = DegreeNorm::kRight,
-                                           .allow_zero_in_degree = true}),
-                g, h),
+                GraphConv(4, 3, {.norm = DegreeNorm::kRight, .allow_zero_in_degree = true}), g, h),
       make_case("mezzo::nn::SAGEConv(in_features=4, in_features_dst=5, out_features=3, "
                 "aggregator=pool, feature_dropout=0, bias=true)",
-                SAGEConv(SAGEConvOptions{.in_features = 4,
-                                         .in_features_dst = 5,
-                                         .out_features = 3,
-                                         .aggregator = Aggregator::kPool}),
-                g, rows),
-      make_case("mezzo::nn::SAGEConv(in_features=4, in_features_dst=0, out_features=3, "
-                "aggregator=lstm, feature_dropout=0.5, bias=false)",
-                SAGEConv(SAGEConvOptions{.in_features = 4,
-                                         .out_features = 3,
-                                         .aggregator = Aggregator::kLstm,
-                                         .feature_dropout = 0.5,
-                                         .bias = false}),
-                g, h),
+                SAGEConv(4, 3, {.in_features_dst = 5, .aggregator = Aggregator::kPool}), g, rows),
+      make_case(
+          "mezzo::nn::SAGEConv(in_features=4, in_features_dst=0, out_features=3, "
+          "aggregator=lstm, feature_dropout=0.5, bias=false)",
+          SAGEConv(4, 3, {.aggregator = Aggregator::kLstm, .feature_dropout = 0.5, .bias = false}),
+          g, h),
       make_case("mezzo::nn::SAGEConv(in_features=4, in_features_dst=0, out_features=3, "
                 "aggregator=gcn, feature_dropout=0, bias=true)",
-                SAGEConv(SAGEConvOptions{
-                    .in_features = 4, .out_features = 3, .aggregator = Aggregator::kGcn}),
-                g, h),
+                SAGEConv(4, 3, {.aggregator = Aggregator::kGcn}), g, h),
       make_case("mezzo::nn::GATConv(in_features=4, in_features_dst=5, out_features=3, num_heads=2, "
                 "feature_dropout=0, attention_dropout=0.25, negative_slope=0.2, residual=true, "
                 "bias=true, allow_zero_in_degree=true)",
-                GATConv(GATConvOptions{.in_features = 4,
-                                       .in_features_dst = 5,
-                                       .out_features = 3,
-                                       .num_heads = 2,
-                                       .attention_dropout = 0.25,
-                                       .residual = true,
-                                       .allow_zero_in_degree = true}),
+                GATConv(4, 3,
+                        {.in_features_dst = 5,
+                         .num_heads = 2,
+                         .attention_dropout = 0.25,
+                         .residual = true,
+                         .allow_zero_in_degree = true}),
                 g, rows),
       make_case("mezzo::nn::GATConv(in_features=4, in_features_dst=0, out_features=4, num_heads=1, "
                 "feature_dropout=0, attention_dropout=0, negative_slope=0.2, residual=false, "
                 "bias=true, allow_zero_in_degree=true)",
-                GATConv(GATConvOptions{
-                    .in_features = 4, .out_features = 4, .allow_zero_in_degree = true}),
-                g, h),
+                GATConv(4, 4, {.allow_zero_in_degree = true}), g, h),
       make_case("mezzo::nn::GATv2Conv(in_features=4, in_features_dst=0, out_features=3, "
                 "num_heads=2, feature_dropout=0, attention_dropout=0, negative_slope=0.2, "
                 "residual=true, bias=true, share_weights=true, allow_zero_in_degree=true)",
-                GATv2Conv(GATv2ConvOptions{.in_features = 4,
-                                           .out_features = 3,
-                                           .num_heads = 2,
-                                           .residual = true,
-                                           .share_weights = true,
-                                           .allow_zero_in_degree = true}),
+                GATv2Conv(4, 3,
+                          {.num_heads = 2,
+                           .residual = true,
+                           .share_weights = true,
+                           .allow_zero_in_degree = true}),
                 g, h),
-      make_case("mezzo::nn::DotGatConv(in_features=4, in_features_dst=5, out_features=3, "
-                "num_heads=2, allow_zero_in_degree=true)",
-                DotGatConv(DotGatConvOptions{.in_features = 4,
-                                             .in_features_dst = 5,
-                                             .out_features = 3,
-                                             .num_heads = 2,
-                                             .allow_zero_in_degree = true}),
-                g, rows),
+      make_case(
+          "mezzo::nn::DotGatConv(in_features=4, in_features_dst=5, out_features=3, "
+          "num_heads=2, allow_zero_in_degree=true)",
+          DotGatConv(4, 3, {.in_features_dst = 5, .num_heads = 2, .allow_zero_in_degree = true}), g,
+          rows),
       make_case("mezzo::nn::EdgeConv(in_features=4, out_features=3, batch_norm=true, "
                 "allow_zero_in_degree=true)",
-                EdgeConv(EdgeConvOptions{.in_features = 4,
-                                         .out_features = 3,
-                                         .batch_norm = true,
-                                         .allow_zero_in_degree = true}),
-                g, h),
+                EdgeConv(4, 3, {.batch_norm = true, .allow_zero_in_degree = true}), g, h),
       make_case("mezzo::nn::SGConv(in_features=4, out_features=3, k=2, cached=true, bias=true, "
                 "allow_zero_in_degree=true)",
-                SGConv(SGConvOptions{.in_features = 4,
-                                     .out_features = 3,
-                                     .k = 2,
-                                     .cached = true,
-                                     .allow_zero_in_degree = true}),
-                g, h),
+                SGConv(4, 3, {.k = 2, .cached = true, .allow_zero_in_degree = true}), g, h),
       make_case("mezzo::nn::TAGConv(in_features=4, out_features=3, k=2, bias=false)",
-                TAGConv(TAGConvOptions{.in_features = 4, .out_features = 3, .bias = false}), g, h),
+                TAGConv(4, 3, {.bias = false}), g, h),
       make_case("mezzo::nn::ChebConv(in_features=4, out_features=3, k=3, bias=true)",
-                ChebConv(ChebConvOptions{.in_features = 4, .out_features = 3, .k = 3}), g, h),
+                ChebConv(4, 3, {.k = 3}), g, h),
       make_case("mezzo::nn::APPNPConv(k=2, alpha=0.1, edge_drop=0.5)",
-                APPNPConv(APPNPConvOptions{.k = 2, .edge_drop = 0.5}), g, h),
-      make_case("mezzo::nn::GCN2Conv(in_features=4, layer=2, alpha=0.1, lambda=1, "
-                "project_initial_features=false, bias=true, allow_zero_in_degree=true)",
-                GCN2Conv(GCN2ConvOptions{.in_features = 4,
-                                         .layer = 2,
-                                         .project_initial_features = false,
-                                         .allow_zero_in_degree = true}),
-                g, h, first),
+                APPNPConv({.k = 2, .edge_drop = 0.5}), g, h),
+      make_case(
+          "mezzo::nn::GCN2Conv(in_features=4, layer=2, alpha=0.1, lambda=1, "
+          "project_initial_features=false, bias=true, allow_zero_in_degree=true)",
+          GCN2Conv(4,
+                   {.layer = 2, .project_initial_features = false, .allow_zero_in_degree = true}),
+          g, h, first),
       make_case("mezzo::nn::GatedGraphConv(in_features=4, out_features=5, num_steps=2, "
                 "num_edge_types=2, bias=true)",
-                GatedGraphConv(GatedGraphConvOptions{
-                    .in_features = 4, .out_features = 5, .num_steps = 2, .num_edge_types = 2}),
-                g, h, types),
+                GatedGraphConv(4, 5, {.num_steps = 2, .num_edge_types = 2}), g, h, types),
       make_case("mezzo::nn::GINConv(aggregator=max, initial_eps=0.5, learn_eps=false)",
-                GINConv(GINConvOptions{.aggregator = Aggregator::kMax, .initial_eps = 0.5},
+                GINConv({.aggregator = Aggregator::kMax, .initial_eps = 0.5},
                         Sequential(Linear(4, 3), ReLU(), Linear(3, 2))),
                 g, h),
       make_case("mezzo::nn::GINConv(aggregator=sum, initial_eps=0, learn_eps=true)",
-                GINConv(GINConvOptions{.learn_eps = true},
-                        MLP(MLPOptions{.in_features = 4,
-                                       .out_features = 3,
-                                       .normalization = Normalization::kBatch})),
+                GINConv({.learn_eps = true}, MLP(4, 3, {.normalization = Normalization::kBatch})),
                 g, h),
-      make_case("mezzo::nn::EdgeWeightNorm(norm=both, eps=0.5)",
-                EdgeWeightNorm(EdgeWeightNormOptions{.eps = 0.5}), g,
+      make_case("mezzo::nn::EdgeWeightNorm(norm=both, eps=0.5)", EdgeWeightNorm({.eps = 0.5}), g,
                 uniform({60}, at::kFloat, 6).abs() + 1),
   };
 }
@@ -199,10 +163,9 @@ std::vector<Case> other_modules() {
   using namespace nn;
   std::vector<Case> cases = {
       make_case("mezzo::nn::JumpingKnowledge(mode=max, in_features=0, num_layers=0)",
-                JumpingKnowledge(JumpingKnowledgeOptions{.mode = JumpingMode::kMax}), layers),
+                JumpingKnowledge({.mode = JumpingMode::kMax}), layers),
       make_case("mezzo::nn::JumpingKnowledge(mode=lstm, in_features=4, num_layers=2)",
-                JumpingKnowledge(JumpingKnowledgeOptions{
-                    .mode = JumpingMode::kLstm, .in_features = 4, .num_layers = 2}),
+                JumpingKnowledge({.mode = JumpingMode::kLstm, .in_features = 4, .num_layers = 2}),
                 layers),
       make_case("mezzo::nn::SumPooling()", SumPooling(), graphs, h),
       make_case("mezzo::nn::AvgPooling()", AvgPooling(), graphs, h),
@@ -211,27 +174,21 @@ std::vector<Case> other_modules() {
                 GlobalAttentionPooling(Linear(4, 1), Sequential(Linear(4, 3), ReLU())), graphs, h),
       make_case("mezzo::nn::WeightAndSum(in_features=4)", WeightAndSum(4), graphs, h),
       make_case("mezzo::nn::Set2Set(in_features=4, num_iterations=2, num_layers=2)",
-                Set2Set(Set2SetOptions{.in_features = 4, .num_iterations = 2, .num_layers = 2}),
-                graphs, h),
+                Set2Set(4, {.num_iterations = 2, .num_layers = 2}), graphs, h),
       make_case("mezzo::nn::MLP(in_features=4, hidden_features=16, out_features=3, num_layers=3, "
                 "dropout=0.5, normalization=batch)",
-                MLP(MLPOptions{.in_features = 4,
-                               .out_features = 3,
-                               .num_layers = 3,
-                               .normalization = Normalization::kBatch}),
-                h)};
+                MLP(4, 3, {.num_layers = 3, .normalization = Normalization::kBatch}), h)};
   for_each(ModelKinds{}, [&]<class Kind>() {
     cases.push_back(make_case(
         "mezzo::nn::Model(kind=" + std::string(Kind::name) +
             ", in_features=4, hidden_features=5, out_features=3, num_layers=2, dropout=0.5, "
             "normalization=layer, skip=true, keep_float32=[layer0])",
-        Model(ModelOptions{.kind = Kind::kind,
-                           .in_features = 4,
-                           .hidden_features = 5,
-                           .out_features = 3,
-                           .normalization = Normalization::kLayer,
-                           .skip = true,
-                           .keep_float32 = {"layer0"}}),
+        Model(4, 3,
+              {.kind = Kind::kind,
+               .hidden_features = 5,
+               .normalization = Normalization::kLayer,
+               .skip = true,
+               .keep_float32 = {"layer0"}}),
         graphs, h));
   });
   return cases;
