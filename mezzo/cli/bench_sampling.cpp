@@ -24,9 +24,12 @@ BlockLoaderOptions bare_options(const SamplingWork& work, std::int64_t workers) 
           .prepare_backward = false};
 }
 
-/// As a loader has them by default, the degrees of the nodes in the whole graph included.
-BlockLoaderOptions default_options(const SamplingWork& work, std::int64_t workers) {
-  return {.fanouts = work.fanouts, .batch_size = work.batch_size, .num_workers = workers};
+/// With the degrees of the nodes in the whole graph, and what gradients need.
+BlockLoaderOptions options_with_degrees(const SamplingWork& work, std::int64_t workers) {
+  return {.fanouts = work.fanouts,
+          .batch_size = work.batch_size,
+          .num_workers = workers,
+          .parent_degrees = true};
 }
 
 /// Millions of edges, [1].
@@ -125,7 +128,7 @@ Comparison make_sampling(const Graph& graph, const SamplingWork& work, std::int6
           {.name = name + threads_text(count), .ours = true, .run = run, .items = edges});
     };
     add("mezzo, ", bare_options(work, count));
-    add("mezzo, with degrees, ", default_options(work, count));
+    add("mezzo, with degrees, ", options_with_degrees(work, count));
   }
   const auto bare = std::make_shared<const BareReads>(graph.topology());
   for (const std::int64_t count : thread_counts(threads)) {

@@ -43,9 +43,8 @@ class MEZZO_API EdgeConvImpl : public torch::nn::Cloneable<EdgeConvImpl> {
   void pretty_print(std::ostream& stream) const override;
   /// h: [num_src, in], strided or sparse CSR, where the destinations are the first num_dst sources;
   /// or a pair of it, for any topology, and [num_dst, in]. Returns [num_dst, out]. Throws
-  /// InvalidArgument for other shapes, for destinations without in-edges (in a sample that
-  /// remembers its parent's degrees: in the parent) unless they are allowed, and for fewer than 2
-  /// edges while training with batch_norm.
+  /// InvalidArgument for other shapes, for destinations without in-edges unless they are allowed,
+  /// and for fewer than 2 edges while training with batch_norm.
   at::Tensor forward(const Topology& topology, const NodeRows& h);
 
   EdgeConvOptions options;

@@ -58,7 +58,7 @@ class MEZZO_API GATConvImpl : public torch::nn::Cloneable<GATConvImpl> {
   /// or a pair of it, for any topology, and [num_dst, in_dst]; edge_weight: floating [E] or
   /// undefined, multiplies the attention of all heads after its dropout. Returns [num_dst, heads,
   /// out]. Throws InvalidArgument for other shapes, dtypes and devices, and for destinations
-  /// without in-edges (in a sample that remembers its parent's degrees: in the parent) unless they
+  /// without in-edges unless they
   /// are allowed. Dropout draws from libtorch's generator.
   at::Tensor forward(const Topology& topology, const NodeRows& h,
                      const at::Tensor& edge_weight = {});

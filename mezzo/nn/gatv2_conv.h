@@ -53,9 +53,8 @@ class MEZZO_API GATv2ConvImpl : public torch::nn::Cloneable<GATv2ConvImpl> {
   void pretty_print(std::ostream& stream) const override;
   /// h: [num_src, in], strided or sparse CSR, where the destinations are the first num_dst sources;
   /// or a pair of it, for any topology, and [num_dst, in_dst]. Returns [num_dst, heads, out].
-  /// Throws InvalidArgument for other shapes, and for destinations without in-edges (in a sample
-  /// that remembers its parent's degrees: in the parent) unless they are allowed. Dropout draws
-  /// from libtorch's generator.
+  /// Throws InvalidArgument for other shapes, and for destinations without in-edges unless they are
+  /// allowed. Dropout draws from libtorch's generator.
   at::Tensor forward(const Topology& topology, const NodeRows& h);
   /// forward, and the attention of the edges, [E, heads, 1], after its dropout (DGL's
   /// get_attention): float32 beside 16-bit rows. Costs no more than forward.

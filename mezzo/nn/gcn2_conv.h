@@ -46,8 +46,7 @@ class MEZZO_API GCN2ConvImpl : public torch::nn::Cloneable<GCN2ConvImpl> {
   /// topology: of one set of nodes. h: [N, in], strided. initial_h: the same shape, what the
   /// model's first layer was given, in any floating dtype. edge_weight: floating, positive [E],
   /// which synchronises to read the signs, or undefined. Returns [N, in]. Throws InvalidArgument
-  /// for other shapes, dtypes and devices, and for nodes without in-edges (in a sample that
-  /// remembers its parent's degrees: in the parent) unless they are allowed.
+  /// for other shapes, dtypes and devices, and for nodes without in-edges unless they are allowed.
   at::Tensor forward(const Topology& topology, const at::Tensor& h, const at::Tensor& initial_h,
                      const at::Tensor& edge_weight = {});
 

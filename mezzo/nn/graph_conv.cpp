@@ -24,17 +24,19 @@ at::Tensor inverse_degrees(const at::Tensor& degrees, DegreeNorm norm, at::Scala
   return norm == DegreeNorm::kBoth ? counts.rsqrt() : counts.reciprocal();
 }
 
-std::optional<at::Tensor> source_scale(const Topology& topology, DegreeNorm norm,
+std::optional<at::Tensor> source_scale(const Topology& topology, const GraphConvOptions& options,
                                        at::ScalarType dtype) {
+  const DegreeNorm norm = options.norm;
   if (norm == DegreeNorm::kRight || norm == DegreeNorm::kNone) return std::nullopt;
-  const at::Tensor* whole = topology.parent_out_degrees();
+  const at::Tensor* whole = options.parent_degrees ? topology.parent_out_degrees() : nullptr;
   return inverse_degrees(whole != nullptr ? *whole : topology.out_degrees(), norm, dtype);
 }
 
 /// With k_v of the parent's d_v edges here, the factor of d_v times d_v / k_v.
-std::optional<at::Tensor> destination_scale(const Topology& topology, DegreeNorm norm,
-                                            at::ScalarType dtype) {
-  const at::Tensor* whole = topology.parent_in_degrees();
+std::optional<at::Tensor> destination_scale(const Topology& topology,
+                                            const GraphConvOptions& options, at::ScalarType dtype) {
+  const DegreeNorm norm = options.norm;
+  const at::Tensor* whole = options.parent_degrees ? topology.parent_in_degrees() : nullptr;
   if (norm == DegreeNorm::kNone || (norm == DegreeNorm::kLeft && whole == nullptr)) {
     return std::nullopt;
   }
@@ -47,10 +49,11 @@ std::optional<at::Tensor> destination_scale(const Topology& topology, DegreeNorm
 }
 
 at::Tensor normalised_sum(const Topology& topology, const at::Tensor& x,
-                          const std::optional<at::Tensor>& edge_weight, DegreeNorm norm) {
+                          const std::optional<at::Tensor>& edge_weight,
+                          const GraphConvOptions& options) {
   const at::ScalarType dtype = detail::scale_dtype(x);
-  return scaled_sum(topology, x, edge_weight, source_scale(topology, norm, dtype),
-                    destination_scale(topology, norm, dtype));
+  return scaled_sum(topology, x, edge_weight, source_scale(topology, options, dtype),
+                    destination_scale(topology, options, dtype));
 }
 
 }  // namespace
@@ -72,9 +75,9 @@ void GraphConvImpl::reset() {
 void GraphConvImpl::pretty_print(std::ostream& stream) const {
   stream << fmt::format(
       "mezzo::nn::GraphConv(in_features={}, out_features={}, norm={}, weight={}, "
-      "bias={}, allow_zero_in_degree={})",
+      "bias={}, allow_zero_in_degree={}, parent_degrees={})",
       options.in_features, options.out_features, detail::norm_name(options.norm), options.weight,
-      options.bias, options.allow_zero_in_degree);
+      options.bias, options.allow_zero_in_degree, options.parent_degrees);
 }
 
 void GraphConvImpl::reset_parameters() {
@@ -118,12 +121,12 @@ at::Tensor GraphConvImpl::forward(const Topology& topology, const at::Tensor& h,
   at::Tensor out;
   if (!matrix.defined()) {
     const at::Tensor rows = detail::is_sparse(h) ? h.to_dense() : h;
-    out = detail::add_parameter(normalised_sum(topology, rows, factors, options.norm), bias);
+    out = detail::add_parameter(normalised_sum(topology, rows, factors, options), bias);
   } else if (options.in_features > options.out_features || detail::is_sparse(h)) {
-    out = normalised_sum(topology, mezzo::linear(h, matrix.t()), factors, options.norm);
+    out = normalised_sum(topology, mezzo::linear(h, matrix.t()), factors, options);
     out = detail::add_parameter(out, bias);
   } else {
-    out = mezzo::linear(normalised_sum(topology, h, factors, options.norm), matrix.t(), bias);
+    out = mezzo::linear(normalised_sum(topology, h, factors, options), matrix.t(), bias);
   }
   return detail::activate(options.activation, out);
 }

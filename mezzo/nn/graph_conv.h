@@ -19,14 +19,6 @@ using Activation = std::function<at::Tensor(const at::Tensor&)>;
 
 /// By which degrees GraphConv divides: kBoth 1/sqrt(d_out(u) d_in(v)), kRight 1/d_in(v), kLeft
 /// 1/d_out(u), kNone 1. Degrees count as at least 1.
-///
-/// In a sample that remembers its parent's degrees (Topology::with_parent_degrees) they are those
-/// of the parent, and except under kNone the sum over the k_v edges drawn of v's d_v stands for the
-/// sum over all: it is multiplied by d_v / k_v, which makes kRight the mean of what was drawn.
-/// Where each edge of v is as likely to be drawn as any other, that is an unbiased estimate of the
-/// whole graph's result, given that k_v > 0, and with every edge drawn it is that result; a v whose
-/// draw is empty gets 0. Of draws of random size (LABOR) it is a ratio estimate, the mean of what
-/// was drawn for the mean of all, unbiased given k_v alone. kNone sums what was drawn.
 enum class DegreeNorm : std::uint8_t { kBoth, kRight, kLeft, kNone };
 
 /// Options of GraphConv.
@@ -38,6 +30,12 @@ struct GraphConvOptions {
   bool bias = true;
   Activation activation = {};
   bool allow_zero_in_degree = false;  ///< otherwise such nodes are an error
+  /// Estimates the result on the whole graph if the topology is a sample with the degrees of its
+  /// parent (BlockSampler::Options::parent_degrees): the norm takes those, and except under kNone
+  /// the sum over the k_v sampled edges of v is scaled by d_v / k_v. Unbiased given k_v > 0 if all
+  /// edges of v are equally likely to be drawn; exact if every edge is drawn. LABOR draws a random
+  /// number of edges: the estimate is unbiased given k_v alone.
+  bool parent_degrees = false;
 };
 
 /// Graph convolution (Kipf & Welling, ICLR'17), with DGL's parameters: `weight` [in, out] (Glorot
@@ -55,15 +53,14 @@ class MEZZO_API GraphConvImpl : public torch::nn::Cloneable<GraphConvImpl> {
   void pretty_print(std::ostream& stream) const override;
   /// h: [num_src, in], strided or sparse CSR (of DGL's pairs the sources' rows, which are all it
   /// reads); edge_weight: floating [E], multiplies the messages,
-  /// or undefined. In a sample that remembers its parent's degrees they must be, except under
-  /// kNone, factors for the mean over the edges here: the norm multiplies that by d_v. Such are the
-  /// weights of the graph's edges where all edges of v are as likely to be drawn, and those of a
-  /// BlockLoader with layer_sizes. Weights for sums, as LABOR's 1 / probability, would make up for
-  /// the draw twice. external_weight: floating [in, out], without options.weight in
-  /// place of the parameter (DGL's argument `weight`); if undefined there the rows are not
-  /// multiplied, and in and out are one width. Returns [num_dst, out]. Throws InvalidArgument for
-  /// other shapes, dtypes and devices, and for destinations without in-edges (in a sample that
-  /// remembers its parent's degrees: in the parent) unless they are allowed.
+  /// or undefined. With parent_degrees, except under kNone, they are factors for the mean over the
+  /// sampled edges, such as the weights of the graph's edges, if all edges of v are equally likely
+  /// to be drawn, and those of a BlockLoader with layer_sizes; weights for sums, such as LABOR's
+  /// 1 / probability, would correct for the draw twice. external_weight: floating [in, out],
+  /// without options.weight in place of the parameter (DGL's argument `weight`); if undefined there
+  /// the rows are not multiplied, and in and out are one width. Returns [num_dst, out]. Throws
+  /// InvalidArgument for other shapes, dtypes and devices, and for destinations without in-edges
+  /// unless they are allowed.
   at::Tensor forward(const Topology& topology, const at::Tensor& h,
                      const at::Tensor& edge_weight = {}, const at::Tensor& external_weight = {});
 

@@ -66,9 +66,7 @@ void check_node_rows(std::string_view layer, const Topology& topology, const Nod
 /// feature_dropout of one tensor, or of each of two.
 NodeRows drop_features(const NodeRows& h, double probability, bool training);
 
-/// Every destination has an in-edge, unless `allow_zero`; in a sample that remembers its parent's
-/// degrees, in the parent. Reads the degrees here once per topology, the parent's only where one
-/// here is 0.
+/// Every destination has an in-edge, unless `allow_zero`. Reads the degrees once per topology.
 void check_in_degrees(std::string_view layer, const Topology& topology, bool allow_zero);
 
 /// Whether h is sparse CSR, whose rows can be multiplied but neither aggregated nor sliced.

@@ -20,9 +20,9 @@
 
 namespace mezzo::nn {
 
-/// Of which layer a Model is a stack: GraphConv (norm kBoth), SAGEConv, GATConv, GINConv (sum, each
-/// with an MLP of one hidden layer), or a linear layer that ignores the edges. kSgc: one SGConv of
-/// num_layers hops, a linear model without hidden layers.
+/// Of which layer a Model is a stack: GraphConv (norm kBoth, with parent_degrees), SAGEConv,
+/// GATConv, GINConv (sum, each with an MLP of one hidden layer), or a linear layer that ignores the
+/// edges. kSgc: one SGConv of num_layers hops, a linear model without hidden layers.
 enum class ModelKind : std::uint8_t { kGcn, kSage, kGat, kGin, kSgc, kMlp };
 
 struct GcnModel {

@@ -20,7 +20,8 @@ using detail::Place;
 
 MadeLayer make_gcn(const ModelOptions& options, Place place) {
   const std::int64_t out = place.last ? options.out_features : options.hidden_features;
-  GraphConv layer(place.in_features, out, {.allow_zero_in_degree = options.allow_zero_in_degree});
+  GraphConv layer(place.in_features, out,
+                  {.allow_zero_in_degree = options.allow_zero_in_degree, .parent_degrees = true});
   return {layer.ptr(),
           [layer](const auto& g, const auto& h, const auto& w) mutable { return layer(g, h, w); },
           out};

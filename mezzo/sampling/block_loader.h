@@ -52,7 +52,7 @@ struct BlockLoaderOptions {
   bool layer_dependency = false;                ///< see DrawOptions
   std::string edge_weights = {};                ///< column of edata(): see NeighborSource
   std::string node_ids = {};                    ///< column of ndata(): see NeighborSource
-  bool parent_degrees = true;                   ///< see BlockSampler
+  bool parent_degrees = false;                  ///< see BlockSampler
   /// The workers also build what gradients need of every block: its rows by source. Without it the
   /// backward pass builds them when first needed.
   bool prepare_backward = true;
@@ -68,9 +68,9 @@ struct BlockLoaderOptions {
   /// sources of a block are its destinations, then the drawn nodes; it has the edges from drawn
   /// nodes alone, and their column "edge_weights" (float32), with which the mean of weight * x[u]
   /// over the edges here estimates the mean over all neighbours without bias, so SAGEConv's kMean
-  /// the whole graph's result, and where parent_degrees GraphConv's too (not under kNone). Other
-  /// aggregators of SAGEConv estimate nothing with them. Not with the options of other draws: draw,
-  /// replace, layer_dependency, edge_weights, node_ids.
+  /// the whole graph's result, and GraphConv's too if both have parent_degrees (not under kNone).
+  /// Other aggregators of SAGEConv estimate nothing with them. Not with the options of other draws:
+  /// draw, replace, layer_dependency, edge_weights, node_ids.
   std::vector<std::int64_t> layer_sizes = {};
 };
 

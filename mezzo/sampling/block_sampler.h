@@ -110,10 +110,10 @@ class MEZZO_API BlockSampler {
     bool layer_dependency = false;                ///< see DrawOptions
     at::Tensor edge_weights = {};                 ///< see NeighborSource
     at::Tensor node_ids = {};                     ///< see NeighborSource
-    /// The degrees that the nodes have in the whole graph travel with the blocks
-    /// (Topology::with_parent_degrees), so that layers with degree norms estimate what they compute
-    /// on the whole graph. Those of a topology that itself remembers its parent's are the parent's.
-    bool parent_degrees = true;
+    /// Blocks have the degrees of their nodes in the whole graph (Topology::with_parent_degrees),
+    /// which GraphConv takes with its option of this name. If `topology` is itself a sample with
+    /// its parent's degrees, those.
+    bool parent_degrees = false;
   };
   /// topology: see NeighborSource. Throws InvalidArgument for options that contradict each other.
   BlockSampler(const Topology& topology, Options options);
@@ -138,7 +138,7 @@ class MEZZO_API BlockSampler {
 
   Options options_;
   NeighborSource source_;
-  at::Tensor out_degrees_;  ///< of the graph's id dtype [num_nodes], where parent_degrees
+  at::Tensor out_degrees_;  ///< of the graph's id dtype [num_nodes], with parent_degrees
   at::Tensor in_degrees_;   ///< likewise; undefined: the lengths of the rows
 };
 

@@ -59,7 +59,7 @@ struct EdgeLoaderOptions {
   std::uint64_t seed = 0;        ///< of the order of the edges and of all draws
   bool drop_last = false;        ///< leaves out a last batch that is not full
   bool replace = false;          ///< see DrawOptions
-  bool parent_degrees = true;    ///< see BlockSampler
+  bool parent_degrees = false;   ///< see BlockSampler
 };
 
 /// Passes over edges and gives mini-batches for link prediction: the seed edges as positive pairs,

@@ -19,7 +19,7 @@ class LaborSampler : public BlockSampler {
     std::vector<std::int64_t> fanouts;  ///< input layer first, each >= 0 or kAllNeighbors
     bool layer_dependency = false;      ///< see DrawOptions
     at::Tensor edge_weights = {};       ///< see NeighborSource
-    bool parent_degrees = true;         ///< see BlockSampler
+    bool parent_degrees = false;        ///< see BlockSampler
   };
 
   /// topology: see NeighborSource. Throws InvalidArgument for options that contradict each other.

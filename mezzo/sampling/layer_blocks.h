@@ -28,8 +28,8 @@ class LayerBlocks {
   /// the column "edge_weights" (float32): with k_v of the d_v edges into v here, draws of u / (size
   /// q(u)) times k_v / d_v, so that the mean over the edges here of weight * x[u] is an unbiased
   /// estimate of the mean over all of v's neighbours (a v without an edge here counts as 0).
-  /// GraphConv takes them as they are where parent_degrees. Of (seeds, key) alone. Allocates the
-  /// blocks; cost: the degrees of their destinations.
+  /// GraphConv takes them as they are if both have parent_degrees. Of (seeds, key) alone. Allocates
+  /// the blocks; cost: the degrees of their destinations.
   Blocks sample(const at::Tensor& seeds, const BatchKey& key, Workspace& workspace) const;
 
  private:

@@ -53,9 +53,9 @@ struct SaintLoaderOptions {
 ///    loss over the graph's nodes;
 ///  - edge_weights = C_v / C_e x k_v / d_v for an edge e into v, of whose d_v in-edges k_v are
 ///    here: the mean of weight x message over the in-edges here estimates the mean over all
-///    in-edges, given that v is here. The subgraphs know their parent's degrees
-///    (Topology::with_parent_degrees), so GraphConv, whatever its norm by destination, takes
-///    edge_weights as they are; for a sum multiply by d_v / k_v.
+///    in-edges, given that v is here. The subgraphs have their parent's degrees
+///    (Topology::with_parent_degrees), so GraphConv with parent_degrees, whatever its norm by
+///    destination, takes edge_weights as they are; for a sum multiply by d_v / k_v.
 /// See Batches for epochs, workers and errors.
 class MEZZO_API SaintLoader : public Batches<SubgraphBatch> {
  public:

@@ -251,6 +251,7 @@ std::shared_ptr<Batches<Batch>> block_loader(const Graph& graph, const at::Tenso
   made.draw = labor ? NeighborDraw::kLabor : NeighborDraw::kNeighbor;
   made.replace = sampling.replace;
   made.layer_dependency = sampling.layer_dependency;
+  made.parent_degrees = options.model == nn::ModelKind::kGcn;  // whose GraphConv takes them
   // Other draws do not go by the ids, which a device does not take.
   if (labor && graph.ndata().contains(kIdColumn)) made.node_ids = kIdColumn;
   if (sampling.balance_classes) made.balance_by = kLabelColumn;

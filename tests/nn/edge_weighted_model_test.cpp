@@ -90,7 +90,8 @@ Model model_of(ModelKind kind, std::int64_t num_layers) {
 }
 
 Batch layer_batch(const Graph& graph, std::vector<std::int64_t> layer_sizes, std::int64_t epoch) {
-  const BlockLoader loader(graph, at::arange(12), {.layer_sizes = std::move(layer_sizes)});
+  const BlockLoader loader(graph, at::arange(12),
+                           {.parent_degrees = true, .layer_sizes = std::move(layer_sizes)});
   return loader.batch(epoch, 0);
 }
 

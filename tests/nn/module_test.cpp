@@ -82,7 +82,7 @@ std::vector<Case> convolutions() {
   using namespace nn;
   return {
       make_case("mezzo::nn::GraphConv(in_features=4, out_features=3, norm=right, weight=true, "
-                "bias=true, allow_zero_in_degree=true)",
+                "bias=true, allow_zero_in_degree=true, parent_degrees=false)",
                 GraphConv(4, 3, {.norm = DegreeNorm::kRight, .allow_zero_in_degree = true}), g, h),
       make_case("mezzo::nn::SAGEConv(in_features=4, in_features_dst=5, out_features=3, "
                 "aggregator=pool, feature_dropout=0, bias=true)",

@@ -102,10 +102,11 @@ TEST(BlockSampler, all_neighbors_give_the_whole_neighbourhood) {
   EXPECT_EQ(values(blocks[0].topology().dst()), (Ids{0, 0, 0, 2}));
 }
 
-TEST(BlockSampler, blocks_know_the_degrees_of_the_graph) {
+TEST(BlockSampler, blocks_have_the_degrees_of_the_graph_on_request) {
   for (const IdWidth width : {IdWidth::kInt32, IdWidth::kInt64}) {
     const Topology topology = power_law_graph(300, 3000, 8, width).topology();
-    const Blocks blocks = sample_seeds(BlockSampler(topology, {.fanouts = {2, 2}}), {9, 250, 0});
+    const Blocks blocks = sample_seeds(
+        BlockSampler(topology, {.fanouts = {2, 2}, .parent_degrees = true}), {9, 250, 0});
     for (const Block& block : blocks) {
       ASSERT_NE(block.topology().parent_in_degrees(), nullptr);
       EXPECT_TRUE(exact(*block.topology().parent_in_degrees(),
@@ -114,7 +115,7 @@ TEST(BlockSampler, blocks_know_the_degrees_of_the_graph) {
                         topology.out_degrees().index_select(0, block.src_nodes())));
     }
   }
-  const BlockSampler without(four_nodes(), {.fanouts = {1}, .parent_degrees = false});
+  const BlockSampler without(four_nodes(), {.fanouts = {1}});
   EXPECT_EQ(sample_seeds(without, {2})[0].topology().parent_in_degrees(), nullptr);
 }
 
@@ -232,8 +233,8 @@ TEST(LaborSampler, is_a_block_sampler_that_draws_by_labor) {
   const LaborSampler sampler(
       topology, {.fanouts = {4, 3}, .layer_dependency = true, .edge_weights = weights});
   EXPECT_TRUE(same_blocks(sample_seeds(sampler, {1, 40}), sample_seeds(expected, {1, 40})));
-  const LaborSampler bare(topology, {.fanouts = {4}, .parent_degrees = false});
-  EXPECT_EQ(sample_seeds(bare, {1})[0].topology().parent_in_degrees(), nullptr);
+  const LaborSampler with_degrees(topology, {.fanouts = {4}, .parent_degrees = true});
+  EXPECT_NE(sample_seeds(with_degrees, {1})[0].topology().parent_in_degrees(), nullptr);
 }
 
 TEST(BlockSampler, labor_weights_are_inverse_probabilities) {

@@ -70,7 +70,8 @@ TEST_F(CudaSampling, blocks_are_those_of_the_cpu) {
         for (const std::vector<std::int64_t>& fanouts :
              std::vector<std::vector<std::int64_t>>{{15, 10, 5}, {8}, {100, 0, 30}, {700, 2}}) {
           SCOPED_TRACE(testing::Message() << num_edges << " edges, first fan-out " << fanouts[0]);
-          const BlockSampler::Options options{.fanouts = fanouts, .replace = replace};
+          const BlockSampler::Options options{
+              .fanouts = fanouts, .replace = replace, .parent_degrees = true};
           const at::Tensor seeds = every_seventh(300);
           compare(BlockSampler(there, options).sample(seeds, kCudaKey, workspace),
                   BlockSampler(here, options).sample(seeds, kCudaKey, own));
@@ -79,7 +80,7 @@ TEST_F(CudaSampling, blocks_are_those_of_the_cpu) {
               BlockSampler(here, options).sample(seeds, kCudaKey, own));
         }
       }
-      const BlockSampler::Options all{.fanouts = {kAllNeighbors, 5}, .parent_degrees = false};
+      const BlockSampler::Options all{.fanouts = {kAllNeighbors, 5}};
       compare(BlockSampler(there, all).sample(every_seventh(20), kCudaKey, workspace),
               BlockSampler(here, all).sample(every_seventh(20), kCudaKey, own));
     }

@@ -43,8 +43,9 @@ void compare(const Topology& topology, const std::vector<std::int64_t>& fanouts,
   const SampledBatch batch =
       detail::sample_on_device(kEmulated, rows, seeds, hops_of(fanouts, replace), workspace);
   Workspace own;
-  const Blocks blocks = BlockSampler(topology, {.fanouts = fanouts, .replace = replace})
-                            .sample(seeds, kDeviceKey, own);
+  const Blocks blocks =
+      BlockSampler(topology, {.fanouts = fanouts, .replace = replace, .parent_degrees = true})
+          .sample(seeds, kDeviceKey, own);
   ASSERT_EQ(batch.layers.size(), blocks.size());
   EXPECT_EQ(batch.nodes.scalar_type(), topology.id_dtype());
   EXPECT_TRUE(at::equal(batch.nodes.to(at::kLong), blocks[0].src_nodes()));

@@ -70,7 +70,11 @@ TEST(EdgeLoader, pairs_are_the_ends_of_the_seeds_and_nodes_without_an_edge_from_
   const Graph g = random_graph(30, 0.2, 3);
   const Topology& t = g.topology();
   EdgeLoader loader(g, all_edges(g),
-                    {.fanouts = {2, 3}, .batch_size = 16, .shuffle = true, .num_negatives = 4});
+                    {.fanouts = {2, 3},
+                     .batch_size = 16,
+                     .shuffle = true,
+                     .num_negatives = 4,
+                     .parent_degrees = true});
   Ids seen;
   for (const EdgeMiniBatch& batch : loader) {
     const auto node = [&](const at::Tensor& rows) {
@@ -102,9 +106,11 @@ TEST(EdgeLoader, blocks_have_every_edge_but_the_excluded_ones) {
     for (const EdgeExclusion exclude :
          {EdgeExclusion::kNone, EdgeExclusion::kSelf, EdgeExclusion::kReverse}) {
       SCOPED_TRACE(static_cast<int>(exclude));
-      EdgeLoader loader(
-          g, all_edges(g),
-          {.fanouts = {kAllNeighbors, kAllNeighbors}, .batch_size = 7, .exclude = exclude});
+      EdgeLoader loader(g, all_edges(g),
+                        {.fanouts = {kAllNeighbors, kAllNeighbors},
+                         .batch_size = 7,
+                         .exclude = exclude,
+                         .parent_degrees = true});
       for (const EdgeMiniBatch& batch : loader) {
         const IdSet excluded = excluded_edges(g, batch.seed_edges, exclude);
         for (const Block& block : batch.blocks) {
@@ -121,7 +127,10 @@ TEST(EdgeLoader, blocks_have_every_edge_but_the_excluded_ones) {
 TEST(EdgeLoader, excluded_edges_stay_out_of_sampled_blocks) {
   const Graph g = random_graph(20, 0.5, 9);
   EdgeLoader loader(g, all_edges(g),
-                    {.fanouts = {3, 3}, .batch_size = 32, .exclude = EdgeExclusion::kReverse});
+                    {.fanouts = {3, 3},
+                     .batch_size = 32,
+                     .exclude = EdgeExclusion::kReverse,
+                     .parent_degrees = true});
   for (const EdgeMiniBatch& batch : loader) {
     const IdSet excluded = excluded_edges(g, batch.seed_edges, EdgeExclusion::kReverse);
     for (const Block& block : batch.blocks) {
@@ -142,7 +151,9 @@ TEST(EdgeLoader, degrees_in_a_part_are_those_of_the_whole) {
        {EdgeExclusion::kNone, EdgeExclusion::kSelf, EdgeExclusion::kReverse}) {
     SCOPED_TRACE(static_cast<int>(exclude));
     const EdgeMiniBatch batch =
-        EdgeLoader(part, all_edges(part), {.fanouts = {2, 2}, .exclude = exclude}).batch(0, 0);
+        EdgeLoader(part, all_edges(part),
+                   {.fanouts = {2, 2}, .exclude = exclude, .parent_degrees = true})
+            .batch(0, 0);
     for (const Block& block : batch.blocks) {
       ASSERT_NE(block.topology().parent_in_degrees(), nullptr);
       EXPECT_TRUE(at::equal(block.topology().parent_in_degrees()->to(at::kLong),

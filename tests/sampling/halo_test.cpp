@@ -105,7 +105,8 @@ TEST(Halo, blocks_drawn_in_a_part_are_those_of_the_whole) {
       ASSERT_LT(part.num_nodes, whole.num_nodes);
       const at::Tensor& node_ids = part.part->node_ids;
       const at::Tensor seeds = part.part->own_mask.nonzero().squeeze(1).flip(0);
-      for (const BlockSampler::Options& options : draws) {
+      for (BlockSampler::Options options : draws) {
+        options.parent_degrees = true;
         BlockSampler::Options named = options;
         named.node_ids = node_ids;
         const BatchKey key{.seed = 3, .epoch = 1, .batch = index};

@@ -99,7 +99,8 @@ TEST(LayerBlocks, hold_every_edge_from_a_drawn_node_and_no_other) {
 
 TEST(LayerBlocks, take_every_neighbor_with_weight_one_where_there_are_few) {
   const Graph graph = power_law_graph(80, 1200, 12);
-  const BlockLoader loader(graph, at::arange(80), {.layer_sizes = {80, 80}});
+  const BlockLoader loader(graph, at::arange(80),
+                           {.parent_degrees = true, .layer_sizes = {80, 80}});
   for (const Block& block : loader.batch(0, 0).blocks) {
     EXPECT_EQ(block.num_edges(), 1200);
     EXPECT_TRUE(exact(mean_weights(block), at::ones({1200})));
