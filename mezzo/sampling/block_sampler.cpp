@@ -211,6 +211,16 @@ DrawOptions BlockSampler::draw_options(std::int64_t layer) const {
           .layer_dependency = options_.layer_dependency};
 }
 
+Blocks BlockSampler::sample(const at::Tensor& seeds) const {
+  const auto seed = at::empty({}, at::kLong).random_().item<std::int64_t>();
+  return sample(seeds, {.seed = static_cast<std::uint64_t>(seed)});
+}
+
+Blocks BlockSampler::sample(const at::Tensor& seeds, const BatchKey& key) const {
+  Workspace workspace;
+  return sample(seeds, key, workspace);
+}
+
 Blocks BlockSampler::sample(const at::Tensor& seeds, const BatchKey& key,
                             Workspace& workspace) const {
   const at::Device device = source_.topology().device();

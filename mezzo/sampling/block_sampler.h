@@ -118,6 +118,10 @@ class MEZZO_API BlockSampler {
   /// topology: see NeighborSource. Throws InvalidArgument for options that contradict each other.
   BlockSampler(const Topology& topology, Options options);
 
+  /// Draws one batch by a key from libtorch's CPU generator (torch::manual_seed). See below.
+  Blocks sample(const at::Tensor& seeds) const;
+  /// With a Workspace for this call alone, which costs a pass over 4 bytes for each node.
+  Blocks sample(const at::Tensor& seeds, const BatchKey& key) const;
   /// seeds: distinct integers [n] in [0, num_nodes), on the CPU or the topology's device, checked.
   /// Equal for equal seeds and key, on every device. A LABOR block has the column "edge_weights"
   /// (float32): 1 / probability, so that the weighted sum of what is drawn estimates the sum over

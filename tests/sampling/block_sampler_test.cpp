@@ -223,6 +223,18 @@ TEST(BlockSampler, labor_needs_fewer_nodes_and_brings_its_weights) {
   EXPECT_LT(inputs(NeighborDraw::kLabor, true), labor);
 }
 
+TEST(BlockSampler, without_a_key_draws_from_the_generator_of_libtorch) {
+  const Topology topology = power_law_graph(300, 3000, 8).topology();
+  const BlockSampler sampler(topology, {.fanouts = {2, 2}});
+  const at::Tensor seeds = ids({9, 250, 0});
+  EXPECT_TRUE(same_blocks(sampler.sample(seeds, kSampleKey), sample_seeds(sampler, {9, 250, 0})));
+  at::manual_seed(3);
+  const Blocks first = sampler.sample(seeds), second = sampler.sample(seeds);
+  EXPECT_FALSE(same_blocks(first, second));
+  at::manual_seed(3);
+  EXPECT_TRUE(same_blocks(sampler.sample(seeds), first));
+}
+
 TEST(LaborSampler, is_a_block_sampler_that_draws_by_labor) {
   const Topology topology = power_law_graph(500, 6000, 3).topology();
   const at::Tensor weights = uniform({6000}, at::kFloat, 4, 0.5, 2.0);
