@@ -22,6 +22,7 @@
 #include "mezzo/amp/stochastic_rounding.h"
 #include "mezzo/amp/watch.h"
 #include "mezzo/core/error.h"
+#include "mezzo/core/malloc_tuning.h"
 #include "mezzo/data/convert.h"
 #include "mezzo/data/dataset.h"
 #include "mezzo/data/image_dataset.h"

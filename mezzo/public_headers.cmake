@@ -24,6 +24,7 @@ set(mezzo_public_headers
   amp/watch_numbers.h
   core/error.h
   core/export.h
+  core/malloc_tuning.h
   core/type_list.h
   data/convert.h
   data/dataset.h

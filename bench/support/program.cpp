@@ -9,11 +9,11 @@
 #include <fmt/format.h>
 
 #include "mezzo/cli/bench_machine.h"
-#include "mezzo/cli/freed_pages.h"
 #include "mezzo/cli/interrupt.h"
 #include "mezzo/cli/options.h"
 #include "mezzo/cli/run.h"
 #include "mezzo/core/error.h"
+#include "mezzo/core/malloc_tuning.h"
 #include "mezzo/core/parse.h"
 #include "mezzo/graph/reorder.h"
 #include "mezzo/graph/transforms.h"
@@ -88,7 +88,7 @@ const Outcome* Bench::run(const Plan& plan) {
 }
 
 int run_program(const Program& program, int argc, char** argv) {
-  cli::keep_freed_pages();
+  keep_freed_pages();
   NoWarnings warnings;
   const c10::WarningUtils::WarningHandlerGuard guard(&warnings);
   try {

@@ -1,9 +1,9 @@
 #include <string>
 #include <vector>
 
-#include "mezzo/cli/freed_pages.h"
 #include "mezzo/cli/interrupt.h"
 #include "mezzo/cli/run.h"
+#include "mezzo/core/malloc_tuning.h"
 
 namespace {
 
@@ -18,7 +18,7 @@ void on_load(int /*argc*/, char** /*argv*/, char** /*environment*/) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  mezzo::cli::keep_freed_pages();
+  mezzo::keep_freed_pages();
   std::vector<std::string> arguments;
   for (int i = 1; i < argc; ++i) arguments.emplace_back(argv[i]);
   return mezzo::cli::run(arguments);
