@@ -1,8 +1,7 @@
 // GAT and GATv2 layers on an R-MAT graph with self loops: time and memory, beside the same with E x
 // F tensors.
-#include "mezzo/cli/bench_layers.h"
-
-#include "support/program.h"
+#include "bench/cases/layers.h"
+#include "bench/harness/program.h"
 
 namespace {
 

@@ -8,17 +8,17 @@
 #include <ATen/Parallel.h>
 #include <fmt/format.h>
 
-#include "mezzo/cli/bench_machine.h"
 #include "mezzo/train/table.h"
 
-#include "support/program.h"
+#include "bench/harness/machine.h"
+#include "bench/harness/program.h"
 
 namespace {
 
 using namespace mezzo::bench;
 
 void run(Bench& bench) {
-  bench.print_conditions();
+  bench.begin();
   std::vector<std::vector<std::string>> rows = {{"rows", "bytes a row", "threads", "GB/s"}};
   constexpr std::array<std::int64_t, 5> kRowBytes = {64, 128, 256, 512, 1024};
   const auto measure_rows = [&](ReadPattern pattern) {

@@ -10,18 +10,17 @@
 
 #include <ATen/ATen.h>
 #include <ATen/record_function.h>
+#include <CLI/App.hpp>
 #include <fmt/format.h>
 #include <torch/optim/adam.h>
 
 #include "mezzo/amp/grad_scaler.h"
-#include "mezzo/cli/bench_stages.h"
-#include "mezzo/cli/options.h"
-#include "mezzo/core/error.h"
 #include "mezzo/train/step.h"
 #include "mezzo/train/table.h"
 
 #include "examples/cnn/network.h"
-#include "support/program.h"
+#include "bench/harness/program.h"
+#include "bench/harness/stages.h"
 
 namespace {
 
@@ -32,10 +31,11 @@ std::int64_t epoch_images = 60000;
 bool without_policy = false;
 
 void add_options(CLI::App& app) {
-  mezzo::cli::OptionGroup(app, "Work")
-      .number("--images", epoch_images, "Images of the epochs whose time is told")
-      .flag("--without-policy", without_policy,
-            "Also bf16 and fp16 without the CPU policy, as libtorch's own autocast has them");
+  app.add_option("--images", epoch_images, "Images of the epochs whose time is printed")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  app.add_flag("--without-policy", without_policy,
+               "Also bf16 and fp16 without the CPU policy, as libtorch's own autocast has them");
 }
 
 /// What the time of a step is divided into.
@@ -209,8 +209,7 @@ void print_epochs(const Outcome& outcome) {
 }
 
 void run(Bench& bench) {
-  MEZZO_CHECK(epoch_images >= 1, "--images: expected at least 1, got {}", epoch_images);
-  bench.print_conditions();
+  bench.begin();
   for (const std::int64_t batch : bench.arguments.widths) {
     const std::size_t before = bench.report.outcomes.size();
     bench.run(training_step(bench.arguments.precisions, batch));

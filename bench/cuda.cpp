@@ -10,19 +10,17 @@
 #include <vector>
 
 #include <ATen/ATen.h>
+#include <CLI/App.hpp>
 #include <fmt/format.h>
 
-#include "mezzo/cli/bench_contenders.h"
-#include "mezzo/cli/interrupt.h"
-#include "mezzo/cli/options.h"
-#include "mezzo/core/error.h"
 #include "mezzo/message_passing/ops.h"
 #include "mezzo/sampling/block_loader.h"
 #include "mezzo/sampling/block_sampler.h"
 
-#include "support/device_models.h"
-#include "support/on_device.h"
-#include "support/program.h"
+#include "bench/cases/device_models.h"
+#include "bench/harness/contenders.h"
+#include "bench/harness/on_device.h"
+#include "bench/harness/program.h"
 
 namespace {
 
@@ -33,25 +31,18 @@ using mezzo::amp::Precision;
 std::vector<std::string> parts = {"spmm", "gat", "cora", "cnn", "sampling"};
 
 void add_options(CLI::App& app) {
-  mezzo::cli::OptionGroup(app, "Work")
-      .list(
-          "--part", "NAME,...",
-          [](const std::vector<std::string>& words) {
-            for (const std::string& word : words) {
-              MEZZO_CHECK(std::find(parts.begin(), parts.end(), word) != parts.end(),
-                          "--part: expected spmm, gat, cora, cnn or sampling, got '{}'", word);
-            }
-            parts = words;
-          },
-          "Which of the comparisons", "spmm,gat,cora,cnn,sampling");
+  app.add_option("--part", parts, "Which of the comparisons")
+      ->delimiter(',')
+      ->check(CLI::IsMember(parts))
+      ->capture_default_str();
 }
 
 bool wanted(const std::string& part) {
-  return !mezzo::cli::interrupted() && std::find(parts.begin(), parts.end(), part) != parts.end();
+  return !interrupted() && std::find(parts.begin(), parts.end(), part) != parts.end();
 }
 
 void run_plan(Bench& bench, const Plan& plan, const DeviceRounds& options) {
-  if (mezzo::cli::interrupted()) return;
+  if (interrupted()) return;
   Outcome outcome = measure_on_device(plan, options);
   std::cout << format_outcome(outcome, bench.report.stream_bandwidth) << std::flush;
   bench.report.outcomes.push_back(std::move(outcome));
@@ -233,9 +224,8 @@ Plan neighbor_sampling_on_gpu(const Topology& topology, std::int64_t num_batches
 
 void run(Bench& bench) {
   const DeviceRounds rounds{.rounds = bench.arguments.rounds};
-  bench.report.graph = "see each comparison";
   gpu();
-  bench.print_conditions();
+  bench.begin("see each comparison");
   if (wanted("cora")) {
     DeviceRounds many = rounds;
     many.repeats = 200;

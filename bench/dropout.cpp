@@ -1,14 +1,13 @@
 // Dropout of half of the elements: rows that the caches hold, and rows that they do not.
-#include "mezzo/cli/bench_rows.h"
-
-#include "support/program.h"
+#include "bench/cases/rows.h"
+#include "bench/harness/program.h"
 
 namespace {
 
 using namespace mezzo::bench;
 
 void run(Bench& bench) {
-  bench.print_conditions();
+  bench.begin();
   for (const std::int64_t width : bench.arguments.widths) {
     for (const std::int64_t rows : {2048, 131072}) {
       for (const Pass pass : {Pass::kForward, Pass::kForwardBackward}) {

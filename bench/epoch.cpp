@@ -1,13 +1,14 @@
 // Training steps of two-layer models by stage, in every precision: on a data set, or on an R-MAT
 // graph with 602 random features and 41 classes.
-#include <ATen/ATen.h>
+#include "bench/cases/epoch.h"
 
-#include "mezzo/cli/bench_epoch.h"
-#include "mezzo/cli/options.h"
+#include <ATen/ATen.h>
+#include <CLI/App.hpp>
+
 #include "mezzo/core/error.h"
 #include "mezzo/data/dataset.h"
 
-#include "support/program.h"
+#include "bench/harness/program.h"
 
 namespace {
 
@@ -17,9 +18,8 @@ std::string dataset_name;
 bool dense = false;
 
 void add_options(CLI::App& app) {
-  mezzo::cli::OptionGroup(app, "Data")
-      .text("--dataset", dataset_name, "PATH|NAME", "A data set instead of the R-MAT graph")
-      .flag("--dense", dense, "Make sparse features dense");
+  app.add_option("--dataset", dataset_name, "A data set instead of the R-MAT graph");
+  app.add_flag("--dense", dense, "Make sparse features dense");
 }
 
 mezzo::Dataset make_dataset(const Bench& bench) {
@@ -37,10 +37,7 @@ void run(Bench& bench) {
               "--reorder: epochs run on the graph as it is given, got '{}'; leave it out",
               bench.order);
   const mezzo::Dataset dataset = make_dataset(bench);
-  bench.report.graph = dataset.name;
-  bench.report.num_nodes = dataset.num_nodes;
-  bench.report.num_edges = dataset.num_edges();
-  bench.print_conditions();
+  bench.begin(dataset.name, dataset.num_nodes, dataset.num_edges());
   for (const std::int64_t width : bench.arguments.widths) {
     for (const auto model :
          {mezzo::nn::ModelKind::kGcn, mezzo::nn::ModelKind::kSage, mezzo::nn::ModelKind::kGat}) {

@@ -2,9 +2,8 @@
 // on either side of the bound from which float32 may be another library's.
 #include <array>
 
-#include "mezzo/cli/bench_layers.h"
-
-#include "support/program.h"
+#include "bench/cases/layers.h"
+#include "bench/harness/program.h"
 
 namespace {
 
@@ -16,7 +15,7 @@ constexpr std::array kSizes = {
     ProductSize{512, 256, 41},     ProductSize{512, 64, 64},      ProductSize{2048, 64, 64}};
 
 void run(Bench& bench) {
-  bench.print_conditions();
+  bench.begin();
   for (const ProductSize& size : kSizes) {
     for (const Pass pass : {Pass::kForward, Pass::kForwardBackward}) {
       bench.run(dense_product(size, bench.arguments.precisions, pass));

@@ -12,7 +12,7 @@
 #include "mezzo/amp/fused_adam.h"
 #include "mezzo/amp/fused_sgd.h"
 
-#include "support/program.h"
+#include "bench/harness/program.h"
 
 namespace {
 
@@ -75,7 +75,7 @@ Plan step_of(const std::string& name, std::int64_t width, const Options& options
 
 void run(Bench& bench) {
   using namespace torch::optim;
-  bench.print_conditions();
+  bench.begin();
   for (const std::int64_t width : bench.arguments.widths) {
     bench.run(step_of<amp::FusedAdam, Adam>("Adam", width, AdamOptions(kRate), 2));
     bench.run(step_of<amp::FusedAdamW, AdamW>("AdamW", width, AdamWOptions(kRate), 2));

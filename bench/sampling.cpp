@@ -1,5 +1,7 @@
 // Neighbour sampling and renumbering on an R-MAT graph, beside a bare loop of random reads and an
 // implementation by hash maps; then a mini-batch epoch, prepared ahead.
+#include "bench/cases/sampling.h"
+
 #include <algorithm>
 #include <iostream>
 #include <thread>
@@ -9,12 +11,11 @@
 #include <ATen/Parallel.h>
 #include <fmt/format.h>
 
-#include "mezzo/cli/bench_mini_batch.h"
-#include "mezzo/cli/bench_sampling.h"
 #include "mezzo/graph/transforms.h"
 
-#include "support/hash_sampler.h"
-#include "support/program.h"
+#include "bench/cases/hash_sampler.h"
+#include "bench/cases/mini_batch.h"
+#include "bench/harness/program.h"
 
 namespace {
 
@@ -78,10 +79,7 @@ Plan with_hash_maps(Plan plan, const mezzo::Graph& graph, const SamplingWork& wo
 void run(Bench& bench) {
   constexpr std::int64_t kFeatures = 100, kClasses = 47;  // as ogbn-products
   mezzo::Graph graph = mezzo::rmat_graph(static_cast<int>(bench.scale), bench.edges);
-  bench.report.graph = fmt::format("rmat{}", bench.scale);
-  bench.report.num_nodes = graph.num_nodes();
-  bench.report.num_edges = graph.num_edges();
-  bench.print_conditions();
+  bench.begin(fmt::format("rmat{}", bench.scale), graph.num_nodes(), graph.num_edges());
   const std::int64_t threads = at::get_num_threads();
   for (const SamplingWork& work : {SamplingWork{.fanouts = {15, 10, 5}},
                                    SamplingWork{.fanouts = {25, 10}, .num_batches = 64}}) {

@@ -5,12 +5,11 @@
 
 #include <fmt/format.h>
 
-#include "mezzo/cli/bench_layers.h"
-#include "mezzo/cli/interrupt.h"
 #include "mezzo/graph/transforms.h"
 #include "mezzo/train/table.h"
 
-#include "support/program.h"
+#include "bench/cases/layers.h"
+#include "bench/harness/program.h"
 
 namespace {
 
@@ -45,9 +44,9 @@ Plan of_ours(Plan plan) {
 void run(Bench& bench) {
   std::vector<std::vector<std::string>> rows = {
       {"work", "F", "contender", "M edges", "ns an edge"}};
-  bench.print_conditions();
+  bench.begin();
   for (const int scale : {14, 16, 18, 20, 21}) {
-    if (mezzo::cli::interrupted()) break;
+    if (interrupted()) break;
     const std::int64_t edges = kEdgesPerNode << scale;
     const Workload load =
         make_workload(mezzo::rmat_graph(scale, edges), bench.arguments.precisions);

@@ -1,5 +1,5 @@
 // g-SDDMM: the dot product of the two ends of every edge of an R-MAT graph.
-#include "support/program.h"
+#include "bench/harness/program.h"
 
 namespace {
 

@@ -1,8 +1,7 @@
 // Sums of segments as long as the in-degrees of an R-MAT graph; products of rows with the factor of
 // their group.
-#include "mezzo/cli/bench_rows.h"
-
-#include "support/program.h"
+#include "bench/cases/rows.h"
+#include "bench/harness/program.h"
 
 namespace {
 

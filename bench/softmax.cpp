@@ -1,5 +1,5 @@
 // Edge softmax on an R-MAT graph.
-#include "support/program.h"
+#include "bench/harness/program.h"
 
 namespace {
 

@@ -1,7 +1,6 @@
 // g-SpMM: the neighbours' rows, plain, weighted, scaled and under every reducer, on an R-MAT graph.
-#include "mezzo/cli/bench_reducers.h"
-
-#include "support/program.h"
+#include "bench/cases/reducers.h"
+#include "bench/harness/program.h"
 
 namespace {
 

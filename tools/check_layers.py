@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Checks the includes under mezzo/ against mezzo/LAYERS; prints each that is not allowed.
+"""Checks the includes under mezzo/ and bench/ against mezzo/LAYERS; prints each that is not allowed.
 
 A file may include its own layer and those listed before it. A layer with a list after its colon may
 be included by the listed ones only. `core` and `kernels` see no libtorch, and no file of the library
@@ -42,10 +42,10 @@ def fault(folder, target, order, only):
         if target == "torch/torch.h":
             return "only users include torch/torch.h, it costs 12 s in each file"
         return None
-    found = re.match(r"mezzo/(\w+)/", target)
-    if not found or found[1] == here:
+    found = re.match(r"(?:mezzo/(\w+)|(bench))/", target)
+    there = found and (found[1] or found[2])
+    if not there or there == here:
         return None
-    there = found[1]
     if there not in order:
         return f"mezzo/LAYERS does not list {there}"
     if order.index(there) > order.index(here) or (only[there] and here not in only[there]):
@@ -56,11 +56,13 @@ def fault(folder, target, order, only):
 def main():
     order, only = read_layers()
     bad = 0
-    for path in sorted(p for p in (ROOT / "mezzo").rglob("*") if p.suffix in SUFFIXES):
+    files = [path for folder in ("mezzo", "bench") for path in (ROOT / folder).rglob("*")]
+    for path in sorted(path for path in files if path.suffix in SUFFIXES):
         relative = path.relative_to(ROOT)
-        if len(relative.parts) < 3:  # the umbrella header and the version, above all layers
+        folders = [name for name in relative.parts[:-1] if name != "mezzo"]
+        if not folders:  # the umbrella header and the version, above all layers
             continue
-        here, folder = relative.parts[1], "/".join(relative.parts[1:-1])
+        here, folder = folders[0], "/".join(folders)
         if here not in order:
             print(f"{relative}:1: mezzo/LAYERS does not list {here}")
             bad += 1

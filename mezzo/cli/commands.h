@@ -24,7 +24,6 @@ int predict_command(const Arguments& arguments);
 int compare_command(const Arguments& arguments);
 int doctor_command(const Arguments& arguments);
 int data_command(const Arguments& arguments);
-int bench_command(const Arguments& arguments);
 
 /// Runs the one of `commands` that `arguments` begin with; --help and --version (where `version`
 /// is given) before it. `name` is what comes before on the command line.

@@ -120,7 +120,6 @@ int run(const std::vector<std::string>& arguments) {
       {"doctor", "Finds the precision, the loss scale and the parts in float32 that a job needs",
        doctor_command},
       {"data", "Lists, describes, converts and cuts data sets", data_command},
-      {"bench", "Times kernels and epochs beside libtorch's own operations", bench_command},
   };
   fill_standard_streams();
   std::signal(SIGXFSZ, SIG_IGN);  // beyond `ulimit -f` a write fails, and the file is removed

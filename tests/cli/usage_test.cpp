@@ -37,7 +37,7 @@ TEST(Usage, help_and_version_go_to_the_standard_output) {
         Words{"predict", "--help"}, Words{"compare", "--help"}, Words{"data", "--help"},
         Words{"data", "list", "--help"}, Words{"data", "info", "--help"},
         Words{"data", "convert", "--help"}, Words{"data", "partition", "--help"},
-        Words{"launch", "--help"}, Words{"doctor", "--help"}, Words{"bench", "--help"}}) {
+        Words{"launch", "--help"}, Words{"doctor", "--help"}}) {
     const Outcome outcome = run_mezzo(folder, words);
     EXPECT_EQ(outcome.code, 0) << words.front();
     EXPECT_NE(outcome.out.find("Usage: mezzo"), std::string::npos) << outcome.out;
@@ -324,7 +324,6 @@ TEST(Usage, no_output_replaces_a_file_of_the_data_set) {
       {"train", "--dataset", rings, "--epochs", "1", "--checkpoint", labels},
       {"compare", "--dataset", rings, "--epochs", "1", "--json", labels},
       {"doctor", "--dataset", rings, "--steps", "1", "--json", labels},
-      {"bench", "--dataset", rings, "--width", "8", "--rounds", "1", "--json", labels},
       {"evaluate", "--checkpoint", checkpoint, "--json", labels},
       {"evaluate", "--checkpoint", checkpoint, "--dataset", rings, "--json", link},
       {"data", "list", "--directory", folder.path(), "--json", labels},

@@ -1,0 +1,46 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "mezzo/amp/precision.h"
+#include "mezzo/graph/topology.h"
+
+#include "bench/cases/yardsticks.h"
+#include "bench/harness/contenders.h"
+#include "bench/harness/measure.h"
+
+namespace mezzo::bench {
+
+/// A graph, and the precisions in which our contenders run on it.
+struct Workload {
+  Topology topology;
+  std::shared_ptr<const Yardsticks> torch;
+  std::vector<amp::Precision> precisions;
+};
+
+/// Builds the structure in all its forms, so that no contender does it while it is timed. Throws
+/// InvalidArgument where that would not fit in the memory that is free.
+Workload make_workload(const Topology& topology, std::vector<amp::Precision> precisions);
+
+// Each plan is one of our operations in every precision, beside libtorch's ways to its result. The
+// expected results are libtorch's in float64 from the float32 operands: the errors of 16-bit
+// contenders include the rounding of their operands. Of results by edge about 2^18 are compared.
+
+/// Sum of the neighbours' rows [num_src, width].
+Plan copy_u_sum(const Workload& load, std::int64_t width, Pass pass);
+
+/// Sum of the neighbours' rows times the weight of the edge; gradients of rows and weights.
+Plan u_mul_e_sum(const Workload& load, std::int64_t width, Pass pass);
+
+/// Dot product of the two ends' rows of every edge; gradients of both.
+Plan u_dot_v(const Workload& load, std::int64_t width, Pass pass);
+
+/// Softmax over the edges into each node, of `heads` numbers an edge.
+Plan softmax(const Workload& load, std::int64_t heads, Pass pass);
+
+/// Sum of the rows of each segment, [num_edges, width], of as many rows as the nodes have in-edges.
+Plan segment_sum(const Workload& load, std::int64_t width, Pass pass);
+
+}  // namespace mezzo::bench

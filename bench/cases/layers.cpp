@@ -1,0 +1,234 @@
+#include "bench/cases/layers.h"
+
+#include <algorithm>
+#include <functional>
+#include <string>
+#include <utility>
+
+#include <ATen/ATen.h>
+#include <fmt/format.h>
+
+#include "mezzo/message_passing/ops.h"
+#include "mezzo/nn/gat_conv.h"
+#include "mezzo/nn/gatv2_conv.h"
+
+namespace mezzo::bench {
+namespace {
+
+constexpr double kSlope = 0.2;
+
+std::int64_t heads_of(std::int64_t width) {
+  constexpr std::int64_t kHeads = 4;
+  return width % kHeads == 0 ? kHeads : 1;
+}
+
+/// GAT with a row of every tensor for each edge. in: input, weight, attention of both ends.
+at::Tensor gathered_gat(const Yardsticks& torch, std::int64_t heads, const Tensors& in) {
+  const at::Tensor rows = at::linear(in[0], in[1]).view({in[0].size(0), heads, -1});
+  const at::Tensor sent = (rows * in[2]).sum(-1), received = (rows * in[3]).sum(-1);
+  const at::Tensor logits = at::leaky_relu(
+      sent.index_select(0, torch.src()) + received.index_select(0, torch.dst()), kSlope);
+  return torch.gather_scatter(rows, torch.gather_softmax(logits).unsqueeze(-1));
+}
+
+/// GATv2 likewise. in: input, weights of the sources and of the destinations, attention.
+at::Tensor gathered_gatv2(const Yardsticks& torch, std::int64_t heads, const Tensors& in) {
+  const at::Tensor sent = at::linear(in[0], in[1]).view({in[0].size(0), heads, -1});
+  const at::Tensor received = at::linear(in[0], in[2]).view({in[0].size(0), heads, -1});
+  const at::Tensor hidden = at::leaky_relu(
+      sent.index_select(0, torch.src()) + received.index_select(0, torch.dst()), kSlope);
+  const at::Tensor logits = (hidden * in[3]).sum(-1);
+  return torch.gather_scatter(sent, torch.gather_softmax(logits).unsqueeze(-1));
+}
+
+/// A layer of attention in both ways.
+struct Layer {
+  Tensors parameters;  ///< the first is the weight whose gradient is compared
+  std::function<at::Tensor(const Yardsticks&, std::int64_t heads, const Tensors&)> gathered;
+  std::function<at::Tensor(const Topology&, const at::Tensor&)> forward;
+  /// Passes over the rows of the neighbours, forward and backward, and over the nodes' rows.
+  std::int64_t edge_passes, back_edge_passes, row_passes, back_row_passes;
+  std::int64_t copies, back_copies;  ///< of E x F that gathering has alive at once
+};
+
+/// Bytes moved forward: rows of the nodes four times (read and written by the product, read for the
+/// scores, written by the sum), and for each edge the neighbour's row, its id and two numbers a
+/// head by the sum. Backward: the gradients of the sum and of the attention meet a row of every
+/// edge each; the product's two gradients read two tensors of rows each, and two are written.
+Layer gat(std::int64_t width, std::int64_t heads) {
+  nn::GATConv layer(nn::GATConvOptions{.in_features = width,
+                                       .out_features = width / heads,
+                                       .num_heads = heads,
+                                       .negative_slope = kSlope,
+                                       .bias = false,
+                                       .allow_zero_in_degree = true});
+  return {.parameters = {layer->fc->weight, layer->attn_l, layer->attn_r},
+          .gathered = gathered_gat,
+          .forward = [layer](const Topology& topology,
+                             const at::Tensor& x) mutable { return layer(topology, x); },
+          .edge_passes = 1,
+          .back_edge_passes = 2,
+          .row_passes = 4,
+          .back_row_passes = 6,
+          .copies = 2,
+          .back_copies = 5};
+}
+
+/// As above, with two projections, scores that meet a row of every edge, and their gradients to
+/// both ends, which meet one each: of nodes six times, ten backward.
+Layer gatv2(std::int64_t width, std::int64_t heads) {
+  nn::GATv2Conv layer(nn::GATv2ConvOptions{.in_features = width,
+                                           .out_features = width / heads,
+                                           .num_heads = heads,
+                                           .negative_slope = kSlope,
+                                           .bias = false,
+                                           .allow_zero_in_degree = true});
+  return {.parameters = {layer->fc_src->weight, layer->fc_dst->weight, layer->attn},
+          .gathered = gathered_gatv2,
+          .forward = [layer](const Topology& topology,
+                             const at::Tensor& x) mutable { return layer(topology, x); },
+          .edge_passes = 2,
+          .back_edge_passes = 4,
+          .row_passes = 6,
+          .back_row_passes = 10,
+          .copies = 3,
+          .back_copies = 8};
+}
+
+Comparison make_layer(const Workload& load, std::int64_t width, Pass pass, const Layer& layer) {
+  const std::int64_t heads = heads_of(width);
+  const bool backward = pass == Pass::kForwardBackward;
+  const at::Tensor x = at::randn({load.topology.num_src(), width});
+  const at::Tensor gradient = at::randn({load.topology.num_dst(), heads, width / heads});
+  const auto operands = [&layer](const at::Tensor& input) {
+    Tensors all = {input};
+    all.insert(all.end(), layer.parameters.begin(), layer.parameters.end());
+    return all;
+  };
+  const auto guarded = [backward](Forward forward) -> Forward {
+    if (backward) return forward;
+    return [forward = std::move(forward)](const Tensors& in) {
+      const at::NoGradGuard no_grad;
+      return forward(in);
+    };
+  };
+  const auto arrange = [](Tensors results) {
+    results.resize(std::min<std::size_t>(results.size(), 3));
+    return results;
+  };
+  const auto moved_bytes = [&](std::int64_t element) {
+    const std::int64_t id_bytes = load.topology.id_dtype() == at::kInt ? 4 : 8;
+    const std::int64_t edge = width * element + id_bytes + 2 * heads * kFloatBytes;
+    const std::int64_t edge_passes = layer.edge_passes + (backward ? layer.back_edge_passes : 0);
+    const std::int64_t row_passes = layer.row_passes + (backward ? layer.back_row_passes : 0);
+    return edge_passes * load.topology.num_edges() * edge + row_passes * x.numel() * element;
+  };
+
+  Comparison made;
+  made.rounding.steps = 8;                 // operands, product, attention, its gradients, result
+  made.rounding.jumps = backward ? 4 : 0;  // the leaky ReLU
+  const std::int64_t rows_bytes = 4 * x.numel() * kFloatBytes;
+  const std::int64_t messages_bytes = load.topology.num_edges() * width * kFloatBytes;
+  const std::int64_t copies = backward ? layer.back_copies : layer.copies;
+  made.contenders.push_back(
+      {.name = "gather-scatter",
+       .run = job(pass, operands(x), gradient,
+                  guarded([torch = load.torch, heads, gathered = layer.gathered](const auto& in) {
+                    return gathered(*torch, heads, in);
+                  })),
+       .arrange = arrange,
+       .run_bytes = copies * messages_bytes + rows_bytes});
+  for (const amp::Precision precision : load.precisions) {
+    const at::ScalarType type = storage_type(precision);
+    const Forward forward = [topology = load.topology, run = layer.forward,
+                             precision](const Tensors& in) {
+      const amp::PrecisionScope scope(precision, at::kCPU);
+      return run(topology, in[0]);
+    };
+    made.contenders.push_back(
+        {.name = "mezzo " + std::string(amp::to_string(precision)),
+         .ours = true,
+         .precision = precision,
+         .run = job(pass, operands(x.to(type)), gradient.to(type), guarded(forward)),
+         .arrange = arrange,
+         .run_bytes = rows_bytes,
+         .moved_bytes = moved_bytes(element_bytes(precision))});
+  }
+  return made;
+}
+
+/// make: of a Layer, when the operands are made.
+Plan layer_plan(const char* name, const Workload& load, std::int64_t width, Pass pass,
+                Layer (*make)(std::int64_t width, std::int64_t heads)) {
+  const std::int64_t rows = load.topology.num_src() + load.topology.num_dst();
+  const std::int64_t heads = heads_of(width);
+  return {.work = fmt::format("{} layer, {} x {}{}", name, heads, width / heads, suffix(pass)),
+          .width = width,
+          .bytes = 5 * rows * width * kFloatBytes,
+          .make = [=] { return make_layer(load, width, pass, make(width, heads)); }};
+}
+
+/// float64 results of a product and its gradients, in float32.
+std::vector<Expected> expected_product(Pass pass, const at::Tensor& x, const at::Tensor& weight,
+                                       const at::Tensor& gradient) {
+  const at::Tensor wide_x = x.to(at::kDouble), wide_weight = weight.to(at::kDouble);
+  std::vector<Expected> expected = {{wide_x.mm(wide_weight.t()).to(at::kFloat)}};
+  if (pass == Pass::kForwardBackward) {
+    const at::Tensor wide_gradient = gradient.to(at::kDouble);
+    expected.push_back({wide_gradient.mm(wide_weight).to(at::kFloat)});
+    expected.push_back({wide_gradient.t().mm(wide_x).to(at::kFloat)});
+  }
+  return expected;
+}
+
+Comparison make_dense_product(const ProductSize& size,
+                              const std::vector<amp::Precision>& precisions, Pass pass) {
+  const at::Tensor x = at::randn({size.rows, size.in}), weight = at::randn({size.out, size.in});
+  const at::Tensor gradient = at::randn({size.rows, size.out});
+  const auto cost = [&](std::int64_t element) {
+    // A multiplication and an addition for each number of a row and of the weight's columns; the
+    // gradients are two products of the same size.
+    const bool backward = pass == Pass::kForwardBackward;
+    return Cost{.run_bytes = size.rows * (size.out + (backward ? size.in : 0)) * element,
+                .operations = 2 * size.rows * size.in * size.out * (backward ? 3 : 1)};
+  };
+  const Forward libtorch = [](const Tensors& in) { return at::linear(in[0], in[1]); };
+
+  Comparison made;
+  made.expected = expected_product(pass, x, weight, gradient);
+  Contenders list(pass, {x, weight}, gradient);
+  list.yardstick("libtorch", libtorch, cost(kFloatBytes));
+  for (const amp::Precision precision : precisions) {
+    if (storage_type(precision) == at::kFloat) continue;
+    list.yardstick("libtorch " + std::string(amp::to_string(precision)), libtorch,
+                   cost(element_bytes(precision)), precision);
+  }
+  list.ours(
+      precisions, [](const Tensors& in) { return mezzo::linear(in[0], in[1]); }, cost);
+  made.contenders = list.take();
+  return made;
+}
+
+}  // namespace
+
+Plan gat_layer(const Workload& load, std::int64_t width, Pass pass) {
+  return layer_plan("GAT", load, width, pass, gat);
+}
+
+Plan gatv2_layer(const Workload& load, std::int64_t width, Pass pass) {
+  return layer_plan("GATv2", load, width, pass, gatv2);
+}
+
+Plan dense_product(const ProductSize& size, const std::vector<amp::Precision>& precisions,
+                   Pass pass) {
+  const std::int64_t numbers = size.rows * (size.in + size.out) + size.in * size.out;
+  const auto narrow = std::count_if(precisions.begin(), precisions.end(),
+                                    [](auto p) { return storage_type(p) != at::kFloat; });
+  const std::int64_t bytes = 8 + 4 + 4 + narrow * (2 + 2);  // float64, and two of every other type
+  return {.work = fmt::format("linear {} x {} x {}{}", size.rows, size.in, size.out, suffix(pass)),
+          .width = size.out,
+          .bytes = numbers * bytes,
+          .make = [=] { return make_dense_product(size, precisions, pass); }};
+}
+
+}  // namespace mezzo::bench

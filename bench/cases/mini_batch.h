@@ -1,0 +1,33 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "mezzo/amp/precision.h"
+#include "mezzo/graph/graph.h"
+
+#include "bench/cases/sampling.h"
+#include "bench/harness/measure.h"
+
+namespace mezzo::bench {
+
+/// What learns from the batches: SAGE with a layer for each fan-out.
+struct MiniBatchModel {
+  std::int64_t hidden = 256;
+  std::int64_t num_classes = 2;
+  std::vector<amp::Precision> precisions = {amp::Precision::kFloat32};
+};
+
+/// Training over the work on one thread: batches prepared ahead by one worker ("pipelined"), and
+/// the preparing and the training of the same batches each by itself. Stages: what the worker spent
+/// with sampling, gathering and preparing gradients ("transfer"), and the caller with waiting; none
+/// in the training alone. Results: the number of batches. graph: with columns "feat" and "label".
+/// `graph` outlives the plan.
+Plan pipelined_epoch(const Graph& graph, const SamplingWork& work, const MiniBatchModel& model);
+
+/// A table of an outcome of pipelined_epoch: preparing and training, how much longer the epoch took
+/// than the slower of them, and the medians of the stages of the pipeline while it trained.
+std::string format_pipelining(const Outcome& outcome);
+
+}  // namespace mezzo::bench

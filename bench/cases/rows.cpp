@@ -1,0 +1,225 @@
+#include "bench/cases/rows.h"
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <string>
+#include <utility>
+
+#include <ATen/ATen.h>
+#include <fmt/format.h>
+
+#include "mezzo/message_passing/ops.h"
+#include "mezzo/message_passing/segment.h"
+
+namespace mezzo::bench {
+namespace {
+
+/// Rows of each group, adding up to the rows of the work.
+std::vector<std::int64_t> lengths_of(const GroupedRows& size) {
+  double shares = 0;
+  for (std::int64_t i = 0; i < size.groups; ++i) shares += 1.0 / static_cast<double>(i + 1);
+  std::vector<std::int64_t> lengths;
+  std::int64_t left = size.rows;
+  for (std::int64_t i = 0; i + 1 < size.groups; ++i) {
+    const double share = 1.0 / static_cast<double>(i + 1) / shares;
+    lengths.push_back(static_cast<std::int64_t>(static_cast<double>(size.rows) * share));
+    left -= lengths.back();
+  }
+  lengths.push_back(left);
+  return lengths;
+}
+
+/// A product a group. in: rows in the order of the groups, factors.
+at::Tensor loop_of_products(const std::vector<std::int64_t>& lengths, const Tensors& in) {
+  Tensors parts;
+  std::int64_t begin = 0;
+  for (std::size_t i = 0; i < lengths.size(); ++i) {
+    parts.push_back(
+        in[0].narrow(0, begin, lengths[i]).mm(in[1].select(0, static_cast<std::int64_t>(i))));
+    begin += lengths[i];
+  }
+  return at::cat(parts);
+}
+
+/// Everything that the two products of groups share.
+struct GroupedWork {
+  GroupedRows size;
+  std::int64_t width;
+  std::vector<amp::Precision> precisions;
+  Pass pass;
+
+  bool backward() const { return pass == Pass::kForwardBackward; }
+  /// Operations: a multiplication and an addition for each number of a row and of its factor's
+  /// columns; the gradients are two products of the same size.
+  Cost cost(std::int64_t element) const {
+    const std::int64_t numbers = size.rows * width + size.groups * width * width;
+    return {.run_bytes = numbers * element * (backward() ? 2 : 1),
+            .operations = 2 * size.rows * width * width * (backward() ? 3 : 1)};
+  }
+  Tensors operands() const {
+    return {at::randn({size.rows, width}), at::randn({size.groups, width, width})};
+  }
+  std::vector<Expected> expected(const Tensors& operands, const at::Tensor& gradient,
+                                 const Forward& forward) const {
+    const Tensors wide = {operands[0].to(at::kDouble), operands[1].to(at::kDouble)};
+    std::vector<Expected> made;
+    for (const at::Tensor& result : job(pass, wide, gradient.to(at::kDouble), forward)()) {
+      made.push_back({result.detach().to(at::kFloat)});
+    }
+    return made;
+  }
+  /// libtorch's loop in float32 and bfloat16; its float16 products take minutes.
+  void add_loop(Contenders& list, const Forward& loop) const {
+    list.yardstick("loop of mm", loop, cost(kFloatBytes));
+    if (std::find(precisions.begin(), precisions.end(), amp::Precision::kBFloat16) !=
+        precisions.end()) {
+      list.yardstick("loop of mm bf16", loop, cost(element_bytes(amp::Precision::kBFloat16)),
+                     amp::Precision::kBFloat16);
+    }
+  }
+  std::int64_t bytes() const {
+    constexpr std::int64_t kOperands = 4 + 2 + 2, kDoubles = 6 * 8;
+    return (size.rows + size.groups * width) * width * (kOperands + kDoubles);
+  }
+};
+
+Comparison make_segment_products(const GroupedWork& work) {
+  const std::vector<std::int64_t> lengths = lengths_of(work.size);
+  const at::Tensor counts = at::tensor(lengths, at::kLong);
+  const Tensors operands = work.operands();
+  const at::Tensor gradient = at::randn({work.size.rows, work.width});
+  const Forward loop = [lengths](const Tensors& in) { return loop_of_products(lengths, in); };
+
+  Comparison made;
+  made.expected = work.expected(operands, gradient, loop);
+  Contenders list(work.pass, operands, gradient);
+  work.add_loop(list, loop);
+  list.ours(
+      work.precisions,
+      [counts](const Tensors& in) { return mezzo::segment_mm(in[0], in[1], counts); },
+      [&work](std::int64_t element) { return work.cost(element); });
+  made.contenders = list.take();
+  return made;
+}
+
+Comparison make_gathered_products(const GroupedWork& work) {
+  const std::vector<std::int64_t> lengths = lengths_of(work.size);
+  const at::Tensor sorted =
+      at::arange(work.size.groups, at::kLong).repeat_interleave(at::tensor(lengths, at::kLong));
+  const at::Tensor ids = sorted.index_select(0, at::randperm(work.size.rows, at::kLong));
+  // Where the rows of each group stand, and where each row stands among them.
+  const at::Tensor order = ids.argsort(/*stable=*/true, /*dim=*/0, /*descending=*/false);
+  const at::Tensor places = order.argsort();
+  const Tensors operands = work.operands();
+  const at::Tensor gradient = at::randn({work.size.rows, work.width});
+  const Forward loop = [lengths, order, places](const Tensors& in) {
+    return loop_of_products(lengths, {in[0].index_select(0, order), in[1]}).index_select(0, places);
+  };
+
+  Comparison made;
+  made.expected = work.expected(operands, gradient, loop);
+  Contenders list(work.pass, operands, gradient);
+  work.add_loop(list, loop);
+  const std::int64_t factors = work.size.rows * work.width * work.width * kFloatBytes;
+  Cost of_gathering = work.cost(kFloatBytes);
+  of_gathering.run_bytes += factors * (work.backward() ? 3 : 1);
+  list.yardstick(
+      "index_select, bmm",
+      [ids](const Tensors& in) {
+        return at::bmm(in[0].unsqueeze(1), in[1].index_select(0, ids)).squeeze(1);
+      },
+      of_gathering);
+  list.ours(
+      work.precisions, [ids](const Tensors& in) { return mezzo::gather_mm(in[0], in[1], ids); },
+      [&work](std::int64_t element) { return work.cost(element); });
+  made.contenders = list.take();
+  return made;
+}
+
+/// Results of a dropout of a half as those of one that drops nothing, if they are right: what is
+/// dropped is replaced by what it would be plus its gradient, which has to be 0; and whether as
+/// many were kept as has to be expected, 1 or 0.
+Tensors undropped(const Tensors& expected, const Tensors& results) {
+  const at::Tensor out = results[0].to(at::kFloat), dropped = out.eq(0);
+  Tensors made = {at::where(dropped, expected[0], out)};
+  if (results.size() > 1) {
+    const at::Tensor back = results[1].to(at::kFloat);
+    made.push_back(at::where(dropped, expected[1] + back, back));
+  }
+  const auto count = static_cast<double>(out.numel());
+  const double off = std::abs(static_cast<double>(dropped.sum().item<std::int64_t>()) - count / 2);
+  made.push_back(at::full({1}, off <= 6 * std::sqrt(count) / 2 ? 1.0 : 0.0, at::kFloat));
+  return made;
+}
+
+Comparison make_row_dropout(std::int64_t rows, std::int64_t width,
+                            const std::vector<amp::Precision>& precisions, Pass pass) {
+  constexpr double kHalf = 0.5;
+  const at::Tensor x = at::rand({rows, width}) + kHalf;  // none is 0, in any precision
+  const at::Tensor gradient = at::randn({rows, width});
+  const bool backward = pass == Pass::kForwardBackward;
+  const auto cost = [&](std::int64_t size) {
+    // Forward: rows read, results written; backward: the same of the gradients. A mask not counted.
+    return Cost{x.numel() * size * (backward ? 2 : 1), x.numel() * size * (backward ? 4 : 2)};
+  };
+
+  Comparison made;
+  Tensors expected = {x * 2};
+  if (backward) expected.push_back(gradient * 2);
+  for (const at::Tensor& result : expected) made.expected.push_back({result});
+  made.expected.push_back({at::ones({1})});
+  Contenders list(pass, {x}, gradient);
+  const Forward libtorch = [](const Tensors& in) { return at::dropout(in[0], kHalf, true); };
+  list.yardstick("libtorch", libtorch, cost(kFloatBytes));
+  for (const amp::Precision precision : precisions) {
+    if (storage_type(precision) == at::kFloat) continue;
+    list.yardstick("libtorch " + std::string(amp::to_string(precision)), libtorch,
+                   cost(element_bytes(precision)), precision);
+  }
+  list.ours(
+      precisions,
+      [](const Tensors& in) { return mezzo::feature_dropout(in[0], kHalf, /*training=*/true); },
+      cost);
+  made.contenders = list.take();
+  for (Contender& contender : made.contenders) {
+    contender.arrange = [expected](const Tensors& results) { return undropped(expected, results); };
+  }
+  return made;
+}
+
+std::string product_text(const char* name, const GroupedWork& work) {
+  return fmt::format("{}, {} rows, {} factors{}", name, work.size.rows, work.size.groups,
+                     suffix(work.pass));
+}
+
+}  // namespace
+
+Plan segment_products(const GroupedRows& size, std::int64_t width,
+                      const std::vector<amp::Precision>& precisions, Pass pass) {
+  const GroupedWork work{size, width, precisions, pass};
+  return {.work = product_text("segment_mm", work),
+          .width = width,
+          .bytes = work.bytes(),
+          .make = [work] { return make_segment_products(work); }};
+}
+
+Plan gathered_products(const GroupedRows& size, std::int64_t width,
+                       const std::vector<amp::Precision>& precisions, Pass pass) {
+  const GroupedWork work{size, width, precisions, pass};
+  return {.work = product_text("gather_mm", work),
+          .width = width,
+          .bytes = work.bytes(),
+          .make = [work] { return make_gathered_products(work); }};
+}
+
+Plan row_dropout(std::int64_t rows, std::int64_t width,
+                 const std::vector<amp::Precision>& precisions, Pass pass) {
+  constexpr std::int64_t kOperandBytes = 2 * (4 + 2 + 2), kExpectedBytes = 2 * 4 + 3 * 4;
+  return {.work = fmt::format("dropout, {} rows{}", rows, suffix(pass)),
+          .width = width,
+          .bytes = rows * width * (kOperandBytes + kExpectedBytes),
+          .make = [=] { return make_row_dropout(rows, width, precisions, pass); }};
+}
+
+}  // namespace mezzo::bench

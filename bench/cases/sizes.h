@@ -1,0 +1,75 @@
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <string>
+#include <utility>
+
+#include <ATen/ATen.h>
+
+#include "bench/cases/kernels.h"
+#include "bench/harness/contenders.h"
+
+// What the comparisons of operations share; internal to them.
+
+namespace mezzo::bench {
+
+/// Sizes of the work, and the bytes that follow from them. Elements have `size` bytes.
+struct Sizes {
+  std::int64_t num_src, num_dst, num_edges, width, id_bytes;
+  Pass pass;
+
+  Sizes(const Workload& load, std::int64_t given_width, Pass given_pass)
+      : num_src(load.topology.num_src()),
+        num_dst(load.topology.num_dst()),
+        num_edges(load.topology.num_edges()),
+        width(given_width),
+        id_bytes(load.topology.id_dtype() == at::kInt ? 4 : 8),
+        pass(given_pass) {}
+
+  bool backward() const { return pass == Pass::kForwardBackward; }
+  std::int64_t nodes(std::int64_t size) const { return (num_src + num_dst) * width * size; }
+  std::int64_t edges(std::int64_t size) const { return num_edges * size; }
+  /// One E x F tensor of float32.
+  std::int64_t messages() const { return num_edges * width * kFloatBytes; }
+  /// What scatter_add sorts, and copies of the structure that libtorch makes.
+  std::int64_t sorting() const { return num_edges * 24; }
+
+  /// A sum over the edges: every neighbour's row, its id, the result, the row pointers.
+  std::int64_t sum(std::int64_t size, bool weighted) const {
+    const std::int64_t weight = weighted ? size + id_bytes : 0;
+    return num_edges * (width * size + id_bytes + weight) + num_dst * (width * size + 8);
+  }
+  /// A dot product an edge: one end's row an edge, the other's once a node.
+  std::int64_t dot(std::int64_t size) const { return sum(size, true); }
+};
+
+/// Operands in float32 and in every 16-bit type, and float32 results beside what compares them.
+inline std::int64_t operand_bytes(const Workload& load, std::int64_t operands,
+                                  std::int64_t results) {
+  const auto narrow = std::count_if(load.precisions.begin(), load.precisions.end(),
+                                    [](auto p) { return element_bytes(p) < kFloatBytes; });
+  return operands * (kFloatBytes + 2 * narrow) + 3 * results * kFloatBytes;
+}
+
+/// Calls f(precision) for float32 and every 16-bit precision of ours.
+template <class F>
+void for_each_type(const Workload& load, F&& f) {
+  f(amp::Precision::kFloat32);
+  for (const amp::Precision precision : load.precisions) {
+    if (storage_type(precision) != at::kFloat) f(precision);
+  }
+}
+
+inline std::string in_type(const std::string& name, amp::Precision precision) {
+  return precision == amp::Precision::kFloat32
+             ? name
+             : name + " " + std::string(amp::to_string(precision));
+}
+
+/// A result by edge, of which some are compared.
+inline Expected every(const at::Tensor& by_edge, std::int64_t stride) {
+  return {by_edge.slice(0, 0, by_edge.size(0), stride).clone(), stride};
+}
+
+}  // namespace mezzo::bench

@@ -1,0 +1,213 @@
+#include "bench/harness/measure.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <utility>
+
+#include <ATen/ATen.h>
+#include <c10/util/Exception.h>
+#include <fmt/format.h>
+
+#include "mezzo/core/dtype.h"
+#include "mezzo/core/error.h"
+#include "mezzo/message_passing/memory.h"
+#include "mezzo/train/summary.h"
+#include "mezzo/train/table.h"
+
+#include "bench/harness/machine.h"
+
+namespace mezzo::bench {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+
+double epsilon_of(amp::Precision precision) {
+  constexpr double kTensorFloat32Epsilon = 0x1p-10;
+  switch (precision) {
+    case amp::Precision::kBFloat16:
+      return BFloat16::epsilon;
+    case amp::Precision::kFloat16:
+      return Float16::epsilon;
+    case amp::Precision::kTensorFloat32:
+      return kTensorFloat32Epsilon;
+    case amp::Precision::kFloat32:
+      break;
+  }
+  return Float32::epsilon;
+}
+
+/// The expected results of a comparison, and how far off they may be themselves.
+struct Truth {
+  std::vector<Expected> results;
+  Rounding rounding;
+  double error = 0;
+};
+
+std::string no_memory(std::int64_t needed, std::int64_t available) {
+  return fmt::format("needs about {}, and {} are free", format_bytes(needed),
+                     format_bytes(available));
+}
+
+double error_of(const at::Tensor& got, const Expected& expected) {
+  if (expected.value.numel() == 0) return 0;
+  const std::int64_t rows = got.size(0);
+  const at::Tensor taken = got.detach().reshape({rows, -1}).slice(0, 0, rows, expected.stride);
+  const at::Tensor value = expected.value.reshape({expected.value.size(0), -1});
+  const double difference = (taken.to(at::kFloat) - value).abs_().max().item<double>();
+  const double largest = std::max(value.max().item<double>(), -value.min().item<double>());
+  return largest > 0 ? difference / largest : difference;
+}
+
+double error_of(const Tensors& results, const std::vector<Expected>& expected) {
+  MEZZO_DCHECK(results.size() == expected.size());
+  double worst = 0;
+  for (std::size_t i = 0; i < expected.size(); ++i) {
+    const double error = error_of(results[i], expected[i]);
+    if (std::isnan(error)) return error;
+    worst = std::max(worst, error);
+  }
+  return worst;
+}
+
+/// Runs a contender for the first time. Its results become the expected ones where there are none.
+void warm_up(const Contender& contender, const std::string& work, Truth& truth,
+             Measurement& measured) {
+  Tensors results = contender.run();
+  if (contender.stages) {
+    for (Stage& stage : *contender.stages) stage.milliseconds.clear();
+  }
+  if (contender.arrange) results = contender.arrange(std::move(results));
+  const double allowed = largest_error(truth.rounding, contender.precision);
+  if (truth.results.empty()) {
+    for (const at::Tensor& result : results) {
+      truth.results.push_back({result.detach().to(at::kFloat)});
+    }
+    truth.error = allowed;
+    return;
+  }
+  measured.error = error_of(results, truth.results);
+  if (contender.ours && !(measured.error <= allowed + truth.error)) {
+    mezzo::detail::raise<LogicError>(
+        "bench: {}: {} is wrong by {:.2g} of the largest element; rounding explains {:.2g}", work,
+        contender.name, measured.error, allowed + truth.error);
+  }
+}
+
+Measurement begin(const Contender& contender, const std::string& work, Truth& truth) {
+  Measurement measured{.name = contender.name,
+                       .ours = contender.ours,
+                       .precision = contender.precision,
+                       .milliseconds = {},
+                       .moved_bytes = contender.moved_bytes,
+                       .operations = contender.operations,
+                       .items = contender.items,
+                       .stages = {},
+                       .skipped = contender.refusal};
+  if (!measured.skipped.empty()) return measured;
+  const std::int64_t available = available_bytes();
+  // Freed blocks leave holes into which the next, larger one does not fit.
+  const std::int64_t needed = contender.run_bytes / 3 * 4;
+  if (needed > available) {
+    measured.skipped = no_memory(needed, available);
+    return measured;
+  }
+  try {
+    warm_up(contender, work, truth, measured);
+  } catch (const c10::Error& error) {
+    if (contender.ours) throw;
+    const std::string text = error.what_without_backtrace();
+    measured.skipped = text.substr(0, text.find('\n'));
+  }
+  return measured;
+}
+
+void time_once(const Contender& contender, Measurement& measured) {
+  reset_peak_memory(at::kCPU);
+  const std::int64_t before = current_memory_bytes(at::kCPU);
+  const Clock::time_point start = Clock::now();
+  const Tensors results = contender.run();
+  measured.milliseconds.push_back(
+      std::chrono::duration<double, std::milli>(Clock::now() - start).count());
+  // Of the latest run: the first ones make what stays, a transposed structure or an optimizer's
+  // moments.
+  measured.peak_bytes = peak_memory_bytes(at::kCPU) - before;
+}
+
+double ratio(double of, double other) {
+  return of > 0 ? other / of : kNan;
+}
+
+}  // namespace
+
+double largest_error(const Rounding& rounding, amp::Precision precision) {
+  constexpr double kWrong = 0.1;
+  const double epsilon = epsilon_of(precision);
+  const double sums = std::sqrt(rounding.terms) * Float32::epsilon;
+  return std::min(kWrong, rounding.steps * epsilon + rounding.jumps * std::sqrt(epsilon) + sums);
+}
+
+double Measurement::minimum() const {
+  return milliseconds.empty() ? kNan : *std::min_element(milliseconds.begin(), milliseconds.end());
+}
+
+double Measurement::median() const {
+  return mezzo::median(milliseconds);
+}
+
+double speed_up(const Measurement& of, const Measurement& other) {
+  return ratio(of.minimum(), other.minimum());
+}
+
+double median_speed_up(const Measurement& of, const Measurement& other) {
+  return ratio(of.median(), other.median());
+}
+
+std::optional<Outcome> measure(const Plan& plan, const MeasureOptions& options) {
+  const auto stopped = [&options] { return options.should_stop && options.should_stop(); };
+  const auto tell = [&](const std::string& what) {
+    if (options.on_progress) {
+      options.on_progress(fmt::format("{}, F={}: {}", plan.work, plan.width, what));
+    }
+  };
+  Outcome outcome{.work = plan.work, .width = plan.width, .measurements = {}, .skipped = {}};
+  const std::int64_t available = available_bytes();
+  if (plan.bytes > available) {
+    outcome.skipped = no_memory(plan.bytes, available);
+    return outcome;
+  }
+  tell("operands");
+  at::manual_seed(0);
+  Comparison comparison;
+  try {
+    comparison = plan.make();
+  } catch (const InvalidArgument& error) {
+    outcome.skipped = error.what();
+    return outcome;
+  }
+  tell("warm-up");
+  Truth truth{.results = std::move(comparison.expected), .rounding = comparison.rounding};
+  for (const Contender& contender : comparison.contenders) {
+    if (stopped()) return std::nullopt;
+    outcome.measurements.push_back(begin(contender, plan.work, truth));
+  }
+  truth.results.clear();
+  for (std::int64_t round = 1; round <= options.rounds; ++round) {
+    tell(fmt::format("round {}/{}", round, options.rounds));
+    for (std::size_t i = 0; i < comparison.contenders.size(); ++i) {
+      Measurement& measured = outcome.measurements[i];
+      if (!measured.skipped.empty()) continue;
+      if (stopped()) return std::nullopt;
+      time_once(comparison.contenders[i], measured);
+    }
+  }
+  for (std::size_t i = 0; i < comparison.contenders.size(); ++i) {
+    const auto& stages = comparison.contenders[i].stages;
+    if (stages) outcome.measurements[i].stages = *stages;
+  }
+  return outcome;
+}
+
+}  // namespace mezzo::bench

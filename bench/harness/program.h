@@ -1,0 +1,75 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "mezzo/amp/precision.h"
+
+#include "bench/cases/kernels.h"
+#include "bench/harness/measure.h"
+#include "bench/harness/report.h"
+
+namespace CLI {
+class App;  // its header costs seconds
+}
+
+namespace mezzo::bench {
+
+/// What every program takes.
+struct BenchArguments {
+  std::vector<std::int64_t> widths;
+  std::vector<amp::Precision> precisions = {amp::Precision::kFloat32, amp::Precision::kBFloat16,
+                                            amp::Precision::kFloat16};
+  std::int64_t rounds = 7;
+  std::optional<std::int64_t> threads;
+  std::string json;
+};
+
+/// A running program: its options, and what it has measured so far.
+class Bench {
+ public:
+  BenchArguments arguments;
+  std::int64_t scale = 17, edges = std::int64_t{1} << 21;  ///< of the R-MAT graph
+  std::string order;  ///< a word of NodeOrders, or empty: as drawn
+  std::string work;   ///< only works whose name contains it are measured
+  Report report;
+
+  /// The R-MAT graph that the options ask for; begins the report. With self loops: one more edge
+  /// per node.
+  Workload workload(bool self_loops = false);
+
+  /// Begins the report: measures the bandwidth of the memory and prints the conditions. graph: its
+  /// name; empty if there is none.
+  void begin(const std::string& graph = "", std::int64_t num_nodes = 0, std::int64_t num_edges = 0);
+
+  /// Measures a plan and keeps the outcome for --json. Returns it, until the next call; nullptr
+  /// after an interrupt and if --work excludes the plan.
+  const Outcome* measure(const Plan& plan,
+                         const std::function<void(const std::string&)>& on_progress = {});
+
+  /// measure(), and prints the table of the outcome.
+  const Outcome* run(const Plan& plan);
+};
+
+/// What a program is.
+struct Program {
+  std::string name, description;
+  std::vector<std::int64_t> widths = {};                          ///< the default of --width
+  std::string width_help = {};                                    ///< empty: no --width
+  bool takes_graph = false;                                       ///< --scale and --edges
+  std::function<void(CLI::App&)> add_options = [](CLI::App&) {};  ///< its own
+  std::function<void(Bench&)> run;
+};
+
+/// The whole of main(): reads the options, runs the program, writes the JSON. Returns the exit
+/// code, of the same meaning as those of the command `mezzo`.
+int run_program(const Program& program, int argc, char** argv);
+
+/// Whether SIGINT, SIGTERM or SIGHUP has come. A program then ends with what it has measured; a
+/// second signal ends it at once.
+bool interrupted();
+
+}  // namespace mezzo::bench

@@ -1,0 +1,251 @@
+#include "bench/harness/report.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "mezzo/core/json.h"
+#include "mezzo/message_passing/backend_info.h"
+#include "mezzo/train/summary.h"
+#include "mezzo/train/table.h"
+#include "mezzo/version.h"
+
+namespace mezzo::bench {
+namespace {
+
+using Row = std::vector<std::string>;
+
+std::string format_ms(double milliseconds) {
+  return std::isnan(milliseconds) ? "-" : fmt::format("{:.2f}", milliseconds);
+}
+
+std::string format_ratio(double ratio) {
+  return std::isnan(ratio) ? "-" : fmt::format("{:.2f}x", ratio);
+}
+
+std::string title_of(const Outcome& outcome) {
+  return fmt::format("{}, F={}", outcome.work, outcome.width);
+}
+
+/// Of so many a round, a second at the fastest round; NaN where their number is not known.
+double a_second(std::int64_t count, const Measurement& measured) {
+  if (count == 0) return std::numeric_limits<double>::quiet_NaN();
+  return static_cast<double>(count) / (measured.minimum() * 1e-3);
+}
+
+double bandwidth_of(const Measurement& measured) {
+  return a_second(measured.moved_bytes, measured);
+}
+
+bool bound_by_arithmetic(const Outcome& outcome) {
+  return std::any_of(outcome.measurements.begin(), outcome.measurements.end(),
+                     [](const Measurement& measured) { return measured.operations > 0; });
+}
+
+const Measurement* ours_in(const Outcome& outcome, amp::Precision precision) {
+  for (const Measurement& measured : outcome.measurements) {
+    if (measured.ours && measured.precision == precision) return &measured;
+  }
+  return nullptr;
+}
+
+/// Whom a contender of ours is compared with: every yardstick, and our float32.
+std::vector<const Measurement*> compared_with(const Outcome& outcome) {
+  std::vector<const Measurement*> others;
+  for (const Measurement& measured : outcome.measurements) {
+    if (!measured.ours && measured.skipped.empty()) others.push_back(&measured);
+  }
+  const Measurement* wide = ours_in(outcome, amp::Precision::kFloat32);
+  if (wide != nullptr && wide->skipped.empty()) others.push_back(wide);
+  return others;
+}
+
+/// The stages of the first contender that was run.
+Stages stages_of(const Outcome& outcome) {
+  for (const Measurement& measured : outcome.measurements) {
+    if (measured.skipped.empty()) return measured.stages;
+  }
+  return {};
+}
+
+Row header_of(const Stages& stages, bool arithmetic,
+              const std::vector<const Measurement*>& others) {
+  Row row = {"contender", "min ms", "median ms", "error", "memory"};
+  for (const Stage& stage : stages) row.push_back(stage.name);
+  if (arithmetic) {
+    row.push_back("GFLOP/s");
+  } else if (stages.empty()) {
+    row.insert(row.end(), {"GB/s", "of stream"});
+  }
+  for (const Measurement* other : others) row.push_back("vs " + other->name);
+  return row;
+}
+
+Row row_of(const Measurement& measured, bool arithmetic,
+           const std::vector<const Measurement*>& others, double stream_bandwidth) {
+  Row row = {measured.name, format_ms(measured.minimum()), format_ms(measured.median()),
+             std::isnan(measured.error) ? "-" : fmt::format("{:.1e}", measured.error),
+             format_bytes(measured.peak_bytes)};
+  for (const Stage& stage : measured.stages) row.push_back(format_ms(median(stage.milliseconds)));
+  if (arithmetic) {
+    const double rate = a_second(measured.operations, measured);
+    row.push_back(std::isnan(rate) ? "-" : fmt::format("{:.0f}", rate * 1e-9));
+  } else if (measured.stages.empty()) {
+    const double bandwidth = bandwidth_of(measured);
+    const bool known = !std::isnan(bandwidth);
+    row.push_back(known ? fmt::format("{:.1f}", bandwidth * 1e-9) : "-");
+    row.push_back(known ? fmt::format("{:.0f} %", 100 * bandwidth / stream_bandwidth) : "-");
+  }
+  for (const Measurement* other : others) {
+    row.push_back(measured.ours ? format_ratio(speed_up(measured, *other)) : "");
+  }
+  return row;
+}
+
+/// A line for everything that was skipped, with its reason.
+std::string skipped_lines(const Outcome& outcome, const std::string& title) {
+  if (!outcome.skipped.empty()) return fmt::format("{}: skipped: {}\n", title, outcome.skipped);
+  std::string lines;
+  for (const Measurement& measured : outcome.measurements) {
+    if (measured.skipped.empty()) continue;
+    lines += fmt::format("{}: {}: skipped: {}\n", title, measured.name, measured.skipped);
+  }
+  return lines;
+}
+
+const Measurement* fastest_yardstick(const Outcome& outcome) {
+  const Measurement* best = nullptr;
+  for (const Measurement& measured : outcome.measurements) {
+    const bool candidate = !measured.ours && measured.skipped.empty() &&
+                           measured.precision == amp::Precision::kFloat32;
+    if (candidate && (best == nullptr || measured.minimum() < best->minimum())) best = &measured;
+  }
+  return best;
+}
+
+Row summary_row(const Outcome& outcome, const std::vector<amp::Precision>& precisions) {
+  const Measurement* yardstick = fastest_yardstick(outcome);
+  const Measurement* wide = ours_in(outcome, amp::Precision::kFloat32);
+  Row row = {outcome.work, std::to_string(outcome.width), yardstick ? yardstick->name : "-",
+             yardstick ? format_ms(yardstick->minimum()) : "-"};
+  Row ratios = {yardstick && wide ? format_ratio(speed_up(*wide, *yardstick)) : "-"};
+  for (const amp::Precision precision : precisions) {
+    const Measurement* ours = ours_in(outcome, precision);
+    row.push_back(ours ? format_ms(ours->minimum()) : "-");
+    if (precision == amp::Precision::kFloat32) continue;
+    ratios.push_back(ours && wide ? format_ratio(speed_up(*ours, *wide)) : "-");
+  }
+  row.insert(row.end(), ratios.begin(), ratios.end());
+  return row;
+}
+
+OrderedJson measurement_to_json(const Measurement& measured,
+                                const std::vector<const Measurement*>& others,
+                                double stream_bandwidth) {
+  OrderedJson stages = OrderedJson::object(), ratios = OrderedJson::object();
+  for (const Stage& stage : measured.stages) {
+    stages[stage.name] = {{"rounds_ms", stage.milliseconds},
+                          {"median_ms", json_number(median(stage.milliseconds))}};
+  }
+  for (const Measurement* other : others) {
+    if (!measured.ours) break;
+    ratios[other->name] = {{"min", json_number(speed_up(measured, *other))},
+                           {"median", json_number(median_speed_up(measured, *other))}};
+  }
+  const double bandwidth = bandwidth_of(measured);
+  return {{"name", measured.name},
+          {"ours", measured.ours},
+          {"precision", amp::to_string(measured.precision)},
+          {"min_ms", json_number(measured.minimum())},
+          {"median_ms", json_number(measured.median())},
+          {"rounds_ms", measured.milliseconds},
+          {"max_relative_error", json_number(measured.error)},
+          {"peak_bytes", measured.peak_bytes},
+          {"moved_bytes", measured.moved_bytes},
+          {"bytes_per_second", json_number(bandwidth)},
+          {"share_of_stream", json_number(bandwidth / stream_bandwidth)},
+          {"operations", measured.operations},
+          {"operations_per_second", json_number(a_second(measured.operations, measured))},
+          {"items", measured.items},
+          {"stages", stages},
+          {"speed_up", ratios},
+          {"skipped", text_or_null(measured.skipped)}};
+}
+
+OrderedJson outcome_to_json(const Outcome& outcome, double stream_bandwidth) {
+  OrderedJson contenders = OrderedJson::array();
+  const auto others = compared_with(outcome);
+  for (const Measurement& measured : outcome.measurements) {
+    contenders.push_back(measurement_to_json(measured, others, stream_bandwidth));
+  }
+  return {{"work", outcome.work},
+          {"width", outcome.width},
+          {"skipped", text_or_null(outcome.skipped)},
+          {"contenders", contenders}};
+}
+
+}  // namespace
+
+std::string format_conditions(const Report& report) {
+  const std::string graph = report.graph.empty()
+                                ? ""
+                                : fmt::format("{}: {} nodes, {} edges; ", report.graph,
+                                              report.num_nodes, report.num_edges);
+  return fmt::format("{}{} threads, {} rounds; memory is read at {:.1f} GB/s\n{}\n", graph,
+                     report.threads, report.rounds, report.stream_bandwidth * 1e-9,
+                     describe_backends());
+}
+
+std::string format_outcome(const Outcome& outcome, double stream_bandwidth) {
+  const std::string title = title_of(outcome);
+  const Stages stages = stages_of(outcome);
+  const auto others = compared_with(outcome);
+  const bool arithmetic = bound_by_arithmetic(outcome);
+  std::vector<Row> rows = {header_of(stages, arithmetic, others)};
+  for (const Measurement& measured : outcome.measurements) {
+    if (!measured.skipped.empty()) continue;
+    rows.push_back(row_of(measured, arithmetic, others, stream_bandwidth));
+  }
+  const std::string table = rows.size() > 1 ? title + "\n" + format_table(rows) : "";
+  return table + skipped_lines(outcome, title) + "\n";
+}
+
+std::string format_summary(const Report& report, const std::vector<amp::Precision>& precisions) {
+  Row header = {"work", "F", "fastest yardstick", "ms"};
+  Row ratios = {"vs yardstick"};
+  for (const amp::Precision precision : precisions) {
+    const std::string name(amp::to_string(precision));
+    header.push_back(name + " ms");
+    if (precision != amp::Precision::kFloat32) ratios.push_back(name + " vs fp32");
+  }
+  header.insert(header.end(), ratios.begin(), ratios.end());
+  std::vector<Row> rows = {header};
+  std::string skipped;
+  for (const Outcome& outcome : report.outcomes) {
+    if (outcome.skipped.empty()) rows.push_back(summary_row(outcome, precisions));
+    skipped += skipped_lines(outcome, title_of(outcome));
+  }
+  return format_table(rows) + skipped;
+}
+
+std::string report_to_json(const Report& report) {
+  OrderedJson results = OrderedJson::array();
+  for (const Outcome& outcome : report.outcomes) {
+    results.push_back(outcome_to_json(outcome, report.stream_bandwidth));
+  }
+  const OrderedJson object = {{"graph", report.graph},
+                              {"nodes", report.num_nodes},
+                              {"edges", report.num_edges},
+                              {"threads", report.threads},
+                              {"rounds", report.rounds},
+                              {"stream_bytes_per_second", json_number(report.stream_bandwidth)},
+                              {"backends", describe_backends()},
+                              {"results", results},
+                              {"version", kVersion}};
+  return json_text(object);
+}
+
+}  // namespace mezzo::bench
