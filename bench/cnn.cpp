@@ -152,15 +152,15 @@ class Training {
 };
 
 std::vector<Variant> variants(const std::vector<amp::Precision>& precisions) {
-  std::vector<Variant> made;
+  std::vector<Variant> all;
   for (const bool channels_last : {false, true}) {
     for (const amp::Precision precision : precisions) {
-      made.push_back({.precision = precision, .channels_last = channels_last});
+      all.push_back({.precision = precision, .channels_last = channels_last});
       if (precision == amp::Precision::kFloat32 || !without_policy) continue;
-      made.push_back({precision, channels_last, amp::CpuPolicy::kOff});
+      all.push_back({precision, channels_last, amp::CpuPolicy::kOff});
     }
   }
-  return made;
+  return all;
 }
 
 std::string name_of(const Variant& variant) {
@@ -176,19 +176,20 @@ Plan training_step(const std::vector<amp::Precision>& precisions, std::int64_t b
   const auto make = [all, batch] {
     const at::Tensor images = at::rand({batch, 1, 28, 28});
     const at::Tensor labels = at::randint(10, {batch}, at::kLong);
-    Comparison made;
-    made.rounding.steps = 16;  // of convolutions, dense layers and their activations
+    Comparison comparison;
+    comparison.rounding.steps = 16;  // of convolutions, dense layers and their activations
     for (const Variant& variant : all) {
       const auto stages = std::make_shared<Stages>();
       const auto training = std::make_shared<Training>(variant, images, labels, stages);
-      made.contenders.push_back({.name = name_of(variant),
-                                 .ours = true,
-                                 .precision = variant.precision,
-                                 .run = [training]() -> Tensors { return {training->step()}; },
-                                 .run_bytes = 3 * kParameterBytes + 4 * batch * kActivationBytes,
-                                 .stages = stages});
+      comparison.candidates.push_back(
+          {.name = name_of(variant),
+           .is_mezzo = true,
+           .precision = variant.precision,
+           .run = [training]() -> Tensors { return {training->step()}; },
+           .run_bytes = 3 * kParameterBytes + 4 * batch * kActivationBytes,
+           .stages = stages});
     }
-    return made;
+    return comparison;
   };
   return {.work = "training step of the cnn, F images",
           .width = batch,
@@ -197,7 +198,7 @@ Plan training_step(const std::vector<amp::Precision>& precisions, std::int64_t b
 }
 
 void print_epochs(const Outcome& outcome) {
-  std::vector<std::vector<std::string>> rows = {{"contender", "images/s", "s an epoch"}};
+  std::vector<std::vector<std::string>> rows = {{"candidate", "images/s", "s an epoch"}};
   for (const Measurement& measured : outcome.measurements) {
     if (!measured.skipped.empty()) continue;
     const double speed = static_cast<double>(outcome.width) / (measured.median() * 1e-3);

@@ -18,7 +18,7 @@
 #include "mezzo/sampling/block_sampler.h"
 
 #include "bench/cases/device_models.h"
-#include "bench/harness/contenders.h"
+#include "bench/harness/candidates.h"
 #include "bench/harness/on_device.h"
 #include "bench/harness/program.h"
 
@@ -37,7 +37,7 @@ void add_options(CLI::App& app) {
       ->capture_default_str();
 }
 
-bool wanted(const std::string& part) {
+bool is_selected(const std::string& part) {
   return !interrupted() && std::find(parts.begin(), parts.end(), part) != parts.end();
 }
 
@@ -76,8 +76,8 @@ at::Tensor sparse_matrix(const mezzo::Adjacency& rows, std::int64_t columns, at:
                                {rows.indptr.size(0) - 1, columns}, ones.options());
 }
 
-Contender ours(const Topology& topology, const at::Tensor& x, const at::Tensor& grad,
-               Precision precision, Pass pass) {
+Candidate of_mezzo(const Topology& topology, const at::Tensor& x, const at::Tensor& grad,
+                   Precision precision, Pass pass) {
   const at::Tensor rows = x.to(dtype_of(precision));
   const at::Tensor upstream = grad.to(rows.scalar_type());
   const auto forward = [topology](const at::Tensor& h) {
@@ -92,13 +92,13 @@ Contender ours(const Topology& topology, const at::Tensor& x, const at::Tensor& 
     return {out.detach(), leaf.grad()};
   };
   return {.name = std::string(mezzo::amp::to_string(precision)),
-          .ours = true,
+          .is_mezzo = true,
           .precision = precision,
           .run = run};
 }
 
-/// libtorch's products with the matrix and, backward, with its transpose, which is made before.
-Contender of_libtorch(const Topology& topology, const at::Tensor& x, const at::Tensor& grad,
+/// libtorch's products with the matrix and, backward, with its transpose, which exists before.
+Candidate of_libtorch(const Topology& topology, const at::Tensor& x, const at::Tensor& grad,
                       Precision precision, Pass pass) {
   const at::ScalarType dtype = dtype_of(precision);
   const at::Tensor rows = x.to(dtype), upstream = grad.to(dtype);
@@ -123,16 +123,16 @@ Plan spmm(const Topology& topology, const std::string& graph, std::int64_t width
       return at::randint(-8, 9, {rows, width}, at::TensorOptions(at::kFloat).device(gpu())).div_(8);
     };
     const at::Tensor x = numbers(topology.num_src()), grad = numbers(topology.num_dst());
-    Comparison made;
-    made.expected = {sampled_sums(topology.csc(), x)};
-    if (pass != Pass::kForward) made.expected.push_back(sampled_sums(topology.csr(), grad));
+    Comparison comparison;
+    comparison.expected = {sampled_sums(topology.csc(), x)};
+    if (pass != Pass::kForward) comparison.expected.push_back(sampled_sums(topology.csr(), grad));
     for (const Precision precision : precisions) {
-      made.contenders.push_back(ours(topology, x, grad, precision, pass));
+      comparison.candidates.push_back(of_mezzo(topology, x, grad, precision, pass));
     }
     for (const Precision precision : precisions) {
-      made.contenders.push_back(of_libtorch(topology, x, grad, precision, pass));
+      comparison.candidates.push_back(of_libtorch(topology, x, grad, precision, pass));
     }
-    return made;
+    return comparison;
   };
   return {
       .work = fmt::format("copy_u sum, {}{}", graph, suffix(pass)), .width = width, .make = make};
@@ -201,21 +201,22 @@ Plan neighbor_sampling_on_gpu(const Topology& topology, std::int64_t num_batches
                                                                        .num_workers = kWorkers,
                                                                        .parent_degrees = false,
                                                                        .prepare_backward = false});
-    Comparison made;
-    made.contenders.push_back({.name = "two threads of the CPU", .run = [loader]() -> Tensors {
-                                 std::int64_t edges = 0;
-                                 for (const mezzo::Batch& batch : *loader) {
-                                   for (const mezzo::Block& block : batch.blocks) {
-                                     edges += block.num_edges();
-                                   }
-                                 }
-                                 return {millions(edges)};
-                               }});
-    made.contenders.push_back({.name = "GPU", .ours = true, .run = [=]() -> Tensors {
-                                 return {
-                                     millions(sample_on_gpu(*sampler, seeds, kBatch, *workspace))};
-                               }});
-    return made;
+    Comparison comparison;
+    comparison.candidates.push_back(
+        {.name = "two threads of the CPU", .run = [loader]() -> Tensors {
+           std::int64_t edges = 0;
+           for (const mezzo::Batch& batch : *loader) {
+             for (const mezzo::Block& block : batch.blocks) {
+               edges += block.num_edges();
+             }
+           }
+           return {millions(edges)};
+         }});
+    comparison.candidates.push_back(
+        {.name = "GPU", .is_mezzo = true, .run = [=]() -> Tensors {
+           return {millions(sample_on_gpu(*sampler, seeds, kBatch, *workspace))};
+         }});
+    return comparison;
   };
   return {.work = "neighbour sampling [15, 10, 5], F batches of 1024",
           .width = num_batches,
@@ -226,13 +227,13 @@ void run(Bench& bench) {
   const DeviceRounds rounds{.rounds = bench.arguments.rounds};
   gpu();
   bench.begin("see each comparison");
-  if (wanted("cora")) {
+  if (is_selected("cora")) {
     DeviceRounds many = rounds;
     many.repeats = 200;
     many.warm_ups = 6;  // a captured step is eager three times
     run_plan(bench, cora_step({Precision::kFloat32, Precision::kFloat16}), many);
   }
-  if (wanted("cnn")) {
+  if (is_selected("cnn")) {
     for (const std::int64_t batch : {512, 2048}) {
       DeviceRounds some = rounds;
       some.repeats = 5;
@@ -240,11 +241,11 @@ void run(Bench& bench) {
       run_plan(bench, cnn_step(batch), some);
     }
   }
-  if (wanted("gat")) run_gat(bench);
-  if (wanted("sampling")) {
+  if (is_selected("gat")) run_gat(bench);
+  if (is_selected("sampling")) {
     run_plan(bench, neighbor_sampling_on_gpu(rmat_on_device(kProductsLike), 32), rounds);
   }
-  if (wanted("spmm")) run_spmm(bench);
+  if (is_selected("spmm")) run_spmm(bench);
 }
 
 }  // namespace

@@ -34,7 +34,7 @@ mezzo::Dataset make_dataset(const Bench& bench) {
 
 void run(Bench& bench) {
   MEZZO_CHECK(bench.order.empty(),
-              "--reorder: epochs run on the graph as it is given, got '{}'; leave it out",
+              "--reorder: epochs run on the graph in its own order, got '{}'; leave it out",
               bench.order);
   const mezzo::Dataset dataset = make_dataset(bench);
   bench.begin(dataset.name, dataset.num_nodes, dataset.num_edges());

@@ -40,15 +40,15 @@ Tensors make_parameters(std::int64_t width) {
   return parameters;
 }
 
-/// moments: numbers kept a parameter. A step reads the gradient, and reads and writes the rest.
+/// moments: numbers per parameter. A step reads the gradient, and reads and writes the rest.
 template <class Optimizer, class Options>
-Contender contender(const std::string& name, bool ours, std::int64_t width, const Options& options,
-                    std::int64_t moments) {
+Candidate candidate(const std::string& name, bool is_mezzo, std::int64_t width,
+                    const Options& options, std::int64_t moments) {
   const Tensors parameters = make_parameters(width);
   const auto optimizer = std::make_shared<Optimizer>(parameters, options);
   const std::int64_t bytes = numbers(width) * static_cast<std::int64_t>(sizeof(float));
   return {.name = name,
-          .ours = ours,
+          .is_mezzo = is_mezzo,
           .run =
               [parameters, optimizer] {
                 optimizer->step();
@@ -66,10 +66,11 @@ Plan step_of(const std::string& name, std::int64_t width, const Options& options
           .width = width,
           .bytes = copies * 2 * numbers(width) * static_cast<std::int64_t>(sizeof(float)),
           .make = [=] {
-            Comparison made;
-            made.contenders = {contender<Torch>("libtorch", false, width, options, moments),
-                               contender<Fused, Options>("fused", true, width, options, moments)};
-            return made;
+            Comparison comparison;
+            comparison.candidates = {
+                candidate<Torch>("libtorch", false, width, options, moments),
+                candidate<Fused, Options>("fused", true, width, options, moments)};
+            return comparison;
           }};
 }
 

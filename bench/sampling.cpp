@@ -58,7 +58,7 @@ std::int64_t sample_batches(const mezzo::Topology& topology, const at::Tensor& s
 Plan with_hash_maps(Plan plan, const mezzo::Graph& graph, const SamplingWork& work,
                     std::int64_t threads) {
   plan.make = [inner = plan.make, &graph, work, threads] {
-    Comparison made = inner();
+    Comparison comparison = inner();
     const at::Tensor seeds = sampling_seeds(graph, work);
     std::vector<std::int64_t> counts = {1};
     if (threads > 1) counts.push_back(threads);
@@ -67,11 +67,11 @@ Plan with_hash_maps(Plan plan, const mezzo::Graph& graph, const SamplingWork& wo
         const std::int64_t edges = sample_batches(graph.topology(), seeds, work, count);
         return {at::full({1}, static_cast<double>(edges) * 1e-6, at::kFloat)};
       };
-      made.contenders.push_back(
+      comparison.candidates.push_back(
           {.name = count == 1 ? "hash maps, 1 thread" : fmt::format("hash maps, {} threads", count),
            .run = run});
     }
-    return made;
+    return comparison;
   };
   return plan;
 }

@@ -17,33 +17,33 @@ using namespace mezzo::bench;
 
 constexpr std::int64_t kEdgesPerNode = 16;
 
-/// Nanoseconds an edge of each contender of ours, by minima.
+/// Nanoseconds an edge of each of Mezzo's candidates, by minima.
 void add_rows(std::vector<std::vector<std::string>>& rows, const Outcome& outcome,
               std::int64_t edges) {
   for (const Measurement& measured : outcome.measurements) {
-    if (!measured.ours || !measured.skipped.empty()) continue;
+    if (!measured.is_mezzo || !measured.skipped.empty()) continue;
     rows.push_back({outcome.work, std::to_string(outcome.width), measured.name,
                     fmt::format("{:.2f}", static_cast<double>(edges) * 1e-6),
                     fmt::format("{:.2f}", measured.minimum() * 1e6 / static_cast<double>(edges))});
   }
 }
 
-/// `plan` without yardsticks, which the largest graphs have no memory for; those that the results
-/// are compared with stay.
-Plan of_ours(Plan plan) {
+/// `plan` without baselines, for which the largest graphs leave no memory; a baseline that gives
+/// the expected results stays.
+Plan without_baselines(Plan plan) {
   plan.make = [inner = plan.make] {
-    Comparison made = inner();
-    if (!made.expected.empty()) {
-      std::erase_if(made.contenders, [](const Contender& one) { return !one.ours; });
+    Comparison comparison = inner();
+    if (!comparison.expected.empty()) {
+      std::erase_if(comparison.candidates, [](const Candidate& one) { return !one.is_mezzo; });
     }
-    return made;
+    return comparison;
   };
   return plan;
 }
 
 void run(Bench& bench) {
   std::vector<std::vector<std::string>> rows = {
-      {"work", "F", "contender", "M edges", "ns an edge"}};
+      {"work", "F", "candidate", "M edges", "ns an edge"}};
   bench.begin();
   for (const int scale : {14, 16, 18, 20, 21}) {
     if (interrupted()) break;
@@ -53,9 +53,9 @@ void run(Bench& bench) {
     std::cout << "rmat" << scale << ", " << edges << " edges" << std::endl;
     const std::size_t before = bench.report.outcomes.size();
     for (const std::int64_t width : bench.arguments.widths) {
-      bench.run(of_ours(copy_u_sum(load, width, Pass::kForwardBackward)));
-      bench.run(of_ours(u_mul_e_sum(load, width, Pass::kForwardBackward)));
-      bench.run(of_ours(u_dot_v(load, width, Pass::kForwardBackward)));
+      bench.run(without_baselines(copy_u_sum(load, width, Pass::kForwardBackward)));
+      bench.run(without_baselines(u_mul_e_sum(load, width, Pass::kForwardBackward)));
+      bench.run(without_baselines(u_dot_v(load, width, Pass::kForwardBackward)));
       bench.run(gat_layer(load, width, Pass::kForwardBackward));
     }
     for (std::size_t i = before; i < bench.report.outcomes.size(); ++i) {

@@ -55,9 +55,9 @@ nn::Model model_on_device(const nn::ModelOptions& options) {
   return model;
 }
 
-Contender eager(const std::string& name, amp::Precision precision,
+Candidate eager(const std::string& name, amp::Precision precision,
                 const std::shared_ptr<DeviceTraining>& training) {
-  return {.name = name, .ours = true, .precision = precision, .run = [training]() -> Tensors {
+  return {.name = name, .is_mezzo = true, .precision = precision, .run = [training]() -> Tensors {
             return {training->step().reshape({1})};
           }};
 }
@@ -83,7 +83,7 @@ Plan gat_step(const Topology& topology, std::int64_t heads, std::int64_t hidden,
   const auto make = [=] {
     const at::Tensor x = at::randn({topology.num_src(), kFeatures}, gpu());
     const at::Tensor labels = random_labels(topology.num_dst(), kClasses);
-    Comparison made;
+    Comparison comparison;
     for (const amp::Precision precision : precisions) {
       const nn::ModelOptions options{.kind = nn::ModelKind::kGat,
                                      .in_features = kFeatures,
@@ -94,10 +94,10 @@ Plan gat_step(const Topology& topology, std::int64_t heads, std::int64_t hidden,
                                      .dropout = 0,
                                      .allow_zero_in_degree = true};
       const auto model = model_on_device(options);
-      made.contenders.push_back(eager(std::string(amp::to_string(precision)), precision,
-                                      graph_training(model, precision, topology, x, labels)));
+      comparison.candidates.push_back(eager(std::string(amp::to_string(precision)), precision,
+                                            graph_training(model, precision, topology, x, labels)));
     }
-    return made;
+    return comparison;
   };
   return {.work = fmt::format("three-layer gat step, {} heads of F, {} edges", heads,
                               topology.num_edges()),
@@ -113,7 +113,7 @@ Plan cora_step(const std::vector<amp::Precision>& precisions) {
     const Topology topology = Topology::from_coo(src, dst, kNodes, kNodes);
     const at::Tensor x = at::randn({kNodes, kFeatures}, gpu());
     const at::Tensor labels = random_labels(kNodes, kClasses);
-    Comparison made;
+    Comparison comparison;
     for (const amp::Precision precision : precisions) {
       for (const bool captured : {false, true}) {
         const nn::ModelOptions options{.in_features = kFeatures,
@@ -125,16 +125,16 @@ Plan cora_step(const std::vector<amp::Precision>& precisions) {
             graph_training(model_on_device(options), precision, topology, x, labels);
         const std::string name =
             fmt::format("{} {}", amp::to_string(precision), captured ? "captured" : "eager");
-        Contender contender = eager(name, precision, training);
+        Candidate candidate = eager(name, precision, training);
         if (captured) {
           const auto step = std::make_shared<amp::CapturedStep>(
               [training] { return training->step(); }, amp::CapturedStepOptions{.device = gpu()});
-          contender.run = [step]() -> Tensors { return {step->replay().reshape({1})}; };
+          candidate.run = [step]() -> Tensors { return {step->replay().reshape({1})}; };
         }
-        made.contenders.push_back(std::move(contender));
+        comparison.candidates.push_back(std::move(candidate));
       }
     }
-    return made;
+    return comparison;
   };
   return {.work = "gcn step on a graph of Cora's size", .width = 16, .make = make};
 }
@@ -144,7 +144,7 @@ Plan cnn_step(std::int64_t batch) {
   const auto make = [=] {
     const at::Tensor images = at::rand({batch, 1, 28, 28}, gpu());
     const at::Tensor labels = random_labels(batch, 10);
-    Comparison made;
+    Comparison comparison;
     for (const Precision precision :
          {Precision::kTensorFloat32, Precision::kBFloat16, Precision::kFloat16}) {
       for (const bool channels_last : {false, true}) {
@@ -156,11 +156,11 @@ Plan cnn_step(std::int64_t batch) {
         };
         const std::string name =
             fmt::format("{}{}", amp::to_string(precision), channels_last ? " channels-last" : "");
-        made.contenders.push_back(eager(
+        comparison.candidates.push_back(eager(
             name, precision, std::make_shared<DeviceTraining>(network.ptr(), precision, forward)));
       }
     }
-    return made;
+    return comparison;
   };
   return {.work = "training step of the cnn, F images", .width = batch, .make = make};
 }

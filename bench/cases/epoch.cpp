@@ -15,7 +15,7 @@
 #include "mezzo/train/problem.h"
 #include "mezzo/train/step.h"
 
-#include "bench/harness/contenders.h"
+#include "bench/harness/candidates.h"
 #include "bench/harness/stages.h"
 
 namespace mezzo::bench {
@@ -23,25 +23,25 @@ namespace {
 
 nn::ModelOptions model_options(const Problem& problem, const EpochOptions& options) {
   constexpr std::int64_t kHeads = 4;
-  nn::ModelOptions made{.kind = options.model,
-                        .in_features = problem.features.size(1),
-                        .hidden_features = options.hidden,
-                        .out_features = problem.num_classes,
-                        .num_layers = 2,
-                        .dropout = options.dropout};
+  nn::ModelOptions model{.kind = options.model,
+                         .in_features = problem.features.size(1),
+                         .hidden_features = options.hidden,
+                         .out_features = problem.num_classes,
+                         .num_layers = 2,
+                         .dropout = options.dropout};
   if (options.model == nn::ModelKind::kGat) {
-    made.num_heads = options.hidden % kHeads == 0 ? kHeads : 1;
-    made.hidden_features = options.hidden / made.num_heads;
+    model.num_heads = options.hidden % kHeads == 0 ? kHeads : 1;
+    model.hidden_features = options.hidden / model.num_heads;
   }
-  return made;
+  return model;
 }
 
 TrainOptions train_options(const EpochOptions& options, amp::Precision precision) {
-  TrainOptions made;
-  made.model = options.model;
-  made.split_index = options.split_index;
-  made.precision = precision;
-  return made;
+  TrainOptions train;
+  train.model = options.model;
+  train.split_index = options.split_index;
+  train.precision = precision;
+  return train;
 }
 
 /// A model in training, which takes one step a call.
@@ -122,19 +122,19 @@ Comparison make_epoch(const Dataset& dataset, const EpochOptions& options) {
   const std::int64_t run_bytes = feature_bytes(problem->features) +
                                  12 * dataset.num_nodes * options.hidden * kFloatBytes +
                                  16 * problem->topology.num_edges() * kFloatBytes;
-  Comparison made;
-  made.rounding.steps = 16;  // of two layers: products, sums, activations
+  Comparison comparison;
+  comparison.rounding.steps = 16;  // of two layers: products, sums, activations
   for (const amp::Precision precision : options.precisions) {
     const auto stages = std::make_shared<Stages>();
     const auto training = std::make_shared<Training>(problem, options, precision, stages);
-    made.contenders.push_back({.name = "mezzo " + std::string(amp::to_string(precision)),
-                               .ours = true,
-                               .precision = precision,
-                               .run = [training]() -> Tensors { return {training->step()}; },
-                               .run_bytes = run_bytes,
-                               .stages = stages});
+    comparison.candidates.push_back({.name = "mezzo " + std::string(amp::to_string(precision)),
+                                     .is_mezzo = true,
+                                     .precision = precision,
+                                     .run = [training]() -> Tensors { return {training->step()}; },
+                                     .run_bytes = run_bytes,
+                                     .stages = stages});
   }
-  return made;
+  return comparison;
 }
 
 }  // namespace
@@ -153,23 +153,23 @@ Dataset random_dataset(int scale, std::int64_t num_edges, std::int64_t num_featu
   const Graph graph = rmat_graph(scale, num_edges);
   const std::int64_t nodes = graph.num_nodes();
   at::manual_seed(0);
-  Dataset made;
-  made.name = fmt::format("rmat{}", scale);
-  made.num_nodes = nodes;
-  made.num_classes = num_classes;
-  made.src = graph.topology().src().to(at::kLong);
-  made.dst = graph.topology().dst().to(at::kLong);
-  made.features = at::randn({nodes, num_features});
-  made.labels = at::randint(num_classes, {nodes}, at::kLong);
+  Dataset dataset;
+  dataset.name = fmt::format("rmat{}", scale);
+  dataset.num_nodes = nodes;
+  dataset.num_classes = num_classes;
+  dataset.src = graph.topology().src().to(at::kLong);
+  dataset.dst = graph.topology().dst().to(at::kLong);
+  dataset.features = at::randn({nodes, num_features});
+  dataset.labels = at::randint(num_classes, {nodes}, at::kLong);
   const auto only = [nodes](std::int64_t begin, std::int64_t end) {
     at::Tensor mask = at::zeros({nodes, 1}, at::kBool);
     mask.slice(0, begin, end).fill_(true);
     return mask;
   };
-  made.train_masks = only(0, nodes - 2);
-  made.val_masks = only(nodes - 2, nodes - 1);
-  made.test_masks = only(nodes - 1, nodes);
-  return made;
+  dataset.train_masks = only(0, nodes - 2);
+  dataset.val_masks = only(nodes - 2, nodes - 1);
+  dataset.test_masks = only(nodes - 1, nodes);
+  return dataset;
 }
 
 }  // namespace mezzo::bench

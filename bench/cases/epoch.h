@@ -21,7 +21,7 @@ struct EpochOptions {
 
 /// One training step on all training nodes of a data set with a model of two layers, as the trainer
 /// takes it (Adam; a GradScaler for float16), in every precision from the same weights. There is no
-/// yardstick; the expected result is the loss of the first precision's first step. Stages:
+/// baseline; the expected result is the loss of the first precision's first step. Stages:
 ///
 /// - "first product": the first dense product, or with sparse features the sparse one;
 /// - "products", "aggregation", "attention": the other dense products, sums over neighbours (and

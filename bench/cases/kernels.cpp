@@ -27,43 +27,44 @@ Comparison make_copy_u_sum(const Workload& load, const Sizes& sizes) {
     return Cost{sizes.nodes(size) + more, sizes.sum(size, false) * (sizes.backward() ? 2 : 1)};
   };
 
-  Comparison made;
-  made.expected = {{reference_sum(*torch, x, ones)}};
-  if (sizes.backward()) made.expected.push_back({reference_transposed_sum(*torch, gradient, ones)});
-  Contenders list(sizes.pass, {x}, gradient);
+  Comparison comparison;
+  comparison.expected = {{reference_sum(*torch, x, ones)}};
+  if (sizes.backward())
+    comparison.expected.push_back({reference_transposed_sum(*torch, gradient, ones)});
+  Candidates list(sizes.pass, {x}, gradient);
   if (sizes.backward()) {
-    list.hand_written(
+    list.add_handwritten(
         "cached transpose",
         [=]() -> Tensors {
           return {matrix.mm(x), transposed.mm(gradient)};
         },
         cost(4, 0));
   }
-  list.yardstick(
+  list.add_baseline(
       sizes.backward() ? "CSR autograd" : "CSR mm",
       [matrix](const Tensors& in) { return at::mm(matrix, in[0]); }, cost(4, sizes.sorting()));
   for_each_type(load, [&](amp::Precision precision) {
     const at::Tensor values = torch->matrix(ones.to(storage_type(precision)));
-    list.yardstick(
+    list.add_baseline(
         in_type("CSR mm reduce", precision),
         [values](const Tensors& in) { return at::_sparse_mm(values, in[0], "sum"); },
         cost(element_bytes(precision), sizes.sorting()), precision);
   });
-  list.yardstick(
+  list.add_baseline(
       "gather-scatter", [torch](const Tensors& in) { return torch->gather_scatter(in[0]); },
       {sizes.nodes(4) + sizes.messages() * (sizes.backward() ? 2 : 1) + sizes.sorting()});
-  list.ours(
+  list.add_mezzo(
       load.precisions,
       [topology = load.topology](const Tensors& in) {
         return gspmm(topology, BinaryOp::kCopyLhs, ReduceOp::kSum, in[0], std::nullopt);
       },
       [&](std::int64_t size) { return cost(size, 0); });
-  made.contenders = list.take();
-  return made;
+  comparison.candidates = list.take();
+  return comparison;
 }
 
-/// The best that can be written by hand with libtorch: weights in the order of the slots.
-Tensors weighted_by_hand(const Yardsticks& torch, const at::Tensor& x, const at::Tensor& weight,
+/// The best that can be written by hand with libtorch: weights in CSR order.
+Tensors weighted_by_hand(const LibtorchGraph& torch, const at::Tensor& x, const at::Tensor& weight,
                          const at::Tensor& gradient) {
   const at::Tensor matrix = torch.matrix(weight);
   return {matrix.mm(x), torch.transpose(weight).mm(gradient),
@@ -71,7 +72,7 @@ Tensors weighted_by_hand(const Yardsticks& torch, const at::Tensor& x, const at:
 }
 
 /// Autograd of the sparse product with a reduction, which gives the weights a sparse gradient.
-Tensors weighted_reduce(const Yardsticks& torch, const at::Tensor& x, const at::Tensor& weight,
+Tensors weighted_reduce(const LibtorchGraph& torch, const at::Tensor& x, const at::Tensor& weight,
                         const at::Tensor& gradient) {
   const at::Tensor matrix = torch.matrix(weight).requires_grad_();
   const at::Tensor rows = x.detach().requires_grad_();
@@ -80,43 +81,43 @@ Tensors weighted_reduce(const Yardsticks& torch, const at::Tensor& x, const at::
   return {out.detach(), rows.grad(), matrix.grad().values()};
 }
 
-void add_weighted_yardsticks(Contenders& list, const Workload& load, const Sizes& sizes,
-                             const Tensors& operands, const at::Tensor& gradient, Cost cost) {
+void add_weighted_baselines(Candidates& list, const Workload& load, const Sizes& sizes,
+                            const Tensors& operands, const at::Tensor& gradient, Cost cost) {
   const auto torch = load.torch;
-  const at::Tensor x = operands[0], by_slot = torch->to_slots(operands[1]).squeeze(1);
+  const at::Tensor x = operands[0], csr_weights = torch->to_csr_order(operands[1]).squeeze(1);
   const auto with_sorting = [&] {
     return Cost{cost.run_bytes + sizes.sorting(), cost.moved_bytes};
   };
   const auto arrange = [torch](Tensors results) {
-    results[2] = torch->to_edges(results[2]).unsqueeze(1);
+    results[2] = torch->to_edge_order(results[2]).unsqueeze(1);
     return results;
   };
   if (sizes.backward()) {
-    list.hand_written(
-        "cached transpose", [=] { return weighted_by_hand(*torch, x, by_slot, gradient); }, cost,
-        arrange);
-    list.refuse("CSR autograd", "its gradient of the weights is a dense N x N matrix");
-    list.hand_written(
-        "CSR mm reduce", [=] { return weighted_reduce(*torch, x, by_slot, gradient); },
+    list.add_handwritten(
+        "cached transpose", [=] { return weighted_by_hand(*torch, x, csr_weights, gradient); },
+        cost, arrange);
+    list.add_unsupported("CSR autograd", "its gradient of the weights is a dense N x N matrix");
+    list.add_handwritten(
+        "CSR mm reduce", [=] { return weighted_reduce(*torch, x, csr_weights, gradient); },
         with_sorting(), arrange);
   } else {
-    list.hand_written(
-        "CSR mm", [=]() -> Tensors { return {torch->matrix(by_slot).mm(x)}; }, cost);
+    list.add_handwritten(
+        "CSR mm", [=]() -> Tensors { return {torch->matrix(csr_weights).mm(x)}; }, cost);
     for_each_type(load, [&](amp::Precision precision) {
-      const at::Tensor matrix = torch->matrix(by_slot.to(storage_type(precision)));
-      list.yardstick(
+      const at::Tensor matrix = torch->matrix(csr_weights.to(storage_type(precision)));
+      list.add_baseline(
           in_type("CSR mm reduce", precision),
           [matrix](const Tensors& in) { return at::_sparse_mm(matrix, in[0], "sum"); },
           with_sorting(), precision);
     });
   }
-  list.yardstick(
+  list.add_baseline(
       "gather-scatter", [torch](const Tensors& in) { return torch->gather_scatter(in[0], in[1]); },
       {cost.run_bytes + sizes.messages() * (sizes.backward() ? 4 : 2) + sizes.sorting()});
 }
 
 Comparison make_u_mul_e_sum(const Workload& load, const Sizes& sizes) {
-  const Yardsticks& torch = *load.torch;
+  const LibtorchGraph& torch = *load.torch;
   const Tensors operands = {at::randn({sizes.num_src, sizes.width}),
                             at::randn({sizes.num_edges, 1})};
   const at::Tensor gradient = at::randn({sizes.num_dst, sizes.width});
@@ -125,28 +126,28 @@ Comparison make_u_mul_e_sum(const Workload& load, const Sizes& sizes) {
     return Cost{sizes.nodes(size) + 2 * sizes.edges(size), sizes.sum(size, true) + back};
   };
 
-  Comparison made;
-  const at::Tensor by_slot = torch.to_slots(operands[1]).squeeze(1);
-  made.expected = {{reference_sum(torch, operands[0], by_slot)}};
+  Comparison comparison;
+  const at::Tensor csr_weights = torch.to_csr_order(operands[1]).squeeze(1);
+  comparison.expected = {{reference_sum(torch, operands[0], csr_weights)}};
   if (sizes.backward()) {
     const std::int64_t stride = checked_edges_stride(sizes.num_edges);
-    made.expected.push_back({reference_transposed_sum(torch, gradient, by_slot)});
-    made.expected.push_back({reference_dot(torch, operands[0], gradient, stride), stride});
+    comparison.expected.push_back({reference_transposed_sum(torch, gradient, csr_weights)});
+    comparison.expected.push_back({reference_dot(torch, operands[0], gradient, stride), stride});
   }
-  Contenders list(sizes.pass, operands, gradient);
-  add_weighted_yardsticks(list, load, sizes, operands, gradient, cost(4));
-  list.ours(
+  Candidates list(sizes.pass, operands, gradient);
+  add_weighted_baselines(list, load, sizes, operands, gradient, cost(4));
+  list.add_mezzo(
       load.precisions,
       [topology = load.topology](const Tensors& in) {
         return gspmm(topology, BinaryOp::kMul, ReduceOp::kSum, in[0], in[1]);
       },
       cost);
-  made.contenders = list.take();
-  return made;
+  comparison.candidates = list.take();
+  return comparison;
 }
 
 /// The best that can be written by hand with libtorch: dot products, and two sums for the backward.
-Tensors dot_by_hand(const Yardsticks& torch, const at::Tensor& pattern, const at::Tensor& x,
+Tensors dot_by_hand(const LibtorchGraph& torch, const at::Tensor& pattern, const at::Tensor& x,
                     const at::Tensor& y, const at::Tensor& gradient) {
   Tensors results = {at::sparse_sampled_addmm(pattern, y, x.t(), /*beta=*/0).values()};
   if (gradient.defined()) {
@@ -162,37 +163,39 @@ Comparison make_u_dot_v(const Workload& load, const Sizes& sizes) {
   const at::Tensor y = at::randn({sizes.num_dst, sizes.width});
   const at::Tensor gradient = at::randn({sizes.num_edges, 1});
   const at::Tensor pattern = torch->matrix(at::ones({sizes.num_edges}));
-  const at::Tensor by_slot = sizes.backward() ? torch->to_slots(gradient).squeeze(1) : at::Tensor();
+  const at::Tensor csr_weights =
+      sizes.backward() ? torch->to_csr_order(gradient).squeeze(1) : at::Tensor();
   const auto cost = [&](std::int64_t size) {
     const std::int64_t back = sizes.backward() ? 2 * sizes.sum(size, true) : 0;
     return Cost{sizes.nodes(size) + 2 * sizes.edges(size), sizes.dot(size) + back};
   };
 
-  Comparison made;
+  Comparison comparison;
   const std::int64_t stride = checked_edges_stride(sizes.num_edges);
-  made.expected = {{reference_dot(*torch, x, y, stride), stride}};
+  comparison.expected = {{reference_dot(*torch, x, y, stride), stride}};
   if (sizes.backward()) {
-    made.expected.push_back({reference_transposed_sum(*torch, y, by_slot)});
-    made.expected.push_back({reference_sum(*torch, x, by_slot)});
+    comparison.expected.push_back({reference_transposed_sum(*torch, y, csr_weights)});
+    comparison.expected.push_back({reference_sum(*torch, x, csr_weights)});
   }
-  Contenders list(sizes.pass, {x, y}, gradient);
-  list.hand_written(
+  Candidates list(sizes.pass, {x, y}, gradient);
+  list.add_handwritten(
       sizes.backward() ? "sampled_addmm, cached transpose" : "sampled_addmm",
-      [=] { return dot_by_hand(*torch, pattern, x, y, by_slot); }, cost(4),
+      [=] { return dot_by_hand(*torch, pattern, x, y, csr_weights); }, cost(4),
       [torch](Tensors results) {
-        results[0] = torch->to_edges(results[0]).unsqueeze(1);
+        results[0] = torch->to_edge_order(results[0]).unsqueeze(1);
         return results;
       });
-  list.yardstick("gather", [torch](const Tensors& in) { return torch->gather_dot(in[0], in[1]); },
-                 {cost(4).run_bytes + sizes.messages() * (sizes.backward() ? 4 : 3)});
-  list.ours(
+  list.add_baseline("gather",
+                    [torch](const Tensors& in) { return torch->gather_dot(in[0], in[1]); },
+                    {cost(4).run_bytes + sizes.messages() * (sizes.backward() ? 4 : 3)});
+  list.add_mezzo(
       load.precisions,
       [topology = load.topology](const Tensors& in) {
         return gsddmm(topology, BinaryOp::kDot, in[0], in[1]);
       },
       cost);
-  made.contenders = list.take();
-  return made;
+  comparison.candidates = list.take();
+  return comparison;
 }
 
 Comparison make_softmax(const Workload& load, const Sizes& sizes) {
@@ -208,21 +211,21 @@ Comparison make_softmax(const Workload& load, const Sizes& sizes) {
                 (sizes.num_edges * sizes.width * size + sizes.num_dst * 8) * tensors};
   };
 
-  Comparison made;
+  Comparison comparison;
   const std::int64_t stride = checked_edges_stride(sizes.num_edges);
   const auto reference =
       job(sizes.pass, {logits.to(at::kDouble)}, gradient.to(at::kDouble), gather);
   for (const at::Tensor& result : reference()) {
-    made.expected.push_back(every(result.detach().to(at::kFloat), stride));
+    comparison.expected.push_back(every(result.detach().to(at::kFloat), stride));
   }
-  Contenders list(sizes.pass, {logits}, gradient);
-  list.yardstick("gather-scatter", gather, {sizes.messages() * 6 + sizes.sorting()});
-  list.ours(
+  Candidates list(sizes.pass, {logits}, gradient);
+  list.add_baseline("gather-scatter", gather, {sizes.messages() * 6 + sizes.sorting()});
+  list.add_mezzo(
       load.precisions,
       [topology = load.topology](const Tensors& in) { return edge_softmax(topology, in[0]); },
       cost);
-  made.contenders = list.take();
-  return made;
+  comparison.candidates = list.take();
+  return comparison;
 }
 
 Comparison make_segment_sum(const Workload& load, const Sizes& sizes) {
@@ -239,22 +242,22 @@ Comparison make_segment_sum(const Workload& load, const Sizes& sizes) {
     return Cost{bytes, bytes * (sizes.backward() ? 2 : 1)};
   };
 
-  Comparison made;
+  Comparison comparison;
   const std::int64_t stride = checked_edges_stride(sizes.num_edges);
   const auto reference = job(sizes.pass, {x.to(at::kDouble)}, gradient.to(at::kDouble), libtorch);
   const Tensors results = reference();
-  made.expected = {{results[0].to(at::kFloat)}};
-  if (sizes.backward()) made.expected.push_back(every(results[1].to(at::kFloat), stride));
-  Contenders list(sizes.pass, {x}, gradient);
-  list.yardstick("segment_reduce", libtorch, cost(4));
-  list.ours(
+  comparison.expected = {{results[0].to(at::kFloat)}};
+  if (sizes.backward()) comparison.expected.push_back(every(results[1].to(at::kFloat), stride));
+  Candidates list(sizes.pass, {x}, gradient);
+  list.add_baseline("segment_reduce", libtorch, cost(4));
+  list.add_mezzo(
       load.precisions,
       [lengths](const Tensors& in) {
         return mezzo::segment_reduce(ReduceOp::kSum, lengths, in[0]);
       },
       cost);
-  made.contenders = list.take();
-  return made;
+  comparison.candidates = list.take();
+  return comparison;
 }
 
 }  // namespace
@@ -265,7 +268,7 @@ Workload make_workload(const Topology& topology, std::vector<amp::Precision> pre
   const std::int64_t needed = topology.num_edges() * kEdgeBytes, available = available_bytes();
   MEZZO_CHECK(needed <= available, "bench: {} edges need about {}, and {} are free",
               topology.num_edges(), format_bytes(needed), format_bytes(available));
-  return {topology, std::make_shared<const Yardsticks>(topology), std::move(precisions)};
+  return {topology, std::make_shared<const LibtorchGraph>(topology), std::move(precisions)};
 }
 
 Plan copy_u_sum(const Workload& load, std::int64_t width, Pass pass) {

@@ -7,26 +7,26 @@
 #include "mezzo/amp/precision.h"
 #include "mezzo/graph/topology.h"
 
-#include "bench/cases/yardsticks.h"
-#include "bench/harness/contenders.h"
+#include "bench/cases/libtorch_graph.h"
+#include "bench/harness/candidates.h"
 #include "bench/harness/measure.h"
 
 namespace mezzo::bench {
 
-/// A graph, and the precisions in which our contenders run on it.
+/// A graph, and the precisions in which Mezzo's candidates run on it.
 struct Workload {
   Topology topology;
-  std::shared_ptr<const Yardsticks> torch;
+  std::shared_ptr<const LibtorchGraph> torch;
   std::vector<amp::Precision> precisions;
 };
 
-/// Builds the structure in all its forms, so that no contender does it while it is timed. Throws
+/// Builds the structure in all its forms, so that no candidate does it while it is timed. Throws
 /// InvalidArgument where that would not fit in the memory that is free.
 Workload make_workload(const Topology& topology, std::vector<amp::Precision> precisions);
 
-// Each plan is one of our operations in every precision, beside libtorch's ways to its result. The
+// Each plan is an operation of Mezzo in every precision, beside libtorch's ways to its result. The
 // expected results are libtorch's in float64 from the float32 operands: the errors of 16-bit
-// contenders include the rounding of their operands. Of results by edge about 2^18 are compared.
+// candidates include the rounding of their operands. Of results by edge about 2^18 are compared.
 
 /// Sum of the neighbours' rows [num_src, width].
 Plan copy_u_sum(const Workload& load, std::int64_t width, Pass pass);

@@ -23,7 +23,7 @@ std::int64_t heads_of(std::int64_t width) {
 }
 
 /// GAT with a row of every tensor for each edge. in: input, weight, attention of both ends.
-at::Tensor gathered_gat(const Yardsticks& torch, std::int64_t heads, const Tensors& in) {
+at::Tensor gathered_gat(const LibtorchGraph& torch, std::int64_t heads, const Tensors& in) {
   const at::Tensor rows = at::linear(in[0], in[1]).view({in[0].size(0), heads, -1});
   const at::Tensor sent = (rows * in[2]).sum(-1), received = (rows * in[3]).sum(-1);
   const at::Tensor logits = at::leaky_relu(
@@ -31,8 +31,8 @@ at::Tensor gathered_gat(const Yardsticks& torch, std::int64_t heads, const Tenso
   return torch.gather_scatter(rows, torch.gather_softmax(logits).unsqueeze(-1));
 }
 
-/// GATv2 likewise. in: input, weights of the sources and of the destinations, attention.
-at::Tensor gathered_gatv2(const Yardsticks& torch, std::int64_t heads, const Tensors& in) {
+/// GATv2 in the same way. in: input, weights of the sources and of the destinations, attention.
+at::Tensor gathered_gatv2(const LibtorchGraph& torch, std::int64_t heads, const Tensors& in) {
   const at::Tensor sent = at::linear(in[0], in[1]).view({in[0].size(0), heads, -1});
   const at::Tensor received = at::linear(in[0], in[2]).view({in[0].size(0), heads, -1});
   const at::Tensor hidden = at::leaky_relu(
@@ -44,7 +44,7 @@ at::Tensor gathered_gatv2(const Yardsticks& torch, std::int64_t heads, const Ten
 /// A layer of attention in both ways.
 struct Layer {
   Tensors parameters;  ///< the first is the weight whose gradient is compared
-  std::function<at::Tensor(const Yardsticks&, std::int64_t heads, const Tensors&)> gathered;
+  std::function<at::Tensor(const LibtorchGraph&, std::int64_t heads, const Tensors&)> gathered;
   std::function<at::Tensor(const Topology&, const at::Tensor&)> forward;
   /// Passes over the rows of the neighbours, forward and backward, and over the nodes' rows.
   std::int64_t edge_passes, back_edge_passes, row_passes, back_row_passes;
@@ -124,13 +124,13 @@ Comparison make_layer(const Workload& load, std::int64_t width, Pass pass, const
     return edge_passes * load.topology.num_edges() * edge + row_passes * x.numel() * element;
   };
 
-  Comparison made;
-  made.rounding.steps = 8;                 // operands, product, attention, its gradients, result
-  made.rounding.jumps = backward ? 4 : 0;  // the leaky ReLU
+  Comparison comparison;
+  comparison.rounding.steps = 8;  // operands, product, attention, its gradients, result
+  comparison.rounding.jumps = backward ? 4 : 0;  // the leaky ReLU
   const std::int64_t rows_bytes = 4 * x.numel() * kFloatBytes;
   const std::int64_t messages_bytes = load.topology.num_edges() * width * kFloatBytes;
   const std::int64_t copies = backward ? layer.back_copies : layer.copies;
-  made.contenders.push_back(
+  comparison.candidates.push_back(
       {.name = "gather-scatter",
        .run = job(pass, operands(x), gradient,
                   guarded([torch = load.torch, heads, gathered = layer.gathered](const auto& in) {
@@ -145,19 +145,19 @@ Comparison make_layer(const Workload& load, std::int64_t width, Pass pass, const
       const amp::PrecisionScope scope(precision, at::kCPU);
       return run(topology, in[0]);
     };
-    made.contenders.push_back(
+    comparison.candidates.push_back(
         {.name = "mezzo " + std::string(amp::to_string(precision)),
-         .ours = true,
+         .is_mezzo = true,
          .precision = precision,
          .run = job(pass, operands(x.to(type)), gradient.to(type), guarded(forward)),
          .arrange = arrange,
          .run_bytes = rows_bytes,
          .moved_bytes = moved_bytes(element_bytes(precision))});
   }
-  return made;
+  return comparison;
 }
 
-/// make: of a Layer, when the operands are made.
+/// make: called when the operands are needed.
 Plan layer_plan(const char* name, const Workload& load, std::int64_t width, Pass pass,
                 Layer (*make)(std::int64_t width, std::int64_t heads)) {
   const std::int64_t rows = load.topology.num_src() + load.topology.num_dst();
@@ -194,19 +194,19 @@ Comparison make_dense_product(const ProductSize& size,
   };
   const Forward libtorch = [](const Tensors& in) { return at::linear(in[0], in[1]); };
 
-  Comparison made;
-  made.expected = expected_product(pass, x, weight, gradient);
-  Contenders list(pass, {x, weight}, gradient);
-  list.yardstick("libtorch", libtorch, cost(kFloatBytes));
+  Comparison comparison;
+  comparison.expected = expected_product(pass, x, weight, gradient);
+  Candidates list(pass, {x, weight}, gradient);
+  list.add_baseline("libtorch", libtorch, cost(kFloatBytes));
   for (const amp::Precision precision : precisions) {
     if (storage_type(precision) == at::kFloat) continue;
-    list.yardstick("libtorch " + std::string(amp::to_string(precision)), libtorch,
-                   cost(element_bytes(precision)), precision);
+    list.add_baseline("libtorch " + std::string(amp::to_string(precision)), libtorch,
+                      cost(element_bytes(precision)), precision);
   }
-  list.ours(
+  list.add_mezzo(
       precisions, [](const Tensors& in) { return mezzo::linear(in[0], in[1]); }, cost);
-  made.contenders = list.take();
-  return made;
+  comparison.candidates = list.take();
+  return comparison;
 }
 
 }  // namespace
@@ -222,9 +222,10 @@ Plan gatv2_layer(const Workload& load, std::int64_t width, Pass pass) {
 Plan dense_product(const ProductSize& size, const std::vector<amp::Precision>& precisions,
                    Pass pass) {
   const std::int64_t numbers = size.rows * (size.in + size.out) + size.in * size.out;
-  const auto narrow = std::count_if(precisions.begin(), precisions.end(),
-                                    [](auto p) { return storage_type(p) != at::kFloat; });
-  const std::int64_t bytes = 8 + 4 + 4 + narrow * (2 + 2);  // float64, and two of every other type
+  const auto num_16_bit = std::count_if(precisions.begin(), precisions.end(),
+                                        [](auto p) { return storage_type(p) != at::kFloat; });
+  const std::int64_t bytes =
+      8 + 4 + 4 + num_16_bit * (2 + 2);  // float64, and two of every other type
   return {.work = fmt::format("linear {} x {} x {}{}", size.rows, size.in, size.out, suffix(pass)),
           .width = size.out,
           .bytes = numbers * bytes,

@@ -6,7 +6,7 @@
 #include "mezzo/amp/precision.h"
 
 #include "bench/cases/kernels.h"
-#include "bench/harness/contenders.h"
+#include "bench/harness/candidates.h"
 #include "bench/harness/measure.h"
 
 namespace mezzo::bench {
@@ -15,7 +15,7 @@ namespace mezzo::bench {
 /// does not divide it), and the gradients of its input and weights, beside the same with E x F
 /// tensors in plain libtorch, as PyG computes it. The input has the storage type of the precision,
 /// as inside a model; the weights are float32. The expected results are those of the first
-/// contender that runs, in float32: the output and the gradients of input and weight. Those of the
+/// candidate that runs, in float32: the output and the gradients of input and weight. Those of the
 /// attention vectors are computed and not compared: they are small sums of large terms, in which
 /// rounding shows most.
 Plan gat_layer(const Workload& load, std::int64_t width, Pass pass);

@@ -85,10 +85,10 @@ void note_pipeline(Stages& stages, const PipelineStatistics& before,
 /// Batches that are there, and the loader that makes the same.
 struct MiniBatches {
   std::shared_ptr<BlockLoader> loader;
-  std::vector<Batch> kept;
+  std::vector<Batch> batches;
 
   at::Tensor count() const {
-    return at::full({1}, static_cast<std::int64_t>(kept.size()), at::kFloat);
+    return at::full({1}, static_cast<std::int64_t>(batches.size()), at::kFloat);
   }
   /// stages: what the pipeline did meanwhile, see note_pipeline.
   template <class Use>
@@ -96,13 +96,13 @@ struct MiniBatches {
     const OneThread one_thread;
     const PipelineStatistics before = loader->statistics();
     loader->start_at(0);
-    std::int64_t batches = 0;
+    std::int64_t num_batches = 0;
     for (const Batch& batch : *loader) {
       use(batch);
-      ++batches;
+      ++num_batches;
     }
     note_pipeline(stages, before, loader->statistics());
-    return {at::full({1}, batches, at::kFloat)};
+    return {at::full({1}, num_batches, at::kFloat)};
   }
 };
 
@@ -116,13 +116,13 @@ Comparison make_pipelined(const Graph& graph, const SamplingWork& work,
   const auto batches = std::make_shared<MiniBatches>();
   batches->loader =
       std::make_shared<BlockLoader>(graph, sampling_seeds(graph, work), std::move(options));
-  for (Batch& batch : *batches->loader) batches->kept.push_back(std::move(batch));
-  Comparison made;
-  made.expected = {{batches->count()}};
+  for (Batch& batch : *batches->loader) batches->batches.push_back(std::move(batch));
+  Comparison comparison;
+  comparison.expected = {{batches->count()}};
   const auto prepared = std::make_shared<Stages>();
   const auto prepare = [=] { return batches->pass(*prepared, [](const Batch&) {}); };
-  made.contenders.push_back(
-      {.name = "prepare alone", .ours = true, .run = prepare, .stages = prepared});
+  comparison.candidates.push_back(
+      {.name = "prepare alone", .is_mezzo = true, .run = prepare, .stages = prepared});
   for (const amp::Precision precision : model.precisions) {
     const std::string word(amp::to_string(precision));
     const auto training = std::make_shared<MiniBatchTraining>(graph, work, model, precision);
@@ -130,24 +130,24 @@ Comparison make_pipelined(const Graph& graph, const SamplingWork& work,
     const auto train = [=]() -> Tensors {
       const OneThread one_thread;
       note_pipeline(*idle, {}, {});
-      for (const Batch& batch : batches->kept) training->step(batch);
+      for (const Batch& batch : batches->batches) training->step(batch);
       return {batches->count()};
     };
     const auto pipeline = [=] {
       return batches->pass(*pipelined, [&](const Batch& batch) { training->step(batch); });
     };
-    made.contenders.push_back({.name = "train alone, " + word,
-                               .ours = true,
-                               .precision = precision,
-                               .run = train,
-                               .stages = idle});
-    made.contenders.push_back({.name = "pipelined, " + word,
-                               .ours = true,
-                               .precision = precision,
-                               .run = pipeline,
-                               .stages = pipelined});
+    comparison.candidates.push_back({.name = "train alone, " + word,
+                                     .is_mezzo = true,
+                                     .precision = precision,
+                                     .run = train,
+                                     .stages = idle});
+    comparison.candidates.push_back({.name = "pipelined, " + word,
+                                     .is_mezzo = true,
+                                     .precision = precision,
+                                     .run = pipeline,
+                                     .stages = pipelined});
   }
-  return made;
+  return comparison;
 }
 
 }  // namespace

@@ -48,7 +48,8 @@ std::string word_of(ReduceOp reduce) {
 }
 
 /// Messages [E, F] reduced at each destination; 0 where there are none.
-at::Tensor scattered(const Yardsticks& torch, const at::Tensor& messages, const std::string& word) {
+at::Tensor scattered(const LibtorchGraph& torch, const at::Tensor& messages,
+                     const std::string& word) {
   return at::zeros({torch.num_dst(), messages.size(1)}, messages.options())
       .scatter_reduce(0, torch.dst().unsqueeze(1).expand_as(messages), messages, word,
                       /*include_self=*/false);
@@ -56,7 +57,7 @@ at::Tensor scattered(const Yardsticks& torch, const at::Tensor& messages, const 
 
 /// The gradient of a max or min goes to the message of the lowest edge id among those that are the
 /// result. x, gradient: float64.
-Tensors extreme_in_float64(const Yardsticks& torch, const std::string& word, const at::Tensor& x,
+Tensors extreme_in_float64(const LibtorchGraph& torch, const std::string& word, const at::Tensor& x,
                            const at::Tensor& gradient) {
   const at::Tensor messages = x.index_select(0, torch.src());
   const at::Tensor out = scattered(torch, messages, word);
@@ -74,7 +75,7 @@ Tensors extreme_in_float64(const Yardsticks& torch, const std::string& word, con
   return {out, back};
 }
 
-Tensors reduced_in_float64(const Yardsticks& torch, ReduceOp reduce, const at::Tensor& x,
+Tensors reduced_in_float64(const LibtorchGraph& torch, ReduceOp reduce, const at::Tensor& x,
                            const at::Tensor& gradient) {
   const at::Tensor ones = at::ones({torch.num_edges()});
   if (reduce == ReduceOp::kProd) {
@@ -93,17 +94,18 @@ Tensors reduced_in_float64(const Yardsticks& torch, ReduceOp reduce, const at::T
   return extreme_in_float64(torch, word_of(reduce), x, gradient);
 }
 
-void add_reduce_yardsticks(Contenders& list, const Workload& load, const Sizes& sizes,
-                           ReduceOp reduce, const std::function<Cost(std::int64_t)>& cost) {
+void add_reduce_baselines(Candidates& list, const Workload& load, const Sizes& sizes,
+                          ReduceOp reduce, const std::function<Cost(std::int64_t)>& cost) {
   const auto torch = load.torch;
   const std::string word = word_of(reduce);
   if (reduce == ReduceOp::kProd) {
-    list.refuse("CSR mm reduce", "libtorch's sparse product does not multiply messages");
-    list.yardstick("gather-scatter",
-                   [torch, word](const Tensors& in) {
-                     return scattered(*torch, in[0].index_select(0, torch->src()), word);
-                   },
-                   {cost(kFloatBytes).run_bytes + sizes.messages() * (sizes.backward() ? 6 : 2)});
+    list.add_unsupported("CSR mm reduce", "libtorch's sparse product does not multiply messages");
+    list.add_baseline(
+        "gather-scatter",
+        [torch, word](const Tensors& in) {
+          return scattered(*torch, in[0].index_select(0, torch->src()), word);
+        },
+        {cost(kFloatBytes).run_bytes + sizes.messages() * (sizes.backward() ? 6 : 2)});
     return;
   }
   for_each_type(load, [&](amp::Precision precision) {
@@ -111,7 +113,7 @@ void add_reduce_yardsticks(Contenders& list, const Workload& load, const Sizes& 
     const at::Tensor values = torch->matrix(ones);
     Cost of_run = cost(element_bytes(precision));
     of_run.run_bytes += sizes.sorting();
-    list.yardstick(
+    list.add_baseline(
         in_type("CSR mm reduce", precision),
         [values, word](const Tensors& in) { return at::_sparse_mm(values, in[0], word); }, of_run,
         precision);
@@ -132,28 +134,28 @@ Comparison make_copy_u_reduce(const Workload& load, ReduceOp reduce, const Sizes
                 sizes.sum(size, false) * (sizes.backward() ? 2 : 1) + chosen};
   };
 
-  Comparison made;
+  Comparison comparison;
   const Tensors reference =
       reduced_in_float64(*load.torch, reduce, checked(x).to(at::kDouble).contiguous(),
                          checked(gradient).to(at::kDouble).contiguous());
-  made.expected = {{reference[0].to(at::kFloat)}};
-  if (sizes.backward()) made.expected.push_back({reference[1].to(at::kFloat)});
-  Contenders list(sizes.pass, {x}, gradient);
-  add_reduce_yardsticks(list, load, sizes, reduce, cost);
-  list.ours(
+  comparison.expected = {{reference[0].to(at::kFloat)}};
+  if (sizes.backward()) comparison.expected.push_back({reference[1].to(at::kFloat)});
+  Candidates list(sizes.pass, {x}, gradient);
+  add_reduce_baselines(list, load, sizes, reduce, cost);
+  list.add_mezzo(
       load.precisions,
       [topology = load.topology, reduce](const Tensors& in) {
         return gspmm(topology, BinaryOp::kCopyLhs, reduce, in[0], std::nullopt);
       },
       cost);
-  made.contenders = list.take();
-  for (Contender& contender : made.contenders) {
-    contender.arrange = [](Tensors results) {
+  comparison.candidates = list.take();
+  for (Candidate& candidate : comparison.candidates) {
+    candidate.arrange = [](Tensors results) {
       for (at::Tensor& result : results) result = checked(result);
       return results;
     };
   }
-  return made;
+  return comparison;
 }
 
 /// 1 / sqrt(degree), 0 for nodes without edges. degrees: int64 [N].
@@ -170,7 +172,7 @@ Comparison make_degree_scaled_sum(const Workload& load, const Sizes& sizes) {
   const at::Tensor in_scale = scales_of(load.topology.in_degrees());
   const at::Tensor of_edges = out_scale.to(at::kDouble).index_select(0, torch->src()) *
                               in_scale.to(at::kDouble).index_select(0, torch->dst());
-  const at::Tensor exact_values = torch->to_slots(of_edges);
+  const at::Tensor exact_values = torch->to_csr_order(of_edges);
   const at::Tensor values = exact_values.to(at::kFloat);
   const at::Tensor matrix = torch->matrix(values), transposed = torch->transpose(values);
   const auto cost = [&](std::int64_t size) {
@@ -179,21 +181,21 @@ Comparison make_degree_scaled_sum(const Workload& load, const Sizes& sizes) {
     return Cost{sizes.nodes(size), (sizes.sum(size, false) + scales) * (sizes.backward() ? 2 : 1)};
   };
 
-  Comparison made;
-  made.expected = {{reference_sum(*torch, x, exact_values)}};
+  Comparison comparison;
+  comparison.expected = {{reference_sum(*torch, x, exact_values)}};
   if (sizes.backward()) {
-    made.expected.push_back({reference_transposed_sum(*torch, gradient, exact_values)});
+    comparison.expected.push_back({reference_transposed_sum(*torch, gradient, exact_values)});
   }
-  Contenders list(sizes.pass, {x}, gradient);
+  Candidates list(sizes.pass, {x}, gradient);
   if (sizes.backward()) {
-    list.hand_written(
+    list.add_handwritten(
         "cached transpose",
         [=]() -> Tensors {
           return {matrix.mm(x), transposed.mm(gradient)};
         },
         cost(kFloatBytes));
   } else {
-    list.yardstick(
+    list.add_baseline(
         "CSR mm", [matrix](const Tensors& in) { return at::mm(matrix, in[0]); }, cost(kFloatBytes));
   }
   for_each_type(load, [&](amp::Precision precision) {
@@ -203,19 +205,19 @@ Comparison make_degree_scaled_sum(const Workload& load, const Sizes& sizes) {
     const at::Tensor after = in_scale.to(type).unsqueeze(1);
     Cost of_run = cost(element_bytes(precision));
     of_run.run_bytes += sizes.sorting() + 2 * sizes.nodes(element_bytes(precision));
-    list.yardstick(
+    list.add_baseline(
         in_type("scale, CSR mm reduce, scale", precision),
         [=](const Tensors& in) { return at::_sparse_mm(ones, in[0] * before, "sum") * after; },
         of_run, precision);
   });
-  list.ours(
+  list.add_mezzo(
       load.precisions,
       [topology = load.topology, out_scale, in_scale](const Tensors& in) {
         return mezzo::scaled_sum(topology, in[0], std::nullopt, out_scale, in_scale);
       },
       cost);
-  made.contenders = list.take();
-  return made;
+  comparison.candidates = list.take();
+  return comparison;
 }
 
 }  // namespace

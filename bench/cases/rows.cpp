@@ -62,20 +62,20 @@ struct GroupedWork {
   }
   std::vector<Expected> expected(const Tensors& operands, const at::Tensor& gradient,
                                  const Forward& forward) const {
-    const Tensors wide = {operands[0].to(at::kDouble), operands[1].to(at::kDouble)};
-    std::vector<Expected> made;
-    for (const at::Tensor& result : job(pass, wide, gradient.to(at::kDouble), forward)()) {
-      made.push_back({result.detach().to(at::kFloat)});
+    const Tensors doubles = {operands[0].to(at::kDouble), operands[1].to(at::kDouble)};
+    std::vector<Expected> expected;
+    for (const at::Tensor& result : job(pass, doubles, gradient.to(at::kDouble), forward)()) {
+      expected.push_back({result.detach().to(at::kFloat)});
     }
-    return made;
+    return expected;
   }
   /// libtorch's loop in float32 and bfloat16; its float16 products take minutes.
-  void add_loop(Contenders& list, const Forward& loop) const {
-    list.yardstick("loop of mm", loop, cost(kFloatBytes));
+  void add_loop(Candidates& list, const Forward& loop) const {
+    list.add_baseline("loop of mm", loop, cost(kFloatBytes));
     if (std::find(precisions.begin(), precisions.end(), amp::Precision::kBFloat16) !=
         precisions.end()) {
-      list.yardstick("loop of mm bf16", loop, cost(element_bytes(amp::Precision::kBFloat16)),
-                     amp::Precision::kBFloat16);
+      list.add_baseline("loop of mm bf16", loop, cost(element_bytes(amp::Precision::kBFloat16)),
+                        amp::Precision::kBFloat16);
     }
   }
   std::int64_t bytes() const {
@@ -91,16 +91,16 @@ Comparison make_segment_products(const GroupedWork& work) {
   const at::Tensor gradient = at::randn({work.size.rows, work.width});
   const Forward loop = [lengths](const Tensors& in) { return loop_of_products(lengths, in); };
 
-  Comparison made;
-  made.expected = work.expected(operands, gradient, loop);
-  Contenders list(work.pass, operands, gradient);
+  Comparison comparison;
+  comparison.expected = work.expected(operands, gradient, loop);
+  Candidates list(work.pass, operands, gradient);
   work.add_loop(list, loop);
-  list.ours(
+  list.add_mezzo(
       work.precisions,
       [counts](const Tensors& in) { return mezzo::segment_mm(in[0], in[1], counts); },
       [&work](std::int64_t element) { return work.cost(element); });
-  made.contenders = list.take();
-  return made;
+  comparison.candidates = list.take();
+  return comparison;
 }
 
 Comparison make_gathered_products(const GroupedWork& work) {
@@ -117,40 +117,40 @@ Comparison make_gathered_products(const GroupedWork& work) {
     return loop_of_products(lengths, {in[0].index_select(0, order), in[1]}).index_select(0, places);
   };
 
-  Comparison made;
-  made.expected = work.expected(operands, gradient, loop);
-  Contenders list(work.pass, operands, gradient);
+  Comparison comparison;
+  comparison.expected = work.expected(operands, gradient, loop);
+  Candidates list(work.pass, operands, gradient);
   work.add_loop(list, loop);
   const std::int64_t factors = work.size.rows * work.width * work.width * kFloatBytes;
   Cost of_gathering = work.cost(kFloatBytes);
   of_gathering.run_bytes += factors * (work.backward() ? 3 : 1);
-  list.yardstick(
+  list.add_baseline(
       "index_select, bmm",
       [ids](const Tensors& in) {
         return at::bmm(in[0].unsqueeze(1), in[1].index_select(0, ids)).squeeze(1);
       },
       of_gathering);
-  list.ours(
+  list.add_mezzo(
       work.precisions, [ids](const Tensors& in) { return mezzo::gather_mm(in[0], in[1], ids); },
       [&work](std::int64_t element) { return work.cost(element); });
-  made.contenders = list.take();
-  return made;
+  comparison.candidates = list.take();
+  return comparison;
 }
 
 /// Results of a dropout of a half as those of one that drops nothing, if they are right: what is
 /// dropped is replaced by what it would be plus its gradient, which has to be 0; and whether as
 /// many were kept as has to be expected, 1 or 0.
-Tensors undropped(const Tensors& expected, const Tensors& results) {
+Tensors fill_dropped(const Tensors& expected, const Tensors& results) {
   const at::Tensor out = results[0].to(at::kFloat), dropped = out.eq(0);
-  Tensors made = {at::where(dropped, expected[0], out)};
+  Tensors undropped = {at::where(dropped, expected[0], out)};
   if (results.size() > 1) {
     const at::Tensor back = results[1].to(at::kFloat);
-    made.push_back(at::where(dropped, expected[1] + back, back));
+    undropped.push_back(at::where(dropped, expected[1] + back, back));
   }
   const auto count = static_cast<double>(out.numel());
   const double off = std::abs(static_cast<double>(dropped.sum().item<std::int64_t>()) - count / 2);
-  made.push_back(at::full({1}, off <= 6 * std::sqrt(count) / 2 ? 1.0 : 0.0, at::kFloat));
-  return made;
+  undropped.push_back(at::full({1}, off <= 6 * std::sqrt(count) / 2 ? 1.0 : 0.0, at::kFloat));
+  return undropped;
 }
 
 Comparison make_row_dropout(std::int64_t rows, std::int64_t width,
@@ -164,28 +164,30 @@ Comparison make_row_dropout(std::int64_t rows, std::int64_t width,
     return Cost{x.numel() * size * (backward ? 2 : 1), x.numel() * size * (backward ? 4 : 2)};
   };
 
-  Comparison made;
+  Comparison comparison;
   Tensors expected = {x * 2};
   if (backward) expected.push_back(gradient * 2);
-  for (const at::Tensor& result : expected) made.expected.push_back({result});
-  made.expected.push_back({at::ones({1})});
-  Contenders list(pass, {x}, gradient);
+  for (const at::Tensor& result : expected) comparison.expected.push_back({result});
+  comparison.expected.push_back({at::ones({1})});
+  Candidates list(pass, {x}, gradient);
   const Forward libtorch = [](const Tensors& in) { return at::dropout(in[0], kHalf, true); };
-  list.yardstick("libtorch", libtorch, cost(kFloatBytes));
+  list.add_baseline("libtorch", libtorch, cost(kFloatBytes));
   for (const amp::Precision precision : precisions) {
     if (storage_type(precision) == at::kFloat) continue;
-    list.yardstick("libtorch " + std::string(amp::to_string(precision)), libtorch,
-                   cost(element_bytes(precision)), precision);
+    list.add_baseline("libtorch " + std::string(amp::to_string(precision)), libtorch,
+                      cost(element_bytes(precision)), precision);
   }
-  list.ours(
+  list.add_mezzo(
       precisions,
       [](const Tensors& in) { return mezzo::feature_dropout(in[0], kHalf, /*training=*/true); },
       cost);
-  made.contenders = list.take();
-  for (Contender& contender : made.contenders) {
-    contender.arrange = [expected](const Tensors& results) { return undropped(expected, results); };
+  comparison.candidates = list.take();
+  for (Candidate& candidate : comparison.candidates) {
+    candidate.arrange = [expected](const Tensors& results) {
+      return fill_dropped(expected, results);
+    };
   }
-  return made;
+  return comparison;
 }
 
 std::string product_text(const char* name, const GroupedWork& work) {

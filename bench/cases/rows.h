@@ -5,7 +5,7 @@
 
 #include "mezzo/amp/precision.h"
 
-#include "bench/harness/contenders.h"
+#include "bench/harness/candidates.h"
 #include "bench/harness/measure.h"
 
 namespace mezzo::bench {

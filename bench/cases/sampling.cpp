@@ -50,21 +50,22 @@ std::int64_t sample_all(BlockLoader& loader) {
   return edges;
 }
 
-/// Reads `count` neighbours at random slots, and for each the table's item of it; some dozen reads
-/// are under way at a time, as in the sampler.
-std::uint64_t read_at_random(const std::int32_t* neighbors, std::uint64_t num_slots,
+/// Reads `count` neighbours at random positions, and for each the table's item of it; some dozen
+/// reads are under way at a time, as in the sampler.
+std::uint64_t read_at_random(const std::int32_t* neighbors, std::uint64_t num_neighbors,
                              const std::int32_t* table, std::uint64_t count, std::uint64_t seed) {
   constexpr std::uint64_t kTogether = 64;
-  std::uint64_t slots[kTogether], sum = 0, state = seed * 2 + 1;
+  std::uint64_t positions[kTogether], sum = 0, state = seed * 2 + 1;
   std::int32_t nodes[kTogether];
   for (std::uint64_t done = 0; done < count; done += kTogether) {
-    for (std::uint64_t& slot : slots) {
+    for (std::uint64_t& position : positions) {
       state = state * 6364136223846793005 + 1442695040888963407;  // Knuth's MMIX generator
-      slot = static_cast<std::uint64_t>((static_cast<unsigned __int128>(state) * num_slots) >> 64);
-      __builtin_prefetch(neighbors + slot);
+      position =
+          static_cast<std::uint64_t>((static_cast<unsigned __int128>(state) * num_neighbors) >> 64);
+      __builtin_prefetch(neighbors + position);
     }
     for (std::uint64_t i = 0; i < kTogether; ++i) {
-      nodes[i] = neighbors[slots[i]];
+      nodes[i] = neighbors[positions[i]];
       __builtin_prefetch(table + nodes[i]);
     }
     for (const std::int32_t node : nodes) sum += static_cast<std::uint64_t>(table[node]);
@@ -111,21 +112,21 @@ std::string threads_text(std::int64_t threads) {
 
 Comparison make_sampling(const Graph& graph, const SamplingWork& work, std::int64_t threads) {
   const at::Tensor seeds = sampling_seeds(graph, work);
-  Comparison made;
+  Comparison comparison;
   std::int64_t edges = 0;
   for (const std::int64_t count : thread_counts(threads)) {
     const auto add = [&](const std::string& name, BlockLoaderOptions options) {
       const auto loader = std::make_shared<BlockLoader>(graph, seeds, std::move(options));
       if (edges == 0) {
         edges = sample_all(*loader);
-        made.expected = {{as_millions(edges)}};
+        comparison.expected = {{as_millions(edges)}};
       }
       const auto run = [loader]() -> Tensors {
         loader->start_at(0);  // the same draws in every round
         return {as_millions(sample_all(*loader))};
       };
-      made.contenders.push_back(
-          {.name = name + threads_text(count), .ours = true, .run = run, .items = edges});
+      comparison.candidates.push_back(
+          {.name = name + threads_text(count), .is_mezzo = true, .run = run, .items = edges});
     };
     add("mezzo, ", bare_options(work, count));
     add("mezzo, with degrees, ", options_with_degrees(work, count));
@@ -136,10 +137,10 @@ Comparison make_sampling(const Graph& graph, const SamplingWork& work, std::int6
       bare->run(edges, count);
       return {as_millions(edges)};
     };
-    made.contenders.push_back(
+    comparison.candidates.push_back(
         {.name = "bare reads, " + threads_text(count), .run = run, .items = edges});
   }
-  return made;
+  return comparison;
 }
 
 }  // namespace
@@ -150,10 +151,10 @@ std::string text_of(const SamplingWork& work) {
 
 at::Tensor sampling_seeds(const Graph& graph, const SamplingWork& work) {
   const std::int64_t nodes = graph.num_nodes(), batch_size = std::min(nodes, work.batch_size);
-  const std::int64_t wanted =
+  const std::int64_t num_seeds =
       std::min(nodes, batch_size * std::max<std::int64_t>(work.num_batches, 1));
   // A stride that is prime to any power of two visits the nodes of an R-MAT graph evenly.
-  const at::Tensor order = at::arange(wanted, at::kLong);
+  const at::Tensor order = at::arange(num_seeds, at::kLong);
   constexpr std::int64_t kStride = 7919;
   return graph.num_nodes() % kStride == 0 ? order
                                           : at::remainder(order * kStride, graph.num_nodes());
@@ -173,7 +174,7 @@ Plan neighbor_sampling(const Graph& graph, const SamplingWork& work, std::int64_
 std::string format_rates(const Outcome& outcome, double edges) {
   const auto rate = [edges](double milliseconds) { return edges / (1e-3 * milliseconds); };
   std::vector<std::vector<std::string>> rows = {
-      {"contender", "M edges/s", "median", "of bare reads"}};
+      {"candidate", "M edges/s", "median", "of bare reads"}};
   for (const Measurement& measured : outcome.measurements) {
     if (!measured.skipped.empty()) continue;
     std::string share = "-";

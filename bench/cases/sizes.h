@@ -8,7 +8,7 @@
 #include <ATen/ATen.h>
 
 #include "bench/cases/kernels.h"
-#include "bench/harness/contenders.h"
+#include "bench/harness/candidates.h"
 
 // What the comparisons of operations share; internal to them.
 
@@ -47,12 +47,12 @@ struct Sizes {
 /// Operands in float32 and in every 16-bit type, and float32 results beside what compares them.
 inline std::int64_t operand_bytes(const Workload& load, std::int64_t operands,
                                   std::int64_t results) {
-  const auto narrow = std::count_if(load.precisions.begin(), load.precisions.end(),
-                                    [](auto p) { return element_bytes(p) < kFloatBytes; });
-  return operands * (kFloatBytes + 2 * narrow) + 3 * results * kFloatBytes;
+  const auto num_16_bit = std::count_if(load.precisions.begin(), load.precisions.end(),
+                                        [](auto p) { return element_bytes(p) < kFloatBytes; });
+  return operands * (kFloatBytes + 2 * num_16_bit) + 3 * results * kFloatBytes;
 }
 
-/// Calls f(precision) for float32 and every 16-bit precision of ours.
+/// Calls f(precision) for float32 and every 16-bit precision of the workload.
 template <class F>
 void for_each_type(const Workload& load, F&& f) {
   f(amp::Precision::kFloat32);

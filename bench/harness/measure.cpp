@@ -72,15 +72,15 @@ double error_of(const Tensors& results, const std::vector<Expected>& expected) {
   return worst;
 }
 
-/// Runs a contender for the first time. Its results become the expected ones where there are none.
-void warm_up(const Contender& contender, const std::string& work, Truth& truth,
+/// Runs a candidate for the first time. Its results become the expected ones where there are none.
+void warm_up(const Candidate& candidate, const std::string& work, Truth& truth,
              Measurement& measured) {
-  Tensors results = contender.run();
-  if (contender.stages) {
-    for (Stage& stage : *contender.stages) stage.milliseconds.clear();
+  Tensors results = candidate.run();
+  if (candidate.stages) {
+    for (Stage& stage : *candidate.stages) stage.milliseconds.clear();
   }
-  if (contender.arrange) results = contender.arrange(std::move(results));
-  const double allowed = largest_error(truth.rounding, contender.precision);
+  if (candidate.arrange) results = candidate.arrange(std::move(results));
+  const double allowed = largest_error(truth.rounding, candidate.precision);
   if (truth.results.empty()) {
     for (const at::Tensor& result : results) {
       truth.results.push_back({result.detach().to(at::kFloat)});
@@ -89,46 +89,46 @@ void warm_up(const Contender& contender, const std::string& work, Truth& truth,
     return;
   }
   measured.error = error_of(results, truth.results);
-  if (contender.ours && !(measured.error <= allowed + truth.error)) {
+  if (candidate.is_mezzo && !(measured.error <= allowed + truth.error)) {
     mezzo::detail::raise<LogicError>(
         "bench: {}: {} is wrong by {:.2g} of the largest element; rounding explains {:.2g}", work,
-        contender.name, measured.error, allowed + truth.error);
+        candidate.name, measured.error, allowed + truth.error);
   }
 }
 
-Measurement begin(const Contender& contender, const std::string& work, Truth& truth) {
-  Measurement measured{.name = contender.name,
-                       .ours = contender.ours,
-                       .precision = contender.precision,
+Measurement begin(const Candidate& candidate, const std::string& work, Truth& truth) {
+  Measurement measured{.name = candidate.name,
+                       .is_mezzo = candidate.is_mezzo,
+                       .precision = candidate.precision,
                        .milliseconds = {},
-                       .moved_bytes = contender.moved_bytes,
-                       .operations = contender.operations,
-                       .items = contender.items,
+                       .moved_bytes = candidate.moved_bytes,
+                       .operations = candidate.operations,
+                       .items = candidate.items,
                        .stages = {},
-                       .skipped = contender.refusal};
+                       .skipped = candidate.refusal};
   if (!measured.skipped.empty()) return measured;
   const std::int64_t available = available_bytes();
   // Freed blocks leave holes into which the next, larger one does not fit.
-  const std::int64_t needed = contender.run_bytes / 3 * 4;
+  const std::int64_t needed = candidate.run_bytes / 3 * 4;
   if (needed > available) {
     measured.skipped = no_memory(needed, available);
     return measured;
   }
   try {
-    warm_up(contender, work, truth, measured);
+    warm_up(candidate, work, truth, measured);
   } catch (const c10::Error& error) {
-    if (contender.ours) throw;
+    if (candidate.is_mezzo) throw;
     const std::string text = error.what_without_backtrace();
     measured.skipped = text.substr(0, text.find('\n'));
   }
   return measured;
 }
 
-void time_once(const Contender& contender, Measurement& measured) {
+void time_once(const Candidate& candidate, Measurement& measured) {
   reset_peak_memory(at::kCPU);
   const std::int64_t before = current_memory_bytes(at::kCPU);
   const Clock::time_point start = Clock::now();
-  const Tensors results = contender.run();
+  const Tensors results = candidate.run();
   measured.milliseconds.push_back(
       std::chrono::duration<double, std::milli>(Clock::now() - start).count());
   // Of the latest run: the first ones make what stays, a transposed structure or an optimizer's
@@ -167,7 +167,7 @@ double median_speed_up(const Measurement& of, const Measurement& other) {
 
 std::optional<Outcome> measure(const Plan& plan, const MeasureOptions& options) {
   const auto stopped = [&options] { return options.should_stop && options.should_stop(); };
-  const auto tell = [&](const std::string& what) {
+  const auto report_progress = [&](const std::string& what) {
     if (options.on_progress) {
       options.on_progress(fmt::format("{}, F={}: {}", plan.work, plan.width, what));
     }
@@ -178,7 +178,7 @@ std::optional<Outcome> measure(const Plan& plan, const MeasureOptions& options) 
     outcome.skipped = no_memory(plan.bytes, available);
     return outcome;
   }
-  tell("operands");
+  report_progress("operands");
   at::manual_seed(0);
   Comparison comparison;
   try {
@@ -187,24 +187,24 @@ std::optional<Outcome> measure(const Plan& plan, const MeasureOptions& options) 
     outcome.skipped = error.what();
     return outcome;
   }
-  tell("warm-up");
+  report_progress("warm-up");
   Truth truth{.results = std::move(comparison.expected), .rounding = comparison.rounding};
-  for (const Contender& contender : comparison.contenders) {
+  for (const Candidate& candidate : comparison.candidates) {
     if (stopped()) return std::nullopt;
-    outcome.measurements.push_back(begin(contender, plan.work, truth));
+    outcome.measurements.push_back(begin(candidate, plan.work, truth));
   }
   truth.results.clear();
   for (std::int64_t round = 1; round <= options.rounds; ++round) {
-    tell(fmt::format("round {}/{}", round, options.rounds));
-    for (std::size_t i = 0; i < comparison.contenders.size(); ++i) {
+    report_progress(fmt::format("round {}/{}", round, options.rounds));
+    for (std::size_t i = 0; i < comparison.candidates.size(); ++i) {
       Measurement& measured = outcome.measurements[i];
       if (!measured.skipped.empty()) continue;
       if (stopped()) return std::nullopt;
-      time_once(comparison.contenders[i], measured);
+      time_once(comparison.candidates[i], measured);
     }
   }
-  for (std::size_t i = 0; i < comparison.contenders.size(); ++i) {
-    const auto& stages = comparison.contenders[i].stages;
+  for (std::size_t i = 0; i < comparison.candidates.size(); ++i) {
+    const auto& stages = comparison.candidates[i].stages;
     if (stages) outcome.measurements[i].stages = *stages;
   }
   return outcome;

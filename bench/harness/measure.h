@@ -18,7 +18,7 @@ namespace mezzo::bench {
 
 using Tensors = std::vector<at::Tensor>;
 
-/// A part of the work of a contender and what it took, once a run.
+/// A part of the work of a candidate and what it took, once a run.
 struct Stage {
   std::string name;
   std::vector<double> milliseconds;
@@ -26,9 +26,9 @@ struct Stage {
 using Stages = std::vector<Stage>;
 
 /// One way to do the work of a comparison.
-struct Contender {
+struct Candidate {
   std::string name;
-  bool ours = false;  ///< this library's, whose results have to be right; else a yardstick
+  bool is_mezzo = false;  ///< its results have to be right; else a baseline
   amp::Precision precision = amp::Precision::kFloat32;
   std::function<Tensors()> run = {};  ///< does the work once; results as Comparison::expected
   /// Brings the results of `run` to the order of the expected ones; not timed. Empty: they are.
@@ -37,7 +37,7 @@ struct Contender {
   std::int64_t moved_bytes = 0;  ///< read and written where nothing is reused; 0: not known
   /// Multiplications and additions, of work that arithmetic bounds and no memory; 0: other work.
   std::int64_t operations = 0;
-  std::int64_t items = 0;  ///< what one run goes through (sampled edges); 0: not told
+  std::int64_t items = 0;  ///< what one run goes through (sampled edges); 0: unknown
   std::shared_ptr<Stages> stages = nullptr;  ///< filled by `run`; null: the work has none
   std::string refusal = {};                  ///< why it cannot do the work; `run` is then empty
 };
@@ -65,34 +65,34 @@ struct Rounding {
 /// is a fault and no rounding in any precision.
 double largest_error(const Rounding& rounding, amp::Precision precision);
 
-/// Contenders with their operands.
+/// Candidates with their operands.
 struct Comparison {
-  std::vector<Contender> contenders;
-  std::vector<Expected> expected;  ///< empty: the results of the first contender that runs
+  std::vector<Candidate> candidates;
+  std::vector<Expected> expected;  ///< empty: the results of the first candidate that runs
   Rounding rounding = {};
 };
 
-/// A comparison whose operands are not made yet.
+/// A comparison whose operands do not exist yet.
 struct Plan {
   std::string work;        ///< "copy_u sum, forward"
   std::int64_t width = 0;  ///< features of a node
-  std::int64_t bytes = 0;  ///< estimate of the operands of all contenders and the expected results
+  std::int64_t bytes = 0;  ///< estimate of the operands of all candidates and the expected results
   std::function<Comparison()> make;
 };
 
-/// What was found of one contender.
+/// What was measured of one candidate.
 struct Measurement {
   std::string name;
-  bool ours = false;
+  bool is_mezzo = false;
   amp::Precision precision = amp::Precision::kFloat32;
   std::vector<double> milliseconds;  ///< one a round; empty where it was skipped
   /// Largest difference to the expected result over the largest element of that, over all results;
-  /// NaN for the contender that gave the expected results.
+  /// NaN for the candidate that gave the expected results.
   double error = std::numeric_limits<double>::quiet_NaN();
   std::int64_t peak_bytes = 0;   ///< of tensors beyond those that were there, the results included
-  std::int64_t moved_bytes = 0;  ///< of Contender
-  std::int64_t operations = 0;   ///< of Contender
-  std::int64_t items = 0;        ///< of Contender
+  std::int64_t moved_bytes = 0;  ///< of Candidate
+  std::int64_t operations = 0;   ///< of Candidate
+  std::int64_t items = 0;        ///< of Candidate
   Stages stages;
   std::string skipped;  ///< why it was not run; empty where it was
 
@@ -100,7 +100,7 @@ struct Measurement {
   double median() const;   ///< milliseconds
 };
 
-/// What was found of one plan.
+/// What was measured of one plan.
 struct Outcome {
   std::string work;
   std::int64_t width = 0;
@@ -111,19 +111,19 @@ struct Outcome {
 struct MeasureOptions {
   std::int64_t rounds = 7;                                   ///< >= 1
   std::function<bool()> should_stop = {};                    ///< asked between runs
-  std::function<void(const std::string&)> on_progress = {};  ///< told before each round
+  std::function<void(const std::string&)> on_progress = {};  ///< called before each round
 };
 
-/// Runs the contenders of a plan once each, comparing their results, then `rounds` times in turn,
+/// Runs the candidates of a plan once each, comparing their results, then `rounds` times in turn,
 /// so that a drift of the machine's speed meets them alike. What would not fit in the memory that
-/// is free, a refusal and a yardstick that fails are noted as skipped with their reason, and so is
+/// is free, a refusal and a baseline that fails are noted as skipped with their reason, and so is
 /// a plan whose operands cannot be made from the data. Seeds libtorch's generator. Returns nullopt
-/// where it was told to stop. Throws LogicError if a result of a contender of ours is further off
-/// than largest_error() of its precision (and of the contender that gave the expected results);
+/// if it was stopped. Throws LogicError if a result of a candidate of Mezzo is further off
+/// than largest_error() of its precision (and of the candidate that gave the expected results);
 /// its exceptions pass through.
 std::optional<Outcome> measure(const Plan& plan, const MeasureOptions& options);
 
-/// How often as fast as `other` a contender is, by minima; NaN where one was skipped.
+/// How often as fast as `other` a candidate is, by minima; NaN where one was skipped.
 double speed_up(const Measurement& of, const Measurement& other);
 
 /// As above, by medians.

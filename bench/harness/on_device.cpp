@@ -35,10 +35,10 @@ double error_of(const Tensors& results, const std::vector<Expected>& expected) {
   return worst;
 }
 
-void warm_up(const Contender& contender, std::int64_t count, std::vector<Expected>& expected,
+void warm_up(const Candidate& candidate, std::int64_t count, std::vector<Expected>& expected,
              Measurement& measured) {
   for (std::int64_t i = 0; i < count; ++i) {
-    const Tensors results = contender.run();
+    const Tensors results = candidate.run();
     if (i > 0) continue;
     if (expected.empty()) {
       for (const at::Tensor& result : results) {
@@ -47,7 +47,7 @@ void warm_up(const Contender& contender, std::int64_t count, std::vector<Expecte
       continue;
     }
     measured.error = error_of(results, expected);
-    if (contender.ours && !(measured.error <= kWrong)) {
+    if (candidate.is_mezzo && !(measured.error <= kWrong)) {
       measured.skipped =
           fmt::format("FAILED: wrong by {:.2g} of the largest element", measured.error);
       return;
@@ -56,37 +56,37 @@ void warm_up(const Contender& contender, std::int64_t count, std::vector<Expecte
   synchronize();
 }
 
-/// The other contenders go on.
-void note_failure(const Contender& contender, const std::string& text, Measurement& measured) {
-  measured.skipped = (contender.ours ? "FAILED: " : "") + text.substr(0, text.find('\n'));
+/// The other candidates go on.
+void note_failure(const Candidate& candidate, const std::string& text, Measurement& measured) {
+  measured.skipped = (candidate.is_mezzo ? "FAILED: " : "") + text.substr(0, text.find('\n'));
 }
 
-Measurement begin(const Contender& contender, std::int64_t warm_ups,
+Measurement begin(const Candidate& candidate, std::int64_t warm_ups,
                   std::vector<Expected>& expected) {
-  Measurement measured{.name = contender.name,
-                       .ours = contender.ours,
-                       .precision = contender.precision,
+  Measurement measured{.name = candidate.name,
+                       .is_mezzo = candidate.is_mezzo,
+                       .precision = candidate.precision,
                        .milliseconds = {},
-                       .moved_bytes = contender.moved_bytes,
+                       .moved_bytes = candidate.moved_bytes,
                        .stages = {},
-                       .skipped = contender.refusal};
+                       .skipped = candidate.refusal};
   if (!measured.skipped.empty()) return measured;
   try {
-    warm_up(contender, warm_ups, expected, measured);
+    warm_up(candidate, warm_ups, expected, measured);
   } catch (const c10::Error& error) {
-    note_failure(contender, error.what_without_backtrace(), measured);
+    note_failure(candidate, error.what_without_backtrace(), measured);
   } catch (const Error& error) {  // of ours: a launch or a capture that CUDA refused
-    note_failure(contender, error.what(), measured);
+    note_failure(candidate, error.what(), measured);
   }
   return measured;
 }
 
-void time_once(const Contender& contender, std::int64_t repeats, Measurement& measured) {
+void time_once(const Candidate& candidate, std::int64_t repeats, Measurement& measured) {
   synchronize();
   reset_peak_memory(gpu());
   const std::int64_t before = current_memory_bytes(gpu());
   const Clock::time_point start = Clock::now();
-  for (std::int64_t i = 0; i < repeats; ++i) contender.run();
+  for (std::int64_t i = 0; i < repeats; ++i) candidate.run();
   synchronize();
   const std::chrono::duration<double, std::milli> passed = Clock::now() - start;
   measured.milliseconds.push_back(passed.count() / static_cast<double>(repeats));
@@ -144,15 +144,15 @@ Outcome measure_on_device(const Plan& plan, const DeviceRounds& options) {
   at::manual_seed(0);
   try {
     Comparison comparison = plan.make();
-    for (const Contender& contender : comparison.contenders) {
+    for (const Candidate& candidate : comparison.candidates) {
       if (interrupted()) break;
-      outcome.measurements.push_back(begin(contender, options.warm_ups, comparison.expected));
+      outcome.measurements.push_back(begin(candidate, options.warm_ups, comparison.expected));
     }
     for (std::int64_t round = 0; round < options.rounds && !interrupted(); ++round) {
-      for (std::size_t i = 0; i < comparison.contenders.size(); ++i) {
+      for (std::size_t i = 0; i < comparison.candidates.size(); ++i) {
         Measurement& measured = outcome.measurements[i];
         if (measured.skipped.empty()) {
-          time_once(comparison.contenders[i], options.repeats, measured);
+          time_once(comparison.candidates[i], options.repeats, measured);
         }
       }
     }

@@ -40,7 +40,7 @@ struct DeviceRounds {
   std::int64_t warm_ups = 2;  ///< the first of them is compared with the expected results
 };
 
-/// As measure() on gpu(): contenders in turn, from synchronisation to synchronisation. Peaks are
+/// As measure() on gpu(): candidates in turn, from synchronisation to synchronisation. Peaks are
 /// those of libtorch's CUDA allocator. What cannot run, or does not fit, is noted as skipped; of
 /// ours with "FAILED" before the reason, and so is a result of ours that is wrong. An interrupt
 /// ends it after the round in which it came.

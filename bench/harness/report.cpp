@@ -45,25 +45,25 @@ bool bound_by_arithmetic(const Outcome& outcome) {
                      [](const Measurement& measured) { return measured.operations > 0; });
 }
 
-const Measurement* ours_in(const Outcome& outcome, amp::Precision precision) {
+const Measurement* mezzo_in(const Outcome& outcome, amp::Precision precision) {
   for (const Measurement& measured : outcome.measurements) {
-    if (measured.ours && measured.precision == precision) return &measured;
+    if (measured.is_mezzo && measured.precision == precision) return &measured;
   }
   return nullptr;
 }
 
-/// Whom a contender of ours is compared with: every yardstick, and our float32.
+/// What Mezzo's candidates are compared with: every baseline, and Mezzo's float32.
 std::vector<const Measurement*> compared_with(const Outcome& outcome) {
   std::vector<const Measurement*> others;
   for (const Measurement& measured : outcome.measurements) {
-    if (!measured.ours && measured.skipped.empty()) others.push_back(&measured);
+    if (!measured.is_mezzo && measured.skipped.empty()) others.push_back(&measured);
   }
-  const Measurement* wide = ours_in(outcome, amp::Precision::kFloat32);
-  if (wide != nullptr && wide->skipped.empty()) others.push_back(wide);
+  const Measurement* float32 = mezzo_in(outcome, amp::Precision::kFloat32);
+  if (float32 != nullptr && float32->skipped.empty()) others.push_back(float32);
   return others;
 }
 
-/// The stages of the first contender that was run.
+/// The stages of the first candidate that was run.
 Stages stages_of(const Outcome& outcome) {
   for (const Measurement& measured : outcome.measurements) {
     if (measured.skipped.empty()) return measured.stages;
@@ -73,7 +73,7 @@ Stages stages_of(const Outcome& outcome) {
 
 Row header_of(const Stages& stages, bool arithmetic,
               const std::vector<const Measurement*>& others) {
-  Row row = {"contender", "min ms", "median ms", "error", "memory"};
+  Row row = {"candidate", "min ms", "median ms", "error", "memory"};
   for (const Stage& stage : stages) row.push_back(stage.name);
   if (arithmetic) {
     row.push_back("GFLOP/s");
@@ -100,7 +100,7 @@ Row row_of(const Measurement& measured, bool arithmetic,
     row.push_back(known ? fmt::format("{:.0f} %", 100 * bandwidth / stream_bandwidth) : "-");
   }
   for (const Measurement* other : others) {
-    row.push_back(measured.ours ? format_ratio(speed_up(measured, *other)) : "");
+    row.push_back(measured.is_mezzo ? format_ratio(speed_up(measured, *other)) : "");
   }
   return row;
 }
@@ -116,10 +116,10 @@ std::string skipped_lines(const Outcome& outcome, const std::string& title) {
   return lines;
 }
 
-const Measurement* fastest_yardstick(const Outcome& outcome) {
+const Measurement* fastest_baseline(const Outcome& outcome) {
   const Measurement* best = nullptr;
   for (const Measurement& measured : outcome.measurements) {
-    const bool candidate = !measured.ours && measured.skipped.empty() &&
+    const bool candidate = !measured.is_mezzo && measured.skipped.empty() &&
                            measured.precision == amp::Precision::kFloat32;
     if (candidate && (best == nullptr || measured.minimum() < best->minimum())) best = &measured;
   }
@@ -127,16 +127,16 @@ const Measurement* fastest_yardstick(const Outcome& outcome) {
 }
 
 Row summary_row(const Outcome& outcome, const std::vector<amp::Precision>& precisions) {
-  const Measurement* yardstick = fastest_yardstick(outcome);
-  const Measurement* wide = ours_in(outcome, amp::Precision::kFloat32);
-  Row row = {outcome.work, std::to_string(outcome.width), yardstick ? yardstick->name : "-",
-             yardstick ? format_ms(yardstick->minimum()) : "-"};
-  Row ratios = {yardstick && wide ? format_ratio(speed_up(*wide, *yardstick)) : "-"};
+  const Measurement* baseline = fastest_baseline(outcome);
+  const Measurement* float32 = mezzo_in(outcome, amp::Precision::kFloat32);
+  Row row = {outcome.work, std::to_string(outcome.width), baseline ? baseline->name : "-",
+             baseline ? format_ms(baseline->minimum()) : "-"};
+  Row ratios = {baseline && float32 ? format_ratio(speed_up(*float32, *baseline)) : "-"};
   for (const amp::Precision precision : precisions) {
-    const Measurement* ours = ours_in(outcome, precision);
-    row.push_back(ours ? format_ms(ours->minimum()) : "-");
+    const Measurement* mezzo = mezzo_in(outcome, precision);
+    row.push_back(mezzo ? format_ms(mezzo->minimum()) : "-");
     if (precision == amp::Precision::kFloat32) continue;
-    ratios.push_back(ours && wide ? format_ratio(speed_up(*ours, *wide)) : "-");
+    ratios.push_back(mezzo && float32 ? format_ratio(speed_up(*mezzo, *float32)) : "-");
   }
   row.insert(row.end(), ratios.begin(), ratios.end());
   return row;
@@ -151,13 +151,13 @@ OrderedJson measurement_to_json(const Measurement& measured,
                           {"median_ms", json_number(median(stage.milliseconds))}};
   }
   for (const Measurement* other : others) {
-    if (!measured.ours) break;
+    if (!measured.is_mezzo) break;
     ratios[other->name] = {{"min", json_number(speed_up(measured, *other))},
                            {"median", json_number(median_speed_up(measured, *other))}};
   }
   const double bandwidth = bandwidth_of(measured);
   return {{"name", measured.name},
-          {"ours", measured.ours},
+          {"ours", measured.is_mezzo},
           {"precision", amp::to_string(measured.precision)},
           {"min_ms", json_number(measured.minimum())},
           {"median_ms", json_number(measured.median())},
@@ -176,15 +176,15 @@ OrderedJson measurement_to_json(const Measurement& measured,
 }
 
 OrderedJson outcome_to_json(const Outcome& outcome, double stream_bandwidth) {
-  OrderedJson contenders = OrderedJson::array();
+  OrderedJson candidates = OrderedJson::array();
   const auto others = compared_with(outcome);
   for (const Measurement& measured : outcome.measurements) {
-    contenders.push_back(measurement_to_json(measured, others, stream_bandwidth));
+    candidates.push_back(measurement_to_json(measured, others, stream_bandwidth));
   }
   return {{"work", outcome.work},
           {"width", outcome.width},
           {"skipped", text_or_null(outcome.skipped)},
-          {"contenders", contenders}};
+          {"contenders", candidates}};
 }
 
 }  // namespace
@@ -214,8 +214,8 @@ std::string format_outcome(const Outcome& outcome, double stream_bandwidth) {
 }
 
 std::string format_summary(const Report& report, const std::vector<amp::Precision>& precisions) {
-  Row header = {"work", "F", "fastest yardstick", "ms"};
-  Row ratios = {"vs yardstick"};
+  Row header = {"work", "F", "fastest baseline", "ms"};
+  Row ratios = {"vs baseline"};
   for (const amp::Precision precision : precisions) {
     const std::string name(amp::to_string(precision));
     header.push_back(name + " ms");

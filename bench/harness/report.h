@@ -22,15 +22,15 @@ struct Report {
 /// One line: graph, threads, rounds, stream bandwidth, instruction sets.
 std::string format_conditions(const Report& report);
 
-/// A table of one comparison, a contender a line: minimum and median in ms, the error, the memory
+/// A table of one comparison, a candidate a line: minimum and median in ms, the error, the memory
 /// beyond the operands, the median of each stage, or else the bytes moved a second and their share
 /// of `stream_bandwidth` (of work that arithmetic bounds, its operations a second); of ours, how
-/// often as fast as each yardstick and as our float32 they are, by minima. The reasons for what was
+/// often as fast as each baseline and as our float32 they are, by minima. The reasons for what was
 /// skipped come below.
 std::string format_outcome(const Outcome& outcome, double stream_bandwidth);
 
-/// A table of all comparisons, one a line: the fastest yardstick in float32 and ours in each of
-/// `precisions`, minima in ms; how often as fast as that yardstick float32 is, and as float32 the
+/// A table of all comparisons, one a line: the fastest baseline in float32 and ours in each of
+/// `precisions`, minima in ms; how often as fast as that baseline float32 is, and as float32 the
 /// others are. The reasons for what was skipped come below.
 std::string format_summary(const Report& report, const std::vector<amp::Precision>& precisions);
 

@@ -8,7 +8,7 @@
 
 namespace mezzo::bench {
 
-/// Milliseconds since it was made or last asked.
+/// Milliseconds since construction or the last call.
 class LapClock {
  public:
   double lap();

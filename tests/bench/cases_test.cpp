@@ -23,25 +23,25 @@ using bench::Plan;
 const std::vector<amp::Precision> kAllPrecisions = {
     amp::Precision::kFloat32, amp::Precision::kBFloat16, amp::Precision::kFloat16};
 
-/// Measures a plan once: results of ours that are wrong throw. Expects a yardstick that agrees with
+/// Measures a plan once: wrong results of Mezzo throw. Expects a baseline that agrees with
 /// the reference, unless none can (`agree` false).
-void expect_right(const Plan& plan, std::size_t num_ours, bool agree = true) {
+void expect_right(const Plan& plan, std::size_t num_mezzo, bool agree = true) {
   SCOPED_TRACE(plan.work);
   const auto outcome = bench::measure(plan, {.rounds = 1});
   ASSERT_TRUE(outcome.has_value());
   ASSERT_EQ(outcome->skipped, "");
-  std::size_t ours = 0, right = 0;
+  std::size_t mezzo = 0, right = 0;
   for (const bench::Measurement& measured : outcome->measurements) {
-    if (measured.ours) {
+    if (measured.is_mezzo) {
       EXPECT_EQ(measured.skipped, "") << measured.name;
       EXPECT_EQ(measured.milliseconds.size(), 1U) << measured.name;
-      ++ours;
+      ++mezzo;
     } else if (measured.precision == amp::Precision::kFloat32 &&
                measured.error <= bench::largest_error({}, measured.precision)) {
       ++right;
     }
   }
-  EXPECT_EQ(ours, num_ours);
+  EXPECT_EQ(mezzo, num_mezzo);
   EXPECT_GE(right, agree ? 1U : 0U);
 }
 
@@ -50,7 +50,7 @@ bench::Workload small_workload(const std::vector<amp::Precision>& precisions) {
   return bench::make_workload(rmat_graph(/*scale=*/6, /*num_edges=*/256).topology(), precisions);
 }
 
-TEST(BenchWorks, reducers_and_scaled_sums_agree_with_their_references) {
+TEST(BenchCases, reducers_and_scaled_sums_agree_with_their_references) {
   const bench::Workload load = small_workload(kAllPrecisions);
   for (const Pass pass : {Pass::kForward, Pass::kForwardBackward}) {
     for (const std::int64_t width : {3, 24}) {
@@ -65,7 +65,7 @@ TEST(BenchWorks, reducers_and_scaled_sums_agree_with_their_references) {
   }
 }
 
-TEST(BenchWorks, products_of_groups_and_dropout_agree_with_their_references) {
+TEST(BenchCases, products_of_groups_and_dropout_agree_with_their_references) {
   for (const Pass pass : {Pass::kForward, Pass::kForwardBackward}) {
     const bench::GroupedRows size{.rows = 200, .groups = 5};
     expect_right(bench::segment_products(size, 16, kAllPrecisions, pass), 3);
@@ -74,8 +74,8 @@ TEST(BenchWorks, products_of_groups_and_dropout_agree_with_their_references) {
   }
 }
 
-TEST(BenchWorks, layers_of_attention_agree_with_gathering) {
-  // The yardstick gives the expected results, so that its own error is not told.
+TEST(BenchCases, layers_of_attention_agree_with_gathering) {
+  // The baseline gives the expected results, so that it has no error of its own.
   const bench::Workload load = small_workload({amp::Precision::kFloat32});
   for (const Pass pass : {Pass::kForward, Pass::kForwardBackward}) {
     expect_right(bench::gat_layer(load, 8, pass), 1, /*agree=*/false);
@@ -83,7 +83,7 @@ TEST(BenchWorks, layers_of_attention_agree_with_gathering) {
   }
 }
 
-TEST(BenchWorks, batches_of_more_seeds_than_nodes_have_all_of_them) {
+TEST(BenchCases, batches_of_more_seeds_than_nodes_have_all_of_them) {
   const Graph graph = rmat_graph(/*scale=*/6, /*num_edges=*/256);
   const bench::SamplingWork work{.batch_size = std::numeric_limits<std::int64_t>::max()};
   const at::Tensor seeds = std::get<0>(bench::sampling_seeds(graph, work).sort());

@@ -36,13 +36,13 @@ const json* find_work(const json& report, const std::string& beginning) {
   return nullptr;
 }
 
-TEST(BenchCommand, sets_every_work_beside_its_yardsticks) {
+TEST(BenchCommand, measures_every_work_beside_its_baselines) {
   const test::TempFolder folder;
   const std::string path = folder.path("b.json");
   const Outcome outcome =
       run_mezzo(folder, quick_bench(test::write_rings(folder), {"--json", path}));
   ASSERT_EQ(outcome.code, 0) << outcome.err;
-  EXPECT_NE(outcome.out.find("fastest yardstick"), std::string::npos) << outcome.out;
+  EXPECT_NE(outcome.out.find("fastest baseline"), std::string::npos) << outcome.out;
   const json report = json::parse(test::read_text(path));
   for (const char* key : {"graph", "nodes", "edges", "threads", "rounds", "stream_bytes_per_second",
                           "backends", "results", "version"}) {
@@ -56,17 +56,17 @@ TEST(BenchCommand, sets_every_work_beside_its_yardsticks) {
     const json* result = find_work(report, work);
     ASSERT_NE(result, nullptr) << work;
     EXPECT_TRUE((*result)["skipped"].is_null()) << *result;
-    int ours = 0, yardsticks = 0;
-    for (const json& contender : (*result)["contenders"]) {
-      ++(contender["ours"].get<bool>() ? ours : yardsticks);
-      if (!contender["skipped"].is_null()) continue;
-      EXPECT_EQ(contender["rounds_ms"].size(), 2U) << contender;
-      EXPECT_GT(contender["min_ms"].get<double>(), 0) << contender;
-      EXPECT_LE(contender["min_ms"].get<double>(), contender["median_ms"].get<double>());
-      EXPECT_GT(contender["peak_bytes"].get<std::int64_t>(), 0) << contender;
+    int mezzo = 0, baselines = 0;
+    for (const json& candidate : (*result)["contenders"]) {
+      ++(candidate["ours"].get<bool>() ? mezzo : baselines);
+      if (!candidate["skipped"].is_null()) continue;
+      EXPECT_EQ(candidate["rounds_ms"].size(), 2U) << candidate;
+      EXPECT_GT(candidate["min_ms"].get<double>(), 0) << candidate;
+      EXPECT_LE(candidate["min_ms"].get<double>(), candidate["median_ms"].get<double>());
+      EXPECT_GT(candidate["peak_bytes"].get<std::int64_t>(), 0) << candidate;
     }
-    EXPECT_EQ(ours, 3) << *result;
-    EXPECT_EQ(yardsticks > 0, std::string(work).find("epoch") == std::string::npos) << *result;
+    EXPECT_EQ(mezzo, 3) << *result;
+    EXPECT_EQ(baselines > 0, std::string(work).find("epoch") == std::string::npos) << *result;
   }
 }
 
@@ -79,14 +79,14 @@ TEST(BenchCommand, a_precision_is_taken_alone) {
             0);
   const json report = json::parse(test::read_text(path));
   for (const json& result : report["results"]) {
-    for (const json& contender : result["contenders"]) {
-      if (!contender["ours"].get<bool>()) continue;
-      EXPECT_EQ(contender["precision"].get<std::string>(), "bf16");
+    for (const json& candidate : result["contenders"]) {
+      if (!candidate["ours"].get<bool>()) continue;
+      EXPECT_EQ(candidate["precision"].get<std::string>(), "bf16");
     }
   }
 }
 
-TEST(BenchCommand, an_epoch_is_told_by_stages_that_add_up) {
+TEST(BenchCommand, the_stages_of_an_epoch_add_up) {
   const test::TempFolder folder;
   const std::string path = folder.path("b.json");
   ASSERT_EQ(run_mezzo(folder, quick_bench(test::write_rings(folder),
@@ -95,16 +95,16 @@ TEST(BenchCommand, an_epoch_is_told_by_stages_that_add_up) {
             0);
   const json report = json::parse(test::read_text(path));
   const json& gat = *find_work(report, "gat epoch");
-  for (const json& contender : gat["contenders"]) {
+  for (const json& candidate : gat["contenders"]) {
     double sum = 0;
     for (const char* stage : {"first product", "products", "aggregation", "attention",
                               "other forward", "loss", "backward", "optimizer"}) {
-      ASSERT_TRUE(contender["stages"].contains(stage)) << stage;
-      sum += contender["stages"][stage]["rounds_ms"][0].get<double>();
+      ASSERT_TRUE(candidate["stages"].contains(stage)) << stage;
+      sum += candidate["stages"][stage]["rounds_ms"][0].get<double>();
     }
-    EXPECT_LE(sum, contender["rounds_ms"][0].get<double>());
+    EXPECT_LE(sum, candidate["rounds_ms"][0].get<double>());
     for (const char* stage : {"first product", "attention", "backward"}) {
-      EXPECT_GT(contender["stages"][stage]["rounds_ms"][0].get<double>(), 0) << stage;
+      EXPECT_GT(candidate["stages"][stage]["rounds_ms"][0].get<double>(), 0) << stage;
     }
   }
 }
@@ -123,14 +123,14 @@ TEST(BenchCommand, sampling_is_set_beside_bare_reads_and_an_epoch_beside_its_sta
   }
   const json report = json::parse(test::read_text(path));
   const auto names = [&](const char* work) {
-    std::vector<std::string> found;
+    std::vector<std::string> candidates;
     const json* result = find_work(report, work);
-    if (result == nullptr) return found;
-    for (const json& contender : (*result)["contenders"]) {
-      EXPECT_GT(contender["min_ms"].get<double>(), 0) << contender;
-      found.push_back(contender["name"].get<std::string>());
+    if (result == nullptr) return candidates;
+    for (const json& candidate : (*result)["contenders"]) {
+      EXPECT_GT(candidate["min_ms"].get<double>(), 0) << candidate;
+      candidates.push_back(candidate["name"].get<std::string>());
     }
-    return found;
+    return candidates;
   };
   EXPECT_EQ(names("neighbour sampling [2,3], batch 4"),
             (std::vector<std::string>{"mezzo, 1 thread", "mezzo, with degrees, 1 thread",

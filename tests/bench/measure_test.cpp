@@ -14,67 +14,70 @@
 namespace mezzo {
 namespace {
 
-/// A contender whose result is one number.
-bench::Contender gives(const std::string& name, bool ours, double value) {
-  return {.name = name, .ours = ours, .run = [value]() -> bench::Tensors {
+/// A candidate whose result is one number.
+bench::Candidate candidate(const std::string& name, bool is_mezzo, double value) {
+  return {.name = name, .is_mezzo = is_mezzo, .run = [value]() -> bench::Tensors {
             return {at::full({1}, value, at::kFloat)};
           }};
 }
 
-bench::Plan plan_of(std::vector<bench::Contender> contenders) {
-  return {.work = "work", .width = 1, .make = [contenders] {
-            return bench::Comparison{.contenders = contenders, .expected = {}};
+bench::Plan plan_of(std::vector<bench::Candidate> candidates) {
+  return {.work = "work", .width = 1, .make = [candidates] {
+            return bench::Comparison{.candidates = candidates, .expected = {}};
           }};
 }
 
 TEST(Measure, skips_what_would_not_fit_in_memory_and_says_why) {
   constexpr std::int64_t kTooMuch = std::int64_t{1} << 60;
-  bench::Contender large = gives("large", false, 1);
+  bench::Candidate large = candidate("large", false, 1);
   large.run_bytes = kTooMuch;
-  const auto outcome = bench::measure(plan_of({large, gives("small", true, 1)}), {.rounds = 3});
+  const auto outcome = bench::measure(plan_of({large, candidate("small", true, 1)}), {.rounds = 3});
   ASSERT_TRUE(outcome.has_value());
   EXPECT_NE(outcome->measurements[0].skipped.find("TiB"), std::string::npos);
   EXPECT_TRUE(outcome->measurements[0].milliseconds.empty());
   EXPECT_EQ(outcome->measurements[1].milliseconds.size(), 3U);
 
-  bench::Plan plan = plan_of({gives("small", true, 1)});
+  bench::Plan plan = plan_of({candidate("small", true, 1)});
   plan.bytes = kTooMuch;
   EXPECT_NE(bench::measure(plan, {})->skipped.find("TiB"), std::string::npos);
 }
 
-TEST(Measure, skips_a_yardstick_that_refuses_or_fails) {
-  bench::Contender failing = gives("failing", false, 1);
+TEST(Measure, skips_a_baseline_that_refuses_or_fails) {
+  bench::Candidate failing = candidate("failing", false, 1);
   failing.run = []() -> bench::Tensors { return {at::ones({2}).mm(at::ones({2}))}; };
-  const bench::Contender refusing{.name = "refusing", .refusal = "cannot"};
+  const bench::Candidate refusing{.name = "refusing", .refusal = "cannot"};
   const auto outcome =
-      bench::measure(plan_of({failing, refusing, gives("small", true, 1)}), {.rounds = 1});
+      bench::measure(plan_of({failing, refusing, candidate("small", true, 1)}), {.rounds = 1});
   EXPECT_FALSE(outcome->measurements[0].skipped.empty());
   EXPECT_EQ(outcome->measurements[1].skipped, "cannot");
   EXPECT_TRUE(outcome->measurements[2].skipped.empty());
 }
 
-TEST(Measure, a_wrong_result_of_ours_is_an_error_and_of_a_yardstick_a_number) {
-  const bench::Contender right = gives("right", false, 2);
-  EXPECT_THROW(bench::measure(plan_of({right, gives("wrong", true, 4)}), {}), LogicError);
-  EXPECT_THROW(bench::measure(plan_of({right, gives("nan", true, std::nan(""))}), {}), LogicError);
-  const auto outcome = bench::measure(plan_of({right, gives("wrong", false, 4)}), {.rounds = 1});
+TEST(Measure, a_wrong_result_of_mezzo_is_an_error_and_of_a_baseline_a_number) {
+  const bench::Candidate right = candidate("right", false, 2);
+  EXPECT_THROW(bench::measure(plan_of({right, candidate("wrong", true, 4)}), {}), LogicError);
+  EXPECT_THROW(bench::measure(plan_of({right, candidate("nan", true, std::nan(""))}), {}),
+               LogicError);
+  const auto outcome =
+      bench::measure(plan_of({right, candidate("wrong", false, 4)}), {.rounds = 1});
   EXPECT_TRUE(std::isnan(outcome->measurements[0].error)) << "it gave the expected result";
   EXPECT_EQ(outcome->measurements[1].error, 1);
 }
 
 TEST(Measure, how_far_off_a_result_may_be_depends_on_its_precision) {
-  const bench::Contender truth = gives("truth", false, 1);
-  bench::Contender rounded = gives("rounded", true, 1 + 0x1p-7);
+  const bench::Candidate truth = candidate("truth", false, 1);
+  bench::Candidate rounded = candidate("rounded", true, 1 + 0x1p-7);
   rounded.precision = amp::Precision::kBFloat16;
   EXPECT_NO_THROW(bench::measure(plan_of({truth, rounded}), {.rounds = 1}));
   for (const auto precision : {amp::Precision::kFloat16, amp::Precision::kFloat32}) {
     rounded.precision = precision;
     EXPECT_THROW(bench::measure(plan_of({truth, rounded}), {.rounds = 1}), LogicError);
   }
-  // Where a contender of 16 bits gave the expected result, that one's rounding counts too.
-  bench::Contender narrow = gives("narrow", true, 1 + 0x1p-7);
-  narrow.precision = amp::Precision::kBFloat16;
-  EXPECT_NO_THROW(bench::measure(plan_of({narrow, gives("wide", true, 1)}), {.rounds = 1}));
+  // If a 16-bit candidate gives the expected result, its rounding counts too.
+  bench::Candidate bfloat16 = candidate("bfloat16", true, 1 + 0x1p-7);
+  bfloat16.precision = amp::Precision::kBFloat16;
+  EXPECT_NO_THROW(
+      bench::measure(plan_of({bfloat16, candidate("float32", true, 1)}), {.rounds = 1}));
 }
 
 TEST(Measure, the_largest_error_follows_from_epsilon_and_the_number_of_terms) {
@@ -90,9 +93,9 @@ TEST(Measure, the_largest_error_follows_from_epsilon_and_the_number_of_terms) {
   EXPECT_EQ(bench::largest_error({.steps = 1000}, Precision::kBFloat16), 0.1);
 }
 
-TEST(Measure, stops_when_told) {
+TEST(Measure, stops_when_asked) {
   const bench::MeasureOptions options{.rounds = 1, .should_stop = [] { return true; }};
-  EXPECT_FALSE(bench::measure(plan_of({gives("small", true, 1)}), options).has_value());
+  EXPECT_FALSE(bench::measure(plan_of({candidate("small", true, 1)}), options).has_value());
 }
 
 }  // namespace

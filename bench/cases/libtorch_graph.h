@@ -10,23 +10,23 @@ namespace mezzo::bench {
 
 /// libtorch's own ways to do what message passing does, with everything prepared that can be: the
 /// adjacency and its transpose as sparse CSR matrices (parallel edges are entries of their own),
-/// the permutation between them, and the ends of the edges as int64. Slots are the entries of the
-/// adjacency in order of their rows; weights of edges are best kept in that order for libtorch.
+/// the permutation between them, and the ends of the edges as int64. CSR order is the order
+/// of the adjacency's entries, row by row; libtorch is fastest with edge weights in it.
 ///
 /// What it cannot do: the sparse product `at::mm` (MKL) and `at::sparse_sampled_addmm` take no
 /// 16-bit types; `at::_sparse_mm` with a reduction takes them. The gradient of `at::mm` to the
 /// weights is a dense N x N matrix.
-class Yardsticks {
+class LibtorchGraph {
  public:
-  explicit Yardsticks(const Topology& topology);
+  explicit LibtorchGraph(const Topology& topology);
 
-  /// [num_dst, num_src] with `values`, one a slot: the product with it sends x along the edges.
+  /// [num_dst, num_src] with `values`, one an entry: the product with it sends x along the edges.
   at::Tensor matrix(const at::Tensor& values) const;
-  /// The transpose of the matrix with `values`, one a slot of `matrix`: permutes them.
+  /// The transpose of the matrix with `values`, one an entry of `matrix`: permutes them.
   at::Tensor transpose(const at::Tensor& values) const;
 
-  at::Tensor to_slots(const at::Tensor& by_edge) const;
-  at::Tensor to_edges(const at::Tensor& by_slot) const;
+  at::Tensor to_csr_order(const at::Tensor& by_edge) const;
+  at::Tensor to_edge_order(const at::Tensor& csr_weights) const;
 
   /// Sum of the messages x[u] * weight[e], each a row of an E x F tensor, by scatter_add.
   /// x: [num_src, ...]; weight, by edge: [E, 1...] broadcasting with it, or undefined.
@@ -48,21 +48,21 @@ class Yardsticks {
 
   std::int64_t num_src_, num_dst_;
   Adjacency rows_, transposed_rows_;  // indptr of the indices' dtype, as MKL wants it
-  at::Tensor transposed_slots_;  // int64 [E]: the slot of the matrix behind each of its transpose
-  at::Tensor slot_edges_;        // int64 [E]: the edge of each slot
+  at::Tensor transposed_entries_;  // int64 [E]: the entry of the matrix for each of its transpose
+  at::Tensor edge_ids_;            // int64 [E]: the edge of each entry
   at::Tensor src_, dst_;
 };
 
 // What results have to be: float32, computed by libtorch in float64.
 
 /// The sum of the messages weight * x[u] at each destination (of the transpose: each source), a few
-/// columns at a time. x: [num_src, F]; weight: [E] by slot.
-at::Tensor reference_sum(const Yardsticks& torch, const at::Tensor& x, const at::Tensor& weight);
-at::Tensor reference_transposed_sum(const Yardsticks& torch, const at::Tensor& y,
+/// columns at a time. x: [num_src, F]; weight: [E] in CSR order.
+at::Tensor reference_sum(const LibtorchGraph& torch, const at::Tensor& x, const at::Tensor& weight);
+at::Tensor reference_transposed_sum(const LibtorchGraph& torch, const at::Tensor& y,
                                     const at::Tensor& weight);
 
 /// Dot products of the ends' rows of every stride-th edge: [ceil(E / stride), 1].
-at::Tensor reference_dot(const Yardsticks& torch, const at::Tensor& x, const at::Tensor& y,
+at::Tensor reference_dot(const LibtorchGraph& torch, const at::Tensor& x, const at::Tensor& y,
                          std::int64_t stride);
 
 /// The stride that leaves enough edges to find a fault and few enough to wait for.

@@ -1,4 +1,4 @@
-#include "bench/harness/contenders.h"
+#include "bench/harness/candidates.h"
 
 #include <utility>
 
@@ -49,7 +49,7 @@ std::function<Tensors()> job(Pass pass, Tensors operands, at::Tensor gradient, F
   };
 }
 
-std::function<Tensors()> Contenders::job_in(amp::Precision precision,
+std::function<Tensors()> Candidates::job_in(amp::Precision precision,
                                             const Forward& forward) const {
   const at::ScalarType type = storage_type(precision);
   Tensors cast;
@@ -57,7 +57,8 @@ std::function<Tensors()> Contenders::job_in(amp::Precision precision,
   return job(pass_, std::move(cast), gradient_.to(type), forward);
 }
 
-void Contenders::yardstick(std::string name, Forward forward, Cost cost, amp::Precision precision) {
+void Candidates::add_baseline(std::string name, Forward forward, Cost cost,
+                              amp::Precision precision) {
   list_.push_back({.name = std::move(name),
                    .precision = precision,
                    .run = job_in(precision, forward),
@@ -66,8 +67,8 @@ void Contenders::yardstick(std::string name, Forward forward, Cost cost, amp::Pr
                    .operations = cost.operations});
 }
 
-void Contenders::hand_written(std::string name, std::function<Tensors()> run, Cost cost,
-                              std::function<Tensors(Tensors)> arrange) {
+void Candidates::add_handwritten(std::string name, std::function<Tensors()> run, Cost cost,
+                                 std::function<Tensors(Tensors)> arrange) {
   list_.push_back({.name = std::move(name),
                    .run = std::move(run),
                    .arrange = std::move(arrange),
@@ -76,16 +77,16 @@ void Contenders::hand_written(std::string name, std::function<Tensors()> run, Co
                    .operations = cost.operations});
 }
 
-void Contenders::refuse(std::string name, std::string reason) {
+void Candidates::add_unsupported(std::string name, std::string reason) {
   list_.push_back({.name = std::move(name), .refusal = std::move(reason)});
 }
 
-void Contenders::ours(const std::vector<amp::Precision>& precisions, const Forward& forward,
-                      const std::function<Cost(std::int64_t)>& cost) {
+void Candidates::add_mezzo(const std::vector<amp::Precision>& precisions, const Forward& forward,
+                           const std::function<Cost(std::int64_t)>& cost) {
   for (const amp::Precision precision : precisions) {
     const Cost of_run = cost(element_bytes(precision));
     list_.push_back({.name = "mezzo " + std::string(amp::to_string(precision)),
-                     .ours = true,
+                     .is_mezzo = true,
                      .precision = precision,
                      .run = job_in(precision, forward),
                      .run_bytes = of_run.run_bytes,

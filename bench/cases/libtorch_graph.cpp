@@ -1,4 +1,4 @@
-#include "bench/cases/yardsticks.h"
+#include "bench/cases/libtorch_graph.h"
 
 #include <algorithm>
 #include <vector>
@@ -39,57 +39,57 @@ at::Tensor product_by_columns(const at::Tensor& matrix, const at::Tensor& x) {
 
 }  // namespace
 
-Yardsticks::Yardsticks(const Topology& topology)
+LibtorchGraph::LibtorchGraph(const Topology& topology)
     : num_src_(topology.num_src()),
       num_dst_(topology.num_dst()),
       rows_(for_mkl(topology.csc())),
       transposed_rows_(for_mkl(topology.csr())),
-      slot_edges_(edges_of(rows_)),
+      edge_ids_(edges_of(rows_)),
       src_(topology.src().to(at::kLong)),
       dst_(topology.dst().to(at::kLong)) {
-  transposed_slots_ =
-      to_edges(at::arange(num_edges(), at::kLong)).index_select(0, edges_of(transposed_rows_));
+  transposed_entries_ =
+      to_edge_order(at::arange(num_edges(), at::kLong)).index_select(0, edges_of(transposed_rows_));
 }
 
-at::Tensor Yardsticks::matrix(const at::Tensor& values) const {
+at::Tensor LibtorchGraph::matrix(const at::Tensor& values) const {
   return sparse_matrix(rows_, values, num_src_);
 }
 
-at::Tensor Yardsticks::transpose(const at::Tensor& values) const {
-  return sparse_matrix(transposed_rows_, values.index_select(0, transposed_slots_), num_dst_);
+at::Tensor LibtorchGraph::transpose(const at::Tensor& values) const {
+  return sparse_matrix(transposed_rows_, values.index_select(0, transposed_entries_), num_dst_);
 }
 
-at::Tensor Yardsticks::to_slots(const at::Tensor& by_edge) const {
-  return by_edge.index_select(0, slot_edges_);
+at::Tensor LibtorchGraph::to_csr_order(const at::Tensor& by_edge) const {
+  return by_edge.index_select(0, edge_ids_);
 }
 
-at::Tensor Yardsticks::to_edges(const at::Tensor& by_slot) const {
-  return at::empty_like(by_slot).index_copy_(0, slot_edges_, by_slot);
+at::Tensor LibtorchGraph::to_edge_order(const at::Tensor& csr_weights) const {
+  return at::empty_like(csr_weights).index_copy_(0, edge_ids_, csr_weights);
 }
 
-at::Tensor Yardsticks::zeros_of_destinations(const at::Tensor& messages) const {
+at::Tensor LibtorchGraph::zeros_of_destinations(const at::Tensor& messages) const {
   auto shape = messages.sizes().vec();
   shape.front() = num_dst_;
   return at::zeros(shape, messages.options());
 }
 
-at::Tensor Yardsticks::dst_like(const at::Tensor& messages) const {
+at::Tensor LibtorchGraph::dst_like(const at::Tensor& messages) const {
   std::vector<std::int64_t> shape(static_cast<std::size_t>(messages.dim()), 1);
   shape.front() = -1;
   return dst_.view(shape).expand_as(messages);
 }
 
-at::Tensor Yardsticks::gather_scatter(const at::Tensor& x, const at::Tensor& weight) const {
+at::Tensor LibtorchGraph::gather_scatter(const at::Tensor& x, const at::Tensor& weight) const {
   at::Tensor messages = x.index_select(0, src_);
   if (weight.defined()) messages = messages * weight;
   return zeros_of_destinations(messages).scatter_add(0, dst_like(messages), messages);
 }
 
-at::Tensor Yardsticks::gather_dot(const at::Tensor& x, const at::Tensor& y) const {
+at::Tensor LibtorchGraph::gather_dot(const at::Tensor& x, const at::Tensor& y) const {
   return (x.index_select(0, src_) * y.index_select(0, dst_)).sum(-1, /*keepdim=*/true);
 }
 
-at::Tensor Yardsticks::gather_softmax(const at::Tensor& logits) const {
+at::Tensor LibtorchGraph::gather_softmax(const at::Tensor& logits) const {
   const at::Tensor largest =
       zeros_of_destinations(logits.detach())
           .scatter_reduce(0, dst_like(logits), logits.detach(), "amax", /*include_self=*/false);
@@ -99,16 +99,17 @@ at::Tensor Yardsticks::gather_softmax(const at::Tensor& logits) const {
   return exponentials / sums.index_select(0, dst_);
 }
 
-at::Tensor reference_sum(const Yardsticks& torch, const at::Tensor& x, const at::Tensor& weight) {
+at::Tensor reference_sum(const LibtorchGraph& torch, const at::Tensor& x,
+                         const at::Tensor& weight) {
   return product_by_columns(torch.matrix(weight.to(at::kDouble)), x);
 }
 
-at::Tensor reference_transposed_sum(const Yardsticks& torch, const at::Tensor& y,
+at::Tensor reference_transposed_sum(const LibtorchGraph& torch, const at::Tensor& y,
                                     const at::Tensor& weight) {
   return product_by_columns(torch.transpose(weight.to(at::kDouble)), y);
 }
 
-at::Tensor reference_dot(const Yardsticks& torch, const at::Tensor& x, const at::Tensor& y,
+at::Tensor reference_dot(const LibtorchGraph& torch, const at::Tensor& x, const at::Tensor& y,
                          std::int64_t stride) {
   constexpr std::int64_t kRows = 1 << 14;
   const auto every = [stride](const at::Tensor& ids) {
