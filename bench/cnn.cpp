@@ -186,7 +186,7 @@ Plan training_step(const std::vector<amp::Precision>& precisions, std::int64_t b
            .is_mezzo = true,
            .precision = variant.precision,
            .run = [training]() -> Tensors { return {training->step()}; },
-           .run_bytes = 3 * kParameterBytes + 4 * batch * kActivationBytes,
+           .cost = {.run_bytes = 3 * kParameterBytes + 4 * batch * kActivationBytes},
            .stages = stages});
     }
     return comparison;

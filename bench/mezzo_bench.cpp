@@ -97,8 +97,9 @@ void measure_all(Bench& bench, std::vector<Plan> plans, const Use& use) {
   ProgressLine progress(plans.size());
   for (const Plan& plan : plans) {
     progress.begin(plan);
-    const Outcome* outcome =
-        bench.measure(plan, [&progress](const std::string& text) { progress.show(text); });
+    MeasureOptions measure_options;
+    measure_options.on_progress = [&progress](const std::string& text) { progress.show(text); };
+    const Outcome* outcome = bench.measure(plan, measure_options);
     if (outcome == nullptr) return;
     progress.clear();
     use(*outcome);

@@ -54,8 +54,7 @@ Candidate candidate(const std::string& name, bool is_mezzo, std::int64_t width,
                 optimizer->step();
                 return parameters;
               },
-          .run_bytes = bytes * moments,
-          .moved_bytes = bytes * (3 + 2 * moments)};
+          .cost = {.run_bytes = bytes * moments, .moved_bytes = bytes * (3 + 2 * moments)}};
 }
 
 template <class Fused, class Torch, class Options>

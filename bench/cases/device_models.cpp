@@ -17,6 +17,8 @@
 namespace mezzo::bench {
 namespace {
 
+constexpr double kSteps = 16;  // of Rounding: layers and their activations
+
 /// One model in training: forward in a region of its precision, backward, the optimizer's step.
 class DeviceTraining {
  public:
@@ -84,6 +86,7 @@ Plan gat_step(const Topology& topology, std::int64_t heads, std::int64_t hidden,
     const at::Tensor x = at::randn({topology.num_src(), kFeatures}, gpu());
     const at::Tensor labels = random_labels(topology.num_dst(), kClasses);
     Comparison comparison;
+    comparison.rounding.steps = kSteps;
     for (const amp::Precision precision : precisions) {
       const nn::ModelOptions options{.kind = nn::ModelKind::kGat,
                                      .in_features = kFeatures,
@@ -114,6 +117,7 @@ Plan cora_step(const std::vector<amp::Precision>& precisions) {
     const at::Tensor x = at::randn({kNodes, kFeatures}, gpu());
     const at::Tensor labels = random_labels(kNodes, kClasses);
     Comparison comparison;
+    comparison.rounding.steps = kSteps;
     for (const amp::Precision precision : precisions) {
       for (const bool captured : {false, true}) {
         const nn::ModelOptions options{.in_features = kFeatures,
@@ -145,6 +149,7 @@ Plan cnn_step(std::int64_t batch) {
     const at::Tensor images = at::rand({batch, 1, 28, 28}, gpu());
     const at::Tensor labels = random_labels(batch, 10);
     Comparison comparison;
+    comparison.rounding.steps = kSteps;
     for (const Precision precision :
          {Precision::kTensorFloat32, Precision::kBFloat16, Precision::kFloat16}) {
       for (const bool channels_last : {false, true}) {

@@ -6,8 +6,8 @@
 #include "mezzo/amp/precision.h"
 #include "mezzo/graph/topology.h"
 
+#include "bench/cases/device_graphs.h"
 #include "bench/harness/measure.h"
-#include "bench/harness/on_device.h"
 
 namespace mezzo::bench {
 

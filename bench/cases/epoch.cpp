@@ -131,7 +131,7 @@ Comparison make_epoch(const Dataset& dataset, const EpochOptions& options) {
                                      .is_mezzo = true,
                                      .precision = precision,
                                      .run = [training]() -> Tensors { return {training->step()}; },
-                                     .run_bytes = run_bytes,
+                                     .cost = {.run_bytes = run_bytes},
                                      .stages = stages});
   }
   return comparison;

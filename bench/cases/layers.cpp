@@ -137,7 +137,7 @@ Comparison make_layer(const Workload& load, std::int64_t width, Pass pass, const
                     return gathered(*torch, heads, in);
                   })),
        .arrange = arrange,
-       .run_bytes = copies * messages_bytes + rows_bytes});
+       .cost = {.run_bytes = copies * messages_bytes + rows_bytes}});
   for (const amp::Precision precision : load.precisions) {
     const at::ScalarType type = storage_type(precision);
     const Forward forward = [topology = load.topology, run = layer.forward,
@@ -151,8 +151,7 @@ Comparison make_layer(const Workload& load, std::int64_t width, Pass pass, const
          .precision = precision,
          .run = job(pass, operands(x.to(type)), gradient.to(type), guarded(forward)),
          .arrange = arrange,
-         .run_bytes = rows_bytes,
-         .moved_bytes = moved_bytes(element_bytes(precision))});
+         .cost = {.run_bytes = rows_bytes, .moved_bytes = moved_bytes(element_bytes(precision))}});
   }
   return comparison;
 }

@@ -125,8 +125,10 @@ Comparison make_sampling(const Graph& graph, const SamplingWork& work, std::int6
         loader->start_at(0);  // the same draws in every round
         return {as_millions(sample_all(*loader))};
       };
-      comparison.candidates.push_back(
-          {.name = name + threads_text(count), .is_mezzo = true, .run = run, .items = edges});
+      comparison.candidates.push_back({.name = name + threads_text(count),
+                                       .is_mezzo = true,
+                                       .run = run,
+                                       .cost = {.items = edges}});
     };
     add("mezzo, ", bare_options(work, count));
     add("mezzo, with degrees, ", options_with_degrees(work, count));
@@ -138,7 +140,7 @@ Comparison make_sampling(const Graph& graph, const SamplingWork& work, std::int6
       return {as_millions(edges)};
     };
     comparison.candidates.push_back(
-        {.name = "bare reads, " + threads_text(count), .run = run, .items = edges});
+        {.name = "bare reads, " + threads_text(count), .run = run, .cost = {.items = edges}});
   }
   return comparison;
 }

@@ -62,9 +62,7 @@ void Candidates::add_baseline(std::string name, Forward forward, Cost cost,
   list_.push_back({.name = std::move(name),
                    .precision = precision,
                    .run = job_in(precision, forward),
-                   .run_bytes = cost.run_bytes,
-                   .moved_bytes = cost.moved_bytes,
-                   .operations = cost.operations});
+                   .cost = cost});
 }
 
 void Candidates::add_handwritten(std::string name, std::function<Tensors()> run, Cost cost,
@@ -72,9 +70,7 @@ void Candidates::add_handwritten(std::string name, std::function<Tensors()> run,
   list_.push_back({.name = std::move(name),
                    .run = std::move(run),
                    .arrange = std::move(arrange),
-                   .run_bytes = cost.run_bytes,
-                   .moved_bytes = cost.moved_bytes,
-                   .operations = cost.operations});
+                   .cost = cost});
 }
 
 void Candidates::add_unsupported(std::string name, std::string reason) {
@@ -84,14 +80,11 @@ void Candidates::add_unsupported(std::string name, std::string reason) {
 void Candidates::add_mezzo(const std::vector<amp::Precision>& precisions, const Forward& forward,
                            const std::function<Cost(std::int64_t)>& cost) {
   for (const amp::Precision precision : precisions) {
-    const Cost of_run = cost(element_bytes(precision));
     list_.push_back({.name = "mezzo " + std::string(amp::to_string(precision)),
                      .is_mezzo = true,
                      .precision = precision,
                      .run = job_in(precision, forward),
-                     .run_bytes = of_run.run_bytes,
-                     .moved_bytes = of_run.moved_bytes,
-                     .operations = of_run.operations});
+                     .cost = cost(element_bytes(precision))});
   }
 }
 

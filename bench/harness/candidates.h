@@ -36,13 +36,6 @@ using Forward = std::function<at::Tensor(const Tensors&)>;
 /// detached first, so that candidates do not share theirs; parameters stay what they are.
 std::function<Tensors()> job(Pass pass, Tensors operands, at::Tensor gradient, Forward forward);
 
-/// Estimates of a candidate: see Candidate.
-struct Cost {
-  std::int64_t run_bytes = 0;
-  std::int64_t moved_bytes = 0;
-  std::int64_t operations = 0;
-};
-
 /// Collects the candidates of a comparison that take the same operands.
 class Candidates {
  public:

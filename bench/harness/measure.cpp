@@ -6,6 +6,7 @@
 #include <utility>
 
 #include <ATen/ATen.h>
+#include <c10/core/impl/DeviceGuardImplInterface.h>
 #include <c10/util/Exception.h>
 #include <fmt/format.h>
 
@@ -72,18 +73,15 @@ double error_of(const Tensors& results, const std::vector<Expected>& expected) {
   return worst;
 }
 
-/// Runs a candidate for the first time. Its results become the expected ones where there are none.
-void warm_up(const Candidate& candidate, const std::string& work, Truth& truth,
-             Measurement& measured) {
-  Tensors results = candidate.run();
-  if (candidate.stages) {
-    for (Stage& stage : *candidate.stages) stage.milliseconds.clear();
-  }
+/// Checks the results of a candidate. They become the expected ones if there are none.
+void check(const Candidate& candidate, Tensors results, const std::string& work, Truth& truth,
+           Measurement& measured) {
   if (candidate.arrange) results = candidate.arrange(std::move(results));
   const double allowed = largest_error(truth.rounding, candidate.precision);
   if (truth.results.empty()) {
     for (const at::Tensor& result : results) {
-      truth.results.push_back({result.detach().to(at::kFloat)});
+      // A copy: a captured step writes its next results to the same place.
+      truth.results.push_back({result.detach().to(at::kFloat, /*non_blocking=*/false, true)});
     }
     truth.error = allowed;
     return;
@@ -96,44 +94,66 @@ void warm_up(const Candidate& candidate, const std::string& work, Truth& truth,
   }
 }
 
-Measurement begin(const Candidate& candidate, const std::string& work, Truth& truth) {
+void synchronize(at::Device device) {
+  if (device.is_cpu()) return;
+  c10::impl::getDeviceGuardImpl(device.type())->synchronizeDevice(device.index());
+}
+
+void warm_up(const Candidate& candidate, const std::string& work, const MeasureOptions& options,
+             Truth& truth, Measurement& measured) {
+  check(candidate, candidate.run(), work, truth, measured);
+  for (std::int64_t i = 1; i < options.warm_ups; ++i) candidate.run();
+  synchronize(options.device);
+  if (candidate.stages) {
+    for (Stage& stage : *candidate.stages) stage.milliseconds.clear();
+  }
+}
+
+Measurement begin(const Candidate& candidate, const std::string& work,
+                  const MeasureOptions& options, Truth& truth) {
   Measurement measured{.name = candidate.name,
                        .is_mezzo = candidate.is_mezzo,
                        .precision = candidate.precision,
                        .milliseconds = {},
-                       .moved_bytes = candidate.moved_bytes,
-                       .operations = candidate.operations,
-                       .items = candidate.items,
+                       .cost = candidate.cost,
                        .stages = {},
                        .skipped = candidate.refusal};
   if (!measured.skipped.empty()) return measured;
   const std::int64_t available = available_bytes();
   // Freed blocks leave holes into which the next, larger one does not fit.
-  const std::int64_t needed = candidate.run_bytes / 3 * 4;
+  const std::int64_t needed = candidate.cost.run_bytes / 3 * 4;
   if (needed > available) {
     measured.skipped = no_memory(needed, available);
     return measured;
   }
+  const auto fail = [&](const std::string& text) {
+    measured.skipped = (candidate.is_mezzo ? "FAILED: " : "") + text.substr(0, text.find('\n'));
+  };
   try {
-    warm_up(candidate, work, truth, measured);
+    warm_up(candidate, work, options, truth, measured);
   } catch (const c10::Error& error) {
-    if (candidate.is_mezzo) throw;
-    const std::string text = error.what_without_backtrace();
-    measured.skipped = text.substr(0, text.find('\n'));
+    if (candidate.is_mezzo && options.device.is_cpu()) throw;
+    fail(error.what_without_backtrace());
+  } catch (const Error& error) {  // a wrong result, or a launch or a capture that CUDA refused
+    if (options.device.is_cpu()) throw;
+    fail(error.what());
   }
   return measured;
 }
 
-void time_once(const Candidate& candidate, Measurement& measured) {
-  reset_peak_memory(at::kCPU);
-  const std::int64_t before = current_memory_bytes(at::kCPU);
+void time_round(const Candidate& candidate, const MeasureOptions& options, Measurement& measured) {
+  synchronize(options.device);
+  reset_peak_memory(options.device);
+  const std::int64_t before = current_memory_bytes(options.device);
   const Clock::time_point start = Clock::now();
+  for (std::int64_t i = 1; i < options.repeats; ++i) candidate.run();
   const Tensors results = candidate.run();
-  measured.milliseconds.push_back(
-      std::chrono::duration<double, std::milli>(Clock::now() - start).count());
-  // Of the latest run: the first ones make what stays, a transposed structure or an optimizer's
+  synchronize(options.device);
+  const std::chrono::duration<double, std::milli> elapsed = Clock::now() - start;
+  measured.milliseconds.push_back(elapsed.count() / static_cast<double>(options.repeats));
+  // Of the latest round: the first ones make what stays, a transposed structure or an optimizer's
   // moments.
-  measured.peak_bytes = peak_memory_bytes(at::kCPU) - before;
+  measured.peak_bytes = peak_memory_bytes(options.device) - before;
 }
 
 double ratio(double of, double other) {
@@ -186,12 +206,15 @@ std::optional<Outcome> measure(const Plan& plan, const MeasureOptions& options) 
   } catch (const InvalidArgument& error) {
     outcome.skipped = error.what();
     return outcome;
+  } catch (const c10::OutOfMemoryError&) {
+    outcome.skipped = "the operands do not fit";
+    return outcome;
   }
   report_progress("warm-up");
   Truth truth{.results = std::move(comparison.expected), .rounding = comparison.rounding};
   for (const Candidate& candidate : comparison.candidates) {
     if (stopped()) return std::nullopt;
-    outcome.measurements.push_back(begin(candidate, plan.work, truth));
+    outcome.measurements.push_back(begin(candidate, plan.work, options, truth));
   }
   truth.results.clear();
   for (std::int64_t round = 1; round <= options.rounds; ++round) {
@@ -200,7 +223,7 @@ std::optional<Outcome> measure(const Plan& plan, const MeasureOptions& options) 
       Measurement& measured = outcome.measurements[i];
       if (!measured.skipped.empty()) continue;
       if (stopped()) return std::nullopt;
-      time_once(comparison.candidates[i], measured);
+      time_round(comparison.candidates[i], options, measured);
     }
   }
   for (std::size_t i = 0; i < comparison.candidates.size(); ++i) {

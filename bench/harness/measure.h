@@ -12,8 +12,7 @@
 
 #include "mezzo/amp/precision.h"
 
-/// Timing of several ways to do the same work, side by side. The command `bench` and the programs
-/// of bench/ share it.
+/// Timing of several ways to do the same work, side by side, on the CPU or a GPU.
 namespace mezzo::bench {
 
 using Tensors = std::vector<at::Tensor>;
@@ -25,6 +24,15 @@ struct Stage {
 };
 using Stages = std::vector<Stage>;
 
+/// Estimates of one run.
+struct Cost {
+  std::int64_t run_bytes = 0;    ///< allocated at its peak
+  std::int64_t moved_bytes = 0;  ///< read and written if nothing is reused; 0: unknown
+  /// Multiplications and additions, of work that is bound by arithmetic; 0: bound by memory.
+  std::int64_t operations = 0;
+  std::int64_t items = 0;  ///< what one run goes through (sampled edges); 0: unknown
+};
+
 /// One way to do the work of a comparison.
 struct Candidate {
   std::string name;
@@ -33,11 +41,7 @@ struct Candidate {
   std::function<Tensors()> run = {};  ///< does the work once; results as Comparison::expected
   /// Brings the results of `run` to the order of the expected ones; not timed. Empty: they are.
   std::function<Tensors(Tensors)> arrange = {};
-  std::int64_t run_bytes = 0;    ///< estimate of what one run has allocated at its peak
-  std::int64_t moved_bytes = 0;  ///< read and written where nothing is reused; 0: not known
-  /// Multiplications and additions, of work that arithmetic bounds and no memory; 0: other work.
-  std::int64_t operations = 0;
-  std::int64_t items = 0;  ///< what one run goes through (sampled edges); 0: unknown
+  Cost cost = {};
   std::shared_ptr<Stages> stages = nullptr;  ///< filled by `run`; null: the work has none
   std::string refusal = {};                  ///< why it cannot do the work; `run` is then empty
 };
@@ -89,10 +93,8 @@ struct Measurement {
   /// Largest difference to the expected result over the largest element of that, over all results;
   /// NaN for the candidate that gave the expected results.
   double error = std::numeric_limits<double>::quiet_NaN();
-  std::int64_t peak_bytes = 0;   ///< of tensors beyond those that were there, the results included
-  std::int64_t moved_bytes = 0;  ///< of Candidate
-  std::int64_t operations = 0;   ///< of Candidate
-  std::int64_t items = 0;        ///< of Candidate
+  std::int64_t peak_bytes = 0;  ///< of tensors beyond those that were there, the results included
+  Cost cost;                    ///< of the candidate
   Stages stages;
   std::string skipped;  ///< why it was not run; empty where it was
 
@@ -109,18 +111,25 @@ struct Outcome {
 };
 
 struct MeasureOptions {
-  std::int64_t rounds = 7;                                   ///< >= 1
-  std::function<bool()> should_stop = {};                    ///< asked between runs
+  at::Device device = at::kCPU;
+  std::int64_t rounds = 7;                 ///< >= 1
+  std::int64_t repeats = 1;                ///< runs a round; times are per run
+  std::int64_t warm_ups = 1;               ///< the results of the first are checked
+  std::function<bool()> should_stop = {};  ///< asked between runs
   std::function<void(const std::string&)> on_progress = {};  ///< called before each round
 };
 
-/// Runs the candidates of a plan once each, comparing their results, then `rounds` times in turn,
-/// so that a drift of the machine's speed meets them alike. What would not fit in the memory that
-/// is free, a refusal and a baseline that fails are noted as skipped with their reason, and so is
-/// a plan whose operands cannot be made from the data. Seeds libtorch's generator. Returns nullopt
-/// if it was stopped. Throws LogicError if a result of a candidate of Mezzo is further off
-/// than largest_error() of its precision (and of the candidate that gave the expected results);
-/// its exceptions pass through.
+/// Runs the candidates of a plan `warm_ups` times each, checks their results, then times `rounds`
+/// rounds in turn, so that a drift of the machine's speed affects all of them. Skipped, with a
+/// reason, are: a plan or a candidate that would not fit into the free memory, a candidate that is
+/// not supported, a baseline that fails, and a plan whose operands cannot be made from the data.
+/// Seeds libtorch's generator. On a GPU a round lasts from synchronization to synchronization.
+/// Returns nullopt if it was stopped.
+///
+/// Throws LogicError if a result of Mezzo is further off than largest_error() of its precision (and
+/// of the candidate that gave the expected results); exceptions of Mezzo's candidates pass through.
+/// On a GPU both are reported as skipped instead, the reason beginning with "FAILED: ", and the
+/// other candidates go on.
 std::optional<Outcome> measure(const Plan& plan, const MeasureOptions& options);
 
 /// How often as fast as `other` a candidate is, by minima; NaN where one was skipped.

@@ -171,16 +171,17 @@ void Bench::begin(const std::string& graph, std::int64_t num_nodes, std::int64_t
   std::cout << format_conditions(report) << std::endl;
 }
 
-const Outcome* Bench::measure(const Plan& plan,
-                              const std::function<void(const std::string&)>& on_progress) {
+const Outcome* Bench::measure(const Plan& plan, MeasureOptions options) {
   if (interrupted() || plan.work.find(work) == std::string::npos) return nullptr;
-  std::optional<Outcome> outcome = bench::measure(
-      plan, {.rounds = arguments.rounds, .should_stop = interrupted, .on_progress = on_progress});
+  options.device = device;
+  options.rounds = arguments.rounds;
+  options.should_stop = interrupted;
+  std::optional<Outcome> outcome = bench::measure(plan, options);
   return outcome ? &report.outcomes.emplace_back(std::move(*outcome)) : nullptr;
 }
 
-const Outcome* Bench::run(const Plan& plan) {
-  const Outcome* outcome = measure(plan);
+const Outcome* Bench::run(const Plan& plan, MeasureOptions options) {
+  const Outcome* outcome = measure(plan, std::move(options));
   if (outcome) std::cout << format_outcome(*outcome, report.stream_bandwidth) << std::flush;
   return outcome;
 }

@@ -35,6 +35,7 @@ class Bench {
   std::int64_t scale = 17, edges = std::int64_t{1} << 21;  ///< of the R-MAT graph
   std::string order;  ///< a word of NodeOrders, or empty: as drawn
   std::string work;   ///< only works whose name contains it are measured
+  at::Device device = at::kCPU;
   Report report;
 
   /// The R-MAT graph that the options ask for; begins the report. With self loops: one more edge
@@ -45,13 +46,13 @@ class Bench {
   /// name; empty if there is none.
   void begin(const std::string& graph = "", std::int64_t num_nodes = 0, std::int64_t num_edges = 0);
 
-  /// Measures a plan and keeps the outcome for --json. Returns it, until the next call; nullptr
-  /// after an interrupt and if --work excludes the plan.
-  const Outcome* measure(const Plan& plan,
-                         const std::function<void(const std::string&)>& on_progress = {});
+  /// Measures a plan and keeps the outcome for --json. options: the device, the rounds and when to
+  /// stop are set here. Returns the outcome, until the next call; nullptr after an interrupt and if
+  /// --work excludes the plan.
+  const Outcome* measure(const Plan& plan, MeasureOptions options = {});
 
   /// measure(), and prints the table of the outcome.
-  const Outcome* run(const Plan& plan);
+  const Outcome* run(const Plan& plan, MeasureOptions options = {});
 };
 
 /// What a program is.

@@ -37,12 +37,12 @@ double a_second(std::int64_t count, const Measurement& measured) {
 }
 
 double bandwidth_of(const Measurement& measured) {
-  return a_second(measured.moved_bytes, measured);
+  return a_second(measured.cost.moved_bytes, measured);
 }
 
 bool bound_by_arithmetic(const Outcome& outcome) {
   return std::any_of(outcome.measurements.begin(), outcome.measurements.end(),
-                     [](const Measurement& measured) { return measured.operations > 0; });
+                     [](const Measurement& measured) { return measured.cost.operations > 0; });
 }
 
 const Measurement* mezzo_in(const Outcome& outcome, amp::Precision precision) {
@@ -91,7 +91,7 @@ Row row_of(const Measurement& measured, bool arithmetic,
              format_bytes(measured.peak_bytes)};
   for (const Stage& stage : measured.stages) row.push_back(format_ms(median(stage.milliseconds)));
   if (arithmetic) {
-    const double rate = a_second(measured.operations, measured);
+    const double rate = a_second(measured.cost.operations, measured);
     row.push_back(std::isnan(rate) ? "-" : fmt::format("{:.0f}", rate * 1e-9));
   } else if (measured.stages.empty()) {
     const double bandwidth = bandwidth_of(measured);
@@ -164,12 +164,12 @@ OrderedJson measurement_to_json(const Measurement& measured,
           {"rounds_ms", measured.milliseconds},
           {"max_relative_error", json_number(measured.error)},
           {"peak_bytes", measured.peak_bytes},
-          {"moved_bytes", measured.moved_bytes},
+          {"moved_bytes", measured.cost.moved_bytes},
           {"bytes_per_second", json_number(bandwidth)},
           {"share_of_stream", json_number(bandwidth / stream_bandwidth)},
-          {"operations", measured.operations},
-          {"operations_per_second", json_number(a_second(measured.operations, measured))},
-          {"items", measured.items},
+          {"operations", measured.cost.operations},
+          {"operations_per_second", json_number(a_second(measured.cost.operations, measured))},
+          {"items", measured.cost.items},
           {"stages", stages},
           {"speed_up", ratios},
           {"skipped", text_or_null(measured.skipped)}};

@@ -18,7 +18,7 @@ REDDIT_SPARSE = ("reddit-like, 4 M edges", 232_965, 4_000_000)
 
 
 def rmat(size):
-    """Sources and destinations (int64) of the graph that bench/support/on_device.cpp makes."""
+    """Sources and destinations (int64) of the graph that bench/cases/device_graphs.cpp makes."""
     a, b, c = 0.57, 0.19, 0.19
     _, num_nodes, num_edges = size
     torch.manual_seed(0)

@@ -30,7 +30,7 @@ bench::Plan plan_of(std::vector<bench::Candidate> candidates) {
 TEST(Measure, skips_what_would_not_fit_in_memory_and_says_why) {
   constexpr std::int64_t kTooMuch = std::int64_t{1} << 60;
   bench::Candidate large = candidate("large", false, 1);
-  large.run_bytes = kTooMuch;
+  large.cost.run_bytes = kTooMuch;
   const auto outcome = bench::measure(plan_of({large, candidate("small", true, 1)}), {.rounds = 3});
   ASSERT_TRUE(outcome.has_value());
   EXPECT_NE(outcome->measurements[0].skipped.find("TiB"), std::string::npos);
@@ -91,6 +91,18 @@ TEST(Measure, the_largest_error_follows_from_epsilon_and_the_number_of_terms) {
   EXPECT_EQ(bench::largest_error({.steps = 0, .terms = 0, .jumps = 1}, Precision::kFloat16),
             0x1p-5);
   EXPECT_EQ(bench::largest_error({.steps = 1000}, Precision::kBFloat16), 0.1);
+}
+
+TEST(Measure, runs_each_candidate_as_often_as_asked) {
+  int runs = 0;
+  bench::Candidate counted = candidate("counted", true, 1);
+  counted.run = [&runs]() -> bench::Tensors { return {at::full({1}, ++runs > 1 ? 2 : 1)}; };
+  const bench::MeasureOptions options{.rounds = 4, .repeats = 3, .warm_ups = 2};
+  const auto outcome = bench::measure(plan_of({candidate("expected", false, 1), counted}), options);
+  ASSERT_TRUE(outcome.has_value());
+  EXPECT_EQ(outcome->measurements[1].error, 0) << "the first warm-up is checked";
+  EXPECT_EQ(outcome->measurements[1].milliseconds.size(), 4U);
+  EXPECT_EQ(runs, 2 + 4 * 3);
 }
 
 TEST(Measure, stops_when_asked) {
