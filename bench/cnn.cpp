@@ -18,9 +18,9 @@
 #include "mezzo/train/step.h"
 #include "mezzo/train/table.h"
 
-#include "examples/cnn/network.h"
 #include "bench/harness/program.h"
 #include "bench/harness/stages.h"
+#include "examples/cnn/network.h"
 
 namespace {
 

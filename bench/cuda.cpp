@@ -2,6 +2,7 @@
 // and ogbn-products beside libtorch's sparse products (cuSPARSE), GAT, GCN and CNN steps, neighbour
 // sampling.
 #include <algorithm>
+#include <functional>
 #include <iostream>
 #include <memory>
 #include <optional>
@@ -19,7 +20,7 @@
 
 #include "bench/cases/device_graphs.h"
 #include "bench/cases/device_models.h"
-#include "bench/harness/candidates.h"
+#include "bench/harness/operator_case.h"
 #include "bench/harness/program.h"
 
 namespace {
@@ -45,12 +46,6 @@ const MeasureOptions kTwoWarmUps{.warm_ups = 2};
 
 // g-SpMM.
 
-at::ScalarType dtype_of(Precision precision) {
-  return precision == Precision::kBFloat16  ? at::kBFloat16
-         : precision == Precision::kFloat16 ? at::kHalf
-                                            : at::kFloat;
-}
-
 /// Every stride-th row of the sum of the neighbours' rows, in float64.
 Expected sampled_sums(const mezzo::Adjacency& rows, const at::Tensor& x) {
   constexpr std::int64_t kRows = 256;
@@ -71,43 +66,14 @@ at::Tensor sparse_matrix(const mezzo::Adjacency& rows, std::int64_t columns, at:
                                {rows.indptr.size(0) - 1, columns}, ones.options());
 }
 
-Candidate of_mezzo(const Topology& topology, const at::Tensor& x, const at::Tensor& grad,
-                   Precision precision, Pass pass) {
-  const at::Tensor rows = x.to(dtype_of(precision));
-  const at::Tensor upstream = grad.to(rows.scalar_type());
-  const auto forward = [topology](const at::Tensor& h) {
-    return mezzo::gspmm(topology, mezzo::BinaryOp::kCopyLhs, mezzo::ReduceOp::kSum, h,
-                        std::nullopt);
-  };
-  const auto run = [=]() -> Tensors {
-    if (pass == Pass::kForward) return {forward(rows)};
-    const at::Tensor leaf = rows.detach().requires_grad_();
-    const at::Tensor out = forward(leaf);
-    out.backward(upstream);
-    return {out.detach(), leaf.grad()};
-  };
-  return {.name = std::string(mezzo::amp::to_string(precision)),
-          .is_mezzo = true,
-          .precision = precision,
-          .run = run};
-}
-
 /// libtorch's products with the matrix and, backward, with its transpose, which exists before.
-Candidate of_libtorch(const Topology& topology, const at::Tensor& x, const at::Tensor& grad,
-                      Precision precision, Pass pass) {
-  const at::ScalarType dtype = dtype_of(precision);
+std::function<Tensors()> sparse_products(const Topology& topology, const at::Tensor& x,
+                                         const at::Tensor& grad, at::ScalarType dtype, Pass pass) {
   const at::Tensor rows = x.to(dtype), upstream = grad.to(dtype);
   const at::Tensor matrix = sparse_matrix(topology.csc(), topology.num_src(), dtype);
-  const at::Tensor transposed = pass == Pass::kForward
-                                    ? at::Tensor()
-                                    : sparse_matrix(topology.csr(), topology.num_dst(), dtype);
-  const auto run = [=]() -> Tensors {
-    if (pass == Pass::kForward) return {at::mm(matrix, rows)};
-    return {at::mm(matrix, rows), at::mm(transposed, upstream)};
-  };
-  return {.name = fmt::format("libtorch csr, {}", mezzo::amp::to_string(precision)),
-          .precision = precision,
-          .run = run};
+  if (pass == Pass::kForward) return [=]() -> Tensors { return {at::mm(matrix, rows)}; };
+  const at::Tensor transposed = sparse_matrix(topology.csr(), topology.num_dst(), dtype);
+  return [=]() -> Tensors { return {at::mm(matrix, rows), at::mm(transposed, upstream)}; };
 }
 
 Plan spmm(const Topology& topology, const std::string& graph, std::int64_t width, Pass pass,
@@ -118,16 +84,19 @@ Plan spmm(const Topology& topology, const std::string& graph, std::int64_t width
       return at::randint(-8, 9, {rows, width}, at::TensorOptions(at::kFloat).device(gpu())).div_(8);
     };
     const at::Tensor x = numbers(topology.num_src()), grad = numbers(topology.num_dst());
-    Comparison comparison;
-    comparison.expected = {sampled_sums(topology.csc(), x)};
-    if (pass != Pass::kForward) comparison.expected.push_back(sampled_sums(topology.csr(), grad));
+    OperatorCase sum(pass, {x}, grad);
+    sum.expect(sampled_sums(topology.csc(), x));
+    if (pass != Pass::kForward) sum.expect(sampled_sums(topology.csr(), grad));
+    sum.add_mezzo(precisions, [topology](const Tensors& in) {
+      return mezzo::gspmm(topology, mezzo::BinaryOp::kCopyLhs, mezzo::ReduceOp::kSum, in[0],
+                          std::nullopt);
+    });
     for (const Precision precision : precisions) {
-      comparison.candidates.push_back(of_mezzo(topology, x, grad, precision, pass));
+      sum.add_handwritten(fmt::format("libtorch csr, {}", mezzo::amp::to_string(precision)),
+                          sparse_products(topology, x, grad, storage_type(precision), pass), {}, {},
+                          precision);
     }
-    for (const Precision precision : precisions) {
-      comparison.candidates.push_back(of_libtorch(topology, x, grad, precision, pass));
-    }
-    return comparison;
+    return sum.take();
   };
   return {
       .work = fmt::format("copy_u sum, {}{}", graph, suffix(pass)), .width = width, .make = make};

@@ -171,7 +171,7 @@ void measure_sampling(Bench& bench, const Dataset& dataset, Graph& graph) {
   }
   measure_all(bench, std::move(plans), [&](const Outcome& outcome) {
     std::cout << outcome.work << '\n'
-              << (outcome.work == sampling.work ? format_rates(outcome, million_edges(graph, work))
+              << (outcome.work == sampling.work ? format_rates(outcome)
                                                 : format_pipelining(outcome))
               << std::endl;
   });

@@ -86,7 +86,7 @@ void run(Bench& bench) {
     const Outcome* outcome =
         bench.run(with_hash_maps(neighbor_sampling(graph, work, threads), graph, work, threads));
     if (outcome == nullptr) continue;
-    std::cout << format_rates(*outcome, million_edges(graph, work)) << '\n' << std::flush;
+    std::cout << format_rates(*outcome) << '\n' << std::flush;
   }
   at::manual_seed(0);
   graph.ndata()["feat"] = at::randn({graph.num_nodes(), kFeatures});

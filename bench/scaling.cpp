@@ -3,6 +3,7 @@
 #include <string>
 #include <vector>
 
+#include <CLI/App.hpp>
 #include <fmt/format.h>
 
 #include "mezzo/graph/transforms.h"
@@ -16,6 +17,15 @@ namespace {
 using namespace mezzo::bench;
 
 constexpr std::int64_t kEdgesPerNode = 16;
+
+std::vector<int> scales = {14, 16, 18, 20, 21};
+
+void add_options(CLI::App& app) {
+  app.add_option("--scales", scales, "The R-MAT graphs have 2^N nodes")
+      ->delimiter(',')
+      ->check(CLI::Range(0, 26))
+      ->capture_default_str();
+}
 
 /// Nanoseconds an edge of each of Mezzo's candidates, by minima.
 void add_rows(std::vector<std::vector<std::string>>& rows, const Outcome& outcome,
@@ -45,7 +55,7 @@ void run(Bench& bench) {
   std::vector<std::vector<std::string>> rows = {
       {"work", "F", "candidate", "M edges", "ns an edge"}};
   bench.begin();
-  for (const int scale : {14, 16, 18, 20, 21}) {
+  for (const int scale : scales) {
     if (interrupted()) break;
     const std::int64_t edges = kEdgesPerNode << scale;
     const Workload load =
@@ -74,6 +84,7 @@ int main(int argc, char** argv) {
                       .description = "Time of an edge while graphs grow at constant degree",
                       .widths = {64},
                       .width_help = "Features of a node",
+                      .add_options = add_options,
                       .run = run},
                      argc, argv);
 }

@@ -9,7 +9,7 @@
 
 namespace mezzo::bench {
 
-/// The CUDA device that the programs measure on. Throws InvalidArgument where there is none, or no
+/// The CUDA device that the programs measure on. Throws InvalidArgument if there is none, or no
 /// kernels for it.
 at::Device gpu();
 

@@ -15,7 +15,7 @@
 #include "mezzo/train/problem.h"
 #include "mezzo/train/step.h"
 
-#include "bench/harness/candidates.h"
+#include "bench/harness/operator_case.h"
 #include "bench/harness/stages.h"
 
 namespace mezzo::bench {

@@ -19,7 +19,7 @@ struct HashHop {
 /// A mini-batch of neighbours, drawn and renumbered as most systems do it: 64-bit ids, a node-based
 /// hash map from ids to local numbers, a hash set for each row's distinct draws, a vector a row, a
 /// sequential generator. The same work as BlockSampler's: `fanouts` (the seeds' hop last) distinct
-/// neighbours a node, destinations first, then new nodes in the order drawn. Returns the hops,
+/// neighbours per node, destinations first, then new nodes in the order drawn. Returns the hops,
 /// seeds' hop first.
 std::vector<HashHop> sample_by_hash_map(const Rows& rows, const std::vector<std::int64_t>& seeds,
                                         const std::vector<std::int64_t>& fanouts,

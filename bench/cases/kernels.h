@@ -8,8 +8,8 @@
 #include "mezzo/graph/topology.h"
 
 #include "bench/cases/libtorch_graph.h"
-#include "bench/harness/candidates.h"
 #include "bench/harness/measure.h"
+#include "bench/harness/operator_case.h"
 
 namespace mezzo::bench {
 
@@ -21,7 +21,7 @@ struct Workload {
 };
 
 /// Builds the structure in all its forms, so that no candidate does it while it is timed. Throws
-/// InvalidArgument where that would not fit in the memory that is free.
+/// InvalidArgument if that would not fit in the free memory.
 Workload make_workload(const Topology& topology, std::vector<amp::Precision> precisions);
 
 // Each plan is an operation of Mezzo in every precision, beside libtorch's ways to its result. The
@@ -37,7 +37,7 @@ Plan u_mul_e_sum(const Workload& load, std::int64_t width, Pass pass);
 /// Dot product of the two ends' rows of every edge; gradients of both.
 Plan u_dot_v(const Workload& load, std::int64_t width, Pass pass);
 
-/// Softmax over the edges into each node, of `heads` numbers an edge.
+/// Softmax over the edges into each node, of `heads` numbers per edge.
 Plan softmax(const Workload& load, std::int64_t heads, Pass pass);
 
 /// Sum of the rows of each segment, [num_edges, width], of as many rows as the nodes have in-edges.

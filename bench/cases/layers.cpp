@@ -167,45 +167,22 @@ Plan layer_plan(const char* name, const Workload& load, std::int64_t width, Pass
           .make = [=] { return make_layer(load, width, pass, make(width, heads)); }};
 }
 
-/// float64 results of a product and its gradients, in float32.
-std::vector<Expected> expected_product(Pass pass, const at::Tensor& x, const at::Tensor& weight,
-                                       const at::Tensor& gradient) {
-  const at::Tensor wide_x = x.to(at::kDouble), wide_weight = weight.to(at::kDouble);
-  std::vector<Expected> expected = {{wide_x.mm(wide_weight.t()).to(at::kFloat)}};
-  if (pass == Pass::kForwardBackward) {
-    const at::Tensor wide_gradient = gradient.to(at::kDouble);
-    expected.push_back({wide_gradient.mm(wide_weight).to(at::kFloat)});
-    expected.push_back({wide_gradient.t().mm(wide_x).to(at::kFloat)});
-  }
-  return expected;
-}
-
 Comparison make_dense_product(const ProductSize& size,
                               const std::vector<amp::Precision>& precisions, Pass pass) {
   const at::Tensor x = at::randn({size.rows, size.in}), weight = at::randn({size.out, size.in});
   const at::Tensor gradient = at::randn({size.rows, size.out});
-  const auto cost = [&](std::int64_t element) {
+  OperatorCase product(pass, {x, weight}, gradient, [size, pass](std::int64_t element) {
     // A multiplication and an addition for each number of a row and of the weight's columns; the
     // gradients are two products of the same size.
     const bool backward = pass == Pass::kForwardBackward;
     return Cost{.run_bytes = size.rows * (size.out + (backward ? size.in : 0)) * element,
                 .operations = 2 * size.rows * size.in * size.out * (backward ? 3 : 1)};
-  };
+  });
   const Forward libtorch = [](const Tensors& in) { return at::linear(in[0], in[1]); };
-
-  Comparison comparison;
-  comparison.expected = expected_product(pass, x, weight, gradient);
-  Candidates list(pass, {x, weight}, gradient);
-  list.add_baseline("libtorch", libtorch, cost(kFloatBytes));
-  for (const amp::Precision precision : precisions) {
-    if (storage_type(precision) == at::kFloat) continue;
-    list.add_baseline("libtorch " + std::string(amp::to_string(precision)), libtorch,
-                      cost(element_bytes(precision)), precision);
-  }
-  list.add_mezzo(
-      precisions, [](const Tensors& in) { return mezzo::linear(in[0], in[1]); }, cost);
-  comparison.candidates = list.take();
-  return comparison;
+  product.define(libtorch);
+  product.add_baselines("libtorch", precisions, [&](at::ScalarType) { return libtorch; });
+  product.add_mezzo(precisions, [](const Tensors& in) { return mezzo::linear(in[0], in[1]); });
+  return product.take();
 }
 
 }  // namespace
@@ -223,8 +200,8 @@ Plan dense_product(const ProductSize& size, const std::vector<amp::Precision>& p
   const std::int64_t numbers = size.rows * (size.in + size.out) + size.in * size.out;
   const auto num_16_bit = std::count_if(precisions.begin(), precisions.end(),
                                         [](auto p) { return storage_type(p) != at::kFloat; });
-  const std::int64_t bytes =
-      8 + 4 + 4 + num_16_bit * (2 + 2);  // float64, and two of every other type
+  // The operands and results in float64, and two of every other type.
+  const std::int64_t bytes = 2 * 8 + 4 + 4 + num_16_bit * (2 + 2);
   return {.work = fmt::format("linear {} x {} x {}{}", size.rows, size.in, size.out, suffix(pass)),
           .width = size.out,
           .bytes = numbers * bytes,

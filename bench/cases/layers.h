@@ -6,8 +6,8 @@
 #include "mezzo/amp/precision.h"
 
 #include "bench/cases/kernels.h"
-#include "bench/harness/candidates.h"
 #include "bench/harness/measure.h"
+#include "bench/harness/operator_case.h"
 
 namespace mezzo::bench {
 

@@ -94,68 +94,54 @@ Tensors reduced_in_float64(const LibtorchGraph& torch, ReduceOp reduce, const at
   return extreme_in_float64(torch, word_of(reduce), x, gradient);
 }
 
-void add_reduce_baselines(Candidates& list, const Workload& load, const Sizes& sizes,
-                          ReduceOp reduce, const std::function<Cost(std::int64_t)>& cost) {
+void add_reduce_baselines(OperatorCase& reduction, const Workload& load, const Sizes& sizes,
+                          ReduceOp reduce) {
   const auto torch = load.torch;
   const std::string word = word_of(reduce);
   if (reduce == ReduceOp::kProd) {
-    list.add_unsupported("CSR mm reduce", "libtorch's sparse product does not multiply messages");
-    list.add_baseline(
+    reduction.add_unsupported("CSR mm reduce",
+                              "libtorch's sparse product does not multiply messages");
+    reduction.add_baseline(
         "gather-scatter",
         [torch, word](const Tensors& in) {
           return scattered(*torch, in[0].index_select(0, torch->src()), word);
         },
-        {cost(kFloatBytes).run_bytes + sizes.messages() * (sizes.backward() ? 6 : 2)});
+        {reduction.cost().run_bytes + sizes.messages() * (sizes.backward() ? 6 : 2)});
     return;
   }
-  for_each_type(load, [&](amp::Precision precision) {
-    const at::Tensor ones = at::ones({sizes.num_edges}).to(storage_type(precision));
-    const at::Tensor values = torch->matrix(ones);
-    Cost of_run = cost(element_bytes(precision));
-    of_run.run_bytes += sizes.sorting();
-    list.add_baseline(
-        in_type("CSR mm reduce", precision),
-        [values, word](const Tensors& in) { return at::_sparse_mm(values, in[0], word); }, of_run,
-        precision);
-  });
+  const auto reduce_in = [&](at::ScalarType type) -> Forward {
+    const at::Tensor matrix = torch->matrix(at::ones({sizes.num_edges}).to(type));
+    return [matrix, word](const Tensors& in) { return at::_sparse_mm(matrix, in[0], word); };
+  };
+  reduction.add_baselines("CSR mm reduce", load.precisions, reduce_in, sizes.sorting());
 }
 
-Comparison make_copy_u_reduce(const Workload& load, ReduceOp reduce, const Sizes& sizes) {
+Comparison make_copy_u_reduce(const Workload& load, const Sizes& sizes, ReduceOp reduce) {
   const at::Tensor drawn = at::randn({sizes.num_src, sizes.width});
   const at::Tensor x = reduce == ReduceOp::kProd ? at::where(drawn.lt(0), -1.0, 1.0).to(at::kFloat)
                                                  : drawn.to(at::kBFloat16).to(at::kFloat);
   const at::Tensor gradient = at::randn({sizes.num_dst, sizes.width});
   const bool extreme = reduce == ReduceOp::kMax || reduce == ReduceOp::kMin;
-  const auto cost = [&](std::int64_t size) {
-    // As a sum; which message it was is written and read once where that decides the gradient.
+  OperatorCase reduction(sizes.pass, {x}, gradient, [sizes, extreme](std::int64_t size) {
+    // As a sum; which message it was is written and read once if that decides the gradient.
     const std::int64_t chosen =
         extreme && sizes.backward() ? 2 * sizes.num_dst * sizes.width * sizes.id_bytes : 0;
     return Cost{sizes.nodes(size) + chosen,
                 sizes.sum(size, false) * (sizes.backward() ? 2 : 1) + chosen};
-  };
-
-  Comparison comparison;
+  });
   const Tensors reference =
       reduced_in_float64(*load.torch, reduce, checked(x).to(at::kDouble).contiguous(),
                          checked(gradient).to(at::kDouble).contiguous());
-  comparison.expected = {{reference[0].to(at::kFloat)}};
-  if (sizes.backward()) comparison.expected.push_back({reference[1].to(at::kFloat)});
-  Candidates list(sizes.pass, {x}, gradient);
-  add_reduce_baselines(list, load, sizes, reduce, cost);
-  list.add_mezzo(
-      load.precisions,
-      [topology = load.topology, reduce](const Tensors& in) {
-        return gspmm(topology, BinaryOp::kCopyLhs, reduce, in[0], std::nullopt);
-      },
-      cost);
-  comparison.candidates = list.take();
-  for (Candidate& candidate : comparison.candidates) {
-    candidate.arrange = [](Tensors results) {
-      for (at::Tensor& result : results) result = checked(result);
-      return results;
-    };
-  }
-  return comparison;
+  reduction.expect({reference[0].to(at::kFloat)});
+  if (sizes.backward()) reduction.expect({reference[1].to(at::kFloat)});
+  add_reduce_baselines(reduction, load, sizes, reduce);
+  reduction.add_mezzo(load.precisions, [topology = load.topology, reduce](const Tensors& in) {
+    return gspmm(topology, BinaryOp::kCopyLhs, reduce, in[0], std::nullopt);
+  });
+  return reduction.take([](Tensors results) {
+    for (at::Tensor& result : results) result = checked(result);
+    return results;
+  });
 }
 
 /// 1 / sqrt(degree), 0 for nodes without edges. degrees: int64 [N].
@@ -175,71 +161,50 @@ Comparison make_degree_scaled_sum(const Workload& load, const Sizes& sizes) {
   const at::Tensor exact_values = torch->to_csr_order(of_edges);
   const at::Tensor values = exact_values.to(at::kFloat);
   const at::Tensor matrix = torch->matrix(values), transposed = torch->transpose(values);
-  const auto cost = [&](std::int64_t size) {
+  OperatorCase sum(sizes.pass, {x}, gradient, [sizes](std::int64_t size) {
     // As a plain sum; a scale for each neighbour's row and each result.
     const std::int64_t scales = (sizes.num_edges + sizes.num_dst) * kFloatBytes;
     return Cost{sizes.nodes(size), (sizes.sum(size, false) + scales) * (sizes.backward() ? 2 : 1)};
-  };
-
-  Comparison comparison;
-  comparison.expected = {{reference_sum(*torch, x, exact_values)}};
+  });
+  sum.expect({reference_sum(*torch, x, exact_values)});
   if (sizes.backward()) {
-    comparison.expected.push_back({reference_transposed_sum(*torch, gradient, exact_values)});
-  }
-  Candidates list(sizes.pass, {x}, gradient);
-  if (sizes.backward()) {
-    list.add_handwritten(
-        "cached transpose",
-        [=]() -> Tensors {
-          return {matrix.mm(x), transposed.mm(gradient)};
-        },
-        cost(kFloatBytes));
+    sum.expect({reference_transposed_sum(*torch, gradient, exact_values)});
+    const auto run = [=]() -> Tensors { return {matrix.mm(x), transposed.mm(gradient)}; };
+    sum.add_handwritten("cached transpose", run, sum.cost());
   } else {
-    list.add_baseline(
-        "CSR mm", [matrix](const Tensors& in) { return at::mm(matrix, in[0]); }, cost(kFloatBytes));
+    sum.add_baseline(
+        "CSR mm", [matrix](const Tensors& in) { return at::mm(matrix, in[0]); }, sum.cost());
   }
-  for_each_type(load, [&](amp::Precision precision) {
-    const at::ScalarType type = storage_type(precision);
+  const auto scale_in = [&](at::ScalarType type) -> Forward {
     const at::Tensor ones = torch->matrix(at::ones({sizes.num_edges}).to(type));
     const at::Tensor before = out_scale.to(type).unsqueeze(1);
     const at::Tensor after = in_scale.to(type).unsqueeze(1);
-    Cost of_run = cost(element_bytes(precision));
-    of_run.run_bytes += sizes.sorting() + 2 * sizes.nodes(element_bytes(precision));
-    list.add_baseline(
-        in_type("scale, CSR mm reduce, scale", precision),
-        [=](const Tensors& in) { return at::_sparse_mm(ones, in[0] * before, "sum") * after; },
-        of_run, precision);
-  });
-  list.add_mezzo(
-      load.precisions,
-      [topology = load.topology, out_scale, in_scale](const Tensors& in) {
-        return mezzo::scaled_sum(topology, in[0], std::nullopt, out_scale, in_scale);
-      },
-      cost);
-  comparison.candidates = list.take();
-  return comparison;
+    return [=](const Tensors& in) { return at::_sparse_mm(ones, in[0] * before, "sum") * after; };
+  };
+  sum.add_baselines("scale, CSR mm reduce, scale", load.precisions, scale_in,
+                    sizes.sorting() + 2 * sizes.nodes(kFloatBytes));
+  sum.add_mezzo(load.precisions,
+                [topology = load.topology, out_scale, in_scale](const Tensors& in) {
+                  return mezzo::scaled_sum(topology, in[0], std::nullopt, out_scale, in_scale);
+                });
+  return sum.take();
 }
 
 }  // namespace
 
 Plan copy_u_reduce(const Workload& load, ReduceOp reduce, std::int64_t width, Pass pass) {
   const Sizes sizes(load, width, pass);
-  const std::int64_t nodes = sizes.nodes(1);
   constexpr std::int64_t kDoubles = 5;  // of E x checked columns, alive at once
-  return {.work = "copy_u " + std::string(name_of(ReduceOps{}, reduce)) + suffix(pass),
-          .width = width,
-          .bytes = operand_bytes(load, nodes + 2 * sizes.num_edges, nodes) +
-                   kDoubles * 8 * sizes.num_edges * checked_columns(width),
-          .make = [load, reduce, sizes] { return make_copy_u_reduce(load, reduce, sizes); }};
+  return graph_plan(
+      "copy_u " + std::string(name_of(ReduceOps{}, reduce)), load, sizes,
+      operand_bytes(load, sizes, 2) + kDoubles * 8 * sizes.num_edges * checked_columns(width),
+      [reduce](const Workload& on, const Sizes& of) { return make_copy_u_reduce(on, of, reduce); });
 }
 
 Plan degree_scaled_sum(const Workload& load, std::int64_t width, Pass pass) {
   const Sizes sizes(load, width, pass);
-  const std::int64_t nodes = sizes.nodes(1);
-  return {.work = "scaled sum" + suffix(pass),
-          .width = width,
-          .bytes = operand_bytes(load, nodes + 6 * sizes.num_edges, nodes),
-          .make = [load, sizes] { return make_degree_scaled_sum(load, sizes); }};
+  return graph_plan("scaled sum", load, sizes, operand_bytes(load, sizes, 6),
+                    make_degree_scaled_sum);
 }
 
 }  // namespace mezzo::bench

@@ -57,26 +57,18 @@ struct GroupedWork {
     return {.run_bytes = numbers * element * (backward() ? 2 : 1),
             .operations = 2 * size.rows * width * width * (backward() ? 3 : 1)};
   }
-  Tensors operands() const {
-    return {at::randn({size.rows, width}), at::randn({size.groups, width, width})};
+  OperatorCase operator_case() const {
+    const Tensors operands = {at::randn({size.rows, width}),
+                              at::randn({size.groups, width, width})};
+    return {pass, operands, at::randn({size.rows, width}),
+            [work = *this](std::int64_t element) { return work.cost(element); }};
   }
-  std::vector<Expected> expected(const Tensors& operands, const at::Tensor& gradient,
-                                 const Forward& forward) const {
-    const Tensors doubles = {operands[0].to(at::kDouble), operands[1].to(at::kDouble)};
-    std::vector<Expected> expected;
-    for (const at::Tensor& result : job(pass, doubles, gradient.to(at::kDouble), forward)()) {
-      expected.push_back({result.detach().to(at::kFloat)});
-    }
-    return expected;
-  }
-  /// libtorch's loop in float32 and bfloat16; its float16 products take minutes.
-  void add_loop(Candidates& list, const Forward& loop) const {
-    list.add_baseline("loop of mm", loop, cost(kFloatBytes));
-    if (std::find(precisions.begin(), precisions.end(), amp::Precision::kBFloat16) !=
-        precisions.end()) {
-      list.add_baseline("loop of mm bf16", loop, cost(element_bytes(amp::Precision::kBFloat16)),
-                        amp::Precision::kBFloat16);
-    }
+  /// libtorch's loop, which also defines the product; its float16 products take minutes.
+  void add_loop(OperatorCase& product, const Forward& loop) const {
+    product.define(loop);
+    std::vector<amp::Precision> fast = precisions;
+    std::erase(fast, amp::Precision::kFloat16);
+    product.add_baselines("loop of mm", fast, [&](at::ScalarType) { return loop; });
   }
   std::int64_t bytes() const {
     constexpr std::int64_t kOperands = 4 + 2 + 2, kDoubles = 6 * 8;
@@ -87,20 +79,12 @@ struct GroupedWork {
 Comparison make_segment_products(const GroupedWork& work) {
   const std::vector<std::int64_t> lengths = lengths_of(work.size);
   const at::Tensor counts = at::tensor(lengths, at::kLong);
-  const Tensors operands = work.operands();
-  const at::Tensor gradient = at::randn({work.size.rows, work.width});
-  const Forward loop = [lengths](const Tensors& in) { return loop_of_products(lengths, in); };
-
-  Comparison comparison;
-  comparison.expected = work.expected(operands, gradient, loop);
-  Candidates list(work.pass, operands, gradient);
-  work.add_loop(list, loop);
-  list.add_mezzo(
-      work.precisions,
-      [counts](const Tensors& in) { return mezzo::segment_mm(in[0], in[1], counts); },
-      [&work](std::int64_t element) { return work.cost(element); });
-  comparison.candidates = list.take();
-  return comparison;
+  OperatorCase product = work.operator_case();
+  work.add_loop(product, [lengths](const Tensors& in) { return loop_of_products(lengths, in); });
+  product.add_mezzo(work.precisions, [counts](const Tensors& in) {
+    return mezzo::segment_mm(in[0], in[1], counts);
+  });
+  return product.take();
 }
 
 Comparison make_gathered_products(const GroupedWork& work) {
@@ -111,30 +95,20 @@ Comparison make_gathered_products(const GroupedWork& work) {
   // Where the rows of each group stand, and where each row stands among them.
   const at::Tensor order = ids.argsort(/*stable=*/true, /*dim=*/0, /*descending=*/false);
   const at::Tensor places = order.argsort();
-  const Tensors operands = work.operands();
-  const at::Tensor gradient = at::randn({work.size.rows, work.width});
-  const Forward loop = [lengths, order, places](const Tensors& in) {
+  OperatorCase product = work.operator_case();
+  work.add_loop(product, [lengths, order, places](const Tensors& in) {
     return loop_of_products(lengths, {in[0].index_select(0, order), in[1]}).index_select(0, places);
-  };
-
-  Comparison comparison;
-  comparison.expected = work.expected(operands, gradient, loop);
-  Candidates list(work.pass, operands, gradient);
-  work.add_loop(list, loop);
+  });
   const std::int64_t factors = work.size.rows * work.width * work.width * kFloatBytes;
-  Cost of_gathering = work.cost(kFloatBytes);
-  of_gathering.run_bytes += factors * (work.backward() ? 3 : 1);
-  list.add_baseline(
+  product.add_baseline(
       "index_select, bmm",
       [ids](const Tensors& in) {
         return at::bmm(in[0].unsqueeze(1), in[1].index_select(0, ids)).squeeze(1);
       },
-      of_gathering);
-  list.add_mezzo(
-      work.precisions, [ids](const Tensors& in) { return mezzo::gather_mm(in[0], in[1], ids); },
-      [&work](std::int64_t element) { return work.cost(element); });
-  comparison.candidates = list.take();
-  return comparison;
+      product.cost(amp::Precision::kFloat32, factors * (work.backward() ? 3 : 1)));
+  product.add_mezzo(work.precisions,
+                    [ids](const Tensors& in) { return mezzo::gather_mm(in[0], in[1], ids); });
+  return product.take();
 }
 
 /// Results of a dropout of a half as those of one that drops nothing, if they are right: what is
@@ -159,35 +133,22 @@ Comparison make_row_dropout(std::int64_t rows, std::int64_t width,
   const at::Tensor x = at::rand({rows, width}) + kHalf;  // none is 0, in any precision
   const at::Tensor gradient = at::randn({rows, width});
   const bool backward = pass == Pass::kForwardBackward;
-  const auto cost = [&](std::int64_t size) {
+  OperatorCase dropout(pass, {x}, gradient, [=](std::int64_t size) {
     // Forward: rows read, results written; backward: the same of the gradients. A mask not counted.
     return Cost{x.numel() * size * (backward ? 2 : 1), x.numel() * size * (backward ? 4 : 2)};
-  };
-
-  Comparison comparison;
+  });
   Tensors expected = {x * 2};
   if (backward) expected.push_back(gradient * 2);
-  for (const at::Tensor& result : expected) comparison.expected.push_back({result});
-  comparison.expected.push_back({at::ones({1})});
-  Candidates list(pass, {x}, gradient);
-  const Forward libtorch = [](const Tensors& in) { return at::dropout(in[0], kHalf, true); };
-  list.add_baseline("libtorch", libtorch, cost(kFloatBytes));
-  for (const amp::Precision precision : precisions) {
-    if (storage_type(precision) == at::kFloat) continue;
-    list.add_baseline("libtorch " + std::string(amp::to_string(precision)), libtorch,
-                      cost(element_bytes(precision)), precision);
-  }
-  list.add_mezzo(
-      precisions,
-      [](const Tensors& in) { return mezzo::feature_dropout(in[0], kHalf, /*training=*/true); },
-      cost);
-  comparison.candidates = list.take();
-  for (Candidate& candidate : comparison.candidates) {
-    candidate.arrange = [expected](const Tensors& results) {
-      return fill_dropped(expected, results);
-    };
-  }
-  return comparison;
+  for (const at::Tensor& result : expected) dropout.expect({result});
+  dropout.expect({at::ones({1})});
+  dropout.add_baselines("libtorch", precisions, [](at::ScalarType) -> Forward {
+    return [](const Tensors& in) { return at::dropout(in[0], kHalf, true); };
+  });
+  dropout.add_mezzo(precisions, [](const Tensors& in) {
+    return mezzo::feature_dropout(in[0], kHalf, /*training=*/true);
+  });
+  return dropout.take(
+      [expected](const Tensors& results) { return fill_dropped(expected, results); });
 }
 
 std::string product_text(const char* name, const GroupedWork& work) {

@@ -5,12 +5,12 @@
 
 #include "mezzo/amp/precision.h"
 
-#include "bench/harness/candidates.h"
 #include "bench/harness/measure.h"
+#include "bench/harness/operator_case.h"
 
 namespace mezzo::bench {
 
-// Further works as in bench_kernels.h, on rows without a graph.
+// Further works as in kernels.h, on rows without a graph.
 
 /// Rows in groups, each of which has a factor of its own, as the relations of a heterogeneous
 /// graph.
@@ -29,9 +29,9 @@ Plan segment_products(const GroupedRows& size, std::int64_t width,
 Plan gathered_products(const GroupedRows& size, std::int64_t width,
                        const std::vector<amp::Precision>& precisions, Pass pass);
 
-/// `feature_dropout` of half of the elements of [rows, width], beside libtorch's. What is kept has
-/// to be doubled and the gradient with it, what is dropped has to have no gradient, and the number
-/// that is kept has to be within six standard deviations of a half.
+/// `feature_dropout` of half of the elements of [rows, width], beside libtorch's. Checked: the
+/// others are doubled and so is their gradient, dropped ones have no gradient, and the number of
+/// dropped ones is within six standard deviations of a half.
 Plan row_dropout(std::int64_t rows, std::int64_t width,
                  const std::vector<amp::Precision>& precisions, Pass pass);
 

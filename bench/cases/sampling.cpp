@@ -162,19 +162,17 @@ at::Tensor sampling_seeds(const Graph& graph, const SamplingWork& work) {
                                           : at::remainder(order * kStride, graph.num_nodes());
 }
 
-double million_edges(const Graph& graph, const SamplingWork& work) {
-  BlockLoader loader(graph, sampling_seeds(graph, work), bare_options(work, 0));
-  return static_cast<double>(sample_all(loader)) * 1e-6;
-}
-
 Plan neighbor_sampling(const Graph& graph, const SamplingWork& work, std::int64_t threads) {
   return {.work = "neighbour sampling " + text_of(work),
           .bytes = graph.num_edges() * 4 + graph.num_nodes() * 4 * (threads + 2),
           .make = [&graph, work, threads] { return make_sampling(graph, work, threads); }};
 }
 
-std::string format_rates(const Outcome& outcome, double edges) {
-  const auto rate = [edges](double milliseconds) { return edges / (1e-3 * milliseconds); };
+std::string format_rates(const Outcome& outcome) {
+  const auto rate = [&outcome](double milliseconds) {
+    const auto edges = static_cast<double>(outcome.measurements.front().cost.items);
+    return 1e-6 * edges / (1e-3 * milliseconds);
+  };
   std::vector<std::vector<std::string>> rows = {
       {"candidate", "M edges/s", "median", "of bare reads"}};
   for (const Measurement& measured : outcome.measurements) {

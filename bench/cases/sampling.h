@@ -33,9 +33,6 @@ Plan neighbor_sampling(const Graph& graph, const SamplingWork& work, std::int64_
 
 /// A table of the rates of an outcome of neighbor_sampling: millions of edges a second by minima
 /// and medians, and their share of the bare loop's on as many threads.
-std::string format_rates(const Outcome& outcome, double million_edges);
-
-/// Millions of edges that the work samples.
-double million_edges(const Graph& graph, const SamplingWork& work);
+std::string format_rates(const Outcome& outcome);
 
 }  // namespace mezzo::bench

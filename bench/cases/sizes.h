@@ -2,13 +2,14 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <utility>
 
 #include <ATen/ATen.h>
 
 #include "bench/cases/kernels.h"
-#include "bench/harness/candidates.h"
+#include "bench/harness/operator_case.h"
 
 // What the comparisons of operations share; internal to them.
 
@@ -19,13 +20,13 @@ struct Sizes {
   std::int64_t num_src, num_dst, num_edges, width, id_bytes;
   Pass pass;
 
-  Sizes(const Workload& load, std::int64_t given_width, Pass given_pass)
+  Sizes(const Workload& load, std::int64_t features, Pass what)
       : num_src(load.topology.num_src()),
         num_dst(load.topology.num_dst()),
         num_edges(load.topology.num_edges()),
-        width(given_width),
+        width(features),
         id_bytes(load.topology.id_dtype() == at::kInt ? 4 : 8),
-        pass(given_pass) {}
+        pass(what) {}
 
   bool backward() const { return pass == Pass::kForwardBackward; }
   std::int64_t nodes(std::int64_t size) const { return (num_src + num_dst) * width * size; }
@@ -52,24 +53,20 @@ inline std::int64_t operand_bytes(const Workload& load, std::int64_t operands,
   return operands * (kFloatBytes + 2 * num_16_bit) + 3 * results * kFloatBytes;
 }
 
-/// Calls f(precision) for float32 and every 16-bit precision of the workload.
-template <class F>
-void for_each_type(const Workload& load, F&& f) {
-  f(amp::Precision::kFloat32);
-  for (const amp::Precision precision : load.precisions) {
-    if (storage_type(precision) != at::kFloat) f(precision);
-  }
+/// Of an operator on rows of both sides, with so many numbers more per edge.
+inline std::int64_t operand_bytes(const Workload& load, const Sizes& sizes, std::int64_t per_edge) {
+  const std::int64_t nodes = sizes.nodes(1);
+  return operand_bytes(load, nodes + per_edge * sizes.num_edges, nodes);
 }
 
-inline std::string in_type(const std::string& name, amp::Precision precision) {
-  return precision == amp::Precision::kFloat32
-             ? name
-             : name + " " + std::string(amp::to_string(precision));
-}
-
-/// A result by edge, of which some are compared.
-inline Expected every(const at::Tensor& by_edge, std::int64_t stride) {
-  return {by_edge.slice(0, 0, by_edge.size(0), stride).clone(), stride};
+/// bytes, make: of Plan; the plan keeps the workload.
+inline Plan graph_plan(const std::string& work, const Workload& load, const Sizes& sizes,
+                       std::int64_t bytes,
+                       std::function<Comparison(const Workload&, const Sizes&)> make) {
+  return {.work = work + suffix(sizes.pass),
+          .width = sizes.width,
+          .bytes = bytes,
+          .make = [load, sizes, make = std::move(make)] { return make(load, sizes); }};
 }
 
 }  // namespace mezzo::bench

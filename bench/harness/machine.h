@@ -5,7 +5,7 @@
 namespace mezzo::bench {
 
 /// Bytes of memory that the process can still take without swapping (Linux's MemAvailable), after
-/// it has given freed pages back to the system. The largest number where the system does not tell.
+/// it has given freed pages back to the system. The largest number if the system does not say.
 std::int64_t available_bytes();
 
 /// How memory is read by read_bandwidth.
@@ -16,11 +16,11 @@ struct ReadPattern {
   int threads = 1;                             ///< each reads a part of the rows of its own
 };
 
-/// Bytes read a second, the best of `passes` passes over the array. Allocates the array.
+/// Bytes read per second, the best of `passes` passes over the array. Allocates the array.
 double read_bandwidth(const ReadPattern& pattern, int passes = 5);
 
 /// read_bandwidth of ascending rows with as many threads as libtorch uses: what limits work that
-/// finds nothing in the caches. Measured once per process. The array is 1 GiB, less where memory is
+/// finds nothing in the caches. Measured once per process. The array is 1 GiB, less if memory is
 /// short.
 double stream_bandwidth();
 

@@ -17,7 +17,7 @@ namespace mezzo::bench {
 
 using Tensors = std::vector<at::Tensor>;
 
-/// A part of the work of a candidate and what it took, once a run.
+/// A part of the work of a candidate and its time in each run.
 struct Stage {
   std::string name;
   std::vector<double> milliseconds;
@@ -89,14 +89,14 @@ struct Measurement {
   std::string name;
   bool is_mezzo = false;
   amp::Precision precision = amp::Precision::kFloat32;
-  std::vector<double> milliseconds;  ///< one a round; empty where it was skipped
+  std::vector<double> milliseconds;  ///< one per round; empty if it was skipped
   /// Largest difference to the expected result over the largest element of that, over all results;
   /// NaN for the candidate that gave the expected results.
   double error = std::numeric_limits<double>::quiet_NaN();
   std::int64_t peak_bytes = 0;  ///< of tensors beyond those that were there, the results included
   Cost cost;                    ///< of the candidate
   Stages stages;
-  std::string skipped;  ///< why it was not run; empty where it was
+  std::string skipped;  ///< why it was not run; empty if it was
 
   double minimum() const;  ///< milliseconds
   double median() const;   ///< milliseconds
@@ -107,13 +107,13 @@ struct Outcome {
   std::string work;
   std::int64_t width = 0;
   std::vector<Measurement> measurements;
-  std::string skipped;  ///< why nothing was run; empty where something was
+  std::string skipped;  ///< why nothing was run; empty if something was
 };
 
 struct MeasureOptions {
   at::Device device = at::kCPU;
   std::int64_t rounds = 7;                 ///< >= 1
-  std::int64_t repeats = 1;                ///< runs a round; times are per run
+  std::int64_t repeats = 1;                ///< runs per round; times are per run
   std::int64_t warm_ups = 1;               ///< the results of the first are checked
   std::function<bool()> should_stop = {};  ///< asked between runs
   std::function<void(const std::string&)> on_progress = {};  ///< called before each round

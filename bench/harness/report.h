@@ -12,7 +12,7 @@ namespace mezzo::bench {
 
 /// The outcomes of one run of a program, and under which conditions they were measured.
 struct Report {
-  std::string graph;  ///< its name; empty where there is none
+  std::string graph;  ///< its name; empty if there is none
   std::int64_t num_nodes = 0, num_edges = 0;
   std::int64_t threads = 1, rounds = 0;
   double stream_bandwidth = 0;  ///< bytes a second, see stream_bandwidth()
@@ -22,16 +22,16 @@ struct Report {
 /// One line: graph, threads, rounds, stream bandwidth, instruction sets.
 std::string format_conditions(const Report& report);
 
-/// A table of one comparison, a candidate a line: minimum and median in ms, the error, the memory
-/// beyond the operands, the median of each stage, or else the bytes moved a second and their share
-/// of `stream_bandwidth` (of work that arithmetic bounds, its operations a second); of ours, how
-/// often as fast as each baseline and as our float32 they are, by minima. The reasons for what was
-/// skipped come below.
+/// A table of one comparison, one line per candidate: minimum and median in ms, the error, the
+/// memory beyond the operands, and the median of each stage. Without stages: bytes moved per second
+/// and their share of `stream_bandwidth`, or operations per second if the work is bound by
+/// arithmetic. Mezzo's candidates have their speed-up over each baseline and over Mezzo's float32,
+/// by minima. The reasons for what was skipped come below.
 std::string format_outcome(const Outcome& outcome, double stream_bandwidth);
 
-/// A table of all comparisons, one a line: the fastest baseline in float32 and ours in each of
-/// `precisions`, minima in ms; how often as fast as that baseline float32 is, and as float32 the
-/// others are. The reasons for what was skipped come below.
+/// A table of all comparisons, one per line: minima in ms of the fastest float32 baseline and of
+/// Mezzo in each of `precisions`; the speed-up of Mezzo's float32 over that baseline, and of the
+/// other precisions over Mezzo's float32. The reasons for what was skipped come below.
 std::string format_summary(const Report& report, const std::vector<amp::Precision>& precisions);
 
 /// One JSON object with all times.

@@ -18,7 +18,7 @@ class LapClock {
   Clock::time_point last_ = Clock::now();
 };
 
-/// Appends a time to the stage `name`, which is added at the end where there is none.
+/// Appends a time to the stage `name`, which is added at the end if it is new.
 void note(Stages& stages, const std::string& name, double milliseconds);
 
 /// Milliseconds that this library's operations took.
@@ -30,7 +30,7 @@ struct OperationTimes {
   double sum() const { return first_product + products + aggregation + attention; }
 };
 
-/// While it lives, adds up the times of this library's operations that the calling thread calls,
+/// Adds up the times of this library's operations that the calling thread calls,
 /// by libtorch's record of functions. Those inside others count as part of them. One at a time.
 class OperationRecorder {
  public:
