@@ -21,7 +21,6 @@ namespace mezzo {
 namespace {
 
 using dist::ProcessGroup;
-using dist::ReduceOp;
 using test::all_good;
 using test::Ending;
 using test::FreePort;
@@ -80,8 +79,8 @@ TEST(CollectiveCheck, all_reduce_of_different_tensors_is_an_error_on_every_rank)
                   });
   expect_mismatch(2, {"all_reduce (max) of Float [3] on rank 0", "all_reduce (min) of Float [3]"},
                   [](ProcessGroup& group) {
-                    group.all_reduce(at::ones({3}),
-                                     group.rank() == 0 ? ReduceOp::kMax : ReduceOp::kMin);
+                    group.all_reduce(at::ones({3}), group.rank() == 0 ? dist::ReduceOp::kMax
+                                                                      : dist::ReduceOp::kMin);
                   });
   expect_mismatch(2, {"all_reduce (sum) of Float [2, 3] on rank 0", "(sum) of Float [3, 2]"},
                   [](ProcessGroup& group) {
@@ -94,7 +93,7 @@ TEST(CollectiveCheck, what_one_rank_refuses_is_told_to_the_others) {
   expect_mismatch(2, {"dist::reduce_scatter: "},
                   [](ProcessGroup& group) { group.reduce_scatter(rows_by_rank(group, 4, 3)); });
   expect_mismatch(2, {"dist::all_reduce: "}, [&](ProcessGroup& group) {
-    group.all_reduce(at::ones({3}, second(group) ? at::kInt : at::kFloat), ReduceOp::kMean);
+    group.all_reduce(at::ones({3}, second(group) ? at::kInt : at::kFloat), dist::ReduceOp::kMean);
   });
   expect_mismatch(2, {"root is 2, not one of 2 ranks"}, [&](ProcessGroup& group) {
     group.broadcast(at::ones({3}), second(group) ? 2 : 0);
@@ -156,7 +155,8 @@ TEST(CollectiveCheck, different_operations_are_an_error_on_every_rank) {
   expect_mismatch(2, {"all_gather of Float [3] on rank 0", "reduce_scatter (max) of Float [4]"},
                   [](ProcessGroup& group) {
                     if (group.rank() == 0) group.all_gather(at::ones({3}));
-                    if (group.rank() == 1) group.reduce_scatter(at::ones({4}), ReduceOp::kMax);
+                    if (group.rank() == 1)
+                      group.reduce_scatter(at::ones({4}), dist::ReduceOp::kMax);
                   });
 }
 
@@ -184,7 +184,7 @@ TEST(CollectiveCheck, calls_that_fit_together_give_what_they_gave) {
     const at::Tensor rows = at::ones({group.rank() + 2, 3});
     require(group.all_to_all(rows, counts).size(0) == (group.rank() == 0 ? 2 : 3), "all_to_all");
     require(group.ranks_that_differ(group.rank() == 0 ? "a" : "longer").size() == 1, "texts");
-    require(group.all_reduce(1.5, ReduceOp::kMax) == 1.5, "a number");
+    require(group.all_reduce(1.5, dist::ReduceOp::kMax) == 1.5, "a number");
     const at::Tensor weight = at::ones({2}, at::kBFloat16).requires_grad_();
     weight.mutable_grad() = at::ones({2}, at::kBFloat16);
     dist::all_reduce_gradients({weight}, group, {.traffic = dist::GradientTraffic::kBFloat16});

@@ -19,7 +19,6 @@ namespace mezzo {
 namespace {
 
 using dist::ProcessGroup;
-using dist::ReduceOp;
 using dist::Work;
 using test::on_ranks;
 using test::require;
@@ -39,7 +38,7 @@ TEST(CollectivesAsync, all_kinds_are_under_way_at_once) {
       std::vector<Work> works;
       works.push_back(group.broadcast_async(sent, ranks - 1));
       works.push_back(group.all_gather_async(gathered, own));
-      works.push_back(group.reduce_scatter_async(rows, own, ReduceOp::kMean));
+      works.push_back(group.reduce_scatter_async(rows, own, dist::ReduceOp::kMean));
       works.push_back(group.barrier_async());
       works.push_back(group.all_reduce_async(reduced));
       for (std::size_t i = works.size(); i-- > 0;) {

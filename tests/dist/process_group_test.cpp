@@ -16,7 +16,6 @@ namespace mezzo {
 namespace {
 
 using dist::ProcessGroup;
-using dist::ReduceOp;
 using std::chrono::milliseconds;
 using test::all_good;
 using test::has;
@@ -37,17 +36,17 @@ at::Tensor stacked(std::int64_t world_size, at::ScalarType type) {
 }
 
 /// By the definition, in double precision (exact for these numbers).
-at::Tensor reduced(const at::Tensor& all, ReduceOp op) {
+at::Tensor reduced(const at::Tensor& all, dist::ReduceOp op) {
   const at::ScalarType type = all.scalar_type();
   const at::Tensor wide = all.is_complex() ? all : all.to(at::kDouble);
   switch (op) {
-    case ReduceOp::kSum:
+    case dist::ReduceOp::kSum:
       return wide.sum(0).to(type);
-    case ReduceOp::kMean:
+    case dist::ReduceOp::kMean:
       return (wide.sum(0) / static_cast<double>(all.size(0))).to(type);
-    case ReduceOp::kMax:
+    case dist::ReduceOp::kMax:
       return wide.amax(0).to(type);
-    case ReduceOp::kMin:
+    case dist::ReduceOp::kMin:
       return wide.amin(0).to(type);
   }
   return {};
@@ -58,7 +57,7 @@ const std::vector<at::ScalarType> kWhole = {at::kByte, at::kChar, at::kShort,
                                             at::kInt,  at::kLong, at::kBool};
 const std::vector<at::ScalarType> kComplex = {at::kComplexFloat, at::kComplexDouble};
 
-void check_all_reduce(const ProcessGroup& group, at::ScalarType type, ReduceOp op) {
+void check_all_reduce(const ProcessGroup& group, at::ScalarType type, dist::ReduceOp op) {
   const at::Tensor expected = reduced(stacked(group.world_size(), type), op);
   const at::Tensor tensor = numbers_of(group.rank(), type);
   group.all_reduce(tensor, op);
@@ -74,12 +73,13 @@ void check_all_reduce(const ProcessGroup& group, at::ScalarType type, ReduceOp o
 TEST(ProcessGroup, all_reduce_is_exact_in_every_dtype_and_operation) {
   for (const std::int64_t size : kWorldSizes) {
     EXPECT_TRUE(all_good(run_group(size, [](ProcessGroup& group) {
-      for (const ReduceOp op : {ReduceOp::kSum, ReduceOp::kMean, ReduceOp::kMax, ReduceOp::kMin}) {
+      for (const dist::ReduceOp op : {dist::ReduceOp::kSum, dist::ReduceOp::kMean,
+                                      dist::ReduceOp::kMax, dist::ReduceOp::kMin}) {
         for (const at::ScalarType type : kFloating) check_all_reduce(group, type, op);
-        if (op == ReduceOp::kMean) continue;
+        if (op == dist::ReduceOp::kMean) continue;
         for (const at::ScalarType type : kWhole) check_all_reduce(group, type, op);
       }
-      for (const ReduceOp op : {ReduceOp::kSum, ReduceOp::kMean}) {
+      for (const dist::ReduceOp op : {dist::ReduceOp::kSum, dist::ReduceOp::kMean}) {
         for (const at::ScalarType type : kComplex) check_all_reduce(group, type, op);
       }
     })));
@@ -94,11 +94,11 @@ TEST(ProcessGroup, sums_and_means_of_16_bits_are_rounded_once) {
     group.all_reduce(sum);
     require(at::equal(sum, at::full({3}, 259.0, at::kDouble).to(at::kBFloat16)), "the sum");
     const at::Tensor mean = own.clone();
-    group.all_reduce(mean, ReduceOp::kMean);
+    group.all_reduce(mean, dist::ReduceOp::kMean);
     require(at::equal(mean, at::full({3}, 259.0 / 4, at::kDouble).to(at::kBFloat16)), "the mean");
     // 65504 is the largest float16: the sum is not, the mean is.
     const at::Tensor large = at::full({3}, 65504.0, at::kHalf);
-    group.all_reduce(large, ReduceOp::kMean);
+    group.all_reduce(large, dist::ReduceOp::kMean);
     require(at::equal(large, at::full({3}, 65504.0, at::kHalf)), "the mean of large numbers");
   })));
 }
@@ -110,11 +110,11 @@ TEST(ProcessGroup, nan_and_infinity_pass_through_every_operation) {
     for (const at::ScalarType type : kFloating) {
       for (std::int64_t giver = 0; giver < group.world_size(); ++giver) {
         const bool gives = group.rank() == giver;
-        for (const ReduceOp op :
-             {ReduceOp::kSum, ReduceOp::kMean, ReduceOp::kMax, ReduceOp::kMin}) {
+        for (const dist::ReduceOp op : {dist::ReduceOp::kSum, dist::ReduceOp::kMean,
+                                        dist::ReduceOp::kMax, dist::ReduceOp::kMin}) {
           at::Tensor tensor = at::full({3}, 1.0, type);
           if (gives) tensor[1] = nan;
-          if (gives) tensor[2] = op == ReduceOp::kMin ? -inf : inf;
+          if (gives) tensor[2] = op == dist::ReduceOp::kMin ? -inf : inf;
           group.all_reduce(tensor, op);
           tensor = tensor.to(at::kDouble);
           require(std::isfinite(tensor[0].item<double>()), "the number");
@@ -141,7 +141,7 @@ TEST(ProcessGroup, several_reductions_are_under_way_at_once) {
     std::vector<dist::Work> works;
     for (int i = 0; i < 8; ++i) {
       tensors.push_back(at::full({1000 + i}, static_cast<double>(group.rank() + i), at::kFloat));
-      works.push_back(group.all_reduce_async(tensors.back(), ReduceOp::kMean));
+      works.push_back(group.all_reduce_async(tensors.back(), dist::ReduceOp::kMean));
     }
     for (std::size_t i = tensors.size(); i-- > 0;) {
       works[i].wait();
@@ -193,7 +193,7 @@ TEST(ProcessGroup, all_gather_stacks_the_tensors_in_every_dtype) {
 }
 
 /// Each rank's share has other rows: the same ones, turned by its number.
-void check_reduce_scatter(const ProcessGroup& group, at::ScalarType type, ReduceOp op) {
+void check_reduce_scatter(const ProcessGroup& group, at::ScalarType type, dist::ReduceOp op) {
   std::vector<at::Tensor> parts;
   for (std::int64_t rank = 0; rank < group.world_size(); ++rank) {
     parts.push_back(at::roll(numbers_of(group.rank(), type), {rank}, {0}));
@@ -214,12 +214,13 @@ void check_reduce_scatter(const ProcessGroup& group, at::ScalarType type, Reduce
 TEST(ProcessGroup, reduce_scatter_gives_each_rank_its_rows) {
   for (const std::int64_t size : kWorldSizes) {
     EXPECT_TRUE(all_good(run_group(size, [](ProcessGroup& group) {
-      for (const ReduceOp op : {ReduceOp::kSum, ReduceOp::kMean, ReduceOp::kMax, ReduceOp::kMin}) {
+      for (const dist::ReduceOp op : {dist::ReduceOp::kSum, dist::ReduceOp::kMean,
+                                      dist::ReduceOp::kMax, dist::ReduceOp::kMin}) {
         for (const at::ScalarType type : kFloating) check_reduce_scatter(group, type, op);
-        if (op == ReduceOp::kMean) continue;
+        if (op == dist::ReduceOp::kMean) continue;
         for (const at::ScalarType type : kWhole) check_reduce_scatter(group, type, op);
       }
-      for (const ReduceOp op : {ReduceOp::kSum, ReduceOp::kMean}) {
+      for (const dist::ReduceOp op : {dist::ReduceOp::kSum, dist::ReduceOp::kMean}) {
         for (const at::ScalarType type : kComplex) check_reduce_scatter(group, type, op);
       }
     })));
@@ -232,7 +233,8 @@ TEST(ProcessGroup, reduce_scatter_rounds_once_and_keeps_nan) {
     const at::Tensor own = at::full({4, 2}, group.rank() == 2 ? 256 : 1, at::kBFloat16);
     const at::Tensor sum = at::full({1, 2}, 259.0, at::kDouble).to(at::kBFloat16);
     require(at::equal(group.reduce_scatter(own), sum), "the sum");
-    for (const ReduceOp op : {ReduceOp::kSum, ReduceOp::kMean, ReduceOp::kMax, ReduceOp::kMin}) {
+    for (const dist::ReduceOp op : {dist::ReduceOp::kSum, dist::ReduceOp::kMean,
+                                    dist::ReduceOp::kMax, dist::ReduceOp::kMin}) {
       const at::Tensor numbers = at::full({4, 2}, 1.0, at::kFloat);
       if (group.rank() == 3) numbers[1][0] = std::numeric_limits<double>::quiet_NaN();
       const at::Tensor row = group.reduce_scatter(numbers, op);
@@ -268,9 +270,9 @@ TEST(ProcessGroup, all_to_all_sends_parts_of_any_size) {
 TEST(ProcessGroup, numbers_and_texts_are_compared_over_the_ranks) {
   EXPECT_TRUE(all_good(run_group(4, [](ProcessGroup& group) {
     const auto rank = static_cast<double>(group.rank());
-    require(group.all_reduce(rank + 0.1, ReduceOp::kMax) == 3.1, "the largest");
-    require(group.all_reduce(rank, ReduceOp::kSum) == 6.0, "the sum");
-    require(group.all_reduce(rank, ReduceOp::kMean) == 1.5, "the mean");
+    require(group.all_reduce(rank + 0.1, dist::ReduceOp::kMax) == 3.1, "the largest");
+    require(group.all_reduce(rank, dist::ReduceOp::kSum) == 6.0, "the sum");
+    require(group.all_reduce(rank, dist::ReduceOp::kMean) == 1.5, "the mean");
     require(group.ranks_that_differ("same").empty(), "equal texts");
     require(group.ranks_that_differ("").empty(), "empty texts");
     const std::string other = group.rank() % 2 == 1 ? "a longer text" : "text";
@@ -285,7 +287,7 @@ TEST(ProcessGroup, a_group_of_one_needs_nobody) {
   const ProcessGroup group;
   EXPECT_EQ(group.world_size(), 1);
   EXPECT_EQ(group.local_world_size(), 1);
-  EXPECT_EQ(group.all_reduce(2.5, ReduceOp::kMean), 2.5);
+  EXPECT_EQ(group.all_reduce(2.5, dist::ReduceOp::kMean), 2.5);
   EXPECT_TRUE(group.ranks_that_differ("text").empty());
   EXPECT_EQ(group.engine(), nullptr);
   group.barrier();
@@ -294,15 +296,16 @@ TEST(ProcessGroup, a_group_of_one_needs_nobody) {
 TEST(ProcessGroup, bad_arguments_are_refused_before_anything_is_sent) {
   const ProcessGroup group;
   const at::Tensor whole = at::ones({4}, at::kLong);
-  EXPECT_THROW(group.all_reduce(whole, ReduceOp::kMean), InvalidArgument);
-  EXPECT_THROW(group.all_reduce(at::ones({4}, at::kBool), ReduceOp::kMean), InvalidArgument);
-  EXPECT_THROW(group.all_reduce(at::ones({4}, at::kComplexFloat), ReduceOp::kMax), InvalidArgument);
+  EXPECT_THROW(group.all_reduce(whole, dist::ReduceOp::kMean), InvalidArgument);
+  EXPECT_THROW(group.all_reduce(at::ones({4}, at::kBool), dist::ReduceOp::kMean), InvalidArgument);
+  EXPECT_THROW(group.all_reduce(at::ones({4}, at::kComplexFloat), dist::ReduceOp::kMax),
+               InvalidArgument);
   EXPECT_THROW(group.all_reduce(at::Tensor()), InvalidArgument);
   EXPECT_THROW(group.all_reduce(at::ones({1}).expand({4})), InvalidArgument);
   EXPECT_THROW(group.all_reduce(at::ones({2, 2}).to_sparse()), InvalidArgument);
   EXPECT_THROW(group.broadcast(whole, 1), InvalidArgument);
   EXPECT_THROW(group.broadcast(whole, -1), InvalidArgument);
-  EXPECT_THROW(group.reduce_scatter(at::ones({}), ReduceOp::kSum), InvalidArgument);
+  EXPECT_THROW(group.reduce_scatter(at::ones({}), dist::ReduceOp::kSum), InvalidArgument);
   EXPECT_THROW(group.all_to_all(whole, {3}), InvalidArgument);
   EXPECT_THROW(group.all_to_all(whole, {2, 2}), InvalidArgument);
   EXPECT_THROW(group.all_to_all(at::ones({}), {0}), InvalidArgument);

@@ -145,7 +145,7 @@ TEST(SignalGuard, handlers_run_after_it) {
   handled = 0;
   {
     const SignalGuard guard;
-    ::kill(::getpid(), kSignal);
+    std::raise(kSignal);  // to this thread
     EXPECT_EQ(handled, 0);
   }
   EXPECT_EQ(handled, 1);

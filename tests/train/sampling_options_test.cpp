@@ -233,15 +233,15 @@ TEST(SamplingOptions, survive_the_recipe_but_for_who_prepares_the_batches) {
 }
 
 TEST(SamplingOptions, a_field_of_the_recipe_that_is_missing_or_wrong_is_named) {
-  const std::string json = recipe_to_json(sampled_options(SamplerKind::kNeighbor));
+  const std::string recipe = recipe_to_json(sampled_options(SamplerKind::kNeighbor));
   const auto changed = [&](const std::string& from, const std::string& to) {
-    std::string text = json;
+    std::string text = recipe;
     const std::size_t at = text.find(from);
     EXPECT_NE(at, std::string::npos) << from;
     return text.replace(at, from.size(), to);
   };
   struct Case {
-    std::string json, field;
+    std::string text, field;
   };
   const std::vector<Case> cases = {
       {changed("\"sampling\"", "\"samples\""), "sampling"},
@@ -250,7 +250,7 @@ TEST(SamplingOptions, a_field_of_the_recipe_that_is_missing_or_wrong_is_named) {
       {changed("\"replace\":false", "\"replace\":0"), "replace"},
   };
   for (const Case& c : cases) {
-    EXPECT_TRUE(test::throws<IoError>([&] { recipe_from_json(c.json); }, {c.field})) << c.json;
+    EXPECT_TRUE(test::throws<IoError>([&] { recipe_from_json(c.text); }, {c.field})) << c.text;
   }
 }
 
