@@ -4,45 +4,31 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <tuple>
 
 #include "mezzo/core/export.h"
-#include "mezzo/kernels/attention.h"
-#include "mezzo/kernels/dense.h"
-#include "mezzo/kernels/dropout.h"
-#include "mezzo/kernels/edge_softmax.h"
-#include "mezzo/kernels/gatv2_scores.h"
-#include "mezzo/kernels/message_grad.h"
-#include "mezzo/kernels/sampling.h"
-#include "mezzo/kernels/sddmm.h"
-#include "mezzo/kernels/spmm.h"
-#include "mezzo/kernels/weighted_grad.h"
+#include "mezzo/kernels/kernels.h"
 
 namespace mezzo {
+
+/// The loop that takes Args.
+template <class Args>
+using CpuKernel = void (*)(const Args&);
 
 /// The kernels of one CPU instruction set.
 struct CpuBackend {
   std::string_view name;
-  void (*spmm)(const SpmmArgs&);
-  void (*sddmm)(const SddmmArgs&);
-  void (*message_grad)(const MessageGradArgs&);
-  void (*softmax)(const SoftmaxArgs&);
-  void (*softmax_grad)(const SoftmaxGradArgs&);
-  void (*attention)(const AttentionArgs&);
-  void (*attention_state)(const AttentionStateArgs&);
-  void (*attention_grad)(const AttentionGradArgs&);
-  void (*weighted_grad)(const WeightedGradArgs&);
-  void (*gatv2_scores)(const GATv2ScoresArgs&);
-  void (*gatv2_scores_grad)(const GATv2ScoresGradArgs&);
-  void (*dropout)(const DropoutArgs&);
-  void (*draw_int32)(const kernels::UniformDraws<std::int32_t>&);
-  void (*draw_int64)(const kernels::UniformDraws<std::int64_t>&);
-  void (*pack_panels)(const PackArgs&);
-  void (*rows_product)(const RowsProductArgs&);
-  void (*transposed_product)(const TransposedProductArgs&);
+  KernelTable<CpuKernel, CpuKernelList> kernels;
   /// 16-bit numbers of `dtype` to float32; exact.
   void (*widen)(DType dtype, const void* from, float* to, std::int64_t count);
   /// float32 to 16-bit numbers of `dtype`: to nearest, ties to even; inf and NaN stay.
   void (*narrow)(DType dtype, const float* from, void* to, std::int64_t count);
+
+  /// Runs the kernel that takes Args.
+  template <class Args>
+  void run(const Args& args) const {
+    std::get<CpuKernel<Args>>(kernels)(args);
+  }
 };
 
 /// What became of one compiled backend on this machine.

@@ -12,7 +12,9 @@ namespace mezzo {
 // depth whose length depends on the depth alone, so that results do not depend on how rows are
 // shared out.
 
-/// Rows that are worked on at a time: in rows_product, and at most in transposed_product.
+using SixteenBits = TypeList<BFloat16, Float16>;
+
+/// Rows that are worked on at a time: in a product of rows, and at most in a transposed one.
 inline constexpr std::int64_t kDenseBlockRows = 240, kDenseBlockOfSum = 192;
 /// The longest slice of the depth that a sum stays in registers for.
 inline constexpr std::int64_t kDenseSlice = 320;
@@ -32,10 +34,11 @@ struct DenseRows {
   std::int64_t stride = 0;  ///< numbers from one row to the next
 };
 
-/// `from`, a factor [depth, columns], widened to panels of columns as rows_product() reads them.
-/// Ranges of columns that begin at a multiple of kDensePadding may be packed apart: the one at
-/// column c goes to `to + c * depth`.
+/// `from`, a factor [depth, columns], widened to panels of columns as the product of rows reads
+/// them. Ranges of columns that begin at a multiple of kDensePadding may be packed apart: the one
+/// at column c goes to `to + c * depth`.
 struct PackArgs {
+  using DTypes = SixteenBits;
   DType dtype = DType::kBFloat16;
   DenseRows from;
   bool transposed = false;  ///< `from` holds the factor's columns: [columns, depth]
@@ -44,6 +47,7 @@ struct PackArgs {
 
 /// out = x times the packed factor [depth, columns], plus bias where there is one.
 struct RowsProductArgs {
+  using DTypes = SixteenBits;
   DType dtype = DType::kBFloat16;  ///< of x and out
   DenseRows x;
   const float* panels = nullptr;
@@ -61,6 +65,7 @@ struct RowsProductArgs {
 
 /// sum = a^T b, for a [rows, heights] and b [rows, columns]; 0 of no rows.
 struct TransposedProductArgs {
+  using DTypes = SixteenBits;
   DType dtype = DType::kBFloat16;
   DenseRows a, b;
   float* sum = nullptr;  ///< [heights, columns]

@@ -181,7 +181,7 @@ class BlockedProduct {
     const DenseRows from = transposed_
                                ? rows_of(factor_, columns.begin, columns.count(), 0, depth_)
                                : rows_of(factor_, 0, depth_, columns.begin, columns.count());
-    cpu_backend().pack_panels({.dtype = dtype_,
+    cpu_backend().run(PackArgs{.dtype = dtype_,
                                .from = from,
                                .transposed = transposed_,
                                .to = panels_.numbers() + columns.begin * depth_});
@@ -190,15 +190,15 @@ class BlockedProduct {
   void multiply(Range rows, Range columns) const {
     const Scratch scratch(rows_product_scratch(columns.count()));
     const std::int64_t offset = rows.begin * columns_ + columns.begin;
-    cpu_backend().rows_product(
-        {.dtype = dtype_,
-         .x = rows_of(x_, rows.begin, rows.count(), 0, depth_),
-         .panels = panels_.numbers() + columns.begin * depth_,
-         .bias = has_bias_ ? bias_.numbers() + columns.begin : nullptr,
-         .columns = columns.count(),
-         .out = out_data_ + offset * static_cast<std::int64_t>(out_.element_size()),
-         .out_stride = columns_,
-         .scratch = scratch.numbers()});
+    cpu_backend().run(
+        RowsProductArgs{.dtype = dtype_,
+                        .x = rows_of(x_, rows.begin, rows.count(), 0, depth_),
+                        .panels = panels_.numbers() + columns.begin * depth_,
+                        .bias = has_bias_ ? bias_.numbers() + columns.begin : nullptr,
+                        .columns = columns.count(),
+                        .out = out_data_ + offset * static_cast<std::int64_t>(out_.element_size()),
+                        .out_stride = columns_,
+                        .scratch = scratch.numbers()});
   }
 
   at::Tensor x_;
@@ -254,13 +254,13 @@ at::Tensor blocked_transposed_product(const at::Tensor& a, const at::Tensor& b) 
       const std::int64_t c = i % tiles / by_height.tiles;
       const std::int64_t begin = rows * group / groups, count = rows * (group + 1) / groups - begin;
       const std::int64_t height = by_height.begin(h), column = by_column.begin(c);
-      cpu_backend().transposed_product(
-          {.dtype = narrow_dtype(left),
-           .a = rows_of(left, begin, count, height, by_height.count(h)),
-           .b = rows_of(right, begin, count, column, by_column.count(c)),
-           .sum = sums.mutable_data_ptr<float>() + (group * heights + height) * columns + column,
-           .sum_stride = columns,
-           .scratch = scratch.numbers()});
+      cpu_backend().run(TransposedProductArgs{
+          .dtype = narrow_dtype(left),
+          .a = rows_of(left, begin, count, height, by_height.count(h)),
+          .b = rows_of(right, begin, count, column, by_column.count(c)),
+          .sum = sums.mutable_data_ptr<float>() + (group * heights + height) * columns + column,
+          .sum_stride = columns,
+          .scratch = scratch.numbers()});
     }
   });
   at::Tensor out = at::empty({heights, columns}, left.options());

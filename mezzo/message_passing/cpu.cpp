@@ -90,7 +90,7 @@ void OnCpu::run(const GATv2ScoresGradArgs& args, const Direction& direction,
       part.row_begin = starts[static_cast<std::size_t>(block)];
       part.row_end = starts[static_cast<std::size_t>(block) + 1];
       if (of_attn) part.attn_grad = share_of(shares, block);
-      backend.gatv2_scores_grad(part);
+      backend.run(part);
     }
   });
   if (!of_attn) return;
@@ -115,7 +115,7 @@ void OnCpu::run(const DropoutArgs& args, at::Device /*device*/) {
     part.out_streams = streams_result(args.count, args.dtype);
     part.draw_begin = begin * kDraws;
     part.draw_end = std::min(draws, end * kDraws);
-    cpu_backend().dropout(part);
+    cpu_backend().run(part);
   });
 }
 

@@ -1,14 +1,12 @@
 #include "mezzo/message_passing/cuda_library.h"
 
-#include <algorithm>
-#include <iterator>
+#include <string_view>
 
 #include <dlfcn.h>
 
 #include "mezzo/core/environment.h"
 #include "mezzo/core/error.h"
 #include "mezzo/core/log.h"
-#include "mezzo/kernels/cuda_stamp.h"
 #include "mezzo/message_passing/cuda_services.h"
 
 namespace mezzo {
@@ -18,6 +16,7 @@ namespace {
 constexpr const char* kCudaLibraryName = "libmezzo_cuda.so";
 constexpr const char* kKernelsName = "mezzo_cuda_kernels";
 constexpr const char* kServicesName = "mezzo_cuda_services";
+constexpr const char* kBuildIdName = "mezzo_cuda_build_id";
 
 std::string loader_text() {
   const char* const text = ::dlerror();
@@ -37,39 +36,11 @@ std::string path_beside_this_library() {
                                     : here.substr(0, slash + 1) + kCudaLibraryName;
 }
 
-/// What the function called `name` in the file returns; null where there is none.
-template <class Table>
-const Table* table_of(void* file, const char* name) {
-  const auto function = reinterpret_cast<const Table* (*)()>(::dlsym(file, name));
+/// What the function called `name` in the file returns; null if there is none.
+template <class T>
+const T* call(void* file, const char* name) {
+  const auto function = reinterpret_cast<const T* (*)()>(::dlsym(file, name));
   return function == nullptr ? nullptr : function();
-}
-
-/// Equal for equal stamps only, where one of them is this library's.
-std::string text_of_stamp(const CudaStamp& stamp) {
-  if (stamp.mark != kCudaMark) return "a mezzo without stamps";
-  const char* const end = std::find(std::begin(stamp.version), std::end(stamp.version), '\0');
-  return fmt::format("mezzo {} (layout {:016x})", std::string(std::begin(stamp.version), end),
-                     stamp.layout);
-}
-
-/// Why a table with the stamp `theirs` cannot be used; empty where it can.
-std::string stamp_problem(const std::string& path, const CudaStamp& theirs, const CudaStamp& ours) {
-  const std::string built = text_of_stamp(theirs), needed = text_of_stamp(ours);
-  if (built == needed) return {};
-  return fmt::format(
-      "{} was built from headers of {}, and this library from those of {}: build both from the "
-      "same sources",
-      path, built, needed);
-}
-
-/// Why the library at `path` cannot be used though it has kernels; empty where it can. services:
-/// its table, not read unless the kernels' has the right stamp; or null.
-std::string misfit(const std::string& path, const CudaKernels& kernels,
-                   const CudaServices* services) {
-  const std::string problem = stamp_problem(path, kernels.stamp, cuda_kernels_stamp());
-  if (!problem.empty()) return problem;
-  if (services == nullptr) return fmt::format("{} has no {}", path, kServicesName);
-  return stamp_problem(path, services->stamp, cuda_services_stamp());
 }
 
 CudaLibrary find_cuda_library() {
@@ -96,19 +67,22 @@ CudaLibrary open_cuda_library(const std::string& path) {
         fmt::format("cannot load {}", why.starts_with(path) ? why : path + ": " + why);
     return library;
   }
-  const auto* const kernels = table_of<CudaKernels>(file, kKernelsName);
-  const auto* const services = table_of<CudaServices>(file, kServicesName);
-  if (kernels == nullptr) {
-    library.problem = fmt::format("{} holds no CUDA kernels of mezzo ({})", path, kKernelsName);
+  const char* const build_id = call<char>(file, kBuildIdName);
+  if (build_id == nullptr) {
+    library.problem = fmt::format("{} holds no CUDA kernels of mezzo ({})", path, kBuildIdName);
     ::dlclose(file);
     return library;
   }
-  // A misfit stays open: libtorch knows of its CUDA part, which came with it.
-  library.problem = misfit(path, *kernels, services);
-  if (library.problem.empty()) {
-    library.kernels = kernels;
-    library.services = services;
+  if (std::string_view(build_id) != kBuildId) {
+    // It stays open: libtorch knows of its CUDA part, which came with it.
+    library.problem = fmt::format(
+        "{} is of build {}, and this library of build {}: use two files "
+        "of one package",
+        path, build_id, kBuildId);
+    return library;
   }
+  library.kernels = call<CudaKernels>(file, kKernelsName);
+  library.services = call<CudaServices>(file, kServicesName);
   return library;
 }
 

@@ -21,8 +21,8 @@ struct CudaLibrary {
   std::string problem;                     ///< why they are null, on one line; else empty
 };
 
-/// Loads the file, and libtorch's CUDA part with it, and compares the stamps of its tables with
-/// this library's: what was built from other headers is refused. Does not throw.
+/// Loads the file, and libtorch's CUDA part with it. Refuses a file of another build id
+/// (kBuildId). Does not throw.
 MEZZO_API CudaLibrary open_cuda_library(const std::string& path);
 
 /// The library that was loaded with this one: the file that MEZZO_CUDA_LIBRARY names, else, where

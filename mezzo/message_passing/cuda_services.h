@@ -9,7 +9,6 @@
 #include <c10/util/intrusive_ptr.h>
 
 #include "mezzo/core/export.h"
-#include "mezzo/kernels/cuda_stamp.h"
 
 namespace c10d {
 class Backend;  // their headers cost seconds
@@ -35,10 +34,11 @@ class DeviceGraph {
   virtual void replay() = 0;
 };
 
+/// The same for libmezzo.so and libmezzo_cuda.so of one package; generated (cmake/build_id.cmake).
+extern const char* const kBuildId;
+
 /// What libmezzo.so, which links no library of CUDA, asks of libmezzo_cuda.so beside its kernels.
 struct CudaServices {
-  CudaStamp stamp;  ///< cuda_services_stamp()
-
   /// For a CUDA device with an index.
   std::unique_ptr<DeviceGraph> (*make_graph)(c10::Device device) = nullptr;
 
@@ -48,13 +48,6 @@ struct CudaServices {
                                                  std::int64_t rank, std::int64_t world_size,
                                                  std::chrono::milliseconds timeout) = nullptr;
 };
-
-/// The stamp of a CudaServices that is built from this header.
-constexpr CudaStamp cuda_services_stamp() {
-  LayoutHash hash;
-  hash.add(kCudaRevision).add(sizeof(CudaServices)).add(sizeof(c10::Device));
-  return cuda_stamp(hash);
-}
 
 /// The services of the CUDA library; null where it is not loaded.
 MEZZO_API const CudaServices* cuda_services();
@@ -67,3 +60,6 @@ MEZZO_API const CudaServices& required_cuda_services(const char* operation);
 
 /// The table of the CUDA library; found by name when the library is loaded.
 extern "C" MEZZO_API const mezzo::CudaServices* mezzo_cuda_services();
+
+/// The kBuildId of the CUDA library; found by name too.
+extern "C" MEZZO_API const char* mezzo_cuda_build_id();

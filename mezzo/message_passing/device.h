@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <tuple>
 
 #include <ATen/core/Tensor.h>
 #include <c10/core/DeviceGuard.h>
@@ -18,60 +19,6 @@
 // code is the same, and only what stands here differs. Internal to the library.
 
 namespace mezzo {
-
-/// The kernels that take Args.
-template <class Args>
-struct KernelOf;
-
-template <auto kCpu, auto kCuda>
-struct KernelPair {
-  static constexpr auto cpu = kCpu;
-  static constexpr auto cuda = kCuda;
-};
-
-template <>
-struct KernelOf<SpmmArgs> : KernelPair<&CpuBackend::spmm, &CudaKernels::spmm> {};
-template <>
-struct KernelOf<SddmmArgs> : KernelPair<&CpuBackend::sddmm, &CudaKernels::sddmm> {};
-template <>
-struct KernelOf<MessageGradArgs>
-    : KernelPair<&CpuBackend::message_grad, &CudaKernels::message_grad> {};
-template <>
-struct KernelOf<SoftmaxArgs> : KernelPair<&CpuBackend::softmax, &CudaKernels::softmax> {};
-template <>
-struct KernelOf<SoftmaxGradArgs>
-    : KernelPair<&CpuBackend::softmax_grad, &CudaKernels::softmax_grad> {};
-template <>
-struct KernelOf<AttentionArgs> : KernelPair<&CpuBackend::attention, &CudaKernels::attention> {};
-template <>
-struct KernelOf<AttentionStateArgs>
-    : KernelPair<&CpuBackend::attention_state, &CudaKernels::attention_state> {};
-template <>
-struct KernelOf<AttentionGradArgs>
-    : KernelPair<&CpuBackend::attention_grad, &CudaKernels::attention_grad> {};
-template <>
-struct KernelOf<WeightedGradArgs>
-    : KernelPair<&CpuBackend::weighted_grad, &CudaKernels::weighted_grad> {};
-template <>
-struct KernelOf<GATv2ScoresArgs>
-    : KernelPair<&CpuBackend::gatv2_scores, &CudaKernels::gatv2_scores> {};
-template <>
-struct KernelOf<GATv2ScoresGradArgs>
-    : KernelPair<&CpuBackend::gatv2_scores_grad, &CudaKernels::gatv2_scores_grad> {};
-template <>
-struct KernelOf<DropoutArgs> : KernelPair<&CpuBackend::dropout, &CudaKernels::dropout> {};
-template <>
-struct KernelOf<CudaGatherArgs> {
-  static constexpr auto cuda = &CudaKernels::gather;
-};
-template <>
-struct KernelOf<CudaDrawArgs> {
-  static constexpr auto cuda = &CudaKernels::draw;
-};
-template <>
-struct KernelOf<CudaRenumberArgs> {
-  static constexpr auto cuda = &CudaKernels::renumber;
-};
 
 /// Elements of the scratch that a thread of the CPU's kernel needs, each as wide as a double.
 inline std::int64_t scratch_of(const MessageGradArgs& args) {
@@ -97,7 +44,7 @@ struct OnCpu {
   /// the scratch; row_length: elements of a row, by which threads are given work.
   template <class Args>
   static void run(const Args& args, const Direction& direction, std::int64_t row_length) {
-    const auto kernel = cpu_backend().*KernelOf<Args>::cpu;
+    const CpuBackend& backend = cpu_backend();
     [[maybe_unused]] const bool streams =
         streams_result(direction.num_rows * row_length, args.dtype);
     parallel_rows(direction, row_length, [&](std::int64_t begin, std::int64_t end) {
@@ -109,9 +56,9 @@ struct OnCpu {
         const auto memory =
             std::make_unique_for_overwrite<double[]>(static_cast<std::size_t>(scratch_of(args)));
         part.scratch = memory.get();
-        kernel(part);
+        backend.run(part);
       } else {
-        kernel(part);
+        backend.run(part);
       }
     });
   }
@@ -182,7 +129,7 @@ struct MEZZO_API OnCuda {
   /// Runs the kernel that takes Args, complete, on `device`.
   template <class Args>
   static void launch(const Args& args, at::Device device, std::int64_t num_slots) {
-    const CudaKernel<Args>& kernel = required_cuda_kernels().*KernelOf<Args>::cuda;
+    const auto& kernel = std::get<CudaKernel<Args>>(required_cuda_kernels());
     const Queue queue(device, kernel.workspace(args, num_slots));
     kernel.run(args, {queue.stream(), queue.workspace(), num_slots});
   }

@@ -98,7 +98,7 @@ Partials partials_of(const SpmmArgs& args, const std::vector<Piece>& pieces) {
       part.out = row_of(made.values, i);
       part.out_wide = true;
       part.arg = selects(args) ? row_of(made.edges, i) : nullptr;
-      cpu_backend().spmm(part);
+      cpu_backend().run(part);
     }
   });
   return made;
@@ -171,12 +171,12 @@ void run_others(SpmmArgs args, const std::vector<Hub>& hubs, std::int64_t begin,
     if (hub.row < begin || hub.row >= end) continue;
     args.row_begin = begin;
     args.row_end = hub.row;
-    if (begin < hub.row) cpu_backend().spmm(args);
+    if (begin < hub.row) cpu_backend().run(args);
     begin = hub.row + 1;
   }
   args.row_begin = begin;
   args.row_end = end;
-  if (begin < end) cpu_backend().spmm(args);
+  if (begin < end) cpu_backend().run(args);
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <limits>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include <fmt/format.h>
@@ -130,16 +131,12 @@ TEST(Backends, are_whole_or_say_what_the_machine_lacks) {
     SCOPED_TRACE(one.name);
     EXPECT_EQ(one.backend == nullptr, !one.missing.empty());
     if (one.backend == nullptr) continue;
-    // Every member has a name here: a new one does not compile until it is looked at.
-    const auto& [name, spmm, sddmm, message_grad, softmax, softmax_grad, attention, attention_state,
-                 attention_grad, weighted_grad, gatv2_scores, gatv2_scores_grad, dropout,
-                 draw_int32, draw_int64, pack_panels, rows_product, transposed_product, widen,
-                 narrow] = *one.backend;
-    EXPECT_EQ(name, one.name);
-    const auto expect_all = [](auto... kernels) { EXPECT_TRUE(((kernels != nullptr) && ...)); };
-    expect_all(spmm, sddmm, message_grad, softmax, softmax_grad, attention, attention_state,
-               attention_grad, weighted_grad, gatv2_scores, gatv2_scores_grad, dropout, draw_int32,
-               draw_int64, pack_panels, rows_product, transposed_product, widen, narrow);
+    EXPECT_EQ(one.backend->name, one.name);
+    for_each(CpuKernelList{}, [&]<class Args>() {
+      EXPECT_NE(std::get<CpuKernel<Args>>(one.backend->kernels), nullptr);
+    });
+    EXPECT_NE(one.backend->widen, nullptr);
+    EXPECT_NE(one.backend->narrow, nullptr);
   }
 }
 

@@ -91,7 +91,7 @@ GuardedBytes packed(const CpuBackend& backend, DType dtype, const Matrix& given,
   const std::int64_t half = columns > kDensePadding ? kDensePadding : 0;
   for (const auto& [first, count] :
        {std::pair{std::int64_t{0}, half}, std::pair{half, columns - half}}) {
-    backend.pack_panels({.dtype = dtype,
+    backend.run(PackArgs{.dtype = dtype,
                          .from = transposed ? given.view(first, count, 0, depth)
                                             : given.view(0, depth, first, count),
                          .transposed = transposed,
@@ -109,14 +109,14 @@ std::vector<float> product(const CpuBackend& backend, DType dtype, const Matrix&
   GuardedBytes out(static_cast<std::size_t>(x.rows * columns) * 2);
   for (std::size_t i = 0; i + 1 < bounds.size(); ++i) {
     GuardedBytes scratch = nans(rows_product_scratch(columns));
-    backend.rows_product({.dtype = dtype,
-                          .x = x.view(bounds[i], bounds[i + 1] - bounds[i], 0, x.columns),
-                          .panels = reinterpret_cast<const float*>(panels.data()),
-                          .bias = bias.empty() ? nullptr : bias.data(),
-                          .columns = columns,
-                          .out = out.data() + bounds[i] * columns * 2,
-                          .out_stride = columns,
-                          .scratch = reinterpret_cast<float*>(scratch.data())});
+    backend.run(RowsProductArgs{.dtype = dtype,
+                                .x = x.view(bounds[i], bounds[i + 1] - bounds[i], 0, x.columns),
+                                .panels = reinterpret_cast<const float*>(panels.data()),
+                                .bias = bias.empty() ? nullptr : bias.data(),
+                                .columns = columns,
+                                .out = out.data() + bounds[i] * columns * 2,
+                                .out_stride = columns,
+                                .scratch = reinterpret_cast<float*>(scratch.data())});
   }
   std::vector<float> wide(static_cast<std::size_t>(x.rows * columns));
   backend.widen(dtype, out.data(), wide.data(), x.rows * columns);
@@ -127,12 +127,12 @@ std::vector<float> transposed(const CpuBackend& backend, DType dtype, const Matr
                               const Matrix& b) {
   GuardedBytes sum = nans(a.columns * b.columns);
   GuardedBytes scratch = nans(transposed_product_scratch(a.columns, b.columns));
-  backend.transposed_product({.dtype = dtype,
-                              .a = a.view(),
-                              .b = b.view(),
-                              .sum = reinterpret_cast<float*>(sum.data()),
-                              .sum_stride = b.columns,
-                              .scratch = reinterpret_cast<float*>(scratch.data())});
+  backend.run(TransposedProductArgs{.dtype = dtype,
+                                    .a = a.view(),
+                                    .b = b.view(),
+                                    .sum = reinterpret_cast<float*>(sum.data()),
+                                    .sum_stride = b.columns,
+                                    .scratch = reinterpret_cast<float*>(scratch.data())});
   const auto* numbers = reinterpret_cast<const float*>(sum.data());
   return {numbers, numbers + a.columns * b.columns};
 }

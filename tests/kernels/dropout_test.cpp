@@ -39,14 +39,14 @@ void check(const Kernels& backend, DType dtype, std::int64_t count, std::int64_t
   }
   const GuardedBytes x(values);
   GuardedBytes out(std::vector<Number>(values.size(), -1));
-  backend.dropout({.draw_begin = begin,
-                   .draw_end = end,
-                   .dtype = dtype,
-                   .dropout = kLevel,
-                   .count = count,
-                   .x = x.data(),
-                   .out = out.data(),
-                   .out_streams = streams});
+  backend.run(DropoutArgs{.draw_begin = begin,
+                          .draw_end = end,
+                          .dtype = dtype,
+                          .dropout = kLevel,
+                          .count = count,
+                          .x = x.data(),
+                          .out = out.data(),
+                          .out_streams = streams});
   const auto scale = static_cast<Number>(kDropoutLevels / (kDropoutLevels - kLevel.threshold));
   const auto* got = reinterpret_cast<const Number*>(out.data());
   for (std::int64_t i = 0; i < count; ++i) {
@@ -88,15 +88,15 @@ TEST(DropoutKernel, sixteen_bit_numbers_are_kept_alike) {
       // The first piece as ever, the second one past the caches.
       for (const bool streams : {false, true}) {
         if (!kernels.take_ranges && streams) continue;
-        kernels.dropout(
-            {.draw_begin = streams ? kFirstDraw : 0,
-             .draw_end = streams || !kernels.take_ranges ? kCount / kElementsPerDraw : kFirstDraw,
-             .dtype = dtype,
-             .dropout = kLevel,
-             .count = kCount,
-             .x = x.data(),
-             .out = out.data(),
-             .out_streams = streams});
+        kernels.run(DropoutArgs{
+            .draw_begin = streams ? kFirstDraw : 0,
+            .draw_end = streams || !kernels.take_ranges ? kCount / kElementsPerDraw : kFirstDraw,
+            .dtype = dtype,
+            .dropout = kLevel,
+            .count = kCount,
+            .x = x.data(),
+            .out = out.data(),
+            .out_streams = streams});
       }
       const float scaled =
           2 * static_cast<float>(kDropoutLevels / (kDropoutLevels - kLevel.threshold));

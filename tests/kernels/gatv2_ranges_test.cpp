@@ -59,12 +59,12 @@ void check_scores(const Kernels& backend, Draw& draw, DType dtype) {
     }
   });
   const RunRows run = [&](std::int64_t begin, std::int64_t end, Result& result) {
-    backend.gatv2_scores({.slots = p.h.slots.view(),
-                          .row_begin = begin,
-                          .row_end = end,
-                          .dtype = dtype,
-                          .pairs = p.view(),
-                          .scores = result.bytes.data()});
+    backend.run(GATv2ScoresArgs{.slots = p.h.slots.view(),
+                                .row_begin = begin,
+                                .row_end = end,
+                                .dtype = dtype,
+                                .pairs = p.view(),
+                                .scores = result.bytes.data()});
   };
   Result whole = make_result(rows_of_edges(p.h.slots),
                              static_cast<std::size_t>(heads) * element_size(dtype, true));
@@ -97,14 +97,14 @@ void check_scores_grad(const Kernels& backend, Draw& draw, DType dtype) {
   std::memset(added.data(), 0, added.size());
   bool adds = true;
   const RunRows run = [&](std::int64_t begin, std::int64_t end, Result& result) {
-    backend.gatv2_scores_grad({.slots = p.h.slots.view(),
-                               .row_begin = begin,
-                               .row_end = end,
-                               .dtype = dtype,
-                               .pairs = p.view(),
-                               .grad = p.grad.bytes.data(),
-                               .own_grad = result.bytes.data(),
-                               .attn_grad = adds ? added.data() : nullptr});
+    backend.run(GATv2ScoresGradArgs{.slots = p.h.slots.view(),
+                                    .row_begin = begin,
+                                    .row_end = end,
+                                    .dtype = dtype,
+                                    .pairs = p.view(),
+                                    .grad = p.grad.bytes.data(),
+                                    .own_grad = result.bytes.data(),
+                                    .attn_grad = adds ? added.data() : nullptr});
   };
   Result whole = make_result(own_rows(p.h.slots), p.h.row_bytes());
   const std::int64_t cut = !backend.take_ranges ? 0 : draw.below(p.h.slots.num_rows + 1);

@@ -81,7 +81,7 @@ void check_weighted_grad(const Kernels& backend, Draw& draw, DType dtype) {
     args.out_streams = streams(begin, end);
     args.weight_grad = weight_grad;
     args.scratch = scratch.data();
-    backend.weighted_grad(args);
+    backend.run(args);
   };
   const RunRows of_rows = [&](std::int64_t begin, std::int64_t end, Result& result) {
     GuardedBytes edges(products.size() / static_cast<std::size_t>(h.heads) * product_bytes);
@@ -158,19 +158,19 @@ struct AttentionResult {
 void attend(const Kernels& backend, const Attention& a, std::int64_t begin, std::int64_t end,
             AttentionResult& result) {
   GuardedBytes scratch(a.h.scratch_bytes());
-  backend.attention({.slots = a.h.slots.view(),
-                     .row_begin = begin,
-                     .row_end = end,
-                     .dtype = a.h.dtype,
-                     .heads = a.h.heads,
-                     .features = a.h.features,
-                     .scores = a.view(),
-                     .z = a.z.bytes.data(),
-                     .out = result.out.data(),
-                     .out_streams = streams(begin, end),
-                     .top = result.top.data(),
-                     .sum = result.sum.data(),
-                     .scratch = scratch.data()});
+  backend.run(AttentionArgs{.slots = a.h.slots.view(),
+                            .row_begin = begin,
+                            .row_end = end,
+                            .dtype = a.h.dtype,
+                            .heads = a.h.heads,
+                            .features = a.h.features,
+                            .scores = a.view(),
+                            .z = a.z.bytes.data(),
+                            .out = result.out.data(),
+                            .out_streams = streams(begin, end),
+                            .top = result.top.data(),
+                            .sum = result.sum.data(),
+                            .scratch = scratch.data()});
 }
 
 void expect_same_bytes(const GuardedBytes& a, const GuardedBytes& b, const char* what) {
@@ -246,17 +246,17 @@ struct AttentionBackward {
   }
 
   void gather_state(const Kernels& backend, std::int64_t begin, std::int64_t end) {
-    backend.attention_state({.row_begin = begin,
-                             .row_end = end,
-                             .dtype = h.dtype,
-                             .heads = h.heads,
-                             .features = h.features,
-                             .score_dst = dst.numbers(),
-                             .top = top.bytes.data(),
-                             .sum = sum.bytes.data(),
-                             .out = out.bytes.data(),
-                             .grad = grad.bytes.data(),
-                             .state = state.data()});
+    backend.run(AttentionStateArgs{.row_begin = begin,
+                                   .row_end = end,
+                                   .dtype = h.dtype,
+                                   .heads = h.heads,
+                                   .features = h.features,
+                                   .score_dst = dst.numbers(),
+                                   .top = top.bytes.data(),
+                                   .sum = sum.bytes.data(),
+                                   .out = out.bytes.data(),
+                                   .grad = grad.bytes.data(),
+                                   .state = state.data()});
   }
   std::vector<double> expected_state() const {
     std::vector<double> expected;
@@ -277,28 +277,29 @@ struct AttentionBackward {
   void run(const Kernels& backend, std::int64_t begin, std::int64_t end,
            AttentionGradient& result) const {
     GuardedBytes scratch(h.scratch_bytes());
-    backend.attention_grad({.slots = h.slots.view(),
-                            .row_begin = begin,
-                            .row_end = end,
-                            .dtype = h.dtype,
-                            .heads = h.heads,
-                            .features = h.features,
-                            .head_begin = 0,
-                            .head_end = h.heads,
-                            .scores = {.src = src.numbers(),
-                                       .dst = {},
-                                       .edge_weight = weighted ? weight.numbers() : HeadNumbers{},
-                                       .negative_slope = 0.25,
-                                       .dropout = dropout},
-                            .z = z.bytes.data(),
-                            .grad = grad.bytes.data(),
-                            .state = state.data(),
-                            .z_grad = result.z.data(),
-                            .out_streams = streams(begin, end),
-                            .score_grad = result.score.data(),
-                            .sum_grad = result.sum.data(),
-                            .weight_grad = weighted ? result.weight.data() : nullptr,
-                            .scratch = scratch.data()});
+    backend.run(
+        AttentionGradArgs{.slots = h.slots.view(),
+                          .row_begin = begin,
+                          .row_end = end,
+                          .dtype = h.dtype,
+                          .heads = h.heads,
+                          .features = h.features,
+                          .head_begin = 0,
+                          .head_end = h.heads,
+                          .scores = {.src = src.numbers(),
+                                     .dst = {},
+                                     .edge_weight = weighted ? weight.numbers() : HeadNumbers{},
+                                     .negative_slope = 0.25,
+                                     .dropout = dropout},
+                          .z = z.bytes.data(),
+                          .grad = grad.bytes.data(),
+                          .state = state.data(),
+                          .z_grad = result.z.data(),
+                          .out_streams = streams(begin, end),
+                          .score_grad = result.score.data(),
+                          .sum_grad = result.sum.data(),
+                          .weight_grad = weighted ? result.weight.data() : nullptr,
+                          .scratch = scratch.data()});
   }
 
   Heads h;

@@ -108,7 +108,7 @@ void check_spmm(const Kernels& backend, Draw& draw, BinaryOp op, ReduceOp reduce
     part.row_end = end;
     part.out = result.bytes.data();
     part.out_streams = streams(begin, end);
-    backend.spmm(part);
+    backend.run(part);
   };
   Result whole = make_result(own_rows(m.slots), row_bytes);
   values(0, m.slots.num_rows, whole);
@@ -129,7 +129,7 @@ void check_spmm(const Kernels& backend, Draw& draw, BinaryOp op, ReduceOp reduce
     part.arg = result.bytes.data();
     part.arg_wide = wide_ids;
     part.product = product.data();
-    backend.spmm(part);
+    backend.run(part);
     if (begin > 0 || end < m.slots.num_rows || reduce != ReduceOp::kProd) return;
     expect_numbers(numbers_in(dtype, true, product), expected.product);
   };
@@ -206,7 +206,7 @@ void check_scaled(const Kernels& backend, Draw& draw, DType dtype) {
     part.row_end = end;
     part.out = result.bytes.data();
     part.out_streams = streams(begin, end);
-    backend.spmm(part);
+    backend.run(part);
   };
   Result whole =
       make_result(own_rows(slots), static_cast<std::size_t>(width) * element_size(dtype, false));
@@ -249,7 +249,7 @@ void check_sddmm(const Kernels& backend, Draw& draw, BinaryOp op, DType dtype) {
     part.row_begin = begin;
     part.row_end = end;
     part.out = result.bytes.data();
-    backend.sddmm(part);
+    backend.run(part);
   };
   Result whole = make_result(rows_of_edges(m.slots),
                              static_cast<std::size_t>(width) * element_size(dtype, args.out_wide));
@@ -381,7 +381,7 @@ void check_message_grad(const Kernels& backend, Draw& draw, BinaryOp op, bool of
     part.row_end = end;
     part.out = result.bytes.data();
     part.scratch = scratch.data();
-    backend.message_grad(part);
+    backend.run(part);
   };
   Result whole = make_result(g.per_slot ? rows_of_edges(m.slots) : own_rows(m.slots),
                              static_cast<std::size_t>(own) * element_size(dtype, args.out_wide));
@@ -429,14 +429,14 @@ void check_softmax(const Kernels& backend, Draw& draw, DType dtype) {
   }
   const GuardedBytes given = stored(dtype, false, logits);
   const RunRows run = [&](std::int64_t begin, std::int64_t end, Result& result) {
-    backend.softmax({.slots = slots.view(),
-                     .row_begin = begin,
-                     .row_end = end,
-                     .dtype = dtype,
-                     .length = length,
-                     .logits = given.data(),
-                     .out_ids = slots.view().second,
-                     .out = result.bytes.data()});
+    backend.run(SoftmaxArgs{.slots = slots.view(),
+                            .row_begin = begin,
+                            .row_end = end,
+                            .dtype = dtype,
+                            .length = length,
+                            .logits = given.data(),
+                            .out_ids = slots.view().second,
+                            .out = result.bytes.data()});
   };
   Result whole = make_result(rows_of_edges(slots),
                              static_cast<std::size_t>(length) * element_size(dtype, false));
@@ -467,15 +467,15 @@ void check_softmax_grad(const Kernels& backend, Draw& draw, DType dtype) {
   }
   const GuardedBytes p = stored(dtype, false, value), dp = stored(dtype, false, grad);
   const RunRows run = [&](std::int64_t begin, std::int64_t end, Result& result) {
-    backend.softmax_grad({.slots = slots.view(),
-                          .row_begin = begin,
-                          .row_end = end,
-                          .dtype = dtype,
-                          .length = length,
-                          .value = p.data(),
-                          .grad = dp.data(),
-                          .out_ids = slots.view().second,
-                          .out = result.bytes.data()});
+    backend.run(SoftmaxGradArgs{.slots = slots.view(),
+                                .row_begin = begin,
+                                .row_end = end,
+                                .dtype = dtype,
+                                .length = length,
+                                .value = p.data(),
+                                .grad = dp.data(),
+                                .out_ids = slots.view().second,
+                                .out = result.bytes.data()});
   };
   Result whole = make_result(rows_of_edges(slots),
                              static_cast<std::size_t>(length) * element_size(dtype, false));

@@ -26,13 +26,13 @@ void check_dropout(const CpuBackend& backend, DType dtype, std::int64_t count) {
   const GuardedBytes x = stored(dtype, /*wide=*/false, values);
   const std::int64_t draws = (count + kElementsPerDraw - 1) / kElementsPerDraw;
   const auto run = [&](std::int64_t begin, std::int64_t end, GuardedBytes& out) {
-    backend.dropout({.draw_begin = begin,
-                     .draw_end = end,
-                     .dtype = dtype,
-                     .dropout = {.seed = 0x123456789ABCDEF0, .threshold = 20000},
-                     .count = count,
-                     .x = x.data(),
-                     .out = out.data()});
+    backend.run(DropoutArgs{.draw_begin = begin,
+                            .draw_end = end,
+                            .dtype = dtype,
+                            .dropout = {.seed = 0x123456789ABCDEF0, .threshold = 20000},
+                            .count = count,
+                            .x = x.data(),
+                            .out = out.data()});
   };
   GuardedBytes whole(x.size());
   run(0, draws, whole);
@@ -84,7 +84,7 @@ struct DrawnRows {
 };
 
 template <class Id>
-void check_draws(void (*draw)(const kernels::UniformDraws<Id>&), kernels::DrawCount count) {
+void check_draws(const CpuBackend& backend, kernels::DrawCount count) {
   SCOPED_TRACE(fmt::format("{} ids of {} bytes{}", count.fanout, sizeof(Id),
                            count.replace ? ", replacing" : ""));
   DrawnRows<Id> rows(count);
@@ -94,15 +94,15 @@ void check_draws(void (*draw)(const kernels::UniformDraws<Id>&), kernels::DrawCo
   const auto run = [&](std::int64_t first, std::int64_t last, std::vector<Id>& slots,
                        std::vector<Id>& neighbors) {
     std::vector<std::uint64_t> scratch(words);
-    draw({.rows = rows.view(),
-          .found = rows.found(),
-          .first = first,
-          .last = last,
-          .count = count,
-          .key = {.seed = 11, .stream = 3},
-          .scratch = scratch.data(),
-          .slots = slots.data(),
-          .neighbors = neighbors.data()});
+    backend.run(kernels::UniformDraws<Id>{.rows = rows.view(),
+                                          .found = rows.found(),
+                                          .first = first,
+                                          .last = last,
+                                          .count = count,
+                                          .key = {.seed = 11, .stream = 3},
+                                          .scratch = scratch.data(),
+                                          .slots = slots.data(),
+                                          .neighbors = neighbors.data()});
   };
   std::vector<Id> slots(drawn, -1), neighbors(drawn, -1);
   run(0, rows.size(), slots, neighbors);
@@ -122,8 +122,8 @@ TEST(TwoThreads, draw_what_one_does) {
     SCOPED_TRACE(one.name);
     for (const std::int64_t fanout : {1, 7, 15, 32, 60, 1000}) {
       for (const bool replace : {false, true}) {
-        check_draws<std::int32_t>(one.backend->draw_int32, {.fanout = fanout, .replace = replace});
-        check_draws<std::int64_t>(one.backend->draw_int64, {.fanout = fanout, .replace = replace});
+        check_draws<std::int32_t>(*one.backend, {.fanout = fanout, .replace = replace});
+        check_draws<std::int64_t>(*one.backend, {.fanout = fanout, .replace = replace});
       }
     }
   }

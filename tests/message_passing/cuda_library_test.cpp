@@ -1,23 +1,18 @@
 #include "mezzo/message_passing/cuda_library.h"
 
-#include <algorithm>
 #include <cstdint>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <iostream>
-#include <iterator>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include <ATen/ATen.h>
 #include <dlfcn.h>
-#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
 
-#include "mezzo/kernels/cuda_stamp.h"
 #include "mezzo/message_passing/backend_info.h"
 #include "mezzo/message_passing/cuda_services.h"
 #include "mezzo/message_passing/device.h"
@@ -53,130 +48,59 @@ TEST(CudaLibrary, a_file_that_is_no_library_is_named) {
 }
 
 TEST(CudaLibrary, a_library_of_something_else_is_named) {
-  EXPECT_TRUE(refused("libm.so.6", "mezzo_cuda_kernels"));
+  EXPECT_TRUE(refused("libm.so.6", "mezzo_cuda_build_id"));
 }
 
-/// Opens a library whose tables begin with given stamps; it lies beside libmezzo.so.
-class StampedCudaLibrary : public testing::Test {
+/// The library that stands in for the CUDA kernels; it lies beside libmezzo.so.
+class FakeCudaLibrary : public testing::Test {
  protected:
   void SetUp() override {
     const std::filesystem::path program = std::filesystem::read_symlink("/proc/self/exe");
     path_ = (program.parent_path().parent_path() / "lib/libfake_cuda_library.so").string();
     if (!std::filesystem::exists(path_)) GTEST_SKIP() << path_ << " was not brought along";
-    void* const file = ::dlopen(path_.c_str(), RTLD_NOW);
-    ASSERT_NE(file, nullptr) << ::dlerror();
-    set_stamps_ = reinterpret_cast<SetStamps>(::dlsym(file, "mezzo_set_fake_stamps"));
-    ASSERT_NE(set_stamps_, nullptr) << ::dlerror();
+    file_ = ::dlopen(path_.c_str(), RTLD_NOW);
+    ASSERT_NE(file_, nullptr) << ::dlerror();
   }
 
-  CudaLibrary open(const CudaStamp& kernels, const CudaStamp& services) const {
-    set_stamps_(kernels, services);
-    return open_cuda_library(path_);
+  void set_build_id(const char* id) const {
+    using SetBuildId = void (*)(const char* id);
+    const auto set = reinterpret_cast<SetBuildId>(::dlsym(file_, "mezzo_set_fake_build_id"));
+    ASSERT_NE(set, nullptr) << ::dlerror();
+    set(id);
   }
 
-  /// Fails unless the problem is one line that names the file, `theirs` and `ours`.
-  void expect_refused(const CudaLibrary& library, const std::string& theirs,
-                      const std::string& ours) const {
-    EXPECT_EQ(library.kernels, nullptr);
-    EXPECT_EQ(library.services, nullptr);
-    for (const std::string& part : {path_, "headers of " + theirs, "those of " + ours}) {
-      EXPECT_TRUE(mentions(library.problem, part));
-    }
-    EXPECT_EQ(library.problem.find('\n'), std::string::npos) << library.problem;
+  std::string build_id() const {
+    using BuildId = const char* (*)();
+    return reinterpret_cast<BuildId>(::dlsym(file_, "mezzo_cuda_build_id"))();
   }
-
- private:
-  using SetStamps = void (*)(const CudaStamp& kernels, const CudaStamp& services);
 
   std::string path_;
-  SetStamps set_stamps_ = nullptr;
+  void* file_ = nullptr;
 };
 
-std::string text_of(std::string_view version, const CudaStamp& stamp) {
-  return fmt::format("mezzo {} (layout {:016x})", version, stamp.layout);
-}
-
-TEST_F(StampedCudaLibrary, of_the_same_headers_is_taken) {
-  const CudaLibrary library = open(cuda_kernels_stamp(), cuda_services_stamp());
+TEST_F(FakeCudaLibrary, of_the_same_build_is_taken) {
+  const CudaLibrary library = open_cuda_library(path_);
   EXPECT_NE(library.kernels, nullptr);
   EXPECT_NE(library.services, nullptr);
   EXPECT_EQ(library.problem, "");
 }
 
-TEST_F(StampedCudaLibrary, of_another_layout_is_refused) {
-  const CudaStamp kernels = cuda_kernels_stamp(), services = cuda_services_stamp();
-  CudaStamp other = kernels;
-  other.layout ^= 1U;
-  expect_refused(open(other, services), text_of(kVersion, other), text_of(kVersion, kernels));
-  other.layout = services.layout ^ (std::uint64_t{1} << 63);
-  expect_refused(open(kernels, other), text_of(kVersion, other), text_of(kVersion, services));
-}
-
-TEST_F(StampedCudaLibrary, of_another_version_is_refused) {
-  const CudaStamp ours = cuda_kernels_stamp();
-  CudaStamp other = ours;
-  const auto set_version = [&](std::string_view version) {
-    std::fill(std::begin(other.version), std::end(other.version), '\0');
-    std::copy(version.begin(), version.end(), std::begin(other.version));
-  };
-  for (const std::string& version : {std::string("9.8.7"), std::string(kVersion) + "1",
-                                     std::string(sizeof(other.version), '9'), std::string()}) {
-    set_version(version);
-    expect_refused(open(other, cuda_services_stamp()), text_of(version, other),
-                   text_of(kVersion, ours));
+TEST_F(FakeCudaLibrary, of_another_build_is_refused) {
+  const std::string own = build_id();
+  EXPECT_TRUE(own.starts_with(kVersion)) << own;
+  const std::string shorter = own.substr(0, own.size() - 1), longer = own + "0";
+  for (const std::string& other : {shorter, longer, std::string("9.8.7"), std::string()}) {
+    set_build_id(other.c_str());
+    const CudaLibrary library = open_cuda_library(path_);
+    EXPECT_EQ(library.kernels, nullptr);
+    EXPECT_EQ(library.services, nullptr);
+    for (const std::string& part : {path_, "build " + other, "build " + own}) {
+      EXPECT_TRUE(mentions(library.problem, part));
+    }
+    EXPECT_EQ(library.problem.find('\n'), std::string::npos) << library.problem;
   }
-}
-
-TEST_F(StampedCudaLibrary, from_before_there_were_stamps_is_refused) {
-  const CudaStamp ours = cuda_kernels_stamp();
-  CudaStamp pointers = ours;  // what begins with a kernel
-  pointers.mark = reinterpret_cast<std::uintptr_t>(&cuda_library);
-  for (const CudaStamp& none : {CudaStamp(), pointers}) {
-    expect_refused(open(none, cuda_services_stamp()), "a mezzo without stamps",
-                   text_of(kVersion, ours));
-    expect_refused(open(ours, none), "a mezzo without stamps",
-                   text_of(kVersion, cuda_services_stamp()));
-  }
-}
-
-struct PaddedInner {
-  const void* data = nullptr;
-  bool wide = false;
-  std::int64_t length = 0;
-};
-struct PaddedInnerWithFlag {
-  const void* data = nullptr;
-  bool wide = false, flag = false;
-  std::int64_t length = 0;
-};
-template <class Inner>
-struct PaddedOuter {
-  std::int64_t begin = 0;
-  Inner lhs, rhs;
-  DType dtype = DType::kFloat32;
-  double slope = 0;
-};
-
-TEST(CudaStamp, members_of_members_are_counted) {
-  EXPECT_EQ(mezzo::detail::num_scalars<PaddedInner>(), 3U);
-  EXPECT_EQ(mezzo::detail::num_scalars<PaddedOuter<PaddedInner>>(), 9U);
-  EXPECT_EQ(mezzo::detail::num_scalars<PaddedOuter<PaddedInnerWithFlag>>(), 11U);
-  EXPECT_EQ(mezzo::detail::num_scalars<Slots>(), 5U);
-  EXPECT_EQ(mezzo::detail::num_scalars<Layout>(), 8U);
-}
-
-TEST(CudaStamp, a_flag_in_the_padding_changes_the_hash) {
-  using Before = PaddedOuter<PaddedInner>;
-  using After = PaddedOuter<PaddedInnerWithFlag>;
-  static_assert(sizeof(Before) == sizeof(After));
-  EXPECT_NE(LayoutHash().add_types<Before>().value(), LayoutHash().add_types<After>().value());
-}
-
-TEST(CudaStamp, is_computed_at_compile_time_and_marked) {
-  constexpr CudaStamp kStamp = cuda_kernels_stamp();
-  EXPECT_EQ(kStamp.mark, kCudaMark);
-  EXPECT_EQ(std::string_view(std::begin(kStamp.version)), kVersion);
-  EXPECT_NE(kStamp.layout, cuda_services_stamp().layout);
+  set_build_id(own.c_str());
+  EXPECT_NE(open_cuda_library(path_).kernels, nullptr);
 }
 
 TEST(CudaLibrary, either_has_kernels_or_says_why_not) {

@@ -1,24 +1,23 @@
-// Stands in for libmezzo_cuda.so: its two tables with stamps that a test sets, and nothing else.
-#include "mezzo/kernels/cuda_stamp.h"
+// Stands in for libmezzo_cuda.so: empty tables, under a build id that a test may set.
+#include "mezzo/kernels/cuda_kernels.h"
 #include "mezzo/message_passing/cuda_services.h"
 
-namespace {
-
-mezzo::CudaKernels fake_kernels;
-mezzo::CudaServices fake_services;
-
-}  // namespace
+static const char* build_id = mezzo::kBuildId;
 
 const mezzo::CudaKernels* mezzo_cuda_kernels() {
-  return &fake_kernels;
+  static const mezzo::CudaKernels kernels;
+  return &kernels;
 }
 
 const mezzo::CudaServices* mezzo_cuda_services() {
-  return &fake_services;
+  static const mezzo::CudaServices services;
+  return &services;
 }
 
-extern "C" MEZZO_API void mezzo_set_fake_stamps(const mezzo::CudaStamp& of_kernels,
-                                                const mezzo::CudaStamp& of_services) {
-  fake_kernels.stamp = of_kernels;
-  fake_services.stamp = of_services;
+const char* mezzo_cuda_build_id() {
+  return build_id;
+}
+
+extern "C" MEZZO_API void mezzo_set_fake_build_id(const char* id) {
+  build_id = id;
 }

@@ -17,10 +17,14 @@ using detail::HopDraw;
 using detail::SampledBatch;
 
 constexpr detail::SamplingKernels kEmulated = {
-    .draw = [](const CudaDrawArgs& args, at::Device /*device*/,
-               std::int64_t num_slots) { cuda::draw(args, {.num_slots = num_slots}); },
-    .renumber = [](const CudaRenumberArgs& args, at::Device /*device*/,
-                   std::int64_t num_slots) { cuda::renumber(args, {.num_slots = num_slots}); }};
+    .draw =
+        [](const CudaDrawArgs& args, at::Device /*device*/, std::int64_t num_slots) {
+          cuda::Kernel<CudaDrawArgs>::run(args, {.num_slots = num_slots});
+        },
+    .renumber =
+        [](const CudaRenumberArgs& args, at::Device /*device*/, std::int64_t num_slots) {
+          cuda::Kernel<CudaRenumberArgs>::run(args, {.num_slots = num_slots});
+        }};
 
 constexpr BatchKey kDeviceKey{.seed = 9, .epoch = 2, .batch = 5};
 

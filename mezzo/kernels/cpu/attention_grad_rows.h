@@ -10,7 +10,7 @@
 namespace mezzo {
 
 template <class V, class T>
-void attention_state_rows(const AttentionStateArgs& a) {
+void compute(const AttentionStateArgs& a) {
   using Accum = typename T::Accum;
   const Operand out{.data = a.out}, grad{.data = a.grad};
   for (std::int64_t row = a.row_begin; row < a.row_end; ++row) {
@@ -231,7 +231,7 @@ class AttentionGradRows {
 };
 
 template <class V, class T>
-void attention_grad_rows(const AttentionGradArgs& a) {
+void compute(const AttentionGradArgs& a) {
   if (a.row_begin < a.row_end) AttentionGradRows<V, T>(a).run();
 }
 

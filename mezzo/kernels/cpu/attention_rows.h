@@ -148,7 +148,7 @@ class AttentionRows {
 };
 
 template <class V, class T>
-void attention_rows(const AttentionArgs& a) {
+void compute(const AttentionArgs& a) {
   if (a.row_begin < a.row_end) AttentionRows<V, T>(a).run();
 }
 

@@ -97,7 +97,7 @@ void pack_columns(const PackArgs& a) {
 }
 
 template <class V, class T>
-void pack_panels(const PackArgs& a) {
+void compute(const PackArgs& a) {
   a.transposed ? pack_columns<V, T>(a) : pack_rows<V, T>(a);
 }
 

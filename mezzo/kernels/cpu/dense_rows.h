@@ -258,7 +258,7 @@ class RowsProduct {
 };
 
 template <class V, class T>
-void rows_product(const RowsProductArgs& a) {
+void compute(const RowsProductArgs& a) {
   RowsProduct<V, T>(a).run();
 }
 
@@ -330,7 +330,7 @@ class TransposedProduct {
 };
 
 template <class V, class T>
-void transposed_product(const TransposedProductArgs& p) {
+void compute(const TransposedProductArgs& p) {
   TransposedProduct<V, T>(p).run();
 }
 

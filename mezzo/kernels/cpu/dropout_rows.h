@@ -88,7 +88,7 @@ class DropoutRows {
 };
 
 template <class V, class T>
-void dropout_rows(const DropoutArgs& a) {
+void compute(const DropoutArgs& a) {
   if (a.draw_begin < a.draw_end) DropoutRows<V, T>(a).run();
 }
 

@@ -171,7 +171,7 @@ void store_scores(const GATv2ScoresArgs& a, const ScoreChunk& chunk,
 }
 
 template <class V, class T>
-void gatv2_scores_rows(const GATv2ScoresArgs& a) {
+void compute(const GATv2ScoresArgs& a) {
   const GatheredRows<V, T> rows(a.pairs, a.slots, a.row_end);
   const std::int64_t heads = a.pairs.heads;
   alignas(64) typename T::Accum kept[kKeptVectors * V::width] = {};
@@ -274,7 +274,7 @@ void score_grad_rows(const GATv2ScoresGradArgs& a) {
 }
 
 template <class V, class T>
-void gatv2_scores_grad_rows(const GATv2ScoresGradArgs& a) {
+void compute(const GATv2ScoresGradArgs& a) {
   a.attn_grad != nullptr ? score_grad_rows<V, T, true>(a) : score_grad_rows<V, T, false>(a);
 }
 

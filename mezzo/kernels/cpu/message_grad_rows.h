@@ -200,7 +200,7 @@ void message_grad_range(const MessageGradArgs& a) {
 }
 
 template <class V, class T>
-void message_grad_rows(const MessageGradArgs& a) {
+void compute(const MessageGradArgs& a) {
   ChosenGrad chosen{};
   if (as_chosen_grad(a, chosen)) {
     chosen_grad_rows<V, T>(a, chosen);

@@ -74,12 +74,12 @@ void choose_other(const UniformDraws<Id>& draws, std::int64_t row, const Chosen<
 
 template <>
 void draw_uniform(const UniformDraws<std::int32_t>& draws) {
-  cpu_backend().draw_int32(draws);
+  cpu_backend().run(draws);
 }
 
 template <>
 void draw_uniform(const UniformDraws<std::int64_t>& draws) {
-  cpu_backend().draw_int64(draws);
+  cpu_backend().run(draws);
 }
 
 template <class Id>

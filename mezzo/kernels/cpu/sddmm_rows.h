@@ -159,7 +159,7 @@ void dot_rows(const SddmmArgs& a) {
 }
 
 template <class V, class T>
-void sddmm_rows(const SddmmArgs& a) {
+void compute(const SddmmArgs& a) {
   visit(BinaryOps{}, a.op, [&]<class Op>() {
     if constexpr (Op::kind == BinaryOp::kDot) {
       dot_rows<V, T>(a);

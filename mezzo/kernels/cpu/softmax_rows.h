@@ -159,7 +159,7 @@ void softmax_in_place(const SoftmaxArgs& a, SlotRange range) {
 }
 
 template <class V, class T>
-void softmax_rows(const SoftmaxArgs& a) {
+void compute(const SoftmaxArgs& a) {
   const std::int64_t last = last_slot(a.slots, a.row_end);
   for (std::int64_t row = a.row_begin; row < a.row_end; ++row) {
     const SlotRange range = slots_of(a.slots, row);
@@ -212,7 +212,7 @@ void softmax_grad_in_place(const SoftmaxGradArgs& a, SlotRange range) {
 }
 
 template <class V, class T>
-void softmax_grad_rows(const SoftmaxGradArgs& a) {
+void compute(const SoftmaxGradArgs& a) {
   const std::int64_t last = last_slot(a.slots, a.row_end);
   for (std::int64_t row = a.row_begin; row < a.row_end; ++row) {
     const SlotRange range = slots_of(a.slots, row);

@@ -7,7 +7,7 @@
 namespace mezzo {
 
 template <class V, class T>
-void spmm_rows(const SpmmArgs& a) {
+void compute(const SpmmArgs& a) {
   RowSum<typename T::Accum> s{};
   if (as_row_sum(a, s)) {
     const bool weighted = s.weight.data != nullptr || s.scale != nullptr;

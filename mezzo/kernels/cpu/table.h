@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <string_view>
+#include <tuple>
 #include <type_traits>
 
 #include "mezzo/kernels/backend.h"
@@ -27,54 +28,21 @@ struct Table {
   template <class T>
   using Lanes = std::conditional_t<std::is_same_v<typename T::Accum, double>, F64, F32>;
 
-  static void spmm(const SpmmArgs& a) {
-    visit(DTypes{}, a.dtype, [&]<class T>() { spmm_rows<Lanes<T>, T>(a); });
+  /// Every kernel is an overload of `compute`, for the dtypes that its arguments name, or all.
+  template <class Args>
+  static void run(const Args& a) {
+    const auto of_dtype = [&]<class T>() { compute<Lanes<T>, T>(a); };
+    if constexpr (requires { typename Args::DTypes; }) {
+      visit(typename Args::DTypes{}, a.dtype, of_dtype);
+    } else {
+      visit(DTypes{}, a.dtype, of_dtype);
+    }
   }
-  static void sddmm(const SddmmArgs& a) {
-    visit(DTypes{}, a.dtype, [&]<class T>() { sddmm_rows<Lanes<T>, T>(a); });
-  }
-  static void message_grad(const MessageGradArgs& a) {
-    visit(DTypes{}, a.dtype, [&]<class T>() { message_grad_rows<Lanes<T>, T>(a); });
-  }
-  static void softmax(const SoftmaxArgs& a) {
-    visit(DTypes{}, a.dtype, [&]<class T>() { softmax_rows<Lanes<T>, T>(a); });
-  }
-  static void softmax_grad(const SoftmaxGradArgs& a) {
-    visit(DTypes{}, a.dtype, [&]<class T>() { softmax_grad_rows<Lanes<T>, T>(a); });
-  }
-  static void attention(const AttentionArgs& a) {
-    visit(DTypes{}, a.dtype, [&]<class T>() { attention_rows<Lanes<T>, T>(a); });
-  }
-  static void attention_state(const AttentionStateArgs& a) {
-    visit(DTypes{}, a.dtype, [&]<class T>() { attention_state_rows<Lanes<T>, T>(a); });
-  }
-  static void attention_grad(const AttentionGradArgs& a) {
-    visit(DTypes{}, a.dtype, [&]<class T>() { attention_grad_rows<Lanes<T>, T>(a); });
-  }
-  static void weighted_grad(const WeightedGradArgs& a) {
-    visit(DTypes{}, a.dtype, [&]<class T>() { weighted_grad_rows<Lanes<T>, T>(a); });
-  }
-  static void gatv2_scores(const GATv2ScoresArgs& a) {
-    visit(DTypes{}, a.dtype, [&]<class T>() { gatv2_scores_rows<Lanes<T>, T>(a); });
-  }
-  static void gatv2_scores_grad(const GATv2ScoresGradArgs& a) {
-    visit(DTypes{}, a.dtype, [&]<class T>() { gatv2_scores_grad_rows<Lanes<T>, T>(a); });
-  }
-  static void dropout(const DropoutArgs& a) {
-    visit(DTypes{}, a.dtype, [&]<class T>() { dropout_rows<Lanes<T>, T>(a); });
+  template <class Id>
+  static void run(const kernels::UniformDraws<Id>& draws) {
+    kernels::draw_rows<Integers>(draws);
   }
 
-  using SixteenBits = TypeList<BFloat16, Float16>;
-
-  static void pack(const PackArgs& a) {
-    visit(SixteenBits{}, a.dtype, [&]<class T>() { pack_panels<F32, T>(a); });
-  }
-  static void multiply_rows(const RowsProductArgs& a) {
-    visit(SixteenBits{}, a.dtype, [&]<class T>() { rows_product<F32, T>(a); });
-  }
-  static void multiply_transposed(const TransposedProductArgs& a) {
-    visit(SixteenBits{}, a.dtype, [&]<class T>() { transposed_product<F32, T>(a); });
-  }
   static void widen(DType dtype, const void* from, float* to, std::int64_t count) {
     visit(SixteenBits{}, dtype, [&]<class T>() {
       widen_row<F32, T>(static_cast<const typename T::Storage*>(from), count, count, to);
@@ -90,26 +58,11 @@ struct Table {
   }
 
   static constexpr CpuBackend backend(std::string_view name) {
-    return {.name = name,
-            .spmm = &spmm,
-            .sddmm = &sddmm,
-            .message_grad = &message_grad,
-            .softmax = &softmax,
-            .softmax_grad = &softmax_grad,
-            .attention = &attention,
-            .attention_state = &attention_state,
-            .attention_grad = &attention_grad,
-            .weighted_grad = &weighted_grad,
-            .gatv2_scores = &gatv2_scores,
-            .gatv2_scores_grad = &gatv2_scores_grad,
-            .dropout = &dropout,
-            .draw_int32 = &kernels::draw_rows<Integers, std::int32_t>,
-            .draw_int64 = &kernels::draw_rows<Integers, std::int64_t>,
-            .pack_panels = &pack,
-            .rows_product = &multiply_rows,
-            .transposed_product = &multiply_transposed,
-            .widen = &widen,
-            .narrow = &narrow};
+    CpuBackend backend{.name = name, .kernels = {}, .widen = &widen, .narrow = &narrow};
+    for_each(CpuKernelList{}, [&]<class Args>() {
+      std::get<CpuKernel<Args>>(backend.kernels) = static_cast<CpuKernel<Args>>(&run);
+    });
+    return backend;
   }
 };
 

@@ -144,7 +144,7 @@ class WeightedGradRows {
 };
 
 template <class V, class T>
-void weighted_grad_rows(const WeightedGradArgs& a) {
+void compute(const WeightedGradArgs& a) {
   if (a.row_begin < a.row_end) WeightedGradRows<V, T>(a).run();
 }
 

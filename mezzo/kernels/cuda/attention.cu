@@ -160,7 +160,8 @@ void launch_attention(const AttentionArgs& a, const CudaLaunch& to) {
 
 }  // namespace
 
-std::int64_t attention_workspace(const AttentionArgs& args, std::int64_t num_slots) {
+template <>
+std::int64_t Kernel<AttentionArgs>::workspace(const AttentionArgs& args, std::int64_t num_slots) {
   std::int64_t bytes = 0;
   visit(DTypes{}, args.dtype, [&]<class T>() {
     bytes = num_partials(args.slots, num_slots) * args.heads * (args.features + kPartialNumbers) *
@@ -169,7 +170,8 @@ std::int64_t attention_workspace(const AttentionArgs& args, std::int64_t num_slo
   return bytes;
 }
 
-void attention(const AttentionArgs& args, const CudaLaunch& launch) {
+template <>
+void Kernel<AttentionArgs>::run(const AttentionArgs& args, const CudaLaunch& launch) {
   visit(DTypes{}, args.dtype, [&]<class T>() { launch_attention<T>(args, launch); });
 }
 

@@ -266,16 +266,20 @@ void launch_grad(const AttentionGradArgs& a, const CudaLaunch& to) {
 
 }  // namespace
 
-std::int64_t attention_state_workspace(const AttentionStateArgs& /*args*/,
-                                       std::int64_t /*num_slots*/) {
+template <>
+std::int64_t Kernel<AttentionStateArgs>::workspace(const AttentionStateArgs& /*args*/,
+                                                   std::int64_t /*num_slots*/) {
   return 0;
 }
 
-void attention_state(const AttentionStateArgs& args, const CudaLaunch& launch) {
+template <>
+void Kernel<AttentionStateArgs>::run(const AttentionStateArgs& args, const CudaLaunch& launch) {
   visit(DTypes{}, args.dtype, [&]<class T>() { launch_state<T>(args, launch); });
 }
 
-std::int64_t attention_grad_workspace(const AttentionGradArgs& args, std::int64_t num_slots) {
+template <>
+std::int64_t Kernel<AttentionGradArgs>::workspace(const AttentionGradArgs& args,
+                                                  std::int64_t num_slots) {
   std::int64_t bytes = 0;
   visit(DTypes{}, args.dtype, [&]<class T>() {
     bytes = num_partials(args.slots, num_slots) * heads_of_call(args) *
@@ -285,7 +289,8 @@ std::int64_t attention_grad_workspace(const AttentionGradArgs& args, std::int64_
   return bytes;
 }
 
-void attention_grad(const AttentionGradArgs& args, const CudaLaunch& launch) {
+template <>
+void Kernel<AttentionGradArgs>::run(const AttentionGradArgs& args, const CudaLaunch& launch) {
   visit(DTypes{}, args.dtype, [&]<class T>() { launch_grad<T>(args, launch); });
 }
 

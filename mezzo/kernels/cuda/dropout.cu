@@ -62,11 +62,14 @@ __global__ void __launch_bounds__(DropoutTuning::kThreads)
 
 }  // namespace
 
-std::int64_t dropout_workspace(const DropoutArgs& /*args*/, std::int64_t /*num_slots*/) {
+template <>
+std::int64_t Kernel<DropoutArgs>::workspace(const DropoutArgs& /*args*/,
+                                            std::int64_t /*num_slots*/) {
   return 0;
 }
 
-void dropout(const DropoutArgs& args, const CudaLaunch& given) {
+template <>
+void Kernel<DropoutArgs>::run(const DropoutArgs& args, const CudaLaunch& given) {
   const bool packed = is_aligned(args.x, 16) && is_aligned(args.out, 16);
   const std::int64_t blocks = ceil_div(args.draw_end - args.draw_begin, DropoutTuning::kThreads);
   visit(DTypes{}, args.dtype, [&]<class T>() {

@@ -65,11 +65,14 @@ void launch_gather(const CudaGatherArgs& a, void* stream) {
 
 }  // namespace
 
-std::int64_t gather_workspace(const CudaGatherArgs& /*args*/, std::int64_t /*num_slots*/) {
+template <>
+std::int64_t Kernel<CudaGatherArgs>::workspace(const CudaGatherArgs& /*args*/,
+                                               std::int64_t /*num_slots*/) {
   return 0;
 }
 
-void gather(const CudaGatherArgs& args, const CudaLaunch& given) {
+template <>
+void Kernel<CudaGatherArgs>::run(const CudaGatherArgs& args, const CudaLaunch& given) {
   if (args.row_bytes == 0) return;
   launch_gather<Words<4>, Words<2>, std::uint32_t, std::uint16_t, std::uint8_t>(args, given.stream);
 }

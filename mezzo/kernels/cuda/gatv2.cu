@@ -264,15 +264,20 @@ void launch_scores_grad(const GATv2ScoresGradArgs& a, const CudaLaunch& to) {
 
 }  // namespace
 
-std::int64_t gatv2_scores_workspace(const GATv2ScoresArgs& /*args*/, std::int64_t /*num_slots*/) {
+template <>
+std::int64_t Kernel<GATv2ScoresArgs>::workspace(const GATv2ScoresArgs& /*args*/,
+                                                std::int64_t /*num_slots*/) {
   return 0;
 }
 
-void gatv2_scores(const GATv2ScoresArgs& args, const CudaLaunch& launch) {
+template <>
+void Kernel<GATv2ScoresArgs>::run(const GATv2ScoresArgs& args, const CudaLaunch& launch) {
   visit(DTypes{}, args.dtype, [&]<class T>() { launch_scores<T>(args, launch); });
 }
 
-std::int64_t gatv2_scores_grad_workspace(const GATv2ScoresGradArgs& args, std::int64_t num_slots) {
+template <>
+std::int64_t Kernel<GATv2ScoresGradArgs>::workspace(const GATv2ScoresGradArgs& args,
+                                                    std::int64_t num_slots) {
   std::int64_t numbers = hub_numbers(args, num_slots), bytes = 0;
   visit(DTypes{}, args.dtype, [&]<class T>() {
     visit_grad_pack<T>(args, [&]<int N>() {
@@ -287,7 +292,8 @@ std::int64_t gatv2_scores_grad_workspace(const GATv2ScoresGradArgs& args, std::i
   return bytes;
 }
 
-void gatv2_scores_grad(const GATv2ScoresGradArgs& args, const CudaLaunch& launch) {
+template <>
+void Kernel<GATv2ScoresGradArgs>::run(const GATv2ScoresGradArgs& args, const CudaLaunch& launch) {
   visit(DTypes{}, args.dtype, [&]<class T>() { launch_scores_grad<T>(args, launch); });
 }
 

@@ -161,7 +161,7 @@ GradPlan plan_of(const MessageGradArgs& a, const CudaLaunch& given, int elements
 }
 
 template <class T, int N, bool kProduct>
-void run(const MessageGradArgs& args, const CudaLaunch& given) {
+void launch_message_grad(const MessageGradArgs& args, const CudaLaunch& given) {
   GradPlan plan = plan_of(args, given, N);
   const auto launch_targets = [&](const char* name) {
     const int per_block = MessageGradTuning::kThreads / plan.team;
@@ -205,23 +205,28 @@ bool fits(const MessageGradArgs& a) {
 
 }  // namespace
 
-std::int64_t message_grad_workspace(const MessageGradArgs& args, std::int64_t num_slots) {
+template <>
+std::int64_t Kernel<MessageGradArgs>::workspace(const MessageGradArgs& args,
+                                                std::int64_t num_slots) {
   if (args.per_slot) return 0;
   const std::int64_t size = args.dtype == DType::kFloat64 ? sizeof(double) : sizeof(float);
   const std::int64_t length = args.of_lhs ? args.lhs.length : args.rhs.length;
   return num_partials(args.slots, num_slots) * length * size;
 }
 
-void message_grad(const MessageGradArgs& args, const CudaLaunch& given) {
+template <>
+void Kernel<MessageGradArgs>::run(const MessageGradArgs& args, const CudaLaunch& given) {
   if (args.row_end == 0 || (args.of_lhs ? args.lhs.length : args.rhs.length) == 0) return;
   visit(DTypes{}, args.dtype, [&]<class T>() {
     // Accumulators in one pack too: products and wide arrays hold them.
     constexpr int kPack = 16 / static_cast<int>(sizeof(typename T::Accum));
     const bool packed = fits<kPack>(args);
     if (args.product != nullptr) {
-      packed ? run<T, kPack, true>(args, given) : run<T, 1, true>(args, given);
+      packed ? launch_message_grad<T, kPack, true>(args, given)
+             : launch_message_grad<T, 1, true>(args, given);
     } else {
-      packed ? run<T, kPack, false>(args, given) : run<T, 1, false>(args, given);
+      packed ? launch_message_grad<T, kPack, false>(args, given)
+             : launch_message_grad<T, 1, false>(args, given);
     }
   });
 }

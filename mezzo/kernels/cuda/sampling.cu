@@ -369,11 +369,14 @@ void launch_draw(const CudaDrawArgs& args, const CudaLaunch& to) {
 
 }  // namespace
 
-std::int64_t draw_workspace(const CudaDrawArgs& /*args*/, std::int64_t /*num_slots*/) {
+template <>
+std::int64_t Kernel<CudaDrawArgs>::workspace(const CudaDrawArgs& /*args*/,
+                                             std::int64_t /*num_slots*/) {
   return 0;
 }
 
-void draw(const CudaDrawArgs& args, const CudaLaunch& to) {
+template <>
+void Kernel<CudaDrawArgs>::run(const CudaDrawArgs& args, const CudaLaunch& to) {
   if (args.offsets == nullptr) {
     launch("draw", find_rows, blocks_of(args.num_nodes, SamplingLaunch::kElementThreads),
            dim3(SamplingLaunch::kElementThreads), to.stream, args);
@@ -382,11 +385,14 @@ void draw(const CudaDrawArgs& args, const CudaLaunch& to) {
   }
 }
 
-std::int64_t renumber_workspace(const CudaRenumberArgs& /*args*/, std::int64_t /*num_slots*/) {
+template <>
+std::int64_t Kernel<CudaRenumberArgs>::workspace(const CudaRenumberArgs& /*args*/,
+                                                 std::int64_t /*num_slots*/) {
   return 0;
 }
 
-void renumber(const CudaRenumberArgs& args, const CudaLaunch& to) {
+template <>
+void Kernel<CudaRenumberArgs>::run(const CudaRenumberArgs& args, const CudaLaunch& to) {
   launch("renumber", args.wide ? renumber_step<std::int64_t> : renumber_step<std::int32_t>,
          blocks_of(args.count, SamplingLaunch::kElementThreads),
          dim3(SamplingLaunch::kElementThreads), to.stream, args);

@@ -295,11 +295,13 @@ void launch_width(SddmmCall c, int width, void* stream) {
 
 }  // namespace
 
-std::int64_t sddmm_workspace(const SddmmArgs& /*args*/, std::int64_t /*num_slots*/) {
+template <>
+std::int64_t Kernel<SddmmArgs>::workspace(const SddmmArgs& /*args*/, std::int64_t /*num_slots*/) {
   return 0;
 }
 
-void sddmm(const SddmmArgs& args, const CudaLaunch& given) {
+template <>
+void Kernel<SddmmArgs>::run(const SddmmArgs& args, const CudaLaunch& given) {
   SddmmCall c;
   c.args = args;
   c.lhs_rows = row_picker(args.lhs.access, args.slots);

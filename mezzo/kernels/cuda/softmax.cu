@@ -199,7 +199,8 @@ __global__ void __launch_bounds__(SoftmaxTuning::kHubThreads)
 }
 
 template <class Args>
-void run(const char* name, const char* hub_name, const Args& args, const CudaLaunch& given) {
+void launch_softmax(const char* name, const char* hub_name, const Args& args,
+                    const CudaLaunch& given) {
   if (args.length == 0 || args.row_end == 0) return;
   const int elements = power_of_2(args.length, kWarpLanes);
   const int most = kWarpLanes / elements;
@@ -223,20 +224,26 @@ void run(const char* name, const char* hub_name, const Args& args, const CudaLau
 
 }  // namespace
 
-std::int64_t softmax_workspace(const SoftmaxArgs& /*args*/, std::int64_t /*num_slots*/) {
+template <>
+std::int64_t Kernel<SoftmaxArgs>::workspace(const SoftmaxArgs& /*args*/,
+                                            std::int64_t /*num_slots*/) {
   return 0;
 }
 
-void softmax(const SoftmaxArgs& args, const CudaLaunch& given) {
-  run("softmax", "softmax of hubs", args, given);
+template <>
+void Kernel<SoftmaxArgs>::run(const SoftmaxArgs& args, const CudaLaunch& given) {
+  launch_softmax("softmax", "softmax of hubs", args, given);
 }
 
-std::int64_t softmax_grad_workspace(const SoftmaxGradArgs& /*args*/, std::int64_t /*num_slots*/) {
+template <>
+std::int64_t Kernel<SoftmaxGradArgs>::workspace(const SoftmaxGradArgs& /*args*/,
+                                                std::int64_t /*num_slots*/) {
   return 0;
 }
 
-void softmax_grad(const SoftmaxGradArgs& args, const CudaLaunch& given) {
-  run("softmax_grad", "softmax_grad of hubs", args, given);
+template <>
+void Kernel<SoftmaxGradArgs>::run(const SoftmaxGradArgs& args, const CudaLaunch& given) {
+  launch_softmax("softmax_grad", "softmax_grad of hubs", args, given);
 }
 
 }  // namespace mezzo::cuda

@@ -133,7 +133,7 @@ void launch_reduction(Reductions r, SpmmPass pass, void* stream) {
 }
 
 template <class T>
-void run(const SpmmArgs& args, const CudaLaunch& given) {
+void launch_spmm(const SpmmArgs& args, const CudaLaunch& given) {
   const std::int64_t num_slots = slots_of_call(args, given.num_slots);
   const bool hubs = may_have_hubs(args.slots, num_slots);
   Reductions r;
@@ -158,7 +158,8 @@ void run(const SpmmArgs& args, const CudaLaunch& given) {
 
 }  // namespace
 
-std::int64_t spmm_workspace(const SpmmArgs& args, std::int64_t num_slots) {
+template <>
+std::int64_t Kernel<SpmmArgs>::workspace(const SpmmArgs& args, std::int64_t num_slots) {
   std::int64_t bytes = 0;
   visit(DTypes{}, args.dtype, [&]<class T>() {
     visit_state<typename T::Accum>(args.reduce, [&]<class State>() { bytes = sizeof(State); });
@@ -166,8 +167,9 @@ std::int64_t spmm_workspace(const SpmmArgs& args, std::int64_t num_slots) {
   return num_partials(args.slots, slots_of_call(args, num_slots)) * args.out_length * bytes;
 }
 
-void spmm(const SpmmArgs& args, const CudaLaunch& given) {
-  visit(DTypes{}, args.dtype, [&]<class T>() { run<T>(args, given); });
+template <>
+void Kernel<SpmmArgs>::run(const SpmmArgs& args, const CudaLaunch& given) {
+  visit(DTypes{}, args.dtype, [&]<class T>() { launch_spmm<T>(args, given); });
 }
 
 }  // namespace mezzo::cuda

@@ -238,7 +238,7 @@ UnitLanes unit_lanes(const WeightedGradArgs& a, std::int64_t num_slots) {
 }
 
 template <class T, int N>
-void run(const WeightedGradArgs& args, const CudaLaunch& given) {
+void launch_weighted_grad(const WeightedGradArgs& args, const CudaLaunch& given) {
   const UnitLanes lanes = unit_lanes<N>(args, given.num_slots);
   // Without a sum the first slab is all there is to do: it takes the whole of the products.
   const std::int64_t slabs =
@@ -279,27 +279,30 @@ bool fits(const WeightedGradArgs& a) {
 
 }  // namespace
 
-std::int64_t weighted_grad_workspace(const WeightedGradArgs& args, std::int64_t num_slots) {
+template <>
+std::int64_t Kernel<WeightedGradArgs>::workspace(const WeightedGradArgs& args,
+                                                 std::int64_t num_slots) {
   if (args.own_grad == nullptr) return 0;
   const std::int64_t size = args.dtype == DType::kFloat64 ? sizeof(double) : sizeof(float);
   return num_partials(args.slots, num_slots) * args.heads * args.features * size;
 }
 
-void weighted_grad(const WeightedGradArgs& args, const CudaLaunch& given) {
+template <>
+void Kernel<WeightedGradArgs>::run(const WeightedGradArgs& args, const CudaLaunch& given) {
   if (args.row_end == 0 || args.heads == 0 || args.features == 0) return;
   visit(DTypes{}, args.dtype, [&]<class T>() {
     constexpr int kWidest = 16 / static_cast<int>(sizeof(typename T::Storage));
     if (fits<T, kWidest>(args)) {
-      run<T, kWidest>(args, given);
+      launch_weighted_grad<T, kWidest>(args, given);
       return;
     }
     if constexpr (kWidest == 8) {
       if (fits<T, 2>(args)) {
-        run<T, 2>(args, given);
+        launch_weighted_grad<T, 2>(args, given);
         return;
       }
     }
-    run<T, 1>(args, given);
+    launch_weighted_grad<T, 1>(args, given);
   });
 }
 

@@ -145,18 +145,18 @@ struct Forward {
 Forward attended(const Kernels& kernels, const Numbers& n) {
   Forward result(n.h);
   GuardedBytes scratch(0);
-  kernels.attention({.slots = n.h.slots.view(),
-                     .row_begin = 0,
-                     .row_end = n.num_dst,
-                     .dtype = n.h.dtype,
-                     .heads = n.h.heads,
-                     .features = n.h.features,
-                     .scores = n.scores(),
-                     .z = n.z.bytes.data(),
-                     .out = result.out.data(),
-                     .top = result.top.data(),
-                     .sum = result.sum.data(),
-                     .scratch = nullptr});
+  kernels.run(AttentionArgs{.slots = n.h.slots.view(),
+                            .row_begin = 0,
+                            .row_end = n.num_dst,
+                            .dtype = n.h.dtype,
+                            .heads = n.h.heads,
+                            .features = n.h.features,
+                            .scores = n.scores(),
+                            .z = n.z.bytes.data(),
+                            .out = result.out.data(),
+                            .top = result.top.data(),
+                            .sum = result.sum.data(),
+                            .scratch = nullptr});
   return result;
 }
 
@@ -232,23 +232,23 @@ struct Backward {
 /// Of the heads [begin, end), whose sums go to `sum`.
 void take_heads(const Kernels& kernels, const Numbers& n, const GuardedBytes& state,
                 std::int64_t begin, std::int64_t end, Backward& result, GuardedBytes& sum) {
-  kernels.attention_grad({.slots = n.h.slots.view(),
-                          .row_begin = 0,
-                          .row_end = n.num_src,
-                          .dtype = n.h.dtype,
-                          .heads = n.h.heads,
-                          .features = n.h.features,
-                          .head_begin = begin,
-                          .head_end = end,
-                          .scores = n.scores(),
-                          .z = n.z.bytes.data(),
-                          .grad = n.grad.bytes.data(),
-                          .state = state.data(),
-                          .z_grad = result.z.data(),
-                          .score_grad = result.score.data(),
-                          .sum_grad = sum.data(),
-                          .weight_grad = n.weighted ? result.weight.data() : nullptr,
-                          .scratch = nullptr});
+  kernels.run(AttentionGradArgs{.slots = n.h.slots.view(),
+                                .row_begin = 0,
+                                .row_end = n.num_src,
+                                .dtype = n.h.dtype,
+                                .heads = n.h.heads,
+                                .features = n.h.features,
+                                .head_begin = begin,
+                                .head_end = end,
+                                .scores = n.scores(),
+                                .z = n.z.bytes.data(),
+                                .grad = n.grad.bytes.data(),
+                                .state = state.data(),
+                                .z_grad = result.z.data(),
+                                .score_grad = result.score.data(),
+                                .sum_grad = sum.data(),
+                                .weight_grad = n.weighted ? result.weight.data() : nullptr,
+                                .scratch = nullptr});
 }
 
 Backward gradients(const Kernels& kernels, const Numbers& n, const GuardedBytes& state) {

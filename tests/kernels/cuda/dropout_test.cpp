@@ -19,13 +19,13 @@ namespace {
 std::vector<float> half_of_ones(const Kernels& kernels, const DropoutLevel& dropout) {
   const GuardedBytes x(std::vector<float>(1031, 1));
   GuardedBytes out(x.size());
-  kernels.dropout({.draw_begin = 0,
-                   .draw_end = (1031 + kElementsPerDraw - 1) / kElementsPerDraw,
-                   .dtype = DType::kFloat32,
-                   .dropout = dropout,
-                   .count = 1031,
-                   .x = x.data(),
-                   .out = out.data()});
+  kernels.run(DropoutArgs{.draw_begin = 0,
+                          .draw_end = (1031 + kElementsPerDraw - 1) / kElementsPerDraw,
+                          .dtype = DType::kFloat32,
+                          .dropout = dropout,
+                          .count = 1031,
+                          .x = x.data(),
+                          .out = out.data()});
   std::vector<float> got(1031);
   std::memcpy(got.data(), out.data(), out.size());
   return got;

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <cstring>
+#include <tuple>
 #include <vector>
 
 #include "mezzo/kernels/cuda_kernels.h"
@@ -23,9 +24,9 @@ std::int64_t num_slots_of(const Args& args) {
 }
 
 /// What the CPU's interface calls: runs a kernel of the table.
-template <EmulatedOrder order, auto kernel, class Args>
+template <EmulatedOrder order, class Args>
 void emulated(const Args& args) {
-  const CudaKernel<Args>& one = mezzo_cuda_kernels()->*kernel;
+  const auto& one = std::get<CudaKernel<Args>>(*mezzo_cuda_kernels());
   const std::int64_t num_slots = num_slots_of(args);
   // Allocators give memory for any type; the end is where it must be guarded.
   const auto size = static_cast<std::size_t>(one.workspace(args, num_slots));
@@ -43,18 +44,9 @@ Kernels emulated_kernels() {
   kernels.name = order == EmulatedOrder::kForward   ? "CUDA forwards"
                  : order == EmulatedOrder::kReverse ? "CUDA backwards"
                                                     : "CUDA shuffled";
-  kernels.spmm = emulated<order, &CudaKernels::spmm>;
-  kernels.sddmm = emulated<order, &CudaKernels::sddmm>;
-  kernels.message_grad = emulated<order, &CudaKernels::message_grad>;
-  kernels.softmax = emulated<order, &CudaKernels::softmax>;
-  kernels.softmax_grad = emulated<order, &CudaKernels::softmax_grad>;
-  kernels.attention = emulated<order, &CudaKernels::attention>;
-  kernels.attention_state = emulated<order, &CudaKernels::attention_state>;
-  kernels.attention_grad = emulated<order, &CudaKernels::attention_grad>;
-  kernels.weighted_grad = emulated<order, &CudaKernels::weighted_grad>;
-  kernels.gatv2_scores = emulated<order, &CudaKernels::gatv2_scores>;
-  kernels.gatv2_scores_grad = emulated<order, &CudaKernels::gatv2_scores_grad>;
-  kernels.dropout = emulated<order, &CudaKernels::dropout>;
+  for_each(KernelList{}, [&]<class Args>() {
+    std::get<CpuKernel<Args>>(kernels.kernels) = emulated<order, Args>;
+  });
   kernels.widen = cpu_backends()[0].backend->widen;
   kernels.narrow = cpu_backends()[0].backend->narrow;
   kernels.take_ranges = false;

@@ -1,6 +1,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <tuple>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -36,7 +37,7 @@ void expect_rows(const std::vector<Id>& ids, std::int64_t row_bytes, std::int64_
                             .num_rows = count,
                             .row_bytes = row_bytes,
                             .out = out.data()};
-  mezzo_cuda_kernels()->gather.run(args, {});
+  std::get<CudaKernel<CudaGatherArgs>>(*mezzo_cuda_kernels()).run(args, {});
   for (std::int64_t i = 0; i < count; ++i) {
     const auto id = static_cast<std::int64_t>(ids[static_cast<std::size_t>(i)]);
     ASSERT_EQ(std::memcmp(out.data() + i * row_bytes, first + id * row_bytes,

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <set>
+#include <tuple>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -98,6 +99,11 @@ TEST(Hubs, parts_are_the_hubs_whatever_the_length_of_pieces) {
   }
 }
 
+template <class Args>
+std::int64_t workspace_of(const Args& args, std::int64_t num_slots) {
+  return std::get<CudaKernel<Args>>(*mezzo_cuda_kernels()).workspace(args, num_slots);
+}
+
 // Of the graph of Reddit, two heads of 256: with pieces of 1024 slots it was 462 MB.
 TEST(Hubs, what_pieces_store_stays_small_on_a_large_graph) {
   constexpr std::int64_t kSlots = 114'615'892, kMost = 120'000'000;
@@ -107,16 +113,16 @@ TEST(Hubs, what_pieces_store_stays_small_on_a_large_graph) {
   forward.dtype = DType::kFloat16;
   forward.heads = 2;
   forward.features = 256;
-  EXPECT_LE(mezzo_cuda_kernels()->attention.workspace(forward, kSlots), kMost);
+  EXPECT_LE(workspace_of(forward, kSlots), kMost);
   AttentionGradArgs backward;
   backward.slots = forward.slots;
   backward.dtype = forward.dtype;
   backward.heads = 2;
   backward.features = 256;
   backward.head_end = 2;
-  EXPECT_LE(mezzo_cuda_kernels()->attention_grad.workspace(backward, kSlots), kMost);
+  EXPECT_LE(workspace_of(backward, kSlots), kMost);
   backward.head_begin = 1;
-  EXPECT_LE(mezzo_cuda_kernels()->attention_grad.workspace(backward, kSlots), kMost / 2);
+  EXPECT_LE(workspace_of(backward, kSlots), kMost / 2);
 }
 
 }  // namespace

@@ -89,8 +89,8 @@ Drawn<Id> drawn_on_gpu(const Rows<Id>& rows, const std::vector<Id>& nodes, DrawC
                     .begins = begins.data(),
                     .degrees = degrees.data(),
                     .counts = counts.data()};
-  EXPECT_EQ(cuda::draw_workspace(args, 0), 0);
-  cuda::draw(args, {});
+  EXPECT_EQ(cuda::Kernel<CudaDrawArgs>::workspace(args, 0), 0);
+  cuda::Kernel<CudaDrawArgs>::run(args, {});
   std::vector<std::int64_t> offsets(nodes.size() + 1);
   const std::vector<std::int64_t> sizes = counts.values();
   std::partial_sum(sizes.begin(), sizes.end(), offsets.begin() + 1);
@@ -100,7 +100,7 @@ Drawn<Id> drawn_on_gpu(const Rows<Id>& rows, const std::vector<Id>& nodes, DrawC
   args.offsets = offsets.data();
   args.slots = slots.data();
   args.neighbors = neighbors.data();
-  cuda::draw(args, {.num_slots = offsets.back()});
+  cuda::Kernel<CudaDrawArgs>::run(args, {.num_slots = offsets.back()});
   return {begins.values(), degrees.values(), offsets, slots.values(), neighbors.values()};
 }
 
@@ -194,8 +194,8 @@ class Numbers {
  private:
   static void run(CudaRenumberArgs args, CudaRenumberArgs::Step step) {
     args.step = step;
-    EXPECT_EQ(cuda::renumber_workspace(args, 0), 0);
-    cuda::renumber(args, {});
+    EXPECT_EQ(cuda::Kernel<CudaRenumberArgs>::workspace(args, 0), 0);
+    cuda::Kernel<CudaRenumberArgs>::run(args, {});
   }
   void run_on_nodes(CudaRenumberArgs::Step step) {
     run({.ids = nodes_.data(),

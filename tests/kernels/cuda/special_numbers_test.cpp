@@ -54,19 +54,19 @@ struct ReducedBytes {
 void reduce_into(const CpuBackend& kernels, const RandomMessage& m, ReduceOp reduce,
                  ReducedBytes& result) {
   const bool has_arg = reduce != ReduceOp::kSum && reduce != ReduceOp::kMean;
-  kernels.spmm({.slots = m.slots.view(),
-                .row_begin = 0,
-                .row_end = m.slots.num_rows,
-                .lhs = m.lhs.view(),
-                .rhs = m.rhs.view(),
-                .layout = m.shape.layout(),
-                .op = m.op,
-                .reduce = reduce,
-                .dtype = m.dtype,
-                .out = result.out.data(),
-                .out_length = m.shape.out_length(),
-                .arg = has_arg ? result.arg.data() : nullptr,
-                .product = reduce == ReduceOp::kProd ? result.product.data() : nullptr});
+  kernels.run(SpmmArgs{.slots = m.slots.view(),
+                       .row_begin = 0,
+                       .row_end = m.slots.num_rows,
+                       .lhs = m.lhs.view(),
+                       .rhs = m.rhs.view(),
+                       .layout = m.shape.layout(),
+                       .op = m.op,
+                       .reduce = reduce,
+                       .dtype = m.dtype,
+                       .out = result.out.data(),
+                       .out_length = m.shape.out_length(),
+                       .arg = has_arg ? result.arg.data() : nullptr,
+                       .product = reduce == ReduceOp::kProd ? result.product.data() : nullptr});
 }
 
 TEST(CudaSpecialNumbers, pass_through_every_reduction) {
@@ -100,14 +100,14 @@ TEST(CudaSpecialNumbers, pass_through_every_reduction) {
 GuardedBytes softmax_of(const CpuBackend& kernels, const RandomSlots& slots, DType dtype,
                         std::int64_t length, const GuardedBytes& logits) {
   GuardedBytes out(logits.size());
-  kernels.softmax({.slots = slots.view(),
-                   .row_begin = 0,
-                   .row_end = slots.num_rows,
-                   .dtype = dtype,
-                   .length = length,
-                   .logits = logits.data(),
-                   .out_ids = slots.view().second,
-                   .out = out.data()});
+  kernels.run(SoftmaxArgs{.slots = slots.view(),
+                          .row_begin = 0,
+                          .row_end = slots.num_rows,
+                          .dtype = dtype,
+                          .length = length,
+                          .logits = logits.data(),
+                          .out_ids = slots.view().second,
+                          .out = out.data()});
   return out;
 }
 
@@ -139,18 +139,18 @@ GuardedBytes attention_of(const CpuBackend& kernels, const Heads& h, const Matri
   AttentionScores scores;
   scores.src = src.numbers();
   scores.dst = dst.numbers();
-  kernels.attention({.slots = h.slots.view(),
-                     .row_begin = 0,
-                     .row_end = h.slots.num_rows,
-                     .dtype = h.dtype,
-                     .heads = h.heads,
-                     .features = h.features,
-                     .scores = scores,
-                     .z = z.bytes.data(),
-                     .out = out.data(),
-                     .top = top.data(),
-                     .sum = sum.data(),
-                     .scratch = scratch.data()});
+  kernels.run(AttentionArgs{.slots = h.slots.view(),
+                            .row_begin = 0,
+                            .row_end = h.slots.num_rows,
+                            .dtype = h.dtype,
+                            .heads = h.heads,
+                            .features = h.features,
+                            .scores = scores,
+                            .z = z.bytes.data(),
+                            .out = out.data(),
+                            .top = top.data(),
+                            .sum = sum.data(),
+                            .scratch = scratch.data()});
   return out;
 }
 

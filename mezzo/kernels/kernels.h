@@ -1,0 +1,53 @@
+#pragma once
+
+#include <cstdint>
+#include <tuple>
+
+#include "mezzo/core/type_list.h"
+#include "mezzo/kernels/attention.h"
+#include "mezzo/kernels/cuda_gather.h"
+#include "mezzo/kernels/cuda_sampling.h"
+#include "mezzo/kernels/dense.h"
+#include "mezzo/kernels/dropout.h"
+#include "mezzo/kernels/edge_softmax.h"
+#include "mezzo/kernels/gatv2_scores.h"
+#include "mezzo/kernels/message_grad.h"
+#include "mezzo/kernels/sampling.h"
+#include "mezzo/kernels/sddmm.h"
+#include "mezzo/kernels/spmm.h"
+#include "mezzo/kernels/weighted_grad.h"
+
+// Every kernel, by the struct of its arguments. The tables of the CPU backends (backend.h) and of
+// the CUDA library (cuda_kernels.h) derive from these lists.
+
+namespace mezzo {
+
+/// The kernels of the CPU and of CUDA.
+using KernelList = TypeList<SpmmArgs, SddmmArgs, MessageGradArgs, SoftmaxArgs, SoftmaxGradArgs,
+                            AttentionArgs, AttentionStateArgs, AttentionGradArgs, WeightedGradArgs,
+                            GATv2ScoresArgs, GATv2ScoresGradArgs, DropoutArgs>;
+
+namespace detail {
+
+template <class... Ts, class... Us>
+TypeList<Ts..., Us...> joined(TypeList<Ts...>, TypeList<Us...>);
+
+template <template <class> class Entry, class... Args>
+std::tuple<Entry<Args>...> table_of(TypeList<Args...>);
+
+}  // namespace detail
+
+/// Those, and what only the CPU needs.
+using CpuKernelList = decltype(detail::joined(
+    KernelList{}, TypeList<kernels::UniformDraws<std::int32_t>, kernels::UniformDraws<std::int64_t>,
+                           PackArgs, RowsProductArgs, TransposedProductArgs>{}));
+
+/// Those, and what only CUDA needs.
+using CudaKernelList = decltype(detail::joined(
+    KernelList{}, TypeList<CudaGatherArgs, CudaDrawArgs, CudaRenumberArgs>{}));
+
+/// A tuple with one Entry<Args> for each kernel of the list.
+template <template <class> class Entry, class List>
+using KernelTable = decltype(detail::table_of<Entry>(List{}));
+
+}  // namespace mezzo
