@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string_view>
 
 #include "mezzo/core/type_list.h"
@@ -13,15 +14,22 @@ enum class BinaryOp : std::uint8_t { kAdd, kSub, kMul, kDiv, kDot, kCopyLhs, kCo
 /// The side a message operand is read from.
 enum class Target : std::uint8_t { kSrc, kDst, kEdge };
 
-// Each op is one `apply` and its two partial derivatives, all in the accumulator type. `V` is a
-// vector of lanes with + - * /. Only the derivatives of a product read operands: the other one, and
-// that of the divisor both.
+/// What the derivative of an op with respect to one operand is made of, beside the gradient.
+struct Derivative {
+  bool reads_lhs = false, reads_rhs = false;
+  /// The op that makes it of the gradient (lhs) and the other operand (rhs), if there is one.
+  std::optional<BinaryOp> as_message = {};
+};
+
+// Each op is one `apply` and its two partial derivatives, `grad_lhs` and `grad_rhs`, all in the
+// accumulator type. `V` is a vector with + - * /.
 
 struct Add {
   static constexpr BinaryOp kind = BinaryOp::kAdd;
   static constexpr std::string_view name = "add";
   static constexpr bool uses_lhs = true, uses_rhs = true;
-  static constexpr bool is_product = false;
+  static constexpr Derivative lhs_derivative = {.as_message = BinaryOp::kCopyLhs},
+                              rhs_derivative = {.as_message = BinaryOp::kCopyLhs};
   template <class V>
   static constexpr V apply(V a, V b) {
     return a + b;
@@ -40,7 +48,8 @@ struct Sub {
   static constexpr BinaryOp kind = BinaryOp::kSub;
   static constexpr std::string_view name = "sub";
   static constexpr bool uses_lhs = true, uses_rhs = true;
-  static constexpr bool is_product = false;
+  static constexpr Derivative lhs_derivative = {.as_message = BinaryOp::kCopyLhs},
+                              rhs_derivative = {};
   template <class V>
   static constexpr V apply(V a, V b) {
     return a - b;
@@ -59,7 +68,8 @@ struct Mul {
   static constexpr BinaryOp kind = BinaryOp::kMul;
   static constexpr std::string_view name = "mul";
   static constexpr bool uses_lhs = true, uses_rhs = true;
-  static constexpr bool is_product = true;
+  static constexpr Derivative lhs_derivative = {.reads_rhs = true, .as_message = BinaryOp::kMul},
+                              rhs_derivative = {.reads_lhs = true, .as_message = BinaryOp::kMul};
   template <class V>
   static constexpr V apply(V a, V b) {
     return a * b;
@@ -78,7 +88,8 @@ struct Div {
   static constexpr BinaryOp kind = BinaryOp::kDiv;
   static constexpr std::string_view name = "div";
   static constexpr bool uses_lhs = true, uses_rhs = true;
-  static constexpr bool is_product = true;
+  static constexpr Derivative lhs_derivative = {.reads_rhs = true, .as_message = BinaryOp::kDiv},
+                              rhs_derivative = {.reads_lhs = true, .reads_rhs = true};
   template <class V>
   static constexpr V apply(V a, V b) {
     return a / b;
@@ -103,7 +114,8 @@ struct CopyLhs {
   static constexpr BinaryOp kind = BinaryOp::kCopyLhs;
   static constexpr std::string_view name = "copy_lhs";
   static constexpr bool uses_lhs = true, uses_rhs = false;
-  static constexpr bool is_product = false;
+  static constexpr Derivative lhs_derivative = {.as_message = BinaryOp::kCopyLhs},
+                              rhs_derivative = {};
   template <class V>
   static constexpr V apply(V a, V /*b*/) {
     return a;
@@ -122,7 +134,8 @@ struct CopyRhs {
   static constexpr BinaryOp kind = BinaryOp::kCopyRhs;
   static constexpr std::string_view name = "copy_rhs";
   static constexpr bool uses_lhs = false, uses_rhs = true;
-  static constexpr bool is_product = false;
+  static constexpr Derivative lhs_derivative = {},
+                              rhs_derivative = {.as_message = BinaryOp::kCopyLhs};
   template <class V>
   static constexpr V apply(V /*a*/, V b) {
     return b;
@@ -138,6 +151,26 @@ struct CopyRhs {
 };
 
 using BinaryOps = TypeList<Add, Sub, Mul, Div, Dot, CopyLhs, CopyRhs>;
+
+constexpr bool uses_lhs(BinaryOp op) {
+  bool uses = false;
+  visit(BinaryOps{}, op, [&]<class Op>() { uses = Op::uses_lhs; });
+  return uses;
+}
+
+constexpr bool uses_rhs(BinaryOp op) {
+  bool uses = false;
+  visit(BinaryOps{}, op, [&]<class Op>() { uses = Op::uses_rhs; });
+  return uses;
+}
+
+/// With respect to the lhs (`of_lhs`) or the rhs.
+constexpr Derivative derivative(BinaryOp op, bool of_lhs) {
+  Derivative result;
+  visit(BinaryOps{}, op,
+        [&]<class Op>() { result = of_lhs ? Op::lhs_derivative : Op::rhs_derivative; });
+  return result;
+}
 
 struct SrcTarget {
   static constexpr Target kind = Target::kSrc;

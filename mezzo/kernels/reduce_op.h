@@ -64,4 +64,17 @@ struct Prod {
 
 using ReduceOps = TypeList<Sum, Mean, Max, Min, Prod>;
 
+/// The properties of a reducer, see Sum.
+struct ReduceTraits {
+  bool selects = false, divides = false, multiplies = false;
+};
+
+constexpr ReduceTraits traits_of(ReduceOp op) {
+  ReduceTraits traits;
+  visit(ReduceOps{}, op, [&]<class Reduce>() {
+    traits = {Reduce::selects, Reduce::divides, Reduce::multiplies};
+  });
+  return traits;
+}
+
 }  // namespace mezzo

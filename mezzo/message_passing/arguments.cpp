@@ -12,15 +12,6 @@ namespace mezzo {
 
 namespace {
 
-template <class... Ops>
-bool uses_lhs(TypeList<Ops...> /*ops*/, BinaryOp op) {
-  return ((op == Ops::kind && Ops::uses_lhs) || ...);
-}
-template <class... Ops>
-bool uses_rhs(TypeList<Ops...> /*ops*/, BinaryOp op) {
-  return ((op == Ops::kind && Ops::uses_rhs) || ...);
-}
-
 const char* rows_name(Target target) {
   switch (target) {
     case Target::kSrc:
@@ -123,10 +114,10 @@ Access Direction::access(Target target) const {
 
 CheckedMessage::CheckedMessage(const char* what, const Topology& topology, const Message& message)
     : lhs_target_(message.lhs_target), rhs_target_(message.rhs_target) {
-  if (uses_lhs(BinaryOps{}, message.op)) {
+  if (uses_lhs(message.op)) {
     lhs_ = check(what, "lhs", topology, message.lhs, lhs_target_);
   }
-  if (uses_rhs(BinaryOps{}, message.op)) {
+  if (uses_rhs(message.op)) {
     rhs_ = check(what, "rhs", topology, message.rhs, rhs_target_);
   }
   choose_result_type(what, message);

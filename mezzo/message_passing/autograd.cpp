@@ -5,6 +5,7 @@
 
 #include "mezzo/core/error.h"
 #include "mezzo/core/parse.h"
+#include "mezzo/message_passing/arguments.h"
 #include "mezzo/message_passing/schema.h"
 #include "mezzo/message_passing/second_derivative.h"
 #include "mezzo/message_passing/weighted_grad.h"
@@ -28,16 +29,20 @@ at::Tensor inverse_in_degree(const Topology& topology, at::ScalarType dtype) {
   return topology.in_degrees().clamp_min(1).to(accumulator).reciprocal();
 }
 
-/// Which operands the gradients read: both for mul, dot and div where both are wanted, none for
-/// sums.
+/// The operands that the gradients read.
 struct Kept {
-  bool lhs, rhs;
+  bool lhs = false, rhs = false;
 };
 
 Kept kept_operands(BinaryOp op, bool lhs_wanted, bool rhs_wanted) {
-  if (op == BinaryOp::kDiv) return {rhs_wanted, lhs_wanted || rhs_wanted};
-  if (op == BinaryOp::kMul || op == BinaryOp::kDot) return {rhs_wanted, lhs_wanted};
-  return {false, false};
+  Kept kept;
+  for (const bool of_lhs : {true, false}) {
+    if (!(of_lhs ? lhs_wanted : rhs_wanted)) continue;
+    const Derivative read = derivative(op, of_lhs);
+    kept.lhs |= read.reads_lhs;
+    kept.rhs |= read.reads_rhs;
+  }
+  return kept;
 }
 
 /// A message as autograd keeps it between forward and backward.
@@ -45,13 +50,13 @@ class SavedMessage {
  public:
   static void save(AutogradContext* ctx, const TopologyPtr& topology, const Message& m,
                    variable_list extra, bool reads_messages = false) {
-    const bool uses_lhs = m.op != BinaryOp::kCopyRhs, uses_rhs = m.op != BinaryOp::kCopyLhs;
+    const bool lhs_used = uses_lhs(m.op), rhs_used = uses_rhs(m.op);
     const auto wanted = [](const OptionalTensor& t, bool used) {
       return used && t->requires_grad();
     };
     const Kept kept = reads_messages
-                          ? Kept{uses_lhs, uses_rhs}
-                          : kept_operands(m.op, wanted(m.lhs, uses_lhs), wanted(m.rhs, uses_rhs));
+                          ? Kept{lhs_used, rhs_used}
+                          : kept_operands(m.op, wanted(m.lhs, lhs_used), wanted(m.rhs, rhs_used));
     extra.push_back(kept.lhs ? *m.lhs : at::Tensor());
     extra.push_back(kept.rhs ? *m.rhs : at::Tensor());
     ctx->save_for_backward(std::move(extra));
@@ -63,7 +68,7 @@ class SavedMessage {
     // An operand that the op does not use has no shape: it takes no part in the broadcasting.
     for (const bool lhs : {true, false}) {
       const OptionalTensor* t = lhs ? &m.lhs : &m.rhs;
-      const bool used = lhs ? uses_lhs : uses_rhs;
+      const bool used = lhs ? lhs_used : rhs_used;
       const std::string name = lhs ? "lhs" : "rhs";
       data[name + "_shape"] = used ? (*t)->sizes().vec() : std::vector<std::int64_t>();
       data[name + "_dtype"] = static_cast<std::int64_t>(used ? (*t)->scalar_type() : at::kFloat);
@@ -135,7 +140,7 @@ struct Gspmm : Function<Gspmm> {
     auto [out, arg, product] = op::gspmm(topology, message, reduce);
     const auto kept = [](const at::Tensor& t) { return t.numel() > 0 ? t : at::Tensor(); };
     SavedMessage::save(ctx, topology, message, {kept(arg), kept(product)},
-                       reduce == ReduceOp::kProd);
+                       traits_of(reduce).multiplies);
     ctx->saved_data["reduce"] = static_cast<std::int64_t>(reduce);
     return out;
   }
@@ -146,7 +151,7 @@ struct Gspmm : Function<Gspmm> {
     MessageGrad grad{.grad = grads[0], .grad_target = Target::kDst};
     grad.arg = optional(saved.extra[0]);
     grad.product = optional(saved.extra[1]);
-    if (static_cast<ReduceOp>(ctx->saved_data["reduce"].toInt()) == ReduceOp::kMean) {
+    if (traits_of(static_cast<ReduceOp>(ctx->saved_data["reduce"].toInt())).divides) {
       grad.grad_scale = inverse_in_degree(saved.topology->value, grads[0].scalar_type());
     }
     if (const auto both = saved.weighted_grads(grad)) {

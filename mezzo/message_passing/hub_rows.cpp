@@ -33,11 +33,7 @@ struct Piece {
 /// A product is not: of a piece that overflows and one that underflows it would be NaN, where the
 /// product in order may be a number.
 bool is_splittable(const SpmmArgs& args) {
-  return args.reduce != ReduceOp::kProd && args.slots.indptr != nullptr && args.out_length > 0;
-}
-
-bool selects(const SpmmArgs& args) {
-  return args.reduce == ReduceOp::kMax || args.reduce == ReduceOp::kMin;
+  return !traits_of(args.reduce).multiplies && args.slots.indptr != nullptr && args.out_length > 0;
 }
 
 /// What the pieces leave, a row a piece.
@@ -78,7 +74,8 @@ Partials partials_of(const SpmmArgs& args, const std::vector<Piece>& pieces) {
                                              args.out_length};
   Partials made;
   made.values = at::empty(sizes, accumulator_of(args.dtype));
-  if (selects(args)) made.edges = at::empty(sizes, args.arg_wide ? at::kLong : at::kInt);
+  if (traits_of(args.reduce).selects)
+    made.edges = at::empty(sizes, args.arg_wide ? at::kLong : at::kInt);
   at::parallel_for(0, sizes[0], 1, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t i = begin; i < end; ++i) {
       const Piece& piece = pieces[static_cast<std::size_t>(i)];
@@ -93,11 +90,11 @@ Partials partials_of(const SpmmArgs& args, const std::vector<Piece>& pieces) {
       }
       part.row_begin = 0;
       part.row_end = 1;
-      if (args.reduce == ReduceOp::kMean) part.reduce = ReduceOp::kSum;
+      if (traits_of(args.reduce).divides) part.reduce = ReduceOp::kSum;
       part.row_scale = nullptr;
       part.out = row_of(made.values, i);
       part.out_wide = true;
-      part.arg = selects(args) ? row_of(made.edges, i) : nullptr;
+      part.arg = traits_of(args.reduce).selects ? row_of(made.edges, i) : nullptr;
       cpu_backend().run(part);
     }
   });
@@ -144,7 +141,7 @@ void store_hubs(const SpmmArgs& args, const Direction& direction, const std::vec
   const at::Tensor rows = at::from_blob(args.out, sizes, scalar_type_of(args.dtype));
   for (const Hub& hub : hubs) {
     const at::Tensor total = partials.values.select(0, hub.first_piece);
-    if (selects(args)) {
+    if (traits_of(args.reduce).selects) {
       join_extremes(args, hub, partials);
       if (args.arg != nullptr) {
         const at::Tensor edges = at::from_blob(args.arg, sizes, partials.edges.scalar_type());
@@ -155,7 +152,7 @@ void store_hubs(const SpmmArgs& args, const Direction& direction, const std::vec
         total.add_(partials.values.select(0, hub.first_piece + i));
       }
     }
-    if (args.reduce == ReduceOp::kMean) {
+    if (traits_of(args.reduce).divides) {
       total.div_(static_cast<double>(direction.indptr[hub.row + 1] - direction.indptr[hub.row]));
     }
     if (args.row_scale != nullptr) {

@@ -37,27 +37,6 @@ const void* data_of(const OptionalTensor& t) {
   return t && t->defined() ? t->const_data_ptr() : nullptr;
 }
 
-/// The product rule's factors for a g-SpMM over the other direction: grad alone, grad * other or
-/// grad / other; nullopt where neither fits.
-std::optional<BinaryOp> sum_op(BinaryOp op, bool of_lhs) {
-  switch (op) {
-    case BinaryOp::kAdd:
-      return BinaryOp::kCopyLhs;
-    case BinaryOp::kSub:
-      return of_lhs ? std::optional(BinaryOp::kCopyLhs) : std::nullopt;
-    case BinaryOp::kMul:
-    case BinaryOp::kDot:
-      return BinaryOp::kMul;
-    case BinaryOp::kDiv:
-      return of_lhs ? std::optional(BinaryOp::kDiv) : std::nullopt;
-    case BinaryOp::kCopyLhs:
-      return BinaryOp::kCopyLhs;
-    case BinaryOp::kCopyRhs:
-      return BinaryOp::kCopyLhs;
-  }
-  return std::nullopt;
-}
-
 template <class Device>
 class GradKernel {
  public:
@@ -90,7 +69,7 @@ class GradKernel {
     const Layout layout = Device::layout(broadcast_.layout(), direction_.device);
     const std::int64_t own_step = r_.of_lhs ? layout.lhs_step : layout.rhs_step;
     const bool alone = own_step == 1 && length_of(r_.shape) == layout.num_groups * layout.inner;
-    const auto op = sum_op(broadcast_.op(), r_.of_lhs);
+    const auto op = derivative(broadcast_.op(), r_.of_lhs).as_message;
     const bool node = r_.own_target() != Target::kEdge && r_.dtype == kernel_type_;
     if (!alone || !op || !node || r_.grad.arg || r_.grad.product || r_.grad.other_scale)
       return false;

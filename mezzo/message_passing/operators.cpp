@@ -32,8 +32,8 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> reduced_on(const Topology& topolo
   const auto options = at::TensorOptions().device(topology.device());
   const auto shape = with_rows(topology.num_dst(), checked.broadcast().out_shape());
   at::Tensor out = at::empty(shape, options.dtype(checked.result_type()));
-  const bool multiplies = reduce == ReduceOp::kProd;
-  const bool has_arg = reduce == ReduceOp::kMax || reduce == ReduceOp::kMin || multiplies;
+  const bool multiplies = traits_of(reduce).multiplies;
+  const bool has_arg = traits_of(reduce).selects || multiplies;
   const std::vector<std::int64_t> none = {0};
   at::Tensor arg = at::empty(has_arg ? shape : none, options.dtype(topology.id_dtype()));
   at::Tensor product =

@@ -75,13 +75,6 @@ inline void require_gradient(const std::optional<at::Tensor>& operand, bool used
 void require_softmax(Draw& draw, const Topology& graph, Target side, const at::Tensor& logits,
                      const at::Tensor& out, double range, const std::string& what);
 
-inline bool uses_lhs(BinaryOp op) {
-  return op != BinaryOp::kCopyRhs;
-}
-inline bool uses_rhs(BinaryOp op) {
-  return op != BinaryOp::kCopyLhs;
-}
-
 /// An operand of the definition: absent unless the op uses it.
 inline Operand64 given(const std::optional<at::Tensor>& operand, bool used) {
   return used ? Operand64(operand->detach().to(at::kDouble)) : std::nullopt;

@@ -108,6 +108,7 @@ void add_slot(const MessageGradArgs& a, std::int64_t row, std::int64_t slot,
   const std::int64_t edge = a.arg != nullptr ? row_at(a.edge, a.slots, row, slot) : 0;
   const auto scale = slot_scale<Accum>(a, g_row, kOfLhs ? r_row : l_row);
   const bool scaled = a.grad_scale != nullptr || a.other_scale != nullptr;
+  constexpr Derivative kReads = kOfLhs ? Op::lhs_derivative : Op::rhs_derivative;
   const std::int64_t own_step = kOfLhs ? layout.lhs_step : layout.rhs_step;
   for (std::int64_t g = 0; g < layout.num_groups; ++g) {
     const std::int64_t l = offset_of(layout.lhs_offset, g, layout.inner, layout.lhs_step);
@@ -126,10 +127,10 @@ void add_slot(const MessageGradArgs& a, std::int64_t row, std::int64_t slot,
         if constexpr (Op::kind != BinaryOp::kDot) message = message_at<V, T, Op>(a, l_at, r_at, f);
         grad = grad * product_of_others(a, message, g_at, layout.out_step, left);
       }
-      if constexpr (Op::is_product && !kOfLhs) {
+      if constexpr (kReads.reads_lhs) {
         x = load_operand<V, T>(a.lhs, l_at + f * layout.lhs_step, layout.lhs_step, left);
       }
-      if constexpr (Op::is_product && (kOfLhs || Op::kind == BinaryOp::kDiv)) {
+      if constexpr (kReads.reads_rhs) {
         y = load_operand<V, T>(a.rhs, r_at + f * layout.rhs_step, layout.rhs_step, left);
       }
       V part = kOfLhs ? Op::grad_lhs(grad, x, y) : Op::grad_rhs(grad, x, y);

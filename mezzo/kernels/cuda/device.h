@@ -96,6 +96,16 @@ struct Number {
   __device__ friend constexpr Number operator/(Number a, Number b) { return {a.value / b.value}; }
 };
 
+/// The message of two numbers; a dot's is summed by the caller. The op is looked up as the kernel
+/// runs, the same in all threads.
+template <class A>
+__device__ A message_of(BinaryOp op, A x, A y) {
+  A message = 0;
+  visit(BinaryOps{}, op,
+        [&]<class Op>() { message = Op::apply(Number<A>{x}, Number<A>{y}).value; });
+  return message;
+}
+
 // ---- rows and slots
 
 __device__ inline std::int64_t id_at(const Ids& ids, std::int64_t i) {

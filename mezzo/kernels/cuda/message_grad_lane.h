@@ -25,15 +25,13 @@ struct GradReads {
 };
 
 inline GradReads grad_reads(const MessageGradArgs& a) {
+  const bool messages = a.product != nullptr, lhs = uses_lhs(a.op), rhs = uses_rhs(a.op);
+  const Derivative of_op = derivative(a.op, a.of_lhs);
   GradReads reads;
-  visit(BinaryOps{}, a.op, [&]<class Op>() {
-    const bool messages = a.product != nullptr;
-    const bool divisor = !a.of_lhs && Op::kind == BinaryOp::kDiv;
-    reads.lhs = (messages && Op::uses_lhs) || (Op::is_product && !a.of_lhs);
-    reads.rhs = (messages && Op::uses_rhs) || (Op::is_product && (a.of_lhs || divisor));
-    reads.lhs_row = Op::uses_lhs && (reads.lhs || (a.other_scale != nullptr && !a.of_lhs));
-    reads.rhs_row = Op::uses_rhs && (reads.rhs || (a.other_scale != nullptr && a.of_lhs));
-  });
+  reads.lhs = (messages && lhs) || of_op.reads_lhs;
+  reads.rhs = (messages && rhs) || of_op.reads_rhs;
+  reads.lhs_row = lhs && (reads.lhs || (a.other_scale != nullptr && !a.of_lhs));
+  reads.rhs_row = rhs && (reads.rhs || (a.other_scale != nullptr && a.of_lhs));
   return reads;
 }
 
@@ -42,14 +40,6 @@ inline GradReads grad_reads(const MessageGradArgs& a) {
 struct UnitShare {
   int run_lanes = 1, slot_lanes = 1;
 };
-
-template <class A>
-__device__ A message_of(BinaryOp op, A x, A y) {
-  A message = 0;
-  visit(BinaryOps{}, op,
-        [&]<class Op>() { message = Op::apply(Number<A>{x}, Number<A>{y}).value; });
-  return message;
-}
 
 /// The product rule: `grad` carried through the operation to one operand.
 template <class A>

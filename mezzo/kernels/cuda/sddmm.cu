@@ -20,6 +20,7 @@ struct SddmmTuning {
 
 struct SddmmCall {
   SddmmArgs args;
+  bool uses_lhs = true, uses_rhs = true;
   RowPicker lhs_rows, rhs_rows, out_rows;
   std::int64_t num_slots = 0;
   std::int64_t slots_per_warp = 1;
@@ -30,10 +31,10 @@ struct SddmmCall {
 /// The rows of slots in ascending order.
 class RowWalk {
  public:
-  __device__ RowWalk(const SddmmArgs& a, std::int64_t slot) : a_(a) {
-    const bool reads_row = (uses_lhs(a.op) && a.lhs.access == Access::kRow) ||
-                           (uses_rhs(a.op) && a.rhs.access == Access::kRow);
-    walks_ = a.slots.indptr != nullptr && reads_row;
+  __device__ RowWalk(const SddmmCall& c, std::int64_t slot) : a_(c.args) {
+    const bool reads_row = (c.uses_lhs && a_.lhs.access == Access::kRow) ||
+                           (c.uses_rhs && a_.rhs.access == Access::kRow);
+    walks_ = a_.slots.indptr != nullptr && reads_row;
     if (walks_) find(slot);
   }
 
@@ -92,7 +93,7 @@ __global__ void __launch_bounds__(SddmmTuning::kThreads, SddmmTuning::kBlocks)
   const Layout& layout = a.layout;
   const SlotRange run = slots_of_warp(c);
   if (run.begin == run.end) return;
-  RowWalk walk(a, run.begin);
+  RowWalk walk(c, run.begin);
   const auto parts = static_cast<std::uint32_t>(c.parts);
   const auto inner = static_cast<std::uint32_t>(layout.inner);
   const auto count = static_cast<std::uint32_t>(run.end - run.begin) * parts;
@@ -104,18 +105,18 @@ __global__ void __launch_bounds__(SddmmTuning::kThreads, SddmmTuning::kBlocks)
     const std::int64_t slot = run.begin + of_run;
     const std::int64_t row = walk.row_of(slot);
     A x[N] = {}, y[N] = {}, result[N];
-    if (uses_lhs(a.op)) {
+    if (c.uses_lhs) {
       const std::int64_t at =
           offset_of(layout.lhs_offset, group, inner, layout.lhs_step) + d * layout.lhs_step;
       load_operand<T, N>(a.lhs, layout.lhs_step, c.lhs_rows.at(row, slot) * a.lhs.length + at, x);
     }
-    if (uses_rhs(a.op)) {
+    if (c.uses_rhs) {
       const std::int64_t at =
           offset_of(layout.rhs_offset, group, inner, layout.rhs_step) + d * layout.rhs_step;
       load_operand<T, N>(a.rhs, layout.rhs_step, c.rhs_rows.at(row, slot) * a.rhs.length + at, y);
     }
 #pragma unroll
-    for (int k = 0; k < N; ++k) result[k] = apply_op(a.op, x[k], y[k]);
+    for (int k = 0; k < N; ++k) result[k] = message_of(a.op, x[k], y[k]);
     const std::int64_t at =
         c.out_rows.at(row, slot) * a.out_length + offset_of(layout.out_offset, group, inner, 1) + d;
     if (N > 1 && !a.out_wide) {
@@ -187,7 +188,7 @@ __global__ void __launch_bounds__(SddmmTuning::kThreads, SddmmTuning::kBlocks)
   const auto [own, other] = dot_sides(c);
   const SlotRange run = slots_of_warp(c);
   if (run.begin == run.end) return;
-  RowWalk walk(a, run.begin);
+  RowWalk walk(c, run.begin);
   const auto dots = static_cast<std::uint32_t>(c.parts);
   const auto count = static_cast<std::uint32_t>(run.end - run.begin) * dots;
   const int lane = static_cast<int>(threadIdx.x) % kWarpLanes;
@@ -304,6 +305,8 @@ template <>
 void Kernel<SddmmArgs>::run(const SddmmArgs& args, const CudaLaunch& given) {
   SddmmCall c;
   c.args = args;
+  c.uses_lhs = uses_lhs(args.op);
+  c.uses_rhs = uses_rhs(args.op);
   c.lhs_rows = row_picker(args.lhs.access, args.slots);
   c.rhs_rows = row_picker(args.rhs.access, args.slots);
   c.out_rows = row_picker(args.out_ids);

@@ -17,25 +17,12 @@ std::int64_t slots_of_call(const SpmmArgs& args, std::int64_t num_slots) {
   return args.slots.indptr != nullptr ? num_slots : args.row_end;
 }
 
-template <class A, class F>
-void visit_state(ReduceOp reduce, F&& f) {
-  visit(ReduceOps{}, reduce, [&]<class Reduce>() {
-    if constexpr (Reduce::selects) {
-      f.template operator()<SelectingState<A>>();
-    } else if constexpr (Reduce::multiplies) {
-      f.template operator()<MultiplyingState<A>>();
-    } else {
-      f.template operator()<AddingState<A>>();
-    }
-  });
-}
-
 /// Whether the arguments are a plain or weighted sum, or the largest or smallest, of whole rows; if
 /// so, fills `s`. A step counts for nothing in runs of one element.
 bool as_row_sums(const SpmmArgs& a, RowSums& s) {
-  const bool selects = a.reduce == ReduceOp::kMax || a.reduce == ReduceOp::kMin;
-  if (a.reduce == ReduceOp::kProd) return false;
-  if (selects && (a.op == BinaryOp::kMul || a.lhs_scale != nullptr)) return false;
+  const ReduceTraits reduce = traits_of(a.reduce);
+  if (reduce.multiplies) return false;
+  if (reduce.selects && (a.op == BinaryOp::kMul || a.lhs_scale != nullptr)) return false;
   const Layout& layout = a.layout;
   if (a.op == BinaryOp::kDot || (layout.out_step != 1 && layout.inner != 1)) return false;
   const bool one = layout.inner == 1;
@@ -100,7 +87,7 @@ void launch_sums(const RowSums& s, int width, void* stream) {
   if constexpr (N > 1) {
     if (width < N) return launch_sums<T, N / 2>(s, width, stream);
   }
-  if (s.args.reduce == ReduceOp::kMax || s.args.reduce == ReduceOp::kMin) {
+  if (traits_of(s.args.reduce).selects) {
     launch_sums<T, N>(s, select_rows<T, N>, stream);
   } else if (s.weight.data != nullptr || s.args.lhs_scale != nullptr) {
     launch_sums<T, N>(s, sum_rows<T, N, true>, stream);
@@ -138,6 +125,8 @@ void launch_spmm(const SpmmArgs& args, const CudaLaunch& given) {
   const bool hubs = may_have_hubs(args.slots, num_slots);
   Reductions r;
   r.args = args;
+  r.uses_lhs = uses_lhs(args.op);
+  r.uses_rhs = uses_rhs(args.op);
   r.lhs_rows = row_picker(args.lhs.access, args.slots);
   r.rhs_rows = row_picker(args.rhs.access, args.slots);
   r.num_slots = num_slots;

@@ -65,10 +65,25 @@ struct MultiplyingState {
   }
 };
 
+/// Calls f.operator()<State>() for the state of the reducer.
+template <class A, class F>
+void visit_state(ReduceOp reduce, F&& f) {
+  visit(ReduceOps{}, reduce, [&]<class Reduce>() {
+    if constexpr (Reduce::selects) {
+      f.template operator()<SelectingState<A>>();
+    } else if constexpr (Reduce::multiplies) {
+      f.template operator()<MultiplyingState<A>>();
+    } else {
+      f.template operator()<AddingState<A>>();
+    }
+  });
+}
+
 /// One call and its pass.
 struct Reductions {
   SpmmArgs args;
   SpmmPass pass = SpmmPass::kRows;
+  bool uses_lhs = true, uses_rhs = true;
   RowPicker lhs_rows, rhs_rows;
   std::int64_t num_slots = 0;
   void* partials = nullptr;  ///< states [num_partials, out_length]
@@ -98,8 +113,8 @@ struct MessageReader {
 
   __device__ A message(std::int64_t row, std::int64_t slot) const {
     const SpmmArgs& a = r.args;
-    const std::int64_t lhs_row = uses_lhs(a.op) ? r.lhs_rows.at(row, slot) : 0;
-    const std::int64_t rhs_row = uses_rhs(a.op) ? r.rhs_rows.at(row, slot) : 0;
+    const std::int64_t lhs_row = r.uses_lhs ? r.lhs_rows.at(row, slot) : 0;
+    const std::int64_t rhs_row = r.uses_rhs ? r.rhs_rows.at(row, slot) : 0;
     const std::int64_t x_at = lhs_row * a.lhs.length + lhs_at;
     const std::int64_t y_at = rhs_row * a.rhs.length + rhs_at;
     A result = A(0);
@@ -109,9 +124,9 @@ struct MessageReader {
                   number_at<T>(a.rhs.data, a.rhs.wide, y_at + d * a.layout.rhs_step);
       }
     } else {
-      const A x = uses_lhs(a.op) ? number_at<T>(a.lhs.data, a.lhs.wide, x_at) : A(0);
-      const A y = uses_rhs(a.op) ? number_at<T>(a.rhs.data, a.rhs.wide, y_at) : A(0);
-      result = apply_op(a.op, x, y);
+      const A x = r.uses_lhs ? number_at<T>(a.lhs.data, a.lhs.wide, x_at) : A(0);
+      const A y = r.uses_rhs ? number_at<T>(a.rhs.data, a.rhs.wide, y_at) : A(0);
+      result = message_of(a.op, x, y);
     }
     if (a.lhs_scale != nullptr) result *= static_cast<const A*>(a.lhs_scale)[lhs_row];
     return result;

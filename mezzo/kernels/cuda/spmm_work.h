@@ -94,33 +94,4 @@ inline RowPicker row_picker(Access access, const Slots& slots) {
   return row_picker(access == Access::kFirst ? slots.first : slots.second);
 }
 
-/// The message of two numbers; a dot's is summed by the caller.
-template <class A>
-__device__ inline A apply_op(BinaryOp op, A x, A y) {
-  switch (op) {
-    case BinaryOp::kAdd:
-      return x + y;
-    case BinaryOp::kSub:
-      return x - y;
-    case BinaryOp::kMul:
-    case BinaryOp::kDot:
-      return x * y;
-    case BinaryOp::kDiv:
-      return x / y;
-    case BinaryOp::kCopyLhs:
-      return x;
-    case BinaryOp::kCopyRhs:
-      return y;
-  }
-  return x;
-}
-
-constexpr bool uses_lhs(BinaryOp op) {
-  return op != BinaryOp::kCopyRhs;
-}
-
-constexpr bool uses_rhs(BinaryOp op) {
-  return op != BinaryOp::kCopyLhs;
-}
-
 }  // namespace mezzo::cuda
