@@ -30,6 +30,11 @@ void check_defined(const char* what, const char* name, const at::Tensor& tensor)
   MEZZO_CHECK(tensor.defined(), "{}: expected {}, got an undefined tensor", what, name);
 }
 
+void check_strided(const char* what, const char* name, const std::optional<at::Tensor>& tensor) {
+  MEZZO_CHECK(!tensor || !tensor->defined() || tensor->layout() == at::kStrided,
+              "{}: expected a strided {}, got {}", what, name, c10::str(tensor->layout()));
+}
+
 void check_negative_slope(const char* what, double negative_slope, at::ScalarType accumulator) {
   const double largest = accumulator == at::kDouble ? std::numeric_limits<double>::max()
                                                     : std::numeric_limits<float>::max();

@@ -25,6 +25,10 @@ at::ScalarType accumulator_of(DType dtype);
 /// None arrives.
 void check_defined(const char* what, const char* name, const at::Tensor& tensor);
 
+/// Throws InvalidArgument naming `what` and the argument for a tensor that is present and not
+/// strided: before the dispatcher, which has no kernel for other layouts.
+void check_strided(const char* what, const char* name, const std::optional<at::Tensor>& tensor);
+
 /// Throws InvalidArgument naming `what` unless the slope is finite in the accumulator's type.
 void check_negative_slope(const char* what, double negative_slope, at::ScalarType accumulator);
 

@@ -7,8 +7,6 @@
 #include <ATen/Parallel.h>
 
 #include "mezzo/message_passing/device.h"
-#include "mezzo/message_passing/operators.h"
-#include "mezzo/message_passing/schema.h"
 
 namespace mezzo {
 
@@ -117,11 +115,6 @@ void OnCpu::run(const DropoutArgs& args, at::Device /*device*/) {
     part.draw_end = std::min(draws, end * kDraws);
     cpu_backend().run(part);
   });
-}
-
-TORCH_LIBRARY_IMPL(mezzo, CPU, m) {
-  register_topology_class();
-  declare_all<OnCpu>(m);
 }
 
 }  // namespace mezzo

@@ -12,8 +12,6 @@
 
 #include "mezzo/core/error.h"
 #include "mezzo/message_passing/device.h"
-#include "mezzo/message_passing/operators.h"
-#include "mezzo/message_passing/schema.h"
 
 namespace mezzo {
 
@@ -116,11 +114,6 @@ bool is_capturing(at::Device device) {
   }();
   int status = 0;
   return query != nullptr && query(current_stream(device), &status) == 0 && status != 0;
-}
-
-TORCH_LIBRARY_IMPL(mezzo, CUDA, m) {
-  register_topology_class();
-  declare_all<OnCuda>(m);
 }
 
 }  // namespace mezzo

@@ -7,96 +7,66 @@
 
 #include <ATen/ATen.h>
 #include <ATen/CPUGeneratorImpl.h>
-#include <torch/csrc/autograd/custom_function.h>
-#include <torch/library.h>
 
 #include "mezzo/core/error.h"
-#include "mezzo/message_passing/arguments.h"
-#include "mezzo/message_passing/device.h"
 #include "mezzo/message_passing/lowered.h"
-#include "mezzo/message_passing/operators.h"
+#include "mezzo/message_passing/op.h"
 #include "mezzo/message_passing/ops.h"
-#include "mezzo/message_passing/schema.h"
 
 namespace mezzo {
 
 namespace {
 
-using torch::autograd::AutogradContext;
-using torch::autograd::Function;
-using torch::autograd::variable_list;
-using OptionalTensor = std::optional<at::Tensor>;
-
 thread_local bool draws_on_device = false;
 
-template <class Device>
-at::Tensor dropout_on(const at::Tensor& x, double probability, std::int64_t seed,
-                      const OptionalTensor& seed_offset) {
-  check_defined("dropout", "x", x);
-  const DType dtype = dtype_of("dropout", x.scalar_type());
-  const at::Tensor given = x.contiguous();
-  const DropoutLevel dropout =
-      dropout_level("dropout", probability, seed, seed_offset, given.device());
-  if (dropout.threshold == kDropoutLevels) return at::zeros_like(given);
-  at::Tensor out = at::empty_like(given);
-  const DropoutArgs args{.dtype = dtype,
-                         .dropout = dropout,
-                         .count = given.numel(),
-                         .x = given.const_data_ptr(),
-                         .out = out.mutable_data_ptr()};
-  Device::run(args, given.device());
-  return out;
-}
+struct Dropout {
+  at::Tensor x;
+  double probability = 0;
+  std::int64_t seed = 0;
+  OptionalTensor seed_offset;
 
-at::Tensor call(const at::Tensor& x, double probability, std::int64_t seed,
-                const OptionalTensor& seed_offset) {
-  static const auto op =
-      handle<at::Tensor(const at::Tensor&, double, std::int64_t, const OptionalTensor&)>(
-          "mezzo::dropout");
-  return op.call(x, probability, seed, seed_offset);
-}
+  static constexpr auto name = "dropout";
+  static constexpr auto fields() {
+    return std::tuple(Field{"x", &Dropout::x}, Field{"probability", &Dropout::probability},
+                      Field{"seed", &Dropout::seed},
+                      Field{"seed_offset", &Dropout::seed_offset, true});
+  }
+  using Result = at::Tensor;
 
-struct Dropout : Function<Dropout> {
-  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, double probability,
-                            std::int64_t seed, const OptionalTensor& seed_offset) {
-    at::AutoDispatchBelowADInplaceOrView below;
-    ctx->save_for_backward({seed_offset.value_or(at::Tensor())});
-    ctx->saved_data["probability"] = probability;
-    ctx->saved_data["seed"] = seed;
-    return call(x, probability, seed, seed_offset);
+  template <class Device>
+  at::Tensor run() const {
+    const DType dtype = dtype_of(name, x.scalar_type());
+    const at::Tensor given = x.contiguous();
+    const DropoutLevel dropout =
+        dropout_level(name, probability, seed, seed_offset, given.device());
+    if (dropout.threshold == kDropoutLevels) return at::zeros_like(given);
+    at::Tensor out = at::empty_like(given);
+    const DropoutArgs args{.dtype = dtype,
+                           .dropout = dropout,
+                           .count = given.numel(),
+                           .x = given.const_data_ptr(),
+                           .out = out.mutable_data_ptr()};
+    Device::run(args, given.device());
+    return out;
   }
 
   // Dropout is linear: its gradient is the same dropout, and so is that one's.
-  static variable_list backward(AutogradContext* ctx, variable_list grads) {
-    return {call(grads[0], ctx->saved_data["probability"].toDouble(),
-                 ctx->saved_data["seed"].toInt(), ctx->get_saved_variables()[0]),
-            {},
-            {},
-            {}};
+  static constexpr bool is_linear = true;
+  static at::Tensor forward(Saved<Dropout>& saved) {
+    return dispatch(Dropout{std::exchange(saved.op.x, {}), saved.op.probability, saved.op.seed,
+                            saved.op.seed_offset});
+  }
+  static Dropout backward(const Saved<Dropout>& saved, const at::Tensor& grad) {
+    Dropout gradients;
+    gradients.x =
+        dispatch(Dropout{grad, saved.op.probability, saved.op.seed, saved.op.seed_offset});
+    return gradients;
   }
 };
 
-at::Tensor dropout_autograd(const at::Tensor& x, double probability, std::int64_t seed,
-                            const OptionalTensor& seed_offset) {
-  return Dropout::apply(x, probability, seed, seed_offset);
-}
+const Registration<Dropout> kDropoutRegistration;
 
 }  // namespace
-
-TORCH_LIBRARY_FRAGMENT(mezzo, m) {
-  m.def("dropout(Tensor x, float probability, int seed, Tensor? seed_offset=None) -> Tensor");
-}
-TORCH_LIBRARY_IMPL(mezzo, Autograd, m) {
-  m.impl("dropout", &dropout_autograd);
-}
-
-template <class Device>
-void declare_dropout(torch::Library& m) {
-  m.impl("dropout", &dropout_on<Device>);
-}
-
-template void declare_dropout<OnCpu>(torch::Library&);
-template void declare_dropout<OnCuda>(torch::Library&);
 
 DeviceDraws::DeviceDraws() : before_(draws_on_device) {
   draws_on_device = true;
@@ -150,7 +120,7 @@ at::Tensor feature_dropout(const at::Tensor& x, double probability, bool trainin
   if (!training || probability == 0) return x;
   const DropoutSeed seed = draw_dropout_seed(x.device());
   const auto dropped = [&](const at::Tensor& values) {
-    return call(values, probability, seed.number, seed.offset);
+    return dispatch(Dropout{values, probability, seed.number, seed.offset});
   };
   if (x.layout() != at::kSparseCsr) return dropped(lowered_in_region(x));
   return at::_sparse_csr_tensor_unsafe(x.crow_indices(), x.col_indices(), dropped(x.values()),

@@ -6,37 +6,44 @@
 #include <vector>
 
 #include <ATen/ATen.h>
-#include <torch/csrc/autograd/custom_function.h>
-#include <torch/library.h>
 
 #include "mezzo/core/error.h"
-#include "mezzo/message_passing/arguments.h"
-#include "mezzo/message_passing/device.h"
 #include "mezzo/message_passing/dropout.h"
 #include "mezzo/message_passing/lowered.h"
-#include "mezzo/message_passing/operators.h"
+#include "mezzo/message_passing/op.h"
 #include "mezzo/message_passing/ops.h"
-#include "mezzo/message_passing/schema.h"
-#include "mezzo/message_passing/second_derivative.h"
 
 namespace mezzo {
 
 namespace {
 
-using torch::autograd::AutogradContext;
-using torch::autograd::Function;
-using torch::autograd::variable_list;
-using OptionalTensor = std::optional<at::Tensor>;
-
 constexpr auto kGatAttentionName = "gat_attention";
+
+struct AttentionInputs {
+  TopologyPtr topology;
+  at::Tensor z, score_src, score_dst;
+  OptionalTensor edge_weight;
+  double negative_slope = 0, dropout = 0;
+  std::int64_t seed = 0;
+  OptionalTensor seed_offset;
+
+  static constexpr auto fields() {
+    using A = AttentionInputs;
+    return std::tuple(Field{"topology", &A::topology}, Field{"z", &A::z},
+                      Field{"score_src", &A::score_src}, Field{"score_dst", &A::score_dst},
+                      Field{"edge_weight", &A::edge_weight},
+                      Field{"negative_slope", &A::negative_slope}, Field{"dropout", &A::dropout},
+                      Field{"seed", &A::seed}, Field{"seed_offset", &A::seed_offset, true});
+  }
+};
 
 /// The operands, checked and made contiguous, and what the kernels are told of them.
 class Operands {
  public:
-  Operands(const Topology& topology, const at::Tensor& z, const at::Tensor& score_src,
-           const at::Tensor& score_dst, const OptionalTensor& edge_weight, double negative_slope,
-           double dropout, std::int64_t seed, const OptionalTensor& seed_offset)
-      : topology_(topology), type_(z.scalar_type()) {
+  explicit Operands(const AttentionInputs& in)
+      : topology_(in.topology->value), type_(in.z.scalar_type()) {
+    const Topology& topology = topology_;
+    const at::Tensor& z = in.z;
     check_place("z", z);
     MEZZO_CHECK(
         z.dim() == 3 && z.size(0) == topology.num_src() && z.size(1) >= 1 && z.size(2) >= 1,
@@ -46,16 +53,16 @@ class Operands {
     heads = z.size(1);
     features = z.size(2);
     z_ = z.contiguous();
-    score_src_ = numbers("score_src", score_src, topology.num_src(), "source node");
-    score_dst_ = numbers("score_dst", score_dst, topology.num_dst(), "destination node");
-    if (edge_weight && edge_weight->defined()) edge_weight_ = weights(*edge_weight);
-    check_negative_slope(kGatAttentionName, negative_slope, accumulator_of(type_));
+    score_src_ = numbers("score_src", in.score_src, topology.num_src(), "source node");
+    score_dst_ = numbers("score_dst", in.score_dst, topology.num_dst(), "destination node");
+    if (in.edge_weight) edge_weight_ = weights(*in.edge_weight);
+    check_negative_slope(kGatAttentionName, in.negative_slope, accumulator_of(type_));
     scores.src = described(score_src_);
     scores.dst = described(score_dst_);
     if (edge_weight_.defined()) scores.edge_weight = described(edge_weight_);
-    scores.negative_slope = negative_slope;
+    scores.negative_slope = in.negative_slope;
     scores.dropout =
-        dropout_level(kGatAttentionName, dropout, seed, seed_offset, topology.device());
+        dropout_level(kGatAttentionName, in.dropout, in.seed, in.seed_offset, topology.device());
   }
 
   const void* z() const { return z_.const_data_ptr(); }
@@ -117,14 +124,11 @@ class Operands {
   at::Tensor z_, score_src_, score_dst_, edge_weight_;
 };
 
+/// The result, and of each destination and head the largest logit and the sum of exponentials.
 template <class Device>
-std::tuple<at::Tensor, at::Tensor, at::Tensor> attention_on(
-    const TopologyPtr& holder, const at::Tensor& z, const at::Tensor& score_src,
-    const at::Tensor& score_dst, const OptionalTensor& edge_weight, double negative_slope,
-    double dropout, std::int64_t seed, const OptionalTensor& seed_offset) {
-  const Topology& topology = holder->value;
-  const Operands operands(topology, z, score_src, score_dst, edge_weight, negative_slope, dropout,
-                          seed, seed_offset);
+std::tuple<at::Tensor, at::Tensor, at::Tensor> attention_on(const AttentionInputs& in) {
+  const Topology& topology = in.topology->value;
+  const Operands operands(in);
   const Direction direction(topology, RowSide::kDst);
   const std::int64_t num_dst = topology.num_dst();
   at::Tensor out = at::empty({num_dst, operands.heads, operands.features}, operands.rows());
@@ -144,20 +148,23 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> attention_on(
   return {out, top, sum};
 }
 
-template <class Device>
-at::Tensor attention_only_on(const TopologyPtr& topology, const at::Tensor& z,
-                             const at::Tensor& score_src, const at::Tensor& score_dst,
-                             const OptionalTensor& edge_weight, double negative_slope,
-                             double dropout, std::int64_t seed, const OptionalTensor& seed_offset) {
-  return std::get<0>(attention_on<Device>(topology, z, score_src, score_dst, edge_weight,
-                                          negative_slope, dropout, seed, seed_offset));
-}
+struct AttentionGradInputs : AttentionInputs {
+  at::Tensor out, top, sum, grad;
+  bool weight_wanted = false;
+
+  static constexpr auto fields() {
+    using A = AttentionGradInputs;
+    return std::tuple_cat(
+        AttentionInputs::fields(),
+        std::tuple(Field{"out", &A::out}, Field{"top", &A::top}, Field{"sum", &A::sum},
+                   Field{"grad", &A::grad}, Field{"weight_wanted", &A::weight_wanted}));
+  }
+};
 
 /// What the backward reads of each destination: [num_dst, kStateNumbers, heads].
 template <class Device>
 at::Tensor destination_state(const Topology& topology, const Operands& operands,
-                             const at::Tensor& out, const at::Tensor& top, const at::Tensor& sum,
-                             const at::Tensor& grad) {
+                             const AttentionGradInputs& in, const at::Tensor& grad) {
   const Direction direction(topology, RowSide::kDst);
   at::Tensor state =
       at::empty({topology.num_dst(), kStateNumbers, operands.heads}, operands.accumulators());
@@ -166,9 +173,9 @@ at::Tensor destination_state(const Topology& topology, const Operands& operands,
   args.heads = operands.heads;
   args.features = operands.features;
   args.score_dst = operands.scores.dst;
-  args.top = top.const_data_ptr();
-  args.sum = sum.const_data_ptr();
-  args.out = out.const_data_ptr();
+  args.top = in.top.const_data_ptr();
+  args.sum = in.sum.const_data_ptr();
+  args.out = in.out.const_data_ptr();
   args.grad = grad.const_data_ptr();
   args.state = state.mutable_data_ptr();
   Device::run(args, direction, args.heads * args.features);
@@ -222,21 +229,17 @@ at::Tensor grad_by_heads(const Topology& topology, const at::TensorOptions& accu
 /// The gradients of z, score_src, score_dst and the edge weight (empty unless wanted).
 template <class Device>
 std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor> attention_grad_on(
-    const TopologyPtr& holder, const at::Tensor& z, const at::Tensor& score_src,
-    const at::Tensor& score_dst, const OptionalTensor& edge_weight, double negative_slope,
-    double dropout, std::int64_t seed, const OptionalTensor& seed_offset, const at::Tensor& out,
-    const at::Tensor& top, const at::Tensor& sum, const at::Tensor& grad, bool weight_wanted) {
-  const Topology& topology = holder->value;
-  const Operands operands(topology, z, score_src, score_dst, edge_weight, negative_slope, dropout,
-                          seed, seed_offset);
-  const at::Tensor given = grad.contiguous();
-  const at::Tensor state = destination_state<Device>(topology, operands, out, top, sum, given);
+    const AttentionGradInputs& in) {
+  const Topology& topology = in.topology->value;
+  const Operands operands(in);
+  const at::Tensor given = in.grad.contiguous();
+  const at::Tensor state = destination_state<Device>(topology, operands, in, given);
   const Direction direction(topology, RowSide::kSrc);
   const std::int64_t num_edges = topology.num_edges();
-  at::Tensor z_grad = at::empty(z.sizes(), operands.rows());
+  at::Tensor z_grad = at::empty(in.z.sizes(), operands.rows());
   at::Tensor src_grad = at::empty({topology.num_src(), operands.heads}, operands.accumulators());
   at::Tensor weight_grad =
-      weight_wanted
+      in.weight_wanted
           ? at::empty({num_edges, operands.scores.edge_weight.length}, operands.accumulators())
           : at::empty({0}, operands.accumulators());
   AttentionGradArgs args;
@@ -250,126 +253,66 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor> attention_grad_on(
   args.state = state.const_data_ptr();
   args.z_grad = z_grad.mutable_data_ptr();
   args.score_grad = src_grad.mutable_data_ptr();
-  args.weight_grad = weight_wanted ? weight_grad.mutable_data_ptr() : nullptr;
+  args.weight_grad = in.weight_wanted ? weight_grad.mutable_data_ptr() : nullptr;
   const at::Tensor dst_grad = grad_by_heads<Device>(topology, operands.accumulators(), args);
-  if (weight_wanted) {
+  if (in.weight_wanted) {
     weight_grad = Device::by_edge(weight_grad, topology.csr_slots());
-    weight_grad = weight_grad.view(edge_weight->sizes()).to(*edge_weight);
+    weight_grad = weight_grad.view(in.edge_weight->sizes()).to(*in.edge_weight);
   }
-  return {z_grad, src_grad.to(score_src.scalar_type()), dst_grad.to(score_dst.scalar_type()),
+  return {z_grad, src_grad.to(in.score_src.scalar_type()), dst_grad.to(in.score_dst.scalar_type()),
           weight_grad};
 }
 
-struct Attention : Function<Attention> {
-  static at::Tensor forward(AutogradContext* ctx, const TopologyPtr& topology, const at::Tensor& z,
-                            const at::Tensor& score_src, const at::Tensor& score_dst,
-                            const OptionalTensor& edge_weight, double negative_slope,
-                            double dropout, std::int64_t seed, const OptionalTensor& seed_offset) {
-    static const auto op = handle<std::tuple<at::Tensor, at::Tensor, at::Tensor>(
-        const TopologyPtr&, const at::Tensor&, const at::Tensor&, const at::Tensor&,
-        const OptionalTensor&, double, double, std::int64_t, const OptionalTensor&)>(
-        "mezzo::_gat_attention");
-    at::AutoDispatchBelowADInplaceOrView below;
-    const auto [out, top, sum] = op.call(topology, z, score_src, score_dst, edge_weight,
-                                         negative_slope, dropout, seed, seed_offset);
-    const bool weighted = edge_weight && edge_weight->defined();
-    ctx->save_for_backward({z, score_src, score_dst, weighted ? *edge_weight : at::Tensor(), out,
-                            top, sum, seed_offset.value_or(at::Tensor())});
-    ctx->saved_data["topology"] = topology;
-    ctx->saved_data["negative_slope"] = negative_slope;
-    ctx->saved_data["dropout"] = dropout;
-    ctx->saved_data["seed"] = seed;
-    ctx->saved_data["weight_wanted"] = weighted && edge_weight->requires_grad();
-    return out;
-  }
-
-  static variable_list backward(AutogradContext* ctx, variable_list grads) {
-    refuse_second_derivative(kGatAttentionName);
-    static const auto op = handle<std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor>(
-        const TopologyPtr&, const at::Tensor&, const at::Tensor&, const at::Tensor&,
-        const OptionalTensor&, double, double, std::int64_t, const OptionalTensor&,
-        const at::Tensor&, const at::Tensor&, const at::Tensor&, const at::Tensor&, bool)>(
-        "mezzo::_gat_attention_grad");
-    const auto saved = ctx->get_saved_variables();
-    auto& data = ctx->saved_data;
-    const bool weight_wanted = data["weight_wanted"].toBool();
-    const auto [z, src, dst, weight] =
-        op.call(data["topology"].toCustomClass<TopologyHolder>(), saved[0], saved[1], saved[2],
-                saved[3].defined() ? OptionalTensor(saved[3]) : std::nullopt,
-                data["negative_slope"].toDouble(), data["dropout"].toDouble(), data["seed"].toInt(),
-                saved[7], saved[4], saved[5], saved[6], grads[0], weight_wanted);
-    return {{}, z, src, dst, weight_wanted ? weight : at::Tensor(), {}, {}, {}, {}};
+struct AttentionForward : AttentionInputs {
+  static constexpr auto name = "_gat_attention";
+  static constexpr bool is_repeatable = true;
+  using Result = std::tuple<at::Tensor, at::Tensor, at::Tensor>;
+  template <class Device>
+  Result run() const {
+    return attention_on<Device>(*this);
   }
 };
 
-at::Tensor attention_autograd(const TopologyPtr& topology, const at::Tensor& z,
-                              const at::Tensor& score_src, const at::Tensor& score_dst,
-                              const OptionalTensor& edge_weight, double negative_slope,
-                              double dropout, std::int64_t seed,
-                              const OptionalTensor& seed_offset) {
-  return Attention::apply(topology, z, score_src, score_dst, edge_weight, negative_slope, dropout,
-                          seed, seed_offset);
-}
+struct AttentionGrad : AttentionGradInputs {
+  static constexpr auto name = "_gat_attention_grad";
+  static constexpr bool is_repeatable = true;
+  using Result = std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor>;
+  template <class Device>
+  Result run() const {
+    return attention_grad_on<Device>(*this);
+  }
+};
 
-at::Tensor call(const TopologyPtr& topology, const at::Tensor& z, const at::Tensor& score_src,
-                const at::Tensor& score_dst, const OptionalTensor& edge_weight,
-                double negative_slope, double dropout, std::int64_t seed,
-                const OptionalTensor& seed_offset) {
-  static const auto op =
-      handle<at::Tensor(const TopologyPtr&, const at::Tensor&, const at::Tensor&, const at::Tensor&,
-                        const OptionalTensor&, double, double, std::int64_t,
-                        const OptionalTensor&)>("mezzo::gat_attention");
-  return op.call(topology, z, score_src, score_dst, edge_weight, negative_slope, dropout, seed,
-                 seed_offset);
-}
+struct Attention : AttentionInputs {
+  static constexpr auto name = kGatAttentionName;
+  static constexpr bool is_repeatable = true;
+  using Result = at::Tensor;
+  template <class Device>
+  Result run() const {
+    return std::get<0>(attention_on<Device>(*this));
+  }
+  void lower(at::DeviceType device) { z = lowered(z, device); }
 
-template <at::DeviceType kDevice>
-at::Tensor attention_autocast(const TopologyPtr& topology, const at::Tensor& z,
-                              const at::Tensor& score_src, const at::Tensor& score_dst,
-                              const OptionalTensor& edge_weight, double negative_slope,
-                              double dropout, std::int64_t seed,
-                              const OptionalTensor& seed_offset) {
-  constexpr auto kKey =
-      kDevice == at::kCUDA ? c10::DispatchKey::Autocast : c10::DispatchKey::AutocastCPU;
-  const c10::impl::ExcludeDispatchKeyGuard no_autocast(kKey);
-  return call(topology, lowered(z, kDevice), score_src, score_dst, edge_weight, negative_slope,
-              dropout, seed, seed_offset);
-}
+  static at::Tensor forward(Saved<Attention>& saved) {
+    const auto [out, top, sum] = dispatch(AttentionForward{saved.op});
+    saved.more = {out, top, sum};
+    return out;
+  }
+  static Attention backward(const Saved<Attention>& saved, const at::Tensor& grad) {
+    const bool weight_wanted = saved.wanted.contains("edge_weight");
+    Attention gradients;
+    at::Tensor weight;
+    std::tie(gradients.z, gradients.score_src, gradients.score_dst, weight) =
+        dispatch(AttentionGrad{
+            {saved.op, saved.more[0], saved.more[1], saved.more[2], grad, weight_wanted}});
+    if (weight_wanted) gradients.edge_weight = weight;
+    return gradients;
+  }
+};
+
+const Registration<AttentionForward, AttentionGrad, Attention> kAttentionRegistration;
 
 }  // namespace
-
-TORCH_LIBRARY_FRAGMENT(mezzo, m) {
-  register_topology_class();
-#define MEZZO_ATTENTION                                                                  \
-  "__torch__.torch.classes.mezzo.Topology topology, Tensor z, Tensor score_src, Tensor " \
-  "score_dst, Tensor? edge_weight, float negative_slope, float dropout, int seed, "      \
-  "Tensor? seed_offset"
-  m.def("gat_attention(" MEZZO_ATTENTION "=None) -> Tensor");
-  m.def("_gat_attention(" MEZZO_ATTENTION ") -> (Tensor, Tensor, Tensor)");
-  m.def("_gat_attention_grad(" MEZZO_ATTENTION
-        ", Tensor out, Tensor top, Tensor sum, Tensor grad, bool weight_wanted) -> (Tensor, "
-        "Tensor, Tensor, Tensor)");
-#undef MEZZO_ATTENTION
-}
-TORCH_LIBRARY_IMPL(mezzo, Autograd, m) {
-  m.impl("gat_attention", &attention_autograd);
-}
-TORCH_LIBRARY_IMPL(mezzo, Autocast, m) {
-  m.impl("gat_attention", &attention_autocast<at::kCUDA>);
-}
-TORCH_LIBRARY_IMPL(mezzo, AutocastCPU, m) {
-  m.impl("gat_attention", &attention_autocast<at::kCPU>);
-}
-
-template <class Device>
-void declare_gat_attention(torch::Library& m) {
-  m.impl("gat_attention", &attention_only_on<Device>);
-  m.impl("_gat_attention", &attention_on<Device>);
-  m.impl("_gat_attention_grad", &attention_grad_on<Device>);
-}
-
-template void declare_gat_attention<OnCpu>(torch::Library&);
-template void declare_gat_attention<OnCuda>(torch::Library&);
 
 at::Tensor gat_attention(const Topology& topology, const at::Tensor& z, const at::Tensor& score_src,
                          const at::Tensor& score_dst, const AttentionOptions& options) {
@@ -388,8 +331,9 @@ at::Tensor gat_attention(const Topology& topology, const at::Tensor& z, const at
   const OptionalTensor edge_weight =
       options.edge_weight.defined() ? OptionalTensor(options.edge_weight) : std::nullopt;
   const DropoutSeed seed = drops ? draw_dropout_seed(z.device()) : DropoutSeed{};
-  return call(hold(topology), z, score_src, score_dst, edge_weight, options.negative_slope,
-              drops ? options.dropout : 0, seed.number, seed.offset);
+  return dispatch(
+      Attention{{hold(topology), z, score_src, score_dst, edge_weight, options.negative_slope,
+                 drops ? options.dropout : 0, seed.number, seed.offset}});
 }
 
 }  // namespace mezzo

@@ -1,35 +1,35 @@
-// The scores of GATv2: schema, operators, gradient and autocast rule.
+// The scores of GATv2: operators and gradient.
 #include <array>
 #include <tuple>
 
 #include <ATen/ATen.h>
-#include <torch/csrc/autograd/custom_function.h>
-#include <torch/library.h>
 
 #include "mezzo/core/error.h"
-#include "mezzo/message_passing/arguments.h"
 #include "mezzo/message_passing/attention_scores.h"
-#include "mezzo/message_passing/device.h"
 #include "mezzo/message_passing/lowered.h"
-#include "mezzo/message_passing/operators.h"
-#include "mezzo/message_passing/schema.h"
-#include "mezzo/message_passing/second_derivative.h"
+#include "mezzo/message_passing/op.h"
 
 namespace mezzo {
 
 namespace {
 
-using torch::autograd::AutogradContext;
-using torch::autograd::Function;
-using torch::autograd::variable_list;
-using Gradients = std::tuple<at::Tensor, at::Tensor, at::Tensor>;
+struct PairInputs {
+  TopologyPtr topology;
+  at::Tensor src, dst, attn;
+
+  static constexpr auto fields() {
+    using A = PairInputs;
+    return std::tuple(Field{"topology", &A::topology}, Field{"src", &A::src}, Field{"dst", &A::dst},
+                      Field{"attn", &A::attn});
+  }
+};
 
 /// The operands, checked and contiguous; attn in the accumulator's type.
 class CheckedPairs {
  public:
-  CheckedPairs(const Topology& topology, const at::Tensor& src, const at::Tensor& dst,
-               const at::Tensor& attn, double negative_slope)
-      : negative_slope_(negative_slope) {
+  CheckedPairs(const PairInputs& in, double negative_slope) : negative_slope_(negative_slope) {
+    const Topology& topology = in.topology->value;
+    const auto& [holder, src, dst, attn] = in;
     check_kind(topology, "src", src);
     check_kind(topology, "dst", dst);
     check_kind(topology, "attn", attn);
@@ -88,22 +88,6 @@ class CheckedPairs {
   double negative_slope_;
 };
 
-template <class Device>
-at::Tensor scores_on(const TopologyPtr& holder, const at::Tensor& src, const at::Tensor& dst,
-                     const at::Tensor& attn, double negative_slope) {
-  const Topology& topology = holder->value;
-  const CheckedPairs checked(topology, src, dst, attn, negative_slope);
-  const Direction direction(topology, RowSide::kDst);
-  at::Tensor scores = at::empty({topology.num_edges(), checked.heads()}, checked.accumulators());
-  GATv2ScoresArgs args;
-  args.slots = direction.slots;
-  args.dtype = checked.dtype();
-  args.pairs = checked.pairs(RowSide::kDst);
-  args.scores = scores.mutable_data_ptr();
-  Device::run(args, direction, checked.row_length());
-  return scores;
-}
-
 /// Writes the gradient of one side's rows into own_grad and adds that of attn, accumulated, to
 /// attn_grad; neither where it is undefined. grad: contiguous.
 template <class Device>
@@ -124,115 +108,88 @@ void run_scores_grad(const Topology& topology, const CheckedPairs& checked, cons
 }
 
 /// The gradients of src, dst and attn, as far as wanted.
-template <class Device>
-Gradients scores_grad_on(const TopologyPtr& holder, const at::Tensor& src, const at::Tensor& dst,
-                         const at::Tensor& attn, const at::Tensor& grad, double negative_slope,
-                         std::array<bool, 3> wanted) {
-  const Topology& topology = holder->value;
-  const CheckedPairs checked(topology, src, dst, attn, negative_slope);
-  const at::Tensor given = grad.contiguous();
-  const auto [of_src, of_dst, of_attn] = wanted;
-  const auto room = [](const at::Tensor& rows) { return at::empty(rows.sizes(), rows.options()); };
-  Gradients gradients;
-  auto& [src_grad, dst_grad, attn_grad] = gradients;
-  if (of_src) {
-    src_grad = room(src);
-    run_scores_grad<Device>(topology, checked, given, RowSide::kSrc, src_grad, {});
+struct PairGradients : PairInputs {
+  at::Tensor grad;
+  double negative_slope = 0;
+  std::array<bool, 3> wanted = {};
+
+  static constexpr auto name = "_gatv2_scores_grad";
+  static constexpr bool is_repeatable = true;
+  static constexpr auto fields() {
+    using A = PairGradients;
+    return std::tuple_cat(
+        PairInputs::fields(),
+        std::tuple(Field{"grad", &A::grad}, Field{"negative_slope", &A::negative_slope},
+                   Field{"wanted", &A::wanted}));
   }
-  if (of_dst) dst_grad = room(dst);
-  if (of_attn) attn_grad = at::zeros({checked.row_length()}, checked.accumulators());
-  if (of_dst || of_attn) {
-    run_scores_grad<Device>(topology, checked, given, RowSide::kDst, dst_grad, attn_grad);
-  }
-  if (of_attn) attn_grad = attn_grad.to(attn.scalar_type()).view(attn.sizes());
-  return gradients;
-}
+  using Result = std::tuple<at::Tensor, at::Tensor, at::Tensor>;
 
-at::Tensor call(const TopologyPtr& topology, const at::Tensor& src, const at::Tensor& dst,
-                const at::Tensor& attn, double negative_slope) {
-  static const auto op = handle<at::Tensor(const TopologyPtr&, const at::Tensor&, const at::Tensor&,
-                                           const at::Tensor&, double)>("mezzo::gatv2_scores");
-  return op.call(topology, src, dst, attn, negative_slope);
-}
-
-Gradients call_grad(const TopologyPtr& topology, const variable_list& operands,
-                    const at::Tensor& grad, double negative_slope, std::array<bool, 3> wanted) {
-  static const auto op =
-      handle<Gradients(const TopologyPtr&, const at::Tensor&, const at::Tensor&, const at::Tensor&,
-                       const at::Tensor&, double, std::array<bool, 3>)>(
-          "mezzo::_gatv2_scores_grad");
-  return op.call(topology, operands[0], operands[1], operands[2], grad, negative_slope, wanted);
-}
-
-struct GATv2Scores : Function<GATv2Scores> {
-  static at::Tensor forward(AutogradContext* ctx, const TopologyPtr& topology,
-                            const at::Tensor& src, const at::Tensor& dst, const at::Tensor& attn,
-                            double negative_slope) {
-    at::AutoDispatchBelowADInplaceOrView below;
-    const at::Tensor scores = call(topology, src, dst, attn, negative_slope);
-    ctx->save_for_backward({src, dst, attn});
-    ctx->saved_data["topology"] = topology;
-    ctx->saved_data["negative_slope"] = negative_slope;
-    return scores;
-  }
-
-  static variable_list backward(AutogradContext* ctx, variable_list grads) {
-    refuse_second_derivative("gatv2_scores");
-    const auto [src, dst, attn] = call_grad(
-        ctx->saved_data["topology"].toCustomClass<TopologyHolder>(), ctx->get_saved_variables(),
-        grads[0], ctx->saved_data["negative_slope"].toDouble(),
-        {ctx->needs_input_grad(0), ctx->needs_input_grad(1), ctx->needs_input_grad(2)});
-    return {{}, src, dst, attn, {}};
+  template <class Device>
+  Result run() const {
+    const CheckedPairs checked(*this, negative_slope);
+    const at::Tensor given = grad.contiguous();
+    const auto [of_src, of_dst, of_attn] = wanted;
+    const auto room = [](const at::Tensor& rows) {
+      return at::empty(rows.sizes(), rows.options());
+    };
+    at::Tensor src_grad, dst_grad, attn_grad;
+    if (of_src) {
+      src_grad = room(src);
+      run_scores_grad<Device>(topology->value, checked, given, RowSide::kSrc, src_grad, {});
+    }
+    if (of_dst) dst_grad = room(dst);
+    if (of_attn) attn_grad = at::zeros({checked.row_length()}, checked.accumulators());
+    if (of_dst || of_attn) {
+      run_scores_grad<Device>(topology->value, checked, given, RowSide::kDst, dst_grad, attn_grad);
+    }
+    if (of_attn) attn_grad = attn_grad.to(attn.scalar_type()).view(attn.sizes());
+    return {src_grad, dst_grad, attn_grad};
   }
 };
 
-at::Tensor scores_autograd(const TopologyPtr& topology, const at::Tensor& src,
-                           const at::Tensor& dst, const at::Tensor& attn, double negative_slope) {
-  return GATv2Scores::apply(topology, src, dst, attn, negative_slope);
-}
+struct PairScores : PairInputs {
+  double negative_slope = 0;
 
-template <at::DeviceType kDevice>
-at::Tensor scores_autocast(const TopologyPtr& topology, const at::Tensor& src,
-                           const at::Tensor& dst, const at::Tensor& attn, double negative_slope) {
-  constexpr auto kKey =
-      kDevice == at::kCUDA ? c10::DispatchKey::Autocast : c10::DispatchKey::AutocastCPU;
-  const c10::impl::ExcludeDispatchKeyGuard no_autocast(kKey);
-  return call(topology, lowered(src, kDevice), lowered(dst, kDevice), lowered(attn, kDevice),
-              negative_slope);
-}
+  static constexpr auto name = "gatv2_scores";
+  static constexpr auto fields() {
+    return std::tuple_cat(PairInputs::fields(),
+                          std::tuple(Field{"negative_slope", &PairScores::negative_slope}));
+  }
+  using Result = at::Tensor;
+
+  template <class Device>
+  Result run() const {
+    const CheckedPairs checked(*this, negative_slope);
+    const Direction direction(topology->value, RowSide::kDst);
+    at::Tensor scores =
+        at::empty({topology->value.num_edges(), checked.heads()}, checked.accumulators());
+    GATv2ScoresArgs args;
+    args.slots = direction.slots;
+    args.dtype = checked.dtype();
+    args.pairs = checked.pairs(RowSide::kDst);
+    args.scores = scores.mutable_data_ptr();
+    Device::run(args, direction, checked.row_length());
+    return scores;
+  }
+
+  void lower(at::DeviceType device) {
+    for (at::Tensor* operand : {&src, &dst, &attn}) *operand = lowered(*operand, device);
+  }
+
+  static at::Tensor forward(const Saved<PairScores>& saved) { return dispatch(saved.op); }
+
+  static PairScores backward(const Saved<PairScores>& saved, const at::Tensor& grad) {
+    const auto wanted = [&](const char* operand) { return saved.wanted.contains(operand); };
+    PairScores gradients;
+    std::tie(gradients.src, gradients.dst, gradients.attn) = dispatch(PairGradients{
+        {saved.op}, grad, saved.op.negative_slope, {wanted("src"), wanted("dst"), wanted("attn")}});
+    return gradients;
+  }
+};
+
+const Registration<PairScores, PairGradients> kPairRegistration;
 
 }  // namespace
-
-TORCH_LIBRARY_FRAGMENT(mezzo, m) {
-  register_topology_class();
-#define MEZZO_PAIRS \
-  "__torch__.torch.classes.mezzo.Topology topology, Tensor src, Tensor dst, Tensor attn, "
-  m.def("gatv2_scores(" MEZZO_PAIRS "float negative_slope) -> Tensor");
-  m.def("_gatv2_scores_grad(" MEZZO_PAIRS
-        "Tensor grad, float negative_slope, bool[3] wanted) -> (Tensor, Tensor, Tensor)");
-#undef MEZZO_PAIRS
-}
-TORCH_LIBRARY_IMPL(mezzo, Autograd, m) {
-  register_topology_class();
-  m.impl("gatv2_scores", &scores_autograd);
-}
-TORCH_LIBRARY_IMPL(mezzo, Autocast, m) {
-  register_topology_class();
-  m.impl("gatv2_scores", &scores_autocast<at::kCUDA>);
-}
-TORCH_LIBRARY_IMPL(mezzo, AutocastCPU, m) {
-  register_topology_class();
-  m.impl("gatv2_scores", &scores_autocast<at::kCPU>);
-}
-
-template <class Device>
-void declare_gatv2_scores(torch::Library& m) {
-  m.impl("gatv2_scores", &scores_on<Device>);
-  m.impl("_gatv2_scores_grad", &scores_grad_on<Device>);
-}
-
-template void declare_gatv2_scores<OnCpu>(torch::Library&);
-template void declare_gatv2_scores<OnCuda>(torch::Library&);
 
 at::Tensor gatv2_scores(const Topology& topology, const at::Tensor& src, const at::Tensor& dst,
                         const at::Tensor& attn, double negative_slope) {
@@ -245,7 +202,7 @@ at::Tensor gatv2_scores(const Topology& topology, const at::Tensor& src, const a
   check_strided("src", src);
   check_strided("dst", dst);
   check_strided("attn", attn);
-  return call(hold(topology), src, dst, attn, negative_slope);
+  return dispatch(PairScores{{hold(topology), src, dst, attn}, negative_slope});
 }
 
 }  // namespace mezzo

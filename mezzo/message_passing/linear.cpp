@@ -11,19 +11,19 @@
 #include "mezzo/core/error.h"
 #include "mezzo/core/parse.h"
 #include "mezzo/core/type_list.h"
+#include "mezzo/graph/topology_build.h"
 #include "mezzo/kernels/processor.h"
-#include "mezzo/message_passing/arguments.h"
 #include "mezzo/message_passing/blocked_product.h"
-#include "mezzo/message_passing/device.h"
 #include "mezzo/message_passing/float32_product.h"
-#include "mezzo/message_passing/operators.h"
+#include "mezzo/message_passing/lowered.h"
+#include "mezzo/message_passing/op.h"
+#include "mezzo/message_passing/ops.h"
 #include "mezzo/message_passing/sixteen_bits.h"
+#include "mezzo/message_passing/sparse_linear.h"
 
 namespace mezzo {
 
 namespace {
-
-using OptionalTensor = std::optional<at::Tensor>;
 
 /// The product in the operands' own dtype.
 at::Tensor native_product(const at::Tensor& x, const at::Tensor& factor,
@@ -95,11 +95,6 @@ at::Tensor linear_transposed_on(const at::Tensor& x, const at::Tensor& weight,
 }
 
 template <class Device>
-at::Tensor linear_on(const at::Tensor& x, const at::Tensor& weight, const OptionalTensor& bias) {
-  return linear_transposed_on<Device>(x, weight, bias, true);
-}
-
-template <class Device>
 at::Tensor transposed_product_on(const at::Tensor& a, const at::Tensor& b) {
   const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);  // as above
   MEZZO_CHECK(a.dim() == 2 && b.dim() == 2 && a.size(0) == b.size(0) &&
@@ -112,16 +107,119 @@ at::Tensor transposed_product_on(const at::Tensor& a, const at::Tensor& b) {
                                                  : blocked_transposed_product(a, b);
 }
 
+struct LinearInputs {
+  at::Tensor x, weight;
+  OptionalTensor bias;
+
+  static constexpr auto fields() {
+    using A = LinearInputs;
+    return std::tuple(Field{"x", &A::x}, Field{"weight", &A::weight}, Field{"bias", &A::bias});
+  }
+};
+
+struct LinearEitherWay : LinearInputs {
+  bool transposed = true;
+
+  static constexpr auto name = "_linear";
+  static constexpr bool is_repeatable = true;
+  static constexpr auto fields() {
+    return std::tuple_cat(LinearInputs::fields(),
+                          std::tuple(Field{"transposed", &LinearEitherWay::transposed}));
+  }
+  using Result = at::Tensor;
+
+  template <class Device>
+  Result run() const {
+    return linear_transposed_on<Device>(x, weight, bias, transposed);
+  }
+};
+
+struct TransposedProduct {
+  at::Tensor a, b;
+
+  static constexpr auto name = "_transposed_product";
+  static constexpr bool is_repeatable = true;
+  static constexpr auto fields() {
+    return std::tuple(Field{"a", &TransposedProduct::a}, Field{"b", &TransposedProduct::b});
+  }
+  using Result = at::Tensor;
+
+  template <class Device>
+  Result run() const {
+    return transposed_product_on<Device>(a, b);
+  }
+};
+
+struct Linear : LinearInputs {
+  static constexpr auto name = "linear";
+  static constexpr bool is_repeatable = true;
+  using Result = at::Tensor;
+
+  template <class Device>
+  Result run() const {
+    return linear_transposed_on<Device>(x, weight, bias, /*transposed=*/true);
+  }
+
+  void lower(at::DeviceType device) {
+    x = lowered(x, device);
+    weight = lowered(weight, device);
+    if (bias) bias = lowered(*bias, device);
+  }
+
+  static at::Tensor forward(Saved<Linear>& saved) {
+    auto& [x, weight, bias] = static_cast<LinearInputs&>(saved.op);
+    const at::Tensor out = op::linear(x, weight, bias, /*transposed=*/true);
+    if (!saved.wanted.contains("weight")) x.reset();
+    if (!saved.wanted.contains("x")) weight.reset();
+    bias.reset();
+    return out;
+  }
+
+  static Linear backward(const Saved<Linear>& saved, const at::Tensor& grad) {
+    const at::Tensor &x = saved.op.x, &weight = saved.op.weight;
+    Linear gradients;
+    if (weight.defined()) gradients.x = op::linear(grad, weight, std::nullopt, false);
+    // Not reshape(-1, n): libtorch cannot infer rows of no elements.
+    const auto as_rows = [](const at::Tensor& t) {
+      return t.dim() == 1 ? t.unsqueeze(0) : t.flatten(0, -2);
+    };
+    const at::Tensor rows = as_rows(grad);
+    if (x.defined()) gradients.weight = op::transposed_product(rows, as_rows(x));
+    // libtorch's sum accumulates in float32 and rounds once.
+    if (saved.wanted.contains("bias")) gradients.bias = rows.sum(0);
+    return gradients;
+  }
+};
+
+const Registration<Linear, LinearEitherWay, TransposedProduct> kLinearRegistration;
+
 }  // namespace
 
-template <class Device>
-void declare_linear(torch::Library& m) {
-  m.impl("linear", &linear_on<Device>);
-  m.impl("_linear", &linear_transposed_on<Device>);
-  m.impl("_transposed_product", &transposed_product_on<Device>);
+at::Tensor op::linear(const at::Tensor& x, const at::Tensor& weight, const OptionalTensor& bias,
+                      bool transposed) {
+  return dispatch(LinearEitherWay{{x, weight, bias}, transposed});
 }
 
-template void declare_linear<OnCpu>(torch::Library&);
-template void declare_linear<OnCuda>(torch::Library&);
+at::Tensor op::transposed_product(const at::Tensor& a, const at::Tensor& b) {
+  return dispatch(TransposedProduct{a, b});
+}
+
+at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias) {
+  check_defined("linear", "x", x);
+  check_defined("linear", "weight", weight);
+  MEZZO_CHECK(x.dim() >= 1 && weight.dim() == 2 && x.size(-1) == weight.size(1),
+              "linear: expected x [N, in] and weight [out, in], got x {} and weight {}",
+              detail::describe(x), detail::describe(weight));
+  MEZZO_CHECK(!bias.defined() || (bias.dim() == 1 && bias.size(0) == weight.size(0)),
+              "linear: expected bias [{}], got {}", weight.size(0), c10::str(bias.sizes()));
+  const std::optional<at::Tensor> optional_bias =
+      bias.defined() ? std::optional(bias) : std::nullopt;
+  check_strided("linear", "weight", weight);
+  check_strided("linear", "bias", optional_bias);
+  if (x.layout() == at::kSparseCsr) return sparse_linear(x, weight, optional_bias);
+  MEZZO_CHECK(x.layout() == at::kStrided, "linear: expected x strided or sparse CSR, got {}",
+              c10::str(x.layout()));
+  return dispatch(Linear{{x, weight, optional_bias}});
+}
 
 }  // namespace mezzo

@@ -2,7 +2,6 @@
 
 #include <string>
 #include <string_view>
-#include <tuple>
 
 #include <ATen/core/Tensor.h>
 #include <ATen/core/dispatch/Dispatcher.h>
@@ -37,6 +36,14 @@ auto handle(const char* name) {
   return c10::Dispatcher::singleton().findSchemaOrThrow(name, "").typed<Signature>();
 }
 
+/// States that a call of the operator may be repeated in float32 to find what underflowed in 16
+/// bits, as amp::Watch does: it multiplies, divides or exponentiates, draws nothing and has no
+/// state. name: without the namespace.
+void declare_repeatable(const char* name);
+
+/// Whether that was stated. name: "mezzo::gspmm".
+bool is_repeatable(std::string_view name);
+
 /// A message: two operands, where they are read from and the op that joins them.
 struct Message {
   BinaryOp op = BinaryOp::kCopyLhs;
@@ -65,26 +72,9 @@ struct NormalizeBySrc {
 /// As the operators name them.
 using NormalizeBys = TypeList<NormalizeByDst, NormalizeBySrc>;
 
-// The operators by their schema's name; each goes through the dispatcher. The ones with an
-// underscore are the pieces that autograd composes.
+// Parts that other operators call; each goes through the dispatcher.
 namespace op {
 
-/// The reduced messages and what the gradient needs of them, else empty: for max and min the chosen
-/// edges, for prod the number of messages that are 0 and the product of the others.
-std::tuple<at::Tensor, at::Tensor, at::Tensor> gspmm(const TopologyPtr& topology,
-                                                     const Message& message, ReduceOp reduce);
-at::Tensor gsddmm(const TopologyPtr& topology, const Message& message);
-/// The gradient of one operand, of `shape` (rows first) and `dtype`.
-at::Tensor message_grad(const TopologyPtr& topology, const Message& message,
-                        const MessageGrad& grad, bool of_lhs, c10::IntArrayRef shape,
-                        c10::IntArrayRef other_shape, at::ScalarType dtype);
-at::Tensor scaled_sum(const TopologyPtr& topology, const at::Tensor& x,
-                      const std::optional<at::Tensor>& weight,
-                      const std::optional<at::Tensor>& src_scale,
-                      const std::optional<at::Tensor>& dst_scale, bool transposed);
-at::Tensor edge_softmax(const TopologyPtr& topology, const at::Tensor& logits, NormalizeBy by);
-at::Tensor edge_softmax_grad(const TopologyPtr& topology, const at::Tensor& value,
-                             const at::Tensor& grad, NormalizeBy by);
 /// x W^T + bias for strided x, or without transposition x W.
 at::Tensor linear(const at::Tensor& x, const at::Tensor& weight,
                   const std::optional<at::Tensor>& bias, bool transposed);

@@ -6,27 +6,17 @@
 #include <limits>
 
 #include <ATen/ATen.h>
-#include <ATen/autocast_mode.h>
-#include <torch/csrc/autograd/custom_function.h>
-#include <torch/library.h>
 
 #include "mezzo/core/error.h"
 #include "mezzo/core/parse.h"
 #include "mezzo/graph/argument_checks.h"
 #include "mezzo/graph/topology_build.h"
-#include "mezzo/message_passing/arguments.h"
 #include "mezzo/message_passing/lowered.h"
-#include "mezzo/message_passing/operators.h"
-#include "mezzo/message_passing/schema.h"
-#include "mezzo/message_passing/second_derivative.h"
+#include "mezzo/message_passing/op.h"
 
 namespace mezzo {
 
 namespace {
-
-using torch::autograd::AutogradContext;
-using torch::autograd::Function;
-using torch::autograd::variable_list;
 
 /// Throws InvalidArgument unless `ids` is an int64 vector.
 void check_int64_vector(const char* what, const char* name, const at::Tensor& ids) {
@@ -138,28 +128,6 @@ at::Tensor factor_gradients(const at::Tensor& x, const at::Tensor& grad, const G
   return out;
 }
 
-struct GroupedProduct : Function<GroupedProduct> {
-  static at::Tensor forward(AutogradContext* ctx, const char* name, const at::Tensor& a,
-                            const at::Tensor& b, const Grouping& grouping) {
-    at::AutoDispatchBelowADInplaceOrView below;
-    ctx->saved_data["name"] = name;
-    ctx->save_for_backward({b.requires_grad() ? a : at::Tensor(),
-                            a.requires_grad() ? b : at::Tensor(), grouping.bounds, grouping.order});
-    return grouped_product(a, b, grouping, /*transposed=*/false);
-  }
-
-  static variable_list backward(AutogradContext* ctx, variable_list grads) {
-    refuse_second_derivative(ctx->saved_data["name"].toStringRef().c_str());
-    const auto saved = ctx->get_saved_variables();
-    const at::Tensor &grad = grads[0], &a = saved[0], &b = saved[1];
-    const Grouping grouping{saved[2], saved[3]};
-    at::Tensor a_grad, b_grad;
-    if (b.defined()) a_grad = grouped_product(grad, b, grouping, /*transposed=*/true);
-    if (a.defined()) b_grad = factor_gradients(a, grad, grouping);
-    return {{}, a_grad, b_grad, {}};
-  }
-};
-
 void check_factors(const char* what, const at::Tensor& a, const at::Tensor& b) {
   const bool strided = a.layout() == at::kStrided && b.layout() == at::kStrided;
   MEZZO_CHECK(strided && a.dim() == 2 && b.dim() == 3 && a.size(1) == b.size(1),
@@ -172,7 +140,19 @@ void check_factors(const char* what, const at::Tensor& a, const at::Tensor& b) {
               b.device().str());
 }
 
-Grouping groups_of_lengths(const at::Tensor& a, const at::Tensor& b, const at::Tensor& lengths) {
+/// segment_mm: the rows of a segment have one factor.
+struct BySegment {
+  static constexpr auto name = "segment_mm", ids_name = "lengths";
+  static Grouping groups(const at::Tensor& a, const at::Tensor& b, const at::Tensor& lengths);
+};
+
+/// gather_mm: each row names its factor.
+struct ById {
+  static constexpr auto name = "gather_mm", ids_name = "idx";
+  static Grouping groups(const at::Tensor& a, const at::Tensor& b, const at::Tensor& idx);
+};
+
+Grouping BySegment::groups(const at::Tensor& a, const at::Tensor& b, const at::Tensor& lengths) {
   check_factors("segment_mm", a, b);
   check_int64_vector("segment_mm", "lengths", lengths);
   MEZZO_CHECK(lengths.is_cpu() || lengths.device() == a.device(),
@@ -186,7 +166,7 @@ Grouping groups_of_lengths(const at::Tensor& a, const at::Tensor& b, const at::T
   return {bounds, {}};
 }
 
-Grouping groups_of_ids(const at::Tensor& a, const at::Tensor& b, const at::Tensor& idx) {
+Grouping ById::groups(const at::Tensor& a, const at::Tensor& b, const at::Tensor& idx) {
   check_factors("gather_mm", a, b);
   check_ids("gather_mm", "idx", idx, a);
   MEZZO_CHECK(idx.size(0) == a.size(0), "gather_mm: expected idx [{}], one a row of a, got [{}]",
@@ -197,63 +177,62 @@ Grouping groups_of_ids(const at::Tensor& a, const at::Tensor& b, const at::Tenso
   return {groups.indptr, groups.edge_ids};
 }
 
-using Group = Grouping (*)(const at::Tensor& a, const at::Tensor& b, const at::Tensor& ids);
-using Operator = at::Tensor (*)(const at::Tensor& a, const at::Tensor& b, const at::Tensor& ids);
+/// The rows of a times the factors b of their groups.
+template <class By>
+struct GroupedProduct {
+  at::Tensor a, b, ids;
 
-template <Group group>
-at::Tensor product(const at::Tensor& a, const at::Tensor& b, const at::Tensor& ids) {
-  return grouped_product(a, b, group(a, b, ids), /*transposed=*/false);
-}
+  static constexpr auto name = By::name;
+  static constexpr auto fields() {
+    using A = GroupedProduct;
+    return std::tuple(Field{"a", &A::a}, Field{"b", &A::b}, Field{By::ids_name, &A::ids});
+  }
+  using Result = at::Tensor;
 
-template <Group group>
-at::Tensor differentiable_product(const at::Tensor& a, const at::Tensor& b, const at::Tensor& ids) {
-  return GroupedProduct::apply(group == groups_of_ids ? "gather_mm" : "segment_mm", a, b,
-                               group(a, b, ids));
-}
+  template <class Device>
+  Result run() const {
+    return grouped_product(a, b, By::groups(a, b, ids), /*transposed=*/false);
+  }
 
-/// The operator of a and b in the 16-bit type of the open region.
-template <at::DeviceType device, Operator run>
-at::Tensor run_lowered(const at::Tensor& a, const at::Tensor& b, const at::Tensor& ids) {
-  const c10::impl::ExcludeDispatchKeyGuard no_autocast(
-      at::autocast::get_autocast_dispatch_key_from_device_type(device));
-  return run(lowered(a, device), lowered(b, device), ids);
-}
+  void lower(at::DeviceType device) {
+    a = lowered(a, device);
+    b = lowered(b, device);
+  }
+
+  static at::Tensor forward(Saved<GroupedProduct>& saved) {
+    auto& [a, b, ids] = saved.op;
+    const Grouping grouping = By::groups(a, b, ids);
+    const at::Tensor out = grouped_product(a, b, grouping, /*transposed=*/false);
+    if (!saved.wanted.contains("b")) a.reset();
+    if (!saved.wanted.contains("a")) b.reset();
+    ids.reset();
+    saved.more = {grouping.bounds, grouping.order};
+    return out;
+  }
+
+  static GroupedProduct backward(const Saved<GroupedProduct>& saved, const at::Tensor& grad) {
+    const Grouping grouping{saved.more[0], saved.more[1]};
+    const auto& [a, b, ids] = saved.op;
+    GroupedProduct gradients;
+    if (b.defined()) gradients.a = grouped_product(grad, b, grouping, /*transposed=*/true);
+    if (a.defined()) gradients.b = factor_gradients(a, grad, grouping);
+    return gradients;
+  }
+};
+
+const Registration<GroupedProduct<BySegment>, GroupedProduct<ById>> kGroupedProducts;
 
 at::Tensor segment_reduce_by_name(c10::string_view reduce, const at::Tensor& lengths,
                                   const at::Tensor& x) {
   return segment_reduce(parse(ReduceOps{}, "segment_reduce: reduce", reduce), lengths, x);
 }
 
-at::Tensor call(const char* name, const at::Tensor& a, const at::Tensor& b, const at::Tensor& ids) {
-  return handle<at::Tensor(const at::Tensor&, const at::Tensor&, const at::Tensor&)>(name).call(
-      a, b, ids);
-}
-
 }  // namespace
 
-// The first two have no kernels of their own: gspmm and edge_softmax bring gradients and autocast.
+// They have no kernels of their own: gspmm and edge_softmax bring gradients and autocast.
 TORCH_LIBRARY_FRAGMENT(mezzo, m) {
   m.def("segment_reduce(str reduce, Tensor lengths, Tensor x) -> Tensor", &segment_reduce_by_name);
   m.def("segment_softmax(Tensor lengths, Tensor x) -> Tensor", &segment_softmax);
-  m.def("segment_mm(Tensor a, Tensor b, Tensor lengths) -> Tensor");
-  m.def("gather_mm(Tensor a, Tensor b, Tensor idx) -> Tensor");
-}
-TORCH_LIBRARY_IMPL(mezzo, Autograd, m) {
-  m.impl("segment_mm", &differentiable_product<groups_of_lengths>);
-  m.impl("gather_mm", &differentiable_product<groups_of_ids>);
-}
-TORCH_LIBRARY_IMPL(mezzo, Autocast, m) {
-  m.impl("segment_mm", &run_lowered<at::kCUDA, &segment_mm>);
-  m.impl("gather_mm", &run_lowered<at::kCUDA, &gather_mm>);
-}
-TORCH_LIBRARY_IMPL(mezzo, AutocastCPU, m) {
-  m.impl("segment_mm", &run_lowered<at::kCPU, &segment_mm>);
-  m.impl("gather_mm", &run_lowered<at::kCPU, &gather_mm>);
-}
-
-void declare_grouped_products(torch::Library& m) {
-  m.impl("segment_mm", &product<groups_of_lengths>);
-  m.impl("gather_mm", &product<groups_of_ids>);
 }
 
 at::Tensor segment_reduce(ReduceOp reduce, const at::Tensor& lengths, const at::Tensor& x) {
@@ -269,14 +248,14 @@ at::Tensor segment_mm(const at::Tensor& a, const at::Tensor& b, const at::Tensor
   check_defined("segment_mm", "a", a);
   check_defined("segment_mm", "b", b);
   check_defined("segment_mm", "lengths", lengths);
-  return call("mezzo::segment_mm", a, b, lengths);
+  return dispatch(GroupedProduct<BySegment>{a, b, lengths});
 }
 
 at::Tensor gather_mm(const at::Tensor& a, const at::Tensor& b, const at::Tensor& idx) {
   check_defined("gather_mm", "a", a);
   check_defined("gather_mm", "b", b);
   check_defined("gather_mm", "idx", idx);
-  return call("mezzo::gather_mm", a, b, idx);
+  return dispatch(GroupedProduct<ById>{a, b, idx});
 }
 
 }  // namespace mezzo
