@@ -62,8 +62,7 @@ struct WatchRow {
   /// - convolution, softmax, log_softmax, sigmoid, gelu, silu, elu, leaky_relu, avg_pool2d and
   ///   adaptive_avg_pool2d with their backwards, and the backwards of tanh and of batch, group and
   ///   layer norm;
-  /// - Mezzo's linear, gspmm, gsddmm, scaled_sum, edge_softmax and gat_attention with their
-  ///   backwards, and that of gatv2_scores.
+  /// - those of Mezzo's operators that are declared as repeatable: linear, gspmm, ...
   std::int64_t underflowed = 0;
   std::int64_t exits = 0;  ///< calls with an inf or nan among outputs of finite inputs
 };

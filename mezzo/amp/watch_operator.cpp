@@ -10,6 +10,7 @@
 #include <ATen/autocast_mode.h>
 #include <ATen/core/stack.h>
 
+#include "mezzo/message_passing/schema.h"
 #include "mezzo/message_passing/sixteen_bits.h"
 
 namespace mezzo::amp::detail {
@@ -65,23 +66,7 @@ bool can_be_judged(std::string_view name) {
                                                        "aten::native_layer_norm_backward",
                                                        "aten::avg_pool2d_backward",
                                                        "aten::_adaptive_avg_pool2d_backward"};
-  constexpr std::array<std::string_view, 16> kMezzo{"mezzo::linear",
-                                                    "mezzo::_linear",
-                                                    "mezzo::_transposed_product",
-                                                    "mezzo::gspmm",
-                                                    "mezzo::_gspmm",
-                                                    "mezzo::gsddmm",
-                                                    "mezzo::scaled_sum",
-                                                    "mezzo::_scaled_sum",
-                                                    "mezzo::_message_grad",
-                                                    "mezzo::_weighted_grad",
-                                                    "mezzo::edge_softmax",
-                                                    "mezzo::_edge_softmax_grad",
-                                                    "mezzo::gat_attention",
-                                                    "mezzo::_gat_attention",
-                                                    "mezzo::_gat_attention_grad",
-                                                    "mezzo::_gatv2_scores_grad"};
-  return contains(kForward, name) || contains(kBackward, name) || contains(kMezzo, name);
+  return contains(kForward, name) || contains(kBackward, name) || is_repeatable(name);
 }
 
 bool is_16_bit_dtype(const c10::IValue& value) {
