@@ -11,7 +11,7 @@
 #include "mezzo/core/error.h"
 #include "mezzo/core/parse.h"
 #include "mezzo/core/type_list.h"
-#include "mezzo/graph/topology_build.h"
+#include "mezzo/graph/argument_checks.h"
 #include "mezzo/kernels/processor.h"
 #include "mezzo/message_passing/blocked_product.h"
 #include "mezzo/message_passing/float32_product.h"
