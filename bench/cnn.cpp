@@ -14,9 +14,9 @@
 #include <fmt/format.h>
 #include <torch/optim/adam.h>
 
-#include "mezzo/amp/grad_scaler.h"
+#include "mezzo/amp/scaler/grad_scaler.h"
+#include "mezzo/train/report/table.h"
 #include "mezzo/train/step.h"
-#include "mezzo/train/table.h"
 
 #include "bench/harness/program.h"
 #include "bench/harness/stages.h"

@@ -14,9 +14,9 @@
 #include <CLI/App.hpp>
 #include <fmt/format.h>
 
-#include "mezzo/message_passing/ops.h"
-#include "mezzo/sampling/block_loader.h"
-#include "mezzo/sampling/block_sampler.h"
+#include "mezzo/ops/ops.h"
+#include "mezzo/sampling/blocks/block_loader.h"
+#include "mezzo/sampling/blocks/block_sampler.h"
 
 #include "bench/cases/device_graphs.h"
 #include "bench/cases/device_models.h"

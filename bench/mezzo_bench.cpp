@@ -15,7 +15,7 @@
 #include "mezzo/data/convert.h"
 #include "mezzo/data/dataset.h"
 #include "mezzo/graph/graph.h"
-#include "mezzo/train/files.h"
+#include "mezzo/train/files/files.h"
 #include "mezzo/train/sampling_options.h"
 
 #include "bench/cases/epoch.h"

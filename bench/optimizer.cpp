@@ -9,8 +9,8 @@
 #include <ATen/ATen.h>
 #include <fmt/format.h>
 
-#include "mezzo/amp/fused_adam.h"
-#include "mezzo/amp/fused_sgd.h"
+#include "mezzo/amp/optim/fused_adam.h"
+#include "mezzo/amp/optim/fused_sgd.h"
 
 #include "bench/harness/program.h"
 

@@ -7,7 +7,7 @@
 #include <fmt/format.h>
 
 #include "mezzo/graph/transforms.h"
-#include "mezzo/train/table.h"
+#include "mezzo/train/report/table.h"
 
 #include "bench/cases/layers.h"
 #include "bench/harness/program.h"

@@ -11,7 +11,7 @@ string(SHA256 hash "${hashes}")
 string(SUBSTRING ${hash} 0 16 hash)
 set(MEZZO_BUILD_ID ${PROJECT_BINARY_DIR}/build_id.cpp)
 file(CONFIGURE OUTPUT ${MEZZO_BUILD_ID} CONTENT [[
-#include "mezzo/message_passing/cuda_services.h"
+#include "mezzo/runtime/cuda_services.h"
 
 const char* const mezzo::kBuildId = "@PROJECT_VERSION@-@hash@";
 ]] @ONLY)

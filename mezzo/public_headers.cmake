@@ -1,27 +1,27 @@
 # What <mezzo/mezzo.h> reaches.
 set(mezzo_public_headers
-  amp/autocast.h
-  amp/autocast_state.h
+  amp/autocast/autocast.h
+  amp/autocast/autocast_state.h
   amp/captured_step.h
-  amp/cpu_policy.h
-  amp/custom_function.h
-  amp/float32_reductions.h
-  amp/fused_adam.h
-  amp/fused_optimizer.h
-  amp/fused_sgd.h
-  amp/fused_step.h
-  amp/grad_scaler.h
-  amp/gradient_report.h
-  amp/loss_scale_policy.h
-  amp/loss_scale_state.h
-  amp/master_weights.h
-  amp/mixed_precision_optimizer.h
-  amp/named_parameters.h
+  amp/autocast/cpu_policy.h
+  amp/autocast/custom_function.h
+  amp/autocast/float32_reductions.h
+  amp/optim/fused_adam.h
+  amp/optim/fused_optimizer.h
+  amp/optim/fused_sgd.h
+  amp/optim/fused_step.h
+  amp/scaler/grad_scaler.h
+  amp/watch/gradient_report.h
+  amp/scaler/loss_scale_policy.h
+  amp/scaler/loss_scale_state.h
+  amp/optim/master_weights.h
+  amp/optim/mixed_precision_optimizer.h
+  amp/optim/named_parameters.h
   amp/precision.h
-  amp/scaler_state.h
-  amp/stochastic_rounding.h
-  amp/watch.h
-  amp/watch_numbers.h
+  amp/scaler/scaler_state.h
+  amp/optim/stochastic_rounding.h
+  amp/watch/watch.h
+  amp/watch/watch_numbers.h
   core/error.h
   core/export.h
   core/malloc_tuning.h
@@ -32,11 +32,11 @@ set(mezzo_public_headers
   data/parts.h
   dist/data_parallel.h
   dist/metrics.h
-  dist/process_group.h
+  dist/group/process_group.h
   dist/scaler.h
   dist/sharded_features.h
-  dist/shared_pages.h
-  dist/spawn.h
+  dist/group/shared_pages.h
+  dist/rendezvous/spawn.h
   dist/sync_batch_norm.h
   graph/batch.h
   graph/frame.h
@@ -48,65 +48,65 @@ set(mezzo_public_headers
   graph/transforms.h
   kernels/binary_op.h
   kernels/reduce_op.h
-  message_passing/attention_scores.h
+  ops/attention_scores.h
   message_passing/fn.h
-  message_passing/memory.h
-  message_passing/ops.h
-  message_passing/segment.h
+  runtime/memory.h
+  ops/ops.h
+  ops/segment.h
   message_passing/update_all.h
   mezzo.h
-  nn/aggregator.h
-  nn/appnp_conv.h
-  nn/cheb_conv.h
-  nn/dot_gat_conv.h
-  nn/edge_conv.h
-  nn/edge_weight_norm.h
-  nn/gat_conv.h
-  nn/gated_graph_conv.h
-  nn/gatv2_conv.h
-  nn/gcn2_conv.h
-  nn/gin_conv.h
-  nn/graph_conv.h
-  nn/inference.h
+  nn/conv/aggregator.h
+  nn/conv/appnp_conv.h
+  nn/conv/cheb_conv.h
+  nn/conv/dot_gat_conv.h
+  nn/conv/edge_conv.h
+  nn/conv/edge_weight_norm.h
+  nn/conv/gat_conv.h
+  nn/conv/gated_graph_conv.h
+  nn/conv/gatv2_conv.h
+  nn/conv/gcn2_conv.h
+  nn/conv/gin_conv.h
+  nn/conv/graph_conv.h
+  nn/model/inference.h
   nn/jumping_knowledge.h
   nn/layer_holder.h
-  nn/mlp.h
-  nn/model.h
-  nn/model_input.h
+  nn/model/mlp.h
+  nn/model/model.h
+  nn/model/model_input.h
   nn/node_rows.h
   nn/normalization.h
   nn/pooling.h
   nn/readout.h
-  nn/sage_conv.h
-  nn/sg_conv.h
-  nn/state_dict.h
-  nn/tag_conv.h
+  nn/conv/sage_conv.h
+  nn/conv/sg_conv.h
+  nn/model/state_dict.h
+  nn/conv/tag_conv.h
   nn/tensor_module.h
   sampling/batch_key.h
   sampling/batches.h
-  sampling/block.h
-  sampling/block_loader.h
-  sampling/block_sampler.h
-  sampling/cluster_loader.h
-  sampling/control_variate.h
-  sampling/edge_loader.h
+  sampling/blocks/block.h
+  sampling/blocks/block_loader.h
+  sampling/blocks/block_sampler.h
+  sampling/subgraphs/cluster_loader.h
+  sampling/blocks/control_variate.h
+  sampling/edges/edge_loader.h
   sampling/gather.h
-  sampling/labor_sampler.h
-  sampling/layer_sampler.h
-  sampling/negative_sampling.h
-  sampling/neighbor_sampler.h
-  sampling/node_flow.h
-  sampling/partition.h
+  sampling/blocks/labor_sampler.h
+  sampling/blocks/layer_sampler.h
+  sampling/edges/negative_sampling.h
+  sampling/blocks/neighbor_sampler.h
+  sampling/node_flow/node_flow.h
+  sampling/subgraphs/partition.h
   sampling/pipeline.h
-  sampling/random_walk.h
-  sampling/saint_loader.h
+  sampling/subgraphs/random_walk.h
+  sampling/subgraphs/saint_loader.h
   sampling/seed_order.h
-  sampling/subgraph_batch.h
+  sampling/subgraphs/subgraph_batch.h
   sampling/workspace.h
-  train/doctor.h
-  train/metrics.h
+  train/doctor/doctor.h
+  train/report/metrics.h
   train/options.h
-  train/report.h
+  train/report/report.h
   train/sampling_options.h
   train/trainer.h
   version.h)

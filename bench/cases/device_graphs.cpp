@@ -6,7 +6,7 @@
 #include <ATen/ATen.h>
 
 #include "mezzo/core/error.h"
-#include "mezzo/message_passing/memory.h"
+#include "mezzo/runtime/memory.h"
 
 namespace mezzo::bench {
 namespace {

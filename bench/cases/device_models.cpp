@@ -8,9 +8,9 @@
 #include <fmt/format.h>
 
 #include "mezzo/amp/captured_step.h"
-#include "mezzo/amp/fused_adam.h"
-#include "mezzo/amp/grad_scaler.h"
-#include "mezzo/nn/model.h"
+#include "mezzo/amp/optim/fused_adam.h"
+#include "mezzo/amp/scaler/grad_scaler.h"
+#include "mezzo/nn/model/model.h"
 
 #include "examples/cnn/network.h"
 

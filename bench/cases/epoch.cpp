@@ -8,7 +8,7 @@
 #include <fmt/format.h>
 #include <torch/optim/adam.h>
 
-#include "mezzo/amp/grad_scaler.h"
+#include "mezzo/amp/scaler/grad_scaler.h"
 #include "mezzo/graph/transforms.h"
 #include "mezzo/train/loss.h"
 #include "mezzo/train/options.h"

@@ -5,7 +5,7 @@
 
 #include "mezzo/amp/precision.h"
 #include "mezzo/data/dataset.h"
-#include "mezzo/nn/model.h"
+#include "mezzo/nn/model/model.h"
 
 #include "bench/harness/measure.h"
 

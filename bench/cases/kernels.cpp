@@ -8,9 +8,9 @@
 #include <ATen/ATen.h>
 
 #include "mezzo/core/error.h"
-#include "mezzo/message_passing/ops.h"
-#include "mezzo/message_passing/segment.h"
-#include "mezzo/train/table.h"
+#include "mezzo/ops/ops.h"
+#include "mezzo/ops/segment.h"
+#include "mezzo/train/report/table.h"
 
 #include "bench/cases/sizes.h"
 #include "bench/harness/machine.h"

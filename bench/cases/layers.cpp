@@ -8,9 +8,9 @@
 #include <ATen/ATen.h>
 #include <fmt/format.h>
 
-#include "mezzo/message_passing/ops.h"
-#include "mezzo/nn/gat_conv.h"
-#include "mezzo/nn/gatv2_conv.h"
+#include "mezzo/nn/conv/gat_conv.h"
+#include "mezzo/nn/conv/gatv2_conv.h"
+#include "mezzo/ops/ops.h"
 
 namespace mezzo::bench {
 namespace {

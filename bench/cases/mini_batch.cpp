@@ -9,13 +9,13 @@
 #include <fmt/format.h>
 #include <torch/optim/adam.h>
 
-#include "mezzo/amp/grad_scaler.h"
-#include "mezzo/nn/model.h"
-#include "mezzo/sampling/block_loader.h"
+#include "mezzo/amp/scaler/grad_scaler.h"
+#include "mezzo/nn/model/model.h"
+#include "mezzo/sampling/blocks/block_loader.h"
 #include "mezzo/train/loss.h"
+#include "mezzo/train/report/summary.h"
+#include "mezzo/train/report/table.h"
 #include "mezzo/train/step.h"
-#include "mezzo/train/summary.h"
-#include "mezzo/train/table.h"
 
 #include "bench/harness/stages.h"
 

@@ -9,7 +9,7 @@
 #include <ATen/ATen.h>
 
 #include "mezzo/core/type_list.h"
-#include "mezzo/message_passing/ops.h"
+#include "mezzo/ops/ops.h"
 
 #include "bench/cases/sizes.h"
 

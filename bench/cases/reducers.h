@@ -2,7 +2,7 @@
 
 #include <cstdint>
 
-#include "mezzo/message_passing/ops.h"
+#include "mezzo/ops/ops.h"
 
 #include "bench/cases/kernels.h"
 #include "bench/harness/measure.h"

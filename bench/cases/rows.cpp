@@ -9,8 +9,8 @@
 #include <ATen/ATen.h>
 #include <fmt/format.h>
 
-#include "mezzo/message_passing/ops.h"
-#include "mezzo/message_passing/segment.h"
+#include "mezzo/ops/ops.h"
+#include "mezzo/ops/segment.h"
 
 namespace mezzo::bench {
 namespace {

@@ -18,7 +18,7 @@
 #include "mezzo/core/parse.h"
 #include "mezzo/graph/reorder.h"
 #include "mezzo/graph/transforms.h"
-#include "mezzo/train/files.h"
+#include "mezzo/train/files/files.h"
 
 #include "bench/harness/machine.h"
 

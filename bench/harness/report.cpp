@@ -8,9 +8,9 @@
 #include <fmt/format.h>
 
 #include "mezzo/core/json.h"
-#include "mezzo/message_passing/backend_info.h"
-#include "mezzo/train/summary.h"
-#include "mezzo/train/table.h"
+#include "mezzo/runtime/backend_info.h"
+#include "mezzo/train/report/summary.h"
+#include "mezzo/train/report/table.h"
 #include "mezzo/version.h"
 
 namespace mezzo::bench {

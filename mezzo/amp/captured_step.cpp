@@ -11,8 +11,8 @@
 
 #include "mezzo/amp/capture_region.h"
 #include "mezzo/core/error.h"
-#include "mezzo/message_passing/cuda_services.h"
-#include "mezzo/message_passing/dropout.h"
+#include "mezzo/ops/dropout.h"
+#include "mezzo/runtime/cuda_services.h"
 
 namespace mezzo::amp {
 namespace {

@@ -4,7 +4,7 @@
 #include <ATen/autocast_mode.h>
 #include <c10/util/Exception.h>
 
-#include "mezzo/amp/cpu_policy_region.h"
+#include "mezzo/amp/autocast/cpu_policy_region.h"
 #include "mezzo/core/parse.h"
 #include "mezzo/core/type_list.h"
 

@@ -8,8 +8,8 @@
 
 #include <c10/core/Device.h>
 
-#include "mezzo/amp/autocast.h"
-#include "mezzo/amp/cpu_policy.h"
+#include "mezzo/amp/autocast/autocast.h"
+#include "mezzo/amp/autocast/cpu_policy.h"
 #include "mezzo/core/export.h"
 
 namespace mezzo::amp {

@@ -12,7 +12,7 @@
 #include "mezzo/core/error.h"
 #include "mezzo/core/parse.h"
 #include "mezzo/data/convert.h"
-#include "mezzo/train/files.h"
+#include "mezzo/train/files/files.h"
 
 namespace mezzo::cli {
 namespace {

@@ -6,7 +6,7 @@
 
 #include "mezzo/cli/options.h"
 #include "mezzo/data/dataset.h"
-#include "mezzo/nn/model.h"
+#include "mezzo/nn/model/model.h"
 #include "mezzo/train/options.h"
 
 namespace mezzo::cli {

@@ -4,7 +4,7 @@
 
 #include "mezzo/cli/arguments.h"
 #include "mezzo/data/dataset.h"
-#include "mezzo/train/checkpoint.h"
+#include "mezzo/train/files/checkpoint.h"
 
 namespace mezzo::cli {
 

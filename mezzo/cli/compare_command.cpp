@@ -9,8 +9,8 @@
 #include "mezzo/cli/interrupt.h"
 #include "mezzo/cli/run.h"
 #include "mezzo/cli/runs.h"
-#include "mezzo/train/files.h"
-#include "mezzo/train/report.h"
+#include "mezzo/train/files/files.h"
+#include "mezzo/train/report/report.h"
 
 namespace mezzo::cli {
 namespace {

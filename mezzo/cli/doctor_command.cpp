@@ -11,8 +11,8 @@
 #include "mezzo/cli/run.h"
 #include "mezzo/cli/sampling_arguments.h"
 #include "mezzo/core/error.h"
-#include "mezzo/train/doctor.h"
-#include "mezzo/train/files.h"
+#include "mezzo/train/doctor/doctor.h"
+#include "mezzo/train/files/files.h"
 
 namespace mezzo::cli {
 namespace {

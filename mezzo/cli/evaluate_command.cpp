@@ -8,9 +8,9 @@
 #include "mezzo/cli/run.h"
 #include "mezzo/core/json.h"
 #include "mezzo/data/dataset.h"
-#include "mezzo/train/files.h"
+#include "mezzo/train/files/files.h"
 #include "mezzo/train/inference.h"
-#include "mezzo/train/table.h"
+#include "mezzo/train/report/table.h"
 #include "mezzo/version.h"
 
 namespace mezzo::cli {

@@ -6,7 +6,7 @@
 #include <unistd.h>
 
 #include "mezzo/cli/run.h"
-#include "mezzo/train/files.h"
+#include "mezzo/train/files/files.h"
 
 namespace mezzo::cli {
 namespace {

@@ -11,7 +11,7 @@
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
-#include "mezzo/train/files.h"
+#include "mezzo/train/files/files.h"
 
 namespace mezzo::cli {
 namespace {

@@ -7,7 +7,7 @@
 #include "mezzo/cli/commands.h"
 #include "mezzo/cli/run.h"
 #include "mezzo/core/error.h"
-#include "mezzo/train/files.h"
+#include "mezzo/train/files/files.h"
 #include "mezzo/train/inference.h"
 
 namespace mezzo::cli {

@@ -18,12 +18,12 @@
 #include <torch/headeronly/version.h>
 #include <unistd.h>
 
-#include "mezzo/amp/float32_reductions.h"
+#include "mezzo/amp/autocast/float32_reductions.h"
 #include "mezzo/cli/commands.h"
 #include "mezzo/core/error.h"
 #include "mezzo/core/log.h"
-#include "mezzo/dist/failure.h"
-#include "mezzo/message_passing/backend_info.h"
+#include "mezzo/dist/rendezvous/failure.h"
+#include "mezzo/runtime/backend_info.h"
 #include "mezzo/version.h"
 
 namespace mezzo::cli {

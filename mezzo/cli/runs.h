@@ -5,8 +5,8 @@
 
 #include "mezzo/cli/arguments.h"
 #include "mezzo/data/dataset.h"
-#include "mezzo/dist/process_group.h"
-#include "mezzo/train/report.h"
+#include "mezzo/dist/group/process_group.h"
+#include "mezzo/train/report/report.h"
 
 namespace mezzo::cli {
 

@@ -15,10 +15,10 @@
 #include "mezzo/cli/runs.h"
 #include "mezzo/core/error.h"
 #include "mezzo/data/parts.h"
-#include "mezzo/dist/environment.h"
-#include "mezzo/dist/process_group.h"
-#include "mezzo/train/files.h"
-#include "mezzo/train/report.h"
+#include "mezzo/dist/group/process_group.h"
+#include "mezzo/dist/rendezvous/environment.h"
+#include "mezzo/train/files/files.h"
+#include "mezzo/train/report/report.h"
 
 namespace mezzo::cli {
 namespace {

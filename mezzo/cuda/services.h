@@ -1,6 +1,6 @@
 #pragma once
 
-#include "mezzo/message_passing/cuda_services.h"
+#include "mezzo/runtime/cuda_services.h"
 
 // What the sources of this layer give to the table in services.cpp; see CudaServices.
 

@@ -22,10 +22,10 @@
 #include <torch/nn/module.h>
 
 #include "mezzo/core/error.h"
-#include "mezzo/dist/collective_check.h"
-#include "mezzo/dist/engine.h"
-#include "mezzo/dist/group_state.h"
-#include "mezzo/dist/rendezvous.h"
+#include "mezzo/dist/group/collective_check.h"
+#include "mezzo/dist/group/engine.h"
+#include "mezzo/dist/group/group_state.h"
+#include "mezzo/dist/rendezvous/rendezvous.h"
 
 namespace mezzo::dist {
 namespace detail {

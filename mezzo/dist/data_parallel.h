@@ -8,7 +8,7 @@
 #include <ATen/core/Tensor.h>
 
 #include "mezzo/core/export.h"
-#include "mezzo/dist/process_group.h"
+#include "mezzo/dist/group/process_group.h"
 
 namespace torch::nn {
 class Module;  // its header costs seconds

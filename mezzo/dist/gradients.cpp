@@ -12,9 +12,9 @@
 
 #include "mezzo/core/error.h"
 #include "mezzo/dist/data_parallel.h"
-#include "mezzo/dist/engine.h"
-#include "mezzo/dist/failure.h"
-#include "mezzo/message_passing/sixteen_bits.h"
+#include "mezzo/dist/group/engine.h"
+#include "mezzo/dist/rendezvous/failure.h"
+#include "mezzo/runtime/sixteen_bits.h"
 
 namespace mezzo::dist {
 namespace {

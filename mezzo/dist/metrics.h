@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <limits>
 
-#include "mezzo/dist/process_group.h"
+#include "mezzo/dist/group/process_group.h"
 
 namespace mezzo::dist {
 

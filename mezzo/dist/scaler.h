@@ -1,8 +1,8 @@
 #pragma once
 
-#include "mezzo/amp/grad_scaler.h"
+#include "mezzo/amp/scaler/grad_scaler.h"
 #include "mezzo/core/export.h"
-#include "mezzo/dist/process_group.h"
+#include "mezzo/dist/group/process_group.h"
 
 namespace mezzo::dist {
 

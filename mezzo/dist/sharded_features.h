@@ -6,7 +6,7 @@
 #include <ATen/core/Tensor.h>
 
 #include "mezzo/core/export.h"
-#include "mezzo/dist/process_group.h"
+#include "mezzo/dist/group/process_group.h"
 
 namespace mezzo::dist {
 

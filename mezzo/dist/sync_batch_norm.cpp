@@ -10,9 +10,9 @@
 #include <torch/csrc/autograd/custom_function.h>
 
 #include "mezzo/core/error.h"
-#include "mezzo/dist/collective_check.h"
+#include "mezzo/dist/group/collective_check.h"
 #include "mezzo/graph/argument_checks.h"
-#include "mezzo/message_passing/second_derivative.h"
+#include "mezzo/runtime/second_derivative.h"
 
 namespace mezzo::dist {
 namespace {

@@ -8,7 +8,7 @@
 #include <torch/nn/pimpl.h>
 
 #include "mezzo/core/export.h"
-#include "mezzo/dist/process_group.h"
+#include "mezzo/dist/group/process_group.h"
 #include "mezzo/nn/normalization.h"
 
 namespace mezzo::dist {

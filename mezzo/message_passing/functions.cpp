@@ -3,7 +3,7 @@
 #include <ATen/ATen.h>
 
 #include "mezzo/core/error.h"
-#include "mezzo/message_passing/ops.h"
+#include "mezzo/ops/ops.h"
 
 namespace mezzo {
 

@@ -4,7 +4,7 @@
 
 #include "mezzo/core/error.h"
 #include "mezzo/message_passing/degree_buckets.h"
-#include "mezzo/message_passing/ops.h"
+#include "mezzo/ops/ops.h"
 
 namespace mezzo {
 

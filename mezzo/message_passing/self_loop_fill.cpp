@@ -8,7 +8,7 @@
 #include "mezzo/core/error.h"
 #include "mezzo/graph/self_loops.h"
 #include "mezzo/graph/transforms.h"
-#include "mezzo/message_passing/ops.h"
+#include "mezzo/ops/ops.h"
 
 namespace mezzo {
 

@@ -12,9 +12,9 @@
 
 #include "mezzo/core/error.h"
 #include "mezzo/graph/argument_checks.h"
-#include "mezzo/message_passing/ops.h"
+#include "mezzo/nn/conv/recurrent.h"
 #include "mezzo/nn/layer_support.h"
-#include "mezzo/nn/recurrent.h"
+#include "mezzo/ops/ops.h"
 
 namespace mezzo::nn {
 namespace {

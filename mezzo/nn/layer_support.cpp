@@ -7,7 +7,7 @@
 #include <fmt/ranges.h>
 
 #include "mezzo/core/error.h"
-#include "mezzo/message_passing/ops.h"
+#include "mezzo/ops/ops.h"
 
 namespace mezzo::nn::detail {
 

@@ -10,7 +10,7 @@
 #include "mezzo/core/error.h"
 #include "mezzo/graph/argument_checks.h"
 #include "mezzo/graph/topology.h"
-#include "mezzo/nn/graph_conv.h"
+#include "mezzo/nn/conv/graph_conv.h"
 #include "mezzo/nn/node_rows.h"
 
 /// What the layers share: checks of options and inputs, and float32 parameters beside 16-bit rows.

@@ -10,10 +10,10 @@
 
 #include "mezzo/core/error.h"
 #include "mezzo/graph/argument_checks.h"
-#include "mezzo/message_passing/ops.h"
-#include "mezzo/message_passing/segment.h"
+#include "mezzo/nn/conv/recurrent.h"
 #include "mezzo/nn/layer_support.h"
-#include "mezzo/nn/recurrent.h"
+#include "mezzo/ops/ops.h"
+#include "mezzo/ops/segment.h"
 
 namespace mezzo::nn {
 namespace {

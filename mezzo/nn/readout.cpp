@@ -10,9 +10,9 @@
 #include <c10/core/impl/LocalDispatchKeySet.h>
 
 #include "mezzo/core/error.h"
-#include "mezzo/message_passing/ops.h"
-#include "mezzo/message_passing/segment.h"
 #include "mezzo/nn/layer_support.h"
+#include "mezzo/ops/ops.h"
+#include "mezzo/ops/segment.h"
 
 namespace mezzo::nn {
 namespace {

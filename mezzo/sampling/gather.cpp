@@ -13,7 +13,7 @@
 #include "mezzo/core/huge_pages.h"
 #include "mezzo/data/csr_rows.h"
 #include "mezzo/graph/topology_build.h"
-#include "mezzo/message_passing/device.h"
+#include "mezzo/ops/device.h"
 
 namespace mezzo {
 namespace {

@@ -8,7 +8,7 @@
 #include "mezzo/train/options.h"
 #include "mezzo/train/problem.h"
 #include "mezzo/train/ranks.h"
-#include "mezzo/train/report.h"
+#include "mezzo/train/report/report.h"
 #include "mezzo/train/state.h"
 #include "mezzo/train/step.h"
 

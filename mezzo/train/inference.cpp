@@ -8,7 +8,7 @@
 
 #include "mezzo/core/error.h"
 #include "mezzo/data/mapped/folder_writer.h"
-#include "mezzo/train/files.h"
+#include "mezzo/train/files/files.h"
 #include "mezzo/train/problem.h"
 
 namespace mezzo {

@@ -6,8 +6,8 @@
 
 #include "mezzo/core/export.h"
 #include "mezzo/data/dataset.h"
-#include "mezzo/train/checkpoint.h"
-#include "mezzo/train/report.h"
+#include "mezzo/train/files/checkpoint.h"
+#include "mezzo/train/report/report.h"
 
 namespace mezzo {
 

@@ -8,7 +8,7 @@
 #include <ATen/Context.h>
 
 #include "mezzo/core/error.h"
-#include "mezzo/message_passing/cuda_library.h"
+#include "mezzo/runtime/cuda_library.h"
 
 namespace mezzo {
 namespace {

@@ -12,7 +12,7 @@
 #include "mezzo/core/export.h"
 #include "mezzo/core/type_list.h"
 #include "mezzo/dist/data_parallel.h"
-#include "mezzo/nn/model.h"
+#include "mezzo/nn/model/model.h"
 #include "mezzo/train/sampling_options.h"
 
 namespace mezzo {

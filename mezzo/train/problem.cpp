@@ -11,9 +11,9 @@
 #include "mezzo/core/error.h"
 #include "mezzo/graph/graph.h"
 #include "mezzo/graph/transforms.h"
-#include "mezzo/nn/evaluation_mode.h"
-#include "mezzo/nn/inference.h"
-#include "mezzo/train/metrics.h"
+#include "mezzo/nn/model/evaluation_mode.h"
+#include "mezzo/nn/model/inference.h"
+#include "mezzo/train/report/metrics.h"
 
 namespace mezzo {
 namespace {

@@ -9,10 +9,10 @@
 
 #include "mezzo/core/error.h"
 #include "mezzo/core/random.h"
-#include "mezzo/dist/failure.h"
+#include "mezzo/dist/rendezvous/failure.h"
 #include "mezzo/dist/sync_batch_norm.h"
 #include "mezzo/train/clock.h"
-#include "mezzo/train/fingerprint.h"
+#include "mezzo/train/files/fingerprint.h"
 
 namespace mezzo {
 namespace {

@@ -10,9 +10,9 @@
 
 #include "mezzo/data/dataset.h"
 #include "mezzo/dist/data_parallel.h"
-#include "mezzo/dist/process_group.h"
+#include "mezzo/dist/group/process_group.h"
 #include "mezzo/nn/normalization.h"
-#include "mezzo/train/report.h"
+#include "mezzo/train/report/report.h"
 #include "mezzo/train/step.h"
 
 namespace torch::nn {

@@ -4,9 +4,9 @@
 #include <system_error>
 
 #include "mezzo/core/error.h"
-#include "mezzo/nn/model.h"
+#include "mezzo/nn/model/model.h"
 #include "mezzo/train/options.h"
-#include "mezzo/train/table.h"
+#include "mezzo/train/report/table.h"
 
 namespace mezzo {
 namespace {

@@ -13,10 +13,10 @@
 #include <torch/optim/adamw.h>
 #include <torch/optim/sgd.h>
 
-#include "mezzo/amp/fused_adam.h"
-#include "mezzo/amp/fused_sgd.h"
+#include "mezzo/amp/optim/fused_adam.h"
+#include "mezzo/amp/optim/fused_sgd.h"
 #include "mezzo/core/error.h"
-#include "mezzo/train/summary.h"
+#include "mezzo/train/report/summary.h"
 
 namespace mezzo {
 namespace {

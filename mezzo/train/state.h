@@ -8,11 +8,11 @@
 
 #include <ATen/core/Tensor.h>
 
-#include "mezzo/amp/grad_scaler.h"
-#include "mezzo/nn/model.h"
+#include "mezzo/amp/scaler/grad_scaler.h"
+#include "mezzo/nn/model/model.h"
 #include "mezzo/train/options.h"
 #include "mezzo/train/problem.h"
-#include "mezzo/train/report.h"
+#include "mezzo/train/report/report.h"
 
 namespace torch::optim {
 class Optimizer;  // its header costs seconds

@@ -4,8 +4,8 @@
 
 #include <ATen/core/Tensor.h>
 
-#include "mezzo/amp/grad_scaler.h"
 #include "mezzo/amp/precision.h"
+#include "mezzo/amp/scaler/grad_scaler.h"
 #include "mezzo/core/export.h"
 #include "mezzo/data/dataset.h"
 #include "mezzo/train/options.h"

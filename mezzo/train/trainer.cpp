@@ -9,14 +9,14 @@
 #include <fmt/format.h>
 
 #include "mezzo/core/error.h"
-#include "mezzo/message_passing/memory.h"
+#include "mezzo/runtime/memory.h"
 #include "mezzo/train/agreement.h"
-#include "mezzo/train/archive.h"
 #include "mezzo/train/borrowed_threads.h"
-#include "mezzo/train/checkpoint.h"
 #include "mezzo/train/clock.h"
 #include "mezzo/train/epoch_steps.h"
-#include "mezzo/train/files.h"
+#include "mezzo/train/files/archive.h"
+#include "mezzo/train/files/checkpoint.h"
+#include "mezzo/train/files/files.h"
 #include "mezzo/train/problem.h"
 #include "mezzo/train/ranks.h"
 #include "mezzo/train/state.h"

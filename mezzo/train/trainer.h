@@ -6,9 +6,9 @@
 
 #include "mezzo/core/export.h"
 #include "mezzo/data/dataset.h"
-#include "mezzo/dist/process_group.h"
+#include "mezzo/dist/group/process_group.h"
 #include "mezzo/train/options.h"
-#include "mezzo/train/report.h"
+#include "mezzo/train/report/report.h"
 
 namespace mezzo {
 

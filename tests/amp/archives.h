@@ -5,7 +5,7 @@
 #include <torch/serialize/input-archive.h>
 #include <torch/serialize/output-archive.h>
 
-#include "mezzo/amp/mixed_precision_optimizer.h"
+#include "mezzo/amp/optim/mixed_precision_optimizer.h"
 
 namespace mezzo::test {
 

@@ -14,7 +14,7 @@
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/function.h>
 
-#include "mezzo/amp/autocast.h"
+#include "mezzo/amp/autocast/autocast.h"
 
 #include "amp/autocast_operations.h"
 #include "amp/autocast_support.h"

@@ -6,12 +6,12 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
-#include "mezzo/amp/autocast.h"
-#include "mezzo/amp/stochastic_rounding.h"
+#include "mezzo/amp/autocast/autocast.h"
+#include "mezzo/amp/optim/stochastic_rounding.h"
 #include "mezzo/core/error.h"
-#include "mezzo/message_passing/cuda_services.h"
-#include "mezzo/message_passing/dropout.h"
-#include "mezzo/message_passing/ops.h"
+#include "mezzo/ops/dropout.h"
+#include "mezzo/ops/ops.h"
+#include "mezzo/runtime/cuda_services.h"
 
 #include "amp/errors.h"
 

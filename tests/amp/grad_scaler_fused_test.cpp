@@ -13,9 +13,9 @@
 #include <ATen/record_function.h>
 #include <gtest/gtest.h>
 
-#include "mezzo/amp/autocast.h"
-#include "mezzo/amp/fused_adam.h"
-#include "mezzo/amp/grad_scaler.h"
+#include "mezzo/amp/autocast/autocast.h"
+#include "mezzo/amp/optim/fused_adam.h"
+#include "mezzo/amp/scaler/grad_scaler.h"
 #include "mezzo/core/error.h"
 
 #include "amp/errors.h"

@@ -10,7 +10,7 @@
 #include <torch/serialize/input-archive.h>
 #include <torch/serialize/output-archive.h>
 
-#include "mezzo/amp/grad_scaler.h"
+#include "mezzo/amp/scaler/grad_scaler.h"
 #include "mezzo/core/error.h"
 
 #include "amp/errors.h"

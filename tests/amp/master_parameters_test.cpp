@@ -8,7 +8,7 @@
 #include <torch/nn/utils/clip_grad.h>
 #include <torch/optim/sgd.h>
 
-#include "mezzo/amp/mixed_precision_optimizer.h"
+#include "mezzo/amp/optim/mixed_precision_optimizer.h"
 
 #include "amp/scaler_support.h"
 #include "support/tolerance.h"

@@ -7,8 +7,8 @@
 #include <ATen/ATen.h>
 #include <torch/optim/sgd.h>
 
-#include "mezzo/amp/fused_step.h"
-#include "mezzo/amp/grad_scaler.h"
+#include "mezzo/amp/optim/fused_step.h"
+#include "mezzo/amp/scaler/grad_scaler.h"
 
 #include "support/devices.h"
 

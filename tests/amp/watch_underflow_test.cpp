@@ -7,8 +7,8 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
-#include "mezzo/amp/watch.h"
-#include "mezzo/message_passing/ops.h"
+#include "mezzo/amp/watch/watch.h"
+#include "mezzo/ops/ops.h"
 
 #include "support/devices.h"
 #include "support/tensors.h"

@@ -10,7 +10,7 @@
 #include <gtest/gtest.h>
 
 #include "mezzo/core/error.h"
-#include "mezzo/dist/process_group.h"
+#include "mezzo/dist/group/process_group.h"
 
 #include "dist/processes.h"
 

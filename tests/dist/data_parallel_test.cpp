@@ -18,7 +18,7 @@
 #include <torch/optim/sgd.h>
 #include <unistd.h>
 
-#include "mezzo/amp/grad_scaler.h"
+#include "mezzo/amp/scaler/grad_scaler.h"
 #include "mezzo/core/error.h"
 #include "mezzo/dist/scaler.h"
 

@@ -14,7 +14,7 @@
 #include <torch/optim/sgd.h>
 #include <unistd.h>
 
-#include "mezzo/amp/mixed_precision_optimizer.h"
+#include "mezzo/amp/optim/mixed_precision_optimizer.h"
 #include "mezzo/core/error.h"
 #include "mezzo/dist/data_parallel.h"
 #include "mezzo/dist/metrics.h"

@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 #include "mezzo/core/error.h"
-#include "mezzo/dist/process_group.h"
+#include "mezzo/dist/group/process_group.h"
 #include "mezzo/dist/sharded_features.h"
 
 #include "dist/processes.h"

@@ -16,7 +16,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "mezzo/dist/process_group.h"
+#include "mezzo/dist/group/process_group.h"
 
 namespace mezzo::test {
 

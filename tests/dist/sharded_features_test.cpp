@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "mezzo/core/error.h"
-#include "mezzo/dist/spawn.h"
+#include "mezzo/dist/rendezvous/spawn.h"
 
 namespace mezzo::dist {
 namespace {

@@ -11,12 +11,12 @@
 #include "mezzo/core/error.h"
 #include "mezzo/core/random.h"
 #include "mezzo/dist/data_parallel.h"
+#include "mezzo/dist/rendezvous/spawn.h"
 #include "mezzo/dist/sharded_features.h"
-#include "mezzo/dist/spawn.h"
 #include "mezzo/graph/graph.h"
 #include "mezzo/graph/topology.h"
-#include "mezzo/nn/model.h"
-#include "mezzo/sampling/block_loader.h"
+#include "mezzo/nn/model/model.h"
+#include "mezzo/sampling/blocks/block_loader.h"
 
 /// Training on features of which each rank holds a part.
 namespace mezzo::dist::sharded_training_test {

@@ -9,7 +9,7 @@
 #include <gtest/gtest.h>
 #include <torch/optim/sgd.h>
 
-#include "mezzo/amp/grad_scaler.h"
+#include "mezzo/amp/scaler/grad_scaler.h"
 #include "mezzo/dist/data_parallel.h"
 #include "mezzo/dist/scaler.h"
 

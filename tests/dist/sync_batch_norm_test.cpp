@@ -8,11 +8,11 @@
 #include <ATen/core/grad_mode.h>
 #include <gtest/gtest.h>
 
-#include "mezzo/amp/autocast.h"
+#include "mezzo/amp/autocast/autocast.h"
 #include "mezzo/core/error.h"
 #include "mezzo/dist/data_parallel.h"
 #include "mezzo/graph/topology.h"
-#include "mezzo/nn/model.h"
+#include "mezzo/nn/model/model.h"
 
 #include "dist/processes.h"
 #include "support/tensors.h"

@@ -10,8 +10,8 @@
 #include <fmt/ranges.h>
 #include <torch/csrc/autograd/autograd.h>
 
-#include "mezzo/message_passing/attention_scores.h"
-#include "mezzo/message_passing/ops.h"
+#include "mezzo/ops/attention_scores.h"
+#include "mezzo/ops/ops.h"
 
 #include "fuzz/checks.h"
 #include "support/attention_reference.h"

@@ -8,7 +8,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "mezzo/message_passing/ops.h"
+#include "mezzo/ops/ops.h"
 
 #include "fuzz/checks.h"
 

@@ -10,8 +10,8 @@
 #include <fmt/ranges.h>
 
 #include "mezzo/graph/frame.h"
-#include "mezzo/message_passing/ops.h"
 #include "mezzo/message_passing/update_all.h"
+#include "mezzo/ops/ops.h"
 
 #include "fuzz/checks.h"
 #include "fuzz/functions.h"

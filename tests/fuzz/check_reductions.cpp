@@ -8,8 +8,8 @@
 #include <ATen/ATen.h>
 
 #include "mezzo/graph/graph.h"
-#include "mezzo/message_passing/ops.h"
 #include "mezzo/message_passing/update_all.h"
+#include "mezzo/ops/ops.h"
 
 #include "fuzz/checks.h"
 #include "fuzz/functions.h"

@@ -11,7 +11,7 @@
 #include <fmt/format.h>
 
 #include "mezzo/core/error.h"
-#include "mezzo/message_passing/ops.h"
+#include "mezzo/ops/ops.h"
 
 #include "fuzz/checks.h"
 

@@ -9,7 +9,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "mezzo/message_passing/segment.h"
+#include "mezzo/ops/segment.h"
 
 #include "fuzz/checks.h"
 

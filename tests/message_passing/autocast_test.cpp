@@ -5,7 +5,7 @@
 #include <ATen/autocast_mode.h>
 #include <gtest/gtest.h>
 
-#include "mezzo/message_passing/ops.h"
+#include "mezzo/ops/ops.h"
 
 #include "support/reference.h"
 #include "support/tensors.h"

@@ -11,8 +11,8 @@
 
 #include "mezzo/graph/functions.h"
 #include "mezzo/graph/graph.h"
-#include "mezzo/message_passing/attention_scores.h"
-#include "mezzo/message_passing/ops.h"
+#include "mezzo/ops/attention_scores.h"
+#include "mezzo/ops/ops.h"
 
 #include "support/reference.h"
 #include "support/special_numbers.h"

@@ -1,4 +1,4 @@
-#include "mezzo/message_passing/cuda_library.h"
+#include "mezzo/runtime/cuda_library.h"
 
 #include <cstdint>
 #include <cstdlib>
@@ -13,10 +13,10 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
-#include "mezzo/message_passing/backend_info.h"
-#include "mezzo/message_passing/cuda_services.h"
-#include "mezzo/message_passing/device.h"
-#include "mezzo/message_passing/memory.h"
+#include "mezzo/ops/device.h"
+#include "mezzo/runtime/backend_info.h"
+#include "mezzo/runtime/cuda_services.h"
+#include "mezzo/runtime/memory.h"
 #include "mezzo/version.h"
 
 #include "support/tensors.h"

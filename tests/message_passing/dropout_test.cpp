@@ -1,4 +1,4 @@
-#include "mezzo/message_passing/dropout.h"
+#include "mezzo/ops/dropout.h"
 
 #include <cmath>
 #include <limits>
@@ -11,8 +11,8 @@
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
 
-#include "mezzo/message_passing/ops.h"
-#include "mezzo/message_passing/schema.h"
+#include "mezzo/ops/ops.h"
+#include "mezzo/ops/schema.h"
 
 #include "support/tensors.h"
 #include "support/tolerance.h"

@@ -1,6 +1,6 @@
 // Stands in for libmezzo_cuda.so: empty tables, under a build id that a test may set.
 #include "mezzo/kernels/cuda_kernels.h"
-#include "mezzo/message_passing/cuda_services.h"
+#include "mezzo/runtime/cuda_services.h"
 
 static const char* build_id = mezzo::kBuildId;
 

@@ -10,8 +10,8 @@
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
 
-#include "mezzo/message_passing/ops.h"
-#include "mezzo/message_passing/schema.h"
+#include "mezzo/ops/ops.h"
+#include "mezzo/ops/schema.h"
 
 #include "support/attention_reference.h"
 #include "support/gradcheck.h"

@@ -10,8 +10,8 @@
 #include <torch/csrc/autograd/autograd.h>
 
 #include "mezzo/amp/precision.h"
-#include "mezzo/message_passing/attention_scores.h"
-#include "mezzo/message_passing/memory.h"
+#include "mezzo/ops/attention_scores.h"
+#include "mezzo/runtime/memory.h"
 
 #include "support/gatv2_reference.h"
 #include "support/gradcheck.h"

@@ -7,8 +7,8 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
-#include "mezzo/message_passing/attention_scores.h"
-#include "mezzo/message_passing/ops.h"
+#include "mezzo/ops/attention_scores.h"
+#include "mezzo/ops/ops.h"
 
 #include "support/reference.h"
 #include "support/special_numbers.h"

@@ -9,8 +9,8 @@
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
 
-#include "mezzo/message_passing/blocked_product.h"
-#include "mezzo/message_passing/ops.h"
+#include "mezzo/ops/blocked_product.h"
+#include "mezzo/ops/ops.h"
 
 #include "support/gradcheck.h"
 #include "support/tensors.h"

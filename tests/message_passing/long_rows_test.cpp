@@ -6,7 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "mezzo/graph/topology.h"
-#include "mezzo/message_passing/ops.h"
+#include "mezzo/ops/ops.h"
 
 #include "support/tensors.h"
 

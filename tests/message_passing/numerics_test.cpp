@@ -10,8 +10,8 @@
 #include <fmt/ranges.h>
 #include <gtest/gtest.h>
 
-#include "mezzo/message_passing/memory.h"
-#include "mezzo/message_passing/ops.h"
+#include "mezzo/ops/ops.h"
+#include "mezzo/runtime/memory.h"
 
 #include "support/reference.h"
 #include "support/special_numbers.h"

@@ -5,8 +5,8 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <gtest/gtest.h>
 
-#include "mezzo/message_passing/attention_scores.h"
-#include "mezzo/message_passing/ops.h"
+#include "mezzo/ops/attention_scores.h"
+#include "mezzo/ops/ops.h"
 
 #include "support/tensors.h"
 

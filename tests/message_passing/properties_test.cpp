@@ -10,9 +10,9 @@
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
 
-#include "mezzo/message_passing/attention_scores.h"
-#include "mezzo/message_passing/ops.h"
-#include "mezzo/message_passing/segment.h"
+#include "mezzo/ops/attention_scores.h"
+#include "mezzo/ops/ops.h"
+#include "mezzo/ops/segment.h"
 
 #include "support/reference.h"
 #include "support/tensors.h"

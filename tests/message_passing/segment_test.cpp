@@ -1,4 +1,4 @@
-#include "mezzo/message_passing/segment.h"
+#include "mezzo/ops/segment.h"
 
 #include <functional>
 #include <limits>
@@ -10,8 +10,8 @@
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
 
-#include "mezzo/amp/autocast.h"
-#include "mezzo/message_passing/ops.h"
+#include "mezzo/amp/autocast/autocast.h"
+#include "mezzo/ops/ops.h"
 
 #include "support/gradcheck.h"
 #include "support/reference.h"

@@ -8,8 +8,8 @@
 
 #include "mezzo/graph/graph.h"
 #include "mezzo/message_passing/fn.h"
-#include "mezzo/message_passing/memory.h"
 #include "mezzo/message_passing/update_all.h"
+#include "mezzo/runtime/memory.h"
 
 #include "message_passing/update_all_support.h"
 #include "support/gradcheck.h"

@@ -1,7 +1,7 @@
 // Signals at random moments of dense products. Where a kernel moves the stack pointer away from the
 // stack of its thread, the frame of a signal handler overwrites the heap; the handler here reports
 // it.
-#include "mezzo/message_passing/signal_guard.h"
+#include "mezzo/runtime/signal_guard.h"
 
 #include <atomic>
 #include <csignal>
@@ -17,7 +17,7 @@
 #include <ucontext.h>
 #include <unistd.h>
 
-#include "mezzo/message_passing/ops.h"
+#include "mezzo/ops/ops.h"
 
 #include "support/tensors.h"
 

@@ -7,11 +7,11 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
-#include "mezzo/amp/autocast.h"
-#include "mezzo/message_passing/ops.h"
-#include "mezzo/nn/dot_gat_conv.h"
-#include "mezzo/nn/gat_conv.h"
-#include "mezzo/nn/gatv2_conv.h"
+#include "mezzo/amp/autocast/autocast.h"
+#include "mezzo/nn/conv/dot_gat_conv.h"
+#include "mezzo/nn/conv/gat_conv.h"
+#include "mezzo/nn/conv/gatv2_conv.h"
+#include "mezzo/ops/ops.h"
 
 #include "support/gradcheck.h"
 #include "support/nn_reference.h"

@@ -8,12 +8,12 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
-#include "mezzo/nn/dot_gat_conv.h"
-#include "mezzo/nn/edge_conv.h"
-#include "mezzo/nn/gat_conv.h"
-#include "mezzo/nn/gatv2_conv.h"
-#include "mezzo/nn/gin_conv.h"
-#include "mezzo/nn/sage_conv.h"
+#include "mezzo/nn/conv/dot_gat_conv.h"
+#include "mezzo/nn/conv/edge_conv.h"
+#include "mezzo/nn/conv/gat_conv.h"
+#include "mezzo/nn/conv/gatv2_conv.h"
+#include "mezzo/nn/conv/gin_conv.h"
+#include "mezzo/nn/conv/sage_conv.h"
 
 #include "support/module_gradcheck.h"
 #include "support/nn_reference.h"

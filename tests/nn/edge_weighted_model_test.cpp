@@ -7,10 +7,10 @@
 #include <c10/core/GradMode.h>
 #include <gtest/gtest.h>
 
-#include "mezzo/nn/graph_conv.h"
-#include "mezzo/nn/model.h"
-#include "mezzo/nn/sage_conv.h"
-#include "mezzo/sampling/block_loader.h"
+#include "mezzo/nn/conv/graph_conv.h"
+#include "mezzo/nn/conv/sage_conv.h"
+#include "mezzo/nn/model/model.h"
+#include "mezzo/sampling/blocks/block_loader.h"
 
 #include "sampling/flow_support.h"
 #include "support/graphs.h"

@@ -12,11 +12,11 @@
 #include <gtest/gtest.h>
 
 #include "mezzo/amp/precision.h"
-#include "mezzo/nn/gat_conv.h"
-#include "mezzo/nn/graph_conv.h"
-#include "mezzo/nn/mlp.h"
-#include "mezzo/nn/model.h"
-#include "mezzo/nn/sage_conv.h"
+#include "mezzo/nn/conv/gat_conv.h"
+#include "mezzo/nn/conv/graph_conv.h"
+#include "mezzo/nn/conv/sage_conv.h"
+#include "mezzo/nn/model/mlp.h"
+#include "mezzo/nn/model/model.h"
 
 #include "support/nn_reference.h"
 

@@ -3,7 +3,7 @@
 #include <c10/util/intrusive_ptr.h>
 #include <gtest/gtest.h>
 
-#include "mezzo/nn/model.h"
+#include "mezzo/nn/model/model.h"
 
 #include "support/tensors.h"
 

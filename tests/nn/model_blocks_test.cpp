@@ -8,11 +8,11 @@
 
 #include "mezzo/core/error.h"
 #include "mezzo/graph/graph.h"
-#include "mezzo/nn/graph_conv.h"
-#include "mezzo/nn/model.h"
-#include "mezzo/nn/sage_conv.h"
-#include "mezzo/sampling/block.h"
-#include "mezzo/sampling/block_sampler.h"
+#include "mezzo/nn/conv/graph_conv.h"
+#include "mezzo/nn/conv/sage_conv.h"
+#include "mezzo/nn/model/model.h"
+#include "mezzo/sampling/blocks/block.h"
+#include "mezzo/sampling/blocks/block_sampler.h"
 
 #include "support/graphs.h"
 #include "support/nn_reference.h"

@@ -12,8 +12,8 @@
 #include <torch/nn/modules/linear.h>
 
 #include "mezzo/graph/batch.h"
-#include "mezzo/nn/edge_conv.h"
-#include "mezzo/nn/mlp.h"
+#include "mezzo/nn/conv/edge_conv.h"
+#include "mezzo/nn/model/mlp.h"
 
 #include "support/graphs.h"
 #include "support/module_gradcheck.h"

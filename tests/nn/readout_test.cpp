@@ -9,7 +9,7 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
-#include "mezzo/amp/autocast.h"
+#include "mezzo/amp/autocast/autocast.h"
 #include "mezzo/core/error.h"
 #include "mezzo/graph/batch.h"
 

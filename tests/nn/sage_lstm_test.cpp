@@ -9,8 +9,8 @@
 #include <c10/core/GradMode.h>
 #include <gtest/gtest.h>
 
-#include "mezzo/amp/autocast.h"
-#include "mezzo/nn/sage_conv.h"
+#include "mezzo/amp/autocast/autocast.h"
+#include "mezzo/nn/conv/sage_conv.h"
 
 #include "support/module_gradcheck.h"
 #include "support/nn_reference.h"

@@ -11,10 +11,10 @@
 #include <torch/nn/modules/dropout.h>
 #include <torch/nn/modules/linear.h>
 
-#include "mezzo/amp/autocast.h"
+#include "mezzo/amp/autocast/autocast.h"
 #include "mezzo/graph/batch.h"
-#include "mezzo/nn/gin_conv.h"
-#include "mezzo/nn/mlp.h"
+#include "mezzo/nn/conv/gin_conv.h"
+#include "mezzo/nn/model/mlp.h"
 #include "mezzo/nn/pooling.h"
 #include "mezzo/nn/tensor_module.h"
 

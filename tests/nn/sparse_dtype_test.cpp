@@ -2,13 +2,13 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
-#include "mezzo/nn/cheb_conv.h"
-#include "mezzo/nn/edge_conv.h"
-#include "mezzo/nn/gat_conv.h"
-#include "mezzo/nn/graph_conv.h"
-#include "mezzo/nn/sage_conv.h"
-#include "mezzo/nn/sg_conv.h"
-#include "mezzo/nn/tag_conv.h"
+#include "mezzo/nn/conv/cheb_conv.h"
+#include "mezzo/nn/conv/edge_conv.h"
+#include "mezzo/nn/conv/gat_conv.h"
+#include "mezzo/nn/conv/graph_conv.h"
+#include "mezzo/nn/conv/sage_conv.h"
+#include "mezzo/nn/conv/sg_conv.h"
+#include "mezzo/nn/conv/tag_conv.h"
 
 #include "support/nn_reference.h"
 #include "support/tensors.h"

@@ -10,8 +10,8 @@
 #include <torch/csrc/jit/serialization/pickle.h>
 #include <torch/optim/sgd.h>
 
-#include "mezzo/amp/autocast.h"
-#include "mezzo/amp/grad_scaler.h"
+#include "mezzo/amp/autocast/autocast.h"
+#include "mezzo/amp/scaler/grad_scaler.h"
 #include "mezzo/core/error.h"
 
 /// The C++ side of amp_test.py: the same loops as there, which print what Python compares.

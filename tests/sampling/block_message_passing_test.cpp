@@ -7,7 +7,7 @@
 #include <torch/csrc/autograd/autograd.h>
 
 #include "mezzo/message_passing/fn.h"
-#include "mezzo/sampling/block.h"
+#include "mezzo/sampling/blocks/block.h"
 
 #include "support/graphs.h"
 #include "support/tolerance.h"

@@ -1,8 +1,8 @@
 #include <gtest/gtest.h>
 
-#include "mezzo/message_passing/cuda_library.h"
-#include "mezzo/sampling/block_loader.h"
-#include "mezzo/sampling/block_sampler.h"
+#include "mezzo/runtime/cuda_library.h"
+#include "mezzo/sampling/blocks/block_loader.h"
+#include "mezzo/sampling/blocks/block_sampler.h"
 
 #include "support/tensors.h"
 

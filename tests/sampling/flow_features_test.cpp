@@ -5,8 +5,8 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
-#include "mezzo/sampling/layer_sampler.h"
-#include "mezzo/sampling/neighbor_sampler.h"
+#include "mezzo/sampling/blocks/layer_sampler.h"
+#include "mezzo/sampling/blocks/neighbor_sampler.h"
 
 #include "sampling/flow_support.h"
 #include "support/tolerance.h"

@@ -9,8 +9,8 @@
 #include <gtest/gtest.h>
 
 #include "mezzo/graph/graph.h"
-#include "mezzo/sampling/neighbor_sampler.h"
-#include "mezzo/sampling/node_flow.h"
+#include "mezzo/sampling/blocks/neighbor_sampler.h"
+#include "mezzo/sampling/node_flow/node_flow.h"
 
 #include "support/graphs.h"
 #include "support/tensors.h"

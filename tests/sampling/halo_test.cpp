@@ -9,9 +9,9 @@
 #include "mezzo/core/error.h"
 #include "mezzo/data/parts.h"
 #include "mezzo/graph/graph.h"
-#include "mezzo/sampling/block_loader.h"
-#include "mezzo/sampling/block_sampler.h"
-#include "mezzo/sampling/partition.h"
+#include "mezzo/sampling/blocks/block_loader.h"
+#include "mezzo/sampling/blocks/block_sampler.h"
+#include "mezzo/sampling/subgraphs/partition.h"
 
 #include "support/graphs.h"
 #include "support/npy_writer.h"

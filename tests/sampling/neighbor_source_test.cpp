@@ -6,7 +6,7 @@
 
 #include <gtest/gtest.h>
 
-#include "mezzo/sampling/block_sampler.h"
+#include "mezzo/sampling/blocks/block_sampler.h"
 
 #include "support/graphs.h"
 #include "support/statistics.h"

@@ -6,7 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "mezzo/message_passing/fn.h"
-#include "mezzo/sampling/node_flow.h"
+#include "mezzo/sampling/node_flow/node_flow.h"
 
 #include "sampling/flow_support.h"
 #include "support/tolerance.h"

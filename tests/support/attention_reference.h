@@ -7,7 +7,7 @@
 
 #include <ATen/ATen.h>
 
-#include "mezzo/message_passing/ops.h"
+#include "mezzo/ops/ops.h"
 
 #include "support/reference.h"
 #include "support/tensors.h"

@@ -7,11 +7,11 @@
 
 #include <ATen/ATen.h>
 
-#include "mezzo/nn/appnp_conv.h"
-#include "mezzo/nn/cheb_conv.h"
-#include "mezzo/nn/gin_conv.h"
-#include "mezzo/nn/sg_conv.h"
-#include "mezzo/nn/tag_conv.h"
+#include "mezzo/nn/conv/appnp_conv.h"
+#include "mezzo/nn/conv/cheb_conv.h"
+#include "mezzo/nn/conv/gin_conv.h"
+#include "mezzo/nn/conv/sg_conv.h"
+#include "mezzo/nn/conv/tag_conv.h"
 
 #include "support/nn_reference.h"
 

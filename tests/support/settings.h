@@ -6,7 +6,7 @@
 #include <ATen/ATen.h>
 #include <torch/nn/module.h>
 
-#include "mezzo/amp/autocast.h"
+#include "mezzo/amp/autocast/autocast.h"
 
 #include "support/tensors.h"
 

@@ -5,12 +5,12 @@
 #include <gtest/gtest.h>
 #include <torch/optim/adam.h>
 
-#include "mezzo/amp/fused_step.h"
+#include "mezzo/amp/optim/fused_step.h"
 #include "mezzo/core/error.h"
-#include "mezzo/train/checkpoint.h"
-#include "mezzo/train/doctor.h"
+#include "mezzo/train/doctor/doctor.h"
+#include "mezzo/train/files/checkpoint.h"
 #include "mezzo/train/inference.h"
-#include "mezzo/train/metrics.h"
+#include "mezzo/train/report/metrics.h"
 #include "mezzo/train/state.h"
 #include "mezzo/train/trainer.h"
 

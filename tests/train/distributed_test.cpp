@@ -27,8 +27,8 @@
 
 #include "mezzo/core/error.h"
 #include "mezzo/data/parts.h"
-#include "mezzo/dist/process_group.h"
-#include "mezzo/train/checkpoint.h"
+#include "mezzo/dist/group/process_group.h"
+#include "mezzo/train/files/checkpoint.h"
 #include "mezzo/train/trainer.h"
 
 #include "support/npy_writer.h"

@@ -7,7 +7,7 @@
 #include <gtest/gtest.h>
 
 #include "mezzo/core/error.h"
-#include "mezzo/train/checkpoint.h"
+#include "mezzo/train/files/checkpoint.h"
 #include "mezzo/train/inference.h"
 #include "mezzo/train/trainer.h"
 

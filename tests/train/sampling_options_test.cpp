@@ -7,7 +7,7 @@
 #include <gtest/gtest.h>
 
 #include "mezzo/core/error.h"
-#include "mezzo/train/doctor.h"
+#include "mezzo/train/doctor/doctor.h"
 #include "mezzo/train/options.h"
 
 #include "support/npy_writer.h"

@@ -11,7 +11,7 @@
 
 #include "mezzo/amp/precision.h"
 #include "mezzo/core/error.h"
-#include "mezzo/nn/model.h"
+#include "mezzo/nn/model/model.h"
 #include "mezzo/train/problem.h"
 #include "mezzo/train/state.h"
 

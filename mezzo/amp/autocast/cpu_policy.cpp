@@ -1,0 +1,255 @@
+#include "mezzo/amp/autocast/cpu_policy.h"
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <functional>
+#include <future>
+#include <limits>
+#include <mutex>
+
+#include <ATen/ATen.h>
+#include <ATen/ThreadLocalState.h>
+#include <ATen/autocast_mode.h>
+#include <ATen/record_function.h>
+#include <torch/csrc/autograd/autograd.h>
+
+#include "mezzo/amp/autocast/cpu_policy_region.h"
+#include "mezzo/core/error.h"
+#include "mezzo/core/log.h"
+#include "mezzo/core/parse.h"
+#include "mezzo/core/type_list.h"
+#include "mezzo/runtime/sixteen_bits.h"
+
+namespace mezzo::amp {
+namespace {
+
+struct ConvolutionName {
+  static constexpr OpClass kind = OpClass::kConvolution;
+  static constexpr std::string_view name = "convolution";
+};
+struct MatrixProductName {
+  static constexpr OpClass kind = OpClass::kMatrixProduct;
+  static constexpr std::string_view name = "matrix product";
+};
+struct AttentionName {
+  static constexpr OpClass kind = OpClass::kAttention;
+  static constexpr std::string_view name = "attention";
+};
+using ClassNames = TypeList<ConvolutionName, MatrixProductName, AttentionName>;
+static_assert(ClassNames::size == kOpClasses.size());
+
+/// Who decides: the measurement, or MEZZO_CPU_POLICY.
+enum class Way : std::uint8_t { kMeasure, kSixteenBit, kFloat32 };
+
+struct MeasureName {
+  static constexpr Way kind = Way::kMeasure;
+  static constexpr std::string_view name = "measure";
+};
+struct SixteenBitName {
+  static constexpr Way kind = Way::kSixteenBit;
+  static constexpr std::string_view name = "16bit";
+};
+struct Float32Name {
+  static constexpr Way kind = Way::kFloat32;
+  static constexpr std::string_view name = "float32";
+};
+using WayNames = TypeList<MeasureName, SixteenBitName, Float32Name>;
+
+/// What MEZZO_CPU_POLICY said when it was last read: an operator must not pay for looking it up.
+std::atomic<Way> way{Way::kMeasure};
+
+void read_way() {
+  way = parse_variable(WayNames{}, "MEZZO_CPU_POLICY").value_or(Way::kMeasure);
+}
+
+/// One operator of the class, small enough for its forward and backward to take a millisecond or
+/// two in float32.
+struct Sample {
+  at::Tensor input;   // the activation, 16 bits: under autocast it comes from a layer before
+  at::Tensor weight;  // float32, a leaf; undefined where the class has none
+  std::function<at::Tensor(const at::Tensor& input, const at::Tensor& weight)> run;
+};
+
+Sample sample_of(OpClass op_class, at::ScalarType dtype) {
+  const auto activation = [&](at::IntArrayRef shape) {
+    return at::full(shape, 0.5, at::TensorOptions().dtype(dtype)).requires_grad_();
+  };
+  const auto weight = [](at::IntArrayRef shape) { return at::full(shape, 0.01).requires_grad_(); };
+  switch (op_class) {
+    case OpClass::kConvolution:
+      return {activation({2, 64, 14, 14}), weight({64, 64, 3, 3}),
+              [](const at::Tensor& x, const at::Tensor& w) { return at::conv2d(x, w, {}, 1, 1); }};
+    case OpClass::kMatrixProduct:
+      return {activation({64, 512}), weight({256, 512}),
+              [](const at::Tensor& x, const at::Tensor& w) { return at::linear(x, w); }};
+    case OpClass::kAttention:
+      break;
+  }
+  return {activation({2, 4, 128, 64}), {}, [](const at::Tensor& x, const at::Tensor&) {
+            return at::scaled_dot_product_attention(x, x, x);
+          }};
+}
+
+/// Forward and backward as they are in a region of `dtype`, in seconds.
+double seconds(const Sample& sample, bool float32) {
+  const auto start = std::chrono::steady_clock::now();
+  const at::ScalarType dtype = sample.input.scalar_type();
+  const at::ScalarType arithmetic = float32 ? at::kFloat : dtype;
+  std::vector<at::Tensor> leaves = {sample.input};
+  at::Tensor weight;
+  if (sample.weight.defined()) {
+    leaves.push_back(sample.weight);
+    weight = sample.weight.to(arithmetic);
+  }
+  const at::Tensor out = sample.run(sample.input.to(arithmetic), weight).to(dtype);
+  torch::autograd::grad({out}, leaves, {at::ones_like(out)});
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+CpuPolicyChoice measured(OpClass op_class, at::ScalarType dtype) {
+  // Other programs disturb a round, not its minimum over enough of them. A reference kernel is
+  // tens of times slower, for which three rounds are enough.
+  constexpr int kRounds = 10, kRoundsIfHopeless = 3;
+  constexpr double kBudget = 0.03, kHopeless = 4;
+
+  const at::RecordFunctionGuard unrecorded(/*is_enabled=*/false);
+  const Sample sample = sample_of(op_class, dtype);
+  CpuPolicyChoice choice{op_class, dtype};
+  choice.measured = true;
+  choice.float32_seconds = choice.sixteen_bit_seconds = std::numeric_limits<double>::infinity();
+  double spent = 0;
+  for (int round = 1; round <= kRounds || spent < kBudget; ++round) {
+    const double float32 = seconds(sample, true), sixteen_bit = seconds(sample, false);
+    spent += float32 + sixteen_bit;
+    choice.float32_seconds = std::min(choice.float32_seconds, float32);
+    choice.sixteen_bit_seconds = std::min(choice.sixteen_bit_seconds, sixteen_bit);
+    const bool hopeless = choice.sixteen_bit_seconds > kHopeless * choice.float32_seconds;
+    if (hopeless && round >= kRoundsIfHopeless) break;
+  }
+  choice.float32 = choice.sixteen_bit_seconds * kCpuPolicyGain > choice.float32_seconds;
+  return choice;
+}
+
+/// A state without anything that the caller's thread may carry into an operator: regions, no_grad
+/// and inference modes, hooks, transforms. The thread itself is no place to measure: OpenMP slows a
+/// second team of threads down.
+at::ThreadLocalState state_of_a_new_thread() {
+  return std::async(std::launch::async, [] { return at::ThreadLocalState(); }).get();
+}
+
+/// The measurements of the process.
+class Measurements {
+ public:
+  const CpuPolicyChoice& get(OpClass op_class, at::ScalarType dtype) {
+    Slot& slot = slots_[index(op_class, dtype)];
+    if (slot.done.load(std::memory_order_acquire)) return slot.choice;
+    const std::lock_guard lock(mutex_);
+    if (slot.done.load(std::memory_order_relaxed)) return slot.choice;
+    const at::ThreadLocalStateGuard clean(state_of_a_new_thread());
+    slot.choice = measured(op_class, dtype);
+    log("dispatch", "cpu policy: " + to_string(slot.choice));
+    slot.done.store(true, std::memory_order_release);
+    return slot.choice;
+  }
+
+  std::vector<CpuPolicyChoice> all() const {
+    std::vector<CpuPolicyChoice> choices;
+    for (const Slot& slot : slots_) {
+      if (slot.done.load(std::memory_order_acquire)) choices.push_back(slot.choice);
+    }
+    return choices;
+  }
+
+ private:
+  struct Slot {
+    CpuPolicyChoice choice;
+    std::atomic<bool> done{false};
+  };
+
+  static std::size_t index(OpClass op_class, at::ScalarType dtype) {
+    return static_cast<std::size_t>(op_class) + (dtype == at::kHalf ? kOpClasses.size() : 0);
+  }
+
+  std::mutex mutex_;  // one measurement at a time, or they would slow each other
+  std::array<Slot, 2 * kOpClasses.size()> slots_;
+};
+
+Measurements& measurements() {
+  static Measurements all;
+  return all;
+}
+
+/// The nesting of the calling thread's autocast regions, of whatever making.
+int nesting() {
+  at::autocast::increment_nesting();
+  return at::autocast::decrement_nesting();
+}
+
+/// The nesting inside the region whose policy the thread follows; 0 where none was opened on this
+/// thread, as on one that got its state from another's.
+thread_local int governed_nesting = 0;
+
+}  // namespace
+
+std::string_view to_string(OpClass op_class) {
+  return name_of(ClassNames{}, op_class);
+}
+
+std::string to_string(const CpuPolicyChoice& choice) {
+  const std::string_view decision = choice.float32 ? "float32" : "16 bits";
+  if (!choice.measured) {
+    return fmt::format("{} {}: {} by MEZZO_CPU_POLICY", to_string(choice.op_class),
+                       c10::toString(choice.dtype), decision);
+  }
+  return fmt::format("{} {}: 16 bits {:.2f} ms, float32 {:.2f} ms: {}", to_string(choice.op_class),
+                     c10::toString(choice.dtype), choice.sixteen_bit_seconds * 1e3,
+                     choice.float32_seconds * 1e3, decision);
+}
+
+CpuPolicyChoice cpu_policy_choice(OpClass op_class, c10::ScalarType dtype) {
+  MEZZO_CHECK(is_16_bit(dtype), "cpu_policy_choice: expected dtype BFloat16 or Half, got {}",
+              c10::toString(dtype));
+  read_way();
+  if (way == Way::kMeasure) return measurements().get(op_class, dtype);
+  CpuPolicyChoice choice{op_class, dtype};
+  choice.float32 = way == Way::kFloat32;
+  return choice;
+}
+
+std::vector<CpuPolicyChoice> cpu_policy_report() {
+  return measurements().all();
+}
+
+CpuPolicyRegion::CpuPolicyRegion(CpuPolicy policy)
+    : thread_(std::this_thread::get_id()),
+      previous_included_(c10::impl::tls_is_dispatch_key_included(kCpuPolicyKey)),
+      previous_nesting_(governed_nesting) {
+  if (policy == CpuPolicy::kMeasure) read_way();
+  c10::impl::tls_set_dispatch_key_included(kCpuPolicyKey, policy == CpuPolicy::kMeasure);
+  governed_nesting = nesting();
+}
+
+CpuPolicyRegion::~CpuPolicyRegion() {
+  if (std::this_thread::get_id() != thread_) return;  // Autocast's end warns of it
+  c10::impl::tls_set_dispatch_key_included(kCpuPolicyKey, previous_included_);
+  governed_nesting = previous_nesting_;
+}
+
+CpuPolicy current_cpu_policy() {
+  const bool included = c10::impl::tls_is_dispatch_key_included(kCpuPolicyKey);
+  return included && nesting() <= governed_nesting ? CpuPolicy::kMeasure : CpuPolicy::kOff;
+}
+
+std::optional<c10::ScalarType> dtype_kept_from(OpClass op_class) {
+  if (!at::autocast::is_autocast_enabled(at::kCPU) || nesting() > governed_nesting) {
+    return std::nullopt;
+  }
+  const at::ScalarType dtype = at::autocast::get_autocast_dtype(at::kCPU);
+  const Way decided_by = way;
+  const bool float32 = decided_by == Way::kMeasure ? measurements().get(op_class, dtype).float32
+                                                   : decided_by == Way::kFloat32;
+  return float32 ? std::optional(dtype) : std::nullopt;
+}
+
+}  // namespace mezzo::amp

@@ -1,7 +1,0 @@
-#include "mezzo/amp/fused_step.h"
-
-namespace mezzo::amp {
-
-FusedStep::~FusedStep() = default;  // here, so that the vtable lives in the library alone
-
-}  // namespace mezzo::amp

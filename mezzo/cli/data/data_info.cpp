@@ -1,0 +1,186 @@
+#include "mezzo/cli/data/data_info.h"
+
+#include <cmath>
+#include <limits>
+
+#include <ATen/ATen.h>
+#include <c10/core/ScalarType.h>
+#include <fmt/format.h>
+
+#include "mezzo/cli/data/edge_census.h"
+#include "mezzo/core/json.h"
+#include "mezzo/data/dataset.h"
+#include "mezzo/graph/graph.h"
+#include "mezzo/train/report/table.h"
+
+namespace mezzo::cli {
+namespace {
+
+constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
+
+std::int64_t count(const at::Tensor& values) {
+  return values.sum().item<std::int64_t>();
+}
+
+double share(std::int64_t part, std::int64_t whole) {
+  return whole == 0 ? kNaN : static_cast<double>(part) / static_cast<double>(whole);
+}
+
+std::int64_t nonzeros(const at::Tensor& features) {
+  if (features.layout() == at::kSparseCsr) return count(at::ne(features.values(), 0));
+  return count(at::ne(features, 0));
+}
+
+void describe_edges(const Dataset& dataset, DatasetInfo& info) {
+  const Topology topology = topology_of(dataset);
+  const at::Tensor in = topology.in_degrees(), out = topology.out_degrees();
+  if (dataset.num_nodes > 0) {
+    info.min_in_degree = in.min().item<std::int64_t>();
+    info.max_in_degree = in.max().item<std::int64_t>();
+  }
+  info.mean_in_degree = share(dataset.num_edges(), dataset.num_nodes);
+  info.isolated_nodes = count(at::eq(in + out, 0));
+  const EdgeCensus census =
+      take_census(topology, dataset.is_multi_label() ? at::Tensor() : dataset.labels);
+  info.is_undirected = census.is_undirected;
+  info.self_loops = census.self_loops;
+  info.parallel_edges = census.parallel_edges;
+  info.homophily = share(census.between_equals, census.labelled);
+}
+
+void describe_features(const Dataset& dataset, DatasetInfo& info) {
+  const at::Tensor& features = dataset.features;
+  if (!features.defined()) return;
+  info.feature_dtype = c10::getDtypeNames(features.scalar_type()).first;
+  info.sparse_features = features.layout() == at::kSparseCsr;
+  info.mapped_features = dataset.is_mapped;
+  if (dataset.is_mapped) return;
+  info.feature_density = share(nonzeros(features), info.num_nodes * info.num_features);
+}
+
+void describe_labels(const Dataset& dataset, DatasetInfo& info) {
+  info.unlabelled_nodes = dataset.num_nodes;
+  if (!dataset.labels.defined()) return;
+  const at::Tensor has_label = dataset.has_label();
+  info.unlabelled_nodes -= count(has_label);
+  const at::Tensor counts =
+      dataset.is_multi_label()
+          ? dataset.labels.eq(1).sum(0)
+          : at::bincount(dataset.labels.masked_select(has_label), {}, dataset.num_classes);
+  for (std::int64_t c = 0; c < dataset.num_classes; ++c) {
+    const auto index = static_cast<std::size_t>(c);
+    const bool named = index < dataset.class_names.size();
+    info.classes.push_back(
+        {named ? dataset.class_names[index] : std::to_string(c), counts[c].item<std::int64_t>()});
+  }
+}
+
+/// "500, undirected (every edge has its reverse)"
+std::string edges_text(const DatasetInfo& info) {
+  if (info.num_edges == 0) return "0";
+  return fmt::format("{}, {}", info.num_edges,
+                     info.is_undirected ? "undirected (every edge has its reverse)" : "directed");
+}
+
+/// "500, float32, sparse, share of nonzeros 0.1"
+std::string features_text(const DatasetInfo& info, const std::string& density) {
+  if (info.num_features == 0) return "none";
+  const char* layout = info.sparse_features ? "sparse" : info.mapped_features ? "mapped" : "dense";
+  const std::string facts =
+      fmt::format("{}, {}, {}", info.num_features, info.feature_dtype, layout);
+  return info.mapped_features ? facts : fmt::format("{}, share of nonzeros {}", facts, density);
+}
+
+}  // namespace
+
+DatasetInfo describe(const Dataset& dataset) {
+  DatasetInfo info;
+  info.name = dataset.name;
+  info.origin = dataset.origin;
+  info.metric = metric_name(dataset.metric);
+  info.num_nodes = dataset.num_nodes;
+  info.num_edges = dataset.num_edges();
+  info.num_features = dataset.num_features();
+  info.feature_density = info.homophily = kNaN;
+  describe_features(dataset, info);
+  describe_labels(dataset, info);
+  for (std::int64_t s = 0; s < dataset.num_splits(); ++s) {
+    const SplitMasks masks = dataset.split(s);
+    info.splits.push_back({count(masks.train), count(masks.val), count(masks.test)});
+  }
+  describe_edges(dataset, info);
+  return info;
+}
+
+std::string format_info(const DatasetInfo& info) {
+  const auto text = [](auto value) { return fmt::format("{}", value); };
+  const auto four_digits = [](double value) {
+    return std::isnan(value) ? std::string("-") : fmt::format("{:.4g}", value);
+  };
+  std::vector<std::vector<std::string>> facts = {
+      {"name", info.name},
+      {"origin", info.origin},
+      {"nodes", text(info.num_nodes)},
+      {"edges", edges_text(info)},
+      {"self loops", text(info.self_loops)},
+      {"parallel edges", text(info.parallel_edges)},
+      {"features", features_text(info, four_digits(info.feature_density))},
+      {"in-degree", fmt::format("min {}, mean {:.2f}, max {}", info.min_in_degree,
+                                info.mean_in_degree, info.max_in_degree)},
+      {"isolated nodes", text(info.isolated_nodes)},
+      {"homophily", four_digits(info.homophily)},
+      {"metric", info.metric},
+      {"classes", text(info.classes.size())},
+      {"nodes without a label", text(info.unlabelled_nodes)},
+      {"splits", text(info.splits.size())},
+  };
+  std::vector<std::vector<std::string>> classes = {{"class", "nodes"}};
+  for (const DatasetInfo::Class& one : info.classes) {
+    classes.push_back({one.name, text(one.num_nodes)});
+  }
+  std::vector<std::vector<std::string>> splits = {{"split", "train", "val", "test"}};
+  for (std::size_t s = 0; s < info.splits.size(); ++s) {
+    const DatasetInfo::Split& split = info.splits[s];
+    splits.push_back({text(s), text(split.train), text(split.val), text(split.test)});
+  }
+  return format_table(facts, 2) + '\n' + format_table(classes) + '\n' + format_table(splits);
+}
+
+std::string info_to_json(const DatasetInfo& info) {
+  OrderedJson classes = OrderedJson::array();
+  for (const DatasetInfo::Class& one : info.classes) {
+    classes.push_back({{"name", one.name}, {"nodes", one.num_nodes}});
+  }
+  OrderedJson splits = OrderedJson::array();
+  for (const DatasetInfo::Split& split : info.splits) {
+    splits.push_back({{"train", split.train}, {"val", split.val}, {"test", split.test}});
+  }
+  const OrderedJson object = {
+      {"dataset", info.name},
+      {"origin", info.origin},
+      {"nodes", info.num_nodes},
+      {"edges", info.num_edges},
+      {"undirected", info.is_undirected},
+      {"self_loops", info.self_loops},
+      {"parallel_edges", info.parallel_edges},
+      {"features",
+       {{"count", info.num_features},
+        {"dtype", text_or_null(info.feature_dtype)},
+        {"sparse", info.sparse_features},
+        {"mapped", info.mapped_features},
+        {"density", json_number(info.feature_density)}}},
+      {"classes", classes},
+      {"unlabelled_nodes", info.unlabelled_nodes},
+      {"splits", splits},
+      {"in_degree",
+       {{"min", info.min_in_degree},
+        {"mean", json_number(info.mean_in_degree)},
+        {"max", info.max_in_degree}}},
+      {"isolated_nodes", info.isolated_nodes},
+      {"homophily", json_number(info.homophily)},
+      {"metric", info.metric},
+  };
+  return json_text(object);
+}
+
+}  // namespace mezzo::cli

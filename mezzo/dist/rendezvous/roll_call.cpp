@@ -1,0 +1,172 @@
+#include "mezzo/dist/rendezvous/roll_call.h"
+
+#include <algorithm>
+#include <array>
+#include <exception>
+#include <string_view>
+#include <thread>
+
+#include <fmt/ranges.h>
+#include <unistd.h>
+
+#include "mezzo/dist/rendezvous/store_texts.h"
+#include "mezzo/version.h"
+
+namespace mezzo::dist::detail {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using std::chrono::milliseconds;
+
+constexpr const char* kAgreed = "agreed";
+/// Written by rank 0, before the verdict, for the ranks that it is about.
+constexpr const char* kToBlame = "to_blame";
+
+/// kAgreed, or what is wrong with the group, and the ranks by which it is.
+struct Verdict {
+  std::string text = kAgreed;
+  std::vector<std::int64_t> to_blame = {};
+
+  bool is_fault() const { return text != kAgreed; }
+};
+
+std::string host_name() {
+  std::array<char, 256> name{};
+  gethostname(name.data(), name.size() - 1);
+  return name.data();
+}
+
+bool wait_for(c10d::Store& store, const std::vector<std::string>& keys,
+              Clock::time_point deadline) {
+  try {
+    store.wait(keys, time_left(deadline));
+    return true;
+  } catch (const std::exception&) {
+    return store.check(keys);  // throws where the store has gone
+  }
+}
+
+std::string missing_text(const std::vector<std::int64_t>& missing, const RollCall& call) {
+  return fmt::format("{} of {} processes did not come within {:g} s: {}", missing.size(),
+                     call.place.world_size, seconds(call.timeout), ranks_text(missing));
+}
+
+/// The first line in which the texts differ, of `text`.
+std::string_view first_difference(std::string_view text, std::string_view other) {
+  std::size_t start = 0;
+  const std::size_t common = std::min(text.size(), other.size());
+  for (std::size_t i = 0; i < common && text[i] == other[i]; ++i) {
+    if (text[i] == '\n') start = i + 1;
+  }
+  const std::string_view line = text.substr(start);
+  return line.substr(0, line.find('\n'));
+}
+
+/// What the ranks that are here wrote under `what`, against rank 0's.
+Verdict compare_notes(const RollCall& call, const char* what, const char* meaning) {
+  c10d::Store& store = *call.store;
+  const std::string first = get_text(store, key_of(what, 0));
+  std::vector<std::int64_t> different;
+  std::string example;
+  for (std::int64_t rank = 1; rank < call.place.world_size; ++rank) {
+    const std::string key = key_of(what, rank);
+    if (!store.check({key_of("arrived", rank), key})) continue;
+    const std::string text = get_text(store, key);
+    if (text == first) continue;
+    if (different.empty()) example = text;
+    different.push_back(rank);
+  }
+  if (different.empty()) return {};
+  return {fmt::format("{} differs: rank 0 has '{}', rank {} has '{}'; not as rank 0: {}", meaning,
+                      first_difference(first, example), different[0],
+                      first_difference(example, first), ranks_text(different)),
+          different};
+}
+
+void write_notes(const RollCall& call) {
+  c10d::Store& store = *call.store;
+  const std::int64_t rank = call.place.rank;
+  set_text(store, key_of("host", rank), host_name());
+  set_text(store, key_of("target", rank), call.target);
+  set_text(store, key_of("process", rank), fmt::format("process {} on {}", getpid(), host_name()));
+  set_text(store, key_of("world_size", rank), std::to_string(call.place.world_size));
+  set_text(store, key_of("version", rank), std::string(kVersion));
+  set_text(store, key_of("agreement", rank), call.agreement);
+  set_text(store, key_of("arrived", rank), "yes");
+}
+
+/// Rank 0's.
+Verdict judge(const RollCall& call) {
+  c10d::Store& store = *call.store;
+  const std::int64_t world_size = call.place.world_size;
+  std::vector<std::string> keys;
+  for (std::int64_t rank = 0; rank < world_size; ++rank) keys.push_back(key_of("arrived", rank));
+  std::vector<std::int64_t> missing;
+  if (!wait_for(store, keys, call.deadline)) missing = silent_ranks(store, world_size, "arrived");
+  Verdict verdict = compare_notes(call, "version", "the version of mezzo");
+  if (!verdict.is_fault()) {
+    verdict = compare_notes(call, "world_size", "the number of processes");
+  }
+  if (!verdict.is_fault() && !missing.empty()) return {missing_text(missing, call), missing};
+  return verdict.is_fault() ? verdict : compare_notes(call, "agreement", "the task");
+}
+
+/// The store ends with rank 0, so a verdict has to be read before rank 0 may throw.
+void wait_for_readers(c10d::Store& store, std::int64_t world_size) {
+  const Clock::time_point end = Clock::now() + kPatience;
+  const auto arrived = static_cast<std::int64_t>(static_cast<std::size_t>(world_size) -
+                                                 silent_ranks(store, world_size, "arrived").size());
+  while (store.add("verdict_read", 0) < arrived - 1 && Clock::now() < end) {
+    std::this_thread::sleep_for(kPause);
+  }
+}
+
+std::string announce_verdict(const RollCall& call) {
+  c10d::Store& store = *call.store;
+  const Verdict verdict = judge(call);
+  for (const std::int64_t rank : verdict.to_blame) set_text(store, key_of(kToBlame, rank), "yes");
+  set_text(store, "verdict", verdict.text);
+  if (verdict.is_fault()) wait_for_readers(store, call.place.world_size);
+  return verdict.text;
+}
+
+std::string read_verdict(RollCall& call) {
+  c10d::Store& store = *call.store;
+  // Rank 0's own time may have begun a little later.
+  const bool decided = wait_for(store, {"verdict"}, call.deadline + kPatience / 3);
+  const std::string verdict = decided ? get_text(store, "verdict") : std::string();
+  if (decided && verdict != kAgreed) {
+    call.is_to_blame = store.check({key_of(kToBlame, call.place.rank)});
+  }
+  store.add("verdict_read", 1);
+  if (decided) return verdict;
+  std::vector<std::int64_t> missing = silent_ranks(store, call.place.world_size, "arrived");
+  if (missing.empty()) missing = {0};  // it came, but does not decide
+  return missing_text(missing, call);
+}
+
+}  // namespace
+
+void call_roll(RollCall& call) {
+  c10d::Store& store = *call.store;
+  const std::int64_t rank = call.place.rank;
+  if (store.add(key_of("taken", rank), 1) > 1) {
+    const std::string key = key_of("process", rank);
+    call.fault = fmt::format("rank {} has been taken by another process{}", rank,
+                             store.check({key}) ? ": " + get_text(store, key) : "");
+    call.is_to_blame = true;
+    return;
+  }
+  write_notes(call);
+  const std::string verdict = rank == 0 ? announce_verdict(call) : read_verdict(call);
+  if (verdict != kAgreed) {
+    call.fault = verdict;
+    return;
+  }
+  for (std::int64_t other = 0; other < call.place.world_size; ++other) {
+    call.hosts.push_back(get_text(store, key_of("host", other)));
+    call.targets.push_back(get_text(store, key_of("target", other)));
+  }
+}
+
+}  // namespace mezzo::dist::detail

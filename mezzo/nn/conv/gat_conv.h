@@ -1,0 +1,101 @@
+#pragma once
+
+#include <cstdint>
+#include <iosfwd>
+#include <optional>
+#include <utility>
+
+#include <ATen/core/Tensor.h>
+#include <torch/nn/cloneable.h>
+#include <torch/nn/modules/linear.h>
+
+#include "mezzo/core/export.h"
+#include "mezzo/graph/topology.h"
+#include "mezzo/nn/conv/graph_conv.h"
+#include "mezzo/nn/layer_holder.h"
+#include "mezzo/nn/node_rows.h"
+
+namespace mezzo::nn {
+
+/// Options of GATConv.
+struct GATConvOptions {
+  std::int64_t in_features = 0;
+  std::int64_t in_features_dst = 0;  ///< width of the destinations of a pair; 0: in_features
+  std::int64_t out_features = 0;     ///< per head
+  std::int64_t num_heads = 1;
+  double feature_dropout = 0;    ///< of the input, in [0, 1); while training
+  double attention_dropout = 0;  ///< of the attention, in [0, 1); while training
+  double negative_slope = 0.2;   ///< of the leaky ReLU on the logits
+  bool residual = false;         ///< add the node's own row, projected where the widths differ
+  bool bias = true;
+  Activation activation = {};
+  bool allow_zero_in_degree = false;  ///< otherwise such nodes are an error
+};
+
+/// Graph attention (Velickovic et al., ICLR'18). Per head: z = fc(h), logits of an edge (u, v)
+/// leaky_relu(attn_l . z_u + attn_r . z_v), softmax over the edges into v, sum of z_u by it; then
+/// residual, bias, activation. With DGL's parameters: `fc.weight` [heads * out, in], `attn_l`,
+/// `attn_r` [1, heads, out], `res_fc.weight` [heads * out, in] (residual, where in is not heads *
+/// out), all Glorot normal with gain sqrt(2), and `bias` [heads * out] (zeros), which is
+/// `res_fc.bias` where there is a `res_fc` (as in DGL since 1.1). With in_features_dst
+/// `fc_src.weight` [heads * out, in] and `fc_dst.weight` [heads * out, in_dst] take the place of
+/// `fc.weight`, for z_u and z_v, also where the widths are equal, and `res_fc` is in_dst wide. One
+/// fused operation (gat_attention) from the scores on: keeps two numbers per node and head beside
+/// rows. One product makes the scores of all heads: a row with an infinity or NaN in one head has
+/// NaN scores in all, while DGL's other heads keep theirs.
+class MEZZO_API GATConvImpl : public torch::nn::Cloneable<GATConvImpl> {
+ public:
+  /// Throws InvalidArgument unless the sizes are positive (in_features_dst: or 0), the dropouts in
+  /// [0, 1) and the slope finite.
+  explicit GATConvImpl(GATConvOptions options);
+  /// Creates the parameters; called by the constructor and clone().
+  void reset() override;
+  /// Reinitializes the parameters.
+  void reset_parameters();
+  /// Writes the name, sizes and options in one line.
+  void pretty_print(std::ostream& stream) const override;
+  /// h: [num_src, in], strided or sparse CSR, where the destinations are the first num_dst sources;
+  /// or a pair of it, for any topology, and [num_dst, in_dst]; edge_weight: floating [E] or
+  /// undefined, multiplies the attention of all heads after its dropout. Returns [num_dst, heads,
+  /// out]. Throws InvalidArgument for other shapes, dtypes and devices, and for destinations
+  /// without in-edges unless they
+  /// are allowed. Dropout draws from libtorch's generator.
+  at::Tensor forward(const Topology& topology, const NodeRows& h,
+                     const at::Tensor& edge_weight = {});
+
+  /// forward, and the attention of the edges, [E, heads, 1], after dropout and edge weight (DGL's
+  /// get_attention): float32, of float64 rows float64. Drops the same edges as forward under one
+  /// seed. Not fused: keeps numbers per edge and head for the backward, and the result may differ
+  /// from forward's in the last bits.
+  std::pair<at::Tensor, at::Tensor> forward_with_attention(const Topology& topology,
+                                                           const NodeRows& h,
+                                                           const at::Tensor& edge_weight = {});
+
+  GATConvOptions options;
+  torch::nn::Linear fc{nullptr};                       ///< empty with in_features_dst
+  torch::nn::Linear fc_src{nullptr}, fc_dst{nullptr};  ///< with in_features_dst
+  torch::nn::Linear res_fc{nullptr};
+  at::Tensor attn_l, attn_r, bias;
+
+ private:
+  /// What the attention is made of, after dropout of the features.
+  struct Projected {
+    NodeRows h;
+    at::Tensor rows;                        ///< [num_src, heads, out]
+    at::Tensor score_src, score_dst;        ///< [num_src, heads], [num_dst, heads]
+    std::optional<at::Tensor> edge_weight;  ///< in the type of the attention
+  };
+  /// Checks the arguments too.
+  Projected project(const Topology& topology, const NodeRows& h, const at::Tensor& edge_weight);
+  /// The attention by one operation after another: [E, heads].
+  at::Tensor attention_of(const Topology& topology, const Projected& projected) const;
+  /// Residual, bias and activation.
+  at::Tensor finish(const Topology& topology, const NodeRows& h, at::Tensor out) const;
+  std::int64_t destination_width() const;
+  /// [2 * heads, heads * out]: row k holds attn_l of head k in that head's columns and zeros
+  /// elsewhere; row heads + k likewise attn_r.
+  at::Tensor score_weight() const;
+};
+using GATConv = InOutHolder<GATConvImpl>;
+
+}  // namespace mezzo::nn

@@ -1,0 +1,156 @@
+#include "mezzo/nn/model/inference.h"
+
+#include <algorithm>
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include <ATen/ATen.h>
+#include <ATen/autocast_mode.h>
+
+#include "mezzo/core/error.h"
+#include "mezzo/graph/argument_checks.h"
+#include "mezzo/graph/topology_trusted.h"
+#include "mezzo/nn/layer_support.h"
+#include "mezzo/nn/model/evaluation_mode.h"
+#include "mezzo/sampling/gather.h"
+
+namespace mezzo {
+namespace {
+
+constexpr auto kInferenceName = "inference";
+
+at::Tensor rows_of_nodes(const at::Tensor& x, const at::Tensor& nodes) {
+  if (x.layout() == at::kSparseCsr && x.is_cpu()) return gather_rows(x, nodes.cpu());
+  return x.index_select(0, nodes.to(x.device()));
+}
+
+/// All edges into a range of nodes.
+struct Part {
+  Topology topology;
+  at::Tensor src_nodes;  // int64 [num_src], the range first
+};
+
+/// Cuts a graph into parts.
+class Parts {
+ public:
+  explicit Parts(const Topology& graph)
+      : graph_(graph.to(at::kCPU)),
+        in_degrees_(degrees(graph_.parent_in_degrees(), graph_.in_degrees())),
+        out_degrees_(degrees(graph_.parent_out_degrees(), graph_.out_degrees())),
+        places_(at::full({graph_.num_src()}, -1, graph_.id_dtype())) {}
+
+  Part of(std::int64_t first, std::int64_t count) {
+    return graph_.id_dtype() == at::kInt ? make<std::int32_t>(first, count)
+                                         : make<std::int64_t>(first, count);
+  }
+
+ private:
+  static at::Tensor degrees(const at::Tensor* of_parent, const at::Tensor& own) {
+    return of_parent != nullptr ? of_parent->to(at::kLong) : own;
+  }
+
+  template <class Id>
+  Part make(std::int64_t first, std::int64_t count);
+
+  Topology graph_;
+  at::Tensor in_degrees_, out_degrees_;  // int64, by node
+  at::Tensor places_;  // by node: where it stands among the sources met, -1 between the parts
+};
+
+template <class Id>
+Part Parts::make(std::int64_t first, std::int64_t count) {
+  const Adjacency& rows = graph_.csc();
+  const auto* indptr = rows.indptr.const_data_ptr<std::int64_t>();
+  const std::int64_t begin = indptr[first], num_edges = indptr[first + count] - begin;
+  const Id* neighbours = rows.indices.const_data_ptr<Id>() + begin;
+  Id* places = places_.mutable_data_ptr<Id>();
+  at::Tensor indices = at::empty({num_edges}, rows.indices.options());
+  Id* renumbered = indices.mutable_data_ptr<Id>();
+
+  std::vector<std::int64_t> sources(static_cast<std::size_t>(count));
+  for (std::int64_t i = 0; i < count; ++i) {
+    sources[static_cast<std::size_t>(i)] = first + i;
+    places[first + i] = static_cast<Id>(i);
+  }
+  for (std::int64_t e = 0; e < num_edges; ++e) {
+    Id& place = places[neighbours[e]];
+    if (place < 0) {
+      place = static_cast<Id>(sources.size());
+      sources.push_back(neighbours[e]);
+    }
+    renumbered[e] = place;
+  }
+  for (const std::int64_t node : sources) places[node] = -1;
+
+  const auto num_src = static_cast<std::int64_t>(sources.size());
+  at::Tensor nodes = at::empty({num_src}, at::kLong);
+  std::copy(sources.begin(), sources.end(), nodes.mutable_data_ptr<std::int64_t>());
+  const at::Tensor starts = rows.indptr.narrow(0, first, count + 1) - begin;
+  const Topology topology =
+      detail::topology_from_rows({starts, std::move(indices), {}}, num_src, count)
+          .with_parent_degrees(in_degrees_.narrow(0, first, count),
+                               out_degrees_.index_select(0, nodes));
+  return {topology, nodes};
+}
+
+/// A range of nodes without edges, for layers that ignore them.
+Part edgeless_part(std::int64_t first, std::int64_t count, at::ScalarType id_dtype) {
+  const Adjacency rows{at::zeros({count + 1}, at::kLong), at::empty({0}, id_dtype), at::Tensor()};
+  return {detail::topology_from_rows(rows, count, count), at::arange(first, first + count)};
+}
+
+/// x as the model's first layer takes it.
+at::Tensor in_model_dtype(const at::Tensor& x, at::ScalarType dtype, at::Device device) {
+  const at::Tensor rows = x.to(device);
+  return at::autocast::is_autocast_enabled(device.type()) ? rows : rows.to(dtype);
+}
+
+}  // namespace
+
+at::Tensor inference(nn::Model& model, const Topology& graph, const at::Tensor& x,
+                     InferenceOptions options) {
+  const std::int64_t num_nodes = graph.num_dst();
+  MEZZO_CHECK(options.batch_size >= 1, "{}: expected a batch_size of at least 1, got {}",
+              kInferenceName, options.batch_size);
+  MEZZO_CHECK(!model.is_empty(), "{}: expected a model, got none", kInferenceName);
+  MEZZO_CHECK(graph.num_src() == num_nodes,
+              "{}: expected a graph of one set of nodes, got {} sources and {} destinations",
+              kInferenceName, graph.num_src(), num_nodes);
+  nn::detail::check_rows(kInferenceName, x, num_nodes, model->options.in_features);
+  const at::Device device = detail::resolve_device(kInferenceName, options.device);
+  const at::Tensor parameter = model->parameters().front();
+  MEZZO_CHECK(parameter.device() == device,
+              "{}: expected the model on the device of the options, {}, got it on {}",
+              kInferenceName, device.str(), parameter.device().str());
+
+  const at::NoGradGuard no_grad;
+  const nn::EvaluationMode evaluation(*model);
+  const at::ScalarType dtype = parameter.scalar_type();
+  if (num_nodes <= options.batch_size || model->options.kind == nn::ModelKind::kSgc) {
+    return model->forward(graph.to(device), in_model_dtype(x, dtype, device)).to(at::kCPU);
+  }
+  std::optional<Parts> parts;
+  if (model->options.kind != nn::ModelKind::kMlp) parts.emplace(graph);
+  at::Tensor h = x;
+  for (std::int64_t layer = 0; layer < model->num_layers(); ++layer) {
+    at::Tensor outputs;
+    for (std::int64_t first = 0; first < num_nodes; first += options.batch_size) {
+      const std::int64_t count = std::min(options.batch_size, num_nodes - first);
+      const Part part =
+          parts ? parts->of(first, count) : edgeless_part(first, count, graph.id_dtype());
+      at::Tensor rows = rows_of_nodes(h, part.src_nodes);
+      rows = layer == 0 ? in_model_dtype(rows, dtype, device) : rows.to(device);
+      const at::Tensor given = model->forward_layer(layer, part.topology.to(device), rows);
+      if (!outputs.defined()) {
+        outputs = at::empty({num_nodes, given.size(1)}, given.options().device(at::kCPU));
+      }
+      outputs.narrow(0, first, count).copy_(given);
+    }
+    h = std::move(outputs);
+  }
+  return h;
+}
+
+}  // namespace mezzo

@@ -1,0 +1,283 @@
+#include "mezzo/nn/model/model.h"
+
+#include <algorithm>
+#include <functional>
+#include <memory>
+#include <ostream>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <ATen/ATen.h>
+#include <ATen/autocast_mode.h>
+#include <ATen/record_function.h>
+#include <fmt/ranges.h>
+#include <torch/csrc/autograd/custom_function.h>
+#include <torch/nn/modules/linear.h>
+
+#include "mezzo/core/error.h"
+#include "mezzo/nn/layer_support.h"
+#include "mezzo/nn/model/model_layers.h"
+#include "mezzo/ops/ops.h"
+
+namespace mezzo::nn {
+namespace {
+
+using detail::kModelName;
+using torch::autograd::AutogradContext;
+using torch::autograd::Function;
+using torch::autograd::variable_list;
+
+std::int64_t count_layers(const ModelOptions& options) {
+  return options.kind == ModelKind::kSgc ? 1 : options.num_layers;
+}
+
+/// at::elu that keeps its result for the backward, as the next layer does; libtorch's keeps its
+/// argument, one more tensor of the hidden rows for each layer.
+struct Elu : Function<Elu> {
+  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& h) {
+    at::AutoDispatchBelowADInplaceOrView below;
+    const at::Tensor result = at::elu(h);
+    ctx->save_for_backward({result});
+    return result;
+  }
+
+  static variable_list backward(AutogradContext* ctx, variable_list grads) {
+    return {at::elu_backward(grads[0], /*alpha=*/1, /*scale=*/1, /*input_scale=*/1,
+                             /*is_result=*/true, ctx->get_saved_variables()[0])};
+  }
+};
+
+Activation default_activation(ModelKind kind) {
+  if (kind == ModelKind::kGat) return [](const at::Tensor& h) { return Elu::apply(h); };
+  return [](const at::Tensor& h) { return at::relu(h); };
+}
+
+void check_options(const ModelOptions& options) {
+  detail::check_positive(kModelName, "in_features", options.in_features);
+  detail::check_positive(kModelName, "hidden_features", options.hidden_features);
+  detail::check_positive(kModelName, "out_features", options.out_features);
+  detail::check_positive(kModelName, "num_layers", options.num_layers);
+  detail::check_positive(kModelName, "num_heads", options.num_heads);
+  detail::check_positive(kModelName, "num_output_heads", options.num_output_heads);
+  detail::check_probability(kModelName, "dropout", options.dropout);
+  detail::check_probability(kModelName, "attention_dropout", options.attention_dropout);
+  MEZZO_CHECK(options.kind == ModelKind::kGat || options.attention_dropout == 0,
+              "{}: expected attention_dropout 0 for a model without attention ({}), got {}",
+              kModelName, name_of(ModelKinds{}, options.kind), options.attention_dropout);
+}
+
+/// A disabled autocast region inside an enabled one.
+class Float32Region {
+ public:
+  explicit Float32Region(c10::DeviceType device)
+      : device_(device), previous_(at::autocast::is_autocast_enabled(device)) {
+    at::autocast::set_autocast_enabled(device_, false);
+  }
+  ~Float32Region() { at::autocast::set_autocast_enabled(device_, previous_); }
+  Float32Region(const Float32Region&) = delete;
+  Float32Region& operator=(const Float32Region&) = delete;
+
+ private:
+  c10::DeviceType device_;
+  bool previous_;
+};
+
+/// part(x), computed in float32 where `keep_float32` says so.
+template <class Part>
+at::Tensor run(bool keep_float32, const at::Tensor& x, const Part& part) {
+  if (!keep_float32 || !at::autocast::is_autocast_available(x.device().type())) return part(x);
+  const Float32Region region(x.device().type());
+  return part(at::isReducedFloatingType(x.scalar_type()) ? x.to(at::kFloat) : x);
+}
+
+}  // namespace
+
+struct ModelImpl::Layer {
+  std::string path;
+  std::int64_t in_features = 0;
+  detail::Convolution apply;
+  std::function<at::Tensor(const at::Tensor&)> normalize;  // empty: none
+  torch::nn::Linear projection{nullptr};                   // of the skip; empty: identity
+  bool float32_apply = false, float32_normalize = false, float32_projection = false;
+  std::vector<std::pair<std::string, std::shared_ptr<torch::nn::Module>>> float32_parts;
+
+  void check_float32_parts() const;
+};
+
+/// Weights of 16 bits beside a widened input would be an error of some operation within.
+void ModelImpl::Layer::check_float32_parts() const {
+  for (const auto& [name, part] : float32_parts) {
+    for (const at::Tensor& parameter : part->parameters()) {
+      MEZZO_CHECK(!at::isReducedFloatingType(parameter.scalar_type()),
+                  "{}: keep_float32: expected float32 parameters of {}, got {}; call its "
+                  "to(torch::kFloat) after that of the model, or leave it out of keep_float32",
+                  kModelName, name, c10::toString(parameter.scalar_type()));
+    }
+  }
+}
+
+ModelImpl::ModelImpl(ModelOptions model_options) : options(std::move(model_options)) {
+  reset();
+}
+
+void ModelImpl::reset() {
+  check_options(options);
+  layers_.clear();
+  if (!options.activation) options.activation = default_activation(options.kind);
+  std::int64_t width = options.in_features;
+  for (std::int64_t i = 0; i < count_layers(options); ++i) width = add_layer(i, width);
+  check_keep_float32();
+}
+
+void ModelImpl::pretty_print(std::ostream& stream) const {
+  stream << fmt::format(
+      "mezzo::nn::Model(kind={}, in_features={}, hidden_features={}, "
+      "out_features={}, num_layers={}, dropout={}, normalization={}, skip={}, "
+      "keep_float32=[{}])",
+      name_of(ModelKinds{}, options.kind), options.in_features, options.hidden_features,
+      options.out_features, options.num_layers, options.dropout,
+      name_of(Normalizations{}, options.normalization), options.skip,
+      fmt::join(options.keep_float32, ", "));
+}
+
+ModelImpl::ModelImpl(const ModelImpl&) = default;
+ModelImpl& ModelImpl::operator=(const ModelImpl&) = default;
+ModelImpl::~ModelImpl() = default;
+
+std::int64_t ModelImpl::add_layer(std::int64_t index, std::int64_t in_features) {
+  const bool last = index + 1 == count_layers(options);
+  const std::string number = std::to_string(index);
+  detail::MadeLayer made = detail::make_layer(options, {.in_features = in_features, .last = last});
+  register_module("layer" + number, made.module);
+  Layer layer;
+  layer.path = "layer" + number;
+  layer.in_features = in_features;
+  layer.apply = std::move(made.apply);
+  layer.float32_apply = keeps_float32(layer.path);
+  layer.float32_normalize = keeps_float32("norm" + number);
+  layer.float32_projection = keeps_float32("skip" + number);
+  if (!last) {
+    layer.normalize = detail::add_normalization(*this, "norm" + number, options.normalization,
+                                                made.out_features, options.batch_normalization);
+  }
+  if (options.skip && in_features != made.out_features) {
+    layer.projection =
+        register_module("skip" + number, torch::nn::Linear(in_features, made.out_features));
+  }
+  const auto parts = named_children();
+  for (const std::string& name : {layer.path, "norm" + number, "skip" + number}) {
+    if (keeps_float32(name) && parts.contains(name)) {
+      layer.float32_parts.emplace_back(name, parts[name]);
+    }
+  }
+  layers_.push_back(std::move(layer));
+  return made.out_features;
+}
+
+bool ModelImpl::keeps_float32(const std::string& path) const {
+  return std::find(options.keep_float32.begin(), options.keep_float32.end(), path) !=
+         options.keep_float32.end();
+}
+
+void ModelImpl::check_keep_float32() const {
+  const std::vector<std::string> paths = named_children().keys();
+  for (auto path = options.keep_float32.begin(); path != options.keep_float32.end(); ++path) {
+    MEZZO_CHECK(std::find(paths.begin(), paths.end(), *path) != paths.end(),
+                "{}: keep_float32: expected submodules out of {}, got '{}'", kModelName,
+                fmt::join(paths, ", "), *path);
+    MEZZO_CHECK(std::find(options.keep_float32.begin(), path, *path) == path,
+                "{}: keep_float32: '{}' stands there twice", kModelName, *path);
+  }
+}
+
+at::Tensor ModelImpl::run_layer(const Layer& layer, const Topology& topology,
+                                const at::Tensor& before, const at::Tensor& edge_weight) {
+  // So that recorders know whose the operations without parameters are.
+  RECORD_USER_SCOPE(std::string_view(layer.path));
+  at::Tensor h = run(layer.float32_apply, before, [&](const at::Tensor& x) {
+    return layer.apply(topology, mezzo::feature_dropout(x, options.dropout, is_training()),
+                       edge_weight);
+  });
+  if (layer.normalize) h = run(layer.float32_normalize, h, layer.normalize);
+  if (!options.skip) return h;
+  if (layer.projection.is_empty()) {
+    return h + detail::residual_rows(before, topology.num_dst(), h.scalar_type());
+  }
+  return h + run(layer.float32_projection, before, [&](const at::Tensor& x) {
+           return detail::linear_first_rows(x, topology.num_dst(), layer.projection->weight,
+                                            layer.projection->bias);
+         });
+}
+
+std::int64_t ModelImpl::num_layers() const {
+  return static_cast<std::int64_t>(layers_.size());
+}
+
+at::Tensor ModelImpl::forward_layer(std::int64_t index, const Topology& topology,
+                                    const at::Tensor& x, const at::Tensor& edge_weight) {
+  MEZZO_CHECK(index >= 0 && index < num_layers(), "{}: expected a layer in [0, {}), got {}",
+              kModelName, num_layers(), index);
+  MEZZO_CHECK(!edge_weight.defined() || takes_edge_weights(options.kind),
+              "{}: expected no edge weights, which the layers of {} do not take, got some",
+              kModelName, name_of(ModelKinds{}, options.kind));
+  const Layer& layer = layers_[static_cast<std::size_t>(index)];
+  detail::check_input(kModelName, topology, x, layer.in_features);
+  detail::check_prefix(kModelName, topology);
+  layer.check_float32_parts();
+  const at::Tensor h = run_layer(layer, topology, x, edge_weight);
+  return index + 1 < num_layers() ? options.activation(h) : h;
+}
+
+void ModelImpl::check_blocks(const Blocks& blocks) const {
+  MEZZO_CHECK(options.kind != ModelKind::kSgc || options.num_layers == 1,
+              "{}: sgc of {} hops is one layer, whose hops need one set of nodes; expected the "
+              "whole graph, got {} blocks",
+              kModelName, options.num_layers, blocks.size());
+  MEZZO_CHECK(blocks.size() == layers_.size(), "{}: expected {} blocks, one for each layer, got {}",
+              kModelName, layers_.size(), blocks.size());
+  for (std::size_t i = 1; i < blocks.size(); ++i) {
+    const Block &before = blocks[i - 1], &block = blocks[i];
+    MEZZO_CHECK(block.num_src() == before.num_dst(),
+                "{}: expected the {} destinations of block {} to be the sources of block {}, got "
+                "{} sources",
+                kModelName, before.num_dst(), i - 1, i, block.num_src());
+    MEZZO_CHECK(block.device() == before.device(),
+                "{}: expected all blocks on {}, as block {}, got block {} on {}", kModelName,
+                before.device().str(), i - 1, i, block.device().str());
+  }
+}
+
+at::Tensor ModelImpl::forward(ModelInput input, const at::Tensor& x) {
+  const Blocks* blocks = input.blocks();
+  if (blocks != nullptr) {
+    check_blocks(*blocks);
+    MEZZO_CHECK(input.edge_weights().empty() || options.kind != ModelKind::kSage ||
+                    options.aggregator == Aggregator::kMean,
+                "{}: expected the aggregator mean beside edge weights of blocks, which are for a "
+                "mean over the edges drawn, got {}",
+                kModelName, name_of(Aggregators{}, options.aggregator));
+  } else {
+    const Topology& topology = *input.topology();
+    detail::check_input(kModelName, topology, x, options.in_features);
+    MEZZO_CHECK(layers_.size() == 1 || topology.num_src() == topology.num_dst(),
+                "{}: expected a topology of one set of nodes for {} layers, got {} sources and {} "
+                "destinations",
+                kModelName, layers_.size(), topology.num_src(), topology.num_dst());
+  }
+  at::Tensor h = x;
+  for (std::int64_t i = 0; i < num_layers(); ++i) {
+    const auto index = static_cast<std::size_t>(i);
+    if (blocks == nullptr) {
+      h = forward_layer(i, *input.topology(), h);
+      continue;
+    }
+    const Block& block = (*blocks)[index];
+    const std::string& weights = input.edge_weights();
+    h = forward_layer(i, block.topology(), h,
+                      weights.empty() ? at::Tensor() : block.edata().at(weights));
+  }
+  return h;
+}
+
+}  // namespace mezzo::nn

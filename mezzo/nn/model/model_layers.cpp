@@ -1,0 +1,103 @@
+#include "mezzo/nn/model/model_layers.h"
+
+#include <ATen/ATen.h>
+#include <torch/nn/modules/linear.h>
+
+#include "mezzo/core/error.h"
+#include "mezzo/nn/conv/gat_conv.h"
+#include "mezzo/nn/conv/gin_conv.h"
+#include "mezzo/nn/conv/graph_conv.h"
+#include "mezzo/nn/conv/sage_conv.h"
+#include "mezzo/nn/conv/sg_conv.h"
+#include "mezzo/nn/layer_support.h"
+#include "mezzo/nn/model/mlp.h"
+
+namespace mezzo::nn {
+namespace {
+
+using detail::MadeLayer;
+using detail::Place;
+
+MadeLayer make_gcn(const ModelOptions& options, Place place) {
+  const std::int64_t out = place.last ? options.out_features : options.hidden_features;
+  GraphConv layer(place.in_features, out,
+                  {.allow_zero_in_degree = options.allow_zero_in_degree, .parent_degrees = true});
+  return {layer.ptr(),
+          [layer](const auto& g, const auto& h, const auto& w) mutable { return layer(g, h, w); },
+          out};
+}
+
+MadeLayer make_sage(const ModelOptions& options, Place place) {
+  const std::int64_t out = place.last ? options.out_features : options.hidden_features;
+  SAGEConv layer(place.in_features, out, {.aggregator = options.aggregator});
+  return {layer.ptr(),
+          [layer](const auto& g, const auto& h, const auto& w) mutable { return layer(g, h, w); },
+          out};
+}
+
+MadeLayer make_gat(const ModelOptions& options, Place place) {
+  GATConv layer(place.in_features, place.last ? options.out_features : options.hidden_features,
+                {.num_heads = place.last ? options.num_output_heads : options.num_heads,
+                 .attention_dropout = options.attention_dropout,
+                 .allow_zero_in_degree = options.allow_zero_in_degree});
+  if (place.last) {
+    const auto average = [layer](const auto& g, const auto& h, const auto&) mutable {
+      const at::Tensor heads = layer(g, h);
+      return heads.size(1) == 1 ? heads.squeeze(1) : heads.mean(1);
+    };
+    return {layer.ptr(), average, options.out_features};
+  }
+  return {
+      layer.ptr(),
+      [layer](const auto& g, const auto& h, const auto&) mutable { return layer(g, h).flatten(1); },
+      options.hidden_features * options.num_heads};
+}
+
+MadeLayer make_gin(const ModelOptions& options, Place place) {
+  const std::int64_t out = place.last ? options.out_features : options.hidden_features;
+  const MLP update(place.in_features, out,
+                   {.hidden_features = options.hidden_features, .dropout = 0});
+  GINConv layer(GINConvOptions{}, update);
+  return {layer.ptr(),
+          [layer](const auto& g, const auto& h, const auto&) mutable { return layer(g, h); }, out};
+}
+
+MadeLayer make_sgc(const ModelOptions& options, Place place) {
+  SGConv layer(place.in_features, options.out_features,
+               {.k = options.num_layers, .allow_zero_in_degree = options.allow_zero_in_degree});
+  return {layer.ptr(),
+          [layer](const auto& g, const auto& h, const auto&) mutable { return layer(g, h); },
+          options.out_features};
+}
+
+MadeLayer make_linear(const ModelOptions& options, Place place) {
+  const std::int64_t out = place.last ? options.out_features : options.hidden_features;
+  const torch::nn::Linear layer(place.in_features, out);
+  const auto apply = [layer](const Topology& g, const at::Tensor& h, const at::Tensor&) {
+    return detail::linear_first_rows(h, g.num_dst(), layer->weight, layer->bias);
+  };
+  return {layer.ptr(), apply, out};
+}
+
+}  // namespace
+
+MadeLayer detail::make_layer(const ModelOptions& options, Place place) {
+  switch (options.kind) {
+    case ModelKind::kGcn:
+      return make_gcn(options, place);
+    case ModelKind::kSage:
+      return make_sage(options, place);
+    case ModelKind::kGat:
+      return make_gat(options, place);
+    case ModelKind::kGin:
+      return make_gin(options, place);
+    case ModelKind::kSgc:
+      return make_sgc(options, place);
+    case ModelKind::kMlp:
+      return make_linear(options, place);
+  }
+  mezzo::detail::raise<InvalidArgument>("{}: expected kind to be one of {}", detail::kModelName,
+                                        names(ModelKinds{}));
+}
+
+}  // namespace mezzo::nn

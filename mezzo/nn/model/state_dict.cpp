@@ -1,0 +1,134 @@
+#include "mezzo/nn/model/state_dict.h"
+
+#include <cstddef>
+#include <exception>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <ATen/ATen.h>
+#include <ATen/core/ivalue.h>
+#include <caffe2/serialize/inline_container.h>
+#include <fmt/ranges.h>
+#include <torch/csrc/jit/serialization/import_read.h>
+#include <zip.h>
+
+#include "mezzo/core/error.h"
+#include "mezzo/data/readers.h"
+#include "mezzo/graph/argument_checks.h"
+
+namespace mezzo::nn {
+namespace {
+
+using NamedTensors = std::map<std::string, at::Tensor>;
+
+constexpr auto kExpectedFile = "expected what torch.save(dict(model.state_dict()), path) writes";
+
+struct ArchiveCloser {
+  void operator()(zip_t* archive) const { zip_discard(archive); }
+};
+struct RecordCloser {
+  void operator()(zip_file_t* record) const { zip_fclose(record); }
+};
+
+/// Reads every record of the archive and compares its checksum, which libtorch's reader does not.
+void check_records(const std::string& path) {
+  data::regular_file_bytes(path);
+  int code = 0;
+  const std::unique_ptr<zip_t, ArchiveCloser> archive(
+      zip_open(path.c_str(), ZIP_RDONLY | ZIP_CHECKCONS, &code));
+  data::require(archive != nullptr, path, "is another kind of file, or truncated: {}",
+                kExpectedFile);
+  std::vector<char> piece(std::size_t{1} << 20);
+  const zip_int64_t count = zip_get_num_entries(archive.get(), 0);
+  for (zip_int64_t i = 0; i < count; ++i) {
+    const std::unique_ptr<zip_file_t, RecordCloser> record(
+        zip_fopen_index(archive.get(), static_cast<zip_uint64_t>(i), 0));
+    zip_int64_t got = record == nullptr ? -1 : 1;
+    while (got > 0) got = zip_fread(record.get(), piece.data(), piece.size());
+    data::require(got == 0, path, "is corrupt: record {} cannot be read, or its checksum differs",
+                  i);
+  }
+}
+
+/// What Python pickled into the file, its tensors on the CPU.
+c10::IValue unpickle(const std::string& path) {
+  try {
+    caffe2::serialize::PyTorchStreamReader reader(path);
+    // torch::pickle_load would look for the devices that the tensors had.
+    return torch::jit::readArchiveAndTensors("data", "", "", std::nullopt, std::nullopt,
+                                             at::Device(at::kCPU), reader);
+  } catch (const std::exception&) {
+    mezzo::detail::raise<IoError>("{}: libtorch cannot read it: {}", path, kExpectedFile);
+  }
+}
+
+NamedTensors read_dict(const std::string& path) {
+  check_records(path);
+  const c10::IValue read = unpickle(path);
+  data::require(read.isGenericDict(), path, "holds no dict: {}", kExpectedFile);
+  NamedTensors tensors;
+  for (const auto& entry : read.toGenericDict()) {
+    const c10::IValue key = entry.key(), value = entry.value();
+    data::require(key.isString(), path, "holds a dict whose keys are no names: {}", kExpectedFile);
+    data::require(value.isTensor() && value.toTensor().layout() == at::kStrided, path,
+                  "holds something else than a strided tensor under '{}': {}", key.toStringRef(),
+                  kExpectedFile);
+    tensors.emplace(key.toStringRef(), value.toTensor());
+  }
+  return tensors;
+}
+
+NamedTensors tensors_of(const torch::nn::Module& module) {
+  NamedTensors tensors;
+  for (const auto& item : module.named_parameters()) tensors.emplace(item.key(), item.value());
+  for (const auto& item : module.named_buffers()) tensors.emplace(item.key(), item.value());
+  return tensors;
+}
+
+/// The names of `all` that `some` lacks.
+std::vector<std::string> names_beside(const NamedTensors& all, const NamedTensors& some) {
+  std::vector<std::string> found;
+  for (const auto& [name, tensor] : all) {
+    if (some.count(name) == 0) found.push_back(name);
+  }
+  return found;
+}
+
+/// Whether numbers of one dtype can become those of another by a copy.
+bool converts(at::ScalarType from, at::ScalarType to) {
+  const auto is_plain = [](at::ScalarType dtype) {
+    return at::isFloatingType(dtype) || at::isComplexType(dtype) ||
+           at::isIntegralType(dtype, /*includeBool=*/true);
+  };
+  return is_plain(from) && is_plain(to) && c10::canCast(from, to);
+}
+
+/// Throws InvalidArgument unless each of the module's tensors, and nothing else, is given.
+void check_given(const std::string& path, const NamedTensors& given, const NamedTensors& own) {
+  const auto missing = names_beside(own, given), unexpected = names_beside(given, own);
+  MEZZO_CHECK(missing.empty() && unexpected.empty(),
+              "load_state_dict: expected in {} the parameters and buffers of the module, got all "
+              "but [{}], and beside them [{}]",
+              path, fmt::join(missing, ", "), fmt::join(unexpected, ", "));
+  for (const auto& [name, tensor] : own) {
+    const at::Tensor& other = given.at(name);
+    MEZZO_CHECK(
+        other.sizes() == tensor.sizes() && converts(other.scalar_type(), tensor.scalar_type()),
+        "load_state_dict: expected in {} '{}' as the module's {}, got {}", path, name,
+        mezzo::detail::describe(tensor), mezzo::detail::describe(other));
+  }
+}
+
+}  // namespace
+
+void load_state_dict(torch::nn::Module& module, const std::string& path) {
+  const NamedTensors own = tensors_of(module), given = read_dict(path);
+  check_given(path, given, own);
+  const at::NoGradGuard no_grad;
+  for (const auto& [name, tensor] : own) tensor.copy_(given.at(name));
+}
+
+}  // namespace mezzo::nn

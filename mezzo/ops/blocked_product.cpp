@@ -1,0 +1,271 @@
+#include "mezzo/ops/blocked_product.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <numeric>
+
+#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+#include <c10/core/CPUAllocator.h>
+
+#include "mezzo/core/error.h"
+#include "mezzo/kernels/backend.h"
+#include "mezzo/ops/arguments.h"
+
+namespace mezzo {
+
+namespace {
+
+/// float32 numbers of one thread.
+class Scratch {
+ public:
+  explicit Scratch(std::int64_t count)
+      : memory_(c10::GetCPUAllocator()->allocate(static_cast<std::size_t>(count) * sizeof(float))) {
+  }
+  float* numbers() const { return static_cast<float*>(memory_.get()); }
+
+ private:
+  c10::DataPtr memory_;
+};
+
+/// Products of numbers that are worth a thread.
+constexpr std::int64_t kProductsOfThread = 1 << 17;
+/// Numbers that are worth a thread where they are widened or rounded.
+constexpr std::int64_t kNumbersOfThread = 1 << 14;
+
+/// How many items of `size` are worth a thread.
+std::int64_t grain_of(std::int64_t worth, std::int64_t size) {
+  return std::max<std::int64_t>(1, worth / std::max<std::int64_t>(1, size));
+}
+
+DType narrow_dtype(const at::Tensor& t) {
+  MEZZO_CHECK(at::isReducedFloatingType(t.scalar_type()), "linear: expected 16-bit rows, got {}",
+              c10::toString(t.scalar_type()));
+  return dtype_of("linear", t.scalar_type());
+}
+
+void check_one_dtype(const at::Tensor& a, const at::Tensor& b) {
+  MEZZO_CHECK(a.scalar_type() == b.scalar_type(),
+              "linear: expected operands of one dtype, got {} "
+              "and {}",
+              c10::toString(a.scalar_type()), c10::toString(b.scalar_type()));
+}
+
+/// The rows of t, each dense in memory.
+at::Tensor with_dense_rows(const at::Tensor& t) {
+  return t.stride(1) == 1 || t.size(1) <= 1 ? t : t.contiguous();
+}
+
+/// `t` from `row` on, in columns [column, column + columns).
+DenseRows rows_of(const at::Tensor& t, std::int64_t row, std::int64_t rows, std::int64_t column,
+                  std::int64_t columns) {
+  if (rows == 0 || columns == 0) return {nullptr, rows, columns, 0};
+  const std::int64_t offset = row * t.stride(0) + column;
+  const auto bytes = static_cast<std::int64_t>(t.element_size());
+  return {static_cast<const char*>(t.const_data_ptr()) + offset * bytes, rows, columns,
+          t.stride(0)};
+}
+
+/// The sum of sums[g], float32 [G, ...], rounded into `to`; spends the first of them.
+void narrow_sum(const at::Tensor& sums, const at::Tensor& to) {
+  const CpuBackend& backend = cpu_backend();
+  const DType dtype = narrow_dtype(to);
+  const std::int64_t groups = sums.size(0), count = to.numel();
+  auto* sum = sums.mutable_data_ptr<float>();
+  auto* target = static_cast<char*>(to.mutable_data_ptr());
+  const auto bytes = static_cast<std::int64_t>(to.element_size());
+  constexpr std::int64_t kOfCache = 1 << 11;
+  at::parallel_for(0, count, kNumbersOfThread, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t first = begin; first < end; first += kOfCache) {
+      const std::int64_t last = std::min(end, first + kOfCache);
+      for (std::int64_t g = 1; g < groups; ++g) {
+        for (std::int64_t i = first; i < last; ++i) sum[i] += sum[g * count + i];
+      }
+      backend.narrow(dtype, sum + first, target + first * bytes, last - first);
+    }
+  });
+}
+
+/// `bias` in float32, zeros behind it.
+Scratch padded(const at::Tensor& bias) {
+  const at::Tensor given = bias.contiguous();
+  Scratch wide(dense_padded(given.numel()));
+  std::fill_n(wide.numbers(), dense_padded(given.numel()), 0.0F);
+  cpu_backend().widen(narrow_dtype(given), given.const_data_ptr(), wide.numbers(), given.numel());
+  return wide;
+}
+
+/// A side of a product, cut into so many tiles at most, of which all but the last are multiples of
+/// a granule.
+struct Cut {
+  std::int64_t length, parts, tile, tiles;
+  Cut(std::int64_t given, std::int64_t wanted, std::int64_t granule)
+      : length(given),
+        parts(wanted),
+        tile(divided_up(divided_up(given, parts), granule) * granule),
+        tiles(divided_up(given, std::max<std::int64_t>(1, tile))) {}
+  static std::int64_t divided_up(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
+  std::int64_t begin(std::int64_t i) const { return i * tile; }
+  std::int64_t count(std::int64_t i) const { return std::min(tile, length - begin(i)); }
+  /// By the share of the length that one tile has beyond its part.
+  bool is_as_even_as(const Cut& other) const {
+    return tile * parts * other.length <= other.tile * other.parts * length;
+  }
+};
+
+/// A range of rows or of columns.
+struct Range {
+  std::int64_t begin, end;
+  std::int64_t count() const { return end - begin; }
+};
+
+/// x times a factor, in ranges of rows and columns that threads may share. Ranges of columns begin
+/// at multiples of kDensePadding.
+class BlockedProduct {
+ public:
+  BlockedProduct(const at::Tensor& x, const at::Tensor& factor,
+                 const std::optional<at::Tensor>& bias)
+      : x_(with_dense_rows(x)),
+        transposed_(factor.stride(1) != 1 && factor.stride(0) == 1),
+        factor_(transposed_ ? factor.t() : with_dense_rows(factor)),
+        depth_(factor.size(0)),
+        columns_(factor.size(1)),
+        dtype_(narrow_dtype(x)),
+        panels_(depth_ * dense_padded(columns_)),
+        bias_(bias ? padded(*bias) : Scratch(0)),
+        has_bias_(bias.has_value()),
+        out_(at::empty({x.size(0), columns_}, x.options())),
+        out_data_(static_cast<char*>(out_.mutable_data_ptr())) {}
+
+  at::Tensor run() const {
+    if (x_.size(0) == 0) return out_;
+    const std::int64_t pieces = dense_padded(columns_) / kDensePadding;
+    const std::int64_t of_piece = depth_ * kDensePadding;
+    const std::int64_t pack_grain = grain_of(kNumbersOfThread, of_piece);
+    if (shares_columns(pieces)) {
+      const std::int64_t grain = grain_of(kProductsOfThread, x_.size(0) * of_piece);
+      at::parallel_for(0, pieces, std::min(pack_grain, grain),
+                       [&](std::int64_t begin, std::int64_t end) {
+                         const Range columns = columns_of(begin, end);
+                         pack(columns);
+                         multiply({0, x_.size(0)}, columns);
+                       });
+      return out_;
+    }
+    at::parallel_for(0, pieces, pack_grain,
+                     [&](std::int64_t begin, std::int64_t end) { pack(columns_of(begin, end)); });
+    at::parallel_for(0, x_.size(0), grain_of(kProductsOfThread, depth_ * columns_),
+                     [&](std::int64_t begin, std::int64_t end) {
+                       multiply({begin, end}, {0, columns_});
+                     });
+    return out_;
+  }
+
+ private:
+  /// Whether threads share the columns rather than the rows. Of few rows, packing the factor is a
+  /// good part of the work, and threads need not wait for each other where each multiplies by the
+  /// columns that it has packed; but all of them widen all rows.
+  bool shares_columns(std::int64_t pieces) const {
+    constexpr std::int64_t kFewRows = 512,
+                           kManyPieces = 4;  // a thread, so that a short one is little
+    const std::int64_t threads = at::get_num_threads();
+    const bool alike = columns_ % kDensePadding == 0 || pieces >= kManyPieces * threads;
+    return x_.size(0) <= kFewRows && pieces % threads == 0 && alike;
+  }
+
+  Range columns_of(std::int64_t first_piece, std::int64_t last_piece) const {
+    return {first_piece * kDensePadding, std::min(columns_, last_piece * kDensePadding)};
+  }
+
+  void pack(Range columns) const {
+    const DenseRows from = transposed_
+                               ? rows_of(factor_, columns.begin, columns.count(), 0, depth_)
+                               : rows_of(factor_, 0, depth_, columns.begin, columns.count());
+    cpu_backend().run(PackArgs{.dtype = dtype_,
+                               .from = from,
+                               .transposed = transposed_,
+                               .to = panels_.numbers() + columns.begin * depth_});
+  }
+
+  void multiply(Range rows, Range columns) const {
+    const Scratch scratch(rows_product_scratch(columns.count()));
+    const std::int64_t offset = rows.begin * columns_ + columns.begin;
+    cpu_backend().run(
+        RowsProductArgs{.dtype = dtype_,
+                        .x = rows_of(x_, rows.begin, rows.count(), 0, depth_),
+                        .panels = panels_.numbers() + columns.begin * depth_,
+                        .bias = has_bias_ ? bias_.numbers() + columns.begin : nullptr,
+                        .columns = columns.count(),
+                        .out = out_data_ + offset * static_cast<std::int64_t>(out_.element_size()),
+                        .out_stride = columns_,
+                        .scratch = scratch.numbers()});
+  }
+
+  at::Tensor x_;
+  bool transposed_;  ///< factor_ holds the columns of the factor
+  at::Tensor factor_;
+  std::int64_t depth_, columns_;
+  DType dtype_;
+  Scratch panels_, bias_;
+  bool has_bias_;
+  at::Tensor out_;
+  char* out_data_;
+};
+
+}  // namespace
+
+at::Tensor blocked_product(const at::Tensor& x, const at::Tensor& factor,
+                           const std::optional<at::Tensor>& bias) {
+  check_one_dtype(x, factor);
+  return BlockedProduct(x, factor, bias).run();
+}
+
+at::Tensor blocked_transposed_product(const at::Tensor& a, const at::Tensor& b) {
+  constexpr std::int64_t kMostGroups = 8, kSums = 1 << 24;  // float32: 64 MiB
+  constexpr std::int64_t kRowsOfGroup = 1024;               // fewer are not worth sums of their own
+  constexpr std::int64_t kMostHeights = 1024;
+  constexpr std::int64_t kHeightsOfTile = 12;  // AVX-512's, and twice AVX2's
+  check_one_dtype(a, b);
+  const at::Tensor left = with_dense_rows(a), right = with_dense_rows(b);
+  const std::int64_t rows = left.size(0), heights = left.size(1), columns = right.size(1);
+  // Rows are added up in groups, a power of 2 of them, which mostly divides among threads.
+  const std::int64_t fit = kSums / std::max<std::int64_t>(1, heights * columns);
+  const std::int64_t most = std::min({fit, kMostGroups, rows / kRowsOfGroup});
+  std::int64_t groups = 1;
+  while (2 * groups <= most) groups *= 2;
+  // Where groups do not divide among the threads, these share a side, which no sum depends on: the
+  // longer one, for all of them widen the other, unless it is cut less evenly.
+  const std::int64_t threads = at::get_num_threads();
+  const std::int64_t shares = threads / std::gcd(threads, groups);
+  const std::int64_t slabs = std::max<std::int64_t>(1, Cut::divided_up(heights, kMostHeights));
+  const Cut heights_shared(heights, Cut::divided_up(slabs, shares) * shares, kHeightsOfTile);
+  const Cut columns_shared(columns, shares, kDensePadding);
+  const bool by_columns = columns > heights && columns_shared.is_as_even_as(heights_shared);
+  const Cut by_height = by_columns ? Cut(heights, slabs, kHeightsOfTile) : heights_shared;
+  const Cut by_column = by_columns ? columns_shared : Cut(columns, 1, kDensePadding);
+  const std::int64_t tiles = by_height.tiles * by_column.tiles;
+  const at::Tensor sums = at::empty({groups, heights, columns}, left.options().dtype(at::kFloat));
+  const std::int64_t of_tile = rows / groups * by_height.tile * by_column.tile;
+  const std::int64_t grain = grain_of(kProductsOfThread, of_tile);
+  at::parallel_for(0, groups * tiles, grain, [&](std::int64_t first, std::int64_t last) {
+    const Scratch scratch(transposed_product_scratch(by_height.tile, by_column.tile));
+    for (std::int64_t i = first; i < last; ++i) {
+      const std::int64_t group = i / tiles, h = i % tiles % by_height.tiles;
+      const std::int64_t c = i % tiles / by_height.tiles;
+      const std::int64_t begin = rows * group / groups, count = rows * (group + 1) / groups - begin;
+      const std::int64_t height = by_height.begin(h), column = by_column.begin(c);
+      cpu_backend().run(TransposedProductArgs{
+          .dtype = narrow_dtype(left),
+          .a = rows_of(left, begin, count, height, by_height.count(h)),
+          .b = rows_of(right, begin, count, column, by_column.count(c)),
+          .sum = sums.mutable_data_ptr<float>() + (group * heights + height) * columns + column,
+          .sum_stride = columns,
+          .scratch = scratch.numbers()});
+    }
+  });
+  at::Tensor out = at::empty({heights, columns}, left.options());
+  narrow_sum(sums, out);
+  return out;
+}
+
+}  // namespace mezzo

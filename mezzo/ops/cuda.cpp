@@ -1,0 +1,119 @@
+// The operators on CUDA: kernels of libmezzo_cuda.so on the caller's device and stream. Nothing of
+// CUDA is named here: memory, devices and streams are libtorch's.
+#include <algorithm>
+#include <map>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+#include <ATen/ATen.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+#include <dlfcn.h>
+
+#include "mezzo/core/error.h"
+#include "mezzo/ops/device.h"
+
+namespace mezzo {
+
+namespace {
+
+void* current_stream(at::Device device) {
+  const c10::impl::VirtualGuardImpl streams(device.type());
+  const c10::Stream stream = streams.getStream(device);
+  return streams.getStreamNativeHandle(stream);
+}
+
+/// The tables of `layout`, one behind the other.
+std::vector<std::int64_t> tables_of(const Layout& layout) {
+  std::vector<std::int64_t> numbers;
+  for (const std::int64_t* table : {layout.lhs_offset, layout.rhs_offset, layout.out_offset}) {
+    numbers.insert(numbers.end(), table, table + layout.num_groups);
+  }
+  return numbers;
+}
+
+/// `numbers` on the device, the same memory for the same numbers.
+const std::int64_t* on_device(const std::vector<std::int64_t>& numbers, at::Device device) {
+  using Tables = std::map<std::pair<c10::DeviceIndex, std::vector<std::int64_t>>, at::Tensor>;
+  static std::mutex mutex;
+  // Never destroyed: at the process's end CUDA may have gone before.
+  static auto& known = *new Tables;
+  const std::lock_guard lock(mutex);
+  const std::pair key(device.index(), numbers);
+  if (const auto found = known.find(key); found != known.end()) {
+    return found->second.const_data_ptr<std::int64_t>();
+  }
+  if (is_capturing(device)) {
+    detail::raise<LogicError>(
+        "the first operation with these broadcast shapes copies a table to {}, which cannot be "
+        "captured: run the step once before capturing it",
+        device.str());
+  }
+  const at::Tensor host = at::empty({static_cast<std::int64_t>(numbers.size())}, at::kLong);
+  std::copy(numbers.begin(), numbers.end(), host.mutable_data_ptr<std::int64_t>());
+  return known.emplace(key, host.to(device)).first->second.const_data_ptr<std::int64_t>();
+}
+
+}  // namespace
+
+OnCuda::Queue::Queue(at::Device device, std::int64_t workspace_bytes)
+    : guard_(device),
+      stream_(current_stream(device)),
+      workspace_(
+          at::empty({workspace_bytes}, at::TensorOptions().dtype(at::kByte).device(device))) {}
+
+void OnCuda::run(DropoutArgs args, at::Device device) {
+  args.draw_begin = 0;
+  args.draw_end = (args.count + kElementsPerDraw - 1) / kElementsPerDraw;
+  launch(args, device, /*num_slots=*/0);
+}
+
+Layout OnCuda::layout(const Layout& layout, at::Device device) {
+  if (layout.lhs_offset == nullptr) return layout;
+  Layout there = layout;
+  const std::int64_t* const tables = on_device(tables_of(layout), device);
+  there.lhs_offset = tables;
+  there.rhs_offset = tables + layout.num_groups;
+  there.out_offset = tables + 2 * layout.num_groups;
+  return there;
+}
+
+std::int64_t OnCuda::heads_of_pass(std::int64_t heads, std::int64_t bytes_of_head) {
+  constexpr std::int64_t kMostBytes = std::int64_t{512} << 20;
+  if (bytes_of_head == 0) return heads;
+  return std::min(std::max<std::int64_t>(kMostBytes / bytes_of_head, 1), heads);
+}
+
+at::Tensor OnCuda::by_edge(const at::Tensor& rows, const at::Tensor& slots) {
+  return slots.defined() ? gathered(rows, slots) : rows;
+}
+
+at::Tensor OnCuda::gathered(const at::Tensor& table, const at::Tensor& ids) {
+  std::vector<std::int64_t> sizes = table.sizes().vec();
+  sizes[0] = ids.numel();
+  at::Tensor rows = at::empty(sizes, table.options());
+  if (rows.numel() == 0) return rows;
+  const CudaGatherArgs args{.table = table.const_data_ptr(),
+                            .ids = {ids.const_data_ptr(), ids.scalar_type() == at::kLong},
+                            .num_rows = ids.numel(),
+                            .row_bytes = static_cast<std::int64_t>(rows.nbytes()) / ids.numel(),
+                            .out = rows.mutable_data_ptr()};
+  launch(args, table.device(), /*num_slots=*/0);
+  return rows;
+}
+
+bool is_capturing(at::Device device) {
+  if (!device.is_cuda()) return false;
+  // The driver's own question: libtorch's is asked through headers of CUDA. A driver that is not
+  // loaded captures nothing.
+  using Query = int (*)(void* stream, int* status);
+  static const auto query = [] {
+    void* const driver = ::dlopen("libcuda.so.1", RTLD_NOLOAD | RTLD_LAZY);
+    return driver == nullptr ? nullptr
+                             : reinterpret_cast<Query>(::dlsym(driver, "cuStreamIsCapturing"));
+  }();
+  int status = 0;
+  return query != nullptr && query(current_stream(device), &status) == 0 && status != 0;
+}
+
+}  // namespace mezzo

@@ -1,0 +1,96 @@
+// Results of the CPU's kernels in the order of the edges.
+#include <algorithm>
+#include <cstring>
+
+#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+
+#include "mezzo/ops/device.h"
+
+namespace mezzo {
+
+namespace {
+
+/// Copies a row of each edge between the order of the edges and that of the slots: to[e] =
+/// from[slots[e]], or with kToSlots to[slots[e]] = from[e]. A row's slots ascend with their edges,
+/// so that either way the random side goes through each row in sequence, and most of its lines are
+/// still in the cache when their next number comes. kBytes 0: as many as `bytes` says.
+template <bool kToSlots, std::size_t kBytes, class Id>
+void copy(const char* from, const Id* slots, char* to, std::int64_t count, std::int64_t bytes) {
+  constexpr std::int64_t kAhead = 64, kGrain = 1 << 13;
+  at::parallel_for(0, count, kGrain, [=](std::int64_t begin, std::int64_t end) {
+    const auto run = [=](std::int64_t first, std::int64_t last, std::int64_t ahead) {
+      const std::int64_t size = kBytes != 0 ? static_cast<std::int64_t>(kBytes) : bytes;
+      for (std::int64_t e = first; e < last; ++e) {
+        const std::int64_t slot = static_cast<std::int64_t>(slots[e]) * size;
+        const std::int64_t later = static_cast<std::int64_t>(slots[e + ahead]) * size;
+        __builtin_prefetch((kToSlots ? to : from) + later, kToSlots ? 1 : 0);
+        std::memcpy(kToSlots ? to + slot : to + e * size, kToSlots ? from + e * size : from + slot,
+                    static_cast<std::size_t>(size));
+      }
+    };
+    const std::int64_t fetched_end = std::max(begin, end - kAhead);
+    run(begin, fetched_end, kAhead);
+    run(fetched_end, end, 0);
+  });
+}
+
+template <bool kToSlots, class Id>
+void copy_rows(const char* from, const Id* slots, char* to, std::int64_t count,
+               std::int64_t bytes) {
+  switch (bytes) {
+    case 2:
+      return copy<kToSlots, 2>(from, slots, to, count, bytes);
+    case 4:
+      return copy<kToSlots, 4>(from, slots, to, count, bytes);
+    case 8:
+      return copy<kToSlots, 8>(from, slots, to, count, bytes);
+    case 16:
+      return copy<kToSlots, 16>(from, slots, to, count, bytes);
+    case 32:
+      return copy<kToSlots, 32>(from, slots, to, count, bytes);
+    default:
+      return copy<kToSlots, 0>(from, slots, to, count, bytes);
+  }
+}
+
+template <bool kToSlots>
+at::Tensor ordered(const at::Tensor& rows, const at::Tensor& slots) {
+  if (!slots.defined()) return rows;
+  at::Tensor result = at::empty_like(rows);
+  const std::int64_t count = rows.size(0);
+  if (rows.numel() == 0) return result;
+  const auto bytes = static_cast<std::int64_t>(rows.nbytes()) / count;
+  const auto* from = static_cast<const char*>(rows.const_data_ptr());
+  auto* to = static_cast<char*>(result.mutable_data_ptr());
+  if (slots.scalar_type() == at::kInt) {
+    copy_rows<kToSlots>(from, slots.const_data_ptr<std::int32_t>(), to, count, bytes);
+  } else {
+    copy_rows<kToSlots>(from, slots.const_data_ptr<std::int64_t>(), to, count, bytes);
+  }
+  return result;
+}
+
+}  // namespace
+
+bool OnCpu::stores_by_slot(const at::Tensor& rows) {
+  constexpr std::int64_t kLine = 64;
+  return static_cast<std::int64_t>(rows.nbytes()) < kLine * rows.size(0);
+}
+
+at::Tensor OnCpu::by_edge(const at::Tensor& rows, const at::Tensor& slots) {
+  return ordered</*kToSlots=*/false>(rows, slots);
+}
+
+at::Tensor OnCpu::by_slot(const at::Tensor& rows, const at::Tensor& slots) {
+  return ordered</*kToSlots=*/true>(rows, slots);
+}
+
+bool OnCpu::reads_by_slot(const at::Tensor& rows) {
+  // Fewer stay in the second cache; longer rows bring a line each, in whatever order.
+  constexpr std::size_t kLeastBytes = std::size_t{1} << 20, kMostBytesOfRow = 8;
+  return rows.nbytes() >= kLeastBytes &&
+         rows.nbytes() <= kMostBytesOfRow * static_cast<std::size_t>(rows.size(0));
+}
+
+}  // namespace mezzo

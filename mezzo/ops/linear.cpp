@@ -1,0 +1,225 @@
+// Dense products. On the CPU 16-bit rows have two: libtorch's own, and a blocked one that converts
+// rows to float32, multiplies and rounds once (docs/decisions/0012-two-ways-of-16-bit-products.md).
+#include <cstdint>
+#include <optional>
+#include <string_view>
+
+#include <ATen/ATen.h>
+#include <c10/core/DispatchKeySet.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
+
+#include "mezzo/core/error.h"
+#include "mezzo/core/parse.h"
+#include "mezzo/core/type_list.h"
+#include "mezzo/graph/argument_checks.h"
+#include "mezzo/kernels/processor.h"
+#include "mezzo/ops/blocked_product.h"
+#include "mezzo/ops/float32_product.h"
+#include "mezzo/ops/lowered.h"
+#include "mezzo/ops/op.h"
+#include "mezzo/ops/ops.h"
+#include "mezzo/ops/sparse_linear.h"
+#include "mezzo/runtime/sixteen_bits.h"
+
+namespace mezzo {
+
+namespace {
+
+/// The product in the operands' own dtype.
+at::Tensor native_product(const at::Tensor& x, const at::Tensor& factor,
+                          const OptionalTensor& bias) {
+  if (x.scalar_type() == at::kFloat && x.is_cpu()) return float32_product(x, factor, bias);
+  return bias ? at::addmm(*bias, x, factor) : at::mm(x, factor);
+}
+
+/// The two ways, in the words of MEZZO_LINEAR.
+enum class LinearWay : std::uint8_t { kNative, kFloat32 };
+
+struct NativeWay {
+  static constexpr LinearWay kind = LinearWay::kNative;
+  static constexpr std::string_view name = "native";
+};
+struct Float32Way {
+  static constexpr LinearWay kind = LinearWay::kFloat32;
+  static constexpr std::string_view name = "float32";
+};
+using LinearWays = TypeList<NativeWay, Float32Way>;
+
+/// Whether libtorch's own product is taken. Never measured: equal processors give equal bits.
+template <class Device>
+bool takes_libtorch(at::ScalarType type);
+
+template <>
+bool takes_libtorch<OnCpu>(at::ScalarType type) {
+  if (!is_16_bit(type)) return true;
+  static const auto forced = parse_variable(LinearWays{}, "MEZZO_LINEAR");
+  if (forced) return *forced == LinearWay::kNative;
+  return type == at::kBFloat16 ? has_fast_bfloat16_products() : has_fast_float16_products();
+}
+
+template <>
+bool takes_libtorch<OnCuda>(at::ScalarType /*type*/) {
+  return true;
+}
+
+template <class Device>
+at::Tensor linear_transposed_on(const at::Tensor& x, const at::Tensor& weight,
+                                const OptionalTensor& bias, bool transposed) {
+  // A backward may run inside a region, where libtorch would cast float32 rows to 16 bits.
+  const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
+  const at::ScalarType type = x.scalar_type();
+  dtype_of("linear: dtype of x", type);
+  MEZZO_CHECK(x.dim() >= 1 && weight.dim() == 2,
+              "linear: expected x [..., in] and weight [out, in], got x {} and weight {}",
+              c10::str(x.sizes()), c10::str(weight.sizes()));
+  MEZZO_CHECK(weight.scalar_type() == type && (!bias || bias->scalar_type() == type),
+              "linear: expected x, weight and bias of one dtype, got {}, {} and {}",
+              c10::toString(type), c10::toString(weight.scalar_type()),
+              bias ? c10::toString(bias->scalar_type()) : "none");
+  MEZZO_CHECK(weight.device() == x.device() && (!bias || bias->device() == x.device()),
+              "linear: expected x, weight and bias on one device, got {}, {} and {}",
+              x.device().str(), weight.device().str(),
+              bias ? bias->device().str() : std::string("none"));
+  const at::Tensor rows = x.dim() == 1 ? x.unsqueeze(0) : x.flatten(0, -2);
+  const at::Tensor factor = transposed ? weight.t() : weight;
+  MEZZO_CHECK(rows.size(1) == factor.size(0), "linear: expected x [N, {}], got {}", factor.size(0),
+              c10::str(x.sizes()));
+  MEZZO_CHECK(!bias || (bias->dim() == 1 && bias->size(0) == factor.size(1)),
+              "linear: expected bias [{}], got {}", factor.size(1), c10::str(bias->sizes()));
+  const at::Tensor out = takes_libtorch<Device>(type) ? native_product(rows, factor, bias)
+                                                      : blocked_product(rows, factor, bias);
+  if (x.dim() == 2) return out;
+  auto shape = x.sizes().vec();
+  shape.back() = out.size(1);
+  return out.view(shape);
+}
+
+template <class Device>
+at::Tensor transposed_product_on(const at::Tensor& a, const at::Tensor& b) {
+  const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);  // as above
+  MEZZO_CHECK(a.dim() == 2 && b.dim() == 2 && a.size(0) == b.size(0) &&
+                  a.scalar_type() == b.scalar_type() && a.device() == b.device(),
+              "_transposed_product: expected a [N, M] and b [N, K] of one dtype on one device, got "
+              "{} {} on {} and {} {} on {}",
+              c10::toString(a.scalar_type()), c10::str(a.sizes()), a.device().str(),
+              c10::toString(b.scalar_type()), c10::str(b.sizes()), b.device().str());
+  return takes_libtorch<Device>(a.scalar_type()) ? native_product(a.t(), b, std::nullopt)
+                                                 : blocked_transposed_product(a, b);
+}
+
+struct LinearInputs {
+  at::Tensor x, weight;
+  OptionalTensor bias;
+
+  static constexpr auto fields() {
+    using A = LinearInputs;
+    return std::tuple(Field{"x", &A::x}, Field{"weight", &A::weight}, Field{"bias", &A::bias});
+  }
+};
+
+struct LinearEitherWay : LinearInputs {
+  bool transposed = true;
+
+  static constexpr auto name = "_linear";
+  static constexpr bool is_repeatable = true;
+  static constexpr auto fields() {
+    return std::tuple_cat(LinearInputs::fields(),
+                          std::tuple(Field{"transposed", &LinearEitherWay::transposed}));
+  }
+  using Result = at::Tensor;
+
+  template <class Device>
+  Result run() const {
+    return linear_transposed_on<Device>(x, weight, bias, transposed);
+  }
+};
+
+struct TransposedProduct {
+  at::Tensor a, b;
+
+  static constexpr auto name = "_transposed_product";
+  static constexpr bool is_repeatable = true;
+  static constexpr auto fields() {
+    return std::tuple(Field{"a", &TransposedProduct::a}, Field{"b", &TransposedProduct::b});
+  }
+  using Result = at::Tensor;
+
+  template <class Device>
+  Result run() const {
+    return transposed_product_on<Device>(a, b);
+  }
+};
+
+struct Linear : LinearInputs {
+  static constexpr auto name = "linear";
+  static constexpr bool is_repeatable = true;
+  using Result = at::Tensor;
+
+  template <class Device>
+  Result run() const {
+    return linear_transposed_on<Device>(x, weight, bias, /*transposed=*/true);
+  }
+
+  void lower(at::DeviceType device) {
+    x = lowered(x, device);
+    weight = lowered(weight, device);
+    if (bias) bias = lowered(*bias, device);
+  }
+
+  static at::Tensor forward(Saved<Linear>& saved) {
+    auto& [x, weight, bias] = static_cast<LinearInputs&>(saved.op);
+    const at::Tensor out = op::linear(x, weight, bias, /*transposed=*/true);
+    if (!saved.wanted.contains("weight")) x.reset();
+    if (!saved.wanted.contains("x")) weight.reset();
+    bias.reset();
+    return out;
+  }
+
+  static Linear backward(const Saved<Linear>& saved, const at::Tensor& grad) {
+    const at::Tensor &x = saved.op.x, &weight = saved.op.weight;
+    Linear gradients;
+    if (weight.defined()) gradients.x = op::linear(grad, weight, std::nullopt, false);
+    // Not reshape(-1, n): libtorch cannot infer rows of no elements.
+    const auto as_rows = [](const at::Tensor& t) {
+      return t.dim() == 1 ? t.unsqueeze(0) : t.flatten(0, -2);
+    };
+    const at::Tensor rows = as_rows(grad);
+    if (x.defined()) gradients.weight = op::transposed_product(rows, as_rows(x));
+    // libtorch's sum accumulates in float32 and rounds once.
+    if (saved.wanted.contains("bias")) gradients.bias = rows.sum(0);
+    return gradients;
+  }
+};
+
+const Registration<Linear, LinearEitherWay, TransposedProduct> kLinearRegistration;
+
+}  // namespace
+
+at::Tensor op::linear(const at::Tensor& x, const at::Tensor& weight, const OptionalTensor& bias,
+                      bool transposed) {
+  return dispatch(LinearEitherWay{{x, weight, bias}, transposed});
+}
+
+at::Tensor op::transposed_product(const at::Tensor& a, const at::Tensor& b) {
+  return dispatch(TransposedProduct{a, b});
+}
+
+at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias) {
+  check_defined("linear", "x", x);
+  check_defined("linear", "weight", weight);
+  MEZZO_CHECK(x.dim() >= 1 && weight.dim() == 2 && x.size(-1) == weight.size(1),
+              "linear: expected x [N, in] and weight [out, in], got x {} and weight {}",
+              detail::describe(x), detail::describe(weight));
+  MEZZO_CHECK(!bias.defined() || (bias.dim() == 1 && bias.size(0) == weight.size(0)),
+              "linear: expected bias [{}], got {}", weight.size(0), c10::str(bias.sizes()));
+  const std::optional<at::Tensor> optional_bias =
+      bias.defined() ? std::optional(bias) : std::nullopt;
+  check_strided("linear", "weight", weight);
+  check_strided("linear", "bias", optional_bias);
+  if (x.layout() == at::kSparseCsr) return sparse_linear(x, weight, optional_bias);
+  MEZZO_CHECK(x.layout() == at::kStrided, "linear: expected x strided or sparse CSR, got {}",
+              c10::str(x.layout()));
+  return dispatch(Linear{{x, weight, optional_bias}});
+}
+
+}  // namespace mezzo

@@ -1,0 +1,125 @@
+// The gradient of one operand of the messages. Where every element of the operand stands
+// alone (no broadcasting) it is itself a sum of messages over the other direction of the graph and
+// runs as a g-SpMM with accumulators in registers; else the general kernel sums in a scratch row.
+#include "mezzo/ops/message_grad.h"
+
+#include <ATen/ATen.h>
+
+#include "mezzo/core/error.h"
+#include "mezzo/ops/edge_order.h"
+
+namespace mezzo {
+
+namespace {
+
+at::IntArrayRef trailing(at::IntArrayRef shape) {
+  return shape.empty() ? shape : shape.slice(1);
+}
+
+const void* data_of(const OptionalTensor& t) {
+  return t ? t->const_data_ptr() : nullptr;
+}
+
+template <class Device>
+class GradKernel {
+ public:
+  explicit GradKernel(const MessageGradient& r)
+      : r_(r),
+        grad_(r.grad.contiguous()),
+        kernel_type_(grad_.scalar_type()),
+        broadcast_("message_grad", r.op, trailing(r.of_lhs ? r.shape : r.other_shape),
+                   trailing(r.of_lhs ? r.other_shape : r.shape)),
+        direction_(r.topology->value,
+                   r.own_target() == Target::kSrc ? RowSide::kSrc : RowSide::kDst) {
+    if (r.lhs) lhs_ = r.lhs->contiguous();
+    if (r.rhs) rhs_ = r.rhs->contiguous();
+  }
+
+  at::Tensor run() {
+    out_ = at::empty(r_.shape, grad_.options().dtype(r_.dtype));
+    if (!run_as_sum()) run_general();
+    return out_;
+  }
+
+ private:
+  Operand operand(const at::Tensor& t, Target target, std::int64_t length) const {
+    return {.data = t.defined() ? t.const_data_ptr() : nullptr,
+            .wide = t.defined() && t.scalar_type() != kernel_type_,
+            .access = direction_.access(target),
+            .length = length};
+  }
+
+  bool run_as_sum() {
+    const Layout layout = Device::layout(broadcast_.layout(), direction_.device);
+    const std::int64_t own_step = r_.of_lhs ? layout.lhs_step : layout.rhs_step;
+    const bool alone = own_step == 1 && length_of(r_.shape) == layout.num_groups * layout.inner;
+    const auto op = derivative(broadcast_.op(), r_.of_lhs).as_message;
+    const bool node = r_.own_target() != Target::kEdge && r_.dtype == kernel_type_;
+    if (!alone || !op || !node || r_.arg || r_.product || r_.other_scale) return false;
+    SpmmArgs args;
+    args.layout = layout;
+    args.layout.lhs_offset = layout.out_offset;
+    args.layout.lhs_step = layout.out_step;
+    args.layout.rhs_offset = r_.of_lhs ? layout.rhs_offset : layout.lhs_offset;
+    args.layout.rhs_step = r_.of_lhs ? layout.rhs_step : layout.lhs_step;
+    args.layout.out_offset = r_.of_lhs ? layout.lhs_offset : layout.rhs_offset;
+    args.layout.out_step = 1;
+    // The scale goes with the rows that are summed: those must be the gradient's, all of them.
+    const bool scalable =
+        args.layout.lhs_step == 1 &&
+        (*op == BinaryOp::kCopyLhs || (*op == BinaryOp::kMul && args.layout.rhs_step == 0));
+    if (r_.grad_scale && !scalable) return false;
+    args.slots = direction_.slots;
+    args.lhs = operand(grad_, r_.grad_target, broadcast_.out_length());
+    if (*op != BinaryOp::kCopyLhs) {
+      args.rhs = operand(r_.of_lhs ? rhs_ : lhs_, r_.other_target(), length_of(r_.other_shape));
+    }
+    args.op = *op;
+    args.dtype = dtype_of("message_grad", kernel_type_);
+    args.lhs_scale = data_of(r_.grad_scale);
+    args.out = out_.mutable_data_ptr();
+    args.out_length = length_of(r_.shape);
+    const at::Tensor weights = order_weights<Device>(r_.topology->value, direction_, args);
+    Device::run(args, direction_, args.out_length);
+    return true;
+  }
+
+  void run_general() {
+    const std::int64_t own = length_of(r_.shape), other = length_of(r_.other_shape);
+    MessageGradArgs args;
+    args.slots = direction_.slots;
+    args.layout = Device::layout(broadcast_.layout(), direction_.device);
+    args.op = broadcast_.op();
+    args.of_lhs = r_.of_lhs;
+    args.lhs = operand(lhs_, r_.lhs_target, r_.of_lhs ? own : other);
+    args.rhs = operand(rhs_, r_.rhs_target, r_.of_lhs ? other : own);
+    args.grad = operand(grad_, r_.grad_target, broadcast_.out_length());
+    args.per_slot = r_.own_target() == Target::kEdge;
+    args.dtype = dtype_of("message_grad", kernel_type_);
+    args.arg = data_of(r_.arg);
+    args.arg_wide = r_.topology->value.id_dtype() == at::kLong;
+    args.product = data_of(r_.product);
+    args.grad_scale = data_of(r_.grad_scale);
+    args.other_scale = data_of(r_.other_scale);
+    args.out = out_.mutable_data_ptr();
+    args.out_wide = r_.dtype != kernel_type_;
+    Device::run(args, direction_, broadcast_.out_length());
+  }
+
+  const MessageGradient& r_;
+  at::Tensor grad_, lhs_, rhs_, out_;
+  at::ScalarType kernel_type_;
+  Broadcast broadcast_;
+  Direction direction_;
+};
+
+}  // namespace
+
+template <class Device>
+at::Tensor MessageGradient::run() const {
+  return GradKernel<Device>(*this).run();
+}
+
+static const Registration<MessageGradient> kMessageGradRegistration;
+
+}  // namespace mezzo

@@ -1,0 +1,258 @@
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <set>
+#include <string>
+#include <string_view>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include <ATen/autocast_mode.h>
+#include <torch/csrc/autograd/custom_function.h>
+#include <torch/library.h>
+
+#include "mezzo/core/parse.h"
+#include "mezzo/ops/arguments.h"
+#include "mezzo/ops/device.h"
+#include "mezzo/ops/schema.h"
+#include "mezzo/runtime/second_derivative.h"
+
+// An operator is a struct of its arguments. Its schema and its registrations are made from it:
+//
+//   struct Op {
+//     ...                                 // the arguments
+//     static constexpr auto fields();     // a tuple of their Fields
+//     static constexpr auto name = "op";  // "_op" is a part of another operator
+//     using Result = at::Tensor;          // or a tuple
+//     template <class Device>             // OnCpu or OnCuda
+//     Result run() const;
+//     void lower(at::DeviceType device);  // if autocast casts arguments
+//     void check() const;                 // if more is checked where gradients are recorded
+//     // If it has a gradient: the result, and the gradients in the place of the arguments.
+//     static at::Tensor forward(Saved<Op>& saved);
+//     static Op backward(const Saved<Op>& saved, const at::Tensor& grad);
+//     static constexpr bool is_linear = true;      // if the gradient has one too
+//     static constexpr bool is_repeatable = true;  // see declare_repeatable
+//   };
+//   const Registration<Op> registration;
+
+namespace mezzo {
+
+using OptionalTensor = std::optional<at::Tensor>;
+
+/// An argument: its name in the schema, and where it is in the struct.
+template <class Op, class T>
+struct Field {
+  const char* name;
+  T Op::*member;
+  bool defaults_to_none = false;  ///< in the schema, except of a "_op"
+};
+
+// Enumerators are words in the schema, and are parsed here alone.
+BinaryOps words_of(BinaryOp);
+ReduceOps words_of(ReduceOp);
+Targets words_of(Target);
+NormalizeBys words_of(NormalizeBy);
+template <class T>
+concept Word = requires(T kind) {
+  words_of(kind);
+};
+
+/// How libtorch passes a T.
+template <class T>
+using Passed = std::conditional_t<Word<T>, c10::string_view,
+                                  std::conditional_t<std::is_trivially_copyable_v<T>, T, const T&>>;
+
+template <class T>
+Passed<T> to_passed(const T& value) {
+  if constexpr (Word<T>) {
+    return name_of(decltype(words_of(value)){}, value);
+  } else {
+    return value;
+  }
+}
+
+/// Throws InvalidArgument for an unknown word, and for Python's None in place of a tensor. An
+/// optional tensor that is present is defined.
+template <class T>
+T from_passed(const char* op, const char* name, Passed<T> value) {
+  if constexpr (Word<T>) {
+    return parse(decltype(words_of(T{})){}, op + std::string(": ") + name, value);
+  } else {
+    if constexpr (std::is_same_v<T, at::Tensor>) check_defined(op, name, value);
+    if constexpr (std::is_same_v<T, OptionalTensor>) {
+      if (value && !value->defined()) return std::nullopt;
+    }
+    return value;
+  }
+}
+
+/// Calls f(field...).
+template <class Op, class F>
+decltype(auto) with_fields(const F& f) {
+  return std::apply(f, Op::fields());
+}
+
+/// Calls the operator through the dispatcher.
+template <class Op>
+typename Op::Result dispatch(const Op& op) {
+  return with_fields<Op>([&]<class... A, class... T>(const Field<A, T>&... field) {
+    static const auto registered =
+        handle<typename Op::Result(Passed<T>...)>((std::string("mezzo::") + Op::name).c_str());
+    return registered.call(to_passed(op.*field.member)...);
+  });
+}
+
+/// The function that libtorch calls for `body(op)`, and its schema.
+template <class Op, auto body, class Fields = decltype(Op::fields())>
+struct Entry;
+template <class Op, auto body, class... A, class... T>
+struct Entry<Op, body, std::tuple<Field<A, T>...>> {
+  static typename Op::Result call(Passed<T>... values) {
+    Op op;
+    const auto set = [&](const Field<A, T>&... field) {
+      ((op.*field.member = from_passed<T>(Op::name, field.name, values)), ...);
+    };
+    std::apply(set, Op::fields());
+    return std::invoke(body, op);
+  }
+
+  static c10::FunctionSchema schema() {
+    const auto types = c10::inferFunctionSchemaFlattenedReturns<decltype(call)>();
+    std::vector<c10::Argument> arguments, results;
+    for (const c10::Argument& result : types.returns()) results.emplace_back("", result.type());
+    const auto add = [&](const char* name, bool defaults_to_none) {
+      const c10::Argument& type = types.arguments()[arguments.size()];
+      std::optional<c10::IValue> value;
+      if (defaults_to_none && Op::name[0] != '_') value.emplace();
+      arguments.emplace_back(name, type.type(), type.real_type(), type.N(), value);
+    };
+    with_fields<Op>([&](const auto&... field) { (add(field.name, field.defaults_to_none), ...); });
+    return {Op::name, "", std::move(arguments), std::move(results)};
+  }
+};
+
+template <class Op, at::DeviceType device>
+typename Op::Result dispatch_lowered(Op& op) {
+  op.lower(device);
+  const c10::impl::ExcludeDispatchKeyGuard no_autocast(
+      at::autocast::get_autocast_dispatch_key_from_device_type(device));
+  return dispatch(op);
+}
+
+/// What a gradient reads: the arguments without the tensors that forward() resets, and `more`
+/// tensors that it adds.
+template <class Op>
+struct Saved : torch::CustomClassHolder {
+  Op op;
+  torch::autograd::variable_list more;
+  std::set<std::string_view> wanted;  ///< the tensors that require a gradient, by name
+
+  /// Calls f(name, tensor) for the arguments that are or may be tensors.
+  template <class F>
+  void for_each_tensor(const F& f) {
+    const auto visit_one = [&]<class A, class T>(const Field<A, T>& field) {
+      if constexpr (std::is_convertible_v<T, OptionalTensor>) f(field.name, op.*field.member);
+    };
+    with_fields<Op>([&](const auto&... field) { (visit_one(field), ...); });
+  }
+};
+
+/// A tensor of this shape and dtype that holds no numbers: all that a gradient may need of `t`.
+inline at::Tensor without_numbers(const at::Tensor& t) {
+  return at::empty(t.sizes(), t.options().device(at::kMeta));
+}
+
+/// An argument as a tensor; undefined if it is absent or something else.
+template <class T>
+at::Tensor tensor_of(const T& value) {
+  if constexpr (std::is_same_v<T, at::Tensor>) return value;
+  if constexpr (std::is_same_v<T, OptionalTensor>) return value.value_or(at::Tensor());
+  return {};
+}
+
+template <class Op>
+struct Differentiable : torch::autograd::Function<Differentiable<Op>> {
+  using Context = torch::autograd::AutogradContext;
+  using Tensors = torch::autograd::variable_list;
+
+  static at::Tensor call(const Op& op) {
+    if constexpr (requires { op.check(); }) op.check();
+    return with_fields<Op>(
+        [&](const auto&... field) { return Differentiable::apply(op.*field.member...); });
+  }
+
+  static at::Tensor forward(Context* context, const auto&... values) {
+    const at::AutoDispatchBelowADInplaceOrView below;
+    const auto saved = c10::make_intrusive<Saved<Op>>();
+    with_fields<Op>([&](const auto&... field) { ((saved->op.*field.member = values), ...); });
+    saved->for_each_tensor([&](const char* name, const auto& tensor) {
+      if (tensor_of(tensor).requires_grad()) saved->wanted.insert(name);
+    });
+    const at::Tensor result = Op::forward(*saved);
+    Tensors tensors;
+    saved->for_each_tensor([&]<class T>(const char* /*name*/, T& tensor) {
+      tensors.push_back(tensor_of(std::exchange(tensor, T())));
+    });
+    tensors.insert(tensors.end(), saved->more.begin(), saved->more.end());
+    saved->more.clear();
+    context->save_for_backward(std::move(tensors));
+    context->saved_data["saved"] = c10::IValue::make_capsule(saved);
+    return result;
+  }
+
+  static Tensors backward(Context* context, const Tensors& grads) {
+    if constexpr (!requires { Op::is_linear; }) refuse_second_derivative(Op::name);
+    const auto capsule = context->saved_data["saved"].toCapsule();
+    Saved<Op> saved = static_cast<const Saved<Op>&>(*capsule);
+    const Tensors tensors = context->get_saved_variables();
+    auto next = tensors.begin();
+    saved.for_each_tensor([&](const char* /*name*/, auto& tensor) {
+      if (next->defined()) tensor = *next;
+      ++next;
+    });
+    saved.more.assign(next, tensors.end());
+    const Op gradients = Op::backward(saved, grads[0]);
+    return with_fields<Op>(
+        [&](const auto&... field) { return Tensors{tensor_of(gradients.*field.member)...}; });
+  }
+};
+
+/// Registers operators with libtorch for as long as it lives.
+template <class... Ops>
+class Registration {
+ public:
+  Registration() {
+    register_topology_class();
+    (add<Ops>(), ...);
+  }
+
+ private:
+  template <class Op>
+  void add() {
+    using OfCpu = Entry<Op, &Op::template run<OnCpu>>;
+    libraries_.emplace_back(torch::Library::FRAGMENT, "mezzo", std::nullopt, __FILE__, __LINE__)
+        .def(OfCpu::schema());
+    if constexpr (requires { Op::is_repeatable; }) declare_repeatable(Op::name);
+    const auto implement = [&](c10::DispatchKey key, auto* function) {
+      libraries_.emplace_back(torch::Library::IMPL, "mezzo", key, __FILE__, __LINE__)
+          .impl(Op::name, function);
+    };
+    using c10::DispatchKey;
+    implement(DispatchKey::CPU, &OfCpu::call);
+    implement(DispatchKey::CUDA, &Entry<Op, &Op::template run<OnCuda>>::call);
+    if constexpr (requires { &Op::backward; }) {
+      implement(DispatchKey::Autograd, &Entry<Op, &Differentiable<Op>::call>::call);
+    }
+    if constexpr (requires { &Op::lower; }) {
+      implement(DispatchKey::AutocastCPU, &Entry<Op, &dispatch_lowered<Op, at::kCPU>>::call);
+      implement(DispatchKey::Autocast, &Entry<Op, &dispatch_lowered<Op, at::kCUDA>>::call);
+    }
+  }
+
+  std::vector<torch::Library> libraries_;
+};
+
+}  // namespace mezzo

@@ -1,0 +1,88 @@
+#include "mezzo/ops/schema.h"
+
+#include <functional>
+#include <set>
+
+#include <fmt/format.h>
+#include <torch/custom_class.h>
+#include <torch/library.h>
+
+// What operators share; each is declared in its own file (op.h). Names without an underscore are
+// for users, from C++ through ops.h and from Python as torch.ops.mezzo.*; the others are parts of
+// them.
+
+namespace mezzo {
+
+namespace {
+
+// Ids are copied on their way in and out: a Topology's own arrays may not change, and Python writes
+// to tensors in place.
+
+std::tuple<at::Tensor, at::Tensor> edges_of(const Topology& t) {
+  const auto copied = [](const at::Tensor& ids) {
+    return ids.to(at::kLong, /*non_blocking=*/false, /*copy=*/true);
+  };
+  return {copied(t.src()), copied(t.dst())};
+}
+
+std::string described(const Topology& t) {
+  return fmt::format("mezzo.Topology({} sources, {} destinations, {} edges, {})", t.num_src(),
+                     t.num_dst(), t.num_edges(), t.device().str());
+}
+
+using TopologyState = std::tuple<at::Tensor, at::Tensor, std::int64_t, std::int64_t>;
+
+}  // namespace
+
+void register_topology_class() {
+  static const auto registered =
+      torch::class_<TopologyHolder>("mezzo", "Topology")
+          .def_static("from_coo",
+                      [](const at::Tensor& src, const at::Tensor& dst, std::int64_t num_src,
+                         std::int64_t num_dst) {
+                        return hold(Topology::from_coo(src.clone(), dst.clone(), num_src, num_dst));
+                      })
+          .def_static(
+              "from_csr",
+              [](const at::Tensor& indptr, const at::Tensor& indices, std::int64_t num_dst) {
+                return hold(Topology::from_csr(indptr.clone(), indices.clone(), num_dst));
+              })
+          .def_static(
+              "from_csc",
+              [](const at::Tensor& indptr, const at::Tensor& indices, std::int64_t num_src) {
+                return hold(Topology::from_csc(indptr.clone(), indices.clone(), num_src));
+              })
+          .def("num_src", [](const TopologyPtr& t) { return t->value.num_src(); })
+          .def("num_dst", [](const TopologyPtr& t) { return t->value.num_dst(); })
+          .def("num_edges", [](const TopologyPtr& t) { return t->value.num_edges(); })
+          .def("edges", [](const TopologyPtr& t) { return edges_of(t->value); })
+          .def("in_degrees", [](const TopologyPtr& t) { return t->value.in_degrees(); })
+          .def("out_degrees", [](const TopologyPtr& t) { return t->value.out_degrees(); })
+          .def("reverse", [](const TopologyPtr& t) { return hold(t->value.reverse()); })
+          .def("__repr__", [](const TopologyPtr& t) { return described(t->value); })
+          .def("__str__", [](const TopologyPtr& t) { return described(t->value); })
+          .def_pickle(
+              [](const TopologyPtr& t) -> TopologyState {
+                return std::tuple_cat(edges_of(t->value),
+                                      std::make_tuple(t->value.num_src(), t->value.num_dst()));
+              },
+              [](TopologyState state) {
+                const auto& [src, dst, num_src, num_dst] = state;
+                return hold(Topology::from_coo(src, dst, num_src, num_dst));
+              });
+}
+
+static std::set<std::string, std::less<>>& repeatable_operators() {
+  static std::set<std::string, std::less<>> names;
+  return names;
+}
+
+void declare_repeatable(const char* name) {
+  repeatable_operators().insert(std::string("mezzo::") + name);
+}
+
+bool is_repeatable(std::string_view name) {
+  return repeatable_operators().contains(name);
+}
+
+}  // namespace mezzo

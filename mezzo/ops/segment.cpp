@@ -1,0 +1,261 @@
+// Operations on segments of rows. Reducing and normalising a segment is message passing on a graph
+// whose destinations are the segments and whose sources are the rows; products go segment by
+// segment through the dense products of `linear`.
+#include "mezzo/ops/segment.h"
+
+#include <limits>
+
+#include <ATen/ATen.h>
+
+#include "mezzo/core/error.h"
+#include "mezzo/core/parse.h"
+#include "mezzo/graph/argument_checks.h"
+#include "mezzo/graph/topology_build.h"
+#include "mezzo/ops/lowered.h"
+#include "mezzo/ops/op.h"
+
+namespace mezzo {
+
+namespace {
+
+/// Throws InvalidArgument unless `ids` is an int64 vector.
+void check_int64_vector(const char* what, const char* name, const at::Tensor& ids) {
+  MEZZO_CHECK(ids.defined() && ids.layout() == at::kStrided && ids.scalar_type() == at::kLong &&
+                  ids.dim() == 1,
+              "{}: expected {} to be an int64 vector, got {}", what, name, detail::describe(ids));
+}
+
+/// Throws InvalidArgument unless `ids` is an int64 vector on the device of the rows.
+void check_ids(const char* what, const char* name, const at::Tensor& ids, const at::Tensor& rows) {
+  check_int64_vector(what, name, ids);
+  MEZZO_CHECK(ids.device() == rows.device(), "{}: expected {} on {}, as the rows, got {}", what,
+              name, rows.device().str(), ids.device().str());
+}
+
+/// The first row of each segment, then the number of rows: int64 [S + 1], where the lengths are.
+/// Throws InvalidArgument unless the lengths, int64 [S], are the parts of the rows.
+at::Tensor segment_bounds(const char* what, const at::Tensor& lengths, std::int64_t num_rows) {
+  const std::int64_t num_segments = lengths.size(0);
+  detail::check_range(what, "lengths", lengths.contiguous(), num_rows + 1);
+  at::Tensor bounds = at::zeros({num_segments + 1}, lengths.options());
+  at::Tensor ends = bounds.narrow(0, 1, num_segments);
+  at::cumsum_out(ends, lengths, 0);
+  const auto total = bounds[num_segments].item<std::int64_t>();
+  MEZZO_CHECK(total == num_rows, "{}: expected lengths that add up to the {} rows, got {}", what,
+              num_rows, total);
+  return bounds;
+}
+
+/// From rows as sources, one edge each, to segments as destinations.
+Topology segments_as_graph(const char* what, const at::Tensor& lengths, const at::Tensor& x) {
+  MEZZO_CHECK(x.defined() && x.layout() == at::kStrided && x.dim() >= 1,
+              "{}: expected strided x [N, ...], got {}", what, detail::describe(x));
+  dtype_of(fmt::format("{}: dtype of x", what).c_str(), x.scalar_type());
+  check_ids(what, "lengths", lengths, x);
+  const std::int64_t num_rows = x.size(0);
+  const at::Tensor bounds = segment_bounds(what, lengths, num_rows);
+  const bool narrow = num_rows <= std::numeric_limits<std::int32_t>::max();
+  return Topology::from_csc(
+      bounds, at::arange(num_rows, bounds.options().dtype(narrow ? at::kInt : at::kLong)),
+      num_rows);
+}
+
+/// Which rows are multiplied by which factor: the rows order[bounds[i]], ..., order[bounds[i + 1] -
+/// 1] by factor i. Without an order, the rows as they stand. The order is where the rows are.
+struct Grouping {
+  at::Tensor bounds, order;
+
+  std::int64_t num_groups() const { return bounds.numel() - 1; }
+
+  /// Runs body(group, first, count) for every group that has rows.
+  template <class Body>
+  void for_each_group(const Body& body) const {
+    const at::Tensor host = bounds.cpu();
+    const auto* first = host.const_data_ptr<std::int64_t>();
+    for (std::int64_t i = 0; i < num_groups(); ++i) {
+      if (first[i] < first[i + 1]) body(i, first[i], first[i + 1] - first[i]);
+    }
+  }
+
+  at::Tensor rows(const at::Tensor& of, std::int64_t first, std::int64_t count) const {
+    return order.defined() ? of.index_select(0, order.narrow(0, first, count))
+                           : of.narrow(0, first, count);
+  }
+
+  void put(const at::Tensor& part, const at::Tensor& into, std::int64_t first,
+           std::int64_t count) const {
+    if (order.defined()) {
+      into.index_copy_(0, order.narrow(0, first, count), part);
+    } else {
+      into.narrow(0, first, count).copy_(part);
+    }
+  }
+};
+
+/// Whether `linear` would use libtorch's product as it is, which can write where it is told to.
+bool is_plain(const at::Tensor& t) {
+  return t.scalar_type() == at::kFloat || t.scalar_type() == at::kDouble;
+}
+
+/// The rows of x times their factors (or these transposed).
+at::Tensor grouped_product(const at::Tensor& x, const at::Tensor& factors, const Grouping& grouping,
+                           bool transposed) {
+  at::Tensor out = at::empty({x.size(0), factors.size(transposed ? 1 : 2)}, x.options());
+  grouping.for_each_group([&](std::int64_t group, std::int64_t first, std::int64_t count) {
+    const at::Tensor rows = grouping.rows(x, first, count), factor = factors.select(0, group);
+    if (is_plain(x) && !grouping.order.defined()) {
+      at::Tensor slice = out.narrow(0, first, count);
+      at::mm_out(slice, rows, transposed ? factor.t() : factor);
+    } else {
+      grouping.put(op::linear(rows, factor, std::nullopt, transposed), out, first, count);
+    }
+  });
+  return out;
+}
+
+/// The gradient of the factors: x^T grad over the rows of each; 0 where there are none.
+at::Tensor factor_gradients(const at::Tensor& x, const at::Tensor& grad, const Grouping& grouping) {
+  at::Tensor out = at::zeros({grouping.num_groups(), x.size(1), grad.size(1)}, x.options());
+  grouping.for_each_group([&](std::int64_t group, std::int64_t first, std::int64_t count) {
+    const at::Tensor a = grouping.rows(x, first, count), b = grouping.rows(grad, first, count);
+    at::Tensor slice = out.select(0, group);
+    if (is_plain(x)) {
+      at::mm_out(slice, a.t(), b);
+    } else {
+      slice.copy_(op::transposed_product(a, b));
+    }
+  });
+  return out;
+}
+
+void check_factors(const char* what, const at::Tensor& a, const at::Tensor& b) {
+  const bool strided = a.layout() == at::kStrided && b.layout() == at::kStrided;
+  MEZZO_CHECK(strided && a.dim() == 2 && b.dim() == 3 && a.size(1) == b.size(1),
+              "{}: expected strided a [N, D1] and b [R, D1, D2], got a {} and b {}", what,
+              detail::describe(a), detail::describe(b));
+  dtype_of(fmt::format("{}: dtype of a", what).c_str(), a.scalar_type());
+  MEZZO_CHECK(a.scalar_type() == b.scalar_type() && a.device() == b.device(),
+              "{}: expected a and b of one dtype on one device, got {} on {} and {} on {}", what,
+              c10::toString(a.scalar_type()), a.device().str(), c10::toString(b.scalar_type()),
+              b.device().str());
+}
+
+/// segment_mm: the rows of a segment have one factor.
+struct BySegment {
+  static constexpr auto name = "segment_mm", ids_name = "lengths";
+  static Grouping groups(const at::Tensor& a, const at::Tensor& b, const at::Tensor& lengths);
+};
+
+/// gather_mm: each row names its factor.
+struct ById {
+  static constexpr auto name = "gather_mm", ids_name = "idx";
+  static Grouping groups(const at::Tensor& a, const at::Tensor& b, const at::Tensor& idx);
+};
+
+Grouping BySegment::groups(const at::Tensor& a, const at::Tensor& b, const at::Tensor& lengths) {
+  check_factors("segment_mm", a, b);
+  check_int64_vector("segment_mm", "lengths", lengths);
+  MEZZO_CHECK(lengths.is_cpu() || lengths.device() == a.device(),
+              "segment_mm: expected lengths on {}, as the rows, or on the CPU, got {}",
+              a.device().str(), lengths.device().str());
+  // Read on the host, here and by the backward: brought there once, or given there.
+  const at::Tensor bounds = segment_bounds("segment_mm", lengths.cpu(), a.size(0));
+  MEZZO_CHECK(lengths.size(0) == b.size(0),
+              "segment_mm: expected lengths [{}], one a matrix of b, got [{}]", b.size(0),
+              lengths.size(0));
+  return {bounds, {}};
+}
+
+Grouping ById::groups(const at::Tensor& a, const at::Tensor& b, const at::Tensor& idx) {
+  check_factors("gather_mm", a, b);
+  check_ids("gather_mm", "idx", idx, a);
+  MEZZO_CHECK(idx.size(0) == a.size(0), "gather_mm: expected idx [{}], one a row of a, got [{}]",
+              a.size(0), idx.size(0));
+  const at::Tensor ids = idx.contiguous();
+  detail::check_range("gather_mm", "idx", ids, b.size(0));
+  const Adjacency groups = detail::sort_edges(ids, ids, b.size(0));
+  return {groups.indptr, groups.edge_ids};
+}
+
+/// The rows of a times the factors b of their groups.
+template <class By>
+struct GroupedProduct {
+  at::Tensor a, b, ids;
+
+  static constexpr auto name = By::name;
+  static constexpr auto fields() {
+    using A = GroupedProduct;
+    return std::tuple(Field{"a", &A::a}, Field{"b", &A::b}, Field{By::ids_name, &A::ids});
+  }
+  using Result = at::Tensor;
+
+  template <class Device>
+  Result run() const {
+    return grouped_product(a, b, By::groups(a, b, ids), /*transposed=*/false);
+  }
+
+  void lower(at::DeviceType device) {
+    a = lowered(a, device);
+    b = lowered(b, device);
+  }
+
+  static at::Tensor forward(Saved<GroupedProduct>& saved) {
+    auto& [a, b, ids] = saved.op;
+    const Grouping grouping = By::groups(a, b, ids);
+    const at::Tensor out = grouped_product(a, b, grouping, /*transposed=*/false);
+    if (!saved.wanted.contains("b")) a.reset();
+    if (!saved.wanted.contains("a")) b.reset();
+    ids.reset();
+    saved.more = {grouping.bounds, grouping.order};
+    return out;
+  }
+
+  static GroupedProduct backward(const Saved<GroupedProduct>& saved, const at::Tensor& grad) {
+    const Grouping grouping{saved.more[0], saved.more[1]};
+    const auto& [a, b, ids] = saved.op;
+    GroupedProduct gradients;
+    if (b.defined()) gradients.a = grouped_product(grad, b, grouping, /*transposed=*/true);
+    if (a.defined()) gradients.b = factor_gradients(a, grad, grouping);
+    return gradients;
+  }
+};
+
+const Registration<GroupedProduct<BySegment>, GroupedProduct<ById>> kGroupedProducts;
+
+at::Tensor segment_reduce_by_name(c10::string_view reduce, const at::Tensor& lengths,
+                                  const at::Tensor& x) {
+  return segment_reduce(parse(ReduceOps{}, "segment_reduce: reduce", reduce), lengths, x);
+}
+
+}  // namespace
+
+// They have no kernels of their own: gspmm and edge_softmax bring gradients and autocast.
+TORCH_LIBRARY_FRAGMENT(mezzo, m) {
+  m.def("segment_reduce(str reduce, Tensor lengths, Tensor x) -> Tensor", &segment_reduce_by_name);
+  m.def("segment_softmax(Tensor lengths, Tensor x) -> Tensor", &segment_softmax);
+}
+
+at::Tensor segment_reduce(ReduceOp reduce, const at::Tensor& lengths, const at::Tensor& x) {
+  return gspmm(segments_as_graph("segment_reduce", lengths, x), BinaryOp::kCopyLhs, reduce, x,
+               std::nullopt);
+}
+
+at::Tensor segment_softmax(const at::Tensor& lengths, const at::Tensor& x) {
+  return edge_softmax(segments_as_graph("segment_softmax", lengths, x), x);
+}
+
+at::Tensor segment_mm(const at::Tensor& a, const at::Tensor& b, const at::Tensor& lengths) {
+  check_defined("segment_mm", "a", a);
+  check_defined("segment_mm", "b", b);
+  check_defined("segment_mm", "lengths", lengths);
+  return dispatch(GroupedProduct<BySegment>{a, b, lengths});
+}
+
+at::Tensor gather_mm(const at::Tensor& a, const at::Tensor& b, const at::Tensor& idx) {
+  check_defined("gather_mm", "a", a);
+  check_defined("gather_mm", "b", b);
+  check_defined("gather_mm", "idx", idx);
+  return dispatch(GroupedProduct<ById>{a, b, idx});
+}
+
+}  // namespace mezzo

@@ -1,0 +1,24 @@
+#include "mezzo/runtime/backend_info.h"
+
+#include "mezzo/core/error.h"
+#include "mezzo/kernels/backend.h"
+#include "mezzo/runtime/cuda_library.h"
+
+namespace mezzo {
+
+std::string describe_backends() {
+  const std::string_view chosen = cpu_backend().name;
+  std::string found, lacking;
+  for (const BackendStatus& one : cpu_backends()) {
+    if (one.backend != nullptr) {
+      found += fmt::format("{}{}", found.empty() ? "" : ", ", one.name);
+    } else {
+      lacking += fmt::format("; {} needs {}", one.name, one.missing);
+    }
+  }
+  const CudaLibrary& cuda = cuda_library();
+  return fmt::format("{} (found: {}{}); CUDA kernels: {}", chosen, found, lacking,
+                     cuda.kernels != nullptr ? cuda.path : fmt::format("none, {}", cuda.problem));
+}
+
+}  // namespace mezzo

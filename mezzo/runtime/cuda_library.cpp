@@ -1,0 +1,123 @@
+#include "mezzo/runtime/cuda_library.h"
+
+#include <string_view>
+
+#include <dlfcn.h>
+
+#include "mezzo/core/environment.h"
+#include "mezzo/core/error.h"
+#include "mezzo/core/log.h"
+#include "mezzo/runtime/cuda_services.h"
+
+namespace mezzo {
+
+namespace {
+
+constexpr const char* kCudaLibraryName = "libmezzo_cuda.so";
+constexpr const char* kKernelsName = "mezzo_cuda_kernels";
+constexpr const char* kServicesName = "mezzo_cuda_services";
+constexpr const char* kBuildIdName = "mezzo_cuda_build_id";
+
+std::string loader_text() {
+  const char* const text = ::dlerror();
+  return text == nullptr ? "unknown error" : text;
+}
+
+/// The library of kernels in the folder of this one.
+std::string path_beside_this_library() {
+  Dl_info info{};
+  if (::dladdr(reinterpret_cast<const void*>(&open_cuda_library), &info) == 0 ||
+      info.dli_fname == nullptr) {
+    return kCudaLibraryName;
+  }
+  const std::string here = info.dli_fname;
+  const std::size_t slash = here.rfind('/');
+  return slash == std::string::npos ? kCudaLibraryName
+                                    : here.substr(0, slash + 1) + kCudaLibraryName;
+}
+
+/// What the function called `name` in the file returns; null if there is none.
+template <class T>
+const T* call(void* file, const char* name) {
+  const auto function = reinterpret_cast<const T* (*)()>(::dlsym(file, name));
+  return function == nullptr ? nullptr : function();
+}
+
+CudaLibrary find_cuda_library() {
+  const std::string named = environment_text("MEZZO_CUDA_LIBRARY");
+  if (!named.empty()) return open_cuda_library(named);
+  // Loaded, not initialised (see the header); it stays, for the kernels need it.
+  if (::dlopen("libcuda.so.1", RTLD_LAZY | RTLD_LOCAL) == nullptr) {
+    return {.path = {},
+            .kernels = nullptr,
+            .services = nullptr,
+            .problem = "no NVIDIA driver: " + loader_text()};
+  }
+  return open_cuda_library(path_beside_this_library());
+}
+
+}  // namespace
+
+CudaLibrary open_cuda_library(const std::string& path) {
+  CudaLibrary library{.path = path, .kernels = nullptr, .services = nullptr, .problem = {}};
+  void* const file = ::dlopen(path.c_str(), RTLD_NOW | RTLD_GLOBAL);
+  if (file == nullptr) {
+    const std::string why = loader_text();  // begins with the path, or with a library it needs
+    library.problem =
+        fmt::format("cannot load {}", why.starts_with(path) ? why : path + ": " + why);
+    return library;
+  }
+  const char* const build_id = call<char>(file, kBuildIdName);
+  if (build_id == nullptr) {
+    library.problem = fmt::format("{} holds no CUDA kernels of mezzo ({})", path, kBuildIdName);
+    ::dlclose(file);
+    return library;
+  }
+  if (std::string_view(build_id) != kBuildId) {
+    // It stays open: libtorch knows of its CUDA part, which came with it.
+    library.problem = fmt::format(
+        "{} is of build {}, and this library of build {}: use two files "
+        "of one package",
+        path, build_id, kBuildId);
+    return library;
+  }
+  library.kernels = call<CudaKernels>(file, kKernelsName);
+  library.services = call<CudaServices>(file, kServicesName);
+  return library;
+}
+
+static const CudaLibrary& found_cuda_library() {
+  static const CudaLibrary library = find_cuda_library();
+  return library;
+}
+
+// With this library and not at the first use: libtorch remembers that it has no CUDA part once it
+// has been asked.
+[[maybe_unused]] static const bool kCudaLibraryLoaded = found_cuda_library().kernels != nullptr;
+
+const CudaLibrary& cuda_library() {
+  const CudaLibrary& library = found_cuda_library();
+  [[maybe_unused]] static const bool told = [&] {  // not at load: a program may set MEZZO_LOG first
+    log("dispatch", library.kernels != nullptr ? "cuda kernels of " + library.path
+                                               : "no cuda kernels: " + library.problem);
+    return true;
+  }();
+  return library;
+}
+
+const CudaKernels* cuda_kernels() {
+  return cuda_library().kernels;
+}
+
+std::string cuda_library_problem() {
+  return cuda_library().problem;
+}
+
+const CudaKernels& required_cuda_kernels() {
+  const CudaLibrary& library = cuda_library();
+  MEZZO_CHECK(library.kernels != nullptr, "mezzo's CUDA kernels are not loaded: {}",
+              library.problem);
+  return *library.kernels;
+}
+
+}  // namespace mezzo

@@ -1,0 +1,27 @@
+#pragma once
+
+#include <cstdint>
+
+#include <ATen/core/Tensor.h>
+
+#include "mezzo/sampling/blocks/block_sampler.h"
+#include "mezzo/sampling/blocks/device_sampling.h"
+#include "mezzo/sampling/workspace.h"
+
+/// Drawing the neighbours of one hop on the CPU. Internal to sampling.
+namespace mezzo::detail {
+
+/// The dtype of ids of this type.
+template <class Id>
+constexpr at::ScalarType kIdDtype = sizeof(Id) == sizeof(std::int32_t) ? at::kInt : at::kLong;
+
+/// What `draw` draws for the nodes (Id [num_nodes], in range) in source.rows(), with its weights
+/// and names; Id: of the topology, which is on the CPU. Neighbours and slots ascend by slot in each
+/// row; weights are defined where `labor`. Leaves the nodes' degrees in state.degrees. On
+/// libtorch's threads, equal for any number of them: O(drawn) without weights and LABOR, else
+/// O(degrees). Allocates the result.
+template <class Id>
+DrawnSlots draw_hop(const NeighborSource& source, const Id* nodes, std::int64_t num_nodes,
+                    bool labor, const HopDraw& draw, Workspace::State& state);
+
+}  // namespace mezzo::detail

@@ -1,0 +1,171 @@
+#include "mezzo/train/report/metrics.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <numeric>
+#include <vector>
+
+#include <ATen/ATen.h>
+#include <fmt/ranges.h>
+
+#include "mezzo/core/error.h"
+#include "mezzo/data/dataset.h"
+#include "mezzo/graph/argument_checks.h"
+
+namespace mezzo {
+namespace {
+
+/// The rows in the mask, int64 [n], after checking the columns against each other.
+at::Tensor rows_of(const char* op, const char* what, const at::Tensor& values,
+                   std::int64_t dimensions, const at::Tensor& labels, const at::Tensor& mask) {
+  MEZZO_CHECK(values.defined() && values.dim() == dimensions && values.is_floating_point(),
+              "{}: expected {} of a floating dtype with {} dimensions, got {}", op, what,
+              dimensions, detail::describe(values));
+  const std::int64_t rows = values.size(0);
+  MEZZO_CHECK(labels.defined() && labels.dim() == 1 && labels.size(0) == rows &&
+                  labels.scalar_type() == at::kLong,
+              "{}: expected labels int64 [{}], one a row of the {}, got {}", op, rows, what,
+              detail::describe(labels));
+  MEZZO_CHECK(
+      mask.defined() && mask.dim() == 1 && mask.size(0) == rows && mask.scalar_type() == at::kBool,
+      "{}: expected mask bool [{}], one a row of the {}, got {}", op, rows, what,
+      detail::describe(mask));
+  MEZZO_CHECK(labels.device() == values.device() && mask.device() == values.device(),
+              "{}: expected labels and mask on {}, got {} and {}", op, values.device().str(),
+              labels.device().str(), mask.device().str());
+  const at::Tensor picked = mask.nonzero().squeeze(1);
+  MEZZO_CHECK(picked.size(0) > 0, "{}: the mask has no nodes", op);
+  return picked;
+}
+
+/// The same for multi-label data.
+at::Tensor rows_of_entries(const char* op, const at::Tensor& logits, const at::Tensor& labels,
+                           const at::Tensor& mask) {
+  MEZZO_CHECK(logits.defined() && logits.dim() == 2 && logits.size(1) > 0 && labels.defined() &&
+                  labels.scalar_type() == at::kByte && labels.sizes() == logits.sizes(),
+              "{}: expected logits [N, C] and labels uint8 [N, C], got {} and {}", op,
+              detail::describe(logits), detail::describe(labels));
+  return rows_of(op, "logits", logits, 2, labels.select(1, 0).to(at::kLong), mask);
+}
+
+/// bool [N]: whether the label is the class of the largest logit, the first of equal ones.
+at::Tensor is_correct(const at::Tensor& logits, const at::Tensor& labels) {
+  const at::Tensor numbers = logits.to(at::kFloat);
+  // argmax takes a NaN for the largest number and may return any of several equal ones.
+  const at::Tensor ties = at::eq(numbers, numbers.amax(1, /*keepdim=*/true));
+  const at::Tensor classes = at::arange(numbers.size(1), labels.options().dtype(at::kInt));
+  const at::Tensor none = at::full({}, numbers.size(1), classes.options());
+  return at::eq(at::where(ties, classes, none).amin(1), labels);
+}
+
+}  // namespace
+
+double accuracy(const at::Tensor& logits, const at::Tensor& labels, const at::Tensor& mask) {
+  const at::Tensor rows = rows_of("accuracy", "logits", logits, 2, labels, mask);
+  MEZZO_CHECK(logits.size(1) > 0, "accuracy: the logits have no classes");
+  const at::Tensor correct =
+      is_correct(logits.detach().index_select(0, rows), labels.index_select(0, rows));
+  return static_cast<double>(correct.sum().item<std::int64_t>()) /
+         static_cast<double>(rows.size(0));
+}
+
+std::vector<double> accuracies(const at::Tensor& logits, const at::Tensor& labels,
+                               const std::vector<at::Tensor>& masks) {
+  const at::Tensor correct = is_correct(logits.detach(), labels);
+  std::vector<at::Tensor> counts;
+  for (const at::Tensor& mask : masks) {
+    counts.push_back(correct.logical_and(mask).sum());
+    counts.push_back(mask.sum());
+  }
+  const at::Tensor counted = at::stack(counts).cpu();
+  const auto* count = counted.const_data_ptr<std::int64_t>();
+  std::vector<double> shares;
+  for (std::size_t i = 0; i < masks.size(); ++i) {
+    const auto nodes = static_cast<double>(count[2 * i + 1]);
+    shares.push_back(nodes > 0 ? static_cast<double>(count[2 * i]) / nodes
+                               : std::numeric_limits<double>::quiet_NaN());
+  }
+  return shares;
+}
+
+double roc_auc(const at::Tensor& scores, const at::Tensor& labels, const at::Tensor& mask) {
+  const at::Tensor rows = rows_of("roc_auc", "scores", scores, 1, labels, mask);
+  const at::Tensor values =
+      scores.detach().index_select(0, rows).to(at::kCPU, at::kDouble).contiguous();
+  const at::Tensor truth = labels.index_select(0, rows).to(at::kCPU).contiguous();
+  const double* score = values.data_ptr<double>();
+  const std::int64_t* label = truth.data_ptr<std::int64_t>();
+  const auto count = static_cast<std::size_t>(rows.size(0));
+
+  std::size_t positives = 0;
+  for (std::size_t i = 0; i < count; ++i) {
+    MEZZO_CHECK(label[i] == 0 || label[i] == 1, "roc_auc: expected labels 0 and 1, got {}",
+                label[i]);
+    if (std::isnan(score[i])) detail::raise<NumericError>("roc_auc: a score is NaN");
+    positives += label[i] == 1 ? 1 : 0;
+  }
+  const std::size_t negatives = count - positives;
+  MEZZO_CHECK(positives > 0 && negatives > 0,
+              "roc_auc: expected nodes of both labels in the mask, got {} of label 1 and {} of "
+              "label 0",
+              positives, negatives);
+
+  std::vector<std::size_t> order(count);
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::sort(order.begin(), order.end(),
+            [score](std::size_t a, std::size_t b) { return score[a] < score[b]; });
+  double rank_sum = 0;  // of the positives, ranks from 1
+  for (std::size_t begin = 0; begin < count;) {
+    std::size_t end = begin;
+    std::size_t tied_positives = 0;
+    while (end < count && score[order[end]] == score[order[begin]]) {
+      tied_positives += label[order[end]] == 1 ? 1 : 0;
+      ++end;
+    }
+    rank_sum += static_cast<double>(tied_positives) * static_cast<double>(begin + 1 + end) / 2;
+    begin = end;
+  }
+  const auto p = static_cast<double>(positives);
+  return (rank_sum - p * (p + 1) / 2) / (p * static_cast<double>(negatives));
+}
+
+double micro_f1(const at::Tensor& logits, const at::Tensor& labels, const at::Tensor& mask) {
+  const at::Tensor rows = rows_of_entries("micro_f1", logits, labels, mask);
+  const at::Tensor numbers = logits.detach().index_select(0, rows);
+  const at::Tensor entries = labels.index_select(0, rows);
+  const at::Tensor is_one = entries.eq(1), is_zero = entries.eq(0);
+  const at::Tensor broken = numbers.isnan();
+  const at::Tensor predicted = numbers.gt(0);  // not where it is NaN
+  const at::Tensor right = is_one.logical_and(predicted);
+  const at::Tensor wrong =
+      is_one.logical_xor(right).logical_or(is_zero.logical_and(predicted.logical_or(broken)));
+  const double twice_right = 2 * static_cast<double>(right.sum().item<std::int64_t>());
+  const double all = twice_right + static_cast<double>(wrong.sum().item<std::int64_t>());
+  return all > 0 ? twice_right / all : 0;
+}
+
+at::Tensor classes_with_roc_auc(const at::Tensor& labels, const at::Tensor& mask) {
+  const at::Tensor rows = mask.unsqueeze(1);
+  const auto have = [&](std::int64_t entry) { return labels.eq(entry).logical_and_(rows).any(0); };
+  return have(1).logical_and_(have(0)).cpu();
+}
+
+double mean_roc_auc(const at::Tensor& logits, const at::Tensor& labels, const at::Tensor& mask) {
+  const at::Tensor rows = rows_of_entries("mean_roc_auc", logits, labels, mask);
+  const at::Tensor defined = classes_with_roc_auc(labels, mask).nonzero().squeeze(1);
+  const std::int64_t count = defined.size(0);
+  MEZZO_CHECK(count > 0, "mean_roc_auc: no class has entries of both 0 and 1 in the mask");
+  const auto* const classes = defined.const_data_ptr<std::int64_t>();
+  const at::Tensor numbers = logits.detach().index_select(0, rows).cpu();
+  const at::Tensor entries = labels.index_select(0, rows).cpu();
+  double sum = 0;
+  for (std::int64_t i = 0; i < count; ++i) {
+    const at::Tensor column = entries.select(1, classes[i]);
+    sum += roc_auc(numbers.select(1, classes[i]), column.to(at::kLong), column.ne(kNoEntry));
+  }
+  return sum / static_cast<double>(count);
+}
+
+}  // namespace mezzo

@@ -1,0 +1,209 @@
+#include "mezzo/nn/conv/dot_gat_conv.h"
+
+#include <cmath>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+#include <torch/csrc/autograd/autograd.h>
+
+#include "mezzo/amp/precision.h"
+#include "mezzo/core/error.h"
+
+#include "support/edge_attention.h"
+#include "support/gradcheck.h"
+#include "support/nn_reference.h"
+#include "support/running_error.h"
+
+namespace mezzo::test::dot_gat_conv_test {
+namespace {
+
+using nn::DotGatConv;
+using nn::DotGatConvOptions;
+
+DotGatConv make(const DotGatConvOptions& options, at::ScalarType stored = at::kDouble) {
+  DotGatConv layer(options);
+  randomise(*layer, stored, 1, stored);
+  return layer;
+}
+
+/// Edge by edge, of at::Tensor in float64 or of Rounded numbers. score_factor: 1; with 0 all edges
+/// into a node share alike.
+template <class Number>
+Number define(const DotGatConv& layer, const Topology& topology, const Number& h,
+              double score_factor = 1) {
+  const std::int64_t heads = layer->options.num_heads, out = layer->options.out_features;
+  const Number rows = applied(h, layer->fc->weight, {});
+  const Number own = rows.narrow(0, 0, topology.num_dst()) / std::sqrt(static_cast<double>(out));
+  const Number sent = rows.index_select(0, topology.src().to(at::kLong));
+  const Number received = own.index_select(0, topology.dst().to(at::kLong));
+  const at::Tensor sums = weight_of_heads(at::ones({heads, out}, on_device(at::kDouble)));
+  const Number scores = applied(sent * received, sums, {});
+  return attended(topology, score_factor * scores, sent);
+}
+
+/// A logit has out products of rows, each of in products; its rounding error becomes a relative one
+/// of the attention, which multiplies rows of size in.
+double terms(const Topology& g, const DotGatConv& layer) {
+  const auto in = static_cast<double>(layer->options.in_features);
+  return 2 * in * in * in * static_cast<double>(layer->options.out_features) + max_in_degree(g) + 8;
+}
+
+TEST(DotGatConv, equals_the_definition_for_heads_and_widths) {
+  const Topology square = connected(12, 12, 40, 1), wide = connected(9, 5, 20, 2);
+  for (const Topology& g : {square, wide}) {
+    for (const std::int64_t heads : {1, 3, 4}) {
+      for (const std::int64_t out : {1, 2, 7}) {
+        SCOPED_TRACE(testing::Message() << heads << " heads of " << out);
+        DotGatConv layer = make({.in_features = 4, .out_features = out, .num_heads = heads});
+        const at::Tensor h = uniform({g.num_src(), 4}, at::kDouble, 5);
+        EXPECT_TRUE(near_terms(layer(g, h), define(layer, g, h), terms(g, layer)));
+      }
+    }
+  }
+}
+
+TEST(DotGatConv, stays_within_its_rounding_in_every_dtype) {
+  const Topology g = connected(20, 20, 100, 6);
+  for (const DTypeInfo& dtype : dtypes()) {
+    SCOPED_TRACE(dtype.name);
+    DotGatConv layer = make({.in_features = 4, .out_features = 3, .num_heads = 2}, dtype.scalar);
+    const at::Tensor h = uniform({20, 4}, dtype.scalar, 7), wide = take(h, Numbers::kGiven);
+    const at::Tensor got = layer(g, h);
+    const Rounded expected = define(layer, g, exactly(h));
+    EXPECT_EQ(got.scalar_type(), dtype.scalar);
+    EXPECT_TRUE(near(got, expected));
+    // Edges that share alike, and negated scores.
+    EXPECT_FALSE(near(define(layer, g, wide, 0), expected));
+    EXPECT_FALSE(near(define(layer, g, wide, -1), expected));
+  }
+}
+
+TEST(DotGatConv, products_beyond_the_range_of_float16_are_divided_before) {
+  // Rows of 64 numbers 40: their product is 102400, an eighth of it 12800.
+  DotGatConv layer = make({.in_features = 1, .out_features = 64}, at::kHalf);
+  layer->fc->weight.set_data(at::full({64, 1}, 40, on_device()).to(at::kHalf));
+  const at::Tensor out = layer(connected(5, 5, 10, 8), at::ones({5, 1}, on_device(at::kHalf)));
+  EXPECT_TRUE(out.isfinite().all().item<bool>());
+  EXPECT_GT(out.min().item<double>(), 39);
+}
+
+TEST(DotGatConv, gradients_agree_with_differences) {
+  const Topology g = connected(6, 4, 9, 8);
+  DotGatConv layer = make({.in_features = 3, .out_features = 2, .num_heads = 2});
+  const auto function = [&](const std::vector<at::Tensor>& given) {
+    layer->fc->weight = given[1];
+    return layer(g, given[0]);
+  };
+  EXPECT_TRUE(
+      gradcheck(function, {uniform({6, 3}, at::kDouble, 9), uniform({4, 3}, at::kDouble, 10)}));
+}
+
+TEST(DotGatConv, sparse_rows_give_the_values_and_weight_gradients_of_dense_ones) {
+  const Topology square = connected(10, 10, 30, 15), wide = connected(10, 6, 30, 16);
+  for (const Topology& g : {square, wide}) {
+    DotGatConv layer = make({.in_features = 4, .out_features = 2, .num_heads = 2});
+    const at::Tensor h = sparse_numbers({10, 4}, 17);
+    const at::Tensor upstream = uniform({g.num_dst(), 2, 2}, at::kDouble, 18);
+    const auto run = [&](const at::Tensor& rows) {
+      const at::Tensor out = layer(g, rows);
+      return std::pair(out, torch::autograd::grad({out}, {layer->fc->weight}, {upstream})[0]);
+    };
+    const auto dense = run(h), sparse = run(h.to_sparse_csr());
+    EXPECT_TRUE(near_terms(sparse.first, dense.first, terms(g, layer)));
+    EXPECT_TRUE(near_terms(sparse.second, dense.second, 40 * terms(g, layer)));
+  }
+}
+
+TEST(DotGatConv, in_a_sixteen_bit_region_gives_sixteen_bits_and_float32_gradients) {
+  const Topology g = connected(20, 20, 60, 4);
+  for (const auto& [precision, dtype] : {std::pair(amp::Precision::kBFloat16, at::kBFloat16),
+                                         std::pair(amp::Precision::kFloat16, at::kHalf)}) {
+    DotGatConv layer = make({.in_features = 4, .out_features = 3, .num_heads = 2}, at::kFloat);
+    const at::Tensor h = uniform({20, 4}, at::kFloat, 5);
+    for (const at::Tensor& rows : {h, h.to(dtype), h.to_sparse_csr()}) {
+      layer->zero_grad();
+      at::Tensor out;
+      {
+        const amp::PrecisionScope scope(precision, test_device());
+        out = layer(g, rows);
+      }
+      EXPECT_EQ(out.scalar_type(), dtype);
+      out.sum().backward();
+      const at::Tensor grad = layer->fc->weight.grad();
+      ASSERT_TRUE(grad.defined());
+      EXPECT_EQ(grad.scalar_type(), at::kFloat);
+      EXPECT_TRUE(grad.isfinite().all().item<bool>());
+    }
+  }
+}
+
+TEST(DotGatConv, nodes_without_in_edges_are_an_error_unless_allowed) {
+  const at::Tensor h = uniform({4, 2}, at::kDouble, 19);
+  DotGatConv strict = make({.in_features = 2, .out_features = 3});
+  const std::string text = error_of([&] { strict(four_nodes(), h); });
+  EXPECT_TRUE(mentions(text, "DotGatConv"));
+  EXPECT_TRUE(mentions(text, "allow_zero_in_degree"));
+  DotGatConv layer = make({.in_features = 2, .out_features = 3, .allow_zero_in_degree = true});
+  const at::Tensor got = layer(four_nodes(), h);
+  EXPECT_TRUE(exact(got[0], at::zeros({1, 3})));
+  EXPECT_TRUE(exact(got[3], at::zeros({1, 3})));
+  EXPECT_TRUE(near_terms(got, define(layer, four_nodes(), h), terms(four_nodes(), layer)));
+}
+
+TEST(DotGatConv, runs_without_edges_and_without_nodes_in_every_dtype) {
+  for (const DTypeInfo& dtype : dtypes()) {
+    for (const std::int64_t num_nodes : {0, 5}) {
+      SCOPED_TRACE(testing::Message() << dtype.name << ", " << num_nodes << " nodes");
+      const Topology g = topology_of({}, {}, num_nodes, num_nodes);
+      DotGatConv layer =
+          make({.in_features = 3, .out_features = 2, .num_heads = 2, .allow_zero_in_degree = true},
+               dtype.scalar);
+      const at::Tensor h = leaf(uniform({num_nodes, 3}, dtype.scalar, 21));
+      const at::Tensor got = layer(g, h);
+      EXPECT_EQ(got.scalar_type(), dtype.scalar);
+      EXPECT_TRUE(exact(got, at::zeros({num_nodes, 2, 2})));
+      got.sum().backward();
+      EXPECT_EQ(h.grad().sizes(), h.sizes());
+    }
+  }
+}
+
+TEST(DotGatConv, has_the_parameters_of_dgl_and_starts_as_a_linear_layer) {
+  DotGatConv layer(DotGatConvOptions{.in_features = 16, .out_features = 40, .num_heads = 3});
+  EXPECT_EQ(parameter_shapes(*layer), (std::set<std::string>{"fc.weight [120, 16]"}));
+  const at::Tensor first = layer->fc->weight.detach().clone();
+  layer->reset_parameters();
+  EXPECT_FALSE(exact(layer->fc->weight, first));
+  // Uniform in +-1 / sqrt(in): of 1920 numbers some come near the ends.
+  const double largest = layer->fc->weight.abs().max().item<double>();
+  EXPECT_LE(largest, 0.25);
+  EXPECT_GT(largest, 0.2);
+}
+
+TEST(DotGatConv, wrong_arguments_are_errors_that_name_them) {
+  const auto expect_option_error = [](const DotGatConvOptions& options, const std::string& name) {
+    const std::string text = error_of([&] { DotGatConv layer(options); });
+    EXPECT_TRUE(mentions(text, name));
+    EXPECT_TRUE(mentions(text, "DotGatConv"));
+  };
+  expect_option_error({.in_features = 3, .out_features = 0}, "out_features");
+  expect_option_error({.in_features = -1, .out_features = 2}, "in_features");
+  expect_option_error({.in_features = 3, .out_features = 2, .num_heads = 0}, "num_heads");
+  DotGatConv layer = make({.in_features = 3, .out_features = 2});
+  const Topology g = connected(5, 5, 10, 26), wrong_way = random_topology(4, 5, 10, 27);
+  const std::string text = error_of([&] { layer(g, at::zeros({4, 3}, on_device(at::kDouble))); });
+  EXPECT_TRUE(mentions(text, "DotGatConv"));
+  EXPECT_TRUE(mentions(text, "[5,3]"));
+  EXPECT_TRUE(mentions(text, "gotfloat64[4,3]"));
+  EXPECT_TRUE(mentions(error_of([&] {
+                         layer(wrong_way, at::zeros({4, 3}, on_device(at::kDouble)));
+                       }),
+                       "prefix"));
+}
+
+}  // namespace
+}  // namespace mezzo::test::dot_gat_conv_test

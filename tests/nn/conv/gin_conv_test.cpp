@@ -1,0 +1,229 @@
+#include "mezzo/nn/conv/gin_conv.h"
+
+#include <cmath>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+#include <torch/csrc/autograd/autograd.h>
+#include <torch/nn/modules/linear.h>
+
+#include "mezzo/amp/precision.h"
+#include "mezzo/core/error.h"
+#include "mezzo/nn/model/mlp.h"
+
+#include "support/gradcheck.h"
+#include "support/propagation_reference.h"
+
+namespace mezzo::test::gin_conv_test {
+namespace {
+
+using nn::Aggregator;
+using nn::GINConv;
+using nn::GINConvOptions;
+using torch::nn::AnyModule;
+using torch::nn::Linear;
+
+constexpr Aggregator kAggregators[] = {Aggregator::kSum, Aggregator::kMean, Aggregator::kMax};
+
+double terms(const Topology& g) {
+  return max_in_degree(g) + 8;
+}
+
+/// A layer of `dtype` whose eps the dtype represents.
+GINConv make(GINConvOptions options, at::ScalarType dtype = at::kDouble) {
+  options.initial_eps = -0.375;
+  GINConv layer(std::move(options));
+  layer->to(test_device(), dtype);
+  return layer;
+}
+
+TEST(GINConv, equals_the_definition_for_every_aggregator_and_dtype) {
+  const Topology square = random_topology(20, 20, 90, 1), wide = random_topology(15, 9, 40, 2);
+  for (const Topology& g : {square, wide, four_nodes()}) {
+    for (const DTypeInfo& dtype : dtypes()) {
+      const at::Tensor h = uniform({g.num_src(), 5}, dtype.scalar, 3);
+      const at::Tensor factors = uniform({g.num_edges()}, dtype.scalar, 4);
+      for (const Aggregator aggregator : kAggregators) {
+        for (const bool learn_eps : {false, true}) {
+          for (const at::Tensor& weight : {at::Tensor(), factors}) {
+            SCOPED_TRACE(dtype.name + " " + std::string(name_of(nn::Aggregators{}, aggregator)));
+            GINConv layer = make({.aggregator = aggregator, .learn_eps = learn_eps}, dtype.scalar);
+            const at::Tensor got = layer(g, h, weight);
+            EXPECT_EQ(got.scalar_type(), dtype.scalar);
+            // Stored: what is received, the node's own part, their sum.
+            EXPECT_TRUE(near_definition(got, expected_of(layer, g, h, weight, terms(g), 2)));
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(GINConv, takes_float32_weights_beside_sixteen_bit_rows_and_rows_of_any_rank) {
+  const Topology g = random_topology(12, 12, 40, 5);
+  const at::Tensor weight = integers({40}, at::kFloat, 6);
+  for (const DTypeInfo& dtype : narrow_dtypes()) {
+    const at::Tensor h = integers({12, 6}, dtype.scalar, 7);
+    GINConv layer = placed(GINConv(GINConvOptions{}));
+    const at::Tensor got = layer(g, h, weight);
+    EXPECT_TRUE(exact_rounded(got, define(layer, g, h, weight)));
+    EXPECT_TRUE(same_bits(layer(g, h.view({12, 2, 3}), weight).flatten(1), got));
+  }
+}
+
+TEST(GINConv, applies_the_module_and_then_the_activation) {
+  const Topology g = random_topology(8, 8, 20, 8);
+  const at::Tensor h = uniform({8, 3}, at::kDouble, 9);
+  const auto negate = [](const at::Tensor& x) { return -x; };
+  Linear update(3, 4);
+  randomise(*update, at::kDouble);
+  GINConv plain = make({}),
+          full(GINConvOptions{.initial_eps = -0.375, .activation = negate}, AnyModule(update));
+  full->to(test_device());
+  const at::Tensor expected = -at::linear(plain(g, h), update->weight, update->bias);
+  EXPECT_TRUE(near_terms(full(g, h), expected, 4 * terms(g)));
+}
+
+TEST(GINConv, gradients_agree_with_differences) {
+  const Topology g = random_topology(6, 4, 11, 10);
+  for (const Aggregator aggregator : kAggregators) {
+    GINConv layer = make({.aggregator = aggregator, .learn_eps = true});
+    const auto function = [&](const std::vector<at::Tensor>& inputs) {
+      layer->eps = inputs[1];
+      return layer(g, inputs[0], inputs[2]);
+    };
+    EXPECT_TRUE(gradcheck(function, {uniform({6, 3}, at::kDouble, 11), numbers({0.25}),
+                                     uniform({11}, at::kDouble, 12)}));
+  }
+}
+
+TEST(GINConv, a_module_gets_its_gradients) {
+  const Topology g = random_topology(10, 10, 30, 13);
+  const nn::MLP update(
+      nn::MLPOptions{.in_features = 3, .hidden_features = 8, .out_features = 2, .dropout = 0});
+  GINConv layer(GINConvOptions{.learn_eps = true}, AnyModule(update));
+  layer->to(test_device());
+  layer(g, uniform({10, 3}, at::kFloat, 14)).pow(2).sum().backward();
+  for (const auto& parameter : layer->named_parameters()) {
+    ASSERT_TRUE(parameter.value().grad().defined()) << parameter.key();
+    EXPECT_GT(parameter.value().grad().abs().sum().item<double>(), 0) << parameter.key();
+  }
+}
+
+TEST(GINConv, has_the_names_of_dgl) {
+  using Shapes = std::set<std::string>;
+  const GINConv learnt(GINConvOptions{.initial_eps = 0.5, .learn_eps = true},
+                       AnyModule(Linear(3, 4)));
+  EXPECT_EQ(parameter_shapes(*learnt),
+            (Shapes{"eps [1]", "apply_func.weight [4, 3]", "apply_func.bias [4]"}));
+  EXPECT_EQ(learnt->named_buffers().size(), 0U);
+  EXPECT_TRUE(exact(learnt->eps, numbers({0.5})));
+
+  GINConv fixed(GINConvOptions{});
+  EXPECT_TRUE(parameter_shapes(*fixed).empty());
+  EXPECT_TRUE(exact(fixed->named_buffers()["eps"], numbers({0})));
+  fixed->eps.fill_(3);
+  fixed->reset_parameters();
+  EXPECT_TRUE(exact(fixed->eps, numbers({0})));
+}
+
+TEST(GINConv, a_small_eps_survives_sixteen_bits) {
+  // 1.003 is 1 in bfloat16, but 1.003 * 200 is 201.
+  const Topology g = topology_of({}, {}, 1, 1);
+  GINConv layer = placed(GINConv(GINConvOptions{.initial_eps = 0.003}));
+  const at::Tensor h = at::full({1, 1}, 200, on_device(at::kBFloat16));
+  EXPECT_TRUE(exact_rounded(layer(g, h), at::full({1, 1}, 1.003 * 200, at::kDouble)));
+}
+
+TEST(GINConv, the_gradient_of_eps_outgrows_float16) {
+  const Topology g = topology_of({}, {}, 70000, 70000);
+  GINConv layer = placed(GINConv(GINConvOptions{.learn_eps = true}));
+  const at::Tensor h = at::ones({70000, 4}, on_device(at::kHalf));
+  layer(g, h).backward(h);
+  EXPECT_TRUE(exact(layer->eps.grad(), numbers({280000})));
+}
+
+TEST(GINConv, a_mixed_precision_region_computes_in_its_dtype) {
+  const Topology g = random_topology(20, 12, 60, 15);
+  const nn::MLP update(nn::MLPOptions{.in_features = 3, .out_features = 2, .dropout = 0});
+  const at::Tensor h = uniform({20, 3}, at::kFloat, 16), weight = uniform({60}, at::kFloat, 17);
+  for (const Aggregator aggregator : kAggregators) {
+    GINConv bare(GINConvOptions{.aggregator = aggregator}),
+        layer(GINConvOptions{.aggregator = aggregator}, AnyModule(update));
+    bare->to(test_device());
+    layer->to(test_device());
+    const amp::PrecisionScope scope(amp::Precision::kBFloat16, test_device());
+    EXPECT_EQ(layer(g, h).scalar_type(), at::kBFloat16);
+    EXPECT_EQ(layer(g, h.to_sparse_csr(), weight).scalar_type(), at::kBFloat16);
+    EXPECT_TRUE(same_bits(bare(g, h, weight), bare(g, h.to(at::kBFloat16), weight)));
+  }
+}
+
+TEST(GINConv, sparse_rows_give_the_values_of_dense_ones) {
+  const Topology g = random_topology(10, 7, 30, 18);
+  const at::Tensor h = sparse_numbers({10, 4}, 19);
+  for (const Aggregator aggregator : kAggregators) {
+    GINConv layer = make({.aggregator = aggregator});
+    EXPECT_TRUE(same_bits(layer(g, h.to_sparse_csr()), layer(g, h)));
+  }
+}
+
+TEST(GINConv, nodes_without_in_edges_keep_their_own_part_in_every_dtype) {
+  for (const DTypeInfo& dtype : dtypes()) {
+    for (const std::int64_t num_nodes : {0, 5}) {
+      SCOPED_TRACE(testing::Message() << dtype.name << ", " << num_nodes << " nodes");
+      const Topology g = topology_of({}, {}, num_nodes, num_nodes);
+      for (const Aggregator aggregator : kAggregators) {
+        GINConv layer = make({.aggregator = aggregator}, dtype.scalar);
+        const at::Tensor h = leaf(uniform({num_nodes, 3}, dtype.scalar, 20));
+        const at::Tensor got = layer(g, h);
+        EXPECT_EQ(got.scalar_type(), dtype.scalar);
+        EXPECT_TRUE(exact_rounded(got, 0.625 * take(h, Numbers::kGiven)));
+        got.sum().backward();
+        EXPECT_TRUE(exact(h.grad(), at::full({num_nodes, 3}, 0.625, at::kDouble)));
+      }
+    }
+  }
+}
+
+TEST(GINConv, wrong_arguments_are_errors_that_name_them) {
+  for (const Aggregator aggregator : {Aggregator::kGcn, Aggregator::kPool}) {
+    const std::string text =
+        error_of([&] { GINConv layer(GINConvOptions{.aggregator = aggregator}); });
+    EXPECT_TRUE(mentions(text, "GINConv:expectedaggregatortobeoneofsum,mean,max,got"));
+  }
+  EXPECT_TRUE(mentions(error_of([] { GINConv layer(GINConvOptions{.initial_eps = std::nan("")}); }),
+                       "initial_eps"));
+  GINConv layer = make({});
+  const Topology g = random_topology(5, 5, 10, 21), wrong_way = random_topology(4, 5, 10, 22);
+  const at::Tensor h = at::zeros({5, 3}, on_device(at::kDouble));
+  const auto error = [&](const Topology& topology, const at::Tensor& rows,
+                         const at::Tensor& weight = {}) {
+    return error_of([&] { layer(topology, rows, weight); });
+  };
+  EXPECT_TRUE(mentions(error(g, at::zeros({4, 3}, on_device(at::kDouble))),
+                       "GINConv:expectedfloatingh[5,...]"));
+  EXPECT_TRUE(mentions(error(g, at::zeros({5, 3}, on_device(at::kLong))), "int64"));
+  EXPECT_TRUE(mentions(error(g, {}), "undefined"));
+  EXPECT_TRUE(mentions(error(wrong_way, at::zeros({4, 3}, on_device(at::kDouble))), "prefix"));
+  for (const at::Tensor& weight :
+       {at::zeros({9}, on_device(at::kDouble)), at::zeros({10, 2}, on_device(at::kDouble)),
+        at::zeros({10}, on_device(at::kLong))}) {
+    EXPECT_TRUE(mentions(error(g, h, weight), "edge_weight[10]"));
+  }
+}
+
+TEST(SAGEConv, refuses_the_aggregators_that_only_others_have) {
+  for (const Aggregator aggregator : {Aggregator::kSum, Aggregator::kMax}) {
+    const nn::SAGEConvOptions options{
+        .in_features = 3, .out_features = 2, .aggregator = aggregator};
+    EXPECT_TRUE(mentions(error_of([&] { nn::SAGEConv layer(options); }),
+                         "SAGEConv:expectedaggregatortobeoneofmean,gcn,pool,lstm,got"));
+  }
+}
+
+}  // namespace
+}  // namespace mezzo::test::gin_conv_test

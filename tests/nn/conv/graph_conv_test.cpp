@@ -1,0 +1,376 @@
+#include "mezzo/nn/conv/graph_conv.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+#include <vector>
+
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+#include <torch/csrc/autograd/autograd.h>
+
+#include "mezzo/core/error.h"
+#include "mezzo/graph/graph.h"
+
+#include "support/gradcheck.h"
+#include "support/graphs.h"
+#include "support/nn_reference.h"
+
+namespace mezzo::test::graph_conv_test {
+namespace {
+
+using nn::DegreeNorm;
+using nn::GraphConv;
+using nn::GraphConvOptions;
+
+constexpr DegreeNorm kNorms[] = {DegreeNorm::kBoth, DegreeNorm::kRight, DegreeNorm::kLeft,
+                                 DegreeNorm::kNone};
+
+GraphConv make(GraphConvOptions options, at::ScalarType stored = at::kDouble) {
+  GraphConv layer(std::move(options));
+  randomise(*layer, stored, 1, stored);
+  return layer;
+}
+
+double terms(const Topology& g, std::int64_t in_features) {
+  return max_in_degree(g) * static_cast<double>(in_features) + 4;
+}
+
+TEST(GraphConv, equals_the_dense_definition_for_every_norm_in_either_order) {
+  const Topology square = connected(12, 12, 40, 1), wide = connected(9, 5, 20, 2);
+  for (const Topology& g : {square, wide}) {
+    for (const DegreeNorm norm : kNorms) {
+      for (const auto& [in, out] : {std::pair(3, 7), std::pair(7, 3), std::pair(4, 4)}) {
+        SCOPED_TRACE(testing::Message() << static_cast<int>(norm) << ": " << in << " -> " << out);
+        GraphConv layer = make({.in_features = in, .out_features = out, .norm = norm});
+        const at::Tensor h = uniform({g.num_src(), in}, at::kDouble, 5);
+        EXPECT_TRUE(near_terms(layer(g, h), define(layer, g, h), terms(g, in)));
+      }
+    }
+  }
+}
+
+/// A result within the rounding of its dtype. Two intermediates are stored: after the first of the
+/// two steps and before the bias.
+testing::AssertionResult agrees(const at::Tensor& got, const GraphConv& layer, const Topology& g,
+                                const at::Tensor& h, const at::Tensor& weight = {}) {
+  const DTypeInfo& dtype = info(h.scalar_type());
+  return near(got, define(layer, g, h, weight),
+              {.abs_sum = define(layer, g, h, weight, Numbers::kAbsolute),
+               .terms = terms(g, layer->options.in_features) + 8,
+               .storage = dtype.scalar,
+               .operand_epsilon = 2 * dtype.epsilon});
+}
+
+TEST(GraphConv, edge_weights_multiply_the_messages_and_leave_the_degrees_alone_in_every_dtype) {
+  const Topology g = connected(10, 10, 30, 3);
+  for (const DTypeInfo& dtype : dtypes()) {
+    const at::Tensor weight = uniform({g.num_edges()}, dtype.scalar, 4);
+    for (const DegreeNorm norm : kNorms) {
+      for (const auto& [in, out] : {std::pair(2, 5), std::pair(5, 2)}) {
+        SCOPED_TRACE(testing::Message() << dtype.name << ", " << static_cast<int>(norm));
+        GraphConv layer =
+            make({.in_features = in, .out_features = out, .norm = norm}, dtype.scalar);
+        const at::Tensor h = uniform({10, in}, dtype.scalar, 5);
+        const at::Tensor got = layer(g, h, weight);
+        EXPECT_EQ(got.scalar_type(), dtype.scalar);
+        EXPECT_TRUE(agrees(got, layer, g, h, weight));
+        EXPECT_FALSE(agrees(define(layer, g, h), layer, g, h, weight));
+        EXPECT_TRUE(same_bits(layer(g, h, weight.unsqueeze(1)), got));
+      }
+    }
+  }
+}
+
+TEST(GraphConv, stays_within_its_rounding_in_every_dtype) {
+  const Topology g = connected(20, 20, 100, 6);
+  for (const DTypeInfo& dtype : dtypes()) {
+    for (const auto& [in, out] : {std::pair(3, 6), std::pair(6, 3)}) {
+      SCOPED_TRACE(dtype.name);
+      GraphConv layer = make({.in_features = in, .out_features = out}, dtype.scalar);
+      const at::Tensor h = uniform({20, in}, dtype.scalar, 7);
+      const at::Tensor got = layer(g, h);
+      EXPECT_EQ(got.scalar_type(), dtype.scalar);
+      EXPECT_TRUE(agrees(got, layer, g, h));
+    }
+  }
+}
+
+TEST(GraphConv, gradients_agree_with_differences) {
+  const Topology g = connected(6, 4, 9, 8);
+  for (const DegreeNorm norm : kNorms) {
+    for (const auto& [in, out] : {std::pair(2, 3), std::pair(3, 2)}) {
+      GraphConv layer = make({.in_features = in, .out_features = out, .norm = norm});
+      const auto function = [&](const std::vector<at::Tensor>& inputs) {
+        layer->weight = inputs[1];
+        layer->bias = inputs[2];
+        return layer(g, inputs[0], inputs[3]);
+      };
+      EXPECT_TRUE(gradcheck(
+          function, {uniform({6, in}, at::kDouble, 9), uniform({in, out}, at::kDouble, 10),
+                     uniform({out}, at::kDouble, 11), uniform({g.num_edges()}, at::kDouble, 12)}));
+    }
+  }
+}
+
+TEST(GraphConv, sparse_rows_give_the_values_and_weight_gradients_of_dense_ones) {
+  const Topology g = connected(10, 10, 30, 13);
+  for (const auto& [in, out] : {std::pair(4, 6), std::pair(6, 4)}) {
+    GraphConv layer = make({.in_features = in, .out_features = out});
+    const at::Tensor h = sparse_numbers({10, in}, 14),
+                     upstream = uniform({10, out}, at::kDouble, 15);
+    const auto run = [&](const at::Tensor& rows) {
+      const at::Tensor value = layer(g, rows);
+      const auto gradients =
+          torch::autograd::grad({value}, {layer->weight, layer->bias}, {upstream});
+      return std::vector<at::Tensor>{value, gradients[0], gradients[1]};
+    };
+    const auto dense = run(h), sparse = run(h.to_sparse_csr());
+    for (std::size_t i = 0; i < dense.size(); ++i) {
+      EXPECT_TRUE(near_terms(sparse[i], dense[i], 10 * terms(g, in)));
+    }
+  }
+}
+
+/// The edges of g whose numbers are in `edges`, with the degrees in g.
+Topology sample_of(const Topology& g, const std::vector<std::int64_t>& edges) {
+  const at::Tensor kept = ids(edges);
+  return Topology::from_coo(g.src().index_select(0, kept), g.dst().index_select(0, kept),
+                            g.num_src(), g.num_dst())
+      .with_parent_degrees(g.in_degrees(), g.out_degrees());
+}
+
+/// DGL's formula by the degrees of the sample, in double.
+TEST(GraphConv, on_a_sample_divides_by_the_degrees_of_the_sample_as_dgl_does) {
+  const Topology g = connected(9, 5, 20, 22);
+  std::vector<std::int64_t> edges;
+  for (std::int64_t e = 0; e < g.num_edges(); e += 2) edges.push_back(e);
+  const Topology sample = sample_of(g, edges);
+  const at::Tensor h = uniform({9, 3}, at::kDouble, 23);
+  const at::Tensor weight = uniform({sample.num_edges()}, at::kDouble, 24);
+  for (const DegreeNorm norm : kNorms) {
+    GraphConv layer(3, 4, {.norm = norm, .allow_zero_in_degree = true});
+    randomise(*layer, at::kDouble);
+    EXPECT_TRUE(near_terms(layer(sample, h), define(layer, sample, h), terms(g, 3)));
+    EXPECT_TRUE(
+        near_terms(layer(sample, h, weight), define(layer, sample, h, weight), terms(g, 3)));
+    if (norm == DegreeNorm::kNone) continue;
+    layer->options.parent_degrees = true;
+    EXPECT_FALSE(near_terms(layer(sample, h), define(layer, sample, h), terms(g, 3)));
+  }
+}
+
+GraphConv make_estimator(std::int64_t out_features, DegreeNorm norm) {
+  return make({.in_features = 3,
+               .out_features = out_features,
+               .norm = norm,
+               .allow_zero_in_degree = true,
+               .parent_degrees = true});
+}
+
+TEST(GraphConv, a_sample_of_every_edge_gives_the_result_of_the_whole_graph) {
+  const Topology g = connected(9, 5, 20, 22);
+  std::vector<std::int64_t> all = values(at::arange(g.num_edges(), on_device()));
+  const Topology sample = sample_of(g, all);
+  const at::Tensor h = uniform({9, 3}, at::kDouble, 23);
+  const at::Tensor weight = uniform({g.num_edges()}, at::kDouble, 24);
+  for (const DegreeNorm norm : kNorms) {
+    GraphConv layer = make_estimator(4, norm);
+    EXPECT_TRUE(near_terms(layer(sample, h), layer(g, h), terms(g, 3)));
+    EXPECT_TRUE(near_terms(layer(sample, h, weight), layer(g, h, weight), terms(g, 3)));
+  }
+}
+
+/// Edges from each of `num_sources` sources into destination 0, and some that change the degrees of
+/// the sources.
+Topology star_with_degrees(std::int64_t num_sources) {
+  std::vector<std::int64_t> src, dst;
+  for (std::int64_t u = 0; u < num_sources; ++u) {
+    src.push_back(u);
+    dst.push_back(0);
+  }
+  for (std::int64_t u = 0; u < num_sources; ++u) {
+    for (std::int64_t i = 0; i <= u; ++i) {
+      src.push_back(u);
+      dst.push_back(1);
+    }
+  }
+  return topology_of(src, dst, num_sources, 2);
+}
+
+TEST(GraphConv, the_mean_over_all_samples_of_a_size_is_the_result_of_the_whole_graph) {
+  constexpr std::int64_t kSources = 5;
+  const Topology g = star_with_degrees(kSources);
+  const at::Tensor h = uniform({kSources, 3}, at::kDouble, 25);
+  for (const DegreeNorm norm : {DegreeNorm::kBoth, DegreeNorm::kRight, DegreeNorm::kLeft}) {
+    GraphConv layer = make_estimator(4, norm);
+    const at::Tensor expected = layer(g, h)[0];
+    for (std::int64_t size = 1; size <= kSources; ++size) {
+      SCOPED_TRACE(testing::Message() << static_cast<int>(norm) << ": " << size << " drawn");
+      at::Tensor sum = at::zeros_like(expected);
+      std::int64_t samples = 0;
+      for (unsigned subset = 0; subset < 1U << kSources; ++subset) {
+        std::vector<std::int64_t> edges;
+        for (std::int64_t u = 0; u < kSources; ++u) {
+          if ((subset >> u & 1U) != 0) edges.push_back(u);
+        }
+        if (static_cast<std::int64_t>(edges.size()) != size) continue;
+        edges.push_back(kSources);  // an edge of destination 1, which needs one
+        sum += layer(sample_of(g, edges), h)[0];
+        ++samples;
+      }
+      EXPECT_TRUE(near_terms(sum / samples, expected, 100));
+    }
+  }
+}
+
+TEST(GraphConv, without_a_norm_a_sample_sums_what_was_drawn) {
+  const Topology g = star_with_degrees(4), sample = sample_of(g, {1, 3, 4});
+  const at::Tensor h = uniform({4, 3}, at::kDouble, 26);
+  GraphConv layer = make_estimator(4, DegreeNorm::kNone);
+  EXPECT_TRUE(near_terms(layer(sample, h), define(layer, sample, h), terms(g, 3)));
+}
+
+TEST(GraphConv, a_node_of_which_nothing_was_drawn_gets_the_bias) {
+  const Topology g = star_with_degrees(4), sample = sample_of(g, {0, 2});
+  const at::Tensor h = uniform({4, 3}, at::kDouble, 27);
+  for (const DegreeNorm norm : kNorms) {
+    GraphConv layer = make_estimator(2, norm);
+    EXPECT_TRUE(exact(layer(sample, h)[1], layer->bias));
+    layer->options.allow_zero_in_degree = false;
+    EXPECT_TRUE(mentions(error_of([&] { layer(sample, h); }), "allow_zero_in_degree"));
+  }
+}
+
+TEST(GraphConv, nodes_without_in_edges_are_an_error_that_says_what_to_do) {
+  GraphConv layer = make({.in_features = 2, .out_features = 3});
+  const at::Tensor h = uniform({4, 2}, at::kDouble, 16);
+  const std::string text = error_of([&] { layer(four_nodes(), h); });
+  EXPECT_TRUE(mentions(text, "GraphConv"));
+  EXPECT_TRUE(mentions(text, "add_self_loop"));
+  EXPECT_TRUE(mentions(text, "allow_zero_in_degree"));
+}
+
+TEST(GraphConv, allowed_nodes_without_in_edges_get_the_bias) {
+  for (const auto& [in, out] : {std::pair(2, 3), std::pair(3, 2)}) {
+    GraphConv layer = make({.in_features = in, .out_features = out, .allow_zero_in_degree = true});
+    const at::Tensor h = uniform({4, in}, at::kDouble, 17);
+    const at::Tensor got = layer(four_nodes(), h);
+    EXPECT_TRUE(exact(got[0], layer->bias));
+    EXPECT_TRUE(exact(got[3], layer->bias));
+    EXPECT_TRUE(near_terms(got, define(layer, four_nodes(), h), 16));
+  }
+}
+
+TEST(GraphConv, runs_without_edges_and_without_nodes_in_every_dtype) {
+  for (const DTypeInfo& dtype : dtypes()) {
+    for (const std::int64_t num_nodes : {0, 5}) {
+      SCOPED_TRACE(testing::Message() << dtype.name << ", " << num_nodes << " nodes");
+      const Topology g = topology_of({}, {}, num_nodes, num_nodes);
+      for (const auto& [in, out] : {std::pair(2, 3), std::pair(3, 2)}) {
+        GraphConv layer = make(
+            {.in_features = in, .out_features = out, .allow_zero_in_degree = true}, dtype.scalar);
+        const at::Tensor h = leaf(uniform({num_nodes, in}, dtype.scalar, 18));
+        const at::Tensor got = layer(g, h);
+        EXPECT_EQ(got.scalar_type(), dtype.scalar);
+        EXPECT_TRUE(exact(got, layer->bias.expand({num_nodes, out})));
+        got.sum().backward();
+        EXPECT_TRUE(exact(h.grad(), at::zeros({num_nodes, in})));
+      }
+    }
+  }
+}
+
+TEST(GraphConv, has_the_parameters_of_dgl) {
+  const GraphConv layer(GraphConvOptions{.in_features = 30, .out_features = 20});
+  EXPECT_EQ(parameter_shapes(*layer), (std::set<std::string>{"weight [30, 20]", "bias [20]"}));
+  const double bound = std::sqrt(6.0 / (30 + 20));
+  const double largest = layer->weight.abs().max().item<double>();
+  EXPECT_LE(largest, bound);
+  EXPECT_GT(largest, bound * 0.95);  // 600 draws: all below with probability 0.95^600
+  EXPECT_TRUE(exact(layer->bias, at::zeros({20})));
+
+  const GraphConv bare(GraphConvOptions{.in_features = 3, .out_features = 2, .bias = false});
+  EXPECT_EQ(parameter_shapes(*bare), (std::set<std::string>{"weight [3, 2]"}));
+}
+
+TEST(GraphConv, applies_the_activation_last_and_takes_a_graph) {
+  const Graph g(connected(5, 5, 10, 19));
+  const at::Tensor h = uniform({5, 3}, at::kDouble, 20);
+  const auto negate = [](const at::Tensor& x) { return -x; };
+  GraphConv plain = make({.in_features = 3, .out_features = 2});
+  GraphConv active = make({.in_features = 3, .out_features = 2, .activation = negate});
+  EXPECT_TRUE(exact(active(g, h), -plain(g, h)));
+}
+
+TEST(GraphConv, wrong_arguments_are_errors_that_name_them) {
+  EXPECT_TRUE(
+      mentions(error_of([] { GraphConv(GraphConvOptions{.in_features = 3}); }), "out_features"));
+  EXPECT_TRUE(
+      mentions(error_of([] { GraphConv(GraphConvOptions{.out_features = 3}); }), "in_features"));
+  const Topology g = connected(5, 5, 10, 21);
+  GraphConv layer = make({.in_features = 3, .out_features = 2});
+  const auto error = [&](const at::Tensor& h, const at::Tensor& weight = {}) {
+    return error_of([&] { layer(g, h, weight); });
+  };
+  for (const at::Tensor& h :
+       {at::zeros({5, 4}, on_device(at::kDouble)), at::zeros({4, 3}, on_device(at::kDouble)),
+        at::zeros({5}, on_device(at::kDouble)), at::zeros({5, 3}, on_device(at::kLong))}) {
+    const std::string text = error(h);
+    EXPECT_TRUE(mentions(text, "GraphConv"));
+    EXPECT_TRUE(mentions(text, "[5,3]"));
+    EXPECT_TRUE(mentions(text, fmt::format("[{}]", fmt::join(h.sizes(), ","))));
+  }
+  EXPECT_TRUE(mentions(error({}), "undefined"));
+  const at::Tensor h = at::zeros({5, 3}, on_device(at::kDouble));
+  EXPECT_TRUE(mentions(error(h, at::zeros({14}, on_device(at::kDouble))), "edge_weight[15]"));
+  EXPECT_TRUE(mentions(error(h, at::zeros({15, 2}, on_device(at::kDouble))), "edge_weight[15]"));
+  EXPECT_TRUE(mentions(error(h, at::zeros({15}, on_device(at::kLong))), "edge_weight[15]"));
+  Frame edges("edge", 15, test_device());
+  edges["weight"] = at::zeros({15}, on_device(at::kDouble));
+  EXPECT_TRUE(mentions(error(h, edges["wieght"]), "edgecolumn'wieght'ismissing;thereare:weight"));
+}
+
+TEST(GraphConv, an_external_weight_takes_the_place_of_the_parameter) {
+  const Topology g = connected(9, 5, 20, 41);
+  for (const auto& [in, out] : {std::pair(3, 7), std::pair(7, 3)}) {
+    GraphConv own = make({.in_features = in, .out_features = out});
+    GraphConv without = make({.in_features = in, .out_features = out, .weight = false});
+    EXPECT_EQ(parameter_shapes(*without).size(), 1U);
+    without->bias.set_data(own->bias.detach().clone());
+    const at::Tensor h = uniform({9, in}, at::kDouble, 42);
+    const at::Tensor factors = uniform({g.num_edges()}, at::kDouble, 43);
+    EXPECT_TRUE(same_bits(without(g, h, at::Tensor(), own->weight), own(g, h)));
+    EXPECT_TRUE(same_bits(without(g, h, factors, own->weight), own(g, h, factors)));
+    const auto function = [&](const std::vector<at::Tensor>& given) {
+      return without(g, given[0], given[2], given[1]);
+    };
+    EXPECT_TRUE(gradcheck(function, {h, uniform({in, out}, at::kDouble, 44), factors}));
+  }
+}
+
+TEST(GraphConv, without_any_weight_only_aggregates) {
+  const Topology g = connected(9, 5, 20, 45);
+  GraphConv layer = make({.in_features = 4, .out_features = 4, .weight = false});
+  GraphConv identity = make({.in_features = 4, .out_features = 4});
+  identity->bias.set_data(layer->bias.detach().clone());
+  identity->weight.set_data(at::eye(4, on_device(at::kDouble)));
+  const at::Tensor h = sparse_numbers({9, 4}, 46);
+  EXPECT_TRUE(near_terms(layer(g, h), define(identity, g, h), terms(g, 4)));
+  EXPECT_TRUE(near_terms(layer(g, h.to_sparse_csr()), define(identity, g, h), terms(g, 4)));
+}
+
+TEST(GraphConv, wrong_external_weights_are_errors) {
+  const Topology g = connected(5, 5, 10, 47);
+  const at::Tensor h = uniform({5, 3}, at::kDouble, 48), none;
+  const at::Tensor fits = uniform({3, 2}, at::kDouble, 49);
+  GraphConv own = make({.in_features = 3, .out_features = 2});
+  GraphConv without = make({.in_features = 3, .out_features = 2, .weight = false});
+  EXPECT_TRUE(mentions(error_of([&] { own(g, h, none, fits); }), "expectednoexternal_weight"));
+  EXPECT_TRUE(mentions(error_of([&] { without(g, h); }), "expectedexternal_weight[3,2]"));
+  EXPECT_TRUE(mentions(error_of([&] { without(g, h, none, fits.t()); }),
+                       "expectedfloatingexternal_weight[3,2],gotfloat64[2,3]"));
+}
+
+}  // namespace
+}  // namespace mezzo::test::graph_conv_test

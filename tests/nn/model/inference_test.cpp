@@ -1,0 +1,208 @@
+#include "mezzo/nn/model/inference.h"
+
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include "mezzo/amp/precision.h"
+#include "mezzo/core/error.h"
+#include "mezzo/graph/graph.h"
+#include "mezzo/nn/model/model.h"
+
+#include "support/graphs.h"
+#include "support/nn_reference.h"
+
+namespace mezzo::test::inference_test {
+namespace {
+
+using nn::Model;
+using nn::ModelKind;
+using nn::ModelOptions;
+using nn::Normalization;
+
+constexpr std::int64_t kNodes = 60, kWidth = 5, kClasses = 3;
+
+/// With everything that differs between training and evaluation.
+Model make(ModelKind kind, std::int64_t num_layers = 3, at::ScalarType stored = at::kDouble) {
+  Model model(ModelOptions{.kind = kind,
+                           .in_features = kWidth,
+                           .hidden_features = 4,
+                           .out_features = kClasses,
+                           .num_layers = num_layers,
+                           .num_heads = 2,
+                           .dropout = 0.5,
+                           .normalization = Normalization::kBatch,
+                           .skip = true});
+  model->to(stored);
+  randomise(*model, stored, 1, at::kBFloat16);
+  return model;
+}
+
+const Graph& graph(IdWidth width = IdWidth::kInt32) {
+  const auto made = [](IdWidth wide) {
+    const Topology drawn = connected(kNodes, kNodes, 200, 1);
+    return Graph::from_coo(drawn.src(), drawn.dst(), kNodes, wide);
+  };
+  static const Graph narrow = made(IdWidth::kInt32), wide = made(IdWidth::kInt64);
+  return width == IdWidth::kInt32 ? narrow : wide;
+}
+
+at::Tensor features(at::ScalarType dtype = at::kDouble) {
+  return uniform({kNodes, kWidth}, at::kBFloat16, 2).to(dtype);
+}
+
+/// What the model gives on the whole graph in evaluation mode, without gradient.
+at::Tensor whole(Model& model, const at::Tensor& x) {
+  const bool training = model->is_training();
+  model->eval();
+  const at::Tensor logits = model(graph(), x).detach();
+  model->train(training);
+  return logits;
+}
+
+/// Two ways to the same sums: some thousands of roundings of numbers like the largest.
+testing::AssertionResult same_sums(const at::Tensor& got, const at::Tensor& expected) {
+  const at::Tensor size =
+      at::full(expected.sizes(), 1 + expected.abs().max().item<double>(), on_device(at::kDouble));
+  return near(got, expected, sum_bound(size, 1e4, expected.scalar_type()));
+}
+
+TEST(Inference, equals_the_whole_graph_for_every_batch_size_and_layout) {
+  for (const auto kind : {ModelKind::kGcn, ModelKind::kSage, ModelKind::kGat, ModelKind::kGin,
+                          ModelKind::kSgc, ModelKind::kMlp}) {
+    Model model = make(kind);
+    const at::Tensor x = features(), sparse = sparse_numbers({kNodes, kWidth}, 3);
+    const at::Tensor expected = whole(model, x), expected_of_sparse = whole(model, sparse);
+    for (const std::int64_t batch_size : {1, 7, 59, 60, 4096}) {
+      SCOPED_TRACE(testing::Message() << name_of(nn::ModelKinds{}, kind) << " by " << batch_size);
+      for (const IdWidth width : {IdWidth::kInt32, IdWidth::kInt64}) {
+        const at::Tensor logits =
+            inference(model, graph(width), x, {.batch_size = batch_size, .device = test_device()});
+        EXPECT_TRUE(same_sums(logits, expected));
+        EXPECT_FALSE(logits.requires_grad());
+      }
+      const at::Tensor wide = sparse.to_sparse_csr();
+      const at::Tensor narrow =
+          at::sparse_csr_tensor(wide.crow_indices().to(at::kInt), wide.col_indices().to(at::kInt),
+                                wide.values(), wide.sizes(), wide.options());
+      for (const at::Tensor& rows : {wide, narrow}) {
+        EXPECT_TRUE(same_sums(
+            inference(model, graph(), rows, {.batch_size = batch_size, .device = test_device()}),
+            expected_of_sparse));
+      }
+    }
+  }
+}
+
+TEST(Inference, takes_a_topology_and_remembered_degrees) {
+  Model model = make(ModelKind::kGcn);
+  const Topology sample =
+      graph().topology().with_parent_degrees(graph().in_degrees() + 3, graph().out_degrees() * 2);
+  const at::Tensor x = features();
+  EXPECT_TRUE(
+      same_sums(inference(model, sample, x, {.batch_size = 7, .device = test_device()}),
+                inference(model, sample, x, {.batch_size = kNodes, .device = test_device()})));
+}
+
+TEST(Inference, of_a_model_that_ignores_edges_reads_none) {
+  Model model = make(ModelKind::kMlp);
+  const Topology& made = graph().topology();
+  const Topology unread = Topology::from_coo(made.src(), made.dst(), kNodes, kNodes);
+  const std::int64_t bytes = unread.memory_bytes();
+  EXPECT_TRUE(
+      same_sums(inference(model, unread, features(), {.batch_size = 7, .device = test_device()}),
+                whole(model, features())));
+  EXPECT_EQ(unread.memory_bytes(), bytes);
+}
+
+TEST(Inference, takes_nodes_without_edges_and_no_nodes) {
+  for (const std::int64_t num_nodes : {0, 1, 5}) {
+    Model model = make(ModelKind::kSage);
+    const at::Tensor x = uniform({num_nodes, kWidth}, at::kDouble, 4);
+    model->eval();
+    const at::Tensor logits =
+        inference(model, isolated_graph(num_nodes), x, {.batch_size = 2, .device = test_device()});
+    EXPECT_EQ(logits.sizes(), at::IntArrayRef({num_nodes, kClasses}));
+    if (num_nodes > 0) {
+      EXPECT_TRUE(same_sums(logits, model(isolated_graph(num_nodes), x).detach()));
+    }
+  }
+}
+
+TEST(Inference, widens_features_to_the_dtype_of_the_model) {
+  Model model = make(ModelKind::kSage, 2, at::kFloat);
+  const at::Tensor x = integers({kNodes, kWidth}, at::kFloat, 5);
+  for (const std::int64_t batch_size : {7, 60}) {
+    const at::Tensor expected =
+        inference(model, graph(), x, {.batch_size = batch_size, .device = test_device()});
+    EXPECT_EQ(expected.scalar_type(), at::kFloat);
+    for (const at::ScalarType dtype : {at::kBFloat16, at::kHalf, at::kDouble}) {
+      const at::Tensor got = inference(model, graph(), x.to(dtype),
+                                       {.batch_size = batch_size, .device = test_device()});
+      EXPECT_TRUE(same_bits(got, expected)) << c10::toString(dtype);
+    }
+  }
+}
+
+TEST(Inference, under_mixed_precision_gives_what_the_layers_give) {
+  Model model = make(ModelKind::kSage, 1, at::kFloat);
+  const at::Tensor x = features(at::kFloat);
+  const amp::PrecisionScope scope(amp::Precision::kBFloat16, test_device());
+  const at::Tensor expected = whole(model, x);
+  for (const std::int64_t batch_size : {7, 60}) {
+    const at::Tensor logits =
+        inference(model, graph(), x, {.batch_size = batch_size, .device = test_device()});
+    EXPECT_EQ(logits.scalar_type(), expected.scalar_type());
+    EXPECT_EQ(logits.scalar_type(), at::kBFloat16);
+  }
+}
+
+TEST(Inference, leaves_every_part_of_the_model_in_its_mode) {
+  Model model = make(ModelKind::kGcn);
+  model->train();
+  const auto parts = model->named_children();
+  parts["norm0"]->eval();  // frozen
+  const auto expect_modes = [&] {
+    EXPECT_TRUE(model->is_training());
+    EXPECT_TRUE(parts["layer0"]->is_training());
+    EXPECT_FALSE(parts["norm0"]->is_training());
+    EXPECT_TRUE(parts["norm1"]->is_training());
+  };
+  for (const std::int64_t batch_size : {7, 60}) {
+    inference(model, graph(), features(), {.batch_size = batch_size, .device = test_device()});
+    expect_modes();
+    error_of([&] {  // nodes without in-edges
+      inference(model, isolated_graph(kNodes), features(),
+                {.batch_size = batch_size, .device = test_device()});
+    });
+    expect_modes();
+  }
+  model->eval();
+  inference(model, graph(), features(), {.batch_size = 7, .device = test_device()});
+  EXPECT_FALSE(model->is_training());
+}
+
+TEST(Inference, wrong_arguments_are_errors_that_name_them) {
+  Model model = make(ModelKind::kSage);
+  const at::Tensor x = features();
+  for (const std::int64_t batch_size : {std::int64_t{0}, std::int64_t{-5}}) {
+    const auto text = error_of(
+        [&] { inference(model, graph(), x, {.batch_size = batch_size, .device = test_device()}); });
+    EXPECT_TRUE(mentions(text, "inference:expectedabatch_sizeofatleast1,got"));
+  }
+  for (const at::Tensor& wrong : {x.slice(0, 1), x.slice(1, 1), x.to(at::kLong), at::Tensor()}) {
+    const auto text = error_of(
+        [&] { inference(model, graph(), wrong, {.batch_size = 7, .device = test_device()}); });
+    EXPECT_TRUE(mentions(text, "inference:expectedfloatingh[60,5]"));
+  }
+  const auto wide =
+      error_of([&] { inference(model, connected(9, 5, 20, 5), x, {.device = test_device()}); });
+  EXPECT_TRUE(mentions(wide, "inference:expectedagraphofonesetofnodes,got9sourcesand5"));
+  Model none{nullptr};
+  EXPECT_TRUE(mentions(error_of([&] { inference(none, graph(), x); }), "expectedamodel,gotnone"));
+  const auto device =
+      error_of([&] { inference(model, graph(), x, {.device = at::Device(at::kMeta)}); });
+  EXPECT_TRUE(mentions(device, "inference:expectedaCPUorCUDAdevice,gotmeta"));
+}
+
+}  // namespace
+}  // namespace mezzo::test::inference_test

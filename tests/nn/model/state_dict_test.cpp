@@ -1,0 +1,224 @@
+#include "mezzo/nn/model/state_dict.h"
+
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <ATen/ATen.h>
+#include <ATen/core/Dict.h>
+#include <ATen/core/ivalue.h>
+#include <gtest/gtest.h>
+#include <torch/nn/modules/batchnorm.h>
+#include <torch/nn/modules/container/sequential.h>
+#include <torch/nn/modules/linear.h>
+#include <torch/serialize.h>
+
+#include "mezzo/core/error.h"
+#include "mezzo/nn/conv/gcn2_conv.h"
+#include "mezzo/nn/conv/gin_conv.h"
+#include "mezzo/nn/conv/graph_conv.h"
+#include "mezzo/nn/conv/sage_conv.h"
+
+#include "support/nn_reference.h"
+#include "support/npy_writer.h"
+
+namespace mezzo::test::state_dict_test {
+namespace {
+
+using Entries = std::vector<std::pair<std::string, at::Tensor>>;
+using nn::GINConv;
+using nn::GINConvOptions;
+using nn::GraphConv;
+using nn::GraphConvOptions;
+using nn::load_state_dict;
+using nn::SAGEConv;
+using nn::SAGEConvOptions;
+
+std::string bytes_of(const c10::IValue& value) {
+  const std::vector<char> bytes = torch::pickle_save(value);
+  return std::string(bytes.begin(), bytes.end());
+}
+
+/// What torch.save(dict) writes.
+std::string saved(const Entries& entries) {
+  c10::Dict<std::string, at::Tensor> dict;
+  for (const auto& [name, tensor] : entries) dict.insert(name, tensor);
+  return bytes_of(dict);
+}
+
+/// The parameters and buffers of the module, copied to the CPU.
+Entries entries_of(const torch::nn::Module& module) {
+  Entries entries;
+  const auto add = [&](const auto& items) {
+    for (const auto& item : items) {
+      entries.emplace_back(item.key(), item.value().detach().cpu().clone());
+    }
+  };
+  add(module.named_parameters());
+  add(module.named_buffers());
+  return entries;
+}
+
+testing::AssertionResult same_entries(const Entries& a, const Entries& b) {
+  if (a.size() != b.size()) return testing::AssertionFailure() << a.size() << ", " << b.size();
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    if (a[i].first != b[i].first) {
+      return testing::AssertionFailure() << a[i].first << ", " << b[i].first;
+    }
+    const auto same = same_bits(a[i].second, b[i].second);
+    if (!same) return testing::AssertionFailure() << a[i].first << ": " << same.message();
+  }
+  return testing::AssertionSuccess();
+}
+
+/// Another module of the same kind gets the numbers of `from` by way of a file.
+template <class Module>
+void expect_carried(const Module& from, Module to) {
+  const TempFolder folder;
+  to->to(test_device());
+  const Entries expected = entries_of(*from);
+  load_state_dict(*to, folder.write("model.pt", saved(expected)));
+  EXPECT_TRUE(same_entries(entries_of(*to), expected));
+  for (const at::Tensor& parameter : to->parameters()) {
+    EXPECT_TRUE(parameter.requires_grad());
+    EXPECT_EQ(parameter.device(), test_device());
+  }
+}
+
+TEST(StateDict, carries_the_parameters_and_buffers_of_layers_over) {
+  const auto graph_conv = [] {
+    return GraphConv(GraphConvOptions{.in_features = 3, .out_features = 4});
+  };
+  expect_carried(graph_conv(), graph_conv());
+  const auto lstm = [] {
+    return SAGEConv(
+        SAGEConvOptions{.in_features = 3, .out_features = 4, .aggregator = nn::Aggregator::kLstm});
+  };
+  expect_carried(lstm(), lstm());
+  for (const bool learn_eps : {false, true}) {
+    const auto gin = [&](double eps) {
+      return GINConv(GINConvOptions{.initial_eps = eps, .learn_eps = learn_eps},
+                     torch::nn::Sequential(torch::nn::Linear(3, 4), torch::nn::BatchNorm1d(4)));
+    };
+    expect_carried(gin(0.5), gin(0));
+  }
+  const auto gcn2 = [] {
+    return nn::GCN2Conv(
+        nn::GCN2ConvOptions{.in_features = 3, .layer = 2, .project_initial_features = false});
+  };
+  expect_carried(gcn2(), gcn2());
+}
+
+TEST(StateDict, numbers_get_the_dtype_of_the_module) {
+  const TempFolder folder;
+  for (const DTypeInfo& dtype : dtypes()) {
+    GraphConv layer = placed(GraphConv(GraphConvOptions{.in_features = 3, .out_features = 2}));
+    layer->to(dtype.scalar);
+    const at::Tensor weight = uniform({3, 2}, at::kDouble, 1), bias = integers({2}, at::kLong, 2);
+    load_state_dict(*layer, folder.write("model.pt", saved({{"weight", weight}, {"bias", bias}})));
+    EXPECT_EQ(layer->weight.scalar_type(), dtype.scalar);
+    EXPECT_TRUE(exact_rounded(layer->weight, weight));
+    EXPECT_TRUE(exact(layer->bias, bias));
+  }
+}
+
+TEST(StateDict, views_are_read_as_what_they_show) {
+  const TempFolder folder;
+  GraphConv layer = placed(GraphConv(GraphConvOptions{.in_features = 3, .out_features = 2}));
+  const at::Tensor wide = uniform({2, 5}, at::kFloat, 3);
+  const at::Tensor weight = wide.narrow(1, 1, 3).t(), bias = wide[0].narrow(0, 2, 2);
+  load_state_dict(*layer, folder.write("model.pt", saved({{"bias", bias}, {"weight", weight}})));
+  EXPECT_TRUE(exact(layer->weight, weight));
+  EXPECT_TRUE(exact(layer->bias, bias));
+}
+
+/// The text of the InvalidArgument for a file of these entries, which leaves the module as it is.
+std::string refusal(torch::nn::Module& module, const Entries& entries) {
+  const TempFolder folder;
+  const std::string path = folder.write("model.pt", saved(entries));
+  const Entries before = entries_of(module);
+  const std::string text = error_of([&] { load_state_dict(module, path); });
+  EXPECT_TRUE(mentions(text, "load_state_dict:expectedin" + path));
+  EXPECT_TRUE(same_entries(entries_of(module), before));
+  return text;
+}
+
+TEST(StateDict, other_names_shapes_and_kinds_of_numbers_are_errors_that_change_nothing) {
+  SAGEConv layer = placed(SAGEConv(SAGEConvOptions{.in_features = 3, .out_features = 2}));
+  const at::Tensor neigh = at::ones({2, 3}), own = at::ones({2, 3}), bias = at::ones({2});
+  // As DGL had them before 1.0.
+  const std::string old =
+      refusal(*layer, {{"bias", bias}, {"fc_neigh.weight", neigh}, {"fc_self.weight", own}});
+  EXPECT_TRUE(mentions(old, "allbut[fc_self.bias],andbesidethem[bias]"));
+  EXPECT_TRUE(mentions(refusal(*layer, {}),
+                       "allbut[fc_neigh.weight,fc_self.bias,fc_self.weight],andbesidethem[]"));
+  const auto with_bias = [&](const at::Tensor& given) {
+    return refusal(*layer,
+                   {{"fc_neigh.weight", neigh}, {"fc_self.weight", own}, {"fc_self.bias", given}});
+  };
+  const at::Tensor quantized = at::quantize_per_tensor(at::ones({2}), 0.5, 0, at::kQInt8);
+  for (const at::Tensor& given : {at::ones({3}), at::ones({1, 2}), at::ones({2}, at::kComplexFloat),
+                                  at::scalar_tensor(1.0), quantized}) {
+    const std::string text = with_bias(given);
+    EXPECT_TRUE(mentions(text, "'fc_self.bias'asthemodule'sfloat32[2],got"));
+  }
+
+  torch::nn::BatchNorm1d norm(2);
+  norm->to(test_device());
+  Entries floating = entries_of(*norm);
+  for (auto& [name, tensor] : floating) tensor = tensor.to(at::kFloat);
+  EXPECT_TRUE(mentions(refusal(*norm, floating), "'num_batches_tracked'asthemodule'sint64[],got"));
+}
+
+/// The text of the IoError for the file, which leaves the module as it is.
+std::string fault(const std::string& path) {
+  GraphConv layer(GraphConvOptions{.in_features = 3, .out_features = 2});
+  const Entries before = entries_of(*layer);
+  const std::string text = error_of<IoError>([&] { load_state_dict(*layer, path); });
+  EXPECT_TRUE(mentions(text, path));
+  EXPECT_TRUE(same_entries(entries_of(*layer), before));
+  return text;
+}
+
+TEST(StateDict, files_that_are_not_there_or_of_another_kind_are_errors) {
+  const TempFolder folder;
+  EXPECT_TRUE(mentions(fault(folder.path("nothing.pt")), "nosuchfile"));
+  EXPECT_TRUE(mentions(fault(folder.path()), "notaregularfile"));
+  const std::string expected = "torch.save(dict(model.state_dict()),path)";
+  EXPECT_TRUE(mentions(fault(folder.write("empty", "")), expected));
+  EXPECT_TRUE(mentions(fault(folder.write("text", std::string(1000, 'x'))), expected));
+  const at::Tensor tensor = at::ones({2});
+  EXPECT_TRUE(mentions(fault(folder.write("tensor", bytes_of(tensor))), "holdsnodict"));
+  EXPECT_TRUE(
+      mentions(fault(folder.write("list", bytes_of(c10::IValue(std::vector<at::Tensor>{tensor})))),
+               "holdsnodict"));
+  c10::Dict<std::int64_t, at::Tensor> numbered;
+  numbered.insert(1, tensor);
+  EXPECT_TRUE(mentions(fault(folder.write("numbered", bytes_of(numbered))), "keysarenonames"));
+  c10::Dict<std::string, std::int64_t> counts;
+  counts.insert("epoch", 3);
+  EXPECT_TRUE(mentions(fault(folder.write("counts", bytes_of(counts))), "under'epoch'"));
+  EXPECT_TRUE(mentions(fault(folder.write("array.npz", npz_bytes({{"a", "b"}}))), expected));
+}
+
+TEST(StateDict, truncated_and_corrupt_files_are_errors) {
+  const TempFolder folder;
+  const at::Tensor weight = at::full({3, 2}, 0.4375), bias = at::zeros({2});
+  const std::string whole = saved({{"weight", weight}, {"bias", bias}});
+  const std::size_t sizes[] = {1, 64, whole.size() / 2, whole.size() - 30, whole.size() - 1};
+  for (const std::size_t size : sizes) {
+    SCOPED_TRACE(size);
+    fault(folder.write("truncated.pt", std::string_view(whole).substr(0, size)));
+  }
+  // One of the weights: libtorch itself would take it.
+  const auto* const data = reinterpret_cast<const char*>(weight.const_data_ptr<float>());
+  const std::size_t place = whole.find(std::string(data, sizeof(float) * 6));
+  ASSERT_NE(place, std::string::npos);
+  std::string flipped = whole;
+  flipped[place] = static_cast<char>(~flipped[place]);
+  EXPECT_TRUE(mentions(fault(folder.write("flipped.pt", flipped)), "corrupt"));
+}
+
+}  // namespace
+}  // namespace mezzo::test::state_dict_test

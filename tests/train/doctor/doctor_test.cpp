@@ -1,0 +1,309 @@
+#include "mezzo/train/doctor/doctor.h"
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "mezzo/core/error.h"
+
+#include "support/npy_writer.h"
+#include "train/synthetic.h"
+
+namespace mezzo {
+namespace {
+
+using nlohmann::json;
+using test::two_rings;
+
+/// A job that is learnt in a few steps.
+DoctorOptions job() {
+  DoctorOptions options;
+  options.training.hidden = 8;
+  options.training.seed = 3;
+  options.training.learning_rate = 0.05;
+  options.training.dropout = 0.1;
+  options.training.weight_decay = 0;
+  return options;
+}
+
+/// Features of about 10, scaled by 1e4: beyond float16. The normalization brings what comes after
+/// the first layer back into its range.
+Dataset overflowing_rings() {
+  Dataset data = two_rings();
+  data.features = data.features * 10 * 1e4;
+  return data;
+}
+
+DoctorOptions overflowing_job() {
+  DoctorOptions options = job();
+  options.training.normalization = nn::Normalization::kLayer;
+  return options;
+}
+
+/// All nodes train, so that a loss scaled by 1e-6 gives no logit a gradient that float16 can hold.
+Dataset all_training_rings() {
+  Dataset data = two_rings();
+  data.train_masks = at::ones_like(data.train_masks);
+  data.val_masks = at::zeros_like(data.val_masks);
+  data.test_masks = at::zeros_like(data.test_masks);
+  return data;
+}
+
+DoctorOptions underflowing_job() {
+  DoctorOptions options = job();
+  options.training.dropout = 0;
+  options.training.loss_factor = 1e-6;
+  return options;
+}
+
+const Finding* find(const Diagnosis& diagnosis, Finding::Kind kind) {
+  const auto found = std::find_if(diagnosis.findings.begin(), diagnosis.findings.end(),
+                                  [kind](const Finding& f) { return f.kind == kind; });
+  return found == diagnosis.findings.end() ? nullptr : &*found;
+}
+
+const Prescription& prescription(const Diagnosis& diagnosis, amp::Precision precision) {
+  return *std::find_if(diagnosis.prescriptions.begin(), diagnosis.prescriptions.end(),
+                       [precision](const Prescription& p) { return p.precision == precision; });
+}
+
+/// The options of a run by the prescription.
+TrainOptions by_prescription(TrainOptions options, const Diagnosis& diagnosis,
+                             const Prescription& chosen) {
+  const Trial& trial = diagnosis.trials[chosen.trial];
+  options.precision = trial.precision;
+  options.loss_scale = trial.loss_scale;
+  options.keep_float32 = trial.keep_float32;
+  options.epochs = 60;
+  return options;
+}
+
+TEST(Doctor, says_so_when_nothing_is_wrong) {
+  Dataset data = two_rings();
+  data.features = data.features * 0.1;  // the first dynamic scale then is not too large
+  const Diagnosis diagnosis = diagnose(data, job());
+  const std::string text = format_diagnosis(diagnosis);
+  EXPECT_TRUE(diagnosis.findings.empty()) << text;
+  EXPECT_NE(text.find("Nothing is wrong"), std::string::npos) << text;
+  ASSERT_EQ(diagnosis.prescriptions.size(), 3U);
+  for (const Prescription& each : diagnosis.prescriptions) {
+    EXPECT_TRUE(each.suited) << each.evidence;
+    EXPECT_TRUE(diagnosis.trials[each.trial].keep_float32.empty());
+  }
+  EXPECT_EQ(diagnosis.trials[prescription(diagnosis, amp::Precision::kBFloat16).trial].options(),
+            "--precision bf16");
+  for (const Trial& trial : diagnosis.trials) {
+    EXPECT_EQ(trial.losses.size(), 20U) << trial.options();
+    EXPECT_EQ(trial.skipped_steps, 0) << trial.options();
+    EXPECT_GT(trial.step_ms, 0) << trial.options();
+    EXPECT_GT(trial.peak_memory_bytes, 0) << trial.options();
+    EXPECT_FALSE(trial.places.empty()) << trial.options();
+  }
+}
+
+TEST(Doctor, its_trials_take_the_steps_of_the_trainer) {
+  const Diagnosis diagnosis = diagnose(two_rings(), job());
+  for (const Trial& trial : diagnosis.trials) {
+    TrainOptions options = job().training;
+    options.precision = trial.precision;
+    options.loss_scale = trial.loss_scale;
+    options.keep_float32 = trial.keep_float32;
+    options.epochs = 20;
+    const TrainReport report = train(two_rings(), options);
+    EXPECT_EQ(trial.losses, report.losses) << trial.options();
+    EXPECT_EQ(trial.skipped_steps, report.skipped_steps) << trial.options();
+    EXPECT_EQ(trial.final_loss_scale, report.final_loss_scale) << trial.options();
+  }
+}
+
+TEST(Doctor, finds_the_layer_that_overflows_and_its_remedy_works) {
+  const Dataset data = overflowing_rings();
+  const Diagnosis diagnosis = diagnose(data, overflowing_job());
+  const std::string text = format_diagnosis(diagnosis);
+  const Finding* overflow = find(diagnosis, Finding::Kind::kOverflow);
+  ASSERT_NE(overflow, nullptr) << text;
+  EXPECT_EQ(overflow->place, "layer0") << text;
+  EXPECT_NE(overflow->op.find("copy"), std::string::npos) << "the cast of the features: " << text;
+  EXPECT_NE(overflow->remedy.find("--precision fp16"), std::string::npos) << text;
+  EXPECT_NE(overflow->remedy.find("--keep-float32 layer0"), std::string::npos) << text;
+
+  const Prescription& float16 = prescription(diagnosis, amp::Precision::kFloat16);
+  ASSERT_TRUE(float16.suited) << text;
+  TrainOptions options = by_prescription(overflowing_job().training, diagnosis, float16);
+  EXPECT_EQ(options.keep_float32, std::vector<std::string>{"layer0"});
+  const TrainReport report = train(data, options);
+  EXPECT_EQ(report.skipped_steps, 0);
+  EXPECT_EQ(report.last.test, 1);
+  options.keep_float32.clear();
+  EXPECT_TRUE(test::throws<NumericError>([&] { train(data, options); }, {"diverged"}));
+}
+
+TEST(Doctor, an_overflow_of_every_layer_leaves_no_float16) {
+  DoctorOptions options = overflowing_job();
+  options.training.model = nn::ModelKind::kSgc;  // one layer
+  options.training.hidden.reset();
+  options.training.normalization = nn::Normalization::kNone;
+  const Diagnosis diagnosis = diagnose(overflowing_rings(), options);
+  const Prescription& float16 = prescription(diagnosis, amp::Precision::kFloat16);
+  EXPECT_FALSE(float16.suited);
+  EXPECT_NE(float16.evidence.find("layer0"), std::string::npos) << float16.evidence;
+  const Finding* overflow = find(diagnosis, Finding::Kind::kOverflow);
+  ASSERT_NE(overflow, nullptr);
+  EXPECT_EQ(overflow->remedy.find("fp16"), std::string::npos) << overflow->remedy;
+  EXPECT_NE(diagnosis.prescriptions[diagnosis.recommended.value()].precision,
+            amp::Precision::kFloat16);
+}
+
+TEST(Doctor, finds_where_gradients_underflow_and_its_remedy_works) {
+  const Dataset data = all_training_rings();
+  const Diagnosis diagnosis = diagnose(data, underflowing_job());
+  const std::string text = format_diagnosis(diagnosis);
+  const Finding* underflow = find(diagnosis, Finding::Kind::kUnderflow);
+  ASSERT_NE(underflow, nullptr) << text;
+  EXPECT_EQ(underflow->place, "after layer1") << text;
+  EXPECT_NE(underflow->op.find("copy"), std::string::npos) << "the cast to float16: " << text;
+  EXPECT_NE(underflow->remedy.find("--precision fp16 --loss-scale "), std::string::npos) << text;
+  EXPECT_EQ(find(diagnosis, Finding::Kind::kOverflow), nullptr) << text;
+
+  const Prescription& float16 = prescription(diagnosis, amp::Precision::kFloat16);
+  ASSERT_TRUE(float16.suited) << text;
+  TrainOptions options = by_prescription(underflowing_job().training, diagnosis, float16);
+  ASSERT_NE(options.loss_scale.kind, LossScale::Kind::kNone);
+  const TrainReport report = train(data, options);
+  EXPECT_EQ(report.skipped_steps, 0);
+  EXPECT_EQ(report.last.train, 1);
+  EXPECT_LT(report.losses.back(), report.losses.front() / 2);
+
+  options.loss_scale = parse_loss_scale("none");
+  const TrainReport untreated = train(data, options);
+  EXPECT_EQ(untreated.losses.back(), untreated.losses.front()) << "no weight has moved";
+}
+
+TEST(Doctor, a_job_that_diverges_in_float32_is_no_matter_of_precision) {
+  DoctorOptions options = job();
+  options.training.learning_rate = 1e38;
+  options.training.optimizer = OptimizerKind::kSgd;
+  const Diagnosis diagnosis = diagnose(two_rings(), options);
+  ASSERT_EQ(diagnosis.findings.size(), 1U);
+  EXPECT_EQ(diagnosis.findings[0].kind, Finding::Kind::kDivergence);
+  EXPECT_EQ(diagnosis.trials.size(), 1U);
+  EXPECT_NE(format_diagnosis(diagnosis).find("--lr"), std::string::npos);
+  const json report = json::parse(diagnosis_to_json(diagnosis));
+  EXPECT_FALSE(report["findings"].empty());
+  EXPECT_FALSE(diagnosis.recommended.has_value());
+  EXPECT_TRUE(report["recommendation"].is_null()) << report;
+  EXPECT_EQ(format_diagnosis(diagnosis).find("Recommended:"), std::string::npos);
+}
+
+TEST(Doctor, stops_when_asked_and_keeps_the_trials_that_ended) {
+  std::int64_t asked = 0;
+  DoctorCallbacks callbacks;
+  callbacks.should_stop = [&] { return ++asked == 40; };  // in the second trial
+  const Diagnosis diagnosis = diagnose(two_rings(), job(), callbacks);
+  EXPECT_TRUE(diagnosis.interrupted);
+  EXPECT_EQ(diagnosis.trials.size(), 1U);
+  EXPECT_NE(format_diagnosis(diagnosis).find("interrupted"), std::string::npos);
+  EXPECT_TRUE(json::parse(diagnosis_to_json(diagnosis))["recommendation"].is_null());
+}
+
+TEST(Doctor, a_trial_of_skipped_steps_alone_has_no_time) {
+  Diagnosis diagnosis;
+  diagnosis.interrupted = true;  // there are trials and nothing else
+  Trial& trial = diagnosis.trials.emplace_back();
+  trial.losses = {1.0};
+  trial.step_ms = std::nan("");
+  const std::string text = format_diagnosis(diagnosis);
+  EXPECT_EQ(text.find("nan"), std::string::npos) << text;
+  EXPECT_NE(text.find(" none "), std::string::npos) << text;
+  const json report = json::parse(diagnosis_to_json(diagnosis));
+  EXPECT_TRUE(report["trials"][0]["step_ms"].is_null()) << report;
+}
+
+TEST(Doctor, tells_every_watched_step) {
+  std::vector<std::string> trials;
+  std::vector<std::int64_t> steps;
+  DoctorCallbacks callbacks;
+  callbacks.on_step = [&](const std::string& trial, const EpochRecord& record) {
+    if (record.epoch == 1) trials.push_back(trial);
+    if (trials.size() == 1) steps.push_back(record.epoch);
+    EXPECT_EQ(record.epochs, 3);
+  };
+  DoctorOptions options = job();
+  options.steps = 3;
+  const Diagnosis diagnosis = diagnose(two_rings(), options, callbacks);
+  EXPECT_EQ(steps, (std::vector<std::int64_t>{1, 2, 3}));
+  ASSERT_EQ(trials.size(), diagnosis.trials.size());
+  for (std::size_t i = 0; i < trials.size(); ++i) {
+    EXPECT_EQ(trials[i], diagnosis.trials[i].options());
+  }
+}
+
+TEST(Doctor, what_is_its_own_to_choose_or_out_of_range_is_refused) {
+  struct Case {
+    const char* part;
+    std::function<void(DoctorOptions&)> spoil;
+  };
+  const std::vector<Case> cases = {
+      {"steps", [](DoctorOptions& o) { o.steps = 0; }},
+      {"precision", [](DoctorOptions& o) { o.training.precision = amp::Precision::kFloat16; }},
+      {"loss scale", [](DoctorOptions& o) { o.training.loss_scale = parse_loss_scale("8"); }},
+      {"checkpoint", [](DoctorOptions& o) { o.training.checkpoint = "c.pt"; }},
+      {"epochs", [](DoctorOptions& o) { o.training.epochs = 7; }},
+      {"loss-factor", [](DoctorOptions& o) { o.training.loss_factor = 0; }},
+      {"layers", [](DoctorOptions& o) { o.training.layers = 0; }},
+  };
+  for (const Case& c : cases) {
+    DoctorOptions options = job();
+    c.spoil(options);
+    EXPECT_TRUE(test::throws<InvalidArgument>([&] { diagnose(two_rings(), options); }, {c.part}));
+  }
+}
+
+TEST(KeepFloat32, every_layer_kept_is_float32_bit_for_bit) {
+  TrainOptions options = test::quick_options();
+  options.normalization = nn::Normalization::kLayer;
+  options.skip = true;
+  const TrainReport float32 = train(two_rings(), options);
+  options.precision = amp::Precision::kBFloat16;
+  const TrainReport bfloat16 = train(two_rings(), options);
+  EXPECT_NE(bfloat16.losses, float32.losses);
+  options.keep_float32 = {"layer0", "norm0", "skip0", "layer1", "skip1"};
+  EXPECT_EQ(train(two_rings(), options).losses, float32.losses);
+  options.keep_float32 = {"layer0"};
+  const TrainReport first = train(two_rings(), options);
+  EXPECT_NE(first.losses, float32.losses);
+  EXPECT_NE(first.losses, bfloat16.losses);
+}
+
+TEST(KeepFloat32, paths_that_the_model_lacks_are_refused_with_those_it_has) {
+  TrainOptions options = test::quick_options();
+  options.precision = amp::Precision::kFloat16;
+  options.keep_float32 = {"layer2"};
+  EXPECT_TRUE(test::throws<InvalidArgument>([&] { train(two_rings(), options); },
+                                            {"layer2", "layer0, layer1"}));
+  options.keep_float32 = {"layer0", "layer0"};
+  EXPECT_TRUE(test::throws<InvalidArgument>([&] { train(two_rings(), options); }, {"twice"}));
+  options.keep_float32 = {"layer0"};
+  options.precision = amp::Precision::kFloat32;
+  EXPECT_TRUE(test::throws<InvalidArgument>([&] { train(two_rings(), options); },
+                                            {"keep-float32", "fp32"}));
+}
+
+TEST(KeepFloat32, the_recipe_knows_it_and_the_loss_factor) {
+  TrainOptions options;
+  options.precision = amp::Precision::kFloat16;
+  options.keep_float32 = {"layer0", "norm0"};
+  options.loss_factor = 1e-6;
+  const TrainOptions back = recipe_from_json(recipe_to_json(options));
+  EXPECT_EQ(back.keep_float32, options.keep_float32);
+  EXPECT_EQ(back.loss_factor, options.loss_factor);
+}
+
+}  // namespace
+}  // namespace mezzo

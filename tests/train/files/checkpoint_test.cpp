@@ -1,0 +1,528 @@
+#include "mezzo/train/files/checkpoint.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <limits>
+#include <new>
+#include <sstream>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+#include <sys/resource.h>
+#include <torch/serialize/archive.h>
+#include <unistd.h>
+#include <zlib.h>
+
+#include "mezzo/core/error.h"
+#include "mezzo/train/inference.h"
+#include "mezzo/train/trainer.h"
+
+#include "support/npy_writer.h"
+#include "support/tolerance.h"
+#include "train/synthetic.h"
+
+namespace mezzo {
+namespace {
+
+using nlohmann::json;
+using test::quick_options;
+using test::two_rings;
+
+std::string read_file(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::ostringstream text;
+  text << file.rdbuf();
+  return text.str();
+}
+
+/// What one epoch on two_rings() leaves.
+Checkpoint checkpoint_of_rings() {
+  const test::TempFolder folder;
+  TrainOptions options = quick_options();
+  options.epochs = 1;
+  options.checkpoint = folder.path("c");
+  train(two_rings(), options);
+  return read_checkpoint(options.checkpoint);
+}
+
+/// 10 epochs at once against 5 and another 5; both end in a checkpoint.
+void expect_unbroken(TrainOptions options) {
+  const test::TempFolder folder;
+  const Dataset data = two_rings();
+  options.epochs = 10;
+  options.checkpoint = folder.path("whole");
+  const TrainReport whole = train(data, options);
+
+  options.epochs = 5;
+  options.checkpoint = folder.path("half");
+  train(data, options);
+  options.epochs = 10;
+  options.resume = folder.path("half");
+  options.checkpoint = folder.path("resumed");
+  const TrainReport resumed = train(data, options);
+
+  EXPECT_EQ(resumed.losses, whole.losses);
+  EXPECT_EQ(resumed.best_epoch, whole.best_epoch);
+  EXPECT_EQ(resumed.skipped_steps, whole.skipped_steps);
+  EXPECT_EQ(resumed.final_loss_scale, whole.final_loss_scale);
+  const Checkpoint a = read_checkpoint(folder.path("whole"));
+  const Checkpoint b = read_checkpoint(folder.path("resumed"));
+  EXPECT_EQ(a.epoch, 10);
+  EXPECT_EQ(b.epoch, 10);
+  ASSERT_EQ(a.names, b.names);
+  ASSERT_EQ(a.weights.size(), b.weights.size());
+  for (std::size_t i = 0; i < a.weights.size(); ++i) {
+    EXPECT_TRUE(test::same_bits(a.weights[i], b.weights[i])) << a.names[i];
+    EXPECT_TRUE(test::same_bits(a.best_weights[i], b.best_weights[i])) << a.names[i];
+  }
+}
+
+TEST(Checkpoint, a_resumed_run_equals_an_unbroken_one_for_every_optimizer) {
+  for_each(OptimizerKinds{}, []<class Kind>() {
+    SCOPED_TRACE(Kind::name);
+    TrainOptions options = quick_options();
+    options.optimizer = Kind::kind;
+    expect_unbroken(options);
+  });
+}
+
+TEST(Checkpoint, a_resumed_run_equals_an_unbroken_one_in_float16_with_scaler_and_dropout) {
+  TrainOptions options = quick_options();
+  options.model = nn::ModelKind::kGat;
+  options.heads = 2;
+  options.dropout = 0.6;
+  options.attention_dropout = 0.6;
+  options.precision = amp::Precision::kFloat16;
+  expect_unbroken(options);
+  options.loss_scale = parse_loss_scale("dynamic");
+  options.precision = amp::Precision::kBFloat16;
+  expect_unbroken(options);
+}
+
+TEST(Checkpoint, a_resumed_run_equals_an_unbroken_one_with_batch_statistics) {
+  TrainOptions options = quick_options();
+  options.model = nn::ModelKind::kSage;
+  options.normalization = nn::Normalization::kBatch;
+  options.skip = true;
+  expect_unbroken(options);
+}
+
+TEST(Checkpoint, evaluations_off_the_beat_do_not_change_the_best_epoch) {
+  TrainOptions options = quick_options();
+  options.eval_every = 2;  // the first half evaluates epoch 5 as well
+  expect_unbroken(options);
+}
+
+TEST(Checkpoint, keeps_the_best_weights_for_evaluation) {
+  const test::TempFolder folder;
+  const Dataset data = two_rings();
+  TrainOptions options = quick_options();
+  options.dataset = "rings";
+  options.checkpoint = folder.path("c");
+  const TrainReport report = train(data, options);
+  const Checkpoint checkpoint = read_checkpoint(options.checkpoint);
+  EXPECT_EQ(checkpoint.best_epoch, report.best_epoch);
+  EXPECT_EQ(checkpoint.options.dataset, "rings");
+  EXPECT_EQ(checkpoint.data.name, "two rings");
+  const Scores scores = evaluate(data, checkpoint);
+  EXPECT_EQ(scores.train, report.best.train);
+  EXPECT_EQ(scores.val, report.best.val);
+  EXPECT_EQ(scores.test, report.best.test);
+}
+
+TEST(Checkpoint, predictions_are_those_of_the_evaluation) {
+  const test::TempFolder folder;
+  const Dataset data = two_rings();
+  TrainOptions options = quick_options();
+  options.checkpoint = folder.path("c");
+  train(data, options);
+  const Checkpoint checkpoint = read_checkpoint(options.checkpoint);
+  const Predictions predictions = predict(data, checkpoint);
+  ASSERT_EQ(predictions.classes.size(0), 40);
+  const at::Tensor mask = data.split(0).test;
+  const at::Tensor right = at::eq(predictions.classes, data.labels).masked_select(mask);
+  EXPECT_EQ(
+      static_cast<double>(right.sum().item<std::int64_t>()) / static_cast<double>(right.numel()),
+      evaluate(data, checkpoint).test);
+  EXPECT_TRUE(at::ge(predictions.probabilities, 0.5F).all().item<bool>());
+  EXPECT_TRUE(at::le(predictions.probabilities, 1.0F).all().item<bool>());
+
+  write_csv(folder.path("p.csv"), predictions);
+  const std::string csv = read_file(folder.path("p.csv"));
+  EXPECT_EQ(csv.substr(0, csv.find('\n')), "node,class,probability");
+  EXPECT_EQ(std::count(csv.begin(), csv.end(), '\n'), 41);
+  write_npy(folder.path("p.npy"), predictions);
+  const auto* classes = predictions.classes.data_ptr<std::int64_t>();
+  EXPECT_EQ(read_file(folder.path("p.npy")),
+            test::npy_int64({40}, std::vector<std::int64_t>(classes, classes + 40)));
+}
+
+/// `data` without its labels and splits.
+Dataset unlabelled(Dataset data) {
+  data.labels = data.train_masks = data.val_masks = data.test_masks = at::Tensor();
+  data.num_classes = 0;
+  data.validate();
+  return data;
+}
+
+TEST(Checkpoint, predictions_need_neither_labels_nor_splits) {
+  const test::TempFolder folder;
+  TrainOptions options = quick_options();
+  options.epochs = 5;
+  options.split_index = 1;
+  options.checkpoint = folder.path("c");
+  for (const bool sampled : {false, true}) {
+    if (sampled) options.sampling = SamplingOptions{.batch_size = 8, .fanouts = {-1, -1}};
+    train(two_rings(), options);
+    const Checkpoint checkpoint = read_checkpoint(options.checkpoint);
+    const Predictions expected = predict(two_rings(), checkpoint);
+    Dataset of_one_class = two_rings(), of_one_split = two_rings();
+    of_one_class.labels.zero_();
+    of_one_class.num_classes = 1;
+    for (at::Tensor* masks :
+         {&of_one_split.train_masks, &of_one_split.val_masks, &of_one_split.test_masks}) {
+      *masks = masks->narrow(1, 0, 1);
+    }
+    for (const Dataset& data : {unlabelled(two_rings()), of_one_class, of_one_split}) {
+      const Predictions got = predict(data, checkpoint);
+      EXPECT_TRUE(test::same_bits(got.classes, expected.classes));
+      EXPECT_TRUE(test::same_bits(got.probabilities, expected.probabilities));
+      EXPECT_THROW(evaluate(data, checkpoint), InvalidArgument);
+    }
+  }
+}
+
+TEST(Checkpoint, predictions_without_labels_need_the_features_of_the_model) {
+  const Checkpoint checkpoint = checkpoint_of_rings();
+  Dataset data = unlabelled(two_rings());
+  data.features = data.features.narrow(1, 0, 5);
+  EXPECT_TRUE(test::throws<InvalidArgument>([&] { predict(data, checkpoint); },
+                                            {"6 features", "the data have 5"}));
+  data.features = at::Tensor();
+  EXPECT_TRUE(
+      test::throws<InvalidArgument>([&] { predict(data, checkpoint); }, {"has no node features"}));
+}
+
+TEST(Checkpoint, weights_that_are_not_finite_predict_nothing) {
+  Checkpoint checkpoint = checkpoint_of_rings();
+  for (at::Tensor& weights : checkpoint.best_weights) weights.fill_(std::nan(""));
+  EXPECT_TRUE(test::throws<NumericError>([&] { predict(two_rings(), checkpoint); },
+                                         {"40 of 40 nodes", "fp32"}));
+  EXPECT_TRUE(test::throws<NumericError>([&] { evaluate(two_rings(), checkpoint); },
+                                         {"40 of 40 nodes", "fp32"}));
+}
+
+TEST(Checkpoint, a_damaged_file_is_one_io_error) {
+  const test::TempFolder folder;
+  TrainOptions options = quick_options();
+  options.epochs = 1;
+  options.checkpoint = folder.path("c");
+  train(two_rings(), options);
+  const std::string good = read_file(options.checkpoint);
+  ASSERT_NO_THROW(read_checkpoint(options.checkpoint));
+
+  std::vector<std::string> damaged = {"", "hello", good.substr(0, good.size() / 2),
+                                      good.substr(0, good.size() - 1), good + "x"};
+  for (std::size_t at = 0; at < good.size(); at += good.size() / 37) {
+    damaged.push_back(good);
+    damaged.back()[at] = static_cast<char>(damaged.back()[at] ^ 0x10);
+  }
+  for (const std::string& bytes : damaged) {
+    const std::string path = folder.write("damaged", bytes);
+    EXPECT_TRUE(test::throws<IoError>([&] { read_checkpoint(path); }, {"damaged"}))
+        << bytes.size() << " bytes";
+    TrainOptions again = options;
+    again.epochs = 2;
+    again.resume = path;
+    EXPECT_TRUE(test::throws<IoError>([&] { train(two_rings(), again); }, {"damaged"}));
+  }
+  EXPECT_TRUE(test::throws<IoError>([&] { read_checkpoint(folder.path("none")); }, {"none"}));
+  EXPECT_TRUE(test::throws<IoError>([&] { read_checkpoint(folder.path()); }, {"folder"}));
+}
+
+TEST(Checkpoint, what_is_no_regular_file_is_refused_unread) {
+  EXPECT_TRUE(test::throws<IoError>([] { read_checkpoint("/dev/null"); }, {"no regular file"}));
+}
+
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+TEST(Checkpoint, short_memory_is_not_taken_for_a_truncated_file) {
+  const test::TempFolder folder;
+  constexpr std::uintmax_t kSize = std::uintmax_t{1} << 31;
+  const std::string mark = "mezzo-checkpoint-1:00000000";
+  const std::string large = folder.write("large", ""), other = folder.write("other", "");
+  std::filesystem::resize_file(large, kSize);
+  std::ofstream(large, std::ios::binary | std::ios::app) << mark;
+  std::filesystem::resize_file(other, kSize);
+  std::ifstream status("/proc/self/statm");
+  rlim_t pages = 0;
+  status >> pages;
+  rlimit before = {};
+  ASSERT_EQ(getrlimit(RLIMIT_AS, &before), 0);
+  const rlim_t more = rlim_t{1} << 29;
+  const rlimit tight = {.rlim_cur = pages * static_cast<rlim_t>(sysconf(_SC_PAGESIZE)) + more,
+                        .rlim_max = before.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_AS, &tight), 0);
+  EXPECT_THROW(read_checkpoint(large), std::bad_alloc);
+  EXPECT_TRUE(test::throws<IoError>([&] { read_checkpoint(other); }, {"no checkpoint"}));
+  setrlimit(RLIMIT_AS, &before);
+}
+#endif
+
+TEST(Checkpoint, a_final_one_that_cannot_be_written_comes_with_the_report) {
+  if (!std::filesystem::exists("/dev/full")) GTEST_SKIP() << "no /dev/full";
+  TrainOptions options = quick_options();
+  options.checkpoint = "/dev/full";
+  try {
+    train(two_rings(), options);
+    FAIL() << "no error";
+  } catch (const CheckpointError& error) {
+    EXPECT_NE(std::string(error.what()).find("/dev/full"), std::string::npos) << error.what();
+    EXPECT_EQ(error.report().epochs_run, 10);
+  }
+}
+
+TEST(Checkpoint, resuming_another_run_names_the_difference) {
+  const test::TempFolder folder;
+  TrainOptions options = quick_options();
+  options.epochs = 2;
+  options.checkpoint = folder.path("c");
+  train(two_rings(), options);
+  options.resume = folder.path("c");
+  options.epochs = 3;
+  struct Case {
+    const char* field;
+    std::function<void(Dataset&, TrainOptions&)> change;
+  };
+  const std::vector<Case> cases = {
+      {"hidden", [](Dataset&, TrainOptions& o) { o.hidden = 9; }},
+      {"model", [](Dataset&, TrainOptions& o) { o.model = nn::ModelKind::kSage; }},
+      {"lr", [](Dataset&, TrainOptions& o) { o.learning_rate = 1; }},
+      {"precision", [](Dataset&, TrainOptions& o) { o.precision = amp::Precision::kBFloat16; }},
+      {"seed", [](Dataset&, TrainOptions& o) { o.seed = 4; }},
+      {"split-index", [](Dataset&, TrainOptions& o) { o.split_index = 1; }},
+      {"data name", [](Dataset& d, TrainOptions&) { d.name = "three rings"; }},
+      {"data edges",
+       [](Dataset& d, TrainOptions&) { d.src = d.src.slice(0, 1), d.dst = d.dst.slice(0, 1); }},
+      {"data targets", [](Dataset& d, TrainOptions&) { d.labels = 1 - d.labels; }},
+      {"data training-nodes",
+       [](Dataset& d, TrainOptions&) { std::swap(d.train_masks, d.test_masks); }},
+      {"2 epochs already", [](Dataset&, TrainOptions& o) { o.epochs = 1; }},
+  };
+  for (const Case& c : cases) {
+    Dataset data = two_rings();
+    TrainOptions other = options;
+    c.change(data, other);
+    EXPECT_TRUE(test::throws<InvalidArgument>([&] { train(data, other); }, {"resume", c.field}));
+  }
+}
+
+TEST(Checkpoint, resuming_a_finished_run_gives_its_report) {
+  const test::TempFolder folder;
+  TrainOptions options = quick_options();
+  options.epochs = 5;
+  options.checkpoint = folder.path("c");
+  for (const std::int64_t eval_every : {1, 2}) {  // 2: the last epoch is not a regular one
+    options.eval_every = eval_every;
+    options.resume.clear();
+    const TrainReport whole = train(two_rings(), options);
+    const Checkpoint before = read_checkpoint(options.checkpoint);
+    options.resume = options.checkpoint;
+    const TrainReport again = train(two_rings(), options);
+    EXPECT_EQ(again.epochs_run, 5);
+    EXPECT_EQ(again.losses, whole.losses);
+    EXPECT_EQ(again.best_epoch, whole.best_epoch);
+    EXPECT_EQ(again.best.test, whole.best.test);
+    EXPECT_EQ(again.last.test, whole.last.test);
+    EXPECT_EQ(again.stopped_by, whole.stopped_by);
+    const Checkpoint after = read_checkpoint(options.checkpoint);
+    for (std::size_t i = 0; i < before.weights.size(); ++i) {
+      EXPECT_TRUE(test::same_bits(after.weights[i], before.weights[i]));
+      EXPECT_TRUE(test::same_bits(after.best_weights[i], before.best_weights[i]));
+    }
+  }
+}
+
+/// A checkpoint whose options can be changed.
+class ChangedCheckpoint {
+ public:
+  explicit ChangedCheckpoint(const std::string& path) : path_(path + ".changed") {
+    const std::string bytes = read_file(path);
+    archive_.load_from(bytes.data(), bytes.size() - kMark.size() - 8);
+  }
+
+  json options() { return json::parse(field("recipe").toStringRef()); }
+
+  /// The path of a valid file in which the option, a JSON pointer, has another value.
+  std::string with(const std::string& option, const json& value) {
+    json changed = options();
+    changed[json::json_pointer(option)] = value;
+    torch::serialize::OutputArchive archive;
+    archive.write("recipe", c10::IValue(changed.dump()));
+    for (const char* name : {"history", "names", "weights", "best_weights", "generators"}) {
+      archive.write(name, field(name));
+    }
+    std::ostringstream stream;
+    archive.save_to(stream);
+    const std::string bytes = stream.str();
+    const auto checksum = crc32_z(crc32_z(0, nullptr, 0),
+                                  reinterpret_cast<const unsigned char*>(bytes.data()),  // NOLINT
+                                  bytes.size());
+    std::ofstream(path_, std::ios::binary) << bytes << kMark << fmt::format("{:08x}", checksum);
+    return path_;
+  }
+
+ private:
+  static constexpr std::string_view kMark = "mezzo-checkpoint-1:";
+
+  c10::IValue field(const char* name) {
+    c10::IValue value;
+    archive_.read(name, value);
+    return value;
+  }
+
+  std::string path_;
+  torch::serialize::InputArchive archive_;
+};
+
+TEST(Checkpoint, changed_options_are_checked_and_bounded_by_the_file) {
+  const test::TempFolder folder;
+  const json values = {0,
+                       -1,
+                       0.5,
+                       1.5,
+                       1e9,
+                       std::int64_t{1000000000},
+
+                       1e300,
+                       "",
+                       "x",
+                       true,
+                       false,
+                       {1, 2},
+                       {-1},
+                       {0.5},
+                       {{}},
+                       nullptr,
+                       std::numeric_limits<std::int64_t>::max(),
+                       std::numeric_limits<std::uint64_t>::max()};
+  const Dataset data = two_rings();
+  int refused = 0, taken = 0;
+  const auto change_all = [&](TrainOptions options) {
+    options.epochs = 1;
+    options.checkpoint = folder.path("good");
+    train(data, options);
+    ASSERT_NO_THROW(evaluate(data, read_checkpoint(options.checkpoint)));
+    ChangedCheckpoint changed(options.checkpoint);
+    const json flat = changed.options().flatten();
+    for (const auto& [key, unused] : flat.items()) {
+      for (const json& value : values) {
+        SCOPED_TRACE(fmt::format("{} = {}", key, value.dump()));
+        try {
+          evaluate(data, read_checkpoint(changed.with(key, value)));
+          ++taken;
+        } catch (const IoError&) {
+          ++refused;
+        } catch (const InvalidArgument&) {  // fits no data or no model
+          ++refused;
+        }
+      }
+    }
+  };
+  for_each(nn::ModelKinds{}, [&]<class Kind>() {
+    SCOPED_TRACE(Kind::name);
+    TrainOptions options = quick_options();
+    options.model = Kind::kind;
+    if (Kind::kind == nn::ModelKind::kGat) options.heads = options.output_heads = 2;
+    if (Kind::kind == nn::ModelKind::kSgc) options.hidden.reset();
+    change_all(options);
+  });
+  TrainOptions sampled = quick_options();
+  sampled.sampling = SamplingOptions{.batch_size = 8, .fanouts = {-1, -1}};
+  change_all(sampled);
+  EXPECT_GT(refused, taken);
+  EXPECT_GT(taken, 0);
+}
+
+TEST(Checkpoint, an_option_that_no_run_takes_is_named) {
+  const test::TempFolder folder;
+  TrainOptions options = quick_options();
+  options.epochs = 1;
+  options.checkpoint = folder.path("c");
+  train(two_rings(), options);
+  ChangedCheckpoint changed(options.checkpoint);
+  const auto expect_named = [&](const char* key, const json& value, const char* text) {
+    EXPECT_TRUE(test::throws<IoError>([&] { read_checkpoint(changed.with(key, value)); },
+                                      {"c.changed", text}));
+  };
+  expect_named("/eval-every", 0, "eval-every");
+  expect_named("/eval-every", 0.5, "eval-every");
+  expect_named("/layers", 1000000000, "layers");
+  expect_named("/layers", 60000, "weights or more");
+  expect_named("/hidden", 1000000000, "hidden");
+  expect_named("/hidden", 1000000, "weights or more");
+  expect_named("/data/classes", 1000000000000, "weights or more");
+}
+
+TEST(Checkpoint, resuming_may_change_epochs_patience_and_the_place_of_the_data) {
+  const test::TempFolder folder;
+  TrainOptions options = quick_options();
+  options.dataset = "/here";
+  options.checkpoint = folder.path("c");
+  options.epochs = 2;
+  train(two_rings(), options);
+  options.resume = folder.path("c");
+  options.dataset = "/there";
+  options.epochs = 3;
+  options.patience = 9;
+  EXPECT_EQ(train(two_rings(), options).epochs_run, 3);
+}
+
+TEST(Checkpoint, a_model_of_other_data_is_refused) {
+  const Checkpoint checkpoint = checkpoint_of_rings();
+  Dataset wide = two_rings();
+  wide.features = at::cat({wide.features, wide.features}, 1);
+  EXPECT_TRUE(
+      test::throws<InvalidArgument>([&] { evaluate(wide, checkpoint); }, {"6 features", "12"}));
+  Dataset fine = two_rings();
+  fine.num_classes = 3;
+  EXPECT_TRUE(test::throws<InvalidArgument>([&] { predict(fine, checkpoint); }, {"2 classes"}));
+}
+
+TEST(Checkpoint, a_place_that_cannot_be_written_is_found_before_training) {
+  const test::TempFolder folder;
+  TrainOptions options = quick_options();
+  options.checkpoint = folder.path("none/c");
+  bool trained = false;
+  TrainCallbacks callbacks;
+  callbacks.on_epoch = [&](const EpochRecord&) { trained = true; };
+  EXPECT_TRUE(test::throws<IoError>([&] { train(two_rings(), options, callbacks); }, {"none"}));
+  EXPECT_FALSE(trained);
+}
+
+TEST(Checkpoint, names_that_are_not_utf8_are_written_with_replacements) {
+  const test::TempFolder folder;
+  Dataset data = two_rings();
+  data.name = "caf\xe9";
+  TrainOptions options = quick_options();
+  options.epochs = 1;
+  options.dataset = "/data/caf\xe9";
+  options.checkpoint = folder.path("c");
+  train(data, options);
+  const Checkpoint checkpoint = read_checkpoint(options.checkpoint);
+  EXPECT_EQ(checkpoint.data.name, "caf\xef\xbf\xbd");
+  EXPECT_EQ(checkpoint.options.dataset, "");  // rather than a path that leads elsewhere
+  options.epochs = 2;
+  options.resume = options.checkpoint;
+  EXPECT_EQ(train(data, options).epochs_run, 2);
+}
+
+}  // namespace
+}  // namespace mezzo

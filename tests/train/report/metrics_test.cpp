@@ -1,0 +1,263 @@
+#include "mezzo/train/report/metrics.h"
+
+#include <cstdint>
+#include <vector>
+
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include "mezzo/core/error.h"
+#include "mezzo/core/random.h"
+#include "mezzo/data/dataset.h"
+
+#include "support/npy_writer.h"
+#include "support/special_numbers.h"
+#include "support/tolerance.h"
+
+namespace mezzo {
+namespace {
+
+using test::kNaN;
+
+at::Tensor bools(const std::vector<std::int64_t>& values) {
+  return at::tensor(values, at::kLong).to(at::kBool);
+}
+
+at::Tensor labels_of(const std::vector<std::int64_t>& values) {
+  return at::tensor(values, at::kLong);
+}
+
+/// The definition: pairs of a positive and a negative, ties count one half.
+double pairs_won(const at::Tensor& scores, const at::Tensor& labels, const at::Tensor& mask) {
+  double won = 0, pairs = 0;
+  for (std::int64_t i = 0; i < labels.size(0); ++i) {
+    for (std::int64_t j = 0; j < labels.size(0); ++j) {
+      if (!mask[i].item<bool>() || !mask[j].item<bool>()) continue;
+      if (labels[i].item<std::int64_t>() != 1 || labels[j].item<std::int64_t>() != 0) continue;
+      const double a = scores[i].item<double>(), b = scores[j].item<double>();
+      won += a > b ? 1 : a == b ? 0.5 : 0;
+      pairs += 1;
+    }
+  }
+  return won / pairs;
+}
+
+TEST(Accuracy, counts_the_masked_rows_only) {
+  const at::Tensor logits = at::tensor({1.0, 2.0, 3.0, 0.0, 0.0, 5.0, 7.0, 1.0}).view({4, 2});
+  const at::Tensor labels = labels_of({1, 0, 0, 1});
+  EXPECT_EQ(accuracy(logits, labels, bools({1, 1, 1, 1})), 0.5);
+  EXPECT_EQ(accuracy(logits, labels, bools({1, 1, 0, 0})), 1.0);
+  EXPECT_EQ(accuracy(logits, labels, bools({0, 0, 1, 1})), 0.0);
+}
+
+TEST(Accuracy, the_lowest_class_wins_ties) {
+  const at::Tensor logits = at::tensor({2.0, 2.0, 1.0, 3.0, 1.0, 3.0}).view({2, 3});
+  EXPECT_EQ(accuracy(logits, labels_of({0, 0}), bools({1, 1})), 1.0);
+  EXPECT_EQ(accuracy(logits, labels_of({1, 2}), bools({1, 1})), 0.0);
+}
+
+TEST(Accuracy, a_row_with_nan_is_wrong_whatever_its_label) {
+  const at::Tensor logits = at::tensor({kNaN, 1.0, 1.0, kNaN}).view({2, 2});
+  for (const std::int64_t label : {0, 1}) {
+    EXPECT_EQ(accuracy(logits, labels_of({label, label}), bools({1, 1})), 0.0);
+  }
+}
+
+TEST(Accuracy, reads_sixteen_bit_logits) {
+  const at::Tensor logits = at::tensor({1.0, 2.0, 4.0, 3.0}).view({2, 2});
+  for (const at::ScalarType dtype : {at::kHalf, at::kBFloat16, at::kDouble}) {
+    EXPECT_EQ(accuracy(logits.to(dtype), labels_of({1, 0}), bools({1, 1})), 1.0);
+  }
+}
+
+TEST(RocAuc, equals_the_share_of_won_pairs_with_and_without_ties) {
+  for (const std::uint64_t levels : {2, 5, 1000000}) {
+    for (std::uint64_t seed = 0; seed < 5; ++seed) {
+      std::vector<double> scores;
+      std::vector<std::int64_t> labels, mask;
+      for (std::uint64_t i = 0; i < 40; ++i) {
+        scores.push_back(static_cast<double>(random_below(levels, seed, 1, i)));
+        labels.push_back(static_cast<std::int64_t>(random_below(2, seed, 2, i)));
+        mask.push_back(static_cast<std::int64_t>(random_below(4, seed, 3, i)) != 0 ? 1 : 0);
+      }
+      const at::Tensor s = at::tensor(scores, at::kDouble);
+      // Sums of halves below 2^53 are exact, and both sides divide the same two numbers.
+      EXPECT_EQ(roc_auc(s, labels_of(labels), bools(mask)),
+                pairs_won(s, labels_of(labels), bools(mask)))
+          << levels << " levels, seed " << seed;
+    }
+  }
+}
+
+TEST(RocAuc, knows_the_extremes) {
+  const at::Tensor labels = labels_of({0, 0, 1, 1});
+  const at::Tensor all = bools({1, 1, 1, 1});
+  EXPECT_EQ(roc_auc(at::tensor({0.0, 1.0, 2.0, 3.0}), labels, all), 1.0);
+  EXPECT_EQ(roc_auc(at::tensor({3.0, 2.0, 1.0, 0.0}), labels, all), 0.0);
+  EXPECT_EQ(roc_auc(at::tensor({7.0, 7.0, 7.0, 7.0}), labels, all), 0.5);
+}
+
+TEST(RocAuc, refuses_what_has_no_area) {
+  const at::Tensor scores = at::tensor({0.0, 1.0, 2.0});
+  const at::Tensor all = bools({1, 1, 1});
+  EXPECT_TRUE(test::throws<InvalidArgument>(
+      [&] {
+        roc_auc(scores, labels_of({1, 1, 1}), all);
+      },
+      {"both labels"}));
+  EXPECT_TRUE(test::throws<InvalidArgument>(
+      [&] {
+        roc_auc(scores, labels_of({0, 1, 2}), all);
+      },
+      {"labels 0 and 1", "2"}));
+  EXPECT_TRUE(test::throws<NumericError>(
+      [&] {
+        roc_auc(at::tensor({0.0, kNaN, 1.0}), labels_of({0, 1, 1}), all);
+      },
+      {"NaN"}));
+}
+
+TEST(Metrics, wrong_columns_are_refused) {
+  const at::Tensor logits = at::zeros({3, 2});
+  const at::Tensor labels = labels_of({0, 1, 0});
+  const at::Tensor all = bools({1, 1, 1});
+  struct Case {
+    const char* part;
+    at::Tensor logits, labels, mask;
+  };
+  const std::vector<Case> cases = {
+      {"logits", at::zeros({3}), labels, all},
+      {"logits", at::zeros({3, 2}, at::kLong), labels, all},
+      {"logits", at::Tensor(), labels, all},
+      {"labels", logits, labels_of({0, 1}), all},
+      {"labels", logits, at::zeros({3}), all},
+      {"mask", logits, labels, bools({1, 1})},
+      {"mask", logits, labels, labels_of({1, 1, 1})},
+      {"mask has no nodes", logits, labels, bools({0, 0, 0})},
+  };
+  for (const Case& c : cases) {
+    EXPECT_TRUE(test::throws<InvalidArgument>([&] { accuracy(c.logits, c.labels, c.mask); },
+                                              {"accuracy", c.part}));
+  }
+}
+
+/// Entries of 0, 1 and, for one in five, kNoEntry.
+at::Tensor drawn_entries(std::int64_t rows, std::int64_t classes, std::uint64_t seed) {
+  at::Tensor entries = at::empty({rows, classes}, at::kByte);
+  auto* entry = entries.mutable_data_ptr<std::uint8_t>();
+  for (std::int64_t i = 0; i < entries.numel(); ++i) {
+    const auto draw = random_below(5, seed, 4, static_cast<std::uint64_t>(i));
+    entry[i] = draw == 4 ? kNoEntry : static_cast<std::uint8_t>(draw % 2);
+  }
+  return entries;
+}
+
+/// Integers around 0, so that there are ties.
+at::Tensor drawn_logits(std::int64_t rows, std::int64_t classes, std::uint64_t seed) {
+  at::Tensor logits = at::empty({rows, classes});
+  auto* logit = logits.mutable_data_ptr<float>();
+  for (std::int64_t i = 0; i < logits.numel(); ++i) {
+    logit[i] = static_cast<float>(random_below(9, seed, 5, static_cast<std::uint64_t>(i))) - 4;
+  }
+  return logits;
+}
+
+at::Tensor drawn_mask(std::int64_t rows, std::uint64_t seed) {
+  std::vector<std::int64_t> mask;
+  for (std::int64_t i = 0; i < rows; ++i) {
+    mask.push_back(random_below(4, seed, 6, static_cast<std::uint64_t>(i)) != 0 ? 1 : 0);
+  }
+  return bools(mask);
+}
+
+TEST(MicroF1, is_the_harmonic_mean_of_precision_and_recall_over_all_known_entries) {
+  constexpr std::int64_t kRows = 30, kClasses = 4;
+  for (std::uint64_t seed = 0; seed < 5; ++seed) {
+    const at::Tensor logits = drawn_logits(kRows, kClasses, seed);
+    const at::Tensor entries = drawn_entries(kRows, kClasses, seed), mask = drawn_mask(kRows, seed);
+    double right = 0, predicted = 0, positive = 0;
+    for (std::int64_t i = 0; i < kRows; ++i) {
+      for (std::int64_t c = 0; c < kClasses; ++c) {
+        const auto entry = entries[i][c].item<std::uint8_t>();
+        if (!mask[i].item<bool>() || entry == kNoEntry) continue;
+        const bool says = logits[i][c].item<float>() > 0;
+        right += says && entry == 1 ? 1 : 0;
+        predicted += says ? 1 : 0;
+        positive += entry;
+      }
+    }
+    const double precision = right / predicted, recall = right / positive;
+    EXPECT_TRUE(test::near_number(micro_f1(logits, entries, mask),
+                                  2 * precision * recall / (precision + recall), /*steps=*/8));
+  }
+}
+
+TEST(MicroF1, knows_the_extremes_and_takes_nan_for_wrong) {
+  const at::Tensor entries = at::tensor({1, 0, 0, 1}, at::kByte).view({2, 2});
+  const at::Tensor all = bools({1, 1});
+  const auto score = [&](const std::vector<double>& logits) {
+    return micro_f1(at::tensor(logits).view({2, 2}), entries, all);
+  };
+  EXPECT_EQ(score({1, 0, -1, 2}), 1.0) << "a logit of 0 predicts nothing";
+  EXPECT_EQ(score({-1, 1, 1, -1}), 0.0);
+  EXPECT_EQ(score({-1, -1, -1, -1}), 0.0);
+  EXPECT_EQ(score({kNaN, -1, -1, 1}), 2.0 / 3) << "one right, one missed";
+  EXPECT_EQ(score({1, kNaN, -1, 1}), 0.8) << "two right, one too many";
+  EXPECT_EQ(micro_f1(-at::ones({2, 2}), at::zeros({2, 2}, at::kByte), all), 0.0);
+}
+
+TEST(MeanRocAuc, is_the_mean_of_the_shares_of_won_pairs_where_a_class_has_both) {
+  constexpr std::int64_t kRows = 40, kClasses = 4;
+  for (std::uint64_t seed = 0; seed < 5; ++seed) {
+    const at::Tensor logits = drawn_logits(kRows, kClasses, seed);
+    const at::Tensor entries = drawn_entries(kRows, kClasses, seed), mask = drawn_mask(kRows, seed);
+    // A class of which all known nodes of the mask are members; those beyond it do not count.
+    entries.select(1, 2).masked_fill_(entries.select(1, 2).eq(0).logical_and(mask), 1);
+    EXPECT_TRUE(at::equal(classes_with_roc_auc(entries, mask), bools({1, 1, 0, 1})));
+    double sum = 0;
+    for (const std::int64_t c : {0, 1, 3}) {
+      const at::Tensor column = entries.select(1, c);
+      sum += pairs_won(logits.select(1, c), column.to(at::kLong),
+                       mask.logical_and(column.ne(kNoEntry)));
+    }
+    EXPECT_TRUE(test::near_number(mean_roc_auc(logits, entries, mask), sum / 3, /*steps=*/8));
+  }
+}
+
+TEST(MeanRocAuc, without_a_class_that_has_both_is_refused) {
+  const at::Tensor entries = at::tensor({1, 0, 1, 255}, at::kByte).view({2, 2});
+  const at::Tensor all = bools({1, 1});
+  EXPECT_FALSE(classes_with_roc_auc(entries, all).any().item<bool>());
+  EXPECT_TRUE(test::throws<InvalidArgument>(
+      [&] {
+        mean_roc_auc(at::zeros({2, 2}), entries, all);
+      },
+      {"mean_roc_auc", "no class"}));
+}
+
+TEST(Metrics, wrong_columns_of_several_labels_are_refused) {
+  const at::Tensor logits = at::zeros({3, 2}), entries = at::zeros({3, 2}, at::kByte);
+  const at::Tensor all = bools({1, 1, 1});
+  struct Case {
+    const char* part;
+    at::Tensor logits, labels, mask;
+  };
+  const std::vector<Case> cases = {
+      {"logits", at::Tensor(), entries, all},
+      {"logits", at::zeros({3, 3}), entries, all},
+      {"logits", at::zeros({3, 2}, at::kLong), entries, all},
+      {"labels uint8", logits, entries.to(at::kLong), all},
+      {"labels uint8", logits, labels_of({0, 1, 0}), all},
+      {"mask", logits, entries, bools({1, 1})},
+      {"mask has no nodes", logits, entries, bools({0, 0, 0})},
+  };
+  for (const Case& c : cases) {
+    EXPECT_TRUE(test::throws<InvalidArgument>([&] { micro_f1(c.logits, c.labels, c.mask); },
+                                              {"micro_f1", c.part}));
+    EXPECT_TRUE(test::throws<InvalidArgument>([&] { mean_roc_auc(c.logits, c.labels, c.mask); },
+                                              {"mean_roc_auc", c.part}));
+  }
+}
+
+}  // namespace
+}  // namespace mezzo
