@@ -124,7 +124,7 @@ TEST(MiniBatchCommand, walks_that_exceed_the_graph_are_refused) {
       run_mezzo(folder, {"train", "--dataset", test::write_rings(folder), "--sampler", "saint-walk",
                          "--saint-budget", "4", "--walk-length", "1000000000"});
   EXPECT_EQ(outcome.code, 2);
-  EXPECT_NE(outcome.err.find("saint-budget: expected batches of at most 72"), std::string::npos)
+  EXPECT_NE(outcome.err.find("saint-budget: expected batches of at most 96"), std::string::npos)
       << outcome.err;
 }
 

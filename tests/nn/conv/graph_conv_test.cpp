@@ -154,7 +154,8 @@ TEST(GraphConv, on_a_sample_divides_by_the_degrees_of_the_sample_as_dgl_does) {
     EXPECT_TRUE(near_terms(layer(sample, h), define(layer, sample, h), terms(g, 3)));
     EXPECT_TRUE(
         near_terms(layer(sample, h, weight), define(layer, sample, h, weight), terms(g, 3)));
-    if (norm == DegreeNorm::kNone) continue;
+    // A mean over the edges drawn is the same by either degrees.
+    if (norm == DegreeNorm::kNone || norm == DegreeNorm::kRight) continue;
     layer->options.parent_degrees = true;
     EXPECT_FALSE(near_terms(layer(sample, h), define(layer, sample, h), terms(g, 3)));
   }
