@@ -21,7 +21,7 @@ endfunction()
 # mezzo_compile_together(target name source...): the sources, in their order, as one file for every
 # MEZZO_UNITY_FILES of them. Most of the time of one is libtorch's headers and their templates. Names
 # in anonymous namespaces must differ within a group; the preset dev compiles each file alone.
-set(MEZZO_UNITY_FILES 6)
+set(MEZZO_UNITY_FILES 8)
 function(mezzo_compile_together target name)
   if(NOT MEZZO_UNITY)
     return()
