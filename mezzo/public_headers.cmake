@@ -82,26 +82,18 @@ set(mezzo_public_headers
   nn/model/state_dict.h
   nn/conv/tag_conv.h
   nn/tensor_module.h
-  sampling/batch_key.h
   sampling/batches.h
   sampling/blocks/block.h
   sampling/blocks/block_loader.h
   sampling/blocks/block_sampler.h
-  sampling/subgraphs/cluster_loader.h
   sampling/blocks/control_variate.h
   sampling/edges/edge_loader.h
   sampling/gather.h
-  sampling/blocks/labor_sampler.h
-  sampling/blocks/layer_sampler.h
-  sampling/edges/negative_sampling.h
-  sampling/blocks/neighbor_sampler.h
+  sampling/node_flow/flow_samplers.h
   sampling/node_flow/node_flow.h
   sampling/subgraphs/partition.h
-  sampling/pipeline.h
   sampling/subgraphs/random_walk.h
-  sampling/subgraphs/saint_loader.h
-  sampling/seed_order.h
-  sampling/subgraphs/subgraph_batch.h
+  sampling/subgraphs/subgraph_loaders.h
   sampling/workspace.h
   train/doctor/doctor.h
   train/report/metrics.h

@@ -18,12 +18,13 @@
 namespace mezzo {
 namespace {
 
-constexpr std::int64_t kGatherLine = 64;            ///< bytes of a cache line
-constexpr std::int64_t kGatherLinesAhead = 32;      ///< about what a core can have under way
-constexpr std::int64_t kGatherMostPrefetched = 16;  ///< lines of a row; the hardware sees the rest
-constexpr std::int64_t kGatherBytesEach = 1 << 16;  ///< that are worth another thread
+constexpr std::int64_t kGatherLine = 64;        ///< bytes of a cache line
+constexpr std::int64_t kGatherLinesAhead = 32;  ///< about the outstanding misses of a core
+constexpr std::int64_t kGatherMostPrefetched =
+    16;  ///< lines of a row; the hardware prefetches the rest
+constexpr std::int64_t kGatherBytesPerThread = 1 << 16;
 
-/// Rows of `bytes` bytes each, one after another.
+/// Consecutive rows of `bytes` bytes each.
 struct RowTable {
   const std::byte* rows;
   std::int64_t bytes;
@@ -47,23 +48,23 @@ void copy_rows(RowTable table, const Id* ids, std::int64_t begin, std::int64_t e
   }
 }
 
-at::Tensor fresh(at::IntArrayRef sizes, at::ScalarType dtype, RowMemory memory) {
+at::Tensor allocate_rows(at::IntArrayRef sizes, at::ScalarType dtype, RowMemory memory) {
   const bool is_pinned = memory == RowMemory::kPinned;
-  at::Tensor made = at::empty(sizes, at::dtype(dtype).pinned_memory(is_pinned));
-  if (!is_pinned) advise_huge_pages(made.mutable_data_ptr(), made.nbytes());
-  return made;
+  at::Tensor rows = at::empty(sizes, at::dtype(dtype).pinned_memory(is_pinned));
+  if (!is_pinned) advise_huge_pages(rows.mutable_data_ptr(), rows.nbytes());
+  return rows;
 }
 
 /// table: contiguous, on the CPU.
 at::Tensor gather_dense(const at::Tensor& table, const at::Tensor& ids, RowMemory memory) {
   std::vector<std::int64_t> sizes = table.sizes().vec();
   sizes[0] = ids.numel();
-  at::Tensor gathered = fresh(sizes, table.scalar_type(), memory);
+  at::Tensor gathered = allocate_rows(sizes, table.scalar_type(), memory);
   if (gathered.numel() == 0) return gathered;
   const std::int64_t row_bytes = static_cast<std::int64_t>(gathered.nbytes()) / ids.numel();
   const RowTable rows = {static_cast<const std::byte*>(table.const_data_ptr()), row_bytes};
   auto* out = static_cast<std::byte*>(gathered.mutable_data_ptr());
-  const std::int64_t grain = std::max<std::int64_t>(1, kGatherBytesEach / row_bytes);
+  const std::int64_t grain = std::max<std::int64_t>(1, kGatherBytesPerThread / row_bytes);
   visit(detail::IdTypes{}, ids.scalar_type(), [&]<class Id>() {
     const auto* id = ids.const_data_ptr<typename Id::Type>();
     at::parallel_for(0, ids.numel(), grain, [&](std::int64_t begin, std::int64_t end) {

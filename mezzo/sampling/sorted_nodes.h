@@ -8,10 +8,10 @@
 
 namespace mezzo::detail {
 
-/// The distinct ones of a list of nodes, and where each of the list stands among them.
+/// The distinct nodes of a list, and the position of each list element among them.
 struct SortedNodes {
-  at::Tensor distinct;  ///< int64 [u], ascending
-  at::Tensor places;    ///< of the list's dtype [n]: distinct[places[i]] is node i of the list
+  at::Tensor distinct;   ///< int64 [u], ascending
+  at::Tensor positions;  ///< of the list's dtype [n]: distinct[positions[i]] is node i of the list
 };
 
 /// nodes: int32 or int64 [n] on the CPU, in [0, num_nodes), not checked. O(n + u log u).

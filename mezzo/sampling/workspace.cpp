@@ -9,20 +9,20 @@
 namespace mezzo {
 namespace detail {
 
-void ScratchBuffer::grow(std::int64_t kept_bytes, std::int64_t bytes) {
+void ScratchBuffer::grow(std::int64_t used_bytes, std::int64_t bytes) {
   if (bytes <= bytes_) return;
   constexpr std::size_t kLine = 64, kHugePage = std::size_t{2} << 20;
-  const auto wanted = static_cast<std::size_t>(std::max(bytes, bytes_ + bytes_ / 2));
-  const std::size_t alignment = wanted < 2 * kHugePage ? kLine : kHugePage;
-  const std::size_t grown = (wanted + alignment - 1) / alignment * alignment;
+  const auto needed_bytes = static_cast<std::size_t>(std::max(bytes, bytes_ + bytes_ / 2));
+  const std::size_t alignment = needed_bytes < 2 * kHugePage ? kLine : kHugePage;
+  const std::size_t capacity = (needed_bytes + alignment - 1) / alignment * alignment;
   std::unique_ptr<std::byte, Free> memory(
-      static_cast<std::byte*>(std::aligned_alloc(alignment, grown)));
+      static_cast<std::byte*>(std::aligned_alloc(alignment, capacity)));
   if (memory == nullptr) throw std::bad_alloc();
-  advise_huge_pages(memory.get(), grown);
-  if (kept_bytes > 0)
-    std::memcpy(memory.get(), memory_.get(), static_cast<std::size_t>(kept_bytes));
+  advise_huge_pages(memory.get(), capacity);
+  if (used_bytes > 0)
+    std::memcpy(memory.get(), memory_.get(), static_cast<std::size_t>(used_bytes));
   memory_ = std::move(memory);
-  bytes_ = static_cast<std::int64_t>(grown);
+  bytes_ = static_cast<std::int64_t>(capacity);
 }
 
 void NodeNumbers::begin(std::int64_t num_nodes) {

@@ -7,11 +7,22 @@
 
 namespace mezzo {
 
-/// The scratch memory with which one thread samples: a table of 4 bytes for each node of the graph,
-/// by which sampled nodes are renumbered (on the graph's device), and buffers that grow to the
-/// largest batch met. Used by one thread at a time; kept from batch to batch, so that sampling on
-/// the CPU allocates nothing but its results. What is drawn does not depend on what it was used for
-/// before.
+/// What the random numbers of a mini-batch depend on. They depend neither on the number of workers
+/// nor on earlier draws.
+struct BatchKey {
+  std::uint64_t seed = 0;
+  std::int64_t epoch = 0;  ///< from 0
+  std::int64_t batch = 0;  ///< from 0
+};
+
+/// Epochs and batches below these bounds have distinct draws.
+inline constexpr std::int64_t kMostEpochs = std::int64_t{1} << 20;
+inline constexpr std::int64_t kMostBatches = std::int64_t{1} << 32;
+
+/// The scratch memory of one sampling thread: a table of 4 bytes per node of the graph, which
+/// renumbers sampled nodes (on the graph's device), and buffers that grow to the largest batch. If
+/// one is reused, sampling on the CPU allocates only its results. Earlier uses do not change what
+/// is drawn. One thread at a time.
 class MEZZO_API Workspace {
  public:
   Workspace();
@@ -19,12 +30,10 @@ class MEZZO_API Workspace {
   Workspace(Workspace&&) noexcept;
   Workspace& operator=(Workspace&&) noexcept;
 
-  /// Bytes of the tables by node (the part that grows with the graph).
-  std::int64_t table_bytes() const;
-  /// Bytes of the buffers (the part that grows with the batch).
-  std::int64_t buffer_bytes() const;
+  std::int64_t table_bytes() const;   ///< of the tables by node, which grow with the graph
+  std::int64_t buffer_bytes() const;  ///< of the buffers, which grow with the batch
 
-  struct State;  ///< sampling's own: mezzo/sampling/workspace_state.h
+  struct State;  ///< internal: mezzo/sampling/workspace_state.h
   State& state() { return *state_; }
 
  private:

@@ -18,18 +18,18 @@
 namespace mezzo {
 namespace detail {
 
-/// Memory that grows to the largest need and is kept; on huge pages where it is large.
+/// Memory that grows to the largest request and stays allocated; on huge pages if it is large.
 class ScratchBuffer {
  public:
-  /// Room for `count` elements; their values are lost when it grows.
+  /// Memory for `count` elements, whose values are lost when it grows.
   template <class T>
   T* reserve(std::int64_t count) {
     return extend<T>(0, count);
   }
-  /// Room for `count` elements, of which the first `kept` keep their values.
+  /// Memory for `count` elements; the first `used` keep their values.
   template <class T>
-  T* extend(std::int64_t kept, std::int64_t count) {
-    grow(kept * static_cast<std::int64_t>(sizeof(T)), count * static_cast<std::int64_t>(sizeof(T)));
+  T* extend(std::int64_t used, std::int64_t count) {
+    grow(used * static_cast<std::int64_t>(sizeof(T)), count * static_cast<std::int64_t>(sizeof(T)));
     return data<T>();
   }
   template <class T>
@@ -42,21 +42,21 @@ class ScratchBuffer {
   struct Free {
     void operator()(std::byte* memory) const { std::free(memory); }
   };
-  void grow(std::int64_t kept_bytes, std::int64_t bytes);
+  void grow(std::int64_t used_bytes, std::int64_t bytes);
 
   std::unique_ptr<std::byte, Free> memory_;
   std::int64_t bytes_ = 0;
 };
 
-/// Numbers the nodes of a batch in the order in which they come, by a table of 4 bytes for each
-/// node of the graph. The table is cleared once in about 2^31 numbers.
+/// Numbers the nodes of a batch in order of appearance, with a table of 4 bytes per node of the
+/// graph, which is cleared once in about 2^31 numbers.
 class NodeNumbers {
  public:
-  /// A new batch, of a graph of `num_nodes` nodes: no node has a number.
+  /// Begins a batch of a graph of `num_nodes` nodes: no node has a number.
   void begin(std::int64_t num_nodes);
 
-  /// Replaces each of ids[0, n) by its number and gives the next one to each that has none. Throws
-  /// InvalidArgument where 2^31 or more numbers would be needed. Id: the same in the whole batch.
+  /// Replaces each of ids[0, n) by its number; a new node gets the next number. Throws
+  /// InvalidArgument for 2^31 or more numbers. Id: the same in the whole batch.
   template <class Id>
   void add(Id* ids, std::int64_t n) {
     const std::int64_t bound = std::min(size_ + n, num_nodes_);
@@ -79,8 +79,8 @@ class NodeNumbers {
   std::int64_t table_bytes() const { return stamps_.bytes(); }
   std::int64_t buffer_bytes() const { return nodes_.bytes(); }
 
-  /// For tests: after the next begin() there are `left` numbers before the table must be cleared.
-  /// Not before the first batch.
+  /// For tests: after the next begin() `left` numbers remain until the table is cleared. Call it
+  /// after the first batch.
   void set_left(std::int64_t left) {
     std::fill(table_.stamps, table_.stamps + table_nodes_, 0);
     table_.base = static_cast<std::int32_t>(kLargest - left - size_);
@@ -94,24 +94,24 @@ class NodeNumbers {
   kernels::StampTable table_;
   ScratchBuffer stamps_, nodes_;
   std::int64_t num_nodes_ = 0;    ///< of the graph
-  std::int64_t table_nodes_ = 0;  ///< for which the table has room
-  std::int64_t size_ = 0;         ///< nodes that have numbers
+  std::int64_t table_nodes_ = 0;  ///< that fit the table
+  std::int64_t size_ = 0;         ///< numbered nodes
 };
 
-/// What was drawn of a part of the rows of a hop, before it is known where the part begins.
+/// The draws of a chunk of the rows of a hop, before the chunk's position is known.
 struct ScannedRows {
-  ScratchBuffer slots, neighbors, inverses, draws;
+  ScratchBuffer entries, neighbors, inverses, draws;
   std::int64_t begin = 0, count = 0;
 
   std::int64_t bytes() const {
-    return slots.bytes() + neighbors.bytes() + inverses.bytes() + draws.bytes();
+    return entries.bytes() + neighbors.bytes() + inverses.bytes() + draws.bytes();
   }
 };
 
-/// The table by which the nodes of a batch are numbered on a GPU; see CudaRenumberArgs.
+/// The table that numbers the nodes of a batch on a GPU; see CudaRenumberArgs.
 struct DeviceTable {
   at::Tensor first_at;    ///< int32 [nodes of the graph], on the GPU
-  bool is_clean = false;  ///< whether no node has a number
+  bool is_clean = false;  ///< no node has a number
 };
 
 }  // namespace detail
@@ -121,12 +121,12 @@ struct Workspace::State {
   detail::DeviceTable device_table;
   detail::ScratchBuffer begins, degrees;     ///< of the rows of one hop
   detail::ScratchBuffer draws;               ///< scratch of a row's draw
-  detail::ScratchBuffer slots, neighbors;    ///< of those who sort or list nodes
-  std::vector<detail::ScannedRows> scanned;  ///< drawn before their count is known
+  detail::ScratchBuffer sorting, neighbors;  ///< for sorting and listing nodes
+  std::vector<detail::ScannedRows> scanned;  ///< draws of unknown count
 
   std::int64_t buffer_bytes() const {
     std::int64_t bytes = numbers.buffer_bytes();
-    for (const detail::ScratchBuffer* buffer : {&begins, &degrees, &draws, &slots, &neighbors}) {
+    for (const detail::ScratchBuffer* buffer : {&begins, &degrees, &draws, &sorting, &neighbors}) {
       bytes += buffer->bytes();
     }
     for (const detail::ScannedRows& part : scanned) bytes += part.bytes();

@@ -5,8 +5,7 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
-#include "mezzo/sampling/blocks/layer_sampler.h"
-#include "mezzo/sampling/blocks/neighbor_sampler.h"
+#include "mezzo/sampling/node_flow/flow_samplers.h"
 
 #include "sampling/flow_support.h"
 #include "support/tolerance.h"

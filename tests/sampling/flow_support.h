@@ -9,7 +9,7 @@
 #include <gtest/gtest.h>
 
 #include "mezzo/graph/graph.h"
-#include "mezzo/sampling/blocks/neighbor_sampler.h"
+#include "mezzo/sampling/node_flow/flow_samplers.h"
 #include "mezzo/sampling/node_flow/node_flow.h"
 
 #include "support/graphs.h"

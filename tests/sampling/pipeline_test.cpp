@@ -1,5 +1,3 @@
-#include "mezzo/sampling/pipeline.h"
-
 #include <atomic>
 #include <chrono>
 #include <filesystem>
@@ -22,6 +20,10 @@
 namespace mezzo::test {
 namespace {
 
+using detail::Pipeline;
+using detail::PipelineCounters;
+using detail::WorkspacePool;
+
 const CpuOnlySuite kPipelineOnCpu("Pipeline", "sampling on the CPU");
 
 using Work = std::function<std::int64_t(std::int64_t epoch, std::int64_t index, Workspace&)>;
@@ -32,7 +34,8 @@ class WorkEpoch : public Epoch<std::int64_t> {
   WorkEpoch(Work work, std::int64_t epoch, std::int64_t count)
       : work_(std::move(work)), epoch_(epoch), count_(count) {}
   std::int64_t num_batches() const override { return count_; }
-  std::int64_t make(std::int64_t index, Workspace& workspace) const override {
+  std::int64_t make(std::int64_t index, Workspace& workspace,
+                    PipelineStatistics& /*statistics*/) const override {
     return work_(epoch_, index, workspace);
   }
 

@@ -17,6 +17,9 @@
 namespace mezzo::test {
 namespace {
 
+using detail::SeedOptions;
+using detail::SeedOrder;
+
 const CpuOnlySuite kSeedOrderOnCpu("SeedOrder", "sampling on the CPU");
 
 using Ids = std::vector<std::int64_t>;

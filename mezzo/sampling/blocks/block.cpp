@@ -25,22 +25,23 @@ struct Block::State {
         edges(std::move(edge_list)),
         edge_ids(std::move(edge_table)) {}
 
-  /// The state of a block of the same nodes and edges with the structure `structure`, on the same
-  /// or another device. Its frames are empty.
+  /// The state of a block of the same nodes and edges with `structure`, on the same or another
+  /// device, and empty frames.
   std::shared_ptr<State> with_structure(Topology structure) {
     const std::lock_guard lock(mutex);
-    auto made = std::make_shared<State>(std::move(structure), src_nodes, edges, edge_ids);
-    made->dst_nodes = dst_nodes;
-    return made;
+    auto state = std::make_shared<State>(std::move(structure), src_nodes, edges, edge_ids);
+    state->dst_nodes = dst_nodes;
+    return state;
   }
 
   Topology topology;
   Frame srcdata, dstdata, edata;
-  std::mutex mutex;      ///< of what follows: int64 on the topology's device once it was asked for
+  std::mutex mutex;      ///< guards the ids below; their getters convert them to int64 on the
+                         ///< topology's device
   at::Tensor src_nodes;  ///< [num_src]
-  at::Tensor dst_nodes;  ///< [num_dst], where they are not the first of src_nodes
+  at::Tensor dst_nodes;  ///< [num_dst], if they are not the first of src_nodes
   at::Tensor edges;      ///< [num_edges], or undefined
-  at::Tensor edge_ids;   ///< of each number in `edges`; undefined: the number itself
+  at::Tensor edge_ids;   ///< indexed by `edges`; undefined: `edges` are ids
 };
 
 namespace {
@@ -61,8 +62,8 @@ Block::Block(Topology topology, at::Tensor src_nodes, at::Tensor edges) {
               "sources",
               topology.num_dst(), topology.num_src());
   MEZZO_CHECK(!topology.has_separate_destinations(),
-              "Block: expected the destinations among the sources, got a topology without them "
-              "there (to_block with include_dst_in_src = false)");
+              "Block: expected the destinations among the sources, got a topology with separate "
+              "destinations (to_block with include_dst_in_src = false)");
   check_block_ids("src_nodes", src_nodes, topology.num_src(), topology.device());
   if (edges.defined()) {
     check_block_ids("edges", edges, topology.num_edges(), topology.device());
@@ -71,8 +72,8 @@ Block::Block(Topology topology, at::Tensor src_nodes, at::Tensor edges) {
                                    at::Tensor());
 }
 
-Block::Block(Topology topology, at::Tensor src_nodes, at::Tensor slots, at::Tensor edge_ids)
-    : state_(std::make_shared<State>(std::move(topology), std::move(src_nodes), std::move(slots),
+Block::Block(Topology topology, at::Tensor src_nodes, at::Tensor entries, at::Tensor edge_ids)
+    : state_(std::make_shared<State>(std::move(topology), std::move(src_nodes), std::move(entries),
                                      std::move(edge_ids))) {}
 
 Block::Block(std::shared_ptr<State> state) : state_(std::move(state)) {}
@@ -98,7 +99,7 @@ at::Tensor Block::dst_nodes() const {
 
 at::Tensor Block::parent_edges() const {
   const std::lock_guard lock(state_->mutex);
-  MEZZO_CHECK(state_->edges.defined(), "parent_edges: this block was made without its edges' ids");
+  MEZZO_CHECK(state_->edges.defined(), "parent_edges: this block has no ids of its edges");
   const c10::InferenceMode no_inference(false);
   if (state_->edge_ids.defined()) {
     state_->edges = state_->edge_ids.index_select(0, state_->edges);
@@ -193,33 +194,33 @@ Block to_block(const Topology& topology, const at::Tensor& edges, const at::Tens
               "{}: expected a topology of one set of nodes, got {} sources and {} destinations",
               kOperation, topology.num_src(), num_nodes);
   const c10::InferenceMode no_inference(false);
-  const at::Tensor chosen =  // a copy: the block keeps it
+  const at::Tensor edge_list =  // a copy, which the block keeps
       detail::selected_ids(kOperation, "edges", edges, topology.num_edges(), topology.device())
           .clone();
-  const at::Tensor into =
+  const at::Tensor destinations =
       detail::selected_ids(kOperation, "dst_nodes", dst_nodes, num_nodes, topology.device());
-  detail::check_distinct(kOperation, "dst_nodes", into);
+  detail::check_distinct(kOperation, "dst_nodes", destinations);
 
   at::Tensor numbers = at::full({num_nodes}, -1, at::kLong);
-  numbers.index_put_({into}, at::arange(into.numel()));
-  const at::Tensor dst = numbers.index_select(0, topology.dst().index_select(0, chosen));
+  numbers.index_put_({destinations}, at::arange(destinations.numel()));
+  const at::Tensor dst = numbers.index_select(0, topology.dst().index_select(0, edge_list));
   const at::Tensor outside = (dst < 0).nonzero();
   if (outside.numel() > 0) {
-    const auto edge = chosen[outside[0].item<std::int64_t>()].item<std::int64_t>();
+    const auto edge = edge_list[outside[0].item<std::int64_t>()].item<std::int64_t>();
     detail::raise<InvalidArgument>(
-        "{}: expected edges into dst_nodes alone, got edge {} into node {}", kOperation, edge,
+        "{}: expected only edges into dst_nodes, got edge {} into node {}", kOperation, edge,
         topology.dst()[edge].item<std::int64_t>());
   }
 
-  const at::Tensor parents = topology.src().index_select(0, chosen).to(at::kLong);
+  const at::Tensor parents = topology.src().index_select(0, edge_list).to(at::kLong);
   at::Tensor src = at::empty_like(parents),
-             nodes = at::empty({into.numel() + parents.numel()}, at::kLong);
+             nodes = at::empty({destinations.numel() + parents.numel()}, at::kLong);
   std::int64_t num_src = 0;
   if (include_dst_in_src) {
-    num_src = into.numel();
-    nodes.narrow(0, 0, num_src).copy_(into);
+    num_src = destinations.numel();
+    nodes.narrow(0, 0, num_src).copy_(destinations);
   } else {
-    numbers.index_fill_(0, into, -1);
+    numbers.index_fill_(0, destinations, -1);
   }
   const auto* parent = parents.const_data_ptr<std::int64_t>();
   auto* number = numbers.mutable_data_ptr<std::int64_t>();
@@ -232,11 +233,11 @@ Block to_block(const Topology& topology, const at::Tensor& edges, const at::Tens
     }
     local[i] = number[parent[i]];
   }
-  const Topology made = Topology::from_coo(src, dst, num_src, into.numel());
+  const Topology structure = Topology::from_coo(src, dst, num_src, destinations.numel());
   at::Tensor sources = nodes.narrow(0, 0, num_src).clone();
-  if (include_dst_in_src) return Block(made, std::move(sources), chosen);
-  return Block::with_own_destinations(made.with_separate_destinations(), std::move(sources),
-                                      into.clone(), chosen);
+  if (include_dst_in_src) return Block(structure, std::move(sources), edge_list);
+  return Block::with_own_destinations(structure.with_separate_destinations(), std::move(sources),
+                                      destinations.clone(), edge_list);
 }
 
 }  // namespace mezzo

@@ -14,17 +14,16 @@
 
 namespace mezzo {
 
-/// One hop of a mini-batch: the sampled edges into its destinations. The destinations are the first
-/// num_dst() sources, in the same order, but for blocks of to_block() without include_dst_in_src,
-/// whose topology says so. Layers take it as a Topology. A light handle: copies share structure and
-/// frames. On one device, like a Graph. As DGL's block (to_block).
+/// One hop of a mini-batch: the sampled edges into its destinations (DGL's block). The destinations
+/// are the first num_dst() sources, in the same order, unless to_block() made the block without
+/// include_dst_in_src (Topology::has_separate_destinations). Converts to the Topology that layers
+/// take. A light handle: copies share structure and frames. On one device, like a Graph.
 class MEZZO_API Block {
  public:
-  /// A block whose nodes and edges are called as in a parent graph.
-  /// topology: num_src() >= num_dst(). src_nodes: integer [num_src], the sources' ids in the
-  /// parent, of which the first num_dst are the destinations'. edges: integer [num_edges], the
-  /// edges' ids in the parent, -1 for one that it does not have (an added self loop); undefined:
-  /// not known. Throws InvalidArgument for other shapes.
+  /// topology: num_src() >= num_dst(). src_nodes: integer [num_src], ids of the sources in the
+  /// parent graph; the first num_dst are the destinations. edges: integer [num_edges], ids of the
+  /// edges in the parent, -1 for an added self loop; undefined: unknown. Throws InvalidArgument for
+  /// other shapes.
   Block(Topology topology, at::Tensor src_nodes, at::Tensor edges);
 
   const Topology& topology() const;
@@ -38,56 +37,57 @@ class MEZZO_API Block {
   /// int64 [num_dst], ids of the parent; the first of src_nodes() unless
   /// topology().has_separate_destinations().
   at::Tensor dst_nodes() const;
-  /// int64 [num_edges], ids of the parent, -1 for an added self loop. Throws InvalidArgument where
-  /// they are not known.
+  /// int64 [num_edges], ids of the parent, -1 for an added self loop. Throws InvalidArgument if
+  /// they are unknown.
   at::Tensor parent_edges() const;
 
-  Frame& srcdata();  ///< one row a source
+  Frame& srcdata();  ///< one row per source
   const Frame& srcdata() const;
-  Frame& dstdata();  ///< one row a destination
+  Frame& dstdata();  ///< one row per destination
   const Frame& dstdata() const;
-  Frame& edata();  ///< one row an edge
+  Frame& edata();  ///< one row per edge
   const Frame& edata() const;
 
   at::Tensor in_degrees() const { return topology().in_degrees(); }    ///< int64 [num_dst]
   at::Tensor out_degrees() const { return topology().out_degrees(); }  ///< int64 [num_src]
 
-  /// Structure and every column on `device`; a new block unless it is there already. The ids
-  /// follow when first asked for, since few are.
+  /// Structure and every column on `device`; *this if it is there already. The ids are copied on
+  /// first use.
   Block to(at::Device device) const;
 
-  /// The same block with frames of its own, which begin with the same columns (DGL's local_var and
-  /// clone): columns added, replaced or removed on one are not on the other; tensors are shared.
+  /// The same block with its own frames, which start with the same columns (DGL's local_var and
+  /// clone): adding, replacing or removing columns on one does not affect the other; they share the
+  /// tensors.
   Block local_var() const;
 
   class LocalScope;
-  /// While the result lives, columns added, replaced or removed are so only for its life; at its
-  /// end the three frames are as they were (tensors changed in place stay changed).
+  /// When the result is destroyed, the three frames get their present columns back (tensors changed
+  /// in place stay changed).
   [[nodiscard]] LocalScope local_scope();
 
-  // Message passing as that of Graph, with its costs and errors; functions see srcdata(), edata()
-  // and dstdata(), with ids of this block. The rest, as apply_nodes(block.dstdata(), function), is
-  // in mezzo/message_passing/update_all.h.
+  // Message passing with the costs and errors of Graph's; functions see srcdata(), edata() and
+  // dstdata(), with ids of this block. For more, e.g. apply_nodes(block.dstdata(), function), see
+  // mezzo/message_passing/update_all.h.
 
-  /// Sends `message` along every edge and reduces what arrives at each destination with `reduce`;
-  /// then `apply`, if there is one, maps the destinations' columns (the reduced ones included) to
-  /// new ones. The new columns go to dstdata(). See Graph::update_all.
+  /// Sends `message` along every edge and reduces the messages at each destination with `reduce`;
+  /// then `apply`, if set, maps the destinations' columns, including the reduced ones, to new ones.
+  /// Writes the new columns to dstdata(). See Graph::update_all.
   void update_all(const MessageFunction& message, const ReduceFunction& reduce,
                   const ApplyFunction& apply = {});
-  /// Computes columns of the edges, or of `edges` alone, from their ends' columns and their own.
-  /// See Graph::apply_edges.
+  /// Computes columns of all edges, or only of `edges`, from their ends' columns and their own. See
+  /// Graph::apply_edges.
   void apply_edges(const MessageFunction& function,
                    const std::optional<at::Tensor>& edges = std::nullopt);
 
  private:
   friend class BlockSampler;
-  /// Trusted: edge i of the block is edge edge_ids[slots[i]] of the parent, or slots[i] where
-  /// edge_ids is undefined; translated when first asked for, since few do.
-  Block(Topology topology, at::Tensor src_nodes, at::Tensor slots, at::Tensor edge_ids);
+  /// Unchecked: edge i of the block is edge edge_ids[entries[i]] of the parent, or entries[i] if
+  /// edge_ids is undefined; translated on first use.
+  Block(Topology topology, at::Tensor src_nodes, at::Tensor entries, at::Tensor edge_ids);
 
   friend MEZZO_API Block to_block(const Topology& topology, const at::Tensor& edges,
                                   const at::Tensor& dst_nodes, bool include_dst_in_src);
-  /// Trusted: destinations that are not the first sources.
+  /// Unchecked: destinations that are not the first sources.
   static Block with_own_destinations(Topology topology, at::Tensor src_nodes, at::Tensor dst_nodes,
                                      at::Tensor edges);
 
@@ -111,19 +111,17 @@ class MEZZO_API Block::LocalScope {
   Frame edata_;
 };
 
-/// The blocks of a mini-batch, input layer first: the destinations of one are the sources of the
-/// next.
+/// The blocks of a mini-batch, input layer first: each block's destinations are the next one's
+/// sources.
 using Blocks = std::vector<Block>;
 
-/// The block of the edges `edges` (integers [n], or bool [num_edges]) of `topology`, whose two
-/// sides are one set of nodes, into `dst_nodes` (distinct integers [m]): edge i of the block is
-/// edges[i]; its sources are the destinations in the given order, then the others in the order in
-/// which they first appear. Throws InvalidArgument for an edge into another node. On the CPU;
-/// O(nodes of `topology`). As DGL's to_block.
-/// include_dst_in_src = false: the sources are those of the edges alone, in the order in which they
-/// first appear. Such a block is for layers that read no rows of the destinations (GraphConv) and
-/// for those that are given a pair of rows (nn::NodeRows); the others, and nn::Model, refuse it
-/// (Topology::has_separate_destinations).
+/// The block of `edges` (integers [n], or bool [num_edges]) of a topology with one set of nodes,
+/// into `dst_nodes` (distinct integers [m]), as DGL's to_block: edge i of the block is edges[i];
+/// its sources are the destinations in their order, then the others by first appearance. Throws
+/// InvalidArgument for an edge into another node. On the CPU; O(nodes of `topology`).
+/// include_dst_in_src = false: the sources are only those of the edges, by first appearance. Such a
+/// block works with layers that do not read the destinations' rows (GraphConv) and with a pair of
+/// rows (nn::NodeRows); other layers and nn::Model reject it.
 MEZZO_API Block to_block(const Topology& topology, const at::Tensor& edges,
                          const at::Tensor& dst_nodes, bool include_dst_in_src = true);
 

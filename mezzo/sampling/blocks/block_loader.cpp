@@ -1,6 +1,5 @@
 #include "mezzo/sampling/blocks/block_loader.h"
 
-#include <memory>
 #include <optional>
 #include <string_view>
 #include <utility>
@@ -12,7 +11,6 @@
 #include "mezzo/graph/argument_checks.h"
 #include "mezzo/sampling/blocks/layer_blocks.h"
 #include "mezzo/sampling/loader_support.h"
-#include "mezzo/sampling/seed_order.h"
 
 namespace mezzo {
 namespace {
@@ -21,16 +19,16 @@ constexpr std::string_view kBlockLoaderName = "BlockLoader";
 
 const at::Tensor& column_of(const Columns& columns, std::string_view option,
                             const std::string& name) {
-  const auto found = columns.find(name);
-  if (found != columns.end()) return found->second;
+  const auto column = columns.find(name);
+  if (column != columns.end()) return column->second;
   std::vector<std::string_view> names;
-  for (const auto& [known, column] : columns) names.push_back(known);
+  for (const auto& [known, rows] : columns) names.push_back(known);
   detail::raise<InvalidArgument>(
       "Batch::{}: expected a column that the loader gathers ({}: {}), got '{}'", option, option,
       names.empty() ? "none" : fmt::format("{}", fmt::join(names, ", ")), name);
 }
 
-/// The column that an option names, if it names one.
+/// The column that the option names; undefined if the option is empty.
 at::Tensor named_column(const Frame& frame, std::string_view option, std::string_view rows,
                         const std::string& name) {
   if (name.empty()) return {};
@@ -38,22 +36,6 @@ at::Tensor named_column(const Frame& frame, std::string_view option, std::string
               kBlockLoaderName, option, rows, fmt::join(frame.names(), ", "), name);
   return frame.at(name);
 }
-
-/// What every batch of a loader is made from. Immutable.
-struct BlockPlan {
-  std::optional<BlockSampler> sampler;        ///< of fanouts
-  std::optional<detail::LayerBlocks> layers;  ///< of layer_sizes
-  SeedOrder order;
-  Columns features, labels;
-  at::Device graph_device, device;
-  std::uint64_t seed;
-  bool prepare_backward;
-  std::shared_ptr<PipelineCounters> counters;
-
-  Blocks sample(const at::Tensor& nodes, const BatchKey& key, Workspace& workspace) const {
-    return layers ? layers->sample(nodes, key, workspace) : sampler->sample(nodes, key, workspace);
-  }
-};
 
 void move(Batch& batch, at::Device device) {
   for (Block& block : batch.blocks) block = block.to(device);
@@ -65,51 +47,49 @@ void move(Batch& batch, at::Device device) {
   }
 }
 
-class BlockEpoch : public Epoch<Batch> {
- public:
-  BlockEpoch(std::shared_ptr<const BlockPlan> plan, std::int64_t number)
-      : plan_(std::move(plan)), number_(number), seeds_(plan_->order.epoch(number)) {}
+/// What a loader makes its batches from. Immutable.
+struct BlockPlan {
+  std::optional<BlockSampler> sampler;        ///< with fanouts
+  std::optional<detail::LayerBlocks> layers;  ///< with layer_sizes
+  detail::SeedOrder order;
+  Columns features, labels;
+  at::Device graph_device, device;
+  std::uint64_t seed;
+  bool prepare_backward;
 
-  std::int64_t num_batches() const override { return seeds_->num_batches(); }
-
-  Batch make(std::int64_t index, Workspace& workspace) const override {
-    detail::Stopwatch watch;
-    PipelineStatistics took;
-    Batch batch;
-    batch.index = index;
-    batch.output_nodes = seeds_->batch(index).to(plan_->graph_device);
-    batch.output_counts = seeds_->counts(index);
-    batch.blocks = plan_->sample(batch.output_nodes, {plan_->seed, number_, index}, workspace);
-    batch.input_nodes = batch.blocks.front().src_nodes();
-    for (const Block& block : batch.blocks) took.sampled_edges += block.num_edges();
-    took.sampled_nodes = batch.input_nodes.numel();
-    took.sample_seconds = watch.lap();
-    batch.feature_columns =
-        detail::gathered_columns(plan_->features, batch.input_nodes, plan_->device);
-    batch.label_columns =
-        detail::gathered_columns(plan_->labels, batch.output_nodes, plan_->device);
-    took.gather_seconds = watch.lap();
-    move(batch, plan_->device);
-    for (const Block& block : batch.blocks) {
-      detail::prepare_rows(block.topology(), plan_->prepare_backward);
-    }
-    took.transfer_seconds = watch.lap();
-    plan_->counters->add(took);
-    return batch;
+  Blocks sample(const at::Tensor& nodes, const BatchKey& key, Workspace& workspace) const {
+    return layers ? layers->sample(nodes, key, workspace) : sampler->sample(nodes, key, workspace);
   }
 
- private:
-  std::shared_ptr<const BlockPlan> plan_;
-  std::int64_t number_;
-  std::shared_ptr<const EpochSeeds> seeds_;
+  Batch make(const detail::EpochSeeds& seeds, const BatchKey& key, Workspace& workspace,
+             PipelineStatistics& statistics) const {
+    detail::Stopwatch watch;
+    Batch batch;
+    batch.index = key.batch;
+    batch.output_nodes = seeds.batch(key.batch).to(graph_device);
+    batch.output_counts = seeds.counts(key.batch);
+    batch.blocks = sample(batch.output_nodes, key, workspace);
+    batch.input_nodes = batch.blocks.front().src_nodes();
+    for (const Block& block : batch.blocks) statistics.sampled_edges += block.num_edges();
+    statistics.sampled_nodes = batch.input_nodes.numel();
+    statistics.sample_seconds = watch.lap();
+    batch.feature_columns = detail::gather_columns(features, batch.input_nodes, device);
+    batch.label_columns = detail::gather_columns(labels, batch.output_nodes, device);
+    statistics.gather_seconds = watch.lap();
+    move(batch, device);
+    for (const Block& block : batch.blocks) {
+      detail::prepare_rows(block.topology(), prepare_backward);
+    }
+    statistics.transfer_seconds = watch.lap();
+    return batch;
+  }
 };
 
-/// `ids`, of which those on the graph's device come to the CPU, where seeds are ordered.
+/// `ids` on the CPU, which orders the seeds, if they are on the graph's device.
 at::Tensor host_copy(const at::Tensor& ids, const Graph& graph) {
   return ids.defined() && ids.device() == graph.device() ? ids.cpu() : ids;
 }
 
-/// Throws InvalidArgument for options of other draws.
 detail::LayerBlocks layer_blocks(const Graph& graph, const BlockLoaderOptions& options) {
   MEZZO_CHECK(graph.device().is_cpu(), "{}: expected a graph on the CPU for layer_sizes, got {}",
               kBlockLoaderName, graph.device().str());
@@ -119,13 +99,12 @@ detail::LayerBlocks layer_blocks(const Graph& graph, const BlockLoaderOptions& o
                                options.layer_dependency || !options.edge_weights.empty() ||
                                !options.node_ids.empty();
   MEZZO_CHECK(!draws_otherwise,
-              "{}: expected draw, replace, layer_dependency, edge_weights and node_ids as they are "
-              "by default with layer_sizes, got another one",
+              "{}: expected the defaults of draw, replace, layer_dependency, edge_weights and "
+              "node_ids with layer_sizes, got another value",
               kBlockLoaderName);
   return detail::LayerBlocks(graph.topology(), options.layer_sizes, options.parent_degrees);
 }
 
-/// Draws by fan-outs.
 BlockSampler block_sampler(const Graph& graph, const BlockLoaderOptions& options) {
   return BlockSampler(
       graph.topology(),
@@ -138,22 +117,21 @@ BlockSampler block_sampler(const Graph& graph, const BlockLoaderOptions& options
        .parent_degrees = options.parent_degrees});
 }
 
-std::shared_ptr<const BlockPlan> plan_of(const Graph& graph, const at::Tensor& seeds,
-                                         const BlockLoaderOptions& options,
-                                         const std::shared_ptr<PipelineCounters>& counters) {
-  check_pipeline({.num_workers = options.num_workers, .prefetch = options.prefetch});
+BlockPlan block_plan(const Graph& graph, const at::Tensor& seeds,
+                     const BlockLoaderOptions& options) {
+  detail::check_pipeline({.num_workers = options.num_workers, .prefetch = options.prefetch});
   const at::Device device = detail::resolve_device(kBlockLoaderName, options.device);
   MEZZO_CHECK(graph.device().is_cpu() || graph.device() == device,
               "{}: expected device {}, as the graph's, or a graph on the CPU, got {}",
               kBlockLoaderName, graph.device().str(), device.str());
   MEZZO_CHECK(graph.device().is_cpu() || options.num_workers == 0,
-              "{}: expected num_workers 0 with a graph on {}, where the caller draws, got {}",
-              kBlockLoaderName, graph.device().str(), options.num_workers);
+              "{}: expected num_workers 0 with a graph on {}, got {}", kBlockLoaderName,
+              graph.device().str(), options.num_workers);
   Columns features =
-      detail::chosen_columns(kBlockLoaderName, "features", graph.ndata(), options.features);
+      detail::select_columns(kBlockLoaderName, "features", graph.ndata(), options.features);
   Columns labels =
-      detail::chosen_columns(kBlockLoaderName, "labels", graph.ndata(), options.labels);
-  SeedOrder order(
+      detail::select_columns(kBlockLoaderName, "labels", graph.ndata(), options.labels);
+  detail::SeedOrder order(
       kBlockLoaderName, host_copy(seeds, graph), graph.num_nodes(),
       {.batch_size = options.batch_size,
        .shuffle = options.shuffle,
@@ -169,15 +147,9 @@ std::shared_ptr<const BlockPlan> plan_of(const Graph& graph, const at::Tensor& s
   } else {
     layers.emplace(layer_blocks(graph, options));
   }
-  return std::make_shared<const BlockPlan>(BlockPlan{
-      std::move(sampler), std::move(layers), std::move(order), std::move(features),
-      std::move(labels), graph.device(), device, options.seed, options.prepare_backward, counters});
-}
-
-Batches<Batch>::MakeEpoch epochs_of(std::shared_ptr<const BlockPlan> plan) {
-  return [plan = std::move(plan)](std::int64_t number) -> std::shared_ptr<const Epoch<Batch>> {
-    return std::make_shared<const BlockEpoch>(plan, number);
-  };
+  return {std::move(sampler),      std::move(layers), std::move(order), std::move(features),
+          std::move(labels),       graph.device(),    device,           options.seed,
+          options.prepare_backward};
 }
 
 }  // namespace
@@ -191,12 +163,7 @@ const at::Tensor& Batch::labels(const std::string& column) const {
 }
 
 BlockLoader::BlockLoader(const Graph& graph, const at::Tensor& seeds, BlockLoaderOptions options)
-    : BlockLoader(graph, seeds, options, std::make_shared<PipelineCounters>()) {}
-
-BlockLoader::BlockLoader(const Graph& graph, const at::Tensor& seeds,
-                         const BlockLoaderOptions& options,
-                         const std::shared_ptr<PipelineCounters>& counters)
-    : Batches(epochs_of(plan_of(graph, seeds, options, counters)),
-              {.num_workers = options.num_workers, .prefetch = options.prefetch}, counters) {}
+    : Batches(detail::seed_epochs<Batch>(block_plan(graph, seeds, options)),
+              {.num_workers = options.num_workers, .prefetch = options.prefetch}) {}
 
 }  // namespace mezzo

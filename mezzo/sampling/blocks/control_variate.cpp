@@ -27,10 +27,9 @@ void check_activations(const char* operation, const at::Tensor& h, std::int64_t 
 void check_control_flow(const char* operation, const NodeFlow& flow, const Topology& topology,
                         std::size_t num_blocks) {
   MEZZO_CHECK(flow.parent().topology().is_same(topology),
-              "{}: expected a node flow of the graph that the control variate was made for",
-              operation);
+              "{}: expected a node flow of the control variate's graph", operation);
   MEZZO_CHECK(flow.num_blocks() == static_cast<std::int64_t>(num_blocks),
-              "{}: expected a node flow of {} blocks, one a width, got {}", operation, num_blocks,
+              "{}: expected a node flow of {} blocks, one per width, got {}", operation, num_blocks,
               flow.num_blocks());
 }
 
@@ -72,10 +71,10 @@ at::Tensor ControlVariate::mean(const NodeFlow& flow, std::int64_t block, const 
               flow.device().str(), h.device().str());
   const at::Tensor edges = flow.block_parent_eid(block);
   MEZZO_CHECK(edges.numel() == 0 || edges.min().item<std::int64_t>() >= 0,
-              "{}: expected edges of the parent alone, but block {} has an added self loop",
+              "{}: expected only edges of the parent, but block {} has an added self loop",
               kOperation, i);
 
-  // Differences of nearly equal numbers must not be rounded to 16 bit first.
+  // Differences of nearly equal numbers must not be rounded to 16 bits first.
   const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
   const auto layer = static_cast<std::int64_t>(i);
   const at::Tensor senders = flow.layer_parent_nid(layer).cpu();

@@ -13,44 +13,43 @@
 
 namespace mezzo {
 
-/// What a ControlVariate remembers.
+/// Options of a ControlVariate.
 struct ControlVariateOptions {
-  /// Numbers of features of the layers that send messages, inputs first: one a block, each >= 1.
+  /// Features of the layers that send messages, inputs first: one per block, each >= 1.
   std::vector<std::int64_t> widths;
   at::ScalarType dtype = at::kFloat;  ///< of the histories: float32, float64, bfloat16 or float16
-  NeighborType neighbor_type = NeighborType::kIn;  ///< as the sampler's
+  NeighborType neighbor_type = NeighborType::kIn;  ///< the sampler's
 };
 
-/// The control variate of VR-GCN (Chen, Zhu and Song, ICML'18): remembers the last activations of
-/// every node, layer by layer, and estimates the mean over all of a node's neighbours as the mean
-/// of the histories of all plus the mean of (activation - history) of the sampled. Unbiased for
-/// neighbours that are sampled uniformly; exact for any fan-out where the histories are the
-/// activations, and for any history where every neighbour is sampled. Histories are on the CPU, 0
-/// at first; memory: num_nodes * (sum of widths) numbers. Not for use from several threads.
+/// The control variate of VR-GCN (Chen, Zhu and Song, ICML'18): stores the last activations of
+/// every node, layer by layer (its history), and estimates the mean over all of a node's neighbours
+/// as the mean of their histories plus the mean of (activation - history) of the sampled ones.
+/// Unbiased for uniformly sampled neighbours; exact if the histories equal the activations or if
+/// every neighbour is sampled. Histories are on the CPU and start at 0; memory: num_nodes * (sum of
+/// widths) numbers. Not thread-safe.
 class MEZZO_API ControlVariate {
  public:
-  /// graph: structure on the CPU, the parent of the flows. Throws InvalidArgument.
+  /// graph: on the CPU, the parent of the flows. Throws InvalidArgument.
   ControlVariate(const Graph& graph, ControlVariateOptions options);
 
   /// The estimate for the nodes of layer block + 1: [layer_size(block + 1), F] in h's dtype, on its
   /// device; 0 for a node without neighbours. h: floating [layer_size(block), F], the activations
-  /// of layer `block`, on the flow's device; gradients flow to it as through the sampled mean.
-  /// Differences are taken in the wider of h's dtype and the histories', also under autocast; the
-  /// mean of all histories is rounded to their dtype, once. Throws
-  /// InvalidArgument for another shape and for a flow with added self loops, which the parent's
-  /// neighbours lack (add the loops to the graph instead). Reads the histories of all neighbours:
-  /// O(their degrees * F) on the CPU, then a copy to the device.
+  /// of layer `block`, on the flow's device; its gradient is that of the sampled mean. Differences
+  /// have the larger of h's dtype and the histories', also under autocast; the mean of all
+  /// histories is rounded once, to their dtype. Throws InvalidArgument for another shape and for a
+  /// flow with added self loops (add them to the graph instead). Reads the histories of all
+  /// neighbours: O(degrees * F) on the CPU, then a copy to the device.
   at::Tensor mean(const NodeFlow& flow, std::int64_t block, const at::Tensor& h);
 
-  /// Writes h (floating [layer_size(layer), F], on any device), without its gradient and rounded to
-  /// the histories' dtype, to the history of layer `layer`'s nodes. In place.
+  /// Writes h (floating [layer_size(layer), F], on any device), detached and rounded to the
+  /// histories' dtype, to the history of the layer's nodes. In place.
   void update(const NodeFlow& flow, std::int64_t layer, const at::Tensor& h);
 
-  /// [num_nodes, F] of options.dtype on the CPU; layer in [-n, n) for n widths. Shared: update()
-  /// writes to it.
+  /// [num_nodes, F] of options.dtype on the CPU, which update() writes to; layer in [-n, n) for n
+  /// widths.
   at::Tensor history(std::int64_t layer) const;
-  /// Replaces a whole history: floating [num_nodes, F] on any device, copied; the features at layer
-  /// 0 make that layer's estimates exact.
+  /// Copies values (floating [num_nodes, F], on any device) to a history. The input features as the
+  /// history of layer 0 make its estimates exact.
   void set_history(std::int64_t layer, const at::Tensor& values);
 
  private:

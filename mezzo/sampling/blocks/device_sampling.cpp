@@ -14,18 +14,20 @@ namespace {
 
 constexpr std::int32_t kNoNumber = std::numeric_limits<std::int32_t>::max();
 
-/// The numbers of a batch's nodes, in the order in which they come.
+/// Numbers the nodes of a batch in order of appearance.
 class DeviceNumbers {
  public:
   DeviceNumbers(const SamplingKernels& run, const at::Tensor& no_nodes, std::int64_t num_nodes,
                 DeviceTable& table)
       : run_(run), table_(table), nodes_(no_nodes) {
     const at::Tensor& first_at = table.first_at;
-    const bool serves = table.is_clean && first_at.defined() && first_at.numel() >= num_nodes &&
-                        first_at.device() == no_nodes.device();
-    if (!serves)
+    const bool is_reusable = table.is_clean && first_at.defined() &&
+                             first_at.numel() >= num_nodes &&
+                             first_at.device() == no_nodes.device();
+    if (!is_reusable) {
       table.first_at = at::full({num_nodes}, kNoNumber, no_nodes.options().dtype(at::kInt));
-    table.is_clean = false;  // until forget(), which an error leaves out
+    }
+    table.is_clean = false;  // until forget(), which an error skips
   }
 
   /// Replaces `ids` ([m], contiguous) by their numbers, in place; new nodes get the next ones.
@@ -51,7 +53,7 @@ class DeviceNumbers {
     queue(args_of(nodes_), CudaRenumberArgs::Step::kRemember);
   }
 
-  /// Leaves the table as it was; the last call.
+  /// Clears the table. The last call.
   void forget() {
     queue(args_of(nodes_), CudaRenumberArgs::Step::kForget);
     table_.is_clean = true;
@@ -78,7 +80,7 @@ class DeviceNumbers {
   at::Tensor nodes_;
 };
 
-/// The seeds as the first numbers of the batch.
+/// Gives the seeds the first numbers of the batch.
 void number_device_seeds(const at::Tensor& seeds, DeviceNumbers& numbers) {
   const at::Tensor ids =
       seeds.to(numbers.nodes().options(), /*non_blocking=*/false, /*copy=*/true).contiguous();
@@ -95,8 +97,8 @@ SamplingKernels cuda_sampling_kernels() {
   return {.draw = &OnCuda::launch<CudaDrawArgs>, .renumber = &OnCuda::launch<CudaRenumberArgs>};
 }
 
-DrawnSlots draw_on_device(const SamplingKernels& run, const Adjacency& rows,
-                          const at::Tensor& nodes, const HopDraw& hop, at::Tensor& row_lengths) {
+DrawnEntries draw_on_device(const SamplingKernels& run, const Adjacency& rows,
+                            const at::Tensor& nodes, const HopDraw& hop, at::Tensor& row_lengths) {
   constexpr std::int64_t kMostRows = std::int64_t{1} << 30;
   const std::int64_t num_nodes = nodes.numel();
   const at::Device device = nodes.device();
@@ -117,13 +119,13 @@ DrawnSlots draw_on_device(const SamplingKernels& run, const Adjacency& rows,
       .counts = counts.mutable_data_ptr<std::int64_t>() + 1};
   run.draw(args, device, /*num_slots=*/0);
 
-  DrawnSlots drawn;
+  DrawnEntries drawn;
   drawn.offsets = counts.cumsum(0);
   const auto total = drawn.offsets[-1].item<std::int64_t>();
   drawn.neighbors = at::empty({total}, rows.indices.options());
-  drawn.slots = at::empty_like(drawn.neighbors);
+  drawn.entries = at::empty_like(drawn.neighbors);
   args.offsets = drawn.offsets.const_data_ptr<std::int64_t>();
-  args.slots = drawn.slots.mutable_data_ptr();
+  args.slots = drawn.entries.mutable_data_ptr();
   args.neighbors = drawn.neighbors.mutable_data_ptr();
   run.draw(args, device, total);
   return drawn;
@@ -138,7 +140,7 @@ SampledBatch sample_on_device(const SamplingKernels& run, const Adjacency& rows,
   SampledBatch batch;
   for (const HopDraw& hop : hops) {
     const std::int64_t num_dst = numbers.size();
-    DrawnSlots drawn = draw_on_device(run, rows, numbers.nodes(), hop, batch.row_lengths);
+    DrawnEntries drawn = draw_on_device(run, rows, numbers.nodes(), hop, batch.row_lengths);
     numbers.add(drawn.neighbors);
     batch.layers.push_back({std::move(drawn), num_dst, numbers.size()});
   }

@@ -7,30 +7,31 @@
 #include "mezzo/core/error.h"
 #include "mezzo/core/random.h"
 #include "mezzo/graph/topology_build.h"
+#include "mezzo/sampling/draw_stream.h"
 #include "mezzo/sampling/sorted_nodes.h"
 
 namespace mezzo::detail {
 namespace {
 
-constexpr std::size_t kMostDrawnLayers = 255;  // steps that draw_stream() keeps apart
+constexpr std::size_t kMostDrawnLayers = 255;  // distinct steps of draw_stream()
 
-/// For each candidate the squared norm of its column: [u].
+/// The squared norm of each candidate's column: [u].
 std::vector<double> squared_norms(const DrawnNeighbors& all, const SortedNodes& candidates) {
   std::vector<double> norms(static_cast<std::size_t>(candidates.distinct.numel()), 0.0);
   const auto* offset = all.offsets.const_data_ptr<std::int64_t>();
-  visit(IdTypes{}, candidates.places.scalar_type(), [&]<class Id>() {
-    const auto* place = candidates.places.const_data_ptr<typename Id::Type>();
+  visit(IdTypes{}, candidates.positions.scalar_type(), [&]<class Id>() {
+    const auto* position = candidates.positions.const_data_ptr<typename Id::Type>();
     for (std::int64_t v = 0; v + 1 < all.offsets.numel(); ++v) {
       const auto degree = static_cast<double>(offset[v + 1] - offset[v]);
       for (std::int64_t i = offset[v]; i < offset[v + 1]; ++i) {
-        norms[static_cast<std::size_t>(place[i])] += 1 / (degree * degree);
+        norms[static_cast<std::size_t>(position[i])] += 1 / (degree * degree);
       }
     }
   });
   return norms;
 }
 
-/// What an edge from each candidate weighs, 0 for one that is not drawn: draws / (count q).
+/// The weight of an edge from each candidate, 0 if it is not drawn: draws / (count q).
 std::vector<double> drawn_weights(const std::vector<double>& norms, std::int64_t count,
                                   std::uint64_t seed, std::uint64_t stream) {
   if (static_cast<std::int64_t>(norms.size()) <= count) {
@@ -42,40 +43,40 @@ std::vector<double> drawn_weights(const std::vector<double>& norms, std::int64_t
   for (std::int64_t i = 0; i < count; ++i) {
     const double point = total * random_uniform(seed, stream, static_cast<std::uint64_t>(i));
     // The product may round up to the total.
-    const auto found = std::min(std::upper_bound(sums.begin(), sums.end(), point), sums.end() - 1);
-    const auto u = static_cast<std::size_t>(found - sums.begin());
+    const auto sum = std::min(std::upper_bound(sums.begin(), sums.end(), point), sums.end() - 1);
+    const auto u = static_cast<std::size_t>(sum - sums.begin());
     weights[u] += total / (static_cast<double>(count) * norms[u]);
   }
   return weights;
 }
 
-/// The candidates with a weight and all edges from them.
+/// The candidates with nonzero weight and all edges from them.
 DrawnLayer layer_of(const DrawnNeighbors& all, const SortedNodes& candidates,
                     const std::vector<double>& weights) {
   const std::int64_t num_rows = all.offsets.numel() - 1;
-  const auto chosen =
+  const auto num_nodes =
       static_cast<std::int64_t>(weights.size()) - std::count(weights.begin(), weights.end(), 0.0);
   DrawnLayer layer;
-  layer.nodes = at::empty({chosen}, at::kLong);
+  layer.nodes = at::empty({num_nodes}, at::kLong);
   layer.edges = at::empty_like(all.edges, at::kLong);
   layer.weights = at::empty({all.edges.numel()}, at::kFloat);
   layer.offsets = at::empty_like(all.offsets);
-  layer.sources = at::empty_like(candidates.places);
+  layer.sources = at::empty_like(candidates.positions);
   layer.degrees = all.offsets.diff();
   std::int64_t num_edges = 0;
   visit(IdTypes{}, layer.sources.scalar_type(), [&]<class Id>() {
     using Integer = typename Id::Type;
     const auto* candidate = candidates.distinct.const_data_ptr<std::int64_t>();
-    const auto* place = candidates.places.const_data_ptr<Integer>();
+    const auto* position = candidates.positions.const_data_ptr<Integer>();
     const auto* edge = all.edges.const_data_ptr<Integer>();
     const auto* offset = all.offsets.const_data_ptr<std::int64_t>();
     auto* node = layer.nodes.mutable_data_ptr<std::int64_t>();
-    std::vector<Integer> position(weights.size());
+    std::vector<Integer> new_position(weights.size());
     Integer count = 0;
     for (std::size_t u = 0; u < weights.size(); ++u) {
       if (weights[u] == 0) continue;
       node[count] = candidate[u];
-      position[u] = count++;
+      new_position[u] = count++;
     }
     auto* offset_out = layer.offsets.mutable_data_ptr<std::int64_t>();
     auto* source = layer.sources.mutable_data_ptr<Integer>();
@@ -84,16 +85,16 @@ DrawnLayer layer_of(const DrawnNeighbors& all, const SortedNodes& candidates,
     offset_out[0] = 0;
     for (std::int64_t v = 0; v < num_rows; ++v) {
       for (std::int64_t i = offset[v]; i < offset[v + 1]; ++i) {
-        const auto u = static_cast<std::size_t>(place[i]);
+        const auto u = static_cast<std::size_t>(position[i]);
         if (weights[u] == 0) continue;
-        source[num_edges] = position[u];
+        source[num_edges] = new_position[u];
         weight[num_edges] = static_cast<float>(weights[u]);
         edge_out[num_edges++] = edge[i];
       }
       offset_out[v + 1] = num_edges;
     }
   });
-  // Copies, so that a waiting flow holds no more memory than it shows.
+  // Copies, to free the unused ends of the buffers.
   layer.edges = layer.edges.narrow(0, 0, num_edges).clone();
   layer.weights = layer.weights.narrow(0, 0, num_edges).clone();
   layer.sources = layer.sources.narrow(0, 0, num_edges).clone();

@@ -15,13 +15,13 @@
 namespace mezzo::detail {
 namespace {
 
-/// The nodes above and, after them, the others of the layer: int64. layer.sources then are places
-/// among these.
+/// The nodes above, then the other nodes of the layer: int64. layer.sources become positions among
+/// these.
 at::Tensor join_own_nodes(const at::Tensor& above, DrawnLayer& layer, std::int64_t num_nodes,
                           Workspace& workspace) {
   NodeNumbers& numbers = workspace.state().numbers;
   numbers.begin(num_nodes);
-  at::Tensor own = above.clone(), drawn = layer.nodes.clone();  // add() writes numbers there
+  at::Tensor own = above.clone(), drawn = layer.nodes.clone();  // add() overwrites them
   numbers.add(own.mutable_data_ptr<std::int64_t>(), own.numel());
   numbers.add(drawn.mutable_data_ptr<std::int64_t>(), drawn.numel());
   at::Tensor nodes = at::empty({numbers.size()}, at::kLong);
@@ -38,20 +38,20 @@ at::Tensor join_own_nodes(const at::Tensor& above, DrawnLayer& layer, std::int64
   return nodes;
 }
 
-/// The weights of sums as weights of means over the edges that are here.
+/// The layer's weights for sums, as weights for means over its edges.
 at::Tensor weights_of_means(const DrawnLayer& layer) {
-  at::Tensor made = at::empty_like(layer.weights);
+  at::Tensor weights = at::empty_like(layer.weights);
   const auto* offset = layer.offsets.const_data_ptr<std::int64_t>();
   const auto* degree = layer.degrees.const_data_ptr<std::int64_t>();
   const auto* weight = layer.weights.const_data_ptr<float>();
-  auto* out = made.mutable_data_ptr<float>();
+  auto* out = weights.mutable_data_ptr<float>();
   for (std::int64_t v = 0; v < layer.degrees.numel(); ++v) {
-    const auto here = static_cast<double>(offset[v + 1] - offset[v]);
+    const auto num_edges = static_cast<double>(offset[v + 1] - offset[v]);
     for (std::int64_t i = offset[v]; i < offset[v + 1]; ++i) {
-      out[i] = static_cast<float>(weight[i] * here / static_cast<double>(degree[v]));
+      out[i] = static_cast<float>(weight[i] * num_edges / static_cast<double>(degree[v]));
     }
   }
-  return made;
+  return weights;
 }
 
 }  // namespace
@@ -61,12 +61,7 @@ LayerBlocks::LayerBlocks(const Topology& topology, std::vector<std::int64_t> lay
     : source_(topology, NeighborType::kIn), layer_sizes_(std::move(layer_sizes)) {
   check_layer_sizes("BlockLoader", layer_sizes_);
   const c10::InferenceMode no_inference(false);
-  if (!parent_degrees) return;
-  // Those of a part of a graph are the whole's, as in BlockSampler.
-  const at::Tensor* in = topology.parent_in_degrees();
-  const at::Tensor* out = topology.parent_out_degrees();
-  in_degrees_ = in != nullptr ? *in : topology.in_degrees();
-  out_degrees_ = out != nullptr ? *out : topology.out_degrees();
+  if (parent_degrees) degrees_ = parent_degrees_of(topology);
 }
 
 Blocks LayerBlocks::sample(const at::Tensor& seeds, const BatchKey& key,
@@ -81,9 +76,9 @@ Blocks LayerBlocks::sample(const at::Tensor& seeds, const BatchKey& key,
     const at::Tensor nodes = join_own_nodes(above, layer, source_.num_nodes(), workspace);
     Topology topology =
         topology_from_rows({layer.offsets, layer.sources, {}}, nodes.numel(), above.numel());
-    if (in_degrees_.defined()) {
-      topology = topology.with_parent_degrees(in_degrees_.index_select(0, above),
-                                              out_degrees_.index_select(0, nodes));
+    if (degrees_.in.defined()) {
+      topology = topology.with_parent_degrees(degrees_.in.index_select(0, above),
+                                              degrees_.out.index_select(0, nodes));
     }
     blocks.emplace_back(std::move(topology), nodes, layer.edges);
     blocks.back().edata()["edge_weights"] = weights_of_means(layer);

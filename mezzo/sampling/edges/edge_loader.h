@@ -8,20 +8,77 @@
 #include <ATen/core/Tensor.h>
 
 #include "mezzo/core/export.h"
-#include "mezzo/core/type_list.h"
 #include "mezzo/graph/frame.h"
 #include "mezzo/graph/graph.h"
+#include "mezzo/graph/topology.h"
 #include "mezzo/sampling/batches.h"
 #include "mezzo/sampling/blocks/block.h"
 #include "mezzo/sampling/blocks/block_sampler.h"
-#include "mezzo/sampling/edges/negative_sampling.h"
 
 namespace mezzo {
 
-/// Which edges the blocks of a batch do not have, so that a model cannot read there what it is to
-/// predict.
+namespace detail {
+class EdgeLookup;
+}
+
+/// The distribution of the destinations of negative edges.
+enum class NegativeDistribution : std::uint8_t {
+  kUniform,  ///< over all nodes
+  kDegree,   ///< in proportion to in-degree^0.75, as word2vec draws words
+};
+
+/// The most pairs that one call draws.
+inline constexpr std::int64_t kMostNegatives = std::int64_t{1} << 31;
+
+/// Which node pairs count as negative.
+struct NegativeOptions {
+  NegativeDistribution distribution = NegativeDistribution::kUniform;
+  bool exclude_edges = true;   ///< no pair with an edge from src to dst in the graph
+  bool exclude_loops = false;  ///< no pair of a node with itself
+};
+
+/// Pairs of nodes: int64 each, on the CPU.
+struct NodePairs {
+  at::Tensor src, dst;
+};
+
+/// Draws pairs of nodes for link prediction. Immutable, thread-safe. It redraws excluded pairs;
+/// after 64 tries it lists the allowed pairs, so the distribution is exact even if few are allowed.
+/// Draws are independent: pairs may repeat. The list costs pairs() O(N + E) time once and 8 bytes
+/// per source.
+class MEZZO_API NegativeSampler {
+ public:
+  /// topology: on the CPU. Copies the edges as int64 if they are excluded: O(E). Throws
+  /// InvalidArgument for another device, and for kDegree without an edge.
+  explicit NegativeSampler(const Topology& topology, NegativeOptions options = {});
+
+  /// Internal: shares a lookup of the topology's edges, if they are excluded.
+  NegativeSampler(const Topology& topology, NegativeOptions options,
+                  std::shared_ptr<const detail::EdgeLookup> edges);
+
+  /// `count` (in [0, kMostNegatives]) pairs: [count] each. Sources are uniform, destinations follow
+  /// the distribution, given that the pair is allowed. Throws InvalidArgument if no pair is.
+  NodePairs pairs(std::int64_t count, const BatchKey& key) const;
+
+  /// `num_negatives` (>= 0) destinations for each of `sources` (integers [n] in [0, num_src)):
+  /// int64 [n, num_negatives], at most kMostNegatives in all. Throws InvalidArgument for more, and
+  /// for a source without an allowed destination.
+  at::Tensor destinations(const at::Tensor& sources, std::int64_t num_negatives,
+                          const BatchKey& key) const;
+
+ private:
+  struct State;
+  std::shared_ptr<const State> state_;
+};
+
+/// `count` pairs of nodes without an edge from the first to the second; see NegativeSampler.
+/// Deterministic for equal seeds.
+MEZZO_API NodePairs negative_edges(const Topology& topology, std::int64_t count,
+                                   NegativeOptions options = {}, std::uint64_t seed = 0);
+
+/// Edges left out of a batch's blocks, so that a model cannot read what it is to predict.
 enum class EdgeExclusion : std::uint8_t {
-  kNone,     ///< they have all that were drawn
+  kNone,     ///< none
   kSelf,     ///< the seed edges of the batch
   kReverse,  ///< these, and every edge from the destination of one to its source
 };
@@ -34,51 +91,45 @@ class MEZZO_API EdgeMiniBatch {
   at::Tensor output_nodes;  ///< int64, ascending: the ends of all pairs, the last destinations
   at::Tensor seed_edges;    ///< int64 [B], ids of the graph
   NodePairs positives;      ///< the ends of the seed edges, [B]: rows of output_nodes
-  NodePairs negatives;      ///< [B * num_negatives], likewise: those of positive i stand together
+  NodePairs negatives;      ///< [B * num_negatives], grouped by positive: rows of output_nodes
   std::int64_t index = 0;   ///< of the batch in its epoch
 
-  /// The column's rows of input_nodes. Throws InvalidArgument unless the loader was asked for it.
+  /// The column's rows of input_nodes. Throws InvalidArgument if the loader does not gather it.
   const at::Tensor& features(const std::string& column) const;
 
-  Columns feature_columns;  ///< what was asked for, by name
+  Columns feature_columns;  ///< gathered rows by name
 };
 
-/// How an EdgeLoader cuts its edges into batches, draws and gathers.
+/// Options of an EdgeLoader.
 struct EdgeLoaderOptions {
   std::vector<std::int64_t> fanouts;  ///< input layer first; kAllNeighbors (-1): every neighbour
   std::int64_t batch_size = 1024;     ///< seed edges, >= 1
   bool shuffle = false;               ///< a new order each epoch
-  /// Of each seed edge, >= 0: its source with another node. At most kMostNegatives a batch.
+  /// Per seed edge, >= 0: its source with another node. At most kMostNegatives in a batch.
   std::int64_t num_negatives = 1;
-  NegativeOptions negatives = {};                ///< which pairs may be drawn
-  EdgeExclusion exclude = EdgeExclusion::kNone;  ///< edges that the blocks do not have
+  NegativeOptions negatives = {};                ///< see NegativeSampler
+  EdgeExclusion exclude = EdgeExclusion::kNone;  ///< edges left out of the blocks
   std::vector<std::string> features = {};  ///< columns of ndata() to gather for the input nodes
-  at::Device device = at::kCPU;  ///< where the batches are given out; a CUDA device has to be there
-  std::int64_t num_workers = 0;  ///< see PipelineOptions
-  std::int64_t prefetch = 2;     ///< see PipelineOptions
-  std::uint64_t seed = 0;        ///< of the order of the edges and of all draws
-  bool drop_last = false;        ///< leaves out a last batch that is not full
-  bool replace = false;          ///< see DrawOptions
-  bool parent_degrees = false;   ///< see BlockSampler
+  at::Device device = at::kCPU;            ///< of the batches
+  std::int64_t num_workers = 0;            ///< see PipelineOptions
+  std::int64_t prefetch = 2;               ///< see PipelineOptions
+  std::uint64_t seed = 0;                  ///< of the order of the edges and of all draws
+  bool drop_last = false;                  ///< drops a last batch that is not full
+  bool replace = false;                    ///< see DrawOptions
+  bool parent_degrees = false;             ///< see BlockSampler
 };
 
-/// Passes over edges and gives mini-batches for link prediction: the seed edges as positive pairs,
-/// drawn negative ones, and blocks of sampled neighbours for the ends of both. Excluded edges are
-/// taken out of what was drawn, so a row may then have fewer edges than its fan-out. The workers
-/// also build what gradients need of the blocks, their rows by source. See Batches for epochs,
-/// workers and errors.
+/// Yields mini-batches for link prediction: the seed edges as positive pairs, drawn negative pairs,
+/// and blocks of sampled neighbours for the ends of both. Excluded edges are removed after the
+/// draw, so a row may have fewer edges than its fan-out. The workers also build the blocks' rows by
+/// source, which gradients read. See Batches for epochs, workers and errors.
 class MEZZO_API EdgeLoader : public Batches<EdgeMiniBatch> {
  public:
-  /// graph: on the CPU; its columns must stay as they are while a loop runs. edges: integers [n] in
-  /// [0, num_edges), or bool [num_edges]; within a batch an edge that is there twice counts once;
-  /// none: no batches. Copies the edges as int64 where exclude is kReverse or the negatives exclude
-  /// edges (once), and builds both ends of every edge unless edge i is slot i of the graph's rows
-  /// by destination. Throws InvalidArgument that names option, expected and given.
+  /// graph: on the CPU; do not write to its columns during a loop. edges: integers [n] in [0,
+  /// num_edges), or bool [num_edges]; equal edges of a batch are merged. Copies the edges once as
+  /// int64 if exclude is kReverse or the negatives exclude edges, and builds both ends of every
+  /// edge unless the rows by destination are in edge-id order. Throws InvalidArgument.
   EdgeLoader(const Graph& graph, const at::Tensor& edges, EdgeLoaderOptions options);
-
- private:
-  EdgeLoader(const Graph& graph, const at::Tensor& edges, const EdgeLoaderOptions& options,
-             const std::shared_ptr<PipelineCounters>& counters);
 };
 
 }  // namespace mezzo

@@ -18,20 +18,19 @@ EdgeLookup::EdgeLookup(const Topology& topology)
     using Id = typename IdType::Type;
     const auto* sources = rows.indices.const_data_ptr<Id>();
     const Id* ids = rows.edge_ids.defined() ? rows.edge_ids.const_data_ptr<Id>() : nullptr;
-    for (std::int64_t slot = 0; slot < topology.num_edges(); ++slot) {
-      ++row_begin_[static_cast<std::size_t>(sources[slot]) + 1];
+    for (std::int64_t i = 0; i < topology.num_edges(); ++i) {
+      ++row_begin_[static_cast<std::size_t>(sources[i]) + 1];
     }
     for (std::size_t row = 1; row < row_begin_.size(); ++row) {
       row_begin_[row] += row_begin_[row - 1];
     }
     std::vector<std::int64_t> next(row_begin_.begin(), row_begin_.end() - 1);
-    // Destinations come in ascending order, so every row of sources is filled in that order.
+    // Destinations ascend, so every row of sources is sorted.
     for (std::int64_t dst = 0; dst < topology.num_dst(); ++dst) {
-      for (std::int64_t slot = indptr[dst]; slot < indptr[dst + 1]; ++slot) {
-        const auto place =
-            static_cast<std::size_t>(next[static_cast<std::size_t>(sources[slot])]++);
-        destinations_[place] = dst;
-        edges_[place] = ids != nullptr ? static_cast<std::int64_t>(ids[slot]) : slot;
+      for (std::int64_t i = indptr[dst]; i < indptr[dst + 1]; ++i) {
+        const auto entry = static_cast<std::size_t>(next[static_cast<std::size_t>(sources[i])]++);
+        destinations_[entry] = dst;
+        edges_[entry] = ids != nullptr ? static_cast<std::int64_t>(ids[i]) : i;
       }
     }
   });
@@ -49,9 +48,9 @@ bool EdgeLookup::contains(std::int64_t src, std::int64_t dst) const {
 
 std::span<const std::int64_t> EdgeLookup::edges(std::int64_t src, std::int64_t dst) const {
   const std::span<const std::int64_t> row = destinations(src);
-  const auto found = std::equal_range(row.begin(), row.end(), dst);
+  const auto range = std::equal_range(row.begin(), row.end(), dst);
   const auto* first = edges_.data() + row_begin_[static_cast<std::size_t>(src)];
-  return {first + (found.first - row.begin()), first + (found.second - row.begin())};
+  return {first + (range.first - row.begin()), first + (range.second - row.begin())};
 }
 
 }  // namespace mezzo::detail

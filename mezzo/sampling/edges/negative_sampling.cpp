@@ -1,5 +1,3 @@
-#include "mezzo/sampling/edges/negative_sampling.h"
-
 #include <algorithm>
 #include <cmath>
 #include <mutex>
@@ -11,20 +9,22 @@
 #include "mezzo/core/error.h"
 #include "mezzo/core/random.h"
 #include "mezzo/graph/selection.h"
+#include "mezzo/sampling/draw_stream.h"
+#include "mezzo/sampling/edges/edge_loader.h"
 #include "mezzo/sampling/edges/edge_lookup.h"
 
 namespace mezzo {
 namespace {
 
 constexpr std::uint64_t kNegativeTries = 64;
-constexpr std::uint64_t kNegativeDraws = 256;  // numbers set aside for each pair
+constexpr std::uint64_t kNegativeDraws = 256;  // random numbers reserved for each pair
 
-/// The numbers of one pair of a batch.
+/// The random numbers of one pair of a batch.
 class NegativeDraws {
  public:
   NegativeDraws(const BatchKey& key, std::int64_t pair)
       : seed_(key.seed),
-        stream_(draw_stream(key, DrawPurpose::kNegatives, 0)),
+        stream_(detail::draw_stream(key, detail::DrawPurpose::kNegatives, 0)),
         next_(static_cast<std::uint64_t>(pair) * kNegativeDraws) {}
   double uniform() { return random_uniform(seed_, stream_, next_++); }
   std::int64_t below(std::int64_t bound) {
@@ -47,8 +47,8 @@ std::vector<double> summed_degree_weights(const Topology& topology) {
   return sums;
 }
 
-/// The first of rising `sums` above the share `uniform` of the last one.
-std::int64_t place_of(const std::vector<double>& sums, double uniform) {
+/// The first index of the ascending `sums` above `uniform` times the last one.
+std::int64_t index_above(const std::vector<double>& sums, double uniform) {
   const double aim = uniform * sums.back();
   return std::upper_bound(sums.begin(), sums.end(), aim) - sums.begin();
 }
@@ -58,11 +58,11 @@ std::int64_t place_of(const std::vector<double>& sums, double uniform) {
 struct NegativeSampler::State {
   NegativeOptions options;
   std::int64_t num_src = 0, num_dst = 0;
-  std::shared_ptr<const detail::EdgeLookup> edges;  ///< where they are excluded
+  std::shared_ptr<const detail::EdgeLookup> edges;  ///< if they are excluded
   std::vector<double> sums;       ///< running sums of the weights; empty: all are 1
-  std::int64_t num_weighted = 0;  ///< destinations of a weight above 0
+  std::int64_t num_weighted = 0;  ///< destinations of positive weight
   mutable std::once_flag sources_are_summed;
-  mutable std::vector<double> source_sums;  ///< running sums of allowed_weight, once summed
+  mutable std::vector<double> source_sums;  ///< running sums of allowed_weight
 
   double weight(std::int64_t dst) const {
     if (sums.empty()) return 1;
@@ -78,36 +78,37 @@ struct NegativeSampler::State {
   }
 
   std::int64_t any_destination(NegativeDraws& draws) const {
-    return sums.empty() ? draws.below(num_dst) : place_of(sums, draws.uniform());
+    return sums.empty() ? draws.below(num_dst) : index_above(sums, draws.uniform());
   }
 
-  /// The destinations that src must not have, ascending and distinct.
-  std::vector<std::int64_t> forbidden(std::int64_t src) const {
-    std::vector<std::int64_t> found;
+  /// The excluded destinations of src, ascending and distinct.
+  std::vector<std::int64_t> excluded_destinations(std::int64_t src) const {
+    std::vector<std::int64_t> excluded;
     if (edges) {
       const auto row = edges->destinations(src);
-      found.assign(row.begin(), row.end());
+      excluded.assign(row.begin(), row.end());
     }
     if (options.exclude_loops && src < num_dst) {
-      found.insert(std::lower_bound(found.begin(), found.end(), src), src);
+      excluded.insert(std::lower_bound(excluded.begin(), excluded.end(), src), src);
     }
-    found.erase(std::unique(found.begin(), found.end()), found.end());
-    return found;
+    excluded.erase(std::unique(excluded.begin(), excluded.end()), excluded.end());
+    return excluded;
   }
 
-  /// What the weights of src's allowed destinations sum to; exactly 0 where there is none.
+  /// The sum of the weights of src's allowed destinations; exactly 0 without one.
   double allowed_weight(std::int64_t src) const {
-    double taken = 0;
-    std::int64_t num_taken = 0;
-    for (const std::int64_t dst : forbidden(src)) {
-      taken += weight(dst);
-      num_taken += weight(dst) > 0 ? 1 : 0;
+    double excluded_weight = 0;
+    std::int64_t num_excluded = 0;
+    for (const std::int64_t dst : excluded_destinations(src)) {
+      excluded_weight += weight(dst);
+      num_excluded += weight(dst) > 0 ? 1 : 0;
     }
-    constexpr double kLeastWeight = 1;  // of a destination that can be drawn at all
-    return num_taken == num_weighted ? 0 : std::max(total_weight() - taken, kLeastWeight);
+    constexpr double kLeastWeight = 1;  // the smallest positive weight
+    return num_excluded == num_weighted ? 0
+                                        : std::max(total_weight() - excluded_weight, kLeastWeight);
   }
 
-  /// A source in proportion to its allowed pairs. Throws InvalidArgument where no pair is allowed.
+  /// A source in proportion to its allowed pairs. Throws InvalidArgument if no pair is allowed.
   std::int64_t listed_source(double uniform) const {
     std::call_once(sources_are_summed, [this] {
       double sum = 0;
@@ -116,28 +117,28 @@ struct NegativeSampler::State {
       }
     });
     MEZZO_CHECK(source_sums.back() > 0,
-                "negative sampling: expected a pair of nodes that may be drawn, got none: every "
-                "one is excluded");
-    return place_of(source_sums, uniform);
+                "negative sampling: expected an allowed pair of nodes, got none: every one is "
+                "excluded");
+    return index_above(source_sums, uniform);
   }
 
-  /// An allowed destination of src by a walk over all; -1 where there is none.
+  /// An allowed destination of src by a scan over all nodes; -1 without one.
   std::int64_t listed_destination(std::int64_t src, double uniform) const {
     double left = uniform * allowed_weight(src);
-    const std::vector<std::int64_t> never = forbidden(src);
-    auto next_never = never.begin();
-    std::int64_t chosen = -1;
+    const std::vector<std::int64_t> excluded = excluded_destinations(src);
+    auto next_excluded = excluded.begin();
+    std::int64_t result = -1;
     for (std::int64_t dst = 0; dst < num_dst; ++dst) {
-      if (next_never != never.end() && *next_never == dst) {
-        ++next_never;
+      if (next_excluded != excluded.end() && *next_excluded == dst) {
+        ++next_excluded;
         continue;
       }
       if (weight(dst) <= 0) continue;
-      chosen = dst;  // the last one where rounding leaves something over
+      result = dst;  // the last one, if rounding leaves a rest
       left -= weight(dst);
       if (left < 0) break;
     }
-    return chosen;
+    return result;
   }
 
   std::int64_t destination(std::int64_t src, const BatchKey& key, std::int64_t number) const {
@@ -194,10 +195,11 @@ at::Tensor NegativeSampler::destinations(const at::Tensor& sources, std::int64_t
   for (std::int64_t i = 0; i < drawn.numel(); ++i) {
     const std::int64_t node = src[i / num_negatives];
     dst[i] = state_->destination(node, key, i);
-    MEZZO_CHECK(dst[i] >= 0,
-                "negative sampling: expected a destination that node {} may have, got none: every "
-                "one is excluded",
-                node);
+    MEZZO_CHECK(
+        dst[i] >= 0,
+        "negative sampling: expected an allowed destination of node {}, got none: every one is "
+        "excluded",
+        node);
   }
   return drawn;
 }
@@ -213,13 +215,13 @@ NodePairs NegativeSampler::pairs(std::int64_t count, const BatchKey& key) const 
   auto* dst = drawn.dst.mutable_data_ptr<std::int64_t>();
   for (std::int64_t i = 0; i < count; ++i) {
     NegativeDraws draws(key, i);
-    bool is_found = false;
-    for (std::uint64_t k = 0; k < kNegativeTries && !is_found; ++k) {
+    bool is_allowed = false;
+    for (std::uint64_t k = 0; k < kNegativeTries && !is_allowed; ++k) {
       src[i] = draws.below(state.num_src);
       dst[i] = state.any_destination(draws);
-      is_found = state.is_allowed(src[i], dst[i]);
+      is_allowed = state.is_allowed(src[i], dst[i]);
     }
-    if (is_found) continue;
+    if (is_allowed) continue;
     src[i] = state.listed_source(draws.uniform());
     dst[i] = state.listed_destination(src[i], draws.uniform());
   }

@@ -41,7 +41,7 @@ void check_flow_parts(const NodeFlow::Parts& parts) {
   }
 }
 
-/// Where the ids of each part begin, and where those of the last one end.
+/// The first id of each part, then the number of ids.
 template <class SizeOf>
 std::vector<std::int64_t> flow_offsets(std::size_t count, const SizeOf& size_of) {
   std::vector<std::int64_t> offsets = {0};
@@ -51,6 +51,13 @@ std::vector<std::int64_t> flow_offsets(std::size_t count, const SizeOf& size_of)
 
 at::Tensor flow_id_range(std::int64_t begin, std::int64_t end, at::Device device) {
   return at::arange(begin, end, at::device(device).dtype(at::kLong));
+}
+
+/// 1 (float32) at each (rows[i], columns[i]).
+at::Tensor sparse_ones(const at::Tensor& rows, const at::Tensor& columns, at::IntArrayRef sizes) {
+  const at::Tensor indices = at::stack({rows.to(at::kLong), columns.to(at::kLong)});
+  const at::TensorOptions options = indices.options().dtype(at::kFloat);
+  return at::sparse_coo_tensor(indices, at::ones({rows.numel()}, options), sizes);
 }
 
 }  // namespace
@@ -73,22 +80,22 @@ std::pair<std::size_t, std::size_t> NodeFlow::State::block_range(
 std::size_t detail::flow_index(std::string_view what, std::int64_t index, std::size_t count) {
   const auto bound = static_cast<std::int64_t>(count);
   MEZZO_CHECK(index >= -bound && index < bound,
-              "NodeFlow: expected {} in [{}, {}), negative ones counting from the end, got {}",
-              what, -bound, bound, index);
+              "NodeFlow: expected {} in [{}, {}), negative ones count from the end, got {}", what,
+              -bound, bound, index);
   return static_cast<std::size_t>(index < 0 ? index + bound : index);
 }
 
 at::Tensor detail::flow_positions(std::string_view operation, std::string_view name,
                                   const at::Tensor& ids, std::int64_t begin, std::int64_t end,
                                   at::Device device) {
-  const at::Tensor wide = check_vector(operation, name, ids).to(at::kLong);
-  MEZZO_CHECK(wide.device() == device, "{}: expected {} on {}, got {}", operation, name,
-              device.str(), wide.device().str());
-  const at::Tensor outside = at::logical_or(wide < begin, wide >= end).nonzero();
+  const at::Tensor flow_ids = check_vector(operation, name, ids).to(at::kLong);
+  MEZZO_CHECK(flow_ids.device() == device, "{}: expected {} on {}, got {}", operation, name,
+              device.str(), flow_ids.device().str());
+  const at::Tensor outside = at::logical_or(flow_ids < begin, flow_ids >= end).nonzero();
   MEZZO_CHECK(outside.size(0) == 0, "{}: expected {} in [{}, {}), ids of the flow, got {}",
               operation, name, begin, end,
-              wide[outside[0].item<std::int64_t>()].item<std::int64_t>());
-  return wide - begin;
+              flow_ids[outside[0].item<std::int64_t>()].item<std::int64_t>());
+  return flow_ids - begin;
 }
 
 NodeFlow::NodeFlow(Graph parent, Parts parts) {
@@ -201,18 +208,18 @@ at::Tensor NodeFlow::map_from_parent_nid(std::int64_t layer, const at::Tensor& p
                                          bool local) const {
   constexpr const char* kOperation = "map_from_parent_nid";
   const std::size_t i = state_->layer_index(layer);
-  const at::Tensor wanted = detail::selected_ids(
+  const at::Tensor requested = detail::selected_ids(
       kOperation, "parent_ids", detail::check_vector(kOperation, "parent_ids", parent_ids),
       state_->parent.num_nodes(), device());
-  // An entry beyond the largest id, so that every search ends within.
-  const at::Tensor ending = at::full({1}, state_->parent.num_nodes(), wanted.options());
+  // An entry above the largest id, so that every search ends inside.
+  const at::Tensor ending = at::full({1}, state_->parent.num_nodes(), requested.options());
   const auto [sorted, order] = at::cat({state_->parts.nodes[i], ending}).sort();
-  const at::Tensor places = at::searchsorted(sorted, wanted);
-  const at::Tensor missing = (sorted.index_select(0, places) != wanted).nonzero();
+  const at::Tensor positions = at::searchsorted(sorted, requested);
+  const at::Tensor missing = (sorted.index_select(0, positions) != requested).nonzero();
   MEZZO_CHECK(missing.size(0) == 0, "{}: expected nodes of layer {}, got node {}, which is not",
-              kOperation, i, wanted[missing[0].item<std::int64_t>()].item<std::int64_t>());
-  const at::Tensor found = order.index_select(0, places);
-  return local ? found : found + state_->layer_begin[i];
+              kOperation, i, requested[missing[0].item<std::int64_t>()].item<std::int64_t>());
+  const at::Tensor local_ids = order.index_select(0, positions);
+  return local ? local_ids : local_ids + state_->layer_begin[i];
 }
 
 NodeFlow::BlockEdges NodeFlow::block_edges(std::int64_t block, bool local) const {
@@ -223,6 +230,19 @@ NodeFlow::BlockEdges NodeFlow::block_edges(std::int64_t block, bool local) const
   if (local) return edges;
   return {edges.src + state_->layer_begin[i], edges.dst + state_->layer_begin[i + 1],
           edges.edges + state_->block_begin[i]};
+}
+
+at::Tensor NodeFlow::block_adjacency_matrix(std::int64_t block) const {
+  const Topology& edges = block_topology(block);
+  return sparse_ones(edges.dst(), edges.src(), {edges.num_dst(), edges.num_src()});
+}
+
+at::Tensor NodeFlow::block_incidence_matrix(std::int64_t block, Incidence incidence) const {
+  const Topology& edges = block_topology(block);
+  const bool is_in = incidence == Incidence::kIn;
+  const at::Tensor& ends = is_in ? edges.dst() : edges.src();
+  return sparse_ones(ends, at::arange(edges.num_edges(), ends.options()),
+                     {is_in ? edges.num_dst() : edges.num_src(), edges.num_edges()});
 }
 
 }  // namespace mezzo

@@ -20,34 +20,34 @@ namespace detail {
 struct FlowRows;
 }
 
-/// A sampled mini-batch in DGL's first form (0.4, dgl.nodeflow): num_layers() sets of nodes, of
-/// which layer 0 are the inputs and the last one the seeds, and a block of edges from each layer to
-/// the next. Layers hold distinct nodes; all but the last are in ascending parent id. A node may
-/// stand in several layers. Negative indices count from the end; one out of range is an
-/// InvalidArgument. Ids of the flow run over all layers (all blocks), layer 0 first; `local` ids
-/// count within one layer (block). A light handle: copies share everything. On one device, like a
-/// Graph. Not safe for writing from several threads.
+/// A sampled mini-batch as in DGL 0.4 (dgl.nodeflow): num_layers() sets of nodes, layer 0 the
+/// inputs and the last layer the seeds, and a block of edges from each layer to the next. The nodes
+/// of a layer are distinct and, except in the last layer, in ascending parent id. A node may be in
+/// several layers. Negative indices count from the end; an index out of range throws
+/// InvalidArgument. Ids of the flow number the nodes (edges) of all layers (blocks), layer 0 first;
+/// `local` ids number those of one layer (block). A light handle: copies share everything. On one
+/// device, like a Graph. Not safe for writing from several threads.
 class MEZZO_API NodeFlow {
  public:
-  /// A layer's or block's columns. Refers to the flow, which has to outlive it.
+  /// A layer's or block's columns; valid while the flow lives.
   class View {
    public:
     explicit View(Frame& frame) : frame_(&frame) {}
-    Frame& data() const { return *frame_; }  ///< the columns themselves, for reading and writing
+    Frame& data() const { return *frame_; }  ///< to read and write
 
    private:
     Frame* frame_;
   };
 
-  /// Which end of an edge block_incidence_matrix tells.
+  /// The end of an edge in block_incidence_matrix.
   enum class Incidence : std::uint8_t { kIn, kOut };
 
-  /// What a flow is made of; layers input first.
+  /// The contents of a flow; inputs first.
   struct Parts {
-    std::vector<at::Tensor> nodes;  ///< one a layer: int64, distinct ids of the parent
+    std::vector<at::Tensor> nodes;  ///< one per layer: int64, distinct ids of the parent
     std::vector<Topology> blocks;   ///< block i: sources layer i, destinations layer i + 1
-    std::vector<at::Tensor>
-        edges;  ///< one a block: int64 ids of the parent, -1: an added self loop
+    /// one per block: int64 ids of the parent, -1 for an added self loop
+    std::vector<at::Tensor> edges;
   };
 
   /// Names of columns, one list for each layer and each block; an empty outer list: none.
@@ -56,9 +56,8 @@ class MEZZO_API NodeFlow {
     std::vector<std::vector<std::string>> edges = {};  ///< num_blocks() lists
   };
 
-  /// parent: where the columns come from and go to; ids in its range, which is not checked. The
-  /// flow lives where the blocks do. Throws InvalidArgument unless numbers, sizes and devices
-  /// agree.
+  /// parent: the source and target of column copies; the ids' range is not checked. The flow is on
+  /// the blocks' device. Throws InvalidArgument unless counts, sizes and devices agree.
   NodeFlow(Graph parent, Parts parts);
 
   std::int64_t num_layers() const;                    ///< hops + 1
@@ -68,12 +67,11 @@ class MEZZO_API NodeFlow {
   std::int64_t num_nodes() const;                     ///< over all layers
   std::int64_t num_edges() const;                     ///< over all blocks
   at::Device device() const;                          ///< of structure and columns
-  const Graph& parent() const;                        ///< the graph of which this is a sample
+  const Graph& parent() const;                        ///< the sampled graph
 
-  View layers(std::int64_t layer);  ///< the layer's columns, a row a node
-  View blocks(std::int64_t block);  ///< the block's columns, a row an edge
-  /// The block's edges: sources layer `block`, destinations layer block + 1. Lives as long as the
-  /// flow, until to().
+  View layers(std::int64_t layer);  ///< the layer's columns, a row per node
+  View blocks(std::int64_t block);  ///< the block's columns, a row per edge
+  /// The block's edges: sources layer `block`, destinations layer block + 1. Valid until to().
   const Topology& block_topology(std::int64_t block) const;
 
   at::Tensor layer_nid(std::int64_t layer) const;         ///< int64, ids of the flow
@@ -83,62 +81,59 @@ class MEZZO_API NodeFlow {
   at::Tensor layer_in_degree(std::int64_t layer) const;   ///< int64; of layer 0: zeros
   at::Tensor layer_out_degree(std::int64_t layer) const;  ///< int64; of the last layer: zeros
 
-  /// Ids of the parent for these of the flow (integers [n]), whatever their layer: int64 [n].
+  /// The parent's ids of nodes of any layer (integers [n], ids of the flow): int64 [n].
   at::Tensor map_to_parent_nid(const at::Tensor& ids) const;
-  /// Likewise of edges; -1 for an added self loop.
+  /// The parent's ids of edges; -1 for an added self loop.
   at::Tensor map_to_parent_eid(const at::Tensor& ids) const;
-  /// The ids that layer `layer`'s nodes with these parent ids (integers [n]) have in the flow or,
-  /// if `local`, in the layer: int64 [n]. Throws InvalidArgument that names the first node that is
-  /// not there. O(layer log layer); synchronises on CUDA.
+  /// Ids of the flow (if `local`, of the layer) of the layer's nodes with these parent ids
+  /// (integers [n]): int64 [n]. Throws InvalidArgument for the first node that is not in the layer.
+  /// O(layer log layer); synchronises on CUDA.
   at::Tensor map_from_parent_nid(std::int64_t layer, const at::Tensor& parent_ids,
                                  bool local = false) const;
 
   /// 1 (float32) at (v, u) for each edge from u to v, local ids: sparse COO [layer_size(block + 1),
-  /// layer_size(block)], where parallel edges add up. Allocates.
+  /// layer_size(block)]; parallel edges add up. Allocates.
   at::Tensor block_adjacency_matrix(std::int64_t block) const;
   /// 1 (float32) at (v, e) for each edge e of the block, local ids: sparse COO [layer_size,
   /// block_size]. kIn: v is its destination, kOut: its source. Allocates.
   at::Tensor block_incidence_matrix(std::int64_t block, Incidence incidence) const;
 
-  /// The ends of a block's edges and their ids.
+  /// The ends and ids of a block's edges.
   struct BlockEdges {
     at::Tensor src, dst, edges;  ///< int64 each
   };
-  /// The block's edges in the order of their ids; ids of the flow, or local.
+  /// The block's edges in edge-id order; ids of the flow, or local.
   BlockEdges block_edges(std::int64_t block, bool local = false) const;
 
-  /// Gathers these columns of the parent's nodes into every layer, these of its edges into every
-  /// block, on the flow's device whatever the parent's; gradients flow to the parent's column.
-  /// Rows of nodes that the sampler's workers gathered ahead (NeighborSamplerOptions::features) are
-  /// taken, once, and not gathered again, unless the parent has another tensor in the column since,
-  /// or one that was written to. Throws InvalidArgument for a missing column, and for edge columns
-  /// where a block has an added self loop, for which no edge of the parent stands; nothing is
-  /// written then. Allocates.
+  /// Gathers these columns of the parent's nodes into every layer and of its edges into every
+  /// block, on the flow's device; gradients flow to the parent's columns. Uses the rows that the
+  /// sampler's workers prefetched (NeighborSamplerOptions::features) once, unless the parent's
+  /// column was replaced or written to. Throws InvalidArgument for a missing column, and for edge
+  /// columns if a block has an added self loop, which is no edge of the parent; then it writes
+  /// nothing. Allocates.
   void copy_from_parent(const std::vector<std::string>& node_columns,
                         const std::vector<std::string>& edge_columns = {});
-  /// Likewise all columns of the parent.
+  /// Copies all columns of the parent.
   void copy_from_parent();
-  /// Likewise layer by layer and block by block. The type is to be named, as braces alone would be
+  /// Copies columns layer by layer and block by block. Name the type, since braces alone are
   /// ambiguous: flow.copy_from_parent(NodeFlow::ColumnsByLayer{.nodes = {{"feat"}, {"h"}, {}}}).
   void copy_from_parent(const ColumnsByLayer& columns);
-  /// Writes columns of the layers and blocks to the rows of the parent's columns, without their
-  /// gradients: flow.copy_to_parent({.nodes = {{}, {"h"}, {"h"}}}). A column that the parent has
-  /// keeps its dtype and shape; rows that are not in the flow keep what they have, or are 0 in a
-  /// new column. Where a node stands in several layers with the column, the last layer's row stays
-  /// (edges and blocks alike). In place, at the cost of the rows that are written: whatever shares
-  /// the column's memory sees them. Only where a gradient depends on the column, or its memory is
-  /// not its own (mapped files, at::from_blob, expanded rows), the parent gets a copy with them.
-  /// Throws InvalidArgument as copy_from_parent, and where a block has an edge twice
-  /// (sampled with replacement); nothing is written then.
+  /// Writes columns of the layers and blocks, detached, to the rows of the parent's columns:
+  /// flow.copy_to_parent({.nodes = {{}, {"h"}, {"h"}}}). An existing column keeps its dtype and
+  /// shape; rows outside the flow keep their values, or are 0 in a new column. If several layers
+  /// (blocks) have a node (edge) and the column, the last one wins. In place, at the cost of the
+  /// written rows; tensors that share the column's memory see them. The parent gets a copy only if
+  /// a gradient depends on the column or it does not own its memory (mapped files, at::from_blob,
+  /// expanded rows). Throws InvalidArgument like copy_from_parent, and if a block has an edge twice
+  /// (sampled with replacement); then it writes nothing.
   void copy_to_parent(const ColumnsByLayer& columns);
 
   /// Structure, ids and every column to `device`, in place; the parent stays where it is.
   void to(at::Device device);
 
-  // Defaults, as those of DGL's NodeFlow: the functions of calls that do not give their own. Of the
-  // block of this index or, without one (DGL's ALL), of every block; what is registered last stays.
-  // The flow and its copies have them; the next flow of a sampler has none. A function must not
-  // hold a copy of the flow that keeps it: neither would ever be freed.
+  // Default functions of one block or, without an index (DGL's ALL), of every block; a later call
+  // replaces an earlier one. Copies of the flow share them; a sampler's next flow has none. A
+  // function must not hold a copy of its flow, or neither is ever freed.
 
   /// DGL's register_message_func: the messages of block_compute and prop_flow.
   void register_message_func(const MessageFunction& function,
@@ -146,46 +141,41 @@ class MEZZO_API NodeFlow {
   /// DGL's register_reduce_func: the reduction of block_compute and prop_flow.
   void register_reduce_func(const ReduceFunction& function,
                             std::optional<std::int64_t> block = std::nullopt);
-  /// DGL's register_apply_node_func: what block_compute and prop_flow apply at layer block + 1, and
-  /// what apply_layer computes of that layer; without `block`, of every layer, layer 0 among them.
-  /// (DGL's apply_layer takes that of the block from the layer on, and of the last layer none.) An
-  /// empty function removes it.
+  /// DGL's register_apply_node_func: the function that block_compute and prop_flow apply at layer
+  /// block + 1 and the one of apply_layer there; without `block`, of every layer, including layer
+  /// 0. (In DGL, apply_layer uses the function of the block that starts at the layer.) An empty
+  /// function removes it.
   void register_apply_node_func(const ApplyFunction& function,
                                 std::optional<std::int64_t> block = std::nullopt);
-  /// DGL's register_apply_edge_func: what apply_block computes.
+  /// DGL's register_apply_edge_func: the function of apply_block.
   void register_apply_edge_func(const MessageFunction& function,
                                 std::optional<std::int64_t> block = std::nullopt);
 
-  // Message passing. User-defined functions see the layers' (blocks') own frames: NodeBatch::nodes
-  // and the ids of an EdgeBatch are local, so that layer_parent_nid(i).index_select(0, ids) gives
-  // the parent's. Ids to restrict to are distinct ids of the flow (integers [n]). A function that
-  // is not given ({}) is the registered one; `apply` given as ApplyFunction() applies nothing.
-  // Errors: those of the functions of Graph, and InvalidArgument, which names function and block
-  // (layer), where one is neither given nor registered; they leave the flow as it was.
+  // Message passing. User-defined functions see the frames of the layers and blocks:
+  // NodeBatch::nodes and the ids of an EdgeBatch are local, so layer_parent_nid(i).index_select(0,
+  // ids) has the parent's. `nodes` and `edges` are distinct ids of the flow (integers [n]), which a
+  // function sees in their order. An omitted function ({}) is the registered one; ApplyFunction()
+  // applies nothing. Throws the errors of Graph's functions, and InvalidArgument if a function is
+  // neither passed nor registered; an error leaves the flow unchanged.
 
   /// Messages along block `block`, reduced at layer block + 1, where nodes without in-edges get 0;
-  /// then `apply`, if there is one, maps that layer's columns, the reduced ones included, to new
-  /// ones. See Graph::update_all.
+  /// then `apply`, if set, maps that layer's columns, including the reduced ones, to new ones (see
+  /// Graph::update_all). With `nodes` of layer block + 1 only for these: the others keep their
+  /// rows, or get 0 in a new column (see Graph::pull; unlike in DGL, a node without in-edges gets
+  /// 0).
   void block_compute(std::int64_t block, const std::optional<MessageFunction>& message = {},
                      const std::optional<ReduceFunction>& reduce = {},
-                     const std::optional<ApplyFunction>& apply = {});
-  /// For these nodes of layer block + 1 alone; the others keep their rows, or get 0 in a new
-  /// column. Unlike in DGL a node among `nodes` needs no in-edge: it gets 0. See Graph::pull.
-  void block_compute(std::int64_t block, const std::optional<MessageFunction>& message,
-                     const std::optional<ReduceFunction>& reduce,
-                     const std::optional<ApplyFunction>& apply, const at::Tensor& nodes);
-  /// Computes columns of the layer's nodes from their own.
-  void apply_layer(std::int64_t layer, const std::optional<ApplyFunction>& function = {});
-  /// Of `nodes` alone, which the function sees in the given order.
-  void apply_layer(std::int64_t layer, const std::optional<ApplyFunction>& function,
-                   const at::Tensor& nodes);
-  /// Computes columns of the block's edges from their ends' columns and their own.
-  void apply_block(std::int64_t block, const std::optional<MessageFunction>& function = {});
-  /// Of `edges` alone, which the function sees in the given order.
-  void apply_block(std::int64_t block, const std::optional<MessageFunction>& function,
-                   const at::Tensor& edges);
-  /// block_compute of every block, from the inputs to the seeds. An error in a block leaves what
-  /// those before it computed; a function that is missing is told before any.
+                     const std::optional<ApplyFunction>& apply = {},
+                     const std::optional<at::Tensor>& nodes = std::nullopt);
+  /// Computes columns of the layer's nodes, or only of `nodes`, from their own.
+  void apply_layer(std::int64_t layer, const std::optional<ApplyFunction>& function = {},
+                   const std::optional<at::Tensor>& nodes = std::nullopt);
+  /// Computes columns of the block's edges, or only of `edges`, from their ends' columns and their
+  /// own.
+  void apply_block(std::int64_t block, const std::optional<MessageFunction>& function = {},
+                   const std::optional<at::Tensor>& edges = std::nullopt);
+  /// block_compute of every block, from the inputs to the seeds. Throws for a missing function
+  /// before it computes; another error in a block keeps the results of the blocks before.
   void prop_flow(const std::optional<MessageFunction>& message = {},
                  const std::optional<ReduceFunction>& reduce = {},
                  const std::optional<ApplyFunction>& apply = {});

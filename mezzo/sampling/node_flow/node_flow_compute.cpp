@@ -1,4 +1,4 @@
-// What a NodeFlow computes, and the functions that are registered for it.
+// Message passing of a NodeFlow and its registered functions.
 #include <optional>
 #include <string_view>
 #include <vector>
@@ -21,24 +21,22 @@ at::Tensor distinct_flow_positions(std::string_view operation, std::string_view 
   return positions;
 }
 
-/// What a call was given for block `block`, else what is registered for it. Throws InvalidArgument
-/// where there is neither.
+/// `function`, else the registered one of block `block`. Throws InvalidArgument without either.
 template <class Function>
-Function given_or_registered(std::string_view operation, std::string_view name, std::size_t block,
-                             const std::optional<Function>& given,
-                             const std::optional<Function>& registered) {
-  MEZZO_CHECK(given || registered,
+Function or_registered(std::string_view operation, std::string_view name, std::size_t block,
+                       const std::optional<Function>& function,
+                       const std::optional<Function>& registered) {
+  MEZZO_CHECK(function || registered,
               "{}: expected the {} function of block {}, as an argument or by register_{}_func, "
               "got none",
               operation, name, block, name);
-  return given ? *given : *registered;
+  return function ? *function : *registered;
 }
 
-/// `function` into slots [begin, end).
-template <class Slot, class Function>
-void register_function(std::vector<Slot>& slots, std::size_t begin, std::size_t end,
+template <class Registered, class Function>
+void register_function(std::vector<Registered>& functions, std::size_t begin, std::size_t end,
                        const Function& function) {
-  for (std::size_t i = begin; i < end; ++i) slots[i] = function;
+  for (std::size_t i = begin; i < end; ++i) functions[i] = function;
 }
 
 }  // namespace
@@ -46,25 +44,24 @@ void register_function(std::vector<Slot>& slots, std::size_t begin, std::size_t 
 NodeFlow::State::BlockFunctions NodeFlow::State::functions_of(
     std::string_view operation, std::size_t block, const std::optional<MessageFunction>& message,
     const std::optional<ReduceFunction>& reduce, const std::optional<ApplyFunction>& apply) const {
-  return {given_or_registered(operation, "message", block, message, registered.message[block]),
-          given_or_registered(operation, "reduce", block, reduce, registered.reduce[block]),
+  return {or_registered(operation, "message", block, message, registered.message[block]),
+          or_registered(operation, "reduce", block, reduce, registered.reduce[block]),
           apply ? *apply : registered.apply_node[block + 1]};
 }
 
-ApplyFunction NodeFlow::State::function_of_layer(std::size_t layer,
-                                                 const std::optional<ApplyFunction>& given) const {
-  ApplyFunction function = given ? *given : registered.apply_node[layer];
-  MEZZO_CHECK(function,
+ApplyFunction NodeFlow::State::function_of_layer(
+    std::size_t layer, const std::optional<ApplyFunction>& function) const {
+  ApplyFunction result = function ? *function : registered.apply_node[layer];
+  MEZZO_CHECK(result,
               "apply_layer: expected the apply_node function of layer {}, as an argument or by "
               "register_apply_node_func, got none",
               layer);
-  return function;
+  return result;
 }
 
 MessageFunction NodeFlow::State::function_of_edges(
-    std::size_t block, const std::optional<MessageFunction>& given) const {
-  return given_or_registered("apply_block", "apply_edge", block, given,
-                             registered.apply_edge[block]);
+    std::size_t block, const std::optional<MessageFunction>& function) const {
+  return or_registered("apply_block", "apply_edge", block, function, registered.apply_edge[block]);
 }
 
 void NodeFlow::register_message_func(const MessageFunction& function,
@@ -82,7 +79,7 @@ void NodeFlow::register_reduce_func(const ReduceFunction& function,
 void NodeFlow::register_apply_node_func(const ApplyFunction& function,
                                         std::optional<std::int64_t> block) {
   const auto [begin, end] = state_->block_range(block);
-  // The layers that the blocks run into; layer 0, into which none does, with all.
+  // The layers that the blocks run into; layer 0 only together with all.
   register_function(state_->registered.apply_node, block ? begin + 1 : 0, end + 1, function);
 }
 
@@ -94,51 +91,46 @@ void NodeFlow::register_apply_edge_func(const MessageFunction& function,
 
 void NodeFlow::block_compute(std::int64_t block, const std::optional<MessageFunction>& message,
                              const std::optional<ReduceFunction>& reduce,
-                             const std::optional<ApplyFunction>& apply) {
+                             const std::optional<ApplyFunction>& apply,
+                             const std::optional<at::Tensor>& nodes) {
   const std::size_t i = state_->block_index(block);
   const auto functions = state_->functions_of("block_compute", i, message, reduce, apply);
-  update_all(state_->parts.blocks[i], state_->layers[i], state_->blocks[i], state_->layers[i + 1],
-             functions.message, functions.reduce, functions.apply);
-}
-
-void NodeFlow::block_compute(std::int64_t block, const std::optional<MessageFunction>& message,
-                             const std::optional<ReduceFunction>& reduce,
-                             const std::optional<ApplyFunction>& apply, const at::Tensor& nodes) {
-  const std::size_t i = state_->block_index(block);
-  const auto functions = state_->functions_of("block_compute", i, message, reduce, apply);
+  const Topology& edges = state_->parts.blocks[i];
+  if (!nodes) {
+    update_all(edges, state_->layers[i], state_->blocks[i], state_->layers[i + 1],
+               functions.message, functions.reduce, functions.apply);
+    return;
+  }
   const at::Tensor positions =
-      distinct_flow_positions("block_compute", "nodes", nodes, state_->layer_begin[i + 1],
+      distinct_flow_positions("block_compute", "nodes", *nodes, state_->layer_begin[i + 1],
                               state_->layer_begin[i + 2], device());
-  pull(state_->parts.blocks[i], state_->layers[i], state_->blocks[i], state_->layers[i + 1],
-       positions, functions.message, functions.reduce, functions.apply);
-}
-
-void NodeFlow::apply_layer(std::int64_t layer, const std::optional<ApplyFunction>& function) {
-  const std::size_t i = state_->layer_index(layer);
-  apply_nodes(state_->layers[i], state_->function_of_layer(i, function));
+  pull(edges, state_->layers[i], state_->blocks[i], state_->layers[i + 1], positions,
+       functions.message, functions.reduce, functions.apply);
 }
 
 void NodeFlow::apply_layer(std::int64_t layer, const std::optional<ApplyFunction>& function,
-                           const at::Tensor& nodes) {
+                           const std::optional<at::Tensor>& nodes) {
   const std::size_t i = state_->layer_index(layer);
-  apply_nodes(state_->layers[i], state_->function_of_layer(i, function),
-              distinct_flow_positions("apply_layer", "nodes", nodes, state_->layer_begin[i],
-                                      state_->layer_begin[i + 1], device()));
-}
-
-void NodeFlow::apply_block(std::int64_t block, const std::optional<MessageFunction>& function) {
-  const std::size_t i = state_->block_index(block);
-  apply_edges(state_->parts.blocks[i], state_->layers[i], state_->blocks[i], state_->layers[i + 1],
-              state_->function_of_edges(i, function));
+  std::optional<at::Tensor> positions;
+  const ApplyFunction selected = state_->function_of_layer(i, function);
+  if (nodes) {
+    positions = distinct_flow_positions("apply_layer", "nodes", *nodes, state_->layer_begin[i],
+                                        state_->layer_begin[i + 1], device());
+  }
+  apply_nodes(state_->layers[i], selected, positions);
 }
 
 void NodeFlow::apply_block(std::int64_t block, const std::optional<MessageFunction>& function,
-                           const at::Tensor& edges) {
+                           const std::optional<at::Tensor>& edges) {
   const std::size_t i = state_->block_index(block);
+  std::optional<at::Tensor> positions;
+  const MessageFunction selected = state_->function_of_edges(i, function);
+  if (edges) {
+    positions = distinct_flow_positions("apply_block", "edges", *edges, state_->block_begin[i],
+                                        state_->block_begin[i + 1], device());
+  }
   apply_edges(state_->parts.blocks[i], state_->layers[i], state_->blocks[i], state_->layers[i + 1],
-              state_->function_of_edges(i, function),
-              distinct_flow_positions("apply_block", "edges", edges, state_->block_begin[i],
-                                      state_->block_begin[i + 1], device()));
+              selected, positions);
 }
 
 void NodeFlow::prop_flow(const std::optional<MessageFunction>& message,

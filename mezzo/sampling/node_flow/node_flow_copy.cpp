@@ -13,35 +13,35 @@ namespace {
 
 using FlowColumnLists = std::vector<std::vector<std::string>>;
 
-/// A column of the parent's and the row of it that each row of a layer or block has.
+/// The rows `ids` of a column of the parent.
 at::Tensor parent_rows(const at::Tensor& column, const at::Tensor& ids, at::Device device) {
   const at::Tensor rows = ids.to(column.device());
-  const bool plain = column.is_cpu() && !column.requires_grad();
-  return (plain ? gather_rows(column, rows) : column.index_select(0, rows)).to(device);
+  const bool is_plain = column.is_cpu() && !column.requires_grad();
+  return (is_plain ? gather_rows(column, rows) : column.index_select(0, rows)).to(device);
 }
 
-/// The rows of `column` that were gathered ahead, which are then given away; undefined where there
-/// are none, or the column changed since.
-at::Tensor take_ahead(detail::ColumnsAhead& ahead, const std::string& name,
-                      const at::Tensor& column) {
-  const auto found = ahead.find(name);
-  if (found == ahead.end()) return {};
-  const detail::RowsAhead taken = std::move(found->second);
-  ahead.erase(found);
+/// Removes and returns the prefetched rows of `column`; undefined if there are none, or the column
+/// has changed.
+at::Tensor take_prefetched(detail::PrefetchedColumns& prefetched, const std::string& name,
+                           const at::Tensor& column) {
+  const auto entry = prefetched.find(name);
+  if (entry == prefetched.end()) return {};
+  const detail::PrefetchedRows rows = std::move(entry->second);
+  prefetched.erase(entry);
   const bool is_unchanged =
-      taken.column.is_same(column) && !column.requires_grad() && column._version() == taken.version;
-  return is_unchanged ? taken.rows : at::Tensor();
+      rows.column.is_same(column) && !column.requires_grad() && column._version() == rows.version;
+  return is_unchanged ? rows.rows : at::Tensor();
 }
 
-/// Throws InvalidArgument where an edge of the block does not stand for one of the parent's.
+/// Throws InvalidArgument if an edge of the block is not in the parent.
 void check_no_added_loop(std::string_view operation, std::size_t block, const at::Tensor& edges) {
   MEZZO_CHECK(edges.numel() == 0 || edges.min().item<std::int64_t>() >= 0,
-              "{}: expected edges of the parent alone to copy edge columns, but block {} has an "
+              "{}: expected only edges of the parent to copy edge columns, but block {} has an "
               "added self loop",
               operation, block);
 }
 
-/// One list for each of `count` parts. Throws InvalidArgument for another number, unless none.
+/// One list for each of `count` parts. Throws InvalidArgument for another number except 0.
 FlowColumnLists one_list_each(std::string_view operation, std::string_view what,
                               FlowColumnLists lists, std::size_t count) {
   if (lists.empty()) return FlowColumnLists(count);
@@ -50,33 +50,33 @@ FlowColumnLists one_list_each(std::string_view operation, std::string_view what,
   return lists;
 }
 
-/// ahead: one for each list, or none.
+/// prefetched: one for each list, or empty.
 std::vector<Columns> flow_columns(const Frame& parent, const FlowColumnLists& lists,
                                   const std::vector<at::Tensor>& ids, at::Device device,
-                                  std::vector<detail::ColumnsAhead>& ahead) {
+                                  std::vector<detail::PrefetchedColumns>& prefetched) {
   std::vector<Columns> columns(lists.size());
   for (std::size_t i = 0; i < lists.size(); ++i) {
     for (const std::string& name : lists[i]) {
       const at::Tensor& column = parent.at(name);
       at::Tensor rows;
-      if (!ahead.empty()) rows = take_ahead(ahead[i], name, column);
+      if (!prefetched.empty()) rows = take_prefetched(prefetched[i], name, column);
       columns[i][name] = rows.defined() ? rows.to(device) : parent_rows(column, ids[i], device);
     }
   }
   return columns;
 }
 
-/// Whether the column's rows can be written where they are: memory of its own (that of a mapped
-/// file is of another kind), an element in each place, and no gradient that depends on them.
+/// Whether the column's rows can be written in place: it owns its memory (unlike a mapped file),
+/// its elements do not overlap, and no gradient depends on them.
 bool is_writable(const at::Tensor& column) {
   return column.is_non_overlapping_and_dense() && !column.requires_grad() &&
          !column.is_inference() && column.storage().resizable();
 }
 
-/// What copy_to_parent() does to one frame of the parent; made and checked before it is done.
+/// The writes of copy_to_parent() to one frame of the parent, checked before any is done.
 class ParentWrites {
  public:
-  /// Rows for the parent's column `name`, over those of earlier calls.
+  /// Adds rows for the parent's column `name`; they overwrite those of earlier calls.
   void add(const Frame& parent, const std::string& name, const at::Tensor& ids,
            const at::Tensor& rows) {
     at::Tensor& whole = columns_[name];
@@ -84,9 +84,9 @@ class ParentWrites {
     MEZZO_CHECK(whole.sizes().slice(1) == rows.sizes().slice(1),
                 "copy_to_parent: expected rows of column '{}' as in {}, got {}", name,
                 detail::describe(whole), detail::describe(rows));
-    at::Tensor fitting = rows.detach().to(whole.options());
-    if (fitting.is_alias_of(whole)) fitting = fitting.clone();
-    writes_.push_back({whole, ids.to(whole.device()), std::move(fitting)});
+    at::Tensor source = rows.detach().to(whole.options());
+    if (source.is_alias_of(whole)) source = source.clone();
+    writes_.push_back({whole, ids.to(whole.device()), std::move(source)});
   }
 
   void write_to(Frame& parent) {
@@ -99,8 +99,7 @@ class ParentWrites {
     at::Tensor whole, ids, rows;
   };
 
-  /// The parent's column, a copy of one that is not writable, or zeros with rows as those of
-  /// `rows`.
+  /// The parent's column, a copy if it is not writable, or a new one of zeros.
   static at::Tensor writable_column(const Frame& parent, const std::string& name,
                                     const at::Tensor& rows) {
     if (parent.contains(name)) {
@@ -119,7 +118,7 @@ class ParentWrites {
   std::vector<Write> writes_;
 };
 
-/// The rows of the frames for the parent's columns, the last frame's last.
+/// The rows of the frames for the parent's columns, in the order of the frames.
 ParentWrites parent_writes(const Frame& parent, const FlowColumnLists& lists,
                            const std::vector<Frame>& frames, const std::vector<at::Tensor>& ids) {
   ParentWrites writes;
@@ -133,16 +132,16 @@ ParentWrites parent_writes(const Frame& parent, const FlowColumnLists& lists,
 
 }  // namespace
 
-void detail::FlowRows::gather_ahead(NodeFlow& flow, const Columns& columns) {
+void detail::FlowRows::prefetch(NodeFlow& flow, const Columns& columns) {
   if (columns.empty()) return;
   NodeFlow::State& state = *flow.state_;
-  state.ahead.resize(state.parts.nodes.size());
+  state.prefetched.resize(state.parts.nodes.size());
   for (const auto& [name, column] : columns) {
-    // Tensors of inference mode do not tell whether they were written to.
+    // Tensors of inference mode have no version.
     if (column.requires_grad() || column.is_inference()) continue;
     const auto version = static_cast<std::int64_t>(column._version());
-    for (std::size_t i = 0; i < state.ahead.size(); ++i) {
-      state.ahead[i][name] = {column, version, gather_rows(column, state.parts.nodes[i])};
+    for (std::size_t i = 0; i < state.prefetched.size(); ++i) {
+      state.prefetched[i][name] = {column, version, gather_rows(column, state.parts.nodes[i])};
     }
   }
 }
@@ -166,9 +165,10 @@ void NodeFlow::copy_from_parent(const ColumnsByLayer& columns) {
     if (!edges[i].empty()) check_no_added_loop(kOperation, i, parts.edges[i]);
   }
   const Graph& parent = state_->parent;
-  std::vector<detail::ColumnsAhead> no_edges_ahead;
-  const auto of_nodes = flow_columns(parent.ndata(), nodes, parts.nodes, device(), state_->ahead);
-  const auto of_edges = flow_columns(parent.edata(), edges, parts.edges, device(), no_edges_ahead);
+  std::vector<detail::PrefetchedColumns> no_edges;
+  const auto of_nodes =
+      flow_columns(parent.ndata(), nodes, parts.nodes, device(), state_->prefetched);
+  const auto of_edges = flow_columns(parent.edata(), edges, parts.edges, device(), no_edges);
   for (std::size_t i = 0; i < of_nodes.size(); ++i) state_->layers[i].update(of_nodes[i]);
   for (std::size_t i = 0; i < of_edges.size(); ++i) state_->blocks[i].update(of_edges[i]);
 }
@@ -198,7 +198,7 @@ void NodeFlow::to(at::Device device) {
   for (Frame& layer : moved.layers) layer = layer.to(device);
   for (Frame& block : moved.blocks) block = block.to(device);
   state_->parts = std::move(moved.parts);
-  // Frame by frame: a View of before shows what is there now.
+  // Frame by frame, so that an earlier View shows the new columns.
   std::move(moved.layers.begin(), moved.layers.end(), state_->layers.begin());
   std::move(moved.blocks.begin(), moved.blocks.end(), state_->blocks.begin());
 }

@@ -15,28 +15,28 @@ namespace mezzo {
 
 namespace detail {
 
-/// Rows of a column of the parent's, gathered before they are asked for.
-struct RowsAhead {
-  at::Tensor column;         ///< of which they are
-  std::int64_t version = 0;  ///< of the column before they were gathered
+/// Rows of a column of the parent, gathered before copy_from_parent().
+struct PrefetchedRows {
+  at::Tensor column;         ///< the parent's
+  std::int64_t version = 0;  ///< of the column before the gather
   at::Tensor rows;
 };
 
 /// By name of the column.
-using ColumnsAhead = std::map<std::string, RowsAhead>;
+using PrefetchedColumns = std::map<std::string, PrefetchedRows>;
 
 /// Gathers for flows before their copy_from_parent().
 struct FlowRows {
-  /// Gathers the rows of `columns` (of the parent's nodes, on the CPU) for every layer, less those
-  /// of columns to which gradients flow. Safe beside reads of the columns.
-  static void gather_ahead(NodeFlow& flow, const Columns& columns);
+  /// Gathers the rows of `columns` (of the parent's nodes, on the CPU) for every layer; skips
+  /// columns that require a gradient. Other threads may read the columns.
+  static void prefetch(NodeFlow& flow, const Columns& columns);
 };
 
 }  // namespace detail
 
-// What a NodeFlow shares with its copies; internal to sampling.
+// The state that copies of a NodeFlow share; internal to sampling.
 struct NodeFlow::State {
-  /// The defaults of calls.
+  /// The default functions.
   struct Registered {
     explicit Registered(std::size_t num_blocks)
         : message(num_blocks),
@@ -44,12 +44,12 @@ struct NodeFlow::State {
           reduce(num_blocks),
           apply_node(num_blocks + 1) {}
 
-    std::vector<std::optional<MessageFunction>> message, apply_edge;  ///< one a block
-    std::vector<std::optional<ReduceFunction>> reduce;                ///< one a block
-    std::vector<ApplyFunction> apply_node;                            ///< one a layer
+    std::vector<std::optional<MessageFunction>> message, apply_edge;  ///< one per block
+    std::vector<std::optional<ReduceFunction>> reduce;                ///< one per block
+    std::vector<ApplyFunction> apply_node;                            ///< one per layer
   };
 
-  /// What one block computes with. Copies: a function may register another while it runs.
+  /// The functions of one block. Copies: a function may register another while it runs.
   struct BlockFunctions {
     MessageFunction message;
     ReduceFunction reduce;
@@ -59,38 +59,37 @@ struct NodeFlow::State {
   Graph parent;
   Parts parts;
   std::vector<Frame> layers, blocks;
-  /// Where the flow's ids of each layer (block) begin; one more: where the last one's end.
+  /// The first flow id of each layer (block), then the number of all ids.
   std::vector<std::int64_t> layer_begin, block_begin;
   Registered registered;
-  std::vector<detail::ColumnsAhead> ahead = {};  ///< one a layer, or none
+  std::vector<detail::PrefetchedColumns> prefetched = {};  ///< one per layer, or empty
 
   /// `layer` (`block`) counted from the beginning. Throws InvalidArgument.
   std::size_t layer_index(std::int64_t layer) const;
   std::size_t block_index(std::int64_t block) const;
-  /// Of `block` or, without one, of all: from the first index to before the second. Throws
-  /// InvalidArgument.
+  /// [begin, end) of `block` or, without one, of all blocks. Throws InvalidArgument.
   std::pair<std::size_t, std::size_t> block_range(std::optional<std::int64_t> block) const;
 
-  /// What a call was given, else what is registered. Throws InvalidArgument, opening with
-  /// `operation`, for a message or a reduction that is neither.
+  /// The functions passed to a call, else the registered ones. Throws InvalidArgument with the
+  /// prefix `operation` for a missing message or reduce function.
   BlockFunctions functions_of(std::string_view operation, std::size_t block,
                               const std::optional<MessageFunction>& message,
                               const std::optional<ReduceFunction>& reduce,
                               const std::optional<ApplyFunction>& apply) const;
-  /// Likewise, of apply_layer and of apply_block.
+  /// Those of apply_layer and of apply_block.
   ApplyFunction function_of_layer(std::size_t layer,
-                                  const std::optional<ApplyFunction>& given) const;
+                                  const std::optional<ApplyFunction>& function) const;
   MessageFunction function_of_edges(std::size_t block,
-                                    const std::optional<MessageFunction>& given) const;
+                                    const std::optional<MessageFunction>& function) const;
 };
 
 namespace detail {
 
-/// `index`, where negative ones count from the end, counted from the beginning. Throws
-/// InvalidArgument unless in [-count, count).
+/// `index` counted from the beginning; negative ones count from the end. Throws InvalidArgument
+/// unless it is in [-count, count).
 std::size_t flow_index(std::string_view what, std::int64_t index, std::size_t count);
 
-/// Positions within [begin, end) of `ids` of the flow. Throws InvalidArgument for one outside.
+/// ids - begin for ids of the flow. Throws InvalidArgument unless they are in [begin, end).
 at::Tensor flow_positions(std::string_view operation, std::string_view name, const at::Tensor& ids,
                           std::int64_t begin, std::int64_t end, at::Device device);
 

@@ -1,22 +1,23 @@
-#include "mezzo/sampling/subgraphs/cluster_loader.h"
-
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include <ATen/ATen.h>
 
 #include "mezzo/core/error.h"
 #include "mezzo/graph/argument_checks.h"
 #include "mezzo/graph/topology_build.h"
-#include "mezzo/sampling/seed_order.h"
+#include "mezzo/sampling/loader_support.h"
 #include "mezzo/sampling/subgraphs/partition.h"
+#include "mezzo/sampling/subgraphs/subgraph_loaders.h"
+#include "mezzo/sampling/subgraphs/subgraph_source.h"
 
 namespace mezzo {
 namespace {
 
 constexpr std::string_view kClusterLoaderName = "ClusterLoader";
 
-/// The nodes of every cluster that has one.
+/// The nodes of every cluster that is not empty.
 struct Clusters {
   at::Tensor nodes;   ///< int64 [num_nodes], cluster by cluster
   at::Tensor begins;  ///< int64 [num_clusters + 1]
@@ -32,7 +33,7 @@ at::Tensor parts_of(const Graph& graph, const ClusterLoaderOptions& options) {
   const at::Tensor parts =
       detail::check_vector(kClusterLoaderName, "parts", options.parts).to(at::kLong);
   MEZZO_CHECK(parts.is_cpu() && parts.numel() == graph.num_nodes(),
-              "{}: expected parts on the CPU, one a node ({}), got {} on {}", kClusterLoaderName,
+              "{}: expected parts on the CPU, one per node ({}), got {} on {}", kClusterLoaderName,
               graph.num_nodes(), detail::describe(parts), parts.device().str());
   detail::check_range(kClusterLoaderName, "parts", parts, graph.num_nodes());
   return parts;
@@ -46,80 +47,54 @@ Clusters clusters_of(const at::Tensor& parts) {
   return {.nodes = order, .begins = at::cat({at::zeros({1}, at::kLong), sizes.cumsum(0)})};
 }
 
-/// What every batch of a loader is made from. Immutable.
+/// What a loader makes its batches from. Immutable.
 struct ClusterPlan {
   detail::SubgraphSource source;
   Clusters clusters;
-  SeedOrder order;
-  std::shared_ptr<PipelineCounters> counters;
+  detail::SeedOrder order;  ///< of the clusters
+  std::uint64_t seed;
 
-  /// The nodes of some clusters.
-  at::Tensor nodes_of(const at::Tensor& chosen) const {
-    const auto* cluster = chosen.const_data_ptr<std::int64_t>();
+  at::Tensor nodes_of(const at::Tensor& selected) const {
+    const auto* cluster = selected.const_data_ptr<std::int64_t>();
     const auto* begin = clusters.begins.const_data_ptr<std::int64_t>();
     std::vector<at::Tensor> members;
-    for (std::int64_t i = 0; i < chosen.numel(); ++i) {
+    for (std::int64_t i = 0; i < selected.numel(); ++i) {
       const std::int64_t first = begin[cluster[i]];
       members.push_back(clusters.nodes.narrow(0, first, begin[cluster[i] + 1] - first));
     }
     return at::cat(members);
   }
-};
 
-class ClusterEpoch : public Epoch<SubgraphBatch> {
- public:
-  ClusterEpoch(std::shared_ptr<const ClusterPlan> plan, std::int64_t number)
-      : plan_(std::move(plan)), clusters_(plan_->order.epoch(number)) {}
-
-  std::int64_t num_batches() const override { return clusters_->num_batches(); }
-
-  SubgraphBatch make(std::int64_t index, Workspace& workspace) const override {
-    PipelineStatistics took;
+  SubgraphBatch make(const detail::EpochSeeds& seeds, const BatchKey& key, Workspace& workspace,
+                     PipelineStatistics& statistics) const {
     SubgraphBatch batch =
-        plan_->source.make(plan_->nodes_of(clusters_->batch(index)), index, workspace, took);
-    plan_->source.move(batch, took);
-    plan_->counters->add(took);
+        source.make(nodes_of(seeds.batch(key.batch)), key.batch, workspace, statistics);
+    source.move(batch, statistics);
     return batch;
   }
-
- private:
-  std::shared_ptr<const ClusterPlan> plan_;
-  std::shared_ptr<const EpochSeeds> clusters_;
 };
 
-std::shared_ptr<const ClusterPlan> cluster_plan(const Graph& graph,
-                                                const ClusterLoaderOptions& options,
-                                                const std::shared_ptr<PipelineCounters>& counters) {
-  check_pipeline({.num_workers = options.num_workers, .prefetch = options.prefetch});
+ClusterPlan cluster_plan(const Graph& graph, const ClusterLoaderOptions& options) {
+  detail::check_pipeline({.num_workers = options.num_workers, .prefetch = options.prefetch});
   MEZZO_CHECK(options.clusters_per_batch >= 1,
               "{}: expected clusters_per_batch of at least 1, got {}", kClusterLoaderName,
               options.clusters_per_batch);
   detail::SubgraphSource source(kClusterLoaderName, graph, options.features, options.labels,
                                 options.device);
   Clusters clusters = clusters_of(parts_of(graph, options));
-  SeedOrder order(kClusterLoaderName, at::arange(clusters.size(), at::kLong), clusters.size(),
-                  {.batch_size = options.clusters_per_batch,
-                   .shuffle = options.shuffle,
-                   .drop_last = options.drop_last,
-                   .seed = options.seed});
-  return std::make_shared<const ClusterPlan>(
-      ClusterPlan{std::move(source), std::move(clusters), std::move(order), counters});
-}
-
-Batches<SubgraphBatch>::MakeEpoch cluster_epochs(std::shared_ptr<const ClusterPlan> plan) {
-  return [plan = std::move(plan)](std::int64_t number) {
-    return std::make_shared<const ClusterEpoch>(plan, number);
-  };
+  detail::SeedOrder order(kClusterLoaderName, at::arange(clusters.size(), at::kLong),
+                          clusters.size(),
+                          {.batch_size = options.clusters_per_batch,
+                           .shuffle = options.shuffle,
+                           .drop_last = options.drop_last,
+                           .seed = options.seed});
+  return {std::move(source), std::move(clusters), std::move(order), options.seed};
 }
 
 }  // namespace
 
 ClusterLoader::ClusterLoader(const Graph& graph, ClusterLoaderOptions options)
-    : ClusterLoader(graph, options, std::make_shared<PipelineCounters>()) {}
-
-ClusterLoader::ClusterLoader(const Graph& graph, const ClusterLoaderOptions& options,
-                             const std::shared_ptr<PipelineCounters>& counters)
-    : Batches(cluster_epochs(cluster_plan(graph, options, counters)),
-              {.num_workers = options.num_workers, .prefetch = options.prefetch}, counters) {}
+    : Batches(detail::seed_epochs<SubgraphBatch>(cluster_plan(graph, options)),
+              {.num_workers = options.num_workers, .prefetch = options.prefetch}) {}
 
 }  // namespace mezzo

@@ -18,9 +18,9 @@
 namespace mezzo {
 namespace {
 
-constexpr std::int64_t kPartitionGrain = 1024;  // rows a task
+constexpr std::int64_t kPartitionGrain = 1024;  // rows per task
 
-/// A graph as METIS wants it.
+/// A graph in METIS's format.
 struct MetisGraph {
   std::vector<idx_t> row_begin, neighbors;
 };
@@ -30,17 +30,17 @@ using BothRows = std::array<const Adjacency*, 2>;
 
 /// The distinct other nodes that share an edge with `node`, ascending.
 template <class Id>
-void other_ends(const BothRows& sides, std::int64_t node, std::vector<idx_t>& found) {
-  found.clear();
+void other_ends(const BothRows& sides, std::int64_t node, std::vector<idx_t>& neighbors) {
+  neighbors.clear();
   for (const Adjacency* rows : sides) {
     const auto* indptr = rows->indptr.const_data_ptr<std::int64_t>();
     const auto* indices = rows->indices.const_data_ptr<Id>();
-    for (std::int64_t slot = indptr[node]; slot < indptr[node + 1]; ++slot) {
-      if (indices[slot] != node) found.push_back(static_cast<idx_t>(indices[slot]));
+    for (std::int64_t i = indptr[node]; i < indptr[node + 1]; ++i) {
+      if (indices[i] != node) neighbors.push_back(static_cast<idx_t>(indices[i]));
     }
   }
-  std::sort(found.begin(), found.end());
-  found.erase(std::unique(found.begin(), found.end()), found.end());
+  std::sort(neighbors.begin(), neighbors.end());
+  neighbors.erase(std::unique(neighbors.begin(), neighbors.end()), neighbors.end());
 }
 
 void check_partition(const Topology& topology, std::int64_t num_parts,
@@ -59,22 +59,22 @@ void check_partition(const Topology& topology, std::int64_t num_parts,
   MEZZO_CHECK(options.imbalance > 1 && options.imbalance <= 100,
               "metis_partition: expected imbalance in (1, 100], got {}", options.imbalance);
   MEZZO_CHECK(num_nodes < IDX_MAX,
-              "metis_partition: expected fewer than {} nodes (METIS has ids of 32 bits), got {}",
+              "metis_partition: expected fewer than {} nodes (METIS has 32-bit ids), got {}",
               IDX_MAX, num_nodes);
 }
 
 template <class Id>
 MetisGraph simple_graph(const Topology& topology) {
   const std::int64_t num_nodes = topology.num_src();
-  // Taken before the threads are: who builds rows uses threads too.
+  // Built here, because building uses threads too.
   const BothRows sides = {&topology.csr(), &topology.csc()};
   MetisGraph graph;
   std::vector<std::int64_t> counts(static_cast<std::size_t>(num_nodes));
   at::parallel_for(0, num_nodes, kPartitionGrain, [&](std::int64_t begin, std::int64_t end) {
-    std::vector<idx_t> found;
+    std::vector<idx_t> neighbors;
     for (std::int64_t node = begin; node < end; ++node) {
-      other_ends<Id>(sides, node, found);
-      counts[static_cast<std::size_t>(node)] = static_cast<std::int64_t>(found.size());
+      other_ends<Id>(sides, node, neighbors);
+      counts[static_cast<std::size_t>(node)] = static_cast<std::int64_t>(neighbors.size());
     }
   });
   std::int64_t total = 0;
@@ -83,16 +83,16 @@ MetisGraph simple_graph(const Topology& topology) {
     total += counts[node];
     MEZZO_CHECK(total + num_nodes < IDX_MAX,
                 "metis_partition: expected fewer than {} nodes and edges (both directions "
-                "counted; METIS has ids of 32 bits), got a graph of {} nodes and {} edges",
+                "counted; METIS has 32-bit ids), got a graph of {} nodes and {} edges",
                 IDX_MAX, num_nodes, topology.num_edges());
     graph.row_begin[node + 1] = static_cast<idx_t>(total);
   }
   graph.neighbors.resize(static_cast<std::size_t>(total));
   at::parallel_for(0, num_nodes, kPartitionGrain, [&](std::int64_t begin, std::int64_t end) {
-    std::vector<idx_t> found;
+    std::vector<idx_t> neighbors;
     for (std::int64_t node = begin; node < end; ++node) {
-      other_ends<Id>(sides, node, found);
-      std::copy(found.begin(), found.end(),
+      other_ends<Id>(sides, node, neighbors);
+      std::copy(neighbors.begin(), neighbors.end(),
                 graph.neighbors.begin() + graph.row_begin[static_cast<std::size_t>(node)]);
     }
   });
@@ -122,7 +122,7 @@ std::vector<idx_t> run_metis(MetisGraph& graph, idx_t num_parts, const Partition
                           weights.empty() ? nullptr : weights.data(), nullptr, nullptr, &num_parts,
                           nullptr, nullptr, settings, &cut, parts.data());
   if (status == METIS_ERROR_MEMORY) throw std::bad_alloc();
-  // While METIS runs it handles SIGTERM itself: it returns with this status.
+  // METIS handles SIGTERM while it runs, and then returns this status.
   if (status == METIS_ERROR) std::raise(SIGTERM);
   if (status != METIS_OK) {
     detail::raise<LogicError>("metis_partition: METIS failed with status {}", status);

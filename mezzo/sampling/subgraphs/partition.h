@@ -9,23 +9,23 @@
 
 namespace mezzo {
 
-/// How metis_partition cuts a graph.
+/// Options of metis_partition.
 struct PartitionOptions {
   std::uint64_t seed = 0;      ///< equal seeds, equal parts
-  bool balance_edges = false;  ///< parts of about equally many edge ends instead of nodes
-  double imbalance = 1.03;     ///< > 1: the largest part that is aimed at, over the mean
+  bool balance_edges = false;  ///< balance the edge ends of the parts instead of their nodes
+  double imbalance = 1.03;     ///< > 1: target for the largest part over the mean
 };
 
 /// The part in [0, num_parts) of each node, int64 [num_nodes] on the CPU: parts of about equal size
-/// between which few edges run, by METIS's multilevel k-way method (Karypis and Kumar, 1998) on the
-/// graph read without directions, loops and parallel edges. No part is empty. topology: one set of
+/// with few edges between them, by METIS's multilevel k-way method (Karypis and Kumar, 1998) on the
+/// graph without directions, loops and parallel edges. No part is empty. topology: one set of
 /// nodes, on the CPU. Throws InvalidArgument unless 1 <= num_parts <= num_nodes (0 nodes: 1), and
-/// for a graph whose edges, both directions counted, are 2^31 or more, METIS's limit here. Takes
-/// time and memory in proportion to the edges; calls from several threads wait for each other.
+/// for 2^31 or more edges, counted in both directions (METIS's limit). Time and memory: O(E);
+/// concurrent calls run one after another.
 MEZZO_API at::Tensor metis_partition(const Topology& topology, std::int64_t num_parts,
                                      PartitionOptions options = {});
 
-/// How many edges join nodes of different parts; parallel edges and both directions count. parts:
+/// The number of edges between different parts; parallel edges and both directions count. parts:
 /// integers [num_nodes], on the topology's device. Throws InvalidArgument for another shape.
 MEZZO_API std::int64_t edge_cut(const Topology& topology, const at::Tensor& parts);
 

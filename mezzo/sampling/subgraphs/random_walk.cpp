@@ -14,22 +14,23 @@
 #include "mezzo/graph/argument_checks.h"
 #include "mezzo/graph/selection.h"
 #include "mezzo/graph/topology_build.h"
-#include "mezzo/sampling/batch_key.h"
+#include "mezzo/sampling/draw_stream.h"
 #include "mezzo/sampling/edges/edge_lookup.h"
 
 namespace mezzo {
 namespace {
 
 constexpr std::int64_t kWalksPerTask = 256;
-constexpr int kWalkTries = 64;  // proposals of node2vec before the row is read as a whole
+constexpr int kWalkTries = 64;  // proposals of node2vec before an exact draw
 constexpr double kWalkLeastBias = 1e-9, kWalkMostBias = 1e9;
 
-/// The numbers of one walk, one after the other. A walk takes the place of a batch: its step is 0.
+/// The random numbers of one walk. The walk's number is the batch of the key; the step is 0.
 class WalkDraws {
  public:
   WalkDraws(std::uint64_t seed, std::int64_t walk)
       : seed_(seed),
-        stream_(draw_stream({.seed = seed, .epoch = 0, .batch = walk}, DrawPurpose::kWalks, 0)) {}
+        stream_(detail::draw_stream({.seed = seed, .epoch = 0, .batch = walk},
+                                    detail::DrawPurpose::kWalks, 0)) {}
   double uniform() { return random_uniform(seed_, stream_, next_++); }
   std::int64_t below(std::int64_t bound) {
     return static_cast<std::int64_t>(
@@ -59,7 +60,7 @@ void check_walk(const Topology& topology, std::int64_t length, const RandomWalkO
   }
 }
 
-/// Running sums of the weights within each row of sources, by slot; empty without weights.
+/// Running sums of the weights within each CSR row; empty without weights.
 std::vector<double> summed_weights(const Topology& topology, const at::Tensor& edge_weights) {
   if (!edge_weights.defined()) return {};
   MEZZO_CHECK(edge_weights.layout() == at::kStrided && edge_weights.device().is_cpu() &&
@@ -69,11 +70,11 @@ std::vector<double> summed_weights(const Topology& topology, const at::Tensor& e
               topology.num_edges(), detail::describe(edge_weights));
   const Adjacency& rows = topology.csr();
   at::Tensor weights = edge_weights.to(at::kDouble);
-  const at::Tensor places = at::isfinite(weights).logical_and_(weights >= 0).eq(0).nonzero();
-  MEZZO_CHECK(places.numel() == 0,
+  const at::Tensor invalid = at::isfinite(weights).logical_and_(weights >= 0).eq(0).nonzero();
+  MEZZO_CHECK(invalid.numel() == 0,
               "random_walk: expected edge_weights of at least 0 and finite, got {} for edge {}",
-              weights[places[0].item<std::int64_t>()].item<double>(),
-              places[0].item<std::int64_t>());
+              weights[invalid[0].item<std::int64_t>()].item<double>(),
+              invalid[0].item<std::int64_t>());
   if (rows.edge_ids.defined()) weights = weights.index_select(0, rows.edge_ids);
   weights = weights.contiguous();
   const auto* weight = weights.const_data_ptr<double>();
@@ -81,8 +82,8 @@ std::vector<double> summed_weights(const Topology& topology, const at::Tensor& e
   std::vector<double> sums(static_cast<std::size_t>(topology.num_edges()));
   for (std::int64_t row = 0; row < topology.num_src(); ++row) {
     double sum = 0;
-    for (std::int64_t slot = indptr[row]; slot < indptr[row + 1]; ++slot) {
-      sums[static_cast<std::size_t>(slot)] = sum += weight[slot];
+    for (std::int64_t i = indptr[row]; i < indptr[row + 1]; ++i) {
+      sums[static_cast<std::size_t>(i)] = sum += weight[i];
     }
     MEZZO_CHECK(std::isfinite(sum),
                 "random_walk: expected edge_weights with a finite sum, got {} for the edges out "
@@ -120,45 +121,44 @@ class Walker {
       const std::int64_t node = nodes[step];
       nodes[step + 1] = edges[step] = -1;
       if (node < 0) continue;
-      const std::int64_t last = last_slot(node);
+      const std::int64_t last = last_entry(node);
       if (last < indptr_[node]) continue;
       if (options_.restart_probability > 0 && draws.uniform() < options_.restart_probability) {
         nodes[step + 1] = nodes[0];
         before = -1;
         continue;
       }
-      const std::int64_t slot =
-          lookup_ && before >= 0 ? next_slot(before, node, draws) : proposal(node, draws);
-      nodes[step + 1] = indices_[slot];
-      edges[step] = edge_ids_ != nullptr ? static_cast<std::int64_t>(edge_ids_[slot]) : slot;
+      const std::int64_t entry =
+          lookup_ && before >= 0 ? next_entry(before, node, draws) : proposal(node, draws);
+      nodes[step + 1] = indices_[entry];
+      edges[step] = edge_ids_ != nullptr ? static_cast<std::int64_t>(edge_ids_[entry]) : entry;
       before = node;
     }
   }
 
  private:
-  /// The last slot of the row; one before its first where no edge can be taken.
-  std::int64_t last_slot(std::int64_t node) const {
+  /// The last entry of the row; the one before its first if no edge has a positive weight.
+  std::int64_t last_entry(std::int64_t node) const {
     const std::int64_t last = indptr_[node + 1] - 1;
     const bool is_open = last >= indptr_[node] && (sums_.empty() || sum_at(last) > 0);
     return is_open ? last : indptr_[node] - 1;
   }
 
-  double sum_at(std::int64_t slot) const { return sums_[static_cast<std::size_t>(slot)]; }
+  double sum_at(std::int64_t entry) const { return sums_[static_cast<std::size_t>(entry)]; }
 
-  double weight_at(std::int64_t node, std::int64_t slot) const {
+  double weight_at(std::int64_t node, std::int64_t entry) const {
     if (sums_.empty()) return 1;
-    return slot == indptr_[node] ? sum_at(slot) : sum_at(slot) - sum_at(slot - 1);
+    return entry == indptr_[node] ? sum_at(entry) : sum_at(entry) - sum_at(entry - 1);
   }
 
-  /// A slot of the row in proportion to the weights.
+  /// An entry of the row in proportion to the weights.
   std::int64_t proposal(std::int64_t node, WalkDraws& draws) const {
     const std::int64_t begin = indptr_[node], end = indptr_[node + 1];
     if (sums_.empty()) return begin + draws.below(end - begin);
-    // Below the sum, to which the product of a subnormal one may round.
+    // The product may round up to a subnormal sum.
     const double sum = sum_at(end - 1);
     const double aim = std::min(draws.uniform() * sum, std::nextafter(sum, 0.0));
-    const auto found = std::upper_bound(sums_.begin() + begin, sums_.begin() + end, aim);
-    return found - sums_.begin();
+    return std::upper_bound(sums_.begin() + begin, sums_.begin() + end, aim) - sums_.begin();
   }
 
   /// node2vec's factor over the largest one.
@@ -167,31 +167,31 @@ class Walker {
     return lookup_->contains(before, next) ? near_bias_ : far_bias_;
   }
 
-  /// A slot of node's row for a walk that came from `before`.
-  std::int64_t next_slot(std::int64_t before, std::int64_t node, WalkDraws& draws) const {
+  /// An entry of node's row for a walk that came from `before`.
+  std::int64_t next_entry(std::int64_t before, std::int64_t node, WalkDraws& draws) const {
     for (int i = 0; i < kWalkTries; ++i) {
-      const std::int64_t slot = proposal(node, draws);
-      if (draws.uniform() < bias(before, indices_[slot])) return slot;
+      const std::int64_t entry = proposal(node, draws);
+      if (draws.uniform() < bias(before, indices_[entry])) return entry;
     }
-    return exact_slot(before, node, draws.uniform());
+    return exact_entry(before, node, draws.uniform());
   }
 
-  /// The same by the sum over the whole row: p and q may make an acceptance very rare.
-  std::int64_t exact_slot(std::int64_t before, std::int64_t node, double uniform) const {
+  /// The same by the sum over the whole row, since p and q may make acceptance very rare.
+  std::int64_t exact_entry(std::int64_t before, std::int64_t node, double uniform) const {
     double total = 0;
-    for (std::int64_t slot = indptr_[node]; slot < indptr_[node + 1]; ++slot) {
-      total += weight_at(node, slot) * bias(before, indices_[slot]);
+    for (std::int64_t i = indptr_[node]; i < indptr_[node + 1]; ++i) {
+      total += weight_at(node, i) * bias(before, indices_[i]);
     }
     double left = uniform * total;
-    std::int64_t chosen = -1;
-    for (std::int64_t slot = indptr_[node]; slot < indptr_[node + 1]; ++slot) {
-      const double weight = weight_at(node, slot);
+    std::int64_t entry = -1;
+    for (std::int64_t i = indptr_[node]; i < indptr_[node + 1]; ++i) {
+      const double weight = weight_at(node, i);
       if (weight <= 0) continue;
-      chosen = slot;  // the last possible one where rounding leaves something over
-      left -= weight * bias(before, indices_[slot]);
+      entry = i;  // the last one, if rounding leaves a rest
+      left -= weight * bias(before, indices_[i]);
       if (left < 0) break;
     }
-    return chosen;
+    return entry;
   }
 
   Adjacency rows_;
@@ -200,7 +200,7 @@ class Walker {
   const Id* edge_ids_;
   std::vector<double> sums_;
   const RandomWalkOptions& options_;
-  std::optional<detail::EdgeLookup> lookup_;  ///< where p and q matter
+  std::optional<detail::EdgeLookup> lookup_;  ///< if p or q is not 1
   double return_bias_ = 1, near_bias_ = 1, far_bias_ = 1;
 };
 

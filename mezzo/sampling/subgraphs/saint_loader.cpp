@@ -1,9 +1,9 @@
-#include "mezzo/sampling/subgraphs/saint_loader.h"
-
 #include <algorithm>
 #include <atomic>
+#include <memory>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
@@ -11,23 +11,26 @@
 #include "mezzo/core/error.h"
 #include "mezzo/core/random.h"
 #include "mezzo/graph/topology_build.h"
-#include "mezzo/sampling/batch_key.h"
+#include "mezzo/sampling/draw_stream.h"
+#include "mezzo/sampling/loader_support.h"
+#include "mezzo/sampling/subgraphs/subgraph_loaders.h"
+#include "mezzo/sampling/subgraphs/subgraph_source.h"
 
 namespace mezzo {
 namespace {
 
 constexpr std::string_view kSaintLoaderName = "SaintLoader";
-constexpr std::int64_t kSaintRound = 64;  // subgraphs drawn beforehand at a time
-constexpr std::int64_t kMostSaintDraws = std::int64_t{1} << 31;   // more would not end
-constexpr std::int64_t kSaintBatchStep = 0, kSaintCountStep = 1;  // their draws differ
+constexpr std::int64_t kSaintRound = 64;  // subgraphs for the weights at a time
+constexpr std::int64_t kMostSaintDraws = std::int64_t{1} << 31;
+constexpr std::int64_t kSaintBatchStep = 0, kSaintCountStep = 1;  // of draw_stream()
 
 void check_saint(const Graph& graph, const SaintLoaderOptions& options) {
-  check_pipeline({.num_workers = options.num_workers, .prefetch = options.prefetch});
+  detail::check_pipeline({.num_workers = options.num_workers, .prefetch = options.prefetch});
   const auto at_least = [](std::string_view name, std::int64_t value, std::int64_t least) {
     MEZZO_CHECK(value >= least, "{}: expected {} of at least {}, got {}", kSaintLoaderName, name,
                 least, value);
   };
-  const auto drawable = [&](std::string_view name, std::int64_t value, std::int64_t least) {
+  const auto check_draws = [&](std::string_view name, std::int64_t value, std::int64_t least) {
     at_least(name, value, least);
     MEZZO_CHECK(value <= kMostSaintDraws, "{}: expected {} of at most 2^31, got {}",
                 kSaintLoaderName, name, value);
@@ -35,10 +38,10 @@ void check_saint(const Graph& graph, const SaintLoaderOptions& options) {
   at_least("batches_per_epoch", options.batches_per_epoch, 0);
   at_least("sample_coverage", options.sample_coverage, 0);
   if (options.kind == SaintKind::kRandomWalk) {
-    drawable("num_roots", options.num_roots, 1);
-    drawable("walk_length", options.walk_length, 0);
+    check_draws("num_roots", options.num_roots, 1);
+    check_draws("walk_length", options.walk_length, 0);
   } else {
-    drawable("budget", options.budget, 1);
+    check_draws("budget", options.budget, 1);
   }
   MEZZO_CHECK(graph.num_nodes() > 0, "{}: expected a graph with nodes, got none", kSaintLoaderName);
   MEZZO_CHECK(options.kind != SaintKind::kEdge || graph.num_edges() > 0,
@@ -55,15 +58,15 @@ void for_each_edge(const Topology& topology, const Use& use) {
     const auto* sources = rows.indices.const_data_ptr<Id>();
     const Id* edges = rows.edge_ids.defined() ? rows.edge_ids.const_data_ptr<Id>() : nullptr;
     for (std::int64_t dst = 0; dst < topology.num_dst(); ++dst) {
-      for (std::int64_t slot = indptr[dst]; slot < indptr[dst + 1]; ++slot) {
-        use(static_cast<std::int64_t>(sources[slot]), dst,
-            edges != nullptr ? static_cast<std::int64_t>(edges[slot]) : slot);
+      for (std::int64_t i = indptr[dst]; i < indptr[dst + 1]; ++i) {
+        use(static_cast<std::int64_t>(sources[i]), dst,
+            edges != nullptr ? static_cast<std::int64_t>(edges[i]) : i);
       }
     }
   });
 }
 
-/// Running sums over the nodes of what SaintKind::kNode draws by: float64 [num_nodes].
+/// Running sums of the weights of SaintKind::kNode: float64 [num_nodes].
 at::Tensor node_sums(const Topology& topology) {
   const at::Tensor shares = (topology.in_degrees() + 1).to(at::kDouble).pow(-2);
   at::Tensor weights = shares.clone();
@@ -75,7 +78,7 @@ at::Tensor node_sums(const Topology& topology) {
   return weights.cumsum(0);
 }
 
-/// Draws the nodes of subgraphs. Immutable, for several threads at once.
+/// Draws the nodes of subgraphs. Immutable, thread-safe.
 class SaintSampler {
  public:
   SaintSampler(const Topology& topology, const SaintLoaderOptions& options)
@@ -91,22 +94,22 @@ class SaintSampler {
 
   /// int64, distinct, ascending.
   at::Tensor nodes(const BatchKey& key, std::int64_t step) const {
-    const Draws draws{key.seed, draw_stream(key, DrawPurpose::kSubgraph, step)};
-    std::vector<std::int64_t> found;
+    const Draws draws{key.seed, detail::draw_stream(key, detail::DrawPurpose::kSubgraph, step)};
+    std::vector<std::int64_t> nodes;
     switch (options_.kind) {
       case SaintKind::kNode:
-        draw_nodes(draws, found);
+        draw_nodes(draws, nodes);
         break;
       case SaintKind::kEdge:
-        draw_edges(draws, found);
+        draw_edges(draws, nodes);
         break;
       case SaintKind::kRandomWalk:
-        draw_walks(draws, found);
+        draw_walks(draws, nodes);
         break;
     }
-    std::sort(found.begin(), found.end());
-    found.erase(std::unique(found.begin(), found.end()), found.end());
-    return at::tensor(found, at::kLong);
+    std::sort(nodes.begin(), nodes.end());
+    nodes.erase(std::unique(nodes.begin(), nodes.end()), nodes.end());
+    return at::tensor(nodes, at::kLong);
   }
 
  private:
@@ -121,51 +124,51 @@ class SaintSampler {
     }
   };
 
-  void draw_nodes(const Draws& draws, std::vector<std::int64_t>& found) const {
+  void draw_nodes(const Draws& draws, std::vector<std::int64_t>& nodes) const {
     const auto* sum = sums_.const_data_ptr<double>();
     const double* end = sum + sums_.numel();
     for (std::int64_t i = 0; i < options_.budget; ++i) {
-      found.push_back(std::upper_bound(sum, end - 1, draws.uniform(i) * end[-1]) - sum);
+      nodes.push_back(std::upper_bound(sum, end - 1, draws.uniform(i) * end[-1]) - sum);
     }
   }
 
-  /// 1 / out-degree of the source summed over all edges is the number of sources that have one, and
-  /// so on: an edge is one out of a uniform sender, or one into a uniform receiver.
-  void draw_edges(const Draws& draws, std::vector<std::int64_t>& found) const {
+  /// 1 / out-degree of the source, summed over all edges, is the number of nodes with out-edges. So
+  /// an edge is drawn from those of a uniform sender or of a uniform receiver.
+  void draw_edges(const Draws& draws, std::vector<std::int64_t>& nodes) const {
     for (std::int64_t i = 0; i < options_.budget; ++i) {
-      const std::int64_t place = draws.below(senders_.numel() + receivers_.numel(), 2 * i);
-      const bool by_sender = place < senders_.numel();
+      const std::int64_t end = draws.below(senders_.numel() + receivers_.numel(), 2 * i);
+      const bool by_sender = end < senders_.numel();
       const std::int64_t node =
-          by_sender ? senders_.const_data_ptr<std::int64_t>()[place]
-                    : receivers_.const_data_ptr<std::int64_t>()[place - senders_.numel()];
-      found.push_back(node);
-      found.push_back(
+          by_sender ? senders_.const_data_ptr<std::int64_t>()[end]
+                    : receivers_.const_data_ptr<std::int64_t>()[end - senders_.numel()];
+      nodes.push_back(node);
+      nodes.push_back(
           neighbor(by_sender ? topology_.csr() : topology_.csc(), node, draws, 2 * i + 1));
     }
   }
 
-  void draw_walks(const Draws& draws, std::vector<std::int64_t>& found) const {
+  void draw_walks(const Draws& draws, std::vector<std::int64_t>& nodes) const {
     std::int64_t next = 0;
     for (std::int64_t i = 0; i < options_.num_roots; ++i) {
       std::int64_t node = draws.below(topology_.num_dst(), next++);
-      found.push_back(node);
+      nodes.push_back(node);
       for (std::int64_t step = 0; step < options_.walk_length; ++step) {
         node = neighbor(topology_.csc(), node, draws, next++);
         if (node < 0) break;
-        found.push_back(node);
+        nodes.push_back(node);
       }
     }
   }
 
-  /// A uniform slot of the node's row; -1 where it has none.
+  /// A uniform neighbour in the node's row; -1 if the row is empty.
   std::int64_t neighbor(const Adjacency& rows, std::int64_t node, const Draws& draws,
                         std::int64_t index) const {
     const auto* indptr = rows.indptr.const_data_ptr<std::int64_t>() + node;
     if (indptr[0] == indptr[1]) return -1;
-    const std::int64_t slot = indptr[0] + draws.below(indptr[1] - indptr[0], index);
+    const std::int64_t entry = indptr[0] + draws.below(indptr[1] - indptr[0], index);
     return rows.indices.scalar_type() == at::kInt
-               ? rows.indices.const_data_ptr<std::int32_t>()[slot]
-               : rows.indices.const_data_ptr<std::int64_t>()[slot];
+               ? rows.indices.const_data_ptr<std::int32_t>()[entry]
+               : rows.indices.const_data_ptr<std::int64_t>()[entry];
   }
 
   Topology topology_;
@@ -173,12 +176,12 @@ class SaintSampler {
   at::Tensor sums_, senders_, receivers_;
 };
 
-/// The normalisation: float32 by node and, still without the degrees, by edge.
+/// The normalisation: float32 by node and, without the factor of the degrees, by edge.
 struct SaintWeights {
   at::Tensor nodes, edges;
 };
 
-/// Counts every one of `ids` in `counts`; safe from several threads at once.
+/// Increments counts[id] for each id; thread-safe.
 void count_each(const at::Tensor& ids, std::int32_t* counts) {
   const auto* id = ids.const_data_ptr<std::int64_t>();
   for (std::int64_t i = 0; i < ids.numel(); ++i) {
@@ -191,11 +194,11 @@ SaintWeights saint_weights(const Topology& topology, const SaintSampler& sampler
   const std::int64_t num_nodes = topology.num_dst();
   at::Tensor node_counts = at::zeros({num_nodes}, at::kInt);
   at::Tensor edge_counts = at::zeros({topology.num_edges()}, at::kInt);
-  auto* nodes_seen = node_counts.mutable_data_ptr<std::int32_t>();
-  auto* edges_seen = edge_counts.mutable_data_ptr<std::int32_t>();
+  auto* node_count = node_counts.mutable_data_ptr<std::int32_t>();
+  auto* edge_count = edge_counts.mutable_data_ptr<std::int32_t>();
   const double enough =
       static_cast<double>(options.sample_coverage) * static_cast<double>(num_nodes);
-  WorkspacePool workspaces;
+  detail::WorkspacePool workspaces;
   std::int64_t num_subgraphs = 0;
   std::atomic<std::int64_t> total = 0;
   while (static_cast<double>(total.load()) < enough) {
@@ -205,8 +208,8 @@ SaintWeights saint_weights(const Topology& topology, const SaintSampler& sampler
           for (std::int64_t i = begin; i < end; ++i) {
             const at::Tensor nodes =
                 sampler.nodes({.seed = options.seed, .epoch = 0, .batch = i}, kSaintCountStep);
-            count_each(nodes, nodes_seen);
-            count_each(detail::induced_subgraph(topology, nodes, workspace).edges, edges_seen);
+            count_each(nodes, node_count);
+            count_each(detail::induced_subgraph(topology, nodes, workspace).edges, edge_count);
             total += nodes.numel();
           }
           workspaces.give_back(std::move(workspace));
@@ -216,22 +219,21 @@ SaintWeights saint_weights(const Topology& topology, const SaintSampler& sampler
   at::Tensor edges = at::empty({topology.num_edges()}, at::kFloat);
   auto* edge_weight = edges.mutable_data_ptr<float>();
   for_each_edge(topology, [&](std::int64_t, std::int64_t dst, std::int64_t edge) {
-    edge_weight[edge] = static_cast<float>(std::max(nodes_seen[dst], 1)) /
-                        static_cast<float>(std::max(edges_seen[edge], 1));
+    edge_weight[edge] = static_cast<float>(std::max(node_count[dst], 1)) /
+                        static_cast<float>(std::max(edge_count[edge], 1));
   });
   const double scale = static_cast<double>(num_subgraphs) / static_cast<double>(num_nodes);
   return {.nodes = (scale / node_counts.clamp_min(1).to(at::kDouble)).to(at::kFloat),
           .edges = std::move(edges)};
 }
 
-/// What every batch of a loader is made from. Immutable.
+/// What a loader makes its batches from. Immutable.
 struct SaintPlan {
   detail::SubgraphSource source;
   SaintSampler sampler;
   SaintWeights weights;    ///< undefined without normalisation
-  at::Tensor out_degrees;  ///< [num_nodes] in the graph's id dtype, likewise
+  at::Tensor out_degrees;  ///< [num_nodes] in the graph's id dtype; undefined without normalisation
   SaintLoaderOptions options;
-  std::shared_ptr<PipelineCounters> counters;
 
   void normalise(SubgraphBatch& batch) const {
     const Topology& part = batch.graph.topology();
@@ -256,17 +258,17 @@ class SaintEpoch : public Epoch<SubgraphBatch> {
 
   std::int64_t num_batches() const override { return plan_->options.batches_per_epoch; }
 
-  SubgraphBatch make(std::int64_t index, Workspace& workspace) const override {
+  SubgraphBatch make(std::int64_t index, Workspace& workspace,
+                     PipelineStatistics& statistics) const override {
     detail::Stopwatch watch;
     const at::Tensor nodes =
         plan_->sampler.nodes({plan_->options.seed, number_, index}, kSaintBatchStep);
-    PipelineStatistics took{.sample_seconds = watch.lap()};
-    SubgraphBatch batch = plan_->source.make(nodes, index, workspace, took);
+    statistics.sample_seconds = watch.lap();
+    SubgraphBatch batch = plan_->source.make(nodes, index, workspace, statistics);
     watch.lap();
     if (plan_->weights.nodes.defined()) plan_->normalise(batch);
-    took.sample_seconds += watch.lap();
-    plan_->source.move(batch, took);
-    plan_->counters->add(took);
+    statistics.sample_seconds += watch.lap();
+    plan_->source.move(batch, statistics);
     return batch;
   }
 
@@ -276,13 +278,12 @@ class SaintEpoch : public Epoch<SubgraphBatch> {
 };
 
 Batches<SubgraphBatch>::MakeEpoch saint_epochs(const Graph& graph,
-                                               const SaintLoaderOptions& options,
-                                               const std::shared_ptr<PipelineCounters>& counters) {
+                                               const SaintLoaderOptions& options) {
   check_saint(graph, options);
   detail::SubgraphSource source(kSaintLoaderName, graph, options.features, options.labels,
                                 options.device);
   SaintSampler sampler(graph.topology(), options);
-  SaintPlan plan{std::move(source), std::move(sampler), {}, {}, options, counters};
+  SaintPlan plan{std::move(source), std::move(sampler), {}, {}, options};
   if (options.sample_coverage > 0) {
     plan.weights = saint_weights(graph.topology(), plan.sampler, options);
     plan.out_degrees = graph.out_degrees().to(graph.topology().id_dtype());
@@ -295,11 +296,7 @@ Batches<SubgraphBatch>::MakeEpoch saint_epochs(const Graph& graph,
 }  // namespace
 
 SaintLoader::SaintLoader(const Graph& graph, SaintLoaderOptions options)
-    : SaintLoader(graph, options, std::make_shared<PipelineCounters>()) {}
-
-SaintLoader::SaintLoader(const Graph& graph, const SaintLoaderOptions& options,
-                         const std::shared_ptr<PipelineCounters>& counters)
-    : Batches(saint_epochs(graph, options, counters),
-              {.num_workers = options.num_workers, .prefetch = options.prefetch}, counters) {}
+    : Batches(saint_epochs(graph, options),
+              {.num_workers = options.num_workers, .prefetch = options.prefetch}) {}
 
 }  // namespace mezzo

@@ -8,7 +8,6 @@
 
 #include <gtest/gtest.h>
 
-#include "mezzo/sampling/blocks/labor_sampler.h"
 #include "mezzo/sampling/workspace_state.h"
 
 #include "support/graphs.h"

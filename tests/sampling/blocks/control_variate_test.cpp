@@ -8,7 +8,7 @@
 #include <torch/csrc/autograd/autograd.h>
 
 #include "mezzo/message_passing/fn.h"
-#include "mezzo/sampling/blocks/neighbor_sampler.h"
+#include "mezzo/sampling/node_flow/flow_samplers.h"
 
 #include "sampling/flow_support.h"
 #include "support/tolerance.h"

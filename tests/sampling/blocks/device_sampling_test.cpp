@@ -4,6 +4,7 @@
 
 #include "mezzo/kernels/cuda/kernels.h"
 #include "mezzo/sampling/blocks/block_sampler.h"
+#include "mezzo/sampling/draw_stream.h"
 #include "mezzo/sampling/workspace_state.h"
 
 #include "support/tensors.h"
@@ -36,7 +37,8 @@ std::vector<HopDraw> hops_of(const std::vector<std::int64_t>& fanouts, bool repl
     hops.push_back(
         {.count = {fanout == kAllNeighbors ? std::numeric_limits<std::int64_t>::max() : fanout,
                    replace},
-         .key = {kDeviceKey.seed, draw_stream(kDeviceKey, DrawPurpose::kNeighbors, hop)}});
+         .key = {kDeviceKey.seed,
+                 detail::draw_stream(kDeviceKey, detail::DrawPurpose::kNeighbors, hop)}});
   }
   return hops;
 }
@@ -63,8 +65,8 @@ void compare(const Topology& topology, const std::vector<std::int64_t>& fanouts,
     EXPECT_TRUE(at::equal(layer.drawn.offsets, expected.indptr));
     EXPECT_TRUE(at::equal(layer.drawn.neighbors, expected.indices));
     const at::Tensor edges = rows.edge_ids.defined()
-                                 ? rows.edge_ids.index_select(0, layer.drawn.slots)
-                                 : layer.drawn.slots;
+                                 ? rows.edge_ids.index_select(0, layer.drawn.entries)
+                                 : layer.drawn.entries;
     EXPECT_TRUE(at::equal(edges.to(at::kLong), blocks[i].parent_edges()));
   }
 }

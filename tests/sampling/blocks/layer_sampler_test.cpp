@@ -1,5 +1,3 @@
-#include "mezzo/sampling/blocks/layer_sampler.h"
-
 #include <algorithm>
 #include <cmath>
 #include <vector>
@@ -8,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "mezzo/message_passing/fn.h"
+#include "mezzo/sampling/node_flow/flow_samplers.h"
 
 #include "sampling/flow_support.h"
 #include "support/tolerance.h"

@@ -1,5 +1,3 @@
-#include "mezzo/sampling/blocks/neighbor_sampler.h"
-
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -9,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include "mezzo/core/random.h"
+#include "mezzo/sampling/node_flow/flow_samplers.h"
 
 #include "sampling/flow_support.h"
 #include "support/tolerance.h"

@@ -1,5 +1,3 @@
-#include "mezzo/sampling/edges/negative_sampling.h"
-
 #include <cmath>
 #include <map>
 #include <set>
@@ -10,6 +8,7 @@
 #include <gtest/gtest.h>
 
 #include "mezzo/core/error.h"
+#include "mezzo/sampling/edges/edge_loader.h"
 
 #include "support/graphs.h"
 #include "support/statistics.h"

@@ -1,5 +1,3 @@
-#include "mezzo/sampling/subgraphs/cluster_loader.h"
-
 #include <algorithm>
 #include <vector>
 
@@ -8,6 +6,7 @@
 
 #include "mezzo/core/error.h"
 #include "mezzo/graph/transforms.h"
+#include "mezzo/sampling/subgraphs/subgraph_loaders.h"
 
 #include "support/graphs.h"
 

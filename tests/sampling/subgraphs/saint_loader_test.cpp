@@ -1,5 +1,3 @@
-#include "mezzo/sampling/subgraphs/saint_loader.h"
-
 #include <algorithm>
 #include <cmath>
 #include <vector>
@@ -9,6 +7,7 @@
 
 #include "mezzo/core/error.h"
 #include "mezzo/graph/transforms.h"
+#include "mezzo/sampling/subgraphs/subgraph_loaders.h"
 
 #include "support/graphs.h"
 #include "support/statistics.h"

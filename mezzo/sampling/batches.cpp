@@ -1,4 +1,4 @@
-#include "mezzo/sampling/pipeline.h"
+#include "mezzo/sampling/batches.h"
 
 #include <algorithm>
 #include <condition_variable>
@@ -11,27 +11,27 @@
 #include <c10/core/InferenceMode.h>
 #include <omp.h>
 
-#include "mezzo/core/error.h"
+#include "mezzo/sampling/loader_support.h"
 
-namespace mezzo {
+namespace mezzo::detail {
 namespace {
 
 constexpr std::int64_t kPipelineMaxWorkers = 256;
 constexpr std::int64_t kPipelineMaxPrefetch = 1024;
 
-/// Parallel regions that the calling thread opens have one thread from now on; those of other
-/// threads are as before. libtorch sets a thread's number when the thread first asks for it, and so
-/// does each library that has its own copy of libtorch's inline functions: both are asked first.
-void count_as_one_thread() {
+/// From now on parallel regions of the calling thread have one thread. libtorch sets the number
+/// when a thread first calls it, and so does each library with its own copy of libtorch's inline
+/// functions, so both are called first.
+void use_one_thread() {
   static_cast<void>(at::get_num_threads());
   at::internal::lazy_init_num_threads();
   omp_set_num_threads(1);
 }
 
-/// What came of preparing one item.
-struct Slot {
+/// An item, or the error of preparing it.
+struct PreparedItem {
   bool is_ready = false;
-  std::shared_ptr<void> item = nullptr;
+  std::shared_ptr<void> value = nullptr;
   std::exception_ptr error = nullptr;
 };
 
@@ -62,21 +62,19 @@ PipelineStatistics PipelineCounters::read() const {
 
 Workspace WorkspacePool::take() {
   const std::lock_guard lock(mutex_);
-  if (kept_.empty()) return {};
-  Workspace workspace = std::move(kept_.back());
-  kept_.pop_back();
+  if (idle_.empty()) return {};
+  Workspace workspace = std::move(idle_.back());
+  idle_.pop_back();
   return workspace;
 }
 
 void WorkspacePool::give_back(Workspace workspace) noexcept {
   const std::lock_guard lock(mutex_);
   try {
-    kept_.push_back(std::move(workspace));
-  } catch (const std::bad_alloc&) {  // the workspace is freed, and a later pass makes a new one
+    idle_.push_back(std::move(workspace));
+  } catch (const std::bad_alloc&) {  // frees the workspace
   }
 }
-
-namespace detail {
 
 class PipelineEngine::State {
  public:
@@ -85,11 +83,11 @@ class PipelineEngine::State {
       : make_(std::move(make)),
         pool_(std::move(pool)),
         counters_(std::move(counters)),
-        given_(first),
-        claimed_(first),
+        next_(first),
+        unclaimed_(first),
         end_(std::max(first, end)) {
     const auto num_workers = static_cast<std::size_t>(std::min(options.num_workers, end_ - first));
-    slots_.resize(num_workers * static_cast<std::size_t>(options.prefetch));
+    items_.resize(num_workers * static_cast<std::size_t>(options.prefetch));
     workspaces_.resize(std::max<std::size_t>(num_workers, 1));
     for (Workspace& workspace : workspaces_) workspace = pool_->take();
     start(num_workers);
@@ -105,10 +103,10 @@ class PipelineEngine::State {
 
   std::shared_ptr<void> next() {
     Stopwatch watch;
-    Slot slot = workers_.empty() ? make_next() : wait_for_next();
-    if (slot.error) std::rethrow_exception(slot.error);
-    if (slot.item) counters_->add({.batches = 1, .wait_seconds = watch.lap()});
-    return std::move(slot.item);
+    PreparedItem item = workers_.empty() ? make_next() : wait_for_next();
+    if (item.error) std::rethrow_exception(item.error);
+    if (item.value) counters_->add({.batches = 1, .wait_seconds = watch.lap()});
+    return std::move(item.value);
   }
 
  private:
@@ -118,7 +116,7 @@ class PipelineEngine::State {
       for (std::size_t i = 0; i < num_workers; ++i) {
         workers_.emplace_back([this, i] { work(workspaces_[i]); });
       }
-    } catch (...) {  // no more threads to be had: the destructor will not run
+    } catch (...) {  // the destructor will not run
       stop();
       throw;
     }
@@ -127,77 +125,77 @@ class PipelineEngine::State {
   void stop() {
     {
       const std::lock_guard lock(mutex_);
-      end_ = given_;
+      end_ = next_;
     }
     room_.notify_all();
     for (std::thread& worker : workers_) worker.join();
     workers_.clear();
   }
 
-  Slot& slot_of(std::int64_t index) {
-    return slots_[static_cast<std::size_t>(index) % slots_.size()];
+  PreparedItem& item_at(std::int64_t index) {
+    return items_[static_cast<std::size_t>(index) % items_.size()];
   }
 
-  Slot prepare(std::int64_t index, Workspace& workspace) const {
-    const c10::InferenceMode no_inference(false);  // a batch is the same whoever makes it
+  PreparedItem prepare(std::int64_t index, Workspace& workspace) const {
+    const c10::InferenceMode no_inference(false);  // the caller's mode must not change a batch
     const c10::NoGradGuard no_grad;
-    Slot slot{.is_ready = true};
+    PreparedItem item{.is_ready = true};
     try {
-      slot.item = make_(index, workspace);
+      item.value = make_(index, workspace);
     } catch (...) {
-      slot.error = std::current_exception();
+      item.error = std::current_exception();
     }
-    return slot;
+    return item;
   }
 
   void work(Workspace& workspace) {
     const auto may_claim = [this] {
-      return claimed_ >= end_ || claimed_ - given_ < static_cast<std::int64_t>(slots_.size());
+      return unclaimed_ >= end_ || unclaimed_ - next_ < static_cast<std::int64_t>(items_.size());
     };
     std::unique_lock lock(mutex_);
     while (true) {
       room_.wait(lock, may_claim);
-      if (claimed_ >= end_) return;
-      const std::int64_t index = claimed_++;
+      if (unclaimed_ >= end_) return;
+      const std::int64_t index = unclaimed_++;
       lock.unlock();
-      count_as_one_thread();
-      Slot made = prepare(index, workspace);
+      use_one_thread();
+      PreparedItem item = prepare(index, workspace);
       lock.lock();
-      if (made.error) end_ = std::min(end_, index + 1);
-      slot_of(index) = std::move(made);
+      if (item.error) end_ = std::min(end_, index + 1);
+      item_at(index) = std::move(item);
       ready_.notify_one();
     }
   }
 
-  Slot make_next() {
-    if (given_ >= end_) return {};
-    Slot slot = prepare(given_, workspaces_.front());
-    ++given_;
-    if (slot.error) end_ = given_;
-    return slot;
+  PreparedItem make_next() {
+    if (next_ >= end_) return {};
+    PreparedItem item = prepare(next_, workspaces_.front());
+    ++next_;
+    if (item.error) end_ = next_;
+    return item;
   }
 
-  Slot wait_for_next() {
+  PreparedItem wait_for_next() {
     std::unique_lock lock(mutex_);
-    if (given_ >= end_) return {};
-    ready_.wait(lock, [this] { return slot_of(given_).is_ready; });
-    Slot slot = std::exchange(slot_of(given_), Slot{});
-    ++given_;
+    if (next_ >= end_) return {};
+    ready_.wait(lock, [this] { return item_at(next_).is_ready; });
+    PreparedItem item = std::exchange(item_at(next_), PreparedItem{});
+    ++next_;
     lock.unlock();
     room_.notify_all();
-    return slot;
+    return item;
   }
 
   Make make_;
   std::shared_ptr<WorkspacePool> pool_;
   std::shared_ptr<PipelineCounters> counters_;
-  std::vector<Workspace> workspaces_;  ///< one a worker, or the caller's
-  std::mutex mutex_;                   ///< of what follows, but for the threads themselves
+  std::vector<Workspace> workspaces_;  ///< one per worker, or the caller's
+  std::mutex mutex_;                   ///< guards the members below except workers_
   std::condition_variable room_, ready_;
-  std::int64_t given_;       ///< the item that next() gives next
-  std::int64_t claimed_;     ///< the item that a worker begins next
-  std::int64_t end_;         ///< behind the last item; lowered by a fault and by stop()
-  std::vector<Slot> slots_;  ///< of items in [given_, claimed_), at index modulo size
+  std::int64_t next_;                ///< the item that next() returns
+  std::int64_t unclaimed_;           ///< the item that a worker begins next
+  std::int64_t end_;                 ///< past the last item; lowered by an error and by stop()
+  std::vector<PreparedItem> items_;  ///< those of [next_, unclaimed_), at index modulo size
   std::vector<std::thread> workers_;
 };
 
@@ -215,5 +213,4 @@ std::shared_ptr<void> PipelineEngine::next() {
   return state_->next();
 }
 
-}  // namespace detail
-}  // namespace mezzo
+}  // namespace mezzo::detail

@@ -1,4 +1,4 @@
-#include "mezzo/sampling/subgraphs/subgraph_batch.h"
+#include "mezzo/sampling/subgraphs/subgraph_source.h"
 
 #include <algorithm>
 #include <utility>
@@ -36,7 +36,7 @@ InducedSubgraph induced_rows(const Topology& topology, const at::Tensor& nodes,
   for (std::int64_t i = 0; i < num_nodes; ++i) {
     end = std::copy(source + begin[node[i]], source + begin[node[i] + 1], end);
   }
-  scratch.numbers.add(numbers, num_neighbors);  // those below num_nodes are in the subgraph
+  scratch.numbers.add(numbers, num_neighbors);  // numbers below num_nodes are in the subgraph
 
   const auto is_inside = [num_nodes](Id number) { return number < num_nodes; };
   const std::int64_t num_edges = std::count_if(numbers, numbers + num_neighbors, is_inside);
@@ -47,15 +47,15 @@ InducedSubgraph induced_rows(const Topology& topology, const at::Tensor& nodes,
   auto* row_begin = indptr.mutable_data_ptr<std::int64_t>();
   auto* local = indices.mutable_data_ptr<Id>();
   auto* edge = edges.mutable_data_ptr<std::int64_t>();
-  std::int64_t kept = 0;
+  std::int64_t count = 0;
   row_begin[0] = 0;
   for (std::int64_t i = 0; i < num_nodes; ++i) {
-    for (std::int64_t slot = begin[node[i]]; slot < begin[node[i] + 1]; ++slot, ++numbers) {
+    for (std::int64_t e = begin[node[i]]; e < begin[node[i] + 1]; ++e, ++numbers) {
       if (!is_inside(*numbers)) continue;
-      local[kept] = *numbers;
-      edge[kept++] = edge_id != nullptr ? static_cast<std::int64_t>(edge_id[slot]) : slot;
+      local[count] = *numbers;
+      edge[count++] = edge_id != nullptr ? static_cast<std::int64_t>(edge_id[e]) : e;
     }
-    row_begin[i + 1] = kept;
+    row_begin[i + 1] = count;
   }
   return {.topology = topology_from_rows({indptr, indices, at::Tensor()}, num_nodes, num_nodes),
           .edges = std::move(edges)};
@@ -65,11 +65,11 @@ InducedSubgraph induced_rows(const Topology& topology, const at::Tensor& nodes,
 
 InducedSubgraph induced_subgraph(const Topology& topology, const at::Tensor& nodes,
                                  Workspace& workspace) {
-  InducedSubgraph made;
+  InducedSubgraph result;
   visit(IdTypes{}, topology.id_dtype(), [&]<class Id>() {
-    made = induced_rows<typename Id::Type>(topology, nodes, workspace.state());
+    result = induced_rows<typename Id::Type>(topology, nodes, workspace.state());
   });
-  return made;
+  return result;
 }
 
 SubgraphSource::SubgraphSource(std::string_view operation, const Graph& graph,
@@ -78,12 +78,12 @@ SubgraphSource::SubgraphSource(std::string_view operation, const Graph& graph,
     : topology_(graph.topology()), device_(resolve_device(operation, device)) {
   MEZZO_CHECK(graph.device().is_cpu(), "{}: expected a graph on the CPU, got one on {}", operation,
               graph.device().str());
-  columns_ = chosen_columns(operation, "features", graph.ndata(), features);
-  columns_.merge(chosen_columns(operation, "labels", graph.ndata(), labels));
+  columns_ = select_columns(operation, "features", graph.ndata(), features);
+  columns_.merge(select_columns(operation, "labels", graph.ndata(), labels));
 }
 
 SubgraphBatch SubgraphSource::make(const at::Tensor& nodes, std::int64_t index,
-                                   Workspace& workspace, PipelineStatistics& took) const {
+                                   Workspace& workspace, PipelineStatistics& statistics) const {
   Stopwatch watch;
   InducedSubgraph part = induced_subgraph(topology_, nodes, workspace);
   SubgraphBatch batch;
@@ -91,15 +91,15 @@ SubgraphBatch SubgraphSource::make(const at::Tensor& nodes, std::int64_t index,
   batch.nodes = nodes;
   batch.edges = std::move(part.edges);
   batch.index = index;
-  took.sampled_nodes += nodes.numel();
-  took.sampled_edges += batch.edges.numel();
-  took.sample_seconds += watch.lap();
-  batch.graph.ndata().update(gathered_columns(columns_, nodes, device_));
-  took.gather_seconds += watch.lap();
+  statistics.sampled_nodes += nodes.numel();
+  statistics.sampled_edges += batch.edges.numel();
+  statistics.sample_seconds += watch.lap();
+  batch.graph.ndata().update(gather_columns(columns_, nodes, device_));
+  statistics.gather_seconds += watch.lap();
   return batch;
 }
 
-void SubgraphSource::move(SubgraphBatch& batch, PipelineStatistics& took) const {
+void SubgraphSource::move(SubgraphBatch& batch, PipelineStatistics& statistics) const {
   Stopwatch watch;
   batch.graph = batch.graph.to(device_);
   for (at::Tensor* tensor :
@@ -107,7 +107,7 @@ void SubgraphSource::move(SubgraphBatch& batch, PipelineStatistics& took) const 
     if (tensor->defined()) *tensor = tensor->to(device_);
   }
   prepare_rows(batch.graph.topology(), /*backward=*/true);
-  took.transfer_seconds += watch.lap();
+  statistics.transfer_seconds += watch.lap();
 }
 
 }  // namespace detail
