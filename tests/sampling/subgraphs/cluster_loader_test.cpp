@@ -7,6 +7,7 @@
 #include "mezzo/core/error.h"
 #include "mezzo/graph/transforms.h"
 #include "mezzo/sampling/subgraphs/subgraph_loaders.h"
+#include "mezzo/sampling/subgraphs/subgraph_source.h"
 
 #include "support/graphs.h"
 
