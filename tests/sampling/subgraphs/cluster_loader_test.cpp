@@ -154,7 +154,7 @@ TEST(ClusterLoader, wrong_options_are_errors) {
   };
   EXPECT_TRUE(mentions(fault({}), "num_partsin[1,4]"));
   EXPECT_TRUE(mentions(fault({.parts = ids({0, 0, 1, 1}), .num_parts = 2}), "gotboth"));
-  EXPECT_TRUE(mentions(fault({.parts = ids({0, 1})}), "oneanode(4)"));
+  EXPECT_TRUE(mentions(fault({.parts = ids({0, 1})}), "onepernode(4)"));
   EXPECT_TRUE(mentions(fault({.parts = ids({0, 1, -1, 0})}), "parts"));
   EXPECT_TRUE(mentions(fault({.num_parts = 2, .clusters_per_batch = 0}), "clusters_per_batch"));
   EXPECT_TRUE(mentions(fault({.num_parts = 2, .features = {"z"}}), "features"));
