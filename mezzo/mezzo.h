@@ -1,6 +1,6 @@
 #pragma once
 
-// Everything, for programs: the library's own sources include what they use.
+// The whole library, for programs. The library's own sources include only what they use.
 #include <torch/torch.h>
 
 #include "mezzo/amp/autocast/autocast.h"
@@ -65,7 +65,6 @@
 #include "mezzo/nn/pooling.h"
 #include "mezzo/nn/readout.h"
 #include "mezzo/nn/tensor_module.h"
-#include "mezzo/ops/attention_scores.h"
 #include "mezzo/ops/ops.h"
 #include "mezzo/ops/segment.h"
 #include "mezzo/runtime/memory.h"

@@ -48,7 +48,6 @@ set(mezzo_public_headers
   graph/transforms.h
   kernels/binary_op.h
   kernels/reduce_op.h
-  ops/attention_scores.h
   message_passing/fn.h
   runtime/memory.h
   ops/ops.h

@@ -16,10 +16,10 @@ namespace {
 struct Bucket {
   std::int64_t degree;
   at::Tensor nodes;  ///< int64 [n]
-  at::Tensor edges;  ///< int64 [n * degree], those of one node together, ascending
+  at::Tensor edges;  ///< int64 [n * degree], grouped by node, ascending
 };
 
-/// The destinations with in-edges by in-degree, ascending (DGL's degree buckets). Runs on the host.
+/// The destinations with in-edges, by ascending in-degree (DGL's degree buckets). Runs on the host.
 std::vector<Bucket> degree_buckets(const Topology& topology) {
   const Adjacency& rows = topology.csc();
   const at::Tensor indptr = rows.indptr.cpu();
@@ -36,13 +36,13 @@ std::vector<Bucket> degree_buckets(const Topology& topology) {
     const at::Tensor nodes = order.narrow(0, begin, count);
     begin += count;
     if (degree == 0) continue;
-    const at::Tensor slots =
+    const at::Tensor host_entries =
         (indptr.index_select(0, nodes).unsqueeze(1) + at::arange(degree).unsqueeze(0)).flatten();
     const at::Device device = topology.device();
-    const at::Tensor placed = slots.to(device);
+    const at::Tensor entries = host_entries.to(device);
     buckets.push_back(
         {degree, nodes.to(device),
-         rows.edge_ids.defined() ? rows.edge_ids.index_select(0, placed).to(at::kLong) : placed});
+         rows.edge_ids.defined() ? rows.edge_ids.index_select(0, entries).to(at::kLong) : entries});
   }
   return buckets;
 }
@@ -64,14 +64,15 @@ std::string names_of(const Columns& columns) {
   return names.empty() ? "none" : names;
 }
 
-/// What the function returned for one bucket.
-struct Reduced {
+/// The columns that the function returned for one bucket.
+struct ReducedBucket {
   std::int64_t degree;
   Columns columns;
 };
 
-/// Throws unless `later` has the columns of `first`, with rows of the same dtype and shape.
-void check_alike(const std::string& context, const Reduced& first, const Reduced& later) {
+/// Throws unless `later` has the columns of `first`, with rows of equal dtype and shape.
+void check_same_columns(const std::string& context, const ReducedBucket& first,
+                        const ReducedBucket& later) {
   const std::string expected = names_of(first.columns), got = names_of(later.columns);
   MEZZO_CHECK(expected == got,
               "{}: expected the same columns for every in-degree, got {} for in-degree {} and {} "
@@ -88,9 +89,9 @@ void check_alike(const std::string& context, const Reduced& first, const Reduced
   }
 }
 
-/// Rows of the buckets, one below the other, to the rows of their nodes; the others are 0.
-at::Tensor spread(const std::vector<at::Tensor>& parts, const at::Tensor& nodes,
-                  std::int64_t num_rows) {
+/// Scatters the rows of the buckets to the rows of their nodes; the others are 0.
+at::Tensor scattered(const std::vector<at::Tensor>& parts, const at::Tensor& nodes,
+                     std::int64_t num_rows) {
   const at::Tensor rows = at::cat(parts);
   auto shape = rows.sizes().vec();
   shape[0] = num_rows;
@@ -113,7 +114,7 @@ void check_returned(const std::string& context, const Columns& columns, std::int
 
 Columns reduce_by_degree(const std::string& context, const Topology& topology, const FrameRows& dst,
                          const Columns& messages, const ReduceFunction::Custom& reduce) {
-  std::vector<Reduced> reduced;
+  std::vector<ReducedBucket> reduced;
   std::vector<at::Tensor> nodes;
   for (const Bucket& bucket : degree_buckets(topology)) {
     const NodeBatch batch(dst.pick(bucket.nodes), mailbox_of(messages, bucket), /*fresh=*/{},
@@ -121,17 +122,17 @@ Columns reduce_by_degree(const std::string& context, const Topology& topology, c
     reduced.push_back({bucket.degree, reduce(batch)});
     check_returned(context, reduced.back().columns, batch.batch_size(), "a node of the batch",
                    topology.device());
-    check_alike(context, reduced.front(), reduced.back());
+    check_same_columns(context, reduced.front(), reduced.back());
     nodes.push_back(bucket.nodes);
   }
-  Columns whole;
-  if (reduced.empty()) return whole;
+  Columns result;
+  if (reduced.empty()) return result;
   for (const auto& [name, first] : reduced.front().columns) {
     std::vector<at::Tensor> parts;
-    for (const Reduced& part : reduced) parts.push_back(part.columns.at(name));
-    whole[name] = spread(parts, at::cat(nodes), topology.num_dst());
+    for (const ReducedBucket& part : reduced) parts.push_back(part.columns.at(name));
+    result[name] = scattered(parts, at::cat(nodes), topology.num_dst());
   }
-  return whole;
+  return result;
 }
 
 }  // namespace mezzo

@@ -17,23 +17,22 @@ EdgeBatch::EdgeBatch(const Topology& topology, FrameRows src, FrameRows edge, Fr
 
 namespace {
 
-/// The rows of a node column that the edges see. Through gsddmm, whose gradient is summed in
-/// float32: that of index_select adds up in the column's own type, and a hub in bfloat16 would stop
-/// at 256. Numbers that gsddmm does not know, complex ones, are gathered by libtorch.
+/// The rows of a node column, one for each edge. Uses gsddmm if there is a gradient, which it sums
+/// in float32; index_select sums in the column's dtype, and a bfloat16 sum of ones stops at 256.
 at::Tensor gathered(const Topology& topology, const at::Tensor& column, Target target) {
-  const bool summed_here = column.requires_grad() && column.layout() == at::kStrided &&
-                           at::isFloatingType(column.scalar_type());
-  if (!summed_here) {
+  const bool needs_gradient_sum = column.requires_grad() && column.layout() == at::kStrided &&
+                                  at::isFloatingType(column.scalar_type());
+  if (!needs_gradient_sum) {
     return column.index_select(0, target == Target::kSrc ? topology.src() : topology.dst());
   }
-  // Under autocast a gather keeps its dtype, as index_select does.
+  // A gather keeps its dtype under autocast, as index_select does.
   const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
   return gsddmm(topology, BinaryOp::kCopyLhs, column, std::nullopt, target, Target::kEdge);
 }
 
-/// What `read` returns; an InvalidArgument of it is told with the function that read before it.
+/// Returns read() and prepends the context to its InvalidArgument.
 template <class Read>
-auto read_in(const std::string& context, const Read& read) -> decltype(read()) {
+auto with_context(const std::string& context, const Read& read) -> decltype(read()) {
   try {
     return read();
   } catch (const InvalidArgument& error) {
@@ -45,15 +44,15 @@ auto read_in(const std::string& context, const Read& read) -> decltype(read()) {
 }  // namespace
 
 at::Tensor EdgeBatch::src(const std::string& column) const {
-  return read_in(context_, [&] { return gathered(topology_, src_.at(column), Target::kSrc); });
+  return with_context(context_, [&] { return gathered(topology_, src_.at(column), Target::kSrc); });
 }
 
 at::Tensor EdgeBatch::dst(const std::string& column) const {
-  return read_in(context_, [&] { return gathered(topology_, dst_.at(column), Target::kDst); });
+  return with_context(context_, [&] { return gathered(topology_, dst_.at(column), Target::kDst); });
 }
 
 at::Tensor EdgeBatch::data(const std::string& column) const {
-  return read_in(context_, [&] { return edge_.at(column); });
+  return with_context(context_, [&] { return edge_.at(column); });
 }
 
 at::Tensor EdgeBatch::src_ids() const {
@@ -79,21 +78,22 @@ NodeBatch::NodeBatch(FrameRows rows, Columns mailbox, Columns fresh, std::string
       context_(std::move(context)) {}
 
 at::Tensor NodeBatch::data(const std::string& column) const {
-  const auto found = fresh_.find(column);
-  if (found != fresh_.end()) return found->second;
-  return read_in(context_, [&] { return rows_.at(column); });
+  const auto entry = fresh_.find(column);
+  if (entry != fresh_.end()) return entry->second;
+  return with_context(context_, [&] { return rows_.at(column); });
 }
 
 const at::Tensor& NodeBatch::mailbox(const std::string& message) const {
-  const auto found = mailbox_.find(message);
-  if (found == mailbox_.end()) {
-    std::string known;
-    for (const auto& [name, column] : mailbox_) known += (known.empty() ? "" : ", ") + name;
-    detail::raise<InvalidArgument>("{}{}mailbox: message '{}' is missing; there are: {}", context_,
-                                   context_.empty() ? "" : ": ", message,
-                                   known.empty() ? "none (no reduce function runs)" : known);
+  const auto entry = mailbox_.find(message);
+  if (entry == mailbox_.end()) {
+    std::string available;
+    for (const auto& [name, column] : mailbox_) available += (available.empty() ? "" : ", ") + name;
+    detail::raise<InvalidArgument>(
+        "{}{}mailbox: message '{}' is missing; there are: {}", context_,
+        context_.empty() ? "" : ": ", message,
+        available.empty() ? "none (no reduce function runs)" : available);
   }
-  return found->second;
+  return entry->second;
 }
 
 at::Tensor NodeBatch::nodes() const {

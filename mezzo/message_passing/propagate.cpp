@@ -38,109 +38,113 @@ std::string text_of(const ReduceFunction& reduce) {
              : "the user-defined reduce function";
 }
 
-/// Runs `compute`; an InvalidArgument of it is told with the operation and the function before it.
+/// Returns compute() and prepends the operation and the function to its InvalidArgument.
 template <class Function, class Compute>
-at::Tensor named(const Sides& sides, const Function& function, const Compute& compute) {
+at::Tensor with_context(const MessagePassingArgs& args, const Function& function,
+                        const Compute& compute) {
   try {
     return compute();
   } catch (const InvalidArgument& error) {
-    detail::raise<InvalidArgument>("{}: {}: {}", sides.operation, text_of(function), error.what());
+    detail::raise<InvalidArgument>("{}: {}: {}", args.operation, text_of(function), error.what());
   }
 }
 
-std::optional<at::Tensor> column(const Sides& sides, Target target, const std::string& name) {
+std::optional<at::Tensor> column(const MessagePassingArgs& args, Target target,
+                                 const std::string& name) {
   if (name.empty()) return std::nullopt;
   switch (target) {
     case Target::kSrc:
-      return sides.src.at(name);
+      return args.src.at(name);
     case Target::kDst:
-      return sides.dst.at(name);
+      return args.dst.at(name);
     case Target::kEdge:
-      return sides.edge.at(name);
+      return args.edge.at(name);
   }
   return std::nullopt;
 }
 
-at::Tensor reduce_fused(const Sides& sides, const BuiltinMessage& m, const BuiltinReduce& reduce) {
+at::Tensor reduce_fused(const MessagePassingArgs& args, const BuiltinMessage& m,
+                        const BuiltinReduce& reduce) {
   const MessageFunction message(m);
   MEZZO_CHECK(m.out == reduce.message, "{}: {} reads message '{}', but {} makes '{}'",
-              sides.operation, text_of(ReduceFunction(reduce)), reduce.message, text_of(message),
+              args.operation, text_of(ReduceFunction(reduce)), reduce.message, text_of(message),
               m.out);
-  return named(sides, message, [&] {
-    return gspmm(sides.topology, m.op, reduce.op, column(sides, m.lhs_target, m.lhs),
-                 column(sides, m.rhs_target, m.rhs), m.lhs_target, m.rhs_target);
+  return with_context(args, message, [&] {
+    return gspmm(args.topology, m.op, reduce.op, column(args, m.lhs_target, m.lhs),
+                 column(args, m.rhs_target, m.rhs), m.lhs_target, m.rhs_target);
   });
 }
 
-at::Tensor reduce_messages(const Sides& sides, const Columns& messages, const BuiltinReduce& reduce,
-                           const MessageFunction& message) {
+at::Tensor reduce_messages(const MessagePassingArgs& args, const Columns& messages,
+                           const BuiltinReduce& reduce, const MessageFunction& message) {
   const ReduceFunction function(reduce);
-  const auto found = messages.find(reduce.message);
-  MEZZO_CHECK(found != messages.end(), "{}: {} reads message '{}', which {} does not make",
-              sides.operation, text_of(function), reduce.message, text_of(message));
-  return named(sides, function, [&] {
-    return gspmm(sides.topology, BinaryOp::kCopyRhs, reduce.op, std::nullopt, found->second);
+  const auto entry = messages.find(reduce.message);
+  MEZZO_CHECK(entry != messages.end(), "{}: {} reads message '{}', which {} does not make",
+              args.operation, text_of(function), reduce.message, text_of(message));
+  return with_context(args, function, [&] {
+    return gspmm(args.topology, BinaryOp::kCopyRhs, reduce.op, std::nullopt, entry->second);
   });
 }
 
-Columns reduced(const Sides& sides, const MessageFunction& message, const ReduceFunction& reduce) {
+Columns reduced(const MessagePassingArgs& args, const MessageFunction& message,
+                const ReduceFunction& reduce) {
   const auto* builtin_message = std::get_if<BuiltinMessage>(&message.value());
   const auto* builtin_reduce = std::get_if<BuiltinReduce>(&reduce.value());
   if (builtin_message != nullptr && builtin_reduce != nullptr) {
-    return {{builtin_reduce->out, reduce_fused(sides, *builtin_message, *builtin_reduce)}};
+    return {{builtin_reduce->out, reduce_fused(args, *builtin_message, *builtin_reduce)}};
   }
-  const Columns messages = messages_of(sides, message);
+  const Columns messages = messages_of(args, message);
   if (builtin_reduce != nullptr) {
-    return {{builtin_reduce->out, reduce_messages(sides, messages, *builtin_reduce, message)}};
+    return {{builtin_reduce->out, reduce_messages(args, messages, *builtin_reduce, message)}};
   }
-  return reduce_by_degree(fmt::format("{}: {}", sides.operation, text_of(reduce)), sides.topology,
-                          sides.dst, messages, std::get<ReduceFunction::Custom>(reduce.value()));
+  return reduce_by_degree(fmt::format("{}: {}", args.operation, text_of(reduce)), args.topology,
+                          args.dst, messages, std::get<ReduceFunction::Custom>(reduce.value()));
 }
 
 }  // namespace
 
-void check_sides(const Sides& sides) {
-  const Topology& topology = sides.topology;
+void check_frames(const MessagePassingArgs& args) {
+  const Topology& topology = args.topology;
   const auto check = [&](const char* name, const FrameRows& rows, std::int64_t expected) {
-    MEZZO_CHECK(rows.size() == expected, "{}: expected {} frame of {} rows, got {}",
-                sides.operation, name, expected, rows.size());
+    MEZZO_CHECK(rows.size() == expected, "{}: expected {} frame of {} rows, got {}", args.operation,
+                name, expected, rows.size());
     MEZZO_CHECK(rows.device() == topology.device(), "{}: expected {} frame on {}, got {}",
-                sides.operation, name, topology.device().str(), rows.device().str());
+                args.operation, name, topology.device().str(), rows.device().str());
   };
-  check("a source", sides.src, topology.num_src());
-  check("an edge", sides.edge, topology.num_edges());
-  check("a destination", sides.dst, topology.num_dst());
+  check("a source", args.src, topology.num_src());
+  check("an edge", args.edge, topology.num_edges());
+  check("a destination", args.dst, topology.num_dst());
 }
 
-Columns messages_of(const Sides& sides, const MessageFunction& message) {
+Columns messages_of(const MessagePassingArgs& args, const MessageFunction& message) {
   if (const auto* m = std::get_if<BuiltinMessage>(&message.value())) {
-    return {{m->out, named(sides, message, [&] {
-               return gsddmm(sides.topology, m->op, column(sides, m->lhs_target, m->lhs),
-                             column(sides, m->rhs_target, m->rhs), m->lhs_target, m->rhs_target);
+    return {{m->out, with_context(args, message, [&] {
+               return gsddmm(args.topology, m->op, column(args, m->lhs_target, m->lhs),
+                             column(args, m->rhs_target, m->rhs), m->lhs_target, m->rhs_target);
              })}};
   }
   const auto& custom = std::get<MessageFunction::Custom>(message.value());
-  const std::string context = fmt::format("{}: {}", sides.operation, text_of(message));
-  Columns columns = custom(EdgeBatch(sides.topology, sides.src, sides.edge, sides.dst, context));
-  check_returned(context, columns, sides.topology.num_edges(), "an edge", sides.topology.device());
+  const std::string context = fmt::format("{}: {}", args.operation, text_of(message));
+  Columns columns = custom(EdgeBatch(args.topology, args.src, args.edge, args.dst, context));
+  check_returned(context, columns, args.topology.num_edges(), "an edge", args.topology.device());
   return columns;
 }
 
-Columns applied(const std::string& operation, const FrameRows& rows, const ApplyFunction& apply,
-                const Columns& fresh) {
+Columns apply_to(const std::string& operation, const FrameRows& rows, const ApplyFunction& apply,
+                 const Columns& fresh) {
   const std::string context = operation + ": the user-defined apply function";
   Columns columns = apply.value()(NodeBatch(rows, /*mailbox=*/{}, fresh, context));
   check_returned(context, columns, rows.size(), "a node", rows.device());
   return columns;
 }
 
-Columns propagate(const Sides& sides, const MessageFunction& message, const ReduceFunction& reduce,
-                  const ApplyFunction& apply) {
-  Columns columns = reduced(sides, message, reduce);
+Columns propagate(const MessagePassingArgs& args, const MessageFunction& message,
+                  const ReduceFunction& reduce, const ApplyFunction& apply) {
+  Columns columns = reduced(args, message, reduce);
   if (!apply) return columns;
-  Columns over = applied(sides.operation, sides.dst, apply, columns);
-  over.merge(columns);  // keeps what is in `over`
-  return over;
+  Columns result = apply_to(args.operation, args.dst, apply, columns);
+  result.merge(columns);  // keeps the columns that `result` has
+  return result;
 }
 
 }  // namespace mezzo

@@ -4,30 +4,31 @@
 
 #include "mezzo/graph/functions.h"
 
-// One step of message passing, before anything is written; internal to message_passing.
+// One step of message passing, up to but not including the writes to frames.
 
 namespace mezzo {
 
-/// The structure and the rows that a step reads. `operation` opens the texts of the errors.
-struct Sides {
+/// The graph and the rows that a step reads. Errors start with `operation`.
+struct MessagePassingArgs {
   std::string operation;
   const Topology& topology;
   FrameRows src, edge, dst;
 };
 
-/// Throws InvalidArgument unless the three have the rows of the topology, on its device.
-void check_sides(const Sides& sides);
+/// Throws InvalidArgument unless the frames have the topology's numbers of rows and device.
+void check_frames(const MessagePassingArgs& args);
 
 /// The messages of every edge.
-Columns messages_of(const Sides& sides, const MessageFunction& message);
+Columns messages_of(const MessagePassingArgs& args, const MessageFunction& message);
 
-/// The columns that `apply` makes of the nodes `rows`, whose columns `fresh` were just computed.
-Columns applied(const std::string& operation, const FrameRows& rows, const ApplyFunction& apply,
-                const Columns& fresh);
+/// The columns that `apply` returns for the nodes `rows`. It reads `fresh`, the columns that were
+/// just computed, before those of the frame.
+Columns apply_to(const std::string& operation, const FrameRows& rows, const ApplyFunction& apply,
+                 const Columns& fresh);
 
-/// What update_all gives every destination: the reduced columns and, over them, the applied ones.
-/// Synchronises on CUDA for a user-defined `reduce`.
-Columns propagate(const Sides& sides, const MessageFunction& message, const ReduceFunction& reduce,
-                  const ApplyFunction& apply);
+/// The columns that update_all writes to the destinations: the reduced ones, overridden by those
+/// that `apply` returns. Synchronizes on CUDA for a user-defined `reduce`.
+Columns propagate(const MessagePassingArgs& args, const MessageFunction& message,
+                  const ReduceFunction& reduce, const ApplyFunction& apply);
 
 }  // namespace mezzo

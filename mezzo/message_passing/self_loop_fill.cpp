@@ -1,5 +1,5 @@
-// add_self_loop whose loops take what their node's in-edges have. Declared in graph/transforms.h
-// and defined here, where reductions are, as Graph::update_all is.
+// add_self_loop with values reduced from the in-edges. graph/transforms.h declares it; it is
+// defined here, because it needs gspmm.
 #include <optional>
 #include <string>
 
@@ -15,8 +15,8 @@ namespace mezzo {
 Graph add_self_loop(const Graph& graph, ReduceOp fill) {
   return detail::with_self_loops(graph, [&](const std::string& name, const at::Tensor& column) {
     MEZZO_CHECK(at::isFloatingType(column.scalar_type()),
-                "add_self_loop: expected edge column '{}' of a floating dtype, of which the {} is "
-                "taken, got {}",
+                "add_self_loop: expected edge column '{}' of a floating dtype for the {} of its "
+                "values, got {}",
                 name, name_of(ReduceOps{}, fill), c10::toString(column.scalar_type()));
     return gspmm(graph.topology(), BinaryOp::kCopyRhs, fill, std::nullopt, column);
   });

@@ -8,7 +8,7 @@
 #include "mezzo/core/error.h"
 #include "mezzo/runtime/sixteen_bits.h"
 
-namespace mezzo {
+namespace mezzo::detail {
 
 namespace {
 
@@ -28,6 +28,11 @@ const char* rows_name(Target target) {
 
 void check_defined(const char* what, const char* name, const at::Tensor& tensor) {
   MEZZO_CHECK(tensor.defined(), "{}: expected {}, got an undefined tensor", what, name);
+}
+
+void check_strided(const char* what, const char* name, const at::Tensor& tensor) {
+  check_defined(what, name, tensor);
+  check_strided(what, name, std::optional(tensor));
 }
 
 void check_strided(const char* what, const char* name, const std::optional<at::Tensor>& tensor) {
@@ -65,8 +70,8 @@ DType dtype_of(const char* what, at::ScalarType type) {
     case at::kHalf:
       return DType::kFloat16;
     default:
-      detail::raise<InvalidArgument>("{}: expected one of {}, got {}", what, names(DTypes{}),
-                                     c10::toString(type));
+      raise<InvalidArgument>("{}: expected one of {}, got {}", what, names(DTypes{}),
+                             c10::toString(type));
   }
 }
 
@@ -156,13 +161,13 @@ void CheckedMessage::choose_result_type(const char* what, const Message& message
   const at::ScalarType l = lhs_.scalar_type(), r = rhs_.scalar_type();
   const bool lhs_by_edge = message.lhs_target == Target::kEdge;
   const bool rhs_by_edge = message.rhs_target == Target::kEdge;
-  const bool wide_rhs = rhs_by_edge && !lhs_by_edge && r == at::kFloat && is_16_bit(l);
-  const bool wide_lhs = lhs_by_edge && !rhs_by_edge && l == at::kFloat && is_16_bit(r);
-  MEZZO_CHECK(l == r || wide_lhs || wide_rhs,
+  const bool float32_rhs = rhs_by_edge && !lhs_by_edge && r == at::kFloat && is_16_bit(l);
+  const bool float32_lhs = lhs_by_edge && !rhs_by_edge && l == at::kFloat && is_16_bit(r);
+  MEZZO_CHECK(l == r || float32_lhs || float32_rhs,
               "{}: expected operands of one dtype (or a float32 edge operand beside 16-bit nodes), "
               "got lhs {} and rhs {}",
               what, c10::toString(l), c10::toString(r));
-  result_type_ = wide_lhs ? r : l;
+  result_type_ = float32_lhs ? r : l;
 }
 
 Operand CheckedMessage::operand(const at::Tensor& tensor, Target target,
@@ -174,4 +179,4 @@ Operand CheckedMessage::operand(const at::Tensor& tensor, Target target,
           .length = length_of(tensor.sizes())};
 }
 
-}  // namespace mezzo
+}  // namespace mezzo::detail

@@ -10,41 +10,44 @@
 #include "mezzo/ops/broadcast.h"
 #include "mezzo/ops/schema.h"
 
-// From checked tensors to the kernels' arguments; internal to message_passing.
+// Checks of tensors, and tensors as arguments of kernels.
 
-namespace mezzo {
+namespace mezzo::detail {
 
-/// The kernels' name of a dtype. Throws InvalidArgument naming `what` for others.
+/// The kernels' dtype. Throws InvalidArgument, which starts with `what`, for an unsupported type.
 DType dtype_of(const char* what, at::ScalarType type);
 at::ScalarType scalar_type_of(DType dtype);
-/// float64 for float64, float32 for the others.
+/// float64 for float64, else float32.
 at::ScalarType accumulator_of(at::ScalarType type);
 at::ScalarType accumulator_of(DType dtype);
 
-/// Throws InvalidArgument naming `what` and the argument for an undefined tensor, as which Python's
-/// None arrives.
+// The checks throw InvalidArgument with `what`, the operator, and `name`, the argument. Public
+// functions check layouts themselves, because the dispatcher has no kernel for other layouts.
+
+/// Python's None arrives as an undefined tensor.
 void check_defined(const char* what, const char* name, const at::Tensor& tensor);
 
-/// Throws InvalidArgument naming `what` and the argument for a tensor that is present and not
-/// strided: before the dispatcher, which has no kernel for other layouts.
+/// Defined and strided.
+void check_strided(const char* what, const char* name, const at::Tensor& tensor);
+/// Strided, if present and defined.
 void check_strided(const char* what, const char* name, const std::optional<at::Tensor>& tensor);
 
-/// Throws InvalidArgument naming `what` unless the slope is finite in the accumulator's type.
+/// Finite in the accumulator's type.
 void check_negative_slope(const char* what, double negative_slope, at::ScalarType accumulator);
 
 /// Elements of a row: the product of all sizes but the first.
 std::int64_t length_of(at::IntArrayRef shape);
 
-/// An array of ids as the kernels take it; undefined: 0, 1, 2, ...
+/// Ids for a kernel; an undefined tensor means 0, 1, 2, ...
 Ids ids_of(const at::Tensor& ids);
 
-/// Number of rows that operands of `target` have.
+/// The number of rows of an operand of `target`.
 std::int64_t rows_of(const Topology& topology, Target target);
 
 /// Which nodes the kernel's rows are.
 enum class RowSide : std::uint8_t { kDst, kSrc };
 
-/// The slots of one direction, and where operands of each target are found from there.
+/// The edges in CSR order of one side's rows, and the access to operands of each target.
 struct Direction {
   Direction(const Topology& topology, RowSide side);
   Access access(Target target) const;
@@ -55,11 +58,11 @@ struct Direction {
   Slots slots;
 };
 
-/// The operands of one message, checked and made contiguous.
+/// The checked, contiguous operands of a message.
 class CheckedMessage {
  public:
-  /// Throws InvalidArgument naming `what`, the operand, expected and given: presence, device,
-  /// dtype, rows, trailing shapes.
+  /// Checks presence, layout, device, dtype, number of rows and trailing shapes. Throws
+  /// InvalidArgument.
   CheckedMessage(const char* what, const Topology& topology, const Message& message);
 
   at::ScalarType result_type() const { return result_type_; }
@@ -73,10 +76,10 @@ class CheckedMessage {
   void choose_result_type(const char* what, const Message& message);
   Operand operand(const at::Tensor& tensor, Target target, const Direction& direction) const;
 
-  at::Tensor lhs_, rhs_;  ///< undefined where the op does not use the side
+  at::Tensor lhs_, rhs_;  ///< undefined if the op does not use it
   Target lhs_target_, rhs_target_;
   at::ScalarType result_type_ = at::kFloat;
   std::optional<Broadcast> broadcast_;
 };
 
-}  // namespace mezzo
+}  // namespace mezzo::detail

@@ -12,7 +12,7 @@
 #include "mezzo/kernels/backend.h"
 #include "mezzo/ops/arguments.h"
 
-namespace mezzo {
+namespace mezzo::detail {
 
 namespace {
 
@@ -28,17 +28,15 @@ class Scratch {
   c10::DataPtr memory_;
 };
 
-/// Products of numbers that are worth a thread.
-constexpr std::int64_t kProductsOfThread = 1 << 17;
-/// Numbers that are worth a thread where they are widened or rounded.
-constexpr std::int64_t kNumbersOfThread = 1 << 14;
+/// The least work for a thread: multiplications, and conversions between 16 bits and float32.
+constexpr std::int64_t kMinMultiplications = 1 << 17, kMinConversions = 1 << 14;
 
-/// How many items of `size` are worth a thread.
-std::int64_t grain_of(std::int64_t worth, std::int64_t size) {
-  return std::max<std::int64_t>(1, worth / std::max<std::int64_t>(1, size));
+/// The number of items of `size` that make the least work.
+std::int64_t grain_of(std::int64_t min_work, std::int64_t size) {
+  return std::max<std::int64_t>(1, min_work / std::max<std::int64_t>(1, size));
 }
 
-DType narrow_dtype(const at::Tensor& t) {
+DType sixteen_bit_dtype(const at::Tensor& t) {
   MEZZO_CHECK(at::isReducedFloatingType(t.scalar_type()), "linear: expected 16-bit rows, got {}",
               c10::toString(t.scalar_type()));
   return dtype_of("linear", t.scalar_type());
@@ -51,12 +49,12 @@ void check_one_dtype(const at::Tensor& a, const at::Tensor& b) {
               c10::toString(a.scalar_type()), c10::toString(b.scalar_type()));
 }
 
-/// The rows of t, each dense in memory.
+/// `t` with a stride of 1 within rows.
 at::Tensor with_dense_rows(const at::Tensor& t) {
   return t.stride(1) == 1 || t.size(1) <= 1 ? t : t.contiguous();
 }
 
-/// `t` from `row` on, in columns [column, column + columns).
+/// `rows` rows of `t` from `row` on, in columns [column, column + columns).
 DenseRows rows_of(const at::Tensor& t, std::int64_t row, std::int64_t rows, std::int64_t column,
                   std::int64_t columns) {
   if (rows == 0 || columns == 0) return {nullptr, rows, columns, 0};
@@ -66,18 +64,18 @@ DenseRows rows_of(const at::Tensor& t, std::int64_t row, std::int64_t rows, std:
           t.stride(0)};
 }
 
-/// The sum of sums[g], float32 [G, ...], rounded into `to`; spends the first of them.
-void narrow_sum(const at::Tensor& sums, const at::Tensor& to) {
+/// Adds up sums[g], float32 [G, ...], in place of the first and rounds the total into `to`.
+void round_total(const at::Tensor& sums, const at::Tensor& to) {
   const CpuBackend& backend = cpu_backend();
-  const DType dtype = narrow_dtype(to);
+  const DType dtype = sixteen_bit_dtype(to);
   const std::int64_t groups = sums.size(0), count = to.numel();
   auto* sum = sums.mutable_data_ptr<float>();
   auto* target = static_cast<char*>(to.mutable_data_ptr());
   const auto bytes = static_cast<std::int64_t>(to.element_size());
-  constexpr std::int64_t kOfCache = 1 << 11;
-  at::parallel_for(0, count, kNumbersOfThread, [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t first = begin; first < end; first += kOfCache) {
-      const std::int64_t last = std::min(end, first + kOfCache);
+  constexpr std::int64_t kChunk = 1 << 11;
+  at::parallel_for(0, count, kMinConversions, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t first = begin; first < end; first += kChunk) {
+      const std::int64_t last = std::min(end, first + kChunk);
       for (std::int64_t g = 1; g < groups; ++g) {
         for (std::int64_t i = first; i < last; ++i) sum[i] += sum[g * count + i];
       }
@@ -86,29 +84,30 @@ void narrow_sum(const at::Tensor& sums, const at::Tensor& to) {
   });
 }
 
-/// `bias` in float32, zeros behind it.
-Scratch padded(const at::Tensor& bias) {
-  const at::Tensor given = bias.contiguous();
-  Scratch wide(dense_padded(given.numel()));
-  std::fill_n(wide.numbers(), dense_padded(given.numel()), 0.0F);
-  cpu_backend().widen(narrow_dtype(given), given.const_data_ptr(), wide.numbers(), given.numel());
-  return wide;
+/// `bias` in float32, padded with zeros.
+Scratch padded_bias(const at::Tensor& bias) {
+  const at::Tensor source = bias.contiguous();
+  Scratch result(dense_padded(source.numel()));
+  std::fill_n(result.numbers(), dense_padded(source.numel()), 0.0F);
+  cpu_backend().widen(sixteen_bit_dtype(source), source.const_data_ptr(), result.numbers(),
+                      source.numel());
+  return result;
 }
 
-/// A side of a product, cut into so many tiles at most, of which all but the last are multiples of
-/// a granule.
-struct Cut {
+/// A side of a product in at most `parts` tiles, whose size is a multiple of `granule` except for
+/// the last.
+struct Tiling {
   std::int64_t length, parts, tile, tiles;
-  Cut(std::int64_t given, std::int64_t wanted, std::int64_t granule)
-      : length(given),
-        parts(wanted),
-        tile(divided_up(divided_up(given, parts), granule) * granule),
-        tiles(divided_up(given, std::max<std::int64_t>(1, tile))) {}
+  Tiling(std::int64_t side_length, std::int64_t max_tiles, std::int64_t granule)
+      : length(side_length),
+        parts(max_tiles),
+        tile(divided_up(divided_up(length, parts), granule) * granule),
+        tiles(divided_up(length, std::max<std::int64_t>(1, tile))) {}
   static std::int64_t divided_up(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
   std::int64_t begin(std::int64_t i) const { return i * tile; }
   std::int64_t count(std::int64_t i) const { return std::min(tile, length - begin(i)); }
-  /// By the share of the length that one tile has beyond its part.
-  bool is_as_even_as(const Cut& other) const {
+  /// Compares the excess of a tile over an equal part, relative to the length.
+  bool is_as_even_as(const Tiling& other) const {
     return tile * parts * other.length <= other.tile * other.parts * length;
   }
 };
@@ -119,8 +118,8 @@ struct Range {
   std::int64_t count() const { return end - begin; }
 };
 
-/// x times a factor, in ranges of rows and columns that threads may share. Ranges of columns begin
-/// at multiples of kDensePadding.
+/// x times a factor. Threads share ranges of rows or columns; ranges of columns begin at multiples
+/// of kDensePadding.
 class BlockedProduct {
  public:
   BlockedProduct(const at::Tensor& x, const at::Tensor& factor,
@@ -130,21 +129,21 @@ class BlockedProduct {
         factor_(transposed_ ? factor.t() : with_dense_rows(factor)),
         depth_(factor.size(0)),
         columns_(factor.size(1)),
-        dtype_(narrow_dtype(x)),
+        dtype_(sixteen_bit_dtype(x)),
         panels_(depth_ * dense_padded(columns_)),
-        bias_(bias ? padded(*bias) : Scratch(0)),
+        bias_(bias ? padded_bias(*bias) : Scratch(0)),
         has_bias_(bias.has_value()),
         out_(at::empty({x.size(0), columns_}, x.options())),
         out_data_(static_cast<char*>(out_.mutable_data_ptr())) {}
 
   at::Tensor run() const {
     if (x_.size(0) == 0) return out_;
-    const std::int64_t pieces = dense_padded(columns_) / kDensePadding;
-    const std::int64_t of_piece = depth_ * kDensePadding;
-    const std::int64_t pack_grain = grain_of(kNumbersOfThread, of_piece);
-    if (shares_columns(pieces)) {
-      const std::int64_t grain = grain_of(kProductsOfThread, x_.size(0) * of_piece);
-      at::parallel_for(0, pieces, std::min(pack_grain, grain),
+    const std::int64_t panels = dense_padded(columns_) / kDensePadding;
+    const std::int64_t panel_size = depth_ * kDensePadding;
+    const std::int64_t pack_grain = grain_of(kMinConversions, panel_size);
+    if (shares_columns(panels)) {
+      const std::int64_t grain = grain_of(kMinMultiplications, x_.size(0) * panel_size);
+      at::parallel_for(0, panels, std::min(pack_grain, grain),
                        [&](std::int64_t begin, std::int64_t end) {
                          const Range columns = columns_of(begin, end);
                          pack(columns);
@@ -152,9 +151,9 @@ class BlockedProduct {
                        });
       return out_;
     }
-    at::parallel_for(0, pieces, pack_grain,
+    at::parallel_for(0, panels, pack_grain,
                      [&](std::int64_t begin, std::int64_t end) { pack(columns_of(begin, end)); });
-    at::parallel_for(0, x_.size(0), grain_of(kProductsOfThread, depth_ * columns_),
+    at::parallel_for(0, x_.size(0), grain_of(kMinMultiplications, depth_ * columns_),
                      [&](std::int64_t begin, std::int64_t end) {
                        multiply({begin, end}, {0, columns_});
                      });
@@ -162,19 +161,19 @@ class BlockedProduct {
   }
 
  private:
-  /// Whether threads share the columns rather than the rows. Of few rows, packing the factor is a
-  /// good part of the work, and threads need not wait for each other where each multiplies by the
-  /// columns that it has packed; but all of them widen all rows.
-  bool shares_columns(std::int64_t pieces) const {
+  /// Whether threads share columns rather than rows. With few rows, packing the factor is much of
+  /// the work, and threads do not wait for each other if each multiplies by the columns that it
+  /// packed; but then each converts all rows.
+  bool shares_columns(std::int64_t panels) const {
     constexpr std::int64_t kFewRows = 512,
-                           kManyPieces = 4;  // a thread, so that a short one is little
+                           kManyPanels = 4;  // a thread; then a short one matters little
     const std::int64_t threads = at::get_num_threads();
-    const bool alike = columns_ % kDensePadding == 0 || pieces >= kManyPieces * threads;
-    return x_.size(0) <= kFewRows && pieces % threads == 0 && alike;
+    const bool even = columns_ % kDensePadding == 0 || panels >= kManyPanels * threads;
+    return x_.size(0) <= kFewRows && panels % threads == 0 && even;
   }
 
-  Range columns_of(std::int64_t first_piece, std::int64_t last_piece) const {
-    return {first_piece * kDensePadding, std::min(columns_, last_piece * kDensePadding)};
+  Range columns_of(std::int64_t first_panel, std::int64_t last_panel) const {
+    return {first_panel * kDensePadding, std::min(columns_, last_panel * kDensePadding)};
   }
 
   void pack(Range columns) const {
@@ -202,7 +201,7 @@ class BlockedProduct {
   }
 
   at::Tensor x_;
-  bool transposed_;  ///< factor_ holds the columns of the factor
+  bool transposed_;  ///< the rows of factor_ are the columns of the factor
   at::Tensor factor_;
   std::int64_t depth_, columns_;
   DType dtype_;
@@ -222,31 +221,31 @@ at::Tensor blocked_product(const at::Tensor& x, const at::Tensor& factor,
 
 at::Tensor blocked_transposed_product(const at::Tensor& a, const at::Tensor& b) {
   constexpr std::int64_t kMostGroups = 8, kSums = 1 << 24;  // float32: 64 MiB
-  constexpr std::int64_t kRowsOfGroup = 1024;               // fewer are not worth sums of their own
+  constexpr std::int64_t kRowsOfGroup = 1024;  // fewer do not pay for a sum of their own
   constexpr std::int64_t kMostHeights = 1024;
-  constexpr std::int64_t kHeightsOfTile = 12;  // AVX-512's, and twice AVX2's
+  constexpr std::int64_t kHeightsOfTile = 12;  // that of AVX-512, twice that of AVX2
   check_one_dtype(a, b);
   const at::Tensor left = with_dense_rows(a), right = with_dense_rows(b);
   const std::int64_t rows = left.size(0), heights = left.size(1), columns = right.size(1);
-  // Rows are added up in groups, a power of 2 of them, which mostly divides among threads.
+  // Rows are summed in groups. Their number is a power of 2, which most numbers of threads divide.
   const std::int64_t fit = kSums / std::max<std::int64_t>(1, heights * columns);
   const std::int64_t most = std::min({fit, kMostGroups, rows / kRowsOfGroup});
   std::int64_t groups = 1;
   while (2 * groups <= most) groups *= 2;
-  // Where groups do not divide among the threads, these share a side, which no sum depends on: the
-  // longer one, for all of them widen the other, unless it is cut less evenly.
+  // If threads do not divide the groups, they also share a side, which does not change any sum: the
+  // longer one, because each thread converts the other, unless its tiles are less even.
   const std::int64_t threads = at::get_num_threads();
   const std::int64_t shares = threads / std::gcd(threads, groups);
-  const std::int64_t slabs = std::max<std::int64_t>(1, Cut::divided_up(heights, kMostHeights));
-  const Cut heights_shared(heights, Cut::divided_up(slabs, shares) * shares, kHeightsOfTile);
-  const Cut columns_shared(columns, shares, kDensePadding);
+  const std::int64_t slabs = std::max<std::int64_t>(1, Tiling::divided_up(heights, kMostHeights));
+  const Tiling heights_shared(heights, Tiling::divided_up(slabs, shares) * shares, kHeightsOfTile);
+  const Tiling columns_shared(columns, shares, kDensePadding);
   const bool by_columns = columns > heights && columns_shared.is_as_even_as(heights_shared);
-  const Cut by_height = by_columns ? Cut(heights, slabs, kHeightsOfTile) : heights_shared;
-  const Cut by_column = by_columns ? columns_shared : Cut(columns, 1, kDensePadding);
+  const Tiling by_height = by_columns ? Tiling(heights, slabs, kHeightsOfTile) : heights_shared;
+  const Tiling by_column = by_columns ? columns_shared : Tiling(columns, 1, kDensePadding);
   const std::int64_t tiles = by_height.tiles * by_column.tiles;
   const at::Tensor sums = at::empty({groups, heights, columns}, left.options().dtype(at::kFloat));
   const std::int64_t of_tile = rows / groups * by_height.tile * by_column.tile;
-  const std::int64_t grain = grain_of(kProductsOfThread, of_tile);
+  const std::int64_t grain = grain_of(kMinMultiplications, of_tile);
   at::parallel_for(0, groups * tiles, grain, [&](std::int64_t first, std::int64_t last) {
     const Scratch scratch(transposed_product_scratch(by_height.tile, by_column.tile));
     for (std::int64_t i = first; i < last; ++i) {
@@ -255,7 +254,7 @@ at::Tensor blocked_transposed_product(const at::Tensor& a, const at::Tensor& b) 
       const std::int64_t begin = rows * group / groups, count = rows * (group + 1) / groups - begin;
       const std::int64_t height = by_height.begin(h), column = by_column.begin(c);
       cpu_backend().run(TransposedProductArgs{
-          .dtype = narrow_dtype(left),
+          .dtype = sixteen_bit_dtype(left),
           .a = rows_of(left, begin, count, height, by_height.count(h)),
           .b = rows_of(right, begin, count, column, by_column.count(c)),
           .sum = sums.mutable_data_ptr<float>() + (group * heights + height) * columns + column,
@@ -264,8 +263,8 @@ at::Tensor blocked_transposed_product(const at::Tensor& a, const at::Tensor& b) 
     }
   });
   at::Tensor out = at::empty({heights, columns}, left.options());
-  narrow_sum(sums, out);
+  round_total(sums, out);
   return out;
 }
 
-}  // namespace mezzo
+}  // namespace mezzo::detail

@@ -6,18 +6,18 @@
 
 #include "mezzo/core/export.h"
 
-namespace mezzo {
+namespace mezzo::detail {
 
-/// 16-bit x [N, K] times factor [K, M] plus bias [M], where there is one, all of one dtype: added
-/// up in float32, rounded once. CPU, any strides. The bits depend on the sizes alone, not on
-/// threads. Allocates the product, the factor in float32 and up to 0.8 MiB a thread.
+/// 16-bit x [N, K] times factor [K, M], plus bias [M] if given, all of one dtype: summed in
+/// float32, rounded once. CPU, any strides. The bits depend on the sizes, not on threads. Allocates
+/// the product, the factor in float32 and up to 0.8 MiB a thread.
 MEZZO_API at::Tensor blocked_product(const at::Tensor& x, const at::Tensor& factor,
                                      const std::optional<at::Tensor>& bias);
 
-/// a^T b [M, K] in the 16-bit dtype of a [N, M] and b [N, K], as blocked_product(): rows are added
-/// up in float32 in groups that depend on the sizes alone. Threads share groups and the longer side
-/// of the result. Allocates the sums of the groups, up to 64 MiB or one of M x K float32 where that
-/// is more, and up to 1.2 MiB a thread.
+/// a^T b [M, K] in the 16-bit dtype of a [N, M] and b [N, K], as blocked_product(). Rows are summed
+/// in groups that depend on the sizes only; threads share the groups and the longer side of the
+/// result. Allocates a float32 M x K sum for each group (at most 64 MiB if several) and up to
+/// 1.2 MiB a thread.
 MEZZO_API at::Tensor blocked_transposed_product(const at::Tensor& a, const at::Tensor& b);
 
-}  // namespace mezzo
+}  // namespace mezzo::detail

@@ -6,12 +6,12 @@
 
 #include "mezzo/core/error.h"
 
-namespace mezzo {
+namespace mezzo::detail {
 
 namespace {
 
-// Size of dimension `i` of `rank` dimensions when `shape` is padded with ones on the left.
-std::int64_t padded(c10::IntArrayRef shape, std::size_t rank, std::size_t i) {
+/// The size of dimension `i` if `shape` is padded with ones on the left to `rank` dimensions.
+std::int64_t padded_size(c10::IntArrayRef shape, std::size_t rank, std::size_t i) {
   const std::size_t missing = rank - shape.size();
   return i < missing ? 1 : shape[i - missing];
 }
@@ -29,15 +29,15 @@ Broadcast::Broadcast(const char* what, BinaryOp op, c10::IntArrayRef lhs, c10::I
   std::int64_t lhs_stride = 1, rhs_stride = 1;
   out_shape_.resize(rank);
   for (std::size_t i = rank; i-- > 0;) {
-    const std::int64_t l = padded(lhs, rank, i), r = padded(rhs, rank, i);
-    const bool dotted = op == BinaryOp::kDot && i + 1 == rank;
-    MEZZO_CHECK(l == r || (!dotted && (l == 1 || r == 1)),
+    const std::int64_t l = padded_size(lhs, rank, i), r = padded_size(rhs, rank, i);
+    const bool is_dot = op == BinaryOp::kDot && i + 1 == rank;
+    MEZZO_CHECK(l == r || (!is_dot && (l == 1 || r == 1)),
                 "{}: expected trailing dimensions that {}, got {} and {}", what,
-                dotted ? "end alike for a dot product" : "broadcast", show(lhs), show(rhs));
+                is_dot ? "end alike for a dot product" : "broadcast", show(lhs), show(rhs));
     const std::int64_t size = l == 1 ? r : l;
-    out_shape_[i] = dotted ? 1 : size;
+    out_shape_[i] = is_dot ? 1 : size;
     dimensions[i] = {size, l == 1 ? 0 : lhs_stride, r == 1 ? 0 : rhs_stride,
-                     dotted ? 0 : out_length_};
+                     is_dot ? 0 : out_length_};
     lhs_stride *= l;
     rhs_stride *= r;
     out_length_ *= out_shape_[i];
@@ -50,16 +50,13 @@ Broadcast::Broadcast(const char* what, BinaryOp op, c10::IntArrayRef lhs, c10::I
 void Broadcast::merge(std::vector<Dimension> dimensions) {
   std::vector<Dimension> merged;
   for (const Dimension& d : dimensions) {
-    if (!merged.empty()) {
-      Dimension& outer = merged.back();
-      const bool joins =
-          outer.lhs == d.lhs * d.size && outer.rhs == d.rhs * d.size && outer.out == d.out * d.size;
-      if (joins) {
-        outer = {outer.size * d.size, d.lhs, d.rhs, d.out};
-        continue;
-      }
+    const bool joins = !merged.empty() && merged.back().lhs == d.lhs * d.size &&
+                       merged.back().rhs == d.rhs * d.size && merged.back().out == d.out * d.size;
+    if (joins) {
+      merged.back() = {merged.back().size * d.size, d.lhs, d.rhs, d.out};
+    } else {
+      merged.push_back(d);
     }
-    merged.push_back(d);
   }
   if (merged.empty()) return;
   const Dimension& last = merged.back();
@@ -103,4 +100,4 @@ Layout Broadcast::layout() const {
   return layout;
 }
 
-}  // namespace mezzo
+}  // namespace mezzo::detail

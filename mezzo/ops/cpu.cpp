@@ -1,4 +1,4 @@
-// The operators on the CPU: rows to threads.
+// Operators on the CPU: the partition of rows among threads.
 #include <algorithm>
 #include <atomic>
 #include <vector>
@@ -8,17 +8,16 @@
 
 #include "mezzo/ops/device.h"
 
-namespace mezzo {
+namespace mezzo::detail {
 
 namespace {
 
-/// Rows and slots of a block: some 10^5 elements, and so few blocks that their shares of attn's
-/// gradient are small beside the scores.
+/// Rows plus edges of a block: some 10^5 elements, and few enough blocks that their partial
+/// gradients of attn are small compared with the scores.
 constexpr std::int64_t kBlockWork = 2048;
 
-/// The first rows of blocks of about kBlockWork rows and slots each, and the number of rows. They
-/// depend on the graph alone, so that sums over blocks have the same bits for any number of
-/// threads.
+/// The first row of each block of about kBlockWork rows plus edges, then the number of rows. Blocks
+/// depend on the graph only, so sums over blocks have the same bits for any number of threads.
 std::vector<std::int64_t> row_blocks(const Direction& direction) {
   const auto work_before = [&](std::int64_t row) { return direction.indptr[row] + row; };
   std::vector<std::int64_t> starts = {0};
@@ -29,9 +28,9 @@ std::vector<std::int64_t> row_blocks(const Direction& direction) {
   return starts;
 }
 
-void* share_of(const at::Tensor& shares, std::int64_t block) {
-  return static_cast<char*>(shares.mutable_data_ptr()) +
-         block * shares.size(1) * static_cast<std::int64_t>(shares.element_size());
+void* partial_sum(const at::Tensor& partial_sums, std::int64_t block) {
+  return static_cast<char*>(partial_sums.mutable_data_ptr()) +
+         block * partial_sums.size(1) * static_cast<std::int64_t>(partial_sums.element_size());
 }
 
 }  // namespace
@@ -40,7 +39,7 @@ void parallel_rows(const Direction& direction, std::int64_t row_length,
                    const std::function<void(std::int64_t, std::int64_t)>& body) {
   const std::int64_t* const indptr = direction.indptr;
   const std::int64_t num_rows = direction.num_rows;
-  // Row r covers the work units [indptr[r] + r, indptr[r + 1] + r + 1): its slots and itself.
+  // Row r covers the work units [indptr[r] + r, indptr[r + 1] + r + 1): its edges and itself.
   const std::int64_t work = num_rows == 0 ? 0 : indptr[num_rows] + num_rows;
   const auto first_row = [&](std::int64_t unit) {
     std::int64_t low = 0, high = num_rows;
@@ -58,18 +57,18 @@ void parallel_rows(const Direction& direction, std::int64_t row_length,
     const std::int64_t from = first_row(begin), to = end == work ? num_rows : first_row(end);
     if (from < to) body(from, to);
   };
-  // Some 2^15 elements a task: below that a thread costs more than it gives.
+  // At least 2^15 elements a task; less does not pay for a thread.
   const std::int64_t grain = std::max<std::int64_t>(1, (std::int64_t{1} << 15) / (row_length + 1));
   const std::int64_t threads = at::in_parallel_region() ? 1 : at::get_num_threads();
-  // What a row costs beside its slots depends on its length, its neighbours on the caches: a thread
-  // takes the next of several pieces when it is done with one.
-  constexpr std::int64_t kPiecesOfThread = 8;
-  const std::int64_t pieces = std::min(threads * kPiecesOfThread, work / grain);
-  if (threads == 1 || pieces <= threads) return at::parallel_for(0, work, grain, run);
+  // The cost of an edge depends on the caches, so a thread takes one of several chunks after
+  // another.
+  constexpr std::int64_t kChunksOfThread = 8;
+  const std::int64_t chunks = std::min(threads * kChunksOfThread, work / grain);
+  if (threads == 1 || chunks <= threads) return at::parallel_for(0, work, grain, run);
   std::atomic<std::int64_t> next = 0;
   at::parallel_for(0, threads, 1, [&](std::int64_t, std::int64_t) {
-    for (std::int64_t i = next++; i < pieces; i = next++) {
-      run(work * i / pieces, work * (i + 1) / pieces);
+    for (std::int64_t i = next++; i < chunks; i = next++) {
+      run(work * i / chunks, work * (i + 1) / chunks);
     }
   });
 }
@@ -79,7 +78,7 @@ void OnCpu::run(const GATv2ScoresGradArgs& args, const Direction& direction,
   const std::vector<std::int64_t> starts = row_blocks(direction);
   const auto num_blocks = static_cast<std::int64_t>(starts.size()) - 1;
   const bool of_attn = args.attn_grad != nullptr;
-  const at::Tensor shares =
+  const at::Tensor partial_sums =
       at::zeros({of_attn ? num_blocks : 0, row_length}, accumulator_of(args.dtype));
   const CpuBackend& backend = cpu_backend();
   at::parallel_for(0, num_blocks, 1, [&](std::int64_t begin, std::int64_t end) {
@@ -87,14 +86,14 @@ void OnCpu::run(const GATv2ScoresGradArgs& args, const Direction& direction,
       GATv2ScoresGradArgs part = args;
       part.row_begin = starts[static_cast<std::size_t>(block)];
       part.row_end = starts[static_cast<std::size_t>(block) + 1];
-      if (of_attn) part.attn_grad = share_of(shares, block);
+      if (of_attn) part.attn_grad = partial_sum(partial_sums, block);
       backend.run(part);
     }
   });
   if (!of_attn) return;
-  // Not at::sum, which may split its rows by the number of threads.
-  at::Tensor sum = at::from_blob(args.attn_grad, {row_length}, shares.options());
-  for (std::int64_t block = 0; block < num_blocks; ++block) sum.add_(shares[block]);
+  // Not at::sum, whose partition may depend on the number of threads.
+  at::Tensor sum = at::from_blob(args.attn_grad, {row_length}, partial_sums.options());
+  for (std::int64_t block = 0; block < num_blocks; ++block) sum.add_(partial_sums[block]);
 }
 
 bool streams_result(std::int64_t numbers, DType dtype) {
@@ -105,10 +104,10 @@ bool streams_result(std::int64_t numbers, DType dtype) {
 
 void OnCpu::run(const DropoutArgs& args, at::Device /*device*/) {
   const std::int64_t draws = (args.count + kElementsPerDraw - 1) / kElementsPerDraw;
-  // Whole cache lines to a thread, in any dtype: 8 draws decide 64 elements.
+  // Whole cache lines for a thread in any dtype: 8 draws are for 64 elements.
   constexpr std::int64_t kDraws = 8, kGrain = 512;
-  const std::int64_t pieces = (draws + kDraws - 1) / kDraws;
-  at::parallel_for(0, pieces, kGrain, [&](std::int64_t begin, std::int64_t end) {
+  const std::int64_t chunks = (draws + kDraws - 1) / kDraws;
+  at::parallel_for(0, chunks, kGrain, [&](std::int64_t begin, std::int64_t end) {
     DropoutArgs part = args;
     part.out_streams = streams_result(args.count, args.dtype);
     part.draw_begin = begin * kDraws;
@@ -117,4 +116,4 @@ void OnCpu::run(const DropoutArgs& args, at::Device /*device*/) {
   });
 }
 
-}  // namespace mezzo
+}  // namespace mezzo::detail

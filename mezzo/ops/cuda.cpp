@@ -1,5 +1,5 @@
-// The operators on CUDA: kernels of libmezzo_cuda.so on the caller's device and stream. Nothing of
-// CUDA is named here: memory, devices and streams are libtorch's.
+// Operators on CUDA: kernels of libmezzo_cuda.so on the caller's device and stream. Memory, devices
+// and streams come from libtorch, without CUDA's headers.
 #include <algorithm>
 #include <map>
 #include <mutex>
@@ -13,7 +13,7 @@
 #include "mezzo/core/error.h"
 #include "mezzo/ops/device.h"
 
-namespace mezzo {
+namespace mezzo::detail {
 
 namespace {
 
@@ -23,7 +23,7 @@ void* current_stream(at::Device device) {
   return streams.getStreamNativeHandle(stream);
 }
 
-/// The tables of `layout`, one behind the other.
+/// The tables of `layout`, concatenated.
 std::vector<std::int64_t> tables_of(const Layout& layout) {
   std::vector<std::int64_t> numbers;
   for (const std::int64_t* table : {layout.lhs_offset, layout.rhs_offset, layout.out_offset}) {
@@ -32,26 +32,26 @@ std::vector<std::int64_t> tables_of(const Layout& layout) {
   return numbers;
 }
 
-/// `numbers` on the device, the same memory for the same numbers.
+/// `numbers` on the device; equal numbers share memory.
 const std::int64_t* on_device(const std::vector<std::int64_t>& numbers, at::Device device) {
   using Tables = std::map<std::pair<c10::DeviceIndex, std::vector<std::int64_t>>, at::Tensor>;
   static std::mutex mutex;
-  // Never destroyed: at the process's end CUDA may have gone before.
-  static auto& known = *new Tables;
+  // Never destroyed: at exit CUDA may be gone already.
+  static auto& tables = *new Tables;
   const std::lock_guard lock(mutex);
   const std::pair key(device.index(), numbers);
-  if (const auto found = known.find(key); found != known.end()) {
-    return found->second.const_data_ptr<std::int64_t>();
+  if (const auto entry = tables.find(key); entry != tables.end()) {
+    return entry->second.const_data_ptr<std::int64_t>();
   }
   if (is_capturing(device)) {
-    detail::raise<LogicError>(
+    raise<LogicError>(
         "the first operation with these broadcast shapes copies a table to {}, which cannot be "
         "captured: run the step once before capturing it",
         device.str());
   }
   const at::Tensor host = at::empty({static_cast<std::int64_t>(numbers.size())}, at::kLong);
   std::copy(numbers.begin(), numbers.end(), host.mutable_data_ptr<std::int64_t>());
-  return known.emplace(key, host.to(device)).first->second.const_data_ptr<std::int64_t>();
+  return tables.emplace(key, host.to(device)).first->second.const_data_ptr<std::int64_t>();
 }
 
 }  // namespace
@@ -70,12 +70,12 @@ void OnCuda::run(DropoutArgs args, at::Device device) {
 
 Layout OnCuda::layout(const Layout& layout, at::Device device) {
   if (layout.lhs_offset == nullptr) return layout;
-  Layout there = layout;
+  Layout result = layout;
   const std::int64_t* const tables = on_device(tables_of(layout), device);
-  there.lhs_offset = tables;
-  there.rhs_offset = tables + layout.num_groups;
-  there.out_offset = tables + 2 * layout.num_groups;
-  return there;
+  result.lhs_offset = tables;
+  result.rhs_offset = tables + layout.num_groups;
+  result.out_offset = tables + 2 * layout.num_groups;
+  return result;
 }
 
 std::int64_t OnCuda::heads_of_pass(std::int64_t heads, std::int64_t bytes_of_head) {
@@ -84,7 +84,7 @@ std::int64_t OnCuda::heads_of_pass(std::int64_t heads, std::int64_t bytes_of_hea
   return std::min(std::max<std::int64_t>(kMostBytes / bytes_of_head, 1), heads);
 }
 
-at::Tensor OnCuda::by_edge(const at::Tensor& rows, const at::Tensor& slots) {
+at::Tensor OnCuda::to_edge_order(const at::Tensor& rows, const at::Tensor& slots) {
   return slots.defined() ? gathered(rows, slots) : rows;
 }
 
@@ -104,8 +104,8 @@ at::Tensor OnCuda::gathered(const at::Tensor& table, const at::Tensor& ids) {
 
 bool is_capturing(at::Device device) {
   if (!device.is_cuda()) return false;
-  // The driver's own question: libtorch's is asked through headers of CUDA. A driver that is not
-  // loaded captures nothing.
+  // Asks the driver, because libtorch's function needs CUDA's headers. Without a loaded driver
+  // nothing is captured.
   using Query = int (*)(void* stream, int* status);
   static const auto query = [] {
     void* const driver = ::dlopen("libcuda.so.1", RTLD_NOLOAD | RTLD_LAZY);
@@ -116,4 +116,4 @@ bool is_capturing(at::Device device) {
   return query != nullptr && query(current_stream(device), &status) == 0 && status != 0;
 }
 
-}  // namespace mezzo
+}  // namespace mezzo::detail

@@ -14,13 +14,12 @@
 #include "mezzo/ops/arguments.h"
 #include "mezzo/runtime/cuda_library.h"
 
-// Where operators run. An operator is a template over OnCpu or OnCuda, chosen where it is
-// registered (cpu.cpp, cuda.cpp): from the check of its operands to the order of its results the
-// code is the same, and only what stands here differs. Internal to the library.
+// The devices of operators. An operator is a template over OnCpu (cpu.cpp) or OnCuda (cuda.cpp),
+// which op.h chooses at registration. Only these two classes differ between devices.
 
-namespace mezzo {
+namespace mezzo::detail {
 
-/// Elements of the scratch that a thread of the CPU's kernel needs, each as wide as a double.
+/// The number of doubles of scratch memory that each CPU thread needs.
 inline std::int64_t scratch_of(const MessageGradArgs& args) {
   return 2 * (args.of_lhs ? args.lhs : args.rhs).length + 1;
 }
@@ -29,19 +28,19 @@ std::int64_t scratch_of(const Args& args) {
   return head_scratch(args.heads, args.features);
 }
 
-/// Runs body(begin, end) over ranges of the rows of about equal work (rows plus slots) on
-/// libtorch's threads. CPU only.
+/// Runs body(begin, end) on libtorch's threads over ranges of rows of about equal work (rows plus
+/// edges). CPU only.
 void parallel_rows(const Direction& direction, std::int64_t row_length,
                    const std::function<void(std::int64_t, std::int64_t)>& body);
 
-/// Whether a result of so many numbers is written past the CPU's caches
+/// Whether stores of a result of this size bypass the CPU's caches
 /// (docs/decisions/0027-streamed-results.md).
 bool streams_result(std::int64_t numbers, DType dtype);
 
-/// Kernels of cpu_backend(), on libtorch's threads.
+/// Runs the kernels of cpu_backend() on libtorch's threads.
 struct OnCpu {
-  /// Runs the kernel that takes Args over all rows of `direction`. args: all but the row range and
-  /// the scratch; row_length: elements of a row, by which threads are given work.
+  /// Runs the kernel of Args over all rows of `direction`. args: without row range and scratch;
+  /// row_length: elements of a row, for the partition among threads.
   template <class Args>
   static void run(const Args& args, const Direction& direction, std::int64_t row_length) {
     const CpuBackend& backend = cpu_backend();
@@ -62,41 +61,42 @@ struct OnCpu {
       }
     });
   }
-  /// Likewise; rows with very many slots are shared by threads (hub_rows.cpp).
+  /// The same; threads share rows with very many edges (hub_rows.cpp).
   static void run(const SpmmArgs& args, const Direction& direction, std::int64_t row_length);
-  /// Likewise, with the shares of attn's gradient added in an order that the graph alone decides.
+  /// The same; the partial gradients of attn are added in an order that depends on the graph only.
   static void run(const GATv2ScoresGradArgs& args, const Direction& direction,
                   std::int64_t row_length);
-  /// args: all but the range of draws.
+  /// args: without the range of draws.
   static void run(const DropoutArgs& args, at::Device device);
 
-  /// `layout` with tables that the kernels can read.
+  /// `layout` with tables in memory that the kernels can read.
   static Layout layout(const Layout& layout, at::Device /*device*/) { return layout; }
 
-  /// How many heads the backward of gat_attention takes in one pass: all, as its kernel does.
+  /// The number of heads that the backward of gat_attention processes in one pass: all.
   static std::int64_t heads_of_pass(std::int64_t heads, std::int64_t /*bytes_of_head*/) {
     return heads;
   }
 
-  /// Whether a kernel stores these results, one row an edge, by slot rather than by edge: rows
-  /// shorter than a cache line, lest threads share lines
+  /// Whether a kernel stores these results, one row an edge, in CSR order rather than edge-id
+  /// order: true for rows shorter than a cache line, so that threads do not share lines
   /// (docs/decisions/0016-edge-results-by-slot.md).
-  static bool stores_by_slot(const at::Tensor& rows);
+  static bool stores_in_csr_order(const at::Tensor& rows);
 
-  /// out[e] = rows[slots[e]]: what a kernel stored by slot in the order of the edges. rows: [E,
-  /// ...] contiguous; slots: Topology::csr_slots() or csc_slots(), undefined for the same order,
-  /// which gives `rows` itself.
-  static at::Tensor by_edge(const at::Tensor& rows, const at::Tensor& slots);
-  /// The way back: out[slots[e]] = rows[e].
-  static at::Tensor by_slot(const at::Tensor& rows, const at::Tensor& slots);
+  /// out[e] = rows[slots[e]]: from CSR order to edge-id order. rows: [E, ...] contiguous; slots:
+  /// Topology::csr_slots() or csc_slots(). Returns `rows` itself if slots are undefined, that is,
+  /// if the orders are equal.
+  static at::Tensor to_edge_order(const at::Tensor& rows, const at::Tensor& slots);
+  /// The inverse: out[slots[e]] = rows[e].
+  static at::Tensor to_csr_order(const at::Tensor& rows, const at::Tensor& slots);
 
-  /// Whether a weighted sum takes less time, by_slot() included, where it reads these weights, one
-  /// row an edge, by slot.
-  static bool reads_by_slot(const at::Tensor& weights);
+  /// Whether a weighted sum is faster with these weights, one row an edge, in CSR order, including
+  /// the time of to_csr_order().
+  static bool reads_in_csr_order(const at::Tensor& weights);
 };
 
-/// Kernels of cuda_kernels(), queued on libtorch's current stream of the device; nothing waits for
-/// them. The functions are those of OnCpu. Throws InvalidArgument where the kernels are not loaded.
+/// Queues kernels of cuda_kernels() on libtorch's current stream of the device, without
+/// synchronization. The functions are those of OnCpu. Throws InvalidArgument if the kernels are not
+/// loaded.
 struct MEZZO_API OnCuda {
   template <class Args>
   static void run(Args args, const Direction& direction, std::int64_t /*row_length*/) {
@@ -107,26 +107,28 @@ struct MEZZO_API OnCuda {
   }
   static void run(DropoutArgs args, at::Device device);
 
-  /// A process-wide table for each device and distinct layout, made when first needed: one copy,
-  /// which synchronises and which a stream under capture refuses (LogicError). Tables are never
-  /// freed, for captured graphs read them.
+  /// The process has one table for each device and distinct layout. The first use copies it, which
+  /// synchronizes, and throws LogicError on a stream under capture. Tables are never freed, because
+  /// captured graphs read them.
   static Layout layout(const Layout& layout, at::Device device);
 
-  /// As many as their numbers by slot, bytes_of_head each, are in 512 MiB, or one. A further pass
-  /// costs little but where heads are narrow: the features are gathered by head anyhow.
+  /// As many as fit in 512 MiB at bytes_of_head each, but at least one. Another pass costs little
+  /// unless heads have few features, because features are gathered by head anyway.
   static std::int64_t heads_of_pass(std::int64_t heads, std::int64_t bytes_of_head);
 
-  static bool stores_by_slot(const at::Tensor& /*rows*/) { return false; }
-  static bool reads_by_slot(const at::Tensor& /*weights*/) { return false; }
-  /// Of rows that are by slot already, for none others are asked for.
-  static at::Tensor by_slot(const at::Tensor& rows, const at::Tensor& /*slots*/) { return rows; }
-  static at::Tensor by_edge(const at::Tensor& rows, const at::Tensor& slots);
+  static bool stores_in_csr_order(const at::Tensor& /*rows*/) { return false; }
+  static bool reads_in_csr_order(const at::Tensor& /*weights*/) { return false; }
+  /// Called only for rows that are in CSR order already.
+  static at::Tensor to_csr_order(const at::Tensor& rows, const at::Tensor& /*slots*/) {
+    return rows;
+  }
+  static at::Tensor to_edge_order(const at::Tensor& rows, const at::Tensor& slots);
 
-  /// The rows `ids` of `table`, bit for bit. table: [N, ...] contiguous, of any dtype; ids: int32
-  /// or int64 [n] in [0, N), contiguous, on the table's device. Records no gradient.
+  /// table[ids]. table: [N, ...] contiguous, of any dtype; ids: int32 or int64 [n] in [0, N),
+  /// contiguous, on the table's device. Records no gradient.
   static at::Tensor gathered(const at::Tensor& table, const at::Tensor& ids);
 
-  /// Runs the kernel that takes Args, complete, on `device`.
+  /// Runs the kernel of Args, which are complete, on `device`.
   template <class Args>
   static void launch(const Args& args, at::Device device, std::int64_t num_slots) {
     const auto& kernel = std::get<CudaKernel<Args>>(required_cuda_kernels());
@@ -135,8 +137,8 @@ struct MEZZO_API OnCuda {
   }
 
  private:
-  /// The device made current, its current stream and a workspace that lives as long as this (its
-  /// memory goes to later work of the stream only).
+  /// Makes the device current and owns a workspace, whose memory libtorch reuses only for later
+  /// work of the same stream.
   class Queue {
    public:
     Queue(at::Device device, std::int64_t workspace_bytes);
@@ -150,8 +152,7 @@ struct MEZZO_API OnCuda {
   };
 };
 
-/// Whether what is queued on the device's current stream is being captured into a CUDA graph; false
-/// on the CPU.
+/// Whether the device's current stream is being captured into a CUDA graph; false on the CPU.
 MEZZO_API bool is_capturing(at::Device device);
 
-}  // namespace mezzo
+}  // namespace mezzo::detail

@@ -1,6 +1,6 @@
-// Dropout from the counter-based generator: whether an element stays depends on (seed, position)
-// alone, so threads share the work, the gradient draws the same elements again, and no mask is
-// kept. libtorch's own draws from one sequential generator and stores a mask of the input's size.
+// Dropout with a counter-based generator: whether an element stays depends only on (seed,
+// position), so threads share the work and the gradient draws the same elements again without a
+// mask.
 #include "mezzo/ops/dropout.h"
 
 #include <cmath>
@@ -9,11 +9,10 @@
 #include <ATen/CPUGeneratorImpl.h>
 
 #include "mezzo/core/error.h"
-#include "mezzo/ops/lowered.h"
 #include "mezzo/ops/op.h"
 #include "mezzo/ops/ops.h"
 
-namespace mezzo {
+namespace mezzo::detail {
 
 namespace {
 
@@ -36,21 +35,20 @@ struct Dropout {
   template <class Device>
   at::Tensor run() const {
     const DType dtype = dtype_of(name, x.scalar_type());
-    const at::Tensor given = x.contiguous();
-    const DropoutLevel dropout =
-        dropout_level(name, probability, seed, seed_offset, given.device());
-    if (dropout.threshold == kDropoutLevels) return at::zeros_like(given);
-    at::Tensor out = at::empty_like(given);
+    const at::Tensor input = x.contiguous();
+    const DropoutLevel dropout = dropout_level(name, probability, seed, seed_offset, x.device());
+    if (dropout.threshold == kDropoutLevels) return at::zeros_like(input);
+    at::Tensor out = at::empty_like(input);
     const DropoutArgs args{.dtype = dtype,
                            .dropout = dropout,
-                           .count = given.numel(),
-                           .x = given.const_data_ptr(),
+                           .count = input.numel(),
+                           .x = input.const_data_ptr(),
                            .out = out.mutable_data_ptr()};
-    Device::run(args, given.device());
+    Device::run(args, x.device());
     return out;
   }
 
-  // Dropout is linear: its gradient is the same dropout, and so is that one's.
+  // The gradient is the same dropout of the upstream gradient.
   static constexpr bool is_linear = true;
   static at::Tensor forward(Saved<Dropout>& saved) {
     return dispatch(Dropout{std::exchange(saved.op.x, {}), saved.op.probability, saved.op.seed,
@@ -112,17 +110,21 @@ DropoutLevel dropout_level(const char* what, double probability, std::int64_t se
   return level;
 }
 
+}  // namespace mezzo::detail
+
+namespace mezzo {
+
 at::Tensor feature_dropout(const at::Tensor& x, double probability, bool training) {
-  check_dropout("dropout", probability);
+  detail::check_dropout("dropout", probability);
   MEZZO_CHECK(x.defined() && (x.layout() == at::kStrided || x.layout() == at::kSparseCsr),
               "dropout: expected x strided or sparse CSR, got {}",
               x.defined() ? c10::str(x.layout()) : "an undefined tensor");
   if (!training || probability == 0) return x;
-  const DropoutSeed seed = draw_dropout_seed(x.device());
+  const detail::DropoutSeed seed = detail::draw_dropout_seed(x.device());
   const auto dropped = [&](const at::Tensor& values) {
-    return dispatch(Dropout{values, probability, seed.number, seed.offset});
+    return detail::dispatch(detail::Dropout{values, probability, seed.number, seed.offset});
   };
-  if (x.layout() != at::kSparseCsr) return dropped(lowered_in_region(x));
+  if (x.layout() != at::kSparseCsr) return dropped(detail::lowered_in_region(x));
   return at::_sparse_csr_tensor_unsafe(x.crow_indices(), x.col_indices(), dropped(x.values()),
                                        x.sizes(), x.options());
 }

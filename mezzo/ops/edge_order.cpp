@@ -1,4 +1,4 @@
-// Results of the CPU's kernels in the order of the edges.
+// Reordering of rows between CSR and edge-id order on the CPU.
 #include <algorithm>
 #include <cstring>
 
@@ -7,14 +7,14 @@
 
 #include "mezzo/ops/device.h"
 
-namespace mezzo {
+namespace mezzo::detail {
 
 namespace {
 
-/// Copies a row of each edge between the order of the edges and that of the slots: to[e] =
-/// from[slots[e]], or with kToSlots to[slots[e]] = from[e]. A row's slots ascend with their edges,
-/// so that either way the random side goes through each row in sequence, and most of its lines are
-/// still in the cache when their next number comes. kBytes 0: as many as `bytes` says.
+/// Copies a row of each edge between edge-id and CSR order: to[e] = from[slots[e]], or with
+/// kToSlots to[slots[e]] = from[e]. Slots ascend with the edge id within a CSR row, so the accesses
+/// to each row are sequential and most cache lines stay until their next use. kBytes: bytes of a
+/// row, or 0 to use `bytes`.
 template <bool kToSlots, std::size_t kBytes, class Id>
 void copy(const char* from, const Id* slots, char* to, std::int64_t count, std::int64_t bytes) {
   constexpr std::int64_t kAhead = 64, kGrain = 1 << 13;
@@ -29,9 +29,9 @@ void copy(const char* from, const Id* slots, char* to, std::int64_t count, std::
                     static_cast<std::size_t>(size));
       }
     };
-    const std::int64_t fetched_end = std::max(begin, end - kAhead);
-    run(begin, fetched_end, kAhead);
-    run(fetched_end, end, 0);
+    const std::int64_t prefetch_end = std::max(begin, end - kAhead);
+    run(begin, prefetch_end, kAhead);
+    run(prefetch_end, end, 0);
   });
 }
 
@@ -73,24 +73,24 @@ at::Tensor ordered(const at::Tensor& rows, const at::Tensor& slots) {
 
 }  // namespace
 
-bool OnCpu::stores_by_slot(const at::Tensor& rows) {
+bool OnCpu::stores_in_csr_order(const at::Tensor& rows) {
   constexpr std::int64_t kLine = 64;
   return static_cast<std::int64_t>(rows.nbytes()) < kLine * rows.size(0);
 }
 
-at::Tensor OnCpu::by_edge(const at::Tensor& rows, const at::Tensor& slots) {
+at::Tensor OnCpu::to_edge_order(const at::Tensor& rows, const at::Tensor& slots) {
   return ordered</*kToSlots=*/false>(rows, slots);
 }
 
-at::Tensor OnCpu::by_slot(const at::Tensor& rows, const at::Tensor& slots) {
+at::Tensor OnCpu::to_csr_order(const at::Tensor& rows, const at::Tensor& slots) {
   return ordered</*kToSlots=*/true>(rows, slots);
 }
 
-bool OnCpu::reads_by_slot(const at::Tensor& rows) {
-  // Fewer stay in the second cache; longer rows bring a line each, in whatever order.
+bool OnCpu::reads_in_csr_order(const at::Tensor& rows) {
+  // Fewer bytes stay in the L2 cache. A longer row costs a cache line in any order.
   constexpr std::size_t kLeastBytes = std::size_t{1} << 20, kMostBytesOfRow = 8;
   return rows.nbytes() >= kLeastBytes &&
          rows.nbytes() <= kMostBytesOfRow * static_cast<std::size_t>(rows.size(0));
 }
 
-}  // namespace mezzo
+}  // namespace mezzo::detail

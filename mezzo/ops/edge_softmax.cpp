@@ -1,5 +1,5 @@
-// The softmax over the edges of each node: operators and gradient. It has no rule under autocast:
-// it computes in float32 whatever its dtype.
+// The softmax over the edges of each node, and its gradient. It needs no autocast rule, because it
+// computes in float32 for every dtype.
 #include <ATen/ATen.h>
 
 #include "mezzo/core/error.h"
@@ -9,7 +9,7 @@
 #include "mezzo/ops/op.h"
 #include "mezzo/ops/ops.h"
 
-namespace mezzo {
+namespace mezzo::detail {
 
 namespace {
 
@@ -51,7 +51,7 @@ struct EdgeSoftmaxGrad {
     args.length = length_of(value.sizes());
     args.value = value.const_data_ptr();
     args.grad = dy.const_data_ptr();
-    args.out_ids = out.places();
+    args.out_ids = out.row_ids();
     args.out = out.data();
     Device::run(args, direction, args.length);
     return out.in_edge_order();
@@ -77,14 +77,14 @@ struct EdgeSoftmax {
     check_edge_tensor(topology->value, "logits", logits);
     const DType dtype = dtype_of("edge_softmax: dtype of logits", logits.scalar_type());
     const Direction direction(topology->value, side_of(by));
-    const at::Tensor given = logits.contiguous();
-    const EdgeResult<Device> out(topology->value, direction.side, at::empty_like(given));
+    const at::Tensor input = logits.contiguous();
+    const EdgeResult<Device> out(topology->value, direction.side, at::empty_like(input));
     SoftmaxArgs args;
     args.slots = direction.slots;
     args.dtype = dtype;
-    args.length = length_of(given.sizes());
-    args.logits = given.const_data_ptr();
-    args.out_ids = out.places();
+    args.length = length_of(input.sizes());
+    args.logits = input.const_data_ptr();
+    args.out_ids = out.row_ids();
     args.out = out.data();
     Device::run(args, direction, args.length);
     return out.in_edge_order();
@@ -107,8 +107,8 @@ struct EdgeSoftmax {
 
 const Registration<EdgeSoftmax, EdgeSoftmaxGrad> kEdgeSoftmaxRegistration;
 
-/// The same nodes and, as edge i, edge ids[i] (int64).
-Topology of_some_edges(const Topology& topology, const at::Tensor& ids) {
+/// The same nodes with the edges ids (int64).
+Topology edge_subset(const Topology& topology, const at::Tensor& ids) {
   return Topology::from_coo(topology.src().index_select(0, ids),
                             topology.dst().index_select(0, ids), topology.num_src(),
                             topology.num_dst());
@@ -116,16 +116,20 @@ Topology of_some_edges(const Topology& topology, const at::Tensor& ids) {
 
 }  // namespace
 
+}  // namespace mezzo::detail
+
+namespace mezzo {
+
 at::Tensor edge_softmax(const Topology& topology, const at::Tensor& logits, NormalizeBy by,
                         const std::optional<at::Tensor>& edges) {
   constexpr const char* kOperation = "edge_softmax";
-  check_defined(kOperation, "logits", logits);
-  check_strided(kOperation, "logits", logits);
-  if (!edges) return dispatch(EdgeSoftmax{hold(topology), logits, by});
+  detail::check_strided(kOperation, "logits", logits);
+  if (!edges) return detail::dispatch(detail::EdgeSoftmax{detail::hold(topology), logits, by});
   const at::Tensor ids =
       detail::selected_ids(kOperation, "edges", *edges, topology.num_edges(), topology.device());
   detail::check_distinct(kOperation, "edges", ids);
-  return dispatch(EdgeSoftmax{hold(of_some_edges(topology, ids)), logits, by});
+  return detail::dispatch(
+      detail::EdgeSoftmax{detail::hold(detail::edge_subset(topology, ids)), logits, by});
 }
 
 }  // namespace mezzo

@@ -17,11 +17,11 @@
 #include "mezzo/kernels/processor.h"
 #include "mezzo/runtime/signal_guard.h"
 
-namespace mezzo {
+namespace mezzo::detail {
 
 namespace {
 
-/// Whose product is taken, in the words of MEZZO_FLOAT32_LINEAR.
+/// The values of MEZZO_FLOAT32_LINEAR.
 enum class ProductLibrary : std::uint8_t { kLibtorch, kOneDnn };
 
 struct LibtorchProduct {
@@ -34,44 +34,42 @@ struct OneDnnProduct {
 };
 using ProductLibraries = TypeList<LibtorchProduct, OneDnnProduct>;
 
-/// Of fewer products of numbers than these MKL's takes less time than a call of oneDNN.
-constexpr std::int64_t kWorthACall = 1 << 22;
+/// With fewer multiplications MKL is faster, because a call of oneDNN costs more.
+constexpr std::int64_t kMinOneDnnWork = 1 << 22;
 
-/// oneDNN's product as libtorch registers it, for its compiled graphs; nullopt where it has none.
+/// oneDNN's product, which libtorch registers for compiled graphs; nullopt if it is missing.
 std::optional<c10::OperatorHandle> find_onednn() {
   return c10::Dispatcher::singleton().findSchema({"mkldnn::_linear_pointwise", ""});
 }
 
-/// Whether libtorch's products are MKL's, which takes vectors of 512 bits on Intel's processors
-/// only, and this is another's that has them.
-bool vectors_lie_idle() {
+/// Whether this processor has AVX-512 but libtorch's MKL, which uses it on Intel only, would not.
+bool mkl_misses_avx512() {
   return at::globalContext().hasMKL() && !is_intel() && missing_avx512().empty();
 }
 
-/// oneDNN's product where it is the one to take, by the variable or the processor.
-std::optional<c10::OperatorHandle> chosen_onednn() {
+/// oneDNN's product if the variable or the processor selects it.
+std::optional<c10::OperatorHandle> select_onednn() {
   const auto forced = parse_variable(ProductLibraries{}, "MEZZO_FLOAT32_LINEAR");
-  const bool has = at::globalContext().hasMKLDNN();
-  const auto found = has ? find_onednn() : std::nullopt;
-  MEZZO_CHECK(forced != ProductLibrary::kOneDnn || found,
+  const auto onednn = at::globalContext().hasMKLDNN() ? find_onednn() : std::nullopt;
+  MEZZO_CHECK(forced != ProductLibrary::kOneDnn || onednn,
               "MEZZO_FLOAT32_LINEAR: this libtorch has no product by oneDNN; set it to libtorch");
-  const bool take = forced ? *forced == ProductLibrary::kOneDnn : vectors_lie_idle();
+  const bool selected = forced ? *forced == ProductLibrary::kOneDnn : mkl_misses_avx512();
   log("dispatch",
-      fmt::format("linear float32: the product of {}", take && found ? "oneDNN" : "libtorch"));
-  return take ? found : std::nullopt;
+      fmt::format("linear float32: the product of {}", selected && onednn ? "oneDNN" : "libtorch"));
+  return selected ? onednn : std::nullopt;
 }
 
-/// oneDNN reads rows or columns that lie one after another; a view into wider rows is copied.
+/// oneDNN needs contiguous rows or columns; copies other views.
 at::Tensor dense(const at::Tensor& t) {
   return t.is_non_overlapping_and_dense() ? t : t.contiguous();
 }
 
 at::Tensor onednn_product(const c10::OperatorHandle& op, const at::Tensor& x,
                           const at::Tensor& factor, const std::optional<at::Tensor>& bias) {
-  // Boxed, for the schema is stable and the C++ signature is libtorch's own affair.
+  // Boxed: the schema is stable, the C++ signature is internal to libtorch.
   torch::jit::Stack stack;
-  const auto packed = bias ? std::optional<at::Tensor>(bias->contiguous()) : std::nullopt;
-  torch::jit::push(stack, dense(x), dense(factor).t(), packed, "none",
+  const auto dense_bias = bias ? std::optional<at::Tensor>(bias->contiguous()) : std::nullopt;
+  torch::jit::push(stack, dense(x), dense(factor).t(), dense_bias, "none",
                    c10::List<std::optional<at::Scalar>>(), c10::IValue());
   const at::AutoDispatchBelowAutograd below;
   const SignalGuard no_signal_handler;
@@ -80,15 +78,15 @@ at::Tensor onednn_product(const c10::OperatorHandle& op, const at::Tensor& x,
 }
 
 const std::optional<c10::OperatorHandle>& onednn() {
-  static const auto chosen = chosen_onednn();
-  return chosen;
+  static const auto onednn_or_none = select_onednn();
+  return onednn_or_none;
 }
 
-/// oneDNN's product where it is the one to take for these sizes; null else.
+/// oneDNN's product if it should run for these sizes, else null.
 const c10::OperatorHandle* onednn_for(const at::Tensor& x, const at::Tensor& factor) {
-  const bool take = onednn() && x.size(0) * x.size(1) * factor.size(1) >= kWorthACall &&
-                    at::globalContext().userEnabledMkldnn();
-  return take ? &*onednn() : nullptr;
+  const bool selected = onednn() && x.size(0) * x.size(1) * factor.size(1) >= kMinOneDnnWork &&
+                        at::globalContext().userEnabledMkldnn();
+  return selected ? &*onednn() : nullptr;
 }
 
 }  // namespace
@@ -99,4 +97,4 @@ at::Tensor float32_product(const at::Tensor& x, const at::Tensor& factor,
   return bias ? at::addmm(*bias, x, factor) : at::mm(x, factor);
 }
 
-}  // namespace mezzo
+}  // namespace mezzo::detail

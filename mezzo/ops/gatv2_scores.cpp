@@ -1,15 +1,14 @@
-// The scores of GATv2: operators and gradient.
+// The attention scores of GATv2 and their gradients.
 #include <array>
 #include <tuple>
 
 #include <ATen/ATen.h>
 
 #include "mezzo/core/error.h"
-#include "mezzo/ops/attention_scores.h"
-#include "mezzo/ops/lowered.h"
 #include "mezzo/ops/op.h"
+#include "mezzo/ops/ops.h"
 
-namespace mezzo {
+namespace mezzo::detail {
 
 namespace {
 
@@ -24,15 +23,15 @@ struct PairInputs {
   }
 };
 
-/// The operands, checked and contiguous; attn in the accumulator's type.
+/// The checked, contiguous operands; attn in the accumulator's type.
 class CheckedPairs {
  public:
   CheckedPairs(const PairInputs& in, double negative_slope) : negative_slope_(negative_slope) {
     const Topology& topology = in.topology->value;
     const auto& [holder, src, dst, attn] = in;
-    check_kind(topology, "src", src);
-    check_kind(topology, "dst", dst);
-    check_kind(topology, "attn", attn);
+    check_device_and_dtype(topology, "src", src);
+    check_device_and_dtype(topology, "dst", dst);
+    check_device_and_dtype(topology, "attn", attn);
     check_shapes(topology, src, dst, attn);
     MEZZO_CHECK(src.scalar_type() == dst.scalar_type() && src.scalar_type() == attn.scalar_type(),
                 "gatv2_scores: expected src, dst and attn of one dtype, got {}, {} and {}",
@@ -50,7 +49,7 @@ class CheckedPairs {
   DType dtype() const { return dtype_of("gatv2_scores", src_.scalar_type()); }
   at::TensorOptions accumulators() const { return attn_.options(); }
 
-  /// With `side` as the rows.
+  /// The kernel's arguments for the rows of `side`.
   GATv2Pairs pairs(RowSide side) const {
     const bool of_dst = side == RowSide::kDst;
     return {.heads = heads(),
@@ -62,8 +61,8 @@ class CheckedPairs {
   }
 
  private:
-  static void check_kind(const Topology& topology, const char* name, const at::Tensor& t) {
-    check_defined("gatv2_scores", name, t);
+  static void check_device_and_dtype(const Topology& topology, const char* name,
+                                     const at::Tensor& t) {
     MEZZO_CHECK(t.device() == topology.device(),
                 "gatv2_scores: expected {} on the graph's device {}, got {}", name,
                 topology.device().str(), t.device().str());
@@ -88,12 +87,12 @@ class CheckedPairs {
   double negative_slope_;
 };
 
-/// Writes the gradient of one side's rows into own_grad and adds that of attn, accumulated, to
-/// attn_grad; neither where it is undefined. grad: contiguous.
+/// Writes the gradient of one side's rows to own_grad and adds that of attn to attn_grad, if they
+/// are defined. grad: contiguous.
 template <class Device>
 void run_scores_grad(const Topology& topology, const CheckedPairs& checked, const at::Tensor& grad,
                      RowSide side, const at::Tensor& own_grad, const at::Tensor& attn_grad) {
-  const auto written = [](const at::Tensor& t) {
+  const auto data_of = [](const at::Tensor& t) {
     return t.defined() ? t.mutable_data_ptr() : nullptr;
   };
   const Direction direction(topology, side);
@@ -102,16 +101,16 @@ void run_scores_grad(const Topology& topology, const CheckedPairs& checked, cons
   args.dtype = checked.dtype();
   args.pairs = checked.pairs(side);
   args.grad = grad.const_data_ptr();
-  args.own_grad = written(own_grad);
-  args.attn_grad = written(attn_grad);
+  args.own_grad = data_of(own_grad);
+  args.attn_grad = data_of(attn_grad);
   Device::run(args, direction, checked.row_length());
 }
 
-/// The gradients of src, dst and attn, as far as wanted.
+/// The gradients of src, dst and attn; undefined unless needed.
 struct PairGradients : PairInputs {
   at::Tensor grad;
   double negative_slope = 0;
-  std::array<bool, 3> wanted = {};
+  std::array<bool, 3> needs_grad = {};  ///< src, dst, attn
 
   static constexpr auto name = "_gatv2_scores_grad";
   static constexpr bool is_repeatable = true;
@@ -120,27 +119,28 @@ struct PairGradients : PairInputs {
     return std::tuple_cat(
         PairInputs::fields(),
         std::tuple(Field{"grad", &A::grad}, Field{"negative_slope", &A::negative_slope},
-                   Field{"wanted", &A::wanted}));
+                   Field{"needs_grad", &A::needs_grad}));
   }
   using Result = std::tuple<at::Tensor, at::Tensor, at::Tensor>;
 
   template <class Device>
   Result run() const {
     const CheckedPairs checked(*this, negative_slope);
-    const at::Tensor given = grad.contiguous();
-    const auto [of_src, of_dst, of_attn] = wanted;
-    const auto room = [](const at::Tensor& rows) {
+    const at::Tensor upstream = grad.contiguous();
+    const auto [of_src, of_dst, of_attn] = needs_grad;
+    const auto empty_for = [](const at::Tensor& rows) {
       return at::empty(rows.sizes(), rows.options());
     };
     at::Tensor src_grad, dst_grad, attn_grad;
     if (of_src) {
-      src_grad = room(src);
-      run_scores_grad<Device>(topology->value, checked, given, RowSide::kSrc, src_grad, {});
+      src_grad = empty_for(src);
+      run_scores_grad<Device>(topology->value, checked, upstream, RowSide::kSrc, src_grad, {});
     }
-    if (of_dst) dst_grad = room(dst);
+    if (of_dst) dst_grad = empty_for(dst);
     if (of_attn) attn_grad = at::zeros({checked.row_length()}, checked.accumulators());
     if (of_dst || of_attn) {
-      run_scores_grad<Device>(topology->value, checked, given, RowSide::kDst, dst_grad, attn_grad);
+      run_scores_grad<Device>(topology->value, checked, upstream, RowSide::kDst, dst_grad,
+                              attn_grad);
     }
     if (of_attn) attn_grad = attn_grad.to(attn.scalar_type()).view(attn.sizes());
     return {src_grad, dst_grad, attn_grad};
@@ -179,10 +179,10 @@ struct PairScores : PairInputs {
   static at::Tensor forward(const Saved<PairScores>& saved) { return dispatch(saved.op); }
 
   static PairScores backward(const Saved<PairScores>& saved, const at::Tensor& grad) {
-    const auto wanted = [&](const char* operand) { return saved.wanted.contains(operand); };
+    const auto needed = [&](const char* operand) { return saved.needs_grad.contains(operand); };
     PairScores gradients;
     std::tie(gradients.src, gradients.dst, gradients.attn) = dispatch(PairGradients{
-        {saved.op}, grad, saved.op.negative_slope, {wanted("src"), wanted("dst"), wanted("attn")}});
+        {saved.op}, grad, saved.op.negative_slope, {needed("src"), needed("dst"), needed("attn")}});
     return gradients;
   }
 };
@@ -191,18 +191,17 @@ const Registration<PairScores, PairGradients> kPairRegistration;
 
 }  // namespace
 
+}  // namespace mezzo::detail
+
+namespace mezzo {
+
 at::Tensor gatv2_scores(const Topology& topology, const at::Tensor& src, const at::Tensor& dst,
                         const at::Tensor& attn, double negative_slope) {
-  // Before the dispatcher, which has no kernel for other layouts.
-  const auto check_strided = [](const char* name, const at::Tensor& t) {
-    MEZZO_CHECK(t.defined() && t.layout() == at::kStrided,
-                "gatv2_scores: expected a strided {}, got {}", name,
-                t.defined() ? c10::str(t.layout()) : "an undefined tensor");
-  };
-  check_strided("src", src);
-  check_strided("dst", dst);
-  check_strided("attn", attn);
-  return dispatch(PairScores{{hold(topology), src, dst, attn}, negative_slope});
+  detail::check_strided("gatv2_scores", "src", src);
+  detail::check_strided("gatv2_scores", "dst", dst);
+  detail::check_strided("gatv2_scores", "attn", attn);
+  return detail::dispatch(
+      detail::PairScores{{detail::hold(topology), src, dst, attn}, negative_slope});
 }
 
 }  // namespace mezzo

@@ -1,17 +1,16 @@
-// g-SpMM and g-SDDMM: operators, gradients and what autocast does to messages.
+// g-SpMM and g-SDDMM, their gradients and their autocast rules.
 #include <utility>
 
 #include <ATen/ATen.h>
 
 #include "mezzo/core/error.h"
 #include "mezzo/ops/edge_order.h"
-#include "mezzo/ops/lowered.h"
 #include "mezzo/ops/message_grad.h"
 #include "mezzo/ops/op.h"
 #include "mezzo/ops/ops.h"
 #include "mezzo/ops/weighted_grad.h"
 
-namespace mezzo {
+namespace mezzo::detail {
 
 namespace {
 
@@ -45,10 +44,10 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> reduced_on(const GspmmInputs& in)
   at::Tensor out = at::empty(shape, options.dtype(checked.result_type()));
   const bool multiplies = traits_of(in.reduce).multiplies;
   const bool has_arg = traits_of(in.reduce).selects || multiplies;
-  const std::vector<std::int64_t> none = {0};
-  at::Tensor arg = at::empty(has_arg ? shape : none, options.dtype(topology.id_dtype()));
+  const std::vector<std::int64_t> empty = {0};
+  at::Tensor arg = at::empty(has_arg ? shape : empty, options.dtype(topology.id_dtype()));
   at::Tensor product =
-      at::empty(multiplies ? shape : none, options.dtype(accumulator_of(checked.result_type())));
+      at::empty(multiplies ? shape : empty, options.dtype(accumulator_of(checked.result_type())));
   SpmmArgs args;
   args.slots = direction.slots;
   args.lhs = checked.lhs(direction);
@@ -67,7 +66,8 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> reduced_on(const GspmmInputs& in)
   return {out, arg, product};
 }
 
-/// Whether the message is the dot product of a source's and a destination's row, nothing repeated.
+/// Whether the message is the dot product of a source's and a destination's row without
+/// broadcasting.
 bool is_plain_dot(const Message& m, const CheckedMessage& checked) {
   if (checked.broadcast().op() != BinaryOp::kDot || checked.broadcast().out_length() == 0) {
     return false;
@@ -84,9 +84,9 @@ at::Tensor gsddmm_on(const TopologyPtr& holder, const Message& in) {
   const auto shape = with_rows(topology.num_edges(), checked.broadcast().out_shape());
   if (is_plain_dot(in, checked)) {
     const bool src_first = in.lhs_target == Target::kSrc;
-    return dots_by_edge<Device>(topology, (src_first ? *in.lhs : *in.rhs).contiguous(),
-                                (src_first ? *in.rhs : *in.lhs).contiguous(),
-                                checked.broadcast().out_length())
+    return edge_dots<Device>(topology, (src_first ? *in.lhs : *in.rhs).contiguous(),
+                             (src_first ? *in.rhs : *in.lhs).contiguous(),
+                             checked.broadcast().out_length())
         .view(shape);
   }
   const Direction direction(topology, RowSide::kDst);
@@ -100,7 +100,7 @@ at::Tensor gsddmm_on(const TopologyPtr& holder, const Message& in) {
   args.layout = Device::layout(checked.broadcast().layout(), direction.device);
   args.op = checked.broadcast().op();
   args.dtype = dtype_of("gsddmm", checked.result_type());
-  args.out_ids = out.places();
+  args.out_ids = out.row_ids();
   args.out = out.data();
   args.out_length = checked.broadcast().out_length();
   Device::run(args, direction, args.out_length);
@@ -109,43 +109,31 @@ at::Tensor gsddmm_on(const TopologyPtr& holder, const Message& in) {
 
 // ---- gradients
 
-/// 1 / in-degree of each destination, in the accumulator's type; 0 in-edges count as one.
+/// 1 / max(in-degree, 1) of each destination, in the accumulator's type.
 at::Tensor inverse_in_degree(const Topology& topology, at::ScalarType dtype) {
-  const auto accumulator = dtype == at::kDouble ? at::kDouble : at::kFloat;
-  return topology.in_degrees().clamp_min(1).to(accumulator).reciprocal();
+  return topology.in_degrees().clamp_min(1).to(accumulator_of(dtype)).reciprocal();
 }
 
-/// The operands that the gradients read.
-struct Kept {
-  bool lhs = false, rhs = false;
-};
-
-Kept kept_operands(BinaryOp op, bool lhs_wanted, bool rhs_wanted) {
-  Kept kept;
+/// Replaces operands whose values the gradients do not read by their shape and dtype.
+void drop_unread_operands(Message& m, const std::set<std::string_view>& needs_grad,
+                          bool reads_messages) {
+  bool reads_lhs = reads_messages && uses_lhs(m.op), reads_rhs = reads_messages && uses_rhs(m.op);
   for (const bool of_lhs : {true, false}) {
-    if (!(of_lhs ? lhs_wanted : rhs_wanted)) continue;
-    const Derivative read = derivative(op, of_lhs);
-    kept.lhs |= read.reads_lhs;
-    kept.rhs |= read.reads_rhs;
+    if (reads_messages || !needs_grad.contains(of_lhs ? "lhs" : "rhs")) continue;
+    const Derivative read = derivative(m.op, of_lhs);
+    reads_lhs |= read.reads_lhs;
+    reads_rhs |= read.reads_rhs;
   }
-  return kept;
+  if (m.lhs && !reads_lhs) m.lhs = shape_of(*m.lhs);
+  if (m.rhs && !reads_rhs) m.rhs = shape_of(*m.rhs);
 }
 
-/// Resets the operands whose numbers the gradients do not read to their shape and dtype.
-void keep_operands(Message& m, const std::set<std::string_view>& wanted, bool reads_messages) {
-  const Kept kept = reads_messages
-                        ? Kept{uses_lhs(m.op), uses_rhs(m.op)}
-                        : kept_operands(m.op, wanted.contains("lhs"), wanted.contains("rhs"));
-  if (m.lhs && !kept.lhs) m.lhs = without_numbers(*m.lhs);
-  if (m.rhs && !kept.rhs) m.rhs = without_numbers(*m.rhs);
-}
-
-/// The gradients of the operands of a message that keep_operands() was called for.
+/// The gradients of the operands of a message after drop_unread_operands().
 class OperandGradients {
  public:
   OperandGradients(const TopologyPtr& topology, const Message& message,
-                   const std::set<std::string_view>& wanted, const MessageGrad& grad)
-      : topology_(topology), m_(message), wanted_(wanted), grad_(grad) {}
+                   const std::set<std::string_view>& needs_grad, const MessageGrad& grad)
+      : topology_(topology), m_(message), needs_grad_(needs_grad), grad_(grad) {}
 
   std::pair<at::Tensor, at::Tensor> get() const {
     if (const auto both = weighted()) return *both;
@@ -153,60 +141,61 @@ class OperandGradients {
   }
 
  private:
-  static OptionalTensor with_numbers(const OptionalTensor& t) {
+  static OptionalTensor with_values(const OptionalTensor& t) {
     return t && !t->is_meta() ? t : std::nullopt;
   }
 
   at::Tensor of(bool lhs) const {
     const bool used = lhs ? uses_lhs(m_.op) : uses_rhs(m_.op);
-    if (!used || !wanted_.contains(lhs ? "lhs" : "rhs")) return {};
-    // An operand that the op does not use has no shape: it takes no part in the broadcasting.
+    if (!used || !needs_grad_.contains(lhs ? "lhs" : "rhs")) return {};
+    // An unused operand has no shape, because it is not broadcast.
     const at::IntArrayRef lhs_shape = uses_lhs(m_.op) ? m_.lhs->sizes() : at::IntArrayRef(),
                           rhs_shape = uses_rhs(m_.op) ? m_.rhs->sizes() : at::IntArrayRef();
     Message message = m_;
-    message.lhs = with_numbers(m_.lhs);
-    message.rhs = with_numbers(m_.rhs);
+    message.lhs = with_values(m_.lhs);
+    message.rhs = with_values(m_.rhs);
     return dispatch(MessageGradient{message, grad_, topology_, lhs, lhs ? lhs_shape : rhs_shape,
                                     lhs ? rhs_shape : lhs_shape,
                                     (lhs ? m_.lhs : m_.rhs)->scalar_type()});
   }
 
-  /// Of both in one pass, if the message is a source's row weighted by edge and head, the messages
-  /// are added up and the weight's gradient is wanted; else nullopt.
+  /// Both gradients in one pass, if the message is a source's row weighted by edge and head, the
+  /// reduction is a sum and the weight needs a gradient; else nullopt.
   std::optional<std::pair<at::Tensor, at::Tensor>> weighted() const {
     const bool x_is_lhs = m_.lhs_target == Target::kSrc && m_.rhs_target == Target::kEdge;
     const bool x_is_rhs = m_.lhs_target == Target::kEdge && m_.rhs_target == Target::kSrc;
-    const bool added_up = grad_.grad_target == Target::kDst && !grad_.arg && !grad_.product;
-    if (m_.op != BinaryOp::kMul || !added_up || !(x_is_lhs || x_is_rhs)) return std::nullopt;
-    if (!wanted_.contains(x_is_lhs ? "rhs" : "lhs")) return std::nullopt;
+    const bool is_sum = grad_.grad_target == Target::kDst && !grad_.arg && !grad_.product;
+    if (m_.op != BinaryOp::kMul || !is_sum || !(x_is_lhs || x_is_rhs)) return std::nullopt;
+    if (!needs_grad_.contains(x_is_lhs ? "rhs" : "lhs")) return std::nullopt;
     const at::Tensor &x = x_is_lhs ? *m_.lhs : *m_.rhs, &weight = x_is_lhs ? *m_.rhs : *m_.lhs;
     const auto heads = weighted_heads(x.sizes(), weight.sizes());
     if (!heads) return std::nullopt;
-    const auto [x_grad, flat] = op::weighted_grad(
+    const auto [x_grad, flat] = weighted_grad(
         topology_,
         {.x = x,
-         .weight = with_numbers(weight),
+         .weight = with_values(weight),
          .heads = *heads,
          .grad_scale = grad_.grad_scale,
          .x_scale = {}},
-        grad_.grad, wanted_.contains(x_is_lhs ? "lhs" : "rhs"), weight.scalar_type());
+        grad_.grad, needs_grad_.contains(x_is_lhs ? "lhs" : "rhs"), weight.scalar_type());
     const at::Tensor weight_grad = flat.view(weight.sizes());
     return x_is_lhs ? std::pair(x_grad, weight_grad) : std::pair(weight_grad, x_grad);
   }
 
   const TopologyPtr& topology_;
   const Message& m_;
-  const std::set<std::string_view>& wanted_;
+  const std::set<std::string_view>& needs_grad_;
   const MessageGrad& grad_;
 };
 
-/// Autocast casts operands of nodes and leaves those of edges, which kernels take in float32 beside
-/// 16-bit nodes. Two operands of edges meet in float32, as in libtorch's own operations.
+/// Casts operands of nodes and leaves those of edges alone, which may be float32 beside 16-bit
+/// nodes. Two edge operands of which one is float32 are both cast to float32, as libtorch promotes
+/// them.
 void lower_message(Message& m, at::DeviceType device) {
   if (m.lhs && m.lhs_target != Target::kEdge) m.lhs = lowered(*m.lhs, device);
   if (m.rhs && m.rhs_target != Target::kEdge) m.rhs = lowered(*m.rhs, device);
-  const bool by_edge = m.lhs_target == Target::kEdge && m.rhs_target == Target::kEdge;
-  if (!by_edge || !m.lhs || !m.rhs) return;
+  const bool both_of_edges = m.lhs_target == Target::kEdge && m.rhs_target == Target::kEdge;
+  if (!both_of_edges || !m.lhs || !m.rhs) return;
   const at::ScalarType left = m.lhs->scalar_type(), right = m.rhs->scalar_type();
   if ((left == at::kFloat && at::isReducedFloatingType(right)) ||
       (right == at::kFloat && at::isReducedFloatingType(left))) {
@@ -217,8 +206,8 @@ void lower_message(Message& m, at::DeviceType device) {
 
 // ---- declarations
 
-/// The reduced messages and what the gradient needs, else empty: for max and min the chosen edges,
-/// for prod the number of messages that are 0 and the product of the others.
+/// Returns the reduced messages and what the gradient reads (else empty): the chosen edges for max
+/// and min; for prod the number of messages that are 0 and the product of the others.
 struct GspmmForward : GspmmInputs {
   static constexpr auto name = "_gspmm";
   static constexpr bool is_repeatable = true;
@@ -244,9 +233,9 @@ struct Gspmm : GspmmInputs {
 
   static at::Tensor forward(Saved<Gspmm>& saved) {
     auto [out, arg, product] = dispatch(GspmmForward{saved.op});
-    const auto filled = [](const at::Tensor& t) { return t.numel() > 0 ? t : at::Tensor(); };
-    saved.more = {filled(arg), filled(product)};
-    keep_operands(saved.op, saved.wanted, traits_of(saved.op.reduce).multiplies);
+    const auto unless_empty = [](const at::Tensor& t) { return t.numel() > 0 ? t : at::Tensor(); };
+    saved.more = {unless_empty(arg), unless_empty(product)};
+    drop_unread_operands(saved.op, saved.needs_grad, traits_of(saved.op.reduce).multiplies);
     return out;
   }
 
@@ -262,7 +251,7 @@ struct Gspmm : GspmmInputs {
     }
     Gspmm gradients;
     std::tie(gradients.lhs, gradients.rhs) =
-        OperandGradients(saved.op.topology, saved.op, saved.wanted, of_messages).get();
+        OperandGradients(saved.op.topology, saved.op, saved.needs_grad, of_messages).get();
     return gradients;
   }
 };
@@ -289,7 +278,7 @@ struct Gsddmm : Message {
 
   static at::Tensor forward(Saved<Gsddmm>& saved) {
     const at::Tensor out = dispatch(saved.op);
-    keep_operands(saved.op, saved.wanted, /*reads_messages=*/false);
+    drop_unread_operands(saved.op, saved.needs_grad, /*reads_messages=*/false);
     return out;
   }
 
@@ -297,7 +286,7 @@ struct Gsddmm : Message {
     const MessageGrad of_messages{.grad = grad, .grad_target = Target::kEdge};
     Gsddmm gradients;
     std::tie(gradients.lhs, gradients.rhs) =
-        OperandGradients(saved.op.topology, saved.op, saved.wanted, of_messages).get();
+        OperandGradients(saved.op.topology, saved.op, saved.needs_grad, of_messages).get();
     return gradients;
   }
 };
@@ -306,23 +295,29 @@ const Registration<Gspmm, GspmmForward, Gsddmm> kMessageRegistration;
 
 }  // namespace
 
+}  // namespace mezzo::detail
+
+namespace mezzo {
+
 at::Tensor gspmm(const Topology& topology, BinaryOp op, ReduceOp reduce,
                  const std::optional<at::Tensor>& lhs, const std::optional<at::Tensor>& rhs,
                  Target lhs_target, Target rhs_target) {
   MEZZO_CHECK((lhs && lhs->defined()) || (rhs && rhs->defined()),
               "gspmm: expected at least one operand, got none");
-  check_strided("gspmm", "lhs", lhs);
-  check_strided("gspmm", "rhs", rhs);
-  return dispatch(Gspmm{{{op, lhs, rhs, lhs_target, rhs_target}, hold(topology), reduce}});
+  detail::check_strided("gspmm", "lhs", lhs);
+  detail::check_strided("gspmm", "rhs", rhs);
+  return detail::dispatch(
+      detail::Gspmm{{{op, lhs, rhs, lhs_target, rhs_target}, detail::hold(topology), reduce}});
 }
 
 at::Tensor gsddmm(const Topology& topology, BinaryOp op, const std::optional<at::Tensor>& lhs,
                   const std::optional<at::Tensor>& rhs, Target lhs_target, Target rhs_target) {
   MEZZO_CHECK((lhs && lhs->defined()) || (rhs && rhs->defined()),
               "gsddmm: expected at least one operand, got none");
-  check_strided("gsddmm", "lhs", lhs);
-  check_strided("gsddmm", "rhs", rhs);
-  return dispatch(Gsddmm{{op, lhs, rhs, lhs_target, rhs_target}, hold(topology)});
+  detail::check_strided("gsddmm", "lhs", lhs);
+  detail::check_strided("gsddmm", "rhs", rhs);
+  return detail::dispatch(
+      detail::Gsddmm{{op, lhs, rhs, lhs_target, rhs_target}, detail::hold(topology)});
 }
 
 }  // namespace mezzo

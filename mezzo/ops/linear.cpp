@@ -1,4 +1,4 @@
-// Dense products. On the CPU 16-bit rows have two: libtorch's own, and a blocked one that converts
+// Dense products. On the CPU 16-bit rows use libtorch's product, or a blocked one that converts
 // rows to float32, multiplies and rounds once (docs/decisions/0012-two-ways-of-16-bit-products.md).
 #include <cstdint>
 #include <optional>
@@ -15,13 +15,12 @@
 #include "mezzo/kernels/processor.h"
 #include "mezzo/ops/blocked_product.h"
 #include "mezzo/ops/float32_product.h"
-#include "mezzo/ops/lowered.h"
 #include "mezzo/ops/op.h"
 #include "mezzo/ops/ops.h"
 #include "mezzo/ops/sparse_linear.h"
 #include "mezzo/runtime/sixteen_bits.h"
 
-namespace mezzo {
+namespace mezzo::detail {
 
 namespace {
 
@@ -32,40 +31,40 @@ at::Tensor native_product(const at::Tensor& x, const at::Tensor& factor,
   return bias ? at::addmm(*bias, x, factor) : at::mm(x, factor);
 }
 
-/// The two ways, in the words of MEZZO_LINEAR.
-enum class LinearWay : std::uint8_t { kNative, kFloat32 };
+/// The values of MEZZO_LINEAR.
+enum class SixteenBitProduct : std::uint8_t { kNative, kFloat32 };
 
-struct NativeWay {
-  static constexpr LinearWay kind = LinearWay::kNative;
+struct NativeProduct {
+  static constexpr SixteenBitProduct kind = SixteenBitProduct::kNative;
   static constexpr std::string_view name = "native";
 };
-struct Float32Way {
-  static constexpr LinearWay kind = LinearWay::kFloat32;
+struct Float32Product {
+  static constexpr SixteenBitProduct kind = SixteenBitProduct::kFloat32;
   static constexpr std::string_view name = "float32";
 };
-using LinearWays = TypeList<NativeWay, Float32Way>;
+using SixteenBitProducts = TypeList<NativeProduct, Float32Product>;
 
-/// Whether libtorch's own product is taken. Never measured: equal processors give equal bits.
+/// Whether to use libtorch's product. Never measured, so that equal processors give equal bits.
 template <class Device>
-bool takes_libtorch(at::ScalarType type);
+bool uses_libtorch(at::ScalarType type);
 
 template <>
-bool takes_libtorch<OnCpu>(at::ScalarType type) {
+bool uses_libtorch<OnCpu>(at::ScalarType type) {
   if (!is_16_bit(type)) return true;
-  static const auto forced = parse_variable(LinearWays{}, "MEZZO_LINEAR");
-  if (forced) return *forced == LinearWay::kNative;
+  static const auto forced = parse_variable(SixteenBitProducts{}, "MEZZO_LINEAR");
+  if (forced) return *forced == SixteenBitProduct::kNative;
   return type == at::kBFloat16 ? has_fast_bfloat16_products() : has_fast_float16_products();
 }
 
 template <>
-bool takes_libtorch<OnCuda>(at::ScalarType /*type*/) {
+bool uses_libtorch<OnCuda>(at::ScalarType /*type*/) {
   return true;
 }
 
 template <class Device>
-at::Tensor linear_transposed_on(const at::Tensor& x, const at::Tensor& weight,
-                                const OptionalTensor& bias, bool transposed) {
-  // A backward may run inside a region, where libtorch would cast float32 rows to 16 bits.
+at::Tensor dense_product_on(const at::Tensor& x, const at::Tensor& weight,
+                            const OptionalTensor& bias, bool transposed) {
+  // Else libtorch would cast float32 rows to 16 bits if the backward runs inside a region.
   const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
   const at::ScalarType type = x.scalar_type();
   dtype_of("linear: dtype of x", type);
@@ -86,8 +85,8 @@ at::Tensor linear_transposed_on(const at::Tensor& x, const at::Tensor& weight,
               c10::str(x.sizes()));
   MEZZO_CHECK(!bias || (bias->dim() == 1 && bias->size(0) == factor.size(1)),
               "linear: expected bias [{}], got {}", factor.size(1), c10::str(bias->sizes()));
-  const at::Tensor out = takes_libtorch<Device>(type) ? native_product(rows, factor, bias)
-                                                      : blocked_product(rows, factor, bias);
+  const at::Tensor out = uses_libtorch<Device>(type) ? native_product(rows, factor, bias)
+                                                     : blocked_product(rows, factor, bias);
   if (x.dim() == 2) return out;
   auto shape = x.sizes().vec();
   shape.back() = out.size(1);
@@ -96,15 +95,15 @@ at::Tensor linear_transposed_on(const at::Tensor& x, const at::Tensor& weight,
 
 template <class Device>
 at::Tensor transposed_product_on(const at::Tensor& a, const at::Tensor& b) {
-  const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);  // as above
+  const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
   MEZZO_CHECK(a.dim() == 2 && b.dim() == 2 && a.size(0) == b.size(0) &&
                   a.scalar_type() == b.scalar_type() && a.device() == b.device(),
               "_transposed_product: expected a [N, M] and b [N, K] of one dtype on one device, got "
               "{} {} on {} and {} {} on {}",
               c10::toString(a.scalar_type()), c10::str(a.sizes()), a.device().str(),
               c10::toString(b.scalar_type()), c10::str(b.sizes()), b.device().str());
-  return takes_libtorch<Device>(a.scalar_type()) ? native_product(a.t(), b, std::nullopt)
-                                                 : blocked_transposed_product(a, b);
+  return uses_libtorch<Device>(a.scalar_type()) ? native_product(a.t(), b, std::nullopt)
+                                                : blocked_transposed_product(a, b);
 }
 
 struct LinearInputs {
@@ -117,20 +116,20 @@ struct LinearInputs {
   }
 };
 
-struct LinearEitherWay : LinearInputs {
+struct DenseProduct : LinearInputs {
   bool transposed = true;
 
   static constexpr auto name = "_linear";
   static constexpr bool is_repeatable = true;
   static constexpr auto fields() {
     return std::tuple_cat(LinearInputs::fields(),
-                          std::tuple(Field{"transposed", &LinearEitherWay::transposed}));
+                          std::tuple(Field{"transposed", &DenseProduct::transposed}));
   }
   using Result = at::Tensor;
 
   template <class Device>
   Result run() const {
-    return linear_transposed_on<Device>(x, weight, bias, transposed);
+    return dense_product_on<Device>(x, weight, bias, transposed);
   }
 };
 
@@ -157,7 +156,7 @@ struct Linear : LinearInputs {
 
   template <class Device>
   Result run() const {
-    return linear_transposed_on<Device>(x, weight, bias, /*transposed=*/true);
+    return dense_product_on<Device>(x, weight, bias, /*transposed=*/true);
   }
 
   void lower(at::DeviceType device) {
@@ -168,9 +167,9 @@ struct Linear : LinearInputs {
 
   static at::Tensor forward(Saved<Linear>& saved) {
     auto& [x, weight, bias] = static_cast<LinearInputs&>(saved.op);
-    const at::Tensor out = op::linear(x, weight, bias, /*transposed=*/true);
-    if (!saved.wanted.contains("weight")) x.reset();
-    if (!saved.wanted.contains("x")) weight.reset();
+    const at::Tensor out = dense_product(x, weight, bias, /*transposed=*/true);
+    if (!saved.needs_grad.contains("weight")) x.reset();
+    if (!saved.needs_grad.contains("x")) weight.reset();
     bias.reset();
     return out;
   }
@@ -178,35 +177,39 @@ struct Linear : LinearInputs {
   static Linear backward(const Saved<Linear>& saved, const at::Tensor& grad) {
     const at::Tensor &x = saved.op.x, &weight = saved.op.weight;
     Linear gradients;
-    if (weight.defined()) gradients.x = op::linear(grad, weight, std::nullopt, false);
-    // Not reshape(-1, n): libtorch cannot infer rows of no elements.
+    if (weight.defined()) gradients.x = dense_product(grad, weight, std::nullopt, false);
+    // Not reshape(-1, n), which libtorch cannot infer for rows without elements.
     const auto as_rows = [](const at::Tensor& t) {
       return t.dim() == 1 ? t.unsqueeze(0) : t.flatten(0, -2);
     };
     const at::Tensor rows = as_rows(grad);
-    if (x.defined()) gradients.weight = op::transposed_product(rows, as_rows(x));
+    if (x.defined()) gradients.weight = transposed_product(rows, as_rows(x));
     // libtorch's sum accumulates in float32 and rounds once.
-    if (saved.wanted.contains("bias")) gradients.bias = rows.sum(0);
+    if (saved.needs_grad.contains("bias")) gradients.bias = rows.sum(0);
     return gradients;
   }
 };
 
-const Registration<Linear, LinearEitherWay, TransposedProduct> kLinearRegistration;
+const Registration<Linear, DenseProduct, TransposedProduct> kLinearRegistration;
 
 }  // namespace
 
-at::Tensor op::linear(const at::Tensor& x, const at::Tensor& weight, const OptionalTensor& bias,
-                      bool transposed) {
-  return dispatch(LinearEitherWay{{x, weight, bias}, transposed});
+at::Tensor dense_product(const at::Tensor& x, const at::Tensor& weight, const OptionalTensor& bias,
+                         bool transposed) {
+  return dispatch(DenseProduct{{x, weight, bias}, transposed});
 }
 
-at::Tensor op::transposed_product(const at::Tensor& a, const at::Tensor& b) {
+at::Tensor transposed_product(const at::Tensor& a, const at::Tensor& b) {
   return dispatch(TransposedProduct{a, b});
 }
 
+}  // namespace mezzo::detail
+
+namespace mezzo {
+
 at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias) {
-  check_defined("linear", "x", x);
-  check_defined("linear", "weight", weight);
+  detail::check_defined("linear", "x", x);
+  detail::check_strided("linear", "weight", weight);
   MEZZO_CHECK(x.dim() >= 1 && weight.dim() == 2 && x.size(-1) == weight.size(1),
               "linear: expected x [N, in] and weight [out, in], got x {} and weight {}",
               detail::describe(x), detail::describe(weight));
@@ -214,12 +217,11 @@ at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, const at::Tenso
               "linear: expected bias [{}], got {}", weight.size(0), c10::str(bias.sizes()));
   const std::optional<at::Tensor> optional_bias =
       bias.defined() ? std::optional(bias) : std::nullopt;
-  check_strided("linear", "weight", weight);
-  check_strided("linear", "bias", optional_bias);
-  if (x.layout() == at::kSparseCsr) return sparse_linear(x, weight, optional_bias);
+  detail::check_strided("linear", "bias", optional_bias);
+  if (x.layout() == at::kSparseCsr) return detail::sparse_linear(x, weight, optional_bias);
   MEZZO_CHECK(x.layout() == at::kStrided, "linear: expected x strided or sparse CSR, got {}",
               c10::str(x.layout()));
-  return dispatch(Linear{{x, weight, optional_bias}});
+  return detail::dispatch(detail::Linear{{x, weight, optional_bias}});
 }
 
 }  // namespace mezzo

@@ -1,14 +1,13 @@
-// The gradient of one operand of the messages. Where every element of the operand stands
-// alone (no broadcasting) it is itself a sum of messages over the other direction of the graph and
-// runs as a g-SpMM with accumulators in registers; else the general kernel sums in a scratch row.
+// The gradient of one operand of the messages. If the operand is not broadcast, the gradient is a
+// sum of messages in the other direction of the graph and runs as a g-SpMM with accumulators in
+// registers; else the general kernel sums in a scratch row.
 #include "mezzo/ops/message_grad.h"
 
 #include <ATen/ATen.h>
 
-#include "mezzo/core/error.h"
 #include "mezzo/ops/edge_order.h"
 
-namespace mezzo {
+namespace mezzo::detail {
 
 namespace {
 
@@ -52,10 +51,11 @@ class GradKernel {
   bool run_as_sum() {
     const Layout layout = Device::layout(broadcast_.layout(), direction_.device);
     const std::int64_t own_step = r_.of_lhs ? layout.lhs_step : layout.rhs_step;
-    const bool alone = own_step == 1 && length_of(r_.shape) == layout.num_groups * layout.inner;
+    const bool not_broadcast =
+        own_step == 1 && length_of(r_.shape) == layout.num_groups * layout.inner;
     const auto op = derivative(broadcast_.op(), r_.of_lhs).as_message;
     const bool node = r_.own_target() != Target::kEdge && r_.dtype == kernel_type_;
-    if (!alone || !op || !node || r_.arg || r_.product || r_.other_scale) return false;
+    if (!not_broadcast || !op || !node || r_.arg || r_.product || r_.other_scale) return false;
     SpmmArgs args;
     args.layout = layout;
     args.layout.lhs_offset = layout.out_offset;
@@ -64,7 +64,7 @@ class GradKernel {
     args.layout.rhs_step = r_.of_lhs ? layout.rhs_step : layout.lhs_step;
     args.layout.out_offset = r_.of_lhs ? layout.lhs_offset : layout.rhs_offset;
     args.layout.out_step = 1;
-    // The scale goes with the rows that are summed: those must be the gradient's, all of them.
+    // lhs_scale scales whole rows, so the summed rows must be whole rows of the gradient.
     const bool scalable =
         args.layout.lhs_step == 1 &&
         (*op == BinaryOp::kCopyLhs || (*op == BinaryOp::kMul && args.layout.rhs_step == 0));
@@ -122,4 +122,4 @@ at::Tensor MessageGradient::run() const {
 
 static const Registration<MessageGradient> kMessageGradRegistration;
 
-}  // namespace mezzo
+}  // namespace mezzo::detail

@@ -2,9 +2,9 @@
 
 #include "mezzo/ops/op.h"
 
-namespace mezzo {
+namespace mezzo::detail {
 
-/// The gradient of one operand of the messages, of `shape` (rows first) and `dtype`.
+/// The gradient of one operand of the messages, with its shape (rows first) and dtype.
 struct MessageGradient : Message, MessageGrad {
   TopologyPtr topology;
   bool of_lhs = true;
@@ -33,4 +33,4 @@ struct MessageGradient : Message, MessageGrad {
   Target other_target() const { return of_lhs ? rhs_target : lhs_target; }
 };
 
-}  // namespace mezzo
+}  // namespace mezzo::detail

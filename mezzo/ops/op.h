@@ -19,38 +19,51 @@
 #include "mezzo/ops/schema.h"
 #include "mezzo/runtime/second_derivative.h"
 
-// An operator is a struct of its arguments. Its schema and its registrations are made from it:
+// An operator is a struct of its arguments. Registration derives the schema and the kernels from
+// it:
 //
 //   struct Op {
 //     ...                                 // the arguments
-//     static constexpr auto fields();     // a tuple of their Fields
-//     static constexpr auto name = "op";  // "_op" is a part of another operator
+//     static constexpr auto fields();     // a tuple of Fields
+//     static constexpr auto name = "op";  // "_op": internal, called by another operator
 //     using Result = at::Tensor;          // or a tuple
 //     template <class Device>             // OnCpu or OnCuda
 //     Result run() const;
 //     void lower(at::DeviceType device);  // if autocast casts arguments
-//     void check() const;                 // if more is checked where gradients are recorded
-//     // If it has a gradient: the result, and the gradients in the place of the arguments.
+//     void check() const;                 // if recording a gradient needs further checks
+//     // If it has a gradient: the result, and the gradients in the members of the arguments.
 //     static at::Tensor forward(Saved<Op>& saved);
 //     static Op backward(const Saved<Op>& saved, const at::Tensor& grad);
-//     static constexpr bool is_linear = true;      // if the gradient has one too
+//     static constexpr bool is_linear = true;      // if the gradient is differentiable
 //     static constexpr bool is_repeatable = true;  // see declare_repeatable
 //   };
 //   const Registration<Op> registration;
 
-namespace mezzo {
+namespace mezzo::detail {
 
 using OptionalTensor = std::optional<at::Tensor>;
 
-/// An argument: its name in the schema, and where it is in the struct.
+/// `t` in autocast's dtype for `device_type`, through autocast's cache of casts. `t` itself if it
+/// is not floating, is float64, or is on a device of another type.
+inline at::Tensor lowered(const at::Tensor& t, at::DeviceType device_type) {
+  return at::autocast::cached_cast(at::autocast::get_autocast_dtype(device_type), t, device_type);
+}
+
+/// lowered() for t's own device inside a region of autocast; else `t` itself.
+inline at::Tensor lowered_in_region(const at::Tensor& t) {
+  const at::DeviceType device_type = t.device().type();
+  return at::autocast::is_autocast_enabled(device_type) ? lowered(t, device_type) : t;
+}
+
+/// An argument: its name in the schema and its member of the struct.
 template <class Op, class T>
 struct Field {
   const char* name;
   T Op::*member;
-  bool defaults_to_none = false;  ///< in the schema, except of a "_op"
+  bool defaults_to_none = false;  ///< in the schema; ignored for a "_op"
 };
 
-// Enumerators are words in the schema, and are parsed here alone.
+// Enumerators are strings in the schema. Only this file parses them.
 BinaryOps words_of(BinaryOp);
 ReduceOps words_of(ReduceOp);
 Targets words_of(Target);
@@ -74,8 +87,8 @@ Passed<T> to_passed(const T& value) {
   }
 }
 
-/// Throws InvalidArgument for an unknown word, and for Python's None in place of a tensor. An
-/// optional tensor that is present is defined.
+/// Throws InvalidArgument for an unknown word or an undefined tensor (Python's None). Turns an
+/// undefined optional tensor into nullopt.
 template <class T>
 T from_passed(const char* op, const char* name, Passed<T> value) {
   if constexpr (Word<T>) {
@@ -105,7 +118,7 @@ typename Op::Result dispatch(const Op& op) {
   });
 }
 
-/// The function that libtorch calls for `body(op)`, and its schema.
+/// The function that libtorch calls to run `body(op)`, and its schema.
 template <class Op, auto body, class Fields = decltype(Op::fields())>
 struct Entry;
 template <class Op, auto body, class... A, class... T>
@@ -142,15 +155,15 @@ typename Op::Result dispatch_lowered(Op& op) {
   return dispatch(op);
 }
 
-/// What a gradient reads: the arguments without the tensors that forward() resets, and `more`
-/// tensors that it adds.
+/// What a gradient reads: the arguments without the tensors that forward() resets, and the tensors
+/// that it adds to `more`.
 template <class Op>
 struct Saved : torch::CustomClassHolder {
   Op op;
   torch::autograd::variable_list more;
-  std::set<std::string_view> wanted;  ///< the tensors that require a gradient, by name
+  std::set<std::string_view> needs_grad;  ///< names of the tensors that require a gradient
 
-  /// Calls f(name, tensor) for the arguments that are or may be tensors.
+  /// Calls f(name, tensor) for each argument whose type is Tensor or OptionalTensor.
   template <class F>
   void for_each_tensor(const F& f) {
     const auto visit_one = [&]<class A, class T>(const Field<A, T>& field) {
@@ -160,12 +173,12 @@ struct Saved : torch::CustomClassHolder {
   }
 };
 
-/// A tensor of this shape and dtype that holds no numbers: all that a gradient may need of `t`.
-inline at::Tensor without_numbers(const at::Tensor& t) {
+/// A meta tensor with the shape and dtype of `t`, for a gradient that does not read the values.
+inline at::Tensor shape_of(const at::Tensor& t) {
   return at::empty(t.sizes(), t.options().device(at::kMeta));
 }
 
-/// An argument as a tensor; undefined if it is absent or something else.
+/// An argument as a tensor; undefined if it is absent or not a tensor.
 template <class T>
 at::Tensor tensor_of(const T& value) {
   if constexpr (std::is_same_v<T, at::Tensor>) return value;
@@ -189,7 +202,7 @@ struct Differentiable : torch::autograd::Function<Differentiable<Op>> {
     const auto saved = c10::make_intrusive<Saved<Op>>();
     with_fields<Op>([&](const auto&... field) { ((saved->op.*field.member = values), ...); });
     saved->for_each_tensor([&](const char* name, const auto& tensor) {
-      if (tensor_of(tensor).requires_grad()) saved->wanted.insert(name);
+      if (tensor_of(tensor).requires_grad()) saved->needs_grad.insert(name);
     });
     const at::Tensor result = Op::forward(*saved);
     Tensors tensors;
@@ -220,7 +233,7 @@ struct Differentiable : torch::autograd::Function<Differentiable<Op>> {
   }
 };
 
-/// Registers operators with libtorch for as long as it lives.
+/// Registers operators with libtorch; the destructor removes them.
 template <class... Ops>
 class Registration {
  public:
@@ -232,16 +245,16 @@ class Registration {
  private:
   template <class Op>
   void add() {
-    using OfCpu = Entry<Op, &Op::template run<OnCpu>>;
+    using OnCpuEntry = Entry<Op, &Op::template run<OnCpu>>;
     libraries_.emplace_back(torch::Library::FRAGMENT, "mezzo", std::nullopt, __FILE__, __LINE__)
-        .def(OfCpu::schema());
+        .def(OnCpuEntry::schema());
     if constexpr (requires { Op::is_repeatable; }) declare_repeatable(Op::name);
     const auto implement = [&](c10::DispatchKey key, auto* function) {
       libraries_.emplace_back(torch::Library::IMPL, "mezzo", key, __FILE__, __LINE__)
           .impl(Op::name, function);
     };
     using c10::DispatchKey;
-    implement(DispatchKey::CPU, &OfCpu::call);
+    implement(DispatchKey::CPU, &OnCpuEntry::call);
     implement(DispatchKey::CUDA, &Entry<Op, &Op::template run<OnCuda>>::call);
     if constexpr (requires { &Op::backward; }) {
       implement(DispatchKey::Autograd, &Entry<Op, &Differentiable<Op>::call>::call);
@@ -255,4 +268,4 @@ class Registration {
   std::vector<torch::Library> libraries_;
 };
 
-}  // namespace mezzo
+}  // namespace mezzo::detail

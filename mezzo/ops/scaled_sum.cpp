@@ -1,16 +1,15 @@
-// A weighted sum of rows with scales by node: operators and gradient.
+// A weighted sum of rows with scales of nodes, and its gradient.
 #include <vector>
 
 #include <ATen/ATen.h>
 
 #include "mezzo/core/error.h"
 #include "mezzo/ops/edge_order.h"
-#include "mezzo/ops/lowered.h"
 #include "mezzo/ops/op.h"
 #include "mezzo/ops/ops.h"
 #include "mezzo/ops/weighted_grad.h"
 
-namespace mezzo {
+namespace mezzo::detail {
 
 namespace {
 
@@ -27,7 +26,8 @@ struct ScaledSumInputs {
   }
 };
 
-/// Scales by node in the accumulator's type. Throws InvalidArgument unless one number a node.
+/// The contiguous scale, or an undefined tensor. Throws InvalidArgument unless it has one number a
+/// node in the accumulator's type.
 at::Tensor checked_scale(const char* name, const OptionalTensor& scale, std::int64_t rows,
                          at::ScalarType type, at::Device device) {
   if (!scale) return {};
@@ -40,8 +40,8 @@ at::Tensor checked_scale(const char* name, const OptionalTensor& scale, std::int
   return scale->contiguous();
 }
 
-/// With `transposed` the rows are the sources and x is at the destinations; src_scale always goes
-/// with x, dst_scale with the result.
+/// If `transposed`, x belongs to the destinations and the result to the sources. src_scale always
+/// scales x, dst_scale the result.
 template <class Device>
 at::Tensor scaled_sum_on(const ScaledSumInputs& in, bool transposed) {
   const Topology& topology = in.topology->value;
@@ -85,14 +85,14 @@ at::Tensor scaled_sum_on(const ScaledSumInputs& in, bool transposed) {
   return out;
 }
 
-struct ScaledSumEitherWay : ScaledSumInputs {
+struct DirectedScaledSum : ScaledSumInputs {
   bool transposed = false;
 
   static constexpr auto name = "_scaled_sum";
   static constexpr bool is_repeatable = true;
   static constexpr auto fields() {
     return std::tuple_cat(ScaledSumInputs::fields(),
-                          std::tuple(Field{"transposed", &ScaledSumEitherWay::transposed}));
+                          std::tuple(Field{"transposed", &DirectedScaledSum::transposed}));
   }
   using Result = at::Tensor;
 
@@ -125,10 +125,10 @@ struct ScaledSum : ScaledSumInputs {
   }
 
   static at::Tensor forward(Saved<ScaledSum>& saved) {
-    const at::Tensor out = dispatch(ScaledSumEitherWay{{saved.op}, /*transposed=*/false});
-    if (!saved.wanted.contains("weight")) saved.op.x.reset();
-    if (saved.op.weight && !saved.wanted.contains("x")) {
-      saved.op.weight = without_numbers(*saved.op.weight);
+    const at::Tensor out = dispatch(DirectedScaledSum{{saved.op}, /*transposed=*/false});
+    if (!saved.needs_grad.contains("weight")) saved.op.x.reset();
+    if (saved.op.weight && !saved.needs_grad.contains("x")) {
+      saved.op.weight = shape_of(*saved.op.weight);
     }
     return out;
   }
@@ -137,40 +137,44 @@ struct ScaledSum : ScaledSumInputs {
     const auto& [topology, x, weight, src_scale, dst_scale] =
         static_cast<const ScaledSumInputs&>(saved.op);
     ScaledSum gradients;
-    if (saved.wanted.contains("weight")) {
-      const bool x_wanted = saved.wanted.contains("x");
+    if (saved.needs_grad.contains("weight")) {
+      const bool x_needs_grad = saved.needs_grad.contains("x");
       const auto [x_grad, weight_grad] =
-          op::weighted_grad(topology,
-                            {.x = x,
-                             .weight = x_wanted ? weight : std::nullopt,
-                             .heads = 1,
-                             .grad_scale = dst_scale,
-                             .x_scale = src_scale},
-                            grad, x_wanted, weight->scalar_type());
+          weighted_grad(topology,
+                        {.x = x,
+                         .weight = x_needs_grad ? weight : std::nullopt,
+                         .heads = 1,
+                         .grad_scale = dst_scale,
+                         .x_scale = src_scale},
+                        grad, x_needs_grad, weight->scalar_type());
       gradients.x = x_grad;
       gradients.weight = weight_grad.view(weight->sizes());
-    } else if (saved.wanted.contains("x")) {
+    } else if (saved.needs_grad.contains("x")) {
       gradients.x = dispatch(
-          ScaledSumEitherWay{{topology, grad, weight, dst_scale, src_scale}, /*transposed=*/true});
+          DirectedScaledSum{{topology, grad, weight, dst_scale, src_scale}, /*transposed=*/true});
     }
     return gradients;
   }
 };
 
-const Registration<ScaledSum, ScaledSumEitherWay> kScaledSumRegistration;
+const Registration<ScaledSum, DirectedScaledSum> kScaledSumRegistration;
 
 }  // namespace
+
+}  // namespace mezzo::detail
+
+namespace mezzo {
 
 at::Tensor scaled_sum(const Topology& topology, const at::Tensor& x,
                       const std::optional<at::Tensor>& weight,
                       const std::optional<at::Tensor>& src_scale,
                       const std::optional<at::Tensor>& dst_scale) {
-  check_defined("scaled_sum", "x", x);
-  check_strided("scaled_sum", "x", x);
-  check_strided("scaled_sum", "weight", weight);
-  check_strided("scaled_sum", "src_scale", src_scale);
-  check_strided("scaled_sum", "dst_scale", dst_scale);
-  return dispatch(ScaledSum{{hold(topology), x, weight, src_scale, dst_scale}});
+  detail::check_strided("scaled_sum", "x", x);
+  detail::check_strided("scaled_sum", "weight", weight);
+  detail::check_strided("scaled_sum", "src_scale", src_scale);
+  detail::check_strided("scaled_sum", "dst_scale", dst_scale);
+  return detail::dispatch(
+      detail::ScaledSum{{detail::hold(topology), x, weight, src_scale, dst_scale}});
 }
 
 }  // namespace mezzo

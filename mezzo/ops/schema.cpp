@@ -7,25 +7,24 @@
 #include <torch/custom_class.h>
 #include <torch/library.h>
 
-// What operators share; each is declared in its own file (op.h). Names without an underscore are
-// for users, from C++ through ops.h and from Python as torch.ops.mezzo.*; the others are parts of
-// them.
+// Operators without a leading underscore are public: in C++ through ops.h, in Python as
+// torch.ops.mezzo.*.
 
-namespace mezzo {
+namespace mezzo::detail {
 
 namespace {
 
-// Ids are copied on their way in and out: a Topology's own arrays may not change, and Python writes
-// to tensors in place.
+// Ids are copy_of in and out, because Python may modify tensors in place and a Topology must not
+// change.
 
 std::tuple<at::Tensor, at::Tensor> edges_of(const Topology& t) {
-  const auto copied = [](const at::Tensor& ids) {
+  const auto copy_of = [](const at::Tensor& ids) {
     return ids.to(at::kLong, /*non_blocking=*/false, /*copy=*/true);
   };
-  return {copied(t.src()), copied(t.dst())};
+  return {copy_of(t.src()), copy_of(t.dst())};
 }
 
-std::string described(const Topology& t) {
+std::string text_of(const Topology& t) {
   return fmt::format("mezzo.Topology({} sources, {} destinations, {} edges, {})", t.num_src(),
                      t.num_dst(), t.num_edges(), t.device().str());
 }
@@ -59,8 +58,8 @@ void register_topology_class() {
           .def("in_degrees", [](const TopologyPtr& t) { return t->value.in_degrees(); })
           .def("out_degrees", [](const TopologyPtr& t) { return t->value.out_degrees(); })
           .def("reverse", [](const TopologyPtr& t) { return hold(t->value.reverse()); })
-          .def("__repr__", [](const TopologyPtr& t) { return described(t->value); })
-          .def("__str__", [](const TopologyPtr& t) { return described(t->value); })
+          .def("__repr__", [](const TopologyPtr& t) { return text_of(t->value); })
+          .def("__str__", [](const TopologyPtr& t) { return text_of(t->value); })
           .def_pickle(
               [](const TopologyPtr& t) -> TopologyState {
                 return std::tuple_cat(edges_of(t->value),
@@ -73,8 +72,8 @@ void register_topology_class() {
 }
 
 static std::set<std::string, std::less<>>& repeatable_operators() {
-  static std::set<std::string, std::less<>> names;
-  return names;
+  static std::set<std::string, std::less<>> operators;
+  return operators;
 }
 
 void declare_repeatable(const char* name) {
@@ -85,4 +84,4 @@ bool is_repeatable(std::string_view name) {
   return repeatable_operators().contains(name);
 }
 
-}  // namespace mezzo
+}  // namespace mezzo::detail

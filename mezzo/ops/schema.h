@@ -11,47 +11,45 @@
 #include "mezzo/graph/topology.h"
 #include "mezzo/ops/ops.h"
 
-// What the registrations of the ops share; internal to message_passing.
+namespace mezzo::detail {
 
-namespace mezzo {
-
-/// A Topology as libtorch passes it to operators ("torchbind").
+/// The torchbind class that passes a Topology through libtorch's dispatcher.
 struct TopologyHolder : torch::CustomClassHolder {
   explicit TopologyHolder(Topology topology) : value(std::move(topology)) {}
   Topology value;
 };
 using TopologyPtr = c10::intrusive_ptr<TopologyHolder>;
 
-/// Makes TopologyHolder known to libtorch. Every registration of an operator that takes one calls
-/// it first: the order of static initialisers over several files is not fixed.
+/// Registers TopologyHolder with libtorch. Each registration of an operator calls it first, because
+/// the order of static initializers over several files is not fixed.
 void register_topology_class();
 
 inline TopologyPtr hold(const Topology& topology) {
   return c10::make_intrusive<TopologyHolder>(topology);
 }
 
-/// The registered operator of this name, to be called through the dispatcher.
+/// The typed dispatcher handle of a registered operator.
 template <class Signature>
 auto handle(const char* name) {
   return c10::Dispatcher::singleton().findSchemaOrThrow(name, "").typed<Signature>();
 }
 
-/// States that a call of the operator may be repeated in float32 to find what underflowed in 16
-/// bits, as amp::Watch does: it multiplies, divides or exponentiates, draws nothing and has no
-/// state. name: without the namespace.
+/// Declares that amp::Watch may repeat a call of the operator in float32 to find underflows: it
+/// multiplies, divides or exponentiates, and has neither random numbers nor state. name: without
+/// the namespace.
 void declare_repeatable(const char* name);
 
-/// Whether that was stated. name: "mezzo::gspmm".
+/// Whether the operator was declared repeatable. name: with the namespace, "mezzo::gspmm".
 bool is_repeatable(std::string_view name);
 
-/// A message: two operands, where they are read from and the op that joins them.
+/// A message: two operands, their targets and the op that combines them.
 struct Message {
   BinaryOp op = BinaryOp::kCopyLhs;
   std::optional<at::Tensor> lhs, rhs;
   Target lhs_target = Target::kSrc, rhs_target = Target::kEdge;
 };
 
-/// The loss's gradient with respect to every message, as it reaches the operands' gradient.
+/// The gradient of the loss with respect to the messages, and what the operands' gradients need.
 struct MessageGrad {
   at::Tensor grad;                             ///< rows of grad_target
   Target grad_target;                          ///< kDst for gspmm, kEdge for gsddmm
@@ -69,17 +67,15 @@ struct NormalizeBySrc {
   static constexpr NormalizeBy kind = NormalizeBy::kSrc;
   static constexpr std::string_view name = "src";
 };
-/// As the operators name them.
+/// The values of NormalizeBy as strings in the schemas.
 using NormalizeBys = TypeList<NormalizeByDst, NormalizeBySrc>;
 
-// Parts that other operators call; each goes through the dispatcher.
-namespace op {
+// Internal operators, called through the dispatcher.
 
-/// x W^T + bias for strided x, or without transposition x W.
-at::Tensor linear(const at::Tensor& x, const at::Tensor& weight,
-                  const std::optional<at::Tensor>& bias, bool transposed);
+/// x W^T + bias for strided x; x W + bias if not transposed.
+at::Tensor dense_product(const at::Tensor& x, const at::Tensor& weight,
+                         const std::optional<at::Tensor>& bias, bool transposed);
 /// a^T b.
 at::Tensor transposed_product(const at::Tensor& a, const at::Tensor& b);
 
-}  // namespace op
-}  // namespace mezzo
+}  // namespace mezzo::detail

@@ -1,6 +1,6 @@
-// Operations on segments of rows. Reducing and normalising a segment is message passing on a graph
-// whose destinations are the segments and whose sources are the rows; products go segment by
-// segment through the dense products of `linear`.
+// Operators on segments of rows. segment_reduce and segment_softmax are message passing from rows
+// as sources to segments as destinations. The products run the dense products of `linear` segment
+// by segment.
 #include "mezzo/ops/segment.h"
 
 #include <limits>
@@ -11,10 +11,9 @@
 #include "mezzo/core/parse.h"
 #include "mezzo/graph/argument_checks.h"
 #include "mezzo/graph/topology_build.h"
-#include "mezzo/ops/lowered.h"
 #include "mezzo/ops/op.h"
 
-namespace mezzo {
+namespace mezzo::detail {
 
 namespace {
 
@@ -22,7 +21,7 @@ namespace {
 void check_int64_vector(const char* what, const char* name, const at::Tensor& ids) {
   MEZZO_CHECK(ids.defined() && ids.layout() == at::kStrided && ids.scalar_type() == at::kLong &&
                   ids.dim() == 1,
-              "{}: expected {} to be an int64 vector, got {}", what, name, detail::describe(ids));
+              "{}: expected {} to be an int64 vector, got {}", what, name, describe(ids));
 }
 
 /// Throws InvalidArgument unless `ids` is an int64 vector on the device of the rows.
@@ -32,11 +31,11 @@ void check_ids(const char* what, const char* name, const at::Tensor& ids, const 
               name, rows.device().str(), ids.device().str());
 }
 
-/// The first row of each segment, then the number of rows: int64 [S + 1], where the lengths are.
-/// Throws InvalidArgument unless the lengths, int64 [S], are the parts of the rows.
+/// The first row of each segment, then the number of rows: int64 [S + 1] on the device of the
+/// lengths, int64 [S]. Throws InvalidArgument unless their sum is the number of rows.
 at::Tensor segment_bounds(const char* what, const at::Tensor& lengths, std::int64_t num_rows) {
   const std::int64_t num_segments = lengths.size(0);
-  detail::check_range(what, "lengths", lengths.contiguous(), num_rows + 1);
+  check_range(what, "lengths", lengths.contiguous(), num_rows + 1);
   at::Tensor bounds = at::zeros({num_segments + 1}, lengths.options());
   at::Tensor ends = bounds.narrow(0, 1, num_segments);
   at::cumsum_out(ends, lengths, 0);
@@ -46,28 +45,28 @@ at::Tensor segment_bounds(const char* what, const at::Tensor& lengths, std::int6
   return bounds;
 }
 
-/// From rows as sources, one edge each, to segments as destinations.
+/// The graph with an edge from each row to its segment.
 Topology segments_as_graph(const char* what, const at::Tensor& lengths, const at::Tensor& x) {
   MEZZO_CHECK(x.defined() && x.layout() == at::kStrided && x.dim() >= 1,
-              "{}: expected strided x [N, ...], got {}", what, detail::describe(x));
+              "{}: expected strided x [N, ...], got {}", what, describe(x));
   dtype_of(fmt::format("{}: dtype of x", what).c_str(), x.scalar_type());
   check_ids(what, "lengths", lengths, x);
   const std::int64_t num_rows = x.size(0);
   const at::Tensor bounds = segment_bounds(what, lengths, num_rows);
-  const bool narrow = num_rows <= std::numeric_limits<std::int32_t>::max();
+  const bool fits_int32 = num_rows <= std::numeric_limits<std::int32_t>::max();
   return Topology::from_csc(
-      bounds, at::arange(num_rows, bounds.options().dtype(narrow ? at::kInt : at::kLong)),
+      bounds, at::arange(num_rows, bounds.options().dtype(fits_int32 ? at::kInt : at::kLong)),
       num_rows);
 }
 
-/// Which rows are multiplied by which factor: the rows order[bounds[i]], ..., order[bounds[i + 1] -
-/// 1] by factor i. Without an order, the rows as they stand. The order is where the rows are.
+/// The rows of each factor: factor i multiplies the rows order[bounds[i]], ..., order[bounds[i + 1]
+/// - 1]. An undefined order means the identity. The order is on the device of the rows.
 struct Grouping {
   at::Tensor bounds, order;
 
   std::int64_t num_groups() const { return bounds.numel() - 1; }
 
-  /// Runs body(group, first, count) for every group that has rows.
+  /// Runs body(group, first, count) for every group with rows.
   template <class Body>
   void for_each_group(const Body& body) const {
     const at::Tensor host = bounds.cpu();
@@ -92,8 +91,8 @@ struct Grouping {
   }
 };
 
-/// Whether `linear` would use libtorch's product as it is, which can write where it is told to.
-bool is_plain(const at::Tensor& t) {
+/// Whether at::mm_out, which writes to given memory, may replace the product of `linear`.
+bool uses_mm_out(const at::Tensor& t) {
   return t.scalar_type() == at::kFloat || t.scalar_type() == at::kDouble;
 }
 
@@ -103,26 +102,26 @@ at::Tensor grouped_product(const at::Tensor& x, const at::Tensor& factors, const
   at::Tensor out = at::empty({x.size(0), factors.size(transposed ? 1 : 2)}, x.options());
   grouping.for_each_group([&](std::int64_t group, std::int64_t first, std::int64_t count) {
     const at::Tensor rows = grouping.rows(x, first, count), factor = factors.select(0, group);
-    if (is_plain(x) && !grouping.order.defined()) {
+    if (uses_mm_out(x) && !grouping.order.defined()) {
       at::Tensor slice = out.narrow(0, first, count);
       at::mm_out(slice, rows, transposed ? factor.t() : factor);
     } else {
-      grouping.put(op::linear(rows, factor, std::nullopt, transposed), out, first, count);
+      grouping.put(dense_product(rows, factor, std::nullopt, transposed), out, first, count);
     }
   });
   return out;
 }
 
-/// The gradient of the factors: x^T grad over the rows of each; 0 where there are none.
+/// The gradients of the factors: x^T grad over the rows of each; 0 for a factor without rows.
 at::Tensor factor_gradients(const at::Tensor& x, const at::Tensor& grad, const Grouping& grouping) {
   at::Tensor out = at::zeros({grouping.num_groups(), x.size(1), grad.size(1)}, x.options());
   grouping.for_each_group([&](std::int64_t group, std::int64_t first, std::int64_t count) {
     const at::Tensor a = grouping.rows(x, first, count), b = grouping.rows(grad, first, count);
     at::Tensor slice = out.select(0, group);
-    if (is_plain(x)) {
+    if (uses_mm_out(x)) {
       at::mm_out(slice, a.t(), b);
     } else {
-      slice.copy_(op::transposed_product(a, b));
+      slice.copy_(transposed_product(a, b));
     }
   });
   return out;
@@ -132,7 +131,7 @@ void check_factors(const char* what, const at::Tensor& a, const at::Tensor& b) {
   const bool strided = a.layout() == at::kStrided && b.layout() == at::kStrided;
   MEZZO_CHECK(strided && a.dim() == 2 && b.dim() == 3 && a.size(1) == b.size(1),
               "{}: expected strided a [N, D1] and b [R, D1, D2], got a {} and b {}", what,
-              detail::describe(a), detail::describe(b));
+              describe(a), describe(b));
   dtype_of(fmt::format("{}: dtype of a", what).c_str(), a.scalar_type());
   MEZZO_CHECK(a.scalar_type() == b.scalar_type() && a.device() == b.device(),
               "{}: expected a and b of one dtype on one device, got {} on {} and {} on {}", what,
@@ -140,7 +139,7 @@ void check_factors(const char* what, const at::Tensor& a, const at::Tensor& b) {
               b.device().str());
 }
 
-/// segment_mm: the rows of a segment have one factor.
+/// segment_mm: each segment has a factor.
 struct BySegment {
   static constexpr auto name = "segment_mm", ids_name = "lengths";
   static Grouping groups(const at::Tensor& a, const at::Tensor& b, const at::Tensor& lengths);
@@ -158,7 +157,7 @@ Grouping BySegment::groups(const at::Tensor& a, const at::Tensor& b, const at::T
   MEZZO_CHECK(lengths.is_cpu() || lengths.device() == a.device(),
               "segment_mm: expected lengths on {}, as the rows, or on the CPU, got {}",
               a.device().str(), lengths.device().str());
-  // Read on the host, here and by the backward: brought there once, or given there.
+  // The host reads the bounds here and in the backward, so they stay on the CPU.
   const at::Tensor bounds = segment_bounds("segment_mm", lengths.cpu(), a.size(0));
   MEZZO_CHECK(lengths.size(0) == b.size(0),
               "segment_mm: expected lengths [{}], one a matrix of b, got [{}]", b.size(0),
@@ -172,8 +171,8 @@ Grouping ById::groups(const at::Tensor& a, const at::Tensor& b, const at::Tensor
   MEZZO_CHECK(idx.size(0) == a.size(0), "gather_mm: expected idx [{}], one a row of a, got [{}]",
               a.size(0), idx.size(0));
   const at::Tensor ids = idx.contiguous();
-  detail::check_range("gather_mm", "idx", ids, b.size(0));
-  const Adjacency groups = detail::sort_edges(ids, ids, b.size(0));
+  check_range("gather_mm", "idx", ids, b.size(0));
+  const Adjacency groups = sort_edges(ids, ids, b.size(0));
   return {groups.indptr, groups.edge_ids};
 }
 
@@ -203,8 +202,8 @@ struct GroupedProduct {
     auto& [a, b, ids] = saved.op;
     const Grouping grouping = By::groups(a, b, ids);
     const at::Tensor out = grouped_product(a, b, grouping, /*transposed=*/false);
-    if (!saved.wanted.contains("b")) a.reset();
-    if (!saved.wanted.contains("a")) b.reset();
+    if (!saved.needs_grad.contains("b")) a.reset();
+    if (!saved.needs_grad.contains("a")) b.reset();
     ids.reset();
     saved.more = {grouping.bounds, grouping.order};
     return out;
@@ -229,33 +228,37 @@ at::Tensor segment_reduce_by_name(c10::string_view reduce, const at::Tensor& len
 
 }  // namespace
 
-// They have no kernels of their own: gspmm and edge_softmax bring gradients and autocast.
+// Composed of gspmm and edge_softmax, which supply gradients and autocast.
 TORCH_LIBRARY_FRAGMENT(mezzo, m) {
   m.def("segment_reduce(str reduce, Tensor lengths, Tensor x) -> Tensor", &segment_reduce_by_name);
   m.def("segment_softmax(Tensor lengths, Tensor x) -> Tensor", &segment_softmax);
 }
 
+}  // namespace mezzo::detail
+
+namespace mezzo {
+
 at::Tensor segment_reduce(ReduceOp reduce, const at::Tensor& lengths, const at::Tensor& x) {
-  return gspmm(segments_as_graph("segment_reduce", lengths, x), BinaryOp::kCopyLhs, reduce, x,
-               std::nullopt);
+  return gspmm(detail::segments_as_graph("segment_reduce", lengths, x), BinaryOp::kCopyLhs, reduce,
+               x, std::nullopt);
 }
 
 at::Tensor segment_softmax(const at::Tensor& lengths, const at::Tensor& x) {
-  return edge_softmax(segments_as_graph("segment_softmax", lengths, x), x);
+  return edge_softmax(detail::segments_as_graph("segment_softmax", lengths, x), x);
 }
 
 at::Tensor segment_mm(const at::Tensor& a, const at::Tensor& b, const at::Tensor& lengths) {
-  check_defined("segment_mm", "a", a);
-  check_defined("segment_mm", "b", b);
-  check_defined("segment_mm", "lengths", lengths);
-  return dispatch(GroupedProduct<BySegment>{a, b, lengths});
+  detail::check_defined("segment_mm", "a", a);
+  detail::check_defined("segment_mm", "b", b);
+  detail::check_defined("segment_mm", "lengths", lengths);
+  return detail::dispatch(detail::GroupedProduct<detail::BySegment>{a, b, lengths});
 }
 
 at::Tensor gather_mm(const at::Tensor& a, const at::Tensor& b, const at::Tensor& idx) {
-  check_defined("gather_mm", "a", a);
-  check_defined("gather_mm", "b", b);
-  check_defined("gather_mm", "idx", idx);
-  return dispatch(GroupedProduct<ById>{a, b, idx});
+  detail::check_defined("gather_mm", "a", a);
+  detail::check_defined("gather_mm", "b", b);
+  detail::check_defined("gather_mm", "idx", idx);
+  return detail::dispatch(detail::GroupedProduct<detail::ById>{a, b, idx});
 }
 
 }  // namespace mezzo

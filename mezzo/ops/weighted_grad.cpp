@@ -6,7 +6,7 @@
 #include "mezzo/ops/edge_order.h"
 #include "mezzo/ops/op.h"
 
-namespace mezzo {
+namespace mezzo::detail {
 
 namespace {
 
@@ -25,7 +25,7 @@ struct WeightedGrad {
   at::Tensor grad;
   OptionalTensor grad_scale, x_scale;
   std::int64_t heads = 1;
-  bool x_wanted = false;
+  bool x_needs_grad = false;
   at::ScalarType weight_dtype = at::kFloat;
 
   static constexpr auto name = "_weighted_grad";
@@ -35,7 +35,7 @@ struct WeightedGrad {
     return std::tuple(Field{"topology", &A::topology}, Field{"x", &A::x},
                       Field{"weight", &A::weight}, Field{"grad", &A::grad},
                       Field{"grad_scale", &A::grad_scale}, Field{"x_scale", &A::x_scale},
-                      Field{"heads", &A::heads}, Field{"x_wanted", &A::x_wanted},
+                      Field{"heads", &A::heads}, Field{"x_needs_grad", &A::x_needs_grad},
                       Field{"weight_dtype", &A::weight_dtype});
   }
   using Result = std::tuple<at::Tensor, at::Tensor>;
@@ -44,30 +44,30 @@ struct WeightedGrad {
   Result run() const;
 };
 
-/// Rows are sources where x's gradient is a sum over their edges. For the products alone either
-/// side will do: the destinations' rows are there from the forward.
+/// The kernel's rows are sources if x needs a gradient, which is a sum over their edges. Else they
+/// are destinations, whose CSR exists since the forward.
 template <class Device>
 std::tuple<at::Tensor, at::Tensor> weighted_grad_on(const WeightedGrad& in) {
   const Topology& topology = in.topology->value;
   const at::Tensor x = in.x.contiguous(), grad = in.grad.contiguous();
   const at::Tensor weight = contiguous(in.weight);
   const at::Tensor grad_scale = contiguous(in.grad_scale), x_scale = contiguous(in.x_scale);
-  const Direction direction(topology, in.x_wanted ? RowSide::kSrc : RowSide::kDst);
-  at::Tensor x_grad = in.x_wanted ? at::empty_like(x) : at::empty({0}, x.options());
+  const Direction direction(topology, in.x_needs_grad ? RowSide::kSrc : RowSide::kDst);
+  at::Tensor x_grad = in.x_needs_grad ? at::empty_like(x) : at::empty({0}, x.options());
   at::Tensor weight_grad =
       at::empty({topology.num_edges(), in.heads}, x.options().dtype(in.weight_dtype));
-  if (x.numel() == 0) return {in.x_wanted ? at::zeros_like(x) : x_grad, weight_grad.zero_()};
+  if (x.numel() == 0) return {in.x_needs_grad ? at::zeros_like(x) : x_grad, weight_grad.zero_()};
   WeightedGradArgs args;
   args.slots = direction.slots;
   args.dtype = dtype_of("weighted_grad", x.scalar_type());
   args.heads = in.heads;
   args.features = length_of(x.sizes()) / in.heads;
-  args.own = data_of(in.x_wanted ? x : grad);
-  args.other = data_of(in.x_wanted ? grad : x);
-  args.own_scale = data_of(in.x_wanted ? x_scale : grad_scale);
-  args.other_scale = data_of(in.x_wanted ? grad_scale : x_scale);
+  args.own = data_of(in.x_needs_grad ? x : grad);
+  args.other = data_of(in.x_needs_grad ? grad : x);
+  args.own_scale = data_of(in.x_needs_grad ? x_scale : grad_scale);
+  args.other_scale = data_of(in.x_needs_grad ? grad_scale : x_scale);
   at::Tensor weights;
-  if (in.x_wanted) {
+  if (in.x_needs_grad) {
     weights = weights_in_order<Device>(topology, direction.side, weight, args.slots);
     args.weight = {weights.const_data_ptr(), weight.scalar_type() != x.scalar_type(), in.heads};
     args.own_grad = x_grad.mutable_data_ptr();
@@ -75,8 +75,8 @@ std::tuple<at::Tensor, at::Tensor> weighted_grad_on(const WeightedGrad& in) {
   args.weight_grad = weight_grad.mutable_data_ptr();
   args.weight_grad_wide = in.weight_dtype != x.scalar_type();
   Device::run(args, direction, in.heads * args.features);
-  return {x_grad,
-          Device::by_edge(weight_grad, in.x_wanted ? topology.csr_slots() : topology.csc_slots())};
+  return {x_grad, Device::to_edge_order(
+                      weight_grad, in.x_needs_grad ? topology.csr_slots() : topology.csc_slots())};
 }
 
 template <class Device>
@@ -86,20 +86,20 @@ std::tuple<at::Tensor, at::Tensor> WeightedGrad::run() const {
 
 }  // namespace
 
-// The dot products are what the weights' gradient is made of, with a destination's row in registers
-// while those of its sources pass by.
+// The gradient of the weights consists of these dot products; the kernel keeps a destination's row
+// in registers.
 template <class Device>
-at::Tensor dots_by_edge(const Topology& topology, const at::Tensor& src, const at::Tensor& dst,
-                        std::int64_t heads) {
+at::Tensor edge_dots(const Topology& topology, const at::Tensor& src, const at::Tensor& dst,
+                     std::int64_t heads) {
   return std::get<1>(
       WeightedGrad{hold(topology), src, {}, dst, {}, {}, heads, false, src.scalar_type()}
           .run<Device>());
 }
 
-template at::Tensor dots_by_edge<OnCpu>(const Topology&, const at::Tensor&, const at::Tensor&,
-                                        std::int64_t);
-template at::Tensor dots_by_edge<OnCuda>(const Topology&, const at::Tensor&, const at::Tensor&,
-                                         std::int64_t);
+template at::Tensor edge_dots<OnCpu>(const Topology&, const at::Tensor&, const at::Tensor&,
+                                     std::int64_t);
+template at::Tensor edge_dots<OnCuda>(const Topology&, const at::Tensor&, const at::Tensor&,
+                                      std::int64_t);
 
 std::optional<std::int64_t> weighted_heads(at::IntArrayRef x, at::IntArrayRef weight) {
   const Broadcast broadcast("weighted_grad", BinaryOp::kMul, x.slice(1), weight.slice(1));
@@ -113,15 +113,15 @@ std::optional<std::int64_t> weighted_heads(at::IntArrayRef x, at::IntArrayRef we
   return layout.num_groups;
 }
 
-std::tuple<at::Tensor, at::Tensor> op::weighted_grad(const TopologyPtr& topology,
-                                                     const WeightedSum& sum, const at::Tensor& grad,
-                                                     bool x_wanted, at::ScalarType weight_dtype) {
+std::tuple<at::Tensor, at::Tensor> weighted_grad(const TopologyPtr& topology,
+                                                 const WeightedSum& sum, const at::Tensor& grad,
+                                                 bool x_needs_grad, at::ScalarType weight_dtype) {
   const auto [x_grad, weight_grad] =
       dispatch(WeightedGrad{topology, sum.x, sum.weight, grad, sum.grad_scale, sum.x_scale,
-                            sum.heads, x_wanted, weight_dtype});
-  return {x_wanted ? x_grad : at::Tensor(), weight_grad};
+                            sum.heads, x_needs_grad, weight_dtype});
+  return {x_needs_grad ? x_grad : at::Tensor(), weight_grad};
 }
 
 static const Registration<WeightedGrad> kWeightedGradRegistration;
 
-}  // namespace mezzo
+}  // namespace mezzo::detail

@@ -10,7 +10,6 @@
 #include <fmt/ranges.h>
 #include <torch/csrc/autograd/autograd.h>
 
-#include "mezzo/ops/attention_scores.h"
 #include "mezzo/ops/ops.h"
 
 #include "fuzz/checks.h"

@@ -11,7 +11,6 @@
 
 #include "mezzo/graph/functions.h"
 #include "mezzo/graph/graph.h"
-#include "mezzo/ops/attention_scores.h"
 #include "mezzo/ops/ops.h"
 
 #include "support/reference.h"

@@ -398,10 +398,11 @@ TEST(GatAttention, refuses_what_does_not_fit_and_names_it) {
 at::Tensor attended(const Topology& g, const Inputs& in, std::int64_t seed,
                     const std::optional<at::Tensor>& seed_offset) {
   static const auto op =
-      handle<at::Tensor(const TopologyPtr&, const at::Tensor&, const at::Tensor&, const at::Tensor&,
-                        const std::optional<at::Tensor>&, double, double, std::int64_t,
-                        const std::optional<at::Tensor>&)>("mezzo::gat_attention");
-  return op.call(hold(g), in.z, in.src, in.dst,
+      detail::handle<at::Tensor(const detail::TopologyPtr&, const at::Tensor&, const at::Tensor&,
+                                const at::Tensor&, const std::optional<at::Tensor>&, double, double,
+                                std::int64_t, const std::optional<at::Tensor>&)>(
+          "mezzo::gat_attention");
+  return op.call(detail::hold(g), in.z, in.src, in.dst,
                  in.weight.defined() ? std::optional(in.weight) : std::nullopt, in.slope,
                  in.dropout, seed, seed_offset);
 }

@@ -10,7 +10,7 @@
 #include <torch/csrc/autograd/autograd.h>
 
 #include "mezzo/amp/precision.h"
-#include "mezzo/ops/attention_scores.h"
+#include "mezzo/ops/ops.h"
 #include "mezzo/runtime/memory.h"
 
 #include "support/gatv2_reference.h"

@@ -7,7 +7,6 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
-#include "mezzo/ops/attention_scores.h"
 #include "mezzo/ops/ops.h"
 
 #include "support/reference.h"

@@ -5,7 +5,6 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <gtest/gtest.h>
 
-#include "mezzo/ops/attention_scores.h"
 #include "mezzo/ops/ops.h"
 
 #include "support/tensors.h"

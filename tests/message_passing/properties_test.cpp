@@ -10,7 +10,6 @@
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
 
-#include "mezzo/ops/attention_scores.h"
 #include "mezzo/ops/ops.h"
 #include "mezzo/ops/segment.h"
 

@@ -12,7 +12,6 @@
 
 #include "mezzo/core/error.h"
 #include "mezzo/nn/layer_support.h"
-#include "mezzo/ops/attention_scores.h"
 #include "mezzo/ops/ops.h"
 
 namespace mezzo::nn {
