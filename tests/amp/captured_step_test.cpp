@@ -188,14 +188,14 @@ TEST(CapturedStep, has_dropout_draw_on_the_device_from_its_first_step_on) {
   std::vector<bool> on_device;
   CapturedStep step = counted(
       [&] {
-        on_device.push_back(detail::draw_dropout_seed(at::kCPU).offset.has_value());
+        on_device.push_back(mezzo::detail::draw_dropout_seed(at::kCPU).offset.has_value());
         return at::Tensor();
       },
       calls, 1);
   EXPECT_NO_THROW(step.replay());
   EXPECT_THROW(step.replay(), InvalidArgument) << "the CPU's generator is the host's";
   EXPECT_EQ(on_device, (std::vector<bool>{true, true}));
-  EXPECT_FALSE(detail::draw_dropout_seed(at::kCPU).offset) << "outside of a step";
+  EXPECT_FALSE(mezzo::detail::draw_dropout_seed(at::kCPU).offset) << "outside of a step";
 }
 
 TEST(CapturedStep, refuses_stochastic_rounding_only_while_it_captures) {

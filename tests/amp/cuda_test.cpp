@@ -371,7 +371,7 @@ TEST(CapturedStepCuda, dropout_draws_what_eager_steps_draw_on_the_device) {
   std::vector<at::Tensor> captured;
   for (int i = 0; i < 6; ++i) captured.push_back(step.replay().clone());
   at::manual_seed(7);
-  const detail::DeviceDraws draws;
+  const mezzo::detail::DeviceDraws draws;
   for (int i = 0; i < 6; ++i) {
     EXPECT_TRUE(exact(captured[static_cast<std::size_t>(i)], draw())) << "step " << i;
   }

@@ -397,12 +397,11 @@ TEST(GatAttention, refuses_what_does_not_fit_and_names_it) {
 /// The operator by its name.
 at::Tensor attended(const Topology& g, const Inputs& in, std::int64_t seed,
                     const std::optional<at::Tensor>& seed_offset) {
-  static const auto op =
-      detail::handle<at::Tensor(const detail::TopologyPtr&, const at::Tensor&, const at::Tensor&,
-                                const at::Tensor&, const std::optional<at::Tensor>&, double, double,
-                                std::int64_t, const std::optional<at::Tensor>&)>(
-          "mezzo::gat_attention");
-  return op.call(detail::hold(g), in.z, in.src, in.dst,
+  static const auto op = mezzo::detail::handle<at::Tensor(
+      const mezzo::detail::TopologyPtr&, const at::Tensor&, const at::Tensor&, const at::Tensor&,
+      const std::optional<at::Tensor>&, double, double, std::int64_t,
+      const std::optional<at::Tensor>&)>("mezzo::gat_attention");
+  return op.call(mezzo::detail::hold(g), in.z, in.src, in.dst,
                  in.weight.defined() ? std::optional(in.weight) : std::nullopt, in.slope,
                  in.dropout, seed, seed_offset);
 }

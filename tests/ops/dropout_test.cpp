@@ -87,7 +87,7 @@ TEST(Dropout, drops_inf_and_nan_and_keeps_those_that_stay) {
 /// The operator by its name.
 at::Tensor dropped(const at::Tensor& x, double probability, std::int64_t seed,
                    const std::optional<at::Tensor>& seed_offset) {
-  static const auto op = detail::handle<at::Tensor(
+  static const auto op = mezzo::detail::handle<at::Tensor(
       const at::Tensor&, double, std::int64_t, const std::optional<at::Tensor>&)>("mezzo::dropout");
   return op.call(x, probability, seed, seed_offset);
 }
@@ -140,10 +140,10 @@ TEST(Dropout, refuses_an_offset_that_is_no_number_of_its_device) {
 TEST(DeviceDraws, take_the_numbers_of_the_generator_of_the_device) {
   const at::Device device = test_device();
   {
-    const detail::DeviceDraws draws;
+    const mezzo::detail::DeviceDraws draws;
     at::manual_seed(7);
-    const detail::DropoutSeed first = detail::draw_dropout_seed(device),
-                              second = detail::draw_dropout_seed(device);
+    const mezzo::detail::DropoutSeed first = mezzo::detail::draw_dropout_seed(device),
+                                     second = mezzo::detail::draw_dropout_seed(device);
     EXPECT_EQ(first.number, 0);
     ASSERT_TRUE(first.offset && second.offset);
     EXPECT_EQ(first.offset->device(), device);
@@ -151,15 +151,15 @@ TEST(DeviceDraws, take_the_numbers_of_the_generator_of_the_device) {
     at::manual_seed(7);
     EXPECT_EQ(at::empty({1}, on_device(at::kLong)).random_().item<std::int64_t>(),
               first.offset->item<std::int64_t>());
-    { const detail::DeviceDraws inner; }
-    EXPECT_TRUE(detail::draw_dropout_seed(device).offset) << "they nest";
+    { const mezzo::detail::DeviceDraws inner; }
+    EXPECT_TRUE(mezzo::detail::draw_dropout_seed(device).offset) << "they nest";
   }
-  EXPECT_FALSE(detail::draw_dropout_seed(device).offset);
+  EXPECT_FALSE(mezzo::detail::draw_dropout_seed(device).offset);
 }
 
 TEST(DeviceDraws, drop_anew_each_time_and_the_gradient_alike) {
   at::manual_seed(7);
-  const detail::DeviceDraws draws;
+  const mezzo::detail::DeviceDraws draws;
   const auto x = at::ones({1 << 16}, on_device()).requires_grad_();
   const auto first = mezzo::feature_dropout(x, 0.5, true);
   const auto second = mezzo::feature_dropout(x, 0.5, true);

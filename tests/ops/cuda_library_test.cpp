@@ -120,8 +120,8 @@ TEST(CudaLibrary, without_kernels_every_request_tells_the_problem) {
   std::string problem = cuda_library_problem();
   std::erase(problem, ' ');  // as error_of() does
   EXPECT_TRUE(mentions(error_of([] { required_cuda_kernels(); }), problem));
-  EXPECT_TRUE(
-      mentions(error_of([] { detail::OnCuda::launch(DropoutArgs{}, at::kCPU, 0); }), problem));
+  EXPECT_TRUE(mentions(error_of([] { mezzo::detail::OnCuda::launch(DropoutArgs{}, at::kCPU, 0); }),
+                       problem));
   EXPECT_TRUE(default_device().is_cpu());
 }
 
@@ -151,7 +151,7 @@ TEST(CudaLayout, without_tables_stays_as_it_is) {
   Layout layout;
   layout.inner = 7;
   layout.rhs_step = 0;
-  const Layout there = detail::OnCuda::layout(layout, test_device());
+  const Layout there = mezzo::detail::OnCuda::layout(layout, test_device());
   EXPECT_EQ(there.lhs_offset, nullptr);
   EXPECT_EQ(there.inner, 7);
   EXPECT_EQ(there.rhs_step, 0);
@@ -171,7 +171,7 @@ TEST(CudaLayout, copies_tables_to_the_device_once) {
     const auto* first = here.const_data_ptr<std::int64_t>();
     return std::vector<std::int64_t>(first, first + 3);
   };
-  const Layout there = detail::OnCuda::layout(layout, test_device());
+  const Layout there = mezzo::detail::OnCuda::layout(layout, test_device());
   EXPECT_EQ(read(there.lhs_offset), lhs);
   EXPECT_EQ(read(there.rhs_offset), rhs);
   EXPECT_EQ(read(there.out_offset), out);
@@ -181,9 +181,9 @@ TEST(CudaLayout, copies_tables_to_the_device_once) {
   const std::vector<std::int64_t> same = lhs, other = {0, 4, 9};
   Layout again = layout;
   again.lhs_offset = same.data();
-  EXPECT_EQ(detail::OnCuda::layout(again, test_device()).lhs_offset, there.lhs_offset);
+  EXPECT_EQ(mezzo::detail::OnCuda::layout(again, test_device()).lhs_offset, there.lhs_offset);
   again.lhs_offset = other.data();
-  const Layout different = detail::OnCuda::layout(again, test_device());
+  const Layout different = mezzo::detail::OnCuda::layout(again, test_device());
   EXPECT_NE(different.lhs_offset, there.lhs_offset);
   EXPECT_EQ(read(different.lhs_offset), other);
 }
@@ -213,17 +213,18 @@ TEST(CudaMemory, counts_the_bytes_of_tensors) {
 }
 
 TEST(CudaCapture, the_cpu_captures_nothing) {
-  EXPECT_FALSE(detail::is_capturing(at::kCPU));
+  EXPECT_FALSE(mezzo::detail::is_capturing(at::kCPU));
 }
 
 TEST(CudaPasses, take_the_heads_whose_score_gradients_are_in_512_mib_or_one) {
   constexpr std::int64_t kMiB = std::int64_t{1} << 20;
-  EXPECT_EQ(detail::OnCuda::heads_of_pass(8, 0), 8);
-  EXPECT_EQ(detail::OnCuda::heads_of_pass(8, kMiB), 8);
-  EXPECT_EQ(detail::OnCuda::heads_of_pass(8, 128 * kMiB), 4);
-  EXPECT_EQ(detail::OnCuda::heads_of_pass(8, 256 * kMiB + 1), 1);
-  EXPECT_EQ(detail::OnCuda::heads_of_pass(2, 4 * std::int64_t{114'615'892}), 1);  // Reddit's edges
-  EXPECT_EQ(detail::OnCuda::heads_of_pass(2, 4096 * kMiB), 1);
+  EXPECT_EQ(mezzo::detail::OnCuda::heads_of_pass(8, 0), 8);
+  EXPECT_EQ(mezzo::detail::OnCuda::heads_of_pass(8, kMiB), 8);
+  EXPECT_EQ(mezzo::detail::OnCuda::heads_of_pass(8, 128 * kMiB), 4);
+  EXPECT_EQ(mezzo::detail::OnCuda::heads_of_pass(8, 256 * kMiB + 1), 1);
+  EXPECT_EQ(mezzo::detail::OnCuda::heads_of_pass(2, 4 * std::int64_t{114'615'892}),
+            1);  // Reddit's edges
+  EXPECT_EQ(mezzo::detail::OnCuda::heads_of_pass(2, 4096 * kMiB), 1);
 }
 
 }  // namespace

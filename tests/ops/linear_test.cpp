@@ -152,24 +152,25 @@ TEST(BlockedProduct, has_the_same_bits_for_any_number_of_threads) {
   const auto bias = uniform({370}, at::kBFloat16, 5).cpu();
   const int given = at::get_num_threads();
   at::set_num_threads(1);
-  const auto alone = detail::blocked_product(x, factor, std::nullopt);
-  const auto summed = detail::blocked_transposed_product(gradient, x);
-  const auto many = detail::blocked_transposed_product(x, gradient);
-  const auto of_few = detail::blocked_product(few, weight.t(), bias);
-  const auto few_summed = detail::blocked_transposed_product(few, few.slice(1, 0, 40));
-  const auto few_widely = detail::blocked_transposed_product(few.slice(1, 0, 40), few);
+  const auto alone = mezzo::detail::blocked_product(x, factor, std::nullopt);
+  const auto summed = mezzo::detail::blocked_transposed_product(gradient, x);
+  const auto many = mezzo::detail::blocked_transposed_product(x, gradient);
+  const auto of_few = mezzo::detail::blocked_product(few, weight.t(), bias);
+  const auto few_summed = mezzo::detail::blocked_transposed_product(few, few.slice(1, 0, 40));
+  const auto few_widely = mezzo::detail::blocked_transposed_product(few.slice(1, 0, 40), few);
   for (const int threads : {2, 3, 12}) {  // with 3, and with 12, threads share a side
     SCOPED_TRACE(threads);
     at::set_num_threads(threads);
-    EXPECT_TRUE(at::equal(alone, detail::blocked_product(x, factor, std::nullopt)));
-    EXPECT_TRUE(at::equal(summed, detail::blocked_transposed_product(gradient, x)));
-    EXPECT_TRUE(at::equal(many, detail::blocked_transposed_product(x, gradient)));
-    EXPECT_TRUE(at::equal(of_few, detail::blocked_product(few, weight.t(), bias)));
-    EXPECT_TRUE(at::equal(of_few, detail::blocked_product(few, weight.t().contiguous(), bias)));
+    EXPECT_TRUE(at::equal(alone, mezzo::detail::blocked_product(x, factor, std::nullopt)));
+    EXPECT_TRUE(at::equal(summed, mezzo::detail::blocked_transposed_product(gradient, x)));
+    EXPECT_TRUE(at::equal(many, mezzo::detail::blocked_transposed_product(x, gradient)));
+    EXPECT_TRUE(at::equal(of_few, mezzo::detail::blocked_product(few, weight.t(), bias)));
     EXPECT_TRUE(
-        at::equal(few_summed, detail::blocked_transposed_product(few, few.slice(1, 0, 40))));
+        at::equal(of_few, mezzo::detail::blocked_product(few, weight.t().contiguous(), bias)));
     EXPECT_TRUE(
-        at::equal(few_widely, detail::blocked_transposed_product(few.slice(1, 0, 40), few)));
+        at::equal(few_summed, mezzo::detail::blocked_transposed_product(few, few.slice(1, 0, 40))));
+    EXPECT_TRUE(
+        at::equal(few_widely, mezzo::detail::blocked_transposed_product(few.slice(1, 0, 40), few)));
   }
   at::set_num_threads(given);
 }
@@ -180,11 +181,11 @@ TEST(BlockedProduct, of_any_layout_is_exact_on_whole_numbers) {
       return integers(sizes, dtype, seed).cpu();
     };
     const auto expect_product = [&](const at::Tensor& x, const at::Tensor& factor) {
-      EXPECT_TRUE(exact_rounded(detail::blocked_product(x, factor, std::nullopt),
+      EXPECT_TRUE(exact_rounded(mezzo::detail::blocked_product(x, factor, std::nullopt),
                                 at::mm(in_double(x), in_double(factor))));
     };
     const auto expect_transposed = [&](const at::Tensor& a, const at::Tensor& b) {
-      EXPECT_TRUE(exact_rounded(detail::blocked_transposed_product(a, b),
+      EXPECT_TRUE(exact_rounded(mezzo::detail::blocked_transposed_product(a, b),
                                 at::mm(in_double(a).t(), in_double(b))));
     };
     expect_product(numbers_of({1, 70}, 1), numbers_of({70, 1}, 2));
@@ -206,10 +207,10 @@ TEST(BlockedProduct, of_any_layout_is_exact_on_whole_numbers) {
 
 TEST(BlockedProduct, refuses_operands_of_other_dtypes) {
   const auto half = at::ones({2, 2}, at::kHalf), wide = at::ones({2, 2});
-  EXPECT_TRUE(mentions(error_of([&] { detail::blocked_product(half, wide, std::nullopt); }),
+  EXPECT_TRUE(mentions(error_of([&] { mezzo::detail::blocked_product(half, wide, std::nullopt); }),
                        "HalfandFloat"));
-  EXPECT_TRUE(
-      mentions(error_of([&] { detail::blocked_transposed_product(wide, wide); }), "gotFloat"));
+  EXPECT_TRUE(mentions(error_of([&] { mezzo::detail::blocked_transposed_product(wide, wide); }),
+                       "gotFloat"));
 }
 
 TEST(Linear, gradients_agree_with_finite_differences) {
