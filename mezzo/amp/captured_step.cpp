@@ -75,7 +75,7 @@ at::Tensor CapturedStep::replay() {
     mezzo::detail::raise<LogicError>("CapturedStep::replay: the step could not be captured before");
   }
   if (!captured_ && warm_up_left_ > 0) {
-    const detail::DeviceDraws draws;  // so that warm-up and replays use one generator
+    const mezzo::detail::DeviceDraws draws;  // so that warm-up and replays use one generator
     graph_->warm_up([this] { result_ = step_(); });
     check_result();
     --warm_up_left_;
@@ -110,7 +110,7 @@ void CapturedStep::capture() {
   try {
     const CastsApart casts;
     const CaptureRegion region;
-    const detail::DeviceDraws draws;
+    const mezzo::detail::DeviceDraws draws;
     graph_->capture([this] { result_ = step_(); });
   } catch (const c10::Error& error) {
     const std::string text = error.what_without_backtrace();

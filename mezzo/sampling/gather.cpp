@@ -91,7 +91,7 @@ at::Tensor gather_rows(const at::Tensor& table, const at::Tensor& ids, RowMemory
   const bool is_plain = table.is_contiguous() && !table.is_conj() && !table.is_neg();
   if (is_plain && table.is_cpu()) return gather_dense(table, ids, memory);
   if (is_plain && table.is_cuda() && cuda_kernels() != nullptr) {
-    return detail::OnCuda::gathered(table, ids.to(table.device()));
+    return mezzo::detail::OnCuda::gathered(table, ids.to(table.device()));
   }
   return table.index_select(0, ids.to(table.device()));
 }

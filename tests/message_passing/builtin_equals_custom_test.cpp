@@ -26,7 +26,7 @@ Frames make_frames(const Topology& g, at::ScalarType dtype, bool whole) {
                 Frame("node", g.num_dst(), test_device()),
                 Frame("edge", g.num_edges(), test_device())};
   const auto make = [&](Target target, std::uint64_t seed) {
-    // 1 and 2 with either sign divide and multiply exactly, whichever side they are on.
+    // +-1 and +-2 divide and multiply exactly as either operand.
     return leaf(whole ? divisors(shape(g, target, {3}), dtype, seed).clamp(-2, 2)
                       : uniform(shape(g, target, {3}), dtype, seed, 0.5, 2));
   };
@@ -70,15 +70,15 @@ at::Tensor or_zeros(const at::Tensor& gradient, const at::Tensor& like) {
   return gradient.defined() ? gradient : at::zeros_like(like);
 }
 
-/// What user-defined functions store between operands and result is rounded, by half an epsilon
-/// each time: forward at most twice for a dot's message and once for the reduction; on the way back
-/// once for a mean's division, three times for a quotient's gradient and once for the sum of the
-/// gathered rows. Five such, and the products of their errors, are below three epsilons.
+/// User-defined functions round each stored intermediate result, by half an epsilon: in the forward
+/// at most twice for a dot's message and once for the reduction; in the backward once for a mean's
+/// division, three times for a quotient's gradient and once for the sum of the gathered rows. Five
+/// of these errors and their products are below three epsilons.
 constexpr double kStoredEpsilons = 3;
 
-/// How far apart a pair's forms may be: each is within the bound of the definition's sums, and what
-/// the user-defined functions store is rounded. In the columns' order, undefined for one that the
-/// message does not read.
+/// The bound between a pair's two forms: both are within the bound of the definition's sums, and
+/// the user-defined functions round what they store. In the columns' order; undefined for a column
+/// that the message does not read.
 struct Bounds {
   SumBound out, x, y, w;
 };
@@ -96,7 +96,7 @@ Bounds bounds(const Topology& g, Frames& frames, const NamedMessage& message,
   const Operand64 lhs = m.lhs.empty() ? std::nullopt : Operand64(column(m.lhs_target));
   const Operand64 rhs = m.rhs.empty() ? std::nullopt : Operand64(column(m.rhs_target));
   const DTypeInfo& dtype = info(grad.scalar_type());
-  // A wide dtype's are steps of the accumulator.
+  // For float32 and float64 these are epsilons of the accumulator.
   const bool narrow = dtype.epsilon > dtype.accum_epsilon;
   const auto of_two = [&](const Reference& one) {
     SumBound bound = sum_bound(one.abs_sum, 2 * one.terms, dtype.scalar);
@@ -116,7 +116,7 @@ Bounds bounds(const Topology& g, Frames& frames, const NamedMessage& message,
   return made;
 }
 
-/// Results and gradients within `bound`; equal where it has none.
+/// Results and gradients within `bound`; equal if it is undefined.
 void expect_agree(const Outcome& a, const Outcome& b, Frames& like, const Bounds& bound) {
   const auto agree = [](const at::Tensor& x, const at::Tensor& y, const SumBound& allowed) {
     return allowed.abs_sum.defined() ? near(x, y, allowed) : exact(x, y);
@@ -132,7 +132,8 @@ void expect_agree(const Outcome& a, const Outcome& b, Frames& like, const Bounds
   expect_gradient(a.w, b.w, like.edge["w"], bound.w);
 }
 
-/// The built-in pair against those of which one or both functions are user-defined. whole: exactly.
+/// Compares the built-in pair with those that have one or two user-defined functions. whole:
+/// exactly.
 void expect_twins_of(const Topology& g, at::ScalarType dtype, bool whole,
                      const NamedMessage& message, const NamedReduce& reducer, const Way& way) {
   const auto run = [&](const MessageFunction& m, const ReduceFunction& r) {
@@ -152,13 +153,13 @@ void expect_twins_of(const Topology& g, at::ScalarType dtype, bool whole,
   expect_same("user-defined reduction", run(message.builtin, reducer.custom));
 }
 
-/// Every built-in message with each of `reducers` against its user-defined twins on one topology.
+/// Every built-in message with each of `reducers` and its user-defined twins on one topology.
 void expect_twins(const Topology& g, at::ScalarType dtype, bool whole,
                   const std::vector<NamedReduce>& reducers = all_reducers(),
                   const Way& way = along_all_edges) {
   for (const NamedMessage& message : all_messages()) {
     for (const NamedReduce& reducer : reducers) {
-      // The bound of a difference goes by its two terms: a product of such allows anything.
+      // The bound of a difference depends on its two terms, so a product of differences has none.
       const bool differences = message.name.find("_sub_") != std::string::npos;
       if (!whole && differences && reducer.name == "prod") continue;
       SCOPED_TRACE(fmt::format("{} {} {}", c10::toString(dtype), message.name, reducer.name));
@@ -196,7 +197,7 @@ TEST(BuiltinFunctions, products_equal_their_twins_on_a_random_graph_of_a_hundred
 }
 
 TEST(BuiltinFunctions, equal_their_twins_in_sixteen_bits_where_every_step_is_exact) {
-  // In-degrees of at most 2: the twin, which rounds after each step, is exact as well. A product of
+  // In-degrees of at most 2: the twin, which rounds after each step, is exact too. A product of
   // two messages is at most 144 = 12 * 12, a gradient 192 = 4 * 12 * 2 of each of two edges.
   const Topology g = topology_of({0, 1, 0, 3, 3, 1}, {1, 1, 2, 2, 0, 3}, 4, 5);
   for (const DTypeInfo& dtype : narrow_dtypes()) {
@@ -206,7 +207,7 @@ TEST(BuiltinFunctions, equal_their_twins_in_sixteen_bits_where_every_step_is_exa
 
 TEST(BuiltinFunctions, equal_their_twins_in_sixteen_bits_on_a_random_graph_of_a_hundred_nodes) {
   const Topology g = random_topology(100, 100, 1000, 61);
-  // Which message of any numbers is the largest may depend on their roundings.
+  // The largest of real messages may depend on their rounding.
   std::vector<NamedReduce> sums = all_reducers();
   std::erase_if(sums, [](const NamedReduce& r) { return r.name == "max" || r.name == "min"; });
   ASSERT_EQ(sums.size(), 2U);

@@ -17,14 +17,14 @@
 #include "support/tensors.h"
 #include "support/tolerance.h"
 
-// Message passing along some of the edges, and functions applied to some nodes and edges.
+// Message passing along selected edges, and functions applied to selected nodes and edges.
 
 namespace mezzo::test {
 namespace {
 
 using Ids = std::vector<std::int64_t>;
 
-/// Edges 0: 0->1, 1: 0->2, 2: 1->2, 3: 3->2, with a column of each side.
+/// Edges 0: 0->1, 1: 0->2, 2: 1->2, 3: 3->2, with a column in each frame.
 at::Tensor mask(const std::vector<std::int64_t>& rows) {
   return ids(rows).to(at::kBool);
 }

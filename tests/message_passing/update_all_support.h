@@ -13,7 +13,7 @@
 #include "support/combined.h"
 #include "support/tensors.h"
 
-/// Every built-in function of mezzo::fn and the user-defined function that means the same.
+/// Every built-in function of mezzo::fn and its user-defined twin.
 namespace mezzo::test {
 
 /// Four nodes with "x" = 1, 2, 3, 4 and edges with "w" = 10, 20, 30, 40.
@@ -24,7 +24,7 @@ inline Graph four_node_features(at::ScalarType dtype = at::kFloat) {
   return g;
 }
 
-/// The built-in pair copy_u("x", "m"), sum("m", "out") as functions of a user.
+/// The built-in pair copy_u("x", "m"), sum("m", "out") as user-defined functions.
 inline Columns copy_x(const EdgeBatch& edges) {
   return {{"m", edges.src("x")}};
 }
@@ -147,7 +147,7 @@ inline std::vector<NamedReduce> all_reducers() {
   };
 }
 
-/// The product of "m" into "out". Its numbers grow fast: exact where in-degrees are small.
+/// The product of "m" into "out". Its numbers grow fast; it is exact for small in-degrees.
 inline NamedReduce product_reducer() {
   return {"prod", fn::prod("m", "out"), [](const NodeBatch& nodes) -> Columns {
             const at::Tensor& mailbox = nodes.mailbox("m");

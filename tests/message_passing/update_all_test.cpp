@@ -348,7 +348,7 @@ TEST(UpdateAllErrors, what_a_user_defined_function_does_not_find_is_told_with_th
   EXPECT_EQ(error_of([&] { g.update_all(copy_x, sum_m, no_column); }), apply + node);
   EXPECT_EQ(error_of([&] { g.update_all(copy_x, sum_m, no_message); }),
             apply + "mailbox:message'lost'ismissing;thereare:none(noreducefunctionruns)");
-  // A batch that the caller made is nobody's.
+  // A batch that the caller constructs belongs to no operation.
   const EdgeBatch own(g.topology(), g.ndata(), g.edata(), g.ndata());
   EXPECT_EQ(error_of([&] { own.src("lost"); }), node);
 }

@@ -1,5 +1,5 @@
-// What users of message passing rely on, by hand: products, every stored form of a graph, messages
-// of many dimensions, very large degrees.
+// Cases with results worked out by hand: products, every sparse format of a graph, messages of many
+// dimensions, very large degrees.
 #include <cmath>
 #include <optional>
 #include <string>
@@ -23,7 +23,7 @@ namespace {
 
 // Products.
 
-/// The product over a star of the given messages, and its gradient under a gradient of `grad`.
+/// The product of messages over a star, and its gradient for the upstream gradient `grad`.
 struct Product {
   at::Tensor value, gradient;
 };
@@ -77,7 +77,7 @@ TEST(Products, with_a_zero_have_a_gradient_at_the_zero_alone) {
 }
 
 TEST(Products, with_zeros_pass_the_gradient_through_every_operation) {
-  // Messages of whole numbers around zero; the other operand is a power of two.
+  // Messages are integers around zero; the other operand is a power of two.
   const Topology g = random_topology(12, 8, 24, 71);
   for (const DTypeInfo& dtype : dtypes()) {
     for_each(BinaryOps{}, [&]<class Op>() {
@@ -105,7 +105,7 @@ TEST(Products, with_zeros_pass_the_gradient_through_every_operation) {
 }
 
 TEST(Products, are_kept_in_the_accumulator_until_the_end) {
-  // 300 * 300 has no place in float16 and 2^-20 squared none in its subnormal numbers.
+  // 300 * 300 overflows float16, and 2^-20 squared underflows its subnormal numbers.
   for (const DTypeInfo& dtype : dtypes()) {
     SCOPED_TRACE(dtype.name);
     const double tiny = 0x1p-20;
@@ -180,9 +180,9 @@ TEST(Hubs, of_the_softmax_share_the_gradient) {
   }
 }
 
-// Stored forms.
+// Sparse formats.
 
-/// The edges 0->1, 0->2, 1->2, 3->2 of a graph that stores nothing but the named form.
+/// The edges 0->1, 0->2, 1->2, 3->2 of a graph that stores only the named format.
 std::vector<NamedTopology> stored_forms(IdWidth width) {
   return {
       {"coordinates", topology_of({0, 0, 1, 3}, {1, 2, 2, 2}, 4, 4, width)},
@@ -313,7 +313,8 @@ TEST(Shapes, without_nodes_on_one_side_give_zeros_to_the_other) {
   }
 }
 
-// The same pair of functions on a graph's own frames, where both ends read one column.
+// The same pair of functions on a graph's own frames, where sources and destinations read one
+// column.
 
 TEST(Frames, both_ends_of_an_edge_may_read_one_column) {
   for (const DTypeInfo& dtype : dtypes()) {

@@ -26,7 +26,7 @@ namespace {
 
 constexpr const char* kLibraryVariable = "MEZZO_CUDA_LIBRARY";
 
-/// The file is no library of kernels, for a reason that names it and `part`.
+/// The library refuses the file; the error names it and contains `part`.
 testing::AssertionResult refused(const std::string& path, const std::string& part) {
   const CudaLibrary library = open_cuda_library(path);
   if (library.kernels != nullptr) return testing::AssertionFailure() << "loaded " << path;
@@ -51,7 +51,7 @@ TEST(CudaLibrary, a_library_of_something_else_is_named) {
   EXPECT_TRUE(refused("libm.so.6", "mezzo_cuda_build_id"));
 }
 
-/// The library that stands in for the CUDA kernels; it lies beside libmezzo.so.
+/// The fake library of CUDA kernels, in the folder of libmezzo.so.
 class FakeCudaLibrary : public testing::Test {
  protected:
   void SetUp() override {
@@ -125,7 +125,7 @@ TEST(CudaLibrary, without_kernels_every_request_tells_the_problem) {
   EXPECT_TRUE(default_device().is_cpu());
 }
 
-/// What a new process, which loads mezzo with the variable set, has to say.
+/// The output of a new process that loads mezzo with the variable set.
 void print_problem_and_end() {
   std::cerr << (cuda_kernels() == nullptr ? cuda_library_problem() : "loaded") << std::flush;
   ::_exit(0);

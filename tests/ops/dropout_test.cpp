@@ -33,7 +33,7 @@ TEST(Dropout, drops_at_the_given_rate_and_keeps_the_mean) {
     const double five_sigma =
         5 * std::sqrt(probability * (1 - probability) / static_cast<double>(count));
     EXPECT_LT(std::abs(kept - (1 - probability)), five_sigma) << probability;
-    // What stays is divided by the share that stays, to the generator's 16 bits.
+    // Elements that stay are divided by 1 - p, rounded to the generator's 16 bits.
     const double value = out.max().item<double>();
     EXPECT_LT(std::abs(value * (1 - probability) - 1), value * 0x1p-16) << probability;
     EXPECT_EQ(at::logical_and(at::ne(out, 0), at::ne(out, value)).sum().item<std::int64_t>(), 0);
@@ -157,7 +157,7 @@ TEST(DeviceDraws, take_the_numbers_of_the_generator_of_the_device) {
   EXPECT_FALSE(mezzo::detail::draw_dropout_seed(device).offset);
 }
 
-TEST(DeviceDraws, drop_anew_each_time_and_the_gradient_alike) {
+TEST(DeviceDraws, drop_other_elements_each_time_and_the_same_in_the_gradient) {
   at::manual_seed(7);
   const mezzo::detail::DeviceDraws draws;
   const auto x = at::ones({1 << 16}, on_device()).requires_grad_();
@@ -178,7 +178,7 @@ TEST(Dropout, casts_dense_rows_under_autocast) {
   EXPECT_EQ(out.scalar_type(), at::kBFloat16);
 }
 
-/// 8 MiB are streamed past the caches on the CPU, each half of them is not.
+/// Stores of 8 MiB bypass the CPU's caches; those of each half do not.
 TEST(Dropout, of_a_large_tensor_is_that_of_its_beginning) {
   constexpr std::int64_t kCount = (1 << 22) + 5, kBeginning = 1 << 19;
   const int given = at::get_num_threads();

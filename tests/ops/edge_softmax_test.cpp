@@ -28,7 +28,7 @@ Topology upper_triangle() {
   return topology_of({0, 0, 0, 1, 1, 2}, {0, 1, 2, 1, 2, 2}, 3, 3);
 }
 
-/// Whether softmax of the logits is that of the definition, within its bound.
+/// Compares the softmax of the logits with the definition, within its bound.
 testing::AssertionResult right(const Topology& g, const at::Tensor& logits,
                                NormalizeBy by = NormalizeBy::kDst) {
   const at::Tensor got = edge_softmax(g, logits, by);
@@ -59,7 +59,7 @@ Topology part_of(const Topology& g, const at::Tensor& edges) {
                             g.num_dst());
 }
 
-/// Every third edge, the last of them first.
+/// Every third edge, in descending order.
 at::Tensor every_third(const Topology& g) {
   return at::arange(0, g.num_edges(), 3, on_device(at::kLong)).flip(0);
 }
@@ -129,7 +129,7 @@ TEST(EdgeSoftmax, refuses_edges_that_are_not_there_come_twice_or_do_not_fit_the_
 }
 
 TEST(EdgeSoftmax, normalises_across_edges_of_two_kinds_of_sources) {
-  // Sources 0-2 are of one kind, with logit 2, sources 3-5 of another, with logit 1.
+  // Sources 0-2 have logit 2, sources 3-5 logit 1.
   std::vector<std::int64_t> src, dst;
   for (std::int64_t u = 0; u < 6; ++u) {
     for (std::int64_t v = 0; v < 3; ++v) {

@@ -1,4 +1,4 @@
-// Stands in for libmezzo_cuda.so: empty tables, under a build id that a test may set.
+// A fake libmezzo_cuda.so: empty tables and a build id that a test can set.
 #include "mezzo/kernels/cuda_kernels.h"
 #include "mezzo/runtime/cuda_services.h"
 

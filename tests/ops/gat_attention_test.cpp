@@ -26,7 +26,7 @@ constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 using namespace gat;  // NOLINT(google-build-using-namespace): what this file is about
 
-/// The same in plain loops over the edges.
+/// The definition as plain loops over the edges.
 at::Tensor definition_in_loops(const Topology& g, const Inputs& in) {
   const at::Tensor p = shares(g, in).cpu().contiguous(), c = factors(g, in).cpu().contiguous();
   const at::Tensor z = in.z.detach().to(at::kCPU, at::kDouble).contiguous();
@@ -47,7 +47,8 @@ at::Tensor definition_in_loops(const Topology& g, const Inputs& in) {
   return out;
 }
 
-/// Value and gradients against the definition: exactly, or within what the arithmetic allows.
+/// Compares value and gradients with the definition: exactly, or within the bound of the
+/// arithmetic.
 void expect_right(const Topology& g, const Inputs& in, bool whole) {
   const at::ScalarType dtype = in.z.scalar_type();
   const at::Tensor out = run(g, in);
@@ -97,7 +98,7 @@ Inputs make_inputs(const Topology& g, std::int64_t heads, std::int64_t features,
   return in;
 }
 
-/// Every destination has four in-edges, so that equal logits give shares of exactly a quarter.
+/// Every destination has four in-edges, so equal logits give an attention of exactly 1/4.
 Topology four_into_each(std::int64_t num_src, std::int64_t num_dst) {
   std::vector<std::int64_t> src, dst;
   for (std::int64_t e = 0; e < 4 * num_dst; ++e) {
@@ -240,7 +241,7 @@ TEST(GatAttention, gradients_agree_with_finite_differences) {
   }
 }
 
-/// The same by one operator after another; draws the same edges.
+/// The same as a sequence of operators, which drops the same edges.
 at::Tensor composed(const Topology& g, const Inputs& in) {
   const at::Tensor logits = at::leaky_relu(
       gsddmm(g, BinaryOp::kAdd, in.src.unsqueeze(-1), in.dst.unsqueeze(-1)), in.slope);
@@ -302,7 +303,7 @@ TEST(GatAttention, same_bits_for_one_and_two_threads) {
 }
 
 TEST(GatAttention, drops_at_the_given_rate_and_keeps_the_mean) {
-  // Equal shares of ones: a result is the mean of dropout's factors, each with the variance
+  // With equal attention and z = 1 a result is the mean of dropout's factors, each with variance
   // p / (1 - p).
   constexpr std::int64_t kEdges = 1 << 15;
   for (const std::int64_t heads : {1, 3, 8}) {
@@ -319,7 +320,7 @@ TEST(GatAttention, drops_at_the_given_rate_and_keeps_the_mean) {
   }
 }
 
-TEST(GatAttention, drops_while_training_only_and_draws_anew_each_time) {
+TEST(GatAttention, drops_while_training_only_and_differently_each_time) {
   const Topology g = random_topology(20, 20, 100, 18);
   const Inputs in = make_inputs(g, 2, 3, at::kFloat, at::kFloat, Weights::kNone, 0.5);
   const at::Tensor first = run(g, in);

@@ -48,7 +48,7 @@ at::ScalarType accumulator(at::ScalarType dtype) {
   return dtype == at::kDouble ? at::kDouble : at::kFloat;
 }
 
-/// The scores, and the gradients that reach the operands.
+/// The scores and the gradients of the operands.
 std::vector<at::Tensor> run(const Topology& g, const Operands& in, const at::Tensor& grad,
                             double slope) {
   for (const at::Tensor& one : {in.src, in.dst, in.attn}) one.mutable_grad() = at::Tensor();

@@ -87,7 +87,7 @@ TEST(Gsddmm, a_dot_of_no_features_is_zero) {
   EXPECT_TRUE(exact(gsddmm(g, BinaryOp::kDot, none, none), at::zeros({4, 1})));
 }
 
-/// Value and gradients of one op on numbers that keep all but the last rounding exact.
+/// Value and gradients of one op on numbers for which only the last rounding is inexact.
 template <class Op>
 void expect_op(const NamedTopology& g, const DTypeInfo& dtype, Target lhs_target, Target rhs_target,
                const std::vector<std::int64_t>& lhs, const std::vector<std::int64_t>& rhs) {

@@ -36,7 +36,7 @@ TEST(GspmmGradient, goes_to_the_chosen_message_and_rows_without_in_edges_add_not
 }
 
 TEST(GspmmGradient, of_a_tie_goes_to_the_lowest_edge_id) {
-  // Edges 1 (0->2) and 2 (1->2) tie at node 2: edge 1, so node 0, takes all of it, every time.
+  // Edges 1 (0->2) and 2 (1->2) tie at node 2: edge 1, from node 0, always gets the whole gradient.
   for (const DTypeInfo& dtype : dtypes()) {
     for (int repeat = 0; repeat < 3; ++repeat) {
       SCOPED_TRACE(dtype.name);
@@ -47,7 +47,7 @@ TEST(GspmmGradient, of_a_tie_goes_to_the_lowest_edge_id) {
 }
 
 TEST(GspmmGradient, of_a_tie_follows_the_edge_ids_and_not_the_order_of_the_slots) {
-  // Slots of destination 0: edge 0 from source 2, edge 1 from source 0, edge 2 from source 1.
+  // CSR order of destination 0: edge 0 from source 2, edge 1 from source 0, edge 2 from source 1.
   const auto g = Topology::from_coo(ids({2, 0, 1}), ids({0, 0, 0}), 3, 1);
   EXPECT_TRUE(exact(copy_u_gradient(g, ReduceOp::kMax, at::ones({3}, on_device(at::kFloat))),
                     numbers({0, 0, 1})));
@@ -87,7 +87,7 @@ TEST(GspmmGradient, of_a_mean_is_divided_by_the_in_degree) {
 }
 
 TEST(GspmmGradient, of_a_mean_over_seventy_thousand_is_divided_in_the_accumulator) {
-  // 1 / 70000 is subnormal in float16 and its count is beyond the largest float16.
+  // In float16, 1 / 70000 is subnormal and 70000 overflows.
   const Topology star = in_star(70000);
   for (const DTypeInfo& dtype : dtypes()) {
     SCOPED_TRACE(dtype.name);
@@ -114,8 +114,8 @@ std::vector<std::int64_t> operand_shape(const Setting& s, Target target,
   return sizes;
 }
 
-/// Gradients on numbers that keep every step exact up to the last rounding: whole numbers, and
-/// powers of two where something divides. Products of many messages need more digits.
+/// Gradients on numbers for which only the last rounding is inexact: integers, and powers of two as
+/// divisors. Products of many messages need more digits.
 template <class Op, class Reduce>
 void expect_gradients(const Setting& s) {
   SCOPED_TRACE(fmt::format("{} {}_{}_{} {} on {}, [{}] with [{}]", s.dtype.name,

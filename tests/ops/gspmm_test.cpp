@@ -64,7 +64,7 @@ TEST(Gspmm, every_stored_form_of_the_graph_gives_the_same_sum) {
 }
 
 TEST(Gspmm, edge_ids_of_a_compressed_graph_pick_the_edge_features) {
-  // Slot i of the rows is edge ids[i]: w must be read in the order of the edges, not of the slots.
+  // Entry i of the rows is edge ids[i]: w must be read in edge-id order, not in CSR order.
   const auto g = Topology::from_csc(ids({0, 0, 1, 4, 4}), ids({0, 0, 1, 3}), 4, ids({3, 1, 0, 2}));
   const at::Tensor w = numbers({10, 20, 30, 40});
   const auto sum = gspmm(g, BinaryOp::kCopyRhs, ReduceOp::kSum, std::nullopt, w);
@@ -158,9 +158,9 @@ std::string described(const DTypeInfo& dtype, const NamedTopology& g, std::strin
                      name_of(Targets{}, targets.rhs), reduce_name, g.name);
 }
 
-/// Whole numbers for the lhs and powers of two for the rhs: every message and every partial sum is
-/// a multiple of 1/4 that float32 holds exactly, so that only the final rounding is left. Products
-/// of many messages need more digits (behaviours_test.cpp has them).
+/// Integers as lhs and powers of two as rhs: messages and partial sums are multiples of 1/4 that
+/// float32 holds exactly, so only the final rounding is inexact. Products of many messages need
+/// more digits (behaviours_test.cpp tests them).
 template <class Op, class Reduce>
 void expect_exact(const NamedTopology& g, const DTypeInfo& dtype, TargetPair targets) {
   SCOPED_TRACE(described<Op>(dtype, g, Reduce::name, targets));
@@ -273,7 +273,7 @@ TEST(Gspmm, six_thousand_ones_are_rounded_once) {
     SCOPED_TRACE(dtype.name);
     const auto ones = at::ones({6000, 3}, on_device(dtype.scalar));
     const auto out = copy_u(star, ReduceOp::kSum, ones);
-    // bfloat16 has no 6000: the neighbours are 5984 and 6016, the tie goes to the even one.
+    // 6000 is halfway between the bfloat16 numbers 5984 and 6016; ties go to even.
     EXPECT_TRUE(exact(out, at::full({1, 3}, dtype.scalar == at::kBFloat16 ? 6016.0 : 6000.0)));
     EXPECT_TRUE(exact(copy_u(star, ReduceOp::kMean, ones), at::ones({1, 3})));
   }
@@ -306,7 +306,7 @@ TEST(Gspmm, a_mean_over_seventy_thousand_neighbours_neither_overflows_nor_vanish
 }
 
 TEST(Gspmm, a_mean_divides_by_the_exact_count) {
-  // bfloat16 has no 257; dividing by 256 would show.
+  // bfloat16 cannot represent 257; the test detects a division by 256.
   const Topology star = in_star(257);
   for (const DTypeInfo& dtype : dtypes()) {
     SCOPED_TRACE(dtype.name);
@@ -324,7 +324,7 @@ TEST(Gspmm, a_mean_of_the_largest_numbers_is_finite_in_sixteen_bits) {
 }
 
 TEST(Gspmm, messages_are_not_rounded_before_they_are_summed) {
-  // 300 * 300 has no place in float16, the sum of the two products has.
+  // 300 * 300 overflows float16, the sum of the two products does not.
   const Topology g = topology_of({0, 1}, {0, 0}, 2, 1);
   const at::Tensor x = numbers({300, 300}, at::kHalf), w = numbers({300, -299}, at::kHalf);
   EXPECT_TRUE(exact(gspmm(g, BinaryOp::kMul, ReduceOp::kSum, x, w), numbers({300})));

@@ -1,4 +1,4 @@
-// Rows with more slots than one piece (2^15): their sums are cut up and put together again.
+// Rows with more edges than one chunk (2^15), whose sums are split and merged.
 #include <cmath>
 #include <cstdint>
 #include <string>
@@ -19,7 +19,7 @@ namespace {
 
 constexpr std::int64_t kSources = 40, kHubEdges = 100001;
 
-/// Destination 1 has most of the edges, the others a few, the last none.
+/// Destination 1 has most edges, the others a few, the last none.
 Topology hub_topology() {
   const at::Tensor src = at::arange(kHubEdges + 60, on_device(at::kLong)).remainder(kSources);
   at::Tensor dst = at::ones({kHubEdges + 60}, on_device(at::kLong));
@@ -68,8 +68,7 @@ at::Tensor random_signs(const at::Tensor& like, std::uint64_t seed) {
   return integers(like.sizes(), at::kDouble, seed, 0, 1) * 2 - 1;
 }
 
-/// Of whole numbers; those of a product are 1 and -1, but for a 2 on six of the edges, so that the
-/// hub's is no 0.
+/// Integers; for a product 1 and -1, and a 2 on six of the edges.
 HubOperands whole_operands(const Case& c, std::int64_t num_edges) {
   HubOperands made{with_rows(kSources, c.lhs, at::kDouble, 1),
                    with_rows(num_edges, c.rhs, at::kDouble, 2)};
@@ -79,8 +78,8 @@ HubOperands whole_operands(const Case& c, std::int64_t num_edges) {
   return made;
 }
 
-/// Of any numbers; those of a product are 1 and -1 of the sources, each of which sends 2500 times,
-/// and near 1 of the edges, so that the product of 10^5 of them stays in range.
+/// Real numbers; for a product 1 and -1 at the sources and numbers near 1 at the edges, so that the
+/// product of 10^5 of them stays in range.
 HubOperands any_operands(const Case& c, std::int64_t num_edges) {
   const HubOperands like = whole_operands(c, num_edges);
   if (c.reduce == ReduceOp::kProd) {
@@ -167,7 +166,7 @@ TEST(HubRows, of_equal_extremes_choose_the_first_edge_and_of_any_the_first_nan) 
   for (const ReduceOp reduce : {ReduceOp::kMax, ReduceOp::kMin}) {
     for (const DTypeInfo& dtype : dtypes()) {
       SCOPED_TRACE(fmt::format("{} {}", dtype.name, name_of(ReduceOps{}, reduce)));
-      // Column 0 is all alike, 1 has its extreme at the last edge, 2 two numbers that are none.
+      // Column 0 is constant, column 1 has its extreme at the last edge, column 2 has two NaNs.
       at::Tensor x = at::ones({kHubEdges, 3}, on_device(dtype.scalar));
       x[kLast][1] = reduce == ReduceOp::kMax ? 2 : -2;
       x[kNan][2] = x[kLast][2] = kNaN;
@@ -184,7 +183,7 @@ TEST(HubRows, of_equal_extremes_choose_the_first_edge_and_of_any_the_first_nan) 
   }
 }
 
-/// The largest distance of `got` from `expected`, relative to it.
+/// The largest relative error of `got`.
 double relative_error(const at::Tensor& got, double expected) {
   return (got.detach().to(at::kDouble) - expected).abs().max().item<double>() / expected;
 }
@@ -194,9 +193,9 @@ TEST(HubRows, keep_their_digits_however_long_they_are) {
   const at::Tensor ids = at::arange(kEdges, on_device(at::kLong)), one = at::zeros_like(ids);
   const Topology star = Topology::from_coo(ids, one, kEdges, 1);
   const Topology spread = star.reverse();  // one source, whose gradient is the long sum
-  // 0.1f added up one by one in float32 gives 100958.
+  // A sequential float32 sum of 0.1f gives 100958.
   const double tenth = static_cast<double>(0.1F), sum = tenth * kEdges;
-  // Of pieces of 2^15 numbers, each of which is one float32 sum; one sum of all is 1e-2 off.
+  // For chunks of 2^15 numbers, each one float32 sum; a single sum is off by 1e-2.
   constexpr double kAllowed = 0x1p15 * 0x1p-24;
   const at::Tensor x = at::full({kEdges, 1, 2}, 0.1, on_device(at::kFloat));
 
@@ -234,7 +233,8 @@ TEST(HubRows, keep_their_digits_however_long_they_are) {
   EXPECT_LT(relative_error(attn.grad(), sum), kAllowed);
 }
 
-/// So many rows that the result is streamed past the caches, a hub among them; its halves are not.
+/// Rows with a hub, so many that stores of the result bypass the caches; those of its halves do
+/// not.
 TEST(HubRows, stand_between_streamed_rows) {
   constexpr std::int64_t kRows = 40000;
   const at::Tensor places = at::arange(3 * kRows, on_device(at::kLong));

@@ -23,7 +23,7 @@ struct Sizes {
   std::int64_t rows, in, out;
 };
 
-/// Row counts and widths on either side of the block sizes a product may use.
+/// Numbers of rows and columns below and above the block sizes of the products.
 const std::vector<Sizes>& all_sizes() {
   static const std::vector<Sizes> all = {
       {1, 1, 1},   {3, 5, 2},      {0, 4, 3},     {4, 0, 3},     {17, 33, 16},   {64, 64, 64},
@@ -60,7 +60,7 @@ at::Tensor product(const at::Tensor& x, const at::Tensor& weight, const at::Tens
   return bias.defined() ? out + bias : out;
 }
 
-/// Exact for whole numbers, else within the bound of a sum of `terms`.
+/// Exact for integers, else within the bound of a sum of `terms`.
 testing::AssertionResult agrees(const at::Tensor& got, const at::Tensor& value,
                                 const at::Tensor& sums, std::int64_t terms, bool whole) {
   if (whole) return exact_rounded(got, value);
@@ -145,8 +145,8 @@ TEST(BlockedProduct, has_the_same_bits_for_any_number_of_threads) {
   const auto x = uniform({2600, 1100}, at::kBFloat16, 1).cpu();
   const auto factor = uniform({1100, 20}, at::kBFloat16, 2).cpu();
   const auto gradient = uniform({2600, 20}, at::kBFloat16, 3).cpu();
-  // So few rows that 2 and 3 threads share the columns and 12 threads the rows; 370 columns end in
-  // a short piece.
+  // With so few rows 2 and 3 threads share the columns, 12 threads the rows. The last panel of 370
+  // columns is short.
   const auto few = x.slice(0, 0, 300);
   const auto weight = uniform({370, 1100}, at::kBFloat16, 4).cpu();
   const auto bias = uniform({370}, at::kBFloat16, 5).cpu();
@@ -275,7 +275,7 @@ TEST(Linear, a_second_derivative_is_a_clear_error) {
 
 // Sparse rows.
 
-/// A matrix with about a third of its entries, some rows and columns empty.
+/// A matrix with about a third of its entries; some rows and columns are empty.
 at::Tensor sparse_rows(std::int64_t rows, std::int64_t columns, at::ScalarType dtype) {
   const auto dense = integers({rows, columns}, dtype, 1);
   const auto kept = integers({rows, columns}, at::kDouble, 5, 0, 2).eq(0);
@@ -357,7 +357,7 @@ TEST(SparseLinear, sees_columns_that_were_written_in_place) {
 }
 
 TEST(SparseLinear, sees_that_index_tensors_serve_another_matrix) {
-  // Matrices made of the same tensors, which go on to be written, as buffers of mini-batches are.
+  // Matrices of the same tensors, which are later overwritten, like buffers of mini-batches.
   const at::Tensor crow = ids({0, 1, 2}), col = ids({0, 1}), identity = at::eye(2, on_device());
   const auto matrix = [&] {
     return at::sparse_csr_tensor(crow, col, at::ones({2}, on_device()), {2, 2}, on_device());

@@ -13,13 +13,13 @@
 namespace mezzo::test::long_rows_test {
 namespace {
 
-/// The largest distance of `got` from `expected`, relative to it.
+/// The largest relative error of `got`.
 double relative_error(const at::Tensor& got, double expected) {
   return (got.detach().to(at::kDouble) / expected - 1).abs().max().item<double>();
 }
 
-/// The relative error of a sum of `count` numbers of one sign, each of which is a few roundings
-/// off, where some thousand of them, and then these sums, are added up one by one.
+/// The relative error of a sum of `count` numbers of one sign with a few roundings each, summed
+/// sequentially in blocks of some thousand, whose sums are then summed sequentially.
 double sum_error(double count) {
   constexpr double kApart = 2048, kOfOne = 16, kRounding = 0x1p-24;
   return (kApart + count / 1024 + kOfOne) * kRounding;

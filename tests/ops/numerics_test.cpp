@@ -1,4 +1,4 @@
-// The numerical laws of the operations, one by one.
+// The numerical guarantees of the operators.
 #include <algorithm>
 #include <cmath>
 #include <functional>
@@ -21,7 +21,7 @@
 namespace mezzo::test {
 namespace {
 
-/// uniform(), drawn once for all runs: drawing takes longer than the operations.
+/// uniform(), cached, because drawing takes longer than the operators.
 const at::Tensor& operand(at::IntArrayRef sizes, at::ScalarType dtype, std::uint64_t seed,
                           double low = -1, double high = 1) {
   static std::map<std::string, at::Tensor> drawn;
@@ -160,7 +160,7 @@ TEST(Numerics, the_same_edges_in_another_stored_form_give_the_same_bits) {
 }
 
 TEST(Numerics, a_nan_reaches_exactly_the_nodes_it_is_sent_to) {
-  // Edges 0->1, 0->2, 1->2, 3->2: what node 1 sends reaches node 2 only.
+  // Edges 0->1, 0->2, 1->2, 3->2: messages of node 1 reach node 2 only.
   for (const DTypeInfo& dtype : dtypes()) {
     for_each(ReduceOps{}, [&]<class Reduce>() {
       for (std::int64_t width : {1, 3, 40}) {
@@ -184,7 +184,7 @@ TEST(Numerics, a_nan_wins_max_and_min_wherever_it_stands_and_gets_the_gradient) 
         SCOPED_TRACE(fmt::format("{} place {}", dtype.name, place));
         at::Tensor x = numbers({1, kInf, -kInf}, dtype.scalar);
         x[place] = kNaN;
-        // Rows of 215 elements pass in blocks of every width.
+        // Rows of 215 elements use blocks of every width.
         for (const std::int64_t width : {1, 215}) {
           const auto input = leaf(x.unsqueeze(1).repeat({1, width}));
           const auto out = gspmm(in_star(3), BinaryOp::kCopyLhs, op, input, std::nullopt);
@@ -258,7 +258,7 @@ TEST(Numerics, subnormal_numbers_are_kept) {
 
 // Memory.
 
-/// Bytes that `run` needs at its peak beyond what lives before it.
+/// The peak memory of `run` in bytes, less the memory in use before it.
 template <class Run>
 std::int64_t extra_bytes(Run run) {
   reset_peak_memory(test_device());
@@ -282,7 +282,7 @@ TEST(Memory, the_peak_counts_what_lives_at_once) {
   EXPECT_LT(one_after_the_other, 2 * bytes);
 }
 
-/// An attention by its options.
+/// The options of an attention.
 struct AttentionCase {
   std::string name;
   double dropout = 0;
@@ -290,14 +290,14 @@ struct AttentionCase {
   bool weights_wanted = false;  ///< whether they want a gradient
 };
 
-/// Numbers of the accumulator's type that the backward has at once for each edge: of each head the
-/// gradient of the sum of both scores; of the weights that by slot, and beside it first the heads'
-/// numbers, which are then gone, and then itself by edge.
+/// Accumulators of each edge that the backward holds at once: for each head the gradient of the sum
+/// of both scores; for the weights their gradient in CSR order, beside first the heads' numbers and
+/// then, when these are freed, the gradient in edge-id order.
 std::int64_t numbers_of_edge(const AttentionCase& one, std::int64_t heads) {
   return one.weights_wanted ? one.weights + std::max(heads, one.weights) : heads;
 }
 
-/// What the forward and the whole of an attention on 50 nodes may allocate, in bytes.
+/// Limits in bytes of the forward and of forward and backward of an attention on 50 nodes.
 void expect_few_numbers(const AttentionCase& one, const DTypeInfo& dtype) {
   constexpr std::int64_t num_edges = 20000, heads = 4, width = 32;
   static const Topology g = random_topology(50, 50, num_edges, 83);
@@ -317,7 +317,7 @@ void expect_few_numbers(const AttentionCase& one, const DTypeInfo& dtype) {
   run().sum().backward();  // makes what the structure keeps
   for (const at::Tensor& t : leaves) t.mutable_grad() = at::Tensor();
   const std::int64_t number = dtype.scalar == at::kDouble ? 8 : 4;
-  // What belongs to nodes is less than half a number an edge and head.
+  // Memory of nodes is less than half a number an edge and head.
   const std::int64_t of_nodes = num_edges * heads * number / 2;
   EXPECT_LT(extra_bytes(run), of_nodes);
   EXPECT_LT(extra_bytes([&] { run().sum().backward(); }),
@@ -382,7 +382,7 @@ TEST(Memory, no_operation_makes_a_message_for_every_edge) {
 // float32 edges beside 16-bit nodes.
 
 TEST(MixedOperands, float32_edges_beside_narrow_nodes_are_not_rounded) {
-  // 1 + 2^-12 has no place in 16 bits; times 4096 the difference is one.
+  // 1 + 2^-12 does not fit 16 bits; times 4096 the difference is one.
   const Topology g = topology_of({0, 1}, {0, 0}, 2, 1);
   for (const DTypeInfo& dtype : narrow_dtypes()) {
     SCOPED_TRACE(dtype.name);

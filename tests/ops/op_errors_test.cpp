@@ -16,7 +16,7 @@ at::Tensor ones(const std::vector<std::int64_t>& sizes, at::ScalarType dtype = a
   return at::ones(sizes, on_device(dtype));
 }
 
-/// Five sources, seven destinations, three edges: no two counts are alike.
+/// Five sources, seven destinations, three edges: no two counts are equal.
 Topology five_seven() {
   return topology_of({0, 4, 2}, {6, 0, 0}, 5, 7);
 }
@@ -143,13 +143,13 @@ TEST(OpErrors, operands_of_different_dtypes_are_refused_and_both_are_named) {
     const auto text = gspmm_error(ones({5, 2}, one.node), ones({3, 2}, one.edge));
     EXPECT_TRUE(mentions_all(text, {c10::toString(one.node), c10::toString(one.edge)}));
   }
-  // float32 is allowed beside narrow ones for edges only.
+  // Only edge operands may be float32 beside 16 bits.
   const auto nodes = gsddmm_error(ones({5, 2}, at::kHalf), ones({7, 2}, at::kFloat));
   EXPECT_TRUE(mentions_all(nodes, {"Half", "Float"}));
 }
 
 TEST(OpErrors, an_operand_on_another_device_is_refused) {
-  // No kernel exists for the other device here, so that the dispatcher may be the one to refuse.
+  // The dispatcher may refuse first, because it has no kernel for the other device.
   const auto elsewhere = at::ones({5, 2}, at::TensorOptions().device(at::kMeta));
   const auto text = error_of<std::exception>([&] {
     gspmm(five_seven(), BinaryOp::kMul, ReduceOp::kSum, elsewhere, ones({3, 2}));

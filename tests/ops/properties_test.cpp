@@ -1,4 +1,4 @@
-// What holds for every graph and every operand, whatever the numbers are.
+// Properties of every graph and every operand.
 #include <functional>
 #include <optional>
 #include <string>
@@ -34,7 +34,7 @@ struct Operands {
   at::Tensor lhs, rhs;
 };
 
-// Algebra. Whole numbers, so that both sides are exact.
+// Algebra on integers, so that both sides are exact.
 
 TEST(Properties, sums_are_linear_in_each_operand) {
   const Topology g = random_topology(30, 40, 200, 11, 2.0);
@@ -93,7 +93,7 @@ TEST(Properties, maxima_are_the_negated_minima_of_the_negated_messages) {
   }
 }
 
-// Names of edges and nodes carry no meaning.
+// Permutations of edges and nodes.
 
 /// Value and gradients of one op; rows of `lhs` and `rhs` are those of sources and edges.
 struct Outcome {
@@ -108,7 +108,7 @@ Outcome outcome(const Topology& g, BinaryOp op, ReduceOp reduce_op, const Operan
   return {out.detach(), lhs.grad(), rhs.grad()};
 }
 
-/// Rows in another order; undefined stays undefined.
+/// Permuted rows; undefined stays undefined.
 at::Tensor reordered(const at::Tensor& rows, const at::Tensor& order) {
   return rows.defined() ? rows.index_select(0, order) : rows;
 }
@@ -191,7 +191,7 @@ TEST(Properties, isolated_nodes_change_nothing) {
   }
 }
 
-// Widths that are no multiple of any vector, and one below and above those that are.
+// Widths that are no multiple of any vector width, and multiples plus and minus one.
 
 std::vector<std::int64_t> widths() {
   std::vector<std::int64_t> all = {63, 64, 65, 127, 128, 129, 255, 256, 257};
@@ -199,7 +199,8 @@ std::vector<std::int64_t> widths() {
   return all;
 }
 
-/// Value and gradients against the definition, on numbers that leave the last rounding only.
+/// Compares value and gradients with the definition, on numbers for which only the last rounding is
+/// inexact.
 template <class Op>
 void expect_width(const Topology& g, const DTypeInfo& dtype, ReduceOp reduce_op,
                   std::int64_t lhs_width, std::int64_t rhs_width) {
@@ -259,7 +260,7 @@ struct NamedTensor {
   at::Tensor tensor;
 };
 
-/// The shape [rows, 6] in every layout that a caller may bring.
+/// Tensors [rows, 6] of every memory layout.
 std::vector<NamedTensor> layouts(std::int64_t rows, at::ScalarType dtype, std::uint64_t seed) {
   const auto random = [&](at::IntArrayRef sizes) { return uniform(sizes, dtype, seed, 0.5, 2); };
   return {
@@ -274,7 +275,7 @@ std::vector<NamedTensor> layouts(std::int64_t rows, at::ScalarType dtype, std::u
   };
 }
 
-/// A leaf in the layout it has.
+/// A leaf with the same layout.
 at::Tensor leaf_as_it_is(const at::Tensor& tensor) {
   return tensor.detach().set_requires_grad(true);
 }
@@ -345,7 +346,7 @@ TEST(Properties, attention_in_any_layout_has_the_bits_of_dense_operands) {
   }
 }
 
-// Life of what the backward needs.
+// Lifetime of what the backward needs.
 
 struct NamedOp {
   std::string name;

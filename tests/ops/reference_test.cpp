@@ -1,5 +1,5 @@
-// The reference that the other tests compare with, against numbers worked out by hand and against
-// its second form, the indexed formula.
+// The reference of the other tests, compared with results worked out by hand and with the indexed
+// formula.
 #include "support/reference.h"
 
 #include <cmath>

@@ -21,7 +21,7 @@ at::ScalarType scale_dtype(at::ScalarType dtype) {
   return dtype == at::kDouble ? at::kDouble : at::kFloat;
 }
 
-/// Which factors of scaled_sum are present.
+/// The factors of scaled_sum that are present.
 struct Factors {
   bool weight, src_scale, dst_scale;
 };
@@ -50,7 +50,7 @@ at::Tensor column(const at::Tensor& factor, const at::Tensor& x) {
   return factor.to(at::kDouble).reshape(sizes);
 }
 
-/// The definition in float64; the same of absolute values is what was added up.
+/// The definition in float64, and the same of absolute values for the bound.
 at::Tensor definition(const Topology& g, const Inputs& in) {
   at::Tensor x = in.x.to(at::kDouble);
   if (in.src_scale) x = x * column(*in.src_scale, x);
@@ -91,7 +91,7 @@ at::Tensor run(const Topology& g, const Inputs& in) {
   return scaled_sum(g, in.x, in.weight, in.src_scale, in.dst_scale);
 }
 
-/// Value and gradients against the definition; with whole numbers and powers of two, exactly.
+/// Compares value and gradients with the definition; exactly for integers and powers of two.
 void expect_right(const Topology& g, const Inputs& in, bool whole) {
   SCOPED_TRACE(described(in));
   const at::ScalarType dtype = in.x.scalar_type();
@@ -204,7 +204,7 @@ TEST(ScaledSum, without_factors_is_the_plain_sum) {
 }
 
 TEST(ScaledSum, applies_the_scales_before_the_one_rounding) {
-  // The sum, 120000, is beyond float16; a thousandth of it is not.
+  // The sum, 120000, overflows float16; a thousandth of it does not.
   const Topology star = in_star(4);
   const auto x = at::full({4, 1}, 30000, on_device()).to(at::kHalf);
   const auto out = scaled_sum(star, x, {}, {}, at::full({1}, 0.125F, on_device()));

@@ -21,7 +21,7 @@
 namespace mezzo::test {
 namespace {
 
-/// Empty segments between the others and, two of them, at the end.
+/// Some segments are empty, among them the last two.
 at::Tensor mixed_lengths() {
   return ids({2, 3, 0, 4, 1, 0, 0});
 }
@@ -35,7 +35,7 @@ at::Tensor segment_of_rows(const at::Tensor& lengths) {
   return at::arange(lengths.size(0), on_device()).repeat_interleave(lengths);
 }
 
-/// From each row to its segment.
+/// The graph with an edge from each row to its segment.
 Topology as_graph(const at::Tensor& lengths) {
   return Topology::from_coo(at::arange(total(lengths), on_device()), segment_of_rows(lengths),
                             total(lengths), lengths.size(0));
@@ -47,7 +47,7 @@ std::vector<std::int64_t> with_rows(std::int64_t rows, const std::vector<std::in
   return sizes;
 }
 
-/// Runs body(dtype, trailing dimensions) for all of both.
+/// Runs body(dtype, trailing dimensions) for all combinations.
 void for_each_setting(
     const std::function<void(const DTypeInfo&, const std::vector<std::int64_t>&)>& body) {
   for (const DTypeInfo& dtype : dtypes()) {
@@ -250,7 +250,7 @@ at::Tensor relation_lengths() {
   return ids({10, 15, 8, 0, 1, 9, 18, 24, 15, 0});
 }
 
-/// The relation of each of 100 rows, in no order; 3 and 9 have no rows.
+/// The relation of each of 100 rows, unsorted; 3 and 9 have no rows.
 at::Tensor relation_of_rows() {
   const at::Tensor sorted = segment_of_rows(relation_lengths());
   return sorted.index_select(0, (at::arange(100, on_device()) * 37).remainder(100));
@@ -267,8 +267,8 @@ at::Tensor row_products(const at::Tensor& a, const at::Tensor& b, const at::Tens
 
 using GroupedProduct = std::function<at::Tensor(const at::Tensor& a, const at::Tensor& b)>;
 
-/// Value and gradients against the product of every row with its own matrix: exact for whole
-/// numbers, else within the bound of the sums.
+/// Compares value and gradients with the product of each row and its matrix: exactly for integers,
+/// else within the bound of the sums.
 void expect_row_products(const GroupedProduct& run, const at::Tensor& relation, Widths widths,
                          const DTypeInfo& dtype, bool whole) {
   const auto make = [&](at::IntArrayRef sizes, std::uint64_t seed) {

@@ -1,6 +1,5 @@
-// Signals at random moments of dense products. Where a kernel moves the stack pointer away from the
-// stack of its thread, the frame of a signal handler overwrites the heap; the handler here reports
-// it.
+// Signals at random moments of dense products. If a kernel moves the stack pointer away from the
+// stack of its thread, the frame of a signal handler overwrites the heap; this handler reports it.
 #include "mezzo/runtime/signal_guard.h"
 
 #include <atomic>
@@ -27,7 +26,7 @@ namespace {
 constexpr int kSignal = SIGUSR1;
 
 std::atomic<int> handled = 0, handled_off_the_stack = 0;
-/// The stack of this thread; null where it is not known.
+/// The stack of this thread; null if unknown.
 thread_local const char* stack_begin = nullptr;
 thread_local const char* stack_end = nullptr;
 
@@ -55,8 +54,8 @@ void note_stack() {
   stack_begin = static_cast<const char*>(begin);
 }
 
-/// While it lives, kSignal is handled by count_frame() on the stack of the interrupted thread, and
-/// every other thread of the process gets one some thousand times a second.
+/// While it lives, count_frame() handles kSignal on the stack of the interrupted thread, and each
+/// other thread of the process gets about a thousand a second.
 class SignalStorm {
  public:
   SignalStorm() {
@@ -113,7 +112,7 @@ sigset_t mask_of_this_thread() {
   return mask;
 }
 
-/// Products as in training: forward, and both gradients. The factor's gradient sums over all rows.
+/// The products of a training step: forward and both gradients.
 void train_step(const at::Tensor& x, const at::Tensor& weight) {
   mezzo::linear(x, weight).sum().backward();
 }

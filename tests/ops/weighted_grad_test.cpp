@@ -1,5 +1,5 @@
-// The gradients of sums of rows weighted by edge, or by edge and head: one pass where both are
-// wanted, dot products where only the weight's is.
+// The gradients of sums of rows weighted by edge, or by edge and head: one pass for both, dot
+// products for the weight's alone.
 #include <limits>
 #include <string>
 #include <vector>
@@ -23,7 +23,7 @@ struct Shapes {
   std::vector<std::int64_t> x, weight;
 };
 
-/// Those that one pass computes, and two (the last) that only the general kernel does.
+/// Shapes of the one-pass kernel, and last two that need the general kernel.
 std::vector<Shapes> all_shapes() {
   return {{{}, {}},
           {{1}, {1}},
@@ -65,10 +65,10 @@ Operands make(const Topology& g, const Shapes& shapes, at::ScalarType dtype,
   return {leaf(uniform(x, dtype, 1)), leaf(uniform(w, weight_dtype, 2))};
 }
 
-/// Which gradients are asked for.
+/// The gradients to compute.
 enum class Wanted { kBoth, kWeight };
 
-/// gspmm's gradients against autograd of the indexed formula, with x on either side.
+/// Compares gspmm's gradients with autograd of the indexed formula, with x as lhs and as rhs.
 void expect_right(const Topology& g, const Operands& in, ReduceOp reduce, bool x_first,
                   Wanted wanted, bool whole) {
   const at::Tensor x = wanted == Wanted::kBoth ? in.x : in.x.detach();
@@ -212,8 +212,8 @@ TEST(WeightedGrad, of_a_scaled_sum_has_both_scales_for_the_weight_alone_too) {
   }
 }
 
-/// So many edges that their weights are brought into the order of the slots first, and whole rows
-/// that are one block of the sums' kernel.
+/// So many edges that their weights are first reordered into CSR order, and rows that are one block
+/// of the kernel.
 TEST(WeightedGrad, weights_of_many_edges_in_any_order_go_with_their_edges) {
   constexpr std::int64_t kNodes = 20000, kEdges = 600000, kWidth = 32;
   const at::Tensor ends = integers({2, kEdges}, at::kLong, 1, 0, kNodes - 1);

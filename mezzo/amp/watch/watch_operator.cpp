@@ -66,7 +66,8 @@ bool can_be_judged(std::string_view name) {
                                                        "aten::native_layer_norm_backward",
                                                        "aten::avg_pool2d_backward",
                                                        "aten::_adaptive_avg_pool2d_backward"};
-  return contains(kForward, name) || contains(kBackward, name) || detail::is_repeatable(name);
+  return contains(kForward, name) || contains(kBackward, name) ||
+         mezzo::detail::is_repeatable(name);
 }
 
 bool is_16_bit_dtype(const c10::IValue& value) {
