@@ -9,7 +9,6 @@
 #include "mezzo/graph/argument_checks.h"
 
 namespace mezzo {
-
 namespace {
 
 /// Destinations of one in-degree and the edges into them.

@@ -7,7 +7,6 @@
 #include "mezzo/ops/ops.h"
 
 namespace mezzo {
-
 namespace {
 
 /// "u_mul_e('h', 'w') -> 'm'"

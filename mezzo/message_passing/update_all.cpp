@@ -8,7 +8,6 @@
 #include "mezzo/message_passing/propagate.h"
 
 namespace mezzo {
-
 namespace {
 
 /// The arguments of send_and_recv, pull or push, without the edges.

@@ -9,7 +9,6 @@
 #include "mezzo/runtime/sixteen_bits.h"
 
 namespace mezzo::detail {
-
 namespace {
 
 const char* rows_name(Target target) {

@@ -13,7 +13,6 @@
 #include "mezzo/ops/arguments.h"
 
 namespace mezzo::detail {
-
 namespace {
 
 /// float32 numbers of one thread.

@@ -7,7 +7,6 @@
 #include "mezzo/core/error.h"
 
 namespace mezzo::detail {
-
 namespace {
 
 /// The size of dimension `i` if `shape` is padded with ones on the left to `rank` dimensions.

@@ -9,7 +9,6 @@
 #include "mezzo/ops/device.h"
 
 namespace mezzo::detail {
-
 namespace {
 
 /// Rows plus edges of a block: some 10^5 elements, and few enough blocks that their partial

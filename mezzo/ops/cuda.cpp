@@ -14,7 +14,6 @@
 #include "mezzo/ops/device.h"
 
 namespace mezzo::detail {
-
 namespace {
 
 void* current_stream(at::Device device) {

@@ -13,7 +13,6 @@
 #include "mezzo/ops/ops.h"
 
 namespace mezzo::detail {
-
 namespace {
 
 thread_local bool draws_on_device = false;

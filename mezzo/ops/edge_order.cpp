@@ -8,7 +8,6 @@
 #include "mezzo/ops/device.h"
 
 namespace mezzo::detail {
-
 namespace {
 
 /// Copies a row of each edge between edge-id and CSR order: to[e] = from[slots[e]], or with

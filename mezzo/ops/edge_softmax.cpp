@@ -10,7 +10,6 @@
 #include "mezzo/ops/ops.h"
 
 namespace mezzo::detail {
-
 namespace {
 
 RowSide side_of(NormalizeBy by) {
@@ -115,7 +114,6 @@ Topology edge_subset(const Topology& topology, const at::Tensor& ids) {
 }
 
 }  // namespace
-
 }  // namespace mezzo::detail
 
 namespace mezzo {

@@ -18,7 +18,6 @@
 #include "mezzo/runtime/signal_guard.h"
 
 namespace mezzo::detail {
-
 namespace {
 
 /// The values of MEZZO_FLOAT32_LINEAR.

@@ -13,7 +13,6 @@
 #include "mezzo/ops/ops.h"
 
 namespace mezzo::detail {
-
 namespace {
 
 constexpr auto kGatAttentionName = "gat_attention";
@@ -311,7 +310,6 @@ struct Attention : AttentionInputs {
 const Registration<AttentionForward, AttentionGrad, Attention> kAttentionRegistration;
 
 }  // namespace
-
 }  // namespace mezzo::detail
 
 namespace mezzo {

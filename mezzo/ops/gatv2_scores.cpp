@@ -9,7 +9,6 @@
 #include "mezzo/ops/ops.h"
 
 namespace mezzo::detail {
-
 namespace {
 
 struct PairInputs {
@@ -190,7 +189,6 @@ struct PairScores : PairInputs {
 const Registration<PairScores, PairGradients> kPairRegistration;
 
 }  // namespace
-
 }  // namespace mezzo::detail
 
 namespace mezzo {

@@ -11,7 +11,6 @@
 #include "mezzo/ops/weighted_grad.h"
 
 namespace mezzo::detail {
-
 namespace {
 
 std::vector<std::int64_t> with_rows(std::int64_t rows, const std::vector<std::int64_t>& trailing) {
@@ -294,7 +293,6 @@ struct Gsddmm : Message {
 const Registration<Gspmm, GspmmForward, Gsddmm> kMessageRegistration;
 
 }  // namespace
-
 }  // namespace mezzo::detail
 
 namespace mezzo {

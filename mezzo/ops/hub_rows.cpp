@@ -14,7 +14,6 @@
 #include "mezzo/ops/device.h"
 
 namespace mezzo::detail {
-
 namespace {
 
 /// Edges of a chunk; rows with more are hubs. At F = 64 a chunk takes some 100 microseconds.

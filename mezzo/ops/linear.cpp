@@ -21,7 +21,6 @@
 #include "mezzo/runtime/sixteen_bits.h"
 
 namespace mezzo::detail {
-
 namespace {
 
 /// The product in the operands' own dtype.

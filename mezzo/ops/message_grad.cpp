@@ -8,7 +8,6 @@
 #include "mezzo/ops/edge_order.h"
 
 namespace mezzo::detail {
-
 namespace {
 
 at::IntArrayRef trailing(at::IntArrayRef shape) {

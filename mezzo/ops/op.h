@@ -19,8 +19,7 @@
 #include "mezzo/ops/schema.h"
 #include "mezzo/runtime/second_derivative.h"
 
-// An operator is a struct of its arguments. Registration derives the schema and the kernels from
-// it:
+// An operator is a struct of its arguments, from which Registration derives the schema and kernels:
 //
 //   struct Op {
 //     ...                                 // the arguments

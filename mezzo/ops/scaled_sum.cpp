@@ -10,7 +10,6 @@
 #include "mezzo/ops/weighted_grad.h"
 
 namespace mezzo::detail {
-
 namespace {
 
 struct ScaledSumInputs {
@@ -160,7 +159,6 @@ struct ScaledSum : ScaledSumInputs {
 const Registration<ScaledSum, DirectedScaledSum> kScaledSumRegistration;
 
 }  // namespace
-
 }  // namespace mezzo::detail
 
 namespace mezzo {

@@ -11,7 +11,6 @@
 // torch.ops.mezzo.*.
 
 namespace mezzo::detail {
-
 namespace {
 
 // Ids are copy_of in and out, because Python may modify tensors in place and a Topology must not

@@ -14,7 +14,6 @@
 #include "mezzo/ops/op.h"
 
 namespace mezzo::detail {
-
 namespace {
 
 /// Throws InvalidArgument unless `ids` is an int64 vector.

@@ -19,7 +19,6 @@
 #include "mezzo/ops/ops.h"
 
 namespace mezzo::detail {
-
 namespace {
 
 /// The graph of a sparse matrix, and the memory of its row pointers and columns.

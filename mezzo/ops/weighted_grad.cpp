@@ -7,7 +7,6 @@
 #include "mezzo/ops/op.h"
 
 namespace mezzo::detail {
-
 namespace {
 
 const void* data_of(const at::Tensor& t) {
