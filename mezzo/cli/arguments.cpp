@@ -8,7 +8,6 @@
 
 #include <ATen/Parallel.h>
 
-#include "mezzo/cli/sampling_arguments.h"
 #include "mezzo/core/error.h"
 #include "mezzo/core/parse.h"
 #include "mezzo/data/convert.h"
@@ -17,15 +16,87 @@
 namespace mezzo::cli {
 namespace {
 
-void set_self_loops(TrainOptions& options, bool on) {
-  MEZZO_CHECK(options.self_loops.value_or(on) == on,
-              "--self-loops and --no-self-loops contradict each other");
-  options.self_loops = on;
+/// What the help calls a value.
+template <class T>
+constexpr const char* kTypeName = fields::Enumerated<T> ? "NAME" : "N";
+template <>
+constexpr const char* kTypeName<double> = "NUMBER";
+template <>
+constexpr const char* kTypeName<amp::Precision> = "fp32|tf32|bf16|fp16";
+template <>
+constexpr const char* kTypeName<LossScale> = "dynamic|NUMBER|none";
+
+void set_switch(const std::string& name, std::optional<bool>& target, bool on) {
+  MEZZO_CHECK(target.value_or(on) == on, "--{} and --no-{} contradict each other", name, name);
+  target = on;
+}
+
+std::vector<std::int64_t> parse_counts(const std::string& flag, const Arguments& texts) {
+  std::vector<std::int64_t> counts;
+  for (const std::string& text : texts) {
+    counts.push_back(text == "all" ? parse_fanout(text) : parse_number<std::int64_t>(flag, text));
+  }
+  return counts;
+}
+
+/// Adds the flag of one option, which sets the member of options().
+template <class Options, class T, class Target>
+void add_field(OptionGroup group, const fields::Field<Options, T>& field, Target options) {
+  using Value = typename fields::Unwrapped<T>::Type;
+  const auto member = field.member;
+  const T initial = Options().*member;
+  const std::string name = field.name, flag = "--" + flag_of(field);
+  if constexpr (std::is_same_v<T, bool>) {
+    const auto set = [=](bool on) { options().*member = on != initial; };
+    group.flag(flag, set, field.help);
+  } else if constexpr (std::is_same_v<Value, bool>) {
+    const auto set = [=](bool on) { set_switch(name, options().*member, on); };
+    group.flag(flag, set, field.help);
+    group.flag(
+        "--no-" + name, [=](bool on) { set(!on); }, "The opposite of " + flag);
+  } else if constexpr (std::is_same_v<T, std::string>) {
+    group.text(flag, options().*member, "FILE", field.help);
+  } else if constexpr (std::is_same_v<T, std::vector<std::string>>) {
+    group.list(
+        flag, "PATH,...", [=](const Arguments& texts) { options().*member = texts; }, field.help);
+  } else if constexpr (std::is_same_v<T, std::vector<std::int64_t>>) {
+    const auto set = [=](const Arguments& texts) { options().*member = parse_counts(flag, texts); };
+    group.list(flag, "N,...", set, field.help);
+  } else if constexpr (fields::Textual<T>) {
+    const auto set = [=](const std::string& text) {
+      fields::from_text(flag, text, options().*member);
+    };
+    std::string help = field.help;
+    if constexpr (fields::Enumerated<T>) help += ": " + names(fields::words(initial));
+    const bool shown = !std::is_same_v<T, LossScale>;  // whose default depends on the precision
+    group.value(flag, kTypeName<T>, set, help, shown ? fields::to_text(initial) : "");
+  } else {
+    const auto set = [=](const std::string& text) {
+      options().*member = parse_number<Value>(flag, text);
+    };
+    std::string default_text;
+    if constexpr (std::is_same_v<T, Value>) default_text = fmt::format("{}", initial);
+    group.value(flag, kTypeName<Value>, set, field.help, default_text);
+  }
+}
+
+const char* title_of(fields::Group group) {
+  switch (group) {
+    case fields::Group::kModelKind:
+    case fields::Group::kModel:
+      return "Model";
+    case fields::Group::kProcesses:
+      return "Machine";
+    case fields::Group::kFiles:
+      return "Files";
+    default:
+      return "Training";
+  }
 }
 
 }  // namespace
 
-void add_data_options(CLI::App& app, DataArguments& data) {
+void add_data_options(OptionParser& app, DataArguments& data) {
   OptionGroup(app, "Data")
       .text("--dataset", data.dataset, "PATH|NAME",
             "A data set's file or folder, or a name of 'mezzo data list'")
@@ -35,72 +106,41 @@ void add_data_options(CLI::App& app, DataArguments& data) {
       .number("--split-index", data.split_index, "Which of the data set's splits, from 0");
 }
 
-void add_machine_options(CLI::App& app, MachineArguments& machine) {
+void add_machine_options(OptionParser& app, MachineArguments& machine) {
   OptionGroup(app, "Machine")
       .text("--device", machine.device, "cpu|cuda|cuda:N", "Where to compute")
       .number("--threads", machine.threads, "CPU threads (default: one a core)");
 }
 
-void add_model_options(CLI::App& app, TrainOptions& options) {
-  OptionGroup(app, "Model")
-      .number("--layers", options.layers, "Layers; sgc: hops of its one layer")
-      .number("--hidden", options.hidden, "Width of a hidden layer, of each head (default: 16)")
-      .number("--heads", options.heads, "gat: heads of a hidden layer (default: 8)")
-      .number("--output-heads", options.output_heads, "gat: heads of the last layer (default: 1)")
-      .number("--dropout", options.dropout, "Share of the features dropped before each layer")
-      .number("--attention-dropout", options.attention_dropout,
-              "gat: share of the attention dropped (default: 0)")
-      .choice("--norm", nn::Normalizations{}, options.normalization,
-              "Normalization after each hidden layer")
-      .flag("--skip", options.skip, "Add each layer's input to its output")
-      .flag(
-          "--self-loops", [&options](bool on) { set_self_loops(options, on); },
-          "Give every node one edge to itself (default for gcn, gat and sgc)")
-      .flag(
-          "--no-self-loops", [&options](bool on) { set_self_loops(options, !on); },
-          "Take the edges as they are (default for sage and gin)");
+void add_training_options(OptionParser& app, TrainOptions& options,
+                          std::initializer_list<fields::Group> groups) {
+  fields::for_each(fields::kTraining, [&](const auto& field) {
+    if (std::find(groups.begin(), groups.end(), field.group) == groups.end()) return;
+    const auto target = [&options]() -> TrainOptions& { return options; };
+    add_field(OptionGroup(app, title_of(field.group)), field, target);
+  });
 }
 
-void add_step_options(CLI::App& app, TrainOptions& options) {
-  OptionGroup(app, "Training")
-      .number("--lr", options.learning_rate, "Learning rate")
-      .number("--weight-decay", options.weight_decay, "Weight decay of every parameter")
-      .choice("--optimizer", OptimizerKinds{}, options.optimizer, "Optimizer")
-      .number("--loss-factor", options.loss_factor,
-              "Factor on the loss that is minimised; losses are told without it")
-      .number("--seed", options.seed, "Seed of weights, dropout and sampling")
-      .flag("--normalize-features", options.normalize_features,
-            "Divide each row of the features by the sum of its magnitudes");
+void add_sampling_options(OptionParser& app, std::optional<SamplingOptions>& sampling,
+                          const std::string& title) {
+  const auto target = [&sampling]() -> SamplingOptions& {
+    return sampling ? *sampling : sampling.emplace();
+  };
+  fields::for_each(fields::kSampling,
+                   [&](const auto& field) { add_field(OptionGroup(app, title), field, target); });
 }
 
-void add_training_options(CLI::App& app, RunArguments& run) {
-  TrainOptions& options = run.options;
+void add_run_options(OptionParser& app, RunArguments& run) {
+  using enum fields::Group;
+  add_training_options(app, run.options, {kModel, kStep, kTraining});
   OptionGroup(app, "Training")
-      .number("--epochs", options.epochs,
-              "Epochs, each one step on all training nodes, or one pass over mini-batches");
-  add_step_options(app, options);
-  OptionGroup(app, "Training")
-      .value(
-          "--loss-scale", "dynamic|NUMBER|none",
-          [&options](const std::string& text) { options.loss_scale = parse_loss_scale(text); },
-          "Factor on the loss before the backward, which the gradients are divided by again "
-          "(default: dynamic for fp16, else none)")
-      .list(
-          "--keep-float32", "PATH,...",
-          [&options](const std::vector<std::string>& paths) { options.keep_float32 = paths; },
-          "Parts of the model that bf16 and fp16 leave in float32: layer0, norm0, skip0, ...")
-      .flag("--capture", options.capture,
-            "Capture the step as a CUDA graph: on CUDA, on the full graph")
-      .number("--patience", options.patience,
-              "Stop after N epochs without a better validation score")
-      .number("--eval-every", options.eval_every, "Evaluate every N epochs, and at the end")
       .number("--runs", run.runs,
               "Runs with the seeds SEED, SEED+1, ...; without --split-index also with the splits "
               "0, 1, ... in turn");
-  add_sampling_options(app, options.sampling);
+  add_sampling_options(app, run.options.sampling);
 }
 
-void add_report_options(CLI::App& app, std::string& json) {
+void add_report_options(OptionParser& app, std::string& json) {
   OptionGroup(app, "Files").text("--json", json, "FILE", "Write the report as JSON");
   add_config(app);
 }

@@ -1,12 +1,14 @@
 #pragma once
 
 #include <cstdint>
+#include <initializer_list>
 #include <optional>
 #include <string>
 
 #include "mezzo/cli/options.h"
 #include "mezzo/data/dataset.h"
 #include "mezzo/nn/model/model.h"
+#include "mezzo/train/option_fields.h"
 #include "mezzo/train/options.h"
 
 namespace mezzo::cli {
@@ -33,16 +35,19 @@ struct RunArguments {
   std::string json;
 };
 
-void add_data_options(CLI::App& app, DataArguments& data);
-void add_machine_options(CLI::App& app, MachineArguments& machine);
-/// All options of a model but --model itself.
-void add_model_options(CLI::App& app, TrainOptions& options);
-/// The options of one training step: optimizer, loss, seed.
-void add_step_options(CLI::App& app, TrainOptions& options);
-/// Those, and all other options of training but --precision.
-void add_training_options(CLI::App& app, RunArguments& run);
+void add_data_options(OptionParser& app, DataArguments& data);
+void add_machine_options(OptionParser& app, MachineArguments& machine);
+/// Adds the options of training that are in one of the groups, in the order of fields::kTraining.
+void add_training_options(OptionParser& app, TrainOptions& options,
+                          std::initializer_list<fields::Group> groups);
+/// Adds the options of mini-batches. The first one that is set creates `sampling`. title: the
+/// heading in the help; empty: the help does not show them.
+void add_sampling_options(OptionParser& app, std::optional<SamplingOptions>& sampling,
+                          const std::string& title = "Mini-batches");
+/// Adds those of training and of mini-batches that train and compare share, and --runs.
+void add_run_options(OptionParser& app, RunArguments& run);
 /// Adds --json and --config.
-void add_report_options(CLI::App& app, std::string& json);
+void add_report_options(OptionParser& app, std::string& json);
 
 /// Sets the number of threads and returns the device. Throws InvalidArgument.
 at::Device use_machine(const MachineArguments& machine);

@@ -4,7 +4,7 @@
 
 namespace mezzo::cli {
 
-void add_checkpoint_options(CLI::App& app, CheckpointArguments& arguments) {
+void add_checkpoint_options(OptionParser& app, CheckpointArguments& arguments) {
   OptionGroup(app, "Files")
       .text("--checkpoint", arguments.checkpoint, "FILE", "Checkpoint of mezzo train (required)");
   DataArguments& data = arguments.data;

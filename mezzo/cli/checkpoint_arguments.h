@@ -17,7 +17,7 @@ struct CheckpointArguments {
 };
 
 /// All but --split-index.
-void add_checkpoint_options(CLI::App& app, CheckpointArguments& arguments);
+void add_checkpoint_options(OptionParser& app, CheckpointArguments& arguments);
 
 /// A checkpoint, its options overridden by the arguments, and the data to use it on.
 struct LoadedCheckpoint {

@@ -30,7 +30,7 @@ void append(std::vector<T>& values, T value, const char* flag, const std::string
   values.push_back(value);
 }
 
-void add_compared(CLI::App& app, CompareArguments& compare) {
+void add_compared(OptionParser& app, CompareArguments& compare) {
   OptionGroup(app, "Model")
       .value(
           "--model", "NAME",
@@ -59,30 +59,30 @@ void add_compared(CLI::App& app, CompareArguments& compare) {
           "Precisions: fp32, tf32, bf16, fp16", "fp32,bf16");
 }
 
-/// Among several models and precisions, options that not all of them have go only to those that
-/// have them.
+/// Whether `applies` holds for one of the compared models and precisions.
+bool applies_to_any(bool (*applies)(const TrainOptions&), const CompareArguments& compare) {
+  TrainOptions options;
+  for (const nn::ModelKind model : compare.models) {
+    for (const amp::Precision precision : compare.precisions) {
+      options.model = model;
+      options.precision = precision;
+      if (applies(options)) return true;
+    }
+  }
+  return false;
+}
+
+/// The options of one of several models and precisions, without those that apply only to others.
 TrainOptions options_for(nn::ModelKind model, amp::Precision precision,
                          const CompareArguments& compare) {
   TrainOptions options = compare.run.options;
   options.model = model;
   options.precision = precision;
-  const bool any_low = std::any_of(compare.precisions.begin(), compare.precisions.end(), is_low);
-  if (!is_low(precision) && any_low) options.keep_float32.clear();
-  const auto among = [&](nn::ModelKind kind) {
-    return std::find(compare.models.begin(), compare.models.end(), kind) != compare.models.end();
-  };
-  if (model != nn::ModelKind::kGat && among(nn::ModelKind::kGat)) {
-    options.heads.reset();
-    options.output_heads.reset();
-    options.attention_dropout.reset();
-  }
-  if (compare.models.size() > 1) {
-    if (model == nn::ModelKind::kMlp) options.self_loops.reset();
-    if (model == nn::ModelKind::kSgc) {
-      options.hidden.reset();
-      options.normalization = nn::Normalization::kNone;
-    }
-  }
+  fields::for_each(fields::kTraining, [&](const auto& field) {
+    const auto applies = field.rules.applies;
+    if (applies == nullptr || applies(options) || !applies_to_any(applies, compare)) return;
+    options.*field.member = TrainOptions().*field.member;
+  });
   return options;
 }
 
@@ -117,12 +117,11 @@ std::vector<ComparisonRow> train_rows(const Dataset& dataset, const CompareArgum
 int compare_command(const Arguments& arguments) {
   CompareArguments compare;
   RunArguments& run = compare.run;
-  CLI::App app("Trains one or several models in several precisions, each from the same seed",
-               "mezzo compare");
+  OptionParser app("Trains one or several models in several precisions, each from the same seed",
+                   "mezzo compare");
   add_data_options(app, run.data);
   add_compared(app, compare);
-  add_model_options(app, run.options);
-  add_training_options(app, run);
+  add_run_options(app, run);
   add_machine_options(app, run.machine);
   add_report_options(app, run.json);
   if (!parse_arguments(app, arguments)) return kSuccess;

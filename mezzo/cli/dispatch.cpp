@@ -1,5 +1,3 @@
-#include <CLI/CLI.hpp>
-
 #include "mezzo/cli/commands.h"
 #include "mezzo/cli/options.h"
 #include "mezzo/core/error.h"
@@ -30,12 +28,10 @@ int dispatch(const std::string& name, const std::string& description,
                 "'{}' is not a command of {}: expected one of {}", arguments.front(), name,
                 names_of(commands));
   }
-  CLI::App app(description, name);
-  if (version) app.set_version_flag("--version", version, "Print versions and exit");
-  for (const Command& command : commands) {
-    app.add_subcommand(std::string(command.name), std::string(command.description));
-  }
-  app.footer(name + " <command> --help tells the options of a command.");
+  OptionParser app(description, name);
+  if (version) app.add_version(version);
+  for (const Command& command : commands) app.add_command(command.name, command.description);
+  app.set_footer(name + " <command> --help shows the options of a command.");
   if (!parse_arguments(app, arguments)) return 0;
   detail::raise<InvalidArgument>("{} expects a command: one of {}", name, names_of(commands));
 }

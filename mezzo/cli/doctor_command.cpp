@@ -9,7 +9,6 @@
 #include "mezzo/cli/interrupt.h"
 #include "mezzo/cli/progress.h"
 #include "mezzo/cli/run.h"
-#include "mezzo/cli/sampling_arguments.h"
 #include "mezzo/core/error.h"
 #include "mezzo/train/doctor/doctor.h"
 #include "mezzo/train/files/files.h"
@@ -35,17 +34,17 @@ Diagnosis diagnose_with_progress(const Dataset& dataset, const DoctorOptions& op
 }  // namespace
 
 int doctor_command(const Arguments& arguments) {
+  using enum fields::Group;
   RunArguments run;
   DoctorOptions doctor;
-  CLI::App app(
+  OptionParser app(
       "Trains a model for some steps in fp32, bf16 and fp16, watching every operation, and "
       "recommends a precision, a loss scale and parts to keep in float32",
       "mezzo doctor");
   add_data_options(app, run.data);
-  OptionGroup(app, "Model").choice("--model", nn::ModelKinds{}, run.options.model, "Model");
-  add_model_options(app, run.options);
-  OptionGroup(app, "Training").number("--steps", doctor.steps, "Steps of each trial");
-  add_step_options(app, run.options);
+  add_training_options(app, run.options, {kModelKind, kModel});
+  OptionGroup(app, "Training").number("--steps", doctor.steps, "Steps of each run");
+  add_training_options(app, run.options, {kStep});
   // Known only to be refused with a reason.
   add_sampling_options(app, run.options.sampling, /*title=*/"");
   add_machine_options(app, run.machine);

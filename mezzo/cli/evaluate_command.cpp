@@ -39,7 +39,7 @@ std::string evaluation_json(const LoadedCheckpoint& loaded, const Scores& scores
 int evaluate_command(const Arguments& arguments) {
   CheckpointArguments wanted;
   std::string json;
-  CLI::App app("Measures the best weights of a checkpoint on a data set", "mezzo evaluate");
+  OptionParser app("Measures the best weights of a checkpoint on a data set", "mezzo evaluate");
   add_checkpoint_options(app, wanted);
   OptionGroup(app, "Data")
       .number("--split-index", wanted.data.split_index,

@@ -1,6 +1,8 @@
 #include "mezzo/cli/options.h"
 
 #include <algorithm>
+#include <charconv>
+#include <cstdint>
 #include <filesystem>
 #include <istream>
 #include <memory>
@@ -57,38 +59,81 @@ class TomlReader : public CLI::ConfigTOML {
   }
 };
 
-/// What the option was given; empty where it was not, or where there is none such.
-std::string given(const CLI::App& app, const std::string& flag) {
+/// The value of an option; empty if it is not set or there is no such option.
+std::string value_of(const CLI::App& app, const std::string& flag) {
   const CLI::Option* option = app.get_option_no_throw(flag);
   return option != nullptr && option->count() > 0 ? option->results().front() : std::string();
 }
 
-/// The file of the data set; empty where it is a folder or a name.
+/// The file of the data set; empty for a folder or a name.
 std::string data_file(const CLI::App& app) {
-  const std::string dataset = given(app, "--dataset");
+  const std::string dataset = value_of(app, "--dataset");
   std::error_code ignored;
   return std::filesystem::is_regular_file(dataset, ignored) ? dataset : std::string();
 }
 
-/// A run may go on in the checkpoint that it resumes; else no file is given twice.
+/// No file may be named twice, except that a run may resume and write the same checkpoint.
 void check_files(const CLI::App& app) {
-  const std::string config = given(app, "--config"), dataset = data_file(app);
+  const std::string config = value_of(app, "--config"), dataset = data_file(app);
   for (const char* written : {"--json", "--output"}) {
-    const std::string path = given(app, written);
+    const std::string path = value_of(app, written);
     check_distinct(written, path, "--config", config);
     check_distinct(written, path, "--dataset", dataset);
     for (const char* other : {"--checkpoint", "--resume"}) {
-      check_distinct(written, path, other, given(app, other));
+      check_distinct(written, path, other, value_of(app, other));
     }
   }
-  check_distinct("--json", given(app, "--json"), "--output", given(app, "--output"));
-  check_distinct("--checkpoint", given(app, "--checkpoint"), "--config", config);
-  check_distinct("--checkpoint", given(app, "--checkpoint"), "--dataset", dataset);
+  check_distinct("--json", value_of(app, "--json"), "--output", value_of(app, "--output"));
+  check_distinct("--checkpoint", value_of(app, "--checkpoint"), "--config", config);
+  check_distinct("--checkpoint", value_of(app, "--checkpoint"), "--dataset", dataset);
 }
 
 }  // namespace
 
-void add_config(CLI::App& app) {
+template <class T>
+T parse_number(const std::string& flag, const std::string& text) {
+  T value{};
+  const char* end = text.data() + text.size();
+  const auto [stop, failure] = std::from_chars(text.data(), end, value);
+  MEZZO_CHECK(failure == std::errc() && stop == end && !text.empty(), "{}: expected {}, got '{}'",
+              flag,
+              std::is_floating_point_v<T> ? "a number"
+              : std::is_signed_v<T>       ? "an integer"
+                                          : "an integer of at least 0",
+              text);
+  return value;
+}
+template std::int64_t parse_number(const std::string& flag, const std::string& text);
+template std::uint64_t parse_number(const std::string& flag, const std::string& text);
+template double parse_number(const std::string& flag, const std::string& text);
+
+OptionParser::OptionParser(const std::string& description, const std::string& name)
+    : app_(std::make_unique<CLI::App>(description, name)) {}
+
+OptionParser::~OptionParser() = default;
+
+void OptionParser::add_version(const std::function<std::string()>& version) {
+  app_->set_version_flag("--version", version, "Print versions and exit");
+}
+
+void OptionParser::add_command(std::string_view name, std::string_view description) {
+  app_->add_subcommand(std::string(name), std::string(description));
+}
+
+void OptionParser::set_footer(const std::string& text) {
+  app_->footer(text);
+}
+
+void OptionParser::keep_rest() {
+  app_->prefix_command();
+}
+
+Arguments OptionParser::rest() const {
+  return app_->remaining();
+}
+
+void add_config(OptionParser& parser) {
+  CLI::App& app = *parser.app_;
   app.set_config("--config", "", "TOML file with these options, without the dashes")
       ->type_name("FILE")
       ->group("Files");
@@ -96,15 +141,16 @@ void add_config(CLI::App& app) {
   app.allow_config_extras(CLI::config_extras_mode::error);
 }
 
-bool parse_arguments(CLI::App& app, const Arguments& arguments) {
+bool parse_arguments(OptionParser& parser, const Arguments& arguments) {
+  CLI::App& app = *parser.app_;
   using mezzo::detail::raise;
   Arguments reversed(arguments.rbegin(), arguments.rend());
   try {
     app.parse(std::move(reversed));
     check_files(app);
     return true;
-  } catch (const CLI::Success& wish) {
-    app.exit(wish);
+  } catch (const CLI::Success& help) {
+    app.exit(help);
     return false;
   } catch (const CLI::FileError& error) {
     raise<IoError>("--config: {}", error.what());
@@ -121,29 +167,25 @@ bool parse_arguments(CLI::App& app, const Arguments& arguments) {
   }
 }
 
-CLI::Option* OptionGroup::add(const std::string& flag, const std::string& type,
-                              const std::function<void(const std::string&)>& set,
-                              const std::string& help) {
-  return app_.add_option_function<std::string>(flag, set, help)->type_name(type)->group(title_);
-}
+OptionGroup::OptionGroup(OptionParser& parser, std::string title)
+    : app_(*parser.app_), title_(std::move(title)) {}
 
 OptionGroup& OptionGroup::text(const std::string& flag, std::string& target,
                                const std::string& type, const std::string& help) {
-  add(
-      flag, type,
-      [flag, &target](const std::string& text) {
-        MEZZO_CHECK(!text.empty(), "{}: expected a text that is not empty", flag);
-        target = text;
-      },
-      help)
-      ->default_str(target);
-  return *this;
+  const auto set = [flag, &target](const std::string& text) {
+    MEZZO_CHECK(!text.empty(), "{}: expected a text that is not empty", flag);
+    target = text;
+  };
+  return value(flag, type, set, help, target);
 }
 
 OptionGroup& OptionGroup::value(const std::string& flag, const std::string& type,
                                 const std::function<void(const std::string&)>& set,
                                 const std::string& help, const std::string& default_text) {
-  add(flag, type, set, help)->default_str(default_text);
+  app_.add_option_function<std::string>(flag, set, help)
+      ->type_name(type)
+      ->default_str(default_text)
+      ->group(title_);
   return *this;
 }
 

@@ -1,84 +1,90 @@
 #pragma once
 
-#include <charconv>
-#include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
-#include <system_error>
 #include <type_traits>
 #include <vector>
-
-#include <CLI/App.hpp>
 
 #include "mezzo/cli/commands.h"
 #include "mezzo/core/error.h"
 #include "mezzo/core/parse.h"
 #include "mezzo/core/type_list.h"
 
-namespace mezzo::cli {
-
-/// Parses the arguments, and the file that --config names. Returns false where help or a version
-/// was asked for, and printed. Throws InvalidArgument for wrong usage (an unknown key of the file
-/// included) and an output that is named by the file of an input, IoError for a file that cannot be
-/// read.
-bool parse_arguments(CLI::App& app, const Arguments& arguments);
-
-/// Adds --config.
-void add_config(CLI::App& app);
-
-template <class T>
-struct Unwrapped {
-  using Type = T;
-};
-template <class T>
-struct Unwrapped<std::optional<T>> {
-  using Type = T;
-};
-
-/// The whole of `text` as a number, in its range. Throws InvalidArgument that names the flag.
-template <class T>
-T parse_number(const std::string& flag, const std::string& text) {
-  T value{};
-  const char* end = text.data() + text.size();
-  const auto [stop, failure] = std::from_chars(text.data(), end, value);
-  MEZZO_CHECK(failure == std::errc() && stop == end && !text.empty(), "{}: expected {}, got '{}'",
-              flag,
-              std::is_floating_point_v<T> ? "a number"
-              : std::is_signed_v<T>       ? "an integer"
-                                          : "an integer of at least 0",
-              text);
-  return value;
+namespace CLI {
+class App;  // its header costs seconds: only options.cpp includes it
 }
 
-/// Options under one heading of the help. Every option takes one value, of which the text is
-/// checked here; the default is the target's value.
+namespace mezzo::cli {
+
+/// The options of one command. OptionGroup adds them.
+class OptionParser {
+ public:
+  /// name: what comes before the options on the command line.
+  OptionParser(const std::string& description, const std::string& name);
+  ~OptionParser();
+
+  void add_version(const std::function<std::string()>& version);
+  /// A word that the help lists.
+  void add_command(std::string_view name, std::string_view description);
+  /// Text below the help.
+  void set_footer(const std::string& text);
+  /// From the first word that is no option on, the arguments stay as they are: rest() returns them.
+  void keep_rest();
+  Arguments rest() const;
+
+ private:
+  friend class OptionGroup;
+  friend bool parse_arguments(OptionParser& parser, const Arguments& arguments);
+  friend void add_config(OptionParser& parser);
+
+  std::unique_ptr<CLI::App> app_;
+};
+
+/// Parses the arguments, and the file that --config names. Returns false if help or a version was
+/// asked for, and printed. Throws InvalidArgument for wrong usage (an unknown key of the file
+/// included) and for an output that is the file of an input, IoError for a file that cannot be
+/// read.
+bool parse_arguments(OptionParser& parser, const Arguments& arguments);
+
+/// Adds --config.
+void add_config(OptionParser& parser);
+
+/// The whole of `text` as a number (int64, uint64 or double), in its range. Throws InvalidArgument
+/// that names the flag.
+template <class T>
+T parse_number(const std::string& flag, const std::string& text);
+
+/// Options under one heading of the help. Every option takes one value; its text is checked here.
+/// The default in the help is the target's value.
 class OptionGroup {
  public:
-  OptionGroup(CLI::App& app, std::string title) : app_(app), title_(std::move(title)) {}
+  OptionGroup(OptionParser& parser, std::string title);
 
-  /// T: a number, or an optional one.
+  /// T: a number.
   template <class T>
   OptionGroup& number(const std::string& flag, T& target, const std::string& help) {
-    using Number = typename Unwrapped<T>::Type;
-    CLI::Option* option = add(
-        flag, std::is_floating_point_v<Number> ? "NUMBER" : "N",
-        [flag, &target](const std::string& text) { target = parse_number<Number>(flag, text); },
-        help);
-    if constexpr (std::is_same_v<T, Number>) option->default_str(fmt::format("{}", target));
-    return *this;
+    return value(
+        flag, std::is_floating_point_v<T> ? "NUMBER" : "N",
+        [flag, &target](const std::string& text) { target = parse_number<T>(flag, text); }, help,
+        fmt::format("{}", target));
+  }
+  template <class T>
+  OptionGroup& number(const std::string& flag, std::optional<T>& target, const std::string& help) {
+    return value(
+        flag, std::is_floating_point_v<T> ? "NUMBER" : "N",
+        [flag, &target](const std::string& text) { target = parse_number<T>(flag, text); }, help);
   }
 
   /// List: a TypeList; the option takes a name of it.
   template <class List, class Kind>
   OptionGroup& choice(const std::string& flag, List list, Kind& target, const std::string& help) {
-    add(
+    return value(
         flag, "NAME",
         [flag, list, &target](const std::string& text) { target = parse(list, flag, text); },
-        help + ": " + names(list))
-        ->default_str(std::string(name_of(list, target)));
-    return *this;
+        help + ": " + names(list), std::string(name_of(list, target)));
   }
 
   /// A text that is not empty.
@@ -101,9 +107,6 @@ class OptionGroup {
   OptionGroup& flag(const std::string& flag, bool& target, const std::string& help);
 
  private:
-  CLI::Option* add(const std::string& flag, const std::string& type,
-                   const std::function<void(const std::string&)>& set, const std::string& help);
-
   CLI::App& app_;
   std::string title_;
 };

@@ -15,7 +15,7 @@ namespace mezzo::cli {
 int predict_command(const Arguments& arguments) {
   CheckpointArguments wanted;
   std::string output;
-  CLI::App app(
+  OptionParser app(
       "Writes what the best weights of a checkpoint predict for all nodes, which need no labels",
       "mezzo predict");
   add_checkpoint_options(app, wanted);

@@ -104,31 +104,21 @@ std::vector<TrainReport> train_and_show(const Dataset& dataset, const RunArgumen
 }  // namespace
 
 int train_command(const Arguments& arguments) {
+  using enum fields::Group;
   RunArguments run;
   std::int64_t group_timeout = 30 * 60;
   TrainOptions& options = run.options;
-  CLI::App app(
+  OptionParser app(
       "Trains a model on a data set, on the full graph or by mini-batches, in one precision",
       "mezzo train");
   add_data_options(app, run.data);
-  OptionGroup(app, "Model").choice("--model", nn::ModelKinds{}, options.model, "Model");
-  add_model_options(app, options);
-  OptionGroup(app, "Training")
-      .value(
-          "--precision", "fp32|tf32|bf16|fp16",
-          [&options](const std::string& text) { options.precision = amp::parse_precision(text); },
-          "Precision of the products; weights stay float32", "fp32");
-  add_training_options(app, run);
+  add_training_options(app, options, {kModelKind, kPrecision});
+  add_run_options(app, run);
   add_machine_options(app, run.machine);
   OptionGroup(app, "Machine")
       .number("--group-timeout", group_timeout,
-              "Several processes (see mezzo launch): seconds that each waits for the others")
-      .choice("--gradient-traffic", GradientTraffics{}, options.gradient_traffic,
-              "Several processes: how gradients travel between them");
-  OptionGroup(app, "Files")
-      .text("--checkpoint", options.checkpoint, "FILE",
-            "Write the state at the end, at an interrupt and once a minute")
-      .text("--resume", options.resume, "FILE", "Go on from a checkpoint, bit for bit");
+              "Several processes (see mezzo launch): seconds that each waits for the others");
+  add_training_options(app, options, {kProcesses, kFiles});
   add_report_options(app, run.json);
   if (!parse_arguments(app, arguments)) return kSuccess;
   ignore_sigpipe();

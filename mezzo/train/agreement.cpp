@@ -16,7 +16,7 @@ namespace {
 std::string agreement(TrainOptions options) {
   options.device = at::Device(options.device.type());
   options.dataset.clear();
-  return fmt::format("{} epochs {} patience {} resume {} capture {}", recipe_to_json(options),
+  return fmt::format("{} epochs {} patience {} resume {} capture {}", config_to_json(options),
                      options.epochs, options.patience.value_or(0), !options.resume.empty(),
                      options.capture);
 }

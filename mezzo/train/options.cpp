@@ -9,25 +9,13 @@
 
 #include "mezzo/core/error.h"
 #include "mezzo/runtime/cuda_library.h"
+#include "mezzo/train/option_fields.h"
 
 namespace mezzo {
 namespace {
 
-// What is beyond any model would take the memory, or the hops of sgc the time, without an end.
-constexpr std::int64_t kMostLayers = 1 << 16;
-// Wider than any layer, heads and all; the sizes of tensors of two such still fit 64 bits.
-constexpr std::int64_t kMostWidth = 1 << 24;
 // A smaller factor loses its digits in float32, or is 0 there, and nothing is trained.
 constexpr float kLeastFactor = std::numeric_limits<float>::min();
-
-bool is_share(double value) {
-  return value >= 0 && value < 1;  // false for NaN
-}
-
-void check_width(std::string_view name, const std::optional<std::int64_t>& width) {
-  MEZZO_CHECK(!width || (*width >= 1 && *width <= kMostWidth), "{}: expected 1 to {}, got {}", name,
-              kMostWidth, *width);
-}
 
 /// The whole of `text` as a number; nothing where it is none.
 std::optional<double> number_of(std::string_view text) {
@@ -37,40 +25,29 @@ std::optional<double> number_of(std::string_view text) {
   return value;
 }
 
+/// Each option for itself, and whether it applies.
+void check_fields(const TrainOptions& options) {
+  fields::for_each(fields::kTraining, [&](const auto& field) {
+    const auto applies = field.rules.applies;
+    MEZZO_CHECK(applies == nullptr || applies(options) || !is_set(field, options),
+                "{}: {}; got model {} in {}", field.name, field.rules.why_not,
+                fields::to_text(options.model), fields::to_text(options.precision));
+    check_range(field, options);
+  });
+}
+
+/// What an option of the model needs of the others.
 void check_model(const TrainOptions& options) {
-  const std::string_view model = name_of(nn::ModelKinds{}, options.model);
-  MEZZO_CHECK(options.layers >= 1 && options.layers <= kMostLayers,
-              "layers: expected 1 to {}, got {}", kMostLayers, options.layers);
-  check_width("hidden", options.hidden);
-  MEZZO_CHECK(is_share(options.dropout), "dropout: expected a number in [0, 1), got {}",
-              options.dropout);
-
-  const bool attention = options.model == nn::ModelKind::kGat;
-  MEZZO_CHECK(attention || !options.heads, "heads: only gat has attention heads, the model is {}",
-              model);
-  MEZZO_CHECK(attention || !options.output_heads,
-              "output-heads: only gat has attention heads, the model is {}", model);
-  MEZZO_CHECK(attention || !options.attention_dropout,
-              "attention-dropout: only gat has attention, the model is {}", model);
-  check_width("heads", options.heads);
-  check_width("output-heads", options.output_heads);
   const std::int64_t heads = std::max(options.heads.value_or(1), options.output_heads.value_or(1));
-  MEZZO_CHECK(options.hidden.value_or(1) <= kMostWidth / heads,
-              "heads: expected heads of together at most {} features, got {} of {}", kMostWidth,
-              heads, options.hidden.value_or(1));
-  MEZZO_CHECK(!options.attention_dropout || is_share(*options.attention_dropout),
-              "attention-dropout: expected a number in [0, 1), got {}", *options.attention_dropout);
-
-  const bool sgc = options.model == nn::ModelKind::kSgc, gin = options.model == nn::ModelKind::kGin;
-  const bool single = sgc || options.layers == 1;
-  const char* why = sgc ? "sgc is one layer, whose hops are the layers asked for"
-                        : "a model of one layer has no hidden layer";
+  MEZZO_CHECK(options.hidden.value_or(1) <= fields::kMostWidth / heads,
+              "heads: expected heads of together at most {} features, got {} of {}",
+              fields::kMostWidth, heads, options.hidden.value_or(1));
+  if (options.layers > 1 || options.model == nn::ModelKind::kSgc) return;
+  constexpr const char* kWhy = "a model of one layer has no hidden layer";
   // A layer of gin has a hidden layer of its own.
-  MEZZO_CHECK(!single || gin || !options.hidden, "hidden: {}", why);
-  MEZZO_CHECK(!single || !options.heads, "heads: {}; output-heads are its heads", why);
-  MEZZO_CHECK(!single || options.normalization == nn::Normalization::kNone, "norm: {}", why);
-  MEZZO_CHECK(options.model != nn::ModelKind::kMlp || !options.self_loops,
-              "self-loops: the model mlp uses no edges");
+  MEZZO_CHECK(options.model == nn::ModelKind::kGin || !options.hidden, "hidden: {}", kWhy);
+  MEZZO_CHECK(!options.heads, "heads: {}; output-heads are its heads", kWhy);
+  MEZZO_CHECK(options.normalization == nn::Normalization::kNone, "norm: {}", kWhy);
 }
 
 void check_capture(const TrainOptions& options) {
@@ -155,25 +132,11 @@ void check_rates(OptimizerKind optimizer, double learning_rate, double weight_de
 }
 
 void check_options(const TrainOptions& options) {
+  check_fields(options);
   check_model(options);
   check_sampling(options);
   check_capture(options);
-  MEZZO_CHECK(options.epochs >= 1, "epochs: expected at least 1, got {}", options.epochs);
   check_rates(options.optimizer, options.learning_rate, options.weight_decay);
-  MEZZO_CHECK(options.loss_factor >= kLeastFactor &&
-                  options.loss_factor <= std::numeric_limits<float>::max(),
-              "loss-factor: expected a positive number of float32 that is not subnormal, got {}",
-              options.loss_factor);
-  MEZZO_CHECK(options.keep_float32.empty() || is_low(options.precision),
-              "keep-float32: only bf16 and fp16 have parts that are not in float32, the precision "
-              "is {}",
-              amp::to_string(options.precision));
-  MEZZO_CHECK(options.eval_every >= 1, "eval-every: expected at least 1, got {}",
-              options.eval_every);
-  MEZZO_CHECK(!options.patience || *options.patience >= 1, "patience: expected at least 1, got {}",
-              *options.patience);
-  MEZZO_CHECK(options.split_index >= 0, "split-index: expected at least 0, got {}",
-              options.split_index);
 }
 
 bool uses_self_loops(const TrainOptions& options) {

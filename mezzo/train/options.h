@@ -54,6 +54,8 @@ struct LossScale {
   };
   Kind kind = Kind::kAutomatic;
   double value = 1;  ///< > 0 and finite in float32; of kConstant
+
+  bool operator==(const LossScale&) const = default;
 };
 
 /// "automatic", "none", "dynamic" or a number. Throws InvalidArgument for anything else.
@@ -145,8 +147,8 @@ MEZZO_API bool uses_self_loops(const TrainOptions& options);
 /// What a run is made of, as one JSON object whose keys are the words of the command line: all
 /// options except those that may change when it is resumed (epochs, patience, the place, the
 /// workers and the prefetching of mini-batches, the capture, the files).
-MEZZO_API std::string recipe_to_json(const TrainOptions& options);
+MEZZO_API std::string config_to_json(const TrainOptions& options);
 /// The reverse. Throws IoError that names a missing or unreadable field.
-MEZZO_API TrainOptions recipe_from_json(std::string_view json);
+MEZZO_API TrainOptions config_from_json(std::string_view json);
 
 }  // namespace mezzo

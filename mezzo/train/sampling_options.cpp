@@ -5,86 +5,28 @@
 
 #include "mezzo/core/error.h"
 #include "mezzo/nn/model/model.h"
+#include "mezzo/train/option_fields.h"
 #include "mezzo/train/options.h"
 #include "mezzo/train/report/table.h"
 
 namespace mezzo {
 namespace {
 
-constexpr std::int64_t kMostWorkers = 256;
-constexpr std::int64_t kMostPrefetch = 1024;
-// Draws of one batch; what is beyond any graph would not end.
-constexpr std::int64_t kMostDraws = std::int64_t{1} << 31;
-
-/// What the checks of one run share.
-class SamplingCheck {
- public:
-  explicit SamplingCheck(const SamplingOptions& options) : options_(options) {}
-
-  /// An option that only some samplers have.
-  void only(bool has, bool set, std::string_view option) const {
-    MEZZO_CHECK(has || !set, "{}: the sampler {} has no such option", option, word());
-  }
-  void at_least_one(const std::optional<std::int64_t>& value, std::string_view option) const {
-    MEZZO_CHECK(!value || *value >= 1, "{}: expected at least 1, got {}", option, *value);
-  }
-  void at_most(const std::optional<std::int64_t>& value, std::int64_t most,
-               std::string_view option) const {
-    MEZZO_CHECK(!value || *value <= most, "{}: expected at most {}, got {}", option, most, *value);
-  }
-  void needed(bool set, std::string_view option, std::string_view what) const {
-    MEZZO_CHECK(set, "{}: the sampler {} needs {}", option, word(), what);
-  }
-
- private:
-  std::string_view word() const { return name_of(SamplerKinds{}, options_.sampler); }
-
-  const SamplingOptions& options_;
-};
-
-void check_options_of_samplers(const SamplingOptions& options) {
-  const SamplingCheck check(options);
-  const SamplerKind sampler = options.sampler;
-  const bool blocks = draws_blocks(sampler), saint = is_saint(sampler);
-  const bool by_fanouts = draws_by_fanouts(sampler), layer = sampler == SamplerKind::kLayer;
-  const bool cluster = sampler == SamplerKind::kCluster;
-  check.only(blocks, options.batch_size.has_value(), "batch-size");
-  check.only(by_fanouts, !options.fanouts.empty(), "fanout");
-  check.only(layer, !options.layer_sizes.empty(), "layer-sizes");
-  check.only(sampler == SamplerKind::kNeighbor, options.replace, "replace");
-  check.only(sampler == SamplerKind::kLabor, options.layer_dependency, "layer-dependency");
-  check.only(blocks, options.drop_last, "drop-last");
-  check.only(blocks, options.balance_classes, "balance-classes");
-  check.only(blocks || cluster, !options.shuffle, "no-shuffle");
-  check.only(cluster, options.parts.has_value(), "parts");
-  check.only(cluster, options.parts_per_batch.has_value(), "parts-per-batch");
-  check.only(saint, options.saint_budget.has_value(), "saint-budget");
-  check.only(sampler == SamplerKind::kSaintWalk, options.walk_length.has_value(), "walk-length");
-  check.only(saint, options.batches_per_epoch.has_value(), "batches-per-epoch");
-
-  check.needed(!blocks || options.batch_size, "batch-size", "the training nodes of a batch");
-  check.needed(!by_fanouts || !options.fanouts.empty(), "fanout",
-               "the neighbours drawn for a node, one number a layer");
-  check.needed(!layer || !options.layer_sizes.empty(), "layer-sizes",
-               "the nodes drawn for a layer, one number a layer");
-  check.needed(!cluster || options.parts, "parts", "the parts that the graph is cut into");
-  check.needed(!saint || options.saint_budget, "saint-budget", "what a batch may draw");
-
-  check.at_least_one(options.batch_size, "batch-size");
-  check.at_least_one(options.parts, "parts");
-  check.at_least_one(options.parts_per_batch, "parts-per-batch");
-  check.at_least_one(options.saint_budget, "saint-budget");
-  check.at_least_one(options.walk_length, "walk-length");
-  check.at_most(options.saint_budget, kMostDraws, "saint-budget");
-  check.at_most(options.walk_length, kMostDraws, "walk-length");
-  check.at_least_one(options.batches_per_epoch, "batches-per-epoch");
-  check.at_least_one(options.inference_batch_size, "inference-batch-size");
+void check_fields(const SamplingOptions& options) {
+  const std::string_view sampler = name_of(SamplerKinds{}, options.sampler);
+  fields::for_each(fields::kSampling, [&](const auto& field) {
+    const bool applies = field.rules.applies == nullptr || field.rules.applies(options);
+    const bool set = is_set(field, options);
+    MEZZO_CHECK(applies || !set, "{}: the sampler {} has no such option", flag_of(field), sampler);
+    MEZZO_CHECK(!applies || set || field.rules.needed == nullptr, "{}: the sampler {} needs {}",
+                field.name, sampler, field.rules.needed);
+    check_range(field, options);
+  });
   MEZZO_CHECK(!options.parts_per_batch || *options.parts_per_batch <= *options.parts,
               "parts-per-batch: expected at most the {} parts, got {}", *options.parts,
               *options.parts_per_batch);
-  MEZZO_CHECK(
-      options.shuffle || !options.balance_classes,
-      "no-shuffle: with balance-classes the training nodes are drawn, in no order of theirs");
+  MEZZO_CHECK(options.shuffle || !options.balance_classes,
+              "no-shuffle: balance-classes draws the training nodes at random");
 }
 
 void check_fanouts(const TrainOptions& options) {
@@ -96,7 +38,7 @@ void check_fanouts(const TrainOptions& options) {
   for (const std::int64_t fanout : fanouts) {
     MEZZO_CHECK(fanout >= -1, "fanout: expected numbers of at least 0, or all (-1), got {}",
                 fanout);
-    MEZZO_CHECK(!options.sampling->replace || (fanout >= 0 && fanout < kMostDraws),
+    MEZZO_CHECK(!options.sampling->replace || (fanout >= 0 && fanout < fields::kMostDraws),
                 "replace: expected fanouts of 0 to 2^31 - 1 with it, got {}",
                 fanout == -1 ? "all" : fmt::format("{}", fanout));
     MEZZO_CHECK(fanout != 0 || !nn::needs_in_edges(options.model),
@@ -114,19 +56,13 @@ void check_layer_sizes(const TrainOptions& options) {
               "layer-sizes: expected one number for each of the {} layers, got {}", options.layers,
               sizes.size());
   for (const std::int64_t size : sizes) {
-    MEZZO_CHECK(size >= 1 && size <= kMostDraws, "layer-sizes: expected numbers in [1, {}], got {}",
-                kMostDraws, size);
+    MEZZO_CHECK(size >= 1 && size <= fields::kMostDraws,
+                "layer-sizes: expected numbers in [1, {}], got {}", fields::kMostDraws, size);
   }
 }
 
 void check_workers(const SamplingOptions& sampling) {
-  const std::int64_t num_workers = sampling.num_workers.value_or(1);
-  MEZZO_CHECK(num_workers >= 0 && num_workers <= kMostWorkers, "workers: expected 0 to {}, got {}",
-              kMostWorkers, num_workers);
-  if (!sampling.prefetch) return;
-  MEZZO_CHECK(*sampling.prefetch >= 1 && *sampling.prefetch <= kMostPrefetch,
-              "prefetch: expected 1 to {}, got {}", kMostPrefetch, *sampling.prefetch);
-  MEZZO_CHECK(num_workers > 0,
+  MEZZO_CHECK(!sampling.prefetch || sampling.num_workers != 0,
               "prefetch: expected no number without workers, which prepare batches ahead, got {} "
               "with 0 workers",
               *sampling.prefetch);
@@ -185,7 +121,7 @@ void check_sampling(const TrainOptions& options) {
   MEZZO_CHECK(options.model != nn::ModelKind::kSgc,
               "sampling: sgc is a linear model of features that are propagated once; it is trained "
               "on the full graph");
-  check_options_of_samplers(sampling);
+  check_fields(sampling);
   if (draws_by_fanouts(sampling.sampler)) check_fanouts(options);
   if (sampling.sampler == SamplerKind::kLayer) check_layer_sizes(options);
   check_workers(sampling);

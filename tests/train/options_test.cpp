@@ -111,9 +111,9 @@ TEST(TrainOptions, a_captured_step_is_refused_where_it_would_be_another_step) {
 
 TEST(TrainOptions, a_run_may_be_resumed_with_and_without_captured_steps) {
   TrainOptions options;
-  const std::string json = recipe_to_json(options);
+  const std::string json = config_to_json(options);
   options.capture = true;
-  EXPECT_EQ(recipe_to_json(options), json);
+  EXPECT_EQ(config_to_json(options), json);
 }
 
 TEST(TrainOptions, self_loops_follow_the_model_unless_asked) {
@@ -171,9 +171,9 @@ TEST(Recipe, survives_json_bit_for_bit) {
   options.seed = 18446744073709551615U;
   options.eval_every = 2;
   options.gradient_traffic = dist::GradientTraffic::kBFloat16;
-  const std::string json = recipe_to_json(options);
-  const TrainOptions back = recipe_from_json(json);
-  EXPECT_EQ(recipe_to_json(back), json);
+  const std::string json = config_to_json(options);
+  const TrainOptions back = config_from_json(json);
+  EXPECT_EQ(config_to_json(back), json);
   EXPECT_EQ(back.learning_rate, options.learning_rate);
   EXPECT_EQ(back.seed, options.seed);
   EXPECT_EQ(back.heads, std::nullopt);
@@ -183,7 +183,7 @@ TEST(Recipe, survives_json_bit_for_bit) {
 }
 
 TEST(Recipe, a_field_that_is_missing_or_wrong_is_named) {
-  const std::string json = recipe_to_json({});
+  const std::string json = config_to_json({});
   const auto changed = [&](const std::string& from, const std::string& to) {
     std::string text = json;
     const std::size_t at = text.find(from);
@@ -204,7 +204,7 @@ TEST(Recipe, a_field_that_is_missing_or_wrong_is_named) {
        "gradient-traffic: 'fp8'"},
   };
   for (const Case& c : cases) {
-    EXPECT_TRUE(test::throws<IoError>([&] { recipe_from_json(c.json); }, {c.field})) << c.json;
+    EXPECT_TRUE(test::throws<IoError>([&] { config_from_json(c.json); }, {c.field})) << c.json;
   }
 }
 

@@ -216,24 +216,24 @@ TEST(SamplingOptions, survive_the_recipe_but_for_who_prepares_the_batches) {
   for_each(SamplerKinds{}, []<class Sampler>() {
     TrainOptions options = sampled_options(Sampler::kind);
     options.sampling->inference_batch_size = 17;
-    EXPECT_EQ(recipe_from_json(recipe_to_json(options)).sampling, options.sampling)
+    EXPECT_EQ(config_from_json(config_to_json(options)).sampling, options.sampling)
         << Sampler::name;
   });
   TrainOptions options = sampled_options(SamplerKind::kLabor);
   SamplingOptions& sampling = *options.sampling;
   sampling.layer_dependency = sampling.drop_last = sampling.balance_classes = true;
-  EXPECT_EQ(recipe_from_json(recipe_to_json(options)).sampling, options.sampling);
+  EXPECT_EQ(config_from_json(config_to_json(options)).sampling, options.sampling);
   sampling.shuffle = sampling.balance_classes = false;
-  EXPECT_EQ(recipe_from_json(recipe_to_json(options)).sampling, options.sampling);
+  EXPECT_EQ(config_from_json(config_to_json(options)).sampling, options.sampling);
   const SamplingOptions before = sampling;
   sampling.num_workers = 3;
   sampling.prefetch = 5;
   sampling.sample_on = SamplePlace::kHost;
-  EXPECT_EQ(recipe_from_json(recipe_to_json(options)).sampling, before);
+  EXPECT_EQ(config_from_json(config_to_json(options)).sampling, before);
 }
 
 TEST(SamplingOptions, a_field_of_the_recipe_that_is_missing_or_wrong_is_named) {
-  const std::string recipe = recipe_to_json(sampled_options(SamplerKind::kNeighbor));
+  const std::string recipe = config_to_json(sampled_options(SamplerKind::kNeighbor));
   const auto changed = [&](const std::string& from, const std::string& to) {
     std::string text = recipe;
     const std::size_t at = text.find(from);
@@ -250,7 +250,7 @@ TEST(SamplingOptions, a_field_of_the_recipe_that_is_missing_or_wrong_is_named) {
       {changed("\"replace\":false", "\"replace\":0"), "replace"},
   };
   for (const Case& c : cases) {
-    EXPECT_TRUE(test::throws<IoError>([&] { recipe_from_json(c.text); }, {c.field})) << c.text;
+    EXPECT_TRUE(test::throws<IoError>([&] { config_from_json(c.text); }, {c.field})) << c.text;
   }
 }
 

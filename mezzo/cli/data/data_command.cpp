@@ -29,7 +29,8 @@ std::string list_to_json(const std::vector<KnownDataset>& known) {
 
 int list_command(const Arguments& arguments) {
   std::string directory, json;
-  CLI::App app("Lists the data sets that have a name, and those of a folder", "mezzo data list");
+  OptionParser app("Lists the data sets that have a name, and those of a folder",
+                   "mezzo data list");
   OptionGroup(app, "Data").text("--directory", directory, "FOLDER", "Also list what lies in here");
   add_report_options(app, json);
   if (!parse_arguments(app, arguments)) return kSuccess;
@@ -50,7 +51,7 @@ int list_command(const Arguments& arguments) {
 
 int info_command(const Arguments& arguments) {
   std::string dataset, split, json;
-  CLI::App app("Tells size, classes, splits and shape of a data set", "mezzo data info");
+  OptionParser app("Tells size, classes, splits and shape of a data set", "mezzo data info");
   OptionGroup(app, "Data")
       .text("--dataset", dataset, "PATH|NAME",
             "A data set's file or folder, or a name of 'mezzo data list' (required)")

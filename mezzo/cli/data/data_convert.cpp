@@ -185,7 +185,7 @@ std::string conversion_to_json(const ConvertReport& report, const std::string& o
 int convert_command(const Arguments& arguments) {
   std::string dataset, output, json;
   ConvertOptions options;
-  CLI::App app(
+  OptionParser app(
       "Writes a data set as a folder of npy files, which is mapped to memory when it is used",
       "mezzo data convert");
   OptionGroup(app, "Data")

@@ -84,8 +84,8 @@ int partition_command(const Arguments& arguments) {
   std::optional<std::int64_t> num_parts;
   PartsOptions options;
   PartitionOptions cut;
-  CLI::App app("Cuts a data set into parts with halos, one for each process that trains on it",
-               "mezzo data partition");
+  OptionParser app("Cuts a data set into parts with halos, one for each process that trains on it",
+                   "mezzo data partition");
   OptionGroup(app, "Data")
       .text("--dataset", dataset, "PATH|NAME",
             "A data set's file or folder, or a name of 'mezzo data list' (required)")

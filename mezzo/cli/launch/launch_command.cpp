@@ -1,5 +1,3 @@
-#include <CLI/CLI.hpp>
-
 #include "mezzo/cli/commands.h"
 #include "mezzo/cli/launch/launcher.h"
 #include "mezzo/cli/options.h"
@@ -29,7 +27,7 @@ void check(const LaunchOptions& options, const std::optional<std::int64_t>& proc
 int launch_command(const Arguments& arguments) {
   LaunchOptions options;
   std::optional<std::int64_t> processes, port;
-  CLI::App app(
+  OptionParser app(
       "Runs `mezzo train` in several processes of this machine, which train one model together",
       "mezzo launch");
   OptionGroup(app, "Processes")
@@ -37,14 +35,14 @@ int launch_command(const Arguments& arguments) {
       .number("--port", port, "Port of this machine at which they meet (default: any free one)")
       .number("--threads-per-process", options.threads,
               "CPU threads of each (default: OMP_NUM_THREADS, else an equal share of the cores)");
-  app.prefix_command();
-  app.footer(
+  app.keep_rest();
+  app.set_footer(
       "The rest of the line is `train` and its options, of each process: mezzo launch -n 2 train "
       "--dataset ...");
   if (!parse_arguments(app, arguments)) return kSuccess;
 
   check(options, processes, port);
-  const Arguments words = app.remaining();
+  const Arguments words = app.rest();
   MEZZO_CHECK(!words.empty(), "launch: expected a command after its options: train");
   MEZZO_CHECK(words.front() == "train",
               "launch: '{}' cannot be run in several processes: expected train", words.front());

@@ -13,6 +13,7 @@
 #include "mezzo/runtime/memory.h"
 #include "mezzo/train/clock.h"
 #include "mezzo/train/doctor/doctor_findings.h"
+#include "mezzo/train/option_fields.h"
 #include "mezzo/train/problem.h"
 #include "mezzo/train/report/summary.h"
 #include "mezzo/train/state.h"
@@ -68,19 +69,15 @@ CudaFacts cuda_facts() {
 
 Problem checked_problem(const Dataset& dataset, const DoctorOptions& options) {
   const TrainOptions& training = options.training;
-  const TrainOptions defaults;
   MEZZO_CHECK(options.steps >= 1, "steps: expected at least 1, got {}", options.steps);
-  MEZZO_CHECK(training.precision == defaults.precision &&
-                  training.loss_scale.kind == defaults.loss_scale.kind &&
-                  training.keep_float32.empty(),
-              "doctor: precision, loss scale and parts in float32 are its own to choose; expected "
-              "their defaults");
-  MEZZO_CHECK(
-      training.epochs == defaults.epochs && training.eval_every == defaults.eval_every &&
-          !training.patience && training.checkpoint.empty() && training.resume.empty() &&
-          !training.capture,
-      "doctor: epochs, evaluations, patience, checkpoints and captured steps are none of its "
-      "concern; expected their defaults");
+  fields::for_each(fields::kTraining, [&](const auto& field) {
+    using enum fields::Group;
+    const bool foreign =
+        field.group == kPrecision || field.group == kTraining || field.group == kFiles;
+    MEZZO_CHECK(!foreign || !is_set(field, training),
+                "doctor: it has no option {}, or chooses it itself; expected the default",
+                field.name);
+  });
   MEZZO_CHECK(!training.sampling,
               "doctor: it runs the full graph and takes no sampling options; expected their "
               "defaults");

@@ -16,7 +16,7 @@ using nlohmann::json;
 
 /// What the recipe says, and the facts of the data under keys of their own.
 json identity(const TrainOptions& options, const Dataset& dataset) {
-  json made = json::parse(recipe_to_json(options));
+  json made = json::parse(config_to_json(options));
   made["data"] = {{"name", dataset.name},
                   {"nodes", dataset.part ? dataset.part->num_nodes : dataset.num_nodes},
                   {"edges", dataset.part ? dataset.part->num_edges : dataset.num_edges()},
@@ -110,7 +110,7 @@ Checkpoint read_checkpoint(const std::string& path) {
   checkpoint.weights = reader.tensors("weights");
   checkpoint.best_weights = reader.tensors("best_weights");
   try {
-    checkpoint.options = recipe_from_json(recipe.dump());
+    checkpoint.options = config_from_json(recipe.dump());
     check_options(checkpoint.options);
     checkpoint.data = read_facts(recipe);
     check_size(checkpoint);

@@ -300,7 +300,7 @@ TEST(KeepFloat32, the_recipe_knows_it_and_the_loss_factor) {
   options.precision = amp::Precision::kFloat16;
   options.keep_float32 = {"layer0", "norm0"};
   options.loss_factor = 1e-6;
-  const TrainOptions back = recipe_from_json(recipe_to_json(options));
+  const TrainOptions back = config_from_json(config_to_json(options));
   EXPECT_EQ(back.keep_float32, options.keep_float32);
   EXPECT_EQ(back.loss_factor, options.loss_factor);
 }
