@@ -16,7 +16,7 @@
 namespace mezzo::cli {
 namespace {
 
-/// What the help calls a value.
+/// The type of an option in the help.
 template <class T>
 constexpr const char* kTypeName = fields::Enumerated<T> ? "NAME" : "N";
 template <>
@@ -160,35 +160,35 @@ Dataset load(const DataArguments& data, LoadOptions options) {
   return load_dataset(data.dataset, options);
 }
 
-std::string lasting_name(const std::string& dataset) {
+std::string absolute_dataset(const std::string& dataset) {
   const std::vector<KnownDataset> known = list_datasets();
-  const bool named = std::any_of(known.begin(), known.end(), [&](const KnownDataset& candidate) {
+  const bool is_known = std::any_of(known.begin(), known.end(), [&](const KnownDataset& candidate) {
     return candidate.name == dataset;
   });
-  return named ? dataset : std::filesystem::absolute(dataset).lexically_normal().string();
+  return is_known ? dataset : std::filesystem::absolute(dataset).lexically_normal().string();
 }
 
 void finish(RunArguments& run) {
   TrainOptions& options = run.options;
   options.device = use_machine(run.machine);
-  options.dataset = lasting_name(run.data.dataset);
+  options.dataset = absolute_dataset(run.data.dataset);
   options.split = run.data.split;
   options.split_index = run.data.split_index.value_or(0);
   MEZZO_CHECK(run.runs >= 1, "--runs: expected at least 1, got {}", run.runs);
   MEZZO_CHECK(static_cast<std::uint64_t>(run.runs) - 1 <=
                   std::numeric_limits<std::uint64_t>::max() - options.seed,
-              "--runs: {} runs from seed {} on go beyond the largest seed", run.runs, options.seed);
+              "--runs: the seeds of {} runs from seed {} exceed 64 bits", run.runs, options.seed);
   MEZZO_CHECK(run.runs == 1 || options.checkpoint.empty(),
-              "--checkpoint keeps one run, and --runs is {}", run.runs);
-  MEZZO_CHECK(run.runs == 1 || options.resume.empty(),
-              "--resume continues one run, and --runs is {}", run.runs);
+              "--checkpoint: expected --runs 1, got {}", run.runs);
+  MEZZO_CHECK(run.runs == 1 || options.resume.empty(), "--resume: expected --runs 1, got {}",
+              run.runs);
   if (!run.json.empty()) check_writable("--json", run.json);
   if (!options.checkpoint.empty()) check_writable("--checkpoint", options.checkpoint);
   const std::string origin = data::origin_of(run.data.dataset);
   check_not_read("--json", run.json, origin);
-  // What is resumed is read as a checkpoint first, so it is one.
-  const bool goes_on = options.checkpoint == options.resume;
-  if (!goes_on) check_not_read("--checkpoint", options.checkpoint, origin);
+  // The resumed file was read as a checkpoint, so it is no data.
+  const bool is_resumed = options.checkpoint == options.resume;
+  if (!is_resumed) check_not_read("--checkpoint", options.checkpoint, origin);
 }
 
 }  // namespace mezzo::cli

@@ -13,7 +13,7 @@
 
 namespace mezzo::cli {
 
-/// Which data, for every command that reads some.
+/// The data set of a command.
 struct DataArguments {
   std::string dataset = "wordnet";
   std::string split;
@@ -26,7 +26,7 @@ struct MachineArguments {
   std::optional<std::int64_t> threads;
 };
 
-/// What train and compare share.
+/// The options of train and compare.
 struct RunArguments {
   DataArguments data;
   MachineArguments machine;
@@ -52,15 +52,14 @@ void add_report_options(OptionParser& app, std::string& json);
 /// Sets the number of threads and returns the device. Throws InvalidArgument.
 at::Device use_machine(const MachineArguments& machine);
 
-/// Reads the data set, as `options` say but for the split, which is that of `data`. Throws as
-/// load_dataset.
+/// load_dataset() with the split of `data`.
 Dataset load(const DataArguments& data, LoadOptions options = {});
 
-/// `dataset` as another process in another folder can load it: paths become absolute.
-std::string lasting_name(const std::string& dataset);
+/// `dataset` with an absolute path, for later commands in other folders; names stay.
+std::string absolute_dataset(const std::string& dataset);
 
-/// Fills in what the options take from the other arguments, and checks what can be checked without
-/// the data. Throws InvalidArgument or IoError.
+/// Sets the options that come from the other arguments, and checks what does not need the data.
+/// Throws InvalidArgument or IoError.
 void finish(RunArguments& run);
 
 }  // namespace mezzo::cli

@@ -26,7 +26,7 @@ LoadedCheckpoint load(const CheckpointArguments& arguments, const LoadOptions& l
 
   DataArguments data = arguments.data;
   if (data.dataset.empty()) {
-    MEZZO_CHECK(!options.dataset.empty(), "--dataset: {} names no data set, so one has to be given",
+    MEZZO_CHECK(!options.dataset.empty(), "--dataset is required: {} names no data set",
                 arguments.checkpoint);
     data.dataset = options.dataset;
     if (data.split.empty()) data.split = options.split;

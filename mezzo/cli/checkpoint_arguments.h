@@ -8,25 +8,24 @@
 
 namespace mezzo::cli {
 
-/// What evaluate and predict share, and the split index of evaluate. The data set is the
-/// checkpoint's unless one is given.
+/// The options of evaluate and predict. Without a data set: the checkpoint's.
 struct CheckpointArguments {
   std::string checkpoint;
   DataArguments data{.dataset = "", .split = "", .split_index = std::nullopt};
   MachineArguments machine;
 };
 
-/// All but --split-index.
+/// Adds all but --split-index.
 void add_checkpoint_options(OptionParser& app, CheckpointArguments& arguments);
 
-/// A checkpoint, its options overridden by the arguments, and the data to use it on.
+/// A checkpoint, with its options overridden by the arguments, and the data.
 struct LoadedCheckpoint {
   Checkpoint checkpoint;
   Dataset dataset;
 };
 
-/// load_options: as for load(const DataArguments&). Throws as read_checkpoint and load_dataset;
-/// InvalidArgument if no checkpoint or no data set is named.
+/// Reads both. Throws as read_checkpoint and load_dataset; InvalidArgument if no checkpoint or no
+/// data set is named.
 LoadedCheckpoint load(const CheckpointArguments& arguments, const LoadOptions& load_options = {});
 
 }  // namespace mezzo::cli

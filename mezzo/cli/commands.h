@@ -10,11 +10,12 @@ namespace mezzo::cli {
 /// The words after the command's name.
 using Arguments = std::vector<std::string>;
 
-/// One word of the command line and what it starts.
+/// One command.
 struct Command {
   std::string_view name;
   std::string_view description;
-  int (*run)(const Arguments& arguments);  ///< returns the exit code; throws what run() reports
+  int (*run)(
+      const Arguments& arguments);  ///< returns the exit code; throws errors that run() reports
 };
 
 int train_command(const Arguments& arguments);
@@ -25,8 +26,8 @@ int compare_command(const Arguments& arguments);
 int doctor_command(const Arguments& arguments);
 int data_command(const Arguments& arguments);
 
-/// Runs the one of `commands` that `arguments` begin with; --help and --version (where `version`
-/// is given) before it. `name` is what comes before on the command line.
+/// Runs the command that `arguments` begin with, or handles --help and (unless `version` is empty)
+/// --version. name: the words before on the command line.
 int dispatch(const std::string& name, const std::string& description,
              const std::function<std::string()>& version, const std::vector<Command>& commands,
              const Arguments& arguments);

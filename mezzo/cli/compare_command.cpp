@@ -22,11 +22,11 @@ struct CompareArguments {
   std::vector<amp::Precision> precisions = {amp::Precision::kFloat32, amp::Precision::kBFloat16};
 };
 
-/// Appends `value`; a second time is an error.
+/// Appends `value`; throws if it is there already.
 template <class T>
 void append(std::vector<T>& values, T value, const char* flag, const std::string& text) {
   MEZZO_CHECK(std::find(values.begin(), values.end(), value) == values.end(),
-              "{}: '{}' stands there twice", flag, text);
+              "{}: '{}' is listed twice", flag, text);
   values.push_back(value);
 }
 
@@ -46,7 +46,7 @@ void add_compared(OptionParser& app, CompareArguments& compare) {
               append(compare.models, parse(nn::ModelKinds{}, "--models", word), "--models", word);
             }
           },
-          "Several models, instead of --model; an option of some of them goes to those alone");
+          "Several models, instead of --model; an option that only some have applies to those");
   OptionGroup(app, "Training")
       .list(
           "--precisions", "NAME,...",
@@ -128,7 +128,7 @@ int compare_command(const Arguments& arguments) {
   ignore_sigpipe();
 
   MEZZO_CHECK(!compare.model || compare.models.empty(),
-              "--model and --models: expected one of them");
+              "--model and --models: expected only one of them");
   if (compare.models.empty()) compare.models = {compare.model.value_or(nn::ModelKind::kGcn)};
   finish(run);
   for (const nn::ModelKind model : compare.models) {

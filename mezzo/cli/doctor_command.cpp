@@ -18,11 +18,11 @@ namespace {
 
 Diagnosis diagnose_with_progress(const Dataset& dataset, const DoctorOptions& options) {
   std::optional<Progress> progress;
-  std::int64_t trials = 0;
+  std::int64_t runs = 0;
   DoctorCallbacks callbacks;
-  callbacks.on_step = [&](const std::string& trial, const EpochRecord& record) {
+  callbacks.on_step = [&](const std::string& run, const EpochRecord& record) {
     if (record.epoch == 1) {
-      progress.emplace(std::cerr, progress_style(), fmt::format("trial {} ({})", ++trials, trial));
+      progress.emplace(std::cerr, progress_style(), fmt::format("run {} ({})", ++runs, run));
     }
     progress->show(record);
   };
@@ -45,7 +45,7 @@ int doctor_command(const Arguments& arguments) {
   add_training_options(app, run.options, {kModelKind, kModel});
   OptionGroup(app, "Training").number("--steps", doctor.steps, "Steps of each run");
   add_training_options(app, run.options, {kStep});
-  // Known only to be refused with a reason.
+  // Parsed only to refuse them with a reason.
   add_sampling_options(app, run.options.sampling, /*title=*/"");
   add_machine_options(app, run.machine);
   add_report_options(app, run.json);
@@ -54,7 +54,7 @@ int doctor_command(const Arguments& arguments) {
 
   MEZZO_CHECK(doctor.steps >= 1, "--steps: expected at least 1, got {}", doctor.steps);
   MEZZO_CHECK(!run.options.sampling,
-              "doctor: it runs the full graph and takes no options of mini-batches");
+              "doctor: it runs the full graph; expected no options of mini-batches");
   finish(run);
   check_options(run.options);
   doctor.training = run.options;
@@ -67,8 +67,8 @@ int doctor_command(const Arguments& arguments) {
   }
   if (diagnosis.interrupted) return kInterrupted;
   if (!diagnosis.recommended) {
-    const Finding& diverged = diagnosis.findings.front();
-    throw NumericError(fmt::format("doctor: {}; {}", diverged.evidence, diverged.remedy));
+    const Issue& diverged = diagnosis.issues.front();
+    throw NumericError(fmt::format("doctor: {}; {}", diverged.evidence, diverged.fix));
   }
   return kSuccess;
 }

@@ -37,19 +37,19 @@ std::string evaluation_json(const LoadedCheckpoint& loaded, const Scores& scores
 }  // namespace
 
 int evaluate_command(const Arguments& arguments) {
-  CheckpointArguments wanted;
+  CheckpointArguments parsed;
   std::string json;
   OptionParser app("Measures the best weights of a checkpoint on a data set", "mezzo evaluate");
-  add_checkpoint_options(app, wanted);
+  add_checkpoint_options(app, parsed);
   OptionGroup(app, "Data")
-      .number("--split-index", wanted.data.split_index,
+      .number("--split-index", parsed.data.split_index,
               "Which split, from 0 (default: the checkpoint's)");
   add_report_options(app, json);
   if (!parse_arguments(app, arguments)) return kSuccess;
   ignore_sigpipe();
 
   if (!json.empty()) check_writable("--json", json);
-  const LoadedCheckpoint loaded = load(wanted);
+  const LoadedCheckpoint loaded = load(parsed);
   check_not_read("--json", json, loaded.dataset.origin);
   const Scores scores = evaluate(loaded.dataset, loaded.checkpoint);
 

@@ -11,13 +11,13 @@
 namespace mezzo::cli {
 namespace {
 
-std::atomic<bool> is_remembered = false;  // else a signal ends the process
-std::atomic<bool> came = false;
+std::atomic<bool> is_deferred = false;  // else a signal ends the process
+std::atomic<bool> is_interrupted = false;
 static_assert(std::atomic<bool>::is_always_lock_free, "a signal handler may not lock");
 
 extern "C" void on_interrupt(int signal) {
   // A lost terminal sends SIGHUP more than once: the shell, then the kernel.
-  if (is_remembered.load() && (!came.exchange(true) || signal == SIGHUP)) return;
+  if (is_deferred.load() && (!is_interrupted.exchange(true) || signal == SIGHUP)) return;
   remove_unfinished_file();
   ::_exit(kInterrupted);
 }
@@ -47,12 +47,12 @@ void exit_at_interrupts() {
 }
 
 void handle_interrupts() {
-  is_remembered = true;
+  is_deferred = true;
   exit_at_interrupts();
 }
 
 bool interrupted() {
-  return came.load();
+  return is_interrupted.load();
 }
 
 void ignore_sigpipe() {

@@ -11,7 +11,7 @@ void on_load(int /*argc*/, char** /*argv*/, char** /*environment*/) {
   mezzo::cli::exit_at_interrupts();
 }
 
-// Called before the constructors of libtorch, which take a good part of a second.
+// Runs before libtorch's constructors, which take a good part of a second.
 [[gnu::section(".preinit_array"), gnu::used]] void (*const call_on_load)(int, char**,
                                                                          char**) = on_load;
 

@@ -18,8 +18,8 @@
 namespace mezzo::cli {
 namespace {
 
-/// CLI11's reader cuts a line at any '#', and skips lines of one or two characters; both would go
-/// unseen.
+/// Refuses lines that CLI11's reader would misread silently: it cuts them at any '#', and skips
+/// those of one or two characters.
 class TomlReader : public CLI::ConfigTOML {
  public:
   std::vector<CLI::ConfigItem> from_config(std::istream& input) const override {
@@ -40,8 +40,8 @@ class TomlReader : public CLI::ConfigTOML {
     if (line.empty() || line.front() == '#' || line.front() == ']') return;
     MEZZO_CHECK(line.front() != '[', "--config: line {}: sections are not read, got '{}'", number,
                 line);
-    MEZZO_CHECK(!line.starts_with("--"), "--config: line {}: keys stand without dashes, got '{}'",
-                number, line);
+    MEZZO_CHECK(!line.starts_with("--"),
+                "--config: line {}: expected a key without dashes, got '{}'", number, line);
     MEZZO_CHECK(line.size() > 2, "--config: line {}: expected key = value, got '{}'", number, line);
     char quote = '\0', last = '\0';
     for (const char c : line) {
@@ -192,7 +192,7 @@ OptionGroup& OptionGroup::value(const std::string& flag, const std::string& type
 OptionGroup& OptionGroup::list(const std::string& flag, const std::string& type,
                                const std::function<void(const std::vector<std::string>&)>& set,
                                const std::string& help, const std::string& default_text) {
-  // CLI11's own delimiter would pass over an item that is empty.
+  // CLI11's own delimiter would ignore empty items.
   const auto split = [flag, set](const std::vector<std::string>& texts) {
     std::vector<std::string> words;
     for (const std::string& text : texts) {

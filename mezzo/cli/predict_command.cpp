@@ -13,12 +13,12 @@
 namespace mezzo::cli {
 
 int predict_command(const Arguments& arguments) {
-  CheckpointArguments wanted;
+  CheckpointArguments parsed;
   std::string output;
   OptionParser app(
-      "Writes what the best weights of a checkpoint predict for all nodes, which need no labels",
+      "Writes the predictions of the best weights of a checkpoint for all nodes; needs no labels",
       "mezzo predict");
-  add_checkpoint_options(app, wanted);
+  add_checkpoint_options(app, parsed);
   OptionGroup(app, "Files")
       .text("--output", output, "FILE.csv|FILE.npy",
             "CSV with node, class and probability, of multi-label data the probability of each "
@@ -31,7 +31,7 @@ int predict_command(const Arguments& arguments) {
   MEZZO_CHECK(kind == ".csv" || kind == ".npy",
               "--output: expected a name that ends in .csv or .npy, got '{}'", output);
   check_writable("--output", output);
-  const LoadedCheckpoint loaded = load(wanted, {.labels_optional = true});
+  const LoadedCheckpoint loaded = load(parsed, {.labels_optional = true});
   check_not_read("--output", output, loaded.dataset.origin);
   const Predictions predictions = predict(loaded.dataset, loaded.checkpoint);
   if (kind == ".csv") {

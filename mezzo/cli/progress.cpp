@@ -31,7 +31,7 @@ std::string Progress::facts(const EpochRecord& record) const {
 }
 
 void Progress::show(const EpochRecord& record) {
-  // Who begins with the first record has its epoch behind it already.
+  // The first record comes at the end of its epoch.
   const auto first_epoch = std::chrono::duration<double, std::milli>(record.epoch_ms);
   if (shown_++ == 0) {
     start_ = std::min(start_, Clock::now() - std::chrono::ceil<Clock::duration>(first_epoch));

@@ -11,14 +11,14 @@
 
 namespace mezzo::cli {
 
-/// Shows how far a run is, on one stream: a bar that is drawn over itself, for terminals, or a
-/// plain line at about every tenth of the epochs. By mini-batches each epoch has its bar, and a
-/// plain line comes also where the last one was half a minute ago.
+/// Shows the progress of a run: a bar (for terminals), or a plain line at about every tenth of the
+/// epochs. With mini-batches, a bar for each epoch, and a plain line also after half a minute
+/// without one.
 class Progress {
  public:
   enum class Style : std::uint8_t { kBar, kLines };
 
-  /// label: begins each line; may be empty. out outlives the object.
+  /// label: begins each line; may be empty. `out` must outlive the object.
   Progress(std::ostream& out, Style style, std::string label);
   ~Progress() { finish(); }
   Progress(const Progress&) = delete;
@@ -44,18 +44,17 @@ class Progress {
   std::int64_t shown_ = 0;  // epochs of this run, without those of a resumed one
   std::int64_t last_tenth_ = -1;
   std::string scores_;  // of the latest evaluation
-  bool open_ = false;   // a bar stands on the current line
+  bool open_ = false;   // the current line has a bar
   bool by_batches_ = false;
 };
 
-/// kBar where the standard error is a terminal.
+/// kBar if the standard error is a terminal.
 Progress::Style progress_style();
 
-/// Of the standard error's terminal; 80 where that cannot be told.
+/// Columns of the standard error's terminal; 80 if unknown.
 std::size_t terminal_columns();
 
-/// The beginning of `line` that one row of `columns` holds, whose last one stays free so that no
-/// terminal goes on to the next row. A character of UTF-8 counts as one column.
+/// `line`, cut to columns - 1 code points so that no terminal wraps it.
 std::string fit_row(std::string_view line, std::size_t columns);
 
 }  // namespace mezzo::cli

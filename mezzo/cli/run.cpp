@@ -31,15 +31,15 @@ namespace {
 
 constexpr std::string_view kPrefix = "mezzo: ";
 
-/// One line, whatever the text.
+/// Prints the first line of the text.
 void print_line(std::string_view text) {
   std::string line(text.substr(0, text.find('\n')));
   std::replace(line.begin(), line.end(), '\r', ' ');
   const std::string whole = fmt::format("{}{}\n", kPrefix, line);
-  std::fputs(whole.c_str(), stderr);  // fmt::print throws where nobody reads
+  std::fputs(whole.c_str(), stderr);  // fmt::print throws if the stream is closed
 }
 
-/// libtorch speaks of its own insides (sparse tensors being in beta, ...) to programmers.
+/// Prints Mezzo's warnings and logs libtorch's, which are for programmers.
 class Warnings : public c10::WarningHandler {
  public:
   void process(const c10::Warning& warning) override {
@@ -58,16 +58,16 @@ std::string version_text() {
                      describe_backends(), devices);
 }
 
-/// Nothing that is opened later, a socket between processes say, may get the number of a standard
-/// stream that was closed: what is printed would go there. What stands in for it takes no text.
+/// Opens closed standard streams, so that no file or socket gets their descriptors and receives
+/// what is printed. Writing to the replacement fails.
 void fill_standard_streams() {
   for (const int number : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
-    if (::fcntl(number, F_GETFD) >= 0) continue;  // else the lowest number that is free
+    if (::fcntl(number, F_GETFD) >= 0) continue;  // open() takes the lowest free number
     if (::open("/dev/full", O_RDWR) < 0) ::open("/dev/null", O_RDWR);
   }
 }
 
-/// Throws IoError where the standard output did not take all that was written.
+/// Throws IoError if writing to the standard output failed.
 void finish_output() {
   std::cout.flush();
   if (!std::cout || std::fflush(stdout) != 0 || std::ferror(stdout) != 0) {
@@ -75,34 +75,34 @@ void finish_output() {
   }
 }
 
-/// What lowers the memory of a command; empty if nothing does.
+/// Advice on how to use less memory; may be empty.
 std::string_view memory_advice(const std::vector<std::string>& arguments) {
-  const auto given = [&arguments](std::string_view word) {
+  const auto has = [&arguments](std::string_view word) {
     return std::find(arguments.begin(), arguments.end(), word) != arguments.end();
   };
-  if (given("doctor")) return "; a smaller --hidden needs less";
-  if (!given("train") && !given("compare")) return "";
-  if (given("--batch-size")) {
+  if (has("doctor")) return "; a smaller --hidden needs less";
+  if (!has("train") && !has("compare")) return "";
+  if (has("--batch-size")) {
     return "; a smaller --batch-size, --fanout, --inference-batch-size or --hidden needs less";
   }
   return "; --precision bf16, a smaller --hidden, or mini-batches (--batch-size, --fanout) need "
          "less";
 }
 
-/// libtorch reports memory that ran out in its own words.
+/// Shortens libtorch's error for exhausted memory, and adds advice.
 std::string internal_error(std::string_view text, const std::vector<std::string>& arguments) {
   if (text.find("can't allocate memory") == std::string_view::npos) return std::string(text);
   constexpr std::string_view kBefore = "tried to allocate ";
   const std::size_t at = text.find(kBefore);
   if (at == std::string_view::npos) return fmt::format("out of memory{}", memory_advice(arguments));
-  const std::string_view asked = text.substr(at + kBefore.size());
-  return fmt::format("out of memory: {} were asked for{}", asked.substr(0, asked.find('.')),
+  const std::string_view amount = text.substr(at + kBefore.size());
+  return fmt::format("out of memory: {} were requested{}", amount.substr(0, amount.find('.')),
                      memory_advice(arguments));
 }
 
 int fail(ExitCode code, std::string_view text) {
   print_line(text);
-  // The launcher names the rank that failed first, which may well end after those that lost it.
+  // The launcher reports the rank that failed first, which may end after the others.
   const bool launched = std::getenv(kLaunchedVariable) != nullptr;
   return launched && dist::detail::has_failed_with_another() ? kFailedWithAnother : code;
 }
@@ -122,7 +122,7 @@ int run(const std::vector<std::string>& arguments) {
       {"data", "Lists, describes, converts and cuts data sets", data_command},
   };
   fill_standard_streams();
-  std::signal(SIGXFSZ, SIG_IGN);  // beyond `ulimit -f` a write fails, and the file is removed
+  std::signal(SIGXFSZ, SIG_IGN);  // so that writes beyond `ulimit -f` return an error
   Warnings warnings;
   const c10::WarningUtils::WarningHandlerGuard guard(&warnings);
   const amp::Float32Reductions float32_reductions;

@@ -13,8 +13,7 @@ namespace mezzo::cli {
 
 namespace {
 
-/// Adds the report, also of a run that fails at its very end. Among several runs a divergence names
-/// the one.
+/// Appends the report, also that of an EndedRun. With several runs a NumericError names the run.
 void train_one(const Dataset& dataset, const TrainOptions& options, const TrainCallbacks& callbacks,
                const dist::ProcessGroup& group, std::int64_t runs, std::int64_t run,
                std::vector<TrainReport>& reports) {

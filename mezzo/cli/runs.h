@@ -10,11 +10,11 @@
 
 namespace mezzo::cli {
 
-/// Trains run.runs times, showing the progress, and adds a report each to `reports`. Run i has the
-/// seed + i and, unless one was asked for, the split i modulo their number. Stops early after an
-/// interrupt. Exceptions of train() pass through, among several runs a NumericError with run
-/// and seed in front; the reports so far stay, with that of an EndedRun. group: the processes that
-/// train together, of which the first one shows the progress.
+/// Trains run.runs times, shows the progress, and appends the reports to `reports`. Run i has seed
+/// + i and, without --split-index, split i modulo the number of splits. Stops early after an
+/// interrupt. Exceptions of train() pass through, with several runs a NumericError with run and
+/// seed in front; the reports so far stay, including that of an EndedRun. group: rank 0 shows the
+/// progress.
 void train_runs(const Dataset& dataset, const RunArguments& run, const std::string& label,
                 std::vector<TrainReport>& reports, const dist::ProcessGroup& group = {});
 

@@ -31,22 +31,22 @@ bool is_one_of_several() {
          1;
 }
 
-/// c10d warns of every attempt to reach a process that is not there yet, with a trace of calls; one
-/// that never comes is an error of this command. What the user sets counts.
+/// c10d warns, with a stack trace, at every attempt to reach a process that has not started yet. If
+/// it never starts, that is an error of this command. Keeps a level that the user set.
 void silence_warnings_of_c10d() {
   ::setenv("TORCH_CPP_LOG_LEVEL", "ERROR", /*overwrite=*/0);
-  c10::initLogging();  // which in Python the interpreter's module does
+  c10::initLogging();  // in Python, importing torch does this
 }
 
-/// The processes that were started together with this one, by `mezzo launch` or another launcher;
-/// often it is alone.
+/// The group of processes started by `mezzo launch` or another launcher; often only this one.
 dist::ProcessGroup join_group(const std::string& device, std::int64_t timeout_seconds) {
   MEZZO_CHECK(timeout_seconds >= 1 && timeout_seconds <= kMostSeconds,
               "--group-timeout: expected 1 to {}, got {}", kMostSeconds, timeout_seconds);
-  MEZZO_CHECK(!device.starts_with("cuda:") || !is_one_of_several(),
-              "--device: each of several processes has the GPU of its place: expected cuda, got {}",
-              device);
-  parse_device(device);  // what this machine lacks is said before the others are waited for
+  MEZZO_CHECK(
+      !device.starts_with("cuda:") || !is_one_of_several(),
+      "--device: expected cuda with several processes, each of which has its own GPU, got {}",
+      device);
+  parse_device(device);  // fails before the wait for the other processes
   dist::InitOptions options;
   options.backend = device.starts_with("cuda") ? dist::Backend::kNccl : dist::Backend::kGloo;
   options.timeout = std::chrono::seconds(timeout_seconds);
@@ -54,9 +54,8 @@ dist::ProcessGroup join_group(const std::string& device, std::int64_t timeout_se
   return dist::init(options);
 }
 
-/// What differs between the processes of a group: each has a device of its own, and the first one
-/// writes the files.
-void take_part(const dist::ProcessGroup& group, RunArguments& run) {
+/// Sets what differs between the processes: the device, and that only rank 0 writes files.
+void set_rank_options(const dist::ProcessGroup& group, RunArguments& run) {
   if (group.world_size() > 1 && run.machine.device == "cuda") {
     run.machine.device = group.device().str();
   }
@@ -65,10 +64,10 @@ void take_part(const dist::ProcessGroup& group, RunArguments& run) {
   run.json.clear();
 }
 
-/// What a process does by itself before it trains. Where it fails the others get its reason.
+/// Checks the options and reads the data. On failure the other processes get the reason.
 Dataset prepare(const dist::ProcessGroup& group, RunArguments& run) {
   try {
-    take_part(group, run);
+    set_rank_options(group, run);
     finish(run);
     check_options(run.options);
     run.data.dataset = part_for_rank(run.data.dataset, group.rank(), group.world_size());
@@ -79,7 +78,7 @@ Dataset prepare(const dist::ProcessGroup& group, RunArguments& run) {
   }
 }
 
-/// error: what ended the runs after these.
+/// Prints and writes the reports. error: what ended the later runs.
 void show(const RunArguments& run, const std::vector<TrainReport>& reports,
           const std::string& error = {}) {
   std::cout << format_report(reports) << std::flush;
@@ -87,7 +86,7 @@ void show(const RunArguments& run, const std::vector<TrainReport>& reports,
   replace_file(run.json, [&](std::ostream& file) { file << report_to_json(reports, error); });
 }
 
-/// What has been trained is shown before an error is told, of which there may be one even then.
+/// Trains and shows the reports, also those before an error.
 std::vector<TrainReport> train_and_show(const Dataset& dataset, const RunArguments& run,
                                         const dist::ProcessGroup& group) {
   std::vector<TrainReport> reports;

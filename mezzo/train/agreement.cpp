@@ -12,7 +12,7 @@
 namespace mezzo {
 namespace {
 
-/// What all ranks have to agree on beside the data. Where files lie is each one's own.
+/// The options that must be equal on all ranks. Paths may differ.
 std::string agreement(TrainOptions options) {
   options.device = at::Device(options.device.type());
   options.dataset.clear();
@@ -21,13 +21,13 @@ std::string agreement(TrainOptions options) {
                      options.capture);
 }
 
-/// Twenty bits of a node, so that a double holds the sum of them exactly; sums of two sets of as
-/// many nodes are hardly ever equal.
+/// A 20-bit hash of a node id, so that a double holds the sum exactly. Two different sets of equal
+/// size hardly ever have equal sums.
 std::int64_t bits_of_node(std::int64_t node) {
   return static_cast<std::int64_t>(random_bits(0, 0, static_cast<std::uint64_t>(node)) >> 44);
 }
 
-/// Whether every node is one process's own. Parts of different cuts may well add up to as many.
+/// Checks that each node is owned by exactly one process; the count alone does not show this.
 void check_own_nodes(const DatasetPart& part, Ranks& ranks) {
   const at::Tensor own = part.node_ids.masked_select(part.own_mask).contiguous();
   const auto* ids = own.const_data_ptr<std::int64_t>();
@@ -38,25 +38,26 @@ void check_own_nodes(const DatasetPart& part, Ranks& ranks) {
       ranks.sums({static_cast<double>(own.numel()), static_cast<double>(bits)});
   const auto nodes = static_cast<std::int64_t>(sums[0]);
   MEZZO_CHECK(nodes == part.num_nodes,
-              "train: the parts of the data hold {} nodes together, expected {}", nodes,
+              "train: the parts of the data hold {} nodes in all, expected {}", nodes,
               part.num_nodes);
   MEZZO_CHECK(static_cast<std::int64_t>(sums[1]) == bits_of_all,
-              "train: the parts of the data are not of one cut: some nodes belong to several, "
-              "others to none");
+              "train: the parts of the data are from different partitions: some nodes belong to "
+              "several parts, others to none");
 }
 
-/// Each process has another part, together all of them. Fails on all processes or on none.
+/// Checks that rank i has part i of all parts. Fails on all processes or on none.
 void check_parts(const Dataset& dataset, const TrainOptions& options, Ranks& ranks) {
   const DatasetPart& part = *dataset.part;
   MEZZO_CHECK(part.num_parts == ranks.world_size(),
-              "train: the data are cut into {} parts, and there are {} processes", part.num_parts,
-              ranks.world_size());
+              "train: expected one process for each of the {} parts of the data, got {}",
+              part.num_parts, ranks.world_size());
   MEZZO_CHECK(ranks.largest(part.index == ranks.rank() ? 0 : 1) == 0,
-              "train: a process has another part of the data than that of its rank");
+              "train: expected on each rank the part of the data with its number");
   check_own_nodes(part, ranks);
-  MEZZO_CHECK(dataset.metric == Metric::kAccuracy,
-              "train: {}, the metric of {}, is not computed over parts; train on the whole",
-              metric_name(dataset.metric), dataset.name);
+  MEZZO_CHECK(
+      dataset.metric == Metric::kAccuracy,
+      "train: {}, the metric of {}, is not computed over parts; train on the whole data set",
+      metric_name(dataset.metric), dataset.name);
   const bool idle = !dataset.split(options.split_index).train.any().item<bool>();
   const auto idle_rank =
       static_cast<std::int64_t>(ranks.largest(idle ? static_cast<double>(ranks.rank()) : -1));

@@ -8,21 +8,21 @@
 
 namespace mezzo {
 
-/// CPUs on which the calling thread may run; 0 where the system does not tell.
+/// CPUs on which the calling thread may run; 0 if unknown.
 inline std::int64_t usable_cpus() {
   cpu_set_t cpus;
   return ::sched_getaffinity(0, sizeof(cpus), &cpus) == 0 ? CPU_COUNT(&cpus) : 0;
 }
 
-/// To be called before a run that borrows threads. Once a number of threads has been set, libtorch
-/// has MKL always take as many, which may change the bits of its products: not in mid run.
+/// Call this before a run that uses BorrowedThreads. at::set_num_threads also fixes MKL's number of
+/// threads, which may change the bits of its products; that must not happen during a run.
 inline void fix_own_threads() {
   at::set_num_threads(at::get_num_threads());
 }
 
-/// While it lives, operations of the calling thread have the threads of `processes` like this one,
-/// which wait for it: together as many as when all of them compute. At most one for each CPU that
-/// this process may use; it may be bound to its own. Internal to train; not exported.
+/// Guard: operations of the calling thread use the threads of `processes` processes, which wait
+/// meanwhile; at most one thread for each CPU that this process may use. Internal to train; not
+/// exported.
 class BorrowedThreads {
  public:
   explicit BorrowedThreads(std::int64_t processes) : own_(at::get_num_threads()) {

@@ -10,7 +10,7 @@ inline double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-/// A checkpoint that was asked for is written at least so often.
+/// The longest time between two checkpoints of a run.
 inline constexpr double kCheckpointSeconds = 60;
 
 }  // namespace mezzo

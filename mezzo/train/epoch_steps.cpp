@@ -25,7 +25,7 @@ class FullGraphSteps : public EpochSteps {
   const TrainOptions& options_;
 };
 
-/// The same step, repeated by the device.
+/// The same step as a CUDA graph.
 class CapturedSteps : public EpochSteps {
  public:
   CapturedSteps(const Problem& problem, TrainingNodes nodes, const TrainOptions& options)
@@ -55,9 +55,9 @@ class CapturedSteps : public EpochSteps {
 std::unique_ptr<EpochSteps> make_epoch_steps(const Problem& problem, const Dataset& dataset,
                                              const TrainOptions& options, Ranks& ranks) {
   TrainingNodes nodes = training_nodes(problem, dataset, options);
-  nodes = dataset.part ? ranks.filled_up(nodes) : ranks.share_of(nodes, options.seed);
+  nodes = dataset.part ? ranks.padded(nodes) : ranks.share_of(nodes, options.seed);
   if (options.sampling) {
-    return make_sampled_steps(problem, nodes, options, ranks.seed_of_draws(options.seed));
+    return make_sampled_steps(problem, nodes, options, ranks.sampler_seed(options.seed));
   }
   if (options.capture) {
     return std::make_unique<CapturedSteps>(problem, std::move(nodes), options);

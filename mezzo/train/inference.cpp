@@ -17,7 +17,7 @@ namespace {
 at::Tensor logits_of(const Checkpoint& checkpoint, const Dataset& dataset, const Problem& problem) {
   nn::Model model = model_of(checkpoint, problem);
   at::Tensor logits = evaluate_logits(model, problem, checkpoint.options);
-  const JudgedNodes nodes = judge_nodes(logits, dataset);
+  const EvaluatedNodes nodes = evaluated_nodes(logits, dataset);
   if (nodes.not_finite > 0) {
     detail::raise<NumericError>("the model's outputs for {} of {} nodes are not finite in {}",
                                 nodes.not_finite, nodes.count,
@@ -47,11 +47,12 @@ Scores evaluate(const Dataset& dataset, const Checkpoint& checkpoint) {
 }
 
 Predictions predict(const Dataset& dataset, const Checkpoint& checkpoint) {
-  MEZZO_CHECK(!dataset.part,
-              "dataset: {} is a part of a data set, whose halo cannot be predicted; name the whole",
-              dataset.origin);
+  MEZZO_CHECK(
+      !dataset.part,
+      "dataset: {} is a part of a data set, whose halo cannot be predicted; expected the whole",
+      dataset.origin);
   MEZZO_CHECK(dataset.num_classes <= checkpoint.data.num_classes,
-              "dataset: the checkpoint is of a model for {} classes, the data have {}",
+              "dataset: the model of the checkpoint has {} classes, the data have {}",
               checkpoint.data.num_classes, dataset.num_classes);
   Problem problem = make_inference_problem(dataset, checkpoint.options);
   problem.num_classes = checkpoint.data.num_classes;

@@ -12,27 +12,26 @@
 namespace mezzo {
 
 /// The metric of the checkpoint's best weights on the split, device and precision of its options
-/// (which the caller may change). Throws InvalidArgument where the data do not fit the model,
-/// NumericError where its outputs are not finite.
+/// (which the caller may change). Throws InvalidArgument if the data do not fit the model,
+/// NumericError if its outputs are not finite.
 MEZZO_API Scores evaluate(const Dataset& dataset, const Checkpoint& checkpoint);
 
-/// What a model says of every node; on the CPU. Of multi-label data both are
-/// [N, C].
+/// The predictions for every node, on the CPU. For multi-label data both are [N, C].
 struct Predictions {
-  /// int64 [N], the class of the largest logit; of multi-label data uint8 [N, C], 1 where the logit
+  /// int64 [N], the class of the largest logit; for multi-label data uint8 [N, C], 1 if the logit
   /// is above 0, else 0.
   at::Tensor classes;
-  at::Tensor probabilities;  ///< float32 [N], the softmax there; or [N, C], the sigmoid
+  at::Tensor probabilities;  ///< float32 [N], softmax of that class; or [N, C], sigmoid
 };
 
 /// The predictions of the checkpoint's best weights, in its options' precision and on their device.
 /// The data need neither labels nor splits, and their labels may lack classes of the checkpoint.
-/// Throws InvalidArgument where the features do not fit the model, where the data have more classes
-/// or labels of the other kind, or are a part of a data set; NumericError where the model's outputs
-/// are not finite.
+/// Throws InvalidArgument if the features do not fit the model, or if the data have more classes or
+/// labels of the other kind, or are a part of a data set; NumericError if the model's outputs are
+/// not finite.
 MEZZO_API Predictions predict(const Dataset& dataset, const Checkpoint& checkpoint);
 
-/// Writes "node,class,probability" and a line per node; of multi-label data "node,p0,p1,..." and
+/// Writes "node,class,probability" and a line per node; for multi-label data "node,p0,p1,..." and
 /// the probability of each class. Throws IoError.
 MEZZO_API void write_csv(const std::string& path, const Predictions& predictions);
 

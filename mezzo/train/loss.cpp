@@ -7,7 +7,7 @@
 namespace mezzo {
 namespace {
 
-/// Binary cross entropy, float32 [n, C], 0 where the entry is missing.
+/// Binary cross entropy, float32 [n, C]; 0 for missing entries.
 at::Tensor entry_losses(const at::Tensor& logits, const at::Tensor& entries) {
   const at::Tensor losses = at::binary_cross_entropy_with_logits(
       logits.to(at::kFloat), entries.eq(1).to(at::kFloat), {}, {}, at::Reduction::None);

@@ -6,7 +6,7 @@
 
 #include "mezzo/core/export.h"
 
-/// What training minimises, for both kinds of labels of a data set:
+/// The training loss, for both kinds of labels:
 ///   int64 [n] in [0, C): the cross entropy of each row, one term a row;
 ///   uint8 [n, C], multi-label: the binary cross entropy of each entry, that of sigmoid(logit) with
 ///     0 or 1, one term an entry; kNoEntry is no term.
@@ -14,8 +14,8 @@
 /// and check nothing.
 namespace mezzo {
 
-/// The mean of all terms, float32, one element; NaN where there are none. Allocates [n, C]. Does
-/// not synchronise.
+/// The mean of all terms, float32, one element; NaN without terms. Allocates [n, C]. Does not
+/// synchronise.
 MEZZO_API at::Tensor loss_of(const at::Tensor& logits, const at::Tensor& labels);
 
 /// The sum of the terms of each row, float32 [n]. Allocates [n, C]. Does not synchronise.

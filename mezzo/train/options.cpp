@@ -14,10 +14,10 @@
 namespace mezzo {
 namespace {
 
-// A smaller factor loses its digits in float32, or is 0 there, and nothing is trained.
+// Smaller rates are subnormal or 0 in float32.
 constexpr float kLeastFactor = std::numeric_limits<float>::min();
 
-/// The whole of `text` as a number; nothing where it is none.
+/// The whole of `text` as a number, if it is one.
 std::optional<double> number_of(std::string_view text) {
   double value = 0;
   const auto [end, failure] = std::from_chars(text.data(), text.data() + text.size(), value);
@@ -25,7 +25,7 @@ std::optional<double> number_of(std::string_view text) {
   return value;
 }
 
-/// Each option for itself, and whether it applies.
+/// Checks each option by itself, and that it applies.
 void check_fields(const TrainOptions& options) {
   fields::for_each(fields::kTraining, [&](const auto& field) {
     const auto applies = field.rules.applies;
@@ -36,7 +36,7 @@ void check_fields(const TrainOptions& options) {
   });
 }
 
-/// What an option of the model needs of the others.
+/// Checks the options of the model against each other.
 void check_model(const TrainOptions& options) {
   const std::int64_t heads = std::max(options.heads.value_or(1), options.output_heads.value_or(1));
   MEZZO_CHECK(options.hidden.value_or(1) <= fields::kMostWidth / heads,
@@ -55,9 +55,10 @@ void check_capture(const TrainOptions& options) {
   MEZZO_CHECK(options.device.is_cuda(),
               "capture: a step is captured on a CUDA device, and the device is {}",
               options.device.str());
-  MEZZO_CHECK(!options.sampling,
-              "capture: mini-batches differ in size, which a captured step cannot follow; train on "
-              "the full graph");
+  MEZZO_CHECK(
+      !options.sampling,
+      "capture: a captured step needs batches of one size, and mini-batches differ; train on "
+      "the full graph");
 }
 
 }  // namespace
@@ -99,17 +100,17 @@ at::Device parse_device(const std::string& text) {
   try {
     device = at::Device(text);
   } catch (const c10::Error&) {
-    // libtorch's text names devices that exist nowhere here; ours is below.
+    // libtorch's message lists devices that Mezzo does not have.
   }
   MEZZO_CHECK(device && (device->is_cpu() || device->is_cuda()),
               "device: expected cpu, cuda or cuda:N, got '{}'", text);
   if (device->is_cpu()) return at::kCPU;
 
   const std::string problem = cuda_problem();
-  MEZZO_CHECK(problem.empty(), "device: {} asked for, but {}", text, problem);
+  MEZZO_CHECK(problem.empty(), "device: {} is not usable: {}", text, problem);
   const int count = at::detail::getCUDAHooks().getNumGPUs();
   const int index = device->has_index() ? device->index() : 0;
-  MEZZO_CHECK(index < count, "device: {} asked for, but there are {} CUDA devices", text, count);
+  MEZZO_CHECK(index < count, "device: expected one of {1} CUDA devices, got {0}", text, count);
   return {at::kCUDA, static_cast<c10::DeviceIndex>(index)};
 }
 
@@ -119,13 +120,13 @@ bool is_low(amp::Precision precision) {
 
 void check_rates(OptimizerKind optimizer, double learning_rate, double weight_decay) {
   constexpr double kFloat32 = std::numeric_limits<float>::max();
-  constexpr double kAdam = 1e37;  // which divides the rate by a tenth at first
+  constexpr double kAdam = 1e37;  // the first steps divide the rate by as little as 0.1
   const double most = optimizer == OptimizerKind::kSgd ? kFloat32 : kAdam;
   MEZZO_CHECK(learning_rate >= kLeastFactor && learning_rate <= most,
               "lr: expected a number in [{}, {:.3g}], got {}", kLeastFactor, most, learning_rate);
   MEZZO_CHECK(weight_decay >= 0 && weight_decay <= most,
               "weight-decay: expected a number in [0, {:.3g}], got {}", most, weight_decay);
-  // By their product AdamW shrinks the parameters.
+  // AdamW shrinks the parameters by this product.
   MEZZO_CHECK(optimizer != OptimizerKind::kAdamW || learning_rate * weight_decay <= most,
               "weight-decay: expected lr * weight-decay of at most {:.3g}, got {} * {}", most,
               learning_rate, weight_decay);

@@ -18,27 +18,28 @@
 namespace mezzo {
 namespace {
 
-/// Where the data of a run lie.
+/// The device of the whole graph.
 at::Device problem_device(const TrainOptions& options) {
   return options.sampling ? at::Device(at::kCPU) : options.device;
 }
 
-/// A part of a data set serves samplers that begin at its own nodes and stay within its halo.
+/// Samplers on a part of a data set must begin at its own nodes and stay within its halo.
 void check_part(const Dataset& dataset, const TrainOptions& options) {
   if (!dataset.part) return;
   MEZZO_CHECK(
       options.sampling && draws_blocks(options.sampling->sampler),
-      "dataset: {} is a part of a data set, on which the samplers neighbor, labor and layer "
-      "alone train: set batch-size and fanout or layer-sizes",
+      "dataset: {} is a part of a data set, which needs the sampler neighbor, labor or layer: set "
+      "batch-size and fanout or layer-sizes",
       dataset.origin);
-  MEZZO_CHECK(options.layers <= dataset.part->hops,
-              "dataset: {} has a halo of {} hops, too few for {} layers; cut it anew: mezzo data "
-              "partition --hops {}",
-              dataset.origin, dataset.part->hops, options.layers, options.layers);
+  MEZZO_CHECK(
+      options.layers <= dataset.part->hops,
+      "dataset: {} has a halo of {} hops, too few for {} layers; partition again: mezzo data "
+      "partition --hops {}",
+      dataset.origin, dataset.part->hops, options.layers, options.layers);
 }
 
-/// `topology`, made from the part's by changing its loops, with its degrees in the whole. What the
-/// part lacks stays the same, since it has all loops.
+/// `topology` (the part's, with other self loops) with the degrees of the whole graph. The part has
+/// all self loops, so the difference in degrees stays the same.
 Topology with_whole_degrees(const Topology& topology, const Dataset& dataset) {
   const Topology part = topology_of(dataset);
   const DatasetPart& whole = *dataset.part;
@@ -47,7 +48,7 @@ Topology with_whole_degrees(const Topology& topology, const Dataset& dataset) {
       topology.out_degrees() + (whole.out_degrees - part.out_degrees()));
 }
 
-/// Nodes of the whole without in-edges.
+/// Nodes without in-edges in the whole graph.
 std::int64_t count_unreached(const Topology& topology) {
   const at::Tensor* whole = topology.parent_in_degrees();
   return (whole != nullptr ? *whole : topology.in_degrees()).eq(0).sum().item<std::int64_t>();
@@ -55,7 +56,7 @@ std::int64_t count_unreached(const Topology& topology) {
 
 Topology make_topology(const Dataset& dataset, const TrainOptions& options) {
   Graph graph(topology_of(dataset));
-  // Exactly one loop a node, also where the data come with some.
+  // Exactly one loop a node, also if the data have some.
   if (uses_self_loops(options)) graph = add_self_loop(remove_self_loop(graph));
   const Topology topology =
       dataset.part ? with_whole_degrees(graph.topology(), dataset) : graph.topology();
@@ -68,20 +69,20 @@ Topology make_topology(const Dataset& dataset, const TrainOptions& options) {
 
 /// Whether the first layer reads features in the precision's 16-bit type and nothing else reads
 /// them.
-bool reads_low(const TrainOptions& options) {
-  const std::vector<std::string>& wide = options.keep_float32;
+bool reads_16_bit(const TrainOptions& options) {
+  const std::vector<std::string>& float32 = options.keep_float32;
   return is_low(options.precision) && !options.sampling && !options.skip &&
-         std::find(wide.begin(), wide.end(), "layer0") == wide.end();
+         std::find(float32.begin(), float32.end(), "layer0") == float32.end();
 }
 
 at::Tensor make_features(const Dataset& dataset, const TrainOptions& options) {
   MEZZO_CHECK(dataset.features.defined() && dataset.num_features() > 0,
               "dataset {}: has no node features, which every model needs", dataset.name);
   MEZZO_CHECK(!options.normalize_features || !dataset.is_mapped,
-              "normalize-features: the features of {} are mapped from a file, which is not changed",
+              "normalize-features: the features of {} are mapped from a file, which is read-only",
               dataset.name);
   at::Tensor features = dataset.features;
-  // Batches are widened one by one.
+  // Mini-batches are cast one by one.
   if (!options.sampling || options.normalize_features) features = features.to(at::kFloat);
   if (options.normalize_features) features = normalize_rows(features);
   if (features.layout() == at::kSparseCsr && !worth_sparse(features))
@@ -95,21 +96,21 @@ void set_input(Problem& problem, const Dataset& dataset, const TrainOptions& opt
   if (dataset.part) problem.node_ids = dataset.part->node_ids;
 }
 
-/// Multi-label data do not go with all options.
+/// Some options do not support multi-label data.
 void check_multi_label(const Dataset& dataset, const TrainOptions& options) {
   if (!dataset.is_multi_label()) return;
   MEZZO_CHECK(!options.capture,
-              "capture: {} is multi-label, for which steps are not captured; train without",
+              "capture: {} is multi-label, for which steps are not captured; train without capture",
               dataset.name);
   MEZZO_CHECK(!options.sampling || !options.sampling->balance_classes,
-              "balance-classes: the nodes of {} belong to several classes each, by which batches "
-              "cannot be balanced",
+              "balance-classes: {} is multi-label, and batches can only be balanced by one class a "
+              "node",
               dataset.name);
 }
 
 bool have_two_classes(const at::Tensor& labels, const at::Tensor& mask) {
-  const at::Tensor picked = labels.masked_select(mask);
-  return picked.numel() > 0 && at::ne(picked, picked[0]).any().item<bool>();
+  const at::Tensor masked = labels.masked_select(mask);
+  return masked.numel() > 0 && at::ne(masked, masked[0]).any().item<bool>();
 }
 
 }  // namespace
@@ -126,7 +127,7 @@ bool worth_sparse(const at::Tensor& features) {
 
 at::Tensor cast_once(const at::Tensor& features, const TrainOptions& options) {
   const bool dense = features.layout() == at::kStrided && features.scalar_type() == at::kFloat;
-  if (!dense || !reads_low(options)) return features;
+  if (!dense || !reads_16_bit(options)) return features;
   if (options.precision == amp::Precision::kBFloat16) return features.to(at::kBFloat16);
   const double kLargest = std::numeric_limits<c10::Half>::max();
   const auto [least, most] = at::aminmax(features);
@@ -148,7 +149,7 @@ Problem make_problem(const Dataset& dataset, const TrainOptions& options) {
   if (dataset.metric == Metric::kRocAuc) {
     MEZZO_CHECK(dataset.is_multi_label() || dataset.num_classes == 2,
                 "dataset {}: ROC AUC needs two classes, got {}", dataset.name, dataset.num_classes);
-    // The labels of the others may be hidden, that is all of one class.
+    // Other nodes may have hidden labels, all of one class.
     MEZZO_CHECK(!problem.masks.train.any().item<bool>() || has_score(problem.masks.train, problem),
                 "dataset {}: the ROC AUC of the training nodes is undefined, {}", dataset.name,
                 dataset.is_multi_label() ? "all or none of them belong to each class"
@@ -187,7 +188,7 @@ nn::ModelOptions model_options(const TrainOptions& options, std::int64_t num_fea
   model.num_output_heads = options.output_heads.value_or(model.num_output_heads);
   model.attention_dropout = options.attention_dropout.value_or(model.attention_dropout);
   model.keep_float32 = options.keep_float32;
-  // A batch may leave a node without neighbours; that the graph has none such is checked before.
+  // A batch may leave a node without neighbours; make_topology has checked the whole graph.
   model.allow_zero_in_degree = options.sampling.has_value();
   return model;
 }
@@ -209,15 +210,16 @@ at::Tensor evaluate_logits(nn::Model& model, const Problem& problem, const Train
   return logits.to(problem.features.device(), at::kFloat);
 }
 
-JudgedNodes judge_nodes(const at::Tensor& logits, const Dataset& dataset) {
-  JudgedNodes nodes{.count = logits.size(0)};
+EvaluatedNodes evaluated_nodes(const at::Tensor& logits, const Dataset& dataset) {
+  EvaluatedNodes nodes{.count = logits.size(0)};
   if (dataset.part) nodes.count = dataset.part->own_mask.sum().item<std::int64_t>();
   if (logits.numel() == 0) return nodes;
-  const auto [smallest, largest] = at::aminmax(logits);  // NaN where there is one
+  const auto [smallest, largest] = at::aminmax(logits);  // NaN if any is
   if (std::isfinite(smallest.item<float>()) && std::isfinite(largest.item<float>())) return nodes;
-  at::Tensor broken = at::isfinite(logits).all(1).logical_not();
-  if (dataset.part) broken = broken.logical_and(dataset.part->own_mask.to(broken.device()));
-  nodes.not_finite = broken.sum().item<std::int64_t>();
+  at::Tensor not_finite = at::isfinite(logits).all(1).logical_not();
+  if (dataset.part)
+    not_finite = not_finite.logical_and(dataset.part->own_mask.to(not_finite.device()));
+  nodes.not_finite = not_finite.sum().item<std::int64_t>();
   return nodes;
 }
 

@@ -12,7 +12,7 @@
 #include "mezzo/dist/rendezvous/failure.h"
 #include "mezzo/dist/sync_batch_norm.h"
 #include "mezzo/train/clock.h"
-#include "mezzo/train/files/fingerprint.h"
+#include "mezzo/train/files/tensor_hash.h"
 
 namespace mezzo {
 namespace {
@@ -27,7 +27,7 @@ std::string facts_of(const Dataset& dataset) {
                      dataset.num_features(), dataset.num_classes);
 }
 
-/// All features, or of large ones, which may be a mapped file, some rows from all over them.
+/// All features; if they are large, rows at equal distances (they may be a mapped file).
 at::Tensor rows_to_compare(const at::Tensor& features) {
   constexpr std::size_t kMostBytes = std::size_t{64} << 20;
   constexpr std::int64_t kRows = 4096;
@@ -58,14 +58,14 @@ void Ranks::check_same(const std::string& what, const std::string& text) {
 void Ranks::check_same_data(const Dataset& dataset) {
   check_same("the data", facts_of(dataset));
   if (alone() || dataset.part) return;
-  check_same("the labels", fingerprint(dataset.labels));
+  check_same("the labels", tensor_hash(dataset.labels));
   for (const at::Tensor& masks : {dataset.train_masks, dataset.val_masks, dataset.test_masks}) {
-    check_same("the masks", fingerprint(masks));
+    check_same("the masks", tensor_hash(masks));
   }
   for (const at::Tensor& ids : {dataset.src, dataset.dst, dataset.indptr, dataset.indices}) {
-    check_same("the edges", fingerprint(ids));
+    check_same("the edges", tensor_hash(ids));
   }
-  check_same("the features", fingerprint(rows_to_compare(dataset.features)));
+  check_same("the features", tensor_hash(rows_to_compare(dataset.features)));
 }
 
 TrainingNodes Ranks::share_of(const TrainingNodes& nodes, std::uint64_t seed) const {
@@ -73,22 +73,22 @@ TrainingNodes Ranks::share_of(const TrainingNodes& nodes, std::uint64_t seed) co
   MEZZO_CHECK(nodes.rows.numel() >= world_size(),
               "train: expected at least one training node for each of the {} processes, got {}",
               world_size(), nodes.rows.numel());
-  // Shuffled, since data sets often have their nodes class by class.
-  const at::Tensor places = dist::split(at::arange(nodes.rows.numel(), nodes.rows.options()),
-                                        group_, {.shuffle = true, .seed = seed});
-  return {.rows = nodes.rows.index_select(0, places),
-          .labels = nodes.labels.index_select(0, places)};
+  // Shuffled, since data sets often list their nodes class by class.
+  const at::Tensor positions = dist::split(at::arange(nodes.rows.numel(), nodes.rows.options()),
+                                           group_, {.shuffle = true, .seed = seed});
+  return {.rows = nodes.rows.index_select(0, positions),
+          .labels = nodes.labels.index_select(0, positions)};
 }
 
-TrainingNodes Ranks::filled_up(const TrainingNodes& nodes) {
+TrainingNodes Ranks::padded(const TrainingNodes& nodes) {
   const std::int64_t own = nodes.rows.numel();
   const auto most = static_cast<std::int64_t>(largest(static_cast<double>(own)));
-  const at::Tensor places = at::arange(most, nodes.rows.options()).remainder_(own);
-  return {.rows = nodes.rows.index_select(0, places),
-          .labels = nodes.labels.index_select(0, places)};
+  const at::Tensor positions = at::arange(most, nodes.rows.options()).remainder_(own);
+  return {.rows = nodes.rows.index_select(0, positions),
+          .labels = nodes.labels.index_select(0, positions)};
 }
 
-std::uint64_t Ranks::seed_of_draws(std::uint64_t seed) const {
+std::uint64_t Ranks::sampler_seed(std::uint64_t seed) const {
   return is_first() ? seed : random_bits(seed, static_cast<std::uint64_t>(group_.rank()), 0);
 }
 
@@ -108,25 +108,25 @@ void Ranks::together(const std::function<void()>& work) {
     exception = std::current_exception();
     failure = dist::detail::current_failure();
   }
-  std::int64_t first = world_size();  // of those that failed
-  std::string told;
+  std::int64_t first = world_size();  // the lowest failed rank
+  std::string message;
   try {
     timed([&] {
-      const at::Tensor below = at::full({1}, exception ? world_size() - rank() : 0, at::kLong);
-      const at::Tensor most = below.to(device_);
-      group_.all_reduce(most, dist::ReduceOp::kMax);
-      first -= most.item<std::int64_t>();
+      const at::Tensor own = at::full({1}, exception ? world_size() - rank() : 0, at::kLong);
+      const at::Tensor largest = own.to(device_);
+      group_.all_reduce(largest, dist::ReduceOp::kMax);
+      first -= largest.item<std::int64_t>();
     });
     if (first == world_size()) return;
-    // The kind goes as one character in front.
-    told = from(first, static_cast<char>(failure.kind) + failure.text);
+    // The first character is the kind.
+    message = from(first, static_cast<char>(failure.kind) + failure.text);
   } catch (const IoError&) {
     if (!exception) throw;
-    dist::detail::forget_failure_of_another();  // what this process knows says more
+    dist::detail::forget_failure_of_another();  // the own exception says more
   }
   if (exception) std::rethrow_exception(exception);
   dist::detail::raise_failure(
-      {.kind = static_cast<dist::detail::FailureKind>(told.front()), .text = told.substr(1)},
+      {.kind = static_cast<dist::detail::FailureKind>(message.front()), .text = message.substr(1)},
       first);
 }
 
@@ -179,9 +179,9 @@ std::vector<double> Ranks::sums(const std::vector<double>& own) {
 }
 
 double Ranks::largest(double own) {
-  double found = own;
-  timed([&] { found = group_.all_reduce(own, dist::ReduceOp::kMax); });
-  return found;
+  double result = own;
+  timed([&] { result = group_.all_reduce(own, dist::ReduceOp::kMax); });
+  return result;
 }
 
 Scores Ranks::mean(const Scores& own, const Scores& counts) {
@@ -206,20 +206,21 @@ void Ranks::share_weights(torch::nn::Module& module) {
 bool Ranks::exchange(const torch::nn::Module& module, LossTotals& totals, bool stop,
                      dist::GradientTraffic traffic, const std::function<void()>& meanwhile) {
   at::Tensor numbers = at::tensor({totals.loss_sum, totals.weight, stop ? 1.0 : 0.0}, at::kFloat);
-  double seconds_apart = 0;
-  const auto apart = [&] {
+  double meanwhile_seconds = 0;
+  const auto timed_meanwhile = [&] {
     if (!meanwhile) return;
     const Clock::time_point start = Clock::now();
     meanwhile();
-    seconds_apart = seconds_since(start);
+    meanwhile_seconds = seconds_since(start);
   };
   timed([&] {
     numbers = numbers.to(device_);
-    dist::all_reduce_gradients(module.parameters(), group_,
-                               {.traffic = traffic, .beside = numbers, .meanwhile = apart});
+    dist::all_reduce_gradients(
+        module.parameters(), group_,
+        {.traffic = traffic, .beside = numbers, .meanwhile = timed_meanwhile});
     numbers = numbers.cpu();
   });
-  seconds_ -= seconds_apart;
+  seconds_ -= meanwhile_seconds;
   const auto* number = numbers.const_data_ptr<float>();
   totals = {.loss_sum = number[0], .weight = number[1]};
   return number[2] > 0;

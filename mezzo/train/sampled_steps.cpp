@@ -26,33 +26,34 @@ constexpr auto kTrainColumn = "train_mask";
 constexpr auto kIdColumn = "node_id";
 constexpr auto kEdgeWeightColumn = "edge_weights";
 
-/// What a mini-batch is learnt from.
+/// Features, labels and weights of a mini-batch.
 struct BatchRows {
   at::Tensor features;
-  at::Tensor rows;     ///< int64 [n]: those of the logits that count; undefined: all
-  at::Tensor labels;   ///< int64 [n], or uint8 [n, C] of multi-label data
-  at::Tensor weights;  ///< float32 [n]: the loss is the weighted sum; undefined: the mean
-  at::Tensor counts;   ///< float32 [n], in the mean: how often each row is in it; undefined: once
+  at::Tensor rows;     ///< int64 [n]: the rows of the logits with a label; undefined: all
+  at::Tensor labels;   ///< int64 [n], or uint8 [n, C] for multi-label data
+  at::Tensor weights;  ///< float32 [n]: the loss is a weighted sum; undefined: a mean
+  at::Tensor counts;   ///< float32 [n]: how often each row counts in the mean; undefined: once
 };
 
 at::Tensor batch_loss(const at::Tensor& logits, const BatchRows& batch) {
-  const at::Tensor counting = batch.rows.defined() ? logits.index_select(0, batch.rows) : logits;
-  if (!batch.weights.defined() && !batch.counts.defined()) return loss_of(counting, batch.labels);
-  const at::Tensor losses = row_losses(counting, batch.labels);
+  const at::Tensor labelled = batch.rows.defined() ? logits.index_select(0, batch.rows) : logits;
+  if (!batch.weights.defined() && !batch.counts.defined()) return loss_of(labelled, batch.labels);
+  const at::Tensor losses = row_losses(labelled, batch.labels);
   if (batch.weights.defined()) return (losses * batch.weights).sum();
   return (losses * batch.counts).sum() / (terms_of_rows(batch.labels) * batch.counts).sum();
 }
 
-/// A weighted sum is itself the share of the batch; a mean counts once a term.
+/// The weights of a weighted sum include the factor; a mean counts once for each term.
 LossShare share_of(const BatchRows& batch) {
-  const at::Tensor& times = batch.weights.defined() ? batch.weights : batch.counts;
-  const double terms = times.defined() ? (terms_of_rows(batch.labels) * times).sum().item<double>()
-                                       : static_cast<double>(count_terms(batch.labels));
+  const at::Tensor& factors = batch.weights.defined() ? batch.weights : batch.counts;
+  const double terms = factors.defined()
+                           ? (terms_of_rows(batch.labels) * factors).sum().item<double>()
+                           : static_cast<double>(count_terms(batch.labels));
   if (batch.weights.defined()) return {.weight = terms};
   return {.factor = terms, .weight = terms};
 }
 
-/// 16-bit features are widened where the precision computes in float32.
+/// Casts features to float32 unless the precision has 16 bits.
 at::Tensor in_precision(const at::Tensor& features, amp::Precision precision) {
   return is_low(precision) ? features : features.to(at::kFloat);
 }
@@ -65,42 +66,42 @@ BatchRows rows_of(const Batch& batch, double /*nodes_per_term*/) {
           .counts = batch.output_counts};
 }
 
-/// Batches drawn layer by layer make up for their draws by weights; others have none to apply.
+/// Layer-wise sampling corrects its bias by edge weights; other samplers have none.
 nn::ModelInput structure_of(const Batch& batch, SamplerKind sampler) {
   if (sampler == SamplerKind::kLayer) return {batch.blocks, kEdgeWeightColumn};
   return batch.blocks;
 }
 
-/// Weights are those of a mean over all nodes; the loss is one over the terms of the training
-/// nodes.
+/// The sampler's weights are for a mean over all nodes; the loss is a mean over the terms of the
+/// training nodes.
 BatchRows rows_of(const SubgraphBatch& batch, double nodes_per_term) {
   const at::Tensor rows = batch.labels(kTrainColumn).nonzero().squeeze(1);
-  BatchRows made{.features = batch.features(kFeatureColumn),
-                 .rows = rows,
-                 .labels = batch.labels(kLabelColumn).index_select(0, rows),
-                 .weights = {},
-                 .counts = {}};
+  BatchRows result{.features = batch.features(kFeatureColumn),
+                   .rows = rows,
+                   .labels = batch.labels(kLabelColumn).index_select(0, rows),
+                   .weights = {},
+                   .counts = {}};
   if (batch.node_weights.defined()) {
-    made.weights = batch.node_weights.index_select(0, rows) * nodes_per_term;
+    result.weights = batch.node_weights.index_select(0, rows) * nodes_per_term;
   }
-  return made;
+  return result;
 }
 
 nn::ModelInput structure_of(const SubgraphBatch& batch, SamplerKind /*sampler*/) {
   return batch.graph;
 }
 
-/// Threads that draw from `graph`: none where its device does.
+/// Number of threads that sample from `graph`; 0 if its device does.
 std::int64_t workers_of(const Graph& graph, const SamplingOptions& sampling) {
-  constexpr std::int64_t kWorkersOfHost = 1;
-  return graph.device().is_cpu() ? sampling.num_workers.value_or(kWorkersOfHost) : 0;
+  constexpr std::int64_t kDefaultWorkers = 1;
+  return graph.device().is_cpu() ? sampling.num_workers.value_or(kDefaultWorkers) : 0;
 }
 
 /// Steps on the batches of a loader. Item: Batch or SubgraphBatch.
 template <class Item>
 class LoaderSteps : public EpochSteps {
  public:
-  /// graph: from which the loader draws.
+  /// graph: the graph of the loader.
   LoaderSteps(std::shared_ptr<Batches<Item>> loader, const Graph& graph,
               const TrainOptions& options, double nodes_per_term)
       : loader_(std::move(loader)),
@@ -120,27 +121,27 @@ class LoaderSteps : public EpochSteps {
   StepResult next(TrainState& state) override {
     if (!position_) {
       position_.emplace(loader_->begin());
-    } else if (!is_ahead_) {
+    } else if (!is_prefetched_) {
       ++*position_;
     }
-    is_ahead_ = false;
-    double seconds_ahead = 0;
-    const auto go_ahead = [&] {
+    is_prefetched_ = false;
+    double prefetch_seconds = 0;
+    const auto prefetch = [&] {
       const Clock::time_point start = Clock::now();
       ++*position_;
-      is_ahead_ = true;
-      seconds_ahead = seconds_since(start);
+      is_prefetched_ = true;
+      prefetch_seconds = seconds_since(start);
     };
     const Clock::time_point start = Clock::now();
-    const StepResult result = step(state, **position_, go_ahead);
-    compute_seconds_ += seconds_since(start) - seconds_ahead;
+    const StepResult result = step(state, **position_, prefetch);
+    compute_seconds_ += seconds_since(start) - prefetch_seconds;
     return result;
   }
 
   void end() override {
-    if (is_ahead_ && *position_ != loader_->end()) ++batches_dropped_;
+    if (is_prefetched_ && *position_ != loader_->end()) ++batches_dropped_;
     position_.reset();
-    is_ahead_ = false;
+    is_prefetched_ = false;
   }
 
   std::optional<SamplingReport> sampling() const override {
@@ -161,10 +162,10 @@ class LoaderSteps : public EpochSteps {
   }
 
  private:
-  /// The item is of no more use where `meanwhile` is called.
+  /// `meanwhile` may invalidate the item.
   StepResult step(TrainState& state, const Item& item, const std::function<void()>& meanwhile) {
     const BatchRows batch = rows_of(item, nodes_per_term_);
-    if (batch.labels.size(0) == 0) return {};  // of subgraphs, which one process draws
+    if (batch.labels.size(0) == 0) return {};  // only subgraphs, which need one process
     const auto loss = [&] {
       const at::Tensor logits =
           state.model->forward(structure_of(item, options_.sampling->sampler),
@@ -181,12 +182,12 @@ class LoaderSteps : public EpochSteps {
   double nodes_per_term_;
   std::int64_t num_batches_;
   std::optional<typename Batches<Item>::Iterator> position_;
-  bool is_ahead_ = false;             ///< the next item was made while gradients travelled
-  std::int64_t batches_dropped_ = 0;  ///< made while gradients travelled, before the end was asked
+  bool is_prefetched_ = false;        ///< the next item was made during the all-reduce
+  std::int64_t batches_dropped_ = 0;  ///< prefetched, then not used
   double compute_seconds_ = 0;
 };
 
-/// The whole graph with the columns that batches are gathered from.
+/// The whole graph with the columns of the batches.
 Graph graph_of(const Problem& problem) {
   Graph graph(problem.topology);
   graph.ndata()[kFeatureColumn] = problem.features;
@@ -202,62 +203,63 @@ std::int64_t bytes_of(const at::Tensor& tensor) {
          bytes_of(tensor.values());
 }
 
-/// What draws on a device hold there: the edges, their rows by destination and what an edge and a
-/// node have beside; the columns of the nodes.
+/// Memory of a graph on the device that samples it: COO and CSC arrays, arrays per node, and the
+/// node columns.
 std::int64_t bytes_on_device(const Graph& graph) {
   const auto id_bytes = static_cast<std::int64_t>(c10::elementSize(graph.topology().id_dtype()));
   std::int64_t bytes = 4 * graph.num_edges() * id_bytes;
-  constexpr std::int64_t kArraysOfNodes = 4;  // offsets, two degrees, the numbers of a batch
-  bytes += kArraysOfNodes * graph.num_nodes() * static_cast<std::int64_t>(sizeof(std::int64_t));
+  constexpr std::int64_t kNodeArrays = 4;  // offsets, two degrees, the ids in a batch
+  bytes += kNodeArrays * graph.num_nodes() * static_cast<std::int64_t>(sizeof(std::int64_t));
   for (const std::string& name : graph.ndata().names()) bytes += bytes_of(graph.ndata().at(name));
   return bytes;
 }
 
-/// `graph`, or its copy on the device of the run where batches are drawn there.
-Graph where_drawn(const Graph& graph, const TrainOptions& options) {
+/// `graph`, or its copy on the device of the run if that samples.
+Graph graph_for_sampling(const Graph& graph, const TrainOptions& options) {
   if (!may_draw_on_device(options)) return graph;
   if (!draws_on_device(options, bytes_on_device(graph), free_memory_bytes(options.device))) {
     return graph;
   }
-  // Rows that are there are copied; the device would need room to sort the edges.
+  // Sorted here, since sorting on the device needs more memory there.
   static_cast<void>(graph.topology().csc());
   return graph.to(options.device);
 }
 
-/// What the options of every loader share.
+/// Sets the options that all loaders share.
 template <class LoaderOptions>
-LoaderOptions with_machinery(LoaderOptions made, const Graph& graph, const TrainOptions& options,
-                             std::uint64_t seed) {
-  made.device = options.device;
-  made.num_workers = workers_of(graph, *options.sampling);
-  made.prefetch = options.sampling->prefetch.value_or(made.prefetch);
-  made.seed = seed;
-  made.features = {kFeatureColumn};
-  made.labels = {kLabelColumn};
-  return made;
+LoaderOptions with_common_options(LoaderOptions loader, const Graph& graph,
+                                  const TrainOptions& options, std::uint64_t seed) {
+  loader.device = options.device;
+  loader.num_workers = workers_of(graph, *options.sampling);
+  loader.prefetch = options.sampling->prefetch.value_or(loader.prefetch);
+  loader.seed = seed;
+  loader.features = {kFeatureColumn};
+  loader.labels = {kLabelColumn};
+  return loader;
 }
 
 std::shared_ptr<Batches<Batch>> block_loader(const Graph& graph, const at::Tensor& seeds,
                                              const TrainOptions& options, std::uint64_t seed) {
   const SamplingOptions& sampling = *options.sampling;
-  BlockLoaderOptions made;
-  made.fanouts = sampling.fanouts;
-  made.layer_sizes = sampling.layer_sizes;
-  made.batch_size = *sampling.batch_size;
-  made.shuffle = sampling.shuffle;
-  made.drop_last = sampling.drop_last;
+  BlockLoaderOptions loader;
+  loader.fanouts = sampling.fanouts;
+  loader.layer_sizes = sampling.layer_sizes;
+  loader.batch_size = *sampling.batch_size;
+  loader.shuffle = sampling.shuffle;
+  loader.drop_last = sampling.drop_last;
   const bool labor = sampling.sampler == SamplerKind::kLabor;
-  made.draw = labor ? NeighborDraw::kLabor : NeighborDraw::kNeighbor;
-  made.replace = sampling.replace;
-  made.layer_dependency = sampling.layer_dependency;
-  made.parent_degrees = options.model == nn::ModelKind::kGcn;  // whose GraphConv takes them
-  // Other draws do not go by the ids, which a device does not take.
-  if (labor && graph.ndata().contains(kIdColumn)) made.node_ids = kIdColumn;
-  if (sampling.balance_classes) made.balance_by = kLabelColumn;
-  MEZZO_CHECK(!sampling.drop_last || seeds.numel() >= made.batch_size,
-              "drop-last: the {} training nodes do not fill one batch of {}", seeds.numel(),
-              made.batch_size);
-  return std::make_shared<BlockLoader>(graph, seeds, with_machinery(made, graph, options, seed));
+  loader.draw = labor ? NeighborDraw::kLabor : NeighborDraw::kNeighbor;
+  loader.replace = sampling.replace;
+  loader.layer_dependency = sampling.layer_dependency;
+  loader.parent_degrees = options.model == nn::ModelKind::kGcn;  // whose GraphConv takes them
+  // Other samplers do not use ids, and a device does not take them.
+  if (labor && graph.ndata().contains(kIdColumn)) loader.node_ids = kIdColumn;
+  if (sampling.balance_classes) loader.balance_by = kLabelColumn;
+  MEZZO_CHECK(!sampling.drop_last || seeds.numel() >= loader.batch_size,
+              "drop-last: expected training nodes for one batch of {1} at least, got {0}",
+              seeds.numel(), loader.batch_size);
+  return std::make_shared<BlockLoader>(graph, seeds,
+                                       with_common_options(loader, graph, options, seed));
 }
 
 std::shared_ptr<Batches<SubgraphBatch>> cluster_loader(const Graph& graph,
@@ -267,12 +269,12 @@ std::shared_ptr<Batches<SubgraphBatch>> cluster_loader(const Graph& graph,
   MEZZO_CHECK(*sampling.parts <= graph.num_nodes(),
               "parts: expected at most the {} nodes of the graph, got {}", graph.num_nodes(),
               *sampling.parts);
-  auto made = with_machinery(ClusterLoaderOptions{}, graph, options, seed);
-  made.num_parts = *sampling.parts;
-  made.clusters_per_batch = sampling.parts_per_batch.value_or(made.clusters_per_batch);
-  made.shuffle = sampling.shuffle;
-  made.labels.push_back(kTrainColumn);
-  return std::make_shared<ClusterLoader>(graph, made);
+  auto loader = with_common_options(ClusterLoaderOptions{}, graph, options, seed);
+  loader.num_parts = *sampling.parts;
+  loader.clusters_per_batch = sampling.parts_per_batch.value_or(loader.clusters_per_batch);
+  loader.shuffle = sampling.shuffle;
+  loader.labels.push_back(kTrainColumn);
+  return std::make_shared<ClusterLoader>(graph, loader);
 }
 
 std::shared_ptr<Batches<SubgraphBatch>> saint_loader(const Graph& graph,
@@ -280,36 +282,37 @@ std::shared_ptr<Batches<SubgraphBatch>> saint_loader(const Graph& graph,
                                                      std::uint64_t seed) {
   const SamplingOptions& sampling = *options.sampling;
   const std::int64_t budget = *sampling.saint_budget;
-  auto made = with_machinery(SaintLoaderOptions{}, graph, options, seed);
-  made.walk_length = sampling.walk_length.value_or(made.walk_length);
+  auto loader = with_common_options(SaintLoaderOptions{}, graph, options, seed);
+  loader.walk_length = sampling.walk_length.value_or(loader.walk_length);
   std::int64_t nodes_per_draw = 1;
   if (sampling.sampler == SamplerKind::kSaintWalk) {
-    made.kind = SaintKind::kRandomWalk;
-    made.num_roots = budget;
-    nodes_per_draw = made.walk_length + 1;
+    loader.kind = SaintKind::kRandomWalk;
+    loader.num_roots = budget;
+    nodes_per_draw = loader.walk_length + 1;
   } else {
     const bool edges = sampling.sampler == SamplerKind::kSaintEdge;
-    made.kind = edges ? SaintKind::kEdge : SaintKind::kNode;
-    made.budget = budget;
+    loader.kind = edges ? SaintKind::kEdge : SaintKind::kNode;
+    loader.budget = budget;
     nodes_per_draw = edges ? 2 : 1;
   }
   const std::int64_t most = graph.num_nodes() + graph.num_edges();
-  MEZZO_CHECK(budget <= most / nodes_per_draw,
-              "saint-budget: expected batches of at most {} drawn nodes, as many as the graph has "
-              "nodes and edges, got {} draws of {} nodes",
-              most, budget, nodes_per_draw);
-  // Divided twice, rounded up, since the product of large options overflows.
+  MEZZO_CHECK(
+      budget <= most / nodes_per_draw,
+      "saint-budget: expected batches of at most {} nodes, the number of nodes and edges of "
+      "the graph, got {} draws of {} nodes",
+      most, budget, nodes_per_draw);
+  // Two divisions, rounded up: the product of large options would overflow.
   const std::int64_t draws = (graph.num_nodes() + nodes_per_draw - 1) / nodes_per_draw;
-  made.batches_per_epoch = sampling.batches_per_epoch.value_or((draws - 1) / budget + 1);
-  made.labels.push_back(kTrainColumn);
-  return std::make_shared<SaintLoader>(graph, made);
+  loader.batches_per_epoch = sampling.batches_per_epoch.value_or((draws - 1) / budget + 1);
+  loader.labels.push_back(kTrainColumn);
+  return std::make_shared<SaintLoader>(graph, loader);
 }
 
 }  // namespace
 
 std::unique_ptr<EpochSteps> make_sampled_steps(const Problem& problem, const TrainingNodes& nodes,
                                                const TrainOptions& options, std::uint64_t seed) {
-  const Graph graph = where_drawn(graph_of(problem), options);
+  const Graph graph = graph_for_sampling(graph_of(problem), options);
   const SamplerKind sampler = options.sampling->sampler;
   const double nodes_per_term =
       static_cast<double>(graph.num_nodes()) / static_cast<double>(count_terms(nodes.labels));

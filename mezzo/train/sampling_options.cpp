@@ -42,16 +42,18 @@ void check_fanouts(const TrainOptions& options) {
                 "replace: expected fanouts of 0 to 2^31 - 1 with it, got {}",
                 fanout == -1 ? "all" : fmt::format("{}", fanout));
     MEZZO_CHECK(fanout != 0 || !nn::needs_in_edges(options.model),
-                "fanout: {} computes from neighbours alone and needs at least 1, got 0", model);
+                "fanout: expected at least 1 for {}, which computes from neighbours alone, got 0",
+                model);
   }
 }
 
 void check_layer_sizes(const TrainOptions& options) {
   const std::vector<std::int64_t>& sizes = options.sampling->layer_sizes;
-  MEZZO_CHECK(nn::takes_edge_weights(options.model),
-              "sampler: layer draws nodes unevenly and makes up for it by weights of the edges, "
-              "which the layers of gcn and sage take and those of {} do not",
-              name_of(nn::ModelKinds{}, options.model));
+  MEZZO_CHECK(
+      nn::takes_edge_weights(options.model),
+      "sampler: layer needs edge weights to correct its bias, which gcn and sage take and {} "
+      "does not",
+      name_of(nn::ModelKinds{}, options.model));
   MEZZO_CHECK(static_cast<std::int64_t>(sizes.size()) == options.layers,
               "layer-sizes: expected one number for each of the {} layers, got {}", options.layers,
               sizes.size());
@@ -63,26 +65,22 @@ void check_layer_sizes(const TrainOptions& options) {
 
 void check_workers(const SamplingOptions& sampling) {
   MEZZO_CHECK(!sampling.prefetch || sampling.num_workers != 0,
-              "prefetch: expected no number without workers, which prepare batches ahead, got {} "
-              "with 0 workers",
+              "prefetch: expected no number without workers, got {} with 0 workers",
               *sampling.prefetch);
 }
 
 void check_place(const TrainOptions& options) {
   const SamplingOptions& sampling = *options.sampling;
   if (sampling.sample_on != SamplePlace::kDevice) return;
-  MEZZO_CHECK(options.device.is_cuda(),
-              "sample-on: batches are drawn on a CUDA device, and the device is {}",
+  MEZZO_CHECK(options.device.is_cuda(), "sample-on: expected a CUDA device, got {}",
               options.device.str());
   MEZZO_CHECK(sampling.sampler == SamplerKind::kNeighbor,
-              "sample-on: the sampler neighbor alone draws on a device, and the sampler is {}",
+              "sample-on: expected the sampler neighbor, which alone draws on a device, got {}",
               name_of(SamplerKinds{}, sampling.sampler));
   MEZZO_CHECK(sampling.num_workers.value_or(0) == 0,
-              "workers: expected 0 where the device draws, which needs no threads, got {}",
-              *sampling.num_workers);
+              "workers: expected 0 if the device draws the batches, got {}", *sampling.num_workers);
   MEZZO_CHECK(!sampling.prefetch,
-              "prefetch: expected no number where the device draws, which prepares nothing ahead, "
-              "got {}",
+              "prefetch: expected no number if the device draws the batches, got {}",
               *sampling.prefetch);
 }
 
@@ -100,7 +98,7 @@ bool draws_on_device(const TrainOptions& options, std::int64_t needed_bytes,
   if (!may_draw_on_device(options)) return false;
   if (options.sampling->sample_on == SamplePlace::kAuto) return needed_bytes <= free_bytes / 2;
   MEZZO_CHECK(needed_bytes <= free_bytes,
-              "sample-on: the graph and its features take {}, and {} has {} free",
+              "sample-on: the graph and its features take {}, {} has {} free",
               format_bytes(needed_bytes), options.device.str(), format_bytes(free_bytes));
   return true;
 }
@@ -119,8 +117,8 @@ void check_sampling(const TrainOptions& options) {
   if (!options.sampling) return;
   const SamplingOptions& sampling = *options.sampling;
   MEZZO_CHECK(options.model != nn::ModelKind::kSgc,
-              "sampling: sgc is a linear model of features that are propagated once; it is trained "
-              "on the full graph");
+              "sampling: sgc propagates its features once, before training; train it on the full "
+              "graph");
   check_fields(sampling);
   if (draws_by_fanouts(sampling.sampler)) check_fanouts(options);
   if (sampling.sampler == SamplerKind::kLayer) check_layer_sizes(options);

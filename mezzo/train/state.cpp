@@ -21,10 +21,10 @@
 namespace mezzo {
 namespace {
 
-// Below the smallest float16 number a scale only destroys what it should save.
+// Below this, the smallest float16 number, a scale makes more gradients underflow, not fewer.
 constexpr double kSmallestScale = 0x1p-24;
-// As many steps as a dynamic scale needs to fall from 2^16 to kSmallestScale; a constant one gets
-// the same patience.
+// The steps in which a dynamic scale falls from 2^16 to kSmallestScale; also the limit for a
+// constant scale.
 constexpr std::int64_t kMostSkippedInARow = 40;
 
 }  // namespace
@@ -49,9 +49,9 @@ TrainState::TrainState(const TrainOptions& options, const Problem& problem,
                        nn::NormalizationFactory batch_normalization)
     : scaler(scaler_options(options.loss_scale, options.precision, options.device)) {
   at::manual_seed(options.seed);
-  nn::ModelOptions made = model_options(options, problem);
-  made.batch_normalization = std::move(batch_normalization);
-  model = nn::Model(std::move(made));
+  nn::ModelOptions architecture = model_options(options, problem);
+  architecture.batch_normalization = std::move(batch_normalization);
+  model = nn::Model(std::move(architecture));
   model->to(options.device);
   optimizer = make_optimizer(options.optimizer, options.learning_rate, options.weight_decay,
                              model->parameters());
@@ -63,9 +63,9 @@ std::unique_ptr<torch::optim::Optimizer> make_optimizer(OptimizerKind kind, doub
                                                         double weight_decay,
                                                         std::vector<at::Tensor> parameters) {
   namespace optim = torch::optim;
-  using Made = std::unique_ptr<optim::Optimizer>;
+  using Result = std::unique_ptr<optim::Optimizer>;
   const bool fused = !parameters.empty() && parameters.front().is_cuda();
-  const auto make = [&]<class Plain, class Fused>(auto options) -> Made {
+  const auto make = [&]<class Plain, class Fused>(auto options) -> Result {
     options.weight_decay(weight_decay);
     if (fused) return std::make_unique<Fused>(std::move(parameters), options);
     return std::make_unique<Plain>(std::move(parameters), options);
@@ -83,21 +83,21 @@ std::unique_ptr<torch::optim::Optimizer> make_optimizer(OptimizerKind kind, doub
 
 amp::GradScalerOptions scaler_options(const LossScale& scale, amp::Precision precision,
                                       at::Device device) {
-  amp::GradScalerOptions made{.device = device, .enabled = true};
+  amp::GradScalerOptions options{.device = device, .enabled = true};
   switch (scale.kind) {
     case LossScale::Kind::kAutomatic:
-      made.enabled = precision == amp::Precision::kFloat16;
+      options.enabled = precision == amp::Precision::kFloat16;
       break;
     case LossScale::Kind::kNone:
-      made.enabled = false;
+      options.enabled = false;
       break;
     case LossScale::Kind::kConstant:
-      made.policy = amp::LossScalePolicy::constant(scale.value);
+      options.policy = amp::LossScalePolicy::constant(scale.value);
       break;
     case LossScale::Kind::kDynamic:
       break;
   }
-  return made;
+  return options;
 }
 
 namespace {
@@ -106,14 +106,14 @@ bool can_fall(const amp::GradScaler& scaler) {
   return scaler.is_enabled() && scaler.get_backoff_factor() < 1;
 }
 
-/// Whether what is not finite may become so by a smaller loss scale, whose floor ends the run else.
-bool is_mendable(const amp::GradScaler& scaler, amp::Precision precision) {
+/// Whether a smaller loss scale may make the numbers finite; if not, the run ends at the floor.
+bool can_recover(const amp::GradScaler& scaler, amp::Precision precision) {
   return precision == amp::Precision::kFloat16 && can_fall(scaler);
 }
 
 void check_progress(const History& history, const amp::GradScaler& scaler, const LatestStep& step) {
   const std::string_view precision = amp::to_string(step.precision);
-  if (!std::isfinite(step.loss) && !is_mendable(scaler, step.precision)) {
+  if (!std::isfinite(step.loss) && !can_recover(scaler, step.precision)) {
     detail::raise<NumericError>("training diverged: the loss is {} in epoch {} ({}, lr {})",
                                 step.loss, step.epoch, precision, step.learning_rate);
   }
@@ -133,23 +133,24 @@ void check_progress(const History& history, const amp::GradScaler& scaler, const
 
 }  // namespace
 
-void check_outputs(const JudgedNodes& nodes, const TrainState& state, const TrainOptions& options) {
+void check_outputs(const EvaluatedNodes& nodes, const TrainState& state,
+                   const TrainOptions& options) {
   if (nodes.not_finite == 0) return;
   const std::string text =
       fmt::format("the model's outputs for {} of {} nodes are not finite in epoch {} ({}, lr {})",
                   nodes.not_finite, nodes.count, state.history.epoch(),
                   amp::to_string(options.precision), options.learning_rate);
-  if (nodes.not_finite == nodes.count && !is_mendable(state.scaler, options.precision)) {
+  if (nodes.not_finite == nodes.count && !can_recover(state.scaler, options.precision)) {
     detail::raise<NumericError>("training diverged: {}", text);
   }
   TORCH_WARN_ONCE("mezzo: ", text);
 }
 
-void check_end(const History& history, amp::Precision precision, const JudgedNodes& nodes) {
+void check_end(const History& history, amp::Precision precision, const EvaluatedNodes& nodes) {
   const std::string_view name = amp::to_string(precision);
-  // A shorter run ends while the scaler looks for its scale: 16 steps bring 65536 down to 1.
-  constexpr std::int64_t kSettled = 16;
-  if (history.steps >= kSettled && history.skipped_steps == history.steps) {
+  // In a shorter run the scale may still be falling: 16 steps bring 65536 down to 1.
+  constexpr std::int64_t kFewestSteps = 16;
+  if (history.steps >= kFewestSteps && history.skipped_steps == history.steps) {
     detail::raise<NumericError>(
         "training diverged: all {} steps had inf or nan gradients and were skipped ({})",
         history.steps, name);

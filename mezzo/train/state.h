@@ -20,10 +20,10 @@ class Optimizer;  // its header costs seconds
 
 namespace mezzo {
 
-/// An epoch that has begun and is not over; plain values.
+/// An unfinished epoch; plain values.
 struct BegunEpoch {
   std::int64_t batches = 0;     ///< done, by each process
-  std::int64_t world_size = 1;  ///< processes that did them
+  std::int64_t world_size = 1;  ///< number of processes
   double loss_sum = 0;          ///< over their training nodes, by weight
   double weight = 0;            ///< of these
   double milliseconds = 0;      ///< of the steps
@@ -31,32 +31,32 @@ struct BegunEpoch {
   double mean_loss() const { return loss_sum / weight; }
 };
 
-/// What a run has been through; plain values.
+/// What happened in a run so far; plain values.
 struct History {
   std::vector<double> losses, epoch_ms;  ///< one an epoch
   std::vector<EvaluationRecord> evaluations;
   std::int64_t steps = 0, skipped_steps = 0, skipped_in_a_row = 0;
   double evaluation_seconds = 0, total_seconds = 0, communication_seconds = 0;
   std::int64_t peak_memory_bytes = 0;
-  BegunEpoch begun;  ///< the epoch after those
+  BegunEpoch begun;  ///< the epoch in progress
 
   /// Epochs done.
   std::int64_t epoch() const { return static_cast<std::int64_t>(losses.size()); }
 };
 
-/// The evaluation of the highest validation score, the first of equal ones, or nullptr. Those at
-/// multiples of `eval_every` come first: another one, of a run's last epoch, counts only where
-/// there are none, so that a run in two parts chooses as an unbroken one does. Without validation
-/// scores: the last one.
+/// The evaluation with the highest validation score (the first of equal ones), or nullptr. Epochs
+/// that are multiples of `eval_every` take precedence: the extra evaluation of a run's last epoch
+/// counts only if there is no other, so that a resumed run chooses as an unbroken one does. Without
+/// validation scores: the last one.
 MEZZO_API const EvaluationRecord* best_evaluation(const History& history, std::int64_t eval_every);
 
 /// The parts of an epoch's mean loss, loss_sum over weight, that a step adds.
 struct LossTotals {
   double loss_sum = 0;
-  double weight = 0;  ///< 0: the batch had nothing to learn from, and no step was taken
+  double weight = 0;  ///< 0: the batch had no training node, and no step was taken
 };
 
-/// Everything that moves while a model trains.
+/// Everything that changes during training.
 class TrainState {
  public:
   /// Seeds libtorch's generators with options.seed, then makes the model (float32, on the device;
@@ -72,57 +72,58 @@ class TrainState {
   amp::GradScaler scaler;
   History history;
   std::vector<at::Tensor> best_weights;  ///< of the best epoch so far; empty before the first
-  /// Called between the backward of a step and the scaler's part of it, to make gradients and
-  /// totals those of all processes; empty for one. `meanwhile`: see take_step().
+  /// Called between the backward and the scaler's step, to reduce gradients and totals over all
+  /// processes; empty for one process. `meanwhile`: see take_step().
   std::function<void(LossTotals&, const std::function<void()>& meanwhile)> exchange;
 };
 
-/// The optimizer of that kind, its other options at their defaults: libtorch's on the CPU, and for
-/// parameters on CUDA the fused one, which decides about a step on the device. Either reads the
-/// archives of the other.
+/// The optimizer of that kind with default options: libtorch's on the CPU; for parameters on CUDA
+/// the fused one, which decides on the device whether to skip a step. Each can load the saved state
+/// of the other.
 MEZZO_API std::unique_ptr<torch::optim::Optimizer> make_optimizer(
     OptimizerKind kind, double learning_rate, double weight_decay,
     std::vector<at::Tensor> parameters);
 
-/// The scaler that `scale` asks for in a run of that precision.
+/// The options of the scaler for `scale` in a run of that precision.
 amp::GradScalerOptions scaler_options(const LossScale& scale, amp::Precision precision,
                                       at::Device device);
 
 /// The latest step of a run.
 struct LatestStep {
-  std::int64_t epoch = 0;  ///< in which it was, from 1
+  std::int64_t epoch = 0;  ///< from 1
   double loss = 0;
   double loss_scale = 1;  ///< after it
   amp::Precision precision = amp::Precision::kFloat32;
   double learning_rate = 0;
 };
 
-/// Throws NumericError where the outputs for no node are finite and no loss scale mends it; warns,
-/// once in the process, where those for some are not.
-void check_outputs(const JudgedNodes& nodes, const TrainState& state, const TrainOptions& options);
+/// Throws NumericError if no node has finite outputs and a smaller loss scale cannot fix it; warns,
+/// once a process, if some nodes have none.
+void check_outputs(const EvaluatedNodes& nodes, const TrainState& state,
+                   const TrainOptions& options);
 
-/// Throws NumericError where a run that has come to its end has learnt nothing: every one of 16 or
-/// more steps was skipped, or none of `nodes`, of its last evaluation, has a finite output.
-void check_end(const History& history, amp::Precision precision, const JudgedNodes& nodes);
+/// Checks a finished run. Throws NumericError if it diverged: each of 16 or more steps was skipped,
+/// or none of `nodes`, those of its last evaluation, has finite outputs.
+void check_end(const History& history, amp::Precision precision, const EvaluatedNodes& nodes);
 
-/// Counts a step. Throws NumericError where the run has diverged: the loss is inf or nan, which no
-/// loss scale mends (for float16 with a dynamic scale: as soon as that has fallen below 2^-24), or
-/// no step of many could be taken.
+/// Counts a step. Throws NumericError if the run has diverged: the loss is inf or nan (for float16
+/// with a dynamic scale: and the scale has fallen below 2^-24), or too many steps in a row were
+/// skipped.
 void count_step(History& history, const amp::GradScaler& scaler, const LatestStep& step,
                 bool skipped);
 
-/// What a report tells of any run on this machine: its steps, losses, evaluations and times, the
-/// loss scale, the size of the model. The rest is as a report has it by default.
+/// A report with steps, losses, evaluations, times, loss scale and the size of the model. The other
+/// fields keep their defaults.
 TrainReport report_of(const History& history, const torch::nn::Module& model,
                       const amp::GradScaler& scaler, const LossScale& loss_scale);
 
-/// The parameters, then the buffers, in the order of their names' registration; not copies.
+/// The parameters, then the buffers, in the order of registration; not copies.
 std::vector<at::Tensor> weights_of(const torch::nn::Module& model);
 /// Their names.
 std::vector<std::string> weight_names(const torch::nn::Module& model);
-/// Copies that later steps do not change.
+/// Copies of weights_of().
 std::vector<at::Tensor> copy_weights(const torch::nn::Module& model);
-/// Sets every weight. weights: as copy_weights gives them, for a model of the same shape.
+/// Sets every weight. weights: the result of copy_weights for a model of the same shape.
 void restore_weights(torch::nn::Module& model, const std::vector<at::Tensor>& weights);
 
 }  // namespace mezzo

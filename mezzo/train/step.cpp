@@ -24,7 +24,7 @@ at::Tensor scaled_backward(amp::Precision precision, at::Device device, amp::Gra
                            const amp::PrecisionOptions& options) {
   std::optional<amp::PrecisionScope> scope(std::in_place, precision, device, options);
   const at::Tensor value = loss();
-  // The backward of autocast belongs outside the region, that of TF32 inside.
+  // The backward runs outside of an autocast region, but inside a TF32 scope.
   if (precision != amp::Precision::kTensorFloat32) scope.reset();
   scaler.scale(value).backward();
   return value.detach();
@@ -32,7 +32,7 @@ at::Tensor scaled_backward(amp::Precision precision, at::Device device, amp::Gra
 
 namespace {
 
-/// The loss, of which the gradients are in the parameters, times the loss scale.
+/// Computes the scaled gradients and returns the loss without its factor.
 at::Tensor backward_of(TrainState& state, const TrainOptions& options,
                        const std::function<at::Tensor()>& loss) {
   state.model->train();
@@ -58,15 +58,15 @@ at::Tensor finish_step(amp::GradScaler& scaler, const torch::optim::Optimizer& o
   const at::Tensor found_inf = scaler.found_inf(optimizer);
   scaler.update();
   const at::Tensor scale = scaler.scale_tensor();
-  const auto number = [&](const at::Tensor& given, double otherwise) {
-    return given.defined() ? given.to(options) : at::full({}, otherwise, options);
+  const auto number = [&](const at::Tensor& value, double otherwise) {
+    return value.defined() ? value.to(options) : at::full({}, otherwise, options);
   };
   return at::stack({number(loss.detach().reshape({}), 0), number(found_inf, 0), number(scale, 1)});
 }
 
 StepResult read_step(const at::Tensor& numbers) {
-  const at::Tensor here = numbers.cpu();
-  const double* number = here.const_data_ptr<double>();
+  const at::Tensor on_host = numbers.cpu();
+  const double* number = on_host.const_data_ptr<double>();
   return {.loss = number[0],
           .skipped = number[1] != 0,
           .loss_scale = number[2],

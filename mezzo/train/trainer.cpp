@@ -14,8 +14,8 @@
 #include "mezzo/train/borrowed_threads.h"
 #include "mezzo/train/clock.h"
 #include "mezzo/train/epoch_steps.h"
-#include "mezzo/train/files/archive.h"
 #include "mezzo/train/files/checkpoint.h"
+#include "mezzo/train/files/checkpoint_io.h"
 #include "mezzo/train/files/files.h"
 #include "mezzo/train/problem.h"
 #include "mezzo/train/ranks.h"
@@ -45,8 +45,8 @@ class Run {
   bool out_of_patience(std::int64_t epoch) const;
   bool was_out_of_patience() const;
   bool wants_stop() const { return callbacks_.should_stop && callbacks_.should_stop(); }
-  void tell_batch() const;
-  void tell(std::int64_t epoch, bool evaluated) const;
+  void report_batch() const;
+  void report_epoch(std::int64_t epoch, bool evaluated) const;
   void save_if_due();
   void save();
   void save_at_end();
@@ -63,21 +63,20 @@ class Run {
   Problem problem_;
   TrainState state_;
   std::unique_ptr<EpochSteps> steps_;
-  double seconds_before_ = 0, communication_before_ = 0;  // of the run that is resumed
+  double seconds_before_ = 0, communication_before_ = 0;  // of the resumed run
   double loss_scale_ = 1;                                 // after the latest step
   bool interrupted_ = false;
-  JudgedNodes judged_;   // by the last evaluation of this process
-  std::string unsaved_;  // why the last checkpoint could not be written
+  EvaluatedNodes evaluated_;  // by the last evaluation of this process
+  std::string save_error_;    // why the last checkpoint could not be written
   StopReason stopped_by_ = StopReason::kEpochs;
 };
 
 Problem checked_problem(const Dataset& dataset, const TrainOptions& options, Ranks& ranks) {
   ranks.together([&] { check_options(options); });
   if (!ranks.alone()) check_group(dataset, options, ranks);
-  MEZZO_CHECK(
-      !ranks.alone() || options.gradient_traffic == dist::GradientTraffic::kFloat32 ||
-          !options.resume.empty(),
-      "gradient-traffic: one process sends no gradients; leave it out, or train in several");
+  MEZZO_CHECK(!ranks.alone() || options.gradient_traffic == dist::GradientTraffic::kFloat32 ||
+                  !options.resume.empty(),
+              "gradient-traffic: expected the default with one process, which sends no gradients");
   Problem problem;
   ranks.together([&] {
     if (!options.checkpoint.empty() && ranks.is_first()) {
@@ -105,7 +104,7 @@ Run::Run(const Dataset& dataset, const TrainOptions& options, const TrainCallbac
   if (ranks_.alone()) return;
   fix_own_threads();
   ranks_.share_weights(*state_.model);
-  // Comparing data and options is for the most part the wait for who reads them longest.
+  // The time so far is mostly the wait for the process that reads its data last.
   ranks_.reset_seconds();
   state_.exchange = [this](LossTotals& totals, const std::function<void()>& meanwhile) {
     interrupted_ =
@@ -117,21 +116,22 @@ void Run::resume() {
   const std::string& path = options_.resume;
   std::string bytes;
   ranks_.together([&] {
-    if (ranks_.is_first()) bytes = read_archive(path);
+    if (ranks_.is_first()) bytes = read_checkpoint_bytes(path);
   });
   bytes = ranks_.from_first(bytes);
   resume_checkpoint(path, bytes, options_, dataset_, state_);
   History& history = state_.history;
-  // Which nodes a batch has depends on the number of processes.
+  // The nodes of a batch depend on the number of processes.
   if (history.begun.world_size != ranks_.world_size()) history.begun = {};
   seconds_before_ = history.total_seconds;
   communication_before_ = history.communication_seconds;
   MEZZO_CHECK(history.epoch() <= options_.epochs,
-              "resume: {} has done {} epochs already, and epochs is {}", path, history.epoch(),
+              "resume: {} has done {} epochs already, epochs is {}", path, history.epoch(),
               options_.epochs);
   if (history.begun.batches > 0 && history.begun.batches >= steps_->num_batches()) {
-    raise<IoError>("{}: has done {} batches of an epoch of {}", path, history.begun.batches,
-                   steps_->num_batches());
+    raise<IoError>(
+        "{}: expected fewer batches in the unfinished epoch than the {2} of an epoch, got {1}",
+        path, history.begun.batches, steps_->num_batches());
   }
 }
 
@@ -143,7 +143,7 @@ void Run::check_data() {
               dataset_.name, options_.split_index);
 }
 
-/// From where it stands to the end of the epoch; false where it was interrupted before that.
+/// Trains to the end of the epoch; false if interrupted before.
 bool Run::train_epoch() {
   History& history = state_.history;
   BegunEpoch& begun = history.begun;
@@ -155,7 +155,7 @@ bool Run::train_epoch() {
     const StepResult result = next_batch();
     begun.milliseconds += 1e3 * seconds_since(start);
     count(result);
-    tell_batch();
+    report_batch();
     if (ranks_.alone()) interrupted_ = wants_stop();
     if (begun.batches < num_batches && !interrupted_) save_if_due();
   }
@@ -165,8 +165,8 @@ bool Run::train_epoch() {
   if (begun.batches < num_batches) return false;
   if (begun.weight <= 0) {
     begun = {};
-    save();  // the epochs before this one
-    raise<InvalidArgument>("sampling: the batches of epoch {} hold no training node",
+    save();  // the previous epochs
+    raise<InvalidArgument>("sampling: the batches of epoch {} have no training node",
                            history.epoch() + 1);
   }
   history.losses.push_back(begun.mean_loss());
@@ -197,17 +197,17 @@ void Run::count(const StepResult& step) {
              step.skipped);
 }
 
-/// Of all nodes: the first process has them, or each has its own part.
+/// The scores over all nodes: from rank 0, or combined from the parts of all ranks.
 Scores Run::scores() {
   Scores own;
   ranks_.together([&] {
     if (!dataset_.part && !ranks_.is_first()) return;
-    // Those that wait for a GPU's collective keep their own busy.
-    const bool others_rest = !dataset_.part && options_.device.is_cpu();
-    const BorrowedThreads threads(others_rest ? ranks_.local_world_size() : 1);
+    // Processes that wait in a collective of a GPU use their CPU threads.
+    const bool others_idle = !dataset_.part && options_.device.is_cpu();
+    const BorrowedThreads threads(others_idle ? ranks_.local_world_size() : 1);
     const at::Tensor logits = evaluate_logits(state_.model, problem_, options_);
-    judged_ = judge_nodes(logits, dataset_);
-    check_outputs(judged_, state_, options_);
+    evaluated_ = evaluated_nodes(logits, dataset_);
+    check_outputs(evaluated_, state_, options_);
     own = score_logits(logits, problem_);
   });
   if (!dataset_.part || ranks_.alone()) return ranks_.from_first(own);
@@ -228,7 +228,7 @@ void Run::evaluate(std::int64_t epoch) {
   state_.history.evaluation_seconds += seconds_since(start);
 }
 
-/// The last epoch of a finished run, whose outputs the report is judged by.
+/// Evaluates the last epoch of a finished run, for checked_report().
 void Run::evaluate_again() {
   const std::int64_t last = state_.history.epoch();
   std::erase_if(state_.history.evaluations,
@@ -241,13 +241,13 @@ bool Run::out_of_patience(std::int64_t epoch) const {
   return options_.patience && best != nullptr && epoch - best->epoch >= *options_.patience;
 }
 
-/// Whether the run that is resumed ended so, or would have.
+/// Whether the resumed run was out of patience.
 bool Run::was_out_of_patience() const {
   const std::vector<EvaluationRecord>& evaluations = state_.history.evaluations;
   return !evaluations.empty() && out_of_patience(evaluations.back().epoch);
 }
 
-void Run::tell_batch() const {
+void Run::report_batch() const {
   if (!callbacks_.on_batch || !options_.sampling) return;
   const BegunEpoch& begun = state_.history.begun;
   const BatchRecord record{.epoch = state_.history.epoch() + 1,
@@ -258,7 +258,7 @@ void Run::tell_batch() const {
   ranks_.or_give_up([&] { callbacks_.on_batch(record); });
 }
 
-void Run::tell(std::int64_t epoch, bool evaluated) const {
+void Run::report_epoch(std::int64_t epoch, bool evaluated) const {
   if (!callbacks_.on_epoch) return;
   EpochRecord record{.epoch = epoch,
                      .epochs = options_.epochs,
@@ -282,12 +282,12 @@ void Run::save() {
   saved_ = Clock::now();
 }
 
-/// The report of what was trained goes before the error.
+/// Keeps the error for checked_report().
 void Run::save_at_end() {
   try {
     save();
   } catch (const IoError& error) {
-    unsaved_ = error.what();
+    save_error_ = error.what();
   }
 }
 
@@ -312,7 +312,7 @@ TrainReport Run::run() {
     const bool regular = epoch % options_.eval_every == 0;
     const bool evaluated = last || regular;
     if (evaluated) evaluate(epoch);
-    // Also where it is interrupted now: it would have ended here.
+    // Checked also after an interrupt: the run would have ended here anyway.
     impatient = regular && epoch < options_.epochs && out_of_patience(epoch);
     done = last || impatient;
     if (done) {
@@ -320,7 +320,7 @@ TrainReport Run::run() {
     } else {
       save_if_due();
     }
-    tell(epoch, evaluated);
+    report_epoch(epoch, evaluated);
   }
   if (impatient) {
     stopped_by_ = StopReason::kPatience;
@@ -332,15 +332,15 @@ TrainReport Run::run() {
 }
 
 TrainReport Run::checked_report() {
-  TrainReport made = report();
-  if (!unsaved_.empty()) throw CheckpointError(unsaved_, std::move(made));
-  if (stopped_by_ == StopReason::kInterrupted) return made;  // it may be resumed
+  TrainReport result = report();
+  if (!save_error_.empty()) throw CheckpointError(save_error_, std::move(result));
+  if (stopped_by_ == StopReason::kInterrupted) return result;  // it may be resumed
   try {
-    ranks_.together([this] { check_end(state_.history, options_.precision, judged_); });
+    ranks_.together([this] { check_end(state_.history, options_.precision, evaluated_); });
   } catch (const NumericError& error) {
-    throw LearntNothing(error.what(), std::move(made));
+    throw TrainingDiverged(error.what(), std::move(result));
   }
-  return made;
+  return result;
 }
 
 TrainReport Run::report() const {

@@ -12,87 +12,84 @@
 
 namespace mezzo {
 
-/// What on_epoch is told.
+/// The argument of on_epoch.
 struct EpochRecord {
   std::int64_t epoch = 0;   ///< from 1
-  std::int64_t epochs = 0;  ///< how many the run may do
+  std::int64_t epochs = 0;  ///< of the run, at most
   double loss = 0;
   double epoch_ms = 0;  ///< of the training step
   double loss_scale = 1;
-  std::optional<Scores> scores;  ///< where the epoch was evaluated
+  std::optional<Scores> scores;  ///< if the epoch was evaluated
 };
 
-/// What on_batch is told.
+/// The argument of on_batch.
 struct BatchRecord {
   std::int64_t epoch = 0;    ///< from 1
-  std::int64_t epochs = 0;   ///< how many the run may do
-  std::int64_t batch = 0;    ///< of this epoch done, from 1
+  std::int64_t epochs = 0;   ///< of the run, at most
+  std::int64_t batch = 0;    ///< of the epoch, from 1
   std::int64_t batches = 0;  ///< of an epoch
   double loss = 0;           ///< mean over this epoch so far; NaN before its first training node
 };
 
-/// Calls of the trainer to its user; empty ones are left out.
+/// Callbacks of a run; empty ones are skipped.
 struct TrainCallbacks {
-  /// Before the first step, when data, model and sampler are ready.
+  /// Called before the first step, when data, model and sampler are ready.
   std::function<void()> on_start;
   std::function<void(const EpochRecord&)> on_epoch;
-  /// After every mini-batch, before the on_epoch of the epoch that it ends; not on the full graph.
+  /// Called after every mini-batch, before on_epoch; not on the full graph.
   std::function<void(const BatchRecord&)> on_batch;
-  /// Asked after every step, of which an epoch on the full graph has one; true ends the run: as if
-  /// it were done after a whole epoch, at once and without an evaluation within one.
+  /// Called after every step. true ends the run: with an evaluation if an epoch is complete,
+  /// without one within an epoch.
   std::function<bool()> should_stop;
 };
 
-/// Trains a model. On the full graph every epoch is one step on all training nodes; with
-/// options.sampling it is one pass over mini-batches, with a step for each, drawn on the CPU, where
-/// structure and features stay, or on the CUDA device, to which they are copied
-/// (SamplingOptions::sample_on). Either is followed by an evaluation on the whole graph in the same
-/// precision. Weights are float32. The best epoch by the validation score is kept for the
-/// checkpoint and reported beside the last. The loss of an epoch is the mean over its training
-/// nodes, in each batch before its step (saint: weighted as it minimises them).
+/// Trains a model. On the full graph an epoch is one step on all training nodes; with
+/// options.sampling it is one pass over mini-batches, with a step for each, drawn on the CPU or on
+/// the CUDA device (SamplingOptions::sample_on). After it the whole graph is evaluated in the same
+/// precision. Weights are float32. The checkpoint and the report have both the best epoch by the
+/// validation score and the last one. The loss of an epoch is the mean over its training nodes,
+/// each before the step of its batch (saint: with the weights of the minimised loss).
 ///
-/// Sets the seed of libtorch's generators. The result depends on the data, the options, the number
-/// of threads that libtorch's own operations use, the kernels of this processor (MEZZO_CPU_BACKEND
-/// fixes them) and, in 16 bits on the CPU, on the products that `linear` has chosen in this process
-/// (MEZZO_LINEAR fixes them); not on the workers of mini-batches. Where these are the same a
-/// resumed run continues bit for bit, also within an epoch.
+/// Seeds libtorch's generators. The result depends on the data, the options, libtorch's number of
+/// threads, the CPU backend (MEZZO_CPU_BACKEND selects it) and, in 16 bits on the CPU, on the
+/// products that `linear` has chosen in this process (MEZZO_LINEAR selects them); not on the
+/// workers of mini-batches. If these are equal, a resumed run continues bit for bit, also within an
+/// epoch.
 ///
-/// The checkpoint is written at the end, also of an interrupted run, and about once a minute. Where
-/// no epoch was evaluated before, its best weights are the latest, and best and last of the report
-/// are NaN; where none was completed, so are its times, and train_loss is that of the batches done.
+/// The checkpoint is written at the end, also of an interrupted run, and about once a minute. If no
+/// epoch has been evaluated, its best weights are the latest, and best and last of the report are
+/// NaN. If no epoch is complete, its times are NaN too, and train_loss is that of the batches so
+/// far.
 ///
-/// Throws InvalidArgument before any work for options out of range or in contradiction to one
-/// another or to the data (patience without validation nodes, ...), and within an epoch whose
-/// batches hold no training node; IoError where a file cannot be read or written; NumericError
-/// where the run diverged: the loss is inf or nan, which no loss scale mends (for float16 with a
-/// dynamic scale: as soon as that has fallen below 2^-24), or no step of many could be taken. At
-/// the end of a run, with its report: CheckpointError where the last checkpoint cannot be written;
-/// unless interrupted, LearntNothing where every one of 16 or more steps was skipped or no output
-/// is finite.
+/// Throws InvalidArgument before any work for options that are out of range or contradict one
+/// another or the data (patience without validation nodes, ...), and for an epoch whose batches
+/// hold no training node; IoError if a file cannot be read or written; NumericError if the run
+/// diverged: the loss is inf or nan (for float16 with a dynamic scale: and the scale has fallen
+/// below 2^-24), or too many steps in a row were skipped. At the end of a run, with its report:
+/// CheckpointError if the last checkpoint cannot be written; unless interrupted, TrainingDiverged
+/// if each of 16 or more steps was skipped or no output is finite.
 MEZZO_API TrainReport train(const Dataset& dataset, const TrainOptions& options,
                             const TrainCallbacks& callbacks = {});
 
-/// The same by all processes of the group, of which each calls it with equal data and options (but
-/// for files, workers and the number of the device). Each trains on an equal share of the training
-/// nodes, made once from the seed; batch_size is that of a process, so a step is on world_size
-/// times as many nodes. The gradients of a step are averaged before the scaler checks them, so all
-/// ranks hold the same weights and skip the same steps. With every neighbour and without dropout a
-/// run equals, up to rounding, that of one process whose batches are those of all joined. So does
-/// one with batch normalization, which is over the rows of all ranks (dist::SyncBatchNorm1d), where
-/// no two ranks compute the same hidden node: such a node counts once for each.
+/// The same by all processes of the group. Each calls it with equal data and options (except for
+/// files, workers and the index of the device) and trains on an equal share of the training nodes,
+/// drawn once from the seed. batch_size is that of a process, so a step is on world_size times as
+/// many nodes. Gradients are averaged before the scaler checks them, so all ranks have the same
+/// weights and skip the same steps. With all neighbours and without dropout a run equals, up to
+/// rounding, that of one process with the joined batches. With batch normalization, which is over
+/// the rows of all ranks (dist::SyncBatchNorm1d), this holds if no two ranks compute the same
+/// hidden node; such a node counts once for each rank.
 ///
-/// Rank 0 evaluates, on CPUs with the threads of all processes of its machine, while the others
-/// wait, which has to take less than the group's time-out; on parts (Dataset::part) every rank
-/// evaluates its own nodes. Rank 0 alone reads options.resume and writes options.checkpoint. A run
-/// may be resumed by another number of processes; an epoch that had begun then begins anew.
-/// Callbacks are called on every rank; should_stop of any of them ends all, asked before on_batch.
-/// The report is the same on all ranks but for seconds, bytes and sampling, which are each one's
-/// own.
+/// Rank 0 evaluates (on CPUs with the threads of all processes of its machine) while the others
+/// wait; an evaluation must take less than the group's time-out. On parts (Dataset::part) every
+/// rank evaluates its own nodes. Only rank 0 reads options.resume and writes options.checkpoint.
+/// Another number of processes may resume a run; an unfinished epoch then starts again. Callbacks
+/// are called on every rank; should_stop on any rank ends all, and is called before on_batch. The
+/// reports of the ranks differ only in seconds, bytes and sampling.
 ///
-/// Throws as train(); also InvalidArgument, on all ranks, where data or options differ between
-/// them; without sampling or with a sampler other than neighbor, labor and layer; and for fewer
-/// training nodes than processes. IoError where another rank fails. A group of one process:
-/// train().
+/// Throws as train(); also InvalidArgument, on all ranks, if their data or options differ, without
+/// sampling, with a sampler other than neighbor, labor and layer, and for fewer training nodes than
+/// processes; IoError if another rank fails. With one process: the same as train() without group.
 MEZZO_API TrainReport train(const Dataset& dataset, const TrainOptions& options,
                             const TrainCallbacks& callbacks, const dist::ProcessGroup& group);
 

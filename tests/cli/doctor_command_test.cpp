@@ -31,8 +31,8 @@ Words words_of(const std::string& text) {
   return words;
 }
 
-json prescription(const json& report, const std::string& precision) {
-  for (const json& each : report["prescriptions"]) {
+json candidate(const json& report, const std::string& precision) {
+  for (const json& each : report["candidates"]) {
     if (each["precision"] == precision) return each;
   }
   return nullptr;
@@ -82,13 +82,13 @@ TEST(DoctorCommand, prints_tables_and_writes_the_report) {
   const json report = read_json(path);
   for (const char* key :
        {"dataset", "model", "device", "cuda", "threads", "seed", "steps", "recommendation",
-        "findings", "prescriptions", "gradients", "trials", "version"}) {
+        "issues", "candidates", "gradients", "runs", "version"}) {
     EXPECT_TRUE(report.contains(key)) << key;
   }
   EXPECT_EQ(report["steps"].get<int>(), 4);
-  EXPECT_EQ(report["prescriptions"].size(), 3U);
-  EXPECT_GE(report["trials"].size(), 4U);
-  for (const json& trial : report["trials"]) EXPECT_EQ(trial["losses"].size(), 4U) << trial;
+  EXPECT_EQ(report["candidates"].size(), 3U);
+  EXPECT_GE(report["runs"].size(), 4U);
+  for (const json& run : report["runs"]) EXPECT_EQ(run["losses"].size(), 4U) << run;
   expect_cuda_line(folder, rings, outcome.out, report["cuda"]);
 }
 
@@ -113,11 +113,11 @@ TEST(DoctorCommand, its_remedy_is_what_train_takes) {
                      "--weight-decay", "0"};
   ASSERT_EQ(run_mezzo(folder, with(with({"doctor"}, job), {"--json", path})).code, 0);
   const json report = read_json(path);
-  ASSERT_FALSE(report["findings"].empty()) << report;
-  const json finding = report["findings"][0];
-  EXPECT_EQ(finding["kind"].get<std::string>(), "overflow") << finding;
-  EXPECT_EQ(finding["place"].get<std::string>(), "layer0") << finding;
-  const json float16 = prescription(report, "fp16");
+  ASSERT_FALSE(report["issues"].empty()) << report;
+  const json issue = report["issues"][0];
+  EXPECT_EQ(issue["kind"].get<std::string>(), "overflow") << issue;
+  EXPECT_EQ(issue["place"].get<std::string>(), "layer0") << issue;
+  const json float16 = candidate(report, "fp16");
   ASSERT_TRUE(float16["suited"].get<bool>()) << float16;
   EXPECT_NE(float16["options"].get<std::string>().find("--keep-float32 layer0"), std::string::npos);
 
@@ -140,18 +140,18 @@ TEST(DoctorCommand, finds_the_scale_for_a_tiny_loss_and_train_takes_it) {
   ASSERT_EQ(run_mezzo(folder, with(with({"doctor"}, job), {"--json", path})).code, 0);
   const json report = read_json(path);
   const auto underflow =
-      std::find_if(report["findings"].begin(), report["findings"].end(),
-                   [](const json& finding) { return finding["kind"] == "underflow"; });
-  ASSERT_TRUE(underflow != report["findings"].end()) << report;
+      std::find_if(report["issues"].begin(), report["issues"].end(),
+                   [](const json& issue) { return issue["kind"] == "underflow"; });
+  ASSERT_TRUE(underflow != report["issues"].end()) << report;
   EXPECT_NE((*underflow)["options"].get<std::string>().find("--loss-scale none"), std::string::npos)
       << *underflow;
-  const json float16 = prescription(report, "fp16");
+  const json float16 = candidate(report, "fp16");
   ASSERT_TRUE(float16["suited"].get<bool>()) << float16;
-  const auto remedy = float16["options"].get<std::string>();
-  EXPECT_EQ((*underflow)["remedy"].get<std::string>(), remedy);
+  const auto fix = float16["options"].get<std::string>();
+  EXPECT_EQ((*underflow)["fix"].get<std::string>(), fix);
 
   const Words train = with(with({"train", "--epochs", "20"}, job), {"--json", path});
-  const Outcome treated = run_mezzo(folder, with(train, words_of(remedy)));
+  const Outcome treated = run_mezzo(folder, with(train, words_of(fix)));
   ASSERT_EQ(treated.code, 0) << treated.err;
   EXPECT_EQ(read_json(path)["skipped_steps"].get<int>(), 0);
 }

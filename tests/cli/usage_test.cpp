@@ -222,7 +222,7 @@ TEST(Usage, memory_that_ran_out_is_exit_code_70_and_says_how_much) {
   const Outcome outcome =
       run_mezzo(folder, {"train", "--dataset", test::write_rings(folder), "--model", "mlp",
                          "--layers", "3", "--hidden", "16777216"});
-  expect_failure(outcome, 70, " bytes were asked for; --precision bf16, a smaller --hidden",
+  expect_failure(outcome, 70, " bytes were requested; --precision bf16, a smaller --hidden",
                  "hidden");
 }
 
@@ -243,7 +243,7 @@ TEST(Usage, a_config_file_may_begin_with_a_byte_order_mark_and_has_no_dashes) {
   EXPECT_EQ(outcome.code, 0) << outcome.err;
   const std::string dashes = folder.write("d.toml", "epochs = 2\n--epochs = 3\n");
   expect_failure(run_mezzo(folder, {"train", "--dataset", rings, "--config", dashes}), 2,
-                 "line 2: keys stand without dashes", "dashes");
+                 "line 2: expected a key without dashes", "dashes");
 }
 
 TEST(Usage, a_flag_takes_no_value_but_true_and_false) {

@@ -299,7 +299,7 @@ TEST(Distributed, what_processes_cannot_train_is_an_error_on_all_of_them) {
   refused("other-masks", "the masks of rank 1 differ");
   refused("other-edges", "the edges of rank 1 differ");
   refused("other-features", "the features of rank 1 differ");
-  refused("other-cut", "the parts of the data are not of one cut");
+  refused("other-cut", "the parts of the data are from different partitions");
 }
 
 TEST(Distributed, what_rank_0_alone_fails_in_is_the_same_error_on_all) {

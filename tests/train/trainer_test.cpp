@@ -149,7 +149,7 @@ TEST(Trainer, a_run_of_skipped_steps_alone_is_a_numeric_error_with_its_report) {
   try {
     train(data, options);
     FAIL() << "no error";
-  } catch (const LearntNothing& error) {
+  } catch (const TrainingDiverged& error) {
     EXPECT_NE(std::string(error.what()).find("all 20 steps"), std::string::npos) << error.what();
     EXPECT_EQ(error.report().skipped_steps, 20);
   }

@@ -4,15 +4,15 @@
 
 #include <fmt/format.h>
 
-#include "mezzo/train/doctor/doctor_findings.h"
+#include "mezzo/train/doctor/doctor_analysis.h"
 #include "mezzo/train/report/table.h"
 
 namespace mezzo::detail {
 namespace {
 
-using Kind = Finding::Kind;
+using Kind = Issue::Kind;
 
-// Below this, a shorter time is noise, and nobody would give digits for it.
+// Smaller differences are noise, or not worth fewer digits.
 constexpr double kClearlyFaster = 1.05;
 constexpr double kClearlySmaller = 1.1;
 
@@ -38,170 +38,167 @@ std::string describe(const amp::WatchExit& exit, amp::Precision precision) {
       exit.largest_input);
 }
 
-bool finite_losses(const Trial& trial) {
-  return std::all_of(trial.losses.begin(), trial.losses.end(),
+bool finite_losses(const DoctorRun& run) {
+  return std::all_of(run.losses.begin(), run.losses.end(),
                      [](double loss) { return std::isfinite(loss); });
 }
 
-/// What the prescription's trial showed.
-std::string evidence_of(const Prescription& prescription, const Diagnosis& diagnosis) {
-  const Trial& trial = diagnosis.trials[prescription.trial];
-  if (trial.precision == amp::Precision::kFloat32) {
-    return finite_losses(trial) ? "what the others are measured by"
-                                : "the loss becomes inf or nan in float32 itself";
+/// A sentence about the candidate's run.
+std::string evidence_of(const Candidate& candidate, const Diagnosis& diagnosis) {
+  const DoctorRun& run = diagnosis.runs[candidate.run];
+  if (run.precision == amp::Precision::kFloat32) {
+    return finite_losses(run) ? "the baseline" : "the loss becomes inf or nan in float32 itself";
   }
-  if (trial.forward_exit) {
-    return describe(*trial.forward_exit, trial.precision) +
-           "; no choice of parts in float32 that leaves a layer to 16 bits mends it";
+  if (run.forward_exit) {
+    return describe(*run.forward_exit, run.precision) +
+           "; it stays so unless every layer is in float32";
   }
-  if (!finite_losses(trial)) return "the loss becomes inf or nan";
-  if (trial.skipped_steps > 0 && !prescription.suited) {
-    return fmt::format("{} of {} steps are skipped for inf or nan gradients", trial.skipped_steps,
-                       trial.losses.size());
+  if (!finite_losses(run)) return "the loss becomes inf or nan";
+  if (run.skipped_steps > 0 && !candidate.suited) {
+    return fmt::format("{} of {} steps are skipped for inf or nan gradients", run.skipped_steps,
+                       run.losses.size());
   }
   return fmt::format("after {} steps the loss is {} of the first loss away from float32's",
-                     trial.losses.size(), percent(trial.loss_difference));
+                     run.losses.size(), percent(run.loss_difference));
 }
 
-/// The prescription that is the fastest by a margin, or as fast and smaller; those before it are
-/// the simpler ones.
+/// The candidate that is clearly the fastest, or about as fast and smaller; else the first, which
+/// is the simplest.
 std::size_t choose(const Diagnosis& diagnosis) {
   std::size_t best = 0;
-  for (std::size_t i = 1; i < diagnosis.prescriptions.size(); ++i) {
-    if (!diagnosis.prescriptions[i].suited) continue;
-    const Trial& trial = diagnosis.trials[diagnosis.prescriptions[i].trial];
-    const Trial& rival = diagnosis.trials[diagnosis.prescriptions[best].trial];
-    const bool faster = trial.step_ms * kClearlyFaster < rival.step_ms;
-    const bool smaller = static_cast<double>(trial.peak_memory_bytes) * kClearlySmaller <
-                         static_cast<double>(rival.peak_memory_bytes);
-    if (faster || (smaller && trial.step_ms < rival.step_ms * kClearlyFaster)) best = i;
+  for (std::size_t i = 1; i < diagnosis.candidates.size(); ++i) {
+    if (!diagnosis.candidates[i].suited) continue;
+    const DoctorRun& run = diagnosis.runs[diagnosis.candidates[i].run];
+    const DoctorRun& baseline = diagnosis.runs[diagnosis.candidates[best].run];
+    const bool faster = run.step_ms * kClearlyFaster < baseline.step_ms;
+    const bool smaller = static_cast<double>(run.peak_memory_bytes) * kClearlySmaller <
+                         static_cast<double>(baseline.peak_memory_bytes);
+    if (faster || (smaller && run.step_ms < baseline.step_ms * kClearlyFaster)) best = i;
   }
   return best;
 }
 
-/// What `mezzo train` needs in this precision, or else in the recommended one, which there is.
-std::string remedy_for(amp::Precision precision, const Diagnosis& diagnosis) {
-  const Prescription* chosen = &diagnosis.prescriptions[diagnosis.recommended.value()];
-  for (const Prescription& prescription : diagnosis.prescriptions) {
-    if (prescription.precision == precision && prescription.suited) chosen = &prescription;
+/// The options of `mezzo train` for this precision if it is suited, else for the recommended one.
+std::string fix_for(amp::Precision precision, const Diagnosis& diagnosis) {
+  const Candidate* chosen = &diagnosis.candidates[diagnosis.recommended.value()];
+  for (const Candidate& candidate : diagnosis.candidates) {
+    if (candidate.precision == precision && candidate.suited) chosen = &candidate;
   }
-  return diagnosis.trials[chosen->trial].options();
+  return diagnosis.runs[chosen->run].options();
 }
 
-Finding finding(Kind kind, std::size_t trial, std::string evidence, const Diagnosis& diagnosis) {
-  Finding made;
-  made.kind = kind;
-  made.trial = trial;
-  made.evidence = std::move(evidence);
-  made.remedy = remedy_for(diagnosis.trials[trial].precision, diagnosis);
-  return made;
+Issue issue(Kind kind, std::size_t run, std::string evidence, const Diagnosis& diagnosis) {
+  Issue result;
+  result.kind = kind;
+  result.run = run;
+  result.evidence = std::move(evidence);
+  result.fix = fix_for(diagnosis.runs[run].precision, diagnosis);
+  return result;
 }
 
 void find_overflow(std::size_t index, Diagnosis& diagnosis) {
-  const Trial& trial = diagnosis.trials[index];
-  const bool unscaled = trial.loss_scale.kind == LossScale::Kind::kNone;
-  // Without a scale the forward is that of the scaled trial, which is told of; its backward is not.
-  const std::optional<amp::WatchExit>& exit = unscaled ? trial.backward_exit : trial.forward_exit;
-  if (!exit || (unscaled && trial.forward_exit)) return;
-  Finding made = finding(Kind::kOverflow, index, describe(*exit, trial.precision), diagnosis);
-  made.op = exit->op;
-  made.place = exit->place.name();
-  diagnosis.findings.push_back(std::move(made));
+  const DoctorRun& run = diagnosis.runs[index];
+  const bool unscaled = run.loss_scale.kind == LossScale::Kind::kNone;
+  // The forward without a scale equals that of the scaled run, which is reported; the backward
+  // differs.
+  const std::optional<amp::WatchExit>& exit = unscaled ? run.backward_exit : run.forward_exit;
+  if (!exit || (unscaled && run.forward_exit)) return;
+  Issue result = issue(Kind::kOverflow, index, describe(*exit, run.precision), diagnosis);
+  result.op = exit->op;
+  result.place = exit->place.name();
+  diagnosis.issues.push_back(std::move(result));
 }
 
 void find_underflow(std::size_t index, Diagnosis& diagnosis) {
-  const Trial& trial = diagnosis.trials[index];
-  if (trial.loss_scale.kind != LossScale::Kind::kNone || !trial.flushing) return;
-  const FlushingOp& flushing = *trial.flushing;
-  Finding made = finding(
+  const DoctorRun& run = diagnosis.runs[index];
+  if (run.loss_scale.kind != LossScale::Kind::kNone || !run.flushing) return;
+  const FlushingOp& flushing = *run.flushing;
+  Issue result = issue(
       Kind::kUnderflow, index,
       fmt::format("{} {} flushes {} of its gradients to zero without a loss scale; float16 keeps "
                   "{} of the parameters' gradients",
                   flushing.op, where(flushing.place), percent(flushing.share),
                   percent(diagnosis.gradients.kept_unscaled)),
       diagnosis);
-  made.op = flushing.op;
-  made.place = flushing.place.name();
-  diagnosis.findings.push_back(std::move(made));
+  result.op = flushing.op;
+  result.place = flushing.place.name();
+  diagnosis.issues.push_back(std::move(result));
 }
 
-/// What shows in a trial as `mezzo train` would do it by default.
+/// Issues of a run with the default options of `mezzo train`.
 void find_in_default(std::size_t index, Diagnosis& diagnosis) {
-  const Trial& trial = diagnosis.trials[index];
-  if (trial.loss_scale.kind != LossScale::Kind::kAutomatic || !trial.keep_float32.empty()) return;
-  if (trial.forward_exit || trial.precision == amp::Precision::kFloat32) return;
-  if (trial.skipped_steps > 0) {
-    std::string evidence =
-        fmt::format("{} of {} steps are skipped before the dynamic scale is {}",
-                    trial.skipped_steps, trial.losses.size(), trial.final_loss_scale);
-    if (trial.backward_exit) {
-      evidence += fmt::format("; the first for {} {}", trial.backward_exit->op,
-                              where(trial.backward_exit->place));
+  const DoctorRun& run = diagnosis.runs[index];
+  if (run.loss_scale.kind != LossScale::Kind::kAutomatic || !run.keep_float32.empty()) return;
+  if (run.forward_exit || run.precision == amp::Precision::kFloat32) return;
+  if (run.skipped_steps > 0) {
+    std::string evidence = fmt::format("{} of {} steps are skipped before the dynamic scale is {}",
+                                       run.skipped_steps, run.losses.size(), run.final_loss_scale);
+    if (run.backward_exit) {
+      evidence += fmt::format("; the first for {} {}", run.backward_exit->op,
+                              where(run.backward_exit->place));
     }
-    diagnosis.findings.push_back(finding(Kind::kSkipped, index, evidence, diagnosis));
-  } else if (!finite_losses(trial)) {
-    diagnosis.findings.push_back(
-        finding(Kind::kLoss, index, "the loss becomes inf or nan", diagnosis));
-  } else if (trial.loss_difference > kLossTolerance) {
-    diagnosis.findings.push_back(
-        finding(Kind::kLoss, index,
-                fmt::format("after {} steps the loss is {} of the first loss away from float32's",
-                            trial.losses.size(), percent(trial.loss_difference)),
-                diagnosis));
+    diagnosis.issues.push_back(issue(Kind::kSkipped, index, evidence, diagnosis));
+  } else if (!finite_losses(run)) {
+    diagnosis.issues.push_back(issue(Kind::kLoss, index, "the loss becomes inf or nan", diagnosis));
+  } else if (run.loss_difference > kLossTolerance) {
+    diagnosis.issues.push_back(
+        issue(Kind::kLoss, index,
+              fmt::format("after {} steps the loss is {} of the first loss away from float32's",
+                          run.losses.size(), percent(run.loss_difference)),
+              diagnosis));
   }
 }
 
-std::string cost_against(const Trial& trial, const Trial& float32) {
-  if (!std::isfinite(trial.step_ms)) {
-    return fmt::format(
-        "{}: every step that was timed was skipped, so how long one takes is not known",
-        amp::to_string(trial.precision));
+std::string cost_against(const DoctorRun& run, const DoctorRun& float32) {
+  if (!std::isfinite(run.step_ms)) {
+    return fmt::format("{}: every timed step was skipped, so the time of a step is unknown",
+                       amp::to_string(run.precision));
   }
   return fmt::format("{}: a step takes {:.2f} ms and {} at most, in fp32 {:.2f} ms and {}",
-                     amp::to_string(trial.precision), trial.step_ms,
-                     format_bytes(trial.peak_memory_bytes), float32.step_ms,
+                     amp::to_string(run.precision), run.step_ms,
+                     format_bytes(run.peak_memory_bytes), float32.step_ms,
                      format_bytes(float32.peak_memory_bytes));
 }
 
-std::string scale_reason(const Trial& trial, const GradientFacts& gradients) {
-  if (trial.precision == amp::Precision::kBFloat16) {
+std::string scale_reason(const DoctorRun& run, const GradientFacts& gradients) {
+  if (run.precision == amp::Precision::kBFloat16) {
     return "no loss scale: bfloat16 has float32's range";
   }
-  if (trial.loss_scale.kind == LossScale::Kind::kConstant) {
+  if (run.loss_scale.kind == LossScale::Kind::kConstant) {
     return fmt::format(
-        "loss scale {}: leaves every gradient seen in float32 a factor of 16 below 65504, and "
-        "keeps {} of the parameters' gradients ({} without a scale)",
-        to_string(trial.loss_scale), percent(kept_share(gradients, trial.loss_scale.value)),
+        "loss scale {}: keeps every gradient of float32 a factor of 16 below 65504, and {} of the "
+        "parameters' gradients above 0 ({} without a scale)",
+        to_string(run.loss_scale), percent(kept_share(gradients, run.loss_scale.value)),
         percent(gradients.kept_unscaled));
   }
   const auto [low, high] =
       std::minmax_element(gradients.largest_per_step.begin(), gradients.largest_per_step.end());
   return fmt::format(
-      "dynamic loss scale: no constant fits, the largest gradient of a step lies between {:.3g} "
-      "and {:.3g}",
+      "dynamic loss scale: no constant fits, since the largest gradient of a step is between "
+      "{:.3g} and {:.3g}",
       *low, *high);
 }
 
 /// Why a 16-bit precision was not chosen.
-std::string reason_against(const Prescription& prescription, const Diagnosis& diagnosis) {
-  const Trial& trial = diagnosis.trials[prescription.trial];
-  if (prescription.suited) return cost_against(trial, diagnosis.trials.front());
-  return fmt::format("{}: {}", amp::to_string(prescription.precision), prescription.evidence);
+std::string reason_against(const Candidate& candidate, const Diagnosis& diagnosis) {
+  const DoctorRun& run = diagnosis.runs[candidate.run];
+  if (candidate.suited) return cost_against(run, diagnosis.runs.front());
+  return fmt::format("{}: {}", amp::to_string(candidate.precision), candidate.evidence);
 }
 
-void give_reasons(Diagnosis& diagnosis) {
-  const Prescription& chosen = diagnosis.prescriptions[diagnosis.recommended.value()];
-  const Trial& trial = diagnosis.trials[chosen.trial];
+void add_reasons(Diagnosis& diagnosis) {
+  const Candidate& chosen = diagnosis.candidates[diagnosis.recommended.value()];
+  const DoctorRun& run = diagnosis.runs[chosen.run];
   if (chosen.precision == amp::Precision::kFloat32) {
-    for (std::size_t i = 1; i < diagnosis.prescriptions.size(); ++i) {
-      diagnosis.reasons.push_back(reason_against(diagnosis.prescriptions[i], diagnosis));
+    for (std::size_t i = 1; i < diagnosis.candidates.size(); ++i) {
+      diagnosis.reasons.push_back(reason_against(diagnosis.candidates[i], diagnosis));
     }
     return;
   }
   diagnosis.reasons.push_back(chosen.evidence);
-  diagnosis.reasons.push_back(cost_against(trial, diagnosis.trials.front()));
-  diagnosis.reasons.push_back(scale_reason(trial, diagnosis.gradients));
-  for (const std::string& part : trial.keep_float32) {
+  diagnosis.reasons.push_back(cost_against(run, diagnosis.runs.front()));
+  diagnosis.reasons.push_back(scale_reason(run, diagnosis.gradients));
+  for (const std::string& part : run.keep_float32) {
     diagnosis.reasons.push_back(
         fmt::format("{} in float32: it leaves {}", part, range_of(chosen.precision)));
   }
@@ -210,24 +207,24 @@ void give_reasons(Diagnosis& diagnosis) {
 }  // namespace
 
 void conclude(Diagnosis& diagnosis) {
-  for (Prescription& prescription : diagnosis.prescriptions) {
-    prescription.evidence = evidence_of(prescription, diagnosis);
+  for (Candidate& candidate : diagnosis.candidates) {
+    candidate.evidence = evidence_of(candidate, diagnosis);
   }
-  if (!diagnosis.prescriptions.front().suited) {
-    Finding diverged;
+  if (!diagnosis.candidates.front().suited) {
+    Issue diverged;
     diverged.kind = Kind::kDivergence;
-    diverged.evidence = diagnosis.prescriptions.front().evidence;
-    diverged.remedy = "no precision mends it: look at --lr, the data and the model";
-    diagnosis.findings.push_back(std::move(diverged));
+    diverged.evidence = diagnosis.candidates.front().evidence;
+    diverged.fix = "no precision fixes it: check --lr, the data and the model";
+    diagnosis.issues.push_back(std::move(diverged));
     return;
   }
   diagnosis.recommended = choose(diagnosis);
-  for (std::size_t i = 1; i < diagnosis.trials.size(); ++i) {
+  for (std::size_t i = 1; i < diagnosis.runs.size(); ++i) {
     find_overflow(i, diagnosis);
     find_underflow(i, diagnosis);
     find_in_default(i, diagnosis);
   }
-  give_reasons(diagnosis);
+  add_reasons(diagnosis);
 }
 
 }  // namespace mezzo::detail

@@ -23,17 +23,17 @@ const char* pass_word(amp::Pass pass) {
   return "forward";
 }
 
-const char* kind_word(Finding::Kind kind) {
+const char* kind_word(Issue::Kind kind) {
   switch (kind) {
-    case Finding::Kind::kDivergence:
+    case Issue::Kind::kDivergence:
       return "divergence";
-    case Finding::Kind::kOverflow:
+    case Issue::Kind::kOverflow:
       return "overflow";
-    case Finding::Kind::kUnderflow:
+    case Issue::Kind::kUnderflow:
       return "underflow";
-    case Finding::Kind::kSkipped:
+    case Issue::Kind::kSkipped:
       return "skipped";
-    case Finding::Kind::kLoss:
+    case Issue::Kind::kLoss:
       break;
   }
   return "loss";
@@ -64,28 +64,28 @@ OrderedJson places_to_json(const std::vector<PlaceShares>& places) {
   return list;
 }
 
-OrderedJson trial_to_json(const Trial& trial) {
+OrderedJson run_to_json(const DoctorRun& run) {
   OrderedJson flushing = nullptr;
-  if (trial.flushing) {
-    flushing = {{"op", trial.flushing->op},
-                {"place", trial.flushing->place.name()},
-                {"share", trial.flushing->share}};
+  if (run.flushing) {
+    flushing = {{"op", run.flushing->op},
+                {"place", run.flushing->place.name()},
+                {"share", run.flushing->share}};
   }
-  return {{"options", trial.options()},
-          {"precision", amp::to_string(trial.precision)},
-          {"loss_scale", to_string(trial.loss_scale)},
-          {"keep_float32", trial.keep_float32},
-          {"losses", numbers(trial.losses)},
-          {"loss_difference", json_number(trial.loss_difference)},
-          {"skipped_steps", trial.skipped_steps},
-          {"final_loss_scale", json_number(trial.final_loss_scale)},
-          {"step_ms", json_number(trial.step_ms)},
-          {"peak_memory_bytes", trial.peak_memory_bytes},
+  return {{"options", run.options()},
+          {"precision", amp::to_string(run.precision)},
+          {"loss_scale", to_string(run.loss_scale)},
+          {"keep_float32", run.keep_float32},
+          {"losses", numbers(run.losses)},
+          {"loss_difference", json_number(run.loss_difference)},
+          {"skipped_steps", run.skipped_steps},
+          {"final_loss_scale", json_number(run.final_loss_scale)},
+          {"step_ms", json_number(run.step_ms)},
+          {"peak_memory_bytes", run.peak_memory_bytes},
           {"first_out_of_range",
-           {{"forward", exit_to_json(trial.forward_exit)},
-            {"backward", exit_to_json(trial.backward_exit)}}},
+           {{"forward", exit_to_json(run.forward_exit)},
+            {"backward", exit_to_json(run.backward_exit)}}},
           {"first_flushing", flushing},
-          {"places", places_to_json(trial.places)}};
+          {"places", places_to_json(run.places)}};
 }
 
 OrderedJson gradients_to_json(const GradientFacts& gradients) {
@@ -107,26 +107,26 @@ OrderedJson gradients_to_json(const GradientFacts& gradients) {
           {"parameters", parameters}};
 }
 
-OrderedJson findings_to_json(const Diagnosis& diagnosis) {
+OrderedJson issues_to_json(const Diagnosis& diagnosis) {
   OrderedJson list = OrderedJson::array();
-  for (const Finding& finding : diagnosis.findings) {
-    list.push_back({{"kind", kind_word(finding.kind)},
-                    {"options", diagnosis.trials[finding.trial].options()},
-                    {"op", text_or_null(finding.op)},
-                    {"place", text_or_null(finding.place)},
-                    {"evidence", finding.evidence},
-                    {"remedy", finding.remedy}});
+  for (const Issue& issue : diagnosis.issues) {
+    list.push_back({{"kind", kind_word(issue.kind)},
+                    {"options", diagnosis.runs[issue.run].options()},
+                    {"op", text_or_null(issue.op)},
+                    {"place", text_or_null(issue.place)},
+                    {"evidence", issue.evidence},
+                    {"fix", issue.fix}});
   }
   return list;
 }
 
-OrderedJson prescriptions_to_json(const Diagnosis& diagnosis) {
+OrderedJson candidates_to_json(const Diagnosis& diagnosis) {
   OrderedJson list = OrderedJson::array();
-  for (const Prescription& prescription : diagnosis.prescriptions) {
-    list.push_back({{"precision", amp::to_string(prescription.precision)},
-                    {"options", diagnosis.trials[prescription.trial].options()},
-                    {"suited", prescription.suited},
-                    {"evidence", prescription.evidence}});
+  for (const Candidate& candidate : diagnosis.candidates) {
+    list.push_back({{"precision", amp::to_string(candidate.precision)},
+                    {"options", diagnosis.runs[candidate.run].options()},
+                    {"suited", candidate.suited},
+                    {"evidence", candidate.evidence}});
   }
   return list;
 }
@@ -139,19 +139,19 @@ OrderedJson cuda_to_json(const CudaFacts& cuda) {
 
 OrderedJson recommendation_to_json(const Diagnosis& diagnosis) {
   if (!diagnosis.recommended) return nullptr;
-  const Trial& trial = diagnosis.trials[diagnosis.prescriptions[*diagnosis.recommended].trial];
-  return {{"options", trial.options()},
-          {"precision", amp::to_string(trial.precision)},
-          {"loss_scale", to_string(trial.loss_scale)},
-          {"keep_float32", trial.keep_float32},
+  const DoctorRun& run = diagnosis.runs[diagnosis.candidates[*diagnosis.recommended].run];
+  return {{"options", run.options()},
+          {"precision", amp::to_string(run.precision)},
+          {"loss_scale", to_string(run.loss_scale)},
+          {"keep_float32", run.keep_float32},
           {"reasons", diagnosis.reasons}};
 }
 
 }  // namespace
 
 std::string diagnosis_to_json(const Diagnosis& diagnosis) {
-  OrderedJson trials = OrderedJson::array();
-  for (const Trial& trial : diagnosis.trials) trials.push_back(trial_to_json(trial));
+  OrderedJson runs = OrderedJson::array();
+  for (const DoctorRun& run : diagnosis.runs) runs.push_back(run_to_json(run));
   const OrderedJson object = {{"dataset", diagnosis.dataset},
                               {"model", diagnosis.model},
                               {"device", diagnosis.device},
@@ -161,10 +161,10 @@ std::string diagnosis_to_json(const Diagnosis& diagnosis) {
                               {"steps", diagnosis.steps},
                               {"interrupted", diagnosis.interrupted},
                               {"recommendation", recommendation_to_json(diagnosis)},
-                              {"findings", findings_to_json(diagnosis)},
-                              {"prescriptions", prescriptions_to_json(diagnosis)},
+                              {"issues", issues_to_json(diagnosis)},
+                              {"candidates", candidates_to_json(diagnosis)},
                               {"gradients", gradients_to_json(diagnosis.gradients)},
-                              {"trials", trials},
+                              {"runs", runs},
                               {"version", kVersion}};
   return json_text(object);
 }

@@ -22,7 +22,7 @@
 namespace mezzo {
 namespace {
 
-/// Writes to an open file of the system and keeps the reason of a failure.
+/// Writes to a file descriptor and keeps the errno of a failure.
 class FileBuffer final : public std::streambuf {
  public:
   explicit FileBuffer(int file) : file_(file), bytes_(std::size_t{1} << 16) { clear(); }
@@ -44,7 +44,7 @@ class FileBuffer final : public std::streambuf {
       const auto count = ::write(file_, rest, static_cast<std::size_t>(pptr() - rest));
       if (count >= 0) {
         rest += count;
-      } else if (errno == EAGAIN) {  // a pipe whose other users do not wait
+      } else if (errno == EAGAIN) {  // a pipe that another user made non-blocking
         struct ::pollfd ready = {.fd = file_, .events = POLLOUT, .revents = 0};
         ::poll(&ready, 1, -1);
       } else if (errno != EINTR) {
@@ -93,17 +93,17 @@ void write_to(int file, const std::string& path, const std::function<void(std::o
 LockedFile::LockedFile(std::string path) : path_(std::move(path)) {
   do {
     close();
-    // A link there would lead to another file, and a pipe would wait for a reader.
+    // Do not follow a link, and do not wait for the reader of a pipe.
     file_ = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0666);
     if (file_ < 0) fail("cannot be written", errno);
     if (!is_regular()) {
       close();
-      detail::raise<IoError>("{}: is there and no regular file", path_);
+      detail::raise<IoError>("{}: exists and is no regular file", path_);
     }
-    // A file system without locks leaves writers to themselves.
+    // On a file system without locks there is no protection.
     while (::flock(file_, LOCK_EX) != 0 && errno == EINTR) {
     }
-  } while (!has_its_name());  // who had the lock before has renamed or removed it
+  } while (!has_its_name());  // renamed or removed by the previous owner of the lock
   unfinished_file = path_.c_str();
 }
 
@@ -120,8 +120,8 @@ void LockedFile::close() {
 }
 
 bool LockedFile::is_regular() const {
-  struct ::stat found = {};
-  return ::fstat(file_, &found) == 0 && S_ISREG(found.st_mode);
+  struct ::stat status = {};
+  return ::fstat(file_, &status) == 0 && S_ISREG(status.st_mode);
 }
 
 bool LockedFile::has_its_name() const {

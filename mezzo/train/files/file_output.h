@@ -4,28 +4,28 @@
 #include <iosfwd>
 #include <string>
 
-/// How replace_file writes; internal to train. Each throws IoError that names the path where the
-/// file does not take it all; exceptions of `write` pass through.
+/// Output of replace_file; internal to train. Each throws IoError that names the path if writing
+/// fails; exceptions of `write` pass through.
 namespace mezzo {
 
-/// Writes what `write` puts into the stream (opened binary) into the file `path`, and closes it.
+/// Opens the file `path` (binary), calls `write` with the stream, and closes it.
 void write_whole(const std::string& path, const std::function<void(std::ostream&)>& write);
 
-/// Writes to the open file of this number, behind what it has. path: for errors.
+/// Writes to an open file descriptor at its position. path: for errors.
 void write_to(int file, const std::string& path, const std::function<void(std::ostream&)>& write);
 
-/// The regular file `path`, made where it is not there, that is this object's alone: two writers of
-/// one name take turns, of one process or of several, and what a killed one left is written over.
+/// The regular file `path`, created if needed and locked: several writers of one path, also of
+/// different processes, take turns. The rest of a killed writer is overwritten.
 class LockedFile {
  public:
-  /// Waits for the file. Throws IoError where it cannot be made or is no regular file.
+  /// Waits for the lock. Throws IoError if the file cannot be created or is no regular file.
   explicit LockedFile(std::string path);
   LockedFile(const LockedFile&) = delete;
   LockedFile& operator=(const LockedFile&) = delete;
   ~LockedFile() { close(); }
 
-  /// In place of what the file has; waits until the disk has it, else a crash of the machine may
-  /// leave the name without the bytes.
+  /// Replaces the content and waits for fsync, so that a crash of the machine does not leave a file
+  /// without content.
   void write_whole(const std::function<void(std::ostream&)>& write) const;
 
  private:

@@ -17,7 +17,7 @@
 namespace mezzo {
 namespace {
 
-/// The rows in the mask, int64 [n], after checking the columns against each other.
+/// The rows in the mask, int64 [n]. Checks shapes and dtypes.
 at::Tensor rows_of(const char* op, const char* what, const at::Tensor& values,
                    std::int64_t dimensions, const at::Tensor& labels, const at::Tensor& mask) {
   MEZZO_CHECK(values.defined() && values.dim() == dimensions && values.is_floating_point(),
@@ -53,7 +53,7 @@ at::Tensor rows_of_entries(const char* op, const at::Tensor& logits, const at::T
 /// bool [N]: whether the label is the class of the largest logit, the first of equal ones.
 at::Tensor is_correct(const at::Tensor& logits, const at::Tensor& labels) {
   const at::Tensor numbers = logits.to(at::kFloat);
-  // argmax takes a NaN for the largest number and may return any of several equal ones.
+  // argmax treats NaN as the largest number and may return any of several equal ones.
   const at::Tensor ties = at::eq(numbers, numbers.amax(1, /*keepdim=*/true));
   const at::Tensor classes = at::arange(numbers.size(1), labels.options().dtype(at::kInt));
   const at::Tensor none = at::full({}, numbers.size(1), classes.options());

@@ -15,7 +15,7 @@ namespace mezzo {
 MEZZO_API double accuracy(const at::Tensor& logits, const at::Tensor& labels,
                           const at::Tensor& mask);
 
-/// accuracy() under each of `masks`, NaN under one without nodes; what it checks is not checked.
+/// accuracy() under each of `masks`, NaN for a mask without nodes. Does not check its arguments.
 /// Allocates [N, C]; synchronises once.
 MEZZO_API std::vector<double> accuracies(const at::Tensor& logits, const at::Tensor& labels,
                                          const std::vector<at::Tensor>& masks);
@@ -24,29 +24,29 @@ MEZZO_API std::vector<double> accuracies(const at::Tensor& logits, const at::Ten
 /// a larger score than a node of label 0, ties counting one half (Mann-Whitney, by average ranks,
 /// in float64 on the CPU; O(n log n)).
 /// scores: floating [N]; labels: int64 [N], 0 or 1; mask: bool [N]; all on one device.
-/// Synchronises. Throws InvalidArgument for other shapes, dtypes and labels and where a class is
-/// missing, NumericError where a score is NaN.
+/// Synchronises. Throws InvalidArgument for other shapes, dtypes and labels and if a class is
+/// missing, NumericError if a score is NaN.
 MEZZO_API double roc_auc(const at::Tensor& scores, const at::Tensor& labels,
                          const at::Tensor& mask);
 
-// Of multi-label data. logits: floating [N, C]; labels: uint8 [N, C] of 0, 1 and kNoEntry, whose
-// entries do not count; mask: bool [N]; all on one device. All synchronise, and throw
-// InvalidArgument for other shapes and dtypes and for a mask without nodes.
+// For multi-label data. logits: floating [N, C]; labels: uint8 [N, C] of 0, 1 and kNoEntry, which
+// does not count; mask: bool [N]; all on one device. All synchronise, and throw InvalidArgument for
+// other shapes and dtypes and for a mask without nodes.
 
-/// The micro-averaged F1 score: 2 TP / (2 TP + FP + FN) over the entries of all classes, a class
-/// being predicted where its logit is above 0; 0 where no entry is 1 and none is predicted. A NaN
-/// counts as wrong. Allocates [n, C].
+/// The micro-averaged F1 score: 2 TP / (2 TP + FP + FN) over the entries of all classes. A class is
+/// predicted if its logit is above 0. 0 if no entry is 1 and none is predicted. A NaN counts as
+/// wrong. Allocates [n, C].
 MEZZO_API double micro_f1(const at::Tensor& logits, const at::Tensor& labels,
                           const at::Tensor& mask);
 
-/// The mean over the classes of roc_auc() of their logits, in which a class without an entry of 1,
-/// or without one of 0, is left out, as OGB does. O(C n log n). Throws InvalidArgument also where
-/// all are, NumericError where a logit that counts is NaN.
+/// The mean of roc_auc() over the classes that have entries of both 0 and 1, as in OGB.
+/// O(C n log n). Throws InvalidArgument also if there is no such class, NumericError if a logit
+/// that counts is NaN.
 MEZZO_API double mean_roc_auc(const at::Tensor& logits, const at::Tensor& labels,
                               const at::Tensor& mask);
 
-/// bool [C], on the CPU: the classes that mean_roc_auc() of the same labels and mask does not leave
-/// out. Checks nothing.
+/// bool [C], on the CPU: the classes that count in mean_roc_auc() of the same labels and mask.
+/// Checks nothing.
 MEZZO_API at::Tensor classes_with_roc_auc(const at::Tensor& labels, const at::Tensor& mask);
 
 }  // namespace mezzo

@@ -25,7 +25,7 @@ const char* reason_text(StopReason reason) {
   return "";
 }
 
-/// "-" where there is none.
+/// "-" for none.
 std::string milliseconds(double value) {
   return std::isnan(value) ? "-" : fmt::format("{:.2f}", value);
 }

@@ -13,8 +13,7 @@
 
 namespace mezzo {
 
-/// The data set's metric on the three parts of a split; NaN where a part has
-/// no nodes.
+/// The data set's metric on the three parts of a split; NaN for a part without nodes.
 struct Scores {
   double train = std::numeric_limits<double>::quiet_NaN();
   double val = std::numeric_limits<double>::quiet_NaN();
@@ -31,13 +30,13 @@ struct EvaluationRecord {
 enum class StopReason : std::uint8_t {
   kEpochs,       ///< all epochs done
   kPatience,     ///< no better validation score for too long
-  kInterrupted,  ///< the caller asked
+  kInterrupted,  ///< TrainCallbacks::should_stop
 };
 
-/// What the mini-batches of a run took; plain values. Of the process that reports alone: a run that
-/// was resumed counts anew. Seconds of samples, gathers and transfers are sums over the workers,
-/// which prepare batches while the trainer computes; what a CUDA device is given to do counts where
-/// the host next waits for it.
+/// Counts and times of the mini-batches of a run, of this process alone and from its start; plain
+/// values. Seconds of samples, gathers and transfers are sums over the workers, which prepare
+/// batches while the trainer computes. Work of a CUDA device counts where the host next waits for
+/// it.
 struct SamplingReport {
   std::string sampler;
   std::string drawn_on = "host";  ///< or "device"; see SamplePlace
@@ -45,12 +44,12 @@ struct SamplingReport {
   std::int64_t batches_per_epoch = 0;
   std::int64_t batches = 0;        ///< trained on
   std::int64_t sampled_edges = 0;  ///< of the batches made
-  std::int64_t input_nodes = 0;    ///< of which features were gathered, likewise
+  std::int64_t input_nodes = 0;    ///< rows of features gathered, of the batches made
   double sample_seconds = 0;       ///< drawing and renumbering
   double gather_seconds = 0;       ///< rows of features and labels
   double transfer_seconds = 0;     ///< copies to the device
   double compute_seconds = 0;      ///< the steps, without the wait for their batches
-  double wait_seconds = 0;         ///< the trainer waited for a batch
+  double wait_seconds = 0;         ///< of the trainer, for batches
 
   /// Sampled edges for each second of a worker's sampling; 0 where nothing was sampled.
   double edges_per_second() const {
@@ -58,7 +57,7 @@ struct SamplingReport {
   }
 };
 
-/// What came of a training run; plain values.
+/// The result of a training run; plain values.
 struct TrainReport {
   std::string dataset, model, precision, device, metric, loss_scale_policy;
   std::uint64_t seed = 0;
@@ -67,7 +66,7 @@ struct TrainReport {
   std::int64_t world_size = 1;  ///< processes that trained together
   std::int64_t num_parameters = 0;
 
-  std::int64_t epochs_run = 0;  ///< those of the runs that were resumed included
+  std::int64_t epochs_run = 0;  ///< including those of resumed runs
   StopReason stopped_by = StopReason::kEpochs;
   double train_loss = std::numeric_limits<double>::quiet_NaN();  ///< of the last epoch
   std::int64_t best_epoch = 0;  ///< of the best validation score; without validation: the last
@@ -77,12 +76,11 @@ struct TrainReport {
   double epoch_ms_min = 0, epoch_ms_median = 0;  ///< training steps, without evaluation
   double evaluation_seconds = 0;                 ///< all evaluations together
   double total_seconds = 0;                      ///< everything after the data were read
-  /// Of this rank: exchange of gradients and numbers with other processes, with
-  /// the wait for them, from the first step on; without what batch normalization exchanges within
-  /// a step.
+  /// Of this rank, from the first step on: communication and the wait for other processes, without
+  /// that of batch normalization.
   double communication_seconds = 0;
   std::int64_t peak_memory_bytes = 0;         ///< of tensors, on the device of the run
-  std::int64_t steps = 0, skipped_steps = 0;  ///< skipped: for inf or nan gradients
+  std::int64_t steps = 0, skipped_steps = 0;  ///< skipped: inf or nan gradients
   double final_loss_scale = 1;
   std::optional<SamplingReport> sampling;  ///< of a run by mini-batches
 
@@ -90,7 +88,7 @@ struct TrainReport {
   std::vector<EvaluationRecord> evaluations;  ///< in the order of the epochs
 };
 
-/// Part of an error that came at the end of a run, of which there is a report all the same.
+/// Base of errors at the end of a run that has a report.
 class MEZZO_API EndedRun {
  public:
   explicit EndedRun(TrainReport report)
@@ -101,18 +99,18 @@ class MEZZO_API EndedRun {
   std::shared_ptr<const TrainReport> report_;  // copies of an exception may not throw
 };
 
-/// A run came to its end, but the checkpoint there could not be written.
+/// The run is complete, but its last checkpoint could not be written.
 class MEZZO_API CheckpointError : public IoError, public EndedRun {
  public:
   CheckpointError(const std::string& text, TrainReport report)
       : IoError(text), EndedRun(std::move(report)) {}
 };
 
-/// A run came to its end and wrote its checkpoint, but has learnt nothing: every one of 16 or more
-/// steps was skipped, or no output of the model is finite.
-class MEZZO_API LearntNothing : public NumericError, public EndedRun {
+/// The run is complete and its checkpoint written, but each of 16 or more steps was skipped, or no
+/// output of the model is finite.
+class MEZZO_API TrainingDiverged : public NumericError, public EndedRun {
  public:
-  LearntNothing(const std::string& text, TrainReport report)
+  TrainingDiverged(const std::string& text, TrainReport report)
       : NumericError(text), EndedRun(std::move(report)) {}
 };
 
@@ -133,7 +131,7 @@ MEZZO_API std::string report_to_json(const std::vector<TrainReport>& runs,
 /// One line of a comparison: some runs of one model in one precision, or the error that ended them.
 struct ComparisonRow {
   std::string model, precision;
-  std::vector<TrainReport> runs;  ///< those that came to an end
+  std::vector<TrainReport> runs;  ///< the complete ones
   std::string error;              ///< empty: none
 };
 
@@ -141,7 +139,7 @@ struct ComparisonRow {
 /// skipped steps.
 MEZZO_API std::string format_comparison(const std::vector<ComparisonRow>& rows);
 
-/// {"results": [...], "version": ...}; each result as report_to_json, with `speed_up` (null where
+/// {"results": [...], "version": ...}; each result as report_to_json, with `speed_up` (null if
 /// the model has no fp32 row) and `error` (null: none).
 MEZZO_API std::string comparison_to_json(const std::vector<ComparisonRow>& rows);
 

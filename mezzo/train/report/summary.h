@@ -27,7 +27,7 @@ std::vector<double> collect(const std::vector<TrainReport>& reports, Value value
   return values;
 }
 
-/// Some runs of one model and precision as one; which number is which: report_to_json.
+/// Several runs of one model and precision, combined as in report_to_json.
 struct RunsSummary {
   std::int64_t epochs_run = 0, steps = 0, skipped_steps = 0;                    ///< sums
   double total_seconds = 0, evaluation_seconds = 0, communication_seconds = 0;  ///< sums
@@ -39,12 +39,11 @@ struct RunsSummary {
 /// runs: at least one.
 MEZZO_API RunsSummary summarize(const std::vector<TrainReport>& runs);
 
-/// The sums of what the runs' mini-batches took; nothing where no run has any. runs: of one
-/// recipe.
+/// The sums over the mini-batches of the runs; nullopt if no run has any. runs: of equal options.
 MEZZO_API std::optional<SamplingReport> total_sampling(const std::vector<TrainReport>& runs);
 
-/// How many times faster than fp32 the row's epochs are, by their medians; nothing where the model
-/// has no fp32 row with runs.
+/// How many times faster than fp32 the row's epochs are, by their medians; nullopt if the model has
+/// no fp32 row with runs.
 MEZZO_API std::optional<double> speed_up(const ComparisonRow& row,
                                          const std::vector<ComparisonRow>& rows);
 

@@ -10,7 +10,7 @@
 namespace mezzo {
 
 /// Lines of cells in aligned columns, two spaces apart, one line a row. The first `left_columns`
-/// columns are set to the left, the others to the right. Cells are UTF-8, one column a code point;
+/// columns are left-aligned, the others right-aligned. Cells are UTF-8, one column a code point;
 /// rows may differ in length.
 MEZZO_API std::string format_table(const std::vector<std::vector<std::string>>& rows,
                                    std::size_t left_columns = 1);

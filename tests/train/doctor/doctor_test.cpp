@@ -62,24 +62,24 @@ DoctorOptions underflowing_job() {
   return options;
 }
 
-const Finding* find(const Diagnosis& diagnosis, Finding::Kind kind) {
-  const auto found = std::find_if(diagnosis.findings.begin(), diagnosis.findings.end(),
-                                  [kind](const Finding& f) { return f.kind == kind; });
-  return found == diagnosis.findings.end() ? nullptr : &*found;
+const Issue* find(const Diagnosis& diagnosis, Issue::Kind kind) {
+  const auto found = std::find_if(diagnosis.issues.begin(), diagnosis.issues.end(),
+                                  [kind](const Issue& f) { return f.kind == kind; });
+  return found == diagnosis.issues.end() ? nullptr : &*found;
 }
 
-const Prescription& prescription(const Diagnosis& diagnosis, amp::Precision precision) {
-  return *std::find_if(diagnosis.prescriptions.begin(), diagnosis.prescriptions.end(),
-                       [precision](const Prescription& p) { return p.precision == precision; });
+const Candidate& candidate(const Diagnosis& diagnosis, amp::Precision precision) {
+  return *std::find_if(diagnosis.candidates.begin(), diagnosis.candidates.end(),
+                       [precision](const Candidate& p) { return p.precision == precision; });
 }
 
-/// The options of a run by the prescription.
+/// The options of a run by the candidate.
 TrainOptions by_prescription(TrainOptions options, const Diagnosis& diagnosis,
-                             const Prescription& chosen) {
-  const Trial& trial = diagnosis.trials[chosen.trial];
-  options.precision = trial.precision;
-  options.loss_scale = trial.loss_scale;
-  options.keep_float32 = trial.keep_float32;
+                             const Candidate& chosen) {
+  const DoctorRun& run = diagnosis.runs[chosen.run];
+  options.precision = run.precision;
+  options.loss_scale = run.loss_scale;
+  options.keep_float32 = run.keep_float32;
   options.epochs = 60;
   return options;
 }
@@ -89,36 +89,36 @@ TEST(Doctor, says_so_when_nothing_is_wrong) {
   data.features = data.features * 0.1;  // the first dynamic scale then is not too large
   const Diagnosis diagnosis = diagnose(data, job());
   const std::string text = format_diagnosis(diagnosis);
-  EXPECT_TRUE(diagnosis.findings.empty()) << text;
+  EXPECT_TRUE(diagnosis.issues.empty()) << text;
   EXPECT_NE(text.find("Nothing is wrong"), std::string::npos) << text;
-  ASSERT_EQ(diagnosis.prescriptions.size(), 3U);
-  for (const Prescription& each : diagnosis.prescriptions) {
+  ASSERT_EQ(diagnosis.candidates.size(), 3U);
+  for (const Candidate& each : diagnosis.candidates) {
     EXPECT_TRUE(each.suited) << each.evidence;
-    EXPECT_TRUE(diagnosis.trials[each.trial].keep_float32.empty());
+    EXPECT_TRUE(diagnosis.runs[each.run].keep_float32.empty());
   }
-  EXPECT_EQ(diagnosis.trials[prescription(diagnosis, amp::Precision::kBFloat16).trial].options(),
+  EXPECT_EQ(diagnosis.runs[candidate(diagnosis, amp::Precision::kBFloat16).run].options(),
             "--precision bf16");
-  for (const Trial& trial : diagnosis.trials) {
-    EXPECT_EQ(trial.losses.size(), 20U) << trial.options();
-    EXPECT_EQ(trial.skipped_steps, 0) << trial.options();
-    EXPECT_GT(trial.step_ms, 0) << trial.options();
-    EXPECT_GT(trial.peak_memory_bytes, 0) << trial.options();
-    EXPECT_FALSE(trial.places.empty()) << trial.options();
+  for (const DoctorRun& run : diagnosis.runs) {
+    EXPECT_EQ(run.losses.size(), 20U) << run.options();
+    EXPECT_EQ(run.skipped_steps, 0) << run.options();
+    EXPECT_GT(run.step_ms, 0) << run.options();
+    EXPECT_GT(run.peak_memory_bytes, 0) << run.options();
+    EXPECT_FALSE(run.places.empty()) << run.options();
   }
 }
 
 TEST(Doctor, its_trials_take_the_steps_of_the_trainer) {
   const Diagnosis diagnosis = diagnose(two_rings(), job());
-  for (const Trial& trial : diagnosis.trials) {
+  for (const DoctorRun& run : diagnosis.runs) {
     TrainOptions options = job().training;
-    options.precision = trial.precision;
-    options.loss_scale = trial.loss_scale;
-    options.keep_float32 = trial.keep_float32;
+    options.precision = run.precision;
+    options.loss_scale = run.loss_scale;
+    options.keep_float32 = run.keep_float32;
     options.epochs = 20;
     const TrainReport report = train(two_rings(), options);
-    EXPECT_EQ(trial.losses, report.losses) << trial.options();
-    EXPECT_EQ(trial.skipped_steps, report.skipped_steps) << trial.options();
-    EXPECT_EQ(trial.final_loss_scale, report.final_loss_scale) << trial.options();
+    EXPECT_EQ(run.losses, report.losses) << run.options();
+    EXPECT_EQ(run.skipped_steps, report.skipped_steps) << run.options();
+    EXPECT_EQ(run.final_loss_scale, report.final_loss_scale) << run.options();
   }
 }
 
@@ -126,14 +126,14 @@ TEST(Doctor, finds_the_layer_that_overflows_and_its_remedy_works) {
   const Dataset data = overflowing_rings();
   const Diagnosis diagnosis = diagnose(data, overflowing_job());
   const std::string text = format_diagnosis(diagnosis);
-  const Finding* overflow = find(diagnosis, Finding::Kind::kOverflow);
+  const Issue* overflow = find(diagnosis, Issue::Kind::kOverflow);
   ASSERT_NE(overflow, nullptr) << text;
   EXPECT_EQ(overflow->place, "layer0") << text;
   EXPECT_NE(overflow->op.find("copy"), std::string::npos) << "the cast of the features: " << text;
-  EXPECT_NE(overflow->remedy.find("--precision fp16"), std::string::npos) << text;
-  EXPECT_NE(overflow->remedy.find("--keep-float32 layer0"), std::string::npos) << text;
+  EXPECT_NE(overflow->fix.find("--precision fp16"), std::string::npos) << text;
+  EXPECT_NE(overflow->fix.find("--keep-float32 layer0"), std::string::npos) << text;
 
-  const Prescription& float16 = prescription(diagnosis, amp::Precision::kFloat16);
+  const Candidate& float16 = candidate(diagnosis, amp::Precision::kFloat16);
   ASSERT_TRUE(float16.suited) << text;
   TrainOptions options = by_prescription(overflowing_job().training, diagnosis, float16);
   EXPECT_EQ(options.keep_float32, std::vector<std::string>{"layer0"});
@@ -150,13 +150,13 @@ TEST(Doctor, an_overflow_of_every_layer_leaves_no_float16) {
   options.training.hidden.reset();
   options.training.normalization = nn::Normalization::kNone;
   const Diagnosis diagnosis = diagnose(overflowing_rings(), options);
-  const Prescription& float16 = prescription(diagnosis, amp::Precision::kFloat16);
+  const Candidate& float16 = candidate(diagnosis, amp::Precision::kFloat16);
   EXPECT_FALSE(float16.suited);
   EXPECT_NE(float16.evidence.find("layer0"), std::string::npos) << float16.evidence;
-  const Finding* overflow = find(diagnosis, Finding::Kind::kOverflow);
+  const Issue* overflow = find(diagnosis, Issue::Kind::kOverflow);
   ASSERT_NE(overflow, nullptr);
-  EXPECT_EQ(overflow->remedy.find("fp16"), std::string::npos) << overflow->remedy;
-  EXPECT_NE(diagnosis.prescriptions[diagnosis.recommended.value()].precision,
+  EXPECT_EQ(overflow->fix.find("fp16"), std::string::npos) << overflow->fix;
+  EXPECT_NE(diagnosis.candidates[diagnosis.recommended.value()].precision,
             amp::Precision::kFloat16);
 }
 
@@ -164,14 +164,14 @@ TEST(Doctor, finds_where_gradients_underflow_and_its_remedy_works) {
   const Dataset data = all_training_rings();
   const Diagnosis diagnosis = diagnose(data, underflowing_job());
   const std::string text = format_diagnosis(diagnosis);
-  const Finding* underflow = find(diagnosis, Finding::Kind::kUnderflow);
+  const Issue* underflow = find(diagnosis, Issue::Kind::kUnderflow);
   ASSERT_NE(underflow, nullptr) << text;
   EXPECT_EQ(underflow->place, "after layer1") << text;
   EXPECT_NE(underflow->op.find("copy"), std::string::npos) << "the cast to float16: " << text;
-  EXPECT_NE(underflow->remedy.find("--precision fp16 --loss-scale "), std::string::npos) << text;
-  EXPECT_EQ(find(diagnosis, Finding::Kind::kOverflow), nullptr) << text;
+  EXPECT_NE(underflow->fix.find("--precision fp16 --loss-scale "), std::string::npos) << text;
+  EXPECT_EQ(find(diagnosis, Issue::Kind::kOverflow), nullptr) << text;
 
-  const Prescription& float16 = prescription(diagnosis, amp::Precision::kFloat16);
+  const Candidate& float16 = candidate(diagnosis, amp::Precision::kFloat16);
   ASSERT_TRUE(float16.suited) << text;
   TrainOptions options = by_prescription(underflowing_job().training, diagnosis, float16);
   ASSERT_NE(options.loss_scale.kind, LossScale::Kind::kNone);
@@ -190,12 +190,12 @@ TEST(Doctor, a_job_that_diverges_in_float32_is_no_matter_of_precision) {
   options.training.learning_rate = 1e38;
   options.training.optimizer = OptimizerKind::kSgd;
   const Diagnosis diagnosis = diagnose(two_rings(), options);
-  ASSERT_EQ(diagnosis.findings.size(), 1U);
-  EXPECT_EQ(diagnosis.findings[0].kind, Finding::Kind::kDivergence);
-  EXPECT_EQ(diagnosis.trials.size(), 1U);
+  ASSERT_EQ(diagnosis.issues.size(), 1U);
+  EXPECT_EQ(diagnosis.issues[0].kind, Issue::Kind::kDivergence);
+  EXPECT_EQ(diagnosis.runs.size(), 1U);
   EXPECT_NE(format_diagnosis(diagnosis).find("--lr"), std::string::npos);
   const json report = json::parse(diagnosis_to_json(diagnosis));
-  EXPECT_FALSE(report["findings"].empty());
+  EXPECT_FALSE(report["issues"].empty());
   EXPECT_FALSE(diagnosis.recommended.has_value());
   EXPECT_TRUE(report["recommendation"].is_null()) << report;
   EXPECT_EQ(format_diagnosis(diagnosis).find("Recommended:"), std::string::npos);
@@ -204,43 +204,43 @@ TEST(Doctor, a_job_that_diverges_in_float32_is_no_matter_of_precision) {
 TEST(Doctor, stops_when_asked_and_keeps_the_trials_that_ended) {
   std::int64_t asked = 0;
   DoctorCallbacks callbacks;
-  callbacks.should_stop = [&] { return ++asked == 40; };  // in the second trial
+  callbacks.should_stop = [&] { return ++asked == 40; };  // in the second run
   const Diagnosis diagnosis = diagnose(two_rings(), job(), callbacks);
   EXPECT_TRUE(diagnosis.interrupted);
-  EXPECT_EQ(diagnosis.trials.size(), 1U);
+  EXPECT_EQ(diagnosis.runs.size(), 1U);
   EXPECT_NE(format_diagnosis(diagnosis).find("interrupted"), std::string::npos);
   EXPECT_TRUE(json::parse(diagnosis_to_json(diagnosis))["recommendation"].is_null());
 }
 
 TEST(Doctor, a_trial_of_skipped_steps_alone_has_no_time) {
   Diagnosis diagnosis;
-  diagnosis.interrupted = true;  // there are trials and nothing else
-  Trial& trial = diagnosis.trials.emplace_back();
-  trial.losses = {1.0};
-  trial.step_ms = std::nan("");
+  diagnosis.interrupted = true;  // there are runs and nothing else
+  DoctorRun& run = diagnosis.runs.emplace_back();
+  run.losses = {1.0};
+  run.step_ms = std::nan("");
   const std::string text = format_diagnosis(diagnosis);
   EXPECT_EQ(text.find("nan"), std::string::npos) << text;
   EXPECT_NE(text.find(" none "), std::string::npos) << text;
   const json report = json::parse(diagnosis_to_json(diagnosis));
-  EXPECT_TRUE(report["trials"][0]["step_ms"].is_null()) << report;
+  EXPECT_TRUE(report["runs"][0]["step_ms"].is_null()) << report;
 }
 
 TEST(Doctor, tells_every_watched_step) {
-  std::vector<std::string> trials;
+  std::vector<std::string> runs;
   std::vector<std::int64_t> steps;
   DoctorCallbacks callbacks;
-  callbacks.on_step = [&](const std::string& trial, const EpochRecord& record) {
-    if (record.epoch == 1) trials.push_back(trial);
-    if (trials.size() == 1) steps.push_back(record.epoch);
+  callbacks.on_step = [&](const std::string& run, const EpochRecord& record) {
+    if (record.epoch == 1) runs.push_back(run);
+    if (runs.size() == 1) steps.push_back(record.epoch);
     EXPECT_EQ(record.epochs, 3);
   };
   DoctorOptions options = job();
   options.steps = 3;
   const Diagnosis diagnosis = diagnose(two_rings(), options, callbacks);
   EXPECT_EQ(steps, (std::vector<std::int64_t>{1, 2, 3}));
-  ASSERT_EQ(trials.size(), diagnosis.trials.size());
-  for (std::size_t i = 0; i < trials.size(); ++i) {
-    EXPECT_EQ(trials[i], diagnosis.trials[i].options());
+  ASSERT_EQ(runs.size(), diagnosis.runs.size());
+  for (std::size_t i = 0; i < runs.size(); ++i) {
+    EXPECT_EQ(runs[i], diagnosis.runs[i].options());
   }
 }
 

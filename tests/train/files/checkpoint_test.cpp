@@ -358,14 +358,14 @@ class ChangedCheckpoint {
     archive_.load_from(bytes.data(), bytes.size() - kMark.size() - 8);
   }
 
-  json options() { return json::parse(field("recipe").toStringRef()); }
+  json options() { return json::parse(field("config").toStringRef()); }
 
   /// The path of a valid file in which the option, a JSON pointer, has another value.
   std::string with(const std::string& option, const json& value) {
     json changed = options();
     changed[json::json_pointer(option)] = value;
     torch::serialize::OutputArchive archive;
-    archive.write("recipe", c10::IValue(changed.dump()));
+    archive.write("config", c10::IValue(changed.dump()));
     for (const char* name : {"history", "names", "weights", "best_weights", "generators"}) {
       archive.write(name, field(name));
     }

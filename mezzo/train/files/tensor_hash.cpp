@@ -1,4 +1,4 @@
-#include "mezzo/train/files/fingerprint.h"
+#include "mezzo/train/files/tensor_hash.h"
 
 #include <cstddef>
 #include <cstdint>
@@ -12,7 +12,7 @@
 namespace mezzo {
 namespace {
 
-/// By words of 64 bits. Folding can be undone as well, so a difference in one word always shows.
+/// Hashes words of 64 bits. Each step is invertible, so a difference in one word always shows.
 std::uint64_t hash_of(const at::Tensor& values) {
   const at::Tensor dense = values.contiguous();
   const auto* bytes = static_cast<const char*>(dense.const_data_ptr());
@@ -33,11 +33,11 @@ std::uint64_t hash_of(const at::Tensor& values) {
 
 }  // namespace
 
-std::string fingerprint(const at::Tensor& values) {
+std::string tensor_hash(const at::Tensor& values) {
   if (!values.defined()) return "nothing";
   if (values.layout() == at::kSparseCsr) {
-    return fingerprint(values.crow_indices()) + fingerprint(values.col_indices()) +
-           fingerprint(values.values());
+    return tensor_hash(values.crow_indices()) + tensor_hash(values.col_indices()) +
+           tensor_hash(values.values());
   }
   return fmt::format("{} [{}] {:016x}", c10::toString(values.scalar_type()),
                      fmt::join(values.sizes(), ", "), hash_of(values));

@@ -1,4 +1,4 @@
-#include "mezzo/train/files/archive.h"
+#include "mezzo/train/files/checkpoint_io.h"
 
 #include <cerrno>
 #include <cstring>
@@ -26,8 +26,8 @@ using nlohmann::json;
 using torch::serialize::InputArchive;
 using torch::serialize::OutputArchive;
 
-// The file is a libtorch archive, followed by this mark and eight hexadecimal digits: the CRC-32 of
-// the archive, since libtorch's reader checks none. Readers of zip files skip what follows one.
+// The file is a libtorch archive, followed by this mark and eight hexadecimal digits, the CRC-32 of
+// the archive, since libtorch's reader does not check the zip's. Zip readers skip such a trailer.
 constexpr std::string_view kMark = "mezzo-checkpoint-1:";
 constexpr std::size_t kTrailer = kMark.size() + 8;
 
@@ -36,7 +36,7 @@ std::string checksum(std::string_view bytes) {
   return fmt::format("{:08x}", crc32_z(crc32_z(0, nullptr, 0), data, bytes.size()));
 }
 
-/// JSON writes what is not finite as null.
+/// nlohmann writes numbers that are not finite as null.
 double finite_or_nan(const json& value) {
   return value.is_null() ? std::numeric_limits<double>::quiet_NaN() : value.get<double>();
 }
@@ -57,12 +57,12 @@ std::string read_bytes(const std::string& path, std::ifstream& file, std::stream
   std::string bytes(static_cast<std::size_t>(size), '\0');
   if (!file.read(bytes.data(), size)) {
     detail::raise<IoError>("{}: reading failed: {}", path,
-                           file.eof() ? "it has become shorter" : std::strerror(errno));
+                           file.eof() ? "the file became shorter" : std::strerror(errno));
   }
   return bytes;
 }
 
-/// Throws IoError for what may have no end or no size.
+/// Throws IoError for folders, pipes and devices.
 void check_regular(const std::string& path) {
   std::error_code ignored;
   const std::filesystem::file_status status = std::filesystem::status(path, ignored);
@@ -70,18 +70,19 @@ void check_regular(const std::string& path) {
     detail::raise<IoError>("{}: is a folder, not a checkpoint", path);
   }
   if (std::filesystem::exists(status) && !std::filesystem::is_regular_file(status)) {
-    detail::raise<IoError>("{}: is no regular file, as a checkpoint is", path);
+    detail::raise<IoError>("{}: expected a checkpoint, got something that is no regular file",
+                           path);
   }
 }
 
 }  // namespace
 
-std::string read_archive(const std::string& path) {
+std::string read_checkpoint_bytes(const std::string& path) {
   constexpr auto kEnd = static_cast<std::streamoff>(kTrailer);
   check_regular(path);
   std::ifstream file(path, std::ios::binary | std::ios::ate);
   if (!file) detail::raise<IoError>("{}: cannot be read: {}", path, std::strerror(errno));
-  // The end comes first: another file, of whatever size, is refused at once.
+  // Read the end first, to refuse a large file of another format at once.
   const std::streamoff size = std::streamoff(file.tellg()) - kEnd;
   std::string trailer;
   if (size > 0 && file.seekg(size)) trailer = read_bytes(path, file, kEnd);
@@ -96,10 +97,11 @@ std::string read_archive(const std::string& path) {
   return bytes;
 }
 
-ArchiveReader::ArchiveReader(const std::string& path, at::Device device)
-    : ArchiveReader(path, read_archive(path), device) {}
+CheckpointReader::CheckpointReader(const std::string& path, at::Device device)
+    : CheckpointReader(path, read_checkpoint_bytes(path), device) {}
 
-ArchiveReader::ArchiveReader(const std::string& path, const std::string& bytes, at::Device device)
+CheckpointReader::CheckpointReader(const std::string& path, const std::string& bytes,
+                                   at::Device device)
     : path_(path) {
   try {
     archive_.load_from(bytes.data(), bytes.size(), device);
@@ -108,37 +110,37 @@ ArchiveReader::ArchiveReader(const std::string& path, const std::string& bytes, 
   }
 }
 
-c10::IValue ArchiveReader::value(const char* key) {
-  c10::IValue found;
-  if (!archive_.try_read(key, found)) {
+c10::IValue CheckpointReader::value(const char* key) {
+  c10::IValue result;
+  if (!archive_.try_read(key, result)) {
     detail::raise<IoError>("{}: the checkpoint has no field '{}'", path_, key);
   }
-  return found;
+  return result;
 }
 
-json ArchiveReader::object(const char* key) {
-  const c10::IValue found = value(key);
-  if (!found.isString()) detail::raise<IoError>("{}: the field '{}' is no text", path_, key);
-  json object = json::parse(found.toStringRef(), nullptr, /*allow_exceptions=*/false);
+json CheckpointReader::object(const char* key) {
+  const c10::IValue field = value(key);
+  if (!field.isString()) detail::raise<IoError>("{}: the field '{}' is no text", path_, key);
+  json object = json::parse(field.toStringRef(), nullptr, /*allow_exceptions=*/false);
   if (!object.is_object()) {
     detail::raise<IoError>("{}: the field '{}' is no JSON object", path_, key);
   }
   return object;
 }
 
-std::vector<at::Tensor> ArchiveReader::tensors(const char* key) {
-  const c10::IValue found = value(key);
-  if (!found.isTensorList()) {
+std::vector<at::Tensor> CheckpointReader::tensors(const char* key) {
+  const c10::IValue field = value(key);
+  if (!field.isTensorList()) {
     detail::raise<IoError>("{}: the field '{}' is no list of tensors", path_, key);
   }
-  return found.toTensorVector();
+  return field.toTensorVector();
 }
 
-std::vector<std::string> ArchiveReader::texts(const char* key) {
-  const c10::IValue found = value(key);
-  if (!found.isList()) detail::raise<IoError>("{}: the field '{}' is no list", path_, key);
+std::vector<std::string> CheckpointReader::texts(const char* key) {
+  const c10::IValue field = value(key);
+  if (!field.isList()) detail::raise<IoError>("{}: the field '{}' is no list", path_, key);
   std::vector<std::string> texts;
-  for (const c10::IValue& text : found.toListRef()) {
+  for (const c10::IValue& text : field.toListRef()) {
     if (!text.isString())
       detail::raise<IoError>("{}: the field '{}' is no list of texts", path_, key);
     texts.push_back(text.toStringRef());
@@ -146,7 +148,7 @@ std::vector<std::string> ArchiveReader::texts(const char* key) {
   return texts;
 }
 
-void ArchiveReader::nested(const char* key, const std::function<void(InputArchive&)>& load) {
+void CheckpointReader::nested(const char* key, const std::function<void(InputArchive&)>& load) {
   InputArchive inner;
   if (!archive_.try_read(key, inner)) {
     detail::raise<IoError>("{}: the checkpoint has no field '{}'", path_, key);
@@ -161,7 +163,7 @@ void ArchiveReader::nested(const char* key, const std::function<void(InputArchiv
 bool is_own_output(const std::string& path) {
   constexpr std::uintmax_t kMostBytesOfReport = 1 << 26;
   try {
-    read_archive(path);
+    read_checkpoint_bytes(path);
     return true;
   } catch (const IoError&) {
     std::error_code failure;
@@ -170,11 +172,11 @@ bool is_own_output(const std::string& path) {
   }
   std::ifstream file(path);
   const json report = json::parse(file, nullptr, /*allow_exceptions=*/false);
-  const auto version = report.find("version");  // of data sets a number
+  const auto version = report.find("version");  // in data sets a number
   return report.is_object() && version != report.end() && version->is_string();
 }
 
-void write_archive(const std::string& path, OutputArchive& archive) {
+void write_checkpoint_archive(const std::string& path, OutputArchive& archive) {
   std::ostringstream stream;
   archive.save_to(stream);
   const std::string bytes = std::move(stream).str();
@@ -240,16 +242,16 @@ History history_from_json(const std::string& path, const json& object) {
   }
 }
 
-void check_same(const std::string& path, const json& written, const json& wanted,
+void check_same(const std::string& path, const json& written, const json& expected,
                 const std::string& prefix) {
-  for (const auto& [key, value] : wanted.items()) {
-    const json found = written.contains(key) ? written.at(key) : json(nullptr);
-    if (value.is_object() && found.is_object()) {
-      check_same(path, found, value, key + " ");
+  for (const auto& [key, value] : expected.items()) {
+    const json stored = written.contains(key) ? written.at(key) : json(nullptr);
+    if (value.is_object() && stored.is_object()) {
+      check_same(path, stored, value, key + " ");
       continue;
     }
-    MEZZO_CHECK(found == value, "resume: {} was written with {}{} {}, this run has {}", path,
-                prefix, key, found.dump(), value.dump());
+    MEZZO_CHECK(stored == value, "resume: {} was written with {}{} {}, this run has {}", path,
+                prefix, key, stored.dump(), value.dump());
   }
 }
 
@@ -284,8 +286,8 @@ void write_parts(OutputArchive& archive, const torch::nn::Module& model,
   }
 }
 
-void read_parts(ArchiveReader& reader, torch::nn::Module& model, torch::optim::Optimizer& optimizer,
-                amp::GradScaler& scaler, at::Device device) {
+void read_parts(CheckpointReader& reader, torch::nn::Module& model,
+                torch::optim::Optimizer& optimizer, amp::GradScaler& scaler, at::Device device) {
   const std::vector<at::Tensor> weights = reader.tensors("weights");
   check_weights(reader.path(), weights, model);
   const std::vector<at::Tensor> generators = reader.tensors("generators");

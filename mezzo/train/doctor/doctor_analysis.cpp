@@ -1,4 +1,4 @@
-#include "mezzo/train/doctor/doctor_findings.h"
+#include "mezzo/train/doctor/doctor_analysis.h"
 
 #include <algorithm>
 #include <cmath>
@@ -13,7 +13,7 @@ namespace {
 
 // By how much gradients may still grow under a constant scale.
 constexpr double kHeadroom = 16;
-// What a Watch notes in passing (the tail of a softmax) stays below.
+// Normal underflow (the tail of a softmax) stays below this share.
 constexpr double kNotableShare = 0.01;
 // The trainer gives up below 2^-24.
 constexpr int kLowestExponent = -24;
@@ -41,8 +41,8 @@ bool contains(const std::vector<std::string>& values, const std::string& value) 
   return std::find(values.begin(), values.end(), value) != values.end();
 }
 
-/// Those that are not 0 by right.
-std::int64_t wanted_elements(const amp::WatchRow& row) {
+/// Elements that are not exactly 0.
+std::int64_t nonzero_elements(const amp::WatchRow& row) {
   return row.numbers.elements - row.numbers.zeros + row.underflowed;
 }
 
@@ -70,22 +70,22 @@ Tally& tally_of(std::vector<Tally>& tallies, const amp::WatchPlace& place) {
 }
 
 void add_row(const amp::WatchRow& row, Tally& tally) {
-  tally.shares.elements += wanted_elements(row);
+  tally.shares.elements += nonzero_elements(row);
   tally.flushed += row.underflowed;
   tally.subnormal += row.numbers.subnormal;
   tally.near_top += row.numbers.near_top;
   tally.non_finite += row.numbers.non_finite();
 }
 
-void find_exits(const amp::WatchReport& report, Trial& trial) {
+void find_exits(const amp::WatchReport& report, DoctorRun& run) {
   for (const amp::WatchExit& exit : report.exits) {
     std::optional<amp::WatchExit>& first =
-        exit.place.pass == amp::Pass::kBackward ? trial.backward_exit : trial.forward_exit;
+        exit.place.pass == amp::Pass::kBackward ? run.backward_exit : run.forward_exit;
     if (exit.place.pass != amp::Pass::kNoGrad && !first) first = exit;
   }
 }
 
-/// The largest gradient of an activation, or of a parameter as an operation made it.
+/// The largest gradient of an activation, or of a parameter before it is accumulated.
 double largest_in_backward(const amp::WatchReport& float32,
                            const std::vector<std::string>& keep_float32) {
   double largest = 0;
@@ -114,15 +114,15 @@ bool keeps_every_layer(const std::vector<std::string>& keep_float32,
   });
 }
 
-void describe_operations(const amp::WatchReport& report, Trial& trial) {
-  find_exits(report, trial);
+void describe_operations(const amp::WatchReport& report, DoctorRun& run) {
+  find_exits(report, run);
   std::vector<Tally> tallies;
   for (const amp::WatchRow& row : report.rows) {
-    if (row.place.pass == amp::Pass::kNoGrad || row.dtype != type_of(trial.precision)) continue;
+    if (row.place.pass == amp::Pass::kNoGrad || row.dtype != type_of(run.precision)) continue;
     add_row(row, tally_of(tallies, row.place));
-    const double flushed = share(row.underflowed, wanted_elements(row));
-    if (row.place.pass == amp::Pass::kBackward && flushed >= kNotableShare && !trial.flushing) {
-      trial.flushing = {.op = row.op, .place = row.place, .share = flushed};
+    const double flushed = share(row.underflowed, nonzero_elements(row));
+    if (row.place.pass == amp::Pass::kBackward && flushed >= kNotableShare && !run.flushing) {
+      run.flushing = {.op = row.op, .place = row.place, .share = flushed};
     }
   }
   for (Tally& tally : tallies) {
@@ -131,7 +131,7 @@ void describe_operations(const amp::WatchReport& report, Trial& trial) {
     shares.subnormal = share(tally.subnormal, shares.elements);
     shares.near_top = share(tally.near_top, shares.elements);
     shares.non_finite = share(tally.non_finite, shares.elements);
-    trial.places.push_back(shares);
+    run.places.push_back(shares);
   }
 }
 
@@ -198,13 +198,13 @@ LossScale choose_loss_scale(const GradientFacts& gradients, const amp::WatchRepo
   return {.kind = LossScale::Kind::kConstant, .value = std::ldexp(1, exponent)};
 }
 
-bool is_suited(const Trial& trial, std::int64_t steps, const std::vector<std::string>& parts) {
-  const bool constant = trial.loss_scale.kind == LossScale::Kind::kConstant;
-  const bool float32 = trial.precision == amp::Precision::kFloat32;
-  return static_cast<std::int64_t>(trial.losses.size()) == steps &&
-         (float32 || !trial.forward_exit) && trial.loss_difference <= kLossTolerance &&
-         trial.skipped_at_end == 0 && (!constant || trial.skipped_steps == 0) &&
-         (float32 || !keeps_every_layer(trial.keep_float32, parts));
+bool is_suited(const DoctorRun& run, std::int64_t steps, const std::vector<std::string>& parts) {
+  const bool constant = run.loss_scale.kind == LossScale::Kind::kConstant;
+  const bool float32 = run.precision == amp::Precision::kFloat32;
+  return static_cast<std::int64_t>(run.losses.size()) == steps && (float32 || !run.forward_exit) &&
+         run.loss_difference <= kLossTolerance && run.skipped_at_end == 0 &&
+         (!constant || run.skipped_steps == 0) &&
+         (float32 || !keeps_every_layer(run.keep_float32, parts));
 }
 
 }  // namespace mezzo::detail

@@ -1,0 +1,13 @@
+#pragma once
+
+#include <string>
+
+#include <ATen/core/Tensor.h>
+
+namespace mezzo {
+
+/// Dtype, shape and a (not cryptographic) hash of all bytes of a CPU tensor, strided or sparse CSR;
+/// "nothing" if undefined. About a nanosecond a word.
+std::string tensor_hash(const at::Tensor& values);
+
+}  // namespace mezzo
