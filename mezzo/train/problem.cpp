@@ -103,8 +103,8 @@ void check_multi_label(const Dataset& dataset, const TrainOptions& options) {
               "capture: {} is multi-label, for which steps are not captured; train without capture",
               dataset.name);
   MEZZO_CHECK(!options.sampling || !options.sampling->balance_classes,
-              "balance-classes: {} is multi-label, and batches can only be balanced by one class a "
-              "node",
+              "balance-classes: the nodes of {} belong to several classes, so batches cannot be "
+              "balanced",
               dataset.name);
 }
 

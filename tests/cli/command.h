@@ -7,13 +7,27 @@
 #include <string>
 #include <vector>
 
+#include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 #include <sys/wait.h>
 
 #include "support/npy_writer.h"
 
-/// Runs the built command and catches what it says.
+/// Runs the built command and captures its output.
 namespace mezzo::test {
+
+using Words = std::vector<std::string>;
+
+/// `words`, then `more`.
+inline Words with(Words words, const Words& more) {
+  words.insert(words.end(), more.begin(), more.end());
+  return words;
+}
+
+inline testing::AssertionResult contains(const std::string& text, const std::string& part) {
+  if (text.find(part) != std::string::npos) return testing::AssertionSuccess();
+  return testing::AssertionFailure() << "no '" << part << "' in: " << text;
+}
 
 struct Outcome {
   int code = -1;  ///< exit code; -1: ended by a signal
@@ -37,15 +51,16 @@ inline nlohmann::json read_json(const std::string& path) {
   return nlohmann::json::parse(read_text(path));
 }
 
-/// For the shell, in single quotes.
+/// Quotes a word for the shell.
 inline std::string quoted(const std::string& word) {
   std::string text = "'";
   for (const char c : word) text += c == '\'' ? std::string("'\\''") : std::string(1, c);
   return text + "'";
 }
 
-/// `mezzo <words>` with files for its output in `folder`; the standard output may be another file.
-inline Outcome run_mezzo(const TempFolder& folder, const std::vector<std::string>& words,
+/// Runs `mezzo <words>`, with its output in files of `folder`; output: a file for the standard
+/// output.
+inline Outcome run_mezzo(const TempFolder& folder, const Words& words,
                          const std::string& output = "") {
   std::string line = quoted(MEZZO_COMMAND);
   for (const std::string& word : words) line += " " + quoted(word);
@@ -58,7 +73,16 @@ inline Outcome run_mezzo(const TempFolder& folder, const std::vector<std::string
           .err = read_text(err)};
 }
 
-/// An npy folder `name` of 24 nodes in two rings, one a class, with two splits; its path.
+/// Runs `mezzo <words> --json FILE` and returns the report. Expects this exit code.
+inline nlohmann::json report_of(const TempFolder& folder, const Words& words, int code = 0) {
+  const std::string path = folder.path("report_of.json");
+  const Outcome outcome = run_mezzo(folder, with(words, {"--json", path}));
+  EXPECT_EQ(outcome.code, code) << outcome.err;
+  return read_json(path);
+}
+
+/// Writes an npy folder `name` of 24 nodes in two rings, one for each class, with two splits, and
+/// returns its path.
 inline std::string write_rings(const TempFolder& folder, const std::string& name = "rings") {
   constexpr std::int64_t kNodes = 24;
   std::vector<std::int64_t> src, dst, labels;

@@ -20,13 +20,12 @@ using nlohmann::json;
 using test::Outcome;
 using test::read_json;
 using test::run_mezzo;
-using Words = std::vector<std::string>;
+using test::Words;
 
 /// `mezzo train` of ten epochs on `rings`.
 Words quick_train(const std::string& rings, const Words& more) {
-  Words words = {"train", "--dataset", rings, "--epochs", "10", "--lr", "0.05", "--threads", "1"};
-  words.insert(words.end(), more.begin(), more.end());
-  return words;
+  return test::with(
+      {"train", "--dataset", rings, "--epochs", "10", "--lr", "0.05", "--threads", "1"}, more);
 }
 
 TEST(TrainCommand, prints_a_table_and_writes_the_report) {
@@ -36,7 +35,7 @@ TEST(TrainCommand, prints_a_table_and_writes_the_report) {
   const Outcome outcome =
       run_mezzo(folder, quick_train(rings, {"--precision", "fp16", "--json", path}));
   ASSERT_EQ(outcome.code, 0) << outcome.err;
-  EXPECT_NE(outcome.out.find("best"), std::string::npos) << outcome.out;
+  EXPECT_TRUE(test::contains(outcome.out, "best"));
   EXPECT_EQ(outcome.num_error_lines(), 10) << outcome.err;
   const json report = read_json(path);
   for (const char* key : {"dataset", "model", "precision", "device", "seed", "epochs_run",
@@ -54,21 +53,13 @@ TEST(TrainCommand, prints_a_table_and_writes_the_report) {
 TEST(TrainCommand, runs_take_seeds_and_splits_in_turn) {
   const test::TempFolder folder;
   const std::string rings = test::write_rings(folder);
-  const std::string path = folder.path("report.json");
-  ASSERT_EQ(
-      run_mezzo(folder, quick_train(rings, {"--runs", "3", "--seed", "5", "--json", path})).code,
-      0);
-  json runs = read_json(path)["runs"];
+  json runs = test::report_of(folder, quick_train(rings, {"--runs", "3", "--seed", "5"}))["runs"];
   ASSERT_EQ(runs.size(), 3U);
   for (int i = 0; i < 3; ++i) {
     EXPECT_EQ(runs[i]["seed"].get<int>(), 5 + i);
     EXPECT_EQ(runs[i]["split_index"].get<int>(), i % 2);
   }
-  ASSERT_EQ(
-      run_mezzo(folder, quick_train(rings, {"--runs", "2", "--split-index", "1", "--json", path}))
-          .code,
-      0);
-  runs = read_json(path)["runs"];
+  runs = test::report_of(folder, quick_train(rings, {"--runs", "2", "--split-index", "1"}))["runs"];
   EXPECT_EQ(runs[0]["split_index"].get<int>(), 1);
   EXPECT_EQ(runs[1]["split_index"].get<int>(), 1);
 }
@@ -99,9 +90,8 @@ TEST(TrainCommand, runs_before_one_that_diverges_are_reported) {
                "--dropout", "0",         "--epochs", "10",        "--runs", "3",           "--seed",
                "5",         "--json",    path,       "--threads", "1",      "--optimizer", "sgd"});
   EXPECT_EQ(outcome.code, 4) << outcome.err;
-  EXPECT_NE(outcome.err.find("mezzo: run 2/3, seed 6: training diverged"), std::string::npos)
-      << outcome.err;
-  EXPECT_NE(outcome.out.find("best"), std::string::npos) << outcome.out;
+  EXPECT_TRUE(test::contains(outcome.err, "mezzo: run 2/3, seed 6: training diverged"));
+  EXPECT_TRUE(test::contains(outcome.out, "best"));
   const json report = read_json(path);
   EXPECT_EQ(report["seed"].get<int>(), 5);
   EXPECT_EQ(report["epochs_run"].get<int>(), 10);
@@ -115,47 +105,41 @@ TEST(TrainCommand, a_checkpoint_that_cannot_be_written_leaves_the_report) {
   const Outcome outcome =
       run_mezzo(folder, quick_train(rings, {"--checkpoint", "/dev/full", "--json", path}));
   EXPECT_EQ(outcome.code, 3) << outcome.err;
-  EXPECT_NE(outcome.err.find("mezzo: /dev/full: writing failed"), std::string::npos) << outcome.err;
-  EXPECT_NE(outcome.out.find("best"), std::string::npos) << outcome.out;
+  EXPECT_TRUE(test::contains(outcome.err, "mezzo: /dev/full: writing failed"));
+  EXPECT_TRUE(test::contains(outcome.out, "best"));
   const json report = read_json(path);
   EXPECT_EQ(report["epochs_run"].get<int>(), 10);
   EXPECT_NE(report["error"].get<std::string>().find("/dev/full"), std::string::npos);
 }
 
-TEST(TrainCommand, every_option_can_stand_in_a_toml_file) {
+TEST(TrainCommand, a_toml_file_may_have_every_option) {
   const test::TempFolder folder;
   const std::string rings = test::write_rings(folder);
-  const std::string path = folder.path("report.json");
-  const std::string config = folder.write("run.toml",
-                                          "# a comment\n"
-                                          "dataset = \"" +
-                                              rings +
-                                              "\"\n"
-                                              "model = \"gat\"\n"
-                                              "heads = 2\n"
-                                              "output-heads = 2\n"
-                                              "attention-dropout = 0.25\n"
-                                              "hidden = 4\n"
-                                              "norm = 'layer'\n"
-                                              "skip = true\n"
-                                              "self-loops = true\n"
-                                              "epochs = 7\n"
-                                              "lr = 1e-2\n"
-                                              "precision = \"bf16\"\n"
-                                              "seed = 11\n"
-                                              "threads = 1\n"
-                                              "json = \"" +
-                                              path + "\"\n");
+  const std::string config = folder.write("run.toml", "# a comment\ndataset = \"" + rings + R"("
+model = "gat"
+heads = 2
+output-heads = 2
+attention-dropout = 0.25
+hidden = 4
+norm = 'layer'
+skip = true
+self-loops = true
+epochs = 7
+lr = 1e-2
+precision = "bf16"
+seed = 11
+threads = 1
+json = ")" + folder.path("report.json") + "\"\n");
   const Outcome outcome = run_mezzo(folder, {"train", "--config", config, "--seed", "12"});
   ASSERT_EQ(outcome.code, 0) << outcome.err;
-  const json report = read_json(path);
+  const json report = read_json(folder.path("report.json"));
   EXPECT_EQ(report["model"].get<std::string>(), "gat");
   EXPECT_EQ(report["precision"].get<std::string>(), "bf16");
   EXPECT_EQ(report["epochs_run"].get<int>(), 7);
-  EXPECT_EQ(report["seed"].get<int>(), 12) << "the command line goes before the file";
+  EXPECT_EQ(report["seed"].get<int>(), 12) << "the command line overrides the file";
 }
 
-TEST(TrainCommand, what_a_toml_file_may_not_hold_is_exit_code_2) {
+TEST(TrainCommand, a_wrong_toml_file_is_exit_code_2) {
   const test::TempFolder folder;
   for (const std::string text :
        {"epoch = 7\n", "[train]\nepochs = 7\n", "epochs = \"few\"\n", "epochs = [1, 2]\n",
@@ -171,15 +155,14 @@ TEST(TrainCommand, what_a_toml_file_may_not_hold_is_exit_code_2) {
 TEST(TrainCommand, a_resumed_run_reports_what_an_unbroken_one_does) {
   const test::TempFolder folder;
   const std::string rings = test::write_rings(folder);
-  const std::string whole = folder.path("whole.json"), resumed = folder.path("resumed.json"),
-                    half = folder.path("half.pt");
-  ASSERT_EQ(run_mezzo(folder, quick_train(rings, {"--json", whole})).code, 0);
+  const std::string half = folder.path("half.pt");
+  const json whole = test::report_of(folder, quick_train(rings, {}));
   ASSERT_EQ(run_mezzo(folder, {"train", "--dataset", rings, "--epochs", "5", "--lr", "0.05",
                                "--threads", "1", "--checkpoint", half})
                 .code,
             0);
-  ASSERT_EQ(run_mezzo(folder, quick_train(rings, {"--resume", half, "--json", resumed})).code, 0);
-  EXPECT_EQ(read_json(whole)["history"], read_json(resumed)["history"]);
+  const json resumed = test::report_of(folder, quick_train(rings, {"--resume", half}));
+  EXPECT_EQ(whole["history"], resumed["history"]);
 }
 
 /// Sends the signal to a long run.
@@ -251,15 +234,10 @@ TEST(EvaluateAndPredict, an_interrupt_ends_them_at_once) {
 TEST(EvaluateAndPredict, read_the_checkpoint_of_train) {
   const test::TempFolder folder;
   const std::string rings = test::write_rings(folder), checkpoint = folder.path("c.pt");
-  const std::string trained = folder.path("t.json"), evaluated = folder.path("e.json");
-  ASSERT_EQ(
-      run_mezzo(folder, quick_train(rings, {"--checkpoint", checkpoint, "--json", trained})).code,
-      0);
-  const Outcome outcome =
-      run_mezzo(folder, {"evaluate", "--checkpoint", checkpoint, "--json", evaluated});
-  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  const json trained = test::report_of(folder, quick_train(rings, {"--checkpoint", checkpoint}));
+  const json evaluated = test::report_of(folder, {"evaluate", "--checkpoint", checkpoint});
   for (const char* key : {"train_accuracy", "val_accuracy", "test_accuracy", "best_epoch"}) {
-    EXPECT_EQ(read_json(evaluated)[key], read_json(trained)[key]) << key;
+    EXPECT_EQ(evaluated[key], trained[key]) << key;
   }
 
   const std::string csv = folder.path("p.csv"), npy = folder.path("p.npy");
@@ -274,7 +252,7 @@ TEST(EvaluateAndPredict, read_the_checkpoint_of_train) {
   const Outcome refused =
       run_mezzo(folder, {"predict", "--checkpoint", checkpoint, "--output", labels});
   EXPECT_EQ(refused.code, 2);
-  EXPECT_NE(refused.err.find("--output"), std::string::npos) << refused.err;
+  EXPECT_TRUE(test::contains(refused.err, "--output"));
   EXPECT_EQ(test::read_text(labels), before);
 }
 
@@ -290,9 +268,8 @@ TEST(EvaluateAndPredict, predict_does_without_labels_and_splits) {
           .code,
       0);
   const auto predictions = [&](const Words& more) {
-    Words words = {"predict", "--checkpoint", checkpoint, "--output", csv};
-    words.insert(words.end(), more.begin(), more.end());
-    const Outcome outcome = run_mezzo(folder, words);
+    const Outcome outcome = run_mezzo(
+        folder, test::with({"predict", "--checkpoint", checkpoint, "--output", csv}, more));
     EXPECT_EQ(outcome.code, 0) << outcome.err;
     return test::read_text(csv);
   };
@@ -301,11 +278,11 @@ TEST(EvaluateAndPredict, predict_does_without_labels_and_splits) {
   const Outcome evaluated =
       run_mezzo(folder, {"evaluate", "--checkpoint", checkpoint, "--dataset", bare});
   EXPECT_EQ(evaluated.code, 3);
-  EXPECT_NE(evaluated.err.find("no labels"), std::string::npos) << evaluated.err;
+  EXPECT_TRUE(test::contains(evaluated.err, "no labels"));
   const Outcome split = run_mezzo(
       folder, {"predict", "--checkpoint", checkpoint, "--output", csv, "--split-index", "1"});
   EXPECT_EQ(split.code, 2);
-  EXPECT_NE(split.err.find("--split-index"), std::string::npos) << split.err;
+  EXPECT_TRUE(test::contains(split.err, "--split-index"));
 }
 
 TEST(CompareCommand, makes_one_table_of_models_and_precisions) {
@@ -321,7 +298,7 @@ TEST(CompareCommand, makes_one_table_of_models_and_precisions) {
   EXPECT_EQ(results[4]["model"].get<std::string>(), "gat");
   EXPECT_EQ(results[4]["precision"].get<std::string>(), "bf16");
   EXPECT_GT(results[4]["speed_up"].get<double>(), 0);
-  EXPECT_NE(outcome.out.find("±"), std::string::npos) << outcome.out;
+  EXPECT_TRUE(test::contains(outcome.out, "±"));
 }
 
 TEST(CompareCommand, a_precision_that_diverges_is_a_row_and_exit_code_4) {
@@ -331,7 +308,7 @@ TEST(CompareCommand, a_precision_that_diverges_is_a_row_and_exit_code_4) {
                                              "--lr", "1e38", "--json", path});
   EXPECT_EQ(outcome.code, 4) << outcome.err;
   EXPECT_EQ(read_json(path)["results"].size(), 2U);
-  EXPECT_NE(outcome.out.find("diverged"), std::string::npos) << outcome.out;
+  EXPECT_TRUE(test::contains(outcome.out, "diverged"));
 }
 
 TEST(DataCommand, describes_a_folder) {
@@ -349,8 +326,7 @@ TEST(DataCommand, describes_a_folder) {
   EXPECT_TRUE(info["undirected"].get<bool>());
   EXPECT_EQ(info["self_loops"].get<int>(), 0);
   EXPECT_EQ(info["parallel_edges"].get<int>(), 0);
-  EXPECT_NE(outcome.out.find("48, undirected (every edge has its reverse)"), std::string::npos)
-      << outcome.out;
+  EXPECT_TRUE(test::contains(outcome.out, "48, undirected (every edge has its reverse)"));
   EXPECT_EQ(info["in_degree"]["max"].get<int>(), 2);
   ASSERT_EQ(info["splits"].size(), 2U);
   EXPECT_EQ(info["splits"][0]["train"].get<int>(), 12);
@@ -374,7 +350,7 @@ TEST(DataCommand, counts_no_node_without_a_label_for_a_class) {
   EXPECT_FALSE(info["undirected"].get<bool>());
   EXPECT_EQ(info["self_loops"].get<int>(), 1);
   EXPECT_EQ(info["parallel_edges"].get<int>(), 1);
-  EXPECT_NE(outcome.out.find("6, directed"), std::string::npos) << outcome.out;
+  EXPECT_TRUE(test::contains(outcome.out, "6, directed"));
 }
 
 TEST(DataCommand, lists_names_and_folders) {
@@ -384,7 +360,7 @@ TEST(DataCommand, lists_names_and_folders) {
   const Outcome outcome =
       run_mezzo(folder, {"data", "list", "--directory", folder.path(), "--json", path});
   ASSERT_EQ(outcome.code, 0) << outcome.err;
-  EXPECT_NE(outcome.out.find("wordnet"), std::string::npos) << outcome.out;
+  EXPECT_TRUE(test::contains(outcome.out, "wordnet"));
   bool found = false;
   const json report = read_json(path);
   for (const json& one : report["datasets"]) {

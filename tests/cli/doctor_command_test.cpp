@@ -17,12 +17,7 @@ using nlohmann::json;
 using test::Outcome;
 using test::read_json;
 using test::run_mezzo;
-using Words = std::vector<std::string>;
-
-Words with(Words words, const Words& more) {
-  words.insert(words.end(), more.begin(), more.end());
-  return words;
-}
+using test::Words;
 
 Words words_of(const std::string& text) {
   std::istringstream stream(text);
@@ -67,7 +62,7 @@ void expect_cuda_line(const test::TempFolder& folder, const std::string& dataset
   const Outcome refused =
       run_mezzo(folder, {"train", "--dataset", dataset, "--device", "cuda", "--epochs", "1"});
   EXPECT_EQ(refused.code, 2);
-  EXPECT_NE(refused.err.find(problem), std::string::npos) << refused.err;
+  EXPECT_TRUE(test::contains(refused.err, problem));
 }
 
 TEST(DoctorCommand, prints_tables_and_writes_the_report) {
@@ -77,8 +72,8 @@ TEST(DoctorCommand, prints_tables_and_writes_the_report) {
       run_mezzo(folder, {"doctor", "--dataset", rings, "--model", "sage", "--steps", "4", "--lr",
                          "0.05", "--threads", "1", "--json", path});
   ASSERT_EQ(outcome.code, 0) << outcome.err;
-  EXPECT_NE(outcome.out.find("Recommended: --precision "), std::string::npos) << outcome.out;
-  EXPECT_NE(outcome.err.find("--precision bf16"), std::string::npos) << outcome.err;
+  EXPECT_TRUE(test::contains(outcome.out, "Recommended: --precision "));
+  EXPECT_TRUE(test::contains(outcome.err, "--precision bf16"));
   const json report = read_json(path);
   for (const char* key :
        {"dataset", "model", "device", "cuda", "threads", "seed", "steps", "recommendation",
@@ -98,21 +93,19 @@ TEST(DoctorCommand, a_job_that_diverges_in_float32_gets_no_recommendation_and_ex
   const Outcome outcome = run_mezzo(
       folder, {"doctor", "--dataset", rings, "--optimizer", "sgd", "--lr", "1e38", "--json", path});
   EXPECT_EQ(outcome.code, 4) << outcome.err;
-  EXPECT_NE(outcome.err.find("mezzo: doctor: the loss becomes inf or nan in float32 itself"),
-            std::string::npos)
-      << outcome.err;
+  EXPECT_TRUE(
+      test::contains(outcome.err, "mezzo: doctor: the loss becomes inf or nan in float32 itself"));
   EXPECT_EQ(outcome.out.find("Recommended:"), std::string::npos) << outcome.out;
   EXPECT_TRUE(read_json(path)["recommendation"].is_null());
 }
 
-TEST(DoctorCommand, its_remedy_is_what_train_takes) {
+TEST(DoctorCommand, train_takes_its_fix) {
   const test::TempFolder folder;
-  const std::string rings = write_overflowing_rings(folder), path = folder.path("d.json");
+  const std::string rings = write_overflowing_rings(folder);
   const Words job = {"--dataset",      rings, "--norm",    "layer", "--lr",   "0.05",
                      "--dropout",      "0.1", "--threads", "1",     "--seed", "3",
                      "--weight-decay", "0"};
-  ASSERT_EQ(run_mezzo(folder, with(with({"doctor"}, job), {"--json", path})).code, 0);
-  const json report = read_json(path);
+  const json report = test::report_of(folder, test::with({"doctor"}, job));
   ASSERT_FALSE(report["issues"].empty()) << report;
   const json issue = report["issues"][0];
   EXPECT_EQ(issue["kind"].get<std::string>(), "overflow") << issue;
@@ -121,24 +114,22 @@ TEST(DoctorCommand, its_remedy_is_what_train_takes) {
   ASSERT_TRUE(float16["suited"].get<bool>()) << float16;
   EXPECT_NE(float16["options"].get<std::string>().find("--keep-float32 layer0"), std::string::npos);
 
-  const Words train = with(with({"train", "--epochs", "60"}, job), {"--json", path});
-  EXPECT_EQ(run_mezzo(folder, with(train, {"--precision", "fp16"})).code, 4);
-  const Outcome treated =
-      run_mezzo(folder, with(train, words_of(float16["options"].get<std::string>())));
-  ASSERT_EQ(treated.code, 0) << treated.err;
-  EXPECT_EQ(read_json(path)["skipped_steps"].get<int>(), 0);
-  EXPECT_EQ(read_json(path)["train_accuracy"].get<double>(), 1);
+  const Words train = test::with({"train", "--epochs", "60"}, job);
+  EXPECT_EQ(run_mezzo(folder, test::with(train, {"--precision", "fp16"})).code, 4);
+  const json fixed =
+      test::report_of(folder, test::with(train, words_of(float16["options"].get<std::string>())));
+  EXPECT_EQ(fixed["skipped_steps"].get<int>(), 0);
+  EXPECT_EQ(fixed["train_accuracy"].get<double>(), 1);
 }
 
 TEST(DoctorCommand, finds_the_scale_for_a_tiny_loss_and_train_takes_it) {
   const test::TempFolder folder;
-  const std::string rings = test::write_rings(folder), path = folder.path("d.json");
+  const std::string rings = test::write_rings(folder);
   // Of 12 training nodes: the gradient of a logit is below 2e-7 / 12, of which float16 makes 0.
   const Words job = {"--dataset",      rings, "--hidden",      "8",   "--lr",   "0.05",
                      "--dropout",      "0",   "--threads",     "1",   "--seed", "3",
                      "--weight-decay", "0",   "--loss-factor", "2e-7"};
-  ASSERT_EQ(run_mezzo(folder, with(with({"doctor"}, job), {"--json", path})).code, 0);
-  const json report = read_json(path);
+  const json report = test::report_of(folder, test::with({"doctor"}, job));
   const auto underflow =
       std::find_if(report["issues"].begin(), report["issues"].end(),
                    [](const json& issue) { return issue["kind"] == "underflow"; });
@@ -150,10 +141,9 @@ TEST(DoctorCommand, finds_the_scale_for_a_tiny_loss_and_train_takes_it) {
   const auto fix = float16["options"].get<std::string>();
   EXPECT_EQ((*underflow)["fix"].get<std::string>(), fix);
 
-  const Words train = with(with({"train", "--epochs", "20"}, job), {"--json", path});
-  const Outcome treated = run_mezzo(folder, with(train, words_of(fix)));
-  ASSERT_EQ(treated.code, 0) << treated.err;
-  EXPECT_EQ(read_json(path)["skipped_steps"].get<int>(), 0);
+  const Words train = test::with({"train", "--epochs", "20"}, job);
+  const json fixed = test::report_of(folder, test::with(train, words_of(fix)));
+  EXPECT_EQ(fixed["skipped_steps"].get<int>(), 0);
 }
 
 TEST(DoctorCommand, wrong_words_are_exit_code_2_and_one_line) {
@@ -178,22 +168,19 @@ TEST(DoctorCommand, wrong_words_are_exit_code_2_and_one_line) {
     const Outcome outcome = run_mezzo(folder, c.words);
     EXPECT_EQ(outcome.code, 2) << c.part << outcome.err;
     EXPECT_EQ(outcome.num_error_lines(), 1) << outcome.err;
-    EXPECT_NE(outcome.err.find(c.part), std::string::npos) << outcome.err;
+    EXPECT_TRUE(test::contains(outcome.err, c.part));
   }
 }
 
 TEST(DoctorCommand, a_checkpoint_keeps_the_parts_in_float32) {
   const test::TempFolder folder;
   const std::string rings = write_overflowing_rings(folder), checkpoint = folder.path("c.pt");
-  const std::string trained = folder.path("t.json"), evaluated = folder.path("e.json");
-  ASSERT_EQ(run_mezzo(folder, {"train", "--dataset", rings, "--norm", "layer", "--precision",
+  const json trained =
+      test::report_of(folder, {"train", "--dataset", rings, "--norm", "layer", "--precision",
                                "fp16", "--loss-scale", "1024", "--keep-float32", "layer0",
-                               "--epochs", "5", "--checkpoint", checkpoint, "--json", trained})
-                .code,
-            0);
-  ASSERT_EQ(run_mezzo(folder, {"evaluate", "--checkpoint", checkpoint, "--json", evaluated}).code,
-            0);
-  EXPECT_EQ(read_json(evaluated)["train_accuracy"], read_json(trained)["train_accuracy"]);
+                               "--epochs", "5", "--checkpoint", checkpoint});
+  const json evaluated = test::report_of(folder, {"evaluate", "--checkpoint", checkpoint});
+  EXPECT_EQ(evaluated["train_accuracy"], trained["train_accuracy"]);
 }
 
 }  // namespace

@@ -16,41 +16,23 @@ namespace {
 
 using nlohmann::json;
 using test::Outcome;
-using test::read_text;
 using test::run_mezzo;
+using test::Words;
 
 TEST(MiniBatchCommand, trains_evaluates_and_predicts_by_mini_batches) {
   const test::TempFolder folder;
   const std::string rings = test::write_rings(folder);
-  const Outcome trained = run_mezzo(folder, {"train",
-                                             "--dataset",
-                                             rings,
-                                             "--model",
-                                             "sage",
-                                             "--batch-size",
-                                             "5",
-                                             "--fanout",
-                                             "3,all",
-                                             "--epochs",
-                                             "4",
-                                             "--hidden",
-                                             "8",
-                                             "--workers",
-                                             "2",
-                                             "--prefetch",
-                                             "3",
-                                             "--inference-batch-size",
-                                             "7",
-                                             "--checkpoint",
-                                             folder.path("c"),
-                                             "--json",
-                                             folder.path("r.json")});
+  const Words options = {"--model",  "sage", "--batch-size", "5", "--fanout",   "3,all",
+                         "--hidden", "8",    "--workers",    "2", "--prefetch", "3"};
+  const Words more = {"--inference-batch-size", "7",      "--checkpoint",
+                      folder.path("c"),         "--json", folder.path("r.json")};
+  const Outcome trained = run_mezzo(
+      folder,
+      test::with(test::with({"train", "--dataset", rings, "--epochs", "4"}, options), more));
   ASSERT_EQ(trained.code, 0) << trained.err;
-  EXPECT_NE(trained.out.find("neighbor, 3 batches an epoch, 2 workers on the host"),
-            std::string::npos)
-      << trained.out;
-  EXPECT_NE(trained.out.find("stages"), std::string::npos) << trained.out;
-  const json report = json::parse(read_text(folder.path("r.json")));
+  EXPECT_TRUE(test::contains(trained.out, "neighbor, 3 batches an epoch, 2 workers on the host"));
+  EXPECT_TRUE(test::contains(trained.out, "stages"));
+  const json report = test::read_json(folder.path("r.json"));
   EXPECT_EQ(report["steps"], 12);
   EXPECT_EQ(report["sampling"]["sampler"], "neighbor");
   EXPECT_EQ(report["sampling"]["batches"], 12);
@@ -62,20 +44,17 @@ TEST(MiniBatchCommand, trains_evaluates_and_predicts_by_mini_batches) {
     EXPECT_GE(report["sampling"]["seconds"][stage], 0) << stage;
   }
 
-  const Outcome evaluated = run_mezzo(
-      folder, {"evaluate", "--checkpoint", folder.path("c"), "--json", folder.path("e.json")});
-  ASSERT_EQ(evaluated.code, 0) << evaluated.err;
-  EXPECT_EQ(json::parse(read_text(folder.path("e.json")))["test_accuracy"],
-            report["test_accuracy"]);
+  const json evaluated = test::report_of(folder, {"evaluate", "--checkpoint", folder.path("c")});
+  EXPECT_EQ(evaluated["test_accuracy"], report["test_accuracy"]);
   const Outcome predicted = run_mezzo(
       folder, {"predict", "--checkpoint", folder.path("c"), "--output", folder.path("p.csv")});
   EXPECT_EQ(predicted.code, 0) << predicted.err;
 }
 
-TEST(MiniBatchCommand, every_sampler_has_its_words) {
+TEST(MiniBatchCommand, every_sampler_has_its_options) {
   const test::TempFolder folder;
   const std::string rings = test::write_rings(folder);
-  const std::vector<std::vector<std::string>> samplers = {
+  const std::vector<Words> samplers = {
       {"labor", "--batch-size", "5", "--fanout", "2,2", "--layer-dependency", "--drop-last"},
       {"neighbor", "--batch-size", "5", "--fanout", "2,3", "--replace", "--balance-classes"},
       {"layer", "--batch-size", "5", "--layer-sizes", "12,8", "--no-shuffle"},
@@ -84,36 +63,30 @@ TEST(MiniBatchCommand, every_sampler_has_its_words) {
       {"saint-edge", "--saint-budget", "8", "--batches-per-epoch", "2", "--sample-on", "host"},
       {"saint-walk", "--saint-budget", "6", "--walk-length", "3"},
   };
-  for (const std::vector<std::string>& words : samplers) {
-    std::vector<std::string> line = {"train", "--dataset", rings, "--epochs", "2", "--sampler"};
-    line.insert(line.end(), words.begin(), words.end());
-    const Outcome outcome = run_mezzo(folder, line);
+  for (const Words& words : samplers) {
+    const Words train = {"train", "--dataset", rings, "--epochs", "2", "--sampler"};
+    const Outcome outcome = run_mezzo(folder, test::with(train, words));
     EXPECT_EQ(outcome.code, 0) << words.front() << ": " << outcome.err;
-    EXPECT_NE(outcome.out.find(words.front() + ", "), std::string::npos) << outcome.out;
+    EXPECT_TRUE(test::contains(outcome.out, words.front() + ", "));
   }
 }
 
-TEST(MiniBatchCommand, a_config_file_and_several_runs_take_the_same_words) {
+TEST(MiniBatchCommand, a_config_file_and_several_runs_take_the_same_options) {
   const test::TempFolder folder;
   const std::string rings = test::write_rings(folder);
   folder.write("c.toml", "batch-size = 5\nfanout = [2, 2]\nepochs = 2\nruns = 2\n");
-  const Outcome outcome =
-      run_mezzo(folder, {"train", "--dataset", rings, "--config", folder.path("c.toml"), "--json",
-                         folder.path("r.json")});
-  ASSERT_EQ(outcome.code, 0) << outcome.err;
-  const json report = json::parse(read_text(folder.path("r.json")));
+  const json report =
+      test::report_of(folder, {"train", "--dataset", rings, "--config", folder.path("c.toml")});
   EXPECT_EQ(report["sampling"]["batches"], 12);
   EXPECT_EQ(report["runs"][1]["sampling"]["batches"], 6);
 }
 
 TEST(MiniBatchCommand, compare_passes_the_sampling_on) {
   const test::TempFolder folder;
-  const Outcome outcome =
-      run_mezzo(folder, {"compare", "--dataset", test::write_rings(folder), "--models", "gcn,sage",
-                         "--batch-size", "5", "--fanout", "2,2", "--epochs", "2", "--json",
-                         folder.path("r.json")});
-  ASSERT_EQ(outcome.code, 0) << outcome.err;
-  for (const json& result : json::parse(read_text(folder.path("r.json")))["results"]) {
+  const json report = test::report_of(
+      folder, {"compare", "--dataset", test::write_rings(folder), "--models", "gcn,sage",
+               "--batch-size", "5", "--fanout", "2,2", "--epochs", "2"});
+  for (const json& result : report["results"]) {
     EXPECT_EQ(result["sampling"]["batches"], 6) << result["model"];
   }
 }
@@ -124,16 +97,15 @@ TEST(MiniBatchCommand, walks_that_exceed_the_graph_are_refused) {
       run_mezzo(folder, {"train", "--dataset", test::write_rings(folder), "--sampler", "saint-walk",
                          "--saint-budget", "4", "--walk-length", "1000000000"});
   EXPECT_EQ(outcome.code, 2);
-  EXPECT_NE(outcome.err.find("saint-budget: expected batches of at most 96"), std::string::npos)
-      << outcome.err;
+  EXPECT_TRUE(test::contains(outcome.err, "saint-budget: expected batches of at most 96"));
 }
 
-TEST(MiniBatchCommand, the_doctor_hides_the_words_that_it_refuses) {
+TEST(MiniBatchCommand, the_doctor_hides_the_options_that_it_refuses) {
   const test::TempFolder folder;
   const Outcome help = run_mezzo(folder, {"doctor", "--help"});
   EXPECT_EQ(help.out.find("--batch-size"), std::string::npos) << help.out;
   const Outcome train_help = run_mezzo(folder, {"train", "--help"});
-  EXPECT_NE(train_help.out.find("--saint-budget"), std::string::npos) << train_help.out;
+  EXPECT_TRUE(test::contains(train_help.out, "--saint-budget"));
 }
 
 BatchRecord batch_record(std::int64_t epoch, std::int64_t batch) {
@@ -144,17 +116,15 @@ TEST(MiniBatchProgress, each_epoch_has_its_bar) {
   std::ostringstream out;
   cli::Progress progress(out, cli::Progress::Style::kBar, "");
   progress.show(batch_record(1, 2));
-  EXPECT_NE(out.str().find("[############............]  epoch 1/2  batch 2/4  loss 0.2500"),
-            std::string::npos)
-      << out.str();
+  EXPECT_TRUE(
+      test::contains(out.str(), "[############............]  epoch 1/2  batch 2/4  loss 0.2500"));
   EpochRecord last;
   last.epoch = last.epochs = 2;
   progress.show(last);
-  EXPECT_NE(out.str().find("[########################]  epoch 2/2"), std::string::npos)
-      << out.str();
+  EXPECT_TRUE(test::contains(out.str(), "[########################]  epoch 2/2"));
 }
 
-TEST(MiniBatchProgress, plain_lines_are_of_epochs_while_these_are_short) {
+TEST(MiniBatchProgress, short_epochs_have_no_plain_line_for_batches) {
   std::ostringstream out;
   cli::Progress progress(out, cli::Progress::Style::kLines, "");
   for (std::int64_t batch = 1; batch <= 4; ++batch) progress.show(batch_record(1, batch));

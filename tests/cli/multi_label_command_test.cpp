@@ -15,7 +15,7 @@ using nlohmann::json;
 using test::Outcome;
 using test::read_json;
 using test::run_mezzo;
-using Words = std::vector<std::string>;
+using test::Words;
 
 constexpr std::int64_t kListNodes = 24;
 
@@ -65,20 +65,19 @@ TEST(MultiLabelCommands, graphsaint_lists_are_converted_trained_on_evaluated_and
   const std::string checkpoint = folder.path("c.pt"), trained = folder.path("t.json"),
                     evaluated = folder.path("e.json");
   for (const Words& batches : {Words{}, Words{"--batch-size", "5", "--fanout", "2,2"}}) {
-    Words words = {"train",    "--dataset", out,         "--epochs", "2",
-                   "--lr",     "0.05",      "--threads", "1",        "--checkpoint",
-                   checkpoint, "--json",    trained};
-    words.insert(words.end(), batches.begin(), batches.end());
-    const Outcome outcome = run_mezzo(folder, words);
+    const Words train = {"train",    "--dataset", out,         "--epochs", "2",
+                         "--lr",     "0.05",      "--threads", "1",        "--checkpoint",
+                         checkpoint, "--json",    trained};
+    const Outcome outcome = run_mezzo(folder, test::with(train, batches));
     ASSERT_EQ(outcome.code, 0) << outcome.err;
-    EXPECT_NE(outcome.out.find("micro_f1"), std::string::npos) << outcome.out;
+    EXPECT_TRUE(test::contains(outcome.out, "micro_f1"));
     const json report = read_json(trained);
     EXPECT_GT(report["train_loss"].get<double>(), 0);
     EXPECT_EQ(report["steps"].get<int>(), batches.empty() ? 2 : 6);
     const Outcome again =
         run_mezzo(folder, {"evaluate", "--checkpoint", checkpoint, "--json", evaluated});
     ASSERT_EQ(again.code, 0) << again.err;
-    EXPECT_NE(again.out.find("micro_f1"), std::string::npos) << again.out;
+    EXPECT_TRUE(test::contains(again.out, "micro_f1"));
     for (const char* key : {"train_accuracy", "val_accuracy", "test_accuracy"}) {
       EXPECT_EQ(read_json(evaluated)[key], report[key]) << key;
     }
@@ -89,7 +88,7 @@ TEST(MultiLabelCommands, graphsaint_lists_are_converted_trained_on_evaluated_and
     const Outcome predicted =
         run_mezzo(folder, {"predict", "--checkpoint", checkpoint, "--output", output});
     ASSERT_EQ(predicted.code, 0) << predicted.err;
-    EXPECT_NE(predicted.out.find("24 predictions"), std::string::npos) << predicted.out;
+    EXPECT_TRUE(test::contains(predicted.out, "24 predictions"));
   }
   EXPECT_EQ(test::read_text(csv).rfind("node,p0,p1,p2\n0,", 0), 0U) << test::read_text(csv);
   EXPECT_EQ(test::read_text(npy).size(),
@@ -98,13 +97,11 @@ TEST(MultiLabelCommands, graphsaint_lists_are_converted_trained_on_evaluated_and
 
 TEST(MultiLabelCommands, info_counts_the_nodes_of_each_class) {
   const test::TempFolder folder;
-  const std::string lists = write_lists(folder), path = folder.path("i.json");
+  const std::string lists = write_lists(folder);
   json classes = read_json(lists + "/class_map.json");
   classes.erase("23");  // of ring 1, for testing
   folder.write("lists/class_map.json", classes.dump());
-  const Outcome outcome = run_mezzo(folder, {"data", "info", "--dataset", lists, "--json", path});
-  ASSERT_EQ(outcome.code, 0) << outcome.err;
-  const json info = read_json(path);
+  const json info = test::report_of(folder, {"data", "info", "--dataset", lists});
   std::vector<int> nodes;
   for (const json& one : info["classes"]) nodes.push_back(one["nodes"].get<int>());
   EXPECT_EQ(nodes, (std::vector<int>{12, 11, 12}));
@@ -120,9 +117,8 @@ TEST(MultiLabelCommands, options_for_one_label_a_node_are_errors) {
   const Outcome outcome = run_mezzo(folder, {"train", "--dataset", lists, "--batch-size", "4",
                                              "--fanout", "2,2", "--balance-classes"});
   EXPECT_NE(outcome.code, 0);
-  EXPECT_NE(outcome.err.find("balance-classes: the nodes of lists belong to several classes"),
-            std::string::npos)
-      << outcome.err;
+  EXPECT_TRUE(
+      test::contains(outcome.err, "balance-classes: the nodes of lists belong to several classes"));
 }
 
 }  // namespace

@@ -16,18 +16,31 @@
 namespace mezzo {
 namespace {
 
-using Words = std::vector<std::string>;
 using test::Outcome;
 using test::run_mezzo;
+using test::Words;
 
-/// Fails unless the command ended with `code` and one line that has `part`.
+/// Expects exit code `code` and one error line that contains `part`.
 void expect_failure(const Outcome& outcome, int code, const std::string& part,
                     const std::string& what) {
   EXPECT_EQ(outcome.code, code) << what << ": " << outcome.err;
   EXPECT_EQ(outcome.num_error_lines(), 1) << what << ": " << outcome.err;
   EXPECT_EQ(outcome.err.rfind("mezzo: ", 0), 0U) << what << ": " << outcome.err;
-  EXPECT_NE(outcome.err.find(part), std::string::npos) << what << ": " << outcome.err;
+  EXPECT_TRUE(test::contains(outcome.err, part));
   EXPECT_EQ(outcome.out, "") << what;
+}
+
+struct Case {
+  Words words;
+  std::string part;  // of the error
+};
+
+void expect_failures(const test::TempFolder& folder, const std::vector<Case>& cases, int code) {
+  for (const Case& c : cases) {
+    std::string what;
+    for (const std::string& word : c.words) what += word + " ";
+    expect_failure(run_mezzo(folder, c.words), code, c.part, what);
+  }
 }
 
 TEST(Usage, help_and_version_go_to_the_standard_output) {
@@ -40,7 +53,7 @@ TEST(Usage, help_and_version_go_to_the_standard_output) {
         Words{"launch", "--help"}, Words{"doctor", "--help"}}) {
     const Outcome outcome = run_mezzo(folder, words);
     EXPECT_EQ(outcome.code, 0) << words.front();
-    EXPECT_NE(outcome.out.find("Usage: mezzo"), std::string::npos) << outcome.out;
+    EXPECT_TRUE(test::contains(outcome.out, "Usage: mezzo"));
     EXPECT_EQ(outcome.err, "");
   }
   const Outcome version = run_mezzo(folder, {"--version"});
@@ -49,7 +62,7 @@ TEST(Usage, help_and_version_go_to_the_standard_output) {
       << version.out;
 }
 
-/// Takes the standard output, and notes what cuBLAS may do when something is written.
+/// Replaces the standard output and records the switches of cuBLAS at every write.
 class SwitchReader : public std::streambuf {
  public:
   SwitchReader() : before_(std::cout.rdbuf(this)) {}
@@ -57,12 +70,12 @@ class SwitchReader : public std::streambuf {
   SwitchReader(const SwitchReader&) = delete;
   SwitchReader& operator=(const SwitchReader&) = delete;
 
-  std::vector<at::CuBLASReductionOption> seen;
+  std::vector<at::CuBLASReductionOption> switches;
 
  protected:
   int_type overflow(int_type character) override {
-    seen = {at::globalContext().allowFP16ReductionCuBLAS(),
-            at::globalContext().allowBF16ReductionCuBLAS()};
+    switches = {at::globalContext().allowFP16ReductionCuBLAS(),
+                at::globalContext().allowBF16ReductionCuBLAS()};
     return traits_type::not_eof(character);
   }
 
@@ -78,19 +91,15 @@ TEST(Usage, commands_run_where_products_are_summed_in_float32) {
     SwitchReader reader;
     EXPECT_EQ(cli::run(words), 0);
     const std::vector<Reduction> expected(2, Reduction::DisallowReducedPrecisionAllowSplitK);
-    EXPECT_EQ(reader.seen, expected) << words.front();
+    EXPECT_EQ(reader.switches, expected) << words.front();
     EXPECT_EQ(at::globalContext().allowFP16ReductionCuBLAS(), before);
     EXPECT_EQ(at::globalContext().allowBF16ReductionCuBLAS(), before);
   }
 }
 
-TEST(Usage, wrong_words_are_exit_code_2_and_one_line) {
+TEST(Usage, wrong_options_are_exit_code_2_and_one_line) {
   const test::TempFolder folder;
   const std::string rings = test::write_rings(folder);
-  struct Case {
-    Words words;
-    std::string part;
-  };
   const std::vector<Case> cases = {
       {{}, "expects a command"},
       {{"trian"}, "trian"},
@@ -173,11 +182,7 @@ TEST(Usage, wrong_words_are_exit_code_2_and_one_line) {
       {{"predict", "--checkpoint", "c", "--output", "x.txt"}, ".csv"},
       {{"data", "info"}, "--dataset"},
   };
-  for (const Case& c : cases) {
-    std::string what;
-    for (const std::string& word : c.words) what += word + " ";
-    expect_failure(run_mezzo(folder, c.words), 2, c.part, what);
-  }
+  expect_failures(folder, cases, 2);
 }
 
 TEST(Usage, files_that_cannot_be_used_are_exit_code_3_and_one_line) {
@@ -186,10 +191,6 @@ TEST(Usage, files_that_cannot_be_used_are_exit_code_3_and_one_line) {
   const std::string damaged = test::write_rings(folder, "damaged");
   folder.write("damaged/labels.npy", "not an array");
   const std::string garbage = folder.write("garbage.pt", "not a checkpoint");
-  struct Case {
-    Words words;
-    std::string part;
-  };
   const std::vector<Case> cases = {
       {{"train", "--dataset", damaged}, "labels.npy"},
       {{"train", "--dataset", rings, "--json", folder.path("none/r.json")}, "--json"},
@@ -201,11 +202,7 @@ TEST(Usage, files_that_cannot_be_used_are_exit_code_3_and_one_line) {
       {{"predict", "--checkpoint", garbage, "--output", folder.path("p.csv")}, "garbage.pt"},
       {{"data", "list", "--directory", folder.path("none")}, "none"},
   };
-  for (const Case& c : cases) {
-    std::string what;
-    for (const std::string& word : c.words) what += word + " ";
-    expect_failure(run_mezzo(folder, c.words), 3, c.part, what);
-  }
+  expect_failures(folder, cases, 3);
 }
 
 TEST(Usage, a_full_standard_output_is_exit_code_3) {
@@ -250,26 +247,21 @@ TEST(Usage, a_flag_takes_no_value_but_true_and_false) {
   const test::TempFolder folder;
   const std::string rings = test::write_rings(folder);
   const Words train = {"train", "--dataset", rings, "--epochs", "1", "--threads", "1"};
-  const auto run = [&](const std::string& word, const std::string& value) {
-    Words words = train;
-    words.push_back(word);
-    if (!value.empty()) words.push_back(value);
-    return run_mezzo(folder, words);
-  };
+  const auto run = [&](const Words& more) { return run_mezzo(folder, test::with(train, more)); };
   for (const char* value : {"2", "maybe", "1"}) {
     const std::string fault = std::string("--skip: expected no value, or true or false, got '");
-    expect_failure(run("--skip=" + std::string(value), ""), 2, fault + value, value);
+    expect_failure(run({"--skip=" + std::string(value)}), 2, fault + value, value);
     const std::string file = folder.write("c.toml", "skip = " + std::string(value) + "\n");
-    expect_failure(run("--config", file), 2, fault + value, value);
+    expect_failure(run({"--config", file}), 2, fault + value, value);
   }
   for (const char* line : {"skip =", "skip = # yes"}) {
-    expect_failure(run("--config", folder.write("c.toml", line)), 2,
+    expect_failure(run({"--config", folder.write("c.toml", line)}), 2,
                    "line 1: expected key = value, got 'skip =", line);
   }
   for (const char* line : {"skip = true", "skip = false # no", "skip = true\n\nseed = 3"}) {
-    EXPECT_EQ(run("--config", folder.write("c.toml", line)).code, 0) << line;
+    EXPECT_EQ(run({"--config", folder.write("c.toml", line)}).code, 0) << line;
   }
-  EXPECT_EQ(run("--skip=false", "").code, 0);
+  EXPECT_EQ(run({"--skip=false"}).code, 0);
 }
 
 TEST(Usage, an_empty_item_of_a_list_and_a_seed_beyond_the_last_are_refused) {
@@ -315,9 +307,7 @@ TEST(Usage, no_output_replaces_a_file_of_the_data_set) {
   std::filesystem::create_symlink(labels, link);
   const std::string checkpoint = folder.path("c.pt"), from_folder = rings + "/again.pt";
   const Words train = {"train", "--dataset", rings, "--epochs", "1", "--threads", "1"};
-  Words first = train;
-  first.insert(first.end(), {"--checkpoint", checkpoint});
-  ASSERT_EQ(run_mezzo(folder, first).code, 0);
+  ASSERT_EQ(run_mezzo(folder, test::with(train, {"--checkpoint", checkpoint})).code, 0);
   const std::vector<Words> cases = {
       {"train", "--dataset", rings, "--epochs", "1", "--json", labels},
       {"train", "--dataset", rings, "--epochs", "1", "--json", link},
@@ -337,15 +327,15 @@ TEST(Usage, no_output_replaces_a_file_of_the_data_set) {
                    words[0] + " " + words[1] + " " + words.back());
     EXPECT_EQ(test::read_text(labels), bytes) << words[0];
   }
-  // What an earlier run has left there is none of the data.
-  Words again = train;
-  again.insert(again.end(), {"--checkpoint", rings + "/own.pt", "--json", rings + "/own.json"});
+  // Output of an earlier run may be replaced.
+  const Words again =
+      test::with(train, {"--checkpoint", rings + "/own.pt", "--json", rings + "/own.json"});
   EXPECT_EQ(run_mezzo(folder, again).code, 0);
   EXPECT_EQ(run_mezzo(folder, again).code, 0);
   std::filesystem::copy_file(checkpoint, from_folder);
-  Words resumed = {"train", "--dataset", rings, "--epochs", "2", "--threads", "1"};
-  resumed.insert(resumed.end(), {"--resume", from_folder, "--checkpoint", from_folder});
-  const Outcome outcome = run_mezzo(folder, resumed);
+  const Outcome outcome =
+      run_mezzo(folder, {"train", "--dataset", rings, "--epochs", "2", "--threads", "1", "--resume",
+                         from_folder, "--checkpoint", from_folder});
   EXPECT_EQ(outcome.code, 0) << outcome.err;
 }
 
@@ -354,7 +344,7 @@ TEST(Usage, a_run_that_diverges_is_exit_code_4) {
   const Outcome outcome = run_mezzo(folder, {"train", "--dataset", test::write_rings(folder),
                                              "--lr", "1e38", "--optimizer", "sgd"});
   EXPECT_EQ(outcome.code, 4) << outcome.err;
-  EXPECT_NE(outcome.err.find("mezzo: training diverged"), std::string::npos) << outcome.err;
+  EXPECT_TRUE(test::contains(outcome.err, "mezzo: training diverged"));
   EXPECT_EQ(outcome.out, "");
 }
 
