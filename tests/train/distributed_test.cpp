@@ -7,7 +7,6 @@
 #include <cstdlib>
 #include <fstream>
 #include <memory>
-#include <sstream>
 #include <stdexcept>
 #include <string>
 #include <thread>
@@ -34,11 +33,12 @@
 #include "support/npy_writer.h"
 #include "support/tensors.h"
 #include "support/tolerance.h"
+#include "train/checkpoints.h"
 #include "train/mini_batches.h"
 #include "train/synthetic.h"
 
-/// Training by several processes, each of which is this program, started anew for the one test at
-/// the end of the file that does the work of a rank.
+/// Training by several processes. Each is this program, started for the last test of this file,
+/// which does the work of a rank.
 namespace mezzo {
 namespace {
 
@@ -77,17 +77,17 @@ TrainOptions random_options() {
   return options;
 }
 
-/// What ends the name of work with gradients in bfloat16 traffic.
+/// Suffix of work with bfloat16 gradient traffic.
 constexpr auto kSmallTraffic = "-small";
 
-/// After which the last rank begins the work called late: longer than all that it exchanges.
+/// Delay of the last rank in the work "late": longer than all its communication.
 constexpr std::chrono::seconds kLate(6);
 
-/// What ends the name of work on node_pairs() with batch normalization.
+/// Suffix of work on node_pairs() with batch normalization.
 constexpr auto kNormalized = "-normalized";
 
-/// two_rings() with other edges: each training node has one neighbour, nobody else's, so that no
-/// two processes compute the same row.
+/// two_rings() with other edges: each node has one neighbour, so that no two processes compute the
+/// same row.
 Dataset node_pairs() {
   Dataset data = two_rings();
   data.name = "pairs";
@@ -117,23 +117,16 @@ int free_port() {
   return ntohs(address.sin_port);
 }
 
-std::string text_of(const std::string& path) {
-  std::ifstream file(path);
-  std::stringstream text;
-  text << file.rdbuf();
-  return text.str();
-}
-
 std::string own_path() {
   std::array<char, 4096> path{};
   return ::readlink("/proc/self/exe", path.data(), path.size() - 1) > 0 ? path.data() : "";
 }
 
-/// What each of `ranks` processes tells of its part in `work`: losses, or an error.
+/// Runs `work` in `ranks` processes and returns the output of each: losses, or an error.
 std::vector<std::string> run_ranks(const test::TempFolder& folder, int ranks,
                                    const std::string& work) {
   const int port = free_port();
-  // The halves of ctest are this process's alone.
+  // ctest sets these for this process.
   std::string script = "unset GTEST_TOTAL_SHARDS GTEST_SHARD_INDEX; ";
   for (int rank = 0; rank < ranks; ++rank) {
     folder.remove(fmt::format("{}.{}", work, rank));
@@ -144,16 +137,17 @@ std::vector<std::string> run_ranks(const test::TempFolder& folder, int ranks,
         rank, ranks, port, work, folder.path(), own_path());
   }
   EXPECT_EQ(std::system((script + "wait").c_str()), 0);
-  std::vector<std::string> told;
+  std::vector<std::string> outputs;
   for (int rank = 0; rank < ranks; ++rank) {
     const std::string path = folder.path(fmt::format("{}.{}", work, rank));
-    told.push_back(text_of(path));
-    EXPECT_FALSE(told.back().empty()) << text_of(folder.path(fmt::format("log{}", rank)));
+    outputs.push_back(test::read_file(path));
+    EXPECT_FALSE(outputs.back().empty())
+        << test::read_file(folder.path(fmt::format("log{}", rank)));
   }
-  return told;
+  return outputs;
 }
 
-std::string told_of(const TrainReport& report) {
+std::string summary_of(const TrainReport& report) {
   return fmt::format("losses {} steps {} skipped {} epochs {} world {}", report.losses,
                      report.steps, report.skipped_steps, report.epochs_run, report.world_size);
 }
@@ -193,11 +187,11 @@ TEST(Distributed, two_and_four_processes_equal_one_on_the_joined_batch) {
     const Checkpoint one = read_checkpoint(options.checkpoint);
     for (const int processes : {2, 4}) {
       SCOPED_TRACE(fmt::format("{}, {} processes", word, processes));
-      const std::vector<std::string> told = run_ranks(folder, processes, "joined-" + word);
-      for (const std::string& each : told) EXPECT_EQ(each, told[0]);
+      const std::vector<std::string> outputs = run_ranks(folder, processes, "joined-" + word);
+      for (const std::string& each : outputs) EXPECT_EQ(each, outputs[0]);
       const std::string end = fmt::format("steps {} skipped {} epochs {} world {}", alone.steps,
                                           alone.skipped_steps, alone.epochs_run, processes);
-      EXPECT_NE(told[0].find(end), std::string::npos) << told[0] << '\n' << told_of(alone);
+      EXPECT_NE(outputs[0].find(end), std::string::npos) << outputs[0] << '\n' << summary_of(alone);
       expect_joined(read_checkpoint(folder.path("checkpoint")), one, precision);
     }
   }
@@ -208,8 +202,8 @@ TEST(Distributed, several_labels_a_node_are_learnt_as_on_the_joined_batch) {
   TrainOptions options = joined_options(amp::Precision::kFloat32, kJoinedNodes);
   options.checkpoint = folder.path("alone");
   train(labelled_rings(), options);
-  const std::vector<std::string> told = run_ranks(folder, 2, "several-labels");
-  EXPECT_EQ(told[0], told[1]);
+  const std::vector<std::string> outputs = run_ranks(folder, 2, "several-labels");
+  EXPECT_EQ(outputs[0], outputs[1]);
   expect_joined(read_checkpoint(folder.path("checkpoint")), read_checkpoint(options.checkpoint),
                 amp::Precision::kFloat32);
 }
@@ -224,8 +218,8 @@ TEST(Distributed, batch_normalization_is_that_of_the_joined_batch) {
   for (const int processes : {2, 4}) {
     SCOPED_TRACE(fmt::format("{} processes", processes));
     const std::string work = std::string("joined-fp32") + kNormalized;
-    const std::vector<std::string> told = run_ranks(folder, processes, work);
-    for (const std::string& each : told) EXPECT_EQ(each, told[0]);
+    const std::vector<std::string> outputs = run_ranks(folder, processes, work);
+    for (const std::string& each : outputs) EXPECT_EQ(each, outputs[0]);
     expect_joined(read_checkpoint(folder.path("checkpoint")), one, amp::Precision::kFloat32);
   }
   // One process goes on where four stopped.
@@ -249,15 +243,11 @@ TEST(Distributed, a_run_that_one_rank_stopped_in_an_epoch_equals_an_unbroken_one
     EXPECT_EQ(part[0], part[1]);
     const std::vector<std::string> resumed = run_ranks(folder, 2, "resumed" + kind);
     EXPECT_EQ(resumed, whole);
-    const Checkpoint joined = read_checkpoint(folder.path("checkpoint"));
-    for (std::size_t i = 0; i < joined.weights.size(); ++i) {
-      EXPECT_TRUE(test::same_bits(joined.weights[i], unbroken.weights[i])) << joined.names[i];
-      EXPECT_TRUE(test::same_bits(joined.best_weights[i], unbroken.best_weights[i]));
-    }
+    test::expect_same_weights(read_checkpoint(folder.path("checkpoint")), unbroken);
   }
 }
 
-TEST(Distributed, another_number_of_processes_begins_the_epoch_anew) {
+TEST(Distributed, another_number_of_processes_starts_the_epoch_again) {
   const test::TempFolder folder;
   run_ranks(folder, 2, "part");  // 4 steps: an epoch of 3, and one
   const std::vector<std::string> three = run_ranks(folder, 3, "resumed");
@@ -276,20 +266,20 @@ TEST(Distributed, another_number_of_processes_begins_the_epoch_anew) {
 
 TEST(Distributed, all_ranks_skip_the_same_steps) {
   const test::TempFolder folder;
-  const std::vector<std::string> told = run_ranks(folder, 2, "overflow");
-  EXPECT_EQ(told[0], told[1]);
-  EXPECT_NE(told[0].find("steps 9 "), std::string::npos) << told[0];
-  EXPECT_EQ(told[0].find("skipped 0 "), std::string::npos) << told[0];
-  EXPECT_EQ(told[0].find("skipped 9 "), std::string::npos) << told[0];
+  const std::vector<std::string> outputs = run_ranks(folder, 2, "overflow");
+  EXPECT_EQ(outputs[0], outputs[1]);
+  EXPECT_NE(outputs[0].find("steps 9 "), std::string::npos) << outputs[0];
+  EXPECT_EQ(outputs[0].find("skipped 0 "), std::string::npos) << outputs[0];
+  EXPECT_EQ(outputs[0].find("skipped 9 "), std::string::npos) << outputs[0];
 }
 
 TEST(Distributed, what_processes_cannot_train_is_an_error_on_all_of_them) {
   const test::TempFolder folder;
   const auto refused = [&](const std::string& work, const std::string& fragment) {
     SCOPED_TRACE(work);
-    for (const std::string& told : run_ranks(folder, 2, work)) {
-      EXPECT_NE(told.find("invalid: train: "), std::string::npos) << told;
-      EXPECT_NE(told.find(fragment), std::string::npos) << told;
+    for (const std::string& output : run_ranks(folder, 2, work)) {
+      EXPECT_NE(output.find("invalid: train: "), std::string::npos) << output;
+      EXPECT_NE(output.find(fragment), std::string::npos) << output;
     }
   };
   refused("full-graph", "batch-size and fanout");
@@ -302,44 +292,44 @@ TEST(Distributed, what_processes_cannot_train_is_an_error_on_all_of_them) {
   refused("other-cut", "the parts of the data are from different partitions");
 }
 
-TEST(Distributed, what_rank_0_alone_fails_in_is_the_same_error_on_all) {
+TEST(Distributed, a_failure_of_rank_0_is_the_same_error_on_all) {
   const test::TempFolder folder;
   const auto expect_same = [&](const std::string& work, const std::string& kind,
                                const std::string& fragment) {
     SCOPED_TRACE(work);
-    const std::vector<std::string> told = run_ranks(folder, 3, work);
-    EXPECT_TRUE(told[0].starts_with(kind)) << told[0];
-    EXPECT_NE(told[0].find(fragment), std::string::npos) << told[0];
+    const std::vector<std::string> outputs = run_ranks(folder, 3, work);
+    EXPECT_TRUE(outputs[0].starts_with(kind)) << outputs[0];
+    EXPECT_NE(outputs[0].find(fragment), std::string::npos) << outputs[0];
     for (const std::size_t rank : {1U, 2U}) {
-      EXPECT_EQ(told[rank], kind + "rank 0: " + told[0].substr(kind.size()));
+      EXPECT_EQ(outputs[rank], kind + "rank 0: " + outputs[0].substr(kind.size()));
     }
   };
   expect_same("no-checkpoint", "io: ", folder.path("nothing"));
   expect_same("no-logits", "numeric: ", "not finite");
 }
 
-TEST(Distributed, what_ends_one_rank_between_the_exchanges_is_told_by_the_others) {
+TEST(Distributed, a_failure_of_one_rank_is_reported_by_the_others) {
   const test::TempFolder folder;
-  const std::vector<std::string> told = run_ranks(folder, 3, "callback");
-  EXPECT_EQ(told[1], "other: the user's own\nline");
+  const std::vector<std::string> outputs = run_ranks(folder, 3, "callback");
+  EXPECT_EQ(outputs[1], "other: the user's own\nline");
   for (const std::size_t rank : {0U, 2U}) {
-    EXPECT_TRUE(told[rank].starts_with("io: ")) << told[rank];
-    EXPECT_NE(told[rank].find("rank 1: the user's own"), std::string::npos) << told[rank];
-    EXPECT_EQ(told[rank].find("line"), std::string::npos) << told[rank];
+    EXPECT_TRUE(outputs[rank].starts_with("io: ")) << outputs[rank];
+    EXPECT_NE(outputs[rank].find("rank 1: the user's own"), std::string::npos) << outputs[rank];
+    EXPECT_EQ(outputs[rank].find("line"), std::string::npos) << outputs[rank];
   }
 }
 
-TEST(Distributed, the_wait_for_a_rank_that_comes_late_is_no_communication) {
+TEST(Distributed, the_wait_for_a_late_rank_is_no_communication) {
   const test::TempFolder folder;
-  for (const std::string& told : run_ranks(folder, 2, "late")) {
-    EXPECT_TRUE(told.starts_with("losses ")) << told;
+  for (const std::string& output : run_ranks(folder, 2, "late")) {
+    EXPECT_TRUE(output.starts_with("losses ")) << output;
   }
 }
 
 TEST(Distributed, rank_0_evaluates_with_the_threads_of_all_and_trains_with_its_own) {
   const test::TempFolder folder;
-  for (const std::string& told : run_ranks(folder, 3, "threads")) {
-    EXPECT_TRUE(told.starts_with("losses ")) << told;
+  for (const std::string& output : run_ranks(folder, 3, "threads")) {
+    EXPECT_TRUE(output.starts_with("losses ")) << output;
   }
 }
 
@@ -353,22 +343,18 @@ TEST(Distributed, the_workers_change_nothing_in_several_processes) {
   for (const int workers : {1, 2}) {
     SCOPED_TRACE(workers);
     EXPECT_EQ(run_ranks(folder, 2, fmt::format("workers-{}", workers)), none);
-    const Checkpoint got = read_checkpoint(folder.path("checkpoint"));
-    ASSERT_EQ(got.names, expected.names);
-    for (std::size_t i = 0; i < got.weights.size(); ++i) {
-      EXPECT_TRUE(test::same_bits(got.weights[i], expected.weights[i])) << got.names[i];
-    }
+    test::expect_same_weights(read_checkpoint(folder.path("checkpoint")), expected);
   }
 }
 
-TEST(Distributed, a_batch_that_one_rank_cannot_make_ends_all_with_its_reason) {
+TEST(Distributed, a_failed_batch_of_one_rank_ends_all_with_its_reason) {
   const test::TempFolder folder;
-  const std::vector<std::string> told = run_ranks(folder, 3, "no-batch");
+  const std::vector<std::string> outputs = run_ranks(folder, 3, "no-batch");
   const std::string reason = "index out of range";
-  EXPECT_TRUE(told[1].starts_with("other: " + reason)) << told[1];
+  EXPECT_TRUE(outputs[1].starts_with("other: " + reason)) << outputs[1];
   for (const std::size_t rank : {0U, 2U}) {
-    EXPECT_TRUE(told[rank].starts_with("io: ")) << told[rank];
-    EXPECT_NE(told[rank].find("rank 1: " + reason), std::string::npos) << told[rank];
+    EXPECT_TRUE(outputs[rank].starts_with("io: ")) << outputs[rank];
+    EXPECT_NE(outputs[rank].find("rank 1: " + reason), std::string::npos) << outputs[rank];
   }
 }
 
@@ -382,11 +368,11 @@ TEST(Distributed, bfloat16_traffic_stays_within_its_rounding) {
   const Checkpoint one = read_checkpoint(options.checkpoint);
   constexpr int kProcesses = 2;
   const std::vector<std::string> exact = run_ranks(folder, kProcesses, "joined-fp32");
-  const Checkpoint wide = read_checkpoint(folder.path("checkpoint"));
-  const std::vector<std::string> told =
+  const Checkpoint float32 = read_checkpoint(folder.path("checkpoint"));
+  const std::vector<std::string> outputs =
       run_ranks(folder, kProcesses, std::string("joined-fp32") + kSmallTraffic);
-  EXPECT_EQ(told[0], told[1]);
-  EXPECT_NE(told[0], exact[0]) << "the gradients have not been rounded";
+  EXPECT_EQ(outputs[0], outputs[1]);
+  EXPECT_NE(outputs[0], exact[0]) << "the gradients have not been rounded";
   const Checkpoint small = read_checkpoint(folder.path("checkpoint"));
   EXPECT_EQ(small.options.gradient_traffic, dist::GradientTraffic::kBFloat16);
   ASSERT_EQ(small.weights.size(), one.weights.size());
@@ -398,14 +384,14 @@ TEST(Distributed, bfloat16_traffic_stays_within_its_rounding) {
     bound.operand_epsilon = 2.0 * kProcesses * test::info(at::kBFloat16).epsilon;
     EXPECT_TRUE(test::near(small.weights[i], one.weights[i].to(at::kDouble), bound))
         << one.names[i];
-    differs = differs || !at::equal(small.weights[i], wide.weights[i]);
+    differs = differs || !at::equal(small.weights[i], float32.weights[i]);
   }
   EXPECT_TRUE(differs);
 
   // One process sends nothing: it may go on, but not begin so.
   options.gradient_traffic = dist::GradientTraffic::kBFloat16;
   EXPECT_TRUE(test::throws<InvalidArgument>([&] { train(two_rings(), options); },
-                                            {"gradient-traffic: one process"}));
+                                            {"gradient-traffic: expected the default"}));
   options.resume = folder.path("checkpoint");
   options.sampling->batch_size = kJoinedNodes / kProcesses;
   options.epochs = kJoinedEpochs + 1;
@@ -419,15 +405,12 @@ TEST(Distributed, a_group_of_one_trains_bit_for_bit_as_no_group) {
   const TrainReport without = train(two_rings(), options);
   options.checkpoint = folder.path("with");
   const TrainReport with = train(two_rings(), options, {}, dist::ProcessGroup());
-  EXPECT_EQ(told_of(with), told_of(without));
-  const Checkpoint a = read_checkpoint(folder.path("with")),
-                   b = read_checkpoint(folder.path("without"));
-  for (std::size_t i = 0; i < a.weights.size(); ++i) {
-    EXPECT_TRUE(test::same_bits(a.weights[i], b.weights[i])) << a.names[i];
-  }
+  EXPECT_EQ(summary_of(with), summary_of(without));
+  test::expect_same_weights(read_checkpoint(folder.path("with")),
+                            read_checkpoint(folder.path("without")));
 }
 
-/// Makes them other data, with all sizes and sums as they were.
+/// Changes the data, but not their sizes and sums.
 void change(Dataset& data, const std::string& what) {
   if (what == "labels") {
     data.labels = 1 - data.labels;
@@ -440,7 +423,7 @@ void change(Dataset& data, const std::string& what) {
   }
 }
 
-/// The most threads that an operation of this process has had.
+/// The largest number of threads of an operation of this process.
 std::atomic<int> most_threads = 0;
 
 void watch_threads() {
@@ -461,16 +444,16 @@ void require_threads(const dist::ProcessGroup& group) {
       fmt::format("{} threads at most, {} after it", most_threads.load(), at::get_num_threads()));
 }
 
-/// The part of one rank in the work called `name`.
-TrainReport take_part(const std::string& name, const std::string& folder,
-                      const dist::ProcessGroup& group) {
+/// The work `name` of one rank.
+TrainReport run_work(const std::string& name, const std::string& folder,
+                     const dist::ProcessGroup& group) {
   const bool normalized = name.ends_with(kNormalized);
   const bool small = name.ends_with(kSmallTraffic);
   const std::string work = name.substr(0, name.rfind(small ? kSmallTraffic : kNormalized));
   Dataset data = normalized ? node_pairs() : two_rings();
   TrainOptions options = random_options();
   TrainCallbacks callbacks;
-  std::int64_t asked = 0;
+  std::int64_t steps = 0;
   if (work.starts_with("joined-")) {
     options =
         joined_options(amp::parse_precision(work.substr(7)), kJoinedNodes / group.world_size());
@@ -491,7 +474,7 @@ TrainReport take_part(const std::string& name, const std::string& folder,
       if (group.rank() == 1 && record.batch == 2) data.features.resize_({2, 2}).t_();
     };
   } else if (work == "part") {
-    callbacks.should_stop = [&] { return ++asked == 4 && group.rank() == 1; };
+    callbacks.should_stop = [&] { return ++steps == 4 && group.rank() == 1; };
   } else if (work == "resumed") {
     options.resume = folder + "/checkpoint";
   } else if (work == "full-graph") {
@@ -546,19 +529,19 @@ TEST(DISABLED_Rank, works) {
   options.backend = dist::Backend::kGloo;
   options.timeout = std::chrono::seconds(60);
   const dist::ProcessGroup group = dist::init(options);
-  std::string told;
+  std::string output;
   try {
-    told = told_of(take_part(work, folder, group));
+    output = summary_of(run_work(work, folder, group));
   } catch (const InvalidArgument& error) {
-    told = std::string("invalid: ") + error.what();
+    output = std::string("invalid: ") + error.what();
   } catch (const IoError& error) {
-    told = std::string("io: ") + error.what();
+    output = std::string("io: ") + error.what();
   } catch (const NumericError& error) {
-    told = std::string("numeric: ") + error.what();
+    output = std::string("numeric: ") + error.what();
   } catch (const std::exception& error) {
-    told = std::string("other: ") + error.what();
+    output = std::string("other: ") + error.what();
   }
-  std::ofstream(fmt::format("{}/{}.{}", folder, work, group.rank())) << told;
+  std::ofstream(fmt::format("{}/{}.{}", folder, work, group.rank())) << output;
 }
 
 }  // namespace

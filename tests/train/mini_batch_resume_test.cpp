@@ -13,6 +13,7 @@
 
 #include "support/npy_writer.h"
 #include "support/tolerance.h"
+#include "train/checkpoints.h"
 #include "train/mini_batches.h"
 #include "train/synthetic.h"
 
@@ -24,25 +25,14 @@ using test::two_rings;
 
 /// Trains until `batches` batches are done.
 TrainReport train_batches(const Dataset& data, const TrainOptions& options, std::int64_t batches) {
-  std::int64_t asked = 0;
+  std::int64_t done = 0;
   TrainCallbacks callbacks;
-  callbacks.should_stop = [&] { return ++asked == batches; };
+  callbacks.should_stop = [&] { return ++done == batches; };
   return train(data, options, callbacks);
 }
 
-void expect_same_weights(const std::string& one, const std::string& other) {
-  const Checkpoint a = read_checkpoint(one), b = read_checkpoint(other);
-  EXPECT_EQ(a.epoch, b.epoch);
-  EXPECT_EQ(a.best_epoch, b.best_epoch);
-  ASSERT_EQ(a.names, b.names);
-  for (std::size_t i = 0; i < a.weights.size(); ++i) {
-    EXPECT_TRUE(test::same_bits(a.weights[i], b.weights[i])) << a.names[i];
-    EXPECT_TRUE(test::same_bits(a.best_weights[i], b.best_weights[i])) << a.names[i];
-  }
-}
-
-/// 3 epochs of 3 or 4 batches at once, against as many in two parts, the first of `batches`
-/// batches.
+/// Compares 3 epochs of 3 or 4 batches with a run that is interrupted after `batches` batches and
+/// resumed.
 void expect_unbroken(TrainOptions options, std::int64_t batches) {
   SCOPED_TRACE(batches);
   const test::TempFolder folder;
@@ -67,7 +57,8 @@ void expect_unbroken(TrainOptions options, std::int64_t batches) {
   EXPECT_EQ(resumed.skipped_steps, whole.skipped_steps);
   EXPECT_EQ(resumed.final_loss_scale, whole.final_loss_scale);
   EXPECT_EQ(resumed.evaluations.size(), whole.evaluations.size());
-  expect_same_weights(folder.path("whole"), folder.path("resumed"));
+  test::expect_same_weights(read_checkpoint(folder.path("whole")),
+                            read_checkpoint(folder.path("resumed")));
 }
 
 TEST(MiniBatchResume, a_run_interrupted_in_an_epoch_equals_an_unbroken_one_in_every_precision) {
@@ -95,7 +86,7 @@ TEST(MiniBatchResume, a_run_interrupted_in_an_epoch_equals_an_unbroken_one_for_e
   });
 }
 
-TEST(MiniBatchResume, drawn_layers_and_unshuffled_seeds_equal_an_unbroken_run) {
+TEST(MiniBatchResume, layer_sampling_and_unshuffled_seeds_equal_an_unbroken_run) {
   for (const nn::ModelKind model : {nn::ModelKind::kGcn, nn::ModelKind::kSage}) {
     for (const std::int64_t workers : {0, 2}) {
       TrainOptions options = sampled_options(SamplerKind::kLayer);
@@ -107,7 +98,7 @@ TEST(MiniBatchResume, drawn_layers_and_unshuffled_seeds_equal_an_unbroken_run) {
   }
 }
 
-TEST(MiniBatchResume, a_run_may_be_interrupted_again_and_evaluate_off_the_beat) {
+TEST(MiniBatchResume, a_run_may_be_interrupted_twice_between_evaluations) {
   const test::TempFolder folder;
   const Dataset data = two_rings();
   TrainOptions options = sampled_options(SamplerKind::kNeighbor);
@@ -125,7 +116,8 @@ TEST(MiniBatchResume, a_run_may_be_interrupted_again_and_evaluate_off_the_beat) 
   const TrainReport resumed = train(data, options);
   EXPECT_EQ(resumed.losses, whole.losses);
   EXPECT_EQ(resumed.evaluations.size(), whole.evaluations.size());
-  expect_same_weights(folder.path("whole"), folder.path("part"));
+  test::expect_same_weights(read_checkpoint(folder.path("whole")),
+                            read_checkpoint(folder.path("part")));
 }
 
 TEST(MiniBatchResume, before_the_first_evaluation_the_latest_weights_are_the_best) {
@@ -157,25 +149,18 @@ TEST(MiniBatchResume, the_workers_may_change_and_the_batches_may_not) {
   options.checkpoint = folder.path("c");
   train_batches(data, options, 4);
   options.resume = options.checkpoint;
-  const auto refused = [&](const std::string& field, const TrainOptions& other) {
-    EXPECT_TRUE(test::throws<InvalidArgument>([&] { train(data, other); }, {"resume", field}));
+  const auto expect_refused = [&](const std::string& field, auto change) {
+    TrainOptions changed = options;
+    change(changed.sampling);
+    EXPECT_TRUE(test::throws<InvalidArgument>([&] { train(data, changed); }, {"resume", field}));
   };
+  expect_refused("sampling batch-size", [](auto& sampling) { sampling->batch_size = 9; });
+  expect_refused("sampling fanout", [](auto& sampling) { sampling->fanouts[0] = 3; });
+  expect_refused("sampling sampler",
+                 [](auto& sampling) { sampling->sampler = SamplerKind::kLabor; });
+  expect_refused("sampling shuffle", [](auto& sampling) { sampling->shuffle = false; });
+  expect_refused("sampling", [](auto& sampling) { sampling.reset(); });
   TrainOptions other = options;
-  other.sampling->batch_size = 9;
-  refused("sampling batch-size", other);
-  other = options;
-  other.sampling->fanouts = {3, 3};
-  refused("sampling fanout", other);
-  other = options;
-  other.sampling->sampler = SamplerKind::kLabor;
-  refused("sampling sampler", other);
-  other = options;
-  other.sampling->shuffle = false;
-  refused("sampling shuffle", other);
-  other = options;
-  other.sampling.reset();
-  refused("sampling", other);
-  other = options;
   other.sampling->num_workers = 3;
   other.sampling->prefetch = 1;
   EXPECT_EQ(train(data, other).epochs_run, 10);

@@ -125,7 +125,7 @@ TEST(MiniBatch, layers_of_all_nodes_below_all_training_nodes_are_the_full_graph)
   }
 }
 
-TEST(MiniBatch, drawn_layers_learn_two_rings_in_every_precision) {
+TEST(MiniBatch, layer_sampling_learns_two_rings_in_every_precision) {
   const Dataset data = two_rings();
   for (const nn::ModelKind model : {nn::ModelKind::kSage, nn::ModelKind::kGcn}) {
     for (const amp::Precision precision : amp::kPrecisions) {
@@ -148,7 +148,7 @@ TEST(MiniBatch, an_order_that_is_not_shuffled_is_the_same_in_every_epoch) {
   options.sampling->fanouts = {0, 0};
   options.dropout = 0;
   options.optimizer = OptimizerKind::kSgd;
-  options.learning_rate = 1e-30;  // the weights stay, so that only the cut of batches tells
+  options.learning_rate = 1e-30;  // constant weights: losses differ only by the batches
   options.sampling->drop_last = true;
   const auto losses = [&](bool shuffle) {
     options.sampling->shuffle = shuffle;
@@ -188,14 +188,14 @@ TEST(MiniBatch, the_workers_change_nothing) {
   });
 }
 
-TEST(MiniBatch, tells_every_batch_and_counts_the_last_one) {
+TEST(MiniBatch, calls_on_batch_for_every_batch_also_the_last) {
   TrainOptions options = sampled_options(SamplerKind::kNeighbor);
   options.epochs = 2;
-  std::vector<std::tuple<std::int64_t, std::int64_t, std::int64_t>> told;
+  std::vector<std::tuple<std::int64_t, std::int64_t, std::int64_t>> batches;
   double latest = 0;
   TrainCallbacks callbacks;
   callbacks.on_batch = [&](const BatchRecord& record) {
-    told.emplace_back(record.epoch, record.batch, record.batches);
+    batches.emplace_back(record.epoch, record.batch, record.batches);
     latest = record.loss;
     EXPECT_EQ(record.epochs, 2);
   };
@@ -203,27 +203,27 @@ TEST(MiniBatch, tells_every_batch_and_counts_the_last_one) {
   const TrainReport report = train(two_rings(), options, callbacks);
   const std::vector<std::tuple<std::int64_t, std::int64_t, std::int64_t>> expected = {
       {1, 1, 3}, {1, 2, 3}, {1, 3, 3}, {2, 1, 3}, {2, 2, 3}, {2, 3, 3}};
-  EXPECT_EQ(told, expected);
+  EXPECT_EQ(batches, expected);
   EXPECT_EQ(report.steps, 6);
   EXPECT_EQ(report.epochs_run, 2);
 
   options.sampling->drop_last = true;
   EXPECT_EQ(train(two_rings(), options).steps, 4);
   options.sampling.reset();
-  told.clear();
+  batches.clear();
   callbacks.on_epoch = nullptr;
   train(two_rings(), options, callbacks);
-  EXPECT_TRUE(told.empty());
+  EXPECT_TRUE(batches.empty());
 }
 
-TEST(MiniBatch, the_evaluation_is_exact_whatever_its_batches) {
+TEST(MiniBatch, the_batch_size_does_not_change_an_evaluation) {
   const Dataset data = two_rings();
   const test::TempFolder folder;
   TrainOptions options = sampled_options(SamplerKind::kNeighbor);
   options.model = nn::ModelKind::kGcn;
   options.epochs = 3;
   options.checkpoint = folder.path("c");
-  std::vector<Scores> found;
+  std::vector<Scores> all_scores;
   for (const std::int64_t nodes : {1, 7, 4096}) {
     options.sampling->inference_batch_size = nodes;
     const TrainReport report = train(data, options);
@@ -233,37 +233,38 @@ TEST(MiniBatch, the_evaluation_is_exact_whatever_its_batches) {
     EXPECT_EQ(scores.val, report.best.val);
     EXPECT_EQ(scores.test, report.best.test);
     EXPECT_EQ(predict(data, checkpoint).classes.size(0), 40);
-    found.push_back(scores);
+    all_scores.push_back(scores);
   }
-  for (const Scores& scores : found) {
-    EXPECT_EQ(scores.train, found.front().train);
-    EXPECT_EQ(scores.test, found.front().test);
+  for (const Scores& scores : all_scores) {
+    EXPECT_EQ(scores.train, all_scores.front().train);
+    EXPECT_EQ(scores.test, all_scores.front().test);
   }
 }
 
-TEST(MiniBatch, features_in_16_bits_train_as_their_wide_copy) {
+TEST(MiniBatch, features_in_16_bits_train_like_their_float32_copy) {
   for (const at::ScalarType stored : {at::kBFloat16, at::kHalf}) {
-    Dataset narrow = two_rings();
-    narrow.features = narrow.features.to(stored);
-    Dataset wide = narrow;
-    wide.features = narrow.features.to(at::kFloat);
+    Dataset half = two_rings();
+    half.features = half.features.to(stored);
+    Dataset float32 = half;
+    float32.features = half.features.to(at::kFloat);
     TrainOptions options = sampled_options(SamplerKind::kNeighbor);
     options.model = nn::ModelKind::kSage;
-    EXPECT_EQ(train(narrow, options).losses, train(wide, options).losses);
+    EXPECT_EQ(train(half, options).losses, train(float32, options).losses);
     for (const amp::Precision precision : {amp::Precision::kBFloat16, amp::Precision::kFloat16}) {
       TrainOptions learning = learning_options(SamplerKind::kNeighbor);
       learning.precision = precision;
-      EXPECT_EQ(train(narrow, learning).last.test, 1);
+      EXPECT_EQ(train(half, learning).last.test, 1);
     }
   }
 }
 
-TEST(MiniBatch, the_full_graph_widens_features_in_16_bits) {
-  Dataset narrow = two_rings();
-  narrow.features = narrow.features.to(at::kBFloat16);
-  Dataset wide = narrow;
-  wide.features = narrow.features.to(at::kFloat);
-  EXPECT_EQ(train(narrow, test::quick_options()).losses, train(wide, test::quick_options()).losses);
+TEST(MiniBatch, the_full_graph_casts_16_bit_features_to_float32) {
+  Dataset half = two_rings();
+  half.features = half.features.to(at::kBFloat16);
+  Dataset float32 = half;
+  float32.features = half.features.to(at::kFloat);
+  EXPECT_EQ(train(half, test::quick_options()).losses,
+            train(float32, test::quick_options()).losses);
 }
 
 TEST(MiniBatch, sparse_features_train_as_their_dense_copy) {
@@ -279,7 +280,7 @@ TEST(MiniBatch, sparse_features_train_as_their_dense_copy) {
   }
 }
 
-TEST(MiniBatch, classes_are_balanced_where_asked) {
+TEST(MiniBatch, balanced_batches_train_with_one_node_of_a_class) {
   Dataset data = two_rings();
   // One training node of class 1 against ten of class 0.
   data.train_masks = data.train_masks.logical_and(
@@ -290,9 +291,9 @@ TEST(MiniBatch, classes_are_balanced_where_asked) {
   EXPECT_EQ(train(data, options).last.test, 1);
 }
 
-TEST(MiniBatch, a_balanced_class_weighs_as_often_as_it_was_drawn) {
-  // Nothing tells the classes apart, so that the loss nears the entropy of their shares: log 2 for
-  // halves, and less where the one seed of class 1 counts once among five of class 0 or more.
+TEST(MiniBatch, a_balanced_class_counts_as_often_as_it_was_drawn) {
+  // With equal features the loss approaches the entropy of the classes' shares: log 2 for halves,
+  // and less if the one seed of class 1 counts once among five or more of class 0.
   Dataset data = two_rings();
   data.features.fill_(1);
   data.train_masks = data.train_masks.logical_and(

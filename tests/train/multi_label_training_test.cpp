@@ -1,7 +1,5 @@
 #include <cmath>
 #include <cstdint>
-#include <fstream>
-#include <iterator>
 #include <string>
 #include <vector>
 
@@ -16,6 +14,7 @@
 
 #include "support/npy_writer.h"
 #include "support/tolerance.h"
+#include "train/checkpoints.h"
 #include "train/mini_batches.h"
 #include "train/synthetic.h"
 
@@ -117,11 +116,6 @@ TEST(MultiLabel, a_metric_without_both_kinds_of_entries_is_not_a_number) {
                                             {"training nodes"}));
 }
 
-std::string bytes_of_file(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
-}
-
 TEST(MultiLabel, a_checkpoint_is_resumed_evaluated_and_predicted_from) {
   const test::TempFolder folder;
   const Dataset data = rings_of_several_labels();
@@ -142,18 +136,19 @@ TEST(MultiLabel, a_checkpoint_is_resumed_evaluated_and_predicted_from) {
   ASSERT_EQ(predictions.classes.sizes(), (std::vector<std::int64_t>{40, 3}));
   EXPECT_EQ(predictions.classes.scalar_type(), at::kByte);
   EXPECT_TRUE(at::equal(predictions.classes, predictions.probabilities.gt(0.5).to(at::kByte)));
-  const at::Tensor picked = data.split(0).test.unsqueeze(1).logical_and(data.labels.ne(kNoEntry));
-  const at::Tensor said = predictions.classes.masked_select(picked).to(at::kDouble);
-  const at::Tensor is = data.labels.masked_select(picked).to(at::kDouble);
-  const double right = (said * is).sum().item<double>();
-  EXPECT_TRUE(test::near_number(2 * right / (said.sum() + is.sum()).item<double>(), whole.best.test,
+  const at::Tensor counted = data.split(0).test.unsqueeze(1).logical_and(data.labels.ne(kNoEntry));
+  const at::Tensor predicted = predictions.classes.masked_select(counted).to(at::kDouble);
+  const at::Tensor label = data.labels.masked_select(counted).to(at::kDouble);
+  const double right = (predicted * label).sum().item<double>();
+  EXPECT_TRUE(test::near_number(2 * right / (predicted.sum() + label.sum()).item<double>(),
+                                whole.best.test,
                                 /*steps=*/8));
 
   write_csv(folder.path("p.csv"), predictions);
-  EXPECT_EQ(bytes_of_file(folder.path("p.csv")).rfind("node,p0,p1,p2\n0,", 0), 0U);
+  EXPECT_EQ(test::read_file(folder.path("p.csv")).rfind("node,p0,p1,p2\n0,", 0), 0U);
   write_npy(folder.path("p.npy"), predictions);
   const auto* classes = predictions.classes.const_data_ptr<std::uint8_t>();
-  EXPECT_EQ(bytes_of_file(folder.path("p.npy")),
+  EXPECT_EQ(test::read_file(folder.path("p.npy")),
             test::npy("|u1", {40, 3}, std::string(classes, classes + 120)));
 
   Dataset bare = data;

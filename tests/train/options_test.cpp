@@ -29,7 +29,7 @@ TEST(TrainOptions, the_defaults_are_good_for_every_model) {
   });
 }
 
-TEST(TrainOptions, what_is_out_of_range_or_contradicts_is_named) {
+TEST(TrainOptions, an_option_out_of_range_or_in_contradiction_is_named) {
   using test::kInf;
   using test::kNaN;
   struct Case {
@@ -89,7 +89,7 @@ TEST(TrainOptions, what_is_out_of_range_or_contradicts_is_named) {
   }
 }
 
-TEST(TrainOptions, a_captured_step_is_refused_where_it_would_be_another_step) {
+TEST(TrainOptions, a_captured_step_needs_cuda_and_the_full_graph) {
   TrainOptions options;
   options.capture = true;
   const auto refused_for = [&](const std::string& part) {
@@ -116,7 +116,7 @@ TEST(TrainOptions, a_run_may_be_resumed_with_and_without_captured_steps) {
   EXPECT_EQ(config_to_json(options), json);
 }
 
-TEST(TrainOptions, self_loops_follow_the_model_unless_asked) {
+TEST(TrainOptions, self_loops_follow_the_model_unless_set) {
   TrainOptions options;
   EXPECT_TRUE(uses_self_loops(options));
   EXPECT_TRUE(uses_self_loops(gat()));
@@ -150,7 +150,7 @@ TEST(Device, reads_cpu_and_refuses_the_rest) {
   }
 }
 
-TEST(Recipe, survives_json_bit_for_bit) {
+TEST(Config, survives_json_bit_for_bit) {
   TrainOptions options = gat();
   options.dataset = "/some/\"place\"";
   options.split = "602020";
@@ -182,7 +182,7 @@ TEST(Recipe, survives_json_bit_for_bit) {
   EXPECT_EQ(back.gradient_traffic, dist::GradientTraffic::kBFloat16);
 }
 
-TEST(Recipe, a_field_that_is_missing_or_wrong_is_named) {
+TEST(Config, a_missing_or_wrong_field_is_named) {
   const std::string json = config_to_json({});
   const auto changed = [&](const std::string& from, const std::string& to) {
     std::string text = json;

@@ -38,7 +38,7 @@ TEST(SamplingOptions, what_a_sampler_needs_is_enough_for_every_model_but_sgc) {
   });
 }
 
-TEST(SamplingOptions, what_is_out_of_range_or_of_another_sampler_is_named) {
+TEST(SamplingOptions, an_option_out_of_range_or_of_another_sampler_is_named) {
   constexpr auto kNeighbor = SamplerKind::kNeighbor, kLabor = SamplerKind::kLabor,
                  kLayer = SamplerKind::kLayer, kCluster = SamplerKind::kCluster,
                  kNode = SamplerKind::kSaintNode, kWalk = SamplerKind::kSaintWalk;
@@ -47,6 +47,10 @@ TEST(SamplingOptions, what_is_out_of_range_or_of_another_sampler_is_named) {
     SamplerKind sampler;
     std::function<void(SamplingOptions&)> spoil;
   };
+  using Counts = std::vector<std::int64_t>;
+  const auto set = [](Counts SamplingOptions::*member, const Counts& counts) {
+    return [=](SamplingOptions& s) { s.*member = counts; };
+  };
   const std::vector<Case> cases = {
       {"batch-size", kNeighbor, [](SamplingOptions& s) { s.batch_size.reset(); }},
       {"batch-size", kNeighbor, [](SamplingOptions& s) { s.batch_size = 0; }},
@@ -54,44 +58,20 @@ TEST(SamplingOptions, what_is_out_of_range_or_of_another_sampler_is_named) {
       {"batch-size", kWalk, [](SamplingOptions& s) { s.batch_size = 8; }},
       {"fanout", kNeighbor, [](SamplingOptions& s) { s.fanouts.clear(); }},
       {"fanout", kNeighbor, [](SamplingOptions& s) { s.fanouts = {5}; }},
-      {"fanout", kLabor,
-       [](SamplingOptions& s) {
-         s.fanouts = {5, -2};
-       }},
-      {"fanout", kLabor,
-       [](SamplingOptions& s) {
-         s.fanouts = {5, 0};
-       }},  // gcn
-      {"fanout", kCluster,
-       [](SamplingOptions& s) {
-         s.fanouts = {5, 5};
-       }},
-      {"fanout", kLayer,
-       [](SamplingOptions& s) {
-         s.fanouts = {5, 5};
-       }},
+      {"fanout", kLabor, set(&SamplingOptions::fanouts, {5, -2})},
+      {"fanout", kLabor, set(&SamplingOptions::fanouts, {5, 0})},  // gcn
+      {"fanout", kCluster, set(&SamplingOptions::fanouts, {5, 5})},
+      {"fanout", kLayer, set(&SamplingOptions::fanouts, {5, 5})},
       {"batch-size", kLayer, [](SamplingOptions& s) { s.batch_size.reset(); }},
       {"layer-sizes", kLayer, [](SamplingOptions& s) { s.layer_sizes.clear(); }},
       {"layer-sizes", kLayer, [](SamplingOptions& s) { s.layer_sizes = {5}; }},
-      {"layer-sizes", kLayer,
-       [](SamplingOptions& s) {
-         s.layer_sizes = {5, 0};
-       }},
-      {"layer-sizes", kLayer,
-       [](SamplingOptions& s) {
-         s.layer_sizes = {5, (1LL << 31) + 1};
-       }},
-      {"layer-sizes", kNeighbor,
-       [](SamplingOptions& s) {
-         s.layer_sizes = {5, 5};
-       }},
+      {"layer-sizes", kLayer, set(&SamplingOptions::layer_sizes, {5, 0})},
+      {"layer-sizes", kLayer, set(&SamplingOptions::layer_sizes, {5, (1LL << 31) + 1})},
+      {"layer-sizes", kNeighbor, set(&SamplingOptions::layer_sizes, {5, 5})},
       {"replace", kLayer, [](SamplingOptions& s) { s.replace = true; }},
       {"no-shuffle", kNode, [](SamplingOptions& s) { s.shuffle = false; }},
       {"no-shuffle", kNeighbor,
-       [](SamplingOptions& s) {
-         s.shuffle = false;
-         s.balance_classes = true;
-       }},
+       [](SamplingOptions& s) { s.shuffle = false, s.balance_classes = true; }},
       {"replace", kLabor, [](SamplingOptions& s) { s.replace = true; }},
       {"replace", kNeighbor,
        [](SamplingOptions& s) {
@@ -125,11 +105,7 @@ TEST(SamplingOptions, what_is_out_of_range_or_of_another_sampler_is_named) {
       {"sample-on", kNeighbor, [](SamplingOptions& s) { s.sample_on = SamplePlace::kDevice; }},
       {"prefetch", kNeighbor, [](SamplingOptions& s) { s.prefetch = 0; }},
       {"prefetch", kNeighbor, [](SamplingOptions& s) { s.prefetch = 1025; }},
-      {"prefetch", kNeighbor,
-       [](SamplingOptions& s) {
-         s.num_workers = 0;
-         s.prefetch = 2;
-       }},
+      {"prefetch", kNeighbor, [](SamplingOptions& s) { s.num_workers = 0, s.prefetch = 2; }},
       {"inference-batch-size", kNode, [](SamplingOptions& s) { s.inference_batch_size = 0; }},
   };
   for (std::size_t i = 0; i < cases.size(); ++i) {
@@ -212,7 +188,7 @@ TEST(SamplingOptions, workers_are_threads_of_the_host) {
   EXPECT_TRUE(test::throws<InvalidArgument>([&] { check_options(options); }, {"workers:", "2"}));
 }
 
-TEST(SamplingOptions, survive_the_recipe_but_for_who_prepares_the_batches) {
+TEST(SamplingOptions, are_part_of_the_config_except_for_workers_and_place) {
   for_each(SamplerKinds{}, []<class Sampler>() {
     TrainOptions options = sampled_options(Sampler::kind);
     options.sampling->inference_batch_size = 17;
@@ -232,10 +208,10 @@ TEST(SamplingOptions, survive_the_recipe_but_for_who_prepares_the_batches) {
   EXPECT_EQ(config_from_json(config_to_json(options)).sampling, before);
 }
 
-TEST(SamplingOptions, a_field_of_the_recipe_that_is_missing_or_wrong_is_named) {
-  const std::string recipe = config_to_json(sampled_options(SamplerKind::kNeighbor));
+TEST(SamplingOptions, a_missing_or_wrong_field_of_the_config_is_named) {
+  const std::string config = config_to_json(sampled_options(SamplerKind::kNeighbor));
   const auto changed = [&](const std::string& from, const std::string& to) {
-    std::string text = recipe;
+    std::string text = config;
     const std::size_t at = text.find(from);
     EXPECT_NE(at, std::string::npos) << from;
     return text.replace(at, from.size(), to);

@@ -57,7 +57,7 @@ TEST(Trainer, equal_options_give_equal_bits) {
   EXPECT_NE(train(data, options).losses, a.losses);
 }
 
-TEST(Trainer, tells_every_epoch_and_evaluates_as_asked) {
+TEST(Trainer, calls_on_epoch_for_every_epoch_and_evaluates_every_fourth) {
   TrainOptions options = quick_options();
   options.eval_every = 4;
   std::vector<std::int64_t> epochs, evaluated;
@@ -75,10 +75,10 @@ TEST(Trainer, tells_every_epoch_and_evaluates_as_asked) {
   EXPECT_EQ(report.stopped_by, StopReason::kEpochs);
 }
 
-TEST(Trainer, stops_when_asked_after_the_epoch) {
-  std::int64_t asked = 0;
+TEST(Trainer, should_stop_ends_the_run_after_the_epoch) {
+  std::int64_t epochs = 0;
   TrainCallbacks callbacks;
-  callbacks.should_stop = [&] { return ++asked == 3; };
+  callbacks.should_stop = [&] { return ++epochs == 3; };
   const TrainReport report = train(two_rings(), quick_options(), callbacks);
   EXPECT_EQ(report.epochs_run, 3);
   EXPECT_EQ(report.stopped_by, StopReason::kInterrupted);
@@ -127,7 +127,7 @@ TEST(Trainer, outputs_that_are_not_finite_for_any_node_are_a_numeric_error) {
                                          {"training diverged", "40 of 40 nodes"}));
 }
 
-TEST(Trainer, a_loss_scale_that_falls_for_ever_is_a_numeric_error) {
+TEST(Trainer, a_loss_scale_below_its_floor_is_a_numeric_error) {
   Dataset data = two_rings();
   data.features = data.features * 1e5;  // beyond float16: the forward itself overflows
   TrainOptions options = quick_options();
@@ -187,7 +187,7 @@ TEST(Trainer, skipped_steps_are_counted) {
   EXPECT_EQ(train(two_rings(), options).final_loss_scale, 1);
 }
 
-TEST(Trainer, roc_auc_judges_two_classes) {
+TEST(Trainer, roc_auc_is_a_metric_of_two_classes) {
   Dataset data = two_rings();
   data.metric = Metric::kRocAuc;
   TrainOptions options = quick_options();
@@ -217,7 +217,7 @@ TEST(Trainer, roc_auc_of_nodes_of_one_class_is_not_a_number) {
   EXPECT_TRUE(test::throws<InvalidArgument>([&] { train(data, options); }, {"training nodes"}));
 }
 
-TEST(Trainer, data_that_cannot_be_trained_on_are_refused) {
+TEST(Trainer, unsuitable_data_are_refused) {
   struct Case {
     const char* part;
     std::function<void(Dataset&, TrainOptions&)> spoil;
@@ -268,7 +268,7 @@ TEST(Trainer, sparse_and_dense_features_are_the_same_problem) {
   EXPECT_EQ(train(sparse, options).last.test, 1);
 }
 
-TEST(Problem, features_are_cast_once_where_the_first_layer_alone_reads_them) {
+TEST(Problem, features_are_cast_once_if_only_the_first_layer_reads_them) {
   const at::Tensor x = at::rand({5, 3});
   TrainOptions options = quick_options();
   EXPECT_TRUE(cast_once(x, options).is_same(x));
@@ -316,7 +316,7 @@ TEST(Problem, models_in_training_read_cast_features_as_they_would_cast_them) {
   });
 }
 
-TEST(BestEvaluation, regular_epochs_come_first_and_the_earliest_of_equals_wins) {
+TEST(BestEvaluation, multiples_of_eval_every_take_precedence_then_the_first) {
   History history;
   EXPECT_EQ(best_evaluation(history, 2), nullptr);
   const auto add = [&](std::int64_t epoch, double val) {

@@ -107,7 +107,7 @@ TEST(Doctor, says_so_when_nothing_is_wrong) {
   }
 }
 
-TEST(Doctor, its_trials_take_the_steps_of_the_trainer) {
+TEST(Doctor, its_runs_take_the_steps_of_the_trainer) {
   const Diagnosis diagnosis = diagnose(two_rings(), job());
   for (const DoctorRun& run : diagnosis.runs) {
     TrainOptions options = job().training;
@@ -122,7 +122,7 @@ TEST(Doctor, its_trials_take_the_steps_of_the_trainer) {
   }
 }
 
-TEST(Doctor, finds_the_layer_that_overflows_and_its_remedy_works) {
+TEST(Doctor, finds_the_layer_that_overflows_and_a_fix) {
   const Dataset data = overflowing_rings();
   const Diagnosis diagnosis = diagnose(data, overflowing_job());
   const std::string text = format_diagnosis(diagnosis);
@@ -160,7 +160,7 @@ TEST(Doctor, an_overflow_of_every_layer_leaves_no_float16) {
             amp::Precision::kFloat16);
 }
 
-TEST(Doctor, finds_where_gradients_underflow_and_its_remedy_works) {
+TEST(Doctor, finds_where_gradients_underflow_and_a_fix) {
   const Dataset data = all_training_rings();
   const Diagnosis diagnosis = diagnose(data, underflowing_job());
   const std::string text = format_diagnosis(diagnosis);
@@ -201,7 +201,7 @@ TEST(Doctor, a_job_that_diverges_in_float32_is_no_matter_of_precision) {
   EXPECT_EQ(format_diagnosis(diagnosis).find("Recommended:"), std::string::npos);
 }
 
-TEST(Doctor, stops_when_asked_and_keeps_the_trials_that_ended) {
+TEST(Doctor, should_stop_ends_it_and_keeps_the_complete_runs) {
   std::int64_t asked = 0;
   DoctorCallbacks callbacks;
   callbacks.should_stop = [&] { return ++asked == 40; };  // in the second run
@@ -295,7 +295,7 @@ TEST(KeepFloat32, paths_that_the_model_lacks_are_refused_with_those_it_has) {
                                             {"keep-float32", "fp32"}));
 }
 
-TEST(KeepFloat32, the_recipe_knows_it_and_the_loss_factor) {
+TEST(KeepFloat32, the_config_has_it_and_the_loss_factor) {
   TrainOptions options;
   options.precision = amp::Precision::kFloat16;
   options.keep_float32 = {"layer0", "norm0"};

@@ -27,23 +27,19 @@
 
 #include "support/npy_writer.h"
 #include "support/tolerance.h"
+#include "train/checkpoints.h"
 #include "train/synthetic.h"
 
 namespace mezzo {
 namespace {
 
 using nlohmann::json;
+using test::expect_same_weights;
 using test::quick_options;
+using test::read_file;
 using test::two_rings;
 
-std::string read_file(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::ostringstream text;
-  text << file.rdbuf();
-  return text.str();
-}
-
-/// What one epoch on two_rings() leaves.
+/// The checkpoint of one epoch on two_rings().
 Checkpoint checkpoint_of_rings() {
   const test::TempFolder folder;
   TrainOptions options = quick_options();
@@ -73,16 +69,9 @@ void expect_unbroken(TrainOptions options) {
   EXPECT_EQ(resumed.best_epoch, whole.best_epoch);
   EXPECT_EQ(resumed.skipped_steps, whole.skipped_steps);
   EXPECT_EQ(resumed.final_loss_scale, whole.final_loss_scale);
-  const Checkpoint a = read_checkpoint(folder.path("whole"));
-  const Checkpoint b = read_checkpoint(folder.path("resumed"));
-  EXPECT_EQ(a.epoch, 10);
-  EXPECT_EQ(b.epoch, 10);
-  ASSERT_EQ(a.names, b.names);
-  ASSERT_EQ(a.weights.size(), b.weights.size());
-  for (std::size_t i = 0; i < a.weights.size(); ++i) {
-    EXPECT_TRUE(test::same_bits(a.weights[i], b.weights[i])) << a.names[i];
-    EXPECT_TRUE(test::same_bits(a.best_weights[i], b.best_weights[i])) << a.names[i];
-  }
+  const Checkpoint last = read_checkpoint(folder.path("whole"));
+  EXPECT_EQ(last.epoch, 10);
+  expect_same_weights(last, read_checkpoint(folder.path("resumed")));
 }
 
 TEST(Checkpoint, a_resumed_run_equals_an_unbroken_one_for_every_optimizer) {
@@ -115,7 +104,7 @@ TEST(Checkpoint, a_resumed_run_equals_an_unbroken_one_with_batch_statistics) {
   expect_unbroken(options);
 }
 
-TEST(Checkpoint, evaluations_off_the_beat_do_not_change_the_best_epoch) {
+TEST(Checkpoint, an_extra_evaluation_does_not_change_the_best_epoch) {
   TrainOptions options = quick_options();
   options.eval_every = 2;  // the first half evaluates epoch 5 as well
   expect_unbroken(options);
@@ -248,12 +237,12 @@ TEST(Checkpoint, a_damaged_file_is_one_io_error) {
   EXPECT_TRUE(test::throws<IoError>([&] { read_checkpoint(folder.path()); }, {"folder"}));
 }
 
-TEST(Checkpoint, what_is_no_regular_file_is_refused_unread) {
+TEST(Checkpoint, special_files_are_refused_without_reading) {
   EXPECT_TRUE(test::throws<IoError>([] { read_checkpoint("/dev/null"); }, {"no regular file"}));
 }
 
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-TEST(Checkpoint, short_memory_is_not_taken_for_a_truncated_file) {
+TEST(Checkpoint, exhausted_memory_is_not_reported_as_a_truncated_file) {
   const test::TempFolder folder;
   constexpr std::uintmax_t kSize = std::uintmax_t{1} << 31;
   const std::string mark = "mezzo-checkpoint-1:00000000";
@@ -342,11 +331,7 @@ TEST(Checkpoint, resuming_a_finished_run_gives_its_report) {
     EXPECT_EQ(again.best.test, whole.best.test);
     EXPECT_EQ(again.last.test, whole.last.test);
     EXPECT_EQ(again.stopped_by, whole.stopped_by);
-    const Checkpoint after = read_checkpoint(options.checkpoint);
-    for (std::size_t i = 0; i < before.weights.size(); ++i) {
-      EXPECT_TRUE(test::same_bits(after.weights[i], before.weights[i]));
-      EXPECT_TRUE(test::same_bits(after.best_weights[i], before.best_weights[i]));
-    }
+    expect_same_weights(read_checkpoint(options.checkpoint), before);
   }
 }
 
@@ -394,27 +379,12 @@ class ChangedCheckpoint {
 
 TEST(Checkpoint, changed_options_are_checked_and_bounded_by_the_file) {
   const test::TempFolder folder;
-  const json values = {0,
-                       -1,
-                       0.5,
-                       1.5,
-                       1e9,
-                       std::int64_t{1000000000},
-
-                       1e300,
-                       "",
-                       "x",
-                       true,
-                       false,
-                       {1, 2},
-                       {-1},
-                       {0.5},
-                       {{}},
-                       nullptr,
-                       std::numeric_limits<std::int64_t>::max(),
-                       std::numeric_limits<std::uint64_t>::max()};
+  json values = json::parse(R"([0, -1, 0.5, 1.5, 1e9, 1000000000, 1e300, "", "x", true, false,
+                                [1, 2], [-1], [0.5], [{}], null])");
+  values.push_back(std::numeric_limits<std::int64_t>::max());
+  values.push_back(std::numeric_limits<std::uint64_t>::max());
   const Dataset data = two_rings();
-  int refused = 0, taken = 0;
+  int refused = 0, accepted = 0;
   const auto change_all = [&](TrainOptions options) {
     options.epochs = 1;
     options.checkpoint = folder.path("good");
@@ -427,7 +397,7 @@ TEST(Checkpoint, changed_options_are_checked_and_bounded_by_the_file) {
         SCOPED_TRACE(fmt::format("{} = {}", key, value.dump()));
         try {
           evaluate(data, read_checkpoint(changed.with(key, value)));
-          ++taken;
+          ++accepted;
         } catch (const IoError&) {
           ++refused;
         } catch (const InvalidArgument&) {  // fits no data or no model
@@ -447,11 +417,11 @@ TEST(Checkpoint, changed_options_are_checked_and_bounded_by_the_file) {
   TrainOptions sampled = quick_options();
   sampled.sampling = SamplingOptions{.batch_size = 8, .fanouts = {-1, -1}};
   change_all(sampled);
-  EXPECT_GT(refused, taken);
-  EXPECT_GT(taken, 0);
+  EXPECT_GT(refused, accepted);
+  EXPECT_GT(accepted, 0);
 }
 
-TEST(Checkpoint, an_option_that_no_run_takes_is_named) {
+TEST(Checkpoint, an_invalid_option_is_named) {
   const test::TempFolder folder;
   TrainOptions options = quick_options();
   options.epochs = 1;
@@ -471,7 +441,7 @@ TEST(Checkpoint, an_option_that_no_run_takes_is_named) {
   expect_named("/data/classes", 1000000000000, "weights or more");
 }
 
-TEST(Checkpoint, resuming_may_change_epochs_patience_and_the_place_of_the_data) {
+TEST(Checkpoint, resuming_may_change_epochs_patience_and_the_path_of_the_data) {
   const test::TempFolder folder;
   TrainOptions options = quick_options();
   options.dataset = "/here";
@@ -496,7 +466,7 @@ TEST(Checkpoint, a_model_of_other_data_is_refused) {
   EXPECT_TRUE(test::throws<InvalidArgument>([&] { predict(fine, checkpoint); }, {"2 classes"}));
 }
 
-TEST(Checkpoint, a_place_that_cannot_be_written_is_found_before_training) {
+TEST(Checkpoint, an_unwritable_path_is_an_error_before_training) {
   const test::TempFolder folder;
   TrainOptions options = quick_options();
   options.checkpoint = folder.path("none/c");
