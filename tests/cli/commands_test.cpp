@@ -64,8 +64,7 @@ TEST(TrainCommand, runs_take_seeds_and_splits_in_turn) {
   EXPECT_EQ(runs[1]["split_index"].get<int>(), 1);
 }
 
-/// The rings of write_rings with two nodes that no linear model can fit, which split 1 alone trains
-/// on.
+/// write_rings() with two training nodes, of split 1 alone, that no linear model can fit.
 std::string write_rings_that_fail_in_split_1(const test::TempFolder& folder) {
   constexpr std::int64_t kNodes = 24, kFeatures = 3;
   std::vector<float> features;
@@ -196,7 +195,7 @@ TEST(TrainCommand, an_interrupt_ends_the_epoch_and_keeps_the_checkpoint) {
   expect_checkpoint_after(SIGINT);
 }
 
-TEST(TrainCommand, a_lost_terminal_keeps_the_checkpoint) {
+TEST(TrainCommand, a_hangup_keeps_the_checkpoint) {
   if (std::signal(SIGHUP, SIG_DFL) == SIG_IGN) {
     std::signal(SIGHUP, SIG_IGN);
     GTEST_SKIP() << "SIGHUP is ignored here";
@@ -217,7 +216,7 @@ TEST(EvaluateAndPredict, an_interrupt_ends_them_at_once) {
           static_cast<char*>(nullptr));
     _exit(127);
   }
-  // Once it has opened the pipe, from which nothing comes, it waits.
+  // It opens the pipe and waits for input.
   int options = -1;
   for (int tenths = 0; options < 0 && tenths < 600; ++tenths) {
     options = open(pipe.c_str(), O_WRONLY | O_NONBLOCK);
@@ -333,7 +332,7 @@ TEST(DataCommand, describes_a_folder) {
   EXPECT_EQ(info["classes"][1]["nodes"].get<int>(), 12);
 }
 
-TEST(DataCommand, counts_no_node_without_a_label_for_a_class) {
+TEST(DataCommand, nodes_without_a_label_belong_to_no_class) {
   const test::TempFolder folder;
   folder.write("set/edges.csv", "5,2\n2,5\n5,2\n9,9\n2,9\n9,5\n");
   folder.write("set/nodes.csv", "id,label,split\n2,1,train\n5,1,val\n9,,\n");
@@ -361,12 +360,12 @@ TEST(DataCommand, lists_names_and_folders) {
       run_mezzo(folder, {"data", "list", "--directory", folder.path(), "--json", path});
   ASSERT_EQ(outcome.code, 0) << outcome.err;
   EXPECT_TRUE(test::contains(outcome.out, "wordnet"));
-  bool found = false;
+  bool is_listed = false;
   const json report = read_json(path);
   for (const json& one : report["datasets"]) {
-    found = found || one["path"].get<std::string>().find("rings") != std::string::npos;
+    is_listed = is_listed || one["path"].get<std::string>().find("rings") != std::string::npos;
   }
-  EXPECT_TRUE(found) << outcome.out;
+  EXPECT_TRUE(is_listed) << outcome.out;
 }
 
 }  // namespace

@@ -33,7 +33,7 @@ json candidate(const json& report, const std::string& precision) {
   return nullptr;
 }
 
-/// The rings of write_rings with features of about 10, scaled by 1e4.
+/// write_rings() with features of about 1e5, beyond float16.
 std::string write_overflowing_rings(const test::TempFolder& folder) {
   constexpr std::int64_t kNodes = 24, kFeatures = 3;
   std::vector<float> features;
@@ -46,7 +46,7 @@ std::string write_overflowing_rings(const test::TempFolder& folder) {
   return path;
 }
 
-/// The device line of the output is that of the report, and what `--device cuda` says.
+/// Expects the same about CUDA in the output, the report and the error of `--device cuda`.
 void expect_cuda_line(const test::TempFolder& folder, const std::string& dataset,
                       const std::string& out, const json& cuda) {
   if (cuda["problem"].is_null()) {
@@ -125,7 +125,7 @@ TEST(DoctorCommand, train_takes_its_fix) {
 TEST(DoctorCommand, finds_the_scale_for_a_tiny_loss_and_train_takes_it) {
   const test::TempFolder folder;
   const std::string rings = test::write_rings(folder);
-  // Of 12 training nodes: the gradient of a logit is below 2e-7 / 12, of which float16 makes 0.
+  // 12 training nodes: the gradient of a logit is below 2e-7 / 12, which underflows in float16.
   const Words job = {"--dataset",      rings, "--hidden",      "8",   "--lr",   "0.05",
                      "--dropout",      "0",   "--threads",     "1",   "--seed", "3",
                      "--weight-decay", "0",   "--loss-factor", "2e-7"};
@@ -146,7 +146,7 @@ TEST(DoctorCommand, finds_the_scale_for_a_tiny_loss_and_train_takes_it) {
   EXPECT_EQ(fixed["skipped_steps"].get<int>(), 0);
 }
 
-TEST(DoctorCommand, wrong_words_are_exit_code_2_and_one_line) {
+TEST(DoctorCommand, wrong_options_are_exit_code_2_and_one_line) {
   const test::TempFolder folder;
   const std::string rings = test::write_rings(folder);
   struct Case {

@@ -11,18 +11,18 @@ namespace mezzo::cli {
 namespace {
 
 EpochRecord record(std::int64_t epoch, std::int64_t epochs) {
-  EpochRecord made;
-  made.epoch = epoch;
-  made.epochs = epochs;
-  made.loss = 0.5;
-  if (epoch == 1) made.scores = Scores{.train = 0.25, .val = 0.5, .test = 0.75};
-  return made;
+  EpochRecord record;
+  record.epoch = epoch;
+  record.epochs = epochs;
+  record.loss = 0.5;
+  if (epoch == 1) record.scores = Scores{.train = 0.25, .val = 0.5, .test = 0.75};
+  return record;
 }
 
-std::int64_t count(const std::string& text, char wanted) {
-  std::int64_t found = 0;
-  for (const char c : text) found += c == wanted ? 1 : 0;
-  return found;
+std::int64_t count(const std::string& text, char symbol) {
+  std::int64_t total = 0;
+  for (const char c : text) total += c == symbol ? 1 : 0;
+  return total;
 }
 
 TEST(Progress, lines_come_at_about_every_tenth) {
@@ -36,7 +36,7 @@ TEST(Progress, lines_come_at_about_every_tenth) {
   EXPECT_NE(out.str().find("epoch 200/200"), std::string::npos) << out.str();
 }
 
-TEST(Progress, the_rate_counts_the_first_epoch_where_it_began_before) {
+TEST(Progress, the_rate_includes_a_first_epoch_that_began_before) {
   std::ostringstream out;
   Progress progress(out, Progress::Style::kLines, "");
   EpochRecord first = record(1, 1);

@@ -24,7 +24,7 @@ namespace {
 #define SKIP_WITHOUT_CUDA() \
   if (!at::hasCUDA()) GTEST_SKIP() << "there is no CUDA device"
 
-TEST(Metrics, accuracies_are_those_of_each_mask_alone) {
+TEST(Metrics, accuracies_equal_the_accuracy_of_each_mask) {
   const double nan = std::numeric_limits<double>::quiet_NaN();
   const at::Tensor logits =
       at::tensor({1.0, 2.0, 3.0, 0.0, 5.0, 5.0, nan, 1.0, 4.0, 2.0}).view({5, 2});
@@ -41,18 +41,19 @@ TEST(Metrics, accuracies_are_those_of_each_mask_alone) {
 }
 
 TEST(Optimizers, on_the_cpu_are_those_of_libtorch) {
-  const auto made = make_optimizer(OptimizerKind::kAdam, 0.1, 0, {at::ones({2}).requires_grad_()});
-  EXPECT_NE(dynamic_cast<torch::optim::Adam*>(made.get()), nullptr);
+  const auto optimizer =
+      make_optimizer(OptimizerKind::kAdam, 0.1, 0, {at::ones({2}).requires_grad_()});
+  EXPECT_NE(dynamic_cast<torch::optim::Adam*>(optimizer.get()), nullptr);
 }
 
 TEST(Doctor, takes_no_captured_steps) {
   DoctorOptions options;
   options.training.capture = true;
   EXPECT_TRUE(test::throws<InvalidArgument>([&] { diagnose(test::two_rings(), options); },
-                                            {"captured steps"}));
+                                            {"capture;"}));
 }
 
-// --- What needs a GPU ---
+// --- Tests that need a GPU ---
 
 TrainOptions cuda_options(amp::Precision precision = amp::Precision::kFloat32) {
   TrainOptions options = test::quick_options();
@@ -67,13 +68,13 @@ TEST(CudaTraining, optimizers_decide_on_the_device) {
   SKIP_WITHOUT_CUDA();
   for (const OptimizerKind kind :
        {OptimizerKind::kAdam, OptimizerKind::kAdamW, OptimizerKind::kSgd}) {
-    const auto made =
+    const auto optimizer =
         make_optimizer(kind, 0.1, 0, {at::ones({2}, at::Device(at::kCUDA, 0)).requires_grad_()});
-    EXPECT_NE(dynamic_cast<amp::FusedStep*>(made.get()), nullptr);
+    EXPECT_NE(dynamic_cast<amp::FusedStep*>(optimizer.get()), nullptr);
   }
 }
 
-TEST(CudaTraining, captured_steps_are_the_eager_ones_bit_for_bit) {
+TEST(CudaTraining, captured_steps_equal_eager_ones_bit_for_bit) {
   SKIP_WITHOUT_CUDA();
   const Dataset data = test::two_rings();
   for (const nn::ModelKind model : {nn::ModelKind::kGcn, nn::ModelKind::kSage, nn::ModelKind::kGat,
@@ -173,7 +174,7 @@ TEST(CudaTraining, captured_steps_with_dropout_repeat_and_resume_bit_for_bit) {
   }
 }
 
-TEST(CudaTraining, learns_by_the_same_mini_batches_wherever_they_are_drawn) {
+TEST(CudaTraining, host_and_device_draw_the_same_mini_batches) {
   SKIP_WITHOUT_CUDA();
   const Dataset dense = test::two_rings();
   Dataset sparse = dense;

@@ -29,7 +29,7 @@ at::Tensor some_logits() {
   return logits;
 }
 
-/// Entries of which a third is missing; row 2 has one only.
+/// A third of the entries is missing; row 2 has only one.
 at::Tensor some_entries() {
   at::Tensor entries = at::empty({kLossRows, kLossColumns}, at::kByte);
   auto* entry = entries.mutable_data_ptr<std::uint8_t>();
@@ -41,7 +41,7 @@ at::Tensor some_entries() {
   return entries;
 }
 
-/// The definition: -log of the probability that sigmoid(logit) gives to what is; 0 for no entry.
+/// The definition: -log of the probability of the label under sigmoid(logit); 0 for no entry.
 double entry_loss(double logit, std::uint8_t entry) {
   if (entry == kNoEntry) return 0;
   const double signed_logit = entry == 1 ? logit : -logit;

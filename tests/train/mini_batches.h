@@ -7,8 +7,8 @@
 /// Runs by mini-batches on two_rings(), which has 20 training nodes of 40.
 namespace mezzo::test {
 
-/// quick_options() with what the sampler needs; batches of 8 seeds, a quarter of the graph, or 12
-/// nodes drawn.
+/// quick_options() with the required options of the sampler: batches of 8 seeds, a quarter of the
+/// graph, or 12 drawn nodes.
 inline TrainOptions sampled_options(SamplerKind sampler) {
   TrainOptions options = quick_options();
   options.sampling.emplace();

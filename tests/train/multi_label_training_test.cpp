@@ -24,10 +24,10 @@ namespace {
 using test::rings_of_several_labels;
 using test::two_rings;
 
-/// Rounding steps of a loss in float32: a network of some ten numbers a sum, and a mean.
+/// Roundings of a loss in float32: sums of some ten numbers, and a mean.
 constexpr double kLossSteps = 64;
 
-TEST(MultiLabel, two_rings_are_learnt_on_the_full_graph_under_both_metrics) {
+TEST(MultiLabel, the_full_graph_learns_two_rings_with_both_metrics) {
   for (const Metric metric : {Metric::kMicroF1, Metric::kRocAuc}) {
     TrainOptions options = test::quick_options();
     options.epochs = 40;
@@ -40,7 +40,7 @@ TEST(MultiLabel, two_rings_are_learnt_on_the_full_graph_under_both_metrics) {
   }
 }
 
-TEST(MultiLabel, two_rings_are_learnt_with_every_sampler) {
+TEST(MultiLabel, every_sampler_learns_two_rings) {
   const Dataset data = rings_of_several_labels();
   for_each(SamplerKinds{}, [&]<class Sampler>() {
     SCOPED_TRACE(std::string(Sampler::name));
@@ -54,7 +54,7 @@ TEST(MultiLabel, two_rings_are_learnt_with_every_sampler) {
   });
 }
 
-/// The loss of the first epoch of a model without edges whose weights stay where they are.
+/// The loss of the first epoch of an mlp whose weights stay constant.
 double first_loss(const Dataset& data, TrainOptions options) {
   options.model = nn::ModelKind::kMlp;
   options.dropout = 0;
@@ -64,8 +64,8 @@ double first_loss(const Dataset& data, TrainOptions options) {
   return train(data, options).losses.front();
 }
 
-TEST(MultiLabel, the_loss_of_an_epoch_is_the_mean_over_entries_however_batches_are_cut) {
-  // Training nodes have one or three entries, so that batches of as many nodes differ in terms.
+TEST(MultiLabel, the_loss_of_an_epoch_is_the_mean_over_entries_for_every_batch_size) {
+  // Training nodes have one or three entries, so batches of equal size differ in terms.
   Dataset data = rings_of_several_labels();
   data.labels.slice(0, 0, 16).narrow(1, 1, 2).fill_(kNoEntry);
   const double full = first_loss(data, test::quick_options());
@@ -78,7 +78,7 @@ TEST(MultiLabel, the_loss_of_an_epoch_is_the_mean_over_entries_however_batches_a
 }
 
 TEST(MultiLabel, weights_of_saint_count_terms) {
-  // Equal nodes have equal terms, so that any mean of terms is the mean of all, whatever is drawn.
+  // All nodes are equal, so the mean over any drawn terms is the mean over all.
   Dataset data = rings_of_several_labels();
   data.features.fill_(1);
   data.labels.fill_(1);

@@ -14,7 +14,7 @@
 namespace mezzo {
 namespace {
 
-/// Part 0 of two_rings(), half of each ring; nodes 5 and 23, at the rim, have a loop in addition.
+/// Part 0 of two_rings(), half of each ring; the border nodes 5 and 23 also have a self loop.
 class Parts : public testing::Test {
  protected:
   Parts() : whole_(test::two_rings()) {
@@ -30,7 +30,7 @@ class Parts : public testing::Test {
   Dataset whole_, part_;
 };
 
-TEST_F(Parts, degrees_are_those_of_the_whole_whatever_the_loops) {
+TEST_F(Parts, degrees_are_those_of_the_whole_with_and_without_loops) {
   for (const bool self_loops : {false, true}) {
     TrainOptions options = test::sampled_options(SamplerKind::kNeighbor);
     options.self_loops = self_loops;

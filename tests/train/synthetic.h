@@ -9,7 +9,7 @@
 #include "mezzo/data/dataset.h"
 #include "mezzo/train/options.h"
 
-/// Small data sets whose answer is known.
+/// Small synthetic data sets.
 namespace mezzo::test {
 
 /// Two classes, node i of class i % 2, joined in a ring of each class; features are noise around
@@ -40,8 +40,8 @@ inline Dataset two_rings() {
   return data;
 }
 
-/// two_rings() with three classes: class 0 and class 1 are a ring each, class 2 is ring 0 again, of
-/// which one entry in three is missing.
+/// two_rings() with three classes: classes 0 and 1 are the rings, class 2 is ring 0 with one
+/// entry in three missing.
 inline Dataset rings_of_several_labels(Metric metric = Metric::kMicroF1) {
   Dataset data = two_rings();
   const at::Tensor ring = data.labels, node = at::arange(data.num_nodes);
@@ -54,7 +54,7 @@ inline Dataset rings_of_several_labels(Metric metric = Metric::kMicroF1) {
   return data;
 }
 
-/// Options under which two_rings() is learnt in a few epochs.
+/// Options with which training on two_rings() converges in a few epochs.
 inline TrainOptions quick_options() {
   TrainOptions options;
   options.epochs = 10;

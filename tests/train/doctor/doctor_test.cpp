@@ -21,7 +21,7 @@ namespace {
 using nlohmann::json;
 using test::two_rings;
 
-/// A job that is learnt in a few steps.
+/// A job that converges in a few steps.
 DoctorOptions job() {
   DoctorOptions options;
   options.training.hidden = 8;
@@ -32,8 +32,8 @@ DoctorOptions job() {
   return options;
 }
 
-/// Features of about 10, scaled by 1e4: beyond float16. The normalization brings what comes after
-/// the first layer back into its range.
+/// Features of about 1e5, beyond float16. The normalization after the first layer brings its
+/// outputs back into range.
 Dataset overflowing_rings() {
   Dataset data = two_rings();
   data.features = data.features * 10 * 1e4;
@@ -46,7 +46,8 @@ DoctorOptions overflowing_job() {
   return options;
 }
 
-/// All nodes train, so that a loss scaled by 1e-6 gives no logit a gradient that float16 can hold.
+/// With all nodes in training, a loss scaled by 1e-6 has gradients of logits that underflow in
+/// float16.
 Dataset all_training_rings() {
   Dataset data = two_rings();
   data.train_masks = at::ones_like(data.train_masks);
@@ -63,9 +64,9 @@ DoctorOptions underflowing_job() {
 }
 
 const Issue* find(const Diagnosis& diagnosis, Issue::Kind kind) {
-  const auto found = std::find_if(diagnosis.issues.begin(), diagnosis.issues.end(),
-                                  [kind](const Issue& f) { return f.kind == kind; });
-  return found == diagnosis.issues.end() ? nullptr : &*found;
+  const auto issue_of_kind = std::find_if(diagnosis.issues.begin(), diagnosis.issues.end(),
+                                          [kind](const Issue& f) { return f.kind == kind; });
+  return issue_of_kind == diagnosis.issues.end() ? nullptr : &*issue_of_kind;
 }
 
 const Candidate& candidate(const Diagnosis& diagnosis, amp::Precision precision) {
@@ -84,9 +85,9 @@ TrainOptions by_prescription(TrainOptions options, const Diagnosis& diagnosis,
   return options;
 }
 
-TEST(Doctor, says_so_when_nothing_is_wrong) {
+TEST(Doctor, reports_no_issue_for_a_sound_job) {
   Dataset data = two_rings();
-  data.features = data.features * 0.1;  // the first dynamic scale then is not too large
+  data.features = data.features * 0.1;  // so that the initial dynamic scale does not overflow
   const Diagnosis diagnosis = diagnose(data, job());
   const std::string text = format_diagnosis(diagnosis);
   EXPECT_TRUE(diagnosis.issues.empty()) << text;
@@ -185,7 +186,7 @@ TEST(Doctor, finds_where_gradients_underflow_and_a_fix) {
   EXPECT_EQ(untreated.losses.back(), untreated.losses.front()) << "no weight has moved";
 }
 
-TEST(Doctor, a_job_that_diverges_in_float32_is_no_matter_of_precision) {
+TEST(Doctor, a_job_that_diverges_in_float32_gets_no_recommendation) {
   DoctorOptions options = job();
   options.training.learning_rate = 1e38;
   options.training.optimizer = OptimizerKind::kSgd;
@@ -202,9 +203,9 @@ TEST(Doctor, a_job_that_diverges_in_float32_is_no_matter_of_precision) {
 }
 
 TEST(Doctor, should_stop_ends_it_and_keeps_the_complete_runs) {
-  std::int64_t asked = 0;
+  std::int64_t steps = 0;
   DoctorCallbacks callbacks;
-  callbacks.should_stop = [&] { return ++asked == 40; };  // in the second run
+  callbacks.should_stop = [&] { return ++steps == 40; };  // in the second run
   const Diagnosis diagnosis = diagnose(two_rings(), job(), callbacks);
   EXPECT_TRUE(diagnosis.interrupted);
   EXPECT_EQ(diagnosis.runs.size(), 1U);
@@ -212,7 +213,7 @@ TEST(Doctor, should_stop_ends_it_and_keeps_the_complete_runs) {
   EXPECT_TRUE(json::parse(diagnosis_to_json(diagnosis))["recommendation"].is_null());
 }
 
-TEST(Doctor, a_trial_of_skipped_steps_alone_has_no_time) {
+TEST(Doctor, a_run_of_skipped_steps_alone_has_no_time) {
   Diagnosis diagnosis;
   diagnosis.interrupted = true;  // there are runs and nothing else
   DoctorRun& run = diagnosis.runs.emplace_back();
@@ -225,7 +226,7 @@ TEST(Doctor, a_trial_of_skipped_steps_alone_has_no_time) {
   EXPECT_TRUE(report["runs"][0]["step_ms"].is_null()) << report;
 }
 
-TEST(Doctor, tells_every_watched_step) {
+TEST(Doctor, calls_on_step_for_every_watched_step) {
   std::vector<std::string> runs;
   std::vector<std::int64_t> steps;
   DoctorCallbacks callbacks;
@@ -244,7 +245,7 @@ TEST(Doctor, tells_every_watched_step) {
   }
 }
 
-TEST(Doctor, what_is_its_own_to_choose_or_out_of_range_is_refused) {
+TEST(Doctor, options_that_it_chooses_or_that_are_out_of_range_are_refused) {
   struct Case {
     const char* part;
     std::function<void(DoctorOptions&)> spoil;
@@ -252,7 +253,7 @@ TEST(Doctor, what_is_its_own_to_choose_or_out_of_range_is_refused) {
   const std::vector<Case> cases = {
       {"steps", [](DoctorOptions& o) { o.steps = 0; }},
       {"precision", [](DoctorOptions& o) { o.training.precision = amp::Precision::kFloat16; }},
-      {"loss scale", [](DoctorOptions& o) { o.training.loss_scale = parse_loss_scale("8"); }},
+      {"loss-scale", [](DoctorOptions& o) { o.training.loss_scale = parse_loss_scale("8"); }},
       {"checkpoint", [](DoctorOptions& o) { o.training.checkpoint = "c.pt"; }},
       {"epochs", [](DoctorOptions& o) { o.training.epochs = 7; }},
       {"loss-factor", [](DoctorOptions& o) { o.training.loss_factor = 0; }},
@@ -281,7 +282,7 @@ TEST(KeepFloat32, every_layer_kept_is_float32_bit_for_bit) {
   EXPECT_NE(first.losses, bfloat16.losses);
 }
 
-TEST(KeepFloat32, paths_that_the_model_lacks_are_refused_with_those_it_has) {
+TEST(KeepFloat32, unknown_paths_are_refused_with_a_list) {
   TrainOptions options = test::quick_options();
   options.precision = amp::Precision::kFloat16;
   options.keep_float32 = {"layer2"};

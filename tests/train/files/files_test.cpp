@@ -29,7 +29,7 @@ std::string contents(const std::string& path) {
   return text.str();
 }
 
-TEST(ReplaceFile, replaces_and_leaves_nothing_beside) {
+TEST(ReplaceFile, replaces_and_leaves_no_other_file) {
   const test::TempFolder folder;
   const std::string path = folder.write("report.json", "old");
   replace_file(path, [](std::ostream& file) { file << "new"; });
@@ -61,7 +61,7 @@ TEST(ReplaceFile, a_link_stays_and_its_file_is_replaced) {
   EXPECT_EQ(contents(file), "new");
 }
 
-TEST(ReplaceFile, a_link_to_a_file_that_is_not_there_makes_that_file) {
+TEST(ReplaceFile, a_link_to_a_missing_file_creates_that_file) {
   const test::TempFolder folder;
   folder.write("disk/other", "");
   const std::string link = folder.path("link"), second = folder.path("second");
@@ -82,7 +82,7 @@ TEST(ReplaceFile, a_link_to_a_file_that_is_not_there_makes_that_file) {
   }
 }
 
-TEST(ReplaceFile, what_stands_in_the_place_of_the_first_writing_is_no_other_file) {
+TEST(ReplaceFile, only_a_regular_file_may_be_at_the_partial_path) {
   const test::TempFolder folder;
   const std::string victim = folder.write("victim", "precious"), path = folder.path("report.json");
   std::filesystem::create_symlink(victim, path + ".partial");
@@ -93,7 +93,7 @@ TEST(ReplaceFile, what_stands_in_the_place_of_the_first_writing_is_no_other_file
   EXPECT_TRUE(
       test::throws<IoError>([&] { check_writable("--json", pipe); }, {"--json", "partial"}));
   EXPECT_THROW(replace_file(pipe, [](std::ostream& out) { out << "new"; }), IoError);
-  // What a killed run left is no obstacle.
+  // The partial file of a killed run is overwritten.
   const std::string left = folder.path("left.json");
   folder.write("left.json.partial", "half");
   EXPECT_NO_THROW(check_writable("--json", left));
@@ -117,8 +117,8 @@ TEST(ReplaceFile, several_writers_of_one_file_each_write_all_of_it) {
               out << std::string(kBytes / 4, static_cast<char>('a' + writer)) << std::flush;
             }
           });
-          const std::string seen = contents(path);
-          failures += seen != std::string(kBytes, seen.empty() ? ' ' : seen.front());
+          const std::string content = contents(path);
+          failures += content != std::string(kBytes, content.empty() ? ' ' : content.front());
         } catch (const IoError&) {
           ++failures;
         }
@@ -135,7 +135,7 @@ TEST(ReplaceFile, a_device_is_written_to_and_stays_a_device) {
   EXPECT_TRUE(std::filesystem::is_character_file("/dev/null"));
 }
 
-/// A file that this process has open, and a link to it by its number, as /dev/stdout is one.
+/// An open file of this process, and a link to its descriptor like /dev/stdout.
 class OpenFile {
  public:
   OpenFile(const std::string& path, const char* mode, std::string link)
@@ -158,8 +158,8 @@ class OpenFile {
   std::string link_;
 };
 
-// A shell opens with "w" for >, with "a" for >>.
-TEST(ReplaceFile, an_open_file_keeps_what_it_has_and_what_follows_comes_behind) {
+// "w" is the shell's >, "a" is >>.
+TEST(ReplaceFile, an_open_file_is_written_at_its_position) {
   const test::TempFolder folder;
   for (const char* mode : {"w", "a"}) {
     const std::string path = folder.write("log", "old "), before = *mode == 'a' ? "old " : "";
@@ -174,7 +174,7 @@ TEST(ReplaceFile, an_open_file_keeps_what_it_has_and_what_follows_comes_behind) 
   }
 }
 
-TEST(ReplaceFile, an_open_file_that_has_lost_its_name_is_written_to) {
+TEST(ReplaceFile, an_open_file_that_was_removed_is_written_to) {
   const test::TempFolder folder;
   const std::string path = folder.write("file", "old ");
   const OpenFile file(path, "a", folder.path("link"));
@@ -186,7 +186,7 @@ TEST(ReplaceFile, an_open_file_that_has_lost_its_name_is_written_to) {
   EXPECT_EQ(contents(file.link()), "old new");
 }
 
-TEST(ReplaceFile, an_open_file_that_is_only_read_is_an_io_error) {
+TEST(ReplaceFile, a_read_only_open_file_is_an_io_error) {
   const test::TempFolder folder;
   const std::string path = folder.write("file", "old");
   const OpenFile file(path, "r", folder.path("link"));
@@ -204,7 +204,7 @@ TEST(ReplaceFile, a_full_disk_is_an_io_error) {
       {"/dev/full"}));
 }
 
-TEST(CheckDistinct, sees_through_the_names_of_a_file) {
+TEST(CheckDistinct, compares_files_not_names) {
   const test::TempFolder folder;
   const std::string file = folder.write("file", ""), link = folder.path("link");
   std::filesystem::create_symlink(file, link);
@@ -249,14 +249,14 @@ TEST(CheckNotRead, refuses_the_files_that_a_data_set_may_have) {
   EXPECT_NO_THROW(check(own, folder.path("data/no_such_set")));
 }
 
-TEST(CheckWritable, names_what_stands_in_the_way) {
+TEST(CheckWritable, names_the_reason) {
   const test::TempFolder folder;
   const std::string file = folder.write("file", "");
   EXPECT_NO_THROW(check_writable("--json", folder.path("new.json")));
   EXPECT_NO_THROW(check_writable("--json", file));
   EXPECT_NO_THROW(check_writable("--json", "in_the_current_folder.json"));
   folder.write("taken.json.partial/file", "");
-  const std::string long_name(250, 'x');  // which ".partial" makes too long
+  const std::string long_name(250, 'x');  // too long with ".partial"
   for (const std::string& path : {folder.path(), folder.path("none/x.json"), file + "/x.json",
                                   folder.path("taken.json"), folder.path(long_name)}) {
     EXPECT_TRUE(test::throws<IoError>([&] { check_writable("--json", path); }, {"--json"})) << path;

@@ -89,7 +89,7 @@ TEST(RocAuc, equals_the_share_of_won_pairs_with_and_without_ties) {
   }
 }
 
-TEST(RocAuc, knows_the_extremes) {
+TEST(RocAuc, covers_the_extremes) {
   const at::Tensor labels = labels_of({0, 0, 1, 1});
   const at::Tensor all = bools({1, 1, 1, 1});
   EXPECT_EQ(roc_auc(at::tensor({0.0, 1.0, 2.0, 3.0}), labels, all), 1.0);
@@ -97,7 +97,7 @@ TEST(RocAuc, knows_the_extremes) {
   EXPECT_EQ(roc_auc(at::tensor({7.0, 7.0, 7.0, 7.0}), labels, all), 0.5);
 }
 
-TEST(RocAuc, refuses_what_has_no_area) {
+TEST(RocAuc, without_an_area_is_refused) {
   const at::Tensor scores = at::tensor({0.0, 1.0, 2.0});
   const at::Tensor all = bools({1, 1, 1});
   EXPECT_TRUE(test::throws<InvalidArgument>(
@@ -192,7 +192,7 @@ TEST(MicroF1, is_the_harmonic_mean_of_precision_and_recall_over_all_known_entrie
   }
 }
 
-TEST(MicroF1, knows_the_extremes_and_takes_nan_for_wrong) {
+TEST(MicroF1, covers_the_extremes_and_counts_nan_as_wrong) {
   const at::Tensor entries = at::tensor({1, 0, 0, 1}, at::kByte).view({2, 2});
   const at::Tensor all = bools({1, 1});
   const auto score = [&](const std::vector<double>& logits) {
@@ -211,7 +211,7 @@ TEST(MeanRocAuc, is_the_mean_of_the_shares_of_won_pairs_where_a_class_has_both) 
   for (std::uint64_t seed = 0; seed < 5; ++seed) {
     const at::Tensor logits = drawn_logits(kRows, kClasses, seed);
     const at::Tensor entries = drawn_entries(kRows, kClasses, seed), mask = drawn_mask(kRows, seed);
-    // A class of which all known nodes of the mask are members; those beyond it do not count.
+    // One class without an entry of 0 in the mask: it does not count.
     entries.select(1, 2).masked_fill_(entries.select(1, 2).eq(0).logical_and(mask), 1);
     EXPECT_TRUE(at::equal(classes_with_roc_auc(entries, mask), bools({1, 1, 0, 1})));
     double sum = 0;

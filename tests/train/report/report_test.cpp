@@ -22,28 +22,28 @@ using nlohmann::json;
 using test::kNaN;
 
 TrainReport report(std::uint64_t seed, double test, double median_ms) {
-  TrainReport made;
-  made.dataset = "data";
-  made.model = "gcn";
-  made.precision = "fp32";
-  made.device = "cpu";
-  made.metric = "accuracy";
-  made.loss_scale_policy = "none";
-  made.seed = seed;
-  made.epochs_run = 10;
-  made.train_loss = 0.25;
-  made.best_epoch = 4;
-  made.best = {.train = 1, .val = kNaN, .test = test};
-  made.last = made.best;
-  made.epoch_ms_min = median_ms / 2;
-  made.epoch_ms_median = median_ms;
-  made.total_seconds = 2;
-  made.peak_memory_bytes = static_cast<std::int64_t>(seed) * 1024;
-  made.steps = 10;
-  made.skipped_steps = 1;
-  made.losses = {1, 0.5, std::numeric_limits<double>::infinity()};
-  made.evaluations = {{4, made.best}};
-  return made;
+  TrainReport report;
+  report.dataset = "data";
+  report.model = "gcn";
+  report.precision = "fp32";
+  report.device = "cpu";
+  report.metric = "accuracy";
+  report.loss_scale_policy = "none";
+  report.seed = seed;
+  report.epochs_run = 10;
+  report.train_loss = 0.25;
+  report.best_epoch = 4;
+  report.best = {.train = 1, .val = kNaN, .test = test};
+  report.last = report.best;
+  report.epoch_ms_min = median_ms / 2;
+  report.epoch_ms_median = median_ms;
+  report.total_seconds = 2;
+  report.peak_memory_bytes = static_cast<std::int64_t>(seed) * 1024;
+  report.steps = 10;
+  report.skipped_steps = 1;
+  report.losses = {1, 0.5, std::numeric_limits<double>::infinity()};
+  report.evaluations = {{4, report.best}};
+  return report;
 }
 
 TEST(Summary, mean_and_sample_deviation) {
