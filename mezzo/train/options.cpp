@@ -110,7 +110,7 @@ at::Device parse_device(const std::string& text) {
   MEZZO_CHECK(problem.empty(), "device: {} is not usable: {}", text, problem);
   const int count = at::detail::getCUDAHooks().getNumGPUs();
   const int index = device->has_index() ? device->index() : 0;
-  MEZZO_CHECK(index < count, "device: expected one of {1} CUDA devices, got {0}", text, count);
+  MEZZO_CHECK(index < count, "device: expected one of {} CUDA devices, got {}", count, text);
   return {at::kCUDA, static_cast<c10::DeviceIndex>(index)};
 }
 

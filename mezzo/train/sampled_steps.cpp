@@ -256,8 +256,8 @@ std::shared_ptr<Batches<Batch>> block_loader(const Graph& graph, const at::Tenso
   if (labor && graph.ndata().contains(kIdColumn)) loader.node_ids = kIdColumn;
   if (sampling.balance_classes) loader.balance_by = kLabelColumn;
   MEZZO_CHECK(!sampling.drop_last || seeds.numel() >= loader.batch_size,
-              "drop-last: expected training nodes for one batch of {1} at least, got {0}",
-              seeds.numel(), loader.batch_size);
+              "drop-last: expected at least one batch of {} training nodes, got {}",
+              loader.batch_size, seeds.numel());
   return std::make_shared<BlockLoader>(graph, seeds,
                                        with_common_options(loader, graph, options, seed));
 }

@@ -129,9 +129,8 @@ void Run::resume() {
               "resume: {} has done {} epochs already, epochs is {}", path, history.epoch(),
               options_.epochs);
   if (history.begun.batches > 0 && history.begun.batches >= steps_->num_batches()) {
-    raise<IoError>(
-        "{}: expected fewer batches in the unfinished epoch than the {2} of an epoch, got {1}",
-        path, history.begun.batches, steps_->num_batches());
+    raise<IoError>("{}: expected fewer than {} batches of the unfinished epoch, got {}", path,
+                   steps_->num_batches(), history.begun.batches);
   }
 }
 

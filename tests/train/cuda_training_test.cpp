@@ -49,8 +49,8 @@ TEST(Optimizers, on_the_cpu_are_those_of_libtorch) {
 TEST(Doctor, takes_no_captured_steps) {
   DoctorOptions options;
   options.training.capture = true;
-  EXPECT_TRUE(test::throws<InvalidArgument>([&] { diagnose(test::two_rings(), options); },
-                                            {"capture;"}));
+  EXPECT_TRUE(
+      test::throws<InvalidArgument>([&] { diagnose(test::two_rings(), options); }, {"capture;"}));
 }
 
 // --- Tests that need a GPU ---
