@@ -14,12 +14,12 @@
 
 namespace mezzo {
 
-/// How far a conversion is.
+/// The progress of a conversion.
 struct ConvertProgress {
   /// "reading lines", "counting edges", "placing edges", "sorting rows", "merging edges",
   /// "features", "checking"
   std::string_view stage;
-  std::int64_t done = 0;   ///< lines, edges or nodes, as the stage has it
+  std::int64_t done = 0;   ///< lines, edges or nodes, depending on the stage
   std::int64_t total = 0;  ///< 0: not known
 };
 
@@ -32,9 +32,9 @@ struct ConvertOptions {
   bool symmetrize = false;  ///< add the reverse of every edge, each edge standing once: for lists
                             ///< that give each undirected edge in one direction only
   bool overwrite = false;   ///< replace a mapped dataset, and nothing else
-  /// Called after every piece, and after every 2^20 lines of a text file.
+  /// Called after every chunk, and after every 2^20 lines of a text file.
   std::function<void(const ConvertProgress&)> on_progress = {};
-  std::function<bool()> should_stop = {};  ///< asked as often; true: stop, leave nothing
+  std::function<bool()> should_stop = {};  ///< called as often; true: stop, leave nothing
 };
 
 /// What convert_dataset has written.
@@ -48,39 +48,38 @@ struct ConvertReport {
   };
   std::vector<File> files;
   double seconds = 0;
-  bool stopped = false;  ///< should_stop said so: nothing was written
+  bool stopped = false;  ///< by should_stop: nothing was written
 };
 
-/// Writes the data set `input` (all that load_dataset reads, labels being optional) as the mapped
-/// dataset `output` (see mezzo/data/mapped/mapped_dataset.h). Rows are by destination with
-/// ascending sources; parallel edges stay but where the format (data::SourceHeader) or `symmetrize`
-/// has them merged. Features are rounded to the nearest `feature_dtype`, ties to even; sparse ones
-/// (of the formats that load_dataset keeps sparse) stay sparse. Data with labels but no masks get
-/// the random split of `split_seed`. The result does not depend on the number of threads.
+/// Writes the data set `input` (anything that load_dataset reads; labels are optional) as the
+/// mapped dataset `output` (see mezzo/data/mapped/mapped_dataset.h). Rows are by destination with
+/// ascending sources; parallel edges stay unless the format (data::SourceHeader) or `symmetrize`
+/// merges them. Features are rounded to the nearest `feature_dtype`, ties to even; sparse ones (of
+/// the formats that load_dataset keeps sparse) stay sparse. Data with labels but no masks get the
+/// random split of `split_seed`. The result does not depend on the number of threads.
 ///
-/// Memory: formats that are streamed (data::GraphSource) need 16 bytes a node, what their source
-/// holds (at most a hundred bytes a node, but for JSON files and features in
-/// Fortran order), and 128 MiB for pieces, whatever the number of edges and features; the sources
-/// are placed in the output file by way of the page cache, which is slow where that file exceeds
-/// the machine's memory. Other formats need the memory of the whole data set besides. The edges are
-/// read twice, and once more before where no file lists the nodes (SNAP, edges.csv alone). Until
-/// parallel edges are merged the file of the sources holds them all.
+/// Memory: streamed formats (data::GraphSource) need 16 bytes a node, the memory of their source
+/// (at most 100 bytes a node, except JSON files and features in Fortran order), and 128 MiB for
+/// chunks, whatever the number of edges and features. The sources are written to the output file
+/// through the page cache, which is slow if that file exceeds the machine's memory. Other formats
+/// also need the memory of the whole data set. The edges are read twice, or three times if no file
+/// lists the nodes (SNAP, edges.csv alone). The file of the sources holds all parallel edges until
+/// they are merged.
 ///
-/// Written beside, as `<output>.partial-<number>`, and moved into place at the end, once it is on
-/// the disk, so that an error or a stop leaves nothing and a reader never sees half; a process that
-/// is killed leaves that folder. Throws InvalidArgument for a wrong dtype and for an `output` that
-/// exists and may not be overwritten: with `overwrite` a mapped dataset may, `input` itself too,
-/// that holds nothing but the files that its manifest names; IoError as load_dataset does, for
-/// features that are not finite or that `feature_dtype` cannot hold (row and value are named), and
-/// where the disk is full.
+/// Writes to `<output>.partial-<number>` and renames it when it is complete and on disk: an error
+/// or a stop leaves nothing, and a reader never sees an incomplete folder. A killed process leaves
+/// the partial folder. Throws InvalidArgument for a wrong dtype and for an `output` that exists and
+/// may not be overwritten; `overwrite` permits a mapped dataset (also `input` itself) that holds
+/// only the files of its manifest. Throws IoError as load_dataset does, for features that are not
+/// finite or that `feature_dtype` cannot hold (with row and value), and if the disk is full.
 MEZZO_API ConvertReport convert_dataset(const std::string& input,
                                         const std::filesystem::path& output,
                                         const ConvertOptions& options = {});
 
 namespace data {
 
-/// The file or folder that load_dataset reads it from, the later Dataset::origin. It need not
-/// exist; it may be "folder/ind.name".
+/// The file or folder that load_dataset would read, its Dataset::origin. It need not exist and may
+/// be "folder/ind.name".
 MEZZO_API std::string origin_of(const std::string& name_or_path);
 
 }  // namespace data

@@ -12,7 +12,7 @@
 
 namespace mezzo {
 
-/// How predictions of a data set are judged.
+/// The metric for predictions on a data set.
 enum class Metric : std::uint8_t {
   kAccuracy,
   kRocAuc,   ///< of two classes; of multi-label data the mean over the classes, see mean_roc_auc()
@@ -25,21 +25,21 @@ MEZZO_API std::string metric_name(Metric metric);
 /// The label of a node that has none.
 inline constexpr std::int64_t kNoLabel = -1;
 
-/// In multi-label data: whether a node belongs to a class is not known.
+/// In multi-label data: it is unknown whether the node belongs to the class.
 inline constexpr std::uint8_t kNoEntry = 255;
 
-/// The masks of one split: bool [N] each, disjoint; a node may be in none.
+/// The masks of one split: bool [N] each, disjoint; a node need not be in any.
 struct SplitMasks {
   at::Tensor train, val, test;
 };
 
-/// What a part of a data set keeps of the whole; see write_parts. All on the CPU; the ids and
-/// degrees are mapped to memory.
+/// How a part relates to the whole data set; see write_parts. All tensors are on the CPU; ids and
+/// degrees are memory-mapped.
 struct DatasetPart {
   std::int64_t index = 0;  ///< in [0, num_parts)
   std::int64_t num_parts = 1;
-  /// In-neighbourhoods of own nodes are complete up to this many hops, >= 1: no model of more
-  /// layers is right on the part.
+  /// In-neighbourhoods of own nodes are complete up to this many hops, >= 1. A model with more
+  /// layers gives wrong results on the part.
   std::int64_t hops = 1;
   std::int64_t num_nodes = 0, num_edges = 0;  ///< of the whole
   at::Tensor node_ids;                        ///< int64 [N], ids in the whole, ascending
@@ -47,32 +47,32 @@ struct DatasetPart {
   at::Tensor in_degrees, out_degrees;  ///< int64 [N], in the whole
 };
 
-/// A node-classification data set as read from files; plain values on the CPU. Node i is row i of
-/// every column. The edges are given as src and dst, or else as rows by destination.
+/// A node-classification data set read from files; plain values on the CPU. Node i is row i of
+/// every column. The edges are either src and dst, or CSR rows by destination.
 struct MEZZO_API Dataset {
   std::string name;
   std::string origin;            ///< what it was read from, for reports
   std::int64_t num_nodes = 0;    ///< N
   std::int64_t num_classes = 0;  ///< C
-  at::Tensor src, dst;           ///< int64 [E]; an undirected edge stands in both directions
-  /// In place of src and dst, which are undefined then: int64 [N + 1], and int32 or int64 [E]. The
+  at::Tensor src, dst;           ///< int64 [E]; an undirected edge is stored in both directions
+  /// Replace src and dst, which are then undefined: int64 [N + 1], and int32 or int64 [E]. The
   /// sources of node v's in-edges are indices[indptr[v]] to indices[indptr[v + 1] - 1]; edge i is
-  /// slot i. In files that are mapped to memory: read-only, to write to them ends the process.
+  /// entry i. They may be memory-mapped and are then read-only: a write ends the process.
   at::Tensor indptr, indices;
-  /// [N, F] of float32, bfloat16 or float16, strided, or sparse CSR of float32; undefined: no
-  /// features.
+  /// [N, F] of float32, bfloat16 or float16, strided, or sparse CSR of float32; undefined if there
+  /// are no features.
   at::Tensor features;
-  /// Whether `features` is a view of a file that may be larger than the memory, and read-only as
-  /// above. Its values were checked when the file was written and nothing reads them all unasked.
+  /// Whether `features` is a read-only view of a file, which may be larger than memory. Its values
+  /// were checked when the file was written; loading does not read them.
   bool is_mapped = false;
-  /// int64 [N] in [0, C), or kNoLabel, and then the node is in no mask; undefined: no labels, then
-  /// C and S are 0. Of multi-label data uint8 [N, C]: 1 where the node belongs to the class, 0
-  /// where not, or kNoEntry; a node without any entry is in no mask.
+  /// int64 [N] in [0, C), or kNoLabel; undefined if the data have no labels: C and S are then 0.
+  /// Multi-label data: uint8 [N, C], 1 if the node belongs to the class, 0 if not, or kNoEntry. A
+  /// node without a label or any entry is in no mask.
   at::Tensor labels;
   at::Tensor train_masks, val_masks, test_masks;  ///< bool [N, S], one column a split
   std::vector<std::string> class_names;           ///< [C], or empty
   Metric metric = Metric::kAccuracy;
-  std::optional<DatasetPart> part = {};  ///< what it is a part of; its masks hold own nodes only
+  std::optional<DatasetPart> part = {};  ///< set for a part; its masks hold own nodes only
 
   std::int64_t num_edges() const;     ///< E, directed
   std::int64_t num_features() const;  ///< F, 0 without features
@@ -81,16 +81,17 @@ struct MEZZO_API Dataset {
   /// Whether a node may belong to several classes; false without labels.
   bool is_multi_label() const { return labels.defined() && labels.dim() == 2; }
 
-  /// bool [N], allocated: which nodes have a label, or an entry at least. labels: defined.
+  /// bool [N], allocated: which nodes have a label, or at least one entry. `labels` must be
+  /// defined.
   at::Tensor has_label() const;
 
   /// The masks of split `index` in [0, S). Throws InvalidArgument outside.
   SplitMasks split(std::int64_t index) const;
 
-  /// Checks what the comments above promise: ids in range, one row a node, labels in range, masks
-  /// disjoint and of nodes with labels, sparse structure valid, features finite unless they are
-  /// mapped, which are not read. Throws InvalidArgument that names the data set and the fault.
-  /// Every reader calls it (and reports the fault as IoError with the file).
+  /// Checks the data: ids in range, one row a node, labels in range, masks disjoint and only of
+  /// nodes with labels, valid sparse structure, finite features (mapped features are not read).
+  /// Throws InvalidArgument with the data set and the fault. Every reader calls it and reports the
+  /// fault as IoError with the file.
   void validate() const;
 };
 
@@ -101,25 +102,25 @@ struct LoadOptions {
                                     ///< for word counts: Planetoid sets, WordNet)
   std::uint64_t split_seed = 0;     ///< seed of the random 60/20/20 split of data without one
   bool labels_optional = false;     ///< whether data without labels may be read
-  /// Called after every 2^20 lines that are read of a text file (but of WordNet's and
-  /// Planetoid's). What it throws ends the reading; load_dataset has a std::exception
-  /// that is no mezzo::Error as IoError, and all else as it is.
+  /// Called after every 2^20 lines of a text file, except WordNet's and Planetoid's. An exception
+  /// ends the reading: load_dataset rethrows a std::exception that is no mezzo::Error as IoError,
+  /// all others unchanged.
   std::function<void()> on_lines = {};
 };
 
-/// Reads a data set by name ("wordnet") or path. A path is recognised by the names of its
-/// files, an npz file by its arrays, other text by its first lines: a mapped dataset (mezzo.json,
-/// which `mezzo data convert` writes), an npy folder (edge_index.npy, ...), a folder with
-/// Planetoid pickles (`ind.<name>.*`) or the prefix `<folder>/ind.<name>`, a gnn-benchmark npz, a
-/// heterophilous-graphs npz, or another of docs/data-formats.md. Sparse features stay sparse
-/// (CSR, int64 indices). Allocates the whole set; of a mapped dataset only labels, masks and sparse
-/// features, the rest is mapped to memory and the edges are read once, to check them. Throws
-/// InvalidArgument for an unknown name or split and where mapped features should be normalised,
-/// IoError for files that are missing, truncated, corrupt or contradictory, or without labels where
-/// those are not optional; nothing else, whatever the bytes.
+/// Reads a data set by name ("wordnet") or path. A path is recognised by its file names, an npz
+/// file by its arrays, other text by its first lines: a mapped dataset (mezzo.json, which `mezzo
+/// data convert` writes), an npy folder (edge_index.npy, ...), a folder with Planetoid pickles
+/// (`ind.<name>.*`) or the prefix `<folder>/ind.<name>`, a gnn-benchmark npz, a
+/// heterophilous-graphs npz, or another of docs/data-formats.md. Sparse features stay sparse (CSR,
+/// int64 indices). Allocates the whole set; for a mapped dataset only labels, masks and sparse
+/// features: the rest is memory-mapped, and the edges are read once to check them. Throws
+/// InvalidArgument for an unknown name or split and if mapped features should be normalised,
+/// IoError for files that are missing, truncated, corrupt, contradictory or lack required labels;
+/// nothing else, whatever the bytes.
 MEZZO_API Dataset load_dataset(const std::string& name_or_path, const LoadOptions& options = {});
 
-/// Rows divided by the sum of their magnitudes; rows of zeros stay. features: float32 [N, F],
+/// Divides each row by the sum of its magnitudes; rows of zeros stay. features: float32 [N, F],
 /// strided or sparse CSR; returns the same layout.
 MEZZO_API at::Tensor normalize_rows(const at::Tensor& features);
 
@@ -127,13 +128,12 @@ MEZZO_API at::Tensor normalize_rows(const at::Tensor& features);
 struct KnownDataset {
   std::string name;
   std::string description;
-  bool available = false;  ///< whether its files are on this machine
-  std::string path;        ///< where they are, or what to install
+  bool available = false;  ///< whether the files exist on this machine
+  std::string path;        ///< the path, or what to install
 };
 
-/// Names that need no path, and of `directory` (if not empty) itself and the folders and files in
-/// it those that load_dataset reads; entries that cannot be read are left out. Throws IoError where
-/// there is no such folder.
+/// The data sets with a name, and those that load_dataset reads at `directory` or directly inside
+/// it (if it is not empty). Skips unreadable entries. Throws IoError if the folder does not exist.
 MEZZO_API std::vector<KnownDataset> list_datasets(const std::string& directory = "");
 
 }  // namespace mezzo

@@ -23,8 +23,8 @@ struct ImageBatch {
 /// shares the images and holds at most their order, 8 bytes an image.
 class MEZZO_API ImageBatches {
  public:
-  /// Stands at one batch. Reading it allocates that batch where the order is shuffled; else the
-  /// batch is a view.
+  /// Points to one batch. Dereferencing allocates the batch if the order is shuffled; else it is a
+  /// view.
   class MEZZO_API Iterator {
    public:
     using value_type = ImageBatch;
@@ -46,7 +46,7 @@ class MEZZO_API ImageBatches {
     std::int64_t index_;
   };
 
-  /// How many batches there are.
+  /// The number of batches.
   std::int64_t size() const { return size_; }
   Iterator begin() const { return {*this, 0}; }
   Iterator end() const { return {*this, size_}; }
@@ -60,7 +60,7 @@ class MEZZO_API ImageBatches {
                std::int64_t size);
 
   at::Tensor images_, labels_;
-  at::Tensor order_;  // int64 [N], row numbers; undefined: as they lie
+  at::Tensor order_;  // int64 [N], row numbers; undefined if not shuffled
   std::int64_t batch_size_, size_;
 };
 
@@ -75,15 +75,15 @@ class MEZZO_API ImageDataset {
   /// The first n images, 1 <= n <= size(): views. Throws InvalidArgument outside.
   ImageDataset first(std::int64_t n) const;
 
-  /// How many images there are.
+  /// The number of images.
   std::int64_t size() const { return images.size(0); }
-  /// How many classes the labels tell apart, whether or not each has an image.
+  /// The number of classes, whether or not each has an image.
   std::int64_t num_classes() const { return num_classes_; }
 
-  /// Batches of batch_size images, the last one with what is left unless it is dropped. Shuffled,
-  /// the order depends on the seed and the number of images alone (mezzo::philox), on every
-  /// machine; else it is the order of the rows. batch_size >= 1 may exceed size(). Throws
-  /// InvalidArgument for a smaller one, and where dropping the last batch leaves none.
+  /// Batches of batch_size images, the last may be smaller unless drop_last. The shuffled order
+  /// depends only on the seed and the number of images (mezzo::philox), on every machine.
+  /// batch_size may exceed size(). Throws InvalidArgument if batch_size < 1 and if drop_last leaves
+  /// no batch.
   ImageBatches batches(std::int64_t batch_size, bool shuffle, std::uint64_t seed,
                        bool drop_last = false) const;
 
@@ -97,12 +97,11 @@ class MEZZO_API ImageDataset {
 
 /// Reads the images and labels of one part of a MNIST-style folder: the IDX files
 /// train-images-idx3-ubyte and train-labels-idx1-ubyte, or t10k-... for kTest, also with a dot
-/// before `idx`, and each plain or as .gz. A plain file goes before a compressed one. Pixels become
-/// float32, 0 to 255 being 0 to 1; images [N, 1, rows, columns]; there are ten classes. Allocates
-/// the whole part (4 bytes a pixel, for a moment 5 and the file).
-/// Throws IoError that names the file, what was expected and what came, for files that are missing,
-/// unreadable, of another magic number, truncated, longer than they say, or of sizes that cannot be
-/// theirs, for counts that differ and labels out of range; nothing else, whatever the bytes.
+/// before `idx`, and each plain or as .gz; a plain file has priority. Pixels become float32 in [0,
+/// 1]; images [N, 1, rows, columns]; there are ten classes. Allocates the whole part (4 bytes a
+/// pixel, for a moment 5 and the file). Throws IoError (with the file, expected and actual values)
+/// for files that are missing, unreadable, truncated or too long, for a wrong magic number,
+/// impossible sizes, different counts and labels out of range; nothing else, whatever the bytes.
 MEZZO_API ImageDataset load_idx(const std::string& folder, Split split);
 
 }  // namespace mezzo

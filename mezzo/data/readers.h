@@ -16,11 +16,11 @@
 #include "mezzo/data/dataset.h"
 #include "mezzo/data/npy/npz.h"
 
-/// What the readers of this layer share; not for callers of the library. Every error is an IoError
-/// that begins with `where`: the file, and the array within.
+/// Shared by the readers of this layer; internal. Every error is an IoError that begins with
+/// `where`: the file and the array.
 namespace mezzo::data {
 
-/// No deflate stream grows by a larger factor; what claims to have is damaged.
+/// The largest expansion of a deflate stream; a file that claims more is damaged.
 inline constexpr std::uint64_t kDeflateRatio = 1032;
 
 /// Throws IoError "<where>: <text>" unless `condition` holds.
@@ -32,12 +32,12 @@ void require(bool condition, const std::string& where, fmt::format_string<Args..
   }
 }
 
-/// What an IoError says after `where` if libtorch failed with `error`: that memory ran out, or
-/// `what` ("cannot be read") and libtorch's own words.
+/// The text of an IoError after `where` if libtorch failed with `error`: out of memory, or `what`
+/// ("cannot be read") and libtorch's message.
 std::string libtorch_fault(std::string_view what, const c10::Error& error);
 
-/// act(), with all errors of libtorch and of the standard library as IoErrors. fault: what they say
-/// after `where`, "cannot be read".
+/// Runs act() and turns all errors of libtorch and the standard library into IoErrors. fault: their
+/// text after `where`, "cannot be read".
 template <class Act>
 auto with_io_errors(const std::string& where, const char* fault, const Act& act) {
   try {
@@ -53,7 +53,7 @@ auto with_io_errors(const std::string& where, const char* fault, const Act& act)
   }
 }
 
-/// The size of a regular file; IoError where there is none (or a folder, pipe or device).
+/// The size of a regular file. Throws IoError if it is missing or a folder, pipe or device.
 std::uint64_t regular_file_bytes(const std::filesystem::path& path);
 
 /// The contents of a regular file.
@@ -65,19 +65,19 @@ at::Tensor read_npy(const std::filesystem::path& path);
 /// "[3, 4]"
 std::string shape_text(const at::Tensor& tensor);
 
-/// `tensor` as int64; refuses all but integers.
+/// `tensor` as int64; accepts integers only.
 at::Tensor as_int64(const at::Tensor& tensor, const std::string& where);
 
-/// `tensor` as float32. Refuses float64 that are finite and beyond its range; what is infinite
-/// already is validate()'s to refuse.
+/// `tensor` as float32. Rejects finite float64 values beyond its range; validate() rejects
+/// infinities.
 at::Tensor as_float32(const at::Tensor& tensor, const std::string& where);
 
-/// `tensor` as booleans; refuses all but booleans and integers 0 and 1.
+/// `tensor` as booleans; accepts booleans and the integers 0 and 1.
 at::Tensor as_mask(const at::Tensor& tensor, const std::string& where);
 
-/// Checks a CSR matrix read from a file and makes it a sparse tensor: float32 [rows, cols], int64
-/// indices, columns ascending in each row and distinct (entries of one place are added, as scipy
-/// reads them). indptr: integers [rows + 1]; indices: integers [nnz]; values: numbers [nnz].
+/// Checks a CSR matrix read from a file and returns it as a sparse tensor: float32 [rows, cols],
+/// int64 indices, columns ascending and distinct in each row (duplicate entries are added, as in
+/// scipy). indptr: integers [rows + 1]; indices: integers [nnz]; values: numbers [nnz].
 at::Tensor make_csr(std::int64_t rows, std::int64_t cols, const at::Tensor& indptr,
                     const at::Tensor& indices, const at::Tensor& values, const std::string& where);
 
@@ -91,24 +91,24 @@ using Edge = std::pair<std::int64_t, std::int64_t>;
 void require_edge(std::int64_t src, std::int64_t dst, std::int64_t num_nodes,
                   const std::string& where);
 
-/// Gives `dataset` (whose num_nodes is set) the edges in both directions, sorted by source and
-/// destination, without self loops and repeated ones.
+/// Sets the edges of `dataset` (whose num_nodes is set): both directions, sorted by source and
+/// destination, without self loops and duplicates.
 void set_undirected_edges(Dataset& dataset, const std::vector<Edge>& edges,
                           const std::string& where);
 
-/// Leaves each of the edges src -> dst of `dataset` once, sorted by source and destination.
+/// Sorts the edges of `dataset` by source and destination and removes duplicates.
 void merge_parallel_edges(Dataset& dataset);
 
-/// Throws IoError where the memory of the machine has no room for a graph of so many nodes, edges
-/// aside: for a number that a file declares and no array bears out.
+/// Throws IoError if a graph of that many nodes cannot fit in the machine's memory, edges aside.
+/// For counts that a file declares and no array confirms.
 void require_room(std::int64_t num_nodes, const std::string& where);
 
-/// More classes than this are a mistake, where each node has one.
+/// More classes than this are an error if each node has one label.
 std::int64_t most_classes(std::int64_t num_nodes);
 
 /// The labels of a data set.
 struct NodeLabels {
-  at::Tensor labels;     ///< as Dataset::labels; undefined for data without labels
+  at::Tensor labels;     ///< as Dataset::labels; undefined without labels
   at::Tensor has_label;  ///< bool [N]
   std::int64_t num_classes = 0;
 
@@ -116,8 +116,8 @@ struct NodeLabels {
 };
 
 /// Labels of integers [N] or [N, 1], at least 0 or kNoLabel. The number of classes is `declared`,
-/// or else one more than the largest label; it may not be absurd, since models allocate by it.
-/// Throws IoError for other values, and if no node has a label.
+/// or one more than the largest label, within a limit because models allocate by it. Throws IoError
+/// for other values, and if no node has a label.
 NodeLabels node_labels(const at::Tensor& labels, std::optional<std::int64_t> declared,
                        const std::string& where);
 
@@ -129,20 +129,20 @@ NodeLabels node_entries(const at::Tensor& entries, const std::string& where);
 /// Sets labels, num_nodes and num_classes.
 void set_labels(Dataset& dataset, const NodeLabels& labels);
 
-/// Takes the nodes without a label out of all masks. has_label: bool [N].
+/// Removes the nodes without a label from all masks. has_label: bool [N].
 void clear_unlabelled(Dataset& dataset, const at::Tensor& has_label);
 
 /// One split of all nodes at random: 60 % train, 20 % val (both rounded down), the rest test.
-/// Depends on the number of nodes and the seed alone.
+/// Depends only on the number of nodes and the seed.
 void set_random_split(Dataset& dataset, std::uint64_t seed);
 
-/// Throws InvalidArgument if a named split is asked of data that have none.
+/// Throws InvalidArgument if a named split is requested and the data have none.
 void refuse_named_split(const LoadOptions& options, const std::string& where);
 
 /// Throws IoError if the data set has no labels, unless options.labels_optional.
 void require_labels(const Dataset& dataset, const LoadOptions& options);
 
-/// The folder of the dictionary files: MEZZO_WORDNET_DIR, or where Debian puts them.
+/// The folder of the dictionary files: MEZZO_WORDNET_DIR, or Debian's.
 std::filesystem::path wordnet_folder();
 
 }  // namespace mezzo::data

@@ -16,38 +16,38 @@
 #include "mezzo/data/source/graph_source.h"
 #include "mezzo/data/source/text_lines.h"
 
-/// What the formats share; not for callers of the library.
+/// Shared by the formats; internal.
 namespace mezzo::data {
 
-/// The most edges of a piece.
+/// The maximum number of edges in a chunk.
 inline constexpr std::int64_t kPieceEdges = std::int64_t{1} << 20;
 
-/// The rows of a piece of float32 features: at most 32 MiB of them, but at least one.
+/// The number of rows in a chunk of float32 features: at most 32 MiB, but at least one row.
 std::int64_t rows_of_piece(std::int64_t width);
 
 /// Throws IoError unless the shape is [num_nodes, F] with a sensible F.
 void check_feature_shape(const std::vector<std::int64_t>& shape, std::int64_t num_nodes,
                          const std::string& where);
 
-/// What the errors of a file say that is not the same when it is read again.
+/// The error if a file differs when it is read again.
 inline constexpr const char* kFileChanged = "the file has changed while it was read";
 
-/// More nodes than this are a mistake, and fewer than would overflow.
+/// More nodes than this are an error; below the counts that would overflow.
 inline constexpr std::int64_t kMostNodes = std::int64_t{1} << 48;
 
-/// The last part of a path, as the name of a data set; of "." that of the folder.
+/// The last part of a path, as the name of a data set; for "." the folder's name.
 std::string name_of_path(const std::filesystem::path& path);
 
 /// The name of a file without `.gz` and, before it, `extension`.
 std::string name_of_file(const std::filesystem::path& path, std::string_view extension);
 
-/// `path`, or `path`.gz where that alone exists.
+/// `path`, or `path`.gz if only that exists.
 std::filesystem::path plain_or_packed(const std::filesystem::path& path);
 
 /// The formats of a graph in one text file, plain or gzip.
 enum class GraphText : std::uint8_t { kNone, kMatrixMarket, kSnap };
 
-/// The format that the first lines of a text have.
+/// The format of a text by its first lines.
 GraphText text_by_lines(const std::filesystem::path& path);
 
 /// The format of a file: by its name (.mtx; .txt, .edges and .el), and by its first lines if it is
@@ -62,7 +62,7 @@ inline bool is_snap_comment(std::string_view line) {
 /// Takes one edge by node ids.
 using TakeEdge = std::function<void(std::int64_t src, std::int64_t dst)>;
 
-/// Gathers edges into pieces.
+/// Collects edges into chunks.
 class EdgePieces {
  public:
   explicit EdgePieces(const GraphSource::TakeEdges& take) : take_(take) {}
@@ -78,11 +78,11 @@ class EdgePieces {
   std::int64_t size_ = 0;
 };
 
-/// Gathers rows of float32 features into pieces.
+/// Collects rows of float32 features into chunks.
 class RowPieces {
  public:
   RowPieces(std::int64_t width, const GraphSource::TakeRows& take);
-  /// Room for the next row: `width` floats, which hold 0; valid until the next call.
+  /// The next row to fill: `width` floats, all 0; valid until the next call.
   float* next_row();
   /// Hands on what is left.
   void finish();
@@ -95,7 +95,7 @@ class RowPieces {
   std::int64_t size_ = 0;
 };
 
-/// Finds the distinct ids of a stream of them in memory for the distinct ones.
+/// Finds the distinct ids of a stream, in memory proportional to their number.
 class IdCollector {
  public:
   void add(std::int64_t id) {
@@ -112,29 +112,29 @@ class IdCollector {
   std::size_t limit_ = std::size_t{1} << 20;
 };
 
-/// The place of an id among ascending distinct ids that are not negative.
+/// The index of an id among ascending distinct ids that are not negative.
 class IdRanks {
  public:
   explicit IdRanks(std::vector<std::int64_t> ids);
   std::int64_t size() const { return static_cast<std::int64_t>(ids_.size()); }
   const std::vector<std::int64_t>& ids() const { return ids_; }
-  /// -1 where there is no such id.
+  /// -1 if the id is not among them.
   std::int64_t operator()(std::int64_t id) const;
 
  private:
   std::vector<std::int64_t> ids_;
-  std::vector<std::int32_t> table_;  // the place of each id, where the ids are dense enough
+  std::vector<std::int32_t> table_;  // the index of each id, if the ids are dense enough
 };
 
 /// The two node ids of a line; below num_nodes, if that is known.
 Edge edge_of_fields(const TextLines& lines, const std::vector<std::string_view>& fields,
                     std::optional<std::int64_t> num_nodes = std::nullopt);
 
-/// A label of text: kNoLabel for an empty field or nan, or an integer, which may be written as a
-/// real number.
+/// A label: kNoLabel for an empty field or nan, else an integer, which may be written as a real
+/// number.
 std::int64_t label_of_field(const TextLines& lines, std::string_view field);
 
-/// A feature of text, finite in float32.
+/// A feature, finite in float32.
 float feature_of_field(const TextLines& lines, std::string_view field);
 
 enum class Role : std::uint8_t { kNone, kTrain, kVal, kTest };
@@ -144,8 +144,8 @@ class SplitBuilder {
  public:
   explicit SplitBuilder(std::int64_t num_nodes) : roles_(static_cast<std::size_t>(num_nodes)) {}
 
-  /// Gives a node its role. Throws IoError "<where()>: ..." for ids out of range and nodes that
-  /// have one already.
+  /// Sets the role of a node. Throws IoError "<where()>: ..." if the id is out of range or the node
+  /// already has a role.
   template <class Where>
   void assign(std::int64_t node, Role role, Where&& where) {
     if (node < 0 || node >= static_cast<std::int64_t>(roles_.size()) ||
@@ -155,7 +155,7 @@ class SplitBuilder {
     roles_[static_cast<std::size_t>(node)] = role;
   }
 
-  /// The masks; nodes without a label are in none.
+  /// The masks, without the nodes that have no label.
   GraphSource::Masks masks(const at::Tensor& has_label) const;
 
  private:
@@ -164,8 +164,8 @@ class SplitBuilder {
   std::vector<Role> roles_;
 };
 
-/// Throws IoError where a node has no label; for data without a split, all of whose nodes would be
-/// drawn.
+/// Throws IoError if a node has no label. For data without a split, where the random split uses
+/// every node.
 void require_all_labelled(const NodeLabels& labels, const std::string& where);
 
 }  // namespace mezzo::data

@@ -17,18 +17,18 @@ struct gzFile_s;  // zlib's open file
 
 namespace mezzo::data {
 
-/// The lines of a text file, plain or gzip (told by its first bytes, whatever its name), read
-/// through a buffer no larger than the longest line asks for. Lines end with "\n" or "\r\n"; a
-/// byte order mark before the first is skipped. Not for use by several threads at once.
+/// The lines of a text file, plain or gzip (recognised by its first bytes, not its name), read
+/// through a buffer that grows to the longest line. Lines end with "\n" or "\r\n"; a byte order
+/// mark before the first is skipped. Not for use by several threads at once.
 class MEZZO_API TextLines {
  public:
-  /// Lines longer than this are refused: they are no table of numbers.
+  /// Longer lines are an error.
   static constexpr std::size_t kMaxLineBytes = std::size_t{1} << 24;
   /// The lines between two calls of on_lines.
   static constexpr std::int64_t kLinesPerCall = std::int64_t{1} << 20;
 
-  /// Opens the file. Throws IoError where there is none, it is not a regular file, or it is called
-  /// `.gz` and is no gzip file. on_lines: as LoadOptions::on_lines.
+  /// Opens the file. Throws IoError if it does not exist, is not a regular file, or ends in `.gz`
+  /// and is no gzip file. on_lines: as LoadOptions::on_lines.
   explicit TextLines(const std::filesystem::path& path, std::function<void()> on_lines = {});
 
   /// Sets `line` to the next line, without its end; valid until the next call. False at the end of
@@ -36,7 +36,7 @@ class MEZZO_API TextLines {
   /// damaged.
   bool next(std::string_view& line);
 
-  /// The number of the line that next() gave last, from 1.
+  /// The number of the line that next() returned last, from 1.
   std::int64_t number() const { return number_; }
 
   /// "<path>:<line>", the start of messages about the last line.
@@ -50,8 +50,8 @@ class MEZZO_API TextLines {
     }
   }
 
-  /// A field of the last line as a number. Throws IoError where it is none, has further characters
-  /// or is out of range. A real number may be "nan" or "inf".
+  /// A field of the last line as a number. Throws IoError if it is not a number, has further
+  /// characters or is out of range. A real number may be "nan" or "inf".
   std::int64_t integer(std::string_view field) const;
   double real(std::string_view field) const;
 
@@ -66,13 +66,13 @@ class MEZZO_API TextLines {
   std::function<void()> on_lines_;
   std::unique_ptr<::gzFile_s, Closer> file_;
   std::vector<char> buffer_;
-  std::size_t begin_ = 0;  // what was not given yet: buffer_[begin_, end_)
+  std::size_t begin_ = 0;  // not returned yet: buffer_[begin_, end_)
   std::size_t end_ = 0;
-  bool at_end_ = false;  // the file has no more than that
+  bool at_end_ = false;  // the whole file is read
   std::int64_t number_ = 0;
 };
 
-/// What stands between the fields of a line.
+/// The separator of the fields of a line.
 enum class Separator : std::uint8_t {
   kComma,   ///< one comma; blanks around a field do not belong to it
   kBlanks,  ///< any number of blanks and tabs, none at the ends
