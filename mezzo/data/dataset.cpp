@@ -174,9 +174,9 @@ class Validator {
           data_.num_nodes);
     check_label_range();
     check(data_.metric != Metric::kRocAuc || data_.num_classes == 2,
-          "ROC AUC judges two classes, it has {}", data_.num_classes);
+          "ROC AUC expects two classes, got {}", data_.num_classes);
     check(data_.metric != Metric::kMicroF1,
-          "micro-F1 judges multi-label data, where its nodes have one label each");
+          "micro-F1 expects multi-label data, got one label a node");
   }
 
   void check_entries() const {
@@ -193,7 +193,7 @@ class Validator {
           "labels: node {} has {} for class {}, expected 0, 1, or {} for none", bad / classes,
           bad == values.numel() ? 0 : int{value[bad]}, bad % classes, kNoEntry);
     check(data_.metric != Metric::kAccuracy,
-          "accuracy judges data of one label a node, it is multi-label; expected micro-F1 or ROC "
+          "accuracy expects one label a node, got multi-label data; use micro-F1 or ROC "
           "AUC");
   }
 

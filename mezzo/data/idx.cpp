@@ -22,8 +22,8 @@ namespace fs = std::filesystem;
 constexpr std::uint32_t kUnsignedBytes = 0x08;  // the item type, the magic number's third byte
 constexpr std::int64_t kClasses = 10;
 
-/// The first `most` bytes of what a gzip file (of one member or several) holds; fewer where it
-/// holds fewer. Its checksums are checked as far as it is read.
+/// The first `most` bytes of the contents of a gzip file (of one or several members), or all if
+/// there are fewer. Checks the checksums of what it reads.
 class Inflater {
  public:
   explicit Inflater(const std::string& where) : where_(where) {
@@ -48,17 +48,17 @@ class Inflater {
   }
 
  private:
-  /// Inflates into `target` and takes what was read off `packed`. Sets `whole` at the end.
+  /// Inflates into `target` and removes the consumed bytes from `packed`. Sets `whole` at the end.
   std::size_t step(std::string_view& packed, char* target, std::size_t room, bool& whole) {
-    const auto given =
+    const auto available =
         static_cast<uInt>(std::min<std::size_t>(packed.size(), std::numeric_limits<uInt>::max()));
     // zlib's input is const in all but its type.
     stream_.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(packed.data()));
-    stream_.avail_in = given;
+    stream_.avail_in = available;
     stream_.next_out = reinterpret_cast<Bytef*>(target);
     stream_.avail_out = static_cast<uInt>(room);
     const int code = inflate(&stream_, Z_NO_FLUSH);
-    packed.remove_prefix(given - stream_.avail_in);
+    packed.remove_prefix(available - stream_.avail_in);
     data::require(code != Z_BUF_ERROR || !packed.empty(), where_,
                   "the gzip data end too early: the file is truncated");
     data::require(code == Z_OK || code == Z_STREAM_END, where_, "not readable as gzip: {}",
@@ -129,7 +129,7 @@ IdxFile read_idx(const fs::path& path, std::size_t dimensions) {
   }
   const std::uint64_t most = packed ? raw.size() * data::kDeflateRatio : raw.size();
   const std::uint64_t items = checked_items(file.shape, most, where);
-  // One byte more tells a longer file, and makes zlib check the sum of one that is right.
+  // One more byte detects a longer file, and makes zlib verify the checksum.
   file.items = content(header_bytes + items + 1).substr(header_bytes);
   data::require(file.items.size() == items, where,
                 "the header says [{}], {} bytes; the file has {}", fmt::join(file.shape, ", "),
@@ -137,7 +137,7 @@ IdxFile read_idx(const fs::path& path, std::size_t dimensions) {
   return file;
 }
 
-/// The file of the folder that is called so, in one of its spellings.
+/// The file with this name in one of its spellings.
 fs::path find_file(const fs::path& folder, const std::string& stem, const std::string& type) {
   for (const char* packing : {"", ".gz"}) {
     for (const char* joint : {"-", "."}) {
@@ -145,8 +145,8 @@ fs::path find_file(const fs::path& folder, const std::string& stem, const std::s
       if (fs::exists(path)) return path;
     }
   }
-  detail::raise<IoError>("{}: expected the file {}-{} (or {}.{}; plain or .gz), there is none",
-                         folder.string(), stem, type, stem, type);
+  detail::raise<IoError>("{}: missing file {}-{} (or {}.{}; plain or .gz)", folder.string(), stem,
+                         type, stem, type);
 }
 
 at::Tensor as_tensor(IdxFile& file) {

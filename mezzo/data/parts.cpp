@@ -127,12 +127,12 @@ std::string part_for_rank(const std::string& name_or_path, std::int64_t rank,
   const std::filesystem::path path(name_or_path);
   if (!data::is_folder_of_parts(path)) return name_or_path;
   const std::vector<std::string> folders = part_folders(path);
-  MEZZO_CHECK(static_cast<std::int64_t>(folders.size()) == world_size,
-              "dataset: {} has {} parts, one for each process, and there {} of them; cut it anew "
-              "(mezzo data partition -k {}) or start {} processes (mezzo launch -n {})",
-              name_or_path, folders.size(),
-              world_size == 1 ? "is 1" : fmt::format("are {}", world_size), world_size,
-              folders.size(), folders.size());
+  MEZZO_CHECK(
+      static_cast<std::int64_t>(folders.size()) == world_size,
+      "dataset: {} has {} parts, one for each process, and there {} of them; partition again "
+      "(mezzo data partition -k {}) or start {} processes (mezzo launch -n {})",
+      name_or_path, folders.size(), world_size == 1 ? "is 1" : fmt::format("are {}", world_size),
+      world_size, folders.size(), folders.size());
   return (path / folders[static_cast<std::size_t>(rank)]).string();
 }
 

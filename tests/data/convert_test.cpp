@@ -318,7 +318,7 @@ TEST_F(Convert, a_mapped_dataset_with_files_of_the_user_is_never_replaced) {
 TEST_F(Convert, a_folder_whose_manifest_is_damaged_is_never_replaced) {
   const std::string manifest = folder_.write("out/mezzo.json", "{");
   EXPECT_TRUE(throws<InvalidArgument>([&] { convert_dataset(in(), out(), {.overwrite = true}); },
-                                      {"does not tell what it holds", manifest}));
+                                      {"its list of files is damaged", manifest}));
   EXPECT_TRUE(fs::exists(manifest));
 }
 
@@ -344,7 +344,7 @@ TEST_F(Convert, a_folder_of_parts_is_never_replaced) {
 
 TEST_F(Convert, outputs_that_cannot_be_made_are_errors) {
   EXPECT_TRUE(throws<IoError>([&] { convert_dataset(in(), folder_.path("no/such/folder")); },
-                              {"no/such/folder.partial", "cannot be made"}));
+                              {"no/such/folder.partial", "cannot be created"}));
   EXPECT_TRUE(throws<InvalidArgument>([&] { convert_dataset(in(), ""); }, {"output"}));
 }
 

@@ -154,7 +154,7 @@ TEST(Dataset, wrong_labels_are_named) {
         d.num_classes = 3;
         d.metric = Metric::kRocAuc;
       },
-      "ROC AUC judges two classes, it has 3"));
+      "ROC AUC expects two classes, got 3"));
 }
 
 TEST(Dataset, a_node_without_a_label_is_in_no_mask) {

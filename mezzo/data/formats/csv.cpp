@@ -147,7 +147,7 @@ class CsvSource : public GraphSource {
       ids.add(dst);
     });
     IdRanks rank(ids.finish());
-    require(rank.size() > 0, edges_.string(), "no edges, and there is no nodes.csv");
+    require(rank.size() > 0, edges_.string(), "no edges, and nodes.csv is missing");
     return {.rank = std::move(rank), .labels = {}, .masks = {}};
   }
 
@@ -159,7 +159,7 @@ class CsvSource : public GraphSource {
     ascending = std::is_sorted(ids.begin(), ids.end());
     std::sort(ids.begin(), ids.end());
     const auto twice = std::adjacent_find(ids.begin(), ids.end());
-    require(twice == ids.end(), nodes_.string(), "node {} stands twice",
+    require(twice == ids.end(), nodes_.string(), "node {} occurs twice",
             twice == ids.end() ? 0 : *twice);
     return IdRanks(std::move(ids));
   }

@@ -103,7 +103,7 @@ void read_splits(Dataset& dataset, const at::Tensor& has_label, const fs::path& 
   if (names.empty() && options.split.empty()) {
     const at::Tensor without = has_label.logical_not().nonzero();
     require(without.size(0) == 0, (folder / "labels.npy").string(),
-            "{} nodes have no label, and there are no masks that leave them out", without.size(0));
+            "{} nodes have no label, and no masks exclude them", without.size(0));
     return set_random_split(dataset, options.split_seed);
   }
   MEZZO_CHECK(names.count(options.split) > 0,
@@ -172,9 +172,10 @@ void set_unlabelled(Dataset& dataset, const Meta& meta, const fs::path& folder,
   const bool has_rows = features.defined() && features.dim() > 0;
   require(meta.num_nodes.value_or(0) <= kMostNodes, (folder / "meta.json").string(),
           "it declares {} nodes, expected at most 2^48", meta.num_nodes.value_or(0));
-  require(meta.num_nodes || has_rows, labels,
-          "no such file, and neither features nor 'num_nodes' in meta.json tell how many nodes "
-          "there are");
+  require(
+      meta.num_nodes || has_rows, labels,
+      "no such file, and neither features nor 'num_nodes' in meta.json give the number of nodes "
+      "there are");
   dataset.num_nodes = meta.num_nodes ? *meta.num_nodes : features.size(0);
   if (meta.num_nodes) require_room(*meta.num_nodes, (folder / "meta.json").string());
   dataset.class_names.clear();

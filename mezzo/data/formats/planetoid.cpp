@@ -105,7 +105,7 @@ std::int64_t count_nodes(const Parts& parts) {
   std::vector<std::int64_t> sorted = parts.test_ids;
   std::sort(sorted.begin(), sorted.end());
   const auto twice = std::adjacent_find(sorted.begin(), sorted.end());
-  require(twice == sorted.end(), parts.test_where, "node {} stands twice",
+  require(twice == sorted.end(), parts.test_where, "node {} occurs twice",
           twice == sorted.end() ? 0 : *twice);
   require(sorted.empty() || sorted.front() >= first, parts.test_where,
           "node {} is one of the {} rows of allx", sorted.empty() ? 0 : sorted.front(), first);

@@ -113,7 +113,8 @@ void parse_line(std::string_view line, std::size_t part, LineReader& reader, Syn
   const auto num_classes = static_cast<std::int64_t>(kLexicographerFiles.size());
   if (label >= num_classes ||
       !kLexicographerFiles[static_cast<std::size_t>(label)].starts_with(kParts[part].name)) {
-    reader.fault(fmt::format("lexicographer file {} is none of {}s", label, kParts[part].name));
+    reader.fault(
+        fmt::format("lexicographer file {} does not belong to {}s", label, kParts[part].name));
   }
   if (part_of(reader.field(), reader.where()) != part) reader.fault("of another part of speech");
   const std::int64_t num_words = reader.number(16);

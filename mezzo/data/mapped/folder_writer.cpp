@@ -31,28 +31,28 @@ std::int64_t items_of(const std::vector<std::int64_t>& shape) {
   return items;
 }
 
-/// "folder/" names the folder too.
+/// Drops the slash of "folder/".
 std::filesystem::path without_slash(const std::filesystem::path& path) {
   std::filesystem::path normal = path.lexically_normal();
   return normal.has_filename() ? normal : normal.parent_path();
 }
 
-/// The folder to replace: where a link leads, so that the link stays.
+/// The folder to replace: the target of a link, so that the link stays.
 std::filesystem::path place_of(const std::filesystem::path& output) {
   return std::filesystem::is_directory(output) ? std::filesystem::canonical(output)
                                                : without_slash(output);
 }
 
-/// Makes an empty folder that nobody else has, called `<output>.partial-<number>`.
+/// Creates a new empty folder `<output>.partial-<number>`.
 std::filesystem::path make_folder_beside(const std::filesystem::path& output) {
   std::random_device random;
   while (true) {
     std::filesystem::path path = output;
     path += fmt::format(".partial-{:08x}", random());
     std::error_code failure;
-    const bool made = std::filesystem::create_directory(path, failure);
-    require(!failure, path.string(), "cannot be made: {}", failure.message());
-    if (made) return path;
+    const bool created = std::filesystem::create_directory(path, failure);
+    require(!failure, path.string(), "cannot be created: {}", failure.message());
+    if (created) return path;
   }
 }
 
@@ -62,30 +62,30 @@ void sync_folder(const std::filesystem::path& folder) {
   require(descriptor >= 0, folder.string(), "cannot be opened: {}", std::strerror(errno));
   const int failure = ::fsync(descriptor) == 0 ? 0 : errno;
   ::close(descriptor);
-  // Some file systems cannot sync folders, and say so by EINVAL.
+  // Some file systems cannot sync folders and return EINVAL.
   require(failure == 0 || failure == EINVAL, folder.string(), "writing failed: {}",
           std::strerror(failure));
 }
 
-/// Puts `made` in the place of `output`, a folder, which moves to a place that is returned. At once
-/// where the file system can exchange two names.
-std::filesystem::path replace_folder(const std::filesystem::path& made,
+/// Replaces the folder `output` with `replacement` and returns where the old one now is. Atomic if
+/// the file system can exchange two names.
+std::filesystem::path replace_folder(const std::filesystem::path& replacement,
                                      const std::filesystem::path& output) {
-  if (::renameat2(AT_FDCWD, made.c_str(), AT_FDCWD, output.c_str(), RENAME_EXCHANGE) == 0) {
-    return made;
+  if (::renameat2(AT_FDCWD, replacement.c_str(), AT_FDCWD, output.c_str(), RENAME_EXCHANGE) == 0) {
+    return replacement;
   }
   const std::filesystem::path old = make_folder_beside(output);
   std::error_code failure, ignored;
   std::filesystem::rename(output, old, failure);
   if (failure) std::filesystem::remove(old, ignored);
   require(!failure, output.string(), "cannot be replaced: {}", failure.message());
-  std::filesystem::rename(made, output, failure);
+  std::filesystem::rename(replacement, output, failure);
   if (failure) std::filesystem::rename(old, output, ignored);
   require(!failure, output.string(), "cannot be put in place: {}", failure.message());
   return old;
 }
 
-/// Why `folder` may not be replaced; empty where it is of that kind and holds nothing else.
+/// Why `folder` may not be replaced; empty if it is of that kind and holds nothing else.
 std::string fault_of(const std::filesystem::path& folder, const FolderKind& kind) {
   if (!std::filesystem::is_regular_file(folder / kind.list)) {
     return fmt::format("is no {}, which alone can be overwritten", kind.name);
@@ -94,7 +94,7 @@ std::string fault_of(const std::filesystem::path& folder, const FolderKind& kind
   try {
     names = kind.names(folder);
   } catch (const IoError& fault) {
-    return fmt::format("does not tell what it holds: {}", fault.what());
+    return fmt::format("its list of files is damaged: {}", fault.what());
   }
   names.emplace_back(kind.list);
   for (const auto& entry : std::filesystem::directory_iterator(folder)) {
@@ -110,7 +110,7 @@ std::string fault_of(const std::filesystem::path& folder, const FolderKind& kind
   return "";
 }
 
-/// Whether `source` would go away with the folder `output`, below which it is.
+/// Whether `source` is below the folder `output` and would be deleted with it.
 bool is_below(const std::string& source, const std::filesystem::path& output) {
   std::error_code failure;
   const auto place_of_path = [&failure](const std::filesystem::path& path) {
@@ -125,9 +125,9 @@ bool is_below(const std::string& source, const std::filesystem::path& output) {
 
 }  // namespace
 
-void check_output(const std::filesystem::path& wanted, bool overwrite, const FolderKind& kind,
+void check_output(const std::filesystem::path& requested, bool overwrite, const FolderKind& kind,
                   const std::string& source) {
-  const std::filesystem::path output = without_slash(wanted);
+  const std::filesystem::path output = without_slash(requested);
   MEZZO_CHECK(output.has_filename() && output.filename() != "..",
               "output: expected a folder to make, got '{}'", output.string());
   if (!std::filesystem::exists(std::filesystem::symlink_status(output))) return;

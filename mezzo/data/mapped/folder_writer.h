@@ -12,18 +12,17 @@
 #include "mezzo/core/export.h"
 #include "mezzo/data/mapped/mapped_dataset.h"
 
-/// What writes a mapped dataset; not for callers of the library. Every fault of the disk is an
-/// IoError that names the file.
+/// Writes a mapped dataset; internal. Every disk error is an IoError with the file.
 namespace mezzo::data {
 
-/// Magic, version, length and dict of a .npy file of such items in C order, which follow it. dtype:
-/// one that npy_descr knows.
+/// The header (magic, version, length, dict) of a .npy file in C order. dtype: one that npy_descr
+/// supports.
 std::string npy_header(at::ScalarType dtype, const std::vector<std::int64_t>& shape);
 
 /// A file that is being written.
 class MEZZO_API OutputFile {
  public:
-  /// Creates or empties it. It is closed with the object, unheard, unless close() has been called.
+  /// Creates or truncates it. The destructor closes it and ignores errors; close() reports them.
   explicit OutputFile(std::filesystem::path path);
   ~OutputFile();
   OutputFile(const OutputFile&) = delete;
@@ -32,8 +31,8 @@ class MEZZO_API OutputFile {
   const std::filesystem::path& path() const { return path_; }
   int descriptor() const { return descriptor_; }
   void write(const void* bytes, std::size_t size) const;
-  /// Sets disk space aside from `begin` on, so that a full disk is an error here and not a signal
-  /// when the pages are written through memory.
+  /// Reserves disk space from `begin` on, so that a full disk is an error here and not a signal
+  /// when mapped pages are written.
   void reserve(std::size_t begin, std::size_t size) const;
   /// Waits until all is on the disk and closes the file.
   void close();
@@ -50,10 +49,10 @@ class MEZZO_API NpyWriter {
   NpyWriter(const std::filesystem::path& folder, const std::string& file, at::ScalarType dtype,
             std::vector<std::int64_t> shape);
 
-  /// The next items: contiguous, of the dtype, on the CPU.
+  /// Appends items: contiguous, of the dtype, on the CPU.
   void append(const at::Tensor& items);
-  /// Closes the file. Returns the array for the manifest. Throws LogicError unless all items have
-  /// come.
+  /// Closes the file. Returns the array for the manifest. Throws LogicError unless all items were
+  /// appended.
   const FolderArray& finish();
 
  private:
@@ -62,8 +61,8 @@ class MEZZO_API NpyWriter {
   std::int64_t missing_;
 };
 
-/// A .npy file whose items are written in any order, through memory that belongs to the file: it
-/// costs page cache, which the system writes out when it runs short, and no memory of the process.
+/// A memory-mapped .npy file whose items are written in any order. It uses page cache, which the
+/// system can write out, and no memory of the process.
 class MEZZO_API NpyPlaces {
  public:
   /// A vector of `count` items.
@@ -78,8 +77,8 @@ class MEZZO_API NpyPlaces {
   T* items() const {
     return static_cast<T*>(items_);
   }
-  /// Cuts the file off behind the first `count` items and closes it; items() is no more. Returns
-  /// the array for the manifest.
+  /// Truncates the file after the first `count` items and closes it; items() is then invalid.
+  /// Returns the array for the manifest.
   const FolderArray& finish(std::int64_t count);
 
  private:
@@ -90,30 +89,29 @@ class MEZZO_API NpyPlaces {
   void* items_ = nullptr;
 };
 
-/// A kind of folder that is written and may be replaced by one of its kind.
+/// A kind of folder that may be replaced by another of its kind.
 struct FolderKind {
   std::string_view name;  ///< "mapped dataset"
-  const char* list;       ///< the file in it that names all others
-  /// Those names. Throws IoError where the file is damaged.
+  const char* list;       ///< the file in it that lists all others
+  /// Those names. Throws IoError if the file is damaged.
   std::vector<std::string> (*names)(const std::filesystem::path& folder);
-  const FolderKind* folders = nullptr;  ///< what they are where they are no files
+  const FolderKind* folders = nullptr;  ///< their kind, if they are folders and not files
 };
 
 inline constexpr FolderKind kMappedDataset{"mapped dataset", kManifestFile, files_of_manifest};
 
-/// Throws InvalidArgument unless the folder `output` may be made: nothing is there or an empty
-/// folder, or, with `overwrite`, a folder of that kind that holds nothing but what its own list
-/// names, and not below it the data set that is read at `source`. Creates nothing.
+/// Throws InvalidArgument unless the folder `output` may be written: it does not exist or is empty,
+/// or, with `overwrite`, is a folder of that kind that holds only the files of its list and does
+/// not contain `source`, the data set that is read. Creates nothing.
 MEZZO_API void check_output(const std::filesystem::path& output, bool overwrite,
                             const FolderKind& kind, const std::string& source);
 
-/// A folder that appears whole or not at all: it is written beside, as `<output>.partial-` and a
-/// random number, a folder of its own, which goes away with the object unless commit() has been
-/// called.
+/// A folder that appears complete or not at all: it is written as `<output>.partial-<random
+/// number>`, which the destructor deletes unless commit() was called.
 class MEZZO_API PartialFolder {
  public:
-  /// Throws InvalidArgument as check_output, IoError where the folder cannot be made. kind:
-  /// outlives the object.
+  /// Throws InvalidArgument as check_output, IoError if the folder cannot be created. `kind` must
+  /// outlive the object.
   PartialFolder(const std::filesystem::path& output, bool overwrite, const FolderKind& kind,
                 std::string source);
   ~PartialFolder();
@@ -122,8 +120,8 @@ class MEZZO_API PartialFolder {
 
   /// Where to write.
   const std::filesystem::path& path() const { return partial_; }
-  /// Puts the folder in its place and waits until that is on the disk; an old one goes when the new
-  /// one is there. Throws as the constructor for what has come to stand there meanwhile.
+  /// Moves the folder to `output` and waits until that is on disk; an old folder is deleted
+  /// afterwards. Throws as the constructor if `output` has changed meanwhile.
   void commit();
 
  private:

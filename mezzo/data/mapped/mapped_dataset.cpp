@@ -30,7 +30,7 @@ std::string dtype_text(at::ScalarType dtype) {
   return c10::getDtypeNames(dtype).first;
 }
 
-/// Takes mezzo.json apart; every fault names the file and the key.
+/// Parses mezzo.json; every error contains the file and the key.
 class ManifestParser {
  public:
   explicit ManifestParser(const std::filesystem::path& path)
@@ -83,8 +83,8 @@ class ManifestParser {
     for (const Metric metric : {Metric::kAccuracy, Metric::kRocAuc, Metric::kMicroF1}) {
       if (name == metric_name(metric)) return metric;
     }
-    detail::raise<IoError>("{}: metric '{}' is none of 'accuracy', 'roc_auc' and 'micro_f1'",
-                           where_, name);
+    detail::raise<IoError>("{}: metric '{}', expected 'accuracy', 'roc_auc' or 'micro_f1'", where_,
+                           name);
   }
 
   std::optional<FolderPart> part() const {
@@ -116,12 +116,12 @@ class ManifestParser {
     return found;
   }
 
-  at::ScalarType dtype(const std::string& name, const std::string& wanted) const {
+  at::ScalarType dtype(const std::string& name, const std::string& expected) const {
     const auto* const found =
         std::find_if(std::begin(kFolderDtypes), std::end(kFolderDtypes),
-                     [&](at::ScalarType candidate) { return dtype_text(candidate) == wanted; });
+                     [&](at::ScalarType candidate) { return dtype_text(candidate) == expected; });
     require(found != std::end(kFolderDtypes), where_, "the array '{}' has the unknown dtype '{}'",
-            name, wanted);
+            name, expected);
     return *found;
   }
 
@@ -129,8 +129,8 @@ class ManifestParser {
   nlohmann::json root_;
 };
 
-/// The arrays of a folder, each checked against the manifest and its own file. What has been asked
-/// for is remembered: an array that nobody asks for is a fault.
+/// The arrays of a folder, each checked against the manifest and its own file. Remembers which were
+/// read: an array that is never read is an error.
 class FolderReader {
  public:
   FolderReader(const std::filesystem::path& folder, const FolderManifest& manifest)
@@ -145,7 +145,7 @@ class FolderReader {
   const std::string& where() const { return where_; }
   std::string where(const std::string& name) const { return path_of(name).string(); }
 
-  /// A view of the mapped file. A size of -1 in `shape` may be any.
+  /// A view of the mapped file. -1 in `shape` accepts any size.
   at::Tensor map(const std::string& name, std::initializer_list<at::ScalarType> dtypes,
                  const Shape& shape, bool random_reads = false) {
     const FolderArray& array = described(name, dtypes, shape);
@@ -182,8 +182,8 @@ class FolderReader {
     require(std::find(dtypes.begin(), dtypes.end(), array.dtype) != dtypes.end(), where_,
             "the array '{}' is of {}, expected {}", name, dtype_text(array.dtype),
             fmt::join(allowed, " or "));
-    const auto fits = [](std::int64_t got, std::int64_t wanted) {
-      return wanted < 0 || got == wanted;
+    const auto fits = [](std::int64_t got, std::int64_t expected) {
+      return expected < 0 || got == expected;
     };
     require(std::equal(array.shape.begin(), array.shape.end(), shape.begin(), shape.end(), fits),
             where_, "the array '{}' has shape [{}], the counts ask for [{}]{}", name,
@@ -230,7 +230,7 @@ void read_folder_features(FolderReader& reader, Dataset& dataset, std::int64_t n
   dataset.is_mapped = true;
 }
 
-/// num_nodes: of the whole, where the folder is a part.
+/// num_nodes: of the whole, if the folder is a part.
 void read_folder_labels(FolderReader& reader, Dataset& dataset, std::int64_t num_nodes,
                         const LoadOptions& options) {
   require((dataset.num_classes > 0) == reader.has("labels"), reader.where(),
@@ -246,7 +246,7 @@ void read_folder_labels(FolderReader& reader, Dataset& dataset, std::int64_t num
                                : reader.read("labels", at::kLong, {nodes});
   if (!reader.has("train_masks")) {
     require(dataset.has_label().all().item<bool>(), reader.where("labels"),
-            "there are nodes without a label, and no masks that leave them out");
+            "some nodes have no label, and no masks exclude them");
     return set_random_split(dataset, options.split_seed);
   }
   dataset.train_masks = reader.read("train_masks", at::kBool, {nodes, -1});

@@ -17,7 +17,7 @@
 ///
 ///   format "mezzo", version 1, name, num_nodes N, num_edges E, num_features F, num_classes C,
 ///   metric "accuracy", "roc_auc" or "micro_f1", class_names [C] or [], and
-///   arrays: name -> {"file", "dtype", "shape"}, where the file lies in the folder.
+// arrays: name -> {"file", "dtype", "shape"}, the file being in the folder.
 ///
 /// Arrays, in C order:
 ///   indptr           int64 [N + 1]  rows by destination
@@ -38,20 +38,20 @@ namespace mezzo::data {
 
 inline constexpr auto kManifestFile = "mezzo.json";
 
-/// An array of a folder as its manifest has it.
+/// An array as listed in the manifest.
 struct FolderArray {
   std::string file;
   at::ScalarType dtype = at::kFloat;
   std::vector<std::int64_t> shape;
 };
 
-/// What a manifest says of a part.
+/// The entry `part` of a manifest.
 struct FolderPart {
   std::int64_t index = 0, num_parts = 1, hops = 1;
   std::int64_t num_nodes = 0, num_edges = 0;  ///< of the whole
 };
 
-/// What mezzo.json says.
+/// The contents of mezzo.json.
 struct FolderManifest {
   std::string name;
   std::int64_t num_nodes = 0, num_edges = 0, num_features = 0, num_classes = 0;
@@ -61,15 +61,14 @@ struct FolderManifest {
   std::map<std::string, FolderArray> arrays = {};
 };
 
-/// The files that the manifest of a folder names, itself not among them. Throws IoError where it is
+/// The files that the manifest of a folder lists, without the manifest. Throws IoError if it is
 /// damaged or missing.
 MEZZO_API std::vector<std::string> files_of_manifest(const std::filesystem::path& folder);
 
 /// Reads a folder. indptr, indices and dense features are mapped to memory, the rest is read;
 /// sparse values become float32. Checks the manifest and every file's dtype and length against it;
-/// the values are validate()'s to check, but those of dense features, which are checked when the
-/// folder is written. Labels without masks get a random split.
-/// Throws IoError that names the file and the fault.
+/// validate() checks the values, except those of dense features, which are checked when the folder
+/// is written. Labels without masks get a random split. Throws IoError with the file and the fault.
 MEZZO_API Dataset read_mapped_dataset(const std::filesystem::path& folder,
                                       const LoadOptions& options);
 

@@ -26,9 +26,9 @@ WholeRows::WholeRows(const Dataset& dataset) {
   }
   begins_ = indptr_.const_data_ptr<std::int64_t>();
   if (indices_.scalar_type() == at::kInt) {
-    narrow_ = indices_.const_data_ptr<std::int32_t>();
+    int32_sources_ = indices_.const_data_ptr<std::int32_t>();
   } else {
-    wide_ = indices_.const_data_ptr<std::int64_t>();
+    int64_sources_ = indices_.const_data_ptr<std::int64_t>();
   }
 }
 
@@ -37,8 +37,8 @@ void WholeRows::set_sorted(const Dataset& dataset) {
   order = order.index_select(
       0, at::argsort(dataset.dst.index_select(0, order), /*stable=*/true, 0, false));
   const std::int64_t most = std::max(dataset.num_nodes, dataset.num_edges());
-  const bool narrow = most <= std::numeric_limits<std::int32_t>::max();
-  indices_ = dataset.src.index_select(0, order).to(narrow ? at::kInt : at::kLong);
+  const bool fits_int32 = most <= std::numeric_limits<std::int32_t>::max();
+  indices_ = dataset.src.index_select(0, order).to(fits_int32 ? at::kInt : at::kLong);
   indptr_ = at::zeros({dataset.num_nodes + 1}, at::kLong);
   indptr_.narrow(0, 1, dataset.num_nodes)
       .copy_(at::bincount(dataset.dst, {}, dataset.num_nodes).cumsum(0));
@@ -57,9 +57,9 @@ PartWriter::PartWriter(const Dataset& dataset, const at::Tensor& parts, std::int
       out_degrees_(at::zeros({rows_.num_nodes()}, at::kLong)) {
   auto* out_degree = out_degrees_.mutable_data_ptr<std::int64_t>();
   for (std::int64_t node = 0; node < rows_.num_nodes(); ++node) {
-    for (std::int64_t slot = rows_.begin(node); slot < rows_.end(node); ++slot) {
-      ++out_degree[rows_.source(slot)];
-      edge_cut_ += part_[rows_.source(slot)] != part_[node] ? 1 : 0;
+    for (std::int64_t entry = rows_.begin(node); entry < rows_.end(node); ++entry) {
+      ++out_degree[rows_.source(entry)];
+      edge_cut_ += part_[rows_.source(entry)] != part_[node] ? 1 : 0;
     }
   }
 }
@@ -107,8 +107,8 @@ void PartWriter::reach(std::int64_t index) {
   for (std::int64_t hop = 1; hop <= hops_; ++hop) {
     next.clear();
     for (const std::int64_t node : frontier) {
-      for (std::int64_t slot = rows_.begin(node); slot < rows_.end(node); ++slot) {
-        const std::int64_t source = rows_.source(slot);
+      for (std::int64_t entry = rows_.begin(node); entry < rows_.end(node); ++entry) {
+        const std::int64_t source = rows_.source(entry);
         if (distance(source) != kNotReached) continue;
         distance(source) = static_cast<std::uint8_t>(hop);
         next.push_back(source);
@@ -132,13 +132,13 @@ void PartWriter::number_nodes() {
   }
 }
 
-/// Hands the sources of the part's row of `node` to `take`. A node at the rim keeps its loops, so
-/// that every node has as many of them as in the whole.
+/// Passes the sources of the part's row of `node` to `take`. The outermost nodes keep their self
+/// loops, so that every node has as many as in the whole.
 template <class Take>
 void PartWriter::row(std::int64_t node, const Take& take) {
   const bool rim = distance(node) == hops_;
-  for (std::int64_t slot = rows_.begin(node); slot < rows_.end(node); ++slot) {
-    const std::int64_t source = rows_.source(slot);
+  for (std::int64_t entry = rows_.begin(node); entry < rows_.end(node); ++entry) {
+    const std::int64_t source = rows_.source(entry);
     if (!rim || source == node) take(source);
   }
 }

@@ -11,10 +11,10 @@
 #include "mezzo/data/mapped/mapped_dataset.h"
 #include "mezzo/data/parts.h"
 
-/// What writes the parts of a data set as mapped datasets; not for callers of the library.
+/// Writes the parts of a data set as mapped datasets; internal.
 namespace mezzo::data {
 
-/// The rows by destination of a whole data set, whichever way it has its edges.
+/// The CSR rows by destination of a whole data set, however its edges are stored.
 class WholeRows {
  public:
   explicit WholeRows(const Dataset& dataset);
@@ -22,11 +22,11 @@ class WholeRows {
   std::int64_t num_nodes() const { return indptr_.numel() - 1; }
   std::int64_t num_edges() const { return indices_.numel(); }
   at::ScalarType id_dtype() const { return indices_.scalar_type(); }
-  /// The slots of a node are begin() to end() - 1.
+  /// The in-edges of a node are entries begin() to end() - 1.
   std::int64_t begin(std::int64_t node) const { return begins_[node]; }
   std::int64_t end(std::int64_t node) const { return begins_[node + 1]; }
-  std::int64_t source(std::int64_t slot) const {
-    return narrow_ != nullptr ? narrow_[slot] : wide_[slot];
+  std::int64_t source(std::int64_t entry) const {
+    return int32_sources_ != nullptr ? int32_sources_[entry] : int64_sources_[entry];
   }
 
  private:
@@ -34,8 +34,8 @@ class WholeRows {
 
   at::Tensor indptr_, indices_;
   const std::int64_t* begins_ = nullptr;
-  const std::int32_t* narrow_ = nullptr;
-  const std::int64_t* wide_ = nullptr;
+  const std::int32_t* int32_sources_ = nullptr;
+  const std::int64_t* int64_sources_ = nullptr;
 };
 
 /// Writes the parts of one data set.
@@ -48,7 +48,7 @@ class PartWriter {
   /// Edges between nodes of different parts.
   std::int64_t edge_cut() const { return edge_cut_; }
 
-  /// Writes one part into `folder`, which is there. The result does not name the folder.
+  /// Writes one part into the existing `folder`. Does not set the result's folder.
   PartSize write(std::int64_t index, const std::filesystem::path& folder);
 
  private:

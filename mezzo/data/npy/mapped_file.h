@@ -12,15 +12,15 @@
 
 namespace mezzo::data {
 
-/// In bytes, whatever of it is free.
+/// The physical memory in bytes, free or not.
 std::uint64_t memory_of_the_machine();
 
-/// A regular file as memory: read-only, shared with all who map it, read from the disk page by page
-/// when touched. Writing to it ends the process, as does reading what someone has cut off the file
-/// since. Costs address space only.
+/// A memory-mapped regular file: read-only, shared, read from disk page by page on access. A write
+/// ends the process, as does a read beyond the end of a file truncated since. Costs address space
+/// only.
 class MEZZO_API MappedFile {
  public:
-  /// Throws IoError where there is no such file, or no address space left for it.
+  /// Throws IoError if the file does not exist or the address space is exhausted.
   explicit MappedFile(const std::filesystem::path& path);
   ~MappedFile();
   MappedFile(const MappedFile&) = delete;
@@ -28,9 +28,8 @@ class MEZZO_API MappedFile {
 
   std::string_view bytes() const { return {static_cast<const char*>(data_), size_}; }
 
-  /// Tells the system that places will be read at random. Of a file that does not fit half of the
-  /// memory, only what is touched is read from then on, not its surroundings too; smaller ones are
-  /// better off with them.
+  /// Announces random reads to the system. A file larger than half of the memory is then read
+  /// without read-ahead; smaller files profit from it.
   void advise_random_reads() const;
 
  private:
@@ -39,13 +38,13 @@ class MEZZO_API MappedFile {
 };
 
 /// The dtype as numpy writes it: "<f4". bool, uint8, int32, int64, float32, float16, and bfloat16,
-/// which numpy lacks: its bits as "<u2". Throws LogicError for others.
+/// which numpy lacks, as its bits "<u2". Throws LogicError for others.
 MEZZO_API std::string_view npy_descr(at::ScalarType dtype);
 
 /// The items of a .npy file, which must be of `dtype` (one of npy_descr; bfloat16 also as "|V2")
-/// and in C order, as a view of the mapped file; it stays mapped while a tensor uses it. Reads
-/// nothing but the header. Throws IoError for a damaged header, another dtype or order, and a file
-/// that is shorter or longer than the shape asks for.
+/// and in C order, as a view of the mapped file; it stays mapped while a tensor uses it. Reads only
+/// the header. Throws IoError for a damaged header, another dtype or order, and a file size that
+/// does not match the shape.
 MEZZO_API at::Tensor map_npy(const std::filesystem::path& path, at::ScalarType dtype,
                              bool random_reads = false);
 

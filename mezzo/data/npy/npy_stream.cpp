@@ -79,7 +79,7 @@ void NpyStream::pass(std::int64_t count) {
 }
 
 at::Tensor NpyStream::next(std::int64_t count) {
-  MEZZO_CHECK(count >= 0 && count <= numel_ - position_, "{}: asked for {} items where {} are left",
+  MEZZO_CHECK(count >= 0 && count <= numel_ - position_, "{}: {} items requested, {} remain",
               where_, count, numel_ - position_);
   std::string bytes(static_cast<std::size_t>(count * item_bytes_), '\0');
   read_exactly(bytes.data(), bytes.size());
@@ -88,8 +88,8 @@ at::Tensor NpyStream::next(std::int64_t count) {
 }
 
 void NpyStream::skip(std::int64_t count) {
-  MEZZO_CHECK(count >= 0 && count <= numel_ - position_,
-              "{}: asked to skip {} items where {} are left", where_, count, numel_ - position_);
+  MEZZO_CHECK(count >= 0 && count <= numel_ - position_, "{}: cannot skip {} items, {} remain",
+              where_, count, numel_ - position_);
   std::int64_t left = count * item_bytes_;
   if (seek_) {
     seek_(left);

@@ -13,18 +13,18 @@
 namespace mezzo::data {
 
 /// The items of one array, a .npy file or a member of an .npz file (stored or deflated), read in
-/// order without the array ever being in memory. Not for use by several threads at once.
+/// order without holding the array in memory. Not for use by several threads at once.
 class MEZZO_API NpyStream {
  public:
-  /// Opens a .npy file and reads its header. Throws IoError where there is no such file, its header
-  /// is damaged, or it has another number of bytes than its shape asks for.
+  /// Opens a .npy file and reads its header. Throws IoError if the file is missing, its header is
+  /// damaged, or its size does not match its shape.
   explicit NpyStream(const std::filesystem::path& path);
 
   /// Opens member `<key>.npy` of an .npz file; its size is what the zip directory claims.
   NpyStream(const std::filesystem::path& npz, const std::string& key);
   NpyStream(NpyStream&&) = default;
 
-  /// The sizes of the array, and whether its first dimension is the one that runs fastest.
+  /// The sizes of the array, and whether its first dimension varies fastest.
   const std::vector<std::int64_t>& shape() const { return shape_; }
   bool is_fortran() const { return is_fortran_; }
 
@@ -34,12 +34,12 @@ class MEZZO_API NpyStream {
   /// The start of messages about the array.
   const std::string& where() const { return where_; }
 
-  /// The next `count` items in the order of the file, as a flat tensor of the type that
-  /// tensor_from_bytes gives. Throws IoError where the file holds fewer; with the last item it
-  /// checks that the data end there and, in an .npz file, their checksum.
+  /// The next `count` items in the order of the file, as a flat tensor with the dtype of
+  /// tensor_from_bytes. Throws IoError if the file holds fewer; after the last item it checks that
+  /// the data end and, in an .npz file, their checksum.
   at::Tensor next(std::int64_t count);
 
-  /// Passes over the next `count` items.
+  /// Skips the next `count` items.
   void skip(std::int64_t count);
 
  private:
@@ -51,7 +51,7 @@ class MEZZO_API NpyStream {
   std::uint64_t bytes_ = 0;  // of the file or member
   /// Reads up to `count` bytes, 0 at the end.
   std::function<std::size_t(char* target, std::size_t count)> read_;
-  std::function<void(std::int64_t count)> seek_;  // passes over bytes; none: they have to be read
+  std::function<void(std::int64_t count)> seek_;  // skips bytes; if empty, they are read
   std::string descr_;
   std::int64_t item_bytes_ = 0;
   std::vector<std::int64_t> shape_;

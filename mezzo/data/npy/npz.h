@@ -17,8 +17,8 @@ struct zip_file;  // and an open member of one
 
 namespace mezzo::data {
 
-/// Whether a file may be an npz file, by its name or its first bytes. What is no regular file, or
-/// cannot be opened, may be one, so that NpzFile reports it.
+/// Whether a file may be an npz file, by its name or first bytes. True also for a file that is not
+/// regular or cannot be opened, so that NpzFile reports the error.
 bool may_be_npz(const std::filesystem::path& path);
 
 /// An open array of an NpzFile: the bytes of a .npy file.
@@ -36,11 +36,11 @@ struct NpzMember {
 };
 
 /// The arrays of an .npz file: a zip archive, stored or deflated, whose members are `<key>.npy`.
-/// Members are read when asked for. Not for use by several threads at once.
+/// Members are read on request. Not for use by several threads at once.
 class MEZZO_API NpzFile {
  public:
-  /// Opens the archive and reads its directory. Throws IoError where there is no such file, or it
-  /// is no zip archive, is damaged, or has two members of one name.
+  /// Opens the file and reads its directory. Throws IoError if it is missing, not a zip file,
+  /// damaged, or has two members of one name.
   explicit NpzFile(const std::filesystem::path& path);
 
   /// The keys in alphabetical order, without ".npy".
@@ -49,12 +49,12 @@ class MEZZO_API NpzFile {
   /// Whether there is an array of this name.
   bool contains(const std::string& key) const { return members_.count(key + ".npy") > 0; }
 
-  /// Opens array `key`; the file has to outlive what is returned. Throws IoError if the array is
+  /// Opens array `key`; the NpzFile must outlive the result. Throws IoError if the array is
   /// missing, encrypted, compressed otherwise, or too large to have come from its compressed bytes.
   NpzMember open(const std::string& key) const;
 
   /// The numbers of array `key`, on the CPU; see parse_npy. Throws IoError as open() does, and if
-  /// the size or checksum is another than the directory says. Allocates twice the array.
+  /// the size or checksum differs from the directory. Allocates twice the array.
   at::Tensor numbers(const std::string& key) const;
 
   /// The text of array `key`; see parse_npy_text. Throws IoError as numbers() does.

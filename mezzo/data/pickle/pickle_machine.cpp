@@ -156,9 +156,9 @@ std::vector<PickleValue> PickleMachine::pop_to_mark() {
 
 template <class T>
 T PickleMachine::expect(const PickleValue& value, const char* what) const {
-  const T* const found = std::get_if<T>(&value);
-  if (found == nullptr) fault(fmt::format("expected {}", what));
-  return *found;
+  const T* const result = std::get_if<T>(&value);
+  if (result == nullptr) fault(fmt::format("expected {}", what));
+  return *result;
 }
 
 bool PickleMachine::run_literal(unsigned char opcode) {
@@ -286,14 +286,14 @@ bool PickleMachine::run_memo(unsigned char opcode) {
   }
 }
 
-void PickleMachine::put(std::uint64_t slot) {
-  memo_[slot] = top();
+void PickleMachine::put(std::uint64_t key) {
+  memo_[key] = top();
 }
 
-void PickleMachine::get(std::uint64_t slot) {
-  const auto found = memo_.find(slot);
-  if (found == memo_.end()) fault(fmt::format("memo slot {} was never filled", slot));
-  push(found->second);
+void PickleMachine::get(std::uint64_t key) {
+  const auto entry = memo_.find(key);
+  if (entry == memo_.end()) fault(fmt::format("memo entry {} was never set", key));
+  push(entry->second);
 }
 
 bool PickleMachine::run_object(unsigned char opcode) {
@@ -329,7 +329,7 @@ void PickleMachine::new_object() {
   const auto* const arguments = expect<PickleTuple*>(pop(), "a tuple of arguments");
   const auto type = expect<PickleName>(pop(), "a class");
   if (type != PickleName::kCsrMatrix || !arguments->items.empty()) {
-    fault("only an empty scipy CSR matrix may be made here");
+    fault("expected an empty scipy CSR matrix");
   }
   push(&matrices_.emplace_back());
 }
@@ -364,7 +364,7 @@ void PickleMachine::build() {
     if ((*matrix)->attributes != nullptr) fault("a matrix is built twice");
     (*matrix)->attributes = expect<PickleDict*>(state, "a dict of attributes");
   } else {
-    fault("a state for something that takes none");
+    fault("a state for an object that has no state");
   }
 }
 

@@ -71,7 +71,7 @@ class PickleMachine {
   PickleMachine(std::string_view bytes, std::string where);
 
   /// The value that the pickle describes, valid as long as the machine. Throws IoError for unknown
-  /// opcodes and names, too short a stack or file, and memo slots that were never filled.
+  /// opcodes and names, too short a stack or file, and memo entries that were never set.
   PickleValue run();
 
  private:
@@ -99,8 +99,8 @@ class PickleMachine {
 
   void push_tuple(std::vector<PickleValue> items);
   void push_last(std::size_t count);
-  void put(std::uint64_t slot);
-  void get(std::uint64_t slot);
+  void put(std::uint64_t key);
+  void get(std::uint64_t key);
   void set_items(std::vector<PickleValue> items);
   void push_name();
   void new_object();

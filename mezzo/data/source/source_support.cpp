@@ -207,15 +207,15 @@ GraphSource::Masks SplitBuilder::masks(const at::Tensor& has_label) const {
 void SplitBuilder::refuse(std::int64_t node, const std::string& where) const {
   const auto count = static_cast<std::int64_t>(roles_.size());
   require(node >= 0 && node < count, where, "node {} is outside [0, {})", node, count);
-  detail::raise<IoError>("{}: node {} stands in the split already, as {}", where, node,
+  detail::raise<IoError>("{}: node {} is already in the split, as {}", where, node,
                          role_name(roles_[static_cast<std::size_t>(node)]));
 }
 
 void require_all_labelled(const NodeLabels& labels, const std::string& where) {
   if (labels.num_classes == 0 || labels.has_label.all().item<bool>()) return;
   const at::Tensor without = labels.has_label.logical_not().nonzero();
-  detail::raise<IoError>("{}: node {} has no label, and there is no split that leaves it out",
-                         where, without[0][0].item<std::int64_t>());
+  detail::raise<IoError>("{}: node {} has no label, and no split excludes it", where,
+                         without[0][0].item<std::int64_t>());
 }
 
 }  // namespace mezzo::data

@@ -150,7 +150,7 @@ TEST_F(NpyFolder, roc_auc_comes_from_meta) {
 
 TEST_F(NpyFolder, roc_auc_of_three_classes_is_an_io_error) {
   folder_.write("meta.json", R"({"metric": "ROC AUC", "num_classes": 3})");
-  EXPECT_TRUE(throws<IoError>([&] { load(); }, {folder_.path(), "ROC AUC judges two classes"}));
+  EXPECT_TRUE(throws<IoError>([&] { load(); }, {folder_.path(), "ROC AUC expects two classes"}));
 }
 
 TEST_F(NpyFolder, missing_files_are_io_errors_that_name_them) {

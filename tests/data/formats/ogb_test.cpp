@@ -132,7 +132,7 @@ TEST_F(OgbFolder, faults_of_text_files_are_io_errors_with_their_line) {
   EXPECT_TRUE(bad("raw/node-label", "1\n1,1\n0\n0\n", "2: 2 labels, the first line has 1"));
   EXPECT_TRUE(bad("raw/node-label", "1\n-1\n0\n0\n", "2: label -1"));
   EXPECT_TRUE(bad("split/time/train", "0\n4\n", "2: node 4 is outside [0, 4)"));
-  EXPECT_TRUE(bad("split/time/valid", "0\n", "1: node 0 stands in the split already, as train"));
+  EXPECT_TRUE(bad("split/time/valid", "0\n", "1: node 0 is already in the split, as train"));
   const std::string packed = gzip("0,1\n2,1\n3,3\n");
   EXPECT_TRUE(refused("raw/edge.csv.gz", packed.substr(0, packed.size() - 3),
                       {"edge.csv.gz", "truncated"}));

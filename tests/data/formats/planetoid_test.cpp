@@ -122,7 +122,7 @@ TEST_F(Planetoid, test_ids_are_checked) {
     return refused("test.index", fault);
   };
   EXPECT_TRUE(bad("5\n", "1 ids for the 2 rows of tx"));
-  EXPECT_TRUE(bad("5\n5\n", "node 5 stands twice"));
+  EXPECT_TRUE(bad("5\n5\n", "node 5 occurs twice"));
   EXPECT_TRUE(bad("5\n2\n", "node 2 is one of the 3 rows of allx"));
   EXPECT_TRUE(bad("5\n4000000000000\n", "beyond the 11 nodes"));
   EXPECT_TRUE(bad("5\n-3\n", "node -3"));

@@ -266,7 +266,7 @@ TEST_F(CsvFolder, faults_of_the_nodes_are_io_errors_with_their_line) {
   EXPECT_TRUE(refused("nodes.csv", nodes("2,0.5,,1\n5,0,,1\n9,0,,1\n"), {"nodes.csv:2: ", "0.5"}));
   EXPECT_TRUE(
       refused("nodes.csv", nodes("2,0,dev,1\n5,0,,1\n9,0,,1\n"), {"nodes.csv:2: ", "'dev'"}));
-  EXPECT_TRUE(refused("nodes.csv", nodes("2,0,,1\n5,0,,1\n2,0,,1\n"), {"node 2 stands twice"}));
+  EXPECT_TRUE(refused("nodes.csv", nodes("2,0,,1\n5,0,,1\n2,0,,1\n"), {"node 2 occurs twice"}));
   EXPECT_TRUE(refused("nodes.csv", "id,label\n2,0\n5,\n9,0\n", {"node 1 has no label"}));
 }
 

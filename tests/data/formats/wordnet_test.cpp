@@ -158,8 +158,8 @@ TEST_F(WordNet, counts_that_lie_are_io_errors) {
 
 TEST_F(WordNet, lexicographer_files_fit_the_part_of_speech) {
   EXPECT_TRUE(adverb_refused("00000010 45 r 01 well 0 000 | well", "lexicographer file 45"));
-  EXPECT_TRUE(
-      adverb_refused("00000010 03 r 01 well 0 000 | well", "lexicographer file 3 is none of advs"));
+  EXPECT_TRUE(adverb_refused("00000010 03 r 01 well 0 000 | well",
+                             "lexicographer file 3 does not belong to advs"));
   EXPECT_TRUE(adverb_refused("00000010 02 n 01 well 0 000 | well", "of another part of speech"));
   EXPECT_TRUE(adverb_refused("00000010 02 q 01 well 0 000 | well", "a part of speech other than"));
 }

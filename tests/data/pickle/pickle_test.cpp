@@ -119,8 +119,8 @@ TEST(Pickle, huge_lengths_are_refused_before_memory_is_asked_for) {
 }
 
 TEST(Pickle, memo_misuse_is_refused) {
-  EXPECT_TRUE(value_refused(std::string("h\0", 2), "memo slot 0 was never filled"));
-  EXPECT_TRUE(value_refused("j\xFF\xFF\xFF\xFF", "memo slot 4294967295 was never filled"));
+  EXPECT_TRUE(value_refused(std::string("h\0", 2), "memo entry 0 was never set"));
+  EXPECT_TRUE(value_refused("j\xFF\xFF\xFF\xFF", "memo entry 4294967295 was never set"));
   EXPECT_TRUE(value_refused("q\1", "the stack is too short"));
   EXPECT_TRUE(value_refused("Nr\xFF\xFF\xFF\xFF", "expected a numpy array"));
 }
@@ -136,7 +136,7 @@ TEST(Pickle, stack_misuse_is_refused) {
   EXPECT_TRUE(value_refused("N(Ne", "expected a list"));
   EXPECT_TRUE(value_refused("}(Nu", "a key without a value"));
   EXPECT_TRUE(value_refused("](NNu", "expected a dict"));
-  EXPECT_TRUE(value_refused("NNb", "takes none"));
+  EXPECT_TRUE(value_refused("NNb", "has no state"));
 }
 
 TEST(Pickle, deep_nesting_and_cycles_are_harmless) {
@@ -195,7 +195,7 @@ TEST(Pickle, graphs_of_other_forms_are_refused) {
   EXPECT_TRUE(graph_refused(p::dict({{p::text("0"), "]"}}), "integers as keys"));
   EXPECT_TRUE(graph_refused(p::dict({{p::number(0), "N"}}), "lists as items"));
   EXPECT_TRUE(graph_refused(p::dict({{p::number(0), "](Ne"}}), "is not an integer"));
-  EXPECT_TRUE(graph_refused(p::dict({{p::number(0), "]"}, {p::number(0), "]"}}), "stands twice"));
+  EXPECT_TRUE(graph_refused(p::dict({{p::number(0), "]"}, {p::number(0), "]"}}), "occurs twice"));
 }
 
 TEST(Pickle, every_truncation_and_trailing_bytes_are_io_errors) {
