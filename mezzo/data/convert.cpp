@@ -24,24 +24,24 @@ constexpr std::int64_t kItemsPerSlice = 1 << 20;  // of features that are conver
 constexpr std::int64_t kRowsPerSort = 1 << 18;    // between two looks at should_stop
 constexpr std::int64_t kSortGrain = 1 << 10;
 
-/// Ends a conversion from within a source.
+/// Thrown to stop a conversion from within a source.
 struct ConversionStopped {};
 
-/// Tells how far a conversion is, and hears whether it should stop.
+/// Reports progress and checks whether to stop.
 class Announcer {
  public:
   explicit Announcer(const ConvertOptions& options) : options_(options) {}
 
-  void tell(std::string_view stage, std::int64_t done, std::int64_t total) {
+  void report(std::string_view stage, std::int64_t done, std::int64_t total) {
     last_ = {stage, done, total};
     if (options_.on_progress) options_.on_progress(last_);
     if (options_.should_stop && options_.should_stop()) throw ConversionStopped{};
   }
 
-  /// More lines have been read, for what is told of by other counts or is yet to begin.
-  void tell_of_lines() {
+  /// Reports again after more lines, for stages that count something else.
+  void report_lines() {
     if (last_.stage == kReading) last_.done += data::TextLines::kLinesPerCall;
-    tell(last_.stage, last_.done, last_.total);
+    report(last_.stage, last_.done, last_.total);
   }
 
  private:
@@ -69,8 +69,7 @@ class Conversion {
     manifest_.num_nodes = header.num_nodes;
     manifest_.num_features = header.num_features;
     manifest_.metric = header.metric;
-    // Labels and splits before the edges and features, so that their faults show without hours of
-    // work.
+    // Labels and splits come first, so that their errors show before hours of work.
     const data::NodeLabels labels = source_.labels();
     manifest_.num_classes = labels.num_classes;
     if (manifest_.num_classes > 0) {
@@ -91,8 +90,8 @@ class Conversion {
   }
 
  private:
-  void tell(std::string_view stage, std::int64_t done, std::int64_t total) const {
-    announcer_.tell(stage, done, total);
+  void report(std::string_view stage, std::int64_t done, std::int64_t total) const {
+    announcer_.report(stage, done, total);
   }
 
   void write(const std::string& name, const at::Tensor& items) {
@@ -112,7 +111,7 @@ class Conversion {
     write("indptr", indptr);
   }
 
-  /// Hands every piece's ids to `take`, once they are known to be sound.
+  /// Passes the checked ids of every chunk to `take`.
   template <class Take>
   void scan_edges(const Take& take) {
     source_.edges([&](const at::Tensor& src, const at::Tensor& dst) {
@@ -129,7 +128,7 @@ class Conversion {
     });
   }
 
-  /// int64 [N + 1], where the row of each destination begins.
+  /// int64 [N + 1], the start of each destination's row.
   at::Tensor count_edges() {
     const at::Tensor indptr = at::zeros({manifest_.num_nodes + 1}, at::kLong);
     auto* start = indptr.mutable_data_ptr<std::int64_t>();
@@ -137,14 +136,14 @@ class Conversion {
     scan_edges([&](const std::int64_t* /*from*/, const std::int64_t* to, std::int64_t count) {
       for (std::int64_t i = 0; i < count; ++i) ++start[to[i] + 1];
       edges += count;
-      tell("counting edges", edges, 0);
+      report("counting edges", edges, 0);
     });
     for (std::int64_t node = 0; node < manifest_.num_nodes; ++node) start[node + 1] += start[node];
     manifest_.num_edges = edges;
     return indptr;
   }
 
-  /// distinct: parallel edges are merged, and then indptr changes with them.
+  /// distinct: merge parallel edges and change indptr accordingly.
   template <class Id>
   void write_rows(const at::Tensor& indptr, bool distinct) {
     data::NpyPlaces places(folder_, "indices.npy", c10::CppTypeToScalarType<Id>::value,
@@ -167,7 +166,7 @@ class Conversion {
         indices[next[to[i]]++] = static_cast<Id>(from[i]);
       }
       placed += count;
-      tell("placing edges", placed, manifest_.num_edges);
+      report("placing edges", placed, manifest_.num_edges);
     });
     data::require(placed == manifest_.num_edges, input_, "has changed while it was read");
   }
@@ -182,33 +181,33 @@ class Conversion {
           std::sort(indices + start[row], indices + start[row + 1]);
         }
       });
-      tell("sorting rows", last, nodes);
+      report("sorting rows", last, nodes);
     }
   }
 
-  /// Leaves each source of a sorted row once, moves the rows together and sets where they start.
+  /// Removes duplicates from sorted rows, compacts the rows and updates their starts.
   template <class Id>
   void merge_edges(std::int64_t* start, Id* indices) {
     const std::int64_t nodes = manifest_.num_nodes;
-    std::int64_t kept = 0, begin = 0;
+    std::int64_t num_edges = 0, begin = 0;
     for (std::int64_t node = 0; node < nodes; ++node) {
       const std::int64_t end = start[node + 1];
       for (std::int64_t i = begin; i < end; ++i) {
-        if (i == begin || indices[i] != indices[kept - 1]) indices[kept++] = indices[i];
+        if (i == begin || indices[i] != indices[num_edges - 1]) indices[num_edges++] = indices[i];
       }
-      start[node + 1] = kept;
+      start[node + 1] = num_edges;
       begin = end;
-      if ((node + 1) % kRowsPerSort == 0) tell("merging edges", node + 1, nodes);
+      if ((node + 1) % kRowsPerSort == 0) report("merging edges", node + 1, nodes);
     }
-    manifest_.num_edges = kept;
-    tell("merging edges", nodes, nodes);
+    manifest_.num_edges = num_edges;
+    report("merging edges", nodes, nodes);
   }
 
   /// float32 rows [n, F] in the dtype of the folder. `first`: the number of the first of them, for
   /// errors.
   at::Tensor rounded(const at::Tensor& values, std::int64_t first) const {
-    at::Tensor narrow = values.to(options_.feature_dtype).contiguous();
-    const at::Tensor bad = at::isfinite(narrow).logical_not_();
+    at::Tensor rounded = values.to(options_.feature_dtype).contiguous();
+    const at::Tensor bad = at::isfinite(rounded).logical_not_();
     if (bad.any().item<bool>()) {
       const at::Tensor at_item = bad.nonzero()[0];
       const std::int64_t row = first + at_item[0].item<std::int64_t>();
@@ -219,7 +218,7 @@ class Conversion {
       data::require(false, input_, "features: row {} holds {}, beyond the range of {}", row, value,
                     c10::getDtypeNames(options_.feature_dtype).first);
     }
-    return narrow;
+    return rounded;
   }
 
   void write_features() {
@@ -238,7 +237,7 @@ class Conversion {
         writer.append(rounded(part, done));
         done += count;
       }
-      tell("features", done, nodes);
+      report("features", done, nodes);
     });
     data::require(done == nodes, input_, "features: {} rows for {} nodes", done, nodes);
     manifest_.arrays["features"] = writer.finish();
@@ -249,14 +248,14 @@ class Conversion {
     write("feature_indptr", features.crow_indices());
     write("feature_indices", features.col_indices());
     write("feature_values", rounded_values(features));
-    tell("features", manifest_.num_nodes, manifest_.num_nodes);
+    report("features", manifest_.num_nodes, manifest_.num_nodes);
   }
 
   /// The stored values of a CSR matrix, rounded. load_dataset has seen that they are finite.
   at::Tensor rounded_values(const at::Tensor& features) const {
     const at::Tensor values = features.values();
-    at::Tensor narrow = values.to(options_.feature_dtype);
-    const at::Tensor bad = at::isfinite(narrow).logical_not_().nonzero();
+    at::Tensor rounded = values.to(options_.feature_dtype);
+    const at::Tensor bad = at::isfinite(rounded).logical_not_().nonzero();
     if (bad.numel() > 0) {
       const std::int64_t item = bad[0][0].item<std::int64_t>();
       const std::int64_t row =
@@ -264,32 +263,32 @@ class Conversion {
       data::require(false, input_, "features: row {} holds {}, beyond the range of {}", row,
                     values[item].item<float>(), c10::getDtypeNames(options_.feature_dtype).first);
     }
-    return narrow;
+    return rounded;
   }
 
   void write_labels(const at::Tensor& labels) {
     write("labels", labels);
     std::optional<data::GraphSource::Masks> masks = source_.masks();
     if (!masks) {
-      Dataset drawn;
-      drawn.num_nodes = manifest_.num_nodes;
-      data::set_random_split(drawn, options_.split_seed);
-      masks = {drawn.train_masks, drawn.val_masks, drawn.test_masks};
+      Dataset split;
+      split.num_nodes = manifest_.num_nodes;
+      data::set_random_split(split, options_.split_seed);
+      masks = {split.train_masks, split.val_masks, split.test_masks};
     }
     write("train_masks", masks->train);
     write("val_masks", masks->val);
     write("test_masks", masks->test);
   }
 
-  /// What has been written can be loaded.
+  /// Checks that the result can be loaded.
   void verify() const {
-    tell("checking", 0, manifest_.num_nodes);
+    report("checking", 0, manifest_.num_nodes);
     try {
       data::read_mapped_dataset(folder_, {}).validate();
     } catch (const InvalidArgument& fault) {
       throw IoError(input_ + ": " + fault.what());
     }
-    tell("checking", manifest_.num_nodes, manifest_.num_nodes);
+    report("checking", manifest_.num_nodes, manifest_.num_nodes);
   }
 
   data::GraphSource& source_;
@@ -306,7 +305,7 @@ data::FolderManifest convert_into(const std::filesystem::path& folder, const std
   const LoadOptions load_options{.split = options.split,
                                  .split_seed = options.split_seed,
                                  .labels_optional = true,
-                                 .on_lines = [&announcer] { announcer.tell_of_lines(); }};
+                                 .on_lines = [&announcer] { announcer.report_lines(); }};
   const std::unique_ptr<data::GraphSource> source = data::open_source(input, load_options);
   MEZZO_CHECK(source->dataset() == nullptr || !source->dataset()->part,
               "convert: {} is a part of a data set; convert the whole", input);

@@ -10,11 +10,12 @@ at::Tensor csr_rows(const at::Tensor& matrix, const at::Tensor& ids) {
   const at::Tensor first = crow.index_select(0, rows).to(at::kLong);
   const at::Tensor counts = crow.index_select(0, rows + 1).to(at::kLong) - first;
   const at::Tensor indptr = at::cat({at::zeros({1}, counts.options()), counts.cumsum(0)});
-  const at::Tensor slots = at::arange(indptr[-1].item<std::int64_t>(), counts.options()) +
-                           at::repeat_interleave(first - indptr.narrow(0, 0, rows.numel()), counts);
-  const at::Tensor columns = matrix.col_indices().index_select(0, slots);
+  const at::Tensor entries =
+      at::arange(indptr[-1].item<std::int64_t>(), counts.options()) +
+      at::repeat_interleave(first - indptr.narrow(0, 0, rows.numel()), counts);
+  const at::Tensor columns = matrix.col_indices().index_select(0, entries);
   return at::_sparse_csr_tensor_unsafe(indptr.to(columns.scalar_type()), columns,
-                                       matrix.values().index_select(0, slots),
+                                       matrix.values().index_select(0, entries),
                                        {rows.numel(), matrix.size(1)}, matrix.options());
 }
 

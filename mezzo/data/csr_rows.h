@@ -2,7 +2,7 @@
 
 #include <ATen/core/Tensor.h>
 
-/// The library's own: not for callers.
+/// Internal.
 namespace mezzo::data {
 
 /// Rows `ids` (integers [n], in range) of a sparse CSR matrix on the same device, in that order:

@@ -29,7 +29,7 @@ std::int64_t first_bad(std::int64_t count, const Bad& bad) {
   return first.load();
 }
 
-/// Checks of one data set; the message names it.
+/// The checks of one data set; messages begin with its name.
 class Validator {
  public:
   explicit Validator(const Dataset& dataset) : data_(dataset) {}
@@ -92,8 +92,8 @@ class Validator {
     check(!data_.src.defined() && !data_.dst.defined(),
           "both indptr and indices, and src or dst; expected the edges once");
     check_column(data_.indptr, at::kLong, 1, "indptr");
-    const bool narrow = data_.indices.defined() && data_.indices.scalar_type() == at::kInt;
-    check_column(data_.indices, narrow ? at::kInt : at::kLong, 1, "indices");
+    const bool is_int32 = data_.indices.defined() && data_.indices.scalar_type() == at::kInt;
+    check_column(data_.indices, is_int32 ? at::kInt : at::kLong, 1, "indices");
     const std::int64_t nodes = data_.num_nodes, edges = data_.indices.numel();
     check(data_.indptr.numel() == nodes + 1, "indptr: {} row starts for {} nodes",
           data_.indptr.numel(), nodes);
@@ -104,7 +104,7 @@ class Validator {
     const std::int64_t row =
         first_bad(nodes, [&](std::int64_t i) { return start[i] > start[i + 1]; });
     check(row == nodes, "indptr: it decreases after row {}", row);
-    if (narrow) {
+    if (is_int32) {
       check_sources<std::int32_t>();
     } else {
       check_sources<std::int64_t>();
@@ -116,10 +116,10 @@ class Validator {
     const at::Tensor values = data_.indices.contiguous();
     const auto* source = values.const_data_ptr<Id>();
     const std::int64_t nodes = data_.num_nodes, edges = values.numel();
-    const std::int64_t slot =
+    const std::int64_t entry =
         first_bad(edges, [&](std::int64_t i) { return source[i] < 0 || source[i] >= nodes; });
-    check(slot == edges, "indices: item {} is {}, outside [0, {})", slot,
-          slot == edges ? Id{} : source[slot], nodes);
+    check(entry == edges, "indices: item {} is {}, outside [0, {})", entry,
+          entry == edges ? Id{} : source[entry], nodes);
   }
 
   void check_part(const DatasetPart& part) const {
@@ -137,10 +137,11 @@ class Validator {
     }
     check_range(part.node_ids, part.num_nodes, "node_ids");
     check(nodes < 2 || part.node_ids.diff().gt(0).all().item<bool>(), "node_ids do not ascend");
-    const at::Tensor held = data_.indptr.diff();
-    check(held.le(part.in_degrees).all().item<bool>() &&
-              held.eq(part.in_degrees).logical_or(part.own_mask.logical_not()).all().item<bool>(),
-          "in_degrees: they do not fit the rows");
+    const at::Tensor in_part = data_.indptr.diff();
+    check(
+        in_part.le(part.in_degrees).all().item<bool>() &&
+            in_part.eq(part.in_degrees).logical_or(part.own_mask.logical_not()).all().item<bool>(),
+        "in_degrees: they do not fit the rows");
     check_range(part.out_degrees, part.num_edges + 1, "out_degrees");
     if (!data_.labels.defined()) return;
     const at::Tensor foreign = part.own_mask.logical_not().unsqueeze(1);
@@ -163,9 +164,9 @@ class Validator {
     } else {
       check_one_label_a_node();
     }
-    const auto named = static_cast<std::int64_t>(data_.class_names.size());
-    check(named == 0 || named == data_.num_classes, "{} class names for {} classes", named,
-          data_.num_classes);
+    const auto num_names = static_cast<std::int64_t>(data_.class_names.size());
+    check(num_names == 0 || num_names == data_.num_classes, "{} class names for {} classes",
+          num_names, data_.num_classes);
   }
 
   void check_one_label_a_node() const {
@@ -190,7 +191,7 @@ class Validator {
     const std::int64_t bad = first_bad(
         values.numel(), [&](std::int64_t i) { return value[i] > 1 && value[i] != kNoEntry; });
     check(bad == values.numel(),
-          "labels: node {} has {} for class {}, expected 0, 1, or {} for none", bad / classes,
+          "labels: node {} has {} for class {}, expected 0, 1, or {} if unknown", bad / classes,
           bad == values.numel() ? 0 : int{value[bad]}, bad % classes, kNoEntry);
     check(data_.metric != Metric::kAccuracy,
           "accuracy expects one label a node, got multi-label data; use micro-F1 or ROC "
@@ -288,7 +289,7 @@ class Validator {
   const Dataset& data_;
 };
 
-/// values[begin..end) divided by the sum of their magnitudes.
+/// Divides values[begin..end) by the sum of their magnitudes.
 void normalize_range(float* values, std::int64_t begin, std::int64_t end) {
   double sum = 0;
   for (std::int64_t k = begin; k < end; ++k) sum += std::abs(static_cast<double>(values[k]));

@@ -1,4 +1,4 @@
-// What gives a data set its edges, its labels and its split, checked on the way.
+// Sets and checks the edges, labels and split of a data set.
 #include <algorithm>
 #include <optional>
 #include <string>
@@ -24,7 +24,7 @@ std::uint64_t packed(std::int64_t src, std::int64_t dst) {
   return static_cast<std::uint64_t>(src) << 32 | static_cast<std::uint64_t>(dst);
 }
 
-/// Gives `dataset` the edges of these keys, each once, in ascending order.
+/// Sets the edges of `dataset` from these keys, without duplicates, in ascending order.
 void set_distinct_edges(Dataset& dataset, std::vector<std::uint64_t> keys) {
   std::sort(keys.begin(), keys.end());
   keys.erase(std::unique(keys.begin(), keys.end()), keys.end());
@@ -108,7 +108,7 @@ NodeLabels node_labels(const at::Tensor& labels, std::optional<std::int64_t> dec
 NodeLabels node_entries(const at::Tensor& entries, const std::string& where) {
   require(entries.dim() == 2 && entries.numel() > 0 && !entries.is_complex(), where,
           "expected real numbers [N, C] with N, C > 0, got shape {}", shape_text(entries));
-  // Neither -1 nor 255 is a number of every dtype of 8 bits.
+  // Not every 8-bit dtype can hold -1 or 255.
   const at::Tensor values =
       c10::elementSize(entries.scalar_type()) == 1 ? entries.to(at::kShort) : entries;
   const at::Tensor missing =

@@ -29,10 +29,10 @@ bool recognises(const Format& format, const std::filesystem::path& path) {
 }  // namespace
 
 const Format* find_format(const std::filesystem::path& path) {
-  const auto* const found =
+  const auto* const match =
       std::find_if(std::begin(kFormats), std::end(kFormats),
                    [&](const Format* format) { return recognises(*format, path); });
-  return found == std::end(kFormats) ? nullptr : *found;
+  return match == std::end(kFormats) ? nullptr : *match;
 }
 
 }  // namespace mezzo::data

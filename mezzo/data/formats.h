@@ -9,7 +9,7 @@
 #include "mezzo/core/export.h"
 #include "mezzo/data/source/graph_source.h"
 
-/// The formats of data sets; not for callers of the library.
+/// The formats of data sets; internal.
 namespace mezzo::data {
 
 /// A format. Its file in data/formats/ defines it, and the table in formats.cpp lists it.
@@ -17,11 +17,11 @@ struct Format {
   const char* name;  ///< as `mezzo data list` prints it
   /// A folder is of this format if it has one of these files.
   std::array<const char*, 4> files;
-  /// Opens a path of this format. Streamed formats read nothing before they are asked.
+  /// Opens a path of this format. Streamed formats read on request only.
   std::unique_ptr<GraphSource> (*open)(const std::filesystem::path& path,
                                        const LoadOptions& options);
-  /// Recognises other paths, if there are any: by their names, by the keys of an npz file, or by
-  /// the first lines of a text. `path` need not exist.
+  /// Recognises other paths, or null: by name, by the keys of an npz file, or by the first lines of
+  /// a text. `path` need not exist.
   bool (*recognise)(const std::filesystem::path& path) = nullptr;
   /// The names and paths of the data sets in a folder, if the format keeps several in one.
   std::map<std::string, std::filesystem::path> (*sets)(const std::filesystem::path& folder) =

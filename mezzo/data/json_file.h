@@ -13,7 +13,7 @@
 /// JSON files of data sets. Every error is an IoError that begins with the file.
 namespace mezzo::data {
 
-/// A file that holds one object.
+/// Reads a file that holds one object.
 inline nlohmann::json read_json_object(const std::filesystem::path& path) {
   nlohmann::json root = nlohmann::json::parse(read_file(path), nullptr, /*allow_exceptions=*/false);
   require(!root.is_discarded(), path.string(), "not valid JSON");
@@ -33,7 +33,7 @@ inline std::vector<std::string> strings_of(const nlohmann::json& list, const cha
   return strings;
 }
 
-/// An integer of 64 bits; the type of the library holds larger ones too, which would wrap.
+/// Whether `value` is an integer that fits int64; larger ones would wrap.
 inline bool is_int64(const nlohmann::json& value) {
   constexpr std::uint64_t kMost = std::numeric_limits<std::int64_t>::max();
   return value.is_number_integer() &&

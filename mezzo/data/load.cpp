@@ -21,7 +21,7 @@ namespace fs = std::filesystem;
 
 constexpr const char* kWordnet = "wordnet";
 
-/// Says why a path of no known format cannot be read.
+/// Throws the error for a path of unknown format.
 [[noreturn]] void refuse(const std::string& text) {
   const fs::path path(text);
   MEZZO_CHECK(
@@ -41,14 +41,14 @@ constexpr const char* kWordnet = "wordnet";
   }
   data::require(!fs::exists(path), text,
                 "not a data set: expected a file .npz, or .mtx, .txt, .edges, .el or .tsv (also "
-                "as .gz); a set of several files is named by its folder");
+                "as .gz); for a set of several files give the folder");
   const bool is_name = text.find_first_of("/.") == std::string::npos;
   MEZZO_CHECK(!is_name, "dataset: '{}' is neither a known name ({}) nor a file or folder here",
               text, kWordnet);
   detail::raise<IoError>("{}: no such file or folder", text);
 }
 
-/// Which mapped features would have to be copied for.
+/// Normalising mapped features would copy them.
 void normalize_features(Dataset& dataset) {
   MEZZO_CHECK(!dataset.is_mapped,
               "normalize-features: the features of {} are mapped from a file and stay as they are; "
@@ -65,11 +65,11 @@ void check(const Dataset& dataset) {
   }
 }
 
-/// The data sets at `path`; none if it cannot be read.
+/// The data sets at `path`; empty if it cannot be read.
 std::vector<KnownDataset> datasets_at(const fs::path& path) try {
   const data::Format* const format = data::find_format(path);
   const bool is_npz = path.extension() == ".npz", is_file = fs::is_regular_file(path);
-  // Any .txt may be an edge list by its name.
+  // By its name any .txt may be an edge list.
   if (format == nullptr ||
       (is_file && !is_npz && data::text_by_lines(path) == data::GraphText::kNone))
     return {};
@@ -131,13 +131,13 @@ Dataset load_dataset(const std::string& name_or_path, const LoadOptions& options
 std::vector<KnownDataset> list_datasets(const std::string& directory) {
   const fs::path folder = data::wordnet_folder();
   const bool available = fs::exists(folder / "data.noun");
-  std::vector<KnownDataset> found = {
+  std::vector<KnownDataset> datasets = {
       {.name = kWordnet,
        .description = "WordNet 3.0: 117,659 synsets joined by their pointers, words of the "
                       "glosses, 45 lexicographer files",
        .available = available,
        .path = available ? folder.string() : "install Debian's wordnet-base"}};
-  if (directory.empty()) return found;
+  if (directory.empty()) return datasets;
   data::require(fs::is_directory(directory), directory, "no such folder");
   std::vector<fs::path> paths;
   data::with_io_errors(directory, "cannot be read", [&] {
@@ -147,9 +147,9 @@ std::vector<KnownDataset> list_datasets(const std::string& directory) {
   paths.insert(paths.begin(), fs::path(directory));
   for (const fs::path& path : paths) {
     const std::vector<KnownDataset> sets = datasets_at(path);
-    found.insert(found.end(), sets.begin(), sets.end());
+    datasets.insert(datasets.end(), sets.begin(), sets.end());
   }
-  return found;
+  return datasets;
 }
 
 }  // namespace mezzo

@@ -57,7 +57,7 @@ void write_partition_file(const std::filesystem::path& folder, const PartsReport
   file.close();
 }
 
-/// The folders that partition.json names.
+/// The folders listed in partition.json.
 std::vector<std::string> part_folders(const std::filesystem::path& folder) {
   const std::filesystem::path path = folder / data::kPartitionFile;
   const std::string where = path.string();
@@ -69,8 +69,9 @@ std::vector<std::string> part_folders(const std::filesystem::path& folder) {
   data::require(known, where, "not a list of parts of version 1");
   std::vector<std::string> folders;
   for (const nlohmann::json& part : root["parts"]) {
-    const bool named = part.is_object() && part.contains("folder") && part["folder"].is_string();
-    data::require(named, where, "a part without 'folder'");
+    const bool has_folder =
+        part.is_object() && part.contains("folder") && part["folder"].is_string();
+    data::require(has_folder, where, "a part without 'folder'");
     folders.push_back(part["folder"].get<std::string>());
     const std::filesystem::path name(folders.back());
     data::require(!name.empty() && name == name.filename() && name != "." && name != "..", where,
@@ -86,9 +87,9 @@ constexpr data::FolderKind kFolderOfParts{"folder of parts", data::kPartitionFil
 }  // namespace
 
 double PartsReport::replication() const {
-  std::int64_t held = 0;
-  for (const PartSize& part : parts) held += part.own_nodes + part.halo_nodes;
-  return static_cast<double>(held) / static_cast<double>(num_nodes);
+  std::int64_t num_part_nodes = 0;
+  for (const PartSize& part : parts) num_part_nodes += part.own_nodes + part.halo_nodes;
+  return static_cast<double>(num_part_nodes) / static_cast<double>(num_nodes);
 }
 
 void check_options(const PartsOptions& options) {

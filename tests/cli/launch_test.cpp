@@ -164,7 +164,7 @@ struct OneAndTwo {
   }
 };
 
-/// By one process, and by two with half of the batch each. They draw other neighbours and drop
+/// By one process, and by two with half of the batch each, which sample other neighbours and drop
 /// other features.
 OneAndTwo learn_by_one_and_two(const std::string& dataset, std::int64_t batch_size,
                                const std::vector<std::string>& options) {
@@ -187,7 +187,7 @@ OneAndTwo learn_by_one_and_two(const std::string& dataset, std::int64_t batch_si
   return reports;
 }
 
-/// The two scores are as two draws from one distribution: they stay within four standard errors of
+/// The two scores are samples of one distribution: they differ by less than four standard errors of
 /// the difference of two shares of 1,000 nodes.
 TEST(Launch, two_processes_learn_what_one_learns_from_cora) {
   const OneAndTwo reports =

@@ -60,13 +60,13 @@ class Convert : public testing::Test {
   std::string in() const { return folder_.path("in"); }
   std::string out() const { return folder_.path("out"); }
 
-  /// Nothing of the output is there.
+  /// The output does not exist.
   testing::AssertionResult nothing_left() const {
     if (fs::exists(out())) return testing::AssertionFailure() << out() << " is there";
     return nothing_beside();
   }
 
-  /// Nothing but the input and the output is there.
+  /// Only the input and the output exist.
   testing::AssertionResult nothing_beside() const {
     for (const auto& entry : fs::directory_iterator(folder_.path())) {
       if (entry.path().filename() != "in" && entry.path().filename() != "out") {
@@ -462,7 +462,7 @@ TEST_F(Convert, tells_how_far_it_is) {
   EXPECT_EQ(last, 0);
 }
 
-/// While it lives, files may grow to `bytes` only, as on a disk that is full then.
+/// Limits files to `bytes` during its lifetime, like a full disk.
 class SmallDisk {
  public:
   explicit SmallDisk(rlim_t bytes) : old_handler_(std::signal(SIGXFSZ, SIG_IGN)) {

@@ -16,7 +16,7 @@ namespace {
 
 using namespace mezzo::test;
 
-/// Two nodes, one edge in both directions, and nothing wrong.
+/// A valid data set: two nodes, one edge in both directions.
 Dataset small_dataset() {
   Dataset data;
   data.name = "small";
@@ -64,7 +64,7 @@ TEST(Dataset, wrong_edges_are_named) {
   EXPECT_TRUE(invalid([](Dataset& d) { d.dst[1] = -1; }, "dst: item 1 is -1"));
 }
 
-/// The same two edges as rows by destination.
+/// The same two edges as CSR rows by destination.
 Dataset small_dataset_by_rows() {
   Dataset data = small_dataset();
   data.src = data.dst = at::Tensor();

@@ -51,7 +51,7 @@ class Idx : public testing::Test {
     folder_.write(kLabels, label_file());
   }
 
-  /// Whether loading is an IoError whose text has `parts`.
+  /// Whether loading throws an IoError whose text contains `parts`.
   testing::AssertionResult refused(const std::vector<std::string>& parts) const {
     return throws<IoError>([&] { load_idx(folder_.path(), Split::kTrain); }, parts);
   }
@@ -168,7 +168,7 @@ TEST_F(Idx, a_changed_byte_of_a_gzip_file_is_noticed) {
     damaged[i] = static_cast<char>(damaged[i] ^ (i % 2 == 0 ? 1 : 255));
     folder_.write(packed_images(), damaged);
     try {
-      // The checksum guards the contents, so what still reads is the truth.
+      // The checksum protects the contents: if the file still loads, they are unchanged.
       const ImageDataset read = load_idx(folder_.path(), Split::kTrain);
       EXPECT_TRUE(test::same_bits(read.images, truth.images)) << i;
     } catch (const IoError&) {

@@ -9,7 +9,7 @@
 namespace mezzo {
 namespace {
 
-/// The real data sets; skipped where MEZZO_SHARED_DATA does not name their folder.
+/// The real data sets; skipped unless MEZZO_SHARED_DATA is their folder.
 class SharedData : public testing::Test {
  protected:
   void SetUp() override {

@@ -4,8 +4,8 @@
 
 namespace mezzo::cli {
 
-/// `mezzo data convert`: writes a data set as Mezzo's own folder. Shows how far it is on the
-/// standard error; an interrupt removes what was written so far. Returns the exit code.
+/// `mezzo data convert`: writes a data set as a mapped dataset. Shows progress on the standard
+/// error; an interrupt removes what was written so far. Returns the exit code.
 int convert_command(const Arguments& arguments);
 
 }  // namespace mezzo::cli

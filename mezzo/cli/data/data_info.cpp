@@ -40,12 +40,12 @@ void describe_edges(const Dataset& dataset, DatasetInfo& info) {
   }
   info.mean_in_degree = share(dataset.num_edges(), dataset.num_nodes);
   info.isolated_nodes = count(at::eq(in + out, 0));
-  const EdgeCensus census =
-      take_census(topology, dataset.is_multi_label() ? at::Tensor() : dataset.labels);
-  info.is_undirected = census.is_undirected;
-  info.self_loops = census.self_loops;
-  info.parallel_edges = census.parallel_edges;
-  info.homophily = share(census.between_equals, census.labelled);
+  const EdgeStatistics statistics =
+      edge_statistics(topology, dataset.is_multi_label() ? at::Tensor() : dataset.labels);
+  info.is_undirected = statistics.is_undirected;
+  info.self_loops = statistics.self_loops;
+  info.parallel_edges = statistics.parallel_edges;
+  info.homophily = share(statistics.between_equals, statistics.labelled);
 }
 
 void describe_features(const Dataset& dataset, DatasetInfo& info) {

@@ -36,7 +36,7 @@ struct DatasetInfo {
   double homophily = 0;
 };
 
-/// Reads the edges as take_census() does, and the features unless they are mapped. Data without
+/// Reads the edges as edge_statistics() does, and the features unless they are mapped. Data without
 /// labels have no classes, no splits and a homophily of NaN.
 DatasetInfo describe(const Dataset& dataset);
 

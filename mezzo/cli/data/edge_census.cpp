@@ -30,16 +30,17 @@ bool sources_ascend(const SourceRows<Id>& rows) {
 
 /// label: one a row, or nullptr. The sources of each row ascend.
 template <class Id>
-void count_edges(const SourceRows<Id>& rows, const std::int64_t* label, EdgeCensus& census) {
+void count_edges(const SourceRows<Id>& rows, const std::int64_t* label,
+                 EdgeStatistics& statistics) {
   for (std::int64_t row = 0; row < rows.num_rows; ++row) {
-    for (std::int64_t slot = rows.start[row]; slot < rows.start[row + 1]; ++slot) {
-      const Id source = rows.source[slot];
-      if (slot > rows.start[row] && source == rows.source[slot - 1]) ++census.parallel_edges;
+    for (std::int64_t entry = rows.start[row]; entry < rows.start[row + 1]; ++entry) {
+      const Id source = rows.source[entry];
+      if (entry > rows.start[row] && source == rows.source[entry - 1]) ++statistics.parallel_edges;
       if (source == row) {
-        ++census.self_loops;
+        ++statistics.self_loops;
       } else if (label != nullptr && label[row] != kNoLabel && label[source] != kNoLabel) {
-        ++census.labelled;
-        census.between_equals += label[source] == label[row] ? 1 : 0;
+        ++statistics.labelled;
+        statistics.between_equals += label[source] == label[row] ? 1 : 0;
       }
     }
   }
@@ -51,9 +52,9 @@ template <class Id>
 bool all_have_reverse(const SourceRows<Id>& rows) {
   std::vector<std::int64_t> next(rows.start, rows.start + rows.num_rows);
   for (std::int64_t row = 0; row < rows.num_rows; ++row) {
-    for (std::int64_t slot = rows.start[row]; slot < rows.start[row + 1]; ++slot) {
-      const Id source = rows.source[slot];
-      if (slot > rows.start[row] && source == rows.source[slot - 1]) continue;
+    for (std::int64_t entry = rows.start[row]; entry < rows.start[row + 1]; ++entry) {
+      const Id source = rows.source[entry];
+      if (entry > rows.start[row] && source == rows.source[entry - 1]) continue;
       std::int64_t& reverse = next[static_cast<std::size_t>(source)];
       const std::int64_t end = rows.start[source + 1];
       if (reverse == end || rows.source[reverse] != row) return false;
@@ -64,7 +65,7 @@ bool all_have_reverse(const SourceRows<Id>& rows) {
 }
 
 template <class Id>
-EdgeCensus census_of(const Adjacency& in_edges, const std::int64_t* label) {
+EdgeStatistics statistics_of(const Adjacency& in_edges, const std::int64_t* label) {
   const at::Tensor indptr = in_edges.indptr.contiguous();
   at::Tensor indices = in_edges.indices.contiguous();
   SourceRows<Id> rows{.start = indptr.const_data_ptr<std::int64_t>(),
@@ -78,19 +79,20 @@ EdgeCensus census_of(const Adjacency& in_edges, const std::int64_t* label) {
     }
     rows.source = sorted;
   }
-  EdgeCensus census;
-  count_edges(rows, label, census);
-  census.is_undirected = all_have_reverse(rows);
-  return census;
+  EdgeStatistics statistics;
+  count_edges(rows, label, statistics);
+  statistics.is_undirected = all_have_reverse(rows);
+  return statistics;
 }
 
 }  // namespace
 
-EdgeCensus take_census(const Topology& topology, const at::Tensor& labels) {
-  const at::Tensor kept = labels.defined() ? labels.contiguous() : labels;
-  const std::int64_t* label = kept.defined() ? kept.const_data_ptr<std::int64_t>() : nullptr;
-  return topology.id_dtype() == at::kInt ? census_of<std::int32_t>(topology.csc(), label)
-                                         : census_of<std::int64_t>(topology.csc(), label);
+EdgeStatistics edge_statistics(const Topology& topology, const at::Tensor& labels) {
+  const at::Tensor contiguous_labels = labels.defined() ? labels.contiguous() : labels;
+  const std::int64_t* label =
+      contiguous_labels.defined() ? contiguous_labels.const_data_ptr<std::int64_t>() : nullptr;
+  return topology.id_dtype() == at::kInt ? statistics_of<std::int32_t>(topology.csc(), label)
+                                         : statistics_of<std::int64_t>(topology.csc(), label);
 }
 
 }  // namespace mezzo::cli

@@ -8,20 +8,20 @@
 
 namespace mezzo::cli {
 
-/// What the edges of a graph are.
-struct EdgeCensus {
+/// Statistics of the edges of a graph.
+struct EdgeStatistics {
   std::int64_t self_loops = 0;
   std::int64_t parallel_edges = 0;  ///< those beyond the first from one node to another
-  /// Whether every edge has its reverse, which a self loop is itself; also where there is no edge.
+  /// Whether every edge has its reverse, which a self loop is itself; true without edges.
   bool is_undirected = false;
   /// Edges between different nodes that both have labels, and those of them between equal labels.
   std::int64_t labelled = 0, between_equals = 0;
 };
 
 /// topology: of one set of nodes, on the CPU; it may build csc(). labels: int64 [N] on the CPU,
-/// kNoLabel where a node has none; undefined: no node has one. Passes over the edges at most three
-/// times in the order in which they are kept, in 8 bytes a node, and, unless the sources of each
-/// row ascend (as they do in Mezzo's folder), a sorted copy of them.
-EdgeCensus take_census(const Topology& topology, const at::Tensor& labels);
+/// kNoLabel where a node has none; undefined: no node has one. Reads the edges at most three times
+/// in storage order, with 8 bytes a node and, unless the sources of each row ascend (as in a mapped
+/// dataset), a sorted copy of them.
+EdgeStatistics edge_statistics(const Topology& topology, const at::Tensor& labels);
 
 }  // namespace mezzo::cli

@@ -34,8 +34,8 @@ using Clock = std::chrono::steady_clock;
 using mezzo::detail::raise;
 
 constexpr auto kAddress = "127.0.0.1";
-// A process that trains only remembers the first SIGTERM; the second ends it, after the time in
-// which one that lost another says so.
+// A training process only records the first SIGTERM; the second one ends it, after the time that a
+// process needs to report a lost peer.
 constexpr auto kUntilSecondTerm = std::chrono::seconds(8);
 constexpr auto kUntilKill = std::chrono::seconds(12);
 constexpr int kCannotStart = 127;  // as shells have it
@@ -45,16 +45,16 @@ Descriptor checked(int number, const char* what) {
   return Descriptor(number);
 }
 
-/// `wanted`, or a free port instead of 0.
-dist::detail::ReservedPort reserve(std::int64_t wanted) {
+/// `port`, or a free port instead of 0.
+dist::detail::ReservedPort reserve(std::int64_t port) {
   try {
-    return dist::detail::ReservedPort(static_cast<std::uint16_t>(wanted));
+    return dist::detail::ReservedPort(static_cast<std::uint16_t>(port));
   } catch (const IoError& fault) {
-    raise<IoError>("--port: {} cannot be used on this machine: {}", wanted, fault.what());
+    raise<IoError>("--port: {} cannot be used on this machine: {}", port, fault.what());
   }
 }
 
-/// The write end of a pipe of which `lines` gets the read end.
+/// The write end of a pipe; `lines` gets the read end.
 Descriptor make_pipe(int to, const std::string& prefix, Lines& lines) {
   std::array<int, 2> ends{};
   if (::pipe2(ends.data(), O_CLOEXEC) != 0) {
@@ -71,7 +71,7 @@ struct Process {
   Lines out, err;
 };
 
-/// What a process is started with; made before the fork, since nothing may be allocated after it.
+/// The arguments of a process; built before the fork, since nothing may be allocated after it.
 struct Image {
   std::vector<std::string> words, variables;
 
@@ -129,8 +129,8 @@ class Launcher {
   void reap();
   void ended(std::size_t rank, int status);
   bool was_sent(int signal) const;
-  void blame(std::size_t rank, int code, const std::string& ending);
-  void blame_follower();
+  void report_failure(std::size_t rank, int code, const std::string& ending);
+  void report_lost_peer();
   void end_others();
   void give_time();
   void press();
@@ -147,7 +147,7 @@ class Launcher {
   std::vector<Process> processes_;
   int code_ = kSuccess;  // of the process that is named
   // The first that failed because it lost another; that one may come to its end later.
-  std::optional<std::size_t> follower_;
+  std::optional<std::size_t> first_lost_peer_;
   bool interrupts_sent_ = false;
   bool interrupted_ = false;  // a process ended by an interrupt
   bool ending_ = false;       // the processes are being ended
@@ -168,18 +168,18 @@ Launcher::Launcher(LaunchOptions options, const Arguments& words)
   }
   sigprocmask(SIG_BLOCK, &mask, &mask_before_);
   signals_ = checked(::signalfd(-1, &mask, SFD_CLOEXEC | SFD_NONBLOCK), "cannot wait for signals");
-  // Where nobody reads on, as behind `head`, the processes train on all the same.
+  // If nobody reads the output, as with `head`, training continues.
   struct sigaction ignore = {};
   ignore.sa_handler = SIG_IGN;
   sigaction(SIGPIPE, &ignore, &pipe_before_);
-  // Where it is ignored, as it may be inherited, the kernel tells nobody how a process ended.
+  // If it is ignored, which may be inherited, the kernel does not report how a process ended.
   struct sigaction usual = {};
   usual.sa_handler = SIG_DFL;
   sigaction(SIGCHLD, &usual, &child_before_);
   processes_.resize(static_cast<std::size_t>(options_.processes));
 }
 
-/// Leaves nobody behind where run() did not come to its end.
+/// Ends all processes if run() did not complete.
 Launcher::~Launcher() {
   pass_on(SIGKILL);
   for (const Process& process : processes_) {
@@ -263,7 +263,7 @@ int Launcher::run() {
     process.out.finish();
     process.err.finish();
   }
-  blame_follower();
+  report_lost_peer();
   if (code_ != kSuccess || interrupted_) return code_ != kSuccess ? code_ : kInterrupted;
   const bool lost = std::any_of(processes_.begin(), processes_.end(),
                                 [](const Process& process) { return process.out.is_lost(); });
@@ -271,7 +271,7 @@ int Launcher::run() {
   return kSuccess;
 }
 
-/// Returns where a process printed or ended, a signal came, or it is time to press on.
+/// Returns when a process printed or ended, a signal arrived, or a deadline passed.
 void Launcher::wait_for_news() {
   std::vector<pollfd> watched = {{.fd = signals_.get(), .events = POLLIN, .revents = 0}};
   for (const Process& process : processes_) {
@@ -333,13 +333,14 @@ void Launcher::ended(std::size_t rank, int status) {
     if (!interrupts_sent_) interrupt(SIGTERM);
     interrupted_ = true;
   } else if (!by_signal && code == kFailedWithAnother) {
-    if (!follower_) follower_ = rank;
+    if (!first_lost_peer_) first_lost_peer_ = rank;
     // No SIGTERM, which could end the one that was lost before it says why.
     give_time();
   } else if (!by_signal) {
-    blame(rank, code, fmt::format("ended with exit code {}", code));
+    report_failure(rank, code, fmt::format("ended with exit code {}", code));
   } else if (const int signal = WTERMSIG(status); !was_sent(signal)) {
-    blame(rank, code, fmt::format("was ended by signal {} ({})", signal, ::strsignal(signal)));
+    report_failure(rank, code,
+                   fmt::format("was ended by signal {} ({})", signal, ::strsignal(signal)));
   }
 }
 
@@ -348,7 +349,7 @@ bool Launcher::was_sent(int signal) const {
   return ending_ && (signal == SIGTERM || (signal == SIGKILL && !kill_));
 }
 
-void Launcher::blame(std::size_t rank, int code, const std::string& ending) {
+void Launcher::report_failure(std::size_t rank, int code, const std::string& ending) {
   code_ = code;
   const bool others = is_running() && !ending_;
   const std::string line = fmt::format("mezzo: launch: rank {} {}{}\n", rank, ending,
@@ -359,9 +360,9 @@ void Launcher::blame(std::size_t rank, int code, const std::string& ending) {
 
 /// If none has failed by itself: a link is down, or a rank hangs. One that lost a rank by an
 /// interrupt has not failed.
-void Launcher::blame_follower() {
-  if (!follower_ || code_ != kSuccess || interrupted_) return;
-  blame(*follower_, kIoError, "lost another one");
+void Launcher::report_lost_peer() {
+  if (!first_lost_peer_ || code_ != kSuccess || interrupted_) return;
+  report_failure(*first_lost_peer_, kIoError, "lost another one");
 }
 
 void Launcher::end_others() {
@@ -381,7 +382,7 @@ void Launcher::give_time() {
 void Launcher::press() {
   const Clock::time_point now = Clock::now();
   if (term_again_ && now >= *term_again_) {
-    blame_follower();
+    report_lost_peer();
     pass_on(SIGTERM);
     term_again_.reset();
   }

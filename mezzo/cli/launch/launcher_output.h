@@ -16,7 +16,7 @@ namespace mezzo::cli {
 
 using dist::detail::Descriptor;
 
-/// Output of a process, passed on line by line.
+/// Forwards the output of a process line by line.
 class Lines {
  public:
   Lines() = default;
@@ -27,7 +27,7 @@ class Lines {
   /// Whether some of it could not be written.
   bool is_lost() const { return lost_; }
 
-  /// Passes on what has come, without waiting for more.
+  /// Forwards the available output without waiting for more.
   void read() {
     std::array<char, 1 << 16> buffer;
     while (from_.is_open()) {
@@ -67,7 +67,7 @@ class Lines {
       const ssize_t count = ::write(to_, text.data(), text.size());
       if (count < 0 && errno == EINTR) continue;
       if (count < 0) {
-        lost_ = true;  // nobody listens any more, or the disk is full
+        lost_ = true;  // the reader is gone, or the disk is full
         return;
       }
       text.remove_prefix(static_cast<std::size_t>(count));

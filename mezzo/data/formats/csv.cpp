@@ -17,7 +17,7 @@ struct NodeColumns {
   std::int64_t num_features() const { return static_cast<std::int64_t>(count - first_feature); }
 };
 
-/// What nodes.csv says of the nodes but for their features.
+/// The columns of nodes.csv except the features.
 struct NodeTable {
   IdRanks rank;
   bool ascending = false;  // the lines stand in the order of the ids
@@ -48,8 +48,8 @@ NodeColumns read_node_columns(TextLines& lines) {
 /// but the bare graph, nodes.csv (either may be a .csv.gz): a header `id,label[,split],<names of
 /// features>`, then a line a node, in any order. Nodes are numbered by ascending id. label: an
 /// integer, or empty, which all may be: the data have no labels then; split: train, val, test or
-/// empty. Edges are taken as they are. Memory: the ids, labels and splits. Where the lines are not
-/// in the order of the ids, features() reads the file once a piece.
+/// empty. Edges are taken as they are. Memory: the ids, labels and splits. If the lines are not in
+/// id order, features() reads the file once per chunk.
 class CsvSource : public GraphSource {
  public:
   CsvSource(const std::filesystem::path& folder, const LoadOptions& options)
@@ -213,7 +213,7 @@ class CsvSource : public GraphSource {
     pieces.finish();
   }
 
-  /// One piece, from lines in any order.
+  /// One chunk, from lines in any order.
   void take_scattered_nodes(std::int64_t begin, std::int64_t end, std::int64_t width,
                             const TakeRows& take) {
     const IdRanks& rank = table().rank;

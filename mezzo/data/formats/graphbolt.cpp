@@ -13,12 +13,12 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// A place of metadata.yaml that can be asked for what it should hold. Errors name file and line.
+/// A node of metadata.yaml with typed access. Errors contain file and line.
 class YamlPlace {
  public:
   YamlPlace(YAML::Node node, const std::string& file) : node_(std::move(node)), file_(file) {}
 
-  /// Whether there is a value; `type: null`, as GraphBolt writes it, is none.
+  /// Whether a value exists; GraphBolt's `type: null` counts as missing.
   bool has(const char* key) const {
     return node_.IsMap() && node_[key].IsDefined() && !node_[key].IsNull();
   }
@@ -29,7 +29,7 @@ class YamlPlace {
     return {node_[key], file_};
   }
 
-  /// The items of the list under `key`; none where there is no such key.
+  /// The items of the list under `key`; empty if the key is missing.
   std::vector<YamlPlace> list(const char* key) const {
     std::vector<YamlPlace> items;
     if (!has(key)) return items;
@@ -85,8 +85,8 @@ YamlPlace read_metadata(const fs::path& path) {
 
 /// The input form of a GraphBolt OnDiskDataset, homogeneous: metadata.yaml and the files that it
 /// names, in the formats csv (edges) and numpy. The features are the node feature called 'feat', or
-/// the only one; labels and split are those of the one task there is, or the one that options.split
-/// names. Features of edges and those of graph.feature_data are not read. Memory: the task's sets.
+/// the only one; labels and split are those of the only task, or of the task options.split.
+/// Features of edges and those of graph.feature_data are not read. Memory: the task's sets.
 class GraphBoltSource : public GraphSource {
  public:
   GraphBoltSource(const fs::path& folder, const LoadOptions& options)
@@ -186,7 +186,7 @@ class GraphBoltSource : public GraphSource {
     return numpy_path(found[0], folder_);
   }
 
-  /// The task that is asked for, nothing where the data have none.
+  /// The requested task; nullopt if the data have no task.
   std::optional<YamlPlace> task() {
     const std::vector<YamlPlace> tasks = metadata().list("tasks");
     if (tasks.empty() && task_name_.empty()) return std::nullopt;

@@ -14,10 +14,10 @@ namespace mezzo::data {
 namespace {
 
 /// A GraphSAINT folder: adj_full.npz (scipy CSR; entry (i, j) is the edge from i to j, entries of
-/// value 0 are none), feats.npy, class_map.json, role.json. Labels have the smallest one
-/// subtracted, as in GraphSAINT; lists of 0 and 1, one item a class, are multi-label data, judged
-/// by micro-F1; features are as they stand, not standardised. Memory: the row starts and the two
-/// JSON files; the entries are streamed.
+/// value 0 are no edges), feats.npy, class_map.json, role.json. Labels have the smallest one
+/// subtracted, as in GraphSAINT; lists of 0 and 1, one item a class, are multi-label data with
+/// micro-F1; features are not standardised. Memory: the row starts and the two JSON files; the
+/// entries are streamed.
 class GraphSaintSource : public GraphSource {
  public:
   GraphSaintSource(const std::filesystem::path& folder, const LoadOptions& options)

@@ -8,7 +8,7 @@
 namespace mezzo::data {
 namespace {
 
-/// What stands above the entries of a matrix.
+/// The header of a matrix.
 struct MatrixHeader {
   bool has_values = false;
   bool is_general = false;
@@ -26,7 +26,7 @@ std::string lower_case(std::string_view text) {
 
 /// A square MatrixMarket coordinate matrix (real, integer or pattern; general, symmetric or
 /// skew-symmetric). Entry (i, j) is the edge from i to j, and from j to i if the matrix is not
-/// general; entries of value 0 and those on the diagonal are none, other values do not count.
+/// general; entries of value 0 and on the diagonal are dropped, other values ignored.
 class MatrixMarketSource : public GraphSource {
  public:
   MatrixMarketSource(const std::filesystem::path& path, const LoadOptions& options)

@@ -18,7 +18,7 @@ using nlohmann::json;
 
 constexpr std::string_view kRoles[] = {"train", "val", "test"};
 
-/// What the readers of the arrays need of meta.json.
+/// The values of meta.json that the array readers need.
 struct Meta {
   std::optional<std::string> name;
   std::optional<std::int64_t> num_nodes, num_edges, num_features, num_classes;
@@ -146,7 +146,7 @@ NodeLabels read_labels(const Meta& meta, const fs::path& path) {
   return node_entries(labels, path.string());
 }
 
-/// The file of the features; empty where there is none.
+/// The file of the features; empty without features.
 fs::path features_file(const fs::path& folder) {
   const fs::path sparse = folder / "features.npz";
   const fs::path dense = folder / "features.npy";
@@ -187,12 +187,12 @@ void check_count(const std::optional<std::int64_t>& declared, std::int64_t found
           "it declares {} {}, the arrays have {}", declared.value_or(0), what, found);
 }
 
-/// An npy folder: edge_index.npy int [2, E], taken as it is; features.npz (CSR) or features.npy
-/// or neither; labels.npy int [N] or [N, 1], -1 where there is none, or for multi-label data [N, C]
-/// as for node_entries (without the file there are no labels and may be no masks);
-/// {train,val,test}_mask[_NAME].npy bool [N] or [N, S]; meta.json, of which name, metric,
-/// class_names and the counts num_nodes, num_edges, num_features, num_classes count. Without any
-/// masks: a random split, and every node has a label.
+/// An npy folder: edge_index.npy int [2, E], taken as it is; features.npz (CSR) or features.npy or
+/// neither; labels.npy int [N] or [N, 1], -1 if missing, or for multi-label data [N, C] as for
+/// node_entries (without the file there are no labels and may be no masks);
+/// {train,val,test}_mask[_NAME].npy bool [N] or [N, S]; meta.json, from which name, metric,
+/// class_names, num_nodes, num_edges, num_features and num_classes are used. Without any masks: a
+/// random split, and every node has a label.
 Dataset read_npy_folder(const fs::path& folder, const LoadOptions& options) {
   const Meta meta = read_meta(folder);
   Dataset dataset;

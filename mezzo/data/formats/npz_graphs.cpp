@@ -66,8 +66,8 @@ at::Tensor read_masks(const NpzFile& file, const std::string& key, std::int64_t 
 }
 
 /// A gnn-benchmark npz (Shchur et al.): adj_*, attr_* or attr_matrix or neither, labels or labels_*
-/// (one entry a row), class_names. Edges become undirected; entries of value 0 are none. Has no
-/// split: a random one. Class names stored as Python objects are left out.
+/// (one entry a row), class_names. Edges become undirected; entries of value 0 are no edges. Gets a
+/// random split. Class names stored as Python objects are ignored.
 Dataset read_gnn_benchmark(const fs::path& path, const LoadOptions& options) {
   const NpzFile file(path);
   refuse_named_split(options, file.path());
@@ -105,9 +105,9 @@ Dataset read_gnn_benchmark(const fs::path& path, const LoadOptions& options) {
 }
 
 /// An npz of the heterophilous-graphs collection (Platonov et al.): node_features, node_labels,
-/// edges [E, 2], {train,val,test}_masks [S, N]. Edges become undirected, but stay as they are where
-/// the name of the file has "directed", as in the collection's own loader. Sets of two classes are
-/// judged by ROC AUC, as in the paper.
+/// edges [E, 2], {train,val,test}_masks [S, N]. Edges become undirected unless the file name
+/// contains "directed", as in the collection's loader. Sets of two classes use ROC AUC, as in the
+/// paper.
 Dataset read_heterophilous(const fs::path& path, const LoadOptions& options) {
   const NpzFile file(path);
   refuse_named_split(options, file.path());

@@ -19,7 +19,7 @@ struct OgbCounts {
   std::int64_t num_edges = 0;  // as stored, without inverse ones
 };
 
-/// Whether OGB's table of data sets asks for the inverse of each edge, which no file says.
+/// Whether OGB's table of data sets adds the inverse of each edge; no file says so.
 bool adds_inverse_edges(const fs::path& folder) {
   for (const fs::path& path : {folder, fs::canonical(folder)}) {
     std::string name = name_of_path(path);
@@ -48,14 +48,13 @@ void for_each_row(
 }
 
 /// An OGB node-property folder: raw/{edge,num-node-list,num-edge-list,node-feat,node-label}.csv.gz,
-/// or raw/data.npz and raw/node-label.npz; split/<type>/{train,valid,test}.csv.gz. The one split
-/// type there is, or the one that options.split names. The sets proteins and products hold each
-/// edge once and get its reverse beside it, as OGB's own loader adds them; they are known by the
-/// folder's name alone, or that of the folder that a link leads to: ogbn_products, products,
-/// ogbn_products_dgl, ogbn_products_pyg, with hyphens too.
-/// A label that is empty or nan is none; several a node, of 0 and 1, are multi-label data, judged
-/// by ROC AUC as in OGB. Memory: the nodes' labels and splits; the two halves of edge_index in
-/// data.npz are read side by side.
+/// or raw/data.npz and raw/node-label.npz; split/<type>/{train,valid,test}.csv.gz. Uses the only
+/// split type, or options.split. The sets proteins and products store each edge once and get its
+/// reverse, as in OGB's loader; they are recognised by the name of the folder or of the target of a
+/// link: ogbn_products, products, ogbn_products_dgl, ogbn_products_pyg, with hyphens too. An empty
+/// or nan label is missing; several labels a node, 0 and 1, are multi-label data with ROC AUC, as
+/// in OGB. Memory: the nodes' labels and splits; the two halves of edge_index in data.npz are read
+/// side by side.
 class OgbSource : public GraphSource {
  public:
   OgbSource(const fs::path& folder, const LoadOptions& options)
@@ -118,7 +117,7 @@ class OgbSource : public GraphSource {
   const std::function<void()>& on_lines() const { return on_lines_; }
 
  private:
-  /// The folder of the split that is asked for, nothing where the data have none.
+  /// The folder of the requested split; nullopt if the data have no split.
   std::optional<fs::path> split_folder() const {
     std::vector<std::string> types;
     if (fs::is_directory(folder_ / "split")) {

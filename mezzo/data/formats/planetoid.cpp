@@ -21,7 +21,7 @@ struct Part {
   std::string bytes;
 };
 
-/// The parts of one set, read but not put together.
+/// The arrays of one set, before they are combined.
 struct Parts {
   at::Tensor allx, tx;         // sparse CSR
   at::Tensor ally, ty;         // int64, the class of each row
@@ -96,7 +96,7 @@ Parts read_parts(const fs::path& folder, const std::string& name) {
   return parts;
 }
 
-/// The number of nodes; checks that the test ids stand behind the rows of allx, each once.
+/// The number of nodes; checks that the test ids are distinct and follow the rows of allx.
 std::int64_t count_nodes(const Parts& parts) {
   const std::int64_t first = parts.allx.size(0);
   const auto count = static_cast<std::int64_t>(parts.test_ids.size());
@@ -117,7 +117,7 @@ std::int64_t count_nodes(const Parts& parts) {
   return std::max(sorted.empty() ? first : sorted.back() + 1, parts.graph.num_nodes);
 }
 
-/// allx over the rows of tx, each at its test id; rows that no id names are empty.
+/// allx followed by the rows of tx, each at its test id; rows without an id are empty.
 at::Tensor assemble_features(const Parts& parts, std::int64_t num_nodes) {
   const std::int64_t num_first = parts.allx.size(0);
   const at::Tensor test_ids = at::tensor(parts.test_ids, at::kLong);
@@ -185,13 +185,13 @@ Dataset read_planetoid(const fs::path& folder, const std::string& name,
   dataset.features = assemble_features(parts, num_nodes);
   set_undirected_edges(dataset, parts.graph.edges, parts.graph_where);
 
-  const at::Tensor none = at::zeros({num_nodes, 1}, at::kBool);
+  const at::Tensor empty_mask = at::zeros({num_nodes, 1}, at::kBool);
   const std::int64_t num_val = std::min(kNumVal, num_first - parts.num_train);
-  dataset.train_masks = none.clone();
+  dataset.train_masks = empty_mask.clone();
   dataset.train_masks.narrow(0, 0, parts.num_train).fill_(true);
-  dataset.val_masks = none.clone();
+  dataset.val_masks = empty_mask.clone();
   dataset.val_masks.narrow(0, parts.num_train, num_val).fill_(true);
-  dataset.test_masks = none.clone();
+  dataset.test_masks = empty_mask.clone();
   dataset.test_masks.index_fill_(0, test_ids, true);
   return dataset;
 }

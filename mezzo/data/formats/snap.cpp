@@ -9,8 +9,8 @@ namespace mezzo::data {
 namespace {
 
 /// A SNAP edge list: comments that begin with `#` or `%`, two integers a line. The nodes are the
-/// ids that occur, numbered in ascending order, for which the file is read once more than for the
-/// edges. Each edge in the direction of the file, without self loops, parallel ones being one.
+/// ids that occur, numbered in ascending order, which needs one more pass over the file. Edges keep
+/// the direction of the file; self loops are dropped and parallel edges merged.
 class SnapSource : public GraphSource {
  public:
   SnapSource(const std::filesystem::path& path, const LoadOptions& options)

@@ -64,7 +64,7 @@ std::size_t part_of(std::string_view letter, const std::string& where) {
   detail::raise<IoError>("{}: a part of speech other than n, v, a, s and r", where);
 }
 
-/// Takes the fields of one line from the left.
+/// Reads the fields of one line from the left.
 class LineReader {
  public:
   LineReader(std::string_view line, const std::string& file, std::int64_t number)
@@ -171,7 +171,7 @@ std::vector<Edge> resolve_pointers(const Synsets& synsets, const std::string& wh
   return edges;
 }
 
-/// Lower-case letters stay, all else becomes a blank.
+/// Replaces all but lower-case letters with blanks.
 std::string letters_of(std::string_view gloss) {
   std::string text(gloss);
   for (char& c : text) {
@@ -181,7 +181,7 @@ std::string letters_of(std::string_view gloss) {
   return text;
 }
 
-/// The words of all glosses as they are met; each gets a number.
+/// The words of all glosses, numbered in order of occurrence.
 struct Vocabulary {
   std::vector<std::string> texts;  // the glosses, letters only
   std::unordered_map<std::string_view, std::int32_t> ids;
@@ -216,18 +216,18 @@ void count_words(std::string_view text, Vocabulary& vocabulary) {
   }
 }
 
-/// Columns of the words that enough glosses have, in alphabetical order; -1 for the others.
+/// The column of each word that enough glosses have, in alphabetical order; -1 for others.
 std::vector<std::int64_t> assign_columns(const Vocabulary& vocabulary, std::int64_t& num_columns) {
-  std::vector<std::size_t> kept;
+  std::vector<std::size_t> words;
   for (std::size_t id = 0; id < vocabulary.words.size(); ++id) {
-    if (vocabulary.num_glosses[id] >= kMinGlosses) kept.push_back(id);
+    if (vocabulary.num_glosses[id] >= kMinGlosses) words.push_back(id);
   }
-  std::sort(kept.begin(), kept.end(), [&](std::size_t a, std::size_t b) {
+  std::sort(words.begin(), words.end(), [&](std::size_t a, std::size_t b) {
     return vocabulary.words[a] < vocabulary.words[b];
   });
   std::vector<std::int64_t> columns(vocabulary.words.size(), -1);
   num_columns = 0;
-  for (const std::size_t id : kept) columns[id] = num_columns++;
+  for (const std::size_t id : words) columns[id] = num_columns++;
   return columns;
 }
 
@@ -265,7 +265,7 @@ at::Tensor bag_of_words(const std::vector<std::string_view>& glosses, const std:
 /// order of the files. Edges: pointers of all types, undirected. Labels: the 45 lexicographer
 /// files. Features: how often the gloss (definitions and examples) has each word; a word is a
 /// longest run of the letters a to z after lower-casing, and counts if at least ten glosses have
-/// it; columns in alphabetical order. The reference recipe divides rows by their sums
+/// it; columns in alphabetical order. The reference configuration divides rows by their sums
 /// (LoadOptions::normalize_features). A random split.
 Dataset read_wordnet(const fs::path& folder, const LoadOptions& options) {
   refuse_named_split(options, "wordnet");

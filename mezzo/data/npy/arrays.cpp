@@ -15,7 +15,7 @@ namespace {
 
 constexpr std::int64_t kMaxColumns = std::int64_t{1} << 31;
 
-/// libtorch says once a process that its sparse CSR tensors are in beta; users cannot act on that.
+/// Suppresses libtorch's warning that sparse CSR tensors are in beta; users cannot act on it.
 class QuietHandler : public c10::WarningHandler {
  public:
   void process(const c10::Warning& /*warning*/) override {}
@@ -38,7 +38,7 @@ bool rows_ascend(const std::int64_t* indptr, std::int64_t rows, const std::int64
   return true;
 }
 
-/// Sorts each row by column and adds up the entries of one place.
+/// Sorts each row by column and adds duplicate entries.
 at::Tensor canonical_csr(std::int64_t rows, std::int64_t cols, const at::Tensor& indptr,
                          const at::Tensor& indices, const at::Tensor& values) {
   const auto* begin = indptr.const_data_ptr<std::int64_t>();
@@ -114,15 +114,16 @@ at::Tensor as_int64(const at::Tensor& tensor, const std::string& where) {
 
 at::Tensor as_float32(const at::Tensor& tensor, const std::string& where) {
   require(!tensor.is_complex(), where, "expected real numbers");
-  at::Tensor narrow = tensor.to(at::kFloat).contiguous();
-  if (tensor.scalar_type() != at::kDouble) return narrow;
-  const auto* value = narrow.const_data_ptr<float>();
-  for (std::int64_t i = 0; i < narrow.numel(); ++i) {
+  at::Tensor values = tensor.to(at::kFloat).contiguous();
+  if (tensor.scalar_type() != at::kDouble) return values;
+  const auto* value = values.const_data_ptr<float>();
+  for (std::int64_t i = 0; i < values.numel(); ++i) {
     if (!std::isinf(value[i])) continue;
-    const auto wide = tensor.reshape(-1)[i].item<double>();
-    require(std::isinf(wide), where, "value {} is {}, beyond the range of float32", i, wide);
+    const auto original = tensor.reshape(-1)[i].item<double>();
+    require(std::isinf(original), where, "value {} is {}, beyond the range of float32", i,
+            original);
   }
-  return narrow;
+  return values;
 }
 
 at::Tensor as_mask(const at::Tensor& tensor, const std::string& where) {

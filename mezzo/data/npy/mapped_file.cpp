@@ -26,7 +26,7 @@ constexpr NpyDtype kMappedDtypes[] = {
     {at::kBool, "|b1"},  {at::kByte, "|u1"}, {at::kInt, "<i4"},     {at::kLong, "<i8"},
     {at::kFloat, "<f4"}, {at::kHalf, "<f2"}, {at::kBFloat16, "<u2"}};
 
-/// numpy's extension types for bfloat16 are written as two bytes without meaning.
+/// numpy writes its extension types for bfloat16 as two raw bytes.
 bool descr_is(std::string_view descr, at::ScalarType dtype) {
   return descr == npy_descr(dtype) ||
          (dtype == at::kBFloat16 && (descr == "|V2" || descr == "<V2"));
@@ -40,7 +40,7 @@ std::uint64_t memory_of_the_machine() {
 }
 
 MappedFile::MappedFile(const std::filesystem::path& path) {
-  // Without blocking, which opening a pipe would.
+  // O_NONBLOCK: opening a pipe would block.
   const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   require(file >= 0 || errno != ENOENT, path.string(), "no such file");
   require(file >= 0, path.string(), "cannot be opened for reading: {}", std::strerror(errno));
@@ -65,13 +65,13 @@ void MappedFile::advise_random_reads() const {
 }
 
 std::string_view npy_descr(at::ScalarType dtype) {
-  const auto* const found =
+  const auto* const entry =
       std::find_if(std::begin(kMappedDtypes), std::end(kMappedDtypes),
                    [&](const NpyDtype& candidate) { return candidate.dtype == dtype; });
-  if (found == std::end(kMappedDtypes)) {
+  if (entry == std::end(kMappedDtypes)) {
     detail::raise<LogicError>("npy_descr: no arrays of {}", c10::getDtypeNames(dtype).first);
   }
-  return found->descr;
+  return entry->descr;
 }
 
 at::Tensor map_npy(const std::filesystem::path& path, at::ScalarType dtype, bool random_reads) {
@@ -88,7 +88,7 @@ at::Tensor map_npy(const std::filesystem::path& path, at::ScalarType dtype, bool
   require(header.data_begin % item_bytes == 0, where,
           "its items begin at byte {}, which is no multiple of {}", header.data_begin, item_bytes);
   if (random_reads) file->advise_random_reads();
-  // A tensor has no way to say that it may not be written to.
+  // A tensor cannot be marked read-only.
   return at::from_blob(
       const_cast<char*>(items.data()), header.shape, [file](void* /*items*/) {},
       at::TensorOptions(dtype));

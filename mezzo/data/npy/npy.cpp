@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::size_t kMaxDimensions = 32;  // numpy's own limit
 
-/// Reads the Python dict literal of a header; knows just the literals that numpy writes there.
+/// Parses the Python dict literal of a header; knows only the literals that numpy writes.
 class HeaderParser {
  public:
   HeaderParser(std::string_view text, const std::string& where) : text_(text), where_(where) {}
@@ -64,15 +64,15 @@ class HeaderParser {
     }
   }
 
-  bool accept(char wanted) {
+  bool accept(char expected) {
     skip_blanks();
-    if (position_ >= text_.size() || text_[position_] != wanted) return false;
+    if (position_ >= text_.size() || text_[position_] != expected) return false;
     ++position_;
     return true;
   }
 
-  void expect(char wanted) {
-    if (!accept(wanted)) fault(fmt::format("expected '{}'", wanted));
+  void expect(char expected) {
+    if (!accept(expected)) fault(fmt::format("expected '{}'", expected));
   }
 
   bool accept_word(std::string_view word) {
@@ -229,7 +229,7 @@ std::int64_t count_items(const std::vector<std::int64_t>& shape, std::int64_t it
                          std::uint64_t bytes, const std::string& where) {
   require(shape.size() <= kMaxDimensions, where, "{} dimensions, expected at most 32",
           shape.size());
-  std::int64_t span_bytes = item_bytes;  // as if no dimension were 0, so that none hides the others
+  std::int64_t span_bytes = item_bytes;  // ignores dimensions of 0, which would hide the others
   bool empty = false;
   for (const std::int64_t size : shape) {
     require(size >= 0, where, "a negative dimension: {}", size);
@@ -281,7 +281,7 @@ std::vector<std::string> parse_npy_text(std::string_view bytes, const std::strin
   std::int32_t characters = 0;
   const char* const end = descr.data() + descr.size();
   const auto [stop, error] = std::from_chars(descr.data() + 2, end, characters);
-  // Items of no bytes would let a header of any shape be true.
+  // Items of zero bytes would match a header of any shape.
   require(error == std::errc{} && stop == end && characters >= 1, where,
           "dtype '{}' has no valid length", descr);
   const std::int64_t item_bytes = std::int64_t{characters} * (kind == 'U' ? 4 : 1);

@@ -63,14 +63,14 @@ void NpyStream::read_header() {
   const NpyHeader header = parse_npy_header(start, where_);
 
   descr_ = header.descr;
-  tensor_from_bytes(descr_, {0}, ArrayOrder::kC, {}, where_);  // refuses what is not read
+  tensor_from_bytes(descr_, {0}, ArrayOrder::kC, {}, where_);  // rejects unsupported dtypes
   item_bytes_ = descr_.back() - '0';
   is_fortran_ = header.order == ArrayOrder::kFortran;
   shape_ = header.shape;
   numel_ = count_items(shape_, item_bytes_, bytes_ - header.data_begin, where_);
 }
 
-/// Moves past `count` items; behind the last one it makes sure that nothing follows.
+/// Advances by `count` items; after the last one checks that nothing follows.
 void NpyStream::pass(std::int64_t count) {
   position_ += count;
   if (position_ < numel_ || count == 0) return;

@@ -22,11 +22,11 @@ std::string zip_message(int code) {
   return text;
 }
 
-/// Checks what the directory says about a member before a byte of it is read.
+/// Checks the directory entry of a member before reading the member.
 void check_entry(const zip_stat_t& entry, std::uint64_t file_bytes, const std::string& where) {
   constexpr std::uint64_t kNeeded =
       ZIP_STAT_SIZE | ZIP_STAT_COMP_SIZE | ZIP_STAT_COMP_METHOD | ZIP_STAT_ENCRYPTION_METHOD;
-  require((entry.valid & kNeeded) == kNeeded, where, "the zip directory says too little about it");
+  require((entry.valid & kNeeded) == kNeeded, where, "its zip directory entry is incomplete");
   require(entry.encryption_method == ZIP_EM_NONE, where, "encrypted members are not read");
   require(entry.comp_method == ZIP_CM_STORE || entry.comp_method == ZIP_CM_DEFLATE, where,
           "zip method {}, expected stored (0) or deflated (8)", entry.comp_method);
@@ -62,8 +62,8 @@ std::size_t NpzMember::read(char* target, std::uint64_t count) const {
   return static_cast<std::size_t>(got);
 }
 
-void NpzFile::Closer::operator()(::zip* archive) const {
-  zip_discard(archive);
+void NpzFile::Closer::operator()(::zip* file) const {
+  zip_discard(file);
 }
 
 NpzFile::NpzFile(const std::filesystem::path& path) : path_(path.string()) {
@@ -81,25 +81,25 @@ NpzFile::NpzFile(const std::filesystem::path& path) : path_(path.string()) {
 }
 
 std::vector<std::string> NpzFile::keys() const {
-  std::vector<std::string> found;
+  std::vector<std::string> keys;
   for (const auto& [name, index] : members_) {
-    if (name.ends_with(".npy")) found.push_back(name.substr(0, name.size() - 4));
+    if (name.ends_with(".npy")) keys.push_back(name.substr(0, name.size() - 4));
   }
-  return found;
+  return keys;
 }
 
 NpzMember NpzFile::open(const std::string& key) const {
-  const auto found = members_.find(key + ".npy");
-  require(found != members_.end(), path_, "array '{}' is missing; it has: {}", key,
+  const auto index = members_.find(key + ".npy");
+  require(index != members_.end(), path_, "array '{}' is missing; it has: {}", key,
           fmt::join(keys(), ", "));
   const std::string at = where(key);
   zip_stat_t entry;
-  require(zip_stat_index(archive_.get(), found->second, 0, &entry) == 0, at,
+  require(zip_stat_index(archive_.get(), index->second, 0, &entry) == 0, at,
           "unreadable zip member: {}", zip_strerror(archive_.get()));
   check_entry(entry, file_bytes_, at);
   NpzMember member;
   member.where = at;
-  member.file.reset(zip_fopen_index(archive_.get(), found->second, 0));
+  member.file.reset(zip_fopen_index(archive_.get(), index->second, 0));
   member.size = entry.size;
   require(member.file != nullptr, at, "unreadable zip member: {}", zip_strerror(archive_.get()));
   return member;
@@ -108,7 +108,7 @@ NpzMember NpzFile::open(const std::string& key) const {
 std::string NpzFile::bytes(const std::string& key) const {
   const NpzMember member = open(key);
   std::string bytes;
-  // One byte past the claim is asked for: it tells a longer member, and makes libzip check the sum.
+  // Reading one byte more detects a longer member, and makes libzip verify the checksum.
   while (bytes.size() <= member.size) {
     const std::size_t start = bytes.size();
     const std::uint64_t step = std::min<std::uint64_t>(kStepBytes, member.size + 1 - start);

@@ -68,12 +68,12 @@ PickledGraph unpickle_graph(std::string_view bytes, const std::string& where) {
   require(dict != nullptr, where, "expected a dict of lists");
   PickledGraph graph;
   graph.num_nodes = static_cast<std::int64_t>((*dict)->items.size());
-  std::set<std::int64_t> seen;
+  std::set<std::int64_t> nodes;
   for (const auto& [key, neighbours] : (*dict)->items) {
     const auto* const node = std::get_if<std::int64_t>(&key);
     const auto* const* const list = std::get_if<PickleList*>(&neighbours);
     require(node != nullptr && list != nullptr, where, "expected integers as keys, lists as items");
-    require(seen.insert(*node).second, where, "node {} occurs twice", *node);
+    require(nodes.insert(*node).second, where, "node {} occurs twice", *node);
     // One list may stand under many keys; an honest file spends a byte on each neighbour.
     require((*list)->items.size() + graph.edges.size() <= bytes.size(), where,
             "more neighbours than the file has bytes");

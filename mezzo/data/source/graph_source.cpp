@@ -10,7 +10,7 @@
 namespace mezzo::data {
 namespace {
 
-/// A data set in memory, given in pieces.
+/// The source of a data set in memory.
 class DatasetSource : public GraphSource {
  public:
   explicit DatasetSource(Dataset dataset) : dataset_(std::move(dataset)) {}

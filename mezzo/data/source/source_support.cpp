@@ -97,7 +97,7 @@ GraphText text_by_name(const std::filesystem::path& path) {
     return GraphText::kNone;
   }
   const GraphText text = text_by_lines(path);
-  // Of a file called a list the reader says what is wrong.
+  // If the name says edge list, the reader reports errors.
   return is_list && text == GraphText::kNone ? GraphText::kSnap : text;
 }
 

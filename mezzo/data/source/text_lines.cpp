@@ -69,7 +69,7 @@ bool TextLines::next(std::string_view& line) {
     newline =
         static_cast<const char*>(std::memchr(buffer_.data() + searched, '\n', end_ - searched));
     if (newline != nullptr) break;
-    searched = end_ - begin_;  // what stands before the next bytes once refill has moved them
+    searched = end_ - begin_;  // the unread bytes, which refill moves to the front
     if (!refill()) break;
   }
   if (newline == nullptr && begin_ == end_) return false;
@@ -85,7 +85,8 @@ bool TextLines::next(std::string_view& line) {
   return true;
 }
 
-/// Moves the rest to the front of the buffer and reads on behind it. False at the end of the file.
+/// Moves the unread bytes to the front of the buffer and fills the rest. False at the end of the
+/// file.
 bool TextLines::refill() {
   std::copy(buffer_.begin() + static_cast<std::ptrdiff_t>(begin_),
             buffer_.begin() + static_cast<std::ptrdiff_t>(end_), buffer_.begin());

@@ -28,25 +28,26 @@ Topology topology_with(const EdgeList& edges, std::int64_t nodes, IdWidth width)
                             width);
 }
 
-EdgeCensus census_by_definition(const EdgeList& edges, const std::vector<std::int64_t>& label) {
+EdgeStatistics statistics_by_definition(const EdgeList& edges,
+                                        const std::vector<std::int64_t>& label) {
   const std::set<std::pair<std::int64_t, std::int64_t>> distinct(edges.begin(), edges.end());
-  EdgeCensus census;
-  census.parallel_edges = static_cast<std::int64_t>(edges.size() - distinct.size());
-  census.is_undirected = std::all_of(distinct.begin(), distinct.end(), [&](const auto& edge) {
+  EdgeStatistics statistics;
+  statistics.parallel_edges = static_cast<std::int64_t>(edges.size() - distinct.size());
+  statistics.is_undirected = std::all_of(distinct.begin(), distinct.end(), [&](const auto& edge) {
     return distinct.count({edge.second, edge.first}) > 0;
   });
   for (const auto& [from, to] : edges) {
     const std::int64_t a = label[static_cast<std::size_t>(from)];
     const std::int64_t b = label[static_cast<std::size_t>(to)];
-    census.self_loops += from == to ? 1 : 0;
+    statistics.self_loops += from == to ? 1 : 0;
     if (from == to || a == kNoLabel || b == kNoLabel) continue;
-    ++census.labelled;
-    census.between_equals += a == b ? 1 : 0;
+    ++statistics.labelled;
+    statistics.between_equals += a == b ? 1 : 0;
   }
-  return census;
+  return statistics;
 }
 
-void expect_same_census(const EdgeCensus& got, const EdgeCensus& expected) {
+void expect_same_statistics(const EdgeStatistics& got, const EdgeStatistics& expected) {
   EXPECT_EQ(got.self_loops, expected.self_loops);
   EXPECT_EQ(got.parallel_edges, expected.parallel_edges);
   EXPECT_EQ(got.is_undirected, expected.is_undirected);
@@ -54,7 +55,7 @@ void expect_same_census(const EdgeCensus& got, const EdgeCensus& expected) {
   EXPECT_EQ(got.between_equals, expected.between_equals);
 }
 
-TEST(EdgeCensus, is_that_of_its_definition) {
+TEST(EdgeStatistics, is_that_of_its_definition) {
   int undirected = 0;
   constexpr int kGraphs = 400;
   for (int graph = 0; graph < kGraphs; ++graph) {
@@ -71,24 +72,24 @@ TEST(EdgeCensus, is_that_of_its_definition) {
     if (draw.coin()) std::sort(edges.begin(), edges.end());
     std::vector<std::int64_t> labels;
     for (std::int64_t i = 0; i < nodes; ++i) labels.push_back(draw.below(3) - 1);
-    const EdgeCensus expected = census_by_definition(edges, labels);
+    const EdgeStatistics expected = statistics_by_definition(edges, labels);
     undirected += expected.is_undirected ? 1 : 0;
     for (const IdWidth width : {IdWidth::kAutomatic, IdWidth::kInt64}) {
       const Topology topology = topology_with(edges, nodes, width);
-      expect_same_census(take_census(topology, at::tensor(labels, at::kLong)), expected);
-      EdgeCensus unlabelled = expected;
+      expect_same_statistics(edge_statistics(topology, at::tensor(labels, at::kLong)), expected);
+      EdgeStatistics unlabelled = expected;
       unlabelled.labelled = unlabelled.between_equals = 0;
-      expect_same_census(take_census(topology, {}), unlabelled);
+      expect_same_statistics(edge_statistics(topology, {}), unlabelled);
     }
   }
   EXPECT_GT(undirected, kGraphs / 5);
   EXPECT_LT(undirected, kGraphs * 4 / 5);
 }
 
-TEST(EdgeCensus, leaves_the_topology_as_it_is) {
+TEST(EdgeStatistics, leaves_the_topology_as_it_is) {
   const Topology topology = topology_with({{2, 0}, {1, 0}, {0, 1}}, 3, IdWidth::kAutomatic);
   const at::Tensor before = topology.csc().indices.clone();
-  EXPECT_FALSE(take_census(topology, {}).is_undirected);
+  EXPECT_FALSE(edge_statistics(topology, {}).is_undirected);
   EXPECT_TRUE(at::equal(topology.csc().indices, before));
 }
 

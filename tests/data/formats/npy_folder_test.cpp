@@ -43,7 +43,7 @@ class NpyFolder : public testing::Test {
     return load_dataset(folder_.path(), options);
   }
 
-  /// With `name` replaced, loading fails with an IoError that names `blamed` and has `fault`.
+  /// Replaces `name` and expects loading to throw an IoError with the file `culprit` and `fault`.
   testing::AssertionResult refused(const std::string& name, const std::string& bytes,
                                    const std::string& fault) const {
     folder_.write(name, bytes);
@@ -155,7 +155,7 @@ TEST_F(NpyFolder, roc_auc_of_three_classes_is_an_io_error) {
 
 TEST_F(NpyFolder, missing_files_are_io_errors_that_name_them) {
   for (const char* name : {"val_mask.npy", "edge_index.npy", "labels.npy"}) {
-    folder_.write("edge_index.npy", npy_int64({2, 0}, {}));  // so that it is a folder of this kind
+    folder_.write("edge_index.npy", npy_int64({2, 0}, {}));  // makes it an npy folder
     folder_.remove(name);
     EXPECT_TRUE(throws<IoError>([&] { load(); }, {folder_.path(name), "no such file"}));
   }

@@ -14,7 +14,7 @@ using namespace mezzo::test;
 
 using Arrays = std::vector<std::pair<std::string, std::string>>;
 
-/// `arrays` with those of `changes` in their place; an empty text takes one away.
+/// `arrays` updated by `changes`; an empty text removes an array.
 std::string npz_with(Arrays arrays, const Arrays& changes) {
   for (const auto& [key, contents] : changes) {
     std::erase_if(arrays, [&, name = key](const auto& array) { return array.first == name; });

@@ -164,7 +164,7 @@ TEST_F(CsvFolder, is_read_with_its_ids_in_ascending_order) {
   EXPECT_EQ(data.name, "set");
   EXPECT_EQ(data.num_nodes, 3);
   EXPECT_EQ(data.num_classes, 2);
-  EXPECT_EQ(edges_of(data), (Edges{{1, 0}, {0, 2}, {1, 0}, {2, 2}}));  // as they stand
+  EXPECT_EQ(edges_of(data), (Edges{{1, 0}, {0, 2}, {1, 0}, {2, 2}}));  // unchanged
   EXPECT_EQ(integers_of(data.labels), (std::vector<std::int64_t>{1, 0, -1}));
   EXPECT_EQ(floats_of(data.features), (std::vector<float>{1, 2, 3, 4.5F, 5, 6}));
   EXPECT_EQ(integers_of(data.train_masks), (std::vector<std::int64_t>{1, 0, 0}));
@@ -270,7 +270,7 @@ TEST_F(CsvFolder, faults_of_the_nodes_are_io_errors_with_their_line) {
   EXPECT_TRUE(refused("nodes.csv", "id,label\n2,0\n5,\n9,0\n", {"node 1 has no label"}));
 }
 
-/// The raw samples; skipped where MEZZO_SHARED_DATA does not name their folder.
+/// The raw samples; skipped unless MEZZO_SHARED_DATA is their folder.
 class SharedDataSources : public testing::Test {
  protected:
   void SetUp() override {

@@ -12,7 +12,7 @@ namespace {
 
 using namespace mezzo::test;
 
-/// Sets an environment variable for as long as it lives.
+/// Sets an environment variable for its own lifetime.
 class EnvironmentVariable {
  public:
   EnvironmentVariable(const char* name, const std::string& value) : name_(name) {

@@ -59,9 +59,9 @@ class MappedDataset : public testing::Test {
     return load_dataset(folder_.path(), options);
   }
 
-  /// Loading fails with an IoError that names the folder's file `blamed` and has `fault`.
-  testing::AssertionResult refused(const std::string& blamed, const std::string& fault) const {
-    return throws<IoError>([&] { load(); }, {folder_.path(blamed), fault});
+  /// Expects loading to throw an IoError with the folder's file `culprit` and `fault`.
+  testing::AssertionResult refused(const std::string& culprit, const std::string& fault) const {
+    return throws<IoError>([&] { load(); }, {folder_.path(culprit), fault});
   }
   testing::AssertionResult refused_with(const std::string& key, const json& value,
                                         const std::string& fault) {

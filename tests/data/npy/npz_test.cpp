@@ -153,7 +153,7 @@ TEST_F(Npz, a_changed_byte_gives_the_numbers_or_an_io_error) {
       damaged[i] = static_cast<char>(damaged[i] ^ (i % 2 == 0 ? 1 : 255));
       const std::string path = folder_.write("a.npz", damaged);
       try {
-        // The checksum guards the contents, so what still reads is the truth.
+        // The checksum protects the contents: if the file still loads, they are unchanged.
         EXPECT_TRUE(at::equal(NpzFile(path).numbers("x"), at::tensor(kNumbers, at::kLong)));
       } catch (const IoError&) {
       }

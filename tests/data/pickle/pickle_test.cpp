@@ -58,7 +58,8 @@ TEST(Pickle, a_graph_lists_its_edges) {
 }
 
 TEST(Pickle, memo_and_small_opcodes_work) {
-  // 513 by BININT2, its list put in slots 0 and 70000 and fetched twice, 7 by LONG1, 5 by BININT1.
+  // 513 by BININT2, its list put in memo entries 0 and 70000 and fetched twice, 7 by LONG1, 5 by
+  // BININT1.
   const std::string value = std::string("}(K\5]q\0(M\1\2\x8a\1\7er\x70\x11\1\0J", 21) +
                             std::string("\6\0\0\0h\0J\7\0\0\0j\x70\x11\1\0u", 17);
   EXPECT_EQ(unpickle_graph(p::file(value), "a").edges,

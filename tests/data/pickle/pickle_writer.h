@@ -7,7 +7,7 @@
 
 #include "support/npy_writer.h"
 
-/// Opcodes of pickle protocol 2, as text to put together.
+/// Opcodes of pickle protocol 2, as text to concatenate.
 namespace mezzo::test::pickle {
 
 inline std::string number(std::int32_t value) {
@@ -38,7 +38,7 @@ inline std::string numbers_tuple(const std::vector<std::int64_t>& values) {
   return tuple(items);
 }
 
-/// A whole pickle that makes `value`.
+/// A complete pickle of `value`.
 inline std::string file(const std::string& value) {
   return "\x80\x02" + value + ".";
 }

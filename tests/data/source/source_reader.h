@@ -14,7 +14,7 @@
 #include "support/idx_writer.h"
 #include "support/npy_writer.h"
 
-/// What the tests of the streamed formats share.
+/// Shared by the tests of the streamed formats.
 namespace mezzo::test {
 
 using Edges = std::vector<std::pair<std::int64_t, std::int64_t>>;
@@ -53,12 +53,12 @@ inline std::vector<float> floats_of(const at::Tensor& tensor) {
   return {item, item + flat.numel()};
 }
 
-/// A folder of a data set that is right, whose files are replaced one at a time.
+/// A folder with a valid data set; tests replace its files one at a time.
 class SourceFolder : public testing::Test {
  protected:
   Dataset read(const LoadOptions& options = {}) const { return read_source(root(), options); }
 
-  /// With `name` replaced, reading is an IoError that has all of `fragments`; then it is put back.
+  /// Replaces `name`, expects an IoError with all of `fragments`, and restores the file.
   testing::AssertionResult refused(const std::string& name, const std::string& bytes,
                                    std::vector<std::string> fragments) const {
     const std::string path = folder_.path("set/" + name);
