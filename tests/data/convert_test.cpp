@@ -409,14 +409,14 @@ TEST_F(Convert, wrong_arguments_are_refused_before_any_work) {
 }
 
 TEST_F(Convert, a_stop_leaves_nothing_whenever_it_comes) {
-  int asked = 0;
+  int num_calls = 0;
   convert_dataset(in(), out(), {.should_stop = [&] {
-                    ++asked;
+                    ++num_calls;
                     return false;
                   }});
-  ASSERT_GE(asked, 4);
+  ASSERT_GE(num_calls, 4);
   fs::remove_all(out());
-  for (int stop = 1; stop <= asked; ++stop) {
+  for (int stop = 1; stop <= num_calls; ++stop) {
     int count = 0;
     const ConvertReport report =
         convert_dataset(in(), out(), {.should_stop = [&] { return ++count == stop; }});

@@ -274,19 +274,19 @@ TEST(ListDatasets, finds_the_folders_and_files_that_can_be_read) {
   folder.write("graph.txt", "# nodes\n1 2\n");
   folder.write("notes.txt", "dear diary");
   folder.write("small.npz", npz_bytes({{"node_features", npy_float32({1, 1}, {1})}}));
-  const std::vector<KnownDataset> found = list_datasets(folder.path());
-  ASSERT_EQ(found.size(), 7U);
-  EXPECT_EQ(found[0].name, "wordnet");
-  EXPECT_EQ(found[1].path, folder.path());
-  EXPECT_EQ(found[1].description, "WordNet dictionary");
-  EXPECT_EQ(found[2].name, "x");
-  EXPECT_EQ(found[2].path, folder.path("a/ind.x"));
-  EXPECT_EQ(found[3].name, "y");
-  EXPECT_EQ(found[4].name, "b");
-  EXPECT_EQ(found[4].description, "npy folder");
-  EXPECT_EQ(found[5].path, folder.path("graph.txt"));
-  EXPECT_EQ(found[6].name, "small");
-  EXPECT_EQ(found[6].description, "heterophilous-graphs npz");
+  const std::vector<KnownDataset> listed = list_datasets(folder.path());
+  ASSERT_EQ(listed.size(), 7U);
+  EXPECT_EQ(listed[0].name, "wordnet");
+  EXPECT_EQ(listed[1].path, folder.path());
+  EXPECT_EQ(listed[1].description, "WordNet dictionary");
+  EXPECT_EQ(listed[2].name, "x");
+  EXPECT_EQ(listed[2].path, folder.path("a/ind.x"));
+  EXPECT_EQ(listed[3].name, "y");
+  EXPECT_EQ(listed[4].name, "b");
+  EXPECT_EQ(listed[4].description, "npy folder");
+  EXPECT_EQ(listed[5].path, folder.path("graph.txt"));
+  EXPECT_EQ(listed[6].name, "small");
+  EXPECT_EQ(listed[6].description, "heterophilous-graphs npz");
   EXPECT_TRUE(throws<IoError>([&] { list_datasets(folder.path("none")); }, {"no such folder"}));
 }
 
@@ -295,10 +295,10 @@ TEST(ListDatasets, leaves_out_what_cannot_be_looked_at) {
   std::filesystem::create_symlink("loop", folder.path("loop"));
   folder.write("notes/labels.npy/x", "");  // a folder where a file is expected
   const std::string graph = folder.write("z.txt", "1 2\n");
-  const std::vector<KnownDataset> found = list_datasets(folder.path());
-  ASSERT_EQ(found.size(), 3U);
-  EXPECT_EQ(found[1].path, folder.path("notes"));  // a list opens no arrays
-  EXPECT_EQ(found[2].path, graph);
+  const std::vector<KnownDataset> listed = list_datasets(folder.path());
+  ASSERT_EQ(listed.size(), 3U);
+  EXPECT_EQ(listed[1].path, folder.path("notes"));  // a list opens no arrays
+  EXPECT_EQ(listed[2].path, graph);
   EXPECT_TRUE(throws<IoError>([&] { load_dataset(folder.path("notes")); }, {"not a regular file"}));
   EXPECT_TRUE(throws<IoError>([&] { list_datasets(graph); }, {graph, "no such folder"}));
 }
@@ -311,13 +311,13 @@ TEST(ListDatasets, leaves_out_a_folder_that_may_not_be_read) {
   folder.write("b/labels.npy", "");
   const auto let = [&](fs::perms rights) { fs::permissions(folder.path("a"), rights); };
   let(fs::perms::none);
-  const std::vector<KnownDataset> found = list_datasets(folder.path());
+  const std::vector<KnownDataset> listed = list_datasets(folder.path());
   const testing::AssertionResult refused =
       throws<IoError>([&] { list_datasets(folder.path("a")); }, {folder.path("a")});
   let(fs::perms::owner_all);  // so that the folder can go
   EXPECT_TRUE(refused);
-  ASSERT_EQ(found.size(), 2U);
-  EXPECT_EQ(found[1].path, folder.path("b"));
+  ASSERT_EQ(listed.size(), 2U);
+  EXPECT_EQ(listed[1].path, folder.path("b"));
 }
 
 }  // namespace

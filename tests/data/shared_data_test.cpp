@@ -118,8 +118,8 @@ TEST_F(SharedData, normalised_rows_sum_to_one) {
 }
 
 TEST_F(SharedData, the_list_finds_every_folder) {
-  const std::vector<KnownDataset> found = list_datasets(folder_.string());
-  EXPECT_EQ(found.size(), 1U + 8U);
+  const std::vector<KnownDataset> listed = list_datasets(folder_.string());
+  EXPECT_EQ(listed.size(), 1U + 8U);
 }
 
 }  // namespace

@@ -69,9 +69,9 @@ void describe_labels(const Dataset& dataset, DatasetInfo& info) {
           : at::bincount(dataset.labels.masked_select(has_label), {}, dataset.num_classes);
   for (std::int64_t c = 0; c < dataset.num_classes; ++c) {
     const auto index = static_cast<std::size_t>(c);
-    const bool named = index < dataset.class_names.size();
-    info.classes.push_back(
-        {named ? dataset.class_names[index] : std::to_string(c), counts[c].item<std::int64_t>()});
+    const bool has_name = index < dataset.class_names.size();
+    info.classes.push_back({has_name ? dataset.class_names[index] : std::to_string(c),
+                            counts[c].item<std::int64_t>()});
   }
 }
 

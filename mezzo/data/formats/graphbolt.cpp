@@ -33,9 +33,9 @@ class YamlPlace {
   std::vector<YamlPlace> list(const char* key) const {
     std::vector<YamlPlace> items;
     if (!has(key)) return items;
-    const YamlPlace found = at(key);
-    found.check(found.node_.IsSequence(), "'{}' is not a list", key);
-    for (const YAML::Node& item : found.node_) items.emplace_back(item, file_);
+    const YamlPlace place = at(key);
+    place.check(place.node_.IsSequence(), "'{}' is not a list", key);
+    for (const YAML::Node& item : place.node_) items.emplace_back(item, file_);
     return items;
   }
 
@@ -49,17 +49,17 @@ class YamlPlace {
   }
 
   std::string text(const char* key) const {
-    const YamlPlace found = at(key);
-    found.check(found.node_.IsScalar(), "'{}' is not a single value", key);
-    return found.node_.Scalar();
+    const YamlPlace place = at(key);
+    place.check(place.node_.IsScalar(), "'{}' is not a single value", key);
+    return place.node_.Scalar();
   }
 
   std::int64_t count(const char* key) const {
-    const YamlPlace found = at(key);
+    const YamlPlace place = at(key);
     std::int64_t value = -1;
     const bool read =
-        found.node_.IsScalar() && YAML::convert<std::int64_t>::decode(found.node_, value);
-    found.check(read && value >= 0, "'{}' is not an integer that is at least 0", key);
+        place.node_.IsScalar() && YAML::convert<std::int64_t>::decode(place.node_, value);
+    place.check(read && value >= 0, "'{}' is not an integer that is at least 0", key);
     return value;
   }
 
@@ -100,8 +100,8 @@ class GraphBoltSource : public GraphSource {
       check_feature_shape(rows.shape(), num_nodes(), rows.where());
       num_features = rows.shape()[1];
     }
-    const bool named = metadata().has("dataset_name");
-    return {.name = named ? metadata().text("dataset_name") : name_of_path(folder_),
+    const bool has_name = metadata().has("dataset_name");
+    return {.name = has_name ? metadata().text("dataset_name") : name_of_path(folder_),
             .num_nodes = num_nodes(),
             .num_features = num_features};
   }
@@ -172,18 +172,19 @@ class GraphBoltSource : public GraphSource {
   }
 
   std::optional<fs::path> feature_path() {
-    std::vector<YamlPlace> found;
+    std::vector<YamlPlace> candidates;
     std::vector<std::string> names;
     for (const YamlPlace& entry : metadata().list("feature_data")) {
       if (entry.text("domain") != "node") continue;
       if (entry.text("name") == "feat") return numpy_path(entry, folder_);
-      found.push_back(entry);
+      candidates.push_back(entry);
       names.push_back(entry.text("name"));
     }
-    metadata().check(found.size() <= 1, "node features '{}', expected one, or one called 'feat'",
+    metadata().check(candidates.size() <= 1,
+                     "node features '{}', expected one, or one called 'feat'",
                      fmt::join(names, "', '"));
-    if (found.empty()) return std::nullopt;
-    return numpy_path(found[0], folder_);
+    if (candidates.empty()) return std::nullopt;
+    return numpy_path(candidates[0], folder_);
   }
 
   /// The requested task; nullopt if the data have no task.

@@ -27,17 +27,17 @@ struct Meta {
 };
 
 std::optional<std::int64_t> count_of(const json& root, const char* key, const std::string& where) {
-  const auto found = root.find(key);
-  if (found == root.end()) return std::nullopt;
-  require(is_int64(*found) && *found >= 0, where, "'{}' is not an integer that is at least 0", key);
-  return found->get<std::int64_t>();
+  const auto value = root.find(key);
+  if (value == root.end()) return std::nullopt;
+  require(is_int64(*value) && *value >= 0, where, "'{}' is not an integer that is at least 0", key);
+  return value->get<std::int64_t>();
 }
 
 std::optional<std::string> text_of(const json& root, const char* key, const std::string& where) {
-  const auto found = root.find(key);
-  if (found == root.end()) return std::nullopt;
-  require(found->is_string(), where, "'{}' is not a string", key);
-  return found->get<std::string>();
+  const auto value = root.find(key);
+  if (value == root.end()) return std::nullopt;
+  require(value->is_string(), where, "'{}' is not a string", key);
+  return value->get<std::string>();
 }
 
 std::optional<Metric> metric_of(const std::optional<std::string>& text, const std::string& where) {
@@ -76,17 +76,17 @@ Meta read_meta(const fs::path& folder) {
 
 /// The splits of a folder: NAME of each `<role>_mask[_NAME].npy`; "" is the default one.
 std::set<std::string> split_names(const fs::path& folder) {
-  std::set<std::string> found;
+  std::set<std::string> splits;
   for (const auto& entry : fs::directory_iterator(folder)) {
     const std::string file = entry.path().filename().string();
     for (const std::string_view role : kRoles) {
       const std::string prefix = std::string(role) + "_mask";
       if (!file.starts_with(prefix) || !file.ends_with(".npy")) continue;
       const std::string rest = file.substr(prefix.size(), file.size() - prefix.size() - 4);
-      if (rest.empty() || rest[0] == '_') found.insert(rest.empty() ? "" : rest.substr(1));
+      if (rest.empty() || rest[0] == '_') splits.insert(rest.empty() ? "" : rest.substr(1));
     }
   }
-  return found;
+  return splits;
 }
 
 at::Tensor read_mask(const fs::path& path, std::int64_t num_nodes) {

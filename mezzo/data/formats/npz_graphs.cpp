@@ -82,10 +82,10 @@ Dataset read_gnn_benchmark(const fs::path& path, const LoadOptions& options) {
   set_labels(dataset, labels);
   if (file.contains("class_names") && !file.holds_objects("class_names")) {
     dataset.class_names = file.text("class_names");
-    const auto named = static_cast<std::int64_t>(dataset.class_names.size());
-    require(named >= dataset.num_classes, file.where("class_names"), "{} names for {} classes",
-            named, dataset.num_classes);
-    dataset.num_classes = named;
+    const auto num_names = static_cast<std::int64_t>(dataset.class_names.size());
+    require(num_names >= dataset.num_classes, file.where("class_names"), "{} names for {} classes",
+            num_names, dataset.num_classes);
+    dataset.num_classes = num_names;
   }
   const at::Tensor adjacency = read_csr(file, "adj_");
   require(adjacency.size(0) == dataset.num_nodes && adjacency.size(1) == dataset.num_nodes,

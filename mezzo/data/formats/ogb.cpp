@@ -131,11 +131,12 @@ class OgbSource : public GraphSource {
         split_.empty() ? types.size() == 1 : std::count(types.begin(), types.end(), split_) > 0;
     MEZZO_CHECK(known, "split: '{}' does not name one split of {}, which has: '{}'", split_,
                 folder_.string(), fmt::join(types, "', '"));
-    const fs::path found = folder_ / "split" / (split_.empty() ? types[0] : split_);
-    require(fs::exists(found / "train.csv.gz") || !fs::exists(found / "split_dict.pt"),
-            (found / "split_dict.pt").string(),
-            "splits stored by PyTorch are not read, expected train.csv.gz and the others");
-    return found;
+    const fs::path split_folder = folder_ / "split" / (split_.empty() ? types[0] : split_);
+    require(
+        fs::exists(split_folder / "train.csv.gz") || !fs::exists(split_folder / "split_dict.pt"),
+        (split_folder / "split_dict.pt").string(),
+        "splits stored by PyTorch are not read, expected train.csv.gz and the others");
+    return split_folder;
   }
 
   void read_role(const fs::path& path, Role role, SplitBuilder& split) const {

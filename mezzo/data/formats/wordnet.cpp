@@ -74,9 +74,9 @@ class LineReader {
     const std::size_t begin = rest_.find_first_not_of(' ');
     if (begin == std::string_view::npos) fault("too few fields");
     rest_.remove_prefix(begin);
-    const std::string_view found = rest_.substr(0, rest_.find(' '));
-    rest_.remove_prefix(found.size());
-    return found;
+    const std::string_view field_text = rest_.substr(0, rest_.find(' '));
+    rest_.remove_prefix(field_text.size());
+    return field_text;
   }
 
   std::int64_t number(int base) {
@@ -162,11 +162,11 @@ std::vector<Edge> resolve_pointers(const Synsets& synsets, const std::string& wh
   edges.reserve(synsets.pointers.size());
   for (const Pointer& pointer : synsets.pointers) {
     const auto& offsets = synsets.offsets[pointer.part];
-    const auto found = std::lower_bound(offsets.begin(), offsets.end(), pointer.offset);
-    require(found != offsets.end() && *found == pointer.offset, where,
+    const auto target = std::lower_bound(offsets.begin(), offsets.end(), pointer.offset);
+    require(target != offsets.end() && *target == pointer.offset, where,
             "synset {} points to data.{} at {:08}, where no synset begins", pointer.node,
             kParts[pointer.part].name, pointer.offset);
-    edges.emplace_back(pointer.node, first_node[pointer.part] + (found - offsets.begin()));
+    edges.emplace_back(pointer.node, first_node[pointer.part] + (target - offsets.begin()));
   }
   return edges;
 }
@@ -191,7 +191,7 @@ struct Vocabulary {
 };
 
 void count_words(std::string_view text, Vocabulary& vocabulary) {
-  std::vector<std::int32_t> found;
+  std::vector<std::int32_t> ids;
   for (std::size_t begin = text.find_first_not_of(' '); begin != std::string_view::npos;
        begin = text.find_first_not_of(' ', begin)) {
     const std::size_t end = std::min(text.find(' ', begin), text.size());
@@ -202,12 +202,12 @@ void count_words(std::string_view text, Vocabulary& vocabulary) {
       vocabulary.words.push_back(word);
       vocabulary.num_glosses.push_back(0);
     }
-    found.push_back(entry->second);
+    ids.push_back(entry->second);
     begin = end;
   }
-  std::sort(found.begin(), found.end());
+  std::sort(ids.begin(), ids.end());
   auto& counts = vocabulary.counts.emplace_back();
-  for (const std::int32_t id : found) {
+  for (const std::int32_t id : ids) {
     if (counts.empty() || counts.back().first != id) {
       counts.emplace_back(id, 0);
       ++vocabulary.num_glosses[static_cast<std::size_t>(id)];

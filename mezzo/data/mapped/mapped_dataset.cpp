@@ -57,9 +57,9 @@ class ManifestParser {
 
  private:
   const nlohmann::json& member(const nlohmann::json& object, const char* key) const {
-    const auto found = object.find(key);
-    require(found != object.end(), where_, "'{}' is missing", key);
-    return *found;
+    const auto value = object.find(key);
+    require(value != object.end(), where_, "'{}' is missing", key);
+    return *value;
   }
 
   std::string text(const nlohmann::json& object, const char* key) const {
@@ -88,41 +88,41 @@ class ManifestParser {
   }
 
   std::optional<FolderPart> part() const {
-    const auto found = root_.find("part");
-    if (found == root_.end()) return std::nullopt;
-    require(found->is_object(), where_, "'part' is not an object");
-    return FolderPart{.index = count(*found, "index"),
-                      .num_parts = count(*found, "num_parts"),
-                      .hops = count(*found, "hops"),
-                      .num_nodes = count(*found, "num_nodes"),
-                      .num_edges = count(*found, "num_edges")};
+    const auto part = root_.find("part");
+    if (part == root_.end()) return std::nullopt;
+    require(part->is_object(), where_, "'part' is not an object");
+    return FolderPart{.index = count(*part, "index"),
+                      .num_parts = count(*part, "num_parts"),
+                      .hops = count(*part, "hops"),
+                      .num_nodes = count(*part, "num_nodes"),
+                      .num_edges = count(*part, "num_edges")};
   }
 
   FolderArray array(const std::string& name, const nlohmann::json& value) const {
     require(value.is_object(), where_, "the array '{}' is not an object", name);
-    FolderArray found;
-    found.file = text(value, "file");
-    const std::filesystem::path file(found.file);
+    FolderArray array;
+    array.file = text(value, "file");
+    const std::filesystem::path file(array.file);
     require(
-        !found.file.empty() && file == file.filename() && found.file != "." && found.file != "..",
+        !array.file.empty() && file == file.filename() && array.file != "." && array.file != "..",
         where_, "the array '{}' has the file '{}', expected a name without a folder", name,
-        found.file);
-    found.dtype = dtype(name, text(value, "dtype"));
+        array.file);
+    array.dtype = dtype(name, text(value, "dtype"));
     const nlohmann::json& shape = member(value, "shape");
     require(shape.is_array(), where_, "the shape of '{}' is not a list", name);
     for (const nlohmann::json& size : shape) {
-      found.shape.push_back(number(size, fmt::format("a size of '{}'", name)));
+      array.shape.push_back(number(size, fmt::format("a size of '{}'", name)));
     }
-    return found;
+    return array;
   }
 
   at::ScalarType dtype(const std::string& name, const std::string& expected) const {
-    const auto* const found =
+    const auto* const match =
         std::find_if(std::begin(kFolderDtypes), std::end(kFolderDtypes),
                      [&](at::ScalarType candidate) { return dtype_text(candidate) == expected; });
-    require(found != std::end(kFolderDtypes), where_, "the array '{}' has the unknown dtype '{}'",
+    require(match != std::end(kFolderDtypes), where_, "the array '{}' has the unknown dtype '{}'",
             name, expected);
-    return *found;
+    return *match;
   }
 
   std::string where_;

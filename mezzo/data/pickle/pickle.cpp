@@ -14,20 +14,20 @@ constexpr std::size_t kMaxMatrixAttributes = 64;  // scipy sets seven
 at::Tensor array_of(const PickleValue& value, const std::string& where) {
   const auto* const* const array = std::get_if<PickleArray*>(&value);
   require(array != nullptr && (*array)->built, where, "expected a numpy array");
-  const PickleArray& found = **array;
-  return tensor_from_bytes(std::string(found.dtype->order) + std::string(found.dtype->code),
-                           found.shape, found.fortran_order ? ArrayOrder::kFortran : ArrayOrder::kC,
-                           found.bytes, where);
+  const PickleArray& contents = **array;
+  return tensor_from_bytes(
+      std::string(contents.dtype->order) + std::string(contents.dtype->code), contents.shape,
+      contents.fortran_order ? ArrayOrder::kFortran : ArrayOrder::kC, contents.bytes, where);
 }
 
 const PickleValue& attribute(const PickleDict& attributes, std::string_view name,
                              const std::string& where) {
-  const PickleValue* found = nullptr;
+  const PickleValue* attribute = nullptr;
   for (const auto& [key, value] : attributes.items) {
-    if (key == PickleValue(name)) found = &value;
+    if (key == PickleValue(name)) attribute = &value;
   }
-  require(found != nullptr, where, "the matrix has no attribute '{}'", name);
-  return *found;
+  require(attribute != nullptr, where, "the matrix has no attribute '{}'", name);
+  return *attribute;
 }
 
 }  // namespace

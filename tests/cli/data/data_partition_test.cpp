@@ -53,15 +53,16 @@ TEST(DataPartitionCommand, writes_a_folder_for_each_process) {
   const json written = json::parse(test::read_text(parts + "/partition.json"));
   EXPECT_EQ(report["parts"], written["parts"]);
   EXPECT_EQ(report["hops"], 1);
-  std::int64_t own = 0, held = 0;
+  std::int64_t own = 0, num_part_nodes = 0;
   for (const json& part : report["parts"]) {
     own += part["own_nodes"].get<std::int64_t>();
-    held += part["own_nodes"].get<std::int64_t>() + part["halo_nodes"].get<std::int64_t>();
+    num_part_nodes +=
+        part["own_nodes"].get<std::int64_t>() + part["halo_nodes"].get<std::int64_t>();
   }
   EXPECT_EQ(own, kRingNodes);
-  EXPECT_GT(held, kRingNodes);  // a ring is cut
+  EXPECT_GT(num_part_nodes, kRingNodes);  // a ring is cut
   EXPECT_EQ(report["replication"].get<double>(),
-            static_cast<double>(held) / static_cast<double>(kRingNodes));
+            static_cast<double>(num_part_nodes) / static_cast<double>(kRingNodes));
   EXPECT_EQ(run_mezzo(folder, {"data", "info", "--dataset", parts + "/part2"}).code, 0);
   EXPECT_EQ(partition(folder, rings, parts, {"-k", "2"}).code, 2);
   EXPECT_EQ(partition(folder, rings, parts, {"-k", "2", "--overwrite"}).code, 0);

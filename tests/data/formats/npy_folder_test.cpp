@@ -43,7 +43,7 @@ class NpyFolder : public testing::Test {
     return load_dataset(folder_.path(), options);
   }
 
-  /// Replaces `name` and expects loading to throw an IoError with the file `culprit` and `fault`.
+  /// Replaces `name` and expects loading to throw an IoError with that file and `fault`.
   testing::AssertionResult refused(const std::string& name, const std::string& bytes,
                                    const std::string& fault) const {
     folder_.write(name, bytes);
