@@ -7,7 +7,7 @@
 
 namespace mezzo::dist {
 
-/// A share of right answers as its two counts, so that shares of several ranks add up.
+/// An accuracy as its two counts, so that those of several ranks add up.
 struct Correct {
   std::int64_t correct = 0;
   std::int64_t count = 0;
@@ -26,8 +26,8 @@ inline Correct sum_over_ranks(Correct own, const ProcessGroup& group) {
   return {static_cast<std::int64_t>(correct), static_cast<std::int64_t>(count)};
 }
 
-/// The mean of a quantity of which each rank has summed up `count` values, as a loss over its
-/// nodes; NaN where no rank has any. Communicates and blocks.
+/// The mean over all ranks of values, `count` on this rank with the sum `sum`, as a loss over its
+/// nodes; NaN if no rank has any. Communicates and blocks.
 inline double mean_over_ranks(double sum, std::int64_t count, const ProcessGroup& group) {
   const double total = group.all_reduce(sum, ReduceOp::kSum);
   return total / group.all_reduce(static_cast<double>(count), ReduceOp::kSum);

@@ -36,7 +36,7 @@ std::string path_beside_this_library() {
                                     : here.substr(0, slash + 1) + kCudaLibraryName;
 }
 
-/// What the function called `name` in the file returns; null if there is none.
+/// What the function called `name` in the file returns; null if it is missing.
 template <class T>
 const T* call(void* file, const char* name) {
   const auto function = reinterpret_cast<const T* (*)()>(::dlsym(file, name));

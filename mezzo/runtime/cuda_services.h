@@ -17,7 +17,7 @@ class Store;
 
 namespace mezzo {
 
-/// Work that a device repeats without being told each part again. It has a stream of its own.
+/// Work that a device repeats without a new launch of each part. It has a stream of its own.
 class DeviceGraph {
  public:
   virtual ~DeviceGraph() = default;

@@ -17,7 +17,7 @@ struct Route {
 /// IoError where the name is unknown or there is no way.
 MEZZO_API Route find_route(const std::string& address);
 
-/// The address at which the other processes reach this machine; empty where there is none. source:
+/// The address at which the other processes reach this machine; empty if it has none. source:
 /// that of this machine's way to rank 0, which serves unless it is on the loopback and there are
 /// other hosts. targets_elsewhere: where the processes of other hosts find rank 0. If such a target
 /// is this machine's own it is the address, else that of the first network interface that is up.

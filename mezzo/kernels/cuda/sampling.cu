@@ -47,7 +47,7 @@ class RowNumbers {
   bool narrow_;
 };
 
-/// Where the slots of a row go.
+/// Where the entries of a row go.
 template <class Id>
 struct Chosen {
   const Id* indices;
@@ -85,8 +85,7 @@ __device__ inline bool is_for_lanes(DrawCount count, std::int64_t degree) {
          kernels::row_draw(count, degree) == RowDraw::kBits;
 }
 
-/// Puts the slots that are `bits`, or the others; of the lanes of a group each has some of the
-/// bits.
+/// Writes the entries whose bits are set, or the others. Each lane of a group has some of the bits.
 template <int kLanes, class Id>
 __device__ void put_bits(std::uint64_t bits, bool others, std::int64_t degree, int lane,
                          const Chosen<Id>& chosen) {
@@ -226,7 +225,7 @@ __device__ void draw_with_last(const RowNumbers& numbers, std::int64_t degree, s
   sort_in_block(found, static_cast<Id*>(nullptr), count);
 }
 
-/// The first `count` different numbers below `degree`, likewise.
+/// The first `count` different numbers below `degree`, sorted in `found` as above.
 template <class Id>
 __device__ void draw_different(const RowNumbers& numbers, std::int64_t degree, std::int64_t count,
                                Id* flags, Id* found) {
@@ -287,7 +286,7 @@ __global__ void __launch_bounds__(SamplingLaunch::kBlockThreads) draw_by_block(C
   }
 }
 
-/// The rows of which nothing is left out, a thread a slot, so that long rows are shared out.
+/// The rows that are copied whole, one thread per entry, so that threads share long rows.
 template <class Id>
 __global__ void take_whole_rows(CudaDrawArgs args, std::int64_t num_drawn) {
   const std::int64_t stride = std::int64_t{gridDim.x} * blockDim.x;
