@@ -8,7 +8,7 @@ namespace mezzo::cuda {
 
 std::unique_ptr<DeviceGraph> make_graph(c10::Device device);
 
-/// Null where NCCL's header was missing at build time.
+/// Null if NCCL's header was missing at build time.
 extern decltype(CudaServices::make_nccl) const kMakeNccl;
 
 }  // namespace mezzo::cuda

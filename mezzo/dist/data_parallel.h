@@ -36,7 +36,7 @@ MEZZO_API at::Tensor split(const at::Tensor& ids, const ProcessGroup& group,
                            SplitOptions options = {});
 
 /// Gives every parameter and buffer of the module rank 0's numbers, packed by dtype. Communicates
-/// and blocks. Throws InvalidArgument, on every rank, where names, shapes or dtypes are not rank
+/// and blocks. Throws InvalidArgument, on every rank, if names, shapes or dtypes are not rank
 /// 0's; IoError as the group's collectives do.
 MEZZO_API void broadcast_parameters(torch::nn::Module& module, const ProcessGroup& group);
 
@@ -68,9 +68,9 @@ struct GradientOptions {
 /// of which two are in memory at a time: one is packed while another one travels. A parameter
 /// without a gradient counts as zeros where another rank has one, and gets one; without any, it is
 /// left alone, though zeros travel. One listed twice is reduced once. Blocks. Throws
-/// InvalidArgument for another op, bucket_bytes < 1 or dtype of `beside`, and, on every rank, where
+/// InvalidArgument for another op, bucket_bytes < 1 or dtype of `beside`, and, on every rank, if
 /// a gradient is sparse or of another dtype than its parameter, with gradients then undefined;
-/// IoError as the group's collectives do, likewise.
+/// IoError as the group's collectives do, with gradients then undefined too.
 MEZZO_API void all_reduce_gradients(const std::vector<at::Tensor>& parameters,
                                     const ProcessGroup& group, const GradientOptions& options = {});
 
@@ -110,7 +110,7 @@ class MEZZO_API DataParallel {
   DataParallel& operator=(const DataParallel&) = delete;
 
   /// outputs: what the one backward of this step will start from. Communicates in the second step,
-  /// in which the buckets get the order in which gradients came. Throws InvalidArgument where no
+  /// in which the buckets get the order in which gradients came. Throws InvalidArgument if no
   /// output requires a gradient, LogicError after a backward that did not end.
   void prepare(const std::vector<at::Tensor>& outputs);
 

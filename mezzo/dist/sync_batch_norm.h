@@ -38,9 +38,9 @@ class MEZZO_API SyncBatchNorm1dImpl : public torch::nn::Cloneable<SyncBatchNorm1
   /// Writes the name, sizes and options in one line.
   void pretty_print(std::ostream& stream) const override;
   /// x: floating [n, num_features]. Returns its shape and dtype; statistics and sums in float32
-  /// (float64 where x or the parameters are), joined from the ranks' means in float64, rounded once
+  /// (float64 if x or the parameters are), joined from the ranks' means in float64, rounded once
   /// at the end. Allocates; while training it communicates, blocks and synchronises. Throws
-  /// InvalidArgument for another shape or dtype (while training on every rank, where the group
+  /// InvalidArgument for another shape or dtype (while training on every rank, if the group
   /// checks its collectives; else the others wait for this one), and, on every rank, for fewer than
   /// 2 rows of all ranks together; IoError as the group's collectives do. No second derivatives.
   at::Tensor forward(const at::Tensor& x);

@@ -42,14 +42,14 @@ struct CudaServices {
   /// For a CUDA device with an index.
   std::unique_ptr<DeviceGraph> (*make_graph)(c10::Device device) = nullptr;
 
-  /// NCCL on the current device; connects at the first collective. Null where the library was
+  /// NCCL on the current device; connects at the first collective. Null if the library was
   /// built without NCCL's header.
   c10::intrusive_ptr<c10d::Backend> (*make_nccl)(const c10::intrusive_ptr<c10d::Store>& store,
                                                  std::int64_t rank, std::int64_t world_size,
                                                  std::chrono::milliseconds timeout) = nullptr;
 };
 
-/// The services of the CUDA library; null where it is not loaded.
+/// The services of the CUDA library; null if it is not loaded.
 MEZZO_API const CudaServices* cuda_services();
 
 /// The services. Throws InvalidArgument, which begins with `operation`, where the library is not

@@ -27,8 +27,8 @@ void check_result(const char* operation, const at::Tensor& result, const at::Ten
 /// Dtype and shape, as "Float [3, 4]".
 std::string text_of(const at::Tensor& tensor);
 
-/// Runs `checks`, of this rank's own arguments. Where they throw and the group checks its
-/// collectives, the others are told first, so that their check_same_call() throws as well instead
+/// Runs `checks`, of this rank's own arguments. If they throw and the group checks its
+/// collectives, the others hear of it first: their check_same_call() throws as well instead
 /// of waiting for this rank; one all_gather of 256 bytes, which blocks.
 void check_arguments(ProcessGroup::State& group, const char* operation,
                      const std::function<void()>& checks);

@@ -43,12 +43,12 @@ struct ProcessGroup::State {
 
   /// Where tensors of this group live.
   c10::Device device() const;
-  /// Sets something off. Throws IoError where the group has failed, now or before.
+  /// Sets something off. Throws IoError if the group has failed, now or before.
   WorkPointer start(const char* operation,
                     const std::function<WorkPointer(c10d::Backend&)>& collective);
   /// Counts it among what start() has set off: the end of the group does not wait for it.
   void add(const WorkPointer& work);
-  /// Blocks until it is done; IoError where it fails, another rank gives up or the time is over.
+  /// Blocks until it is done; IoError if it fails, another rank gives up or the time is over.
   void finish(const char* operation, const WorkPointer& work);
   /// Tells the other ranks that this one gives up, and throws IoError with the reason; the first
   /// one of a group decides whether this process has failed with another. Where the store is slow
@@ -83,7 +83,7 @@ namespace detail {
 std::shared_ptr<Work::State> new_work(const char* operation,
                                       std::shared_ptr<ProcessGroup::State> group);
 
-/// The same numbers one behind the other; the tensor itself where they are so already.
+/// The same numbers one behind the other; the tensor itself if they are so already.
 at::Tensor packed(const at::Tensor& tensor);
 
 }  // namespace detail

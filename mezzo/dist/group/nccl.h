@@ -13,7 +13,7 @@ class Store;
 
 namespace mezzo::dist::detail {
 
-/// Throws InvalidArgument where mezzo's CUDA library is not loaded, or has no NCCL, and where the
+/// Throws InvalidArgument if mezzo's CUDA library is not loaded, or has no NCCL, and if the
 /// machine has no GPU.
 void require_nccl();
 

@@ -36,7 +36,7 @@ struct InitOptions {
   std::int64_t rank = -1, world_size = -1, local_rank = -1;
   std::string address = {};  ///< host name or number of rank 0
   std::int64_t port = -1;    ///< at which rank 0 waits, from 1; not used by one process
-  Backend backend = Backend::kAutomatic;  ///< kNccl where default_device() is a GPU
+  Backend backend = Backend::kAutomatic;  ///< kNccl if default_device() is a GPU
   /// Of the start and of each collective; who fails then is found out within twelve seconds more.
   std::chrono::milliseconds timeout = std::chrono::minutes(5);
   /// What all ranks have to agree on (a data set's sizes, options, ...): compared at the start,
@@ -159,7 +159,7 @@ class MEZZO_API ProcessGroup {
 
 /// Joins the processes. Blocks until all are there. Throws InvalidArgument for missing or
 /// contradictory settings (naming the variable) and for a backend that this build or machine lacks,
-/// IoError where the others do not come within the time-out (naming those ranks), the port is in
+/// IoError if the others do not come within the time-out (naming those ranks), the port is in
 /// use, rank 0 is not reached, or ranks disagree about version, number of processes, `agreement` or
 /// check_collectives (naming them, on every rank). With several processes device() becomes the
 /// current GPU over NCCL, and SIGPIPE is ignored from then on where nobody has set it otherwise: a

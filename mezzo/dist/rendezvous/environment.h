@@ -32,11 +32,11 @@ struct Placement {
 MEZZO_API Placement find_placement(const InitOptions& options, const Lookup& lookup);
 
 /// Whether collectives are checked: as the options say, else where TORCH_DISTRIBUTED_DEBUG is
-/// DETAIL (small letters will do). Throws InvalidArgument where it is none of OFF, INFO and DETAIL.
+/// DETAIL (small letters will do). Throws InvalidArgument if it is none of OFF, INFO and DETAIL.
 MEZZO_API bool checks_collectives(const InitOptions& options, const Lookup& lookup);
 
 /// The first host of Slurm's compressed list: "node[01-03,7],gpu5" gives "node01". Throws
-/// InvalidArgument where the list is empty or a bracket stays open.
+/// InvalidArgument if the list is empty or a bracket stays open.
 MEZZO_API std::string first_host(std::string_view node_list);
 
 }  // namespace mezzo::dist

@@ -14,7 +14,7 @@ struct Route {
 };
 
 /// The way to `address` (a host's name or number). Sends nothing, but may ask for the name. Throws
-/// IoError where the name is unknown or there is no way.
+/// IoError if the name is unknown or there is no way.
 MEZZO_API Route find_route(const std::string& address);
 
 /// The address at which the other processes reach this machine; empty if it has none. source:

@@ -36,14 +36,14 @@ class MeetingPoint {
   std::int64_t local_rank() const { return place_.local_rank; }
   /// After meet(): the number of ranks on this machine.
   std::int64_t local_world_size() const { return local_world_size_; }
-  /// After meet(): this machine's address, in numbers, at which the others reach it; empty where
-  /// there is none.
+  /// After meet(): this machine's address, in numbers, at which the others reach it; empty if
+  /// it has none.
   const std::string& local_address() const { return local_address_; }
   const c10::intrusive_ptr<c10d::Store>& store() const { return store_; }
 
   /// Tells the others that this rank gives up, listens for a short time to what they say, and
   /// returns which ranks say nothing; where all speak, what others failed in. A store that is slow
-  /// to answer is waited for until `deadline`; the rest takes nine seconds at most. Empty where
+  /// to answer is waited for until `deadline`; the rest takes nine seconds at most. Empty if
   /// nothing is known.
   std::string report_fault(const std::string& text,
                            std::chrono::steady_clock::time_point deadline) noexcept;

@@ -42,7 +42,7 @@ class Descriptor {
 /// one listens.
 class ReservedPort {
  public:
-  /// number: 0 for any free one. Throws IoError where it cannot be had.
+  /// number: 0 for any free one. Throws IoError if it cannot be had.
   explicit ReservedPort(std::uint16_t number = 0) {
     if (!bind_to(socket_, number)) {
       throw IoError(fmt::format("{} of 127.0.0.1: {}",

@@ -14,7 +14,7 @@ class Store;
 
 namespace mezzo::dist::detail {
 
-/// The roll call of the ranks at the start. It owns all that it uses, for a thread that may be left
+/// The handshake of the ranks at the start. It owns all that it uses, for a thread that may be left
 /// behind.
 struct RollCall {
   // What this rank brings.

@@ -28,8 +28,8 @@ namespace mezzo::dist {
 /// The workers are forks of this process: threads other than the caller's are not there (nor what
 /// they may be holding: stop loaders first), but libtorch's operations and backwards run in
 /// parallel again, whether or not they did here before. CUDA does not survive a fork: throws
-/// InvalidArgument where this process has used it, if only to ask for devices (default_device() and
-/// a backward do); then use `mezzo launch`, or ask for devices in the workers alone. IoError where
+/// InvalidArgument if this process has used it, if only to ask for devices (default_device() and
+/// a backward do); then use `mezzo launch`, or ask for devices in the workers alone. IoError if
 /// the system has no more processes.
 MEZZO_API void spawn(std::int64_t processes, const Graph& graph,
                      const std::function<void(ProcessGroup&, const Graph&)>& work);
