@@ -16,10 +16,43 @@ extern const CpuBackend kScalarBackend;
 #ifdef __x86_64__
 extern const CpuBackend kAvx2Backend;
 extern const CpuBackend kAvx512Backend;
-extern const CpuBackend kAvx512Bf16Backend;
+extern const CpuBackend kAvx512BFloat16Kernels;
 #endif
 
 namespace {
+
+#ifdef __x86_64__
+const CpuBackend& avx512_bf16_kernels_of(DType dtype) {
+  return dtype == DType::kBFloat16 ? kAvx512BFloat16Kernels : kAvx512Backend;
+}
+
+template <class Args>
+void run_avx512_bf16(const Args& args) {
+  if constexpr (requires { args.dtype; }) {
+    avx512_bf16_kernels_of(args.dtype).run(args);
+  } else {
+    kAvx512Backend.run(args);
+  }
+}
+
+/// avx512 with the kernels of bfloat16 from avx512_bf16.cpp.
+constexpr CpuBackend avx512_bf16_backend() {
+  CpuBackend backend{
+      .name = "avx512_bf16",
+      .kernels = {},
+      .widen = [](DType dtype, const void* from, float* to,
+                  std::int64_t count) { kAvx512Backend.widen(dtype, from, to, count); },
+      .narrow =
+          [](DType dtype, const float* from, void* to, std::int64_t count) {
+            avx512_bf16_kernels_of(dtype).narrow(dtype, from, to, count);
+          }};
+  for_each(CpuKernelList{}, [&]<class Args>() {
+    std::get<CpuKernel<Args>>(backend.kernels) = &run_avx512_bf16<Args>;
+  });
+  return backend;
+}
+constexpr CpuBackend kAvx512Bf16Backend = avx512_bf16_backend();
+#endif
 
 PrefetchPlan plan_of_this_processor() {
   constexpr std::int64_t kLine = 64;

@@ -20,18 +20,23 @@
 
 namespace mezzo {
 
-/// The kernels of one instruction set from its lanes: F32 of float, F64 of double, and the integers
-/// that both have.
-template <class F32, class F64>
+/// The kernels of one instruction set from its vectors: F32 of float, F64 of double, and the
+/// integers that both have. Only those of the dtype Only if it is not void.
+template <class F32, class F64, class Only = void>
 struct Table {
   using Integers = typename F32::Integers;
   template <class T>
   using Lanes = std::conditional_t<std::is_same_v<typename T::Accum, double>, F64, F32>;
 
+  template <class T>
+  static constexpr bool includes = std::is_void_v<Only> || std::is_same_v<Only, T>;
+
   /// Every kernel is an overload of `compute`, for the dtypes that its arguments name, or all.
   template <class Args>
   static void run(const Args& a) {
-    const auto of_dtype = [&]<class T>() { compute<Lanes<T>, T>(a); };
+    const auto of_dtype = [&]<class T>() {
+      if constexpr (includes<T>) compute<Lanes<T>, T>(a);
+    };
     if constexpr (requires { typename Args::DTypes; }) {
       visit(typename Args::DTypes{}, a.dtype, of_dtype);
     } else {
@@ -40,7 +45,7 @@ struct Table {
   }
   template <class Id>
   static void run(const kernels::UniformDraws<Id>& draws) {
-    kernels::draw_rows<Integers>(draws);
+    if constexpr (std::is_void_v<Only>) kernels::draw_rows<Integers>(draws);
   }
 
   static void widen(DType dtype, const void* from, float* to, std::int64_t count) {
