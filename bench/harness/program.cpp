@@ -71,7 +71,7 @@ void add_graph_options(CLI::App& app, Bench& bench) {
       ->capture_default_str()
       ->group("Graph");
   app.add_option("--reorder", bench.order, "Reorder it first, which sorts the edges too")
-      ->type_name(names(NodeOrders{}))
+      ->type_name(detail::names(NodeOrders{}))
       ->group("Graph");
 }
 

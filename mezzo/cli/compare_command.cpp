@@ -37,7 +37,7 @@ void add_compared(OptionParser& app, CompareArguments& compare) {
           [&compare](const std::string& text) {
             compare.model = parse(nn::ModelKinds{}, "--model", text);
           },
-          "Model: " + names(nn::ModelKinds{}), "gcn")
+          "Model: " + detail::names(nn::ModelKinds{}), "gcn")
       .list(
           "--models", "NAME,...",
           [&compare](const std::vector<std::string>& words) {

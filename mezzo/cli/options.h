@@ -84,7 +84,7 @@ class OptionGroup {
     return value(
         flag, "NAME",
         [flag, list, &target](const std::string& text) { target = parse(list, flag, text); },
-        help + ": " + names(list), std::string(name_of(list, target)));
+        help + ": " + detail::names(list), std::string(name_of(list, target)));
   }
 
   /// A text that is not empty.

@@ -47,7 +47,7 @@ class Warnings : public c10::WarningHandler {
     if (text.starts_with(kPrefix)) {
       print_line(fmt::format("warning: {}", text.substr(kPrefix.size())));
     } else {
-      log("libtorch", text);
+      detail::log("libtorch", text);
     }
   }
 };

@@ -26,7 +26,7 @@ bool log_enabled(std::string_view topic) {
          enabled.find("," + std::string(topic) + ",") != std::string::npos;
 }
 
-void log(std::string_view topic, std::string_view text) {
+void detail::log(std::string_view topic, std::string_view text) {
   if (!log_enabled(topic)) return;
   static const auto logger = [] {
     auto made = spdlog::stderr_logger_mt("mezzo");

@@ -15,7 +15,11 @@ MEZZO_API void check_log_topics();
 /// (its own warnings, which the command keeps back).
 MEZZO_API bool log_enabled(std::string_view topic);
 
+namespace detail {
+
 /// Writes one line "mezzo <topic>: <text>" to the standard error if the topic is enabled.
 MEZZO_API void log(std::string_view topic, std::string_view text);
+
+}  // namespace detail
 
 }  // namespace mezzo

@@ -18,13 +18,13 @@ auto parse(TypeList<First, Rest...> list, std::string_view what, std::string_vie
   using Kind = std::remove_const_t<decltype(First::kind)>;
   Kind kind{};
   bool found = false;
-  for_each(list, [&]<class T>() {
+  detail::for_each(list, [&]<class T>() {
     if (text == T::name) {
       kind = T::kind;
       found = true;
     }
   });
-  MEZZO_CHECK(found, "{}: '{}' is not one of {}", what, text, names(list));
+  MEZZO_CHECK(found, "{}: '{}' is not one of {}", what, text, detail::names(list));
   return kind;
 }
 

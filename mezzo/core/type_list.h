@@ -13,6 +13,8 @@ struct TypeList {
   static constexpr std::size_t size = sizeof...(Ts);
 };
 
+namespace detail {
+
 /// Calls `f.operator()<T>()` for the member whose `kind` equals `kind`. Returns whether there was
 /// one. The only dispatch mechanism of the library.
 template <class... Ts, class Kind, class F>
@@ -34,11 +36,13 @@ std::string names(TypeList<Ts...> /*list*/) {
   return text;
 }
 
+}  // namespace detail
+
 /// The name of the member whose `kind` equals `kind`; empty where there is none.
 template <class... Ts, class Kind>
 constexpr std::string_view name_of(TypeList<Ts...> list, Kind kind) {
   std::string_view found;
-  visit(list, kind, [&]<class T>() { found = T::name; });
+  detail::visit(list, kind, [&]<class T>() { found = T::name; });
   return found;
 }
 

@@ -98,7 +98,8 @@ Ids nodes_in(NodeOrder order, const Topology& topology) {
     case NodeOrder::kReverseCuthillMcKee:
       return reverse_cuthill_mckee(topology);
   }
-  detail::raise<InvalidArgument>("reorder: expected order to be one of {}", names(NodeOrders{}));
+  detail::raise<InvalidArgument>("reorder: expected order to be one of {}",
+                                 detail::names(NodeOrders{}));
 }
 
 /// Edges are sorted by dst * num_nodes + src.

@@ -71,7 +71,7 @@ Graph graph_of(std::string_view operation, std::int64_t num_nodes, std::int64_t 
       detail::choose_id_dtype(operation, IdWidth::kAutomatic, num_nodes, num_nodes, num_edges);
   at::Tensor src = at::empty({num_edges}, dtype);
   at::Tensor dst = at::empty({num_edges}, dtype);
-  visit(detail::IdTypes{}, dtype, [&]<class Id>() {
+  detail::visit(detail::IdTypes{}, dtype, [&]<class Id>() {
     using Type = typename Id::Type;
     Type* sources = src.mutable_data_ptr<Type>();
     Type* destinations = dst.mutable_data_ptr<Type>();

@@ -6,7 +6,7 @@
 #include "mezzo/kernels/head_scratch.h"
 #include "mezzo/kernels/operand.h"
 
-namespace mezzo {
+namespace mezzo::kernels {
 
 /// What the attention of an edge e = (u, v) and a head is made of:
 ///
@@ -78,4 +78,4 @@ struct AttentionGradArgs {
   void* scratch = nullptr;      ///< accumulator type [head_scratch()], one per thread
 };
 
-}  // namespace mezzo
+}  // namespace mezzo::kernels

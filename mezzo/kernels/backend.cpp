@@ -10,7 +10,7 @@
 #include "mezzo/kernels/cpu/access.h"
 #include "mezzo/kernels/processor.h"
 
-namespace mezzo {
+namespace mezzo::kernels {
 
 extern const CpuBackend kScalarBackend;
 #ifdef __x86_64__
@@ -46,7 +46,7 @@ constexpr CpuBackend avx512_bf16_backend() {
           [](DType dtype, const float* from, void* to, std::int64_t count) {
             avx512_bf16_kernels_of(dtype).narrow(dtype, from, to, count);
           }};
-  for_each(CpuKernelList{}, [&]<class Args>() {
+  detail::for_each(CpuKernelList{}, [&]<class Args>() {
     std::get<CpuKernel<Args>>(backend.kernels) = &run_avx512_bf16<Args>;
   });
   return backend;
@@ -87,7 +87,7 @@ const CpuBackend& choose() {
   const CpuBackend* chosen = nullptr;
   for (const BackendStatus& one : cpu_backends()) {
     if (one.backend == nullptr) {
-      log("dispatch", fmt::format("{} refused: cpu lacks {}", one.name, one.missing));
+      detail::log("dispatch", fmt::format("{} refused: cpu lacks {}", one.name, one.missing));
     }
     if (forced.empty()) {
       if (one.backend != nullptr) chosen = one.backend;
@@ -99,8 +99,8 @@ const CpuBackend& choose() {
     }
   }
   MEZZO_CHECK(chosen != nullptr, "MEZZO_CPU_BACKEND: '{}' is not one of {}", forced, all_names());
-  log("dispatch",
-      fmt::format("{} chosen{}", chosen->name, forced.empty() ? "" : " by MEZZO_CPU_BACKEND"));
+  detail::log("dispatch", fmt::format("{} chosen{}", chosen->name,
+                                      forced.empty() ? "" : " by MEZZO_CPU_BACKEND"));
   return *chosen;
 }
 
@@ -125,4 +125,4 @@ const CpuBackend& cpu_backend() {
   return chosen;
 }
 
-}  // namespace mezzo
+}  // namespace mezzo::kernels

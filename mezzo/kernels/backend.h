@@ -9,7 +9,7 @@
 #include "mezzo/core/export.h"
 #include "mezzo/kernels/kernels.h"
 
-namespace mezzo {
+namespace mezzo::kernels {
 
 /// The loop that takes Args.
 template <class Args>
@@ -45,4 +45,4 @@ MEZZO_API std::span<const BackendStatus> cpu_backends();
 /// InvalidArgument for a name that is unknown or that this machine cannot run. Chosen once.
 MEZZO_API const CpuBackend& cpu_backend();
 
-}  // namespace mezzo
+}  // namespace mezzo::kernels

@@ -21,6 +21,8 @@ struct Derivative {
   std::optional<BinaryOp> as_message = {};
 };
 
+namespace kernels {
+
 // Each op is one `apply` and its two partial derivatives, `grad_lhs` and `grad_rhs`, all in the
 // accumulator type. `V` is a vector with + - * /.
 
@@ -150,28 +152,6 @@ struct CopyRhs {
   }
 };
 
-using BinaryOps = TypeList<Add, Sub, Mul, Div, Dot, CopyLhs, CopyRhs>;
-
-constexpr bool uses_lhs(BinaryOp op) {
-  bool uses = false;
-  visit(BinaryOps{}, op, [&]<class Op>() { uses = Op::uses_lhs; });
-  return uses;
-}
-
-constexpr bool uses_rhs(BinaryOp op) {
-  bool uses = false;
-  visit(BinaryOps{}, op, [&]<class Op>() { uses = Op::uses_rhs; });
-  return uses;
-}
-
-/// With respect to the lhs (`of_lhs`) or the rhs.
-constexpr Derivative derivative(BinaryOp op, bool of_lhs) {
-  Derivative result;
-  visit(BinaryOps{}, op,
-        [&]<class Op>() { result = of_lhs ? Op::lhs_derivative : Op::rhs_derivative; });
-  return result;
-}
-
 struct SrcTarget {
   static constexpr Target kind = Target::kSrc;
   static constexpr std::string_view name = "u";
@@ -184,6 +164,31 @@ struct EdgeTarget {
   static constexpr Target kind = Target::kEdge;
   static constexpr std::string_view name = "e";
 };
-using Targets = TypeList<SrcTarget, DstTarget, EdgeTarget>;
+
+}  // namespace kernels
+
+using BinaryOps = TypeList<kernels::Add, kernels::Sub, kernels::Mul, kernels::Div, kernels::Dot,
+                           kernels::CopyLhs, kernels::CopyRhs>;
+using Targets = TypeList<kernels::SrcTarget, kernels::DstTarget, kernels::EdgeTarget>;
+
+constexpr bool uses_lhs(BinaryOp op) {
+  bool uses = false;
+  detail::visit(BinaryOps{}, op, [&]<class Op>() { uses = Op::uses_lhs; });
+  return uses;
+}
+
+constexpr bool uses_rhs(BinaryOp op) {
+  bool uses = false;
+  detail::visit(BinaryOps{}, op, [&]<class Op>() { uses = Op::uses_rhs; });
+  return uses;
+}
+
+/// With respect to the lhs (`of_lhs`) or the rhs.
+constexpr Derivative derivative(BinaryOp op, bool of_lhs) {
+  Derivative result;
+  detail::visit(BinaryOps{}, op,
+                [&]<class Op>() { result = of_lhs ? Op::lhs_derivative : Op::rhs_derivative; });
+  return result;
+}
 
 }  // namespace mezzo

@@ -4,7 +4,7 @@
 
 #include "mezzo/kernels/operand.h"
 
-namespace mezzo {
+namespace mezzo::kernels {
 
 /// Copies rows of a table on the GPU: row i of the result is row ids[i], bit for bit.
 struct CudaGatherArgs {
@@ -15,4 +15,4 @@ struct CudaGatherArgs {
   void* out = nullptr;  ///< [num_rows, row_bytes]
 };
 
-}  // namespace mezzo
+}  // namespace mezzo::kernels

@@ -5,7 +5,7 @@
 #include "mezzo/core/export.h"
 #include "mezzo/kernels/kernels.h"
 
-namespace mezzo {
+namespace mezzo::kernels {
 
 /// Where a CUDA kernel's work is queued and what it may use.
 struct CudaLaunch {
@@ -28,7 +28,7 @@ struct CudaKernel {
 /// The kernels of a GPU; those of libmezzo_cuda.so.
 using CudaKernels = KernelTable<CudaKernel, CudaKernelList>;
 
-}  // namespace mezzo
+}  // namespace mezzo::kernels
 
 /// The table of the library of CUDA kernels; found by name when the library is loaded.
-extern "C" MEZZO_API const mezzo::CudaKernels* mezzo_cuda_kernels();
+extern "C" MEZZO_API const mezzo::kernels::CudaKernels* mezzo_cuda_kernels();

@@ -5,9 +5,9 @@
 #include "mezzo/kernels/operand.h"
 #include "mezzo/kernels/sampling.h"
 
-namespace mezzo {
+namespace mezzo::kernels {
 
-/// Draws neighbours of a list of nodes on the GPU, the same as kernels::draw_uniform for the same
+/// Draws neighbours of a list of nodes on the GPU, the same as draw_uniform for the same
 /// key: without weights, with or without replacement. Two runs, with a running sum of `counts`
 /// between them: the first (without `offsets`) fills begins, degrees and counts, the second slots
 /// and neighbors; CudaLaunch::num_slots is the last offset then.
@@ -16,8 +16,8 @@ struct CudaDrawArgs {
   Ids indices;                           ///< [edges], the neighbour of each slot
   Ids nodes;                   ///< [num_nodes], whose neighbours are drawn; first run only
   std::int64_t num_nodes = 0;  ///< below 2^30
-  kernels::DrawCount count;
-  kernels::DrawKey key;
+  DrawCount count;
+  DrawKey key;
   std::int64_t* begins = nullptr;         ///< [num_nodes], the first slot of each
   std::int64_t* degrees = nullptr;        ///< [num_nodes]
   std::int64_t* counts = nullptr;         ///< [num_nodes], how many are drawn; first run only
@@ -26,7 +26,7 @@ struct CudaDrawArgs {
   void* neighbors = nullptr;              ///< likewise, the neighbour of each slot
 };
 
-/// Numbers nodes in the order in which they first come, on the GPU, as kernels::renumber does. The
+/// Numbers nodes in the order in which they first come, on the GPU, as renumber does. The
 /// table `first_at` holds the number of each node that has one and INT32_MAX for the others;
 /// between batches no node has one. A list of ids is numbered by kMark, kFlag, a running sum of
 /// is_first, and kNumber; kRemember then puts the numbers into the table for the next list of the
@@ -50,4 +50,4 @@ struct CudaRenumberArgs {
   void* nodes = nullptr;                  ///< [numbers], of kNumber
 };
 
-}  // namespace mezzo
+}  // namespace mezzo::kernels

@@ -4,7 +4,7 @@
 
 #include "mezzo/core/dtype.h"
 
-namespace mezzo {
+namespace mezzo::kernels {
 
 // Dense products of 16-bit rows in float32: numbers are widened a block at a time into memory that
 // stays in the cache, added up in registers, and rounded once. After Goto and van de Geijn,
@@ -79,4 +79,4 @@ struct TransposedProductArgs {
   return kDenseBlockOfSum * (heights + kDensePadding + tile);
 }
 
-}  // namespace mezzo
+}  // namespace mezzo::kernels

@@ -4,7 +4,7 @@
 
 #include "mezzo/core/dtype.h"
 
-namespace mezzo {
+namespace mezzo::kernels {
 
 // Dropout from the counter-based generator: element i of a tensor is dropped where its 16 bits of
 // philox(seed, kDropoutStream, i / kElementsPerDraw) are below the threshold.
@@ -37,4 +37,4 @@ struct DropoutArgs {
   bool out_streams = false;  ///< past the CPU's caches
 };
 
-}  // namespace mezzo
+}  // namespace mezzo::kernels

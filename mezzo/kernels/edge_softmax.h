@@ -4,7 +4,7 @@
 
 #include "mezzo/kernels/operand.h"
 
-namespace mezzo {
+namespace mezzo::kernels {
 
 /// Softmax over the slots of each row in [row_begin, row_end), per element of `length`; a slot's
 /// logits stand at its second id, its result goes to its id in `out_ids` (null: to the slot).
@@ -31,4 +31,4 @@ struct SoftmaxGradArgs {
   void* out = nullptr;
 };
 
-}  // namespace mezzo
+}  // namespace mezzo::kernels

@@ -4,7 +4,7 @@
 
 #include "mezzo/kernels/operand.h"
 
-namespace mezzo {
+namespace mezzo::kernels {
 
 /// Pairs of node rows: a slot of row r stands for x = own[r] + other[its first id], and for each
 /// head h for the score sum over f of attn[h, f] * leaky_relu(x[h, f]).
@@ -39,4 +39,4 @@ struct GATv2ScoresGradArgs {
   void* attn_grad = nullptr;   ///< as attn, to which the share of these rows is added; or null
 };
 
-}  // namespace mezzo
+}  // namespace mezzo::kernels

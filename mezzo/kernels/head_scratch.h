@@ -2,7 +2,7 @@
 
 #include <cstdint>
 
-namespace mezzo {
+namespace mezzo::kernels {
 
 /// One number for each row and head (length = heads), or one for each row (length = 1).
 struct HeadNumbers {
@@ -38,4 +38,4 @@ inline constexpr std::int64_t kMostLanes = 16;
          4 * (heads + kPadding) + 2 * (heads * features + kPadding) + kPadding;
 }
 
-}  // namespace mezzo
+}  // namespace mezzo::kernels

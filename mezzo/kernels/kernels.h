@@ -20,14 +20,12 @@
 // Every kernel, by the struct of its arguments. The tables of the CPU backends (backend.h) and of
 // the CUDA library (cuda_kernels.h) derive from these lists.
 
-namespace mezzo {
+namespace mezzo::kernels {
 
 /// The kernels of the CPU and of CUDA.
 using KernelList = TypeList<SpmmArgs, SddmmArgs, MessageGradArgs, SoftmaxArgs, SoftmaxGradArgs,
                             AttentionArgs, AttentionStateArgs, AttentionGradArgs, WeightedGradArgs,
                             GATv2ScoresArgs, GATv2ScoresGradArgs, DropoutArgs>;
-
-namespace detail {
 
 template <class... Ts, class... Us>
 TypeList<Ts..., Us...> joined(TypeList<Ts...>, TypeList<Us...>);
@@ -35,19 +33,17 @@ TypeList<Ts..., Us...> joined(TypeList<Ts...>, TypeList<Us...>);
 template <template <class> class Entry, class... Args>
 std::tuple<Entry<Args>...> table_of(TypeList<Args...>);
 
-}  // namespace detail
-
 /// Those, and what only the CPU needs.
-using CpuKernelList = decltype(detail::joined(
-    KernelList{}, TypeList<kernels::UniformDraws<std::int32_t>, kernels::UniformDraws<std::int64_t>,
-                           PackArgs, RowsProductArgs, TransposedProductArgs>{}));
+using CpuKernelList =
+    decltype(joined(KernelList{}, TypeList<UniformDraws<std::int32_t>, UniformDraws<std::int64_t>,
+                                           PackArgs, RowsProductArgs, TransposedProductArgs>{}));
 
 /// Those, and what only CUDA needs.
-using CudaKernelList = decltype(detail::joined(
-    KernelList{}, TypeList<CudaGatherArgs, CudaDrawArgs, CudaRenumberArgs>{}));
+using CudaKernelList =
+    decltype(joined(KernelList{}, TypeList<CudaGatherArgs, CudaDrawArgs, CudaRenumberArgs>{}));
 
 /// A tuple with one Entry<Args> for each kernel of the list.
 template <template <class> class Entry, class List>
-using KernelTable = decltype(detail::table_of<Entry>(List{}));
+using KernelTable = decltype(table_of<Entry>(List{}));
 
-}  // namespace mezzo
+}  // namespace mezzo::kernels

@@ -4,7 +4,7 @@
 
 #include "mezzo/kernels/operand.h"
 
-namespace mezzo {
+namespace mezzo::kernels {
 
 /// The gradient of one operand of the messages, for spmm and sddmm alike:
 ///
@@ -38,4 +38,4 @@ struct MessageGradArgs {
   void* scratch = nullptr;            ///< accumulator type [2 * operand length], one a thread
 };
 
-}  // namespace mezzo
+}  // namespace mezzo::kernels

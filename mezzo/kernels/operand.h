@@ -5,7 +5,7 @@
 #include "mezzo/core/dtype.h"
 #include "mezzo/kernels/binary_op.h"
 
-namespace mezzo {
+namespace mezzo::kernels {
 
 /// An array of node or edge ids of either width; null stands for 0, 1, 2, ...
 struct Ids {
@@ -44,4 +44,4 @@ struct Layout {
   std::int64_t lhs_step = 1, rhs_step = 1, out_step = 1;
 };
 
-}  // namespace mezzo
+}  // namespace mezzo::kernels

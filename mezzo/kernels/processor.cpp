@@ -4,7 +4,7 @@
 #include <cpuid.h>
 #endif
 
-namespace mezzo {
+namespace mezzo::kernels {
 
 #ifdef __x86_64__
 
@@ -93,4 +93,4 @@ bool has_fast_float16_products() {
 
 #endif
 
-}  // namespace mezzo
+}  // namespace mezzo::kernels

@@ -2,7 +2,7 @@
 
 #include <string_view>
 
-namespace mezzo {
+namespace mezzo::kernels {
 
 /// What this processor has. Of processors that are not x86-64, nothing.
 
@@ -21,4 +21,4 @@ std::string_view missing_avx512_bf16();
 bool has_fast_bfloat16_products();
 bool has_fast_float16_products();
 
-}  // namespace mezzo
+}  // namespace mezzo::kernels

@@ -10,6 +10,8 @@ namespace mezzo {
 /// How the messages that arrive at one node become one value. A node without messages gets 0.
 enum class ReduceOp : std::uint8_t { kSum, kMean, kMax, kMin, kProd };
 
+namespace kernels {
+
 struct Sum {
   static constexpr ReduceOp kind = ReduceOp::kSum;
   static constexpr std::string_view name = "sum";
@@ -62,7 +64,9 @@ struct Prod {
   static constexpr bool multiplies = true;
 };
 
-using ReduceOps = TypeList<Sum, Mean, Max, Min, Prod>;
+}  // namespace kernels
+
+using ReduceOps = TypeList<kernels::Sum, kernels::Mean, kernels::Max, kernels::Min, kernels::Prod>;
 
 /// The properties of a reducer, see Sum.
 struct ReduceTraits {
@@ -71,7 +75,7 @@ struct ReduceTraits {
 
 constexpr ReduceTraits traits_of(ReduceOp op) {
   ReduceTraits traits;
-  visit(ReduceOps{}, op, [&]<class Reduce>() {
+  detail::visit(ReduceOps{}, op, [&]<class Reduce>() {
     traits = {Reduce::selects, Reduce::divides, Reduce::multiplies};
   });
   return traits;

@@ -4,7 +4,7 @@
 
 #include "mezzo/kernels/operand.h"
 
-namespace mezzo {
+namespace mezzo::kernels {
 
 /// out[id of s in out_ids, :] = op(lhs, rhs) for every slot s of the rows [row_begin, row_end), or
 /// out[s, :] without out_ids. Computed in the accumulator type, rounded once. Deterministic.
@@ -21,4 +21,4 @@ struct SddmmArgs {
   std::int64_t out_length = 0;
 };
 
-}  // namespace mezzo
+}  // namespace mezzo::kernels

@@ -5,7 +5,7 @@
 #include "mezzo/kernels/operand.h"
 #include "mezzo/kernels/reduce_op.h"
 
-namespace mezzo {
+namespace mezzo::kernels {
 
 /// out[r, :] = row_scale[r] * reduce over the slots of r of op(lhs, rhs) * lhs_scale[lhs row], for
 /// r in [row_begin, row_end). Messages and their reduction are in the accumulator type; one
@@ -32,4 +32,4 @@ struct SpmmArgs {
   void* product = nullptr;  ///< accumulator type [rows, out_length], where prod has an arg
 };
 
-}  // namespace mezzo
+}  // namespace mezzo::kernels

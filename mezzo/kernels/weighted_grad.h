@@ -5,7 +5,7 @@
 #include "mezzo/kernels/head_scratch.h"
 #include "mezzo/kernels/operand.h"
 
-namespace mezzo {
+namespace mezzo::kernels {
 
 /// The gradients of a sum of rows weighted by edge and head, in one pass. With the products
 ///
@@ -36,4 +36,4 @@ struct WeightedGradArgs {
   void* scratch = nullptr;            ///< accumulator type [head_scratch()], one per thread
 };
 
-}  // namespace mezzo
+}  // namespace mezzo::kernels

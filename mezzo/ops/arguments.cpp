@@ -53,7 +53,7 @@ std::int64_t length_of(at::IntArrayRef shape) {
   return length;
 }
 
-Ids ids_of(const at::Tensor& ids) {
+kernels::Ids ids_of(const at::Tensor& ids) {
   if (!ids.defined()) return {};
   return {ids.const_data_ptr(), ids.scalar_type() == at::kLong};
 }
@@ -116,9 +116,10 @@ Direction::Direction(const Topology& topology, RowSide row_side)
   slots = {indptr, ids_of(rows.indices), ids_of(rows.edge_ids)};
 }
 
-Access Direction::access(Target target) const {
-  if (target == Target::kEdge) return Access::kSecond;
-  return (target == Target::kDst) == (side == RowSide::kDst) ? Access::kRow : Access::kFirst;
+kernels::Access Direction::access(Target target) const {
+  if (target == Target::kEdge) return kernels::Access::kSecond;
+  return (target == Target::kDst) == (side == RowSide::kDst) ? kernels::Access::kRow
+                                                             : kernels::Access::kFirst;
 }
 
 CheckedMessage::CheckedMessage(const char* what, const Topology& topology, const Message& message)
@@ -169,8 +170,8 @@ void CheckedMessage::choose_result_type(const char* what, const Message& message
   result_type_ = float32_lhs ? r : l;
 }
 
-Operand CheckedMessage::operand(const at::Tensor& tensor, Target target,
-                                const Direction& direction) const {
+kernels::Operand CheckedMessage::operand(const at::Tensor& tensor, Target target,
+                                         const Direction& direction) const {
   if (!tensor.defined()) return {};
   return {.data = tensor.const_data_ptr(),
           .wide = tensor.scalar_type() != result_type_,

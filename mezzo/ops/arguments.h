@@ -39,7 +39,7 @@ void check_negative_slope(const char* what, double negative_slope, at::ScalarTyp
 std::int64_t length_of(at::IntArrayRef shape);
 
 /// Ids for a kernel; an undefined tensor means 0, 1, 2, ...
-Ids ids_of(const at::Tensor& ids);
+kernels::Ids ids_of(const at::Tensor& ids);
 
 /// The number of rows of an operand of `target`.
 std::int64_t rows_of(const Topology& topology, Target target);
@@ -50,12 +50,12 @@ enum class RowSide : std::uint8_t { kDst, kSrc };
 /// The edges in CSR order of one side's rows, and the access to operands of each target.
 struct Direction {
   Direction(const Topology& topology, RowSide side);
-  Access access(Target target) const;
+  kernels::Access access(Target target) const;
   RowSide side;
   at::Device device;
   std::int64_t num_rows, num_slots;
   const std::int64_t* indptr;  ///< on the device
-  Slots slots;
+  kernels::Slots slots;
 };
 
 /// The checked, contiguous operands of a message.
@@ -67,14 +67,19 @@ class CheckedMessage {
 
   at::ScalarType result_type() const { return result_type_; }
   const Broadcast& broadcast() const { return *broadcast_; }
-  Operand lhs(const Direction& direction) const { return operand(lhs_, lhs_target_, direction); }
-  Operand rhs(const Direction& direction) const { return operand(rhs_, rhs_target_, direction); }
+  kernels::Operand lhs(const Direction& direction) const {
+    return operand(lhs_, lhs_target_, direction);
+  }
+  kernels::Operand rhs(const Direction& direction) const {
+    return operand(rhs_, rhs_target_, direction);
+  }
 
  private:
   at::Tensor check(const char* what, const char* name, const Topology& topology,
                    const std::optional<at::Tensor>& tensor, Target target) const;
   void choose_result_type(const char* what, const Message& message);
-  Operand operand(const at::Tensor& tensor, Target target, const Direction& direction) const;
+  kernels::Operand operand(const at::Tensor& tensor, Target target,
+                           const Direction& direction) const;
 
   at::Tensor lhs_, rhs_;  ///< undefined if the op does not use it
   Target lhs_target_, rhs_target_;

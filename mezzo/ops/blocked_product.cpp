@@ -54,7 +54,7 @@ at::Tensor with_dense_rows(const at::Tensor& t) {
 }
 
 /// `rows` rows of `t` from `row` on, in columns [column, column + columns).
-DenseRows rows_of(const at::Tensor& t, std::int64_t row, std::int64_t rows, std::int64_t column,
+kernels::DenseRows rows_of(const at::Tensor& t, std::int64_t row, std::int64_t rows, std::int64_t column,
                   std::int64_t columns) {
   if (rows == 0 || columns == 0) return {nullptr, rows, columns, 0};
   const std::int64_t offset = row * t.stride(0) + column;
@@ -65,7 +65,7 @@ DenseRows rows_of(const at::Tensor& t, std::int64_t row, std::int64_t rows, std:
 
 /// Adds up sums[g], float32 [G, ...], in place of the first and rounds the total into `to`.
 void round_total(const at::Tensor& sums, const at::Tensor& to) {
-  const CpuBackend& backend = cpu_backend();
+  const kernels::CpuBackend& backend = kernels::cpu_backend();
   const DType dtype = sixteen_bit_dtype(to);
   const std::int64_t groups = sums.size(0), count = to.numel();
   auto* sum = sums.mutable_data_ptr<float>();
@@ -86,9 +86,9 @@ void round_total(const at::Tensor& sums, const at::Tensor& to) {
 /// `bias` in float32, padded with zeros.
 Scratch padded_bias(const at::Tensor& bias) {
   const at::Tensor source = bias.contiguous();
-  Scratch result(dense_padded(source.numel()));
-  std::fill_n(result.numbers(), dense_padded(source.numel()), 0.0F);
-  cpu_backend().widen(sixteen_bit_dtype(source), source.const_data_ptr(), result.numbers(),
+  Scratch result(kernels::dense_padded(source.numel()));
+  std::fill_n(result.numbers(), kernels::dense_padded(source.numel()), 0.0F);
+  kernels::cpu_backend().widen(sixteen_bit_dtype(source), source.const_data_ptr(), result.numbers(),
                       source.numel());
   return result;
 }
@@ -129,7 +129,7 @@ class BlockedProduct {
         depth_(factor.size(0)),
         columns_(factor.size(1)),
         dtype_(sixteen_bit_dtype(x)),
-        panels_(depth_ * dense_padded(columns_)),
+        panels_(depth_ * kernels::dense_padded(columns_)),
         bias_(bias ? padded_bias(*bias) : Scratch(0)),
         has_bias_(bias.has_value()),
         out_(at::empty({x.size(0), columns_}, x.options())),
@@ -137,8 +137,8 @@ class BlockedProduct {
 
   at::Tensor run() const {
     if (x_.size(0) == 0) return out_;
-    const std::int64_t panels = dense_padded(columns_) / kDensePadding;
-    const std::int64_t panel_size = depth_ * kDensePadding;
+    const std::int64_t panels = kernels::dense_padded(columns_) / kernels::kDensePadding;
+    const std::int64_t panel_size = depth_ * kernels::kDensePadding;
     const std::int64_t pack_grain = grain_of(kMinConversions, panel_size);
     if (shares_columns(panels)) {
       const std::int64_t grain = grain_of(kMinMultiplications, x_.size(0) * panel_size);
@@ -167,36 +167,36 @@ class BlockedProduct {
     constexpr std::int64_t kFewRows = 512,
                            kManyPanels = 4;  // a thread; then a short one matters little
     const std::int64_t threads = at::get_num_threads();
-    const bool even = columns_ % kDensePadding == 0 || panels >= kManyPanels * threads;
+    const bool even = columns_ % kernels::kDensePadding == 0 || panels >= kManyPanels * threads;
     return x_.size(0) <= kFewRows && panels % threads == 0 && even;
   }
 
   Range columns_of(std::int64_t first_panel, std::int64_t last_panel) const {
-    return {first_panel * kDensePadding, std::min(columns_, last_panel * kDensePadding)};
+    return {first_panel * kernels::kDensePadding, std::min(columns_, last_panel * kernels::kDensePadding)};
   }
 
   void pack(Range columns) const {
-    const DenseRows from = transposed_
-                               ? rows_of(factor_, columns.begin, columns.count(), 0, depth_)
-                               : rows_of(factor_, 0, depth_, columns.begin, columns.count());
-    cpu_backend().run(PackArgs{.dtype = dtype_,
-                               .from = from,
-                               .transposed = transposed_,
-                               .to = panels_.numbers() + columns.begin * depth_});
+    const kernels::DenseRows from =
+        transposed_ ? rows_of(factor_, columns.begin, columns.count(), 0, depth_)
+                    : rows_of(factor_, 0, depth_, columns.begin, columns.count());
+    kernels::cpu_backend().run(kernels::PackArgs{.dtype = dtype_,
+                                                 .from = from,
+                                                 .transposed = transposed_,
+                                                 .to = panels_.numbers() + columns.begin * depth_});
   }
 
   void multiply(Range rows, Range columns) const {
-    const Scratch scratch(rows_product_scratch(columns.count()));
+    const Scratch scratch(kernels::rows_product_scratch(columns.count()));
     const std::int64_t offset = rows.begin * columns_ + columns.begin;
-    cpu_backend().run(
-        RowsProductArgs{.dtype = dtype_,
-                        .x = rows_of(x_, rows.begin, rows.count(), 0, depth_),
-                        .panels = panels_.numbers() + columns.begin * depth_,
-                        .bias = has_bias_ ? bias_.numbers() + columns.begin : nullptr,
-                        .columns = columns.count(),
-                        .out = out_data_ + offset * static_cast<std::int64_t>(out_.element_size()),
-                        .out_stride = columns_,
-                        .scratch = scratch.numbers()});
+    kernels::cpu_backend().run(kernels::RowsProductArgs{
+        .dtype = dtype_,
+        .x = rows_of(x_, rows.begin, rows.count(), 0, depth_),
+        .panels = panels_.numbers() + columns.begin * depth_,
+        .bias = has_bias_ ? bias_.numbers() + columns.begin : nullptr,
+        .columns = columns.count(),
+        .out = out_data_ + offset * static_cast<std::int64_t>(out_.element_size()),
+        .out_stride = columns_,
+        .scratch = scratch.numbers()});
   }
 
   at::Tensor x_;
@@ -237,22 +237,22 @@ at::Tensor blocked_transposed_product(const at::Tensor& a, const at::Tensor& b) 
   const std::int64_t shares = threads / std::gcd(threads, groups);
   const std::int64_t slabs = std::max<std::int64_t>(1, Tiling::divided_up(heights, kMostHeights));
   const Tiling heights_shared(heights, Tiling::divided_up(slabs, shares) * shares, kHeightsOfTile);
-  const Tiling columns_shared(columns, shares, kDensePadding);
+  const Tiling columns_shared(columns, shares, kernels::kDensePadding);
   const bool by_columns = columns > heights && columns_shared.is_as_even_as(heights_shared);
   const Tiling by_height = by_columns ? Tiling(heights, slabs, kHeightsOfTile) : heights_shared;
-  const Tiling by_column = by_columns ? columns_shared : Tiling(columns, 1, kDensePadding);
+  const Tiling by_column = by_columns ? columns_shared : Tiling(columns, 1, kernels::kDensePadding);
   const std::int64_t tiles = by_height.tiles * by_column.tiles;
   const at::Tensor sums = at::empty({groups, heights, columns}, left.options().dtype(at::kFloat));
   const std::int64_t of_tile = rows / groups * by_height.tile * by_column.tile;
   const std::int64_t grain = grain_of(kMinMultiplications, of_tile);
   at::parallel_for(0, groups * tiles, grain, [&](std::int64_t first, std::int64_t last) {
-    const Scratch scratch(transposed_product_scratch(by_height.tile, by_column.tile));
+    const Scratch scratch(kernels::transposed_product_scratch(by_height.tile, by_column.tile));
     for (std::int64_t i = first; i < last; ++i) {
       const std::int64_t group = i / tiles, h = i % tiles % by_height.tiles;
       const std::int64_t c = i % tiles / by_height.tiles;
       const std::int64_t begin = rows * group / groups, count = rows * (group + 1) / groups - begin;
       const std::int64_t height = by_height.begin(h), column = by_column.begin(c);
-      cpu_backend().run(TransposedProductArgs{
+      kernels::cpu_backend().run(kernels::TransposedProductArgs{
           .dtype = sixteen_bit_dtype(left),
           .a = rows_of(left, begin, count, height, by_height.count(h)),
           .b = rows_of(right, begin, count, column, by_column.count(c)),

@@ -84,9 +84,9 @@ void Broadcast::tabulate(const std::vector<Dimension>& outer) {
   }
 }
 
-Layout Broadcast::layout() const {
+kernels::Layout Broadcast::layout() const {
   const bool tables = !lhs_offset_.empty();
-  Layout layout;
+  kernels::Layout layout;
   layout.num_groups = tables ? static_cast<std::int64_t>(lhs_offset_.size()) : 1;
   if (out_length_ == 0) layout.num_groups = 0;
   layout.inner = inner_;

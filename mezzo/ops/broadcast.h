@@ -23,7 +23,7 @@ class Broadcast {
   /// The op of the kernel: a dot over one element is kMul.
   BinaryOp op() const { return op_; }
   /// Points into this object.
-  Layout layout() const;
+  kernels::Layout layout() const;
 
  private:
   struct Dimension {

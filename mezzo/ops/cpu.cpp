@@ -72,17 +72,17 @@ void parallel_rows(const Direction& direction, std::int64_t row_length,
   });
 }
 
-void OnCpu::run(const GATv2ScoresGradArgs& args, const Direction& direction,
+void OnCpu::run(const kernels::GATv2ScoresGradArgs& args, const Direction& direction,
                 std::int64_t row_length) {
   const std::vector<std::int64_t> starts = row_blocks(direction);
   const auto num_blocks = static_cast<std::int64_t>(starts.size()) - 1;
   const bool of_attn = args.attn_grad != nullptr;
   const at::Tensor partial_sums =
       at::zeros({of_attn ? num_blocks : 0, row_length}, accumulator_of(args.dtype));
-  const CpuBackend& backend = cpu_backend();
+  const kernels::CpuBackend& backend = kernels::cpu_backend();
   at::parallel_for(0, num_blocks, 1, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t block = begin; block < end; ++block) {
-      GATv2ScoresGradArgs part = args;
+      kernels::GATv2ScoresGradArgs part = args;
       part.row_begin = starts[static_cast<std::size_t>(block)];
       part.row_end = starts[static_cast<std::size_t>(block) + 1];
       if (of_attn) part.attn_grad = partial_sum(partial_sums, block);
@@ -101,17 +101,17 @@ bool streams_result(std::int64_t numbers, DType dtype) {
          kLeastBytes;
 }
 
-void OnCpu::run(const DropoutArgs& args, at::Device /*device*/) {
-  const std::int64_t draws = (args.count + kElementsPerDraw - 1) / kElementsPerDraw;
+void OnCpu::run(const kernels::DropoutArgs& args, at::Device /*device*/) {
+  const std::int64_t draws = (args.count + kernels::kElementsPerDraw - 1) / kernels::kElementsPerDraw;
   // Whole cache lines for a thread in any dtype: 8 draws are for 64 elements.
   constexpr std::int64_t kDraws = 8, kGrain = 512;
   const std::int64_t chunks = (draws + kDraws - 1) / kDraws;
   at::parallel_for(0, chunks, kGrain, [&](std::int64_t begin, std::int64_t end) {
-    DropoutArgs part = args;
+    kernels::DropoutArgs part = args;
     part.out_streams = streams_result(args.count, args.dtype);
     part.draw_begin = begin * kDraws;
     part.draw_end = std::min(draws, end * kDraws);
-    cpu_backend().run(part);
+    kernels::cpu_backend().run(part);
   });
 }
 

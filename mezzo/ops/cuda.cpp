@@ -23,7 +23,7 @@ void* current_stream(at::Device device) {
 }
 
 /// The tables of `layout`, concatenated.
-std::vector<std::int64_t> tables_of(const Layout& layout) {
+std::vector<std::int64_t> tables_of(const kernels::Layout& layout) {
   std::vector<std::int64_t> numbers;
   for (const std::int64_t* table : {layout.lhs_offset, layout.rhs_offset, layout.out_offset}) {
     numbers.insert(numbers.end(), table, table + layout.num_groups);
@@ -61,15 +61,15 @@ OnCuda::Queue::Queue(at::Device device, std::int64_t workspace_bytes)
       workspace_(
           at::empty({workspace_bytes}, at::TensorOptions().dtype(at::kByte).device(device))) {}
 
-void OnCuda::run(DropoutArgs args, at::Device device) {
+void OnCuda::run(kernels::DropoutArgs args, at::Device device) {
   args.draw_begin = 0;
-  args.draw_end = (args.count + kElementsPerDraw - 1) / kElementsPerDraw;
+  args.draw_end = (args.count + kernels::kElementsPerDraw - 1) / kernels::kElementsPerDraw;
   launch(args, device, /*num_slots=*/0);
 }
 
-Layout OnCuda::layout(const Layout& layout, at::Device device) {
+kernels::Layout OnCuda::layout(const kernels::Layout& layout, at::Device device) {
   if (layout.lhs_offset == nullptr) return layout;
-  Layout result = layout;
+  kernels::Layout result = layout;
   const std::int64_t* const tables = on_device(tables_of(layout), device);
   result.lhs_offset = tables;
   result.rhs_offset = tables + layout.num_groups;
@@ -92,11 +92,12 @@ at::Tensor OnCuda::gathered(const at::Tensor& table, const at::Tensor& ids) {
   sizes[0] = ids.numel();
   at::Tensor rows = at::empty(sizes, table.options());
   if (rows.numel() == 0) return rows;
-  const CudaGatherArgs args{.table = table.const_data_ptr(),
-                            .ids = {ids.const_data_ptr(), ids.scalar_type() == at::kLong},
-                            .num_rows = ids.numel(),
-                            .row_bytes = static_cast<std::int64_t>(rows.nbytes()) / ids.numel(),
-                            .out = rows.mutable_data_ptr()};
+  const kernels::CudaGatherArgs args{
+      .table = table.const_data_ptr(),
+      .ids = {ids.const_data_ptr(), ids.scalar_type() == at::kLong},
+      .num_rows = ids.numel(),
+      .row_bytes = static_cast<std::int64_t>(rows.nbytes()) / ids.numel(),
+      .out = rows.mutable_data_ptr()};
   launch(args, table.device(), /*num_slots=*/0);
   return rows;
 }

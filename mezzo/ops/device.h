@@ -20,12 +20,12 @@
 namespace mezzo::detail {
 
 /// The number of doubles of scratch memory that each CPU thread needs.
-inline std::int64_t scratch_of(const MessageGradArgs& args) {
+inline std::int64_t scratch_of(const kernels::MessageGradArgs& args) {
   return 2 * (args.of_lhs ? args.lhs : args.rhs).length + 1;
 }
 template <class Args>
 std::int64_t scratch_of(const Args& args) {
-  return head_scratch(args.heads, args.features);
+  return kernels::head_scratch(args.heads, args.features);
 }
 
 /// Runs body(begin, end) on libtorch's threads over ranges of rows of about equal work (rows plus
@@ -43,7 +43,7 @@ struct OnCpu {
   /// row_length: elements of a row, for the partition among threads.
   template <class Args>
   static void run(const Args& args, const Direction& direction, std::int64_t row_length) {
-    const CpuBackend& backend = cpu_backend();
+    const kernels::CpuBackend& backend = kernels::cpu_backend();
     [[maybe_unused]] const bool streams =
         streams_result(direction.num_rows * row_length, args.dtype);
     parallel_rows(direction, row_length, [&](std::int64_t begin, std::int64_t end) {
@@ -62,15 +62,15 @@ struct OnCpu {
     });
   }
   /// The same; threads share rows with very many edges (hub_rows.cpp).
-  static void run(const SpmmArgs& args, const Direction& direction, std::int64_t row_length);
+  static void run(const kernels::SpmmArgs& args, const Direction& direction, std::int64_t row_length);
   /// The same; the partial gradients of attn are added in an order that depends on the graph only.
-  static void run(const GATv2ScoresGradArgs& args, const Direction& direction,
+  static void run(const kernels::GATv2ScoresGradArgs& args, const Direction& direction,
                   std::int64_t row_length);
   /// args: without the range of draws.
-  static void run(const DropoutArgs& args, at::Device device);
+  static void run(const kernels::DropoutArgs& args, at::Device device);
 
   /// `layout` with tables in memory that the kernels can read.
-  static Layout layout(const Layout& layout, at::Device /*device*/) { return layout; }
+  static kernels::Layout layout(const kernels::Layout& layout, at::Device /*device*/) { return layout; }
 
   /// The number of heads that the backward of gat_attention processes in one pass: all.
   static std::int64_t heads_of_pass(std::int64_t heads, std::int64_t /*bytes_of_head*/) {
@@ -105,12 +105,12 @@ struct MEZZO_API OnCuda {
     args.row_end = direction.num_rows;
     launch(args, direction.device, direction.num_slots);
   }
-  static void run(DropoutArgs args, at::Device device);
+  static void run(kernels::DropoutArgs args, at::Device device);
 
   /// The process has one table for each device and distinct layout. The first use copies it, which
   /// synchronizes, and throws LogicError on a stream under capture. Tables are never freed, because
   /// captured graphs read them.
-  static Layout layout(const Layout& layout, at::Device device);
+  static kernels::Layout layout(const kernels::Layout& layout, at::Device device);
 
   /// As many as fit in 512 MiB at bytes_of_head each, but at least one. Another pass costs little
   /// unless heads have few features, because features are gathered by head anyway.
@@ -131,7 +131,7 @@ struct MEZZO_API OnCuda {
   /// Runs the kernel of Args, which are complete, on `device`.
   template <class Args>
   static void launch(const Args& args, at::Device device, std::int64_t num_slots) {
-    const auto& kernel = std::get<CudaKernel<Args>>(required_cuda_kernels());
+    const auto& kernel = std::get<kernels::CudaKernel<Args>>(required_cuda_kernels());
     const Queue queue(device, kernel.workspace(args, num_slots));
     kernel.run(args, {queue.stream(), queue.workspace(), num_slots});
   }

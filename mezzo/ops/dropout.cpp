@@ -35,10 +35,10 @@ struct Dropout {
   at::Tensor run() const {
     const DType dtype = dtype_of(name, x.scalar_type());
     const at::Tensor input = x.contiguous();
-    const DropoutLevel dropout = dropout_level(name, probability, seed, seed_offset, x.device());
-    if (dropout.threshold == kDropoutLevels) return at::zeros_like(input);
+    const kernels::DropoutLevel dropout = dropout_level(name, probability, seed, seed_offset, x.device());
+    if (dropout.threshold == kernels::kDropoutLevels) return at::zeros_like(input);
     at::Tensor out = at::empty_like(input);
-    const DropoutArgs args{.dtype = dtype,
+    const kernels::DropoutArgs args{.dtype = dtype,
                            .dropout = dropout,
                            .count = input.numel(),
                            .x = input.const_data_ptr(),
@@ -88,12 +88,12 @@ void check_dropout(const char* what, double probability) {
               what, probability);
 }
 
-DropoutLevel dropout_level(const char* what, double probability, std::int64_t seed,
-                           const OptionalTensor& seed_offset, at::Device device) {
+kernels::DropoutLevel dropout_level(const char* what, double probability, std::int64_t seed,
+                                    const OptionalTensor& seed_offset, at::Device device) {
   check_dropout(what, probability);
-  DropoutLevel level{
+  kernels::DropoutLevel level{
       .seed = static_cast<std::uint64_t>(seed),
-      .threshold = static_cast<std::uint32_t>(std::lround(probability * kDropoutLevels))};
+      .threshold = static_cast<std::uint32_t>(std::lround(probability * kernels::kDropoutLevels))};
   if (!seed_offset || !seed_offset->defined()) return level;
   MEZZO_CHECK(seed_offset->scalar_type() == at::kLong && seed_offset->numel() == 1 &&
                   seed_offset->device() == device,

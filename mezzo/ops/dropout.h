@@ -42,7 +42,7 @@ void check_dropout(const char* what, double probability);
 /// The kernels' argument: the probability, rounded to a step, and the seed. The CPU reads the
 /// offset here; a CUDA kernel reads it later, so it must live as long as the operands. Throws
 /// InvalidArgument as check_dropout, and for an offset that is not one int64 on `device`.
-DropoutLevel dropout_level(const char* what, double probability, std::int64_t seed,
+kernels::DropoutLevel dropout_level(const char* what, double probability, std::int64_t seed,
                            const std::optional<at::Tensor>& seed_offset, at::Device device);
 
 }  // namespace mezzo::detail

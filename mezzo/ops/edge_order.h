@@ -23,14 +23,14 @@ class EdgeResult {
     }
   }
   /// The row of each edge in CSR order, for the kernel.
-  Ids row_ids() const { return row_ids_; }
+  kernels::Ids row_ids() const { return row_ids_; }
   void* data() const { return rows_.mutable_data_ptr(); }
   /// The result in edge-id order.
   at::Tensor in_edge_order() const { return Device::to_edge_order(rows_, slots_); }
 
  private:
   at::Tensor rows_, slots_;
-  Ids row_ids_ = {};
+  kernels::Ids row_ids_ = {};
 };
 
 /// `weights` ([E, ...], contiguous) for a kernel over the rows of `side`. If reading in sequence is
@@ -38,7 +38,7 @@ class EdgeResult {
 /// the kernel runs.
 template <class Device>
 at::Tensor weights_in_order(const Topology& topology, RowSide side, const at::Tensor& weights,
-                            Slots& slots) {
+                            kernels::Slots& slots) {
   if (slots.second.data == nullptr || !Device::reads_in_csr_order(weights)) return weights;
   slots.second = {};
   return Device::to_csr_order(weights,
@@ -47,13 +47,14 @@ at::Tensor weights_in_order(const Topology& topology, RowSide side, const at::Te
 
 /// The same for the weights in `args`, which it changes, if they are those of a weighted sum.
 template <class Device>
-at::Tensor order_weights(const Topology& topology, const Direction& direction, SpmmArgs& args) {
+at::Tensor order_weights(const Topology& topology, const Direction& direction,
+                         kernels::SpmmArgs& args) {
   const bool sums = args.reduce == ReduceOp::kSum || args.reduce == ReduceOp::kMean;
-  const bool lhs_is_weight = args.lhs.access == Access::kSecond;
-  const bool rhs_is_weight = args.rhs.access == Access::kSecond;
+  const bool lhs_is_weight = args.lhs.access == kernels::Access::kSecond;
+  const bool rhs_is_weight = args.rhs.access == kernels::Access::kSecond;
   if (!sums || args.op != BinaryOp::kMul || lhs_is_weight == rhs_is_weight) return {};
   if (args.slots.second.data == nullptr || !direction.device.is_cpu()) return {};
-  Operand& weight = lhs_is_weight ? args.lhs : args.rhs;
+  kernels::Operand& weight = lhs_is_weight ? args.lhs : args.rhs;
   const at::ScalarType type = scalar_type_of(args.dtype);
   const at::Tensor weights = at::from_blob(
       const_cast<void*>(weight.data), {direction.num_slots, weight.length},

@@ -44,7 +44,7 @@ struct EdgeSoftmaxGrad {
     const Direction direction(topology->value, side_of(by));
     const at::Tensor dy = grad.to(value.scalar_type()).contiguous();
     const EdgeResult<Device> out(topology->value, direction.side, at::empty_like(value));
-    SoftmaxGradArgs args;
+    kernels::SoftmaxGradArgs args;
     args.slots = direction.slots;
     args.dtype = dtype_of("edge_softmax", value.scalar_type());
     args.length = length_of(value.sizes());
@@ -78,7 +78,7 @@ struct EdgeSoftmax {
     const Direction direction(topology->value, side_of(by));
     const at::Tensor input = logits.contiguous();
     const EdgeResult<Device> out(topology->value, direction.side, at::empty_like(input));
-    SoftmaxArgs args;
+    kernels::SoftmaxArgs args;
     args.slots = direction.slots;
     args.dtype = dtype;
     args.length = length_of(input.sizes());

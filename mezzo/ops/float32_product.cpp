@@ -43,7 +43,7 @@ std::optional<c10::OperatorHandle> find_onednn() {
 
 /// Whether this processor has AVX-512 but libtorch's MKL, which uses it on Intel only, would not.
 bool mkl_misses_avx512() {
-  return at::globalContext().hasMKL() && !is_intel() && missing_avx512().empty();
+  return at::globalContext().hasMKL() && !kernels::is_intel() && kernels::missing_avx512().empty();
 }
 
 /// oneDNN's product if the variable or the processor selects it.

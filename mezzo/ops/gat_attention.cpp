@@ -71,7 +71,7 @@ class AttentionOperands {
 
   std::int64_t heads = 1, features = 1;
   DType dtype = DType::kFloat32;
-  AttentionScores scores;
+  kernels::AttentionScores scores;
 
  private:
   void check_device(const char* name, const at::Tensor& t) const {
@@ -112,7 +112,7 @@ class AttentionOperands {
     return (single ? t.reshape({rows, 1}) : t).contiguous();
   }
 
-  HeadNumbers head_numbers(const at::Tensor& t) const {
+  kernels::HeadNumbers head_numbers(const at::Tensor& t) const {
     return {.data = t.const_data_ptr(), .wide = t.scalar_type() != type_, .length = t.size(1)};
   }
 
@@ -131,7 +131,7 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> attention_on(const AttentionInput
   at::Tensor out = at::empty({num_dst, operands.heads, operands.features}, operands.rows());
   at::Tensor row_max = at::empty({num_dst, operands.heads}, operands.accumulators());
   at::Tensor exp_sum = at::empty_like(row_max);
-  AttentionArgs args;
+  kernels::AttentionArgs args;
   args.slots = direction.slots;
   args.dtype = operands.dtype;
   args.heads = operands.heads;
@@ -163,9 +163,9 @@ template <class Device>
 at::Tensor destination_state(const Topology& topology, const AttentionOperands& operands,
                              const AttentionGradInputs& in, const at::Tensor& grad) {
   const Direction direction(topology, RowSide::kDst);
-  at::Tensor state =
-      at::empty({topology.num_dst(), kStateNumbers, operands.heads}, operands.accumulators());
-  AttentionStateArgs args;
+  at::Tensor state = at::empty({topology.num_dst(), kernels::kStateNumbers, operands.heads},
+                               operands.accumulators());
+  kernels::AttentionStateArgs args;
   args.dtype = operands.dtype;
   args.heads = operands.heads;
   args.features = operands.features;
@@ -185,11 +185,11 @@ at::Tensor sum_by_destination(const Topology& topology, const at::Tensor& values
   const Direction direction(topology, RowSide::kDst);
   const at::Tensor& csr_slots = topology.csr_slots_by_csc();
   at::Tensor sum = at::empty({topology.num_dst(), values.size(1)}, values.options());
-  SpmmArgs args;
+  kernels::SpmmArgs args;
   args.slots = {direction.indptr, direction.slots.first, ids_of(csr_slots)};
   args.rhs = {.data = values.const_data_ptr(),
               .wide = false,
-              .access = Access::kSecond,
+              .access = kernels::Access::kSecond,
               .length = values.size(1)};
   args.layout.inner = values.size(1);
   args.op = BinaryOp::kCopyRhs;
@@ -205,7 +205,7 @@ at::Tensor sum_by_destination(const Topology& topology, const at::Tensor& values
 /// without sum_grad and the range of heads. Returns the gradient of score_dst: [num_dst, heads].
 template <class Device>
 at::Tensor grad_by_heads(const Topology& topology, const at::TensorOptions& accumulators,
-                         AttentionGradArgs args) {
+                         kernels::AttentionGradArgs args) {
   const Direction direction(topology, RowSide::kSrc);
   const std::int64_t num_edges = topology.num_edges();
   const std::int64_t heads_per_pass = Device::heads_of_pass(
@@ -239,7 +239,7 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor> attention_grad_on(
       in.weight_needs_grad
           ? at::empty({num_edges, operands.scores.edge_weight.length}, operands.accumulators())
           : at::empty({0}, operands.accumulators());
-  AttentionGradArgs args;
+  kernels::AttentionGradArgs args;
   args.slots = direction.slots;
   args.dtype = operands.dtype;
   args.heads = operands.heads;

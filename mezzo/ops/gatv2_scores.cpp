@@ -49,7 +49,7 @@ class CheckedPairs {
   at::TensorOptions accumulators() const { return attn_.options(); }
 
   /// The kernel's arguments for the rows of `side`.
-  GATv2Pairs pairs(RowSide side) const {
+  kernels::GATv2Pairs pairs(RowSide side) const {
     const bool of_dst = side == RowSide::kDst;
     return {.heads = heads(),
             .features = features(),
@@ -95,7 +95,7 @@ void run_scores_grad(const Topology& topology, const CheckedPairs& checked, cons
     return t.defined() ? t.mutable_data_ptr() : nullptr;
   };
   const Direction direction(topology, side);
-  GATv2ScoresGradArgs args;
+  kernels::GATv2ScoresGradArgs args;
   args.slots = direction.slots;
   args.dtype = checked.dtype();
   args.pairs = checked.pairs(side);
@@ -162,7 +162,7 @@ struct PairScores : PairInputs {
     const Direction direction(topology->value, RowSide::kDst);
     at::Tensor scores =
         at::empty({topology->value.num_edges(), checked.heads()}, checked.accumulators());
-    GATv2ScoresArgs args;
+    kernels::GATv2ScoresArgs args;
     args.slots = direction.slots;
     args.dtype = checked.dtype();
     args.pairs = checked.pairs(RowSide::kDst);

@@ -47,7 +47,7 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> reduced_on(const GspmmInputs& in)
   at::Tensor arg = at::empty(has_arg ? shape : empty, options.dtype(topology.id_dtype()));
   at::Tensor product =
       at::empty(multiplies ? shape : empty, options.dtype(accumulator_of(checked.result_type())));
-  SpmmArgs args;
+  kernels::SpmmArgs args;
   args.slots = direction.slots;
   args.lhs = checked.lhs(direction);
   args.rhs = checked.rhs(direction);
@@ -92,7 +92,7 @@ at::Tensor gsddmm_on(const TopologyPtr& holder, const Message& in) {
   const auto options = at::TensorOptions().device(topology.device());
   const EdgeResult<Device> out(topology, direction.side,
                                at::empty(shape, options.dtype(checked.result_type())));
-  SddmmArgs args;
+  kernels::SddmmArgs args;
   args.slots = direction.slots;
   args.lhs = checked.lhs(direction);
   args.rhs = checked.rhs(direction);

@@ -30,7 +30,7 @@ struct Chunk {
 
 /// False for products: a chunk that overflows times one that underflows is NaN, but the product in
 /// sequence may be finite.
-bool is_splittable(const SpmmArgs& args) {
+bool is_splittable(const kernels::SpmmArgs& args) {
   return !traits_of(args.reduce).multiplies && args.slots.indptr != nullptr && args.out_length > 0;
 }
 
@@ -41,8 +41,8 @@ struct Partials {
 };
 
 /// The operand for a chunk of `row`, whose kernel runs on a single row with index 0.
-Operand operand_at(std::int64_t row, Operand operand, DType dtype) {
-  if (operand.data == nullptr || operand.access != Access::kRow) return operand;
+kernels::Operand operand_at(std::int64_t row, kernels::Operand operand, DType dtype) {
+  if (operand.data == nullptr || operand.access != kernels::Access::kRow) return operand;
   const at::ScalarType type = operand.wide ? accumulator_of(dtype) : scalar_type_of(dtype);
   const std::int64_t bytes = operand.length * static_cast<std::int64_t>(c10::elementSize(type));
   operand.data = static_cast<const char*>(operand.data) + row * bytes;
@@ -67,7 +67,7 @@ char* row_of(const at::Tensor& rows, std::int64_t row) {
   return static_cast<char*>(rows.mutable_data_ptr()) + row * bytes;
 }
 
-Partials partials_of(const SpmmArgs& args, const std::vector<Chunk>& chunks) {
+Partials partials_of(const kernels::SpmmArgs& args, const std::vector<Chunk>& chunks) {
   const std::array<std::int64_t, 2> sizes = {static_cast<std::int64_t>(chunks.size()),
                                              args.out_length};
   Partials result;
@@ -77,11 +77,11 @@ Partials partials_of(const SpmmArgs& args, const std::vector<Chunk>& chunks) {
   at::parallel_for(0, sizes[0], 1, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t i = begin; i < end; ++i) {
       const Chunk& chunk = chunks[static_cast<std::size_t>(i)];
-      SpmmArgs part = args;
+      kernels::SpmmArgs part = args;
       part.slots.indptr = chunk.slots.data();
       part.lhs = operand_at(chunk.row, args.lhs, args.dtype);
       part.rhs = operand_at(chunk.row, args.rhs, args.dtype);
-      if (args.lhs_scale != nullptr && args.lhs.access == Access::kRow) {
+      if (args.lhs_scale != nullptr && args.lhs.access == kernels::Access::kRow) {
         const std::size_t bytes = c10::elementSize(accumulator_of(args.dtype));
         part.lhs_scale =
             static_cast<const char*>(args.lhs_scale) + chunk.row * static_cast<std::int64_t>(bytes);
@@ -93,7 +93,7 @@ Partials partials_of(const SpmmArgs& args, const std::vector<Chunk>& chunks) {
       part.out = row_of(result.values, i);
       part.out_wide = true;
       part.arg = traits_of(args.reduce).selects ? row_of(result.edges, i) : nullptr;
-      cpu_backend().run(part);
+      kernels::cpu_backend().run(part);
     }
   });
   return result;
@@ -107,8 +107,8 @@ void merge_extremes(ReduceOp reduce, const Hub& hub, const Partials& partials) {
   auto* edge = reinterpret_cast<Id*>(row_of(partials.edges, hub.first_chunk));
   for (std::int64_t from = length; from < hub.num_chunks * length; ++from) {
     const std::int64_t to = from % length;
-    const bool better = reduce == ReduceOp::kMax ? Max::better(value[from], value[to])
-                                                 : Min::better(value[from], value[to]);
+    const bool better = reduce == ReduceOp::kMax ? kernels::Max::better(value[from], value[to])
+                                                 : kernels::Min::better(value[from], value[to]);
     if ((better || std::isnan(value[from])) && !std::isnan(value[to])) {
       value[to] = value[from];
       edge[to] = edge[from];
@@ -116,7 +116,7 @@ void merge_extremes(ReduceOp reduce, const Hub& hub, const Partials& partials) {
   }
 }
 
-void merge_extremes(const SpmmArgs& args, const Hub& hub, const Partials& partials) {
+void merge_extremes(const kernels::SpmmArgs& args, const Hub& hub, const Partials& partials) {
   const bool in_double = partials.values.scalar_type() == at::kDouble;
   if (args.arg_wide) {
     in_double ? merge_extremes<double, std::int64_t>(args.reduce, hub, partials)
@@ -127,13 +127,13 @@ void merge_extremes(const SpmmArgs& args, const Hub& hub, const Partials& partia
   }
 }
 
-double row_scale_of(const SpmmArgs& args, at::ScalarType type, std::int64_t row) {
+double row_scale_of(const kernels::SpmmArgs& args, at::ScalarType type, std::int64_t row) {
   if (args.row_scale == nullptr) return 1;
   return type == at::kDouble ? static_cast<const double*>(args.row_scale)[row]
                              : static_cast<double>(static_cast<const float*>(args.row_scale)[row]);
 }
 
-void merge_hubs(const SpmmArgs& args, const Direction& direction, const std::vector<Hub>& hubs,
+void merge_hubs(const kernels::SpmmArgs& args, const Direction& direction, const std::vector<Hub>& hubs,
                 const Partials& partials) {
   const std::array<std::int64_t, 2> sizes = {direction.num_rows, args.out_length};
   const at::Tensor rows = at::from_blob(args.out, sizes, scalar_type_of(args.dtype));
@@ -161,28 +161,29 @@ void merge_hubs(const SpmmArgs& args, const Direction& direction, const std::vec
 }
 
 /// Runs the kernel on the rows [begin, end) except hubs.
-void run_other_rows(SpmmArgs args, const std::vector<Hub>& hubs, std::int64_t begin,
+void run_other_rows(kernels::SpmmArgs args, const std::vector<Hub>& hubs, std::int64_t begin,
                     std::int64_t end) {
   for (const Hub& hub : hubs) {
     if (hub.row < begin || hub.row >= end) continue;
     args.row_begin = begin;
     args.row_end = hub.row;
-    if (begin < hub.row) cpu_backend().run(args);
+    if (begin < hub.row) kernels::cpu_backend().run(args);
     begin = hub.row + 1;
   }
   args.row_begin = begin;
   args.row_end = end;
-  if (begin < end) cpu_backend().run(args);
+  if (begin < end) kernels::cpu_backend().run(args);
 }
 
 }  // namespace
 
-void OnCpu::run(const SpmmArgs& args, const Direction& direction, std::int64_t row_length) {
+void OnCpu::run(const kernels::SpmmArgs& args, const Direction& direction,
+                std::int64_t row_length) {
   std::vector<Hub> hubs;
   std::vector<Chunk> chunks;
   if (is_splittable(args)) find_hubs(direction, hubs, chunks);
   if (!hubs.empty()) merge_hubs(args, direction, hubs, partials_of(args, chunks));
-  SpmmArgs others = args;
+  kernels::SpmmArgs others = args;
   others.out_streams = streams_result(direction.num_rows * args.out_length, args.dtype);
   parallel_rows(direction, row_length, [&](std::int64_t begin, std::int64_t end) {
     run_other_rows(others, hubs, begin, end);

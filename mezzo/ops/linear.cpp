@@ -52,7 +52,7 @@ bool uses_libtorch<OnCpu>(at::ScalarType type) {
   if (!is_16_bit(type)) return true;
   static const auto forced = parse_variable(SixteenBitProducts{}, "MEZZO_LINEAR");
   if (forced) return *forced == SixteenBitProduct::kNative;
-  return type == at::kBFloat16 ? has_fast_bfloat16_products() : has_fast_float16_products();
+  return type == at::kBFloat16 ? kernels::has_fast_bfloat16_products() : kernels::has_fast_float16_products();
 }
 
 template <>

@@ -40,7 +40,7 @@ class GradKernel {
   }
 
  private:
-  Operand operand(const at::Tensor& t, Target target, std::int64_t length) const {
+  kernels::Operand operand(const at::Tensor& t, Target target, std::int64_t length) const {
     return {.data = t.defined() ? t.const_data_ptr() : nullptr,
             .wide = t.defined() && t.scalar_type() != kernel_type_,
             .access = direction_.access(target),
@@ -48,14 +48,14 @@ class GradKernel {
   }
 
   bool run_as_sum() {
-    const Layout layout = Device::layout(broadcast_.layout(), direction_.device);
+    const kernels::Layout layout = Device::layout(broadcast_.layout(), direction_.device);
     const std::int64_t own_step = r_.of_lhs ? layout.lhs_step : layout.rhs_step;
     const bool not_broadcast =
         own_step == 1 && length_of(r_.shape) == layout.num_groups * layout.inner;
     const auto op = derivative(broadcast_.op(), r_.of_lhs).as_message;
     const bool node = r_.own_target() != Target::kEdge && r_.dtype == kernel_type_;
     if (!not_broadcast || !op || !node || r_.arg || r_.product || r_.other_scale) return false;
-    SpmmArgs args;
+    kernels::SpmmArgs args;
     args.layout = layout;
     args.layout.lhs_offset = layout.out_offset;
     args.layout.lhs_step = layout.out_step;
@@ -85,7 +85,7 @@ class GradKernel {
 
   void run_general() {
     const std::int64_t own = length_of(r_.shape), other = length_of(r_.other_shape);
-    MessageGradArgs args;
+    kernels::MessageGradArgs args;
     args.slots = direction_.slots;
     args.layout = Device::layout(broadcast_.layout(), direction_.device);
     args.op = broadcast_.op();

@@ -66,7 +66,7 @@ at::Tensor scaled_sum_on(const ScaledSumInputs& in, bool transposed) {
   std::vector<std::int64_t> shape = x.sizes().vec();
   shape[0] = rows_of(topology, to);
   at::Tensor out = at::empty(shape, x.options());
-  SpmmArgs args;
+  kernels::SpmmArgs args;
   args.slots = direction.slots;
   args.lhs = checked.lhs(direction);
   args.rhs = checked.rhs(direction);

@@ -56,7 +56,7 @@ std::tuple<at::Tensor, at::Tensor> weighted_grad_on(const WeightedGrad& in) {
   at::Tensor weight_grad =
       at::empty({topology.num_edges(), in.heads}, x.options().dtype(in.weight_dtype));
   if (x.numel() == 0) return {in.x_needs_grad ? at::zeros_like(x) : x_grad, weight_grad.zero_()};
-  WeightedGradArgs args;
+  kernels::WeightedGradArgs args;
   args.slots = direction.slots;
   args.dtype = dtype_of("weighted_grad", x.scalar_type());
   args.heads = in.heads;
@@ -102,7 +102,7 @@ template at::Tensor edge_dots<OnCuda>(const Topology&, const at::Tensor&, const 
 
 std::optional<std::int64_t> weighted_heads(at::IntArrayRef x, at::IntArrayRef weight) {
   const Broadcast broadcast("weighted_grad", BinaryOp::kMul, x.slice(1), weight.slice(1));
-  const Layout layout = broadcast.layout();
+  const kernels::Layout layout = broadcast.layout();
   if (broadcast.out_length() == 0 || length_of(x) != broadcast.out_length()) return std::nullopt;
   if (layout.rhs_step != 0 && layout.inner > 1) return std::nullopt;
   if (length_of(weight) != layout.num_groups) return std::nullopt;

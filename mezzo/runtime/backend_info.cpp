@@ -7,9 +7,9 @@
 namespace mezzo {
 
 std::string describe_backends() {
-  const std::string_view chosen = cpu_backend().name;
+  const std::string_view chosen = kernels::cpu_backend().name;
   std::string found, lacking;
-  for (const BackendStatus& one : cpu_backends()) {
+  for (const kernels::BackendStatus& one : kernels::cpu_backends()) {
     if (one.backend != nullptr) {
       found += fmt::format("{}{}", found.empty() ? "" : ", ", one.name);
     } else {

@@ -81,7 +81,7 @@ CudaLibrary open_cuda_library(const std::string& path) {
         path, build_id, kBuildId);
     return library;
   }
-  library.kernels = call<CudaKernels>(file, kKernelsName);
+  library.kernels = call<kernels::CudaKernels>(file, kKernelsName);
   library.services = call<CudaServices>(file, kServicesName);
   return library;
 }
@@ -98,14 +98,14 @@ static const CudaLibrary& found_cuda_library() {
 const CudaLibrary& cuda_library() {
   const CudaLibrary& library = found_cuda_library();
   [[maybe_unused]] static const bool told = [&] {  // not at load: a program may set MEZZO_LOG first
-    log("dispatch", library.kernels != nullptr ? "cuda kernels of " + library.path
-                                               : "no cuda kernels: " + library.problem);
+    detail::log("dispatch", library.kernels != nullptr ? "cuda kernels of " + library.path
+                                                       : "no cuda kernels: " + library.problem);
     return true;
   }();
   return library;
 }
 
-const CudaKernels* cuda_kernels() {
+const kernels::CudaKernels* cuda_kernels() {
   return cuda_library().kernels;
 }
 
@@ -113,7 +113,7 @@ std::string cuda_library_problem() {
   return cuda_library().problem;
 }
 
-const CudaKernels& required_cuda_kernels() {
+const kernels::CudaKernels& required_cuda_kernels() {
   const CudaLibrary& library = cuda_library();
   MEZZO_CHECK(library.kernels != nullptr, "mezzo's CUDA kernels are not loaded: {}",
               library.problem);

@@ -16,7 +16,7 @@ struct CudaServices;  // cuda_services.h
 /// What became of a library of CUDA kernels.
 struct CudaLibrary {
   std::string path;  ///< empty if none was looked for
-  const CudaKernels* kernels = nullptr;
+  const kernels::CudaKernels* kernels = nullptr;
   const CudaServices* services = nullptr;  ///< null if `kernels` is
   std::string problem;                     ///< why they are null, on one line; else empty
 };
@@ -31,12 +31,12 @@ MEZZO_API CudaLibrary open_cuda_library(const std::string& path);
 MEZZO_API const CudaLibrary& cuda_library();
 
 /// The kernels; null if none are loaded.
-MEZZO_API const CudaKernels* cuda_kernels();
+MEZZO_API const kernels::CudaKernels* cuda_kernels();
 
 /// Why cuda_kernels() is null, on one line; empty if it is not.
 MEZZO_API std::string cuda_library_problem();
 
 /// The kernels. Throws InvalidArgument with the reason if none are loaded.
-MEZZO_API const CudaKernels& required_cuda_kernels();
+MEZZO_API const kernels::CudaKernels& required_cuda_kernels();
 
 }  // namespace mezzo

@@ -65,7 +65,7 @@ at::Tensor gather_dense(const at::Tensor& table, const at::Tensor& ids, RowMemor
   const RowTable rows = {static_cast<const std::byte*>(table.const_data_ptr()), row_bytes};
   auto* out = static_cast<std::byte*>(gathered.mutable_data_ptr());
   const std::int64_t grain = std::max<std::int64_t>(1, kGatherBytesPerThread / row_bytes);
-  visit(detail::IdTypes{}, ids.scalar_type(), [&]<class Id>() {
+  detail::visit(detail::IdTypes{}, ids.scalar_type(), [&]<class Id>() {
     const auto* id = ids.const_data_ptr<typename Id::Type>();
     at::parallel_for(0, ids.numel(), grain, [&](std::int64_t begin, std::int64_t end) {
       copy_rows(rows, id, begin, end, out);

@@ -78,7 +78,7 @@ std::unique_ptr<torch::optim::Optimizer> make_optimizer(OptimizerKind kind, doub
     case OptimizerKind::kSgd:
       return make.operator()<optim::SGD, amp::FusedSGD>(optim::SGDOptions(learning_rate));
   }
-  detail::raise<InvalidArgument>("optimizer: expected one of {}", names(OptimizerKinds{}));
+  detail::raise<InvalidArgument>("optimizer: expected one of {}", detail::names(OptimizerKinds{}));
 }
 
 amp::GradScalerOptions scaler_options(const LossScale& scale, amp::Precision precision,

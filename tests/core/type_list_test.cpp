@@ -16,6 +16,10 @@
 namespace mezzo {
 namespace {
 
+using detail::for_each;
+using detail::names;
+using detail::visit;
+
 enum class Fruit { kApple, kPear, kPlum };
 struct Apple {
   static constexpr Fruit kind = Fruit::kApple;

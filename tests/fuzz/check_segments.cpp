@@ -54,7 +54,7 @@ std::vector<std::int64_t> random_trailing(Draw& draw) {
 
 void check_segment_reduce(Draw& draw) {
   std::vector<ReduceOp> reducers;
-  for_each(ReduceOps{}, [&]<class Reduce>() { reducers.push_back(Reduce::kind); });
+  mezzo::detail::for_each(ReduceOps{}, [&]<class Reduce>() { reducers.push_back(Reduce::kind); });
   const ReduceOp reduce = draw.one_of(reducers);
   // Products of many numbers leave the range in which the definition and float32 agree.
   const std::int64_t longest =

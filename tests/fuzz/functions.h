@@ -129,7 +129,7 @@ struct Reduction {
 inline ReduceOp random_reduce(Draw& draw, const Topology& graph) {
   constexpr double kMostFactors = 8;
   std::vector<ReduceOp> reducers;
-  for_each(ReduceOps{}, [&]<class Reduce>() { reducers.push_back(Reduce::kind); });
+  mezzo::detail::for_each(ReduceOps{}, [&]<class Reduce>() { reducers.push_back(Reduce::kind); });
   const ReduceOp reduce = draw.one_of(reducers);
   const bool long_product = reduce == ReduceOp::kProd && detail::max_degree(graph) > kMostFactors;
   return long_product ? ReduceOp::kSum : reduce;

@@ -151,7 +151,7 @@ struct RandomMessage {
 
 inline RandomMessage random_message(Draw& draw, const Topology& graph, Values values) {
   std::vector<BinaryOp> ops;
-  for_each(BinaryOps{}, [&]<class Op>() { ops.push_back(Op::kind); });
+  mezzo::detail::for_each(BinaryOps{}, [&]<class Op>() { ops.push_back(Op::kind); });
   const std::vector<Target> targets = {Target::kSrc, Target::kDst, Target::kEdge};
   RandomMessage m{.graph = graph,
                   .op = draw.one_of(ops),

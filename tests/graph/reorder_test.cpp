@@ -46,7 +46,7 @@ void expect_same_graph(const Graph& g, const Graph& made) {
 
 TEST(Reorder, keeps_the_graph_under_every_order) {
   for (const NamedGraph& named : named_graphs()) {
-    for_each(NodeOrders{}, [&]<class Order>() {
+    mezzo::detail::for_each(NodeOrders{}, [&]<class Order>() {
       SCOPED_TRACE(named.name + " " + std::string(Order::name));
       const Graph g = with_columns(named.graph);
       expect_same_graph(g, reorder(g, Order::kind));

@@ -15,7 +15,7 @@
 #include "mezzo/core/random.h"
 #include "mezzo/kernels/backend.h"
 
-namespace mezzo {
+namespace mezzo::kernels {
 namespace {
 
 /// A 16-bit format: sign, then exponent, then fraction.
@@ -132,7 +132,7 @@ TEST(Backends, are_whole_or_say_what_the_machine_lacks) {
     EXPECT_EQ(one.backend == nullptr, !one.missing.empty());
     if (one.backend == nullptr) continue;
     EXPECT_EQ(one.backend->name, one.name);
-    for_each(CpuKernelList{}, [&]<class Args>() {
+    detail::for_each(CpuKernelList{}, [&]<class Args>() {
       EXPECT_NE(std::get<CpuKernel<Args>>(one.backend->kernels), nullptr);
     });
     EXPECT_NE(one.backend->widen, nullptr);
@@ -272,4 +272,4 @@ TEST(Convert, any_count_is_converted_and_nothing_beyond_it_is_touched) {
 }
 
 }  // namespace
-}  // namespace mezzo
+}  // namespace mezzo::kernels

@@ -15,7 +15,7 @@
 
 #include "guarded.h"
 
-namespace mezzo {
+namespace mezzo::kernels {
 namespace {
 
 using test::GuardedBytes;
@@ -286,4 +286,4 @@ TEST(DenseRows, transposed_are_multiplied_and_not_rounded) {
 }
 
 }  // namespace
-}  // namespace mezzo
+}  // namespace mezzo::kernels

@@ -75,7 +75,7 @@ void check_scores(const Kernels& backend, Draw& draw, DType dtype) {
 
 TEST(GATv2Ranges, of_scores_are_the_definition) {
   on_every_backend(25, [](const Kernels& backend, Draw& draw) {
-    for_each(DTypes{}, [&]<class T>() { check_scores(backend, draw, T::kind); });
+    mezzo::detail::for_each(DTypes{}, [&]<class T>() { check_scores(backend, draw, T::kind); });
   });
 }
 
@@ -118,7 +118,8 @@ void check_scores_grad(const Kernels& backend, Draw& draw, DType dtype) {
 
 TEST(GATv2Ranges, of_the_scores_gradients_are_the_definition) {
   on_every_backend(25, [](const Kernels& backend, Draw& draw) {
-    for_each(DTypes{}, [&]<class T>() { check_scores_grad(backend, draw, T::kind); });
+    mezzo::detail::for_each(DTypes{},
+                            [&]<class T>() { check_scores_grad(backend, draw, T::kind); });
   });
 }
 

@@ -16,6 +16,8 @@
 namespace mezzo::test {
 namespace {
 
+using mezzo::detail::for_each;
+
 // The gradient of weighted sums.
 
 struct WeightedGrad {

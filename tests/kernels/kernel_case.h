@@ -19,6 +19,8 @@
 /// powers of two keep every step exact, so that results are compared with ==.
 namespace mezzo::test {
 
+using namespace kernels;  // NOLINT(google-build-using-namespace)
+
 inline bool is_narrow(DType dtype) {
   return dtype == DType::kBFloat16 || dtype == DType::kFloat16;
 }

@@ -19,6 +19,8 @@
 namespace mezzo::test {
 namespace {
 
+using mezzo::detail::for_each;
+
 // g-SpMM.
 
 struct Reduced {

@@ -48,7 +48,7 @@ void check_dropout(const CpuBackend& backend, DType dtype, std::int64_t count) {
 TEST(TwoThreads, drop_what_one_does) {
   for (const BackendStatus& one : cpu_backends()) {
     if (one.backend == nullptr) continue;
-    for_each(DTypes{}, [&]<class T>() {
+    mezzo::detail::for_each(DTypes{}, [&]<class T>() {
       for (const std::int64_t count : {9, 200, 1031}) {
         check_dropout(*one.backend, T::kind, count);
       }

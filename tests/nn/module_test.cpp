@@ -178,7 +178,7 @@ std::vector<Case> other_modules() {
       make_case("mezzo::nn::MLP(in_features=4, hidden_features=16, out_features=3, num_layers=3, "
                 "dropout=0.5, normalization=batch)",
                 MLP(4, 3, {.num_layers = 3, .normalization = Normalization::kBatch}), h)};
-  for_each(ModelKinds{}, [&]<class Kind>() {
+  mezzo::detail::for_each(ModelKinds{}, [&]<class Kind>() {
     cases.push_back(make_case(
         "mezzo::nn::Model(kind=" + std::string(Kind::name) +
             ", in_features=4, hidden_features=5, out_features=3, num_layers=2, dropout=0.5, "

@@ -93,7 +93,7 @@ TEST_P(Autocast, gives_gradients_in_the_dtypes_of_the_leaves) {
 
 TEST_P(Autocast, casts_both_nodes_of_an_edge_message) {
   const AutocastRegion region(dtype());
-  for_each(BinaryOps{}, [&]<class Op>() {
+  mezzo::detail::for_each(BinaryOps{}, [&]<class Op>() {
     const auto out = gsddmm(graph, Op::kind, x, y);
     EXPECT_EQ(out.scalar_type(), dtype()) << Op::name;
   });

@@ -21,6 +21,8 @@
 namespace mezzo::test {
 namespace {
 
+using mezzo::detail::for_each;
+
 // Products.
 
 /// The product of messages over a star, and its gradient for the upstream gradient `grad`.

@@ -120,7 +120,7 @@ TEST(CudaLibrary, without_kernels_every_request_tells_the_problem) {
   std::string problem = cuda_library_problem();
   std::erase(problem, ' ');  // as error_of() does
   EXPECT_TRUE(mentions(error_of([] { required_cuda_kernels(); }), problem));
-  EXPECT_TRUE(mentions(error_of([] { mezzo::detail::OnCuda::launch(DropoutArgs{}, at::kCPU, 0); }),
+  EXPECT_TRUE(mentions(error_of([] { mezzo::detail::OnCuda::launch(kernels::DropoutArgs{}, at::kCPU, 0); }),
                        problem));
   EXPECT_TRUE(default_device().is_cpu());
 }
@@ -148,10 +148,10 @@ TEST(CudaLibraryDeathTest, the_variable_names_the_file_also_where_there_is_no_dr
 }
 
 TEST(CudaLayout, without_tables_stays_as_it_is) {
-  Layout layout;
+  kernels::Layout layout;
   layout.inner = 7;
   layout.rhs_step = 0;
-  const Layout there = mezzo::detail::OnCuda::layout(layout, test_device());
+  const kernels::Layout there = mezzo::detail::OnCuda::layout(layout, test_device());
   EXPECT_EQ(there.lhs_offset, nullptr);
   EXPECT_EQ(there.inner, 7);
   EXPECT_EQ(there.rhs_step, 0);
@@ -159,11 +159,11 @@ TEST(CudaLayout, without_tables_stays_as_it_is) {
 
 TEST(CudaLayout, copies_tables_to_the_device_once) {
   const std::vector<std::int64_t> lhs = {0, 4, 8}, rhs = {0, 0, 4}, out = {0, 5, 10};
-  const Layout layout{.num_groups = 3,
-                      .inner = 5,
-                      .lhs_offset = lhs.data(),
-                      .rhs_offset = rhs.data(),
-                      .out_offset = out.data()};
+  const kernels::Layout layout{.num_groups = 3,
+                               .inner = 5,
+                               .lhs_offset = lhs.data(),
+                               .rhs_offset = rhs.data(),
+                               .out_offset = out.data()};
   const auto read = [](const std::int64_t* table) {
     const at::Tensor there = at::from_blob(const_cast<std::int64_t*>(table), {3},
                                            at::device(test_device()).dtype(at::kLong));
@@ -171,7 +171,7 @@ TEST(CudaLayout, copies_tables_to_the_device_once) {
     const auto* first = here.const_data_ptr<std::int64_t>();
     return std::vector<std::int64_t>(first, first + 3);
   };
-  const Layout there = mezzo::detail::OnCuda::layout(layout, test_device());
+  const kernels::Layout there = mezzo::detail::OnCuda::layout(layout, test_device());
   EXPECT_EQ(read(there.lhs_offset), lhs);
   EXPECT_EQ(read(there.rhs_offset), rhs);
   EXPECT_EQ(read(there.out_offset), out);
@@ -179,11 +179,11 @@ TEST(CudaLayout, copies_tables_to_the_device_once) {
   EXPECT_EQ(there.inner, 5);
 
   const std::vector<std::int64_t> same = lhs, other = {0, 4, 9};
-  Layout again = layout;
+  kernels::Layout again = layout;
   again.lhs_offset = same.data();
   EXPECT_EQ(mezzo::detail::OnCuda::layout(again, test_device()).lhs_offset, there.lhs_offset);
   again.lhs_offset = other.data();
-  const Layout different = mezzo::detail::OnCuda::layout(again, test_device());
+  const kernels::Layout different = mezzo::detail::OnCuda::layout(again, test_device());
   EXPECT_NE(different.lhs_offset, there.lhs_offset);
   EXPECT_EQ(read(different.lhs_offset), other);
 }

@@ -4,8 +4,8 @@
 
 static const char* build_id = mezzo::kBuildId;
 
-const mezzo::CudaKernels* mezzo_cuda_kernels() {
-  static const mezzo::CudaKernels kernels;
+const mezzo::kernels::CudaKernels* mezzo_cuda_kernels() {
+  static const mezzo::kernels::CudaKernels kernels;
   return &kernels;
 }
 

@@ -15,6 +15,8 @@
 namespace mezzo::test {
 namespace {
 
+using mezzo::detail::for_each;
+
 TEST(Gsddmm, combines_the_ends_of_each_edge) {
   for (const DTypeInfo& dtype : dtypes()) {
     for (const IdWidth width : {IdWidth::kInt32, IdWidth::kInt64}) {

@@ -15,6 +15,8 @@
 namespace mezzo::test {
 namespace {
 
+using mezzo::detail::for_each;
+
 /// The gradient of gspmm(copy_u) by x for an output gradient of ones.
 at::Tensor copy_u_gradient(const Topology& g, ReduceOp reduce_op, const at::Tensor& x) {
   const at::Tensor input = leaf(x);
@@ -183,8 +185,8 @@ TEST(GspmmGradient, of_a_broadcast_operand_is_summed_to_its_shape) {
         const bool same_last = lhs.back() == rhs.back();
         for_each(BinaryOps{}, [&]<class Op>() {
           if (Op::kind == BinaryOp::kDot && !same_last) return;
-          expect_gradients<Op, Sum>({g, dtype, Target::kSrc, Target::kEdge, lhs, rhs});
-          expect_gradients<Op, Max>({g, dtype, Target::kSrc, Target::kEdge, lhs, rhs});
+          expect_gradients<Op, kernels::Sum>({g, dtype, Target::kSrc, Target::kEdge, lhs, rhs});
+          expect_gradients<Op, kernels::Max>({g, dtype, Target::kSrc, Target::kEdge, lhs, rhs});
         });
       }
     }
@@ -194,9 +196,9 @@ TEST(GspmmGradient, of_a_broadcast_operand_is_summed_to_its_shape) {
 TEST(GspmmGradient, of_scalar_features_has_no_trailing_dimension) {
   const NamedTopology g{"four nodes", four_nodes()};
   for (const DTypeInfo& dtype : dtypes()) {
-    expect_gradients<Mul, Sum>({g, dtype, Target::kSrc, Target::kEdge, {}, {}});
-    expect_gradients<Mul, Sum>({g, dtype, Target::kSrc, Target::kEdge, {5}, {}});
-    expect_gradients<Div, Max>({g, dtype, Target::kSrc, Target::kEdge, {}, {5}});
+    expect_gradients<kernels::Mul, kernels::Sum>({g, dtype, Target::kSrc, Target::kEdge, {}, {}});
+    expect_gradients<kernels::Mul, kernels::Sum>({g, dtype, Target::kSrc, Target::kEdge, {5}, {}});
+    expect_gradients<kernels::Div, kernels::Max>({g, dtype, Target::kSrc, Target::kEdge, {}, {5}});
   }
 }
 

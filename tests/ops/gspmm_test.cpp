@@ -15,6 +15,8 @@
 namespace mezzo::test {
 namespace {
 
+using mezzo::detail::for_each;
+
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 at::Tensor copy_u(const Topology& topology, ReduceOp reduce_op, const at::Tensor& x) {

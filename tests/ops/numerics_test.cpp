@@ -21,6 +21,8 @@
 namespace mezzo::test {
 namespace {
 
+using mezzo::detail::for_each;
+
 /// uniform(), cached, because drawing takes longer than the operators.
 const at::Tensor& operand(at::IntArrayRef sizes, at::ScalarType dtype, std::uint64_t seed,
                           double low = -1, double high = 1) {

@@ -20,6 +20,8 @@
 namespace mezzo::test {
 namespace {
 
+using mezzo::detail::for_each;
+
 at::Tensor permutation(std::int64_t count, std::uint64_t seed) {
   std::vector<std::int64_t> order;
   for (std::int64_t i = 0; i < count; ++i) {
@@ -226,12 +228,12 @@ TEST(Properties, every_width_is_computed_to_its_last_element) {
   for (const DTypeInfo& dtype : dtypes()) {
     for (const std::int64_t width : widths()) {
       for (const ReduceOp reduce_op : {ReduceOp::kSum, ReduceOp::kMax}) {
-        expect_width<CopyLhs>(g, dtype, reduce_op, width, 1);
-        expect_width<Mul>(g, dtype, reduce_op, width, 1);
+        expect_width<kernels::CopyLhs>(g, dtype, reduce_op, width, 1);
+        expect_width<kernels::Mul>(g, dtype, reduce_op, width, 1);
       }
-      expect_width<Mul>(g, dtype, ReduceOp::kSum, width, width);
-      expect_width<Div>(g, dtype, ReduceOp::kSum, 1, width);
-      expect_width<Dot>(g, dtype, ReduceOp::kSum, width, width);
+      expect_width<kernels::Mul>(g, dtype, ReduceOp::kSum, width, width);
+      expect_width<kernels::Div>(g, dtype, ReduceOp::kSum, 1, width);
+      expect_width<kernels::Dot>(g, dtype, ReduceOp::kSum, width, width);
     }
   }
 }

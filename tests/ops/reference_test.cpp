@@ -45,8 +45,8 @@ TEST(Reference, lets_a_nan_win_and_the_lowest_edge_win_ties) {
 
 TEST(Reference, agrees_with_the_indexed_formula) {
   for (const NamedTopology& g : topologies()) {
-    for_each(BinaryOps{}, [&]<class Op>() {
-      for_each(ReduceOps{}, [&]<class Reduce>() {
+    mezzo::detail::for_each(BinaryOps{}, [&]<class Op>() {
+      mezzo::detail::for_each(ReduceOps{}, [&]<class Reduce>() {
         SCOPED_TRACE(fmt::format("{} {} on {}", Op::name, Reduce::name, g.name));
         const auto x = integers(shape(g.topology, Target::kSrc, {2, 3}), at::kDouble, 1);
         const auto y = divisors(shape(g.topology, Target::kEdge, {3}), at::kDouble, 2);

@@ -21,6 +21,8 @@
 namespace mezzo::test {
 namespace {
 
+using mezzo::detail::for_each;
+
 /// Some segments are empty, among them the last two.
 at::Tensor mixed_lengths() {
   return ids({2, 3, 0, 4, 1, 0, 0});

@@ -68,7 +68,7 @@ inline std::pair<double, double> range_of(at::ScalarType dtype) {
 inline const std::vector<DTypeInfo>& dtypes() {
   static const std::vector<DTypeInfo> all = [] {
     std::vector<DTypeInfo> made;
-    for_each(DTypes{}, [&]<class T>() {
+    mezzo::detail::for_each(DTypes{}, [&]<class T>() {
       const at::ScalarType scalar = scalar_type(T::kind);
       const double accum = scalar == at::kDouble ? Float64::epsilon : Float32::epsilon;
       const auto [smallest, largest] = range_of(scalar);

@@ -22,6 +22,8 @@
 namespace mezzo {
 namespace {
 
+using detail::for_each;
+
 using test::sampled_options;
 using test::two_rings;
 

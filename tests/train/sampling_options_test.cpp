@@ -17,6 +17,8 @@
 namespace mezzo {
 namespace {
 
+using detail::for_each;
+
 using test::sampled_options;
 
 TEST(SamplingOptions, what_a_sampler_needs_is_enough_for_every_model_but_sgc) {

@@ -7,7 +7,7 @@
 // Helpers of the row loops. Everything here is `static`, always inlined or a template over a
 // backend's lanes, so that each instruction set keeps its own copy (see scalar.cpp).
 
-namespace mezzo {
+namespace mezzo::kernels {
 
 [[maybe_unused]] static inline std::int64_t id_at(const Ids& ids, std::int64_t i) {
   if (ids.data == nullptr) return i;
@@ -232,4 +232,4 @@ typename T::Accum dot_run(const Operand& lhs, const Operand& rhs, const Layout& 
   return sum.sum();
 }
 
-}  // namespace mezzo
+}  // namespace mezzo::kernels

@@ -7,7 +7,7 @@
 #include "mezzo/kernels/cpu/head_numbers.h"
 #include "mezzo/kernels/cpu/head_runs.h"
 
-namespace mezzo {
+namespace mezzo::kernels {
 
 template <class V, class T>
 void compute(const AttentionStateArgs& a) {
@@ -235,4 +235,4 @@ void compute(const AttentionGradArgs& a) {
   if (a.row_begin < a.row_end) AttentionGradRows<V, T>(a).run();
 }
 
-}  // namespace mezzo
+}  // namespace mezzo::kernels

@@ -8,7 +8,7 @@
 #include "mezzo/kernels/cpu/head_numbers.h"
 #include "mezzo/kernels/cpu/head_runs.h"
 
-namespace mezzo {
+namespace mezzo::kernels {
 
 /// The attention of one destination after another. The exponentials' sum is known with the row's
 /// last chunk, so the rows are added up unnormalised and divided once, at the store.
@@ -152,4 +152,4 @@ void compute(const AttentionArgs& a) {
   if (a.row_begin < a.row_end) AttentionRows<V, T>(a).run();
 }
 
-}  // namespace mezzo
+}  // namespace mezzo::kernels

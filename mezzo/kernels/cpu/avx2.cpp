@@ -7,7 +7,7 @@
 
 #include "mezzo/kernels/cpu/table.h"
 
-namespace mezzo {
+namespace mezzo::kernels {
 namespace {
 
 // What a comparison gives: lanes of all ones or all zeros.
@@ -387,4 +387,4 @@ struct Float32Lanes {
 extern const CpuBackend kAvx2Backend;
 const CpuBackend kAvx2Backend = Table<Float32Lanes, Float64Lanes>::backend("avx2");
 
-}  // namespace mezzo
+}  // namespace mezzo::kernels

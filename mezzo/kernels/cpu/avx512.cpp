@@ -4,9 +4,9 @@
 #include "mezzo/kernels/cpu/avx512_lanes.h"
 #include "mezzo/kernels/cpu/table.h"
 
-namespace mezzo {
+namespace mezzo::kernels {
 
 extern const CpuBackend kAvx512Backend;
 const CpuBackend kAvx512Backend = Table<Float32Lanes<false>, Float64Lanes>::backend("avx512");
 
-}  // namespace mezzo
+}  // namespace mezzo::kernels

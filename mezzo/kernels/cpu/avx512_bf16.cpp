@@ -3,10 +3,10 @@
 #include "mezzo/kernels/cpu/avx512_lanes.h"
 #include "mezzo/kernels/cpu/table.h"
 
-namespace mezzo {
+namespace mezzo::kernels {
 
 extern const CpuBackend kAvx512BFloat16Kernels;
 const CpuBackend kAvx512BFloat16Kernels =
     Table<Float32Lanes<true>, Float64Lanes, BFloat16>::backend("avx512_bf16");
 
-}  // namespace mezzo
+}  // namespace mezzo::kernels

@@ -6,7 +6,7 @@
 
 // The integers of the two AVX-512 backends; see avx512_lanes.h and integer_lanes.h.
 
-namespace mezzo {
+namespace mezzo::kernels {
 namespace {
 
 /// Lane i exchanged with lane i ^ kDistance.
@@ -100,4 +100,4 @@ struct Avx512Integers {
 };
 
 }  // namespace
-}  // namespace mezzo
+}  // namespace mezzo::kernels

@@ -10,7 +10,7 @@
 // The lanes of the two AVX-512 backends, which differ in one conversion. Included by avx512.cpp and
 // avx512_bf16.cpp only, each compiled with its own flags; the unnamed namespace keeps them apart.
 
-namespace mezzo {
+namespace mezzo::kernels {
 namespace {
 
 __mmask16 mask16(std::int64_t count) {
@@ -355,4 +355,4 @@ struct Float32Lanes {
 };
 
 }  // namespace
-}  // namespace mezzo
+}  // namespace mezzo::kernels

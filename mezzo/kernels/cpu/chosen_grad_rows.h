@@ -5,7 +5,7 @@
 #include "mezzo/kernels/cpu/access.h"
 #include "mezzo/kernels/message_grad.h"
 
-namespace mezzo {
+namespace mezzo::kernels {
 
 /// The gradient of copied rows under max and min: of the messages that left a row, the elements
 /// that were chosen.
@@ -109,4 +109,4 @@ void chosen_grad_rows(const MessageGradArgs& a, const ChosenGrad& s) {
   return true;
 }
 
-}  // namespace mezzo
+}  // namespace mezzo::kernels

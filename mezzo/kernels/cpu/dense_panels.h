@@ -7,7 +7,7 @@
 
 // Factors of 16-bit numbers, widened to panels of columns (dense_rows.h).
 
-namespace mezzo {
+namespace mezzo::kernels {
 
 /// Vectors of a panel's columns. The compiler makes vectors of several lanes of one number.
 template <class V>
@@ -101,4 +101,4 @@ void compute(const PackArgs& a) {
   a.transposed ? pack_columns<V, T>(a) : pack_rows<V, T>(a);
 }
 
-}  // namespace mezzo
+}  // namespace mezzo::kernels

@@ -6,7 +6,7 @@
 #include "mezzo/kernels/cpu/dense_panels.h"
 #include "mezzo/kernels/dense.h"
 
-namespace mezzo {
+namespace mezzo::kernels {
 
 /// Rows of a tile: so many that its sums fit into the registers beside a panel's vectors and one
 /// number.
@@ -334,4 +334,4 @@ void compute(const TransposedProductArgs& p) {
   TransposedProduct<V, T>(p).run();
 }
 
-}  // namespace mezzo
+}  // namespace mezzo::kernels

@@ -5,7 +5,7 @@
 #include "mezzo/kernels/cpu/integer_lanes.h"
 #include "mezzo/kernels/dropout.h"
 
-namespace mezzo {
+namespace mezzo::kernels {
 
 /// Draws in any order, several at once.
 template <class V>
@@ -36,4 +36,4 @@ struct DrawBatch {
   }
 };
 
-}  // namespace mezzo
+}  // namespace mezzo::kernels

@@ -6,7 +6,7 @@
 #include "mezzo/kernels/cpu/draws.h"
 #include "mezzo/kernels/dropout.h"
 
-namespace mezzo {
+namespace mezzo::kernels {
 
 /// What the draws [first, first + kLanes) decide: 16 bits for each element, in the elements' order.
 template <class V>
@@ -92,4 +92,4 @@ void compute(const DropoutArgs& a) {
   if (a.draw_begin < a.draw_end) DropoutRows<V, T>(a).run();
 }
 
-}  // namespace mezzo
+}  // namespace mezzo::kernels

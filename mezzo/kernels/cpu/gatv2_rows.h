@@ -6,7 +6,7 @@
 #include "mezzo/kernels/cpu/head_numbers.h"
 #include "mezzo/kernels/gatv2_scores.h"
 
-namespace mezzo {
+namespace mezzo::kernels {
 
 /// K vectors of each of G heads, from element f on, in a row [heads, features]. With kPartial the
 /// one vector is a head's last, in part.
@@ -278,4 +278,4 @@ void compute(const GATv2ScoresGradArgs& a) {
   a.attn_grad != nullptr ? score_grad_rows<V, T, true>(a) : score_grad_rows<V, T, false>(a);
 }
 
-}  // namespace mezzo
+}  // namespace mezzo::kernels

@@ -12,7 +12,7 @@
 // Numbers by slot and head, [count, heads] one after another: how the row loops by head gather and
 // spread them, and what pairs them with numbers by head.
 
-namespace mezzo {
+namespace mezzo::kernels {
 
 /// x where it is positive, else slope * x.
 template <class V>
@@ -299,4 +299,4 @@ void draw_kept(const DropoutLevel& dropout, const Ids& edges, std::int64_t heads
   if (batch.size > 0) flush();
 }
 
-}  // namespace mezzo
+}  // namespace mezzo::kernels

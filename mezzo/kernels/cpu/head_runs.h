@@ -10,7 +10,7 @@
 // in one pass or each alone. The inner loop of the attention, of its gradient and of the gradient
 // of weighted sums.
 
-namespace mezzo {
+namespace mezzo::kernels {
 
 /// One chunk of one row's slots.
 template <class V, class T>
@@ -245,4 +245,4 @@ void add_lanes(const typename V::Scalar* partial, std::int64_t count,
   }
 }
 
-}  // namespace mezzo
+}  // namespace mezzo::kernels

@@ -16,7 +16,7 @@
 /// sort() takes kCapacity numbers (8, 16 or 32; at least a vector), below the largest int32 up to
 /// `count` and that from there on. It sorts the former and tells whether they all differ; where
 /// they do not, `sorted` is of no use.
-namespace mezzo {
+namespace mezzo::kernels {
 
 template <class I>
 typename I::Wide all_lanes(std::uint64_t word) {
@@ -98,4 +98,4 @@ template <class I, int kCapacity>
   return sum == count * (count - 1) / 2;
 }
 
-}  // namespace mezzo
+}  // namespace mezzo::kernels

@@ -6,7 +6,7 @@
 #include "mezzo/kernels/cpu/chosen_grad_rows.h"
 #include "mezzo/kernels/message_grad.h"
 
-namespace mezzo {
+namespace mezzo::kernels {
 
 [[maybe_unused]] static inline std::int64_t arg_at(const MessageGradArgs& a, std::int64_t at) {
   return a.arg_wide ? static_cast<const std::int64_t*>(a.arg)[at]
@@ -207,9 +207,9 @@ void compute(const MessageGradArgs& a) {
     chosen_grad_rows<V, T>(a, chosen);
     return;
   }
-  visit(BinaryOps{}, a.op, [&]<class Op>() {
+  detail::visit(BinaryOps{}, a.op, [&]<class Op>() {
     a.of_lhs ? message_grad_range<V, T, Op, true>(a) : message_grad_range<V, T, Op, false>(a);
   });
 }
 
-}  // namespace mezzo
+}  // namespace mezzo::kernels

@@ -5,7 +5,7 @@
 #include "mezzo/kernels/cpu/access.h"
 #include "mezzo/kernels/spmm.h"
 
-namespace mezzo {
+namespace mezzo::kernels {
 
 /// The operands of one call with their rows' pickers.
 struct MessageRows {
@@ -211,4 +211,4 @@ void reduce_rows(const SpmmArgs& a) {
   }
 }
 
-}  // namespace mezzo
+}  // namespace mezzo::kernels

@@ -11,7 +11,7 @@
 
 #include "mezzo/kernels/cpu/table.h"
 
-namespace mezzo {
+namespace mezzo::kernels {
 namespace {
 
 float half_to_float(std::uint16_t bits) {
@@ -161,4 +161,4 @@ extern const CpuBackend kScalarBackend;
 const CpuBackend kScalarBackend =
     Table<Lanes<float, std::int32_t>, Lanes<double, std::int64_t>>::backend("scalar");
 
-}  // namespace mezzo
+}  // namespace mezzo::kernels

@@ -4,7 +4,7 @@
 
 #include "mezzo/kernels/head_scratch.h"
 
-namespace mezzo {
+namespace mezzo::kernels {
 
 /// Hands out arrays of a kernel's scratch, each on its own cache lines and with a vector to spare
 /// behind it.
@@ -28,4 +28,4 @@ class Scratch {
   Number* next_;
 };
 
-}  // namespace mezzo
+}  // namespace mezzo::kernels

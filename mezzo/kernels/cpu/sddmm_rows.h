@@ -5,7 +5,7 @@
 #include "mezzo/kernels/cpu/access.h"
 #include "mezzo/kernels/sddmm.h"
 
-namespace mezzo {
+namespace mezzo::kernels {
 
 /// The operands and the result of one call with their rows' pickers.
 struct SddmmRows {
@@ -160,7 +160,7 @@ void dot_rows(const SddmmArgs& a) {
 
 template <class V, class T>
 void compute(const SddmmArgs& a) {
-  visit(BinaryOps{}, a.op, [&]<class Op>() {
+  detail::visit(BinaryOps{}, a.op, [&]<class Op>() {
     if constexpr (Op::kind == BinaryOp::kDot) {
       dot_rows<V, T>(a);
     } else {
@@ -177,4 +177,4 @@ void compute(const SddmmArgs& a) {
   });
 }
 
-}  // namespace mezzo
+}  // namespace mezzo::kernels

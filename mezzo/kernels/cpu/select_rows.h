@@ -5,7 +5,7 @@
 #include "mezzo/kernels/cpu/reduce_rows.h"
 #include "mezzo/kernels/spmm.h"
 
-namespace mezzo {
+namespace mezzo::kernels {
 
 /// The largest or the smallest of operand rows, whose edges, if they are recorded, are int32.
 struct RowChoice {
@@ -144,4 +144,4 @@ void select_rows(const SpmmArgs& a, const RowChoice& s) {
   return true;
 }
 
-}  // namespace mezzo
+}  // namespace mezzo::kernels

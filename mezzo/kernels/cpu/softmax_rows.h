@@ -5,7 +5,7 @@
 #include "mezzo/kernels/cpu/access.h"
 #include "mezzo/kernels/edge_softmax.h"
 
-namespace mezzo {
+namespace mezzo::kernels {
 
 /// A row's elements, gathered from their edges into one array [slots, length] of the accumulator's
 /// type, so that arithmetic runs over whole vectors whatever the length. Sums of one element (a
@@ -225,4 +225,4 @@ void compute(const SoftmaxGradArgs& a) {
   }
 }
 
-}  // namespace mezzo
+}  // namespace mezzo::kernels

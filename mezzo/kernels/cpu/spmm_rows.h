@@ -4,7 +4,7 @@
 #include "mezzo/kernels/cpu/select_rows.h"
 #include "mezzo/kernels/cpu/sum_rows.h"
 
-namespace mezzo {
+namespace mezzo::kernels {
 
 template <class V, class T>
 void compute(const SpmmArgs& a) {
@@ -29,9 +29,9 @@ void compute(const SpmmArgs& a) {
                                : select_rows<V, T, Min>(a, choice);
     return;
   }
-  visit(BinaryOps{}, a.op, [&]<class Op>() {
-    visit(ReduceOps{}, a.reduce, [&]<class Reduce>() { reduce_rows<V, T, Op, Reduce>(a); });
+  detail::visit(BinaryOps{}, a.op, [&]<class Op>() {
+    detail::visit(ReduceOps{}, a.reduce, [&]<class Reduce>() { reduce_rows<V, T, Op, Reduce>(a); });
   });
 }
 
-}  // namespace mezzo
+}  // namespace mezzo::kernels

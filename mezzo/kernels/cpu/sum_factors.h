@@ -6,7 +6,7 @@
 #include "mezzo/kernels/cpu/access.h"
 #include "mezzo/kernels/spmm.h"
 
-namespace mezzo {
+namespace mezzo::kernels {
 
 /// A weighted sum of operand rows, the case that training spends its time in: which operand carries
 /// the rows, and which one the weights.
@@ -95,4 +95,4 @@ struct RowScales {
   void prefetch(std::int64_t /*row*/, std::int64_t /*slot*/) const {}
 };
 
-}  // namespace mezzo
+}  // namespace mezzo::kernels

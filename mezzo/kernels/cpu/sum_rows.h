@@ -7,7 +7,7 @@
 #include "mezzo/kernels/cpu/sum_factors.h"
 #include "mezzo/kernels/spmm.h"
 
-namespace mezzo {
+namespace mezzo::kernels {
 
 /// Where a block of columns stands: in x's rows, in the weights' (one entry a vector, or one), and
 /// in the result.
@@ -319,4 +319,4 @@ bool groups_are_contiguous(const SpmmArgs& a, const RowSum<Accum>& s) {
   return true;
 }
 
-}  // namespace mezzo
+}  // namespace mezzo::kernels

@@ -18,7 +18,7 @@
 #include "mezzo/kernels/cpu/spmm_rows.h"
 #include "mezzo/kernels/cpu/weighted_grad_rows.h"
 
-namespace mezzo {
+namespace mezzo::kernels {
 
 /// The kernels of one instruction set from its vectors: F32 of float, F64 of double, and the
 /// integers that both have. Only those of the dtype Only if it is not void.
@@ -38,23 +38,23 @@ struct Table {
       if constexpr (includes<T>) compute<Lanes<T>, T>(a);
     };
     if constexpr (requires { typename Args::DTypes; }) {
-      visit(typename Args::DTypes{}, a.dtype, of_dtype);
+      detail::visit(typename Args::DTypes{}, a.dtype, of_dtype);
     } else {
-      visit(DTypes{}, a.dtype, of_dtype);
+      detail::visit(DTypes{}, a.dtype, of_dtype);
     }
   }
   template <class Id>
-  static void run(const kernels::UniformDraws<Id>& draws) {
-    if constexpr (std::is_void_v<Only>) kernels::draw_rows<Integers>(draws);
+  static void run(const UniformDraws<Id>& draws) {
+    if constexpr (std::is_void_v<Only>) draw_rows<Integers>(draws);
   }
 
   static void widen(DType dtype, const void* from, float* to, std::int64_t count) {
-    visit(SixteenBits{}, dtype, [&]<class T>() {
+    detail::visit(SixteenBits{}, dtype, [&]<class T>() {
       widen_row<F32, T>(static_cast<const typename T::Storage*>(from), count, count, to);
     });
   }
   static void narrow(DType dtype, const float* from, void* to, std::int64_t count) {
-    visit(SixteenBits{}, dtype, [&]<class T>() {
+    detail::visit(SixteenBits{}, dtype, [&]<class T>() {
       auto* p = static_cast<typename T::Storage*>(to);
       std::int64_t i = 0;
       for (; count - i >= F32::width; i += F32::width) F32::load_accum(from + i).store(T{}, p + i);
@@ -64,11 +64,11 @@ struct Table {
 
   static constexpr CpuBackend backend(std::string_view name) {
     CpuBackend backend{.name = name, .kernels = {}, .widen = &widen, .narrow = &narrow};
-    for_each(CpuKernelList{}, [&]<class Args>() {
+    detail::for_each(CpuKernelList{}, [&]<class Args>() {
       std::get<CpuKernel<Args>>(backend.kernels) = static_cast<CpuKernel<Args>>(&run);
     });
     return backend;
   }
 };
 
-}  // namespace mezzo
+}  // namespace mezzo::kernels

@@ -7,7 +7,7 @@
 #include "mezzo/kernels/cpu/head_runs.h"
 #include "mezzo/kernels/weighted_grad.h"
 
-namespace mezzo {
+namespace mezzo::kernels {
 
 /// Slots pass in windows of up to a chunk, which span short rows: what is done for a vector of
 /// slots at a time (fetching weights, adding up products' lanes, storing) fills its vectors.
@@ -148,4 +148,4 @@ void compute(const WeightedGradArgs& a) {
   if (a.row_begin < a.row_end) WeightedGradRows<V, T>(a).run();
 }
 
-}  // namespace mezzo
+}  // namespace mezzo::kernels

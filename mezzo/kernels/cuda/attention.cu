@@ -5,7 +5,7 @@
 #include "mezzo/kernels/cuda/hubs.h"
 #include "mezzo/kernels/cuda/kernels.h"
 
-namespace mezzo::cuda {
+namespace mezzo::kernels::cuda {
 namespace {
 
 /// Numbers of a partial result besides its row: top and sum.
@@ -163,7 +163,7 @@ void launch_attention(const AttentionArgs& a, const CudaLaunch& to) {
 template <>
 std::int64_t Kernel<AttentionArgs>::workspace(const AttentionArgs& args, std::int64_t num_slots) {
   std::int64_t bytes = 0;
-  visit(DTypes{}, args.dtype, [&]<class T>() {
+  detail::visit(DTypes{}, args.dtype, [&]<class T>() {
     bytes = num_partials(args.slots, num_slots) * args.heads * (args.features + kPartialNumbers) *
             static_cast<std::int64_t>(sizeof(typename T::Accum));
   });
@@ -172,7 +172,7 @@ std::int64_t Kernel<AttentionArgs>::workspace(const AttentionArgs& args, std::in
 
 template <>
 void Kernel<AttentionArgs>::run(const AttentionArgs& args, const CudaLaunch& launch) {
-  visit(DTypes{}, args.dtype, [&]<class T>() { launch_attention<T>(args, launch); });
+  detail::visit(DTypes{}, args.dtype, [&]<class T>() { launch_attention<T>(args, launch); });
 }
 
-}  // namespace mezzo::cuda
+}  // namespace mezzo::kernels::cuda

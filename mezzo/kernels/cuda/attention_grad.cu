@@ -5,7 +5,7 @@
 #include "mezzo/kernels/cuda/hubs.h"
 #include "mezzo/kernels/cuda/kernels.h"
 
-namespace mezzo::cuda {
+namespace mezzo::kernels::cuda {
 namespace {
 
 /// One group of lanes for each destination and head.
@@ -274,14 +274,14 @@ std::int64_t Kernel<AttentionStateArgs>::workspace(const AttentionStateArgs& /*a
 
 template <>
 void Kernel<AttentionStateArgs>::run(const AttentionStateArgs& args, const CudaLaunch& launch) {
-  visit(DTypes{}, args.dtype, [&]<class T>() { launch_state<T>(args, launch); });
+  detail::visit(DTypes{}, args.dtype, [&]<class T>() { launch_state<T>(args, launch); });
 }
 
 template <>
 std::int64_t Kernel<AttentionGradArgs>::workspace(const AttentionGradArgs& args,
                                                   std::int64_t num_slots) {
   std::int64_t bytes = 0;
-  visit(DTypes{}, args.dtype, [&]<class T>() {
+  detail::visit(DTypes{}, args.dtype, [&]<class T>() {
     bytes = num_partials(args.slots, num_slots) * heads_of_call(args) *
             (args.features + kPartialNumbers) *
             static_cast<std::int64_t>(sizeof(typename T::Accum));
@@ -291,7 +291,7 @@ std::int64_t Kernel<AttentionGradArgs>::workspace(const AttentionGradArgs& args,
 
 template <>
 void Kernel<AttentionGradArgs>::run(const AttentionGradArgs& args, const CudaLaunch& launch) {
-  visit(DTypes{}, args.dtype, [&]<class T>() { launch_grad<T>(args, launch); });
+  detail::visit(DTypes{}, args.dtype, [&]<class T>() { launch_grad<T>(args, launch); });
 }
 
-}  // namespace mezzo::cuda
+}  // namespace mezzo::kernels::cuda

@@ -9,7 +9,7 @@
 
 // What the attention of an edge and a head is made of, for the lane that stands for both.
 
-namespace mezzo::cuda {
+namespace mezzo::kernels::cuda {
 
 __device__ inline float exponential(float x) {
   return expf(x);
@@ -109,4 +109,4 @@ __device__ inline A largest_number(A x, A least, int width) {
   return largest;
 }
 
-}  // namespace mezzo::cuda
+}  // namespace mezzo::kernels::cuda

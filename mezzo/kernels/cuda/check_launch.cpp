@@ -5,7 +5,7 @@
 #include "mezzo/core/error.h"
 #include "mezzo/kernels/cuda/device.h"
 
-namespace mezzo::cuda {
+namespace mezzo::kernels::cuda {
 
 void check_launch(const char* kernel_name, int status) {
   const auto error = static_cast<cudaError_t>(status);
@@ -13,4 +13,4 @@ void check_launch(const char* kernel_name, int status) {
   throw LogicError(std::string(kernel_name) + ": " + cudaGetErrorString(error));
 }
 
-}  // namespace mezzo::cuda
+}  // namespace mezzo::kernels::cuda

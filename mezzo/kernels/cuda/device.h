@@ -13,7 +13,7 @@
 // What the CUDA kernels share. Kernels see neither libtorch nor more of CUDA than is named here, so
 // that the tests can run them on a CPU, thread by thread (tests/support/cuda_emulator).
 
-namespace mezzo::cuda {
+namespace mezzo::kernels::cuda {
 
 inline constexpr int kWarpLanes = 32;
 inline constexpr unsigned kAllLanes = 0xFFFFFFFF;
@@ -101,8 +101,8 @@ struct Number {
 template <class A>
 __device__ A message_of(BinaryOp op, A x, A y) {
   A message = 0;
-  visit(BinaryOps{}, op,
-        [&]<class Op>() { message = Op::apply(Number<A>{x}, Number<A>{y}).value; });
+  detail::visit(BinaryOps{}, op,
+                [&]<class Op>() { message = Op::apply(Number<A>{x}, Number<A>{y}).value; });
   return message;
 }
 
@@ -201,4 +201,4 @@ void launch(const char* kernel_name, void (*kernel)(Parameters...), dim3 grid, d
 #endif
 }
 
-}  // namespace mezzo::cuda
+}  // namespace mezzo::kernels::cuda

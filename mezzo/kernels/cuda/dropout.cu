@@ -5,7 +5,7 @@
 #include "mezzo/kernels/cuda/dropout_words.h"
 #include "mezzo/kernels/cuda/kernels.h"
 
-namespace mezzo::cuda {
+namespace mezzo::kernels::cuda {
 
 namespace {
 
@@ -72,7 +72,7 @@ template <>
 void Kernel<DropoutArgs>::run(const DropoutArgs& args, const CudaLaunch& given) {
   const bool packed = is_aligned(args.x, 16) && is_aligned(args.out, 16);
   const std::int64_t blocks = ceil_div(args.draw_end - args.draw_begin, DropoutTuning::kThreads);
-  visit(DTypes{}, args.dtype, [&]<class T>() {
+  detail::visit(DTypes{}, args.dtype, [&]<class T>() {
     using Accum = typename T::Accum;
     const auto scale =
         static_cast<Accum>(kDropoutLevels / (kDropoutLevels - args.dropout.threshold));
@@ -81,4 +81,4 @@ void Kernel<DropoutArgs>::run(const DropoutArgs& args, const CudaLaunch& given) 
   });
 }
 
-}  // namespace mezzo::cuda
+}  // namespace mezzo::kernels::cuda

@@ -5,7 +5,7 @@
 #include "mezzo/kernels/cuda/philox.h"
 #include "mezzo/kernels/dropout.h"
 
-namespace mezzo::cuda {
+namespace mezzo::kernels::cuda {
 
 /// The bits of a draw, which decide kElementsPerDraw elements.
 __device__ inline void dropout_words(const DropoutLevel& dropout, std::int64_t draw,
@@ -15,4 +15,4 @@ __device__ inline void dropout_words(const DropoutLevel& dropout, std::int64_t d
   philox_words(seed, kDropoutStream, static_cast<std::uint64_t>(draw), words);
 }
 
-}  // namespace mezzo::cuda
+}  // namespace mezzo::kernels::cuda

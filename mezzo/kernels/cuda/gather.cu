@@ -6,7 +6,7 @@
 // What a row's elements are does not matter: it is copied in words as wide as its bytes and the
 // addresses allow, so that rows of 16-bit numbers cost no more instructions than others.
 
-namespace mezzo::cuda {
+namespace mezzo::kernels::cuda {
 
 namespace {
 
@@ -77,4 +77,4 @@ void Kernel<CudaGatherArgs>::run(const CudaGatherArgs& args, const CudaLaunch& g
   launch_gather<Words<4>, Words<2>, std::uint32_t, std::uint16_t, std::uint8_t>(args, given.stream);
 }
 
-}  // namespace mezzo::cuda
+}  // namespace mezzo::kernels::cuda

@@ -5,7 +5,7 @@
 #include "mezzo/kernels/cuda/hubs.h"
 #include "mezzo/kernels/cuda/kernels.h"
 
-namespace mezzo::cuda {
+namespace mezzo::kernels::cuda {
 namespace {
 
 /// The gradient of attn is added up by a fixed number of warps for each slab, and then their sums.
@@ -272,14 +272,14 @@ std::int64_t Kernel<GATv2ScoresArgs>::workspace(const GATv2ScoresArgs& /*args*/,
 
 template <>
 void Kernel<GATv2ScoresArgs>::run(const GATv2ScoresArgs& args, const CudaLaunch& launch) {
-  visit(DTypes{}, args.dtype, [&]<class T>() { launch_scores<T>(args, launch); });
+  detail::visit(DTypes{}, args.dtype, [&]<class T>() { launch_scores<T>(args, launch); });
 }
 
 template <>
 std::int64_t Kernel<GATv2ScoresGradArgs>::workspace(const GATv2ScoresGradArgs& args,
                                                     std::int64_t num_slots) {
   std::int64_t numbers = hub_numbers(args, num_slots), bytes = 0;
-  visit(DTypes{}, args.dtype, [&]<class T>() {
+  detail::visit(DTypes{}, args.dtype, [&]<class T>() {
     visit_grad_pack<T>(args, [&]<int N>() {
       const auto slabs = slabs_of<T, N>(args.pairs.heads, args.pairs.features, false);
       const GradGrid grid = grid_of(args, slabs.slot_lanes, num_slots);
@@ -294,7 +294,7 @@ std::int64_t Kernel<GATv2ScoresGradArgs>::workspace(const GATv2ScoresGradArgs& a
 
 template <>
 void Kernel<GATv2ScoresGradArgs>::run(const GATv2ScoresGradArgs& args, const CudaLaunch& launch) {
-  visit(DTypes{}, args.dtype, [&]<class T>() { launch_scores_grad<T>(args, launch); });
+  detail::visit(DTypes{}, args.dtype, [&]<class T>() { launch_scores_grad<T>(args, launch); });
 }
 
-}  // namespace mezzo::cuda
+}  // namespace mezzo::kernels::cuda

@@ -11,7 +11,7 @@
 // slots are read at once, each slot's by some lanes side by side, and those lanes are sent what the
 // slot's own lane prepared.
 
-namespace mezzo::cuda {
+namespace mezzo::kernels::cuda {
 
 struct HeadLaunch {
   static constexpr int kThreads = 128;
@@ -235,4 +235,4 @@ __device__ inline void add_slots(const LaneShape& shape, A (&sum)[N]) {
   }
 }
 
-}  // namespace mezzo::cuda
+}  // namespace mezzo::kernels::cuda

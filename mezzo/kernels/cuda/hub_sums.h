@@ -7,7 +7,7 @@
 // The last step of rows that are sums over their slots: what the pieces of a hub have added up,
 // `length` accumulators each, becomes its row of the result.
 
-namespace mezzo::cuda {
+namespace mezzo::kernels::cuda {
 
 struct HubSumTuning {
   static constexpr int kThreads = 256;
@@ -48,4 +48,4 @@ void launch_hub_sums(const char* kernel_name, const HubSums& sums, void* stream)
          dim3(HubSumTuning::kThreads), stream, sums);
 }
 
-}  // namespace mezzo::cuda
+}  // namespace mezzo::kernels::cuda

@@ -9,7 +9,7 @@
 // host: one over pieces of equal length of all slots, which stores what each piece adds to a hub,
 // and one that adds a hub's partial results in the order of the pieces.
 
-namespace mezzo::cuda {
+namespace mezzo::kernels::cuda {
 
 /// The fewest slots of a piece, and the most pieces: what they store is memory of so many rows, and
 /// half of them still give each of 132 multiprocessors some 120.
@@ -91,4 +91,4 @@ __device__ inline std::int64_t hub_partial(const Hub& hub, std::int64_t piece) {
   return 2 * piece + (hub.range.begin > piece * hub.piece_length ? 1 : 0);
 }
 
-}  // namespace mezzo::cuda
+}  // namespace mezzo::kernels::cuda

@@ -4,7 +4,7 @@
 
 #include "mezzo/kernels/cuda_kernels.h"
 
-namespace mezzo::cuda {
+namespace mezzo::kernels::cuda {
 
 /// The two functions of CudaKernel<Args>. Each .cu file defines those of its kernels.
 template <class Args>
@@ -13,4 +13,4 @@ struct Kernel {
   static void run(const Args& args, const CudaLaunch& launch);
 };
 
-}  // namespace mezzo::cuda
+}  // namespace mezzo::kernels::cuda

@@ -13,7 +13,7 @@
 // of N elements after the other. Where an element sums a run of the message, or where rows have few
 // elements, several lanes share a unit.
 
-namespace mezzo::cuda {
+namespace mezzo::kernels::cuda {
 
 namespace {
 
@@ -217,7 +217,7 @@ std::int64_t Kernel<MessageGradArgs>::workspace(const MessageGradArgs& args,
 template <>
 void Kernel<MessageGradArgs>::run(const MessageGradArgs& args, const CudaLaunch& given) {
   if (args.row_end == 0 || (args.of_lhs ? args.lhs.length : args.rhs.length) == 0) return;
-  visit(DTypes{}, args.dtype, [&]<class T>() {
+  detail::visit(DTypes{}, args.dtype, [&]<class T>() {
     // Accumulators in one pack too: products and wide arrays hold them.
     constexpr int kPack = 16 / static_cast<int>(sizeof(typename T::Accum));
     const bool packed = fits<kPack>(args);
@@ -231,4 +231,4 @@ void Kernel<MessageGradArgs>::run(const MessageGradArgs& args, const CudaLaunch&
   });
 }
 
-}  // namespace mezzo::cuda
+}  // namespace mezzo::kernels::cuda

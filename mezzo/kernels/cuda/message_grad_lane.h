@@ -10,7 +10,7 @@
 // What one lane of message_grad.cu adds up. The operation is looked up as the kernel runs, alike in
 // all threads: memory is what takes the time.
 
-namespace mezzo::cuda {
+namespace mezzo::kernels::cuda {
 
 /// The dtype whose elements are T's accumulators.
 template <class T>
@@ -45,7 +45,7 @@ struct UnitShare {
 template <class A>
 __device__ A carried(BinaryOp op, bool of_lhs, A grad, A x, A y) {
   A part = 0;
-  visit(BinaryOps{}, op, [&]<class Op>() {
+  detail::visit(BinaryOps{}, op, [&]<class Op>() {
     const Number<A> g{grad}, a{x}, b{y};
     part = of_lhs ? Op::grad_lhs(g, a, b).value : Op::grad_rhs(g, a, b).value;
   });
@@ -204,4 +204,4 @@ class GradLane {
   const int run_lane_, slot_lane_;
 };
 
-}  // namespace mezzo::cuda
+}  // namespace mezzo::kernels::cuda

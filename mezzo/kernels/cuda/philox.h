@@ -5,7 +5,7 @@
 // The numbers of core/random.h, to the bit; its own functions return std::array, whose members
 // device code does not call.
 
-namespace mezzo::cuda {
+namespace mezzo::kernels::cuda {
 
 /// The four words of mezzo::philox(seed, stream, index).
 __device__ inline void philox_words(std::uint64_t seed, std::uint64_t stream, std::uint64_t index,
@@ -50,4 +50,4 @@ __device__ inline double random_uniform(std::uint64_t seed, std::uint64_t stream
   return static_cast<double>(random_bits(seed, stream, index) >> 11) * 0x1p-53;
 }
 
-}  // namespace mezzo::cuda
+}  // namespace mezzo::kernels::cuda

@@ -9,7 +9,7 @@
 // How row kernels deal out a warp's lanes, all by powers of 2; chosen on the host from sizes alone,
 // so that a sum's order depends on nothing else.
 
-namespace mezzo::cuda {
+namespace mezzo::kernels::cuda {
 
 /// Lanes that take a row's slots in turns, at most `most` (a power of 2): about one for every
 /// `slots_per_lane` slots of an average row.
@@ -37,4 +37,4 @@ __device__ inline A sum_lanes(A x, int apart, int width) {
   return join_lanes(x, apart, width, [](A a, A b) { return a + b; });
 }
 
-}  // namespace mezzo::cuda
+}  // namespace mezzo::kernels::cuda

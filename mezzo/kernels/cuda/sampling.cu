@@ -7,7 +7,7 @@
 #include "mezzo/kernels/cuda/philox.h"
 #include "mezzo/kernels/cuda_sampling.h"
 
-namespace mezzo::cuda {
+namespace mezzo::kernels::cuda {
 namespace {
 
 using kernels::DrawCount;
@@ -397,4 +397,4 @@ void Kernel<CudaRenumberArgs>::run(const CudaRenumberArgs& args, const CudaLaunc
          dim3(SamplingLaunch::kElementThreads), to.stream, args);
 }
 
-}  // namespace mezzo::cuda
+}  // namespace mezzo::kernels::cuda

@@ -5,7 +5,7 @@
 #include "mezzo/kernels/cuda/kernels.h"
 #include "mezzo/kernels/cuda/spmm_work.h"
 
-namespace mezzo::cuda {
+namespace mezzo::kernels::cuda {
 
 namespace {
 
@@ -311,10 +311,10 @@ void Kernel<SddmmArgs>::run(const SddmmArgs& args, const CudaLaunch& given) {
   c.rhs_rows = row_picker(args.rhs.access, args.slots);
   c.out_rows = row_picker(args.out_ids);
   c.num_slots = args.slots.indptr != nullptr ? given.num_slots : args.row_end;
-  visit(DTypes{}, args.dtype, [&]<class T>() {
+  detail::visit(DTypes{}, args.dtype, [&]<class T>() {
     constexpr int kWidest = 16 / static_cast<int>(sizeof(typename T::Storage));
     launch_width<T, kWidest>(c, pack_width<T>(args), given.stream);
   });
 }
 
-}  // namespace mezzo::cuda
+}  // namespace mezzo::kernels::cuda

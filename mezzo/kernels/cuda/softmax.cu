@@ -11,7 +11,7 @@
 // slot, so that each lane keeps to one element; groups of them take the slots in turns. Hubs have a
 // block of their own; nothing is stored for their pieces, which are the shortest for any graph.
 
-namespace mezzo::cuda {
+namespace mezzo::kernels::cuda {
 
 namespace {
 
@@ -211,7 +211,7 @@ void launch_softmax(const char* name, const char* hub_name, const Args& args,
   const auto slabs =
       static_cast<unsigned>(std::min<std::int64_t>(ceil_div(args.length, elements), 65535));
   const bool hubs = may_have_hubs(args.slots, given.num_slots);
-  visit(DTypes{}, args.dtype, [&]<class T>() {
+  detail::visit(DTypes{}, args.dtype, [&]<class T>() {
     launch(name, &softmax_kernel<T, Args>,
            dim3(static_cast<unsigned>(ceil_div(args.row_end, rows_per_block)), slabs),
            dim3(SoftmaxTuning::kThreads), given.stream, args, team, hubs);
@@ -246,4 +246,4 @@ void Kernel<SoftmaxGradArgs>::run(const SoftmaxGradArgs& args, const CudaLaunch&
   launch_softmax("softmax_grad", "softmax_grad of hubs", args, given);
 }
 
-}  // namespace mezzo::cuda
+}  // namespace mezzo::kernels::cuda

@@ -7,7 +7,7 @@
 #include "mezzo/kernels/cuda/spmm_select.h"
 #include "mezzo/kernels/cuda/spmm_sums.h"
 
-namespace mezzo::cuda {
+namespace mezzo::kernels::cuda {
 
 namespace {
 
@@ -150,7 +150,7 @@ void launch_spmm(const SpmmArgs& args, const CudaLaunch& given) {
 template <>
 std::int64_t Kernel<SpmmArgs>::workspace(const SpmmArgs& args, std::int64_t num_slots) {
   std::int64_t bytes = 0;
-  visit(DTypes{}, args.dtype, [&]<class T>() {
+  detail::visit(DTypes{}, args.dtype, [&]<class T>() {
     visit_state<typename T::Accum>(args.reduce, [&]<class State>() { bytes = sizeof(State); });
   });
   return num_partials(args.slots, slots_of_call(args, num_slots)) * args.out_length * bytes;
@@ -158,7 +158,7 @@ std::int64_t Kernel<SpmmArgs>::workspace(const SpmmArgs& args, std::int64_t num_
 
 template <>
 void Kernel<SpmmArgs>::run(const SpmmArgs& args, const CudaLaunch& given) {
-  visit(DTypes{}, args.dtype, [&]<class T>() { launch_spmm<T>(args, given); });
+  detail::visit(DTypes{}, args.dtype, [&]<class T>() { launch_spmm<T>(args, given); });
 }
 
-}  // namespace mezzo::cuda
+}  // namespace mezzo::kernels::cuda

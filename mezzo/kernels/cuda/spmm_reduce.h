@@ -8,7 +8,7 @@
 
 // Any operation, reducer and layout, one lane for each element of the result.
 
-namespace mezzo::cuda {
+namespace mezzo::kernels::cuda {
 
 struct ReduceTuning {
   static constexpr int kThreads = 256;
@@ -68,7 +68,7 @@ struct MultiplyingState {
 /// Calls f.operator()<State>() for the state of the reducer.
 template <class A, class F>
 void visit_state(ReduceOp reduce, F&& f) {
-  visit(ReduceOps{}, reduce, [&]<class Reduce>() {
+  detail::visit(ReduceOps{}, reduce, [&]<class Reduce>() {
     if constexpr (Reduce::selects) {
       f.template operator()<SelectingState<A>>();
     } else if constexpr (Reduce::multiplies) {
@@ -207,4 +207,4 @@ __global__ void __launch_bounds__(ReduceTuning::kThreads, ReduceTuning::kBlocks)
   }
 }
 
-}  // namespace mezzo::cuda
+}  // namespace mezzo::kernels::cuda

@@ -8,7 +8,7 @@
 // The largest or smallest of whole rows, element by element: as sum_rows, but for what a lane
 // keeps.
 
-namespace mezzo::cuda {
+namespace mezzo::kernels::cuda {
 
 /// The chosen message of one element; its slot as the position in the row.
 template <class A>
@@ -104,4 +104,4 @@ __global__ void __launch_bounds__(RowSumTuning::kThreads, RowSumTuning::kBlocks)
   }
 }
 
-}  // namespace mezzo::cuda
+}  // namespace mezzo::kernels::cuda

@@ -7,7 +7,7 @@
 
 // Plain and weighted sums of rows: the case that training spends its time in.
 
-namespace mezzo::cuda {
+namespace mezzo::kernels::cuda {
 
 struct RowSumTuning {
   static constexpr int kThreads = 256;
@@ -199,4 +199,4 @@ __global__ void __launch_bounds__(RowSumTuning::kThreads, RowSumTuning::kBlocks)
   }
 }
 
-}  // namespace mezzo::cuda
+}  // namespace mezzo::kernels::cuda

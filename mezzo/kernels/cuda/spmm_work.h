@@ -4,7 +4,7 @@
 
 #include "mezzo/kernels/cuda/hubs.h"
 
-namespace mezzo::cuda {
+namespace mezzo::kernels::cuda {
 
 /// Which part of an SpMM a launch does: the rows that are no hubs, the hubs' pieces, or the sums
 /// over the pieces.
@@ -94,4 +94,4 @@ inline RowPicker row_picker(Access access, const Slots& slots) {
   return row_picker(access == Access::kFirst ? slots.first : slots.second);
 }
 
-}  // namespace mezzo::cuda
+}  // namespace mezzo::kernels::cuda

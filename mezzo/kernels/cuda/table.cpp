@@ -2,12 +2,12 @@
 
 #include "mezzo/kernels/cuda/kernels.h"
 
-const mezzo::CudaKernels* mezzo_cuda_kernels() {
-  static constexpr mezzo::CudaKernels kTable = [] {
-    mezzo::CudaKernels table;
-    mezzo::for_each(mezzo::CudaKernelList{}, [&]<class Args>() {
-      using Kernel = mezzo::cuda::Kernel<Args>;
-      std::get<mezzo::CudaKernel<Args>>(table) = {&Kernel::workspace, &Kernel::run};
+const mezzo::kernels::CudaKernels* mezzo_cuda_kernels() {
+  static constexpr mezzo::kernels::CudaKernels kTable = [] {
+    mezzo::kernels::CudaKernels table;
+    mezzo::detail::for_each(mezzo::kernels::CudaKernelList{}, [&]<class Args>() {
+      using Kernel = mezzo::kernels::cuda::Kernel<Args>;
+      std::get<mezzo::kernels::CudaKernel<Args>>(table) = {&Kernel::workspace, &Kernel::run};
     });
     return table;
   }();

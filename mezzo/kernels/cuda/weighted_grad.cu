@@ -11,7 +11,7 @@
 // them each, and several such teams take the slots in turns. A slot's row is read once, for its
 // share of the sum and for its product.
 
-namespace mezzo::cuda {
+namespace mezzo::kernels::cuda {
 
 namespace {
 
@@ -290,7 +290,7 @@ std::int64_t Kernel<WeightedGradArgs>::workspace(const WeightedGradArgs& args,
 template <>
 void Kernel<WeightedGradArgs>::run(const WeightedGradArgs& args, const CudaLaunch& given) {
   if (args.row_end == 0 || args.heads == 0 || args.features == 0) return;
-  visit(DTypes{}, args.dtype, [&]<class T>() {
+  detail::visit(DTypes{}, args.dtype, [&]<class T>() {
     constexpr int kWidest = 16 / static_cast<int>(sizeof(typename T::Storage));
     if (fits<T, kWidest>(args)) {
       launch_weighted_grad<T, kWidest>(args, given);
@@ -306,4 +306,4 @@ void Kernel<WeightedGradArgs>::run(const WeightedGradArgs& args, const CudaLaunc
   });
 }
 
-}  // namespace mezzo::cuda
+}  // namespace mezzo::kernels::cuda

@@ -50,7 +50,7 @@ GINConvImpl::GINConvImpl(GINConvOptions layer_options, TensorModule update)
 void GINConvImpl::reset() {
   MEZZO_CHECK(!name_of(GinAggregators{}, options.aggregator).empty(),
               "{}: expected aggregator to be one of {}, got {}", kGinConvName,
-              names(GinAggregators{}), name_of(Aggregators{}, options.aggregator));
+              mezzo::detail::names(GinAggregators{}), name_of(Aggregators{}, options.aggregator));
   MEZZO_CHECK(std::isfinite(options.initial_eps), "{}: expected a finite initial_eps, got {}",
               kGinConvName, options.initial_eps);
   const at::Tensor values = at::empty({1}, at::kFloat);

@@ -88,7 +88,7 @@ void SAGEConvImpl::reset() {
   detail::check_probability(kSageConvName, "feature_dropout", options.feature_dropout);
   MEZZO_CHECK(!name_of(SageAggregators{}, options.aggregator).empty(),
               "{}: expected aggregator to be one of {}, got {}", kSageConvName,
-              names(SageAggregators{}), name_of(Aggregators{}, options.aggregator));
+              mezzo::detail::names(SageAggregators{}), name_of(Aggregators{}, options.aggregator));
   MEZZO_CHECK(options.aggregator != Aggregator::kGcn || in_dst == in,
               "{}: expected one width of rows for the aggregator gcn, got in_features {} and "
               "in_features_dst {}",

@@ -97,7 +97,7 @@ MadeLayer detail::make_layer(const ModelOptions& options, Place place) {
       return make_linear(options, place);
   }
   mezzo::detail::raise<InvalidArgument>("{}: expected kind to be one of {}", detail::kModelName,
-                                        names(ModelKinds{}));
+                                        mezzo::detail::names(ModelKinds{}));
 }
 
 }  // namespace mezzo::nn

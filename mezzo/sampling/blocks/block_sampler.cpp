@@ -49,7 +49,7 @@ at::Tensor copy_of(const T* data, std::int64_t count, at::ScalarType dtype) {
 at::Tensor gather_values(const at::Tensor& values, const at::Tensor& nodes) {
   if (!nodes.is_cpu()) return values.index_select(0, nodes);
   at::Tensor result = at::empty_like(nodes);
-  visit(detail::IdTypes{}, nodes.scalar_type(), [&]<class IdType>() {
+  detail::visit(detail::IdTypes{}, nodes.scalar_type(), [&]<class IdType>() {
     using Id = typename IdType::Type;
     kernels::gather<Id>(values.const_data_ptr<Id>(), nodes.const_data_ptr<Id>(), nodes.numel(),
                         result.mutable_data_ptr<Id>());
@@ -172,7 +172,7 @@ DrawnNeighbors NeighborSource::draw(const at::Tensor& nodes, const DrawOptions& 
             at::Tensor()};
   }
   DrawnNeighbors result;
-  visit(detail::IdTypes{}, topology_.id_dtype(), [&]<class IdType>() {
+  detail::visit(detail::IdTypes{}, topology_.id_dtype(), [&]<class IdType>() {
     using Id = typename IdType::Type;
     const at::Tensor list = node_ids.to(IdType::kind);
     DrawnEntries drawn =
@@ -243,7 +243,7 @@ Blocks BlockSampler::sample(const at::Tensor& seeds, const BatchKey& key,
                                               seed_ids, hops, workspace));
   }
   SampledBatch batch;
-  visit(detail::IdTypes{}, source_.topology().id_dtype(),
+  detail::visit(detail::IdTypes{}, source_.topology().id_dtype(),
         [&]<class Id>() { batch = sample_as<typename Id::Type>(seed_ids, key, workspace); });
   return blocks_of(batch);
 }

@@ -38,24 +38,24 @@ class DeviceNumbers {
                 ids.device().str(), count + size());
     if (count == 0) return;
     const at::Tensor is_first = at::empty({count}, ids.options().dtype(at::kInt));
-    CudaRenumberArgs args = args_of(ids);
+    kernels::CudaRenumberArgs args = args_of(ids);
     args.num_known = size();
     args.is_first = is_first.mutable_data_ptr<std::int32_t>();
-    queue(args, CudaRenumberArgs::Step::kMark);
-    queue(args, CudaRenumberArgs::Step::kFlag);
+    queue(args, kernels::CudaRenumberArgs::Step::kMark);
+    queue(args, kernels::CudaRenumberArgs::Step::kFlag);
     const at::Tensor running = is_first.cumsum(0, at::kInt);
     const std::int64_t num_new = running[-1].item<std::int32_t>();
     const at::Tensor known = std::exchange(nodes_, at::empty({size() + num_new}, nodes_.options()));
     nodes_.narrow(0, 0, known.numel()).copy_(known);
     args.running = running.const_data_ptr<std::int32_t>();
     args.nodes = nodes_.mutable_data_ptr();
-    queue(args, CudaRenumberArgs::Step::kNumber);
-    queue(args_of(nodes_), CudaRenumberArgs::Step::kRemember);
+    queue(args, kernels::CudaRenumberArgs::Step::kNumber);
+    queue(args_of(nodes_), kernels::CudaRenumberArgs::Step::kRemember);
   }
 
   /// Clears the table. The last call.
   void forget() {
-    queue(args_of(nodes_), CudaRenumberArgs::Step::kForget);
+    queue(args_of(nodes_), kernels::CudaRenumberArgs::Step::kForget);
     table_.is_clean = true;
   }
 
@@ -64,13 +64,13 @@ class DeviceNumbers {
   std::int64_t size() const { return nodes_.numel(); }
 
  private:
-  CudaRenumberArgs args_of(const at::Tensor& ids) const {
+  kernels::CudaRenumberArgs args_of(const at::Tensor& ids) const {
     return {.ids = ids.mutable_data_ptr(),
             .wide = ids.scalar_type() == at::kLong,
             .count = ids.numel(),
             .first_at = table_.first_at.mutable_data_ptr<std::int32_t>()};
   }
-  void queue(CudaRenumberArgs args, CudaRenumberArgs::Step step) const {
+  void queue(kernels::CudaRenumberArgs args, kernels::CudaRenumberArgs::Step step) const {
     args.step = step;
     run_.renumber(args, nodes_.device(), /*num_slots=*/0);
   }
@@ -94,7 +94,8 @@ void number_device_seeds(const at::Tensor& seeds, DeviceNumbers& numbers) {
 }  // namespace
 
 SamplingKernels cuda_sampling_kernels() {
-  return {.draw = &OnCuda::launch<CudaDrawArgs>, .renumber = &OnCuda::launch<CudaRenumberArgs>};
+  return {.draw = &OnCuda::launch<kernels::CudaDrawArgs>,
+          .renumber = &OnCuda::launch<kernels::CudaRenumberArgs>};
 }
 
 DrawnEntries draw_on_device(const SamplingKernels& run, const Adjacency& rows,
@@ -107,7 +108,7 @@ DrawnEntries draw_on_device(const SamplingKernels& run, const Adjacency& rows,
   const at::Tensor begins = at::empty({num_nodes}, rows.indptr.options());
   const at::Tensor counts = at::zeros({num_nodes + 1}, rows.indptr.options());
   row_lengths = at::empty_like(begins);
-  CudaDrawArgs args{
+  kernels::CudaDrawArgs args{
       .indptr = rows.indptr.const_data_ptr<std::int64_t>(),
       .indices = {rows.indices.const_data_ptr(), rows.indices.scalar_type() == at::kLong},
       .nodes = {nodes.const_data_ptr(), nodes.scalar_type() == at::kLong},

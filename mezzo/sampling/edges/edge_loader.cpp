@@ -33,7 +33,7 @@ class ExcludingSampler {
   Blocks sample(const at::Tensor& seeds, const std::vector<std::int64_t>& excluded,
                 const BatchKey& key, Workspace& workspace) const {
     Blocks blocks;
-    visit(detail::IdTypes{}, source_.topology().id_dtype(), [&]<class Id>() {
+    detail::visit(detail::IdTypes{}, source_.topology().id_dtype(), [&]<class Id>() {
       blocks = sample_as<typename Id::Type>(seeds.to(Id::kind), excluded, key, workspace);
     });
     return blocks;

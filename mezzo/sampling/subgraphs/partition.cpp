@@ -157,8 +157,8 @@ at::Tensor metis_partition(const Topology& topology, std::int64_t num_parts,
   if (num_parts == 1) return at::zeros({num_nodes}, at::kLong);
   if (num_parts == num_nodes) return at::arange(num_nodes, at::kLong);
   MetisGraph graph;
-  visit(detail::IdTypes{}, topology.id_dtype(),
-        [&]<class Id>() { graph = simple_graph<typename Id::Type>(topology); });
+  detail::visit(detail::IdTypes{}, topology.id_dtype(),
+                [&]<class Id>() { graph = simple_graph<typename Id::Type>(topology); });
   if (graph.neighbors.empty()) {
     return at::arange(num_nodes, at::kLong).mul_(num_parts).floor_divide_(num_nodes);
   }

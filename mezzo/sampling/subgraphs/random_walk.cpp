@@ -221,7 +221,7 @@ RandomWalks random_walk(const Topology& topology, const at::Tensor& starts, std:
   walks.nodes.select(1, 0).copy_(from);
   auto* nodes = walks.nodes.mutable_data_ptr<std::int64_t>();
   auto* edges = walks.edges.mutable_data_ptr<std::int64_t>();
-  visit(detail::IdTypes{}, topology.id_dtype(), [&]<class Id>() {
+  detail::visit(detail::IdTypes{}, topology.id_dtype(), [&]<class Id>() {
     const Walker<typename Id::Type> walker(topology, options);
     at::parallel_for(0, num_walks, kWalksPerTask, [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t i = begin; i < end; ++i) {

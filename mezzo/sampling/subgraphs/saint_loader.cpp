@@ -53,7 +53,7 @@ template <class Use>
 void for_each_edge(const Topology& topology, const Use& use) {
   const Adjacency& rows = topology.csc();
   const auto* indptr = rows.indptr.const_data_ptr<std::int64_t>();
-  visit(detail::IdTypes{}, topology.id_dtype(), [&]<class IdType>() {
+  detail::visit(detail::IdTypes{}, topology.id_dtype(), [&]<class IdType>() {
     using Id = typename IdType::Type;
     const auto* sources = rows.indices.const_data_ptr<Id>();
     const Id* edges = rows.edge_ids.defined() ? rows.edge_ids.const_data_ptr<Id>() : nullptr;

@@ -66,7 +66,7 @@ InducedSubgraph induced_rows(const Topology& topology, const at::Tensor& nodes,
 InducedSubgraph induced_subgraph(const Topology& topology, const at::Tensor& nodes,
                                  Workspace& workspace) {
   InducedSubgraph result;
-  visit(IdTypes{}, topology.id_dtype(), [&]<class Id>() {
+  detail::visit(IdTypes{}, topology.id_dtype(), [&]<class Id>() {
     result = induced_rows<typename Id::Type>(topology, nodes, workspace.state());
   });
   return result;

@@ -23,6 +23,9 @@
 namespace mezzo::test {
 namespace {
 
+using mezzo::detail::for_each;
+using mezzo::detail::visit;
+
 constexpr double kSlope = 0.25;
 const std::vector<double> kScores = {-3, -1.5, -0.125, 0, 0.5, 1.25, 2, 4};
 

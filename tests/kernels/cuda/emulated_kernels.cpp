@@ -44,7 +44,7 @@ Kernels emulated_kernels() {
   kernels.name = order == EmulatedOrder::kForward   ? "CUDA forwards"
                  : order == EmulatedOrder::kReverse ? "CUDA backwards"
                                                     : "CUDA shuffled";
-  for_each(KernelList{}, [&]<class Args>() {
+  mezzo::detail::for_each(KernelList{}, [&]<class Args>() {
     std::get<CpuKernel<Args>>(kernels.kernels) = emulated<order, Args>;
   });
   kernels.widen = cpu_backends()[0].backend->widen;

@@ -19,6 +19,8 @@
 namespace mezzo::test {
 namespace {
 
+using namespace kernels;  // NOLINT(google-build-using-namespace)
+
 using cuda::emulate;
 using cuda::EmulatedOrder;
 

@@ -13,6 +13,8 @@
 namespace mezzo::test {
 namespace {
 
+using namespace kernels;  // NOLINT(google-build-using-namespace)
+
 constexpr std::int64_t kTableRows = 50;
 
 /// Bytes that differ from row to row and within one; `shift` after an address of any alignment.

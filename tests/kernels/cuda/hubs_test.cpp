@@ -18,6 +18,8 @@
 namespace mezzo::test {
 namespace {
 
+using namespace kernels;  // NOLINT(google-build-using-namespace)
+
 using cuda::Hub;
 using cuda::HubPart;
 

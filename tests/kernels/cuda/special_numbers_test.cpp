@@ -19,6 +19,8 @@
 namespace mezzo::test {
 namespace {
 
+using mezzo::detail::for_each;
+
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 const std::vector<double> kSpecial = {-2, -1, 0, 1, 2, 3, kInfinity, -kInfinity, kNan};

@@ -21,6 +21,8 @@
 namespace mezzo::test::model_test {
 namespace {
 
+using mezzo::detail::names;
+
 using nn::Model;
 using nn::ModelKind;
 using nn::ModelKinds;

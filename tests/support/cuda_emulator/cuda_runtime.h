@@ -32,7 +32,7 @@ struct uint3 {
 extern uint3 threadIdx, blockIdx;
 extern dim3 blockDim, gridDim;
 
-namespace mezzo::cuda {
+namespace mezzo::kernels::cuda {
 
 /// Calls `thread` once for each thread of the grid. A thread runs until it waits for others; blocks
 /// run one after the other. Throws std::logic_error where the kernel is wrong: a grid that CUDA
@@ -63,63 +63,68 @@ T shuffle_number(unsigned mask, T x, unsigned source, Place place) {
 }
 
 }  // namespace emulator
-}  // namespace mezzo::cuda
+}  // namespace mezzo::kernels::cuda
 
-inline void __syncthreads(mezzo::cuda::emulator::Place place = std::source_location::current()) {
-  mezzo::cuda::emulator::block_barrier(place);
+inline void __syncthreads(
+    mezzo::kernels::cuda::emulator::Place place = std::source_location::current()) {
+  mezzo::kernels::cuda::emulator::block_barrier(place);
 }
 
-inline void __syncwarp(unsigned mask = 0xFFFFFFFF,
-                       mezzo::cuda::emulator::Place place = std::source_location::current()) {
-  mezzo::cuda::emulator::warp_barrier(mask, place);
+inline void __syncwarp(unsigned mask = 0xFFFFFFFF, mezzo::kernels::cuda::emulator::Place place =
+                                                       std::source_location::current()) {
+  mezzo::kernels::cuda::emulator::warp_barrier(mask, place);
 }
 
 template <class T>
 T __shfl_sync(unsigned mask, T x, int source, int width = 32,
-              mezzo::cuda::emulator::Place place = std::source_location::current()) {
+              mezzo::kernels::cuda::emulator::Place place = std::source_location::current()) {
   const auto last = static_cast<unsigned>(width - 1);
-  const unsigned begin = mezzo::cuda::emulator::lane() & ~last;
-  return mezzo::cuda::emulator::shuffle_number(mask, x, begin | (unsigned(source) & last), place);
+  const unsigned begin = mezzo::kernels::cuda::emulator::lane() & ~last;
+  return mezzo::kernels::cuda::emulator::shuffle_number(mask, x, begin | (unsigned(source) & last),
+                                                        place);
 }
 
 template <class T>
 T __shfl_xor_sync(unsigned mask, T x, int lane_mask, int width = 32,
-                  mezzo::cuda::emulator::Place place = std::source_location::current()) {
-  const unsigned lane = mezzo::cuda::emulator::lane(), other = lane ^ unsigned(lane_mask);
+                  mezzo::kernels::cuda::emulator::Place place = std::source_location::current()) {
+  const unsigned lane = mezzo::kernels::cuda::emulator::lane(), other = lane ^ unsigned(lane_mask);
   const bool inside = other <= (lane | static_cast<unsigned>(width - 1));
-  return mezzo::cuda::emulator::shuffle_number(mask, x, inside ? other : lane, place);
+  return mezzo::kernels::cuda::emulator::shuffle_number(mask, x, inside ? other : lane, place);
 }
 
 template <class T>
 T __shfl_down_sync(unsigned mask, T x, unsigned delta, int width = 32,
-                   mezzo::cuda::emulator::Place place = std::source_location::current()) {
-  const unsigned lane = mezzo::cuda::emulator::lane(), other = lane + delta;
+                   mezzo::kernels::cuda::emulator::Place place = std::source_location::current()) {
+  const unsigned lane = mezzo::kernels::cuda::emulator::lane(), other = lane + delta;
   const bool inside = other <= (lane | static_cast<unsigned>(width - 1));
-  return mezzo::cuda::emulator::shuffle_number(mask, x, inside ? other : lane, place);
+  return mezzo::kernels::cuda::emulator::shuffle_number(mask, x, inside ? other : lane, place);
 }
 
 template <class T>
 T __shfl_up_sync(unsigned mask, T x, unsigned delta, int width = 32,
-                 mezzo::cuda::emulator::Place place = std::source_location::current()) {
-  const unsigned lane = mezzo::cuda::emulator::lane();
+                 mezzo::kernels::cuda::emulator::Place place = std::source_location::current()) {
+  const unsigned lane = mezzo::kernels::cuda::emulator::lane();
   const bool inside = delta <= (lane & static_cast<unsigned>(width - 1));
-  return mezzo::cuda::emulator::shuffle_number(mask, x, inside ? lane - delta : lane, place);
+  return mezzo::kernels::cuda::emulator::shuffle_number(mask, x, inside ? lane - delta : lane,
+                                                        place);
 }
 
 inline unsigned __ballot_sync(
     unsigned mask, int predicate,
-    mezzo::cuda::emulator::Place place = std::source_location::current()) {
-  return mezzo::cuda::emulator::ballot(mask, predicate != 0, place);
+    mezzo::kernels::cuda::emulator::Place place = std::source_location::current()) {
+  return mezzo::kernels::cuda::emulator::ballot(mask, predicate != 0, place);
 }
 
-inline int __any_sync(unsigned mask, int predicate,
-                      mezzo::cuda::emulator::Place place = std::source_location::current()) {
-  return mezzo::cuda::emulator::ballot(mask, predicate != 0, place) != 0;
+inline int __any_sync(
+    unsigned mask, int predicate,
+    mezzo::kernels::cuda::emulator::Place place = std::source_location::current()) {
+  return mezzo::kernels::cuda::emulator::ballot(mask, predicate != 0, place) != 0;
 }
 
-inline int __all_sync(unsigned mask, int predicate,
-                      mezzo::cuda::emulator::Place place = std::source_location::current()) {
-  return mezzo::cuda::emulator::ballot(mask, predicate != 0, place) == mask;
+inline int __all_sync(
+    unsigned mask, int predicate,
+    mezzo::kernels::cuda::emulator::Place place = std::source_location::current()) {
+  return mezzo::kernels::cuda::emulator::ballot(mask, predicate != 0, place) == mask;
 }
 
 // Threads run one at a time, so that plain reads and writes are atomic. The types are CUDA's.

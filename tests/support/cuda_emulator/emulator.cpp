@@ -14,7 +14,7 @@
 uint3 threadIdx, blockIdx;
 dim3 blockDim, gridDim;
 
-namespace mezzo::cuda {
+namespace mezzo::kernels::cuda {
 namespace emulator {
 namespace {
 
@@ -313,4 +313,4 @@ void set_emulated_order(EmulatedOrder order) {
   emulator::machine().set_order(order);
 }
 
-}  // namespace mezzo::cuda
+}  // namespace mezzo::kernels::cuda

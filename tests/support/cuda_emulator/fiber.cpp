@@ -46,7 +46,7 @@ mezzo_enter_stack:
 extern "C" void mezzo_enter_stack();
 #endif
 
-namespace mezzo::cuda::emulator {
+namespace mezzo::kernels::cuda::emulator {
 namespace {
 
 constexpr std::size_t kStackBytes = 256 << 10;
@@ -147,4 +147,4 @@ void Fiber::leave() {
   after_switch(&outside_stack_, &outside_size_);
 }
 
-}  // namespace mezzo::cuda::emulator
+}  // namespace mezzo::kernels::cuda::emulator

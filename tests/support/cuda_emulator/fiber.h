@@ -4,7 +4,7 @@
 #include <ucontext.h>
 #endif
 
-namespace mezzo::cuda::emulator {
+namespace mezzo::kernels::cuda::emulator {
 
 /// A function with a stack of its own, that runs in turns with its caller.
 class Fiber {
@@ -38,4 +38,4 @@ class Fiber {
   unsigned long outside_size_ = 0;
 };
 
-}  // namespace mezzo::cuda::emulator
+}  // namespace mezzo::kernels::cuda::emulator
