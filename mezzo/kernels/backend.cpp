@@ -56,8 +56,8 @@ constexpr CpuBackend kAvx512Bf16Backend = avx512_bf16_backend();
 
 PrefetchPlan plan_of_this_processor() {
   constexpr std::int64_t kLine = 64;
-  // Few lines at a time can be on their way to the first cache, and prefetched ones take their
-  // places; the second one follows long rows by itself.
+  // Prefetches occupy the few line fill buffers of the L1 cache; the L2 prefetcher follows long
+  // rows by itself.
   if (is_intel()) {
     return {.bytes_in_flight = 64 * kLine,
             .fewest_slots = 4,

@@ -11,7 +11,7 @@
 
 namespace mezzo::kernels {
 
-/// The loop that takes Args.
+/// The function that computes Args.
 template <class Args>
 using CpuKernel = void (*)(const Args&);
 
@@ -19,9 +19,9 @@ using CpuKernel = void (*)(const Args&);
 struct CpuBackend {
   std::string_view name;
   KernelTable<CpuKernel, CpuKernelList> kernels;
-  /// 16-bit numbers of `dtype` to float32; exact.
+  /// Converts 16-bit numbers of `dtype` to float32; exact.
   void (*widen)(DType dtype, const void* from, float* to, std::int64_t count);
-  /// float32 to 16-bit numbers of `dtype`: to nearest, ties to even; inf and NaN stay.
+  /// Rounds float32 to 16-bit numbers of `dtype`: to nearest, ties to even; keeps inf and NaN.
   void (*narrow)(DType dtype, const float* from, void* to, std::int64_t count);
 
   /// Runs the kernel that takes Args.
@@ -31,18 +31,18 @@ struct CpuBackend {
   }
 };
 
-/// What became of one compiled backend on this machine.
+/// A compiled backend and whether this machine can run it.
 struct BackendStatus {
-  const CpuBackend* backend = nullptr;  ///< null where the machine cannot run it
+  const CpuBackend* backend = nullptr;  ///< null if the machine cannot run it
   std::string_view name;
-  std::string_view missing;  ///< the first CPU feature that is lacking
+  std::string_view missing;  ///< the first missing CPU feature
 };
 
 /// All compiled backends, slowest first; `scalar` always runs.
 MEZZO_API std::span<const BackendStatus> cpu_backends();
 
-/// The backend in use: the last one that runs here, or the one MEZZO_CPU_BACKEND names. Throws
-/// InvalidArgument for a name that is unknown or that this machine cannot run. Chosen once.
+/// The backend in use: MEZZO_CPU_BACKEND if set, else the last of cpu_backends() that runs here.
+/// Throws InvalidArgument if MEZZO_CPU_BACKEND is unknown or cannot run. Chosen once.
 MEZZO_API const CpuBackend& cpu_backend();
 
 }  // namespace mezzo::kernels

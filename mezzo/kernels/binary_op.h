@@ -8,23 +8,23 @@
 
 namespace mezzo {
 
-/// The operation that makes a message of its two operands.
+/// The operation that computes a message from its two operands.
 enum class BinaryOp : std::uint8_t { kAdd, kSub, kMul, kDiv, kDot, kCopyLhs, kCopyRhs };
 
 /// The side a message operand is read from.
 enum class Target : std::uint8_t { kSrc, kDst, kEdge };
 
-/// What the derivative of an op with respect to one operand is made of, beside the gradient.
+/// What the derivative of an op with respect to one operand reads besides the gradient.
 struct Derivative {
   bool reads_lhs = false, reads_rhs = false;
-  /// The op that makes it of the gradient (lhs) and the other operand (rhs), if there is one.
+  /// The op that computes it from the gradient (lhs) and the other operand (rhs), if any.
   std::optional<BinaryOp> as_message = {};
 };
 
 namespace kernels {
 
-// Each op is one `apply` and its two partial derivatives, `grad_lhs` and `grad_rhs`, all in the
-// accumulator type. `V` is a vector with + - * /.
+// Each op defines `apply` and the partial derivatives `grad_lhs` and `grad_rhs` in the accumulator
+// type. `V` is a vector with + - * /.
 
 struct Add {
   static constexpr BinaryOp kind = BinaryOp::kAdd;
@@ -106,7 +106,7 @@ struct Div {
   }
 };
 
-/// A product whose last dimension is summed: the shape (the layout's `out_step`) makes it a dot.
+/// A product whose last dimension is summed, as an `out_step` of 0 in the layout says.
 struct Dot : Mul {
   static constexpr BinaryOp kind = BinaryOp::kDot;
   static constexpr std::string_view name = "dot";
@@ -183,7 +183,7 @@ constexpr bool uses_rhs(BinaryOp op) {
   return uses;
 }
 
-/// With respect to the lhs (`of_lhs`) or the rhs.
+/// The derivative with respect to the lhs (`of_lhs`) or the rhs.
 constexpr Derivative derivative(BinaryOp op, bool of_lhs) {
   Derivative result;
   detail::visit(BinaryOps{}, op,

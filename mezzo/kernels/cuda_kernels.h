@@ -7,28 +7,28 @@
 
 namespace mezzo::kernels {
 
-/// Where a CUDA kernel's work is queued and what it may use.
+/// The stream and memory of a CUDA kernel.
 struct CudaLaunch {
   void* stream = nullptr;      ///< a cudaStream_t of the current device
-  void* workspace = nullptr;   ///< device memory, as many bytes as the kernel's `workspace` says
-  std::int64_t num_slots = 0;  ///< slots of all rows: what the last row pointer holds
+  void* workspace = nullptr;   ///< device memory of the size that `workspace` returns
+  std::int64_t num_slots = 0;  ///< entries of all rows: the last row pointer
 };
 
-/// One operation on the GPU. It takes the arguments of the CPU's kernel, every pointer in them into
-/// device memory (a layout's tables too), and the whole range of rows: row_begin is 0. It does not
-/// use `scratch`. Its work is queued on the stream and done later; nothing waits for it.
+/// One operation on the GPU. It takes the arguments of the CPU kernel with all pointers, also those
+/// of a layout, in device memory, and with row_begin = 0 (all rows). `scratch` is unused. run()
+/// enqueues the work on the stream and returns without waiting.
 template <class Args>
 struct CudaKernel {
-  /// Bytes of workspace that a run with these sizes needs; reads no device memory.
+  /// Bytes of workspace that run() needs for these sizes; reads no device memory.
   std::int64_t (*workspace)(const Args& args, std::int64_t num_slots) = nullptr;
-  /// Throws LogicError with the name of the kernel where CUDA refuses it.
+  /// Throws LogicError with the name of the kernel if the launch fails.
   void (*run)(const Args& args, const CudaLaunch& launch) = nullptr;
 };
 
-/// The kernels of a GPU; those of libmezzo_cuda.so.
+/// The CUDA kernels, in libmezzo_cuda.so.
 using CudaKernels = KernelTable<CudaKernel, CudaKernelList>;
 
 }  // namespace mezzo::kernels
 
-/// The table of the library of CUDA kernels; found by name when the library is loaded.
+/// The kernels of libmezzo_cuda.so; looked up by name when the library is loaded.
 extern "C" MEZZO_API const mezzo::kernels::CudaKernels* mezzo_cuda_kernels();

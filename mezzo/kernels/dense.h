@@ -6,37 +6,36 @@
 
 namespace mezzo::kernels {
 
-// Dense products of 16-bit rows in float32: numbers are widened a block at a time into memory that
-// stays in the cache, added up in registers, and rounded once. After Goto and van de Geijn,
-// "Anatomy of High-Performance Matrix Multiplication" (2008). A sum is added up in slices of the
-// depth whose length depends on the depth alone, so that results do not depend on how rows are
-// shared out.
+// Dense products of 16-bit matrices in float32: blocks are converted into memory that stays in the
+// cache, accumulated in registers, and rounded once. After Goto and van de Geijn, "Anatomy of
+// High-Performance Matrix Multiplication" (2008). Sums are split into slices of the depth whose
+// length depends on the depth alone, so results do not depend on how rows are split over threads.
 
 using SixteenBits = TypeList<BFloat16, Float16>;
 
-/// Rows that are worked on at a time: in a product of rows, and at most in a transposed one.
+/// Rows of a block in a product of rows, and at most in a transposed product.
 inline constexpr std::int64_t kDenseBlockRows = 240, kDenseBlockOfSum = 192;
-/// The longest slice of the depth that a sum stays in registers for.
+/// The longest slice of the depth that is accumulated in registers.
 inline constexpr std::int64_t kDenseSlice = 320;
-/// The most columns that are worked on at a time.
+/// The most columns of a block.
 inline constexpr std::int64_t kDenseTileColumns = 512;
-/// Packed columns are filled up with zeros to a multiple of at most this, widened rows as well.
+/// Packed columns and converted rows are padded with zeros to at most a multiple of this.
 inline constexpr std::int64_t kDensePadding = 32;
 
 [[maybe_unused]] static constexpr std::int64_t dense_padded(std::int64_t count) {
   return (count + kDensePadding - 1) / kDensePadding * kDensePadding;
 }
 
-/// 16-bit numbers [rows, columns]; those of a row stand side by side.
+/// 16-bit numbers [rows, columns]; rows are contiguous.
 struct DenseRows {
   const void* data = nullptr;
   std::int64_t rows = 0, columns = 0;
   std::int64_t stride = 0;  ///< numbers from one row to the next
 };
 
-/// `from`, a factor [depth, columns], widened to panels of columns as the product of rows reads
-/// them. Ranges of columns that begin at a multiple of kDensePadding may be packed apart: the one
-/// at column c goes to `to + c * depth`.
+/// Converts `from`, a factor [depth, columns], to float32 panels of columns for RowsProductArgs.
+/// Ranges of columns that begin at a multiple of kDensePadding may be packed separately: the range
+/// from column c goes to `to + c * depth`.
 struct PackArgs {
   using DTypes = SixteenBits;
   DType dtype = DType::kBFloat16;
@@ -45,7 +44,7 @@ struct PackArgs {
   float* to = nullptr;      ///< depth * dense_padded(columns) numbers
 };
 
-/// out = x times the packed factor [depth, columns], plus bias where there is one.
+/// out = x times the packed factor [depth, columns], plus bias unless null.
 struct RowsProductArgs {
   using DTypes = SixteenBits;
   DType dtype = DType::kBFloat16;  ///< of x and out
@@ -63,7 +62,7 @@ struct RowsProductArgs {
   return kDenseBlockRows * (kDenseSlice + tile);
 }
 
-/// sum = a^T b, for a [rows, heights] and b [rows, columns]; 0 of no rows.
+/// sum = a^T b, for a [rows, heights] and b [rows, columns]; 0 if rows = 0.
 struct TransposedProductArgs {
   using DTypes = SixteenBits;
   DType dtype = DType::kBFloat16;

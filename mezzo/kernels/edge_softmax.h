@@ -6,9 +6,9 @@
 
 namespace mezzo::kernels {
 
-/// Softmax over the slots of each row in [row_begin, row_end), per element of `length`; a slot's
-/// logits stand at its second id, its result goes to its id in `out_ids` (null: to the slot).
-/// Maximum, exponentials and their sum in the accumulator type, rounded once. Deterministic.
+/// Softmax over the entries of each row in [row_begin, row_end), per element of `length`. The
+/// logits of an entry are at its second id; its result goes to out_ids[entry] (null: to the entry).
+/// Computed in the accumulator type, rounded once. Deterministic.
 struct SoftmaxArgs {
   Slots slots;
   std::int64_t row_begin = 0, row_end = 0;
@@ -19,7 +19,7 @@ struct SoftmaxArgs {
   void* out = nullptr;
 };
 
-/// out = value * (grad - sum over the row of value * grad): the gradient of the logits.
+/// The gradient of the logits: out = value * (grad - sum over the row of value * grad).
 struct SoftmaxGradArgs {
   Slots slots;
   std::int64_t row_begin = 0, row_end = 0;

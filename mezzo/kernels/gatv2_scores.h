@@ -6,8 +6,8 @@
 
 namespace mezzo::kernels {
 
-/// Pairs of node rows: a slot of row r stands for x = own[r] + other[its first id], and for each
-/// head h for the score sum over f of attn[h, f] * leaky_relu(x[h, f]).
+/// An entry of row r has x = own[r] + other[first id], and for each head h the score
+/// sum over f of attn[h, f] * leaky_relu(x[h, f]).
 struct GATv2Pairs {
   std::int64_t heads = 1, features = 1;
   const void* own = nullptr;    ///< [rows, heads, features]
@@ -16,27 +16,26 @@ struct GATv2Pairs {
   double negative_slope = 0.2;
 };
 
-/// The scores of the slots of the rows [row_begin, row_end), in the accumulator's type and stored
-/// in it: never rounded to the dtype of the rows. Nothing is kept per slot and feature.
-/// Deterministic.
+/// The scores of the entries of the rows [row_begin, row_end), computed and stored in the
+/// accumulator type. Needs no memory per entry and feature. Deterministic.
 struct GATv2ScoresArgs {
   Slots slots;
   std::int64_t row_begin = 0, row_end = 0;
   DType dtype = DType::kFloat32;
   GATv2Pairs pairs;
-  void* scores = nullptr;  ///< accumulator type [slots, heads], by second id
+  void* scores = nullptr;  ///< accumulator type [entries, heads], at the second id
 };
 
-/// The gradients with respect to the own rows and to attn. In the accumulator's type, one rounding
-/// of each own gradient; that of rows without slots is 0. Deterministic.
+/// The gradients with respect to the own rows and to attn. Computed in the accumulator type; own
+/// gradients are rounded once, those of empty rows are 0. Deterministic.
 struct GATv2ScoresGradArgs {
   Slots slots;
   std::int64_t row_begin = 0, row_end = 0;
   DType dtype = DType::kFloat32;
   GATv2Pairs pairs;
-  const void* grad = nullptr;  ///< of the scores: accumulator type [slots, heads], by second id
-  void* own_grad = nullptr;    ///< as own; or null
-  void* attn_grad = nullptr;   ///< as attn, to which the share of these rows is added; or null
+  const void* grad = nullptr;  ///< of the scores: accumulator type [entries, heads], at second id
+  void* own_grad = nullptr;    ///< shape and dtype of own; or null
+  void* attn_grad = nullptr;   ///< shape and dtype of attn; the rows' sum is added to it; or null
 };
 
 }  // namespace mezzo::kernels

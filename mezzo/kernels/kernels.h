@@ -17,12 +17,12 @@
 #include "mezzo/kernels/spmm.h"
 #include "mezzo/kernels/weighted_grad.h"
 
-// Every kernel, by the struct of its arguments. The tables of the CPU backends (backend.h) and of
-// the CUDA library (cuda_kernels.h) derive from these lists.
+// Lists of all kernels by the struct of their arguments. The tables of the CPU backends (backend.h)
+// and of the CUDA library (cuda_kernels.h) derive from these lists.
 
 namespace mezzo::kernels {
 
-/// The kernels of the CPU and of CUDA.
+/// The kernels of both CPU and CUDA.
 using KernelList = TypeList<SpmmArgs, SddmmArgs, MessageGradArgs, SoftmaxArgs, SoftmaxGradArgs,
                             AttentionArgs, AttentionStateArgs, AttentionGradArgs, WeightedGradArgs,
                             GATv2ScoresArgs, GATv2ScoresGradArgs, DropoutArgs>;
@@ -33,12 +33,12 @@ TypeList<Ts..., Us...> joined(TypeList<Ts...>, TypeList<Us...>);
 template <template <class> class Entry, class... Args>
 std::tuple<Entry<Args>...> table_of(TypeList<Args...>);
 
-/// Those, and what only the CPU needs.
+/// The kernels of the CPU.
 using CpuKernelList =
     decltype(joined(KernelList{}, TypeList<UniformDraws<std::int32_t>, UniformDraws<std::int64_t>,
                                            PackArgs, RowsProductArgs, TransposedProductArgs>{}));
 
-/// Those, and what only CUDA needs.
+/// The kernels of CUDA.
 using CudaKernelList =
     decltype(joined(KernelList{}, TypeList<CudaGatherArgs, CudaDrawArgs, CudaRenumberArgs>{}));
 

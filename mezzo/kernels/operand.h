@@ -7,34 +7,36 @@
 
 namespace mezzo::kernels {
 
-/// An array of node or edge ids of either width; null stands for 0, 1, 2, ...
+/// An array of int32 or int64 node or edge ids; null data means 0, 1, 2, ...
 struct Ids {
   const void* data = nullptr;
-  bool wide = false;  ///< int64 rather than int32
+  bool wide = false;  ///< int64, else int32
 };
 
-/// The rows a kernel loops over, each with its slots (edges): slots [indptr[r], indptr[r + 1])
-/// belong to row r; without indptr slot r is row r's only one. Two ids go with each slot.
+/// The CSR rows that a kernel loops over: row r has the entries (edges) [indptr[r], indptr[r + 1]),
+/// or if indptr is null the one entry r. Each entry has two ids. In names, `slot` is the index of
+/// an entry.
 struct Slots {
   const std::int64_t* indptr = nullptr;
   Ids first, second;
 };
 
-/// Which id of the current slot picks an operand's row.
+/// Which row of an operand an entry reads: its own row, its first id or its second id.
 enum class Access : std::uint8_t { kRow, kFirst, kSecond };
 
 /// One operand of a message: rows of `length` elements.
 struct Operand {
-  const void* data = nullptr;  ///< null: the op does not use it
-  bool wide = false;           ///< stored in the accumulator's type instead of the kernel's dtype
+  const void* data = nullptr;  ///< null if the op does not use it
+  bool wide = false;           ///< stored in the accumulator type, else in the kernel's dtype
   Access access = Access::kRow;
   std::int64_t length = 0;
 };
 
-/// How the trailing elements of two operands and the result line up after broadcasting: a message
+/// How the trailing dimensions of two operands and the result align after broadcasting: a message
 /// has num_groups runs of `inner` elements. Element d of run g reads lhs[lhs_offset[g] + d *
-/// lhs_step], rhs likewise, and belongs to out[out_offset[g] + d * out_step]. Steps are 0 or 1; an
-/// out_step of 0 sums the run (dot). A null offset table stands for g * inner * step.
+/// lhs_step] and rhs[rhs_offset[g] + d * rhs_step], and belongs to out[out_offset[g] + d *
+/// out_step]. Steps are 0 or 1; out_step = 0 sums the run (dot). A null table means g * inner *
+/// step.
 struct Layout {
   std::int64_t num_groups = 1;
   std::int64_t inner = 1;

@@ -10,8 +10,7 @@ namespace mezzo::kernels {
 
 namespace {
 
-/// Whether the processor multiplies tiles of bfloat16 (AMX) and the system saves the tiles.
-/// gcc 12 has no name for either.
+/// Whether the processor has AMX for bfloat16 and the system saves its tiles. gcc 12 names neither.
 bool has_amx_bf16() {
   constexpr unsigned kAmxBf16 = 1U << 22, kAmxTile = 1U << 24;  // leaf 7, edx
   constexpr unsigned kSavesExtendedState = 1U << 27;            // leaf 1, ecx
@@ -27,7 +26,7 @@ bool has_amx_bf16() {
 
 }  // namespace
 
-// The compiler's questions need __builtin_cpu_init() where constructors of static objects ask them.
+// __builtin_cpu_supports() needs __builtin_cpu_init() if constructors of static objects call it.
 
 bool is_intel() {
   __builtin_cpu_init();

@@ -7,7 +7,7 @@
 
 namespace mezzo {
 
-/// How the messages that arrive at one node become one value. A node without messages gets 0.
+/// How the messages of a node are reduced to one value. A node without messages gets 0.
 enum class ReduceOp : std::uint8_t { kSum, kMean, kMax, kMin, kProd };
 
 namespace kernels {
@@ -15,9 +15,9 @@ namespace kernels {
 struct Sum {
   static constexpr ReduceOp kind = ReduceOp::kSum;
   static constexpr std::string_view name = "sum";
-  static constexpr bool selects = false;  ///< whether one message is chosen and its edge recorded
+  static constexpr bool selects = false;  ///< whether one message is selected and its edge recorded
   static constexpr bool divides = false;  ///< whether the sum is divided by the number of messages
-  static constexpr bool multiplies = false;  ///< whether messages are multiplied rather than added
+  static constexpr bool multiplies = false;  ///< whether messages are multiplied
 };
 
 struct Mean {
@@ -28,7 +28,7 @@ struct Mean {
   static constexpr bool multiplies = false;
 };
 
-/// NaN wins over any number and the first of several equal messages over the later ones.
+/// NaN wins over any number; of equal messages the first wins.
 struct Max {
   static constexpr ReduceOp kind = ReduceOp::kMax;
   static constexpr std::string_view name = "max";
@@ -53,9 +53,9 @@ struct Min {
   }
 };
 
-/// The gradient of a message is the product of the others, also where some are 0: by division (as
-/// torch.prod's), so it is lost where the whole product over- or underflows or a message is
-/// infinite.
+/// The gradient of a message is the product of the others, correct also if some are 0. It is
+/// computed by division, as in torch.prod, so it is wrong if the whole product overflows or
+/// underflows or a message is infinite.
 struct Prod {
   static constexpr ReduceOp kind = ReduceOp::kProd;
   static constexpr std::string_view name = "prod";

@@ -3,31 +3,32 @@
 #include <cstdint>
 #include <limits>
 
-/// Loops of the neighbour samplers, one thread each. Ids are int32 or int64; every array is the
-/// caller's. Numbers come from philox() with the key's seed and stream, at indices
-/// (position of the row in its list) * 2^32 + (number of the call): lists have below 2^32 rows.
+/// Single-threaded loops of the neighbour samplers. Ids are int32 or int64; the caller owns every
+/// array. Random numbers come from philox() with the key's seed and stream, at the index
+/// (position of the row in its list) * 2^32 + (number of the call). Lists have fewer than 2^32
+/// rows.
 namespace mezzo::kernels {
 
-/// The neighbours of every node in compressed rows: row v holds slots [indptr[v], indptr[v + 1]).
+/// The neighbours of every node as CSR: node v has the entries [indptr[v], indptr[v + 1]).
 template <class Id>
 struct NeighborRows {
   const std::int64_t* indptr = nullptr;  ///< [num_rows + 1]
-  const Id* indices = nullptr;           ///< [num_edges], the neighbour of each slot
+  const Id* indices = nullptr;           ///< [num_edges], the neighbour of each entry
   std::int64_t num_rows = 0;
-  const float* weights = nullptr;  ///< [num_edges] by slot, >= 0 and finite; nullptr: uniform
-  /// [num_rows], what nodes are called where a number is drawn for each; nullptr: as they are.
+  const float* weights = nullptr;  ///< [num_edges] in CSR order, >= 0 and finite; null: uniform
+  /// [num_rows], the ids of nodes from which draw_labor() takes random numbers; null: own ids.
   const std::int64_t* names = nullptr;
 };
 
-/// Which bits a draw uses: those of philox(seed, stream, ...). Equal keys draw equally.
+/// Seed and stream of philox(). Equal keys give equal samples.
 struct DrawKey {
   std::uint64_t seed = 0, stream = 0;
 };
 
-/// How many neighbours of each row are drawn.
+/// How many neighbours of each row are sampled.
 struct DrawCount {
-  std::int64_t fanout = 0;  ///< >= 0; more than any degree: every neighbour
-  bool replace = false;     ///< exactly `fanout` of each row that has a neighbour
+  std::int64_t fanout = 0;  ///< >= 0; all neighbours if the degree is not larger
+  bool replace = false;     ///< with replacement: exactly `fanout` of each row with a neighbour
 
   constexpr std::int64_t of(std::int64_t degree) const {
     if (replace) return degree == 0 ? 0 : fanout;
@@ -35,25 +36,25 @@ struct DrawCount {
   }
 };
 
-/// Rows up to this degree are drawn as the bits of a word.
+/// Rows up to this degree are sampled as the bits of a word.
 inline constexpr std::int64_t kBitsOfWord = 64;
 /// Fan-outs up to this are sorted as vectors, by ranks, without branches.
 inline constexpr int kSmallFanout = 32;
-/// Larger ones mark slots in a bit map while that has at most so many words a draw.
+/// Larger fan-outs use a bit map if it has at most this many words per sample.
 inline constexpr std::int64_t kWordsPerDraw = 4;
-/// Below this degree a draw takes one 32-bit word, else two.
+/// Below this degree a random number is one 32-bit word, else two.
 inline constexpr std::int64_t kNarrowDegree = std::int64_t{1} << 16;
 
-/// How slots of a row are drawn with equal probability. All but the first take numbers; of kBits,
-/// kFew and kMarked draw i is a number up to its last slot, degree - draws + i, which stands in for
-/// a slot that was drawn before (Bentley and Floyd, 1987).
+/// How entries of a row are sampled uniformly. kBits, kFew and kMarked use Floyd's algorithm
+/// (Bentley and Floyd, 1987): number i is at most degree - draws + i, and that entry replaces one
+/// that is already in the sample.
 enum class RowDraw : std::uint8_t {
-  kAll,        ///< none is left out
-  kReplacing,  ///< each by itself
-  kBits,       ///< the chosen or, where these are fewer, those left out
-  kFew,        ///< few and not of a huge row
-  kMarked,     ///< many for the row's degree
-  kSparse,     ///< the first `fanout` different ones of a sequence of numbers
+  kAll,        ///< every entry
+  kReplacing,  ///< with replacement
+  kBits,       ///< degree <= 64: the sample, or its complement if that is smaller
+  kFew,        ///< small fan-out and not a huge row
+  kMarked,     ///< large fan-out for the degree
+  kSparse,     ///< the first `fanout` distinct numbers of a sequence
 };
 
 constexpr RowDraw row_draw(DrawCount count, std::int64_t degree) {
@@ -72,21 +73,20 @@ constexpr std::uint64_t call_index(std::int64_t position, std::int64_t call) {
 
 /// The rows of a list of nodes.
 struct FoundRows {
-  std::int64_t* begins = nullptr;   ///< [n], the first slot of each
+  std::int64_t* begins = nullptr;   ///< [n], the first entry of each
   std::int64_t* degrees = nullptr;  ///< [n]
-  std::int64_t* offsets = nullptr;  ///< [n + 1]: what is drawn for row i stands from offsets[i] on
+  std::int64_t* offsets = nullptr;  ///< [n + 1]: the sample of row i begins at offsets[i]
 };
 
-/// Fills `found` for the n nodes; offsets are those of a draw of `count` without weights. Returns
-/// the largest degree.
+/// Fills `found` for the n nodes, with offsets for unweighted sampling. Returns the largest degree.
 template <class Id>
 std::int64_t find_rows(const NeighborRows<Id>& rows, const Id* nodes, std::int64_t n,
                        DrawCount count, const FoundRows& found);
 
-/// Words of scratch that draw_uniform needs for rows of at most `max_degree` neighbours.
+/// Words of scratch that draw_uniform() needs for rows of at most `max_degree` neighbours.
 std::int64_t uniform_scratch_words(DrawCount count, std::int64_t max_degree);
 
-/// A draw for the rows [first, last) of `found`.
+/// Uniform sampling for the rows [first, last) of `found`.
 template <class Id>
 struct UniformDraws {
   NeighborRows<Id> rows;
@@ -95,72 +95,70 @@ struct UniformDraws {
   DrawCount count;
   DrawKey key;
   std::uint64_t* scratch = nullptr;  ///< [uniform_scratch_words()]
-  Id* slots = nullptr;               ///< written from offsets[first] to offsets[last]
-  Id* neighbors = nullptr;           ///< likewise
+  Id* slots = nullptr;               ///< written in [offsets[first], offsets[last])
+  Id* neighbors = nullptr;           ///< written in [offsets[first], offsets[last])
 };
 
-/// Draws with equal probability, by cpu_backend(): slots and neighbours, ascending by slot in each
-/// row, the same by every backend. Without replacement every set of `fanout` slots is equally
-/// likely; a draw among d slots has a relative bias below 2^-16 (d < 2^16: one 32-bit word times d,
-/// the upper half) or below d / 2^64 (others). O(drawn).
+/// Samples uniformly with cpu_backend(); every backend gives the same result. Writes entries and
+/// neighbours, ascending by entry in each row. Without replacement every set of `fanout` entries is
+/// equally likely, with a relative bias per number below 2^-16 for degrees below 2^16 (the upper
+/// half of a 32-bit word times the degree) and below degree / 2^64 for others. O(samples).
 template <class Id>
 void draw_uniform(const UniformDraws<Id>& draws);
 
-/// One row of a list, for draws that look at each of its neighbours.
+/// One row of a list, for samplers that read each of its neighbours.
 struct DrawRow {
   std::int64_t position = 0;  ///< in the list
-  std::int64_t begin = 0;     ///< first slot
+  std::int64_t begin = 0;     ///< first entry
   std::int64_t degree = 0;
 };
 
-/// A slot and the number by which it is chosen.
+/// An entry and its sort key.
 struct RankedSlot {
   double rank;
   std::int64_t slot;
 };
 
-/// Successive draws without replacement, each in proportion to the weights that are left: the
-/// `fanout` smallest of the exponential variables -log(u) / weight (Efraimidis and Spirakis, 2006),
-/// equal ones by slot. Slots of weight 0 are never drawn; where no more than `fanout` others are
-/// left, all of these are. Writes the slots, ascending, and returns how many.
-/// scratch: [fanout] where that is below the degree. O(degree) on average, for fan-outs far below
-/// the degree.
+/// Weighted sampling without replacement: the `fanout` smallest of the exponential variables
+/// -log(u) / weight (Efraimidis and Spirakis, 2006), ties by entry. Entries of weight 0 are never
+/// sampled; if at most `fanout` others exist, all of them are. Writes the entries, ascending, and
+/// returns their number. scratch: [fanout] if fanout < degree. O(degree) on average if the fan-out
+/// is far below the degree.
 template <class Id>
 std::int64_t draw_weighted(const float* weights, const DrawRow& row, std::int64_t fanout,
                            DrawKey key, RankedSlot* scratch, Id* slots);
 
-/// `fanout` independent draws in proportion to the weights; none where no weight is positive.
-/// Writes the slots, ascending, and returns how many. scratch: [fanout]. O(degree + fanout log
+/// Weighted sampling with replacement: `fanout` entries, or none if no weight is positive. Writes
+/// the entries, ascending, and returns their number. scratch: [fanout]. O(degree + fanout log
 /// fanout).
 template <class Id>
 std::int64_t draw_weighted_replacing(const float* weights, const DrawRow& row, std::int64_t fanout,
                                      DrawKey key, double* scratch, Id* slots);
 
-/// LABOR-0: neighbour t by slot i is drawn where r_t < p_i, r_t = random_uniform(key, t), t by its
-/// name, and
-/// p_i = fanout / degree, or with weights p_i = min(1, c w_i) whose sum is the smaller of fanout
-/// and the number of positive weights; at most 1. Writes slots (ascending), neighbours and 1 / p_i,
-/// and returns how many; each array needs room for `degree`. O(degree), with weights times a few
-/// (at most `fanout`) rounds that find c.
+/// LABOR-0: samples entry i with neighbour t if random_uniform(key, names[t]) < p_i, where
+/// p_i = min(1, fanout / degree), or with weights p_i = min(1, c w_i) such that the sum is the
+/// smaller of fanout and the number of positive weights. Writes entries (ascending), neighbours and
+/// 1 / p_i, and returns their number; each array needs room for `degree`. O(degree); with weights
+/// times the few (at most `fanout`) rounds that find c.
 template <class Id>
 std::int64_t draw_labor(const NeighborRows<Id>& rows, const DrawRow& row, std::int64_t fanout,
                         DrawKey key, Id* slots, Id* neighbors, float* inverse_probabilities);
 
-/// Numbers for the nodes of one batch: node v has number stamps[v] - base where stamps[v] >= base,
+/// Numbers of the nodes of one batch: node v has the number stamps[v] - base if stamps[v] >= base,
 /// else none.
 struct StampTable {
   std::int32_t* stamps = nullptr;  ///< [nodes of the graph]
   std::int32_t base = 1;
 };
 
-/// Replaces ids[0, n) by their numbers. Nodes without one are numbered from `num_nodes` on in the
-/// order in which they come and written to nodes[num_nodes], ... (room for num_nodes + n + 1).
-/// Returns how many have numbers then; base plus that number is at most 2^31 - 1.
+/// Replaces ids[0, n) by their numbers. Numbers new nodes from `num_nodes` on in order of first
+/// occurrence and writes them to nodes[num_nodes], ... (room for num_nodes + n + 1). Returns how
+/// many nodes have numbers; base plus that must be at most 2^31 - 1.
 template <class Id>
 std::int64_t renumber(const StampTable& table, Id* ids, std::int64_t n, Id* nodes,
                       std::int64_t num_nodes);
 
-/// out[i] = values[ids[i]], fetched ahead.
+/// out[i] = values[ids[i]], with prefetching.
 template <class Id>
 void gather(const Id* values, const Id* ids, std::int64_t n, Id* out);
 

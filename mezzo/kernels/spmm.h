@@ -7,12 +7,11 @@
 
 namespace mezzo::kernels {
 
-/// out[r, :] = row_scale[r] * reduce over the slots of r of op(lhs, rhs) * lhs_scale[lhs row], for
-/// r in [row_begin, row_end). Messages and their reduction are in the accumulator type; one
-/// rounding, at the store. Rows without slots become 0. Deterministic: slots are taken in order,
-/// whatever the range. Max and min record in `arg` the second id (the edge) of the chosen slot, -1
-/// in empty rows; prod the number of messages that are 0 (2 stands for more) and in `product` the
-/// product of the others.
+/// out[r, :] = row_scale[r] * reduce over the entries of r of op(lhs, rhs) * lhs_scale[lhs row],
+/// for r in [row_begin, row_end). Computed in the accumulator type, rounded once. Empty rows become
+/// 0. Deterministic: entries are reduced in order, whatever the range. Max and min write to `arg`
+/// the second id (edge) of the selected entry, -1 for empty rows. Prod writes to `arg` the number
+/// of messages that are 0 (2 means two or more) and to `product` the product of the others.
 struct SpmmArgs {
   Slots slots;
   std::int64_t row_begin = 0, row_end = 0;
@@ -22,14 +21,14 @@ struct SpmmArgs {
   ReduceOp reduce = ReduceOp::kSum;
   DType dtype = DType::kFloat32;
   const void* lhs_scale = nullptr;  ///< accumulator type, or null; sum with copy_lhs or mul only
-  const void* row_scale = nullptr;  ///< accumulator type [rows], or null; likewise
+  const void* row_scale = nullptr;  ///< accumulator type [rows], or null; same ops
   void* out = nullptr;              ///< [rows, out_length] of `dtype`
-  bool out_wide = false;            ///< stored in the accumulator's type
-  bool out_streams = false;         ///< past the CPU's caches, where rows are whole lines
+  bool out_wide = false;            ///< stored in the accumulator type
+  bool out_streams = false;  ///< non-temporal stores on the CPU if rows are whole cache lines
   std::int64_t out_length = 0;
   void* arg = nullptr;      ///< [rows, out_length] ids, or null
-  bool arg_wide = false;    ///< int64 rather than int32
-  void* product = nullptr;  ///< accumulator type [rows, out_length], where prod has an arg
+  bool arg_wide = false;    ///< int64, else int32
+  void* product = nullptr;  ///< accumulator type [rows, out_length]; for prod with arg
 };
 
 }  // namespace mezzo::kernels

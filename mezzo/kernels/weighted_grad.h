@@ -7,18 +7,19 @@
 
 namespace mezzo::kernels {
 
-/// The gradients of a sum of rows weighted by edge and head, in one pass. With the products
+/// The gradients of a sum of rows weighted by edge and head, in one pass. Entry s of row r has as
+/// ids the other row o and the edge e. With the products
 ///
 ///     product[s, h] = <own[r, h, :], other[o, h, :]>
 ///
-/// of each slot s of row r, whose ids are the other row o and the edge e:
+/// the gradients are
 ///
 ///     own_grad[r, h, :] =
 ///         own_scale[r] * sum over s of weight[e, h] * other_scale[o] * other[o, h, :]
 ///     weight_grad[s, h] = own_scale[r] * other_scale[o] * product[s, h]
 ///
-/// Accumulated in the accumulator's type, rounded once. Deterministic. The weights' gradients stand
-/// by slot: threads that wrote them by edge would share cache lines.
+/// Computed in the accumulator type, rounded once. Deterministic. The weights' gradients are stored
+/// in CSR order: in edge-id order, threads would share cache lines.
 struct WeightedGradArgs {
   Slots slots;
   std::int64_t row_begin = 0, row_end = 0;
@@ -27,12 +28,12 @@ struct WeightedGradArgs {
   const void* own = nullptr;          ///< [rows, heads, features]
   const void* other = nullptr;        ///< [other rows, heads, features]
   HeadNumbers weight;                 ///< of length `heads`; read for own_grad only
-  const void* own_scale = nullptr;    ///< accumulator type, or null for 1
-  const void* other_scale = nullptr;  ///< likewise
-  void* own_grad = nullptr;           ///< as own; or null
-  bool out_streams = false;           ///< own_grad, past the CPU's caches
-  void* weight_grad = nullptr;        ///< [slots, heads], by slot
-  bool weight_grad_wide = false;      ///< stored in the accumulator's type
+  const void* own_scale = nullptr;    ///< accumulator type; null means 1
+  const void* other_scale = nullptr;  ///< accumulator type; null means 1
+  void* own_grad = nullptr;           ///< shape and dtype of own; or null
+  bool out_streams = false;           ///< non-temporal stores of own_grad on the CPU
+  void* weight_grad = nullptr;        ///< [entries, heads], in CSR order
+  bool weight_grad_wide = false;      ///< stored in the accumulator type
   void* scratch = nullptr;            ///< accumulator type [head_scratch()], one per thread
 };
 
