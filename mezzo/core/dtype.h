@@ -7,15 +7,15 @@
 
 namespace mezzo {
 
-/// The dtypes of features. float16 and bfloat16 are storage types: arithmetic happens in Accum.
+/// The dtypes of features. float16 and bfloat16 are storage types; arithmetic is in Accum.
 enum class DType : std::uint8_t { kFloat32, kFloat64, kBFloat16, kFloat16 };
 
-/// Sixteen stored bits of a bfloat16 number; no arithmetic.
+/// The bits of a bfloat16 number; no arithmetic.
 struct BFloat16Bits {
   std::uint16_t bits;
 };
 
-/// Sixteen stored bits of an IEEE binary16 number; no arithmetic.
+/// The bits of an IEEE binary16 number; no arithmetic.
 struct Float16Bits {
   std::uint16_t bits;
 };

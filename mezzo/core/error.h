@@ -10,34 +10,33 @@
 
 namespace mezzo {
 
-/// Root of the errors that the library throws. The message is one line: the operation, the
-/// argument, what was expected and what came.
+/// Base class of the errors that the library throws. The message is one line: the operation, the
+/// argument, what was expected and what it got.
 class MEZZO_API Error : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
 };
 
-/// The caller can mend it: a wrong shape, dtype, device, id, name or option. Exit code 2.
+/// An error of the caller: a wrong shape, dtype, device, id, name or option. Exit code 2.
 class MEZZO_API InvalidArgument : public Error {
  public:
   using Error::Error;
 };
 
-/// The world is not as needed: a file is missing, truncated, corrupt or cannot be written. Exit
-/// code 3.
+/// A file is missing, truncated, corrupt or cannot be written. Exit code 3.
 class MEZZO_API IoError : public Error {
  public:
   using Error::Error;
 };
 
-/// Numbers are inf or NaN where they cannot be: training diverged and no loss scale can help, or
-/// gradients to measure, scores or a model's outputs are not finite. Exit code 4.
+/// Gradients, scores or outputs of a model are inf or NaN, or training diverged at any loss scale.
+/// Exit code 4.
 class MEZZO_API NumericError : public Error {
  public:
   using Error::Error;
 };
 
-/// Calls in the wrong order, or a fault of the library itself. Exit code 70.
+/// Calls in the wrong order, or a bug of the library. Exit code 70.
 class MEZZO_API LogicError : public Error {
  public:
   using Error::Error;

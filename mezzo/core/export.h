@@ -1,4 +1,4 @@
 #pragma once
 
-/// Marks what the shared library exports; everything else has hidden visibility.
+/// Exports a symbol from the shared library; all others have hidden visibility.
 #define MEZZO_API __attribute__((visibility("default")))

@@ -10,8 +10,8 @@ namespace mezzo {
 
 #ifdef __linux__
 void advise_huge_pages(void* data, std::size_t bytes) {
-  constexpr std::size_t kSmallest = std::size_t{4} << 20, kPage = 4096;
-  if (bytes < kSmallest) return;
+  constexpr std::size_t kMinimum = std::size_t{4} << 20, kPage = 4096;
+  if (bytes < kMinimum) return;
   const auto past_page = reinterpret_cast<std::uintptr_t>(data) % kPage;
   const std::size_t skipped = past_page == 0 ? 0 : kPage - past_page;
   const std::size_t whole_pages = (bytes - skipped) / kPage * kPage;

@@ -11,7 +11,7 @@
 
 namespace mezzo {
 
-/// Whether get<T>() gives what the value is. nlohmann converts between numbers: 0.5 becomes 0.
+/// Whether get<T>() returns the value unchanged. nlohmann converts numbers: 0.5 becomes 0.
 template <class T>
 bool holds(const nlohmann::json& value) {
   if constexpr (std::is_same_v<T, bool>) {
@@ -34,25 +34,25 @@ bool holds(const nlohmann::json& value) {
   }
 }
 
-/// Keys in the order in which people read them.
+/// Keeps keys in order of insertion.
 using OrderedJson = nlohmann::ordered_json;
 
-/// null for what JSON has no number for.
+/// The number, or null if it is inf or NaN.
 inline OrderedJson json_number(double value) {
   return std::isfinite(value) ? OrderedJson(value) : OrderedJson(nullptr);
 }
 
-/// null for no text.
+/// The text, or null if it is empty.
 inline OrderedJson text_or_null(const std::string& text) {
   return text.empty() ? OrderedJson(nullptr) : OrderedJson(text);
 }
 
-/// On one line, with U+FFFD for bytes that are not UTF-8, which the name of a data set may hold.
+/// The value on one line, with U+FFFD for bytes that are not UTF-8 (in names of data sets, say).
 inline std::string json_line(const nlohmann::json& value) {
   return value.dump(-1, ' ', /*ensure_ascii=*/false, nlohmann::json::error_handler_t::replace);
 }
 
-/// Whether JSON can hold the text as it is.
+/// Whether the text is valid UTF-8.
 inline bool is_utf8(const std::string& text) {
   try {
     static_cast<void>(nlohmann::json(text).dump());
@@ -62,7 +62,7 @@ inline bool is_utf8(const std::string& text) {
   }
 }
 
-/// As the library writes it: indented, a line break at the end, and U+FFFD as in json_line.
+/// The value indented, with a final line break, and U+FFFD as in json_line().
 inline std::string json_text(const OrderedJson& value) {
   return value.dump(2, ' ', /*ensure_ascii=*/false, OrderedJson::error_handler_t::replace) + '\n';
 }

@@ -29,9 +29,9 @@ bool log_enabled(std::string_view topic) {
 void detail::log(std::string_view topic, std::string_view text) {
   if (!log_enabled(topic)) return;
   static const auto logger = [] {
-    auto made = spdlog::stderr_logger_mt("mezzo");
-    made->set_pattern("mezzo %v");
-    return made;
+    auto stderr_logger = spdlog::stderr_logger_mt("mezzo");
+    stderr_logger->set_pattern("mezzo %v");
+    return stderr_logger;
   }();
   logger->info("{}: {}", topic, text);
 }

@@ -11,25 +11,24 @@
 
 namespace mezzo {
 
-/// The kind of the member called `text`. Throws InvalidArgument that names `what`, the text and all
-/// choices.
+/// The kind of the member with the name `text`. Throws InvalidArgument if there is no such member,
+/// with `what`, the text and all names.
 template <class First, class... Rest>
 auto parse(TypeList<First, Rest...> list, std::string_view what, std::string_view text) {
   using Kind = std::remove_const_t<decltype(First::kind)>;
   Kind kind{};
-  bool found = false;
+  bool is_member = false;
   detail::for_each(list, [&]<class T>() {
     if (text == T::name) {
       kind = T::kind;
-      found = true;
+      is_member = true;
     }
   });
-  MEZZO_CHECK(found, "{}: '{}' is not one of {}", what, text, detail::names(list));
+  MEZZO_CHECK(is_member, "{}: '{}' is not one of {}", what, text, detail::names(list));
   return kind;
 }
 
-/// The kind of the member that the environment variable `name` names; nullopt where it is not set.
-/// Throws as parse().
+/// parse() of the environment variable `name`; nullopt if it is not set.
 template <class First, class... Rest>
 std::optional<std::remove_const_t<decltype(First::kind)>> parse_variable(
     TypeList<First, Rest...> list, const char* name) {

@@ -5,8 +5,8 @@
 
 namespace mezzo {
 
-/// Philox4x32-10 (Salmon et al., SC'11): a counter-based generator. The same (seed, stream, index)
-/// gives the same bits on every machine, thread and device; there is no state to carry.
+/// Philox4x32-10 (Salmon et al., SC'11), a counter-based generator without state: the same (seed,
+/// stream, index) gives the same bits on every machine, thread and device.
 constexpr std::array<std::uint32_t, 4> philox(std::uint64_t seed, std::uint64_t stream,
                                               std::uint64_t index) {
   std::array<std::uint32_t, 4> c = {
@@ -31,8 +31,8 @@ constexpr std::uint64_t random_bits(std::uint64_t seed, std::uint64_t stream, st
   return (std::uint64_t{c[1]} << 32) | c[0];
 }
 
-/// A uniform integer in [0, bound), bound >= 1, by the high half of a product: the bias is below
-/// bound / 2^64.
+/// A uniform integer in [0, bound), bound >= 1: the high half of a product. Bias below bound /
+/// 2^64.
 constexpr std::uint64_t random_below(std::uint64_t bound, std::uint64_t seed, std::uint64_t stream,
                                      std::uint64_t index) {
   __extension__ using Wide = unsigned __int128;

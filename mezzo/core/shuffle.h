@@ -9,8 +9,8 @@
 
 namespace mezzo {
 
-/// Brings the values into an order that depends on their number, seed and stream alone (Fisher and
-/// Yates: every order is as likely). What comes to place i, for i from 1, is drawn at the index
+/// Shuffles the values (Fisher and Yates: every order is equally likely). The order depends on
+/// their number and on seed, stream and first_index alone: place i >= 1 uses the random index
 /// first_index + i.
 template <class T>
 void shuffle(std::span<T> values, std::uint64_t seed, std::uint64_t stream,

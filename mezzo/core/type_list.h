@@ -6,8 +6,8 @@
 
 namespace mezzo {
 
-/// A list of types that spans one axis of variation (dtypes, reducers, ...). Each member has a
-/// static `kind` (an enumerator) and a static `name`.
+/// A list of types, one per dtype, reducer or the like. Each member has a static `kind` (an
+/// enumerator) and a static `name`.
 template <class... Ts>
 struct TypeList {
   static constexpr std::size_t size = sizeof...(Ts);
@@ -15,8 +15,8 @@ struct TypeList {
 
 namespace detail {
 
-/// Calls `f.operator()<T>()` for the member whose `kind` equals `kind`. Returns whether there was
-/// one. The only dispatch mechanism of the library.
+/// Calls `f.operator()<T>()` for the member whose `kind` equals `kind`. Returns whether there is
+/// one.
 template <class... Ts, class Kind, class F>
 constexpr bool visit(TypeList<Ts...> /*list*/, Kind kind, F&& f) {
   return ((kind == Ts::kind && (f.template operator()<Ts>(), true)) || ...);
@@ -38,12 +38,12 @@ std::string names(TypeList<Ts...> /*list*/) {
 
 }  // namespace detail
 
-/// The name of the member whose `kind` equals `kind`; empty where there is none.
+/// The name of the member whose `kind` equals `kind`; empty if no member has this kind.
 template <class... Ts, class Kind>
 constexpr std::string_view name_of(TypeList<Ts...> list, Kind kind) {
-  std::string_view found;
-  detail::visit(list, kind, [&]<class T>() { found = T::name; });
-  return found;
+  std::string_view name;
+  detail::visit(list, kind, [&]<class T>() { name = T::name; });
+  return name;
 }
 
 }  // namespace mezzo

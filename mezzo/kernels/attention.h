@@ -11,9 +11,9 @@ namespace mezzo::kernels {
 /// The attention of an edge e = (u, v) and a head:
 ///
 ///     share = softmax over the edges into v of leaky_relu(score_src[u] + score_dst[v])
-///     attention = share * kept * edge_weight[e]
+///     attention = share * mask * edge_weight[e]
 ///
-/// where kept is 0 or 1 / (1 - probability), from the random number e * heads + head.
+/// where mask is 0 or 1 / (1 - probability), from the random number e * heads + head.
 struct AttentionScores {
   HeadNumbers src, dst, edge_weight;  ///< edge_weight: 1 if data is null
   double negative_slope = 0.2;

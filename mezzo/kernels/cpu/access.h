@@ -5,7 +5,7 @@
 #include "mezzo/kernels/operand.h"
 
 // Helpers of the row loops. Everything here is `static`, always inlined or a template over a
-// backend's lanes, so that each instruction set keeps its own copy (see scalar.cpp).
+// backend's vector type, so that each instruction set keeps its own copy (see scalar.cpp).
 
 namespace mezzo::kernels {
 
@@ -15,7 +15,7 @@ namespace mezzo::kernels {
                   : static_cast<const std::int32_t*>(ids.data)[i];
 }
 
-/// f(pointer to the ids), of either width.
+/// Calls f with the pointer to the ids, int32 or int64.
 template <class F>
 [[gnu::always_inline]] inline auto with_ids(const Ids& ids, F f) {
   return ids.wide ? f(static_cast<const std::int64_t*>(ids.data))
@@ -35,11 +35,11 @@ template <class F>
   return row;
 }
 
-/// Which row of an operand a slot reads, with the choice between the arrays made once per call.
+/// Which row of an operand an entry reads; chooses the array of ids once per call.
 struct RowPicker {
   const std::int32_t* narrow = nullptr;
   const std::int64_t* wide = nullptr;
-  bool own_row = false;  ///< the row itself, for every slot
+  bool own_row = false;  ///< every entry reads its own row
 
   [[gnu::always_inline]] std::int64_t at(std::int64_t row, std::int64_t slot) const {
     if (narrow != nullptr) return narrow[slot];
@@ -51,7 +51,7 @@ struct RowPicker {
   }
 };
 
-/// A RowPicker of int32 ids, for loops that have no cycle to spare for its branches.
+/// A RowPicker of int32 ids, for loops in which its branches cost time.
 struct NarrowRows {
   const std::int32_t* ids;
   [[gnu::always_inline]] std::int64_t at(std::int64_t /*row*/, std::int64_t slot) const {
@@ -69,22 +69,21 @@ struct NarrowRows {
   return row_picker(access == Access::kFirst ? slots.first : slots.second);
 }
 
-/// How rows are fetched into the cache before their slots come. Measured for each maker's
-/// processors (docs/decisions/0015-prefetch-across-rows.md).
+/// How far ahead operand rows are prefetched. Measured for each vendor's processors
+/// (docs/decisions/0015-prefetch-across-rows.md).
 struct PrefetchPlan {
-  std::int64_t bytes_in_flight;           ///< that hide the memory's latency, within
-  std::int64_t fewest_slots, most_slots;  ///< so many slots ahead of the current one
-  std::int64_t bytes_of_row;              ///< fetched; the processor itself foresees the rest
+  std::int64_t bytes_in_flight;           ///< enough to hide the latency of memory
+  std::int64_t fewest_slots, most_slots;  ///< bounds of the distance in entries
+  std::int64_t bytes_of_row;              ///< prefetched; hardware prefetches the rest
 };
 
-/// 8 cache lines. No plan may have a smaller bytes_of_row: prefetch_row() does not look.
+/// 8 cache lines. The minimum of PrefetchPlan::bytes_of_row, which prefetch_row() relies on.
 inline constexpr std::int64_t kLeastBytesOfRow = 512;
 
-/// That of this processor.
+/// The plan for this processor.
 extern const PrefetchPlan kPrefetchPlan;
 
-/// Slots ahead of the current one whose operand rows are fetched. Slots run on from row to row, so
-/// short rows gain as well.
+/// The prefetch distance in entries. It continues into the next rows, so short rows gain as well.
 [[maybe_unused]] static inline std::int64_t prefetch_distance(std::int64_t row_bytes) {
   const PrefetchPlan& plan = kPrefetchPlan;
   const std::int64_t distance = plan.bytes_in_flight / (row_bytes + 1);
@@ -93,17 +92,16 @@ extern const PrefetchPlan kPrefetchPlan;
                                       : distance;
 }
 
-/// Always inlined, as is what calls it: gcc takes a function that only fetches for one without
-/// effects and drops the call.
+/// Always inlined, as are its callers: gcc drops calls of a function that only prefetches.
 [[maybe_unused, gnu::always_inline]] static inline void prefetch(const void* from,
                                                                  std::int64_t bytes) {
   const auto* p = static_cast<const char*>(from);
   const std::int64_t most = kPrefetchPlan.bytes_of_row;
-  const std::int64_t fetched = bytes < most ? bytes : most;
-  for (std::int64_t i = 0; i < fetched; i += 64) __builtin_prefetch(p + i);
+  const std::int64_t length = bytes < most ? bytes : most;
+  for (std::int64_t i = 0; i < length; i += 64) __builtin_prefetch(p + i);
 }
 
-/// Likewise, of a row whose bytes are known: without a branch for those that every plan fetches.
+/// prefetch() for a constant size: no branch for the bytes that every plan fetches.
 template <std::int64_t kBytes>
 [[gnu::always_inline]] inline void prefetch_row(const void* from) {
   constexpr std::int64_t kSure = kBytes < kLeastBytesOfRow ? kBytes : kLeastBytesOfRow;
@@ -121,11 +119,11 @@ struct SlotRange {
   std::int64_t begin, end;
 };
 
-/// Slots that are added up apart before their sum joins the row's: one float32 sum of a million
-/// numbers of like size is 1 % off.
+/// Entries that are summed separately before their sum is added to the row's: one float32 sum of a
+/// million numbers of similar size is 1 % off.
 constexpr std::int64_t kSlotsApart = 1024;
 
-/// The slots from `begin` on that are added up together.
+/// The entries from `begin` on that are summed together.
 [[maybe_unused]] static inline SlotRange slots_apart(SlotRange row, std::int64_t begin) {
   return {begin, row.end - begin < kSlotsApart ? row.end : begin + kSlotsApart};
 }
@@ -140,13 +138,13 @@ constexpr std::int64_t kSlotsApart = 1024;
   return table != nullptr ? table[group] : group * inner * step;
 }
 
-/// One past the last slot of the rows [row_begin, row_end).
+/// One past the last entry of the rows [row_begin, row_end).
 [[maybe_unused]] static inline std::int64_t last_slot(const Slots& slots, std::int64_t row_end) {
   return slots.indptr == nullptr ? row_end : slots.indptr[row_end];
 }
 
-/// `count` >= 1 elements (at most V::width) from element `at` of an operand: a vector of them where
-/// step is 1, copies of the first where it is 0.
+/// `count` >= 1 elements (at most V::width) from element `at` of an operand if step is 1, copies of
+/// element `at` if step is 0.
 template <class V, class T>
 V load_operand(const Operand& operand, std::int64_t at, std::int64_t step, std::int64_t count) {
   if (operand.wide) {
@@ -159,12 +157,12 @@ V load_operand(const Operand& operand, std::int64_t at, std::int64_t step, std::
   return count >= V::width ? V::load(T{}, p) : V::load(T{}, p, count);
 }
 
-/// How many vectors of a block of N are loaded together.
+/// How many of N vectors are loaded together.
 template <int N>
 inline constexpr int kTogether = N > 1 ? 2 : 1;
 
-/// Loads kTogether<N> vectors from where they follow one another, two in an order of the backend's
-/// own where that is faster: 16-bit numbers widened in pairs, the even ones before the odd ones.
+/// Loads kTogether<N> contiguous vectors. Two may come in the backend's own order: 16-bit numbers
+/// are converted faster in pairs, even before odd elements.
 template <class T, int N, class V>
 [[gnu::always_inline]] inline void load_together(const typename T::Storage* p, V* v) {
   static_assert(N == 1 || N % 2 == 0);
@@ -178,7 +176,7 @@ template <class T, int N, class V>
   }
 }
 
-/// Brings a block that load_together() loaded into the order of the elements.
+/// Restores the order of elements in vectors from load_together().
 template <class T, int N, class V>
 [[gnu::always_inline]] inline void put_in_order(V* v) {
   if constexpr (requires { V::put_in_order(T{}, v[0], v[1]); }) {
@@ -198,16 +196,16 @@ void store_result(V value, void* out, bool wide, std::int64_t at, std::int64_t c
   }
 }
 
-/// Whether rows of `row_bytes` from `data` on, in pieces of `piece_bytes`, can be streamed past the
-/// caches: pieces are whole cache lines.
+/// Whether rows of `row_bytes` from `data` on, in chunks of `chunk_bytes`, consist of whole cache
+/// lines, as non-temporal stores need.
 [[maybe_unused]] static bool are_lines(const void* data, std::int64_t row_bytes,
-                                       std::int64_t piece_bytes) {
+                                       std::int64_t chunk_bytes) {
   constexpr std::int64_t kLine = 64;
   return reinterpret_cast<std::uintptr_t>(data) % kLine == 0 && row_bytes % kLine == 0 &&
-         piece_bytes % kLine == 0;
+         chunk_bytes % kLine == 0;
 }
 
-/// Fetches `count` elements from element `at` of an operand (one where step is 0) into the cache.
+/// Prefetches `count` elements from element `at` of an operand (one if step is 0).
 template <class V, class T>
 [[gnu::always_inline]] inline void prefetch_operand(const Operand& operand, std::int64_t at,
                                                     std::int64_t step, std::int64_t count) {
@@ -222,8 +220,8 @@ typename T::Accum dot_run(const Operand& lhs, const Operand& rhs, const Layout& 
   V sum = V::zero();
   for (std::int64_t d = 0; d < layout.inner; d += V::width) {
     const std::int64_t left = layout.inner - d;
-    // Lanes past the end load as 0, unless they repeat a broadcast element: then the other
-    // operand's zero must not meet an inf, so the product of such lanes is dropped.
+    // Elements past the end load as 0, or as copies of a broadcast element. These may be inf, and
+    // 0 * inf is NaN, so products past the end are masked.
     const V x = load_operand<V, T>(lhs, l + d * layout.lhs_step, layout.lhs_step, left);
     const V y = load_operand<V, T>(rhs, r + d * layout.rhs_step, layout.rhs_step, left);
     const V product = Op::apply(x, y);

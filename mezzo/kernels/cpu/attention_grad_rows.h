@@ -31,8 +31,8 @@ void compute(const AttentionStateArgs& a) {
   }
 }
 
-/// The gradients of one source after another: its slots' rows of `grad` are read once, for z's
-/// gradient (a weighted sum) and the attention's (dot products with z's row).
+/// Computes the gradients source by source. Reads the rows of `grad` once, for the gradient of z (a
+/// weighted sum) and of the attention (dot products with the row of z).
 template <class V, class T>
 class AttentionGradRows {
  public:
@@ -51,7 +51,7 @@ class AttentionGradRows {
         sent_(heads_, scratch_.take(period_)),
         score_grad_(heads_, period_, scratch_) {
     for (Accum** array : {&numbers_.received, &numbers_.top, &numbers_.inverse, &numbers_.mean,
-                          &numbers_.share, &numbers_.slope, &numbers_.kept, &numbers_.edge_weight,
+                          &numbers_.share, &numbers_.slope, &numbers_.mask, &numbers_.edge_weight,
                           &numbers_.weight, &numbers_.product, &numbers_.grad}) {
       *array = scratch_.take(chunk_ * heads_);
     }
@@ -67,15 +67,15 @@ class AttentionGradRows {
   }
 
  private:
-  /// By slot and head of the chunk.
+  /// [count, heads] numbers of the chunk.
   struct Numbers {
-    Accum *received, *top, *inverse, *mean;  ///< of the slot's destination
-    Accum* share;                            ///< the softmax
-    Accum* slope;                            ///< the leaky ReLU's derivative
-    Accum *kept, *edge_weight;               ///< where there are any
-    Accum* weight;                           ///< of z: the product of share, kept and edge_weight
+    Accum *received, *top, *inverse, *mean;  ///< of the destination
+    Accum* share;                            ///< softmax
+    Accum* slope;                            ///< derivative of the leaky ReLU
+    Accum *mask, *edge_weight;               ///< if used
+    Accum* weight;                           ///< of z: share * mask * edge_weight
     Accum* product;                          ///< <grad, z>
-    Accum* grad;                             ///< of something
+    Accum* grad;                             ///< of the edge weights
   };
 
   bool drops() const { return a_.scores.dropout.threshold > 0; }
@@ -144,7 +144,7 @@ class AttentionGradRows {
         put(state + 3 * heads, n.mean + to);
       }
     };
-    // Copies of a size that is known take one load and one store each.
+    // Copies of constant size take one load and one store each.
     switch (heads_) {
       case 2:
         copy.template operator()<2>();
@@ -159,7 +159,7 @@ class AttentionGradRows {
         copy.template operator()<0>();
     }
     const Ids& edges = a_.slots.second;
-    if (drops()) draw_kept<V>(a_.scores.dropout, edges, heads_, begin, count, n.kept);
+    if (drops()) draw_mask<V>(a_.scores.dropout, edges, heads_, begin, count, n.mask);
     if (weighted()) {
       gather_weights<V, T>(a_.scores.edge_weight, edges, heads_, begin, count, slots_end,
                            n.edge_weight);
@@ -175,7 +175,7 @@ class AttentionGradRows {
       const V logit = leaky_relu(x, slope);
       const V share = V::exp(logit - V::load_accum(n.top + i)) * V::load_accum(n.inverse + i);
       V weight = share;
-      if (drops()) weight = weight * V::load_accum(n.kept + i);
+      if (drops()) weight = weight * V::load_accum(n.mask + i);
       if (weighted()) weight = weight * V::load_accum(n.edge_weight + i);
       share.store_accum(n.share + i);
       select(positive, one, slope).store_accum(n.slope + i);
@@ -183,7 +183,7 @@ class AttentionGradRows {
     });
   }
 
-  /// The softmax's and the leaky ReLU's gradient: of score_src + score_dst.
+  /// The gradient of score_src + score_dst, through softmax and leaky ReLU.
   void grad_of_sums(std::int64_t begin, std::int64_t count) {
     const Numbers& n = numbers_;
     const std::int64_t total = count * heads_;
@@ -191,7 +191,7 @@ class AttentionGradRows {
       const V mean = V::load_accum(n.share + i) * V::load_accum(n.mean + i);
       const V own = V::load_accum(n.weight + i) * V::load_accum(n.product + i);
       V grad = (own - mean) * V::load_accum(n.slope + i);
-      // Lanes beyond the last number are undefined.
+      // Elements beyond the last number are undefined.
       if (total - i < V::width) grad = V::keep(grad, total - i);
       store_result<V, T>(grad, a_.sum_grad, true, begin * heads_ + i, total - i);
       (V::load_accum(score_grad_.data() + t) + grad).store_accum(score_grad_.data() + t);
@@ -203,7 +203,7 @@ class AttentionGradRows {
     const Numbers& n = numbers_;
     for (std::int64_t i = 0; i < count * heads_; i += V::width) {
       V attention = V::load_accum(n.share + i);
-      if (drops()) attention = attention * V::load_accum(n.kept + i);
+      if (drops()) attention = attention * V::load_accum(n.mask + i);
       (attention * V::load_accum(n.product + i)).store_accum(n.grad + i);
     }
     const std::int64_t length = a_.scores.edge_weight.length;

@@ -10,8 +10,8 @@
 
 namespace mezzo::kernels {
 
-/// The attention of one destination after another. The exponentials' sum is known with the row's
-/// last chunk, so the rows are added up unnormalised and divided once, at the store.
+/// Computes the attention destination by destination. The sum of exponentials is known after the
+/// last chunk of a row, so rows are summed unnormalised and divided once, at the store.
 template <class V, class T>
 class AttentionRows {
  public:
@@ -57,7 +57,7 @@ class AttentionRows {
       exponentials(begin, count);
       sum_.close_chunk(count);
       if (begin + count == range.end) sum_.add_to(sum);
-      // A row without slots is 0 / 1.
+      // An empty row is 0 / 1.
       if (range.begin == range.end) {
         for (std::int64_t h = 0; h < heads_; ++h) sum[h] = 1;
       }
@@ -100,7 +100,7 @@ class AttentionRows {
   }
 
   void gather_logits(std::int64_t begin, std::int64_t count) {
-    // What the factors are for comes later.
+    // factor_ is free here; exponentials() uses it later.
     gather_numbers<V, T>(a_.scores.src, a_.slots.first, begin, count, slots_end_, factor_, logit_);
     const V slope = V::set(static_cast<Accum>(a_.scores.negative_slope));
     for_vectors<V>(count * heads_, period_, [&](std::int64_t i, std::int64_t t) {
@@ -110,7 +110,7 @@ class AttentionRows {
     pad<V>(logit_, count * heads_, -std::numeric_limits<Accum>::infinity());
   }
 
-  /// Logits become exponentials, which are added up, times what else the rows are weighted by.
+  /// Replaces logits by exponentials, sums these, and multiplies them by dropout and edge weights.
   void exponentials(std::int64_t begin, std::int64_t count) {
     for_vectors<V>(count * heads_, period_, [&](std::int64_t i, std::int64_t t) {
       const V e = V::exp(V::load_accum(logit_ + i) - V::load_accum(top_.data() + t));
@@ -119,7 +119,7 @@ class AttentionRows {
     });
     const AttentionScores& s = a_.scores;
     if (s.dropout.threshold > 0) {
-      draw_kept<V>(s.dropout, a_.slots.second, heads_, begin, count, factor_);
+      draw_mask<V>(s.dropout, a_.slots.second, heads_, begin, count, factor_);
       multiply(count);
     }
     if (s.edge_weight.data != nullptr) {
@@ -140,7 +140,7 @@ class AttentionRows {
   bool streams_ = false;
   std::int64_t heads_, period_, chunk_;
   Scratch<V> scratch_;
-  Accum *logit_, *factor_;  ///< by slot and head
+  Accum *logit_, *factor_;  ///< by entry and head
   Accum* received_by_head_;
   HeadPattern<V> received_, top_;
   HeadSums<V> sum_;

@@ -1,5 +1,5 @@
-// AVX2 with FMA and F16C. Beside templates over the lanes, include no inline function that another
-// file also compiles: the linker keeps one copy of it, and if that is this one, the other file
+// AVX2 with FMA and F16C. Apart from templates over the vectors, include no inline function that
+// another file also compiles: the linker keeps one copy, and if it is this one, the other file
 // crashes on older machines.
 #include <cstdint>
 
@@ -10,7 +10,7 @@
 namespace mezzo::kernels {
 namespace {
 
-// What a comparison gives: lanes of all ones or all zeros.
+// The result of a comparison: elements of all ones or all zeros.
 struct Mask32 {
   __m256 m;
   friend Mask32 operator|(Mask32 a, Mask32 b) { return {_mm256_or_ps(a.m, b.m)}; }
@@ -75,7 +75,7 @@ struct Float64Lanes {
     const __m128d half = _mm_add_pd(_mm256_castpd256_pd128(v), _mm256_extractf128_pd(v, 1));
     return _mm_cvtsd_f64(_mm_add_sd(half, _mm_unpackhi_pd(half, half)));
   }
-  /// Lane i is the sum of the i-th of `width` vectors that stand one after another.
+  /// Element i is the sum of the i-th of `width` contiguous vectors.
   static Float64Lanes sums(const double* p) {
     const __m256d ab = _mm256_hadd_pd(_mm256_loadu_pd(p), _mm256_loadu_pd(p + 4));
     const __m256d cd = _mm256_hadd_pd(_mm256_loadu_pd(p + 8), _mm256_loadu_pd(p + 12));
@@ -85,7 +85,7 @@ struct Float64Lanes {
   static Float64Lanes keep(Float64Lanes x, std::int64_t count) {
     return {_mm256_and_pd(x.v, _mm256_castsi256_pd(first64(count)))};
   }
-  /// The lanes whose id is `id`, 0 elsewhere.
+  /// The elements whose id is `id`, 0 elsewhere.
   static Float64Lanes keep_equal(Float64Lanes x, const std::int32_t* ids, std::int32_t id) {
     const __m128i own = _mm_loadu_si128(reinterpret_cast<const __m128i*>(ids));
     const __m256i equal = _mm256_cvtepi32_epi64(_mm_cmpeq_epi32(own, _mm_set1_epi32(id)));
@@ -139,7 +139,7 @@ struct Float64Lanes {
   friend Mask64 operator<(Float64Lanes a, Float64Lanes b) {
     return {_mm256_cmp_pd(a.v, b.v, _CMP_LT_OQ)};
   }
-  /// Where one of `width` numbers is not below another.
+  /// Whether each of `width` numbers is at least `least`.
   static Mask64 at_least(const std::uint16_t* numbers, std::uint32_t least) {
     const __m128i four = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(numbers));
     return {_mm256_castsi256_pd(_mm256_cmpgt_epi64(_mm256_cvtepu16_epi64(four),
@@ -147,7 +147,7 @@ struct Float64Lanes {
   }
   friend Mask64 is_nan(Float64Lanes a) { return {_mm256_cmp_pd(a.v, a.v, _CMP_UNORD_Q)}; }
   friend Mask64 not_nan(Float64Lanes a) { return {_mm256_cmp_pd(a.v, a.v, _CMP_ORD_Q)}; }
-  /// Where `best` is a number and `message` is larger or NaN.
+  /// Whether `best` is not NaN and `message` is larger or NaN.
   friend Mask64 above(Float64Lanes message, Float64Lanes best) {
     return Mask64{_mm256_cmp_pd(message.v, best.v, _CMP_NLE_UQ)} & not_nan(best);
   }
@@ -182,9 +182,9 @@ struct Float32Lanes {
     half = _mm_add_ps(half, _mm_movehl_ps(half, half));
     return _mm_cvtss_f32(_mm_add_ss(half, _mm_movehdup_ps(half)));
   }
-  /// Lane i is the sum of the i-th of `width` vectors that stand one after another.
+  /// Element i is the sum of the i-th of `width` contiguous vectors.
   static Float32Lanes sums(const float* p) {
-    // Four vectors to one: lane i of each half holds the sum of that half of vector i.
+    // Four vectors to one: element i of each half is the sum of that half of vector i.
     const auto halves = [](const float* q) {
       return _mm256_hadd_ps(_mm256_hadd_ps(_mm256_loadu_ps(q), _mm256_loadu_ps(q + 8)),
                             _mm256_hadd_ps(_mm256_loadu_ps(q + 16), _mm256_loadu_ps(q + 24)));
@@ -193,9 +193,9 @@ struct Float32Lanes {
     return {_mm256_add_ps(_mm256_permute2f128_ps(low, high, 0x20),
                           _mm256_permute2f128_ps(low, high, 0x31))};
   }
-  /// Lane j of row i changes places with lane i of row j, of `width` rows.
+  /// Transposes `width` rows.
   static void transpose(Float32Lanes* rows) {
-    __m256 halves[4][2];  // [i][j]: numbers i and i + 4 of the rows from 4 j on
+    __m256 halves[4][2];  // [i][j]: elements i and i + 4 of the rows from 4 j on
     const auto within = [&](int j) {
       const Float32Lanes* row = rows + 4 * j;
       const __m256d low01 = _mm256_castps_pd(_mm256_unpacklo_ps(row[0].v, row[1].v));
@@ -221,7 +221,7 @@ struct Float32Lanes {
   static Float32Lanes keep(Float32Lanes x, std::int64_t count) {
     return {_mm256_and_ps(x.v, _mm256_castsi256_ps(first32(count)))};
   }
-  /// The lanes whose id is `id`, 0 elsewhere.
+  /// The elements whose id is `id`, 0 elsewhere.
   static Float32Lanes keep_equal(Float32Lanes x, const std::int32_t* ids, std::int32_t id) {
     const __m256i own = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(ids));
     const __m256i equal = _mm256_cmpeq_epi32(own, _mm256_set1_epi32(id));
@@ -246,7 +246,7 @@ struct Float32Lanes {
     return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(bits), 16));
   }
   static __m256 widen(Float16 /*t*/, __m128i bits) { return _mm256_cvtph_ps(bits); }
-  /// To nearest even; NaN kept, quiet.
+  /// Rounds to nearest, ties to even; NaN becomes quiet.
   static __m128i narrow(BFloat16 /*t*/, __m256 v) {
     const __m256i bits = _mm256_castps_si256(v);
     const __m256i odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
@@ -278,7 +278,7 @@ struct Float32Lanes {
     for (std::int64_t i = 0; i < count; ++i) lane[i] = p[i].bits;
     return {widen(t, _mm_load_si128(reinterpret_cast<const __m128i*>(lane)))};
   }
-  /// The even and the odd ones of 16 numbers, which takes half the steps of widening them in order.
+  /// The even and the odd of 16 numbers: half the instructions of converting them in order.
   static void load_pair(BFloat16 /*t*/, const BFloat16Bits* p, Float32Lanes& even,
                         Float32Lanes& odd) {
     const __m256i both = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
@@ -319,8 +319,8 @@ struct Float32Lanes {
     return {_mm256_fmadd_ps(a.v, b.v, c.v)};
   }
 
-  /// 2^n for integers n in [-252, 254] as the product of two halves, so that subnormal results come
-  /// out right: each half stays in the exponent's range.
+  /// 2^n for integers n in [-252, 254], as the product of two powers in the range of the exponent:
+  /// subnormal results are right.
   static __m256 times_power(__m256 p, __m256i n) {
     const __m256i low = _mm256_srai_epi32(n, 1), high = _mm256_sub_epi32(n, low);
     const auto power = [](__m256i e) {
@@ -333,7 +333,7 @@ struct Float32Lanes {
   /// e^x within 1 unit in the last place of float32: x = n ln 2 + r, a polynomial of degree 7 in r
   /// (Taylor's up to |r| <= ln 2 / 2: the next term is below 2^-27 of the sum), times 2^n.
   static Float32Lanes exp(Float32Lanes x) {
-    // min and max return their second operand where one is NaN, so NaN passes.
+    // min and max return their second operand if one is NaN, so NaN passes.
     const __m256 clamped =
         _mm256_max_ps(_mm256_set1_ps(-110.0F), _mm256_min_ps(_mm256_set1_ps(90.0F), x.v));
     const __m256 n = _mm256_round_ps(_mm256_mul_ps(clamped, _mm256_set1_ps(1.44269504F)),
@@ -362,7 +362,7 @@ struct Float32Lanes {
   friend Mask32 operator<(Float32Lanes a, Float32Lanes b) {
     return {_mm256_cmp_ps(a.v, b.v, _CMP_LT_OQ)};
   }
-  /// Where one of `width` numbers is not below another.
+  /// Whether each of `width` numbers is at least `least`.
   static Mask32 at_least(const std::uint16_t* numbers, std::uint32_t least) {
     const __m128i eight = _mm_loadu_si128(reinterpret_cast<const __m128i*>(numbers));
     return {_mm256_castsi256_ps(_mm256_cmpgt_epi32(
@@ -370,7 +370,7 @@ struct Float32Lanes {
   }
   friend Mask32 is_nan(Float32Lanes a) { return {_mm256_cmp_ps(a.v, a.v, _CMP_UNORD_Q)}; }
   friend Mask32 not_nan(Float32Lanes a) { return {_mm256_cmp_ps(a.v, a.v, _CMP_ORD_Q)}; }
-  /// Where `best` is a number and `message` is larger or NaN.
+  /// Whether `best` is not NaN and `message` is larger or NaN.
   friend Mask32 above(Float32Lanes message, Float32Lanes best) {
     return Mask32{_mm256_cmp_ps(message.v, best.v, _CMP_NLE_UQ)} & not_nan(best);
   }

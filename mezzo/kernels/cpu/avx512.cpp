@@ -1,5 +1,5 @@
-// AVX-512 (F, BW, DQ, VL). Beside templates over the lanes, include no inline function that another
-// file also compiles: the linker keeps one copy of it, and if that is this one, the other file
+// AVX-512 (F, BW, DQ, VL). Apart from templates over the vectors, include no inline function that
+// another file also compiles: the linker keeps one copy, and if it is this one, the other file
 // crashes on older machines.
 #include "mezzo/kernels/cpu/avx512_lanes.h"
 #include "mezzo/kernels/cpu/table.h"

@@ -1,5 +1,5 @@
-// The kernels of bfloat16 compiled with its conversion instruction; backend.cpp joins them with the
-// other kernels of avx512.cpp, whose rule holds here too.
+// The kernels of bfloat16, compiled with its conversion instruction; backend.cpp combines them with
+// the other kernels of avx512.cpp. The rule of avx512.cpp about inline functions applies here too.
 #include "mezzo/kernels/cpu/avx512_lanes.h"
 #include "mezzo/kernels/cpu/table.h"
 

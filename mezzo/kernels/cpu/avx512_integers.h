@@ -4,12 +4,12 @@
 
 #include <immintrin.h>
 
-// The integers of the two AVX-512 backends; see avx512_lanes.h and integer_lanes.h.
+// Integer vectors of the AVX-512 backends; see avx512_lanes.h and integer_lanes.h.
 
 namespace mezzo::kernels {
 namespace {
 
-/// Lane i exchanged with lane i ^ kDistance.
+/// Exchanges element i with element i ^ kDistance.
 template <int kDistance>
 __m512i exchanged(__m512i v) {
   if constexpr (kDistance == 1) return _mm512_shuffle_epi32(v, _MM_PERM_CDAB);
@@ -18,8 +18,8 @@ __m512i exchanged(__m512i v) {
   if constexpr (kDistance == 8) return _mm512_shuffle_i32x4(v, v, 0x4E);
 }
 
-/// One step of a bitonic sorter (Batcher, 1968): lanes kDistance apart are put in order, which
-/// changes its direction every kRun lanes.
+/// One step of a bitonic sorter (Batcher, 1968): sorts pairs of elements kDistance apart, in a
+/// direction that changes every kRun elements.
 template <int kRun, int kDistance>
 __m512i compare_lanes(__m512i v) {
   constexpr auto kTakesLarger = [] {
@@ -34,7 +34,7 @@ __m512i compare_lanes(__m512i v) {
   return _mm512_mask_max_epi32(_mm512_min_epi32(v, other), kTakesLarger, v, other);
 }
 
-/// Runs of kRun lanes in order, from bitonic ones.
+/// Sorts bitonic runs of kRun elements.
 template <int kRun>
 __m512i merged(__m512i v) {
   if constexpr (kRun >= 16) v = compare_lanes<kRun, 8>(v);
@@ -43,7 +43,7 @@ __m512i merged(__m512i v) {
   return compare_lanes<kRun, 1>(v);
 }
 
-/// The first kCount lanes in order, of 8 or 16.
+/// Sorts the first kCount elements, 8 or 16.
 template <int kCount>
 __m512i in_order(__m512i v) {
   v = merged<8>(merged<4>(merged<2>(v)));

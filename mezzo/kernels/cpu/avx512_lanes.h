@@ -7,8 +7,8 @@
 #include "mezzo/core/dtype.h"
 #include "mezzo/kernels/cpu/avx512_integers.h"
 
-// The lanes of the two AVX-512 backends, which differ in one conversion. Included by avx512.cpp and
-// avx512_bf16.cpp only, each compiled with its own flags; the unnamed namespace keeps them apart.
+// The vectors of the AVX-512 backends, which differ in one conversion. Only avx512.cpp and
+// avx512_bf16.cpp include this file, each with its own flags; the unnamed namespace separates them.
 
 namespace mezzo::kernels {
 namespace {
@@ -35,9 +35,9 @@ struct Float64Lanes {
   void store_bits(std::int64_t* p) const { _mm512_storeu_si512(p, _mm512_castpd_si512(v)); }
   double first() const { return _mm512_cvtsd_f64(v); }
   double sum() const { return _mm512_reduce_add_pd(v); }
-  /// Lane i is the sum of the i-th of `width` vectors that stand one after another.
+  /// Element i is the sum of the i-th of `width` contiguous vectors.
   static Float64Lanes sums(const double* p) {
-    // Two vectors to one: quarters whose two lanes belong to the two vectors.
+    // Two vectors to one: quarters whose two elements belong to the two vectors.
     const auto quarters = [](const double* q) {
       const __m512d a = _mm512_loadu_pd(q), b = _mm512_loadu_pd(q + 8);
       return _mm512_add_pd(_mm512_unpacklo_pd(a, b), _mm512_unpackhi_pd(a, b));
@@ -53,7 +53,7 @@ struct Float64Lanes {
   static Float64Lanes keep(Float64Lanes x, std::int64_t count) {
     return {_mm512_maskz_mov_pd(mask8(count), x.v)};
   }
-  /// The lanes whose id is `id`, 0 elsewhere.
+  /// The elements whose id is `id`, 0 elsewhere.
   static Float64Lanes keep_equal(Float64Lanes x, const std::int32_t* ids, std::int32_t id) {
     const __m256i own = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(ids));
     return {_mm512_maskz_mov_pd(_mm256_cmpeq_epi32_mask(own, _mm256_set1_epi32(id)), x.v)};
@@ -106,14 +106,14 @@ struct Float64Lanes {
   friend __mmask8 operator<(Float64Lanes a, Float64Lanes b) {
     return _mm512_cmp_pd_mask(a.v, b.v, _CMP_LT_OQ);
   }
-  /// Where one of `width` numbers is not below another of 16 bits.
+  /// Whether each of `width` numbers is at least `least`, below 2^16.
   static __mmask8 at_least(const std::uint16_t* numbers, std::uint32_t least) {
     return _mm_cmpge_epu16_mask(_mm_loadu_si128(reinterpret_cast<const __m128i*>(numbers)),
                                 _mm_set1_epi16(static_cast<short>(least)));
   }
   friend __mmask8 is_nan(Float64Lanes a) { return _mm512_cmp_pd_mask(a.v, a.v, _CMP_UNORD_Q); }
   friend __mmask8 not_nan(Float64Lanes a) { return _mm512_cmp_pd_mask(a.v, a.v, _CMP_ORD_Q); }
-  /// Where `best` is a number and `message` is larger or NaN.
+  /// Whether `best` is not NaN and `message` is larger or NaN.
   friend __mmask8 above(Float64Lanes message, Float64Lanes best) {
     return _mm512_mask_cmp_pd_mask(not_nan(best), message.v, best.v, _CMP_NLE_UQ);
   }
@@ -125,8 +125,8 @@ struct Float64Lanes {
   }
 };
 
-/// float32 to bfloat16 bits, to nearest even, NaN kept quiet. The instruction flushes subnormal
-/// numbers to zero, so a vector that holds one takes the long way: the same bits on every backend.
+/// Rounds float32 to bfloat16, to nearest, ties to even; NaN becomes quiet. The instruction flushes
+/// subnormal numbers to zero, so vectors with one take the slow path: backends agree bit for bit.
 template <bool kNative>
 __m256i to_bfloat(__m512 v) {
 #ifdef __AVX512BF16__
@@ -165,12 +165,12 @@ struct Float32Lanes {
   }
   float first() const { return _mm512_cvtss_f32(v); }
   float sum() const { return _mm512_reduce_add_ps(v); }
-  /// Lane i is the sum of the i-th of `width` vectors that stand one after another.
+  /// Element i is the sum of the i-th of `width` contiguous vectors.
   static Float32Lanes sums(const float* p) {
     const auto pairs = [](__m512 a, __m512 b) {
       return _mm512_add_ps(_mm512_unpacklo_ps(a, b), _mm512_unpackhi_ps(a, b));
     };
-    // Four vectors to one: quarters whose four lanes belong to the four vectors.
+    // Four vectors to one: quarters whose four elements belong to the four vectors.
     const auto quarters = [&](const float* q) {
       const __m512d ab = _mm512_castps_pd(pairs(_mm512_loadu_ps(q), _mm512_loadu_ps(q + 16)));
       const __m512d cd = _mm512_castps_pd(pairs(_mm512_loadu_ps(q + 32), _mm512_loadu_ps(q + 48)));
@@ -185,9 +185,9 @@ struct Float32Lanes {
     return {_mm512_add_ps(_mm512_shuffle_f32x4(low, high, 0x88),
                           _mm512_shuffle_f32x4(low, high, 0xDD))};
   }
-  /// Lane j of row i changes places with lane i of row j, of `width` rows.
+  /// Transposes `width` rows.
   static void transpose(Float32Lanes* rows) {
-    __m512 quarters[4][4];  // [i][j]: numbers i, i + 4, i + 8, i + 12 of the rows from 4 j on
+    __m512 quarters[4][4];  // [i][j]: elements i, i + 4, i + 8, i + 12 of the rows from 4 j on
     const auto within = [&](int j) {
       const Float32Lanes* row = rows + 4 * j;
       const __m512d low01 = _mm512_castps_pd(_mm512_unpacklo_ps(row[0].v, row[1].v));
@@ -222,7 +222,7 @@ struct Float32Lanes {
   static Float32Lanes keep(Float32Lanes x, std::int64_t count) {
     return {_mm512_maskz_mov_ps(mask16(count), x.v)};
   }
-  /// The lanes whose id is `id`, 0 elsewhere.
+  /// The elements whose id is `id`, 0 elsewhere.
   static Float32Lanes keep_equal(Float32Lanes x, const std::int32_t* ids, std::int32_t id) {
     const __m512i own = _mm512_loadu_si512(ids);
     return {_mm512_maskz_mov_ps(_mm512_cmpeq_epi32_mask(own, _mm512_set1_epi32(id)), x.v)};
@@ -263,7 +263,7 @@ struct Float32Lanes {
   static Float32Lanes load(T t, const typename T::Storage* p, std::int64_t count) {
     return {widen(t, _mm256_maskz_loadu_epi16(mask16(count), p))};
   }
-  /// The even and the odd ones of 32 numbers, which takes half the steps of widening them in order.
+  /// The even and the odd of 32 numbers: half the instructions of converting them in order.
   static void load_pair(BFloat16 /*t*/, const BFloat16Bits* p, Float32Lanes& even,
                         Float32Lanes& odd) {
     const __m512i both = _mm512_loadu_si512(p);
@@ -335,14 +335,14 @@ struct Float32Lanes {
   friend __mmask16 operator<(Float32Lanes a, Float32Lanes b) {
     return _mm512_cmp_ps_mask(a.v, b.v, _CMP_LT_OQ);
   }
-  /// Where one of `width` numbers is not below another of 16 bits.
+  /// Whether each of `width` numbers is at least `least`, below 2^16.
   static __mmask16 at_least(const std::uint16_t* numbers, std::uint32_t least) {
     return _mm256_cmpge_epu16_mask(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(numbers)),
                                    _mm256_set1_epi16(static_cast<short>(least)));
   }
   friend __mmask16 is_nan(Float32Lanes a) { return _mm512_cmp_ps_mask(a.v, a.v, _CMP_UNORD_Q); }
   friend __mmask16 not_nan(Float32Lanes a) { return _mm512_cmp_ps_mask(a.v, a.v, _CMP_ORD_Q); }
-  /// Where `best` is a number and `message` is larger or NaN.
+  /// Whether `best` is not NaN and `message` is larger or NaN.
   friend __mmask16 above(Float32Lanes message, Float32Lanes best) {
     return _mm512_mask_cmp_ps_mask(not_nan(best), message.v, best.v, _CMP_NLE_UQ);
   }

@@ -4,15 +4,15 @@
 
 #include "mezzo/kernels/sampling.h"
 
-/// What all ways to draw the slots of a row share. Inlined everywhere, so that no file's copy
-/// stands in for another's.
+/// What all ways to sample the entries of a row share. Always inlined: the linker must not replace
+/// the copy of one file by that of another.
 namespace mezzo::kernels {
 
-/// Elements ahead whose random reads are fetched, and elements that a loop handles before the next
-/// begins to read what it has fetched.
+/// The prefetch distance of random reads, and the entries of a run before the next loop reads what
+/// the first one prefetched.
 inline constexpr std::int64_t kReadsAhead = 32, kSlotsTogether = 256;
 
-// gcc drops calls of functions that only prefetch, unless they are inlined first.
+// gcc drops calls of functions that only prefetch unless it inlines them first.
 [[gnu::always_inline]] inline void fetch(const void* address) {
   __builtin_prefetch(address);
 }
@@ -26,7 +26,7 @@ inline constexpr std::int64_t kReadsAhead = 32, kSlotsTogether = 256;
   return static_cast<std::int64_t>((Wide{word} * static_cast<std::uint64_t>(bound)) >> 64);
 }
 
-/// Where the slots of a row go.
+/// Output of the sampled entries of a row.
 template <class Id>
 struct Chosen {
   const Id* indices;
@@ -40,7 +40,7 @@ struct Chosen {
   }
 };
 
-/// The slots of a row that no vectors draw: kReplacing, kMarked and kSparse.
+/// Samples a row without vectors: kReplacing, kMarked and kSparse.
 template <class Id>
 void choose_other(const UniformDraws<Id>& draws, std::int64_t row, const Chosen<Id>& chosen);
 

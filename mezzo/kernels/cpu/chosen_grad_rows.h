@@ -7,16 +7,15 @@
 
 namespace mezzo::kernels {
 
-/// The gradient of copied rows under max and min: of the messages that left a row, the elements
-/// that were chosen.
+/// The gradient of copied rows under max and min: sums the gradients of the selected elements.
 struct ChosenGrad {
   RowPicker grad = {}, edge = {};
   const std::int64_t *own_offset = nullptr, *grad_offset = nullptr;
-  std::int64_t length = 0;  ///< of an operand's row
-  std::int64_t last = 0;    ///< slot, of the whole call: how far to look ahead
+  std::int64_t length = 0;  ///< of a row of the operand
+  std::int64_t last = 0;    ///< end of the entries that may be prefetched
 };
 
-/// `count` elements, N vectors (kPartial: one of fewer), of one row of the result.
+/// `count` elements of one row of the result: N vectors, with kPartial one incomplete vector.
 template <class V, class T, int N, bool kPartial>
 void chosen_grad_block(const MessageGradArgs& a, const ChosenGrad& s, std::int64_t row,
                        SlotRange range, std::int64_t grad_at, std::int64_t at, std::int64_t count) {
@@ -75,7 +74,7 @@ void chosen_grad_rows(const MessageGradArgs& a, const ChosenGrad& s) {
           chosen_grad_block<V, T, N, false>(a, s, row, range, grad_at + f, at + f, N * V::width);
         }
       };
-      // A vector takes two registers, of its sum and of its part.
+      // A vector takes two registers: total and sum.
       if constexpr (V::max_blocks >= 16) run.template operator()<8>();
       run.template operator()<4>();
       run.template operator()<2>();
@@ -87,7 +86,7 @@ void chosen_grad_rows(const MessageGradArgs& a, const ChosenGrad& s) {
   }
 }
 
-/// Whether the arguments are that gradient; if so, fills `s`.
+/// Whether the arguments are such a gradient; if so, fills `s`.
 [[maybe_unused]] static bool as_chosen_grad(const MessageGradArgs& a, ChosenGrad& s) {
   const bool copies = a.of_lhs ? a.op == BinaryOp::kCopyLhs : a.op == BinaryOp::kCopyRhs;
   const bool chosen = a.arg != nullptr && !a.arg_wide && a.product == nullptr;
@@ -95,7 +94,7 @@ void chosen_grad_rows(const MessageGradArgs& a, const ChosenGrad& s) {
   const Operand& own = a.of_lhs ? a.lhs : a.rhs;
   const Layout& layout = a.layout;
   const std::int64_t own_step = a.of_lhs ? layout.lhs_step : layout.rhs_step;
-  // Every element of the operand belongs to one group, so that none is written twice.
+  // Every element of the operand belongs to one group, so none is written twice.
   const bool alone = own_step == 1 && own.length == layout.num_groups * layout.inner;
   if (!copies || !chosen || scaled || a.per_slot || a.grad.wide || !alone || layout.out_step != 1) {
     return false;

@@ -5,11 +5,11 @@
 #include "mezzo/core/dtype.h"
 #include "mezzo/kernels/dense.h"
 
-// Factors of 16-bit numbers, widened to panels of columns (dense_rows.h).
+// Converts 16-bit factors to float32 panels of columns for dense_rows.h.
 
 namespace mezzo::kernels {
 
-/// Vectors of a panel's columns. The compiler makes vectors of several lanes of one number.
+/// Vectors of a panel's columns. For vectors of width 1 the compiler combines several.
 template <class V>
 inline constexpr int kPanelVectors = V::width == 1 ? 8 : 2;
 
@@ -20,9 +20,8 @@ inline constexpr int kPanelVectors = V::width == 1 ? 8 : 2;
   return (a + b - 1) / b;
 }
 
-/// Calls visit.operator()<kVectors>(column, count) for each panel of a factor. The last one has one
-/// vector where its columns fit that. The panel of column c begins at number c * depth of the
-/// panels.
+/// Calls visit.operator()<kVectors>(column, count) for each panel of a factor. The last panel has
+/// one vector if its columns fit. The panel of column c begins at number c * depth of the panels.
 template <class V, class Visit>
 [[gnu::always_inline]] inline void visit_panels(std::int64_t columns, const Visit& visit) {
   constexpr std::int64_t kWidth = kPanelVectors<V> * V::width;
@@ -36,7 +35,7 @@ template <class V, class Visit>
   }
 }
 
-/// `from`, widened; zeros behind them up to `padded`.
+/// Converts `count` numbers of `from` and pads with zeros up to `padded`.
 template <class V, class T>
 void widen_row(const typename T::Storage* from, std::int64_t count, std::int64_t padded,
                float* to) {
@@ -49,7 +48,7 @@ void widen_row(const typename T::Storage* from, std::int64_t count, std::int64_t
   for (; i < padded; ++i) to[i] = 0;
 }
 
-/// The panels of a factor, the numbers of whose rows stand side by side.
+/// The panels of a factor with contiguous rows.
 template <class V, class T>
 void pack_rows(const PackArgs& a) {
   const auto* from = static_cast<const typename T::Storage*>(a.from.data);
@@ -63,7 +62,7 @@ void pack_rows(const PackArgs& a) {
   }
 }
 
-/// Likewise of its columns: squares of numbers are transposed.
+/// The panels of a factor with contiguous columns: transposes square tiles.
 template <class V, class T>
 void pack_columns(const PackArgs& a) {
   const std::int64_t depth = a.from.columns, stride = a.from.stride;

@@ -8,12 +8,11 @@
 
 namespace mezzo::kernels {
 
-/// Rows of a tile: so many that its sums fit into the registers beside a panel's vectors and one
-/// number.
+/// Rows of a tile: its sums, a panel's vectors and one number fit into the registers.
 template <class V>
 inline constexpr int kTileRows = V::max_blocks * 3 / 4;
 
-/// Whether whole tiles stay within the memory that dense.h promises.
+/// Whether whole tiles stay within the memory that dense.h specifies.
 template <class V>
 inline constexpr bool kTilesFit = kDenseBlockRows % kTileRows<V> == 0 &&
                                   kTileRows<V> <= kDensePadding&& kDensePadding %
@@ -21,8 +20,8 @@ inline constexpr bool kTilesFit = kDenseBlockRows % kTileRows<V> == 0 &&
                                       0;
 static_assert(kDenseTileColumns % kDensePadding == 0);
 
-/// Rows of T that a later step reads, fetched in even shares while the tiles of a product of
-/// `rows` x `columns` are made.
+/// Prefetches rows of T for a later step, in equal shares while the tiles of a product of `rows` x
+/// `columns` are computed.
 template <class V, class T>
 class RowFetcher {
  public:
@@ -32,8 +31,8 @@ class RowFetcher {
 
   [[gnu::always_inline]] void step() {
     constexpr int kSecondCache = 2;
-    const std::int64_t wanted = later_.rows * ++done_ / steps_;
-    for (; fetched_ < wanted; ++fetched_) {
+    const std::int64_t target = later_.rows * ++done_ / steps_;
+    for (; fetched_ < target; ++fetched_) {
       const auto* row =
           static_cast<const typename T::Storage*>(later_.data) + fetched_ * later_.stride;
       for (std::int64_t i = 0; i < later_.columns; i += kOfLine) {
@@ -50,19 +49,19 @@ class RowFetcher {
   std::int64_t done_ = 0, fetched_ = 0;
 };
 
-/// The numbers of a tile: that of row i at depth k is at numbers[i * kRowStep + k * depth_step]. A
-/// step that the compiler knows leaves it one pointer to keep instead of one a row.
+/// The numbers of a tile: row i at depth k is numbers[i * kRowStep + k * depth_step]. Because the
+/// step is constant, the compiler keeps one pointer instead of one per row.
 template <std::int64_t kRowStep>
 struct TileNumbers {
   const float* numbers;
   std::int64_t depth_step;
 };
-/// Widened rows, and rows that are multiplied transposed.
+/// Converted rows, and rows of the transposed factor.
 using WideRows = TileNumbers<kDenseSlice>;
 using WideColumns = TileNumbers<1>;
 
-/// kTileRows rows times the columns of a panel. Calls store(i, j, sum, count) with the first
-/// `count` numbers of each row's vectors, for the first `rows` rows and `columns` columns.
+/// Multiplies kTileRows rows by a panel. Calls store(i, j, sum, count) for vector j of row i, of
+/// which the first `count` numbers are valid, for the first `rows` rows and `columns` columns.
 template <class V, int kVectors, std::int64_t kRowStep, class Store>
 [[gnu::always_inline]] inline void multiply_tile(const TileNumbers<kRowStep>& tile,
                                                  const float* panel, std::int64_t depth,
@@ -118,7 +117,7 @@ struct TileSums {
   std::int64_t stride, rows, columns;
 };
 
-/// to (+)= the tile's product: added to what is there, or written over it.
+/// to = the tile's product, or with `add` to += the tile's product.
 template <class V, int kVectors, std::int64_t kRowStep>
 [[gnu::noinline]] void add_tile(const TileNumbers<kRowStep>& tile, const float* panel,
                                 std::int64_t depth, bool add, const TileSums& to) {
@@ -138,13 +137,13 @@ template <class V, int kVectors, std::int64_t kRowStep>
   multiply_tile<V, kVectors>(tile, panel, depth, to.rows, to.columns, store);
 }
 
-/// The rows that a tile's product is rounded into.
+/// Output rows of a tile's product.
 template <class T>
 struct TileOut {
   typename T::Storage* data;
   std::int64_t stride, rows, columns;
   const float* bias;     ///< or null
-  const float* earlier;  ///< sums of earlier slices, whole vectors; or null
+  const float* earlier;  ///< sums of earlier slices in whole vectors; or null
   std::int64_t earlier_stride;
 };
 
@@ -163,7 +162,7 @@ template <class V, class T, int kVectors>
   multiply_tile<V, kVectors>(tile, panel, depth, to.rows, to.columns, store);
 }
 
-/// Rows times a packed factor, a block of rows and columns at a time.
+/// Multiplies rows by a packed factor, one block of rows and columns at a time.
 template <class V, class T>
 class RowsProduct {
  public:
@@ -195,7 +194,7 @@ class RowsProduct {
     }
   }
 
-  /// Rows behind the last one are zeros up to a whole tile.
+  /// Pads the last tile with rows of zeros.
   void widen_slice(std::int64_t row, std::int64_t s) const {
     const std::int64_t length = slice_length(s), rows = rows_from(row);
     for (std::int64_t r = 0; r < rows; ++r) {
@@ -207,8 +206,8 @@ class RowsProduct {
     }
   }
 
-  /// What is read next: the rows' next slice, or the first one of the next rows. (Behind it, of
-  /// more columns than a tile, come the same rows once more, which the cache has.)
+  /// What is read next: the next slice of these rows, or the first slice of the next rows. (Further
+  /// blocks of columns read the same rows again, from the cache.)
   DenseRows next(std::int64_t row, std::int64_t s) const {
     const bool last = s + 1 == slices_;
     const std::int64_t next_row = last ? row + kDenseBlockRows : row, slice = last ? 0 : s + 1;
@@ -243,7 +242,7 @@ class RowsProduct {
                                        .earlier = s > 0 ? sum : nullptr,
                                        .earlier_stride = stride});
         } else {
-          // Whole vectors, which the last slice reads.
+          // The last slice reads whole vectors.
           add_tile<V, kVectors>(tile, slice, length, s > 0,
                                 {sum, stride, tile_rows, kVectors * V::width});
         }
@@ -262,7 +261,7 @@ void compute(const RowsProductArgs& a) {
   RowsProduct<V, T>(a).run();
 }
 
-/// a^T b, a block of rows and columns of `b` at a time.
+/// a^T b, one block of rows and columns of `b` at a time.
 template <class V, class T>
 class TransposedProduct {
  public:
@@ -324,7 +323,7 @@ class TransposedProduct {
   }
 
   const TransposedProductArgs& p_;
-  std::int64_t block_rows_;  ///< even shares of the rows
+  std::int64_t block_rows_;  ///< equal shares of the rows
   std::int64_t padded_;
   float* panels_;
 };

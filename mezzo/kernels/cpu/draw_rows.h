@@ -6,20 +6,21 @@
 #include "mezzo/kernels/cpu/integer_lanes.h"
 #include "mezzo/kernels/sampling.h"
 
-/// Draws of neighbours in vectors of a backend's integers; see integer_lanes.h.
+/// Samples neighbours with a backend's integer vectors; see integer_lanes.h.
 namespace mezzo::kernels {
 
-/// Rows are drawn in runs: all numbers of a run are made together, a call of philox() a lane.
+/// The most rows of a run. All random numbers of a run are generated together, with one call of
+/// philox() per vector element.
 inline constexpr std::int64_t kRowsTogether = 128;
 
-/// The 32-bit words that the rows of a run draw from.
+/// The random 32-bit words of the rows of a run.
 template <class I>
 class RunWords {
  public:
-  /// Asks for `count` <= 64 words of the row at `position`; returns where they will stand.
-  [[gnu::always_inline]] std::int64_t ask(std::int64_t position, std::int64_t count) {
+  /// Requests `count` <= 64 words for the row at `position`; returns their place for at().
+  [[gnu::always_inline]] std::int64_t request(std::int64_t position, std::int64_t count) {
     const std::int64_t first = size_, num_calls = (count + 3) / 4;
-    // Four at once, since loops of few and varying rounds cost most by their end.
+    // Four at once: loops with few iterations of varying number mispredict their end.
     for (std::int64_t call = 0; call < num_calls; call += 4) {
 #pragma GCC unroll 4
       for (std::int64_t i = 0; i < 4; ++i) {
@@ -46,17 +47,16 @@ class RunWords {
   }
 
  private:
-  // A row draws at most two words a slot, and its last call may have three too many; the rows of a
-  // run have fewer than kSlotsTogether slots before the last, which has at most 64 words.
+  // A row takes at most two words per entry, and its last call may generate three too many. Before
+  // the last row of a run come fewer than kSlotsTogether entries; that row takes at most 64 words.
   static constexpr std::int64_t kMostCalls = kSlotsTogether / 2 + kRowsTogether + 16;
   alignas(64) std::uint64_t indices_[kMostCalls + 8];
   alignas(64) std::uint32_t words_[4 * (kMostCalls + 8)];
   std::int64_t size_ = 0;
 };
 
-/// values[i] = words[i] * (first_bound + i) >> 32 for i < count, and the largest number for those
-/// up to kCapacity. Stored as whole vectors: a load of a vector waits for elements that were stored
-/// one by one.
+/// values[i] = words[i] * (first_bound + i) >> 32 for i < count, and the largest number from there
+/// to kCapacity. Stores whole vectors: later loads of vectors would stall on single stores.
 template <class I, int kCapacity>
 [[gnu::always_inline]] inline void scale_words(const std::uint32_t* words, std::int64_t first_bound,
                                                std::int64_t count, std::int32_t* values) {
@@ -64,7 +64,7 @@ template <class I, int kCapacity>
   using Narrow = typename I::Narrow;
   constexpr std::int64_t kNarrow = 2 * I::kLanes;
   const Narrow most = Narrow{} + 0x7FFFFFFF;
-  // Bounds of the even numbers; those of the odd ones are larger by 1.
+  // Bounds of the even elements; those of the odd elements are larger by 1.
   Wide bound = 2 * I::counted() + static_cast<std::uint64_t>(first_bound);
   Narrow place = I::places();
   for (std::int64_t at = 0; at < kCapacity; at += kNarrow) {
@@ -80,16 +80,16 @@ template <class I, int kCapacity>
   }
 }
 
-/// `fanout` of `degree` <= 64, less than all. Floyd's algorithm (Bentley and Floyd, 1987) on the
-/// bits of a word; of the chosen and the others it draws the fewer.
+/// Samples `fanout` < `degree` <= 64 entries by Floyd's algorithm (Bentley and Floyd, 1987) on the
+/// bits of a word; samples the complement if that is smaller.
 template <class Id>
 [[gnu::always_inline]] inline void choose_bits(const std::uint32_t* words, std::int64_t degree,
                                                std::int64_t fanout, const Chosen<Id>& chosen) {
   const std::int64_t others = degree - fanout, draws = fanout < others ? fanout : others;
   std::uint64_t bits = 0;
   for (std::int64_t i = 0; i < draws; ++i) {
-    const std::int64_t last = degree - draws + i, drawn = scaled(words[i], last + 1);
-    const std::int64_t bit = (bits >> drawn) & 1 ? last : drawn;
+    const std::int64_t last = degree - draws + i, number = scaled(words[i], last + 1);
+    const std::int64_t bit = (bits >> number) & 1 ? last : number;
     bits |= std::uint64_t{1} << bit;
   }
   if (others < fanout) bits = ~bits & (~std::uint64_t{0} >> (kBitsOfWord - degree));
@@ -99,8 +99,8 @@ template <class Id>
   }
 }
 
-/// Floyd's algorithm where draws are equal: draw i gives way to first_last + i, the last that it
-/// may be, where an earlier draw has its value, or one that gave way has come to it.
+/// Floyd's algorithm for repeated numbers: replaces number i by its upper bound first_last + i if
+/// an earlier number, itself possibly replaced, has the same value.
 template <class I, int kRoom>
 void replace_repeats(std::int32_t* values, std::int64_t count, std::int32_t first_last) {
   using Narrow = typename I::Narrow;
@@ -117,16 +117,17 @@ void replace_repeats(std::int32_t* values, std::int64_t count, std::int32_t firs
 #pragma GCC unroll 8
     for (int v = 0; v < kVectors; ++v) repeats[v] |= (all[v] == one) & (places[v] > i);
   }
-  alignas(64) std::int32_t gives_way[kRoom];
-  __builtin_memcpy(gives_way, repeats, sizeof(gives_way));
+  alignas(64) std::int32_t is_replaced[kRoom];
+  __builtin_memcpy(is_replaced, repeats, sizeof(is_replaced));
   for (std::int32_t i = 0; i < count; ++i) {
-    if (gives_way[i] == 0) continue;
-    for (std::int32_t j = i + 1; j < count; ++j) gives_way[j] |= values[j] == first_last + i;
+    if (is_replaced[i] == 0) continue;
+    for (std::int32_t j = i + 1; j < count; ++j) is_replaced[j] |= values[j] == first_last + i;
     values[i] = first_last + i;
   }
 }
 
-/// `fanout` <= kCapacity of `degree` < 2^31, less than all. `words` has room for two vectors more.
+/// Samples `fanout` <= kCapacity entries, fewer than `degree` < 2^31. Two vectors behind `words`
+/// must be readable.
 template <int kCapacity, class I, class Id>
 [[gnu::always_inline]] inline void choose_few(const std::uint32_t* words, std::int64_t degree,
                                               std::int64_t fanout, const Chosen<Id>& chosen) {
@@ -154,13 +155,13 @@ template <class Id>
   for (std::int64_t i = 0; i < degree; ++i) {
     chosen.slots[i] = static_cast<Id>(chosen.begin + i);
   }
-  // The first lines of a long row; the hardware goes on by itself.
-  const std::int64_t fetched = degree < kSlotsTogether ? degree : kSlotsTogether;
-  for (std::int64_t i = 0; i < fetched; i += kIdsPerLine) fetch(chosen.indices + chosen.begin + i);
-  if (degree > 0) fetch(chosen.indices + chosen.begin + fetched - 1);
+  // The first lines of a long row; hardware prefetches the rest.
+  const std::int64_t count = degree < kSlotsTogether ? degree : kSlotsTogether;
+  for (std::int64_t i = 0; i < count; i += kIdsPerLine) fetch(chosen.indices + chosen.begin + i);
+  if (degree > 0) fetch(chosen.indices + chosen.begin + count - 1);
 }
 
-/// Words that a row draws from by choose_bits() and choose_few().
+/// Random words that choose_bits() and choose_few() take.
 [[gnu::always_inline]] inline std::int64_t words_of(RowDraw draw, std::int64_t degree,
                                                     std::int64_t fanout) {
   const std::int64_t others = degree - fanout;
@@ -188,7 +189,7 @@ template <class I, class Id>
   }
 }
 
-/// draw_uniform() of sampling.h.
+/// Implements draw_uniform() of sampling.h.
 template <class I, class Id>
 void draw_rows(const UniformDraws<Id>& a) {
   const PhiloxKeys keys(a.key.seed);
@@ -205,7 +206,7 @@ void draw_rows(const UniformDraws<Id>& a) {
       const std::int64_t degree = degrees[last];
       const RowDraw draw = row_draw(count, degree);
       draws[last - first] = draw;
-      places[last - first] = words.ask(last, words_of(draw, degree, count.fanout));
+      places[last - first] = words.request(last, words_of(draw, degree, count.fanout));
     }
     words.make(keys, a.key.stream);
     for (std::int64_t row = first; row < last; ++row) {

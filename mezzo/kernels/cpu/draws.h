@@ -7,14 +7,14 @@
 
 namespace mezzo::kernels {
 
-/// Draws in any order, several at once.
+/// Several dropout draws in any order, generated together.
 template <class V>
 struct DrawBatch {
   using Integers = typename V::Integers;
   static constexpr std::int64_t kSize = 16;
   struct Place {
-    std::int64_t first;       ///< where the draw's first element would stand
-    std::int64_t begin, end;  ///< which numbers are wanted
+    std::int64_t first;       ///< index of the draw's first element
+    std::int64_t begin, end;  ///< the elements to write
   };
   alignas(64) std::uint64_t draws[kSize];
   alignas(64) std::uint64_t words[4][kSize];  ///< the lower 32 bits of each
@@ -29,9 +29,9 @@ struct DrawBatch {
   void generate(const PhiloxKeys& keys) {
     using Words = typename Integers::Wide;
     for (std::int64_t at = 0; at < kSize; at += Integers::kLanes) {
-      PhiloxLanes<Integers> made;
-      made.generate(keys, kDropoutStream, *reinterpret_cast<const Words*>(draws + at));
-      for (int w = 0; w < 4; ++w) *reinterpret_cast<Words*>(words[w] + at) = made.words[w];
+      PhiloxLanes<Integers> lanes;
+      lanes.generate(keys, kDropoutStream, *reinterpret_cast<const Words*>(draws + at));
+      for (int w = 0; w < 4; ++w) *reinterpret_cast<Words*>(words[w] + at) = lanes.words[w];
     }
   }
 };

@@ -8,19 +8,19 @@
 
 namespace mezzo::kernels {
 
-/// What the draws [first, first + kLanes) decide: 16 bits for each element, in the elements' order.
+/// Generates the draws [first, first + kLanes): 16 bits for each element, in the order of elements.
 template <class V>
 [[gnu::always_inline]] inline void draw_levels(const PhiloxKeys& keys, std::int64_t first,
                                                std::uint16_t* levels) {
   using Integers = typename V::Integers;
-  PhiloxLanes<Integers> made;
-  made.generate(keys, kDropoutStream,
-                all_lanes<Integers>(static_cast<std::uint64_t>(first)) + Integers::counted());
-  // Word 0 of a draw has the first two elements.
-  Integers::store_in_turn(made.pairs(0), made.pairs(1), levels);
+  PhiloxLanes<Integers> lanes;
+  lanes.generate(keys, kDropoutStream,
+                 all_lanes<Integers>(static_cast<std::uint64_t>(first)) + Integers::counted());
+  // Word 0 of a draw is for the first two elements.
+  Integers::store_in_turn(lanes.pairs(0), lanes.pairs(1), levels);
 }
 
-/// Elements by blocks of those that a vector of draws decides.
+/// Dropout of blocks of elements, one vector of draws each.
 template <class V, class T>
 class DropoutRows {
  public:
@@ -34,8 +34,8 @@ class DropoutRows {
             V::set(static_cast<Number>(kDropoutLevels / (kDropoutLevels - a.dropout.threshold)))) {}
 
   void run() const {
-    const std::int64_t wanted = a_.draw_end * kElementsPerDraw;
-    const std::int64_t end = wanted < a_.count ? wanted : a_.count;
+    const std::int64_t draws_end = a_.draw_end * kElementsPerDraw;
+    const std::int64_t end = draws_end < a_.count ? draws_end : a_.count;
     auto* out = static_cast<Storage*>(a_.out);
     const bool streams = a_.out_streams && are_lines(out + a_.draw_begin * kElementsPerDraw, 0, 0);
     std::int64_t at = a_.draw_begin * kElementsPerDraw;
@@ -54,8 +54,8 @@ class DropoutRows {
  private:
   static constexpr std::int64_t kBlock = V::Integers::kLanes * kElementsPerDraw;
 
-  [[gnu::always_inline]] V kept(V v, const std::uint16_t* levels) const {
-    // A choice, not a product: what is dropped is 0 even where it is inf or NaN.
+  [[gnu::always_inline]] V drop(V v, const std::uint16_t* levels) const {
+    // A select, not a product: dropped elements are 0 even if they are inf or NaN.
     return select(V::at_least(levels, a_.dropout.threshold), v * factor_, V::zero());
   }
 
@@ -66,7 +66,7 @@ class DropoutRows {
     const auto* x = static_cast<const Storage*>(a_.x) + at;
 #pragma GCC unroll 4
     for (std::int64_t i = 0; i < kBlock; i += V::width) {
-      put(kept(V::load(T{}, x + i), levels + i), at + i);
+      put(drop(V::load(T{}, x + i), levels + i), at + i);
     }
   }
 
@@ -77,8 +77,8 @@ class DropoutRows {
     for (std::int64_t i = at; i < end; i += V::width) {
       const std::int64_t left = end - i;
       const V v = left >= V::width ? V::load(T{}, x + i) : V::load(T{}, x + i, left);
-      const V made = kept(v, levels + (i - at));
-      left >= V::width ? made.store(T{}, out + i) : made.store(T{}, out + i, left);
+      const V result = drop(v, levels + (i - at));
+      left >= V::width ? result.store(T{}, out + i) : result.store(T{}, out + i, left);
     }
   }
 

@@ -8,8 +8,8 @@
 
 namespace mezzo::kernels {
 
-/// K vectors of each of G heads, from element f on, in a row [heads, features]. With kPartial the
-/// one vector is a head's last, in part.
+/// K vectors of each of G heads, from element f on, in a row [heads, features]. With kPartial, K is
+/// 1 and the vector is the incomplete last vector of a head.
 template <class V, class T, int G, int K, bool kPartial>
 struct HeadBlock {
   using Accum = typename T::Accum;
@@ -43,10 +43,9 @@ struct HeadBlock {
   std::int64_t features, at, left;
 };
 
-/// Vectors of a block: own rows and what goes with them take half of the registers, and a pass
-/// reads at most two cache lines of each gathered row. Measured: with more of them its own misses
-/// keep the prefetches from being taken up (rows of 1 KiB out of the cache: 100 instead of 50 ns a
-/// slot).
+/// Vectors of a block: own rows and attn take half of the registers, and a pass reads at most two
+/// cache lines of each gathered row. With more lines, demand misses crowd out the prefetches
+/// (measured with rows of 1 KiB beyond the cache: 100 instead of 50 ns per entry).
 template <class V, class T>
 constexpr int block_vectors() {
   constexpr int kBytes = static_cast<int>(V::width * sizeof(typename T::Storage));
@@ -55,7 +54,7 @@ constexpr int block_vectors() {
 }
 
 /// Calls run.operator()<G, K, kPartial>(head, f) for blocks of at most kRoom vectors that cover
-/// `heads` rows of `features` elements: several heads at once where they are short.
+/// `heads` rows of `features` elements; short heads share a block.
 template <class V, int kRoom, class Run>
 void for_head_blocks(std::int64_t heads, std::int64_t features, Run run) {
   const auto columns = [&]<int K, bool kPartial>(std::int64_t f) {
@@ -83,7 +82,7 @@ void for_head_blocks(std::int64_t heads, std::int64_t features, Run run) {
   if (f < features) columns.template operator()<1, true>(f);
 }
 
-/// The gathered rows of the slots, fetched ahead into the cache beyond the row's end too.
+/// The gathered rows of the entries; prefetching continues beyond the end of a row.
 template <class V, class T>
 class GatheredRows {
  public:
@@ -109,22 +108,22 @@ class GatheredRows {
   std::int64_t slots_end_, ahead_;
 };
 
-/// Vectors whose lanes add up to one score each, kept until many are added up at once: 8 KiB.
-inline constexpr std::int64_t kKeptVectors = 128;
-/// Heads of these vectors, so that at least 8 slots pass while a head's own row is in registers.
-inline constexpr std::int64_t kKeptHeads = 16;
+/// Vectors whose elements sum to one score each, collected to sum many at once: at most 8 KiB.
+inline constexpr std::int64_t kScoreVectors = 128;
+/// The most heads of these vectors: at least 8 entries per load of a head's own row.
+inline constexpr std::int64_t kScoreHeads = 16;
 
-/// Some slots of one row and some of its heads: vector i * num_heads + h is of slot begin + i.
+/// Some entries and heads of one row: vector i * num_heads + h belongs to entry begin + i.
 struct ScoreChunk {
   std::int64_t row, begin, count;
   std::int64_t head, num_heads;
 };
 
-/// Adds the block's elements to the chunk's vectors, those of the first elements in place of them.
-/// The rows are a copy: what a store of lanes may alias is read again after it.
+/// Adds the block's elements to the vectors of the chunk; f = 0 overwrites them. `rows` is a copy,
+/// so that stores cannot alias it and force reloads.
 template <class V, class T, int G, int K, bool kPartial>
 void score_block(const GATv2Pairs& pairs, const GatheredRows<V, T> rows, const ScoreChunk& chunk,
-                 std::int64_t head, std::int64_t f, typename T::Accum* kept) {
+                 std::int64_t head, std::int64_t f, typename T::Accum* vectors) {
   using Accum = typename T::Accum;
   const HeadBlock<V, T, G, K, kPartial> block(pairs.features, chunk.head + head, f);
   const auto* own_row =
@@ -138,7 +137,7 @@ void score_block(const GATv2Pairs& pairs, const GatheredRows<V, T> rows, const S
   const V slope = V::set(static_cast<Accum>(pairs.negative_slope));
   const std::int64_t begin = chunk.begin, count = chunk.count;
   const std::int64_t step = chunk.num_heads * V::width;
-  Accum* lanes = kept + head * V::width;
+  Accum* lanes = vectors + head * V::width;
   for (std::int64_t i = 0; i < count; ++i, lanes += step) {
     const auto* other = rows.at(begin + i, block);
 #pragma GCC unroll 16
@@ -154,14 +153,14 @@ void score_block(const GATv2Pairs& pairs, const GatheredRows<V, T> rows, const S
   }
 }
 
-/// Adds up each vector's lanes and stores the scores where their edges are.
+/// Sums the elements of each vector and stores the scores at their edges.
 template <class V>
 void store_scores(const GATv2ScoresArgs& a, const ScoreChunk& chunk,
-                  const typename V::Scalar* kept) {
-  static_assert(kKeptVectors % V::width == 0);
-  typename V::Scalar sums[kKeptVectors];
+                  const typename V::Scalar* vectors) {
+  static_assert(kScoreVectors % V::width == 0);
+  typename V::Scalar sums[kScoreVectors];
   for (std::int64_t i = 0; i < chunk.count * chunk.num_heads; i += V::width) {
-    V::sums(kept + i * V::width).store_accum(sums + i);
+    V::sums(vectors + i * V::width).store_accum(sums + i);
   }
   for (std::int64_t i = 0; i < chunk.count; ++i) {
     auto* scores = static_cast<typename V::Scalar*>(a.scores) +
@@ -174,28 +173,28 @@ template <class V, class T>
 void compute(const GATv2ScoresArgs& a) {
   const GatheredRows<V, T> rows(a.pairs, a.slots, a.row_end);
   const std::int64_t heads = a.pairs.heads;
-  alignas(64) typename T::Accum kept[kKeptVectors * V::width] = {};
+  alignas(64) typename T::Accum vectors[kScoreVectors * V::width] = {};
   for (std::int64_t row = a.row_begin; row < a.row_end; ++row) {
     const SlotRange range = slots_of(a.slots, row);
-    for (std::int64_t head = 0; head < heads; head += kKeptHeads) {
-      const std::int64_t num_heads = heads - head < kKeptHeads ? heads - head : kKeptHeads;
-      const std::int64_t most = kKeptVectors / num_heads;
+    for (std::int64_t head = 0; head < heads; head += kScoreHeads) {
+      const std::int64_t num_heads = heads - head < kScoreHeads ? heads - head : kScoreHeads;
+      const std::int64_t most = kScoreVectors / num_heads;
       for (std::int64_t begin = range.begin; begin < range.end; begin += most) {
         const std::int64_t count = range.end - begin < most ? range.end - begin : most;
         const ScoreChunk chunk{row, begin, count, head, num_heads};
         for_head_blocks<V, block_vectors<V, T>()>(
             num_heads, a.pairs.features,
             [&]<int G, int K, bool kPartial>(std::int64_t h, std::int64_t f) {
-              score_block<V, T, G, K, kPartial>(a.pairs, rows, chunk, h, f, kept);
+              score_block<V, T, G, K, kPartial>(a.pairs, rows, chunk, h, f, vectors);
             });
-        store_scores<V>(a, chunk, kept);
+        store_scores<V>(a, chunk, vectors);
       }
     }
   }
 }
 
-/// The gradients of one block of one row. attn is a factor of all of the own gradient's terms, so
-/// it multiplies their sum.
+/// The gradients of one block of one row. attn is a factor of every term of the own gradient, so it
+/// multiplies their sum.
 template <class V, class T, bool kOfAttn, int G, int K, bool kPartial>
 void score_grad_block(const GATv2ScoresGradArgs& a, const GatheredRows<V, T>& rows,
                       std::int64_t row, std::int64_t head, std::int64_t f) {

@@ -9,12 +9,12 @@
 #include "mezzo/kernels/dropout.h"
 #include "mezzo/kernels/head_scratch.h"
 
-// Numbers by slot and head, [count, heads] one after another: how the row loops by head gather and
-// spread them, and what pairs them with numbers by head.
+// Numbers [count, heads] per entry and head: how the row loops gather them and combine them with
+// numbers per head.
 
 namespace mezzo::kernels {
 
-/// x where it is positive, else slope * x.
+/// x if x > 0, else slope * x.
 template <class V>
 V leaky_relu(V x, V slope) {
   return select(V::zero() < x, x, x * slope);
@@ -26,7 +26,7 @@ typename T::Accum number_at(const HeadNumbers& from, std::int64_t at) {
   return V::load_one(T{}, static_cast<const typename T::Storage*>(from.data) + at).first();
 }
 
-/// Numbers of one row, in the accumulator's type; writes up to a full vector.
+/// Copies the numbers of one row, in the accumulator type; writes whole vectors.
 template <class V, class T>
 void copy_numbers(const HeadNumbers& from, std::int64_t row, typename T::Accum* to) {
   if (from.length == 1) {
@@ -39,7 +39,7 @@ void copy_numbers(const HeadNumbers& from, std::int64_t row, typename T::Accum* 
   }
 }
 
-/// `heads` numbers of the accumulator's type; writes up to a full vector.
+/// Copies `heads` numbers of the accumulator type; writes whole vectors.
 template <class V>
 void copy_row(const typename V::Scalar* from, std::int64_t heads, typename V::Scalar* to) {
   if (heads == 1) {
@@ -53,11 +53,10 @@ void copy_row(const typename V::Scalar* from, std::int64_t heads, typename V::Sc
   }
 }
 
-/// Slots ahead of the current one whose numbers are fetched into the cache, beyond the row's end
-/// too: one line each.
+/// The prefetch distance of numbers in entries, one line each; continues beyond the end of a row.
 inline constexpr std::int64_t kNumbersAhead = 64;
 
-/// Fetches the numbers that the slot kNumbersAhead later reads.
+/// Prefetches the numbers of the entry kNumbersAhead later.
 template <class T>
 [[gnu::always_inline]] inline void fetch_numbers(const HeadNumbers& from, const Ids& ids,
                                                  std::int64_t slot, std::int64_t slots_end) {
@@ -67,8 +66,8 @@ template <class T>
                      id_at(ids, slot + kNumbersAhead) * from.length * size);
 }
 
-/// Rows of kBytes bytes, one for each slot, one after another. `readable` slots from the first on
-/// may be fetched ahead.
+/// Gathers rows of kBytes bytes, one per entry. The first `readable` ids may be read for
+/// prefetching.
 template <class V, std::int64_t kBytes, class Id>
 void gather_bytes(const char* from, const Id* ids, std::int64_t count, std::int64_t readable,
                   char* to) {
@@ -78,7 +77,7 @@ void gather_bytes(const char* from, const Id* ids, std::int64_t count, std::int6
   }
 }
 
-/// The same of a few sizes, of 1 to 16 numbers; false for another.
+/// gather_bytes() for common sizes; returns false for other sizes.
 template <class V, class Id>
 bool gather_few_bytes(const char* from, std::int64_t bytes, const Id* ids, std::int64_t count,
                       std::int64_t readable, char* to) {
@@ -89,9 +88,9 @@ bool gather_few_bytes(const char* from, std::int64_t bytes, const Id* ids, std::
   return gather(std::integer_sequence<std::int64_t, 2, 4, 8, 16, 32, 64>());
 }
 
-/// The numbers of each slot's row, `from.length` of them, in the accumulator's type; writes up to a
-/// full vector. They are copied as they are stored, to `stored` (room for as many of the
-/// accumulator's type) where that is narrower, and widened together.
+/// Gathers the `from.length` numbers of each entry's row in the accumulator type; writes whole
+/// vectors. Numbers of a smaller type are first copied to `stored` (room for as many of the
+/// accumulator type) and then converted together.
 template <class V, class T>
 void gather_numbers(const HeadNumbers& from, const Ids& ids, std::int64_t begin, std::int64_t count,
                     std::int64_t slots_end, void* stored, typename T::Accum* to) {
@@ -101,10 +100,11 @@ void gather_numbers(const HeadNumbers& from, const Ids& ids, std::int64_t begin,
   const auto* data = static_cast<const char*>(from.data);
   const std::int64_t bytes = from.length * size, readable = slots_end - begin;
   auto* copied = static_cast<char*>(from.wide ? to : stored);
-  const bool done = ids.data != nullptr && with_ids(ids, [&](const auto* of) {
-                      return gather_few_bytes<V>(data, bytes, of + begin, count, readable, copied);
-                    });
-  if (!done) {
+  const bool is_gathered =
+      ids.data != nullptr && with_ids(ids, [&](const auto* of) {
+        return gather_few_bytes<V>(data, bytes, of + begin, count, readable, copied);
+      });
+  if (!is_gathered) {
     for (std::int64_t i = 0; i < count; ++i) {
       fetch_numbers<T>(from, ids, begin + i, slots_end);
       copy_numbers<V, T>(from, id_at(ids, begin + i), to + i * from.length);
@@ -119,7 +119,7 @@ void gather_numbers(const HeadNumbers& from, const Ids& ids, std::int64_t begin,
   }
 }
 
-/// One number a slot.
+/// One number per entry.
 template <class V, class T, class Id>
 void gather_single(const HeadNumbers& from, const Id* ids, std::int64_t count,
                    std::int64_t readable, typename T::Accum* to) {
@@ -131,8 +131,8 @@ void gather_single(const HeadNumbers& from, const Id* ids, std::int64_t count,
   }
 }
 
-/// The weight of each slot and head; one of length 1 is that of all heads. Slots go on until
-/// `slots_end`, beyond the row.
+/// The weight of each entry and head; weights of length 1 are for all heads. Ids before `slots_end`
+/// may be read for prefetching.
 template <class V, class T>
 void gather_weights(const HeadNumbers& weight, const Ids& edges, std::int64_t heads,
                     std::int64_t begin, std::int64_t count, std::int64_t slots_end,
@@ -162,8 +162,8 @@ void gather_weights(const HeadNumbers& weight, const Ids& edges, std::int64_t he
   }
 }
 
-/// Numbers by head repeated up to a whole number of vectors: vector i of numbers by slot and head
-/// meets vector i % (period / width) of the pattern.
+/// Numbers per head, repeated to fill whole vectors: vector i of numbers per entry and head matches
+/// vector i % (period / width) of the pattern.
 template <class V>
 class HeadPattern {
  public:
@@ -206,7 +206,7 @@ class HeadPattern {
   Number* pattern_;
 };
 
-/// Sums by head over a row's slots, kSlotsApart of them added up apart (see there).
+/// Sums per head over the entries of a row, kSlotsApart of them summed separately.
 template <class V>
 class HeadSums {
  public:
@@ -219,9 +219,9 @@ class HeadSums {
     sum_.fill(0);
     slots_ = 0;
   }
-  /// The pattern to which a chunk's vectors are added.
+  /// The pattern to add a chunk's vectors to.
   Number* data() const { return part_.data(); }
-  /// After a chunk of `count` slots.
+  /// Call after a chunk of `count` entries.
   void close_chunk(std::int64_t count) {
     slots_ += count;
     if (slots_ >= kSlotsApart) join();
@@ -245,8 +245,8 @@ class HeadSums {
   HeadPattern<V> part_, sum_;
 };
 
-/// Calls f(i, t) for each vector of `count` numbers by slot and head: it starts at number i, and
-/// its vector of a pattern at t.
+/// Calls f(i, t) for each vector of `count` numbers per entry and head: it begins at number i, and
+/// the matching vector of a pattern at t.
 template <class V, class F>
 void for_vectors(std::int64_t count, std::int64_t period, F f) {
   for (std::int64_t i = 0, t = 0; i < count; i += V::width) {
@@ -256,19 +256,18 @@ void for_vectors(std::int64_t count, std::int64_t period, F f) {
   }
 }
 
-/// Sets the numbers from `count` to the end of its last vector.
+/// Sets the numbers from `count` to the end of the last vector.
 template <class V>
 void pad(typename V::Scalar* numbers, std::int64_t count, typename V::Scalar value) {
   for (; count % V::width != 0; ++count) numbers[count] = value;
 }
 
-/// kept[i, h] = 0 where number edge * heads + h is dropped, else the inverse of the share that
-/// stays.
+/// mask[i, h] = 0 if number edge * heads + h is dropped, else 1 / (1 - probability).
 template <class V>
-void draw_kept(const DropoutLevel& dropout, const Ids& edges, std::int64_t heads,
-               std::int64_t begin, std::int64_t count, typename V::Scalar* kept) {
+void draw_mask(const DropoutLevel& dropout, const Ids& edges, std::int64_t heads,
+               std::int64_t begin, std::int64_t count, typename V::Scalar* mask) {
   using Number = typename V::Scalar;
-  // A table, not a branch: no processor foretells these.
+  // A table, because a branch would be mispredicted.
   const Number choice[2] = {
       0, static_cast<Number>(kDropoutLevels / (kDropoutLevels - dropout.threshold))};
   const PhiloxKeys keys(dropout.seed);
@@ -280,7 +279,7 @@ void draw_kept(const DropoutLevel& dropout, const Ids& edges, std::int64_t heads
       for (std::int64_t n = place.begin; n < place.end; ++n) {
         const std::int64_t i = n - place.first;
         const std::uint64_t level = (batch.words[i / 2][b] >> (16 * (i % 2))) & 0xFFFF;
-        kept[n] = choice[level >= dropout.threshold ? 1 : 0];
+        mask[n] = choice[level >= dropout.threshold ? 1 : 0];
       }
     }
     batch.size = 0;

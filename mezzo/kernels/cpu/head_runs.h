@@ -6,13 +6,13 @@
 #include "mezzo/kernels/cpu/access.h"
 #include "mezzo/kernels/cpu/scratch.h"
 
-// Gathered rows of heads: their sum weighted by slot and head, and their dot products with one row,
-// in one pass or each alone. The inner loop of the attention, of its gradient and of the gradient
-// of weighted sums.
+// The inner loop of the attention, of its gradient and of the gradient of weighted sums: over
+// gathered rows of heads, the sum weighted by entry and head, the dot products with one row, or
+// both in one pass.
 
 namespace mezzo::kernels {
 
-/// One chunk of one row's slots.
+/// One chunk of the entries of a row.
 template <class V, class T>
 struct HeadChunk {
   using Accum = typename T::Accum;
@@ -20,26 +20,26 @@ struct HeadChunk {
 
   std::int64_t heads, features;
   const Storage* x;           ///< gathered rows [.., heads, features]
-  Ids ids;                    ///< the row of x of each slot
-  std::int64_t begin, count;  ///< the chunk's slots
-  std::int64_t slots_end;     ///< of all rows that follow: ids before it may be read
+  Ids ids;                    ///< the row of x of each entry
+  std::int64_t begin, count;  ///< the entries of the chunk
+  std::int64_t slots_end;     ///< ids before it may be read for prefetching
 
   const Accum* weight = nullptr;   ///< sum: [count, heads]
-  bool first = true, last = true;  ///< of the row's chunks
-  /// sum: the chunk is added up by itself first. One float32 sum of a million numbers of like size
-  /// is 1 % off; sums of sums are not.
+  bool first = true, last = true;  ///< chunk of the row
+  /// sum: sum the chunk separately first. One float32 sum of a million numbers of similar size is
+  /// 1 % off.
   bool apart = false;
-  Accum* running = nullptr;        ///< sum: [heads, features], between the row's chunks, as loaded
-  bool streams = false;            ///< sum: out past the caches; a head is whole cache lines
-  Storage* out = nullptr;          ///< sum: [heads, features]; written by the last chunk:
-  const Accum* divisor = nullptr;  ///< [heads]; the sum is divided by it, unless null,
-  Accum factor = 1;                ///< and multiplied by this
+  Accum* running = nullptr;  ///< sum: [heads, features], between chunks of the row, as loaded
+  bool streams = false;      ///< sum: non-temporal stores; heads are whole cache lines
+  Storage* out = nullptr;  ///< sum: [heads, features]; the last chunk writes sum / divisor * factor
+  const Accum* divisor = nullptr;  ///< [heads]; null means 1
+  Accum factor = 1;
 
   const Storage* own = nullptr;  ///< dot: [heads, features]
-  Accum* partial = nullptr;  ///< dot: [count, heads] vectors, whose lanes add up to the products
+  Accum* partial = nullptr;      ///< dot: [count, heads] vectors whose elements sum to the products
 };
 
-/// What head_block() adds up: to c.running between the row's chunks, to c.out after the last.
+/// Stores the sums of head_block(): to c.running between chunks of a row, to c.out after the last.
 template <class V, class T, int G, int K, bool kPartial>
 [[gnu::always_inline]] inline void put_sums(const HeadChunk<V, T>& c, std::int64_t head,
                                             std::int64_t f, V* sum) {
@@ -75,10 +75,9 @@ template <class V, class T, int G, int K, bool kPartial>
 }
 
 /// Elements [f, f + K vectors) of the heads [head, head + G): G * K accumulators stay in registers
-/// while the chunk's slots pass by. With kPartial the one vector is the head's last, in part. What
-/// the loop reads of the chunk is copied first, number by number, for a store of lanes may alias
-/// the chunk. A copy of the whole loads vectors of what was just stored number by number, and waits
-/// for those stores.
+/// over the entries of the chunk. With kPartial, K is 1 and the vector is the incomplete last
+/// vector of a head. Members of the chunk that the loop reads are copied one by one first: stores
+/// of vectors may alias the chunk, and copying all of it would stall on its recent stores.
 template <class V, class T, bool kSum, bool kDot, int G, int K, bool kPartial, class Rows>
 // NOLINTNEXTLINE(readability-function-cognitive-complexity): the branches are of compile time
 void head_block(const HeadChunk<V, T>& c, Rows rows, std::int64_t head, std::int64_t f) {
@@ -154,7 +153,7 @@ void head_block(const HeadChunk<V, T>& c, Rows rows, std::int64_t head, std::int
   if constexpr (kSum) put_sums<V, T, G, K, kPartial>(c, head, f, sum);
 }
 
-/// K vectors of every head, several heads at a time where the registers allow.
+/// K vectors of every head, several heads at a time if the registers suffice.
 template <class V, class T, bool kSum, bool kDot, int K, bool kPartial, class Rows>
 void head_blocks(const HeadChunk<V, T>& c, const Rows& rows, std::int64_t f) {
   constexpr int kFit = V::max_blocks / K, kMany = kFit < 4 ? kFit : 4;
@@ -183,7 +182,7 @@ void run_heads(const HeadChunk<V, T>& c, const Rows& rows) {
   if (f < c.features) head_blocks<V, T, kSum, kDot, 1, true>(c, rows, f);
 }
 
-/// The chunk's sums and products, over all heads and features.
+/// The sums and products of the chunk, over all heads and features.
 template <class V, class T, bool kSum, bool kDot>
 void run_heads(const HeadChunk<V, T>& c) {
   const RowPicker rows = row_picker(c.ids);
@@ -194,9 +193,8 @@ void run_heads(const HeadChunk<V, T>& c) {
   }
 }
 
-/// The running sum of a row in chunks. Of those that are added up apart it begins anew after
-/// kSlotsApart slots, and what it came to is added up for itself: the sums of thousands of chunks
-/// make as long a sum as their slots.
+/// The running sum of a row in chunks. If chunks are summed separately, it is added to a total and
+/// restarted after kSlotsApart entries, because a sum of thousands of chunks is a long sum too.
 template <class V, class T>
 class RunningRow {
  public:
@@ -205,7 +203,7 @@ class RunningRow {
       : length_(length), running_(scratch.take(length)), total_(scratch.take(length)) {}
 
   void begin_row() { slots_ = 0, has_total_ = false; }
-  /// Before run_heads() with c.count slots, of which c.last may be true.
+  /// Call before run_heads() with c.count and c.last set.
   void open(HeadChunk<V, T>& c) {
     c.running = running_;
     c.first = slots_ == 0;
@@ -213,7 +211,7 @@ class RunningRow {
     add(running_, total_, c.first ? nullptr : running_);
     c.first = false;
   }
-  /// After it.
+  /// Call after run_heads().
   void close(const HeadChunk<V, T>& c) {
     slots_ += c.count;
     if (slots_ < kSlotsApart || !c.apart || c.last) return;
@@ -235,8 +233,8 @@ class RunningRow {
   Number *running_, *total_;
 };
 
-/// The products of a chunk from their lanes: `count` of them, and some undefined numbers up to a
-/// full vector.
+/// Sums the elements of `count` vectors to the products of a chunk; writes whole vectors, whose
+/// numbers from `count` on are undefined.
 template <class V>
 void add_lanes(const typename V::Scalar* partial, std::int64_t count,
                typename V::Scalar* products) {

@@ -2,20 +2,20 @@
 
 #include <cstdint>
 
-/// Integers in a backend's vectors: philox() in their lanes, and sorts of a few numbers. A
-/// backend's `Integers`, `I` in the templates, have
+/// Integers in a backend's vectors: vectorized philox(), and sorts of a few numbers. A backend's
+/// `Integers`, `I` in the templates, has
 ///
-///   kLanes                          64-bit lanes of a vector
+///   kLanes                          64-bit elements of a vector
 ///   Wide, Narrow                    the compiler's vectors of uint64 and int32, of that size
-///   counted(), places()             0, 1, 2, ... in each
-///   products(a, b)                  of the lower halves of 64-bit lanes
-///   exclusive_or(a, b, c)           of three
-///   store_in_turn(low, high, to)    low[0], high[0], low[1], ...
+///   counted(), places()             0, 1, 2, ... as Wide, as Narrow
+///   products(a, b)                  products of the lower halves of 64-bit elements
+///   exclusive_or(a, b, c)           a ^ b ^ c
+///   store_in_turn(low, high, to)    stores low[0], high[0], low[1], ...
 ///   sort<kCapacity>(values, count, sorted)
 ///
-/// sort() takes kCapacity numbers (8, 16 or 32; at least a vector), below the largest int32 up to
-/// `count` and that from there on. It sorts the former and tells whether they all differ; where
-/// they do not, `sorted` is of no use.
+/// sort() takes kCapacity numbers (8, 16 or 32; at least a vector): `count` below the largest
+/// int32, the rest equal to it. It sorts the first `count` and returns whether they are distinct;
+/// if not, `sorted` is unspecified.
 namespace mezzo::kernels {
 
 template <class I>
@@ -38,8 +38,8 @@ struct PhiloxKeys {
   }
 };
 
-/// The four words of philox() of core/random.h, a call in each lane. (That function is one for all
-/// files and so must not be called from here.) The upper 32 bits of a lane may hold anything.
+/// The four words of philox() of core/random.h, one call per element. (That function is inline in
+/// all files, so it must not be called here.) The upper 32 bits of an element are unspecified.
 template <class I>
 struct PhiloxLanes {
   using Wide = typename I::Wide;
@@ -60,13 +60,13 @@ struct PhiloxLanes {
     words[0] = c0, words[1] = c1, words[2] = c2, words[3] = c3;
   }
 
-  /// Words 2 * half and 2 * half + 1 of each call, 32 bits each, the first one lower.
+  /// Words 2 * half (lower 32 bits) and 2 * half + 1 (upper 32 bits) of each call.
   [[gnu::always_inline]] Wide pairs(int half) const {
     return (words[2 * half] & 0xFFFFFFFF) | (words[2 * half + 1] << 32);
   }
 };
 
-/// Integers::sort() by counting for each number the smaller ones: no branches. Unrolled, since -O2
+/// Integers::sort() without branches: counts the smaller numbers of each. Unrolled, because -O2
 /// alone leaves both arrays of vectors in memory.
 template <class I, int kCapacity>
 [[gnu::always_inline]] inline bool rank_sort(const std::int32_t* values, std::int64_t count,

@@ -13,7 +13,7 @@ namespace mezzo::kernels {
                     : static_cast<const std::int32_t*>(a.arg)[at];
 }
 
-/// Lanes of `grad` whose recorded edge is not this slot's become 0.
+/// `grad` where the recorded edge is this entry's, 0 elsewhere.
 template <class V>
 V only_chosen(const MessageGradArgs& a, V grad, std::int64_t at, std::int64_t step,
               std::int64_t edge, std::int64_t count) {
@@ -31,7 +31,7 @@ V only_chosen(const MessageGradArgs& a, V grad, std::int64_t at, std::int64_t st
   return select(V::zero() < V::load_accum(factor), grad, V::zero());
 }
 
-/// The product of the other messages, for each lane of `message`.
+/// The product of the row's other messages, for each element of `message`.
 template <class V>
 V product_of_others(const MessageGradArgs& a, V message, std::int64_t at, std::int64_t step,
                     std::int64_t count) {
@@ -52,8 +52,8 @@ V product_of_others(const MessageGradArgs& a, V message, std::int64_t at, std::i
   return V::load_accum(others);
 }
 
-/// The messages, not of a dot, of the elements from `f` on of the group whose operands begin at `l`
-/// and `r`.
+/// The messages of the elements from `f` on of the group whose operands begin at `l` and `r`. Not
+/// for dot.
 template <class V, class T, class Op>
 V message_at(const MessageGradArgs& a, std::int64_t l, std::int64_t r, std::int64_t f) {
   const Layout& layout = a.layout;
@@ -68,7 +68,7 @@ V message_at(const MessageGradArgs& a, std::int64_t l, std::int64_t r, std::int6
   return Op::apply(x, y);
 }
 
-/// The scales of one slot's gradient; 1 where there are none.
+/// The scale of an entry's gradient; 1 if there are no scales.
 template <class Accum>
 Accum slot_scale(const MessageGradArgs& a, std::int64_t grad_row, std::int64_t other_row) {
   Accum scale = 1;
@@ -77,7 +77,7 @@ Accum slot_scale(const MessageGradArgs& a, std::int64_t grad_row, std::int64_t o
   return scale;
 }
 
-/// Adds the first `left` lanes, or all, to the numbers at `own`.
+/// Adds the first `left` elements, at most a vector, to the numbers at `own`.
 template <class V>
 void add_lanes(V part, typename V::Scalar* own, std::int64_t left) {
   if (left >= V::width) {
@@ -87,7 +87,7 @@ void add_lanes(V part, typename V::Scalar* own, std::int64_t left) {
   }
 }
 
-/// The message that the elements of a dot product share, where the product of messages asks for it.
+/// The dot product, in all elements, if the reducer is prod; else 0.
 template <class V, class T, class Op>
 V dot_message(const MessageGradArgs& a, std::int64_t l_at, std::int64_t r_at) {
   if constexpr (Op::kind == BinaryOp::kDot) {
@@ -96,7 +96,7 @@ V dot_message(const MessageGradArgs& a, std::int64_t l_at, std::int64_t r_at) {
   return V::zero();
 }
 
-/// Adds one slot's share to the row's accumulators `acc` [operand length].
+/// Adds the gradient of one entry to the row's accumulators `acc` [operand length].
 template <class V, class T, class Op, bool kOfLhs>
 void add_slot(const MessageGradArgs& a, std::int64_t row, std::int64_t slot,
               typename T::Accum* acc) {
@@ -187,7 +187,7 @@ void message_grad_range(const MessageGradArgs& a) {
     }
     clear<V, T>(total, length);
     for (std::int64_t begin = range.begin; begin < range.end; begin += kSlotsApart) {
-      // The first part is added up in place: it is all that most rows have.
+      // The first part is summed in place: most rows have no other.
       auto* part = begin == range.begin ? total : total + length;
       const SlotRange apart = slots_apart(range, begin);
       if (part != total) clear<V, T>(part, length);

@@ -7,14 +7,14 @@
 
 namespace mezzo::kernels {
 
-/// The operands of one call with their rows' pickers.
+/// The pickers of the operands' rows in one call.
 struct MessageRows {
   [[gnu::always_inline]] explicit MessageRows(const SpmmArgs& a)
       : lhs(row_picker(a.lhs.access, a.slots)),
         rhs(row_picker(a.rhs.access, a.slots)),
         last(last_slot(a.slots, a.row_end)) {}
   RowPicker lhs, rhs;
-  std::int64_t last;  ///< slot, of the whole call: how far to look ahead
+  std::int64_t last;  ///< end of the entries that may be prefetched
 };
 
 [[maybe_unused]] static inline void store_id(const SpmmArgs& a, std::int64_t at, std::int64_t id) {
@@ -37,7 +37,7 @@ void store_chosen(const SpmmArgs& a, V chosen, SlotRange range, std::int64_t at,
   }
 }
 
-/// Where a message takes the place of the best one before it: NaN wins, of equals the first.
+/// Whether a message replaces the best one so far: NaN wins; of equal messages the first wins.
 template <class Reduce, class V>
 auto takes(V message, V best) {
   if constexpr (Reduce::kind == ReduceOp::kMax) {
@@ -47,8 +47,8 @@ auto takes(V message, V best) {
   }
 }
 
-/// What the gradient of a product needs: the product of the messages that are not 0 and the number
-/// of those that are.
+/// Stores what the gradient of prod needs: the product of the nonzero messages and the number of
+/// zero messages.
 template <class V>
 void store_factors(const SpmmArgs& a, V product, V zeros, std::int64_t at, std::int64_t left) {
   if (a.arg == nullptr) return;
@@ -65,9 +65,8 @@ void store_factors(const SpmmArgs& a, V product, V zeros, std::int64_t at, std::
 template <class V, class Reduce, int N>
 struct Reduction {
   V value[N];
-  V chosen[N];  ///< max, min: the slot's position as the bits of a lane, only moved, never computed
-                ///< with; prod: the number of messages that are 0
-  V product[N];  ///< prod: of the messages that are not 0
+  V chosen[N];   ///< max, min: position of the entry, as bits; prod: number of zero messages
+  V product[N];  ///< prod: product of the nonzero messages
 
   void clear() {
 #pragma GCC unroll 16
@@ -99,7 +98,7 @@ struct Reduction {
   }
 };
 
-/// Inlined, or the compiler keeps the vectors in memory while the slots pass by.
+/// Always inlined: else the compiler keeps the vectors in memory during the loop over entries.
 template <class V, class T, class Reduce, int N>
 [[gnu::always_inline]] inline void store_reduction(const SpmmArgs& a,
                                                    const Reduction<V, Reduce, N>& r,
@@ -163,8 +162,8 @@ void reduce_block(const SpmmArgs& a, const MessageRows& rows, std::int64_t row, 
   store_reduction<V, T>(a, reduction, range, out_at, count);
 }
 
-/// One group of one row where each message is the sum of a run (dot): the run is the inner loop,
-/// and every lane holds the same message.
+/// One group of one row if each message is the sum of a run (dot): the run is the inner loop, and
+/// all elements of a vector are the same message.
 template <class V, class T, class Op, class Reduce>
 void reduce_run(const SpmmArgs& a, const MessageRows& rows, std::int64_t row, SlotRange range,
                 std::int64_t lhs_at, std::int64_t rhs_at, std::int64_t out_at) {

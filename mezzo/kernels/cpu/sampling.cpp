@@ -11,7 +11,7 @@
 namespace mezzo::kernels {
 namespace {
 
-/// The number by which every probability is in proportion to its weight; see draw_labor().
+/// The factor c of draw_labor().
 double labor_scale(const float* weights, std::int64_t degree, std::int64_t fanout) {
   const std::int64_t positive =
       std::count_if(weights, weights + degree, [](float weight) { return weight > 0; });
@@ -25,7 +25,7 @@ double labor_scale(const float* weights, std::int64_t degree, std::int64_t fanou
       reached += is_certain ? 1 : 0;
       rest += is_certain ? 0.0 : weights[i];
     }
-    // Fewer than before where rounding puts a probability just below 1.
+    // Fewer than before if rounding puts a probability just below 1.
     if (reached <= certain || reached >= fanout) return scale;
     certain = reached;
     scale = static_cast<double>(fanout - certain) / rest;
@@ -68,7 +68,7 @@ void choose_other(const UniformDraws<Id>& draws, std::int64_t row, const Chosen<
     case RowDraw::kSparse:
       return choose_sparse(draws.key, row, degree, fanout, chosen);
     default:
-      return;  // in vectors
+      return;  // draw_rows.h samples these
   }
 }
 
@@ -89,32 +89,32 @@ std::int64_t draw_weighted(const float* weights, const DrawRow& row, std::int64_
     return left.rank != right.rank ? left.rank < right.rank : left.slot < right.slot;
   };
   RowNumbers numbers(key, row.position);
-  std::int64_t kept = 0;
+  std::int64_t size = 0;
   if (fanout == 0) return 0;
   const std::int64_t end = row.begin + row.degree;
   if (row.degree <= fanout) {
     for (std::int64_t slot = row.begin; slot < end; ++slot) {
-      if (weights[slot] > 0) slots[kept++] = static_cast<Id>(slot);
+      if (weights[slot] > 0) slots[size++] = static_cast<Id>(slot);
     }
-    return kept;
+    return size;
   }
   for (std::int64_t slot = row.begin; slot < end; ++slot) {
     // In (0, 1), so that the logarithm is finite.
     const double u = (static_cast<double>(numbers.next_wide() >> 11) + 0.5) * 0x1p-53;
     if (!(weights[slot] > 0)) continue;
     const RankedSlot ranked{-std::log(u) / weights[slot], slot};
-    if (kept < fanout) {
-      scratch[kept++] = ranked;
-      if (kept == fanout) std::make_heap(scratch, scratch + kept, before);
+    if (size < fanout) {
+      scratch[size++] = ranked;
+      if (size == fanout) std::make_heap(scratch, scratch + size, before);
     } else if (before(ranked, scratch[0])) {
-      std::pop_heap(scratch, scratch + kept, before);
-      scratch[kept - 1] = ranked;
-      std::push_heap(scratch, scratch + kept, before);
+      std::pop_heap(scratch, scratch + size, before);
+      scratch[size - 1] = ranked;
+      std::push_heap(scratch, scratch + size, before);
     }
   }
-  for (std::int64_t i = 0; i < kept; ++i) slots[i] = static_cast<Id>(scratch[i].slot);
-  std::sort(slots, slots + kept);
-  return kept;
+  for (std::int64_t i = 0; i < size; ++i) slots[i] = static_cast<Id>(scratch[i].slot);
+  std::sort(slots, slots + size);
+  return size;
 }
 
 template <class Id>
@@ -133,13 +133,13 @@ std::int64_t draw_weighted_replacing(const float* weights, const DrawRow& row, s
     scratch[i] = static_cast<double>(numbers.next_wide() >> 11) * 0x1p-53 * sum;
   }
   std::sort(scratch, scratch + fanout);
-  std::int64_t drawn = 0;
+  std::int64_t size = 0;
   double passed = 0;
-  for (std::int64_t slot = row.begin; slot < last && drawn < fanout; ++slot) {
+  for (std::int64_t slot = row.begin; slot < last && size < fanout; ++slot) {
     passed += weights[slot];
-    for (; drawn < fanout && scratch[drawn] < passed; ++drawn) slots[drawn] = static_cast<Id>(slot);
+    for (; size < fanout && scratch[size] < passed; ++size) slots[size] = static_cast<Id>(slot);
   }
-  std::fill(slots + drawn, slots + fanout, static_cast<Id>(last));
+  std::fill(slots + size, slots + fanout, static_cast<Id>(last));
   return fanout;
 }
 
@@ -150,7 +150,7 @@ std::int64_t draw_labor(const NeighborRows<Id>& rows, const DrawRow& row, std::i
   const double share = static_cast<double>(fanout) / static_cast<double>(row.degree);
   const double scale =
       rows.weights == nullptr ? share : labor_scale(rows.weights + row.begin, row.degree, fanout);
-  std::int64_t drawn = 0;
+  std::int64_t size = 0;
   for (std::int64_t slot = row.begin; slot < row.begin + row.degree; ++slot) {
     double probability = scale;
     if (rows.weights != nullptr) {
@@ -161,11 +161,11 @@ std::int64_t draw_labor(const NeighborRows<Id>& rows, const DrawRow& row, std::i
     const auto index =
         static_cast<std::uint64_t>(rows.names == nullptr ? neighbor : rows.names[neighbor]);
     if (probability < 1 && random_uniform(key.seed, key.stream, index) >= probability) continue;
-    slots[drawn] = static_cast<Id>(slot);
-    neighbors[drawn] = neighbor;
-    inverse_probabilities[drawn++] = static_cast<float>(1 / std::min(1.0, probability));
+    slots[size] = static_cast<Id>(slot);
+    neighbors[size] = neighbor;
+    inverse_probabilities[size++] = static_cast<float>(1 / std::min(1.0, probability));
   }
-  return drawn;
+  return size;
 }
 
 template <class Id>
@@ -177,14 +177,14 @@ std::int64_t renumber(const StampTable& table, Id* ids, std::int64_t n, Id* node
   Id* new_nodes = nodes + num_nodes;
   for (std::int64_t i = 0; i < n; ++i) {
     if (i + kReadsAhead < n) fetch(stamps + ids[i + kReadsAhead]);
-    // Whether a node is new cannot be foretold, so nothing branches on it: both writes happen in
-    // either case, with values chosen by a mask. gcc makes a branch of a mask that it knows to be
-    // a comparison, hence the asm.
+    // Whether a node is new is unpredictable, so nothing branches on it: both writes always happen,
+    // with values selected by a mask. The asm hides the comparison, of which gcc would make a
+    // branch.
     const Id node = ids[i];
-    const std::int32_t found = stamps[node];
-    std::int32_t new_mask = -static_cast<std::int32_t>(found < base);
+    const std::int32_t known = stamps[node];
+    std::int32_t new_mask = -static_cast<std::int32_t>(known < base);
     asm("" : "+r"(new_mask));
-    const std::int32_t stamp = found ^ ((found ^ next) & new_mask);
+    const std::int32_t stamp = known ^ ((known ^ next) & new_mask);
     stamps[node] = stamp;
     *new_nodes = node;
     new_nodes -= new_mask;

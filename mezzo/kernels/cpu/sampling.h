@@ -8,15 +8,15 @@
 #include "mezzo/kernels/cpu/chosen.h"
 #include "mezzo/kernels/sampling.h"
 
-/// How the slots of one row are chosen where vectors are of no use; draw_rows.h has the other ways.
+/// The ways to sample a row without vectors; draw_rows.h has the others.
 namespace mezzo::kernels {
 
-/// The numbers of one row, one after the other.
+/// The random numbers of one row.
 class RowNumbers {
  public:
   RowNumbers(DrawKey key, std::int64_t position) : key_(key), position_(position) {}
 
-  /// In [0, bound); all bounds of a row on the same side of kNarrowDegree.
+  /// A number in [0, bound). `narrow`: bound <= kNarrowDegree, the same for all numbers of a row.
   std::int64_t below(std::int64_t bound, bool narrow) {
     return narrow ? scaled(next(), bound) : scaled(next_wide(), bound);
   }
@@ -40,7 +40,7 @@ class RowNumbers {
   std::array<std::uint32_t, 4> words_{};
 };
 
-/// `fanout` of `degree`, less than all: marks in a bit map of the row.
+/// Samples `fanout` < `degree` entries with a bit map of the row.
 template <class Id>
 void choose_marked(DrawKey key, std::int64_t position, std::int64_t degree, std::int64_t fanout,
                    std::uint64_t* map, const Chosen<Id>& chosen) {
@@ -50,8 +50,8 @@ void choose_marked(DrawKey key, std::int64_t position, std::int64_t degree, std:
   const bool narrow = degree < kNarrowDegree;
   RowNumbers numbers(key, position);
   for (std::int64_t last = degree - fanout; last < degree; ++last) {
-    const std::int64_t drawn = numbers.below(last + 1, narrow);
-    const std::int64_t at = is_marked(drawn) ? last : drawn;
+    const std::int64_t number = numbers.below(last + 1, narrow);
+    const std::int64_t at = is_marked(number) ? last : number;
     map[at / 64] |= std::uint64_t{1} << (at % 64);
   }
   std::int64_t i = 0;
@@ -62,8 +62,8 @@ void choose_marked(DrawKey key, std::int64_t position, std::int64_t degree, std:
   }
 }
 
-/// `fanout` of a degree many times larger: draws until so many differ. Whatever they are, they are
-/// as likely as any others, since only whether draws are equal decides when to stop.
+/// Samples `fanout` entries of a much larger degree: draws numbers until `fanout` are distinct.
+/// Every set is equally likely, because only equality of numbers decides when to stop.
 template <class Id>
 void choose_sparse(DrawKey key, std::int64_t position, std::int64_t degree, std::int64_t fanout,
                    const Chosen<Id>& chosen) {

@@ -1,6 +1,6 @@
-// The reference backend: one lane, no instruction set beyond the compiler's baseline. Like every
-// file of this folder it keeps its lanes in an unnamed namespace: all templates over them then have
-// internal linkage, and no code built with wider instructions can stand in for another file's.
+// The reference backend: vectors of one element, the compiler's baseline instruction set. Like
+// every backend it defines its vectors in an unnamed namespace: templates over them have internal
+// linkage, so the linker cannot replace them by code for another instruction set.
 #include <bit>
 #include <cmath>
 #include <cstdint>
@@ -27,11 +27,11 @@ std::uint16_t float_to_half(float value) {
   const auto bits = std::bit_cast<std::uint32_t>(value);
   const std::uint32_t sign = (bits >> 16) & 0x8000U;
   std::uint32_t magnitude = bits & 0x7FFFFFFFU;
-  if (magnitude > 0x7F800000U) {  // NaN stays one, quiet
+  if (magnitude > 0x7F800000U) {  // NaN becomes quiet
     return static_cast<std::uint16_t>(sign | 0x7E00U | ((magnitude >> 13) & 0x1FFU));
   }
   if (magnitude >= 0x477FF000U) return static_cast<std::uint16_t>(sign | 0x7C00U);  // >= 65520
-  if (magnitude < 0x38800000U) {  // below 2^-14: adding 0.5 leaves the subnormal's bits at the end
+  if (magnitude < 0x38800000U) {  // below 2^-14: adding 0.5 shifts the subnormal to the low bits
     const float shifted = std::bit_cast<float>(magnitude) + 0.5F;
     return static_cast<std::uint16_t>(sign | (std::bit_cast<std::uint32_t>(shifted) - 0x3F000000U));
   }
@@ -45,7 +45,7 @@ std::uint16_t float_to_bfloat(float value) {
   return static_cast<std::uint16_t>((bits + 0x7FFFU + ((bits >> 16) & 1U)) >> 16);
 }
 
-/// Vectors of 16 bytes, which the compiler makes of any instruction set.
+/// Vectors of 16 bytes, which the compiler supports on any instruction set.
 struct BaselineIntegers {
   static constexpr int kLanes = 2;
   using Wide [[gnu::vector_size(16)]] = std::uint64_t;
@@ -143,13 +143,13 @@ struct Lanes {
   friend Lanes operator*(Lanes a, Lanes b) { return {a.v * b.v}; }
   friend Lanes operator/(Lanes a, Lanes b) { return {a.v / b.v}; }
   friend bool operator<(Lanes a, Lanes b) { return a.v < b.v; }
-  /// Where one of `width` numbers is not below another.
+  /// Whether each of `width` numbers is at least `least`.
   static bool at_least(const std::uint16_t* numbers, std::uint32_t least) {
     return *numbers >= least;
   }
   friend bool is_nan(Lanes a) { return a.v != a.v; }
   friend bool not_nan(Lanes a) { return a.v == a.v; }
-  /// Where `best` is a number and `message` is larger or NaN.
+  /// Whether `best` is not NaN and `message` is larger or NaN.
   friend bool above(Lanes message, Lanes best) { return not_nan(best) && !(message.v <= best.v); }
   friend bool below(Lanes message, Lanes best) { return not_nan(best) && !(message.v >= best.v); }
   friend Lanes select(bool take, Lanes yes, Lanes no) { return take ? yes : no; }

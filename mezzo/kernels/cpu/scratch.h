@@ -6,8 +6,7 @@
 
 namespace mezzo::kernels {
 
-/// Hands out arrays of a kernel's scratch, each on its own cache lines and with a vector to spare
-/// behind it.
+/// Allocates arrays from a kernel's scratch memory, aligned to cache lines and padded by a vector.
 template <class V>
 class Scratch {
  public:
@@ -18,9 +17,9 @@ class Scratch {
                                                static_cast<std::uintptr_t>(sizeof(Number));
   }
   Number* take(std::int64_t count) {
-    Number* taken = next_;
+    Number* array = next_;
     next_ += (count + kMostLanes - 1) / kMostLanes * kMostLanes + kMostLanes;
-    return taken;
+    return array;
   }
 
  private:

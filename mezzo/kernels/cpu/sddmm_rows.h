@@ -7,7 +7,7 @@
 
 namespace mezzo::kernels {
 
-/// The operands and the result of one call with their rows' pickers.
+/// The pickers of the rows of operands and result in one call.
 struct SddmmRows {
   [[gnu::always_inline]] explicit SddmmRows(const SddmmArgs& a)
       : lhs(row_picker(a.lhs.access, a.slots)),
@@ -15,10 +15,10 @@ struct SddmmRows {
         out(row_picker(a.out_ids)),
         last(last_slot(a.slots, a.row_end)) {}
   RowPicker lhs, rhs, out;
-  std::int64_t last;  ///< slot, of the whole call: how far to look ahead
+  std::int64_t last;  ///< end of the entries that may be prefetched
 };
 
-/// Fetches the rows of the slot `ahead` of the current one into the cache.
+/// Prefetches the rows of `slot`.
 template <class V, class T, class Op>
 [[gnu::always_inline]] inline void look_ahead(const SddmmArgs& a, const SddmmRows& rows,
                                               std::int64_t row, std::int64_t slot) {
@@ -70,7 +70,7 @@ void sddmm_slot(const SddmmArgs& a, const SddmmRows& rows, std::int64_t row, std
   }
 }
 
-/// The products of one run, summed down to one vector.
+/// The products of one run, summed to one vector.
 template <class V, class T>
 V dot_vector(const SddmmArgs& a, std::int64_t l, std::int64_t r) {
   const std::int64_t inner = a.layout.inner;
@@ -96,16 +96,14 @@ V dot_vector(const SddmmArgs& a, std::int64_t l, std::int64_t r) {
   return sum;
 }
 
-/// The slots whose dots are summed together: as many as a vector has lanes, from one row or
-/// several.
+/// The entries whose dot products are summed together: as many as a vector has elements.
 template <class V>
 struct DotBatch {
   std::int64_t lhs[V::width], rhs[V::width], out[V::width];
   std::int64_t size = 0;
 };
 
-/// The lanes of `width` slots' vectors are summed at once, by transposition: one slot at a time
-/// takes as many steps.
+/// Sums the vectors of `width` entries together by transposition, at the cost of summing one.
 template <class V, class T>
 void dot_batch(const SddmmArgs& a, const DotBatch<V>& batch) {
   using Accum = typename T::Accum;

@@ -7,15 +7,15 @@
 
 namespace mezzo::kernels {
 
-/// The largest or the smallest of operand rows, whose edges, if they are recorded, are int32.
+/// The maximum or minimum of operand rows; recorded edges are int32.
 struct RowChoice {
   Operand x = {};
   RowPicker rows = {};
   const std::int64_t* offset = nullptr;
-  std::int64_t last = 0;  ///< slot, of the whole call: how far to look ahead
+  std::int64_t last = 0;  ///< end of the entries that may be prefetched
 };
 
-/// Inlined, or the compiler keeps the vectors in memory while the slots pass by.
+/// Always inlined: else the compiler keeps the vectors in memory during the loop over entries.
 template <class V, class T, int N, bool kEdges>
 [[gnu::always_inline]] inline void store_choice(const SpmmArgs& a, const V (&value)[N],
                                                 const V (&edge)[N], std::int64_t at,
@@ -34,8 +34,8 @@ template <class V, class T, int N, bool kEdges>
   }
 }
 
-/// `count` elements, N vectors (kPartial: one of fewer), of one row of the result from `at` on. The
-/// edges of the chosen slots travel in the bits of lanes, only moved, never computed with.
+/// `count` elements of one row of the result from `at` on: N vectors, with kPartial one incomplete
+/// vector. The edges of the selected entries are kept as bits of vectors of V.
 template <class V, class T, class Reduce, int N, bool kPartial, bool kEdges>
 void select_block(const SpmmArgs& a, const RowChoice& s, std::int64_t row, SlotRange range,
                   std::int64_t x_at, std::int64_t at, std::int64_t count) {
@@ -102,7 +102,7 @@ void select_columns(const SpmmArgs& a, const RowChoice& s, std::int64_t row, std
                                                    N * V::width);
     }
   };
-  // A vector takes two registers, of the value and of its edge.
+  // A vector takes two registers: value and edge.
   if constexpr (V::max_blocks >= 16) run.template operator()<8>();
   run.template operator()<4>();
   run.template operator()<2>();

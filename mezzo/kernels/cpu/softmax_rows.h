@@ -7,18 +7,17 @@
 
 namespace mezzo::kernels {
 
-/// A row's elements, gathered from their edges into one array [slots, length] of the accumulator's
-/// type, so that arithmetic runs over whole vectors whatever the length. Sums of one element (a
-/// head, say) over the slots are kept a lane each and folded at the end; `pattern` is what lines up
-/// with the array: element i % length at place i.
+/// The elements of a row, gathered from their edges into an array [entries, length] of the
+/// accumulator type, so that whole vectors are computed for any length. Sums over entries are
+/// folded to one number per element at the end. A pattern has element i % length at index i.
 template <class V, class T>
 class GatheredRow {
  public:
   using Accum = typename T::Accum;
-  /// A lane adds up so many numbers at most.
+  /// Each element of a vector sums at most kSlotsApart numbers.
   static constexpr std::int64_t kCapacity = kSlotsApart * V::width;
 
-  /// Whether rows of `length` can be folded from lanes: one pattern must fill whole vectors.
+  /// Whether this class can compute the row: a pattern must fill whole vectors.
   static bool fits(SlotRange range, std::int64_t length) {
     return V::width % length == 0 && (range.end - range.begin) * length <= kCapacity;
   }
@@ -29,7 +28,7 @@ class GatheredRow {
     vectors_ = (count_ + V::width - 1) / V::width;
   }
 
-  /// Fetches the elements; the last vector is filled up with the first slot's.
+  /// Gathers the elements; pads the last vector with copies of the first entry.
   void gather(const void* data, Accum* to, std::int64_t look_until) const {
     const auto* from = static_cast<const typename T::Storage*>(data);
     constexpr std::int64_t kAhead = 32;
@@ -65,12 +64,12 @@ class GatheredRow {
 
   std::int64_t vectors() const { return vectors_; }
 
-  /// 0 behind the last element.
+  /// Sets the padding of the last vector to 0.
   void clear_tail(Accum* values) const {
     for (std::int64_t i = count_; i < vectors_ * V::width; ++i) values[i] = 0;
   }
 
-  /// One number an element from one a lane, repeated over the vector.
+  /// Folds a vector to one number per element of the row, and repeats these as a pattern.
   template <class Join>
   V pattern(V lanes, Join join) const {
     alignas(64) Accum values[V::width];
@@ -120,8 +119,8 @@ V load_at(const void* data, std::int64_t at, std::int64_t count) {
   return count >= V::width ? V::load(T{}, p) : V::load(T{}, p, count);
 }
 
-/// The sum of what add(part, slot) adds to `part`, block by block: one float32 sum of a million
-/// numbers of like size is 1 % off.
+/// The sum over entries by part = add(part, slot), block by block: one float32 sum of a million
+/// numbers of similar size is 1 % off.
 template <class V, class Add>
 V sum_of_blocks(SlotRange range, Add add) {
   constexpr std::int64_t kBlock = 1024;
@@ -135,8 +134,7 @@ V sum_of_blocks(SlotRange range, Add add) {
   return sum;
 }
 
-/// A row of any number of slots and any length, read where it stands: the exponentials are computed
-/// twice rather than kept.
+/// A row of any number of entries and any length, without a copy: computes the exponentials twice.
 template <class V, class T>
 void softmax_in_place(const SoftmaxArgs& a, SlotRange range) {
   for (std::int64_t f = 0; f < a.length; f += V::width) {

@@ -8,18 +8,18 @@
 
 namespace mezzo::kernels {
 
-/// A weighted sum of operand rows, the case that training spends its time in: which operand carries
-/// the rows, and which one the weights.
+/// A weighted sum of operand rows, the most frequent case in training: which operand has the rows
+/// and which one the weights.
 template <class Accum>
 struct RowSum {
-  Operand x = {}, weight = {};  ///< weight.data null: every weight is 1
+  Operand x = {}, weight = {};  ///< every weight is 1 if weight.data is null
   RowPicker x_rows = {}, weight_rows = {};
   const std::int64_t *x_offset = nullptr, *weight_offset = nullptr;
   const Accum* scale = nullptr;  ///< by row of x, or null
-  std::int64_t last = 0;         ///< slot, of the whole call: how far to look ahead
+  std::int64_t last = 0;         ///< end of the entries that may be prefetched
 };
 
-/// How many weights a block of columns has: none, one a slot, or one for each of its vectors.
+/// The weights of a block of columns: none, one per entry, or one per entry and vector.
 enum class Weights : std::uint8_t { kNone, kOne, kPerVector };
 
 template <class V, class T>
@@ -28,8 +28,8 @@ typename T::Accum weight_at(const Operand& weight, std::int64_t at) {
   return V::load_one(T{}, static_cast<const typename T::Storage*>(weight.data) + at).first();
 }
 
-/// What a slot's row, or a vector of it, is multiplied by: entry `entry` of the slot's weights, the
-/// scale of its row of x, or both. Any ids, any dtype.
+/// The factor of an entry's row, or of a vector of it: weight number `entry` times the scale of the
+/// row of x. For any ids and dtype.
 template <class V, class T>
 struct AnyFactors {
   using Accum = typename T::Accum;
@@ -50,8 +50,8 @@ struct AnyFactors {
   }
 };
 
-/// Likewise: weights of x's dtype at int32 ids, without a scale. Loops over rows of few features
-/// have no cycle to spare for the branches of AnyFactors.
+/// Factors that are weights of x's dtype at int32 ids, without a scale. In loops over short rows
+/// the branches of AnyFactors would cost time.
 template <class V, class T>
 struct NarrowWeights {
   const typename T::Storage* weight;
@@ -66,7 +66,7 @@ struct NarrowWeights {
   }
 };
 
-/// Likewise: weights in the order of the slots, without a scale. The processor foresees them.
+/// Factors that are weights in CSR order, without a scale. Hardware prefetches them.
 template <class V, class T, class Number>
 struct SlotWeights {
   const Number* weight;
@@ -83,7 +83,7 @@ struct SlotWeights {
   void prefetch(std::int64_t /*row*/, std::int64_t /*slot*/) const {}
 };
 
-/// Likewise: a scale by row of x, without weights.
+/// Factors that are scales of the rows of x, without weights.
 template <class V>
 struct RowScales {
   using Accum = typename V::Scalar;

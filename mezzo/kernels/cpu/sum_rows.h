@@ -9,7 +9,7 @@
 
 namespace mezzo::kernels {
 
-/// Where a block of columns stands: in x's rows, in the weights' (one entry a vector, or one), and
+/// The offsets of a block of columns in rows of x, in rows of weights (one, or one per vector), and
 /// in the result.
 template <Weights kWeights>
 struct ColumnBlock {
@@ -19,8 +19,7 @@ struct ColumnBlock {
   std::int64_t count = 0;  ///< of a partial block
 };
 
-/// What a row's sum is stored as: divided by the degree for a mean, times the row's scale. Sums of
-/// no slots stay 0.
+/// Divides a row's sum by the degree for a mean and applies the row's scale. Empty rows stay 0.
 template <class V, class T, int N>
 [[gnu::always_inline]] inline void finish_sums(const SpmmArgs& a, std::int64_t row,
                                                std::int64_t degree, V (&acc)[N]) {
@@ -37,7 +36,7 @@ template <class V, class T, int N>
   }
 }
 
-/// Whole vectors of the result.
+/// Stores whole vectors of the result.
 template <class V, class T, int N>
 [[gnu::always_inline]] inline void store_whole(const V (&acc)[N], typename T::Storage* out,
                                                bool streams) {
@@ -50,8 +49,8 @@ template <class V, class T, int N>
   }
 }
 
-/// Adds what one slot brings to the block of columns `c` of its row, and fetches what a later one
-/// will. x: row 0's numbers at the block's first column.
+/// Adds one entry to the block of columns `c` of its row, and prefetches a later entry. x: row 0 at
+/// the first column of the block.
 template <class V, class T, int N, Weights kWeights, bool kPartial, class Rows, class Factors>
 [[gnu::always_inline]] inline void add_slot(const typename T::Storage* x, std::int64_t length,
                                             const Rows& rows, const Factors& factors,
@@ -65,7 +64,7 @@ template <class V, class T, int N, Weights kWeights, bool kPartial, class Rows, 
   }
   const std::int64_t from = rows.at(row, slot);
   const typename T::Storage* p = x + from * length;
-  // Vectors with weights of their own have to stay in order.
+  // Vectors with different weights must be in order.
   constexpr int kStep = kWeights == Weights::kPerVector ? 1 : kTogether<N>;
   V v[kStep], weight = V::zero();
   if constexpr (kWeights == Weights::kOne) {
@@ -89,9 +88,8 @@ template <class V, class T, int N, Weights kWeights, bool kPartial, class Rows, 
   }
 }
 
-/// N vectors of one row of the result (kPartial: one, of c.count elements): the accumulators stay
-/// in registers while the row's slots pass by. Only unrolled loops over them let the compiler keep
-/// them there.
+/// N vectors of one row of the result, with kPartial one of c.count elements. Unrolled loops let
+/// the compiler keep the accumulators in registers over the entries of the row.
 template <class V, class T, int N, Weights kWeights, bool kPartial, class Rows, class Factors>
 void sum_block(const SpmmArgs& a, const RowSum<typename T::Accum>& s, Rows rows, Factors factors,
                std::int64_t row, SlotRange range, const ColumnBlock<kWeights>& c) {
@@ -119,8 +117,8 @@ void sum_block(const SpmmArgs& a, const RowSum<typename T::Accum>& s, Rows rows,
   }
 }
 
-/// Rows of N vectors and nothing else, one after the other. Of short rows what is done once a row
-/// takes longer than their slots: here it is little, in registers.
+/// Rows of exactly N vectors. For short rows, work per row costs more than entries: here it is
+/// small and in registers.
 template <class V, class T, int N, Weights kWeights, class Rows, class Factors>
 [[gnu::noinline]] void sum_whole_rows(const SpmmArgs& a, const RowSum<typename T::Accum>& s,
                                       Rows rows, Factors factors) {
@@ -149,7 +147,7 @@ template <class V, class T, int N, Weights kWeights, class Rows, class Factors>
   }
 }
 
-/// Whether sum_whole_rows() does all of the work, and if so has it done.
+/// Calls sum_whole_rows() and returns true if that computes the whole result.
 template <class V, class T, Weights kWeights, class Rows, class Factors>
 bool sum_as_whole_rows(const SpmmArgs& a, const RowSum<typename T::Accum>& s, const Rows& rows,
                        const Factors& factors) {
@@ -168,8 +166,8 @@ bool sum_as_whole_rows(const SpmmArgs& a, const RowSum<typename T::Accum>& s, co
          run.template operator()<2>();
 }
 
-/// The columns of one row in blocks, the widest first. `columns` of them belong together: those of
-/// one group, or of all groups if every vector has its own weight.
+/// `columns` columns of one row in blocks, largest first: those of one group, or of all groups if
+/// every vector has its own weight.
 template <class V, class T, Weights kWeights, class Rows, class Factors>
 void sum_columns(const SpmmArgs& a, const RowSum<typename T::Accum>& s, const Rows& rows,
                  const Factors& factors, std::int64_t row, const ColumnBlock<kWeights>& at,
@@ -209,7 +207,7 @@ void sum_columns(const SpmmArgs& a, const RowSum<typename T::Accum>& s, const Ro
 template <class V, class T, Weights kWeights, class Rows, class Factors>
 void sum_rows(const SpmmArgs& a, const RowSum<typename T::Accum>& s, const Rows& rows,
               const Factors& factors) {
-  // Factors with branches have no short loops to gain for.
+  // With the branches of AnyFactors, short loops gain nothing.
   constexpr bool kShort = kWeights == Weights::kNone || !std::is_same_v<Factors, AnyFactors<V, T>>;
   if constexpr (kWeights != Weights::kPerVector && std::is_same_v<Rows, NarrowRows> && kShort) {
     if (sum_as_whole_rows<V, T, kWeights>(a, s, rows, factors)) return;
@@ -293,7 +291,7 @@ template <class Accum>
   return true;
 }
 
-/// Whether every group's columns in the result are whole cache lines.
+/// Whether the columns of every group of the result are whole cache lines.
 template <class T>
 [[maybe_unused]] static bool fills_lines(const SpmmArgs& a) {
   constexpr auto kBytes = static_cast<std::int64_t>(sizeof(typename T::Storage));
@@ -305,8 +303,8 @@ template <class T>
   return true;
 }
 
-/// Whether the groups' columns follow one another in x and in the result, so that one pass over the
-/// slots can take several groups, each vector with its group's weight.
+/// Whether the columns of the groups are contiguous in x and in the result, so that one pass over
+/// the entries can compute several groups, each vector with the weight of its group.
 template <class V, class Accum>
 bool groups_are_contiguous(const SpmmArgs& a, const RowSum<Accum>& s) {
   const std::int64_t inner = a.layout.inner;

@@ -20,8 +20,8 @@
 
 namespace mezzo::kernels {
 
-/// The kernels of one instruction set from its vectors: F32 of float, F64 of double, and the
-/// integers that both have. Only those of the dtype Only if it is not void.
+/// The kernels of one instruction set from its vectors: F32 of float, F64 of double, and their
+/// integers. If Only is not void, only the kernels of this dtype.
 template <class F32, class F64, class Only = void>
 struct Table {
   using Integers = typename F32::Integers;
@@ -31,7 +31,7 @@ struct Table {
   template <class T>
   static constexpr bool includes = std::is_void_v<Only> || std::is_same_v<Only, T>;
 
-  /// Every kernel is an overload of `compute`, for the dtypes that its arguments name, or all.
+  /// Every kernel is an overload of `compute`, for Args::DTypes or else all dtypes.
   template <class Args>
   static void run(const Args& a) {
     const auto of_dtype = [&]<class T>() {

@@ -9,8 +9,8 @@
 
 namespace mezzo::kernels {
 
-/// Slots pass in windows of up to a chunk, which span short rows: what is done for a vector of
-/// slots at a time (fetching weights, adding up products' lanes, storing) fills its vectors.
+/// Processes entries in windows of up to a chunk, which span short rows: steps that take a vector
+/// of entries at a time (loading weights, summing products, storing) use whole vectors.
 template <class V, class T>
 class WeightedGradRows {
  public:
@@ -73,7 +73,7 @@ class WeightedGradRows {
     if constexpr (kSum) chunk.out = static_cast<Storage*>(a_.own_grad) + row * length_;
     chunk.own = static_cast<const Storage*>(a_.own) + row * length_;
     if constexpr (kSum) {
-      // The windows of such a row begin with it, so that its bits depend on nothing else.
+      // A window begins with such a row, so that its result does not depend on other rows.
       chunk.apart = range.end - range.begin > kSlotsApart;
       if (chunk.apart && range.begin < window_.end) window_.end = range.begin;
     }
@@ -113,7 +113,7 @@ class WeightedGradRows {
     }
   }
 
-  /// Multiplies the window's numbers by slot and head by the other rows' scales.
+  /// Multiplies the numbers of the window by the scales of the other rows.
   void scale_by_other(Accum* numbers) const {
     for (std::int64_t slot = window_.begin; slot < window_.end; ++slot) {
       const Accum scale = other_scale(slot);
