@@ -22,13 +22,13 @@ TEST(Error, a_check_that_fails_throws_its_formatted_message) {
 }
 
 TEST(Error, the_message_is_not_built_while_the_check_holds) {
-  int built = 0;
+  int calls = 0;
   const auto text = [&] {
-    ++built;
+    ++calls;
     return std::string("never");
   };
   MEZZO_CHECK(true, "{}", text());
-  EXPECT_EQ(built, 0);
+  EXPECT_EQ(calls, 0);
 }
 
 TEST(Error, the_condition_is_evaluated_once) {
@@ -38,12 +38,12 @@ TEST(Error, the_condition_is_evaluated_once) {
 }
 
 TEST(Error, a_check_is_one_statement) {
-  bool reached = false;
+  bool in_else = false;
   if (false)
     MEZZO_CHECK(false, "never");
   else
-    reached = true;
-  EXPECT_TRUE(reached);
+    in_else = true;
+  EXPECT_TRUE(in_else);
 }
 
 template <class Kind>

@@ -14,7 +14,7 @@ constexpr std::uint64_t fnv_of(std::string_view text) {
   return hash;
 }
 
-// Known answers of the authors' test vectors.
+// Test vectors of the authors.
 TEST(Fnv, known_answers) {
   EXPECT_EQ(fnv_of(""), 0xCBF29CE484222325U);
   EXPECT_EQ(fnv_of("a"), 0xAF63DC4C8601EC8CU);

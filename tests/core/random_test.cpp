@@ -1,7 +1,6 @@
 #include "mezzo/core/random.h"
 
 #include <array>
-#include <cmath>
 #include <cstdint>
 #include <map>
 #include <set>
@@ -12,6 +11,8 @@
 
 #include "mezzo/core/shuffle.h"
 
+#include "support/statistics.h"
+
 namespace mezzo {
 namespace {
 
@@ -21,26 +22,20 @@ constexpr std::uint64_t join(std::uint32_t low, std::uint32_t high) {
   return (std::uint64_t{high} << 32) | low;
 }
 
-/// Philox4x32-10 of a counter and a key given as words.
+/// Philox4x32-10 of a counter and a key in words.
 Words philox_of_words(const Words& counter, std::uint32_t key0, std::uint32_t key1) {
   return philox(/*seed=*/join(key0, key1), /*stream=*/join(counter[2], counter[3]),
                 /*index=*/join(counter[0], counter[1]));
 }
 
-// The three known answers that the generator's authors publish with Random123 (kat_vectors,
-// "philox4x32 10").
-TEST(Philox, known_answer_for_zeros) {
+// The known answers that the generator's authors publish with Random123 (kat_vectors,
+// "philox4x32 10"): for zeros, ones and the digits of pi.
+TEST(Philox, known_answers) {
+  constexpr std::uint32_t ones = 0xffffffff;
   EXPECT_EQ(philox_of_words({0, 0, 0, 0}, 0, 0),
             (Words{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}));
-}
-
-TEST(Philox, known_answer_for_ones) {
-  constexpr std::uint32_t ones = 0xffffffff;
   EXPECT_EQ(philox_of_words({ones, ones, ones, ones}, ones, ones),
             (Words{0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd}));
-}
-
-TEST(Philox, known_answer_for_the_digits_of_pi) {
   EXPECT_EQ(
       philox_of_words({0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344}, 0xa4093822, 0x299f31d0),
       (Words{0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1}));
@@ -52,15 +47,15 @@ TEST(Philox, is_usable_in_constant_expressions) {
 }
 
 TEST(RandomBits, differ_in_each_of_seed_stream_and_index) {
-  std::set<std::uint64_t> seen;
+  std::set<std::uint64_t> distinct;
   for (std::uint64_t seed = 0; seed < 8; ++seed) {
     for (std::uint64_t stream = 0; stream < 8; ++stream) {
       for (std::uint64_t index = 0; index < 8; ++index) {
-        seen.insert(random_bits(seed, stream, index));
+        distinct.insert(random_bits(seed, stream, index));
       }
     }
   }
-  EXPECT_EQ(seen.size(), 512U);
+  EXPECT_EQ(distinct.size(), 512U);
 }
 
 TEST(RandomBits, high_words_of_seed_stream_and_index_count) {
@@ -85,21 +80,11 @@ TEST(RandomBelow, of_one_is_zero) {
   for (std::uint64_t index = 0; index < 100; ++index) EXPECT_EQ(random_below(1, 7, 8, index), 0U);
 }
 
-/// Pearson's statistic of `counts` against equal shares.
-double chi_square(const std::vector<std::int64_t>& counts, std::int64_t draws) {
-  const double expected = static_cast<double>(draws) / static_cast<double>(counts.size());
-  double sum = 0;
-  for (const std::int64_t count : counts) {
-    const double distance = static_cast<double>(count) - expected;
-    sum += distance * distance / expected;
-  }
-  return sum;
-}
-
-/// Mean plus six standard deviations of the chi-square distribution.
-double chi_square_limit(std::size_t cells) {
-  const auto freedom = static_cast<double>(cells - 1);
-  return freedom + 6 * std::sqrt(2 * freedom);
+/// Whether `counts` pass a chi-square test for equal probabilities.
+bool are_uniform(const std::vector<std::int64_t>& counts, std::int64_t draws) {
+  const auto cells = static_cast<double>(counts.size());
+  const std::vector<double> expected(counts.size(), static_cast<double>(draws) / cells);
+  return test::chi_square(counts, expected) < test::chi_square_bound(cells - 1);
 }
 
 TEST(RandomBelow, draws_are_uniform) {
@@ -109,7 +94,7 @@ TEST(RandomBelow, draws_are_uniform) {
     for (std::int64_t i = 0; i < draws; ++i) {
       ++counts[random_below(bound, 11, bound, static_cast<std::uint64_t>(i))];
     }
-    EXPECT_LT(chi_square(counts, draws), chi_square_limit(bound)) << "bound " << bound;
+    EXPECT_TRUE(are_uniform(counts, draws)) << "bound " << bound;
   }
 }
 
@@ -121,7 +106,7 @@ TEST(RandomBelow, neighbouring_indexes_are_independent) {
     const auto index = static_cast<std::uint64_t>(2 * i);
     ++pairs[random_below(bound, 1, 1, index) * bound + random_below(bound, 1, 1, index + 1)];
   }
-  EXPECT_LT(chi_square(pairs, draws), chi_square_limit(pairs.size()));
+  EXPECT_TRUE(are_uniform(pairs, draws));
 }
 
 TEST(RandomUniform, lies_in_the_unit_interval_and_is_uniform) {
@@ -133,21 +118,21 @@ TEST(RandomUniform, lies_in_the_unit_interval_and_is_uniform) {
     ASSERT_LT(u, 1.0);
     ++counts[static_cast<std::size_t>(u * 50)];
   }
-  EXPECT_LT(chi_square(counts, draws), chi_square_limit(counts.size()));
+  EXPECT_TRUE(are_uniform(counts, draws));
 }
 
 TEST(Shuffle, every_order_is_as_likely) {
   constexpr std::int64_t draws = 60000;
-  std::map<std::array<int, 4>, std::int64_t> seen;
+  std::map<std::array<int, 4>, std::int64_t> orders;
   for (std::int64_t i = 0; i < draws; ++i) {
     std::array<int, 4> values = {0, 1, 2, 3};
     shuffle(std::span<int>(values), 9, static_cast<std::uint64_t>(i));
-    ++seen[values];
+    ++orders[values];
   }
-  ASSERT_EQ(seen.size(), 24U);
+  ASSERT_EQ(orders.size(), 24U);
   std::vector<std::int64_t> counts;
-  for (const auto& [order, count] : seen) counts.push_back(count);
-  EXPECT_LT(chi_square(counts, draws), chi_square_limit(counts.size()));
+  for (const auto& [order, count] : orders) counts.push_back(count);
+  EXPECT_TRUE(are_uniform(counts, draws));
 }
 
 TEST(Shuffle, leaves_none_and_one_as_they_are) {

@@ -32,9 +32,9 @@ struct Pear {
 using Fruits = TypeList<Apple, Pear>;
 
 TEST(TypeList, visit_calls_the_member_of_the_kind_once) {
-  std::vector<std::string> seen;
-  EXPECT_TRUE(visit(Fruits{}, Fruit::kPear, [&]<class T>() { seen.emplace_back(T::name); }));
-  EXPECT_EQ(seen, std::vector<std::string>{"pear"});
+  std::vector<std::string> visited;
+  EXPECT_TRUE(visit(Fruits{}, Fruit::kPear, [&]<class T>() { visited.emplace_back(T::name); }));
+  EXPECT_EQ(visited, std::vector<std::string>{"pear"});
 }
 
 TEST(TypeList, visit_of_a_kind_that_is_not_listed_is_false_and_calls_nothing) {
@@ -44,9 +44,9 @@ TEST(TypeList, visit_of_a_kind_that_is_not_listed_is_false_and_calls_nothing) {
 }
 
 TEST(TypeList, for_each_goes_through_the_members_in_order) {
-  std::string seen;
-  for_each(Fruits{}, [&]<class T>() { seen += T::name; });
-  EXPECT_EQ(seen, "applepear");
+  std::string visited;
+  for_each(Fruits{}, [&]<class T>() { visited += T::name; });
+  EXPECT_EQ(visited, "applepear");
 }
 
 TEST(TypeList, names_are_separated_by_commas) {
@@ -68,7 +68,7 @@ TEST(TypeList, parse_of_an_unknown_name_names_it_and_every_choice) {
   for (const char* text : {"plum", "", "Pear", "pear "}) {
     try {
       parse(Fruits{}, "fruit", text);
-      ADD_FAILURE() << "'" << text << "' was taken";
+      ADD_FAILURE() << "'" << text << "' was accepted";
     } catch (const InvalidArgument& error) {
       EXPECT_EQ(error.what(), "fruit: '" + std::string(text) + "' is not one of apple, pear");
     }
@@ -86,7 +86,7 @@ TEST(TypeList, parse_variable_takes_no_text_for_none_and_names_the_variable) {
   setenv(kName, "plum", /*overwrite=*/1);
   try {
     parse_variable(Fruits{}, kName);
-    ADD_FAILURE() << "'plum' was taken";
+    ADD_FAILURE() << "'plum' was accepted";
   } catch (const InvalidArgument& error) {
     EXPECT_STREQ(error.what(), "MEZZO_TEST_FRUIT: 'plum' is not one of apple, pear");
   }
@@ -99,16 +99,16 @@ TEST(TypeList, size_counts_the_members) {
   EXPECT_EQ(DTypes::size, 4U);
 }
 
-/// Every list of the library: names and kinds are distinct, and names read back.
+/// Names and kinds of a list are distinct, and parse() inverts name_of().
 template <class List>
 void expect_a_sound_axis(List list) {
-  std::set<std::string> seen_names;
+  std::set<std::string> names_of_list;
   for_each(list, [&]<class T>() {
-    EXPECT_TRUE(seen_names.insert(std::string(T::name)).second) << T::name << " is listed twice";
+    EXPECT_TRUE(names_of_list.insert(std::string(T::name)).second) << T::name << " is listed twice";
     EXPECT_EQ(parse(list, "axis", T::name), T::kind) << T::name;
     EXPECT_EQ(name_of(list, T::kind), T::name);
   });
-  EXPECT_EQ(seen_names.size(), List::size);
+  EXPECT_EQ(names_of_list.size(), List::size);
 }
 
 TEST(TypeList, every_axis_of_the_library_has_distinct_names_and_kinds) {

@@ -1,5 +1,5 @@
-// Every backend's conversions between 16-bit numbers and float32, against the definition in
-// integers: all 65536 patterns one way, every rounding case the other way.
+// Conversions of every backend between 16-bit numbers and float32, compared with the definition in
+// integers: all 65536 patterns to float32, every case of rounding from float32.
 #include <algorithm>
 #include <bit>
 #include <cmath>
@@ -38,7 +38,7 @@ const std::vector<Format>& formats() {
   return all;
 }
 
-/// The number that `bits` stand for: exact in float64.
+/// The value of `bits`, exact in float64.
 double value_of(const Format& format, std::uint16_t bits) {
   const int fraction = bits & ((1 << format.fraction_bits) - 1);
   const int exponent = (bits & 0x7fff) >> format.fraction_bits;
@@ -51,32 +51,24 @@ double value_of(const Format& format, std::uint16_t bits) {
          std::ldexp(significand, std::max(exponent, 1) - format.bias() - format.fraction_bits);
 }
 
-/// The 16-bit number nearest to x, ties to the even pattern, found among its two neighbours. x: not
-/// NaN. The patterns of positive numbers are in the order of the numbers.
+/// The 16-bit number nearest to x, ties to even, by bisection: the patterns of positive numbers
+/// have the order of the numbers. x: not NaN.
 std::uint16_t nearest(const Format& format, float x) {
   const auto sign = static_cast<std::uint16_t>(std::signbit(x) ? 0x8000 : 0);
   const double magnitude = std::abs(static_cast<double>(x));
   std::uint16_t low = 0, high = format.infinity();
-  while (high - low > 1) {  // value_of(low) <= magnitude < value_of(high), infinity on top
+  while (high - low > 1) {  // value_of(low) <= magnitude < value_of(high)
     const auto middle = static_cast<std::uint16_t>((low + high) / 2);
     (value_of(format, middle) <= magnitude ? low : high) = middle;
   }
   if (std::isinf(x)) return static_cast<std::uint16_t>(sign | format.infinity());
   const double below = value_of(format, low);
-  // Rounding acts as if the exponent went on: past the largest number stands 2^(bias + 1).
+  // Rounding extends the range of the exponent: above the largest number is 2^(bias + 1).
   const double above =
       high == format.infinity() ? std::ldexp(1.0, format.bias() + 1) : value_of(format, high);
   const double down = magnitude - below, up = above - magnitude;
   const bool take_low = down < up || (down == up && low % 2 == 0);
   return static_cast<std::uint16_t>(sign | (take_low ? low : high));
-}
-
-std::vector<const CpuBackend*> runnable() {
-  std::vector<const CpuBackend*> found;
-  for (const BackendStatus& one : cpu_backends()) {
-    if (one.backend != nullptr) found.push_back(one.backend);
-  }
-  return found;
 }
 
 std::vector<std::uint16_t> all_patterns() {
@@ -99,13 +91,14 @@ std::vector<std::uint16_t> narrow(const CpuBackend& backend, const Format& forma
   return to;
 }
 
-/// Runs `check` for every backend that this machine can run and both formats.
+/// Runs `check` for every backend that runs here and both formats.
 template <class Check>
 void for_each_backend(Check check) {
-  for (const CpuBackend* backend : runnable()) {
+  for (const BackendStatus& one : cpu_backends()) {
+    if (one.backend == nullptr) continue;
     for (const Format& format : formats()) {
-      SCOPED_TRACE(std::string(backend->name) + " " + format.name);
-      check(*backend, format);
+      SCOPED_TRACE(std::string(one.name) + " " + format.name);
+      check(*one.backend, format);
     }
   }
 }
@@ -234,7 +227,7 @@ TEST(Convert, overflow_becomes_infinity_and_infinity_stays) {
 TEST(Convert, every_kind_of_nan_stays_a_nan) {
   for_each_backend([](const CpuBackend& backend, const Format& format) {
     std::vector<float> x;
-    // The fraction's bits one by one: those that do not fit in 16 bits must not leave an infinity.
+    // Each bit of the fraction: bits that do not fit in 16 bits must not give infinity.
     for (std::uint32_t fraction = 1; fraction < 0x00800000; fraction *= 2) {
       x.push_back(std::bit_cast<float>(0x7f800000U | fraction));
       x.push_back(std::bit_cast<float>(0xff800000U | fraction));

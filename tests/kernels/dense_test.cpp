@@ -1,6 +1,5 @@
-// Every backend's products of 16-bit rows against the definition in float64: whole numbers so small
-// that every sum is exact, sizes around those that the kernels work on at a time, and memory that
-// ends where it may not be touched.
+// Products of 16-bit matrices by every backend, compared with the definition in float64: small
+// whole numbers, so that sums are exact; sizes around those of blocks; guarded memory.
 #include <cmath>
 #include <cstdint>
 #include <limits>
@@ -20,7 +19,7 @@ namespace {
 
 using test::GuardedBytes;
 
-constexpr std::int64_t kUnused = 3;  ///< numbers between rows that belong to none
+constexpr std::int64_t kUnused = 3;  ///< unused numbers between rows
 
 /// A matrix of 16-bit numbers in guarded memory, its rows kUnused numbers apart.
 struct Matrix {
@@ -65,7 +64,7 @@ Matrix small_matrix(const CpuBackend& backend, DType dtype, std::int64_t rows, s
   return {backend, dtype, rows, columns, small_numbers(rows * columns, seed)};
 }
 
-/// `x` rounded as a number of the dtype is.
+/// `x` rounded to the dtype.
 float rounded(const CpuBackend& backend, DType dtype, double x) {
   const auto wide = static_cast<float>(x);
   std::uint16_t bits = 0;
@@ -81,26 +80,26 @@ GuardedBytes nans(std::int64_t count) {
       std::vector<float>(static_cast<std::size_t>(count), std::numeric_limits<float>::quiet_NaN()));
 }
 
-/// The panels of a factor: of `given`, or of what `given` is the transpose of.
-GuardedBytes packed(const CpuBackend& backend, DType dtype, const Matrix& given,
+/// The panels of `matrix` or of its transpose.
+GuardedBytes packed(const CpuBackend& backend, DType dtype, const Matrix& matrix,
                     bool transposed = false) {
-  const std::int64_t columns = transposed ? given.rows : given.columns;
-  const std::int64_t depth = transposed ? given.columns : given.rows;
+  const std::int64_t columns = transposed ? matrix.rows : matrix.columns;
+  const std::int64_t depth = transposed ? matrix.columns : matrix.rows;
   GuardedBytes panels = nans(depth * dense_padded(columns));
-  // In two pieces where there are enough columns.
+  // In two ranges if there are enough columns.
   const std::int64_t half = columns > kDensePadding ? kDensePadding : 0;
   for (const auto& [first, count] :
        {std::pair{std::int64_t{0}, half}, std::pair{half, columns - half}}) {
     backend.run(PackArgs{.dtype = dtype,
-                         .from = transposed ? given.view(first, count, 0, depth)
-                                            : given.view(0, depth, first, count),
+                         .from = transposed ? matrix.view(first, count, 0, depth)
+                                            : matrix.view(0, depth, first, count),
                          .transposed = transposed,
                          .to = reinterpret_cast<float*>(panels.data()) + first * depth});
   }
   return panels;
 }
 
-/// x times factor plus bias by the backend, rows [begin, end) at a time; in float32.
+/// x times factor plus bias, computed for the ranges of rows between `bounds`; in float32.
 std::vector<float> product(const CpuBackend& backend, DType dtype, const Matrix& x,
                            const Matrix& factor, const std::vector<float>& bias,
                            const std::vector<std::int64_t>& bounds) {
@@ -161,7 +160,7 @@ std::vector<Sizes> product_sizes() {
       }
     }
   }
-  // More than a block of rows, a slice of the depth, a tile of columns.
+  // Larger than a block of rows, a slice of the depth, a tile of columns.
   for (const Sizes& one : {Sizes{240, 320, 8}, Sizes{241, 321, 20}, Sizes{500, 33, 3},
                            Sizes{13, 700, 49}, Sizes{3, 322, 513}, Sizes{14, 5, 1030}}) {
     all.push_back(one);
@@ -201,20 +200,21 @@ TEST(DenseRows, of_a_factor_may_be_its_columns) {
       for (const std::int64_t columns : {1, 8, 9, 16, 17, 31, 32, 33, 41, 64}) {
         SCOPED_TRACE(testing::Message() << depth << " x " << columns);
         const Matrix rows = small_matrix(backend, dtype, depth, columns, 1);
-        std::vector<float> turned(rows.values.size());
-        for (std::size_t i = 0; i < turned.size(); ++i) {
+        std::vector<float> numbers(rows.values.size());
+        for (std::size_t i = 0; i < numbers.size(); ++i) {
           const auto k = static_cast<std::int64_t>(i) % depth;
           const auto c = static_cast<std::int64_t>(i) / depth;
-          turned[i] = static_cast<float>(rows.at(k, c));
+          numbers[i] = static_cast<float>(rows.at(k, c));
         }
-        const Matrix given(backend, dtype, columns, depth, turned);
-        const GuardedBytes expected = packed(backend, dtype, rows);
-        const GuardedBytes panels = packed(backend, dtype, given, true);
-        const auto* wanted = reinterpret_cast<const float*>(expected.data());
-        const auto* made = reinterpret_cast<const float*>(panels.data());
-        // The last panel may be narrower than the memory for it.
+        const Matrix transpose(backend, dtype, columns, depth, numbers);
+        const GuardedBytes of_rows = packed(backend, dtype, rows);
+        const GuardedBytes of_columns = packed(backend, dtype, transpose, true);
+        const auto* expected = reinterpret_cast<const float*>(of_rows.data());
+        const auto* got = reinterpret_cast<const float*>(of_columns.data());
+        // The last panel may leave memory unwritten.
         for (std::int64_t i = 0; i < depth * dense_padded(columns); ++i) {
-          ASSERT_TRUE(made[i] == wanted[i] || (std::isnan(made[i]) && std::isnan(wanted[i]))) << i;
+          ASSERT_TRUE(got[i] == expected[i] || (std::isnan(got[i]) && std::isnan(expected[i])))
+              << i;
         }
       }
     }
@@ -248,7 +248,7 @@ TEST(DenseRows, with_nan_or_infinity_spoil_no_other_row_or_column) {
       EXPECT_EQ(std::isnan(out[i]), row == 5) << i;
       EXPECT_EQ(std::isinf(out[i]), row == 12) << i;
     }
-    // And transposed: the columns of x are the rows of the sum.
+    // Transposed: the columns of x are the rows of the sum.
     const Matrix b(backend, dtype, 13, 5, std::vector<float>(65, 1));
     const auto sums = transposed(backend, dtype, x, b);
     for (std::size_t i = 0; i < sums.size(); ++i) {

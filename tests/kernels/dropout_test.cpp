@@ -1,4 +1,4 @@
-// Every backend's dropout against philox(), on memory that ends where a page may not be touched.
+// Dropout of every backend compared with philox(), on guarded memory.
 #include <cmath>
 #include <cstdint>
 #include <limits>
@@ -27,7 +27,7 @@ bool is_kept(std::int64_t element) {
   return level >= kLevel.threshold;
 }
 
-/// The elements that the draws [begin, end) decide, of a tensor of `count`; the others stay -1.
+/// Checks dropout of the draws [begin, end) on `count` elements; other elements must stay -1.
 template <class Number>
 void check(const Kernels& backend, DType dtype, std::int64_t count, std::int64_t begin,
            std::int64_t end, bool streams = false) {
@@ -79,13 +79,13 @@ TEST(DropoutKernel, sixteen_bit_numbers_are_kept_alike) {
   constexpr std::uint16_t kBFloat16Two = 0x4000, kFloat16Two = 0x4000;
   constexpr std::int64_t kCount = 256, kFirstDraw = 8;
   const std::vector<std::uint16_t> twos(kCount, kBFloat16Two);
-  static_assert(kBFloat16Two == kFloat16Two, "one pattern stands for 2 in both formats");
+  static_assert(kBFloat16Two == kFloat16Two, "2 has the same bits in both formats");
   for (const Kernels& kernels : kernels_under_test()) {
     for (const DType dtype : {DType::kBFloat16, DType::kFloat16}) {
       SCOPED_TRACE(kernels.name);
       const GuardedBytes x(twos);
       GuardedBytes out(twos.size() * sizeof(std::uint16_t));
-      // The first piece as ever, the second one past the caches.
+      // Two ranges, the second with non-temporal stores.
       for (const bool streams : {false, true}) {
         if (!kernels.take_ranges && streams) continue;
         kernels.run(DropoutArgs{

@@ -1,5 +1,5 @@
-// The scores of pairs of rows and their gradients, on random arguments in buffers of exactly the
-// right size: the definition in float64, and pieces against the whole.
+// GATv2 scores and their gradients on random arguments in buffers of the exact size: compared with
+// the definition in float64, and ranges of rows with all rows.
 #include <cstring>
 #include <string>
 #include <vector>
@@ -32,7 +32,7 @@ struct Pairs {
             .attn = attn.bytes.data(),
             .negative_slope = 0.25};
   }
-  /// The sum of the two rows of a slot.
+  /// The sum of the two rows of an entry.
   double x(std::int64_t row, std::int64_t slot, std::int64_t i) const {
     return own.at(row, i) + other.at(h.slots.id(Access::kFirst, row, slot), i);
   }
@@ -66,11 +66,8 @@ void check_scores(const Kernels& backend, Draw& draw, DType dtype) {
                                 .pairs = p.view(),
                                 .scores = result.bytes.data()});
   };
-  Result whole = make_result(rows_of_edges(p.h.slots),
-                             static_cast<std::size_t>(heads) * element_size(dtype, true));
-  run(0, p.h.slots.num_rows, whole);
-  expect_numbers(numbers_in(dtype, true, whole.bytes), expected);
-  expect_pieces_agree(backend, draw, p.h.slots.num_rows, whole, run);
+  expect_result(backend, draw, dtype, true, p.h.slots.num_rows, rows_of_edges(p.h.slots), expected,
+                run);
 }
 
 TEST(GATv2Ranges, of_scores_are_the_definition) {
@@ -92,10 +89,10 @@ void check_scores_grad(const Kernels& backend, Draw& draw, DType dtype) {
       attn[static_cast<std::size_t>(i)] += grad * slope(x) * x;
     }
   });
-  // The share of each range is added to what is there: every sum is exact, in any order.
-  GuardedBytes added(p.attn.bytes.size());
-  std::memset(added.data(), 0, added.size());
-  bool adds = true;
+  // Each range adds its sum to attn_grad; every sum is exact, in any order.
+  GuardedBytes attn_grad(p.attn.bytes.size());
+  std::memset(attn_grad.data(), 0, attn_grad.size());
+  bool with_attn = true;
   const RunRows run = [&](std::int64_t begin, std::int64_t end, Result& result) {
     backend.run(GATv2ScoresGradArgs{.slots = p.h.slots.view(),
                                     .row_begin = begin,
@@ -104,16 +101,16 @@ void check_scores_grad(const Kernels& backend, Draw& draw, DType dtype) {
                                     .pairs = p.view(),
                                     .grad = p.grad.bytes.data(),
                                     .own_grad = result.bytes.data(),
-                                    .attn_grad = adds ? added.data() : nullptr});
+                                    .attn_grad = with_attn ? attn_grad.data() : nullptr});
   };
   Result whole = make_result(own_rows(p.h.slots), p.h.row_bytes());
   const std::int64_t cut = !backend.take_ranges ? 0 : draw.below(p.h.slots.num_rows + 1);
   run(cut, p.h.slots.num_rows, whole);
   run(0, cut, whole);
-  expect_numbers(numbers_in(dtype, true, added), attn);
+  expect_numbers(numbers_in(dtype, true, attn_grad), attn);
   expect_numbers(numbers_in(dtype, false, whole.bytes), rounded(dtype, false, own));
-  adds = false;
-  expect_pieces_agree(backend, draw, p.h.slots.num_rows, whole, run);
+  with_attn = false;
+  expect_ranges_agree(backend, draw, p.h.slots.num_rows, whole, run);
 }
 
 TEST(GATv2Ranges, of_the_scores_gradients_are_the_definition) {

@@ -12,9 +12,8 @@
 
 namespace mezzo::test {
 
-/// Bytes that end where a page begins that may not be touched: a kernel that reads or writes past
-/// them stops the program, on every backend. (AddressSanitizer does not see masked loads and
-/// stores; lanes that a mask switches off touch nothing.)
+/// Bytes that end at an inaccessible page: reads and writes past the end crash the program, on
+/// every backend. (AddressSanitizer does not check masked loads and stores.)
 class GuardedBytes {
  public:
   explicit GuardedBytes(std::size_t size) : size_(size) {

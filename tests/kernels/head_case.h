@@ -16,7 +16,7 @@
 /// Random arguments of the kernels that work by head.
 namespace mezzo::test {
 
-/// Sizes of one call: sometimes more heads and slots than one chunk holds.
+/// Sizes of one call, sometimes with more heads and entries than a chunk has.
 struct Heads {
   Heads(Draw& draw, DType type) : Heads(draw, type, draw.one_in(12) ? 300 : 12) {}
   Heads(Draw& draw, DType type, std::int64_t most_slots)
@@ -26,13 +26,13 @@ struct Heads {
               : draw.one_in(12) ? 260 + draw.below(20)
                                 : 1 + draw.below(10)),
         features(some_features(draw)) {}
-  /// Now and then whole cache lines, which kernels may stream.
+  /// Often whole cache lines, which kernels may store non-temporally.
   std::int64_t some_features(Draw& draw) const {
     if (heads > 100) return 1 + draw.below(3);
     if (draw.one_in(2)) return 32;
     return 1 + draw.below(is_large() ? 20 : 70);
   }
-  /// Few numbers of each slot keep such a case quick.
+  /// Few numbers per entry keep such cases fast.
   bool is_large() const { return slots.num_edges() > 2000; }
   std::size_t row_bytes() const {
     return static_cast<std::size_t>(heads * features) * element_size(dtype, false);
@@ -50,7 +50,7 @@ struct Heads {
   std::int64_t heads, features;
 };
 
-/// [rows, length] of numbers, plain and as a kernel takes them.
+/// A matrix [rows, length], as float64 and as a kernel reads it.
 struct Matrix {
   Matrix(Draw& draw, DType dtype, bool is_wide, std::int64_t rows, std::int64_t row_length,
          const std::vector<double>& from)

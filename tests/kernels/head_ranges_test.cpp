@@ -1,5 +1,5 @@
-// The kernels that work by head, on random arguments in buffers of exactly the right size, scratch
-// included: the definition where it is exact, and pieces against the whole.
+// The kernels that work by head on random arguments in buffers, also scratch, of the exact size:
+// compared with the definition if that is exact, and ranges of rows with all rows.
 #include <cstring>
 #include <string>
 #include <vector>
@@ -76,9 +76,7 @@ void check_weighted_grad(const Kernels& backend, Draw& draw, DType dtype) {
   const auto call = [&](std::int64_t begin, std::int64_t end, std::byte* own_grad,
                         std::byte* weight_grad) {
     GuardedBytes scratch(h.scratch_bytes());
-    WeightedGradArgs args = w.args();
-    args.row_begin = begin;
-    args.row_end = end;
+    WeightedGradArgs args = with_rows(w.args(), begin, end);
     args.own_grad = w.sums ? own_grad : nullptr;
     args.out_streams = streams(begin, end);
     args.weight_grad = weight_grad;
@@ -94,16 +92,10 @@ void check_weighted_grad(const Kernels& backend, Draw& draw, DType dtype) {
     call(begin, end, rows.data(), result.bytes.data());
   };
   if (w.sums) {
-    Result whole = make_result(own_rows(h.slots), h.row_bytes());
-    of_rows(0, h.slots.num_rows, whole);
-    expect_numbers(numbers_in(dtype, false, whole.bytes), rounded(dtype, false, sum));
-    expect_pieces_agree(backend, draw, h.slots.num_rows, whole, of_rows);
+    expect_result(backend, draw, dtype, false, h.slots.num_rows, own_rows(h.slots), sum, of_rows);
   }
-  Result whole = make_result(rows_of_slots(h.slots), product_bytes);
-  of_edges(0, h.slots.num_rows, whole);
-  expect_numbers(numbers_in(dtype, w.grad_wide, whole.bytes),
-                 rounded(dtype, w.grad_wide, products));
-  expect_pieces_agree(backend, draw, h.slots.num_rows, whole, of_edges);
+  expect_result(backend, draw, dtype, w.grad_wide, h.slots.num_rows, rows_of_slots(h.slots),
+                products, of_edges);
 }
 
 TEST(HeadRanges, of_the_gradients_of_weighted_sums_are_the_definition) {
@@ -114,8 +106,8 @@ TEST(HeadRanges, of_the_gradients_of_weighted_sums_are_the_definition) {
 
 // Attention.
 
-/// Scores, weights and rows of one call. With `equal` all logits of a destination are equal, so
-/// that the shares are reciprocals of counts.
+/// Scores, weights and rows of one call. With `equal`, all logits of a destination are equal, so
+/// the softmax is 1 / degree.
 struct Attention {
   Attention(const Kernels& kernels, Draw& draw, DType dtype, bool is_equal, bool with_dropout)
       : h(draw, dtype, draw.one_of(kernels.hub_slots)),
@@ -148,7 +140,7 @@ struct Attention {
   DropoutLevel dropout;
 };
 
-/// What a call of the forward writes, all of it by row.
+/// The outputs of the forward, one row per destination.
 struct AttentionResult {
   explicit AttentionResult(const Heads& h)
       : out(static_cast<std::size_t>(h.slots.num_rows) * h.row_bytes()),
@@ -184,14 +176,14 @@ void check_attention(const Kernels& backend, Draw& draw, DType dtype) {
   const Attention a(backend, draw, dtype, equal, /*with_dropout=*/!equal && draw.coin());
   const Heads& h = a.h;
   SCOPED_TRACE(h.text());
-  AttentionResult whole(h), pieces(h);
+  AttentionResult whole(h), parts(h);
   attend(backend, a, 0, h.slots.num_rows, whole);
-  in_two_pieces(backend, draw, h.slots.num_rows, [&](std::int64_t begin, std::int64_t end) {
-    attend(backend, a, begin, end, pieces);
+  in_two_ranges(backend, draw, h.slots.num_rows, [&](std::int64_t begin, std::int64_t end) {
+    attend(backend, a, begin, end, parts);
   });
-  expect_same_bytes(pieces.out, whole.out, "out");
-  expect_same_bytes(pieces.top, whole.top, "top");
-  expect_same_bytes(pieces.sum, whole.sum, "sum");
+  expect_same_bytes(parts.out, whole.out, "out");
+  expect_same_bytes(parts.top, whole.top, "top");
+  expect_same_bytes(parts.sum, whole.sum, "sum");
   if (!equal) return;
   const std::int64_t width = h.heads * h.features;
   std::vector<double> expected(static_cast<std::size_t>(h.slots.num_rows * width), 0);
@@ -217,7 +209,7 @@ TEST(HeadRanges, of_the_attention_are_the_definition_where_it_is_exact) {
   });
 }
 
-/// What a call of the backward writes: two results by row, two by edge.
+/// The outputs of the backward: two with a row per source, two with a row per entry.
 struct AttentionGradient {
   explicit AttentionGradient(const Heads& h, std::int64_t weight_length)
       : z(static_cast<std::size_t>(h.slots.num_rows) * h.row_bytes()),
@@ -228,7 +220,7 @@ struct AttentionGradient {
   GuardedBytes z, score, sum, weight;
 };
 
-/// Rows are sources here, and what the slots' first ids name are destinations.
+/// Rows are sources, first ids are destinations.
 struct AttentionBackward {
   AttentionBackward(Draw& draw, DType dtype)
       : h(draw, dtype),
@@ -315,19 +307,19 @@ struct AttentionBackward {
 void check_attention_grad(const Kernels& backend, Draw& draw, DType dtype) {
   AttentionBackward a(draw, dtype);
   SCOPED_TRACE(a.h.text());
-  in_two_pieces(backend, draw, a.num_dst,
+  in_two_ranges(backend, draw, a.num_dst,
                 [&](std::int64_t begin, std::int64_t end) { a.gather_state(backend, begin, end); });
   expect_numbers(numbers_in(dtype, true, a.state), a.expected_state());
 
-  AttentionGradient whole(a.h, a.weight.length), pieces(a.h, a.weight.length);
+  AttentionGradient whole(a.h, a.weight.length), parts(a.h, a.weight.length);
   const std::int64_t rows = a.h.slots.num_rows;
   a.run(backend, 0, rows, whole);
-  in_two_pieces(backend, draw, rows,
-                [&](std::int64_t begin, std::int64_t end) { a.run(backend, begin, end, pieces); });
-  expect_same_bytes(pieces.z, whole.z, "z_grad");
-  expect_same_bytes(pieces.score, whole.score, "score_grad");
-  expect_same_bytes(pieces.sum, whole.sum, "sum_grad");
-  expect_same_bytes(pieces.weight, whole.weight, "weight_grad");
+  in_two_ranges(backend, draw, rows,
+                [&](std::int64_t begin, std::int64_t end) { a.run(backend, begin, end, parts); });
+  expect_same_bytes(parts.z, whole.z, "z_grad");
+  expect_same_bytes(parts.score, whole.score, "score_grad");
+  expect_same_bytes(parts.sum, whole.sum, "sum_grad");
+  expect_same_bytes(parts.weight, whole.weight, "weight_grad");
 }
 
 TEST(HeadRanges, of_the_attentions_gradient_agree_with_the_whole) {

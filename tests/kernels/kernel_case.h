@@ -15,8 +15,8 @@
 #include "kernels/guarded.h"
 #include "support/draw.h"
 
-/// Random arguments of the kernels and what they mean, in plain float64. Small whole numbers and
-/// powers of two keep every step exact, so that results are compared with ==.
+/// Random arguments of the kernels, and their definitions in float64. Small whole numbers and
+/// powers of two keep every step exact, so results are compared with ==.
 namespace mezzo::test {
 
 using namespace kernels;  // NOLINT(google-build-using-namespace)
@@ -25,7 +25,7 @@ inline bool is_narrow(DType dtype) {
   return dtype == DType::kBFloat16 || dtype == DType::kFloat16;
 }
 
-/// `values` as a kernel of `dtype` stores them; wide: in the accumulator's type.
+/// `values` in the storage of `dtype`; wide: in the accumulator type.
 inline GuardedBytes stored(DType dtype, bool wide, const std::vector<double>& values) {
   if (dtype == DType::kFloat64) return GuardedBytes(values);
   const std::vector<float> single(values.begin(), values.end());
@@ -65,7 +65,7 @@ inline std::vector<double> rounded(DType dtype, bool wide, const std::vector<dou
   return numbers_in(dtype, wide, stored(dtype, wide, values));
 }
 
-/// Ids as the kernels take them.
+/// Ids as kernels read them.
 struct StoredIds {
   StoredIds(const std::vector<std::int64_t>& ids, bool wide_ids)
       : wide(wide_ids),
@@ -76,7 +76,7 @@ struct StoredIds {
   GuardedBytes bytes;
 };
 
-/// Rows with slots: some without any, one hub, ids that repeat.
+/// Random CSR rows: empty, short and long rows, with repeated ids.
 class RandomSlots {
  public:
   RandomSlots(Draw& draw, std::int64_t most_slots)
@@ -96,7 +96,7 @@ class RandomSlots {
             .first = stored_first_.view(),
             .second = identity_ ? Ids{} : stored_second_.view()};
   }
-  /// The row of an operand with this access.
+  /// The row of an operand with this access that an entry reads.
   std::int64_t id(Access access, std::int64_t row, std::int64_t slot) const {
     if (access == Access::kRow) return row;
     return (access == Access::kFirst ? first : second)[static_cast<std::size_t>(slot)];
@@ -138,7 +138,7 @@ class RandomSlots {
   StoredIds stored_first_, stored_second_;
 };
 
-/// Elements a message has in each of three dimensions, and which operand repeats along them.
+/// The size of a message in three dimensions, and which operand is broadcast along each.
 class RandomShape {
  public:
   RandomShape(Draw& draw, BinaryOp op) : dot_(op == BinaryOp::kDot) {
@@ -155,7 +155,8 @@ class RandomShape {
       rhs_table_.push_back(at(rhs_own_, group, 0));
       out_table_.push_back(dot_ ? group : group * size_[2]);
     }
-    // Without tables every group follows the one before: only where no operand repeats in part.
+    // Without tables groups are contiguous, so no operand may be broadcast along one dimension
+    // only.
     const bool plain = num_groups() == 1 || (!dot_ && dense(lhs_own_) && dense(rhs_own_));
     tables_ = !plain || draw.coin();
   }
@@ -171,16 +172,14 @@ class RandomShape {
     return dot_ ? group : group * inner() + d;
   }
   Layout layout() const {
-    Layout made;
-    made.num_groups = num_groups();
-    made.inner = inner();
-    made.lhs_offset = tables_ ? lhs_table_.data() : nullptr;
-    made.rhs_offset = tables_ ? rhs_table_.data() : nullptr;
-    made.out_offset = tables_ ? out_table_.data() : nullptr;
-    made.lhs_step = lhs_own_[2] ? 1 : 0;
-    made.rhs_step = rhs_own_[2] ? 1 : 0;
-    made.out_step = dot_ ? 0 : 1;
-    return made;
+    return {.num_groups = num_groups(),
+            .inner = inner(),
+            .lhs_offset = tables_ ? lhs_table_.data() : nullptr,
+            .rhs_offset = tables_ ? rhs_table_.data() : nullptr,
+            .out_offset = tables_ ? out_table_.data() : nullptr,
+            .lhs_step = lhs_own_[2] ? 1 : 0,
+            .rhs_step = rhs_own_[2] ? 1 : 0,
+            .out_step = dot_ ? 0 : 1};
   }
   std::string text() const { return fmt::format("{}x{}x{}", size_[0], size_[1], size_[2]); }
 
@@ -210,7 +209,7 @@ class RandomShape {
   std::vector<std::int64_t> lhs_table_, rhs_table_, out_table_;
 };
 
-/// Rows of numbers at one end of the slots, plain and as the kernels take them.
+/// Rows of an operand, as float64 and as kernels read them.
 class RandomRows {
  public:
   RandomRows(Draw& draw, const RandomSlots& slots, DType dtype, std::int64_t row_length,
@@ -261,7 +260,7 @@ inline double combined(BinaryOp op, double a, double b) {
   return 0;
 }
 
-/// The derivative of `combined` by its first or second argument.
+/// The derivative of combined() with respect to a (`of_lhs`) or b.
 inline double derivative(BinaryOp op, bool of_lhs, double a, double b) {
   switch (op) {
     case BinaryOp::kAdd:
@@ -281,7 +280,7 @@ inline double derivative(BinaryOp op, bool of_lhs, double a, double b) {
   return 0;
 }
 
-/// One message of every slot, with random operands.
+/// A message of every entry, with random operands.
 struct RandomMessage {
   RandomMessage(Draw& draw, BinaryOp binary_op, DType type, std::int64_t most_slots,
                 const std::vector<double>& lhs_from)
@@ -292,7 +291,7 @@ struct RandomMessage {
         lhs(draw, slots, type, shape.lhs_length(), lhs_from, op != BinaryOp::kCopyRhs),
         rhs(draw, slots, type, shape.rhs_length(), {-2, -1, 1, 2}, op != BinaryOp::kCopyLhs) {}
 
-  /// Element `at` of the result of one slot.
+  /// Element `at` of the message of an entry.
   double value(std::int64_t row, std::int64_t slot, std::int64_t at) const {
     const std::int64_t inner = shape.inner();
     const bool dot = op == BinaryOp::kDot;

@@ -1,6 +1,6 @@
-// Every kernel of every backend on random arguments in buffers of exactly the right size: the
-// definition in float64, rows computed in pieces on two threads, and a piece alone, which writes
-// the results of its own rows and nothing else.
+// Every kernel of every backend on random arguments in buffers of the exact size: compared with the
+// definition in float64, with ranges of rows on two threads, and with one range alone, which must
+// write nothing but its own rows.
 #include <algorithm>
 #include <cstring>
 #include <limits>
@@ -25,13 +25,13 @@ using mezzo::detail::for_each;
 
 struct Reduced {
   std::vector<double> value;
-  std::vector<std::int64_t> arg;  // max, min: the chosen edge or -1; prod: zeros, 2 for more
-  std::vector<double> product;    // prod: of the messages that are not 0
+  std::vector<std::int64_t> arg;  // max, min: the selected edge or -1; prod: zeros, at most 2
+  std::vector<double> product;    // prod: product of the nonzero messages
 };
 
-/// Takes one message into element i.
-void take(Reduced& out, std::size_t i, ReduceOp reduce, double message, bool first,
-          std::int64_t edge) {
+/// Reduces one message into element i.
+void reduce_message(Reduced& out, std::size_t i, ReduceOp reduce, double message, bool first,
+                    std::int64_t edge) {
   switch (reduce) {
     case ReduceOp::kSum:
     case ReduceOp::kMean:
@@ -61,8 +61,8 @@ Reduced reduced(const RandomMessage& m, ReduceOp reduce) {
   for_each_slot(m.slots, [&](std::int64_t row, std::int64_t slot) {
     const bool first = slot == m.slots.indptr[static_cast<std::size_t>(row)];
     for (std::int64_t f = 0; f < width; ++f) {
-      take(out, static_cast<std::size_t>(row * width + f), reduce, m.value(row, slot, f), first,
-           m.slots.id(Access::kSecond, row, slot));
+      reduce_message(out, static_cast<std::size_t>(row * width + f), reduce, m.value(row, slot, f),
+                     first, m.slots.id(Access::kSecond, row, slot));
     }
   });
   if (reduce != ReduceOp::kMean) return out;
@@ -87,8 +87,7 @@ SpmmArgs spmm_args(const RandomMessage& m, ReduceOp reduce) {
   return args;
 }
 
-/// What the messages are drawn from, and how many of them a row has, so that every partial result
-/// is exact in float32: a product of four sums of forty ones, of twelve numbers up to four.
+/// Messages such that every partial result is exact in float32, also products of many messages.
 RandomMessage random_message(const Kernels& kernels, Draw& draw, BinaryOp op, DType dtype,
                              ReduceOp reduce) {
   const std::int64_t most = draw.one_of(kernels.hub_slots);
@@ -102,31 +101,22 @@ void check_spmm(const Kernels& backend, Draw& draw, BinaryOp op, ReduceOp reduce
   const RandomMessage m = random_message(backend, draw, op, dtype, reduce);
   SCOPED_TRACE(m.text() + " " + std::string(name_of(ReduceOps{}, reduce)));
   const SpmmArgs args = spmm_args(m, reduce);
-  const auto row_bytes =
-      static_cast<std::size_t>(args.out_length) * element_size(dtype, /*wide=*/false);
-  const RunRows values = [&](std::int64_t begin, std::int64_t end, Result& result) {
-    SpmmArgs part = args;
-    part.row_begin = begin;
-    part.row_end = end;
-    part.out = result.bytes.data();
-    part.out_streams = streams(begin, end);
-    backend.run(part);
-  };
-  Result whole = make_result(own_rows(m.slots), row_bytes);
-  values(0, m.slots.num_rows, whole);
   const Reduced expected = reduced(m, reduce);
-  expect_numbers(numbers_in(dtype, false, whole.bytes), rounded(dtype, false, expected.value));
-  expect_pieces_agree(backend, draw, m.slots.num_rows, whole, values);
+  expect_result(backend, draw, dtype, false, m.slots.num_rows, own_rows(m.slots), expected.value,
+                [&](std::int64_t begin, std::int64_t end, Result& result) {
+                  SpmmArgs part = with_rows(args, begin, end);
+                  part.out = result.bytes.data();
+                  part.out_streams = streams(begin, end);
+                  backend.run(part);
+                });
   if (reduce == ReduceOp::kSum || reduce == ReduceOp::kMean) return;
 
   const bool wide_ids = draw.coin();
   const auto width = static_cast<std::size_t>(args.out_length);
-  const RunRows chosen = [&](std::int64_t begin, std::int64_t end, Result& result) {
-    GuardedBytes out(whole.bytes.size());
-    GuardedBytes product(whole.owner.size() * width * element_size(dtype, /*wide=*/true));
-    SpmmArgs part = args;
-    part.row_begin = begin;
-    part.row_end = end;
+  const RunRows selected = [&](std::int64_t begin, std::int64_t end, Result& result) {
+    GuardedBytes out(expected.value.size() * element_size(dtype, /*wide=*/false));
+    GuardedBytes product(expected.value.size() * element_size(dtype, /*wide=*/true));
+    SpmmArgs part = with_rows(args, begin, end);
     part.out = out.data();
     part.arg = result.bytes.data();
     part.arg_wide = wide_ids;
@@ -136,12 +126,12 @@ void check_spmm(const Kernels& backend, Draw& draw, BinaryOp op, ReduceOp reduce
     expect_numbers(numbers_in(dtype, true, product), expected.product);
   };
   Result ids = make_result(own_rows(m.slots), width * (wide_ids ? 8 : 4));
-  chosen(0, m.slots.num_rows, ids);
-  const StoredIds right(expected.arg, wide_ids);
+  selected(0, m.slots.num_rows, ids);
+  const StoredIds expected_ids(expected.arg, wide_ids);
   EXPECT_TRUE(ids.bytes.size() == 0 ||
-              std::memcmp(ids.bytes.data(), right.bytes.data(), ids.bytes.size()) == 0)
-      << "the chosen edges, or the number of zeros";
-  expect_pieces_agree(backend, draw, m.slots.num_rows, ids, chosen);
+              std::memcmp(ids.bytes.data(), expected_ids.bytes.data(), ids.bytes.size()) == 0)
+      << "the selected edges, or the number of zeros";
+  expect_ranges_agree(backend, draw, m.slots.num_rows, ids, selected);
 }
 
 TEST(KernelRanges, of_every_reduction_are_the_definition) {
@@ -156,7 +146,7 @@ TEST(KernelRanges, of_every_reduction_are_the_definition) {
   });
 }
 
-/// Rows that are copied, or multiplied by one weight an edge, with a scale by source and by row.
+/// Sums of rows, plain or with one weight per edge, with a scale per source and per row.
 void check_scaled(const Kernels& backend, Draw& draw, DType dtype) {
   const BinaryOp op = draw.coin() ? BinaryOp::kCopyLhs : BinaryOp::kMul;
   const RandomSlots slots(draw, draw.one_of(backend.hub_slots));
@@ -202,19 +192,13 @@ void check_scaled(const Kernels& backend, Draw& draw, DType dtype) {
           scale * factor * x.value(slots, row, slot, f);
     }
   });
-  const RunRows run = [&](std::int64_t begin, std::int64_t end, Result& result) {
-    SpmmArgs part = args;
-    part.row_begin = begin;
-    part.row_end = end;
-    part.out = result.bytes.data();
-    part.out_streams = streams(begin, end);
-    backend.run(part);
-  };
-  Result whole =
-      make_result(own_rows(slots), static_cast<std::size_t>(width) * element_size(dtype, false));
-  run(0, slots.num_rows, whole);
-  expect_numbers(numbers_in(dtype, false, whole.bytes), rounded(dtype, false, expected));
-  expect_pieces_agree(backend, draw, slots.num_rows, whole, run);
+  expect_result(backend, draw, dtype, false, slots.num_rows, own_rows(slots), expected,
+                [&](std::int64_t begin, std::int64_t end, Result& result) {
+                  SpmmArgs part = with_rows(args, begin, end);
+                  part.out = result.bytes.data();
+                  part.out_streams = streams(begin, end);
+                  backend.run(part);
+                });
 }
 
 TEST(KernelRanges, of_scaled_sums_are_the_definition) {
@@ -246,19 +230,12 @@ void check_sddmm(const Kernels& backend, Draw& draw, BinaryOp op, DType dtype) {
       expected[static_cast<std::size_t>(edge * width + f)] = m.value(row, slot, f);
     }
   });
-  const RunRows run = [&](std::int64_t begin, std::int64_t end, Result& result) {
-    SddmmArgs part = args;
-    part.row_begin = begin;
-    part.row_end = end;
-    part.out = result.bytes.data();
-    backend.run(part);
-  };
-  Result whole = make_result(rows_of_edges(m.slots),
-                             static_cast<std::size_t>(width) * element_size(dtype, args.out_wide));
-  run(0, m.slots.num_rows, whole);
-  expect_numbers(numbers_in(dtype, args.out_wide, whole.bytes),
-                 rounded(dtype, args.out_wide, expected));
-  expect_pieces_agree(backend, draw, m.slots.num_rows, whole, run);
+  expect_result(backend, draw, dtype, args.out_wide, m.slots.num_rows, rows_of_edges(m.slots),
+                expected, [&](std::int64_t begin, std::int64_t end, Result& result) {
+                  SddmmArgs part = with_rows(args, begin, end);
+                  part.out = result.bytes.data();
+                  backend.run(part);
+                });
 }
 
 TEST(KernelRanges, of_edge_messages_are_the_definition) {
@@ -271,13 +248,13 @@ TEST(KernelRanges, of_edge_messages_are_the_definition) {
 
 // The gradient of an operand.
 
-/// Whether messages of 0 and powers of two are 0 and powers of two: dividing by them is exact.
+/// Whether operands of 0 and powers of two give such messages, by which division is exact.
 bool has_simple_messages(BinaryOp op) {
   return op == BinaryOp::kMul || op == BinaryOp::kDiv || op == BinaryOp::kCopyLhs ||
          op == BinaryOp::kCopyRhs;
 }
 
-/// The arguments beside the messages: scales, chosen edges, and where the gradient is stored.
+/// The arguments besides the messages: gradient, scales, selected edges or products.
 struct RandomGradient {
   RandomGradient(Draw& draw, const RandomMessage& m, bool lhs)
       : of_lhs(lhs),
@@ -295,15 +272,15 @@ struct RandomGradient {
         product(draw.numbers(m.slots.rows_of(grad.access) * m.shape.out_length(), kPowers)),
         stored_product(stored(m.dtype, true, product)),
         arg(product.size()),
-        stored_arg(drawn_arg(draw, m.slots.num_edges()), wide_ids) {}
+        stored_arg(draw_arg(draw, m.slots.num_edges()), wide_ids) {}
 
   const RandomRows& other(const RandomMessage& m) const { return of_lhs ? m.rhs : m.lhs; }
-  /// Edges or -1, or with `multiplies` numbers of zeros.
-  std::vector<std::int64_t>& drawn_arg(Draw& draw, std::int64_t num_edges) {
+  /// Fills arg with edges or -1, or with `multiplies` numbers of zeros.
+  std::vector<std::int64_t>& draw_arg(Draw& draw, std::int64_t num_edges) {
     for (std::int64_t& one : arg) one = multiplies ? draw.below(3) : draw.below(num_edges + 1) - 1;
     return arg;
   }
-  /// What entry `at` of the messages' gradient is multiplied by for a message of this edge.
+  /// The factor of element `at` of the messages' gradient for a message of this edge.
   double factor(std::size_t at, double message, std::int64_t edge) const {
     if (chooses) return arg[at] == edge ? 1 : 0;
     if (!multiplies) return 1;
@@ -375,22 +352,16 @@ void check_message_grad(const Kernels& backend, Draw& draw, BinaryOp op, bool of
   args.grad_scale = g.by_grad ? g.stored_grad_scale.data() : nullptr;
   args.other_scale = g.by_other ? g.stored_other_scale.data() : nullptr;
   args.out_wide = is_narrow(dtype) && draw.coin();
-  const RunRows run = [&](std::int64_t begin, std::int64_t end, Result& result) {
-    const std::size_t accumulator = element_size(dtype, /*wide=*/true);
-    GuardedBytes scratch(static_cast<std::size_t>(2 * own) * accumulator);
-    MessageGradArgs part = args;
-    part.row_begin = begin;
-    part.row_end = end;
-    part.out = result.bytes.data();
-    part.scratch = scratch.data();
-    backend.run(part);
-  };
-  Result whole = make_result(g.per_slot ? rows_of_edges(m.slots) : own_rows(m.slots),
-                             static_cast<std::size_t>(own) * element_size(dtype, args.out_wide));
-  run(0, m.slots.num_rows, whole);
-  expect_numbers(numbers_in(dtype, args.out_wide, whole.bytes),
-                 rounded(dtype, args.out_wide, gradient(m, g)));
-  expect_pieces_agree(backend, draw, m.slots.num_rows, whole, run);
+  expect_result(backend, draw, dtype, args.out_wide, m.slots.num_rows,
+                g.per_slot ? rows_of_edges(m.slots) : own_rows(m.slots), gradient(m, g),
+                [&](std::int64_t begin, std::int64_t end, Result& result) {
+                  GuardedBytes scratch(static_cast<std::size_t>(2 * own) *
+                                       element_size(dtype, /*wide=*/true));
+                  MessageGradArgs part = with_rows(args, begin, end);
+                  part.out = result.bytes.data();
+                  part.scratch = scratch.data();
+                  backend.run(part);
+                });
 }
 
 TEST(KernelRanges, of_gradients_are_the_definition) {
@@ -404,7 +375,7 @@ TEST(KernelRanges, of_gradients_are_the_definition) {
   });
 }
 
-// The softmax. Logits that are equal or -infinity give a count's reciprocal or 0, exactly.
+// The softmax. Logits that are equal or -infinity give exactly 1 / count or 0.
 
 void check_softmax(const Kernels& backend, Draw& draw, DType dtype) {
   const RandomSlots slots(draw, draw.one_of(backend.hub_slots));
@@ -417,34 +388,30 @@ void check_softmax(const Kernels& backend, Draw& draw, DType dtype) {
     const auto end = slots.indptr[static_cast<std::size_t>(row) + 1];
     for (std::int64_t f = 0; f < length; ++f) {
       const double level = draw.one_of<double>({-200, 0, 7, 300});
-      std::vector<std::size_t> counted;
+      std::vector<std::size_t> unmasked;
       for (std::int64_t slot = begin; slot < end; ++slot) {
         const auto at = static_cast<std::size_t>(slots.id(Access::kSecond, row, slot) * length + f);
         const bool masked = slot + 1 < end && draw.below(3) == 0;
         logits[at] = masked ? -infinity : level;
-        if (!masked) counted.push_back(at);
+        if (!masked) unmasked.push_back(at);
       }
-      for (const std::size_t at : counted) {
-        expected[at] = divided(dtype, 1, static_cast<std::int64_t>(counted.size()));
+      for (const std::size_t at : unmasked) {
+        expected[at] = divided(dtype, 1, static_cast<std::int64_t>(unmasked.size()));
       }
     }
   }
-  const GuardedBytes given = stored(dtype, false, logits);
+  const GuardedBytes stored_logits = stored(dtype, false, logits);
   const RunRows run = [&](std::int64_t begin, std::int64_t end, Result& result) {
     backend.run(SoftmaxArgs{.slots = slots.view(),
                             .row_begin = begin,
                             .row_end = end,
                             .dtype = dtype,
                             .length = length,
-                            .logits = given.data(),
+                            .logits = stored_logits.data(),
                             .out_ids = slots.view().second,
                             .out = result.bytes.data()});
   };
-  Result whole = make_result(rows_of_edges(slots),
-                             static_cast<std::size_t>(length) * element_size(dtype, false));
-  run(0, slots.num_rows, whole);
-  expect_numbers(numbers_in(dtype, false, whole.bytes), rounded(dtype, false, expected));
-  expect_pieces_agree(backend, draw, slots.num_rows, whole, run);
+  expect_result(backend, draw, dtype, false, slots.num_rows, rows_of_edges(slots), expected, run);
 }
 
 void check_softmax_grad(const Kernels& backend, Draw& draw, DType dtype) {
@@ -479,11 +446,7 @@ void check_softmax_grad(const Kernels& backend, Draw& draw, DType dtype) {
                                 .out_ids = slots.view().second,
                                 .out = result.bytes.data()});
   };
-  Result whole = make_result(rows_of_edges(slots),
-                             static_cast<std::size_t>(length) * element_size(dtype, false));
-  run(0, slots.num_rows, whole);
-  expect_numbers(numbers_in(dtype, false, whole.bytes), rounded(dtype, false, expected));
-  expect_pieces_agree(backend, draw, slots.num_rows, whole, run);
+  expect_result(backend, draw, dtype, false, slots.num_rows, rows_of_edges(slots), expected, run);
 }
 
 TEST(KernelRanges, of_the_softmax_are_the_definition) {

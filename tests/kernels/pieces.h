@@ -16,24 +16,23 @@
 #include "kernels/kernel_case.h"
 #include "support/draw.h"
 
-/// How the results of the kernels are compared: with the definition, and computed in pieces with
-/// computed whole.
+/// Compares results of the kernels with the definition, and ranges of rows with all rows at once.
 namespace mezzo::test {
 
-/// The kernels of a CPU backend, or others behind the same functions.
+/// The kernels of a CPU backend, or CUDA kernels with the same interface.
 struct Kernels : CpuBackend {
-  bool take_ranges = true;  ///< whether they can compute some of the rows alone
+  bool take_ranges = true;  ///< whether they can compute a range of rows
   std::vector<std::int64_t> hub_slots = {
-      12, 12, 12, 12, 12, 12, 12, 12, 12, 12, 12, 300};  ///< slots of a row of many, one of these
+      12, 12, 12, 12, 12, 12, 12, 12, 12, 12, 12, 300};  ///< entries of a long row, one of these
 };
 
-/// What this test program tests; each program has its own (cpu_kernels.cpp, cuda/).
+/// The kernels under test; each test program defines its own (cpu_kernels.cpp, cuda/).
 std::vector<Kernels> kernels_under_test();
 
 inline const std::vector<double> kWhole = {-3, -2, -1, 0, 1, 2, 3};
 inline const std::vector<double> kPowers = {0.5, 1, 2, 4};
 
-/// A division in the accumulator's type.
+/// A division in the accumulator type.
 inline double divided(DType dtype, double sum, std::int64_t count) {
   if (dtype == DType::kFloat64) return sum / static_cast<double>(count);
   return static_cast<float>(sum) / static_cast<float>(count);
@@ -51,12 +50,12 @@ void on_every_backend(std::uint64_t rounds, Check check) {
   }
 }
 
-/// Whether a call for these rows streams its result: some of them do, with the same bits.
+/// Whether a call for these rows uses non-temporal stores; some do, with the same result.
 inline bool streams(std::int64_t begin, std::int64_t end) {
   return (begin + end / 2) % 2 == 0;
 }
 
-/// A result of some rows of `row_bytes`; row i of it belongs to the kernel's row owner[i].
+/// A result whose row i belongs to the kernel's row owner[i].
 struct Result {
   GuardedBytes bytes;
   std::vector<std::int64_t> owner;
@@ -68,33 +67,7 @@ inline Result make_result(std::vector<std::int64_t> owner, std::size_t row_bytes
   return {std::move(bytes), std::move(owner)};
 }
 
-inline std::vector<std::int64_t> own_rows(const RandomSlots& slots) {
-  std::vector<std::int64_t> owner;
-  for (std::int64_t row = 0; row < slots.num_rows; ++row) owner.push_back(row);
-  return owner;
-}
-
-inline std::vector<std::int64_t> rows_of_edges(const RandomSlots& slots) {
-  std::vector<std::int64_t> owner(static_cast<std::size_t>(slots.num_edges()));
-  for (std::int64_t row = 0; row < slots.num_rows; ++row) {
-    for (auto s = slots.indptr[static_cast<std::size_t>(row)];
-         s < slots.indptr[static_cast<std::size_t>(row) + 1]; ++s) {
-      owner[static_cast<std::size_t>(slots.second[static_cast<std::size_t>(s)])] = row;
-    }
-  }
-  return owner;
-}
-
-inline std::vector<std::int64_t> rows_of_slots(const RandomSlots& slots) {
-  std::vector<std::int64_t> owner;
-  for (std::int64_t row = 0; row < slots.num_rows; ++row) {
-    const auto r = static_cast<std::size_t>(row);
-    for (auto s = slots.indptr[r]; s < slots.indptr[r + 1]; ++s) owner.push_back(row);
-  }
-  return owner;
-}
-
-/// Calls visit(row, slot) for every slot.
+/// Calls visit(row, slot) for every entry.
 template <class Visit>
 void for_each_slot(const RandomSlots& slots, Visit visit) {
   for (std::int64_t row = 0; row < slots.num_rows; ++row) {
@@ -103,16 +76,36 @@ void for_each_slot(const RandomSlots& slots, Visit visit) {
   }
 }
 
-/// Runs run(0, cut) and run(cut, end) at once, on two threads.
+inline std::vector<std::int64_t> own_rows(const RandomSlots& slots) {
+  std::vector<std::int64_t> owner;
+  for (std::int64_t row = 0; row < slots.num_rows; ++row) owner.push_back(row);
+  return owner;
+}
+
+inline std::vector<std::int64_t> rows_of_edges(const RandomSlots& slots) {
+  std::vector<std::int64_t> owner(static_cast<std::size_t>(slots.num_edges()));
+  for_each_slot(slots, [&](std::int64_t row, std::int64_t slot) {
+    owner[static_cast<std::size_t>(slots.id(Access::kSecond, row, slot))] = row;
+  });
+  return owner;
+}
+
+inline std::vector<std::int64_t> rows_of_slots(const RandomSlots& slots) {
+  std::vector<std::int64_t> owner;
+  for_each_slot(slots, [&](std::int64_t row, std::int64_t /*slot*/) { owner.push_back(row); });
+  return owner;
+}
+
+/// Runs run(0, cut) and run(cut, end) on two threads.
 template <class Run>
 void on_two_threads(std::int64_t cut, std::int64_t end, Run run) {
   const std::jthread first([&] { run(std::int64_t{0}, cut); });
   const std::jthread second([&] { run(cut, end); });
 }
 
-/// Runs rows in two pieces: on two threads where the kernels take ranges, else one piece is empty.
+/// Runs two ranges of rows: on two threads if the kernels take ranges, else one range is empty.
 template <class Run>
-void in_two_pieces(const Kernels& kernels, Draw& draw, std::int64_t num_rows, Run run) {
+void in_two_ranges(const Kernels& kernels, Draw& draw, std::int64_t num_rows, Run run) {
   if (kernels.take_ranges) return on_two_threads(draw.below(num_rows + 1), num_rows, run);
   run(std::int64_t{0}, num_rows);
   run(std::int64_t{0}, std::int64_t{0});
@@ -120,8 +113,8 @@ void in_two_pieces(const Kernels& kernels, Draw& draw, std::int64_t num_rows, Ru
 
 using RunRows = std::function<void(std::int64_t begin, std::int64_t end, Result& result)>;
 
-/// Compares `whole`, which `run` has computed in one piece, with computations in several.
-inline void expect_pieces_agree(const Kernels& kernels, Draw& draw, std::int64_t num_rows,
+/// Compares `whole`, the result of one call of `run`, with results of several calls.
+inline void expect_ranges_agree(const Kernels& kernels, Draw& draw, std::int64_t num_rows,
                                 const Result& whole, const RunRows& run) {
   if (!kernels.take_ranges) return;
   const std::size_t rows = whole.owner.size();
@@ -148,7 +141,7 @@ inline void expect_pieces_agree(const Kernels& kernels, Draw& draw, std::int64_t
   }
 }
 
-/// NaN equals NaN, zeros of either sign are equal.
+/// NaN equals NaN; -0 equals 0.
 inline void expect_numbers(const std::vector<double>& got, const std::vector<double>& expected) {
   ASSERT_EQ(got.size(), expected.size());
   for (std::size_t i = 0; i < got.size(); ++i) {
@@ -156,6 +149,26 @@ inline void expect_numbers(const std::vector<double>& got, const std::vector<dou
     ASSERT_TRUE(got[i] == expected[i] || both_nan)
         << "element " << i << ": got " << got[i] << ", expected " << expected[i];
   }
+}
+
+/// Compares the result of `run` over all rows with `expected`, and ranges of rows with that result.
+/// Row i of the result belongs to the kernel's row owner[i]; wide: in the accumulator type.
+inline void expect_result(const Kernels& kernels, Draw& draw, DType dtype, bool wide,
+                          std::int64_t num_rows, std::vector<std::int64_t> owner,
+                          const std::vector<double>& expected, const RunRows& run) {
+  const std::size_t length = owner.empty() ? 0 : expected.size() / owner.size();
+  Result whole = make_result(std::move(owner), length * element_size(dtype, wide));
+  run(0, num_rows, whole);
+  expect_numbers(numbers_in(dtype, wide, whole.bytes), rounded(dtype, wide, expected));
+  expect_ranges_agree(kernels, draw, num_rows, whole, run);
+}
+
+/// `args` for the rows [begin, end).
+template <class Args>
+Args with_rows(Args args, std::int64_t begin, std::int64_t end) {
+  args.row_begin = begin;
+  args.row_end = end;
+  return args;
 }
 
 }  // namespace mezzo::test

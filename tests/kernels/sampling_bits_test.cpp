@@ -10,11 +10,13 @@
 #include "mezzo/core/random.h"
 #include "mezzo/kernels/sampling.h"
 
-// Which bits the samplers draw, by plain definitions: what a seed gives stays the same.
+#include "kernels/sample.h"
+
+// The samples of a seed, compared with plain definitions: they must not change between versions.
 namespace mezzo::kernels {
 namespace {
 
-/// Number `number` of the row at `position`, in [0, bound), by 32-bit words or pairs of them.
+/// Random number `number` of the row at `position`, in [0, bound), from 32-bit words or pairs.
 std::int64_t number_below(DrawKey key, std::int64_t position, std::int64_t number, bool narrow,
                           std::int64_t bound) {
   const auto word = [&](std::int64_t i) {
@@ -35,15 +37,15 @@ std::vector<std::int64_t> floyd(DrawKey key, std::int64_t position, std::int64_t
                                 std::int64_t fanout) {
   const bool leaves_out = degree <= kBitsOfWord && degree - fanout < fanout;
   const std::int64_t draws = leaves_out ? degree - fanout : fanout;
-  std::set<std::int64_t> drawn;
+  std::set<std::int64_t> sample;
   for (std::int64_t i = 0; i < draws; ++i) {
     const std::int64_t last = degree - draws + i;
     const std::int64_t number = number_below(key, position, i, degree < kNarrowDegree, last + 1);
-    drawn.insert(drawn.count(number) != 0 ? last : number);
+    sample.insert(sample.count(number) != 0 ? last : number);
   }
   std::vector<std::int64_t> chosen;
   for (std::int64_t offset = 0; offset < degree; ++offset) {
-    if ((drawn.count(offset) != 0) != leaves_out) chosen.push_back(offset);
+    if ((sample.count(offset) != 0) != leaves_out) chosen.push_back(offset);
   }
   return chosen;
 }
@@ -51,20 +53,11 @@ std::vector<std::int64_t> floyd(DrawKey key, std::int64_t position, std::int64_t
 template <class Id>
 void expect_floyd(DrawKey key, std::int64_t degree, std::int64_t fanout) {
   constexpr std::int64_t kRows = 50;
-  const std::vector<std::int64_t> indptr = {0, degree};
-  const std::vector<Id> indices(static_cast<std::size_t>(degree), Id{3}), nodes(kRows, Id{0});
-  const NeighborRows<Id> rows{indptr.data(), indices.data(), 1, nullptr};
-  const DrawCount count{.fanout = fanout};
-  std::vector<std::int64_t> begins(kRows), degrees(kRows), offsets(kRows + 1);
-  const FoundRows found{begins.data(), degrees.data(), offsets.data()};
-  find_rows<Id>(rows, nodes.data(), kRows, count, found);
-  std::vector<std::uint64_t> scratch(
-      static_cast<std::size_t>(uniform_scratch_words(count, degree)));
-  std::vector<Id> slots(static_cast<std::size_t>(kRows * fanout)), neighbors(slots.size());
-  draw_uniform<Id>(
-      {rows, found, 0, kRows, count, key, scratch.data(), slots.data(), neighbors.data()});
+  const test::Rows<Id> rows({degree});
+  test::Sample<Id> sample(rows, std::vector<Id>(kRows, Id{0}), {.fanout = fanout});
+  draw_uniform<Id>(sample.args(rows, 0, kRows, key));
   for (std::int64_t row = 0; row < kRows; ++row) {
-    const auto first = slots.begin() + row * fanout;
+    const auto first = sample.slots.begin() + row * fanout;
     EXPECT_EQ(std::vector<std::int64_t>(first, first + fanout), floyd(key, row, degree, fanout))
         << "row " << row << ": " << fanout << " of " << degree;
   }
@@ -101,7 +94,7 @@ TEST(UniformDraws, have_those_bits_for_any_key) {
   }
 }
 
-/// Numbers in the order in which nodes come, by a map.
+/// Compares renumber() with a map.
 template <class Id>
 void expect_numbered_as_they_come(std::int64_t num_graph_nodes) {
   std::vector<std::int32_t> stamps(static_cast<std::size_t>(num_graph_nodes), 99);

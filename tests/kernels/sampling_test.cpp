@@ -12,6 +12,7 @@
 
 #include "mezzo/core/random.h"
 
+#include "kernels/sample.h"
 #include "support/statistics.h"
 
 namespace mezzo::kernels {
@@ -19,45 +20,18 @@ namespace {
 
 constexpr DrawKey kKey{.seed = 11, .stream = 3};
 
-/// Rows of the given degrees, one after the other; the neighbour of slot i is node i * 7 + 1.
-template <class Id>
-struct Rows {
-  explicit Rows(const std::vector<std::int64_t>& degrees) : indptr(degrees.size() + 1) {
-    std::partial_sum(degrees.begin(), degrees.end(), indptr.begin() + 1);
-    for (std::int64_t i = 0; i < indptr.back(); ++i) indices.push_back(static_cast<Id>(i * 7 + 1));
-  }
-  NeighborRows<Id> view() const {
-    return {indptr.data(), indices.data(), static_cast<std::int64_t>(indptr.size()) - 1, nullptr};
-  }
-  std::vector<std::int64_t> indptr;
-  std::vector<Id> indices;
-};
+using test::Rows;
+using test::Sample;
 
 template <class Id>
-struct Drawn {
-  std::vector<std::int64_t> offsets;
-  std::vector<Id> slots, neighbors;
-};
-
-template <class Id>
-Drawn<Id> draw(const Rows<Id>& rows, const std::vector<Id>& nodes, DrawCount count,
-               DrawKey key = kKey) {
-  const auto n = static_cast<std::int64_t>(nodes.size());
-  Drawn<Id> drawn;
-  drawn.offsets.resize(nodes.size() + 1);
-  std::vector<std::int64_t> begins(nodes.size()), degrees(nodes.size());
-  const FoundRows found{begins.data(), degrees.data(), drawn.offsets.data()};
-  const std::int64_t max_degree = find_rows<Id>(rows.view(), nodes.data(), n, count, found);
-  std::vector<std::uint64_t> scratch(
-      static_cast<std::size_t>(uniform_scratch_words(count, max_degree)));
-  drawn.slots.resize(static_cast<std::size_t>(drawn.offsets.back()));
-  drawn.neighbors.resize(drawn.slots.size());
-  draw_uniform<Id>({rows.view(), found, 0, n, count, key, scratch.data(), drawn.slots.data(),
-                    drawn.neighbors.data()});
-  return drawn;
+Sample<Id> draw(const Rows<Id>& rows, const std::vector<Id>& nodes, DrawCount count,
+                DrawKey key = kKey) {
+  Sample<Id> sample(rows, nodes, count);
+  draw_uniform<Id>(sample.args(rows, 0, static_cast<std::int64_t>(nodes.size()), key));
+  return sample;
 }
 
-/// How often each slot of one row of `degree` is drawn by `rounds` draws of `fanout`.
+/// How often `rounds` samples of a row of `degree` contain each entry.
 std::vector<std::int64_t> slot_counts(std::int64_t degree, DrawCount count, std::int32_t rounds) {
   const Rows<std::int32_t> rows({degree});
   const std::vector<std::int32_t> nodes(static_cast<std::size_t>(rounds), 0);
@@ -102,7 +76,7 @@ TEST(UniformDraws, every_slot_is_equally_likely_on_every_path) {
     std::int64_t degree, fanout;
   };
   constexpr std::int32_t kRounds = 20000;
-  // Bits of a word and their complement, registers of three widths, a bit map, rejected repeats.
+  // Bits of a word and their complement, registers of three sizes, a bit map, rejected repeats.
   for (const auto& [degree, fanout] : std::vector<Case>{{10, 3},
                                                         {10, 8},
                                                         {64, 20},
@@ -117,7 +91,7 @@ TEST(UniformDraws, every_slot_is_equally_likely_on_every_path) {
     SCOPED_TRACE(testing::Message() << fanout << " of " << degree);
     const auto counts = slot_counts(degree, {.fanout = fanout}, kRounds);
     const double share = static_cast<double>(fanout) / static_cast<double>(degree);
-    // Slots of a row exclude each other: the variance is (1 - share) of that of free draws.
+    // Samples are without replacement: the variance is (1 - share) of that with replacement.
     const std::vector<double> expected(counts.size(), kRounds * share);
     EXPECT_LT(test::chi_square(counts, expected) / (1 - share),
               test::chi_square_bound(static_cast<double>(degree - 1)));
@@ -131,7 +105,8 @@ TEST(UniformDraws, every_part_of_a_long_row_is_equally_likely_on_every_path) {
   };
   constexpr std::int32_t kRounds = 5000;
   constexpr std::int64_t kParts = 50;
-  // Registers and a bit map by two words a draw, rejected repeats by one and two, and replacement.
+  // Registers and a bit map with two words per number, rejected repeats with one and two words, and
+  // replacement.
   for (const auto& [degree, count] : std::vector<Case>{{70000, {.fanout = 15}},
                                                        {70000, {.fanout = 300}},
                                                        {20000, {.fanout = 40}},
@@ -170,7 +145,7 @@ TEST(UniformDraws, neighbouring_slots_are_together_as_often_as_distant_ones) {
     std::int64_t degree, fanout;
   };
   constexpr std::int32_t kRounds = 40000;
-  // 8 of 10: two are left out. The others: most rows of 15 and 20 draw a slot twice at first.
+  // 8 of 10 samples the complement. Most rows with fan-out 15 and 20 have repeated numbers.
   for (const auto& [degree, fanout] :
        std::vector<Case>{{10, 8}, {66, 15}, {100, 5}, {100, 15}, {100, 20}, {90, 40}}) {
     SCOPED_TRACE(testing::Message() << fanout << " of " << degree);
@@ -226,16 +201,12 @@ TEST(UniformDraws, a_part_of_the_rows_is_drawn_as_in_the_whole) {
   const std::vector<std::int32_t> nodes = {3, 0, 1, 2, 2, 1};
   const DrawCount count{.fanout = 6};
   const auto whole = draw(rows, nodes, count);
-  std::vector<std::int64_t> begins(6), degrees(6), offsets(7);
-  const FoundRows found{begins.data(), degrees.data(), offsets.data()};
-  find_rows<std::int32_t>(rows.view(), nodes.data(), 6, count, found);
-  std::vector<std::int32_t> slots(whole.slots.size()), neighbors(slots.size());
+  Sample<std::int32_t> parts(rows, nodes, count);
   for (const std::int64_t first : {4, 0, 2}) {
-    draw_uniform<std::int32_t>({rows.view(), found, first, first + 2, count, kKey, nullptr,
-                                slots.data(), neighbors.data()});
+    draw_uniform<std::int32_t>(parts.args(rows, first, first + 2, kKey));
   }
-  EXPECT_EQ(slots, whole.slots);
-  EXPECT_EQ(neighbors, whole.neighbors);
+  EXPECT_EQ(parts.slots, whole.slots);
+  EXPECT_EQ(parts.neighbors, whole.neighbors);
 }
 
 TEST(UniformDraws, another_seed_or_stream_draws_other_slots) {
@@ -246,7 +217,7 @@ TEST(UniformDraws, another_seed_or_stream_draws_other_slots) {
   EXPECT_EQ(one.slots, draw(rows, {0}, {.fanout = 20}).slots);
 }
 
-/// How often each set of slots (as bits) comes in `rounds` weighted draws.
+/// How often each set of entries (as bits) occurs in `rounds` weighted samples.
 std::map<int, std::int64_t> weighted_sets(const std::vector<float>& weights, std::int64_t fanout,
                                           std::int64_t rounds) {
   std::vector<RankedSlot> scratch(static_cast<std::size_t>(fanout));
@@ -289,12 +260,12 @@ TEST(WeightedDraws, two_of_four_contain_each_as_often_as_successive_draws_do) {
   const std::vector<double> p = {6.0 / 12, 3.0 / 12, 1.0 / 12, 2.0 / 12};
   const auto sets = weighted_sets({6, 3, 1, 2}, 2, static_cast<std::int64_t>(kRounds));
   for (std::size_t i = 0; i < p.size(); ++i) {
-    double expected = p[i], found = 0;  // drawn first, or after any other
+    double expected = p[i], observed = 0;  // sampled first, or after any other
     for (std::size_t j = 0; j < p.size(); ++j) expected += j == i ? 0 : p[j] * p[i] / (1 - p[j]);
     for (const auto& [set, count] : sets) {
-      found += ((set >> i) & 1) != 0 ? static_cast<double>(count) : 0.0;
+      observed += ((set >> i) & 1) != 0 ? static_cast<double>(count) : 0.0;
     }
-    EXPECT_NEAR(found, kRounds * expected, test::binomial_bound(kRounds, expected)) << i;
+    EXPECT_NEAR(observed, kRounds * expected, test::binomial_bound(kRounds, expected)) << i;
   }
 }
 
@@ -346,18 +317,18 @@ TEST(LaborDraws, a_neighbor_is_taken_where_its_number_is_below_its_probability) 
   }
 }
 
-/// Draws that LABOR makes of one row with weights.
+/// A row with weights and LABOR's probabilities.
 struct LaborCase {
   std::int64_t fanout;
   std::vector<float> weights;
-  std::vector<double> probabilities;  ///< min(1, c weight), whose sum is the fan-out
+  std::vector<double> probabilities;  ///< min(1, c weight); their sum is the fan-out
 };
 
 const std::vector<LaborCase>& labor_cases() {
   static const std::vector<LaborCase> cases = {
       {3, {2, 10, 0, 2, 1}, {0.8, 1, 0, 0.8, 0.4}},  // c = 2 / 5
       {2, {1, 1, 1, 1, 1}, {0.4, 0.4, 0.4, 0.4, 0.4}},
-      // Rounding puts the first weight's probability on either side of 1 by turns.
+      // Rounding puts the first probability alternately below and above 1.
       {2, {1, 0.5F, 0.5F, 0x1p-52F}, {1, 0.5, 0.5, 0x1p-53}},
       {3, {1e-16F, 0.5F, 1, 0.25F, 0.25F}, {2e-16, 1, 1, 0.5, 0.5}},
   };
@@ -374,7 +345,7 @@ TEST(LaborDraws, weights_give_probabilities_whose_sum_is_the_fanout) {
     std::vector<std::int32_t> slots(degree), neighbors(degree);
     std::vector<float> inverses(degree);
     std::vector<std::int64_t> counts(degree);
-    double sum = 0, expected_sum = 0, variance = 0;  // of the estimates of the sum of slot + 1
+    double sum = 0, expected_sum = 0, variance = 0;  // of estimates of the sum of entry + 1
     for (std::int64_t round = 0; round < kRounds; ++round) {
       const DrawKey key{static_cast<std::uint64_t>(round), 1};
       const auto drawn =
@@ -390,7 +361,7 @@ TEST(LaborDraws, weights_give_probabilities_whose_sum_is_the_fanout) {
     for (std::size_t slot = 0; slot < degree; ++slot) {
       const double p = labor.probabilities[slot], value = static_cast<double>(slot + 1);
       EXPECT_NEAR(static_cast<double>(counts[slot]), kRounds * p, test::binomial_bound(kRounds, p));
-      if (counts[slot] == 0) continue;  // so rare that no number of rounds shows it
+      if (counts[slot] == 0) continue;  // too rare to be sampled
       expected_sum += value;
       variance += value * value * (1 - p) / p;
     }
@@ -399,7 +370,7 @@ TEST(LaborDraws, weights_give_probabilities_whose_sum_is_the_fanout) {
 }
 
 TEST(Renumber, numbers_nodes_in_the_order_in_which_they_come) {
-  std::vector<std::int32_t> stamps(10, 4);  // of earlier batches
+  std::vector<std::int32_t> stamps(10, 4);  // from earlier batches
   std::vector<std::int64_t> ids = {7, 3, 7, 9, 3, 0}, nodes(9);
   const StampTable table{stamps.data(), 5};
   EXPECT_EQ(renumber<std::int64_t>(table, ids.data(), 6, nodes.data(), 0), 4);

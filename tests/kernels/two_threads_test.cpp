@@ -1,20 +1,18 @@
-// Dropout and the samplers' draws of every backend, by two threads at once over shared inputs and
-// outputs. (The other kernels' tests run their pieces so.) What the thread sanitizer runs, too.
-#include <array>
+// Dropout and uniform sampling of every backend on two threads with shared inputs and outputs, also
+// under the thread sanitizer. (The tests of the other kernels use two threads themselves.)
 #include <cstdint>
 #include <cstring>
-#include <numeric>
 #include <vector>
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include "mezzo/kernels/backend.h"
-#include "mezzo/kernels/sampling.h"
 
 #include "kernels/guarded.h"
 #include "kernels/kernel_case.h"
 #include "kernels/pieces.h"
+#include "kernels/sample.h"
 
 namespace mezzo::test {
 namespace {
@@ -56,63 +54,29 @@ TEST(TwoThreads, drop_what_one_does) {
   }
 }
 
-/// Rows of these degrees, one after the other; the neighbour of slot i is node i * 7 + 1.
-template <class Id>
-struct DrawnRows {
-  explicit DrawnRows(kernels::DrawCount of) : count(of) {
-    constexpr std::array<std::int64_t, 9> kDegrees = {0, 1, 5, 40, 64, 65, 300, 5000, 70000};
-    std::partial_sum(kDegrees.begin(), kDegrees.end(), indptr.begin() + 1);
-    for (std::int64_t i = 0; i < indptr.back(); ++i) indices.push_back(static_cast<Id>(i * 7 + 1));
-    for (std::size_t i = 0; i < begins.size(); ++i) {
-      nodes.push_back(static_cast<Id>(i % kDegrees.size()));
-    }
-    max_degree = kernels::find_rows<Id>(view(), nodes.data(), size(), count, found());
-  }
-  std::int64_t size() const { return static_cast<std::int64_t>(begins.size()); }
-  kernels::NeighborRows<Id> view() const {
-    return {indptr.data(), indices.data(), static_cast<std::int64_t>(indptr.size()) - 1};
-  }
-  kernels::FoundRows found() { return {begins.data(), degrees.data(), offsets.data()}; }
-
-  kernels::DrawCount count;
-  std::vector<std::int64_t> indptr = std::vector<std::int64_t>(10);
-  std::vector<Id> indices, nodes;
-  std::vector<std::int64_t> begins = std::vector<std::int64_t>(180);
-  std::vector<std::int64_t> degrees = std::vector<std::int64_t>(180);
-  std::vector<std::int64_t> offsets = std::vector<std::int64_t>(181);
-  std::int64_t max_degree = 0;
-};
-
 template <class Id>
 void check_draws(const CpuBackend& backend, kernels::DrawCount count) {
   SCOPED_TRACE(fmt::format("{} ids of {} bytes{}", count.fanout, sizeof(Id),
                            count.replace ? ", replacing" : ""));
-  DrawnRows<Id> rows(count);
-  const auto drawn = static_cast<std::size_t>(rows.offsets.back());
-  const auto words =
-      static_cast<std::size_t>(kernels::uniform_scratch_words(count, rows.max_degree));
-  const auto run = [&](std::int64_t first, std::int64_t last, std::vector<Id>& slots,
-                       std::vector<Id>& neighbors) {
-    std::vector<std::uint64_t> scratch(words);
-    backend.run(kernels::UniformDraws<Id>{.rows = rows.view(),
-                                          .found = rows.found(),
-                                          .first = first,
-                                          .last = last,
-                                          .count = count,
-                                          .key = {.seed = 11, .stream = 3},
-                                          .scratch = scratch.data(),
-                                          .slots = slots.data(),
-                                          .neighbors = neighbors.data()});
+  const std::vector<std::int64_t> degrees = {0, 1, 5, 40, 64, 65, 300, 5000, 70000};
+  const Rows<Id> rows(degrees);
+  constexpr std::int64_t kNodes = 180;
+  std::vector<Id> nodes;
+  for (std::size_t i = 0; i < kNodes; ++i) nodes.push_back(static_cast<Id>(i % degrees.size()));
+  const auto run = [&](std::int64_t first, std::int64_t last, Sample<Id>& sample) {
+    std::vector<std::uint64_t> scratch(sample.scratch.size());
+    auto args = sample.args(rows, first, last, {.seed = 11, .stream = 3});
+    args.scratch = scratch.data();
+    backend.run(args);
   };
-  std::vector<Id> slots(drawn, -1), neighbors(drawn, -1);
-  run(0, rows.size(), slots, neighbors);
+  Sample<Id> whole(rows, nodes, count);
+  run(0, kNodes, whole);
   for (const std::int64_t cut : {1, 60, 95, 179}) {
-    std::vector<Id> shared_slots(drawn, -1), shared_neighbors(drawn, -1);
-    on_two_threads(cut, rows.size(), [&](std::int64_t first, std::int64_t last) {
-      run(first, last, shared_slots, shared_neighbors);
-    });
-    EXPECT_EQ(shared_slots, slots) << "cut at row " << cut;
-    EXPECT_EQ(shared_neighbors, neighbors) << "cut at row " << cut;
+    Sample<Id> shared(rows, nodes, count);
+    on_two_threads(cut, kNodes,
+                   [&](std::int64_t first, std::int64_t last) { run(first, last, shared); });
+    EXPECT_EQ(shared.slots, whole.slots) << "cut at row " << cut;
+    EXPECT_EQ(shared.neighbors, whole.neighbors) << "cut at row " << cut;
   }
 }
 
