@@ -74,33 +74,35 @@ BackendStatus status(const CpuBackend& backend, std::string_view missing) {
   return {missing.empty() ? &backend : nullptr, backend.name, missing};
 }
 
-std::string all_names() {
+std::string backend_names() {
   std::string text;
-  for (const BackendStatus& one : cpu_backends()) {
-    text += (text.empty() ? "" : ", ") + std::string(one.name);
+  for (const BackendStatus& candidate : cpu_backends()) {
+    text += (text.empty() ? "" : ", ") + std::string(candidate.name);
   }
   return text;
 }
 
 const CpuBackend& choose() {
-  const std::string forced = environment_text("MEZZO_CPU_BACKEND");
+  const std::string requested = environment_text("MEZZO_CPU_BACKEND");
   const CpuBackend* chosen = nullptr;
-  for (const BackendStatus& one : cpu_backends()) {
-    if (one.backend == nullptr) {
-      detail::log("dispatch", fmt::format("{} refused: cpu lacks {}", one.name, one.missing));
+  for (const BackendStatus& candidate : cpu_backends()) {
+    if (candidate.backend == nullptr) {
+      detail::log("dispatch",
+                  fmt::format("{} refused: cpu lacks {}", candidate.name, candidate.missing));
     }
-    if (forced.empty()) {
-      if (one.backend != nullptr) chosen = one.backend;
-    } else if (one.name == forced) {
-      MEZZO_CHECK(one.backend != nullptr,
-                  "MEZZO_CPU_BACKEND: '{}' cannot run here: the cpu lacks {}", one.name,
-                  one.missing);
-      chosen = one.backend;
+    if (requested.empty()) {
+      if (candidate.backend != nullptr) chosen = candidate.backend;
+    } else if (candidate.name == requested) {
+      MEZZO_CHECK(candidate.backend != nullptr,
+                  "MEZZO_CPU_BACKEND: '{}' cannot run here: the cpu lacks {}", candidate.name,
+                  candidate.missing);
+      chosen = candidate.backend;
     }
   }
-  MEZZO_CHECK(chosen != nullptr, "MEZZO_CPU_BACKEND: '{}' is not one of {}", forced, all_names());
+  MEZZO_CHECK(chosen != nullptr, "MEZZO_CPU_BACKEND: '{}' is not one of {}", requested,
+              backend_names());
   detail::log("dispatch", fmt::format("{} chosen{}", chosen->name,
-                                      forced.empty() ? "" : " by MEZZO_CPU_BACKEND"));
+                                      requested.empty() ? "" : " by MEZZO_CPU_BACKEND"));
   return *chosen;
 }
 
