@@ -74,7 +74,7 @@ TEST(Error, the_kinds_are_siblings) {
         try {
           detail::raise<IoError>("disk");
         } catch (const InvalidArgument&) {
-          FAIL() << "an input error was taken for an argument error";
+          FAIL() << "an input error was caught as an argument error";
         }
       },
       IoError);

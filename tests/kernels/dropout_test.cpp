@@ -1,5 +1,4 @@
 // Dropout of every backend compared with philox(), on guarded memory.
-#include <cmath>
 #include <cstdint>
 #include <limits>
 #include <vector>
@@ -28,17 +27,22 @@ bool is_kept(std::int64_t element) {
 }
 
 /// Checks dropout of the draws [begin, end) on `count` elements; other elements must stay -1.
-template <class Number>
 void check(const Kernels& backend, DType dtype, std::int64_t count, std::int64_t begin,
-           std::int64_t end, bool streams = false) {
-  SCOPED_TRACE(fmt::format("{}, {} elements, draws {} to {}", backend.name, count, begin, end));
-  std::vector<Number> values(static_cast<std::size_t>(count));
+           std::int64_t end, bool streams) {
+  SCOPED_TRACE(fmt::format("{} {}, {} elements, draws {} to {}", backend.name,
+                           name_of(DTypes{}, dtype), count, begin, end));
+  const double scale = kDropoutLevels / (kDropoutLevels - kLevel.threshold);
+  const double factor = dtype == DType::kFloat64 ? scale : static_cast<float>(scale);
+  std::vector<double> values, expected;
   for (std::int64_t i = 0; i < count; ++i) {
-    values[static_cast<std::size_t>(i)] =
-        i % 5 == 3 ? std::numeric_limits<Number>::infinity() : static_cast<Number>(i + 1);
+    const bool is_inf = i % 5 == 3;
+    values.push_back(is_inf ? std::numeric_limits<double>::infinity()
+                            : static_cast<double>(i % 61 + 1));
+    const bool inside = i >= begin * kElementsPerDraw && i < end * kElementsPerDraw;
+    expected.push_back(!inside ? -1 : is_kept(i) ? values.back() * factor : 0);
   }
-  const GuardedBytes x(values);
-  GuardedBytes out(std::vector<Number>(values.size(), -1));
+  const GuardedBytes x = stored(dtype, /*wide=*/false, values);
+  GuardedBytes out = stored(dtype, /*wide=*/false, std::vector<double>(values.size(), -1));
   backend.run(DropoutArgs{.draw_begin = begin,
                           .draw_end = end,
                           .dtype = dtype,
@@ -47,15 +51,7 @@ void check(const Kernels& backend, DType dtype, std::int64_t count, std::int64_t
                           .x = x.data(),
                           .out = out.data(),
                           .out_streams = streams});
-  const auto scale = static_cast<Number>(kDropoutLevels / (kDropoutLevels - kLevel.threshold));
-  const auto* got = reinterpret_cast<const Number*>(out.data());
-  for (std::int64_t i = 0; i < count; ++i) {
-    const bool decided = i >= begin * kElementsPerDraw && i < end * kElementsPerDraw;
-    const Number expected = !decided     ? -1
-                            : is_kept(i) ? values[static_cast<std::size_t>(i)] * scale
-                                         : 0;
-    ASSERT_EQ(got[i], expected) << "element " << i;
-  }
+  expect_numbers(numbers_in(dtype, false, out), rounded(dtype, false, expected));
 }
 
 TEST(DropoutKernel, keeps_what_the_generator_says_and_writes_its_own_elements_alone) {
@@ -66,45 +62,10 @@ TEST(DropoutKernel, keeps_what_the_generator_says_and_writes_its_own_elements_al
         for (const std::int64_t end : {draws, (draws + begin) / 2}) {
           if (!kernels.take_ranges && (begin > 0 || end < draws)) continue;
           for (const bool streams : {false, true}) {
-            check<float>(kernels, DType::kFloat32, count, begin, end, streams);
-            check<double>(kernels, DType::kFloat64, count, begin, end, streams);
+            mezzo::detail::for_each(
+                DTypes{}, [&]<class T>() { check(kernels, T::kind, count, begin, end, streams); });
           }
         }
-      }
-    }
-  }
-}
-
-TEST(DropoutKernel, sixteen_bit_numbers_are_kept_alike) {
-  constexpr std::uint16_t kBFloat16Two = 0x4000, kFloat16Two = 0x4000;
-  constexpr std::int64_t kCount = 256, kFirstDraw = 8;
-  const std::vector<std::uint16_t> twos(kCount, kBFloat16Two);
-  static_assert(kBFloat16Two == kFloat16Two, "2 has the same bits in both formats");
-  for (const Kernels& kernels : kernels_under_test()) {
-    for (const DType dtype : {DType::kBFloat16, DType::kFloat16}) {
-      SCOPED_TRACE(kernels.name);
-      const GuardedBytes x(twos);
-      GuardedBytes out(twos.size() * sizeof(std::uint16_t));
-      // Two ranges, the second with non-temporal stores.
-      for (const bool streams : {false, true}) {
-        if (!kernels.take_ranges && streams) continue;
-        kernels.run(DropoutArgs{
-            .draw_begin = streams ? kFirstDraw : 0,
-            .draw_end = streams || !kernels.take_ranges ? kCount / kElementsPerDraw : kFirstDraw,
-            .dtype = dtype,
-            .dropout = kLevel,
-            .count = kCount,
-            .x = x.data(),
-            .out = out.data(),
-            .out_streams = streams});
-      }
-      const float scaled =
-          2 * static_cast<float>(kDropoutLevels / (kDropoutLevels - kLevel.threshold));
-      std::uint16_t expected = 0;
-      kernels.narrow(dtype, &scaled, &expected, 1);
-      const auto* got = reinterpret_cast<const std::uint16_t*>(out.data());
-      for (std::int64_t i = 0; i < kCount; ++i) {
-        ASSERT_EQ(got[i], is_kept(i) ? expected : 0) << "element " << i;
       }
     }
   }
