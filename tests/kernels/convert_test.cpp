@@ -133,7 +133,7 @@ TEST(Backends, are_whole_or_say_what_the_machine_lacks) {
   }
 }
 
-TEST(Convert, widening_is_exact_for_all_patterns) {
+TEST(Convert, conversion_to_float32_is_exact_for_all_patterns) {
   for_each_backend([](const CpuBackend& backend, const Format& format) {
     const auto patterns = all_patterns();
     const auto wide = widen(backend, format, patterns);
@@ -149,7 +149,7 @@ TEST(Convert, widening_is_exact_for_all_patterns) {
   });
 }
 
-TEST(Convert, narrowing_gives_all_patterns_back) {
+TEST(Convert, conversion_from_float32_inverts_it) {
   for_each_backend([](const CpuBackend& backend, const Format& format) {
     const auto patterns = all_patterns();
     const auto back = narrow(backend, format, widen(backend, format, patterns));

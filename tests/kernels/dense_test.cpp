@@ -221,7 +221,7 @@ TEST(DenseRows, of_a_factor_may_be_its_columns) {
   });
 }
 
-TEST(DenseRows, have_the_same_bits_wherever_they_are_cut) {
+TEST(DenseRows, have_the_same_bits_for_any_split_of_rows) {
   for_each_backend([](const CpuBackend& backend, DType dtype) {
     std::vector<float> uneven = small_numbers(300 * 650, 3);
     for (std::size_t i = 0; i < uneven.size(); ++i) {

@@ -203,7 +203,7 @@ void check_attention(const Kernels& backend, Draw& draw, DType dtype) {
   expect_numbers(numbers_in(dtype, false, whole.out), rounded(dtype, false, expected));
 }
 
-TEST(HeadRanges, of_the_attention_are_the_definition_where_it_is_exact) {
+TEST(HeadRanges, of_the_attention_are_the_definition_if_it_is_exact) {
   on_every_backend(25, [](const Kernels& backend, Draw& draw) {
     for_each(DTypes{}, [&]<class T>() { check_attention(backend, draw, T::kind); });
   });

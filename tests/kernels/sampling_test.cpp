@@ -42,7 +42,7 @@ std::vector<std::int64_t> slot_counts(std::int64_t degree, DrawCount count, std:
   return counts;
 }
 
-TEST(UniformDraws, every_row_has_distinct_ascending_slots_of_its_own) {
+TEST(UniformDraws, every_row_has_distinct_ascending_entries_of_its_own) {
   std::vector<std::int64_t> degrees = {0, 1, 2, 5, 63, 64, 65, 66, 100, 500, 4000, 65535, 65536};
   degrees.push_back(70000);
   const Rows<std::int32_t> narrow(degrees);
@@ -71,7 +71,7 @@ TEST(UniformDraws, every_row_has_distinct_ascending_slots_of_its_own) {
   }
 }
 
-TEST(UniformDraws, every_slot_is_equally_likely_on_every_path) {
+TEST(UniformDraws, every_entry_is_equally_likely_on_every_path) {
   struct Case {
     std::int64_t degree, fanout;
   };
@@ -125,7 +125,7 @@ TEST(UniformDraws, every_part_of_a_long_row_is_equally_likely_on_every_path) {
   }
 }
 
-TEST(UniformDraws, every_set_of_slots_is_equally_likely) {
+TEST(UniformDraws, every_set_of_entries_is_equally_likely) {
   struct Case {
     std::int64_t degree, fanout;
     std::size_t sets;
@@ -150,7 +150,7 @@ TEST(UniformDraws, every_set_of_slots_is_equally_likely) {
   }
 }
 
-TEST(UniformDraws, neighbouring_slots_are_together_as_often_as_distant_ones) {
+TEST(UniformDraws, neighbouring_entries_are_together_as_often_as_distant_ones) {
   struct Case {
     std::int64_t degree, fanout;
   };
@@ -179,7 +179,7 @@ TEST(UniformDraws, neighbouring_slots_are_together_as_often_as_distant_ones) {
   }
 }
 
-TEST(UniformDraws, with_replacement_slots_repeat_as_often_as_chance_says) {
+TEST(UniformDraws, with_replacement_entries_repeat_as_often_as_chance_says) {
   constexpr std::int32_t kRounds = 20000;
   const auto counts = slot_counts(6, {.fanout = 9, .replace = true}, kRounds);
   EXPECT_EQ(std::accumulate(counts.begin(), counts.end(), std::int64_t{0}), 9 * kRounds);
@@ -189,7 +189,7 @@ TEST(UniformDraws, with_replacement_slots_repeat_as_often_as_chance_says) {
   EXPECT_TRUE(none.slots.empty());
 }
 
-TEST(UniformDraws, a_part_of_the_rows_is_drawn_as_in_the_whole) {
+TEST(UniformDraws, a_range_of_rows_is_sampled_as_in_the_whole) {
   const Rows<std::int32_t> rows({40, 90, 300, 3});
   const std::vector<std::int32_t> nodes = {3, 0, 1, 2, 2, 1};
   const DrawCount count{.fanout = 6};
@@ -202,7 +202,7 @@ TEST(UniformDraws, a_part_of_the_rows_is_drawn_as_in_the_whole) {
   EXPECT_EQ(parts.neighbors, whole.neighbors);
 }
 
-TEST(UniformDraws, another_seed_or_stream_draws_other_slots) {
+TEST(UniformDraws, another_seed_or_stream_samples_other_entries) {
   const Rows<std::int32_t> rows({1000});
   const auto one = draw(rows, {0}, {.fanout = 20});
   EXPECT_NE(one.slots, draw(rows, {0}, {.fanout = 20}, {.seed = 12, .stream = 3}).slots);
@@ -228,7 +228,7 @@ std::map<int, std::int64_t> weighted_sets(const std::vector<float>& weights, std
   return sets;
 }
 
-TEST(WeightedDraws, one_of_a_row_is_drawn_in_proportion) {
+TEST(WeightedDraws, one_of_a_row_is_sampled_in_proportion) {
   constexpr double kRounds = 30000;
   auto sets = weighted_sets({1, 0, 2, 5}, 1, static_cast<std::int64_t>(kRounds));
   EXPECT_EQ(sets.count(2), 0U);
@@ -262,7 +262,7 @@ TEST(WeightedDraws, two_of_four_contain_each_as_often_as_successive_draws_do) {
   }
 }
 
-TEST(WeightedDraws, too_few_positive_weights_are_all_drawn) {
+TEST(WeightedDraws, too_few_positive_weights_are_all_sampled) {
   EXPECT_EQ(weighted_sets({0, 1e-30F, 3, 0, 0}, 3, 10), (std::map<int, std::int64_t>{{6, 10}}));
   EXPECT_EQ(weighted_sets({0, 1, 3}, 3, 10), (std::map<int, std::int64_t>{{6, 10}}));
   EXPECT_EQ(weighted_sets({0, 0, 0}, 2, 10), (std::map<int, std::int64_t>{{0, 10}}));
@@ -292,7 +292,7 @@ TEST(WeightedDraws, with_replacement_counts_are_multinomial) {
             0);
 }
 
-TEST(LaborDraws, a_neighbor_is_taken_where_its_number_is_below_its_probability) {
+TEST(LaborDraws, a_neighbor_is_sampled_if_its_number_is_below_its_probability) {
   const Rows<std::int64_t> rows({3, 40});
   std::vector<std::int64_t> slots(40), neighbors(40);
   std::vector<float> inverses(40);
