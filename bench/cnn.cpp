@@ -16,7 +16,7 @@
 
 #include "mezzo/amp/scaler/grad_scaler.h"
 #include "mezzo/train/report/table.h"
-#include "mezzo/train/step.h"
+#include "mezzo/train/steps/step.h"
 
 #include "bench/harness/program.h"
 #include "bench/harness/stages.h"

@@ -10,10 +10,10 @@
 
 #include "mezzo/amp/scaler/grad_scaler.h"
 #include "mezzo/graph/transforms.h"
-#include "mezzo/train/loss.h"
 #include "mezzo/train/options.h"
 #include "mezzo/train/problem.h"
-#include "mezzo/train/step.h"
+#include "mezzo/train/steps/loss.h"
+#include "mezzo/train/steps/step.h"
 
 #include "bench/harness/operator_case.h"
 #include "bench/harness/stages.h"

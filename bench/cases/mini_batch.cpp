@@ -12,10 +12,10 @@
 #include "mezzo/amp/scaler/grad_scaler.h"
 #include "mezzo/nn/model/model.h"
 #include "mezzo/sampling/blocks/block_loader.h"
-#include "mezzo/train/loss.h"
 #include "mezzo/train/report/summary.h"
 #include "mezzo/train/report/table.h"
-#include "mezzo/train/step.h"
+#include "mezzo/train/steps/loss.h"
+#include "mezzo/train/steps/step.h"
 
 #include "bench/harness/stages.h"
 

@@ -72,7 +72,7 @@ constexpr std::uint64_t call_index(std::int64_t position, std::int64_t call) {
 }
 
 /// The rows of a list of nodes.
-struct FoundRows {
+struct RowRanges {
   std::int64_t* begins = nullptr;   ///< [n], the first entry of each
   std::int64_t* degrees = nullptr;  ///< [n]
   std::int64_t* offsets = nullptr;  ///< [n + 1]: the sample of row i begins at offsets[i]
@@ -81,7 +81,7 @@ struct FoundRows {
 /// Fills `found` for the n nodes, with offsets for unweighted sampling. Returns the largest degree.
 template <class Id>
 std::int64_t find_rows(const NeighborRows<Id>& rows, const Id* nodes, std::int64_t n,
-                       DrawCount count, const FoundRows& found);
+                       DrawCount count, const RowRanges& found);
 
 /// Words of scratch that draw_uniform() needs for rows of at most `max_degree` neighbours.
 std::int64_t uniform_scratch_words(DrawCount count, std::int64_t max_degree);
@@ -90,7 +90,7 @@ std::int64_t uniform_scratch_words(DrawCount count, std::int64_t max_degree);
 template <class Id>
 struct UniformDraws {
   NeighborRows<Id> rows;
-  FoundRows found;
+  RowRanges found;
   std::int64_t first = 0, last = 0;
   DrawCount count;
   DrawKey key;

@@ -102,7 +102,8 @@ bool streams_result(std::int64_t numbers, DType dtype) {
 }
 
 void OnCpu::run(const kernels::DropoutArgs& args, at::Device /*device*/) {
-  const std::int64_t draws = (args.count + kernels::kElementsPerDraw - 1) / kernels::kElementsPerDraw;
+  const std::int64_t draws =
+      (args.count + kernels::kElementsPerDraw - 1) / kernels::kElementsPerDraw;
   // Whole cache lines for a thread in any dtype: 8 draws are for 64 elements.
   constexpr std::int64_t kDraws = 8, kGrain = 512;
   const std::int64_t chunks = (draws + kDraws - 1) / kDraws;

@@ -62,7 +62,8 @@ struct OnCpu {
     });
   }
   /// The same; threads share rows with very many edges (hub_rows.cpp).
-  static void run(const kernels::SpmmArgs& args, const Direction& direction, std::int64_t row_length);
+  static void run(const kernels::SpmmArgs& args, const Direction& direction,
+                  std::int64_t row_length);
   /// The same; the partial gradients of attn are added in an order that depends on the graph only.
   static void run(const kernels::GATv2ScoresGradArgs& args, const Direction& direction,
                   std::int64_t row_length);
@@ -70,7 +71,9 @@ struct OnCpu {
   static void run(const kernels::DropoutArgs& args, at::Device device);
 
   /// `layout` with tables in memory that the kernels can read.
-  static kernels::Layout layout(const kernels::Layout& layout, at::Device /*device*/) { return layout; }
+  static kernels::Layout layout(const kernels::Layout& layout, at::Device /*device*/) {
+    return layout;
+  }
 
   /// The number of heads that the backward of gat_attention processes in one pass: all.
   static std::int64_t heads_of_pass(std::int64_t heads, std::int64_t /*bytes_of_head*/) {

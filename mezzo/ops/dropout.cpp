@@ -35,14 +35,15 @@ struct Dropout {
   at::Tensor run() const {
     const DType dtype = dtype_of(name, x.scalar_type());
     const at::Tensor input = x.contiguous();
-    const kernels::DropoutLevel dropout = dropout_level(name, probability, seed, seed_offset, x.device());
+    const kernels::DropoutLevel dropout =
+        dropout_level(name, probability, seed, seed_offset, x.device());
     if (dropout.threshold == kernels::kDropoutLevels) return at::zeros_like(input);
     at::Tensor out = at::empty_like(input);
     const kernels::DropoutArgs args{.dtype = dtype,
-                           .dropout = dropout,
-                           .count = input.numel(),
-                           .x = input.const_data_ptr(),
-                           .out = out.mutable_data_ptr()};
+                                    .dropout = dropout,
+                                    .count = input.numel(),
+                                    .x = input.const_data_ptr(),
+                                    .out = out.mutable_data_ptr()};
     Device::run(args, x.device());
     return out;
   }

@@ -43,6 +43,7 @@ void check_dropout(const char* what, double probability);
 /// offset here; a CUDA kernel reads it later, so it must live as long as the operands. Throws
 /// InvalidArgument as check_dropout, and for an offset that is not one int64 on `device`.
 kernels::DropoutLevel dropout_level(const char* what, double probability, std::int64_t seed,
-                           const std::optional<at::Tensor>& seed_offset, at::Device device);
+                                    const std::optional<at::Tensor>& seed_offset,
+                                    at::Device device);
 
 }  // namespace mezzo::detail

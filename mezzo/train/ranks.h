@@ -13,7 +13,7 @@
 #include "mezzo/dist/group/process_group.h"
 #include "mezzo/nn/normalization.h"
 #include "mezzo/train/report/report.h"
-#include "mezzo/train/step.h"
+#include "mezzo/train/steps/step.h"
 
 namespace torch::nn {
 class Module;

@@ -11,15 +11,15 @@
 #include "mezzo/core/error.h"
 #include "mezzo/runtime/memory.h"
 #include "mezzo/train/agreement.h"
-#include "mezzo/train/borrowed_threads.h"
 #include "mezzo/train/clock.h"
-#include "mezzo/train/epoch_steps.h"
 #include "mezzo/train/files/checkpoint.h"
 #include "mezzo/train/files/checkpoint_io.h"
 #include "mezzo/train/files/files.h"
 #include "mezzo/train/problem.h"
 #include "mezzo/train/ranks.h"
 #include "mezzo/train/state.h"
+#include "mezzo/train/steps/epoch_steps.h"
+#include "mezzo/train/thread_guard.h"
 
 namespace mezzo {
 namespace {

@@ -120,8 +120,9 @@ TEST(CudaLibrary, without_kernels_every_request_tells_the_problem) {
   std::string problem = cuda_library_problem();
   std::erase(problem, ' ');  // as error_of() does
   EXPECT_TRUE(mentions(error_of([] { required_cuda_kernels(); }), problem));
-  EXPECT_TRUE(mentions(error_of([] { mezzo::detail::OnCuda::launch(kernels::DropoutArgs{}, at::kCPU, 0); }),
-                       problem));
+  EXPECT_TRUE(
+      mentions(error_of([] { mezzo::detail::OnCuda::launch(kernels::DropoutArgs{}, at::kCPU, 0); }),
+               problem));
   EXPECT_TRUE(default_device().is_cpu());
 }
 

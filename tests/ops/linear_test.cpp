@@ -9,7 +9,7 @@
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
 
-#include "mezzo/ops/blocked_product.h"
+#include "mezzo/ops/dense/blocked_product.h"
 #include "mezzo/ops/ops.h"
 
 #include "support/gradcheck.h"

@@ -1,4 +1,4 @@
-#include "mezzo/train/loss.h"
+#include "mezzo/train/steps/loss.h"
 
 #include <algorithm>
 #include <cmath>

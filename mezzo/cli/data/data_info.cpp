@@ -7,7 +7,7 @@
 #include <c10/core/ScalarType.h>
 #include <fmt/format.h>
 
-#include "mezzo/cli/data/edge_census.h"
+#include "mezzo/cli/data/edge_statistics.h"
 #include "mezzo/core/json.h"
 #include "mezzo/data/dataset.h"
 #include "mezzo/graph/graph.h"

@@ -36,7 +36,7 @@ double labor_scale(const float* weights, std::int64_t degree, std::int64_t fanou
 
 template <class Id>
 std::int64_t find_rows(const NeighborRows<Id>& rows, const Id* nodes, std::int64_t n,
-                       DrawCount count, const FoundRows& found) {
+                       DrawCount count, const RowRanges& found) {
   std::int64_t offset = 0, max_degree = 0;
   found.offsets[0] = 0;
   for (std::int64_t i = 0; i < n; ++i) {
@@ -204,7 +204,7 @@ void gather(const Id* values, const Id* ids, std::int64_t n, Id* out) {
 
 #define MEZZO_SAMPLING_LOOPS(Id)                                                                   \
   template std::int64_t find_rows<Id>(const NeighborRows<Id>&, const Id*, std::int64_t, DrawCount, \
-                                      const FoundRows&);                                           \
+                                      const RowRanges&);                                           \
   template void choose_other<Id>(const UniformDraws<Id>&, std::int64_t, const Chosen<Id>&);        \
   template std::int64_t draw_weighted<Id>(const float*, const DrawRow&, std::int64_t, DrawKey,     \
                                           RankedSlot*, Id*);                                       \

@@ -243,8 +243,9 @@ Blocks BlockSampler::sample(const at::Tensor& seeds, const BatchKey& key,
                                               seed_ids, hops, workspace));
   }
   SampledBatch batch;
-  detail::visit(detail::IdTypes{}, source_.topology().id_dtype(),
-        [&]<class Id>() { batch = sample_as<typename Id::Type>(seed_ids, key, workspace); });
+  detail::visit(detail::IdTypes{}, source_.topology().id_dtype(), [&]<class Id>() {
+    batch = sample_as<typename Id::Type>(seed_ids, key, workspace);
+  });
   return blocks_of(batch);
 }
 

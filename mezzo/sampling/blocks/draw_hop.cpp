@@ -30,10 +30,10 @@ struct Hop {
 
 /// The rows of the hop, and the offsets of their draws by hop.count.
 template <class Id>
-kernels::FoundRows find_hop_rows(const Hop<Id>& hop, at::Tensor& offsets, Workspace::State& state,
+kernels::RowRanges find_hop_rows(const Hop<Id>& hop, at::Tensor& offsets, Workspace::State& state,
                                  std::int64_t& max_degree) {
   offsets = at::empty({hop.num_nodes + 1}, at::kLong);
-  const kernels::FoundRows rows{state.begins.reserve<std::int64_t>(hop.num_nodes),
+  const kernels::RowRanges rows{state.begins.reserve<std::int64_t>(hop.num_nodes),
                                 state.degrees.reserve<std::int64_t>(hop.num_nodes),
                                 offsets.mutable_data_ptr<std::int64_t>()};
   max_degree = kernels::find_rows<Id>(hop.rows, hop.nodes, hop.num_nodes, hop.count, rows);
@@ -44,7 +44,7 @@ template <class Id>
 DrawnEntries draw_uniform_hop(const Hop<Id>& hop, Workspace::State& state) {
   DrawnEntries drawn;
   std::int64_t max_degree = 0;
-  const kernels::FoundRows rows = find_hop_rows(hop, drawn.offsets, state, max_degree);
+  const kernels::RowRanges rows = find_hop_rows(hop, drawn.offsets, state, max_degree);
   const std::int64_t total = rows.offsets[hop.num_nodes];
   drawn.neighbors = at::empty({total}, kIdDtype<Id>);
   drawn.entries = at::empty({total}, kIdDtype<Id>);
@@ -71,7 +71,7 @@ DrawnEntries draw_uniform_hop(const Hop<Id>& hop, Workspace::State& state) {
 /// Draws that read every neighbour, for the rows [first, last), into `part`; rows.offsets of a row
 /// becomes its offset in `part`. Returns the number of draws.
 template <class Id>
-std::int64_t draw_scanned_rows(const Hop<Id>& hop, const kernels::FoundRows& rows,
+std::int64_t draw_scanned_rows(const Hop<Id>& hop, const kernels::RowRanges& rows,
                                std::int64_t first, std::int64_t last, ScannedRows& part) {
   const kernels::DrawCount count = hop.count;
   std::int64_t total = 0;
@@ -109,7 +109,7 @@ template <class Id>
 DrawnEntries draw_scanned_hop(const Hop<Id>& hop, Workspace::State& state) {
   DrawnEntries drawn;
   std::int64_t max_degree = 0;
-  const kernels::FoundRows rows = find_hop_rows(hop, drawn.offsets, state, max_degree);
+  const kernels::RowRanges rows = find_hop_rows(hop, drawn.offsets, state, max_degree);
 
   const std::int64_t num_parts = (hop.num_nodes + kScannedRowsPerTask - 1) / kScannedRowsPerTask;
   std::vector<ScannedRows>& parts = state.scanned;

@@ -17,7 +17,7 @@
 #include "mezzo/train/problem.h"
 #include "mezzo/train/report/summary.h"
 #include "mezzo/train/state.h"
-#include "mezzo/train/step.h"
+#include "mezzo/train/steps/step.h"
 
 namespace mezzo {
 namespace {

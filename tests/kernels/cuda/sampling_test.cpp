@@ -66,7 +66,7 @@ Drawn<Id> drawn_on_cpu(const Rows<Id>& rows, const std::vector<Id>& nodes, DrawC
   drawn.begins.resize(nodes.size());
   drawn.degrees.resize(nodes.size());
   drawn.offsets.resize(nodes.size() + 1);
-  const FoundRows found{drawn.begins.data(), drawn.degrees.data(), drawn.offsets.data()};
+  const RowRanges found{drawn.begins.data(), drawn.degrees.data(), drawn.offsets.data()};
   const std::int64_t most = find_rows<Id>(view, nodes.data(), n, count, found);
   std::vector<std::uint64_t> scratch(static_cast<std::size_t>(uniform_scratch_words(count, most)));
   drawn.slots.resize(static_cast<std::size_t>(drawn.offsets.back()));

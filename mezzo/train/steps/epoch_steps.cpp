@@ -1,4 +1,4 @@
-#include "mezzo/train/epoch_steps.h"
+#include "mezzo/train/steps/epoch_steps.h"
 
 #include <optional>
 #include <utility>

@@ -13,11 +13,11 @@
 #include "mezzo/core/type_list.h"
 #include "mezzo/graph/argument_checks.h"
 #include "mezzo/kernels/processor.h"
-#include "mezzo/ops/blocked_product.h"
-#include "mezzo/ops/float32_product.h"
+#include "mezzo/ops/dense/blocked_product.h"
+#include "mezzo/ops/dense/float32_product.h"
+#include "mezzo/ops/dense/sparse_linear.h"
 #include "mezzo/ops/op.h"
 #include "mezzo/ops/ops.h"
-#include "mezzo/ops/sparse_linear.h"
 #include "mezzo/runtime/sixteen_bits.h"
 
 namespace mezzo::detail {
@@ -52,7 +52,8 @@ bool uses_libtorch<OnCpu>(at::ScalarType type) {
   if (!is_16_bit(type)) return true;
   static const auto forced = parse_variable(SixteenBitProducts{}, "MEZZO_LINEAR");
   if (forced) return *forced == SixteenBitProduct::kNative;
-  return type == at::kBFloat16 ? kernels::has_fast_bfloat16_products() : kernels::has_fast_float16_products();
+  return type == at::kBFloat16 ? kernels::has_fast_bfloat16_products()
+                               : kernels::has_fast_float16_products();
 }
 
 template <>

@@ -133,8 +133,8 @@ double row_scale_of(const kernels::SpmmArgs& args, at::ScalarType type, std::int
                              : static_cast<double>(static_cast<const float*>(args.row_scale)[row]);
 }
 
-void merge_hubs(const kernels::SpmmArgs& args, const Direction& direction, const std::vector<Hub>& hubs,
-                const Partials& partials) {
+void merge_hubs(const kernels::SpmmArgs& args, const Direction& direction,
+                const std::vector<Hub>& hubs, const Partials& partials) {
   const std::array<std::int64_t, 2> sizes = {direction.num_rows, args.out_length};
   const at::Tensor rows = at::from_blob(args.out, sizes, scalar_type_of(args.dtype));
   for (const Hub& hub : hubs) {

@@ -1,4 +1,4 @@
-#include "mezzo/cli/data/edge_census.h"
+#include "mezzo/cli/data/edge_statistics.h"
 
 #include <algorithm>
 #include <cstdint>

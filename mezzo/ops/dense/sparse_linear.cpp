@@ -1,4 +1,4 @@
-#include "mezzo/ops/sparse_linear.h"
+#include "mezzo/ops/dense/sparse_linear.h"
 
 #include <algorithm>
 #include <atomic>

@@ -4,11 +4,11 @@
 #include <ATen/ATen.h>
 
 #include "mezzo/core/error.h"
-#include "mezzo/ops/edge_order.h"
-#include "mezzo/ops/message_grad.h"
 #include "mezzo/ops/op.h"
 #include "mezzo/ops/ops.h"
-#include "mezzo/ops/weighted_grad.h"
+#include "mezzo/ops/sparse/edge_order.h"
+#include "mezzo/ops/sparse/message_grad.h"
+#include "mezzo/ops/sparse/weighted_grad.h"
 
 namespace mezzo::detail {
 namespace {

@@ -1,11 +1,11 @@
 // The gradient of one operand of the messages. If the operand is not broadcast, the gradient is a
 // sum of messages in the other direction of the graph and runs as a g-SpMM with accumulators in
 // registers; else the general kernel sums in a scratch row.
-#include "mezzo/ops/message_grad.h"
+#include "mezzo/ops/sparse/message_grad.h"
 
 #include <ATen/ATen.h>
 
-#include "mezzo/ops/edge_order.h"
+#include "mezzo/ops/sparse/edge_order.h"
 
 namespace mezzo::detail {
 namespace {

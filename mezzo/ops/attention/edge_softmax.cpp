@@ -5,9 +5,9 @@
 #include "mezzo/core/error.h"
 #include "mezzo/graph/selection.h"
 #include "mezzo/graph/topology_build.h"
-#include "mezzo/ops/edge_order.h"
 #include "mezzo/ops/op.h"
 #include "mezzo/ops/ops.h"
+#include "mezzo/ops/sparse/edge_order.h"
 
 namespace mezzo::detail {
 namespace {

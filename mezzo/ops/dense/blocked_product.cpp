@@ -1,4 +1,4 @@
-#include "mezzo/ops/blocked_product.h"
+#include "mezzo/ops/dense/blocked_product.h"
 
 #include <algorithm>
 #include <cstdint>
@@ -54,8 +54,8 @@ at::Tensor with_dense_rows(const at::Tensor& t) {
 }
 
 /// `rows` rows of `t` from `row` on, in columns [column, column + columns).
-kernels::DenseRows rows_of(const at::Tensor& t, std::int64_t row, std::int64_t rows, std::int64_t column,
-                  std::int64_t columns) {
+kernels::DenseRows rows_of(const at::Tensor& t, std::int64_t row, std::int64_t rows,
+                           std::int64_t column, std::int64_t columns) {
   if (rows == 0 || columns == 0) return {nullptr, rows, columns, 0};
   const std::int64_t offset = row * t.stride(0) + column;
   const auto bytes = static_cast<std::int64_t>(t.element_size());
@@ -89,7 +89,7 @@ Scratch padded_bias(const at::Tensor& bias) {
   Scratch result(kernels::dense_padded(source.numel()));
   std::fill_n(result.numbers(), kernels::dense_padded(source.numel()), 0.0F);
   kernels::cpu_backend().widen(sixteen_bit_dtype(source), source.const_data_ptr(), result.numbers(),
-                      source.numel());
+                               source.numel());
   return result;
 }
 
@@ -172,7 +172,8 @@ class BlockedProduct {
   }
 
   Range columns_of(std::int64_t first_panel, std::int64_t last_panel) const {
-    return {first_panel * kernels::kDensePadding, std::min(columns_, last_panel * kernels::kDensePadding)};
+    return {first_panel * kernels::kDensePadding,
+            std::min(columns_, last_panel * kernels::kDensePadding)};
   }
 
   void pack(Range columns) const {

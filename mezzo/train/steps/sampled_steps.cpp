@@ -14,8 +14,8 @@
 #include "mezzo/sampling/blocks/block_loader.h"
 #include "mezzo/sampling/subgraphs/subgraph_loaders.h"
 #include "mezzo/train/clock.h"
-#include "mezzo/train/epoch_steps.h"
-#include "mezzo/train/loss.h"
+#include "mezzo/train/steps/epoch_steps.h"
+#include "mezzo/train/steps/loss.h"
 
 namespace mezzo {
 namespace {

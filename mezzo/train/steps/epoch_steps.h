@@ -10,7 +10,7 @@
 #include "mezzo/train/ranks.h"
 #include "mezzo/train/report/report.h"
 #include "mezzo/train/state.h"
-#include "mezzo/train/step.h"
+#include "mezzo/train/steps/step.h"
 
 /// The steps of an epoch. Internal to train; not exported.
 namespace mezzo {

@@ -1,10 +1,10 @@
-#include "mezzo/ops/weighted_grad.h"
+#include "mezzo/ops/sparse/weighted_grad.h"
 
 #include <ATen/ATen.h>
 
 #include "mezzo/ops/broadcast.h"
-#include "mezzo/ops/edge_order.h"
 #include "mezzo/ops/op.h"
+#include "mezzo/ops/sparse/edge_order.h"
 
 namespace mezzo::detail {
 namespace {

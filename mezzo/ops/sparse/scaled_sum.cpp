@@ -4,10 +4,10 @@
 #include <ATen/ATen.h>
 
 #include "mezzo/core/error.h"
-#include "mezzo/ops/edge_order.h"
 #include "mezzo/ops/op.h"
 #include "mezzo/ops/ops.h"
-#include "mezzo/ops/weighted_grad.h"
+#include "mezzo/ops/sparse/edge_order.h"
+#include "mezzo/ops/sparse/weighted_grad.h"
 
 namespace mezzo::detail {
 namespace {

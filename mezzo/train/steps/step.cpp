@@ -1,4 +1,4 @@
-#include "mezzo/train/step.h"
+#include "mezzo/train/steps/step.h"
 
 #include <optional>
 #include <utility>
@@ -7,7 +7,7 @@
 #include <torch/optim/optimizer.h>
 
 #include "mezzo/core/error.h"
-#include "mezzo/train/loss.h"
+#include "mezzo/train/steps/loss.h"
 
 namespace mezzo {
 

@@ -1,4 +1,4 @@
-#include "mezzo/ops/float32_product.h"
+#include "mezzo/ops/dense/float32_product.h"
 
 #include <cstdint>
 #include <string_view>
