@@ -203,7 +203,7 @@ Scores Run::scores() {
     if (!dataset_.part && !ranks_.is_first()) return;
     // Processes that wait in a collective of a GPU use their CPU threads.
     const bool others_idle = !dataset_.part && options_.device.is_cpu();
-    const BorrowedThreads threads(others_idle ? ranks_.local_world_size() : 1);
+    const ThreadGuard threads(others_idle ? ranks_.local_world_size() : 1);
     const at::Tensor logits = evaluate_logits(state_.model, problem_, options_);
     evaluated_ = evaluated_nodes(logits, dataset_);
     check_outputs(evaluated_, state_, options_);
