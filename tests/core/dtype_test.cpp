@@ -19,7 +19,7 @@ TEST(DType, epsilon_is_the_gap_above_one) {
 }
 
 TEST(DType, sixteen_bit_types_accumulate_in_float32_and_the_others_in_themselves) {
-  detail::for_each(DTypes{}, []<class T>() {
+  mezzo::detail::for_each(DTypes{}, []<class T>() {
     using Storage = typename T::Storage;
     using Accum = typename T::Accum;
     if (sizeof(Storage) == 2) {

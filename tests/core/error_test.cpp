@@ -53,13 +53,13 @@ TYPED_TEST_SUITE(ErrorKind, Kinds);
 
 TYPED_TEST(ErrorKind, is_an_error_and_a_runtime_error) {
   static_assert(std::is_base_of_v<Error, TypeParam>);
-  EXPECT_THROW(detail::raise<TypeParam>("text {}", 1), Error);
-  EXPECT_THROW(detail::raise<TypeParam>("text {}", 1), std::runtime_error);
+  EXPECT_THROW(mezzo::detail::raise<TypeParam>("text {}", 1), Error);
+  EXPECT_THROW(mezzo::detail::raise<TypeParam>("text {}", 1), std::runtime_error);
 }
 
 TYPED_TEST(ErrorKind, keeps_its_kind_and_its_text) {
   try {
-    detail::raise<TypeParam>("{}: {}", "file", 7);
+    mezzo::detail::raise<TypeParam>("{}: {}", "file", 7);
   } catch (const TypeParam& error) {
     EXPECT_STREQ(error.what(), "file: 7");
   }
@@ -72,7 +72,7 @@ TEST(Error, the_kinds_are_siblings) {
   EXPECT_THROW(
       {
         try {
-          detail::raise<IoError>("disk");
+          mezzo::detail::raise<IoError>("disk");
         } catch (const InvalidArgument&) {
           FAIL() << "an input error was caught as an argument error";
         }

@@ -68,7 +68,7 @@ TEST_F(LogTest, writes_a_line_with_topic_and_text_to_the_standard_error) {
   EXPECT_EXIT(
       {
         setenv("MEZZO_LOG", "dispatch", 1);
-        detail::log("dispatch", "scalar chosen");
+        mezzo::detail::log("dispatch", "scalar chosen");
         std::exit(0);
       },
       testing::ExitedWithCode(0), "mezzo dispatch: scalar chosen");
@@ -78,7 +78,7 @@ TEST_F(LogTest, writes_nothing_for_a_topic_that_is_off) {
   EXPECT_EXIT(
       {
         setenv("MEZZO_LOG", "other", 1);
-        detail::log("dispatch", "scalar chosen");
+        mezzo::detail::log("dispatch", "scalar chosen");
         std::exit(0);
       },
       testing::ExitedWithCode(0), "^$");

@@ -16,9 +16,9 @@
 namespace mezzo {
 namespace {
 
-using detail::for_each;
-using detail::names;
-using detail::visit;
+using mezzo::detail::for_each;
+using mezzo::detail::names;
+using mezzo::detail::visit;
 
 enum class Fruit { kApple, kPear, kPlum };
 struct Apple {

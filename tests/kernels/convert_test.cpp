@@ -125,7 +125,7 @@ TEST(Backends, are_whole_or_say_what_the_machine_lacks) {
     EXPECT_EQ(one.backend == nullptr, !one.missing.empty());
     if (one.backend == nullptr) continue;
     EXPECT_EQ(one.backend->name, one.name);
-    detail::for_each(CpuKernelList{}, [&]<class Args>() {
+    mezzo::detail::for_each(CpuKernelList{}, [&]<class Args>() {
       EXPECT_NE(std::get<CpuKernel<Args>>(one.backend->kernels), nullptr);
     });
     EXPECT_NE(one.backend->widen, nullptr);

@@ -20,7 +20,7 @@ namespace {
 
 std::string contents(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
-  if (!file) detail::raise<IoError>("cannot read {}", path);
+  if (!file) mezzo::detail::raise<IoError>("cannot read {}", path);
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
@@ -91,7 +91,7 @@ void run(const std::vector<std::string>& arguments) {
   } else if (mode == "train" && arguments.size() == 3) {
     train(arguments[1], std::stoi(arguments[2]));
   } else {
-    detail::raise<InvalidArgument>(
+    mezzo::detail::raise<InvalidArgument>(
         "usage: amp_peer play STATE_IN ITERATIONS STATE_OUT | "
         "amp_peer train TENSORS STEPS");
   }

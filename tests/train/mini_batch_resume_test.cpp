@@ -77,7 +77,7 @@ TEST(MiniBatchResume, a_run_interrupted_in_an_epoch_equals_an_unbroken_one_in_ev
 }
 
 TEST(MiniBatchResume, a_run_interrupted_in_an_epoch_equals_an_unbroken_one_for_every_sampler) {
-  detail::for_each(SamplerKinds{}, []<class Sampler>() {
+  mezzo::detail::for_each(SamplerKinds{}, []<class Sampler>() {
     SCOPED_TRACE(Sampler::name);
     TrainOptions options = sampled_options(Sampler::kind);
     options.dropout = 0.5;

@@ -42,7 +42,7 @@ TEST(MultiLabel, the_full_graph_learns_two_rings_with_both_metrics) {
 
 TEST(MultiLabel, every_sampler_learns_two_rings) {
   const Dataset data = rings_of_several_labels();
-  detail::for_each(SamplerKinds{}, [&]<class Sampler>() {
+  mezzo::detail::for_each(SamplerKinds{}, [&]<class Sampler>() {
     SCOPED_TRACE(std::string(Sampler::name));
     TrainOptions options = test::sampled_options(Sampler::kind);
     options.epochs = 30;

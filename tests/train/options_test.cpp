@@ -22,7 +22,7 @@ TrainOptions gat() {
 }
 
 TEST(TrainOptions, the_defaults_are_good_for_every_model) {
-  detail::for_each(nn::ModelKinds{}, []<class Kind>() {
+  mezzo::detail::for_each(nn::ModelKinds{}, []<class Kind>() {
     TrainOptions options;
     options.model = Kind::kind;
     EXPECT_NO_THROW(check_options(options)) << Kind::name;

@@ -17,7 +17,7 @@
 namespace mezzo {
 namespace {
 
-using detail::for_each;
+using mezzo::detail::for_each;
 
 using test::sampled_options;
 

@@ -26,7 +26,7 @@ using test::two_rings;
 
 TEST(Trainer, learns_two_rings_with_every_model_in_every_precision) {
   const Dataset data = two_rings();
-  detail::for_each(nn::ModelKinds{}, [&]<class Kind>() {
+  mezzo::detail::for_each(nn::ModelKinds{}, [&]<class Kind>() {
     for (const amp::Precision precision : amp::kPrecisions) {
       SCOPED_TRACE(std::string(Kind::name) + " " + std::string(amp::to_string(precision)));
       TrainOptions options = quick_options();
@@ -301,7 +301,7 @@ TEST(Problem, models_in_training_read_cast_features_as_they_would_cast_them) {
   const Dataset data = two_rings();
   const TrainOptions options = quick_options();
   const Problem problem = make_problem(data, options);
-  detail::for_each(nn::ModelKinds{}, [&]<class Kind>() {
+  mezzo::detail::for_each(nn::ModelKinds{}, [&]<class Kind>() {
     SCOPED_TRACE(Kind::name);
     nn::Model model(nn::ModelOptions{.kind = Kind::kind,
                                      .in_features = problem.features.size(1),

@@ -148,7 +148,7 @@ class Measurements {
     if (slot.done.load(std::memory_order_relaxed)) return slot.choice;
     const at::ThreadLocalStateGuard clean(state_of_a_new_thread());
     slot.choice = measured(op_class, dtype);
-    detail::log("dispatch", "cpu policy: " + to_string(slot.choice));
+    mezzo::detail::log("dispatch", "cpu policy: " + to_string(slot.choice));
     slot.done.store(true, std::memory_order_release);
     return slot.choice;
   }

@@ -75,7 +75,7 @@ void expect_unbroken(TrainOptions options) {
 }
 
 TEST(Checkpoint, a_resumed_run_equals_an_unbroken_one_for_every_optimizer) {
-  detail::for_each(OptimizerKinds{}, []<class Kind>() {
+  mezzo::detail::for_each(OptimizerKinds{}, []<class Kind>() {
     SCOPED_TRACE(Kind::name);
     TrainOptions options = quick_options();
     options.optimizer = Kind::kind;
@@ -406,7 +406,7 @@ TEST(Checkpoint, changed_options_are_checked_and_bounded_by_the_file) {
       }
     }
   };
-  detail::for_each(nn::ModelKinds{}, [&]<class Kind>() {
+  mezzo::detail::for_each(nn::ModelKinds{}, [&]<class Kind>() {
     SCOPED_TRACE(Kind::name);
     TrainOptions options = quick_options();
     options.model = Kind::kind;
