@@ -54,8 +54,8 @@ at::Tensor with_dense_rows(const at::Tensor& t) {
 }
 
 /// `rows` rows of `t` from `row` on, in columns [column, column + columns).
-kernels::DenseRows rows_of(const at::Tensor& t, std::int64_t row, std::int64_t rows,
-                           std::int64_t column, std::int64_t columns) {
+kernels::DenseRows block_of(const at::Tensor& t, std::int64_t row, std::int64_t rows,
+                            std::int64_t column, std::int64_t columns) {
   if (rows == 0 || columns == 0) return {nullptr, rows, columns, 0};
   const std::int64_t offset = row * t.stride(0) + column;
   const auto bytes = static_cast<std::int64_t>(t.element_size());
@@ -178,8 +178,8 @@ class BlockedProduct {
 
   void pack(Range columns) const {
     const kernels::DenseRows from =
-        transposed_ ? rows_of(factor_, columns.begin, columns.count(), 0, depth_)
-                    : rows_of(factor_, 0, depth_, columns.begin, columns.count());
+        transposed_ ? block_of(factor_, columns.begin, columns.count(), 0, depth_)
+                    : block_of(factor_, 0, depth_, columns.begin, columns.count());
     kernels::cpu_backend().run(kernels::PackArgs{.dtype = dtype_,
                                                  .from = from,
                                                  .transposed = transposed_,
@@ -191,7 +191,7 @@ class BlockedProduct {
     const std::int64_t offset = rows.begin * columns_ + columns.begin;
     kernels::cpu_backend().run(kernels::RowsProductArgs{
         .dtype = dtype_,
-        .x = rows_of(x_, rows.begin, rows.count(), 0, depth_),
+        .x = block_of(x_, rows.begin, rows.count(), 0, depth_),
         .panels = panels_.numbers() + columns.begin * depth_,
         .bias = has_bias_ ? bias_.numbers() + columns.begin : nullptr,
         .columns = columns.count(),
@@ -255,8 +255,8 @@ at::Tensor blocked_transposed_product(const at::Tensor& a, const at::Tensor& b) 
       const std::int64_t height = by_height.begin(h), column = by_column.begin(c);
       kernels::cpu_backend().run(kernels::TransposedProductArgs{
           .dtype = sixteen_bit_dtype(left),
-          .a = rows_of(left, begin, count, height, by_height.count(h)),
-          .b = rows_of(right, begin, count, column, by_column.count(c)),
+          .a = block_of(left, begin, count, height, by_height.count(h)),
+          .b = block_of(right, begin, count, column, by_column.count(c)),
           .sum = sums.mutable_data_ptr<float>() + (group * heights + height) * columns + column,
           .sum_stride = columns,
           .scratch = scratch.numbers()});
