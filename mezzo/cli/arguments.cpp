@@ -67,7 +67,7 @@ void add_field(OptionGroup group, const fields::Field<Options, T>& field, Target
       fields::from_text(flag, text, options().*member);
     };
     std::string help = field.help;
-    if constexpr (fields::Enumerated<T>) help += ": " + names(fields::words(initial));
+    if constexpr (fields::Enumerated<T>) help += ": " + detail::names(fields::words(initial));
     const bool shown = !std::is_same_v<T, LossScale>;  // whose default depends on the precision
     group.value(flag, kTypeName<T>, set, help, shown ? fields::to_text(initial) : "");
   } else {
