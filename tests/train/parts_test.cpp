@@ -61,9 +61,9 @@ TEST_F(Parts, halos_that_are_too_small_and_other_samplers_are_refused) {
                                             {"2 hops", "3 layers", "--hops 3"}));
   const TrainOptions cluster = test::sampled_options(SamplerKind::kCluster);
   EXPECT_TRUE(test::throws<InvalidArgument>([&] { train(part_, cluster); },
-                                            {"neighbor, labor and layer alone"}));
+                                            {"sampler neighbor, labor or layer"}));
   EXPECT_TRUE(test::throws<InvalidArgument>([&] { train(part_, test::quick_options()); },
-                                            {"neighbor, labor and layer alone"}));
+                                            {"sampler neighbor, labor or layer"}));
 }
 
 }  // namespace

@@ -152,8 +152,9 @@ TEST(DataPartitionCommand, parts_that_do_not_fit_the_run_are_errors_that_say_so)
   refused(launched("3", train_words(parts)), "has 2 parts, one for each process, and there are 3");
   refused(train_words(parts), "has 2 parts, one for each process, and there is 1");
   refused(launched("2", train_words(parts)), "--hops 2");
-  refused(launched("2", train_words(parts + "/part0")), "another part of the data");
-  refused({"train", "--dataset", parts + "/part0"}, "neighbor, labor and layer alone");
+  refused(launched("2", train_words(parts + "/part0")),
+          "expected on each rank the part of the data with its number");
+  refused({"train", "--dataset", parts + "/part0"}, "sampler neighbor, labor or layer");
   refused({"data", "info", "--dataset", parts}, "name one");
   refused({"data", "convert", "--dataset", parts + "/part0", "--output", folder.path("c")},
           "convert the whole");
