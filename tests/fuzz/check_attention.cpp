@@ -213,7 +213,7 @@ void check_scaled_sum(Draw& draw) {
   const auto values = scaled_and_gradients(graph, mapped(in, wide), wide(grad));
   const auto sizes = scaled_and_gradients(graph, mapped(in, size), size(grad));
   // The edges of a node times, in the weight's gradient, the elements of a row; the factors.
-  const double terms = detail::max_degree(graph) * static_cast<double>(width) + 6;
+  const double terms = internal::max_degree(graph) * static_cast<double>(width) + 6;
   const auto expected = [&](std::size_t i) { return Reference{values[i], sizes[i], terms}; };
   require_near(out, expected(0), what);
   if (!out.requires_grad()) return;

@@ -35,7 +35,7 @@ void require_softmax(Draw& draw, const Topology& graph, Target side, const at::T
   const DTypeInfo& dtype = info(logits.scalar_type());
   if (out.scalar_type() != dtype.scalar) throw Failure(what + ": result of another dtype");
   const Reference expected = softmax_reference(graph, logits, side);
-  const double degree = detail::max_degree(graph);
+  const double degree = internal::max_degree(graph);
   require(near(out, expected.value, softmax_bound(expected.value, degree, range, dtype.scalar)),
           what);
   const at::Tensor grad = *backward(draw, out, Values::kAny);

@@ -131,7 +131,7 @@ inline ReduceOp random_reduce(Draw& draw, const Topology& graph) {
   std::vector<ReduceOp> reducers;
   mezzo::detail::for_each(ReduceOps{}, [&]<class Reduce>() { reducers.push_back(Reduce::kind); });
   const ReduceOp reduce = draw.one_of(reducers);
-  const bool long_product = reduce == ReduceOp::kProd && detail::max_degree(graph) > kMostFactors;
+  const bool long_product = reduce == ReduceOp::kProd && internal::max_degree(graph) > kMostFactors;
   return long_product ? ReduceOp::kSum : reduce;
 }
 
@@ -167,7 +167,7 @@ inline bool product_fits(const Reduction& r) {
   const at::Tensor sizes = r.messages().value.abs();
   if (sizes.numel() == 0) return true;
   const double largest = std::max(1.0, sizes.max().item<double>());
-  return 4 * std::pow(largest, detail::max_degree(r.graph)) < info(r.m.dtype).largest;
+  return 4 * std::pow(largest, internal::max_degree(r.graph)) < info(r.m.dtype).largest;
 }
 
 /// Any of the four, as far as user-defined functions are called at all and make what the built-in
@@ -186,7 +186,7 @@ inline Forms random_forms(Draw& draw, const Reduction& r) {
 /// edges of a node. A product multiplies those of its factors.
 inline double stored_epsilon(const Reduction& r, Forms forms) {
   if (!forms.any()) return 0;
-  const double factors = r.op == ReduceOp::kProd ? detail::max_degree(r.graph) : 1;
+  const double factors = r.op == ReduceOp::kProd ? internal::max_degree(r.graph) : 1;
   return (factors + 4) * info(r.m.dtype).epsilon;
 }
 
@@ -217,7 +217,7 @@ inline bool gradients_hold(const Reduction& r, const GradientReference& gradient
   constexpr double kFew = 256;
   if (is_wide(r.m)) return true;
   if (r.selects() && !messages_fit(r.m)) return false;
-  if (r.op == ReduceOp::kMean && detail::max_degree(r.graph) > kFew) return false;
+  if (r.op == ReduceOp::kMean && internal::max_degree(r.graph) > kFew) return false;
   return gradients_fit(gradients, r.m, r.values);
 }
 

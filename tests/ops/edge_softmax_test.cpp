@@ -37,7 +37,7 @@ testing::AssertionResult right(const Topology& g, const at::Tensor& logits,
   const at::Tensor x = logits.to(at::kDouble);
   const double range = x.numel() == 0 ? 0 : (x.max() - x.min()).item<double>();
   return near(got, expected.value,
-              softmax_bound(expected.value, detail::max_degree(g), range, logits.scalar_type()));
+              softmax_bound(expected.value, internal::max_degree(g), range, logits.scalar_type()));
 }
 
 TEST(EdgeSoftmax, equal_logits_share_equally) {
@@ -91,7 +91,7 @@ TEST(EdgeSoftmax, of_some_of_the_edges_is_the_definition_of_the_graph_of_these_e
         EXPECT_EQ(got.scalar_type(), dtype.scalar);
         const at::Tensor expected = softmax_reference(part, logits, side_of(by)).value;
         EXPECT_TRUE(near(got, expected,
-                         softmax_bound(expected, detail::max_degree(part), 10, dtype.scalar)));
+                         softmax_bound(expected, internal::max_degree(part), 10, dtype.scalar)));
       }
     }
   }
@@ -274,8 +274,8 @@ TEST(EdgeSoftmaxGradient, is_that_of_the_definition) {
         edge_softmax(g.topology, logits, by).backward(grad);
         const auto expected = gradient_reference(g.topology, logits, grad, by);
         EXPECT_TRUE(near(logits.grad(), expected.value,
-                         softmax_gradient_bound(expected.abs_sum, detail::max_degree(g.topology), 6,
-                                                dtype.scalar)));
+                         softmax_gradient_bound(expected.abs_sum, internal::max_degree(g.topology),
+                                                6, dtype.scalar)));
         EXPECT_EQ(logits.grad().scalar_type(), dtype.scalar);
       }
     }
@@ -295,7 +295,7 @@ TEST(EdgeSoftmaxGradient, of_some_of_the_edges_is_that_of_the_graph_of_these_edg
         const auto expected = gradient_reference(part, logits, grad, by);
         EXPECT_TRUE(near(
             logits.grad(), expected.value,
-            softmax_gradient_bound(expected.abs_sum, detail::max_degree(part), 6, dtype.scalar)));
+            softmax_gradient_bound(expected.abs_sum, internal::max_degree(part), 6, dtype.scalar)));
       }
     }
   }

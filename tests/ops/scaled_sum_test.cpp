@@ -95,7 +95,7 @@ at::Tensor run(const Topology& g, const Inputs& in) {
 void expect_right(const Topology& g, const Inputs& in, bool whole) {
   SCOPED_TRACE(described(in));
   const at::ScalarType dtype = in.x.scalar_type();
-  const double terms = detail::max_degree(g) * static_cast<double>(in.x[0].numel()) + 6;
+  const double terms = internal::max_degree(g) * static_cast<double>(in.x[0].numel()) + 6;
   const auto expect = [&](const at::Tensor& got, const at::Tensor& value, const at::Tensor& sums) {
     ASSERT_TRUE(got.defined());
     if (whole) {

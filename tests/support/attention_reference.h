@@ -128,7 +128,7 @@ inline double terms(const Topology& g, const Inputs& in) {
     return t.numel() == 0 ? 0.0 : t.detach().to(at::kDouble).abs().max().item<double>();
   };
   const double range = 2 * std::max(1.0, std::abs(in.slope)) * (largest(in.src) + largest(in.dst));
-  return 2 * detail::max_degree(g) + static_cast<double>(in.z.size(2)) + 2 * range + 24;
+  return 2 * internal::max_degree(g) + static_cast<double>(in.z.size(2)) + 2 * range + 24;
 }
 
 }  // namespace mezzo::test::gat

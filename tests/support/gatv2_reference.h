@@ -56,7 +56,7 @@ inline Definition define(const Topology& g, const Operands& in, const at::Tensor
   // The sum of two rows, the slope and two products come before the sums.
   const double before = 4;
   made.scores.terms = static_cast<double>(features) + before;
-  made.src.terms = made.dst.terms = detail::max_degree(g) + before;
+  made.src.terms = made.dst.terms = internal::max_degree(g) + before;
   made.attn.terms = static_cast<double>(num_edges + g.num_dst()) + before;
   return made;
 }

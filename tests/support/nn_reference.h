@@ -75,7 +75,7 @@ inline at::Tensor define(const nn::GraphConv& layer, const Topology& topology, c
                       numbers);
 }
 
-namespace detail {
+namespace internal {
 
 inline at::Tensor pooled(const nn::SAGEConv& layer, const Topology& topology, const at::Tensor& h,
                          Numbers numbers) {
@@ -89,7 +89,7 @@ inline at::Tensor pooled(const nn::SAGEConv& layer, const Topology& topology, co
   return out;
 }
 
-}  // namespace detail
+}  // namespace internal
 
 inline at::Tensor define(const nn::SAGEConv& layer, const Topology& topology, const at::Tensor& x,
                          Numbers numbers = Numbers::kGiven) {
@@ -101,7 +101,7 @@ inline at::Tensor define(const nn::SAGEConv& layer, const Topology& topology, co
     return dense_linear(mean, neigh, layer->bias, numbers);
   }
   const at::Tensor received = layer->options.aggregator == nn::Aggregator::kPool
-                                  ? detail::pooled(layer, topology, h, numbers)
+                                  ? internal::pooled(layer, topology, h, numbers)
                                   : at::matmul(matrix, h) / degrees.clamp_min(1);
   return dense_linear(received, neigh, {}, numbers) +
          dense_linear(own, layer->fc_self->weight, layer->fc_self->bias, numbers);

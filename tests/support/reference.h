@@ -77,7 +77,7 @@ inline at::Tensor edge_rows(const Topology& topology, const at::Tensor& operand,
       .expand(full);
 }
 
-namespace detail {
+namespace internal {
 
 struct Term {
   double value, size;
@@ -115,7 +115,7 @@ inline std::int64_t product(at::IntArrayRef sizes) {
   return count;
 }
 
-}  // namespace detail
+}  // namespace internal
 
 /// The message of every edge: [E, trailing], for dot the last dimension summed to 1.
 inline Reference message(const Topology& topology, BinaryOp op, const Operand64& lhs,
@@ -124,8 +124,8 @@ inline Reference message(const Topology& topology, BinaryOp op, const Operand64&
   const auto trailing = trailing_shape(op, lhs, rhs);
   const bool dot = op == BinaryOp::kDot;
   const bool uses_lhs = op != BinaryOp::kCopyRhs, uses_rhs = op != BinaryOp::kCopyLhs;
-  const at::Tensor a = detail::in_double(topology, lhs, lhs_target, trailing, uses_lhs);
-  const at::Tensor b = detail::in_double(topology, rhs, rhs_target, trailing, uses_rhs);
+  const at::Tensor a = internal::in_double(topology, lhs, lhs_target, trailing, uses_lhs);
+  const at::Tensor b = internal::in_double(topology, rhs, rhs_target, trailing, uses_rhs);
   const std::int64_t run = dot ? trailing.back() : 1;
   std::vector<std::int64_t> sizes = {topology.num_edges()};
   sizes.insert(sizes.end(), trailing.begin(), trailing.end());
@@ -135,8 +135,8 @@ inline Reference message(const Topology& topology, BinaryOp op, const Operand64&
   out.terms = static_cast<double>(run) + 2;
   for (std::int64_t i = 0; i < out.value.numel(); ++i) {
     for (std::int64_t k = 0; k < run; ++k) {
-      const auto one = detail::term(op, uses_lhs ? a.data_ptr<double>()[i * run + k] : 0.0,
-                                    uses_rhs ? b.data_ptr<double>()[i * run + k] : 0.0);
+      const auto one = internal::term(op, uses_lhs ? a.data_ptr<double>()[i * run + k] : 0.0,
+                                      uses_rhs ? b.data_ptr<double>()[i * run + k] : 0.0);
       out.value.data_ptr<double>()[i] += one.value;
       out.abs_sum.data_ptr<double>()[i] += one.size;
     }
@@ -164,7 +164,7 @@ inline constexpr double kSmallestNormal = 0x1p-126;
 inline Reference reduce(const Topology& topology, ReduceOp op, const Reference& messages) {
   std::vector<std::int64_t> sizes = messages.value.sizes().vec();
   sizes[0] = topology.num_dst();
-  const std::int64_t width = detail::product(at::IntArrayRef(sizes).slice(1));
+  const std::int64_t width = internal::product(at::IntArrayRef(sizes).slice(1));
   const double none = op == ReduceOp::kProd ? 1 : 0;
   Reference out{at::full(sizes, none, at::kDouble), at::full(sizes, none, at::kDouble)};
   out.winners = at::full(sizes, -1, at::kLong);
@@ -220,7 +220,7 @@ inline Reference softmax_reference(const Topology& topology, const at::Tensor& l
                                    Target side = Target::kDst) {
   const at::Tensor x = logits.detach().to(at::kCPU, at::kDouble).contiguous();
   const at::Tensor node = row_ids(topology, side).cpu();
-  const std::int64_t width = detail::product(x.sizes().slice(1));
+  const std::int64_t width = internal::product(x.sizes().slice(1));
   Reference out{at::zeros_like(x), {}};
   for (std::int64_t f = 0; f < width; ++f) {
     const auto rows = static_cast<std::size_t>(num_rows(topology, side));
@@ -318,7 +318,7 @@ struct GradientReference {
   Reference lhs, rhs;
 };
 
-namespace detail {
+namespace internal {
 
 /// The gradients of formula(lhs, rhs) for the output's gradient `grad`.
 template <class Formula>
@@ -369,7 +369,7 @@ inline double max_degree(const Topology& topology) {
                                       topology.out_degrees().max().item<std::int64_t>()));
 }
 
-}  // namespace detail
+}  // namespace internal
 
 /// Of gspmm, by autograd of the indexed formula; the winners of max and min as in `reduce`.
 inline GradientReference gspmm_gradients(const Topology& topology, BinaryOp op, ReduceOp reduce_op,
@@ -379,8 +379,8 @@ inline GradientReference gspmm_gradients(const Topology& topology, BinaryOp op, 
   const Reference forward =
       gspmm_reference(topology, op, reduce_op, lhs, rhs, lhs_target, rhs_target);
   const at::Tensor winners = forward.winners.cpu();
-  GradientReference made = detail::gradients(
-      op, detail::max_degree(topology), lhs, rhs, grad,
+  GradientReference made = internal::gradients(
+      op, internal::max_degree(topology), lhs, rhs, grad,
       [&](BinaryOp which, const Operand64& a, const Operand64& b) {
         return reduce_formula(topology, reduce_op,
                               message_formula(topology, which, a, b, lhs_target, rhs_target),
@@ -398,10 +398,11 @@ inline GradientReference gsddmm_gradients(const Topology& topology, BinaryOp op,
                                           const Operand64& lhs, const Operand64& rhs,
                                           const at::Tensor& grad, Target lhs_target,
                                           Target rhs_target) {
-  return detail::gradients(op, detail::max_degree(topology), lhs, rhs, grad,
-                           [&](BinaryOp which, const Operand64& a, const Operand64& b) {
-                             return message_formula(topology, which, a, b, lhs_target, rhs_target);
-                           });
+  return internal::gradients(op, internal::max_degree(topology), lhs, rhs, grad,
+                             [&](BinaryOp which, const Operand64& a, const Operand64& b) {
+                               return message_formula(topology, which, a, b, lhs_target,
+                                                      rhs_target);
+                             });
 }
 
 }  // namespace mezzo::test

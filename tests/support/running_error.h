@@ -168,7 +168,7 @@ Rounded softmax_by(const Rounded& scores, Total total) {
 inline testing::AssertionResult near(const at::Tensor& got, const Rounded& expected) {
   const at::Tensor errors = expected.error.to(at::kCPU).contiguous();
   const double* error = errors.data_ptr<double>();
-  return detail::compare(got, expected.value, [&](std::int64_t i) { return error[i]; });
+  return internal::compare(got, expected.value, [&](std::int64_t i) { return error[i]; });
 }
 
 }  // namespace mezzo::test

@@ -48,7 +48,7 @@ inline SumBound softmax_gradient_bound(const at::Tensor& abs_sum, double terms, 
           .operand_epsilon = 2 * info(storage).epsilon};
 }
 
-namespace detail {
+namespace internal {
 
 inline std::string place(const at::Tensor& tensor, std::int64_t flat) {
   std::vector<std::int64_t> index(static_cast<std::size_t>(tensor.dim()));
@@ -87,12 +87,12 @@ testing::AssertionResult compare(const at::Tensor& got, const at::Tensor& expect
   return testing::AssertionSuccess();
 }
 
-}  // namespace detail
+}  // namespace internal
 
 /// Equal numbers: shapes agree and every element is ==, or NaN in both. `expected` may have
 /// another dtype; zeros of either sign are equal.
 inline testing::AssertionResult exact(const at::Tensor& got, const at::Tensor& expected) {
-  return detail::compare(got, expected, [](std::int64_t) { return 0.0; });
+  return internal::compare(got, expected, [](std::int64_t) { return 0.0; });
 }
 
 /// `expected`, of float64, after the one rounding to got's dtype.
@@ -137,7 +137,7 @@ inline testing::AssertionResult near(const at::Tensor& got, const at::Tensor& re
     const double to_its_side = std::copysign(1.0, x) * value[i];
     return std::isinf(x) && to_its_side + relative * sum[i] >= dtype.largest;
   };
-  return detail::compare(got, reference, allowed, rounds_to);
+  return internal::compare(got, reference, allowed, rounds_to);
 }
 
 /// A number that at most `steps` rounding steps in the accumulator of `dtype` lead to from terms of
@@ -158,7 +158,7 @@ inline testing::AssertionResult near_difference(const at::Tensor& gradient,
                                                 const at::Tensor& differences) {
   const at::Tensor values = differences.to(at::kCPU, at::kDouble).contiguous();
   const double* value = values.data_ptr<double>();
-  return detail::compare(gradient, differences, [&](std::int64_t i) {
+  return internal::compare(gradient, differences, [&](std::int64_t i) {
     return kDifferenceError * (1 + std::abs(value[i]));
   });
 }
