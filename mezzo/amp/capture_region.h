@@ -2,8 +2,8 @@
 
 namespace mezzo::amp::detail {
 
-/// Whether the calling thread is capturing a step: what it queues is kept and done later, many
-/// times, and what the host computes now stays as it is.
+/// Whether the calling thread is capturing a step. Captured kernels run at each replay; host code
+/// runs only now.
 bool is_capturing();
 
 }  // namespace mezzo::amp::detail

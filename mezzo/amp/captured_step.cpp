@@ -60,7 +60,7 @@ CapturedStep::~CapturedStep() = default;
 CapturedStep::CapturedStep(CapturedStep&&) noexcept = default;
 
 CapturedStep& CapturedStep::operator=(CapturedStep&& other) noexcept {
-  // Waits for replays under way, which read what the step and its result keep alive.
+  // Waits for running replays, which read memory of the step and its result.
   graph_ = std::move(other.graph_);
   step_ = std::move(other.step_);
   warm_up_left_ = other.warm_up_left_;
@@ -75,7 +75,7 @@ at::Tensor CapturedStep::replay() {
     mezzo::detail::raise<LogicError>("CapturedStep::replay: the step could not be captured before");
   }
   if (!captured_ && warm_up_left_ > 0) {
-    const mezzo::detail::DeviceDraws draws;  // so that warm-up and replays use one generator
+    const mezzo::detail::DeviceDraws draws;  // warm-up and replays use the same generator
     graph_->warm_up([this] { result_ = step_(); });
     check_result();
     --warm_up_left_;
@@ -86,9 +86,9 @@ at::Tensor CapturedStep::replay() {
   return result_;
 }
 
-/// Empties autocast's cache of casts on its way in and out: those within a capture live in the
-/// graph, which a failed capture never ran, those without outside it. None may be taken from the
-/// other side.
+/// Clears autocast's cache at both ends: casts of a capture live in the graph's memory (never
+/// computed if the capture fails), casts from outside do not, and neither may be used on the other
+/// side.
 class CastsApart {
  public:
   CastsApart() { at::autocast::clear_cache(); }
@@ -97,14 +97,14 @@ class CastsApart {
   CastsApart& operator=(const CastsApart&) = delete;
 };
 
-/// What is kept of a step's graph would keep its memory, and the streams of its gradients.
+/// A result with an autograd graph would keep the graph's memory and gradient streams alive.
 void CapturedStep::check_result() const {
   MEZZO_CHECK(!result_.defined() || !result_.requires_grad(),
               "CapturedStep: expected the step to return a detached tensor");
 }
 
 void CapturedStep::capture() {
-  failed_ = true;  // until it has not
+  failed_ = true;  // reset on success
   result_.reset();
   const at::Tensor drawn = host_generator_state();
   try {

@@ -33,8 +33,8 @@ static_assert(Names::size == kPrecisions.size());
 using at::Float32Backend;
 using at::Float32Op;
 
-/// The value of one CUDA entry, kNONE where it is the one that the entry would inherit: libtorch
-/// tells only the effective value, and an entry that inherited must do so again later.
+/// The value of one CUDA entry; kNONE if it equals the inherited value. libtorch reports only the
+/// effective value, and an inheriting entry must be restored as inheriting.
 at::Float32Precision entry(Float32Op op) {
   const at::Float32Precision effective =
       at::globalContext().float32Precision(Float32Backend::CUDA, op);
@@ -43,8 +43,8 @@ at::Float32Precision entry(Float32Op op) {
   return effective == inherited ? at::Float32Precision::NONE : effective;
 }
 
-/// libtorch's older switch, or nothing where it contradicts the newer entries: reading it throws
-/// then, and leaving it alone keeps the contradiction as the caller made it.
+/// libtorch's older switch, or nothing if it contradicts the newer entries: reading it then throws,
+/// so the caller's contradictory setting is not changed.
 template <class Read>
 std::optional<bool> older_switch(Read read) {
   try {
@@ -64,8 +64,8 @@ Precision parse_precision(std::string_view text) {
   return parse(Names{}, "precision", text);
 }
 
-/// Turns TF32 on for CUDA until it is destroyed. Moves libtorch's two families of switches
-/// together, so that readers of either see one answer.
+/// Turns TF32 on for CUDA until destroyed. Sets both of libtorch's families of switches, so that
+/// they agree.
 class PrecisionScope::TensorFloat32 {
  public:
   TensorFloat32()
@@ -75,7 +75,7 @@ class PrecisionScope::TensorFloat32 {
         older_matmul_(older_switch([] { return at::globalContext().allowTF32CuBLAS(); })),
         older_cudnn_(older_switch([] { return at::globalContext().allowTF32CuDNN(); })) {
     at::Context& context = at::globalContext();
-    // Where the older switch is on already it may say "medium", which writing would turn to "high".
+    // If the older switch is already on, it may be "medium"; writing would change it to "high".
     if (older_matmul_ == false) context.setAllowTF32CuBLAS(true);
     if (older_cudnn_ == false) context.setAllowTF32CuDNN(true);
     set_entries(at::Float32Precision::TF32, at::Float32Precision::TF32, at::Float32Precision::TF32);

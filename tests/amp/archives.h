@@ -9,7 +9,7 @@
 
 namespace mezzo::test {
 
-/// Writes `from` and reads it into `to`.
+/// Saves `from` and loads it into `to`.
 inline void transfer(const amp::MixedPrecisionOptimizer& from, amp::MixedPrecisionOptimizer& to) {
   torch::serialize::OutputArchive written;
   from.save(written);

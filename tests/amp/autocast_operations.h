@@ -11,12 +11,12 @@
 
 #include "support/devices.h"
 
-/// The operations on the lists of libtorch's autocast for the CPU, each as one call.
+/// The operations on libtorch's autocast lists for the CPU, one call each.
 namespace mezzo::test::autocast_operations {
 
 using at::Tensor;
 
-/// An operation on one floating tensor of shape [4, 4], of which it makes the operands it needs.
+/// An operation on a floating tensor [4, 4], from which it derives its operands.
 struct Operation {
   std::string name;
   std::function<Tensor(const Tensor&)> run;
@@ -37,12 +37,12 @@ inline Tensor batch(const Tensor& x) {
   return x.reshape({1, 4, 4});
 }
 
-/// The numbers 0 to 15, as the indices of a pooling.
+/// The numbers 0 to 15, as pooling indices.
 inline Tensor places() {
   return at::arange(16, on_device());
 }
 
-/// Cast to the dtype of the region.
+/// Cast to the region's dtype.
 inline const std::vector<Operation> kLowered = {
     {"mm", [](const Tensor& x) { return at::mm(x, x); }},
     {"matmul", [](const Tensor& x) { return at::matmul(x, x); }},
@@ -242,11 +242,11 @@ inline const std::vector<Operation> kFloat32 = {
     {"fft_hfft", [](const Tensor& x) { return at::fft_hfft(x); }},
 };
 
-/// Cast to the widest of the arguments.
+/// Cast to the widest argument dtype.
 inline const std::vector<std::string> kPromoted = {"cat", "stack", "index_copy"};
 
-/// Those of the lists that are not called here: parts of libtorch's own layers, and one whose
-/// result is an integer.
+/// Listed operations that are not called here: parts of libtorch's layers, and one with an integer
+/// result.
 inline const std::vector<std::string> kNotCalled = {"_addmm_activation", "_convolution",
                                                     "_native_multi_head_attention",
                                                     "mkldnn_rnn_layer", "linalg_matrix_rank"};

@@ -1,5 +1,5 @@
-// What libtorch does inside a region: which operation runs in which dtype, and which
-// casts of weights are kept. The lists are libtorch's own; a change of them is news to our users.
+// libtorch's behaviour inside a region: the dtype of each operation, and which casts of weights are
+// cached. These tests fail when libtorch changes its lists, which affects Mezzo's users.
 #include <algorithm>
 #include <functional>
 #include <set>
@@ -38,14 +38,14 @@ void expect_dtypes(const std::vector<Operation>& operations, at::ScalarType give
                    at::ScalarType expected) {
   const Tensor x = matrix(given);
   for (const Operation& operation : operations) {
-    // Its kernel is float32's alone, with and without autocast.
+    // Has only a float32 kernel, with and without autocast.
     if (given == at::kDouble && operation.name == kFloat32Only) continue;
     SCOPED_TRACE(operation.name);
     EXPECT_NO_THROW(EXPECT_EQ(operation.run(x).scalar_type(), expected));
   }
 }
 
-/// float32 on CUDA, but not on the CPU; and what is on no list at all.
+/// Operations in float32 on CUDA but not on the CPU, and operations on no list.
 const std::vector<Operation> kUntouched = {
     {"softmax", [](const Tensor& x) { return at::softmax(x, 1); }},
     {"log_softmax", [](const Tensor& x) { return at::log_softmax(x, 1); }},
@@ -106,7 +106,7 @@ std::vector<Operation> named(const std::vector<Operation>& all,
   return found;
 }
 
-/// CUDA's lists beside the CPU's. Not the decompositions: they refuse 16 bits there.
+/// CUDA's additions to the CPU's lists, without decompositions, which reject 16 bits on CUDA.
 const std::vector<std::string> kFloat32OnCuda = {"mse_loss",
                                                  "l1_loss",
                                                  "smooth_l1_loss",

@@ -21,12 +21,12 @@ namespace {
 using amp::CapturedStep;
 using amp::CapturedStepOptions;
 
-/// What was asked of a graph.
+/// Calls of a graph.
 struct Calls {
   int warm_ups = 0, captures = 0, replays = 0, ends = 0;
 };
 
-/// Does the work when it is captured and counts the replays.
+/// Runs the work at capture and counts replays.
 class CountingGraph : public DeviceGraph {
  public:
   explicit CountingGraph(Calls& calls) : calls_(calls) {}
@@ -87,7 +87,7 @@ TEST(CapturedStep, ends_its_graph_before_what_the_graph_replays) {
   for (const bool is_replaced : {false, true}) {
     SCOPED_TRACE(is_replaced);
     Calls calls, others;
-    int graphs_ended = -1;  // when what the step keeps was freed
+    int graphs_ended = -1;  // when the state of the step was freed
     std::shared_ptr<int> kept(new int(0), [&](const int* p) {
       graphs_ended = calls.ends;
       delete p;
@@ -118,7 +118,7 @@ TEST(CapturedStep, a_failed_capture_leaves_no_cast_in_an_outer_region) {
   CapturedStep step = counted(
       [&] {
         const bool fails = ++steps == 2;
-        // A capture computes nothing: the cast that it leaves behind is of other numbers.
+        // A capture computes nothing, so a cast that it cached would hold other values.
         if (fails) multiply_weight(2);
         at::matmul(weight, weight);
         if (fails) multiply_weight(0.5);

@@ -25,8 +25,7 @@
 #include "support/special_numbers.h"
 #include "support/tolerance.h"
 
-/// Mixed precision on a GPU beside the CPU, and the parts of it that run on every device by
-/// libtorch's operations, on the CPU too.
+/// Mixed precision on a GPU compared with the CPU, and its device-independent implementations.
 namespace mezzo::test {
 namespace {
 
@@ -37,7 +36,7 @@ at::Device cuda() {
   return {at::kCUDA, 0};
 }
 
-/// The same numbers on every device.
+/// Test values, equal on every device.
 at::Tensor numbers(at::IntArrayRef sizes, double phase, at::Device device) {
   std::int64_t count = 1;
   for (const std::int64_t size : sizes) count *= size;
@@ -101,7 +100,7 @@ TEST(GradScaler, tells_on_the_device_what_the_check_found) {
   EXPECT_FALSE(disabled.scale_tensor().defined());
 }
 
-// --- What needs a GPU ---
+// --- Tests that need a GPU ---
 
 TEST(AutocastCuda, casts_by_the_lists_of_cuda) {
   SKIP_WITHOUT_CUDA();
@@ -157,7 +156,7 @@ std::vector<Made> optimizers() {
            }}};
 }
 
-/// A network of two layers on some numbers, with the scaler of a float16 training.
+/// A two-layer network on fixed data, with a scaler for float16.
 struct Training {
   Training(const Made& optimizer_of, at::Device on, double initial_scale = 1024.0)
       : device(on),
@@ -202,7 +201,7 @@ TEST(FusedOptimizersCuda, move_as_on_the_cpu) {
     }
     const auto on_cpu = made.make(here), on_cuda = made.make(there);
     for (int step = 0; step < 10; ++step) {
-      // Every third step is skipped; gradients come scaled by 8.
+      // Every third step is skipped; gradients are scaled by 8.
       const double skip = step % 3 == 0 ? 1.0 : 0.0;
       for (std::size_t i = 0; i < here.size(); ++i) {
         here[i].mutable_grad() = numbers({5, 3}, 0.3 * step, at::kCPU) * 8;
@@ -272,7 +271,7 @@ TEST(CapturedStepCuda, equals_the_eager_step_bit_for_bit) {
   for (const Made& made : optimizers()) {
     for (const amp::Precision precision :
          {amp::Precision::kFloat32, amp::Precision::kFloat16, amp::Precision::kBFloat16}) {
-      // 2^30 overflows float16 at first: the device has to skip and to lower the scale.
+      // 2^30 overflows float16 at first: the device must skip and lower the scale.
       const double scale = precision == amp::Precision::kFloat16 ? 0x1p30 : 1024.0;
       Training eager(made, cuda(), scale), replayed(made, cuda(), scale);
       amp::CapturedStep step([&] { return replayed.take_step(precision); }, {.device = cuda()});
@@ -327,7 +326,7 @@ TEST(CapturedStepCuda, dropout_drops_anew_in_each_replay_and_the_gradient_alike)
     EXPECT_TRUE(exact(now[1], now[0])) << "step " << i;
     const at::Tensor kept = at::ne(now[0], 0);
     expect_share(kept, 0.75);
-    for (const at::Tensor& before : seen) {  // independent: both keep it, or neither does
+    for (const at::Tensor& before : seen) {  // independent: both keep an element, or neither
       expect_share(at::eq(kept, before), 0.75 * 0.75 + 0.25 * 0.25);
     }
     seen.push_back(kept);
@@ -356,7 +355,7 @@ TEST(CapturedStepCuda, dropout_of_the_attention_too) {
   for (int i = 0; i < 6; ++i) {
     const at::Tensor now = step.replay().cpu();
     sums.push_back(now[0].item<double>());
-    // The attention is linear in z: only with the same elements dropped are the products equal.
+    // Attention is linear in z: the products are equal only if the same elements are dropped.
     EXPECT_NEAR(now[1].item<double>(), sums.back(), 1e-9 * sums.back()) << "step " << i;
     for (int j = 0; j < i; ++j) EXPECT_NE(sums[static_cast<std::size_t>(j)], sums.back()) << i;
   }

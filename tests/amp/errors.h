@@ -9,7 +9,7 @@
 
 namespace mezzo::test {
 
-/// Collects libtorch's warnings while it lives.
+/// Collects libtorch's warnings during its lifetime.
 class Warnings : public c10::WarningHandler {
  public:
   Warnings() : guard_(this) {}

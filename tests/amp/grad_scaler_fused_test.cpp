@@ -23,7 +23,7 @@
 #include "support/special_numbers.h"
 #include "support/tolerance.h"
 
-/// Optimizers that decide on the device, several processes, several devices.
+/// Fused optimizers, several processes, several devices.
 namespace mezzo::test {
 namespace {
 
@@ -109,9 +109,9 @@ TEST(GradScalerFused, sparse_float16_entries_count_by_their_sum) {
   }
 }
 
-/// Counts the numbers that are read from tensors while it lives, on any thread that works for this
-/// one: each such read waits for an accelerator. Those inside Adam's kernel do not count: the CPU's
-/// reads the step from memory.
+/// Counts reads of tensor values on the host (item()), on this thread and its workers: each would
+/// synchronise with an accelerator. Ignores reads inside Adam's CPU kernel, which reads the step
+/// count.
 class NumberReads {
  public:
   NumberReads() {
@@ -156,7 +156,7 @@ TEST(GradScalerFused, an_iteration_waits_for_the_device_never_and_with_other_opt
         scaler.update();
         return outcome;
       };
-      iterate();  // makes the optimizer's state
+      iterate();  // creates the optimizer's state
       const NumberReads reads;
       const StepOutcome outcome = iterate();
       EXPECT_EQ(outcome, optimizer == &fused ? StepOutcome::kDeferred : StepOutcome::kApplied);
@@ -198,7 +198,7 @@ TEST(GradScaler, counts_the_skipped_steps_of_both_kinds_and_carries_them_over) {
   EXPECT_EQ(GradScaler({.enabled = false}).skipped_steps(), 0);
 }
 
-/// Two processes as two threads whose flags meet.
+/// Simulates two processes by two threads that reduce their flags.
 class Meeting {
  public:
   void reduce(at::Tensor& found_inf) {
@@ -221,7 +221,7 @@ struct RankResult {
   double scale = 0;
 };
 
-/// One iteration on two ranks with these gradients; nan: none.
+/// One iteration on two ranks with these gradients; nan: no gradient.
 std::vector<RankResult> on_two_ranks(const std::vector<double>& gradients, bool reduce) {
   std::vector<RankResult> results(2);
   Meeting meeting;

@@ -17,15 +17,15 @@
 #include "amp/scaler_support.h"
 #include "support/special_numbers.h"
 
-/// The order of calls, the movement of the scale, and checkpoints.
+/// Tests of the call order, scale updates and checkpoints.
 namespace mezzo::test {
 namespace {
 
 using amp::GradScaler;
 using amp::ScalerState;
 
-/// A scaler with one optimizer of one weight, driven by letters: s scale, u unscale_, t step,
-/// U update, N update(128), 0 take the gradient away.
+/// A scaler with one optimizer of one weight, driven by letters: s scale, u unscale_, t step, U
+/// update, N update(128), 0 drop the gradient.
 struct Machine {
   explicit Machine(const amp::DynamicLossScaleOptions& options = {}, bool fused = false,
                    bool enabled = true)
@@ -76,7 +76,7 @@ struct Machine {
   std::unique_ptr<torch::optim::Optimizer> optimizer;
 };
 
-// PyTorch's texts, and what to do.
+// PyTorch's messages, and what to do.
 const std::string kTwice =
     "GradScaler: unscale_() has already been called on this optimizer since the last update(). "
     "Call it once an iteration; step() does not need it.";
@@ -94,8 +94,8 @@ const std::string kNoneOfOne =
     "gradient: call scale(loss).backward() first, or leave out its step().";
 
 struct Order {
-  std::string calls;  // every one but the last must succeed
-  std::string error;  // of the last; empty: it succeeds too
+  std::string calls;  // all but the last must succeed
+  std::string error;  // error of the last call; empty: it succeeds
 };
 
 const std::vector<Order> kOrders = {
@@ -274,7 +274,7 @@ TEST(GradScalerScale, a_given_tensor_is_copied) {
   }
 }
 
-/// The states after each of some iterations, which cross growth and backoff.
+/// The states after each iteration of a run with growth and backoff.
 std::vector<ScalerState> trajectory(Machine& machine) {
   std::vector<ScalerState> states;
   for (const char letter : std::string("cccicccc")) {
@@ -322,7 +322,7 @@ TEST(GradScalerState, of_a_constant_policy_round_trips) {
   EXPECT_EQ(restored.get_growth_factor(), 1.0);
 }
 
-/// A rule whose only purpose is its state.
+/// A rule with state.
 class Remembering : public amp::LossScaleRule {
  public:
   explicit Remembering(std::vector<double> state) : state_(std::move(state)) {}
@@ -383,7 +383,7 @@ TEST(GradScalerState, numbers_out_of_range_are_refused_and_change_nothing) {
   bad[8].growth_tracker = std::int64_t{1} << 31;
   bad[9].hysteresis_spent = -1;
   bad[10].updates_since_rescale = -1;
-  bad[11].overflows_since_rescale = 1;  // of 0 updates
+  bad[11].overflows_since_rescale = 1;  // out of 0 updates
   bad[12].skipped_steps = -1;
   bad[13].rule = {1.0};
   GradScaler scaler;

@@ -1,5 +1,4 @@
-// Where the gradients of a MixedPrecisionOptimizer lie, for loops that clip or exchange them by
-// hand.
+// Where a MixedPrecisionOptimizer stores gradients, for loops that clip or all-reduce them.
 #include <optional>
 #include <vector>
 
@@ -25,7 +24,7 @@ using amp::Precision;
 constexpr ParameterRounding kRoundings[] = {ParameterRounding::kMasterWeights,
                                             ParameterRounding::kStochastic};
 
-/// The loss whose gradient is `slope` for every element.
+/// A loss with gradient `slope` for every element.
 at::Tensor sloping(const at::Tensor& weight, double slope) {
   return weight.to(at::kFloat).sum() * slope;
 }
@@ -38,7 +37,7 @@ TEST(MasterParameters, come_after_the_models_own_where_nothing_is_accumulated) {
         enable_mixed_precision(sgd, {.precision = Precision::kFloat32, .rounding = rounding});
     optimizer.backward(sloping(weight, 2.0));
     ASSERT_TRUE(weight.grad().defined());
-    weight.mutable_grad().mul_(0.25);  // as a mean over processes would
+    weight.mutable_grad().mul_(0.25);  // like a mean over processes
     EXPECT_EQ(optimizer.step(), amp::StepOutcome::kApplied);
     EXPECT_FALSE(weight.grad().defined());
     EXPECT_TRUE(exact(weight, at::full({2}, -0.5)));

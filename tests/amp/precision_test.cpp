@@ -25,7 +25,7 @@ at::Float32Precision cuda_switch(Float32Op op) {
   return at::globalContext().float32Precision(Float32Backend::CUDA, op);
 }
 
-/// Puts libtorch's switches back to its defaults.
+/// Resets libtorch's switches to their defaults.
 struct DefaultSwitches {
   DefaultSwitches() { set(); }
   ~DefaultSwitches() { set(); }
@@ -144,7 +144,7 @@ TEST(PrecisionScope, tf32_restores_what_the_caller_had_set) {
   EXPECT_EQ(context.float32MatmulPrecision(), at::Float32MatmulPrecision::MEDIUM);
   context.setFloat32MatmulPrecision("highest");
 
-  // Only the newer family: reading the older one throws before, inside and after.
+  // Read only the newer switches: reading the older ones throws before, inside and after.
   context.setFloat32Precision(Float32Backend::CUDA, Float32Op::CONV, at::Float32Precision::IEEE);
   context.setFloat32Precision(Float32Backend::CUDA, Float32Op::RNN, at::Float32Precision::TF32);
   {
@@ -168,7 +168,7 @@ TEST(PrecisionScope, a_switch_that_inherited_inherits_again) {
 TEST(PrecisionScope, other_precisions_leave_the_switches_alone) {
   const DefaultSwitches switches;
   for (const Precision precision : {Precision::kFloat32, Precision::kBFloat16}) {
-    Warnings warnings;  // where there is no CUDA the bfloat16 region is disabled
+    Warnings warnings;  // without CUDA the bfloat16 region is disabled
     const PrecisionScope scope(precision, at::kCUDA);
     EXPECT_EQ(cuda_switch(Float32Op::MATMUL), at::Float32Precision::NONE);
     EXPECT_EQ(cuda_switch(Float32Op::CONV), at::Float32Precision::TF32);

@@ -14,7 +14,7 @@
 
 namespace mezzo::test {
 
-/// A leaf that wants a gradient.
+/// A leaf that requires a gradient.
 inline at::Tensor leaf(const std::vector<double>& values, at::ScalarType dtype = at::kFloat) {
   return on_device(at::tensor(values, at::kDouble)).to(dtype).requires_grad_();
 }
@@ -23,13 +23,12 @@ inline void set_gradient(at::Tensor parameter, const std::vector<double>& values
   parameter.mutable_grad() = on_device(at::tensor(values, at::kDouble)).to(parameter.scalar_type());
 }
 
-/// Plain gradient descent with a learning rate of 1.
+/// Gradient descent with learning rate 1.
 inline torch::optim::SGD descent(std::vector<at::Tensor> parameters) {
   return torch::optim::SGD(std::move(parameters), torch::optim::SGDOptions(1.0));
 }
 
-/// Gradient descent with a learning rate of 1 that does its own unscaling and skipping, and keeps
-/// what it was given.
+/// Gradient descent with learning rate 1 that unscales and skips itself, and records its arguments.
 class FusedDescent : public torch::optim::SGD, public amp::FusedStep {
  public:
   explicit FusedDescent(std::vector<at::Tensor> parameters)
@@ -57,7 +56,7 @@ class FusedDescent : public torch::optim::SGD, public amp::FusedStep {
   at::Tensor num_steps = at::zeros({}, on_device(at::kLong));
 };
 
-/// A scaler under the dynamic policy whose scale exists already.
+/// A scaler with the dynamic policy, after its first scale().
 inline amp::GradScaler started(const amp::DynamicLossScaleOptions& options) {
   amp::GradScaler scaler(
       {.device = test_device(), .policy = amp::LossScalePolicy::dynamic(options)});

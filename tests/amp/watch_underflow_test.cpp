@@ -13,8 +13,8 @@
 #include "support/devices.h"
 #include "support/tensors.h"
 
-/// Which zeros amp::Watch takes for underflow. float16's smallest number is 2^-24, and 2^-25 and
-/// less become 0.
+/// Which zeros amp::Watch counts as underflow. float16's smallest positive number is 2^-24; 2^-25
+/// and less round to 0.
 namespace mezzo::test {
 namespace {
 
@@ -29,7 +29,7 @@ at::Tensor half(const std::vector<double>& values) {
   return at::tensor(values, at::kDouble).to(at::kHalf);
 }
 
-/// The only float16 row of an operation in a pass; nullopt where there is none.
+/// The only float16 row of an operation in a pass; nullopt if there is no row.
 std::optional<WatchRow> row_of(const WatchReport& report, const std::string& op,
                                Pass pass = Pass::kForward) {
   const auto found = std::find_if(report.rows.begin(), report.rows.end(), [&](const WatchRow& row) {
@@ -38,7 +38,7 @@ std::optional<WatchRow> row_of(const WatchReport& report, const std::string& op,
   return found == report.rows.end() ? std::nullopt : std::optional(*found);
 }
 
-/// What the watch finds in one operation: zeros, and those of them by underflow.
+/// Zeros of one operation, and how many of them are underflow.
 using Zeros = std::pair<std::int64_t, std::int64_t>;
 
 template <class Call>
@@ -102,8 +102,8 @@ TEST(WatchUnderflow, is_judged_in_every_gradient_of_a_convolution) {
     double input, kernel;
     std::int64_t underflowed;
   };
-  // The gradient of the output is 2^-14: that of the four inputs is 2^-14 times the kernel, that of
-  // the kernel 2^-12 times the input.
+  // The output's gradient is 2^-14, so the gradient of the four inputs is 2^-14 * kernel, and that
+  // of the kernel is 2^-12 * input.
   for (const auto& [input, kernel, underflowed] :
        {Row{1.0, 1.0, 0}, Row{1.0, 0x1p-14, 4}, Row{0x1p-14, 1.0, 1}, Row{0x1p-14, 0x1p-14, 5}}) {
     const at::Tensor x = at::full({1, 1, 2, 2}, input, at::kHalf).requires_grad_();

@@ -34,7 +34,7 @@ bool device_is_missing(c10::DeviceType device) {
   return device == at::kCUDA && !at::globalContext().hasCUDA();
 }
 
-/// Whether the current CUDA device can hold bfloat16 at all, emulated or not: what Python asks.
+/// Whether the current CUDA device supports bfloat16, emulated or not. Same test as in Python.
 bool cuda_has_bfloat16() {
   static std::atomic<bool> known_to = false;
   if (known_to) return true;
@@ -83,7 +83,7 @@ void Autocast::enter(c10::ScalarType dtype, bool enabled, const AutocastOptions&
 
 Autocast::~Autocast() {
   if (std::this_thread::get_id() != thread_) {
-    // Restoring would overwrite the state of a thread that this region never touched.
+    // Restoring would overwrite the state of the wrong thread.
     try {
       TORCH_WARN(
           "mezzo: an Autocast region ended on another thread than the one that opened it; "

@@ -16,51 +16,50 @@ struct Disabled {
   explicit constexpr Disabled() = default;
 };
 
-/// Asks Autocast for a region in which nothing is cast.
+/// Selects an Autocast region without casts.
 inline constexpr Disabled kDisabled{};
 
 /// Options of Autocast.
 struct AutocastOptions {
-  /// Whether the casts of float32 weights are kept for the rest of the outermost region; unset: as
-  /// the enclosing region has it (libtorch's default: on). Turn it off where weights change while a
-  /// region is open, under CUDA graph capture, and where several threads share weights in regions
-  /// of different dtypes: libtorch keeps one cast per weight and process.
+  /// Whether to cache the casts of float32 weights until the outermost region ends; unset: the
+  /// enclosing region's setting (libtorch's default: on). Turn it off if weights change inside a
+  /// region, under CUDA graph capture, and if threads share weights in regions of different dtypes:
+  /// libtorch caches one cast per weight and process.
   std::optional<bool> cache;
 };
 
 /// A region of automatic mixed precision on one device type: until the end of the scope, libtorch
 /// casts the floating arguments of matrix products and convolutions to the 16-bit dtype and runs
-/// sensitive operations in float32 (which ones: libtorch's lists, different on CPU and CUDA).
-/// float64 tensors, in-place calls and `out=` calls are never cast. The rules are those of Python's
-/// torch.autocast:
+/// sensitive operations in float32 (libtorch's lists differ between CPU and CUDA). float64 tensors,
+/// in-place calls and `out=` calls are never cast. The rules are those of Python's torch.autocast:
 ///
-/// - Regions nest. The end of one, also by an exception, restores what was enabled, the dtype and
-///   the cache flag. A disabled region casts nothing, and nothing back up: inside it, a 16-bit
-///   activation that meets a float32 weight is the caller's to cast.
+/// - Regions nest. The end of a region restores the enabled flag, the dtype and the cache flag,
+///   also after an exception. A disabled region casts nothing: inside it, the caller must cast
+///   16-bit activations to the dtype of float32 weights.
 /// - The end of the outermost region of a thread, disabled or not, clears the cast cache.
-/// - Only the calling thread is concerned; a plain new thread starts outside every region.
-/// - Run the backward outside: it uses the dtypes that the forward saved.
+/// - A region affects the calling thread only; a new thread starts outside every region.
+/// - Run the backward outside the region: it uses the dtypes of the forward.
 ///
-/// The cache holds casts to the region's dtype of float32 leaves that require gradients and are not
-/// views, none in inference mode. It does not notice that a weight has changed: GradScaler::step
-/// clears it, and after any other change of weights inside an open region clear_cache() does.
+/// The cache holds casts of float32 leaves that require gradients and are not views; it is unused
+/// in inference mode. It does not detect changed weights: GradScaler::step clears it; after other
+/// changes inside an open region call clear_cache().
 ///
-/// Other than Python: a region whose dtype differs from that of an enclosing one clears the cache
-/// at both ends, because libtorch's cache does not ask for the dtype of the cast that it returns;
-/// an unsupported dtype is an error on every device, where Python warns and disables.
+/// Differences from Python: a region whose dtype differs from that of an enclosing one clears the
+/// cache at both ends, because libtorch's cache ignores the dtype; an unsupported dtype is an error
+/// on every device (Python warns and disables).
 ///
-/// AutocastState takes regions to other threads. Lives on the stack and ends on the thread and in
-/// the order it began; an end on another thread warns and changes nothing. Neither allocates nor
-/// synchronises, but for the first bfloat16 region on CUDA, which tries the device with one number.
+/// AutocastState copies regions to other threads. Create regions on the stack and destroy them in
+/// reverse order on the same thread; destruction on another thread warns and changes nothing. Does
+/// not allocate or synchronise, except that the first bfloat16 region on CUDA tests the device.
 class MEZZO_API Autocast {
  public:
   /// Opens a region that computes in `dtype`: at::kHalf or at::kBFloat16. Throws InvalidArgument
   /// for another dtype, for bfloat16 on a CUDA device without it and for a device type that has no
-  /// autocast. Where CUDA is asked for and missing, warns and opens a disabled region.
+  /// autocast. For CUDA without a CUDA device, warns and opens a disabled region.
   Autocast(c10::DeviceType device, c10::ScalarType dtype, const AutocastOptions& options = {});
 
-  /// As above with the dtype that the device type has at present: that of the enclosing region, or
-  /// libtorch's default (CPU bfloat16, CUDA float16).
+  /// As above, with the device type's current dtype: that of the enclosing region, or libtorch's
+  /// default (CPU bfloat16, CUDA float16).
   explicit Autocast(c10::DeviceType device, const AutocastOptions& options = {});
 
   /// Opens a disabled region. Throws InvalidArgument for a device type that has no autocast.
@@ -73,9 +72,9 @@ class MEZZO_API Autocast {
   static void* operator new(std::size_t) = delete;
   static void* operator new[](std::size_t) = delete;
 
-  /// Ends the casts of weights that libtorch has kept, those of every thread: call it after weights
-  /// have changed inside an open region. Later products cast again, so that it costs time only.
-  /// Thread-safe; works outside every region too.
+  /// Clears libtorch's cache of weight casts, for all threads. Call it after changing weights
+  /// inside an open region. Later products cast again. Thread-safe; also valid outside every
+  /// region.
   static void clear_cache();
 
  private:

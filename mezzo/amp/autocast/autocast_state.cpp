@@ -59,7 +59,7 @@ AutocastState::Scope::Scope(const AutocastState& state) {
   state.apply();
   try {
     policy_ = std::make_unique<CpuPolicyRegion>(state.cpu_policy_);
-  } catch (...) {  // the destructor of what was not built does not run
+  } catch (...) {  // no destructor runs if the constructor throws
     at::autocast::decrement_nesting();
     previous_.apply();
     throw;

@@ -13,61 +13,60 @@
 
 namespace mezzo::amp {
 
-/// What autocast does to one device type.
+/// The autocast state of one device type.
 struct DeviceAutocast {
   bool enabled = false;
-  c10::ScalarType dtype = c10::ScalarType::Undefined;  ///< while enabled: what products run in
+  c10::ScalarType dtype = c10::ScalarType::Undefined;  ///< dtype of products while enabled
 
   bool operator==(const DeviceAutocast&) const = default;
 };
 
 /// A copy of a thread's autocast state: for each device type whether it is enabled and the dtype,
 /// the cache flag, and the CPU policy of the PrecisionScope. Autocast regions are per thread and a
-/// new thread starts outside them all; this takes them along:
+/// new thread starts outside them; this copies them to it:
 ///
 ///     const amp::Autocast autocast(at::kCPU, at::kBFloat16);
 ///     const amp::AutocastState state;
 ///     std::thread worker(state.wrap([&] { forward(part); }));
 ///
-/// While run() or a wrapped call runs, its thread is in a region of that state; its end, also by
-/// an exception, restores what the thread had. The state may outlive the region it was taken from.
-/// Gradient and inference mode are not part of it.
+/// run() and wrapped calls run in a region of that state and restore the thread's own state at the
+/// end, also after an exception. The state may outlive its region. Gradient and inference mode are
+/// not part of it.
 ///
-/// libtorch keeps one cast per weight and process. A call that is the outermost region of its
-/// thread therefore ends the casts of every thread, which is never wrong and costs the others a
-/// cast of their weights: give a worker few long calls rather than many short ones. A call inside a
-/// region of its thread ends them only where the dtypes differ, as nested regions do.
+/// libtorch caches one cast per weight and process. A call outside every region of its thread
+/// therefore clears the cache of all threads, and the others cast their weights again: prefer few
+/// long calls to many short ones. A call inside a region clears it only if the dtypes differ, as
+/// nested regions do.
 ///
-/// A plain value, safe to copy and to share between threads. Neither allocates nor synchronises.
+/// A plain value, safe to copy and to share between threads. Does not allocate or synchronise.
 class MEZZO_API AutocastState {
  public:
-  /// Takes the calling thread's state.
+  /// Copies the calling thread's state.
   AutocastState();
 
-  /// What it holds for a device type. Throws InvalidArgument for one that has no autocast.
+  /// The state of a device type. Throws InvalidArgument for one without autocast.
   DeviceAutocast get(c10::DeviceType device) const;
 
-  /// Changes it for one device type. Throws InvalidArgument as get() does.
+  /// Sets the state of one device type. Throws InvalidArgument as get() does.
   AutocastState& set(c10::DeviceType device, DeviceAutocast autocast);
 
-  /// What becomes of 16-bit operators on the CPU: as in the PrecisionScope that the thread was in,
-  /// kOff outside one.
+  /// The CPU policy of the thread's PrecisionScope; kOff outside one.
   CpuPolicy cpu_policy() const { return cpu_policy_; }
 
-  /// Changes it. Matters only where the CPU's autocast is enabled.
+  /// Sets it. No effect unless the CPU's autocast is enabled.
   AutocastState& set_cpu_policy(CpuPolicy policy) {
     cpu_policy_ = policy;
     return *this;
   }
 
-  /// Whether casts of weights are kept.
+  /// Whether casts of weights are cached.
   bool cache() const { return cache_; }
 
   /// Calls function(args...) on the calling thread in this state and returns its result.
   template <class Function, class... Args>
   decltype(auto) run(Function&& function, Args&&... args) const;
 
-  /// A function that calls `function` in this state, on whichever thread it is called.
+  /// Returns a function that calls `function` in this state, on any thread.
   template <class Function>
   auto wrap(Function function) const {
     return

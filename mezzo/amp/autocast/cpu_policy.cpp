@@ -39,7 +39,7 @@ struct AttentionName {
 using ClassNames = TypeList<ConvolutionName, MatrixProductName, AttentionName>;
 static_assert(ClassNames::size == kOpClasses.size());
 
-/// Who decides: the measurement, or MEZZO_CPU_POLICY.
+/// The value of MEZZO_CPU_POLICY.
 enum class Way : std::uint8_t { kMeasure, kSixteenBit, kFloat32 };
 
 struct MeasureName {
@@ -56,18 +56,17 @@ struct Float32Name {
 };
 using WayNames = TypeList<MeasureName, SixteenBitName, Float32Name>;
 
-/// What MEZZO_CPU_POLICY said when it was last read: an operator must not pay for looking it up.
+/// Cached MEZZO_CPU_POLICY: reading the environment in every operator is too slow.
 std::atomic<Way> way{Way::kMeasure};
 
 void read_way() {
   way = parse_variable(WayNames{}, "MEZZO_CPU_POLICY").value_or(Way::kMeasure);
 }
 
-/// One operator of the class, small enough for its forward and backward to take a millisecond or
-/// two in float32.
+/// One small operator of a class: forward and backward take one or two milliseconds in float32.
 struct Sample {
-  at::Tensor input;   // the activation, 16 bits: under autocast it comes from a layer before
-  at::Tensor weight;  // float32, a leaf; undefined where the class has none
+  at::Tensor input;   // 16-bit activation, as the previous layer returns under autocast
+  at::Tensor weight;  // float32 leaf; undefined if the class has no weight
   std::function<at::Tensor(const at::Tensor& input, const at::Tensor& weight)> run;
 };
 
@@ -91,7 +90,7 @@ Sample sample_of(OpClass op_class, at::ScalarType dtype) {
           }};
 }
 
-/// Forward and backward as they are in a region of `dtype`, in seconds.
+/// Time of forward and backward in a region of `dtype`.
 double seconds(const Sample& sample, bool float32) {
   const auto start = std::chrono::steady_clock::now();
   const at::ScalarType dtype = sample.input.scalar_type();
@@ -108,8 +107,8 @@ double seconds(const Sample& sample, bool float32) {
 }
 
 CpuPolicyChoice measured(OpClass op_class, at::ScalarType dtype) {
-  // Other programs disturb a round, not its minimum over enough of them. A reference kernel is
-  // tens of times slower, for which three rounds are enough.
+  // The minimum over many rounds is robust to noise from other programs. Reference kernels are tens
+  // of times slower; three rounds are enough for them.
   constexpr int kRounds = 10, kRoundsIfHopeless = 3;
   constexpr double kBudget = 0.03, kHopeless = 4;
 
@@ -131,14 +130,13 @@ CpuPolicyChoice measured(OpClass op_class, at::ScalarType dtype) {
   return choice;
 }
 
-/// A state without anything that the caller's thread may carry into an operator: regions, no_grad
-/// and inference modes, hooks, transforms. The thread itself is no place to measure: OpenMP slows a
-/// second team of threads down.
+/// The thread-local state of a new thread: no regions, no_grad and inference modes, hooks or
+/// transforms. Measure on the calling thread, since OpenMP slows down a second thread team.
 at::ThreadLocalState state_of_a_new_thread() {
   return std::async(std::launch::async, [] { return at::ThreadLocalState(); }).get();
 }
 
-/// The measurements of the process.
+/// Measurements of this process.
 class Measurements {
  public:
   const CpuPolicyChoice& get(OpClass op_class, at::ScalarType dtype) {
@@ -171,7 +169,7 @@ class Measurements {
     return static_cast<std::size_t>(op_class) + (dtype == at::kHalf ? kOpClasses.size() : 0);
   }
 
-  std::mutex mutex_;  // one measurement at a time, or they would slow each other
+  std::mutex mutex_;  // concurrent measurements would slow each other
   std::array<Slot, 2 * kOpClasses.size()> slots_;
 };
 
@@ -180,14 +178,14 @@ Measurements& measurements() {
   return all;
 }
 
-/// The nesting of the calling thread's autocast regions, of whatever making.
+/// Nesting depth of the calling thread's autocast regions, including libtorch's own.
 int nesting() {
   at::autocast::increment_nesting();
   return at::autocast::decrement_nesting();
 }
 
-/// The nesting inside the region whose policy the thread follows; 0 where none was opened on this
-/// thread, as on one that got its state from another's.
+/// Nesting depth inside the region of the current policy; 0 if this thread opened none, e.g. if it
+/// copied its state from another thread.
 thread_local int governed_nesting = 0;
 
 }  // namespace
@@ -231,7 +229,7 @@ CpuPolicyRegion::CpuPolicyRegion(CpuPolicy policy)
 }
 
 CpuPolicyRegion::~CpuPolicyRegion() {
-  if (std::this_thread::get_id() != thread_) return;  // Autocast's end warns of it
+  if (std::this_thread::get_id() != thread_) return;  // ~Autocast warns
   c10::impl::tls_set_dispatch_key_included(kCpuPolicyKey, previous_included_);
   governed_nesting = previous_nesting_;
 }

@@ -12,16 +12,15 @@
 
 namespace mezzo::amp {
 
-/// What PrecisionScope does with libtorch's 16-bit operators on the CPU. On other devices it makes
-/// no difference.
+/// How PrecisionScope runs libtorch's 16-bit operators on the CPU. No effect on other devices.
 enum class CpuPolicy : std::uint8_t {
-  /// A class of operators that a measurement finds slower in 16 bits computes in float32.
+  /// Operators compute in float32 if a measurement shows that their class is slower in 16 bits.
   kMeasure,
-  /// Everything as Autocast, that is as PyTorch, has it.
+  /// Same as Autocast and PyTorch.
   kOff,
 };
 
-/// The classes of libtorch's operators between which the policy distinguishes.
+/// Classes of libtorch's operators; the policy chooses per class.
 enum class OpClass : std::uint8_t {
   kConvolution,    ///< conv1d/2d/3d, conv_transpose1d/2d/3d, conv_tbc
   kMatrixProduct,  ///< linear, matmul, mm, bmm, addmm, baddbmm, addbmm and oneDNN's recurrent
@@ -29,40 +28,40 @@ enum class OpClass : std::uint8_t {
   kAttention,      ///< scaled_dot_product_attention and the fused multi-head attention
 };
 
-/// Every class, in the order of the enumeration.
+/// All classes, in enumerator order.
 inline constexpr std::array kOpClasses = {OpClass::kConvolution, OpClass::kMatrixProduct,
                                           OpClass::kAttention};
 
 /// "convolution", "matrix product" or "attention".
 MEZZO_API std::string_view to_string(OpClass op_class);
 
-/// What the policy decided for one class and dtype, and why.
+/// The policy's choice for one class and dtype, and the timings behind it.
 struct CpuPolicyChoice {
   OpClass op_class{};
   c10::ScalarType dtype{};         ///< at::kBFloat16 or at::kHalf
   bool float32 = false;            ///< whether the class computes in float32
-  bool measured = false;           ///< false: MEZZO_CPU_POLICY decided, and there are no times
-  double sixteen_bit_seconds = 0;  ///< forward and backward in 16 bits, the fastest round
-  double float32_seconds = 0;      ///< the same in float32, casts to and from 16 bits included
+  bool measured = false;           ///< false: set by MEZZO_CPU_POLICY, no timings
+  double sixteen_bit_seconds = 0;  ///< forward and backward in 16 bits, fastest round
+  double float32_seconds = 0;      ///< same in float32, including casts from and to 16 bits
 };
 
-/// How much faster 16-bit arithmetic must be for a class to use it: near ties go to float32, which
+/// A class uses 16 bits only if they are faster by this factor: float32 wins near ties, as it
 /// rounds less and does not overflow.
 inline constexpr double kCpuPolicyGain = 1.05;
 
-/// What kMeasure does with `op_class` in a region of `dtype`. The first call for a pair measures
-/// it: forward and backward of one small operator of the class, both ways in turn, the fastest of
-/// at least ten rounds each (three where 16 bits are hopeless). That runs in a clean
-/// state of the calling thread (no random numbers drawn, nothing recorded), and takes about 40 ms
-/// where no other program disturbs it. Later calls return the same choice. Safe to call from
-/// several threads.
+/// The choice of kMeasure for `op_class` in a region of `dtype`. The first call for a pair
+/// measures: forward and backward of one small operator of the class, alternating between 16 bits
+/// and float32, fastest of at least ten rounds each (three if 16 bits are far slower). It draws no
+/// random numbers, records nothing and takes about 40 ms on an idle machine. Later calls return the
+/// same choice. Thread-safe.
 ///
-/// MEZZO_CPU_POLICY=16bit or float32 makes every choice without measuring, for bits that agree
-/// between runs; `measure` is the default. It is read whenever a 16-bit PrecisionScope opens or
-/// this is called. Throws InvalidArgument for another value and for a dtype other than the two.
+/// MEZZO_CPU_POLICY=16bit or float32 fixes every choice without measuring, which makes runs
+/// reproducible bit for bit; the default is `measure`. It is read when a 16-bit PrecisionScope
+/// opens and on each call. Throws InvalidArgument for another value and for a dtype other than
+/// float16 and bfloat16.
 MEZZO_API CpuPolicyChoice cpu_policy_choice(OpClass op_class, c10::ScalarType dtype);
 
-/// All choices measured in this process so far, and none where nothing was: measures nothing.
+/// All choices measured in this process so far. Measures nothing.
 MEZZO_API std::vector<CpuPolicyChoice> cpu_policy_report();
 
 /// One line: "convolution Half: 16 bits 15.04 ms, float32 1.01 ms: float32".

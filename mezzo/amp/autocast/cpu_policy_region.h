@@ -10,16 +10,16 @@
 
 namespace mezzo::amp {
 
-/// The dispatch key whose kernels are the policy's. libtorch registers nothing on it and runs it
-/// before every other; while a thread does not include it, no operator sees the policy at all.
+/// The dispatch key of the policy's kernels. libtorch registers nothing on it and runs it before
+/// all others. Threads that do not include it never run the policy.
 inline constexpr c10::DispatchKey kCpuPolicyKey = c10::DispatchKey::TESTING_ONLY_GenericMode;
 
-/// Turns the policy on or off for the calling thread until it is destroyed. Open it inside the
-/// Autocast region that it governs: regions nested more deeply are not its own. libtorch's
-/// ThreadLocalState carries it to other threads together with autocast.
+/// Turns the policy on or off for the calling thread until destroyed. Open it inside its Autocast
+/// region: it does not apply to regions nested in that one. libtorch's ThreadLocalState carries it
+/// to other threads together with autocast.
 class CpuPolicyRegion {
  public:
-  /// Throws InvalidArgument for a MEZZO_CPU_POLICY that is none.
+  /// Throws InvalidArgument for an invalid MEZZO_CPU_POLICY.
   explicit CpuPolicyRegion(CpuPolicy policy);
   ~CpuPolicyRegion();
 
@@ -32,11 +32,11 @@ class CpuPolicyRegion {
   int previous_nesting_;
 };
 
-/// The policy of the region that the calling thread is in.
+/// The policy of the calling thread's region.
 CpuPolicy current_cpu_policy();
 
-/// The 16-bit dtype of the calling thread's region if there `op_class` computes in float32.
-/// Measures at the first call for the class and dtype.
+/// The 16-bit dtype of the calling thread's region if `op_class` computes in float32 there;
+/// otherwise nullopt. Measures at the first call for a class and dtype.
 std::optional<c10::ScalarType> dtype_kept_from(OpClass op_class);
 
 }  // namespace mezzo::amp

@@ -1,7 +1,6 @@
-// The policy's kernels of libtorch's own operators. They stand in front of the AutocastCPU kernels:
-// a class that computes in float32 takes its floating arguments as float32 and hands its result on
-// in the region's 16-bit dtype, so that every dtype is as under autocast; every other call goes on
-// to autocast untouched.
+// The policy's kernels for libtorch's operators. They run before the AutocastCPU kernels. If a
+// class computes in float32, they cast floating arguments to float32 and the result to the region's
+// 16-bit dtype, so output dtypes are those of autocast. All other calls go to autocast unchanged.
 #include <tuple>
 
 #include <ATen/autocast_mode.h>
@@ -63,7 +62,7 @@ TORCH_LIBRARY_IMPL(_, TESTING_ONLY_GenericMode, m) {
   m.fallback(torch::CppFunction::makeFallthrough());
 }
 
-// libtorch's list of 16-bit operators on the CPU, less two that are a pass over memory (prelu,
+// libtorch's list of 16-bit operators on the CPU, without two memory-bound ones (prelu,
 // linalg_vecdot).
 TORCH_LIBRARY_IMPL(aten, TESTING_ONLY_GenericMode, m) {
   namespace ops = at::_ops;

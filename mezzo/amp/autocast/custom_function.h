@@ -20,10 +20,10 @@ namespace mezzo::amp {
 
 /// Options of custom_forward.
 struct CustomForwardOptions {
-  /// Whose autocast is meant: the device type on which the function's tensors live.
+  /// The device type of the function's tensors; selects the autocast state.
   c10::DeviceType device = c10::DeviceType::CPU;
-  /// The floating dtype that the function computes in when autocast is enabled; unset: the function
-  /// runs under autocast like any other code.
+  /// The floating dtype to compute in if autocast is enabled; unset: the function runs under
+  /// autocast like other code.
   std::optional<c10::ScalarType> cast_inputs;
 };
 
@@ -31,8 +31,7 @@ struct CustomForwardOptions {
 
 namespace mezzo::detail {
 
-/// Whether there is a tensor in a value of type T: T is a tensor, or an optional, a tuple or a
-/// container of what holds tensors.
+/// Whether T is a tensor, or an optional, tuple or container that holds tensors.
 template <class T>
 constexpr bool holds_tensors();
 
@@ -53,13 +52,13 @@ constexpr bool holds_tensors() {
   } else if constexpr (std::ranges::range<Value>) {
     using Element = std::ranges::range_value_t<Value>;
     if constexpr (!std::is_same_v<Element, Value>) return holds_tensors<Element>();
-    return false;  // a range of itself, as a std::filesystem::path is
+    return false;  // a range of itself, like std::filesystem::path
   } else {
     return false;
   }
 }
 
-/// The region that custom_forward runs its function in, noted in the context for the backward.
+/// The autocast state of custom_forward's function, saved in the context for the backward.
 class MEZZO_API CustomForward {
  public:
   CustomForward(torch::autograd::AutogradContext* context,
@@ -67,7 +66,7 @@ class MEZZO_API CustomForward {
 
   const amp::AutocastState& state() const { return state_; }
 
-  /// The argument as the function gets it: tensors cast, in containers too, the rest by reference.
+  /// The argument to pass to the function: tensors cast, also in containers; the rest by reference.
   template <class Arg>
   decltype(auto) argument(Arg& arg) const {
     using Value = std::remove_cv_t<Arg>;
@@ -115,15 +114,16 @@ class MEZZO_API CustomForward {
   std::optional<c10::ScalarType> dtype_;  // unset: nothing is cast
 };
 
-/// The state in which custom_forward's function ran; throws LogicError if there was none.
+/// The state in which custom_forward's function ran. Throws LogicError if custom_forward did not
+/// run.
 MEZZO_API amp::AutocastState custom_backward_state(const torch::autograd::AutogradContext* context);
 
 }  // namespace mezzo::detail
 
 namespace mezzo::amp {
 
-/// Runs the body of a torch::autograd::Function's forward as torch.amp.custom_fwd does, and notes
-/// in `context` how its backward has to run:
+/// Runs the body of a torch::autograd::Function's forward as torch.amp.custom_fwd does, and saves
+/// the state for the backward in `context`:
 ///
 ///     static at::Tensor forward(AutogradContext* context, const at::Tensor& x,
 ///                               const at::Tensor& w) {
@@ -136,22 +136,20 @@ namespace mezzo::amp {
 ///           x, w);
 ///     }
 ///
-/// - With cast_inputs, where autocast is enabled on the device type: `args` that are floating
-///   tensors of that device type and not float64 are cast to it, also inside optionals, tuples and
-///   the standard library's containers, and `function` runs with autocast disabled. So will the
-///   backward.
-/// - Without cast_inputs: `function` runs with `args` as they are, in the autocast state of the
-///   caller. The backward will too, wherever it is called.
-/// - Outside an enabled region nothing is cast and nothing changes.
+/// - With cast_inputs, if autocast is enabled on the device type: floating tensors of that device
+///   type in `args`, except float64, are cast to that dtype, also inside optionals, tuples and
+///   standard containers. `function` and the backward run with autocast disabled.
+/// - Without cast_inputs: `function` and the backward run in the autocast state of the caller, with
+///   `args` unchanged.
+/// - Outside an enabled region nothing is cast.
 ///
-/// Save the lambda's arguments, not the outer ones: the backward then meets the dtypes that the
-/// forward computed in. Gradients need no cast back, autograd does that. A second derivative does
-/// not pass through the casts of cast_inputs, as in Python.
+/// Save the lambda's arguments, not the outer ones, so that the backward gets the dtypes of the
+/// forward. Autograd casts the gradients back. As in Python, second derivatives do not pass through
+/// the casts of cast_inputs.
 ///
-/// function: gets tensors by value, a TensorList as a std::vector, anything else by reference;
-/// its result is returned by value. Throws InvalidArgument for a null context, a device type
-/// without autocast and a dtype that is not floating. Allocates the casts only; does not
-/// synchronise.
+/// function: takes tensors by value, a TensorList as a std::vector, anything else by reference; its
+/// result is returned by value. Throws InvalidArgument for a null context, a device type without
+/// autocast and a dtype that is not floating. Allocates only the casts; does not synchronise.
 template <class Function, class... Args>
 auto custom_forward(torch::autograd::AutogradContext* context, const CustomForwardOptions& options,
                     Function&& function, Args&&... args) {
@@ -160,9 +158,8 @@ auto custom_forward(torch::autograd::AutogradContext* context, const CustomForwa
 }
 
 /// Runs the body of a torch::autograd::Function's backward as torch.amp.custom_bwd does: in the
-/// autocast state in which custom_forward ran the forward, on the thread that calls it and whatever
-/// region is open there. Returns function()'s result by value. Throws LogicError if the forward
-/// made no use of custom_forward. Does not synchronise.
+/// autocast state of the forward, on any thread and inside any region. Returns function()'s result
+/// by value. Throws LogicError if the forward did not use custom_forward. Does not synchronise.
 template <class Function>
 auto custom_backward(torch::autograd::AutogradContext* context, Function&& function) {
   return mezzo::detail::custom_backward_state(context).run(std::forward<Function>(function));

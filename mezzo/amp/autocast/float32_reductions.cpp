@@ -20,7 +20,7 @@ Float32Reductions::Float32Reductions()
       bfloat16_(at::globalContext().allowBF16ReductionCuBLAS()),
       float16_accumulation_(at::globalContext().allowFP16AccumulationCuBLAS()) {
   at::Context& context = at::globalContext();
-  // Whether a long row is cut at all stays the caller's choice.
+  // Keeps the caller's split-K setting.
   context.setAllowFP16ReductionCuBLAS(false, has_split_k(float16_));
   context.setAllowBF16ReductionCuBLAS(false, has_split_k(bfloat16_));
   context.setAllowFP16AccumulationCuBLAS(false);

@@ -6,18 +6,16 @@
 
 namespace mezzo::amp {
 
-/// While it lives, cuBLAS sums the 16-bit products of libtorch's operators in float32. By
-/// libtorch's default it may add partial sums of a long row in 16 bits (split-K), and does so where
-/// a heuristic finds it faster: the same product then has other bits, and float16 overflows beyond
-/// 65504, though the result would have a place. Mezzo's own kernels add in float32 with and without
-/// the scope, and the CPU ignores it.
+/// While this object lives, cuBLAS accumulates libtorch's 16-bit matrix products in float32. By
+/// default cuBLAS may add split-K partial sums in 16 bits if a heuristic expects that to be faster:
+/// results then change bits, and float16 may overflow in a partial sum although the result is in
+/// range. Mezzo's kernels always accumulate in float32; the CPU ignores the switches.
 ///
 /// The switches (libtorch's allowFP16ReductionCuBLAS, allowBF16ReductionCuBLAS and
-/// allowFP16AccumulationCuBLAS) are the process's; the library leaves them alone, and the command
-/// `mezzo` opens a scope around each of its commands. A backward needs them too: unlike an Autocast
-/// region, the scope has to be open around it. The end, also by an exception, restores what was.
-/// Scopes nest; open them on one thread only. Changes three numbers of the host: no device is asked
-/// for, nothing synchronises.
+/// allowFP16AccumulationCuBLAS) are per process. The library does not change them otherwise; the
+/// command `mezzo` opens a scope around each of its commands. Unlike an Autocast region, the scope
+/// must be open during the backward. Its end restores the switches, also after an exception. Scopes
+/// nest; open them on one thread only. Uses no device and does not synchronise.
 class MEZZO_API Float32Reductions {
  public:
   Float32Reductions();

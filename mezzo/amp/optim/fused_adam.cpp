@@ -34,12 +34,12 @@ void check_ranges(const Options& options, const char* name) {
   check("weight_decay", options.weight_decay(), INFINITY);
 }
 
-/// The state of a batch, as the kernels take it.
+/// The optimizer state of a batch, in the kernels' form.
 struct Moments {
   std::vector<at::Tensor> steps, exp_avgs, exp_avg_sqs, max_exp_avg_sqs;
 };
 
-/// Brings a moment to where its parameter is, as zeros at first.
+/// Moves a moment to its parameter's device and layout; initialises it with zeros.
 const at::Tensor& kept(at::Tensor& moment, const at::Tensor& parameter) {
   moment = moment.defined() ? laid_out_like(moment, parameter) : at::zeros_like(parameter);
   return moment;
@@ -141,7 +141,7 @@ template <class TorchOptions>
 void BasicFusedAdam<TorchOptions>::step_batch(const FusedBatch& batch) {
   const auto& options = static_cast<const Options&>(*batch.options);
   const Moments moments = moments_of(*this, batch, options.amsgrad());
-  // Counted before the kernel, which reads the count, unless it will skip.
+  // The kernel reads the count, so increment it first, unless the step is skipped.
   if (batch.found_inf) {
     at::_foreach_add_(moments.steps, 1 - *batch.found_inf);
   } else {

@@ -12,7 +12,7 @@
 namespace mezzo::amp {
 
 /// Options of FusedAdam (from torch::optim::AdamOptions) and FusedAdamW (from AdamWOptions), and
-/// convertible from those. Like theirs the setters return the options, to be chained:
+/// convertible from those. As in libtorch, setters return the options for chaining:
 ///
 ///     FusedAdamOptions(1e-3).betas({0.9, 0.95}).maximize(true)
 ///
@@ -25,44 +25,45 @@ class MEZZO_API BasicFusedAdamOptions : public TorchOptions {
   BasicFusedAdamOptions(double learning_rate = 1e-3) : TorchOptions(learning_rate) {}
   BasicFusedAdamOptions(const TorchOptions& options) : TorchOptions(options) {}
 
-  /// Per parameter and step, in units of the parameter.
+  /// The learning rate.
   double lr() const { return TorchOptions::lr(); }
   BasicFusedAdamOptions& lr(double value) {
     return set([&] { TorchOptions::lr(value); });
   }
 
-  /// Of the gradient's and its square's running means: the share that stays, a step.
+  /// Decay rates of the running means of the gradient and of its square.
   Betas betas() const { return TorchOptions::betas(); }
   BasicFusedAdamOptions& betas(const Betas& value) {
     return set([&] { TorchOptions::betas(value); });
   }
 
-  /// Added to the root of the second moment.
+  /// Added to the square root of the second moment.
   double eps() const { return TorchOptions::eps(); }
   BasicFusedAdamOptions& eps(double value) {
     return set([&] { TorchOptions::eps(value); });
   }
 
-  /// Adam: times the parameter, added to the gradient. AdamW: the parameter loses lr times so much.
+  /// Adam: weight_decay * parameter is added to the gradient. AdamW: the parameter is multiplied by
+  /// 1 - lr * weight_decay.
   double weight_decay() const { return TorchOptions::weight_decay(); }
   BasicFusedAdamOptions& weight_decay(double value) {
     return set([&] { TorchOptions::weight_decay(value); });
   }
 
-  /// Divides by the largest second moment so far.
+  /// Whether to divide by the largest second moment so far.
   bool amsgrad() const { return TorchOptions::amsgrad(); }
   BasicFusedAdamOptions& amsgrad(bool value) {
     return set([&] { TorchOptions::amsgrad(value); });
   }
 
-  /// Climbs along the gradient. libtorch's optimizers have no such option.
+  /// Whether to maximize the objective. libtorch's optimizers lack this option.
   bool maximize() const { return maximize_; }
   BasicFusedAdamOptions& maximize(bool value) {
     return set([&] { maximize_ = value; });
   }
 
-  /// As libtorch's options, and `maximize`, which an archive of libtorch's lacks and which is then
-  /// false.
+  /// The fields of libtorch's options, and `maximize`, which is false when reading libtorch's
+  /// files.
   void serialize(torch::serialize::InputArchive& archive) override;
   void serialize(torch::serialize::OutputArchive& archive) const override;
 
@@ -79,15 +80,15 @@ class MEZZO_API BasicFusedAdamOptions : public TorchOptions {
   bool maximize_ = false;
 };
 
-/// What FusedAdam and FusedAdamW keep of a parameter.
+/// State of FusedAdam and FusedAdamW for one parameter.
 class MEZZO_API FusedAdamState : public torch::optim::OptimizerCloneableParamState<FusedAdamState> {
  public:
-  at::Tensor step;            ///< float32, 0-dim: steps that moved it; exact up to 2^24
-  at::Tensor exp_avg;         ///< first moment, like the parameter
+  at::Tensor step;            ///< float32, 0-dim: count of applied steps; exact up to 2^24
+  at::Tensor exp_avg;         ///< first moment, shaped like the parameter
   at::Tensor exp_avg_sq;      ///< second moment
   at::Tensor max_exp_avg_sq;  ///< undefined until a step with amsgrad
 
-  /// The fields of torch::optim::AdamParamState. Writing synchronises.
+  /// Same fields as torch::optim::AdamParamState. Writing synchronises.
   void serialize(torch::serialize::InputArchive& archive) override;
   void serialize(torch::serialize::OutputArchive& archive) const override;
 
@@ -95,31 +96,31 @@ class MEZZO_API FusedAdamState : public torch::optim::OptimizerCloneableParamSta
   bool fits(const at::Tensor& parameter) const;
 };
 
-/// torch::optim::Adam or AdamW over at::_fused_adam_ or _fused_adamw_: the same results up to the
-/// rounding of each operation, in float64 for float64 parameters and in float32 for float32 ones.
-/// It takes the place of libtorch's by its name alone: the constructors take the same arguments,
-/// and the options derive from libtorch's. Memory: two numbers a parameter, three with amsgrad.
+/// torch::optim::Adam or AdamW on at::_fused_adam_ or _fused_adamw_: same results up to rounding.
+/// Computes in the parameter's dtype, float32 or float64. A drop-in replacement: same constructor
+/// arguments, and options derived from libtorch's. Memory: two numbers per element, three with
+/// amsgrad.
 template <class TorchOptions>
 class MEZZO_API BasicFusedAdam : public FusedOptimizer {
  public:
   using Options = BasicFusedAdamOptions<TorchOptions>;
 
-  /// Groups without options take the defaults. Throws InvalidArgument for options out of range or
-  /// of another optimizer, and for parameters that are undefined or not leaves.
+  /// Groups without options use the defaults. Throws InvalidArgument for options out of range or of
+  /// another optimizer, and for parameters that are undefined or not leaves.
   explicit BasicFusedAdam(const std::vector<torch::optim::OptimizerParamGroup>& groups,
                           const Options& defaults = {});
   explicit BasicFusedAdam(std::vector<at::Tensor> parameters, const Options& defaults = {});
 
-  /// As the constructor does with its groups.
+  /// Adds a group; same rules as the constructor.
   void add_param_group(const torch::optim::OptimizerParamGroup& group);
 
-  /// Writes what libtorch's optimizer of that name writes and reads, and `maximize`, which it does
-  /// not read. Synchronises.
+  /// Writes the format of libtorch's optimizer of that name, plus `maximize`, which libtorch
+  /// ignores. Synchronises.
   void save(torch::serialize::OutputArchive& archive) const override;
 
-  /// Continues bit for bit from what save() wrote, or from an archive of libtorch's optimizer. The
-  /// groups must be as they were. State of before is forgotten. Throws IoError, changing nothing,
-  /// where the archive does not fit.
+  /// Restores what save() or libtorch's optimizer wrote; training continues bit for bit. The groups
+  /// must match. Replaces the current state. Throws IoError, without any change, if the checkpoint
+  /// does not match.
   void load(torch::serialize::InputArchive& archive) override;
 
  private:

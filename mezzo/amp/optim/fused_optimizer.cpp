@@ -44,14 +44,14 @@ void check_parameter(const char* optimizer, const at::Tensor& parameter,
   MEZZO_CHECK(parameter.is_non_overlapping_and_dense(),
               "{}: expected parameters without holes or overlaps in memory; clone() makes one such",
               optimizer);
-  // Unscaled in place, it would be written to several times, which libtorch refuses.
+  // Unscaling in place would write some elements several times, which libtorch rejects.
   MEZZO_CHECK(at::has_internal_overlap(gradient) != at::MemOverlap::Yes,
               "{}: expected gradients with memory of their own for each element, got an expanded "
               "one; clone() makes one such",
               optimizer);
 }
 
-/// Among the batches from `first` on, which are those of one group.
+/// The matching batch among those of one group, which start at `first`.
 FusedBatch& batch_for(std::vector<FusedBatch>& batches, std::size_t first,
                       const torch::optim::OptimizerOptions& options, const at::Tensor& parameter) {
   const auto begin = batches.begin() + static_cast<std::ptrdiff_t>(first);
@@ -70,7 +70,7 @@ FusedBatch& batch_for(std::vector<FusedBatch>& batches, std::size_t first,
 
 std::optional<at::Tensor> on_device(const at::Tensor& factor, at::Device device) {
   if (!factor.defined()) return std::nullopt;
-  // A copy to the CPU that does not wait could be read before it is there.
+  // A non-blocking copy to the CPU could be read before it is complete.
   return factor.to(device, /*non_blocking=*/!device.is_cpu());
 }
 
@@ -119,7 +119,7 @@ void FusedOptimizer::fused_step(const at::Tensor& grad_scale, const at::Tensor& 
   const at::NoGradGuard no_grad;
   check_factor(name(), "grad_scale", grad_scale);
   check_factor(name(), "found_inf", found_inf);
-  // The kernels skip at exactly 1, and a sum over devices or ranks may be more.
+  // The kernels skip only at exactly 1; a sum over devices or ranks may be larger.
   const at::Tensor skip = found_inf.defined() ? found_inf.ne(0).to(at::kFloat) : at::Tensor();
   for (FusedBatch& batch : batches()) {
     const at::Device device = batch.parameters.front().device();

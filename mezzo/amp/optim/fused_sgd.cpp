@@ -30,9 +30,9 @@ void check_ranges(const FusedSGDOptions& options) {
               options.momentum(), options.dampening());
 }
 
-/// Parameters of a batch whose buffers were begun together.
+/// Parameters of a batch that share FusedSGDState::empty.
 struct Cohort {
-  at::Tensor empty = {};  // of FusedSGDState
+  at::Tensor empty = {};  // FusedSGDState::empty
   std::vector<at::Tensor> parameters = {}, gradients = {}, buffers = {};
   std::vector<FusedSGDState*> states = {};
 };
@@ -62,11 +62,11 @@ std::vector<Cohort> cohorts_of(torch::optim::Optimizer& optimizer, const FusedBa
   return cohorts;
 }
 
-/// After a step: whether the buffers are still empty.
+/// Updates `empty` after a step.
 void settle(const Cohort& cohort, const std::optional<at::Tensor>& found_inf) {
-  // Parameters that began with these may have no gradient in this step.
+  // Other parameters with the same `empty` may have no gradient in this step.
   const bool whole = cohort.empty.use_count() == cohort.states.size() + 1;
-  if (found_inf && whole) {  // in place, as a captured step needs it
+  if (found_inf && whole) {  // in place, for captured steps
     cohort.empty.mul_(*found_inf);
     return;
   }
@@ -146,8 +146,8 @@ void FusedSGD::step_batch(const FusedBatch& batch) {
       apply(cohort, false, batch.found_inf);
       continue;
     }
-    // Whether this is the first step that is not skipped is known to the device alone: both kinds
-    // of step are called, and it passes over the wrong one.
+    // Only the device knows whether this is the first applied step: call both kinds of step, and
+    // let the device skip the wrong one.
     const at::Tensor skip = batch.found_inf ? *batch.found_inf : at::zeros_like(cohort.empty);
     const at::Tensor skip_first = at::maximum(skip, 1 - cohort.empty);
     const at::Tensor skip_later = at::maximum(skip, cohort.empty);

@@ -2,6 +2,6 @@
 
 namespace mezzo::amp {
 
-FusedStep::~FusedStep() = default;  // here, so that the vtable lives in the library alone
+FusedStep::~FusedStep() = default;  // anchors the vtable in the library
 
 }  // namespace mezzo::amp

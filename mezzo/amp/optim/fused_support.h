@@ -14,16 +14,16 @@
 
 #include "mezzo/core/error.h"
 
-/// What the sources of the fused optimizers share.
+/// Helpers of the fused optimizers.
 namespace mezzo::amp {
 
-/// `tensor` with the device, dtype and layout in memory of `like`; itself where it has them.
+/// `tensor` with the device, dtype and memory layout of `like`; no copy if they match.
 at::Tensor laid_out_like(const at::Tensor& tensor, const at::Tensor& like);
 
-/// The same numbers as one row in the order of memory, for kernels that know no strides.
+/// The same elements as 1-D tensors in memory order, for kernels without strides.
 std::vector<at::Tensor> flat(const std::vector<at::Tensor>& tensors);
 
-/// The parameter's state, made where it has none.
+/// The parameter's state, created if missing.
 template <class State>
 State& state_of(torch::optim::Optimizer& optimizer, const at::Tensor& parameter) {
   auto& state = optimizer.state()[parameter.unsafeGetTensorImpl()];
@@ -31,8 +31,8 @@ State& state_of(torch::optim::Optimizer& optimizer, const at::Tensor& parameter)
   return static_cast<State&>(*state);
 }
 
-/// A group whose options, if it has any, are `Options`; those of libtorch's optimizer of that name
-/// are converted.
+/// A copy of the group whose options, if any, have type `Options`; converts libtorch's options.
+/// Throws InvalidArgument for undefined or non-leaf parameters and other options.
 template <class Options, class TorchOptions>
 torch::optim::OptimizerParamGroup own_group(const torch::optim::OptimizerParamGroup& group,
                                             const char* name) {
@@ -61,7 +61,7 @@ std::vector<torch::optim::OptimizerParamGroup> own_groups(
   return own;
 }
 
-/// The group's options as `Options`. Throws InvalidArgument where they are of another type.
+/// The group's options as `Options`. Throws InvalidArgument if they have another type.
 template <class Options>
 const Options& options_as(const torch::optim::OptimizerOptions& options, const char* name) {
   const auto* own = dynamic_cast<const Options*>(&options);
@@ -69,8 +69,8 @@ const Options& options_as(const torch::optim::OptimizerOptions& options, const c
   return *own;
 }
 
-/// Reads what libtorch's torch::optim::serialize wrote; state of before is forgotten. Leaves the
-/// optimizer as it was where the archive does not fit.
+/// Reads what torch::optim::serialize wrote and replaces the state. If the checkpoint does not
+/// match, throws and leaves the optimizer unchanged.
 template <class State, class Options>
 void load_optimizer(torch::serialize::InputArchive& archive, torch::optim::Optimizer& optimizer,
                     const char* name) {

@@ -24,8 +24,8 @@ using torch::optim::OptimizerParamState;
 using torch::serialize::InputArchive;
 using torch::serialize::OutputArchive;
 
-/// Replaces the 16-bit tensors of a parameter's state by float32 ones. The classes of state differ
-/// between optimizers; all of them can be written and read.
+/// Converts 16-bit tensors of a parameter's state to float32. Goes through serialization, because
+/// state classes differ between optimizers.
 void widen(OptimizerParamState& state) {
   OutputArchive original;
   state.serialize(original);
@@ -47,7 +47,7 @@ void widen(OptimizerParamState& state) {
   state.serialize(reader);
 }
 
-/// A copy of the state of `parameter`, widened; null where there is none.
+/// A copy of the state of `parameter` in float32; null if it has none.
 std::unique_ptr<OptimizerParamState> widened_state(const Optimizer& optimizer,
                                                    const at::Tensor& parameter) {
   const auto found = optimizer.state().find(parameter.unsafeGetTensorImpl());
@@ -64,7 +64,7 @@ std::unique_ptr<OptimizerParamState> widened_state(const Optimizer& optimizer,
   }
 }
 
-/// Puts `to` in the place of `from` in the groups.
+/// Replaces `from` by `to` in the groups.
 void replace(Optimizer& optimizer, const at::Tensor& from, const at::Tensor& to) {
   for (torch::optim::OptimizerParamGroup& group : optimizer.param_groups()) {
     for (at::Tensor& member : group.params()) {
@@ -73,15 +73,16 @@ void replace(Optimizer& optimizer, const at::Tensor& from, const at::Tensor& to)
   }
 }
 
-/// Gives the memory back, and keeps the tensor, by which the optimizer knows its state, and the
-/// shape, by which others make a gradient for it.
+/// Frees the memory. Keeps the tensor, the key of the optimizer's state, and its shape, which
+/// gradients need.
 void release(const at::Tensor& master) {
   constexpr double kNothing = std::numeric_limits<double>::quiet_NaN();
   const at::Tensor number = at::full({}, kNothing, master.options().requires_grad(false));
   master.set_data(number.expand(master.sizes()));
 }
 
-/// The sum of two gradients, which takes the memory of one. libtorch adds sparse to dense only.
+/// The sum of two gradients, computed in place in one of them. libtorch can only add sparse to
+/// dense.
 at::Tensor sum_of(const at::Tensor& sum, const at::Tensor& gradient) {
   const bool becomes_dense = sum.layout() != at::kStrided && gradient.layout() == at::kStrided;
   return becomes_dense ? gradient.add_(sum) : sum.add_(gradient);
@@ -169,7 +170,7 @@ void MasterWeights::follow_parameters() {
                            entry.written.const_data_ptr() == entry.parameter.const_data_ptr();
     if (untouched) continue;
     const at::Tensor parameter = entry.parameter.detach(), master = entry.master.detach();
-    // Writing the same numbers, as a checkpoint of the model does, must not cost the low bits.
+    // Rewriting equal values, e.g. loading a checkpoint, must not lose the low bits.
     const at::Tensor changed = master.to(parameter.scalar_type()).ne(parameter);
     entry.master.copy_(at::where(changed, parameter.to(at::kFloat), master));
     note(entry);

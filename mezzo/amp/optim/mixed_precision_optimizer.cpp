@@ -23,14 +23,14 @@ namespace {
 
 using torch::optim::Optimizer;
 
-/// The optimizers that are wrapped at present.
+/// The currently wrapped optimizers.
 struct Claims {
   std::mutex mutex;
   std::unordered_set<const Optimizer*> optimizers;
 };
 
 Claims& claims() {
-  static auto* all = new Claims;  // outlives every static wrapper
+  static auto* all = new Claims;  // never destroyed: outlives static wrappers
   return *all;
 }
 
@@ -44,7 +44,7 @@ Optimizer* claim(Optimizer& optimizer) {
   return &optimizer;
 }
 
-/// The parameters of all groups, each once: a module that is registered twice lists its own twice.
+/// The parameters of all groups, each once: modules can be registered twice.
 std::vector<at::Tensor> distinct_parameters_of(const Optimizer& optimizer) {
   std::vector<at::Tensor> all = parameters_of(optimizer);
   std::unordered_set<const c10::TensorImpl*> seen;
@@ -78,7 +78,7 @@ void check_options(const MixedPrecisionOptions& options) {
   if (options.policy) options.policy->validate();
 }
 
-/// Every parameter has a dtype that can be updated and lies where the options say.
+/// Throws unless every parameter has a supported dtype and is on `device`.
 void check_parameters(const std::vector<at::Tensor>& parameters, at::Device device) {
   for (const at::Tensor& parameter : parameters) {
     const at::ScalarType dtype = parameter.scalar_type();
@@ -133,13 +133,13 @@ void check_loss(const at::Tensor& loss) {
               "or made under NoGradGuard?");
 }
 
-/// torch::nn::utils::clip_grad_norm_ with the same arithmetic, without reading the norm.
+/// Same arithmetic as torch::nn::utils::clip_grad_norm_, without synchronisation.
 void clip_norm(const std::vector<at::Tensor>& gradients, double max_norm) {
   const at::NoGradGuard no_grad;
   std::vector<at::Tensor> norms;
   norms.reserve(gradients.size());
   for (const at::Tensor& gradient : gradients) {
-    // The entries of one place count by their sum.
+    // Duplicate sparse entries count as their sum.
     norms.push_back(stored_values(gradient.is_sparse() ? gradient.coalesce() : gradient).norm(2.0));
   }
   const at::Tensor total = norms.size() == 1 ? norms.front() : at::stack(norms).norm(2.0);
@@ -175,7 +175,7 @@ MixedPrecisionOptimizer enable_mixed_precision(Optimizer& optimizer,
 at::Tensor MixedPrecisionOptimizer::minimize(const std::function<at::Tensor()>& closure) {
   MEZZO_CHECK(closure != nullptr,
               "MixedPrecisionOptimizer::minimize: expected a closure that returns the loss");
-  // Every micro-batch and no step: it threw, or was left out, and its gradients end with it.
+  // After all micro-batches without a step (it threw or was not called), drop the gradients.
   if (micro_batches_ == 0 || micro_batches_ >= options_.accumulate) zero_grad();
   at::Tensor loss;
   {
@@ -200,7 +200,7 @@ void MixedPrecisionOptimizer::backward(const at::Tensor& loss) {
                   : "the gradients of every micro-batch of the step are there");
   }
   adopt();
-  // Without dimensions a float16 loss is scaled in float32 and cannot overflow.
+  // A 0-dim float16 loss is scaled in float32 and cannot overflow.
   at::Tensor share = loss.reshape({});
   if (options_.accumulate > 1) {
     if (is_16_bit(share)) share = share.to(at::kFloat);
@@ -208,19 +208,19 @@ void MixedPrecisionOptimizer::backward(const at::Tensor& loss) {
   }
   const at::Tensor scaled = scaler_.scale(share);
   {
-    std::optional<PrecisionScope> region;  // TF32 is a switch that the backward reads
+    std::optional<PrecisionScope> region;  // the backward reads the TF32 switch
     if (options_.precision == Precision::kTensorFloat32) {
       region.emplace(options_.precision, options_.device);
     }
     scaled.backward();
   }
-  // libtorch would add the next ones in 16 bits. Alone, one stays where an all-reduce or a clipping
-  // of the model's parameters finds it.
+  // libtorch would accumulate in 16 bits. Without accumulation, the gradient stays on the model's
+  // parameter for all-reduce or clipping.
   if (options_.accumulate > 1) masters_->collect_gradients();
   ++micro_batches_;
 }
 
-/// Gives masters to the 16-bit parameters of groups that were added since.
+/// Creates masters for 16-bit parameters of added groups.
 void MixedPrecisionOptimizer::adopt() const {
   const bool takes_float16 =
       scaler_.is_enabled() || options_.rounding == ParameterRounding::kStochastic;
@@ -268,8 +268,8 @@ StepOutcome MixedPrecisionOptimizer::step() {
   adopt();
   masters_->collect_gradients();
   require_gradients("step");
-  // By unscale_(), so that zero_grad() also ends an iteration whose step throws. A fused optimizer
-  // unscales in its step, and nothing is left behind if that throws.
+  // Call unscale_(), so that zero_grad() also ends an iteration whose step throws. A fused
+  // optimizer unscales in its step and needs no cleanup.
   const bool fused = dynamic_cast<FusedStep*>(&*optimizer_) != nullptr;
   if (!unscaled_ && (options_.max_gradient_norm || !fused)) unscale_();
   if (options_.max_gradient_norm) {
@@ -281,7 +281,7 @@ StepOutcome MixedPrecisionOptimizer::step() {
   ++steps_;
   micro_batches_ = 0;
   unscaled_ = false;
-  scaler_.update();  // last, since a policy may throw here
+  scaler_.update();  // last: a policy may throw
   return outcome;
 }
 
@@ -290,8 +290,7 @@ void MixedPrecisionOptimizer::zero_grad() {
   optimizer_->zero_grad();
   masters_->zero_grad();
   micro_batches_ = 0;
-  // The scaler waits for the end of the iteration in which it has unscaled. Last, since a policy
-  // may throw here.
+  // Ends the iteration of the scaler. Last: a policy may throw.
   if (unscaled) scaler_.update();
 }
 

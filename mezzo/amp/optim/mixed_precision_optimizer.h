@@ -19,30 +19,30 @@ namespace mezzo::amp {
 /// Options of enable_mixed_precision.
 struct MixedPrecisionOptions {
   Precision precision = Precision::kBFloat16;
-  /// Where every parameter lies.
+  /// Device of all parameters.
   c10::Device device = c10::kCPU;
-  /// The Euclidean norm that all gradients together are clipped to, > 0; unset: no clipping.
+  /// Maximum Euclidean norm of all gradients together, > 0; unset: no clipping.
   std::optional<double> max_gradient_norm = std::nullopt;
-  /// Micro-batches whose gradients make one step, >= 1. Each loss counts 1/accumulate.
+  /// Micro-batches per step, >= 1. Each loss is divided by this number.
   std::int64_t accumulate = 1;
-  /// Scales the loss, under every precision if it is set. Unset: LossScalePolicy::dynamic() where
-  /// the precision or a parameter is float16, and none elsewhere.
+  /// Loss scaling, for every precision if set. Unset: LossScalePolicy::dynamic() if the precision
+  /// or a parameter is float16, else no scaling.
   std::optional<LossScalePolicy> policy = std::nullopt;
-  /// How float16 and bfloat16 parameters, if there are any, are updated.
+  /// How float16 and bfloat16 parameters are updated.
   ParameterRounding rounding = ParameterRounding::kMasterWeights;
-  /// Of ParameterRounding::kStochastic.
+  /// Seed of ParameterRounding::kStochastic.
   std::uint64_t seed = 0;
-  /// Of the scope.
+  /// CPU policy of the scope.
   CpuPolicy cpu_policy = CpuPolicy::kMeasure;
 };
 
-/// An optimizer that trains in mixed precision: the scope, the scaling of the loss, unscaling,
-/// clipping, the step and the update of the scale are in minimize():
+/// An optimizer for mixed precision. minimize() opens the scope, scales the loss, unscales, clips,
+/// steps and updates the scale:
 ///
 ///     auto optimizer = amp::enable_mixed_precision(adam, {.precision = amp::Precision::kFloat16});
 ///     loss = optimizer.minimize([&] { return torch::mse_loss(model->forward(x), y); });
 ///
-/// The same by hand, for a loop of one's own:
+/// The same in a custom loop:
 ///
 ///     optimizer.zero_grad();
 ///     at::Tensor loss;
@@ -54,12 +54,11 @@ struct MixedPrecisionOptions {
 ///     optimizer.unscale_();      // only if the gradients are read
 ///     optimizer.step();
 ///
-/// Learning rates and groups stay those of the wrapped optimizer, which must outlive this object
-/// and, until then, is not stepped by itself. Float16 and bfloat16 parameters (model->to(...)) are
-/// updated in float32: MasterWeights says how, and what memory it takes. Their gradients move to
-/// the masters, which the optimizer's groups hold, in float32: by each backward() where
-/// `accumulate` is above 1, else by unscale_() or step(). What master_parameters() returns has them
-/// in any case:
+/// Learning rates and groups stay in the wrapped optimizer, which must outlive this object and must
+/// not be stepped directly. Float16 and bfloat16 parameters (model->to(...)) are updated in
+/// float32; MasterWeights documents how, and the memory cost. Their gradients move to the float32
+/// masters in the optimizer's groups: in backward() if `accumulate` > 1, else in unscale_() or
+/// step(). master_parameters() always returns tensors with these gradients:
 ///
 ///     optimizer.backward(loss);
 ///     dist::all_reduce_gradients(optimizer.master_parameters(), group);  // several processes
@@ -67,14 +66,14 @@ struct MixedPrecisionOptions {
 ///     torch::nn::utils::clip_grad_norm_(optimizer.master_parameters(), 1.0);  // or the option
 ///     optimizer.step();
 ///
-/// The model's own 16-bit parameters have gradients only from a backward() without accumulation to
-/// the next unscale_(), step(), save() or master_parameters(). There they serve for an all-reduce;
-/// after unscale_() clip_grad_norm_ would find none in them, in silence.
+/// The model's 16-bit parameters have gradients only without accumulation, from backward() to the
+/// next unscale_(), step(), save() or master_parameters(). They can be all-reduced there. After
+/// unscale_(), clip_grad_norm_ on them silently does nothing.
 ///
-/// An exception from a closure leaves parameters and state as they were; one from a backward leaves
-/// part of the gradients, and one from a step all of them, until zero_grad() drops them. After a
-/// minimize() whose step threw the next one does that by itself. An optimizer that threw in its own
-/// step may have moved some parameters.
+/// An exception from the closure changes no parameter or state; one from a backward leaves part of
+/// the gradients, one from a step all of them, until zero_grad(). If the step of minimize() threw,
+/// the next minimize() calls zero_grad(). If the wrapped optimizer's step threw, it may have
+/// updated some parameters.
 ///
 /// Movable. Not thread-safe. Deterministic.
 class MEZZO_API MixedPrecisionOptimizer {
@@ -84,81 +83,79 @@ class MEZZO_API MixedPrecisionOptimizer {
   MixedPrecisionOptimizer& operator=(MixedPrecisionOptimizer&&) noexcept;
 
   /// Runs `closure`, which returns the loss (floating, one element), in the precision's scope, and
-  /// its backward; at every `accumulate`-th call then unscales, clips and steps. The first call of
-  /// such a cycle drops the gradients of the cycle before, also of one whose step() threw or was
-  /// left out. Returns the loss of this call, neither scaled nor divided, detached. Synchronises
-  /// once if the loss is scaled, by which a step is decided, unless the optimizer is a FusedStep.
-  /// Throws as backward(), step() and zero_grad() do.
+  /// the backward; every `accumulate`-th call then unscales, clips and steps. The first call of a
+  /// cycle drops the gradients of the previous cycle, even if its step() threw or was not called.
+  /// Returns the detached loss of this call, neither scaled nor divided. Synchronises once per step
+  /// if the loss is scaled, unless the optimizer is a FusedStep. Throws as backward(), step() and
+  /// zero_grad() do.
   at::Tensor minimize(const std::function<at::Tensor()>& closure);
 
-  /// A region of the precision on the device, for the forward.
+  /// Opens a scope of the precision on the device, for the forward.
   [[nodiscard]] PrecisionScope scope() const;
 
-  /// The backward of the loss times the scale over `accumulate`; sums into the gradients. Does not
-  /// synchronise. Throws InvalidArgument for a loss that is undefined, not floating, not of one
-  /// element or without a graph, and for parameters in groups added since that cannot be taken:
-  /// float16 ones where nothing is scaled or rounding is stochastic, and 16-bit ones that have a
-  /// master already; LogicError after `accumulate` calls without a step().
+  /// Runs the backward of loss * scale / `accumulate`; accumulates gradients. Does not synchronise.
+  /// Throws InvalidArgument for a loss that is undefined, not floating, not one element or without
+  /// a graph, and for unsupported parameters in added groups: float16 without loss scaling or with
+  /// stochastic rounding, and 16-bit parameters that already have a master; LogicError after
+  /// `accumulate` calls without a step().
   void backward(const at::Tensor& loss);
 
-  /// The tensors that a step moves, each once, in the order of the groups: float32 and float64
-  /// parameters themselves, the float32 masters of the others. Moves gradients of 16-bit parameters
-  /// there, so all that backward() has summed up lies in theirs: what to hand to
-  /// dist::all_reduce_gradients before unscale_(), and to clip_grad_norm_ after it. To read or
-  /// change the gradients of, not the numbers: masters are rounded into the parameters by a step,
-  /// and are NaN under kStochastic. Does not synchronise. Throws InvalidArgument for parameters as
-  /// backward() does.
+  /// The tensors that a step updates, each once, in group order: float32 and float64 parameters,
+  /// and the float32 masters of the others. Moves gradients of 16-bit parameters to the masters.
+  /// Pass the result to dist::all_reduce_gradients before unscale_(), and to clip_grad_norm_ after
+  /// it. Use only the gradients, not the values: a step rounds masters into the parameters, and
+  /// masters are NaN under kStochastic. Does not synchronise. Throws InvalidArgument for parameters
+  /// as backward() does.
   std::vector<at::Tensor> master_parameters();
 
-  /// Makes the gradients of master_parameters() the true ones: once before a step(), which else
-  /// does it itself. Does not synchronise. Throws LogicError before any backward(), if called twice
-  /// and where no parameter has a gradient; InvalidArgument for parameters as backward() does.
+  /// Unscales the gradients of master_parameters(). Optional; step() does it otherwise. Does not
+  /// synchronise. Throws LogicError before any backward(), if called twice and if no parameter has
+  /// a gradient; InvalidArgument for parameters as backward() does.
   void unscale_();
 
-  /// Unscales, unless unscale_() has done so; clips; steps if every gradient is finite or nothing
-  /// is scaled; rounds 16-bit parameters; moves the scale. Steps with what has been summed up, also
-  /// before the `accumulate`-th backward. An optimizer that is a FusedStep decides on the device:
-  /// kDeferred. Synchronises once otherwise, if the loss is scaled. Throws LogicError before any
-  /// backward() since the last step and where no parameter has a gradient; InvalidArgument for
-  /// parameters as backward() does; NumericError as the policy's at_floor says, after the step.
+  /// Unscales, unless unscale_() was called; clips; steps if every gradient is finite or the loss
+  /// is not scaled; rounds 16-bit parameters; updates the scale. Steps with the gradients so far,
+  /// even before the `accumulate`-th backward. A FusedStep optimizer decides on the device:
+  /// kDeferred. Otherwise synchronises once if the loss is scaled. Throws LogicError if no
+  /// backward() ran since the last step and if no parameter has a gradient; InvalidArgument for
+  /// parameters as backward() does; NumericError under the policy's at_floor, after the step.
   StepOutcome step();
 
-  /// Drops every gradient and starts a cycle of accumulation. After an unscale_() without a step()
-  /// the scale moves by what unscale_() found, for which a policy may synchronise or, with all that
-  /// done, throw NumericError, as GradScaler::update says.
+  /// Drops all gradients and starts an accumulation cycle. After unscale_() without step(), updates
+  /// the scale by the result of unscale_(), as the last action; see GradScaler::update for
+  /// synchronisation and NumericError.
   void zero_grad();
 
-  /// Calls of step(), skipped ones included.
+  /// Number of step() calls, including skipped ones.
   std::int64_t steps() const { return steps_; }
 
-  /// Steps that inf or nan gradients made the scaler skip. Synchronises for a FusedStep.
+  /// Number of steps skipped for inf or nan gradients. Synchronises for a FusedStep.
   std::int64_t skipped_steps() const { return scaler_.skipped_steps(); }
 
-  /// The scaler, disabled where nothing is scaled.
+  /// The scaler; disabled if the loss is not scaled.
   GradScaler& scaler() { return scaler_; }
   const GradScaler& scaler() const { return scaler_; }
 
   /// The float32 copies of 16-bit parameters.
   const MasterWeights& master_weights() const { return *masters_; }
 
-  /// Writes the state: the wrapped optimizer's, the scale, the masters, the counters, the gradients
-  /// of an unfinished accumulation. With the model's parameters it makes a run that continues bit
-  /// for bit. As the next step would, it first gives masters to 16-bit parameters of groups that
-  /// were added, moves gradients there as master_parameters() does, and has masters follow
-  /// parameters that were changed from outside. Synchronises. Throws LogicError between unscale_()
-  /// and step(), and for sparse gradients of an unfinished accumulation; InvalidArgument for
-  /// parameters as backward() does.
+  /// Writes the wrapped optimizer's state, the scale, the masters, the counters and the gradients
+  /// of an unfinished accumulation. With the model's parameters, a run continues bit for bit. Like
+  /// a step, it first creates masters for 16-bit parameters of added groups, moves gradients as
+  /// master_parameters() does, and updates masters of parameters that were changed outside.
+  /// Synchronises. Throws LogicError between unscale_() and step(), and for sparse gradients of an
+  /// unfinished accumulation; InvalidArgument for parameters as backward() does.
   void save(torch::serialize::OutputArchive& archive) const;
 
-  /// Reads what save() wrote, into an object of the same options and groups. Masters are rounded
-  /// into the parameters; all others are the model's to load, before or after. Gradients at hand
-  /// are dropped. Throws IoError where a field is missing or of another form, InvalidArgument where
-  /// the state is of other parameters or options, NumericError as zero_grad() does, before the
-  /// state is taken over.
+  /// Reads what save() wrote, into an object with the same options and groups. Rounds masters into
+  /// the parameters; load all other parameters with the model, before or after. Drops current
+  /// gradients. Throws IoError if a field is missing or has the wrong type, InvalidArgument if the
+  /// state belongs to other parameters or options, NumericError as zero_grad() does, before the
+  /// state is replaced.
   void load(torch::serialize::InputArchive& archive);
 
  private:
-  /// Ends the claim on an optimizer that no second object may wrap.
+  /// Releases an optimizer, so that another object may wrap it.
   struct Release {
     void operator()(torch::optim::Optimizer* optimizer) const;
   };
@@ -174,15 +171,15 @@ class MEZZO_API MixedPrecisionOptimizer {
   std::unique_ptr<torch::optim::Optimizer, Release> optimizer_;
   std::unique_ptr<MasterWeights> masters_;
   GradScaler scaler_;
-  std::int64_t micro_batches_ = 0;  // backwards since the last step
+  std::int64_t micro_batches_ = 0;  // backward() calls since the last step
   bool unscaled_ = false;
   std::int64_t steps_ = 0;
 };
 
-/// Wraps `optimizer`, of any kind but LBFGS, fused ones included. Throws InvalidArgument, before
-/// anything is changed, for options out of range or without effect, for LBFGS, for an optimizer
-/// without parameters or with parameters of a dtype that is not float32, float64, bfloat16 or
-/// float16 or not on `options.device`; LogicError for one that is wrapped already.
+/// Wraps any optimizer but LBFGS, including fused ones. Throws InvalidArgument, before any change,
+/// for options out of range or without effect, for LBFGS, for an optimizer without parameters or
+/// with parameters that are not float32, float64, bfloat16 or float16 or not on `options.device`;
+/// LogicError if it is already wrapped.
 MEZZO_API MixedPrecisionOptimizer enable_mixed_precision(torch::optim::Optimizer& optimizer,
                                                          const MixedPrecisionOptions& options = {});
 

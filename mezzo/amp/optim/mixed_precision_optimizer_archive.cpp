@@ -18,7 +18,7 @@ using torch::optim::Optimizer;
 using torch::serialize::InputArchive;
 using torch::serialize::OutputArchive;
 
-/// The field `key`, where it has the form that `is` asks for.
+/// Reads the field `key`. Throws unless `is` accepts its type.
 c10::IValue read(InputArchive& archive, const char* key, bool (c10::IValue::*is)() const) {
   c10::IValue value;
   if (!archive.try_read(key, value) || !(value.*is)()) {
@@ -33,12 +33,12 @@ std::vector<at::Tensor> detached(std::vector<at::Tensor> tensors) {
   return tensors;
 }
 
-/// What save() writes beside the optimizer and the scaler.
+/// Fields of save() besides the optimizer and the scaler.
 struct Fields {
   std::int64_t rounding, seed, steps, micro_batches;
   bool scaled;
   std::vector<at::Tensor> masters;
-  std::vector<std::int64_t> places;  // in the groups, of the parameters that have
+  std::vector<std::int64_t> places;  // group positions of parameters with gradients
   std::vector<at::Tensor> gradients;
 };
 
@@ -73,13 +73,13 @@ bool gradients_fit(const Fields& fields, const std::vector<at::Tensor>& paramete
   return true;
 }
 
-/// The optimizer keeps its state where the archive is of another one.
+/// Loads the optimizer; restores its state if the checkpoint does not match.
 void load_optimizer(Optimizer& optimizer, InputArchive& archive) {
   auto before = std::move(optimizer.state());
   optimizer.state().clear();
   try {
     optimizer.load(archive);
-  } catch (const std::exception& error) {  // libtorch's, or an IoError of a fused optimizer
+  } catch (const std::exception& error) {  // from libtorch, or IoError from a fused optimizer
     optimizer.state() = std::move(before);
     const auto* of_libtorch = dynamic_cast<const c10::Error*>(&error);
     mezzo::detail::raise<InvalidArgument>(
@@ -154,10 +154,10 @@ void MixedPrecisionOptimizer::load(InputArchive& archive) {
               "MixedPrecisionOptimizer::load: the saved masters or gradients are of other "
               "parameters than the optimizer's");
 
-  zero_grad();             // first, since a policy may throw here
-  masters_->begin_step();  // optimizers compare the saved state with the shapes of the masters
+  zero_grad();             // first: a policy may throw
+  masters_->begin_step();  // optimizers compare shapes of saved state and masters
   load_optimizer(*optimizer_, optimizer);
-  masters_->end_step(0);  // exact: nothing has moved
+  masters_->end_step(0);  // exact: values did not change
   scaler_.load(scaler);
   masters_->restore(fields.masters);
   masters_->set_seed(static_cast<std::uint64_t>(fields.seed));

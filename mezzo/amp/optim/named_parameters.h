@@ -9,7 +9,7 @@
 
 namespace mezzo::amp::detail {
 
-/// Something with named_parameters(), or that points to it: a torch::nn::Module or its holder.
+/// A type with named_parameters(), or a pointer to one: a torch::nn::Module or its holder.
 template <class Module>
 concept HasNamedParameters = requires(const Module& model) {
   model.named_parameters();
@@ -18,8 +18,8 @@ concept HasNamedParameters = requires(const Module& model) {
   model->named_parameters();
 };
 
-/// The parameters by their paths, each once, under its first one: a module that is registered twice
-/// lists its own twice.
+/// The parameters and their paths, each once, under its first path: modules can be registered
+/// twice.
 template <HasNamedParameters Module>
 std::vector<std::pair<std::string, at::Tensor>> named_parameters_of(const Module& model) {
   std::vector<std::pair<std::string, at::Tensor>> named;

@@ -10,7 +10,7 @@ class Optimizer;
 
 namespace mezzo::amp {
 
-/// The parameters of all groups, in their order.
+/// The parameters of all groups, in order.
 std::vector<at::Tensor> parameters_of(const torch::optim::Optimizer& optimizer);
 
 }  // namespace mezzo::amp

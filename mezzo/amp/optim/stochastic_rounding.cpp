@@ -16,13 +16,13 @@
 namespace mezzo::amp {
 namespace {
 
-/// Elements that share the 128 bits of one Philox counter.
+/// Elements per Philox counter (128 bits).
 constexpr std::int64_t kBlock = 8;
 
 constexpr std::int64_t kLow16 = 0xFFFF;
 constexpr std::int64_t kLow32 = 0xFFFFFFFF;
 
-/// The step and the parameter side by side.
+/// Packs step and parameter into one 64-bit stream number.
 std::uint64_t stream_of(const RoundingKey& key) {
   return (key.step << 24) | key.parameter;
 }
@@ -51,7 +51,7 @@ void check(const at::Tensor& values, const at::Tensor& rounded, const RoundingKe
               "a captured step does without; keep master weights instead");
 }
 
-/// The bits under the cut plus 16 random ones carry into the cut with just the wanted probability.
+/// Adding 16 random bits to the discarded bits carries with exactly the required probability.
 std::uint16_t round_one(float value, std::uint32_t random) {
   const auto bits = std::bit_cast<std::uint32_t>(value);
   if (std::isnan(value)) return static_cast<std::uint16_t>((bits >> 16) | 0x0040);
@@ -81,8 +81,8 @@ void round_on_cpu(const at::Tensor& values, const at::Tensor& rounded, const Rou
   });
 }
 
-/// The halves of the 64-bit products of numbers below 2^32 with a constant, in int64 arithmetic
-/// that never overflows.
+/// The halves of 64-bit products of numbers below 2^32 with a constant, in int64 arithmetic without
+/// overflow.
 struct Product {
   at::Tensor high, low;
 };
@@ -95,7 +95,7 @@ Product multiply(const at::Tensor& numbers, std::int64_t factor) {
   return {std::move(high), std::move(low)};
 }
 
-/// mezzo::philox of the counters 0, 1, ...: int64 [blocks, 4] of numbers below 2^32.
+/// mezzo::philox of counters 0, 1, ...: int64 [blocks, 4], values below 2^32.
 at::Tensor philox_words(std::uint64_t seed, std::uint64_t stream, std::int64_t blocks,
                         at::Device device) {
   const at::Tensor counter = at::arange(blocks, at::TensorOptions(device).dtype(at::kLong));
@@ -130,7 +130,7 @@ void round_stochastically_by_operations(const at::Tensor& values, const at::Tens
   const at::Tensor random = at::stack({words.bitwise_and(kLow16), words.bitwise_right_shift(16)}, 2)
                                 .view({-1})
                                 .narrow(0, 0, count);
-  // Kept within 32 bits, and sign and magnitude apart, so that int64 never sees a negative number.
+  // Sign and magnitude are separate and below 2^32, so int64 values are never negative.
   const at::Tensor bits = flat.view(at::kInt).to(at::kLong).bitwise_and_(kLow32);
   const at::Tensor carried = bits.add(random).bitwise_right_shift_(16);
   const at::Tensor quiet = bits.bitwise_right_shift(16).bitwise_or_(0x0040);

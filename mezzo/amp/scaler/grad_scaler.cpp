@@ -17,7 +17,7 @@
 namespace mezzo::amp {
 namespace {
 
-/// Ends the casts of the weights that a step has just changed.
+/// Steps and clears autocast's cache of the old weights.
 StepOutcome apply_step(torch::optim::Optimizer& optimizer,
                        const std::function<at::Tensor()>& closure) {
   optimizer.step(closure);
@@ -65,12 +65,12 @@ void GradScaler::require_scale(const char* caller) const {
       caller);
 }
 
-/// Notes the outcome of a check, after all processes have had their say.
+/// Records the result of a check, combined over all processes.
 void GradScaler::record(OptimizerState& state, at::Tensor found_inf) const {
   if (reduce_found_inf_) {
     if (!found_inf.defined()) found_inf = at::zeros_like(scale_.scale());
     reduce_found_inf_(found_inf);
-    found_inf = found_inf.ne(0).to(at::kFloat);  // a sum is as good as a maximum
+    found_inf = found_inf.ne(0).to(at::kFloat);  // sums are allowed too
   }
   state.found_inf = std::move(found_inf);
 }
@@ -89,11 +89,12 @@ void GradScaler::unscale_(torch::optim::Optimizer& optimizer) {
         "GradScaler: unscale_() is being called after step(). Call it before step(), or update() "
         "first, which ends the iteration.");
   }
-  // A float32 division may be imprecise on some devices; a float64 one rounded once is not.
+  // float32 division is not correctly rounded on every device; float64 division rounded to float32
+  // is.
   const at::NoGradGuard no_grad;
   const at::Tensor inverse = scale_.scale().to(at::kDouble).reciprocal().to(at::kFloat);
   const at::Tensor found_inf = unscale_gradients(parameters_of(optimizer), inverse);
-  state.stage = Stage::kUnscaled;  // record() calls the user's hook: if that throws, never twice
+  state.stage = Stage::kUnscaled;  // first: the hook in record() may throw
   record(state, found_inf);
 }
 

@@ -28,63 +28,64 @@ class FusedStep;
 
 /// Options of GradScaler.
 struct GradScalerOptions {
-  /// Where the model trains. A CUDA device where CUDA is missing disables the scaler, with a
-  /// warning. The scale itself lives on the device of the first tensor given to scale().
+  /// The training device. A CUDA device disables the scaler with a warning if CUDA is not
+  /// available. The scale is stored on the device of the first tensor passed to scale().
   c10::Device device = c10::kCPU;
   LossScalePolicy policy = LossScalePolicy::dynamic();
-  bool enabled = true;  ///< false: scale() and unscale_() do nothing, step() steps
-  /// For processes whose gradients are not all-reduced, as under sharding: sets the tensor
-  /// (float32, 0-dim, beside the scale; not 0: this process met inf or nan) to its largest value
-  /// over them. Called once per optimizer and iteration, where the gradients are checked, also
-  /// where this process has none. Without it such processes skip and scale differently.
+  bool enabled = true;  ///< false: scale() and unscale_() do nothing; step() always steps
+  /// For processes whose gradients are not all-reduced (sharding): must set the tensor (float32,
+  /// 0-dim, on the device of the scale; nonzero: inf or nan in this process) to its maximum over
+  /// all processes. Called once per optimizer and iteration when gradients are checked, also if
+  /// this process has no gradients. Without it, such processes skip different steps and their
+  /// scales diverge.
   std::function<void(at::Tensor&)> reduce_found_inf = nullptr;
 };
 
-/// What became of a step.
+/// The outcome of a step.
 enum class StepOutcome : std::uint8_t {
-  kApplied,   ///< every gradient was finite; the parameters moved
-  kSkipped,   ///< some gradient was inf or nan; nothing moved
-  kDeferred,  ///< a fused optimizer decides it on the device; see GradScaler::skipped_steps
+  kApplied,   ///< every gradient was finite; parameters were updated
+  kSkipped,   ///< some gradient was inf or nan; nothing was updated
+  kDeferred,  ///< a fused optimizer decides on the device; see GradScaler::skipped_steps
 };
 
 /// Keeps float16 gradients out of the underflow range by scaling the loss: PyTorch's
 /// torch.amp.GradScaler. bfloat16 has float32's exponent range and needs none.
 ///
-/// One iteration, in the order in which the calls must be made:
+/// One iteration, in the required order:
 ///
 ///     scaler.scale(loss).backward();
 ///     scaler.unscale_(optimizer);           // only if the gradients are read or clipped
 ///     const StepOutcome outcome = scaler.step(optimizer);
 ///     scaler.update();                      // once, however many optimizers stepped
 ///
-/// Calls in another order throw LogicError with PyTorch's text. Several losses or optimizers share
-/// one scaler: two scales on one parameter's gradient cannot be told apart. A parameter belongs to
-/// one optimizer. Micro-batches: scale() and backward each, then one step and update; an update in
-/// between would mix gradients of two scales. Without an unscale_() that is an error. After one it
-/// is not, and nothing warns: a caller who has looked at the gradients may leave out the step, as
-/// in PyTorch, and the scaler cannot see whether zero_grad() follows, as then it must.
+/// Calls in another order throw LogicError with PyTorch's text. Several losses or optimizers must
+/// share one scaler: gradients scaled by different factors cannot be separated. A parameter belongs
+/// to one optimizer. With micro-batches, call scale() and backward for each, then step() and
+/// update() once: an update() in between would mix gradients of two scales. update() without
+/// unscale_() or step() throws. As in PyTorch, update() after unscale_() without step() is allowed;
+/// the caller must then call zero_grad(), which the scaler cannot check.
 ///
-/// Fused optimizers (those that are a FusedStep) get the scale and the outcome of the check as
+/// Fused optimizers (subclasses of FusedStep) take the scale and the result of the check as
 /// tensors: their steps do not synchronise, gradients stay scaled unless unscale_() was called, and
-/// float16 gradients are taken.
+/// float16 gradients are allowed.
 ///
-/// Several processes: all-reduce the gradients before unscale_() or step(). One rank's inf or nan
-/// then is every rank's, and equal scales stay equal without a message of their own. Else give
+/// Several processes: all-reduce the gradients before unscale_() or step(). Every rank then sees
+/// the same inf or nan, and scales stay equal without further communication. Otherwise set
 /// GradScalerOptions::reduce_found_inf.
 ///
-/// Where it is stricter than PyTorch: closures, LBFGS, integer outputs and unusable factors are
-/// refused; a growth interval set below the present count of clean updates makes the scale grow at
-/// the next one (>= where PyTorch asks for equality and would wait for an overflow); a parameter
-/// listed twice is unscaled once. Where it does more: bfloat16 gradients on CUDA are unscaled.
+/// Differences from PyTorch: closures, LBFGS, integer outputs and invalid factors throw; if the
+/// growth interval is set below the current count of clean updates, the scale grows at the next one
+/// (PyTorch tests for equality and would wait for an overflow); a parameter listed twice is
+/// unscaled once; bfloat16 gradients on CUDA are unscaled.
 ///
 /// Not thread-safe. Deterministic.
 class MEZZO_API GradScaler {
  public:
-  /// Throws InvalidArgument if it is enabled and the policy's numbers are out of range. Allocates
-  /// no tensor.
+  /// Throws InvalidArgument if enabled and the policy's values are out of range. Allocates no
+  /// tensor.
   explicit GradScaler(const GradScalerOptions& options = {});
 
-  GradScaler(const GradScaler&) = delete;  // two copies of one scale would drift apart
+  GradScaler(const GradScaler&) = delete;  // two copies of one scale would diverge
   GradScaler& operator=(const GradScaler&) = delete;
   GradScaler(GradScaler&&) = default;
   GradScaler& operator=(GradScaler&&) = default;
@@ -95,7 +96,7 @@ class MEZZO_API GradScaler {
   /// Does not synchronise. Throws InvalidArgument for undefined and integer tensors.
   at::Tensor scale(const at::Tensor& outputs);
 
-  /// Scales each of several outputs, which may lie on several devices.
+  /// Scales each output; they may be on different devices.
   std::vector<at::Tensor> scale(const std::vector<at::Tensor>& outputs);
 
   /// Scales each element of a tuple.
@@ -114,86 +115,84 @@ class MEZZO_API GradScaler {
     return scaled;
   }
 
-  /// Divides the gradients of `optimizer` by the scale, in place, and notes whether any is inf or
-  /// nan. Gradients: float32, float64 or bfloat16; strided or sparse (of which the stored values).
-  /// Does not synchronise; bfloat16 ones take a float32 copy for a moment. Throws LogicError if
-  /// called twice or after step() since the last update(), or before any scale(); InvalidArgument
-  /// for gradients of another dtype, float16 above all, before any is changed.
+  /// Divides the gradients of `optimizer` by the scale, in place, and records whether any is inf or
+  /// nan. Gradients: float32, float64 or bfloat16; strided or sparse (stored values). Does not
+  /// synchronise; bfloat16 gradients need a temporary float32 copy. Throws LogicError if called
+  /// twice or after step() since the last update(), or before any scale(); InvalidArgument, before
+  /// any change, for gradients of another dtype, such as float16.
   void unscale_(torch::optim::Optimizer& optimizer);
 
-  /// Unscales unless unscale_() has done so; then steps if every gradient is finite. A skipped step
-  /// leaves parameters and optimizer state as they are, and the gradients unscaled. Synchronises
-  /// with the device once, to learn the outcome; a fused optimizer decides by itself (kDeferred),
-  /// and nothing synchronises. Clears the autocast cache after a step, so that an open region sees
-  /// the new weights.
-  /// closure: only for a disabled scaler, which hands it on.
-  /// Throws as unscale_() does; LogicError if called twice since the last update() or if no
-  /// parameter has a gradient; InvalidArgument for a closure, and for LBFGS, which needs one.
+  /// Unscales, unless unscale_() was called; then steps if every gradient is finite. A skipped step
+  /// does not change parameters or optimizer state; the gradients are unscaled. Synchronises once
+  /// to read the outcome; a fused optimizer decides on the device (kDeferred), without
+  /// synchronisation. Clears the autocast cache after a step, so that an open region sees the new
+  /// weights. closure: only for a disabled scaler, which passes it to the optimizer. Throws as
+  /// unscale_() does; LogicError if called twice since the last update() or if no parameter has a
+  /// gradient; InvalidArgument for a closure, and for LBFGS, which needs one.
   StepOutcome step(torch::optim::Optimizer& optimizer,
                    const std::function<at::Tensor()>& closure = nullptr);
 
-  /// Steps skipped so far, of all optimizers, fused ones included; with those of a loaded state.
-  /// Synchronises.
+  /// Total skipped steps of all optimizers, including fused ones and a loaded state. Synchronises.
   std::int64_t skipped_steps() const;
 
-  /// Moves the scale by the policy: down if any step or unscale_ since the last update met inf or
-  /// nan, up after enough clean updates in a row; growth past float32's largest number is left out.
-  /// With `new_scale` (> 0, finite in float32): sets the scale, within the policy's floor and
-  /// ceiling, and leaves the count of clean updates alone. Does not synchronise, except as
-  /// LossScalePolicy says. Throws LogicError before any scale(), and without `new_scale` if nothing
-  /// was unscaled or stepped; InvalidArgument for an unusable `new_scale`, given or returned by a
-  /// rule; NumericError as the policy's at_floor says, ready for the next iteration.
+  /// Updates the scale by the policy: down if any step() or unscale_() since the last update() saw
+  /// inf or nan, up after enough clean updates in a row; it never grows past float32's largest
+  /// number. With `new_scale` (> 0, finite in float32): sets the scale, clamped to the policy's
+  /// floor and ceiling, and keeps the count of clean updates. Synchronises only if LossScalePolicy
+  /// does. Throws LogicError before any scale(), and without `new_scale` if nothing was unscaled or
+  /// stepped; InvalidArgument for an invalid scale from the caller or a rule; NumericError under
+  /// the policy's at_floor, after which the next iteration can start.
   void update(std::optional<double> new_scale = std::nullopt);
 
-  /// As update(double), copying the value of a tensor: floating, one element, on the scaler's
-  /// device type or the CPU, without requires_grad. Its value is not checked.
+  /// As update(double), with a tensor: floating, one element, on the scaler's device type or the
+  /// CPU, without requires_grad. Its value is copied and not checked.
   void update(const at::Tensor& new_scale);
 
-  /// The present scale: the initial one before the first scale(), 1 if disabled. Synchronises.
+  /// The current scale: the initial one before the first scale(), 1 if disabled. Synchronises.
   double get_scale() const;
 
-  /// The scale where it lives: float32, 0-dim, changed in place by update(); undefined before the
-  /// first scale() and if disabled. Not to be written to.
+  /// The scale's tensor: float32, 0-dim, changed in place by update(); undefined before the first
+  /// scale() and if disabled. Do not write to it.
   at::Tensor scale_tensor() const { return enabled_ ? scale_.scale() : at::Tensor(); }
 
-  /// What the check of this optimizer's gradients since the last update() found, beside the scale:
-  /// float32, 0-dim, 1 for inf or nan and else 0; undefined where none was made. For programs that
-  /// must not wait for the device: after a step of a fused optimizer it tells what became of it.
+  /// Result of this optimizer's gradient check since the last update(): float32, 0-dim, on the
+  /// device of the scale, 1 for inf or nan, else 0; undefined before the check. It reports the
+  /// outcome of a fused optimizer's step without synchronisation.
   at::Tensor found_inf(const torch::optim::Optimizer& optimizer) const;
 
   bool is_enabled() const { return enabled_; }
 
-  // The rule of a dynamic scale, as its policy or the setters below left it. No synchronisation.
+  // Parameters of a dynamic scale. No synchronisation.
   double get_growth_factor() const { return scale_.growth_factor(); }
   double get_backoff_factor() const { return scale_.backoff_factor(); }
   std::int64_t get_growth_interval() const { return scale_.growth_interval(); }
 
-  /// growth_factor: > 1, finite. Throws InvalidArgument outside.
+  /// growth_factor: > 1, finite. Throws InvalidArgument otherwise.
   void set_growth_factor(double growth_factor);
 
-  /// backoff_factor: in (0, 1). Throws InvalidArgument outside.
+  /// backoff_factor: in (0, 1). Throws InvalidArgument otherwise.
   void set_backoff_factor(double backoff_factor);
 
-  /// growth_interval: in [1, 2^31). A count of clean updates at or past it is lowered to
-  /// growth_interval - 1, so that the next clean update grows. Throws InvalidArgument outside.
+  /// growth_interval: in [1, 2^31). A larger or equal count of clean updates is lowered to
+  /// growth_interval - 1, so that the scale grows at the next clean update. Throws InvalidArgument
+  /// otherwise.
   void set_growth_interval(std::int64_t growth_interval);
 
-  /// The state, best taken right after update(). Synchronises.
+  /// The state; call it right after update(). Synchronises.
   ScalerState state_dict() const;
 
-  /// Continues from `state`, before or after the first scale(): the same scales follow, bit for
-  /// bit. Hysteresis, tolerance, floor and ceiling are not in a state: they stay those of the
-  /// scaler's policy, and a scale beyond floor or ceiling becomes that bound. Does nothing if
-  /// disabled. Throws InvalidArgument for an empty state, for numbers out of range (factors of 1,
-  /// which a constant policy has, are in) and for the state of a rule that this scaler does not
-  /// have.
+  /// Restores `state`, before or after the first scale(); later scales are identical bit for bit.
+  /// Hysteresis, tolerance, floor and ceiling come from the scaler's policy, not from the state;
+  /// the scale is clamped to floor and ceiling. Does nothing if disabled. Throws InvalidArgument
+  /// for an empty state, for values out of range (factors of 1 are valid, for constant policies)
+  /// and for the state of a rule that this scaler does not have.
   void load_state_dict(const ScalerState& state);
 
-  /// Writes state_dict() under the names of to_json(); nothing if disabled. Synchronises.
+  /// Writes state_dict() with the field names of to_json(); nothing if disabled. Synchronises.
   void save(torch::serialize::OutputArchive& archive) const;
 
-  /// Reads what save() wrote; fields beyond Python's may be missing. Throws as load_state_dict()
-  /// does; IoError where a field is missing or of another type.
+  /// Reads what save() wrote; fields that Python lacks are optional. Throws as load_state_dict()
+  /// does; IoError if a field is missing or has the wrong type.
   void load(torch::serialize::InputArchive& archive);
 
  private:
@@ -202,7 +201,7 @@ class MEZZO_API GradScaler {
   struct OptimizerState {
     Stage stage = Stage::kReady;
     at::Tensor
-        found_inf;  // float32, 0-dim, beside the scale; 1: inf or nan; undefined: no gradient
+        found_inf;  // float32, 0-dim, on the scale's device; 1: inf or nan; undefined: no gradient
   };
 
   void require_scale(const char* caller) const;
@@ -214,7 +213,7 @@ class MEZZO_API GradScaler {
   std::function<void(at::Tensor&)> reduce_found_inf_;
   LossScaleState scale_;
   std::int64_t skipped_ = 0;
-  at::Tensor deferred_skips_;  // float64, 0-dim: those of fused optimizers; undefined: none stepped
+  at::Tensor deferred_skips_;  // float64, 0-dim: skips of fused optimizers; undefined: none stepped
   std::unordered_map<const torch::optim::Optimizer*, OptimizerState> states_;
 };
 

@@ -6,8 +6,8 @@ namespace mezzo::amp {
 
 int loss_scale_exponent(double largest, double headroom, int lowest, int highest) {
   constexpr double kLargestFloat16 = 65504.0;
-  // Rounded once, so its sign is that of the exact difference. What ldexp rounds is subnormal, and
-  // far below the bound with any headroom.
+  // Rounded once, so the sign is exact. ldexp rounds only subnormal numbers, which are far below
+  // the bound.
   const auto fits = [&](int exponent) {
     return std::fma(std::ldexp(largest, exponent), headroom, -kLargestFloat16) <= 0.0;
   };

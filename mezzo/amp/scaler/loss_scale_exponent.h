@@ -4,12 +4,12 @@
 
 namespace mezzo::amp {
 
-/// Of the largest power of two that is a normal float32 number and has a normal inverse.
+/// Exponent of the largest normal float32 power of two with a normal inverse.
 constexpr int kHighestScaleExponent = 126;
 
 /// The largest s in [lowest, highest] with 2^s * headroom * largest <= 65504, float16's largest
-/// number, by the exact product; lowest where none is. largest: at least 0, may be inf. headroom:
-/// at least 1 and finite.
+/// number, computed exactly; lowest if no s fits. largest: >= 0, may be inf. headroom: >= 1,
+/// finite.
 MEZZO_API int loss_scale_exponent(double largest, double headroom, int lowest, int highest);
 
 }  // namespace mezzo::amp

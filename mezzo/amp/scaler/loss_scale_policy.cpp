@@ -24,7 +24,7 @@ std::vector<DeviceMaxima> gradient_maxima(const std::vector<at::Tensor>& paramet
   for (const at::Tensor& parameter : parameters) {
     if (!parameter.defined() || !parameter.grad().defined()) continue;
     const at::Tensor& gradient = parameter.grad();
-    // Entries of the same index add up, so the parts may hide the largest sum.
+    // Entries with the same index add up, so the largest entry may be smaller than the largest sum.
     const at::Tensor values =
         stored_values(gradient.is_sparse() ? gradient.coalesce() : gradient).detach();
     MEZZO_CHECK(values.is_floating_point(),
@@ -39,7 +39,7 @@ std::vector<DeviceMaxima> gradient_maxima(const std::vector<at::Tensor>& paramet
   return groups;
 }
 
-/// Keeps the scale where it is.
+/// Options of a constant scale.
 DynamicLossScaleOptions unmoved(double scale) {
   return {.initial_scale = scale, .growth_factor = 1.0, .backoff_factor = 1.0};
 }

@@ -70,7 +70,7 @@ LossScaleState::LossScaleState(const LossScalePolicy& policy)
 
 void LossScaleState::start(at::Device device) {
   if (started()) return;
-  // Tensors made in inference mode could never be updated outside it.
+  // Tensors created in inference mode cannot be updated outside it.
   const c10::InferenceMode normal(false);
   const auto options = at::TensorOptions(device);
   scale_ = at::empty({}, options.dtype(at::kFloat));
@@ -133,7 +133,7 @@ void LossScaleState::update(const at::Tensor& found_inf) {
   if (stuck.defined() && stuck.item<bool>()) report_floor();
 }
 
-/// Counts the update, and tells whether the scale is due to fall: float32, 0-dim, 1 or 0.
+/// Counts the update. Returns whether the scale must fall: float32, 0-dim, 1 or 0.
 at::Tensor LossScaleState::count_overflow(const at::Tensor& overflow) {
   const at::Tensor spent = counts_.select(0, 0), updates = counts_.select(0, 1),
                    overflows = counts_.select(0, 2);
@@ -142,11 +142,11 @@ at::Tensor LossScaleState::count_overflow(const at::Tensor& overflow) {
   const at::Tensor share = overflows.to(at::kDouble).div_(updates);
   const at::Tensor counted = overflow.logical_and(share.ge(tolerance_));
   spent.add_(counted).clamp_max_(hysteresis_);
-  tracker_.masked_fill_(overflow, -1);  // one more makes 0, also where the scale stays
+  tracker_.masked_fill_(overflow, -1);  // the next increment makes it 0
   return counted.logical_and(spent.ge(hysteresis_)).to(at::kFloat);
 }
 
-/// After the scale has moved: `due` tells whether it fell.
+/// Call after the scale update; `due`: whether the scale fell.
 void LossScaleState::settle_counts(const at::Tensor& overflow, const at::Tensor& due) {
   const at::Tensor clean = overflow.logical_not();
   const at::Tensor grown = clean.logical_and(tracker_.eq(0));

@@ -10,48 +10,48 @@
 
 namespace mezzo::amp {
 
-/// Whether float32 holds `scale` as a positive finite number.
+/// Whether `scale` is positive and finite in float32.
 bool is_scale(double scale);
 
-/// The scale of a GradScaler, on its device, and what a LossScalePolicy remembers to move it.
+/// The scale of a GradScaler, on its device, and the state of its LossScalePolicy.
 class LossScaleState {
  public:
   explicit LossScaleState(const LossScalePolicy& policy);
 
-  /// Makes the tensors on `device`, unless they exist.
+  /// Creates the tensors on `device`, unless they exist.
   void start(at::Device device);
   bool started() const { return scale_.defined(); }
 
   /// float32, 0-dim; undefined before start().
   const at::Tensor& scale() const { return scale_; }
 
-  /// The scale as a number, before start() too. Synchronises.
+  /// The scale as a number; valid before start(). Synchronises.
   double value() const;
 
-  /// Sets the scale, within floor and ceiling. Started only.
+  /// Sets the scale, clamped to floor and ceiling. Requires start().
   void set(double scale);
   void set(const at::Tensor& scale);
 
-  /// Moves the scale by the policy. found_inf: float32, 0-dim, beside the scale; not 0: an
-  /// overflow. Synchronises for a custom rule and where the policy warns or throws at the floor.
-  /// Throws NumericError at the floor, with everything moved, and InvalidArgument for what a rule
-  /// must not return. Started only.
+  /// Updates the scale by the policy. found_inf: float32, 0-dim, on the scale's device; nonzero:
+  /// overflow. Synchronises for a custom rule and if the policy warns or throws at the floor.
+  /// Throws NumericError at the floor, after the update, and InvalidArgument for an invalid result
+  /// of a rule. Requires start().
   void update(const at::Tensor& found_inf);
 
   double growth_factor() const { return numbers_.growth_factor; }
   double backoff_factor() const { return numbers_.backoff_factor; }
   std::int64_t growth_interval() const { return numbers_.growth_interval; }
 
-  /// Throw InvalidArgument for numbers out of range, naming `GradScaler`.
+  /// Throw InvalidArgument for values out of range; the message names `GradScaler`.
   void set_growth_factor(double growth_factor);
   void set_backoff_factor(double backoff_factor);
   void set_growth_interval(std::int64_t growth_interval);
 
-  /// All of a state but skipped_steps. Synchronises.
+  /// The state without skipped_steps. Synchronises.
   ScalerState save() const;
 
-  /// Takes a state over, its scale within floor and ceiling. Throws InvalidArgument for numbers out
-  /// of range, changing nothing.
+  /// Restores a state; clamps its scale to floor and ceiling. Throws InvalidArgument, before any
+  /// change, for values out of range.
   void load(const ScalerState& state);
 
  private:
@@ -64,7 +64,7 @@ class LossScaleState {
   void update_by_rule(const at::Tensor& found_inf);
   void report_floor();
 
-  ScalerState numbers_;  // those of the tensors below are out of date once they exist
+  ScalerState numbers_;  // fields held by the tensors below are stale once those exist
   std::int64_t hysteresis_;
   HysteresisRefill refill_;
   double tolerance_, floor_, ceiling_;

@@ -8,10 +8,10 @@
 namespace mezzo::amp {
 namespace {
 
-// Python's fields first.
+// Keeps Python's fields first.
 using json = nlohmann::ordered_json;
 
-/// The field as a `Number`; `missing` where there is none and that is allowed.
+/// The field as a `Number`; `missing` if an optional field is absent.
 template <class Number>
 Number read(const json& object, const char* key, const Number* missing = nullptr) {
   const auto field = object.find(key);

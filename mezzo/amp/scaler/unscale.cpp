@@ -11,7 +11,7 @@
 namespace mezzo::amp {
 namespace {
 
-/// Gradients that one call of the fused operation takes.
+/// Gradients of one call of the fused operation.
 struct Group {
   at::Device device;
   at::ScalarType dtype;
@@ -29,7 +29,7 @@ void require_unscalable(at::ScalarType dtype) {
               c10::toString(dtype));
 }
 
-/// Throws for a gradient in which inf and nan cannot be looked for.
+/// Throws for a gradient that cannot be checked for inf and nan.
 void require_checkable(at::ScalarType dtype) {
   if (dtype != at::kHalf) require_unscalable(dtype);
 }
@@ -59,19 +59,19 @@ std::vector<Group> group_gradients(const std::vector<at::Tensor>& parameters,
   return groups;
 }
 
-/// The largest of flags on several devices, on `device`: not their sum, which is not 1 where two
-/// of them are. Undefined for none.
+/// The maximum of flags on several devices, on `device`; undefined for no flags. A sum could exceed
+/// 1.
 at::Tensor any_found_inf(const std::vector<at::Tensor>& found_inf, at::Device device) {
   at::Tensor any;
   for (const at::Tensor& found : found_inf) {
-    // A copy to the CPU that does not wait could be read before it is there.
+    // A non-blocking copy to the CPU could be read before it is complete.
     const at::Tensor here = found.to(device, /*non_blocking=*/!device.is_cpu());
     any = any.defined() ? at::maximum(any, here) : here;
   }
   return any;
 }
 
-/// The fused operation has no bfloat16 kernel on CUDA, so each goes through a float32 copy.
+/// The fused operation has no bfloat16 kernel on CUDA; uses float32 copies.
 void unscale_bfloat16(const std::vector<at::Tensor>& gradients, const at::Tensor& found_inf,
                       const at::Tensor& inverse_scale) {
   for (const at::Tensor& gradient : gradients) {
@@ -131,7 +131,7 @@ at::Tensor check_gradients(const std::vector<at::Tensor>& parameters, at::Device
   const at::NoGradGuard no_grad;
   const std::vector<Group> groups = group_gradients(parameters, require_checkable);
   const at::Tensor one = at::ones({}, at::TensorOptions(device).dtype(at::kFloat));
-  return any_found_inf(unscale_groups(groups, one), device);  // a factor of 1 changes no number
+  return any_found_inf(unscale_groups(groups, one), device);  // a factor of 1 changes no value
 }
 
 }  // namespace mezzo::amp

@@ -49,7 +49,7 @@ ExponentHistogram exponents_of(const at::Tensor& gradient, double scale) {
 HalfLossScale half_loss_scale(const GradientRow& row, const GradientReportOptions& options) {
   const ExponentHistogram& exponents = row.exponents;
   const double total = static_cast<double>(exponents.total());
-  // Scaling by 2^s moves every bucket by s, so the shares below are exact.
+  // Scaling by 2^s shifts every bucket by s, so the shares are exact.
   const auto share = [&](int exponent) {
     return static_cast<double>(exponents.at_least(exponent)) / total;
   };

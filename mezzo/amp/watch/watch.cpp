@@ -22,19 +22,19 @@ namespace {
 
 using Recorder = std::shared_ptr<detail::WatchRecorder>;
 
-/// Switches off what would change or record the operations of the watch itself.
+/// Disables everything that would change or record the watch's own operations.
 struct InspectionGuard {
   at::DisableRecordFunctionGuard no_recording;
   c10::impl::ExcludeDispatchKeyGuard no_autocast{c10::autocast_dispatch_keyset};
   at::AutoDispatchBelowADInplaceOrView no_autograd;
 };
 
-/// The live recorders, and the callback that each of their threads has. libtorch's callbacks are
-/// plain functions, so they find their recorders here.
+/// The live recorders, and one callback per thread. libtorch's callbacks are plain functions, so
+/// they look up their recorders here.
 class LiveWatches {
  public:
   static LiveWatches& instance() {
-    static auto* watches = new LiveWatches;  // outlives every thread's last recorded function
+    static auto* watches = new LiveWatches;  // never destroyed: threads may record until exit
     return *watches;
   }
 
@@ -57,7 +57,7 @@ class LiveWatches {
   std::unordered_map<std::uint64_t, Callback> callbacks_;  // by thread
 };
 
-/// The recorders that saw the start of a function and shall see its end.
+/// The recorders that saw the start of a function and must see its end.
 struct Observed : at::ObserverContext {
   std::vector<Recorder> recorders;
 };
@@ -110,7 +110,7 @@ void LiveWatches::add(const Recorder& recorder) {
   const std::lock_guard lock(mutex_);
   Callback& callback = callbacks_[recorder->thread()];
   if (callback.handle == at::INVALID_CALLBACK_HANDLE) {
-    // A thread's own callback travels with its backward to the threads of other devices.
+    // libtorch copies a thread-local callback to the backward threads of other devices.
     callback.handle = at::addThreadLocalCallback(
         at::RecordFunctionCallback(on_start, on_end)
             .needsInputs(true)
@@ -127,7 +127,7 @@ void LiveWatches::remove(const Recorder& recorder) {
   recorders_.erase(std::remove(recorders_.begin(), recorders_.end(), recorder), recorders_.end());
   const auto callback = callbacks_.find(recorder->thread());
   --callback->second.users;
-  // Only the thread itself can take its callback away; until then it finds no recorder.
+  // Only the thread itself can remove its callback; until then the callback finds no recorder.
   const bool own_thread = recorder->thread() == at::RecordFunction::currentThreadId();
   if (!own_thread || callback->second.users > 0) return;
   at::removeCallback(callback->second.handle);

@@ -18,26 +18,26 @@ namespace mezzo::amp {
 
 /// Options of Watch.
 struct WatchOptions {
-  /// Whether zeros made by underflow are told from honest ones. It repeats an operation that
-  /// gave zeros in 16 bits in float32 (WatchRow::underflowed says which), once a call: most of what
-  /// watching 16-bit training costs.
+  /// Whether to distinguish underflow from exact zeros. Repeats operations that returned zeros in
+  /// 16 bits in float32 (listed at WatchRow::underflowed), once per call: most of the cost of
+  /// watching 16-bit training.
   bool judge_underflow = true;
 };
 
 /// When an operation ran.
 enum class Pass : std::uint8_t {
-  kForward,   ///< with gradients on
-  kBackward,  ///< inside the backward
-  kNoGrad,    ///< outside it with gradients off: evaluation, the optimizer, the scaler
+  kForward,   ///< gradients enabled
+  kBackward,  ///< in the backward
+  kNoGrad,    ///< gradients disabled: evaluation, optimizer, scaler
 };
 
 /// Where an operation ran.
 struct WatchPlace {
-  /// Path of the module whose parameters it used, as in named_parameters(): "layers.0" for
-  /// "layers.0.weight". Or the innermost RECORD_USER_SCOPE. Empty: before the first of either, or a
-  /// parameter of the model itself.
+  /// Path of the module whose parameters the operation used, as in named_parameters(): "layers.0"
+  /// for "layers.0.weight"; or the innermost RECORD_USER_SCOPE. Empty before the first of either,
+  /// and for a parameter of the model itself.
   std::string path;
-  /// Whether it used no parameter itself and came after one that did: "after layers.0".
+  /// Whether it used no parameter and ran after an operation that did: "after layers.0".
   bool after = false;
   Pass pass = Pass::kForward;
 
@@ -47,27 +47,28 @@ struct WatchPlace {
   auto operator<=>(const WatchPlace&) const = default;
 };
 
-/// What one operation did at one place, over all steps.
+/// Statistics of one operation at one place, over all steps.
 struct WatchRow {
   std::string op;  ///< libtorch's name without overload: "aten::addmm", "mezzo::gspmm"
   WatchPlace place;
   c10::ScalarType dtype = c10::ScalarType::Undefined;  ///< of the outputs
-  bool is_cast = false;  ///< the outputs are its input in another dtype
+  bool is_cast = false;                                ///< the output is the input in another dtype
   std::int64_t calls = 0;
-  std::int64_t nanoseconds = 0;  ///< own time on the host, without watched operations inside it
+  std::int64_t nanoseconds = 0;  ///< host time, without nested watched operations
   NumberCounts numbers;          ///< of the outputs
-  /// Elements that are 0 although the same operation on the same inputs in float32 is not. Judged
-  /// for outputs in float16 and bfloat16 of casts and of these, out of place, 0 for others:
+  /// Elements that are 0 although the same operation in float32 on the same inputs returns nonzero.
+  /// Checked for float16 and bfloat16 outputs of casts and of these operations, out of place; 0 for
+  /// others:
   /// - mul, div, pow, exp, mean; mm, addmm, bmm, baddbmm;
   /// - convolution, softmax, log_softmax, sigmoid, gelu, silu, elu, leaky_relu, avg_pool2d and
   ///   adaptive_avg_pool2d with their backwards, and the backwards of tanh and of batch, group and
   ///   layer norm;
-  /// - those of Mezzo's operators that are declared as repeatable: linear, gspmm, ...
+  /// - Mezzo's operators that are registered as repeatable: linear, gspmm, ...
   std::int64_t underflowed = 0;
-  std::int64_t exits = 0;  ///< calls with an inf or nan among outputs of finite inputs
+  std::int64_t exits = 0;  ///< calls with finite inputs and an inf or nan in the output
 };
 
-/// An operation whose inputs were finite and whose outputs were not: where the range was left.
+/// An operation with finite inputs and non-finite outputs.
 struct WatchExit {
   std::string op;
   WatchPlace place;
@@ -75,18 +76,18 @@ struct WatchExit {
   std::int64_t step = 0;  ///< counted from 0 by Watch::next_step()
   std::int64_t inf = 0;   ///< elements
   std::int64_t nan = 0;
-  double largest_input = 0.0;  ///< largest absolute value among its tensor inputs
+  double largest_input = 0.0;  ///< largest absolute value of its tensor inputs
 };
 
-/// What a Watch saw. Plain values.
+/// The report of a Watch. Plain values.
 struct WatchReport {
-  std::int64_t steps = 0;        ///< calls of next_step(), plus one if operations followed the last
-  std::vector<WatchRow> rows;    ///< in the order of first use
-  std::vector<WatchExit> exits;  ///< the first of each step that has one, oldest first
-  std::int64_t other_nanoseconds = 0;     ///< host time in the engine, composites and views
-  std::int64_t overhead_nanoseconds = 0;  ///< host time that watching took
+  std::int64_t steps = 0;                 ///< next_step() calls, plus an unfinished step
+  std::vector<WatchRow> rows;             ///< in order of first use
+  std::vector<WatchExit> exits;           ///< the first exit of each step, oldest first
+  std::int64_t other_nanoseconds = 0;     ///< host time of engine, composites, views
+  std::int64_t overhead_nanoseconds = 0;  ///< host time of watching
 
-  /// The first operation that left the range; nullopt for a clean run.
+  /// The first operation with a non-finite output; nullopt if there was none.
   std::optional<WatchExit> first_exit() const {
     return exits.empty() ? std::nullopt : std::optional(exits.front());
   }
@@ -96,32 +97,32 @@ namespace detail {
 class WatchRecorder;
 }
 
-/// Watches every libtorch operation of the calling thread and of the backward it starts, from
-/// construction to destruction, by libtorch's RecordFunction: casts that autocast inserts and
-/// Mezzo's own operations are seen like all others. Changes no bit of what is computed, nor the
-/// autocast state, its cache or the random numbers. Several may live at once; each sees everything.
+/// Watches every libtorch operation of the calling thread and of its backward, from construction to
+/// destruction, through libtorch's RecordFunction. This includes autocast's casts and Mezzo's
+/// operators. Does not change results, the autocast state, its cache or the random numbers. Several
+/// watches may exist at once; each sees every operation.
 ///
-/// What counts as an operation: the one that made its output tensor. A composite (linear) or a
-/// wrapper (convolution) that returns what an operation inside it made is not counted again; views,
-/// allocations, constant fills and integer, boolean, complex and float8 outputs are not counted.
+/// Counts the operation that created the output tensor. Not counted: composites (linear) and
+/// wrappers (convolution) that return the output of an inner operation, views, allocations,
+/// constant fills, and integer, boolean, complex and float8 outputs.
 ///
-/// Whose it is: the module of a parameter among its inputs, through views and casts; else of the
-/// operation that it is part of; else the innermost RECORD_USER_SCOPE (libtorch's); else "after"
-/// the last module met on its thread. C++ modules have no hooks, so there is nothing finer. A
-/// backward operation belongs to the module of its forward operation. A parameter that several
-/// modules share belongs to the first.
+/// An operation belongs to the module of a parameter among its inputs, through views and casts;
+/// else to the module of the enclosing operation; else to the innermost RECORD_USER_SCOPE; else it
+/// is "after" the last module of its thread. C++ modules have no hooks for a finer attribution. A
+/// backward operation belongs to the module of its forward operation, a shared parameter to its
+/// first module.
 ///
-/// Cost: none without a live Watch. With one, about two microseconds for each function that
-/// libtorch records, one pass over each output and, with judge_underflow, most 16-bit operations
-/// again in float32: 2.5 to 5 times the time of a step (docs/mixed-precision.md). Tensors of other
-/// devices are counted there, and each operation then waits for the device.
+/// Cost: none without a Watch. With one, about two microseconds per recorded function, one pass
+/// over each output and, with judge_underflow, a second run of most 16-bit operations in float32: a
+/// step takes 2.5 to 5 times as long (docs/mixed-precision.md). Tensors on other devices are
+/// counted there, and each operation synchronises.
 ///
-/// Belongs to the thread that made it and must end there; an end on another thread warns and
-/// stops the recording. Holds references to the parameters.
+/// Must be destroyed on the thread that created it; destruction on another thread warns and stops
+/// the recording. Holds references to the parameters.
 class MEZZO_API Watch {
  public:
-  /// named_parameters: of the model, from its root; undefined ones are left out. They may move to
-  /// other storage between steps.
+  /// named_parameters: of the root module; undefined ones are ignored. They may change storage
+  /// between steps.
   explicit Watch(const std::vector<std::pair<std::string, at::Tensor>>& named_parameters,
                  const WatchOptions& options = {});
 
@@ -131,18 +132,17 @@ class MEZZO_API Watch {
   Watch& operator=(const Watch&) = delete;
   ~Watch();
 
-  /// Ends a step of training: what follows belongs to the next one.
+  /// Ends a training step; later operations belong to the next one.
   void next_step();
 
-  /// What has been seen so far.
+  /// The report so far.
   WatchReport report() const;
 
  private:
   std::shared_ptr<detail::WatchRecorder> recorder_;
 };
 
-/// Watches the operations of a torch::nn::Module, a module holder (nn::Model), or anything with its
-/// named_parameters().
+/// Watches a torch::nn::Module, a module holder (nn::Model), or any type with named_parameters().
 template <detail::HasNamedParameters Module>
 Watch watch(const Module& model, const WatchOptions& options = {}) {
   return Watch(detail::named_parameters_of(model), options);

@@ -16,23 +16,23 @@
 namespace mezzo::amp {
 namespace {
 
-/// The bits of a binary floating type: compared as integers, magnitudes keep their order.
+/// The bits of a binary floating type. Magnitudes compare correctly as integers.
 template <class Number, class Bits>
 struct Format {
   static constexpr int kMantissa = std::numeric_limits<Number>::digits - 1;
   static constexpr Bits kMagnitude = static_cast<Bits>(~Bits{0}) >> 1;
   static constexpr Bits kSmallestNormal = Bits{1} << kMantissa;
   static constexpr Bits kInf = static_cast<Bits>(kMagnitude >> kMantissa) << kMantissa;
-  /// A sixteenth of the largest finite number, whose bits are those just below inf.
+  /// A sixteenth of the largest finite number, the bit pattern below inf.
   static constexpr Bits kNearTop = static_cast<Bits>(kInf - 1 - (Bits{4} << kMantissa));
 };
 
-/// What a pass keeps; magnitudes as bits.
+/// Counts of one pass; magnitudes as bits.
 template <class Bits>
 struct BitCounts {
   std::int64_t zeros = 0, subnormal = 0, near_top = 0, inf = 0, nan = 0;
   Bits largest = 0;
-  Bits smallest_less_one = std::numeric_limits<Bits>::max();  // of those that are not 0
+  Bits smallest_less_one = std::numeric_limits<Bits>::max();  // of nonzero elements
 
   void add(const BitCounts& other) {
     zeros += other.zeros;
@@ -45,7 +45,7 @@ struct BitCounts {
   }
 };
 
-/// The counts of a run short enough for counters of the numbers' own width, which vectorise best.
+/// The counts of a short run, with counters of the numbers' size, which vectorise best.
 template <class Number, class Bits>
 void count_block(const Number* numbers, std::int64_t count, BitCounts<Bits>& total) {
   using F = Format<Number, Bits>;
@@ -116,7 +116,7 @@ NumberCounts count_all(const at::Tensor& dense) {
           .smallest_nonzero = any ? value_of<Number>(smallest) : 0.0};
 }
 
-/// Of the numbers of a dtype: the smallest normal one, and a sixteenth of the largest.
+/// Limits of a dtype: the smallest normal number, and a sixteenth of the largest.
 struct MagnitudeLimits {
   double smallest_normal, near_top;
 };
@@ -140,7 +140,7 @@ MagnitudeLimits limits_of(at::ScalarType dtype) {
   }
 }
 
-/// The smaller of two sizes of which 0 stands for none.
+/// The smaller of two magnitudes; 0 means none.
 double smaller(double left, double right) {
   if (left == 0.0) return right;
   return right == 0.0 ? left : std::min(left, right);

@@ -21,7 +21,7 @@ bool contains(const std::array<std::string_view, N>& names, std::string_view nam
   return std::find(names.begin(), names.end(), name) != names.end();
 }
 
-/// Allocations, whose numbers are garbage, and constants.
+/// Allocations (uninitialized) and constants.
 bool makes_constants(std::string_view name) {
   constexpr std::array<std::string_view, 11> kNames{
       "aten::empty_like", "aten::resize_",   "aten::resize_as_", "aten::set_",
@@ -30,8 +30,8 @@ bool makes_constants(std::string_view name) {
   return contains(kNames, name) || name.starts_with("aten::new_");
 }
 
-/// Products, quotients, powers and exponentials, whose zeros are exact ones or underflow. None
-/// draws random numbers or keeps a state, so that repeating them is free of effects.
+/// Operations whose zeros are exact or underflow: products, quotients, powers and exponentials.
+/// They draw no random numbers and keep no state, so they can be repeated.
 bool can_be_judged(std::string_view name) {
   constexpr std::array<std::string_view, 19> kForward{"aten::mm",
                                                       "aten::addmm",
@@ -133,7 +133,7 @@ const WatchedOperator* WatchedOperators::find(const c10::OperatorName& name) {
 void append_tensors(const c10::IValue& value, std::vector<at::Tensor>& tensors) {
   if (value.isTensor()) {
     if (value.toTensor().defined()) tensors.push_back(value.toTensor());
-  } else if (value.isList()) {  // of tensors, optional tensors or numbers
+  } else if (value.isList()) {  // tensors, optional tensors or numbers
     for (const c10::IValue& item : value.toListRef()) {
       if (!item.isTensor()) return;
       append_tensors(item, tensors);
@@ -166,7 +166,7 @@ std::vector<at::Tensor> repeat_in_float32(const WatchedOperator& op,
   }
   try {
     op.handle.callBoxed(stack);
-  } catch (const std::exception&) {  // a watch must not end what it watches
+  } catch (const std::exception&) {  // a watch must not abort the program
     return {};
   }
   std::vector<at::Tensor> outputs;

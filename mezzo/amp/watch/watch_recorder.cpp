@@ -28,7 +28,7 @@ bool shares_memory(const at::Tensor& tensor, const std::vector<at::Tensor>& othe
                      [storage](const at::Tensor& other) { return storage_of(other) == storage; });
 }
 
-/// How far the numbers of `tensors` reach: whether all are finite, and the largest.
+/// Whether all elements of `tensors` are finite, and the largest magnitude.
 std::pair<bool, double> range_of(const std::vector<at::Tensor>& tensors) {
   NumberCounts counts;
   for (const at::Tensor& tensor : tensors) counts += count_numbers(tensor);
@@ -54,7 +54,7 @@ void WatchedParameters::refresh() {
   storages_.clear();
   for (const auto& [path, tensor] : parameters_) {
     const c10::StorageImpl* storage = storage_of(tensor);
-    // Of a shared parameter the first name stays.
+    // A shared parameter keeps its first name.
     if (storage != nullptr) storages_[storage].emplace(tensor.storage_offset(), path);
   }
   std::erase_if(casts_, [](const auto& item) { return item.second.alive.expired(); });
@@ -64,7 +64,7 @@ std::optional<std::string> WatchedParameters::path_of(const at::Tensor& tensor) 
   const c10::StorageImpl* storage = storage_of(tensor);
   const auto parameters = storages_.find(storage);
   if (parameters != storages_.end()) {
-    // Where several lie in one storage, the one that begins last before the view.
+    // If several share a storage, take the last one that begins at or before the view.
     const auto next = parameters->second.upper_bound(tensor.storage_offset());
     return next == parameters->second.begin() ? next->second : std::prev(next)->second;
   }
@@ -82,7 +82,7 @@ void WatchedParameters::add_cast(const at::Tensor& cast, const std::string& path
   casts_.insert_or_assign(storage, Cast{cast.storage().getWeakStorageImpl(), path});
 }
 
-// Forward nodes that are remembered for their backward, where next_step() is not called.
+// Maximum number of stored forward nodes, if next_step() is not called.
 constexpr std::size_t kMostNodes = std::size_t{1} << 18;
 
 WatchRecorder::WatchRecorder(std::vector<std::pair<std::string, at::Tensor>> named_parameters,
@@ -114,7 +114,7 @@ WatchPlace WatchRecorder::place_of_node(const WatchEvent& event, const Thread& t
   } else if (const auto old = previous_forward_.find(key); old != previous_forward_.end()) {
     place = old->second;
   } else {
-    // A node that sums a parameter's gradient, or one made before the watch.
+    // A node that sums a parameter's gradient, or was created before the watch.
     place = thread.last_backward;
     place.after = true;
   }
@@ -218,7 +218,7 @@ void WatchRecorder::end(const void* identity, std::uint64_t thread_id,
   if (!thread.open.empty()) {
     Frame& outer = thread.open.back();
     outer.counted_inside += counted ? whole : frame.counted_inside;
-    // What the engine sums after a node belongs to it.
+    // Sums in the engine after a node belong to that node.
     if (frame.kind == WatchEvent::Kind::kNode) outer.place = frame.place;
   } else if (!counted) {
     report_.other_nanoseconds += own;
@@ -265,7 +265,7 @@ bool WatchRecorder::count_outputs(Frame& frame, const std::vector<c10::IValue>& 
   return !dtypes.empty();
 }
 
-/// Output `place` of `count`, in float32; undefined where it cannot be had.
+/// Output `place` of `count` in float32; undefined if the operation cannot be repeated.
 at::Tensor WatchRecorder::exact_output(Frame& frame, std::size_t place, std::size_t count) {
   if (!frame.exact) frame.exact = repeat_in_float32(*frame.op, frame.arguments);
   return frame.exact->size() == count ? (*frame.exact)[place] : at::Tensor();

@@ -24,23 +24,23 @@
 
 namespace mezzo::amp::detail {
 
-/// Which modules own which memory: the parameters and their casts. Views share it.
+/// Maps storages of parameters and of their casts to modules. Views share the storage.
 class WatchedParameters {
  public:
   explicit WatchedParameters(std::vector<std::pair<std::string, at::Tensor>> named_parameters);
 
-  /// Looks up where the parameters lie now and drops the casts that are gone.
+  /// Updates the storages of the parameters and removes freed casts.
   void refresh();
 
-  /// Path of the module whose parameter `tensor` is, or is a view or a cast of.
+  /// Path of the module that owns `tensor`: a parameter, or a view or cast of one.
   std::optional<std::string> path_of(const at::Tensor& tensor) const;
 
-  /// Notes that `cast` holds a parameter of `path` in another dtype.
+  /// Records that `cast` is a parameter of `path` in another dtype.
   void add_cast(const at::Tensor& cast, const std::string& path);
 
  private:
   struct Cast {
-    c10::weak_intrusive_ptr<c10::StorageImpl> alive;  // and keeps the address from being used again
+    c10::weak_intrusive_ptr<c10::StorageImpl> alive;  // also prevents reuse of the address
     std::string path;
   };
 
@@ -49,25 +49,25 @@ class WatchedParameters {
   std::unordered_map<const c10::StorageImpl*, Cast> casts_;
 };
 
-/// The start of a function that libtorch records.
+/// The start of a recorded function.
 struct WatchEvent {
   enum class Kind : std::uint8_t {
     kOperator,
     kNode,    ///< a node of the backward
-    kEngine,  ///< the engine around a node, where it also sums gradients
+    kEngine,  ///< the engine around a node; it also sums gradients
     kScope,   ///< RECORD_USER_SCOPE
     kOther,
   };
 
   Kind kind = Kind::kOther;
-  const void* identity = nullptr;  ///< tells it from all others that are open
+  const void* identity = nullptr;  ///< unique among open functions
   std::optional<c10::OperatorName> op;
   std::string_view scope;  ///< kScope: its name
   c10::ArrayRef<c10::IValue> inputs;
   std::uint64_t thread = 0;
-  std::uint64_t forward_thread = 0;  ///< kNode: where its forward ran
-  std::int64_t sequence = -1;        ///< of the node, or of the one that the operator will make
-  c10::DispatchKeySet excluded;  ///< what the caller's thread had switched off, autocast above all
+  std::uint64_t forward_thread = 0;  ///< kNode: thread of its forward
+  std::int64_t sequence = -1;        ///< of the node, or of the node that the operator will create
+  c10::DispatchKeySet excluded;  ///< dispatch keys excluded on the caller's thread, e.g. autocast
 };
 
 /// Turns recorded functions into a WatchReport. Thread-safe.
@@ -78,7 +78,7 @@ class WatchRecorder {
 
   std::uint64_t thread() const { return thread_; }
 
-  /// Whether the event is its thread's, or of a backward of its thread.
+  /// Whether the event belongs to this recorder's thread or to a backward of it.
   bool wants(const WatchEvent& event) const;
 
   void begin(const WatchEvent& event);
@@ -96,13 +96,13 @@ class WatchRecorder {
     const void* identity = nullptr;
     WatchPlace place;
     bool in_backward = false;
-    bool counted = false;  // an operation, unless it turns out to be a view
+    bool counted = false;  // an operation, unless it returns a view
     bool inside_counted = false;
     const WatchedOperator* op = nullptr;
     std::vector<at::Tensor> read, written;
-    std::vector<c10::IValue> arguments;            // of a judged operation
-    std::optional<std::vector<at::Tensor>> exact;  // its outputs in float32, once asked for
-    bool finite = true;  // what it read and cannot be looked up at its end
+    std::vector<c10::IValue> arguments;            // of a checked operation
+    std::optional<std::vector<at::Tensor>> exact;  // its outputs in float32, computed on demand
+    bool finite = true;                            // whether scalar and in-place inputs were finite
     double largest_input = 0.0;
     Clock::time_point start;
     std::int64_t overhead_before = 0;
@@ -111,7 +111,7 @@ class WatchRecorder {
 
   struct Thread {
     std::vector<Frame> open;
-    std::string last_path;  // of the last module met in the forward
+    std::string last_path;  // last module of the forward
     WatchPlace last_backward;
     std::int64_t overhead = 0;  // nanoseconds
   };
@@ -133,7 +133,7 @@ class WatchRecorder {
   WatchedParameters parameters_;
   WatchedOperators operators_;
   std::unordered_map<std::uint64_t, Thread> threads_;
-  // Where the forward of a node ran; older than one step, it is forgotten.
+  // Place of a node's forward; kept for one step.
   std::map<ForwardKey, WatchPlace> forward_, previous_forward_;
   std::map<RowKey, std::size_t> row_index_;
   bool step_is_open_ = false;

@@ -37,7 +37,7 @@ Tensor cpu_cast_of(const Tensor& weight) {
   return at::autocast::cached_cast(at::autocast::get_autocast_dtype(at::kCPU), weight, at::kCPU);
 }
 
-/// Calls `function` on a thread of its own, and returns what it threw.
+/// Calls `function` on a new thread and returns the exception it threw.
 template <class Function>
 std::exception_ptr on_new_thread(Function function) {
   std::exception_ptr error;

@@ -36,7 +36,7 @@ struct State {
   bool operator==(const State&) const = default;
 };
 
-/// A weight, and its product with the identity: the cached cast of the weight, seen from outside.
+/// A weight, and its product with the identity, which shows the cached cast of the weight.
 struct Weight {
   at::Tensor values = at::ones({2, 2}, on_device()).requires_grad_();
   at::Tensor seen() const { return at::mm(at::eye(2, on_device()), values); }
@@ -64,7 +64,7 @@ TEST(Autocast, leaves_doubles_integers_and_in_place_calls_alone) {
   const Autocast autocast(test_device().type(), at::kBFloat16);
   const at::Tensor x = at::ones({2, 2}, on_device());
   EXPECT_EQ(at::mm(x.to(at::kDouble), x.to(at::kDouble)).scalar_type(), at::kDouble);
-  if (on_cpu()) {  // CUDA has no product of integers
+  if (on_cpu()) {  // CUDA has no integer matrix product
     EXPECT_EQ(at::mm(x.to(at::kLong), x.to(at::kLong)).scalar_type(), at::kLong);
   }
   EXPECT_EQ(at::ones({2, 2}, on_device()).addmm_(x, x).scalar_type(), at::kFloat);

@@ -29,7 +29,7 @@ using amp::OpClass;
 using amp::Precision;
 using amp::PrecisionScope;
 
-/// Sets MEZZO_CPU_POLICY, which a scope reads when it opens.
+/// Sets MEZZO_CPU_POLICY, which scopes read when they open.
 class Forced {
  public:
   explicit Forced(const char* way) { setenv("MEZZO_CPU_POLICY", way, /*overwrite=*/1); }
@@ -38,7 +38,7 @@ class Forced {
   Forced& operator=(const Forced&) = delete;
 };
 
-/// One operator on float32 leaves: a result and the leaves' gradients.
+/// An operator on float32 leaves: its result and the leaves' gradients.
 struct Case {
   std::string name;
   std::vector<at::Tensor> leaves;
@@ -88,7 +88,7 @@ std::vector<Case> cases() {
   };
 }
 
-/// The result of `run` on fresh leaves, then each leaf's gradient for the sum of the result.
+/// The result of `run` on new leaves, then each leaf's gradient of the sum of the result.
 std::vector<at::Tensor> results(
     const Case& c, const std::function<at::Tensor(const std::vector<at::Tensor>&)>& run) {
   std::vector<at::Tensor> leaves, all;
@@ -108,9 +108,9 @@ void expect_same(const std::vector<at::Tensor>& got, const std::vector<at::Tenso
   }
 }
 
-/// Whether the matrix products of the calling thread's bfloat16 region compute in float32 and round
-/// once. x = 1 + 2^-8 is no bfloat16 number and becomes 1 where it is cast before the product; its
-/// square is nearer to 1 + 2^-7 than to 1.
+/// Whether matrix products in the calling thread's bfloat16 region compute in float32 and round
+/// once. x = 1 + 2^-8 is not a bfloat16 number and becomes 1 if cast before the product; its square
+/// is nearer to 1 + 2^-7 than to 1.
 bool products_are_float32() {
   const at::Tensor x = at::full({1, 1}, 1.00390625);
   const at::Tensor y = at::mm(x, x);
@@ -187,7 +187,7 @@ TEST(CpuPolicy, recurrent_layers_keep_the_dtypes_of_autocast) {
     EXPECT_EQ(got.scalar_type(), at::kBFloat16);
     EXPECT_TRUE(at::equal(got, reference.to(at::kBFloat16)));
   }
-  // libtorch's own layer in 16 bits needs instructions that not every processor has.
+  // libtorch's 16-bit layer needs AVX-512BW.
   if (!at::hasMKLDNN() || !__builtin_cpu_supports("avx512bw")) return;
   const Autocast region(at::kCPU, at::kBFloat16);
   EXPECT_EQ(run().scalar_type(), at::kBFloat16);

@@ -32,7 +32,7 @@ using torch::autograd::AutogradContext;
 using torch::autograd::Function;
 using torch::autograd::variable_list;
 
-/// The autocast state and the dtypes that the last forward and backward saw.
+/// Autocast state and dtypes in the last forward and backward.
 struct Seen {
   AutocastState state;
   std::vector<at::ScalarType> dtypes;
@@ -43,7 +43,7 @@ amp::DeviceAutocast on_cpu(const Seen& seen) {
   return seen.state.get(test_device().type());
 }
 
-/// x w, with the options that the caller names.
+/// x * w, with the caller's options.
 struct Product : Function<Product> {
   static Tensor forward(AutogradContext* context, const Tensor& x, const Tensor& w,
                         const amp::CustomForwardOptions& options) {
@@ -88,7 +88,7 @@ TEST(CustomFunction, with_cast_inputs_runs_forward_and_backward_in_that_dtype) {
     EXPECT_FALSE(on_cpu(seen_forward).enabled);
     EXPECT_TRUE(AutocastState().get(test_device().type()).enabled)
         << "the region goes on after the call";
-    y.sum().backward();  // inside the region, where plain code would be cast
+    y.sum().backward();  // inside the region, which casts ordinary code
   }
   EXPECT_FALSE(on_cpu(seen_backward).enabled);
   EXPECT_EQ(seen_backward.dtypes, (Dtypes{at::kFloat, at::kFloat}));
@@ -167,7 +167,7 @@ TEST(CustomFunction, the_backward_follows_the_forward_on_another_thread_and_in_a
 TEST(CustomFunction, the_backward_has_the_cpu_policy_of_the_forward) {
   MEZZO_CPU_ONLY("the CPU's policy");
   setenv("MEZZO_CPU_POLICY", "float32", /*overwrite=*/1);
-  // 1.5 (1 + 2^-8) is rounded to 1.5078125; with the weight in bfloat16, which is 1, it is 1.5.
+  // 1.5 (1 + 2^-8) rounds to 1.5078125; with a bfloat16 weight, which is 1, it is 1.5.
   const Tensor x = at::ones({1, 1}).requires_grad_(), w = at::full({1, 1}, 1.00390625);
   for (const amp::CpuPolicy policy : {amp::CpuPolicy::kMeasure, amp::CpuPolicy::kOff}) {
     x.mutable_grad().reset();
@@ -213,7 +213,7 @@ TEST(CustomFunction, another_device_types_region_does_not_concern_it) {
   EXPECT_EQ(seen_forward.dtypes, (Dtypes{at::kFloat, at::kFloat}));
 }
 
-/// Calls Product inside itself, and so keeps two states at once.
+/// Calls Product inside another function, so two states exist at once.
 struct TwoProducts : Function<TwoProducts> {
   static Tensor forward(AutogradContext* context, const Tensor& x, const Tensor& w) {
     return amp::custom_forward(
@@ -253,7 +253,7 @@ TEST(CustomFunction, nests) {
   EXPECT_FALSE(AutocastState().get(test_device().type()).enabled);
 }
 
-/// Runs `function` on `args` as a forward with cast_inputs = float32 in a float16 region would.
+/// Runs `function` on `args` like a forward with cast_inputs = float32 in a float16 region.
 template <class Call, class... Args>
 auto forwarded(Call call, Args&&... args) {
   const Autocast autocast(test_device().type(), at::kHalf);

@@ -10,7 +10,7 @@ namespace {
 using amp::Float32Reductions;
 using Reduction = at::CuBLASReductionOption;
 
-/// What cuBLAS may do; plain numbers of the host, with or without a GPU.
+/// The cuBLAS switches: host values, with or without a GPU.
 struct CublasSwitches {
   Reduction float16 = Reduction::AllowReducedPrecisionWithSplitK;
   Reduction bfloat16 = Reduction::AllowReducedPrecisionWithSplitK;

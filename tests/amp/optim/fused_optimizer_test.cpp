@@ -43,7 +43,7 @@ using Make = std::function<std::unique_ptr<Optimizer>(Parameters)>;
 constexpr int kSteps = 20;
 constexpr double kRate = 0.01;
 
-/// A fused optimizer beside libtorch's with the same options.
+/// A fused optimizer and libtorch's, with the same options.
 struct Pair {
   std::string name;
   Make fused, torch;
@@ -91,8 +91,8 @@ std::vector<Pair> pairs() {
   return all;
 }
 
-/// Leaves of odd sizes, a matrix that is not contiguous among them. Multiples of 1/64, so that all
-/// dtypes begin alike.
+/// Leaves of odd sizes, including a non-contiguous matrix. Multiples of 1/64, so that all dtypes
+/// start with equal values.
 Parameters parameters(at::ScalarType dtype) {
   const auto values = [](at::IntArrayRef sizes) {
     return at::randint(-128, 129, sizes, on_device(at::kDouble)).div_(64);
@@ -108,7 +108,7 @@ Parameters parameters(at::ScalarType dtype) {
   return made;
 }
 
-/// The gradients of step `step`, of which number 1 has another layout than its parameter.
+/// Sets the gradients of step `step`. Gradient 1 has another layout than its parameter.
 void set_gradients(const Parameters& of, int step, double factor = 1) {
   at::manual_seed(100 + static_cast<std::uint64_t>(step));
   for (const at::Tensor& p : of) {
@@ -127,9 +127,9 @@ void train(Optimizer& optimizer, const Parameters& of, int first, int last, doub
   }
 }
 
-/// Rounding of every step's dozen operations. Terms: the parameter, and updates of at most
-/// rate / sqrt(1 - 0.999) / 4 for Adam, rate / (1 - momentum) for the rest (gradients are below 1,
-/// and weights below 2 times a decay of 0.1).
+/// Bound on the rounding errors of a dozen operations per step. Terms: the parameter, and updates
+/// of at most rate / sqrt(1 - 0.999) / 4 for Adam, rate / (1 - momentum) otherwise (gradients are
+/// below 1, and weights below 2 times a decay of 0.1).
 SumBound bound_of(const at::Tensor& start, const Pair& pair, at::ScalarType dtype) {
   const double update = pair.adam ? 8 * kRate : 2 * kRate / (1 - pair.momentum);
   return sum_bound(start.detach().to(at::kDouble).abs() + kSteps * update, 12 * kSteps, dtype);
@@ -154,7 +154,7 @@ TEST(FusedOptimizer, moves_as_libtorchs_optimizer_of_that_name) {
   }
 }
 
-/// One of each, with the options that matter most for what a skipped step must leave alone.
+/// One of each optimizer, with options that use all state that a skipped step must not change.
 std::vector<std::pair<std::string, Make>> climbing(bool maximize) {
   const auto adam = [=](Parameters p) -> std::unique_ptr<Optimizer> {
     return std::make_unique<FusedAdam>(std::move(p),
@@ -218,7 +218,7 @@ TEST(FusedOptimizer, a_skipped_step_might_as_well_not_have_been_called) {
           set_gradients(skipping, step, kInf);
           fused_step(*with_skips, 4, 1);
           EXPECT_FALSE(at::isfinite(skipping[0].grad()).all().item<bool>());
-          fused_step(*with_skips, 4, 2);  // as a sum over two devices is
+          fused_step(*with_skips, 4, 2);  // like a sum over two devices
           fused_step(*with_skips, 4, std::nan(""));
         }
         set_gradients(skipping, step, 4);
@@ -304,7 +304,7 @@ TEST(FusedOptimizer, groups_have_their_own_options_and_dtypes) {
   }
 }
 
-/// What a parameter moves in steps of the gradient 1 whose rate a scheduler halves.
+/// The changes of a parameter in steps with gradient 1 and a scheduler that halves the rate.
 std::vector<double> moves(Optimizer& optimizer, const at::Tensor& parameter) {
   torch::optim::StepLR scheduler(optimizer, 1, 0.5);
   std::vector<double> moved;
@@ -377,7 +377,7 @@ TEST(FusedOptimizer, continues_bit_for_bit_from_an_archive_with_its_options) {
   }
 }
 
-/// A checkpoint of a run whose steps were all skipped so far.
+/// A checkpoint of a run in which all steps were skipped.
 TEST(FusedOptimizer, continues_from_an_archive_without_a_step) {
   for (const auto& [name, make] : kMakers) {
     SCOPED_TRACE(name);
@@ -491,7 +491,7 @@ TEST(FusedOptimizer, the_scaler_leaves_the_decision_to_the_device) {
     for (int step = 0; step < 6; ++step) {
       const bool overflow = step == 0 || step == 3;
       set_gradients(of, step, overflow ? kInf : scale);
-      if (step == 4) scaler.unscale_(*optimizer);  // then the step divides no second time
+      if (step == 4) scaler.unscale_(*optimizer);  // the step must not unscale again
       EXPECT_EQ(scaler.step(*optimizer), amp::StepOutcome::kDeferred);
       scaler.update();
       scale = scaler.get_scale();

@@ -29,7 +29,7 @@ at::Tensor parameter(std::int64_t count, double value, at::ScalarType dtype = at
   return at::full({count}, value, on_device(dtype)).requires_grad_();
 }
 
-/// One step in which every element of `weight` has the gradient `gradient`.
+/// One step with `gradient` for every element of `weight`.
 void step(torch::optim::Optimizer& optimizer, MasterWeights& masters, const at::Tensor& weight,
           double gradient, std::uint64_t number = 0) {
   weight.mutable_grad() = at::full_like(weight, gradient).detach();
@@ -44,7 +44,7 @@ const at::Tensor& member(const torch::optim::Optimizer& optimizer, std::size_t i
 }
 
 TEST(MasterWeights, updates_below_the_gap_add_up_where_plain_bfloat16_stalls) {
-  // The gap of bfloat16 at 1 is 2^-7 upwards; each step is an eighth of half of it.
+  // The gap of bfloat16 above 1 is 2^-7; each step is an eighth of half of it.
   constexpr double kUpdate = 0x1p-11;
   const at::Tensor plain = parameter(3, 1.0), kept = parameter(3, 1.0);
   torch::optim::SGD plain_optimizer = descent({plain}), optimizer = descent({kept});
@@ -67,7 +67,7 @@ TEST(MasterWeights, stochastic_rounding_makes_the_same_progress_on_average) {
   torch::optim::SGD optimizer = descent({weight});
   MasterWeights masters(optimizer, kStochastic, /*seed=*/11);
   for (std::uint64_t i = 0; i < kSteps; ++i) step(optimizer, masters, weight, -kUpdate, i);
-  // Each step moves an element by a gap with the probability update / gap.
+  // Each step moves an element by one gap with probability update / gap.
   const double share = kUpdate / kGap;
   const double deviation = kGap * std::sqrt(share * (1 - share) * kSteps / kElements);
   const double mean = weight.detach().to(at::kDouble).mean().item<double>();
@@ -215,7 +215,7 @@ TEST(MasterWeights, a_parameter_written_from_outside_replaces_its_master) {
   torch::optim::SGD optimizer = descent({weight});
   MasterWeights masters(optimizer, kStored);
   step(optimizer, masters, weight, -0x1p-12);
-  weight.detach().copy_(weight.detach().clone());  // the same numbers: the low bits stay
+  weight.detach().copy_(weight.detach().clone());  // equal values: the low bits stay
   masters.begin_step();
   EXPECT_TRUE(exact(masters.masters().at(0), at::full({2}, 1 + 0x1p-12)));
   weight.detach().fill_(4.0);

@@ -1,5 +1,5 @@
-// What save() has to gather first. That runs continue bit for bit stands in
-// mixed_precision_optimizer_test.cpp.
+// What save() collects before it writes. mixed_precision_optimizer_test.cpp tests that runs
+// continue bit for bit.
 #include <vector>
 
 #include <ATen/ATen.h>
@@ -25,7 +25,7 @@ using amp::Precision;
 
 const MixedPrecisionOptions kWithoutScaler{.precision = Precision::kFloat32};
 
-/// The loss whose gradient is `slope` for every element.
+/// A loss with gradient `slope` for every element.
 at::Tensor slope_of(const at::Tensor& weight, double slope) {
   return weight.to(at::kFloat).sum() * slope;
 }

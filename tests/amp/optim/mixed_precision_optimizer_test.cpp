@@ -262,13 +262,13 @@ TEST(MixedPrecisionOptimizer, a_resumed_run_equals_an_unbroken_one_bit_for_bit) 
   for (const auto& [dtype, options] : cases) {
     const Model model(dtype), copy(dtype);
     torch::optim::Adam inside = adam(model), other = adam(copy);
-    other.param_groups()[0].options().set_lr(0.5);  // comes from the archive
+    other.param_groups()[0].options().set_lr(0.5);  // restored by load()
     MixedPrecisionOptimizer optimizer = enable_mixed_precision(inside, options);
     MixedPrecisionOptions other_options = options;
-    other_options.seed = 0;  // so does this
+    other_options.seed = 0;  // restored by load()
     MixedPrecisionOptimizer resumed = enable_mixed_precision(other, other_options);
     for (int i = 0; i < 30; ++i) optimizer.minimize([&] { return model.loss(i); });
-    // 30 is no multiple of 4: two micro-batches are on their way.
+    // 30 is not a multiple of 4: two micro-batches are accumulated.
     resumed.minimize([&] { return copy.loss(); });
     {
       const at::NoGradGuard no_grad;
@@ -378,7 +378,7 @@ TEST(MixedPrecisionOptimizer, a_refused_state_of_a_fused_optimizer_leaves_its_mo
   EXPECT_TRUE(same_parameters(model, untouched));
 }
 
-/// Plain descent whose first step runs out of memory.
+/// SGD whose first step throws out-of-memory.
 class FailingOnce : public torch::optim::SGD {
  public:
   using torch::optim::SGD::SGD;
@@ -439,7 +439,7 @@ TEST(MixedPrecisionOptimizer, refuses_a_state_of_something_else) {
   refused(narrow_adam, {.rounding = ParameterRounding::kStochastic}, ".rounding");
   refused(sgd, {}, "other groups");
   torch::serialize::OutputArchive written;
-  inside.save(written);  // the optimizer's own, without the wrapper's fields
+  inside.save(written);  // the wrapped optimizer's state, without the wrapper's fields
   std::stringstream stream;
   written.save_to(stream);
   torch::serialize::InputArchive read;
@@ -447,7 +447,7 @@ TEST(MixedPrecisionOptimizer, refuses_a_state_of_something_else) {
   EXPECT_TRUE(throws_with<IoError>("no field", [&] { optimizer.load(read); }));
 }
 
-/// Records what the scaler asks of it.
+/// Records the calls of the scaler.
 class FusedDescent : public torch::optim::SGD, public amp::FusedStep {
  public:
   using SGD::SGD;
@@ -545,7 +545,7 @@ TEST(MixedPrecisionOptimizer, calls_in_another_order_are_errors) {
   refused("no backward() since", [&] { optimizer.step(); });
   optimizer.backward(model.loss());
   optimizer.unscale_();
-  optimizer.zero_grad();  // gives the step up
+  optimizer.zero_grad();  // cancels the step
   optimizer.minimize([&] { return model.loss(); });
   EXPECT_EQ(optimizer.step(), StepOutcome::kApplied) << "with one of two micro-batches";
 }
@@ -574,7 +574,7 @@ TEST(MixedPrecisionOptimizer, refuses_options_and_optimizers_that_it_cannot_serv
   refused(complex, {}, "ComplexFloat");
   torch::optim::SGD mixed = descent({model.first, at::zeros({2}, at::kMeta)});
   refused(mixed, {}, "on meta");
-  enable_mixed_precision(inside);  // a refusal leaves no claim behind
+  enable_mixed_precision(inside);  // a failed call does not leave the optimizer wrapped
 }
 
 }  // namespace

@@ -23,7 +23,8 @@ at::Tensor rounded(const at::Tensor& values, const RoundingKey& key) {
   return result;
 }
 
-/// Within five standard deviations of the number of successes in `count` draws of `probability`.
+/// Whether `successes` is within five standard deviations of its mean in `count` draws of
+/// `probability`.
 testing::AssertionResult binomial(std::int64_t successes, std::int64_t count, double probability) {
   const auto n = static_cast<double>(count);
   const double allowed = 5 * std::sqrt(n * probability * (1 - probability));
@@ -45,7 +46,7 @@ TEST(StochasticRounding, keeps_signs_infinities_and_nan) {
   constexpr float kInfinity = std::numeric_limits<float>::infinity();
   const at::Tensor values =
       on_device(at::tensor({0.0F, -0.0F, kInfinity, -kInfinity, std::nanf(""), -std::nanf("1")}));
-  // A NaN whose payload lies under the cut alone, and one that the random bits could carry over.
+  // A NaN whose payload is only in the discarded bits, and one that random bits could overflow.
   const at::Tensor bits = on_device(at::tensor({0x7F800001, 0x7FFFFFFF}, at::kInt));
   for (std::uint64_t step = 0; step < 64; ++step) {
     const at::Tensor result = rounded(values, {.step = step});

@@ -18,7 +18,7 @@
 #include "support/special_numbers.h"
 #include "support/tolerance.h"
 
-/// What one call of the scaler does to tensors. The order of calls and the movement of the scale:
+/// Effects of single calls of the scaler on tensors. For call order and scale updates see
 /// grad_scaler_state_test.cpp.
 namespace mezzo::test {
 namespace {

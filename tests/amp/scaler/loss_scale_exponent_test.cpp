@@ -33,7 +33,7 @@ TEST(LossScaleExponent, lets_the_largest_float16_be_reached_and_not_passed) {
 }
 
 TEST(LossScaleExponent, compares_the_exact_product_not_the_rounded_one) {
-  const double above = 65504.0 / 3.0;  // rounded up: three times as much is more than 65504
+  const double above = 65504.0 / 3.0;  // rounded up: exactly 3 * above > 65504
   ASSERT_EQ(above * 3.0, 65504.0);
   ASSERT_GT(std::fma(above, 3.0, -65504.0), 0.0);
   EXPECT_EQ(exponent_for(above, /*headroom=*/3.0), -1);

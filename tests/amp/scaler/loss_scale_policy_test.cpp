@@ -20,7 +20,7 @@ namespace {
 using amp::GradScaler;
 using amp::LossScalePolicy;
 
-/// The scale that from_max_gradient finds for these gradients.
+/// The scale from from_max_gradient for these gradients.
 double found_scale(const std::vector<double>& gradient, double headroom,
                    at::ScalarType dtype = at::kFloat) {
   const at::Tensor parameter = leaf(gradient, dtype);
@@ -83,7 +83,8 @@ TEST(LossScalePolicy, from_max_gradient_is_the_largest_power_of_two_that_fits) {
       {{1.0}, 1.0, 32768.0},      {{1.0, -2.0, 0.5}, 1.0, 16384.0},
       {{65504.0}, 1.0, 1.0},      {{1023.5}, 16.0, 4.0},  // 4 * 16 * 1023.5 == 65504 exactly
       {{1024.0}, 16.0, 2.0},      {{1e6}, 1.0, 0x1p-4},
-      {{0x1p-149}, 1.0, 0x1p126},  // float32's smallest number: kept where the inverse is normal
+      {{0x1p-149}, 1.0, 0x1p126},  // float32's smallest number: clamped so that the inverse is
+                                   // normal
   };
   for (const Row& row : rows) {
     EXPECT_EQ(found_scale(row.gradient, row.headroom), row.scale)
@@ -319,7 +320,7 @@ TEST(LossScalePolicy, hysteresis_at_the_floor_delays_the_error) {
   EXPECT_THROW(scale_after(scaler, kInf), NumericError);
 }
 
-/// Grows by one at each clean update, falls to an eighth of its largest otherwise.
+/// Grows by one at each clean update; otherwise falls to an eighth of its maximum.
 class Staircase : public amp::LossScaleRule {
  public:
   explicit Staircase(double start) : start_(start), largest_(start) {}
@@ -336,7 +337,7 @@ class Staircase : public amp::LossScaleRule {
   double start_, largest_;
 };
 
-/// Returns what it was told to.
+/// Always returns the same scale.
 class Fixed : public amp::LossScaleRule {
  public:
   explicit Fixed(double answer) : answer_(answer) {}

@@ -65,7 +65,7 @@ TEST(NumberCounts, classify_the_edges_of_every_dtype) {
 }
 
 TEST(NumberCounts, of_many_numbers_add_up) {
-  const std::int64_t size = 200003;  // several blocks and threads, and a remainder
+  const std::int64_t size = 200003;  // several chunks and threads, and a remainder
   const at::Tensor numbers = at::ones({size}, on_device(at::kHalf));
   numbers.slice(0, 0, 50000).zero_();
   numbers.slice(0, 100000, 170000).fill_(kInf);

@@ -32,7 +32,7 @@ using amp::WatchExit;
 using amp::WatchReport;
 using amp::WatchRow;
 
-/// Two dense layers; every number is exact in float16.
+/// Two dense layers; all values are exact in float16.
 struct Network {
   at::Tensor first = at::full({4, 4}, 0.25).requires_grad_();
   at::Tensor bias = at::ones({4}).requires_grad_();
@@ -46,7 +46,7 @@ struct Network {
     return at::linear(at::relu(at::linear(x, first, bias)), second);
   }
 
-  /// A step of training in `dtype`; returns the gradients.
+  /// A training step in `dtype`; returns the gradients.
   std::vector<at::Tensor> step(at::ScalarType dtype, double size = 1.0, double scale = 1.0) const {
     at::Tensor loss;
     {
@@ -63,7 +63,7 @@ struct Network {
   }
 };
 
-/// The only row of an operation at a place; nullopt where there is none.
+/// The only row of an operation at a place; nullopt if there is no row.
 std::optional<WatchRow> row_at(const WatchReport& report, const std::string& op,
                                const std::string& place, Pass pass = Pass::kForward) {
   const auto found = std::find_if(report.rows.begin(), report.rows.end(), [&](const WatchRow& row) {
@@ -205,7 +205,7 @@ TEST(Watch, counts_the_gradients_that_a_tiny_loss_flushes_to_zero) {
   ASSERT_TRUE(cast);
   EXPECT_EQ(cast->underflowed, 6);
   EXPECT_EQ(cast->numbers.zeros, 6);
-  // Zero in, zero out: nothing more is lost.
+  // The inputs are zero already: no new underflow.
   EXPECT_EQ(row_at(report, "aten::mm", "layers.0", Pass::kBackward)->underflowed, 0);
   EXPECT_FALSE(report.first_exit());
 }
@@ -305,7 +305,7 @@ TEST(Watch, leaves_the_cast_cache_and_the_random_numbers_alone) {
   }
   const auto cast = row_at(watch.report(), "aten::_to_copy", "layers.1");
   ASSERT_TRUE(cast);
-  EXPECT_EQ(cast->calls, 1);  // once for two forwards
+  EXPECT_EQ(cast->calls, 1);  // one cast for two forwards
   at::manual_seed(7);
   EXPECT_TRUE(same_bits(at::dropout(at::ones({64}), 0.5, /*train=*/true), drawn));
 }
@@ -349,7 +349,7 @@ TEST(Watch, an_end_on_another_thread_warns_and_stops_the_recording) {
   ASSERT_EQ(warnings.size(), 1);
   EXPECT_NE(warnings[0].find("another thread"), std::string::npos);
   network.step(at::kHalf);
-  { const Watch next(network.parameters()); }  // takes the callback that was left away
+  { const Watch next(network.parameters()); }  // removes the leftover callback
   EXPECT_FALSE(at::hasThreadLocalCallbacks());
 }
 
