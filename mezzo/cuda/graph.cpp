@@ -16,7 +16,7 @@ using c10::cuda::CUDAGuard;
 using c10::cuda::CUDAStream;
 using c10::cuda::CUDAStreamGuard;
 
-/// Makes what `later` is given next wait for what `earlier` holds now.
+/// Makes future work of `later` wait for the current work of `earlier`.
 void order(const CUDAStream& earlier, const CUDAStream& later) {
   at::cuda::CUDAEvent event;
   event.record(earlier);
@@ -30,7 +30,7 @@ class StreamGraph : public DeviceGraph {
         stream_(c10::cuda::getStreamFromPool(/*isHighPriority=*/false, device.index())) {}
 
   ~StreamGraph() override {
-    try {  // replays that are under way use the graph's memory
+    try {  // pending replays use the graph's memory
       const CUDAGuard guard(device_);
       c10::cuda::device_synchronize();
     } catch (...) {
@@ -51,7 +51,7 @@ class StreamGraph : public DeviceGraph {
   void capture(const std::function<void()>& work) override {
     const CUDAGuard guard(device_);
     c10::cuda::device_synchronize();
-    // The graph has a pool of its own, which the blocks kept for other streams cannot serve.
+    // The graph uses its own pool, which cannot reuse blocks cached for other streams.
     c10::cuda::CUDACachingAllocator::emptyCache();
     graph_.emplace();
     const CUDAStreamGuard own(stream_);
@@ -73,7 +73,7 @@ class StreamGraph : public DeviceGraph {
   void replay() override { graph_->replay(); }
 
  private:
-  /// The stream has to leave the capture, which reports again what went wrong.
+  /// Ends the capture of the stream, which reports the same error again.
   void abandon() {
     try {
       graph_->capture_end();

@@ -14,7 +14,7 @@ namespace mezzo::cuda {
 #ifdef USE_C10D_NCCL
 namespace {
 
-/// NCCL's structures, which libtorch's group holds, grow with its versions.
+/// NCCL's structures, used by libtorch's group, grow with its versions.
 void check_version() {
   const std::uint64_t packed = torch::cuda::nccl::version();
   const std::uint64_t major = packed >> 32, minor = (packed >> 16) & 0xFFFF;

@@ -2,7 +2,7 @@
 
 #include "mezzo/runtime/cuda_services.h"
 
-// What the sources of this layer give to the table in services.cpp; see CudaServices.
+// Functions for the table in services.cpp; see CudaServices.
 
 namespace mezzo::cuda {
 

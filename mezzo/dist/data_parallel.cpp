@@ -35,8 +35,8 @@ c10::intrusive_ptr<c10d::ProcessGroup> engine_of(const ProcessGroup& group) {
   return Engine::reclaim_copy(static_cast<c10d::ProcessGroup*>(group.engine().get()));
 }
 
-/// c10d's Reducer, asked which parameters it still waits for. It has no Logger, which it uses only
-/// where prepare_for_forward() has counted steps: that is never called.
+/// c10d's Reducer, with access to the parameters that it still waits for. Has no Logger: the
+/// Reducer uses it only after prepare_for_forward(), which is never called.
 class StepReducer : public c10d::Reducer {
  public:
   using c10d::Reducer::Reducer;
@@ -49,13 +49,13 @@ class StepReducer : public c10d::Reducer {
     prepare_for_backward(outputs);
   }
 
-  /// Whether gradients have come since begin() and their means have not been written back.
+  /// Whether gradients have arrived since begin() but their means are not written back.
   bool is_unfinished() const {
     const std::lock_guard lock(mutex_);
     return require_finalize_;
   }
 
-  /// The parameters without a gradient since begin(); none where all buckets are under way.
+  /// Parameters without a gradient since begin(); empty if all buckets have been started.
   std::vector<std::size_t> missing() const {
     const std::lock_guard lock(mutex_);
     std::vector<std::size_t> indices;
@@ -70,13 +70,13 @@ class StepReducer : public c10d::Reducer {
   static constexpr std::int64_t kNotReady = -1;  // the Reducer writes elapsed times
 };
 
-/// Where a step stands; shared with the hooks, which may outlive the DataParallel.
+/// State of a step; shared with the hooks, which may outlive the DataParallel.
 struct StepGuard {
   std::atomic<bool> prepared = false;
   std::atomic<int> no_sync = 0;
 };
 
-/// The mean of a bucket, as `traffic` says; errors as those of the group's own collectives.
+/// Averages a bucket according to `traffic`; errors as for the group's own collectives.
 class MeanHook : public c10d::CppCommHookInterface<c10::intrusive_ptr<c10d::ProcessGroup>> {
  public:
   MeanHook(const ProcessGroup& group, GradientTraffic traffic)
@@ -127,7 +127,7 @@ class MeanHook : public c10d::CppCommHookInterface<c10::intrusive_ptr<c10d::Proc
     }
   }
 
-  WeakGroup group_;  // Gloo's threads, which let go of it, must not be the ones that end the group
+  WeakGroup group_;  // weak: Gloo's threads must not destroy the group
   GradientTraffic traffic_;
 };
 
@@ -140,7 +140,7 @@ using detail::StepReducer;
 
 constexpr const char* kPrepare = "DataParallel::prepare";
 
-/// The parameters that are trained, each once.
+/// The trained parameters, without duplicates.
 struct NamedTensors {
   std::vector<std::string> names;
   std::vector<at::Tensor> tensors;
@@ -162,8 +162,8 @@ NamedTensors trained_parameters(const torch::nn::Module& module) {
   return trained;
 }
 
-/// One bucket until the order of the gradients is known, which keeps the collectives of the
-/// module's own backward apart from it; where the order may change, buckets by size from the start.
+/// One bucket until the order of gradients is known, to separate its collectives from those of the
+/// module's own backward; if the order may change, buckets by size from the start.
 std::vector<std::vector<std::size_t>> first_buckets(const std::vector<at::Tensor>& parameters,
                                                     const DataParallelOptions& options,
                                                     std::size_t first_bytes) {
@@ -201,16 +201,16 @@ struct DataParallel::State {
   ProcessGroup group;
   std::shared_ptr<const std::vector<std::string>> names;
   std::vector<at::Tensor> parameters;
-  std::vector<unsigned> hooks;  // one a parameter
+  std::vector<unsigned> hooks;  // one per parameter
   std::shared_ptr<StepGuard> guard = std::make_shared<StepGuard>();
   std::shared_ptr<StepReducer> reducer;  // null for one process
-  std::string step;                      // what prepare() is about to do, as ranks compare it
+  std::string step;                      // description of prepare(), compared between ranks
 
   void refuse_unprepared();
   void watch(const at::Tensor& output);
 };
 
-/// A backward that was not announced would leave each rank with its own gradients.
+/// Without prepare() each rank would keep its own gradients.
 void DataParallel::State::refuse_unprepared() {
   for (const at::Tensor& parameter : parameters) {
     hooks.push_back(parameter.register_hook([step = guard](const at::Tensor& /*gradient*/) {
@@ -222,7 +222,7 @@ void DataParallel::State::refuse_unprepared() {
   }
 }
 
-/// At the end of the backward that starts from `output` all gradients have to be under way.
+/// Checks at the end of the backward from `output` that all gradients have been started.
 void DataParallel::State::watch(const at::Tensor& output) {
   if (!output.requires_grad() || output.is_leaf()) return;
   const auto at_end = [step = guard, all = names, weak = std::weak_ptr(reducer)] {

@@ -11,111 +11,109 @@
 #include "mezzo/dist/group/process_group.h"
 
 namespace torch::nn {
-class Module;  // its header costs seconds
+class Module;  // its header is slow to compile
 }
 
 namespace mezzo::dist {
 
-/// How split() cuts.
+/// Options of split().
 struct SplitOptions {
   bool shuffle = false;
-  std::uint64_t seed = 0;  ///< of the shuffle; the same on all ranks
-  /// Leaves out what does not divide evenly; otherwise the last rank's share is filled up with
-  /// items of its own again, so that all ranks have as many.
+  std::uint64_t seed = 0;  ///< seed of the shuffle; the same on all ranks
+  /// Drops the remainder of an uneven division. Otherwise the last rank repeats some of its own
+  /// items, so that all ranks have the same number.
   bool drop_last = false;
 };
 
-/// This rank's share of `ids` ([n], any dtype and device): ceil(n / ranks) consecutive ones, with
-/// drop_last floor(n / ranks), after the shuffle where one is asked for. A rank whose share would
-/// be empty, which takes n < ranks * (ranks - 1), gets items of others. Equal seeds
-/// shuffle equally on all ranks. The rule of DGL's use_ddp (torch's DistributedSampler takes every
-/// ranks-th item, and fills up with the first ones). Allocates the share, with a shuffle 8 n bytes
-/// for a moment; does not communicate. Throws InvalidArgument for another shape, and for fewer ids
-/// than ranks; none at all give none.
+/// Returns this rank's share of `ids` ([n], any dtype and device): ceil(n / ranks) consecutive
+/// items, or floor(n / ranks) with drop_last, after an optional shuffle. A rank whose share would
+/// be empty (only if n < ranks * (ranks - 1)) repeats items of other ranks. Equal seeds give equal
+/// shuffles. Same rule as DGL's use_ddp; torch's DistributedSampler takes every ranks-th item.
+/// Allocates the share, plus 8 n temporary bytes for a shuffle; does not communicate. Empty ids
+/// give an empty share. Throws InvalidArgument for another shape or fewer ids than ranks.
 MEZZO_API at::Tensor split(const at::Tensor& ids, const ProcessGroup& group,
                            SplitOptions options = {});
 
-/// Gives every parameter and buffer of the module rank 0's numbers, packed by dtype. Communicates
-/// and blocks. Throws InvalidArgument, on every rank, if names, shapes or dtypes are not rank
-/// 0's; IoError as the group's collectives do.
+/// Copies rank 0's parameters and buffers to all ranks, packed by dtype. Communicates and blocks.
+/// Throws InvalidArgument on every rank if names, shapes or dtypes differ from rank 0's; IoError
+/// as the group's collectives do.
 MEZZO_API void broadcast_parameters(torch::nn::Module& module, const ProcessGroup& group);
 
-/// How gradients travel. Sums are made in the type that travels, divisions in float32, and 16-bit
-/// gradients take one more rounding, to their own type.
+/// The dtype in which gradients are sent. Sums are computed in that dtype, divisions in float32.
+/// 16-bit gradients are rounded once more, to their own dtype.
 enum class GradientTraffic : std::uint8_t {
-  kFloat32,  ///< 16-bit ones as float32, others as they are
-  /// float32 and bfloat16 ones as bfloat16: half the bytes. Each rank's gradient and each of the
-  /// ranks - 1 additions is rounded to 8 bits: an error of at most ranks * 2^-8 (to first order) of
-  /// the sum of absolute values. Others as for kFloat32.
+  kFloat32,  ///< 16-bit gradients as float32, others unchanged
+  /// float32 and bfloat16 gradients as bfloat16, which halves the bytes. Each gradient and each of
+  /// the ranks - 1 additions is rounded to 8 bits: the error is at most ranks * 2^-8 (first order)
+  /// of the sum of absolute values. Others as for kFloat32.
   kBFloat16,
 };
 
-/// How all_reduce_gradients() packs and reduces.
+/// Options of all_reduce_gradients().
 struct GradientOptions {
   ReduceOp op = ReduceOp::kMean;                        ///< kSum or kMean
   std::int64_t bucket_bytes = std::int64_t{25} << 20;   ///< gradients are packed up to this size
   GradientTraffic traffic = GradientTraffic::kFloat32;  ///< the same on all ranks
-  /// float32 numbers on the gradients' device that are summed (never divided) in place, as float32
-  /// whatever the traffic: a loss, a count. In the first bucket; with kBFloat16 in one of their
-  /// own. As many on all ranks; undefined: none.
+  /// Optional float32 values on the gradients' device, e.g. a loss or a count. Summed in place in
+  /// float32, never divided. Part of the first bucket; with kBFloat16 in a separate bucket. The
+  /// same number of values on all ranks.
   at::Tensor beside = {};
-  /// Called once, while the last bucket travels: work that would else be done afterwards, such as
-  /// preparing the next batch. What it throws is thrown when the gradients have arrived.
+  /// Called once while the last bucket is sent, e.g. to prepare the next batch. If it throws, the
+  /// exception is rethrown after the gradients have arrived.
   std::function<void()> meanwhile = {};
 };
 
-/// Reduces the gradients of the parameters over the ranks, in place, in buckets of one dtype each,
-/// of which two are in memory at a time: one is packed while another one travels. A parameter
-/// without a gradient counts as zeros where another rank has one, and gets one; without any, it is
-/// left alone, though zeros travel. One listed twice is reduced once. Blocks. Throws
-/// InvalidArgument for another op, bucket_bytes < 1 or dtype of `beside`, and, on every rank, if
-/// a gradient is sparse or of another dtype than its parameter, with gradients then undefined;
-/// IoError as the group's collectives do, with gradients then undefined too.
+/// Reduces the gradients of the parameters over the ranks in place, in buckets of one dtype. Two
+/// buckets are in memory at a time: one is packed while another is sent. A missing gradient counts
+/// as zeros and is created if another rank has one; if no rank has one, it stays undefined. A
+/// parameter listed twice is reduced once. Blocks. Throws InvalidArgument for another op,
+/// bucket_bytes < 1 or another dtype of `beside`, and on every rank if a gradient is sparse or
+/// differs in dtype from its parameter; IoError as the group's collectives do. After an error on
+/// every rank or an IoError the gradients are unspecified.
 MEZZO_API void all_reduce_gradients(const std::vector<at::Tensor>& parameters,
                                     const ProcessGroup& group, const GradientOptions& options = {});
 
-/// How a DataParallel packs and sends.
+/// Options of DataParallel.
 struct DataParallelOptions {
   std::int64_t bucket_bytes = std::int64_t{25} << 20;  ///< at least 1
-  /// Parameters that a step does not use are no error: the graph is searched in each step. Those
-  /// that no rank has used keep their gradient. Each step has to use one parameter at least.
+  /// Allows parameters that a step does not use, by a search of the graph in each step. Parameters
+  /// that no rank uses keep their gradient. Each step must use at least one parameter.
   bool find_unused_parameters = false;
   GradientTraffic traffic = GradientTraffic::kFloat32;
 };
 
-/// Means of gradients over the ranks, under way while the backward goes on (c10d's Reducer). Each
+/// Averages gradients over the ranks while the backward pass runs (as c10d's Reducer does). Each
 /// step is
 ///
 ///     loss = ...;                // forward
 ///     parallel.prepare({loss});
 ///     loss.backward();           // returns with the means in the gradients
 ///
-/// A backward pass without prepare() throws LogicError, unless a NoSync lives. One that misses a
-/// parameter throws InvalidArgument, which names it; after either the object is of no more use.
-/// Gradients are those of the parameters that required one at construction; dense. One process:
-/// nothing is done. Takes as much memory as the gradients. With modules that communicate in the
-/// backward (SyncBatchNorm1d) all ranks have to use the same parameters. In a group that checks its
-/// collectives prepare() and each bucket are compared first, which waits for all ranks: a step that
-/// another rank does not take throws InvalidArgument from either, from the backward as after a
-/// missed parameter. One thread.
+/// A backward pass without prepare() throws LogicError, unless a NoSync is alive. One that misses a
+/// parameter throws InvalidArgument with its name. After either error the object is unusable.
+/// Reduces the dense gradients of parameters that required one at construction. Does nothing with
+/// one process. Uses as much memory as the gradients. With modules that communicate in the backward
+/// (SyncBatchNorm1d) all ranks must use the same parameters. If the group checks collectives,
+/// prepare() and each bucket first wait for all ranks and compare; a step that another rank does
+/// not take throws InvalidArgument from either; after one from the backward the object is unusable.
+/// Not thread-safe.
 class MEZZO_API DataParallel {
  public:
-  /// Gives all ranks rank 0's parameters and buffers. The module outlives it. Throws
-  /// InvalidArgument as broadcast_parameters() does, and for a module without parameters that
-  /// require a gradient.
+  /// Broadcasts rank 0's parameters and buffers. The module must outlive this object. Throws
+  /// InvalidArgument as broadcast_parameters() does, and if no parameter requires a gradient.
   DataParallel(std::shared_ptr<torch::nn::Module> module, ProcessGroup group,
                DataParallelOptions options = {});
   ~DataParallel();
   DataParallel(const DataParallel&) = delete;
   DataParallel& operator=(const DataParallel&) = delete;
 
-  /// outputs: what the one backward of this step will start from. Communicates in the second step,
-  /// in which the buckets get the order in which gradients came. Throws InvalidArgument if no
-  /// output requires a gradient, LogicError after a backward that did not end.
+  /// outputs: the roots of this step's single backward pass. The second step communicates, to order
+  /// the buckets by the arrival of gradients. Throws InvalidArgument if no output requires a
+  /// gradient, LogicError after a backward pass that did not finish.
   void prepare(const std::vector<at::Tensor>& outputs);
 
-  /// While the result lives, prepare() does nothing and backwards only accumulate on their own
-  /// rank; the first backward after it reduces the gradients with all that they have accumulated.
+  /// While the result is alive, prepare() does nothing and backward passes accumulate locally. The
+  /// first backward pass after it reduces the accumulated gradients.
   class NoSync;
   [[nodiscard]] NoSync no_sync();
 

@@ -21,7 +21,7 @@ namespace {
 
 constexpr std::int64_t kBroadcastBytes = std::int64_t{25} << 20;
 
-/// Tensors of one dtype and device that travel together.
+/// Tensors of one dtype and device that are sent together.
 struct Bucket {
   std::vector<at::Tensor> tensors = {};
   at::ScalarType traffic = at::kFloat;
@@ -33,8 +33,8 @@ struct Bucket {
   }
 };
 
-/// The tensors in their order, except that one of another dtype or device does not end a bucket.
-/// `traffic`: tensor -> dtype in which it travels.
+/// Groups tensors in order; a tensor of another dtype or device does not end a bucket.
+/// `traffic`: maps a tensor to the dtype in which it is sent.
 template <class Traffic>
 std::vector<Bucket> buckets_of(const std::vector<at::Tensor>& tensors, std::int64_t bucket_bytes,
                                Traffic traffic) {
@@ -85,7 +85,7 @@ void unpack(const at::Tensor& flat, const Bucket& bucket) {
   }
 }
 
-/// Each tensor of the module once, in the order of its names.
+/// Each tensor of the module once, ordered by name.
 std::vector<at::Tensor> tensors_of(torch::nn::Module& module, std::string& description) {
   std::vector<at::Tensor> tensors;
   std::unordered_set<const c10::TensorImpl*> seen;
@@ -107,8 +107,8 @@ std::vector<at::Tensor> tensors_of(torch::nn::Module& module, std::string& descr
   return tensors;
 }
 
-/// The gradients as they travel: every parameter's, as zeros where this rank has none, behind a
-/// table that says which parameters have one here. So one exchange does for both.
+/// Gradients to send: one per parameter, zeros if this rank has none, after a table of the
+/// parameters that have one here. One exchange sends both.
 class Gradients {
  public:
   Gradients(const std::vector<at::Tensor>& parameters, const at::Tensor& beside)
@@ -140,7 +140,7 @@ class Gradients {
     return tensor.is_same(tensors_[0]) || (num_sums_ == 2 && tensor.is_same(tensors_[1]));
   }
 
-  /// How many numbers at the front of the bucket are sums in any case.
+  /// Number of values at the front of the bucket that are always summed, never averaged.
   std::int64_t numel_of_sums(const Bucket& bucket) const {
     std::int64_t numel = 0;
     for (const at::Tensor& tensor : bucket.tensors) {
@@ -149,7 +149,7 @@ class Gradients {
     return numel;
   }
 
-  /// After the exchange: parameters that only other ranks have a gradient of get it.
+  /// After the exchange: defines gradients that only other ranks had.
   void hand_out() const {
     const at::Tensor table = tensors_.front().cpu();
     const auto rows = table.accessor<float, 2>();
@@ -169,12 +169,12 @@ class Gradients {
   enum Row : std::int64_t { kPresent, kUnusable, kRows };
 
   const std::vector<at::Tensor>& parameters_;
-  std::size_t num_sums_;              ///< the table, and `beside`
-  std::vector<at::Tensor> tensors_;   ///< the sums, then one for each of numbers_
-  std::vector<std::size_t> numbers_;  ///< places of the parameters, each once
+  std::size_t num_sums_;              ///< the table and `beside`
+  std::vector<at::Tensor> tensors_;   ///< the sums, then one tensor per entry of numbers_
+  std::vector<std::size_t> numbers_;  ///< indices of the parameters, without duplicates
 };
 
-/// A bucket on its way.
+/// A bucket with a pending reduction.
 struct Journey {
   Bucket bucket;
   at::Tensor flat;
@@ -238,7 +238,7 @@ void all_reduce_gradients(const std::vector<at::Tensor>& parameters, const Proce
   std::optional<Journey> under_way;
   const Gradients gradients(parameters, options.beside);
   const auto traffic = [&](const at::Tensor& tensor) {
-    // A count of 8 bits would be none.
+    // bfloat16 has too few bits for a count.
     if (gradients.is_sum(tensor)) return at::kFloat;
     return detail::traffic_dtype(options.traffic, tensor.scalar_type());
   };
@@ -270,7 +270,7 @@ void all_reduce_gradients(const std::vector<at::Tensor>& parameters, const Proce
     gradients.hand_out();
   } catch (...) {
     if (!failure) throw;
-    detail::forget_failure_of_another();  // the cause is what this rank knows
+    detail::forget_failure_of_another();  // this rank has the cause
   }
   if (failure) std::rethrow_exception(failure);
 }

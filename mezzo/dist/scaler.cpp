@@ -12,7 +12,7 @@
 namespace mezzo::dist {
 namespace {
 
-/// The state as numbers, and back; counts are exact below 2^53.
+/// Converts the state to numbers and back; counts are exact below 2^53.
 std::vector<double> numbers_of(const amp::ScalerState& state) {
   std::vector<double> numbers = {state.scale, state.growth_factor, state.backoff_factor};
   for (const std::int64_t count :
@@ -43,7 +43,7 @@ amp::ScalerState state_of(const double* number, std::size_t rule_size) {
 amp::GradScalerOptions synchronized(amp::GradScalerOptions options, const ProcessGroup& group) {
   if (group.world_size() == 1) return options;
   options.reduce_found_inf = [group](at::Tensor& found_inf) {
-    const at::Tensor found = found_inf.ne(0);  // of floats the largest takes two exchanges
+    const at::Tensor found = found_inf.ne(0);  // a float maximum would take two exchanges
     group.all_reduce(found, ReduceOp::kSum);   // "any"
     found_inf.copy_(found);
   };

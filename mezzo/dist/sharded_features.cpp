@@ -12,7 +12,7 @@
 namespace mezzo::dist {
 namespace {
 
-/// Why `rows` cannot be sharded; empty: they can.
+/// Why `rows` cannot be sharded; empty if they can.
 std::string fault_of_rows(const at::Tensor& rows, const ProcessGroup& group) {
   if (!rows.defined()) return "expected a tensor, got an undefined one";
   if (rows.layout() != at::kStrided) return "expected a dense tensor, got a sparse one";
@@ -30,7 +30,7 @@ std::vector<std::int64_t> counts_of(const at::Tensor& counts) {
   return {data, data + on_host.numel()};
 }
 
-/// Throws on all ranks where one has a fault, or where they differ in `form`.
+/// Throws on all ranks if one has a fault or if they differ in `form`.
 void agree_on_rows(const char* name, const std::string& fault, const std::string& form,
                    const ProcessGroup& group) {
   const auto options = at::TensorOptions(at::kByte).device(group.device());
@@ -53,7 +53,7 @@ std::string form_of_rows(const at::Tensor& rows, std::int64_t first_dimension) {
       fmt::join(rows.sizes().slice(static_cast<std::size_t>(first_dimension)), ", "));
 }
 
-/// Why `ids` cannot be gathered from `num_rows` rows; empty: they can.
+/// Why `ids` cannot be gathered from `num_rows` rows; empty if they can.
 std::string fault_of_ids(const at::Tensor& ids, std::int64_t num_rows) {
   if (!ids.defined()) return "expected int32 or int64 [n], got an undefined tensor";
   if (ids.layout() != at::kStrided || ids.dim() != 1 ||
@@ -116,14 +116,14 @@ at::Tensor ShardedFeatures::gather(const at::Tensor& ids) const {
   const std::string fault = fault_of_ids(ids, num_rows());
   const at::Tensor wanted = fault.empty() ? ids.to(options) : at::empty({0}, options);
 
-  // Ids by the rank that has them, in the order given. Empty shares make equal starts: the last
-  // one that is not above an id is the rank's that has it.
+  // Stable order of ids by owner. Empty shares have equal starts: the owner is the last rank whose
+  // start is not above the id.
   const at::Tensor starts = at::tensor(starts_, at::kLong).slice(0, 1, ranks).to(options);
   const at::Tensor owner = at::searchsorted(starts, wanted, /*out_int32=*/false, /*right=*/true);
   const at::Tensor order = at::argsort(owner, /*stable=*/true, /*dim=*/0, /*descending=*/false);
   const at::Tensor counts = at::bincount(owner, {}, ranks);
 
-  // A rank whose ids are wrong says so beside its numbers, as the others would wait for it.
+  // A rank with invalid ids sends a flag with its counts, because the others would wait for it.
   const at::Tensor is_wrong = at::full({1}, fault.empty() ? 0 : 1, options);
   const at::Tensor table = group_.all_gather(at::cat({counts, is_wrong})).to(at::kCPU);
   MEZZO_CHECK(fault.empty(), "ShardedFeatures::gather: ids: {}", fault);

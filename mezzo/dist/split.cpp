@@ -12,10 +12,10 @@
 namespace mezzo::dist {
 namespace {
 
-/// Of the split's shuffle; the streams of mini-batches have zeros in these high bits.
+/// Random stream of the shuffle; mini-batch streams have zeros in these high bits.
 constexpr std::uint64_t kSplitStream = 0xF117'0000'0000'0000;
 
-/// The positions of this rank's items, before any shuffle.
+/// Positions of this rank's items, before any shuffle.
 std::vector<std::int64_t> positions_of_share(std::int64_t num_ids, std::int64_t ranks,
                                              std::int64_t rank, bool drop_last) {
   const std::int64_t size = drop_last ? num_ids / ranks : (num_ids + ranks - 1) / ranks;

@@ -17,14 +17,15 @@
 namespace mezzo::dist {
 namespace {
 
-/// Of the rows of all ranks; the same on each. mean, variance (of the rows as they are): [features]
+/// Statistics over the rows of all ranks; the same on each. mean, (biased) variance: [features]
 /// float64.
 struct JoinedStatistics {
   at::Tensor mean, variance;
   double rows = 0;
 };
 
-/// By the ranks' own means, which keeps the variance of rows far from 0 exact. rows: [n, features].
+/// Merges the means of the ranks, which keeps the variance of rows far from 0 exact. rows: [n,
+/// features].
 JoinedStatistics joined_statistics(const at::Tensor& rows, const ProcessGroup& group) {
   const std::int64_t count = rows.size(0), features = rows.size(1);
   at::Tensor own = at::zeros({2 * features + 1}, rows.options().dtype(at::kDouble));
@@ -48,14 +49,14 @@ JoinedStatistics joined_statistics(const at::Tensor& rows, const ProcessGroup& g
   return joined;
 }
 
-/// A group that a graph of gradients keeps.
+/// Keeps the group alive in an autograd graph.
 struct GroupHolder : torch::CustomClassHolder {
   explicit GroupHolder(ProcessGroup held) : group(std::move(held)) {}
   ProcessGroup group;
 };
 
 struct SyncNormalize : torch::autograd::Function<SyncNormalize> {
-  /// mean, inverse_std: [features] in the dtype of the sums.
+  /// mean, inverse_std: [features] in the accumulator dtype.
   static at::Tensor forward(torch::autograd::AutogradContext* ctx, const at::Tensor& x,
                             const at::Tensor& weight, const at::Tensor& bias,
                             const at::Tensor& mean, const at::Tensor& inverse_std, double rows,

@@ -6,9 +6,9 @@
 
 namespace mezzo {
 
-/// One line on the kernel backends: the CPU's that this machine runs, the chosen one and, for the
-/// others, what the machine lacks; the file of the CUDA kernels or why there are none. Throws
-/// InvalidArgument if MEZZO_CPU_BACKEND names none of them.
+/// Describes the kernel backends in one line: the CPU backends that this machine supports, the one
+/// in use, and what the machine lacks for the others; the path of the CUDA kernels or why they are
+/// not loaded. Throws InvalidArgument if MEZZO_CPU_BACKEND is unknown.
 MEZZO_API std::string describe_backends();
 
 }  // namespace mezzo

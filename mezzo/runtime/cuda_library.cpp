@@ -23,7 +23,7 @@ std::string loader_text() {
   return text == nullptr ? "unknown error" : text;
 }
 
-/// The library of kernels in the folder of this one.
+/// Path of the kernel library in the folder of this library.
 std::string path_beside_this_library() {
   Dl_info info{};
   if (::dladdr(reinterpret_cast<const void*>(&open_cuda_library), &info) == 0 ||
@@ -36,7 +36,7 @@ std::string path_beside_this_library() {
                                     : here.substr(0, slash + 1) + kCudaLibraryName;
 }
 
-/// What the function called `name` in the file returns; null if it is missing.
+/// Calls the function `name` of the file; null if it is missing.
 template <class T>
 const T* call(void* file, const char* name) {
   const auto function = reinterpret_cast<const T* (*)()>(::dlsym(file, name));
@@ -46,7 +46,7 @@ const T* call(void* file, const char* name) {
 CudaLibrary find_cuda_library() {
   const std::string named = environment_text("MEZZO_CUDA_LIBRARY");
   if (!named.empty()) return open_cuda_library(named);
-  // Loaded, not initialised (see the header); it stays, for the kernels need it.
+  // Loaded, not initialized (see the header); stays loaded, because the kernels need it.
   if (::dlopen("libcuda.so.1", RTLD_LAZY | RTLD_LOCAL) == nullptr) {
     return {.path = {},
             .kernels = nullptr,
@@ -62,7 +62,7 @@ CudaLibrary open_cuda_library(const std::string& path) {
   CudaLibrary library{.path = path, .kernels = nullptr, .services = nullptr, .problem = {}};
   void* const file = ::dlopen(path.c_str(), RTLD_NOW | RTLD_GLOBAL);
   if (file == nullptr) {
-    const std::string why = loader_text();  // begins with the path, or with a library it needs
+    const std::string why = loader_text();  // starts with the path or with a missing library
     library.problem =
         fmt::format("cannot load {}", why.starts_with(path) ? why : path + ": " + why);
     return library;
@@ -74,7 +74,7 @@ CudaLibrary open_cuda_library(const std::string& path) {
     return library;
   }
   if (std::string_view(build_id) != kBuildId) {
-    // It stays open: libtorch knows of its CUDA part, which came with it.
+    // Stays open: libtorch has registered its CUDA part, which was loaded with it.
     library.problem = fmt::format(
         "{} is of build {}, and this library of build {}: use two files "
         "of one package",
@@ -91,8 +91,7 @@ static const CudaLibrary& found_cuda_library() {
   return library;
 }
 
-// With this library and not at the first use: libtorch remembers that it has no CUDA part once it
-// has been asked.
+// Loads at startup, not at first use: once queried, libtorch remembers that it has no CUDA part.
 [[maybe_unused]] static const bool kCudaLibraryLoaded = found_cuda_library().kernels != nullptr;
 
 const CudaLibrary& cuda_library() {

@@ -1,5 +1,5 @@
-// libtorch's package has the headers of fmt without its library. The library's functions, compiled
-// here once; as a header-only library fmt costs four seconds in each file that formats a text.
+// libtorch's package has fmt's headers without its library, so its functions are compiled here
+// once. As a header-only library fmt adds four seconds to each file that formats a text.
 #include <fmt/format-inl.h>
 
 FMT_BEGIN_NAMESPACE

@@ -27,9 +27,8 @@ void free_counted(void* data) {
   inner_deleter(data);
 }
 
-/// Counts what passes through libtorch's allocator and asks for huge pages under large blocks; else
-/// changes nothing: blocks are its own, freed by its own deleter, and their size is asked of
-/// malloc, so that blocks carry no extra bytes.
+/// Counts the allocations of libtorch's allocator and requests huge pages for large blocks. Blocks
+/// are allocated and freed by libtorch; their size comes from malloc, so they need no extra bytes.
 class CountingAllocator final : public c10::Allocator {
  public:
   explicit CountingAllocator(c10::Allocator* inner) : inner_(inner) {
@@ -67,7 +66,7 @@ class CountingAllocator final : public c10::Allocator {
   return true;
 }();
 
-/// What libtorch counts of a CUDA device, bytes of its tensors.
+/// libtorch's statistics of tensor bytes on a CUDA device.
 const c10::CachingAllocator::Stat& cuda_bytes(const c10::CachingDeviceAllocator::DeviceStats& all) {
   return all.allocated_bytes[static_cast<std::size_t>(c10::CachingAllocator::StatType::AGGREGATE)];
 }

@@ -6,8 +6,8 @@
 
 namespace mezzo {
 
-/// For a backward that has no gradient of its own: throws InvalidArgument, which `what` opens,
-/// where it runs with create_graph.
+/// For a backward without second derivatives: throws InvalidArgument with the prefix `what` if it
+/// runs with create_graph.
 inline void refuse_second_derivative(const char* what) {
   MEZZO_CHECK(!at::GradMode::is_enabled(),
               "{}: second derivatives are not available (backward ran with create_graph)", what);

@@ -6,14 +6,14 @@
 
 namespace mezzo {
 
-/// While it lives, no signal handler runs in the calling thread or in the threads of its OpenMP
-/// team: signals stay pending and are delivered afterwards. Signals that report a fault of the
-/// thread itself (SIGSEGV, SIGFPE, ...) are not blocked.
+/// While alive, no signal handler runs in the calling thread or in its OpenMP team: signals stay
+/// pending and are delivered afterwards. Signals for faults of the thread itself (SIGSEGV, SIGFPE,
+/// ...) are not blocked.
 ///
-/// The float32 kernels of oneDNN up to 3.11.1 need it. They point the stack pointer at the end of a
-/// heap block, where the frame of a signal handler overwrites other blocks (decision 29).
+/// Needed by the float32 kernels of oneDNN up to 3.11.1. They point the stack pointer at the end of
+/// a heap block, where the frame of a signal handler overwrites other blocks (decision 29).
 ///
-/// Construct and destroy it in the same thread. Cost: two system calls a thread and two empty
+/// Construct and destroy it in the same thread. Cost: two system calls per thread and two empty
 /// parallel regions, a few microseconds.
 class MEZZO_API SignalGuard {
  public:

@@ -14,7 +14,7 @@
 
 #include "dist/processes.h"
 
-/// Collectives under way.
+/// Asynchronous collectives.
 namespace mezzo {
 namespace {
 
@@ -23,7 +23,7 @@ using dist::Work;
 using test::on_ranks;
 using test::require;
 
-/// Other numbers on each rank.
+/// Different numbers on each rank.
 at::Tensor share_of_rank(std::int64_t rank) {
   return at::arange(12, at::kFloat).view({4, 3}) * (rank + 1);
 }
@@ -102,7 +102,7 @@ TEST(CollectivesAsync, results_of_another_form_are_refused_before_anything_is_se
   EXPECT_THROW(static_cast<void>(group.broadcast_async(tensor, 1)), InvalidArgument);
 }
 
-/// Fails unless `start`, in which rank 1 is lost, throws at wait() and names operation and rank.
+/// Expects that wait() throws with operation and rank if `start` loses rank 1.
 void expect_loss(const std::string& operation, const std::function<Work(ProcessGroup&)>& start) {
   const auto endings = test::run_group(
       2,

@@ -36,7 +36,7 @@ using test::require;
 
 constexpr std::int64_t kFeatures = 4, kRowsOfRank = 8;  // rows of each rank
 
-/// y = x weight + bias, and a parameter that only some steps use.
+/// y = x weight + bias, with a parameter that only some steps use.
 struct Line : torch::nn::Module {
   explicit Line(double start) {
     weight = register_parameter("weight", at::full({kFeatures}, start, at::kFloat));
@@ -49,7 +49,7 @@ struct Line : torch::nn::Module {
   at::Tensor weight, bias, extra;
 };
 
-/// Rows of one rank, in [-1, 1).
+/// Rows of one rank in [-1, 1).
 struct Rows {
   at::Tensor x, y;
 };
@@ -67,8 +67,8 @@ at::Tensor loss_of(const Line& line, const Rows& rows) {
   return (line.forward(rows.x) - rows.y).square().mean() / 2;
 }
 
-/// Gradient descent of one process on the rows of all ranks, in float64, with the sizes of the
-/// terms that float32 rounds and of those that travel.
+/// Float64 gradient descent of one process on the rows of all ranks, with the magnitudes of the
+/// terms that are rounded to float32 and of those that are sent.
 struct JoinedDescent {
   static constexpr double kRate = 0.125;
   static constexpr int kSteps = 20;
@@ -95,9 +95,9 @@ struct JoinedDescent {
     }
   }
 
-  /// A step with this rate does not lengthen the distance of two parameter vectors: the largest
+  /// A step with this rate does not increase the distance of two parameter vectors: the largest
   /// eigenvalue of rows^T rows / count is at most its trace, kFeatures + 1 < 1 / kRate. So errors
-  /// of the steps at most add up, in the Euclidean norm, which bounds each element.
+  /// of the steps at most add up in the Euclidean norm, which bounds each element.
   test::SumBound bound(double travel_epsilon) const {
     static_assert(kRate * (kFeatures + 1) < 1);
     constexpr double kTerms = 4 * kRowsOfRank + 2 * kFeatures + 16;
@@ -115,7 +115,7 @@ void descend(const Line& line, double rate) {
   }
 }
 
-/// The parameters of this rank after JoinedDescent's steps.
+/// This rank's parameters after JoinedDescent's steps.
 at::Tensor parallel_descent(const ProcessGroup& group, DataParallelOptions options) {
   const auto line = std::make_shared<Line>(group.rank() == 0 ? 1.0 : 5.0);
   DataParallel parallel(line, group, options);
@@ -161,14 +161,14 @@ TEST(DataParallel, bfloat16_traffic_stays_within_its_rounding) {
   }
 }
 
-/// Rows of whole numbers, as many as a power of two: gradients at whole parameters are exact.
+/// Integer rows; their number is a power of two, so gradients at integer parameters are exact.
 Rows whole_rows(std::int64_t rank, std::uint64_t batch) {
   const std::uint64_t seed = static_cast<std::uint64_t>(rank) * 10 + batch;
   return {integers({kRowsOfRank, kFeatures}, at::kFloat, seed),
           integers({kRowsOfRank}, at::kFloat, seed + 5)};
 }
 
-/// The gradient of the loss by the weight 1 (with bias 1).
+/// The gradient of the loss at weight 1 and bias 1.
 at::Tensor whole_gradient(const Rows& rows) {
   const at::Tensor error = rows.x.sum(1) + 1 - rows.y;
   return at::matmul(rows.x.t(), error) / kRowsOfRank;
@@ -207,7 +207,7 @@ TEST(DataParallel, unused_parameters_are_no_error_where_they_are_allowed) {
     const auto line = std::make_shared<Line>(1.0);
     line->add_extra();
     DataParallel parallel(line, group, {.find_unused_parameters = true});
-    // none, rank 1 alone, both, rank 0 alone, none: the set changes from step to step
+    // none, only rank 1, both, only rank 0, none: the set changes from step to step
     for (const auto& [on_first, on_second] : std::vector<std::pair<bool, bool>>{
              {false, false}, {false, true}, {true, true}, {true, false}, {false, false}}) {
       line->zero_grad();
@@ -295,7 +295,7 @@ TEST(DataParallel, a_rank_whose_backward_fails_is_named_by_the_others) {
       std::chrono::minutes(5));
   for (const std::size_t rank : {0, 1}) {
     EXPECT_FALSE(endings[rank].good || endings[rank].out_of_time);
-    // The other survivor may have ended before this one looked.
+    // The other survivor may have ended before this rank checked.
     const std::string& message = endings[rank].message;
     EXPECT_TRUE(message.find("no word from rank 2") != std::string::npos ||
                 message.find(fmt::format("no word from ranks {}, 2", 1 - rank)) !=
@@ -317,7 +317,7 @@ TEST(DataParallel, a_backward_that_fails_does_not_wait_for_other_ranks) {
           while (::kill(first, 0) == 0) ::usleep(5000);  // until it has ended
           return;
         }
-        // What is made later goes backward first: the sum of bias is under way by then.
+        // Backward runs in reverse order of creation: the sum of bias has started by then.
         const at::Tensor failing = 2 * line->weight;
         failing.register_hook(
             [](const at::Tensor&) { throw std::runtime_error("the user's own"); });
@@ -353,7 +353,7 @@ TEST(SynchronizedScaler, all_ranks_skip_where_one_meets_an_infinity) {
     require(scaler.get_scale() == 1024, "the scale of rank 0");
     at::Tensor weight = at::ones({1}).requires_grad_();
     torch::optim::SGD optimizer(std::vector<at::Tensor>{weight}, torch::optim::SGDOptions(1));
-    for (const std::int64_t overflows : {1, -1, 0, -1}) {  // the rank that overflows; -1: none
+    for (const std::int64_t overflows : {1, -1, 0, -1}) {  // rank that overflows; -1: none
       optimizer.zero_grad();
       const double factor =
           overflows == group.rank() ? std::numeric_limits<double>::infinity() : 0.25;

@@ -31,7 +31,7 @@ using test::integers;
 using test::on_ranks;
 using test::require;
 
-/// Parameters of several dtypes and layouts, with whole numbers as the gradients of each rank.
+/// Parameters of several dtypes and layouts; the gradients of each rank are integers.
 struct Gradients {
   std::vector<at::Tensor> parameters;
   std::vector<std::vector<at::Tensor>> by_rank;  // float64, [rank][parameter]
@@ -65,7 +65,7 @@ struct Gradients {
   }
 };
 
-/// A parameter [2] with the gradient [value, value]; none for a value of 0.
+/// A parameter [2] with the gradient [value, value], or without one if value is 0.
 at::Tensor parameter_with(double value) {
   const at::Tensor parameter = at::zeros({2}, at::kFloat);
   if (value != 0) parameter.mutable_grad() = at::full({2}, value, at::kFloat);
@@ -109,8 +109,8 @@ TEST(AllReduceGradients, a_parameter_listed_twice_is_reduced_once) {
   });
 }
 
-/// A step of a wrapped descent from 1 by gradients whose means over two ranks are 2 for `first`, of
-/// which rank 1 has none, and 3 for `second`. by_masters: exchanges those of the masters.
+/// A step of a wrapped descent from 1 with gradients that average over two ranks to 2 for `first`
+/// (undefined on rank 1) and 3 for `second`. by_masters: reduces the gradients of the masters.
 void require_wrapped_step(ProcessGroup& group, amp::ParameterRounding rounding,
                           std::int64_t accumulate, bool by_masters) {
   const at::Tensor first = at::ones({4}, at::kBFloat16).requires_grad_(),
@@ -168,7 +168,7 @@ TEST(AllReduceGradients, bfloat16_traffic_rounds_each_gradient_and_each_addition
     }
     all_reduce_gradients({parameter}, group,
                          {.op = ReduceOp::kSum, .traffic = GradientTraffic::kBFloat16});
-    // half an epsilon for each of `ranks` roundings, twice for products of such errors
+    // half an epsilon for each of `ranks` roundings, doubled for products of such errors
     const double error = static_cast<double>(kRanks) * test::info(at::kBFloat16).epsilon;
     require(test::near(parameter.grad(), sum,
                        {.abs_sum = absolute, .terms = 0, .operand_epsilon = error}));
@@ -180,8 +180,8 @@ TEST(AllReduceGradients, bfloat16_traffic_rounds_each_gradient_and_each_addition
 TEST(AllReduceGradients, bfloat16_traffic_adds_in_bfloat16) {
   constexpr std::int64_t kRanks = 4, kSize = 256;
   on_ranks(kRanks, [](ProcessGroup& group) {
-    // 256 + 1 is 256 in bfloat16. Whatever the order of the ranks, for three of each four
-    // neighbours the 256 is not added last. Added in float32 all were 259, that is 260 in bfloat16.
+    // 256 + 1 is 256 in bfloat16. For any order of the ranks, three of four neighbors do not add
+    // the 256 last. A float32 sum would be 259 for all, which rounds to 260.
     const at::Tensor parameter = at::zeros({kSize});
     const at::Tensor has_large = at::arange(kSize).remainder(kRanks).eq(group.rank());
     parameter.mutable_grad() = at::where(has_large, at::full({kSize}, 256.0), at::ones({kSize}));
@@ -293,7 +293,7 @@ TEST(AllReduceGradients, what_is_done_meanwhile_does_not_wait_for_other_ranks) {
         require(::write(ends[1], "!", 1) == 1, "a byte for rank 1");
       };
     } else {
-      // Sends nothing before rank 0 has begun with its own.
+      // Sends nothing before rank 0 has started to send.
       pollfd begun{.fd = ends[0], .events = POLLIN, .revents = 0};
       constexpr int kMilliseconds = 15000;
       require(::poll(&begun, 1, kMilliseconds) == 1, "rank 0 begins before rank 1 has come");
@@ -327,7 +327,7 @@ TEST(AllReduceGradients, what_fails_meanwhile_is_thrown_there_with_the_gradients
   });
 }
 
-/// Parameters and buffers that differ from rank to rank.
+/// Parameters and buffers that differ between ranks.
 struct Mixed : torch::nn::Module {
   Mixed(std::int64_t rank, std::int64_t columns) {
     const auto seed = static_cast<std::uint64_t>(rank);

@@ -14,14 +14,14 @@
 
 #include "dist/processes.h"
 
-/// Whether DataParallel communicates while the backward goes on.
+/// Whether DataParallel communicates during the backward pass.
 namespace mezzo::dist {
 namespace {
 
-/// Sums over the ranks that this process has begun, as libtorch's dispatcher sees them.
+/// Number of all-reduces that this process has started, counted in libtorch's dispatcher.
 std::atomic<int> sums_begun = 0;
 
-/// Counts them while it lives.
+/// Counts them while alive.
 class SumCount {
  public:
   SumCount() {
@@ -41,7 +41,7 @@ class SumCount {
   at::CallbackHandle handle_ = 0;
 };
 
-/// Two layers, of which the first one's backward is the last to run.
+/// Two layers; the backward of the first one runs last.
 struct TwoLayers : torch::nn::Module {
   TwoLayers() {
     first = register_parameter("first", at::ones({kSize, kSize}));
@@ -52,8 +52,8 @@ struct TwoLayers : torch::nn::Module {
   at::Tensor first, last;
 };
 
-/// Sums that had begun when the backward came to the first layer, and when it had ended; of each
-/// of three steps.
+/// For each of three steps: all-reduces started when the backward reached the first layer, and at
+/// its end.
 struct SumsOfSteps {
   std::vector<int> before_first_layer, at_end;
 };
@@ -75,7 +75,7 @@ SumsOfSteps count_sums(const ProcessGroup& group, std::int64_t bucket_bytes) {
     sums.before_first_layer.push_back(before);
     sums.at_end.push_back(sums_begun);
     // d loss / d last = hidden^T 1, and hidden is kSize * (rank + 1) everywhere: the mean over two
-    // ranks of two rows each.
+    // ranks with two rows each.
     test::require(layers->last.grad().eq(2 * TwoLayers::kSize * 1.5).all().item<bool>(), "a mean");
   }
   return sums;

@@ -17,7 +17,7 @@
 
 #include "dist/processes.h"
 
-/// What goes wrong between processes.
+/// Failures between processes.
 namespace mezzo {
 namespace {
 
@@ -33,7 +33,7 @@ using test::run_group;
 using test::run_processes;
 
 constexpr milliseconds kShort(2000);
-/// With it nothing but finding out that a rank has gone can be in time.
+/// A time-out so long that only the detection of a lost rank can end a test in time.
 constexpr milliseconds kLong = std::chrono::minutes(5);
 constexpr double kSoon = 15.0;  ///< seconds
 
@@ -157,7 +157,7 @@ TEST(ProcessGroupFaults, a_killed_rank_is_named_by_all_others) {
   }
 }
 
-/// What these send goes round in a ring, in which most ranks have no connection to the lost one.
+/// These collectives send along a ring, so most ranks have no connection to the lost one.
 TEST(ProcessGroupFaults, a_rank_killed_before_a_gather_of_shards_is_named_alone) {
   for (const auto& [checked, victim] : {std::pair{true, 2}, std::pair{false, 1}}) {
     const FreePort port;
@@ -284,10 +284,10 @@ TEST(ProcessGroupFaults, the_reason_of_a_rank_that_gives_up_reaches_the_others) 
   ProcessGroup().give_up("alone");
 }
 
-/// Stops another process, which cannot answer then, for some seconds.
+/// Suspends another process for some seconds.
 void stop_for(pid_t process, std::chrono::seconds time) {
   std::this_thread::sleep_for(
-      milliseconds(200));  // others may still need it for the exchange before
+      milliseconds(200));  // others may still need it for the previous collective
   ::kill(process, SIGSTOP);
   std::thread([process, time] {
     std::this_thread::sleep_for(time);
@@ -295,7 +295,7 @@ void stop_for(pid_t process, std::chrono::seconds time) {
   }).detach();
 }
 
-/// The processes by rank.
+/// Process ids by rank.
 std::vector<pid_t> processes_of(const ProcessGroup& group) {
   const at::Tensor all =
       group.all_gather(at::full({}, static_cast<std::int64_t>(::getpid()), at::kLong));
@@ -353,7 +353,7 @@ TEST(ProcessGroupFaults, a_rank_0_that_never_answers_is_given_up_after_the_time_
       2,
       [](ProcessGroup& group) {
         const std::vector<pid_t> processes = processes_of(group);
-        if (group.rank() == 0) ::pause();  // or its part of the barrier might be done by then
+        if (group.rank() == 0) ::pause();  // otherwise its part of the barrier might be done
         ::kill(processes[0], SIGSTOP);
         try {
           group.barrier();

@@ -20,7 +20,7 @@
 
 namespace mezzo::test {
 
-/// A port of this machine's that nobody else is given while this lives.
+/// Reserves a port of this machine while alive.
 class FreePort {
  public:
   FreePort() : descriptor_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
@@ -42,7 +42,7 @@ class FreePort {
   FreePort& operator=(const FreePort&) = delete;
 
   std::int64_t number() const { return number_; }
-  /// From now on it is in use: connections are taken, and never answered.
+  /// Starts to listen: the port is then in use, and connections are accepted but never answered.
   void occupy() const { ::listen(descriptor_, 16); }
 
  private:
@@ -50,17 +50,17 @@ class FreePort {
   std::int64_t number_ = 0;
 };
 
-/// How a process ended.
+/// Exit status of a process.
 struct Ending {
   bool good = false;
-  int signal = 0;            ///< 0: by itself
-  std::string message = {};  ///< of what it threw
-  double seconds = 0.0;      ///< after which it ended
-  bool out_of_time = false;  ///< killed, as it did not end
+  int signal = 0;            ///< 0: no signal
+  std::string message = {};  ///< message of the exception
+  double seconds = 0.0;      ///< run time
+  bool out_of_time = false;  ///< killed after the time limit
 };
 
-/// Runs work(rank) in forks of this process, which must not have computed in parallel before, and
-/// waits for all. None is left after `limit`.
+/// Runs work(rank) in forks of this process, which must not have run parallel regions before, and
+/// waits for all. Kills those that are left after `limit`.
 inline std::vector<Ending> run_processes(std::int64_t count,
                                          const std::function<void(std::int64_t)>& work,
                                          std::chrono::seconds limit = std::chrono::seconds(60)) {
@@ -133,7 +133,7 @@ inline dist::InitOptions local_options(std::int64_t rank, std::int64_t count, co
   return options;
 }
 
-/// The same with a group of all.
+/// Runs work with a group of all processes.
 inline std::vector<Ending> run_group(std::int64_t count,
                                      const std::function<void(dist::ProcessGroup&)>& work,
                                      std::chrono::milliseconds timeout = std::chrono::seconds(30)) {
@@ -144,7 +144,7 @@ inline std::vector<Ending> run_group(std::int64_t count,
   });
 }
 
-/// For EXPECT_TRUE: whether no process threw or died; else what they said.
+/// For EXPECT_TRUE: whether no process threw or died; else contains their messages.
 inline testing::AssertionResult all_good(const std::vector<Ending>& endings) {
   testing::AssertionResult result = testing::AssertionSuccess();
   for (std::size_t rank = 0; rank < endings.size(); ++rank) {
@@ -157,7 +157,7 @@ inline testing::AssertionResult all_good(const std::vector<Ending>& endings) {
   return result;
 }
 
-/// In a process of run_processes, where gtest's own checks would be lost.
+/// For processes of run_processes, in which gtest's own checks have no effect.
 inline bool has(const std::string& text, const std::string& part) {
   return text.find(part) != std::string::npos;
 }
@@ -170,7 +170,7 @@ inline void require(const testing::AssertionResult& result) {
   require(static_cast<bool>(result), result.message());
 }
 
-/// Fails the test unless `work` ends well on every one of `ranks` ranks.
+/// Expects `work` to succeed on all `ranks` ranks.
 inline void on_ranks(std::int64_t ranks, const std::function<void(dist::ProcessGroup&)>& work) {
   EXPECT_TRUE(all_good(run_group(ranks, work)));
 }

@@ -13,7 +13,7 @@
 namespace mezzo::dist {
 namespace {
 
-/// In a worker, where no expectation of the test is heard.
+/// For workers, in which gtest's expectations have no effect.
 void require_shards(bool condition, const std::string& text) {
   if (!condition) throw LogicError("expected " + text);
 }
@@ -26,7 +26,7 @@ void in_processes(std::int64_t processes, const Work& work) {
   });
 }
 
-/// The message of the InvalidArgument that `call` throws.
+/// Returns the message of the InvalidArgument that `call` throws.
 template <class Call>
 std::string refusal(const Call& call) {
   try {
@@ -41,7 +41,7 @@ bool contains(const std::string& text, const std::string& part) {
   return text.find(part) != std::string::npos;
 }
 
-/// Other ids on every rank, in no order, some of them twice; none on rank 1.
+/// Different unordered ids on every rank, with duplicates; empty on rank 1.
 at::Tensor some_ids(std::int64_t num_rows, std::int64_t rank) {
   if (rank == 1) return at::empty({0}, at::kLong);
   const at::Tensor ids = (at::arange(3 * num_rows) * 7 + rank).remainder(num_rows);

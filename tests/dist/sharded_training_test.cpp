@@ -18,13 +18,13 @@
 #include "mezzo/nn/model/model.h"
 #include "mezzo/sampling/blocks/block_loader.h"
 
-/// Training on features of which each rank holds a part.
+/// Training on features that are sharded over the ranks.
 namespace mezzo::dist::sharded_training_test {
 namespace {
 
 constexpr std::int64_t kNodes = 60, kWidth = 5, kClasses = 3, kSeeds = 24;
 
-/// In a worker, where no expectation of the test is heard.
+/// For workers, in which gtest's expectations have no effect.
 void require_equal(bool condition, const std::string& text) {
   if (!condition) throw LogicError("not the same: " + text);
 }
@@ -54,7 +54,7 @@ Graph random_graph() {
   return graph;
 }
 
-/// A model of one rank and the batches that it learns from; all with the same seeds.
+/// A model of one rank and its training batches; the same seeds on all ranks.
 class Learner {
  public:
   Learner(const Graph& graph, const at::Tensor& seeds, const std::vector<std::string>& columns,
@@ -78,7 +78,7 @@ class Learner {
   BlockLoader& loader() { return loader_; }
   std::vector<at::Tensor> parameters() const { return model_->parameters(); }
 
-  /// The loss of this rank; the mean of the gradients over all is in the parameters.
+  /// Returns this rank's loss; leaves the mean gradients over all ranks in the parameters.
   at::Tensor learn(const Batch& batch, const at::Tensor& features) {
     model_->zero_grad();
     const at::Tensor logits = model_->forward(batch.blocks, features);

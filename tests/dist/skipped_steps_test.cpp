@@ -17,7 +17,7 @@
 #include "support/tensors.h"
 #include "support/tolerance.h"
 
-/// Which steps a scaled descent skips, and at which scales, in one process and in several.
+/// Which steps a descent with loss scaling skips, and its scales, in one process and in several.
 namespace mezzo::dist {
 namespace {
 
@@ -27,8 +27,8 @@ constexpr double kDescentRate = 0.125;
 constexpr double kFirstScale = 16;
 constexpr std::int64_t kStepsToGrow = 3;
 
-/// A step that meets an infinite target, in a row of the joined batch: of each of four processes
-/// once.
+/// A step with an infinite target in one row of the joined batch; each of four processes has one
+/// such step.
 struct Overflow {
   int step;
   std::int64_t row;
@@ -42,7 +42,7 @@ const Overflow* overflow_of(int step) {
   return found == kOverflows.end() ? nullptr : found;
 }
 
-/// The joined batch. Inputs are multiples of 1/8 in [-1, 1), which 16 bits hold exactly.
+/// The joined batch. Inputs are multiples of 1/8 in [-1, 1), exact in 16 bits.
 at::Tensor joined_inputs() {
   return test::filled({kJoinedRows, kColumns}, at::kFloat, [](std::uint64_t i) {
     return static_cast<double>(random_bits(21, 0, i) % 16) / 8 - 1;
@@ -64,10 +64,10 @@ struct Descent {
   at::Tensor parameters = {};       // weight, then bias
 };
 
-/// The list that the rule of the dynamic scale gives for kOverflows, and the descent that leaves
-/// those steps out, in float64.
+/// Scales according to the dynamic rule for kOverflows, and a float64 descent that skips those
+/// steps.
 struct PlainDescent : Descent {
-  double rounded = 0, gradients = 0;  // sizes of terms, for the bound
+  double rounded = 0, gradients = 0;  // magnitudes of terms, for the bound
 
   PlainDescent() {
     double scale = kFirstScale;
@@ -97,12 +97,12 @@ struct PlainDescent : Descent {
     }
   }
 
-  /// A step with this rate does not lengthen the distance of two parameter vectors: the largest
+  /// A step with this rate does not increase the distance of two parameter vectors: the largest
   /// eigenvalue of rows^T rows / count is at most its trace, kColumns + 1 < 1 / kDescentRate. So
-  /// the errors of the steps at most add up. In 16 bits each term of a gradient meets eight
-  /// roundings of half an epsilon: of weight, product, sum, bias and prediction, of the error, its
-  /// product with the input and the sum over rows. Two more make up for products of such errors,
-  /// and for float16's numbers below the normal ones, off by 2^-25 of a scale of at least 4.
+  /// the errors of the steps at most add up. In 16 bits each term of a gradient is rounded eight
+  /// times by half an epsilon: weight, product, sum, bias and prediction, the error, its product
+  /// with the input and the sum over rows. Two more cover products of such errors and float16's
+  /// subnormals, off by 2^-25 of a scale of at least 4.
   test::SumBound bound(at::ScalarType storage) const {
     static_assert(kDescentRate * (kColumns + 1) < 1);
     constexpr double kTerms = kJoinedRows + 2 * kColumns + 16, kRoundings = 10;
@@ -115,8 +115,8 @@ struct PlainDescent : Descent {
   }
 };
 
-/// This rank's share of the descent: its rows of the joined batch, with the loss divided by the
-/// count of all, and sums of gradients. `storage`: of activations and their gradients; parameters
+/// This rank's part of the descent: its rows of the joined batch, a loss divided by the total
+/// count, and summed gradients. `storage`: dtype of activations and their gradients; parameters
 /// are float32.
 Descent shared_descent(const ProcessGroup& group, at::ScalarType storage) {
   at::Tensor weight = at::ones({kColumns}).requires_grad_();
@@ -155,7 +155,7 @@ void require_same_steps(const Descent& got, const Descent& expected) {
 TEST(SkippedSteps, one_process_skips_the_steps_with_an_infinity_in_the_joined_batch) {
   const PlainDescent plain;
   EXPECT_EQ(plain.skipped, (std::vector<int>{2, 3, 9, 16}));
-  // In a fork, since a process that has run a backward leaves its forks none.
+  // In a fork, because a process that has run a backward cannot fork working children.
   EXPECT_TRUE(test::all_good(test::run_processes(1, [&plain](std::int64_t /*rank*/) {
     for (const at::ScalarType storage : {at::kFloat, at::kBFloat16, at::kHalf}) {
       const Descent one = shared_descent(ProcessGroup(), storage);

@@ -21,7 +21,7 @@ void on_ranks(std::int64_t ranks, const std::function<void(ProcessGroup&)>& work
   EXPECT_TRUE(test::all_good(test::run_group(ranks, work)));
 }
 
-/// The share of this rank of 0, 1, ..., num_ids - 1.
+/// This rank's share of 0, 1, ..., num_ids - 1.
 at::Tensor share_of(std::int64_t num_ids, const ProcessGroup& group, SplitOptions options = {}) {
   return split(at::arange(num_ids, at::kLong), group, options);
 }

@@ -24,7 +24,7 @@ namespace {
 using test::on_ranks;
 using test::require;
 
-/// What batch normalization of the rows of all ranks gives, in float64.
+/// Float64 batch normalization over the rows of all ranks.
 struct JoinedNormalization {
   at::Tensor x, grad, weight, bias;
   at::Tensor running_mean = at::zeros({3}, at::kDouble);
@@ -44,8 +44,8 @@ struct JoinedNormalization {
   }
 };
 
-/// All sums are of at most `rows` terms of the size of the largest one, and the rows lie 100 from 0
-/// with a deviation of 1: the mean's error counts a hundredfold, its square not at all.
+/// All sums have at most `rows` terms, bounded by the largest one. Rows have mean 100 and deviation
+/// 1: the mean's error counts a hundredfold, its square not at all.
 test::SumBound normalization_bound(const at::Tensor& expected, std::int64_t rows) {
   const double largest = expected.detach().abs().max().item<double>() + 1;
   return {.abs_sum = at::full_like(expected.detach(), largest),
@@ -124,13 +124,13 @@ TEST(SyncBatchNorm, one_row_of_all_ranks_together_is_refused_on_every_rank) {
   });
 }
 
-/// Rows are all that a rank needs.
+/// A topology without edges, for row-wise models.
 Topology edgeless(std::int64_t nodes) {
   const at::Tensor none = at::empty({0}, at::kLong);
   return Topology::from_coo(none, none, nodes, nodes);
 }
 
-/// Ignores edges; made alike on every call.
+/// Ignores edges; every call returns an equal model.
 nn::Model row_model(std::int64_t num_layers, const nn::NormalizationFactory& batch_normalization) {
   at::manual_seed(7);
   return nn::Model(nn::ModelOptions{.kind = nn::ModelKind::kMlp,
@@ -203,7 +203,7 @@ TEST(SyncBatchNorm, statistics_within_autocast_are_of_float32) {
       logits = model->forward(edgeless(5), x.narrow(0, 5 * group.rank(), 5));
     }
     require(logits.scalar_type() == at::kBFloat16, "bfloat16 logits");
-    // What is normalized are whole numbers of at most 64, which bfloat16 holds.
+    // Normalization inputs are integers of at most 64, exact in bfloat16.
     const at::Tensor rows = at::matmul(x, weight.t()).to(at::kDouble), mean = rows.mean(0);
     const at::Tensor variance = (rows - mean).square().sum(0) / 9;
     const auto agrees = [&](const std::string& name, const at::Tensor& expected) {

@@ -18,9 +18,9 @@
 namespace mezzo::dist::detail {
 namespace {
 
-/// What a rank sends of its call: text, zeros behind it.
+/// Size of the call description that a rank sends, padded with zeros.
 constexpr std::size_t kRecordBytes = 256;
-/// Of a text that is too long, beside its hash.
+/// Prefix of a text that is too long, sent with its hash.
 constexpr std::size_t kKeptBytes = 200;
 
 std::uint64_t hash_of(std::string_view text) {
@@ -29,13 +29,13 @@ std::uint64_t hash_of(std::string_view text) {
   return hash;
 }
 
-/// Shorter than a record.
+/// Shortens the text to less than a record.
 std::string shortened(const std::string& call) {
   if (call.size() < kRecordBytes) return call;
   return fmt::format("{}... (hash {:016x})", call.substr(0, kKeptBytes), hash_of(call));
 }
 
-/// The records of all ranks, one behind the other.
+/// The records of all ranks, concatenated.
 at::Tensor gathered(ProcessGroup::State& group, const char* operation, const std::string& call) {
   const std::string text = shortened(call);
   const auto size = static_cast<std::int64_t>(kRecordBytes);
@@ -108,7 +108,7 @@ void check_arguments(ProcessGroup::State& group, const char* operation,
       const at::NoGradGuard no_grad;
       gathered(group, operation, told);
     } catch (const IoError&) {
-      // What this rank did wrong says more than that the others are gone.
+      // This rank's own error says more than the failure of the others.
       forget_failure_of_another();
     }
   }

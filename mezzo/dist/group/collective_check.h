@@ -9,33 +9,33 @@
 
 #include "mezzo/dist/group/process_group.h"
 
-/// What is checked before a collective sends anything. All throw InvalidArgument.
+/// Checks that run before a collective sends data. All throw InvalidArgument.
 namespace mezzo::dist::detail {
 
-/// The tensor is one that the group can move: defined, dense, on its kind of device.
+/// Checks that the tensor is defined, dense and on the group's device type.
 void check_tensor(const char* operation, const at::Tensor& tensor,
                   const ProcessGroup::State& group);
 
-/// No two elements share memory.
+/// Checks that no two elements share memory.
 void check_writable(const char* operation, const at::Tensor& tensor);
 
-/// `result` may take the outcome of a collective on the checked `tensor`: `sizes`, the tensor's
-/// dtype and device, memory of its own.
+/// Checks that `result` can hold the result of a collective on `tensor` (already checked): shape
+/// `sizes`, same dtype and device, no shared memory.
 void check_result(const char* operation, const at::Tensor& result, const at::Tensor& tensor,
                   c10::IntArrayRef sizes);
 
-/// Dtype and shape, as "Float [3, 4]".
+/// Dtype and shape, e.g. "Float [3, 4]".
 std::string text_of(const at::Tensor& tensor);
 
-/// Runs `checks`, of this rank's own arguments. If they throw and the group checks its
-/// collectives, the others hear of it first: their check_same_call() throws as well instead
-/// of waiting for this rank; one all_gather of 256 bytes, which blocks.
+/// Runs `checks` of this rank's own arguments. If they throw and the group checks collectives,
+/// first notifies the others, whose check_same_call() then throws too instead of waiting for this
+/// rank; one blocking all_gather of 256 bytes.
 void check_arguments(ProcessGroup::State& group, const char* operation,
                      const std::function<void()>& checks);
 
-/// Where the group checks its collectives: all ranks are here, and `call` (what this one is about
-/// to do) is the same on all. Otherwise every rank throws; the group can be used on. One all_gather
-/// of 256 bytes, which blocks. Throws IoError as collectives do.
+/// If the group checks collectives: waits for all ranks and checks that `call` (a description of
+/// the operation) is equal on all. If not, every rank throws; the group stays usable. One blocking
+/// all_gather of 256 bytes. Throws IoError as collectives do.
 void check_same_call(ProcessGroup::State& group, const char* operation, const std::string& call);
 
 }  // namespace mezzo::dist::detail

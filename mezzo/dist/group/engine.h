@@ -7,23 +7,23 @@
 #include "mezzo/dist/group/process_group.h"
 
 namespace c10d {
-class ProcessGroup;  // its header costs seconds
+class ProcessGroup;  // its header is slow to compile
 }
 
 namespace mezzo::dist::detail {
 
-/// The c10d group behind `group` (what ProcessGroup::engine() points to); null for one process.
+/// The c10d group behind `group` (see ProcessGroup::engine()); null for one process.
 c10::intrusive_ptr<c10d::ProcessGroup> engine_of(const ProcessGroup& group);
 
-/// As what gradients of `dtype` travel.
+/// The dtype in which gradients of `dtype` are sent.
 at::ScalarType traffic_dtype(GradientTraffic traffic, at::ScalarType dtype);
 
-/// What has travelled, divided by `divisor`, in a type of 32 bits or more: `sums` itself, changed,
-/// or a wider copy.
+/// Divides a reduced tensor by `divisor` in a dtype of at least 32 bits: in place, or in a
+/// converted copy.
 at::Tensor divided(const at::Tensor& sums, std::int64_t divisor);
 
-/// The sum over the ranks in place, under way; contiguous, several ranks. Unlike all_reduce_async()
-/// 16-bit numbers travel, and are added, as such.
+/// Starts an in-place sum over the ranks; contiguous tensors, several ranks. Unlike
+/// all_reduce_async() sends and adds 16-bit values in their own dtype.
 Work sum_in_own_dtype(const ProcessGroup& group, const at::Tensor& tensor);
 
 }  // namespace mezzo::dist::detail

@@ -1,4 +1,4 @@
-// The one file that sees Gloo's headers; built with USE_C10D_GLOO.
+// The only file that includes Gloo's headers; built with USE_C10D_GLOO.
 #include "mezzo/dist/group/gloo.h"
 
 #include <sstream>
@@ -35,7 +35,8 @@ c10::intrusive_ptr<c10d::Backend> make_gloo(const c10::intrusive_ptr<c10d::Store
     return c10::make_intrusive<c10d::ProcessGroupGloo>(store, static_cast<int>(rank),
                                                        static_cast<int>(world_size), options);
   } catch (const c10::Error&) {
-    // As such c10d passes on what Gloo and the store say; a lack of memory or threads is another.
+    // c10d wraps errors of Gloo and the store in this type; a lack of memory or threads has
+    // another.
     note_failure_of_another();
     throw;
   }

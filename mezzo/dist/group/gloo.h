@@ -13,10 +13,9 @@ class Store;
 
 namespace mezzo::dist::detail {
 
-/// Connects all ranks with one another over TCP. Blocks until they are, at most for `timeout`.
-/// local_address: a number of this machine at which the others reach it; GLOO_SOCKET_IFNAME (names
-/// of network interfaces, with commas between) takes its place where it is set. Throws what c10d
-/// throws, and IoError without either.
+/// Connects all ranks with one another over TCP. Blocks for at most `timeout`. local_address: the
+/// numeric address at which others reach this machine; GLOO_SOCKET_IFNAME (comma-separated
+/// interface names) overrides it. Rethrows c10d's exceptions; throws IoError if neither is set.
 c10::intrusive_ptr<c10d::Backend> make_gloo(const c10::intrusive_ptr<c10d::Store>& store,
                                             std::int64_t rank, std::int64_t world_size,
                                             std::chrono::milliseconds timeout,

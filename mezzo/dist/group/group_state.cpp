@@ -11,18 +11,18 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-/// How often a rank that waits looks whether another one has given up.
+/// How often a waiting rank checks whether another one has failed.
 constexpr std::chrono::milliseconds kGlance(1000);
-/// Gloo's own time-out says more, so it comes first.
+/// Extra time, so that Gloo's own, more precise time-out comes first.
 constexpr std::chrono::milliseconds kGrace(1000);
 
-/// Whether it is done after `time`. Throws what made it fail.
+/// Whether the work is done within `time`. Rethrows its error.
 bool is_done_within(c10d::Work& work, std::chrono::milliseconds time) {
   try {
     work.wait(time);
   } catch (const std::exception&) {
     if (!work.isCompleted()) return false;
-    work.wait();  // throws again, unless it was done just behind the time
+    work.wait();  // throws again, unless it finished just after the time-out
   }
   return true;
 }
@@ -32,7 +32,7 @@ bool is_done_within(c10d::Work& work, std::chrono::milliseconds time) {
 ProcessGroup::State::~State() {
   if (!transport) return;
   forget_finished();
-  // c10d's destructor waits for what is under way, that is perhaps for a rank that never comes.
+  // c10d's destructor waits for pending work, perhaps for a rank that never comes.
   if (!under_way_.empty()) abandon();
 }
 
@@ -86,7 +86,7 @@ void ProcessGroup::State::finish(const char* operation, const WorkPointer& work)
 void ProcessGroup::State::fail(const char* operation, const std::exception& error,
                                Clock::time_point deadline) {
   const std::lock_guard lock(failing_);
-  // Behind a failure before it this one is a consequence.
+  // After an earlier failure this one is only a consequence.
   if (failure_.empty()) {
     if (detail::comes_from_another(error)) detail::note_failure_of_another();
     const std::string reason = detail::first_line(error);
@@ -107,7 +107,7 @@ void ProcessGroup::State::give_up(const std::string& reason) noexcept {
     failure_ = fmt::format("rank {} of {} gave up: {}", rank, world_size, line);
     meeting->report_fault(line, Clock::now());
   } catch (const std::exception&) {
-    // Out of memory: the others will miss this rank.
+    // Out of memory: the others will detect that this rank is missing.
   }
 }
 
@@ -117,7 +117,7 @@ void ProcessGroup::State::forget_finished() {
                    under_way_.end());
 }
 
-/// Keeps c10d's object until the process ends, whoever else lets it go.
+/// Keeps c10d's object alive until the process ends.
 void ProcessGroup::State::abandon() {
   c10::intrusive_ptr<c10d::Backend> kept = transport;
   static_cast<void>(kept.release());

@@ -20,7 +20,7 @@ namespace mezzo::dist {
 
 using WorkPointer = c10::intrusive_ptr<c10d::Work>;
 
-/// What all handles of a group share.
+/// State shared by all handles of a group.
 struct ProcessGroup::State {
   std::int64_t rank = 0;
   std::int64_t world_size = 1;
@@ -31,7 +31,7 @@ struct ProcessGroup::State {
   std::chrono::milliseconds timeout = std::chrono::minutes(5);
   bool checks_collectives = false;  ///< the same on all ranks
 
-  // None of these for one process.
+  // Null for one process.
   std::unique_ptr<detail::MeetingPoint> meeting = {};
   c10::intrusive_ptr<c10d::Backend> transport = {};
   std::shared_ptr<void> engine = {};
@@ -41,23 +41,22 @@ struct ProcessGroup::State {
   State(const State&) = delete;
   State& operator=(const State&) = delete;
 
-  /// Where tensors of this group live.
+  /// Device of this group's tensors.
   c10::Device device() const;
-  /// Sets something off. Throws IoError if the group has failed, now or before.
+  /// Starts a collective. Throws IoError if the group fails or has failed before.
   WorkPointer start(const char* operation,
                     const std::function<WorkPointer(c10d::Backend&)>& collective);
-  /// Counts it among what start() has set off: the end of the group does not wait for it.
+  /// Registers work like start() does: the destructor of the group does not wait for it.
   void add(const WorkPointer& work);
-  /// Blocks until it is done; IoError if it fails, another rank gives up or the time is over.
+  /// Blocks until it is done. Throws IoError on failure, a failed rank or a time-out.
   void finish(const char* operation, const WorkPointer& work);
-  /// Tells the other ranks that this one gives up, and throws IoError with the reason; the first
-  /// one of a group decides whether this process has failed with another. Where the store is slow
-  /// to answer that takes until `deadline`, in which the operation was to be done, and some
-  /// seconds. From any thread.
+  /// Reports this rank's failure to the others and throws IoError with the reason. The group's
+  /// first failure decides whether another rank caused this process to fail. A slow store can delay
+  /// this until a few seconds after `deadline`, the operation's own. Thread-safe.
   [[noreturn]] void fail(const char* operation, const std::exception& error,
                          std::chrono::steady_clock::time_point deadline);
-  /// Tells them the reason, within some seconds; nothing in a group that has failed. From any
-  /// thread.
+  /// Reports the reason to the others, within some seconds; does nothing if the group has failed.
+  /// Thread-safe.
   void give_up(const std::string& reason) noexcept;
 
  private:
@@ -69,7 +68,7 @@ struct ProcessGroup::State {
   std::vector<WorkPointer> under_way_ = {};
 };
 
-/// Collectives under way, and what is left to do when they are done.
+/// Pending collectives and the work that remains after them.
 struct Work::State {
   std::shared_ptr<ProcessGroup::State> group = {};
   const char* operation = "";
@@ -79,11 +78,11 @@ struct Work::State {
 
 namespace detail {
 
-/// A Work of which nothing is under way.
+/// A Work without pending collectives.
 std::shared_ptr<Work::State> new_work(const char* operation,
                                       std::shared_ptr<ProcessGroup::State> group);
 
-/// The same numbers one behind the other; the tensor itself if they are so already.
+/// A contiguous copy; the tensor itself if it is contiguous.
 at::Tensor packed(const at::Tensor& tensor);
 
 }  // namespace detail

@@ -13,18 +13,17 @@ class Store;
 
 namespace mezzo::dist::detail {
 
-/// Throws InvalidArgument if mezzo's CUDA library is not loaded, or has no NCCL, and if the
-/// machine has no GPU.
+/// Throws InvalidArgument if mezzo's CUDA library is not loaded or lacks NCCL, or if the machine
+/// has no GPU.
 void require_nccl();
 
-/// NCCL on the current device; connects at the first collective.
+/// Creates NCCL on the current device; connects at the first collective.
 c10::intrusive_ptr<c10d::Backend> make_nccl(const c10::intrusive_ptr<c10d::Store>& store,
                                             std::int64_t rank, std::int64_t world_size,
                                             std::chrono::milliseconds timeout);
 
-/// Makes the GPU numbered by the local rank the current one of the calling thread, or the only one
-/// that is visible: launchers may show each process its own alone. Returns its number. Throws
-/// InvalidArgument.
+/// Selects the GPU with the index local_rank for the calling thread, or the only visible one
+/// (launchers may show each process only its own). Returns its index. Throws InvalidArgument.
 c10::DeviceIndex use_gpu(std::int64_t local_rank);
 
 }  // namespace mezzo::dist::detail

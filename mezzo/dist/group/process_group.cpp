@@ -18,7 +18,7 @@ namespace {
 
 using GroupState = ProcessGroup::State;
 
-/// The memory of a packed tensor, [bytes].
+/// Bytes of a contiguous tensor, [bytes].
 at::Tensor bytes_of(const at::Tensor& whole) {
   return whole.view({-1}).view(at::kByte);
 }
@@ -29,7 +29,7 @@ std::vector<std::int64_t> gathered_sizes(const at::Tensor& tensor, std::int64_t 
   return sizes;
 }
 
-/// The packed tensors of all ranks, one behind the other.
+/// Gathers the contiguous tensors of all ranks, concatenated.
 WorkPointer start_all_gather(const char* operation, GroupState& group, const at::Tensor& result,
                              const at::Tensor& whole) {
   return group.start(operation, [&](c10d::Backend& transport) {

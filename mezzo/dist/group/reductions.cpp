@@ -71,7 +71,7 @@ void check_same_reduction(GroupState& group, const char* operation, const at::Te
 
 c10d::ReduceOp::RedOpType engine_op(ReduceOp op, at::ScalarType type) {
   if (op == ReduceOp::kMin) return c10d::ReduceOp::MIN;
-  // A sum of bool says "any": 256 times true must not wrap to false.
+  // The sum of bool is "any": 256 times true must not wrap to false.
   if (op == ReduceOp::kMax || type == at::kBool) return c10d::ReduceOp::MAX;
   return c10d::ReduceOp::SUM;
 }
@@ -98,13 +98,13 @@ WorkPointer start_reduce_scatter(const char* operation, GroupState& group, const
   });
 }
 
-/// Numbers in the form in which they are reduced.
+/// Values in the form in which they are reduced.
 struct Wire {
-  at::Tensor numbers;   ///< contiguous; complex ones as pairs
-  at::Tensor nan = {};  ///< where NaN is, which the transports lose in max and min; bytes
+  at::Tensor numbers;   ///< contiguous; complex values as pairs
+  at::Tensor nan = {};  ///< NaN mask in bytes, because the backends lose NaN in max and min
 };
 
-/// Of a tensor; its own memory where it has the form already.
+/// Converts a tensor; shares its memory if it already has the form.
 Wire wire_of(const at::Tensor& tensor, ReduceOp op) {
   const at::Tensor whole = detail::packed(tensor);
   Wire wire{whole.is_complex() ? at::view_as_real(whole)
@@ -115,7 +115,7 @@ Wire wire_of(const at::Tensor& tensor, ReduceOp op) {
   return wire;
 }
 
-/// What is left to do when the wire has been reduced.
+/// Completes a reduction and copies it to `target`.
 void unpack(const Wire& wire, ReduceOp op, std::int64_t world_size, const at::Tensor& target) {
   if (op == ReduceOp::kMean) wire.numbers.div_(static_cast<double>(world_size));
   if (wire.nan.defined()) {
@@ -125,7 +125,7 @@ void unpack(const Wire& wire, ReduceOp op, std::int64_t world_size, const at::Te
   target.copy_(target.is_complex() ? at::view_as_complex(wire.numbers) : wire.numbers);
 }
 
-/// The rows of a rank's share: of what all ranks have reduced, or room for them.
+/// Rows of this rank's share: a part of the reduced tensor, or newly allocated.
 at::Tensor share_of(const at::Tensor& numbers, const GroupState& group, bool own_memory) {
   if (!numbers.defined()) return {};
   const std::int64_t rows = numbers.size(0) / group.world_size;
@@ -215,7 +215,7 @@ Work ProcessGroup::reduce_scatter_async(const at::Tensor& result, const at::Tens
     target.copy_(tensor.detach());
     return Work(std::move(work));
   }
-  // c10d's for Gloo is an all-reduce of a copy as well, whose Work knows neither time-out nor end.
+  // c10d's version for Gloo is an all-reduce of a copy too, but its Work has no time-out.
   const bool scatters = backend() == Backend::kNccl;
   Wire all = wire_of(tensor.detach(), op);
   if (!scatters && all.numbers.is_alias_of(tensor)) all.numbers = all.numbers.clone();

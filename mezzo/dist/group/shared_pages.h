@@ -6,10 +6,9 @@
 
 namespace mezzo::dist {
 
-/// The memory that this process accounts for: a page that n processes share counts as 1/n of it, so
-/// that the sum over processes is what they need together (the proportional set size of
-/// /proc/self/smaps_rollup). Walks all pages: milliseconds. Throws IoError if the system does
-/// not report it.
+/// Memory of this process where a page shared by n processes counts as 1/n, so that the sum over
+/// processes is their total (proportional set size, /proc/self/smaps_rollup). Walks all pages:
+/// milliseconds. Throws IoError if the system does not report it.
 MEZZO_API std::int64_t proportional_bytes();
 
 }  // namespace mezzo::dist

@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::int64_t kLargestPort = 65535;
 
-/// Names of the variables in which a launcher tells a process its place.
+/// Environment variables in which a launcher describes the rank of a process.
 struct Launcher {
   const char* rank;
   const char* world_size;
@@ -54,8 +54,8 @@ class Variables {
 
 constexpr std::int64_t kMostProcesses = std::int64_t{1} << 24;
 
-/// Null where no launcher has left its variables. Slurm comes last: what another launcher starts in
-/// a batch script inherits the script's own.
+/// Null if no launcher has set its variables. Slurm comes last: a process that another launcher
+/// starts in a batch script inherits the variables of the script.
 const Launcher* find_launcher(const Variables& variables) {
   for (const Launcher* launcher : {&kTorchrun, &kOpenMpi, &kSlurm}) {
     if (variables.text(launcher->rank) || variables.text(launcher->world_size)) return launcher;
@@ -63,7 +63,7 @@ const Launcher* find_launcher(const Variables& variables) {
   return nullptr;
 }
 
-/// The option where it is given, else the launcher's variable, else `otherwise`.
+/// The option if set, else the launcher's variable, else `otherwise`.
 std::int64_t choose(std::int64_t option, const Variables& variables, const char* variable,
                     std::int64_t least, std::int64_t otherwise) {
   if (option >= 0) return option;
@@ -101,12 +101,12 @@ std::string find_address(const InitOptions& options, const Variables& variables,
       "dist::init: the address of rank 0 is not known: set MASTER_ADDR or InitOptions::address");
 }
 
-/// Jobs of one machine, and steps of one job, should not meet at one port, and all processes of a
-/// step have to find the same one.
+/// Port of a job step: equal for all its processes, preferably different for other jobs and steps
+/// on the machine.
 std::int64_t port_of_step(std::int64_t job, std::int64_t step) {
-  constexpr std::int64_t kFirst = 12000;  // below those that systems hand out, from 32768
+  constexpr std::int64_t kFirst = 12000;  // below the ephemeral ports, which start at 32768
   constexpr std::int64_t kCount = 20000;
-  constexpr std::int64_t kStride = 7919;  // steps of a job lie far from the jobs after it
+  constexpr std::int64_t kStride = 7919;  // separates the steps of a job from the following jobs
   return kFirst + (job % kCount + step % kCount * kStride) % kCount;
 }
 
@@ -141,7 +141,7 @@ std::string first_host(std::string_view node_list) {
   const std::size_t end = node_list.find_first_of(",-]", open + 1);
   MEZZO_CHECK(close != std::string_view::npos && end > open + 1,
               "dist::init: the brackets of the list of nodes '{}' do not hold numbers", node_list);
-  // A name may go on behind the brackets, even with further ones: "rack[1-2]node[0-7]".
+  // A name may continue after the brackets, even with more of them: "rack[1-2]node[0-7]".
   const std::string_view rest = node_list.substr(close + 1);
   std::string host = std::string(name).append(node_list.substr(open + 1, end - open - 1));
   if (!rest.empty() && rest.front() != ',') host += first_host(rest);

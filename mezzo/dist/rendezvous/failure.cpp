@@ -18,7 +18,7 @@ std::atomic<bool> failed_with_another = false;
 
 bool comes_from_another(const std::exception& error) {
   if (dynamic_cast<const c10::DistError*>(&error) != nullptr) return true;
-  // Gloo's own are none of these.
+  // Gloo's exceptions have none of these types.
   return dynamic_cast<const c10::Error*>(&error) == nullptr &&
          dynamic_cast<const std::bad_alloc*>(&error) == nullptr &&
          dynamic_cast<const std::system_error*>(&error) == nullptr;

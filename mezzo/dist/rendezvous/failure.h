@@ -8,7 +8,7 @@
 
 namespace mezzo::dist::detail {
 
-/// The kinds of the library's errors, as they go from one process to another.
+/// The library's error classes, as sent between processes.
 enum class FailureKind : std::uint8_t {
   kInvalidArgument,
   kIoError,
@@ -17,28 +17,28 @@ enum class FailureKind : std::uint8_t {
   kOther,
 };
 
-/// An exception in a form that can be sent.
+/// An exception in serializable form.
 struct Failure {
   FailureKind kind = FailureKind::kOther;
-  std::string text = {};  ///< without libtorch's trace of calls
+  std::string text = {};  ///< without libtorch's stack trace
 };
 
-/// The exception being handled; to be called in a handler.
+/// Describes the current exception; call it in a catch handler.
 Failure current_failure();
 
-/// Throws it in another process: of the same kind, kOther as Error, with the rank in front.
+/// Rethrows a failure of `rank`: same class (kOther as Error), rank as prefix of the message.
 [[noreturn]] void raise_failure(const Failure& failure, std::int64_t rank);
 
-/// Whether what c10d threw at a store or in a collective tells of another rank, not of what this
-/// one did, or has no memory or threads for.
+/// Whether an exception that c10d threw at a store or in a collective was caused by another rank,
+/// rather than by this one or by a lack of memory or threads.
 MEZZO_API bool comes_from_another(const std::exception& error);
 
-/// Notes that this process throws an error because of another one: a collective has failed. From
-/// any thread.
+/// Records that this process fails because of another rank: a collective has failed.
+/// Thread-safe.
 MEZZO_API void note_failure_of_another() noexcept;
-/// Takes it back: what this process throws is an error of its own after all.
+/// Clears the record: the error is this process's own.
 MEZZO_API void forget_failure_of_another() noexcept;
-/// Whether it has been noted, by raise_failure() too.
+/// Whether such a failure is recorded, also by raise_failure().
 MEZZO_API bool has_failed_with_another() noexcept;
 
 }  // namespace mezzo::dist::detail

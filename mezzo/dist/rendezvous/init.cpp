@@ -20,7 +20,7 @@ namespace {
 
 using GroupState = ProcessGroup::State;
 
-/// The engine for c10d's Reducer, around the transport that is there already.
+/// The engine for c10d's Reducer, around the existing backend.
 std::shared_ptr<void> make_engine(const GroupState& group) {
   using Engine = c10d::ProcessGroup;
   auto engine = c10::make_intrusive<Engine>(group.meeting->store(), static_cast<int>(group.rank),
@@ -84,7 +84,7 @@ ProcessGroup init(const InitOptions& options) {
   if (state->backend == Backend::kNccl) state->gpu = detail::use_gpu(state->local_rank);
   connect_all(*state);
   const ProcessGroup group(state);
-  // Some may still need the store when others are connected; it ends with rank 0.
+  // The store ends with rank 0; other ranks may still need it to connect.
   group.barrier();
   return group;
 }

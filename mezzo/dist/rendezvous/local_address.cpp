@@ -33,7 +33,7 @@ int datagram_socket(int family) {
   return ::socket(family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
 }
 
-/// The source address that the system picks towards `target`; nothing is sent.
+/// The source address that the system picks for `target`; sends nothing.
 std::string source_towards(const addrinfo& target) {
   const Descriptor socket(datagram_socket(target.ai_family));
   if (!socket.is_open()) return {};
@@ -47,7 +47,7 @@ std::string source_towards(const addrinfo& target) {
 
 using Addresses = std::unique_ptr<addrinfo, decltype(&freeaddrinfo)>;
 
-/// Null where there are none.
+/// Null if there are none.
 Addresses addresses_of(const std::string& name, int family, int flags) {
   addrinfo hints{};
   hints.ai_family = family;
@@ -71,8 +71,8 @@ bool is_own(const std::string& numbers) {
   return ::bind(socket.get(), reinterpret_cast<sockaddr*>(&any_port), found->ai_addrlen) == 0;
 }
 
-/// The first address of a network interface that is up, has a carrier and is no loopback; empty
-/// without one.
+/// Address of the first network interface that is up, has a carrier and is not loopback; empty if
+/// none.
 std::string first_network_address() {
   ifaddrs* found = nullptr;
   if (getifaddrs(&found) != 0) return {};
@@ -90,7 +90,7 @@ std::string first_network_address() {
 }  // namespace
 
 Route find_route(const std::string& address) {
-  // IPv4 first: "localhost" has both, and Gloo's other ends must come to the same answer.
+  // IPv4 first: "localhost" has both, and all ranks must choose the same one for Gloo.
   for (const int family : {AF_INET, AF_UNSPEC}) {
     const Addresses found = addresses_of(address, family, 0);
     for (const addrinfo* target = found.get(); target != nullptr; target = target->ai_next) {
@@ -105,7 +105,7 @@ Route find_route(const std::string& address) {
 std::string find_local_address(const std::string& source,
                                const std::vector<std::string>& targets_elsewhere) {
   if (targets_elsewhere.empty() || !is_loopback(source)) return source;
-  // Many a machine calls its own name 127.0.1.1, where no other host finds it.
+  // Many machines map their own name to 127.0.1.1, which other hosts cannot reach.
   for (const std::string& target : targets_elsewhere) {
     if (!is_loopback(target) && is_own(target)) return target;
   }

@@ -7,20 +7,20 @@
 
 namespace mezzo::dist::detail {
 
-/// Both ends of a way, in numbers.
+/// Numeric addresses of both ends of a route.
 struct Route {
-  std::string source = {};  ///< the address of this machine that the system picks for it
+  std::string source = {};  ///< this machine's address, as chosen by the system
   std::string target = {};
 };
 
-/// The way to `address` (a host's name or number). Sends nothing, but may ask for the name. Throws
-/// IoError if the name is unknown or there is no way.
+/// Finds the route to `address` (host name or number). Sends no data, but may query DNS. Throws
+/// IoError if the name is unknown or the host is unreachable.
 MEZZO_API Route find_route(const std::string& address);
 
-/// The address at which the other processes reach this machine; empty if it has none. source:
-/// that of this machine's way to rank 0, which serves unless it is on the loopback and there are
-/// other hosts. targets_elsewhere: where the processes of other hosts find rank 0. If such a target
-/// is this machine's own it is the address, else that of the first network interface that is up.
+/// Returns the address at which other processes reach this machine; empty if it has none. source:
+/// this machine's end of the route to rank 0, which is used unless it is loopback and there are
+/// other hosts. targets_elsewhere: rank 0's addresses as seen by other hosts. If one of these
+/// belongs to this machine, returns it; else the address of the first interface that is up.
 MEZZO_API std::string find_local_address(const std::string& source,
                                          const std::vector<std::string>& targets_elsewhere);
 

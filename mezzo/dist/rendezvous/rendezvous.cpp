@@ -28,11 +28,11 @@ using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 using StorePointer = c10::intrusive_ptr<c10d::Store>;
 
-/// In which a store that is not busy answers.
+/// Time in which an idle store answers.
 constexpr milliseconds kMoment(100);
 constexpr std::int64_t kMostQuoted = 3;
 
-/// Returns when the ranks that have spoken have heard who has not: the store ends with rank 0.
+/// Waits until the reporting ranks have read who is unresponsive: the store ends with rank 0.
 void wait_for_listeners(c10d::Store& store, std::int64_t speakers) {
   const Clock::time_point end = Clock::now() + kPatience;
   while (store.add("heard", 0) < speakers && Clock::now() < end) {
@@ -40,9 +40,9 @@ void wait_for_listeners(c10d::Store& store, std::int64_t speakers) {
   }
 }
 
-/// What other ranks than `own` failed in, as far as rank 0 still answers; all have spoken.
+/// Errors of ranks other than `own`, while rank 0 responds; all have reported.
 std::string faults_of_others(c10d::Store& store, std::int64_t world_size, std::int64_t own) {
-  const std::string follows = fmt::format(": {}", kGivenUp);  // behind it words of another rank
+  const std::string follows = fmt::format(": {}", kGivenUp);  // then quotes another rank
   std::string quotes;
   std::int64_t quoted = 0;
   try {
@@ -53,13 +53,12 @@ std::string faults_of_others(c10d::Store& store, std::int64_t world_size, std::i
       ++quoted;
     }
   } catch (const std::exception&) {
-    // Rank 0 has ended meanwhile.
+    // Rank 0 has ended.
   }
   return quotes;
 }
 
-/// What `work` gives, on a thread of its own, which goes on though nobody waits for it: it has to
-/// own all that it uses.
+/// Runs `work` on a detached thread and returns its future. It must own everything it uses.
 template <class Work>
 auto start_thread(Work work) {
   std::packaged_task<decltype(work())()> task(std::move(work));
@@ -68,7 +67,7 @@ auto start_thread(Work work) {
   return result;
 }
 
-/// Whether `work`, likewise, has come back within `limit`. Rethrows what it throws.
+/// Whether `work`, run in the same way, returns within `limit`. Rethrows its exception.
 template <class Work>
 bool run_within(milliseconds limit, Work work) {
   std::future<void> done = start_thread(std::move(work));
@@ -82,7 +81,7 @@ StorePointer open_store(const Placement& place, milliseconds timeout, std::int64
   options.port = static_cast<std::uint16_t>(place.port);
   options.isServer = place.hosts_store;
   options.waitWorkers = false;
-  // Whole seconds count, and c10d reads 0 as "no limit".
+  // c10d counts whole seconds and reads 0 as "no limit".
   options.timeout = std::max(timeout, milliseconds(1000));
   auto store = c10::make_intrusive<c10d::TCPStore>(place.address, options);
   return c10::make_intrusive<c10d::PrefixStore>(fmt::format("mezzo/{}/{}", place.attempt, number),
@@ -100,7 +99,7 @@ std::string first_line(const std::exception& error) {
 
 MeetingPoint::MeetingPoint(Placement place, milliseconds timeout)
     : place_(std::move(place)), timeout_(timeout), deadline_(Clock::now() + timeout) {
-  // A torchrun's agent keeps one store for all groups that its processes make in turn.
+  // torchrun's agent keeps one store for all groups that its processes create in turn.
   static std::atomic<std::int64_t> groups = 0;
   const std::int64_t number = groups++;
   const auto opened = std::make_shared<StorePointer>();
@@ -182,15 +181,15 @@ std::string MeetingPoint::report_fault(const std::string& text,
     const std::string own_key = key_of("fault", place.rank);
     set_text(*store, own_key, text);
     set_text(*store, "fault", fmt::format("rank {}: {}", place.rank, text));
-    // What is set waits in the connection; an answer shows that the store is listening, and that
-    // the others may hear.
+    // set() is only buffered by the connection; a reply shows that the store responds and that
+    // others can read the value.
     store->check({own_key});
     const Clock::time_point end = Clock::now() + kPatience;
     do {
       std::this_thread::sleep_for(kPause);
       *silent = silent_ranks(*store, place.world_size, "fault");
     } while (!silent->empty() && Clock::now() < end);
-    const bool follows = text.find(kGivenUp) != std::string::npos;  // names the other already
+    const bool follows = text.find(kGivenUp) != std::string::npos;  // already names the other
     if (silent->empty() && !follows) {
       *others = faults_of_others(*store, place.world_size, place.rank);
     }
@@ -203,7 +202,7 @@ std::string MeetingPoint::report_fault(const std::string& text,
     rank_0_has_spoken = run_within(time_left(deadline) + 3 * kPatience, listen);
   } catch (const std::exception&) {
     lost_ = true;
-    // Gone while this rank listened. Known before: rank 0 spoke, and left without the silent ones.
+    // The store was lost during the wait. If only other ranks were silent, rank 0 had reported.
     rank_0_has_spoken = !silent->empty() && silent->front() != 0;
   }
   if (!rank_0_has_spoken) return fmt::format("; no word from {}: dead or stopped", name());
@@ -223,7 +222,7 @@ std::optional<std::string> MeetingPoint::fault_of_another() noexcept {
     const std::string text = question_.get();
     return text.empty() ? std::nullopt : std::optional<std::string>(text);
   } catch (const std::exception&) {
-    // Rank 0 may have ended as it should: no fault.
+    // Rank 0 may have ended normally, which is not a failure.
     lost_ = true;
   }
   return std::nullopt;

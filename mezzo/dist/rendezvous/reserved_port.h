@@ -15,7 +15,7 @@
 
 namespace mezzo::dist::detail {
 
-/// A file descriptor that is closed at the end.
+/// A file descriptor, closed by the destructor.
 class Descriptor {
  public:
   Descriptor() = default;
@@ -37,12 +37,11 @@ class Descriptor {
   int descriptor_ = -1;
 };
 
-/// A port of this machine that the system gives to nobody else while the socket is bound; rank 0
-/// can listen at it all the same, as sockets that may share an address exclude each other only once
-/// one listens.
+/// Reserves a port of this machine while the socket is bound. Rank 0 can still listen on it:
+/// sockets with SO_REUSEADDR exclude each other only once one listens.
 class ReservedPort {
  public:
-  /// number: 0 for any free one. Throws IoError if it cannot be had.
+  /// number: 0 for any free port. Throws IoError if the port is not available.
   explicit ReservedPort(std::uint16_t number = 0) {
     if (!bind_to(socket_, number)) {
       throw IoError(fmt::format("{} of 127.0.0.1: {}",
@@ -57,8 +56,8 @@ class ReservedPort {
 
   std::uint16_t number() const { return number_; }
 
-  /// Waits a while for a process that listens. The others could come before it does, but c10d would
-  /// then pause for half a second.
+  /// Waits up to 0.5 s for a process that listens. If other processes connected earlier, c10d would
+  /// pause for half a second.
   void wait_for_listener() const {
     const auto deadline = std::chrono::steady_clock::now() + std::chrono::milliseconds(500);
     Descriptor probe;

@@ -19,10 +19,10 @@ using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
 constexpr const char* kAgreed = "agreed";
-/// Written by rank 0, before the verdict, for the ranks that it is about.
+/// Key that rank 0 writes before the result, with the ranks that failed.
 constexpr const char* kToBlame = "to_blame";
 
-/// kAgreed, or what is wrong with the group, and the ranks by which it is.
+/// kAgreed, or the error of the group and the failed ranks.
 struct Verdict {
   std::string text = kAgreed;
   std::vector<std::int64_t> to_blame = {};
@@ -42,7 +42,7 @@ bool wait_for(c10d::Store& store, const std::vector<std::string>& keys,
     store.wait(keys, time_left(deadline));
     return true;
   } catch (const std::exception&) {
-    return store.check(keys);  // throws where the store has gone
+    return store.check(keys);  // throws if the store is lost
   }
 }
 
@@ -51,7 +51,7 @@ std::string missing_text(const std::vector<std::int64_t>& missing, const RollCal
                      call.place.world_size, seconds(call.timeout), ranks_text(missing));
 }
 
-/// The first line in which the texts differ, of `text`.
+/// The first line of `text` that differs from the other text.
 std::string_view first_difference(std::string_view text, std::string_view other) {
   std::size_t start = 0;
   const std::size_t common = std::min(text.size(), other.size());
@@ -62,7 +62,7 @@ std::string_view first_difference(std::string_view text, std::string_view other)
   return line.substr(0, line.find('\n'));
 }
 
-/// What the ranks that are here wrote under `what`, against rank 0's.
+/// Compares what the ranks that have joined wrote under `what` with rank 0's.
 Verdict compare_notes(const RollCall& call, const char* what, const char* meaning) {
   c10d::Store& store = *call.store;
   const std::string first = get_text(store, key_of(what, 0));
@@ -95,7 +95,7 @@ void write_notes(const RollCall& call) {
   set_text(store, key_of("arrived", rank), "yes");
 }
 
-/// Rank 0's.
+/// Rank 0's check.
 Verdict judge(const RollCall& call) {
   c10d::Store& store = *call.store;
   const std::int64_t world_size = call.place.world_size;
@@ -111,7 +111,7 @@ Verdict judge(const RollCall& call) {
   return verdict.is_fault() ? verdict : compare_notes(call, "agreement", "the task");
 }
 
-/// The store ends with rank 0, so a verdict has to be read before rank 0 may throw.
+/// The store ends with rank 0, so others must read the result before rank 0 may throw.
 void wait_for_readers(c10d::Store& store, std::int64_t world_size) {
   const Clock::time_point end = Clock::now() + kPatience;
   const auto arrived = static_cast<std::int64_t>(static_cast<std::size_t>(world_size) -
@@ -132,7 +132,7 @@ std::string announce_verdict(const RollCall& call) {
 
 std::string read_verdict(RollCall& call) {
   c10d::Store& store = *call.store;
-  // Rank 0's own time may have begun a little later.
+  // Rank 0's deadline may be a little later.
   const bool decided = wait_for(store, {"verdict"}, call.deadline + kPatience / 3);
   const std::string verdict = decided ? get_text(store, "verdict") : std::string();
   if (decided && verdict != kAgreed) {
@@ -141,7 +141,7 @@ std::string read_verdict(RollCall& call) {
   store.add("verdict_read", 1);
   if (decided) return verdict;
   std::vector<std::int64_t> missing = silent_ranks(store, call.place.world_size, "arrived");
-  if (missing.empty()) missing = {0};  // it came, but does not decide
+  if (missing.empty()) missing = {0};  // it has joined but does not decide
   return missing_text(missing, call);
 }
 

@@ -14,26 +14,25 @@ class Store;
 
 namespace mezzo::dist::detail {
 
-/// The handshake of the ranks at the start. It owns all that it uses, for a thread that may be left
-/// behind.
+/// State of the initial handshake of the ranks. Owns everything it uses, because its thread may
+/// outlive the caller.
 struct RollCall {
-  // What this rank brings.
+  // Input.
   c10::intrusive_ptr<c10d::Store> store;
   Placement place;
   std::chrono::milliseconds timeout;
   std::chrono::steady_clock::time_point deadline;
   std::string agreement;
-  std::string target;  ///< where it finds rank 0
+  std::string target;  ///< rank 0's address as seen by this rank
 
-  // What it learns.
-  std::string fault = {};    ///< what is wrong with the group; empty: nothing
-  bool is_to_blame = false;  ///< then: this rank is late, differs from rank 0 or is there twice
-  std::vector<std::string> hosts = {}, targets = {};  ///< by rank, where nothing is wrong
+  // Output.
+  std::string fault = {};    ///< error of the group; empty if none
+  bool is_to_blame = false;  ///< if fault: this rank is late, a duplicate, or differs from rank 0
+  std::vector<std::string> hosts = {}, targets = {};  ///< by rank, if no fault
 };
 
-/// Writes down that this rank is here, and returns when rank 0 has found that all are, of one
-/// version and of equal agreement, or what is wrong. Throws what c10d throws where the store has
-/// gone.
+/// Announces this rank and waits until rank 0 has checked that all ranks are present, with the same
+/// version and agreement, or reports an error. Rethrows c10d's exception if the store is lost.
 void call_roll(RollCall& call);
 
 }  // namespace mezzo::dist::detail

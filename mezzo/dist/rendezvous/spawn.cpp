@@ -35,9 +35,9 @@ namespace {
 using SpawnWork = std::function<void(ProcessGroup&, const Graph&)>;
 
 constexpr std::int64_t kSpawnMaxProcesses = 1024;
-constexpr std::chrono::milliseconds kSpawnPoll{20};       // until a death without word is noticed
-constexpr std::chrono::milliseconds kSpawnSettle{20};     // for a death behind the first word
-constexpr std::chrono::milliseconds kSpawnHearing{8000};  // for the cause behind those that lost it
+constexpr std::chrono::milliseconds kSpawnPoll{20};        // polling for deaths without a report
+constexpr std::chrono::milliseconds kSpawnSettle{20};      // for a death after the first report
+constexpr std::chrono::milliseconds kSpawnHearing{8000};   // for the cause of reported lost ranks
 constexpr std::chrono::milliseconds kSpawnPatience{1500};  // between SIGTERM and SIGKILL
 
 [[noreturn]] void raise_system_error(const char* what) {
@@ -54,8 +54,8 @@ SpawnPipe make_spawn_pipe() {
   return {detail::Descriptor(ends[0]), detail::Descriptor(ends[1])};
 }
 
-/// Whether this process has initialised the CUDA driver, found out without doing so: a driver that
-/// is not loaded is not initialised, and one that is loaded only answers when it is.
+/// Whether this process has initialized the CUDA driver. Does not initialize it: uses the driver
+/// only if it is already loaded.
 bool has_used_cuda() {
   void* const driver = ::dlopen("libcuda.so.1", RTLD_NOLOAD | RTLD_LAZY);
   if (driver == nullptr) return false;
@@ -72,11 +72,11 @@ void flush_standard_streams() {
   std::fflush(nullptr);
 }
 
-/// How the task of a worker ended; kLostAnother: it failed because another worker had.
+/// How a worker's task ended; kLostAnother: it failed because another worker had failed.
 enum class SpawnEnd : std::uint8_t { kDone, kFailed, kLostAnother };
 
-/// What a worker says of its end. Written at once, and small enough that the kernel keeps it whole;
-/// all workers write to one pipe, which thereby has the ends in their order.
+/// Final report of a worker. One write, small enough to be atomic. All workers share one pipe,
+/// which orders the reports.
 struct SpawnReport {
   std::int32_t rank = 0;
   std::uint16_t size = 0;
@@ -105,18 +105,18 @@ void write_report(int descriptor, std::int64_t rank,
   detail::raise_failure({.kind = report.kind, .text = std::string(text)}, report.rank);
 }
 
-/// The worker's side of the pipes, and what it is to do.
+/// The worker's ends of the pipes, and its task.
 struct SpawnTask {
   InitOptions options;
   int num_threads = 1;
-  int report = -1;   // to write to
-  int release = -1;  // to read from: ends when all workers are done
+  int report = -1;   // write end
+  int release = -1;  // read end: closed when all workers are done
   const Graph* graph = nullptr;
   const SpawnWork* work = nullptr;
 };
 
-/// The report goes out while the group still stands, so that it comes before those of the ranks
-/// that miss this one; a worker that is done stays until all are, for the same reason.
+/// Sends the report while the group is alive, so that it precedes those of ranks that miss this
+/// one. For the same reason a worker that is done waits for all others.
 void run_task(const SpawnTask& task) {
   std::optional<ProcessGroup> group;
   std::optional<detail::Failure> failure;
@@ -137,13 +137,13 @@ void run_task(const SpawnTask& task) {
   ::_exit(failure ? 1 : 0);
 }
 
-/// The life of a worker after the fork. The task gets a thread of its own, as the threads that
-/// OpenMP keeps for the forking one are gone and a parallel region would wait for them for ever.
+/// Body of a worker after the fork. The task runs in a new thread: the OpenMP threads of the
+/// forking thread do not exist here, and a parallel region would wait for them forever.
 [[noreturn]] void run_worker(const SpawnTask& task, pid_t parent) {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-  ::signal(SIGPIPE, SIG_IGN);  // c10d's connections to a dead rank are errors, no death
+  ::signal(SIGPIPE, SIG_IGN);  // a broken connection is an error, it must not end the worker
   if (::getppid() != parent) ::_exit(1);
-  detail::forget_failure_of_another();  // of the parent
+  detail::forget_failure_of_another();  // inherited from the parent
   try {
     const at::ThreadLocalState state;
     std::thread([&] {
@@ -156,7 +156,7 @@ void run_task(const SpawnTask& task) {
   ::_exit(1);
 }
 
-/// The processes, which are ended and waited for at the latest when this goes.
+/// The worker processes; the destructor stops and reaps them.
 class SpawnedWorkers {
  public:
   SpawnedWorkers() { ::fcntl(reports_.read.get(), F_SETFL, O_NONBLOCK); }
@@ -178,7 +178,7 @@ class SpawnedWorkers {
     workers_.push_back({.process = process});
   }
 
-  /// Returns when all are done; throws what ended one of them.
+  /// Waits until all are done; throws the failure of a worker.
   void wait() {
     reports_.write.close();
     while (!std::all_of(workers_.begin(), workers_.end(),
@@ -199,13 +199,13 @@ class SpawnedWorkers {
   struct Worker {
     pid_t process = 0;
     bool is_running = true;
-    bool is_done = false;     // with its task
-    bool has_failed = false;  // and said so
-    int status = 0;           // waitpid's, unless it is running
+    bool is_done = false;     // its task is done
+    bool has_failed = false;  // and it has reported that
+    int status = 0;           // from waitpid, once it has ended
   };
 
-  /// Waits a while for reports, and takes note of them and of the dead. Those first: what a dead
-  /// worker has said is then surely there to be read.
+  /// Waits a while for reports, then records deaths and reports. Deaths first: then the reports
+  /// of dead workers are then certainly readable.
   void look(std::chrono::milliseconds wait) {
     pollfd reports{reports_.read.get(), POLLIN, 0};
     ::poll(&reports, 1, static_cast<int>(wait.count()));
@@ -221,8 +221,8 @@ class SpawnedWorkers {
     }
   }
 
-  /// Returns when it is known what ended one of them. Those that have lost another may say so
-  /// before that one says why it failed.
+  /// Waits for the cause of a failure. Ranks that lost another one may report before that one
+  /// reports its error.
   void hear_cause() {
     using Clock = std::chrono::steady_clock;
     std::this_thread::sleep_for(kSpawnSettle);
@@ -257,7 +257,7 @@ class SpawnedWorkers {
            std::any_of(workers_.begin(), workers_.end(), died_without_word);
   }
 
-  /// Such a death is the cause of what other ranks report, as they miss this one.
+  /// A worker that died without a report; it explains the reports of ranks that miss it.
   std::optional<std::string> death_without_word() const {
     const auto found = std::find_if(workers_.begin(), workers_.end(), died_without_word);
     if (found == workers_.end()) return std::nullopt;
@@ -296,7 +296,7 @@ class SpawnedWorkers {
   SpawnPipe reports_ = make_spawn_pipe();
   SpawnPipe release_ = make_spawn_pipe();
   std::vector<Worker> workers_;
-  std::optional<SpawnReport> failure_;  // the first of a cause; without one, the first
+  std::optional<SpawnReport> failure_;  // the first one with a cause, else the first one
 };
 
 }  // namespace
@@ -317,7 +317,7 @@ void spawn(std::int64_t processes, const Graph& graph, const SpawnWork& work) {
   task.num_threads = static_cast<int>(std::max<std::int64_t>(1, share));
   task.graph = &graph;
   task.work = &work;
-  if (processes > 1) static_cast<void>(graph.topology().csc());  // or each would build its own
+  if (processes > 1) static_cast<void>(graph.topology().csc());  // else each would build its own
   flush_standard_streams();
   SpawnedWorkers workers;
   for (std::int64_t rank = 0; rank < processes; ++rank) {

@@ -7,21 +7,21 @@
 
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
-/// Texts that ranks leave for each other in the store. All that talk to it throw what c10d throws
-/// where it has gone.
+/// Short texts that ranks exchange through the store. Functions that access the store throw c10d's
+/// exception if it is lost.
 namespace mezzo::dist::detail {
 
-/// How long a rank that ends waits for the others to read or to speak.
+/// How long a rank waits for the others to read or write before it ends.
 inline constexpr std::chrono::milliseconds kPatience(3000);
-/// Between two looks at the store.
+/// Polling interval of the store.
 inline constexpr std::chrono::milliseconds kPause(50);
 
-/// At least a millisecond: c10d reads 0 as "no limit".
+/// Remaining time, at least 1 ms: c10d reads 0 as "no limit".
 std::chrono::milliseconds time_left(std::chrono::steady_clock::time_point deadline);
-/// For messages.
+/// Converts to seconds, for messages.
 double seconds(std::chrono::milliseconds time);
 
-/// The key under which a rank writes `what`.
+/// The key of `what` for a rank.
 std::string key_of(const char* what, std::int64_t rank);
 std::string get_text(c10d::Store& store, const std::string& key);
 void set_text(c10d::Store& store, const std::string& key, const std::string& text);

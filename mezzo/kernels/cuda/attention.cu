@@ -8,18 +8,18 @@
 namespace mezzo::kernels::cuda {
 namespace {
 
-/// Numbers of a partial result besides its row: top and sum.
+/// Numbers of a partial result besides its row: row maximum and sum of exponentials.
 constexpr std::int64_t kPartialNumbers = 2;
 
-/// Where the partial result of a hub's part is, for one head.
+/// Partial result of a long row's part, for one head.
 template <class A>
 __device__ A* partial_of(A* partials, const AttentionArgs& a, std::int64_t partial,
                          std::int64_t head) {
   return partials + (partial * a.heads + head) * (a.features + kPartialNumbers);
 }
 
-/// One destination and head, or a part of them, and one pack of features for each lane. The
-/// softmax's maximum is that of the slots so far: whenever it grows, what was added up shrinks.
+/// Attention of one destination and head, or a part of its edges; one pack of features per lane.
+/// Online softmax: rescales the sums whenever the running maximum grows.
 template <class T, int N>
 __device__ void attend(const AttentionArgs& a, const LaneShape& shape, const HubPart& part,
                        std::int64_t head, std::int64_t pack, bool inside, bool first_pack,
@@ -95,8 +95,8 @@ __global__ void __launch_bounds__(HeadLaunch::kThreads, HeadLaunch::kBlocks)
   }
 }
 
-/// Puts the hubs' partial results together, in the order of the pieces: a block for each hub, a
-/// thread for each number of its row.
+/// Merges the partial results of long rows in chunk order: one block per long row, one thread per
+/// element of its row.
 template <class T>
 __global__ void __launch_bounds__(HeadLaunch::kThreads, HeadLaunch::kBlocks)
     attention_hubs(AttentionArgs a, std::int64_t num_slots, typename T::Accum* partials) {

@@ -8,7 +8,7 @@
 namespace mezzo::kernels::cuda {
 namespace {
 
-/// One group of lanes for each destination and head.
+/// One group of lanes per destination and head.
 template <class T, int N>
 __global__ void __launch_bounds__(HeadLaunch::kThreads, HeadLaunch::kBlocks)
     attention_states(AttentionStateArgs a, LaneShape shape) {
@@ -45,12 +45,11 @@ void launch_state(const AttentionStateArgs& a, const CudaLaunch& to) {
   });
 }
 
-/// The features that one launch takes: as many as the lanes of a group hold, a pack each. A launch
-/// that is not the last leaves its part of each slot's <grad, z> in sum_grad, where the next one
-/// finds it.
+/// Features processed by one launch: as many as the lanes of a group hold, one pack each. Every
+/// launch except the last stores its part of each edge's <grad, z> in sum_grad for the next one.
 struct Window {
-  std::int64_t first_pack = 0, packs = 0;  ///< the latter of the whole head
-  bool first = true, last = true;          ///< of the launches
+  std::int64_t first_pack = 0, packs = 0;  ///< packs: of the whole head
+  bool first = true, last = true;          ///< first or last launch
 };
 
 /// Numbers of a partial result besides its row: the part of score_grad.
@@ -60,7 +59,7 @@ constexpr std::int64_t heads_of_call(const AttentionGradArgs& a) {
   return a.head_end - a.head_begin;
 }
 
-/// Where the partial result of a hub's part is, for one head.
+/// Partial result of a long row's part, for one head.
 template <class A>
 __device__ A* partial_of(A* partials, const AttentionGradArgs& a, std::int64_t partial,
                          std::int64_t head) {
@@ -73,14 +72,14 @@ __device__ A& sum_grad_of(const AttentionGradArgs& a, std::int64_t slot, std::in
   return static_cast<A*>(a.sum_grad)[slot * heads_of_call(a) + head - a.head_begin];
 }
 
-/// The attention of one slot and head, recomputed by the lane that stands for them.
+/// Recomputed attention of one edge and head.
 template <class A>
 struct Recomputed {
-  A share = 0;   ///< the softmax
-  A mean = 0;    ///< the destination's
-  A kept = 0;    ///< share times what dropout leaves of it
-  A weight = 0;  ///< of z: `kept` times the edge's weight
-  A slope = 0;   ///< the leaky ReLU's derivative
+  A share = 0;   ///< softmax output
+  A mean = 0;    ///< mean of the destination
+  A kept = 0;    ///< share after dropout
+  A weight = 0;  ///< weight of z: `kept` times the edge's weight
+  A slope = 0;   ///< derivative of the leaky ReLU
 };
 
 template <class T>
@@ -102,7 +101,7 @@ __device__ Recomputed<typename T::Accum> recompute(const AttentionGradArgs& a, s
   return of;
 }
 
-/// Stores what belongs to a slot and a head; returns the gradient of score_src + score_dst.
+/// Stores the results of an edge and head; returns the gradient of score_src + score_dst.
 template <class A>
 __device__ A store_slot(const AttentionGradArgs& a, const Recomputed<A>& of, A product,
                         std::int64_t slot, std::int64_t head) {
@@ -114,13 +113,13 @@ __device__ A store_slot(const AttentionGradArgs& a, const Recomputed<A>& of, A p
   if (length == a.heads) {
     weight_grad[head] = of.kept * product;
   } else {
-    // The same lane comes here with one head after another, and calls come in their order.
+    // The same lane processes all heads, one after another, and calls run in order.
     *weight_grad = (head == 0 ? A(0) : *weight_grad) + of.kept * product;
   }
   return grad;
 }
 
-/// One source and head, or a part of its slots.
+/// Gradient of one source and head, or of a part of its edges.
 template <class T, int N>
 __device__ void attend_back(const AttentionGradArgs& a, const Window& window,
                             const LaneShape& shape, const HubPart& part, std::int64_t head,
@@ -182,8 +181,8 @@ __device__ void attend_back(const AttentionGradArgs& a, const Window& window,
   store<T, N>(row, static_cast<Storage*>(a.z_grad) + at * a.features + pack * N);
 }
 
-/// An item has `heads_of_item` heads: all of the call where an edge's weight is that of all heads,
-/// so that their gradients of it are added up by one lane.
+/// An item has `heads_of_item` heads: all heads of the call if they share an edge's weight, so that
+/// one lane sums its gradient.
 template <class T, int N>
 __global__ void __launch_bounds__(HeadLaunch::kThreads, HeadLaunch::kBlocks)
     attention_grad_rows(AttentionGradArgs a, HeadRows rows, Window window, LaneShape shape,
@@ -200,8 +199,8 @@ __global__ void __launch_bounds__(HeadLaunch::kThreads, HeadLaunch::kBlocks)
   });
 }
 
-/// Adds up the hubs' partial results, in the order of the pieces: a block for each hub, a thread
-/// for each number.
+/// Sums the partial results of long rows in chunk order: one block per long row, one thread per
+/// element.
 template <class T>
 __global__ void __launch_bounds__(HeadLaunch::kThreads)
     attention_grad_hubs(AttentionGradArgs a, std::int64_t num_slots, typename T::Accum* partials) {

@@ -7,7 +7,7 @@
 #include "mezzo/kernels/cuda/device.h"
 #include "mezzo/kernels/cuda/dropout_words.h"
 
-// What the attention of an edge and a head is made of, for the lane that stands for both.
+// Terms of the attention of one edge and head, computed by one lane.
 
 namespace mezzo::kernels::cuda {
 
@@ -18,7 +18,7 @@ __device__ inline double exponential(double x) {
   return exp(x);
 }
 
-/// x where it is positive, else slope * x.
+/// x if it is positive, else slope * x.
 template <class A>
 __device__ inline A leaky_relu(A x, A slope) {
   return A(0) < x ? x : x * slope;
@@ -30,27 +30,27 @@ __device__ inline typename T::Accum head_number(const HeadNumbers& from, std::in
   return number_at<T>(from.data, from.wide, from.length == 1 ? row : row * from.length + head);
 }
 
-/// What an element that is not dropped is multiplied by.
+/// Scale of elements that are not dropped.
 template <class A>
 A kept_factor(const DropoutLevel& dropout) {
   return static_cast<A>(kDropoutLevels / (kDropoutLevels - dropout.threshold));
 }
 
-/// `factor`, or 0 where element `number` is dropped. The threshold is not 0.
+/// `factor`, or 0 if element `number` is dropped. Requires a threshold other than 0.
 template <class A>
 __device__ inline A kept_or_zero(const DropoutLevel& dropout, A factor, std::int64_t number) {
   std::uint32_t words[4];
   dropout_words(dropout, number / kElementsPerDraw, words);
   const auto place = static_cast<int>(number % kElementsPerDraw);
-  // Not words[place / 2]: an index that is known only on the way would put them into memory.
+  // Not words[place / 2]: a dynamic index would move the array to local memory.
   const std::uint32_t low = place < 2 ? words[0] : words[1];
   const std::uint32_t high = place < 6 ? words[2] : words[3];
   const std::uint32_t level = ((place < 4 ? low : high) >> (16 * (place % 2))) & 0xFFFF;
   return level >= dropout.threshold ? factor : A(0);
 }
 
-/// What multiplies an edge's share. `kept` alone, without the edge's weight, is what the gradient
-/// of that weight needs.
+/// Factors of an edge's softmax output. The gradient of the edge's weight needs `kept` alone, the
+/// dropout factor without that weight.
 template <class A>
 struct ShareFactors {
   A kept, edge_weight;
@@ -72,13 +72,14 @@ __device__ inline ShareFactors<typename T::Accum> share_factors(const AttentionS
   return factors;
 }
 
-/// A softmax's running maximum and the sum relative to it. A NaN does not count for the maximum;
-/// it shows in the sum.
+/// Running maximum of a softmax; sums are relative to it. The maximum ignores NaN, which shows up
+/// in the sum.
 template <class A>
 struct RunningTop {
   A top = -std::numeric_limits<A>::infinity();
 
-  /// What numbers relative to the old maximum are multiplied by where `next` takes its place.
+  /// Replaces the maximum by `next`; returns the factor that rescales numbers relative to the old
+  /// one.
   __device__ A raise(A next) {
     const A before = top;
     top = next;
@@ -86,19 +87,19 @@ struct RunningTop {
     return before == next ? A(1) : exponential(before - next);
   }
 
-  /// exp(logit - top). While all logits are -inf it is 0: some later one may not be.
+  /// exp(logit - top); 0 while all logits are -inf, because a later one may be finite.
   __device__ A relative(A logit) const {
     return logit == -std::numeric_limits<A>::infinity() ? A(0) : exponential(logit - top);
   }
 
-  /// The softmax's divisor where all of a row is added up; NaN if all its logits were -inf, as 0/0.
+  /// The softmax's divisor for a complete row; NaN if all its logits were -inf, as 0/0.
   __device__ A divisor(A sum, bool empty) const {
     if (empty) return A(1);
     return top == -std::numeric_limits<A>::infinity() ? std::numeric_limits<A>::quiet_NaN() : sum;
   }
 };
 
-/// The largest number of the group's lanes, at least `least`. NaNs do not count.
+/// The maximum over the lanes of a group, at least `least`. Ignores NaN.
 template <class A>
 __device__ inline A largest_number(A x, A least, int width) {
   A largest = least < x ? x : least;

@@ -10,8 +10,8 @@
 #include "mezzo/core/dtype.h"
 #include "mezzo/kernels/operand.h"
 
-// What the CUDA kernels share. Kernels see neither libtorch nor more of CUDA than is named here, so
-// that the tests can run them on a CPU, thread by thread (tests/support/cuda_emulator).
+// Helpers of the CUDA kernels. Kernels use neither libtorch nor CUDA features beyond those below,
+// so that tests can run them on a CPU, thread by thread (tests/support/cuda_emulator).
 
 namespace mezzo::kernels::cuda {
 
@@ -33,7 +33,7 @@ __device__ inline float widened(Float16Bits x) {
   return __half2float(__ushort_as_half(x.bits));
 }
 
-/// To nearest, ties to even; inf and NaN stay.
+/// Rounds to nearest, ties to even; preserves inf and NaN.
 template <class T>
 __device__ inline typename T::Storage narrowed(typename T::Accum x) {
   if constexpr (std::is_same_v<T, BFloat16>) {
@@ -45,8 +45,8 @@ __device__ inline typename T::Storage narrowed(typename T::Accum x) {
   }
 }
 
-/// N neighbouring elements, read or written by one instruction: their bytes are 1, 2, 4, 8 or 16,
-/// and their address a multiple of that.
+/// N adjacent elements, read or written by one instruction: 1, 2, 4, 8 or 16 bytes, aligned to
+/// their size.
 template <class T, int N>
 struct alignas(N * sizeof(typename T::Storage)) Pack {
   typename T::Storage element[N];
@@ -67,7 +67,7 @@ __device__ inline void store(const typename T::Accum (&from)[N], typename T::Sto
   *reinterpret_cast<Pack<T, N>*>(to) = pack;
 }
 
-/// Element `at` of an array of T, or of T's accumulator where it is `wide`.
+/// Element `at` of an array of T, or of T's accumulator type if `wide`.
 template <class T>
 __device__ inline typename T::Accum number_at(const void* data, bool wide, std::int64_t at) {
   if constexpr (!std::is_same_v<typename T::Storage, typename T::Accum>) {
@@ -85,7 +85,7 @@ __device__ inline void store_number(typename T::Accum x, void* data, bool wide, 
   }
 }
 
-/// An accumulator as the operations of kernels/binary_op.h take it.
+/// An accumulator in the form that the operations of kernels/binary_op.h expect.
 template <class A>
 struct Number {
   A value;
@@ -96,8 +96,8 @@ struct Number {
   __device__ friend constexpr Number operator/(Number a, Number b) { return {a.value / b.value}; }
 };
 
-/// The message of two numbers; a dot's is summed by the caller. The op is looked up as the kernel
-/// runs, the same in all threads.
+/// The message of two numbers; for dot the caller sums. The op is selected at run time, the same in
+/// all threads.
 template <class A>
 __device__ A message_of(BinaryOp op, A x, A y) {
   A message = 0;
@@ -106,7 +106,7 @@ __device__ A message_of(BinaryOp op, A x, A y) {
   return message;
 }
 
-// ---- rows and slots
+// ---- rows and edges
 
 __device__ inline std::int64_t id_at(const Ids& ids, std::int64_t i) {
   if (ids.data == nullptr) return i;
@@ -134,7 +134,7 @@ __device__ inline std::int64_t offset_of(const std::int64_t* table, std::int64_t
   return table != nullptr ? table[group] : group * inner * step;
 }
 
-/// The row that slot `slot` belongs to: the last one with indptr[row] <= slot. num_rows >= 1.
+/// The row of edge `slot`: the last one with indptr[row] <= slot. Requires num_rows >= 1.
 __device__ inline std::int64_t row_of_slot(const std::int64_t* indptr, std::int64_t num_rows,
                                            std::int64_t slot) {
   std::int64_t low = 0, high = num_rows;
@@ -149,8 +149,8 @@ __device__ inline std::int64_t row_of_slot(const std::int64_t* indptr, std::int6
   return low;
 }
 
-/// The sum over the lanes of each group of `width` (a power of 2) neighbouring lanes, in all of
-/// them and in a fixed order. Every lane of the warp takes part.
+/// Sums over each group of `width` (a power of 2) adjacent lanes in a fixed order; all lanes get
+/// the result. All lanes of the warp must call it.
 template <class A>
 __device__ inline A group_sum(A x, int width) {
   for (int step = width / 2; step > 0; step /= 2) x += __shfl_xor_sync(kAllLanes, x, step);
@@ -159,22 +159,22 @@ __device__ inline A group_sum(A x, int width) {
 
 // ---- launches
 
-/// Throws LogicError that names the kernel unless `status` (a cudaError_t) is success.
+/// Throws LogicError with the kernel's name unless `status` (a cudaError_t) is success.
 void check_launch(const char* kernel_name, int status);
 
 constexpr std::int64_t ceil_div(std::int64_t a, std::int64_t b) {
   return (a + b - 1) / b;
 }
 
-/// The smallest power of 2 that is no less than `x`, but `most` (a power of 2) at most.
+/// The smallest power of 2 that is at least `x`, but at most `most` (a power of 2).
 constexpr int power_of_2(std::int64_t x, int most) {
   int power = 1;
   while (power < x && power < most) power *= 2;
   return power;
 }
 
-/// How many elements of T a lane reads at once, 16 bytes at most: a power of 2 that divides the
-/// number of elements `count`.
+/// Number of elements of T that a lane reads at once, at most 16 bytes: a power of 2 that divides
+/// `count`.
 template <class T>
 constexpr int widest_pack(std::int64_t count) {
   int width = 16 / static_cast<int>(sizeof(typename T::Storage));
@@ -186,8 +186,8 @@ inline bool is_aligned(const void* data, std::int64_t bytes) {
   return reinterpret_cast<std::uintptr_t>(data) % static_cast<std::uintptr_t>(bytes) == 0;
 }
 
-/// Queues `kernel` on `stream`; an empty grid is nothing to do. Kernels take their parameters by
-/// value and use static shared memory only.
+/// Queues `kernel` on `stream`; does nothing for an empty grid. Kernels take their parameters by
+/// value and use only static shared memory.
 template <class... Parameters, class... Given>
 void launch(const char* kernel_name, void (*kernel)(Parameters...), dim3 grid, dim3 block,
             void* stream, const Given&... given) {

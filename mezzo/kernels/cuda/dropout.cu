@@ -13,16 +13,16 @@ struct DropoutTuning {
   static constexpr int kThreads = 256;
 };
 
-/// Element i of a draw's, in the order of the words: word 0 decides the first two.
+/// Element i of a draw, in word order: word 0 decides the first two.
 template <class A>
 __device__ A kept_or_zero(A x, const std::uint32_t (&words)[4], int i, std::uint32_t threshold,
                           A scale) {
   const std::uint32_t level = (words[i / 2] >> (16 * (i % 2))) & 0xFFFF;
-  // A choice, not a product: what is dropped is 0 even where it is inf or NaN.
+  // A selection, not a product: dropped elements are 0 even if x is inf or NaN.
   return level >= threshold ? x * scale : A(0);
 }
 
-/// A thread for each draw. `packed`: both arrays begin at multiples of 16 bytes.
+/// One thread per draw. `packed`: both arrays are aligned to 16 bytes.
 template <class T>
 __global__ void __launch_bounds__(DropoutTuning::kThreads)
     dropout_kernel(DropoutArgs a, typename T::Accum scale, bool packed) {

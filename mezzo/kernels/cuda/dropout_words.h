@@ -7,7 +7,7 @@
 
 namespace mezzo::kernels::cuda {
 
-/// The bits of a draw, which decide kElementsPerDraw elements.
+/// Random bits of one draw, which covers kElementsPerDraw elements.
 __device__ inline void dropout_words(const DropoutLevel& dropout, std::int64_t draw,
                                      std::uint32_t (&words)[4]) {
   std::uint64_t seed = dropout.seed;

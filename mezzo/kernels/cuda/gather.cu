@@ -3,8 +3,8 @@
 #include "mezzo/kernels/cuda/device.h"
 #include "mezzo/kernels/cuda/kernels.h"
 
-// What a row's elements are does not matter: it is copied in words as wide as its bytes and the
-// addresses allow, so that rows of 16-bit numbers cost no more instructions than others.
+// Copies rows as raw words, as large as row size and alignment allow, so that 16-bit rows need no
+// more instructions than others.
 
 namespace mezzo::kernels::cuda {
 
@@ -12,16 +12,16 @@ namespace {
 
 struct GatherTuning {
   static constexpr int kThreads = 256;
-  static constexpr int kAhead = 2;  ///< words that a lane reads before it writes the first
+  static constexpr int kAhead = 2;  ///< words that a lane reads before its first write
 };
 
-/// Copied by one instruction.
+/// Words copied by one instruction.
 template <int kWords>
 struct alignas(kWords * sizeof(std::uint32_t)) Words {
   std::uint32_t word[kWords];
 };
 
-/// `lanes` neighbouring threads (a power of 2) take a row.
+/// `lanes` adjacent threads (a power of 2) copy a row.
 template <class Word>
 __global__ void __launch_bounds__(GatherTuning::kThreads) gather_rows(CudaGatherArgs a, int lanes) {
   constexpr int kAhead = GatherTuning::kAhead;

@@ -8,13 +8,13 @@
 namespace mezzo::kernels::cuda {
 namespace {
 
-/// The gradient of attn is added up by a fixed number of warps for each slab, and then their sums.
+/// The gradient of attn is summed by a fixed number of warps per slab, then over the warps.
 struct AttnLaunch {
   static constexpr std::int64_t kMostBlocks = 1024;
   static constexpr std::int64_t kWarpsOfBlock = HeadLaunch::kThreads / kWarpLanes;
 };
 
-/// One row and head, or a part of its slots: this lane's pack of the own row and of attn.
+/// One row and head, or a part of its edges: this lane's pack of the own row and of attn.
 template <class T, int N>
 struct OwnPack {
   using A = typename T::Accum;
@@ -29,12 +29,12 @@ struct OwnPack {
     for (int i = 0; i < N; ++i) attn[i] = static_cast<const A*>(pairs.attn)[at + i];
   }
 
-  std::int64_t at;  ///< in a row [heads, features]
+  std::int64_t at;  ///< offset in a row [heads, features]
   A own[N] = {}, attn[N] = {};
 };
 
-/// Scores of the features of one launch, which begin at `first_pack`; what earlier launches found
-/// stands in `scores` already.
+/// Adds the scores of one launch's features, from `first_pack` on, to those of earlier launches in
+/// `scores`.
 template <class T, int N>
 __global__ void __launch_bounds__(HeadLaunch::kThreads, HeadLaunch::kBlocks)
     gatv2_score_rows(GATv2ScoresArgs a, HeadRows rows, LaneShape shape, std::int64_t first_pack) {
@@ -91,15 +91,15 @@ void launch_scores(const GATv2ScoresArgs& a, const CudaLaunch& to) {
       });
 }
 
-/// Where sums are kept between the launches.
+/// Sums stored between launches.
 template <class A>
 struct GradSums {
-  A* hubs = nullptr;  ///< of the own gradient's terms: [partials, heads, features]
-  A* attn = nullptr;  ///< of attn's gradient: [warps, heads, features]
+  A* hubs = nullptr;  ///< own gradient of long rows: [partials, heads, features]
+  A* attn = nullptr;  ///< gradient of attn: [warps, heads, features]
 };
 
-/// The own gradient of rows or of parts of hubs, and the sum over all of them of attn's. A warp
-/// keeps to one head and slab, so that its lanes add up the latter in registers.
+/// Own gradient of rows or of parts of long rows, and attn's gradient summed over them. A warp
+/// stays with one head and slab, so that its lanes sum the latter in registers.
 template <class T, int N>
 __global__ void __launch_bounds__(HeadLaunch::kThreads, HeadLaunch::kBlocks)
     gatv2_grad_rows(GATv2ScoresGradArgs a, HeadRows rows, HeadSlabs slabs, LaneShape shape,
@@ -145,7 +145,7 @@ __global__ void __launch_bounds__(HeadLaunch::kThreads, HeadLaunch::kBlocks)
         for (int i = 0; i < N; ++i) sums.hubs[part.partial * length + own.at + i] = own_sum[i];
         return;
       }
-      // Not 0 * attn, which is NaN where attn is not finite.
+      // Not 0 * attn, which is NaN if attn is not finite.
       const bool empty = part.range.begin == part.range.end;
 #pragma unroll
       for (int i = 0; i < N; ++i) own_sum[i] = empty ? A(0) : own.attn[i] * own_sum[i];
@@ -160,8 +160,8 @@ __global__ void __launch_bounds__(HeadLaunch::kThreads, HeadLaunch::kBlocks)
   }
 }
 
-/// The hubs' own gradients from their partial results, in the order of the pieces: a block for each
-/// hub, a thread for each feature.
+/// Own gradients of long rows from their partial results, in chunk order: one block per long row,
+/// one thread per feature.
 template <class T>
 __global__ void __launch_bounds__(HeadLaunch::kThreads)
     gatv2_grad_hubs(GATv2ScoresGradArgs a, std::int64_t num_slots, typename T::Accum* partials) {
@@ -181,7 +181,7 @@ __global__ void __launch_bounds__(HeadLaunch::kThreads)
   }
 }
 
-/// Adds the warps' sums of attn's gradient to it, a warp for each element: in a fixed order.
+/// Adds the warps' sums of attn's gradient in a fixed order, one warp per element.
 template <class A>
 __global__ void __launch_bounds__(HeadLaunch::kThreads)
     add_attn_grad(const A* sums, std::int64_t num_sums, std::int64_t length, A* attn_grad) {
@@ -195,7 +195,7 @@ __global__ void __launch_bounds__(HeadLaunch::kThreads)
   });
 }
 
-/// The launches over rows and over the hubs' parts; the latter has no blocks if there are no hubs.
+/// Launches over rows and over parts of long rows; without long rows the latter has no blocks.
 struct GradGrid {
   LaneShape rows, parts;
   std::int64_t row_blocks = 0, part_blocks = 0;

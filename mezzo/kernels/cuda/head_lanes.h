@@ -5,30 +5,30 @@
 #include "mezzo/kernels/cuda/device.h"
 #include "mezzo/kernels/cuda/hubs.h"
 
-// How the kernels that work by head share their rows among lanes. An item is a row (or a hub's part
-// of a piece) and a head; a group of neighbouring lanes takes it, 32 slots or fewer at a time. Each
-// lane prepares the numbers of one slot: its ids, scores, weights. Then the features of several
-// slots are read at once, each slot's by some lanes side by side, and those lanes are sent what the
-// slot's own lane prepared.
+// Mapping of rows to lanes in kernels that work by head. An item is a row (or a long row's part of
+// a chunk) and a head; a group of adjacent lanes processes it, up to 32 edges at a time. Each lane
+// first computes the values of one edge: ids, scores, weights. Then the group reads the features of
+// several edges at once, with some adjacent lanes per edge, which get the values of the edge by
+// shuffles.
 
 namespace mezzo::kernels::cuda {
 
 struct HeadLaunch {
   static constexpr int kThreads = 128;
-  static constexpr int kBlocks = 4;  ///< of a multiprocessor, at least: bounds the registers
+  static constexpr int kBlocks = 4;  ///< minimum per multiprocessor: bounds the registers
   static constexpr int kMostBlocks = 1 << 30;
   static constexpr int kMostSlabs = 65535;
-  static constexpr int kSlabBytes = 128;  ///< of each gathered row, so that a slab stays in the L2
-  static constexpr int kPacksAhead = 4;   ///< loads under way of each lane
+  static constexpr int kSlabBytes = 128;  ///< per gathered row, so that a slab stays in the L2
+  static constexpr int kPacksAhead = 4;   ///< pending loads per lane
 };
 
-/// Lanes of a group (`item`), and those of them that share a slot's features, a pack each. Powers
-/// of 2; slot <= item <= 32.
+/// Lanes per group (`item`), and lanes per edge (`slot`), each of which reads a pack of features.
+/// Powers of 2; slot <= item <= 32.
 struct LaneShape {
   int item = kWarpLanes, slot = 1;
 };
 
-/// Slots whose features a group reads at once.
+/// Number of edges whose features a group reads at once.
 constexpr int slots_at_once(const LaneShape& shape) {
   return shape.item / shape.slot;
 }
@@ -36,11 +36,11 @@ constexpr int slots_at_once(const LaneShape& shape) {
 __device__ inline int lane_of_warp() {
   return static_cast<int>(threadIdx.x) % kWarpLanes;
 }
-/// Which of the packs side by side this lane reads.
+/// Index of this lane's pack among adjacent ones.
 __device__ inline int pack_of_lane(const LaneShape& shape) {
   return lane_of_warp() & (shape.slot - 1);
 }
-/// Whether this lane is one of its group's that store the features.
+/// Whether this lane stores features for its group.
 __device__ inline bool stores(const LaneShape& shape) {
   return (lane_of_warp() & (shape.item - 1)) < shape.slot;
 }
@@ -48,22 +48,22 @@ __device__ inline bool leads(const LaneShape& shape) {
   return (lane_of_warp() & (shape.item - 1)) == 0;
 }
 
-/// The smallest power of 2 that is not below `count`, at most a warp.
+/// The smallest power of 2 that is at least `count`, at most a warp.
 constexpr int lanes_for(std::int64_t count) {
   int lanes = 1;
   while (lanes < kWarpLanes && lanes < count) lanes *= 2;
   return lanes;
 }
 
-/// Groups as large as rows of the mean length need.
+/// Sizes groups for rows of mean length.
 constexpr LaneShape shape_for_rows(int slot_lanes, std::int64_t num_rows, std::int64_t num_slots) {
   const std::int64_t mean = num_rows > 0 ? num_slots / num_rows : 0;
   const int lanes = mean > 16 ? 32 : (mean > 8 ? 16 : 8);
   return {lanes > slot_lanes ? lanes : slot_lanes, slot_lanes};
 }
 
-/// Calls f.operator()<N>() for the largest N whose packs of N elements divide a head's features and
-/// fit the addresses, given or-ed together.
+/// Calls f.operator()<N>() for the largest N such that packs of N elements divide a head's features
+/// and match the alignment of the addresses (combined by bitwise or).
 template <class T, class F, int N = 16 / static_cast<int>(sizeof(typename T::Storage))>
 void visit_pack(std::int64_t features, std::uintptr_t addresses, const F& f) {
   if constexpr (N > 1) {
@@ -79,16 +79,16 @@ inline std::uintptr_t address_of(const void* data) {
   return reinterpret_cast<std::uintptr_t>(data);
 }
 
-/// Rows cut into slabs of a few heads, or of a part of one head's features. A launch's y-index is
-/// the slab: all rows pass with one slab before the next one starts.
+/// Splits rows into slabs of a few heads, or of a part of one head's features. blockIdx.y is the
+/// slab: all rows of one slab run before the next slab starts.
 struct HeadSlabs {
-  std::int64_t heads = 1, packs = 1;  ///< packs of a head
+  std::int64_t heads = 1, packs = 1;  ///< packs per head
   std::int64_t heads_per_slab = 1;    ///< more than 1 only if slabs_per_head is 1
   std::int64_t slabs_per_head = 1, count = 1;
   int slot_lanes = 1;
 };
 
-/// Slabs of several heads only where `many_heads`.
+/// Uses slabs of several heads only if `many_heads`.
 template <class T, int N>
 HeadSlabs slabs_of(std::int64_t heads, std::int64_t features, bool many_heads) {
   constexpr int kPackBytes = N * static_cast<int>(sizeof(typename T::Storage));
@@ -106,7 +106,7 @@ HeadSlabs slabs_of(std::int64_t heads, std::int64_t features, bool many_heads) {
   return slabs;
 }
 
-/// Rows, or the hubs' parts of the pieces: two a piece.
+/// Rows, or the parts of long rows: two per chunk.
 struct HeadRows {
   Slots slots;
   std::int64_t num_rows = 0, num_slots = 0;
@@ -122,7 +122,7 @@ inline HeadRows parts_of_hubs(const Slots& slots, std::int64_t num_rows, std::in
   return {slots, num_rows, num_slots, true, 2 * num_pieces(num_slots)};
 }
 
-/// Number `index` of the rows or parts; one without a row where there is nothing to do, as for -1.
+/// Row or part `index`; row -1 if there is nothing to do, e.g. for index -1.
 __device__ inline HubPart part_at(const HeadRows& rows, std::int64_t index) {
   if (index < 0) return {};
   if (rows.pieces) {
@@ -143,14 +143,14 @@ inline unsigned slabs_in_grid(std::int64_t slabs) {
   return static_cast<unsigned>(slabs < HeadLaunch::kMostSlabs ? slabs : HeadLaunch::kMostSlabs);
 }
 
-/// A block for each piece of the slots.
+/// One block per chunk of the edges.
 inline unsigned blocks_for_pieces(std::int64_t num_slots) {
   const std::int64_t pieces = num_pieces(num_slots);
   return static_cast<unsigned>(pieces < HeadLaunch::kMostBlocks ? pieces : HeadLaunch::kMostBlocks);
 }
 
-/// Calls f(item) for the group's items of [0, count). All groups of a warp call it equally often,
-/// with -1 where there are no more.
+/// Calls f(item) for the group's items of [0, count). All groups of a warp make the same number of
+/// calls, with -1 after their last item.
 template <class F>
 __device__ inline void for_items(std::int64_t count, const LaneShape& shape, const F& f) {
   const std::int64_t thread = std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
@@ -162,21 +162,21 @@ __device__ inline void for_items(std::int64_t count, const LaneShape& shape, con
   }
 }
 
-/// The gathered rows [.., heads, features] and this lane's pack of them.
+/// The gathered rows [.., heads, features] and this lane's pack of each.
 template <class T>
 struct GatheredPacks {
   const typename T::Storage* first = nullptr;  ///< this lane's pack in row 0
   std::int64_t row_length = 0;
-  bool inside = false;  ///< false: the lane stands beyond the features
+  bool inside = false;  ///< false: the lane is beyond the features
 };
 
-/// Takes the slots of the group's item in chunks, a slot for each lane. For every chunk:
-///     own(slot, id, mine): the lane's own slot and its first id; `mine` is false beyond the end
-///     use(x, taken, step, owner) for each slot whose features the lane reads: x is its pack, or
-///         zeros if not `taken`; `owner` is the lane of the warp whose own slot it is, which is
-///         number `step` of the lanes side by side
+/// Processes the edges of the group's item in chunks, one edge per lane. For every chunk:
+///     own(slot, id, mine): the lane's own edge and its first id; `mine` is false past the end
+///     use(x, taken, step, owner) for each edge whose features the lane reads: x is its pack, or
+///         zeros if not `taken`; `owner` is the lane of the warp that owns the edge, number `step`
+///         among adjacent lanes
 ///     done(slot, mine)
-/// Every lane of the warp takes part in all of them.
+/// All lanes of the warp take part in all calls.
 template <class T, int N, class Own, class Use, class Done>
 __device__ inline void for_slots(const LaneShape& shape, SlotRange range, const Ids& ids,
                                  const GatheredPacks<T>& rows, const Own& own, const Use& use,
@@ -184,7 +184,7 @@ __device__ inline void for_slots(const LaneShape& shape, SlotRange range, const 
   constexpr int kAhead = HeadLaunch::kPacksAhead;
   const int lane = lane_of_warp(), at_once = slots_at_once(shape);
   const int pack = pack_of_lane(shape), side = (lane & (shape.item - 1)) / shape.slot;
-  // An int: hubs are cut into parts.
+  // int suffices: long rows are split into parts.
   const int length = static_cast<int>(range.end - range.begin);
   int longest = length;
   for (int step = shape.item; step < kWarpLanes; step *= 2) {
@@ -226,7 +226,7 @@ __device__ inline void for_slots(const LaneShape& shape, SlotRange range, const 
   }
 }
 
-/// Adds up the packs of the group's lanes that stand for the same features, in a fixed order.
+/// Sums the packs of lanes that hold the same features of the group, in a fixed order.
 template <class A, int N>
 __device__ inline void add_slots(const LaneShape& shape, A (&sum)[N]) {
   for (int step = shape.slot; step < shape.item; step *= 2) {

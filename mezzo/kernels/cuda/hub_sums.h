@@ -4,8 +4,8 @@
 
 #include "mezzo/kernels/cuda/hubs.h"
 
-// The last step of rows that are sums over their slots: what the pieces of a hub have added up,
-// `length` accumulators each, becomes its row of the result.
+// Last step of row sums: adds the partial sums of a long row's chunks, `length` accumulators each,
+// into its row of the result.
 
 namespace mezzo::kernels::cuda {
 
@@ -13,8 +13,8 @@ struct HubSumTuning {
   static constexpr int kThreads = 256;
 };
 
-/// Where the sums go: rows of `length` elements, each multiplied by its row's scale (accumulator
-/// type; null for 1) and rounded once.
+/// Output rows of `length` elements, each multiplied by its row's scale (accumulator type; null
+/// for 1) and rounded once.
 struct HubSums {
   Slots slots;
   std::int64_t num_rows = 0, num_slots = 0;
@@ -22,7 +22,7 @@ struct HubSums {
   std::int64_t length = 0;
   const void* row_scale = nullptr;
   void* out = nullptr;
-  bool out_wide = false;  ///< stored in the accumulator's type
+  bool out_wide = false;  ///< stored in the accumulator type
 };
 
 template <class T>

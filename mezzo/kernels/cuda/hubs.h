@@ -4,21 +4,21 @@
 
 #include "mezzo/kernels/cuda/device.h"
 
-// Rows of very many slots would each keep one warp busy long after all others are done. The row
-// kernels leave these hubs out. Two more kernels take them, with no look at the graph from the
-// host: one over pieces of equal length of all slots, which stores what each piece adds to a hub,
-// and one that adds a hub's partial results in the order of the pieces.
+// A very long row would keep one warp busy after all others are done. The row kernels skip these
+// long rows (hubs). Two more kernels process them without a host synchronization: one works on
+// chunks of equal length of all edges and stores each chunk's contribution to a long row; the other
+// adds the partial results of a long row in chunk order.
 
 namespace mezzo::kernels::cuda {
 
-/// The fewest slots of a piece, and the most pieces: what they store is memory of so many rows, and
-/// half of them still give each of 132 multiprocessors some 120.
+/// Minimum edges per chunk, and maximum number of chunks. The maximum bounds the workspace, one row
+/// per partial result; half of it still gives each of 132 multiprocessors about 120 chunks.
 inline constexpr std::int64_t kShortestPiece = 1024;
 inline constexpr std::int64_t kMostPieces = 1 << 15;
 
-/// The slots of one piece, by the number of all slots alone: the order of a sum follows from it.
-/// Rows of more are hubs, so that a piece meets two hubs at most: one that holds its first slot,
-/// and one that begins inside it and reaches its end.
+/// Edges per chunk. Depends only on the total number of edges, and so does the order of sums. Rows
+/// with more edges are long, so a chunk overlaps at most two of them: one that contains its first
+/// edge, and one that begins inside it and reaches its end.
 constexpr std::int64_t piece_length(std::int64_t num_slots) {
   std::int64_t length = kShortestPiece;
   while (num_slots > kMostPieces * length) length *= 2;
@@ -29,7 +29,7 @@ __device__ inline bool is_hub(SlotRange range, std::int64_t length_of_piece) {
   return range.end - range.begin > length_of_piece;
 }
 
-/// Whether there can be hubs; if not, the row kernel does everything.
+/// Whether long rows are possible; if not, the row kernel processes all rows.
 inline bool may_have_hubs(const Slots& slots, std::int64_t num_slots) {
   return slots.indptr != nullptr && num_slots > kShortestPiece;
 }
@@ -38,20 +38,20 @@ constexpr std::int64_t num_pieces(std::int64_t num_slots) {
   return ceil_div(num_slots, piece_length(num_slots));
 }
 
-/// How many partial results the workspace has room for: two a piece.
+/// Number of partial results in the workspace: two per chunk.
 inline std::int64_t num_partials(const Slots& slots, std::int64_t num_slots) {
   return may_have_hubs(slots, num_slots) ? 2 * num_pieces(num_slots) : 0;
 }
 
-/// The slots of a hub that lie in one piece.
+/// The edges of a long row in one chunk.
 struct HubPart {
-  std::int64_t row = -1;     ///< -1: no hub, nothing to do
-  SlotRange range = {0, 0};  ///< of the part
-  std::int64_t partial = 0;  ///< which of the partial results is theirs
+  std::int64_t row = -1;     ///< -1: no long row, nothing to do
+  SlotRange range = {0, 0};  ///< edges of the part
+  std::int64_t partial = 0;  ///< index of the partial result
 };
 
-/// What piece `piece` has of the hub that holds its first slot (`side` 0), or of the hub that
-/// begins inside it (`side` 1).
+/// The part in chunk `piece` of the long row that contains its first edge (`side` 0) or that begins
+/// inside it (`side` 1).
 __device__ inline HubPart hub_part(const Slots& slots, std::int64_t num_rows,
                                    std::int64_t num_slots, std::int64_t piece, int side) {
   const std::int64_t length = piece_length(num_slots), begin = piece * length;
@@ -62,17 +62,17 @@ __device__ inline HubPart hub_part(const Slots& slots, std::int64_t num_rows,
   return {row, {max(range.begin, begin), min(range.end, end)}, 2 * piece + side};
 }
 
-/// A hub and where its partial results are: in piece p of [first_piece, last_piece], in ascending
-/// order, at hub_partial(hub, p).
+/// A long row. Its partial results are at hub_partial(hub, p) for each chunk p of
+/// [first_piece, last_piece], in ascending order.
 struct Hub {
-  std::int64_t row = -1;  ///< -1: no hub, nothing to do
+  std::int64_t row = -1;  ///< -1: no long row, nothing to do
   SlotRange range = {0, 0};
   std::int64_t first_piece = 0, last_piece = -1;
   std::int64_t piece_length = 0;
 };
 
-/// The hub whose first slot lies in piece `piece` of `length` slots; there is one at most, so that
-/// a loop over the pieces meets every hub once.
+/// The long row whose first edge is in chunk `piece` of `length` edges; at most one, so that a loop
+/// over the chunks visits every long row once.
 __device__ inline Hub hub_beginning_in(const Slots& slots, std::int64_t num_rows,
                                        std::int64_t num_slots, std::int64_t piece,
                                        std::int64_t length) {

@@ -6,7 +6,7 @@
 
 namespace mezzo::kernels::cuda {
 
-/// The two functions of CudaKernel<Args>. Each .cu file defines those of its kernels.
+/// The two functions of CudaKernel<Args>, defined in the .cu file of each kernel.
 template <class Args>
 struct Kernel {
   static std::int64_t workspace(const Args& args, std::int64_t num_slots);

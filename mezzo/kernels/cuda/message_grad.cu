@@ -8,10 +8,9 @@
 #include "mezzo/kernels/cuda/message_grad_lane.h"
 #include "mezzo/kernels/cuda/row_lanes.h"
 
-// The gradient of one operand of the messages. Targets are rows, slots, or the parts of hubs that
-// lie in one piece of the slots; a team of neighbouring lanes takes a target's elements, one unit
-// of N elements after the other. Where an element sums a run of the message, or where rows have few
-// elements, several lanes share a unit.
+// Gradient of one operand of the messages. Targets are rows, edges, or the parts of long rows in
+// one chunk of the edges. A team of adjacent lanes processes a target in units of N elements. If an
+// element sums a run of the message, or if rows have few elements, several lanes share a unit.
 
 namespace mezzo::kernels::cuda {
 
@@ -24,28 +23,28 @@ struct MessageGradTuning {
 
 enum class GradTargets : std::uint8_t { kRows, kSlots, kHubParts };
 
-/// How the work is dealt out; all counts of lanes are powers of 2.
+/// Mapping of work to threads; all lane counts are powers of 2.
 struct GradPlan {
   GradTargets targets = GradTargets::kRows;
   std::int64_t num_targets = 0, num_slots = 0;
-  std::int64_t length = 0;  ///< of the operand
-  int team = 1;             ///< lanes of a target, of the block's
-  UnitShare share;          ///< of a unit's lanes, within a warp
-  bool skip_hubs = false;   ///< rows that are hubs are done apart
-  bool needs_row = false;   ///< slots: something is read by the row
+  std::int64_t length = 0;  ///< row length of the operand
+  int team = 1;             ///< lanes of the block per target
+  UnitShare share;          ///< lanes of a warp per unit
+  bool skip_hubs = false;   ///< long rows are processed separately
+  bool needs_row = false;   ///< for edges: something is read by row
   GradReads reads;
-  void* partials = nullptr;  ///< hub parts: accumulator type [num_partials(), length]
+  void* partials = nullptr;  ///< long rows: accumulator type [num_partials(), length]
 };
 
 struct GradTarget {
   bool active = false;
   std::int64_t row = 0;
   SlotRange range = {0, 0};
-  std::int64_t to = 0;  ///< row of the result, or which partial one
+  std::int64_t to = 0;  ///< row of the result, or index of the partial result
 };
 
-/// The row of one of the block's slots, found among those of the block's first and last one. All
-/// threads of the block call it.
+/// The row of one of the block's edges, searched between those of its first and last edge. All
+/// threads of the block must call it.
 __device__ inline std::int64_t row_in_block(const Slots& slots, std::int64_t num_rows,
                                             SlotRange block, std::int64_t slot) {
   __shared__ std::int64_t ends[2];
@@ -58,7 +57,7 @@ __device__ inline std::int64_t row_in_block(const Slots& slots, std::int64_t num
   return first + row_of_slot(slots.indptr + first, last - first + 1, slot);
 }
 
-/// All threads of the block call it.
+/// All threads of the block must call it.
 __device__ inline GradTarget target_of_thread(const MessageGradArgs& a, const GradPlan& plan) {
   const int per_block = MessageGradTuning::kThreads / plan.team;
   const std::int64_t first = std::int64_t{blockIdx.x} * per_block;
@@ -113,7 +112,7 @@ __global__ void __launch_bounds__(MessageGradTuning::kThreads)
   const int lane = static_cast<int>(threadIdx.x) & (plan.team - 1);
   const int lane_in_unit = lane & (unit_lanes - 1);
   const std::int64_t units = plan.length / N, step = plan.team / unit_lanes;
-  // Every lane of a warp makes as many rounds as any other: the sums below need them all.
+  // All lanes of a warp must run the same number of iterations for the sums below.
   for (std::int64_t first = 0; first < units; first += step) {
     const std::int64_t element = (first + lane / unit_lanes) * N;
     const bool active = target.active && element < plan.length;
@@ -185,8 +184,8 @@ void launch_message_grad(const MessageGradArgs& args, const CudaLaunch& given) {
                      given.stream);
 }
 
-/// Whether elements can be taken N at a time: no broadcasting over groups, the operand's and the
-/// gradient's elements side by side, and each row of each array where a pack may begin.
+/// Whether elements can be processed in packs of N: no broadcasting over groups, adjacent elements
+/// in operand and gradient, and every row of every array aligned to packs.
 template <int N>
 bool fits(const MessageGradArgs& a) {
   const Layout& layout = a.layout;
@@ -218,7 +217,7 @@ template <>
 void Kernel<MessageGradArgs>::run(const MessageGradArgs& args, const CudaLaunch& given) {
   if (args.row_end == 0 || (args.of_lhs ? args.lhs.length : args.rhs.length) == 0) return;
   detail::visit(DTypes{}, args.dtype, [&]<class T>() {
-    // Accumulators in one pack too: products and wide arrays hold them.
+    // Packs of accumulators too, for products and arrays of accumulator type.
     constexpr int kPack = 16 / static_cast<int>(sizeof(typename T::Accum));
     const bool packed = fits<kPack>(args);
     if (args.product != nullptr) {

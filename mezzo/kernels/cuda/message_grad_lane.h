@@ -7,18 +7,18 @@
 #include "mezzo/kernels/cuda/device.h"
 #include "mezzo/kernels/message_grad.h"
 
-// What one lane of message_grad.cu adds up. The operation is looked up as the kernel runs, alike in
-// all threads: memory is what takes the time.
+// The sums of one lane in message_grad.cu. The operation is selected at run time, the same in all
+// threads: the kernel is memory-bound.
 
 namespace mezzo::kernels::cuda {
 
-/// The dtype whose elements are T's accumulators.
+/// The dtype of T's accumulators.
 template <class T>
 struct Accumulators {
   using Dtype = std::conditional_t<std::is_same_v<typename T::Accum, double>, Float64, Float32>;
 };
 
-/// What the gradient is made of besides grad.
+/// What the gradient reads besides grad.
 struct GradReads {
   bool lhs = false, rhs = false;          ///< elements of the operands
   bool lhs_row = false, rhs_row = false;  ///< rows of the operands, for elements or scales
@@ -35,13 +35,13 @@ inline GradReads grad_reads(const MessageGradArgs& a) {
   return reads;
 }
 
-/// The lanes of one unit of elements: `run_lanes` take the elements of a message's run in turns,
-/// `slot_lanes` of these the slots.
+/// Lanes of one unit of elements: `run_lanes` share the elements of a message's run, and
+/// `slot_lanes` of them the edges.
 struct UnitShare {
   int run_lanes = 1, slot_lanes = 1;
 };
 
-/// The product rule: `grad` carried through the operation to one operand.
+/// Gradient of one operand of the operation, by the chain rule.
 template <class A>
 __device__ A carried(BinaryOp op, bool of_lhs, A grad, A x, A y) {
   A part = 0;
@@ -52,17 +52,16 @@ __device__ A carried(BinaryOp op, bool of_lhs, A grad, A x, A y) {
   return part;
 }
 
-/// The product of the other messages of a row: `product` is that of all that are not 0, `zeros` how
-/// many are.
+/// Product of the other messages of a row. `product`: of all nonzero messages; `zeros`: the number
+/// of zeros.
 template <class A>
 __device__ A product_of_others(A message, A product, std::int64_t zeros) {
   if (message == A(0)) return zeros == 1 ? product : A(0);
   return zeros == 0 ? product / message : A(0);
 }
 
-/// The sum for N neighbouring elements of a target; with kProduct each is the gradient of a product
-/// of messages. N > 1 where nothing is broadcast over groups
-/// and the elements lie side by side in grad, too.
+/// Gradient of N adjacent elements of a target; with kProduct, of a product of messages. N > 1 only
+/// if nothing is broadcast over groups and the elements are adjacent in grad, too.
 template <class T, int N, bool kProduct>
 class GradLane {
  public:
@@ -77,13 +76,13 @@ class GradLane {
         run_lane_(lane & (share.run_lanes - 1)),
         slot_lane_(lane / share.run_lanes) {}
 
-  /// Adds the lane's part of the slots for the elements from `element` on: of every group of the
-  /// layout that broadcasts to it.
+  /// Adds this lane's edges to the elements from `element` on, over every group of the layout that
+  /// broadcasts to them.
   __device__ void add(std::int64_t row, SlotRange range, std::int64_t element) {
     const Layout& layout = a_.layout;
     const std::int64_t step = a_.of_lhs ? layout.lhs_step : layout.rhs_step;
     const std::int64_t* table = a_.of_lhs ? layout.lhs_offset : layout.rhs_offset;
-    // Without a table an element that stands alone is in one group, which need not be looked for.
+    // Without a table and with step 1, an element belongs to one group, which needs no search.
     const bool alone = table == nullptr && step == 1;
     std::int64_t group = alone && layout.num_groups > 1 ? element / layout.inner : 0;
     const std::int64_t past = alone ? min(group + 1, layout.num_groups) : layout.num_groups;
@@ -99,12 +98,12 @@ class GradLane {
   struct Rows {
     std::int64_t lhs = 0, rhs = 0, grad = 0, edge = 0;
   };
-  /// Where the elements of a slot's group begin.
+  /// Offsets of an edge's group.
   struct Starts {
     std::int64_t lhs, rhs, grad;
   };
 
-  /// Elements [begin, end) of the group's run.
+  /// Adds elements [begin, end) of the group's run.
   __device__ void add_group(std::int64_t row, SlotRange range, std::int64_t group,
                             std::int64_t begin, std::int64_t end) {
     const Layout& layout = a_.layout;
@@ -168,7 +167,7 @@ class GradLane {
     }
   }
 
-  /// The message that the elements of a dot product share.
+  /// The dot product, one message for all its elements.
   __device__ Accum dot(const Starts& starts) const {
     const Layout& layout = a_.layout;
     Accum sum = 0;
@@ -184,7 +183,7 @@ class GradLane {
                        : static_cast<const std::int32_t*>(a_.arg)[at];
   }
 
-  /// N elements from `at` on; N copies of one where `step` is 0.
+  /// Reads N elements from `at` on; N copies of one if `step` is 0.
   __device__ static void read(const Operand& operand, std::int64_t at, std::int64_t step,
                               Accum (&to)[N]) {
     if (N == 1 || step == 0) {

@@ -2,8 +2,8 @@
 
 #include <cstdint>
 
-// The numbers of core/random.h, to the bit; its own functions return std::array, whose members
-// device code does not call.
+// Bitwise equal to core/random.h, whose functions return std::array: its members are not device
+// code.
 
 namespace mezzo::kernels::cuda {
 

@@ -6,13 +6,13 @@
 
 #include "mezzo/kernels/cuda/device.h"
 
-// How row kernels deal out a warp's lanes, all by powers of 2; chosen on the host from sizes alone,
-// so that a sum's order depends on nothing else.
+// Mapping of rows to a warp's lanes, in powers of 2. Chosen on the host from sizes alone, which
+// therefore determine the order of sums.
 
 namespace mezzo::kernels::cuda {
 
-/// Lanes that take a row's slots in turns, at most `most` (a power of 2): about one for every
-/// `slots_per_lane` slots of an average row.
+/// Number of lanes that share a row's edges, at most `most` (a power of 2): about one per
+/// `slots_per_lane` edges of a row of mean length.
 inline int lanes_for_slots(const Slots& slots, std::int64_t num_rows, std::int64_t num_slots,
                            std::int64_t slots_per_lane, int most) {
   if (slots.indptr == nullptr || num_rows == 0) return 1;
@@ -21,8 +21,8 @@ inline int lanes_for_slots(const Slots& slots, std::int64_t num_rows, std::int64
   return static_cast<int>(std::bit_floor(lanes));
 }
 
-/// A fixed-order reduction over the lanes of each `width` neighbouring ones that are equal modulo
-/// `apart`, in all of them; both are powers of 2. Every lane of the warp takes part.
+/// Reduces in a fixed order over those of each `width` adjacent lanes that are equal modulo `apart`
+/// (both powers of 2); all get the result. All lanes of the warp must call it.
 template <class A, class Join>
 __device__ inline A join_lanes(A x, int apart, int width, Join join) {
   for (int step = apart; step < width; step *= 2) {
@@ -31,7 +31,7 @@ __device__ inline A join_lanes(A x, int apart, int width, Join join) {
   return x;
 }
 
-/// Likewise the sum.
+/// The same for a sum.
 template <class A>
 __device__ inline A sum_lanes(A x, int apart, int width) {
   return join_lanes(x, apart, width, [](A a, A b) { return a + b; });

@@ -15,13 +15,13 @@ using kernels::DrawKey;
 using kernels::RowDraw;
 
 struct SamplingLaunch {
-  static constexpr int kElementThreads = 256;                         ///< a thread an element
-  static constexpr int kLaneThreads = 128;                            ///< a few lanes a row
-  static constexpr int kBlockThreads = 128;                           ///< a block a row
-  static constexpr std::int64_t kMostBlocks = std::int64_t{1} << 16;  ///< of those
+  static constexpr int kElementThreads = 256;                         ///< one thread per element
+  static constexpr int kLaneThreads = 128;                            ///< a few lanes per row
+  static constexpr int kBlockThreads = 128;                           ///< one block per row
+  static constexpr std::int64_t kMostBlocks = std::int64_t{1} << 16;  ///< maximum of those
 };
 
-/// The numbers of one row, in any order: those of RowNumbers in kernels/cpu/sampling.h.
+/// Random numbers of one row in any order; same as RowNumbers in kernels/cpu/sampling.h.
 class RowNumbers {
  public:
   __device__ RowNumbers(DrawKey key, std::int64_t position, std::int64_t degree)
@@ -47,7 +47,7 @@ class RowNumbers {
   bool narrow_;
 };
 
-/// Where the entries of a row go.
+/// Output of a row's entries.
 template <class Id>
 struct Chosen {
   const Id* indices;
@@ -76,16 +76,16 @@ __global__ void find_rows(CudaDrawArgs args) {
   args.counts[i] = args.count.of(degree);
 }
 
-// ---- rows of few draws, by a few lanes each
+// ---- rows with few draws, a few lanes per row
 
-/// Whether draw_by_lanes() serves the row.
+/// Whether draw_by_lanes() supports the row.
 __device__ inline bool is_for_lanes(DrawCount count, std::int64_t degree) {
   const bool is_huge = degree > std::numeric_limits<std::int32_t>::max();
   return (count.fanout <= kernels::kSmallFanout && !is_huge) ||
          kernels::row_draw(count, degree) == RowDraw::kBits;
 }
 
-/// Writes the entries whose bits are set, or the others. Each lane of a group has some of the bits.
+/// Writes the entries whose bits are set, or the others. Each lane of a group writes some of them.
 template <int kLanes, class Id>
 __device__ void put_bits(std::uint64_t bits, bool others, std::int64_t degree, int lane,
                          const Chosen<Id>& chosen) {
@@ -99,8 +99,8 @@ __device__ void put_bits(std::uint64_t bits, bool others, std::int64_t degree, i
   }
 }
 
-/// A row for each group of kLanes lanes, each of which makes one draw. What is a draw again, and
-/// the order of the slots, every lane finds by looking at the others.
+/// One row per group of kLanes lanes, one draw per lane. Lanes compare their draws with the others
+/// to find duplicates and the order of edges.
 template <class Id, int kLanes>
 __global__ void __launch_bounds__(SamplingLaunch::kLaneThreads) draw_by_lanes(CudaDrawArgs args) {
   const int warp_lane = static_cast<int>(threadIdx.x) % kWarpLanes, lane = warp_lane % kLanes;
@@ -115,7 +115,7 @@ __global__ void __launch_bounds__(SamplingLaunch::kLaneThreads) draw_by_lanes(Cu
   const std::int64_t draws = is_served ? (others ? left_out : fanout) : 0;
   const bool is_drawing = lane < draws, is_last_new = how == RowDraw::kBits || how == RowDraw::kFew;
 
-  // The largest number where nothing is drawn: above every slot of the rows served here.
+  // The maximum if nothing is drawn: above every edge of the supported rows.
   auto value = std::numeric_limits<std::int32_t>::max();
   const std::int64_t first_last = degree - draws, last = first_last + lane;
   if (is_drawing && how == RowDraw::kAll) value = lane;
@@ -131,7 +131,7 @@ __global__ void __launch_bounds__(SamplingLaunch::kLaneThreads) draw_by_lanes(Cu
     is_again = is_again || (other < lane && drawn == value);
   }
   is_again = is_again && is_drawing && is_last_new;
-  // A number may also be the last slot of an earlier draw, which is taken where that was one again.
+  // A number may equal the last edge of an earlier draw, which is taken if that was a duplicate.
   const std::int64_t earlier = value - first_last;
   const bool may_follow = is_drawing && is_last_new && earlier >= 0 && earlier < lane;
   for (unsigned known = 0, found = __ballot_sync(kAllLanes, is_again); found != known;) {
@@ -159,10 +159,10 @@ __global__ void __launch_bounds__(SamplingLaunch::kLaneThreads) draw_by_lanes(Cu
   }
 }
 
-// ---- rows of many draws, by a block each; what lies between is kept where the results will be
+// ---- rows with many draws, one block per row; the output arrays hold intermediate results
 
-/// Sorts by key, then by payload (if there is one). Bitonic, every comparison in ascending order,
-/// so that what lies past the end would never move.
+/// Sorts by key, then by payload (if there is one). Bitonic sort, all comparisons ascending, so
+/// that padding past the end would never move.
 template <class Id>
 __device__ void sort_in_block(Id* keys, Id* payloads, std::int64_t count) {
   const auto exchange = [&](std::int64_t a, std::int64_t b) {
@@ -190,7 +190,7 @@ __device__ void sort_in_block(Id* keys, Id* payloads, std::int64_t count) {
   }
 }
 
-/// `count` of `degree` slots: sorted in `found`; `flags` has as much room.
+/// Draws `count` of `degree` edges: sorted in `found`; `flags` has the same size.
 template <class Id>
 __device__ void draw_with_last(const RowNumbers& numbers, std::int64_t degree, std::int64_t count,
                                Id* flags, Id* found) {
@@ -206,14 +206,14 @@ __device__ void draw_with_last(const RowNumbers& numbers, std::int64_t degree, s
     if (at > 0 && flags[at] == flags[at - 1]) found[at] = ~found[at];
   }
   __syncthreads();
-  // From here on flags[i] says whether draw i is one again; numbers can be made a second time.
+  // From here flags[i] says whether draw i is a duplicate; numbers can be recomputed.
   for (std::int64_t at = threadIdx.x; at < count; at += blockDim.x) {
     const Id draw = found[at];
     flags[draw < 0 ? ~draw : draw] = draw < 0 ? 1 : 0;
   }
   __syncthreads();
   for (std::int64_t i = threadIdx.x; i < count; i += blockDim.x) {
-    // A number may also be the last slot of an earlier draw, taken where that was one again.
+    // A number may equal the last edge of an earlier draw, taken if that was a duplicate.
     std::int64_t draw = i, earlier = drawn(i) - first_last;
     while (flags[draw] == 0 && earlier >= 0 && earlier < draw) {
       draw = earlier;
@@ -225,7 +225,7 @@ __device__ void draw_with_last(const RowNumbers& numbers, std::int64_t degree, s
   sort_in_block(found, static_cast<Id*>(nullptr), count);
 }
 
-/// The first `count` different numbers below `degree`, sorted in `found` as above.
+/// The first `count` distinct numbers below `degree`, sorted in `found` as above.
 template <class Id>
 __device__ void draw_different(const RowNumbers& numbers, std::int64_t degree, std::int64_t count,
                                Id* flags, Id* found) {
@@ -241,7 +241,7 @@ __device__ void draw_different(const RowNumbers& numbers, std::int64_t degree, s
       flags[i] = i > 0 && found[i] == found[i - 1] ? 1 : 0;
     }
     __syncthreads();
-    // Which repeat takes which of the next numbers does not matter: they are sorted again.
+    // Any duplicate may take any of the next numbers: they are sorted again.
     for (std::int64_t i = threadIdx.x; i < count; i += blockDim.x) {
       if (flags[i] == 0) continue;
       found[i] = static_cast<Id>(numbers.below(used + atomicAdd(&num_repeats, 1U), degree));
@@ -286,7 +286,7 @@ __global__ void __launch_bounds__(SamplingLaunch::kBlockThreads) draw_by_block(C
   }
 }
 
-/// The rows that are copied whole, one thread per entry, so that threads share long rows.
+/// Copies rows that are taken whole, one thread per entry, so that threads share long rows.
 template <class Id>
 __global__ void take_whole_rows(CudaDrawArgs args, std::int64_t num_drawn) {
   const std::int64_t stride = std::int64_t{gridDim.x} * blockDim.x;
@@ -356,7 +356,7 @@ void launch_draw(const CudaDrawArgs& args, const CudaLaunch& to) {
   const auto at_most = [](std::int64_t blocks) {
     return dim3(static_cast<unsigned>(std::min(blocks, SamplingLaunch::kMostBlocks)));
   };
-  if (!is_small || kWide) {  // narrow ids have no huge rows
+  if (!is_small || kWide) {  // int32 ids have no huge rows
     launch("draw", draw_by_block<Id>, at_most(args.num_nodes), dim3(SamplingLaunch::kBlockThreads),
            to.stream, args);
   }

@@ -11,9 +11,9 @@ namespace {
 
 struct SddmmTuning {
   static constexpr int kThreads = 256;
-  static constexpr int kBlocks = 3;  ///< of a multiprocessor: bounds the registers
-  /// Packs of a result (elementwise) or results (dot) that each lane, or group of lanes, of a warp
-  /// computes: neighbouring slots have their row in common, and it is looked for once.
+  static constexpr int kBlocks = 3;  ///< per multiprocessor: bounds the registers
+  /// Packs of a result (elementwise) or results (dot) per lane, or group of lanes: neighboring
+  /// edges share their row, which is searched once.
   static constexpr int kRounds = 8;
   static constexpr int kUnroll = 4;  ///< dots whose rows a lane reads at once
 };
@@ -24,11 +24,11 @@ struct SddmmCall {
   RowPicker lhs_rows, rhs_rows, out_rows;
   std::int64_t num_slots = 0;
   std::int64_t slots_per_warp = 1;
-  int parts = 1;  ///< of a slot's result: its packs, or its dots
-  int lanes = 1;  ///< for one dot
+  int parts = 1;  ///< packs or dots per edge
+  int lanes = 1;  ///< lanes per dot
 };
 
-/// The rows of slots in ascending order.
+/// Finds the rows of edges in ascending order.
 class RowWalk {
  public:
   __device__ RowWalk(const SddmmCall& c, std::int64_t slot) : a_(c.args) {
@@ -38,11 +38,11 @@ class RowWalk {
     if (walks_) find(slot);
   }
 
-  /// The row of `slot`, not before the slot of the last call; any number where no operand is read
-  /// by row.
+  /// The row of `slot`, which must not be before that of the last call; unspecified if no operand
+  /// is read by row.
   __device__ std::int64_t row_of(std::int64_t slot) {
     if (!walks_) return slot;
-    // Next to each other as a rule, but there may be very many rows without slots in between.
+    // Usually adjacent, but many empty rows may lie between.
     for (int step = 0; step < kSteps && end_ <= slot; ++step) end_ = a_.slots.indptr[++row_ + 1];
     if (end_ <= slot) find(slot);
     return row_;
@@ -61,7 +61,7 @@ class RowWalk {
   bool walks_ = false;
 };
 
-/// The slots that a warp takes.
+/// The edges of a warp.
 __device__ inline SlotRange slots_of_warp(const SddmmCall& c) {
   const std::int64_t warp =
       static_cast<std::int64_t>(blockIdx.x) * (SddmmTuning::kThreads / kWarpLanes) +
@@ -70,8 +70,8 @@ __device__ inline SlotRange slots_of_warp(const SddmmCall& c) {
   return {begin, min(begin + c.slots_per_warp, c.num_slots)};
 }
 
-/// N elements of an operand from element `at` of its rows on. Packs (N > 1) are of the kernel's
-/// dtype, or one element repeated.
+/// Loads N elements of an operand from element `at` of its rows on. Packs (N > 1) have the kernel's
+/// dtype, or repeat one element.
 template <class T, int N>
 __device__ inline void load_operand(const Operand& operand, std::int64_t step, std::int64_t at,
                                     typename T::Accum (&to)[N]) {
@@ -84,7 +84,7 @@ __device__ inline void load_operand(const Operand& operand, std::int64_t step, s
   for (int i = 0; i < N; ++i) to[i] = x;
 }
 
-/// One pack of the result a lane at a time, the lanes of a warp side by side.
+/// One pack of the result per lane at a time; the lanes of a warp are adjacent.
 template <class T, int N>
 __global__ void __launch_bounds__(SddmmTuning::kThreads, SddmmTuning::kBlocks)
     sddmm_elements(SddmmCall c) {
@@ -128,7 +128,7 @@ __global__ void __launch_bounds__(SddmmTuning::kThreads, SddmmTuning::kBlocks)
   }
 }
 
-/// An operand of a dot and where its rows are.
+/// An operand of a dot and the location of its rows.
 struct DotSide {
   Operand operand;
   RowPicker rows;
@@ -136,7 +136,7 @@ struct DotSide {
   std::int64_t step;
 };
 
-/// The two sides, that of the row itself, where there is one, as `own`.
+/// The two sides; `own` is that of the row itself, if any.
 struct DotSides {
   DotSide own, other;
 };
@@ -149,7 +149,7 @@ __device__ inline DotSides dot_sides(const SddmmCall& c) {
   return {rhs, lhs};
 }
 
-/// N elements as they are stored, or a single one that may be wide.
+/// N stored elements, or a single one that may be an accumulator.
 template <class T, int N>
 using DotPack = std::conditional_t<N == 1, typename T::Accum, Pack<T, N>>;
 
@@ -175,9 +175,8 @@ __device__ inline typename T::Accum dot_of(const DotPack<T, N>& x, const DotPack
   return sum;
 }
 
-/// A warp's lanes in groups of `lanes`, each with a dot of its own: the first group the first dot
-/// of a warp's slots, and so on. The row's own operand is read again only where it, or the dot's
-/// place in it, is another.
+/// Groups of `lanes` lanes compute one dot each, in order of the warp's edges. Rereads the row's
+/// own operand only if the row, or the dot's position in it, changes.
 template <class T, int N>
 __global__ void __launch_bounds__(SddmmTuning::kThreads, SddmmTuning::kBlocks)
     sddmm_dots(SddmmCall c) {
@@ -244,8 +243,8 @@ __global__ void __launch_bounds__(SddmmTuning::kThreads, SddmmTuning::kBlocks)
   }
 }
 
-/// Elements that a lane may read at once: of an operand that is not repeated, and whose groups
-/// begin at multiples of `inner`.
+/// Number of elements that a lane may read at once from an operand that is not repeated and whose
+/// groups begin at multiples of `inner`.
 template <class T>
 int operand_width(const Operand& operand, std::int64_t step, std::int64_t inner) {
   int width = widest_pack<T>(inner);

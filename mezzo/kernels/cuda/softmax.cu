@@ -7,9 +7,9 @@
 #include "mezzo/kernels/cuda/kernels.h"
 #include "mezzo/kernels/cuda/row_lanes.h"
 
-// Softmax over the slots of a row, and its gradient. Lanes side by side take the elements of one
-// slot, so that each lane keeps to one element; groups of them take the slots in turns. Hubs have a
-// block of their own; nothing is stored for their pieces, which are the shortest for any graph.
+// Softmax over the edges of a row, and its gradient. Adjacent lanes process the elements of one
+// edge, so that each lane stays with one element; groups of them share the edges. A long row has
+// its own block. Stores nothing per chunk, so chunks have the minimum length for any graph.
 
 namespace mezzo::kernels::cuda {
 
@@ -19,8 +19,8 @@ struct SoftmaxTuning {
   static constexpr int kThreads = 256;
   static constexpr int kHubThreads = 512;
   static constexpr std::int64_t kSlotsPerLane = 2;
-  static constexpr int kFewestLanes = 8;  ///< of an element: rows longer than most share a warp
-  static constexpr int kKept = 4;  ///< numbers that a lane reads once; later ones it reads again
+  static constexpr int kFewestLanes = 8;  ///< per element: rows longer than most share a warp
+  static constexpr int kKept = 4;         ///< numbers that a lane reads once; it rereads later ones
 };
 
 __device__ inline float exponential(float x) {
@@ -30,7 +30,7 @@ __device__ inline double exponential(double x) {
   return exp(x);
 }
 
-/// The lanes of a row within a warp: `elements` of one slot, `slots` times.
+/// The lanes of a row within a warp: `elements` of one edge, `slots` times.
 struct WarpTeam {
   int elements, slots;
 
@@ -39,14 +39,14 @@ struct WarpTeam {
   __device__ int slot() const { return lane() / elements; }
   __device__ int num_slots() const { return slots; }
 
-  /// Over the lanes of one element.
+  /// Reduces over the lanes of one element.
   template <class A, class Join>
   __device__ A reduce(A x, Join join) const {
     return join_lanes(x, elements, elements * slots, join);
   }
 };
 
-/// A block's threads on one row, in the same order.
+/// A block's threads for one row, in the same order.
 template <class A>
 struct BlockTeam {
   static constexpr int kWarps = SoftmaxTuning::kHubThreads / kWarpLanes;
@@ -71,8 +71,8 @@ struct BlockTeam {
   }
 };
 
-/// What a lane takes of a row: one element of every `stride`-th slot. `Read` gives what it needs of
-/// an element.
+/// The elements of a lane: one of every `stride`-th edge. `Read` returns the values that it needs
+/// of an element.
 template <class Read>
 class LaneNumbers {
  public:
@@ -85,7 +85,7 @@ class LaneNumbers {
     }
   }
 
-  /// Calls f(slot, number) for each.
+  /// Calls f(slot, number) for each edge.
   template <class F>
   __device__ void each(F f) const {
 #pragma unroll
@@ -132,13 +132,13 @@ struct ReadValueAndGrad {
   }
 };
 
-/// All threads of the team call these; one without work has an empty range.
+/// All threads of the team must call these; one without work passes an empty range.
 template <class T, class Team>
 __device__ void normalize(const SoftmaxArgs& a, const Team& team, SlotRange range,
                           std::int64_t element) {
   using Accum = typename T::Accum;
   const LaneNumbers<ReadLogit<T>> numbers({a, element}, team, range);
-  // A NaN may be lost here: it makes the sum one.
+  // NaN may be lost here, but then the sum is NaN.
   const auto larger = [](Accum x, Accum y) { return x < y ? y : x; };
   Accum top = -std::numeric_limits<Accum>::infinity();
   numbers.each([&](std::int64_t, Accum x) { top = larger(top, x); });
@@ -182,7 +182,7 @@ __global__ void __launch_bounds__(SoftmaxTuning::kThreads)
   }
 }
 
-/// A block for each piece of the slots: the one in which a hub begins takes all of it.
+/// One block per chunk of the edges: the one with the start of a long row processes the whole row.
 template <class T, class Args>
 __global__ void __launch_bounds__(SoftmaxTuning::kHubThreads)
     softmax_hub_kernel(Args a, int elements, std::int64_t num_slots) {

@@ -17,8 +17,8 @@ std::int64_t slots_of_call(const SpmmArgs& args, std::int64_t num_slots) {
   return args.slots.indptr != nullptr ? num_slots : args.row_end;
 }
 
-/// Whether the arguments are a plain or weighted sum, or the largest or smallest, of whole rows; if
-/// so, fills `s`. A step counts for nothing in runs of one element.
+/// Whether the arguments are a plain or weighted sum, maximum or minimum of whole rows; if so,
+/// fills `s`. Steps are ignored in runs of one element.
 bool as_row_sums(const SpmmArgs& a, RowSums& s) {
   const ReduceTraits reduce = traits_of(a.reduce);
   if (reduce.multiplies) return false;
@@ -48,8 +48,8 @@ bool as_row_sums(const SpmmArgs& a, RowSums& s) {
   return true;
 }
 
-/// Elements that one lane may read and write at once. Every group begins at a multiple of `inner`
-/// in the rows of x and of the result: they are not repeated within a group.
+/// Elements that one lane may read and write at once. Groups begin at multiples of `inner` in the
+/// rows of x and of the result: elements are not repeated within a group.
 template <class T>
 int pack_width(const RowSums& s) {
   const SpmmArgs& a = s.args;
@@ -65,7 +65,7 @@ int pack_width(const RowSums& s) {
   return width;
 }
 
-/// Shares the lanes of a warp between columns and slots, and launches.
+/// Splits the lanes of a warp between columns and edges, and launches.
 template <class T, int N>
 void launch_sums(RowSums s, void (*kernel)(RowSums), void* stream) {
   using Tuning = RowSumTuning;

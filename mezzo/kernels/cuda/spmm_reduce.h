@@ -6,17 +6,17 @@
 #include "mezzo/kernels/cuda/spmm_work.h"
 #include "mezzo/kernels/spmm.h"
 
-// Any operation, reducer and layout, one lane for each element of the result.
+// Any operation, reducer and layout, with one lane per element of the result.
 
 namespace mezzo::kernels::cuda {
 
 struct ReduceTuning {
   static constexpr int kThreads = 256;
-  static constexpr int kBlocks = 3;  ///< of a multiprocessor: bounds the registers
+  static constexpr int kBlocks = 3;  ///< per multiprocessor: bounds the registers
 };
 
-// What a lane keeps of the messages so far, by kind of reducer; for hubs, their partial results.
-// `merge` adds the state of later slots.
+// Running state of a lane, by kind of reducer; also the partial result of a long row. `merge` adds
+// the state of later edges.
 
 template <class A>
 struct AddingState {
@@ -29,7 +29,7 @@ struct AddingState {
 template <class A>
 struct SelectingState {
   A value = A(0);
-  std::int64_t slot = -1;  ///< of the chosen message; -1: none yet
+  std::int64_t slot = -1;  ///< edge of the selected message; -1: none yet
 
   __device__ void add(const SpmmArgs& a, A message, std::int64_t from) {
     const bool better =
@@ -47,8 +47,8 @@ struct SelectingState {
 template <class A>
 struct MultiplyingState {
   A value = A(1);
-  A product = A(1);        ///< of the messages that are not 0
-  std::int64_t zeros = 0;  ///< how many are
+  A product = A(1);        ///< product of the nonzero messages
+  std::int64_t zeros = 0;  ///< number of zero messages
 
   __device__ void add(const SpmmArgs& /*a*/, A message, std::int64_t /*slot*/) {
     value *= message;
@@ -65,7 +65,7 @@ struct MultiplyingState {
   }
 };
 
-/// Calls f.operator()<State>() for the state of the reducer.
+/// Calls f.operator()<State>() with the state type of the reducer.
 template <class A, class F>
 void visit_state(ReduceOp reduce, F&& f) {
   detail::visit(ReduceOps{}, reduce, [&]<class Reduce>() {
@@ -79,7 +79,7 @@ void visit_state(ReduceOp reduce, F&& f) {
   });
 }
 
-/// One call and its pass.
+/// Arguments of one launch.
 struct Reductions {
   SpmmArgs args;
   SpmmPass pass = SpmmPass::kRows;
@@ -89,7 +89,7 @@ struct Reductions {
   void* partials = nullptr;  ///< states [num_partials, out_length]
 };
 
-/// The elements of a row of the result.
+/// Number of elements in a row of the result.
 __host__ __device__ constexpr std::int64_t num_elements(const Layout& layout) {
   return layout.out_step == 0 ? layout.num_groups : layout.num_groups * layout.inner;
 }
@@ -98,7 +98,7 @@ template <class T>
 struct MessageReader {
   using A = typename T::Accum;
   const Reductions& r;
-  std::int64_t lhs_at, rhs_at, out_at;  ///< of the element, in the rows of the operands and result
+  std::int64_t lhs_at, rhs_at, out_at;  ///< element offsets in rows of the operands and result
 
   __device__ MessageReader(const Reductions& reductions, std::int64_t element) : r(reductions) {
     const Layout& l = r.args.layout;
@@ -166,7 +166,7 @@ __device__ inline void store_reduction(const SpmmArgs& a, std::int64_t row, Slot
   if (a.arg != nullptr) store_chosen(a, at, state);
 }
 
-/// Threads along x take the elements of a row, those along y the rows, pieces or hubs.
+/// Threads along x process the elements of a row; along y rows, chunks or long rows.
 template <class T, class State>
 __global__ void __launch_bounds__(ReduceTuning::kThreads, ReduceTuning::kBlocks)
     reduce_rows(Reductions r) {

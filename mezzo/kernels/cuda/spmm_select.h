@@ -5,12 +5,11 @@
 #include "mezzo/kernels/cuda/spmm_reduce.h"
 #include "mezzo/kernels/cuda/spmm_sums.h"
 
-// The largest or smallest of whole rows, element by element: as sum_rows, but for what a lane
-// keeps.
+// Elementwise maximum or minimum of whole rows: as sum_rows, with another state per lane.
 
 namespace mezzo::kernels::cuda {
 
-/// The chosen message of one element; its slot as the position in the row.
+/// The selected message of one element, with the position of its edge in the row.
 template <class A>
 struct Best {
   A value = A(0);
@@ -41,7 +40,7 @@ __device__ inline void choose_slots(const RowSums& s, const SpmmWork& work, cons
     for (int u = 0; u < kUnroll; ++u) {
       packs[u] = *reinterpret_cast<const Pack<T, N>*>(x + rows[u] * s.x.length);
     }
-    // A slot that is read again past the end of the row does not win over itself.
+    // An edge that is read again past the end of the row does not win over itself.
 #pragma unroll
     for (int u = 0; u < kUnroll; ++u) {
 #pragma unroll
@@ -54,7 +53,8 @@ __device__ inline void choose_slots(const RowSums& s, const SpmmWork& work, cons
   }
 }
 
-/// The better of what a lane and the one `step` away have chosen, in both; of equals the first.
+/// Exchanges the selections of lanes `step` apart and keeps the better one in both; on ties the
+/// first edge.
 template <class A>
 __device__ inline void choose_from_lane(bool largest, int step, Best<A>& best) {
   const Best<A> other = {__shfl_xor_sync(kAllLanes, best.value, step),

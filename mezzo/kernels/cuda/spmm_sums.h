@@ -5,24 +5,23 @@
 #include "mezzo/kernels/cuda/spmm_work.h"
 #include "mezzo/kernels/spmm.h"
 
-// Plain and weighted sums of rows: the case that training spends its time in.
+// Plain and weighted sums of rows, the most frequent case in training.
 
 namespace mezzo::kernels::cuda {
 
 struct RowSumTuning {
   static constexpr int kThreads = 256;
-  static constexpr int kBlocks = 3;  ///< of a multiprocessor: bounds the registers
-  /// Of every row, this many bytes are summed before the next: of a graph with some 10^5 nodes such
-  /// a slab of all rows stays in the L2 cache.
+  static constexpr int kBlocks = 3;  ///< per multiprocessor: bounds the registers
+  /// Bytes of every row that are summed before the next ones: with about 10^5 nodes such a slab of
+  /// all rows stays in the L2 cache.
   static constexpr int kSlabBytes = 128;
-  static constexpr int kUnroll = 4;  ///< slots that one lane reads at once
-  /// Slots of a row for each lane that shares them; less, and lanes idle in rows of mean length.
+  static constexpr int kUnroll = 4;  ///< edges that one lane reads at once
+  /// Edges per lane group of a row; with fewer, lanes idle in rows of mean length.
   static constexpr int kSlotsPerWay = 4;
 };
 
-/// Which operand carries the rows and which one the weights, and how the lanes share them: `lanes`
-/// neighbouring lanes take a pack each of one slot's columns, `ways` such groups take slots in
-/// turn.
+/// Operands (rows and weights) and lane mapping: `lanes` adjacent lanes read one pack each of an
+/// edge's columns, `ways` such groups share the edges.
 struct RowSums {
   SpmmArgs args;
   SpmmPass pass = SpmmPass::kRows;
@@ -36,7 +35,7 @@ struct RowSums {
   void* partials = nullptr;  ///< states (spmm_reduce.h) [num_partials, out_length]
 };
 
-/// Where a lane's columns begin: in the rows of x, of the weights and of the result.
+/// Offsets of a lane's columns in the rows of x, of the weights and of the result.
 struct ColumnPlace {
   std::int64_t x, weight, out;
 };
@@ -53,7 +52,7 @@ __device__ inline ColumnPlace place_of(const RowSums& s, std::int64_t column) {
           offset_of(layout.out_offset, group, layout.inner, 1) + d};
 }
 
-/// What the rows of x of some slots are multiplied with.
+/// Reads the weights of some edges.
 template <class T, int U>
 __device__ inline void read_factors(const RowSums& s, const SpmmWork& work,
                                     const int (&positions)[U], std::int64_t weight_at,
@@ -75,8 +74,8 @@ __device__ inline void read_factors(const RowSums& s, const SpmmWork& work,
   }
 }
 
-/// Adds every `ways`-th slot from the `way`-th on to `sum`. Several slots are read before the first
-/// of them is used; past the end the last one is read again, and left out.
+/// Adds every `ways`-th edge from number `way` on to `sum`. Loads several edges before it uses the
+/// first; past the end it reloads the last one and ignores it.
 template <class T, int N, bool kWeighted>
 __device__ inline void add_slots(const RowSums& s, const SpmmWork& work, const ColumnPlace& at,
                                  int way, typename T::Accum (&sum)[N]) {
@@ -113,7 +112,7 @@ __device__ inline void add_slots(const RowSums& s, const SpmmWork& work, const C
   }
 }
 
-/// A row's mean and scale, which come after the sum.
+/// Applies a row's mean and scale after the sum.
 template <class A>
 __device__ inline A finish_sum(const SpmmArgs& a, A sum, std::int64_t row, SlotRange range) {
   if (range.end == range.begin) return A(0);
@@ -122,11 +121,11 @@ __device__ inline A finish_sum(const SpmmArgs& a, A sum, std::int64_t row, SlotR
   return sum;
 }
 
-/// The accumulator's type as a dtype.
+/// The dtype of the accumulator.
 template <class T>
 using WideOf = std::conditional_t<std::is_same_v<typename T::Accum, double>, Float64, Float32>;
 
-/// N accumulators, by as few instructions as there may be.
+/// Stores N accumulators with as few instructions as possible.
 template <class T, int N>
 __device__ inline void store_wide(const typename T::Accum (&from)[N], void* to, std::int64_t at) {
   using A = typename T::Accum;
@@ -159,13 +158,13 @@ __device__ inline void store_sum(const RowSums& s, const SpmmWork& work, std::in
   }
 }
 
-/// What one lane does: its share of an item, of every slab the columns from `column` on.
+/// Work of one lane: its share of an item, and the columns from `column` on of every slab.
 struct LaneShare {
   SpmmWork work;
   int way, column;
 };
 
-/// Each item has lanes * ways neighbouring lanes, with N columns a lane.
+/// Each item has lanes * ways adjacent lanes, with N columns per lane.
 template <int N>
 __device__ inline LaneShare lane_share(const RowSums& s) {
   const int thread = static_cast<int>(threadIdx.x), share = s.lanes * s.ways;

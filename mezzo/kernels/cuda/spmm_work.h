@@ -6,18 +6,18 @@
 
 namespace mezzo::kernels::cuda {
 
-/// Which part of an SpMM a launch does: the rows that are no hubs, the hubs' pieces, or the sums
-/// over the pieces.
+/// Part of an SpMM done by a launch: rows that are not long, chunks of long rows, or sums over the
+/// chunks.
 enum class SpmmPass : std::uint8_t { kRows, kPieces, kHubs };
 
-/// The slots that one item of a launch reduces: those of a row, or the part of a hub in one piece.
+/// The edges that one item of a launch reduces: a row, or the part of a long row in one chunk.
 struct SpmmWork {
   std::int64_t row = -1;  ///< -1: nothing to do
   SlotRange range = {0, 0};
-  std::int64_t partial = 0;  ///< a piece's: which of the partial results
+  std::int64_t partial = 0;  ///< for a chunk: index of the partial result
 };
 
-/// There are as many items as rows in a pass over rows, and two for each piece otherwise.
+/// Number of items: one per row in a pass over rows, else two per chunk.
 inline std::int64_t num_work_items(SpmmPass pass, std::int64_t num_rows, std::int64_t num_slots) {
   return pass == SpmmPass::kRows ? num_rows : 2 * num_pieces(num_slots);
 }
@@ -35,7 +35,7 @@ __device__ inline SpmmWork spmm_work(SpmmPass pass, const Slots& slots, std::int
   return {item, range, 0};
 }
 
-/// Which row of an operand a slot reads, with the choice between the arrays made once.
+/// Maps edges to an operand's rows; selects the index array once.
 struct RowPicker {
   const std::int32_t* narrow = nullptr;
   const std::int64_t* wide = nullptr;
@@ -47,7 +47,7 @@ struct RowPicker {
     return own_row ? row : slot;
   }
 
-  /// Those of the slots `begin` + positions[u], without a branch between the loads.
+  /// Rows of the edges `begin` + positions[u], without a branch between the loads.
   template <int U>
   __device__ void at(std::int64_t row, std::int64_t begin, const int (&positions)[U],
                      std::int64_t (&rows)[U]) const {
@@ -66,7 +66,7 @@ struct RowPicker {
   }
 };
 
-/// Element `at[u]` of an operand for each u, without a branch between the loads.
+/// Reads element `at[u]` of an operand for each u, without a branch between the loads.
 template <class T, int U>
 __device__ inline void numbers_at(const Operand& operand, const std::int64_t (&at)[U],
                                   typename T::Accum (&to)[U]) {

@@ -6,10 +6,9 @@
 #include "mezzo/kernels/cuda/kernels.h"
 #include "mezzo/kernels/cuda/row_lanes.h"
 
-// The gradients of a weighted sum of rows. A unit of work is one head of one row, or of the part of
-// a hub that lies in one piece of the slots: some neighbouring lanes hold its features, packs of
-// them each, and several such teams take the slots in turns. A slot's row is read once, for its
-// share of the sum and for its product.
+// Gradients of a weighted sum of rows. A unit of work is one head of one row, or of the part of a
+// long row in one chunk of the edges. Adjacent lanes hold its features in packs, and several such
+// teams share the edges. An edge's row is read once, for the sum and for the dot product.
 
 namespace mezzo::kernels::cuda {
 
@@ -17,19 +16,19 @@ namespace {
 
 struct WeightedGradTuning {
   static constexpr int kThreads = 256;
-  /// Features that a lane keeps in registers, of `own` and of the sum. Heads of more than a warp
-  /// then holds are taken slab by slab.
+  /// Features per lane in registers, for `own` and for the sum. Larger heads are processed in
+  /// slabs.
   static constexpr int kFeatures = 8;
   static constexpr std::int64_t kSlotsPerLane = 4;
 };
 
-/// The lanes of a unit, within a warp: `features` side by side, `slots` times.
+/// The lanes of a unit, within a warp: `features` adjacent lanes, `slots` times.
 struct UnitLanes {
   int features = 1, slots = 1;
-  std::int64_t slabs = 1;  ///< in which the features are summed
+  std::int64_t slabs = 1;  ///< number of slabs of features
 };
 
-/// One unit. `partial` is where a hub's sum goes; null: to own_grad.
+/// One unit. `partial`: output for a long row's sum; null: own_grad.
 template <class A>
 struct Unit {
   std::int64_t row = 0, head = 0;
@@ -38,7 +37,7 @@ struct Unit {
   A* partial = nullptr;
 };
 
-/// One slab of one unit's features, `N` to a pack. Every lane of the warp takes part.
+/// One slab of one unit's features, in packs of `N`. All lanes of the warp must take part.
 template <class T, int N>
 class SlabSum {
  public:
@@ -56,7 +55,7 @@ class SlabSum {
     first_ = slab * slab_features + feature_lane_ * N;
     own_ = static_cast<const Storage*>(a.own) + (unit.row * a.heads + unit.head) * a.features;
     const auto* scales = static_cast<const Accum*>(a.own_scale);
-    // A row without slots is 0, which an infinite scale would make NaN.
+    // An empty row is 0, which an infinite scale would turn into NaN.
     const bool scaled = scales != nullptr && unit.range.begin < unit.range.end;
     own_scale_ = scaled ? scales[unit.row] : Accum(1);
   }
@@ -67,7 +66,7 @@ class SlabSum {
     std::int64_t slot = range.begin + slot_lane_;
     std::int64_t other = slot < range.end ? id_at(a_.slots.first, slot) : 0;
     while (__any_sync(kAllLanes, slot < range.end)) {
-      // The next row's id is on its way while this row is read.
+      // Prefetches the next row's id while this row is read.
       const std::int64_t next = slot + lanes_.slots;
       const std::int64_t next_other = next < range.end ? id_at(a_.slots.first, next) : 0;
       const bool mine = slot < range.end;
@@ -105,7 +104,7 @@ class SlabSum {
     return scales != nullptr ? scales[other] : Accum(1);
   }
 
-  /// The lane's share of the slot's product.
+  /// This lane's part of the edge's dot product.
   __device__ Accum add_slot(std::int64_t slot, std::int64_t other, Accum scale) {
     const Storage* x =
         static_cast<const Storage*>(a_.other) + (other * a_.heads + unit_.head) * a_.features;
@@ -132,7 +131,7 @@ class SlabSum {
     return dot;
   }
 
-  /// Of the features behind the first slab.
+  /// Dot product of the features after the first slab.
   __device__ Accum rest_of_dot(const Storage* x) const {
     Accum dot = 0;
     for (std::int64_t f = feature(kPacks); f < a_.features; f += lanes_.features * N) {
@@ -177,10 +176,10 @@ class SlabSum {
   Accum own_values_[kPacks][N] = {}, sum_[kPacks][N] = {};
 };
 
-/// The slots of all rows, and where the sums of hubs wait for the last step.
+/// The edges of all rows, and the partial sums of long rows.
 struct HubWork {
-  bool pieces = false;     ///< units are of hubs' parts; else of rows
-  bool skip_hubs = false;  ///< rows that are hubs are done apart
+  bool pieces = false;     ///< units are parts of long rows; else rows
+  bool skip_hubs = false;  ///< long rows are processed separately
   std::int64_t num_slots = 0;
   void* partials = nullptr;
 };
@@ -217,7 +216,7 @@ __global__ void __launch_bounds__(WeightedGradTuning::kThreads)
     weighted_grad_kernel(WeightedGradArgs a, UnitLanes lanes, HubWork work) {
   const std::int64_t thread = std::int64_t{blockIdx.x} * WeightedGradTuning::kThreads + threadIdx.x;
   const auto unit = unit_at<typename T::Accum>(a, work, thread / (lanes.features * lanes.slots));
-  // Without a sum the first slab takes the whole of the products.
+  // Without a sum the first slab computes the whole dot products.
   const std::int64_t slabs = a.own_grad != nullptr ? lanes.slabs : 1;
   for (std::int64_t slab = blockIdx.y; slab < slabs; slab += gridDim.y) {
     SlabSum<T, N>(a, lanes, unit, slab).run();
@@ -228,7 +227,7 @@ template <int N>
 UnitLanes unit_lanes(const WeightedGradArgs& a, std::int64_t num_slots) {
   UnitLanes lanes;
   lanes.features = power_of_2(ceil_div(a.features, N), kWarpLanes);
-  // Whole rows first, then several slots of one row.
+  // Whole rows first, then several edges of one row.
   const int row_lanes = lanes.features * power_of_2(a.heads, kWarpLanes / lanes.features);
   lanes.slots = lanes_for_slots(a.slots, a.row_end, num_slots, WeightedGradTuning::kSlotsPerLane,
                                 kWarpLanes / row_lanes);
@@ -240,7 +239,7 @@ UnitLanes unit_lanes(const WeightedGradArgs& a, std::int64_t num_slots) {
 template <class T, int N>
 void launch_weighted_grad(const WeightedGradArgs& args, const CudaLaunch& given) {
   const UnitLanes lanes = unit_lanes<N>(args, given.num_slots);
-  // Without a sum the first slab is all there is to do: it takes the whole of the products.
+  // Without a sum the first slab is enough: it computes the whole dot products.
   const std::int64_t slabs =
       args.own_grad != nullptr ? std::min<std::int64_t>(lanes.slabs, 65535) : 1;
   const auto launch_units = [&](const char* name, std::int64_t rows, const HubWork& work) {
@@ -269,7 +268,7 @@ void launch_weighted_grad(const WeightedGradArgs& args, const CudaLaunch& given)
                      given.stream);
 }
 
-/// Whether each head of each array begins where a pack of N elements may.
+/// Whether each head of each array is aligned to packs of N elements.
 template <class T, int N>
 bool fits(const WeightedGradArgs& a) {
   constexpr auto kBytes = static_cast<std::int64_t>(N * sizeof(typename T::Storage));

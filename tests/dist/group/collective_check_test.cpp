@@ -16,7 +16,7 @@
 
 #include "dist/processes.h"
 
-/// Ranks whose calls of a collective do not fit together.
+/// Ranks with mismatched calls of a collective.
 namespace mezzo {
 namespace {
 
@@ -41,8 +41,8 @@ std::vector<Ending> run_checked(std::int64_t ranks, const GroupWork& work) {
   });
 }
 
-/// Fails unless on every rank `work` throws an InvalidArgument that has all parts, and the group
-/// can be used on.
+/// Expects that `work` throws an InvalidArgument with all parts on every rank and leaves the group
+/// usable.
 void expect_mismatch(std::int64_t ranks, const std::vector<std::string>& parts,
                      const GroupWork& work) {
   EXPECT_TRUE(all_good(run_checked(ranks, [&](ProcessGroup& group) {
@@ -179,7 +179,7 @@ TEST(CollectiveCheck, calls_that_fit_together_give_what_they_gave) {
     require(at::equal(first, at::ones({2, 3})), "broadcast");
     require(at::equal(group.all_gather(own)[1], at::full({2, 3}, 2.0)), "all_gather");
     require(at::equal(group.reduce_scatter(own), at::full({1, 3}, 3.0)), "reduce_scatter");
-    // Numbers of rows may differ.
+    // The number of rows may differ.
     const std::vector<std::int64_t> counts = {1, group.rank() + 1};
     const at::Tensor rows = at::ones({group.rank() + 2, 3});
     require(group.all_to_all(rows, counts).size(0) == (group.rank() == 0 ? 2 : 3), "all_to_all");

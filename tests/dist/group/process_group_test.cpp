@@ -24,7 +24,7 @@ using test::run_group;
 
 constexpr std::int64_t kWorldSizes[] = {1, 2, 4};
 
-/// Small whole numbers, so that every sum is exact in every type.
+/// Small integers, so that every sum is exact in every type.
 at::Tensor numbers_of(std::int64_t rank, at::ScalarType type) {
   return (at::arange(30).remainder(7) * (rank + 1)).to(type).view({5, 6});
 }
@@ -35,7 +35,7 @@ at::Tensor stacked(std::int64_t world_size, at::ScalarType type) {
   return at::stack(all);
 }
 
-/// By the definition, in double precision (exact for these numbers).
+/// Reference in float64 (exact for these numbers).
 at::Tensor reduced(const at::Tensor& all, dist::ReduceOp op) {
   const at::ScalarType type = all.scalar_type();
   const at::Tensor wide = all.is_complex() ? all : all.to(at::kDouble);
@@ -88,7 +88,7 @@ TEST(ProcessGroup, all_reduce_is_exact_in_every_dtype_and_operation) {
 
 TEST(ProcessGroup, sums_and_means_of_16_bits_are_rounded_once) {
   EXPECT_TRUE(all_good(run_group(4, [](ProcessGroup& group) {
-    // In bfloat16 256 + 1 is 256 again, however often.
+    // 256 + 1 is 256 in bfloat16, no matter how often it is added.
     const at::Tensor own = at::full({3}, group.rank() == 2 ? 256 : 1, at::kBFloat16);
     const at::Tensor sum = own.clone();
     group.all_reduce(sum);
@@ -96,7 +96,7 @@ TEST(ProcessGroup, sums_and_means_of_16_bits_are_rounded_once) {
     const at::Tensor mean = own.clone();
     group.all_reduce(mean, dist::ReduceOp::kMean);
     require(at::equal(mean, at::full({3}, 259.0 / 4, at::kDouble).to(at::kBFloat16)), "the mean");
-    // 65504 is the largest float16: the sum is not, the mean is.
+    // 65504 is the largest float16: the sum overflows, the mean does not.
     const at::Tensor large = at::full({3}, 65504.0, at::kHalf);
     group.all_reduce(large, dist::ReduceOp::kMean);
     require(at::equal(large, at::full({3}, 65504.0, at::kHalf)), "the mean of large numbers");
@@ -192,7 +192,7 @@ TEST(ProcessGroup, all_gather_stacks_the_tensors_in_every_dtype) {
   }
 }
 
-/// Each rank's share has other rows: the same ones, turned by its number.
+/// Each rank's share has other rows: the same ones, rotated by its number.
 void check_reduce_scatter(const ProcessGroup& group, at::ScalarType type, dist::ReduceOp op) {
   std::vector<at::Tensor> parts;
   for (std::int64_t rank = 0; rank < group.world_size(); ++rank) {
@@ -229,7 +229,7 @@ TEST(ProcessGroup, reduce_scatter_gives_each_rank_its_rows) {
 
 TEST(ProcessGroup, reduce_scatter_rounds_once_and_keeps_nan) {
   EXPECT_TRUE(all_good(run_group(4, [](ProcessGroup& group) {
-    // In bfloat16 256 + 1 is 256 again, however often.
+    // 256 + 1 is 256 in bfloat16, no matter how often it is added.
     const at::Tensor own = at::full({4, 2}, group.rank() == 2 ? 256 : 1, at::kBFloat16);
     const at::Tensor sum = at::full({1, 2}, 259.0, at::kDouble).to(at::kBFloat16);
     require(at::equal(group.reduce_scatter(own), sum), "the sum");
@@ -247,7 +247,7 @@ TEST(ProcessGroup, reduce_scatter_rounds_once_and_keeps_nan) {
 TEST(ProcessGroup, all_to_all_sends_parts_of_any_size) {
   for (const std::int64_t size : kWorldSizes) {
     EXPECT_TRUE(all_good(run_group(size, [](ProcessGroup& group) {
-      // Rank a sends (a + b) % 3 rows that say "10 a + b" to rank b.
+      // Rank a sends (a + b) % 3 rows of the value 10 a + b to rank b.
       const auto rows = [](std::int64_t from, std::int64_t to) { return (from + to) % 3; };
       for (const at::ScalarType type : {at::kFloat, at::kBFloat16, at::kLong, at::kBool}) {
         std::vector<std::int64_t> counts;

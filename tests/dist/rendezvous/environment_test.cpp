@@ -23,7 +23,7 @@ dist::Placement place(const Table& variables, const dist::InitOptions& options =
   });
 }
 
-/// The message of the InvalidArgument.
+/// Returns the message of the InvalidArgument.
 std::string refusal(const Table& variables, const dist::InitOptions& options = {}) {
   try {
     place(variables, options);
@@ -108,7 +108,7 @@ TEST(Environment, rank_0_opens_the_port_unless_the_agent_has) {
   const Table agent = with(first, "TORCHELASTIC_USE_AGENT_STORE", "True");
   EXPECT_FALSE(place(agent).hosts_store);
   EXPECT_TRUE(place(with(first, "TORCHELASTIC_USE_AGENT_STORE", "False")).hosts_store);
-  // An address of one's own is not the agent's.
+  // An explicit address is not that of torchrun's agent.
   EXPECT_TRUE(place(agent, {.address = "127.0.0.1", .port = 4000}).hosts_store);
 }
 

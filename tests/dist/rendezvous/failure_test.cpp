@@ -23,7 +23,7 @@
 
 #include "dist/processes.h"
 
-/// Whose failure it is that a rank ends with: its own, or that of another which it lost.
+/// Whether a rank ends by its own failure or because it lost another rank.
 namespace mezzo {
 namespace {
 
@@ -36,14 +36,14 @@ using test::has;
 using test::local_options;
 
 constexpr milliseconds kLateAfter(4000);
-/// With it nothing but finding out that a rank has gone can be in time.
+/// A time-out so long that only the detection of a lost rank can end a test in time.
 constexpr milliseconds kNeverLate = std::chrono::minutes(5);
 
-/// What the processes throw, behind whose failure it is.
+/// Exceptions of the processes, with whether another rank caused them.
 std::vector<Ending> run_and_judge(std::int64_t count,
                                   const std::function<void(std::int64_t)>& work) {
   return test::run_processes(count, [&](std::int64_t rank) {
-    dist::detail::forget_failure_of_another();  // of a test in this process's parent
+    dist::detail::forget_failure_of_another();  // inherited from a test in the parent
     try {
       work(rank);
     } catch (const std::exception& error) {
@@ -54,8 +54,8 @@ std::vector<Ending> run_and_judge(std::int64_t count,
   });
 }
 
-/// Ends this process when the others no longer need it for the exchange before, on a busy machine
-/// too.
+/// Ends this process after the others are done with the previous collective, even on a busy
+/// machine.
 void die() {
   std::this_thread::sleep_for(milliseconds(1500));
   ::raise(SIGKILL);
@@ -151,7 +151,7 @@ TEST(ProcessGroupFaultsOfOthers, a_rank_given_twice_is_the_fault_of_the_second) 
     dist::init(local_options(process == 0 ? 0 : 1, 3, port, kLateAfter));
   });
   expect_of_another(endings[0], "rank 2");
-  // Which of the two comes first is theirs to find out.
+  // Either of the two may come first.
   if (has(endings[1].message, "taken")) std::swap(endings[1], endings[2]);
   expect_of_another(endings[1], "rank 2");
   expect_its_own(endings[2], "rank 1 has been taken");

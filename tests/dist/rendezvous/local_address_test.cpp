@@ -15,11 +15,11 @@ using dist::detail::find_local_address;
 using dist::detail::find_route;
 using dist::detail::Route;
 
-/// Kept free for examples by RFC 5737: nobody's.
+/// Reserved for documentation by RFC 5737.
 constexpr auto kNobodys = "192.0.2.1";
 constexpr auto kLoopback = "127.0.1.1";
 
-/// What this machine is called on a network; empty without one. Nothing is sent.
+/// This machine's network address; empty if none. Sends nothing.
 std::string own_network_address() {
   try {
     return find_route(kNobodys).source;

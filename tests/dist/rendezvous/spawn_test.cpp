@@ -26,7 +26,7 @@ namespace {
 
 using test::require;
 
-/// A worker that hangs is ended by SIGALRM, and spawn says so.
+/// SIGALRM ends a worker that hangs, and spawn reports it.
 constexpr unsigned kWorkerSeconds = 20;
 
 Graph ring(std::int64_t nodes) {
@@ -34,7 +34,7 @@ Graph ring(std::int64_t nodes) {
   return Graph::from_coo(ids, (ids + 1).remainder(nodes), nodes);
 }
 
-/// What spawn throws, as "<kind>: <message>".
+/// The exception of spawn as "<kind>: <message>".
 template <class Work>
 std::string error_of(std::int64_t processes, const Work& work) {
   try {
@@ -70,7 +70,7 @@ int threads_of_this_process() {
   return -1;
 }
 
-/// Big enough for libtorch to share it out to threads, forward and backward.
+/// Large enough that libtorch runs forward and backward in parallel.
 double product_and_gradient() {
   const at::Tensor a = at::ones({400, 400});
   const at::Tensor weight = at::ones({400, 400}).set_requires_grad(true);
@@ -177,7 +177,7 @@ TEST(Spawn, names_the_rank_that_failed_and_not_those_that_missed_it) {
   expect_no_child();
 }
 
-/// Returns when another process has ended, and its parent has taken note.
+/// Waits until another process has ended and its parent has reaped it.
 void wait_until_gone(std::int64_t process) {
   while (::kill(static_cast<pid_t>(process), 0) == 0) {
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
@@ -185,7 +185,7 @@ void wait_until_gone(std::int64_t process) {
 }
 
 TEST(Spawn, the_cause_is_thrown_though_the_rank_that_lost_it_spoke_first) {
-  // Twice, as what is thrown here is no failure of later workers.
+  // Twice, because an exception here must not count as a failure of later workers.
   for (int repeat = 0; repeat < 2; ++repeat) {
     EXPECT_EQ(error_of(2,
                        [](ProcessGroup& group) {
@@ -256,7 +256,7 @@ TEST(Spawn, workers_end_when_this_process_is_killed) {
   for (int worker = 0; worker < 2; ++worker) ASSERT_EQ(::read(ends[0], &letter, 1), 1);
   ::kill(middle, SIGKILL);
   ::waitpid(middle, nullptr, 0);
-  pollfd end{ends[0], 0, 0};  // of the pipe: nobody is left who could write to it
+  pollfd end{ends[0], 0, 0};  // signals when no process can write to the pipe
   EXPECT_EQ(::poll(&end, 1, 5000), 1);
   ::close(ends[0]);
 }
@@ -269,8 +269,8 @@ TEST(Spawn, writes_buffered_output_once) {
   EXPECT_EQ(testing::internal::GetCapturedStdout(), "before worker worker after");
 }
 
-/// What four workers take together when each has done `use` with the graph, which returns whether
-/// it is what was given.
+/// Total memory of four workers after each has run `use` on the graph. `use` returns whether the
+/// graph is correct.
 double bytes_of_workers(const Graph& graph, const std::function<bool(const Graph&)>& use) {
   int ends[2];
   EXPECT_EQ(::pipe(ends), 0);
@@ -298,7 +298,7 @@ TEST(Spawn, features_are_there_once) {
   const double without = bytes_of_workers(graph, are_ones);
   graph.ndata()["feat"] = at::ones({1024, kBytes / 4 / 1024});
   const double copies = (bytes_of_workers(graph, are_ones) - without) / static_cast<double>(kBytes);
-  // This process has its share of the pages as well: the workers together have 4 of 5.
+  // This process shares the pages too: the workers together account for 4 of 5.
   EXPECT_GT(copies, 0.5);
   EXPECT_LT(copies, 1.5);
 }
@@ -309,7 +309,7 @@ TEST(Spawn, structure_is_there_once_also_by_rows) {
     const Adjacency& rows = seen.topology().csc();
     return at::equal(rows.indices.sum(), seen.topology().src().sum());
   };
-  const auto graph_of = [](std::int64_t edges) {  // not in the order of their destinations
+  const auto graph_of = [](std::int64_t edges) {  // not ordered by destination
     const at::Tensor ids = at::arange(edges);
     return Graph::from_coo((ids * 7).remainder(kNodes), (ids * 5 + 1).remainder(kNodes), kNodes);
   };
@@ -317,7 +317,7 @@ TEST(Spawn, structure_is_there_once_also_by_rows) {
   const double all = bytes_of_workers(graph_of(kEdges), sources_add_up) - without;
   const double bytes = 16 * static_cast<double>(kEdges);  // src, dst, indices and edge ids of int32
   EXPECT_GT(all / bytes, 0.3);
-  EXPECT_LT(all / bytes, 1.5);  // rows of each worker's own would make it more than 2
+  EXPECT_LT(all / bytes, 1.5);  // with separate rows per worker it would be above 2
 }
 
 TEST(Spawn, wrong_arguments_are_errors) {

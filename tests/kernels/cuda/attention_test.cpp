@@ -1,5 +1,5 @@
-// The attention of the CUDA kernels and its gradients with any scores, weights and dropout, against
-// the definition in float64; and the same bits in every order of blocks and threads.
+// CUDA attention and its gradients with any scores, weights and dropout: compared with a float64
+// reference, and bitwise equal for every order of blocks and threads.
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -33,7 +33,7 @@ std::size_t place(std::int64_t row, std::int64_t length, std::int64_t at) {
   return static_cast<std::size_t>(row * length + at);
 }
 
-/// Sums with the sum of their terms' absolute values, which bounds the error of adding them.
+/// Sums and the sums of absolute values, which bound the rounding error.
 struct Sums {
   explicit Sums(std::int64_t count)
       : value(static_cast<std::size_t>(count), 0), size(static_cast<std::size_t>(count), 0) {}
@@ -45,14 +45,14 @@ struct Sums {
   std::vector<double> value, size;
 };
 
-/// `terms` roundings in the accumulator of terms of the total size, and one of the result.
+/// Allows `terms` roundings of the total in the accumulator, and one of the result.
 void expect_near(const std::vector<double>& got, const Sums& expected, double terms, DType dtype,
                  bool wide, const char* what) {
   const double accumulator =
       dtype == DType::kFloat64 ? Float64::epsilon : static_cast<double>(Float32::epsilon);
   double storage = accumulator, smallest = std::numeric_limits<float>::min();
   if (!wide) visit(DTypes{}, dtype, [&]<class T>() { storage = T::epsilon; });
-  if (!wide && dtype == DType::kFloat16) smallest = 0x1p-24;  // a step of its smallest numbers
+  if (!wide && dtype == DType::kFloat16) smallest = 0x1p-24;  // spacing of subnormals
   ASSERT_EQ(got.size(), expected.value.size()) << what;
   for (std::size_t i = 0; i < got.size(); ++i) {
     const double bound =
@@ -62,8 +62,8 @@ void expect_near(const std::vector<double>& got, const Sums& expected, double te
   }
 }
 
-/// The numbers of one graph, seen from the destinations. For the gradient the same slots are the
-/// rows of the sources, and `others` are the destinations.
+/// Inputs of one graph, by destination. For the gradient the same rows are sources, and `others`
+/// are the destinations.
 struct Numbers {
   Numbers(Draw& draw, DType dtype, bool rows_are_sources, std::int64_t most)
       : h(draw, dtype, most),
@@ -116,7 +116,7 @@ struct Numbers {
     }
     return dot;
   }
-  /// Roundings on the way of one term: the sum over a row, the logit in its exponential, and a few.
+  /// Roundings per term: the sum over a row, the logit in its exponential, and a few more.
   double terms() const {
     const auto edges = static_cast<double>(h.slots.num_edges());
     return edges + static_cast<double>(h.features) + 32;
@@ -203,7 +203,7 @@ void check_forward(Draw& draw, DType dtype) {
   expect_near(numbers_in(dtype, false, got.out), out, 2 * n.terms(), dtype, false, "out");
   const auto got_top = numbers_in(dtype, true, got.top), got_sum = numbers_in(dtype, true, got.sum);
   for (std::size_t i = 0; i < top.size(); ++i) {
-    if (sum.value[i] == 0) continue;  // a row without edges has no largest logit
+    if (sum.value[i] == 0) continue;  // an empty row has no maximum
     ASSERT_EQ(got_top[i], top[i]) << "the largest logit " << i;
     ASSERT_LE(std::fabs(got_sum[i] - sum.value[i]), n.terms() * Float32::epsilon * sum.value[i]);
   }
@@ -225,14 +225,14 @@ struct Backward {
         score(place(n.num_src, n.h.heads, 0) * element_size(n.h.dtype, true)),
         sum(sums(n, n.h.heads)),
         weight(place(n.h.slots.num_edges(), n.weight.length, 0) * element_size(n.h.dtype, true)) {}
-  /// By slot, of so many heads.
+  /// By edge, for this many heads.
   static GuardedBytes sums(const Numbers& n, std::int64_t heads) {
     return GuardedBytes(place(n.h.slots.num_edges(), heads, 0) * element_size(n.h.dtype, true));
   }
   GuardedBytes z, score, sum, weight;
 };
 
-/// Of the heads [begin, end), whose sums go to `sum`.
+/// Runs the heads [begin, end), with their sums in `sum`.
 void take_heads(const Kernels& kernels, const Numbers& n, const GuardedBytes& state,
                 std::int64_t begin, std::int64_t end, Backward& result, GuardedBytes& sum) {
   kernels.run(AttentionGradArgs{.slots = n.h.slots.view(),
@@ -260,7 +260,7 @@ Backward gradients(const Kernels& kernels, const Numbers& n, const GuardedBytes&
   return result;
 }
 
-/// [num_dst, kStateNumbers, heads]: any numbers do, as long as no exponential is large.
+/// [num_dst, kStateNumbers, heads]: arbitrary numbers without large exponentials.
 std::vector<double> random_state(Draw& draw, const Numbers& n) {
   std::vector<double> state;
   for (std::int64_t v = 0; v < n.num_dst; ++v) {

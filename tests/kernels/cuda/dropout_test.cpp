@@ -1,5 +1,5 @@
-// What makes a captured dropout draw anew: kernels that are run again with the same arguments, and
-// another number where these say that it stands.
+// Dropout in a CUDA graph: kernels that run again with the same arguments read the seed offset from
+// memory, so that each replay drops other elements.
 #include <cstdint>
 #include <cstring>
 #include <limits>
@@ -15,7 +15,7 @@
 namespace mezzo::test {
 namespace {
 
-/// 1031 ones, of which the kernel drops a half.
+/// 1031 ones; the kernel drops half of them.
 std::vector<float> half_of_ones(const Kernels& kernels, const DropoutLevel& dropout) {
   const GuardedBytes x(std::vector<float>(1031, 1));
   GuardedBytes out(x.size());

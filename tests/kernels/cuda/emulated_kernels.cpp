@@ -23,12 +23,12 @@ std::int64_t num_slots_of(const Args& args) {
   }
 }
 
-/// What the CPU's interface calls: runs a kernel of the table.
+/// Runs a kernel of the table through the CPU interface.
 template <EmulatedOrder order, class Args>
 void emulated(const Args& args) {
   const auto& one = std::get<CudaKernel<Args>>(*mezzo_cuda_kernels());
   const std::int64_t num_slots = num_slots_of(args);
-  // Allocators give memory for any type; the end is where it must be guarded.
+  // Allocators align memory for any type; the guard must be at the end.
   const auto size = static_cast<std::size_t>(one.workspace(args, num_slots));
   GuardedBytes workspace((size + 15) / 16 * 16);
   if (workspace.size() > 0) std::memset(workspace.data(), 0xFF, workspace.size());
@@ -50,7 +50,7 @@ Kernels emulated_kernels() {
   kernels.widen = cpu_backends()[0].backend->widen;
   kernels.narrow = cpu_backends()[0].backend->narrow;
   kernels.take_ranges = false;
-  // Rows of more than 1024 slots go to several blocks.
+  // Rows of more than 1024 edges use several blocks.
   kernels.hub_slots = {12, 12, 12, 12, 12, 12, 12, 12, 12, 40, 40, 40, 150, 150, 1025, 2300};
   return kernels;
 }

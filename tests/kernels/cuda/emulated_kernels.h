@@ -6,8 +6,8 @@
 
 namespace mezzo::test {
 
-/// The CUDA kernels, run on the CPU by support/cuda_emulator in one order of blocks and threads, on
-/// a workspace of exactly the size they ask for that holds no numbers at first.
+/// The CUDA kernels, run on the CPU by support/cuda_emulator in one order of blocks and threads,
+/// with an uninitialized workspace of exactly the requested size.
 template <cuda::EmulatedOrder order>
 Kernels emulated_kernels();
 

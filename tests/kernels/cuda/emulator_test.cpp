@@ -1,5 +1,4 @@
-// What the emulator promises of the kernels' tests: it computes what CUDA says, and it reports what
-// CUDA leaves undefined.
+// Guarantees of the emulator: it computes what CUDA defines and reports undefined behavior.
 #include <bit>
 #include <cmath>
 #include <cstdint>
@@ -36,7 +35,7 @@ void in_every_order(Check check) {
   cuda::set_emulated_order(EmulatedOrder::kForward);
 }
 
-/// What the emulator says of a kernel in one block of `threads`.
+/// Returns the emulator's report on a kernel in one block of `threads`.
 template <class Kernel>
 std::string fault(unsigned threads, Kernel kernel) {
   try {
@@ -169,7 +168,7 @@ TEST(Emulator, atomics_return_what_was_there) {
   EXPECT_EQ(sum, 256U);
 }
 
-/// Float32 numbers of every exponent and sign, near the numbers of 16 bits and half way between.
+/// Float32 numbers of every exponent and sign, near 16-bit numbers and halfway between them.
 std::vector<float> telling_numbers() {
   std::vector<float> numbers;
   for (std::uint32_t high = 0; high < 0x10000; ++high) {

@@ -17,7 +17,7 @@ using namespace kernels;  // NOLINT(google-build-using-namespace)
 
 constexpr std::int64_t kTableRows = 50;
 
-/// Bytes that differ from row to row and within one; `shift` after an address of any alignment.
+/// Bytes that differ between and within rows; `shift` bytes after an aligned address.
 GuardedBytes bytes_of_table(std::int64_t row_bytes, std::int64_t shift) {
   GuardedBytes table(static_cast<std::size_t>(kTableRows * row_bytes + shift));
   for (std::size_t i = 0; i < table.size(); ++i) {

@@ -1,5 +1,5 @@
-// How rows of very many slots are cut into pieces: any number of slots, each of a hub once, and a
-// place of its own for each part.
+// Splitting of long rows into chunks: for any number of edges, covers each edge of a long row once,
+// with a separate partial result for each part.
 #include "mezzo/kernels/cuda/hubs.h"
 
 #include <algorithm>
@@ -23,7 +23,7 @@ using namespace kernels;  // NOLINT(google-build-using-namespace)
 using cuda::Hub;
 using cuda::HubPart;
 
-constexpr std::int64_t kLongest = cuda::kMostPieces * cuda::kShortestPiece;  ///< by short pieces
+constexpr std::int64_t kLongest = cuda::kMostPieces * cuda::kShortestPiece;  ///< shortest chunks
 
 TEST(Hubs, pieces_grow_with_the_slots_so_that_their_number_does_not) {
   static_assert(cuda::piece_length(0) == 1024);
@@ -36,7 +36,7 @@ TEST(Hubs, pieces_grow_with_the_slots_so_that_their_number_does_not) {
   static_assert(cuda::num_pieces(std::int64_t{1} << 40) == cuda::kMostPieces);
 }
 
-/// Where rows of lengths about those of pieces begin, `num_slots` slots in all.
+/// Offsets of rows with lengths close to those of chunks, `num_slots` edges in total.
 std::vector<std::int64_t> rows_about_pieces(Draw& draw, std::int64_t num_slots) {
   const std::int64_t length = cuda::piece_length(num_slots);
   std::vector<std::int64_t> indptr = {0};
@@ -50,7 +50,7 @@ std::vector<std::int64_t> rows_about_pieces(Draw& draw, std::int64_t num_slots) 
   return indptr;
 }
 
-/// The parts of the hub, in the order of the pieces, are all of its slots.
+/// Checks that the parts of the long row, in chunk order, cover all its edges.
 void check_parts(const Slots& slots, std::int64_t num_rows, std::int64_t num_slots, const Hub& hub,
                  std::set<std::int64_t>& places) {
   std::int64_t next = hub.range.begin;
@@ -106,7 +106,7 @@ std::int64_t workspace_of(const Args& args, std::int64_t num_slots) {
   return std::get<CudaKernel<Args>>(*mezzo_cuda_kernels()).workspace(args, num_slots);
 }
 
-// Of the graph of Reddit, two heads of 256: with pieces of 1024 slots it was 462 MB.
+// The graph of Reddit, two heads of 256: chunks of 1024 edges would take 462 MB.
 TEST(Hubs, what_pieces_store_stays_small_on_a_large_graph) {
   constexpr std::int64_t kSlots = 114'615'892, kMost = 120'000'000;
   const std::int64_t indptr = 0;

@@ -23,7 +23,7 @@ constexpr bool kBothWays[] = {false, true};
 constexpr EmulatedOrder kOrders[] = {EmulatedOrder::kForward, EmulatedOrder::kReverse,
                                      EmulatedOrder::kShuffled};
 
-/// Memory of exactly `count` elements, with a page beside it that faults.
+/// Memory of exactly `count` elements, followed by a guard page.
 template <class T>
 class Array {
  public:
@@ -46,7 +46,7 @@ struct Drawn {
   bool operator==(const Drawn&) const = default;
 };
 
-/// Rows of these degrees, one after the other.
+/// Consecutive rows of these degrees.
 template <class Id>
 struct Rows {
   explicit Rows(const std::vector<std::int64_t>& degrees) : indptr(degrees.size() + 1) {
@@ -104,7 +104,7 @@ Drawn<Id> drawn_on_gpu(const Rows<Id>& rows, const std::vector<Id>& nodes, DrawC
   return {begins.values(), degrees.values(), offsets, slots.values(), neighbors.values()};
 }
 
-/// Compares draws from the rows in a random order, some of them several times.
+/// Compares draws from the rows in random order, with repetitions.
 template <class Id>
 void compare(const std::vector<std::int64_t>& degrees, std::int64_t num_nodes, DrawCount count) {
   SCOPED_TRACE(testing::Message() << count.fanout << (count.replace ? ", replacing" : "")
@@ -161,7 +161,7 @@ TEST(CudaDraws, every_neighbour_of_long_and_empty_rows) {
   }
 }
 
-/// Numbers lists of ids one after the other.
+/// Numbers lists of ids, one after another.
 template <class Id>
 class Numbers {
  public:

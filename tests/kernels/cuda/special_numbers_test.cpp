@@ -1,5 +1,5 @@
-// Infinities and NaN in the CUDA kernels: what comes of them does not depend on the order of a sum,
-// so that the results are those of the CPU's scalar kernels.
+// Infinities and NaN in the CUDA kernels: their effect does not depend on the order of a sum, so
+// the results equal those of the CPU's scalar kernels.
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -29,14 +29,14 @@ const CpuBackend& scalar() {
   return *cpu_backends()[0].backend;
 }
 
-/// The ids that a kernel stored.
+/// Reads the ids that a kernel stored.
 std::vector<std::int32_t> ids_in(const GuardedBytes& bytes) {
   std::vector<std::int32_t> ids(bytes.size() / sizeof(std::int32_t));
   if (!ids.empty()) std::memcpy(ids.data(), bytes.data(), bytes.size());
   return ids;
 }
 
-/// The lhs mostly holds plain numbers, so that not every result is NaN.
+/// Mostly finite numbers for lhs, so that some results are not NaN.
 std::vector<double> mostly_plain() {
   std::vector<double> numbers(60, 1);
   numbers.insert(numbers.end(), kSpecial.begin(), kSpecial.end());
@@ -76,7 +76,7 @@ TEST(CudaSpecialNumbers, pass_through_every_reduction) {
     for_each(DTypes{}, [&]<class T>() {
       for_each(BinaryOps{}, [&]<class Op>() {
         for_each(ReduceOps{}, [&]<class Reduce>() {
-          // A product of many numbers over- or underflows, where orders differ.
+          // A product of many numbers overflows or underflows, depending on the order.
           const bool prod = Reduce::kind == ReduceOp::kProd;
           const std::int64_t most = prod ? 5 : draw.one_of(kernels.hub_slots);
           const RandomMessage m(draw, Op::kind, T::kind, most, mostly_plain());
@@ -131,7 +131,7 @@ TEST(CudaSpecialNumbers, pass_through_the_softmax) {
   });
 }
 
-/// Attention over equal scores, or over scores that are not numbers.
+/// Attention over equal scores, or over NaN and infinite scores.
 GuardedBytes attention_of(const CpuBackend& kernels, const Heads& h, const Matrix& z,
                           const Matrix& src, const Matrix& dst) {
   GuardedBytes out(static_cast<std::size_t>(h.slots.num_rows) * h.row_bytes());
