@@ -7,11 +7,11 @@
 
 namespace mezzo::detail {
 
-/// "int64 [3, 2]", for errors; the tensor may be undefined.
+/// Describes a tensor for error messages: "int64 [3, 2]". The tensor may be undefined.
 std::string describe(const at::Tensor& tensor);
 
-/// `device` with its index where it has one ("cuda" becomes the current CUDA device). Throws
-/// InvalidArgument, which opens with `what`, unless it is a CPU or CUDA device.
+/// Returns `device` with its index ("cuda" becomes the current CUDA device). Throws InvalidArgument
+/// that starts with `what` unless it is a CPU or CUDA device.
 at::Device resolve_device(std::string_view what, at::Device device);
 
 }  // namespace mezzo::detail

@@ -45,12 +45,12 @@ Counts check_counts(std::string_view operation, std::string_view name, const at:
   return sizes;
 }
 
-/// The first number of each part: int64 [number of parts] on `device`.
+/// The first id of each part: int64 [number of parts] on `device`.
 at::Tensor offsets_of(const at::Tensor& counts, at::Device device) {
   return (counts.cumsum(0) - counts).to(device);
 }
 
-/// values[k] as often as counts[k] says. values: [number of parts]; counts: int64, on the CPU.
+/// Repeats values[k] counts[k] times. values: [number of parts]; counts: int64, on the CPU.
 at::Tensor spread(const at::Tensor& values, const at::Tensor& counts) {
   return values.repeat_interleave(counts.to(values.device()), 0, counts.sum().item<std::int64_t>());
 }
@@ -73,8 +73,7 @@ std::string describe_row(const at::Tensor& column) {
                      fmt::join(column.sizes().slice(1), ", "));
 }
 
-/// The positions of the graphs whose columns a batch takes: those that have rows, or all if none
-/// has.
+/// The positions of the graphs whose columns are joined: those with rows, or all if none has rows.
 std::vector<std::size_t> graphs_with_rows(const std::vector<Graph>& graphs, const FrameOf& frame) {
   std::vector<std::size_t> chosen, all(graphs.size());
   std::iota(all.begin(), all.end(), std::size_t{0});
@@ -83,8 +82,8 @@ std::vector<std::size_t> graphs_with_rows(const std::vector<Graph>& graphs, cons
   return chosen.empty() ? all : chosen;
 }
 
-/// The columns of the first of the `chosen` graphs. Throws InvalidArgument unless they are those of
-/// the others too.
+/// The columns of the first of the `chosen` graphs. Throws InvalidArgument unless the others have
+/// the same columns.
 Names shared_names(const std::vector<Graph>& graphs, const std::vector<std::size_t>& chosen,
                    const FrameOf& frame, std::string_view what) {
   const std::size_t first = chosen.front();
@@ -119,7 +118,7 @@ at::Tensor joined_column(const std::vector<Graph>& graphs, const std::vector<std
   return at::cat(parts, 0);
 }
 
-/// wanted: nullptr for all columns, which all graphs have to have then.
+/// wanted: nullptr for all columns, which all graphs must have.
 Columns joined_columns(const std::vector<Graph>& graphs, const FrameOf& frame,
                        std::string_view what, const Names* wanted) {
   const std::vector<std::size_t> chosen = graphs_with_rows(graphs, frame);
@@ -173,8 +172,8 @@ Graph joined_graph(const std::vector<Graph>& graphs, const Names* node_columns,
   return joined;
 }
 
-/// Throws InvalidArgument for an edge with an end outside its part. lower, upper: the nodes of the
-/// part of each edge, int64 [E].
+/// Throws InvalidArgument for an edge with an endpoint outside its part. lower, upper: the node
+/// range of each edge's part, int64 [E].
 void check_ends(const Graph& graph, const at::Tensor& lower, const at::Tensor& upper,
                 const at::Tensor& num_edges) {
   const at::Tensor &src = graph.topology().src(), &dst = graph.topology().dst();

@@ -12,32 +12,31 @@
 
 namespace mezzo {
 
-/// One graph whose parts are `graphs`, one after another: node i of part k becomes node i plus the
-/// nodes of the parts before, edges likewise, in their order. Columns are concatenated (a copy,
+/// Joins `graphs` into one graph. Node i of part k becomes node i plus the number of nodes in
+/// earlier parts; edges are renumbered the same way. Columns are concatenated (a copy,
 /// differentiable): the parts that have nodes (edges) must have the same node (edge) columns, of
-/// equal dtype and trailing shape; if none has any, all must. A part that is a batch counts as its
-/// own parts. Ids are int64 if those of a part are, or counts demand it. Throws InvalidArgument,
-/// naming graph and column, for these and for an empty list or several devices. Synchronises on
-/// CUDA. As DGL's batch.
+/// equal dtype and trailing shape; if no part has any, all must. A part that is itself a batch
+/// contributes its own parts. Ids are int64 if a part has int64 ids or the counts need them. Throws
+/// InvalidArgument, naming graph and column, if columns differ, the list is empty or devices
+/// differ. Synchronises on CUDA. As DGL's batch.
 MEZZO_API Graph batch(const std::vector<Graph>& graphs);
 
-/// As above with these columns alone; {}: none. The parts may have others, in which they differ.
-/// Throws InvalidArgument for a column that a part with nodes (edges) lacks. As DGL's batch with
-/// ndata and edata, whose None is {} here.
+/// As above, but joins only the named columns ({}: none). Other columns may differ. Throws
+/// InvalidArgument for a column that a part with nodes (edges) lacks. As DGL's batch with ndata and
+/// edata, whose None is {} here.
 MEZZO_API Graph batch(const std::vector<Graph>& graphs,
                       const std::vector<std::string>& node_columns,
                       const std::vector<std::string>& edge_columns);
 
-/// The parts of a batch, in order; of any other graph a copy of it. The inverse of batch, where no
-/// part was a batch itself. Columns are views of the batch's rows; ids are as wide as the batch's.
-/// Reads the edges of the whole, and then of each part, once: synchronises on CUDA, for every part
-/// anew.
+/// Splits a batch into its parts, in order; any other graph yields a copy of itself. The inverse of
+/// batch if no part was itself a batch. Columns are views of the batch's rows; ids keep the batch's
+/// dtype. Reads all edges once, then each part's once: on CUDA, synchronises once per part.
 MEZZO_API std::vector<Graph> unbatch(const Graph& graph);
 
-/// The parts that have these numbers of nodes and edges, one after another. num_nodes, num_edges:
-/// integer [number of parts], not negative, that sum to the graph's. Throws InvalidArgument for
-/// other numbers, and for an edge that leaves its part. Synchronises likewise, and to read numbers
-/// that are on CUDA.
+/// Splits a graph into consecutive parts with the specified node and edge counts. num_nodes,
+/// num_edges: integer [number of parts], not negative, that sum to the graph's. Throws
+/// InvalidArgument for other counts and for edges between parts. Synchronises as above, and to read
+/// counts on CUDA.
 MEZZO_API std::vector<Graph> unbatch(const Graph& graph, const at::Tensor& num_nodes,
                                      const at::Tensor& num_edges);
 
@@ -48,8 +47,8 @@ struct BatchCounts {
   std::vector<std::int64_t> num_nodes, num_edges;
 };
 
-/// Throws InvalidArgument, opening with `operation`, unless the numbers are sizes of the parts of
-/// `graph`: see unbatch. Synchronises where the numbers are on CUDA. Not exported.
+/// Throws InvalidArgument that starts with `operation` unless the counts are valid part sizes of
+/// `graph` (see unbatch). Synchronises if the counts are on CUDA. Not exported.
 BatchCounts check_batch(std::string_view operation, const Graph& graph, const at::Tensor& num_nodes,
                         const at::Tensor& num_edges);
 

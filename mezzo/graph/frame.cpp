@@ -14,7 +14,7 @@
 namespace mezzo {
 namespace {
 
-/// Throws InvalidArgument unless `column` is a row for each of `num_rows`, on `device`.
+/// Throws InvalidArgument unless `column` has `num_rows` rows and is on `device`.
 void check_column(const std::string& what, const std::string& name, const at::Tensor& column,
                   std::int64_t num_rows, at::Device device) {
   MEZZO_CHECK(column.defined(), "{} column '{}': expected {} rows, got an undefined tensor", what,
@@ -37,22 +37,22 @@ std::string missing_text(const std::string& what, const std::string& name,
                      names.empty() ? "none" : fmt::format("{}", fmt::join(names, ", ")));
 }
 
-/// Whether the rows of both are dense, of one dtype and one shape.
+/// Whether both are dense with equal dtype and row shape.
 bool have_same_rows(const at::Tensor& a, const at::Tensor& b) {
   return a.layout() == at::kStrided && b.layout() == at::kStrided &&
          a.scalar_type() == b.scalar_type() && a.sizes().slice(1) == b.sizes().slice(1);
 }
 
-/// `num_rows` rows of zeros, each as a row of `column`.
+/// Returns `num_rows` rows of zeros, shaped as the rows of `column`.
 at::Tensor zero_rows(const at::Tensor& column, std::int64_t num_rows) {
   auto shape = column.sizes().vec();
   shape[0] = num_rows;
   return at::zeros(shape, column.options());
 }
 
-/// The rows `ids` of a column. The gradient of libtorch's selection adds up a 16-bit vector in 16
-/// bits, where a row that is named often stops growing: here in float32. That of a matrix is added
-/// up in float32 on the CPU, on CUDA in 16 bits.
+/// Gathers the rows `ids` of a column. libtorch accumulates the gradient of a 16-bit vector in 16
+/// bits, which stagnates if a row repeats often; this uses float32. The gradient of a matrix
+/// accumulates in float32 on the CPU, in 16 bits on CUDA.
 at::Tensor select_rows(const at::Tensor& column, const at::Tensor& ids) {
   if (column.dim() != 1 || !at::isReducedFloatingType(column.scalar_type()) ||
       !column.requires_grad()) {
@@ -75,16 +75,16 @@ void Frame::set(const std::string& name, const at::Tensor& column) {
   columns_[name] = column;
 }
 
-// An assignment may follow, so a missing column is no error yet. A proxy class could throw when it
-// is read, but libtorch looks at the exact type: autograd::Function takes it for a constant, and
-// the gradient is lost.
+// A missing column is not an error yet, because an assignment may follow. A proxy class could throw
+// on reads, but autograd::Function checks the exact type, treats a proxy as a constant and loses
+// the gradient.
 at::Tensor& Frame::operator[](const std::string& name) {
   at::Tensor& column = columns_[name];
   if (!is_present(column)) column = detail::missing_column(missing_text(what_, name, names()));
   return column;
 }
 
-// A column that was only named (by the writing operator) and never assigned is not there.
+// A column that the non-const operator[] created but nobody assigned does not exist.
 bool Frame::contains(const std::string& name) const {
   const auto found = columns_.find(name);
   return found != columns_.end() && is_present(found->second);
@@ -120,7 +120,7 @@ std::vector<std::string> Frame::names() const {
 }
 
 void Frame::update(const Columns& columns) {
-  for (const auto& [name, column] : columns) {  // all before any, so that an error changes nothing
+  for (const auto& [name, column] : columns) {  // check all first, so that an error changes nothing
     check_column(what_, name, column, num_rows_, device_);
   }
   for (const auto& [name, column] : columns) columns_[name] = column;

@@ -11,30 +11,29 @@
 
 namespace mezzo {
 
-/// Named columns: what user-defined functions return, in the order of the names.
+/// Named columns, sorted by name. User-defined functions return these.
 using Columns = std::map<std::string, at::Tensor>;
 
 /// The features of one side of a graph (its nodes or its edges): named columns whose first
-/// dimension is the row. set() checks what is written; assigning through [] checks nothing, and the
-/// library, which reads through at(), finds a wrong column there.
+/// dimension is the row. set() checks the column on write. Assigning through [] does not check;
+/// at(), which the library reads through, does.
 class MEZZO_API Frame {
  public:
-  /// what: how errors call the rows ("node", "edge", ...).
+  /// what: the name of a row in errors ("node", "edge", ...).
   Frame(std::string what, std::int64_t num_rows, at::Device device);
 
-  /// Writes a column, new or in place of the one of that name. Throws InvalidArgument as at(), and
-  /// then changes nothing.
+  /// Adds or replaces a column. Throws InvalidArgument as at(), without changing anything.
   void set(const std::string& name, const at::Tensor& column);
 
-  /// The column, to read or to assign; the assignment is not checked. A missing column may only be
-  /// assigned: to read its shape or device, or to call an operator on it, throws InvalidArgument
-  /// that lists the columns. Use contains(), not defined(), to ask whether a column exists.
+  /// Returns the column for reading or unchecked assignment. A missing column can only be assigned:
+  /// reading its shape or device, or calling an operator on it, throws InvalidArgument that lists
+  /// the columns. Use contains(), not defined(), to ask whether a column exists.
   at::Tensor& operator[](const std::string& name);
   /// The column. Throws InvalidArgument that lists the columns if missing.
   const at::Tensor& operator[](const std::string& name) const;
 
-  /// The column, checked: present, defined, one row a node or edge, on the frame's device. Throws
-  /// InvalidArgument that names the column, expected and given.
+  /// Returns the column. Throws InvalidArgument unless it is present, defined, on the frame's
+  /// device and has one row per node or edge.
   const at::Tensor& at(const std::string& name) const;
 
   bool contains(const std::string& name) const;
@@ -47,20 +46,19 @@ class MEZZO_API Frame {
   at::Device device() const { return device_; }
   const Columns& columns() const { return columns_; }
 
-  /// Takes over `columns`, replacing those of the same names. Checks as at().
+  /// Adds `columns`, replacing those with the same names. Checks as at().
   void update(const Columns& columns);
 
   /// Writes `columns` ([n, ...]) to the rows `ids` (distinct integers [n], or bool [num_rows] with
-  /// n true). The other rows keep what they have, or are 0 in a column that was not there; a column
-  /// that was keeps its dtype and shape: others are an InvalidArgument, which changes nothing. Not
-  /// in place: makes a new tensor for each column, through which gradients flow. Synchronises on
-  /// CUDA.
+  /// n true). Other rows are unchanged, or 0 in a new column. Throws InvalidArgument, without
+  /// changing anything, if an existing column has another dtype or row shape. Not in place:
+  /// allocates a new, differentiable tensor per column. Synchronises on CUDA.
   void update_rows(const at::Tensor& ids, const Columns& columns);
 
-  /// The rows `ids` (integers [n], or bool [num_rows]) of every column, as a frame of n rows.
-  /// Allocates; synchronises on CUDA.
+  /// Gathers the rows `ids` (integers [n], or bool [num_rows]) of every column into a frame of n
+  /// rows. Allocates; synchronises on CUDA.
   Frame rows(const at::Tensor& ids) const;
-  /// Every column on `device`, with its dtype.
+  /// Copies every column to `device`, keeping dtypes.
   Frame to(at::Device device) const;
 
  private:
@@ -70,8 +68,8 @@ class MEZZO_API Frame {
   Columns columns_;
 };
 
-/// The rows of a frame that one step of message passing reads: all, or some, gathered column by
-/// column when asked for. Refers to the frame, which has to outlive it.
+/// The rows of a frame that one message-passing step reads: all, or a selection that is gathered
+/// per column on access. The frame must outlive it.
 class MEZZO_API FrameRows {
  public:
   /// All rows.
@@ -95,10 +93,9 @@ class MEZZO_API FrameRows {
 
 namespace detail {
 
-/// Gives `frame` the columns of `saved` again, an earlier copy of it: what a local scope does at
-/// its end. Column by column: references to columns that stay must stay valid, as in f(model(g),
-/// g.ndata()["label"]), where the reference may be taken before the model's scope ends. Not
-/// exported.
+/// Restores the columns of `frame` from `saved`, an earlier copy, when a local scope ends. Works
+/// column by column so that references to unchanged columns stay valid, as in f(model(g),
+/// g.ndata()["label"]), where the reference may exist before the model's scope ends. Not exported.
 void restore(Frame& frame, const Frame& saved);
 
 }  // namespace detail

@@ -16,13 +16,12 @@
 
 namespace mezzo {
 
-/// What a user-defined message function sees: n edges, in ascending id or, of some edges only, in
-/// the order in which the caller named them. Refers to the graph's frames: not to be kept longer
-/// than the call.
+/// The argument of a user-defined message function: n edges, in ascending id or, for selected
+/// edges, in the caller's order. Refers to the graph's frames; valid only during the call.
 class MEZZO_API EdgeBatch {
  public:
   /// Edge i of `topology` is row i of `edge` and runs between rows of `src` and of `dst`. context:
-  /// what the batch's errors open with, the operation and the function.
+  /// prefix of the batch's errors (operation and function).
   EdgeBatch(const Topology& topology, FrameRows src, FrameRows edge, FrameRows dst,
             std::string context = {});
   at::Tensor src(const std::string& column) const;  ///< [n, ...], gathered rows of the sources
@@ -39,12 +38,12 @@ class MEZZO_API EdgeBatch {
   std::string context_;
 };
 
-/// What a user-defined reduce or apply function sees: n nodes. A reduce function is called once per
-/// distinct non-zero in-degree (DGL's degree buckets). Refers to the graph's frame: not to be kept
-/// longer than the call.
+/// The argument of a user-defined reduce or apply function: n nodes. A reduce function is called
+/// once per distinct non-zero in-degree (DGL's degree buckets). Refers to the graph's frame; valid
+/// only during the call.
 class MEZZO_API NodeBatch {
  public:
-  /// fresh: columns just computed for these nodes, which hide those of the frame; context: as of an
+  /// fresh: columns just computed for these nodes, which hide those of the frame; context: as in
   /// EdgeBatch.
   explicit NodeBatch(FrameRows rows, Columns mailbox = {}, Columns fresh = {},
                      std::string context = {});
@@ -61,15 +60,15 @@ class MEZZO_API NodeBatch {
   std::string context_;
 };
 
-/// A message that a kernel knows: op of two columns, written to (or standing for) column `out`.
+/// A built-in message: `op` of two columns. `out` names the message.
 struct BuiltinMessage {
   BinaryOp op;
   Target lhs_target, rhs_target;
-  std::string lhs, rhs;  ///< column names; empty where op does not use the side
+  std::string lhs, rhs;  ///< column names; empty if op ignores the side
   std::string out;
 };
 
-/// A reduction that a kernel knows: of the message `message` into the node column `out`.
+/// A built-in reduction of the message `message` into the node column `out`.
 struct BuiltinReduce {
   ReduceOp op;
   std::string message, out;

@@ -14,7 +14,7 @@
 namespace mezzo {
 namespace {
 
-/// The number of rows that `indptr` describes; whatever is wrong with it, the topology reports.
+/// The number of rows of `indptr`. Topology reports errors in it.
 std::int64_t rows_of(const at::Tensor& indptr) {
   return indptr.defined() && indptr.dim() == 1 && indptr.numel() > 0 ? indptr.numel() - 1 : 0;
 }

@@ -20,7 +20,7 @@ using Numbers = std::vector<double>;
 
 constexpr std::int64_t kLaplacianGrain = 1 << 10;  // rows per task
 constexpr std::size_t kFirstCheck = 32;            // steps
-/// A rest of a unit vector that is rounding alone: the vectors so far span all that there is.
+/// A residual below this is rounding error: the Krylov space is exhausted.
 constexpr double kNoRest = 1e-12;
 
 double dot(const Numbers& a, const Numbers& b) {
@@ -33,7 +33,7 @@ void divide(Numbers& numbers, double by) {
   for (double& number : numbers) number /= by;
 }
 
-/// The matrix of a topology on the CPU whose edges have their reverse.
+/// The normalised Laplacian of a symmetric topology on the CPU.
 class NormalizedLaplacian {
  public:
   explicit NormalizedLaplacian(const Topology& topology)
@@ -72,11 +72,11 @@ class NormalizedLaplacian {
   Numbers factors_;  ///< D^(-1/2)
 };
 
-/// A symmetric matrix of a diagonal and the numbers beside it.
+/// A symmetric tridiagonal matrix: the diagonal and the off-diagonal.
 struct Tridiagonal {
   Numbers diagonal, beside;
 
-  /// Whether all eigenvalues are below x: whether all pivots of the matrix less x are negative.
+  /// Whether all eigenvalues are below x: all pivots of the matrix minus x I are negative.
   bool lies_below(double x) const {
     double pivot = diagonal[0] - x;
     for (std::size_t i = 1; i < diagonal.size() && pivot < 0; ++i) {
@@ -85,7 +85,7 @@ struct Tridiagonal {
     return pivot < 0;
   }
 
-  /// The largest eigenvalue of one whose eigenvalues lie between those of a Laplacian, by halving.
+  /// The largest eigenvalue, by bisection, if the spectrum lies within a Laplacian's.
   double largest() const {
     double low = 0, high = 4;
     for (int bit = 0; bit < 60; ++bit) {
@@ -96,7 +96,7 @@ struct Tridiagonal {
   }
 };
 
-/// A vector of length 1 that no eigenvector is orthogonal to, but by chance.
+/// A random unit vector, almost surely not orthogonal to any eigenvector.
 Numbers random_direction(std::size_t size) {
   Numbers direction(size);
   for (std::size_t i = 0; i < size; ++i) {
@@ -107,9 +107,9 @@ Numbers random_direction(std::size_t size) {
   return direction;
 }
 
-/// Lanczos's recurrence without reorthogonalisation: where rounding brings a direction in again, an
-/// eigenvalue of `projected` is there twice, which the largest does not mind (Paige, 1980). It
-/// never falls from step to step and does not pass 2, so that the loop ends.
+/// Lanczos recurrence without reorthogonalisation. Rounding may duplicate eigenvalues of
+/// `projected`, which does not change the largest (Paige, 1980). It never decreases and is at most
+/// 2, so the loop ends.
 double largest_eigenvalue(const NormalizedLaplacian& laplacian) {
   const std::size_t size = laplacian.size();
   Numbers previous(size), current = random_direction(size), next(size);
@@ -135,8 +135,8 @@ double largest_eigenvalue(const NormalizedLaplacian& laplacian) {
   }
 }
 
-/// Throws InvalidArgument that names two nodes between which edges run more often one way than the
-/// other. topology: on the CPU.
+/// Throws InvalidArgument that names two nodes with unequal numbers of edges in the two directions.
+/// topology: on the CPU.
 void check_both_ways(const Topology& topology) {
   const at::Tensor in_rows = topology.csc().indptr, out_rows = topology.csr().indptr;
   const at::Tensor sources = topology.csc().indices.to(at::kLong);
@@ -176,7 +176,7 @@ at::Tensor laplacian_lambda_max(const Graph& graph) {
   }
   Numbers largest;
   for (const Graph& part : parts) {
-    // Rounding may lead beyond the largest there is.
+    // Rounding may exceed the upper bound 2.
     largest.push_back(std::min(2.0, largest_eigenvalue(NormalizedLaplacian(part.topology()))));
   }
   return at::tensor(largest, at::kDouble);

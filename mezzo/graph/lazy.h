@@ -8,7 +8,7 @@
 
 namespace mezzo::detail {
 
-/// A value made by the first that asks, while the others wait.
+/// A value computed once, by the first thread that reads it; other threads wait.
 template <class T>
 class Lazy {
  public:
@@ -16,18 +16,18 @@ class Lazy {
   const T& get(const Make& make) {
     if (!ready_.load(std::memory_order_acquire)) {
       const std::lock_guard lock(mutex_);
-      // A structure first used inside an inference guard must still serve training later.
+      // A structure first used in inference mode must still work in training later.
       const c10::InferenceMode no_inference(false);
       if (!ready_.load(std::memory_order_relaxed)) put(make());
     }
     return value_;
   }
-  /// Before the object is shared, or under the lock.
+  /// Call before the object is shared, or under the lock.
   void put(T value) {
     value_ = std::move(value);
     ready_.store(true, std::memory_order_release);
   }
-  /// The value if it is there already.
+  /// Returns the value if it exists, else nullptr.
   const T* peek() const { return ready_.load(std::memory_order_acquire) ? &value_ : nullptr; }
 
  private:

@@ -9,7 +9,7 @@ namespace mezzo {
 Graph line_graph(const Graph& graph, bool backtracking) {
   const Topology& old = graph.topology();
   const at::Tensor middle = old.dst().to(at::kLong);
-  // Pairs (from, to): for each edge in turn those out of its destination.
+  // Pairs (from, to): for each edge, the edges out of its destination.
   const at::Tensor to = detail::edges_into(old.reverse(), middle);
   const at::Tensor from = at::repeat_interleave(old.out_degrees().index_select(0, middle));
   at::Tensor kept = at::ne(from, to);

@@ -11,7 +11,7 @@
 namespace mezzo {
 namespace {
 
-// libtorch registers nothing on this key and runs it before every other but the modes.
+// libtorch registers nothing on this key and dispatches it before all others except modes.
 constexpr c10::DispatchKey kMissingColumnKey = c10::DispatchKey::TESTING_ONLY_GenericWrapper;
 
 class MissingColumn final : public c10::TensorImpl {
@@ -50,7 +50,7 @@ class MissingColumn final : public c10::TensorImpl {
   std::string message_;
 };
 
-/// Runs in place of every operator that takes a missing column.
+/// Replaces every operator that takes a missing column.
 void refuse_operator(const c10::OperatorHandle& handle, torch::jit::Stack* stack) {
   for (const c10::IValue& argument : torch::jit::last(*stack, handle.schema().arguments().size())) {
     argument.visit([](const c10::IValue& value) {

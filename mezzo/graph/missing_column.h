@@ -6,9 +6,9 @@
 
 namespace mezzo::detail {
 
-/// A placeholder for a column that a frame does not have: a defined tensor without shape and data.
-/// It may be copied, moved and assigned; reading its shape, strides or device, and every operator
-/// on it, throws InvalidArgument with `message`.
+/// Returns a placeholder for a missing column: a defined tensor without shape and data. It can be
+/// copied, moved and assigned. Reading its shape, strides or device, or calling an operator on it,
+/// throws InvalidArgument with `message`.
 at::Tensor missing_column(std::string message);
 
 /// Whether `tensor` is such a placeholder.

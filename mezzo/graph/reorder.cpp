@@ -25,7 +25,7 @@ Ids degrees_of(const Topology& topology) {
   return on_host(topology.in_degrees() + topology.out_degrees());
 }
 
-/// All nodes, those with the smallest key first, ties in ascending id.
+/// All nodes in ascending order of key, ties by ascending id.
 template <class Key>
 Ids sorted_nodes(std::int64_t num_nodes, Key key) {
   Ids nodes(static_cast<std::size_t>(num_nodes));
@@ -35,7 +35,7 @@ Ids sorted_nodes(std::int64_t num_nodes, Key key) {
   return nodes;
 }
 
-/// The nodes at the other ends of a node's in- and out-edges.
+/// The in- and out-neighbours of a node.
 class Neighbours {
  public:
   explicit Neighbours(const Topology& topology)
@@ -137,7 +137,7 @@ Graph reorder(const Graph& graph, const at::Tensor& nodes) {
 }
 
 Graph reorder(const Graph& graph, NodeOrder order) {
-  check_num_nodes(graph.num_nodes());  // before the work of an order
+  check_num_nodes(graph.num_nodes());  // fail before computing the order
   const Ids nodes = nodes_in(order, graph.topology());
   return reorder(graph, at::tensor(nodes, at::kLong).to(graph.device()));
 }

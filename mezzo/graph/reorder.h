@@ -34,15 +34,15 @@ struct ReverseCuthillMcKeeOrder {
 using NodeOrders = TypeList<KeepOrder, DegreeOrder, ReverseCuthillMcKeeOrder>;
 
 /// The same graph stored for locality: nodes renumbered, edges sorted by (destination, source), so
-/// that kernels read edge columns in sequence and near rows of nodes after one another. Columns are
-/// gathered, gradients flow back; the old ids stand in ndata()["_ID"] and edata()["_ID"] (int64),
-/// so x_old.index_copy(0, ndata()["_ID"], x_new) undoes it. The order is found on the host, O(N + E
-/// log E); synchronises on CUDA; pays where many epochs follow. In the manner of DGL's
-/// reorder_graph. Throws InvalidArgument for more than 3,037,000,499 nodes.
+/// that kernels read edge columns sequentially and nearby node rows together. Columns are gathered,
+/// differentiably. ndata()["_ID"] and edata()["_ID"] (int64) hold the old ids: x_old.index_copy(0,
+/// ndata()["_ID"], x_new) restores the order. Computes the order on the host in O(N + E log E);
+/// synchronises on CUDA. Similar to DGL's reorder_graph. Throws InvalidArgument for more than
+/// 3,037,000,499 nodes.
 MEZZO_API Graph reorder(const Graph& graph, NodeOrder order);
 
-/// As above with an order of one's own: node i of the result is old node nodes[i]. nodes: a
-/// permutation, integer [N]; else InvalidArgument. Synchronises on CUDA.
+/// As above with a custom order: node i of the result is old node nodes[i]. nodes: a permutation,
+/// integer [N]; else InvalidArgument. Synchronises on CUDA.
 MEZZO_API Graph reorder(const Graph& graph, const at::Tensor& nodes);
 
 }  // namespace mezzo

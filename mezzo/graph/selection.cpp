@@ -17,13 +17,13 @@ void check_device(std::string_view operation, std::string_view name, const at::T
               device.str(), ids.device().str());
 }
 
-/// The edges of the slots `slots` (int64).
+/// The edge ids of these entries (int64 positions).
 at::Tensor edges_of_slots(const Adjacency& rows, const at::Tensor& slots) {
   return rows.edge_ids.defined() ? rows.edge_ids.index_select(0, slots).to(at::kLong) : slots;
 }
 
-/// Pairs of nodes and, for each, the lowest slot of csr() from one to the other, or -1: int64 [n]
-/// each, on the host.
+/// Pairs of nodes and, for each, the position in csr() of the lowest edge from src to dst, or -1:
+/// int64 [n] each, on the host.
 struct FoundPairs {
   at::Tensor src, dst, slots;
 };
@@ -66,7 +66,7 @@ at::Tensor selected_ids(std::string_view operation, std::string_view name, const
     check_device(operation, name, ids, device);
     return ids.nonzero().squeeze(1);
   }
-  // libtorch's indexing takes it for a mask, as ids it would name rows 0 and 1.
+  // Ambiguous: libtorch treats uint8 as a mask; as ids it would select rows 0 and 1.
   MEZZO_CHECK(!ids.defined() || ids.scalar_type() != at::kByte,
               "{}: expected {} as integer ids or a bool mask, got uint8", operation, name);
   const at::Tensor selected = check_vector(operation, name, ids).to(at::kLong);
@@ -87,7 +87,7 @@ at::Tensor edges_into(const Topology& topology, const at::Tensor& nodes) {
   const Adjacency& rows = topology.csc();
   const at::Tensor first = rows.indptr.index_select(0, nodes);
   const at::Tensor counts = rows.indptr.index_select(0, nodes + 1) - first;
-  const at::Tensor before = counts.cumsum(0) - counts;  // slots of the nodes named earlier
+  const at::Tensor before = counts.cumsum(0) - counts;  // entries of earlier nodes
   const at::Tensor owner = at::repeat_interleave(counts);
   const at::Tensor slots =
       at::arange(owner.numel(), owner.options()) + (first - before).index_select(0, owner);

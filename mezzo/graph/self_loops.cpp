@@ -13,7 +13,7 @@
 namespace mezzo {
 namespace {
 
-/// Whether a column of `dtype` can have this number: integers as it is, floating ones rounded.
+/// Whether `dtype` can represent this number: integers exactly, floating dtypes after rounding.
 bool holds(at::ScalarType dtype, double number) {
   const at::Tensor given = at::scalar_tensor(number, at::kDouble);
   const at::Tensor held = given.to(dtype).to(at::kDouble);

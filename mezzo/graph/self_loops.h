@@ -7,14 +7,15 @@
 
 #include "mezzo/graph/graph.h"
 
-/// The library's own: what the two forms of add_self_loop share.
+/// Internal: shared by the two overloads of add_self_loop.
 namespace mezzo::detail {
 
-/// What the loops have in the edge column `name`: [num_nodes, ...], a row as one of `column`.
+/// Returns the rows of the loops in the edge column `name`: [num_nodes, ...], rows shaped as in
+/// `column`.
 using LoopRows = std::function<at::Tensor(const std::string& name, const at::Tensor& column)>;
 
-/// `graph` and one self loop more per node after the old edges. Node columns are shared, edge
-/// columns get the rows that `rows` makes.
+/// Returns `graph` with one more self loop per node after the old edges. Node columns are shared;
+/// `rows` provides the new rows of the edge columns.
 Graph with_self_loops(const Graph& graph, const LoopRows& rows);
 
 }  // namespace mezzo::detail

@@ -1,4 +1,4 @@
-// Graphs without parallel edges, whose edges are sorted by their ends.
+// Graphs without parallel edges, with edges sorted by their endpoints.
 #include <cstdint>
 
 #include <ATen/ATen.h>
@@ -9,8 +9,8 @@
 namespace mezzo {
 namespace {
 
-/// The edges of `topology`, of one set of nodes, sorted by (source, destination). Two counting
-/// sorts: slots by destination become the edges that are then grouped by source.
+/// Sorts the edges of `topology`, which has one node set, by (source, destination). Two counting
+/// sorts: first by destination, then stably by source.
 Topology sorted_by_ends(const Topology& topology, IdWidth width) {
   const std::int64_t n = topology.num_src();
   const Topology by_dst =
@@ -18,7 +18,7 @@ Topology sorted_by_ends(const Topology& topology, IdWidth width) {
   return Topology::from_csr(by_dst.csr().indptr, by_dst.csr().indices, n, /*edge_ids=*/{}, width);
 }
 
-/// Of sorted edges those that are the first between their ends: int64, ascending.
+/// The first of each group of parallel edges: int64, ascending.
 at::Tensor first_between_ends(const Topology& sorted) {
   at::Tensor fresh = at::ones({sorted.num_edges()}, sorted.src().options().dtype(at::kBool));
   if (sorted.num_edges() > 1) {
@@ -28,7 +28,7 @@ at::Tensor first_between_ends(const Topology& sorted) {
   return fresh.nonzero().squeeze(1);
 }
 
-/// The nodes of `graph`, their columns shared, and of the edges `sorted` those in `keep` (int64).
+/// The nodes of `graph`, with shared columns, and the edges `keep` (int64) of `sorted`.
 Graph simple_graph(const Graph& graph, const Topology& sorted, const at::Tensor& keep,
                    IdWidth width) {
   Graph simple = Graph::from_coo(sorted.src().index_select(0, keep),

@@ -38,9 +38,9 @@ struct Shape {
   at::ScalarType id_dtype;
 };
 
-/// The arrays of one structure in one direction. It is given edges, or rows by source, or else has
-/// an origin: the same structure on the CPU, from which come the arrays that are there when they
-/// are asked for (what it was given is); the others are built on this device.
+/// The arrays of one structure in one direction. Initialized with edges, with rows by source, or
+/// with an origin: the same structure on the CPU. Arrays that exist at the origin on first use are
+/// copied from it; the others are built on this device.
 class Core {
  public:
   explicit Core(const Shape& shape, std::shared_ptr<Core> origin = nullptr)
@@ -93,7 +93,7 @@ class Core {
     return made(&Core::zero_out_, [this] { return (out_degrees() == 0).any().item<bool>(); });
   }
 
-  /// The same on the CPU, with the arrays built so far.
+  /// A copy on the CPU with the arrays built so far.
   std::shared_ptr<Core> on_host() const {
     Shape shape = shape_;
     shape.device = at::kCPU;
@@ -107,13 +107,13 @@ class Core {
   std::int64_t memory_bytes() const;
 
  private:
-  /// A member's value, here or at the origin, if it was made.
+  /// A member's value, here or at the origin, or nullptr if it is not built.
   template <class T>
   const T* there_already(detail::Lazy<T> Core::*member) const {
     const T* const here = (this->*member).peek();
     return here == nullptr && origin_ ? ((*origin_).*member).peek() : here;
   }
-  /// A member's value: the origin's if it is there, else what `build` makes.
+  /// A member's value: copied from the origin if it exists there, else from `build`.
   template <class T, class Build>
   const T& made(detail::Lazy<T> Core::*member, const Build& build) {
     return (this->*member).get([&] {
@@ -185,7 +185,7 @@ std::shared_ptr<Core> core_from_edges(const at::Tensor& src, const at::Tensor& d
   return core;
 }
 
-/// Rows are sources. `num_others`: how many nodes the indices may name.
+/// Rows are sources. `num_others`: upper bound of the indices.
 std::shared_ptr<Core> core_from_rows(std::string_view operation, const at::Tensor& indptr,
                                      const at::Tensor& indices, std::int64_t num_others,
                                      const at::Tensor& edge_ids, IdWidth width) {
@@ -213,7 +213,7 @@ std::shared_ptr<Core> core_from_rows(std::string_view operation, const at::Tenso
   auto core =
       std::make_shared<Core>(Shape{num_rows, num_others, num_edges, rows.indptr.device(), dtype});
   if (order == detail::SlotOrder::kOther) {
-    core->give(detail::expand_rows(rows));  // the rows are sorted anew when needed
+    core->give(detail::expand_rows(rows));  // the rows are sorted again on first use
   } else {
     core->give(std::move(rows));
   }
@@ -233,7 +233,7 @@ void check_parent_degrees(std::string_view name, const at::Tensor& degrees, std:
 
 }  // namespace
 
-/// A direction of a structure: reversed handles share the core, so also what is built later.
+/// A direction of a structure. Reversed handles share the core, including arrays built later.
 struct Topology::State {
   std::shared_ptr<Core> core;
   bool reversed = false;

@@ -15,35 +15,35 @@ namespace detail {
 MEZZO_API Topology topology_from_rows(Adjacency csc, std::int64_t num_src, std::int64_t num_dst);
 }
 
-/// One direction of a topology in compressed rows. Slots [indptr[r], indptr[r + 1]) belong to row
+/// One direction of a topology in compressed rows. Entries [indptr[r], indptr[r + 1]) belong to row
 /// r, in ascending edge id.
 struct Adjacency {
   at::Tensor indptr;    ///< int64 [num_rows + 1]
-  at::Tensor indices;   ///< [num_edges], the node at the other end of each slot
-  at::Tensor edge_ids;  ///< [num_edges], the edge of each slot; undefined where slot i is edge i
+  at::Tensor indices;   ///< [num_edges], the other endpoint of each entry
+  at::Tensor edge_ids;  ///< [num_edges], the edge of each entry; undefined if entry i is edge i
 };
 
-/// How wide the stored ids are. kAutomatic: int32 while every count is below 2^31, else int64.
+/// The dtype of stored ids. kAutomatic: int32 if every count is below 2^31, else int64.
 enum class IdWidth : std::uint8_t { kAutomatic, kInt32, kInt64 };
 
 /// An immutable bipartite graph structure: `num_edges` edges, edge i runs from source src()[i] to
 /// destination dst()[i]; parallel edges and self loops are allowed. A light handle: copying shares
-/// the arrays. Coordinates (COO), rows by source (CSR) and rows by destination (CSC) are built when
-/// first needed, once, and kept; that is safe from several threads. Everything lives on one device,
-/// where it is also built: on CUDA each format synchronises once when it is.
+/// the arrays. Coordinates (COO), rows by source (CSR) and rows by destination (CSC) are built
+/// once, on first use, which is thread-safe. All arrays are on one device and are built there; on
+/// CUDA building a format synchronises once.
 class MEZZO_API Topology {
  public:
   /// No nodes, no edges, on the CPU.
   Topology();
 
   /// src, dst: integer [E] on one device, ids in [0, num_src) and [0, num_dst). Copies unless the
-  /// dtype is the stored one already. Throws InvalidArgument for other shapes, dtypes or ids; the
-  /// check of the ids reads them once (synchronises on CUDA).
+  /// dtype already matches. Throws InvalidArgument for other shapes, dtypes or ids; reads the ids
+  /// once to check them (synchronises on CUDA).
   static Topology from_coo(const at::Tensor& src, const at::Tensor& dst, std::int64_t num_src,
                            std::int64_t num_dst, IdWidth width = IdWidth::kAutomatic);
 
   /// Rows by source. indptr: integer [num_src + 1], from 0 to E, non-decreasing; indices: integer
-  /// [E], destinations. Slot i is edge edge_ids[i] (a permutation), or edge i if undefined. Checks
+  /// [E], destinations. Entry i is edge edge_ids[i] (a permutation), or edge i if undefined. Checks
   /// all of them as from_coo does (synchronises on CUDA).
   static Topology from_csr(const at::Tensor& indptr, const at::Tensor& indices,
                            std::int64_t num_dst, const at::Tensor& edge_ids = {},
@@ -63,49 +63,46 @@ class MEZZO_API Topology {
   const at::Tensor& src() const;  ///< [E], source of each edge, of id_dtype()
   const at::Tensor& dst() const;  ///< [E], destination of each edge, of id_dtype()
   const Adjacency& csr() const;   ///< rows = sources; may build: O(E) time and memory, once
-  const Adjacency& csc() const;   ///< rows = destinations; likewise
+  const Adjacency& csc() const;   ///< rows = destinations; cost as csr()
 
-  /// The slot of each edge in csr(), [E] of id_dtype(); undefined where slot i is edge i. Built
-  /// when first needed, once: O(E) time, E ids. It turns what a kernel stored by slot into edge
-  /// order.
+  /// The position of each edge in csr(), [E] of id_dtype(); undefined if entry i is edge i. Built
+  /// once, on first use: O(E) time, E ids. Converts kernel output from CSR order to edge-id order.
   const at::Tensor& csr_slots() const;
-  const at::Tensor& csc_slots() const;  ///< likewise, in csc()
-  /// For each slot of csc() the slot of the same edge in csr(), likewise; undefined where they are
-  /// equal.
+  const at::Tensor& csc_slots() const;  ///< the same for csc()
+  /// For each entry of csc() the position of the same edge in csr(), also [E]; undefined if equal.
   const at::Tensor& csr_slots_by_csc() const;
 
   /// Edges into each destination, int64 [num_dst]. Allocates.
   at::Tensor in_degrees() const;
   /// Edges out of each source, int64 [num_src]. Allocates.
   at::Tensor out_degrees() const;
-  /// Whether some destination has no in-edge. Reads the degrees once (synchronises on CUDA), then
-  /// remembers.
+  /// Whether some destination has no in-edge. Reads the degrees once (synchronises on CUDA) and
+  /// caches the result.
   bool has_zero_in_degree() const;
 
-  /// The same structure as a sample of a graph, which remembers the degrees that its nodes have in
-  /// that graph: layers that divide by degrees take these (GraphConv), everything else counts what
-  /// is here. in_degrees: int32 or int64 [num_dst], out_degrees: [num_src], on this device, not
+  /// Returns the same structure, marked as a sample of a graph, with the degrees of its nodes in
+  /// that graph. Layers that divide by degrees (GraphConv) use these; everything else counts the
+  /// edges here. in_degrees: int32 or int64 [num_dst], out_degrees: [num_src], on this device, not
   /// copied; their values are not read. Throws InvalidArgument for other shapes, dtypes or devices.
   Topology with_parent_degrees(at::Tensor in_degrees, at::Tensor out_degrees) const;
-  /// Edges into each destination in the graph of which this is a sample, int32 or int64 [num_dst];
-  /// nullptr unless it remembers them. Lives as long as this handle.
+  /// Edges into each destination in the sampled graph, int32 or int64 [num_dst]; nullptr if not
+  /// set. Valid as long as this handle.
   const at::Tensor* parent_in_degrees() const;
-  /// Edges out of each source, likewise: [num_src].
+  /// Edges out of each source in the sampled graph, [num_src]; nullptr if not set.
   const at::Tensor* parent_out_degrees() const;
 
-  /// The same structure, of which it is known that the destinations are not its first sources
-  /// (to_block without include_dst_in_src): layers that read the rows of the destinations among
-  /// those of the sources refuse it. Shares every array. to(), reverse() and with_parent_degrees()
-  /// keep it so.
+  /// Returns the same structure, marked: its destinations are not its first sources (to_block
+  /// without include_dst_in_src). Layers that look for destination rows among the source rows
+  /// reject it. Shares every array. to(), reverse() and with_parent_degrees() keep the mark.
   Topology with_separate_destinations() const;
-  bool has_separate_destinations() const;  ///< whether with_separate_destinations() made it
+  bool has_separate_destinations() const;  ///< set by with_separate_destinations()
 
-  /// The same edges, ids kept, each running the other way. Shares every array.
+  /// Returns the structure with every edge reversed and the same edge ids. Shares every array.
   Topology reverse() const;
 
-  /// The same structure on `device`; itself where it is there already. Arrays are copied when they
-  /// are first asked for (those of a CUDA device to the CPU at once, which synchronises); formats
-  /// that were not built by then are built on the device.
+  /// Returns the structure on `device`; itself if it is already there. Arrays are copied on first
+  /// use (from CUDA to the CPU immediately, which synchronises); formats not built before that are
+  /// built on `device`.
   Topology to(at::Device device) const;
 
   /// Bytes of the arrays built so far.

@@ -17,7 +17,7 @@ namespace {
 constexpr std::int64_t kEdgesPerThread = 1 << 16;  // fewer are not worth waking a thread
 constexpr std::int64_t kRowsPerTask = 1 << 10;
 
-/// Fills the slots of rows [first, last) in order of edge id; next[row] is the first free slot.
+/// Fills rows [first, last) in edge-id order; next[row] is the first free entry.
 template <class Id>
 void fill_rows(const Id* keys, const Id* others, std::int64_t num_edges, std::int64_t first,
                std::int64_t last, std::int64_t* next, Id* indices, Id* edge_ids) {
@@ -30,8 +30,8 @@ void fill_rows(const Id* keys, const Id* others, std::int64_t num_edges, std::in
   }
 }
 
-/// Each thread reads all edges and fills its own rows: no two threads meet, and the scattered
-/// writes, which are what costs, are shared out.
+/// Each thread reads all edges and fills its own rows. This needs no synchronisation and divides
+/// the scattered writes, which dominate the cost.
 template <class Id>
 void fill_all_rows(const at::Tensor& keys, const at::Tensor& others, const Adjacency& out) {
   const std::int64_t num_edges = keys.numel();
@@ -54,7 +54,7 @@ void fill_all_rows(const at::Tensor& keys, const at::Tensor& others, const Adjac
   });
 }
 
-/// Writes the edge of every slot; `dst` may be null where the indices serve as destinations.
+/// Writes the edge of every entry; `dst` may be undefined if the indices are the destinations.
 template <class Id>
 void expand_into(const Adjacency& rows, const at::Tensor& src, const at::Tensor& dst) {
   const auto* indptr = rows.indptr.const_data_ptr<std::int64_t>();
@@ -111,7 +111,7 @@ SlotOrder order_of(const at::Tensor& indptr, const at::Tensor& edge_ids) {
   return SlotOrder::kAscending;
 }
 
-/// By way of the CPU.
+/// Sorts on the CPU and copies back.
 Adjacency sort_on_host(const at::Tensor& keys, const at::Tensor& others, std::int64_t num_rows) {
   const at::Device device = keys.device();
   const Adjacency host = sort_edges(keys.cpu(), others.cpu(), num_rows);
@@ -149,7 +149,7 @@ void check_range(std::string_view operation, std::string_view name, const at::Te
     const auto [least, most] = at::aminmax(ids);
     const at::Tensor range = at::stack({least, most}).cpu().to(at::kLong);
     const auto* ends = range.const_data_ptr<std::int64_t>();
-    if (ends[0] >= 0 && ends[1] < bound) return;  // else the loop below finds the first one
+    if (ends[0] >= 0 && ends[1] < bound) return;  // else the loop below finds the first invalid id
   }
   visit(IdTypes{}, ids.scalar_type(), [&]<class Id>() {
     check_host_range<typename Id::Type>(operation, name, ids.cpu(), bound);
@@ -158,7 +158,7 @@ void check_range(std::string_view operation, std::string_view name, const at::Te
 
 void check_indptr(std::string_view operation, const at::Tensor& indptr, std::int64_t num_edges) {
   MEZZO_CHECK(indptr.numel() > 0, "{}: expected indptr of at least one entry, got none", operation);
-  if (!indptr.is_cpu() && is_indptr(indptr, num_edges)) return;  // else finds what is wrong
+  if (!indptr.is_cpu() && is_indptr(indptr, num_edges)) return;  // else find the error below
   const at::Tensor host = indptr.cpu().to(at::kLong);
   const auto* row_begin = host.const_data_ptr<std::int64_t>();
   const std::int64_t last = host.numel() - 1;

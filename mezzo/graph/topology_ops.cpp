@@ -28,7 +28,7 @@ Adjacency sort_edges_by_ops(const at::Tensor& keys, const at::Tensor& others,
 
 EdgeList expand_rows_by_ops(const Adjacency& rows) {
   const at::Tensor counts = rows.indptr.diff().to(rows.indices.scalar_type());
-  // With a bare number for the length this would be another function of the same name.
+  // optional selects the right overload; a plain integer would select another.
   const std::optional<std::int64_t> num_edges = rows.indices.numel();
   const at::Tensor sources = at::repeat_interleave(counts, num_edges);
   if (!rows.edge_ids.defined()) return {sources, rows.indices};
@@ -39,7 +39,7 @@ EdgeList expand_rows_by_ops(const Adjacency& rows) {
 
 at::Tensor count_ids_by_ops(const at::Tensor& ids, std::int64_t bound) {
   const at::TensorOptions options = ids.options().dtype(at::kLong);
-  // Sums of integers, which do not depend on the order in which threads add.
+  // Integer sums do not depend on the order of the atomic additions.
   return at::zeros({bound}, options)
       .index_add_(0, ids, at::ones({1}, options).expand({ids.numel()}));
 }
@@ -55,7 +55,7 @@ std::optional<SlotOrder> slot_order(const at::Tensor& indptr, const at::Tensor& 
   const std::int64_t num_edges = edge_ids.numel();
   if (num_edges == 0) return SlotOrder::kIdentity;
   const at::Tensor numbers = at::arange(num_edges, edge_ids.options());
-  // Between the last slot of a row and the first of the next, ids may fall.
+  // Ids may decrease at row boundaries.
   const at::Tensor begins_row = at::zeros({num_edges + 1}, edge_ids.options().dtype(at::kBool))
                                     .index_fill_(0, indptr.to(at::kLong), true);
   const at::Tensor falls_within =

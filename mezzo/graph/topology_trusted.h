@@ -7,9 +7,9 @@
 
 namespace mezzo::detail {
 
-/// A structure whose rows by destination are right already, as samplers make them: nothing is
-/// checked, copied or read. csc: as Adjacency says, with num_dst rows, indices below num_src in
-/// int32 or int64, which becomes id_dtype(), and edge_ids, if any, in the same dtype; one device.
+/// Builds a structure from valid rows by destination, as samplers produce them, without checks,
+/// copies or reads. csc: a valid Adjacency on one device with num_dst rows; indices below num_src,
+/// int32 or int64, which becomes id_dtype(); edge_ids, if defined, of the same dtype.
 MEZZO_API Topology topology_from_rows(Adjacency csc, std::int64_t num_src, std::int64_t num_dst);
 
 }  // namespace mezzo::detail

@@ -18,18 +18,18 @@ namespace {
 constexpr std::int64_t kGrain = 1 << 14;            // drawn edges per task
 constexpr std::int64_t kMostNodes = 3'037'000'499;  // its square is the last below 2^63
 
-/// The width that keeps a derived graph's ids as wide as the graph's own.
+/// The IdWidth of a graph derived from `graph`; int64 stays int64.
 IdWidth width_of(const Graph& graph) {
   return detail::width_like(graph.topology().id_dtype());
 }
 
-/// `count` distinct numbers below `bound`, ascending: the first distinct ones of an endless stream
-/// of uniform draws, so that every set is equally likely. count <= bound / 2 keeps the repeats few.
+/// Draws `count` distinct numbers below `bound`, ascending: the first distinct ones of a uniform
+/// stream, so that every set is equally likely. count <= bound / 2 limits repeats.
 std::vector<std::uint64_t> draw_distinct(std::uint64_t bound, std::size_t count,
                                          std::uint64_t seed) {
   std::vector<std::uint64_t> drawn;
   std::uint64_t index = 0;
-  while (drawn.size() < count) {  // never draws more than are missing, so it cannot overshoot
+  while (drawn.size() < count) {  // draws only the missing ones, so it cannot overshoot
     const std::size_t old_size = drawn.size();
     drawn.resize(count);
     at::parallel_for(static_cast<std::int64_t>(old_size), static_cast<std::int64_t>(count), kGrain,
@@ -90,8 +90,8 @@ struct Ends {
   std::uint64_t src, dst;
 };
 
-/// Sixteen random bits choose the quadrant of a level, so that the probabilities are met within
-/// 2^-17; a Philox block serves eight levels.
+/// Sixteen random bits choose the quadrant of a level; probabilities are exact to 2^-17. A Philox
+/// block covers eight levels.
 Ends rmat_edge(int scale, std::uint64_t seed, std::uint64_t edge) {
   constexpr std::uint32_t kFirst = 37356;   // 0.57 * 2^16: both halves low
   constexpr std::uint32_t kSecond = 49807;  // 0.76 * 2^16: destination high
@@ -111,8 +111,8 @@ Ends rmat_edge(int scale, std::uint64_t seed, std::uint64_t edge) {
   return ends;
 }
 
-/// The edges `keep` (int64) of `graph`, as a graph of `num_nodes` nodes whose ids are
-/// `src` and `dst` (one an edge of `graph`), with the edge columns.
+/// A graph with `num_nodes` nodes, the edges `keep` (int64) of `graph` and their columns. src, dst:
+/// the new endpoints of each edge of `graph`.
 Graph edges_of(const Graph& graph, const at::Tensor& keep, const at::Tensor& src,
                const at::Tensor& dst, std::int64_t num_nodes) {
   Graph kept = Graph::from_coo(src.index_select(0, keep), dst.index_select(0, keep), num_nodes,
@@ -127,12 +127,12 @@ at::Tensor positions(const Graph& graph, const at::Tensor& nodes) {
   return position.index_copy_(0, nodes, at::arange(nodes.numel(), nodes.options()));
 }
 
-/// Edges between nodes numbered anew; `nodes` are the old ids.
+/// Edges between relabelled nodes; `nodes` are the old ids.
 struct Relabelled {
   at::Tensor src, dst, nodes;
 };
 
-/// Numbers the ends of edges in the order in which they appear in src, then in dst.
+/// Relabels endpoints by first appearance in src, then in dst.
 Relabelled relabelled(const at::Tensor& src, const at::Tensor& dst, std::int64_t num_nodes) {
   const at::Tensor ends = at::cat({src, dst}).to(at::kCPU, at::kLong);
   at::Tensor numbers = at::empty_like(ends);
@@ -161,7 +161,7 @@ Graph with_all_nodes(const Graph& graph, const at::Tensor& keep) {
   return part;
 }
 
-/// `nodes` as distinct int64 ids, a copy that the caller cannot change.
+/// `nodes` as distinct int64 ids, copied so that the caller cannot change them.
 at::Tensor distinct_nodes(std::string_view operation, const Graph& graph, const at::Tensor& nodes) {
   at::Tensor ids =
       detail::selected_ids(operation, "nodes", nodes, graph.num_nodes(), graph.device()).clone();
@@ -169,7 +169,7 @@ at::Tensor distinct_nodes(std::string_view operation, const Graph& graph, const 
   return ids;
 }
 
-/// The nodes that reach `nodes` (int64) in at most k steps, these among them: int64, ascending.
+/// The nodes that reach `nodes` (int64) in at most k steps, including `nodes`: int64, ascending.
 at::Tensor reaching(const Topology& topology, const at::Tensor& nodes, std::int64_t k) {
   const at::TensorOptions flags = nodes.options().dtype(at::kBool);
   at::Tensor reached = at::zeros({topology.num_dst()}, flags).index_fill_(0, nodes, true);
@@ -187,8 +187,8 @@ at::Tensor reaching(const Topology& topology, const at::Tensor& nodes, std::int6
 
 }  // namespace
 
-// Edges come sorted by (source, destination), so the rows by source need no edge ids. Where more
-// than half of all pairs are wanted, those left out are drawn.
+// Edges are sorted by (source, destination), so CSR needs no edge ids. If more than half of all
+// pairs are requested, draws the omitted pairs instead.
 Graph rand_graph(std::int64_t num_nodes, std::int64_t num_edges, std::uint64_t seed) {
   MEZZO_CHECK(num_nodes >= 0 && num_nodes <= kMostNodes,
               "rand_graph: expected num_nodes in [0, {}], got {}", kMostNodes, num_nodes);

@@ -19,8 +19,8 @@ namespace {
 using Ids = std::vector<std::int64_t>;
 using Names = std::vector<std::string>;
 
-/// The graph with columns that tell its rows apart: "h" float32 [N, 2], "label" int64 [N], "w"
-/// float64 [E].
+/// The graph with columns whose rows differ: "h" float32 [N, 2], "label" int64 [N], "w" float64
+/// [E].
 Graph with_columns(Graph graph, std::uint64_t seed) {
   graph.ndata()["h"] = uniform({graph.num_nodes(), 2}, at::kFloat, seed);
   graph.ndata()["label"] = integers({graph.num_nodes()}, at::kLong, seed + 1);
@@ -161,7 +161,7 @@ TEST(Batch, a_column_that_a_graph_lacks_is_an_error_that_names_both) {
 TEST(Batch, takes_the_columns_that_are_named_alone) {
   Graph a = with_columns(four_node_graph(), 1), b = with_columns(star_graph(3), 5);
   a.ndata()["own"] = at::ones({4});
-  b.edata()["w"] = at::ones({3}, at::kHalf);  // of another dtype than a's
+  b.edata()["w"] = at::ones({3}, at::kHalf);  // a's dtype differs
   const Graph some = batch({a, b}, {"label", "h"}, {});
   EXPECT_EQ(some.ndata().names(), Names({"h", "label"}));
   EXPECT_TRUE(at::equal(some.ndata().at("h"), at::cat({a.ndata().at("h"), b.ndata().at("h")})));
@@ -243,7 +243,7 @@ TEST(Batch, copies_of_the_handle_are_the_same_batch) {
   const Graph copy = g;
   EXPECT_EQ(values(copy.batch_num_nodes()), Ids({4, 3}));
   EXPECT_EQ(values(g.to(at::kCPU).batch_num_nodes()), Ids({4, 3}));
-  g.batch_num_nodes().fill_(9);  // a tensor of the caller's
+  g.batch_num_nodes().fill_(9);  // modifies a copy
   EXPECT_EQ(values(g.batch_num_nodes()), Ids({4, 3}));
   g.set_batch(ids({7}), ids({7}));
   EXPECT_EQ(copy.batch_size(), 1);

@@ -78,7 +78,7 @@ TEST(Frame, missing_column_is_an_error_that_lists_the_columns) {
   EXPECT_TRUE(mentions(error_of([&] { frame.at("x"); }), text));
   EXPECT_TRUE(mentions(error_of([&] { static_cast<void>(std::as_const(frame)["x"]); }), text));
   EXPECT_TRUE(mentions(error_of([&] { frame.erase("x"); }), text));
-  frame["x"];  // named, not assigned
+  frame["x"];  // accessed, not assigned
   EXPECT_TRUE(mentions(error_of([&] { frame.at("x"); }), text));
 }
 
@@ -164,7 +164,7 @@ TEST(Frame, methods_of_a_column_work_on_its_own_memory) {
   frame["h"][0] = 5;
   EXPECT_EQ(values(h), values(ids({5, 5, 2, 2})));
   auto rows = frame["h"];
-  rows = rows + 1;  // a tensor of its own
+  rows = rows + 1;  // a new tensor
   EXPECT_TRUE(frame["h"].is_same(h));
 }
 

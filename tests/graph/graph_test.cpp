@@ -186,7 +186,7 @@ TEST(Graph, local_var_shares_structure_and_tensors_but_no_columns) {
   EXPECT_TRUE(g.edata()["w"].is_same(w));
 }
 
-// Edges by their ends.
+// Edges by their endpoints.
 
 TEST(Graph, in_edges_and_out_edges_are_listed_node_by_node) {
   const Graph g = graph_of({2, 0, 1, 2, 0}, {2, 0, 2, 2, 1}, 4);
@@ -395,7 +395,7 @@ TEST(Graph, references_to_columns_outlive_a_local_scope) {
     g.ndata()["label"] = at::zeros({4});
     g.ndata()["h"] = at::ones({4});
   }
-  EXPECT_EQ(&label, &g.ndata()["label"]);  // the same place in the frame
+  EXPECT_EQ(&label, &g.ndata()["label"]);  // the same column object
   EXPECT_EQ(values(label), (std::vector<std::int64_t>{0, 1, 2, 3}));
   EXPECT_FALSE(g.ndata().contains("h"));
 }

@@ -19,7 +19,7 @@ namespace {
 
 using Ids = std::vector<std::int64_t>;
 
-/// Every edge and, beside it, its reverse: parallel edges stay.
+/// Adds the reverse of every edge; keeps parallel edges.
 Graph with_reverses(const Graph& g, IdWidth width = IdWidth::kAutomatic) {
   const at::Tensor &src = g.topology().src(), &dst = g.topology().dst();
   return Graph::from_coo(at::cat({src, dst}), at::cat({dst, src}), g.num_nodes(), width);
@@ -50,8 +50,7 @@ double dense_lambda_max(const Graph& g) {
   return at::linalg_eigvalsh(matrix).max().item<double>();
 }
 
-/// A step has a product and two dot products of rows as long as the graph, each number of which
-/// rounds, and is one of at most 64 steps.
+/// Each of at most 64 steps has a product and two dot products over all nodes; each number rounds.
 testing::AssertionResult near_eigenvalue(double got, double expected, std::int64_t num_nodes) {
   return near_number(got, expected, 64 * static_cast<double>(num_nodes));
 }
@@ -66,12 +65,12 @@ TEST(LaplacianLambdaMax, of_graphs_whose_spectrum_is_known) {
     EXPECT_TRUE(near_eigenvalue(lambda_max(to_bidirected(star_graph(n))), 2, n));
     const auto count = static_cast<double>(n);
     const Graph complete = random_graph(n, 1.0, 5);
-    EXPECT_TRUE(near_eigenvalue(lambda_max(complete), 1, n));  // with loops
+    EXPECT_TRUE(near_eigenvalue(lambda_max(complete), 1, n));  // with self loops
     EXPECT_TRUE(near_eigenvalue(lambda_max(remove_self_loop(complete)), count / (count - 1), n));
   }
   EXPECT_TRUE(near_eigenvalue(lambda_max(isolated_graph(6)), 1, 6));
   EXPECT_TRUE(near_eigenvalue(lambda_max(one_node_graph()), 1, 1));
-  EXPECT_EQ(lambda_max(graph_of({0}, {0}, 1)), 0);  // a loop alone
+  EXPECT_EQ(lambda_max(graph_of({0}, {0}, 1)), 0);  // a single self loop
 }
 
 TEST(LaplacianLambdaMax, is_that_of_the_matrix_written_out) {

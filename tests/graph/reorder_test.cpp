@@ -21,7 +21,7 @@ Graph with_columns(Graph g) {
   return g;
 }
 
-/// That `made` is `g` under the names that its "_ID" columns give, and sorted as promised.
+/// Expects that `made` is `g` renumbered by its "_ID" columns, with sorted edges.
 void expect_same_graph(const Graph& g, const Graph& made) {
   const Ids nodes = values(made.ndata().at("_ID")), edges = values(made.edata().at("_ID"));
   Ids sorted = nodes, all(nodes.size());
@@ -41,7 +41,7 @@ void expect_same_graph(const Graph& g, const Graph& made) {
   }
   EXPECT_EQ(values(made.ndata().at("h")), nodes);
   EXPECT_EQ(values(made.edata().at("w")), edges);
-  EXPECT_FALSE(made.topology().csc().edge_ids.defined());  // slots are edges
+  EXPECT_FALSE(made.topology().csc().edge_ids.defined());  // CSR order is edge-id order
 }
 
 TEST(Reorder, keeps_the_graph_under_every_order) {

@@ -15,7 +15,7 @@ namespace {
 
 using Ids = std::vector<std::int64_t>;
 
-/// The reducers that DGL's fill_data has.
+/// The reducers of DGL's fill_data.
 const std::vector<ReduceOp>& fill_reducers() {
   static const std::vector<ReduceOp> all = {ReduceOp::kSum, ReduceOp::kMean, ReduceOp::kMax,
                                             ReduceOp::kMin};
@@ -35,8 +35,8 @@ at::Tensor reduced_rows(const at::Tensor& rows, ReduceOp op) {
   }
 }
 
-/// By the definition, in float64 on the CPU: what the edges into each node have in `column`,
-/// reduced; 0 for a node without.
+/// By the definition, in float64 on the CPU: reduces `column` over the edges into each node; 0
+/// without in-edges.
 at::Tensor reduced_in_edges(const Graph& g, const at::Tensor& column, ReduceOp op) {
   const Ids dst = values(g.topology().dst());
   const at::Tensor wide = column.detach().to(at::kCPU, at::kDouble);
@@ -68,7 +68,7 @@ TEST(AddSelfLoopReduced, gives_loops_what_the_edges_into_their_node_reduce_to) {
           EXPECT_TRUE(same_bits(made.narrow(0, 0, num_edges), given));
           const at::Tensor loops = made.narrow(0, num_edges, num_nodes);
           const at::Tensor expected = reduced_in_edges(g, given, op);
-          if (op == ReduceOp::kMean) {  // the division rounds, and the store
+          if (op == ReduceOp::kMean) {  // the division and the store round
             EXPECT_TRUE(near(loops, expected, sum_bound(expected.abs(), 2, dtype.scalar)));
           } else {
             EXPECT_TRUE(exact_rounded(loops, expected));

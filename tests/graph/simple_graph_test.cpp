@@ -18,7 +18,7 @@ namespace {
 using Ids = std::vector<std::int64_t>;
 using Edge = std::pair<std::int64_t, std::int64_t>;
 
-/// How many edges run between the ends of each, the ends in order.
+/// The number of edges from u to v for each pair (u, v).
 std::map<Edge, std::int64_t> edge_counts(const Graph& g) {
   const Ids src = values(g.topology().src()), dst = values(g.topology().dst());
   std::map<Edge, std::int64_t> counts;

@@ -4,7 +4,8 @@
 
 #include "support/tensors.h"
 
-// What a CUDA topology is built by, on the test device (also the CPU), against the CPU's loops.
+// Compares the builders of CUDA topologies, on the test device (also the CPU), with the CPU's
+// loops.
 namespace mezzo::test {
 namespace {
 
@@ -22,7 +23,7 @@ std::vector<Topology> structures() {
       made.push_back(random_topology(50, 70, num_edges, 4, 2.0, width).to(at::kCPU));
     }
     const Topology mixed = made.back();
-    // Slot i is edge i by source; so the keys are sorted.
+    // In CSR entry i is edge i, so the keys are sorted.
     made.push_back(Topology::from_csr(mixed.csr().indptr, mixed.csr().indices, 70, {}, width));
   }
   return made;

@@ -20,7 +20,7 @@ namespace {
 
 using Ids = std::vector<std::int64_t>;
 
-/// Rows as the header defines them: slots of a row in ascending edge id.
+/// Rows as the header defines them: entries of a row in ascending edge id.
 Adjacency rows_by_definition(const Ids& keys, const Ids& others, std::int64_t num_rows) {
   Ids indptr = {0}, indices, edge_ids;
   std::vector<std::vector<std::size_t>> edges(static_cast<std::size_t>(num_rows));
@@ -57,7 +57,7 @@ void expect_formats(const Topology& g) {
   expect_rows(g.csc(), g.dst(), g.src(), g.num_dst(), g.id_dtype());
 }
 
-/// Not sorted by either end: 0: 2->0, 1: 0->1, 2: 2->1, 3: 0->0, 4: 1->1.
+/// Not sorted by source or destination: 0: 2->0, 1: 0->1, 2: 2->1, 3: 0->0, 4: 1->1.
 Topology unsorted(IdWidth width = IdWidth::kAutomatic) {
   return topology_of({2, 0, 2, 0, 1}, {0, 1, 1, 0, 1}, 3, 2, width);
 }
@@ -290,7 +290,7 @@ TEST(Topology, what_one_direction_builds_later_the_other_has) {
 
 TEST(Topology, degrees_count_parallel_edges_and_loops) {
   const Topology g = topology_of({0, 0, 1, 2, 0}, {1, 1, 1, 2, 0}, 4, 4);
-  for (int built = 0; built < 2; ++built) {  // counted from the edges, then read from the rows
+  for (int built = 0; built < 2; ++built) {  // first counted from the edges, then read from indptr
     EXPECT_EQ(values(g.in_degrees()), Ids({1, 3, 1, 0}));
     EXPECT_EQ(values(g.out_degrees()), Ids({3, 1, 1, 0}));
     EXPECT_EQ(g.in_degrees().scalar_type(), at::kLong);

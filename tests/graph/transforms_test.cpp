@@ -31,7 +31,7 @@ std::vector<Edge> edges(const Graph& g) {
   return pairs;
 }
 
-/// `g` with node column "h" and edge column "w", each row its own number, twice.
+/// `g` with node column "h" and edge column "w"; each row holds its index twice.
 Graph with_id_columns(Graph g) {
   const auto rows = [](std::int64_t count) {
     return at::arange(count, at::kLong).unsqueeze(1).expand({count, 2}).to(at::kFloat);
@@ -78,7 +78,8 @@ TEST(RandGraph, depends_on_the_seed_and_not_on_the_threads) {
 
 TEST(RandGraph, draws_every_edge_equally_often) {
   constexpr int kRounds = 2000;
-  for (const std::int64_t num_edges : {2, 4, 5, 7}) {  // sparse, and drawn by what is left out
+  for (const std::int64_t num_edges :
+       {2, 4, 5, 7}) {  // both methods: drawn edges and drawn omissions
     std::array<int, 9> counts{};
     for (std::uint64_t seed = 0; seed < kRounds; ++seed) {
       for (const auto& [src, dst] : edges(rand_graph(3, num_edges, seed))) {
@@ -122,7 +123,7 @@ TEST(RmatGraph, depends_on_the_seed_and_not_on_the_threads) {
 }
 
 TEST(RmatGraph, meets_the_quadrant_probabilities_on_every_level) {
-  constexpr int kScale = 9;  // one more than a block of random bits serves
+  constexpr int kScale = 9;  // one more level than a random block covers
   constexpr std::int64_t kEdges = 1 << 16;
   const Graph g = rmat_graph(kScale, kEdges, 3);
   for (int level = 0; level < kScale; ++level) {
@@ -415,7 +416,7 @@ TEST(InAndOutSubgraph, nodes_that_repeat_or_are_not_there_are_errors) {
                        "edge_subgraph:expectededgestobeanintegervector,gotfloat32[2]"));
 }
 
-/// By the definition: the nodes from which at most k edges lead to one of `nodes`.
+/// By the definition: the nodes that reach one of `nodes` in at most k edges.
 std::set<std::int64_t> nodes_within(const Graph& g, const Ids& nodes, int k) {
   std::set<std::int64_t> reached(nodes.begin(), nodes.end());
   for (int hop = 0; hop < k; ++hop) {
