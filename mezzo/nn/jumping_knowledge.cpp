@@ -22,7 +22,7 @@ namespace {
 constexpr auto kJumpingKnowledgeName = "JumpingKnowledge";
 constexpr std::array<std::string_view, 3> kModeNames = {"cat", "max", "lstm"};
 
-/// Whether two outputs can be joined: alike, but for the last dimension where `any_width`.
+/// Whether two outputs can be combined: equal shapes, except the last dimension if `any_width`.
 bool fit(const at::Tensor& a, const at::Tensor& b, bool any_width) {
   if (a.dim() != b.dim() || a.device() != b.device()) return false;
   return any_width

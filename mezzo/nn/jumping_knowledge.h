@@ -14,20 +14,21 @@
 
 namespace mezzo::nn {
 
-/// What JumpingKnowledge makes of the outputs of the layers: all of them side by side, their
-/// maximum per feature, or their mean weighted by the attention of a bidirectional LSTM over them.
+/// How JumpingKnowledge combines the outputs of the layers: concatenation, maximum per feature, or
+/// mean weighted by the attention of a bidirectional LSTM over the layers.
 enum class JumpingMode : std::uint8_t { kCat, kMax, kLstm };
 
 /// Options of JumpingKnowledge.
 struct JumpingKnowledgeOptions {
   JumpingMode mode = JumpingMode::kCat;
-  std::int64_t in_features = 0;  ///< kLstm: the width of every layer's output; otherwise unused
+  std::int64_t in_features = 0;  ///< kLstm: width of every layer's output; else unused
   std::int64_t num_layers = 0;   ///< kLstm: the hidden width is num_layers * in_features / 2
 };
 
-/// Jumping knowledge (Xu et al., ICML'18), with DGL's semantics and parameters: one tensor of the
-/// outputs of several layers. With kLstm a bidirectional `lstm` and a linear layer `att` [1, 2
-/// hidden], as libtorch initialises them; the attention of a node is the softmax over the layers.
+/// Jumping knowledge (Xu et al., ICML'18), with DGL's semantics and parameters: combines the
+/// outputs of several layers into one tensor. kLstm has a bidirectional `lstm` and a linear layer
+/// `att` [1, 2 hidden], initialised as in libtorch; the attention of a node is a softmax over the
+/// layers.
 class MEZZO_API JumpingKnowledgeImpl : public torch::nn::Cloneable<JumpingKnowledgeImpl> {
  public:
   /// Throws InvalidArgument for kLstm unless in_features, num_layers and the hidden width are
@@ -39,9 +40,9 @@ class MEZZO_API JumpingKnowledgeImpl : public torch::nn::Cloneable<JumpingKnowle
   void reset_parameters();
   /// Writes the name, sizes and options in one line.
   void pretty_print(std::ostream& stream) const override;
-  /// layers: at least one, floating [N, ..., F], alike but for F with kCat, [N, in_features] with
-  /// kLstm. Returns [N, ..., sum of the widths] with kCat, else the shape of one. Dtypes are
-  /// promoted. Throws InvalidArgument for others.
+  /// layers: at least one floating [N, ..., F] of equal shape, except that F may differ with kCat;
+  /// [N, in_features] with kLstm. Returns [N, ..., sum of the widths] with kCat, else the shape of
+  /// one layer. Promotes dtypes. Throws InvalidArgument for other layers.
   at::Tensor forward(const std::vector<at::Tensor>& layers);
 
   JumpingKnowledgeOptions options;

@@ -9,9 +9,9 @@
 
 namespace mezzo::nn {
 
-/// The module holder of a layer. Sizes are members of its options that come first, as in libtorch
-/// and DGL: `GATConv(64, 8, {.num_heads = 4})`. All options in one argument will do as well:
-/// `GATConv({.in_features = 64, .out_features = 8, .num_heads = 4})`.
+/// The module holder of a layer. The sizes come first, as in libtorch and DGL: `GATConv(64, 8,
+/// {.num_heads = 4})`. They can also be passed with the other options: `GATConv({.in_features = 64,
+/// .out_features = 8, .num_heads = 4})`.
 template <class Impl, auto... Sizes>
 class LayerHolder : public torch::nn::ModuleHolder<Impl> {
   template <auto>

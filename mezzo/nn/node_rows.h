@@ -6,10 +6,11 @@
 
 namespace mezzo::nn {
 
-/// The rows that a layer takes: one tensor for all nodes, the destinations first, or a pair, one
-/// tensor for the sources and one for the destinations, of widths of their own where the layer's
-/// options say so (DGL's pairs for bipartite graphs and blocks). A tensor converts, and so does a
-/// std::pair of tensors: `layer(graph, std::pair(h_src, h_dst))`. Checks nothing; the layers do.
+/// The node features of a layer's input: one tensor for all nodes, destinations first, or a pair of
+/// tensors for sources and destinations (DGL's pairs for bipartite graphs and blocks). The widths
+/// of a pair may differ if the layer's options allow it. Converts from a tensor and from a
+/// std::pair of tensors: `layer(graph, std::pair(h_src, h_dst))`. Only the layers check the
+/// tensors.
 class NodeRows {
  public:
   NodeRows(at::Tensor h) : src_(std::move(h)) {}  // NOLINT: converts
@@ -21,7 +22,7 @@ class NodeRows {
   bool is_pair() const { return is_pair_; }
   /// [num_src, ...]
   const at::Tensor& src() const { return src_; }
-  /// Those of the destinations, [num_dst, ...]; unless is_pair(), with the other sources behind.
+  /// The rows of the destinations, [num_dst, ...]; unless is_pair(), the same tensor as src().
   const at::Tensor& dst() const { return is_pair_ ? dst_ : src_; }
 
  private:

@@ -13,8 +13,8 @@
 
 namespace mezzo::nn {
 
-/// What follows a hidden layer: nothing, layer normalization (over the features of a node) or batch
-/// normalization (over the nodes, with running statistics for evaluation).
+/// The normalization after a hidden layer: none, layer normalization (over the features of a node)
+/// or batch normalization (over the nodes, with running statistics for evaluation).
 enum class Normalization : std::uint8_t { kNone, kLayer, kBatch };
 
 struct NoNormalization {
@@ -29,23 +29,23 @@ struct BatchNormalization {
   static constexpr Normalization kind = Normalization::kBatch;
   static constexpr std::string_view name = "batch";
 };
-/// Every normalization, with the word that the command line takes.
+/// Every normalization, with its name on the command line.
 using Normalizations = TypeList<NoNormalization, LayerNormalization, BatchNormalization>;
 
-/// A normalization of [N, width] rows that is not yet registered, and what applies it.
+/// A normalization of [N, width] rows, not yet registered, and the function that applies it.
 struct MadeNormalization {
   std::shared_ptr<torch::nn::Module> module;
   std::function<at::Tensor(const at::Tensor&)> apply;
 };
-/// Makes one of a width.
+/// Creates a normalization of `width` features.
 using NormalizationFactory = std::function<MadeNormalization(std::int64_t width)>;
 
 namespace detail {
 
-/// Registers the normalization of [N, width] rows with `owner` as `name` and returns what applies
-/// it, empty for kNone. Statistics are float32 whatever the rows, which keep their dtype on the
-/// CPU. Batch normalization is what make_batch makes; where that is empty, libtorch's BatchNorm1d,
-/// which throws InvalidArgument for fewer than 2 rows while training.
+/// Registers the normalization of [N, width] rows with `owner` as `name` and returns the function
+/// that applies it, empty for kNone. Statistics are float32; on the CPU the rows keep their dtype.
+/// make_batch creates batch normalization; if it is empty, libtorch's BatchNorm1d is used, which
+/// throws InvalidArgument for fewer than 2 rows while training.
 std::function<at::Tensor(const at::Tensor&)> add_normalization(
     torch::nn::Module& owner, const std::string& name, Normalization kind, std::int64_t width,
     const NormalizationFactory& make_batch = {});

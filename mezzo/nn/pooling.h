@@ -17,16 +17,16 @@
 
 namespace mezzo::nn {
 
-// Readouts: one row for each graph of a batch (graph.batch_size() = B rows; a graph that is no
-// batch has one) from the rows of its nodes, with DGL's semantics and parameters. h is floating and
-// strided with one row a node, on the graph's device. A graph without nodes gets 0. Sums in float32
-// (float64 for float64), one rounding; the same bits for any number of threads. Errors:
+// Readouts: reduce the rows of the nodes to one row for each graph of a batch (B =
+// graph.batch_size(), 1 for a single graph), with DGL's semantics and parameters. h: floating,
+// strided, one row for each node, on the graph's device. A graph without nodes gets 0. Sums are
+// float32 (float64 for float64) and rounded once; the same bits for any number of threads. Errors:
 // InvalidArgument.
 
 /// The sum over the nodes of each graph.
 class MEZZO_API SumPoolingImpl : public torch::nn::Cloneable<SumPoolingImpl> {
  public:
-  /// Nothing: there are no parameters.
+  /// Does nothing: the module has no parameters.
   void reset() override {}
   /// Writes the name.
   void pretty_print(std::ostream& stream) const override;
@@ -38,7 +38,7 @@ TORCH_MODULE(SumPooling);
 /// The mean over the nodes of each graph.
 class MEZZO_API AvgPoolingImpl : public torch::nn::Cloneable<AvgPoolingImpl> {
  public:
-  /// Nothing: there are no parameters.
+  /// Does nothing: the module has no parameters.
   void reset() override {}
   /// Writes the name.
   void pretty_print(std::ostream& stream) const override;
@@ -50,7 +50,7 @@ TORCH_MODULE(AvgPooling);
 /// The maximum over the nodes of each graph, per feature.
 class MEZZO_API MaxPoolingImpl : public torch::nn::Cloneable<MaxPoolingImpl> {
  public:
-  /// Nothing: there are no parameters.
+  /// Does nothing: the module has no parameters.
   void reset() override {}
   /// Writes the name.
   void pretty_print(std::ostream& stream) const override;
@@ -64,16 +64,17 @@ TORCH_MODULE(MaxPooling);
 class MEZZO_API GlobalAttentionPoolingImpl
     : public torch::nn::Cloneable<GlobalAttentionPoolingImpl> {
  public:
-  /// gate_nn: a module from [N, in] to [N, 1], torch::nn::Sequential among them; feat_nn: one from
-  /// [N, in] to [N, out], or none for h itself. Throws InvalidArgument for an empty gate_nn.
+  /// gate_nn: a module from [N, in] to [N, 1], such as torch::nn::Sequential; feat_nn: a module
+  /// from [N, in] to [N, out]; if empty, h itself is used. Throws InvalidArgument for an empty
+  /// gate_nn.
   explicit GlobalAttentionPoolingImpl(TensorModule gate_nn, TensorModule feat_nn = {});
   /// Copies the modules, for clone().
   void reset() override;
   /// Writes the name.
   void pretty_print(std::ostream& stream) const override;
-  /// h: [N, in]. Returns [B, out]. Throws InvalidArgument if a module returns other rows.
+  /// h: [N, in]. Returns [B, out]. Throws InvalidArgument if a module returns another shape.
   at::Tensor forward(const Graph& graph, const at::Tensor& h);
-  /// forward, and the weights of the nodes, [N, 1] (DGL's get_attention).
+  /// Also returns the weights of the nodes, [N, 1] (DGL's get_attention).
   std::pair<at::Tensor, at::Tensor> forward_with_attention(const Graph& graph, const at::Tensor& h);
 
   TensorModule gate_nn, feat_nn;
@@ -81,7 +82,7 @@ class MEZZO_API GlobalAttentionPoolingImpl
 TORCH_MODULE(GlobalAttentionPooling);
 
 /// The sum of h_v, weighted by sigmoid(atom_weighting(h_v)). Parameters `atom_weighting.0.weight`
-/// [1, in] and `atom_weighting.0.bias` [1], as libtorch initialises them.
+/// [1, in] and `atom_weighting.0.bias` [1], initialised as in libtorch.
 class MEZZO_API WeightAndSumImpl : public torch::nn::Cloneable<WeightAndSumImpl> {
  public:
   /// Throws InvalidArgument unless in_features is positive.
@@ -96,7 +97,7 @@ class MEZZO_API WeightAndSumImpl : public torch::nn::Cloneable<WeightAndSumImpl>
   std::int64_t in_features;
 
  private:
-  torch::nn::ModuleList weighting_;  // of one torch::nn::Linear
+  torch::nn::ModuleList weighting_;  // one torch::nn::Linear
 };
 TORCH_MODULE(WeightAndSum);
 
@@ -107,13 +108,13 @@ struct Set2SetOptions {
   std::int64_t num_layers = 1;  ///< of the LSTM
 };
 
-/// Set2Set (Vinyals et al., ICLR'16): from q* = 0, num_iterations times q = LSTM(q*), r = the sum
-/// of h_v weighted by the softmax of h_v . q over the nodes of each graph, q* = [q, r]. Parameters
-/// of `lstm`, 2 in_features wide at the input and in_features hidden, as libtorch initialises them.
-/// Of a graph without nodes only r is 0.
+/// Set2Set (Vinyals et al., ICLR'16). Starts with q* = 0 and repeats num_iterations times: q =
+/// LSTM(q*), r = sum of h_v weighted by the softmax of h_v . q over the nodes of each graph, q* =
+/// [q, r]. Parameters: `lstm` with input width 2 in_features and hidden width in_features,
+/// initialised as in libtorch. For a graph without nodes, r is 0 but q is not.
 class MEZZO_API Set2SetImpl : public torch::nn::Cloneable<Set2SetImpl> {
  public:
-  /// Throws InvalidArgument unless all three are positive.
+  /// Throws InvalidArgument unless all options are positive.
   explicit Set2SetImpl(Set2SetOptions options);
   /// Creates the parameters; called by the constructor and clone().
   void reset() override;

@@ -17,7 +17,7 @@
 namespace mezzo::nn {
 namespace {
 
-/// What the graphs of a batch have rows for.
+/// Whether rows belong to nodes or edges.
 enum class RowsOf { kNodes, kEdges };
 
 std::string_view one_of(RowsOf rows) {
@@ -45,8 +45,8 @@ void check_members(std::string_view function, std::string_view name, const Graph
   check_tensor(function, name, graph, x, count, one_of(rows));
 }
 
-/// As many trailing dimensions as x, the missing ones of size 1 in front; in the dtype of the
-/// factors of rows like x.
+/// Reshapes the weight to the rank of x with leading dimensions of size 1, in the dtype of row
+/// factors for x.
 at::Tensor aligned_weight(std::string_view function, const at::Tensor& weight,
                           const at::Tensor& x) {
   std::vector<std::int64_t> shape = weight.sizes().vec();
@@ -77,7 +77,7 @@ at::Tensor softmax_rows(std::string_view function, RowsOf rows, const Graph& gra
   return segment_softmax(sizes_of(graph, rows).to(graph.device()), x);
 }
 
-/// Through gsddmm, whose gradient is summed in float32, unlike that of repeat_interleave.
+/// Uses gsddmm because its gradient is summed in float32, unlike that of repeat_interleave.
 at::Tensor broadcast_rows(std::string_view function, RowsOf rows, const Graph& graph,
                           const at::Tensor& x) {
   check_tensor(function, "x", graph, x, graph.batch_size(), "graph");

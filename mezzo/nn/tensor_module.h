@@ -12,12 +12,12 @@
 
 namespace mezzo::nn {
 
-/// A module from a tensor to a tensor, as layers take one, or none. A torch::nn::Sequential
-/// converts, which AnyModule cannot hold; so does the holder of any module that AnyModule can, and
-/// an AnyModule. Its rules stay its own; copies refer to the same module.
+/// A module from a tensor to a tensor, or empty. Converts from torch::nn::Sequential (which
+/// AnyModule cannot hold), from the holder of any module that AnyModule can hold, and from
+/// AnyModule. Copies refer to the same module.
 class TensorModule {
  public:
-  /// None.
+  /// Empty.
   TensorModule() = default;
   TensorModule(torch::nn::AnyModule module) : any_(std::move(module)) {}  // NOLINT: converts
   TensorModule(torch::nn::Sequential module)                              // NOLINT: converts
@@ -27,11 +27,11 @@ class TensorModule {
       : TensorModule(module.is_empty() ? torch::nn::AnyModule() : torch::nn::AnyModule(module)) {}
 
   bool is_empty() const { return any_.is_empty() && sequential_.is_empty(); }
-  /// The module itself. Not of none.
+  /// The module. Must not be empty.
   std::shared_ptr<torch::nn::Module> ptr() const {
     return sequential_ ? sequential_.ptr() : any_.ptr();
   }
-  /// Registers the module, if there is one, with its owner.
+  /// Registers the module, unless empty, with its owner.
   void register_in(torch::nn::Module& owner, const std::string& name) const {
     if (!is_empty()) owner.register_module(name, ptr());
   }
@@ -41,13 +41,13 @@ class TensorModule {
     return torch::nn::Sequential(
         std::dynamic_pointer_cast<torch::nn::SequentialImpl>(sequential_->clone()));
   }
-  /// Not of none.
+  /// Must not be empty.
   at::Tensor forward(const at::Tensor& x) {
     return sequential_ ? sequential_->forward(x) : any_.forward(x);
   }
 
  private:
-  torch::nn::AnyModule any_;  // one of the two is empty
+  torch::nn::AnyModule any_;  // at most one of the two is set
   torch::nn::Sequential sequential_ = nullptr;
 };
 

@@ -49,7 +49,7 @@ Topology few_sources() {
   return topology_of({0, 1, 2, 3, 0, 1, 2, 3, 3, 0}, {0, 1, 2, 3, 4, 5, 4, 0, 1, 1}, 4, 6);
 }
 
-/// The same of more sources, one of which sends nothing.
+/// The same with more sources, one of them without out-edges.
 Topology many_sources() {
   return topology_of({0, 1, 2, 3, 4, 5, 7}, {0, 1, 2, 0, 0, 1, 2}, 8, 3);
 }

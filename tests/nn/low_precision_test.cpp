@@ -1,5 +1,5 @@
-// That a 16-bit region computes in 16-bit storage from layer to layer: no operation of the forward
-// or the backward makes a float32 tensor the size of the hidden features or of the edges.
+// Checks that a 16-bit region keeps tensors in 16 bits between layers: no operation of the forward
+// or backward creates a float32 tensor the size of the hidden features or of the edges.
 #include <cmath>
 #include <memory>
 #include <mutex>
@@ -29,8 +29,8 @@ using nn::ModelKind;
 using nn::ModelKinds;
 using nn::ModelOptions;
 
-/// The operations that, during the object's life, returned a float32 or float64 tensor of at least
-/// `smallest` elements; on whatever thread.
+/// Records the operations that return a float32 or float64 tensor of at least `smallest` elements
+/// during the object's life, on any thread.
 class WideOutputs {
  public:
   explicit WideOutputs(std::int64_t smallest) {
@@ -82,9 +82,9 @@ std::string lines(const std::vector<std::string>& texts) {
   return fmt::format("{}", fmt::join(texts, "\n"));
 }
 
-// Sizes at which the number of elements tells the tensors apart: inputs [N, 4], logits [N, 2],
-// statistics per node and the blocks of 2048 rows that pass through float32 in a product have at
-// most 32,768 elements; edges are 120,000, hidden features 128,000.
+// Sizes that distinguish the tensors by number of elements: inputs [N, 4], logits [N, 2],
+// statistics per node and the float32 blocks of 2048 rows in a product have at most 32,768
+// elements; edges have 120,000, hidden features 128,000.
 constexpr std::int64_t kNodes = 8000, kEdges = 112000, kIn = 4, kHidden = 16, kClasses = 2;
 constexpr std::int64_t kWide = 120000;
 static_assert(kNodes * kHidden >= kWide && kEdges + kNodes >= kWide && kNodes * kIn < kWide / 3);
@@ -114,7 +114,7 @@ ModelOptions options(ModelKind kind) {
           .num_output_heads = 2};
 }
 
-/// One forward in `precision` and its backward; the loss in float32, as loss functions want it.
+/// One forward in `precision` and its backward; the loss is float32.
 double train_once(Model& model, const at::Tensor& x, Precision precision) {
   const at::Tensor labels = integers({kNodes}, at::kLong, 3, 0, kClasses - 1);
   at::Tensor loss;

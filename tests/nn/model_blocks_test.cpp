@@ -33,7 +33,7 @@ Model make(ModelOptions options) {
   return model;
 }
 
-/// Every kind that runs on blocks, and what else they stand for.
+/// Every kind that runs on blocks.
 std::vector<ModelOptions> options_of_blocks(std::int64_t num_layers) {
   std::vector<ModelOptions> made;
   for (const ModelKind kind :
@@ -98,14 +98,14 @@ at::Tensor features() {
   return uniform({graph().num_src(), kWidth}, at::kDouble, 2);
 }
 
-/// Two ways to the same sums: some thousands of roundings of numbers like the largest.
+/// Allows some thousands of roundings at the size of the largest number.
 testing::AssertionResult same_sums(const at::Tensor& got, const at::Tensor& expected) {
   const at::Tensor size = at::full_like(expected, 1 + expected.abs().max().item<double>());
   return near(got, expected, sum_bound(size, 1e4, at::kDouble));
 }
 
-/// Of dense and of sparse features: every model on blocks of all neighbours of the seeds, which are
-/// not the whole graph, gives what it gives on the whole graph.
+/// Expects that every model, with dense and sparse features, gives the same result on blocks of all
+/// neighbours of the seeds as on the whole graph.
 void expect_whole_graph(const Blocks& blocks, const at::Tensor& seeds) {
   ASSERT_LT(blocks.front().num_src(), graph().num_src());
   const at::Tensor x = features(), rows = x.index_select(0, blocks.front().src_nodes());
@@ -128,7 +128,7 @@ TEST(ModelOnBlocks, with_all_neighbours_equals_the_whole_graph_on_the_seeds) {
   }
 }
 
-/// As with_all_neighbours_equals_..., with blocks that a sampler made.
+/// Like with_all_neighbours_equals_..., with blocks from a sampler.
 TEST(ModelOnBlocks, sampled_with_unlimited_fanouts_equals_the_whole_graph_on_the_seeds) {
   MEZZO_CPU_ONLY("draws with weights and LABOR");
   const at::Tensor seeds = ids({7, 0, 23, 39});

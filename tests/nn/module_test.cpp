@@ -36,7 +36,7 @@
 #include "support/graphs.h"
 #include "support/nn_reference.h"
 
-/// What all layers have as libtorch modules: clone() and a text.
+/// Tests of clone() and pretty_print() for all layers.
 namespace mezzo::test::module_test {
 namespace {
 
@@ -44,7 +44,7 @@ using torch::nn::Linear;
 using torch::nn::ReLU;
 using torch::nn::Sequential;
 
-/// A module that owns another one, of which it makes a copy in reset().
+/// A module that owns another one and copies it in reset().
 template <class Impl>
 struct OwnerImpl : torch::nn::Cloneable<OwnerImpl<Impl>> {
   explicit OwnerImpl(std::shared_ptr<Impl> module) : part(std::move(module)) {
@@ -200,7 +200,7 @@ std::vector<Case> cases() {
   return all;
 }
 
-/// The names are the same, the tensors equal and stored elsewhere.
+/// Expects the same names and equal tensors with separate storage.
 void expect_copies(const torch::OrderedDict<std::string, at::Tensor>& copies,
                    const torch::OrderedDict<std::string, at::Tensor>& tensors) {
   EXPECT_EQ(copies.keys(), tensors.keys());

@@ -62,7 +62,7 @@ at::Tensor maxima(const Graph& graph, const at::Tensor& rows) {
   return per_graph(graph, rows, [](const at::Tensor& part) { return part.amax(0); });
 }
 
-/// [B, N]: 1 where the node is one of the graph.
+/// [B, N]: 1 if the node belongs to the graph.
 at::Tensor membership(const Graph& graph) {
   at::Tensor members = at::zeros({graph.batch_size(), graph.num_nodes()}, on_device(at::kDouble));
   std::int64_t first = 0, place = 0;

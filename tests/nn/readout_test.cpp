@@ -28,7 +28,7 @@ Graph several_graphs() {
 
 using ReadoutFunction = at::Tensor (*)(const Graph&, const at::Tensor&, const at::Tensor&);
 
-/// Of the nodes and of the edges.
+/// The functions of nodes or edges.
 struct SideFunctions {
   std::string name;
   ReadoutFunction sum, mean, max;
@@ -58,7 +58,7 @@ const std::vector<SideFunctions>& sides() {
   return both;
 }
 
-/// combine(rows of the graph) for every graph that has rows, 0 for the others: [B, ...].
+/// combine(rows of the graph) for every graph with rows, 0 for the others: [B, ...].
 at::Tensor per_part(const SideFunctions& side, const at::Tensor& rows,
                     const std::function<at::Tensor(const at::Tensor&)>& combine) {
   const at::Tensor wide = rows.detach().to(at::kDouble);
@@ -84,7 +84,7 @@ at::Tensor part_maxima(const SideFunctions& side, const at::Tensor& rows) {
   return per_part(side, rows, [](const at::Tensor& part) { return part.amax(0); });
 }
 
-/// The graph of every row, as plain numbers.
+/// The graph index of every row.
 at::Tensor owners(const SideFunctions& side) {
   std::vector<std::int64_t> graphs;
   for (std::size_t k = 0; k < side.sizes.size(); ++k) {
@@ -125,7 +125,7 @@ TEST(Readout, means_divide_by_the_number_of_rows_and_round_once) {
       const at::Tensor x = uniform({15, 3}, dtype.scalar, 3), wide = x.to(at::kDouble);
       EXPECT_TRUE(near(side.mean(g, x, {}), part_means(side, wide),
                        sum_bound(part_means(side, wide.abs()), 8, dtype.scalar)));
-      // Of a node with its weight: the product, the sum, the division.
+      // Operations for each node: the product, the sum, the division.
       const at::Tensor weight = uniform({15, 1}, dtype.scalar, 4);
       const at::Tensor product = wide * weight.to(at::kDouble);
       EXPECT_TRUE(near(side.mean(g, x, weight), part_means(side, product),

@@ -83,7 +83,7 @@ at::Tensor max_or_zeros(const at::Tensor& messages) {
   return messages.size(0) > 0 ? messages.amax(0, true) : zero_rows(messages, 1, messages.size(1));
 }
 
-/// What the layer's aggregator makes of the messages into each node, in float64.
+/// The layer's aggregation of the messages into each node, in float64.
 at::Tensor define_received(const SAGEConv& layer, const Topology& g, const at::Tensor& h,
                            const at::Tensor& weight) {
   const at::Tensor rows = take(h, Numbers::kGiven);

@@ -19,8 +19,8 @@ namespace {
 
 constexpr std::int64_t kIn = 4, kOut = 3;
 
-/// A layer of `stored` gives of sparse rows in the other wide dtype what it gives of rows in its
-/// own: the numbers are whole, so that no cast changes one.
+/// Expects the same result for sparse rows of the other dtype (float32, float64) as for rows of
+/// dtype `stored`. The numbers are integers, so casts are exact.
 template <class Layer, class Forward>
 void expect_cast(Layer layer, const Forward& forward) {
   for (const at::ScalarType stored : {at::kFloat, at::kDouble}) {

@@ -7,8 +7,8 @@
 
 namespace mezzo::nn {
 
-/// What a layer makes of the rows h_u that its neighbours send to a node. A node without in-edges
-/// has the value 0 under all but kGcn. Each layer names those it takes and refuses the others.
+/// How a layer combines the rows h_u of the in-neighbours of a node. A node without in-edges gets 0
+/// under all but kGcn. Each layer rejects the aggregators that it does not support.
 enum class Aggregator : std::uint8_t {
   kMean,  ///< their mean
   kGcn,   ///< the mean of them and of the node itself: (sum of h_u + h_v) / (in-degree + 1)
@@ -43,7 +43,7 @@ struct LstmAggregator {
   static constexpr std::string_view name = "lstm";
 };
 
-/// Every aggregator, with its word.
+/// Every aggregator, with its name.
 using Aggregators = TypeList<MeanAggregator, GcnAggregator, PoolAggregator, SumAggregator,
                              MaxAggregator, LstmAggregator>;
 /// Those of SAGEConv.

@@ -16,7 +16,7 @@ namespace mezzo::nn {
 struct APPNPConvOptions {
   std::int64_t k = 10;   ///< steps, at least 0
   double alpha = 0.1;    ///< share of the first rows in each step, in [0, 1]
-  double edge_drop = 0;  ///< of the edges, drawn anew in each step, in [0, 1); while training
+  double edge_drop = 0;  ///< of the edges, resampled in each step, in [0, 1); while training
 };
 
 /// Propagation by personalised PageRank (Gasteiger et al., ICLR'19; the defaults are the paper's):
@@ -29,7 +29,7 @@ class MEZZO_API APPNPConvImpl : public torch::nn::Cloneable<APPNPConvImpl> {
   explicit APPNPConvImpl(APPNPConvOptions options = {});
   /// Checks the options; called by the constructor and clone().
   void reset() override;
-  /// Nothing: there are none.
+  /// Does nothing: the layer has no parameters.
   void reset_parameters() {}
   /// Writes the name, sizes and options in one line.
   void pretty_print(std::ostream& stream) const override;

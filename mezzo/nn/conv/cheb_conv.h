@@ -40,10 +40,10 @@ class MEZZO_API ChebConvImpl : public torch::nn::Cloneable<ChebConvImpl> {
   /// Writes the name, sizes and options in one line.
   void pretty_print(std::ostream& stream) const override;
   /// topology: of one set of nodes. h: [N, in], strided or sparse CSR. lambda_max: the largest
-  /// eigenvalue of the normalised Laplacian, floating [] or [1], or [N] with each node that of its
-  /// graph (of a batch: repeat_interleave by the numbers of nodes); undefined: 2, its upper bound.
-  /// It is a constant to autograd, and reading whether it is positive synchronises. Returns [N,
-  /// out]. Throws InvalidArgument for other shapes, and unless lambda_max is positive.
+  /// eigenvalue of the normalised Laplacian, floating [] or [1], or [N] with the value of each
+  /// node's graph (for a batch: repeat_interleave by the numbers of nodes); undefined: 2, its upper
+  /// bound. No gradient flows to it; checking its sign synchronises. Returns [N, out]. Throws
+  /// InvalidArgument for other shapes, and unless lambda_max is positive.
   at::Tensor forward(const Topology& topology, const at::Tensor& h,
                      const at::Tensor& lambda_max = {});
 

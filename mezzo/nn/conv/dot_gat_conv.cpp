@@ -73,7 +73,7 @@ std::pair<at::Tensor, at::Tensor> DotGatConvImpl::forward_with_attention(const T
           ? detail::linear_first_rows(h.dst(), num_dst, fc.is_empty() ? fc_dst->weight : fc->weight)
                 .reshape({num_dst, heads, width})
           : detail::first_rows(rows, num_dst);
-  // The rows are divided rather than their products, which may leave float16's range before.
+  // Divides the rows, not their products, which may overflow float16.
   const at::Tensor received = own / std::sqrt(static_cast<double>(width));
   const at::Tensor attention =
       edge_softmax(topology, gsddmm(topology, BinaryOp::kDot, rows, received));

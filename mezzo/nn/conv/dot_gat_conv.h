@@ -39,12 +39,12 @@ class MEZZO_API DotGatConvImpl : public torch::nn::Cloneable<DotGatConvImpl> {
   void reset_parameters();
   /// Writes the name, sizes and options in one line.
   void pretty_print(std::ostream& stream) const override;
-  /// h: [num_src, in], strided or sparse CSR, where the destinations are the first num_dst sources;
-  /// or a pair of it, for any topology, and [num_dst, in_dst]. Returns [num_dst, heads, out].
-  /// Throws InvalidArgument for other shapes, and for destinations without in-edges unless they are
-  /// allowed.
+  /// h: [num_src, in], strided or sparse CSR; the destinations are the first num_dst sources. Or a
+  /// pair of [num_src, in] and [num_dst, in_dst], for any topology. Returns [num_dst, heads, out].
+  /// Throws InvalidArgument for other shapes, and for destinations without in-edges unless
+  /// allow_zero_in_degree.
   at::Tensor forward(const Topology& topology, const NodeRows& h);
-  /// forward, and the attention of the edges, [E, heads, 1], in the dtype of the result (DGL's
+  /// Also returns the attention of the edges, [E, heads, 1], in the dtype of the result (DGL's
   /// get_attention). Costs no more than forward.
   std::pair<at::Tensor, at::Tensor> forward_with_attention(const Topology& topology,
                                                            const NodeRows& h);

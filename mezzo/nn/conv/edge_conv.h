@@ -24,15 +24,15 @@ struct EdgeConvOptions {
 };
 
 /// Edge convolution (Wang et al., TOG'19), with DGL's semantics and parameters: the output of v is
-/// the maximum, over its in-neighbours u, of theta(h_v - h_u) + phi(h_v); of no neighbours 0.
-/// Linear layers `theta` and `phi`, [out, in] with bias, as libtorch initialises them; with
+/// the maximum, over its in-neighbours u, of theta(h_v - h_u) + phi(h_v), or 0 if it has none.
+/// Linear layers `theta` and `phi`, [out, in] with bias, initialised as in libtorch; with
 /// batch_norm also `bn`, [out].
 ///
-/// theta is linear, so without batch_norm the layer takes one product per node and side,
-/// (theta + phi)(h_v) and theta(h_u), and the maximum of their difference in one fused kernel: no
-/// [E, F] tensor. Products and difference are float32 (float64), also of 16-bit rows and in a mixed
-/// precision region, and rounded once. Batch normalization needs the statistics of the messages, so
-/// with it they are made: [E, out], kept for the backward.
+/// theta is linear, so without batch_norm the layer computes one product for each node and side,
+/// (theta + phi)(h_v) and theta(h_u), and the maximum of their difference in one fused kernel,
+/// without an [E, F] tensor. Products and difference are float32 (float64), also for 16-bit rows
+/// and under autocast, and rounded once. Batch normalization needs all messages, [E, out], and
+/// saves them for the backward.
 class MEZZO_API EdgeConvImpl : public torch::nn::Cloneable<EdgeConvImpl> {
  public:
   /// Throws InvalidArgument unless both sizes are positive.
@@ -41,10 +41,10 @@ class MEZZO_API EdgeConvImpl : public torch::nn::Cloneable<EdgeConvImpl> {
   void reset() override;
   /// Writes the name, sizes and options in one line.
   void pretty_print(std::ostream& stream) const override;
-  /// h: [num_src, in], strided or sparse CSR, where the destinations are the first num_dst sources;
-  /// or a pair of it, for any topology, and [num_dst, in]. Returns [num_dst, out]. Throws
-  /// InvalidArgument for other shapes, for destinations without in-edges unless they are allowed,
-  /// and for fewer than 2 edges while training with batch_norm.
+  /// h: [num_src, in], strided or sparse CSR; the destinations are the first num_dst sources. Or a
+  /// pair of [num_src, in] and [num_dst, in], for any topology. Returns [num_dst, out]. Throws
+  /// InvalidArgument for other shapes, for destinations without in-edges unless
+  /// allow_zero_in_degree, and for fewer than 2 edges while training with batch_norm.
   at::Tensor forward(const Topology& topology, const NodeRows& h);
 
   EdgeConvOptions options;

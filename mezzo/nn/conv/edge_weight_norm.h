@@ -14,8 +14,8 @@ namespace mezzo::nn {
 
 /// Options of EdgeWeightNorm.
 struct EdgeWeightNormOptions {
-  /// By which sums an edge (u, v) is divided: kBoth sqrt(out(u) in(v)), kRight in(v), kLeft out(u),
-  /// kNone 1; out and in are the sums of the weights out of a source and into a destination.
+  /// An edge (u, v) is divided by: kBoth sqrt(out(u) in(v)), kRight in(v), kLeft out(u), kNone 1;
+  /// out and in are the sums of the weights out of a source and into a destination.
   DegreeNorm norm = DegreeNorm::kBoth;
   double eps = 0;  ///< added to the sums, at least 0
 };
@@ -32,11 +32,11 @@ class MEZZO_API EdgeWeightNormImpl : public torch::nn::Cloneable<EdgeWeightNormI
   /// Writes the name, sizes and options in one line.
   void pretty_print(std::ostream& stream) const override;
 
-  /// edge_weight: floating [E] or [E, 1], on the topology's device, with kBoth positive, otherwise
-  /// not negative, but for kNone, which takes all. Where a sum and eps are 0 the weights stay 0.
-  /// Returns [E] of the weights' dtype, computed in float64, under autocast too; differentiable.
-  /// In a sample the sums are those of the edges drawn. Throws InvalidArgument for other shapes,
-  /// dtypes, devices and numbers. Synchronises to read the signs; deterministic.
+  /// edge_weight: floating [E] or [E, 1], on the topology's device; positive for kBoth, not
+  /// negative for kRight and kLeft. If a sum plus eps is 0, its weights stay 0. Returns [E] of the
+  /// weights' dtype, computed in float64, also under autocast; differentiable. In a sample the sums
+  /// are over the sampled edges. Throws InvalidArgument for other shapes, dtypes, devices and
+  /// signs. Synchronises to read the signs; deterministic.
   at::Tensor forward(const Topology& topology, const at::Tensor& edge_weight);
 
   EdgeWeightNormOptions options;

@@ -90,8 +90,8 @@ GATConvImpl::Projected GATConvImpl::project(const Topology& topology, const Node
       kGatConvName, topology, edge_weight, detail::scale_dtype(features.src(), projection));
   const NodeRows h = detail::drop_features(features, options.feature_dropout, is_training());
   const at::Tensor rows = mezzo::linear(h.src(), projection);
-  // Matrix products for the scores, one where one suffices: z * attn_l elementwise would widen
-  // 16-bit rows to the parameter's float32.
+  // Matrix products for the scores, a single one if possible: an elementwise z * attn_l would
+  // convert 16-bit rows to float32.
   const at::Tensor weight = score_weight();
   at::Tensor score_src, score_dst;
   if (h.is_pair() || fc.is_empty()) {
@@ -112,7 +112,7 @@ GATConvImpl::Projected GATConvImpl::project(const Topology& topology, const Node
 }
 
 at::Tensor GATConvImpl::attention_of(const Topology& topology, const Projected& projected) const {
-  // In the accumulator's type throughout, as in gat_attention.
+  // Uses the accumulator type throughout, as gat_attention does.
   const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
   const at::ScalarType wide = detail::scale_dtype(projected.rows);
   const at::Tensor logits = at::leaky_relu(

@@ -26,23 +26,23 @@ struct GATConvOptions {
   double feature_dropout = 0;    ///< of the input, in [0, 1); while training
   double attention_dropout = 0;  ///< of the attention, in [0, 1); while training
   double negative_slope = 0.2;   ///< of the leaky ReLU on the logits
-  bool residual = false;         ///< add the node's own row, projected where the widths differ
+  bool residual = false;         ///< add the node's own row, projected if the widths differ
   bool bias = true;
   Activation activation = {};
   bool allow_zero_in_degree = false;  ///< otherwise such nodes are an error
 };
 
 /// Graph attention (Velickovic et al., ICLR'18). Per head: z = fc(h), logits of an edge (u, v)
-/// leaky_relu(attn_l . z_u + attn_r . z_v), softmax over the edges into v, sum of z_u by it; then
-/// residual, bias, activation. With DGL's parameters: `fc.weight` [heads * out, in], `attn_l`,
-/// `attn_r` [1, heads, out], `res_fc.weight` [heads * out, in] (residual, where in is not heads *
-/// out), all Glorot normal with gain sqrt(2), and `bias` [heads * out] (zeros), which is
-/// `res_fc.bias` where there is a `res_fc` (as in DGL since 1.1). With in_features_dst
-/// `fc_src.weight` [heads * out, in] and `fc_dst.weight` [heads * out, in_dst] take the place of
-/// `fc.weight`, for z_u and z_v, also where the widths are equal, and `res_fc` is in_dst wide. One
-/// fused operation (gat_attention) from the scores on: keeps two numbers per node and head beside
-/// rows. One product makes the scores of all heads: a row with an infinity or NaN in one head has
-/// NaN scores in all, while DGL's other heads keep theirs.
+/// leaky_relu(attn_l . z_u + attn_r . z_v), softmax over the edges into v, weighted sum of z_u;
+/// then residual, bias, activation. DGL's parameters: `fc.weight` [heads * out, in], `attn_l`,
+/// `attn_r` [1, heads, out], `res_fc.weight` [heads * out, in] (if residual and in differs from
+/// heads * out), all Glorot normal with gain sqrt(2), and `bias` [heads * out] (zeros), named
+/// `res_fc.bias` if `res_fc` exists (as in DGL since 1.1). With in_features_dst, also if equal to
+/// in_features, `fc_src.weight` [heads * out, in] and `fc_dst.weight` [heads * out, in_dst] replace
+/// `fc.weight` for z_u and z_v, and `res_fc` has input width in_dst. From the scores on, one fused
+/// operation (gat_attention) that saves two numbers per node and head besides the rows. One product
+/// computes the scores of all heads: an infinity or NaN in one head of a row makes its scores NaN
+/// in all heads; in DGL the other heads are unaffected.
 class MEZZO_API GATConvImpl : public torch::nn::Cloneable<GATConvImpl> {
  public:
   /// Throws InvalidArgument unless the sizes are positive (in_features_dst: or 0), the dropouts in
@@ -54,19 +54,18 @@ class MEZZO_API GATConvImpl : public torch::nn::Cloneable<GATConvImpl> {
   void reset_parameters();
   /// Writes the name, sizes and options in one line.
   void pretty_print(std::ostream& stream) const override;
-  /// h: [num_src, in], strided or sparse CSR, where the destinations are the first num_dst sources;
-  /// or a pair of it, for any topology, and [num_dst, in_dst]; edge_weight: floating [E] or
-  /// undefined, multiplies the attention of all heads after its dropout. Returns [num_dst, heads,
-  /// out]. Throws InvalidArgument for other shapes, dtypes and devices, and for destinations
-  /// without in-edges unless they
-  /// are allowed. Dropout draws from libtorch's generator.
+  /// h: [num_src, in], strided or sparse CSR; the destinations are the first num_dst sources. Or a
+  /// pair of [num_src, in] and [num_dst, in_dst], for any topology. edge_weight: undefined, or
+  /// floating [E]; multiplies the attention of all heads after its dropout. Returns [num_dst,
+  /// heads, out]. Throws InvalidArgument for other shapes, dtypes and devices, and for destinations
+  /// without in-edges unless allow_zero_in_degree. Dropout draws from libtorch's generator.
   at::Tensor forward(const Topology& topology, const NodeRows& h,
                      const at::Tensor& edge_weight = {});
 
-  /// forward, and the attention of the edges, [E, heads, 1], after dropout and edge weight (DGL's
-  /// get_attention): float32, of float64 rows float64. Drops the same edges as forward under one
-  /// seed. Not fused: keeps numbers per edge and head for the backward, and the result may differ
-  /// from forward's in the last bits.
+  /// Also returns the attention of the edges, [E, heads, 1], after dropout and edge weight (DGL's
+  /// get_attention): float64 for float64 rows, else float32. Drops the same edges as forward with
+  /// the same seed. Not fused: saves numbers per edge and head for the backward; the result may
+  /// differ from forward's in the last bits.
   std::pair<at::Tensor, at::Tensor> forward_with_attention(const Topology& topology,
                                                            const NodeRows& h,
                                                            const at::Tensor& edge_weight = {});
@@ -78,7 +77,7 @@ class MEZZO_API GATConvImpl : public torch::nn::Cloneable<GATConvImpl> {
   at::Tensor attn_l, attn_r, bias;
 
  private:
-  /// What the attention is made of, after dropout of the features.
+  /// The inputs of the attention, after feature dropout.
   struct Projected {
     NodeRows h;
     at::Tensor rows;                        ///< [num_src, heads, out]
@@ -87,13 +86,13 @@ class MEZZO_API GATConvImpl : public torch::nn::Cloneable<GATConvImpl> {
   };
   /// Checks the arguments too.
   Projected project(const Topology& topology, const NodeRows& h, const at::Tensor& edge_weight);
-  /// The attention by one operation after another: [E, heads].
+  /// The attention, not fused: [E, heads].
   at::Tensor attention_of(const Topology& topology, const Projected& projected) const;
   /// Residual, bias and activation.
   at::Tensor finish(const Topology& topology, const NodeRows& h, at::Tensor out) const;
   std::int64_t destination_width() const;
-  /// [2 * heads, heads * out]: row k holds attn_l of head k in that head's columns and zeros
-  /// elsewhere; row heads + k likewise attn_r.
+  /// [2 * heads, heads * out]: row k holds attn_l of head k in the columns of that head and zeros
+  /// elsewhere; row heads + k holds attn_r in the same way.
   at::Tensor score_weight() const;
 };
 using GATConv = InOutHolder<GATConvImpl>;

@@ -32,8 +32,8 @@ struct GatedGraphConvOptions {
 ///
 /// A step takes, for each type that some edge has, one product per node and one fused sum over the
 /// edges of that type; the sums of the types are added up in the storage type. No [E, F] tensor.
-/// The topologies of the types are kept for the next call with the same graph and types; calls from
-/// several threads at once are not safe.
+/// The topologies of the types are cached for the next call with the same graph and types; calls
+/// from several threads at once are not safe.
 class MEZZO_API GatedGraphConvImpl : public torch::nn::Cloneable<GatedGraphConvImpl> {
  public:
   /// Throws InvalidArgument unless sizes and counts are positive and in_features <= out_features.
@@ -45,8 +45,8 @@ class MEZZO_API GatedGraphConvImpl : public torch::nn::Cloneable<GatedGraphConvI
   /// Writes the name, sizes and options in one line.
   void pretty_print(std::ostream& stream) const override;
   /// topology: of one set of nodes. h: [N, in], strided or sparse CSR. edge_types: integer [E] in
-  /// [0, num_edge_types), on the graph's device; may be undefined where there is one type. Returns
-  /// [N, out]. Throws InvalidArgument for others. With edge_types, synchronises on CUDA.
+  /// [0, num_edge_types), on the graph's device; may be undefined if num_edge_types is 1. Returns
+  /// [N, out]. Throws InvalidArgument for other arguments. With edge_types, synchronises on CUDA.
   at::Tensor forward(const Topology& topology, const at::Tensor& h,
                      const at::Tensor& edge_types = {});
 
@@ -60,14 +60,14 @@ class MEZZO_API GatedGraphConvImpl : public torch::nn::Cloneable<GatedGraphConvI
     std::size_t type;
     Topology topology;
   };
-  /// Makes split_ the edges by type, unless it is.
+  /// Updates split_ if the topology or types changed.
   void split(const Topology& topology, const at::Tensor& edge_types);
   /// The sum of the messages of split_: [N, out].
   at::Tensor received(const at::Tensor& h) const;
 
   std::vector<EdgesOfType> split_;  // types without edges left out
-  Topology split_topology_;         // what split_ was made of; with one type unused
-  at::Tensor split_types_;          // likewise; a copy, for the caller may change the tensor
+  Topology split_topology_;         // the topology of split_; unused with one type
+  at::Tensor split_types_;          // a copy, because the caller may change the tensor
 };
 using GatedGraphConv = InOutHolder<GatedGraphConvImpl>;
 

@@ -37,8 +37,7 @@ void GATv2ConvImpl::reset() {
     return torch::nn::Linear(torch::nn::LinearOptions(from, width).bias(options.bias));
   };
   fc_src = register_module("fc_src", product(options.in_features));
-  // Registered once: parameters() lists what two names share twice, and an optimizer would step
-  // it twice.
+  // Registered once: otherwise parameters() lists it twice and an optimizer updates it twice.
   fc_dst = options.share_weights ? fc_src : register_module("fc_dst", product(in_dst));
   attn = register_parameter("attn", at::empty({1, heads, options.out_features}));
   if (options.residual && in_dst != width) res_fc = register_module("res_fc", product(in_dst));

@@ -44,14 +44,14 @@ class MEZZO_API GCN2ConvImpl : public torch::nn::Cloneable<GCN2ConvImpl> {
   /// Writes the name, sizes and options in one line.
   void pretty_print(std::ostream& stream) const override;
   /// topology: of one set of nodes. h: [N, in], strided. initial_h: the same shape, what the
-  /// model's first layer was given, in any floating dtype. edge_weight: floating, positive [E],
+  /// model's first layer got, in any floating dtype. edge_weight: floating, positive [E],
   /// which synchronises to read the signs, or undefined. Returns [N, in]. Throws InvalidArgument
   /// for other shapes, dtypes and devices, and for nodes without in-edges unless they are allowed.
   at::Tensor forward(const Topology& topology, const at::Tensor& h, const at::Tensor& initial_h,
                      const at::Tensor& edge_weight = {});
 
   GCN2ConvOptions options;
-  at::Tensor weight1, weight2, bias;  ///< undefined where the options say so
+  at::Tensor weight1, weight2, bias;  ///< undefined if the options disable it
 };
 using GCN2Conv = LayerHolder<GCN2ConvImpl, &GCN2ConvOptions::in_features>;
 

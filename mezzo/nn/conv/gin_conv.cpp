@@ -25,8 +25,8 @@ ReduceOp reduction(Aggregator aggregator) {
   return aggregator == Aggregator::kMax ? ReduceOp::kMax : ReduceOp::kSum;
 }
 
-/// Of one tensor the destinations are the first rows; of two they have the trailing sizes and the
-/// dtype of the sources.
+/// One tensor: the destinations are the first rows. A pair: checks that both have the same trailing
+/// sizes and dtype.
 void check_sides(const Topology& topology, const NodeRows& h) {
   detail::check_node_rows(kGinConvName, topology, h.src());
   if (!h.is_pair()) {
@@ -81,9 +81,9 @@ at::Tensor GINConvImpl::forward(const Topology& topology, const NodeRows& h,
                                     reduction(options.aggregator), rows, factors);
   const at::Tensor own = detail::residual_rows(h.is_pair() ? h.dst() : rows, topology.num_dst(),
                                                received.scalar_type());
-  // A number without dimensions is neither rounded to the rows' dtype nor widens them.
+  // A zero-dimensional tensor is not rounded to the dtype of the rows and does not change it.
   const at::Tensor factor = 1 + eps.squeeze(0).to(scale);
-  // The gradient of eps is a sum over all rows: of wide ones, for it overflows 16 bits.
+  // The gradient of eps is a sum over all rows. It overflows 16 bits, so the rows are float32.
   const at::Tensor scaled =
       options.learn_eps ? (own.to(scale) * factor).to(own.scalar_type()) : own * factor;
   at::Tensor out = scaled + received;

@@ -29,20 +29,21 @@ struct GINConvOptions {
 /// h_u). With DGL's parameters: `eps` [1] and those of `apply_func`.
 class MEZZO_API GINConvImpl : public torch::nn::Cloneable<GINConvImpl> {
  public:
-  /// apply_func: a module from a tensor to a tensor, torch::nn::Sequential among them, or none.
-  /// Throws InvalidArgument unless initial_eps is finite and the aggregator one of GinAggregators.
+  /// apply_func: a module from a tensor to a tensor, such as torch::nn::Sequential, or empty.
+  /// Throws InvalidArgument unless initial_eps is finite and the aggregator is one of
+  /// GinAggregators.
   explicit GINConvImpl(GINConvOptions options, TensorModule apply_func = {});
   /// Creates eps, and for clone() a copy of apply_func.
   void reset() override;
-  /// Sets eps to initial_eps; the parameters of apply_func are its own.
+  /// Sets eps to initial_eps; does not change apply_func.
   void reset_parameters();
   /// Writes the name, sizes and options in one line.
   void pretty_print(std::ostream& stream) const override;
-  /// h: [num_src, ...], strided, or sparse CSR, of which a dense copy is made, where the
-  /// destinations are the first num_dst sources; or a pair of it, for any topology, and
-  /// [num_dst, ...]. edge_weight: floating [E], multiplies the messages, or undefined. Returns what
-  /// apply_func makes of [num_dst, ...]. With learn_eps 16-bit rows of the destinations are copied
-  /// to float32 and kept. Throws InvalidArgument for other shapes.
+  /// h: [num_src, ...], strided, or sparse CSR, which is copied to a dense tensor; the destinations
+  /// are the first num_dst sources. Or a pair with [num_dst, ...], for any topology. edge_weight:
+  /// undefined, or floating [E]; multiplies the messages. Returns apply_func of [num_dst, ...].
+  /// With learn_eps, 16-bit rows of the destinations are copied to float32 and saved. Throws
+  /// InvalidArgument for other shapes.
   at::Tensor forward(const Topology& topology, const NodeRows& h,
                      const at::Tensor& edge_weight = {});
 
@@ -51,7 +52,7 @@ class MEZZO_API GINConvImpl : public torch::nn::Cloneable<GINConvImpl> {
   TensorModule apply_func;
 };
 
-/// Also made from braces: `GINConv({.learn_eps = true}, apply_func)`.
+/// Can be constructed from braces: `GINConv({.learn_eps = true}, apply_func)`.
 class GINConv : public torch::nn::ModuleHolder<GINConvImpl> {
  public:
   using ModuleHolder::ModuleHolder;

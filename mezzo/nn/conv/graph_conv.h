@@ -17,7 +17,7 @@ namespace mezzo::nn {
 /// a module inside has its parameters listed, moved and saved by its owner alone.
 using Activation = std::function<at::Tensor(const at::Tensor&)>;
 
-/// By which degrees GraphConv divides: kBoth 1/sqrt(d_out(u) d_in(v)), kRight 1/d_in(v), kLeft
+/// The degrees that GraphConv divides by: kBoth 1/sqrt(d_out(u) d_in(v)), kRight 1/d_in(v), kLeft
 /// 1/d_out(u), kNone 1. Degrees count as at least 1.
 enum class DegreeNorm : std::uint8_t { kBoth, kRight, kLeft, kNone };
 
@@ -26,7 +26,7 @@ struct GraphConvOptions {
   std::int64_t in_features = 0;
   std::int64_t out_features = 0;
   DegreeNorm norm = DegreeNorm::kBoth;
-  bool weight = true;  ///< a parameter; otherwise forward is given one, or there is none
+  bool weight = true;  ///< a parameter; if false, forward takes an optional one
   bool bias = true;
   Activation activation = {};
   bool allow_zero_in_degree = false;  ///< otherwise such nodes are an error
@@ -65,10 +65,10 @@ class MEZZO_API GraphConvImpl : public torch::nn::Cloneable<GraphConvImpl> {
                      const at::Tensor& edge_weight = {}, const at::Tensor& external_weight = {});
 
   GraphConvOptions options;
-  at::Tensor weight, bias;  ///< undefined where the options say so
+  at::Tensor weight, bias;  ///< undefined if the options disable it
 
  private:
-  /// The parameter or what was given, checked; undefined if there is none.
+  /// The parameter or external_weight, checked; undefined if neither exists.
   at::Tensor weight_or(const at::Tensor& external_weight, at::Device device) const;
 };
 using GraphConv = InOutHolder<GraphConvImpl>;

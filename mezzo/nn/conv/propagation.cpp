@@ -137,7 +137,7 @@ at::Tensor propagate(const Propagation& propagation, at::Tensor x, std::int64_t 
 
 at::Tensor linear_of_terms(std::vector<at::Tensor> terms, const at::Tensor& weight,
                            const at::Tensor& bias) {
-  // Inside a 16-bit region the rows that came in are still wider than those made from them.
+  // Inside a 16-bit region the input rows are still float32, the later terms 16-bit.
   terms.front() = terms.front().to(terms.back().scalar_type());
   return mezzo::linear(at::cat(terms, 1), weight, bias);
 }

@@ -10,36 +10,36 @@
 #include "mezzo/graph/topology.h"
 #include "mezzo/nn/conv/graph_conv.h"
 
-/// What the layers that send rows along the edges as they are share. Internal to nn; not exported.
-/// All checks throw InvalidArgument that names the layer.
+/// Code shared by the layers that propagate rows without a transformation. Internal to nn; not
+/// exported. All checks throw InvalidArgument with the name of the layer.
 namespace mezzo::nn::detail {
 
-/// h is floating [num_src, ...] on the topology's device, strided or sparse CSR.
+/// Checks that h is floating [num_src, ...] on the topology's device, strided or sparse CSR.
 void check_node_rows(std::string_view layer, const Topology& topology, const at::Tensor& h);
 
-/// Sources and destinations are one set of nodes: num_src == num_dst.
+/// Checks that sources and destinations are one set of nodes: num_src == num_dst.
 void check_one_node_set(std::string_view layer, const Topology& topology);
 
-/// `hops` is at least 0.
+/// Checks that `hops` is at least 0.
 void check_hops(std::string_view layer, std::int64_t hops);
 
-/// edge_weight, a floating [num_edges] or [num_edges, 1] on the topology's device, in `dtype`; none
-/// if undefined.
+/// Returns edge_weight, floating [num_edges] or [num_edges, 1] on the topology's device, in
+/// `dtype`; nullopt if undefined.
 std::optional<at::Tensor> edge_factors(std::string_view layer, const Topology& topology,
                                        const at::Tensor& edge_weight, at::ScalarType dtype);
 
-/// Which numbers edge weights may be.
+/// The allowed signs of edge weights.
 enum class WeightSigns : std::uint8_t { kPositive, kNotNegative };
 
-/// No number of `weight` has another sign; NaN and infinities pass. Synchronises.
+/// Checks the signs of `weight`; NaN and infinities pass. Synchronises.
 void check_weight_signs(std::string_view layer, const at::Tensor& weight, WeightSigns signs);
 
 /// weight, float64 [num_edges] (which autocast leaves alone), by the sums that EdgeWeightNorm
-/// divides by; where such a sum and eps are 0 it is as if it were 1.
+/// divides by; a sum plus eps of 0 counts as 1.
 at::Tensor normalised(const Topology& topology, const at::Tensor& weight, DegreeNorm norm,
                       double eps = 0);
 
-/// The degrees by which Propagation divides the rows of the sources.
+/// The degrees that divide the rows of the sources in Propagation.
 enum class SourceDegree : std::uint8_t { kIn, kOut };
 
 /// Multiplication by D^(-1/2) A D^(-1/2) on one set of nodes, in one pass. Unweighted: the degrees
@@ -48,19 +48,19 @@ enum class SourceDegree : std::uint8_t { kIn, kOut };
 /// EdgeWeightNorm); differentiable in the weights.
 class Propagation {
  public:
-  /// dtype: scale_dtype() of the rows that will be multiplied. edge_weight: floating, positive
-  /// [num_edges], or undefined; reading whether it is positive synchronises.
+  /// dtype: scale_dtype() of the rows to multiply. edge_weight: undefined, or floating, positive
+  /// [num_edges]; checking the signs synchronises.
   Propagation(std::string_view layer, const Topology& topology, at::ScalarType dtype,
               const at::Tensor& edge_weight, SourceDegree source_degree = SourceDegree::kIn);
 
   /// factor * D^(-1/2) A D^(-1/2).
   Propagation times(double factor) const;
-  /// The same with factor: floating [] or, without edge weights, [N], a number for each row of the
-  /// result.
+  /// The same with a tensor: floating [] or, without edge weights, [N], one factor for each row of
+  /// the result.
   Propagation times(const at::Tensor& factor) const;
 
-  /// With each edge left out with this probability, the others divided by the rest; itself unless
-  /// training. Draws from libtorch's generator.
+  /// Drops each edge with this probability and divides the others by 1 - probability; returns a
+  /// copy of itself unless training. Draws from libtorch's generator.
   Propagation with_edge_dropout(double probability, bool training) const;
 
   /// x: [N, ...], strided. Returns the same shape.
@@ -72,13 +72,13 @@ class Propagation {
   std::optional<at::Tensor> weight_, src_scale_, dst_scale_;
 };
 
-/// Multiplied `hops` times.
+/// Applies the propagation `hops` times.
 at::Tensor propagate(const Propagation& propagation, at::Tensor x, std::int64_t hops);
 
-/// A layer over several terms has its weight [out, count * in] as blocks side by side. The two ways
-/// to the same sum of products:
+/// A layer of several terms has its weight [out, count * in] as blocks of columns. Two ways to
+/// compute the sum of products:
 
-/// All terms, [N, in] each, times the weight: [N, out]. The first may be of another dtype.
+/// All terms, [N, in] each, times the weight: [N, out]. The first may have another dtype.
 at::Tensor linear_of_terms(std::vector<at::Tensor> terms, const at::Tensor& weight,
                            const at::Tensor& bias);
 /// h, strided or sparse CSR, times each block, in one product: `count` tensors [N, out].

@@ -9,9 +9,9 @@
 namespace mezzo::nn::detail {
 namespace {
 
-/// The parameter as mezzo::linear will use it, by a cast that no other step shares. Autocast's
-/// cache gives all steps one tensor, in whose 16 bits the gradients of all steps would meet; casts
-/// of their own leave that sum to the float32 parameter.
+/// Casts the parameter for mezzo::linear, for this step only. With autocast's cache all steps would
+/// share one tensor and sum their gradients in 16 bits; separate casts sum them in the float32
+/// parameter.
 at::Tensor cast_for_step(const at::Tensor& parameter) {
   const at::DeviceType device = parameter.device().type();
   const bool shared = c10::GradMode::is_enabled() && parameter.requires_grad() &&

@@ -6,9 +6,8 @@
 #include <ATen/core/Tensor.h>
 #include <torch/nn/modules/rnn.h>
 
-/// Steps of libtorch's recurrent modules by mezzo::linear, so that all dtypes, autocast and the
-/// fast 16-bit products work as in the other layers. The modules hold the parameters. Internal to
-/// nn; not exported.
+/// Steps of libtorch's recurrent modules, computed by mezzo::linear to support all dtypes, autocast
+/// and the fast 16-bit products. The modules hold the parameters. Internal to nn; not exported.
 namespace mezzo::nn::detail {
 
 /// The parameters of one layer and direction of an LSTM.
@@ -22,15 +21,15 @@ struct LstmState {
   at::Tensor hidden, cell;
 };
 
-/// Of every layer, and within a layer forward then backward. The LSTM must have biases.
+/// The weights of every layer; within a layer, forward then backward. The LSTM must have biases.
 std::vector<LstmWeights> lstm_weights(const torch::nn::LSTM& lstm);
 
 /// Zeros for `num_rows` rows, in the dtype and on the device of x.
 LstmState lstm_start(const torch::nn::LSTM& lstm, std::int64_t num_rows, const at::Tensor& x);
 
-/// The state after x: [N, width]. Of the dtype of mezzo::linear(x, ...). Under autocast the
-/// gradients of float32 parameters are summed over the steps in float32; each step casts them for
-/// itself.
+/// The state after x: [N, width]. Has the dtype of mezzo::linear(x, ...). Under autocast the
+/// gradients of float32 parameters are summed over the steps in float32; each step does its own
+/// cast.
 LstmState lstm_step(const LstmWeights& weights, const at::Tensor& x, const LstmState& state);
 
 /// The new h: [N, hidden], of the dtype of mezzo::linear(x, ...). x: [N, width].

@@ -25,7 +25,7 @@ namespace {
 
 constexpr auto kSageConvName = "SAGEConv";
 
-/// An edge to each destination from its own one of `num_rows` rows, and no others.
+/// One edge to each destination from its own row among `num_rows` sources.
 Topology own_rows(const Topology& topology, std::int64_t num_rows) {
   const auto ids = at::TensorOptions().dtype(at::kLong).device(topology.device());
   const std::int64_t num_dst = topology.num_dst();
@@ -43,7 +43,7 @@ at::Tensor mean_with_own_row(const Topology& topology, const NodeRows& x,
                     share);
 }
 
-/// The destinations' rows matter to kGcn alone.
+/// Only kGcn uses the rows of the destinations.
 at::Tensor aggregate(const Topology& topology, Aggregator aggregator, const NodeRows& x,
                      const std::optional<at::Tensor>& edge_weight) {
   if (aggregator == Aggregator::kGcn) return mean_with_own_row(topology, x, edge_weight);
@@ -62,7 +62,7 @@ at::Tensor read_messages(const torch::nn::LSTM& lstm, const Topology& topology, 
   if (edge_weight) edge["w"] = *edge_weight;
   const detail::LstmWeights weights = detail::lstm_weights(lstm).front();
   const auto read = [&](const NodeBatch& nodes) -> Columns {
-    // Not select: its gradient is as large as the whole mailbox, at every step.
+    // Uses unbind: the gradient of select is as large as the whole mailbox, at every step.
     const std::vector<at::Tensor> steps = nodes.mailbox("m").unbind(1);
     detail::LstmState state = detail::lstm_start(lstm, nodes.batch_size(), steps.front());
     for (const at::Tensor& step : steps) state = detail::lstm_step(weights, step, state);

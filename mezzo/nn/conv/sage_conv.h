@@ -31,7 +31,7 @@ struct SAGEConvOptions {
 
 /// GraphSAGE layer (Hamilton et al., NeurIPS'17): fc_self(h_v) + fc_neigh(aggregate of h_u), of
 /// kGcn fc_neigh(aggregate) + bias. With DGL's parameters, in its order: `fc_pool.weight` [in, in]
-/// and `fc_pool.bias` [in] (kPool) or those of `lstm`, in wide at input and state (kLstm);
+/// and `fc_pool.bias` [in] (kPool) or those of `lstm`, input and state [in] (kLstm);
 /// `fc_neigh.weight` [out, in]; `fc_self.weight` [out, in] (with in_features_dst [out, in_dst]) and
 /// `fc_self.bias` [out] (all but kGcn) or, before the others, `bias` [out] (kGcn; of every
 /// aggregator, without fc_self.bias, in DGL before 1.0). The weights start Glorot uniform with gain
@@ -50,11 +50,11 @@ class MEZZO_API SAGEConvImpl : public torch::nn::Cloneable<SAGEConvImpl> {
   void reset_parameters();
   /// Writes the name, sizes and options in one line.
   void pretty_print(std::ostream& stream) const override;
-  /// h: [num_src, in], strided or sparse CSR, where the destinations are the first num_dst sources;
-  /// or a pair of it, for any topology, and [num_dst, in_dst]. edge_weight:
-  /// floating [E], multiplies the messages (of kPool after the relu; a mean is divided by the
-  /// number of edges), or undefined. Returns [num_dst, out]. Throws InvalidArgument for other
-  /// shapes. Dropout draws from libtorch's generator.
+  /// h: [num_src, in], strided or sparse CSR; the destinations are the first num_dst sources. Or a
+  /// pair of [num_src, in] and [num_dst, in_dst], for any topology. edge_weight: undefined, or
+  /// floating [E]; multiplies the messages (kPool: after the relu; means still divide by the number
+  /// of edges). Returns [num_dst, out]. Throws InvalidArgument for other shapes. Dropout draws from
+  /// libtorch's generator.
   at::Tensor forward(const Topology& topology, const NodeRows& h,
                      const at::Tensor& edge_weight = {});
 
@@ -65,7 +65,7 @@ class MEZZO_API SAGEConvImpl : public torch::nn::Cloneable<SAGEConvImpl> {
 
  private:
   std::int64_t destination_width() const;
-  /// fc_neigh of what the aggregator makes of the neighbours: [num_dst, out].
+  /// fc_neigh of the aggregated neighbours: [num_dst, out].
   at::Tensor neighbours(const Topology& topology, const NodeRows& h,
                         const std::optional<at::Tensor>& edge_weight) const;
 };

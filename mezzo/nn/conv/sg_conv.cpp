@@ -22,7 +22,7 @@ at::Tensor dense(const at::Tensor& h) {
   return detail::is_sparse(h) ? h.to_dense() : h;
 }
 
-/// Whether libtorch counts the tensor's changes in place: not of one made in inference mode.
+/// Whether libtorch counts in-place changes of the tensor; it does not for inference tensors.
 bool counts_changes(const at::Tensor& tensor) {
   return !tensor.defined() || !tensor.is_inference();
 }
@@ -92,7 +92,7 @@ at::Tensor SGConvImpl::kept_rows(const Topology& topology, const at::Tensor& h,
       "or a changed one; clear_cache() allows it",
       kSgConvName);
   if (!kept_ || kept_->rows.scalar_type() != dtype_of_sums(h)) {
-    const c10::InferenceMode no_inference(false);  // a later call may train with what is kept
+    const c10::InferenceMode no_inference(false);  // a later call may train with the cache
     const detail::Propagation propagation(kSgConvName, topology, detail::scale_dtype(h),
                                           edge_weight);
     at::Tensor rows = detail::propagate(propagation, dense(h), options.k);

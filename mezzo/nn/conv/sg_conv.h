@@ -30,7 +30,7 @@ struct SGConvOptions {
 /// in-degrees, of at least 1, on both sides; with edge weights A holds them, and the degrees are
 /// their sums into a destination and out of a source. With DGL's parameters: `fc.weight` [out, in]
 /// (Glorot uniform), `fc.bias` [out] (zeros). Multiplies before the hops when out_features is the
-/// smaller, unless cached or norm stand between the two.
+/// smaller, unless cached or norm is set.
 class MEZZO_API SGConvImpl : public torch::nn::Cloneable<SGConvImpl> {
  public:
   /// Throws InvalidArgument unless both sizes are positive and k is at least 0.
@@ -41,23 +41,23 @@ class MEZZO_API SGConvImpl : public torch::nn::Cloneable<SGConvImpl> {
   void reset_parameters();
   /// Writes the name, sizes and options in one line.
   void pretty_print(std::ostream& stream) const override;
-  /// topology: of one set of nodes. h: [N, in], strided or sparse CSR (of which cached and norm
-  /// make a dense copy). edge_weight: floating, positive [E], which synchronises to read the signs,
-  /// or undefined. Returns [N, out]. Throws InvalidArgument for other shapes, and for nodes without
-  /// in-edges unless they are allowed. cached: the first call keeps the rows after the hops, [N,
-  /// in], and refers to its arguments; a later one must pass the same topology and tensors,
-  /// unchanged and without gradients, or throws InvalidArgument. Another dtype, at the end or the
-  /// beginning of a mixed precision region, computes them anew.
+  /// topology: of one set of nodes. h: [N, in], strided or sparse CSR (cached and norm make a dense
+  /// copy). edge_weight: undefined, or floating, positive [E]; checking the signs synchronises.
+  /// Returns [N, out]. Throws InvalidArgument for other shapes, and for nodes without in-edges
+  /// unless allow_zero_in_degree. cached: the first call saves the rows after the hops, [N, in],
+  /// and refers to its arguments; later calls must pass the same topology and tensors, unchanged
+  /// and without gradients, or throw InvalidArgument. If autocast changes the dtype, the rows are
+  /// computed again.
   at::Tensor forward(const Topology& topology, const at::Tensor& h,
                      const at::Tensor& edge_weight = {});
-  /// Forgets what `cached` keeps, so that the next call may pass another graph or other rows.
+  /// Clears the cache, so that the next call may pass another graph or other rows.
   void clear_cache();
 
   SGConvOptions options;
   torch::nn::Linear fc{nullptr};
 
  private:
-  /// The rows after the hops, and from what they were made.
+  /// The cached rows after the hops, and the arguments of that call.
   struct Kept {
     Topology topology;
     at::Tensor h, edge_weight;

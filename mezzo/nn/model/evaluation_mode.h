@@ -8,8 +8,8 @@
 
 namespace mezzo::nn {
 
-/// A model in evaluation mode for the life of this object; afterwards, also where an error ended
-/// it, each part is in the mode in which it was. Refers to the model's parts.
+/// Keeps a model in evaluation mode for the life of this object. The destructor restores the mode
+/// of each submodule. Refers to the submodules.
 class EvaluationMode {
  public:
   explicit EvaluationMode(torch::nn::Module& model) {
@@ -17,7 +17,7 @@ class EvaluationMode {
     model.eval();
   }
   ~EvaluationMode() {
-    // A part comes before its own parts, which train() changes too.
+    // modules() lists a parent before its children, and train() also changes the children.
     for (const auto& [part, training] : parts_) part->train(training);
   }
   EvaluationMode(const EvaluationMode&) = delete;

@@ -56,7 +56,7 @@ class Parts {
 
   Topology graph_;
   at::Tensor in_degrees_, out_degrees_;  // int64, by node
-  at::Tensor places_;  // by node: where it stands among the sources met, -1 between the parts
+  at::Tensor places_;  // by node: its index among the sources of the part, -1 between parts
 };
 
 template <class Id>
@@ -101,7 +101,7 @@ Part edgeless_part(std::int64_t first, std::int64_t count, at::ScalarType id_dty
   return {detail::topology_from_rows(rows, count, count), at::arange(first, first + count)};
 }
 
-/// x as the model's first layer takes it.
+/// Converts x to the input dtype of the first layer, on the device.
 at::Tensor in_model_dtype(const at::Tensor& x, at::ScalarType dtype, at::Device device) {
   const at::Tensor rows = x.to(device);
   return at::autocast::is_autocast_enabled(device.type()) ? rows : rows.to(dtype);

@@ -12,24 +12,23 @@ namespace mezzo {
 
 /// Options of inference.
 struct InferenceOptions {
-  std::int64_t batch_size = 4096;  ///< destinations of a layer computed at a time, at least 1
-  at::Device device = at::kCPU;    ///< where the layers run: that of the model's parameters
+  std::int64_t batch_size = 4096;  ///< destinations of a layer per batch, at least 1
+  at::Device device = at::kCPU;    ///< must be the device of the model's parameters
 };
 
-/// The logits of all nodes, from all their in-neighbours: what model(graph, x) gives in evaluation
-/// mode, to rounding. Layer by layer, `batch_size` nodes at a time, each layer once for each node,
-/// so that memory holds the outputs of two layers on the CPU, 4 (int64 ids: 8) bytes and two
-/// degrees a node, and one part's in-neighbours on the device (kMlp: its nodes). A graph of at most
-/// batch_size nodes, and a model of kind kSgc, whose one layer has all the hops, run on the device
-/// as a whole.
+/// Returns the logits of all nodes from all their in-neighbours: the result of model(graph, x) in
+/// evaluation mode, up to rounding. Runs layer by layer in batches of `batch_size` nodes. CPU
+/// memory holds the outputs of two layers and, for each node, 4 bytes (8 with int64 ids) and two
+/// degrees; the device holds the in-neighbours of one batch (kMlp: its nodes). Graphs of at most
+/// batch_size nodes, and kSgc models, whose only layer does all hops, run on the device as a whole.
 ///
-/// graph: a Graph or Topology of one set of nodes; it and x stay where they are, and are best on
-/// the CPU. x: floating [N, in], strided (memory-mapped too: only the rows of a part are read) or
-/// sparse CSR; taken in the dtype of the model's parameters, unless autocast is on for the device,
-/// which casts by its own rules. Returns [N, out] on the CPU, without gradient, in the dtype that
-/// the last layer gives: 16-bit under autocast. The modes of the model and its parts are as before,
-/// also after an error. Throws InvalidArgument for other shapes, a batch_size below 1 and a device
-/// that is not the parameters'. Deterministic.
+/// graph: a Graph or Topology of one set of nodes; it and x are not moved, and are best on the CPU.
+/// x: floating [N, in], strided (may be memory-mapped: reads only the rows of a batch) or sparse
+/// CSR; converted to the dtype of the parameters unless autocast is on for the device. Returns [N,
+/// out] on the CPU, without gradient, in the dtype of the last layer: 16-bit under autocast.
+/// Restores the training modes of the model and its submodules, also after an error. Throws
+/// InvalidArgument for other shapes, a batch_size below 1 and a device other than the parameters'.
+/// Deterministic.
 MEZZO_API at::Tensor inference(nn::Model& model, const Topology& graph, const at::Tensor& x,
                                InferenceOptions options = {});
 

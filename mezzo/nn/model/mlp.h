@@ -22,14 +22,14 @@ struct MLPOptions {
   std::int64_t hidden_features = 16;
   std::int64_t out_features = 0;
   std::int64_t num_layers = 2;
-  double dropout = 0.5;        ///< of the input of every layer, in [0, 1); while training
+  double dropout = 0.5;        ///< on the input of every layer, in [0, 1); while training
   Activation activation = {};  ///< after every layer but the last; empty: ReLU
   Normalization normalization = Normalization::kNone;  ///< before the activation
 };
 
-/// A multilayer perceptron: dropout, linear, normalization, activation; the last layer only dropout
-/// and linear. Parameters `layer0.weight` [hidden, in], `layer0.bias` [hidden], ...,
-/// `norm0.weight`, ... as libtorch initialises them.
+/// A multilayer perceptron: dropout, linear, normalization, activation; the last layer has only
+/// dropout and linear. Parameters `layer0.weight` [hidden, in], `layer0.bias` [hidden], ...,
+/// `norm0.weight`, ..., initialised as in libtorch.
 class MEZZO_API MLPImpl : public torch::nn::Cloneable<MLPImpl> {
  public:
   /// Throws InvalidArgument unless the sizes and num_layers are positive and the dropout is in

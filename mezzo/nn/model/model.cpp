@@ -32,8 +32,8 @@ std::int64_t count_layers(const ModelOptions& options) {
   return options.kind == ModelKind::kSgc ? 1 : options.num_layers;
 }
 
-/// at::elu that keeps its result for the backward, as the next layer does; libtorch's keeps its
-/// argument, one more tensor of the hidden rows for each layer.
+/// at::elu that saves its result for the backward, as the next layer does; libtorch's saves its
+/// argument: one more tensor of hidden rows for each layer.
 struct Elu : Function<Elu> {
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& h) {
     at::AutoDispatchBelowADInplaceOrView below;
@@ -83,7 +83,7 @@ class Float32Region {
   bool previous_;
 };
 
-/// part(x), computed in float32 where `keep_float32` says so.
+/// part(x), computed in float32 if `keep_float32`.
 template <class Part>
 at::Tensor run(bool keep_float32, const at::Tensor& x, const Part& part) {
   if (!keep_float32 || !at::autocast::is_autocast_available(x.device().type())) return part(x);
@@ -105,7 +105,7 @@ struct ModelImpl::Layer {
   void check_float32_parts() const;
 };
 
-/// Weights of 16 bits beside a widened input would be an error of some operation within.
+/// 16-bit weights with float32 input would fail in an operation inside the layer.
 void ModelImpl::Layer::check_float32_parts() const {
   for (const auto& [name, part] : float32_parts) {
     for (const at::Tensor& parameter : part->parameters()) {
@@ -193,7 +193,7 @@ void ModelImpl::check_keep_float32() const {
 
 at::Tensor ModelImpl::run_layer(const Layer& layer, const Topology& topology,
                                 const at::Tensor& before, const at::Tensor& edge_weight) {
-  // So that recorders know whose the operations without parameters are.
+  // Lets profilers attribute operations without parameters to this layer.
   RECORD_USER_SCOPE(std::string_view(layer.path));
   at::Tensor h = run(layer.float32_apply, before, [&](const at::Tensor& x) {
     return layer.apply(topology, mezzo::feature_dropout(x, options.dropout, is_training()),

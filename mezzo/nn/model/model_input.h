@@ -9,26 +9,26 @@
 
 namespace mezzo::nn {
 
-/// What a Model runs on: one structure for all of its layers, or a block for each. A plain view,
-/// made implicitly of the argument, which has to outlive it.
+/// The graph input of a Model: one structure for all layers, or one block for each layer. A view:
+/// converts implicitly from its argument, which must outlive it.
 class ModelInput {
  public:
   ModelInput(const Topology& topology) : topology_(&topology) {}    // NOLINT: implicit
   ModelInput(const Graph& graph) : topology_(&graph.topology()) {}  // NOLINT
   ModelInput(const Block& block) : topology_(&block.topology()) {}  // NOLINT
   ModelInput(const Blocks& blocks) : blocks_(&blocks) {}            // NOLINT
-  /// Blocks with weights: edge_weights names the column of their edges that holds them, floating
-  /// [num_edges]. They must be factors for a mean over the edges here, as those of a BlockLoader
-  /// with layer_sizes. LABOR's column, which has the same name, is for sums: with it the results
-  /// are wrong, and nothing here can tell.
+  /// Blocks with edge weights: edge_weights names a column of their edges, floating [num_edges].
+  /// The weights must be factors for a mean over these edges, as BlockLoader writes for
+  /// layer_sizes. LABOR writes weights for sums to a column of the same name: they give wrong
+  /// results, which cannot be detected here.
   ModelInput(const Blocks& blocks, std::string edge_weights)
       : blocks_(&blocks), edge_weights_(std::move(edge_weights)) {}
 
-  /// The structure for all layers; nullptr where there are blocks.
+  /// The structure for all layers; nullptr if the input is Blocks.
   const Topology* topology() const { return topology_; }
-  /// The blocks, input layer first; nullptr where there is one structure.
+  /// The blocks, input layer first; nullptr if the input is one structure.
   const Blocks* blocks() const { return blocks_; }
-  /// The column of each block's edges with the weights of the messages; empty: none.
+  /// The column of each block's edges that holds the edge weights; empty: none.
   const std::string& edge_weights() const { return edge_weights_; }
 
  private:

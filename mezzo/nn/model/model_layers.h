@@ -10,31 +10,31 @@
 #include "mezzo/graph/topology.h"
 #include "mezzo/nn/model/model.h"
 
-/// The layers of which a Model is made. Internal to nn; not exported.
+/// The layers of a Model. Internal to nn; not exported.
 namespace mezzo::nn::detail {
 
-/// Opens the text of a Model's errors.
+/// The name of Model in error messages.
 inline constexpr auto kModelName = "Model";
 
-/// [num_src, in] -> [num_dst, out]. The last argument are the weights of the edges, undefined
-/// unless takes_edge_weights().
+/// [num_src, in] -> [num_dst, out]. The last argument is the edge weights, undefined unless
+/// takes_edge_weights().
 using Convolution =
     std::function<at::Tensor(const Topology&, const at::Tensor&, const at::Tensor&)>;
 
-/// A layer that is not yet registered, and what applies it.
+/// A layer that is not yet registered, and the function that applies it.
 struct MadeLayer {
   std::shared_ptr<torch::nn::Module> module;
   Convolution apply;
   std::int64_t out_features = 0;
 };
 
-/// Where in the stack a layer stands.
+/// A layer's position in the stack.
 struct Place {
   std::int64_t in_features = 0;
   bool last = false;
 };
 
-/// The layer of options.kind for a place. Throws InvalidArgument for another kind than ModelKinds.
+/// Creates a layer of options.kind for `place`. Throws InvalidArgument for kinds not in ModelKinds.
 MadeLayer make_layer(const ModelOptions& options, Place place);
 
 }  // namespace mezzo::nn::detail

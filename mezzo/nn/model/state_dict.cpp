@@ -53,11 +53,11 @@ void check_records(const std::string& path) {
   }
 }
 
-/// What Python pickled into the file, its tensors on the CPU.
+/// Unpickles the file, with its tensors on the CPU.
 c10::IValue unpickle(const std::string& path) {
   try {
     caffe2::serialize::PyTorchStreamReader reader(path);
-    // torch::pickle_load would look for the devices that the tensors had.
+    // torch::pickle_load would need the original devices of the tensors.
     return torch::jit::readArchiveAndTensors("data", "", "", std::nullopt, std::nullopt,
                                              at::Device(at::kCPU), reader);
   } catch (const std::exception&) {
@@ -88,7 +88,7 @@ NamedTensors tensors_of(const torch::nn::Module& module) {
   return tensors;
 }
 
-/// The names of `all` that `some` lacks.
+/// The names in `all` that are not in `some`.
 std::vector<std::string> names_beside(const NamedTensors& all, const NamedTensors& some) {
   std::vector<std::string> found;
   for (const auto& [name, tensor] : all) {
@@ -97,7 +97,7 @@ std::vector<std::string> names_beside(const NamedTensors& all, const NamedTensor
   return found;
 }
 
-/// Whether numbers of one dtype can become those of another by a copy.
+/// Whether a copy can convert one dtype to the other.
 bool converts(at::ScalarType from, at::ScalarType to) {
   const auto is_plain = [](at::ScalarType dtype) {
     return at::isFloatingType(dtype) || at::isComplexType(dtype) ||
@@ -106,7 +106,7 @@ bool converts(at::ScalarType from, at::ScalarType to) {
   return is_plain(from) && is_plain(to) && c10::canCast(from, to);
 }
 
-/// Throws InvalidArgument unless each of the module's tensors, and nothing else, is given.
+/// Throws InvalidArgument unless the names are exactly those of the module's tensors.
 void check_given(const std::string& path, const NamedTensors& given, const NamedTensors& own) {
   const auto missing = names_beside(own, given), unexpected = names_beside(given, own);
   MEZZO_CHECK(missing.empty() && unexpected.empty(),

@@ -30,8 +30,8 @@ DotGatConv make(const DotGatConvOptions& options, at::ScalarType stored = at::kD
   return layer;
 }
 
-/// Edge by edge, of at::Tensor in float64 or of Rounded numbers. score_factor: 1; with 0 all edges
-/// into a node share alike.
+/// Computes edge by edge, on float64 at::Tensor or Rounded numbers. score_factor: 1; with 0 all
+/// edges into a node have equal shares.
 template <class Number>
 Number define(const DotGatConv& layer, const Topology& topology, const Number& h,
               double score_factor = 1) {
@@ -76,7 +76,7 @@ TEST(DotGatConv, stays_within_its_rounding_in_every_dtype) {
     const Rounded expected = define(layer, g, exactly(h));
     EXPECT_EQ(got.scalar_type(), dtype.scalar);
     EXPECT_TRUE(near(got, expected));
-    // Edges that share alike, and negated scores.
+    // Wrong definitions: equal shares, and negated scores.
     EXPECT_FALSE(near(define(layer, g, wide, 0), expected));
     EXPECT_FALSE(near(define(layer, g, wide, -1), expected));
   }

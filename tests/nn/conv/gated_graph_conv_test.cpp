@@ -48,7 +48,7 @@ std::vector<at::Tensor> edges_by_type(const GatedGraphConv& layer, const Topolog
   return edges;
 }
 
-/// Of at::Tensor or of Rounded numbers, by the edges of each type.
+/// Defined for at::Tensor or Rounded numbers, by the edges of each type.
 template <class Number>
 Number define(const GatedGraphConv& layer, const std::vector<at::Tensor>& edges, const Number& h) {
   const std::int64_t num_nodes = h.size(0), width = layer->options.out_features;
@@ -168,7 +168,7 @@ TEST(GatedGraphConv, gradients_agree_with_differences) {
   for (const std::int64_t types : {1, 2}) {
     GatedGraphConv layer =
         make({.in_features = 2, .out_features = 3, .num_steps = 2, .num_edge_types = types});
-    scale_parameters(*layer, 0.5);  // far from where the gates saturate
+    scale_parameters(*layer, 0.5);  // keeps the gates from saturating
     at::Tensor edge_types = at::arange(g.num_edges(), on_device()).remainder(types);
     EXPECT_TRUE(module_gradcheck(
         *layer,
@@ -335,8 +335,8 @@ TEST(JumpingKnowledge, attends_by_a_bidirectional_lstm) {
   }
 }
 
-/// What is not the attention: equal shares, steps in the other order, states of one direction.
-/// Spends the module.
+/// Results of wrong definitions: equal shares, steps in the other order, states of one direction.
+/// Changes the module.
 std::vector<at::Tensor> wrong_results(JumpingKnowledge& module,
                                       const std::vector<at::Tensor>& layers) {
   std::vector<at::Tensor> wide;

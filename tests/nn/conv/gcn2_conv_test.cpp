@@ -33,7 +33,7 @@ GCN2Conv make(GCN2ConvOptions options, at::ScalarType stored = at::kDouble,
   return layer;
 }
 
-/// Before the activation, of the numbers given or of the sizes of all terms.
+/// The output before the activation, or the sum of the sizes of all terms.
 at::Tensor define(const GCN2Conv& layer, const Topology& g, const at::Tensor& h,
                   const at::Tensor& initial, const at::Tensor& edge_weight, Numbers numbers) {
   const GCN2ConvOptions& options = layer->options;
@@ -68,7 +68,7 @@ std::vector<Topology> graphs() {
   return {random_topology(12, 12, 40, 1), random_topology(20, 20, 150, 2, 3.0), four_nodes()};
 }
 
-/// Every choice of weights and bias, with other factors in each.
+/// Every combination of weights and bias, each with other factors.
 std::vector<GCN2ConvOptions> all_options() {
   std::vector<GCN2ConvOptions> all;
   for (const auto& [layer, alpha, lambda] :

@@ -29,7 +29,7 @@ using nn::SGConvOptions;
 using nn::TAGConv;
 using nn::TAGConvOptions;
 
-/// Either order of product and propagation.
+/// Widths for either order of product and propagation.
 constexpr std::pair<std::int64_t, std::int64_t> kWidths[] = {{3, 7}, {7, 3}};
 
 template <class Layer, class Options>
@@ -39,7 +39,7 @@ Layer make(Options options, at::ScalarType dtype = at::kDouble) {
   return layer;
 }
 
-/// Of `hops` sums over the neighbours and a product with `count` blocks [in, .].
+/// Terms of `hops` sums over the neighbours and a product with `count` blocks [in, .].
 double terms(const Topology& g, std::int64_t hops, std::int64_t in) {
   return static_cast<double>(hops) * (max_in_degree(g) + 8) + static_cast<double>(in * (hops + 1)) +
          16;
@@ -220,7 +220,7 @@ TEST(ChebConv, gradients_agree_with_differences) {
   }
 }
 
-/// Value and gradients of the parameters for sparse rows as for dense ones.
+/// Expects equal values and parameter gradients for sparse and dense rows.
 template <class Layer, class... Rest>
 void expect_sparse_like_dense(Layer layer, const Topology& g, std::int64_t in, double bound,
                               const Rest&... rest) {
@@ -334,13 +334,13 @@ TEST(SGConv, cached_rows_serve_every_call_with_the_same_arguments) {
       SGConv layer = make<SGConv>(options);
       const at::Tensor first = layer(g, h, given);
       EXPECT_TRUE(same_bits(layer(g, h, given), first));
-      randomise(*layer, at::kDouble, 50);  // what is kept does not depend on the parameters
+      randomise(*layer, at::kDouble, 50);  // the cache does not depend on the parameters
       const at::Tensor dense = h.layout() == at::kSparseCsr ? h.to_dense() : h;
       const at::Tensor got = layer(g, h, given);
       EXPECT_TRUE(near_definition(
           got, expected_of(layer, g, dense, given, terms(g, 2, 5), /*roundings=*/4)));
       got.sum().backward();
-      layer(g, h, given).sum().backward();  // a second time through what is kept
+      layer(g, h, given).sum().backward();  // a second backward through the cache
       EXPECT_TRUE(layer->fc->weight.grad().defined());
     }
   }

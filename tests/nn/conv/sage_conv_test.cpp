@@ -30,7 +30,7 @@ SAGEConv make(SAGEConvOptions options, at::ScalarType stored = at::kDouble) {
   return layer;
 }
 
-/// Of two products by [in, .] matrices, the pooling one included, and a sum over the neighbours.
+/// Terms of two products by [in, .] matrices, including pooling, and a sum over the neighbours.
 double terms(const Topology& g, std::int64_t in) {
   return (max_in_degree(g) + 1) * static_cast<double>(in * (in + 1) + 4);
 }

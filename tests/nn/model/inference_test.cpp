@@ -21,7 +21,7 @@ using nn::Normalization;
 
 constexpr std::int64_t kNodes = 60, kWidth = 5, kClasses = 3;
 
-/// With everything that differs between training and evaluation.
+/// A model with every feature that differs between training and evaluation.
 Model make(ModelKind kind, std::int64_t num_layers = 3, at::ScalarType stored = at::kDouble) {
   Model model(ModelOptions{.kind = kind,
                            .in_features = kWidth,
@@ -50,7 +50,7 @@ at::Tensor features(at::ScalarType dtype = at::kDouble) {
   return uniform({kNodes, kWidth}, at::kBFloat16, 2).to(dtype);
 }
 
-/// What the model gives on the whole graph in evaluation mode, without gradient.
+/// The output on the whole graph in evaluation mode, without gradient.
 at::Tensor whole(Model& model, const at::Tensor& x) {
   const bool training = model->is_training();
   model->eval();
@@ -59,7 +59,7 @@ at::Tensor whole(Model& model, const at::Tensor& x) {
   return logits;
 }
 
-/// Two ways to the same sums: some thousands of roundings of numbers like the largest.
+/// Allows some thousands of roundings at the size of the largest number.
 testing::AssertionResult same_sums(const at::Tensor& got, const at::Tensor& expected) {
   const at::Tensor size =
       at::full(expected.sizes(), 1 + expected.abs().max().item<double>(), on_device(at::kDouble));

@@ -38,7 +38,7 @@ Model make(ModelOptions options) {
   return model;
 }
 
-/// The part `name` of the model with its parameters, made as `part` is.
+/// Copies the parameters of submodule `name` of the model to `part`.
 template <class Part>
 Part part_of(const Model& model, const std::string& name, Part part) {
   part->to(test_device());  // buffers too

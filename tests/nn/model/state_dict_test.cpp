@@ -40,7 +40,7 @@ std::string bytes_of(const c10::IValue& value) {
   return std::string(bytes.begin(), bytes.end());
 }
 
-/// What torch.save(dict) writes.
+/// The bytes that torch.save(dict) writes.
 std::string saved(const Entries& entries) {
   c10::Dict<std::string, at::Tensor> dict;
   for (const auto& [name, tensor] : entries) dict.insert(name, tensor);
@@ -72,7 +72,7 @@ testing::AssertionResult same_entries(const Entries& a, const Entries& b) {
   return testing::AssertionSuccess();
 }
 
-/// Another module of the same kind gets the numbers of `from` by way of a file.
+/// Loads the parameters of `from` through a file into another module of the same kind.
 template <class Module>
 void expect_carried(const Module& from, Module to) {
   const TempFolder folder;
@@ -133,7 +133,7 @@ TEST(StateDict, views_are_read_as_what_they_show) {
   EXPECT_TRUE(exact(layer->bias, bias));
 }
 
-/// The text of the InvalidArgument for a file of these entries, which leaves the module as it is.
+/// The InvalidArgument message for a file of these entries; the module must not change.
 std::string refusal(torch::nn::Module& module, const Entries& entries) {
   const TempFolder folder;
   const std::string path = folder.write("model.pt", saved(entries));
@@ -171,7 +171,7 @@ TEST(StateDict, other_names_shapes_and_kinds_of_numbers_are_errors_that_change_n
   EXPECT_TRUE(mentions(refusal(*norm, floating), "'num_batches_tracked'asthemodule'sint64[],got"));
 }
 
-/// The text of the IoError for the file, which leaves the module as it is.
+/// The IoError message for the file; the module must not change.
 std::string fault(const std::string& path) {
   GraphConv layer(GraphConvOptions{.in_features = 3, .out_features = 2});
   const Entries before = entries_of(*layer);
