@@ -21,7 +21,7 @@ namespace mezzo {
 namespace {
 
 constexpr std::int64_t kItemsPerSlice = 1 << 20;  // of features that are converted at a time
-constexpr std::int64_t kRowsPerSort = 1 << 18;    // between two looks at should_stop
+constexpr std::int64_t kRowsPerSort = 1 << 18;    // between two calls of should_stop
 constexpr std::int64_t kSortGrain = 1 << 10;
 
 /// Thrown to stop a conversion from within a source.
@@ -38,7 +38,7 @@ class Announcer {
     if (options_.should_stop && options_.should_stop()) throw ConversionStopped{};
   }
 
-  /// Reports again after more lines, for stages that count something else.
+  /// Reports again after more lines, in stages that do not count lines.
   void report_lines() {
     if (last_.stage == kReading) last_.done += data::TextLines::kLinesPerCall;
     report(last_.stage, last_.done, last_.total);
@@ -69,7 +69,7 @@ class Conversion {
     manifest_.num_nodes = header.num_nodes;
     manifest_.num_features = header.num_features;
     manifest_.metric = header.metric;
-    // Labels and splits come first, so that their errors show before hours of work.
+    // Writes labels and splits first, so their errors appear before hours of work.
     const data::NodeLabels labels = source_.labels();
     manifest_.num_classes = labels.num_classes;
     if (manifest_.num_classes > 0) {
@@ -212,7 +212,7 @@ class Conversion {
       const at::Tensor at_item = bad.nonzero()[0];
       const std::int64_t row = first + at_item[0].item<std::int64_t>();
       const auto value =
-          values.masked_select(bad)[0].item<float>();  // in order, so that of at_item
+          values.masked_select(bad)[0].item<float>();  // in row-major order: the value at at_item
       data::require(std::isfinite(value), input_,
                     "features: row {} holds {}, expected finite values", row, value);
       data::require(false, input_, "features: row {} holds {}, beyond the range of {}", row, value,
@@ -251,15 +251,15 @@ class Conversion {
     report("features", manifest_.num_nodes, manifest_.num_nodes);
   }
 
-  /// The stored values of a CSR matrix, rounded. load_dataset has seen that they are finite.
+  /// The stored values of a CSR matrix, rounded. load_dataset checked that they are finite.
   at::Tensor rounded_values(const at::Tensor& features) const {
     const at::Tensor values = features.values();
     at::Tensor rounded = values.to(options_.feature_dtype);
     const at::Tensor bad = at::isfinite(rounded).logical_not_().nonzero();
     if (bad.numel() > 0) {
       const std::int64_t item = bad[0][0].item<std::int64_t>();
-      const std::int64_t row =
-          features.crow_indices().le(item).sum().item<std::int64_t>() - 1;  // the last that begins
+      const std::int64_t row = features.crow_indices().le(item).sum().item<std::int64_t>() -
+                               1;  // the last row that starts at or before it
       data::require(false, input_, "features: row {} holds {}, beyond the range of {}", row,
                     values[item].item<float>(), c10::getDtypeNames(options_.feature_dtype).first);
     }

@@ -29,15 +29,15 @@ struct ConvertOptions {
   bool normalize_features = false;            ///< as LoadOptions::normalize_features
   std::string split = {};                     ///< as LoadOptions::split
   std::uint64_t split_seed = 0;               ///< as LoadOptions::split_seed
-  bool symmetrize = false;  ///< add the reverse of every edge, each edge standing once: for lists
-                            ///< that give each undirected edge in one direction only
-  bool overwrite = false;   ///< replace a mapped dataset, and nothing else
+  bool symmetrize = false;  ///< add the reverse of every edge and merge parallel edges: for files
+                            ///< that list each undirected edge in one direction only
+  bool overwrite = false;   ///< replace an existing mapped dataset
   /// Called after every chunk, and after every 2^20 lines of a text file.
   std::function<void(const ConvertProgress&)> on_progress = {};
-  std::function<bool()> should_stop = {};  ///< called as often; true: stop, leave nothing
+  std::function<bool()> should_stop = {};  ///< called as often; true: stop, write nothing
 };
 
-/// What convert_dataset has written.
+/// The result of convert_dataset.
 struct ConvertReport {
   std::string name;
   std::int64_t num_nodes = 0, num_edges = 0, num_features = 0, num_classes = 0;
@@ -63,15 +63,15 @@ struct ConvertReport {
 /// chunks, whatever the number of edges and features. The sources are written to the output file
 /// through the page cache, which is slow if that file exceeds the machine's memory. Other formats
 /// also need the memory of the whole data set. The edges are read twice, or three times if no file
-/// lists the nodes (SNAP, edges.csv alone). The file of the sources holds all parallel edges until
-/// they are merged.
+/// lists the nodes (SNAP, edges.csv without nodes.csv). The file of the sources holds all parallel
+/// edges until they are merged.
 ///
 /// Writes to `<output>.partial-<number>` and renames it when it is complete and on disk: an error
-/// or a stop leaves nothing, and a reader never sees an incomplete folder. A killed process leaves
-/// the partial folder. Throws InvalidArgument for a wrong dtype and for an `output` that exists and
-/// may not be overwritten; `overwrite` permits a mapped dataset (also `input` itself) that holds
-/// only the files of its manifest. Throws IoError as load_dataset does, for features that are not
-/// finite or that `feature_dtype` cannot hold (with row and value), and if the disk is full.
+/// or a stop leaves no files, and a reader never sees an incomplete folder. A killed process leaves
+/// the partial folder. Throws InvalidArgument for a wrong dtype and if `output` exists and must
+/// not be overwritten; `overwrite` allows a mapped dataset (also `input` itself) that holds only
+/// the files of its manifest. Throws IoError as load_dataset does, for features that are not finite
+/// or that `feature_dtype` cannot hold (with row and value), and if the disk is full.
 MEZZO_API ConvertReport convert_dataset(const std::string& input,
                                         const std::filesystem::path& output,
                                         const ConvertOptions& options = {});

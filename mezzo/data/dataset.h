@@ -22,13 +22,13 @@ enum class Metric : std::uint8_t {
 /// "accuracy", "roc_auc" or "micro_f1"
 MEZZO_API std::string metric_name(Metric metric);
 
-/// The label of a node that has none.
+/// The label of an unlabelled node.
 inline constexpr std::int64_t kNoLabel = -1;
 
 /// In multi-label data: it is unknown whether the node belongs to the class.
 inline constexpr std::uint8_t kNoEntry = 255;
 
-/// The masks of one split: bool [N] each, disjoint; a node need not be in any.
+/// The masks of one split: bool [N] each, disjoint; some nodes may be in no mask.
 struct SplitMasks {
   at::Tensor train, val, test;
 };
@@ -51,7 +51,7 @@ struct DatasetPart {
 /// every column. The edges are either src and dst, or CSR rows by destination.
 struct MEZZO_API Dataset {
   std::string name;
-  std::string origin;            ///< what it was read from, for reports
+  std::string origin;            ///< the file or folder it was read from, for reports
   std::int64_t num_nodes = 0;    ///< N
   std::int64_t num_classes = 0;  ///< C
   at::Tensor src, dst;           ///< int64 [E]; an undirected edge is stored in both directions
@@ -103,8 +103,8 @@ struct LoadOptions {
   std::uint64_t split_seed = 0;     ///< seed of the random 60/20/20 split of data without one
   bool labels_optional = false;     ///< whether data without labels may be read
   /// Called after every 2^20 lines of a text file, except WordNet's and Planetoid's. An exception
-  /// ends the reading: load_dataset rethrows a std::exception that is no mezzo::Error as IoError,
-  /// all others unchanged.
+  /// ends the reading: load_dataset rethrows a std::exception other than mezzo::Error as IoError,
+  /// anything else unchanged.
   std::function<void()> on_lines = {};
 };
 
@@ -117,7 +117,7 @@ struct LoadOptions {
 /// features: the rest is memory-mapped, and the edges are read once to check them. Throws
 /// InvalidArgument for an unknown name or split and if mapped features should be normalised,
 /// IoError for files that are missing, truncated, corrupt, contradictory or lack required labels;
-/// nothing else, whatever the bytes.
+/// no other errors, whatever the bytes.
 MEZZO_API Dataset load_dataset(const std::string& name_or_path, const LoadOptions& options = {});
 
 /// Divides each row by the sum of its magnitudes; rows of zeros stay. features: float32 [N, F],

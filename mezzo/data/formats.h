@@ -20,8 +20,8 @@ struct Format {
   /// Opens a path of this format. Streamed formats read on request only.
   std::unique_ptr<GraphSource> (*open)(const std::filesystem::path& path,
                                        const LoadOptions& options);
-  /// Recognises other paths, or null: by name, by the keys of an npz file, or by the first lines of
-  /// a text. `path` need not exist.
+  /// Recognises other paths by name, by the keys of an npz file, or by the first lines of a text;
+  /// may be null. `path` might not exist.
   bool (*recognise)(const std::filesystem::path& path) = nullptr;
   /// The names and paths of the data sets in a folder, if the format keeps several in one.
   std::map<std::string, std::filesystem::path> (*sets)(const std::filesystem::path& folder) =
@@ -35,7 +35,7 @@ std::unique_ptr<GraphSource> open_as(const std::filesystem::path& path,
   return std::make_unique<Source>(path, options);
 }
 
-/// Format::open of a format that is read at once.
+/// Format::open of a format that is read as a whole.
 template <Dataset (*kRead)(const std::filesystem::path&, const LoadOptions&)>
 std::unique_ptr<GraphSource> open_whole(const std::filesystem::path& path,
                                         const LoadOptions& options) {
@@ -46,7 +46,7 @@ std::unique_ptr<GraphSource> open_whole(const std::filesystem::path& path,
 MEZZO_API const Format* find_format(const std::filesystem::path& path);
 
 /// Opens the data set that load_dataset would read. Throws as load_dataset does; a data set that is
-/// read at once (GraphSource::dataset) is checked.
+/// read as a whole (GraphSource::dataset) is checked.
 MEZZO_API std::unique_ptr<GraphSource> open_source(const std::string& name_or_path,
                                                    const LoadOptions& options);
 

@@ -23,7 +23,7 @@ constexpr std::uint32_t kUnsignedBytes = 0x08;  // the item type, the magic numb
 constexpr std::int64_t kClasses = 10;
 
 /// The first `most` bytes of the contents of a gzip file (of one or several members), or all if
-/// there are fewer. Checks the checksums of what it reads.
+/// there are fewer. Checks the checksums of the members it reads.
 class Inflater {
  public:
   explicit Inflater(const std::string& where) : where_(where) {
@@ -52,7 +52,7 @@ class Inflater {
   std::size_t step(std::string_view& packed, char* target, std::size_t room, bool& whole) {
     const auto available =
         static_cast<uInt>(std::min<std::size_t>(packed.size(), std::numeric_limits<uInt>::max()));
-    // zlib's input is const in all but its type.
+    // zlib does not write to its input, although the type is not const.
     stream_.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(packed.data()));
     stream_.avail_in = available;
     stream_.next_out = reinterpret_cast<Bytef*>(target);

@@ -13,7 +13,7 @@
 namespace mezzo {
 namespace {
 
-/// The rows 0 to n - 1 in an order that depends on the seed alone.
+/// The rows 0 to n - 1 in an order that depends only on the seed.
 at::Tensor shuffled_rows(std::int64_t n, std::uint64_t seed) {
   constexpr std::uint64_t kStream = 0x696D61676573;  // of this use of the generator
   at::Tensor order = at::arange(n, at::kLong);

@@ -19,8 +19,8 @@ struct ImageBatch {
   at::Tensor labels;  ///< int64 [B]
 };
 
-/// The batches of one pass over images, in order: a range for one or several loops. Light: it
-/// shares the images and holds at most their order, 8 bytes an image.
+/// The batches of one pass over images, in order; several loops may iterate over it. It shares
+/// the images and stores at most their order, 8 bytes an image.
 class MEZZO_API ImageBatches {
  public:
   /// Points to one batch. Dereferencing allocates the batch if the order is shuffled; else it is a
@@ -101,7 +101,7 @@ class MEZZO_API ImageDataset {
 /// 1]; images [N, 1, rows, columns]; there are ten classes. Allocates the whole part (4 bytes a
 /// pixel, for a moment 5 and the file). Throws IoError (with the file, expected and actual values)
 /// for files that are missing, unreadable, truncated or too long, for a wrong magic number,
-/// impossible sizes, different counts and labels out of range; nothing else, whatever the bytes.
+/// impossible sizes, different counts and labels out of range; no other errors, whatever the bytes.
 MEZZO_API ImageDataset load_idx(const std::string& folder, Split split);
 
 }  // namespace mezzo

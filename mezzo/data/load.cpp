@@ -83,7 +83,7 @@ std::vector<KnownDataset> datasets_at(const fs::path& path) try {
   }
   return known;
 } catch (const std::exception&) {
-  return {};  // load_dataset says what is wrong
+  return {};  // load_dataset reports the error
 }
 
 }  // namespace

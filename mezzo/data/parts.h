@@ -16,11 +16,11 @@ namespace mezzo {
 /// Options of write_parts.
 struct PartsOptions {
   std::int64_t hops = 2;                   ///< of the halo, 1 to 254: as many as a model has layers
-  bool overwrite = false;                  ///< replace a folder of parts, and nothing else
-  std::function<bool()> should_stop = {};  ///< called before every part; true: stop, leave nothing
+  bool overwrite = false;                  ///< replace an existing folder of parts
+  std::function<bool()> should_stop = {};  ///< called before every part; true: stop, write nothing
 };
 
-/// Throws InvalidArgument unless hops are 1 to 254; write_parts does so too.
+/// Throws InvalidArgument unless hops are 1 to 254; write_parts checks it too.
 MEZZO_API void check_options(const PartsOptions& options);
 
 /// One part written by write_parts.
@@ -78,7 +78,7 @@ inline constexpr auto kPartitionFile = "partition.json";
 bool is_folder_of_parts(const std::filesystem::path& path);
 
 /// Throws InvalidArgument as write_parts would for this `output` and a data set read from `source`.
-/// Creates nothing.
+/// Creates no files.
 MEZZO_API void check_output_of_parts(const std::filesystem::path& output, bool overwrite,
                                      const std::string& source);
 

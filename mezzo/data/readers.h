@@ -99,8 +99,8 @@ void set_undirected_edges(Dataset& dataset, const std::vector<Edge>& edges,
 /// Sorts the edges of `dataset` by source and destination and removes duplicates.
 void merge_parallel_edges(Dataset& dataset);
 
-/// Throws IoError if a graph of that many nodes cannot fit in the machine's memory, edges aside.
-/// For counts that a file declares and no array confirms.
+/// Throws IoError if a graph of that many nodes cannot fit in the machine's memory, not counting
+/// edges. For counts that a file declares but no array confirms.
 void require_room(std::int64_t num_nodes, const std::string& where);
 
 /// More classes than this are an error if each node has one label.
@@ -142,7 +142,7 @@ void refuse_named_split(const LoadOptions& options, const std::string& where);
 /// Throws IoError if the data set has no labels, unless options.labels_optional.
 void require_labels(const Dataset& dataset, const LoadOptions& options);
 
-/// The folder of the dictionary files: MEZZO_WORDNET_DIR, or Debian's.
+/// The folder of the dictionary files: MEZZO_WORDNET_DIR, or the one of Debian's package.
 std::filesystem::path wordnet_folder();
 
 }  // namespace mezzo::data

@@ -19,7 +19,7 @@ namespace {
 constexpr std::int64_t kPipelineMaxWorkers = 256;
 constexpr std::int64_t kPipelineMaxPrefetch = 1024;
 
-/// From now on parallel regions of the calling thread have one thread. libtorch sets the number
+/// Limits later parallel regions of the calling thread to one thread. libtorch sets the number
 /// when a thread first calls it, and so does each library with its own copy of libtorch's inline
 /// functions, so both are called first.
 void use_one_thread() {
@@ -193,7 +193,7 @@ class PipelineEngine::State {
   std::mutex mutex_;                   ///< guards the members below except workers_
   std::condition_variable room_, ready_;
   std::int64_t next_;                ///< the item that next() returns
-  std::int64_t unclaimed_;           ///< the item that a worker begins next
+  std::int64_t unclaimed_;           ///< the item that a worker starts next
   std::int64_t end_;                 ///< past the last item; lowered by an error and by stop()
   std::vector<PreparedItem> items_;  ///< those of [next_, unclaimed_), at index modulo size
   std::vector<std::thread> workers_;

@@ -36,7 +36,7 @@ struct PipelineStatistics {
 };
 
 /// One pass over the seeds, cut into mini-batches. Several threads may call make(), each with its
-/// own workspace; a batch depends on its index alone.
+/// own workspace; a batch depends only on its index.
 template <class Item>
 class Epoch {
  public:

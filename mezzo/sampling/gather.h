@@ -18,7 +18,7 @@ enum class RowMemory : std::uint8_t {
 /// bits. table: [N, ...] of any dtype, also memory-mapped, on any device; or sparse CSR [N, F].
 /// ids: int32 or int64 [n] in [0, N), contiguous, on the CPU or the table's device; not checked. No
 /// gradient. Cost: the rows' bytes once; a contiguous table on the CPU is copied by libtorch's
-/// threads (by the worker alone inside a loader). Synchronises for a sparse table on CUDA.
+/// threads (in a loader, by the worker only). Synchronises for a sparse table on CUDA.
 MEZZO_API at::Tensor gather_rows(const at::Tensor& table, const at::Tensor& ids,
                                  RowMemory memory = RowMemory::kPageable);
 

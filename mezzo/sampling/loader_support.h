@@ -15,7 +15,7 @@
 #include "mezzo/sampling/batches.h"
 #include "mezzo/sampling/seed_order.h"
 
-/// What the loaders share. Internal to sampling; not exported.
+/// Shared by the loaders. Internal to sampling; not exported.
 namespace mezzo::detail {
 
 /// The columns `names` of `nodes`. operation: the prefix of errors; option: the name of the
@@ -72,7 +72,7 @@ class SeedEpoch final : public Epoch<Item> {
   std::shared_ptr<const EpochSeeds> seeds_;
 };
 
-/// The epochs of a loader whose batches `plan` makes.
+/// The epochs of a loader with the batches of `plan`.
 template <class Item, class Plan>
 typename Batches<Item>::MakeEpoch seed_epochs(Plan plan) {
   return [shared = std::make_shared<const Plan>(std::move(plan))](std::int64_t number) {

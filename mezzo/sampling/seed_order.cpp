@@ -81,7 +81,7 @@ at::Tensor draw_seeds(const at::Tensor& seeds, const at::Tensor& cumulative, std
   const double total = sums[num_seeds - 1], below_total = std::nextafter(total, 0.0);
   for (std::int64_t i = 0; i < num_seeds; ++i) {
     const double u = random_uniform(seed, stream, static_cast<std::uint64_t>(i));
-    // the first sum above the number, whose weight is not 0
+    // the first sum above the number: its weight is not 0
     out[i] = id[std::upper_bound(sums, sums + num_seeds, std::min(u * total, below_total)) - sums];
   }
   return order;

@@ -49,7 +49,7 @@ class MEZZO_API EpochSeeds {
   bool drop_last_, is_distinct_;
 };
 
-/// The seeds of every epoch; each depends on (seed, epoch) alone. Immutable, thread-safe.
+/// The seeds of every epoch; each depends only on (seed, epoch). Immutable, thread-safe.
 class MEZZO_API SeedOrder {
  public:
   /// operation: the prefix of errors. seeds: integers [n] in [0, num_nodes), or bool [num_nodes]

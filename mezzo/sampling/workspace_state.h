@@ -79,7 +79,7 @@ class NodeNumbers {
   std::int64_t table_bytes() const { return stamps_.bytes(); }
   std::int64_t buffer_bytes() const { return nodes_.bytes(); }
 
-  /// For tests: after the next begin() `left` numbers remain until the table is cleared. Call it
+  /// For tests: after the next begin(), `left` numbers remain until the table is cleared. Call it
   /// after the first batch.
   void set_left(std::int64_t left) {
     std::fill(table_.stamps, table_.stamps + table_nodes_, 0);

@@ -60,13 +60,13 @@ class Convert : public testing::Test {
   std::string in() const { return folder_.path("in"); }
   std::string out() const { return folder_.path("out"); }
 
-  /// The output does not exist.
+  /// Expects that the output does not exist.
   testing::AssertionResult nothing_left() const {
     if (fs::exists(out())) return testing::AssertionFailure() << out() << " is there";
     return nothing_beside();
   }
 
-  /// Only the input and the output exist.
+  /// Expects only the input and the output.
   testing::AssertionResult nothing_beside() const {
     for (const auto& entry : fs::directory_iterator(folder_.path())) {
       if (entry.path().filename() != "in" && entry.path().filename() != "out") {
@@ -235,7 +235,7 @@ TEST_F(Convert, parallel_edges_of_edge_lists_are_merged) {
   EXPECT_TRUE(at::equal(keys, edge_keys(source)));
   EXPECT_TRUE(keys.diff().gt(0).all().item<bool>());  // each once
   EXPECT_EQ(static_cast<Number>(fs::file_size(out() + "/indices.npy")),
-            128 + 4 * converted.num_edges());  // numpy's header, and what was merged is cut off
+            128 + 4 * converted.num_edges());  // numpy's header; the file has no merged edges
 }
 
 TEST_F(Convert, symmetrize_adds_the_reverse_of_each_edge_and_merges) {

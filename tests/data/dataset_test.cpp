@@ -297,7 +297,7 @@ TEST(ListDatasets, leaves_out_what_cannot_be_looked_at) {
   const std::string graph = folder.write("z.txt", "1 2\n");
   const std::vector<KnownDataset> listed = list_datasets(folder.path());
   ASSERT_EQ(listed.size(), 3U);
-  EXPECT_EQ(listed[1].path, folder.path("notes"));  // a list opens no arrays
+  EXPECT_EQ(listed[1].path, folder.path("notes"));  // listing opens no arrays
   EXPECT_EQ(listed[2].path, graph);
   EXPECT_TRUE(throws<IoError>([&] { load_dataset(folder.path("notes")); }, {"not a regular file"}));
   EXPECT_TRUE(throws<IoError>([&] { list_datasets(graph); }, {graph, "no such folder"}));
@@ -314,7 +314,7 @@ TEST(ListDatasets, leaves_out_a_folder_that_may_not_be_read) {
   const std::vector<KnownDataset> listed = list_datasets(folder.path());
   const testing::AssertionResult refused =
       throws<IoError>([&] { list_datasets(folder.path("a")); }, {folder.path("a")});
-  let(fs::perms::owner_all);  // so that the folder can go
+  let(fs::perms::owner_all);  // so the folder can be deleted
   EXPECT_TRUE(refused);
   ASSERT_EQ(listed.size(), 2U);
   EXPECT_EQ(listed[1].path, folder.path("b"));

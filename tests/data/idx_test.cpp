@@ -26,7 +26,7 @@ using test::throws;
 constexpr auto kImages = "train-images-idx3-ubyte";
 constexpr auto kLabels = "train-labels-idx1-ubyte";
 
-// One literal and no sum: gcc 12 warns of its own std::string operator+ (GCC bug 105329).
+// One literal, because gcc 12 warns about its own std::string operator+ (GCC bug 105329).
 std::string packed_images() {
   return "train-images-idx3-ubyte.gz";
 }
@@ -176,13 +176,13 @@ TEST_F(Idx, a_changed_byte_of_a_gzip_file_is_noticed) {
   }
 }
 
-/// n images of 1 x 2 x 2, image i of the number i and the label i % 5.
+/// n images of 1 x 2 x 2, image i has the value i and the label i % 5.
 ImageDataset numbered(std::int64_t n) {
   const at::Tensor images = at::arange(n, at::kFloat).reshape({n, 1, 1, 1}).expand({n, 1, 2, 2});
   return {images.contiguous(), at::arange(n).remainder(5), 5};
 }
 
-/// The numbers of the images in the order of the batches.
+/// The values of the images in batch order.
 std::vector<float> order_of(const ImageBatches& batches) {
   std::vector<float> order;
   for (const auto& [image, label] : batches) {

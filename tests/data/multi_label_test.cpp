@@ -155,7 +155,7 @@ TEST_F(MultiLabelFolder, is_converted_and_cut_into_parts_without_loss) {
   EXPECT_EQ(part.metric, Metric::kMicroF1);
   EXPECT_EQ(integers_of(part.labels),
             std::vector<std::int64_t>(kEntries.begin(), kEntries.end() - 3));
-  // One item that is not 0, 1 or missing.
+  // One item is not 0, 1 or missing.
   const std::string bad = npy_uint8({4, 3}, {1, 0, 1, 0, 7, 255, 0, 1, 0, 255, 255, 255});
   folder_.write("whole/labels.npy", bad);
   EXPECT_TRUE(throws<IoError>([&] { load_dataset(whole); }, {"node 1 has 7 for class 1"}));

@@ -36,7 +36,7 @@ Frames make_frames(const Topology& g, at::ScalarType dtype, bool whole) {
   return frames;
 }
 
-/// A way to run a pair of functions over the frames.
+/// Runs a message and a reduce function over the frames.
 using Way =
     std::function<void(const Topology&, Frames&, const MessageFunction&, const ReduceFunction&)>;
 
@@ -76,9 +76,9 @@ at::Tensor or_zeros(const at::Tensor& gradient, const at::Tensor& like) {
 /// of these errors and their products are below three epsilons.
 constexpr double kStoredEpsilons = 3;
 
-/// The bound between a pair's two forms: both are within the bound of the definition's sums, and
-/// the user-defined functions round what they store. In the columns' order; undefined for a column
-/// that the message does not read.
+/// The bound between the built-in and the user-defined functions: both are within the bound of the
+/// definition's sums, and user-defined functions round stored results. In column order; undefined
+/// for a column that the message does not read.
 struct Bounds {
   SumBound out, x, y, w;
 };
@@ -132,8 +132,8 @@ void expect_agree(const Outcome& a, const Outcome& b, Frames& like, const Bounds
   expect_gradient(a.w, b.w, like.edge["w"], bound.w);
 }
 
-/// Compares the built-in pair with those that have one or two user-defined functions. whole:
-/// exactly.
+/// Compares the built-in pair with pairs of one or two user-defined functions; exactly if `whole`
+/// is set.
 void expect_twins_of(const Topology& g, at::ScalarType dtype, bool whole,
                      const NamedMessage& message, const NamedReduce& reducer, const Way& way) {
   const auto run = [&](const MessageFunction& m, const ReduceFunction& r) {
@@ -153,7 +153,8 @@ void expect_twins_of(const Topology& g, at::ScalarType dtype, bool whole,
   expect_same("user-defined reduction", run(message.builtin, reducer.custom));
 }
 
-/// Every built-in message with each of `reducers` and its user-defined twins on one topology.
+/// Every built-in message with each of `reducers` and its user-defined counterparts on one
+/// topology.
 void expect_twins(const Topology& g, at::ScalarType dtype, bool whole,
                   const std::vector<NamedReduce>& reducers = all_reducers(),
                   const Way& way = along_all_edges) {
@@ -176,7 +177,8 @@ std::vector<NamedReduce> reducers_and_product() {
 
 TEST(BuiltinFunctions, equal_their_user_defined_twins_in_value_and_gradient) {
   for (const NamedTopology& g : topologies()) {
-    if (g.topology.num_edges() == 0) continue;  // user-defined functions make no columns there
+    if (g.topology.num_edges() == 0)
+      continue;  // user-defined functions create no columns without edges
     SCOPED_TRACE(g.name);
     expect_twins(g.topology, at::kFloat, /*whole=*/true);
   }
@@ -197,8 +199,8 @@ TEST(BuiltinFunctions, products_equal_their_twins_on_a_random_graph_of_a_hundred
 }
 
 TEST(BuiltinFunctions, equal_their_twins_in_sixteen_bits_where_every_step_is_exact) {
-  // In-degrees of at most 2: the twin, which rounds after each step, is exact too. A product of
-  // two messages is at most 144 = 12 * 12, a gradient 192 = 4 * 12 * 2 of each of two edges.
+  // In-degrees of at most 2: the user-defined one, which rounds each step, is exact too. A product
+  // of two messages is at most 144 = 12 * 12, a gradient 192 = 4 * 12 * 2 of each of two edges.
   const Topology g = topology_of({0, 1, 0, 3, 3, 1}, {1, 1, 2, 2, 0, 3}, 4, 5);
   for (const DTypeInfo& dtype : narrow_dtypes()) {
     expect_twins(g, dtype.scalar, /*whole=*/true, reducers_and_product());
@@ -229,7 +231,7 @@ TEST(BuiltinFunctions, products_equal_their_user_defined_twins_in_value_and_grad
 }
 
 TEST(BuiltinFunctions, equal_their_twins_along_some_of_the_edges) {
-  // In-degrees of at most 2 also count for the edges that are named.
+  // The selected edges also have in-degrees of at most 2.
   const Topology g = topology_of({0, 1, 0, 3, 3, 1}, {1, 1, 2, 2, 0, 3}, 4, 5);
   const std::vector<Way> ways = {
       [](const Topology& t, Frames& f, const auto& message, const auto& reduce_function) {

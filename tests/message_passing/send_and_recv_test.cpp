@@ -52,7 +52,7 @@ TEST(SendAndRecv, leaves_the_rows_of_nodes_that_receive_nothing) {
     g.ndata()["out"] = old;
     g.send_and_recv(ids({1, 3}), copy_x, sum_m);
     EXPECT_TRUE(exact(g.ndata()["out"], numbers({5, 6, 5, 8})));
-    EXPECT_TRUE(exact(old, numbers({5, 6, 7, 8})));  // never in place
+    EXPECT_TRUE(exact(old, numbers({5, 6, 7, 8})));  // not changed in place
   }
 }
 
@@ -199,7 +199,7 @@ TEST(SendAndRecv, a_builtin_pair_makes_no_message) {
   EXPECT_LT(peak(fn::copy_u("x", "m")), message_bytes / 2);
 }
 
-// Every edge, by all ways.
+// Every function on all edges.
 
 TEST(SendAndRecv, with_all_edges_equals_update_all) {
   for (const NamedGraph& named : named_graphs()) {
@@ -224,7 +224,7 @@ TEST(SendAndRecv, with_all_edges_equals_update_all) {
   }
 }
 
-// Nothing selected.
+// Empty selections.
 
 TEST(SendAndRecv, without_edges_nothing_happens) {
   Graph g = four_node_features();
@@ -259,7 +259,7 @@ TEST(Pull, gives_nodes_without_in_edges_zero_and_leaves_the_others) {
       EXPECT_TRUE(exact(g.ndata()["out"], numbers({0, 6, 7, 8})));
     }
     Graph g = four_node_features(dtype.scalar);
-    g.pull(mask({1, 0, 0, 0}), fn::copy_u("x", "m"), fn::max("m", "out"));  // no edge at all
+    g.pull(mask({1, 0, 0, 0}), fn::copy_u("x", "m"), fn::max("m", "out"));  // no edges
     EXPECT_TRUE(exact(g.ndata()["out"], numbers({0, 0, 0, 0})));
   }
 }

@@ -13,7 +13,7 @@
 #include "support/combined.h"
 #include "support/tensors.h"
 
-/// Every built-in function of mezzo::fn and its user-defined twin.
+/// Every built-in function of mezzo::fn and a user-defined equivalent.
 namespace mezzo::test {
 
 /// Four nodes with "x" = 1, 2, 3, 4 and edges with "w" = 10, 20, 30, 40.
@@ -121,7 +121,7 @@ struct NamedReduce {
   ReduceFunction custom;
 };
 
-/// All built-in reducers of "m" into "out". The user-defined twins of max and min pick the first of
+/// All built-in reducers of "m" into "out". The user-defined max and min pick the first of
 /// equal messages, as the built-in ones do.
 inline std::vector<NamedReduce> all_reducers() {
   const auto chosen = [](const at::Tensor& mailbox, const at::Tensor& order) {

@@ -143,7 +143,7 @@ TEST(UpdateAll, a_graph_without_edges_never_calls_the_reduce_function) {
   };
   EXPECT_NO_THROW(run());
   EXPECT_EQ(calls, 0);
-  EXPECT_FALSE(g.ndata().contains("out"));  // its dtype and shape are not known
+  EXPECT_FALSE(g.ndata().contains("out"));  // its dtype and shape are unknown
   g.update_all(fn::copy_u("x", "m"), sum_m, [](const NodeBatch& nodes) -> Columns {
     return {{"applied", nodes.data("x") + 1}};
   });
@@ -348,7 +348,7 @@ TEST(UpdateAllErrors, what_a_user_defined_function_does_not_find_is_told_with_th
   EXPECT_EQ(error_of([&] { g.update_all(copy_x, sum_m, no_column); }), apply + node);
   EXPECT_EQ(error_of([&] { g.update_all(copy_x, sum_m, no_message); }),
             apply + "mailbox:message'lost'ismissing;thereare:none(noreducefunctionruns)");
-  // A batch that the caller constructs belongs to no operation.
+  // A batch that the caller constructs is not part of an operation.
   const EdgeBatch own(g.topology(), g.ndata(), g.edata(), g.ndata());
   EXPECT_EQ(error_of([&] { own.src("lost"); }), node);
 }

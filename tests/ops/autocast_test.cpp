@@ -14,7 +14,7 @@
 namespace mezzo::test {
 namespace {
 
-/// libtorch's autocast on the CPU for the life of the object.
+/// Enables libtorch's autocast on the CPU during its lifetime.
 class AutocastRegion {
  public:
   explicit AutocastRegion(at::ScalarType dtype)

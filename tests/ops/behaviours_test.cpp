@@ -151,7 +151,7 @@ TEST(Hubs, of_seventy_thousand_edges_choose_the_right_one) {
   for (const DTypeInfo& dtype : dtypes()) {
     SCOPED_TRACE(dtype.name);
     at::Tensor x = at::zeros({degree, 2}, on_device(dtype.scalar));
-    x[69999][0] = 1;  // beyond what 16 bits of an index would hold
+    x[69999][0] = 1;  // beyond the range of a 16-bit index
     x[66000][1] = -1;
     for (const ReduceOp op : {ReduceOp::kMax, ReduceOp::kMin}) {
       const auto input = leaf(x);
@@ -278,7 +278,7 @@ TEST(Shapes, with_no_elements_stay_empty) {
       EXPECT_EQ(out.sizes(), (std::vector<std::int64_t>{4, 3, 0}));
       out.backward(at::ones_like(out));
       EXPECT_EQ(x.grad().sizes(), x.sizes());
-      EXPECT_TRUE(exact(w.grad(), at::zeros({4, 3, 1})));  // a sum of nothing
+      EXPECT_TRUE(exact(w.grad(), at::zeros({4, 3, 1})));  // an empty sum
     });
   }
 }
@@ -350,7 +350,7 @@ TEST(Frames, both_ends_of_an_edge_may_read_one_column) {
           size = size + one.abs_sum;
           terms += one.terms;
         }
-        // Each end's gradient is rounded before libtorch adds the two.
+        // Both gradients are rounded before libtorch adds them.
         SumBound bound = sum_bound(size, terms, dtype.scalar);
         bound.operand_epsilon = info(dtype.scalar).epsilon;
         EXPECT_TRUE(near(x.grad(), value, bound));

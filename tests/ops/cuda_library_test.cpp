@@ -26,7 +26,7 @@ namespace {
 
 constexpr const char* kLibraryVariable = "MEZZO_CUDA_LIBRARY";
 
-/// The library refuses the file; the error names it and contains `part`.
+/// Expects the library to reject the file; the error has its name and `part`.
 testing::AssertionResult refused(const std::string& path, const std::string& part) {
   const CudaLibrary library = open_cuda_library(path);
   if (library.kernels != nullptr) return testing::AssertionFailure() << "loaded " << path;
@@ -133,7 +133,7 @@ void print_problem_and_end() {
 }
 
 TEST(CudaLibraryDeathTest, the_variable_names_the_file_also_where_there_is_no_driver) {
-  testing::FLAGS_gtest_death_test_style = "threadsafe";  // starts the program anew
+  testing::FLAGS_gtest_death_test_style = "threadsafe";  // runs the program again
   const char* const before = std::getenv(kLibraryVariable);
   const std::string kept = before == nullptr ? "" : before;
   ::setenv(kLibraryVariable, "/no/such/libkernels.so", 1);

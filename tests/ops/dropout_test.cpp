@@ -33,7 +33,7 @@ TEST(Dropout, drops_at_the_given_rate_and_keeps_the_mean) {
     const double five_sigma =
         5 * std::sqrt(probability * (1 - probability) / static_cast<double>(count));
     EXPECT_LT(std::abs(kept - (1 - probability)), five_sigma) << probability;
-    // Elements that stay are divided by 1 - p, rounded to the generator's 16 bits.
+    // Retained elements are divided by 1 - p, rounded to the generator's 16 bits.
     const double value = out.max().item<double>();
     EXPECT_LT(std::abs(value * (1 - probability) - 1), value * 0x1p-16) << probability;
     EXPECT_EQ(at::logical_and(at::ne(out, 0), at::ne(out, value)).sum().item<std::int64_t>(), 0);

@@ -24,7 +24,7 @@ namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
-using namespace gat;  // NOLINT(google-build-using-namespace): what this file is about
+using namespace gat;  // NOLINT(google-build-using-namespace): the subject of this file
 
 /// The definition as plain loops over the edges.
 at::Tensor definition_in_loops(const Topology& g, const Inputs& in) {
@@ -79,7 +79,7 @@ void expect_right(const Topology& g, const Inputs& in, bool whole) {
   }
 }
 
-/// How the edges are weighted.
+/// The kind of edge weights.
 enum class Weights { kNone, kByEdge, kByHead };
 
 Inputs make_inputs(const Topology& g, std::int64_t heads, std::int64_t features,
@@ -241,7 +241,7 @@ TEST(GatAttention, gradients_agree_with_finite_differences) {
   }
 }
 
-/// The same as a sequence of operators, which drops the same edges.
+/// Attention as a sequence of operators; drops the same edges.
 at::Tensor composed(const Topology& g, const Inputs& in) {
   const at::Tensor logits = at::leaky_relu(
       gsddmm(g, BinaryOp::kAdd, in.src.unsqueeze(-1), in.dst.unsqueeze(-1)), in.slope);

@@ -23,7 +23,7 @@
 namespace mezzo::test {
 namespace {
 
-using namespace gatv2;  // NOLINT(google-build-using-namespace): what this file is about
+using namespace gatv2;  // NOLINT(google-build-using-namespace): the subject of this file
 
 Operands made_of(const std::function<at::Tensor(at::IntArrayRef, std::uint64_t)>& numbers_of,
                  const Topology& g, std::int64_t heads, std::int64_t features) {

@@ -38,7 +38,7 @@ TEST(GspmmGradient, goes_to_the_chosen_message_and_rows_without_in_edges_add_not
 }
 
 TEST(GspmmGradient, of_a_tie_goes_to_the_lowest_edge_id) {
-  // Edges 1 (0->2) and 2 (1->2) tie at node 2: edge 1, from node 0, always gets the whole gradient.
+  // Edges 1 (0->2) and 2 (1->2) tie at node 2: edge 1, from node 0, gets the whole gradient.
   for (const DTypeInfo& dtype : dtypes()) {
     for (int repeat = 0; repeat < 3; ++repeat) {
       SCOPED_TRACE(dtype.name);

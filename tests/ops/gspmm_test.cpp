@@ -66,7 +66,7 @@ TEST(Gspmm, every_stored_form_of_the_graph_gives_the_same_sum) {
 }
 
 TEST(Gspmm, edge_ids_of_a_compressed_graph_pick_the_edge_features) {
-  // Entry i of the rows is edge ids[i]: w must be read in edge-id order, not in CSR order.
+  // Entry i of the CSR is edge ids[i]: w is in edge-id order, not in CSR order.
   const auto g = Topology::from_csc(ids({0, 0, 1, 4, 4}), ids({0, 0, 1, 3}), 4, ids({3, 1, 0, 2}));
   const at::Tensor w = numbers({10, 20, 30, 40});
   const auto sum = gspmm(g, BinaryOp::kCopyRhs, ReduceOp::kSum, std::nullopt, w);

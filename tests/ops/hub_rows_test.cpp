@@ -129,7 +129,7 @@ TEST(HubRows, and_their_gradients_have_the_same_bits_for_any_number_of_threads) 
         const std::vector<at::Tensor> others = run(threads);
         for (std::size_t i = 0; i < alone.size(); ++i) {
           ASSERT_EQ(others[i].defined(), alone[i].defined()) << "tensor " << i;
-          if (!alone[i].defined()) continue;  // of an operand that the op does not use
+          if (!alone[i].defined()) continue;  // an operand that the op does not use
           EXPECT_TRUE(same_bits(others[i], alone[i])) << "tensor " << i << ", threads " << threads;
         }
       }
@@ -183,7 +183,7 @@ TEST(HubRows, of_equal_extremes_choose_the_first_edge_and_of_any_the_first_nan) 
   }
 }
 
-/// The largest relative error of `got`.
+/// The maximum relative error of `got`.
 double relative_error(const at::Tensor& got, double expected) {
   return (got.detach().to(at::kDouble) - expected).abs().max().item<double>() / expected;
 }
@@ -195,7 +195,7 @@ TEST(HubRows, keep_their_digits_however_long_they_are) {
   const Topology spread = star.reverse();  // one source, whose gradient is the long sum
   // A sequential float32 sum of 0.1f gives 100958.
   const double tenth = static_cast<double>(0.1F), sum = tenth * kEdges;
-  // For chunks of 2^15 numbers, each one float32 sum; a single sum is off by 1e-2.
+  // Each chunk of 2^15 numbers is one float32 sum; a single sum has an error of 1e-2.
   constexpr double kAllowed = 0x1p15 * 0x1p-24;
   const at::Tensor x = at::full({kEdges, 1, 2}, 0.1, on_device(at::kFloat));
 
@@ -233,8 +233,8 @@ TEST(HubRows, keep_their_digits_however_long_they_are) {
   EXPECT_LT(relative_error(attn.grad(), sum), kAllowed);
 }
 
-/// Rows with a hub, so many that stores of the result bypass the caches; those of its halves do
-/// not.
+/// One long row among so many that stores of the result bypass the caches; stores of half the
+/// result do not.
 TEST(HubRows, stand_between_streamed_rows) {
   constexpr std::int64_t kRows = 40000;
   const at::Tensor places = at::arange(3 * kRows, on_device(at::kLong));

@@ -23,7 +23,7 @@ struct Sizes {
   std::int64_t rows, in, out;
 };
 
-/// Numbers of rows and columns below and above the block sizes of the products.
+/// Row and column counts below and above the block sizes of the products.
 const std::vector<Sizes>& all_sizes() {
   static const std::vector<Sizes> all = {
       {1, 1, 1},   {3, 5, 2},      {0, 4, 3},     {4, 0, 3},     {17, 33, 16},   {64, 64, 64},
@@ -60,7 +60,7 @@ at::Tensor product(const at::Tensor& x, const at::Tensor& weight, const at::Tens
   return bias.defined() ? out + bias : out;
 }
 
-/// Exact for integers, else within the bound of a sum of `terms`.
+/// Exact if `whole`, else within the bound of a sum of `terms`.
 testing::AssertionResult agrees(const at::Tensor& got, const at::Tensor& value,
                                 const at::Tensor& sums, std::int64_t terms, bool whole) {
   if (whole) return exact_rounded(got, value);
@@ -111,12 +111,12 @@ TEST(Linear, has_the_gradients_of_the_product) {
 
 TEST(Linear, reads_strided_rows) {
   for (const DTypeInfo& dtype : dtypes()) {
-    for (const std::int64_t scale : {1, 8}) {  // large products may be another library's
+    for (const std::int64_t scale : {1, 8}) {  // large products may use another library
       SCOPED_TRACE(fmt::format("{} times {}", dtype.name, scale));
       const auto x = integers({24 * scale, 40 * scale}, dtype.scalar, 1).t();
       const auto weight =  // every second column
           integers({10 * scale, 48 * scale}, dtype.scalar, 2).slice(1, 0, 48 * scale, 2);
-      const auto wide =  // rows further apart than they are long
+      const auto wide =  // a row stride above the row length
           integers({40 * scale, 30 * scale}, dtype.scalar, 3).slice(1, 3, 24 * scale + 3);
       const auto row = integers({1, 24 * scale}, dtype.scalar, 4).expand({40 * scale, -1});
       const auto bias = integers({10 * scale, 3}, dtype.scalar, 5).select(1, 1);
@@ -145,7 +145,7 @@ TEST(BlockedProduct, has_the_same_bits_for_any_number_of_threads) {
   const auto x = uniform({2600, 1100}, at::kBFloat16, 1).cpu();
   const auto factor = uniform({1100, 20}, at::kBFloat16, 2).cpu();
   const auto gradient = uniform({2600, 20}, at::kBFloat16, 3).cpu();
-  // With so few rows 2 and 3 threads share the columns, 12 threads the rows. The last panel of 370
+  // With so few rows, 2 and 3 threads split the columns, 12 threads the rows. The last panel of 370
   // columns is short.
   const auto few = x.slice(0, 0, 300);
   const auto weight = uniform({370, 1100}, at::kBFloat16, 4).cpu();
@@ -357,7 +357,7 @@ TEST(SparseLinear, sees_columns_that_were_written_in_place) {
 }
 
 TEST(SparseLinear, sees_that_index_tensors_serve_another_matrix) {
-  // Matrices of the same tensors, which are later overwritten, like buffers of mini-batches.
+  // Matrices of the same tensors, which are overwritten later, like mini-batch buffers.
   const at::Tensor crow = ids({0, 1, 2}), col = ids({0, 1}), identity = at::eye(2, on_device());
   const auto matrix = [&] {
     return at::sparse_csr_tensor(crow, col, at::ones({2}, on_device()), {2, 2}, on_device());
@@ -408,7 +408,7 @@ TEST(FeatureDropout, drops_or_doubles_every_stored_value_and_keeps_the_layout) {
     for (const at::Tensor& values : {out.values(), mezzo::feature_dropout(dense, 0.5, true)}) {
       const auto kept = values.ne(0).sum().item<std::int64_t>();
       EXPECT_TRUE(exact(values.eq(0).logical_or(values.eq(2)), at::ones(values.sizes())));
-      // Twenty thousand fair draws: six standard deviations are 6 * sqrt(20000) / 2.
+      // 20000 fair draws: six standard deviations are 6 * sqrt(20000) / 2.
       EXPECT_LT(std::abs(static_cast<double>(kept) - 10000), 3 * std::sqrt(20000.0));
     }
   }

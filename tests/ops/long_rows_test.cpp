@@ -1,4 +1,4 @@
-// Sums over so many edges that one sum in float32 would lose digits.
+// Sums over so many edges that one float32 accumulator would lose digits.
 #include <cmath>
 #include <cstdint>
 
@@ -13,13 +13,13 @@
 namespace mezzo::test::long_rows_test {
 namespace {
 
-/// The largest relative error of `got`.
+/// The maximum relative error of `got`.
 double relative_error(const at::Tensor& got, double expected) {
   return (got.detach().to(at::kDouble) / expected - 1).abs().max().item<double>();
 }
 
 /// The relative error of a sum of `count` numbers of one sign with a few roundings each, summed
-/// sequentially in blocks of some thousand, whose sums are then summed sequentially.
+/// sequentially in blocks of about 1000; the block sums are then summed sequentially.
 double sum_error(double count) {
   constexpr double kApart = 2048, kOfOne = 16, kRounding = 0x1p-24;
   return (kApart + count / 1024 + kOfOne) * kRounding;
@@ -33,7 +33,7 @@ TEST(LongRows, attention_keeps_its_digits_for_any_number_of_heads) {
   const Topology star = Topology::from_coo(ids, at::zeros_like(ids), kEdges, 1);
   for (const std::int64_t heads : kHeads) {
     SCOPED_TRACE(heads);
-    // Exponentials of 0.7 beside the one of the largest logit.
+    // One exponential is 1, all others are 0.7.
     at::Tensor scores = at::full({kEdges, heads}, 1 + std::log(0.7), on_device(at::kFloat));
     scores[kEdges - 1].fill_(1);
     const at::Tensor z = at::full({kEdges, heads, 1}, 0.1, on_device(at::kFloat));

@@ -23,7 +23,7 @@ namespace {
 
 using mezzo::detail::for_each;
 
-/// uniform(), cached, because drawing takes longer than the operators.
+/// uniform(), cached, because generating takes longer than the operators.
 const at::Tensor& operand(at::IntArrayRef sizes, at::ScalarType dtype, std::uint64_t seed,
                           double low = -1, double high = 1) {
   static std::map<std::string, at::Tensor> drawn;
@@ -186,7 +186,7 @@ TEST(Numerics, a_nan_wins_max_and_min_wherever_it_stands_and_gets_the_gradient) 
         SCOPED_TRACE(fmt::format("{} place {}", dtype.name, place));
         at::Tensor x = numbers({1, kInf, -kInf}, dtype.scalar);
         x[place] = kNaN;
-        // Rows of 215 elements use blocks of every width.
+        // Rows of 215 elements use blocks of every size.
         for (const std::int64_t width : {1, 215}) {
           const auto input = leaf(x.unsqueeze(1).repeat({1, width}));
           const auto out = gspmm(in_star(3), BinaryOp::kCopyLhs, op, input, std::nullopt);
@@ -288,13 +288,13 @@ TEST(Memory, the_peak_counts_what_lives_at_once) {
 struct AttentionCase {
   std::string name;
   double dropout = 0;
-  std::int64_t weights = 0;     ///< an edge: none, one, or one a head
-  bool weights_wanted = false;  ///< whether they want a gradient
+  std::int64_t weights = 0;     ///< per edge: 0, 1, or one per head
+  bool weights_wanted = false;  ///< whether they require a gradient
 };
 
-/// Accumulators of each edge that the backward holds at once: for each head the gradient of the sum
-/// of both scores; for the weights their gradient in CSR order, beside first the heads' numbers and
-/// then, when these are freed, the gradient in edge-id order.
+/// The peak number of accumulators per edge in the backward: one per head for the gradient of the
+/// summed scores; for the weights their gradient in CSR order, and with it first the heads'
+/// accumulators, then, after these are freed, the gradient in edge-id order.
 std::int64_t numbers_of_edge(const AttentionCase& one, std::int64_t heads) {
   return one.weights_wanted ? one.weights + std::max(heads, one.weights) : heads;
 }
@@ -316,10 +316,10 @@ void expect_few_numbers(const AttentionCase& one, const DTypeInfo& dtype) {
         g, z, src, dst,
         {.negative_slope = 0.2, .dropout = one.dropout, .training = true, .edge_weight = weight});
   };
-  run().sum().backward();  // makes what the structure keeps
+  run().sum().backward();  // builds what the topology caches
   for (const at::Tensor& t : leaves) t.mutable_grad() = at::Tensor();
   const std::int64_t number = dtype.scalar == at::kDouble ? 8 : 4;
-  // Memory of nodes is less than half a number an edge and head.
+  // Memory for nodes is less than half a number per edge and head.
   const std::int64_t of_nodes = num_edges * heads * number / 2;
   EXPECT_LT(extra_bytes(run), of_nodes);
   EXPECT_LT(extra_bytes([&] { run().sum().backward(); }),

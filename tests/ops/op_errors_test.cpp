@@ -84,7 +84,7 @@ TEST(OpErrors, an_absent_tensor_is_named) {
 }
 
 TEST(OpErrors, a_dot_needs_equal_last_dimensions) {
-  for (const std::int64_t last : {42, 1}) {  // one does not broadcast under a dot
+  for (const std::int64_t last : {42, 1}) {  // a dot does not broadcast size 1
     const auto text = gsddmm_error(ones({5, 31}), ones({7, last}), BinaryOp::kDot);
     EXPECT_TRUE(mentions_all(text, {"31", std::to_string(last)}));
     const auto reduced = gspmm_error(ones({5, 31}), ones({3, last}), BinaryOp::kDot);
@@ -149,7 +149,7 @@ TEST(OpErrors, operands_of_different_dtypes_are_refused_and_both_are_named) {
 }
 
 TEST(OpErrors, an_operand_on_another_device_is_refused) {
-  // The dispatcher may refuse first, because it has no kernel for the other device.
+  // The dispatcher may fail first: it has no kernel for the other device.
   const auto elsewhere = at::ones({5, 2}, at::TensorOptions().device(at::kMeta));
   const auto text = error_of<std::exception>([&] {
     gspmm(five_seven(), BinaryOp::kMul, ReduceOp::kSum, elsewhere, ones({3, 2}));
@@ -199,7 +199,7 @@ TEST(Dispatcher, every_operator_that_runs_on_the_cpu_is_registered_for_cuda) {
     EXPECT_TRUE(found->hasKernelForDispatchKey(c10::DispatchKey::CUDA)) << name.name;
     ++count;
   }
-  EXPECT_GT(count, 15U);  // users' operators and the pieces of their gradients
+  EXPECT_GT(count, 15U);  // the public operators and the parts of their gradients
 }
 
 TEST(Dispatcher, has_an_autocast_rule_for_all_but_the_softmax) {

@@ -1,4 +1,4 @@
-// Properties of every graph and every operand.
+// Properties that hold for every graph and operand.
 #include <functional>
 #include <optional>
 #include <string>
@@ -123,7 +123,7 @@ testing::AssertionResult agree(const at::Tensor& got, const at::Tensor& expected
   return exact(got, expected);
 }
 
-/// No two messages of a node are equal, so that max and min have one winner under any order.
+/// No two messages of a node are equal, so max and min are unique in any order.
 Operands distinct_messages(const Topology& g, at::ScalarType dtype) {
   const at::Tensor edge = permutation(g.num_edges(), 14).to(dtype).unsqueeze(1) - 64;
   return {at::full({g.num_src(), 3}, 2, on_device()).to(dtype), edge.expand({g.num_edges(), 3})};
@@ -148,7 +148,7 @@ TEST(Properties, the_order_of_the_edges_changes_nothing) {
         const auto other = outcome(permuted, Op::kind, Reduce::kind,
                                    {in.lhs, in.rhs.index_select(0, order)}, grad);
         EXPECT_TRUE(exact(other.out, plain.out));
-        if (ties) return;  // the lowest edge id wins, and that has changed
+        if (ties) return;  // the lowest edge id wins ties, and the ids changed
         EXPECT_TRUE(agree(other.lhs, plain.lhs));
         EXPECT_TRUE(agree(other.rhs, reordered(plain.rhs, order)));
       });
@@ -348,7 +348,7 @@ TEST(Properties, attention_in_any_layout_has_the_bits_of_dense_operands) {
   }
 }
 
-// Lifetime of what the backward needs.
+// Lifetime of the tensors saved for the backward.
 
 struct NamedOp {
   std::string name;
@@ -372,7 +372,7 @@ std::vector<NamedOp> ops() {
   all.push_back({"scaled_sum", [](const auto& g, const auto& x, const auto& w) {
                    return scaled_sum(g, x, w.select(1, 0), std::nullopt, std::nullopt);
                  }});
-  // Rows of w serve as the scores of nodes; its 360 numbers also as three matrices.
+  // Rows of w are the scores of nodes; its 360 numbers are also three matrices.
   all.push_back({"gat_attention", [](const auto& g, const auto& x, const auto& w) {
                    return gat_attention(g, x, w.slice(0, 0, 30).squeeze(2),
                                         w.slice(0, 30, 60).squeeze(2),

@@ -145,7 +145,7 @@ Inputs make_inputs(const Topology& g, const Factors& factors, at::ScalarType dty
 
 TEST(ScaledSum, is_its_definition_with_every_combination_of_factors) {
   for (const NamedTopology& g : topologies()) {
-    if (g.topology.num_src() == 0) continue;  // no row to take the width of
+    if (g.topology.num_src() == 0) continue;  // no row to get the width from
     for (const DTypeInfo& dtype : dtypes()) {
       for (const Factors& factors : all_factors()) {
         for (const bool whole : {true, false}) {

@@ -247,7 +247,7 @@ const std::vector<Widths>& all_widths() {
   return all;
 }
 
-/// Many rows, few, one, none; the last relation has none.
+/// Many rows, few, one and none; the last relation is empty.
 at::Tensor relation_lengths() {
   return ids({10, 15, 8, 0, 1, 9, 18, 24, 15, 0});
 }
@@ -371,7 +371,7 @@ TEST(SegmentMm, gives_a_gradient_to_the_one_operand_that_wants_it) {
       return gather ? gather_mm(x, y, idx) : segment_mm(x, y, lengths);
     };
     const at::Tensor both_a = leaf(a), both_b = leaf(b), one_a = leaf(a), one_b = leaf(b);
-    run(both_a, both_b).sum().backward();  // a gradient of no strides
+    run(both_a, both_b).sum().backward();  // a gradient with strides of 0
     run(one_a, b).sum().backward();
     run(a, one_b).sum().backward();
     EXPECT_TRUE(exact(one_a.grad(), both_a.grad()));
@@ -430,7 +430,7 @@ TEST(SegmentMm, takes_lengths_on_the_cpu_and_keeps_no_hold_of_them) {
       const at::Tensor a = leaf(integers({100, 8}, dtype.scalar, 1)),
                        b = leaf(integers({10, 8, 3}, dtype.scalar, 2));
       const at::Tensor out = segment_mm(a, b, given);
-      given.zero_();  // the backward still knows them
+      given.zero_();  // the backward has its own copy
       out.backward(integers({100, 3}, dtype.scalar, 3));
       made.insert(made.end(), {out, a.grad(), b.grad()});
     }

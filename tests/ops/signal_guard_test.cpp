@@ -55,7 +55,7 @@ void note_stack() {
 }
 
 /// While it lives, count_frame() handles kSignal on the stack of the interrupted thread, and each
-/// other thread of the process gets about a thousand a second.
+/// other thread of the process gets about 1000 signals a second.
 class SignalStorm {
  public:
   SignalStorm() {

@@ -1,5 +1,5 @@
 // The gradients of sums of rows weighted by edge, or by edge and head: one pass for both, dot
-// products for the weight's alone.
+// products if only the weight's is needed.
 #include <limits>
 #include <string>
 #include <vector>
@@ -23,7 +23,7 @@ struct Shapes {
   std::vector<std::int64_t> x, weight;
 };
 
-/// Shapes of the one-pass kernel, and last two that need the general kernel.
+/// Shapes of the one-pass kernel; the last two need the general kernel.
 std::vector<Shapes> all_shapes() {
   return {{{}, {}},
           {{1}, {1}},

@@ -18,12 +18,12 @@ namespace {
 using Ids = std::vector<std::int64_t>;
 using Names = std::vector<std::string>;
 
-/// Three sources, of which the first two are the destinations too: edges 2->0, 0->1, 1->1.
+/// Three sources; the first two are also the destinations: edges 2->0, 0->1, 1->1.
 Block three_edge_block(IdWidth width = IdWidth::kAutomatic) {
   return Block(topology_of({2, 0, 1}, {0, 1, 1}, 3, 2, width), ids({5, 7, 9}), ids({10, 20, -1}));
 }
 
-/// Many sources, few destinations, one of which has no in-edge.
+/// Many sources, few destinations; one destination has no in-edges.
 Block larger_block(IdWidth width) {
   const Topology drawn = random_topology(40, 8, 150, 3, 1.0, width);
   const Topology topology =
@@ -71,7 +71,7 @@ TEST(BlockMessagePassing, update_all_sums_over_the_edges_into_each_destination) 
 TEST(BlockMessagePassing, messages_read_both_sides_and_apply_sees_what_was_reduced) {
   Block block = three_edge_block();
   block.srcdata()["x"] = numbers({1, 2, 4});
-  block.dstdata()["x"] = numbers({10, 20});  // not those of the sources
+  block.dstdata()["x"] = numbers({10, 20});  // differs from the sources' values
   block.update_all(fn::u_add_v("x", "x", "m"), fn::sum("m", "sum"),
                    [](const NodeBatch& nodes) -> Columns {
                      return {{"y", nodes.data("sum") - nodes.data("x")}};
@@ -187,7 +187,7 @@ TEST(BlockMessagePassing, local_var_shares_structure_ids_and_tensors_but_no_colu
   EXPECT_TRUE(block.edata().columns().empty());
 }
 
-/// One layer for whatever has two sides, as docs/library.md shows it.
+/// One layer for graphs and blocks, as in docs/library.md.
 template <class Sides>
 at::Tensor weighted_mean(Sides g, const at::Tensor& h, const at::Tensor& w) {
   const auto scope = g.local_scope();

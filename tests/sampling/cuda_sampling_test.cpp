@@ -6,7 +6,7 @@
 
 #include "support/tensors.h"
 
-// Sampling on a CUDA device against the CPU's, whatever device the other tests are about.
+// CUDA sampling compared with CPU sampling, whatever the test device.
 namespace mezzo::test {
 namespace {
 

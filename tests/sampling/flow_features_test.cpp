@@ -20,7 +20,7 @@ NeighborSampler ahead_of(const Graph& graph) {
   return {graph, ids({1, 2, 0, 3}), {.num_neighbors = 4, .num_hops = 2, .features = {"x"}}};
 }
 
-/// Each layer's "x" is what `column` holds.
+/// Expects each layer's "x" to be the rows of `column`.
 void expect_rows_of(NodeFlow& flow, const at::Tensor& column) {
   for (std::int64_t i = 0; i < flow.num_layers(); ++i) {
     EXPECT_TRUE(
@@ -28,7 +28,7 @@ void expect_rows_of(NodeFlow& flow, const at::Tensor& column) {
   }
 }
 
-/// Writes past the tensor, which so does not know that it was written to.
+/// Writes through the data pointer, which does not change the tensor's version.
 void write_unseen(const at::Tensor& column, double value) {
   std::fill_n(column.mutable_data_ptr<double>(), column.numel(), value);
 }

@@ -15,11 +15,11 @@
 #include "support/graphs.h"
 #include "support/tensors.h"
 
-/// What the tests of node flows share.
+/// Shared by the tests of node flows.
 namespace mezzo::test {
 
-/// The flow of these seeds with every neighbour in each hop: drawn on the CPU, where samplers work,
-/// and moved to the test device. Elsewhere than on the CPU its parent is a copy of the graph.
+/// The flow of these seeds with every neighbour in each hop: sampled on the CPU and moved to the
+/// test device. On other devices its parent is a copy of the graph.
 inline NodeFlow whole_flow(const Graph& graph, const std::vector<std::int64_t>& seeds,
                            std::int64_t hops, bool add_self_loop = false) {
   const NeighborSampler sampler(graph.to(at::kCPU), ids(seeds).cpu(),
@@ -29,8 +29,8 @@ inline NodeFlow whole_flow(const Graph& graph, const std::vector<std::int64_t>& 
   return flow;
 }
 
-/// Edges between 20 nodes with whole numbers "x" [20, 3] of nodes and "w" [edges, 1] of edges, in
-/// float64.
+/// Edges between 20 nodes, with integers in float64: "x" [20, 3] of nodes and "w" [edges, 1] of
+/// edges.
 inline Graph featured_graph(std::uint64_t seed = 4) {
   Graph graph = random_graph(20, 0.2, seed);
   graph.ndata()["x"] = integers({20, 3}, at::kDouble, 11);
@@ -38,8 +38,7 @@ inline Graph featured_graph(std::uint64_t seed = 4) {
   return graph;
 }
 
-/// Everything that says which nodes and edges of the parent a flow holds, and how they hang
-/// together.
+/// The nodes and edges of the parent in a flow, and their connections.
 inline std::vector<std::vector<std::int64_t>> contents(const NodeFlow& flow) {
   std::vector<std::vector<std::int64_t>> all;
   for (std::int64_t i = 0; i < flow.num_layers(); ++i) {
@@ -66,8 +65,8 @@ inline bool is_ascending(const std::vector<std::int64_t>& ids) {
   return std::adjacent_find(ids.begin(), ids.end(), std::greater_equal<>()) == ids.end();
 }
 
-/// Each edge of the block that is one of the parent's runs between the nodes that it joins there;
-/// turned: the other way. An added one joins a node to itself.
+/// Expects each parent edge of the block to have the end nodes that it has in the parent, reversed
+/// if `turned`, and each added edge to be a self loop.
 inline void expect_edges_of_the_parent(const NodeFlow& flow, std::int64_t block,
                                        bool turned = false) {
   const Topology& parent = flow.parent().topology();
@@ -86,8 +85,8 @@ inline void expect_edges_of_the_parent(const NodeFlow& flow, std::int64_t block,
   }
 }
 
-/// Whether the mean of independent samples [n, ...] is what is expected, element by element: within
-/// five of its standard deviations, as the samples' own variance says. The slack is rounding.
+/// Whether the mean of independent samples [n, ...] is as expected, element by element: within five
+/// standard deviations, estimated from the samples. The slack is for rounding.
 inline testing::AssertionResult is_unbiased(const at::Tensor& samples, const at::Tensor& expected) {
   constexpr double kDeviations = 5;
   const at::Tensor wide = samples.to(at::kDouble);

@@ -18,7 +18,7 @@ at::Tensor some_rows(std::int64_t count, std::int64_t bound, at::ScalarType dtyp
   return integers({count}, at::kDouble, 5, 0, bound - 1).to(dtype);
 }
 
-/// Whether gather_rows gives what indexing gives, bit for bit.
+/// Whether gather_rows equals indexing, bit for bit.
 testing::AssertionResult gathers(const at::Tensor& table, const at::Tensor& rows) {
   const at::Tensor got = gather_rows(table, rows), expected = table.index_select(0, rows);
   if (!got.is_contiguous()) return testing::AssertionFailure() << "not contiguous";

@@ -18,8 +18,8 @@
 #include "support/tensors.h"
 #include "support/tolerance.h"
 
-/// Parts of a data set with their halos: what is in them, and that samplers draw in them what they
-/// draw in the whole.
+/// Parts of a data set with their halos: their contents, and that samplers draw the same in a part
+/// as in the whole.
 namespace mezzo::test {
 namespace {
 
@@ -27,7 +27,7 @@ const CpuOnlySuite kHaloOnCpu("Halo", "sampling on the CPU");
 
 using Ids = std::vector<std::int64_t>;
 
-/// Rows with ascending sources, every third node in each mask. Edge i runs from src[i] to dst[i].
+/// Rows with ascending sources, every third node in each mask. Edge i leads from src[i] to dst[i].
 Dataset data_set(const at::Tensor& src, const at::Tensor& dst, std::int64_t num_nodes,
                  at::ScalarType id_dtype = at::kInt) {
   Dataset made;
@@ -49,14 +49,14 @@ Dataset data_set(const at::Tensor& src, const at::Tensor& dst, std::int64_t num_
   return made;
 }
 
-/// With loops and parallel edges.
+/// With self loops and parallel edges.
 Dataset power_law_set(at::ScalarType id_dtype = at::kInt) {
   constexpr std::int64_t kNodes = 600;
   const Topology graph = power_law_graph(kNodes, 3000, 5).topology();
   return data_set(graph.src().to(at::kLong), graph.dst().to(at::kLong), kNodes, id_dtype);
 }
 
-/// 0 -> 1 -> 2 -> 3 -> 4, and a loop on 1.
+/// 0 -> 1 -> 2 -> 3 -> 4, and a self loop on 1.
 Dataset path_set() {
   return data_set(ids({0, 1, 1, 2, 3}), ids({1, 1, 2, 3, 4}), 5);
 }
@@ -155,7 +155,8 @@ TEST(Halo, a_part_holds_its_nodes_and_those_that_reach_them) {
   EXPECT_EQ(part.name, "whole");
   EXPECT_TRUE(part.is_mapped);
   EXPECT_EQ(values(part.indptr), (Ids{0, 1, 2, 3, 4}));
-  EXPECT_EQ(values(part.indices), (Ids{0, 0, 1, 2}));  // of node 1, at the rim, its loop alone
+  EXPECT_EQ(values(part.indices),
+            (Ids{0, 0, 1, 2}));  // node 1, `hops` edges away, has only its self loop
   EXPECT_EQ(values(part.features.select(1, 0)), (Ids{1, 2, 3, 4}));
   EXPECT_EQ(values(part.labels), (Ids{1, 0, 1, 0}));
   EXPECT_EQ(values(part.train_masks.select(1, 0)), (Ids{0, 0, 1, 0}));

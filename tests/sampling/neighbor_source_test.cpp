@@ -25,7 +25,7 @@ struct RowOf {
   Ids neighbors, edges;
 };
 
-/// What was drawn for each node.
+/// The neighbours and edges drawn for each node.
 std::vector<RowOf> rows_of(const DrawnNeighbors& drawn) {
   const Ids offsets = values(drawn.offsets), neighbors = values(drawn.neighbors),
             edges = values(drawn.edges);
@@ -44,7 +44,7 @@ DrawnNeighbors draw_from(const NeighborSource& source, const Ids& nodes, DrawOpt
   return source.draw(ids(nodes), options, key, hop, workspace);
 }
 
-/// The same node as often as there are draws of one key.
+/// `count` copies of the node, for as many draws with one key.
 Ids repeated(std::int64_t node, std::int64_t count) {
   return Ids(static_cast<std::size_t>(count), node);
 }
@@ -131,7 +131,7 @@ TEST(NeighborSource, draws_do_not_depend_on_threads_or_workspaces) {
   const NeighborSource source(power_law_graph(2000, 30000, 3).topology(), NeighborType::kIn);
   Ids nodes;
   for (std::int64_t i = 0; i < 20000; ++i) nodes.push_back(i * 7 % 2000);
-  ASSERT_GT(source.topology().in_degrees().max().item<std::int64_t>(), 64);  // marked in a bit map
+  ASSERT_GT(source.topology().in_degrees().max().item<std::int64_t>(), 64);  // tracked in a bitmap
   for (const std::int64_t fanout : {5, 40}) {
     SCOPED_TRACE(fanout);
     const DrawOptions options{.fanout = fanout};
@@ -197,7 +197,7 @@ TEST(NeighborSource, a_hub_gives_a_large_fanout_evenly) {
 }
 
 TEST(NeighborSource, weights_belong_to_edges_not_slots) {
-  // In the rows by destination edge 4 (1 -> 0) comes before the others.
+  // In the CSR by destination, edge 4 (1 -> 0) comes first.
   const Topology topology = topology_of({1, 2, 3, 4, 1}, {5, 5, 5, 5, 0}, 6, 6);
   const NeighborSource source(topology, NeighborType::kIn, numbers({0, 6, 3, 1, 2}));
   constexpr std::int64_t kDraws = 20000;
@@ -296,15 +296,15 @@ TEST(Labor, nodes_with_the_same_neighbors_draw_the_same) {
 }
 
 TEST(Labor, estimates_a_mean_as_exactly_as_free_draws_by_fewer_nodes) {
-  // 10 of 100 values of 1 and -1, whose sum is 0.
+  // Draws 10 of 100 values, half 1 and half -1.
   constexpr std::int64_t kDraws = 2000;
   constexpr double kDegree = 100, kFanout = 10, kShare = kFanout / kDegree;
   const NeighborSource source(shared_neighbors(), NeighborType::kIn);
   const at::Tensor value = at::arange(102).remainder(2) * 2 - 1;
   struct Case {
     NeighborDraw draw;
-    double variance;  ///< of the mean of a node
-    double share;     ///< of the neighbours, drawn for either node
+    double variance;  ///< of a node's mean
+    double share;     ///< of the neighbours drawn for at least one node
   };
   for (const Case& expected :
        {Case{NeighborDraw::kLabor, (1 - kShare) / kFanout, kShare},
@@ -321,7 +321,7 @@ TEST(Labor, estimates_a_mean_as_exactly_as_free_draws_by_fewer_nodes) {
       const Ids both = values(drawn.neighbors);
       nodes += static_cast<double>(std::set<std::int64_t>(both.begin(), both.end()).size());
     }
-    // The means are nearly normal, so that their squares have the variance 2 variance^2.
+    // The means are nearly normal, so their squares have the variance 2 variance^2.
     EXPECT_NEAR(squares / kDraws, expected.variance,
                 5 * expected.variance * std::sqrt(2.0 / kDraws));
     EXPECT_NEAR(nodes, kDraws * kDegree * expected.share,
@@ -340,7 +340,7 @@ TEST(Labor, takes_certain_neighbors_and_all_of_a_small_row) {
 }
 
 TEST(NeighborSource, scanned_draws_do_not_depend_on_threads_or_workspaces) {
-  // rows of several tasks of the threads, the last one not full
+  // rows for several tasks, the last one not full
   const Topology topology = power_law_graph(2000, 30000, 3).topology();
   const at::Tensor weights = integers({30000}, at::kFloat, 2, 0, 3);
   Ids nodes;
@@ -374,7 +374,7 @@ TEST(NeighborSource, scanned_draws_do_not_depend_on_threads_or_workspaces) {
     if (one.weights.defined()) {
       EXPECT_TRUE(same_bits(one.weights, two.weights));
     }
-    // every edge at its row and in the graph
+    // every edge is in its row and in the graph
     EXPECT_EQ(one.offsets[-1].item<std::int64_t>(), one.neighbors.numel());
     EXPECT_TRUE((one.offsets.diff() >= 0).all().item<bool>());
     const at::Tensor into = at::repeat_interleave(ids(nodes), one.offsets.diff());
@@ -391,7 +391,7 @@ TEST(NeighborSource, scanned_draws_of_one_node_differ_from_row_to_row) {
     const auto rows =
         rows_of(draw_from(source, repeated(0, 2000), {.fanout = 20, .replace = replace}));
     for (const RowOf& row : rows) distinct.insert(row.neighbors);
-    EXPECT_EQ(distinct.size(), rows.size());  // of more than 10^20
+    EXPECT_EQ(distinct.size(), rows.size());  // of over 10^20 possible
   }
 }
 

@@ -14,7 +14,7 @@
 namespace mezzo::test {
 namespace {
 
-/// Functions of a block that read "h" of a layer and write that of the next.
+/// Functions of a block that read "h" of a layer and write "h" of the next.
 struct RegisteredCase {
   std::string name;
   MessageFunction message;
@@ -53,7 +53,7 @@ void compute_case(NodeFlow& flow, std::int64_t block, const RegisteredCase& func
   flow.block_compute(block, functions.message, functions.reduce, functions.apply);
 }
 
-/// Two hops with the parent's "x" and "w", and "h" of the inputs: the same whenever it is made.
+/// Two hops with the parent's "x" and "w", and "h" of the inputs: the same in every call.
 NodeFlow flow_with_inputs() {
   NodeFlow flow = whole_flow(featured_graph(), {1, 2, 0, 3}, 2);
   flow.copy_from_parent({"x"}, {"w"});
@@ -139,10 +139,10 @@ TEST(NodeFlowRegister, what_a_call_gives_goes_before_what_is_registered) {
     flow.block_compute(0, {}, {}, plus_one);
     EXPECT_TRUE(same_in_layer(flow, expected, 1, "h"));
     expected.block_compute(0, functions.message, functions.reduce);
-    flow.block_compute(0, {}, {}, ApplyFunction());  // given, and nothing
+    flow.block_compute(0, {}, {}, ApplyFunction());  // an explicit empty function
     EXPECT_TRUE(same_in_layer(flow, expected, 1, "h"));
     compute_case(expected, 0, functions);
-    flow.block_compute(0);  // what is registered is as before
+    flow.block_compute(0);  // the registered functions are unchanged
     EXPECT_TRUE(same_in_layer(flow, expected, 1, "h"));
   }
 }
@@ -271,7 +271,7 @@ TEST(NodeFlowRegister, copies_share_what_is_registered_and_a_move_keeps_it) {
 TEST(NodeFlowRegister, a_function_may_register_another_while_it_runs) {
   NodeFlow flow = flow_with_inputs();
   const at::Tensor before = flow.layers(1).data()["x"];
-  // Run where it is registered, the function would lose its summand.
+  // If run in place, the function would destroy its captured summand.
   flow.register_apply_node_func(
       [&flow, summand = at::ones({1}, on_device(at::kDouble))](const NodeBatch& nodes) -> Columns {
         flow.register_apply_node_func(kNegateX);

@@ -28,7 +28,7 @@ const CpuOnlySuite kPipelineOnCpu("Pipeline", "sampling on the CPU");
 
 using Work = std::function<std::int64_t(std::int64_t epoch, std::int64_t index, Workspace&)>;
 
-/// `count` items an epoch, each what `work` gives.
+/// `count` items per epoch, each a result of `work`.
 class WorkEpoch : public Epoch<std::int64_t> {
  public:
   WorkEpoch(Work work, std::int64_t epoch, std::int64_t count)
@@ -65,7 +65,7 @@ std::vector<std::int64_t> range(std::int64_t first, std::int64_t end) {
   return numbers;
 }
 
-/// Gives up after a time in which any machine gets there.
+/// Waits for the condition; false after 60 seconds.
 template <class Condition>
 bool comes_true(Condition condition) {
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);
@@ -211,7 +211,7 @@ TEST(Pipeline, a_fault_that_nobody_waits_for_is_dropped_with_the_loop) {
 }
 
 TEST(Pipeline, workspaces_are_given_back_without_a_fault) {
-  // The destructor of a pass does so.
+  // The destructor of a pass calls give_back().
   static_assert(noexcept(std::declval<WorkspacePool&>().give_back(std::declval<Workspace>())));
   WorkspacePool pool;
   EXPECT_NO_THROW(pool.give_back(pool.take()));

@@ -36,7 +36,7 @@ SeedOrder order_of(const at::Tensor& seeds, std::int64_t num_nodes, const SeedOp
   return {"test", seeds, num_nodes, options};
 }
 
-/// How often each seed is drawn over `epochs` epochs, batch by batch of one seed.
+/// The number of draws of each seed in `epochs` epochs with batches of one seed.
 std::map<std::int64_t, double> counts(const SeedOrder& order, std::int64_t epochs) {
   std::map<std::int64_t, double> found;
   for (std::int64_t epoch = 0; epoch < epochs; ++epoch) {
@@ -86,7 +86,7 @@ TEST(SeedOrder, within_a_batch_the_first_of_equal_seeds_stays) {
 }
 
 TEST(SeedOrder, seeds_that_repeat_anywhere_are_found) {
-  // ascending with a repeat, and repeats far from each other
+  // ascending with a repeat, and distant repeats
   for (const Ids& seeds : {Ids{1, 4, 4, 6, 7}, Ids{5, 2, 8, 3, 5}, Ids{9, 1, 1, 9, 0}}) {
     const SeedOrder order = order_of(ids(seeds), 10, {.batch_size = 5, .shuffle = true});
     const at::Tensor batch = order.epoch(0)->batch(0), times = order.epoch(0)->counts(0);
@@ -186,7 +186,7 @@ TEST(SeedOrder, weighted_seeds_come_in_proportion_and_never_with_weight_0) {
 
 TEST(SeedOrder, balanced_seeds_come_from_each_class_equally_often) {
   constexpr std::int64_t kEpochs = 2000, kDraws = 10 * kEpochs;
-  // nodes 0 to 7 are of class 3, 8 and 9 of class -1, the others no seeds
+  // nodes 0 to 7 have class 3, 8 and 9 class -1; the others are not seeds
   const at::Tensor classes = ids({3, 3, 3, 3, 3, 3, 3, 3, -1, -1, 5, 5});
   const SeedOrder order = order_of(at::arange(10), 12, {.batch_size = 1, .classes = classes});
   std::map<std::int64_t, double> found = counts(order, kEpochs);

@@ -20,7 +20,7 @@ struct NodeColumns {
 /// The columns of nodes.csv except the features.
 struct NodeTable {
   IdRanks rank;
-  bool ascending = false;  // the lines stand in the order of the ids
+  bool ascending = false;  // the lines are in the order of the ids
   NodeLabels labels;
   std::optional<GraphSource::Masks> masks;
 };
@@ -44,12 +44,12 @@ NodeColumns read_node_columns(TextLines& lines) {
   return {.count = names.size(), .first_feature = has_split ? 3U : 2U, .has_split = has_split};
 }
 
-/// A folder with edges.csv (two node ids a line; a first line `src,dst` is a header) and, for all
-/// but the bare graph, nodes.csv (either may be a .csv.gz): a header `id,label[,split],<names of
-/// features>`, then a line a node, in any order. Nodes are numbered by ascending id. label: an
-/// integer, or empty, which all may be: the data have no labels then; split: train, val, test or
-/// empty. Edges are taken as they are. Memory: the ids, labels and splits. If the lines are not in
-/// id order, features() reads the file once per chunk.
+/// A folder with edges.csv (two node ids a line; a first line `src,dst` is a header) and, unless
+/// the graph has no node data, nodes.csv (either may be a .csv.gz): a header
+/// `id,label[,split],<names of features>`, then a line a node, in any order. Nodes are numbered by
+/// ascending id. label: an integer or empty; if all are empty, the data have no labels; split:
+/// train, val, test or empty. Edges are taken as they are. Memory: the ids, labels and splits. If
+/// the lines are not in id order, features() reads the file once per chunk.
 class CsvSource : public GraphSource {
  public:
   CsvSource(const std::filesystem::path& folder, const LoadOptions& options)

@@ -131,7 +131,7 @@ class GraphBoltSource : public GraphSource {
   std::optional<Masks> masks() override { return known_sets().masks; }
 
  private:
-  /// What the sets of the task say together.
+  /// The combined contents of the sets of the task.
   struct Sets {
     NodeLabels labels;
     std::optional<Masks> masks;

@@ -14,7 +14,7 @@ std::string name_of(const NpzFile& file) {
   return fs::path(file.path()).stem().string();
 }
 
-/// Whether a set of the heterophilous-graphs collection is directed: its name alone says so.
+/// Whether a set of the heterophilous-graphs collection is directed; only its name shows it.
 bool is_directed(const std::string& name) {
   return name.find("directed") != std::string::npos && name.find("undirected") == std::string::npos;
 }

@@ -19,7 +19,7 @@ struct OgbCounts {
   std::int64_t num_edges = 0;  // as stored, without inverse ones
 };
 
-/// Whether OGB's table of data sets adds the inverse of each edge; no file says so.
+/// Whether OGB's table of data sets adds the inverse of each edge; no file records it.
 bool adds_inverse_edges(const fs::path& folder) {
   for (const fs::path& path : {folder, fs::canonical(folder)}) {
     std::string name = name_of_path(path);

@@ -165,8 +165,8 @@ std::map<std::string, fs::path> planetoid_sets(const fs::path& folder) {
 }
 
 /// The Planetoid files allx, ally, tx, ty, y, graph and test.index of `<folder>/ind.<name>`; x
-/// repeats the first rows of allx and is not read. Train: the rows of y; val: the next 500, or all
-/// of allx that is left; test: test.index. Ids that test.index leaves out get zero features, class
+/// repeats the first rows of allx and is not read. Train: the rows of y; val: the next 500, or the
+/// rest of allx; test: test.index. Ids that test.index leaves out get zero features, class
 /// 0 and no mask; a row of zeros in ally or ty is class 0 too.
 Dataset read_planetoid(const fs::path& folder, const std::string& name,
                        const LoadOptions& options) {

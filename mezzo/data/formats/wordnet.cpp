@@ -181,7 +181,7 @@ std::string letters_of(std::string_view gloss) {
   return text;
 }
 
-/// The words of all glosses, numbered in order of occurrence.
+/// The words of all glosses, numbered by first occurrence.
 struct Vocabulary {
   std::vector<std::string> texts;  // the glosses, letters only
   std::unordered_map<std::string_view, std::int32_t> ids;
@@ -264,7 +264,7 @@ at::Tensor bag_of_words(const std::vector<std::string_view>& glosses, const std:
 /// WordNet's data.noun, data.verb, data.adj and data.adv. Nodes: synsets, file by file, in the
 /// order of the files. Edges: pointers of all types, undirected. Labels: the 45 lexicographer
 /// files. Features: how often the gloss (definitions and examples) has each word; a word is a
-/// longest run of the letters a to z after lower-casing, and counts if at least ten glosses have
+/// maximal run of the letters a to z after lower-casing, and counts if at least ten glosses have
 /// it; columns in alphabetical order. The reference configuration divides rows by their sums
 /// (LoadOptions::normalize_features). A random split.
 Dataset read_wordnet(const fs::path& folder, const LoadOptions& options) {

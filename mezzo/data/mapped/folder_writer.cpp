@@ -23,7 +23,7 @@
 namespace mezzo::data {
 namespace {
 
-constexpr std::size_t kNpyAlignment = 64;  // of the items, as numpy has it
+constexpr std::size_t kNpyAlignment = 64;  // of the items, as in numpy
 
 std::int64_t items_of(const std::vector<std::int64_t>& shape) {
   std::int64_t items = 1;
@@ -37,7 +37,7 @@ std::filesystem::path without_slash(const std::filesystem::path& path) {
   return normal.has_filename() ? normal : normal.parent_path();
 }
 
-/// The folder to replace: the target of a link, so that the link stays.
+/// The folder to replace: the target of a link, so the link remains.
 std::filesystem::path place_of(const std::filesystem::path& output) {
   return std::filesystem::is_directory(output) ? std::filesystem::canonical(output)
                                                : without_slash(output);
@@ -67,8 +67,8 @@ void sync_folder(const std::filesystem::path& folder) {
           std::strerror(failure));
 }
 
-/// Replaces the folder `output` with `replacement` and returns where the old one now is. Atomic if
-/// the file system can exchange two names.
+/// Replaces the folder `output` with `replacement` and returns the new path of the old one. Atomic
+/// if the file system can exchange two folders.
 std::filesystem::path replace_folder(const std::filesystem::path& replacement,
                                      const std::filesystem::path& output) {
   if (::renameat2(AT_FDCWD, replacement.c_str(), AT_FDCWD, output.c_str(), RENAME_EXCHANGE) == 0) {
@@ -85,7 +85,7 @@ std::filesystem::path replace_folder(const std::filesystem::path& replacement,
   return old;
 }
 
-/// Why `folder` may not be replaced; empty if it is of that kind and holds nothing else.
+/// Why `folder` must not be replaced; empty if it is of that kind and holds no other files.
 std::string fault_of(const std::filesystem::path& folder, const FolderKind& kind) {
   if (!std::filesystem::is_regular_file(folder / kind.list)) {
     return fmt::format("is no {}, which alone can be overwritten", kind.name);
@@ -285,7 +285,7 @@ void PartialFolder::commit() {
   std::filesystem::path old;
   if (overwrite_ && std::filesystem::exists(output_)) {
     old = replace_folder(partial_, output_);
-  } else {  // in the place of an empty folder too, but of nothing else
+  } else {  // rename() also replaces an empty folder, but no other
     std::filesystem::rename(partial_, output_, failure);
     require(!failure, output_.string(), "cannot be put in place: {}", failure.message());
   }

@@ -31,10 +31,10 @@ class MEZZO_API OutputFile {
   const std::filesystem::path& path() const { return path_; }
   int descriptor() const { return descriptor_; }
   void write(const void* bytes, std::size_t size) const;
-  /// Reserves disk space from `begin` on, so that a full disk is an error here and not a signal
+  /// Reserves disk space from `begin` on, so a full disk is an error here and not a signal
   /// when mapped pages are written.
   void reserve(std::size_t begin, std::size_t size) const;
-  /// Waits until all is on the disk and closes the file.
+  /// Waits until the data are on the disk and closes the file.
   void close();
 
  private:
@@ -102,11 +102,11 @@ inline constexpr FolderKind kMappedDataset{"mapped dataset", kManifestFile, file
 
 /// Throws InvalidArgument unless the folder `output` may be written: it does not exist or is empty,
 /// or, with `overwrite`, is a folder of that kind that holds only the files of its list and does
-/// not contain `source`, the data set that is read. Creates nothing.
+/// not contain `source`, the data set that is read. Creates no files.
 MEZZO_API void check_output(const std::filesystem::path& output, bool overwrite,
                             const FolderKind& kind, const std::string& source);
 
-/// A folder that appears complete or not at all: it is written as `<output>.partial-<random
+/// A folder that other processes see only when complete: it is written as `<output>.partial-<random
 /// number>`, which the destructor deletes unless commit() was called.
 class MEZZO_API PartialFolder {
  public:
@@ -118,7 +118,7 @@ class MEZZO_API PartialFolder {
   PartialFolder(const PartialFolder&) = delete;
   PartialFolder& operator=(const PartialFolder&) = delete;
 
-  /// Where to write.
+  /// The folder to write to.
   const std::filesystem::path& path() const { return partial_; }
   /// Moves the folder to `output` and waits until that is on disk; an old folder is deleted
   /// afterwards. Throws as the constructor if `output` has changed meanwhile.

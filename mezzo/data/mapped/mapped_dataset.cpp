@@ -129,7 +129,7 @@ class ManifestParser {
   nlohmann::json root_;
 };
 
-/// The arrays of a folder, each checked against the manifest and its own file. Remembers which were
+/// The arrays of a folder, each checked against the manifest and its own file. Records which were
 /// read: an array that is never read is an error.
 class FolderReader {
  public:

@@ -17,18 +17,17 @@
 ///
 ///   format "mezzo", version 1, name, num_nodes N, num_edges E, num_features F, num_classes C,
 ///   metric "accuracy", "roc_auc" or "micro_f1", class_names [C] or [], and
-// arrays: name -> {"file", "dtype", "shape"}, the file being in the folder.
+///   arrays: name -> {"file", "dtype", "shape"}; the file is in the folder.
 ///
 /// Arrays, in C order:
 ///   indptr           int64 [N + 1]  rows by destination
-///   indices          int32 [E], int64 where N or E, counted before parallel edges are merged, is
-///                    2^31 or more; sources, ascending in a row
+///   indices          int32 [E], or int64 if N or E (before parallel edges are merged) is 2^31 or
+///                    more; sources, ascending in a row
 ///   features         float32, bfloat16 or float16 [N, F]; bfloat16 is stored as its bits, "<u2"
-///   or, where they are sparse: feature_indptr int64 [N + 1], feature_indices int64 [nnz] and
+///   or, if they are sparse: feature_indptr int64 [N + 1], feature_indices int64 [nnz] and
 ///   feature_values (dtypes as features) [nnz]
-///   labels           int64 [N], -1 where a node has none; of multi-label data uint8 [N, C] of 0,
-///                    1, and 255 where an entry is missing; no array where C is 0, and then there
-///                    are no masks
+///   labels           int64 [N], -1 for a node without a label; multi-label data: uint8 [N, C]
+///                    of 0, 1, and 255 for a missing entry; no labels and no masks if C is 0
 ///   train_masks, val_masks, test_masks   bool [N, S]
 /// A part of a data set (write_parts) also has, in the manifest, `part`: index, num_parts, hops,
 /// num_nodes and num_edges (of the whole); and the arrays of DatasetPart:

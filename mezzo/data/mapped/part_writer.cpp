@@ -97,7 +97,7 @@ void PartWriter::save(const std::string& name, const at::Tensor& items) {
   manifest_.arrays[name] = writer.finish();
 }
 
-/// How many edges each node is away from the part's own, up to hops_.
+/// The distance in edges of each node from the part's own nodes, up to hops_.
 void PartWriter::reach(std::int64_t index) {
   std::vector<std::int64_t> frontier, next;
   for (std::int64_t node = 0; node < rows_.num_nodes(); ++node) {
@@ -133,7 +133,7 @@ void PartWriter::number_nodes() {
 }
 
 /// Passes the sources of the part's row of `node` to `take`. The outermost nodes keep their self
-/// loops, so that every node has as many as in the whole.
+/// loops, so that every node has the same ones as in the whole.
 template <class Take>
 void PartWriter::row(std::int64_t node, const Take& take) {
   const bool rim = distance(node) == hops_;
@@ -166,7 +166,7 @@ void PartWriter::write_rows() {
   }
   manifest_.num_edges = begins[manifest_.num_nodes];
   save("indptr", indptr);
-  // As wide as in the whole, whose degrees the ids also hold.
+  // The dtype of the whole data set, because its degrees must fit too.
   if (rows_.id_dtype() == at::kInt) {
     write_sources<std::int32_t>();
   } else {

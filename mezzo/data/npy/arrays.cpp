@@ -15,7 +15,7 @@ namespace {
 
 constexpr std::int64_t kMaxColumns = std::int64_t{1} << 31;
 
-/// Suppresses libtorch's warning that sparse CSR tensors are in beta; users cannot act on it.
+/// Suppresses libtorch's warning that sparse CSR tensors are in beta, which users cannot change.
 class QuietHandler : public c10::WarningHandler {
  public:
   void process(const c10::Warning& /*warning*/) override {}

@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::size_t kMaxDimensions = 32;  // numpy's own limit
 
-/// Parses the Python dict literal of a header; knows only the literals that numpy writes.
+/// Parses the Python dict literal of a header; supports only the literals that numpy writes.
 class HeaderParser {
  public:
   HeaderParser(std::string_view text, const std::string& where) : text_(text), where_(where) {}
@@ -132,7 +132,7 @@ class HeaderParser {
   std::size_t position_ = 0;
 };
 
-/// Where the dict of a header begins. The length before it has 2 bytes in version 1, else 4.
+/// The offset of the dict in a header. The length before it has 2 bytes in version 1, else 4.
 std::size_t dict_begin(std::string_view bytes) {
   return bytes[6] == 1 ? 10 : 12;
 }
@@ -229,7 +229,8 @@ std::int64_t count_items(const std::vector<std::int64_t>& shape, std::int64_t it
                          std::uint64_t bytes, const std::string& where) {
   require(shape.size() <= kMaxDimensions, where, "{} dimensions, expected at most 32",
           shape.size());
-  std::int64_t span_bytes = item_bytes;  // ignores dimensions of 0, which would hide the others
+  std::int64_t span_bytes =
+      item_bytes;  // skips dimensions of 0, which would hide an overflow of the others
   bool empty = false;
   for (const std::int64_t size : shape) {
     require(size >= 0, where, "a negative dimension: {}", size);

@@ -18,9 +18,9 @@ enum class ArrayOrder : std::uint8_t { kC, kFortran };
 /// The numbers of an array described as in numpy. descr: byte order, kind and item size, such as
 /// "<f4"; reads b1, i1 i2 i4 i8, u1 u2 u4 u8, f2 f4 f8, little-endian. Unsigned items of 16, 32 and
 /// 64 bits become int32, int64 and int64. bytes: exactly the items. The result is contiguous, on
-/// the CPU, and owns its memory. `where` begins each error. Throws IoError for other dtypes, shapes
-/// that overflow or do not fit the bytes, booleans other than 0 and 1, and u8 items above the int64
-/// range. Allocates no more than four times the bytes.
+/// the CPU, and owns its memory. `where` is the prefix of each error. Throws IoError for other
+/// dtypes, shapes that overflow or do not fit the bytes, booleans other than 0 and 1, and u8 items
+/// above the int64 range. Allocates no more than four times the bytes.
 MEZZO_API at::Tensor tensor_from_bytes(const std::string& descr,
                                        const std::vector<std::int64_t>& shape, ArrayOrder order,
                                        std::string_view bytes, const std::string& where);
@@ -39,10 +39,10 @@ struct NpyHeader {
   std::string descr;  ///< dtype as numpy writes it, "<f4"
   ArrayOrder order = ArrayOrder::kC;
   std::vector<std::int64_t> shape;
-  std::size_t data_begin = 0;  ///< where the items begin, in bytes from the start of the file
+  std::size_t data_begin = 0;  ///< offset of the items in bytes from the start of the file
 };
 
-/// The number of bytes of a .npy file that give the length of its header.
+/// The number of bytes of a .npy file that contain the length of its header.
 inline constexpr std::size_t kNpyStartBytes = 12;
 
 /// The length of the header of a .npy file that begins with `bytes`. Throws IoError for other

@@ -70,7 +70,7 @@ void NpyStream::read_header() {
   numel_ = count_items(shape_, item_bytes_, bytes_ - header.data_begin, where_);
 }
 
-/// Advances by `count` items; after the last one checks that nothing follows.
+/// Advances by `count` items; after the last one checks that the file ends.
 void NpyStream::pass(std::int64_t count) {
   position_ += count;
   if (position_ < numel_ || count == 0) return;

@@ -13,14 +13,14 @@
 namespace mezzo::data {
 
 /// The items of one array, a .npy file or a member of an .npz file (stored or deflated), read in
-/// order without holding the array in memory. Not for use by several threads at once.
+/// order without holding the array in memory. Not thread-safe.
 class MEZZO_API NpyStream {
  public:
   /// Opens a .npy file and reads its header. Throws IoError if the file is missing, its header is
   /// damaged, or its size does not match its shape.
   explicit NpyStream(const std::filesystem::path& path);
 
-  /// Opens member `<key>.npy` of an .npz file; its size is what the zip directory claims.
+  /// Opens member `<key>.npy` of an .npz file; its size is as in the zip directory.
   NpyStream(const std::filesystem::path& npz, const std::string& key);
   NpyStream(NpyStream&&) = default;
 

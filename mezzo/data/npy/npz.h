@@ -12,13 +12,13 @@
 
 #include "mezzo/core/export.h"
 
-struct zip;       // libzip's archive
+struct zip;       // libzip's open file
 struct zip_file;  // and an open member of one
 
 namespace mezzo::data {
 
 /// Whether a file may be an npz file, by its name or first bytes. True also for a file that is not
-/// regular or cannot be opened, so that NpzFile reports the error.
+/// regular or cannot be opened, so NpzFile reports the error.
 bool may_be_npz(const std::filesystem::path& path);
 
 /// An open array of an NpzFile: the bytes of a .npy file.
@@ -29,14 +29,14 @@ struct NpzMember {
 
   std::string where;
   std::unique_ptr<::zip_file, Closer> file;
-  std::uint64_t size = 0;  ///< what the zip directory claims
+  std::uint64_t size = 0;  ///< as in the zip directory
 
   /// Reads up to `count` bytes; 0 at the end, if the checksum is right.
   std::size_t read(char* target, std::uint64_t count) const;
 };
 
 /// The arrays of an .npz file: a zip archive, stored or deflated, whose members are `<key>.npy`.
-/// Members are read on request. Not for use by several threads at once.
+/// Members are read on request. Not thread-safe.
 class MEZZO_API NpzFile {
  public:
   /// Opens the file and reads its directory. Throws IoError if it is missing, not a zip file,
@@ -63,7 +63,7 @@ class MEZZO_API NpzFile {
   /// Whether array `key` holds Python objects. Throws IoError as numbers() does.
   bool holds_objects(const std::string& key) const;
 
-  /// The path as given, for messages.
+  /// The constructor's path, for messages.
   const std::string& path() const { return path_; }
 
   /// "<path>: <key>", the start of messages about one array.

@@ -74,7 +74,7 @@ PickledGraph unpickle_graph(std::string_view bytes, const std::string& where) {
     const auto* const* const list = std::get_if<PickleList*>(&neighbours);
     require(node != nullptr && list != nullptr, where, "expected integers as keys, lists as items");
     require(nodes.insert(*node).second, where, "node {} occurs twice", *node);
-    // One list may stand under many keys; an honest file spends a byte on each neighbour.
+    // Many keys may share one list; a valid file has at least a byte for each neighbour.
     require((*list)->items.size() + graph.edges.size() <= bytes.size(), where,
             "more neighbours than the file has bytes");
     for (const PickleValue& item : (*list)->items) {

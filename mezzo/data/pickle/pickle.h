@@ -10,11 +10,11 @@
 
 #include "mezzo/core/export.h"
 
-/// Python pickles of numbers, as the Planetoid files have them. Reading one runs nothing: the
-/// reader knows the opcodes of protocol 2 that build numbers, strings, tuples, lists, dicts, numpy
+/// Python pickles of numbers, as in the Planetoid files. Reading one runs no code: the reader
+/// supports the opcodes of protocol 2 that build numbers, strings, tuples, lists, dicts, numpy
 /// arrays and scipy CSR matrices, and six names (scipy.sparse.csr.csr_matrix,
 /// numpy.core.multiarray._reconstruct, numpy.ndarray, numpy.dtype, collections.defaultdict,
-/// __builtin__.list). All else is an IoError that begins with `where` and gives the byte.
+/// __builtin__.list). Anything else is an IoError that begins with `where` and reports the offset.
 /// Memory and time are bounded by a multiple of the file's size.
 namespace mezzo::data {
 

@@ -28,8 +28,8 @@ struct PickleDtype;
 struct PickleArray;
 struct PickleCsr;
 
-/// What a pickle can build. Strings are views of the pickle; containers belong to the machine, so
-/// values that hold each other, or nest deeply, cost nothing when they go.
+/// What a pickle can build. Strings are views of the pickle; the machine owns the containers, so
+/// cycles do not leak and deep nesting needs no recursion in destructors.
 using PickleValue =
     std::variant<std::monostate, bool, std::int64_t, double, std::string_view, PickleName,
                  PickleTuple*, PickleList*, PickleDict*, PickleDtype*, PickleArray*, PickleCsr*>;
@@ -48,10 +48,10 @@ struct PickleDict {
 
 struct PickleDtype {
   std::string_view code;         // "i4"
-  std::string_view order = "<";  // once built: "<", ">" or "|"
+  std::string_view order = "<";  // after BUILD: "<", ">" or "|"
 };
 
-/// An array: nothing but its shape, dtype and bytes; they are checked when it is made a tensor.
+/// An array: its shape, dtype and bytes, checked on conversion to a tensor.
 struct PickleArray {
   bool built = false;
   std::vector<std::int64_t> shape;
@@ -65,7 +65,8 @@ struct PickleCsr {
   PickleDict* attributes = nullptr;
 };
 
-/// Runs the opcodes of a pickle over a stack, and owns what they build. `bytes` must outlive it.
+/// Runs the opcodes of a pickle over a stack, and owns the values they build. `bytes` must outlive
+/// it.
 class PickleMachine {
  public:
   PickleMachine(std::string_view bytes, std::string where);

@@ -46,8 +46,8 @@ class EntryStream {
   std::int64_t num_columns_;
 };
 
-/// The transpose of a matrix in Fortran order, [width, num_rows]: float16 as it is, all else as
-/// float32. Column by column, so that there is one copy.
+/// The transpose of a matrix in Fortran order, [width, num_rows]: float16 unchanged, other
+/// dtypes as float32. Copies column by column, which needs only one copy.
 at::Tensor read_columns(NpyStream& stream, std::int64_t num_rows, std::int64_t width) {
   at::Tensor columns;
   for (std::int64_t i = 0; i < width; ++i) {

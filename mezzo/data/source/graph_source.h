@@ -23,7 +23,7 @@ struct SourceHeader {
   std::int64_t num_features = 0;  ///< 0: no features
   std::vector<std::string> class_names = {};
   Metric metric = Metric::kAccuracy;
-  /// edges() may give parallel edges, which count as one.
+  /// edges() may contain parallel edges, which count as one.
   bool distinct_edges = false;
 };
 
@@ -32,14 +32,14 @@ struct SourceHeader {
 /// bytes an entry of multi-label data. GraphSAINT's JSON files and features in Fortran order are
 /// read as a whole. Every function may be called again and then starts from the beginning. Errors:
 /// IoError with file, line (of text) and fault, also if a file changes between two calls;
-/// InvalidArgument for a split that does not exist. Not thread-safe.
+/// InvalidArgument for a missing split. Not thread-safe.
 class MEZZO_API GraphSource {
  public:
   virtual ~GraphSource() = default;
   /// Reads only what it needs (for text without counts: the whole file, once).
   virtual SourceHeader header() = 0;
-  /// The directed edges as the data set has them after its conventions (reverse edges added if the
-  /// format asks for it), in chunks: int64 [n] each, ids in [0, num_nodes), n at most 2^20.
+  /// The directed edges by the conventions of the format (which may add reverse edges), in chunks:
+  /// int64 [n] each, ids in [0, num_nodes), n at most 2^20.
   using TakeEdges = std::function<void(const at::Tensor& src, const at::Tensor& dst)>;
   virtual void edges(const TakeEdges& take) = 0;
   /// All rows of the features from row 0 on, in chunks below 64 MiB: float32, bfloat16 or float16
@@ -53,7 +53,8 @@ class MEZZO_API GraphSource {
     at::Tensor train, val, test;
   };
   virtual std::optional<Masks> masks() { return std::nullopt; }
-  /// The data set, if its format is read at once; else nullptr. Only it can have sparse features.
+  /// The data set, if its format is read as a whole; else nullptr. Only it can have sparse
+  /// features.
   virtual Dataset* dataset() { return nullptr; }
 };
 

@@ -97,7 +97,7 @@ GraphText text_by_name(const std::filesystem::path& path) {
     return GraphText::kNone;
   }
   const GraphText text = text_by_lines(path);
-  // If the name says edge list, the reader reports errors.
+  // If the name is that of an edge list, the reader reports errors.
   return is_list && text == GraphText::kNone ? GraphText::kSnap : text;
 }
 
@@ -147,7 +147,7 @@ std::vector<std::int64_t> IdCollector::finish() {
 }
 
 IdRanks::IdRanks(std::vector<std::int64_t> ids) : ids_(std::move(ids)) {
-  constexpr std::int64_t kMaxSparsity = 4;  // so that the table has at most 16 bytes a node
+  constexpr std::int64_t kMaxSparsity = 4;  // the table has at most 16 bytes per node
   const bool dense = !ids_.empty() && ids_.back() / kMaxSparsity < size() &&
                      size() <= std::numeric_limits<std::int32_t>::max();
   if (!dense) return;

@@ -67,7 +67,7 @@ class EdgePieces {
  public:
   explicit EdgePieces(const GraphSource::TakeEdges& take) : take_(take) {}
   void add(std::int64_t src, std::int64_t dst);
-  /// Hands on what is left.
+  /// Passes on the last chunk.
   void finish();
 
  private:
@@ -84,7 +84,7 @@ class RowPieces {
   RowPieces(std::int64_t width, const GraphSource::TakeRows& take);
   /// The next row to fill: `width` floats, all 0; valid until the next call.
   float* next_row();
-  /// Hands on what is left.
+  /// Passes on the last chunk.
   void finish();
 
  private:
@@ -126,7 +126,7 @@ class IdRanks {
   std::vector<std::int32_t> table_;  // the index of each id, if the ids are dense enough
 };
 
-/// The two node ids of a line; below num_nodes, if that is known.
+/// The two node ids of a line; below num_nodes, if num_nodes is known.
 Edge edge_of_fields(const TextLines& lines, const std::vector<std::string_view>& fields,
                     std::optional<std::int64_t> num_nodes = std::nullopt);
 
@@ -164,7 +164,7 @@ class SplitBuilder {
   std::vector<Role> roles_;
 };
 
-/// Throws IoError if a node has no label. For data without a split, where the random split uses
+/// Throws IoError if a node has no label. For data without a split: the random split uses
 /// every node.
 void require_all_labelled(const NodeLabels& labels, const std::string& where);
 

@@ -19,7 +19,7 @@ namespace mezzo::data {
 
 /// The lines of a text file, plain or gzip (recognised by its first bytes, not its name), read
 /// through a buffer that grows to the longest line. Lines end with "\n" or "\r\n"; a byte order
-/// mark before the first is skipped. Not for use by several threads at once.
+/// mark before the first is skipped. Not thread-safe.
 class MEZZO_API TextLines {
  public:
   /// Longer lines are an error.
@@ -75,11 +75,11 @@ class MEZZO_API TextLines {
 /// The separator of the fields of a line.
 enum class Separator : std::uint8_t {
   kComma,   ///< one comma; blanks around a field do not belong to it
-  kBlanks,  ///< any number of blanks and tabs, none at the ends
+  kBlanks,  ///< any number of blanks and tabs; those at the ends are ignored
 };
 
-/// Sets `fields` to the fields of `line`. A line without any comma has one field, a blank one has
-/// one empty field between commas and none between blanks.
+/// Sets `fields` to the fields of `line`. A line without a comma has one field. A blank line has
+/// one empty field with kComma and none with kBlanks.
 MEZZO_API void split_fields(std::string_view line, Separator separator,
                             std::vector<std::string_view>& fields);
 

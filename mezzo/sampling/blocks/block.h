@@ -15,7 +15,7 @@
 namespace mezzo {
 
 /// One hop of a mini-batch: the sampled edges into its destinations (DGL's block). The destinations
-/// are the first num_dst() sources, in the same order, unless to_block() made the block without
+/// are the first num_dst() sources, in the same order, unless to_block() built the block without
 /// include_dst_in_src (Topology::has_separate_destinations). Converts to the Topology that layers
 /// take. A light handle: copies share structure and frames. On one device, like a Graph.
 class MEZZO_API Block {
@@ -61,8 +61,8 @@ class MEZZO_API Block {
   Block local_var() const;
 
   class LocalScope;
-  /// When the result is destroyed, the three frames get their present columns back (tensors changed
-  /// in place stay changed).
+  /// Destroying the result restores the present columns of the three frames (in-place changes of
+  /// tensors remain).
   [[nodiscard]] LocalScope local_scope();
 
   // Message passing with the costs and errors of Graph's; functions see srcdata(), edata() and

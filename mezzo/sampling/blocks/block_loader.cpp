@@ -47,7 +47,7 @@ void move(Batch& batch, at::Device device) {
   }
 }
 
-/// What a loader makes its batches from. Immutable.
+/// The inputs of a loader's batches. Immutable.
 struct BlockPlan {
   std::optional<BlockSampler> sampler;        ///< with fanouts
   std::optional<detail::LayerBlocks> layers;  ///< with layer_sizes

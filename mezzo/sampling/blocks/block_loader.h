@@ -63,7 +63,7 @@ struct BlockLoaderOptions {
   /// class equally often on average. A batch larger than a class repeats its seeds, so only losses
   /// weighted by Batch::output_counts are balanced. Not with seed_weights.
   std::string balance_by = {};
-  /// Layer-wise sampling (see LayerSampler) in place of fanouts, with a graph on the CPU: nodes
+  /// Layer-wise sampling (see LayerSampler) instead of fanouts, with a graph on the CPU: nodes
   /// drawn for each layer below the seeds, inputs first, 1 to 255 numbers of at least 1. A block's
   /// sources are its destinations, then the drawn nodes; its edges are those from drawn nodes. With
   /// their column "edge_weights" (float32) the mean of weight * x[u] over the block's edges is an
@@ -74,8 +74,8 @@ struct BlockLoaderOptions {
 };
 
 /// Yields mini-batches of blocks with the rows of features and labels, in any dtype (sparse CSR
-/// stays sparse), gathered on the graph's device. A batch depends on (options.seed, epoch, index)
-/// alone. See Batches for epochs, workers and errors. With a graph on the CPU, workers prepare the
+/// stays sparse), gathered on the graph's device. A batch depends only on (options.seed, epoch,
+/// index). See Batches for epochs, workers and errors. With a graph on the CPU, workers prepare the
 /// batches and use a CUDA device's default stream. With a graph on a CUDA device, the caller
 /// prepares them on its current stream; statistics then count only host time of gathers and
 /// transfers.

@@ -111,7 +111,7 @@ at::Tensor weights_in_row_order(const at::Tensor& weights, const Adjacency& rows
   return rows.edge_ids.defined() ? by_edge.index_select(0, rows.edge_ids) : by_edge.clone();
 }
 
-/// Gives the seeds the first numbers of the batch.
+/// Assigns the first numbers of the batch to the seeds.
 template <class Id>
 void number_seeds(const at::Tensor& seeds, detail::NodeNumbers& numbers) {
   at::Tensor ids = seeds.to(kIdDtype<Id>, /*non_blocking=*/false, /*copy=*/true);

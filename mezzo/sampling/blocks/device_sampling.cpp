@@ -80,7 +80,7 @@ class DeviceNumbers {
   at::Tensor nodes_;
 };
 
-/// Gives the seeds the first numbers of the batch.
+/// Assigns the first numbers of the batch to the seeds.
 void number_device_seeds(const at::Tensor& seeds, DeviceNumbers& numbers) {
   const at::Tensor ids =
       seeds.to(numbers.nodes().options(), /*non_blocking=*/false, /*copy=*/true).contiguous();

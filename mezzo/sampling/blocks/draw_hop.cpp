@@ -17,7 +17,7 @@ constexpr std::int64_t kSamplerRowsPerTask = 4096;
 /// For draws that read every neighbour of a row.
 constexpr std::int64_t kScannedRowsPerTask = 512;
 
-/// Everything that the draws of a hop depend on.
+/// The inputs of the draws of a hop.
 template <class Id>
 struct Hop {
   kernels::NeighborRows<Id> rows;

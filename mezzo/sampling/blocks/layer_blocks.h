@@ -27,8 +27,8 @@ class LayerBlocks {
   /// the column "edge_weights" (float32): if the block has k_v of the d_v edges into v, draws of u
   /// / (size q(u)) times k_v / d_v. So the mean of weight * x[u] over the block's edges is an
   /// unbiased estimate of the mean over all of v's neighbours (0 for a v without an edge in the
-  /// block). GraphConv takes them as they are if both have parent_degrees. Depends on (seeds, key)
-  /// alone. Allocates the blocks; cost: the degrees of their destinations.
+  /// block). GraphConv takes them unchanged if both have parent_degrees. Depends only on
+  /// (seeds, key). Allocates the blocks; cost: the degrees of their destinations.
   Blocks sample(const at::Tensor& seeds, const BatchKey& key, Workspace& workspace) const;
 
  private:

@@ -116,7 +116,7 @@ class EdgeEnds {
       return {.src = topology_.src().index_select(0, edges).to(at::kLong),
               .dst = topology_.dst().index_select(0, edges).to(at::kLong)};
     }
-    // Edge i is entry i, so its row is the last one that begins at or before i.
+    // Edge i is entry i, so its row is the last one that starts at or before i.
     return {.src = rows.indices.index_select(0, edges).to(at::kLong),
             .dst = at::searchsorted(rows.indptr, edges, /*out_int32=*/false, /*right=*/true) - 1};
   }
@@ -135,7 +135,7 @@ void move_to(EdgeMiniBatch& batch, at::Device device) {
   for (auto& [name, column] : batch.feature_columns) column = column.to(device);
 }
 
-/// What a loader makes its batches from. Immutable.
+/// The inputs of a loader's batches. Immutable.
 struct EdgePlan {
   EdgeLoaderOptions options;
   Columns features;
@@ -204,7 +204,7 @@ struct EdgePlan {
   }
 };
 
-/// Adds what only some options need. Exclusion and negatives share one lookup.
+/// Adds the members that only some options need. Exclusion and negatives share one lookup.
 void add_optional_parts(const Topology& topology, EdgePlan& plan) {
   const EdgeLoaderOptions& options = plan.options;
   const bool is_reverse = options.exclude == EdgeExclusion::kReverse;

@@ -44,7 +44,7 @@ struct NodePairs {
 
 /// Draws pairs of nodes for link prediction. Immutable, thread-safe. It redraws excluded pairs;
 /// after 64 tries it lists the allowed pairs, so the distribution is exact even if few are allowed.
-/// Draws are independent: pairs may repeat. The list costs pairs() O(N + E) time once and 8 bytes
+/// Draws are independent: pairs may repeat. The list costs pairs() once O(N + E) time and 8 bytes
 /// per source.
 class MEZZO_API NegativeSampler {
  public:
@@ -57,7 +57,8 @@ class MEZZO_API NegativeSampler {
                   std::shared_ptr<const detail::EdgeLookup> edges);
 
   /// `count` (in [0, kMostNegatives]) pairs: [count] each. Sources are uniform, destinations follow
-  /// the distribution, given that the pair is allowed. Throws InvalidArgument if no pair is.
+  /// the distribution, conditional on an allowed pair. Throws InvalidArgument if no pair is
+  /// allowed.
   NodePairs pairs(std::int64_t count, const BatchKey& key) const;
 
   /// `num_negatives` (>= 0) destinations for each of `sources` (integers [n] in [0, num_src)):
@@ -76,7 +77,7 @@ class MEZZO_API NegativeSampler {
 MEZZO_API NodePairs negative_edges(const Topology& topology, std::int64_t count,
                                    NegativeOptions options = {}, std::uint64_t seed = 0);
 
-/// Edges left out of a batch's blocks, so that a model cannot read what it is to predict.
+/// The edges excluded from a batch's blocks, so that a model cannot read what it must predict.
 enum class EdgeExclusion : std::uint8_t {
   kNone,     ///< none
   kSelf,     ///< the seed edges of the batch
@@ -108,7 +109,7 @@ struct EdgeLoaderOptions {
   /// Per seed edge, >= 0: its source with another node. At most kMostNegatives in a batch.
   std::int64_t num_negatives = 1;
   NegativeOptions negatives = {};                ///< see NegativeSampler
-  EdgeExclusion exclude = EdgeExclusion::kNone;  ///< edges left out of the blocks
+  EdgeExclusion exclude = EdgeExclusion::kNone;  ///< edges excluded from the blocks
   std::vector<std::string> features = {};  ///< columns of ndata() to gather for the input nodes
   at::Device device = at::kCPU;            ///< of the batches
   std::int64_t num_workers = 0;            ///< see PipelineOptions

@@ -26,7 +26,7 @@ constexpr std::int64_t kMaxFlowHops = 255;  // distinct steps of draw_stream()
 using DrawFlow =
     std::function<NodeFlow(const at::Tensor& seeds, const BatchKey& key, Workspace& workspace)>;
 
-/// What a sampler makes its flows from. Immutable.
+/// The inputs of a sampler's flows. Immutable.
 struct FlowPlan {
   detail::SeedOrder order;
   std::uint64_t seed;

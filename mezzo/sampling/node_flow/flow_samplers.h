@@ -48,7 +48,7 @@ struct NeighborSamplerOptions {
 
 /// Yields node flows of sampled neighbours (DGL 0.4's NeighborSampler): the last layer is the
 /// batch's seeds in their order, without repeats; each layer below holds the neighbours drawn for
-/// the one above. A flow depends on (options.seed, epoch, index) alone. See Batches for epochs,
+/// the one above. A flow depends only on (options.seed, epoch, index). See Batches for epochs,
 /// workers and errors.
 class MEZZO_API NeighborSampler : public Batches<NodeFlow> {
  public:
@@ -83,8 +83,8 @@ struct LayerSamplerOptions {
 /// blocks(i).data()["edge_weights"] (float32 [edges]) is draws of u / (layer_size q(u)): the sum of
 /// weight * x[u] over the edges into v is an unbiased estimate of the sum over all of v's
 /// neighbours; divided by v's degree in the parent, of their mean. If there are at most layer_size
-/// candidates, all are taken with weight 1, and the sum is exact. A layer without candidates is
-/// empty. A flow depends on (options.seed, epoch, index) alone. Cost: the degrees of the layers.
+/// candidates, it takes all with weight 1, and the sum is exact. A layer without candidates is
+/// empty. A flow depends only on (options.seed, epoch, index). Cost: the degrees of the layers.
 /// See Batches for epochs, workers and errors.
 class MEZZO_API LayerSampler : public Batches<NodeFlow> {
  public:

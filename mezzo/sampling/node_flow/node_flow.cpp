@@ -211,7 +211,7 @@ at::Tensor NodeFlow::map_from_parent_nid(std::int64_t layer, const at::Tensor& p
   const at::Tensor requested = detail::selected_ids(
       kOperation, "parent_ids", detail::check_vector(kOperation, "parent_ids", parent_ids),
       state_->parent.num_nodes(), device());
-  // An entry above the largest id, so that every search ends inside.
+  // An entry above the largest id, so every search ends inside.
   const at::Tensor ending = at::full({1}, state_->parent.num_nodes(), requested.options());
   const auto [sorted, order] = at::cat({state_->parts.nodes[i], ending}).sort();
   const at::Tensor positions = at::searchsorted(sorted, requested);

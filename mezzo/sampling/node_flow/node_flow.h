@@ -109,13 +109,13 @@ class MEZZO_API NodeFlow {
   /// block, on the flow's device; gradients flow to the parent's columns. Uses the rows that the
   /// sampler's workers prefetched (NeighborSamplerOptions::features) once, unless the parent's
   /// column was replaced or written to. Throws InvalidArgument for a missing column, and for edge
-  /// columns if a block has an added self loop, which is no edge of the parent; then it writes
-  /// nothing. Allocates.
+  /// columns if a block has an added self loop, which is not an edge of the parent; then it does
+  /// not write. Allocates.
   void copy_from_parent(const std::vector<std::string>& node_columns,
                         const std::vector<std::string>& edge_columns = {});
   /// Copies all columns of the parent.
   void copy_from_parent();
-  /// Copies columns layer by layer and block by block. Name the type, since braces alone are
+  /// Copies columns layer by layer and block by block. Name the type; braces alone are
   /// ambiguous: flow.copy_from_parent(NodeFlow::ColumnsByLayer{.nodes = {{"feat"}, {"h"}, {}}}).
   void copy_from_parent(const ColumnsByLayer& columns);
   /// Writes columns of the layers and blocks, detached, to the rows of the parent's columns:
@@ -125,10 +125,10 @@ class MEZZO_API NodeFlow {
   /// written rows; tensors that share the column's memory see them. The parent gets a copy only if
   /// a gradient depends on the column or it does not own its memory (mapped files, at::from_blob,
   /// expanded rows). Throws InvalidArgument like copy_from_parent, and if a block has an edge twice
-  /// (sampled with replacement); then it writes nothing.
+  /// (sampled with replacement); then it does not write.
   void copy_to_parent(const ColumnsByLayer& columns);
 
-  /// Structure, ids and every column to `device`, in place; the parent stays where it is.
+  /// Structure, ids and every column to `device`, in place; the parent does not move.
   void to(at::Device device);
 
   // Default functions of one block or, without an index (DGL's ALL), of every block; a later call
@@ -153,9 +153,9 @@ class MEZZO_API NodeFlow {
 
   // Message passing. User-defined functions see the frames of the layers and blocks:
   // NodeBatch::nodes and the ids of an EdgeBatch are local, so layer_parent_nid(i).index_select(0,
-  // ids) has the parent's. `nodes` and `edges` are distinct ids of the flow (integers [n]), which a
+  // ids) are the parent's. `nodes` and `edges` are distinct ids of the flow (integers [n]), which a
   // function sees in their order. An omitted function ({}) is the registered one; ApplyFunction()
-  // applies nothing. Throws the errors of Graph's functions, and InvalidArgument if a function is
+  // means no function. Throws the errors of Graph's functions, and InvalidArgument if a function is
   // neither passed nor registered; an error leaves the flow unchanged.
 
   /// Messages along block `block`, reduced at layer block + 1, where nodes without in-edges get 0;

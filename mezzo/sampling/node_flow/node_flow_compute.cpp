@@ -21,7 +21,8 @@ at::Tensor distinct_flow_positions(std::string_view operation, std::string_view 
   return positions;
 }
 
-/// `function`, else the registered one of block `block`. Throws InvalidArgument without either.
+/// `function`, else the registered one of block `block`. Throws InvalidArgument if both are
+/// missing.
 template <class Function>
 Function or_registered(std::string_view operation, std::string_view name, std::size_t block,
                        const std::optional<Function>& function,

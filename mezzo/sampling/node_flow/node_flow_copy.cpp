@@ -20,8 +20,8 @@ at::Tensor parent_rows(const at::Tensor& column, const at::Tensor& ids, at::Devi
   return (is_plain ? gather_rows(column, rows) : column.index_select(0, rows)).to(device);
 }
 
-/// Removes and returns the prefetched rows of `column`; undefined if there are none, or the column
-/// has changed.
+/// Removes and returns the prefetched rows of `column`; undefined if no rows were prefetched or the
+/// column has changed.
 at::Tensor take_prefetched(detail::PrefetchedColumns& prefetched, const std::string& name,
                            const at::Tensor& column) {
   const auto entry = prefetched.find(name);

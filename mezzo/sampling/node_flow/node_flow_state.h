@@ -76,7 +76,7 @@ struct NodeFlow::State {
                               const std::optional<MessageFunction>& message,
                               const std::optional<ReduceFunction>& reduce,
                               const std::optional<ApplyFunction>& apply) const;
-  /// Those of apply_layer and of apply_block.
+  /// The functions of apply_layer and of apply_block.
   ApplyFunction function_of_layer(std::size_t layer,
                                   const std::optional<ApplyFunction>& function) const;
   MessageFunction function_of_edges(std::size_t block,

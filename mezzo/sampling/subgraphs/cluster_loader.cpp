@@ -47,7 +47,7 @@ Clusters clusters_of(const at::Tensor& parts) {
   return {.nodes = order, .begins = at::cat({at::zeros({1}, at::kLong), sizes.cumsum(0)})};
 }
 
-/// What a loader makes its batches from. Immutable.
+/// The inputs of a loader's batches. Immutable.
 struct ClusterPlan {
   detail::SubgraphSource source;
   Clusters clusters;

@@ -130,7 +130,7 @@ std::vector<idx_t> run_metis(MetisGraph& graph, idx_t num_parts, const Partition
   return parts;
 }
 
-/// Gives each part without a node the last node of the largest part.
+/// Moves the last node of the largest part to each empty part.
 void fill_empty_parts(std::vector<std::int64_t>& parts, std::int64_t num_parts) {
   std::vector<std::vector<std::size_t>> members(static_cast<std::size_t>(num_parts));
   for (std::size_t node = 0; node < parts.size(); ++node) {

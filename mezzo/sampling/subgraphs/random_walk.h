@@ -37,8 +37,8 @@ struct RandomWalks {
 /// Walks of `length` steps (in [0, kMostWalkLength], at most kMostWalkSteps in all) along the edges
 /// from each of `starts` (integers [n], repeats allowed, in [0, num_nodes)). A walk ends at a node
 /// without out-edges of positive weight. topology: one set of nodes, on the CPU; pass its reverse()
-/// to walk against the edges. Parallel over the walks; walk i depends on (seed, i, its start)
-/// alone. O(log out-degree) per step with weights; p and q cost O(E) once. Throws InvalidArgument.
+/// to walk against the edges. Parallel over the walks; walk i depends only on (seed, i, its
+/// start). O(log out-degree) per step with weights; p and q cost O(E) once. Throws InvalidArgument.
 MEZZO_API RandomWalks random_walk(const Topology& topology, const at::Tensor& starts,
                                   std::int64_t length, const RandomWalkOptions& options = {});
 

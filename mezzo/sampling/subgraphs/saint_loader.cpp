@@ -227,7 +227,7 @@ SaintWeights saint_weights(const Topology& topology, const SaintSampler& sampler
           .edges = std::move(edges)};
 }
 
-/// What a loader makes its batches from. Immutable.
+/// The inputs of a loader's batches. Immutable.
 struct SaintPlan {
   detail::SubgraphSource source;
   SaintSampler sampler;

@@ -46,7 +46,7 @@ struct ClusterLoaderOptions {
 };
 
 /// Yields subgraphs of clusters: the nodes of some clusters and all edges among them, including
-/// those between the clusters; every node once an epoch (Cluster-GCN, Chiang et al., KDD'19). The
+/// those between the clusters; every node once per epoch (Cluster-GCN, Chiang et al., KDD'19). The
 /// nodes of a batch are grouped by cluster, ascending in each. See Batches for epochs, workers and
 /// errors.
 class MEZZO_API ClusterLoader : public Batches<SubgraphBatch> {
@@ -59,8 +59,7 @@ class MEZZO_API ClusterLoader : public Batches<SubgraphBatch> {
 enum class SaintKind : std::uint8_t {
   /// `budget` nodes; u in proportion to the squared norm of its column of the mean aggregator with
   /// self loops: with in-degrees d, 1 / (d_u + 1)^2 + the sum of 1 / (d_v + 1)^2 over the edges
-  /// from
-  /// u to v. (The loops give every node a positive probability.)
+  /// from u to v. (With its self loop every node has a positive probability.)
   kNode,
   /// The ends of `budget` edges; u to v in proportion to 1 / (out-degree of u) + 1 / (in-degree of
   /// v).
@@ -95,8 +94,8 @@ struct SaintLoaderOptions {
 ///  - edge_weights = C_v / C_e x k_v / d_v for an edge e into v, if the batch has k_v of v's d_v
 ///    in-edges: the mean of weight x message over the batch's in-edges estimates the mean over all
 ///    in-edges, given that v is in the batch. The subgraphs have their parent's degrees
-///    (Topology::with_parent_degrees), so GraphConv with parent_degrees takes edge_weights as they
-///    are, whatever its norm by destination; for a sum multiply by d_v / k_v.
+///    (Topology::with_parent_degrees), so GraphConv with parent_degrees takes edge_weights
+///    unchanged, with any norm by destination; for a sum multiply by d_v / k_v.
 /// See Batches for epochs, workers and errors.
 class MEZZO_API SaintLoader : public Batches<SubgraphBatch> {
  public:

@@ -12,7 +12,7 @@
 #include "mezzo/sampling/subgraphs/subgraph_loaders.h"
 #include "mezzo/sampling/workspace.h"
 
-/// What the loaders of subgraphs share. Internal to sampling.
+/// Shared by the loaders of subgraphs. Internal to sampling.
 namespace mezzo::detail {
 
 /// Some nodes and all edges among them.

@@ -27,7 +27,7 @@ class GraphSaintFolder : public SourceFolder {
                                const std::vector<std::int32_t>& indices,
                                const std::string& format = "csr", std::int64_t columns = 4) {
     std::string values(indices.size(), '1');
-    values[1] = '0';  // stored, but no edge
+    values[1] = '0';  // stored, but not an edge
     return zip_bytes({{"data.npy", npy_bool(length_of(values), values), 8},
                       {"format.npy", format_npy(format), 8},
                       {"indices.npy", npy_int32(length_of(indices), indices), 8},

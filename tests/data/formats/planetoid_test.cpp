@@ -11,7 +11,8 @@ namespace {
 using namespace mezzo::test;
 namespace p = mezzo::test::pickle;
 
-/// Six nodes: 0 to 2 in allx (0 trains), tests 5 and 3 in this order, and 4, which no file names.
+/// Six nodes: 0 to 2 in allx (0 trains), tests 5 and 3 in this order, and 4, which test.index
+/// omits.
 class Planetoid : public testing::Test {
  protected:
   Planetoid() {

@@ -291,7 +291,7 @@ TEST_F(SharedDataSources, email_enron_has_its_known_counts) {
   EXPECT_EQ(data.num_edges(), 367662);
   const at::Tensor forward = data.src * data.num_nodes + data.dst;
   const at::Tensor backward = std::get<0>((data.dst * data.num_nodes + data.src).sort());
-  EXPECT_TRUE(at::equal(forward, backward));  // sorted, and both directions are there
+  EXPECT_TRUE(at::equal(forward, backward));  // sorted, in both directions
 }
 
 TEST_F(SharedDataSources, matrices_have_their_known_counts) {

@@ -12,7 +12,7 @@ namespace {
 
 using namespace mezzo::test;
 
-/// Sets an environment variable for its own lifetime.
+/// Sets an environment variable during its lifetime.
 class EnvironmentVariable {
  public:
   EnvironmentVariable(const char* name, const std::string& value) : name_(name) {
@@ -89,7 +89,7 @@ TEST_F(WordNet, synsets_pointers_and_lexicographer_files_become_a_graph) {
 }
 
 TEST_F(WordNet, words_of_ten_glosses_are_counted_in_alphabetical_columns) {
-  // "common" is in 11 glosses; "a", "thing" and "x" in nine: one noun more and they count too.
+  // "common" is in 11 glosses; "a", "thing" and "x" in nine: with one more noun they count too.
   const Dataset data = load_dataset(folder_.path());
   EXPECT_EQ(data.features.layout(), at::kSparseCsr);
   EXPECT_TRUE(at::equal(data.features.to_dense().slice(0, 8).flatten(),

@@ -100,7 +100,7 @@ TEST(MapNpy, refuses_files_that_are_shorter_or_longer_than_their_shape) {
 TEST(MapNpy, refuses_items_that_lie_askew) {
   const TempFolder folder;
   std::string bytes = npy_float32({1}, {1});
-  bytes[8] = static_cast<char>(bytes[8] + 1);  // a header that is longer by one blank
+  bytes[8] = static_cast<char>(bytes[8] + 1);  // one blank longer
   bytes.insert(bytes.size() - 5, " ");
   const std::string path = folder.write("a.npy", bytes);
   EXPECT_TRUE(throws<IoError>([&] { map_npy(path, at::kFloat); }, {path, "no multiple of 4"}));

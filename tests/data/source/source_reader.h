@@ -19,7 +19,7 @@ namespace mezzo::test {
 
 using Edges = std::vector<std::pair<std::int64_t, std::int64_t>>;
 
-/// The whole of the data set at `path`, checked.
+/// The data set at `path`, read completely and checked.
 inline Dataset read_source(const std::string& path, const LoadOptions& options = {}) {
   const std::unique_ptr<data::GraphSource> source = data::open_source(path, options);
   Dataset dataset = data::read_all(*source, options);

@@ -75,7 +75,7 @@ TEST_F(TextFile, truncated_and_damaged_gzip_files_are_io_errors) {
         << length;
   }
   std::string damaged = packed;
-  damaged[damaged.size() - 6] = static_cast<char>(damaged[damaged.size() - 6] ^ 1);  // its sum
+  damaged[damaged.size() - 6] = static_cast<char>(damaged[damaged.size() - 6] ^ 1);  // its checksum
   EXPECT_TRUE(throws<IoError>([&] { lines_of(damaged, "a.gz"); }, {"a.gz:"}));
   EXPECT_TRUE(throws<IoError>([&] { lines_of("1\n", "a.gz"); }, {"a.gz", "not a gzip file"}));
   EXPECT_TRUE(throws<IoError>([&] { lines_of("", "a.gz"); }, {"a.gz", "not a gzip file"}));

@@ -43,7 +43,7 @@ testing::AssertionResult same_blocks(const Blocks& a, const Blocks& b) {
   return testing::AssertionSuccess();
 }
 
-/// Blocks chain, and every edge is the parent's.
+/// Expects consecutive blocks to connect and every edge to be the parent's.
 void check_blocks(const Topology& topology, const Blocks& blocks, const Ids& seeds) {
   EXPECT_EQ(values(blocks.back().dst_nodes()), seeds);
   const Ids src = values(topology.src()), dst = values(topology.dst());
@@ -56,7 +56,7 @@ void check_blocks(const Topology& topology, const Blocks& blocks, const Ids& see
     EXPECT_EQ(std::set<std::int64_t>(nodes.begin(), nodes.end()).size(), nodes.size());
     const Ids edges = values(block.parent_edges()), from = values(block.topology().src()),
               to = values(block.topology().dst());
-    std::int64_t next = block.num_dst();  // new sources in the order in which edges name them
+    std::int64_t next = block.num_dst();  // new sources are in the order of their first edge
     for (std::size_t e = 0; e < edges.size(); ++e) {
       const auto edge = static_cast<std::size_t>(edges[e]);
       ASSERT_EQ(nodes[static_cast<std::size_t>(from[e])], src[edge]);
@@ -249,7 +249,7 @@ TEST(LaborSampler, is_a_block_sampler_that_draws_by_labor) {
 }
 
 TEST(BlockSampler, labor_weights_are_inverse_probabilities) {
-  const Topology topology = random_graph(40, 1.0, 4).topology();  // 40 in-edges everywhere
+  const Topology topology = random_graph(40, 1.0, 4).topology();  // every node has 40 in-edges
   const BlockSampler sampler(topology, {.fanouts = {10}, .draw = NeighborDraw::kLabor});
   const Blocks blocks = sample_seeds(sampler, {3, 5});
   const at::Tensor& weights = blocks[0].edata().at("edge_weights");
@@ -310,7 +310,7 @@ TEST(BlockSampler, unfit_seeds_are_named) {
   EXPECT_TRUE(mentions(text(ids({3, 2, 0, 2, 3})), "got2morethanonce"));
   EXPECT_TRUE(mentions(text(at::rand({3})), "seeds"));
   EXPECT_TRUE(mentions(text(ids({0, 1}).reshape({1, 2})), "seeds"));
-  // A failed batch leaves nothing behind.
+  // A failed batch leaves no state.
   EXPECT_TRUE(same_blocks(sampler.sample(ids({3, 2}), kSampleKey, workspace),
                           sample_seeds(sampler, {3, 2})));
 }

@@ -25,7 +25,7 @@ Graph skewed_graph() {
   return power_law_graph(kNumNodes, 1500, 13);
 }
 
-/// The mean of x over the in-edges of kReceivers, by its definition in float64.
+/// The mean of x over the in-edges of kReceivers, by the definition in float64.
 at::Tensor neighbor_means(const Graph& graph, const at::Tensor& x) {
   std::vector<at::Tensor> means;
   for (const std::int64_t v : kReceivers) {
@@ -95,7 +95,7 @@ TEST(ControlVariate, is_unbiased_and_varies_less_than_the_sampled_mean) {
   const auto variance = [](const at::Tensor& samples) {
     return samples.var(0, /*unbiased=*/true).sum().item<double>();
   };
-  // The differences are spread 8 times narrower than the activations: about 1/64 of the variance.
+  // The differences' deviation is 1/8 of the activations': about 1/64 of the variance.
   EXPECT_LT(variance(estimates), variance(plain) / 16);
 }
 
@@ -137,7 +137,7 @@ TEST(ControlVariate, keeps_the_histories_in_sixteen_bits) {
     variate.set_history(0, x);
     EXPECT_TRUE(exact_rounded(variate.history(0), x));
     const NodeFlow flow = sampled_flow(graph, 2);
-    // Activations that are the history exactly: one rounding of the mean to the history's dtype.
+    // Activations equal to the history: one rounding of the mean to the history's dtype.
     const at::Tensor exact_h = rows_of_layer(flow, variate.history(0));
     const at::Tensor means = neighbor_means(graph, variate.history(0));
     const at::Tensor estimate = variate.mean(flow, 0, exact_h.to(at::kFloat));
@@ -171,7 +171,7 @@ TEST(ControlVariate, follows_out_edges_where_the_sampler_does) {
   EXPECT_TRUE(near_means(variate.mean(flow, 0, rows_of_layer(flow, x)), neighbor_means(turned, x)));
 }
 
-// As DGL's example does it: histories and their means as columns of the parent.
+// As in DGL's example: histories and their means as columns of the parent.
 TEST(ControlVariate, equals_histories_copied_from_the_parent) {
   Graph graph = skewed_graph();
   const at::Tensor x = uniform({kNumNodes, kWidth}, at::kFloat, 1);
@@ -219,7 +219,7 @@ TEST(ControlVariate, wrong_arguments_are_errors_that_name_them) {
   EXPECT_TRUE(mentions(error_of([&] { variate.set_history(0, h); }), "[80,3]"));
   EXPECT_TRUE(
       mentions(error_of([&] { variate.mean(whole_flow(graph, kReceivers, 2), 0, h); }), "blocks"));
-  // A node without a loop in the parent gets an added one.
+  // A node without a self loop in the parent gets an added one.
   const Graph looped = graph_of({0}, {1}, 2);
   ControlVariate of_looped(looped, {.widths = {1}});
   const NodeFlow with_loops = whole_flow(looped, {1}, 1, /*add_self_loop=*/true);

@@ -9,8 +9,8 @@
 
 #include "support/tensors.h"
 
-// The way in which a GPU samples, on the CPU's memory and with emulated kernels (see
-// support/cuda_emulator), against the CPU's own.
+// GPU sampling with emulated kernels in CPU memory (see support/cuda_emulator), compared with CPU
+// sampling.
 namespace mezzo::test {
 namespace {
 
@@ -73,7 +73,7 @@ void compare(const Topology& topology, const std::vector<std::int64_t>& fanouts,
 
 TEST(DeviceSampling, hops_are_those_of_the_cpu) {
   MEZZO_CPU_ONLY("emulated kernels");
-  Workspace workspace;  // one for all, as a thread keeps it
+  Workspace workspace;  // one for all batches, as in a thread
   for (const IdWidth width : {IdWidth::kInt32, IdWidth::kInt64}) {
     for (const std::int64_t num_edges : {0, 300, 9000}) {
       const Topology topology = random_topology(400, 400, num_edges, 3, 3.0, width);

@@ -12,7 +12,7 @@
 #include "support/graphs.h"
 #include "support/tolerance.h"
 
-/// BlockLoader by layer_sizes.
+/// BlockLoader with layer_sizes.
 namespace mezzo::test {
 namespace {
 
@@ -24,7 +24,7 @@ at::Tensor mean_weights(const Block& block) {
   return block.edata().at("edge_weights");
 }
 
-/// What says which nodes and edges the blocks of a batch hold.
+/// The nodes and edges of the blocks of a batch.
 std::vector<LayerIds> block_contents(const Batch& batch) {
   std::vector<LayerIds> all;
   for (const Block& block : batch.blocks) {

@@ -111,7 +111,7 @@ TEST(LayerSampler, draws_in_proportion_to_the_squared_norms_of_the_columns) {
     for (std::size_t e = 0; e < node.size(); ++e) {
       const auto u = static_cast<std::size_t>(node[e] - 2);
       const double weight = weights[static_cast<std::int64_t>(e)].item<double>();
-      draws[u] = weight * kDraws * norms[u] / total;  // how often u was drawn
+      draws[u] = weight * kDraws * norms[u] / total;  // the number of draws of u
     }
     double drawn = 0;
     for (double& count : draws) {

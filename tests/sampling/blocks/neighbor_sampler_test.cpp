@@ -21,7 +21,7 @@ std::vector<std::int64_t> one_to(std::int64_t last) {
   return values(at::arange(1, last + 1));
 }
 
-/// Every edge but the loops between `n` nodes.
+/// All edges between `n` nodes except self loops.
 Graph complete_graph(std::int64_t n) {
   std::vector<std::int64_t> src, dst;
   for (std::int64_t i = 0; i < n * n; ++i) {
@@ -139,7 +139,7 @@ TEST(NeighborSampler, draws_the_fanout_or_every_neighbor) {
     std::vector<std::int64_t> edges = values(flow.block_parent_eid(i));
     std::sort(edges.begin(), edges.end());
     EXPECT_TRUE(is_ascending(edges)) << "an edge is there twice";
-    EXPECT_TRUE((flow.layer_out_degree(i) > 0).all().item<bool>());  // nobody else is there
+    EXPECT_TRUE((flow.layer_out_degree(i) > 0).all().item<bool>());  // the layer has no other nodes
     EXPECT_TRUE(is_ascending(values(flow.layer_parent_nid(i))));
   }
 }
@@ -195,7 +195,7 @@ TEST(NeighborSampler, out_neighbors_come_as_edges_turned_round) {
   }
 }
 
-// A path of weight 1 among random edges of weight 0: whoever draws an edge walks along the path.
+// A path of weight 1 among random edges of weight 0: only edges of the path are drawn.
 
 constexpr std::int64_t kPathNodes = 100;
 
@@ -252,13 +252,13 @@ TEST(NeighborSampler, added_self_loops_complete_a_complete_graph) {
   for (std::int64_t i = 1; i < 3; ++i) {
     EXPECT_TRUE(exact(flow.layer_in_degree(i), at::full({flow.layer_size(i)}, 100)));
     const at::Tensor added = flow.block_parent_eid(i - 1) == -1;
-    EXPECT_EQ(added.sum().item<std::int64_t>(), flow.layer_size(i));  // one a node
+    EXPECT_EQ(added.sum().item<std::int64_t>(), flow.layer_size(i));  // one per node
     expect_edges_of_the_parent(flow, i - 1);
   }
 }
 
 TEST(NeighborSampler, existing_self_loops_keep_their_id_and_are_never_there_twice) {
-  const Graph graph = random_graph(30, 1.0, 6);  // shuffled, with every loop
+  const Graph graph = random_graph(30, 1.0, 6);  // shuffled, with all self loops
   const Topology& topology = graph.topology();
   const at::Tensor loops = (topology.src() == topology.dst()).nonzero().squeeze(1);
   for (const auto type : {NeighborType::kIn, NeighborType::kOut}) {
@@ -281,7 +281,7 @@ TEST(NeighborSampler, existing_self_loops_keep_their_id_and_are_never_there_twic
 }
 
 TEST(NeighborSampler, self_loops_are_added_where_the_parent_has_none) {
-  const Graph graph = self_loop_graph();  // 2->2, 0->0, 1->2, 2->2, 0->1; nothing at 3
+  const Graph graph = self_loop_graph();  // 2->2, 0->0, 1->2, 2->2, 0->1; none at 3
   const NodeFlow flow = whole_flow(graph, {0, 1, 2, 3}, 1, /*add_self_loop=*/true);
   EXPECT_EQ(values(flow.block_parent_eid(0)), (std::vector<std::int64_t>{1, 4, -1, 0, 2, 3, -1}));
   EXPECT_EQ(values(flow.layer_parent_nid(0)), (std::vector<std::int64_t>{0, 1, 2, 3}));

@@ -28,7 +28,7 @@ IdSet set_of(const at::Tensor& numbers_of) {
   return {list.begin(), list.end()};
 }
 
-/// The edges that a batch of `seeds` must not show, by the definition.
+/// The edges that a batch of `seeds` must exclude, by the definition.
 IdSet excluded_edges(const Graph& g, const at::Tensor& seeds, EdgeExclusion exclude) {
   if (exclude == EdgeExclusion::kNone) return {};
   IdSet excluded = set_of(seeds);
@@ -43,7 +43,7 @@ IdSet excluded_edges(const Graph& g, const at::Tensor& seeds, EdgeExclusion excl
   return excluded;
 }
 
-/// That the blocks hold edges of the graph, and from the inputs to the outputs.
+/// Expects the blocks to hold edges of the graph and to lead from the inputs to the outputs.
 void expect_blocks_of(const Graph& g, const EdgeMiniBatch& batch) {
   EXPECT_TRUE(at::equal(batch.blocks.front().src_nodes(), batch.input_nodes));
   EXPECT_TRUE(at::equal(batch.blocks.back().dst_nodes(), batch.output_nodes));
@@ -102,7 +102,7 @@ TEST(EdgeLoader, pairs_are_the_ends_of_the_seeds_and_nodes_without_an_edge_from_
 
 TEST(EdgeLoader, blocks_have_every_edge_but_the_excluded_ones) {
   for (const IdWidth width : {IdWidth::kInt32, IdWidth::kInt64}) {
-    const Graph g = power_law_graph(25, 200, 4, width);  // parallel edges among them
+    const Graph g = power_law_graph(25, 200, 4, width);  // with parallel edges
     for (const EdgeExclusion exclude :
          {EdgeExclusion::kNone, EdgeExclusion::kSelf, EdgeExclusion::kReverse}) {
       SCOPED_TRACE(static_cast<int>(exclude));

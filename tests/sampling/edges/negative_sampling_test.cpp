@@ -33,7 +33,7 @@ std::set<Pair> edges_of(const Graph& g) {
   return {edges.begin(), edges.end()};
 }
 
-/// Every edge, loops included, between `n` nodes but for some.
+/// All edges between `n` nodes, with self loops, except the `missing` ones.
 Graph complete_without(std::int64_t n, const std::set<Pair>& missing) {
   Ids src, dst;
   for (std::int64_t i = 0; i < n * n; ++i) {
@@ -94,7 +94,7 @@ TEST(NegativeSampling, where_no_pair_is_left_is_an_error) {
 
 TEST(NegativeSampling, draws_all_allowed_pairs_equally_often) {
   constexpr double kDraws = 20000;
-  for (const double density : {0.3, 1.0}) {  // by tries, and by the list of what is left
+  for (const double density : {0.3, 1.0}) {  // by rejection, and from the list of allowed pairs
     const std::set<Pair> missing = {{0, 1}, {3, 3}, {3, 5}, {11, 2}, {29, 29}};
     const Graph g = density == 1.0 ? complete_without(30, missing) : random_graph(6, density, 8);
     const std::set<Pair> edges = edges_of(g);

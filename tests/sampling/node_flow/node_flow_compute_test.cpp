@@ -27,7 +27,7 @@ struct Step {
   ApplyFunction apply;
 };
 
-/// Each reads "h" of a layer and writes that of the next.
+/// Functions that read "h" of a layer and write "h" of the next.
 std::vector<Step> steps() {
   const auto messages = [](const EdgeBatch& edges) -> Columns {
     return {{"m", edges.src("h") * edges.data("w") + 1}};
@@ -48,7 +48,7 @@ std::vector<Step> steps() {
           {"all user-defined", messages, largest, doubled}};
 }
 
-/// h after `hops` updates of the whole graph, its first value x.
+/// "h" after `hops` updates of the whole graph, starting from "x".
 at::Tensor whole_graph(const Graph& graph, const Step& step, std::int64_t hops) {
   Graph own = graph.local_var();
   own.ndata()["h"] = own.ndata()["x"];
@@ -56,7 +56,7 @@ at::Tensor whole_graph(const Graph& graph, const Step& step, std::int64_t hops) 
   return own.ndata()["h"];
 }
 
-/// The sums that these steps make of whole numbers hold in float64; means round.
+/// Sums of integers are exact in float64 here; means round.
 testing::AssertionResult equal_but_for_rounding(const at::Tensor& got, const at::Tensor& expected) {
   return near(got, expected, sum_bound(expected.abs() + 1, 100, at::kDouble));
 }
@@ -95,7 +95,7 @@ TEST(NodeFlowCompute, apply_sees_the_layers_old_columns_and_the_reduced_one) {
   NodeFlow flow = whole_flow(graph, kComputeSeeds, 1);
   flow.copy_from_parent({"x"});
   flow.layers(1).data()["r"] =
-      at::full({4, 3}, 100.0, on_device(at::kDouble));  // hidden by the reduced r
+      at::full({4, 3}, 100.0, on_device(at::kDouble));  // the reduced r replaces it
   const auto apply = [](const NodeBatch& nodes) -> Columns {
     return {{"out", nodes.data("x") - nodes.data("r")}};
   };
@@ -244,7 +244,7 @@ struct UpdateImpl : torch::nn::Module {
 };
 TORCH_MODULE(Update);
 
-// GraphSAGE over a flow: at step i every layer from i on receives messages.
+// GraphSAGE over a flow: in step i every layer from i on receives messages.
 TEST(NodeFlowCompute, modules_apply_where_each_layer_also_stands_below) {
   Graph graph = featured_graph();
   graph.ndata()["x"] = graph.ndata()["x"].to(at::kFloat);

@@ -45,7 +45,7 @@ TEST(NodeFlow, degrees_of_neighbouring_layers_agree) {
   for (std::int64_t i = 0; i < 3; ++i) {
     EXPECT_EQ(flow.layer_out_degree(i).sum().item<std::int64_t>(), flow.block_size(i));
     EXPECT_EQ(flow.layer_in_degree(i + 1).sum().item<std::int64_t>(), flow.block_size(i));
-    // Every neighbour: the degrees of the parent.
+    // With every neighbour the degrees are the parent's.
     EXPECT_TRUE(exact(flow.layer_in_degree(i + 1),
                       graph.in_degrees().index_select(0, flow.layer_parent_nid(i + 1))));
     EXPECT_EQ(flow.layer_in_degree(i).scalar_type(), at::kLong);
@@ -284,7 +284,7 @@ TEST(NodeFlow, copy_to_parent_writes_the_rows_back) {
   flow.blocks(0).data()["new"] = at::ones({flow.block_size(0)});
   flow.copy_to_parent({.nodes = {{}, {"x"}}, .edges = {{"new"}}});
   const at::Tensor expected = untouched.index_copy(
-      0, ids(kSeeds), integers({4, 3}, at::kDouble, 7));  // in the parent's dtype
+      0, ids(kSeeds), integers({4, 3}, at::kDouble, 7));  // with the parent's dtype
   EXPECT_TRUE(exact(graph.ndata()["x"], expected));
   EXPECT_EQ(graph.ndata()["x"].scalar_type(), at::kDouble);
   EXPECT_FALSE(graph.ndata()["x"].requires_grad());
@@ -296,7 +296,7 @@ TEST(NodeFlow, copy_to_parent_writes_the_rows_back) {
 TEST(NodeFlow, copy_to_parent_leaves_memory_that_is_not_the_columns_own) {
   const at::Tensor memory = at::zeros({20});
   const std::vector<at::Tensor> columns = {
-      at::from_blob(memory.data_ptr(), {20}, at::kFloat),  // as of a mapped file
+      at::from_blob(memory.data_ptr(), {20}, at::kFloat),  // like a mapped file
       leaf(at::zeros({20})), at::zeros({1}).expand({20})};
   for (const at::Tensor& column : columns) {
     Graph graph = featured_graph();

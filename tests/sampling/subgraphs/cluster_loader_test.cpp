@@ -25,7 +25,7 @@ Graph with_columns(Graph g) {
   return g;
 }
 
-/// Whether the batch is the subgraph on its nodes, by the definition, whatever its edges' order.
+/// Whether the batch is the subgraph of its nodes, by the definition, in any edge order.
 void expect_induced(const Graph& g, const SubgraphBatch& batch) {
   const Graph expected = subgraph(g, batch.nodes);
   ASSERT_EQ(batch.graph.num_nodes(), expected.num_nodes());
@@ -111,7 +111,7 @@ TEST(ClusterLoader, depends_on_the_seed_and_not_on_the_workers) {
   EXPECT_EQ(nodes_of(1, 1), first);
   EXPECT_EQ(nodes_of(2, 1), first);
   EXPECT_NE(nodes_of(0, 2), first);
-  EXPECT_NE(first[0], first[4]);  // the second epoch begins with other clusters
+  EXPECT_NE(first[0], first[4]);  // the second epoch starts with other clusters
 }
 
 TEST(ClusterLoader, rows_by_source_are_built_ahead) {

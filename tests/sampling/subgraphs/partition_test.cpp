@@ -34,7 +34,7 @@ Graph two_cliques(std::int64_t size) {
   return graph_of(src, dst, 2 * size);
 }
 
-/// A square grid, edges both ways.
+/// A square grid with undirected edges.
 Graph grid(std::int64_t side) {
   Ids src, dst;
   const auto join = [&](std::int64_t a, std::int64_t b) {
@@ -77,7 +77,7 @@ TEST(Partition, every_part_has_a_node_and_every_node_a_part) {
 TEST(Partition, parts_are_balanced_and_cut_less_than_stripes) {
   const Graph g = grid(40);
   const at::Tensor parts = metis_partition(g, 16);
-  EXPECT_LE(largest_part(parts), 103);  // the mean of 100 and the imbalance aimed at
+  EXPECT_LE(largest_part(parts), 103);  // the mean of 100 plus the target imbalance
   const at::Tensor stripes = at::arange(1600, at::kLong).floor_divide(100);
   EXPECT_LT(edge_cut(g, parts), edge_cut(g, stripes));
 }

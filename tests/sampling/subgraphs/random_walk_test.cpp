@@ -42,7 +42,7 @@ void expect_walks_follow_edges(const Graph& g, const RandomWalks& walks) {
   }
 }
 
-/// How often each node stands at step `step`.
+/// The number of visits of each node in step `step`.
 Ids visits(const RandomWalks& walks, std::int64_t step, std::int64_t num_nodes) {
   return values(walks.nodes.select(1, step).bincount({}, num_nodes));
 }
@@ -131,7 +131,7 @@ TEST(RandomWalk, restarts_as_often_as_asked) {
   EXPECT_TRUE(at::equal(is_restart, walks.nodes.select(1, 1) == 7));
 }
 
-/// The second step of walks 0 -> 1 -> x on edges both ways between 0-1, 1-2, 1-3, 0-2.
+/// Checks the second step of walks 0 -> 1 -> x on the undirected edges 0-1, 1-2, 1-3, 0-2.
 void expect_node2vec(double p, double q, const at::Tensor& weights, double middle) {
   const Graph g = graph_of({0, 1, 1, 2, 1, 3, 0, 2}, {1, 0, 2, 1, 3, 1, 2, 0}, 4);
   constexpr std::int64_t kWalks = 40000;
@@ -155,7 +155,7 @@ TEST(RandomWalk, node2vec_has_the_transition_probabilities_of_its_definition) {
 }
 
 TEST(RandomWalk, node2vec_is_exact_where_hardly_a_proposal_is_accepted) {
-  // back to 0 is the only way, however unlikely p makes it
+  // the only edge leads back to 0, however unlikely p makes it
   const Graph path = graph_of({0, 1}, {1, 0}, 2);
   const RandomWalks walks = random_walk(path, ids({0}), 4, {.p = 1e9, .q = 1e-9});
   EXPECT_EQ(values(walks.nodes), Ids({0, 1, 0, 1, 0}));

@@ -21,13 +21,13 @@ using Ids = std::vector<std::int64_t>;
 
 constexpr std::int64_t kBatches = 3000;
 
-/// Edges both ways between nodes of quite different degrees, and a node without any.
+/// Undirected edges between nodes of very different degrees, and an isolated node.
 Graph uneven_graph() {
   return graph_of({0, 0, 0, 0, 0, 1, 1, 2, 3, 4, 1, 2, 3, 4, 5, 2, 3, 3, 4, 5},
                   {1, 2, 3, 4, 5, 2, 3, 3, 4, 5, 0, 0, 0, 0, 0, 1, 1, 2, 3, 4}, 7);
 }
 
-/// In how many batches of an epoch each node is.
+/// The number of batches of an epoch that contain each node.
 Ids inclusions(const Graph& g, SaintLoaderOptions options) {
   options.batches_per_epoch = kBatches;
   options.sample_coverage = 0;
@@ -40,7 +40,7 @@ Ids inclusions(const Graph& g, SaintLoaderOptions options) {
   return counts;
 }
 
-/// That a node which one draw meets with probability p is met by `draws` as often as it should.
+/// Expects binomial counts: one draw includes node i with probability p[i].
 void expect_inclusions(const Ids& counts, const std::vector<double>& p, double draws) {
   for (std::size_t node = 0; node < counts.size(); ++node) {
     SCOPED_TRACE(node);
@@ -88,7 +88,7 @@ TEST(SaintLoader, walks_against_the_edges_from_uniform_roots) {
   const SaintLoaderOptions options{
       .kind = SaintKind::kRandomWalk, .num_roots = 2, .walk_length = 3};
   expect_inclusions(inclusions(cycle, options), std::vector<double>(12, 4.0 / 12), 2);
-  // into node 1 from 0 alone: node 0 is met from either root, node 1 from itself
+  // node 1 has one in-edge, from 0: both roots reach node 0, only root 1 reaches node 1
   const Graph edge = graph_of({0}, {1}, 4);
   const SaintLoaderOptions one{.kind = SaintKind::kRandomWalk, .num_roots = 1, .walk_length = 5};
   expect_inclusions(inclusions(edge, one), {0.5, 0.25, 0.25, 0.25}, 1);
@@ -137,7 +137,7 @@ TEST(SaintLoader, weights_of_a_sample_that_is_always_whole_are_those_of_the_grap
   EXPECT_TRUE(at::equal(batch.edge_weights, at::ones({4})));
 }
 
-/// Mean and standard deviation of what it is given.
+/// Mean and standard deviation of the added values.
 struct Moments {
   double n = 0, sum = 0, squares = 0;
   void add(double value) {
@@ -154,7 +154,7 @@ TEST(SaintLoader, weighted_losses_and_messages_are_unbiased) {
   const at::Tensor loss = at::arange(1, 17, at::kDouble);
   for (const SaintKind kind : {SaintKind::kNode, SaintKind::kEdge, SaintKind::kRandomWalk}) {
     SCOPED_TRACE(static_cast<int>(kind));
-    // at least kBatches subgraphs are drawn for the weights, since none has more than all nodes
+    // at least kBatches subgraphs are drawn for the weights: none has more than all nodes
     SaintLoader loader(g, {.kind = kind,
                            .budget = 6,
                            .num_roots = 4,
@@ -178,7 +178,7 @@ TEST(SaintLoader, weighted_losses_and_messages_are_unbiased) {
             mean[static_cast<std::int64_t>(i)].item<double>());
       }
     }
-    // both the batches and the counts behind the weights fluctuate
+    // the batches and the counts for the weights both fluctuate
     const auto bound = [](const Moments& m) { return 6 * m.deviation() * std::sqrt(2 / m.n); };
     EXPECT_LE(std::abs(losses.mean() - loss.mean().item<double>()), bound(losses));
     for (std::int64_t node = 0; node < 16; ++node) {
