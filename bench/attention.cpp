@@ -1,5 +1,5 @@
-// GAT and GATv2 layers on an R-MAT graph with self loops: time and memory, beside the same with E x
-// F tensors.
+// GAT and GATv2 layers on an R-MAT graph with self loops: time and memory, compared with an
+// implementation that stores E x F tensors.
 #include "bench/cases/layers.h"
 #include "bench/harness/program.h"
 

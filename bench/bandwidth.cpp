@@ -1,5 +1,5 @@
-// How fast memory is read: the limit of kernels that find nothing in the caches. Rows in order are
-// the stream that the other programs compare with; rows in random order are what a gather meets.
+// Memory read bandwidth, the limit of kernels that miss the caches. Sequential rows give the stream
+// bandwidth that the other programs compare with; random rows model a gather.
 #include <array>
 #include <iostream>
 #include <string>

@@ -38,13 +38,13 @@ void add_options(CLI::App& app) {
                "Also bf16 and fp16 without the CPU policy, as libtorch's own autocast has them");
 }
 
-/// What the time of a step is divided into.
+/// The classes of operations whose time is reported.
 enum class Work : std::uint8_t { kConvolution, kNormalization, kProduct, kCast, kOther };
 constexpr std::array<const char*, 5> kWorkNames = {"convolution", "normalization", "products",
                                                    "casts", "other"};
 
-/// The class of an operation by its name; `outer`, that of the operation around it, where the name
-/// tells nothing.
+/// The class of an operation by name; `outer`, the class of the enclosing operation, if the name
+/// does not decide.
 Work work_of(std::string_view name, Work outer) {
   const auto has = [name](std::string_view part) {
     return name.find(part) != std::string_view::npos;
@@ -56,8 +56,8 @@ Work work_of(std::string_view name, Work outer) {
   return outer;
 }
 
-/// While it lives, adds up the time that the calling thread spends in each class, which of nested
-/// operations is the innermost one's. One at a time.
+/// During its lifetime, accumulates the calling thread's time per class. Nested operations count
+/// for the innermost. Only one instance at a time.
 class WorkRecorder {
  public:
   WorkRecorder() {
@@ -69,14 +69,14 @@ class WorkRecorder {
   WorkRecorder(const WorkRecorder&) = delete;
   WorkRecorder& operator=(const WorkRecorder&) = delete;
 
-  /// Milliseconds of each class, by its number.
+  /// Milliseconds per class, indexed by Work.
   const std::array<double, kWorkNames.size()>& milliseconds() {
     count();
     return milliseconds_;
   }
 
  private:
-  static thread_local WorkRecorder* current;  // libtorch calls functions without data of their own
+  static thread_local WorkRecorder* current;  // libtorch callbacks carry no user data
 
   static std::unique_ptr<at::ObserverContext> start(const at::RecordFunction& function) {
     current->count();
@@ -103,7 +103,7 @@ struct Variant {
   amp::CpuPolicy policy = amp::CpuPolicy::kMeasure;
 };
 
-/// A model in training, which takes one step a call.
+/// A model in training; each call takes one step.
 class Training {
  public:
   Training(const Variant& variant, at::Tensor images, at::Tensor labels,
@@ -170,8 +170,9 @@ std::string name_of(const Variant& variant) {
 }
 
 Plan training_step(const std::vector<amp::Precision>& precisions, std::int64_t batch) {
-  constexpr std::int64_t kParameterBytes = 14'736'266 * 4;  // twice more in Adam, gradients
-  constexpr std::int64_t kActivationBytes = 260'224 * 4;    // an image, of all convolutions
+  constexpr std::int64_t kParameterBytes =
+      14'736'266 * 4;                                     // plus two Adam moments and the gradients
+  constexpr std::int64_t kActivationBytes = 260'224 * 4;  // per image, all convolutions
   const std::vector<Variant> all = variants(precisions);
   const auto make = [all, batch] {
     const at::Tensor images = at::rand({batch, 1, 28, 28});

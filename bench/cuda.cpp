@@ -1,6 +1,5 @@
-// What the targets of docs/gpu.md are about, on one GPU: g-SpMM on graphs of the sizes of Reddit
-// and ogbn-products beside libtorch's sparse products (cuSPARSE), GAT, GCN and CNN steps, neighbour
-// sampling.
+// The workloads of docs/gpu.md, on one GPU: g-SpMM on graphs as large as Reddit and ogbn-products
+// compared with libtorch's sparse products (cuSPARSE), GAT, GCN and CNN steps, neighbour sampling.
 #include <algorithm>
 #include <functional>
 #include <iostream>
@@ -66,7 +65,7 @@ at::Tensor sparse_matrix(const mezzo::Adjacency& rows, std::int64_t columns, at:
                                {rows.indptr.size(0) - 1, columns}, ones.options());
 }
 
-/// libtorch's products with the matrix and, backward, with its transpose, which exists before.
+/// libtorch's products with the matrix and, backward, with its precomputed transpose.
 std::function<Tensors()> sparse_products(const Topology& topology, const at::Tensor& x,
                                          const at::Tensor& grad, at::ScalarType dtype, Pass pass) {
   const at::Tensor rows = x.to(dtype), upstream = grad.to(dtype);
@@ -79,7 +78,7 @@ std::function<Tensors()> sparse_products(const Topology& topology, const at::Ten
 Plan spmm(const Topology& topology, const std::string& graph, std::int64_t width, Pass pass,
           const std::vector<Precision>& precisions) {
   const auto make = [=] {
-    // Numbers that all dtypes have, so that only sums are rounded.
+    // Numbers that all dtypes represent, so that only sums are rounded.
     const auto numbers = [&](std::int64_t rows) {
       return at::randint(-8, 9, {rows, width}, at::TensorOptions(at::kFloat).device(gpu())).div_(8);
     };
@@ -134,7 +133,7 @@ at::Tensor millions(std::int64_t edges) {
   return at::full({1}, static_cast<double>(edges) * 1e-6, gpu());
 }
 
-/// The batches of `seeds` by a sampler on the GPU.
+/// Samples the batches of `seeds` on the GPU.
 std::int64_t sample_on_gpu(const mezzo::BlockSampler& sampler, const at::Tensor& seeds,
                            std::int64_t batch_size, mezzo::Workspace& workspace) {
   std::int64_t edges = 0, number = 0;
@@ -149,8 +148,7 @@ std::int64_t sample_on_gpu(const mezzo::BlockSampler& sampler, const at::Tensor&
 
 Plan neighbor_sampling_on_gpu(const Topology& topology, std::int64_t num_batches) {
   constexpr std::int64_t kBatch = 1024, kWorkers = 2;
-  constexpr double kAnyError =
-      1e9;  // up to 0.1: batches of other seeds have other numbers of edges
+  constexpr double kAnyError = 1e9;  // at most 0.1, because batches of other seeds differ in edges
   const std::vector<std::int64_t> fanouts = {15, 10, 5};
   const auto make = [=] {
     const at::Tensor seeds =
@@ -193,7 +191,7 @@ void run(Bench& bench) {
   bench.begin("see each comparison");
   if (is_selected("cora")) {
     bench.run(cora_step({Precision::kFloat32, Precision::kFloat16}),
-              {.repeats = 200, .warm_ups = 6});  // a captured step is eager three times
+              {.repeats = 200, .warm_ups = 6});  // a captured step runs eagerly three times first
   }
   if (is_selected("cnn")) {
     for (const std::int64_t batch : {512, 2048}) {

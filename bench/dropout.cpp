@@ -1,4 +1,4 @@
-// Dropout of half of the elements: rows that the caches hold, and rows that they do not.
+// Dropout of half of the elements: rows that fit in the caches, and rows that do not.
 #include "bench/cases/rows.h"
 #include "bench/harness/program.h"
 

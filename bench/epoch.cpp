@@ -1,4 +1,4 @@
-// Training steps of two-layer models by stage, in every precision: on a data set, or on an R-MAT
+// Training steps of two-layer models by stage, in every precision: on a dataset, or on an R-MAT
 // graph with 602 random features and 41 classes.
 #include "bench/cases/epoch.h"
 

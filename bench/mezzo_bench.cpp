@@ -1,5 +1,5 @@
 // The program mezzo-bench: kernels and epochs, or neighbour sampling and mini-batch epochs, on the
-// graph of a data set beside libtorch's own operations.
+// graph of a dataset, compared with libtorch's operations.
 #include <algorithm>
 #include <cstddef>
 #include <iostream>
@@ -59,7 +59,7 @@ void add_options(CLI::App& app) {
       ->needs(sampling);
 }
 
-/// One line that is drawn over itself on a terminal, and a line per comparison elsewhere.
+/// A line that is redrawn on a terminal; elsewhere one line per comparison.
 class ProgressLine {
  public:
   explicit ProgressLine(std::size_t plans) : plans_(plans) {}
@@ -121,7 +121,7 @@ std::vector<Plan> kernel_plans(const Workload& load, const Bench& bench) {
   return plans;
 }
 
-/// What a data set lacks for epochs to be timed; empty if it lacks nothing.
+/// What the dataset lacks for timing epochs; empty if nothing.
 std::string lacks_for_epochs(const Dataset& dataset) {
   if (!dataset.labels.defined()) return "labels";
   return dataset.features.defined() ? "" : "node features";
@@ -150,7 +150,7 @@ void measure_kernels(Bench& bench, const Dataset& dataset, const Graph& graph) {
   std::cout << format_summary(bench.report, arguments.precisions);
 }
 
-/// The epoch only if the data set has features and labels.
+/// Measures the epoch only if the dataset has features and labels.
 void measure_sampling(Bench& bench, const Dataset& dataset, Graph& graph) {
   SamplingWork work{.fanouts = {}, .batch_size = options.batch_size};
   for (const std::string& text : options.fanouts) {
@@ -160,7 +160,7 @@ void measure_sampling(Bench& bench, const Dataset& dataset, Graph& graph) {
   std::vector<Plan> plans = {sampling};
   if (lacks_for_epochs(dataset).empty()) {
     graph.ndata()["feat"] = dataset.features;
-    // The batches are of any nodes; a node without a label takes as long with another's.
+    // Batches contain any nodes; a substitute for a missing label does not change the time.
     graph.ndata()["label"] = dataset.labels.clamp_min(0);
     for (const std::int64_t width : bench.arguments.widths) {
       plans.push_back(pipelined_epoch(graph, work,
@@ -181,7 +181,8 @@ void run(Bench& bench) {
   mezzo::check_not_read("--json", bench.arguments.json, mezzo::data::origin_of(options.dataset));
   const Dataset dataset =
       mezzo::load_dataset(options.dataset, {.split = options.split, .labels_optional = true});
-  if (options.split_index) dataset.split(*options.split_index);  // throws if there is none
+  if (options.split_index)
+    dataset.split(*options.split_index);  // throws if the split does not exist
   bench.begin(dataset.name, dataset.num_nodes, dataset.num_edges());
   Graph graph(mezzo::topology_of(dataset));
   if (options.sampling) {

@@ -1,5 +1,5 @@
-// Steps of fused optimizers beside libtorch's, for a model of 50 tensors in float32: little ones,
-// where the calls cost, and millions of parameters, where memory does.
+// Steps of fused optimizers compared with libtorch's, for a model of 50 float32 tensors: small
+// ones, bound by call overhead, and millions of parameters, bound by memory.
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -26,7 +26,7 @@ std::int64_t numbers(std::int64_t width) {
   return kLayers * (width * width + width);
 }
 
-/// Weights and biases with gradients, the same at every call with one width.
+/// Weights and biases with gradients, deterministic for each width.
 Tensors make_parameters(std::int64_t width) {
   at::manual_seed(0);
   Tensors parameters;

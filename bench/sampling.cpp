@@ -1,5 +1,5 @@
-// Neighbour sampling and renumbering on an R-MAT graph, beside a bare loop of random reads and an
-// implementation by hash maps; then a mini-batch epoch, prepared ahead.
+// Neighbour sampling and renumbering on an R-MAT graph, compared with a bare loop of random reads
+// and an implementation with hash maps; then a mini-batch epoch with prefetching.
 #include "bench/cases/sampling.h"
 
 #include <algorithm>
@@ -27,7 +27,7 @@ std::int64_t count_edges(const std::vector<HashHop>& hops) {
   return edges;
 }
 
-/// Every batch by hash maps, `threads` of them at a time. Returns the number of edges.
+/// Samples every batch with hash maps, `threads` batches at a time. Returns the number of edges.
 std::int64_t sample_batches(const mezzo::Topology& topology, const at::Tensor& seeds,
                             const SamplingWork& work, std::int64_t threads) {
   const mezzo::Adjacency& csc = topology.csc();
@@ -54,7 +54,7 @@ std::int64_t sample_batches(const mezzo::Topology& topology, const at::Tensor& s
   return sum;
 }
 
-/// `plan` with the implementation by hash maps.
+/// Adds the implementation with hash maps to `plan`.
 Plan with_hash_maps(Plan plan, const mezzo::Graph& graph, const SamplingWork& work,
                     std::int64_t threads) {
   plan.make = [inner = plan.make, &graph, work, threads] {

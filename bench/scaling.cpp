@@ -1,4 +1,4 @@
-// The cost of an edge while R-MAT graphs grow from 0.26 to 34 million edges at 16 edges a node.
+// Time per edge on R-MAT graphs from 0.26 to 34 million edges, 16 edges per node.
 #include <iostream>
 #include <string>
 #include <vector>
@@ -27,7 +27,7 @@ void add_options(CLI::App& app) {
       ->capture_default_str();
 }
 
-/// Nanoseconds an edge of each of Mezzo's candidates, by minima.
+/// Nanoseconds per edge of each Mezzo candidate, by minima.
 void add_rows(std::vector<std::vector<std::string>>& rows, const Outcome& outcome,
               std::int64_t edges) {
   for (const Measurement& measured : outcome.measurements) {
@@ -38,8 +38,8 @@ void add_rows(std::vector<std::vector<std::string>>& rows, const Outcome& outcom
   }
 }
 
-/// `plan` without baselines, for which the largest graphs leave no memory; a baseline that gives
-/// the expected results stays.
+/// Removes the baselines from `plan`, because they do not fit in memory with the largest graphs.
+/// Keeps a baseline that provides the expected results.
 Plan without_baselines(Plan plan) {
   plan.make = [inner = plan.make] {
     Comparison comparison = inner();

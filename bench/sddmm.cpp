@@ -1,4 +1,4 @@
-// g-SDDMM: the dot product of the two ends of every edge of an R-MAT graph.
+// g-SDDMM: the dot product of the endpoints of every edge of an R-MAT graph.
 #include "bench/harness/program.h"
 
 namespace {

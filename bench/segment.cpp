@@ -1,4 +1,4 @@
-// Sums of segments as long as the in-degrees of an R-MAT graph; products of rows with the factor of
+// Sums of segments as long as the in-degrees of an R-MAT graph; products of rows with the matrix of
 // their group.
 #include "bench/cases/rows.h"
 #include "bench/harness/program.h"

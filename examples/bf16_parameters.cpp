@@ -1,6 +1,6 @@
 // A model whose parameters are bfloat16, trained three ways: plainly, with float32 master weights,
-// and with stochastic rounding. Prints the way, the loss and the bytes that the parameters and what
-// stands beside them between two steps take, the optimizer's moments apart.
+// and with stochastic rounding. Prints the method, the loss and the bytes of the parameters and
+// their additional state between two steps, without the optimizer's moments.
 #include <iostream>
 #include <string>
 #include <vector>

@@ -1,6 +1,6 @@
-// Layers of one's own, in two ways: a template over frames that takes a graph or a block, and a
-// module that takes any topology, as the library's layers do. Prints "agree" when a block with all
-// neighbours of some nodes gives what the whole graph gives for them.
+// Custom layers, in two ways: a template over frames that takes a graph or a block, and a module
+// that takes any topology, as the library's layers do. Prints "agree" if a block with all
+// neighbours of some nodes yields the same result for them as the full graph.
 #include <iostream>
 
 #include <mezzo/mezzo.h>

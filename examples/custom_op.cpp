@@ -1,5 +1,5 @@
-// Mixed precision for code of one's own: an operator with an autocast rule, then an autograd
-// function that computes in float32 in every region. Prints the dtypes of results and gradients.
+// Mixed precision for custom code: an operator with an autocast rule, then an autograd function
+// that computes in float32 in every region. Prints the dtypes of results and gradients.
 #include <iostream>
 
 #include <ATen/autocast_mode.h>

@@ -1,5 +1,5 @@
-// The blocks of docs/mixed-precision.md: one small model, trained in every way of that page. Prints
-// what it finds and, last, the loss.
+// The blocks of docs/mixed-precision.md: trains one small model in every way of that page. Prints
+// diagnostics and finally the loss.
 #include <algorithm>
 #include <iostream>
 #include <thread>

@@ -1,5 +1,5 @@
-// Mini-batches in several processes of which each holds a part of the features; those of other
-// nodes come over the group. argv: data set, epochs, processes.
+// Mini-batches in several processes. Each process holds a part of the features and gets the others
+// through the process group. argv: dataset, epochs, processes.
 #include <iostream>
 #include <string>
 
@@ -8,8 +8,8 @@
 namespace dist = mezzo::dist;
 namespace nn = mezzo::nn;
 
-/// This rank's share of the nodes in the column `mask`, in batches without features. As many on
-/// every rank, since all of them gather the features of a batch together.
+/// This rank's share of the nodes in the column `mask`, in batches without features. Every rank has
+/// the same number of batches because gathering features is collective.
 static mezzo::BlockLoader batches_of(const mezzo::Graph& g, const std::string& mask, int64_t fanout,
                                      const dist::ProcessGroup& group) {
   const torch::Tensor nodes = g.ndata()[mask].nonzero().squeeze(1);
@@ -69,7 +69,7 @@ int main(int argc, char** argv) {
     const torch::Tensor own = table.slice(0, n * rank / ranks, n * (rank + 1) / ranks);
     const auto features = dist::ShardedFeatures::from_part(own.to(group.device()), group);
     // [features end]
-    torch::manual_seed(group.rank());  // of dropout: other draws on each rank
+    torch::manual_seed(group.rank());  // dropout differs on each rank
     nn::Model model(nn::ModelOptions{.kind = nn::ModelKind::kSage,
                                      .in_features = table.size(1),
                                      .hidden_features = 64,

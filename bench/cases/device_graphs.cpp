@@ -11,7 +11,7 @@
 namespace mezzo::bench {
 namespace {
 
-/// Edges of an R-MAT graph of 2^levels nodes: each level puts an edge into a quarter of the matrix.
+/// Edges of an R-MAT graph of 2^levels nodes: each level picks a quadrant of the matrix.
 std::pair<at::Tensor, at::Tensor> rmat_edges(std::int64_t levels, std::int64_t num_edges) {
   constexpr double kA = 0.57, kB = 0.19, kC = 0.19;
   const at::TensorOptions options = at::TensorOptions(at::kLong).device(gpu());

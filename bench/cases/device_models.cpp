@@ -19,7 +19,7 @@ namespace {
 
 constexpr double kSteps = 16;  // of Rounding: layers and their activations
 
-/// One model in training: forward in a region of its precision, backward, the optimizer's step.
+/// A model in training: forward in its precision, backward, optimizer step.
 class DeviceTraining {
  public:
   /// forward: the loss of `model`.
@@ -33,7 +33,7 @@ class DeviceTraining {
 
   /// Returns the loss, [].
   at::Tensor step() {
-    const amp::PrecisionScope scope(precision_, gpu());  // TF32 in the backward too
+    const amp::PrecisionScope scope(precision_, gpu());  // TF32 in backward too
     optimizer_.zero_grad();
     const at::Tensor loss = forward_();
     scaler_.scale(loss).backward();

@@ -44,7 +44,7 @@ TrainOptions train_options(const EpochOptions& options, amp::Precision precision
   return train;
 }
 
-/// A model in training, which takes one step a call.
+/// A model in training; each call takes one step.
 class Training {
  public:
   Training(std::shared_ptr<const Problem> problem, const EpochOptions& options,
@@ -61,7 +61,7 @@ class Training {
 
   /// Returns the loss, [1].
   at::Tensor step() {
-    at::manual_seed(static_cast<std::uint64_t>(++steps_));  // dropout alike in every precision
+    at::manual_seed(static_cast<std::uint64_t>(++steps_));  // the same dropout in every precision
     LapClock clock;
     const at::Tensor loss = scaled_backward(precision_, at::kCPU, scaler_, [&] {
       const at::Tensor logits = forward(clock);
@@ -106,7 +106,7 @@ class Training {
   std::int64_t steps_ = 0;
 };
 
-/// Bytes of the features as a run holds them.
+/// Bytes of the features during a run.
 std::int64_t feature_bytes(const at::Tensor& features) {
   constexpr std::int64_t kEntryBytes = 12;
   if (!features.defined()) return 0;

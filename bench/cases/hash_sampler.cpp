@@ -7,7 +7,7 @@
 namespace mezzo::bench {
 namespace {
 
-/// Entries of a row: all of a short one, else `fanout` distinct ones (Floyd's algorithm).
+/// Samples entries of a row: all if it is short, else `fanout` distinct ones (Floyd's algorithm).
 std::vector<std::int64_t> draw_entries(std::int64_t begin, std::int64_t degree, std::int64_t fanout,
                                        std::mt19937_64& generator) {
   std::vector<std::int64_t> entries;

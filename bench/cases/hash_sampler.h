@@ -11,16 +11,15 @@ struct Rows {
   const std::int32_t* indices = nullptr;
 };
 
-/// Edges of one hop between nodes by their local numbers.
+/// Edges of one hop, with local node ids.
 struct HashHop {
   std::vector<std::int64_t> src, dst;
 };
 
-/// A mini-batch of neighbours, drawn and renumbered as most systems do it: 64-bit ids, a node-based
-/// hash map from ids to local numbers, a hash set for each row's distinct draws, a vector a row, a
-/// sequential generator. The same work as BlockSampler's: `fanouts` (the seeds' hop last) distinct
-/// neighbours per node, destinations first, then new nodes in the order drawn. Returns the hops,
-/// seeds' hop first.
+/// Samples and relabels a mini-batch the common way: 64-bit ids, a node-based hash map to local
+/// ids, a hash set and a vector per row, a sequential generator. The same work as BlockSampler:
+/// `fanouts` (the seeds' hop last) distinct neighbours per node, destinations first, then new nodes
+/// in the order drawn. Returns the hops, seeds' hop first.
 std::vector<HashHop> sample_by_hash_map(const Rows& rows, const std::vector<std::int64_t>& seeds,
                                         const std::vector<std::int64_t>& fanouts,
                                         std::uint64_t seed);

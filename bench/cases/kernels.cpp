@@ -57,7 +57,7 @@ Comparison make_copy_u_sum(const Workload& load, const Sizes& sizes) {
   return sum.take();
 }
 
-/// The best that can be written by hand with libtorch: weights in CSR order.
+/// The fastest handwritten libtorch version, with weights in CSR order.
 Tensors weighted_by_hand(const LibtorchGraph& torch, const at::Tensor& x, const at::Tensor& weight,
                          const at::Tensor& gradient) {
   const at::Tensor matrix = torch.matrix(weight);
@@ -65,7 +65,7 @@ Tensors weighted_by_hand(const LibtorchGraph& torch, const at::Tensor& x, const 
           at::sparse_sampled_addmm(matrix, gradient, x.t(), /*beta=*/0).values()};
 }
 
-/// Autograd of the sparse product with a reduction, which gives the weights a sparse gradient.
+/// Autograd of the sparse product with a reduction; the weights get a sparse gradient.
 Tensors weighted_reduce(const LibtorchGraph& torch, const at::Tensor& x, const at::Tensor& weight,
                         const at::Tensor& gradient) {
   const at::Tensor matrix = torch.matrix(weight).requires_grad_();
@@ -126,7 +126,7 @@ Comparison make_u_mul_e_sum(const Workload& load, const Sizes& sizes) {
   return sum.take();
 }
 
-/// The best that can be written by hand with libtorch: dot products, and two sums for the backward.
+/// The fastest handwritten libtorch version: dot products, and two sums in backward.
 Tensors dot_by_hand(const LibtorchGraph& torch, const at::Tensor& pattern, const at::Tensor& x,
                     const at::Tensor& y, const at::Tensor& gradient) {
   Tensors results = {at::sparse_sampled_addmm(pattern, y, x.t(), /*beta=*/0).values()};
@@ -216,7 +216,7 @@ Comparison make_segment_sum(const Workload& load, const Sizes& sizes) {
 }  // namespace
 
 Workload make_workload(const Topology& topology, std::vector<amp::Precision> precisions) {
-  // Rows by source and by destination, ends and permutations in int64, and what builds them.
+  // CSR, CSC, endpoints and permutations in int64, and temporary memory to build them.
   constexpr std::int64_t kEdgeBytes = 120;
   const std::int64_t needed = topology.num_edges() * kEdgeBytes, available = available_bytes();
   MEZZO_CHECK(needed <= available, "bench: {} edges need about {}, and {} are free",

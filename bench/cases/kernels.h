@@ -20,13 +20,14 @@ struct Workload {
   std::vector<amp::Precision> precisions;
 };
 
-/// Builds the structure in all its forms, so that no candidate does it while it is timed. Throws
-/// InvalidArgument if that would not fit in the free memory.
+/// Builds every format of the structure, so that no candidate is timed doing it. Throws
+/// InvalidArgument if the formats do not fit in free memory.
 Workload make_workload(const Topology& topology, std::vector<amp::Precision> precisions);
 
-// Each plan is an operation of Mezzo in every precision, beside libtorch's ways to its result. The
+// Each plan compares a Mezzo operation in every precision with libtorch implementations. The
 // expected results are libtorch's in float64 from the float32 operands: the errors of 16-bit
-// candidates include the rounding of their operands. Of results by edge about 2^18 are compared.
+// candidates include the rounding of their operands. About 2^18 rows of per-edge results are
+// compared.
 
 /// Sum of the neighbours' rows [num_src, width].
 Plan copy_u_sum(const Workload& load, std::int64_t width, Pass pass);
@@ -34,13 +35,13 @@ Plan copy_u_sum(const Workload& load, std::int64_t width, Pass pass);
 /// Sum of the neighbours' rows times the weight of the edge; gradients of rows and weights.
 Plan u_mul_e_sum(const Workload& load, std::int64_t width, Pass pass);
 
-/// Dot product of the two ends' rows of every edge; gradients of both.
+/// Dot product of the endpoints' rows of every edge; gradients of both.
 Plan u_dot_v(const Workload& load, std::int64_t width, Pass pass);
 
 /// Softmax over the edges into each node, of `heads` numbers per edge.
 Plan softmax(const Workload& load, std::int64_t heads, Pass pass);
 
-/// Sum of the rows of each segment, [num_edges, width], of as many rows as the nodes have in-edges.
+/// Sum of the rows [num_edges, width] of each segment; segment lengths are the in-degrees.
 Plan segment_sum(const Workload& load, std::int64_t width, Pass pass);
 
 }  // namespace mezzo::bench

@@ -22,7 +22,7 @@ std::int64_t heads_of(std::int64_t width) {
   return width % kHeads == 0 ? kHeads : 1;
 }
 
-/// GAT with a row of every tensor for each edge. in: input, weight, attention of both ends.
+/// GAT with a row of every tensor for each edge. in: input, weight, attention of both endpoints.
 at::Tensor gathered_gat(const LibtorchGraph& torch, std::int64_t heads, const Tensors& in) {
   const at::Tensor rows = at::linear(in[0], in[1]).view({in[0].size(0), heads, -1});
   const at::Tensor sent = (rows * in[2]).sum(-1), received = (rows * in[3]).sum(-1);
@@ -31,7 +31,8 @@ at::Tensor gathered_gat(const LibtorchGraph& torch, std::int64_t heads, const Te
   return torch.gather_scatter(rows, torch.gather_softmax(logits).unsqueeze(-1));
 }
 
-/// GATv2 in the same way. in: input, weights of the sources and of the destinations, attention.
+/// GATv2 with a row of every tensor for each edge. in: input, weights of the sources and of the
+/// destinations, attention.
 at::Tensor gathered_gatv2(const LibtorchGraph& torch, std::int64_t heads, const Tensors& in) {
   const at::Tensor sent = at::linear(in[0], in[1]).view({in[0].size(0), heads, -1});
   const at::Tensor received = at::linear(in[0], in[2]).view({in[0].size(0), heads, -1});
@@ -41,7 +42,7 @@ at::Tensor gathered_gatv2(const LibtorchGraph& torch, std::int64_t heads, const 
   return torch.gather_scatter(sent, torch.gather_softmax(logits).unsqueeze(-1));
 }
 
-/// A layer of attention in both ways.
+/// An attention layer in both implementations.
 struct Layer {
   Tensors parameters;  ///< the first is the weight whose gradient is compared
   std::function<at::Tensor(const LibtorchGraph&, std::int64_t heads, const Tensors&)> gathered;
@@ -74,8 +75,8 @@ Layer gat(std::int64_t width, std::int64_t heads) {
           .back_copies = 5};
 }
 
-/// As above, with two projections, scores that meet a row of every edge, and their gradients to
-/// both ends, which meet one each: of nodes six times, ten backward.
+/// As above, with two projections. Scores read a row per edge, their gradients one per edge and
+/// endpoint. Rows of nodes: six times forward, ten backward.
 Layer gatv2(std::int64_t width, std::int64_t heads) {
   nn::GATv2Conv layer(nn::GATv2ConvOptions{.in_features = width,
                                            .out_features = width / heads,

@@ -11,13 +11,12 @@
 
 namespace mezzo::bench {
 
-/// A graph attention layer from `width` to `width` features (4 heads of width / 4, or one where 4
-/// does not divide it), and the gradients of its input and weights, beside the same with E x F
-/// tensors in plain libtorch, as PyG computes it. The input has the storage type of the precision,
-/// as inside a model; the weights are float32. The expected results are those of the first
-/// candidate that runs, in float32: the output and the gradients of input and weight. Those of the
-/// attention vectors are computed and not compared: they are small sums of large terms, in which
-/// rounding shows most.
+/// A graph attention layer from `width` to `width` features (4 heads of width / 4, or one if 4 does
+/// not divide it), and the gradients of its input and weights, compared with plain libtorch on E x
+/// F tensors, as in PyG. The input has the storage type of the precision, as inside a model; the
+/// weights are float32. The expected results are those of the first candidate that runs, in
+/// float32: the output and the gradients of input and weight. Those of the attention vectors are
+/// not compared, because cancellation amplifies their rounding errors.
 Plan gat_layer(const Workload& load, std::int64_t width, Pass pass);
 
 /// The same of a GATv2 layer; the weight whose gradient is compared is that of the sources.
@@ -28,8 +27,8 @@ struct ProductSize {
   std::int64_t rows, in, out;
 };
 
-/// `linear` beside libtorch's in float32 and bfloat16; the expected results are in float64. The
-/// plan's width is `out`.
+/// Compares `linear` with libtorch's in float32 and bfloat16; the expected results are in float64.
+/// The plan's width is `out`.
 Plan dense_product(const ProductSize& size, const std::vector<amp::Precision>& precisions,
                    Pass pass);
 

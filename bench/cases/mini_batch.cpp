@@ -56,7 +56,7 @@ class MiniBatchTraining {
   amp::GradScaler scaler_;
 };
 
-/// While it lives, libtorch's operations of this thread run on one thread.
+/// During its lifetime, this thread's libtorch operations are single-threaded.
 class OneThread {
  public:
   OneThread() { at::set_num_threads(1); }
@@ -68,9 +68,9 @@ class OneThread {
   int threads_ = at::get_num_threads();
 };
 
-constexpr double kMilliseconds = 1e3;  // a second
+constexpr double kMilliseconds = 1e3;  // per second
 
-/// Adds what the worker did between two readings, and how long the caller waited for it.
+/// Adds the worker's stage times between two readings and the caller's waiting time.
 void note_pipeline(Stages& stages, const PipelineStatistics& before,
                    const PipelineStatistics& after) {
   const auto add = [&](const char* name, double PipelineStatistics::*seconds) {
@@ -82,7 +82,7 @@ void note_pipeline(Stages& stages, const PipelineStatistics& before,
   add("wait", &PipelineStatistics::wait_seconds);
 }
 
-/// Batches that are there, and the loader that makes the same.
+/// Prepared batches, and the loader that produces the same ones.
 struct MiniBatches {
   std::shared_ptr<BlockLoader> loader;
   std::vector<Batch> batches;
@@ -90,7 +90,7 @@ struct MiniBatches {
   at::Tensor count() const {
     return at::full({1}, static_cast<std::int64_t>(batches.size()), at::kFloat);
   }
-  /// stages: what the pipeline did meanwhile, see note_pipeline.
+  /// stages: stage times of the pipeline, see note_pipeline.
   template <class Use>
   Tensors pass(Stages& stages, const Use& use) const {
     const OneThread one_thread;

@@ -12,7 +12,7 @@
 
 namespace mezzo::bench {
 
-/// What learns from the batches: SAGE with a layer for each fan-out.
+/// The trained model: SAGE with one layer per fan-out.
 struct MiniBatchModel {
   std::int64_t hidden = 256;
   std::int64_t num_classes = 2;
@@ -20,10 +20,10 @@ struct MiniBatchModel {
 };
 
 /// Training over the work on one thread: batches prepared ahead by one worker ("pipelined"), and
-/// the preparing and the training of the same batches each by itself. Stages: what the worker spent
-/// with sampling, gathering and preparing gradients ("transfer"), and the caller with waiting; none
-/// in the training alone. Results: the number of batches. graph: with columns "feat" and "label".
-/// `graph` outlives the plan.
+/// preparation and training of the same batches separately. Stages: the worker's time for sampling,
+/// gathering and preparing gradients ("transfer"), and the caller's waiting time; none for training
+/// alone. Results: the number of batches. graph: with columns "feat" and "label". `graph` must
+/// outlive the plan.
 Plan pipelined_epoch(const Graph& graph, const SamplingWork& work, const MiniBatchModel& model);
 
 /// A table of an outcome of pipelined_epoch: preparing and training, how much longer the epoch took

@@ -30,7 +30,7 @@ at::Tensor checked(const at::Tensor& rows) {
       .narrow(1, 0, checked_columns(width));
 }
 
-/// libtorch's word for a reducer.
+/// libtorch's name of a reducer.
 std::string word_of(ReduceOp reduce) {
   switch (reduce) {
     case ReduceOp::kMax:
@@ -47,7 +47,7 @@ std::string word_of(ReduceOp reduce) {
   return "sum";
 }
 
-/// Messages [E, F] reduced at each destination; 0 where there are none.
+/// Messages [E, F] reduced at each destination; 0 without messages.
 at::Tensor scattered(const LibtorchGraph& torch, const at::Tensor& messages,
                      const std::string& word) {
   return at::zeros({torch.num_dst(), messages.size(1)}, messages.options())
@@ -80,7 +80,7 @@ Tensors reduced_in_float64(const LibtorchGraph& torch, ReduceOp reduce, const at
   const at::Tensor ones = at::ones({torch.num_edges()});
   if (reduce == ReduceOp::kProd) {
     const at::Tensor out = scattered(torch, x.index_select(0, torch.src()), word_of(reduce));
-    // The derivative of a product to a factor of 1 or -1 is the product times it.
+    // The derivative of a product by a factor of 1 or -1 is the product times the factor.
     return {out, reference_transposed_sum(torch, gradient * out, ones) * x};
   }
   if (reduce == ReduceOp::kMean || reduce == ReduceOp::kSum) {

@@ -30,7 +30,7 @@ std::vector<std::int64_t> lengths_of(const GroupedRows& size) {
   return lengths;
 }
 
-/// A product a group. in: rows in the order of the groups, factors.
+/// One product per group. in: rows in group order, factors.
 at::Tensor loop_of_products(const std::vector<std::int64_t>& lengths, const Tensors& in) {
   Tensors parts;
   std::int64_t begin = 0;
@@ -42,7 +42,7 @@ at::Tensor loop_of_products(const std::vector<std::int64_t>& lengths, const Tens
   return at::cat(parts);
 }
 
-/// Everything that the two products of groups share.
+/// Shared by the two grouped products.
 struct GroupedWork {
   GroupedRows size;
   std::int64_t width;
@@ -92,7 +92,7 @@ Comparison make_gathered_products(const GroupedWork& work) {
   const at::Tensor sorted =
       at::arange(work.size.groups, at::kLong).repeat_interleave(at::tensor(lengths, at::kLong));
   const at::Tensor ids = sorted.index_select(0, at::randperm(work.size.rows, at::kLong));
-  // Where the rows of each group stand, and where each row stands among them.
+  // The positions of each group's rows, and the inverse permutation.
   const at::Tensor order = ids.argsort(/*stable=*/true, /*dim=*/0, /*descending=*/false);
   const at::Tensor places = order.argsort();
   OperatorCase product = work.operator_case();
@@ -111,9 +111,9 @@ Comparison make_gathered_products(const GroupedWork& work) {
   return product.take();
 }
 
-/// Results of a dropout of a half as those of one that drops nothing, if they are right: what is
-/// dropped is replaced by what it would be plus its gradient, which has to be 0; and whether as
-/// many were kept as has to be expected, 1 or 0.
+/// Converts results of dropout with p = 1/2 for comparison with a dropout that drops nothing. A
+/// dropped element becomes its expected value plus its gradient, which must be 0. Appends 1 if the
+/// number of retained elements is plausible, else 0.
 Tensors fill_dropped(const Tensors& expected, const Tensors& results) {
   const at::Tensor out = results[0].to(at::kFloat), dropped = out.eq(0);
   Tensors undropped = {at::where(dropped, expected[0], out)};
@@ -130,7 +130,7 @@ Tensors fill_dropped(const Tensors& expected, const Tensors& results) {
 Comparison make_row_dropout(std::int64_t rows, std::int64_t width,
                             const std::vector<amp::Precision>& precisions, Pass pass) {
   constexpr double kHalf = 0.5;
-  const at::Tensor x = at::rand({rows, width}) + kHalf;  // none is 0, in any precision
+  const at::Tensor x = at::rand({rows, width}) + kHalf;  // nonzero in every precision
   const at::Tensor gradient = at::randn({rows, width});
   const bool backward = pass == Pass::kForwardBackward;
   OperatorCase dropout(pass, {x}, gradient, [=](std::int64_t size) {

@@ -15,7 +15,7 @@
 namespace mezzo::bench {
 namespace {
 
-/// Without what only some models need.
+/// Options without degrees and gradient structures.
 BlockLoaderOptions bare_options(const SamplingWork& work, std::int64_t workers) {
   return {.fanouts = work.fanouts,
           .batch_size = work.batch_size,
@@ -24,7 +24,7 @@ BlockLoaderOptions bare_options(const SamplingWork& work, std::int64_t workers) 
           .prepare_backward = false};
 }
 
-/// With the degrees of the nodes in the whole graph, and what gradients need.
+/// Options with parent degrees and gradient structures.
 BlockLoaderOptions options_with_degrees(const SamplingWork& work, std::int64_t workers) {
   return {.fanouts = work.fanouts,
           .batch_size = work.batch_size,
@@ -43,15 +43,15 @@ std::int64_t sampled_edges(const Batch& batch) {
   return edges;
 }
 
-/// One pass over the batches, which are dropped.
+/// One pass over the batches, which it discards.
 std::int64_t sample_all(BlockLoader& loader) {
   std::int64_t edges = 0;
   for (const Batch& batch : loader) edges += sampled_edges(batch);
   return edges;
 }
 
-/// Reads `count` neighbours at random positions, and for each the table's item of it; some dozen
-/// reads are under way at a time, as in the sampler.
+/// Reads `count` neighbours at random positions, and the table's item of each; keeps some dozen
+/// reads in flight, as the sampler does.
 std::uint64_t read_at_random(const std::int32_t* neighbors, std::uint64_t num_neighbors,
                              const std::int32_t* table, std::uint64_t count, std::uint64_t seed) {
   constexpr std::uint64_t kTogether = 64;
@@ -95,7 +95,7 @@ struct BareReads {
             neighbors.const_data_ptr<std::int32_t>(), static_cast<std::uint64_t>(neighbors.numel()),
             table.const_data_ptr<std::int32_t>(), static_cast<std::uint64_t>(edges / threads),
             static_cast<std::uint64_t>(i));
-        asm volatile("" : : "r"(sum));  // the reads are the work
+        asm volatile("" : : "r"(sum));  // keeps the reads
       });
     }
   }
@@ -155,7 +155,7 @@ at::Tensor sampling_seeds(const Graph& graph, const SamplingWork& work) {
   const std::int64_t nodes = graph.num_nodes(), batch_size = std::min(nodes, work.batch_size);
   const std::int64_t num_seeds =
       std::min(nodes, batch_size * std::max<std::int64_t>(work.num_batches, 1));
-  // A stride that is prime to any power of two visits the nodes of an R-MAT graph evenly.
+  // A stride coprime to any power of two visits the nodes of an R-MAT graph evenly.
   const at::Tensor order = at::arange(num_seeds, at::kLong);
   constexpr std::int64_t kStride = 7919;
   return graph.num_nodes() % kStride == 0 ? order

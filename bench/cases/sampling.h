@@ -14,7 +14,7 @@ namespace mezzo::bench {
 struct SamplingWork {
   std::vector<std::int64_t> fanouts = {15, 10, 5};  ///< input layer first
   std::int64_t batch_size = 1024;
-  std::int64_t num_batches = 32;  ///< fewer where the graph has too few nodes
+  std::int64_t num_batches = 32;  ///< fewer if the graph has too few nodes
 };
 
 /// Its fan-outs and batch size, in a work's name.
@@ -25,10 +25,10 @@ at::Tensor sampling_seeds(const Graph& graph, const SamplingWork& work);
 
 /// Neighbours drawn and renumbered into blocks, without features, by a BlockLoader of one worker
 /// and of `threads` workers: the blocks alone, and "with degrees" by a loader with its defaults,
-/// which also keeps the degrees of the nodes and builds what gradients need; beside them, on as
-/// many threads, a bare loop of prefetched random reads, two for each edge that is sampled (one of
-/// the graph's neighbours, one of a table of all nodes), which no sampler can beat by much.
-/// Results: millions of edges. `graph` outlives the plan.
+/// which also stores the degrees and builds the gradient structures. Baseline on as many threads: a
+/// bare loop of prefetched random reads, two per sampled edge (a neighbour and an item of a table
+/// of all nodes), close to the upper limit of any sampler. Results: millions of edges. `graph` must
+/// outlive the plan.
 Plan neighbor_sampling(const Graph& graph, const SamplingWork& work, std::int64_t threads);
 
 /// A table of the rates of an outcome of neighbor_sampling: millions of edges a second by minima

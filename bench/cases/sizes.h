@@ -11,7 +11,7 @@
 #include "bench/cases/kernels.h"
 #include "bench/harness/operator_case.h"
 
-// What the comparisons of operations share; internal to them.
+// Internal: shared by the comparisons of operations.
 
 namespace mezzo::bench {
 
@@ -33,7 +33,7 @@ struct Sizes {
   std::int64_t edges(std::int64_t size) const { return num_edges * size; }
   /// One E x F tensor of float32.
   std::int64_t messages() const { return num_edges * width * kFloatBytes; }
-  /// What scatter_add sorts, and copies of the structure that libtorch makes.
+  /// Memory for scatter_add's sort and libtorch's copies of the structure.
   std::int64_t sorting() const { return num_edges * 24; }
 
   /// A sum over the edges: every neighbour's row, its id, the result, the row pointers.
@@ -41,11 +41,11 @@ struct Sizes {
     const std::int64_t weight = weighted ? size + id_bytes : 0;
     return num_edges * (width * size + id_bytes + weight) + num_dst * (width * size + 8);
   }
-  /// A dot product an edge: one end's row an edge, the other's once a node.
+  /// A dot product per edge: one endpoint's row per edge, the other's once per node.
   std::int64_t dot(std::int64_t size) const { return sum(size, true); }
 };
 
-/// Operands in float32 and in every 16-bit type, and float32 results beside what compares them.
+/// Operands in float32 and in every 16-bit type, float32 results and the memory to compare them.
 inline std::int64_t operand_bytes(const Workload& load, std::int64_t operands,
                                   std::int64_t results) {
   const auto num_16_bit = std::count_if(load.precisions.begin(), load.precisions.end(),
@@ -53,7 +53,7 @@ inline std::int64_t operand_bytes(const Workload& load, std::int64_t operands,
   return operands * (kFloatBytes + 2 * num_16_bit) + 3 * results * kFloatBytes;
 }
 
-/// Of an operator on rows of both sides, with so many numbers more per edge.
+/// For an operator on rows of both sides with `per_edge` more numbers per edge.
 inline std::int64_t operand_bytes(const Workload& load, const Sizes& sizes, std::int64_t per_edge) {
   const std::int64_t nodes = sizes.nodes(1);
   return operand_bytes(load, nodes + per_edge * sizes.num_edges, nodes);

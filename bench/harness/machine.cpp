@@ -20,8 +20,7 @@ namespace {
 
 using Words = std::vector<std::uint64_t>;
 
-/// The sum of the words of some rows, in four chains so that loads and not additions are waited
-/// for.
+/// The sum of the words of some rows, in four chains so that loads, not additions, limit the speed.
 std::uint64_t sum_rows(const Words& words, std::size_t row_words, const std::uint32_t* rows,
                        std::size_t count) {
   std::uint64_t a = 0, b = 0, c = 0, d = 0;

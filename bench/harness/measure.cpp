@@ -40,7 +40,7 @@ double epsilon_of(amp::Precision precision) {
   return Float32::epsilon;
 }
 
-/// The expected results of a comparison, and how far off they may be themselves.
+/// The expected results of a comparison and their own error bound.
 struct Truth {
   std::vector<Expected> results;
   Rounding rounding;
@@ -73,7 +73,8 @@ double error_of(const Tensors& results, const std::vector<Expected>& expected) {
   return worst;
 }
 
-/// Checks the results of a candidate. They become the expected ones if there are none.
+/// Checks the results of a candidate. If no results are expected yet, these become the expected
+/// ones.
 void check(const Candidate& candidate, Tensors results, const std::string& work, Truth& truth,
            Measurement& measured) {
   if (candidate.arrange) results = candidate.arrange(std::move(results));
@@ -151,8 +152,8 @@ void time_round(const Candidate& candidate, const MeasureOptions& options, Measu
   synchronize(options.device);
   const std::chrono::duration<double, std::milli> elapsed = Clock::now() - start;
   measured.milliseconds.push_back(elapsed.count() / static_cast<double>(options.repeats));
-  // Of the latest round: the first ones make what stays, a transposed structure or an optimizer's
-  // moments.
+  // From the last round: the first ones also allocate persistent data, such as a transposed
+  // structure or optimizer moments.
   measured.peak_bytes = peak_memory_bytes(options.device) - before;
 }
 

@@ -12,7 +12,7 @@
 
 #include "mezzo/amp/precision.h"
 
-/// Timing of several ways to do the same work, side by side, on the CPU or a GPU.
+/// Compares the speed of several implementations on the CPU or a GPU.
 namespace mezzo::bench {
 
 using Tensors = std::vector<at::Tensor>;
@@ -28,21 +28,21 @@ using Stages = std::vector<Stage>;
 struct Cost {
   std::int64_t run_bytes = 0;    ///< allocated at its peak
   std::int64_t moved_bytes = 0;  ///< read and written if nothing is reused; 0: unknown
-  /// Multiplications and additions, of work that is bound by arithmetic; 0: bound by memory.
+  /// Multiplications and additions if compute-bound; 0: memory-bound.
   std::int64_t operations = 0;
-  std::int64_t items = 0;  ///< what one run goes through (sampled edges); 0: unknown
+  std::int64_t items = 0;  ///< items per run (sampled edges); 0: unknown
 };
 
 /// One way to do the work of a comparison.
 struct Candidate {
   std::string name;
-  bool is_mezzo = false;  ///< its results have to be right; else a baseline
+  bool is_mezzo = false;  ///< its results must be correct; else a baseline
   amp::Precision precision = amp::Precision::kFloat32;
   std::function<Tensors()> run = {};  ///< does the work once; results as Comparison::expected
-  /// Brings the results of `run` to the order of the expected ones; not timed. Empty: they are.
+  /// Reorders the results of `run` as the expected ones; not timed. Empty: no reordering.
   std::function<Tensors(Tensors)> arrange = {};
   Cost cost = {};
-  std::shared_ptr<Stages> stages = nullptr;  ///< filled by `run`; null: the work has none
+  std::shared_ptr<Stages> stages = nullptr;  ///< filled by `run`; null: no stages
   std::string refusal = {};                  ///< why it cannot do the work; `run` is then empty
 };
 
@@ -52,21 +52,22 @@ struct Expected {
   std::int64_t stride = 1;
 };
 
-/// What rounding may make of the results, relative to the largest element of each. The errors of
-/// the terms of a sum are taken for independent: of n roundings sqrt(n) remain.
+/// Error bounds relative to the largest element of each result. Rounding errors of a sum count as
+/// independent: n roundings add up to sqrt(n).
 struct Rounding {
   /// Epsilons of the storage type: the roundings of operands, intermediates and the result, half
   /// an epsilon each, on terms that may be some times larger than the largest result.
   double steps = 4;
   double terms = 1 << 17;  ///< added up in float32 for an element, at most
-  /// Square roots of the storage type's epsilon, where a gradient jumps (a leaky ReLU at 0): how
-  /// many terms land on the other side grows with epsilon, and what they change does not shrink.
+  /// Multiples of sqrt(epsilon) of the storage type, for discontinuous gradients (a leaky ReLU at
+  /// 0): the number of terms that change sides grows with epsilon, but their effect does not
+  /// shrink.
   double jumps = 0;
 };
 
-/// The error up to which a result in `precision` is right: steps * epsilon of the storage type +
+/// The largest allowed error of a result in `precision`: steps * epsilon of the storage type +
 /// jumps * sqrt(epsilon of the storage type) + sqrt(terms) * epsilon of float32; at most 0.1, which
-/// is a fault and no rounding in any precision.
+/// rounding does not reach in any precision.
 double largest_error(const Rounding& rounding, amp::Precision precision);
 
 /// Candidates with their operands.
@@ -84,16 +85,16 @@ struct Plan {
   std::function<Comparison()> make;
 };
 
-/// What was measured of one candidate.
+/// The measurements of one candidate.
 struct Measurement {
   std::string name;
   bool is_mezzo = false;
   amp::Precision precision = amp::Precision::kFloat32;
   std::vector<double> milliseconds;  ///< one per round; empty if it was skipped
   /// Largest difference to the expected result over the largest element of that, over all results;
-  /// NaN for the candidate that gave the expected results.
+  /// NaN for the candidate that provided the expected results.
   double error = std::numeric_limits<double>::quiet_NaN();
-  std::int64_t peak_bytes = 0;  ///< of tensors beyond those that were there, the results included
+  std::int64_t peak_bytes = 0;  ///< of tensors allocated by the run, including results
   Cost cost;                    ///< of the candidate
   Stages stages;
   std::string skipped;  ///< why it was not run; empty if it was
@@ -102,7 +103,7 @@ struct Measurement {
   double median() const;   ///< milliseconds
 };
 
-/// What was measured of one plan.
+/// The measurements of one plan.
 struct Outcome {
   std::string work;
   std::int64_t width = 0;
@@ -115,24 +116,24 @@ struct MeasureOptions {
   std::int64_t rounds = 7;                 ///< >= 1
   std::int64_t repeats = 1;                ///< runs per round; times are per run
   std::int64_t warm_ups = 1;               ///< the results of the first are checked
-  std::function<bool()> should_stop = {};  ///< asked between runs
+  std::function<bool()> should_stop = {};  ///< called between runs
   std::function<void(const std::string&)> on_progress = {};  ///< called before each round
 };
 
-/// Runs the candidates of a plan `warm_ups` times each, checks their results, then times `rounds`
-/// rounds in turn, so that a drift of the machine's speed affects all of them. Skipped, with a
+/// Runs the candidates of a plan `warm_ups` times each, checks their results, then times them
+/// alternately for `rounds` rounds, so that machine drift affects all equally. Skipped, with a
 /// reason, are: a plan or a candidate that would not fit into the free memory, a candidate that is
-/// not supported, a baseline that fails, and a plan whose operands cannot be made from the data.
+/// not supported, a baseline that fails, and a plan whose operands cannot be built from the data.
 /// Seeds libtorch's generator. On a GPU a round lasts from synchronization to synchronization.
 /// Returns nullopt if it was stopped.
 ///
-/// Throws LogicError if a result of Mezzo is further off than largest_error() of its precision (and
-/// of the candidate that gave the expected results); exceptions of Mezzo's candidates pass through.
-/// On a GPU both are reported as skipped instead, the reason beginning with "FAILED: ", and the
-/// other candidates go on.
+/// Throws LogicError if a result of Mezzo exceeds largest_error() of its precision (plus that of
+/// the candidate that provided the expected results); exceptions of Mezzo's candidates pass
+/// through. On a GPU both are reported as skipped instead, the reason beginning with "FAILED: ",
+/// and the other candidates continue.
 std::optional<Outcome> measure(const Plan& plan, const MeasureOptions& options);
 
-/// How often as fast as `other` a candidate is, by minima; NaN where one was skipped.
+/// The speed-up of a candidate over `other`, by minima; NaN if one was skipped.
 double speed_up(const Measurement& of, const Measurement& other);
 
 /// As above, by medians.

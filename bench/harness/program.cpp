@@ -44,10 +44,10 @@ void handle_signals() {
   std::signal(SIGINT, note_signal);
   std::signal(SIGTERM, note_signal);
   if (std::signal(SIGHUP, note_signal) == SIG_IGN) std::signal(SIGHUP, SIG_IGN);  // nohup
-  std::signal(SIGPIPE, SIG_IGN);  // the report is written although nobody reads the tables
+  std::signal(SIGPIPE, SIG_IGN);  // write the report even if stdout is closed
 }
 
-/// libtorch warns of sparse tensors being in beta.
+/// Suppresses libtorch's warning that sparse tensors are in beta.
 class NoWarnings : public c10::WarningHandler {
  public:
   void process(const c10::Warning&) override {}
@@ -75,7 +75,7 @@ void add_graph_options(CLI::App& app, Bench& bench) {
       ->group("Graph");
 }
 
-/// precisions: the words of --precision.
+/// precisions: the values of --precision.
 void add_measurement_options(CLI::App& app, const Program& program, Bench& bench,
                              std::vector<std::string>& precisions) {
   constexpr std::int64_t kWidest = 1 << 16, kMostRounds = 10000, kMostThreads = 4096;

@@ -13,12 +13,12 @@
 #include "bench/harness/report.h"
 
 namespace CLI {
-class App;  // its header costs seconds
+class App;  // its header compiles slowly
 }
 
 namespace mezzo::bench {
 
-/// What every program takes.
+/// Options of every program.
 struct BenchArguments {
   std::vector<std::int64_t> widths;
   std::vector<amp::Precision> precisions = {amp::Precision::kFloat32, amp::Precision::kBFloat16,
@@ -28,22 +28,22 @@ struct BenchArguments {
   std::string json;
 };
 
-/// A running program: its options, and what it has measured so far.
+/// A running program: its options and results so far.
 class Bench {
  public:
   BenchArguments arguments;
   std::int64_t scale = 17, edges = std::int64_t{1} << 21;  ///< of the R-MAT graph
-  std::string order;  ///< a word of NodeOrders, or empty: as drawn
+  std::string order;  ///< a name of NodeOrders, or empty: as drawn
   std::string work;   ///< only works whose name contains it are measured
   at::Device device = at::kCPU;
   Report report;
 
-  /// The R-MAT graph that the options ask for; begins the report. With self loops: one more edge
+  /// Generates the R-MAT graph of the options and begins the report. With self loops: one more edge
   /// per node.
   Workload workload(bool self_loops = false);
 
   /// Begins the report: measures the bandwidth of the memory and prints the conditions. graph: its
-  /// name; empty if there is none.
+  /// name, or empty.
   void begin(const std::string& graph = "", std::int64_t num_nodes = 0, std::int64_t num_edges = 0);
 
   /// Measures a plan and keeps the outcome for --json. options: the device, the rounds and when to
@@ -55,7 +55,7 @@ class Bench {
   const Outcome* run(const Plan& plan, MeasureOptions options = {});
 };
 
-/// What a program is.
+/// Describes a program.
 struct Program {
   std::string name, description;
   std::vector<std::int64_t> widths = {};                          ///< the default of --width
@@ -66,11 +66,11 @@ struct Program {
 };
 
 /// The whole of main(): reads the options, runs the program, writes the JSON. Returns the exit
-/// code, of the same meaning as those of the command `mezzo`.
+/// code, as defined by the command `mezzo`.
 int run_program(const Program& program, int argc, char** argv);
 
-/// Whether SIGINT, SIGTERM or SIGHUP has come. A program then ends with what it has measured; a
-/// second signal ends it at once.
+/// Whether SIGINT, SIGTERM or SIGHUP has arrived. The program then finishes with its results so
+/// far; a second signal ends it immediately.
 bool interrupted();
 
 }  // namespace mezzo::bench

@@ -30,7 +30,7 @@ std::string title_of(const Outcome& outcome) {
   return fmt::format("{}, F={}", outcome.work, outcome.width);
 }
 
-/// Of so many a round, a second at the fastest round; NaN where their number is not known.
+/// The rate per second in the fastest round, from the count per round; NaN if unknown.
 double a_second(std::int64_t count, const Measurement& measured) {
   if (count == 0) return std::numeric_limits<double>::quiet_NaN();
   return static_cast<double>(count) / (measured.minimum() * 1e-3);
@@ -52,7 +52,7 @@ const Measurement* mezzo_in(const Outcome& outcome, amp::Precision precision) {
   return nullptr;
 }
 
-/// What Mezzo's candidates are compared with: every baseline, and Mezzo's float32.
+/// The comparison columns: every baseline, and Mezzo's float32.
 std::vector<const Measurement*> compared_with(const Outcome& outcome) {
   std::vector<const Measurement*> others;
   for (const Measurement& measured : outcome.measurements) {
@@ -63,7 +63,7 @@ std::vector<const Measurement*> compared_with(const Outcome& outcome) {
   return others;
 }
 
-/// The stages of the first candidate that was run.
+/// The stages of the first candidate that ran.
 Stages stages_of(const Outcome& outcome) {
   for (const Measurement& measured : outcome.measurements) {
     if (measured.skipped.empty()) return measured.stages;

@@ -25,7 +25,7 @@ void note(Stages& stages, const std::string& name, double milliseconds) {
 struct OperationRecorder::State {
   OperationTimes times;
   bool sparse_input = false, any_product = false;
-  int depth = 0;  // of this library's operations inside one another
+  int depth = 0;  // nesting depth of this library's operations
   double* sum = nullptr;
   LapClock clock;
   at::CallbackHandle handle = 0;
@@ -36,7 +36,7 @@ struct OperationRecorder::State {
     return where;
   }
 
-  /// Where the time of an operation belongs; nullptr for the others.
+  /// The sum for an operation's time; nullptr for other operations.
   double* place(std::string_view name) {
     const bool sparse_product = sparse_input && !any_product && name == "gspmm";
     if (name == "linear" || sparse_product) return product();
@@ -53,7 +53,7 @@ constexpr std::string_view kOurs = "mezzo::";
 }  // namespace
 
 OperationRecorder::OperationRecorder(bool sparse_input) : state_(std::make_unique<State>()) {
-  static thread_local State* state;  // libtorch calls functions without data of their own
+  static thread_local State* state;  // libtorch callbacks carry no user data
   state = state_.get();
   state->sparse_input = sparse_input;
   const auto start =

@@ -18,10 +18,10 @@ class LapClock {
   Clock::time_point last_ = Clock::now();
 };
 
-/// Appends a time to the stage `name`, which is added at the end if it is new.
+/// Appends a time to the stage `name`; a new stage goes at the end.
 void note(Stages& stages, const std::string& name, double milliseconds);
 
-/// Milliseconds that this library's operations took.
+/// Milliseconds spent in this library's operations.
 struct OperationTimes {
   double first_product = 0;  ///< of the first dense product, or product with sparse features
   double products = 0;       ///< of the others
@@ -30,8 +30,8 @@ struct OperationTimes {
   double sum() const { return first_product + products + aggregation + attention; }
 };
 
-/// Adds up the times of this library's operations that the calling thread calls,
-/// by libtorch's record of functions. Those inside others count as part of them. One at a time.
+/// Adds up the times of this library's operations that the calling thread calls, by libtorch's
+/// record of functions. Nested operations count for the outermost. Only one instance at a time.
 class OperationRecorder {
  public:
   /// sparse_input: the first sum over a structure is the product with sparse features.

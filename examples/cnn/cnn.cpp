@@ -53,8 +53,8 @@ double test_accuracy(torch::nn::Sequential network, const mezzo::ImageDataset& t
   return share(correct, test.size());
 }
 
-/// Trains one pass over the images. Returns the mean loss and the accuracy of the predictions made
-/// on the way.
+/// Trains one pass over the images. Returns the mean loss and the accuracy of the predictions
+/// during the epoch.
 std::pair<double, double> train_epoch(torch::nn::Sequential network,
                                       amp::MixedPrecisionOptimizer& optimizer,
                                       const mezzo::ImageBatches& batches, const Options& options) {
@@ -76,7 +76,7 @@ std::pair<double, double> train_epoch(torch::nn::Sequential network,
   return {loss_sum / static_cast<double>(count), share(correct, count)};
 }
 
-/// Fills in what the epochs have not recorded.
+/// Fills in the values that the epochs do not record.
 void complete(mezzo::TrainReport& report, torch::nn::Sequential network,
               const amp::MixedPrecisionOptimizer& optimizer, std::vector<double> epoch_ms,
               const Options& options) {

@@ -24,7 +24,7 @@ inline torch::nn::Sequential make_network(bool channels_last = false) {
       {128, 128, 3, 1, 1}, {128, 128, 3, 1, 1}, {128, 128, 2, 2, 0}, {128, 256, 3, 1, 1},
       {256, 256, 2, 1, 0}, {256, 512, 3, 1, 1}, {512, 512, 3, 1, 1}, {512, 512, 3, 1, 1},
       {512, 512, 2, 2, 0}, {512, 1024, 3, 1, 1}};
-  // In place: the backward of the layer before needs its input, not its output.
+  // In place, because the previous layer's backward needs its input, not its output.
   const auto relu = [] { return torch::nn::ReLU(torch::nn::ReLUOptions(/*inplace=*/true)); };
   torch::nn::Sequential network;
   for (const Convolution& c : kConvolutions) {

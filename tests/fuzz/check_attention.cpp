@@ -1,4 +1,4 @@
-// Attention, its scores and the normalised sum, against the definitions in float64.
+// Compares attention, its scores and the normalised sum with the definitions in float64.
 #include <algorithm>
 #include <cstdint>
 #include <optional>
@@ -19,7 +19,7 @@
 namespace mezzo::test {
 namespace {
 
-/// Heads, and features of each, few where there are many edges.
+/// Heads and features per head; small for graphs with many edges.
 struct Widths {
   std::int64_t heads, features;
 };
@@ -155,7 +155,7 @@ at::Tensor scaled(const Topology& graph, const Scaled& in) {
   return times(sum, in.dst_scale);
 }
 
-/// The definition's value and the gradients to x and, where there is one, to the weight.
+/// The definition's value and the gradients of x and, if defined, of the weight.
 std::vector<at::Tensor> scaled_and_gradients(const Topology& graph, const Scaled& in,
                                              const at::Tensor& grad) {
   const Scaled leaves = mapped(in, [](const at::Tensor& t) { return leaf(t); });
@@ -212,7 +212,7 @@ void check_scaled_sum(Draw& draw) {
   const auto size = [](const at::Tensor& t) { return t.detach().to(at::kDouble).abs(); };
   const auto values = scaled_and_gradients(graph, mapped(in, wide), wide(grad));
   const auto sizes = scaled_and_gradients(graph, mapped(in, size), size(grad));
-  // The edges of a node times, in the weight's gradient, the elements of a row; the factors.
+  // The edges of a node times the elements of a row (in the weight's gradient), plus the factors.
   const double terms = internal::max_degree(graph) * static_cast<double>(width) + 6;
   const auto expected = [&](std::size_t i) { return Reference{values[i], sizes[i], terms}; };
   require_near(out, expected(0), what);

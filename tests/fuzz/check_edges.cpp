@@ -1,4 +1,4 @@
-// Messages of the edges and their softmax, against the definitions.
+// Compares edge messages and edge softmax with the definitions.
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -47,7 +47,7 @@ void require_softmax(Draw& draw, const Topology& graph, Target side, const at::T
     return sums.index_add(0, node, expected.value * d).index_select(0, node);
   };
   const at::Tensor d = grad.to(at::kDouble);
-  // The backward reads stored probabilities, whose subnormal ones are off by `smallest`.
+  // The backward reads stored probabilities, subnormal ones have an error of `smallest`.
   const at::Tensor size = expected.value * (d.abs() + mean(d.abs())) +
                           (expected.value * degree + 1) * (dtype.smallest / dtype.epsilon);
   require(near(logits.grad(), expected.value * (d - mean(d)),
@@ -57,7 +57,7 @@ void require_softmax(Draw& draw, const Topology& graph, Target side, const at::T
 
 void check_softmax(Draw& draw) {
   const Topology graph = random_graph(draw, draw.coin());
-  // Some of the edges are those of a graph of their own.
+  // Selected edges form a separate graph.
   std::optional<at::Tensor> edges;
   Topology part = graph;
   if (draw.one_in(3)) {

@@ -1,4 +1,4 @@
-// The functions that compute columns of edges and of nodes, of all of them and of some, against the
+// Compares the functions that compute columns of all or selected edges and nodes with the
 // definitions.
 #include <cstdint>
 #include <optional>
@@ -21,8 +21,8 @@ namespace {
 
 /// The rows that a function computes.
 struct SomeRows {
-  at::Tensor mask;                  ///< bool, one a row
-  std::optional<at::Tensor> names;  ///< what the function is given; absent: all rows, unnamed
+  at::Tensor mask;                  ///< bool, one per row
+  std::optional<at::Tensor> names;  ///< the function's argument; absent: all rows
 };
 
 SomeRows random_rows(Draw& draw, std::int64_t count) {
@@ -46,7 +46,7 @@ void check_apply_edges(Draw& draw) {
   Expected expected{message(graph, m.op, a, b, m.lhs_target, m.rhs_target), {}, {}};
 
   Frames frames(m);
-  const double before = draw.coin() ? 7 : 0;  // in the rows that are not computed
+  const double before = draw.coin() ? 7 : 0;  // in the other rows
   if (before != 0) {
     frames.edge["m"] = at::full(expected.out.value.sizes(), before, on_device(m.dtype));
   }
@@ -80,7 +80,7 @@ void check_apply_nodes(Draw& draw) {
   sizes.insert(sizes.begin(), count);
   const at::Tensor x = random_leaf(draw, integers(sizes, dtype, draw.seed()));
   const SomeRows some = random_rows(draw, count);
-  const bool over = draw.coin();  // the column is written that is read
+  const bool over = draw.coin();  // overwrite the input column
   const std::string column = over ? "x" : "out";
   const std::string what =
       fmt::format("apply_nodes of {} [{}], {} nodes, into '{}'", c10::toString(dtype),
@@ -94,7 +94,7 @@ void check_apply_nodes(Draw& draw) {
   apply_nodes(nodes, function, some.names);
   const at::Tensor out = nodes[column], computed = aligned(some.mask, x.dim());
   const at::Tensor wide = x.detach().to(at::kDouble);
-  const double rest = over ? 1 : 0;  // times x, in the rows that are not computed
+  const double rest = over ? 1 : 0;  // times x, in the other rows
   if (out.scalar_type() != dtype) throw Failure(what + ": result of another dtype");
   require(exact(out, at::where(computed, wide * -2, wide * rest)), what);
   if (out.requires_grad() != x.requires_grad()) throw Failure(what + ": gradient, or none");

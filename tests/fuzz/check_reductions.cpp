@@ -1,5 +1,5 @@
-// Reductions of messages, by gspmm and by the functions on frames, along all edges and along some,
-// against the definitions.
+// Compares reductions of messages, by gspmm and by the functions on frames, along all or selected
+// edges, with the definitions.
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -17,7 +17,7 @@
 namespace mezzo::test {
 namespace {
 
-/// gspmm again, with the same gradients, on some number of threads: the same bits.
+/// Checks that gspmm and its gradients have the same bits on another number of threads.
 void require_same_on_threads(Draw& draw, const Reduction& r, const at::Tensor& out,
                              const std::optional<at::Tensor>& grad) {
   const RandomMessage& m = r.m;
@@ -41,8 +41,8 @@ void require_same_on_threads(Draw& draw, const Reduction& r, const at::Tensor& o
   require_same(rhs, m.rhs, "gradient to the rhs, ");
 }
 
-/// update_all with built-in functions has the bits of gspmm, with user-defined ones the same
-/// numbers up to the rounding of what they store in between; gradients likewise.
+/// Checks update_all and its gradients: with built-in functions bitwise equal to gspmm, with
+/// user-defined ones equal up to the rounding of stored intermediates.
 void check_update_all(Draw& draw, const Reduction& r, const at::Tensor& out,
                       const Expected& expected) {
   const RandomMessage& m = r.m;
@@ -98,12 +98,12 @@ void check_reduction(Draw& draw) {
 
 namespace {
 
-/// How the edges are named along which messages run.
+/// How the function selects edges.
 enum class Way : std::uint8_t { kSendAndRecv, kPull, kPush };
 
-/// The same edges in other words.
+/// A selection of edges.
 struct SomeEdges {
-  at::Tensor names;      ///< what the function is given
+  at::Tensor names;      ///< the function's argument
   at::Tensor edges;      ///< int64, ascending
   at::Tensor receivers;  ///< bool [num_dst]: the destinations whose rows are written
 };
@@ -137,20 +137,20 @@ void run(Way way, const Topology& graph, Frames& f, const at::Tensor& names,
   }
 }
 
-/// These edges alone between the nodes of `graph`.
+/// The nodes of `graph` with these edges only.
 Topology part_of(const Topology& graph, const at::Tensor& edges) {
   return Topology::from_coo(row_ids(graph, Target::kSrc).index_select(0, edges),
                             row_ids(graph, Target::kDst).index_select(0, edges), graph.num_src(),
                             graph.num_dst());
 }
 
-/// What `edges` read of an operand.
+/// The operand's rows that `edges` read.
 Operand64 rows_of(const Operand64& operand, Target target, const at::Tensor& edges) {
   const bool by_edge = operand && target == Target::kEdge;
   return by_edge ? Operand64(operand->index_select(0, edges)) : operand;
 }
 
-/// Of some edges' rows, those of all edges: 0 for the others.
+/// Extends rows of selected edges to all edges, with 0 for the others.
 Reference spread(const Reference& rows, Target target, const at::Tensor& edges,
                  std::int64_t num_edges) {
   if (target != Target::kEdge || !rows.value.defined()) return rows;
@@ -162,7 +162,7 @@ Reference spread(const Reference& rows, Target target, const at::Tensor& edges,
   return {wide(rows.value), wide(rows.abs_sum), rows.terms};
 }
 
-/// What the gradient of the receivers' rows gives the operands of all edges.
+/// The operands' gradients, for all edges, from the gradient of the receivers' rows.
 GradientReference gradients_of(const Reduction& r, const SomeEdges& some, const at::Tensor& grad) {
   GradientReference both = r.gradients(grad);
   both.lhs = spread(both.lhs, r.m.lhs_target, some.edges, r.m.graph.num_edges());
@@ -192,7 +192,7 @@ void check_some_edges(Draw& draw) {
       std::string(names[static_cast<int>(way)]) + " of " + forms.text() + r.text();
   Expected expected{r.out(), {}, {}};
 
-  constexpr double kBefore = 7;  // in the rows that are not written
+  constexpr double kBefore = 7;  // in the other rows
   Frames frames(m);
   frames.dst["out"] = at::full(expected.out.value.sizes(), kBefore, on_device(m.dtype));
   const at::Tensor written = aligned(some.receivers, expected.out.value.dim());
@@ -200,7 +200,7 @@ void check_some_edges(Draw& draw) {
   run(way, graph, frames, some.names, forms.message_of(r), forms.reduce_of(r));
 
   const at::Tensor out = frames.dst["out"];
-  if (out.requires_grad() && !r.selects()) {  // which of equal messages is chosen goes by the names
+  if (out.requires_grad() && !r.selects()) {  // ties are resolved by the order of the ids
     const at::Tensor grad = random_gradient(draw, out, values);
     expected.gradients = gradients_of(r, some, grad * written.to(m.dtype));
     if (!forms.any() || gradients_hold(r, expected.gradients)) expected.grad = grad;

@@ -1,4 +1,4 @@
-// Operands and structures that must be refused, in one InvalidArgument.
+// Checks that invalid operands and structures throw InvalidArgument.
 #include <cstdint>
 #include <functional>
 #include <limits>
@@ -30,7 +30,7 @@ void require_refused(const std::function<void()>& run, const std::string& what) 
   throw Failure(what + ": no error");
 }
 
-/// One row more, or of rank zero.
+/// An operand with one more row, or of rank zero.
 at::Tensor of_other_rows(Draw& draw, const at::Tensor& operand) {
   if (draw.one_in(8)) return at::zeros({}, operand.options());
   auto sizes = operand.sizes().vec();

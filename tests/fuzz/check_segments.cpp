@@ -1,4 +1,4 @@
-// Reductions, softmax and products of segments of rows, against the definitions.
+// Compares reductions, softmax and products of row segments with the definitions.
 #include <algorithm>
 #include <cstdint>
 #include <optional>
@@ -27,7 +27,7 @@ struct Segments {
     of_row = at::arange(count, on_device(at::kLong)).repeat_interleave(lengths);
     num_rows = of_row.size(0);
   }
-  /// From each row to its segment.
+  /// Edges from each row to its segment.
   Topology graph() const {
     return Topology::from_coo(at::arange(num_rows, on_device(at::kLong)), of_row, num_rows,
                               lengths.size(0));
@@ -56,7 +56,7 @@ void check_segment_reduce(Draw& draw) {
   std::vector<ReduceOp> reducers;
   mezzo::detail::for_each(ReduceOps{}, [&]<class Reduce>() { reducers.push_back(Reduce::kind); });
   const ReduceOp reduce = draw.one_of(reducers);
-  // Products of many numbers leave the range in which the definition and float32 agree.
+  // Long products leave the range in which float32 agrees with the definition.
   const std::int64_t longest =
       reduce == ReduceOp::kProd ? 8 : draw.one_of<std::int64_t>({3, 12, 100});
   const Segments segments = random_segments(draw, longest);

@@ -15,26 +15,26 @@
 #include "support/tensors.h"
 #include "support/tolerance.h"
 
-/// The checks of the fuzzer: each draws one case and throws Failure where the library is not what
-/// the definition says.
+/// The checks of the fuzzer: each draws one case and throws Failure if the library differs from the
+/// definition.
 namespace mezzo::test {
 
-void check_reduction(Draw& draw);          ///< gspmm, and update_all on frames
+void check_reduction(Draw& draw);          ///< gspmm and update_all
 void check_some_edges(Draw& draw);         ///< send_and_recv, pull and push
-void check_apply_edges(Draw& draw);        ///< apply_edges, of all edges and of some
-void check_apply_nodes(Draw& draw);        ///< apply_nodes, of all nodes and of some
+void check_apply_edges(Draw& draw);        ///< apply_edges, all or selected edges
+void check_apply_nodes(Draw& draw);        ///< apply_nodes, all or selected nodes
 void check_edge_message(Draw& draw);       ///< gsddmm
-void check_softmax(Draw& draw);            ///< edge_softmax, of all edges and of some
+void check_softmax(Draw& draw);            ///< edge_softmax, all or selected edges
 void check_gat_attention(Draw& draw);      ///< gat_attention
 void check_gatv2_scores(Draw& draw);       ///< gatv2_scores
 void check_scaled_sum(Draw& draw);         ///< scaled_sum
 void check_segment_reduce(Draw& draw);     ///< segment_reduce
 void check_segment_softmax(Draw& draw);    ///< segment_softmax
 void check_products(Draw& draw);           ///< segment_mm and gather_mm
-void check_refused_operands(Draw& draw);   ///< what gspmm and gsddmm must refuse
-void check_refused_structure(Draw& draw);  ///< what a Topology must refuse
+void check_refused_operands(Draw& draw);   ///< invalid operands of gspmm and gsddmm
+void check_refused_structure(Draw& draw);  ///< invalid structures of a Topology
 
-/// What a case that went wrong throws.
+/// Thrown by a failed case.
 class Failure : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
@@ -44,8 +44,8 @@ inline void require(const testing::AssertionResult& result, const std::string& w
   if (!result) throw Failure(what + ": " + result.message());
 }
 
-/// Within the arithmetic of one operator or, where results that are stored lie between operands and
-/// result, within that of two of them and `operand_epsilon`, the relative error of what is stored.
+/// Requires the error bound of one operator or, with stored intermediates, that of two operators
+/// plus `operand_epsilon`, the relative error of the intermediates.
 inline void require_near(const at::Tensor& got, const Reference& expected, const std::string& what,
                          double operand_epsilon = 0) {
   SumBound bound = sum_bound(expected.abs_sum, (operand_epsilon > 0 ? 2 : 1) * expected.terms,
@@ -54,8 +54,8 @@ inline void require_near(const at::Tensor& got, const Reference& expected, const
   require(near(got, expected.value, bound), what);
 }
 
-/// A gradient that was asked for is right; one that was not, or that has nothing to come from, is
-/// absent (or zero, where libtorch fills it in).
+/// Requires a correct gradient if the operand requires one and is used; otherwise no gradient (or
+/// zero if libtorch fills it in).
 inline void require_gradient(const std::optional<at::Tensor>& operand, bool used,
                              const Reference& expected, const std::string& what,
                              double operand_epsilon = 0) {
@@ -70,8 +70,8 @@ inline void require_gradient(const std::optional<at::Tensor>& operand, bool used
   }
 }
 
-/// A softmax of `logits`, which span `range`, over the edges of each node at the `side` ends: its
-/// value `out` and the gradient that reaches the logits, a leaf.
+/// Checks a softmax of the leaf `logits`, which span `range`, over the edges of each node at the
+/// `side` ends: its value `out` and the gradient of the logits.
 void require_softmax(Draw& draw, const Topology& graph, Target side, const at::Tensor& logits,
                      const at::Tensor& out, double range, const std::string& what);
 
@@ -80,7 +80,7 @@ inline Operand64 given(const std::optional<at::Tensor>& operand, bool used) {
   return used ? Operand64(operand->detach().to(at::kDouble)) : std::nullopt;
 }
 
-/// These numbers in some layout, three times of four with a gradient.
+/// A leaf with these numbers in a random layout; requires a gradient with probability 3/4.
 inline at::Tensor random_leaf(Draw& draw, const at::Tensor& values) {
   return in_some_layout(draw, values).detach().set_requires_grad(draw.below(4) != 0);
 }
@@ -92,7 +92,7 @@ inline at::Tensor random_gradient(Draw& draw, const at::Tensor& out, Values valu
                                   : uniform(out.sizes(), out.scalar_type(), draw.seed()));
 }
 
-/// The output's gradient if there is anything to differentiate.
+/// Runs backward if `out` requires a gradient. Returns the output's gradient.
 inline std::optional<at::Tensor> backward(Draw& draw, const at::Tensor& out, Values values) {
   if (!out.requires_grad()) return std::nullopt;
   const at::Tensor grad = random_gradient(draw, out, values);
@@ -100,7 +100,7 @@ inline std::optional<at::Tensor> backward(Draw& draw, const at::Tensor& out, Val
   return grad;
 }
 
-/// Of features, or of what stands beside them: 16-bit rows may have float32 scores and weights.
+/// The dtype of scores and weights: 16-bit rows may have float32 ones.
 inline at::ScalarType dtype_beside(Draw& draw, at::ScalarType dtype) {
   const bool narrow = dtype == at::kHalf || dtype == at::kBFloat16;
   return narrow && draw.coin() ? at::kFloat : dtype;

@@ -15,8 +15,8 @@
 #include "fuzz/checks.h"
 #include "support/combined.h"
 
-/// The functions on frames of the fuzzer: the built-in ones of a random message and the
-/// user-defined ones that mean the same, and how far from the definition the latter may be.
+/// Functions on frames for the fuzzer: built-in functions of a random message, equivalent
+/// user-defined functions, and the error bounds of the latter.
 namespace mezzo::test {
 
 inline BuiltinMessage builtin_message(const RandomMessage& m) {
@@ -52,7 +52,7 @@ inline MessageFunction custom_message(const RandomMessage& m) {
   };
 }
 
-/// Of equal messages the first is chosen, as by the built-in functions.
+/// Chooses the first of equal messages, as the built-in functions do.
 inline ReduceFunction custom_reduce(ReduceOp op) {
   return [op](const NodeBatch& nodes) -> Columns {
     const at::Tensor& m = nodes.mailbox("m");
@@ -73,12 +73,12 @@ inline ReduceFunction custom_reduce(ReduceOp op) {
   };
 }
 
-/// What libtorch stores on the way is rounded no more than what it adds up.
+/// Whether stored intermediates have the precision of the accumulator.
 inline bool is_wide(const RandomMessage& m) {
   return m.dtype == at::kFloat || m.dtype == at::kDouble;
 }
 
-/// Of operands of two dtypes libtorch's operations make a third.
+/// Whether the operands' dtypes differ, so that libtorch promotes them.
 inline bool is_mixed(const RandomMessage& m) {
   return uses_lhs(m.op) && uses_rhs(m.op) && m.lhs->scalar_type() != m.rhs->scalar_type();
 }
@@ -112,7 +112,7 @@ struct Reduction {
   const Topology& graph;
   ReduceOp op;
   Values values;
-  Operand64 lhs, rhs;  ///< rows of `graph`, where the message uses them
+  Operand64 lhs, rhs;  ///< rows of `graph`, if the message uses them
 
   std::string text() const { return std::string(name_of(ReduceOps{}, op)) + " of " + m.text(); }
   bool selects() const { return op == ReduceOp::kMax || op == ReduceOp::kMin; }
@@ -125,7 +125,7 @@ struct Reduction {
   }
 };
 
-/// Not a product of many messages, which leaves the range where definition and float32 agree.
+/// Avoids long products, which leave the range in which float32 agrees with the definition.
 inline ReduceOp random_reduce(Draw& draw, const Topology& graph) {
   constexpr double kMostFactors = 8;
   std::vector<ReduceOp> reducers;
@@ -135,13 +135,13 @@ inline ReduceOp random_reduce(Draw& draw, const Topology& graph) {
   return long_product ? ReduceOp::kSum : reduce;
 }
 
-/// The edge that max and min choose is only defined where messages are not rounded.
+/// The edge that max and min choose is defined only if messages are exact.
 inline Values random_values(Draw& draw, ReduceOp reduce) {
   const bool selects = reduce == ReduceOp::kMax || reduce == ReduceOp::kMin;
   return selects || draw.coin() ? Values::kWhole : Values::kAny;
 }
 
-/// Which of both functions are user-defined.
+/// Which of the two functions are user-defined.
 struct Forms {
   bool message = false, reduce = false;
 
@@ -160,8 +160,8 @@ struct Forms {
   }
 };
 
-/// Whether libtorch's 16-bit product of the messages has a place, and on the way back four times
-/// it, whichever of them are left out. Whole numbers stay clear of the smallest ones.
+/// Whether libtorch's 16-bit product of the messages does not overflow, nor four times any partial
+/// product in backward. Whole numbers do not underflow.
 inline bool product_fits(const Reduction& r) {
   if (r.values != Values::kWhole) return false;
   const at::Tensor sizes = r.messages().value.abs();
@@ -170,8 +170,8 @@ inline bool product_fits(const Reduction& r) {
   return 4 * std::pow(largest, internal::max_degree(r.graph)) < info(r.m.dtype).largest;
 }
 
-/// Any of the four, as far as user-defined functions are called at all and make what the built-in
-/// ones do.
+/// A random one of the four forms for which user-defined functions are called and match the
+/// built-in ones.
 inline Forms random_forms(Draw& draw, const Reduction& r) {
   if (r.graph.num_edges() == 0) return {};
   Forms forms;
@@ -180,27 +180,26 @@ inline Forms random_forms(Draw& draw, const Reduction& r) {
   return forms;
 }
 
-/// The relative error of what user-defined functions store on the way, a half of an epsilon each:
-/// at most two roundings of a message and one of the result; or, back, one of a mean's division,
-/// three of a quotient's gradient, one of a sum over what broadcasts and one of a sum over the
-/// edges of a node. A product multiplies those of its factors.
+/// The relative error of the intermediates of user-defined functions, a half of an epsilon each: at
+/// most two roundings of a message and one of the result; or, in backward, one of a mean's
+/// division, three of a quotient's gradient, one of a sum over what broadcasts and one of a sum
+/// over the edges of a node. A product multiplies those of its factors.
 inline double stored_epsilon(const Reduction& r, Forms forms) {
   if (!forms.any()) return 0;
   const double factors = r.op == ReduceOp::kProd ? internal::max_degree(r.graph) : 1;
   return (factors + 4) * info(r.m.dtype).epsilon;
 }
 
-/// Whether whole messages have a place in the dtype: those of a dot, sums of terms up to 16, may
-/// have more digits.
+/// Whether the dtype represents the whole-number messages exactly: those of a dot, sums of terms up
+/// to 16, may have more digits.
 inline bool messages_fit(const RandomMessage& m) {
   return m.op != BinaryOp::kDot ||
          16.0 * static_cast<double>(m.lhs->size(-1)) <= 2 / info(m.dtype).epsilon;
 }
 
-/// Whether what user-defined functions store in 16 bits for these gradients is rounded by no more
-/// than half an epsilon each time: whole numbers stay clear of the smallest ones; nothing overflows
-/// where four times the sum of all terms does not, for a quotient's gradient by the dividend is a
-/// quarter of the message's, or more.
+/// Whether each 16-bit intermediate of these gradients is rounded by at most half an epsilon: whole
+/// numbers do not underflow; nothing overflows if four times the sum of all terms does not, for a
+/// quotient's gradient by the dividend is a quarter of the message's, or more.
 inline bool gradients_fit(const GradientReference& gradients, const RandomMessage& m,
                           Values values) {
   const auto fits = [&](const Reference& one) {
@@ -210,9 +209,8 @@ inline bool gradients_fit(const GradientReference& gradients, const RandomMessag
   return values == Values::kWhole && fits(gradients.lhs) && fits(gradients.rhs);
 }
 
-/// Whether these gradients can be expected of user-defined functions: of wide dtypes always; in 16
-/// bits if they fit, if the rounded messages have the extreme of the exact ones, and if a mean
-/// divides by few.
+/// Whether user-defined functions must match these gradients: always in float32 and float64; in 16
+/// bits if they fit, rounded and exact messages have the same extreme, and a mean divides by few.
 inline bool gradients_hold(const Reduction& r, const GradientReference& gradients) {
   constexpr double kFew = 256;
   if (is_wide(r.m)) return true;
@@ -228,27 +226,27 @@ inline at::Tensor row_names(Draw& draw, const at::Tensor& mask) {
   return draw.coin() ? ascending : ascending.flip(0);
 }
 
-/// None, some or all of `count` rows: bool [count].
+/// A random selection of none, some or all of `count` rows: bool [count].
 inline at::Tensor random_mask(Draw& draw, std::int64_t count) {
   const double share = draw.one_of<double>({0, 0.2, 0.7, 1});
   return uniform({count}, at::kDouble, draw.seed(), 0, 1).lt(share);
 }
 
-/// What a column that functions write should be.
+/// The expected contents of a written column.
 struct Expected {
   Reference out;
-  std::optional<at::Tensor> grad;  ///< of the column, where the gradients are compared
+  std::optional<at::Tensor> grad;  ///< of the column, if gradients are compared
   GradientReference gradients;
 };
 
-/// Whether the column `out` and what its gradient gives the operands are so.
+/// Requires that the column `out` and the operands' gradients are as expected.
 inline void require_column(const RandomMessage& m, const Frames& frames, const at::Tensor& out,
                            const Expected& expected, const std::string& what,
                            double operand_epsilon) {
   if (out.scalar_type() != m.dtype) throw Failure(what + ": result of another dtype");
   require_near(out, expected.out, what, operand_epsilon);
   if (!expected.grad) return;
-  // An operand that the op does not use is no argument of the functions.
+  // The functions do not read an operand that the op does not use.
   const auto is_due = [](const std::optional<at::Tensor>& column, bool used) {
     return used && column && column->requires_grad();
   };

@@ -24,7 +24,7 @@
 namespace mezzo::test {
 namespace {
 
-/// A check and how often it is drawn, beside the others.
+/// A check and its relative frequency.
 struct Weighted {
   std::int64_t weight;
   void (*check)(Draw&);
@@ -49,7 +49,7 @@ void run_case(std::uint64_t seed) {
   }
 }
 
-/// Whether the case passes; says what went wrong and how to see it again.
+/// Runs a case and returns whether it passes. Prints a failure and how to reproduce it.
 bool passes(std::uint64_t seed) {
   try {
     run_case(seed);

@@ -21,7 +21,8 @@
 /// Random graphs, operands and messages for the fuzzer. Small: a case takes some milliseconds.
 namespace mezzo::test {
 
-/// Ends drawn with a skew of their own: hubs at 4 and beyond, parallel edges where nodes are few.
+/// Random endpoints with a random skew per side: hubs from 4 on, parallel edges if there are few
+/// nodes.
 inline Topology random_graph_of(Draw& draw, std::int64_t num_src, std::int64_t num_dst,
                                 std::int64_t num_edges) {
   const auto width = draw.one_of<IdWidth>({IdWidth::kAutomatic, IdWidth::kInt64});
@@ -54,7 +55,7 @@ inline Topology random_graph(Draw& draw, bool square) {
   return random_graph_of(draw, num_src, num_dst, 1 + draw.below(most));
 }
 
-/// Trailing dimensions of both operands that broadcast; a dot's end alike.
+/// Broadcastable trailing dimensions of both operands; for dot the last one is equal.
 struct RandomShapes {
   std::vector<std::int64_t> lhs, rhs;
 };
@@ -74,7 +75,7 @@ inline RandomShapes random_shapes(Draw& draw, BinaryOp op, std::int64_t most_ele
     made.lhs.insert(made.lhs.begin(), repeats == 1 ? 1 : size);
     made.rhs.insert(made.rhs.begin(), repeats == 2 ? 1 : size);
   }
-  // Leading dimensions of one operand may be left out: they then repeat.
+  // One operand may omit leading dimensions, which then broadcast.
   std::vector<std::int64_t>& shorter = draw.coin() ? made.lhs : made.rhs;
   const auto keep = static_cast<std::int64_t>(shorter.size()) - (dot ? 1 : 0);
   if (keep > 0 && draw.one_in(3))
@@ -82,16 +83,16 @@ inline RandomShapes random_shapes(Draw& draw, BinaryOp op, std::int64_t most_ele
   return made;
 }
 
-/// The same numbers in another layout, or for the last kind one row for all.
+/// The same numbers in another layout, or, for the last kind, one row expanded to all.
 inline at::Tensor in_some_layout(Draw& draw, const at::Tensor& dense) {
   const std::int64_t rows = dense.size(0), last = dense.dim() - 1;
   auto sizes = dense.sizes().vec();
   switch (draw.below(8)) {
-    case 0: {  // rows that start between two vectors
+    case 0: {  // rows not aligned to vectors
       const at::Tensor flat = at::empty({dense.numel() + 1}, dense.options());
       return flat.slice(0, 1).view(sizes).copy_(dense);
     }
-    case 1:  // the first dimension is the one that runs fastest
+    case 1:  // the first dimension is contiguous
       return dense.transpose(0, last).contiguous().transpose(0, last);
     case 2:
       sizes[0] *= 2;
@@ -106,7 +107,7 @@ inline at::Tensor in_some_layout(Draw& draw, const at::Tensor& dense) {
   }
 }
 
-/// What the numbers of an operand are like.
+/// The values of an operand.
 enum class Values : std::uint8_t {
   kAny,    ///< of either sign, between 1/2 and 2, with some zeros unless they divide
   kWhole,  ///< whole numbers and powers of two: every message is exact
@@ -127,7 +128,7 @@ inline at::Tensor random_operand(Draw& draw, const std::vector<std::int64_t>& si
                         }));
 }
 
-/// A message on a graph: everything that gspmm and gsddmm take but the reducer.
+/// A message on a graph: the arguments of gspmm and gsddmm except the reducer.
 struct RandomMessage {
   Topology graph;
   BinaryOp op;

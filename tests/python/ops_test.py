@@ -21,7 +21,7 @@ mezzo = torch.ops.mezzo
 Topology = torch.classes.mezzo.Topology
 
 DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
-REDUCERS = {  # torch's words for them
+REDUCERS = {  # the names in torch
     "sum": "sum", "mean": "mean", "max": "amax", "min": "amin", "prod": "prod"}
 
 

@@ -46,7 +46,7 @@ def main():
             runpy.run_module("torch.distributed.run", run_name="__main__")
         result = json.loads(report.read_text())
     assert result["world_size"] == 2, result
-    assert result["steps"] == 40, result["steps"]  # 20 nodes in batches of 5, by two processes
+    assert result["steps"] == 40, result["steps"]  # 20 nodes in batches of 5, in two processes
     assert result["test_accuracy"] == 1, result["test_accuracy"]
     print("torchrun: good")
 

@@ -12,8 +12,8 @@
 #include "support/reference.h"
 #include "support/tensors.h"
 
-/// What gat_attention means, in float64, and how large the sums of its result and of its gradients
-/// are.
+/// Reference for gat_attention in float64, with the magnitudes of its sums and those of its
+/// gradients.
 namespace mezzo::test::gat {
 
 /// The operands of one attention. `weight`: undefined, [E] or [E, H]; `dropout` draws under kSeed.
@@ -47,7 +47,7 @@ inline Inputs wide_leaves(const Inputs& in) {
   return {wide(in.z), wide(in.src), wide(in.dst), wide(in.weight), in.slope, in.dropout};
 }
 
-/// Dropout's factor of each edge and head, by the operator for whole tensors.
+/// Dropout's factor of each edge and head, from the operator for whole tensors.
 inline at::Tensor kept(const Topology& g, const Inputs& in) {
   at::manual_seed(kSeed);
   return mezzo::feature_dropout(at::ones({g.num_edges(), in.z.size(1)}, on_device(at::kDouble)),
@@ -72,7 +72,7 @@ inline at::Tensor shares(const Topology& g, const Inputs& in) {
   return power / added_up(g, power, Target::kDst).index_select(0, row_ids(g, Target::kDst));
 }
 
-/// What multiplies a share: dropout and weight, [E, H].
+/// The factor of a softmax value: dropout times weight, [E, H].
 inline at::Tensor factors(const Topology& g, const Inputs& in) {
   const at::Tensor drawn = kept(g, in);
   if (!in.weight.defined()) return drawn;
@@ -80,13 +80,13 @@ inline at::Tensor factors(const Topology& g, const Inputs& in) {
   return drawn * in.weight.to(at::kDouble).reshape({g.num_edges(), length});
 }
 
-/// The definition in float64, as a formula that autograd can take.
+/// The definition in float64 as a differentiable formula.
 inline at::Tensor definition(const Topology& g, const Inputs& in) {
   const at::Tensor attention = shares(g, in) * factors(g, in);
   return added_up(g, attention.unsqueeze(-1) * by_edge(g, in.z, Target::kSrc), Target::kDst);
 }
 
-/// The sizes of what is added up in the result and in each gradient.
+/// The magnitudes of the terms of the result and of each gradient.
 struct Sizes {
   at::Tensor out;
   std::vector<at::Tensor> gradients;

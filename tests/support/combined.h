@@ -6,7 +6,7 @@
 
 namespace mezzo::test {
 
-/// A message in libtorch's operations, of rows that broadcast as they stand.
+/// A message in libtorch operations; the rows must already broadcast.
 inline at::Tensor combined(BinaryOp op, const at::Tensor& a, const at::Tensor& b) {
   switch (op) {
     case BinaryOp::kAdd:

@@ -10,13 +10,12 @@
 
 #include "mezzo/core/error.h"
 
-/// The device that a run of the tests is about: MEZZO_TEST_DEVICE=cpu (where it is not set) or
-/// cuda. Every tensor and graph that the helpers in support/ make lives there, and so do those that
-/// tests make with on_device(); comparisons bring both sides to the CPU. What is about the CPU
-/// itself says so (MEZZO_CPU_ONLY, CpuOnlySuite) and is skipped, aloud, elsewhere.
+/// The device under test: MEZZO_TEST_DEVICE=cpu (default) or cuda. The helpers in support/ and
+/// on_device() create tensors and graphs there; comparisons copy both sides to the CPU. CPU-only
+/// tests use MEZZO_CPU_ONLY or CpuOnlySuite and are reported as skipped on other devices.
 namespace mezzo::test {
 
-/// Throws InvalidArgument where the variable names no device, or one that is not there.
+/// Throws InvalidArgument if the variable is invalid or the device is unavailable.
 inline at::Device test_device() {
   static const at::Device device = [] {
     const char* given = std::getenv("MEZZO_TEST_DEVICE");
@@ -33,8 +32,8 @@ inline bool on_cpu() {
   return test_device().is_cpu();
 }
 
-/// The options of a tensor on the test device: of `dtype`, or of the dtype that the function that
-/// takes them has by itself.
+/// The options of a tensor on the test device: with `dtype`, or the default dtype of the called
+/// function.
 inline at::TensorOptions on_device(at::ScalarType dtype) {
   return at::TensorOptions(dtype).device(test_device());
 }
@@ -45,7 +44,7 @@ inline at::Tensor on_device(const at::Tensor& tensor) {
   return tensor.to(test_device());
 }
 
-/// A whole suite that is about the CPU. One at namespace scope beside the suite:
+/// Marks a suite as CPU-only. Define one at namespace scope beside the suite:
 ///     const CpuOnlySuite kPipelineOnCpu("Pipeline", "worker threads of the CPU");
 class CpuOnlySuite {
  public:
@@ -70,6 +69,6 @@ class CpuOnlySuite {
 
 }  // namespace mezzo::test
 
-/// First in a test that is about the CPU.
+/// The first statement of a CPU-only test.
 #define MEZZO_CPU_ONLY(reason) \
   if (!::mezzo::test::on_cpu()) GTEST_SKIP() << (reason)

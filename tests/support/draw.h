@@ -7,8 +7,8 @@
 
 namespace mezzo::test {
 
-/// Numbers drawn one after the other: all that a random test case is made of. The same seed draws
-/// the same numbers on every machine.
+/// A sequence of random numbers for test cases. The same seed yields the same numbers on every
+/// machine.
 class Draw {
  public:
   explicit Draw(std::uint64_t seed) : seed_(seed) {}
@@ -28,7 +28,7 @@ class Draw {
     for (double& value : drawn) value = one_of(from);
     return drawn;
   }
-  /// A seed for a generator of its own.
+  /// A seed for another generator.
   std::uint64_t seed() { return random_bits(seed_, 32, next_++); }
 
  private:

@@ -9,18 +9,17 @@
 #include "support/nn_reference.h"
 #include "support/running_error.h"
 
-/// What layers with an attention of several heads mean, as products with dense matrices, of
-/// at::Tensor or of Rounded numbers. Rows have the numbers of all heads side by side.
+/// References for multi-head attention layers, as products with dense matrices of at::Tensor or
+/// Rounded. Rows concatenate the heads.
 namespace mezzo::test {
 
-/// [num_dst, E]: 1 where the edge runs into the node.
+/// [num_dst, E]: 1 if the edge runs into the node.
 inline at::Tensor edges_into_nodes(const Topology& topology) {
   const at::Tensor nodes = at::arange(topology.num_dst(), on_device(at::kLong)).unsqueeze(1);
   return nodes.eq(topology.dst().to(at::kLong)).to(at::kDouble);
 }
 
-/// [heads, heads * F] from [heads, F]: the row of a head has its numbers where a row of the layer
-/// has those of that head, so that it is a weight that gives one score a head.
+/// [heads, heads * F] from [heads, F]: a block-diagonal weight that computes one score per head.
 inline at::Tensor weight_of_heads(const at::Tensor& numbers_of_heads) {
   return at::block_diag(numbers_of_heads.unsqueeze(1).unbind(0));
 }

@@ -8,7 +8,7 @@
 #include "support/reference.h"
 #include "support/tensors.h"
 
-/// What gatv2_scores means, in float64, in plain loops.
+/// Reference for gatv2_scores in float64, in plain loops.
 namespace mezzo::test::gatv2 {
 
 struct Operands {
@@ -19,7 +19,7 @@ struct Definition {
   Reference scores, src, dst, attn;
 };
 
-/// The scores and, for the gradient `grad` of them, the gradients of the operands.
+/// The scores and the gradients of the operands for the output gradient `grad`.
 inline Definition define(const Topology& g, const Operands& in, const at::Tensor& grad,
                          double slope) {
   const auto wide = [](const at::Tensor& t) {

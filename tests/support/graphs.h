@@ -12,10 +12,10 @@
 
 #include "support/tensors.h"
 
-/// Small graphs with names, and ids as plain numbers.
+/// Small named graphs, and ids as plain numbers.
 namespace mezzo::test {
 
-/// Ids as numbers that compare and print.
+/// Ids as numbers that can be compared and printed.
 inline std::vector<std::int64_t> values(const at::Tensor& tensor) {
   const at::Tensor wide = tensor.cpu().to(at::kLong).contiguous();
   const auto* data = wide.const_data_ptr<std::int64_t>();
@@ -35,12 +35,12 @@ inline Graph one_node_graph() {
   return graph_of({}, {}, 1);
 }
 
-/// Nodes, none of which has an edge.
+/// Nodes without edges.
 inline Graph isolated_graph(std::int64_t num_nodes) {
   return graph_of({}, {}, num_nodes);
 }
 
-/// Loops on 0 and 2 (two on 2) among other edges, not in order.
+/// Self loops on 0 and 2 (two on 2) among other edges, unsorted.
 inline Graph self_loop_graph() {
   return graph_of({2, 0, 1, 2, 0}, {2, 0, 2, 2, 1}, 4);
 }
@@ -62,7 +62,7 @@ inline Graph cycle_graph(std::int64_t num_nodes) {
   return Graph::from_coo(nodes, (nodes + 1).remainder(num_nodes), num_nodes);
 }
 
-/// Low ids have most of the edges, parallel ones among them.
+/// Low ids have most of the edges; some edges are parallel.
 inline Graph power_law_graph(std::int64_t num_nodes, std::int64_t num_edges, std::uint64_t seed,
                              IdWidth width = IdWidth::kAutomatic) {
   return Graph(random_topology(num_nodes, num_nodes, num_edges, seed, 3.0, width));

@@ -7,7 +7,7 @@
 
 #include <zlib.h>
 
-/// Writes IDX files, right and wrong ones.
+/// Writes valid and invalid IDX files.
 namespace mezzo::test {
 
 inline std::string big_endian(std::uint32_t value) {
@@ -16,7 +16,7 @@ inline std::string big_endian(std::uint32_t value) {
   return bytes;
 }
 
-/// An IDX file of this magic number, these sizes and these items, whatever they are.
+/// An IDX file with this magic number, these sizes and items, without checks.
 inline std::string idx(std::uint32_t magic, const std::vector<std::uint32_t>& sizes,
                        std::string_view items) {
   std::string bytes = big_endian(magic);
@@ -26,7 +26,7 @@ inline std::string idx(std::uint32_t magic, const std::vector<std::uint32_t>& si
 
 inline constexpr std::uint32_t kImageMagic = 0x803, kLabelMagic = 0x801;
 
-/// A gzip file of one member.
+/// A gzip file with one member.
 inline std::string gzip(std::string_view bytes) {
   z_stream stream{};
   deflateInit2(&stream, Z_BEST_COMPRESSION, Z_DEFLATED, 15 + 16, 8, Z_DEFAULT_STRATEGY);

@@ -12,8 +12,7 @@
 
 namespace mezzo::test {
 
-/// gradcheck by the inputs, and likewise by every parameter (float64) of the module that `function`
-/// calls.
+/// gradcheck for the inputs and for every parameter (float64) of the module that `function` calls.
 inline testing::AssertionResult module_gradcheck(torch::nn::Module& module,
                                                  const TensorFunction& function,
                                                  const std::vector<at::Tensor>& inputs) {

@@ -18,12 +18,12 @@
 #include "support/tensors.h"
 #include "support/tolerance.h"
 
-/// What the layers mean: definitions in float64 with dense adjacency matrices and loops over the
-/// destinations, where their operands are. Nothing here calls the library's operations.
+/// References for layers in float64, with dense adjacency matrices and loops over the destinations,
+/// on the operands' device. They do not call the library's operations.
 namespace mezzo::test {
 
-/// Whether a definition is evaluated on the numbers given, or on their absolute values: the latter
-/// is the sum of the sizes of all terms, to which rounding errors are relative.
+/// Whether a definition is evaluated on the operands or on their absolute values. The latter is the
+/// sum of absolute terms, to which rounding errors are relative.
 enum class Numbers { kGiven, kAbsolute };
 
 inline at::Tensor take(const at::Tensor& tensor, Numbers numbers) {
@@ -116,7 +116,7 @@ inline at::Tensor attention_scores(const nn::GATConv& layer, const at::Tensor& h
   return (heads * take(attn, numbers)).sum(-1);
 }
 
-/// The attention is that of the numbers given in either case: its factors are positive.
+/// Attention uses the original operands in both cases; its factors are positive.
 inline at::Tensor define(const nn::GATConv& layer, const Topology& topology, const at::Tensor& h,
                          Numbers numbers = Numbers::kGiven) {
   const auto& options = layer->options;
@@ -156,8 +156,8 @@ inline testing::AssertionResult near_terms(const at::Tensor& got, const at::Tens
   return near(got, expected, sum_bound(at::full_like(expected, terms), terms, at::kDouble));
 }
 
-/// Moves the module to the test device and gives every parameter numbers in [-1, 1] that `dtype`
-/// represents, biases too, in `stored`.
+/// Moves the module to the test device and fills every parameter, including biases, with numbers in
+/// [-1, 1] that `dtype` represents, stored in `stored`.
 inline void randomise(torch::nn::Module& module, at::ScalarType stored, std::uint64_t seed = 1,
                       at::ScalarType dtype = at::kDouble) {
   module.to(test_device());  // buffers too
@@ -184,7 +184,7 @@ inline std::set<std::string> parameter_shapes(const torch::nn::Module& module) {
   return shapes;
 }
 
-/// Random edges and one from each destination's own source row, so that none lacks an in-edge.
+/// Random edges and one from each destination's own source row, so that each has an in-edge.
 inline Topology connected(std::int64_t num_src, std::int64_t num_dst, std::int64_t num_edges,
                           std::uint64_t seed) {
   const Topology drawn = random_topology(num_src, num_dst, num_edges, seed);
@@ -193,7 +193,7 @@ inline Topology connected(std::int64_t num_src, std::int64_t num_dst, std::int64
                             at::cat({drawn.dst().to(at::kLong), own}), num_src, num_dst);
 }
 
-/// A matrix of which about two thirds are zeros.
+/// A matrix with about two thirds zeros.
 inline at::Tensor sparse_numbers(at::IntArrayRef sizes, std::uint64_t seed) {
   return uniform(sizes, at::kDouble, seed) * (integers(sizes, at::kDouble, seed, 0, 2) == 0);
 }

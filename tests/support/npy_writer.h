@@ -14,10 +14,10 @@
 #include <fmt/ranges.h>
 #include <gtest/gtest.h>
 
-/// Writes the small files that the tests of readers read: .npy and .npz, right and wrong ones.
+/// Writes small valid and invalid .npy and .npz files for the tests of readers.
 namespace mezzo::test {
 
-/// A folder of its own, gone with the object.
+/// A temporary folder, removed by the destructor.
 class TempFolder {
  public:
   TempFolder() {
@@ -29,7 +29,7 @@ class TempFolder {
   TempFolder(const TempFolder&) = delete;
   TempFolder& operator=(const TempFolder&) = delete;
 
-  /// Writes a file and returns its path. Folders on the way are made.
+  /// Writes a file and returns its path. Creates parent folders.
   std::string write(const std::string& name, std::string_view bytes) const {
     const std::filesystem::path file = path_ / name;
     std::filesystem::create_directories(file.parent_path());
@@ -115,10 +115,10 @@ inline std::string npy_bool(const std::vector<std::int64_t>& shape, std::string 
   return npy("|b1", shape, items);
 }
 
-/// A member of a zip archive, with room for lies.
+/// A member of a zip archive; its fields may be inconsistent.
 struct ZipMember {
   std::string name;
-  std::string contents;                    ///< what it unpacks to
+  std::string contents;                    ///< the uncompressed contents
   std::uint16_t method = 0;                ///< 0 stored, 8 deflated
   std::optional<std::string> packed = {};  ///< the deflated stream; default: unpacked blocks
   std::optional<std::uint32_t> size_claim = {};
@@ -161,7 +161,7 @@ inline std::string zip_bytes(const std::vector<ZipMember>& members) {
   for (const ZipMember& member : members) {
     const std::string packed = member.packed.value_or(
         member.method == 8 ? deflate_blocks(member.contents) : member.contents);
-    std::string fields;  // what the two headers share
+    std::string fields;  // shared by both headers
     append_number(fields, 20, 2);
     append_number(fields, member.flags, 2);
     append_number(fields, member.method, 2);

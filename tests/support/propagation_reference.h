@@ -15,8 +15,8 @@
 
 #include "support/nn_reference.h"
 
-/// What the layers without attention and without a weight before the sum mean: definitions in
-/// float64 with dense matrices.
+/// References in float64, with dense matrices, for layers without attention and without a weight
+/// before the sum.
 namespace mezzo::test {
 
 /// D^(-1/2) A D^(-1/2) [N, N]: unweighted, the in-degrees of the destinations and those, or the
@@ -110,8 +110,8 @@ inline at::Tensor define(const nn::GINConv& layer, const Topology& topology, con
          received;
 }
 
-/// A layer's result beside its definition, within `roundings` stores of rows to its dtype and
-/// `terms` steps of the accumulator.
+/// Compares a layer's result with its definition, within `roundings` stores of rows to its dtype
+/// and `terms` steps of the accumulator.
 struct Expected {
   at::Tensor value, abs_sum;
   double terms;

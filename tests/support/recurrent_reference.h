@@ -8,8 +8,8 @@
 
 #include "support/running_error.h"
 
-/// What recurrent cells mean, in float64, from the parameters by their names. Numbers are of
-/// at::Tensor, or Rounded.
+/// References for recurrent cells in float64, from named parameters, with at::Tensor or Rounded
+/// numbers.
 namespace mezzo::test {
 
 inline at::Tensor sigmoid64(const at::Tensor& x) {
@@ -28,7 +28,8 @@ inline Rounded tanh64(const Rounded& x) {
   return increasing(x, [](const at::Tensor& at_end) { return tanh64(at_end); });
 }
 
-/// W x + b with the parameters `weight_<name>` and `bias_<name>`; without bias where there is none.
+/// W x + b with the parameters `weight_<name>` and `bias_<name>`; without bias if it does not
+/// exist.
 template <class Number>
 Number projected(const torch::nn::Module& module, const std::string& name, const Number& x) {
   const auto parameters = module.named_parameters();

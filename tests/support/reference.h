@@ -18,11 +18,11 @@
 
 #include "support/tensors.h"
 
-/// What the operations mean: definitions in float64, in plain loops on the CPU. They take tensors
-/// of any device and return those of the test device. Nothing here is fast.
+/// References for operations: definitions in float64, in plain, slow loops on the CPU. They accept
+/// tensors on any device and return tensors on the test device.
 namespace mezzo::test {
 
-/// A result in float64 and, element by element, the size of what was added up to get it.
+/// A result in float64 and, per element, the sum of its absolute terms.
 struct Reference {
   at::Tensor value;
   at::Tensor abs_sum;
@@ -30,8 +30,7 @@ struct Reference {
   at::Tensor winners = {};  ///< int64, max and min: the chosen edge, -1 without in-edges
 };
 
-/// A definition's result, which came about on the CPU, beside what it is compared and combined
-/// with.
+/// Moves a definition's CPU result to the test device.
 inline Reference on_device(const Reference& made) {
   const auto moved = [](const at::Tensor& t) { return t.defined() ? on_device(t) : t; };
   return {moved(made.value), moved(made.abs_sum), made.terms, moved(made.winners)};
@@ -62,8 +61,8 @@ inline at::Tensor row_ids(const Topology& topology, Target target) {
   return {};
 }
 
-/// The operand's row of each edge, with the trailing shape of the message. Differentiable, where
-/// the operand is.
+/// The operand's row of each edge, with the trailing shape of the message. Differentiable if the
+/// operand is.
 inline at::Tensor edge_rows(const Topology& topology, const at::Tensor& operand, Target target,
                             const std::vector<std::int64_t>& trailing) {
   const std::int64_t num_edges = topology.num_edges();
@@ -144,7 +143,7 @@ inline Reference message(const Topology& topology, BinaryOp op, const Operand64&
   return on_device(out);
 }
 
-/// Whether `candidate` replaces `best` as the extreme: NaN over all, earlier over later.
+/// Whether `candidate` replaces `best` as the extreme: NaN wins, then the earlier one.
 inline bool wins(ReduceOp reduce, double candidate, double best) {
   if (std::isnan(best)) return false;
   if (std::isnan(candidate)) return true;
@@ -291,7 +290,7 @@ inline at::Tensor filled_mailboxes(const Topology& topology, const at::Tensor& m
   return at::cat({messages, at::ones(one_row, at::kDouble)}).index_select(0, slots).view(sizes);
 }
 
-/// The reduction likewise, of messages on the CPU; max and min take the messages of `winners`.
+/// The reduction of messages on the CPU as a formula; max and min select the messages of `winners`.
 inline at::Tensor reduce_formula(const Topology& topology, ReduceOp op, const at::Tensor& messages,
                                  const at::Tensor& winners) {
   std::vector<std::int64_t> sizes = messages.sizes().vec();
@@ -337,7 +336,7 @@ inline Operand64 absolute(const Operand64& operand) {
   return operand ? Operand64(operand->detach().to(at::kCPU, at::kDouble).abs()) : std::nullopt;
 }
 
-/// Values from the formula, sizes from the formula of absolute values (where no term cancels).
+/// Values from the formula, magnitudes from the formula of absolute values (no cancellation).
 template <class Formula>
 GradientReference gradients(BinaryOp op, double edges_of_a_node, const Operand64& lhs,
                             const Operand64& rhs, const at::Tensor& grad, Formula formula) {
@@ -393,7 +392,7 @@ inline GradientReference gspmm_gradients(const Topology& topology, BinaryOp op, 
   return made;
 }
 
-/// Of gsddmm, likewise.
+/// Of gsddmm, by autograd of the indexed formula.
 inline GradientReference gsddmm_gradients(const Topology& topology, BinaryOp op,
                                           const Operand64& lhs, const Operand64& rhs,
                                           const at::Tensor& grad, Target lhs_target,

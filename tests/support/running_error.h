@@ -13,19 +13,18 @@
 #include "support/tensors.h"
 #include "support/tolerance.h"
 
-/// Running error analysis (Wilkinson): numbers in float64, each beside what a computation that
-/// stores the result of every step may be off by. A definition that is a template over its numbers
-/// gives its values of at::Tensor, and of Rounded those and what to allow around them. That follows
-/// the errors of the very numbers at hand, so that it is some ten times as narrow as a bound of the
-/// largest numbers that there could be.
+/// Running error analysis (Wilkinson): float64 numbers with error bounds for a computation that
+/// stores the result of every step. A definition that is a template over its number type returns
+/// values for at::Tensor, and values with bounds for Rounded. The bounds depend on the actual
+/// numbers, so they are about ten times tighter than worst-case bounds.
 ///
-/// Steps that an implementation fuses, or leaves in the accumulator, round less than is allowed.
+/// Steps that an implementation fuses or keeps in the accumulator round less.
 namespace mezzo::test {
 
 /// Numbers of a computation that stores its results in `storage`.
 struct Rounded {
-  at::Tensor value;  ///< float64: what the definition says
-  at::Tensor error;  ///< float64, the same shape: how far off a stored number may be
+  at::Tensor value;  ///< float64: the exact value
+  at::Tensor error;  ///< float64, the same shape: the error bound of a stored number
   at::ScalarType storage;
 
   std::int64_t size(std::int64_t dim) const { return value.size(dim); }
@@ -41,13 +40,13 @@ struct Rounded {
   }
 };
 
-/// The numbers of x as they are, of a computation in the dtype of x.
+/// The numbers of x, without error, for a computation in the dtype of x.
 inline Rounded exactly(const at::Tensor& x) {
   const at::Tensor value = take(x, Numbers::kGiven);
   return {value, at::zeros_like(value), x.scalar_type()};
 }
 
-/// What was off by `error` before it was stored. The definition rounds as well, to float64.
+/// A value with error `error` before the store. The definition rounds as well, to float64.
 inline Rounded rounded(const at::Tensor& value, const at::Tensor& error, at::ScalarType storage) {
   const DTypeInfo& dtype = info(storage);
   const double unit = (dtype.epsilon + Float64::epsilon) / 2;
@@ -79,8 +78,8 @@ inline Rounded operator/(const Rounded& a, double divisor) {
   return rounded(value, a.error / std::abs(divisor) + dividing, a.storage);
 }
 
-/// matrix x, of a matrix that is exact. The accumulator rounds once a term; an entry of k may stand
-/// for k terms.
+/// matrix x, of a matrix that is exact. The accumulator rounds once a term; an entry of value k may
+/// represent k terms.
 inline Rounded matmul(const at::Tensor& matrix, const Rounded& x) {
   const at::Tensor sizes = matrix.abs();
   const at::Tensor terms = sizes.sum(1, true) + matrix.size(1);
@@ -118,7 +117,7 @@ inline Rounded cat(const std::vector<Rounded>& parts, std::int64_t dim) {
   return {at::cat(values, dim), at::cat(errors, dim), parts.front().storage};
 }
 
-/// Zeros [rows, width] like the numbers given.
+/// Zeros [rows, width] of the same type.
 inline at::Tensor zero_rows(const at::Tensor& like, std::int64_t rows, std::int64_t width) {
   return at::zeros({rows, width}, like.options());
 }
@@ -130,8 +129,8 @@ inline Rounded zero_rows(const Rounded& like, std::int64_t rows, std::int64_t wi
 /// Roundings of the accumulator in exp, tanh and 1 / (1 + exp(-x)), relative to 1 or to the result.
 inline constexpr double kFunctionSteps = 8;
 
-/// A function that nowhere falls and gives numbers in [-1, 1]: at the ends of where x may be it is
-/// the farthest off.
+/// A non-decreasing function with values in [-1, 1]. Its error is largest at the ends of the
+/// interval of x.
 template <class Function>
 Rounded increasing(const Rounded& x, Function function) {
   const at::Tensor value = function(x.value);
@@ -141,7 +140,7 @@ Rounded increasing(const Rounded& x, Function function) {
   return rounded(value, at::maximum(above, below) + computing, x.storage);
 }
 
-/// exp(scores) over their sums, of which total(x) gives each score that of the x it shares with.
+/// exp(scores) over their sums; total(x) returns, for each score, the sum of x over its group.
 template <class Total>
 at::Tensor softmax_by(const at::Tensor& scores, Total total) {
   const at::Tensor power = scores.exp();
@@ -164,7 +163,7 @@ Rounded softmax_by(const Rounded& scores, Total total) {
   return rounded(share, at::maximum(above, below) + computing, scores.storage);
 }
 
-/// Within what the roundings of the computation allow.
+/// Whether a result is within the error bounds.
 inline testing::AssertionResult near(const at::Tensor& got, const Rounded& expected) {
   const at::Tensor errors = expected.error.to(at::kCPU).contiguous();
   const double* error = errors.data_ptr<double>();

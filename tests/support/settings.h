@@ -12,8 +12,8 @@
 
 namespace mezzo::test {
 
-/// How a module computes in a dtype: its parameters and rows are of the dtype, or are float32
-/// numbers that the dtype represents, in a region of autocast to it.
+/// How a module computes in a dtype: with parameters and rows of the dtype, or under autocast with
+/// float32 numbers that the dtype represents.
 struct Setting {
   DTypeInfo dtype;
   bool autocast;
@@ -21,7 +21,7 @@ struct Setting {
   std::string name() const { return dtype.name + (autocast ? " by autocast" : ""); }
 };
 
-/// Every dtype, those that autocast knows in both ways.
+/// Every dtype; those that autocast supports appear in both ways.
 inline std::vector<Setting> settings() {
   std::vector<Setting> all;
   for (const DTypeInfo& dtype : dtypes()) all.push_back({dtype, false});

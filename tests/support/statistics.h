@@ -5,9 +5,8 @@
 #include <cstdint>
 #include <vector>
 
-/// Statistics of draws and the bounds they keep when the draws are right. Bounds are so wide that a
-/// right sampler passes with nearly any seed (about one in 10^6 fails), the seed of a test is
-/// fixed.
+/// Statistics of random draws and their bounds. A correct sampler fails for about one seed in 10^6;
+/// tests use fixed seeds.
 namespace mezzo::test {
 
 /// Sum of (observed - expected)^2 / expected. expected: counts, positive.

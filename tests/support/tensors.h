@@ -23,11 +23,11 @@
 
 #include "support/devices.h"
 
-/// What the tests of every layer share: dtypes with their limits, reproducible tensors and graphs,
-/// all on the test device.
+/// Shared by all tests: dtypes with their limits, reproducible tensors and graphs, all on the test
+/// device.
 namespace mezzo::test {
 
-/// A dtype of features and the numbers that tolerances and range tests derive from.
+/// A feature dtype and the limits for tolerances and range tests.
 struct DTypeInfo {
   std::string name;
   at::ScalarType scalar;
@@ -86,7 +86,7 @@ inline const DTypeInfo& info(at::ScalarType scalar) {
   throw std::logic_error("not a dtype of features");
 }
 
-/// The dtypes that are narrower than their accumulator.
+/// The 16-bit dtypes.
 inline std::vector<DTypeInfo> narrow_dtypes() {
   std::vector<DTypeInfo> narrow;
   for (const DTypeInfo& dtype : dtypes()) {
@@ -100,7 +100,7 @@ inline double max_in_degree(const Topology& topology) {
   return static_cast<double>(topology.in_degrees().max().item<std::int64_t>());
 }
 
-/// A tensor [n] of the given numbers.
+/// A tensor [n] of these numbers.
 inline at::Tensor numbers(const std::vector<double>& values, at::ScalarType dtype = at::kDouble) {
   at::Tensor made = at::empty({static_cast<std::int64_t>(values.size())}, at::kDouble);
   std::copy(values.begin(), values.end(), made.data_ptr<double>());
@@ -147,14 +147,14 @@ inline at::Tensor uniform(at::IntArrayRef sizes, at::ScalarType dtype, std::uint
                 [=](std::uint64_t i) { return low + (high - low) * random_uniform(seed, 3, i); });
 }
 
-/// A copy that collects a gradient.
+/// A leaf copy that requires a gradient.
 inline at::Tensor leaf(const at::Tensor& values) {
   at::Tensor copy = values.detach().clone();
   copy.set_requires_grad(true);
   return copy;
 }
 
-/// The number of threads of libtorch for the life of the object.
+/// Sets libtorch's number of threads during its lifetime.
 class ThreadCount {
  public:
   explicit ThreadCount(int count) : before_(at::get_num_threads()) { at::set_num_threads(count); }
@@ -166,8 +166,8 @@ class ThreadCount {
   int before_;
 };
 
-/// The text of the error of kind `Kind` that `run` throws, without spaces, so that shapes read
-/// alike however they are printed. Fails where it throws another kind, or nothing.
+/// The text of the error of kind `Kind` that `run` throws, without spaces, because shapes print
+/// differently. Fails if it throws another kind, or nothing.
 template <class Kind = InvalidArgument, class Run>
 std::string error_of(Run run) {
   try {
@@ -182,13 +182,13 @@ std::string error_of(Run run) {
   return {};
 }
 
-/// Whether `text` has `part` in it.
+/// Whether `text` contains `part`.
 inline testing::AssertionResult mentions(const std::string& text, const std::string& part) {
   if (text.find(part) != std::string::npos) return testing::AssertionSuccess();
   return testing::AssertionFailure() << "'" << part << "' is not in: " << text;
 }
 
-/// A structure and the name that failures print.
+/// A structure and its name for failure messages.
 struct NamedTopology {
   std::string name;
   Topology topology;
@@ -212,7 +212,7 @@ inline Topology in_star(std::int64_t num_sources) {
                             at::zeros({num_sources}, on_device(at::kLong)), num_sources, 1);
 }
 
-/// Edges whose ends are drawn with replacement; `skew` >= 1 draws low ids more often.
+/// Edges with random endpoints; `skew` > 1 prefers low ids.
 inline Topology random_topology(std::int64_t num_src, std::int64_t num_dst, std::int64_t num_edges,
                                 std::uint64_t seed, double skew = 1.0,
                                 IdWidth width = IdWidth::kAutomatic) {
@@ -228,7 +228,7 @@ inline Topology random_topology(std::int64_t num_src, std::int64_t num_dst, std:
   return topology_of(src, dst, num_src, num_dst, width);
 }
 
-/// The shapes on which every operation is tested: small, and each with its own trap.
+/// Small structures for testing every operation; each covers a special case.
 inline const std::vector<NamedTopology>& topologies() {
   static const std::vector<NamedTopology> all = {
       {"no nodes", topology_of({}, {}, 0, 0)},
@@ -252,7 +252,7 @@ inline const Topology& large_power_law() {
   return made;
 }
 
-/// Rows that an operand of `target` has.
+/// The number of rows of an operand of `target`.
 inline std::int64_t num_rows(const Topology& topology, Target target) {
   switch (target) {
     case Target::kSrc:

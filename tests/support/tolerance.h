@@ -12,14 +12,13 @@
 
 #include "support/tensors.h"
 
-/// How numbers are compared, on the CPU, and what sums, softmaxes and differences may be off by.
-/// What computations of several stored steps may be off by is derived in running_error.h; no other
-/// file of the tests knows a tolerance.
+/// Comparisons, on the CPU, and error bounds of sums, softmaxes and differences. running_error.h
+/// derives bounds for several stored steps; no other test file defines a tolerance.
 namespace mezzo::test {
 
-/// What |got - reference| may be, derived from the arithmetic: `terms` rounding steps of the
+/// The bound of |got - reference|, derived from the arithmetic: `terms` rounding steps of the
 /// accumulator on terms of total size `abs_sum`, then one rounding to the storage type. An
-/// `operand_epsilon` is the relative error that a rounded, stored intermediate brings along.
+/// `operand_epsilon` is the relative error of a rounded, stored intermediate.
 struct SumBound {
   at::Tensor abs_sum;  ///< float64, the reference's shape: the sum of the terms' absolute values
   double terms = 1;
@@ -62,7 +61,7 @@ inline std::string place(const at::Tensor& tensor, std::int64_t flat) {
 inline constexpr auto kNeverRight = [](std::int64_t, double) { return false; };
 
 /// Compares element by element; allowed(i) is the largest distance for element i, and right(i, x)
-/// says whether x is right for it at any distance.
+/// says whether x is correct at any distance.
 template <class Allowed, class Right = decltype(kNeverRight)>
 testing::AssertionResult compare(const at::Tensor& got, const at::Tensor& expected, Allowed allowed,
                                  Right right = kNeverRight) {
@@ -116,8 +115,8 @@ inline testing::AssertionResult same_bits(const at::Tensor& a, const at::Tensor&
                                      << x.numel() << " elements differ in their bits";
 }
 
-/// Within the bound of the arithmetic. An infinity is right where the reference is one, or where a
-/// number within the bound rounds to it; NaN only where the reference is NaN.
+/// Within the bound of the arithmetic. An infinity is correct if the reference is infinite or a
+/// number within the bound rounds to it; NaN only if the reference is NaN.
 inline testing::AssertionResult near(const at::Tensor& got, const at::Tensor& reference,
                                      const SumBound& bound) {
   const DTypeInfo& dtype = info(bound.storage);
@@ -140,8 +139,7 @@ inline testing::AssertionResult near(const at::Tensor& got, const at::Tensor& re
   return internal::compare(got, reference, allowed, rounds_to);
 }
 
-/// A number that at most `steps` rounding steps in the accumulator of `dtype` lead to from terms of
-/// one sign.
+/// Compares numbers after at most `steps` accumulator roundings on terms of one sign.
 inline testing::AssertionResult near_number(double got, double expected, double steps,
                                             at::ScalarType dtype = at::kDouble) {
   const double allowed = steps * info(dtype).accum_epsilon * std::abs(expected);

@@ -3,7 +3,7 @@
 #include <bit>
 #include <cstdint>
 
-// Stands in for CUDA's header of this name; see cuda_runtime.h beside it.
+// Replaces CUDA's header of this name; see cuda_runtime.h.
 
 struct __nv_bfloat16 {
   unsigned short bits;

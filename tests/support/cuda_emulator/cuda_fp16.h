@@ -4,7 +4,7 @@
 #include <cmath>
 #include <cstdint>
 
-// Stands in for CUDA's header of this name; see cuda_runtime.h beside it.
+// Replaces CUDA's header of this name; see cuda_runtime.h.
 
 struct __half {
   unsigned short bits;

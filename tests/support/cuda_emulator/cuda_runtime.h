@@ -9,8 +9,8 @@
 
 #include <math.h>
 
-// Stands in for CUDA's header of this name where kernels are compiled for the CPU: the words of the
-// language that the kernels use, run by emulator.cpp. What it lacks, kernels may not use.
+// Replaces CUDA's header of this name when kernels are compiled for the CPU: the CUDA features that
+// the kernels use, run by emulator.cpp. Kernels must not use others.
 
 #define __global__
 #define __device__
@@ -35,12 +35,12 @@ extern dim3 blockDim, gridDim;
 namespace mezzo::kernels::cuda {
 
 /// Calls `thread` once for each thread of the grid. A thread runs until it waits for others; blocks
-/// run one after the other. Throws std::logic_error where the kernel is wrong: a grid that CUDA
-/// does not take, a barrier that some threads never reach, a shuffle or vote that only some of the
-/// named lanes reach, or a lane read that takes no part.
+/// run one after the other. Throws std::logic_error for errors in the kernel: a grid that CUDA
+/// rejects, a barrier that some threads never reach, a shuffle or vote that only some of the named
+/// lanes reach, or a lane read that takes no part.
 void emulate(const char* kernel_name, dim3 grid, dim3 block, const std::function<void()>& thread);
 
-/// In which order blocks, warps and lanes run; what a kernel computes may not depend on it.
+/// The order in which blocks, warps and lanes run. Kernel results must not depend on it.
 enum class EmulatedOrder { kForward, kReverse, kShuffled };
 void set_emulated_order(EmulatedOrder order);
 
@@ -50,7 +50,7 @@ using Place = std::source_location;
 
 void block_barrier(Place place);
 void warp_barrier(unsigned mask, Place place);
-/// The value that lane `source` of the warp gives.
+/// The value from lane `source` of the warp.
 std::uint64_t shuffle(unsigned mask, std::uint64_t value, unsigned source, Place place);
 unsigned ballot(unsigned mask, bool predicate, Place place);
 unsigned lane();
@@ -147,7 +147,7 @@ MEZZO_EMULATED_ATOMIC(atomicMax, long long, std::max(old, x))
 MEZZO_EMULATED_ATOMIC(atomicMax, unsigned long long, std::max(old, x))
 #undef MEZZO_EMULATED_ATOMIC
 
-/// As CUDA's: of two floating-point numbers the one that is no NaN.
+/// As CUDA's: if one floating-point number is NaN, the other one.
 template <class T>
 constexpr T min(T a, T b) {
   if constexpr (std::is_floating_point_v<T>) {

@@ -47,8 +47,8 @@ struct Thread {
   State state = State::kReturned;
   Place place;
   unsigned mask = 0;
-  unsigned source = 0;      // the lane whose value is asked for
-  std::uint64_t value = 0;  // what the thread gives; afterwards what it gets
+  unsigned source = 0;      // the lane to read from
+  std::uint64_t value = 0;  // the thread's input, then its result
 };
 
 bool same_place(const Place& a, const Place& b) {
@@ -171,7 +171,7 @@ void Machine::resume(unsigned number) {
   threads_[number].fiber.resume();
 }
 
-/// Until each of its threads waits at a barrier of the block, or has returned.
+/// Runs until each thread waits at a block barrier or has returned.
 void Machine::run_warp(unsigned begin, unsigned end) {
   do {
     for (const unsigned lane : ordered(end - begin)) {
@@ -180,7 +180,7 @@ void Machine::run_warp(unsigned begin, unsigned end) {
   } while (exchange(begin, end));
 }
 
-/// Lets those lanes go on whose partners have all come; false where none waits for others.
+/// Resumes the lanes whose partners have all arrived; false if no lane waits for others.
 bool Machine::exchange(unsigned begin, unsigned end) {
   const Thread* stuck = nullptr;
   bool progress = false;
@@ -209,7 +209,8 @@ bool Machine::exchange(unsigned begin, unsigned end) {
   fail("only part of the lanes named in a mask come: " + all);
 }
 
-/// Whether all lanes of the mask are where `first` is; if so they get their values and may run.
+/// Whether all lanes of the mask have reached the operation of `first`; if so, exchanges their
+/// values and resumes them.
 bool Machine::meet(unsigned begin, unsigned end, unsigned mask, const Thread& first) {
   const State state = first.state;
   const Place place = first.place;
@@ -245,8 +246,8 @@ bool Machine::meet(unsigned begin, unsigned end, unsigned mask, const Thread& fi
   return true;
 }
 
-/// Lets the block go on after a barrier; false where all its threads have returned. Here each has
-/// returned or is at a barrier, and one that has returned counts as come.
+/// Resumes the block after a barrier; false if all its threads have returned. Every thread has
+/// returned or is at a barrier; a returned one counts as arrived.
 bool Machine::open_block_barrier() {
   const Thread* first = nullptr;
   for (unsigned i = 0; i < count_; ++i) {

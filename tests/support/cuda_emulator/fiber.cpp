@@ -87,7 +87,7 @@ void Fiber::start(void (*function)(void*), void* argument) {
     stack_ = pages;
   }
 #if defined(__SANITIZE_ADDRESS__)
-  // A thread that was given up has left its marks.
+  // An abandoned thread leaves poisoned stack memory.
   __asan_unpoison_memory_region(static_cast<char*>(stack_) + kGuardBytes,
                                 kStackBytes - kGuardBytes);
 #endif
@@ -110,7 +110,7 @@ void Fiber::start(void (*function)(void*), void* argument) {
   inside_.uc_stack.ss_size = kStackBytes;
   inside_.uc_link = nullptr;
   const auto address = reinterpret_cast<std::uintptr_t>(this);
-  // makecontext hands on ints.
+  // makecontext passes ints.
   auto* const entry = +[](unsigned low, unsigned high) {
     enter(reinterpret_cast<void*>(std::uintptr_t{high} << 32 | low));
   };

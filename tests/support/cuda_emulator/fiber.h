@@ -6,7 +6,7 @@
 
 namespace mezzo::kernels::cuda::emulator {
 
-/// A function with a stack of its own, that runs in turns with its caller.
+/// A function with its own stack that alternates with its caller.
 class Fiber {
  public:
   Fiber() = default;
@@ -14,12 +14,12 @@ class Fiber {
   Fiber& operator=(Fiber&&) = delete;
   ~Fiber();
 
-  /// Makes `function(argument)` what the next `resume` runs; what ran before is forgotten, so it
-  /// may hold nothing that needs a destructor. The function must not return: it ends in `leave`.
+  /// Sets `function(argument)` for the next `resume`. The previous function is discarded without
+  /// running destructors. The function must not return: it ends in `leave`.
   void start(void (*function)(void*), void* argument);
-  /// Runs the function on until it leaves.
+  /// Runs the function until it calls `leave`.
   void resume();
-  /// From inside the function: goes back to where `resume` was called.
+  /// Called inside the function: returns to the caller of `resume`.
   void leave();
 
  private:
