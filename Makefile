@@ -1,7 +1,7 @@
-# The few commands there are. Each brings what it needs first; the build itself is CMake's.
+# Each command first installs what it needs; CMake does the build itself.
 
 PREFIX ?= /usr/local
-# One job a core, but no more than there are 2 GB of free memory for.
+# One job per core, but at most one per 2 GB of free memory.
 JOBS ?= $(shell awk -v n=$$(nproc) '/MemAvailable/ { m = int($$2 / 2e6); print (m < 1 ? 1 : m < n ? m : n) }' \
   /proc/meminfo)
 

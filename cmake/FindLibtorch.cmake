@@ -1,10 +1,10 @@
 # Finds the libtorch inside a `torch` Python wheel. The wheel's own TorchConfig.cmake insists on a
-# CUDA toolkit even where only the CPU is used; this file does not.
+# CUDA toolkit even if only the CPU is used; this file does not.
 #
 # Input:    MEZZO_LIBTORCH, a CMake or environment variable: the folder `torch` of an installed
 #           wheel (it has include/ and lib/). Without it: MEZZO_LIBTORCH_DEFAULT.
 # Targets:  Libtorch::cpu   libtorch_cpu and libc10, headers, the wheel's OpenMP runtime
-#           Libtorch::cuda  the same and libtorch_cuda, libc10_cuda (only where the wheel has them)
+#           Libtorch::cuda  the same and libtorch_cuda, libc10_cuda (if the wheel has them)
 
 set(_libtorch ${MEZZO_LIBTORCH_DEFAULT})
 if(DEFINED ENV{MEZZO_LIBTORCH})
@@ -43,7 +43,7 @@ find_package_handle_standard_args(
 if(Libtorch_FOUND AND NOT TARGET Libtorch::cpu)
   find_package(Threads REQUIRED)
 
-  # The CUDA libraries come in wheels of their own, in folders beside `torch`.
+  # The CUDA libraries are separate wheels, in folders beside `torch`.
   file(GLOB _nvidia_folders ${_libtorch}/../nvidia/*/lib)
   set(Libtorch_RUNTIME_FOLDERS ${_libtorch}/lib)
   set(_link_options)
@@ -55,8 +55,8 @@ if(Libtorch_FOUND AND NOT TARGET Libtorch::cpu)
   add_library(Libtorch::c10 SHARED IMPORTED)
   set_target_properties(Libtorch::c10 PROPERTIES IMPORTED_LOCATION ${Libtorch_C10_LIBRARY})
 
-  # The loader keeps one library of a name, and the system's OpenMP runtime has the name of the
-  # wheel's. Linking the wheel's by path, and never with -fopenmp, leaves no doubt which one it is.
+  # The loader loads one library per name, and the system's OpenMP runtime has the same name as the
+  # wheel's. Linking by path, never with -fopenmp, ensures that it is the wheel's.
   add_library(Libtorch::gomp SHARED IMPORTED)
   set_target_properties(Libtorch::gomp PROPERTIES IMPORTED_LOCATION ${Libtorch_GOMP_LIBRARY})
 
@@ -73,8 +73,8 @@ if(Libtorch_FOUND AND NOT TARGET Libtorch::cpu)
     add_library(Libtorch::c10_cuda SHARED IMPORTED)
     set_target_properties(Libtorch::c10_cuda PROPERTIES
       IMPORTED_LOCATION ${Libtorch_C10_CUDA_LIBRARY})
-    # Linking needs none of the CUDA wheels, running does; and the kernels of libtorch_cuda register
-    # themselves, so it stays even where no symbol of it is used.
+    # Only running needs the CUDA wheels, linking does not. The kernels of libtorch_cuda register
+    # themselves, so it must be linked even if none of its symbols are used.
     add_library(Libtorch::cuda SHARED IMPORTED)
     set_target_properties(Libtorch::cuda PROPERTIES
       IMPORTED_LOCATION ${Libtorch_CUDA_LIBRARY}

@@ -1,4 +1,4 @@
-# Finds libzip. Debian's own libzip-config.cmake stops where the programs of another package
+# Finds libzip. Debian's own libzip-config.cmake fails if the programs of another package
 # (zipcmp, zipmerge, ziptool) are not installed. Target: Libzip::zip.
 
 find_path(Libzip_INCLUDE_DIR zip.h)

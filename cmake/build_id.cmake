@@ -1,5 +1,5 @@
 # MEZZO_BUILD_ID: a source that defines mezzo::kBuildId, for libmezzo.so and libmezzo_cuda.so. The id
-# stands for the version, the libtorch and the contents of the headers that the two share.
+# contains the version and a hash of the libtorch version and of the headers that both include.
 file(GLOB headers CONFIGURE_DEPENDS mezzo/core/*.h mezzo/kernels/*.h mezzo/*/cuda_services.h)
 set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${headers})
 set(hashes ${Libtorch_VERSION})

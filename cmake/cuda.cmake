@@ -33,14 +33,14 @@ macro(mezzo_enable_cuda)
   endif()
   set(CMAKE_CUDA_COMPILER_LAUNCHER ${CMAKE_CXX_COMPILER_LAUNCHER})
   enable_language(CUDA)
-  # What CMake 3.25 does not know of an nvcc newer than itself.
+  # CMake 3.25 does not know these properties of a newer nvcc.
   if(NOT CMAKE_CUDA20_STANDARD_COMPILE_OPTION)
     set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION -std=c++20)
     set(CMAKE_CUDA20_EXTENSION_COMPILE_OPTION -std=c++20)
   endif()
 endmacro()
 
-# mezzo_emulated_cuda_kernels(target): the kernels as C++ for the CPU, and what runs them.
+# mezzo_emulated_cuda_kernels(target): the kernels as C++ for the CPU, and their emulator.
 function(mezzo_emulated_cuda_kernels target)
   set(emulator ${PROJECT_SOURCE_DIR}/tests/support/cuda_emulator)
   add_library(${target} OBJECT ${MEZZO_CUDA_KERNELS}
@@ -51,5 +51,5 @@ function(mezzo_emulated_cuda_kernels target)
   target_include_directories(${target} PRIVATE ${PROJECT_SOURCE_DIR})
   target_link_libraries(${target} PRIVATE fmt::fmt-header-only)
   mezzo_warnings(${target})
-  target_compile_options(${target} PRIVATE -Wno-unknown-pragmas)  # that unroll loops
+  target_compile_options(${target} PRIVATE -Wno-unknown-pragmas)  # they unroll loops
 endfunction()

@@ -23,8 +23,8 @@ set(CMAKE_VISIBILITY_INLINES_HIDDEN ON)
 set(CMAKE_POSITION_INDEPENDENT_CODE ON)
 set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
-  # gcc's collector of garbage would walk the precompiled headers again and again: a tenth of the
-  # time of a file. Without it a file takes up to 1.5 GB.
+  # gcc's garbage collector scans the precompiled headers repeatedly, a tenth of the compile time.
+  # Without it a file needs up to 1.5 GB.
   add_compile_options($<$<COMPILE_LANGUAGE:CXX>:--param=ggc-min-expand=1000>
     $<$<COMPILE_LANGUAGE:CXX>:--param=ggc-min-heapsize=2000000>)
 endif()
@@ -47,7 +47,7 @@ if(MEZZO_SANITIZE)
   add_compile_options(-fsanitize=${sanitizers} -fno-omit-frame-pointer -fno-sanitize-recover=all)
   add_link_options(-fsanitize=${sanitizers})
   if("undefined" IN_LIST MEZZO_SANITIZE)
-    # libtorch does not export the type information of all its classes, which this check links to.
+    # This check needs type information that libtorch does not export for all classes.
     add_compile_options(-fno-sanitize=vptr)
   endif()
 endif()

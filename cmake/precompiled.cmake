@@ -1,11 +1,11 @@
-# libtorch's headers take 5 to 12 seconds a file. Precompiled once a target, they take one; a file
-# still includes all it uses (every public header is compiled alone in CI).
+# libtorch's headers take 5 to 12 seconds per file, or one if they are precompiled once per target.
+# A file still includes all it uses (CI compiles every public header alone).
 
 # mezzo_precompile(target header...): headers that most files of the target include.
 function(mezzo_precompile target)
   target_precompile_headers(${target} PRIVATE ${ARGN})
   if(MEZZO_CCACHE)
-    # What ccache asks for, to cache files that use a precompiled header with gcc.
+    # ccache needs this to cache files that use a precompiled header with gcc.
     target_compile_options(${target} PRIVATE -fpch-preprocess)
   endif()
 endfunction()
@@ -18,8 +18,8 @@ function(mezzo_share_precompiled target from)
   endif()
 endfunction()
 
-# mezzo_compile_together(target name source...): the sources, in their order, as one file for every
-# MEZZO_UNITY_FILES of them. Most of the time of one is libtorch's headers and their templates. Names
+# mezzo_compile_together(target name source...): compiles groups of MEZZO_UNITY_FILES sources, in
+# this order, as one file each: most of the compile time is libtorch's headers and templates. Names
 # in anonymous namespaces must differ within a group; the preset dev compiles each file alone.
 set(MEZZO_UNITY_FILES 8)
 function(mezzo_compile_together target name)
@@ -27,7 +27,7 @@ function(mezzo_compile_together target name)
     return()
   endif()
   set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_MODE GROUP)
-  # gcc takes the files of a group for headers, whose anonymous namespaces it would warn of.
+  # gcc treats the files of a group as headers and warns about their anonymous namespaces.
   target_compile_options(${target} PRIVATE -Wno-subobject-linkage)
   set(count 0)
   foreach(source IN LISTS ARGN)

@@ -42,7 +42,7 @@ def replace_table(document, name, lines):
     return document[:begin] + "".join(f"{line}\n" for line in lines) + document[end:]
 
 
-# Reports of tools/bench to data files.
+# Converts reports of tools/bench to data files.
 
 
 def row_of(run, result, edges):
@@ -84,7 +84,7 @@ def data_text(data):
     return f'{{\n{head}  "runs": {{\n{runs}\n  }},\n  "rows": [\n{rows}\n  ]\n}}\n'
 
 
-# Data files to tables.
+# Converts data files to tables.
 
 
 class Processor:
