@@ -129,8 +129,8 @@ TEST(ProcessGroupFaults, a_rank_of_another_version_is_named) {
     write("version/1", "0.0.7");
     write("agreement/1", "");
     write("arrived/1", "yes");
-    store.wait({"verdict"});
-    store.add("verdict_read", 1);
+    store.wait({"status"});
+    store.add("status_read", 1);
   });
   expect_failure(endings[0], "the version of mezzo differs");
   expect_failure(endings[0], "rank 1 has '0.0.7'");

@@ -17,8 +17,8 @@
 
 #include "mezzo/core/error.h"
 #include "mezzo/dist/rendezvous/failure.h"
+#include "mezzo/dist/rendezvous/handshake.h"
 #include "mezzo/dist/rendezvous/local_address.h"
-#include "mezzo/dist/rendezvous/roll_call.h"
 #include "mezzo/dist/rendezvous/store_texts.h"
 
 namespace mezzo::dist::detail {
@@ -139,15 +139,16 @@ void MeetingPoint::lose_store() {
 
 void MeetingPoint::meet(const std::string& agreement) {
   const Route route = find_route(place_.address);
-  const auto call = std::make_shared<RollCall>(RollCall{.store = store_,
-                                                        .place = place_,
-                                                        .timeout = timeout_,
-                                                        .deadline = deadline_,
-                                                        .agreement = agreement,
-                                                        .target = route.target});
+  const auto handshake = std::make_shared<Handshake>(Handshake{.store = store_,
+                                                               .place = place_,
+                                                               .timeout = timeout_,
+                                                               .deadline = deadline_,
+                                                               .agreement = agreement,
+                                                               .target = route.target});
   bool answered = false;
   try {
-    answered = run_within(time_left(deadline_) + 2 * kPatience, [call] { call_roll(*call); });
+    answered =
+        run_within(time_left(deadline_) + 2 * kPatience, [handshake] { shake_hands(*handshake); });
   } catch (const std::exception& error) {
     if (comes_from_another(error)) lose_store();
     mezzo::detail::raise<IoError>("dist::init: {} has ended: {}", name(), first_line(error));
@@ -156,18 +157,18 @@ void MeetingPoint::meet(const std::string& agreement) {
     lose_store();
     mezzo::detail::raise<IoError>("dist::init: {} has stopped to answer", name());
   }
-  if (!call->fault.empty()) {
-    if (!call->is_to_blame) note_failure_of_another();
-    mezzo::detail::raise<IoError>("dist::init: {}", call->fault);
+  if (!handshake->fault.empty()) {
+    if (!handshake->rank_failed) note_failure_of_another();
+    mezzo::detail::raise<IoError>("dist::init: {}", handshake->fault);
   }
   const auto rank = static_cast<std::size_t>(place_.rank);
-  const std::vector<std::string>& hosts = call->hosts;
+  const std::vector<std::string>& hosts = handshake->hosts;
   const auto mine = hosts.begin() + static_cast<std::ptrdiff_t>(rank);
   if (place_.local_rank < 0) place_.local_rank = std::count(hosts.begin(), mine, *mine);
   local_world_size_ = std::count(hosts.begin(), hosts.end(), *mine);
   std::vector<std::string> targets_elsewhere;
   for (std::size_t i = 0; i < hosts.size(); ++i) {
-    if (hosts[i] != *mine) targets_elsewhere.push_back(call->targets[i]);
+    if (hosts[i] != *mine) targets_elsewhere.push_back(handshake->targets[i]);
   }
   local_address_ = find_local_address(route.source, targets_elsewhere);
 }

@@ -157,7 +157,7 @@ TEST(ProcessGroupFaultsOfOthers, a_rank_given_twice_is_the_fault_of_the_second) 
   expect_its_own(endings[2], "rank 1 has been taken");
 }
 
-TEST(ProcessGroupFaultsOfOthers, one_that_cannot_connect_is_to_blame_alone) {
+TEST(ProcessGroupFaultsOfOthers, only_the_one_that_cannot_connect_is_reported) {
   const FreePort port;
   const auto endings = run_and_judge(2, [&](std::int64_t rank) {
     if (rank == 1) ::setenv("GLOO_SOCKET_IFNAME", "no_such_if", 1);
@@ -177,7 +177,7 @@ TEST(ProcessGroupFaultsOfOthers, those_that_lose_one_that_dies) {
   expect_of_another(endings[2], "all_reduce of rank 2 of 3");
 }
 
-TEST(ProcessGroupFaultsOfOthers, one_that_gives_up_is_to_blame) {
+TEST(ProcessGroupFaultsOfOthers, one_that_gives_up_is_reported) {
   const auto endings = run_group_and_judge(2, [](ProcessGroup& group) {
     if (group.rank() == 1) {
       group.give_up("no more of this");

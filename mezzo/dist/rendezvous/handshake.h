@@ -16,7 +16,7 @@ namespace mezzo::dist::detail {
 
 /// State of the initial handshake of the ranks. Owns everything it uses, because its thread may
 /// outlive the caller.
-struct RollCall {
+struct Handshake {
   // Input.
   c10::intrusive_ptr<c10d::Store> store;
   Placement place;
@@ -27,12 +27,12 @@ struct RollCall {
 
   // Output.
   std::string fault = {};    ///< error of the group; empty if none
-  bool is_to_blame = false;  ///< if fault: this rank is late, a duplicate, or differs from rank 0
+  bool rank_failed = false;  ///< if fault: this rank is late, a duplicate, or differs from rank 0
   std::vector<std::string> hosts = {}, targets = {};  ///< by rank, if no fault
 };
 
 /// Announces this rank and waits until rank 0 has checked that all ranks are present, with the same
 /// version and agreement, or reports an error. Rethrows c10d's exception if the store is lost.
-void call_roll(RollCall& call);
+void shake_hands(Handshake& handshake);
 
 }  // namespace mezzo::dist::detail

@@ -1,4 +1,4 @@
-#include "mezzo/dist/rendezvous/roll_call.h"
+#include "mezzo/dist/rendezvous/handshake.h"
 
 #include <algorithm>
 #include <array>
@@ -20,12 +20,12 @@ using std::chrono::milliseconds;
 
 constexpr const char* kAgreed = "agreed";
 /// Key that rank 0 writes before the result, with the ranks that failed.
-constexpr const char* kToBlame = "to_blame";
+constexpr const char* kFailed = "failed";
 
 /// kAgreed, or the error of the group and the failed ranks.
-struct Verdict {
+struct Status {
   std::string text = kAgreed;
-  std::vector<std::int64_t> to_blame = {};
+  std::vector<std::int64_t> failed_ranks = {};
 
   bool is_fault() const { return text != kAgreed; }
 };
@@ -46,9 +46,9 @@ bool wait_for(c10d::Store& store, const std::vector<std::string>& keys,
   }
 }
 
-std::string missing_text(const std::vector<std::int64_t>& missing, const RollCall& call) {
+std::string missing_text(const std::vector<std::int64_t>& missing, const Handshake& handshake) {
   return fmt::format("{} of {} processes did not come within {:g} s: {}", missing.size(),
-                     call.place.world_size, seconds(call.timeout), ranks_text(missing));
+                     handshake.place.world_size, seconds(handshake.timeout), ranks_text(missing));
 }
 
 /// The first line of `text` that differs from the other text.
@@ -63,12 +63,12 @@ std::string_view first_difference(std::string_view text, std::string_view other)
 }
 
 /// Compares what the ranks that have joined wrote under `what` with rank 0's.
-Verdict compare_notes(const RollCall& call, const char* what, const char* meaning) {
-  c10d::Store& store = *call.store;
+Status compare_metadata(const Handshake& handshake, const char* what, const char* meaning) {
+  c10d::Store& store = *handshake.store;
   const std::string first = get_text(store, key_of(what, 0));
   std::vector<std::int64_t> different;
   std::string example;
-  for (std::int64_t rank = 1; rank < call.place.world_size; ++rank) {
+  for (std::int64_t rank = 1; rank < handshake.place.world_size; ++rank) {
     const std::string key = key_of(what, rank);
     if (!store.check({key_of("arrived", rank), key})) continue;
     const std::string text = get_text(store, key);
@@ -83,32 +83,33 @@ Verdict compare_notes(const RollCall& call, const char* what, const char* meanin
           different};
 }
 
-void write_notes(const RollCall& call) {
-  c10d::Store& store = *call.store;
-  const std::int64_t rank = call.place.rank;
+void write_metadata(const Handshake& handshake) {
+  c10d::Store& store = *handshake.store;
+  const std::int64_t rank = handshake.place.rank;
   set_text(store, key_of("host", rank), host_name());
-  set_text(store, key_of("target", rank), call.target);
+  set_text(store, key_of("target", rank), handshake.target);
   set_text(store, key_of("process", rank), fmt::format("process {} on {}", getpid(), host_name()));
-  set_text(store, key_of("world_size", rank), std::to_string(call.place.world_size));
+  set_text(store, key_of("world_size", rank), std::to_string(handshake.place.world_size));
   set_text(store, key_of("version", rank), std::string(kVersion));
-  set_text(store, key_of("agreement", rank), call.agreement);
+  set_text(store, key_of("agreement", rank), handshake.agreement);
   set_text(store, key_of("arrived", rank), "yes");
 }
 
 /// Rank 0's check.
-Verdict judge(const RollCall& call) {
-  c10d::Store& store = *call.store;
-  const std::int64_t world_size = call.place.world_size;
+Status check_ranks(const Handshake& handshake) {
+  c10d::Store& store = *handshake.store;
+  const std::int64_t world_size = handshake.place.world_size;
   std::vector<std::string> keys;
   for (std::int64_t rank = 0; rank < world_size; ++rank) keys.push_back(key_of("arrived", rank));
   std::vector<std::int64_t> missing;
-  if (!wait_for(store, keys, call.deadline)) missing = silent_ranks(store, world_size, "arrived");
-  Verdict verdict = compare_notes(call, "version", "the version of mezzo");
-  if (!verdict.is_fault()) {
-    verdict = compare_notes(call, "world_size", "the number of processes");
+  if (!wait_for(store, keys, handshake.deadline))
+    missing = silent_ranks(store, world_size, "arrived");
+  Status status = compare_metadata(handshake, "version", "the version of mezzo");
+  if (!status.is_fault()) {
+    status = compare_metadata(handshake, "world_size", "the number of processes");
   }
-  if (!verdict.is_fault() && !missing.empty()) return {missing_text(missing, call), missing};
-  return verdict.is_fault() ? verdict : compare_notes(call, "agreement", "the task");
+  if (!status.is_fault() && !missing.empty()) return {missing_text(missing, handshake), missing};
+  return status.is_fault() ? status : compare_metadata(handshake, "agreement", "the task");
 }
 
 /// The store ends with rank 0, so others must read the result before rank 0 may throw.
@@ -116,56 +117,56 @@ void wait_for_readers(c10d::Store& store, std::int64_t world_size) {
   const Clock::time_point end = Clock::now() + kPatience;
   const auto arrived = static_cast<std::int64_t>(static_cast<std::size_t>(world_size) -
                                                  silent_ranks(store, world_size, "arrived").size());
-  while (store.add("verdict_read", 0) < arrived - 1 && Clock::now() < end) {
+  while (store.add("status_read", 0) < arrived - 1 && Clock::now() < end) {
     std::this_thread::sleep_for(kPause);
   }
 }
 
-std::string announce_verdict(const RollCall& call) {
-  c10d::Store& store = *call.store;
-  const Verdict verdict = judge(call);
-  for (const std::int64_t rank : verdict.to_blame) set_text(store, key_of(kToBlame, rank), "yes");
-  set_text(store, "verdict", verdict.text);
-  if (verdict.is_fault()) wait_for_readers(store, call.place.world_size);
-  return verdict.text;
+std::string announce_status(const Handshake& handshake) {
+  c10d::Store& store = *handshake.store;
+  const Status status = check_ranks(handshake);
+  for (const std::int64_t rank : status.failed_ranks) set_text(store, key_of(kFailed, rank), "yes");
+  set_text(store, "status", status.text);
+  if (status.is_fault()) wait_for_readers(store, handshake.place.world_size);
+  return status.text;
 }
 
-std::string read_verdict(RollCall& call) {
-  c10d::Store& store = *call.store;
+std::string read_status(Handshake& handshake) {
+  c10d::Store& store = *handshake.store;
   // Rank 0's deadline may be a little later.
-  const bool decided = wait_for(store, {"verdict"}, call.deadline + kPatience / 3);
-  const std::string verdict = decided ? get_text(store, "verdict") : std::string();
-  if (decided && verdict != kAgreed) {
-    call.is_to_blame = store.check({key_of(kToBlame, call.place.rank)});
+  const bool decided = wait_for(store, {"status"}, handshake.deadline + kPatience / 3);
+  const std::string status = decided ? get_text(store, "status") : std::string();
+  if (decided && status != kAgreed) {
+    handshake.rank_failed = store.check({key_of(kFailed, handshake.place.rank)});
   }
-  store.add("verdict_read", 1);
-  if (decided) return verdict;
-  std::vector<std::int64_t> missing = silent_ranks(store, call.place.world_size, "arrived");
+  store.add("status_read", 1);
+  if (decided) return status;
+  std::vector<std::int64_t> missing = silent_ranks(store, handshake.place.world_size, "arrived");
   if (missing.empty()) missing = {0};  // it has joined but does not decide
-  return missing_text(missing, call);
+  return missing_text(missing, handshake);
 }
 
 }  // namespace
 
-void call_roll(RollCall& call) {
-  c10d::Store& store = *call.store;
-  const std::int64_t rank = call.place.rank;
+void shake_hands(Handshake& handshake) {
+  c10d::Store& store = *handshake.store;
+  const std::int64_t rank = handshake.place.rank;
   if (store.add(key_of("taken", rank), 1) > 1) {
     const std::string key = key_of("process", rank);
-    call.fault = fmt::format("rank {} has been taken by another process{}", rank,
-                             store.check({key}) ? ": " + get_text(store, key) : "");
-    call.is_to_blame = true;
+    handshake.fault = fmt::format("rank {} has been taken by another process{}", rank,
+                                  store.check({key}) ? ": " + get_text(store, key) : "");
+    handshake.rank_failed = true;
     return;
   }
-  write_notes(call);
-  const std::string verdict = rank == 0 ? announce_verdict(call) : read_verdict(call);
-  if (verdict != kAgreed) {
-    call.fault = verdict;
+  write_metadata(handshake);
+  const std::string status = rank == 0 ? announce_status(handshake) : read_status(handshake);
+  if (status != kAgreed) {
+    handshake.fault = status;
     return;
   }
-  for (std::int64_t other = 0; other < call.place.world_size; ++other) {
-    call.hosts.push_back(get_text(store, key_of("host", other)));
-    call.targets.push_back(get_text(store, key_of("target", other)));
+  for (std::int64_t other = 0; other < handshake.place.world_size; ++other) {
+    handshake.hosts.push_back(get_text(store, key_of("host", other)));
+    handshake.targets.push_back(get_text(store, key_of("target", other)));
   }
 }
 
