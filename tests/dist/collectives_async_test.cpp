@@ -119,7 +119,7 @@ void expect_loss(const std::string& operation, const std::function<Work(ProcessG
           message = error.what();
         }
         require(test::has(message, operation + " of rank 0 of 2"), "the operation: " + message);
-        require(test::has(message, "no word from rank 1"), "the rank: " + message);
+        require(test::has(message, "no answer from rank 1"), "the rank: " + message);
       },
       std::chrono::minutes(5));
   EXPECT_TRUE(endings[0].good) << operation << ": " << endings[0].message;

@@ -155,7 +155,7 @@ void MeetingPoint::meet(const std::string& agreement) {
   }
   if (!answered) {
     lose_store();
-    mezzo::detail::raise<IoError>("dist::init: {} has stopped to answer", name());
+    mezzo::detail::raise<IoError>("dist::init: {} stopped answering", name());
   }
   if (!handshake->fault.empty()) {
     if (!handshake->rank_failed) note_failure_of_another();
@@ -175,7 +175,7 @@ void MeetingPoint::meet(const std::string& agreement) {
 
 std::string MeetingPoint::report_fault(const std::string& text,
                                        Clock::time_point deadline) noexcept {
-  if (lost_) return fmt::format("; no word from {}: dead, gone or stopped", name());
+  if (lost_) return fmt::format("; no answer from {}: dead, gone or stopped", name());
   const auto silent = std::make_shared<std::vector<std::int64_t>>();
   const auto others = std::make_shared<std::string>();
   const auto listen = [silent, others, text, store = store_, place = place_] {
@@ -206,9 +206,9 @@ std::string MeetingPoint::report_fault(const std::string& text,
     // The store was lost during the wait. If only other ranks were silent, rank 0 had reported.
     rank_0_has_spoken = !silent->empty() && silent->front() != 0;
   }
-  if (!rank_0_has_spoken) return fmt::format("; no word from {}: dead or stopped", name());
+  if (!rank_0_has_spoken) return fmt::format("; no answer from {}: dead or stopped", name());
   if (silent->empty()) return *others;
-  return fmt::format("; no word from {}: dead, gone, stopped or late", ranks_text(*silent));
+  return fmt::format("; no answer from {}: dead, gone, stopped or late", ranks_text(*silent));
 }
 
 std::optional<std::string> MeetingPoint::fault_of_another() noexcept {
