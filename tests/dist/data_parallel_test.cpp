@@ -297,8 +297,8 @@ TEST(DataParallel, a_rank_whose_backward_fails_is_named_by_the_others) {
     EXPECT_FALSE(endings[rank].good || endings[rank].out_of_time);
     // The other survivor may have ended before this rank checked.
     const std::string& message = endings[rank].message;
-    EXPECT_TRUE(message.find("no word from rank 2") != std::string::npos ||
-                message.find(fmt::format("no word from ranks {}, 2", 1 - rank)) !=
+    EXPECT_TRUE(message.find("no answer from rank 2") != std::string::npos ||
+                message.find(fmt::format("no answer from ranks {}, 2", 1 - rank)) !=
                     std::string::npos)
         << message;
   }

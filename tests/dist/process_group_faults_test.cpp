@@ -151,7 +151,7 @@ TEST(ProcessGroupFaults, a_killed_rank_is_named_by_all_others) {
       if (static_cast<std::int64_t>(rank) == victim) {
         EXPECT_EQ(endings[rank].signal, SIGKILL);
       } else {
-        expect_failure(endings[rank], "no word from rank " + std::to_string(victim));
+        expect_failure(endings[rank], "no answer from rank " + std::to_string(victim));
       }
     }
   }
@@ -174,7 +174,7 @@ TEST(ProcessGroupFaults, a_rank_killed_before_a_gather_of_shards_is_named_alone)
       if (static_cast<int>(rank) == victim) {
         EXPECT_EQ(endings[rank].signal, SIGKILL);
       } else {
-        expect_failure(endings[rank], "no word from rank " + std::to_string(victim) + ":");
+        expect_failure(endings[rank], "no answer from rank " + std::to_string(victim) + ":");
       }
     }
   }
@@ -192,8 +192,8 @@ TEST(ProcessGroupFaults, a_rank_that_does_not_come_is_named_after_the_time_out) 
       },
       kShort);
   EXPECT_TRUE(endings[1].good) << endings[1].message;
-  expect_failure(endings[0], "no word from rank 1");
-  expect_failure(endings[2], "no word from rank 1");
+  expect_failure(endings[0], "no answer from rank 1");
+  expect_failure(endings[2], "no answer from rank 1");
 }
 
 TEST(ProcessGroupFaults, ranks_that_wait_in_different_operations_name_each_other) {
@@ -343,7 +343,7 @@ TEST(ProcessGroupFaults, a_rank_that_fails_waits_for_a_rank_0_that_answers_late)
   EXPECT_EQ(endings[2].signal, SIGKILL);
   for (const std::size_t rank : {0U, 1U}) {
     EXPECT_FALSE(endings[rank].good);
-    EXPECT_TRUE(has(endings[rank].message, "no word from rank 2")) << endings[rank].message;
+    EXPECT_TRUE(has(endings[rank].message, "no answer from rank 2")) << endings[rank].message;
     EXPECT_LT(endings[rank].seconds, 30.0);
   }
 }
@@ -365,7 +365,7 @@ TEST(ProcessGroupFaults, a_rank_0_that_never_answers_is_given_up_after_the_time_
       kShort);
   EXPECT_EQ(endings[0].signal, SIGKILL);
   EXPECT_FALSE(endings[1].good);
-  EXPECT_TRUE(has(endings[1].message, "no word from rank 0")) << endings[1].message;
+  EXPECT_TRUE(has(endings[1].message, "no answer from rank 0")) << endings[1].message;
   EXPECT_LT(endings[1].seconds, 2.0 + 12.0 + 4.0);
 }
 
