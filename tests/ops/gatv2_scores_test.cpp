@@ -319,7 +319,7 @@ TEST(GATv2ScoresErrors, name_the_operand_and_what_was_expected) {
   expect_error(src, zeros({4, 2, 3}, at::kDouble), attn, {"onedtype", "Double"});
   expect_error(zeros({6, 2, 3}, at::kLong), dst, attn, {"dtypeofsrc", "float32", "Long"});
   expect_error(src, dst, attn.to_sparse(), {"stridedattn"});
-  expect_error(src, {}, attn, {"strideddst", "undefined"});
+  expect_error(src, {}, attn, {"expecteddst", "undefined"});
   expect_error(src, dst, attn, {"negative_slope", "inf"}, kInf);
   expect_error(src, dst, attn, {"negative_slope", "Float", "1e+39"}, 1e39);
 }

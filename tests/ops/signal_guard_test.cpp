@@ -69,6 +69,7 @@ class SignalStorm {
   ~SignalStorm() {
     ends_ = true;
     sender_.join();
+    std::signal(kSignal, SIG_IGN);  // discards signals that a thread has not received yet
     sigaction(kSignal, &before_, nullptr);
   }
   SignalStorm(const SignalStorm&) = delete;
