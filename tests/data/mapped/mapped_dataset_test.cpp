@@ -166,7 +166,7 @@ TEST_F(MappedDataset, a_node_without_a_label_is_left_out_by_masks_alone) {
   for (const char* name : {"train_masks", "val_masks", "test_masks"}) {
     manifest_["arrays"].erase(name);
   }
-  EXPECT_TRUE(refused("y.npy", "without a label, and no masks"));
+  EXPECT_TRUE(refused("y.npy", "some nodes have no label, and no masks"));
 }
 
 TEST_F(MappedDataset, labels_without_classes_are_no_data) {

@@ -101,7 +101,7 @@ TEST(Pickle, calls_of_known_names_with_other_arguments_are_refused) {
   EXPECT_TRUE(value_refused(p::name("__builtin__", "list") + ")R", "a call that is neither"));
   EXPECT_TRUE(value_refused(p::name("numpy", "ndarray") + ")R", "a call that is neither"));
   EXPECT_TRUE(value_refused(p::name("numpy", "dtype") + ")R", "a call that is neither"));
-  EXPECT_TRUE(value_refused(p::name("numpy", "ndarray") + ")\x81", "only an empty scipy"));
+  EXPECT_TRUE(value_refused(p::name("numpy", "ndarray") + ")\x81", "expected an empty scipy"));
   EXPECT_TRUE(value_refused(
       p::name("collections", "defaultdict") + p::tuple({p::name("numpy", "dtype")}) + "R",
       "a call that is neither"));
