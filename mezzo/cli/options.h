@@ -22,7 +22,7 @@ namespace mezzo::cli {
 /// The options of one command. OptionGroup adds them.
 class OptionParser {
  public:
-  /// name: what comes before the options on the command line.
+  /// name: the program and its command, such as `mezzo train`.
   OptionParser(const std::string& description, const std::string& name);
   ~OptionParser();
 

@@ -15,7 +15,7 @@ namespace {
 
 constexpr std::int64_t kItemsPerCheck = 1 << 16;
 
-/// The first of [0, count) for which `bad` holds, or count. Every thread checks a part.
+/// The first index in [0, count) with bad(index), or count. Every thread checks a part.
 template <class Bad>
 std::int64_t first_bad(std::int64_t count, const Bad& bad) {
   std::atomic<std::int64_t> first = count;

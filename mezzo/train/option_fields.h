@@ -20,7 +20,7 @@ namespace mezzo::fields {
 
 /// The commands that take an option, and its heading in their help.
 enum class Group : std::uint8_t {
-  kModelKind,  ///< --model, for which `compare` has flags of its own; as kPrecision
+  kModelKind,  ///< --model; `compare` has its own flags for it, as for kPrecision
   kModel,
   kPrecision,
   kStep,       ///< one training step; the doctor takes these too

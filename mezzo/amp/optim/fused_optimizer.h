@@ -23,9 +23,9 @@ struct FusedBatch {
 /// call of libtorch's fused kernels, while torch::optim makes a dozen calls per parameter.
 ///
 /// Skips parameters without a gradient. Parameters may differ in device, dtype and memory layout.
-/// They must be float32 or float64: for 16-bit parameters the kernels store moments in 16 bits,
-/// where a decay of 0.999 and small updates round away. Use enable_mixed_precision, which keeps
-/// float32 master weights.
+/// They must be float32 or float64: for 16-bit parameters the kernels would store moments in 16
+/// bits, which lose a decay of 0.999 and small updates to rounding. For 16-bit parameters call
+/// enable_mixed_precision, which keeps float32 master weights.
 ///
 /// Closures, groups, state(), learning rate schedulers, torch::save and torch::load work as for
 /// every libtorch optimizer. A step clears autocast's cache, so that an open region sees the new

@@ -19,9 +19,9 @@ struct EdgeStatistics {
 };
 
 /// topology: of one set of nodes, on the CPU; it may build csc(). labels: int64 [N] on the CPU,
-/// kNoLabel where a node has none; undefined: no node has one. Reads the edges at most three times
-/// in storage order, with 8 bytes a node and, unless the sources of each row ascend (as in a mapped
-/// dataset), a sorted copy of them.
+/// kNoLabel for nodes without a label; undefined: no node has a label. Reads the edges at most
+/// three times in storage order. Allocates 8 bytes a node and, unless the sources of each row
+/// ascend (as in a mapped dataset), a sorted copy of them.
 EdgeStatistics edge_statistics(const Topology& topology, const at::Tensor& labels);
 
 }  // namespace mezzo::cli

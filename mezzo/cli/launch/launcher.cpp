@@ -328,8 +328,7 @@ void Launcher::ended(std::size_t rank, int status) {
   const int code = by_signal ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
   if (code == kSuccess || code_ != kSuccess) return;
   if (!by_signal && code == kInterrupted) {
-    // While they train all stop at the same batch, and rank 0 still writes the checkpoint. Before
-    // that the others do not know of a signal to one of them.
+    // While training all ranks stop at one batch. Before, the others do not know of the signal.
     if (!interrupts_sent_) interrupt(SIGTERM);
     interrupted_ = true;
   } else if (!by_signal && code == kFailedWithAnother) {
@@ -358,7 +357,7 @@ void Launcher::report_failure(std::size_t rank, int code, const std::string& end
   end_others();
 }
 
-/// If none has failed by itself: a link is down, or a rank hangs. One that lost a rank by an
+/// If no rank failed by itself, a link is down or a rank hangs. A rank that lost another by an
 /// interrupt has not failed.
 void Launcher::report_lost_peer() {
   if (!first_lost_peer_ || code_ != kSuccess || interrupted_) return;

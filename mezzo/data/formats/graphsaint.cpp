@@ -89,7 +89,7 @@ class GraphSaintSource : public GraphSource {
         value = kNoLabel;
       } else {
         require(!__builtin_sub_overflow(value, least, &value), where,
-                "classes of which one is {}, too far apart", least);
+                "expected class ids that fit int64 when numbered from 0, got one of {}", least);
       }
     }
     return node_labels(at::tensor(values, at::kLong), std::nullopt, where);

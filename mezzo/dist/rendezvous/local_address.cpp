@@ -47,7 +47,7 @@ std::string source_towards(const addrinfo& target) {
 
 using Addresses = std::unique_ptr<addrinfo, decltype(&freeaddrinfo)>;
 
-/// Null if there are none.
+/// The addresses of a host; null if it has none.
 Addresses addresses_of(const std::string& name, int family, int flags) {
   addrinfo hints{};
   hints.ai_family = family;

@@ -178,7 +178,7 @@ std::int64_t renumber(const StampTable& table, Id* ids, std::int64_t n, Id* node
   for (std::int64_t i = 0; i < n; ++i) {
     if (i + kReadsAhead < n) fetch(stamps + ids[i + kReadsAhead]);
     // Whether a node is new is unpredictable, so nothing branches on it: both writes always happen,
-    // with values selected by a mask. The asm hides the comparison, of which gcc would make a
+    // with values selected by a mask. The asm hides the comparison, which gcc would compile to a
     // branch.
     const Id node = ids[i];
     const std::int32_t known = stamps[node];

@@ -22,7 +22,7 @@ struct HeadLaunch {
   static constexpr int kPacksAhead = 4;   ///< pending loads per lane
 };
 
-/// Lanes per group (`item`), and lanes per edge (`slot`), each of which reads a pack of features.
+/// Lanes per group (`item`) and lanes per edge (`slot`). Each lane reads a pack of features.
 /// Powers of 2; slot <= item <= 32.
 struct LaneShape {
   int item = kWarpLanes, slot = 1;

@@ -19,7 +19,7 @@ constexpr auto kChebConvName = "ChebConv";
 /// L = (r - 1) I - r P, where P is the propagation and r = 2 / lambda_max.
 class Laplacian {
  public:
-  /// lambda_max: checked; undefined: 2, for which (r - 1) I is 0.
+  /// lambda_max: checked; undefined: 2, which makes (r - 1) I zero.
   Laplacian(const detail::Propagation& propagation, const at::Tensor& lambda_max)
       : once_(propagation), twice_(propagation) {
     if (!lambda_max.defined()) {

@@ -63,7 +63,18 @@ class AttentionOperands {
         dropout_level(kGatAttentionName, in.dropout, in.seed, in.seed_offset, topology.device());
   }
 
-  const void* z() const { return z_.const_data_ptr(); }
+  /// Arguments with what the forward and the backward kernel share.
+  template <class Args>
+  Args arguments(const kernels::Slots& slots) const {
+    Args args;
+    args.slots = slots;
+    args.dtype = dtype;
+    args.heads = heads;
+    args.features = features;
+    args.scores = scores;
+    args.z = z_.const_data_ptr();
+    return args;
+  }
   at::TensorOptions accumulators() const {
     return at::TensorOptions().dtype(accumulator_of(type_)).device(topology_.device());
   }
@@ -131,13 +142,7 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> attention_on(const AttentionInput
   at::Tensor out = at::empty({num_dst, operands.heads, operands.features}, operands.rows());
   at::Tensor row_max = at::empty({num_dst, operands.heads}, operands.accumulators());
   at::Tensor exp_sum = at::empty_like(row_max);
-  kernels::AttentionArgs args;
-  args.slots = direction.slots;
-  args.dtype = operands.dtype;
-  args.heads = operands.heads;
-  args.features = operands.features;
-  args.scores = operands.scores;
-  args.z = operands.z();
+  auto args = operands.arguments<kernels::AttentionArgs>(direction.slots);
   args.out = out.mutable_data_ptr();
   args.top = row_max.mutable_data_ptr();
   args.sum = exp_sum.mutable_data_ptr();
@@ -239,13 +244,7 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor> attention_grad_on(
       in.weight_needs_grad
           ? at::empty({num_edges, operands.scores.edge_weight.length}, operands.accumulators())
           : at::empty({0}, operands.accumulators());
-  kernels::AttentionGradArgs args;
-  args.slots = direction.slots;
-  args.dtype = operands.dtype;
-  args.heads = operands.heads;
-  args.features = operands.features;
-  args.scores = operands.scores;
-  args.z = operands.z();
+  auto args = operands.arguments<kernels::AttentionGradArgs>(direction.slots);
   args.grad = grad.const_data_ptr();
   args.state = state.const_data_ptr();
   args.z_grad = z_grad.mutable_data_ptr();

@@ -188,7 +188,7 @@ class OperandGradients {
 };
 
 /// Casts operands of nodes and leaves those of edges alone, which may be float32 beside 16-bit
-/// nodes. Two edge operands of which one is float32 are both cast to float32, as libtorch promotes
+/// nodes. If one of two edge operands is float32, both are cast to float32, as libtorch promotes
 /// them.
 void lower_message(Message& m, at::DeviceType device) {
   if (m.lhs && m.lhs_target != Target::kEdge) m.lhs = lowered(*m.lhs, device);

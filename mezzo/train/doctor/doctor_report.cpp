@@ -36,7 +36,7 @@ std::string runs_table(const Diagnosis& diagnosis) {
   return format_table(rows);
 }
 
-/// The places where 16 bits lose numbers; empty if there are none.
+/// A table of the places where 16 bits lose numbers; empty if they lose none.
 std::string places_table(const Diagnosis& diagnosis) {
   std::vector<Row> rows = {
       {"options", "place", "pass", "flushed to 0", "few digits", "near the top", "inf or nan"}};
