@@ -59,20 +59,18 @@ set(mezzo_public_headers
   nn/conv/cheb_conv.h
   nn/conv/dot_gat_conv.h
   nn/conv/edge_conv.h
-  nn/conv/edge_weight_norm.h
+  nn/conv/graph_conv.h
   nn/conv/gat_conv.h
   nn/conv/gated_graph_conv.h
   nn/conv/gatv2_conv.h
   nn/conv/gcn2_conv.h
   nn/conv/gin_conv.h
-  nn/conv/graph_conv.h
   nn/model/inference.h
   nn/jumping_knowledge.h
-  nn/layer_holder.h
+  nn/layer.h
   nn/model/mlp.h
   nn/model/model.h
   nn/model/model_input.h
-  nn/node_rows.h
   nn/normalization.h
   nn/pooling.h
   nn/readout.h
@@ -80,7 +78,6 @@ set(mezzo_public_headers
   nn/conv/sg_conv.h
   nn/model/state_dict.h
   nn/conv/tag_conv.h
-  nn/tensor_module.h
   sampling/batches.h
   sampling/blocks/block.h
   sampling/blocks/block_loader.h

@@ -10,7 +10,7 @@
 #include <torch/nn/modules/rnn.h>
 
 #include "mezzo/core/export.h"
-#include "mezzo/nn/layer_holder.h"
+#include "mezzo/nn/layer.h"
 
 namespace mezzo::nn {
 

@@ -1,8 +1,5 @@
 #include "mezzo/nn/layer_support.h"
 
-#include <array>
-#include <cstddef>
-
 #include <ATen/ATen.h>
 #include <fmt/ranges.h>
 
@@ -125,11 +122,6 @@ at::Tensor residual_rows(const at::Tensor& h, std::int64_t num_rows, at::ScalarT
 
 at::Tensor add_parameter(const at::Tensor& h, const at::Tensor& parameter) {
   return parameter.defined() ? h + parameter.to(h.scalar_type()) : h;
-}
-
-std::string_view norm_name(DegreeNorm norm) {
-  constexpr std::array<std::string_view, 4> kNames = {"both", "right", "left", "none"};
-  return kNames.at(static_cast<std::size_t>(norm));
 }
 
 at::Tensor activate(const Activation& activation, const at::Tensor& h) {

@@ -2,7 +2,6 @@
 
 #include <cmath>
 #include <cstdint>
-#include <string>
 #include <string_view>
 
 #include <ATen/core/Tensor.h>
@@ -10,8 +9,7 @@
 #include "mezzo/core/error.h"
 #include "mezzo/graph/argument_checks.h"
 #include "mezzo/graph/topology.h"
-#include "mezzo/nn/conv/graph_conv.h"
-#include "mezzo/nn/node_rows.h"
+#include "mezzo/nn/layer.h"
 
 /// Code shared by the layers: checks of options and inputs, and float32 parameters with 16-bit
 /// rows. Internal to nn; not exported. All checks throw InvalidArgument with the name of the layer.
@@ -86,9 +84,6 @@ at::Tensor residual_rows(const at::Tensor& h, std::int64_t num_rows, at::ScalarT
 /// h + parameter in h's dtype: rounds the small parameter and never converts h to float32. Returns
 /// h if `parameter` is undefined.
 at::Tensor add_parameter(const at::Tensor& h, const at::Tensor& parameter);
-
-/// The name of the norm in DGL: both, right, left or none.
-std::string_view norm_name(DegreeNorm norm);
 
 /// activation(h), or h if the activation is empty.
 at::Tensor activate(const Activation& activation, const at::Tensor& h);

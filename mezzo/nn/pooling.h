@@ -12,8 +12,7 @@
 
 #include "mezzo/core/export.h"
 #include "mezzo/graph/graph.h"
-#include "mezzo/nn/layer_holder.h"
-#include "mezzo/nn/tensor_module.h"
+#include "mezzo/nn/layer.h"
 
 namespace mezzo::nn {
 

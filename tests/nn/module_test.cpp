@@ -18,7 +18,6 @@
 #include "mezzo/nn/conv/cheb_conv.h"
 #include "mezzo/nn/conv/dot_gat_conv.h"
 #include "mezzo/nn/conv/edge_conv.h"
-#include "mezzo/nn/conv/edge_weight_norm.h"
 #include "mezzo/nn/conv/gat_conv.h"
 #include "mezzo/nn/conv/gated_graph_conv.h"
 #include "mezzo/nn/conv/gatv2_conv.h"

@@ -14,9 +14,9 @@
 #include "mezzo/amp/autocast/autocast.h"
 #include "mezzo/graph/batch.h"
 #include "mezzo/nn/conv/gin_conv.h"
+#include "mezzo/nn/layer.h"
 #include "mezzo/nn/model/mlp.h"
 #include "mezzo/nn/pooling.h"
-#include "mezzo/nn/tensor_module.h"
 
 #include "support/graphs.h"
 #include "support/module_gradcheck.h"

@@ -8,7 +8,7 @@
 
 #include "mezzo/core/export.h"
 #include "mezzo/graph/topology.h"
-#include "mezzo/nn/layer_holder.h"
+#include "mezzo/nn/layer.h"
 
 namespace mezzo::nn {
 

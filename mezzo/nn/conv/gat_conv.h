@@ -11,9 +11,7 @@
 
 #include "mezzo/core/export.h"
 #include "mezzo/graph/topology.h"
-#include "mezzo/nn/conv/graph_conv.h"
-#include "mezzo/nn/layer_holder.h"
-#include "mezzo/nn/node_rows.h"
+#include "mezzo/nn/layer.h"
 
 namespace mezzo::nn {
 

@@ -1,7 +1,11 @@
 #include "mezzo/nn/conv/graph_conv.h"
 
+#include <array>
+#include <cmath>
+#include <cstddef>
 #include <optional>
 #include <ostream>
+#include <string_view>
 #include <utility>
 
 #include <ATen/ATen.h>
@@ -17,6 +21,13 @@ namespace mezzo::nn {
 namespace {
 
 constexpr auto kGraphConvName = "GraphConv";
+constexpr auto kEdgeWeightNormName = "EdgeWeightNorm";
+
+/// The name of the norm in DGL.
+std::string_view norm_name(DegreeNorm norm) {
+  constexpr std::array<std::string_view, 4> kNames = {"both", "right", "left", "none"};
+  return kNames.at(static_cast<std::size_t>(norm));
+}
 
 /// max(degree, 1)^(-1/2) for kBoth, else max(degree, 1)^(-1).
 at::Tensor inverse_degrees(const at::Tensor& degrees, DegreeNorm norm, at::ScalarType dtype) {
@@ -76,7 +87,7 @@ void GraphConvImpl::pretty_print(std::ostream& stream) const {
   stream << fmt::format(
       "mezzo::nn::GraphConv(in_features={}, out_features={}, norm={}, weight={}, "
       "bias={}, allow_zero_in_degree={}, parent_degrees={})",
-      options.in_features, options.out_features, detail::norm_name(options.norm), options.weight,
+      options.in_features, options.out_features, norm_name(options.norm), options.weight,
       options.bias, options.allow_zero_in_degree, options.parent_degrees);
 }
 
@@ -129,6 +140,36 @@ at::Tensor GraphConvImpl::forward(const Topology& topology, const at::Tensor& h,
     out = mezzo::linear(normalised_sum(topology, h, factors, options), matrix.t(), bias);
   }
   return detail::activate(options.activation, out);
+}
+
+EdgeWeightNormImpl::EdgeWeightNormImpl(EdgeWeightNormOptions layer_options)
+    : options(layer_options) {
+  reset();
+}
+
+void EdgeWeightNormImpl::reset() {
+  MEZZO_CHECK(std::isfinite(options.eps) && options.eps >= 0,
+              "{}: expected eps finite and at least 0, got {}", kEdgeWeightNormName, options.eps);
+}
+
+void EdgeWeightNormImpl::pretty_print(std::ostream& stream) const {
+  stream << fmt::format("mezzo::nn::EdgeWeightNorm(norm={}, eps={})", norm_name(options.norm),
+                        options.eps);
+}
+
+at::Tensor EdgeWeightNormImpl::forward(const Topology& topology, const at::Tensor& edge_weight) {
+  MEZZO_CHECK(edge_weight.defined(),
+              "{}: expected floating edge_weight [{}], one number per edge, got {}",
+              kEdgeWeightNormName, topology.num_edges(), detail::describe(edge_weight));
+  const auto weight = detail::edge_factors(kEdgeWeightNormName, topology, edge_weight, at::kDouble);
+  if (options.norm != DegreeNorm::kNone) {
+    detail::check_weight_signs(kEdgeWeightNormName, *weight,
+                               options.norm == DegreeNorm::kBoth
+                                   ? detail::WeightSigns::kPositive
+                                   : detail::WeightSigns::kNotNegative);
+  }
+  return detail::normalised(topology, *weight, options.norm, options.eps)
+      .to(edge_weight.scalar_type());
 }
 
 }  // namespace mezzo::nn

@@ -10,8 +10,7 @@
 #include <torch/nn/modules/linear.h>
 
 #include "mezzo/core/export.h"
-#include "mezzo/nn/conv/graph_conv.h"
-#include "mezzo/nn/layer_holder.h"
+#include "mezzo/nn/layer.h"
 #include "mezzo/nn/normalization.h"
 
 namespace mezzo::nn {

@@ -12,9 +12,8 @@
 #include "mezzo/core/export.h"
 #include "mezzo/core/type_list.h"
 #include "mezzo/graph/topology.h"
-#include "mezzo/nn/conv/graph_conv.h"
 #include "mezzo/nn/conv/sage_conv.h"
-#include "mezzo/nn/layer_holder.h"
+#include "mezzo/nn/layer.h"
 #include "mezzo/nn/model/model_input.h"
 #include "mezzo/nn/normalization.h"
 

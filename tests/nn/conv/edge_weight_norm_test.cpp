@@ -1,5 +1,3 @@
-#include "mezzo/nn/conv/edge_weight_norm.h"
-
 #include <cmath>
 #include <string>
 #include <vector>
@@ -9,6 +7,7 @@
 
 #include "mezzo/amp/autocast/autocast.h"
 #include "mezzo/graph/topology.h"
+#include "mezzo/nn/conv/graph_conv.h"
 
 #include "support/gradcheck.h"
 #include "support/nn_reference.h"
