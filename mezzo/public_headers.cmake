@@ -57,12 +57,10 @@ set(mezzo_public_headers
   nn/conv/aggregator.h
   nn/conv/appnp_conv.h
   nn/conv/cheb_conv.h
-  nn/conv/dot_gat_conv.h
+  nn/conv/attention_layers.h
   nn/conv/edge_conv.h
   nn/conv/graph_conv.h
-  nn/conv/gat_conv.h
   nn/conv/gated_graph_conv.h
-  nn/conv/gatv2_conv.h
   nn/conv/gcn2_conv.h
   nn/conv/gin_conv.h
   nn/model/inference.h

@@ -8,8 +8,7 @@
 #include <ATen/ATen.h>
 #include <fmt/format.h>
 
-#include "mezzo/nn/conv/gat_conv.h"
-#include "mezzo/nn/conv/gatv2_conv.h"
+#include "mezzo/nn/conv/attention_layers.h"
 #include "mezzo/ops/ops.h"
 
 namespace mezzo::bench {

@@ -1,12 +1,10 @@
 #pragma once
 
-#include <cmath>
 #include <cstdint>
 #include <string_view>
 
 #include <ATen/core/Tensor.h>
 
-#include "mezzo/core/error.h"
 #include "mezzo/graph/argument_checks.h"
 #include "mezzo/graph/topology.h"
 #include "mezzo/nn/layer.h"
@@ -23,18 +21,6 @@ void check_positive(std::string_view layer, std::string_view name, std::int64_t 
 /// Checks that `value` is in [0, 1).
 void check_probability(std::string_view layer, std::string_view name, double value);
 
-/// Checks options of GATConv and GATv2Conv: sizes positive, dropouts in [0, 1), slope finite.
-template <class Options>
-void check_attention_options(std::string_view layer, const Options& options) {
-  check_positive(layer, "in_features", options.in_features);
-  check_positive(layer, "out_features", options.out_features);
-  check_positive(layer, "num_heads", options.num_heads);
-  check_probability(layer, "feature_dropout", options.feature_dropout);
-  check_probability(layer, "attention_dropout", options.attention_dropout);
-  MEZZO_CHECK(std::isfinite(options.negative_slope), "{}: expected a finite negative_slope, got {}",
-              layer, options.negative_slope);
-}
-
 /// Checks that h is a floating [num_rows, in_features], strided or sparse CSR.
 void check_rows(std::string_view layer, const at::Tensor& h, std::int64_t num_rows,
                 std::int64_t in_features);
@@ -50,6 +36,12 @@ void check_prefix(std::string_view layer, const Topology& topology);
 /// Returns `in_features_dst`, or `in_features` if it is 0. Throws if it is negative.
 std::int64_t width_of_destinations(std::string_view layer, std::int64_t in_features,
                                    std::int64_t in_features_dst);
+
+/// The same of a layer's options.
+template <class Options>
+std::int64_t width_of_destinations(std::string_view layer, const Options& options) {
+  return width_of_destinations(layer, options.in_features, options.in_features_dst);
+}
 
 /// Checks the destinations' rows of a pair: floating of this shape, strided or sparse CSR, of the
 /// sources' dtype and on the topology's device.

@@ -8,9 +8,7 @@
 #include <gtest/gtest.h>
 
 #include "mezzo/amp/autocast/autocast.h"
-#include "mezzo/nn/conv/dot_gat_conv.h"
-#include "mezzo/nn/conv/gat_conv.h"
-#include "mezzo/nn/conv/gatv2_conv.h"
+#include "mezzo/nn/conv/attention_layers.h"
 #include "mezzo/ops/ops.h"
 
 #include "support/gradcheck.h"

@@ -8,10 +8,8 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
-#include "mezzo/nn/conv/dot_gat_conv.h"
+#include "mezzo/nn/conv/attention_layers.h"
 #include "mezzo/nn/conv/edge_conv.h"
-#include "mezzo/nn/conv/gat_conv.h"
-#include "mezzo/nn/conv/gatv2_conv.h"
 #include "mezzo/nn/conv/gin_conv.h"
 #include "mezzo/nn/conv/sage_conv.h"
 

@@ -2,9 +2,9 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include "mezzo/nn/conv/attention_layers.h"
 #include "mezzo/nn/conv/cheb_conv.h"
 #include "mezzo/nn/conv/edge_conv.h"
-#include "mezzo/nn/conv/gat_conv.h"
 #include "mezzo/nn/conv/graph_conv.h"
 #include "mezzo/nn/conv/sage_conv.h"
 #include "mezzo/nn/conv/sg_conv.h"

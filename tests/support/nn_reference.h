@@ -11,7 +11,7 @@
 #include <torch/nn/module.h>
 
 #include "mezzo/graph/topology.h"
-#include "mezzo/nn/conv/gat_conv.h"
+#include "mezzo/nn/conv/attention_layers.h"
 #include "mezzo/nn/conv/graph_conv.h"
 #include "mezzo/nn/conv/sage_conv.h"
 

@@ -82,7 +82,7 @@ SAGEConvImpl::SAGEConvImpl(SAGEConvOptions layer_options) : options(std::move(la
 
 void SAGEConvImpl::reset() {
   const std::int64_t in = options.in_features, out = options.out_features;
-  const std::int64_t in_dst = destination_width();
+  const std::int64_t in_dst = detail::width_of_destinations(kSageConvName, options);
   detail::check_positive(kSageConvName, "in_features", in);
   detail::check_positive(kSageConvName, "out_features", out);
   detail::check_probability(kSageConvName, "feature_dropout", options.feature_dropout);
@@ -116,10 +116,6 @@ void SAGEConvImpl::pretty_print(std::ostream& stream) const {
       "aggregator={}, feature_dropout={}, bias={})",
       options.in_features, options.in_features_dst, options.out_features,
       name_of(Aggregators{}, options.aggregator), options.feature_dropout, options.bias);
-}
-
-std::int64_t SAGEConvImpl::destination_width() const {
-  return detail::width_of_destinations(kSageConvName, options.in_features, options.in_features_dst);
 }
 
 void SAGEConvImpl::reset_parameters() {
@@ -159,7 +155,7 @@ at::Tensor SAGEConvImpl::neighbours(const Topology& topology, const NodeRows& h,
 at::Tensor SAGEConvImpl::forward(const Topology& topology, const NodeRows& features,
                                  const at::Tensor& edge_weight) {
   detail::check_node_rows(kSageConvName, topology, features, options.in_features,
-                          destination_width());
+                          detail::width_of_destinations(kSageConvName, options));
   // An LSTM reads the rows as they are; before other sums sparse ones are multiplied.
   const at::ScalarType dtype = options.aggregator == Aggregator::kLstm
                                    ? detail::scale_dtype(features.src())

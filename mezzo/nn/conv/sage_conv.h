@@ -62,7 +62,6 @@ class MEZZO_API SAGEConvImpl : public torch::nn::Cloneable<SAGEConvImpl> {
   at::Tensor bias;  ///< of kGcn with options.bias, else undefined
 
  private:
-  std::int64_t destination_width() const;
   /// fc_neigh of the aggregated neighbours: [num_dst, out].
   at::Tensor neighbours(const Topology& topology, const NodeRows& h,
                         const std::optional<at::Tensor>& edge_weight) const;

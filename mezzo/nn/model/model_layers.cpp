@@ -4,7 +4,7 @@
 #include <torch/nn/modules/linear.h>
 
 #include "mezzo/core/error.h"
-#include "mezzo/nn/conv/gat_conv.h"
+#include "mezzo/nn/conv/attention_layers.h"
 #include "mezzo/nn/conv/gin_conv.h"
 #include "mezzo/nn/conv/graph_conv.h"
 #include "mezzo/nn/conv/sage_conv.h"

@@ -1,5 +1,3 @@
-#include "mezzo/nn/conv/dot_gat_conv.h"
-
 #include <cmath>
 #include <set>
 #include <string>
@@ -12,6 +10,7 @@
 
 #include "mezzo/amp/precision.h"
 #include "mezzo/core/error.h"
+#include "mezzo/nn/conv/attention_layers.h"
 
 #include "support/edge_attention.h"
 #include "support/gradcheck.h"

@@ -1,5 +1,3 @@
-#include "mezzo/nn/conv/gat_conv.h"
-
 #include <cmath>
 #include <utility>
 #include <vector>
@@ -9,6 +7,7 @@
 #include <torch/csrc/autograd/autograd.h>
 
 #include "mezzo/core/error.h"
+#include "mezzo/nn/conv/attention_layers.h"
 #include "mezzo/ops/ops.h"
 
 #include "support/gradcheck.h"

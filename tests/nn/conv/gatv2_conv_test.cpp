@@ -1,5 +1,3 @@
-#include "mezzo/nn/conv/gatv2_conv.h"
-
 #include <algorithm>
 #include <cmath>
 #include <set>
@@ -13,6 +11,7 @@
 
 #include "mezzo/amp/precision.h"
 #include "mezzo/core/error.h"
+#include "mezzo/nn/conv/attention_layers.h"
 
 #include "support/edge_attention.h"
 #include "support/gradcheck.h"

@@ -11,7 +11,7 @@
 #include "mezzo/core/error.h"
 #include "mezzo/core/parse.h"
 #include "mezzo/graph/graph.h"
-#include "mezzo/nn/conv/gat_conv.h"
+#include "mezzo/nn/conv/attention_layers.h"
 #include "mezzo/nn/conv/gin_conv.h"
 #include "mezzo/nn/conv/sg_conv.h"
 #include "mezzo/nn/model/mlp.h"
