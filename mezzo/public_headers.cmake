@@ -55,8 +55,7 @@ set(mezzo_public_headers
   message_passing/update_all.h
   mezzo.h
   nn/conv/aggregator.h
-  nn/conv/appnp_conv.h
-  nn/conv/cheb_conv.h
+  nn/conv/propagation_layers.h
   nn/conv/attention_layers.h
   nn/conv/edge_conv.h
   nn/conv/graph_conv.h
@@ -73,9 +72,7 @@ set(mezzo_public_headers
   nn/pooling.h
   nn/readout.h
   nn/conv/sage_conv.h
-  nn/conv/sg_conv.h
   nn/model/state_dict.h
-  nn/conv/tag_conv.h
   sampling/batches.h
   sampling/blocks/block.h
   sampling/blocks/block_loader.h

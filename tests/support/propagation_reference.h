@@ -7,11 +7,8 @@
 
 #include <ATen/ATen.h>
 
-#include "mezzo/nn/conv/appnp_conv.h"
-#include "mezzo/nn/conv/cheb_conv.h"
 #include "mezzo/nn/conv/gin_conv.h"
-#include "mezzo/nn/conv/sg_conv.h"
-#include "mezzo/nn/conv/tag_conv.h"
+#include "mezzo/nn/conv/propagation_layers.h"
 
 #include "support/nn_reference.h"
 

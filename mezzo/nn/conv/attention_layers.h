@@ -13,6 +13,7 @@
 #include "mezzo/graph/topology.h"
 #include "mezzo/nn/layer.h"
 
+/// Layers that weight the rows of the in-neighbours by attention.
 namespace mezzo::nn {
 
 /// Options of GATConv.

@@ -7,8 +7,8 @@
 #include "mezzo/nn/conv/attention_layers.h"
 #include "mezzo/nn/conv/gin_conv.h"
 #include "mezzo/nn/conv/graph_conv.h"
+#include "mezzo/nn/conv/propagation_layers.h"
 #include "mezzo/nn/conv/sage_conv.h"
-#include "mezzo/nn/conv/sg_conv.h"
 #include "mezzo/nn/layer_support.h"
 #include "mezzo/nn/model/mlp.h"
 

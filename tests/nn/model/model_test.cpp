@@ -13,7 +13,7 @@
 #include "mezzo/graph/graph.h"
 #include "mezzo/nn/conv/attention_layers.h"
 #include "mezzo/nn/conv/gin_conv.h"
-#include "mezzo/nn/conv/sg_conv.h"
+#include "mezzo/nn/conv/propagation_layers.h"
 #include "mezzo/nn/model/mlp.h"
 
 #include "support/nn_reference.h"

@@ -17,7 +17,7 @@
 #include "support/gradcheck.h"
 #include "support/propagation_reference.h"
 
-namespace mezzo::test::propagation_test {
+namespace mezzo::test::propagation_layers_test {
 namespace {
 
 using nn::APPNPConv;
@@ -590,4 +590,4 @@ TEST(Propagation, wrong_arguments_are_errors_that_name_them) {
 }
 
 }  // namespace
-}  // namespace mezzo::test::propagation_test
+}  // namespace mezzo::test::propagation_layers_test
