@@ -54,14 +54,13 @@ set(mezzo_public_headers
   ops/segment.h
   message_passing/update_all.h
   mezzo.h
-  nn/conv/aggregator.h
+  nn/conv/aggregation_layers.h
   nn/conv/propagation_layers.h
   nn/conv/attention_layers.h
   nn/conv/edge_conv.h
   nn/conv/graph_conv.h
   nn/conv/gated_graph_conv.h
   nn/conv/gcn2_conv.h
-  nn/conv/gin_conv.h
   nn/model/inference.h
   nn/jumping_knowledge.h
   nn/layer.h
@@ -71,7 +70,6 @@ set(mezzo_public_headers
   nn/normalization.h
   nn/pooling.h
   nn/readout.h
-  nn/conv/sage_conv.h
   nn/model/state_dict.h
   sampling/batches.h
   sampling/blocks/block.h

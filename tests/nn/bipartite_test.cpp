@@ -8,10 +8,9 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include "mezzo/nn/conv/aggregation_layers.h"
 #include "mezzo/nn/conv/attention_layers.h"
 #include "mezzo/nn/conv/edge_conv.h"
-#include "mezzo/nn/conv/gin_conv.h"
-#include "mezzo/nn/conv/sage_conv.h"
 
 #include "support/module_gradcheck.h"
 #include "support/nn_reference.h"

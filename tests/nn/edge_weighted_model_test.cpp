@@ -7,8 +7,8 @@
 #include <c10/core/GradMode.h>
 #include <gtest/gtest.h>
 
+#include "mezzo/nn/conv/aggregation_layers.h"
 #include "mezzo/nn/conv/graph_conv.h"
-#include "mezzo/nn/conv/sage_conv.h"
 #include "mezzo/nn/model/model.h"
 #include "mezzo/sampling/blocks/block_loader.h"
 

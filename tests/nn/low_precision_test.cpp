@@ -12,9 +12,9 @@
 #include <gtest/gtest.h>
 
 #include "mezzo/amp/precision.h"
+#include "mezzo/nn/conv/aggregation_layers.h"
 #include "mezzo/nn/conv/attention_layers.h"
 #include "mezzo/nn/conv/graph_conv.h"
-#include "mezzo/nn/conv/sage_conv.h"
 #include "mezzo/nn/model/mlp.h"
 #include "mezzo/nn/model/model.h"
 

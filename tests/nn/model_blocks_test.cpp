@@ -8,8 +8,8 @@
 
 #include "mezzo/core/error.h"
 #include "mezzo/graph/graph.h"
+#include "mezzo/nn/conv/aggregation_layers.h"
 #include "mezzo/nn/conv/graph_conv.h"
-#include "mezzo/nn/conv/sage_conv.h"
 #include "mezzo/nn/model/model.h"
 #include "mezzo/sampling/blocks/block.h"
 #include "mezzo/sampling/blocks/block_sampler.h"

@@ -10,7 +10,7 @@
 #include <gtest/gtest.h>
 
 #include "mezzo/amp/autocast/autocast.h"
-#include "mezzo/nn/conv/sage_conv.h"
+#include "mezzo/nn/conv/aggregation_layers.h"
 
 #include "support/module_gradcheck.h"
 #include "support/nn_reference.h"

@@ -13,7 +13,7 @@
 
 #include "mezzo/amp/autocast/autocast.h"
 #include "mezzo/graph/batch.h"
-#include "mezzo/nn/conv/gin_conv.h"
+#include "mezzo/nn/conv/aggregation_layers.h"
 #include "mezzo/nn/layer.h"
 #include "mezzo/nn/model/mlp.h"
 #include "mezzo/nn/pooling.h"

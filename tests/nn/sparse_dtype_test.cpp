@@ -2,11 +2,11 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include "mezzo/nn/conv/aggregation_layers.h"
 #include "mezzo/nn/conv/attention_layers.h"
 #include "mezzo/nn/conv/edge_conv.h"
 #include "mezzo/nn/conv/graph_conv.h"
 #include "mezzo/nn/conv/propagation_layers.h"
-#include "mezzo/nn/conv/sage_conv.h"
 
 #include "support/nn_reference.h"
 #include "support/tensors.h"

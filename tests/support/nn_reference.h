@@ -11,9 +11,9 @@
 #include <torch/nn/module.h>
 
 #include "mezzo/graph/topology.h"
+#include "mezzo/nn/conv/aggregation_layers.h"
 #include "mezzo/nn/conv/attention_layers.h"
 #include "mezzo/nn/conv/graph_conv.h"
-#include "mezzo/nn/conv/sage_conv.h"
 
 #include "support/tensors.h"
 #include "support/tolerance.h"

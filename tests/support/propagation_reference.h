@@ -7,7 +7,7 @@
 
 #include <ATen/ATen.h>
 
-#include "mezzo/nn/conv/gin_conv.h"
+#include "mezzo/nn/conv/aggregation_layers.h"
 #include "mezzo/nn/conv/propagation_layers.h"
 
 #include "support/nn_reference.h"

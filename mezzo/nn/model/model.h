@@ -12,7 +12,7 @@
 #include "mezzo/core/export.h"
 #include "mezzo/core/type_list.h"
 #include "mezzo/graph/topology.h"
-#include "mezzo/nn/conv/sage_conv.h"
+#include "mezzo/nn/conv/aggregation_layers.h"
 #include "mezzo/nn/layer.h"
 #include "mezzo/nn/model/model_input.h"
 #include "mezzo/nn/normalization.h"

@@ -4,11 +4,10 @@
 #include <torch/nn/modules/linear.h>
 
 #include "mezzo/core/error.h"
+#include "mezzo/nn/conv/aggregation_layers.h"
 #include "mezzo/nn/conv/attention_layers.h"
-#include "mezzo/nn/conv/gin_conv.h"
 #include "mezzo/nn/conv/graph_conv.h"
 #include "mezzo/nn/conv/propagation_layers.h"
-#include "mezzo/nn/conv/sage_conv.h"
 #include "mezzo/nn/layer_support.h"
 #include "mezzo/nn/model/mlp.h"
 

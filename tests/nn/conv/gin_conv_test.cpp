@@ -1,5 +1,3 @@
-#include "mezzo/nn/conv/gin_conv.h"
-
 #include <cmath>
 #include <string>
 #include <utility>
@@ -12,6 +10,7 @@
 
 #include "mezzo/amp/precision.h"
 #include "mezzo/core/error.h"
+#include "mezzo/nn/conv/aggregation_layers.h"
 #include "mezzo/nn/model/mlp.h"
 
 #include "support/gradcheck.h"

@@ -1,5 +1,3 @@
-#include "mezzo/nn/conv/sage_conv.h"
-
 #include <cmath>
 #include <string>
 #include <utility>
@@ -10,6 +8,7 @@
 #include <torch/csrc/autograd/autograd.h>
 
 #include "mezzo/core/error.h"
+#include "mezzo/nn/conv/aggregation_layers.h"
 
 #include "support/gradcheck.h"
 #include "support/nn_reference.h"

@@ -11,8 +11,8 @@
 #include "mezzo/core/error.h"
 #include "mezzo/core/parse.h"
 #include "mezzo/graph/graph.h"
+#include "mezzo/nn/conv/aggregation_layers.h"
 #include "mezzo/nn/conv/attention_layers.h"
-#include "mezzo/nn/conv/gin_conv.h"
 #include "mezzo/nn/conv/propagation_layers.h"
 #include "mezzo/nn/model/mlp.h"
 

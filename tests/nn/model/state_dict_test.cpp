@@ -15,10 +15,9 @@
 #include <torch/serialize.h>
 
 #include "mezzo/core/error.h"
+#include "mezzo/nn/conv/aggregation_layers.h"
 #include "mezzo/nn/conv/gcn2_conv.h"
-#include "mezzo/nn/conv/gin_conv.h"
 #include "mezzo/nn/conv/graph_conv.h"
-#include "mezzo/nn/conv/sage_conv.h"
 
 #include "support/nn_reference.h"
 #include "support/npy_writer.h"
