@@ -57,7 +57,6 @@
 #include "mezzo/nn/model/model_input.h"
 #include "mezzo/nn/model/state_dict.h"
 #include "mezzo/nn/pooling.h"
-#include "mezzo/nn/readout.h"
 #include "mezzo/ops/ops.h"
 #include "mezzo/ops/segment.h"
 #include "mezzo/runtime/memory.h"

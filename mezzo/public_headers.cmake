@@ -69,7 +69,6 @@ set(mezzo_public_headers
   nn/model/model_input.h
   nn/normalization.h
   nn/pooling.h
-  nn/readout.h
   nn/model/state_dict.h
   sampling/batches.h
   sampling/blocks/block.h

@@ -1,5 +1,3 @@
-#include "mezzo/nn/readout.h"
-
 #include <cstdint>
 #include <functional>
 #include <limits>
@@ -12,6 +10,7 @@
 #include "mezzo/amp/autocast/autocast.h"
 #include "mezzo/core/error.h"
 #include "mezzo/graph/batch.h"
+#include "mezzo/nn/pooling.h"
 
 #include "support/gradcheck.h"
 #include "support/graphs.h"
