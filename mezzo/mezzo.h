@@ -54,7 +54,6 @@
 #include "mezzo/nn/model/inference.h"
 #include "mezzo/nn/model/mlp.h"
 #include "mezzo/nn/model/model.h"
-#include "mezzo/nn/model/model_input.h"
 #include "mezzo/nn/model/state_dict.h"
 #include "mezzo/nn/pooling.h"
 #include "mezzo/ops/ops.h"

@@ -55,21 +55,20 @@ set(mezzo_public_headers
   message_passing/update_all.h
   mezzo.h
   nn/conv/aggregation_layers.h
-  nn/conv/propagation_layers.h
   nn/conv/attention_layers.h
   nn/conv/edge_conv.h
-  nn/conv/graph_conv.h
   nn/conv/gated_graph_conv.h
   nn/conv/gcn2_conv.h
-  nn/model/inference.h
+  nn/conv/graph_conv.h
+  nn/conv/propagation_layers.h
   nn/jumping_knowledge.h
   nn/layer.h
+  nn/model/inference.h
   nn/model/mlp.h
   nn/model/model.h
-  nn/model/model_input.h
+  nn/model/state_dict.h
   nn/normalization.h
   nn/pooling.h
-  nn/model/state_dict.h
   sampling/batches.h
   sampling/blocks/block.h
   sampling/blocks/block_loader.h

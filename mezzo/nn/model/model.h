@@ -4,6 +4,7 @@
 #include <iosfwd>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
@@ -11,11 +12,12 @@
 
 #include "mezzo/core/export.h"
 #include "mezzo/core/type_list.h"
+#include "mezzo/graph/graph.h"
 #include "mezzo/graph/topology.h"
 #include "mezzo/nn/conv/aggregation_layers.h"
 #include "mezzo/nn/layer.h"
-#include "mezzo/nn/model/model_input.h"
 #include "mezzo/nn/normalization.h"
+#include "mezzo/sampling/blocks/block.h"
 
 namespace mezzo::nn {
 
@@ -86,6 +88,34 @@ struct ModelOptions {
   /// region: their input is cast to float32; a layer includes its dropout. Their parameters must be
   /// float32: after model->to(torch::kBFloat16), convert them back.
   std::vector<std::string> keep_float32 = {};
+};
+
+/// The graph input of a Model: one structure for all layers, or one block for each layer. A view:
+/// converts implicitly from its argument, which must outlive it.
+class ModelInput {
+ public:
+  ModelInput(const Topology& topology) : topology_(&topology) {}    // NOLINT: implicit
+  ModelInput(const Graph& graph) : topology_(&graph.topology()) {}  // NOLINT
+  ModelInput(const Block& block) : topology_(&block.topology()) {}  // NOLINT
+  ModelInput(const Blocks& blocks) : blocks_(&blocks) {}            // NOLINT
+  /// Blocks with edge weights: edge_weights names a column of their edges, floating [num_edges].
+  /// The weights must be factors for a mean over these edges, as BlockLoader writes for
+  /// layer_sizes. LABOR writes weights for sums to a column of the same name: they give wrong
+  /// results, which cannot be detected here.
+  ModelInput(const Blocks& blocks, std::string edge_weights)
+      : blocks_(&blocks), edge_weights_(std::move(edge_weights)) {}
+
+  /// The structure for all layers; nullptr if the input is Blocks.
+  const Topology* topology() const { return topology_; }
+  /// The blocks, input layer first; nullptr if the input is one structure.
+  const Blocks* blocks() const { return blocks_; }
+  /// The column of each block's edges that holds the edge weights; empty: none.
+  const std::string& edge_weights() const { return edge_weights_; }
+
+ private:
+  const Topology* topology_ = nullptr;
+  const Blocks* blocks_ = nullptr;
+  std::string edge_weights_;
 };
 
 /// A stack of layers of one kind: dropout, layer, normalization, skip, activation; the last layer

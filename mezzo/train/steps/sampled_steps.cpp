@@ -9,7 +9,7 @@
 
 #include "mezzo/core/error.h"
 #include "mezzo/graph/graph.h"
-#include "mezzo/nn/model/model_input.h"
+#include "mezzo/nn/model/model.h"
 #include "mezzo/runtime/memory.h"
 #include "mezzo/sampling/blocks/block_loader.h"
 #include "mezzo/sampling/subgraphs/subgraph_loaders.h"
