@@ -160,7 +160,7 @@ at::Tensor SyncBatchNorm1dImpl::forward(const at::Tensor& x) {
 }
 
 nn::NormalizationFactory sync_batch_normalization(ProcessGroup group) {
-  return [group = std::move(group)](std::int64_t width) -> nn::MadeNormalization {
+  return [group = std::move(group)](std::int64_t width) -> nn::NormalizationModule {
     const SyncBatchNorm1dOptions options{.num_features = width};
     SyncBatchNorm1d norm(options, group);
     return {norm.ptr(), [norm](const at::Tensor& h) mutable { return norm(h); }};

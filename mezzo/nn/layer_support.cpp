@@ -89,10 +89,11 @@ NodeRows drop_features(const NodeRows& h, double probability, bool training) {
 }
 
 void check_in_degrees(std::string_view layer, const Topology& topology, bool allow_zero) {
-  MEZZO_CHECK(allow_zero || !topology.has_zero_in_degree(),
-              "{}: the graph has nodes without in-edges, whose output would be that of no "
-              "neighbours; add self loops (add_self_loop), or set allow_zero_in_degree",
-              layer);
+  MEZZO_CHECK(
+      allow_zero || !topology.has_zero_in_degree(),
+      "{}: expected an in-edge of every destination, got nodes without in-edges; add self loops "
+      "(add_self_loop) or set allow_zero_in_degree",
+      layer);
 }
 
 bool is_sparse(const at::Tensor& h) {

@@ -20,9 +20,9 @@ std::function<at::Tensor(const at::Tensor&)> add_normalization(
     return [norm](const at::Tensor& h) mutable { return norm(h); };
   }
   if (kind == Normalization::kBatch && make_batch) {
-    MadeNormalization made = make_batch(width);
-    owner.register_module(name, std::move(made.module));
-    return std::move(made.apply);
+    NormalizationModule norm = make_batch(width);
+    owner.register_module(name, std::move(norm.module));
+    return std::move(norm.apply);
   }
   if (kind == Normalization::kBatch) {
     auto norm = torch::nn::BatchNorm1d(torch::nn::BatchNormOptions(width));

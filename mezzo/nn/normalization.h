@@ -33,12 +33,12 @@ struct BatchNormalization {
 using Normalizations = TypeList<NoNormalization, LayerNormalization, BatchNormalization>;
 
 /// A normalization of [N, width] rows, not yet registered, and the function that applies it.
-struct MadeNormalization {
+struct NormalizationModule {
   std::shared_ptr<torch::nn::Module> module;
   std::function<at::Tensor(const at::Tensor&)> apply;
 };
 /// Creates a normalization of `width` features.
-using NormalizationFactory = std::function<MadeNormalization(std::int64_t width)>;
+using NormalizationFactory = std::function<NormalizationModule(std::int64_t width)>;
 
 namespace detail {
 

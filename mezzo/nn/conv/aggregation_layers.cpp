@@ -90,10 +90,10 @@ void SAGEConvImpl::reset() {
   MEZZO_CHECK(!name_of(SageAggregators{}, options.aggregator).empty(),
               "{}: expected aggregator to be one of {}, got {}", kSageConvName,
               mezzo::detail::names(SageAggregators{}), name_of(Aggregators{}, options.aggregator));
-  MEZZO_CHECK(options.aggregator != Aggregator::kGcn || in_dst == in,
-              "{}: expected one width of rows for the aggregator gcn, got in_features {} and "
-              "in_features_dst {}",
-              kSageConvName, in, in_dst);
+  MEZZO_CHECK(
+      options.aggregator != Aggregator::kGcn || in_dst == in,
+      "{}: expected equal in_features and in_features_dst for aggregator gcn, got {} and {}",
+      kSageConvName, in, in_dst);
   if (options.aggregator == Aggregator::kPool) {
     fc_pool = register_module("fc_pool", torch::nn::Linear(in, in));
   }

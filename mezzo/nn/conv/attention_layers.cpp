@@ -217,8 +217,7 @@ void GATv2ConvImpl::reset() {
   const std::int64_t heads = options.num_heads, width = heads * options.out_features;
   const std::int64_t in_dst = detail::width_of_destinations(kGatv2ConvName, options);
   MEZZO_CHECK(!options.share_weights || in_dst == options.in_features,
-              "{}: expected one width of rows for share_weights, got in_features {} and "
-              "in_features_dst {}",
+              "{}: expected equal in_features and in_features_dst for share_weights, got {} and {}",
               kGatv2ConvName, options.in_features, in_dst);
   const auto projection = [&](std::int64_t in_features) {
     return linear_to_heads(options, in_features, options.bias);

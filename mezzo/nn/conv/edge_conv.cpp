@@ -20,15 +20,15 @@ namespace {
 
 constexpr auto kEdgeConvName = "EdgeConv";
 
-/// What the product of h and the weight has here: h's dtype, or that of a mixed precision region.
+/// The dtype of the product of h and the weight: that of h, or of a mixed precision region.
 at::ScalarType result_dtype(const at::Tensor& h, const at::Tensor& weight) {
   const at::DeviceType device = h.device().type();
   const bool lowers = at::autocast::is_autocast_enabled(device);
   MEZZO_CHECK(lowers || detail::is_sparse(h) || h.scalar_type() == weight.scalar_type(),
               "{}: expected h of the weights' dtype, {}, got {}", kEdgeConvName,
               c10::toString(weight.scalar_type()), c10::toString(h.scalar_type()));
-  const at::ScalarType given = detail::is_sparse(h) ? weight.scalar_type() : h.scalar_type();
-  return lowers && given != at::kDouble ? at::autocast::get_autocast_dtype(device) : given;
+  const at::ScalarType dtype = detail::is_sparse(h) ? weight.scalar_type() : h.scalar_type();
+  return lowers && dtype != at::kDouble ? at::autocast::get_autocast_dtype(device) : dtype;
 }
 
 }  // namespace
@@ -73,16 +73,16 @@ at::Tensor EdgeConvImpl::reduced_messages(const Topology& topology, const NodeRo
   // theta(h_v - h_u) + phi(h_v) = (theta + phi)(h_v) - theta(h_u), the bias of theta with v's part.
   // The halves may be large beside their difference: 16 bits would lose it.
   const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
-  const at::ScalarType wide = detail::scale_dtype(h.src(), theta->weight);
-  const auto widened = [wide](const at::Tensor& rows) {
-    return detail::is_sparse(rows) ? rows : rows.to(wide);
+  const at::ScalarType dtype = detail::scale_dtype(h.src(), theta->weight);
+  const auto in_dtype = [dtype](const at::Tensor& rows) {
+    return detail::is_sparse(rows) ? rows : rows.to(dtype);
   };
-  const at::Tensor src = widened(h.src()), dst = h.is_pair() ? widened(h.dst()) : src;
-  const at::Tensor sent_weight = theta->weight.to(wide);
+  const at::Tensor src = in_dtype(h.src()), dst = h.is_pair() ? in_dtype(h.dst()) : src;
+  const at::Tensor sent_weight = theta->weight.to(dtype);
   const at::Tensor sent = mezzo::linear(src, sent_weight);
   const at::Tensor own =
-      detail::linear_first_rows(dst, topology.num_dst(), sent_weight + phi->weight.to(wide),
-                                theta->bias.to(wide) + phi->bias.to(wide));
+      detail::linear_first_rows(dst, topology.num_dst(), sent_weight + phi->weight.to(dtype),
+                                theta->bias.to(dtype) + phi->bias.to(dtype));
   return largest ? gspmm(topology, BinaryOp::kSub, ReduceOp::kMax, own, sent, Target::kDst,
                          Target::kSrc)
                  : gsddmm(topology, BinaryOp::kSub, own, sent, Target::kDst, Target::kSrc);

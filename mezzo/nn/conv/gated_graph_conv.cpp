@@ -131,8 +131,8 @@ at::Tensor GatedGraphConvImpl::forward(const Topology& topology, const at::Tenso
               topology.num_src(), topology.num_dst());
   detail::check_prefix(kGatedGraphConvName, topology);
   MEZZO_CHECK(edge_types.defined() || options.num_edge_types == 1,
-              "{}: expected edge_types [{}], for there are {} types, got none", kGatedGraphConvName,
-              topology.num_edges(), options.num_edge_types);
+              "{}: expected edge_types [{}], because there are {} types, got none",
+              kGatedGraphConvName, topology.num_edges(), options.num_edge_types);
   if (edge_types.defined()) check_edge_types(topology, edge_types, options.num_edge_types);
   split(topology, edge_types);
 

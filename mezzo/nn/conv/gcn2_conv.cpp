@@ -43,8 +43,8 @@ void GCN2ConvImpl::reset() {
               kGcn2ConvName, options.alpha);
   const double ratio = options.lambda / static_cast<double>(options.layer);
   MEZZO_CHECK(std::isfinite(ratio) && ratio > -1,
-              "{}: expected a finite lambda of more than {}, minus the layer, got {}",
-              kGcn2ConvName, -options.layer, options.lambda);
+              "{}: expected a finite lambda above {}, minus the layer, got {}", kGcn2ConvName,
+              -options.layer, options.lambda);
   weight1 = register_parameter("weight1", at::empty({width, width}));
   if (!options.project_initial_features) {
     weight2 = register_parameter("weight2", at::empty({width, width}));

@@ -100,13 +100,13 @@ at::Tensor GraphConvImpl::weight_or(const at::Tensor& external_weight, at::Devic
   const std::int64_t in = options.in_features, out = options.out_features;
   if (!external_weight.defined()) {
     MEZZO_CHECK(options.weight || in == out,
-                "{}: expected external_weight [{}, {}], for the layer has no weight, got none",
+                "{}: expected external_weight [{}, {}], because the layer has no weight, got none",
                 kGraphConvName, in, out);
     return weight;
   }
   MEZZO_CHECK(
       !options.weight,
-      "{}: expected no external_weight, for the layer has a weight (options.weight), got {}",
+      "{}: expected no external_weight, because the layer has a weight (options.weight), got {}",
       kGraphConvName, detail::describe(external_weight));
   MEZZO_CHECK(external_weight.layout() == at::kStrided && external_weight.dim() == 2 &&
                   external_weight.size(0) == in && external_weight.size(1) == out &&

@@ -94,9 +94,9 @@ at::Tensor normalised(const Topology& topology, const at::Tensor& weight, Degree
 Propagation::Propagation(std::string_view layer, const Topology& topology, at::ScalarType dtype,
                          const at::Tensor& edge_weight, SourceDegree source_degree)
     : topology_(topology), dtype_(dtype) {
-  if (const auto given = edge_factors(layer, topology, edge_weight, at::kDouble)) {
-    check_weight_signs(layer, *given, WeightSigns::kPositive);
-    weight_ = normalised(topology, *given, DegreeNorm::kBoth).to(dtype_);
+  if (const auto factors = edge_factors(layer, topology, edge_weight, at::kDouble)) {
+    check_weight_signs(layer, *factors, WeightSigns::kPositive);
+    weight_ = normalised(topology, *factors, DegreeNorm::kBoth).to(dtype_);
     return;
   }
   dst_scale_ = inverse_root(topology.in_degrees(), dtype_);

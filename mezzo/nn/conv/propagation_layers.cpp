@@ -79,9 +79,10 @@ void SGConvImpl::clear_cache() {
 
 at::Tensor SGConvImpl::cached_rows(const Topology& topology, const at::Tensor& h,
                                    const at::Tensor& edge_weight) {
-  MEZZO_CHECK(!h.requires_grad() && !(edge_weight.defined() && edge_weight.requires_grad()),
-              "{}: cached: expected h and edge_weight without gradients, which would change them",
-              kSgConvName);
+  MEZZO_CHECK(
+      !h.requires_grad() && !(edge_weight.defined() && edge_weight.requires_grad()),
+      "{}: cached: expected h and edge_weight without gradients, got one that requires them",
+      kSgConvName);
   MEZZO_CHECK(!cache_ || cache_->topology.is_same(topology),
               "{}: cached: expected the graph of the first call, got another; clear_cache() allows "
               "it",
@@ -260,9 +261,9 @@ at::Tensor checked_lambda_max(const Topology& topology, const at::Tensor& lambda
               "{}: expected floating lambda_max [], [1] or [{}], one number per node, got {}",
               kChebConvName, topology.num_src(), c10::str(lambda_max.sizes()));
   MEZZO_CHECK(!lambda_max.requires_grad(),
-              "{}: lambda_max is a constant, gradients to it are not available", kChebConvName);
-  MEZZO_CHECK(at::gt(lambda_max, 0).all().item<bool>(), "{}: expected a positive lambda_max",
-              kChebConvName);
+              "{}: expected lambda_max without gradient, got one that requires it", kChebConvName);
+  MEZZO_CHECK(at::gt(lambda_max, 0).all().item<bool>(), "{}: expected positive lambda_max, got {}",
+              kChebConvName, lambda_max.min().item<double>());
   return (count == 1 ? lambda_max.squeeze() : lambda_max).to(topology.device());
 }
 

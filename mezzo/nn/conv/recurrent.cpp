@@ -48,9 +48,9 @@ LstmState lstm_step(const LstmWeights& weights, const at::Tensor& x, const LstmS
 }
 
 at::Tensor gru_step(const torch::nn::GRUCell& cell, const at::Tensor& x, const at::Tensor& h) {
-  const at::Tensor received = mezzo::linear(x, cell->weight_ih, cell->bias_ih);
-  const at::Tensor kept = mezzo::linear(h, cell->weight_hh, cell->bias_hh);
-  const auto from_x = received.chunk(3, 1), from_h = kept.chunk(3, 1);  // reset, update, candidate
+  // Of each: reset, update, candidate.
+  const auto from_x = mezzo::linear(x, cell->weight_ih, cell->bias_ih).chunk(3, 1);
+  const auto from_h = mezzo::linear(h, cell->weight_hh, cell->bias_hh).chunk(3, 1);
   const at::Tensor reset = at::sigmoid(from_x[0] + from_h[0]);
   const at::Tensor update = at::sigmoid(from_x[1] + from_h[1]);
   const at::Tensor candidate = at::tanh(from_x[2] + reset * from_h[2]);

@@ -142,11 +142,11 @@ at::Tensor inference(nn::Model& model, const Topology& graph, const at::Tensor& 
           parts ? parts->of(first, count) : edgeless_part(first, count, graph.id_dtype());
       at::Tensor rows = rows_of_nodes(h, part.src_nodes);
       rows = layer == 0 ? in_model_dtype(rows, dtype, device) : rows.to(device);
-      const at::Tensor given = model->forward_layer(layer, part.topology.to(device), rows);
+      const at::Tensor result = model->forward_layer(layer, part.topology.to(device), rows);
       if (!outputs.defined()) {
-        outputs = at::empty({num_nodes, given.size(1)}, given.options().device(at::kCPU));
+        outputs = at::empty({num_nodes, result.size(1)}, result.options().device(at::kCPU));
       }
-      outputs.narrow(0, first, count).copy_(given);
+      outputs.narrow(0, first, count).copy_(result);
     }
     h = std::move(outputs);
   }

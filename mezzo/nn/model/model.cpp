@@ -148,22 +148,24 @@ ModelImpl::~ModelImpl() = default;
 std::int64_t ModelImpl::add_layer(std::int64_t index, std::int64_t in_features) {
   const bool last = index + 1 == count_layers(options);
   const std::string number = std::to_string(index);
-  detail::MadeLayer made = detail::make_layer(options, {.in_features = in_features, .last = last});
-  register_module("layer" + number, made.module);
+  detail::LayerModule layer_module =
+      detail::make_layer(options, {.in_features = in_features, .last = last});
+  const std::int64_t out_features = layer_module.out_features;
+  register_module("layer" + number, layer_module.module);
   Layer layer;
   layer.path = "layer" + number;
   layer.in_features = in_features;
-  layer.apply = std::move(made.apply);
+  layer.apply = std::move(layer_module.apply);
   layer.float32_apply = keeps_float32(layer.path);
   layer.float32_normalize = keeps_float32("norm" + number);
   layer.float32_projection = keeps_float32("skip" + number);
   if (!last) {
     layer.normalize = detail::add_normalization(*this, "norm" + number, options.normalization,
-                                                made.out_features, options.batch_normalization);
+                                                out_features, options.batch_normalization);
   }
-  if (options.skip && in_features != made.out_features) {
+  if (options.skip && in_features != out_features) {
     layer.projection =
-        register_module("skip" + number, torch::nn::Linear(in_features, made.out_features));
+        register_module("skip" + number, torch::nn::Linear(in_features, out_features));
   }
   const auto parts = named_children();
   for (const std::string& name : {layer.path, "norm" + number, "skip" + number}) {
@@ -172,7 +174,7 @@ std::int64_t ModelImpl::add_layer(std::int64_t index, std::int64_t in_features) 
     }
   }
   layers_.push_back(std::move(layer));
-  return made.out_features;
+  return out_features;
 }
 
 bool ModelImpl::keeps_float32(const std::string& path) const {
@@ -187,7 +189,8 @@ void ModelImpl::check_keep_float32() const {
                 "{}: keep_float32: expected submodules out of {}, got '{}'", kModelName,
                 fmt::join(paths, ", "), *path);
     MEZZO_CHECK(std::find(options.keep_float32.begin(), path, *path) == path,
-                "{}: keep_float32: '{}' stands there twice", kModelName, *path);
+                "{}: keep_float32: expected each submodule once, got '{}' twice", kModelName,
+                *path);
   }
 }
 
@@ -230,10 +233,11 @@ at::Tensor ModelImpl::forward_layer(std::int64_t index, const Topology& topology
 }
 
 void ModelImpl::check_blocks(const Blocks& blocks) const {
-  MEZZO_CHECK(options.kind != ModelKind::kSgc || options.num_layers == 1,
-              "{}: sgc of {} hops is one layer, whose hops need one set of nodes; expected the "
-              "whole graph, got {} blocks",
-              kModelName, options.num_layers, blocks.size());
+  MEZZO_CHECK(
+      options.kind != ModelKind::kSgc || options.num_layers == 1,
+      "{}: expected the whole graph for sgc of {} hops, which need one set of nodes, got {} "
+      "blocks",
+      kModelName, options.num_layers, blocks.size());
   MEZZO_CHECK(blocks.size() == layers_.size(), "{}: expected {} blocks, one for each layer, got {}",
               kModelName, layers_.size(), blocks.size());
   for (std::size_t i = 1; i < blocks.size(); ++i) {
@@ -254,8 +258,8 @@ at::Tensor ModelImpl::forward(ModelInput input, const at::Tensor& x) {
     check_blocks(*blocks);
     MEZZO_CHECK(input.edge_weights().empty() || options.kind != ModelKind::kSage ||
                     options.aggregator == Aggregator::kMean,
-                "{}: expected the aggregator mean beside edge weights of blocks, which are for a "
-                "mean over the edges drawn, got {}",
+                "{}: expected aggregator mean for edge weights of blocks, which are factors for a "
+                "mean, got {}",
                 kModelName, name_of(Aggregators{}, options.aggregator));
   } else {
     const Topology& topology = *input.topology();

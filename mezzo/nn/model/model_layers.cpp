@@ -14,10 +14,10 @@
 namespace mezzo::nn {
 namespace {
 
-using detail::MadeLayer;
+using detail::LayerModule;
 using detail::Place;
 
-MadeLayer make_gcn(const ModelOptions& options, Place place) {
+LayerModule make_gcn(const ModelOptions& options, Place place) {
   const std::int64_t out = place.last ? options.out_features : options.hidden_features;
   GraphConv layer(place.in_features, out,
                   {.allow_zero_in_degree = options.allow_zero_in_degree, .parent_degrees = true});
@@ -26,7 +26,7 @@ MadeLayer make_gcn(const ModelOptions& options, Place place) {
           out};
 }
 
-MadeLayer make_sage(const ModelOptions& options, Place place) {
+LayerModule make_sage(const ModelOptions& options, Place place) {
   const std::int64_t out = place.last ? options.out_features : options.hidden_features;
   SAGEConv layer(place.in_features, out, {.aggregator = options.aggregator});
   return {layer.ptr(),
@@ -34,7 +34,7 @@ MadeLayer make_sage(const ModelOptions& options, Place place) {
           out};
 }
 
-MadeLayer make_gat(const ModelOptions& options, Place place) {
+LayerModule make_gat(const ModelOptions& options, Place place) {
   GATConv layer(place.in_features, place.last ? options.out_features : options.hidden_features,
                 {.num_heads = place.last ? options.num_output_heads : options.num_heads,
                  .attention_dropout = options.attention_dropout,
@@ -52,7 +52,7 @@ MadeLayer make_gat(const ModelOptions& options, Place place) {
       options.hidden_features * options.num_heads};
 }
 
-MadeLayer make_gin(const ModelOptions& options, Place place) {
+LayerModule make_gin(const ModelOptions& options, Place place) {
   const std::int64_t out = place.last ? options.out_features : options.hidden_features;
   const MLP update(place.in_features, out,
                    {.hidden_features = options.hidden_features, .dropout = 0});
@@ -61,7 +61,7 @@ MadeLayer make_gin(const ModelOptions& options, Place place) {
           [layer](const auto& g, const auto& h, const auto&) mutable { return layer(g, h); }, out};
 }
 
-MadeLayer make_sgc(const ModelOptions& options, Place place) {
+LayerModule make_sgc(const ModelOptions& options, Place place) {
   SGConv layer(place.in_features, options.out_features,
                {.k = options.num_layers, .allow_zero_in_degree = options.allow_zero_in_degree});
   return {layer.ptr(),
@@ -69,7 +69,7 @@ MadeLayer make_sgc(const ModelOptions& options, Place place) {
           options.out_features};
 }
 
-MadeLayer make_linear(const ModelOptions& options, Place place) {
+LayerModule make_linear(const ModelOptions& options, Place place) {
   const std::int64_t out = place.last ? options.out_features : options.hidden_features;
   const torch::nn::Linear layer(place.in_features, out);
   const auto apply = [layer](const Topology& g, const at::Tensor& h, const at::Tensor&) {
@@ -80,7 +80,7 @@ MadeLayer make_linear(const ModelOptions& options, Place place) {
 
 }  // namespace
 
-MadeLayer detail::make_layer(const ModelOptions& options, Place place) {
+LayerModule detail::make_layer(const ModelOptions& options, Place place) {
   switch (options.kind) {
     case ModelKind::kGcn:
       return make_gcn(options, place);

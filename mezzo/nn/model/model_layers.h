@@ -22,7 +22,7 @@ using Convolution =
     std::function<at::Tensor(const Topology&, const at::Tensor&, const at::Tensor&)>;
 
 /// A layer that is not yet registered, and the function that applies it.
-struct MadeLayer {
+struct LayerModule {
   std::shared_ptr<torch::nn::Module> module;
   Convolution apply;
   std::int64_t out_features = 0;
@@ -35,6 +35,6 @@ struct Place {
 };
 
 /// Creates a layer of options.kind for `place`. Throws InvalidArgument for kinds not in ModelKinds.
-MadeLayer make_layer(const ModelOptions& options, Place place);
+LayerModule make_layer(const ModelOptions& options, Place place);
 
 }  // namespace mezzo::nn::detail

@@ -41,13 +41,13 @@ void check_records(const std::string& path) {
       zip_open(path.c_str(), ZIP_RDONLY | ZIP_CHECKCONS, &code));
   data::require(archive != nullptr, path, "is another kind of file, or truncated: {}",
                 kExpectedFile);
-  std::vector<char> piece(std::size_t{1} << 20);
+  std::vector<char> buffer(std::size_t{1} << 20);
   const zip_int64_t count = zip_get_num_entries(archive.get(), 0);
   for (zip_int64_t i = 0; i < count; ++i) {
     const std::unique_ptr<zip_file_t, RecordCloser> record(
         zip_fopen_index(archive.get(), static_cast<zip_uint64_t>(i), 0));
     zip_int64_t got = record == nullptr ? -1 : 1;
-    while (got > 0) got = zip_fread(record.get(), piece.data(), piece.size());
+    while (got > 0) got = zip_fread(record.get(), buffer.data(), buffer.size());
     data::require(got == 0, path, "is corrupt: record {} cannot be read, or its checksum differs",
                   i);
   }
@@ -72,10 +72,10 @@ NamedTensors read_dict(const std::string& path) {
   NamedTensors tensors;
   for (const auto& entry : read.toGenericDict()) {
     const c10::IValue key = entry.key(), value = entry.value();
-    data::require(key.isString(), path, "holds a dict whose keys are no names: {}", kExpectedFile);
-    data::require(value.isTensor() && value.toTensor().layout() == at::kStrided, path,
-                  "holds something else than a strided tensor under '{}': {}", key.toStringRef(),
+    data::require(key.isString(), path, "holds a dict whose keys are not strings: {}",
                   kExpectedFile);
+    data::require(value.isTensor() && value.toTensor().layout() == at::kStrided, path,
+                  "holds no strided tensor under '{}': {}", key.toStringRef(), kExpectedFile);
     tensors.emplace(key.toStringRef(), value.toTensor());
   }
   return tensors;
@@ -90,11 +90,11 @@ NamedTensors tensors_of(const torch::nn::Module& module) {
 
 /// The names in `all` that are not in `some`.
 std::vector<std::string> names_beside(const NamedTensors& all, const NamedTensors& some) {
-  std::vector<std::string> found;
+  std::vector<std::string> names;
   for (const auto& [name, tensor] : all) {
-    if (some.count(name) == 0) found.push_back(name);
+    if (some.count(name) == 0) names.push_back(name);
   }
-  return found;
+  return names;
 }
 
 /// Whether a copy can convert one dtype to the other.
@@ -106,15 +106,17 @@ bool converts(at::ScalarType from, at::ScalarType to) {
   return is_plain(from) && is_plain(to) && c10::canCast(from, to);
 }
 
-/// Throws InvalidArgument unless the names are exactly those of the module's tensors.
-void check_given(const std::string& path, const NamedTensors& given, const NamedTensors& own) {
-  const auto missing = names_beside(own, given), unexpected = names_beside(given, own);
-  MEZZO_CHECK(missing.empty() && unexpected.empty(),
-              "load_state_dict: expected in {} the parameters and buffers of the module, got all "
-              "but [{}], and beside them [{}]",
-              path, fmt::join(missing, ", "), fmt::join(unexpected, ", "));
+/// Throws InvalidArgument unless the file has exactly the names of the module's tensors, with their
+/// shapes and dtypes that can be converted.
+void check_tensors(const std::string& path, const NamedTensors& in_file, const NamedTensors& own) {
+  const auto missing = names_beside(own, in_file), unexpected = names_beside(in_file, own);
+  MEZZO_CHECK(
+      missing.empty() && unexpected.empty(),
+      "load_state_dict: expected in {} the parameters and buffers of the module, got missing "
+      "names [{}] and unexpected names [{}]",
+      path, fmt::join(missing, ", "), fmt::join(unexpected, ", "));
   for (const auto& [name, tensor] : own) {
-    const at::Tensor& other = given.at(name);
+    const at::Tensor& other = in_file.at(name);
     MEZZO_CHECK(
         other.sizes() == tensor.sizes() && converts(other.scalar_type(), tensor.scalar_type()),
         "load_state_dict: expected in {} '{}' as the module's {}, got {}", path, name,
@@ -125,10 +127,10 @@ void check_given(const std::string& path, const NamedTensors& given, const Named
 }  // namespace
 
 void load_state_dict(torch::nn::Module& module, const std::string& path) {
-  const NamedTensors own = tensors_of(module), given = read_dict(path);
-  check_given(path, given, own);
+  const NamedTensors own = tensors_of(module), in_file = read_dict(path);
+  check_tensors(path, in_file, own);
   const at::NoGradGuard no_grad;
-  for (const auto& [name, tensor] : own) tensor.copy_(given.at(name));
+  for (const auto& [name, tensor] : own) tensor.copy_(in_file.at(name));
 }
 
 }  // namespace mezzo::nn

@@ -247,7 +247,7 @@ TEST(GatedGraphConv, wrong_arguments_are_errors_that_name_them) {
   };
   EXPECT_TRUE(mentions(error(g, at::zeros({5, 3}, on_device(at::kDouble)), types), "[5,2]"));
   EXPECT_TRUE(mentions(error(g, {}, types), "undefined"));
-  EXPECT_TRUE(mentions(error(g, h, {}), "edge_types[15],forthereare2types,gotnone"));
+  EXPECT_TRUE(mentions(error(g, h, {}), "edge_types[15],becausethereare2types,gotnone"));
   EXPECT_TRUE(mentions(error(g, h, at::zeros({14}, on_device(at::kLong))), "edge_types[15]"));
   EXPECT_TRUE(mentions(error(g, h, at::zeros({15, 1}, on_device(at::kLong))), "edge_types[15]"));
   EXPECT_TRUE(mentions(error(g, h, at::zeros({15}, on_device())), "gotfloat32[15]"));
