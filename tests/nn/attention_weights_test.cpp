@@ -90,8 +90,8 @@ double terms(const Topology& g) {
 
 template <class Layer>
 void expect_definition(Layer layer) {
-  const Topology square = connected(12, 12, 40, 1), wide = connected(9, 5, 20, 2);
-  for (const Topology& g : {square, wide}) {
+  const Topology square = connected(12, 12, 40, 1), rectangular = connected(9, 5, 20, 2);
+  for (const Topology& g : {square, rectangular}) {
     const at::Tensor h = uniform({g.num_src(), kIn}, at::kDouble, 3);
     const auto [out, attention] = layer->forward_with_attention(g, h);
     EXPECT_TRUE(near_terms(out, layer(g, h), terms(g)));
@@ -134,10 +134,10 @@ TEST(AttentionWeights, of_gat_conv_stay_float32_beside_sixteen_bit_rows_also_und
       if (autocast) layer->to(at::kFloat);
       const at::Tensor h = uniform({20, kIn}, dtype.scalar, 7);
       const auto run = [&] {
-        const at::Tensor given = autocast ? h.to(at::kFloat) : h;
+        const at::Tensor rows = autocast ? h.to(at::kFloat) : h;
         std::optional<amp::Autocast> scope;
         if (autocast) scope.emplace(test_device().type(), dtype.scalar);
-        return std::pair(layer(g, given), layer->forward_with_attention(g, given));
+        return std::pair(layer(g, rows), layer->forward_with_attention(g, rows));
       };
       const auto [fused, both] = run();
       const auto& [out, attention] = both;
@@ -174,11 +174,11 @@ TEST(AttentionWeights, are_those_after_dropout_and_edge_weight) {
   const auto [out, attention] = layer->forward_with_attention(g, h, weight);
   EXPECT_TRUE(near_terms(out, fused, 4 * terms(g)));
   const at::Tensor whole = expected_attention(layer, g, h) * weight.view({-1, 1, 1});
-  const at::Tensor kept = attention.detach().ne(0).to(at::kDouble);
+  const at::Tensor present_edges = attention.detach().ne(0).to(at::kDouble);
   // 460 shares, each dropped with the probability a half.
-  EXPECT_GT(kept.mean().item<double>(), 0.3);
-  EXPECT_LT(kept.mean().item<double>(), 0.7);
-  EXPECT_TRUE(near_terms(attention, whole * kept * 2, 4 * terms(g)));
+  EXPECT_GT(present_edges.mean().item<double>(), 0.3);
+  EXPECT_LT(present_edges.mean().item<double>(), 0.7);
+  EXPECT_TRUE(near_terms(attention, whole * present_edges * 2, 4 * terms(g)));
   layer->eval();
   EXPECT_TRUE(near_terms(layer->forward_with_attention(g, h, weight).second, whole, 2 * terms(g)));
 
@@ -194,8 +194,8 @@ TEST(AttentionWeights, are_those_after_dropout_and_edge_weight) {
 template <class Layer>
 void expect_gradients(Layer layer) {
   const Topology g = connected(6, 4, 9, 11);
-  const auto function = [&](const std::vector<at::Tensor>& given) {
-    const auto [out, attention] = layer->forward_with_attention(g, given[0]);
+  const auto function = [&](const std::vector<at::Tensor>& inputs) {
+    const auto [out, attention] = layer->forward_with_attention(g, inputs[0]);
     return at::cat({out.flatten(), attention.flatten()});
   };
   EXPECT_TRUE(gradcheck(function, {uniform({6, kIn}, at::kDouble, 12)}));

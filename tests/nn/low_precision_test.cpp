@@ -36,7 +36,7 @@ class WideOutputs {
   explicit WideOutputs(std::int64_t smallest) {
     const std::lock_guard lock(mutex());
     limit() = smallest;
-    found().clear();
+    outputs().clear();
     handle_ = at::addGlobalCallback(at::RecordFunctionCallback(&begin, &end)
                                         .needsOutputs(true)
                                         .scopes({at::RecordScope::FUNCTION}));
@@ -47,7 +47,7 @@ class WideOutputs {
 
   static std::vector<std::string> list() {
     const std::lock_guard lock(mutex());
-    return found();
+    return outputs();
   }
 
  private:
@@ -59,7 +59,7 @@ class WideOutputs {
     static std::int64_t elements = 0;
     return elements;
   }
-  static std::vector<std::string>& found() {
+  static std::vector<std::string>& outputs() {
     static std::vector<std::string> operations;
     return operations;
   }
@@ -69,9 +69,10 @@ class WideOutputs {
     for (const c10::IValue& output : function.outputs()) {
       if (!output.isTensor() || !output.toTensor().defined()) continue;
       const at::Tensor& tensor = output.toTensor();
-      const bool wide = tensor.scalar_type() == at::kFloat || tensor.scalar_type() == at::kDouble;
-      if (!wide || tensor.layout() != at::kStrided || tensor.numel() < limit()) continue;
-      found().push_back(fmt::format("{} [{}]", function.name(), fmt::join(tensor.sizes(), ", ")));
+      const bool is_float32 =
+          tensor.scalar_type() == at::kFloat || tensor.scalar_type() == at::kDouble;
+      if (!is_float32 || tensor.layout() != at::kStrided || tensor.numel() < limit()) continue;
+      outputs().push_back(fmt::format("{} [{}]", function.name(), fmt::join(tensor.sizes(), ", ")));
     }
   }
 
@@ -99,8 +100,8 @@ std::int64_t smallest_wide(ModelKind kind) {
 }
 
 const Topology& graph() {
-  static const Topology made = connected(kNodes, kNodes, kEdges, 1);
-  return made;
+  static const Topology topology = connected(kNodes, kNodes, kEdges, 1);
+  return topology;
 }
 
 ModelOptions options(ModelKind kind) {
@@ -140,8 +141,8 @@ void expect_narrow(const ModelOptions& model_options, bool sparse = false) {
     Model model = placed(Model(model_options));
     at::Tensor x = uniform({kNodes, kIn}, at::kFloat, 2);
     if (sparse) x = x.to_sparse_csr();
-    const auto found = wide_outputs(model, x, precision);
-    EXPECT_TRUE(found.empty()) << lines(found);
+    const auto outputs = wide_outputs(model, x, precision);
+    EXPECT_TRUE(outputs.empty()) << lines(outputs);
     for (const auto& parameter : model->named_parameters()) {
       ASSERT_TRUE(parameter.value().grad().defined()) << parameter.key();
       EXPECT_EQ(parameter.value().grad().scalar_type(), at::kFloat) << parameter.key();
@@ -156,9 +157,9 @@ constexpr ModelKind kKinds[] = {ModelKind::kGcn, ModelKind::kSage, ModelKind::kG
 TEST(LowPrecision, the_recorder_sees_wide_outputs_of_a_float32_run) {
   for (const ModelKind kind : kKinds) {
     Model model = placed(Model(options(kind)));
-    const auto found =
+    const auto outputs =
         wide_outputs(model, uniform({kNodes, kIn}, at::kFloat, 2), Precision::kFloat32);
-    EXPECT_FALSE(found.empty()) << name_of(ModelKinds{}, kind);
+    EXPECT_FALSE(outputs.empty()) << name_of(ModelKinds{}, kind);
   }
 }
 

@@ -35,26 +35,26 @@ Model make(ModelOptions options) {
 
 /// Every kind that runs on blocks.
 std::vector<ModelOptions> options_of_blocks(std::int64_t num_layers) {
-  std::vector<ModelOptions> made;
+  std::vector<ModelOptions> all;
   for (const ModelKind kind :
        {ModelKind::kGcn, ModelKind::kSage, ModelKind::kGat, ModelKind::kGin, ModelKind::kMlp}) {
     for (const bool skip : {false, true}) {
-      made.push_back({.kind = kind,
-                      .in_features = kWidth,
-                      .hidden_features = 4,
-                      .out_features = kClasses,
-                      .num_layers = num_layers,
-                      .num_heads = 2,
-                      .dropout = 0,
-                      .skip = skip});
+      all.push_back({.kind = kind,
+                     .in_features = kWidth,
+                     .hidden_features = 4,
+                     .out_features = kClasses,
+                     .num_layers = num_layers,
+                     .num_heads = 2,
+                     .dropout = 0,
+                     .skip = skip});
     }
   }
   for (const Aggregator aggregator : {Aggregator::kGcn, Aggregator::kPool}) {
-    ModelOptions options = made[2];
+    ModelOptions options = all[2];
     options.aggregator = aggregator;
-    made.push_back(options);
+    all.push_back(options);
   }
-  return made;
+  return all;
 }
 
 /// All edges into `nodes` (int64), with the degrees in the graph.
@@ -64,9 +64,9 @@ Block all_edges_into(const Topology& graph, const at::Tensor& nodes) {
   for (std::size_t e = 0; e < all_src.size(); ++e) {
     for (std::int64_t v = 0; v < nodes.numel(); ++v) {
       if (sources[static_cast<std::size_t>(v)] != all_dst[e]) continue;
-      const auto found = std::find(sources.begin(), sources.end(), all_src[e]);
-      src.push_back(found - sources.begin());
-      if (found == sources.end()) sources.push_back(all_src[e]);
+      const auto position = std::find(sources.begin(), sources.end(), all_src[e]);
+      src.push_back(position - sources.begin());
+      if (position == sources.end()) sources.push_back(all_src[e]);
       dst.push_back(v);
       edges.push_back(static_cast<std::int64_t>(e));
     }
@@ -90,8 +90,8 @@ Blocks all_blocks(const Topology& graph, const at::Tensor& seeds, std::int64_t n
 
 /// Sparse enough that three hops do not reach all nodes.
 const Topology& graph() {
-  static const Topology made = connected(60, 60, 60, 1);
-  return made;
+  static const Topology topology = connected(60, 60, 60, 1);
+  return topology;
 }
 
 at::Tensor features() {
@@ -239,11 +239,11 @@ TEST(ModelOnBlocks, sgc_of_one_hop_takes_a_block_and_of_more_only_the_whole_grap
 
 TEST(ModelOnBlocks, layers_refuse_a_block_whose_sources_lack_the_destinations) {
   const Topology topology = topology_of({1, 2}, {2, 3}, 4, 4);
-  const auto made = [&](bool include_dst_in_src) {
+  const auto block_of = [&](bool include_dst_in_src) {
     return to_block(topology.to(at::kCPU), ids({0, 1}).cpu(), ids({2, 3}).cpu(), include_dst_in_src)
         .to(test_device());
   };
-  const Block separate = made(false), whole = made(true);
+  const Block separate = block_of(false), whole = block_of(true);
   ASSERT_EQ(separate.num_src(), separate.num_dst());  // so that the numbers do not give it away
   const at::Tensor x = uniform({4, kWidth}, at::kDouble, 2);
   const auto rows = [&](const Block& block) { return x.index_select(0, block.src_nodes()); };
@@ -268,8 +268,8 @@ TEST(ModelOnBlocks, blocks_that_do_not_fit_are_errors_that_say_where) {
   Model model = make({.kind = ModelKind::kSage, .in_features = kWidth, .out_features = kClasses});
   const Blocks blocks = all_blocks(graph(), ids({1, 2, 3}), 2);
   const at::Tensor rows = features().index_select(0, blocks.front().src_nodes());
-  const auto error = [&](const Blocks& given, const at::Tensor& x) {
-    return error_of([&] { model(given, x); });
+  const auto error = [&](const Blocks& input, const at::Tensor& x) {
+    return error_of([&] { model(input, x); });
   };
   EXPECT_TRUE(mentions(error({}, rows), "Model:expected2blocks,oneforeachlayer,got0"));
   EXPECT_TRUE(mentions(error({blocks[0]}, rows), "expected2blocks,oneforeachlayer,got1"));

@@ -101,10 +101,11 @@ TEST(Pooling, sums_and_maxima_of_small_integers_are_exact_in_every_dtype) {
   EXPECT_TRUE(sum->parameters().empty());
   for (const DTypeInfo& dtype : dtypes()) {
     SCOPED_TRACE(dtype.name);
-    const at::Tensor h = integers({g.num_nodes(), 9}, dtype.scalar, 1), wide = h.to(at::kDouble);
+    const at::Tensor h = integers({g.num_nodes(), 9}, dtype.scalar, 1),
+                     in_float64 = h.to(at::kDouble);
     EXPECT_EQ(sum(g, h).scalar_type(), dtype.scalar);
-    EXPECT_TRUE(exact(sum(g, h), sums(g, wide)));
-    EXPECT_TRUE(exact(maximum(g, h), maxima(g, wide)));
+    EXPECT_TRUE(exact(sum(g, h), sums(g, in_float64)));
+    EXPECT_TRUE(exact(maximum(g, h), maxima(g, in_float64)));
   }
 }
 
@@ -113,9 +114,11 @@ TEST(Pooling, means_round_once_in_every_dtype) {
   nn::AvgPooling mean;
   for (const DTypeInfo& dtype : dtypes()) {
     SCOPED_TRACE(dtype.name);
-    const at::Tensor h = uniform({g.num_nodes(), 5}, dtype.scalar, 2), wide = h.to(at::kDouble);
+    const at::Tensor h = uniform({g.num_nodes(), 5}, dtype.scalar, 2),
+                     in_float64 = h.to(at::kDouble);
     EXPECT_EQ(mean(g, h).scalar_type(), dtype.scalar);
-    EXPECT_TRUE(near(mean(g, h), means(g, wide), sum_bound(means(g, wide.abs()), 8, dtype.scalar)));
+    EXPECT_TRUE(near(mean(g, h), means(g, in_float64),
+                     sum_bound(means(g, in_float64.abs()), 8, dtype.scalar)));
   }
 }
 
@@ -170,10 +173,11 @@ TEST(Pooling, wrong_rows_are_errors_that_name_the_layer) {
     check(error_of([&] { WeightAndSum(3)(g, h); }), "WeightAndSum");
     check(error_of([&] { Set2Set(Set2SetOptions{.in_features = 3})(g, h); }), "Set2Set");
   }
-  const at::Tensor wide = at::zeros({12, 4}, on_device());
-  EXPECT_TRUE(mentions(error_of([&] { WeightAndSum(3)(g, wide); }), "expectedh[12,3]"));
-  EXPECT_TRUE(mentions(error_of([&] { Set2Set(Set2SetOptions{.in_features = 3})(g, wide); }),
-                       "expectedh[12,3]"));
+  const at::Tensor four_features = at::zeros({12, 4}, on_device());
+  EXPECT_TRUE(mentions(error_of([&] { WeightAndSum(3)(g, four_features); }), "expectedh[12,3]"));
+  EXPECT_TRUE(
+      mentions(error_of([&] { Set2Set(Set2SetOptions{.in_features = 3})(g, four_features); }),
+               "expectedh[12,3]"));
 }
 
 TEST(Pooling, a_layer_and_a_readout_of_a_batch_give_what_they_give_part_by_part) {
@@ -357,12 +361,13 @@ TEST(GlobalAttentionPooling, stays_within_its_rounding_in_every_dtype_also_under
     Linear gate(3, 1);
     GlobalAttentionPooling pool{AnyModule(gate)};
     randomise(*pool, scalar, 1, scalar);
-    const at::Tensor h = uniform({12, 3}, scalar, 13), wide = take(h, Numbers::kGiven);
+    const at::Tensor h = uniform({12, 3}, scalar, 13), in_float64 = take(h, Numbers::kGiven);
     const auto pooled = [&](const auto& rows, double score_factor) {
       return weighted_sums(g, rows, softmax_of_graphs(g, score_factor * apply(gate, rows)));
     };
     // Wrong: nodes that share alike, and negated scores.
-    expect_rounded(pool, setting, h, pooled(exactly(h), 1), {pooled(wide, 0), pooled(wide, -1)});
+    expect_rounded(pool, setting, h, pooled(exactly(h), 1),
+                   {pooled(in_float64, 0), pooled(in_float64, -1)});
   }
 }
 
@@ -373,7 +378,7 @@ TEST(WeightAndSum, stays_within_its_rounding_in_every_dtype_also_under_autocast)
     const at::ScalarType scalar = setting.dtype.scalar;
     WeightAndSum readout(3);
     randomise(*readout, scalar, 1, scalar);
-    const at::Tensor h = uniform({12, 3}, scalar, 13), wide = take(h, Numbers::kGiven);
+    const at::Tensor h = uniform({12, 3}, scalar, 13), in_float64 = take(h, Numbers::kGiven);
     const auto parameters = readout->named_parameters();
     const auto summed = [&](const auto& rows, double score_factor) {
       const auto scores =
@@ -381,7 +386,8 @@ TEST(WeightAndSum, stays_within_its_rounding_in_every_dtype_also_under_autocast)
       return weighted_sums(g, rows, sigmoid64(score_factor * scores));
     };
     // Wrong: weights of 1/2, and negated scores.
-    expect_rounded(readout, setting, h, summed(exactly(h), 1), {summed(wide, 0), summed(wide, -1)});
+    expect_rounded(readout, setting, h, summed(exactly(h), 1),
+                   {summed(in_float64, 0), summed(in_float64, -1)});
   }
 }
 

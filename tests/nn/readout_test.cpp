@@ -60,12 +60,13 @@ const std::vector<SideFunctions>& sides() {
 /// combine(rows of the graph) for every graph with rows, 0 for the others: [B, ...].
 at::Tensor per_part(const SideFunctions& side, const at::Tensor& rows,
                     const std::function<at::Tensor(const at::Tensor&)>& combine) {
-  const at::Tensor wide = rows.detach().to(at::kDouble);
+  const at::Tensor in_float64 = rows.detach().to(at::kDouble);
   std::vector<at::Tensor> parts;
   std::int64_t first = 0;
   for (const std::int64_t size : side.sizes) {
-    const at::Tensor part = wide.narrow(0, first, size);
-    parts.push_back(size > 0 ? combine(part) : at::zeros(wide.sizes().slice(1), wide.options()));
+    const at::Tensor part = in_float64.narrow(0, first, size);
+    parts.push_back(size > 0 ? combine(part)
+                             : at::zeros(in_float64.sizes().slice(1), in_float64.options()));
     first += size;
   }
   return at::stack(parts);
@@ -121,12 +122,12 @@ TEST(Readout, means_divide_by_the_number_of_rows_and_round_once) {
   for (const SideFunctions& side : sides()) {
     for (const DTypeInfo& dtype : dtypes()) {
       SCOPED_TRACE(side.name + " " + dtype.name);
-      const at::Tensor x = uniform({15, 3}, dtype.scalar, 3), wide = x.to(at::kDouble);
-      EXPECT_TRUE(near(side.mean(g, x, {}), part_means(side, wide),
-                       sum_bound(part_means(side, wide.abs()), 8, dtype.scalar)));
+      const at::Tensor x = uniform({15, 3}, dtype.scalar, 3), in_float64 = x.to(at::kDouble);
+      EXPECT_TRUE(near(side.mean(g, x, {}), part_means(side, in_float64),
+                       sum_bound(part_means(side, in_float64.abs()), 8, dtype.scalar)));
       // Operations for each node: the product, the sum, the division.
       const at::Tensor weight = uniform({15, 1}, dtype.scalar, 4);
-      const at::Tensor product = wide * weight.to(at::kDouble);
+      const at::Tensor product = in_float64 * weight.to(at::kDouble);
       EXPECT_TRUE(near(side.mean(g, x, weight), part_means(side, product),
                        sum_bound(part_means(side, product.abs()), 16, dtype.scalar)));
     }
@@ -240,12 +241,12 @@ TEST(Readout, gradients_agree_with_differences) {
   using Inputs = std::vector<at::Tensor>;
   for (const SideFunctions& side : sides()) {
     SCOPED_TRACE(side.name);
-    const Inputs given = {uniform({15, 2}, at::kDouble, 12), uniform({15}, at::kDouble, 13)};
+    const Inputs values = {uniform({15, 2}, at::kDouble, 12), uniform({15}, at::kDouble, 13)};
     for (const ReadoutFunction function : {side.sum, side.mean, side.max}) {
-      EXPECT_TRUE(gradcheck([&](const Inputs& in) { return function(g, in[0], {}); }, {given[0]}));
-      EXPECT_TRUE(gradcheck([&](const Inputs& in) { return function(g, in[0], in[1]); }, given));
+      EXPECT_TRUE(gradcheck([&](const Inputs& in) { return function(g, in[0], {}); }, {values[0]}));
+      EXPECT_TRUE(gradcheck([&](const Inputs& in) { return function(g, in[0], in[1]); }, values));
     }
-    EXPECT_TRUE(gradcheck([&](const Inputs& in) { return side.softmax(g, in[0]); }, {given[0]}));
+    EXPECT_TRUE(gradcheck([&](const Inputs& in) { return side.softmax(g, in[0]); }, {values[0]}));
     EXPECT_TRUE(gradcheck([&](const Inputs& in) { return side.broadcast(g, in[0]); },
                           {uniform({5, 2}, at::kDouble, 14)}));
   }

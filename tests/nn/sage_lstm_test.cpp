@@ -123,8 +123,8 @@ at::Tensor define_layer(const SAGEConv& layer, const Topology& g, const at::Tens
 }
 
 TEST(SageLstm, equals_the_definition_with_and_without_edge_weights_for_every_aggregator) {
-  const Topology wide = connected(9, 5, 20, 2);
-  for (const Topology& g : {mixed_degrees(), wide}) {
+  const Topology rectangular = connected(9, 5, 20, 2);
+  for (const Topology& g : {mixed_degrees(), rectangular}) {
     for (const Aggregator aggregator : kAggregators) {
       for (const auto& [in, out] : {std::pair(3, 5), std::pair(5, 3)}) {
         SCOPED_TRACE(testing::Message()
@@ -270,15 +270,15 @@ TEST(SageLstm, autocast_sums_the_gradients_of_all_steps_in_float32) {
     const double state = at::scalar_tensor(std::tanh(1.0), dtype.scalar).item<double>();
     const double steps = kFirst + kSecond;
     at::Tensor bias = at::zeros({8}, at::kDouble), received = at::zeros({8, 2}, at::kDouble);
-    at::Tensor kept = at::zeros({8, 2}, at::kDouble);
+    at::Tensor expected_hidden = at::zeros({8, 2}, at::kDouble);
     bias[4].fill_(1024 * steps);
     received[4].fill_(1024 * steps);
-    kept[4][1].fill_(1024 * state * (steps - 2));  // a first step has no state before it
+    expected_hidden[4][1].fill_(1024 * state * (steps - 2));  // a first step has no state before it
     const auto parameters = layer->lstm->named_parameters();
     EXPECT_TRUE(exact(parameters["bias_ih_l0"].grad(), bias));
     EXPECT_TRUE(exact(parameters["bias_hh_l0"].grad(), bias));
     EXPECT_TRUE(exact(parameters["weight_ih_l0"].grad(), received));
-    EXPECT_TRUE(exact(parameters["weight_hh_l0"].grad(), kept));
+    EXPECT_TRUE(exact(parameters["weight_hh_l0"].grad(), expected_hidden));
   }
 }
 

@@ -36,9 +36,9 @@ using torch::nn::Sequential;
 
 /// Linear, ReLU, Linear, with numbers in [-1, 1].
 Sequential two_layers(std::int64_t in, std::int64_t out) {
-  Sequential made(Linear(in, 4), ReLU(), Linear(4, out));
-  randomise(*made, at::kDouble);
-  return made;
+  Sequential module(Linear(in, 4), ReLU(), Linear(4, out));
+  randomise(*module, at::kDouble);
+  return module;
 }
 
 /// The same in float64, by the parameters' names.

@@ -52,8 +52,8 @@ double terms(const Topology& g, const DotGatConv& layer) {
 }
 
 TEST(DotGatConv, equals_the_definition_for_heads_and_widths) {
-  const Topology square = connected(12, 12, 40, 1), wide = connected(9, 5, 20, 2);
-  for (const Topology& g : {square, wide}) {
+  const Topology square = connected(12, 12, 40, 1), rectangular = connected(9, 5, 20, 2);
+  for (const Topology& g : {square, rectangular}) {
     for (const std::int64_t heads : {1, 3, 4}) {
       for (const std::int64_t out : {1, 2, 7}) {
         SCOPED_TRACE(testing::Message() << heads << " heads of " << out);
@@ -70,14 +70,14 @@ TEST(DotGatConv, stays_within_its_rounding_in_every_dtype) {
   for (const DTypeInfo& dtype : dtypes()) {
     SCOPED_TRACE(dtype.name);
     DotGatConv layer = make({.in_features = 4, .out_features = 3, .num_heads = 2}, dtype.scalar);
-    const at::Tensor h = uniform({20, 4}, dtype.scalar, 7), wide = take(h, Numbers::kGiven);
+    const at::Tensor h = uniform({20, 4}, dtype.scalar, 7), in_float64 = take(h, Numbers::kGiven);
     const at::Tensor got = layer(g, h);
     const Rounded expected = define(layer, g, exactly(h));
     EXPECT_EQ(got.scalar_type(), dtype.scalar);
     EXPECT_TRUE(near(got, expected));
     // Wrong definitions: equal shares, and negated scores.
-    EXPECT_FALSE(near(define(layer, g, wide, 0), expected));
-    EXPECT_FALSE(near(define(layer, g, wide, -1), expected));
+    EXPECT_FALSE(near(define(layer, g, in_float64, 0), expected));
+    EXPECT_FALSE(near(define(layer, g, in_float64, -1), expected));
   }
 }
 
@@ -93,17 +93,17 @@ TEST(DotGatConv, products_beyond_the_range_of_float16_are_divided_before) {
 TEST(DotGatConv, gradients_agree_with_differences) {
   const Topology g = connected(6, 4, 9, 8);
   DotGatConv layer = make({.in_features = 3, .out_features = 2, .num_heads = 2});
-  const auto function = [&](const std::vector<at::Tensor>& given) {
-    layer->fc->weight = given[1];
-    return layer(g, given[0]);
+  const auto function = [&](const std::vector<at::Tensor>& inputs) {
+    layer->fc->weight = inputs[1];
+    return layer(g, inputs[0]);
   };
   EXPECT_TRUE(
       gradcheck(function, {uniform({6, 3}, at::kDouble, 9), uniform({4, 3}, at::kDouble, 10)}));
 }
 
 TEST(DotGatConv, sparse_rows_give_the_values_and_weight_gradients_of_dense_ones) {
-  const Topology square = connected(10, 10, 30, 15), wide = connected(10, 6, 30, 16);
-  for (const Topology& g : {square, wide}) {
+  const Topology square = connected(10, 10, 30, 15), rectangular = connected(10, 6, 30, 16);
+  for (const Topology& g : {square, rectangular}) {
     DotGatConv layer = make({.in_features = 4, .out_features = 2, .num_heads = 2});
     const at::Tensor h = sparse_numbers({10, 4}, 17);
     const at::Tensor upstream = uniform({g.num_dst(), 2, 2}, at::kDouble, 18);

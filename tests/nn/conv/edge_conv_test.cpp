@@ -69,8 +69,8 @@ at::Tensor define(const EdgeConv& layer, const Topology& topology, const at::Ten
 }
 
 TEST(EdgeConv, equals_the_definition_with_and_without_batch_normalization) {
-  const Topology square = connected(12, 12, 40, 1), wide = connected(9, 5, 20, 2);
-  for (const Topology& g : {square, wide}) {
+  const Topology square = connected(12, 12, 40, 1), rectangular = connected(9, 5, 20, 2);
+  for (const Topology& g : {square, rectangular}) {
     for (const bool batch_norm : {false, true}) {
       for (const auto& [in, out] : {std::pair(3, 7), std::pair(7, 3)}) {
         SCOPED_TRACE(testing::Message() << batch_norm << ": " << in << " -> " << out);
@@ -288,9 +288,9 @@ TEST(EdgeConv, wrong_arguments_are_errors_that_name_them) {
     EXPECT_TRUE(mentions(text, "[5,3]"));
   }
   EXPECT_TRUE(mentions(error_of([&] { layer(g, at::Tensor()); }), "undefined"));
-  const Topology narrow = topology_of({0, 0}, {0, 1}, 1, 2);
+  const Topology one_source = topology_of({0, 0}, {0, 1}, 1, 2);
   EXPECT_TRUE(mentions(error_of([&] {
-                         layer(narrow, at::zeros({1, 3}, on_device(at::kDouble)));
+                         layer(one_source, at::zeros({1, 3}, on_device(at::kDouble)));
                        }),
                        "prefix"));
   EdgeConv normed = make({.in_features = 3, .out_features = 2, .batch_norm = true});

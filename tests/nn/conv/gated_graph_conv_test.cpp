@@ -339,15 +339,15 @@ TEST(JumpingKnowledge, attends_by_a_bidirectional_lstm) {
 /// Changes the module.
 std::vector<at::Tensor> wrong_results(JumpingKnowledge& module,
                                       const std::vector<at::Tensor>& layers) {
-  std::vector<at::Tensor> wide;
-  for (const at::Tensor& layer : layers) wide.push_back(take(layer, Numbers::kGiven));
-  const std::vector<at::Tensor> turned(wide.rbegin(), wide.rend());
-  std::vector<at::Tensor> results = {at::stack(wide).mean(0), define(module, turned)};
+  std::vector<at::Tensor> in_float64;
+  for (const at::Tensor& layer : layers) in_float64.push_back(take(layer, Numbers::kGiven));
+  const std::vector<at::Tensor> turned(in_float64.rbegin(), in_float64.rend());
+  std::vector<at::Tensor> results = {at::stack(in_float64).mean(0), define(module, turned)};
   at::Tensor weight = module->att->weight.detach().clone();
   const std::int64_t half = weight.size(1) / 2;
   weight.narrow(1, half, half).zero_();
   module->att->weight.set_data(weight);
-  results.push_back(define(module, wide));
+  results.push_back(define(module, in_float64));
   return results;
 }
 

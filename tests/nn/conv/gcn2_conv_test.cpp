@@ -119,15 +119,15 @@ TEST(GCN2Conv, stays_within_its_rounding_under_autocast) {
         SCOPED_TRACE(testing::Message() << dtype.name << ", layer " << options.layer << ", weights "
                                         << weight.defined());
         GCN2Conv layer = make(options, at::kFloat, dtype.scalar);
-        at::Tensor got, narrow;
+        at::Tensor got, from_16_bits;
         {
           const amp::Autocast region(test_device().type(), dtype.scalar);
           got = layer(g, h, initial, weight);
-          narrow = layer(g, h.to(dtype.scalar), initial.to(dtype.scalar), weight);
+          from_16_bits = layer(g, h.to(dtype.scalar), initial.to(dtype.scalar), weight);
         }
         EXPECT_EQ(got.scalar_type(), dtype.scalar);
         EXPECT_TRUE(near_definition(got, expected_of(layer, g, h, initial, weight)));
-        EXPECT_TRUE(same_bits(narrow, got));
+        EXPECT_TRUE(same_bits(from_16_bits, got));
         got.to(at::kFloat).sum().backward();
         for (const auto& parameter : layer->named_parameters()) {
           EXPECT_TRUE(parameter.value().grad().isfinite().all().item<bool>()) << parameter.key();
@@ -239,23 +239,23 @@ TEST(GCN2Conv, wrong_options_are_errors_that_name_them) {
 }
 
 TEST(GCN2Conv, wrong_arguments_are_errors_that_name_them) {
-  const Topology g = connected(5, 5, 10, 22), wide = connected(6, 5, 10, 23);
+  const Topology g = connected(5, 5, 10, 22), rectangular = connected(6, 5, 10, 23);
   GCN2Conv layer = make({.in_features = 3, .layer = 1});
   const at::Tensor h = at::zeros({5, 3}, on_device(at::kDouble));
-  const at::Tensor wide_h = at::zeros({6, 3}, on_device(at::kDouble));
+  const at::Tensor six_rows = at::zeros({6, 3}, on_device(at::kDouble));
   const auto error = [&](const Topology& topology, const at::Tensor& rows,
                          const at::Tensor& initial, const at::Tensor& weight = {}) {
     const std::string text = error_of([&] { layer(topology, rows, initial, weight); });
     EXPECT_TRUE(mentions(text, "GCN2Conv:"));
     return text;
   };
-  EXPECT_TRUE(mentions(error(g, wide_h, h), "gotfloat64[6,3]"));
+  EXPECT_TRUE(mentions(error(g, six_rows, h), "gotfloat64[6,3]"));
   EXPECT_TRUE(mentions(error(g, h.to(at::kLong), h), "int64"));
   EXPECT_TRUE(mentions(error(g, {}, h), "undefined"));
   EXPECT_TRUE(mentions(error(g, h.to_sparse_csr(), h), "expectedhstrided"));
-  EXPECT_TRUE(mentions(error(wide, wide_h, wide_h), "onesetofnodes"));
+  EXPECT_TRUE(mentions(error(rectangular, six_rows, six_rows), "onesetofnodes"));
   for (const at::Tensor& initial :
-       {wide_h, h.to(at::kLong), h.to_sparse_csr(), at::Tensor(), h.narrow(1, 0, 2)}) {
+       {six_rows, h.to(at::kLong), h.to_sparse_csr(), at::Tensor(), h.narrow(1, 0, 2)}) {
     EXPECT_TRUE(mentions(error(g, h, initial), "initial_h[5,3],theshapeofh,got"));
   }
   EXPECT_TRUE(mentions(error(g, h, h, at::ones({14}, on_device(at::kDouble))), "edge_weight[15]"));

@@ -40,8 +40,9 @@ GINConv make(GINConvOptions options, at::ScalarType dtype = at::kDouble) {
 }
 
 TEST(GINConv, equals_the_definition_for_every_aggregator_and_dtype) {
-  const Topology square = random_topology(20, 20, 90, 1), wide = random_topology(15, 9, 40, 2);
-  for (const Topology& g : {square, wide, four_nodes()}) {
+  const Topology square = random_topology(20, 20, 90, 1),
+                 rectangular = random_topology(15, 9, 40, 2);
+  for (const Topology& g : {square, rectangular, four_nodes()}) {
     for (const DTypeInfo& dtype : dtypes()) {
       const at::Tensor h = uniform({g.num_src(), 5}, dtype.scalar, 3);
       const at::Tensor factors = uniform({g.num_edges()}, dtype.scalar, 4);

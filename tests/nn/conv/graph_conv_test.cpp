@@ -37,8 +37,8 @@ double terms(const Topology& g, std::int64_t in_features) {
 }
 
 TEST(GraphConv, equals_the_dense_definition_for_every_norm_in_either_order) {
-  const Topology square = connected(12, 12, 40, 1), wide = connected(9, 5, 20, 2);
-  for (const Topology& g : {square, wide}) {
+  const Topology square = connected(12, 12, 40, 1), rectangular = connected(9, 5, 20, 2);
+  for (const Topology& g : {square, rectangular}) {
     for (const DegreeNorm norm : kNorms) {
       for (const auto& [in, out] : {std::pair(3, 7), std::pair(7, 3), std::pair(4, 4)}) {
         SCOPED_TRACE(testing::Message() << static_cast<int>(norm) << ": " << in << " -> " << out);
@@ -134,8 +134,8 @@ TEST(GraphConv, sparse_rows_give_the_values_and_weight_gradients_of_dense_ones) 
 
 /// The edges of g whose numbers are in `edges`, with the degrees in g.
 Topology sample_of(const Topology& g, const std::vector<std::int64_t>& edges) {
-  const at::Tensor kept = ids(edges);
-  return Topology::from_coo(g.src().index_select(0, kept), g.dst().index_select(0, kept),
+  const at::Tensor edge_ids = ids(edges);
+  return Topology::from_coo(g.src().index_select(0, edge_ids), g.dst().index_select(0, edge_ids),
                             g.num_src(), g.num_dst())
       .with_parent_degrees(g.in_degrees(), g.out_degrees());
 }
@@ -343,8 +343,8 @@ TEST(GraphConv, an_external_weight_takes_the_place_of_the_parameter) {
     const at::Tensor factors = uniform({g.num_edges()}, at::kDouble, 43);
     EXPECT_TRUE(same_bits(without(g, h, at::Tensor(), own->weight), own(g, h)));
     EXPECT_TRUE(same_bits(without(g, h, factors, own->weight), own(g, h, factors)));
-    const auto function = [&](const std::vector<at::Tensor>& given) {
-      return without(g, given[0], given[2], given[1]);
+    const auto function = [&](const std::vector<at::Tensor>& inputs) {
+      return without(g, inputs[0], inputs[2], inputs[1]);
     };
     EXPECT_TRUE(gradcheck(function, {h, uniform({in, out}, at::kDouble, 44), factors}));
   }

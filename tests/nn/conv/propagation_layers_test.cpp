@@ -126,7 +126,7 @@ TEST(ChebConv, equals_the_dense_definition_in_every_dtype_and_order) {
     const std::int64_t num_nodes = g.num_src();
     const at::Tensor of_nodes = uniform({num_nodes}, at::kFloat, 4, 1.0, 2.0);
     const at::Tensor one = numbers({1.5}, at::kFloat);
-    const std::vector<std::pair<at::Tensor, at::Tensor>> given_and_of_nodes = {
+    const std::vector<std::pair<at::Tensor, at::Tensor>> argument_and_of_nodes = {
         {at::Tensor(), at::Tensor()},
         {of_nodes, of_nodes},
         {one, one.expand({num_nodes})},
@@ -134,13 +134,13 @@ TEST(ChebConv, equals_the_dense_definition_in_every_dtype_and_order) {
     for (const DTypeInfo& dtype : dtypes()) {
       for (const auto& [in, out] : kWidths) {
         for (const std::int64_t k : {1, 2, 4}) {
-          for (const auto& [given, lambda_max] : given_and_of_nodes) {
+          for (const auto& [argument, lambda_max] : argument_and_of_nodes) {
             SCOPED_TRACE(testing::Message() << dtype.name << " k " << k << " in " << in);
             ChebConv layer = make<ChebConv>(
                 ChebConvOptions{.in_features = in, .out_features = out, .k = k, .activation = {}},
                 dtype.scalar);
             const at::Tensor h = uniform({num_nodes, in}, dtype.scalar, 3);
-            const at::Tensor got = layer(g, h, given);
+            const at::Tensor got = layer(g, h, argument);
             EXPECT_EQ(got.scalar_type(), dtype.scalar);
             // Stored for each term: the sum over the neighbours, the two additions to it, the
             // product's part; and the rounded shift.
@@ -279,20 +279,20 @@ TEST(Propagation, a_mixed_precision_region_computes_in_its_dtype) {
     sgc->to(test_device());
     tag->to(test_device());
     cheb->to(test_device());
-    for (const at::Tensor& given : {at::Tensor(), weight}) {
-      expect_narrow_in_region([&](const at::Tensor& h) { return sgc(g, h, given); }, in);
-      expect_narrow_in_region([&](const at::Tensor& h) { return tag(g, h, given); }, in);
+    for (const at::Tensor& edge_weight : {at::Tensor(), weight}) {
+      expect_narrow_in_region([&](const at::Tensor& h) { return sgc(g, h, edge_weight); }, in);
+      expect_narrow_in_region([&](const at::Tensor& h) { return tag(g, h, edge_weight); }, in);
     }
-    for (const at::Tensor& given : {at::Tensor(), lambda_max}) {
-      expect_narrow_in_region([&](const at::Tensor& h) { return cheb(g, h, given); }, in);
+    for (const at::Tensor& maximum : {at::Tensor(), lambda_max}) {
+      expect_narrow_in_region([&](const at::Tensor& h) { return cheb(g, h, maximum); }, in);
     }
   }
   for (const double edge_drop : {0.0, 0.5}) {
     APPNPConv appnp(APPNPConvOptions{.edge_drop = edge_drop});
-    for (const at::Tensor& given : {at::Tensor(), weight}) {
+    for (const at::Tensor& edge_weight : {at::Tensor(), weight}) {
       const auto run = [&](const at::Tensor& h) {
         at::manual_seed(1);
-        return appnp(g, h, given);
+        return appnp(g, h, edge_weight);
       };
       expect_narrow_in_region(run, 4, /*sparse=*/false);
     }
@@ -329,18 +329,18 @@ TEST(SGConv, cached_rows_serve_every_call_with_the_same_arguments) {
   const at::Tensor weight = weights_of(g, at::kDouble);
   for (const at::Tensor& h :
        {uniform({8, 5}, at::kDouble, 20), uniform({8, 5}, at::kDouble, 20).to_sparse_csr()}) {
-    for (const at::Tensor& given : {at::Tensor(), weight}) {
+    for (const at::Tensor& edge_weight : {at::Tensor(), weight}) {
       const SGConvOptions options{.in_features = 5, .out_features = 2, .k = 2, .cached = true};
       SGConv layer = make<SGConv>(options);
-      const at::Tensor first = layer(g, h, given);
-      EXPECT_TRUE(same_bits(layer(g, h, given), first));
+      const at::Tensor first = layer(g, h, edge_weight);
+      EXPECT_TRUE(same_bits(layer(g, h, edge_weight), first));
       randomise(*layer, at::kDouble, 50);  // the cache does not depend on the parameters
       const at::Tensor dense = h.layout() == at::kSparseCsr ? h.to_dense() : h;
-      const at::Tensor got = layer(g, h, given);
+      const at::Tensor got = layer(g, h, edge_weight);
       EXPECT_TRUE(near_definition(
-          got, expected_of(layer, g, dense, given, terms(g, 2, 5), /*roundings=*/4)));
+          got, expected_of(layer, g, dense, edge_weight, terms(g, 2, 5), /*roundings=*/4)));
       got.sum().backward();
-      layer(g, h, given).sum().backward();  // a second backward through the cache
+      layer(g, h, edge_weight).sum().backward();  // a second backward through the cache
       EXPECT_TRUE(layer->fc->weight.grad().defined());
     }
   }
@@ -352,8 +352,8 @@ TEST(SGConv, cached_refuses_other_arguments_until_it_is_cleared) {
   const at::Tensor weight = weights_of(g, at::kDouble);
   SGConv layer = make<SGConv>(SGConvOptions{.in_features = 3, .out_features = 2, .cached = true});
   const auto error = [&](const Topology& topology, const at::Tensor& rows,
-                         const at::Tensor& given) {
-    return error_of([&] { layer(topology, rows, given); });
+                         const at::Tensor& edge_weight) {
+    return error_of([&] { layer(topology, rows, edge_weight); });
   };
   layer(g, h, weight);
   EXPECT_TRUE(mentions(error(other, h, weight), "graph"));
@@ -442,10 +442,10 @@ TEST(APPNPConv, drops_other_edges_in_each_step_and_scales_the_rest) {
   APPNPConv layer(APPNPConvOptions{.k = 2, .alpha = 0, .edge_drop = 0.5});
   at::manual_seed(4);
   const at::Tensor got = layer(loops, at::ones({num_nodes, 1}, on_device()));
-  const at::Tensor kept = at::eq(got, 4);
-  EXPECT_TRUE(at::logical_or(kept, at::eq(got, 0)).all().item<bool>());
+  const at::Tensor stays = at::eq(got, 4);
+  EXPECT_TRUE(at::logical_or(stays, at::eq(got, 0)).all().item<bool>());
   // A quarter stays twice; six standard deviations of the binomial distribution either way.
-  const auto count = static_cast<double>(kept.sum().item<std::int64_t>());
+  const auto count = static_cast<double>(stays.sum().item<std::int64_t>());
   const auto trials = static_cast<double>(num_nodes);
   EXPECT_LE(std::abs(count - trials / 4), 6 * std::sqrt(trials * 0.25 * 0.75));
 }
@@ -548,13 +548,13 @@ TEST(Propagation, wrong_options_are_errors_that_name_them) {
 }
 
 TEST(Propagation, wrong_arguments_are_errors_that_name_them) {
-  const Topology g = connected(5, 5, 10, 33), wide = connected(6, 5, 10, 34);
+  const Topology g = connected(5, 5, 10, 33), rectangular = connected(6, 5, 10, 34);
   SGConv sgc = make<SGConv>(SGConvOptions{.in_features = 3, .out_features = 2});
   TAGConv tag = make<TAGConv>(TAGConvOptions{.in_features = 3, .out_features = 2});
   ChebConv cheb = make<ChebConv>(ChebConvOptions{.in_features = 3, .out_features = 2, .k = 2});
   APPNPConv appnp(APPNPConvOptions{});
   const at::Tensor h = at::zeros({5, 3}, on_device(at::kDouble)),
-                   wide_h = at::zeros({6, 3}, on_device(at::kDouble));
+                   six_rows = at::zeros({6, 3}, on_device(at::kDouble));
   const auto expect_errors = [&](auto& layer, const std::string& name) {
     const auto error = [&layer, name](const Topology& topology, const at::Tensor& rows,
                                       const at::Tensor& last = {}) {
@@ -562,10 +562,10 @@ TEST(Propagation, wrong_arguments_are_errors_that_name_them) {
       EXPECT_TRUE(mentions(text, name + ":"));
       return text;
     };
-    EXPECT_TRUE(mentions(error(g, wide_h), "gotfloat64[6,3]"));
+    EXPECT_TRUE(mentions(error(g, six_rows), "gotfloat64[6,3]"));
     EXPECT_TRUE(mentions(error(g, h.to(at::kLong)), "int64"));
     EXPECT_TRUE(mentions(error(g, {}), "undefined"));
-    EXPECT_TRUE(mentions(error(wide, wide_h), "onesetofnodes"));
+    EXPECT_TRUE(mentions(error(rectangular, six_rows), "onesetofnodes"));
     return error;
   };
   const auto expect_weight_errors = [&](auto error) {

@@ -35,8 +35,9 @@ double terms(const Topology& g, std::int64_t in) {
 }
 
 TEST(SAGEConv, equals_the_dense_definition_for_every_aggregator_in_either_order) {
-  const Topology square = random_topology(12, 12, 40, 1), wide = random_topology(9, 5, 20, 2);
-  for (const Topology& g : {square, wide, four_nodes()}) {
+  const Topology square = random_topology(12, 12, 40, 1),
+                 rectangular = random_topology(9, 5, 20, 2);
+  for (const Topology& g : {square, rectangular, four_nodes()}) {
     for (const Aggregator aggregator : kAggregators) {
       for (const auto& [in, out] : kWidths) {
         SCOPED_TRACE(testing::Message()
@@ -104,17 +105,17 @@ TEST(SAGEConv, gradients_agree_with_differences) {
       for (const auto& parameter : layer->parameters()) {
         inputs.push_back(uniform(parameter.sizes(), at::kDouble, 9 + inputs.size()));
       }
-      const auto function = [&](const std::vector<at::Tensor>& given) {
+      const auto function = [&](const std::vector<at::Tensor>& values) {
         // parameters() lists the layer's own first, then those of the parts in this order.
         std::size_t next = 1;
-        if (layer->bias.defined()) layer->bias = given[next++];
+        if (layer->bias.defined()) layer->bias = values[next++];
         for (torch::nn::Linear* part : {&layer->fc_pool, &layer->fc_neigh, &layer->fc_self}) {
           if (part->is_empty()) continue;
-          (*part)->weight = given[next++];
-          if ((*part)->bias.defined()) (*part)->bias = given[next++];
+          (*part)->weight = values[next++];
+          if ((*part)->bias.defined()) (*part)->bias = values[next++];
         }
-        EXPECT_EQ(next, given.size());
-        return layer(g, given[0]);
+        EXPECT_EQ(next, values.size());
+        return layer(g, values[0]);
       };
       EXPECT_TRUE(gradcheck(function, inputs)) << name_of(nn::Aggregators{}, aggregator);
     }
@@ -122,8 +123,9 @@ TEST(SAGEConv, gradients_agree_with_differences) {
 }
 
 TEST(SAGEConv, sparse_rows_give_the_values_and_weight_gradients_of_dense_ones) {
-  const Topology square = random_topology(10, 10, 30, 13), wide = random_topology(10, 6, 30, 14);
-  for (const Topology& g : {square, wide}) {
+  const Topology square = random_topology(10, 10, 30, 13),
+                 rectangular = random_topology(10, 6, 30, 14);
+  for (const Topology& g : {square, rectangular}) {
     for (const Aggregator aggregator : kAggregators) {
       for (const auto& [in, out] : kWidths) {
         SAGEConv layer = make({.in_features = in, .out_features = out, .aggregator = aggregator});

@@ -38,12 +38,12 @@ Model make(ModelKind kind, std::int64_t num_layers = 3, at::ScalarType stored = 
 }
 
 const Graph& graph(IdWidth width = IdWidth::kInt32) {
-  const auto made = [](IdWidth wide) {
+  const auto of_width = [](IdWidth id_width) {
     const Topology drawn = connected(kNodes, kNodes, 200, 1);
-    return Graph::from_coo(drawn.src(), drawn.dst(), kNodes, wide);
+    return Graph::from_coo(drawn.src(), drawn.dst(), kNodes, id_width);
   };
-  static const Graph narrow = made(IdWidth::kInt32), wide = made(IdWidth::kInt64);
-  return width == IdWidth::kInt32 ? narrow : wide;
+  static const Graph int32 = of_width(IdWidth::kInt32), int64 = of_width(IdWidth::kInt64);
+  return width == IdWidth::kInt32 ? int32 : int64;
 }
 
 at::Tensor features(at::ScalarType dtype = at::kDouble) {
@@ -80,11 +80,11 @@ TEST(Inference, equals_the_whole_graph_for_every_batch_size_and_layout) {
         EXPECT_TRUE(same_sums(logits, expected));
         EXPECT_FALSE(logits.requires_grad());
       }
-      const at::Tensor wide = sparse.to_sparse_csr();
-      const at::Tensor narrow =
-          at::sparse_csr_tensor(wide.crow_indices().to(at::kInt), wide.col_indices().to(at::kInt),
-                                wide.values(), wide.sizes(), wide.options());
-      for (const at::Tensor& rows : {wide, narrow}) {
+      const at::Tensor int64_rows = sparse.to_sparse_csr();
+      const at::Tensor int32_rows = at::sparse_csr_tensor(
+          int64_rows.crow_indices().to(at::kInt), int64_rows.col_indices().to(at::kInt),
+          int64_rows.values(), int64_rows.sizes(), int64_rows.options());
+      for (const at::Tensor& rows : {int64_rows, int32_rows}) {
         EXPECT_TRUE(same_sums(
             inference(model, graph(), rows, {.batch_size = batch_size, .device = test_device()}),
             expected_of_sparse));
@@ -105,8 +105,8 @@ TEST(Inference, takes_a_topology_and_remembered_degrees) {
 
 TEST(Inference, of_a_model_that_ignores_edges_reads_none) {
   Model model = make(ModelKind::kMlp);
-  const Topology& made = graph().topology();
-  const Topology unread = Topology::from_coo(made.src(), made.dst(), kNodes, kNodes);
+  const Topology& topology = graph().topology();
+  const Topology unread = Topology::from_coo(topology.src(), topology.dst(), kNodes, kNodes);
   const std::int64_t bytes = unread.memory_bytes();
   EXPECT_TRUE(
       same_sums(inference(model, unread, features(), {.batch_size = 7, .device = test_device()}),
@@ -194,9 +194,9 @@ TEST(Inference, wrong_arguments_are_errors_that_name_them) {
         [&] { inference(model, graph(), wrong, {.batch_size = 7, .device = test_device()}); });
     EXPECT_TRUE(mentions(text, "inference:expectedfloatingh[60,5]"));
   }
-  const auto wide =
+  const auto two_sets =
       error_of([&] { inference(model, connected(9, 5, 20, 5), x, {.device = test_device()}); });
-  EXPECT_TRUE(mentions(wide, "inference:expectedagraphofonesetofnodes,got9sourcesand5"));
+  EXPECT_TRUE(mentions(two_sets, "inference:expectedagraphofonesetofnodes,got9sourcesand5"));
   Model none{nullptr};
   EXPECT_TRUE(mentions(error_of([&] { inference(none, graph(), x); }), "expectedamodel,gotnone"));
   const auto device =

@@ -54,8 +54,8 @@ at::Tensor dense(const torch::nn::Linear& part, const at::Tensor& x) {
 }
 
 const Topology& graph() {
-  static const Topology made = connected(12, 12, 40, 1);
-  return made;
+  static const Topology topology = connected(12, 12, 40, 1);
+  return topology;
 }
 
 at::Tensor features(std::int64_t width, std::uint64_t seed = 2) {
@@ -368,9 +368,9 @@ TEST(Model, wrong_arguments_are_errors_that_name_them) {
   EXPECT_TRUE(mentions(text, "Model"));
   EXPECT_TRUE(mentions(text, "[12,4]"));
   EXPECT_TRUE(mentions(text, "gotfloat64[12,5]"));
-  const Topology wide = connected(9, 5, 20, 8);
+  const Topology rectangular = connected(9, 5, 20, 8);
   EXPECT_TRUE(mentions(error_of([&] {
-                         model(wide, uniform({9, 4}, at::kDouble, 9));
+                         model(rectangular, uniform({9, 4}, at::kDouble, 9));
                        }),
                        "onesetofnodes"));
   EXPECT_TRUE(mentions(error_of([&] {

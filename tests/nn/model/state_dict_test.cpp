@@ -125,8 +125,8 @@ TEST(StateDict, numbers_get_the_dtype_of_the_module) {
 TEST(StateDict, views_are_read_as_what_they_show) {
   const TempFolder folder;
   GraphConv layer = placed(GraphConv(GraphConvOptions{.in_features = 3, .out_features = 2}));
-  const at::Tensor wide = uniform({2, 5}, at::kFloat, 3);
-  const at::Tensor weight = wide.narrow(1, 1, 3).t(), bias = wide[0].narrow(0, 2, 2);
+  const at::Tensor storage = uniform({2, 5}, at::kFloat, 3);
+  const at::Tensor weight = storage.narrow(1, 1, 3).t(), bias = storage[0].narrow(0, 2, 2);
   load_state_dict(*layer, folder.write("model.pt", saved({{"bias", bias}, {"weight", weight}})));
   EXPECT_TRUE(exact(layer->weight, weight));
   EXPECT_TRUE(exact(layer->bias, bias));
@@ -153,14 +153,14 @@ TEST(StateDict, other_names_shapes_and_kinds_of_numbers_are_errors_that_change_n
   EXPECT_TRUE(mentions(refusal(*layer, {}),
                        "missingnames[fc_neigh.weight,fc_self.bias,fc_self.weight]and"
                        "unexpectednames[]"));
-  const auto with_bias = [&](const at::Tensor& given) {
+  const auto with_bias = [&](const at::Tensor& other) {
     return refusal(*layer,
-                   {{"fc_neigh.weight", neigh}, {"fc_self.weight", own}, {"fc_self.bias", given}});
+                   {{"fc_neigh.weight", neigh}, {"fc_self.weight", own}, {"fc_self.bias", other}});
   };
   const at::Tensor quantized = at::quantize_per_tensor(at::ones({2}), 0.5, 0, at::kQInt8);
-  for (const at::Tensor& given : {at::ones({3}), at::ones({1, 2}), at::ones({2}, at::kComplexFloat),
+  for (const at::Tensor& other : {at::ones({3}), at::ones({1, 2}), at::ones({2}, at::kComplexFloat),
                                   at::scalar_tensor(1.0), quantized}) {
-    const std::string text = with_bias(given);
+    const std::string text = with_bias(other);
     EXPECT_TRUE(mentions(text, "'fc_self.bias'asthemodule'sfloat32[2],got"));
   }
 
