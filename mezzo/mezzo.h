@@ -4,10 +4,8 @@
 #include <torch/torch.h>
 
 #include "mezzo/amp/autocast/autocast.h"
-#include "mezzo/amp/autocast/autocast_state.h"
 #include "mezzo/amp/autocast/cpu_policy.h"
 #include "mezzo/amp/autocast/custom_function.h"
-#include "mezzo/amp/autocast/float32_reductions.h"
 #include "mezzo/amp/captured_step.h"
 #include "mezzo/amp/optim/fused_adam.h"
 #include "mezzo/amp/optim/fused_optimizer.h"

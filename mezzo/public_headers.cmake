@@ -1,11 +1,9 @@
 # What <mezzo/mezzo.h> reaches.
 set(mezzo_public_headers
   amp/autocast/autocast.h
-  amp/autocast/autocast_state.h
   amp/captured_step.h
   amp/autocast/cpu_policy.h
   amp/autocast/custom_function.h
-  amp/autocast/float32_reductions.h
   amp/optim/fused_adam.h
   amp/optim/fused_optimizer.h
   amp/optim/fused_sgd.h

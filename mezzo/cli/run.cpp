@@ -18,7 +18,7 @@
 #include <torch/headeronly/version.h>
 #include <unistd.h>
 
-#include "mezzo/amp/autocast/float32_reductions.h"
+#include "mezzo/amp/autocast/autocast.h"
 #include "mezzo/cli/commands.h"
 #include "mezzo/core/error.h"
 #include "mezzo/core/log.h"

@@ -9,7 +9,7 @@
 
 #include <ATen/core/Tensor.h>
 
-#include "mezzo/amp/autocast/autocast_state.h"
+#include "mezzo/amp/autocast/autocast.h"
 #include "mezzo/core/export.h"
 
 namespace torch::autograd {

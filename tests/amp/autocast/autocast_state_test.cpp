@@ -1,5 +1,3 @@
-#include "mezzo/amp/autocast/autocast_state.h"
-
 #include <exception>
 #include <memory>
 #include <optional>

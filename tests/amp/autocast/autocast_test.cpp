@@ -124,7 +124,7 @@ TEST(Autocast, an_unsupported_dtype_is_an_error_that_names_the_supported_ones) {
   const State before;
   for (const at::ScalarType dtype : {at::kFloat, at::kDouble, at::kInt, at::kFloat8_e5m2}) {
     EXPECT_TRUE(throws_with<InvalidArgument>(
-        on_cpu() ? "BFloat16 or Half, which cpu supports" : "BFloat16 or Half, which cuda supports",
+        on_cpu() ? "BFloat16 or Half for cpu" : "BFloat16 or Half for cuda",
         [&] { Autocast(test_device().type(), dtype); }));
   }
   EXPECT_EQ(State(), before);

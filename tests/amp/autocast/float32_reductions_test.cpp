@@ -1,8 +1,8 @@
-#include "mezzo/amp/autocast/float32_reductions.h"
-
 #include <stdexcept>
 
 #include <gtest/gtest.h>
+
+#include "mezzo/amp/autocast/autocast.h"
 
 namespace mezzo::test {
 namespace {
