@@ -9,8 +9,7 @@
 #include <ATen/ATen.h>
 #include <fmt/format.h>
 
-#include "mezzo/amp/optim/fused_adam.h"
-#include "mezzo/amp/optim/fused_sgd.h"
+#include "mezzo/amp/optim/fused_optimizer.h"
 
 #include "bench/harness/program.h"
 

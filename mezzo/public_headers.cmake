@@ -4,22 +4,12 @@ set(mezzo_public_headers
   amp/captured_step.h
   amp/autocast/cpu_policy.h
   amp/autocast/custom_function.h
-  amp/optim/fused_adam.h
   amp/optim/fused_optimizer.h
-  amp/optim/fused_sgd.h
-  amp/optim/fused_step.h
   amp/scaler/grad_scaler.h
-  amp/watch/gradient_report.h
   amp/scaler/loss_scale_policy.h
-  amp/scaler/loss_scale_state.h
-  amp/optim/master_weights.h
   amp/optim/mixed_precision_optimizer.h
-  amp/optim/named_parameters.h
   amp/precision.h
-  amp/scaler/scaler_state.h
-  amp/optim/stochastic_rounding.h
   amp/watch/watch.h
-  amp/watch/watch_numbers.h
   core/error.h
   core/export.h
   core/malloc_tuning.h

@@ -8,7 +8,7 @@
 #include <fmt/format.h>
 
 #include "mezzo/amp/captured_step.h"
-#include "mezzo/amp/optim/fused_adam.h"
+#include "mezzo/amp/optim/fused_optimizer.h"
 #include "mezzo/amp/scaler/grad_scaler.h"
 #include "mezzo/nn/model/model.h"
 

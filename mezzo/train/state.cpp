@@ -13,8 +13,7 @@
 #include <torch/optim/adamw.h>
 #include <torch/optim/sgd.h>
 
-#include "mezzo/amp/optim/fused_adam.h"
-#include "mezzo/amp/optim/fused_sgd.h"
+#include "mezzo/amp/optim/fused_optimizer.h"
 #include "mezzo/core/error.h"
 #include "mezzo/train/report/summary.h"
 

@@ -7,7 +7,7 @@
 #include <gtest/gtest.h>
 
 #include "mezzo/amp/autocast/autocast.h"
-#include "mezzo/amp/optim/stochastic_rounding.h"
+#include "mezzo/amp/optim/mixed_precision_optimizer.h"
 #include "mezzo/core/error.h"
 #include "mezzo/ops/dropout.h"
 #include "mezzo/ops/ops.h"
@@ -88,13 +88,13 @@ TEST(CapturedStep, ends_its_graph_before_what_the_graph_replays) {
     SCOPED_TRACE(is_replaced);
     Calls calls, others;
     int graphs_ended = -1;  // when the state of the step was freed
-    std::shared_ptr<int> kept(new int(0), [&](const int* p) {
+    std::shared_ptr<int> number(new int(0), [&](const int* p) {
       graphs_ended = calls.ends;
       delete p;
     });
     {
       CapturedStep step =
-          counted([kept = std::move(kept)] { return at::full({}, *kept); }, calls, 1);
+          counted([number = std::move(number)] { return at::full({}, *number); }, calls, 1);
       step.replay();
       step.replay();
       if (is_replaced) {

@@ -10,14 +10,11 @@
 
 #include "mezzo/amp/autocast/autocast.h"
 #include "mezzo/amp/captured_step.h"
-#include "mezzo/amp/optim/fused_adam.h"
-#include "mezzo/amp/optim/fused_sgd.h"
-#include "mezzo/amp/optim/master_weights.h"
+#include "mezzo/amp/optim/fused_optimizer.h"
 #include "mezzo/amp/optim/mixed_precision_optimizer.h"
-#include "mezzo/amp/optim/stochastic_rounding.h"
 #include "mezzo/amp/precision.h"
 #include "mezzo/amp/scaler/grad_scaler.h"
-#include "mezzo/amp/watch/watch_numbers.h"
+#include "mezzo/amp/watch/watch.h"
 #include "mezzo/graph/topology.h"
 #include "mezzo/ops/dropout.h"
 #include "mezzo/ops/ops.h"
@@ -111,10 +108,10 @@ TEST(AutocastCuda, casts_by_the_lists_of_cuda) {
     EXPECT_EQ(low.scalar_type(), dtype);
     EXPECT_EQ(at::matmul(x, x).scalar_type(), dtype);
     EXPECT_EQ(at::linear(x, x).scalar_type(), dtype);
-    for (const at::Tensor& wide :
+    for (const at::Tensor& result :
          {at::softmax(low, 1), at::log_softmax(low, 1), at::exp(low), at::pow(low, 2.0),
           at::sum(low), at::cumsum(low, 0), at::layer_norm(low, {4}), at::mse_loss(low, low)}) {
-      EXPECT_EQ(wide.scalar_type(), at::kFloat);
+      EXPECT_EQ(result.scalar_type(), at::kFloat);
     }
     EXPECT_EQ(at::relu(low).scalar_type(), dtype);
     EXPECT_EQ(at::mm(x.to(at::kDouble), x.to(at::kDouble)).scalar_type(), at::kDouble);
@@ -129,12 +126,12 @@ TEST(AutocastCuda, casts_by_the_lists_of_cuda) {
   EXPECT_EQ(at::mm(x, x).scalar_type(), at::kFloat);
 }
 
-struct Made {
+struct OptimizerKind {
   const char* name;
   std::function<std::unique_ptr<torch::optim::Optimizer>(std::vector<at::Tensor>)> make;
 };
 
-std::vector<Made> optimizers() {
+std::vector<OptimizerKind> optimizers() {
   using Parameters = std::vector<at::Tensor>;
   return {{"adam",
            [](Parameters p) {
@@ -158,7 +155,7 @@ std::vector<Made> optimizers() {
 
 /// A two-layer network on fixed data, with a scaler for float16.
 struct Training {
-  Training(const Made& optimizer_of, at::Device on, double initial_scale = 1024.0)
+  Training(const OptimizerKind& optimizer_of, at::Device on, double initial_scale = 1024.0)
       : device(on),
         scaler({.device = on,
                 .policy = amp::LossScalePolicy::dynamic(
@@ -193,13 +190,13 @@ struct Training {
 
 TEST(FusedOptimizersCuda, move_as_on_the_cpu) {
   SKIP_WITHOUT_CUDA();
-  for (const Made& made : optimizers()) {
+  for (const OptimizerKind& kind : optimizers()) {
     std::vector<at::Tensor> here, there;
     for (const double phase : {0.1, 0.2}) {
       here.push_back(numbers({5, 3}, phase, at::kCPU).requires_grad_());
       there.push_back(here.back().detach().to(cuda()).requires_grad_());
     }
-    const auto on_cpu = made.make(here), on_cuda = made.make(there);
+    const auto on_cpu = kind.make(here), on_cuda = kind.make(there);
     for (int step = 0; step < 10; ++step) {
       // Every third step is skipped; gradients are scaled by 8.
       const double skip = step % 3 == 0 ? 1.0 : 0.0;
@@ -213,7 +210,7 @@ TEST(FusedOptimizersCuda, move_as_on_the_cpu) {
     }
     for (std::size_t i = 0; i < here.size(); ++i) {
       EXPECT_TRUE(near(there[i], here[i].detach(), sum_bound(here[i].abs() + 1, 100, at::kFloat)))
-          << made.name;
+          << kind.name;
     }
   }
 }
@@ -268,20 +265,20 @@ TEST(MixedPrecisionCuda, masters_keep_what_a_bfloat16_parameter_cannot) {
 
 TEST(CapturedStepCuda, equals_the_eager_step_bit_for_bit) {
   SKIP_WITHOUT_CUDA();
-  for (const Made& made : optimizers()) {
+  for (const OptimizerKind& kind : optimizers()) {
     for (const amp::Precision precision :
          {amp::Precision::kFloat32, amp::Precision::kFloat16, amp::Precision::kBFloat16}) {
       // 2^30 overflows float16 at first: the device must skip and lower the scale.
       const double scale = precision == amp::Precision::kFloat16 ? 0x1p30 : 1024.0;
-      Training eager(made, cuda(), scale), replayed(made, cuda(), scale);
+      Training eager(kind, cuda(), scale), replayed(kind, cuda(), scale);
       amp::CapturedStep step([&] { return replayed.take_step(precision); }, {.device = cuda()});
       for (int i = 0; i < 20; ++i) {
         const at::Tensor expected = eager.take_step(precision);
-        ASSERT_TRUE(exact(step.replay(), expected)) << made.name << " step " << i;
+        ASSERT_TRUE(exact(step.replay(), expected)) << kind.name << " step " << i;
       }
-      EXPECT_TRUE(exact(replayed.first, eager.first)) << made.name;
-      EXPECT_TRUE(exact(replayed.second, eager.second)) << made.name;
-      EXPECT_EQ(replayed.scaler.state_dict(), eager.scaler.state_dict()) << made.name;
+      EXPECT_TRUE(exact(replayed.first, eager.first)) << kind.name;
+      EXPECT_TRUE(exact(replayed.second, eager.second)) << kind.name;
+      EXPECT_EQ(replayed.scaler.state_dict(), eager.scaler.state_dict()) << kind.name;
     }
   }
 }
@@ -324,12 +321,12 @@ TEST(CapturedStepCuda, dropout_drops_anew_in_each_replay_and_the_gradient_alike)
   for (int i = 0; i < 4; ++i) {
     const at::Tensor now = step.replay().clone();
     EXPECT_TRUE(exact(now[1], now[0])) << "step " << i;
-    const at::Tensor kept = at::ne(now[0], 0);
-    expect_share(kept, 0.75);
+    const at::Tensor mask = at::ne(now[0], 0);
+    expect_share(mask, 0.75);
     for (const at::Tensor& before : seen) {  // independent: both keep an element, or neither
-      expect_share(at::eq(kept, before), 0.75 * 0.75 + 0.25 * 0.25);
+      expect_share(at::eq(mask, before), 0.75 * 0.75 + 0.25 * 0.25);
     }
-    seen.push_back(kept);
+    seen.push_back(mask);
   }
 }
 

@@ -14,7 +14,7 @@
 #include <gtest/gtest.h>
 
 #include "mezzo/amp/autocast/autocast.h"
-#include "mezzo/amp/optim/fused_adam.h"
+#include "mezzo/amp/optim/fused_optimizer.h"
 #include "mezzo/amp/scaler/grad_scaler.h"
 #include "mezzo/core/error.h"
 
@@ -227,7 +227,8 @@ std::vector<RankResult> on_two_ranks(const std::vector<double>& gradients, bool 
   Meeting meeting;
   const auto rank = [&](std::size_t i) {
     amp::GradScalerOptions options{.policy = amp::LossScalePolicy::dynamic({.initial_scale = 4.0})};
-    if (reduce) options.reduce_found_inf = [&](at::Tensor& found) { meeting.reduce(found); };
+    if (reduce)
+      options.reduce_found_inf = [&](at::Tensor& found_inf) { meeting.reduce(found_inf); };
     GradScaler scaler(options);
     const at::Tensor weight = leaf({1.0});
     torch::optim::SGD optimizer = descent({weight});
@@ -270,7 +271,7 @@ TEST(GradScalerRanks, drift_apart_without_the_hook) {
 
 TEST(GradScalerRanks, a_sum_is_as_good_as_a_maximum) {
   amp::GradScalerOptions options{.policy = amp::LossScalePolicy::dynamic({.initial_scale = 4.0})};
-  options.reduce_found_inf = [](at::Tensor& found) { found.add_(1.0); };
+  options.reduce_found_inf = [](at::Tensor& found_inf) { found_inf.add_(1.0); };
   GradScaler scaler(options);
   scaler.scale(at::zeros({}, on_device()));
   const at::Tensor weight = leaf({1.0});
@@ -282,7 +283,7 @@ TEST(GradScalerRanks, a_sum_is_as_good_as_a_maximum) {
 
 TEST(GradScalerRanks, a_hook_that_throws_does_not_let_gradients_be_divided_twice) {
   amp::GradScalerOptions options{.policy = amp::LossScalePolicy::dynamic({.initial_scale = 4.0})};
-  options.reduce_found_inf = [](at::Tensor& /*found*/) { throw std::runtime_error("no peer"); };
+  options.reduce_found_inf = [](at::Tensor& /*found_inf*/) { throw std::runtime_error("no peer"); };
   GradScaler scaler(options);
   scaler.scale(at::zeros({}, on_device()));
   const at::Tensor weight = leaf({1.0});

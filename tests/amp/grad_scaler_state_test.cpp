@@ -405,7 +405,7 @@ TEST(GradScalerState, an_archive_with_missing_or_wrong_fields_is_an_io_error) {
   };
   torch::serialize::OutputArchive missing;
   missing.write("scale", c10::IValue(4.0));
-  EXPECT_TRUE(throws_with<IoError>("no 'growth_factor'", [&] { load_from(missing); }));
+  EXPECT_TRUE(throws_with<IoError>("a field 'growth_factor'", [&] { load_from(missing); }));
   torch::serialize::OutputArchive wrong;
   wrong.write("scale", c10::IValue(std::int64_t{4}));
   EXPECT_TRUE(throws_with<IoError>("'scale' to be a float", [&] { load_from(wrong); }));
@@ -456,7 +456,7 @@ TEST(GradScalerState, damaged_json_is_an_io_error) {
       {"", "a JSON object"},
       {"[]", "a JSON object"},
       {R"({"scale": 1.0)", "a JSON object"},
-      {R"({"scale": 1.0})", "no 'growth_factor'"},
+      {R"({"scale": 1.0})", "a field 'growth_factor'"},
       {R"({"scale": "1"})", "'scale' to be a number"},
       {R"({"scale": 1.0, "growth_factor": 2.0, "backoff_factor": 0.5, "growth_interval": 2.5})",
        "'growth_interval' to be an integer"},

@@ -7,7 +7,7 @@
 #include <ATen/ATen.h>
 #include <torch/optim/sgd.h>
 
-#include "mezzo/amp/optim/fused_step.h"
+#include "mezzo/amp/optim/fused_optimizer.h"
 #include "mezzo/amp/scaler/grad_scaler.h"
 
 #include "support/devices.h"

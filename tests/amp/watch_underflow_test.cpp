@@ -32,10 +32,11 @@ at::Tensor half(const std::vector<double>& values) {
 /// The only float16 row of an operation in a pass; nullopt if there is no row.
 std::optional<WatchRow> row_of(const WatchReport& report, const std::string& op,
                                Pass pass = Pass::kForward) {
-  const auto found = std::find_if(report.rows.begin(), report.rows.end(), [&](const WatchRow& row) {
-    return row.op == op && row.place.pass == pass && row.dtype == at::kHalf;
-  });
-  return found == report.rows.end() ? std::nullopt : std::optional(*found);
+  const auto row_of_op =
+      std::find_if(report.rows.begin(), report.rows.end(), [&](const WatchRow& row) {
+        return row.op == op && row.place.pass == pass && row.dtype == at::kHalf;
+      });
+  return row_of_op == report.rows.end() ? std::nullopt : std::optional(*row_of_op);
 }
 
 /// Zeros of one operation, and how many of them are underflow.
@@ -53,7 +54,7 @@ TEST(WatchUnderflow, tells_underflow_in_a_product_from_honest_zeros) {
   const at::Tensor tiny = at::full({2, 2}, 0x1p-14).to(at::kHalf);
   const at::Tensor half_zero = at::tensor({1.0, 0.0, 1.0, 0.0}).view({2, 2}).to(at::kHalf);
   for (const bool judge : {true, false}) {
-    Watch watch({}, {.judge_underflow = judge});
+    Watch watch({}, {.check_underflow = judge});
     at::mm(tiny, tiny);
     at::mul(half_zero, tiny);
     const WatchReport report = watch.report();

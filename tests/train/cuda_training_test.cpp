@@ -5,7 +5,7 @@
 #include <gtest/gtest.h>
 #include <torch/optim/adam.h>
 
-#include "mezzo/amp/optim/fused_step.h"
+#include "mezzo/amp/optim/fused_optimizer.h"
 #include "mezzo/core/error.h"
 #include "mezzo/train/doctor/doctor.h"
 #include "mezzo/train/files/checkpoint.h"

@@ -1,5 +1,3 @@
-#include "mezzo/amp/optim/master_weights.h"
-
 #include <algorithm>
 #include <limits>
 #include <sstream>
@@ -12,7 +10,7 @@
 #include <torch/serialize/input-archive.h>
 #include <torch/serialize/output-archive.h>
 
-#include "mezzo/amp/optim/stochastic_rounding.h"
+#include "mezzo/amp/optim/mixed_precision_optimizer.h"
 #include "mezzo/core/error.h"
 #include "mezzo/runtime/sixteen_bits.h"
 
@@ -26,40 +24,40 @@ using torch::serialize::OutputArchive;
 
 /// Converts 16-bit tensors of a parameter's state to float32. Goes through serialization, because
 /// state classes differ between optimizers.
-void widen(OptimizerParamState& state) {
+void convert_to_float32(OptimizerParamState& state) {
   OutputArchive original;
   state.serialize(original);
   std::stringstream stream;
   original.save_to(stream);
   InputArchive fields;
   fields.load_from(stream);
-  OutputArchive widened;
+  OutputArchive converted;
   for (const std::string& key : fields.keys()) {
     c10::IValue value;
     fields.read(key, value);
     if (value.isTensor() && is_16_bit(value.toTensor())) value = value.toTensor().to(at::kFloat);
-    widened.write(key, value);
+    converted.write(key, value);
   }
   std::stringstream result;
-  widened.save_to(result);
+  converted.save_to(result);
   InputArchive reader;
   reader.load_from(result);
   state.serialize(reader);
 }
 
 /// A copy of the state of `parameter` in float32; null if it has none.
-std::unique_ptr<OptimizerParamState> widened_state(const Optimizer& optimizer,
+std::unique_ptr<OptimizerParamState> float32_state(const Optimizer& optimizer,
                                                    const at::Tensor& parameter) {
-  const auto found = optimizer.state().find(parameter.unsafeGetTensorImpl());
-  if (found == optimizer.state().end()) return nullptr;
+  const auto original = optimizer.state().find(parameter.unsafeGetTensorImpl());
+  if (original == optimizer.state().end()) return nullptr;
   try {
-    std::unique_ptr<OptimizerParamState> state = found->second->clone();
-    widen(*state);
+    std::unique_ptr<OptimizerParamState> state = original->second->clone();
+    convert_to_float32(*state);
     return state;
   } catch (const c10::Error&) {
     mezzo::detail::raise<InvalidArgument>(
-        "MasterWeights: the optimizer has state for a {} parameter that cannot be copied to "
-        "float32; wrap it before its first step",
+        "MasterWeights: the optimizer's state of a {} parameter cannot be copied to float32; "
+        "create the object before the first step",
         c10::toString(parameter.scalar_type()));
   }
 }
@@ -75,9 +73,9 @@ void replace(Optimizer& optimizer, const at::Tensor& from, const at::Tensor& to)
 
 /// Frees the memory. Keeps the tensor, the key of the optimizer's state, and its shape, which
 /// gradients need.
-void release(const at::Tensor& master) {
-  constexpr double kNothing = std::numeric_limits<double>::quiet_NaN();
-  const at::Tensor number = at::full({}, kNothing, master.options().requires_grad(false));
+void free_memory(const at::Tensor& master) {
+  constexpr double kUnset = std::numeric_limits<double>::quiet_NaN();
+  const at::Tensor number = at::full({}, kUnset, master.options().requires_grad(false));
   master.set_data(number.expand(master.sizes()));
 }
 
@@ -99,10 +97,10 @@ MasterWeights::~MasterWeights() {
   for (const Entry& entry : entries_) {
     replace(*optimizer_, entry.master, entry.parameter);
     auto& states = optimizer_->state();
-    const auto found = states.find(entry.master.unsafeGetTensorImpl());
-    if (found == states.end()) continue;
-    std::unique_ptr<OptimizerParamState> state = std::move(found->second);
-    states.erase(found);
+    const auto master_state = states.find(entry.master.unsafeGetTensorImpl());
+    if (master_state == states.end()) continue;
+    std::unique_ptr<OptimizerParamState> state = std::move(master_state->second);
+    states.erase(master_state);
     states[entry.parameter.unsafeGetTensorImpl()] = std::move(state);
   }
 }
@@ -123,15 +121,17 @@ void MasterWeights::adopt() {
       const bool twice = std::any_of(entries_.begin(), entries_.end(), [&](const Entry& entry) {
         return entry.parameter.is_same(parameter);
       });
-      MEZZO_CHECK(!twice, "MasterWeights: a parameter was added to the optimizer a second time");
+      MEZZO_CHECK(
+          !twice,
+          "MasterWeights: expected each parameter once in the optimizer, got one a second time");
       MEZZO_CHECK(
           rounding_ != ParameterRounding::kStochastic || parameter.scalar_type() == at::kBFloat16,
-          "MasterWeights: stochastic rounding is for bfloat16 parameters, got a float16 one; use "
-          "ParameterRounding::kMasterWeights");
+          "MasterWeights: expected bfloat16 parameters for ParameterRounding::kStochastic, got a "
+          "float16 one; use kMasterWeights");
       at::Tensor master = parameter.detach().to(at::kFloat);
-      if (rounding_ == ParameterRounding::kStochastic) release(master);
+      if (rounding_ == ParameterRounding::kStochastic) free_memory(master);
       master.set_requires_grad(parameter.requires_grad());
-      adoptions.push_back({{parameter, master}, widened_state(*optimizer_, parameter)});
+      adoptions.push_back({{parameter, master}, float32_state(*optimizer_, parameter)});
     }
   }
   for (auto& [entry, state] : adoptions) {
@@ -140,12 +140,12 @@ void MasterWeights::adopt() {
       optimizer_->state().erase(entry.parameter.unsafeGetTensorImpl());
       optimizer_->state()[entry.master.unsafeGetTensorImpl()] = std::move(state);
     }
-    note(entry);
+    record_version(entry);
     entries_.push_back(std::move(entry));
   }
 }
 
-void MasterWeights::note(Entry& entry) const {
+void MasterWeights::record_version(Entry& entry) const {
   entry.version = entry.parameter._version();
   entry.written = entry.parameter.detach();
 }
@@ -155,9 +155,9 @@ void MasterWeights::collect_gradients() {
   for (const Entry& entry : entries_) {
     at::Tensor& gradient = entry.parameter.mutable_grad();
     if (!gradient.defined()) continue;
-    const at::Tensor wide = gradient.detach().to(at::kFloat);
+    const at::Tensor float32 = gradient.detach().to(at::kFloat);
     at::Tensor& sum = entry.master.mutable_grad();
-    sum = sum.defined() ? sum_of(sum, wide) : wide;
+    sum = sum.defined() ? sum_of(sum, float32) : float32;
     gradient = at::Tensor();
   }
 }
@@ -166,14 +166,14 @@ void MasterWeights::follow_parameters() {
   if (rounding_ == ParameterRounding::kStochastic) return;
   const at::NoGradGuard no_grad;
   for (Entry& entry : entries_) {
-    const bool untouched = entry.version == entry.parameter._version() &&
+    const bool unchanged = entry.version == entry.parameter._version() &&
                            entry.written.const_data_ptr() == entry.parameter.const_data_ptr();
-    if (untouched) continue;
+    if (unchanged) continue;
     const at::Tensor parameter = entry.parameter.detach(), master = entry.master.detach();
     // Rewriting equal values, e.g. loading a checkpoint, must not lose the low bits.
     const at::Tensor changed = master.to(parameter.scalar_type()).ne(parameter);
     entry.master.copy_(at::where(changed, parameter.to(at::kFloat), master));
-    note(entry);
+    record_version(entry);
   }
 }
 
@@ -188,7 +188,7 @@ void MasterWeights::begin_step() {
 
 void MasterWeights::round_to_nearest(Entry& entry) const {
   entry.parameter.copy_(entry.master);
-  note(entry);
+  record_version(entry);
 }
 
 void MasterWeights::end_step(std::uint64_t step) {
@@ -198,7 +198,7 @@ void MasterWeights::end_step(std::uint64_t step) {
     if (rounding_ == ParameterRounding::kStochastic) {
       round_stochastically(entry.master.detach(), entry.parameter,
                            {.seed = seed_, .step = step, .parameter = i});
-      release(entry.master);
+      free_memory(entry.master);
     } else {
       round_to_nearest(entry);
     }
@@ -224,24 +224,26 @@ std::vector<at::Tensor> MasterWeights::masters() const {
 }
 
 const at::Tensor& MasterWeights::original(const at::Tensor& member) const {
-  const auto found = std::find_if(entries_.begin(), entries_.end(),
-                                  [&](const Entry& entry) { return entry.master.is_same(member); });
-  return found == entries_.end() ? member : found->parameter;
+  const auto entry = std::find_if(entries_.begin(), entries_.end(),
+                                  [&](const Entry& e) { return e.master.is_same(member); });
+  return entry == entries_.end() ? member : entry->parameter;
 }
 
 bool MasterWeights::fits(const std::vector<at::Tensor>& masters) const {
   const std::vector<at::Tensor> own = this->masters();
   return std::equal(masters.begin(), masters.end(), own.begin(), own.end(),
-                    [](const at::Tensor& given, const at::Tensor& master) {
-                      return given.defined() && given.scalar_type() == at::kFloat &&
-                             given.sizes() == master.sizes();
+                    [](const at::Tensor& tensor, const at::Tensor& master) {
+                      return tensor.defined() && tensor.scalar_type() == at::kFloat &&
+                             tensor.sizes() == master.sizes();
                     });
 }
 
 void MasterWeights::restore(const std::vector<at::Tensor>& masters) {
-  MEZZO_CHECK(fits(masters),
-              "MasterWeights::restore: expected {} float32 masters of the parameters' shapes",
-              this->masters().size());
+  MEZZO_CHECK(
+      fits(masters),
+      "MasterWeights::restore: expected {} float32 masters of the parameters' shapes, got {} "
+      "tensors, or other dtypes or shapes",
+      this->masters().size(), masters.size());
   const at::NoGradGuard no_grad;
   for (std::size_t i = 0; i < masters.size(); ++i) {
     entries_[i].master.copy_(masters[i]);

@@ -1,5 +1,3 @@
-#include "mezzo/amp/optim/stochastic_rounding.h"
-
 #include <algorithm>
 #include <array>
 #include <bit>
@@ -10,6 +8,7 @@
 #include <ATen/core/grad_mode.h>
 
 #include "mezzo/amp/capture_region.h"
+#include "mezzo/amp/optim/mixed_precision_optimizer.h"
 #include "mezzo/core/error.h"
 #include "mezzo/core/random.h"
 
@@ -47,8 +46,8 @@ void check(const at::Tensor& values, const at::Tensor& rounded, const RoundingKe
               "round_stochastically: expected step < 2^40 and parameter < 2^24, got {} and {}",
               key.step, key.parameter);
   MEZZO_CHECK(!detail::is_capturing(),
-              "round_stochastically: the step that numbers its draws is counted on the host, which "
-              "a captured step does without; keep master weights instead");
+              "round_stochastically: not possible in a captured step, because the random numbers "
+              "depend on the host's step count; use ParameterRounding::kMasterWeights");
 }
 
 /// Adding 16 random bits to the discarded bits carries with exactly the required probability.
@@ -64,10 +63,10 @@ void round_blocks(const float* values, at::BFloat16* rounded, std::int64_t num_e
     const auto words = philox(seed, stream, static_cast<std::uint64_t>(block));
     const std::int64_t first = block * kBlock;
     const std::int64_t count = std::min(kBlock, num_elements - first);
-    for (std::int64_t lane = 0; lane < count; ++lane) {
-      const std::uint32_t word = words[static_cast<std::size_t>(lane / 2)];
-      const std::uint32_t random = lane % 2 == 0 ? word & 0xFFFF : word >> 16;
-      rounded[first + lane].x = round_one(values[first + lane], random);
+    for (std::int64_t index = 0; index < count; ++index) {
+      const std::uint32_t word = words[static_cast<std::size_t>(index / 2)];
+      const std::uint32_t random = index % 2 == 0 ? word & 0xFFFF : word >> 16;
+      rounded[first + index].x = round_one(values[first + index], random);
     }
   }
 }

@@ -9,8 +9,8 @@
 #include <torch/optim/lbfgs.h>
 #include <torch/optim/optimizer.h>
 
-#include "mezzo/amp/optim/fused_step.h"
-#include "mezzo/amp/optim/optimizer_parameters.h"
+#include "mezzo/amp/optim/fused_optimizer.h"
+#include "mezzo/amp/scaler/loss_scale_state.h"
 #include "mezzo/amp/scaler/unscale.h"
 #include "mezzo/core/error.h"
 
@@ -31,7 +31,7 @@ GradScaler::GradScaler(const GradScalerOptions& options)
     : enabled_(options.enabled),
       device_(options.device.type()),
       reduce_found_inf_(options.reduce_found_inf),
-      scale_(options.policy) {
+      scale_(std::make_unique<LossScaleState>(options.policy)) {
   if (!enabled_) return;
   options.policy.validate();
   if (device_ == at::kCUDA && !at::globalContext().hasCUDA()) {
@@ -40,14 +40,18 @@ GradScaler::GradScaler(const GradScalerOptions& options)
   }
 }
 
+GradScaler::GradScaler(GradScaler&&) noexcept = default;
+GradScaler& GradScaler::operator=(GradScaler&&) noexcept = default;
+GradScaler::~GradScaler() = default;
+
 at::Tensor GradScaler::scale(const at::Tensor& outputs) {
   if (!enabled_) return outputs;
   MEZZO_CHECK(outputs.defined(), "GradScaler::scale: expected a tensor, got an undefined one");
   MEZZO_CHECK(outputs.is_floating_point() || outputs.is_complex(),
               "GradScaler::scale: expected floating or complex outputs, got {}",
               c10::toString(outputs.scalar_type()));
-  scale_.start(outputs.device());
-  return outputs * scale_.scale().to(outputs.device(), /*non_blocking=*/!outputs.is_cpu());
+  scale_->start(outputs.device());
+  return outputs * scale_->scale().to(outputs.device(), /*non_blocking=*/!outputs.is_cpu());
 }
 
 std::vector<at::Tensor> GradScaler::scale(const std::vector<at::Tensor>& outputs) {
@@ -58,7 +62,7 @@ std::vector<at::Tensor> GradScaler::scale(const std::vector<at::Tensor>& outputs
 }
 
 void GradScaler::require_scale(const char* caller) const {
-  if (scale_.started()) return;
+  if (scale_->started()) return;
   mezzo::detail::raise<LogicError>(
       "GradScaler: Attempted {} but _scale is None.  This may indicate your script did not use "
       "scaler.scale(loss or outputs) earlier in the iteration.",
@@ -68,7 +72,7 @@ void GradScaler::require_scale(const char* caller) const {
 /// Records the result of a check, combined over all processes.
 void GradScaler::record(OptimizerState& state, at::Tensor found_inf) const {
   if (reduce_found_inf_) {
-    if (!found_inf.defined()) found_inf = at::zeros_like(scale_.scale());
+    if (!found_inf.defined()) found_inf = at::zeros_like(scale_->scale());
     reduce_found_inf_(found_inf);
     found_inf = found_inf.ne(0).to(at::kFloat);  // sums are allowed too
   }
@@ -92,7 +96,7 @@ void GradScaler::unscale_(torch::optim::Optimizer& optimizer) {
   // float32 division is not correctly rounded on every device; float64 division rounded to float32
   // is.
   const at::NoGradGuard no_grad;
-  const at::Tensor inverse = scale_.scale().to(at::kDouble).reciprocal().to(at::kFloat);
+  const at::Tensor inverse = scale_->scale().to(at::kDouble).reciprocal().to(at::kFloat);
   const at::Tensor found_inf = unscale_gradients(parameters_of(optimizer), inverse);
   state.stage = Stage::kUnscaled;  // first: the hook in record() may throw
   record(state, found_inf);
@@ -103,8 +107,9 @@ StepOutcome GradScaler::step(torch::optim::Optimizer& optimizer,
   if (!enabled_) return apply_step(optimizer, closure);
   MEZZO_CHECK(closure == nullptr,
               "GradScaler::step: Closure use is not currently supported if GradScaler is enabled.");
-  MEZZO_CHECK(dynamic_cast<torch::optim::LBFGS*>(&optimizer) == nullptr,
-              "GradScaler::step: LBFGS needs a closure, which an enabled GradScaler refuses");
+  MEZZO_CHECK(
+      dynamic_cast<torch::optim::LBFGS*>(&optimizer) == nullptr,
+      "GradScaler::step: LBFGS needs a closure, which an enabled GradScaler does not support");
   require_scale("step");
   OptimizerState& state = states_[&optimizer];
   if (state.stage == Stage::kStepped) {
@@ -116,7 +121,7 @@ StepOutcome GradScaler::step(torch::optim::Optimizer& optimizer,
   if (state.stage == Stage::kReady) {
     if (fused != nullptr) {
       const at::NoGradGuard no_grad;
-      record(state, check_gradients(parameters_of(optimizer), scale_.scale().device()));
+      record(state, check_gradients(parameters_of(optimizer), scale_->scale().device()));
     } else {
       unscale_(optimizer);
     }
@@ -139,11 +144,11 @@ StepOutcome GradScaler::step(torch::optim::Optimizer& optimizer,
 }
 
 StepOutcome GradScaler::apply_fused(FusedStep& fused, const OptimizerState& state) {
-  fused.fused_step(state.stage == Stage::kReady ? scale_.scale() : at::Tensor(), state.found_inf);
+  fused.fused_step(state.stage == Stage::kReady ? scale_->scale() : at::Tensor(), state.found_inf);
   at::autocast::clear_cache();
   if (!deferred_skips_.defined()) {
     const c10::InferenceMode normal(false);
-    deferred_skips_ = at::zeros({}, scale_.scale().options().dtype(at::kDouble));
+    deferred_skips_ = at::zeros({}, scale_->scale().options().dtype(at::kDouble));
   }
   const at::NoGradGuard no_grad;
   deferred_skips_.add_(state.found_inf);
@@ -160,7 +165,7 @@ void GradScaler::update(std::optional<double> new_scale) {
   require_scale("update");
   const at::NoGradGuard no_grad;
   if (new_scale) {
-    scale_.set(*new_scale);
+    scale_->set(*new_scale);
     states_.clear();
     return;
   }
@@ -175,7 +180,7 @@ void GradScaler::update(std::optional<double> new_scale) {
         "optimizer whose parameters have gradients first.");
   }
   states_.clear();  // first, since the policy may throw
-  scale_.update(found_inf);
+  scale_->update(found_inf);
 }
 
 void GradScaler::update(const at::Tensor& new_scale) {
@@ -187,7 +192,7 @@ void GradScaler::update(const at::Tensor& new_scale) {
               "GradScaler::update: new_scale should be a float or a 1-element floating tensor on "
               "{} or the CPU with requires_grad=False.",
               c10::DeviceTypeName(device_, /*lower_case=*/true));
-  scale_.set(new_scale);
+  scale_->set(new_scale);
   states_.clear();
 }
 
@@ -197,24 +202,40 @@ at::Tensor GradScaler::found_inf(const torch::optim::Optimizer& optimizer) const
 }
 
 double GradScaler::get_scale() const {
-  return enabled_ ? scale_.value() : 1.0;
+  return enabled_ ? scale_->value() : 1.0;
+}
+
+at::Tensor GradScaler::scale_tensor() const {
+  return enabled_ ? scale_->scale() : at::Tensor();
+}
+
+double GradScaler::get_growth_factor() const {
+  return scale_->growth_factor();
+}
+
+double GradScaler::get_backoff_factor() const {
+  return scale_->backoff_factor();
+}
+
+std::int64_t GradScaler::get_growth_interval() const {
+  return scale_->growth_interval();
 }
 
 void GradScaler::set_growth_factor(double growth_factor) {
-  scale_.set_growth_factor(growth_factor);
+  scale_->set_growth_factor(growth_factor);
 }
 
 void GradScaler::set_backoff_factor(double backoff_factor) {
-  scale_.set_backoff_factor(backoff_factor);
+  scale_->set_backoff_factor(backoff_factor);
 }
 
 void GradScaler::set_growth_interval(std::int64_t growth_interval) {
-  scale_.set_growth_interval(growth_interval);
+  scale_->set_growth_interval(growth_interval);
 }
 
 ScalerState GradScaler::state_dict() const {
   if (!enabled_) return {};
-  ScalerState state = scale_.save();
+  ScalerState state = scale_->save();
   state.skipped_steps = skipped_steps();
   return state;
 }
@@ -224,7 +245,7 @@ void GradScaler::load_state_dict(const ScalerState& state) {
   MEZZO_CHECK(!state.empty(),
               "GradScaler::load_state_dict: The source state dict is empty, possibly because it "
               "was saved from a disabled instance of GradScaler.");
-  scale_.load(state);
+  scale_->load(state);
   skipped_ = state.skipped_steps;
   deferred_skips_.reset();
 }

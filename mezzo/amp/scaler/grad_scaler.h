@@ -2,7 +2,10 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
+#include <string>
+#include <string_view>
 #include <tuple>
 #include <unordered_map>
 #include <vector>
@@ -10,8 +13,6 @@
 #include <ATen/core/Tensor.h>
 
 #include "mezzo/amp/scaler/loss_scale_policy.h"
-#include "mezzo/amp/scaler/loss_scale_state.h"
-#include "mezzo/amp/scaler/scaler_state.h"
 #include "mezzo/core/export.h"
 
 namespace torch::optim {
@@ -25,6 +26,38 @@ class OutputArchive;
 namespace mezzo::amp {
 
 class FusedStep;
+class LossScaleState;
+
+/// The state of a GradScaler: the five fields of Python's torch.amp.GradScaler.state_dict(), with
+/// `_growth_tracker` for growth_tracker, then the state of Mezzo's policies, which Python's
+/// load_state_dict ignores. All zero for a disabled scaler.
+struct ScalerState {
+  double scale = 0.0;
+  double growth_factor = 0.0;
+  double backoff_factor = 0.0;
+  std::int64_t growth_interval = 0;
+  std::int64_t growth_tracker = 0;  ///< clean updates since the scale last changed
+
+  std::int64_t hysteresis_spent = 0;         ///< overflows ignored since the refill
+  std::int64_t updates_since_rescale = 0;    ///< counted only under a tolerance or hysteresis
+  std::int64_t overflows_since_rescale = 0;  ///< updates with overflow
+  std::int64_t skipped_steps = 0;            ///< total of all optimizers
+  std::vector<double> rule = {};             ///< state of a custom policy
+
+  bool operator==(const ScalerState&) const = default;
+
+  /// Whether it is the state of a disabled scaler.
+  bool empty() const { return *this == ScalerState{}; }
+};
+
+/// Writes the state as one JSON object, which Python's `scaler.load_state_dict(json.load(file))`
+/// reads too. Numbers are restored bit for bit. An empty state is `{}`, as in Python.
+MEZZO_API std::string to_json(const ScalerState& state);
+
+/// Reads the output of to_json() or Python's `json.dumps(scaler.state_dict())`; fields that Python
+/// lacks are optional, unknown fields are ignored. Throws IoError for text that is not a JSON
+/// object, and for a field that is missing or has the wrong type.
+MEZZO_API ScalerState scaler_state_from_json(std::string_view text);
 
 /// Options of GradScaler.
 struct GradScalerOptions {
@@ -87,8 +120,9 @@ class MEZZO_API GradScaler {
 
   GradScaler(const GradScaler&) = delete;  // two copies of one scale would diverge
   GradScaler& operator=(const GradScaler&) = delete;
-  GradScaler(GradScaler&&) = default;
-  GradScaler& operator=(GradScaler&&) = default;
+  GradScaler(GradScaler&&) noexcept;
+  GradScaler& operator=(GradScaler&&) noexcept;
+  ~GradScaler();
 
   /// Returns outputs * scale, by libtorch's type promotion with a 0-dim float32: a 0-dim float16
   /// loss becomes float32, a float16 tensor with dimensions stays float16 and may overflow.
@@ -153,7 +187,7 @@ class MEZZO_API GradScaler {
 
   /// The scale's tensor: float32, 0-dim, changed in place by update(); undefined before the first
   /// scale() and if disabled. Do not write to it.
-  at::Tensor scale_tensor() const { return enabled_ ? scale_.scale() : at::Tensor(); }
+  at::Tensor scale_tensor() const;
 
   /// Result of this optimizer's gradient check since the last update(): float32, 0-dim, on the
   /// device of the scale, 1 for inf or nan, else 0; undefined before the check. It reports the
@@ -163,9 +197,9 @@ class MEZZO_API GradScaler {
   bool is_enabled() const { return enabled_; }
 
   // Parameters of a dynamic scale. No synchronisation.
-  double get_growth_factor() const { return scale_.growth_factor(); }
-  double get_backoff_factor() const { return scale_.backoff_factor(); }
-  std::int64_t get_growth_interval() const { return scale_.growth_interval(); }
+  double get_growth_factor() const;
+  double get_backoff_factor() const;
+  std::int64_t get_growth_interval() const;
 
   /// growth_factor: > 1, finite. Throws InvalidArgument otherwise.
   void set_growth_factor(double growth_factor);
@@ -211,7 +245,7 @@ class MEZZO_API GradScaler {
   bool enabled_;
   c10::DeviceType device_;
   std::function<void(at::Tensor&)> reduce_found_inf_;
-  LossScaleState scale_;
+  std::unique_ptr<LossScaleState> scale_;
   std::int64_t skipped_ = 0;
   at::Tensor deferred_skips_;  // float64, 0-dim: skips of fused optimizers; undefined: none stepped
   std::unordered_map<const torch::optim::Optimizer*, OptimizerState> states_;

@@ -40,7 +40,7 @@ std::vector<DeviceMaxima> gradient_maxima(const std::vector<at::Tensor>& paramet
 }
 
 /// Options of a constant scale.
-DynamicLossScaleOptions unmoved(double scale) {
+DynamicLossScaleOptions constant_options(double scale) {
   return {.initial_scale = scale, .growth_factor = 1.0, .backoff_factor = 1.0};
 }
 
@@ -52,16 +52,16 @@ bool is_count(std::int64_t number) {
 
 void LossScaleRule::load_state(const std::vector<double>& state) {
   mezzo::detail::raise<InvalidArgument>(
-      "LossScaleRule::load_state: the rule '{}' keeps no state, got {} numbers", name(),
+      "LossScaleRule::load_state: expected no state for the rule '{}', got {} numbers", name(),
       state.size());
 }
 
 LossScalePolicy LossScalePolicy::constant(double scale) {
-  return {"constant", /*dynamic=*/false, unmoved(scale)};
+  return {"constant", /*dynamic=*/false, constant_options(scale)};
 }
 
 LossScalePolicy LossScalePolicy::from_rule(const LossScaleRule& rule, MakeRule make_rule) {
-  LossScalePolicy policy(rule.name(), /*dynamic=*/true, unmoved(rule.initial_scale()));
+  LossScalePolicy policy(rule.name(), /*dynamic=*/true, constant_options(rule.initial_scale()));
   policy.make_rule_ = std::move(make_rule);
   return policy;
 }
@@ -74,19 +74,20 @@ LossScalePolicy LossScalePolicy::from_max_gradient(const std::vector<at::Tensor>
   const std::vector<DeviceMaxima> groups = gradient_maxima(parameters);
   MEZZO_CHECK(!groups.empty(),
               "LossScalePolicy::from_max_gradient: expected gradients, got {} parameters without "
-              "any; run an unscaled backward first",
+              "one; run an unscaled backward first",
               parameters.size());
   double largest = 0.0;
   for (const DeviceMaxima& group : groups) {
-    const double of_device = at::stack(group.maxima).max().item<double>();
-    if (!std::isfinite(of_device)) {
+    const double device_largest = at::stack(group.maxima).max().item<double>();
+    if (!std::isfinite(device_largest)) {
       mezzo::detail::raise<NumericError>(
           "LossScalePolicy::from_max_gradient: a gradient on {} is inf or nan before any scaling",
           group.device.str());
     }
-    largest = std::max(largest, of_device);
+    largest = std::max(largest, device_largest);
   }
-  MEZZO_CHECK(largest > 0.0, "LossScalePolicy::from_max_gradient: every gradient is zero");
+  MEZZO_CHECK(largest > 0.0,
+              "LossScalePolicy::from_max_gradient: expected a nonzero gradient, got only zeros");
 
   const int exponent =
       loss_scale_exponent(largest, options.headroom, -kHighestScaleExponent, kHighestScaleExponent);
@@ -123,7 +124,7 @@ void LossScalePolicy::validate() const {
               "LossScalePolicy: expected 0 <= floor <= initial_scale <= ceiling, got {}, {}, {}",
               options_.floor, options_.initial_scale, options_.ceiling);
   MEZZO_CHECK(options_.at_floor == FloorAction::kKeepSkipping || options_.floor > 0.0,
-              "LossScalePolicy: at_floor warns or throws: expected a floor > 0, got 0");
+              "LossScalePolicy: expected floor > 0 for this at_floor, got 0");
 }
 
 }  // namespace mezzo::amp

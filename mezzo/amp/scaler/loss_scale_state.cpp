@@ -119,16 +119,16 @@ void LossScaleState::update(const at::Tensor& found_inf) {
     update_by_rule(found_inf);
     return;
   }
-  const bool counted = counts_overflows();
-  const at::Tensor overflow = counted ? found_inf.ne(0) : at::Tensor();
-  const at::Tensor due = counted ? count_overflow(overflow) : found_inf;
+  const bool counts = counts_overflows();
+  const at::Tensor overflow = counts ? found_inf.ne(0) : at::Tensor();
+  const at::Tensor due = counts ? count_overflow(overflow) : found_inf;
   at::Tensor stuck;
   if (at_floor_ != FloorAction::kKeepSkipping) {
     stuck = scale_.le(static_cast<double>(static_cast<float>(floor_))).logical_and(due);
   }
   at::_amp_update_scale_(scale_, tracker_, due, numbers_.growth_factor, numbers_.backoff_factor,
                          numbers_.growth_interval);
-  if (counted) settle_counts(overflow, due);
+  if (counts) reset_counts(overflow, due);
   clamp_scale();
   if (stuck.defined() && stuck.item<bool>()) report_floor();
 }
@@ -147,7 +147,7 @@ at::Tensor LossScaleState::count_overflow(const at::Tensor& overflow) {
 }
 
 /// Call after the scale update; `due`: whether the scale fell.
-void LossScaleState::settle_counts(const at::Tensor& overflow, const at::Tensor& due) {
+void LossScaleState::reset_counts(const at::Tensor& overflow, const at::Tensor& due) {
   const at::Tensor clean = overflow.logical_not();
   const at::Tensor grown = clean.logical_and(tracker_.eq(0));
   counts_.select(0, 0).masked_fill_(refill_ == HysteresisRefill::kOnGrowth ? grown : clean, 0);
@@ -165,7 +165,7 @@ void LossScaleState::update_by_rule(const at::Tensor& found_inf) {
 
 void LossScaleState::report_floor() {
   constexpr std::string_view kText =
-      "GradScaler::update: gradients are inf or nan although the loss scale stands at its floor, "
+      "GradScaler::update: gradients are inf or nan although the loss scale is at its floor, "
       "{}: no scale helps. Look for inf or nan in the inputs and the forward pass, lower the "
       "learning rate, keep the operation that overflows in float32, or train in bfloat16";
   if (at_floor_ == FloorAction::kThrow) mezzo::detail::raise<NumericError>(kText, floor_);
@@ -209,8 +209,8 @@ ScalerState LossScaleState::save() const {
 void LossScaleState::load(const ScalerState& state) {
   check_state(state);
   MEZZO_CHECK(rule_ || state.rule.empty(),
-              "GradScaler::load_state_dict: the state is that of a policy of the user's own, which "
-              "this scaler does not have");
+              "GradScaler::load_state_dict: expected a state without a rule, got that of a custom "
+              "policy, which this scaler does not have");
   if (!state.rule.empty()) rule_->load_state(state.rule);
   numbers_ = state;
   numbers_.scale = std::clamp(state.scale, floor_, ceiling_);

@@ -5,8 +5,7 @@
 
 #include <ATen/core/Tensor.h>
 
-#include "mezzo/amp/scaler/loss_scale_policy.h"
-#include "mezzo/amp/scaler/scaler_state.h"
+#include "mezzo/amp/scaler/grad_scaler.h"
 
 namespace mezzo::amp {
 
@@ -60,7 +59,7 @@ class LossScaleState {
   void clamp_tracker();
   void clamp_scale();
   at::Tensor count_overflow(const at::Tensor& overflow);
-  void settle_counts(const at::Tensor& overflow, const at::Tensor& due);
+  void reset_counts(const at::Tensor& overflow, const at::Tensor& due);
   void update_by_rule(const at::Tensor& found_inf);
   void report_floor();
 

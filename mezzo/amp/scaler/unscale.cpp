@@ -5,6 +5,7 @@
 
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
+#include <torch/optim/optimizer.h>
 
 #include "mezzo/core/error.h"
 
@@ -63,9 +64,9 @@ std::vector<Group> group_gradients(const std::vector<at::Tensor>& parameters,
 /// 1.
 at::Tensor any_found_inf(const std::vector<at::Tensor>& found_inf, at::Device device) {
   at::Tensor any;
-  for (const at::Tensor& found : found_inf) {
+  for (const at::Tensor& flag : found_inf) {
     // A non-blocking copy to the CPU could be read before it is complete.
-    const at::Tensor here = found.to(device, /*non_blocking=*/!device.is_cpu());
+    const at::Tensor here = flag.to(device, /*non_blocking=*/!device.is_cpu());
     any = any.defined() ? at::maximum(any, here) : here;
   }
   return any;
@@ -75,10 +76,10 @@ at::Tensor any_found_inf(const std::vector<at::Tensor>& found_inf, at::Device de
 void unscale_bfloat16(const std::vector<at::Tensor>& gradients, const at::Tensor& found_inf,
                       const at::Tensor& inverse_scale) {
   for (const at::Tensor& gradient : gradients) {
-    const at::Tensor wide = gradient.to(at::kFloat);
-    at::Tensor found = found_inf;
-    at::_amp_foreach_non_finite_check_and_unscale_(wide, found, inverse_scale);
-    gradient.copy_(wide);
+    const at::Tensor float32 = gradient.to(at::kFloat);
+    at::Tensor flag = found_inf;
+    at::_amp_foreach_non_finite_check_and_unscale_(float32, flag, inverse_scale);
+    gradient.copy_(float32);
   }
 }
 
@@ -87,24 +88,32 @@ std::vector<at::Tensor> unscale_groups(const std::vector<Group>& groups,
                                        const at::Tensor& inverse_scale) {
   std::vector<at::Tensor> found_inf;
   for (const Group& group : groups) {
-    auto found = std::find_if(found_inf.begin(), found_inf.end(),
-                              [&](const at::Tensor& f) { return f.device() == group.device; });
-    if (found == found_inf.end()) {
+    auto flag = std::find_if(found_inf.begin(), found_inf.end(),
+                             [&](const at::Tensor& f) { return f.device() == group.device; });
+    if (flag == found_inf.end()) {
       const auto options = at::TensorOptions(group.device).dtype(at::kFloat);
-      found = found_inf.insert(found, at::zeros({}, options));
+      flag = found_inf.insert(flag, at::zeros({}, options));
     }
     const at::Tensor inverse =
         inverse_scale.to(group.device, /*non_blocking=*/!group.device.is_cpu());
     if (group.dtype == at::kBFloat16) {
-      unscale_bfloat16(group.gradients, *found, inverse);
+      unscale_bfloat16(group.gradients, *flag, inverse);
     } else {
-      at::_amp_foreach_non_finite_check_and_unscale_(group.gradients, *found, inverse);
+      at::_amp_foreach_non_finite_check_and_unscale_(group.gradients, *flag, inverse);
     }
   }
   return found_inf;
 }
 
 }  // namespace
+
+std::vector<at::Tensor> parameters_of(const torch::optim::Optimizer& optimizer) {
+  std::vector<at::Tensor> parameters;
+  for (const torch::optim::OptimizerParamGroup& group : optimizer.param_groups()) {
+    parameters.insert(parameters.end(), group.params().begin(), group.params().end());
+  }
+  return parameters;
+}
 
 at::Tensor stored_values(const at::Tensor& tensor) {
   switch (tensor.layout()) {

@@ -4,7 +4,14 @@
 
 #include <ATen/core/Tensor.h>
 
+namespace torch::optim {
+class Optimizer;
+}
+
 namespace mezzo::amp {
+
+/// The parameters of all groups, in order.
+std::vector<at::Tensor> parameters_of(const torch::optim::Optimizer& optimizer);
 
 /// The stored values of a tensor, sharing its memory: the tensor itself, or the values of a sparse
 /// one (COO, coalesced or not, or compressed). Does not synchronise.

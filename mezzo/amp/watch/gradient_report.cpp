@@ -1,5 +1,3 @@
-#include "mezzo/amp/watch/gradient_report.h"
-
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
@@ -9,6 +7,7 @@
 
 #include "mezzo/amp/scaler/loss_scale_exponent.h"
 #include "mezzo/amp/scaler/unscale.h"
+#include "mezzo/amp/watch/watch.h"
 #include "mezzo/core/error.h"
 
 namespace mezzo::amp {
@@ -25,8 +24,7 @@ void check_options(const GradientReportOptions& options) {
   MEZZO_CHECK(options.keep > 0.0 && options.keep <= 1.0,
               "gradient_report: expected keep in (0, 1], got {}", options.keep);
   MEZZO_CHECK(std::isfinite(options.headroom) && options.headroom >= 1.0,
-              "gradient_report: expected a finite headroom of at least 1, got {}",
-              options.headroom);
+              "gradient_report: expected a finite headroom >= 1, got {}", options.headroom);
 }
 
 ExponentHistogram exponents_of(const at::Tensor& gradient, double scale) {
@@ -50,25 +48,25 @@ HalfLossScale half_loss_scale(const GradientRow& row, const GradientReportOption
   const ExponentHistogram& exponents = row.exponents;
   const double total = static_cast<double>(exponents.total());
   // Scaling by 2^s shifts every bucket by s, so the shares are exact.
-  const auto share = [&](int exponent) {
-    return static_cast<double>(exponents.at_least(exponent)) / total;
+  const auto share = [&](int lowest) {
+    return static_cast<double>(exponents.at_least(lowest)) / total;
   };
   const int limit = loss_scale_exponent(row.numbers.largest, options.headroom,
                                         -kHighestScaleExponent, kHighestScaleExponent);
-  int chosen = std::min(0, limit);
-  while (chosen < limit && share(kHalfNormal - chosen) < options.keep) ++chosen;
+  int exponent = std::min(0, limit);
+  while (exponent < limit && share(kHalfNormal - exponent) < options.keep) ++exponent;
   HalfLossScale half;
-  half.loss_scale = std::ldexp(1.0, chosen);
+  half.loss_scale = std::ldexp(1.0, exponent);
   half.largest_loss_scale = std::ldexp(1.0, limit);
-  half.kept = share(kHalfSubnormal - chosen);
-  half.exact = share(kHalfNormal - chosen);
-  half.kept_unscaled = share(kHalfSubnormal);
-  half.enough = half.kept >= options.keep;
+  half.representable = share(kHalfSubnormal - exponent);
+  half.exact = share(kHalfNormal - exponent);
+  half.representable_unscaled = share(kHalfSubnormal);
+  half.enough = half.representable >= options.keep;
   return half;
 }
 
-GradientRow row_of(const std::string& name, const at::Tensor& gradient,
-                   const GradientReportOptions& options) {
+GradientRow make_row(const std::string& name, const at::Tensor& gradient,
+                     const GradientReportOptions& options) {
   MEZZO_CHECK(has_countable_numbers(gradient),
               "gradient_report: expected a float16, bfloat16, float32 or float64 gradient of {}, "
               "strided or sparse, got {}",
@@ -114,12 +112,13 @@ GradientReport gradient_report(
   GradientReport report;
   report.all.name = "all";
   for (const auto& [name, parameter] : named_parameters) {
-    MEZZO_CHECK(parameter.defined(), "gradient_report: expected a tensor for {}, got none", name);
+    MEZZO_CHECK(parameter.defined(),
+                "gradient_report: expected a tensor for {}, got an undefined one", name);
     if (!parameter.grad().defined()) {
       report.without_gradient.push_back(name);
       continue;
     }
-    GradientRow row = row_of(name, parameter.grad(), options);
+    GradientRow row = make_row(name, parameter.grad(), options);
     report.all.parameters += row.parameters;
     report.all.numbers += row.numbers;
     report.all.exponents += row.exponents;

@@ -155,7 +155,7 @@ Watch::~Watch() {
   try {
     LiveWatches::instance().remove(recorder_);
     if (recorder_->thread() != at::RecordFunction::currentThreadId()) {
-      TORCH_WARN("mezzo: an amp::Watch ended on another thread than the one that made it");
+      TORCH_WARN("mezzo: an amp::Watch ended on another thread than the one that created it");
     }
   } catch (...) {  // a warning handler that throws must not end the program
   }

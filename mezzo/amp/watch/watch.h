@@ -4,24 +4,94 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
 #include <c10/core/ScalarType.h>
 
-#include "mezzo/amp/optim/named_parameters.h"
-#include "mezzo/amp/watch/watch_numbers.h"
 #include "mezzo/core/export.h"
 
 namespace mezzo::amp {
+
+namespace detail {
+
+class WatchRecorder;
+
+/// A type with named_parameters(), or a pointer to one: a torch::nn::Module or its holder.
+template <class Module>
+concept HasNamedParameters = requires(const Module& model) {
+  model.named_parameters();
+}
+|| requires(const Module& model) {
+  model->named_parameters();
+};
+
+/// The parameters and their paths, each once, under its first path: modules can be registered
+/// twice.
+template <HasNamedParameters Module>
+std::vector<std::pair<std::string, at::Tensor>> named_parameters_of(const Module& model) {
+  std::vector<std::pair<std::string, at::Tensor>> named;
+  std::unordered_set<const c10::TensorImpl*> seen;
+  const auto append = [&](const auto& items) {
+    for (const auto& item : items) {
+      if (!seen.insert(item.value().unsafeGetTensorImpl()).second) continue;
+      named.emplace_back(item.key(), item.value());
+    }
+  };
+  if constexpr (requires { model.named_parameters(); }) {
+    append(model.named_parameters());
+  } else {
+    append(model->named_parameters());
+  }
+  return named;
+}
+
+}  // namespace detail
+
+/// Counts of elements of floating tensors by their position in the range of the dtype. Shares are
+/// fractions of `elements` in [0, 1], and 0 for no elements.
+struct NumberCounts {
+  std::int64_t elements = 0;
+  std::int64_t zeros = 0;      ///< 0 or -0
+  std::int64_t subnormal = 0;  ///< not 0, below the smallest normal number: less precise
+  std::int64_t near_top = 0;   ///< finite, at least a sixteenth of the largest number
+  std::int64_t inf = 0;
+  std::int64_t nan = 0;
+  double largest = 0.0;           ///< largest finite absolute value; 0 if all are 0
+  double smallest_nonzero = 0.0;  ///< smallest nonzero finite absolute value; 0 if none
+
+  /// Adds the counts of `other`, which may have another dtype.
+  MEZZO_API NumberCounts& operator+=(const NumberCounts& other);
+
+  std::int64_t non_finite() const { return inf + nan; }
+  double share(std::int64_t count) const {
+    return elements == 0 ? 0.0 : static_cast<double>(count) / static_cast<double>(elements);
+  }
+
+  bool operator==(const NumberCounts&) const = default;
+};
+
+/// Whether count_numbers() supports `tensor`: defined, float16, bfloat16, float32 or float64;
+/// strided, or sparse COO, CSR or CSC.
+MEZZO_API bool has_countable_numbers(const at::Tensor& tensor);
+
+/// Counts the elements of `tensor` in one pass; for a sparse tensor, the stored values. Counts are
+/// 0 for an unsupported tensor. An expanded tensor counts each repetition. Copies tensors that are
+/// not dense. Tensors on other devices are counted there by a dozen operations, which synchronises.
+/// Deterministic.
+MEZZO_API NumberCounts count_numbers(const at::Tensor& tensor);
+
+/// Same, by libtorch operations that exist on every device, including the CPU.
+MEZZO_API NumberCounts count_numbers_by_operations(const at::Tensor& tensor);
 
 /// Options of Watch.
 struct WatchOptions {
   /// Whether to distinguish underflow from exact zeros. Repeats operations that returned zeros in
   /// 16 bits in float32 (listed at WatchRow::underflowed), once per call: most of the cost of
   /// watching 16-bit training.
-  bool judge_underflow = true;
+  bool check_underflow = true;
 };
 
 /// When an operation ran.
@@ -93,10 +163,6 @@ struct WatchReport {
   }
 };
 
-namespace detail {
-class WatchRecorder;
-}
-
 /// Watches every libtorch operation of the calling thread and of its backward, from construction to
 /// destruction, through libtorch's RecordFunction. This includes autocast's casts and Mezzo's
 /// operators. Does not change results, the autocast state, its cache or the random numbers. Several
@@ -113,7 +179,7 @@ class WatchRecorder;
 /// first module.
 ///
 /// Cost: none without a Watch. With one, about two microseconds per recorded function, one pass
-/// over each output and, with judge_underflow, a second run of most 16-bit operations in float32: a
+/// over each output and, with check_underflow, a second run of most 16-bit operations in float32: a
 /// step takes 2.5 to 5 times as long (docs/mixed-precision.md). Tensors on other devices are
 /// counted there, and each operation synchronises.
 ///
@@ -146,6 +212,75 @@ class MEZZO_API Watch {
 template <detail::HasNamedParameters Module>
 Watch watch(const Module& model, const WatchOptions& options = {}) {
   return Watch(detail::named_parameters_of(model), options);
+}
+
+/// Options of gradient_report().
+struct GradientReportOptions {
+  double scale = 1.0;     ///< loss scale of the gradients; they are divided by it
+  double keep = 0.999;    ///< target share of nonzero gradients representable in float16, in (0, 1]
+  double headroom = 2.0;  ///< factor between the largest gradient and float16's largest, >= 1
+};
+
+/// Number of finite, nonzero values per binary exponent: floor(log2 |v|).
+struct ExponentHistogram {
+  int lowest = 0;                    ///< exponent of the first bucket
+  std::vector<std::int64_t> counts;  ///< consecutive exponents; first and last are not 0
+
+  MEZZO_API ExponentHistogram& operator+=(const ExponentHistogram& other);
+
+  std::int64_t total() const { return at_least(lowest); }
+
+  /// Number of values that are at least 2^exponent.
+  MEZZO_API std::int64_t at_least(int exponent) const;
+
+  bool operator==(const ExponentHistogram&) const = default;
+};
+
+/// The loss scale for float16 gradients, in [2^-126, 2^126]. After scaling, a gradient is
+/// representable if it is at least 2^-24 (float16's smallest subnormal number) and exact if at
+/// least 2^-14 (the smallest normal).
+struct HalfLossScale {
+  /// The smallest power of two >= 1 that makes the target share exact, but at most
+  /// largest_loss_scale, which may be below 1.
+  double loss_scale = 1.0;
+  double largest_loss_scale = 1.0;      ///< largest S = 2^k: S * headroom * max|g| <= 65504
+  double representable = 1.0;           ///< share of nonzero gradients representable at loss_scale
+  double exact = 1.0;                   ///< share that is exact, to float16's 11 binary digits
+  double representable_unscaled = 1.0;  ///< share representable without a loss scale
+  bool enough = true;                   ///< whether `representable` reaches the target share
+};
+
+/// The gradient of one parameter, or of all. Magnitudes refer to the unscaled loss.
+struct GradientRow {
+  std::string name;
+  std::int64_t parameters = 0;  ///< number of tensors
+  NumberCounts numbers;  ///< subnormal and near_top: before unscaling, in the gradients' dtype
+  ExponentHistogram exponents;
+  std::optional<HalfLossScale> half;  ///< nullopt: no nonzero finite gradient
+};
+
+/// Statistics of gradients. Plain values.
+struct GradientReport {
+  std::vector<GradientRow> rows;  ///< one per parameter with a gradient, in input order
+  std::vector<std::string> without_gradient;
+  GradientRow all;  ///< all rows together, named "all"
+};
+
+/// Analyses the gradients of `named_parameters`: dense or sparse (stored values), float16,
+/// bfloat16, float32 or float64, on any device (copied to the host, which synchronises). To choose
+/// a loss scale, run in float32 or bfloat16 without one: float16 underflow is invisible here.
+/// Gradients of activations may be larger or smaller; see `amp::watch`. Throws InvalidArgument for
+/// an undefined parameter, a gradient of another dtype, a scale that is not positive and finite,
+/// and options out of range. Deterministic; changes nothing.
+MEZZO_API GradientReport
+gradient_report(const std::vector<std::pair<std::string, at::Tensor>>& named_parameters,
+                const GradientReportOptions& options = {});
+
+/// As above for a torch::nn::Module, a module holder, or any type with named_parameters(). A
+/// parameter that is listed twice counts once, under its first name.
+template <detail::HasNamedParameters Module>
+GradientReport gradient_report(const Module& model, const GradientReportOptions& options = {}) {
+  return gradient_report(detail::named_parameters_of(model), options);
 }
 
 }  // namespace mezzo::amp

@@ -1,5 +1,3 @@
-#include "mezzo/amp/watch/watch_numbers.h"
-
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -11,6 +9,7 @@
 #include <ATen/core/grad_mode.h>
 
 #include "mezzo/amp/scaler/unscale.h"
+#include "mezzo/amp/watch/watch.h"
 #include "mezzo/runtime/sixteen_bits.h"
 
 namespace mezzo::amp {
@@ -197,13 +196,13 @@ NumberCounts count_numbers_by_operations(const at::Tensor& tensor) {
   const at::Tensor finite = at::logical_or(nan, inf).logical_not_();
   const at::Tensor nonzero = size.gt(0).logical_and_(finite);
   const auto count = [](const at::Tensor& mask) { return mask.sum().to(at::kDouble); };
-  const at::Tensor found =
+  const at::Tensor statistics =
       at::stack({count(size.eq(0)), count(size.lt(limit.smallest_normal).logical_and_(nonzero)),
                  count(size.ge(limit.near_top).logical_and_(finite)), count(inf), count(nan),
                  size.masked_fill(nonzero.logical_not(), 0).amax().to(at::kDouble),
                  size.masked_fill(nonzero.logical_not(), INFINITY).amin().to(at::kDouble)})
           .cpu();
-  const double* value = found.const_data_ptr<double>();
+  const double* value = statistics.const_data_ptr<double>();
   const auto whole = [value](int i) { return static_cast<std::int64_t>(value[i]); };
   return {.elements = numbers.numel(),
           .zeros = whole(0),

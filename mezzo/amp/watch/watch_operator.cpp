@@ -32,7 +32,7 @@ bool makes_constants(std::string_view name) {
 
 /// Operations whose zeros are exact or underflow: products, quotients, powers and exponentials.
 /// They draw no random numbers and keep no state, so they can be repeated.
-bool can_be_judged(std::string_view name) {
+bool can_underflow(std::string_view name) {
   constexpr std::array<std::string_view, 19> kForward{"aten::mm",
                                                       "aten::addmm",
                                                       "aten::bmm",
@@ -89,7 +89,7 @@ WatchedOperator described(const c10::OperatorHandle& handle) {
       .name = name,
       .makes_numbers = true,
       .is_copy = name == "aten::_to_copy" || name == "aten::copy_" || name == "aten::clone",
-      .is_judged = false,
+      .is_repeatable = false,
       .overwrites = name == "aten::copy_",
       .written = {},
       .is_dtype = {}};
@@ -104,7 +104,7 @@ WatchedOperator described(const c10::OperatorHandle& handle) {
   const bool composite =
       handle.hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd);
   op.makes_numbers = !composite && !makes_constants(name) && has_tensor_argument(schema);
-  op.is_judged = !writes && can_be_judged(name);
+  op.is_repeatable = !writes && can_underflow(name);
   return op;
 }
 

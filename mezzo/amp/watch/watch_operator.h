@@ -20,7 +20,7 @@ struct WatchedOperator {
   std::string name;            ///< without overload
   bool makes_numbers;          ///< not a composite, an allocation or a constant fill
   bool is_copy;                ///< its output is its input, possibly in another dtype
-  bool is_judged;              ///< may be repeated in float32 to find underflow
+  bool is_repeatable;          ///< may be repeated in float32 to find underflow
   bool overwrites;             ///< ignores the previous values of written arguments: copy_, out=
   std::vector<bool> written;   ///< per argument
   std::vector<bool> is_dtype;  ///< per argument: whether it is a dtype

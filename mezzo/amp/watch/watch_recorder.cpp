@@ -83,7 +83,7 @@ void WatchedParameters::add_cast(const at::Tensor& cast, const std::string& path
 }
 
 // Maximum number of stored forward nodes, if next_step() is not called.
-constexpr std::size_t kMostNodes = std::size_t{1} << 18;
+constexpr std::size_t kMaxNodes = std::size_t{1} << 18;
 
 WatchRecorder::WatchRecorder(std::vector<std::pair<std::string, at::Tensor>> named_parameters,
                              const WatchOptions& options, std::uint64_t thread)
@@ -159,7 +159,7 @@ void WatchRecorder::place_frame(Frame& frame, const WatchEvent& event, Thread& t
   }
 }
 
-void WatchRecorder::look_at_inputs(Frame& frame, const WatchEvent& event) const {
+void WatchRecorder::inspect_inputs(Frame& frame, const WatchEvent& event) const {
   for (std::size_t i = 0; i < event.inputs.size(); ++i) {
     const c10::IValue& input = event.inputs[i];
     if (input.isDouble()) frame.finite &= std::isfinite(input.toDouble());
@@ -170,7 +170,7 @@ void WatchRecorder::look_at_inputs(Frame& frame, const WatchEvent& event) const 
     frame.finite &= finite;
     frame.largest_input = largest;
   }
-  if (frame.op->is_judged && options_.judge_underflow) frame.arguments = event.inputs.vec();
+  if (frame.op->is_repeatable && options_.check_underflow) frame.arguments = event.inputs.vec();
 }
 
 void WatchRecorder::begin(const WatchEvent& event) {
@@ -183,14 +183,14 @@ void WatchRecorder::begin(const WatchEvent& event) {
   frame.identity = event.identity;
   place_frame(frame, event, thread);
   if (event.sequence >= 0 && event.kind == WatchEvent::Kind::kOperator) {
-    if (forward_.size() >= kMostNodes) previous_forward_ = std::exchange(forward_, {});
+    if (forward_.size() >= kMaxNodes) previous_forward_ = std::exchange(forward_, {});
     forward_[ForwardKey(event.thread, event.sequence)] = frame.place;
   }
   if (event.op && !frame.inside_counted) {
     frame.op = operators_.find(*event.op);
     frame.counted = frame.op != nullptr && frame.op->makes_numbers &&
                     !frame.op->is_autocast_wrapper(event.inputs, event.excluded);
-    if (frame.counted) look_at_inputs(frame, event);
+    if (frame.counted) inspect_inputs(frame, event);
   }
   frame.start = Clock::now();
   const std::int64_t spent = nanoseconds_between(entry, frame.start);
@@ -205,11 +205,11 @@ void WatchRecorder::end(const void* identity, std::uint64_t thread_id,
   const Clock::time_point entry = Clock::now();
   const std::lock_guard lock(mutex_);
   Thread& thread = threads_[thread_id];
-  const auto is_it = [identity](const Frame& frame) { return frame.identity == identity; };
-  const auto found = std::find_if(thread.open.rbegin(), thread.open.rend(), is_it);
-  if (found == thread.open.rend()) return;
-  Frame frame = std::move(*found);
-  thread.open.erase(std::prev(found.base()), thread.open.end());
+  const auto matches = [identity](const Frame& frame) { return frame.identity == identity; };
+  const auto started = std::find_if(thread.open.rbegin(), thread.open.rend(), matches);
+  if (started == thread.open.rend()) return;
+  Frame frame = std::move(*started);
+  thread.open.erase(std::prev(started.base()), thread.open.end());
 
   const std::int64_t whole =
       nanoseconds_between(frame.start, entry) - (thread.overhead - frame.overhead_before);
@@ -243,12 +243,12 @@ WatchRow& WatchRecorder::row_of(const Frame& frame, c10::ScalarType dtype, bool 
 
 bool WatchRecorder::count_outputs(Frame& frame, const std::vector<c10::IValue>& outputs,
                                   std::int64_t own_time) {
-  std::vector<at::Tensor> made;
-  for (const c10::IValue& output : outputs) append_tensors(output, made);
-  if (made.empty()) made = frame.written;
+  std::vector<at::Tensor> tensors;
+  for (const c10::IValue& output : outputs) append_tensors(output, tensors);
+  if (tensors.empty()) tensors = frame.written;
   std::vector<c10::ScalarType> dtypes;
-  for (std::size_t i = 0; i < made.size(); ++i) {
-    const at::Tensor& output = made[i];
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    const at::Tensor& output = tensors[i];
     const bool is_view = shares_memory(output, frame.read) && !shares_memory(output, frame.written);
     if (is_view || !has_countable_numbers(output)) continue;
     const c10::ScalarType dtype = output.scalar_type();
@@ -260,7 +260,7 @@ bool WatchRecorder::count_outputs(Frame& frame, const std::vector<c10::IValue>& 
       row.nanoseconds += dtypes.empty() ? own_time : 0;
       dtypes.push_back(dtype);
     }
-    count_output(frame, made, i, row);
+    count_output(frame, tensors, i, row);
   }
   return !dtypes.empty();
 }
@@ -271,26 +271,26 @@ at::Tensor WatchRecorder::exact_output(Frame& frame, std::size_t place, std::siz
   return frame.exact->size() == count ? (*frame.exact)[place] : at::Tensor();
 }
 
-void WatchRecorder::count_output(Frame& frame, const std::vector<at::Tensor>& made,
+void WatchRecorder::count_output(Frame& frame, const std::vector<at::Tensor>& tensors,
                                  std::size_t place, WatchRow& row) {
-  const at::Tensor& output = made[place];
+  const at::Tensor& output = tensors[place];
   const NumberCounts counts = count_numbers(output);
   row.numbers += counts;
-  if (counts.non_finite() > 0) note_exit(frame, counts, row);
+  if (counts.non_finite() > 0) record_exit(frame, counts, row);
   if (frame.op->is_copy && !frame.read.empty()) {
     if (const auto path = parameters_.path_of(frame.read.front())) {
       parameters_.add_cast(output, *path);
     }
   }
-  if (!options_.judge_underflow || !is_16_bit(row.dtype) || counts.zeros == 0) return;
+  if (!options_.check_underflow || !is_16_bit(row.dtype) || counts.zeros == 0) return;
   if (row.is_cast) {
     row.underflowed += count_flushed(output, frame.read.front());
   } else if (!frame.arguments.empty()) {
-    row.underflowed += count_flushed(output, exact_output(frame, place, made.size()));
+    row.underflowed += count_flushed(output, exact_output(frame, place, tensors.size()));
   }
 }
 
-void WatchRecorder::note_exit(Frame& frame, const NumberCounts& counts, WatchRow& row) {
+void WatchRecorder::record_exit(Frame& frame, const NumberCounts& counts, WatchRow& row) {
   const auto [finite, largest] = range_of(frame.read);
   if (!finite || !frame.finite) return;
   ++row.exits;

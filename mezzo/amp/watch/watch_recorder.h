@@ -119,12 +119,12 @@ class WatchRecorder {
   void place_frame(Frame& frame, const WatchEvent& event, Thread& thread);
   WatchPlace place_of_node(const WatchEvent& event, const Thread& thread) const;
   std::optional<std::string> module_of(c10::ArrayRef<c10::IValue> inputs) const;
-  void look_at_inputs(Frame& frame, const WatchEvent& event) const;
+  void inspect_inputs(Frame& frame, const WatchEvent& event) const;
   bool count_outputs(Frame& frame, const std::vector<c10::IValue>& outputs, std::int64_t own_time);
-  void count_output(Frame& frame, const std::vector<at::Tensor>& made, std::size_t place,
+  void count_output(Frame& frame, const std::vector<at::Tensor>& tensors, std::size_t place,
                     WatchRow& row);
   static at::Tensor exact_output(Frame& frame, std::size_t place, std::size_t count);
-  void note_exit(Frame& frame, const NumberCounts& counts, WatchRow& row);
+  void record_exit(Frame& frame, const NumberCounts& counts, WatchRow& row);
   WatchRow& row_of(const Frame& frame, c10::ScalarType dtype, bool is_cast);
 
   const WatchOptions options_;
@@ -133,7 +133,7 @@ class WatchRecorder {
   WatchedParameters parameters_;
   WatchedOperators operators_;
   std::unordered_map<std::uint64_t, Thread> threads_;
-  // Place of a node's forward; kept for one step.
+  // Places of the forwards of this step's and the previous step's nodes.
   std::map<ForwardKey, WatchPlace> forward_, previous_forward_;
   std::map<RowKey, std::size_t> row_index_;
   bool step_is_open_ = false;

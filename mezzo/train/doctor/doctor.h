@@ -8,7 +8,6 @@
 #include <string>
 #include <vector>
 
-#include "mezzo/amp/watch/gradient_report.h"
 #include "mezzo/amp/watch/watch.h"
 #include "mezzo/core/export.h"
 #include "mezzo/data/dataset.h"

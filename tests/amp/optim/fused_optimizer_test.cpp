@@ -15,8 +15,6 @@
 #include <torch/serialize.h>
 
 #include "mezzo/amp/autocast/autocast.h"
-#include "mezzo/amp/optim/fused_adam.h"
-#include "mezzo/amp/optim/fused_sgd.h"
 #include "mezzo/amp/scaler/grad_scaler.h"
 #include "mezzo/core/error.h"
 
@@ -53,21 +51,21 @@ struct Pair {
 
 template <class Fused, class Torch, class Options>
 Pair pair(const std::string& name, const Options& options) {
-  Pair made{.name = name, .fused = {}, .torch = {}};
-  made.fused = [options](Parameters p) { return std::make_unique<Fused>(std::move(p), options); };
-  made.torch = [options](Parameters p) { return std::make_unique<Torch>(std::move(p), options); };
-  return made;
+  Pair result{.name = name, .fused = {}, .torch = {}};
+  result.fused = [options](Parameters p) { return std::make_unique<Fused>(std::move(p), options); };
+  result.torch = [options](Parameters p) { return std::make_unique<Torch>(std::move(p), options); };
+  return result;
 }
 
 template <class Fused, class Torch, class Options>
 std::vector<Pair> adam_pairs(const std::string& name) {
-  const auto made = [&](const std::string& suffix, const Options& options) {
+  const auto make = [&](const std::string& suffix, const Options& options) {
     return pair<Fused, Torch, Options>(name + suffix, options);
   };
-  return {made("", Options(kRate).weight_decay(0)),
-          made(", betas and eps", Options(kRate).betas({0.8, 0.95}).eps(1e-3).weight_decay(0)),
-          made(", weight decay", Options(kRate).weight_decay(0.1)),
-          made(", amsgrad", Options(kRate).amsgrad(true).weight_decay(0.02))};
+  return {make("", Options(kRate).weight_decay(0)),
+          make(", betas and eps", Options(kRate).betas({0.8, 0.95}).eps(1e-3).weight_decay(0)),
+          make(", weight decay", Options(kRate).weight_decay(0.1)),
+          make(", amsgrad", Options(kRate).amsgrad(true).weight_decay(0.02))};
 }
 
 std::vector<Pair> pairs() {
@@ -78,10 +76,10 @@ std::vector<Pair> pairs() {
     all.push_back(std::move(p));
   }
   const auto add = [&all](const std::string& name, const SGDOptions& options) {
-    Pair made = pair<FusedSGD, torch::optim::SGD>(name, options);
-    made.adam = false;
-    made.momentum = options.momentum();
-    all.push_back(std::move(made));
+    Pair result = pair<FusedSGD, torch::optim::SGD>(name, options);
+    result.adam = false;
+    result.momentum = options.momentum();
+    all.push_back(std::move(result));
   };
   add("SGD", SGDOptions(kRate));
   add("SGD, weight decay", SGDOptions(kRate).weight_decay(0.1));
@@ -98,14 +96,14 @@ Parameters parameters(at::ScalarType dtype) {
     return at::randint(-128, 129, sizes, on_device(at::kDouble)).div_(64);
   };
   at::manual_seed(7);
-  Parameters made = {values({37}),
-                     values({5, 9}),
-                     values({}),
-                     values({0, 3}),
-                     values({3, 4, 2, 5}).contiguous(at::MemoryFormat::ChannelsLast),
-                     values({6, 11}).t()};
-  for (at::Tensor& p : made) p = p.to(dtype).requires_grad_();
-  return made;
+  Parameters result = {values({37}),
+                       values({5, 9}),
+                       values({}),
+                       values({0, 3}),
+                       values({3, 4, 2, 5}).contiguous(at::MemoryFormat::ChannelsLast),
+                       values({6, 11}).t()};
+  for (at::Tensor& p : result) p = p.to(dtype).requires_grad_();
+  return result;
 }
 
 /// Sets the gradients of step `step`. Gradient 1 has another layout than its parameter.
@@ -279,28 +277,29 @@ TEST(FusedOptimizer, passes_over_parameters_without_a_gradient) {
 }
 
 TEST(FusedOptimizer, groups_have_their_own_options_and_dtypes) {
-  const Parameters narrow = parameters(at::kFloat), wide = parameters(at::kDouble);
-  const Parameters narrow_alone = parameters(at::kFloat), wide_alone = parameters(at::kDouble);
+  const Parameters float32 = parameters(at::kFloat), float64 = parameters(at::kDouble);
+  const Parameters float32_alone = parameters(at::kFloat), float64_alone = parameters(at::kDouble);
   const auto slow = torch::optim::AdamOptions(kRate / 8).weight_decay(0.1);
-  Parameters first = {narrow[0], wide[0]};
+  Parameters first = {float32[0], float64[0]};
   FusedAdam both({OptimizerParamGroup(first),
-                  OptimizerParamGroup({narrow[1], wide[1]},
+                  OptimizerParamGroup({float32[1], float64[1]},
                                       std::make_unique<torch::optim::AdamOptions>(slow))},
                  kRate);
   both.add_param_group(OptimizerParamGroup(
-      {narrow[2]}, std::make_unique<FusedAdamOptions>(FusedAdamOptions(1.0).maximize(true))));
-  FusedAdam fast_alone({narrow_alone[0], wide_alone[0]}, kRate);
-  FusedAdam slow_alone({narrow_alone[1], wide_alone[1]}, slow);
-  FusedAdam up_alone({narrow_alone[2]}, FusedAdamOptions(1.0).maximize(true));
+      {float32[2]}, std::make_unique<FusedAdamOptions>(FusedAdamOptions(1.0).maximize(true))));
+  FusedAdam fast_alone({float32_alone[0], float64_alone[0]}, kRate);
+  FusedAdam slow_alone({float32_alone[1], float64_alone[1]}, slow);
+  FusedAdam up_alone({float32_alone[2]}, FusedAdamOptions(1.0).maximize(true));
   for (int step = 0; step < kSteps; ++step) {
-    for (const Parameters& p : {narrow, wide, narrow_alone, wide_alone}) set_gradients(p, step);
+    for (const Parameters& p : {float32, float64, float32_alone, float64_alone})
+      set_gradients(p, step);
     for (Optimizer* o : std::vector<Optimizer*>{&both, &fast_alone, &slow_alone, &up_alone}) {
       o->step();
     }
   }
   for (std::size_t i = 0; i < 3; ++i) {
-    EXPECT_TRUE(same_bits(narrow[i], narrow_alone[i]));
-    EXPECT_TRUE(same_bits(wide[i], wide_alone[i]));
+    EXPECT_TRUE(same_bits(float32[i], float32_alone[i]));
+    EXPECT_TRUE(same_bits(float64[i], float64_alone[i]));
   }
 }
 

@@ -1,5 +1,3 @@
-#include "mezzo/amp/optim/master_weights.h"
-
 #include <cmath>
 #include <memory>
 #include <vector>
@@ -10,6 +8,7 @@
 #include <torch/optim/adam.h>
 #include <torch/optim/sgd.h>
 
+#include "mezzo/amp/optim/mixed_precision_optimizer.h"
 #include "mezzo/core/error.h"
 
 #include "amp/errors.h"
@@ -46,17 +45,17 @@ const at::Tensor& member(const torch::optim::Optimizer& optimizer, std::size_t i
 TEST(MasterWeights, updates_below_the_gap_add_up_where_plain_bfloat16_stalls) {
   // The gap of bfloat16 above 1 is 2^-7; each step is an eighth of half of it.
   constexpr double kUpdate = 0x1p-11;
-  const at::Tensor plain = parameter(3, 1.0), kept = parameter(3, 1.0);
-  torch::optim::SGD plain_optimizer = descent({plain}), optimizer = descent({kept});
+  const at::Tensor plain = parameter(3, 1.0), stored = parameter(3, 1.0);
+  torch::optim::SGD plain_optimizer = descent({plain}), optimizer = descent({stored});
   MasterWeights masters(optimizer, kStored);
   for (int i = 0; i < 64; ++i) {
     plain.mutable_grad() = at::full_like(plain, -kUpdate).detach();
     plain_optimizer.step();
-    step(optimizer, masters, kept, -kUpdate);
+    step(optimizer, masters, stored, -kUpdate);
   }
   EXPECT_TRUE(exact(plain, at::ones({3})));
   EXPECT_TRUE(exact(masters.masters().at(0), at::full({3}, 1 + 64 * kUpdate)));
-  EXPECT_TRUE(exact(kept, at::full({3}, 1 + 64 * kUpdate)));
+  EXPECT_TRUE(exact(stored, at::full({3}, 1 + 64 * kUpdate)));
 }
 
 TEST(MasterWeights, stochastic_rounding_makes_the_same_progress_on_average) {
@@ -91,16 +90,16 @@ TEST(MasterWeights, the_parameter_is_the_master_rounded_and_the_same_tensor) {
 
 TEST(MasterWeights, equals_float32_training_of_the_masters) {
   const at::Tensor weight = leaf(uniform({40}, at::kBFloat16, 2));
-  const at::Tensor wide = leaf(weight.detach().to(at::kFloat));
+  const at::Tensor float32 = leaf(weight.detach().to(at::kFloat));
   torch::optim::Adam optimizer(std::vector<at::Tensor>{weight}, 0.01);
-  torch::optim::Adam reference(std::vector<at::Tensor>{wide}, 0.01);
+  torch::optim::Adam reference(std::vector<at::Tensor>{float32}, 0.01);
   MasterWeights masters(optimizer, kStored);
   for (int i = 0; i < 10; ++i) {
     step(optimizer, masters, weight, 1.0 / (1 << i));
-    wide.mutable_grad() = at::full_like(wide, 1.0 / (1 << i)).detach();
+    float32.mutable_grad() = at::full_like(float32, 1.0 / (1 << i)).detach();
     reference.step();
   }
-  EXPECT_TRUE(same_bits(masters.masters().at(0), wide));
+  EXPECT_TRUE(same_bits(masters.masters().at(0), float32));
 }
 
 TEST(MasterWeights, gradients_are_summed_in_float32_and_dropped) {
@@ -150,13 +149,13 @@ TEST(MasterWeights, sparse_and_dense_gradients_add_up_in_either_order) {
 }
 
 TEST(MasterWeights, wide_parameters_stay_in_their_groups) {
-  const at::Tensor narrow = parameter(2, 1.0), single = leaf({1.0}),
+  const at::Tensor bfloat16 = parameter(2, 1.0), single = leaf({1.0}),
                    twice = leaf({1.0}, at::kDouble);
-  torch::optim::SGD optimizer = descent({single, narrow, twice});
+  torch::optim::SGD optimizer = descent({single, bfloat16, twice});
   const MasterWeights masters(optimizer, kStored);
   EXPECT_EQ(masters.size(), 1U);
   EXPECT_TRUE(member(optimizer, 0).is_same(single) && member(optimizer, 2).is_same(twice));
-  EXPECT_TRUE(masters.original(member(optimizer, 1)).is_same(narrow));
+  EXPECT_TRUE(masters.original(member(optimizer, 1)).is_same(bfloat16));
   EXPECT_TRUE(masters.original(single).is_same(single));
 }
 
@@ -268,11 +267,11 @@ TEST(MasterWeights, restores_masters_and_with_them_the_parameters) {
 }
 
 TEST(MasterWeights, float16_parameters_are_not_rounded_stochastically) {
-  const at::Tensor narrow = parameter(2, 1.0), half = parameter(2, 1.0, at::kHalf);
-  torch::optim::SGD optimizer = descent({narrow, half});
+  const at::Tensor bfloat16 = parameter(2, 1.0), half = parameter(2, 1.0, at::kHalf);
+  torch::optim::SGD optimizer = descent({bfloat16, half});
   EXPECT_TRUE(throws_with<InvalidArgument>(
       "float16", [&] { const MasterWeights masters(optimizer, kStochastic); }));
-  EXPECT_TRUE(member(optimizer).is_same(narrow)) << "nothing is changed before the error";
+  EXPECT_TRUE(member(optimizer).is_same(bfloat16)) << "nothing is changed before the error";
 }
 
 }  // namespace

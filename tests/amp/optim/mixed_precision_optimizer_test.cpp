@@ -19,9 +19,7 @@
 #include <torch/serialize/input-archive.h>
 #include <torch/serialize/output-archive.h>
 
-#include "mezzo/amp/optim/fused_adam.h"
-#include "mezzo/amp/optim/fused_sgd.h"
-#include "mezzo/amp/optim/fused_step.h"
+#include "mezzo/amp/optim/fused_optimizer.h"
 #include "mezzo/core/error.h"
 
 #include "amp/archives.h"
@@ -99,26 +97,26 @@ TEST(MixedPrecisionOptimizer, minimize_equals_the_loop_by_hand_bit_for_bit) {
 }
 
 TEST(MixedPrecisionOptimizer, the_pieces_equal_minimize) {
-  const Model whole, pieces;
-  torch::optim::Adam whole_adam = adam(whole), pieces_adam = adam(pieces);
+  const Model whole, parts;
+  torch::optim::Adam whole_adam = adam(whole), parts_adam = adam(parts);
   const MixedPrecisionOptions options{.precision = Precision::kFloat16,
                                       .max_gradient_norm = 1.0,
                                       .policy = LossScalePolicy::constant(256.0)};
   MixedPrecisionOptimizer first = enable_mixed_precision(whole_adam, options);
-  MixedPrecisionOptimizer second = enable_mixed_precision(pieces_adam, options);
+  MixedPrecisionOptimizer second = enable_mixed_precision(parts_adam, options);
   for (int i = 0; i < 5; ++i) {
     first.minimize([&] { return whole.loss(); });
     second.zero_grad();
     at::Tensor loss;
     {
       const amp::PrecisionScope scope = second.scope();
-      loss = pieces.loss();
+      loss = parts.loss();
     }
     second.backward(loss);
     if (i % 2 == 0) second.unscale_();
     EXPECT_EQ(second.step(), StepOutcome::kApplied);
   }
-  EXPECT_TRUE(same_parameters(whole, pieces));
+  EXPECT_TRUE(same_parameters(whole, parts));
 }
 
 TEST(MixedPrecisionOptimizer, returns_the_loss_as_the_closure_gave_it) {
@@ -424,9 +422,9 @@ TEST(MixedPrecisionOptimizer, zero_grad_has_dropped_everything_when_it_throws_at
 }
 
 TEST(MixedPrecisionOptimizer, refuses_a_state_of_something_else) {
-  const Model model, copy, narrow(at::kBFloat16);
+  const Model model, copy, bfloat16(at::kBFloat16);
   const at::Tensor single = leaf({1.0});
-  torch::optim::Adam inside = adam(model), other = adam(copy), narrow_adam = adam(narrow);
+  torch::optim::Adam inside = adam(model), other = adam(copy), bfloat16_adam = adam(bfloat16);
   torch::optim::SGD sgd = descent({single});
   MixedPrecisionOptimizer optimizer = enable_mixed_precision(inside);
   const auto refused = [&](torch::optim::Optimizer& target, const MixedPrecisionOptions& options,
@@ -435,8 +433,8 @@ TEST(MixedPrecisionOptimizer, refuses_a_state_of_something_else) {
     EXPECT_TRUE(throws_with<InvalidArgument>(text, [&] { transfer(optimizer, wrapped); }));
   };
   refused(other, {.precision = Precision::kFloat16}, "loss scaling");
-  refused(narrow_adam, {}, "other parameters");
-  refused(narrow_adam, {.rounding = ParameterRounding::kStochastic}, ".rounding");
+  refused(bfloat16_adam, {}, "other parameters");
+  refused(bfloat16_adam, {.rounding = ParameterRounding::kStochastic}, ".rounding");
   refused(sgd, {}, "other groups");
   torch::serialize::OutputArchive written;
   inside.save(written);  // the wrapped optimizer's state, without the wrapper's fields
@@ -498,7 +496,7 @@ TEST(MixedPrecisionOptimizer, refuses_a_closure_without_a_usable_loss) {
   refused("undefined", [] { return at::Tensor(); });
   refused("floating loss", [] { return at::scalar_tensor(1, on_device(at::kLong)); });
   refused("one element", [&] { return model.first * 2; });
-  refused("no graph", [&] { return model.loss().detach(); });
+  refused("got no graph", [&] { return model.loss().detach(); });
   for (int i = 0; i < 2; ++i) {
     EXPECT_TRUE(throws_with<LogicError>(
         "no parameter", [&] { optimizer.minimize([] { return leaf({1.0}).sum(); }); }));
@@ -563,7 +561,7 @@ TEST(MixedPrecisionOptimizer, refuses_options_and_optimizers_that_it_cannot_serv
   }
   refused(inside, {.accumulate = 0}, "accumulate");
   refused(inside, {.policy = LossScalePolicy::constant(-1.0)}, "LossScalePolicy");
-  refused(inside, {.rounding = ParameterRounding::kStochastic}, "has none");
+  refused(inside, {.rounding = ParameterRounding::kStochastic}, "got none");
   refused(half_adam, {.rounding = ParameterRounding::kStochastic}, "float16");
   refused(inside, {.device = at::Device(at::kCUDA, 0)}, "on cpu");
   torch::optim::LBFGS lbfgs(model.parameters());

@@ -1,11 +1,10 @@
-#include "mezzo/amp/optim/stochastic_rounding.h"
-
 #include <cmath>
 #include <limits>
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include "mezzo/amp/optim/mixed_precision_optimizer.h"
 #include "mezzo/core/error.h"
 
 #include "support/tolerance.h"

@@ -1,5 +1,3 @@
-#include "mezzo/amp/watch/gradient_report.h"
-
 #include <cstdint>
 #include <limits>
 #include <string>
@@ -11,6 +9,7 @@
 #include <torch/nn/module.h>
 #include <torch/nn/modules/linear.h>
 
+#include "mezzo/amp/watch/watch.h"
 #include "mezzo/core/error.h"
 
 #include "amp/errors.h"
@@ -129,9 +128,9 @@ TEST(GradientReport, scales_small_gradients_until_they_are_exact) {
   ASSERT_TRUE(half);
   EXPECT_EQ(half->loss_scale, 0x1p12);
   EXPECT_EQ(half->largest_loss_scale, 0x1p34);  // 2^34 x 2 x 2^-20 = 2^15, and 2^16 > 65504
-  EXPECT_EQ(half->kept, 1.0);
+  EXPECT_EQ(half->representable, 1.0);
   EXPECT_EQ(half->exact, 1.0);
-  EXPECT_EQ(half->kept_unscaled, 0.5);
+  EXPECT_EQ(half->representable_unscaled, 0.5);
   EXPECT_TRUE(half->enough);
 }
 
@@ -139,18 +138,18 @@ TEST(GradientReport, needs_no_scale_for_gradients_of_moderate_size) {
   const auto half = gradient_report({{"a", with_gradient({1.0, 0.01, -2.0})}}).all.half;
   ASSERT_TRUE(half);
   EXPECT_EQ(half->loss_scale, 1.0);
-  EXPECT_EQ(half->kept_unscaled, 1.0);
+  EXPECT_EQ(half->representable_unscaled, 1.0);
 }
 
 TEST(GradientReport, lets_the_largest_gradient_bound_the_scale) {
-  const at::Tensor wide = with_gradient({0x1p10, 0x1p-40});
-  const auto half = gradient_report({{"a", wide}}).all.half;
+  const at::Tensor parameter = with_gradient({0x1p10, 0x1p-40});
+  const auto half = gradient_report({{"a", parameter}}).all.half;
   ASSERT_TRUE(half);
   EXPECT_EQ(half->loss_scale, 0x1p4);
   EXPECT_EQ(half->loss_scale, half->largest_loss_scale);
-  EXPECT_EQ(half->kept, 0.5);
+  EXPECT_EQ(half->representable, 0.5);
   EXPECT_FALSE(half->enough);
-  EXPECT_TRUE(gradient_report({{"a", wide}}, {.keep = 0.5}).all.half->enough);
+  EXPECT_TRUE(gradient_report({{"a", parameter}}, {.keep = 0.5}).all.half->enough);
   const auto huge = gradient_report({{"a", with_gradient({0x1p20})}}).all.half;
   EXPECT_EQ(huge->loss_scale, 0x1p-6);
 }
@@ -161,7 +160,7 @@ TEST(GradientReport, passes_over_the_share_that_may_be_lost) {
   const auto half = gradient_report({{"a", with_gradient(values)}}).all.half;
   ASSERT_TRUE(half);
   EXPECT_EQ(half->loss_scale, 1.0);
-  EXPECT_EQ(half->kept, 0.999);
+  EXPECT_EQ(half->representable, 0.999);
   EXPECT_TRUE(half->enough);
 }
 
