@@ -51,8 +51,8 @@ CapturedStep::CapturedStep(std::function<at::Tensor()> step, const CapturedStepO
 CapturedStep::CapturedStep(std::function<at::Tensor()> step, const CapturedStepOptions& options,
                            std::unique_ptr<DeviceGraph> graph)
     : step_(std::move(step)), warm_up_left_(options.warm_up), graph_(std::move(graph)) {
-  MEZZO_CHECK(step_ != nullptr, "CapturedStep: expected a function that takes a step");
-  MEZZO_CHECK(graph_ != nullptr, "CapturedStep: expected a graph");
+  MEZZO_CHECK(step_ != nullptr, "CapturedStep: expected a function as the step, got an empty one");
+  MEZZO_CHECK(graph_ != nullptr, "CapturedStep: expected a graph, got a null pointer");
   MEZZO_CHECK(options.warm_up >= 1, "CapturedStep: expected warm_up >= 1, got {}", options.warm_up);
 }
 
@@ -72,7 +72,8 @@ CapturedStep& CapturedStep::operator=(CapturedStep&& other) noexcept {
 
 at::Tensor CapturedStep::replay() {
   if (failed_) {
-    mezzo::detail::raise<LogicError>("CapturedStep::replay: the step could not be captured before");
+    mezzo::detail::raise<LogicError>(
+        "CapturedStep::replay: the step could not be captured before; create a new CapturedStep");
   }
   if (!captured_ && warm_up_left_ > 0) {
     const mezzo::detail::DeviceDraws draws;  // warm-up and replays use the same generator
@@ -89,26 +90,26 @@ at::Tensor CapturedStep::replay() {
 /// Clears autocast's cache at both ends: casts of a capture live in the graph's memory (never
 /// computed if the capture fails), casts from outside do not, and neither may be used on the other
 /// side.
-class CastsApart {
+class CastCacheGuard {
  public:
-  CastsApart() { at::autocast::clear_cache(); }
-  ~CastsApart() { at::autocast::clear_cache(); }
-  CastsApart(const CastsApart&) = delete;
-  CastsApart& operator=(const CastsApart&) = delete;
+  CastCacheGuard() { at::autocast::clear_cache(); }
+  ~CastCacheGuard() { at::autocast::clear_cache(); }
+  CastCacheGuard(const CastCacheGuard&) = delete;
+  CastCacheGuard& operator=(const CastCacheGuard&) = delete;
 };
 
 /// A result with an autograd graph would keep the graph's memory and gradient streams alive.
 void CapturedStep::check_result() const {
   MEZZO_CHECK(!result_.defined() || !result_.requires_grad(),
-              "CapturedStep: expected the step to return a detached tensor");
+              "CapturedStep: expected the step to return a detached tensor, got one with a graph");
 }
 
 void CapturedStep::capture() {
   failed_ = true;  // reset on success
   result_.reset();
-  const at::Tensor drawn = host_generator_state();
+  const at::Tensor generator_state = host_generator_state();
   try {
-    const CastsApart casts;
+    const CastCacheGuard cache;
     const CaptureRegion region;
     const mezzo::detail::DeviceDraws draws;
     graph_->capture([this] { result_ = step_(); });
@@ -119,9 +120,10 @@ void CapturedStep::capture() {
         text.substr(0, text.find('\n')));
   }
   check_result();
-  MEZZO_CHECK(at::equal(drawn, host_generator_state()),
-              "CapturedStep: the step draws random numbers on the host, and every replay would use "
-              "the same ones");
+  MEZZO_CHECK(
+      at::equal(generator_state, host_generator_state()),
+      "CapturedStep: expected a step without random numbers on the host, got one with: every "
+      "replay would use the same numbers");
   failed_ = false;
   captured_ = true;
 }

@@ -33,13 +33,13 @@ using autocast_operations::Operation;
 
 constexpr std::string_view kFloat32Only = "_grid_sampler_2d_cpu_fallback";
 
-/// Runs every operation on a matrix of dtype `given` and expects results of dtype `expected`.
-void expect_dtypes(const std::vector<Operation>& operations, at::ScalarType given,
+/// Runs every operation on a matrix of dtype `input` and expects results of dtype `expected`.
+void expect_dtypes(const std::vector<Operation>& operations, at::ScalarType input,
                    at::ScalarType expected) {
-  const Tensor x = matrix(given);
+  const Tensor x = matrix(input);
   for (const Operation& operation : operations) {
     // Has only a float32 kernel, with and without autocast.
-    if (given == at::kDouble && operation.name == kFloat32Only) continue;
+    if (input == at::kDouble && operation.name == kFloat32Only) continue;
     SCOPED_TRACE(operation.name);
     EXPECT_NO_THROW(EXPECT_EQ(operation.run(x).scalar_type(), expected));
   }
@@ -96,14 +96,14 @@ TEST(AutocastRules, products_and_convolutions_run_in_the_dtype_of_the_region) {
 /// The operations of `all` with these names.
 std::vector<Operation> named(const std::vector<Operation>& all,
                              const std::vector<std::string>& names) {
-  std::vector<Operation> found;
+  std::vector<Operation> selected;
   for (const Operation& operation : all) {
     if (std::find(names.begin(), names.end(), operation.name) != names.end()) {
-      found.push_back(operation);
+      selected.push_back(operation);
     }
   }
-  EXPECT_EQ(found.size(), names.size());
-  return found;
+  EXPECT_EQ(selected.size(), names.size());
+  return selected;
 }
 
 /// CUDA's additions to the CPU's lists, without decompositions, which reject 16 bits on CUDA.
@@ -166,12 +166,13 @@ TEST(AutocastRules, a_float64_operand_beside_a_float32_one_is_the_callers_to_cas
 }
 
 TEST(AutocastRules, concatenation_promotes_to_the_widest_operand) {
-  const Tensor wide = matrix(at::kFloat), narrow = matrix(at::kBFloat16);
+  const Tensor float32 = matrix(at::kFloat), bfloat16 = matrix(at::kBFloat16);
   const Autocast autocast(test_device().type(), at::kBFloat16);
-  EXPECT_EQ(at::cat({narrow, wide}).scalar_type(), at::kFloat);
-  EXPECT_EQ(at::stack({wide, narrow}).scalar_type(), at::kFloat);
-  EXPECT_EQ(at::cat({narrow, narrow}).scalar_type(), at::kBFloat16);
-  EXPECT_EQ(at::index_copy(wide, 0, at::arange(4, on_device()), narrow).scalar_type(), at::kFloat);
+  EXPECT_EQ(at::cat({bfloat16, float32}).scalar_type(), at::kFloat);
+  EXPECT_EQ(at::stack({float32, bfloat16}).scalar_type(), at::kFloat);
+  EXPECT_EQ(at::cat({bfloat16, bfloat16}).scalar_type(), at::kBFloat16);
+  EXPECT_EQ(at::index_copy(float32, 0, at::arange(4, on_device()), bfloat16).scalar_type(),
+            at::kFloat);
 }
 
 TEST(AutocastRules, promotion_refuses_a_third_dtype) {
@@ -180,13 +181,13 @@ TEST(AutocastRules, promotion_refuses_a_third_dtype) {
 }
 
 TEST(AutocastRules, scattering_into_another_dtype_is_the_callers_to_cast) {
-  const Tensor wide = matrix(at::kFloat), narrow = matrix(at::kBFloat16);
+  const Tensor float32 = matrix(at::kFloat), bfloat16 = matrix(at::kBFloat16);
   const Tensor rows = at::arange(4, on_device()), entries = at::zeros({4, 4}, on_device(at::kLong));
   const Autocast autocast(test_device().type(), at::kBFloat16);
-  EXPECT_THROW(at::index_add(wide, 0, rows, narrow), c10::Error);
-  EXPECT_THROW(at::scatter_add(wide, 0, entries, narrow), c10::Error);
-  EXPECT_THROW(at::scatter_reduce(wide, 0, entries, narrow, "amax"), c10::Error);
-  EXPECT_EQ(at::index_add(wide, 0, rows, narrow.to(at::kFloat)).scalar_type(), at::kFloat);
+  EXPECT_THROW(at::index_add(float32, 0, rows, bfloat16), c10::Error);
+  EXPECT_THROW(at::scatter_add(float32, 0, entries, bfloat16), c10::Error);
+  EXPECT_THROW(at::scatter_reduce(float32, 0, entries, bfloat16, "amax"), c10::Error);
+  EXPECT_EQ(at::index_add(float32, 0, rows, bfloat16.to(at::kFloat)).scalar_type(), at::kFloat);
 }
 
 TEST(AutocastRules, in_place_and_out_calls_are_not_cast) {

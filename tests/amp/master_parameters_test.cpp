@@ -46,19 +46,19 @@ TEST(MasterParameters, come_after_the_models_own_where_nothing_is_accumulated) {
 
 TEST(MasterParameters, have_the_sum_over_micro_batches_in_float32) {
   for (const ParameterRounding rounding : kRoundings) {
-    const at::Tensor narrow = leaf({0.0}, at::kBFloat16), wide = leaf({0.0}, at::kDouble);
-    torch::optim::SGD sgd = descent({narrow, wide});
+    const at::Tensor bfloat16 = leaf({0.0}, at::kBFloat16), float64 = leaf({0.0}, at::kDouble);
+    torch::optim::SGD sgd = descent({bfloat16, float64});
     MixedPrecisionOptimizer optimizer = enable_mixed_precision(
         sgd, {.precision = Precision::kFloat32, .accumulate = 2, .rounding = rounding});
-    optimizer.backward(sloping(narrow, 2.0));
-    EXPECT_FALSE(narrow.grad().defined());
-    optimizer.backward(sloping(narrow, 0x1p-11) + sloping(wide, 1.0));
+    optimizer.backward(sloping(bfloat16, 2.0));
+    EXPECT_FALSE(bfloat16.grad().defined());
+    optimizer.backward(sloping(bfloat16, 0x1p-11) + sloping(float64, 1.0));
     const std::vector<at::Tensor> masters = optimizer.master_parameters();
     ASSERT_EQ(masters.size(), 2U);
     EXPECT_EQ(masters[0].scalar_type(), at::kFloat);
-    EXPECT_EQ(masters[0].sizes(), narrow.sizes());
+    EXPECT_EQ(masters[0].sizes(), bfloat16.sizes());
     EXPECT_TRUE(exact(masters[0].grad(), numbers({1 + 0x1p-12})));
-    EXPECT_TRUE(masters[1].is_same(wide));
+    EXPECT_TRUE(masters[1].is_same(float64));
     EXPECT_TRUE(exact(masters[1].grad(), numbers({0.5})));
   }
 }
@@ -66,21 +66,21 @@ TEST(MasterParameters, have_the_sum_over_micro_batches_in_float32) {
 TEST(MasterParameters, clipped_by_hand_equal_the_option) {
   for (const ParameterRounding rounding : kRoundings) {
     const auto step = [rounding](std::optional<double> norm) {
-      const at::Tensor narrow = leaf({0.0}, at::kBFloat16), wide = leaf({0.0});
-      torch::optim::SGD sgd = descent({narrow, wide});
+      const at::Tensor bfloat16 = leaf({0.0}, at::kBFloat16), float32 = leaf({0.0});
+      torch::optim::SGD sgd = descent({bfloat16, float32});
       MixedPrecisionOptimizer optimizer =
           enable_mixed_precision(sgd, {.precision = Precision::kFloat32,
                                        .max_gradient_norm = norm,
                                        .policy = LossScalePolicy::constant(1024.0),
                                        .rounding = rounding});
-      optimizer.backward(sloping(narrow, 30.0) + sloping(wide, -40.0));
+      optimizer.backward(sloping(bfloat16, 30.0) + sloping(float32, -40.0));
       if (!norm) {
         optimizer.unscale_();
         const std::vector<at::Tensor> masters = optimizer.master_parameters();
         EXPECT_EQ(torch::nn::utils::clip_grad_norm_(masters, 5.0), 50.0);
       }
       optimizer.step();
-      return std::vector<at::Tensor>{narrow, wide};
+      return std::vector<at::Tensor>{bfloat16, float32};
     };
     const std::vector<at::Tensor> by_hand = step(std::nullopt), by_option = step(5.0);
     EXPECT_TRUE(same_bits(by_hand[0], by_option[0]));

@@ -40,27 +40,27 @@ using ClassNames = TypeList<ConvolutionName, MatrixProductName, AttentionName>;
 static_assert(ClassNames::size == kOpClasses.size());
 
 /// The value of MEZZO_CPU_POLICY.
-enum class Way : std::uint8_t { kMeasure, kSixteenBit, kFloat32 };
+enum class Setting : std::uint8_t { kMeasure, kSixteenBit, kFloat32 };
 
 struct MeasureName {
-  static constexpr Way kind = Way::kMeasure;
+  static constexpr Setting kind = Setting::kMeasure;
   static constexpr std::string_view name = "measure";
 };
 struct SixteenBitName {
-  static constexpr Way kind = Way::kSixteenBit;
+  static constexpr Setting kind = Setting::kSixteenBit;
   static constexpr std::string_view name = "16bit";
 };
 struct Float32Name {
-  static constexpr Way kind = Way::kFloat32;
+  static constexpr Setting kind = Setting::kFloat32;
   static constexpr std::string_view name = "float32";
 };
-using WayNames = TypeList<MeasureName, SixteenBitName, Float32Name>;
+using SettingNames = TypeList<MeasureName, SixteenBitName, Float32Name>;
 
 /// Cached MEZZO_CPU_POLICY: reading the environment in every operator is too slow.
-std::atomic<Way> way{Way::kMeasure};
+std::atomic<Setting> setting{Setting::kMeasure};
 
-void read_way() {
-  way = parse_variable(WayNames{}, "MEZZO_CPU_POLICY").value_or(Way::kMeasure);
+void read_setting() {
+  setting = parse_variable(SettingNames{}, "MEZZO_CPU_POLICY").value_or(Setting::kMeasure);
 }
 
 /// One small operator of a class: forward and backward take one or two milliseconds in float32.
@@ -106,7 +106,7 @@ double seconds(const Sample& sample, bool float32) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
-CpuPolicyChoice measured(OpClass op_class, at::ScalarType dtype) {
+CpuPolicyChoice measure(OpClass op_class, at::ScalarType dtype) {
   // The minimum over many rounds is robust to noise from other programs. Reference kernels are tens
   // of times slower; three rounds are enough for them.
   constexpr int kRounds = 10, kRoundsIfHopeless = 3;
@@ -140,27 +140,27 @@ at::ThreadLocalState state_of_a_new_thread() {
 class Measurements {
  public:
   const CpuPolicyChoice& get(OpClass op_class, at::ScalarType dtype) {
-    Slot& slot = slots_[index(op_class, dtype)];
-    if (slot.done.load(std::memory_order_acquire)) return slot.choice;
+    Entry& entry = entries_[index(op_class, dtype)];
+    if (entry.done.load(std::memory_order_acquire)) return entry.choice;
     const std::lock_guard lock(mutex_);
-    if (slot.done.load(std::memory_order_relaxed)) return slot.choice;
+    if (entry.done.load(std::memory_order_relaxed)) return entry.choice;
     const at::ThreadLocalStateGuard clean(state_of_a_new_thread());
-    slot.choice = measured(op_class, dtype);
-    mezzo::detail::log("dispatch", "cpu policy: " + to_string(slot.choice));
-    slot.done.store(true, std::memory_order_release);
-    return slot.choice;
+    entry.choice = measure(op_class, dtype);
+    mezzo::detail::log("dispatch", "cpu policy: " + to_string(entry.choice));
+    entry.done.store(true, std::memory_order_release);
+    return entry.choice;
   }
 
   std::vector<CpuPolicyChoice> all() const {
     std::vector<CpuPolicyChoice> choices;
-    for (const Slot& slot : slots_) {
-      if (slot.done.load(std::memory_order_acquire)) choices.push_back(slot.choice);
+    for (const Entry& entry : entries_) {
+      if (entry.done.load(std::memory_order_acquire)) choices.push_back(entry.choice);
     }
     return choices;
   }
 
  private:
-  struct Slot {
+  struct Entry {
     CpuPolicyChoice choice;
     std::atomic<bool> done{false};
   };
@@ -170,7 +170,7 @@ class Measurements {
   }
 
   std::mutex mutex_;  // concurrent measurements would slow each other
-  std::array<Slot, 2 * kOpClasses.size()> slots_;
+  std::array<Entry, 2 * kOpClasses.size()> entries_;
 };
 
 Measurements& measurements() {
@@ -186,7 +186,7 @@ int nesting() {
 
 /// Nesting depth inside the region of the current policy; 0 if this thread opened none, e.g. if it
 /// copied its state from another thread.
-thread_local int governed_nesting = 0;
+thread_local int region_nesting = 0;
 
 }  // namespace
 
@@ -208,10 +208,10 @@ std::string to_string(const CpuPolicyChoice& choice) {
 CpuPolicyChoice cpu_policy_choice(OpClass op_class, c10::ScalarType dtype) {
   MEZZO_CHECK(is_16_bit(dtype), "cpu_policy_choice: expected dtype BFloat16 or Half, got {}",
               c10::toString(dtype));
-  read_way();
-  if (way == Way::kMeasure) return measurements().get(op_class, dtype);
+  read_setting();
+  if (setting == Setting::kMeasure) return measurements().get(op_class, dtype);
   CpuPolicyChoice choice{op_class, dtype};
-  choice.float32 = way == Way::kFloat32;
+  choice.float32 = setting == Setting::kFloat32;
   return choice;
 }
 
@@ -222,31 +222,31 @@ std::vector<CpuPolicyChoice> cpu_policy_report() {
 CpuPolicyRegion::CpuPolicyRegion(CpuPolicy policy)
     : thread_(std::this_thread::get_id()),
       previous_included_(c10::impl::tls_is_dispatch_key_included(kCpuPolicyKey)),
-      previous_nesting_(governed_nesting) {
-  if (policy == CpuPolicy::kMeasure) read_way();
+      previous_nesting_(region_nesting) {
+  if (policy == CpuPolicy::kMeasure) read_setting();
   c10::impl::tls_set_dispatch_key_included(kCpuPolicyKey, policy == CpuPolicy::kMeasure);
-  governed_nesting = nesting();
+  region_nesting = nesting();
 }
 
 CpuPolicyRegion::~CpuPolicyRegion() {
   if (std::this_thread::get_id() != thread_) return;  // ~Autocast warns
   c10::impl::tls_set_dispatch_key_included(kCpuPolicyKey, previous_included_);
-  governed_nesting = previous_nesting_;
+  region_nesting = previous_nesting_;
 }
 
 CpuPolicy current_cpu_policy() {
   const bool included = c10::impl::tls_is_dispatch_key_included(kCpuPolicyKey);
-  return included && nesting() <= governed_nesting ? CpuPolicy::kMeasure : CpuPolicy::kOff;
+  return included && nesting() <= region_nesting ? CpuPolicy::kMeasure : CpuPolicy::kOff;
 }
 
-std::optional<c10::ScalarType> dtype_kept_from(OpClass op_class) {
-  if (!at::autocast::is_autocast_enabled(at::kCPU) || nesting() > governed_nesting) {
+std::optional<c10::ScalarType> float32_output_dtype(OpClass op_class) {
+  if (!at::autocast::is_autocast_enabled(at::kCPU) || nesting() > region_nesting) {
     return std::nullopt;
   }
   const at::ScalarType dtype = at::autocast::get_autocast_dtype(at::kCPU);
-  const Way decided_by = way;
-  const bool float32 = decided_by == Way::kMeasure ? measurements().get(op_class, dtype).float32
-                                                   : decided_by == Way::kFloat32;
+  const Setting current = setting;
+  const bool float32 = current == Setting::kMeasure ? measurements().get(op_class, dtype).float32
+                                                    : current == Setting::kFloat32;
   return float32 ? std::optional(dtype) : std::nullopt;
 }
 

@@ -37,6 +37,6 @@ CpuPolicy current_cpu_policy();
 
 /// The 16-bit dtype of the calling thread's region if `op_class` computes in float32 there;
 /// otherwise nullopt. Measures at the first call for a class and dtype.
-std::optional<c10::ScalarType> dtype_kept_from(OpClass op_class);
+std::optional<c10::ScalarType> float32_output_dtype(OpClass op_class);
 
 }  // namespace mezzo::amp

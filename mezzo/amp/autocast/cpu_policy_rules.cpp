@@ -38,7 +38,7 @@ template <OpClass kClass, class Operator, class Result, class... Args>
 struct Rule<kClass, Operator, Result(Args...)> {
   static Result call(Args... args) {
     const c10::impl::ExcludeDispatchKeyGuard no_policy(kCpuPolicyKey);
-    const auto dtype = (is_eligible(args) || ...) ? dtype_kept_from(kClass) : std::nullopt;
+    const auto dtype = (is_eligible(args) || ...) ? float32_output_dtype(kClass) : std::nullopt;
     if (!dtype) return Operator::call(args...);
     const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::DispatchKey::AutocastCPU);
     return rounded(Operator::call(at::autocast::cached_cast(at::kFloat, args, at::kCPU)...),

@@ -42,8 +42,8 @@ amp::AutocastState custom_backward_state(const torch::autograd::AutogradContext*
   const auto saved = context->saved_data.find(kSavedState);
   if (saved == context->saved_data.end()) {
     raise<LogicError>(
-        "custom_backward: this function's forward saved no autocast state; run its body by "
-        "custom_forward");
+        "custom_backward: expected an autocast state saved by the forward, got none; call "
+        "custom_forward in it");
   }
   const std::vector<std::int64_t> values = saved->second.toIntVector();
   return amp::AutocastState()

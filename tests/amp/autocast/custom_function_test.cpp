@@ -79,12 +79,12 @@ struct Operands {
 using Dtypes = std::vector<at::ScalarType>;
 
 TEST(CustomFunction, with_cast_inputs_runs_forward_and_backward_in_that_dtype) {
-  const Operands given,
-      same{given.x.detach().clone().requires_grad_(), given.w.detach().clone().requires_grad_()};
+  const Operands operands, same{operands.x.detach().clone().requires_grad_(),
+                                operands.w.detach().clone().requires_grad_()};
   Tensor y;
   {
     const Autocast autocast(test_device().type(), at::kBFloat16);
-    y = Product::apply(given.x, given.w, kInFloat32);
+    y = Product::apply(operands.x, operands.w, kInFloat32);
     EXPECT_FALSE(on_cpu(seen_forward).enabled);
     EXPECT_TRUE(AutocastState().get(test_device().type()).enabled)
         << "the region goes on after the call";
@@ -95,8 +95,8 @@ TEST(CustomFunction, with_cast_inputs_runs_forward_and_backward_in_that_dtype) {
   const Tensor expected = at::mm(same.x, same.w);
   expected.sum().backward();
   EXPECT_TRUE(at::equal(y, expected));
-  EXPECT_TRUE(at::equal(given.x.grad(), same.x.grad()));
-  EXPECT_TRUE(at::equal(given.w.grad(), same.w.grad()));
+  EXPECT_TRUE(at::equal(operands.x.grad(), same.x.grad()));
+  EXPECT_TRUE(at::equal(operands.w.grad(), same.w.grad()));
 }
 
 TEST(CustomFunction, with_cast_inputs_16_bit_operands_get_16_bit_gradients) {
@@ -326,13 +326,13 @@ struct Forgetful : Function<Forgetful> {
 
 TEST(CustomFunction, a_backward_whose_forward_saved_nothing_is_an_error) {
   const Tensor y = Forgetful::apply(at::ones({2}, on_device()).requires_grad_()).sum();
-  EXPECT_TRUE(throws_with<LogicError>("run its body by custom_forward", [&] { y.backward(); }));
+  EXPECT_TRUE(throws_with<LogicError>("saved by the forward, got none", [&] { y.backward(); }));
 }
 
 TEST(CustomFunction, unusable_options_are_errors) {
   AutogradContext context;
-  const auto run = [&](AutogradContext* given, const amp::CustomForwardOptions& options) {
-    return amp::custom_forward(given, options, [] { return 0; });
+  const auto run = [&](AutogradContext* pointer, const amp::CustomForwardOptions& options) {
+    return amp::custom_forward(pointer, options, [] { return 0; });
   };
   EXPECT_TRUE(throws_with<InvalidArgument>("got a null pointer", [&] { run(nullptr, kPlain); }));
   EXPECT_TRUE(throws_with<InvalidArgument>(

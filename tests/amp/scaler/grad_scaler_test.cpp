@@ -213,16 +213,16 @@ TEST(GradScaler, handles_gradients_of_every_shape_and_mixed_dtypes) {
     GradScaler scaler = started({.initial_scale = 4.0});
     const at::Tensor strided = at::zeros({2, 3}, on_device()).requires_grad_();
     const at::Tensor transposed = at::zeros({2, 3}, on_device()).requires_grad_();
-    const at::Tensor wide = at::zeros({2}, on_device(at::kDouble)).requires_grad_();
-    const at::Tensor narrow = at::zeros({2}, on_device(at::kBFloat16)).requires_grad_();
+    const at::Tensor float64 = at::zeros({2}, on_device(at::kDouble)).requires_grad_();
+    const at::Tensor bfloat16 = at::zeros({2}, on_device(at::kBFloat16)).requires_grad_();
     const at::Tensor empty = at::zeros({0, 3}, on_device()).requires_grad_();
     strided.mutable_grad() = at::full({2, 6}, 8.0, on_device()).slice(1, 0, 6, 2);
     transposed.mutable_grad() = at::full({3, 2}, 8.0, on_device()).t();
-    wide.mutable_grad() = at::full({2}, 8.0, on_device(at::kDouble));
-    narrow.mutable_grad() = at::full({2}, 8.0, on_device(at::kBFloat16));
+    float64.mutable_grad() = at::full({2}, 8.0, on_device(at::kDouble));
+    bfloat16.mutable_grad() = at::full({2}, 8.0, on_device(at::kBFloat16));
     empty.mutable_grad() = at::zeros({0, 3}, on_device());
-    const std::vector<at::Tensor> filled = {strided, transposed, wide, narrow};
-    torch::optim::SGD optimizer = descent({strided, empty, transposed, wide, narrow});
+    const std::vector<at::Tensor> filled = {strided, transposed, float64, bfloat16};
+    torch::optim::SGD optimizer = descent({strided, empty, transposed, float64, bfloat16});
     if (bad_one >= 0) {
       filled[static_cast<std::size_t>(bad_one)].grad().select(0, 1).fill_(kInf);
     }

@@ -66,10 +66,11 @@ struct Network {
 /// The only row of an operation at a place; nullopt if there is no row.
 std::optional<WatchRow> row_at(const WatchReport& report, const std::string& op,
                                const std::string& place, Pass pass = Pass::kForward) {
-  const auto found = std::find_if(report.rows.begin(), report.rows.end(), [&](const WatchRow& row) {
-    return row.op == op && row.place.name() == place && row.place.pass == pass;
-  });
-  return found == report.rows.end() ? std::nullopt : std::optional(*found);
+  const auto row_of_op =
+      std::find_if(report.rows.begin(), report.rows.end(), [&](const WatchRow& row) {
+        return row.op == op && row.place.name() == place && row.place.pass == pass;
+      });
+  return row_of_op == report.rows.end() ? std::nullopt : std::optional(*row_of_op);
 }
 
 bool has_op(const WatchReport& report, const std::string& op) {
