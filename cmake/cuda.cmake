@@ -3,17 +3,17 @@
 # CPU (tests/support/cuda_emulator).
 
 set(MEZZO_CUDA_KERNELS
-  attention.cu
-  attention_grad.cu
+  attention/attention.cu
+  attention/attention_grad.cu
   dropout.cu
   gather.cu
-  gatv2.cu
-  message_grad.cu
+  attention/gatv2.cu
+  sparse/message_grad.cu
   sampling.cu
-  sddmm.cu
-  softmax.cu
-  spmm.cu
-  weighted_grad.cu)
+  sparse/sddmm.cu
+  attention/softmax.cu
+  sparse/spmm.cu
+  sparse/weighted_grad.cu)
 list(TRANSFORM MEZZO_CUDA_KERNELS PREPEND ${PROJECT_SOURCE_DIR}/mezzo/kernels/cuda/)
 
 # mezzo_enable_cuda(): finds nvcc. A macro, because CMake enables languages for folders.

@@ -32,7 +32,7 @@ def read_layers():
 def fault(folder, target, order, only):
     """What is wrong when a file in `folder` of mezzo/ includes `target`; None if nothing is."""
     here = folder.split("/")[0]
-    if OF_CUDA.match(target) and folder not in ("kernels/cuda", "cuda"):
+    if OF_CUDA.match(target) and not (folder + "/").startswith(("kernels/cuda/", "cuda/")):
         return f"{folder} may not include CUDA ({target}): only the plug-in's folders may"
     if OF_LIBTORCH_CUDA.match(target) and folder != "cuda":
         return f"{folder} may not include libtorch's headers for CUDA ({target})"

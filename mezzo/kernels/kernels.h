@@ -5,7 +5,6 @@
 
 #include "mezzo/core/type_list.h"
 #include "mezzo/kernels/attention.h"
-#include "mezzo/kernels/cuda_gather.h"
 #include "mezzo/kernels/cuda_sampling.h"
 #include "mezzo/kernels/dense.h"
 #include "mezzo/kernels/dropout.h"

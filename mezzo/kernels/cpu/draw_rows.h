@@ -2,8 +2,8 @@
 
 #include <cstdint>
 
-#include "mezzo/kernels/cpu/chosen.h"
 #include "mezzo/kernels/cpu/integer_lanes.h"
+#include "mezzo/kernels/cpu/sparse/chosen.h"
 #include "mezzo/kernels/sampling.h"
 
 /// Samples neighbours with a backend's integer vectors; see integer_lanes.h.

@@ -5,7 +5,7 @@
 #include <cstdint>
 
 #include "mezzo/core/random.h"
-#include "mezzo/kernels/cpu/chosen.h"
+#include "mezzo/kernels/cpu/sparse/chosen.h"
 #include "mezzo/kernels/sampling.h"
 
 /// The ways to sample a row without vectors; draw_rows.h has the others.

@@ -6,17 +6,17 @@
 #include <type_traits>
 
 #include "mezzo/kernels/backend.h"
-#include "mezzo/kernels/cpu/attention_grad_rows.h"
-#include "mezzo/kernels/cpu/attention_rows.h"
+#include "mezzo/kernels/cpu/attention/attention_grad_rows.h"
+#include "mezzo/kernels/cpu/attention/attention_rows.h"
+#include "mezzo/kernels/cpu/attention/gatv2_rows.h"
+#include "mezzo/kernels/cpu/attention/softmax_rows.h"
 #include "mezzo/kernels/cpu/dense_rows.h"
 #include "mezzo/kernels/cpu/draw_rows.h"
 #include "mezzo/kernels/cpu/dropout_rows.h"
-#include "mezzo/kernels/cpu/gatv2_rows.h"
-#include "mezzo/kernels/cpu/message_grad_rows.h"
-#include "mezzo/kernels/cpu/sddmm_rows.h"
-#include "mezzo/kernels/cpu/softmax_rows.h"
-#include "mezzo/kernels/cpu/spmm_rows.h"
-#include "mezzo/kernels/cpu/weighted_grad_rows.h"
+#include "mezzo/kernels/cpu/sparse/message_grad_rows.h"
+#include "mezzo/kernels/cpu/sparse/sddmm_rows.h"
+#include "mezzo/kernels/cpu/sparse/spmm_rows.h"
+#include "mezzo/kernels/cpu/sparse/weighted_grad_rows.h"
 
 namespace mezzo::kernels {
 

@@ -1,6 +1,6 @@
 // Splitting of long rows into chunks: for any number of edges, covers each edge of a long row once,
 // with a separate partial result for each part.
-#include "mezzo/kernels/cuda/hubs.h"
+#include "mezzo/kernels/cuda/sparse/hubs.h"
 
 #include <algorithm>
 #include <cstddef>

@@ -2,8 +2,8 @@
 
 #include <cstdint>
 
-#include "mezzo/kernels/cuda/spmm_reduce.h"
-#include "mezzo/kernels/cuda/spmm_sums.h"
+#include "mezzo/kernels/cuda/sparse/spmm_reduce.h"
+#include "mezzo/kernels/cuda/sparse/spmm_sums.h"
 
 // Elementwise maximum or minimum of whole rows: as sum_rows, with another state per lane.
 

@@ -3,7 +3,7 @@
 #include <cstdint>
 
 #include "mezzo/kernels/cpu/access.h"
-#include "mezzo/kernels/cpu/head_numbers.h"
+#include "mezzo/kernels/cpu/attention/head_numbers.h"
 #include "mezzo/kernels/gatv2_scores.h"
 
 namespace mezzo::kernels {

@@ -2,9 +2,9 @@
 #include <cstdint>
 
 #include "mezzo/core/type_list.h"
-#include "mezzo/kernels/cuda/hub_sums.h"
 #include "mezzo/kernels/cuda/kernels.h"
 #include "mezzo/kernels/cuda/row_lanes.h"
+#include "mezzo/kernels/cuda/sparse/hub_sums.h"
 
 // Gradients of a weighted sum of rows. A unit of work is one head of one row, or of the part of a
 // long row in one chunk of the edges. Adjacent lanes hold its features in packs, and several such

@@ -2,8 +2,8 @@
 
 #include <cstdint>
 
-#include "mezzo/kernels/cuda/spmm_sums.h"
-#include "mezzo/kernels/cuda/spmm_work.h"
+#include "mezzo/kernels/cuda/sparse/spmm_sums.h"
+#include "mezzo/kernels/cuda/sparse/spmm_work.h"
 #include "mezzo/kernels/spmm.h"
 
 // Any operation, reducer and layout, with one lane per element of the result.

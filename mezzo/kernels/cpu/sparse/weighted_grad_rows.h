@@ -3,8 +3,8 @@
 #include <cstdint>
 
 #include "mezzo/kernels/cpu/access.h"
-#include "mezzo/kernels/cpu/head_numbers.h"
-#include "mezzo/kernels/cpu/head_runs.h"
+#include "mezzo/kernels/cpu/attention/head_numbers.h"
+#include "mezzo/kernels/cpu/attention/head_runs.h"
 #include "mezzo/kernels/weighted_grad.h"
 
 namespace mezzo::kernels {

@@ -1,9 +1,9 @@
 #include <cstdint>
 
-#include "mezzo/kernels/cuda/attention_scores.h"
-#include "mezzo/kernels/cuda/head_lanes.h"
-#include "mezzo/kernels/cuda/hubs.h"
+#include "mezzo/kernels/cuda/attention/attention_scores.h"
+#include "mezzo/kernels/cuda/attention/head_lanes.h"
 #include "mezzo/kernels/cuda/kernels.h"
+#include "mezzo/kernels/cuda/sparse/hubs.h"
 
 namespace mezzo::kernels::cuda {
 namespace {

@@ -4,8 +4,8 @@
 
 #include "mezzo/kernels/attention.h"
 #include "mezzo/kernels/cpu/access.h"
-#include "mezzo/kernels/cpu/head_numbers.h"
-#include "mezzo/kernels/cpu/head_runs.h"
+#include "mezzo/kernels/cpu/attention/head_numbers.h"
+#include "mezzo/kernels/cpu/attention/head_runs.h"
 
 namespace mezzo::kernels {
 

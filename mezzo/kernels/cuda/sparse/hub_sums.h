@@ -2,7 +2,7 @@
 
 #include <cstdint>
 
-#include "mezzo/kernels/cuda/hubs.h"
+#include "mezzo/kernels/cuda/sparse/hubs.h"
 
 // Last step of row sums: adds the partial sums of a long row's chunks, `length` accumulators each,
 // into its row of the result.

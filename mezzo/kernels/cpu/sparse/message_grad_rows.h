@@ -3,7 +3,7 @@
 #include <cstdint>
 
 #include "mezzo/kernels/cpu/access.h"
-#include "mezzo/kernels/cpu/chosen_grad_rows.h"
+#include "mezzo/kernels/cpu/sparse/chosen_grad_rows.h"
 #include "mezzo/kernels/message_grad.h"
 
 namespace mezzo::kernels {

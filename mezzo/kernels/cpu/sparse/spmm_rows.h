@@ -1,8 +1,8 @@
 #pragma once
 
-#include "mezzo/kernels/cpu/reduce_rows.h"
-#include "mezzo/kernels/cpu/select_rows.h"
-#include "mezzo/kernels/cpu/sum_rows.h"
+#include "mezzo/kernels/cpu/sparse/reduce_rows.h"
+#include "mezzo/kernels/cpu/sparse/select_rows.h"
+#include "mezzo/kernels/cpu/sparse/sum_rows.h"
 
 namespace mezzo::kernels {
 

@@ -3,9 +3,9 @@
 
 #include "mezzo/core/type_list.h"
 #include "mezzo/kernels/cuda/kernels.h"
-#include "mezzo/kernels/cuda/spmm_reduce.h"
-#include "mezzo/kernels/cuda/spmm_select.h"
-#include "mezzo/kernels/cuda/spmm_sums.h"
+#include "mezzo/kernels/cuda/sparse/spmm_reduce.h"
+#include "mezzo/kernels/cuda/sparse/spmm_select.h"
+#include "mezzo/kernels/cuda/sparse/spmm_sums.h"
 
 namespace mezzo::kernels::cuda {
 

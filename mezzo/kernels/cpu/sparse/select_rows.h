@@ -2,7 +2,7 @@
 
 #include <cstdint>
 
-#include "mezzo/kernels/cpu/reduce_rows.h"
+#include "mezzo/kernels/cpu/sparse/reduce_rows.h"
 #include "mezzo/kernels/spmm.h"
 
 namespace mezzo::kernels {

@@ -3,7 +3,7 @@
 
 #include "mezzo/core/type_list.h"
 #include "mezzo/kernels/cuda/kernels.h"
-#include "mezzo/kernels/cuda/spmm_work.h"
+#include "mezzo/kernels/cuda/sparse/spmm_work.h"
 
 namespace mezzo::kernels::cuda {
 

@@ -3,7 +3,7 @@
 #include <cstdint>
 
 #include "mezzo/kernels/cuda/device.h"
-#include "mezzo/kernels/cuda/hubs.h"
+#include "mezzo/kernels/cuda/sparse/hubs.h"
 
 // Mapping of rows to lanes in kernels that work by head. An item is a row (or a long row's part of
 // a chunk) and a head; a group of adjacent lanes processes it, up to 32 edges at a time. Each lane

@@ -2,7 +2,7 @@
 
 #include <cstdint>
 
-#include "mezzo/kernels/cuda/spmm_work.h"
+#include "mezzo/kernels/cuda/sparse/spmm_work.h"
 #include "mezzo/kernels/spmm.h"
 
 // Plain and weighted sums of rows, the most frequent case in training.

@@ -2,7 +2,7 @@
 
 #include <cstdint>
 
-#include "mezzo/kernels/cuda/hubs.h"
+#include "mezzo/kernels/cuda/sparse/hubs.h"
 
 namespace mezzo::kernels::cuda {
 

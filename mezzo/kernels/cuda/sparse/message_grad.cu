@@ -3,10 +3,10 @@
 #include <iterator>
 
 #include "mezzo/core/type_list.h"
-#include "mezzo/kernels/cuda/hub_sums.h"
 #include "mezzo/kernels/cuda/kernels.h"
-#include "mezzo/kernels/cuda/message_grad_lane.h"
 #include "mezzo/kernels/cuda/row_lanes.h"
+#include "mezzo/kernels/cuda/sparse/hub_sums.h"
+#include "mezzo/kernels/cuda/sparse/message_grad_lane.h"
 
 // Gradient of one operand of the messages. Targets are rows, edges, or the parts of long rows in
 // one chunk of the edges. A team of adjacent lanes processes a target in units of N elements. If an

@@ -3,9 +3,9 @@
 #include <limits>
 
 #include "mezzo/core/type_list.h"
-#include "mezzo/kernels/cuda/hubs.h"
 #include "mezzo/kernels/cuda/kernels.h"
 #include "mezzo/kernels/cuda/row_lanes.h"
+#include "mezzo/kernels/cuda/sparse/hubs.h"
 
 // Softmax over the edges of a row, and its gradient. Adjacent lanes process the elements of one
 // edge, so that each lane stays with one element; groups of them share the edges. A long row has

@@ -4,7 +4,7 @@
 #include <type_traits>
 
 #include "mezzo/kernels/cpu/access.h"
-#include "mezzo/kernels/cpu/sum_factors.h"
+#include "mezzo/kernels/cpu/sparse/sum_factors.h"
 #include "mezzo/kernels/spmm.h"
 
 namespace mezzo::kernels {
