@@ -11,7 +11,7 @@
 #include <ATen/Parallel.h>
 #include <fmt/format.h>
 
-#include "mezzo/graph/transforms.h"
+#include "mezzo/graph/transforms/transforms.h"
 
 #include "bench/cases/hash_sampler.h"
 #include "bench/cases/mini_batch.h"

@@ -6,7 +6,7 @@
 #include <CLI/App.hpp>
 #include <fmt/format.h>
 
-#include "mezzo/graph/transforms.h"
+#include "mezzo/graph/transforms/transforms.h"
 #include "mezzo/train/report/table.h"
 
 #include "bench/cases/layers.h"

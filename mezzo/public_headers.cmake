@@ -12,34 +12,27 @@ set(mezzo_public_headers
   amp/watch/watch.h
   core/error.h
   core/export.h
-  core/malloc_tuning.h
   core/type_list.h
   data/convert.h
   data/dataset.h
   data/image_dataset.h
   data/parts.h
   dist/data_parallel.h
-  dist/metrics.h
   dist/group/process_group.h
-  dist/scaler.h
   dist/sharded_features.h
-  dist/group/shared_pages.h
   dist/rendezvous/spawn.h
   dist/sync_batch_norm.h
-  graph/batch.h
+  graph/transforms/batch.h
   graph/frame.h
   graph/functions.h
   graph/graph.h
-  graph/laplacian.h
-  graph/reorder.h
   graph/topology.h
-  graph/transforms.h
+  graph/transforms/transforms.h
   kernels/binary_op.h
   kernels/reduce_op.h
   message_passing/fn.h
   runtime/memory.h
   ops/ops.h
-  ops/segment.h
   message_passing/update_all.h
   mezzo.h
   nn/conv/aggregation_layers.h

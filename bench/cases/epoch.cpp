@@ -9,7 +9,7 @@
 #include <torch/optim/adam.h>
 
 #include "mezzo/amp/scaler/grad_scaler.h"
-#include "mezzo/graph/transforms.h"
+#include "mezzo/graph/transforms/transforms.h"
 #include "mezzo/train/options.h"
 #include "mezzo/train/problem.h"
 #include "mezzo/train/steps/loss.h"

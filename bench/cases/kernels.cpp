@@ -9,7 +9,6 @@
 
 #include "mezzo/core/error.h"
 #include "mezzo/ops/ops.h"
-#include "mezzo/ops/segment.h"
 #include "mezzo/train/report/table.h"
 
 #include "bench/cases/sizes.h"

@@ -10,7 +10,6 @@
 #include <fmt/format.h>
 
 #include "mezzo/ops/ops.h"
-#include "mezzo/ops/segment.h"
 
 namespace mezzo::bench {
 namespace {

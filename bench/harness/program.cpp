@@ -14,10 +14,9 @@
 #include <fmt/format.h>
 
 #include "mezzo/core/error.h"
-#include "mezzo/core/malloc_tuning.h"
 #include "mezzo/core/parse.h"
-#include "mezzo/graph/reorder.h"
-#include "mezzo/graph/transforms.h"
+#include "mezzo/graph/transforms/transforms.h"
+#include "mezzo/runtime/memory.h"
 #include "mezzo/train/files/files.h"
 
 #include "bench/harness/machine.h"

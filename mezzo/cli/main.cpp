@@ -3,7 +3,7 @@
 
 #include "mezzo/cli/interrupt.h"
 #include "mezzo/cli/run.h"
-#include "mezzo/core/malloc_tuning.h"
+#include "mezzo/runtime/memory.h"
 
 namespace {
 

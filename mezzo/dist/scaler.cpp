@@ -1,5 +1,3 @@
-#include "mezzo/dist/scaler.h"
-
 #include <string>
 #include <utility>
 #include <vector>
@@ -8,6 +6,7 @@
 #include <fmt/ranges.h>
 
 #include "mezzo/core/error.h"
+#include "mezzo/dist/data_parallel.h"
 
 namespace mezzo::dist {
 namespace {

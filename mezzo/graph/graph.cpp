@@ -7,9 +7,9 @@
 
 #include "mezzo/core/error.h"
 #include "mezzo/data/dataset.h"
-#include "mezzo/graph/batch.h"
 #include "mezzo/graph/selection.h"
 #include "mezzo/graph/topology_build.h"
+#include "mezzo/graph/transforms/batch.h"
 
 namespace mezzo {
 namespace {

@@ -11,7 +11,6 @@
 #include "mezzo/graph/argument_checks.h"
 #include "mezzo/graph/lazy.h"
 #include "mezzo/graph/topology_build.h"
-#include "mezzo/graph/topology_trusted.h"
 
 namespace mezzo {
 namespace {

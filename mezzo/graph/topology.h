@@ -12,8 +12,11 @@ namespace mezzo {
 class Topology;
 struct Adjacency;
 namespace detail {
+/// Builds a structure from valid rows by destination, as samplers produce them, without checks,
+/// copies or reads. csc: a valid Adjacency on one device with num_dst rows; indices below num_src,
+/// int32 or int64, which becomes id_dtype(); edge_ids, if defined, of the same dtype.
 MEZZO_API Topology topology_from_rows(Adjacency csc, std::int64_t num_src, std::int64_t num_dst);
-}
+}  // namespace detail
 
 /// One direction of a topology in compressed rows. Entries [indptr[r], indptr[r + 1]) belong to row
 /// r, in ascending edge id.

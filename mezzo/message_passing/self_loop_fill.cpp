@@ -1,13 +1,13 @@
-// add_self_loop with values reduced from the in-edges. graph/transforms.h declares it; it is
-// defined here, because it needs gspmm.
+// add_self_loop with values reduced from the in-edges. graph/transforms/transforms.h declares it;
+// it is defined here, because it needs gspmm.
 #include <optional>
 #include <string>
 
 #include <ATen/ATen.h>
 
 #include "mezzo/core/error.h"
-#include "mezzo/graph/self_loops.h"
-#include "mezzo/graph/transforms.h"
+#include "mezzo/graph/transforms/self_loops.h"
+#include "mezzo/graph/transforms/transforms.h"
 #include "mezzo/ops/ops.h"
 
 namespace mezzo {

@@ -17,7 +17,6 @@
 #include "mezzo/nn/conv/recurrent.h"
 #include "mezzo/nn/layer_support.h"
 #include "mezzo/ops/ops.h"
-#include "mezzo/ops/segment.h"
 
 namespace mezzo::nn {
 namespace {

@@ -1,8 +1,6 @@
 // Operators on segments of rows. segment_reduce and segment_softmax are message passing from rows
 // as sources to segments as destinations. The products run the dense products of `linear` segment
 // by segment.
-#include "mezzo/ops/segment.h"
-
 #include <limits>
 
 #include <ATen/ATen.h>
@@ -12,6 +10,7 @@
 #include "mezzo/graph/argument_checks.h"
 #include "mezzo/graph/topology_build.h"
 #include "mezzo/ops/op.h"
+#include "mezzo/ops/ops.h"
 
 namespace mezzo::detail {
 namespace {

@@ -1,6 +1,8 @@
 #include "mezzo/runtime/memory.h"
 
 #include <atomic>
+#include <fstream>
+#include <string>
 
 #include <ATen/Context.h>
 #include <c10/core/Allocator.h>
@@ -116,6 +118,21 @@ void reset_peak_memory(c10::Device device) {
 c10::Device default_device(std::int64_t index) {
   if (cuda_kernels() == nullptr || !at::hasCUDA()) return c10::Device(c10::kCPU);
   return c10::Device(c10::kCUDA, static_cast<c10::DeviceIndex>(index));
+}
+
+std::int64_t proportional_bytes() {
+  constexpr const char* kFile = "/proc/self/smaps_rollup";
+  std::ifstream file(kFile);
+  for (std::string word; file >> word;) {
+    std::int64_t kibibytes = 0;
+    if (word == "Pss:" && file >> kibibytes) return kibibytes * 1024;
+  }
+  throw IoError(fmt::format("{}: expected a line 'Pss: <number> kB'", kFile));
+}
+
+void keep_freed_pages() {
+  mallopt(M_MMAP_MAX, 0);
+  mallopt(M_TRIM_THRESHOLD, -1);  // never; the largest int would be 2 GiB
 }
 
 }  // namespace mezzo

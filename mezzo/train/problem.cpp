@@ -10,7 +10,7 @@
 
 #include "mezzo/core/error.h"
 #include "mezzo/graph/graph.h"
-#include "mezzo/graph/transforms.h"
+#include "mezzo/graph/transforms/transforms.h"
 #include "mezzo/nn/model/evaluation_mode.h"
 #include "mezzo/nn/model/inference.h"
 #include "mezzo/train/report/metrics.h"

@@ -20,7 +20,6 @@
 
 #include "mezzo/amp/scaler/grad_scaler.h"
 #include "mezzo/core/error.h"
-#include "mezzo/dist/scaler.h"
 
 #include "dist/processes.h"
 #include "support/tensors.h"

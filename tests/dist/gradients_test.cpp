@@ -17,7 +17,7 @@
 #include "mezzo/amp/optim/mixed_precision_optimizer.h"
 #include "mezzo/core/error.h"
 #include "mezzo/dist/data_parallel.h"
-#include "mezzo/dist/metrics.h"
+#include "mezzo/dist/group/process_group.h"
 
 #include "dist/processes.h"
 #include "support/tensors.h"

@@ -11,7 +11,6 @@
 
 #include "mezzo/amp/scaler/grad_scaler.h"
 #include "mezzo/dist/data_parallel.h"
-#include "mezzo/dist/scaler.h"
 
 #include "dist/processes.h"
 #include "support/tensors.h"

@@ -9,7 +9,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "mezzo/ops/segment.h"
+#include "mezzo/ops/ops.h"
 
 #include "fuzz/checks.h"
 

@@ -11,7 +11,6 @@
 #include <torch/csrc/autograd/autograd.h>
 
 #include "mezzo/ops/ops.h"
-#include "mezzo/ops/segment.h"
 
 #include "support/reference.h"
 #include "support/tensors.h"

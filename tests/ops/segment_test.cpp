@@ -1,5 +1,3 @@
-#include "mezzo/ops/segment.h"
-
 #include <functional>
 #include <limits>
 #include <string>

@@ -11,7 +11,7 @@
 
 #include "mezzo/core/error.h"
 #include "mezzo/graph/argument_checks.h"
-#include "mezzo/graph/topology_trusted.h"
+#include "mezzo/graph/topology.h"
 #include "mezzo/nn/layer_support.h"
 #include "mezzo/nn/model/evaluation_mode.h"
 #include "mezzo/sampling/gather.h"

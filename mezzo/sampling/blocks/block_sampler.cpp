@@ -11,8 +11,8 @@
 
 #include "mezzo/core/error.h"
 #include "mezzo/graph/argument_checks.h"
+#include "mezzo/graph/topology.h"
 #include "mezzo/graph/topology_build.h"
-#include "mezzo/graph/topology_trusted.h"
 #include "mezzo/kernels/sampling.h"
 #include "mezzo/sampling/blocks/device_sampling.h"
 #include "mezzo/sampling/blocks/draw_hop.h"

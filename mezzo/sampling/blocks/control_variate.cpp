@@ -7,7 +7,7 @@
 
 #include "mezzo/core/error.h"
 #include "mezzo/graph/argument_checks.h"
-#include "mezzo/graph/topology_trusted.h"
+#include "mezzo/graph/topology.h"
 #include "mezzo/ops/ops.h"
 #include "mezzo/runtime/sixteen_bits.h"
 #include "mezzo/sampling/gather.h"

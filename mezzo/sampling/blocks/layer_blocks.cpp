@@ -7,8 +7,8 @@
 #include <c10/core/InferenceMode.h>
 
 #include "mezzo/core/error.h"
+#include "mezzo/graph/topology.h"
 #include "mezzo/graph/topology_build.h"
-#include "mezzo/graph/topology_trusted.h"
 #include "mezzo/sampling/blocks/draw_layer.h"
 #include "mezzo/sampling/workspace_state.h"
 

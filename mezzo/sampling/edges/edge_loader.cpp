@@ -10,8 +10,8 @@
 
 #include "mezzo/core/error.h"
 #include "mezzo/graph/argument_checks.h"
+#include "mezzo/graph/topology.h"
 #include "mezzo/graph/topology_build.h"
-#include "mezzo/graph/topology_trusted.h"
 #include "mezzo/sampling/edges/edge_lookup.h"
 #include "mezzo/sampling/loader_support.h"
 #include "mezzo/sampling/workspace_state.h"

@@ -8,8 +8,8 @@
 #include <ATen/ATen.h>
 
 #include "mezzo/core/error.h"
+#include "mezzo/graph/topology.h"
 #include "mezzo/graph/topology_build.h"
-#include "mezzo/graph/topology_trusted.h"
 #include "mezzo/sampling/blocks/draw_layer.h"
 #include "mezzo/sampling/loader_support.h"
 #include "mezzo/sampling/node_flow/node_flow_state.h"

@@ -7,8 +7,8 @@
 
 #include "mezzo/core/error.h"
 #include "mezzo/graph/argument_checks.h"
+#include "mezzo/graph/topology.h"
 #include "mezzo/graph/topology_build.h"
-#include "mezzo/graph/topology_trusted.h"
 #include "mezzo/sampling/loader_support.h"
 #include "mezzo/sampling/workspace_state.h"
 

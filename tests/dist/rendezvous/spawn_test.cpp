@@ -17,7 +17,7 @@
 #include <unistd.h>
 
 #include "mezzo/core/error.h"
-#include "mezzo/dist/group/shared_pages.h"
+#include "mezzo/runtime/memory.h"
 
 #include "dist/processes.h"
 

@@ -5,7 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "mezzo/core/error.h"
-#include "mezzo/graph/transforms.h"
+#include "mezzo/graph/transforms/transforms.h"
 #include "mezzo/sampling/subgraphs/subgraph_loaders.h"
 #include "mezzo/sampling/subgraphs/subgraph_source.h"
 

@@ -5,7 +5,7 @@
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
 
-#include "mezzo/graph/transforms.h"
+#include "mezzo/graph/transforms/transforms.h"
 
 #include "support/graphs.h"
 #include "support/tolerance.h"

@@ -6,7 +6,7 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
-#include "mezzo/graph/transforms.h"
+#include "mezzo/graph/transforms/transforms.h"
 
 #include "support/graphs.h"
 

@@ -1,4 +1,4 @@
-#include "mezzo/graph/batch.h"
+#include "mezzo/graph/transforms/batch.h"
 
 #include <string>
 #include <vector>
@@ -7,7 +7,7 @@
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
 
-#include "mezzo/graph/transforms.h"
+#include "mezzo/graph/transforms/transforms.h"
 
 #include "support/graphs.h"
 #include "support/tensors.h"

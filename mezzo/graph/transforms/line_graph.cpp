@@ -2,7 +2,7 @@
 
 #include "mezzo/graph/selection.h"
 #include "mezzo/graph/topology_build.h"
-#include "mezzo/graph/transforms.h"
+#include "mezzo/graph/transforms/transforms.h"
 
 namespace mezzo {
 

@@ -1,5 +1,3 @@
-#include "mezzo/graph/laplacian.h"
-
 #include <cmath>
 #include <cstdint>
 #include <numbers>
@@ -8,8 +6,8 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
-#include "mezzo/graph/batch.h"
-#include "mezzo/graph/transforms.h"
+#include "mezzo/graph/transforms/batch.h"
+#include "mezzo/graph/transforms/transforms.h"
 
 #include "support/graphs.h"
 #include "support/tolerance.h"

@@ -1,4 +1,4 @@
-#include "mezzo/graph/self_loops.h"
+#include "mezzo/graph/transforms/self_loops.h"
 
 #include <cmath>
 #include <cstdint>
@@ -8,7 +8,7 @@
 
 #include "mezzo/core/error.h"
 #include "mezzo/graph/topology_build.h"
-#include "mezzo/graph/transforms.h"
+#include "mezzo/graph/transforms/transforms.h"
 
 namespace mezzo {
 namespace {

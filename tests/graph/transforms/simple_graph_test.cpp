@@ -7,8 +7,8 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
-#include "mezzo/graph/batch.h"
-#include "mezzo/graph/transforms.h"
+#include "mezzo/graph/transforms/batch.h"
+#include "mezzo/graph/transforms/transforms.h"
 
 #include "support/graphs.h"
 

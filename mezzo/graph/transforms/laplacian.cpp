@@ -1,5 +1,3 @@
-#include "mezzo/graph/laplacian.h"
-
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -11,7 +9,8 @@
 
 #include "mezzo/core/error.h"
 #include "mezzo/core/random.h"
-#include "mezzo/graph/batch.h"
+#include "mezzo/graph/transforms/batch.h"
+#include "mezzo/graph/transforms/transforms.h"
 
 namespace mezzo {
 namespace {

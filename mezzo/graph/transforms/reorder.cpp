@@ -1,5 +1,3 @@
-#include "mezzo/graph/reorder.h"
-
 #include <algorithm>
 #include <numeric>
 #include <vector>
@@ -9,6 +7,7 @@
 #include "mezzo/core/error.h"
 #include "mezzo/graph/selection.h"
 #include "mezzo/graph/topology_build.h"
+#include "mezzo/graph/transforms/transforms.h"
 
 namespace mezzo {
 namespace {

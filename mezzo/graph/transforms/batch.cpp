@@ -1,4 +1,4 @@
-#include "mezzo/graph/batch.h"
+#include "mezzo/graph/transforms/batch.h"
 
 #include <algorithm>
 #include <functional>

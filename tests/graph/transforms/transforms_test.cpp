@@ -1,4 +1,4 @@
-#include "mezzo/graph/transforms.h"
+#include "mezzo/graph/transforms/transforms.h"
 
 #include <algorithm>
 #include <array>
@@ -14,7 +14,7 @@
 #include <gtest/gtest.h>
 
 #include "mezzo/core/error.h"
-#include "mezzo/graph/batch.h"
+#include "mezzo/graph/transforms/batch.h"
 
 #include "support/graphs.h"
 

@@ -1,4 +1,4 @@
-#include "mezzo/graph/transforms.h"
+#include "mezzo/graph/transforms/transforms.h"
 
 #include <algorithm>
 #include <string_view>

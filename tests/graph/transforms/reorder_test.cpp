@@ -1,11 +1,11 @@
-#include "mezzo/graph/reorder.h"
-
 #include <algorithm>
 #include <numeric>
 #include <vector>
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
+
+#include "mezzo/graph/transforms/transforms.h"
 
 #include "support/graphs.h"
 #include "support/tensors.h"

@@ -4,7 +4,7 @@
 #include <ATen/ATen.h>
 
 #include "mezzo/graph/topology_build.h"
-#include "mezzo/graph/transforms.h"
+#include "mezzo/graph/transforms/transforms.h"
 
 namespace mezzo {
 namespace {
