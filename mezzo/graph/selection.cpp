@@ -18,14 +18,14 @@ void check_device(std::string_view operation, std::string_view name, const at::T
 }
 
 /// The edge ids of these entries (int64 positions).
-at::Tensor edges_of_slots(const Adjacency& rows, const at::Tensor& slots) {
-  return rows.edge_ids.defined() ? rows.edge_ids.index_select(0, slots).to(at::kLong) : slots;
+at::Tensor edges_of_entries(const Adjacency& rows, const at::Tensor& entries) {
+  return rows.edge_ids.defined() ? rows.edge_ids.index_select(0, entries).to(at::kLong) : entries;
 }
 
 /// Pairs of nodes and, for each, the position in csr() of the lowest edge from src to dst, or -1:
 /// int64 [n] each, on the host.
 struct FoundPairs {
-  at::Tensor src, dst, slots;
+  at::Tensor src, dst, entries;
 };
 
 FoundPairs find_pairs(std::string_view operation, const Topology& topology, const at::Tensor& src,
@@ -39,20 +39,20 @@ FoundPairs find_pairs(std::string_view operation, const Topology& topology, cons
               destinations.numel());
   const Adjacency& rows = topology.csr();
   const at::Tensor indptr = rows.indptr.cpu(), indices = rows.indices.cpu();
-  at::Tensor slots = at::empty_like(sources);
+  at::Tensor entries = at::empty_like(sources);
   const auto* row_begin = indptr.const_data_ptr<std::int64_t>();
   const auto* from = sources.const_data_ptr<std::int64_t>();
   const auto* to = destinations.const_data_ptr<std::int64_t>();
-  auto* slot = slots.mutable_data_ptr<std::int64_t>();
+  auto* entry = entries.mutable_data_ptr<std::int64_t>();
   visit(IdTypes{}, indices.scalar_type(), [&]<class Id>() {
     const auto* index = indices.const_data_ptr<typename Id::Type>();
     for (std::int64_t i = 0; i < sources.numel(); ++i) {
       const auto* end = index + row_begin[from[i] + 1];
-      const auto* found = std::find(index + row_begin[from[i]], end, to[i]);
-      slot[i] = found != end ? found - index : -1;
+      const auto* position = std::find(index + row_begin[from[i]], end, to[i]);
+      entry[i] = position != end ? position - index : -1;
     }
   });
-  return {sources, destinations, slots};
+  return {sources, destinations, entries};
 }
 
 }  // namespace
@@ -89,25 +89,25 @@ at::Tensor edges_into(const Topology& topology, const at::Tensor& nodes) {
   const at::Tensor counts = rows.indptr.index_select(0, nodes + 1) - first;
   const at::Tensor before = counts.cumsum(0) - counts;  // entries of earlier nodes
   const at::Tensor owner = at::repeat_interleave(counts);
-  const at::Tensor slots =
+  const at::Tensor entries =
       at::arange(owner.numel(), owner.options()) + (first - before).index_select(0, owner);
-  return edges_of_slots(rows, slots);
+  return edges_of_entries(rows, entries);
 }
 
 at::Tensor edges_between(std::string_view operation, const Topology& topology,
                          const at::Tensor& src, const at::Tensor& dst) {
   const FoundPairs pairs = find_pairs(operation, topology, src, dst);
-  const auto* slot = pairs.slots.const_data_ptr<std::int64_t>();
-  for (std::int64_t i = 0; i < pairs.slots.numel(); ++i) {
-    MEZZO_CHECK(slot[i] >= 0, "{}: expected an edge from {} to {} at position {}, got none",
+  const auto* entry = pairs.entries.const_data_ptr<std::int64_t>();
+  for (std::int64_t i = 0; i < pairs.entries.numel(); ++i) {
+    MEZZO_CHECK(entry[i] >= 0, "{}: expected an edge from {} to {} at position {}, got none",
                 operation, pairs.src[i].item<std::int64_t>(), pairs.dst[i].item<std::int64_t>(), i);
   }
-  return edges_of_slots(topology.csr(), pairs.slots.to(topology.device()));
+  return edges_of_entries(topology.csr(), pairs.entries.to(topology.device()));
 }
 
 at::Tensor are_joined(std::string_view operation, const Topology& topology, const at::Tensor& src,
                       const at::Tensor& dst) {
-  return at::ge(find_pairs(operation, topology, src, dst).slots, 0).to(topology.device());
+  return at::ge(find_pairs(operation, topology, src, dst).entries, 0).to(topology.device());
 }
 
 }  // namespace mezzo::detail

@@ -52,28 +52,28 @@ class Core {
   const std::shared_ptr<Core>& origin() const { return origin_; }
 
   const detail::EdgeList& coo() {
-    return made(&Core::coo_, [this] { return detail::expand_rows(csr()); });
+    return built(&Core::coo_, [this] { return detail::expand_rows(csr()); });
   }
   const Adjacency& csr() {
-    return made(&Core::csr_,
-                [this] { return detail::sort_edges(coo().src, coo().dst, shape_.num_src); });
+    return built(&Core::csr_,
+                 [this] { return detail::sort_edges(coo().src, coo().dst, shape_.num_src); });
   }
   const Adjacency& csc() {
-    return made(&Core::csc_,
-                [this] { return detail::sort_edges(coo().dst, coo().src, shape_.num_dst); });
+    return built(&Core::csc_,
+                 [this] { return detail::sort_edges(coo().dst, coo().src, shape_.num_dst); });
   }
 
-  const at::Tensor& csr_slots() {
-    return csr_slots_.get([this] { return detail::inverted(csr().edge_ids); });
+  const at::Tensor& csr_entries() {
+    return csr_entries_.get([this] { return detail::inverted(csr().edge_ids); });
   }
-  const at::Tensor& csc_slots() {
-    return csc_slots_.get([this] { return detail::inverted(csc().edge_ids); });
+  const at::Tensor& csc_entries() {
+    return csc_entries_.get([this] { return detail::inverted(csc().edge_ids); });
   }
-  const at::Tensor& csr_slots_by_csc() {
-    return by_csc_.get([this] { return detail::composed(csr_slots(), csc().edge_ids); });
+  const at::Tensor& csr_entries_by_csc() {
+    return by_csc_.get([this] { return detail::composed(csr_entries(), csc().edge_ids); });
   }
-  const at::Tensor& csc_slots_by_csr() {
-    return by_csr_.get([this] { return detail::composed(csc_slots(), csr().edge_ids); });
+  const at::Tensor& csc_entries_by_csr() {
+    return by_csr_.get([this] { return detail::composed(csc_entries(), csr().edge_ids); });
   }
 
   at::Tensor out_degrees() {
@@ -86,10 +86,10 @@ class Core {
     return detail::count_ids(spares_edges ? csr().indices : coo().dst, shape_.num_dst);
   }
   bool has_zero_in_degree() {
-    return made(&Core::zero_in_, [this] { return (in_degrees() == 0).any().item<bool>(); });
+    return built(&Core::zero_in_, [this] { return (in_degrees() == 0).any().item<bool>(); });
   }
   bool has_zero_out_degree() {
-    return made(&Core::zero_out_, [this] { return (out_degrees() == 0).any().item<bool>(); });
+    return built(&Core::zero_out_, [this] { return (out_degrees() == 0).any().item<bool>(); });
   }
 
   /// A copy on the CPU with the arrays built so far.
@@ -114,7 +114,7 @@ class Core {
   }
   /// A member's value: copied from the origin if it exists there, else from `build`.
   template <class T, class Build>
-  const T& made(detail::Lazy<T> Core::*member, const Build& build) {
+  const T& built(detail::Lazy<T> Core::*member, const Build& build) {
     return (this->*member).get([&] {
       const T* const there = there_already(member);
       return there != nullptr ? moved(*there, shape_.device) : build();
@@ -125,7 +125,7 @@ class Core {
   const std::shared_ptr<Core> origin_;
   detail::Lazy<detail::EdgeList> coo_;
   detail::Lazy<Adjacency> csr_, csc_;
-  detail::Lazy<at::Tensor> csr_slots_, csc_slots_, by_csc_, by_csr_;
+  detail::Lazy<at::Tensor> csr_entries_, csc_entries_, by_csc_, by_csr_;
   detail::Lazy<bool> zero_in_, zero_out_;
 };
 
@@ -144,9 +144,9 @@ std::int64_t Core::memory_bytes() const {
     add(rows->indices);
     add(rows->edge_ids);
   }
-  for (const at::Tensor* slots :
-       {csr_slots_.peek(), csc_slots_.peek(), by_csc_.peek(), by_csr_.peek()}) {
-    if (slots != nullptr) add(*slots);
+  for (const at::Tensor* entries :
+       {csr_entries_.peek(), csc_entries_.peek(), by_csc_.peek(), by_csr_.peek()}) {
+    if (entries != nullptr) add(*entries);
   }
   std::int64_t bytes = 0;
   for (const auto& [address, size] : arrays) bytes += static_cast<std::int64_t>(size);
@@ -200,7 +200,7 @@ std::shared_ptr<Core> core_from_rows(std::string_view operation, const at::Tenso
       detail::choose_id_dtype(operation, width, num_rows, num_others, num_edges);
   detail::check_range(operation, "indices", rows.indices, num_others);
 
-  auto order = detail::SlotOrder::kIdentity;
+  auto order = detail::EntryOrder::kIdentity;
   if (edge_ids.defined()) {
     check_beside(operation, "edge_ids", edge_ids, "indptr", indptr);
     rows.edge_ids = detail::check_vector(operation, "edge_ids", edge_ids);
@@ -208,10 +208,10 @@ std::shared_ptr<Core> core_from_rows(std::string_view operation, const at::Tenso
     order = detail::check_edge_ids(operation, rows.indptr, rows.edge_ids);
   }
   rows.indices = rows.indices.to(dtype);
-  rows.edge_ids = order == detail::SlotOrder::kIdentity ? at::Tensor() : rows.edge_ids.to(dtype);
+  rows.edge_ids = order == detail::EntryOrder::kIdentity ? at::Tensor() : rows.edge_ids.to(dtype);
   auto core =
       std::make_shared<Core>(Shape{num_rows, num_others, num_edges, rows.indptr.device(), dtype});
-  if (order == detail::SlotOrder::kOther) {
+  if (order == detail::EntryOrder::kOther) {
     core->give(detail::expand_rows(rows));  // the rows are sorted again on first use
   } else {
     core->give(std::move(rows));
@@ -301,16 +301,16 @@ const Adjacency& Topology::csc() const {
   return state_->reversed ? state_->core->csr() : state_->core->csc();
 }
 
-const at::Tensor& Topology::csr_slots() const {
-  return state_->reversed ? state_->core->csc_slots() : state_->core->csr_slots();
+const at::Tensor& Topology::csr_entries() const {
+  return state_->reversed ? state_->core->csc_entries() : state_->core->csr_entries();
 }
 
-const at::Tensor& Topology::csc_slots() const {
-  return state_->reversed ? state_->core->csr_slots() : state_->core->csc_slots();
+const at::Tensor& Topology::csc_entries() const {
+  return state_->reversed ? state_->core->csr_entries() : state_->core->csc_entries();
 }
 
-const at::Tensor& Topology::csr_slots_by_csc() const {
-  return state_->reversed ? state_->core->csc_slots_by_csr() : state_->core->csr_slots_by_csc();
+const at::Tensor& Topology::csr_entries_by_csc() const {
+  return state_->reversed ? state_->core->csc_entries_by_csr() : state_->core->csr_entries_by_csc();
 }
 
 at::Tensor Topology::in_degrees() const {
@@ -365,14 +365,14 @@ Topology Topology::to(at::Device device) const {
   const std::shared_ptr<Core>& core = state_->core;
   Shape shape = core->shape();
   if (target == shape.device) return *this;
-  std::shared_ptr<Core> found = core->origin();
-  if (found == nullptr) found = shape.device.is_cpu() ? core : core->on_host();
+  std::shared_ptr<Core> target_core = core->origin();
+  if (target_core == nullptr) target_core = shape.device.is_cpu() ? core : core->on_host();
   if (!target.is_cpu()) {
     shape.device = target;
-    found = std::make_shared<Core>(shape, std::move(found));
+    target_core = std::make_shared<Core>(shape, std::move(target_core));
   }
   return Topology(std::make_shared<State>(
-      State{std::move(found), state_->reversed, moved(state_->parent_in_degrees, target),
+      State{std::move(target_core), state_->reversed, moved(state_->parent_in_degrees, target),
             moved(state_->parent_out_degrees, target), state_->separate_destinations}));
 }
 

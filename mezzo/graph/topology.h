@@ -70,10 +70,10 @@ class MEZZO_API Topology {
 
   /// The position of each edge in csr(), [E] of id_dtype(); undefined if entry i is edge i. Built
   /// once, on first use: O(E) time, E ids. Converts kernel output from CSR order to edge-id order.
-  const at::Tensor& csr_slots() const;
-  const at::Tensor& csc_slots() const;  ///< the same for csc()
+  const at::Tensor& csr_entries() const;
+  const at::Tensor& csc_entries() const;  ///< the same for csc()
   /// For each entry of csc() the position of the same edge in csr(), also [E]; undefined if equal.
-  const at::Tensor& csr_slots_by_csc() const;
+  const at::Tensor& csr_entries_by_csc() const;
 
   /// Edges into each destination, int64 [num_dst]. Allocates.
   at::Tensor in_degrees() const;

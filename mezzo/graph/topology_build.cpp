@@ -24,9 +24,9 @@ void fill_rows(const Id* keys, const Id* others, std::int64_t num_edges, std::in
   for (std::int64_t edge = 0; edge < num_edges; ++edge) {
     const std::int64_t row = keys[edge];
     if (row < first || row >= last) continue;
-    const std::int64_t slot = next[row]++;
-    indices[slot] = others[edge];
-    edge_ids[slot] = static_cast<Id>(edge);
+    const std::int64_t entry = next[row]++;
+    indices[entry] = others[edge];
+    edge_ids[entry] = static_cast<Id>(edge);
   }
 }
 
@@ -64,12 +64,12 @@ void expand_into(const Adjacency& rows, const at::Tensor& src, const at::Tensor&
   Id* destinations = edge_ids != nullptr ? dst.mutable_data_ptr<Id>() : nullptr;
   at::parallel_for(0, rows.indptr.numel() - 1, kRowsPerTask, [&](std::int64_t begin, auto end) {
     for (std::int64_t row = begin; row < end; ++row) {
-      for (std::int64_t slot = indptr[row]; slot < indptr[row + 1]; ++slot) {
+      for (std::int64_t entry = indptr[row]; entry < indptr[row + 1]; ++entry) {
         if (edge_ids == nullptr) {
-          sources[slot] = static_cast<Id>(row);
+          sources[entry] = static_cast<Id>(row);
         } else {
-          sources[edge_ids[slot]] = static_cast<Id>(row);
-          destinations[edge_ids[slot]] = indices[slot];
+          sources[edge_ids[entry]] = static_cast<Id>(row);
+          destinations[edge_ids[entry]] = indices[entry];
         }
       }
     }
@@ -100,15 +100,15 @@ void check_host_permutation(std::string_view operation, const at::Tensor& edge_i
 }
 
 template <class Id>
-SlotOrder order_of(const at::Tensor& indptr, const at::Tensor& edge_ids) {
+EntryOrder order_of(const at::Tensor& indptr, const at::Tensor& edge_ids) {
   const auto* row_begin = indptr.const_data_ptr<std::int64_t>();
   const Id* id = edge_ids.const_data_ptr<Id>();
   const std::int64_t num_edges = edge_ids.numel();
-  if (std::is_sorted(id, id + num_edges)) return SlotOrder::kIdentity;
+  if (std::is_sorted(id, id + num_edges)) return EntryOrder::kIdentity;
   for (std::int64_t row = 0; row + 1 < indptr.numel(); ++row) {
-    if (!std::is_sorted(id + row_begin[row], id + row_begin[row + 1])) return SlotOrder::kOther;
+    if (!std::is_sorted(id + row_begin[row], id + row_begin[row + 1])) return EntryOrder::kOther;
   }
-  return SlotOrder::kAscending;
+  return EntryOrder::kAscending;
 }
 
 /// Sorts on the CPU and copies back.
@@ -138,8 +138,8 @@ at::Tensor check_vector(std::string_view operation, std::string_view name, const
               "{}: expected {} to be an integer vector, got {}", operation, name, describe(ids));
   MEZZO_CHECK(ids.is_cpu() || ids.is_cuda(), "{}: expected {} on a CPU or CUDA device, got {}",
               operation, name, ids.device().str());
-  const bool narrow = ids.scalar_type() == at::kInt;
-  return ids.to(narrow ? at::kInt : at::kLong).contiguous();
+  const bool is_int32 = ids.scalar_type() == at::kInt;
+  return ids.to(is_int32 ? at::kInt : at::kLong).contiguous();
 }
 
 void check_range(std::string_view operation, std::string_view name, const at::Tensor& ids,
@@ -174,14 +174,14 @@ void check_indptr(std::string_view operation, const at::Tensor& indptr, std::int
               num_edges, row_begin[last]);
 }
 
-SlotOrder check_edge_ids(std::string_view operation, const at::Tensor& indptr,
-                         const at::Tensor& edge_ids) {
+EntryOrder check_edge_ids(std::string_view operation, const at::Tensor& indptr,
+                          const at::Tensor& edge_ids) {
   check_range(operation, "edge_ids", edge_ids, edge_ids.numel());
   if (!edge_ids.is_cpu()) {
-    if (const auto order = slot_order(indptr, edge_ids)) return *order;
+    if (const auto order = entry_order(indptr, edge_ids)) return *order;
   }
   const at::Tensor host = edge_ids.cpu();
-  SlotOrder order = SlotOrder::kOther;
+  EntryOrder order = EntryOrder::kOther;
   visit(IdTypes{}, host.scalar_type(), [&]<class Id>() {
     check_host_permutation<typename Id::Type>(operation, host);
     order = order_of<typename Id::Type>(indptr.cpu().to(at::kLong), host);

@@ -33,7 +33,7 @@ struct EdgeList {
 };
 
 /// The order of the edge ids of compressed rows.
-enum class SlotOrder : std::uint8_t {
+enum class EntryOrder : std::uint8_t {
   kIdentity,   ///< entry i is edge i
   kAscending,  ///< ascending within each row
   kOther,
@@ -64,8 +64,8 @@ void check_indptr(std::string_view operation, const at::Tensor& indptr, std::int
 
 /// Throws InvalidArgument unless `edge_ids` (from check_vector) is a permutation; returns its order
 /// within the rows. Synchronises on CUDA.
-SlotOrder check_edge_ids(std::string_view operation, const at::Tensor& indptr,
-                         const at::Tensor& edge_ids);
+EntryOrder check_edge_ids(std::string_view operation, const at::Tensor& indptr,
+                          const at::Tensor& edge_ids);
 
 /// Groups edges by `keys` (in [0, num_rows)), in ascending edge id within a row; `others` is the
 /// other endpoint of each edge. A stable counting sort: O(E + num_rows), independent of the number

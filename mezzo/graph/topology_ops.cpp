@@ -45,15 +45,16 @@ at::Tensor count_ids_by_ops(const at::Tensor& ids, std::int64_t bound) {
 }
 
 bool is_indptr(const at::Tensor& indptr, std::int64_t num_edges) {
-  const at::Tensor wide = indptr.to(at::kLong);
-  const at::Tensor facts = at::stack({wide[0], wide[-1], falls(wide).any().to(at::kLong)}).cpu();
+  const at::Tensor offsets = indptr.to(at::kLong);
+  const at::Tensor facts =
+      at::stack({offsets[0], offsets[-1], falls(offsets).any().to(at::kLong)}).cpu();
   const auto* fact = facts.const_data_ptr<std::int64_t>();
   return fact[0] == 0 && fact[1] == num_edges && fact[2] == 0;
 }
 
-std::optional<SlotOrder> slot_order(const at::Tensor& indptr, const at::Tensor& edge_ids) {
+std::optional<EntryOrder> entry_order(const at::Tensor& indptr, const at::Tensor& edge_ids) {
   const std::int64_t num_edges = edge_ids.numel();
-  if (num_edges == 0) return SlotOrder::kIdentity;
+  if (num_edges == 0) return EntryOrder::kIdentity;
   const at::Tensor numbers = at::arange(num_edges, edge_ids.options());
   // Ids may decrease at row boundaries.
   const at::Tensor begins_row = at::zeros({num_edges + 1}, edge_ids.options().dtype(at::kBool))
@@ -65,8 +66,8 @@ std::optional<SlotOrder> slot_order(const at::Tensor& indptr, const at::Tensor& 
                                .cpu();
   const bool* const fact = facts.const_data_ptr<bool>();
   if (fact[0]) return std::nullopt;
-  if (!fact[1]) return SlotOrder::kIdentity;
-  return fact[2] ? SlotOrder::kOther : SlotOrder::kAscending;
+  if (!fact[1]) return EntryOrder::kIdentity;
+  return fact[2] ? EntryOrder::kOther : EntryOrder::kAscending;
 }
 
 }  // namespace mezzo::detail

@@ -28,6 +28,7 @@ MEZZO_API bool is_indptr(const at::Tensor& indptr, std::int64_t num_edges);
 
 /// Returns the order of the edge ids within the rows, nullopt if they are not a permutation.
 /// edge_ids: in [0, E). Synchronises once.
-MEZZO_API std::optional<SlotOrder> slot_order(const at::Tensor& indptr, const at::Tensor& edge_ids);
+MEZZO_API std::optional<EntryOrder> entry_order(const at::Tensor& indptr,
+                                                const at::Tensor& edge_ids);
 
 }  // namespace mezzo::detail

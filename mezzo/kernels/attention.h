@@ -24,7 +24,7 @@ struct AttentionScores {
 /// row_end). Rows are destinations; the ids of an entry are its source and its edge. Computed in
 /// the accumulator type, rounded once. Empty rows become 0. Deterministic.
 struct AttentionArgs {
-  Slots slots;
+  Entries entries;
   std::int64_t row_begin = 0, row_end = 0;
   DType dtype = DType::kFloat32;
   std::int64_t heads = 1, features = 1;
@@ -58,7 +58,7 @@ struct AttentionStateArgs {
 /// entry are its destination and its edge. Results of edges are stored in CSR order: in edge-id
 /// order, threads would share cache lines. Deterministic.
 struct AttentionGradArgs {
-  Slots slots;
+  Entries entries;
   std::int64_t row_begin = 0, row_end = 0;
   DType dtype = DType::kFloat32;
   std::int64_t heads = 1, features = 1;

@@ -60,13 +60,13 @@ PrefetchPlan plan_of_this_processor() {
   // rows by itself.
   if (is_intel()) {
     return {.bytes_in_flight = 64 * kLine,
-            .fewest_slots = 4,
-            .most_slots = 32,
+            .fewest_entries = 4,
+            .most_entries = 32,
             .bytes_of_row = kLeastBytesOfRow};
   }
   return {.bytes_in_flight = 256 * kLine,
-          .fewest_slots = 16,
-          .most_slots = 64,
+          .fewest_entries = 16,
+          .most_entries = 64,
           .bytes_of_row = std::numeric_limits<std::int64_t>::max()};
 }
 

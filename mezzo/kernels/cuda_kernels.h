@@ -9,9 +9,9 @@ namespace mezzo::kernels {
 
 /// The stream and memory of a CUDA kernel.
 struct CudaLaunch {
-  void* stream = nullptr;      ///< a cudaStream_t of the current device
-  void* workspace = nullptr;   ///< device memory of the size that `workspace` returns
-  std::int64_t num_slots = 0;  ///< entries of all rows: the last row pointer
+  void* stream = nullptr;        ///< a cudaStream_t of the current device
+  void* workspace = nullptr;     ///< device memory of the size that `workspace` returns
+  std::int64_t num_entries = 0;  ///< entries of all rows: the last row pointer
 };
 
 /// One operation on the GPU. It takes the arguments of the CPU kernel with all pointers, also those
@@ -20,7 +20,7 @@ struct CudaLaunch {
 template <class Args>
 struct CudaKernel {
   /// Bytes of workspace that run() needs for these sizes; reads no device memory.
-  std::int64_t (*workspace)(const Args& args, std::int64_t num_slots) = nullptr;
+  std::int64_t (*workspace)(const Args& args, std::int64_t num_entries) = nullptr;
   /// Throws LogicError with the name of the kernel if the launch fails.
   void (*run)(const Args& args, const CudaLaunch& launch) = nullptr;
 };

@@ -9,8 +9,8 @@ namespace mezzo::kernels {
 
 /// Samples neighbours on the GPU without weights, with or without replacement: the same result as
 /// draw_uniform() for the same key. Takes two runs. The first (`offsets` null) fills begins,
-/// degrees and counts; the caller computes the prefix sums of counts. The second fills slots and
-/// neighbors, with the last offset as CudaLaunch::num_slots.
+/// degrees and counts; the caller computes the prefix sums of counts. The second fills entries and
+/// neighbors, with the last offset as CudaLaunch::num_entries.
 struct CudaDrawArgs {
   const std::int64_t* indptr = nullptr;  ///< rows of the graph
   Ids indices;                           ///< [edges], the neighbour of each entry
@@ -22,7 +22,7 @@ struct CudaDrawArgs {
   std::int64_t* degrees = nullptr;        ///< [num_nodes]
   std::int64_t* counts = nullptr;         ///< [num_nodes], sampled neighbours; first run only
   const std::int64_t* offsets = nullptr;  ///< [num_nodes + 1], sums of counts; null: first run
-  void* slots = nullptr;      ///< sampled entries, dtype of `indices`; ascending in a row
+  void* entries = nullptr;    ///< sampled entries, dtype of `indices`; ascending in a row
   void* neighbors = nullptr;  ///< the neighbour of each of them
 };
 
@@ -39,8 +39,8 @@ struct CudaRenumberArgs {
     kForget,    ///< first_at[ids[i]] = INT32_MAX
   };
   Step step = Step::kMark;
-  void* ids = nullptr;  ///< [count], in [0, nodes of the graph)
-  bool wide = false;    ///< ids and nodes are int64, else int32
+  void* ids = nullptr;    ///< [count], in [0, nodes of the graph)
+  bool is_int64 = false;  ///< ids and nodes, else int32
   std::int64_t count = 0;
   std::int64_t num_known = 0;             ///< numbered nodes; num_known + count <= 2^31 - 1
   std::int32_t* first_at = nullptr;       ///< [nodes of the graph]

@@ -10,7 +10,7 @@ namespace mezzo::kernels {
 /// logits of an entry are at its second id; its result goes to out_ids[entry] (null: to the entry).
 /// Computed in the accumulator type, rounded once. Deterministic.
 struct SoftmaxArgs {
-  Slots slots;
+  Entries entries;
   std::int64_t row_begin = 0, row_end = 0;
   DType dtype = DType::kFloat32;
   std::int64_t length = 0;
@@ -21,7 +21,7 @@ struct SoftmaxArgs {
 
 /// The gradient of the logits: out = value * (grad - sum over the row of value * grad).
 struct SoftmaxGradArgs {
-  Slots slots;
+  Entries entries;
   std::int64_t row_begin = 0, row_end = 0;
   DType dtype = DType::kFloat32;
   std::int64_t length = 0;

@@ -19,7 +19,7 @@ struct GATv2Pairs {
 /// The scores of the entries of the rows [row_begin, row_end), computed and stored in the
 /// accumulator type. Needs no memory per entry and feature. Deterministic.
 struct GATv2ScoresArgs {
-  Slots slots;
+  Entries entries;
   std::int64_t row_begin = 0, row_end = 0;
   DType dtype = DType::kFloat32;
   GATv2Pairs pairs;
@@ -29,7 +29,7 @@ struct GATv2ScoresArgs {
 /// The gradients with respect to the own rows and to attn. Computed in the accumulator type; own
 /// gradients are rounded once, those of empty rows are 0. Deterministic.
 struct GATv2ScoresGradArgs {
-  Slots slots;
+  Entries entries;
   std::int64_t row_begin = 0, row_end = 0;
   DType dtype = DType::kFloat32;
   GATv2Pairs pairs;

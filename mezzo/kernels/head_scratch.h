@@ -7,7 +7,7 @@ namespace mezzo::kernels {
 /// One number for each row and head (length = heads), or one for each row (length = 1).
 struct HeadNumbers {
   const void* data = nullptr;
-  bool wide = false;  ///< stored in the accumulator type, else in the kernel's dtype
+  bool is_accum = false;  ///< stored in the accumulator type, else in the kernel's dtype
   std::int64_t length = 1;
 };
 
@@ -22,8 +22,8 @@ inline constexpr std::int64_t kGradNumbers = 256;
 inline constexpr std::int64_t kMostLanes = 16;
 
 /// Entries of a chunk.
-[[maybe_unused]] static constexpr std::int64_t chunk_slots(std::int64_t numbers,
-                                                           std::int64_t heads) {
+[[maybe_unused]] static constexpr std::int64_t chunk_entries(std::int64_t numbers,
+                                                             std::int64_t heads) {
   return heads < numbers ? numbers / heads : 1;
 }
 

@@ -10,13 +10,12 @@ namespace mezzo::kernels {
 /// An array of int32 or int64 node or edge ids; null data means 0, 1, 2, ...
 struct Ids {
   const void* data = nullptr;
-  bool wide = false;  ///< int64, else int32
+  bool is_int64 = false;  ///< else int32
 };
 
 /// The CSR rows that a kernel loops over: row r has the entries (edges) [indptr[r], indptr[r + 1]),
-/// or if indptr is null the one entry r. Each entry has two ids. In names, `slot` is the index of
-/// an entry.
-struct Slots {
+/// or if indptr is null the one entry r. Each entry has two ids.
+struct Entries {
   const std::int64_t* indptr = nullptr;
   Ids first, second;
 };
@@ -27,7 +26,7 @@ enum class Access : std::uint8_t { kRow, kFirst, kSecond };
 /// One operand of a message: rows of `length` elements.
 struct Operand {
   const void* data = nullptr;  ///< null if the op does not use it
-  bool wide = false;           ///< stored in the accumulator type, else in the kernel's dtype
+  bool is_accum = false;       ///< stored in the accumulator type, else in the kernel's dtype
   Access access = Access::kRow;
   std::int64_t length = 0;
 };

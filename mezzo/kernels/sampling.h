@@ -43,7 +43,7 @@ inline constexpr int kSmallFanout = 32;
 /// Larger fan-outs use a bit map if it has at most this many words per sample.
 inline constexpr std::int64_t kWordsPerDraw = 4;
 /// Below this degree a random number is one 32-bit word, else two.
-inline constexpr std::int64_t kNarrowDegree = std::int64_t{1} << 16;
+inline constexpr std::int64_t kDegreeOf32BitDraws = std::int64_t{1} << 16;
 
 /// How entries of a row are sampled uniformly. kBits, kFew and kMarked use Floyd's algorithm
 /// (Bentley and Floyd, 1987): number i is at most degree - draws + i, and that entry replaces one
@@ -78,24 +78,25 @@ struct RowRanges {
   std::int64_t* offsets = nullptr;  ///< [n + 1]: the sample of row i begins at offsets[i]
 };
 
-/// Fills `found` for the n nodes, with offsets for unweighted sampling. Returns the largest degree.
+/// Fills `ranges` for the n nodes, with offsets for unweighted sampling. Returns the largest
+/// degree.
 template <class Id>
 std::int64_t find_rows(const NeighborRows<Id>& rows, const Id* nodes, std::int64_t n,
-                       DrawCount count, const RowRanges& found);
+                       DrawCount count, const RowRanges& ranges);
 
 /// Words of scratch that draw_uniform() needs for rows of at most `max_degree` neighbours.
 std::int64_t uniform_scratch_words(DrawCount count, std::int64_t max_degree);
 
-/// Uniform sampling for the rows [first, last) of `found`.
+/// Uniform sampling for the rows [first, last) of `ranges`.
 template <class Id>
 struct UniformDraws {
   NeighborRows<Id> rows;
-  RowRanges found;
+  RowRanges ranges;
   std::int64_t first = 0, last = 0;
   DrawCount count;
   DrawKey key;
   std::uint64_t* scratch = nullptr;  ///< [uniform_scratch_words()]
-  Id* slots = nullptr;               ///< written in [offsets[first], offsets[last])
+  Id* entries = nullptr;             ///< written in [offsets[first], offsets[last])
   Id* neighbors = nullptr;           ///< written in [offsets[first], offsets[last])
 };
 
@@ -114,9 +115,9 @@ struct DrawRow {
 };
 
 /// An entry and its sort key.
-struct RankedSlot {
+struct RankedEntry {
   double rank;
-  std::int64_t slot;
+  std::int64_t entry;
 };
 
 /// Weighted sampling without replacement: the `fanout` smallest of the exponential variables
@@ -126,14 +127,14 @@ struct RankedSlot {
 /// is far below the degree.
 template <class Id>
 std::int64_t draw_weighted(const float* weights, const DrawRow& row, std::int64_t fanout,
-                           DrawKey key, RankedSlot* scratch, Id* slots);
+                           DrawKey key, RankedEntry* scratch, Id* entries);
 
 /// Weighted sampling with replacement: `fanout` entries, or none if no weight is positive. Writes
 /// the entries, ascending, and returns their number. scratch: [fanout]. O(degree + fanout log
 /// fanout).
 template <class Id>
 std::int64_t draw_weighted_replacing(const float* weights, const DrawRow& row, std::int64_t fanout,
-                                     DrawKey key, double* scratch, Id* slots);
+                                     DrawKey key, double* scratch, Id* entries);
 
 /// LABOR-0: samples entry i with neighbour t if random_uniform(key, names[t]) < p_i, where
 /// p_i = min(1, fanout / degree), or with weights p_i = min(1, c w_i) such that the sum is the
@@ -142,7 +143,7 @@ std::int64_t draw_weighted_replacing(const float* weights, const DrawRow& row, s
 /// times the few (at most `fanout`) rounds that find c.
 template <class Id>
 std::int64_t draw_labor(const NeighborRows<Id>& rows, const DrawRow& row, std::int64_t fanout,
-                        DrawKey key, Id* slots, Id* neighbors, float* inverse_probabilities);
+                        DrawKey key, Id* entries, Id* neighbors, float* inverse_probabilities);
 
 /// Numbers of the nodes of one batch: node v has the number stamps[v] - base if stamps[v] >= base,
 /// else none.

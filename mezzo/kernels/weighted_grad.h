@@ -21,7 +21,7 @@ namespace mezzo::kernels {
 /// Computed in the accumulator type, rounded once. Deterministic. The weights' gradients are stored
 /// in CSR order: in edge-id order, threads would share cache lines.
 struct WeightedGradArgs {
-  Slots slots;
+  Entries entries;
   std::int64_t row_begin = 0, row_end = 0;
   DType dtype = DType::kFloat32;
   std::int64_t heads = 1, features = 1;
@@ -33,7 +33,7 @@ struct WeightedGradArgs {
   void* own_grad = nullptr;           ///< shape and dtype of own; or null
   bool out_streams = false;           ///< non-temporal stores of own_grad on the CPU
   void* weight_grad = nullptr;        ///< [entries, heads], in CSR order
-  bool weight_grad_wide = false;      ///< stored in the accumulator type
+  bool weight_grad_is_accum = false;  ///< stored in the accumulator type
   void* scratch = nullptr;            ///< accumulator type [head_scratch()], one per thread
 };
 

@@ -109,11 +109,11 @@ std::int64_t rows_of(const Topology& topology, Target target) {
 }
 
 Direction::Direction(const Topology& topology, RowSide row_side)
-    : side(row_side), device(topology.device()), num_slots(topology.num_edges()) {
+    : side(row_side), device(topology.device()), num_entries(topology.num_edges()) {
   const Adjacency& rows = side == RowSide::kDst ? topology.csc() : topology.csr();
   num_rows = side == RowSide::kDst ? topology.num_dst() : topology.num_src();
   indptr = rows.indptr.const_data_ptr<std::int64_t>();
-  slots = {indptr, ids_of(rows.indices), ids_of(rows.edge_ids)};
+  entries = {indptr, ids_of(rows.indices), ids_of(rows.edge_ids)};
 }
 
 kernels::Access Direction::access(Target target) const {
@@ -174,7 +174,7 @@ kernels::Operand CheckedMessage::operand(const at::Tensor& tensor, Target target
                                          const Direction& direction) const {
   if (!tensor.defined()) return {};
   return {.data = tensor.const_data_ptr(),
-          .wide = tensor.scalar_type() != result_type_,
+          .is_accum = tensor.scalar_type() != result_type_,
           .access = direction.access(target),
           .length = length_of(tensor.sizes())};
 }

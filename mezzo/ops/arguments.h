@@ -53,9 +53,9 @@ struct Direction {
   kernels::Access access(Target target) const;
   RowSide side;
   at::Device device;
-  std::int64_t num_rows, num_slots;
+  std::int64_t num_rows, num_entries;
   const std::int64_t* indptr;  ///< on the device
-  kernels::Slots slots;
+  kernels::Entries entries;
 };
 
 /// The checked, contiguous operands of a message.

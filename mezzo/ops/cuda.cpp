@@ -64,7 +64,7 @@ OnCuda::Queue::Queue(at::Device device, std::int64_t workspace_bytes)
 void OnCuda::run(kernels::DropoutArgs args, at::Device device) {
   args.draw_begin = 0;
   args.draw_end = (args.count + kernels::kElementsPerDraw - 1) / kernels::kElementsPerDraw;
-  launch(args, device, /*num_slots=*/0);
+  launch(args, device, /*num_entries=*/0);
 }
 
 kernels::Layout OnCuda::layout(const kernels::Layout& layout, at::Device device) {
@@ -83,8 +83,8 @@ std::int64_t OnCuda::heads_of_pass(std::int64_t heads, std::int64_t bytes_of_hea
   return std::min(std::max<std::int64_t>(kMostBytes / bytes_of_head, 1), heads);
 }
 
-at::Tensor OnCuda::to_edge_order(const at::Tensor& rows, const at::Tensor& slots) {
-  return slots.defined() ? gathered(rows, slots) : rows;
+at::Tensor OnCuda::to_edge_order(const at::Tensor& rows, const at::Tensor& entries) {
+  return entries.defined() ? gathered(rows, entries) : rows;
 }
 
 at::Tensor OnCuda::gathered(const at::Tensor& table, const at::Tensor& ids) {
@@ -98,7 +98,7 @@ at::Tensor OnCuda::gathered(const at::Tensor& table, const at::Tensor& ids) {
       .num_rows = ids.numel(),
       .row_bytes = static_cast<std::int64_t>(rows.nbytes()) / ids.numel(),
       .out = rows.mutable_data_ptr()};
-  launch(args, table.device(), /*num_slots=*/0);
+  launch(args, table.device(), /*num_entries=*/0);
   return rows;
 }
 

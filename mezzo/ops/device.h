@@ -82,15 +82,15 @@ struct OnCpu {
 
   /// Whether a kernel stores these results, one row an edge, in CSR order rather than edge-id
   /// order: true for rows shorter than a cache line, so that threads do not share lines
-  /// (docs/decisions/0016-edge-results-by-slot.md).
+  /// (docs/decisions/0016-edge-results-by-entry.md).
   static bool stores_in_csr_order(const at::Tensor& rows);
 
-  /// out[e] = rows[slots[e]]: from CSR order to edge-id order. rows: [E, ...] contiguous; slots:
-  /// Topology::csr_slots() or csc_slots(). Returns `rows` itself if slots are undefined, that is,
-  /// if the orders are equal.
-  static at::Tensor to_edge_order(const at::Tensor& rows, const at::Tensor& slots);
-  /// The inverse: out[slots[e]] = rows[e].
-  static at::Tensor to_csr_order(const at::Tensor& rows, const at::Tensor& slots);
+  /// out[e] = rows[entries[e]]: from CSR order to edge-id order. rows: [E, ...] contiguous;
+  /// entries: Topology::csr_entries() or csc_entries(). Returns `rows` itself if entries are
+  /// undefined, that is, if the orders are equal.
+  static at::Tensor to_edge_order(const at::Tensor& rows, const at::Tensor& entries);
+  /// The inverse: out[entries[e]] = rows[e].
+  static at::Tensor to_csr_order(const at::Tensor& rows, const at::Tensor& entries);
 
   /// Whether a weighted sum is faster with these weights, one row an edge, in CSR order, including
   /// the time of to_csr_order().
@@ -106,7 +106,7 @@ struct MEZZO_API OnCuda {
     if (direction.num_rows == 0) return;
     args.row_begin = 0;
     args.row_end = direction.num_rows;
-    launch(args, direction.device, direction.num_slots);
+    launch(args, direction.device, direction.num_entries);
   }
   static void run(kernels::DropoutArgs args, at::Device device);
 
@@ -122,10 +122,10 @@ struct MEZZO_API OnCuda {
   static bool stores_in_csr_order(const at::Tensor& /*rows*/) { return false; }
   static bool reads_in_csr_order(const at::Tensor& /*weights*/) { return false; }
   /// Called only for rows that are in CSR order already.
-  static at::Tensor to_csr_order(const at::Tensor& rows, const at::Tensor& /*slots*/) {
+  static at::Tensor to_csr_order(const at::Tensor& rows, const at::Tensor& /*entries*/) {
     return rows;
   }
-  static at::Tensor to_edge_order(const at::Tensor& rows, const at::Tensor& slots);
+  static at::Tensor to_edge_order(const at::Tensor& rows, const at::Tensor& entries);
 
   /// table[ids]. table: [N, ...] contiguous, of any dtype; ids: int32 or int64 [n] in [0, N),
   /// contiguous, on the table's device. Records no gradient.
@@ -133,10 +133,10 @@ struct MEZZO_API OnCuda {
 
   /// Runs the kernel of Args, which are complete, on `device`.
   template <class Args>
-  static void launch(const Args& args, at::Device device, std::int64_t num_slots) {
+  static void launch(const Args& args, at::Device device, std::int64_t num_entries) {
     const auto& kernel = std::get<kernels::CudaKernel<Args>>(required_cuda_kernels());
-    const Queue queue(device, kernel.workspace(args, num_slots));
-    kernel.run(args, {queue.stream(), queue.workspace(), num_slots});
+    const Queue queue(device, kernel.workspace(args, num_entries));
+    kernel.run(args, {queue.stream(), queue.workspace(), num_entries});
   }
 
  private:

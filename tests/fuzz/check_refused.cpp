@@ -116,10 +116,10 @@ void check_refused_structure(Draw& draw) {
       return require_refused(coo, "ids of two dimensions");
     case 4:
       indptr[draw.below(nodes + 1)] = draw.one_of<std::int64_t>({-1, edges + 1});
-      return require_refused(csr, "a row that starts outside the slots");
+      return require_refused(csr, "a row that starts outside the entries");
     case 5:
       indices = indices.slice(0, 1);
-      return require_refused(csr, "rows that end after the slots");
+      return require_refused(csr, "rows that end after the entries");
     case 6:
       indices[somewhere] = bad_id;
       return require_refused(csr, "a neighbour that is not there");

@@ -9,7 +9,7 @@
 namespace mezzo::test {
 namespace {
 
-using mezzo::detail::SlotOrder;
+using mezzo::detail::EntryOrder;
 
 bool same_array(const at::Tensor& a, const at::Tensor& b) {
   if (!a.defined() || !b.defined()) return a.defined() == b.defined();
@@ -75,16 +75,16 @@ TEST(TopologyOps, row_pointers_run_from_0_to_the_end_and_never_fall) {
   EXPECT_FALSE(accepts({0, 6}));
 }
 
-TEST(TopologyOps, slots_are_the_edges_or_ascend_in_their_rows_or_neither) {
+TEST(TopologyOps, entries_are_the_edges_or_ascend_in_their_rows_or_neither) {
   const auto order = [](std::vector<std::int64_t> edge_ids) {
-    return mezzo::detail::slot_order(ids({0, 0, 3, 3, 5}), ids(edge_ids));
+    return mezzo::detail::entry_order(ids({0, 0, 3, 3, 5}), ids(edge_ids));
   };
-  EXPECT_EQ(order({0, 1, 2, 3, 4}), SlotOrder::kIdentity);
-  EXPECT_EQ(order({1, 2, 4, 0, 3}), SlotOrder::kAscending);
-  EXPECT_EQ(order({1, 2, 0, 3, 4}), SlotOrder::kOther);
-  EXPECT_EQ(order({0, 1, 2, 4, 3}), SlotOrder::kOther);
+  EXPECT_EQ(order({0, 1, 2, 3, 4}), EntryOrder::kIdentity);
+  EXPECT_EQ(order({1, 2, 4, 0, 3}), EntryOrder::kAscending);
+  EXPECT_EQ(order({1, 2, 0, 3, 4}), EntryOrder::kOther);
+  EXPECT_EQ(order({0, 1, 2, 4, 3}), EntryOrder::kOther);
   EXPECT_EQ(order({0, 1, 1, 3, 4}), std::nullopt);
-  EXPECT_EQ(mezzo::detail::slot_order(ids({0, 0}), ids({})), SlotOrder::kIdentity);
+  EXPECT_EQ(mezzo::detail::entry_order(ids({0, 0}), ids({})), EntryOrder::kIdentity);
 }
 
 }  // namespace

@@ -131,7 +131,7 @@ TEST(Topology, of_rows_gives_the_edges_that_made_the_rows) {
   }
 }
 
-TEST(Topology, of_rows_without_edge_ids_counts_slots) {
+TEST(Topology, of_rows_without_edge_ids_counts_entries) {
   const Topology g = Topology::from_csc(ids({0, 2, 2, 3}), ids({1, 0, 4}), /*num_src=*/5);
   EXPECT_EQ(g.num_src(), 5);
   EXPECT_EQ(g.num_dst(), 3);
@@ -141,7 +141,7 @@ TEST(Topology, of_rows_without_edge_ids_counts_slots) {
   expect_formats(g);
 }
 
-TEST(Topology, of_rows_reorders_slots_whose_edge_ids_do_not_ascend) {
+TEST(Topology, of_rows_reorders_entries_whose_edge_ids_do_not_ascend) {
   const Topology g =
       Topology::from_csr(ids({0, 3, 4}), ids({7, 8, 9, 6}), /*num_dst=*/10, ids({3, 0, 2, 1}));
   EXPECT_EQ(values(g.src()), Ids({0, 1, 0, 0}));

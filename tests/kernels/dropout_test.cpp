@@ -41,8 +41,8 @@ void check(const Kernels& backend, DType dtype, std::int64_t count, std::int64_t
     const bool inside = i >= begin * kElementsPerDraw && i < end * kElementsPerDraw;
     expected.push_back(!inside ? -1 : is_kept(i) ? values.back() * factor : 0);
   }
-  const GuardedBytes x = stored(dtype, /*wide=*/false, values);
-  GuardedBytes out = stored(dtype, /*wide=*/false, std::vector<double>(values.size(), -1));
+  const GuardedBytes x = stored(dtype, /*is_accum=*/false, values);
+  GuardedBytes out = stored(dtype, /*is_accum=*/false, std::vector<double>(values.size(), -1));
   backend.run(DropoutArgs{.draw_begin = begin,
                           .draw_end = end,
                           .dtype = dtype,

@@ -18,11 +18,11 @@ namespace {
 
 struct Pairs {
   Pairs(const Kernels& kernels, Draw& draw, DType dtype)
-      : h(draw, dtype, draw.one_of(kernels.hub_slots)),
-        own(draw, dtype, false, h.slots.num_rows, h.heads * h.features, kWhole),
-        other(draw, dtype, false, h.slots.num_others, h.heads * h.features, kWhole),
+      : h(draw, dtype, draw.one_of(kernels.hub_entries)),
+        own(draw, dtype, false, h.entries.num_rows, h.heads * h.features, kWhole),
+        other(draw, dtype, false, h.entries.num_others, h.heads * h.features, kWhole),
         attn(draw, dtype, true, 1, h.heads * h.features, {-2, -1, 1, 2}),
-        grad(draw, dtype, true, h.slots.num_edges(), h.heads, kWhole) {}
+        grad(draw, dtype, true, h.entries.num_edges(), h.heads, kWhole) {}
 
   GATv2Pairs view() const {
     return {.heads = h.heads,
@@ -33,8 +33,8 @@ struct Pairs {
             .negative_slope = 0.25};
   }
   /// The sum of the two rows of an entry.
-  double x(std::int64_t row, std::int64_t slot, std::int64_t i) const {
-    return own.at(row, i) + other.at(h.slots.id(Access::kFirst, row, slot), i);
+  double x(std::int64_t row, std::int64_t entry, std::int64_t i) const {
+    return own.at(row, i) + other.at(h.entries.id(Access::kFirst, row, entry), i);
   }
 
   Heads h;
@@ -50,24 +50,24 @@ void check_scores(const Kernels& backend, Draw& draw, DType dtype) {
   SCOPED_TRACE(p.h.text());
   const std::int64_t heads = p.h.heads, width = heads * p.h.features;
   std::vector<double> expected(p.grad.values.size(), 0);
-  for_each_slot(p.h.slots, [&](std::int64_t row, std::int64_t slot) {
-    const std::int64_t edge = p.h.slots.id(Access::kSecond, row, slot);
+  for_each_entry(p.h.entries, [&](std::int64_t row, std::int64_t entry) {
+    const std::int64_t edge = p.h.entries.id(Access::kSecond, row, entry);
     for (std::int64_t i = 0; i < width; ++i) {
-      const double x = p.x(row, slot, i);
+      const double x = p.x(row, entry, i);
       expected[static_cast<std::size_t>(edge * heads + i / p.h.features)] +=
           p.attn.at(0, i) * slope(x) * x;
     }
   });
   const RunRows run = [&](std::int64_t begin, std::int64_t end, Result& result) {
-    backend.run(GATv2ScoresArgs{.slots = p.h.slots.view(),
+    backend.run(GATv2ScoresArgs{.entries = p.h.entries.view(),
                                 .row_begin = begin,
                                 .row_end = end,
                                 .dtype = dtype,
                                 .pairs = p.view(),
                                 .scores = result.bytes.data()});
   };
-  expect_result(backend, draw, dtype, true, p.h.slots.num_rows, rows_of_edges(p.h.slots), expected,
-                run);
+  expect_result(backend, draw, dtype, true, p.h.entries.num_rows, rows_of_edges(p.h.entries),
+                expected, run);
 }
 
 TEST(GATv2Ranges, of_scores_are_the_definition) {
@@ -81,10 +81,10 @@ void check_scores_grad(const Kernels& backend, Draw& draw, DType dtype) {
   SCOPED_TRACE(p.h.text());
   const std::int64_t heads = p.h.heads, width = heads * p.h.features;
   std::vector<double> own(p.own.values.size(), 0), attn(p.attn.values.size(), 0);
-  for_each_slot(p.h.slots, [&](std::int64_t row, std::int64_t slot) {
-    const std::int64_t edge = p.h.slots.id(Access::kSecond, row, slot);
+  for_each_entry(p.h.entries, [&](std::int64_t row, std::int64_t entry) {
+    const std::int64_t edge = p.h.entries.id(Access::kSecond, row, entry);
     for (std::int64_t i = 0; i < width; ++i) {
-      const double x = p.x(row, slot, i), grad = p.grad.at(edge, i / p.h.features);
+      const double x = p.x(row, entry, i), grad = p.grad.at(edge, i / p.h.features);
       own[static_cast<std::size_t>(row * width + i)] += grad * p.attn.at(0, i) * slope(x);
       attn[static_cast<std::size_t>(i)] += grad * slope(x) * x;
     }
@@ -94,7 +94,7 @@ void check_scores_grad(const Kernels& backend, Draw& draw, DType dtype) {
   std::memset(attn_grad.data(), 0, attn_grad.size());
   bool with_attn = true;
   const RunRows run = [&](std::int64_t begin, std::int64_t end, Result& result) {
-    backend.run(GATv2ScoresGradArgs{.slots = p.h.slots.view(),
+    backend.run(GATv2ScoresGradArgs{.entries = p.h.entries.view(),
                                     .row_begin = begin,
                                     .row_end = end,
                                     .dtype = dtype,
@@ -103,14 +103,14 @@ void check_scores_grad(const Kernels& backend, Draw& draw, DType dtype) {
                                     .own_grad = result.bytes.data(),
                                     .attn_grad = with_attn ? attn_grad.data() : nullptr});
   };
-  Result whole = make_result(own_rows(p.h.slots), p.h.row_bytes());
-  const std::int64_t cut = !backend.take_ranges ? 0 : draw.below(p.h.slots.num_rows + 1);
-  run(cut, p.h.slots.num_rows, whole);
+  Result whole = make_result(own_rows(p.h.entries), p.h.row_bytes());
+  const std::int64_t cut = !backend.take_ranges ? 0 : draw.below(p.h.entries.num_rows + 1);
+  run(cut, p.h.entries.num_rows, whole);
   run(0, cut, whole);
   expect_numbers(numbers_in(dtype, true, attn_grad), attn);
   expect_numbers(numbers_in(dtype, false, whole.bytes), rounded(dtype, false, own));
   with_attn = false;
-  expect_ranges_agree(backend, draw, p.h.slots.num_rows, whole, run);
+  expect_ranges_agree(backend, draw, p.h.entries.num_rows, whole, run);
 }
 
 TEST(GATv2Ranges, of_the_scores_gradients_are_the_definition) {

@@ -19,9 +19,9 @@ namespace mezzo::test {
 /// Sizes of one call, sometimes with more heads and entries than a chunk has.
 struct Heads {
   Heads(Draw& draw, DType type) : Heads(draw, type, draw.one_in(12) ? 300 : 12) {}
-  Heads(Draw& draw, DType type, std::int64_t most_slots)
+  Heads(Draw& draw, DType type, std::int64_t most_entries)
       : dtype(type),
-        slots(draw, most_slots),
+        entries(draw, most_entries),
         heads(is_large()        ? 1 + draw.below(3)
               : draw.one_in(12) ? 260 + draw.below(20)
                                 : 1 + draw.below(10)),
@@ -33,7 +33,7 @@ struct Heads {
     return 1 + draw.below(is_large() ? 20 : 70);
   }
   /// Few numbers per entry keep such cases fast.
-  bool is_large() const { return slots.num_edges() > 2000; }
+  bool is_large() const { return entries.num_edges() > 2000; }
   std::size_t row_bytes() const {
     return static_cast<std::size_t>(heads * features) * element_size(dtype, false);
   }
@@ -42,34 +42,36 @@ struct Heads {
   }
   std::string text() const {
     return fmt::format("{} {} rows, {} edges, {} heads, {} features", name_of(DTypes{}, dtype),
-                       slots.num_rows, slots.num_edges(), heads, features);
+                       entries.num_rows, entries.num_edges(), heads, features);
   }
 
   DType dtype;
-  RandomSlots slots;
+  RandomEntries entries;
   std::int64_t heads, features;
 };
 
 /// A matrix [rows, length], as float64 and as a kernel reads it.
 struct Matrix {
-  Matrix(Draw& draw, DType dtype, bool is_wide, std::int64_t rows, std::int64_t row_length,
+  Matrix(Draw& draw, DType dtype, bool is_accumulator, std::int64_t rows, std::int64_t row_length,
          const std::vector<double>& from)
       : length(row_length),
-        wide(is_wide),
+        is_accum(is_accumulator),
         values(draw.numbers(rows * row_length, from)),
-        bytes(stored(dtype, is_wide, values)) {}
+        bytes(stored(dtype, is_accumulator, values)) {}
   double at(std::int64_t row, std::int64_t i) const {
     return values[static_cast<std::size_t>(row * length + i)];
   }
-  HeadNumbers numbers() const { return {.data = bytes.data(), .wide = wide, .length = length}; }
+  HeadNumbers numbers() const {
+    return {.data = bytes.data(), .is_accum = is_accum, .length = length};
+  }
 
   std::int64_t length;
-  bool wide;
+  bool is_accum;
   std::vector<double> values;
   GuardedBytes bytes;
 };
 
-inline bool some_wide(Draw& draw, DType dtype) {
+inline bool some_accum(Draw& draw, DType dtype) {
   return is_narrow(dtype) && draw.one_in(3);
 }
 

@@ -22,19 +22,20 @@ using mezzo::detail::for_each;
 
 struct WeightedGrad {
   WeightedGrad(const Kernels& kernels, Draw& draw, DType dtype)
-      : h(draw, dtype, draw.one_of(kernels.hub_slots)),
-        own(draw, dtype, false, h.slots.num_rows, h.heads * h.features, {-2, -1, 0, 1, 2}),
-        other(draw, dtype, false, h.slots.num_others, h.heads * h.features, {-2, -1, 0, 1, 2}),
-        weight(draw, dtype, some_wide(draw, dtype), h.slots.num_edges(), h.heads, {-2, -1, 1, 2}),
-        own_scale(draw, dtype, true, h.slots.num_rows, 1, kPowers),
-        other_scale(draw, dtype, true, h.slots.num_others, 1, kPowers),
+      : h(draw, dtype, draw.one_of(kernels.hub_entries)),
+        own(draw, dtype, false, h.entries.num_rows, h.heads * h.features, {-2, -1, 0, 1, 2}),
+        other(draw, dtype, false, h.entries.num_others, h.heads * h.features, {-2, -1, 0, 1, 2}),
+        weight(draw, dtype, some_accum(draw, dtype), h.entries.num_edges(), h.heads,
+               {-2, -1, 1, 2}),
+        own_scale(draw, dtype, true, h.entries.num_rows, 1, kPowers),
+        other_scale(draw, dtype, true, h.entries.num_others, 1, kPowers),
         by_own(draw.coin()),
         by_other(draw.coin()),
         sums(draw.coin()),
-        grad_wide(some_wide(draw, dtype)) {}
+        grad_is_accum(some_accum(draw, dtype)) {}
 
   WeightedGradArgs args() const {
-    return {.slots = h.slots.view(),
+    return {.entries = h.entries.view(),
             .dtype = h.dtype,
             .heads = h.heads,
             .features = h.features,
@@ -43,7 +44,7 @@ struct WeightedGrad {
             .weight = weight.numbers(),
             .own_scale = by_own ? own_scale.bytes.data() : nullptr,
             .other_scale = by_other ? other_scale.bytes.data() : nullptr,
-            .weight_grad_wide = grad_wide};
+            .weight_grad_is_accum = grad_is_accum};
   }
   double scale(std::int64_t row, std::int64_t from) const {
     return (by_own ? own_scale.at(row, 0) : 1) * (by_other ? other_scale.at(from, 0) : 1);
@@ -51,7 +52,7 @@ struct WeightedGrad {
 
   Heads h;
   Matrix own, other, weight, own_scale, other_scale;
-  bool by_own, by_other, sums, grad_wide;
+  bool by_own, by_other, sums, grad_is_accum;
 };
 
 void check_weighted_grad(const Kernels& backend, Draw& draw, DType dtype) {
@@ -59,20 +60,20 @@ void check_weighted_grad(const Kernels& backend, Draw& draw, DType dtype) {
   const Heads& h = w.h;
   SCOPED_TRACE(h.text());
   const std::int64_t width = h.heads * h.features;
-  std::vector<double> sum(static_cast<std::size_t>(h.slots.num_rows * width), 0);
-  std::vector<double> products(static_cast<std::size_t>(h.slots.num_edges() * h.heads), 0);
-  for_each_slot(h.slots, [&](std::int64_t row, std::int64_t slot) {
-    const std::int64_t from = h.slots.id(Access::kFirst, row, slot);
-    const std::int64_t edge = h.slots.id(Access::kSecond, row, slot);
+  std::vector<double> sum(static_cast<std::size_t>(h.entries.num_rows * width), 0);
+  std::vector<double> products(static_cast<std::size_t>(h.entries.num_edges() * h.heads), 0);
+  for_each_entry(h.entries, [&](std::int64_t row, std::int64_t entry) {
+    const std::int64_t from = h.entries.id(Access::kFirst, row, entry);
+    const std::int64_t edge = h.entries.id(Access::kSecond, row, entry);
     for (std::int64_t i = 0; i < width; ++i) {
       const std::int64_t head = i / h.features;
       const double scaled = w.scale(row, from) * w.other.at(from, i);
       sum[static_cast<std::size_t>(row * width + i)] += w.weight.at(edge, head) * scaled;
-      products[static_cast<std::size_t>(slot * h.heads + head)] += w.own.at(row, i) * scaled;
+      products[static_cast<std::size_t>(entry * h.heads + head)] += w.own.at(row, i) * scaled;
     }
   });
   const std::size_t product_bytes =
-      static_cast<std::size_t>(h.heads) * element_size(dtype, w.grad_wide);
+      static_cast<std::size_t>(h.heads) * element_size(dtype, w.grad_is_accum);
   const auto call = [&](std::int64_t begin, std::int64_t end, std::byte* own_grad,
                         std::byte* weight_grad) {
     GuardedBytes scratch(h.scratch_bytes());
@@ -88,14 +89,15 @@ void check_weighted_grad(const Kernels& backend, Draw& draw, DType dtype) {
     call(begin, end, result.bytes.data(), edges.data());
   };
   const RunRows of_edges = [&](std::int64_t begin, std::int64_t end, Result& result) {
-    GuardedBytes rows(static_cast<std::size_t>(h.slots.num_rows) * h.row_bytes());
+    GuardedBytes rows(static_cast<std::size_t>(h.entries.num_rows) * h.row_bytes());
     call(begin, end, rows.data(), result.bytes.data());
   };
   if (w.sums) {
-    expect_result(backend, draw, dtype, false, h.slots.num_rows, own_rows(h.slots), sum, of_rows);
+    expect_result(backend, draw, dtype, false, h.entries.num_rows, own_rows(h.entries), sum,
+                  of_rows);
   }
-  expect_result(backend, draw, dtype, w.grad_wide, h.slots.num_rows, rows_of_slots(h.slots),
-                products, of_edges);
+  expect_result(backend, draw, dtype, w.grad_is_accum, h.entries.num_rows,
+                rows_of_entries(h.entries), products, of_edges);
 }
 
 TEST(HeadRanges, of_the_gradients_of_weighted_sums_are_the_definition) {
@@ -110,13 +112,13 @@ TEST(HeadRanges, of_the_gradients_of_weighted_sums_are_the_definition) {
 /// the softmax is 1 / degree.
 struct Attention {
   Attention(const Kernels& kernels, Draw& draw, DType dtype, bool is_equal, bool with_dropout)
-      : h(draw, dtype, draw.one_of(kernels.hub_slots)),
+      : h(draw, dtype, draw.one_of(kernels.hub_entries)),
         equal(is_equal),
-        z(draw, dtype, false, h.slots.num_others, h.heads * h.features, kWhole),
-        src(draw, dtype, some_wide(draw, dtype), h.slots.num_others, h.heads, scores()),
-        dst(draw, dtype, some_wide(draw, dtype), h.slots.num_rows, h.heads, kWhole),
-        weight(draw, dtype, some_wide(draw, dtype), h.slots.num_edges(), draw.coin() ? h.heads : 1,
-               {-2, -1, 1, 2}),
+        z(draw, dtype, false, h.entries.num_others, h.heads * h.features, kWhole),
+        src(draw, dtype, some_accum(draw, dtype), h.entries.num_others, h.heads, scores()),
+        dst(draw, dtype, some_accum(draw, dtype), h.entries.num_rows, h.heads, kWhole),
+        weight(draw, dtype, some_accum(draw, dtype), h.entries.num_edges(),
+               draw.coin() ? h.heads : 1, {-2, -1, 1, 2}),
         weighted(draw.coin()) {
     if (with_dropout) dropout = {.seed = draw.seed(), .threshold = 20000};
   }
@@ -143,8 +145,8 @@ struct Attention {
 /// The outputs of the forward, one row per destination.
 struct AttentionResult {
   explicit AttentionResult(const Heads& h)
-      : out(static_cast<std::size_t>(h.slots.num_rows) * h.row_bytes()),
-        top(static_cast<std::size_t>(h.slots.num_rows * h.heads) * element_size(h.dtype, true)),
+      : out(static_cast<std::size_t>(h.entries.num_rows) * h.row_bytes()),
+        top(static_cast<std::size_t>(h.entries.num_rows * h.heads) * element_size(h.dtype, true)),
         sum(top.size()) {}
   GuardedBytes out, top, sum;
 };
@@ -152,7 +154,7 @@ struct AttentionResult {
 void attend(const Kernels& backend, const Attention& a, std::int64_t begin, std::int64_t end,
             AttentionResult& result) {
   GuardedBytes scratch(a.h.scratch_bytes());
-  backend.run(AttentionArgs{.slots = a.h.slots.view(),
+  backend.run(AttentionArgs{.entries = a.h.entries.view(),
                             .row_begin = begin,
                             .row_end = end,
                             .dtype = a.h.dtype,
@@ -177,8 +179,8 @@ void check_attention(const Kernels& backend, Draw& draw, DType dtype) {
   const Heads& h = a.h;
   SCOPED_TRACE(h.text());
   AttentionResult whole(h), parts(h);
-  attend(backend, a, 0, h.slots.num_rows, whole);
-  in_two_ranges(backend, draw, h.slots.num_rows, [&](std::int64_t begin, std::int64_t end) {
+  attend(backend, a, 0, h.entries.num_rows, whole);
+  in_two_ranges(backend, draw, h.entries.num_rows, [&](std::int64_t begin, std::int64_t end) {
     attend(backend, a, begin, end, parts);
   });
   expect_same_bytes(parts.out, whole.out, "out");
@@ -186,10 +188,10 @@ void check_attention(const Kernels& backend, Draw& draw, DType dtype) {
   expect_same_bytes(parts.sum, whole.sum, "sum");
   if (!equal) return;
   const std::int64_t width = h.heads * h.features;
-  std::vector<double> expected(static_cast<std::size_t>(h.slots.num_rows * width), 0);
-  for_each_slot(h.slots, [&](std::int64_t row, std::int64_t slot) {
-    const std::int64_t from = h.slots.id(Access::kFirst, row, slot);
-    const std::int64_t edge = h.slots.id(Access::kSecond, row, slot);
+  std::vector<double> expected(static_cast<std::size_t>(h.entries.num_rows * width), 0);
+  for_each_entry(h.entries, [&](std::int64_t row, std::int64_t entry) {
+    const std::int64_t from = h.entries.id(Access::kFirst, row, entry);
+    const std::int64_t edge = h.entries.id(Access::kSecond, row, entry);
     for (std::int64_t i = 0; i < width; ++i) {
       expected[static_cast<std::size_t>(row * width + i)] +=
           a.edge_weight(edge, i / h.features) * a.z.at(from, i);
@@ -197,7 +199,7 @@ void check_attention(const Kernels& backend, Draw& draw, DType dtype) {
   });
   for (std::size_t i = 0; i < expected.size(); ++i) {
     const std::size_t row = i / static_cast<std::size_t>(width);
-    const std::int64_t degree = h.slots.indptr[row + 1] - h.slots.indptr[row];
+    const std::int64_t degree = h.entries.indptr[row + 1] - h.entries.indptr[row];
     if (degree > 0) expected[i] = divided(dtype, expected[i], degree);
   }
   expect_numbers(numbers_in(dtype, false, whole.out), rounded(dtype, false, expected));
@@ -212,10 +214,11 @@ TEST(HeadRanges, of_the_attention_are_the_definition_if_it_is_exact) {
 /// The outputs of the backward: two with a row per source, two with a row per entry.
 struct AttentionGradient {
   explicit AttentionGradient(const Heads& h, std::int64_t weight_length)
-      : z(static_cast<std::size_t>(h.slots.num_rows) * h.row_bytes()),
-        score(static_cast<std::size_t>(h.slots.num_rows * h.heads) * element_size(h.dtype, true)),
-        sum(static_cast<std::size_t>(h.slots.num_edges() * h.heads) * element_size(h.dtype, true)),
-        weight(static_cast<std::size_t>(h.slots.num_edges() * weight_length) *
+      : z(static_cast<std::size_t>(h.entries.num_rows) * h.row_bytes()),
+        score(static_cast<std::size_t>(h.entries.num_rows * h.heads) * element_size(h.dtype, true)),
+        sum(static_cast<std::size_t>(h.entries.num_edges() * h.heads) *
+            element_size(h.dtype, true)),
+        weight(static_cast<std::size_t>(h.entries.num_edges() * weight_length) *
                element_size(h.dtype, true)) {}
   GuardedBytes z, score, sum, weight;
 };
@@ -224,15 +227,16 @@ struct AttentionGradient {
 struct AttentionBackward {
   AttentionBackward(Draw& draw, DType dtype)
       : h(draw, dtype),
-        num_dst(h.slots.num_others),
-        z(draw, dtype, false, h.slots.num_rows, h.heads * h.features, kWhole),
+        num_dst(h.entries.num_others),
+        z(draw, dtype, false, h.entries.num_rows, h.heads * h.features, kWhole),
         out(draw, dtype, false, num_dst, h.heads * h.features, kWhole),
         grad(draw, dtype, false, num_dst, h.heads * h.features, kWhole),
-        src(draw, dtype, some_wide(draw, dtype), h.slots.num_rows, h.heads, kWhole),
-        dst(draw, dtype, some_wide(draw, dtype), num_dst, h.heads, kWhole),
+        src(draw, dtype, some_accum(draw, dtype), h.entries.num_rows, h.heads, kWhole),
+        dst(draw, dtype, some_accum(draw, dtype), num_dst, h.heads, kWhole),
         top(draw, dtype, true, num_dst, h.heads, {6}),
         sum(draw, dtype, true, num_dst, h.heads, {1, 2, 4}),
-        weight(draw, dtype, false, h.slots.num_edges(), draw.coin() ? h.heads : 1, {-2, -1, 1, 2}),
+        weight(draw, dtype, false, h.entries.num_edges(), draw.coin() ? h.heads : 1,
+               {-2, -1, 1, 2}),
         weighted(draw.coin()),
         state(static_cast<std::size_t>(num_dst * kStateNumbers * h.heads) *
               element_size(dtype, true)) {
@@ -272,7 +276,7 @@ struct AttentionBackward {
            AttentionGradient& result) const {
     GuardedBytes scratch(h.scratch_bytes());
     backend.run(
-        AttentionGradArgs{.slots = h.slots.view(),
+        AttentionGradArgs{.entries = h.entries.view(),
                           .row_begin = begin,
                           .row_end = end,
                           .dtype = h.dtype,
@@ -312,7 +316,7 @@ void check_attention_grad(const Kernels& backend, Draw& draw, DType dtype) {
   expect_numbers(numbers_in(dtype, true, a.state), a.expected_state());
 
   AttentionGradient whole(a.h, a.weight.length), parts(a.h, a.weight.length);
-  const std::int64_t rows = a.h.slots.num_rows;
+  const std::int64_t rows = a.h.entries.num_rows;
   a.run(backend, 0, rows, whole);
   in_two_ranges(backend, draw, rows,
                 [&](std::int64_t begin, std::int64_t end) { a.run(backend, begin, end, parts); });

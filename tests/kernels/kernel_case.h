@@ -25,32 +25,32 @@ inline bool is_narrow(DType dtype) {
   return dtype == DType::kBFloat16 || dtype == DType::kFloat16;
 }
 
-/// `values` in the storage of `dtype`; wide: in the accumulator type.
-inline GuardedBytes stored(DType dtype, bool wide, const std::vector<double>& values) {
+/// `values` in the storage of `dtype`; is_accum: in the accumulator type.
+inline GuardedBytes stored(DType dtype, bool is_accum, const std::vector<double>& values) {
   if (dtype == DType::kFloat64) return GuardedBytes(values);
   const std::vector<float> single(values.begin(), values.end());
-  if (wide || !is_narrow(dtype)) return GuardedBytes(single);
+  if (is_accum || !is_narrow(dtype)) return GuardedBytes(single);
   std::vector<std::uint16_t> bits(values.size());
   cpu_backends()[0].backend->narrow(dtype, single.data(), bits.data(),
                                     static_cast<std::int64_t>(bits.size()));
   return GuardedBytes(bits);
 }
 
-inline std::size_t element_size(DType dtype, bool wide) {
+inline std::size_t element_size(DType dtype, bool is_accum) {
   if (dtype == DType::kFloat64) return 8;
-  return wide || !is_narrow(dtype) ? 4 : 2;
+  return is_accum || !is_narrow(dtype) ? 4 : 2;
 }
 
 /// The numbers that `bytes` store.
-inline std::vector<double> numbers_in(DType dtype, bool wide, const GuardedBytes& bytes) {
-  const std::size_t count = bytes.size() / element_size(dtype, wide);
+inline std::vector<double> numbers_in(DType dtype, bool is_accum, const GuardedBytes& bytes) {
+  const std::size_t count = bytes.size() / element_size(dtype, is_accum);
   std::vector<double> values(count);
   if (dtype == DType::kFloat64) {
     if (count > 0) std::memcpy(values.data(), bytes.data(), bytes.size());
     return values;
   }
   std::vector<float> single(count);
-  if (wide || !is_narrow(dtype)) {
+  if (is_accum || !is_narrow(dtype)) {
     if (count > 0) std::memcpy(single.data(), bytes.data(), bytes.size());
   } else {
     cpu_backends()[0].backend->widen(dtype, bytes.data(), single.data(),
@@ -61,28 +61,28 @@ inline std::vector<double> numbers_in(DType dtype, bool wide, const GuardedBytes
 }
 
 /// `values` rounded to the accumulator and then once to the stored type.
-inline std::vector<double> rounded(DType dtype, bool wide, const std::vector<double>& values) {
-  return numbers_in(dtype, wide, stored(dtype, wide, values));
+inline std::vector<double> rounded(DType dtype, bool is_accum, const std::vector<double>& values) {
+  return numbers_in(dtype, is_accum, stored(dtype, is_accum, values));
 }
 
 /// Ids as kernels read them.
 struct StoredIds {
   StoredIds(const std::vector<std::int64_t>& ids, bool wide_ids)
-      : wide(wide_ids),
+      : is_int64(wide_ids),
         bytes(wide_ids ? GuardedBytes(ids)
                        : GuardedBytes(std::vector<std::int32_t>(ids.begin(), ids.end()))) {}
-  Ids view() const { return {bytes.data(), wide}; }
-  bool wide;
+  Ids view() const { return {bytes.data(), is_int64}; }
+  bool is_int64;
   GuardedBytes bytes;
 };
 
 /// Random CSR rows: empty, short and long rows, with repeated ids.
-class RandomSlots {
+class RandomEntries {
  public:
-  RandomSlots(Draw& draw, std::int64_t most_slots)
+  RandomEntries(Draw& draw, std::int64_t most_entries)
       : num_rows(draw.one_of<std::int64_t>({0, 1, 2, 5, 9})),
         num_others(1 + draw.below(6)),
-        indptr(slot_counts(draw, num_rows, most_slots)),
+        indptr(entry_counts(draw, num_rows, most_entries)),
         first(node_ids(draw, indptr.back(), num_others)),
         second(permutation(draw, indptr.back())),
         identity_(std::is_sorted(second.begin(), second.end())),
@@ -91,15 +91,15 @@ class RandomSlots {
         stored_second_(second, draw.coin()) {}
 
   std::int64_t num_edges() const { return indptr.back(); }
-  Slots view() const {
+  Entries view() const {
     return {.indptr = reinterpret_cast<const std::int64_t*>(stored_indptr_.data()),
             .first = stored_first_.view(),
             .second = identity_ ? Ids{} : stored_second_.view()};
   }
   /// The row of an operand with this access that an entry reads.
-  std::int64_t id(Access access, std::int64_t row, std::int64_t slot) const {
+  std::int64_t id(Access access, std::int64_t row, std::int64_t entry) const {
     if (access == Access::kRow) return row;
-    return (access == Access::kFirst ? first : second)[static_cast<std::size_t>(slot)];
+    return (access == Access::kFirst ? first : second)[static_cast<std::size_t>(entry)];
   }
   std::int64_t rows_of(Access access) const {
     if (access == Access::kRow) return num_rows;
@@ -110,7 +110,7 @@ class RandomSlots {
   const std::vector<std::int64_t> indptr, first, second;
 
  private:
-  static std::vector<std::int64_t> slot_counts(Draw& draw, std::int64_t rows, std::int64_t most) {
+  static std::vector<std::int64_t> entry_counts(Draw& draw, std::int64_t rows, std::int64_t most) {
     std::vector<std::int64_t> starts = {0};
     for (std::int64_t r = 0; r < rows; ++r) {
       const bool hub = draw.below(4) == 0;
@@ -212,28 +212,30 @@ class RandomShape {
 /// Rows of an operand, as float64 and as kernels read them.
 class RandomRows {
  public:
-  RandomRows(Draw& draw, const RandomSlots& slots, DType dtype, std::int64_t row_length,
+  RandomRows(Draw& draw, const RandomEntries& entries, DType dtype, std::int64_t row_length,
              const std::vector<double>& from, bool used = true)
       : access(draw.one_of<Access>({Access::kRow, Access::kFirst, Access::kSecond})),
         length(row_length),
-        wide(is_narrow(dtype) && draw.below(4) == 0),
-        values(draw.numbers(used ? slots.rows_of(access) * row_length : 0, from)),
+        is_accum(is_narrow(dtype) && draw.below(4) == 0),
+        values(draw.numbers(used ? entries.rows_of(access) * row_length : 0, from)),
         used_(used),
-        stored_(stored(dtype, wide, values)) {}
+        stored_(stored(dtype, is_accum, values)) {}
 
   Operand view() const {
-    return {
-        .data = used_ ? stored_.data() : nullptr, .wide = wide, .access = access, .length = length};
+    return {.data = used_ ? stored_.data() : nullptr,
+            .is_accum = is_accum,
+            .access = access,
+            .length = length};
   }
-  double value(const RandomSlots& slots, std::int64_t row, std::int64_t slot,
+  double value(const RandomEntries& entries, std::int64_t row, std::int64_t entry,
                std::int64_t at) const {
     if (!used_) return 0;
-    return values[static_cast<std::size_t>(slots.id(access, row, slot) * length + at)];
+    return values[static_cast<std::size_t>(entries.id(access, row, entry) * length + at)];
   }
 
   const Access access;
   const std::int64_t length;
-  const bool wide;
+  const bool is_accum;
   const std::vector<double> values;
 
  private:
@@ -282,35 +284,36 @@ inline double derivative(BinaryOp op, bool of_lhs, double a, double b) {
 
 /// A message of every entry, with random operands.
 struct RandomMessage {
-  RandomMessage(Draw& draw, BinaryOp binary_op, DType type, std::int64_t most_slots,
+  RandomMessage(Draw& draw, BinaryOp binary_op, DType type, std::int64_t most_entries,
                 const std::vector<double>& lhs_from)
       : op(binary_op),
         dtype(type),
-        slots(draw, most_slots),
+        entries(draw, most_entries),
         shape(draw, binary_op),
-        lhs(draw, slots, type, shape.lhs_length(), lhs_from, op != BinaryOp::kCopyRhs),
-        rhs(draw, slots, type, shape.rhs_length(), {-2, -1, 1, 2}, op != BinaryOp::kCopyLhs) {}
+        lhs(draw, entries, type, shape.lhs_length(), lhs_from, op != BinaryOp::kCopyRhs),
+        rhs(draw, entries, type, shape.rhs_length(), {-2, -1, 1, 2}, op != BinaryOp::kCopyLhs) {}
 
   /// Element `at` of the message of an entry.
-  double value(std::int64_t row, std::int64_t slot, std::int64_t at) const {
+  double value(std::int64_t row, std::int64_t entry, std::int64_t at) const {
     const std::int64_t inner = shape.inner();
     const bool dot = op == BinaryOp::kDot;
     double sum = 0;
     for (std::int64_t d = dot ? 0 : at % inner; d < (dot ? inner : at % inner + 1); ++d) {
       const std::int64_t group = dot ? at : at / inner;
-      sum += combined(op, lhs.value(slots, row, slot, shape.lhs_at(group, d)),
-                      rhs.value(slots, row, slot, shape.rhs_at(group, d)));
+      sum += combined(op, lhs.value(entries, row, entry, shape.lhs_at(group, d)),
+                      rhs.value(entries, row, entry, shape.rhs_at(group, d)));
     }
     return sum;
   }
   std::string text() const {
     return fmt::format("{} {} {} rows, {} edges, {}", name_of(DTypes{}, dtype),
-                       name_of(BinaryOps{}, op), slots.num_rows, slots.num_edges(), shape.text());
+                       name_of(BinaryOps{}, op), entries.num_rows, entries.num_edges(),
+                       shape.text());
   }
 
   BinaryOp op;
   DType dtype;
-  RandomSlots slots;
+  RandomEntries entries;
   RandomShape shape;
   RandomRows lhs, rhs;
 };

@@ -54,21 +54,21 @@ void reduce_message(Reduced& out, std::size_t i, ReduceOp reduce, double message
 
 Reduced reduced(const RandomMessage& m, ReduceOp reduce) {
   const std::int64_t width = m.shape.out_length();
-  const auto size = static_cast<std::size_t>(m.slots.num_rows * width);
+  const auto size = static_cast<std::size_t>(m.entries.num_rows * width);
   Reduced out{std::vector<double>(size, 0),
               std::vector<std::int64_t>(size, reduce == ReduceOp::kProd ? 0 : -1),
               std::vector<double>(size, 1)};
-  for_each_slot(m.slots, [&](std::int64_t row, std::int64_t slot) {
-    const bool first = slot == m.slots.indptr[static_cast<std::size_t>(row)];
+  for_each_entry(m.entries, [&](std::int64_t row, std::int64_t entry) {
+    const bool first = entry == m.entries.indptr[static_cast<std::size_t>(row)];
     for (std::int64_t f = 0; f < width; ++f) {
-      reduce_message(out, static_cast<std::size_t>(row * width + f), reduce, m.value(row, slot, f),
-                     first, m.slots.id(Access::kSecond, row, slot));
+      reduce_message(out, static_cast<std::size_t>(row * width + f), reduce, m.value(row, entry, f),
+                     first, m.entries.id(Access::kSecond, row, entry));
     }
   });
   if (reduce != ReduceOp::kMean) return out;
   for (std::size_t i = 0; i < size; ++i) {
     const std::size_t row = i / static_cast<std::size_t>(width);
-    const std::int64_t degree = m.slots.indptr[row + 1] - m.slots.indptr[row];
+    const std::int64_t degree = m.entries.indptr[row + 1] - m.entries.indptr[row];
     if (degree > 0) out.value[i] = divided(m.dtype, out.value[i], degree);
   }
   return out;
@@ -76,7 +76,7 @@ Reduced reduced(const RandomMessage& m, ReduceOp reduce) {
 
 SpmmArgs spmm_args(const RandomMessage& m, ReduceOp reduce) {
   SpmmArgs args;
-  args.slots = m.slots.view();
+  args.entries = m.entries.view();
   args.lhs = m.lhs.view();
   args.rhs = m.rhs.view();
   args.layout = m.shape.layout();
@@ -90,7 +90,7 @@ SpmmArgs spmm_args(const RandomMessage& m, ReduceOp reduce) {
 /// Messages such that every partial result is exact in float32, also products of many messages.
 RandomMessage random_message(const Kernels& kernels, Draw& draw, BinaryOp op, DType dtype,
                              ReduceOp reduce) {
-  const std::int64_t most = draw.one_of(kernels.hub_slots);
+  const std::int64_t most = draw.one_of(kernels.hub_entries);
   if (reduce != ReduceOp::kProd) return {draw, op, dtype, most, kWhole};
   if (op == BinaryOp::kCopyLhs && most > 12) return {draw, op, dtype, most, {-1, 1, 1, 1, 0}};
   if (op != BinaryOp::kDot) return {draw, op, dtype, 6, {-2, -1, 0, 1, 2}};
@@ -102,8 +102,8 @@ void check_spmm(const Kernels& backend, Draw& draw, BinaryOp op, ReduceOp reduce
   SCOPED_TRACE(m.text() + " " + std::string(name_of(ReduceOps{}, reduce)));
   const SpmmArgs args = spmm_args(m, reduce);
   const Reduced expected = reduced(m, reduce);
-  expect_result(backend, draw, dtype, false, m.slots.num_rows, own_rows(m.slots), expected.value,
-                [&](std::int64_t begin, std::int64_t end, Result& result) {
+  expect_result(backend, draw, dtype, false, m.entries.num_rows, own_rows(m.entries),
+                expected.value, [&](std::int64_t begin, std::int64_t end, Result& result) {
                   SpmmArgs part = with_rows(args, begin, end);
                   part.out = result.bytes.data();
                   part.out_streams = streams(begin, end);
@@ -114,24 +114,24 @@ void check_spmm(const Kernels& backend, Draw& draw, BinaryOp op, ReduceOp reduce
   const bool wide_ids = draw.coin();
   const auto width = static_cast<std::size_t>(args.out_length);
   const RunRows selected = [&](std::int64_t begin, std::int64_t end, Result& result) {
-    GuardedBytes out(expected.value.size() * element_size(dtype, /*wide=*/false));
-    GuardedBytes product(expected.value.size() * element_size(dtype, /*wide=*/true));
+    GuardedBytes out(expected.value.size() * element_size(dtype, /*is_accum=*/false));
+    GuardedBytes product(expected.value.size() * element_size(dtype, /*is_accum=*/true));
     SpmmArgs part = with_rows(args, begin, end);
     part.out = out.data();
     part.arg = result.bytes.data();
-    part.arg_wide = wide_ids;
+    part.arg_is_int64 = wide_ids;
     part.product = product.data();
     backend.run(part);
-    if (begin > 0 || end < m.slots.num_rows || reduce != ReduceOp::kProd) return;
+    if (begin > 0 || end < m.entries.num_rows || reduce != ReduceOp::kProd) return;
     expect_numbers(numbers_in(dtype, true, product), expected.product);
   };
-  Result ids = make_result(own_rows(m.slots), width * (wide_ids ? 8 : 4));
-  selected(0, m.slots.num_rows, ids);
+  Result ids = make_result(own_rows(m.entries), width * (wide_ids ? 8 : 4));
+  selected(0, m.entries.num_rows, ids);
   const StoredIds expected_ids(expected.arg, wide_ids);
   EXPECT_TRUE(ids.bytes.size() == 0 ||
               std::memcmp(ids.bytes.data(), expected_ids.bytes.data(), ids.bytes.size()) == 0)
       << "the selected edges, or the number of zeros";
-  expect_ranges_agree(backend, draw, m.slots.num_rows, ids, selected);
+  expect_ranges_agree(backend, draw, m.entries.num_rows, ids, selected);
 }
 
 TEST(KernelRanges, of_every_reduction_are_the_definition) {
@@ -149,24 +149,24 @@ TEST(KernelRanges, of_every_reduction_are_the_definition) {
 /// Sums of rows, plain or with one weight per edge, with a scale per source and per row.
 void check_scaled(const Kernels& backend, Draw& draw, DType dtype) {
   const BinaryOp op = draw.coin() ? BinaryOp::kCopyLhs : BinaryOp::kMul;
-  const RandomSlots slots(draw, draw.one_of(backend.hub_slots));
+  const RandomEntries entries(draw, draw.one_of(backend.hub_entries));
   const std::int64_t groups = 1 + draw.below(3);
   const auto inner = draw.coin() ? 1 + draw.below(70) : draw.one_of<std::int64_t>({8, 16, 32, 64});
   const std::int64_t width = groups * inner;
-  const RandomRows x(draw, slots, dtype, width, kWhole);
-  if (x.wide) return;  // the rows of a scaled sum are stored in the kernel's dtype
-  const RandomRows weight(draw, slots, dtype, groups, {-2, -1, 1, 2}, op == BinaryOp::kMul);
+  const RandomRows x(draw, entries, dtype, width, kWhole);
+  if (x.is_accum) return;  // the rows of a scaled sum are stored in the kernel's dtype
+  const RandomRows weight(draw, entries, dtype, groups, {-2, -1, 1, 2}, op == BinaryOp::kMul);
   std::vector<std::int64_t> x_table, weight_table;
   for (std::int64_t group = 0; group < groups; ++group) {
     x_table.push_back(group * inner);
     weight_table.push_back(group);
   }
-  const auto from = draw.numbers(slots.rows_of(x.access), kPowers);
-  const auto to = draw.numbers(slots.num_rows, kPowers);
+  const auto from = draw.numbers(entries.rows_of(x.access), kPowers);
+  const auto to = draw.numbers(entries.num_rows, kPowers);
   const GuardedBytes lhs_scale = stored(dtype, true, from), row_scale = stored(dtype, true, to);
   const bool by_source = draw.coin(), by_row = draw.coin();
   SpmmArgs args;
-  args.slots = slots.view();
+  args.entries = entries.view();
   args.lhs = x.view();
   args.rhs = weight.view();
   args.layout = {.num_groups = groups,
@@ -180,19 +180,19 @@ void check_scaled(const Kernels& backend, Draw& draw, DType dtype) {
   args.lhs_scale = by_source ? lhs_scale.data() : nullptr;
   args.row_scale = by_row ? row_scale.data() : nullptr;
   args.out_length = width;
-  std::vector<double> expected(static_cast<std::size_t>(slots.num_rows * width), 0);
-  for_each_slot(slots, [&](std::int64_t row, std::int64_t slot) {
-    const auto source = static_cast<std::size_t>(slots.id(x.access, row, slot));
+  std::vector<double> expected(static_cast<std::size_t>(entries.num_rows * width), 0);
+  for_each_entry(entries, [&](std::int64_t row, std::int64_t entry) {
+    const auto source = static_cast<std::size_t>(entries.id(x.access, row, entry));
     double scale = by_source ? from[source] : 1;
     if (by_row) scale *= to[static_cast<std::size_t>(row)];
     for (std::int64_t f = 0; f < width; ++f) {
       const bool weighted = op == BinaryOp::kMul;
-      const double factor = weighted ? weight.value(slots, row, slot, f / inner) : 1;
+      const double factor = weighted ? weight.value(entries, row, entry, f / inner) : 1;
       expected[static_cast<std::size_t>(row * width + f)] +=
-          scale * factor * x.value(slots, row, slot, f);
+          scale * factor * x.value(entries, row, entry, f);
     }
   });
-  expect_result(backend, draw, dtype, false, slots.num_rows, own_rows(slots), expected,
+  expect_result(backend, draw, dtype, false, entries.num_rows, own_rows(entries), expected,
                 [&](std::int64_t begin, std::int64_t end, Result& result) {
                   SpmmArgs part = with_rows(args, begin, end);
                   part.out = result.bytes.data();
@@ -210,28 +210,29 @@ TEST(KernelRanges, of_scaled_sums_are_the_definition) {
 // g-SDDMM.
 
 void check_sddmm(const Kernels& backend, Draw& draw, BinaryOp op, DType dtype) {
-  const RandomMessage m(draw, op, dtype, draw.one_of(backend.hub_slots), kWhole);
+  const RandomMessage m(draw, op, dtype, draw.one_of(backend.hub_entries), kWhole);
   SCOPED_TRACE(m.text());
   const std::int64_t width = m.shape.out_length();
   SddmmArgs args;
-  args.slots = m.slots.view();
+  args.entries = m.entries.view();
   args.lhs = m.lhs.view();
   args.rhs = m.rhs.view();
   args.layout = m.shape.layout();
   args.op = op;
   args.dtype = dtype;
-  args.out_ids = args.slots.second;
-  args.out_wide = is_narrow(dtype) && draw.coin();
+  args.out_ids = args.entries.second;
+  args.out_is_accum = is_narrow(dtype) && draw.coin();
   args.out_length = width;
-  std::vector<double> expected(static_cast<std::size_t>(m.slots.num_edges() * width));
-  for_each_slot(m.slots, [&](std::int64_t row, std::int64_t slot) {
-    const std::int64_t edge = m.slots.id(Access::kSecond, row, slot);
+  std::vector<double> expected(static_cast<std::size_t>(m.entries.num_edges() * width));
+  for_each_entry(m.entries, [&](std::int64_t row, std::int64_t entry) {
+    const std::int64_t edge = m.entries.id(Access::kSecond, row, entry);
     for (std::int64_t f = 0; f < width; ++f) {
-      expected[static_cast<std::size_t>(edge * width + f)] = m.value(row, slot, f);
+      expected[static_cast<std::size_t>(edge * width + f)] = m.value(row, entry, f);
     }
   });
-  expect_result(backend, draw, dtype, args.out_wide, m.slots.num_rows, rows_of_edges(m.slots),
-                expected, [&](std::int64_t begin, std::int64_t end, Result& result) {
+  expect_result(backend, draw, dtype, args.out_is_accum, m.entries.num_rows,
+                rows_of_edges(m.entries), expected,
+                [&](std::int64_t begin, std::int64_t end, Result& result) {
                   SddmmArgs part = with_rows(args, begin, end);
                   part.out = result.bytes.data();
                   backend.run(part);
@@ -258,21 +259,21 @@ bool has_simple_messages(BinaryOp op) {
 struct RandomGradient {
   RandomGradient(Draw& draw, const RandomMessage& m, bool lhs)
       : of_lhs(lhs),
-        per_slot(draw.coin()),
-        grad(draw, m.slots, m.dtype, m.shape.out_length(), kWhole),
+        per_entry(draw.coin()),
+        grad(draw, m.entries, m.dtype, m.shape.out_length(), kWhole),
         by_grad(draw.coin()),
         by_other(m.op != BinaryOp::kCopyLhs && m.op != BinaryOp::kCopyRhs && draw.coin()),
         chooses(draw.coin()),
         multiplies(!chooses && has_simple_messages(m.op) && draw.coin()),
         wide_ids(draw.coin()),
-        grad_scale(draw.numbers(m.slots.rows_of(grad.access), kPowers)),
-        other_scale(draw.numbers(m.slots.rows_of(other(m).access), kPowers)),
+        grad_scale(draw.numbers(m.entries.rows_of(grad.access), kPowers)),
+        other_scale(draw.numbers(m.entries.rows_of(other(m).access), kPowers)),
         stored_grad_scale(stored(m.dtype, true, grad_scale)),
         stored_other_scale(stored(m.dtype, true, other_scale)),
-        product(draw.numbers(m.slots.rows_of(grad.access) * m.shape.out_length(), kPowers)),
+        product(draw.numbers(m.entries.rows_of(grad.access) * m.shape.out_length(), kPowers)),
         stored_product(stored(m.dtype, true, product)),
         arg(product.size()),
-        stored_arg(draw_arg(draw, m.slots.num_edges()), wide_ids) {}
+        stored_arg(draw_arg(draw, m.entries.num_edges()), wide_ids) {}
 
   const RandomRows& other(const RandomMessage& m) const { return of_lhs ? m.rhs : m.lhs; }
   /// Fills arg with edges or -1, or with `multiplies` numbers of zeros.
@@ -288,7 +289,7 @@ struct RandomGradient {
     return arg[at] == 0 ? product[at] / message : 0;
   }
 
-  bool of_lhs, per_slot;
+  bool of_lhs, per_entry;
   RandomRows grad;
   bool by_grad, by_other, chooses, multiplies, wide_ids;
   std::vector<double> grad_scale, other_scale;
@@ -301,27 +302,27 @@ struct RandomGradient {
 
 std::vector<double> gradient(const RandomMessage& m, const RandomGradient& g) {
   const std::int64_t own = g.of_lhs ? m.shape.lhs_length() : m.shape.rhs_length();
-  const std::int64_t rows = g.per_slot ? m.slots.num_edges() : m.slots.num_rows;
+  const std::int64_t rows = g.per_entry ? m.entries.num_edges() : m.entries.num_rows;
   std::vector<double> sums(static_cast<std::size_t>(rows * own), 0);
-  for_each_slot(m.slots, [&](std::int64_t row, std::int64_t slot) {
-    const std::int64_t edge = m.slots.id(Access::kSecond, row, slot);
-    const std::int64_t grad_row = m.slots.id(g.grad.access, row, slot);
+  for_each_entry(m.entries, [&](std::int64_t row, std::int64_t entry) {
+    const std::int64_t edge = m.entries.id(Access::kSecond, row, entry);
+    const std::int64_t grad_row = m.entries.id(g.grad.access, row, entry);
     double scale = 1;
     if (g.by_grad) scale *= g.grad_scale[static_cast<std::size_t>(grad_row)];
     if (g.by_other) {
-      scale *= g.other_scale[static_cast<std::size_t>(m.slots.id(g.other(m).access, row, slot))];
+      scale *= g.other_scale[static_cast<std::size_t>(m.entries.id(g.other(m).access, row, entry))];
     }
     for (std::int64_t group = 0; group < m.shape.num_groups(); ++group) {
       for (std::int64_t d = 0; d < m.shape.inner(); ++d) {
         const std::int64_t at = m.shape.out_at(group, d);
-        const auto entry = static_cast<std::size_t>(grad_row * m.shape.out_length() + at);
+        const auto position = static_cast<std::size_t>(grad_row * m.shape.out_length() + at);
         const std::int64_t l = m.shape.lhs_at(group, d), r = m.shape.rhs_at(group, d);
-        const double part = derivative(m.op, g.of_lhs, m.lhs.value(m.slots, row, slot, l),
-                                       m.rhs.value(m.slots, row, slot, r));
-        const std::int64_t to = (g.per_slot ? edge : row) * own + (g.of_lhs ? l : r);
-        const double message = g.multiplies ? m.value(row, slot, at) : 1;
-        const double factor = g.factor(entry, message, edge);
-        sums[static_cast<std::size_t>(to)] += scale * g.grad.values[entry] * factor * part;
+        const double part = derivative(m.op, g.of_lhs, m.lhs.value(m.entries, row, entry, l),
+                                       m.rhs.value(m.entries, row, entry, r));
+        const std::int64_t to = (g.per_entry ? edge : row) * own + (g.of_lhs ? l : r);
+        const double message = g.multiplies ? m.value(row, entry, at) : 1;
+        const double factor = g.factor(position, message, edge);
+        sums[static_cast<std::size_t>(to)] += scale * g.grad.values[position] * factor * part;
       }
     }
   });
@@ -329,13 +330,13 @@ std::vector<double> gradient(const RandomMessage& m, const RandomGradient& g) {
 }
 
 void check_message_grad(const Kernels& backend, Draw& draw, BinaryOp op, bool of_lhs, DType dtype) {
-  const RandomMessage m(draw, op, dtype, draw.one_of(backend.hub_slots), {-2, -1, 0, 1, 2});
+  const RandomMessage m(draw, op, dtype, draw.one_of(backend.hub_entries), {-2, -1, 0, 1, 2});
   const RandomGradient g(draw, m, of_lhs);
-  SCOPED_TRACE(fmt::format("{} of lhs: {}, per slot: {}, chosen: {}, product: {}", m.text(), of_lhs,
-                           g.per_slot, g.chooses, g.multiplies));
+  SCOPED_TRACE(fmt::format("{} of lhs: {}, per entry: {}, chosen: {}, product: {}", m.text(),
+                           of_lhs, g.per_entry, g.chooses, g.multiplies));
   const std::int64_t own = of_lhs ? m.shape.lhs_length() : m.shape.rhs_length();
   MessageGradArgs args;
-  args.slots = m.slots.view();
+  args.entries = m.entries.view();
   args.lhs = m.lhs.view();
   args.rhs = m.rhs.view();
   args.lhs.length = m.shape.lhs_length();
@@ -344,19 +345,19 @@ void check_message_grad(const Kernels& backend, Draw& draw, BinaryOp op, bool of
   args.layout = m.shape.layout();
   args.op = op;
   args.of_lhs = of_lhs;
-  args.per_slot = g.per_slot;
+  args.per_entry = g.per_entry;
   args.dtype = dtype;
   args.arg = g.chooses || g.multiplies ? g.stored_arg.bytes.data() : nullptr;
   args.product = g.multiplies ? g.stored_product.data() : nullptr;
-  args.arg_wide = g.wide_ids;
+  args.arg_is_int64 = g.wide_ids;
   args.grad_scale = g.by_grad ? g.stored_grad_scale.data() : nullptr;
   args.other_scale = g.by_other ? g.stored_other_scale.data() : nullptr;
-  args.out_wide = is_narrow(dtype) && draw.coin();
-  expect_result(backend, draw, dtype, args.out_wide, m.slots.num_rows,
-                g.per_slot ? rows_of_edges(m.slots) : own_rows(m.slots), gradient(m, g),
+  args.out_is_accum = is_narrow(dtype) && draw.coin();
+  expect_result(backend, draw, dtype, args.out_is_accum, m.entries.num_rows,
+                g.per_entry ? rows_of_edges(m.entries) : own_rows(m.entries), gradient(m, g),
                 [&](std::int64_t begin, std::int64_t end, Result& result) {
                   GuardedBytes scratch(static_cast<std::size_t>(2 * own) *
-                                       element_size(dtype, /*wide=*/true));
+                                       element_size(dtype, /*is_accum=*/true));
                   MessageGradArgs part = with_rows(args, begin, end);
                   part.out = result.bytes.data();
                   part.scratch = scratch.data();
@@ -378,20 +379,21 @@ TEST(KernelRanges, of_gradients_are_the_definition) {
 // The softmax. Logits that are equal or -infinity give exactly 1 / count or 0.
 
 void check_softmax(const Kernels& backend, Draw& draw, DType dtype) {
-  const RandomSlots slots(draw, draw.one_of(backend.hub_slots));
+  const RandomEntries entries(draw, draw.one_of(backend.hub_entries));
   const std::int64_t length = 1 + draw.below(70);
   const double infinity = std::numeric_limits<double>::infinity();
-  std::vector<double> logits(static_cast<std::size_t>(slots.num_edges() * length));
+  std::vector<double> logits(static_cast<std::size_t>(entries.num_edges() * length));
   std::vector<double> expected(logits.size(), 0);
-  for (std::int64_t row = 0; row < slots.num_rows; ++row) {
-    const auto begin = slots.indptr[static_cast<std::size_t>(row)];
-    const auto end = slots.indptr[static_cast<std::size_t>(row) + 1];
+  for (std::int64_t row = 0; row < entries.num_rows; ++row) {
+    const auto begin = entries.indptr[static_cast<std::size_t>(row)];
+    const auto end = entries.indptr[static_cast<std::size_t>(row) + 1];
     for (std::int64_t f = 0; f < length; ++f) {
       const double level = draw.one_of<double>({-200, 0, 7, 300});
       std::vector<std::size_t> unmasked;
-      for (std::int64_t slot = begin; slot < end; ++slot) {
-        const auto at = static_cast<std::size_t>(slots.id(Access::kSecond, row, slot) * length + f);
-        const bool masked = slot + 1 < end && draw.below(3) == 0;
+      for (std::int64_t entry = begin; entry < end; ++entry) {
+        const auto at =
+            static_cast<std::size_t>(entries.id(Access::kSecond, row, entry) * length + f);
+        const bool masked = entry + 1 < end && draw.below(3) == 0;
         logits[at] = masked ? -infinity : level;
         if (!masked) unmasked.push_back(at);
       }
@@ -402,29 +404,31 @@ void check_softmax(const Kernels& backend, Draw& draw, DType dtype) {
   }
   const GuardedBytes stored_logits = stored(dtype, false, logits);
   const RunRows run = [&](std::int64_t begin, std::int64_t end, Result& result) {
-    backend.run(SoftmaxArgs{.slots = slots.view(),
+    backend.run(SoftmaxArgs{.entries = entries.view(),
                             .row_begin = begin,
                             .row_end = end,
                             .dtype = dtype,
                             .length = length,
                             .logits = stored_logits.data(),
-                            .out_ids = slots.view().second,
+                            .out_ids = entries.view().second,
                             .out = result.bytes.data()});
   };
-  expect_result(backend, draw, dtype, false, slots.num_rows, rows_of_edges(slots), expected, run);
+  expect_result(backend, draw, dtype, false, entries.num_rows, rows_of_edges(entries), expected,
+                run);
 }
 
 void check_softmax_grad(const Kernels& backend, Draw& draw, DType dtype) {
-  const RandomSlots slots(draw, draw.one_of(backend.hub_slots));
+  const RandomEntries entries(draw, draw.one_of(backend.hub_entries));
   const std::int64_t length = 1 + draw.below(70);
-  const auto value = draw.numbers(slots.num_edges() * length, kPowers);
-  const auto grad = draw.numbers(slots.num_edges() * length, kWhole);
-  std::vector<double> sums(static_cast<std::size_t>(slots.num_rows * length), 0);
+  const auto value = draw.numbers(entries.num_edges() * length, kPowers);
+  const auto grad = draw.numbers(entries.num_edges() * length, kWhole);
+  std::vector<double> sums(static_cast<std::size_t>(entries.num_rows * length), 0);
   std::vector<double> expected(value.size());
   for (const bool adds : {true, false}) {
-    for_each_slot(slots, [&](std::int64_t row, std::int64_t slot) {
+    for_each_entry(entries, [&](std::int64_t row, std::int64_t entry) {
       for (std::int64_t f = 0; f < length; ++f) {
-        const auto at = static_cast<std::size_t>(slots.id(Access::kSecond, row, slot) * length + f);
+        const auto at =
+            static_cast<std::size_t>(entries.id(Access::kSecond, row, entry) * length + f);
         double& sum = sums[static_cast<std::size_t>(row * length + f)];
         if (adds) {
           sum += value[at] * grad[at];
@@ -436,17 +440,18 @@ void check_softmax_grad(const Kernels& backend, Draw& draw, DType dtype) {
   }
   const GuardedBytes p = stored(dtype, false, value), dp = stored(dtype, false, grad);
   const RunRows run = [&](std::int64_t begin, std::int64_t end, Result& result) {
-    backend.run(SoftmaxGradArgs{.slots = slots.view(),
+    backend.run(SoftmaxGradArgs{.entries = entries.view(),
                                 .row_begin = begin,
                                 .row_end = end,
                                 .dtype = dtype,
                                 .length = length,
                                 .value = p.data(),
                                 .grad = dp.data(),
-                                .out_ids = slots.view().second,
+                                .out_ids = entries.view().second,
                                 .out = result.bytes.data()});
   };
-  expect_result(backend, draw, dtype, false, slots.num_rows, rows_of_edges(slots), expected, run);
+  expect_result(backend, draw, dtype, false, entries.num_rows, rows_of_edges(entries), expected,
+                run);
 }
 
 TEST(KernelRanges, of_the_softmax_are_the_definition) {

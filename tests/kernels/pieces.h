@@ -22,7 +22,7 @@ namespace mezzo::test {
 /// The kernels of a CPU backend, or CUDA kernels with the same interface.
 struct Kernels : CpuBackend {
   bool take_ranges = true;  ///< whether they can compute a range of rows
-  std::vector<std::int64_t> hub_slots = {
+  std::vector<std::int64_t> hub_entries = {
       12, 12, 12, 12, 12, 12, 12, 12, 12, 12, 12, 300};  ///< entries of a long row, one of these
 };
 
@@ -67,32 +67,33 @@ inline Result make_result(std::vector<std::int64_t> owner, std::size_t row_bytes
   return {std::move(bytes), std::move(owner)};
 }
 
-/// Calls visit(row, slot) for every entry.
+/// Calls visit(row, entry) for every entry.
 template <class Visit>
-void for_each_slot(const RandomSlots& slots, Visit visit) {
-  for (std::int64_t row = 0; row < slots.num_rows; ++row) {
+void for_each_entry(const RandomEntries& entries, Visit visit) {
+  for (std::int64_t row = 0; row < entries.num_rows; ++row) {
     const auto r = static_cast<std::size_t>(row);
-    for (std::int64_t slot = slots.indptr[r]; slot < slots.indptr[r + 1]; ++slot) visit(row, slot);
+    for (std::int64_t entry = entries.indptr[r]; entry < entries.indptr[r + 1]; ++entry)
+      visit(row, entry);
   }
 }
 
-inline std::vector<std::int64_t> own_rows(const RandomSlots& slots) {
+inline std::vector<std::int64_t> own_rows(const RandomEntries& entries) {
   std::vector<std::int64_t> owner;
-  for (std::int64_t row = 0; row < slots.num_rows; ++row) owner.push_back(row);
+  for (std::int64_t row = 0; row < entries.num_rows; ++row) owner.push_back(row);
   return owner;
 }
 
-inline std::vector<std::int64_t> rows_of_edges(const RandomSlots& slots) {
-  std::vector<std::int64_t> owner(static_cast<std::size_t>(slots.num_edges()));
-  for_each_slot(slots, [&](std::int64_t row, std::int64_t slot) {
-    owner[static_cast<std::size_t>(slots.id(Access::kSecond, row, slot))] = row;
+inline std::vector<std::int64_t> rows_of_edges(const RandomEntries& entries) {
+  std::vector<std::int64_t> owner(static_cast<std::size_t>(entries.num_edges()));
+  for_each_entry(entries, [&](std::int64_t row, std::int64_t entry) {
+    owner[static_cast<std::size_t>(entries.id(Access::kSecond, row, entry))] = row;
   });
   return owner;
 }
 
-inline std::vector<std::int64_t> rows_of_slots(const RandomSlots& slots) {
+inline std::vector<std::int64_t> rows_of_entries(const RandomEntries& entries) {
   std::vector<std::int64_t> owner;
-  for_each_slot(slots, [&](std::int64_t row, std::int64_t /*slot*/) { owner.push_back(row); });
+  for_each_entry(entries, [&](std::int64_t row, std::int64_t /*entry*/) { owner.push_back(row); });
   return owner;
 }
 
@@ -152,14 +153,14 @@ inline void expect_numbers(const std::vector<double>& got, const std::vector<dou
 }
 
 /// Compares the result of `run` over all rows with `expected`, and ranges of rows with that result.
-/// Row i of the result belongs to the kernel's row owner[i]; wide: in the accumulator type.
-inline void expect_result(const Kernels& kernels, Draw& draw, DType dtype, bool wide,
+/// Row i of the result belongs to the kernel's row owner[i]; is_accum: in the accumulator type.
+inline void expect_result(const Kernels& kernels, Draw& draw, DType dtype, bool is_accum,
                           std::int64_t num_rows, std::vector<std::int64_t> owner,
                           const std::vector<double>& expected, const RunRows& run) {
   const std::size_t length = owner.empty() ? 0 : expected.size() / owner.size();
-  Result whole = make_result(std::move(owner), length * element_size(dtype, wide));
+  Result whole = make_result(std::move(owner), length * element_size(dtype, is_accum));
   run(0, num_rows, whole);
-  expect_numbers(numbers_in(dtype, wide, whole.bytes), rounded(dtype, wide, expected));
+  expect_numbers(numbers_in(dtype, is_accum, whole.bytes), rounded(dtype, is_accum, expected));
   expect_ranges_agree(kernels, draw, num_rows, whole, run);
 }
 

@@ -32,27 +32,27 @@ struct Sample {
         kernels::find_rows<Id>(rows.view(), nodes.data(), static_cast<std::int64_t>(nodes.size()),
                                count, {begins.data(), degrees.data(), offsets.data()});
     scratch.resize(static_cast<std::size_t>(kernels::uniform_scratch_words(count, max_degree)));
-    slots.assign(static_cast<std::size_t>(offsets.back()), -1);
-    neighbors = slots;
+    entries.assign(static_cast<std::size_t>(offsets.back()), -1);
+    neighbors = entries;
   }
   /// Arguments that sample the nodes [first, last).
   kernels::UniformDraws<Id> args(const Rows<Id>& rows, std::int64_t first, std::int64_t last,
                                  kernels::DrawKey key) {
     return {.rows = rows.view(),
-            .found = {begins.data(), degrees.data(), offsets.data()},
+            .ranges = {begins.data(), degrees.data(), offsets.data()},
             .first = first,
             .last = last,
             .count = count,
             .key = key,
             .scratch = scratch.data(),
-            .slots = slots.data(),
+            .entries = entries.data(),
             .neighbors = neighbors.data()};
   }
 
   kernels::DrawCount count;
   std::vector<std::int64_t> begins, degrees, offsets;
   std::vector<std::uint64_t> scratch;
-  std::vector<Id> slots, neighbors;
+  std::vector<Id> entries, neighbors;
 };
 
 }  // namespace mezzo::test

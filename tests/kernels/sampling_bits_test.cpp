@@ -40,7 +40,8 @@ std::vector<std::int64_t> floyd(DrawKey key, std::int64_t position, std::int64_t
   std::set<std::int64_t> sample;
   for (std::int64_t i = 0; i < draws; ++i) {
     const std::int64_t last = degree - draws + i;
-    const std::int64_t number = number_below(key, position, i, degree < kNarrowDegree, last + 1);
+    const std::int64_t number =
+        number_below(key, position, i, degree < kDegreeOf32BitDraws, last + 1);
     sample.insert(sample.count(number) != 0 ? last : number);
   }
   std::vector<std::int64_t> chosen;
@@ -57,7 +58,7 @@ void expect_floyd(DrawKey key, std::int64_t degree, std::int64_t fanout) {
   test::Sample<Id> sample(rows, std::vector<Id>(kRows, Id{0}), {.fanout = fanout});
   draw_uniform<Id>(sample.args(rows, 0, kRows, key));
   for (std::int64_t row = 0; row < kRows; ++row) {
-    const auto first = sample.slots.begin() + row * fanout;
+    const auto first = sample.entries.begin() + row * fanout;
     EXPECT_EQ(std::vector<std::int64_t>(first, first + fanout), floyd(key, row, degree, fanout))
         << "row " << row << ": " << fanout << " of " << degree;
   }

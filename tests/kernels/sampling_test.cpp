@@ -32,12 +32,12 @@ Sample<Id> draw(const Rows<Id>& rows, const std::vector<Id>& nodes, DrawCount co
 }
 
 /// How often `rounds` samples of a row of `degree` contain each entry.
-std::vector<std::int64_t> slot_counts(std::int64_t degree, DrawCount count, std::int32_t rounds) {
+std::vector<std::int64_t> entry_counts(std::int64_t degree, DrawCount count, std::int32_t rounds) {
   const Rows<std::int32_t> rows({degree});
   const std::vector<std::int32_t> nodes(static_cast<std::size_t>(rounds), 0);
   std::vector<std::int64_t> counts(static_cast<std::size_t>(degree));
-  for (const std::int32_t slot : draw(rows, nodes, count).slots) {
-    ++counts[static_cast<std::size_t>(slot)];
+  for (const std::int32_t entry : draw(rows, nodes, count).entries) {
+    ++counts[static_cast<std::size_t>(entry)];
   }
   return counts;
 }
@@ -54,20 +54,20 @@ TEST(UniformDraws, every_row_has_distinct_ascending_entries_of_its_own) {
     SCOPED_TRACE(fanout);
     const auto sample = draw(narrow, nodes, {.fanout = fanout});
     for (std::size_t row = 0; row < degrees.size(); ++row) {
-      const auto first = sample.slots.begin() + sample.offsets[row];
-      const auto last = sample.slots.begin() + sample.offsets[row + 1];
+      const auto first = sample.entries.begin() + sample.offsets[row];
+      const auto last = sample.entries.begin() + sample.offsets[row + 1];
       ASSERT_EQ(last - first, std::min(fanout, degrees[row]));
       if (first == last) continue;
       EXPECT_TRUE(std::adjacent_find(first, last, std::greater_equal<>()) == last);
       EXPECT_GE(*first, narrow.indptr[row]);
       EXPECT_LT(*(last - 1), narrow.indptr[row + 1]);
     }
-    for (std::size_t i = 0; i < sample.slots.size(); ++i) {
-      ASSERT_EQ(sample.neighbors[i], sample.slots[i] * 7 + 1);
+    for (std::size_t i = 0; i < sample.entries.size(); ++i) {
+      ASSERT_EQ(sample.neighbors[i], sample.entries[i] * 7 + 1);
     }
     const auto same = draw(wide, wide_nodes, {.fanout = fanout});
-    EXPECT_TRUE(
-        std::equal(sample.slots.begin(), sample.slots.end(), same.slots.begin(), same.slots.end()));
+    EXPECT_TRUE(std::equal(sample.entries.begin(), sample.entries.end(), same.entries.begin(),
+                           same.entries.end()));
   }
 }
 
@@ -89,7 +89,7 @@ TEST(UniformDraws, every_entry_is_equally_likely_on_every_path) {
                                                         {90, 40},
                                                         {9000, 33}}) {
     SCOPED_TRACE(testing::Message() << fanout << " of " << degree);
-    const auto counts = slot_counts(degree, {.fanout = fanout}, kRounds);
+    const auto counts = entry_counts(degree, {.fanout = fanout}, kRounds);
     const double share = static_cast<double>(fanout) / static_cast<double>(degree);
     // Samples are without replacement: the variance is (1 - share) of that with replacement.
     const std::vector<double> expected(counts.size(), kRounds * share);
@@ -113,11 +113,11 @@ TEST(UniformDraws, every_part_of_a_long_row_is_equally_likely_on_every_path) {
                                                        {70000, {.fanout = 40}},
                                                        {70000, {.fanout = 9, .replace = true}}}) {
     SCOPED_TRACE(testing::Message() << count.fanout << " of " << degree);
-    const auto counts = slot_counts(degree, count, kRounds);
+    const auto counts = entry_counts(degree, count, kRounds);
     std::vector<std::int64_t> parts(kParts);
-    for (std::int64_t slot = 0; slot < degree; ++slot) {
-      parts[static_cast<std::size_t>(slot * kParts / degree)] +=
-          counts[static_cast<std::size_t>(slot)];
+    for (std::int64_t entry = 0; entry < degree; ++entry) {
+      parts[static_cast<std::size_t>(entry * kParts / degree)] +=
+          counts[static_cast<std::size_t>(entry)];
     }
     const std::vector<double> expected(
         kParts, static_cast<double>(kRounds * count.fanout) / static_cast<double>(kParts));
@@ -136,9 +136,9 @@ TEST(UniformDraws, every_set_of_entries_is_equally_likely) {
     const auto sample = draw(Rows<std::int32_t>({degree}), std::vector<std::int32_t>(kRounds, 0),
                              {.fanout = fanout});
     std::map<int, std::int64_t> sets;
-    for (auto slot = sample.slots.begin(); slot != sample.slots.end(); slot += fanout) {
+    for (auto entry = sample.entries.begin(); entry != sample.entries.end(); entry += fanout) {
       int set = 0;
-      for (std::int64_t i = 0; i < fanout; ++i) set |= 1 << slot[i];
+      for (std::int64_t i = 0; i < fanout; ++i) set |= 1 << entry[i];
       ++sets[set];
     }
     std::vector<std::int64_t> counts;
@@ -168,7 +168,7 @@ TEST(UniformDraws, neighbouring_entries_are_together_as_often_as_distant_ones) {
              {0, 1}, {0, last}, {last - 1, last}, {late, late + 1}, {late - 1, last}, {0, late}}) {
       double together = 0;
       for (std::int64_t row = 0; row < kRounds; ++row) {
-        const auto first = sample.slots.begin() + row * fanout;
+        const auto first = sample.entries.begin() + row * fanout;
         together += std::binary_search(first, first + fanout, a) &&
                             std::binary_search(first, first + fanout, b)
                         ? 1
@@ -181,12 +181,12 @@ TEST(UniformDraws, neighbouring_entries_are_together_as_often_as_distant_ones) {
 
 TEST(UniformDraws, with_replacement_entries_repeat_as_often_as_chance_says) {
   constexpr std::int32_t kRounds = 20000;
-  const auto counts = slot_counts(6, {.fanout = 9, .replace = true}, kRounds);
+  const auto counts = entry_counts(6, {.fanout = 9, .replace = true}, kRounds);
   EXPECT_EQ(std::accumulate(counts.begin(), counts.end(), std::int64_t{0}), 9 * kRounds);
   EXPECT_LT(test::chi_square(counts, std::vector<double>(6, 1.5 * kRounds)),
             test::chi_square_bound(5));
   const auto none = draw(Rows<std::int32_t>({0}), {0}, {.fanout = 9, .replace = true});
-  EXPECT_TRUE(none.slots.empty());
+  EXPECT_TRUE(none.entries.empty());
 }
 
 TEST(UniformDraws, a_range_of_rows_is_sampled_as_in_the_whole) {
@@ -198,31 +198,31 @@ TEST(UniformDraws, a_range_of_rows_is_sampled_as_in_the_whole) {
   for (const std::int64_t first : {4, 0, 2}) {
     draw_uniform<std::int32_t>(parts.args(rows, first, first + 2, kKey));
   }
-  EXPECT_EQ(parts.slots, whole.slots);
+  EXPECT_EQ(parts.entries, whole.entries);
   EXPECT_EQ(parts.neighbors, whole.neighbors);
 }
 
 TEST(UniformDraws, another_seed_or_stream_samples_other_entries) {
   const Rows<std::int32_t> rows({1000});
   const auto one = draw(rows, {0}, {.fanout = 20});
-  EXPECT_NE(one.slots, draw(rows, {0}, {.fanout = 20}, {.seed = 12, .stream = 3}).slots);
-  EXPECT_NE(one.slots, draw(rows, {0}, {.fanout = 20}, {.seed = 11, .stream = 4}).slots);
-  EXPECT_EQ(one.slots, draw(rows, {0}, {.fanout = 20}).slots);
+  EXPECT_NE(one.entries, draw(rows, {0}, {.fanout = 20}, {.seed = 12, .stream = 3}).entries);
+  EXPECT_NE(one.entries, draw(rows, {0}, {.fanout = 20}, {.seed = 11, .stream = 4}).entries);
+  EXPECT_EQ(one.entries, draw(rows, {0}, {.fanout = 20}).entries);
 }
 
 /// How often each set of entries (as bits) occurs in `rounds` weighted samples.
 std::map<int, std::int64_t> weighted_sets(const std::vector<float>& weights, std::int64_t fanout,
                                           std::int64_t rounds) {
-  std::vector<RankedSlot> scratch(static_cast<std::size_t>(fanout));
-  std::vector<std::int32_t> slots(weights.size());
+  std::vector<RankedEntry> scratch(static_cast<std::size_t>(fanout));
+  std::vector<std::int32_t> entries(weights.size());
   std::map<int, std::int64_t> sets;
   for (std::int64_t round = 0; round < rounds; ++round) {
     const DrawRow row{round, 0, static_cast<std::int64_t>(weights.size())};
     const auto size = draw_weighted<std::int32_t>(weights.data(), row, fanout, kKey, scratch.data(),
-                                                  slots.data());
-    EXPECT_TRUE(std::is_sorted(slots.begin(), slots.begin() + size));
+                                                  entries.data());
+    EXPECT_TRUE(std::is_sorted(entries.begin(), entries.begin() + size));
     int set = 0;
-    for (std::int64_t i = 0; i < size; ++i) set |= 1 << slots[static_cast<std::size_t>(i)];
+    for (std::int64_t i = 0; i < size; ++i) set |= 1 << entries[static_cast<std::size_t>(i)];
     ++sets[set];
   }
   return sets;
@@ -272,15 +272,15 @@ TEST(WeightedDraws, too_few_positive_weights_are_all_sampled) {
 TEST(WeightedDraws, with_replacement_counts_are_multinomial) {
   const std::vector<float> weights = {0, 3, 0, 1, 4, 0};
   std::vector<double> scratch(5);
-  std::vector<std::int32_t> slots(5);
+  std::vector<std::int32_t> entries(5);
   std::vector<std::int64_t> counts(6);
   constexpr std::int64_t kRounds = 20000;
   for (std::int64_t round = 0; round < kRounds; ++round) {
     ASSERT_EQ(draw_weighted_replacing<std::int32_t>(weights.data(), {round, 0, 6}, 5, kKey,
-                                                    scratch.data(), slots.data()),
+                                                    scratch.data(), entries.data()),
               5);
-    EXPECT_TRUE(std::is_sorted(slots.begin(), slots.end()));
-    for (const std::int32_t slot : slots) ++counts[static_cast<std::size_t>(slot)];
+    EXPECT_TRUE(std::is_sorted(entries.begin(), entries.end()));
+    for (const std::int32_t entry : entries) ++counts[static_cast<std::size_t>(entry)];
   }
   EXPECT_EQ(counts[0] + counts[2] + counts[5], 0);
   EXPECT_LT(test::chi_square({counts[1], counts[3], counts[4]},
@@ -288,25 +288,25 @@ TEST(WeightedDraws, with_replacement_counts_are_multinomial) {
             test::chi_square_bound(2));
   const std::vector<float> zeros(3);
   EXPECT_EQ(draw_weighted_replacing<std::int32_t>(zeros.data(), {0, 0, 3}, 5, kKey, scratch.data(),
-                                                  slots.data()),
+                                                  entries.data()),
             0);
 }
 
 TEST(LaborDraws, a_neighbor_is_sampled_if_its_number_is_below_its_probability) {
   const Rows<std::int64_t> rows({3, 40});
-  std::vector<std::int64_t> slots(40), neighbors(40);
+  std::vector<std::int64_t> entries(40), neighbors(40);
   std::vector<float> inverses(40);
-  const auto size = draw_labor<std::int64_t>(rows.view(), {1, 3, 40}, 10, kKey, slots.data(),
+  const auto size = draw_labor<std::int64_t>(rows.view(), {1, 3, 40}, 10, kKey, entries.data(),
                                              neighbors.data(), inverses.data());
   std::vector<std::int64_t> expected;
-  for (std::int64_t slot = 3; slot < 43; ++slot) {
-    const auto node = static_cast<std::uint64_t>(slot * 7 + 1);
-    if (random_uniform(kKey.seed, kKey.stream, node) < 0.25) expected.push_back(slot);
+  for (std::int64_t entry = 3; entry < 43; ++entry) {
+    const auto node = static_cast<std::uint64_t>(entry * 7 + 1);
+    if (random_uniform(kKey.seed, kKey.stream, node) < 0.25) expected.push_back(entry);
   }
-  EXPECT_EQ(std::vector<std::int64_t>(slots.begin(), slots.begin() + size), expected);
+  EXPECT_EQ(std::vector<std::int64_t>(entries.begin(), entries.begin() + size), expected);
   for (std::int64_t i = 0; i < size; ++i) {
     EXPECT_EQ(inverses[static_cast<std::size_t>(i)], 4.0F);
-    EXPECT_EQ(neighbors[static_cast<std::size_t>(i)], slots[static_cast<std::size_t>(i)] * 7 + 1);
+    EXPECT_EQ(neighbors[static_cast<std::size_t>(i)], entries[static_cast<std::size_t>(i)] * 7 + 1);
   }
 }
 
@@ -335,7 +335,7 @@ TEST(LaborDraws, weights_give_probabilities_whose_sum_is_the_fanout) {
     const Rows<std::int32_t> rows({static_cast<std::int64_t>(degree)});
     NeighborRows<std::int32_t> view = rows.view();
     view.weights = labor.weights.data();
-    std::vector<std::int32_t> slots(degree), neighbors(degree);
+    std::vector<std::int32_t> entries(degree), neighbors(degree);
     std::vector<float> inverses(degree);
     std::vector<std::int64_t> counts(degree);
     double sum = 0, expected_sum = 0, variance = 0;  // of estimates of the sum of entry + 1
@@ -343,18 +343,19 @@ TEST(LaborDraws, weights_give_probabilities_whose_sum_is_the_fanout) {
       const DrawKey key{static_cast<std::uint64_t>(round), 1};
       const auto size =
           draw_labor<std::int32_t>(view, {0, 0, static_cast<std::int64_t>(degree)}, labor.fanout,
-                                   key, slots.data(), neighbors.data(), inverses.data());
+                                   key, entries.data(), neighbors.data(), inverses.data());
       for (std::size_t i = 0; i < static_cast<std::size_t>(size); ++i) {
-        const auto slot = static_cast<std::size_t>(slots[i]);
-        ++counts[slot];
-        sum += (slots[i] + 1) * static_cast<double>(inverses[i]);
-        EXPECT_FLOAT_EQ(inverses[i], static_cast<float>(1 / labor.probabilities[slot]));
+        const auto entry = static_cast<std::size_t>(entries[i]);
+        ++counts[entry];
+        sum += (entries[i] + 1) * static_cast<double>(inverses[i]);
+        EXPECT_FLOAT_EQ(inverses[i], static_cast<float>(1 / labor.probabilities[entry]));
       }
     }
-    for (std::size_t slot = 0; slot < degree; ++slot) {
-      const double p = labor.probabilities[slot], value = static_cast<double>(slot + 1);
-      EXPECT_NEAR(static_cast<double>(counts[slot]), kRounds * p, test::binomial_bound(kRounds, p));
-      if (counts[slot] == 0) continue;  // too rare to be sampled
+    for (std::size_t entry = 0; entry < degree; ++entry) {
+      const double p = labor.probabilities[entry], value = static_cast<double>(entry + 1);
+      EXPECT_NEAR(static_cast<double>(counts[entry]), kRounds * p,
+                  test::binomial_bound(kRounds, p));
+      if (counts[entry] == 0) continue;  // too rare to be sampled
       expected_sum += value;
       variance += value * value * (1 - p) / p;
     }

@@ -21,7 +21,7 @@ void check_dropout(const CpuBackend& backend, DType dtype, std::int64_t count) {
   SCOPED_TRACE(fmt::format("{} {} {} elements", backend.name, name_of(DTypes{}, dtype), count));
   std::vector<double> values;
   for (std::int64_t i = 0; i < count; ++i) values.push_back(static_cast<double>(i % 61) + 1);
-  const GuardedBytes x = stored(dtype, /*wide=*/false, values);
+  const GuardedBytes x = stored(dtype, /*is_accum=*/false, values);
   const std::int64_t draws = (count + kElementsPerDraw - 1) / kElementsPerDraw;
   const auto run = [&](std::int64_t begin, std::int64_t end, GuardedBytes& out) {
     backend.run(DropoutArgs{.draw_begin = begin,
@@ -75,7 +75,7 @@ void check_draws(const CpuBackend& backend, kernels::DrawCount count) {
     Sample<Id> shared(rows, nodes, count);
     on_two_threads(cut, kNodes,
                    [&](std::int64_t first, std::int64_t last) { run(first, last, shared); });
-    EXPECT_EQ(shared.slots, whole.slots) << "cut at row " << cut;
+    EXPECT_EQ(shared.entries, whole.entries) << "cut at row " << cut;
     EXPECT_EQ(shared.neighbors, whole.neighbors) << "cut at row " << cut;
   }
 }

@@ -48,7 +48,7 @@ TEST(GspmmGradient, of_a_tie_goes_to_the_lowest_edge_id) {
   }
 }
 
-TEST(GspmmGradient, of_a_tie_follows_the_edge_ids_and_not_the_order_of_the_slots) {
+TEST(GspmmGradient, of_a_tie_follows_the_edge_ids_and_not_the_order_of_the_entries) {
   // CSR order of destination 0: edge 0 from source 2, edge 1 from source 0, edge 2 from source 1.
   const auto g = Topology::from_coo(ids({2, 0, 1}), ids({0, 0, 0}), 3, 1);
   EXPECT_TRUE(exact(copy_u_gradient(g, ReduceOp::kMax, at::ones({3}, on_device(at::kFloat))),

@@ -196,7 +196,7 @@ TEST(NeighborSource, a_hub_gives_a_large_fanout_evenly) {
   EXPECT_LT(chi_square(parts, expected), chi_square_bound(kParts - 1));
 }
 
-TEST(NeighborSource, weights_belong_to_edges_not_slots) {
+TEST(NeighborSource, weights_belong_to_edges_not_entries) {
   // In the CSR by destination, edge 4 (1 -> 0) comes first.
   const Topology topology = topology_of({1, 2, 3, 4, 1}, {5, 5, 5, 5, 0}, 6, 6);
   const NeighborSource source(topology, NeighborType::kIn, numbers({0, 6, 3, 1, 2}));

@@ -276,18 +276,18 @@ inline at::Tensor filled_mailboxes(const Topology& topology, const at::Tensor& m
   const at::Tensor degrees = topology.in_degrees().cpu();
   const at::Tensor dst = row_ids(topology, Target::kDst).cpu();
   const std::int64_t depth = degrees.max().item<std::int64_t>();
-  at::Tensor slots = at::full({topology.num_dst() * depth}, topology.num_edges(), at::kLong);
+  at::Tensor entries = at::full({topology.num_dst() * depth}, topology.num_edges(), at::kLong);
   std::vector<std::int64_t> used(static_cast<std::size_t>(topology.num_dst()), 0);
   for (std::int64_t e = 0; e < topology.num_edges(); ++e) {
     const std::int64_t row = dst.data_ptr<std::int64_t>()[e];
-    slots.data_ptr<std::int64_t>()[row * depth + used[static_cast<std::size_t>(row)]++] = e;
+    entries.data_ptr<std::int64_t>()[row * depth + used[static_cast<std::size_t>(row)]++] = e;
   }
   std::vector<std::int64_t> one_row = messages.sizes().vec();
   one_row[0] = 1;
   std::vector<std::int64_t> sizes = messages.sizes().vec();
   sizes[0] = depth;
   sizes.insert(sizes.begin(), topology.num_dst());
-  return at::cat({messages, at::ones(one_row, at::kDouble)}).index_select(0, slots).view(sizes);
+  return at::cat({messages, at::ones(one_row, at::kDouble)}).index_select(0, entries).view(sizes);
 }
 
 /// The reduction of messages on the CPU as a formula; max and min select the messages of `winners`.

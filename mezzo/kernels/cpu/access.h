@@ -11,70 +11,70 @@ namespace mezzo::kernels {
 
 [[maybe_unused]] static inline std::int64_t id_at(const Ids& ids, std::int64_t i) {
   if (ids.data == nullptr) return i;
-  return ids.wide ? static_cast<const std::int64_t*>(ids.data)[i]
-                  : static_cast<const std::int32_t*>(ids.data)[i];
+  return ids.is_int64 ? static_cast<const std::int64_t*>(ids.data)[i]
+                      : static_cast<const std::int32_t*>(ids.data)[i];
 }
 
 /// Calls f with the pointer to the ids, int32 or int64.
 template <class F>
 [[gnu::always_inline]] inline auto with_ids(const Ids& ids, F f) {
-  return ids.wide ? f(static_cast<const std::int64_t*>(ids.data))
-                  : f(static_cast<const std::int32_t*>(ids.data));
+  return ids.is_int64 ? f(static_cast<const std::int64_t*>(ids.data))
+                      : f(static_cast<const std::int32_t*>(ids.data));
 }
 
-[[maybe_unused]] static inline std::int64_t row_at(Access access, const Slots& slots,
-                                                   std::int64_t row, std::int64_t slot) {
+[[maybe_unused]] static inline std::int64_t row_at(Access access, const Entries& entries,
+                                                   std::int64_t row, std::int64_t entry) {
   switch (access) {
     case Access::kRow:
       return row;
     case Access::kFirst:
-      return id_at(slots.first, slot);
+      return id_at(entries.first, entry);
     case Access::kSecond:
-      return id_at(slots.second, slot);
+      return id_at(entries.second, entry);
   }
   return row;
 }
 
 /// Which row of an operand an entry reads; chooses the array of ids once per call.
 struct RowPicker {
-  const std::int32_t* narrow = nullptr;
-  const std::int64_t* wide = nullptr;
+  const std::int32_t* int32_ids = nullptr;
+  const std::int64_t* int64_ids = nullptr;
   bool own_row = false;  ///< every entry reads its own row
 
-  [[gnu::always_inline]] std::int64_t at(std::int64_t row, std::int64_t slot) const {
-    if (narrow != nullptr) return narrow[slot];
-    if (wide != nullptr) return wide[slot];
-    return own_row ? row : slot;
+  [[gnu::always_inline]] std::int64_t at(std::int64_t row, std::int64_t entry) const {
+    if (int32_ids != nullptr) return int32_ids[entry];
+    if (int64_ids != nullptr) return int64_ids[entry];
+    return own_row ? row : entry;
   }
-  [[gnu::always_inline]] bool are_slots() const {
-    return narrow == nullptr && wide == nullptr && !own_row;
+  [[gnu::always_inline]] bool are_entries() const {
+    return int32_ids == nullptr && int64_ids == nullptr && !own_row;
   }
 };
 
 /// A RowPicker of int32 ids, for loops in which its branches cost time.
-struct NarrowRows {
+struct Int32Rows {
   const std::int32_t* ids;
-  [[gnu::always_inline]] std::int64_t at(std::int64_t /*row*/, std::int64_t slot) const {
-    return ids[slot];
+  [[gnu::always_inline]] std::int64_t at(std::int64_t /*row*/, std::int64_t entry) const {
+    return ids[entry];
   }
 };
 
 [[maybe_unused]] static inline RowPicker row_picker(const Ids& ids) {
-  if (ids.wide) return {.wide = static_cast<const std::int64_t*>(ids.data)};
-  return {.narrow = static_cast<const std::int32_t*>(ids.data)};
+  if (ids.is_int64) return {.int64_ids = static_cast<const std::int64_t*>(ids.data)};
+  return {.int32_ids = static_cast<const std::int32_t*>(ids.data)};
 }
 
-[[maybe_unused]] static inline RowPicker row_picker(Access access, const Slots& slots) {
+[[maybe_unused]] static inline RowPicker row_picker(Access access, const Entries& entries) {
   if (access == Access::kRow) return {.own_row = true};
-  return row_picker(access == Access::kFirst ? slots.first : slots.second);
+  return row_picker(access == Access::kFirst ? entries.first : entries.second);
 }
 
 /// How far ahead operand rows are prefetched. Measured for each vendor's processors
 /// (docs/decisions/0015-prefetch-across-rows.md).
 struct PrefetchPlan {
-  std::int64_t bytes_in_flight;           ///< enough to hide the latency of memory
-  std::int64_t fewest_slots, most_slots;  ///< bounds of the distance in entries
-  std::int64_t bytes_of_row;              ///< prefetched; hardware prefetches the rest
+  std::int64_t bytes_in_flight;               ///< enough to hide the latency of memory
+  std::int64_t fewest_entries, most_entries;  ///< bounds of the distance in entries
+  std::int64_t bytes_of_row;                  ///< prefetched; hardware prefetches the rest
 };
 
 /// 8 cache lines. The minimum of PrefetchPlan::bytes_of_row, which prefetch_row() relies on.
@@ -87,9 +87,9 @@ extern const PrefetchPlan kPrefetchPlan;
 [[maybe_unused]] static inline std::int64_t prefetch_distance(std::int64_t row_bytes) {
   const PrefetchPlan& plan = kPrefetchPlan;
   const std::int64_t distance = plan.bytes_in_flight / (row_bytes + 1);
-  return distance < plan.fewest_slots ? plan.fewest_slots
-         : distance > plan.most_slots ? plan.most_slots
-                                      : distance;
+  return distance < plan.fewest_entries ? plan.fewest_entries
+         : distance > plan.most_entries ? plan.most_entries
+                                        : distance;
 }
 
 /// Always inlined, as are its callers: gcc drops calls of a function that only prefetches.
@@ -115,22 +115,22 @@ template <std::int64_t kBytes>
   }
 }
 
-struct SlotRange {
+struct EntryRange {
   std::int64_t begin, end;
 };
 
 /// Entries that are summed separately before their sum is added to the row's: one float32 sum of a
 /// million numbers of similar size is 1 % off.
-constexpr std::int64_t kSlotsApart = 1024;
+constexpr std::int64_t kEntriesApart = 1024;
 
 /// The entries from `begin` on that are summed together.
-[[maybe_unused]] static inline SlotRange slots_apart(SlotRange row, std::int64_t begin) {
-  return {begin, row.end - begin < kSlotsApart ? row.end : begin + kSlotsApart};
+[[maybe_unused]] static inline EntryRange entries_apart(EntryRange row, std::int64_t begin) {
+  return {begin, row.end - begin < kEntriesApart ? row.end : begin + kEntriesApart};
 }
 
-[[maybe_unused]] static inline SlotRange slots_of(const Slots& slots, std::int64_t row) {
-  if (slots.indptr == nullptr) return {row, row + 1};
-  return {slots.indptr[row], slots.indptr[row + 1]};
+[[maybe_unused]] static inline EntryRange entries_of(const Entries& entries, std::int64_t row) {
+  if (entries.indptr == nullptr) return {row, row + 1};
+  return {entries.indptr[row], entries.indptr[row + 1]};
 }
 
 [[maybe_unused]] static inline std::int64_t offset_of(const std::int64_t* table, std::int64_t group,
@@ -139,15 +139,16 @@ constexpr std::int64_t kSlotsApart = 1024;
 }
 
 /// One past the last entry of the rows [row_begin, row_end).
-[[maybe_unused]] static inline std::int64_t last_slot(const Slots& slots, std::int64_t row_end) {
-  return slots.indptr == nullptr ? row_end : slots.indptr[row_end];
+[[maybe_unused]] static inline std::int64_t last_entry(const Entries& entries,
+                                                       std::int64_t row_end) {
+  return entries.indptr == nullptr ? row_end : entries.indptr[row_end];
 }
 
 /// `count` >= 1 elements (at most V::width) from element `at` of an operand if step is 1, copies of
 /// element `at` if step is 0.
 template <class V, class T>
 V load_operand(const Operand& operand, std::int64_t at, std::int64_t step, std::int64_t count) {
-  if (operand.wide) {
+  if (operand.is_accum) {
     const auto* p = static_cast<const typename T::Accum*>(operand.data) + at;
     if (step == 0) return V::set(*p);
     return count >= V::width ? V::load_accum(p) : V::load_accum(p, count);
@@ -186,8 +187,8 @@ template <class T, int N, class V>
 }
 
 template <class V, class T>
-void store_result(V value, void* out, bool wide, std::int64_t at, std::int64_t count) {
-  if (wide) {
+void store_result(V value, void* out, bool is_accum, std::int64_t at, std::int64_t count) {
+  if (is_accum) {
     auto* p = static_cast<typename T::Accum*>(out) + at;
     count >= V::width ? value.store_accum(p) : value.store_accum(p, count);
   } else {
@@ -209,7 +210,8 @@ void store_result(V value, void* out, bool wide, std::int64_t at, std::int64_t c
 template <class V, class T>
 [[gnu::always_inline]] inline void prefetch_operand(const Operand& operand, std::int64_t at,
                                                     std::int64_t step, std::int64_t count) {
-  const std::int64_t size = operand.wide ? sizeof(typename T::Accum) : sizeof(typename T::Storage);
+  const std::int64_t size =
+      operand.is_accum ? sizeof(typename T::Accum) : sizeof(typename T::Storage);
   prefetch(static_cast<const char*>(operand.data) + at * size, (step == 0 ? 1 : count) * size);
 }
 

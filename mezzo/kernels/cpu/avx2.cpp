@@ -34,19 +34,19 @@ __m256i first64(std::int64_t count) {
 
 struct Avx2Integers {
   static constexpr int kLanes = 4;
-  using Wide [[gnu::vector_size(32)]] = std::uint64_t;
-  using Narrow [[gnu::vector_size(32)]] = std::int32_t;
+  using UInt64s [[gnu::vector_size(32)]] = std::uint64_t;
+  using Int32s [[gnu::vector_size(32)]] = std::int32_t;
 
-  static Wide counted() { return Wide{0, 1, 2, 3}; }
-  static Narrow places() { return Narrow{0, 1, 2, 3, 4, 5, 6, 7}; }
-  static Wide products(Wide a, Wide b) {
-    return reinterpret_cast<Wide>(
+  static UInt64s counted() { return UInt64s{0, 1, 2, 3}; }
+  static Int32s places() { return Int32s{0, 1, 2, 3, 4, 5, 6, 7}; }
+  static UInt64s products(UInt64s a, UInt64s b) {
+    return reinterpret_cast<UInt64s>(
         _mm256_mul_epu32(reinterpret_cast<__m256i>(a), reinterpret_cast<__m256i>(b)));
   }
-  static Wide exclusive_or(Wide a, Wide b, Wide c) { return a ^ b ^ c; }
-  static void store_in_turn(Wide low, Wide high, void* to) {
-    const Wide turns[2] = {__builtin_shufflevector(low, high, 0, 4, 1, 5),
-                           __builtin_shufflevector(low, high, 2, 6, 3, 7)};
+  static UInt64s exclusive_or(UInt64s a, UInt64s b, UInt64s c) { return a ^ b ^ c; }
+  static void store_in_turn(UInt64s low, UInt64s high, void* to) {
+    const UInt64s turns[2] = {__builtin_shufflevector(low, high, 0, 4, 1, 5),
+                              __builtin_shufflevector(low, high, 2, 6, 3, 7)};
     __builtin_memcpy(to, turns, sizeof(turns));
   }
   template <int kCapacity>

@@ -53,24 +53,24 @@ __m512i in_order(__m512i v) {
 
 struct Avx512Integers {
   static constexpr int kLanes = 8;
-  using Wide [[gnu::vector_size(64)]] = std::uint64_t;
-  using Narrow [[gnu::vector_size(64)]] = std::int32_t;
+  using UInt64s [[gnu::vector_size(64)]] = std::uint64_t;
+  using Int32s [[gnu::vector_size(64)]] = std::int32_t;
 
-  static Wide counted() { return Wide{0, 1, 2, 3, 4, 5, 6, 7}; }
-  static Narrow places() { return Narrow{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15}; }
-  static Wide products(Wide a, Wide b) {
-    return reinterpret_cast<Wide>(
+  static UInt64s counted() { return UInt64s{0, 1, 2, 3, 4, 5, 6, 7}; }
+  static Int32s places() { return Int32s{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15}; }
+  static UInt64s products(UInt64s a, UInt64s b) {
+    return reinterpret_cast<UInt64s>(
         _mm512_mul_epu32(reinterpret_cast<__m512i>(a), reinterpret_cast<__m512i>(b)));
   }
-  static Wide exclusive_or(Wide a, Wide b, Wide c) {
+  static UInt64s exclusive_or(UInt64s a, UInt64s b, UInt64s c) {
     constexpr int kOddOnes = 0x96;
-    return reinterpret_cast<Wide>(
+    return reinterpret_cast<UInt64s>(
         _mm512_ternarylogic_epi64(reinterpret_cast<__m512i>(a), reinterpret_cast<__m512i>(b),
                                   reinterpret_cast<__m512i>(c), kOddOnes));
   }
-  static void store_in_turn(Wide low, Wide high, void* to) {
-    const Wide turns[2] = {__builtin_shufflevector(low, high, 0, 8, 1, 9, 2, 10, 3, 11),
-                           __builtin_shufflevector(low, high, 4, 12, 5, 13, 6, 14, 7, 15)};
+  static void store_in_turn(UInt64s low, UInt64s high, void* to) {
+    const UInt64s turns[2] = {__builtin_shufflevector(low, high, 0, 8, 1, 9, 2, 10, 3, 11),
+                              __builtin_shufflevector(low, high, 4, 12, 5, 13, 6, 14, 7, 15)};
     __builtin_memcpy(to, turns, sizeof(turns));
   }
 

@@ -57,8 +57,8 @@ struct TileNumbers {
   std::int64_t depth_step;
 };
 /// Converted rows, and rows of the transposed factor.
-using WideRows = TileNumbers<kDenseSlice>;
-using WideColumns = TileNumbers<1>;
+using FloatRows = TileNumbers<kDenseSlice>;
+using FloatColumns = TileNumbers<1>;
 
 /// Multiplies kTileRows rows by a panel. Calls store(i, j, sum, count) for vector j of row i, of
 /// which the first `count` numbers are valid, for the first `rows` rows and `columns` columns.
@@ -148,7 +148,7 @@ struct TileOut {
 };
 
 template <class V, class T, int kVectors>
-[[gnu::noinline]] void finish_tile(const WideRows& tile, const float* panel, std::int64_t depth,
+[[gnu::noinline]] void finish_tile(const FloatRows& tile, const float* panel, std::int64_t depth,
                                    const TileOut<T>& to) {
   const auto store = [to](std::int64_t i, std::int64_t j, V sum, std::int64_t count) {
     const std::int64_t first = j * V::width;
@@ -229,7 +229,7 @@ class RowsProduct {
       const float* slice = panel + slice_begin(s) * kVectors * V::width;
       for (std::int64_t r = 0; r < rows; r += kTileRows<V>) {
         fetcher.step();
-        const WideRows tile{a_.scratch + r * kDenseSlice, 1};
+        const FloatRows tile{a_.scratch + r * kDenseSlice, 1};
         const std::int64_t tile_rows = smaller(kTileRows<V>, rows - r);
         float* sum = sums + r * stride + c;
         if (last) {
@@ -314,7 +314,7 @@ class TransposedProduct {
       const float* panel = panels_ + c * b.rows;
       for (std::int64_t h = 0; h < heights; h += kTileRows<V>) {
         fetcher.step();
-        add_tile<V, kVectors>(WideColumns{p_.scratch + h, padded_}, panel, b.rows, row > 0,
+        add_tile<V, kVectors>(FloatColumns{p_.scratch + h, padded_}, panel, b.rows, row > 0,
                               {p_.sum + h * p_.sum_stride + first + c, p_.sum_stride,
                                smaller(kTileRows<V>, heights - h), count});
       }

@@ -33,7 +33,7 @@ class RunWords {
 
   void make(const PhiloxKeys& keys, std::uint64_t stream) {
     for (std::int64_t at = 0; at < size_; at += I::kLanes) {
-      typename I::Wide index;
+      typename I::UInt64s index;
       __builtin_memcpy(&index, indices_ + at, sizeof(index));
       PhiloxLanes<I> lanes;
       lanes.generate(keys, stream, index);
@@ -48,8 +48,9 @@ class RunWords {
 
  private:
   // A row takes at most two words per entry, and its last call may generate three too many. Before
-  // the last row of a run come fewer than kSlotsTogether entries; that row takes at most 64 words.
-  static constexpr std::int64_t kMostCalls = kSlotsTogether / 2 + kRowsTogether + 16;
+  // the last row of a run come fewer than kEntriesTogether entries; that row takes at most 64
+  // words.
+  static constexpr std::int64_t kMostCalls = kEntriesTogether / 2 + kRowsTogether + 16;
   alignas(64) std::uint64_t indices_[kMostCalls + 8];
   alignas(64) std::uint32_t words_[4 * (kMostCalls + 8)];
   std::int64_t size_ = 0;
@@ -60,23 +61,23 @@ class RunWords {
 template <class I, int kCapacity>
 [[gnu::always_inline]] inline void scale_words(const std::uint32_t* words, std::int64_t first_bound,
                                                std::int64_t count, std::int32_t* values) {
-  using Wide = typename I::Wide;
-  using Narrow = typename I::Narrow;
-  constexpr std::int64_t kNarrow = 2 * I::kLanes;
-  const Narrow most = Narrow{} + 0x7FFFFFFF;
+  using UInt64s = typename I::UInt64s;
+  using Int32s = typename I::Int32s;
+  constexpr std::int64_t kInt32s = 2 * I::kLanes;
+  const Int32s most = Int32s{} + 0x7FFFFFFF;
   // Bounds of the even elements; those of the odd elements are larger by 1.
-  Wide bound = 2 * I::counted() + static_cast<std::uint64_t>(first_bound);
-  Narrow place = I::places();
-  for (std::int64_t at = 0; at < kCapacity; at += kNarrow) {
-    Wide word;
+  UInt64s bound = 2 * I::counted() + static_cast<std::uint64_t>(first_bound);
+  Int32s place = I::places();
+  for (std::int64_t at = 0; at < kCapacity; at += kInt32s) {
+    UInt64s word;
     __builtin_memcpy(&word, words + at, sizeof(word));
-    const Wide even = I::products(word, bound) >> 32, odd = I::products(word >> 32, bound + 1);
-    const Wide both = even | (odd & 0xFFFFFFFF00000000);
-    const Narrow value =
-        place < static_cast<std::int32_t>(count) ? reinterpret_cast<Narrow>(both) : most;
+    const UInt64s even = I::products(word, bound) >> 32, odd = I::products(word >> 32, bound + 1);
+    const UInt64s both = even | (odd & 0xFFFFFFFF00000000);
+    const Int32s value =
+        place < static_cast<std::int32_t>(count) ? reinterpret_cast<Int32s>(both) : most;
     __builtin_memcpy(values + at, &value, sizeof(value));
     bound += 2 * I::kLanes;
-    place += static_cast<std::int32_t>(kNarrow);
+    place += static_cast<std::int32_t>(kInt32s);
   }
 }
 
@@ -103,17 +104,17 @@ template <class Id>
 /// an earlier number, itself possibly replaced, has the same value.
 template <class I, int kRoom>
 void replace_repeats(std::int32_t* values, std::int64_t count, std::int32_t first_last) {
-  using Narrow = typename I::Narrow;
+  using Int32s = typename I::Int32s;
   constexpr int kWidth = 2 * I::kLanes, kVectors = kRoom / kWidth;
-  Narrow all[kVectors], places[kVectors], repeats[kVectors];
+  Int32s all[kVectors], places[kVectors], repeats[kVectors];
 #pragma GCC unroll 8
   for (int v = 0; v < kVectors; ++v) {
-    __builtin_memcpy(&all[v], values + std::int64_t{kWidth} * v, sizeof(Narrow));
+    __builtin_memcpy(&all[v], values + std::int64_t{kWidth} * v, sizeof(Int32s));
     places[v] = I::places() + kWidth * v;
-    repeats[v] = Narrow{};
+    repeats[v] = Int32s{};
   }
   for (std::int32_t i = 0; i < count; ++i) {
-    const Narrow one = Narrow{} + values[i];
+    const Int32s one = Int32s{} + values[i];
 #pragma GCC unroll 8
     for (int v = 0; v < kVectors; ++v) repeats[v] |= (all[v] == one) & (places[v] > i);
   }
@@ -133,13 +134,13 @@ template <int kCapacity, class I, class Id>
                                               std::int64_t fanout, const Chosen<Id>& chosen) {
   constexpr int kRoom = kCapacity > 2 * I::kLanes ? kCapacity : 2 * I::kLanes;
   alignas(64) std::int32_t values[kRoom], sorted[kRoom];
-  if (degree < kNarrowDegree) {
+  if (degree < kDegreeOf32BitDraws) {
     scale_words<I, kCapacity>(words, degree - fanout + 1, fanout, values);
   } else {
     for (std::int64_t i = 0; i < kRoom; ++i) values[i] = 0x7FFFFFFF;
     for (std::int64_t i = 0; i < fanout; ++i) {
-      const std::uint64_t wide = (std::uint64_t{words[2 * i + 1]} << 32) | words[2 * i];
-      values[i] = static_cast<std::int32_t>(scaled(wide, degree - fanout + i + 1));
+      const std::uint64_t word = (std::uint64_t{words[2 * i + 1]} << 32) | words[2 * i];
+      values[i] = static_cast<std::int32_t>(scaled(word, degree - fanout + i + 1));
     }
   }
   if (!I::template sort<kCapacity>(values, fanout, sorted)) {
@@ -153,10 +154,10 @@ template <class Id>
 [[gnu::always_inline]] inline void choose_all(std::int64_t degree, const Chosen<Id>& chosen) {
   constexpr auto kIdsPerLine = static_cast<std::int64_t>(64 / sizeof(Id));
   for (std::int64_t i = 0; i < degree; ++i) {
-    chosen.slots[i] = static_cast<Id>(chosen.begin + i);
+    chosen.entries[i] = static_cast<Id>(chosen.begin + i);
   }
   // The first lines of a long row; hardware prefetches the rest.
-  const std::int64_t count = degree < kSlotsTogether ? degree : kSlotsTogether;
+  const std::int64_t count = degree < kEntriesTogether ? degree : kEntriesTogether;
   for (std::int64_t i = 0; i < count; i += kIdsPerLine) fetch(chosen.indices + chosen.begin + i);
   if (degree > 0) fetch(chosen.indices + chosen.begin + count - 1);
 }
@@ -166,15 +167,15 @@ template <class Id>
                                                     std::int64_t fanout) {
   const std::int64_t others = degree - fanout;
   if (draw == RowDraw::kBits) return fanout < others ? fanout : others;
-  if (draw == RowDraw::kFew) return degree < kNarrowDegree ? fanout : 2 * fanout;
+  if (draw == RowDraw::kFew) return degree < kDegreeOf32BitDraws ? fanout : 2 * fanout;
   return 0;
 }
 
 template <class I, class Id>
 [[gnu::always_inline]] inline void choose(RowDraw draw, const UniformDraws<Id>& a, std::int64_t row,
                                           const std::uint32_t* words) {
-  const std::int64_t degree = a.found.degrees[row], fanout = a.count.fanout;
-  const Chosen<Id> chosen{a.rows.indices, a.slots + a.found.offsets[row], a.found.begins[row]};
+  const std::int64_t degree = a.ranges.degrees[row], fanout = a.count.fanout;
+  const Chosen<Id> chosen{a.rows.indices, a.entries + a.ranges.offsets[row], a.ranges.begins[row]};
   switch (draw) {
     case RowDraw::kAll:
       return choose_all(degree, chosen);
@@ -194,7 +195,7 @@ template <class I, class Id>
 void draw_rows(const UniformDraws<Id>& a) {
   const PhiloxKeys keys(a.key.seed);
   const DrawCount count = a.count;
-  const std::int64_t *offsets = a.found.offsets, *degrees = a.found.degrees;
+  const std::int64_t *offsets = a.ranges.offsets, *degrees = a.ranges.degrees;
   RunWords<I> words;
   RowDraw draws[kRowsTogether];
   std::int64_t places[kRowsTogether];
@@ -202,7 +203,7 @@ void draw_rows(const UniformDraws<Id>& a) {
     const std::int64_t begin = offsets[first];
     const std::int64_t most = a.last < first + kRowsTogether ? a.last : first + kRowsTogether;
     std::int64_t last = first;
-    for (; last < most && offsets[last] < begin + kSlotsTogether; ++last) {
+    for (; last < most && offsets[last] < begin + kEntriesTogether; ++last) {
       const std::int64_t degree = degrees[last];
       const RowDraw draw = row_draw(count, degree);
       draws[last - first] = draw;
@@ -213,7 +214,7 @@ void draw_rows(const UniformDraws<Id>& a) {
       choose<I>(draws[row - first], a, row, words.at(places[row - first]));
     }
     for (std::int64_t i = begin; i < offsets[last]; ++i) {
-      a.neighbors[i] = a.rows.indices[a.slots[i]];
+      a.neighbors[i] = a.rows.indices[a.entries[i]];
     }
     first = last;
   }

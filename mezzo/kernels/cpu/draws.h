@@ -27,7 +27,7 @@ struct DrawBatch {
   }
 
   void generate(const PhiloxKeys& keys) {
-    using Words = typename Integers::Wide;
+    using Words = typename Integers::UInt64s;
     for (std::int64_t at = 0; at < kSize; at += Integers::kLanes) {
       PhiloxLanes<Integers> lanes;
       lanes.generate(keys, kDropoutStream, *reinterpret_cast<const Words*>(draws + at));

@@ -6,8 +6,8 @@
 /// `Integers`, `I` in the templates, has
 ///
 ///   kLanes                          64-bit elements of a vector
-///   Wide, Narrow                    the compiler's vectors of uint64 and int32, of that size
-///   counted(), places()             0, 1, 2, ... as Wide, as Narrow
+///   UInt64s, Int32s                    the compiler's vectors of uint64 and int32, of that size
+///   counted(), places()             0, 1, 2, ... as UInt64s, as Int32s
 ///   products(a, b)                  products of the lower halves of 64-bit elements
 ///   exclusive_or(a, b, c)           a ^ b ^ c
 ///   store_in_turn(low, high, to)    stores low[0], high[0], low[1], ...
@@ -19,8 +19,8 @@
 namespace mezzo::kernels {
 
 template <class I>
-typename I::Wide all_lanes(std::uint64_t word) {
-  return typename I::Wide{} + word;
+typename I::UInt64s all_lanes(std::uint64_t word) {
+  return typename I::UInt64s{} + word;
 }
 
 /// The keys of the ten rounds of philox().
@@ -42,16 +42,17 @@ struct PhiloxKeys {
 /// all files, so it must not be called here.) The upper 32 bits of an element are unspecified.
 template <class I>
 struct PhiloxLanes {
-  using Wide = typename I::Wide;
-  Wide words[4];
+  using UInt64s = typename I::UInt64s;
+  UInt64s words[4];
 
-  [[gnu::always_inline]] void generate(const PhiloxKeys& keys, std::uint64_t stream, Wide indices) {
-    const Wide m0 = all_lanes<I>(0xD2511F53), m1 = all_lanes<I>(0xCD9E8D57);
-    Wide c0 = indices, c1 = indices >> 32;
-    Wide c2 = all_lanes<I>(stream), c3 = all_lanes<I>(stream >> 32);
+  [[gnu::always_inline]] void generate(const PhiloxKeys& keys, std::uint64_t stream,
+                                       UInt64s indices) {
+    const UInt64s m0 = all_lanes<I>(0xD2511F53), m1 = all_lanes<I>(0xCD9E8D57);
+    UInt64s c0 = indices, c1 = indices >> 32;
+    UInt64s c2 = all_lanes<I>(stream), c3 = all_lanes<I>(stream >> 32);
 #pragma GCC unroll 10
     for (int round = 0; round < 10; ++round) {
-      const Wide p0 = I::products(c0, m0), p1 = I::products(c2, m1);
+      const UInt64s p0 = I::products(c0, m0), p1 = I::products(c2, m1);
       c0 = I::exclusive_or(p1 >> 32, c1, all_lanes<I>(keys.first[round]));
       c2 = I::exclusive_or(p0 >> 32, c3, all_lanes<I>(keys.second[round]));
       c1 = p1;
@@ -61,7 +62,7 @@ struct PhiloxLanes {
   }
 
   /// Words 2 * half (lower 32 bits) and 2 * half + 1 (upper 32 bits) of each call.
-  [[gnu::always_inline]] Wide pairs(int half) const {
+  [[gnu::always_inline]] UInt64s pairs(int half) const {
     return (words[2 * half] & 0xFFFFFFFF) | (words[2 * half + 1] << 32);
   }
 };
@@ -71,24 +72,24 @@ struct PhiloxLanes {
 template <class I, int kCapacity>
 [[gnu::always_inline]] inline bool rank_sort(const std::int32_t* values, std::int64_t count,
                                              std::int32_t* sorted) {
-  using Narrow = typename I::Narrow;
+  using Int32s = typename I::Int32s;
   constexpr int kWidth = 2 * I::kLanes, kVectors = kCapacity / kWidth;
   static_assert(kVectors >= 1 && kVectors <= 8);
-  Narrow all[kVectors], ranks[kVectors];
+  Int32s all[kVectors], ranks[kVectors];
 #pragma GCC unroll 8
   for (int v = 0; v < kVectors; ++v) {
-    __builtin_memcpy(&all[v], values + std::int64_t{kWidth} * v, sizeof(Narrow));
-    ranks[v] = Narrow{};
+    __builtin_memcpy(&all[v], values + std::int64_t{kWidth} * v, sizeof(Int32s));
+    ranks[v] = Int32s{};
   }
   for (std::int64_t i = 0; i < count; ++i) {
-    const Narrow one = Narrow{} + values[i];
+    const Int32s one = Int32s{} + values[i];
 #pragma GCC unroll 8
     for (int v = 0; v < kVectors; ++v) ranks[v] -= all[v] > one;  // true is -1
   }
   std::int32_t rank[kCapacity];
 #pragma GCC unroll 8
   for (int v = 0; v < kVectors; ++v) {
-    __builtin_memcpy(rank + std::int64_t{kWidth} * v, &ranks[v], sizeof(Narrow));
+    __builtin_memcpy(rank + std::int64_t{kWidth} * v, &ranks[v], sizeof(Int32s));
   }
   std::int64_t sum = 0;
   for (std::int64_t i = 0; i < count; ++i) {

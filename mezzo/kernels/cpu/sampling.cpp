@@ -36,18 +36,18 @@ double labor_scale(const float* weights, std::int64_t degree, std::int64_t fanou
 
 template <class Id>
 std::int64_t find_rows(const NeighborRows<Id>& rows, const Id* nodes, std::int64_t n,
-                       DrawCount count, const RowRanges& found) {
+                       DrawCount count, const RowRanges& ranges) {
   std::int64_t offset = 0, max_degree = 0;
-  found.offsets[0] = 0;
+  ranges.offsets[0] = 0;
   for (std::int64_t i = 0; i < n; ++i) {
     if (i + kReadsAhead < n) fetch(rows.indptr + nodes[i + kReadsAhead]);
     const std::int64_t begin = rows.indptr[nodes[i]];
     const std::int64_t degree = rows.indptr[nodes[i] + 1] - begin;
-    found.begins[i] = begin;
-    found.degrees[i] = degree;
+    ranges.begins[i] = begin;
+    ranges.degrees[i] = degree;
     max_degree = std::max(max_degree, degree);
     offset += count.of(degree);
-    found.offsets[i + 1] = offset;
+    ranges.offsets[i + 1] = offset;
   }
   return max_degree;
 }
@@ -59,7 +59,7 @@ std::int64_t uniform_scratch_words(DrawCount count, std::int64_t max_degree) {
 
 template <class Id>
 void choose_other(const UniformDraws<Id>& draws, std::int64_t row, const Chosen<Id>& chosen) {
-  const std::int64_t degree = draws.found.degrees[row], fanout = draws.count.fanout;
+  const std::int64_t degree = draws.ranges.degrees[row], fanout = draws.count.fanout;
   switch (row_draw(draws.count, degree)) {
     case RowDraw::kReplacing:
       return choose_replacing(draws.key, row, degree, fanout, chosen);
@@ -84,25 +84,25 @@ void draw_uniform(const UniformDraws<std::int64_t>& draws) {
 
 template <class Id>
 std::int64_t draw_weighted(const float* weights, const DrawRow& row, std::int64_t fanout,
-                           DrawKey key, RankedSlot* scratch, Id* slots) {
-  const auto before = [](const RankedSlot& left, const RankedSlot& right) {
-    return left.rank != right.rank ? left.rank < right.rank : left.slot < right.slot;
+                           DrawKey key, RankedEntry* scratch, Id* entries) {
+  const auto before = [](const RankedEntry& left, const RankedEntry& right) {
+    return left.rank != right.rank ? left.rank < right.rank : left.entry < right.entry;
   };
   RowNumbers numbers(key, row.position);
   std::int64_t size = 0;
   if (fanout == 0) return 0;
   const std::int64_t end = row.begin + row.degree;
   if (row.degree <= fanout) {
-    for (std::int64_t slot = row.begin; slot < end; ++slot) {
-      if (weights[slot] > 0) slots[size++] = static_cast<Id>(slot);
+    for (std::int64_t entry = row.begin; entry < end; ++entry) {
+      if (weights[entry] > 0) entries[size++] = static_cast<Id>(entry);
     }
     return size;
   }
-  for (std::int64_t slot = row.begin; slot < end; ++slot) {
+  for (std::int64_t entry = row.begin; entry < end; ++entry) {
     // In (0, 1), so that the logarithm is finite.
-    const double u = (static_cast<double>(numbers.next_wide() >> 11) + 0.5) * 0x1p-53;
-    if (!(weights[slot] > 0)) continue;
-    const RankedSlot ranked{-std::log(u) / weights[slot], slot};
+    const double u = (static_cast<double>(numbers.next_64_bits() >> 11) + 0.5) * 0x1p-53;
+    if (!(weights[entry] > 0)) continue;
+    const RankedEntry ranked{-std::log(u) / weights[entry], entry};
     if (size < fanout) {
       scratch[size++] = ranked;
       if (size == fanout) std::make_heap(scratch, scratch + size, before);
@@ -112,56 +112,56 @@ std::int64_t draw_weighted(const float* weights, const DrawRow& row, std::int64_
       std::push_heap(scratch, scratch + size, before);
     }
   }
-  for (std::int64_t i = 0; i < size; ++i) slots[i] = static_cast<Id>(scratch[i].slot);
-  std::sort(slots, slots + size);
+  for (std::int64_t i = 0; i < size; ++i) entries[i] = static_cast<Id>(scratch[i].entry);
+  std::sort(entries, entries + size);
   return size;
 }
 
 template <class Id>
 std::int64_t draw_weighted_replacing(const float* weights, const DrawRow& row, std::int64_t fanout,
-                                     DrawKey key, double* scratch, Id* slots) {
+                                     DrawKey key, double* scratch, Id* entries) {
   const std::int64_t end = row.begin + row.degree;
   double sum = 0;
-  std::int64_t last = row.begin;  // the last slot with a positive weight
-  for (std::int64_t slot = row.begin; slot < end; ++slot) {
-    sum += weights[slot];
-    if (weights[slot] > 0) last = slot;
+  std::int64_t last = row.begin;  // the last entry with a positive weight
+  for (std::int64_t entry = row.begin; entry < end; ++entry) {
+    sum += weights[entry];
+    if (weights[entry] > 0) last = entry;
   }
   if (!(sum > 0)) return 0;
   RowNumbers numbers(key, row.position);
   for (std::int64_t i = 0; i < fanout; ++i) {
-    scratch[i] = static_cast<double>(numbers.next_wide() >> 11) * 0x1p-53 * sum;
+    scratch[i] = static_cast<double>(numbers.next_64_bits() >> 11) * 0x1p-53 * sum;
   }
   std::sort(scratch, scratch + fanout);
   std::int64_t size = 0;
   double passed = 0;
-  for (std::int64_t slot = row.begin; slot < last && size < fanout; ++slot) {
-    passed += weights[slot];
-    for (; size < fanout && scratch[size] < passed; ++size) slots[size] = static_cast<Id>(slot);
+  for (std::int64_t entry = row.begin; entry < last && size < fanout; ++entry) {
+    passed += weights[entry];
+    for (; size < fanout && scratch[size] < passed; ++size) entries[size] = static_cast<Id>(entry);
   }
-  std::fill(slots + size, slots + fanout, static_cast<Id>(last));
+  std::fill(entries + size, entries + fanout, static_cast<Id>(last));
   return fanout;
 }
 
 template <class Id>
 std::int64_t draw_labor(const NeighborRows<Id>& rows, const DrawRow& row, std::int64_t fanout,
-                        DrawKey key, Id* slots, Id* neighbors, float* inverse_probabilities) {
+                        DrawKey key, Id* entries, Id* neighbors, float* inverse_probabilities) {
   if (fanout == 0) return 0;
   const double share = static_cast<double>(fanout) / static_cast<double>(row.degree);
   const double scale =
       rows.weights == nullptr ? share : labor_scale(rows.weights + row.begin, row.degree, fanout);
   std::int64_t size = 0;
-  for (std::int64_t slot = row.begin; slot < row.begin + row.degree; ++slot) {
+  for (std::int64_t entry = row.begin; entry < row.begin + row.degree; ++entry) {
     double probability = scale;
     if (rows.weights != nullptr) {
-      if (!(rows.weights[slot] > 0)) continue;
-      probability = scale * rows.weights[slot];
+      if (!(rows.weights[entry] > 0)) continue;
+      probability = scale * rows.weights[entry];
     }
-    const Id neighbor = rows.indices[slot];
+    const Id neighbor = rows.indices[entry];
     const auto index =
         static_cast<std::uint64_t>(rows.names == nullptr ? neighbor : rows.names[neighbor]);
     if (probability < 1 && random_uniform(key.seed, key.stream, index) >= probability) continue;
-    slots[size] = static_cast<Id>(slot);
+    entries[size] = static_cast<Id>(entry);
     neighbors[size] = neighbor;
     inverse_probabilities[size++] = static_cast<float>(1 / std::min(1.0, probability));
   }
@@ -207,7 +207,7 @@ void gather(const Id* values, const Id* ids, std::int64_t n, Id* out) {
                                       const RowRanges&);                                           \
   template void choose_other<Id>(const UniformDraws<Id>&, std::int64_t, const Chosen<Id>&);        \
   template std::int64_t draw_weighted<Id>(const float*, const DrawRow&, std::int64_t, DrawKey,     \
-                                          RankedSlot*, Id*);                                       \
+                                          RankedEntry*, Id*);                                      \
   template std::int64_t draw_weighted_replacing<Id>(const float*, const DrawRow&, std::int64_t,    \
                                                     DrawKey, double*, Id*);                        \
   template std::int64_t draw_labor<Id>(const NeighborRows<Id>&, const DrawRow&, std::int64_t,      \

@@ -16,11 +16,12 @@ class RowNumbers {
  public:
   RowNumbers(DrawKey key, std::int64_t position) : key_(key), position_(position) {}
 
-  /// A number in [0, bound). `narrow`: bound <= kNarrowDegree, the same for all numbers of a row.
-  std::int64_t below(std::int64_t bound, bool narrow) {
-    return narrow ? scaled(next(), bound) : scaled(next_wide(), bound);
+  /// A number in [0, bound). `use_32_bits`: bound <= kDegreeOf32BitDraws, the same for all numbers
+  /// of a row.
+  std::int64_t below(std::int64_t bound, bool use_32_bits) {
+    return use_32_bits ? scaled(next(), bound) : scaled(next_64_bits(), bound);
   }
-  std::uint64_t next_wide() {
+  std::uint64_t next_64_bits() {
     const std::uint64_t low = next();
     return (std::uint64_t{next()} << 32) | low;
   }
@@ -47,10 +48,10 @@ void choose_marked(DrawKey key, std::int64_t position, std::int64_t degree, std:
   const std::int64_t num_words = (degree + kBitsOfWord - 1) / kBitsOfWord;
   std::fill(map, map + num_words, 0);
   const auto is_marked = [&](std::int64_t at) { return (map[at / 64] >> (at % 64)) & 1; };
-  const bool narrow = degree < kNarrowDegree;
+  const bool use_32_bits = degree < kDegreeOf32BitDraws;
   RowNumbers numbers(key, position);
   for (std::int64_t last = degree - fanout; last < degree; ++last) {
-    const std::int64_t number = numbers.below(last + 1, narrow);
+    const std::int64_t number = numbers.below(last + 1, use_32_bits);
     const std::int64_t at = is_marked(number) ? last : number;
     map[at / 64] |= std::uint64_t{1} << (at % 64);
   }
@@ -67,29 +68,29 @@ void choose_marked(DrawKey key, std::int64_t position, std::int64_t degree, std:
 template <class Id>
 void choose_sparse(DrawKey key, std::int64_t position, std::int64_t degree, std::int64_t fanout,
                    const Chosen<Id>& chosen) {
-  const bool narrow = degree < kNarrowDegree;
+  const bool use_32_bits = degree < kDegreeOf32BitDraws;
   RowNumbers numbers(key, position);
-  Id* const end = chosen.slots + fanout;
-  for (Id* distinct = chosen.slots; distinct != end;) {
-    for (Id* slot = distinct; slot != end; ++slot) {
-      *slot = static_cast<Id>(numbers.below(degree, narrow));
+  Id* const end = chosen.entries + fanout;
+  for (Id* distinct = chosen.entries; distinct != end;) {
+    for (Id* entry = distinct; entry != end; ++entry) {
+      *entry = static_cast<Id>(numbers.below(degree, use_32_bits));
     }
-    std::sort(chosen.slots, end);
-    distinct = std::unique(chosen.slots, end);
+    std::sort(chosen.entries, end);
+    distinct = std::unique(chosen.entries, end);
   }
-  for (std::int64_t i = 0; i < fanout; ++i) chosen.put(i, chosen.slots[i]);
+  for (std::int64_t i = 0; i < fanout; ++i) chosen.put(i, chosen.entries[i]);
 }
 
 template <class Id>
 void choose_replacing(DrawKey key, std::int64_t position, std::int64_t degree, std::int64_t fanout,
                       const Chosen<Id>& chosen) {
-  const bool narrow = degree < kNarrowDegree;
+  const bool use_32_bits = degree < kDegreeOf32BitDraws;
   RowNumbers numbers(key, position);
   for (std::int64_t i = 0; i < fanout; ++i) {
-    chosen.slots[i] = static_cast<Id>(numbers.below(degree, narrow));
+    chosen.entries[i] = static_cast<Id>(numbers.below(degree, use_32_bits));
   }
-  std::sort(chosen.slots, chosen.slots + fanout);
-  for (std::int64_t i = 0; i < fanout; ++i) chosen.put(i, chosen.slots[i]);
+  std::sort(chosen.entries, chosen.entries + fanout);
+  for (std::int64_t i = 0; i < fanout; ++i) chosen.put(i, chosen.entries[i]);
 }
 
 }  // namespace mezzo::kernels

@@ -48,24 +48,24 @@ std::uint16_t float_to_bfloat(float value) {
 /// Vectors of 16 bytes, which the compiler supports on any instruction set.
 struct BaselineIntegers {
   static constexpr int kLanes = 2;
-  using Wide [[gnu::vector_size(16)]] = std::uint64_t;
-  using Narrow [[gnu::vector_size(16)]] = std::int32_t;
+  using UInt64s [[gnu::vector_size(16)]] = std::uint64_t;
+  using Int32s [[gnu::vector_size(16)]] = std::int32_t;
 
-  static Wide counted() { return Wide{0, 1}; }
-  static Narrow places() { return Narrow{0, 1, 2, 3}; }
-  static Wide products(Wide a, Wide b) {
+  static UInt64s counted() { return UInt64s{0, 1}; }
+  static Int32s places() { return Int32s{0, 1, 2, 3}; }
+  static UInt64s products(UInt64s a, UInt64s b) {
 #ifdef __SSE2__
-    return reinterpret_cast<Wide>(
+    return reinterpret_cast<UInt64s>(
         _mm_mul_epu32(reinterpret_cast<__m128i>(a), reinterpret_cast<__m128i>(b)));
 #else
     return (a & 0xFFFFFFFF) * (b & 0xFFFFFFFF);
 #endif
   }
-  static Wide exclusive_or(Wide a, Wide b, Wide c) {
+  static UInt64s exclusive_or(UInt64s a, UInt64s b, UInt64s c) {
     return a ^ b ^ c;
   }
-  static void store_in_turn(Wide low, Wide high, void* to) {
-    const Wide turns[2] = {{low[0], high[0]}, {low[1], high[1]}};
+  static void store_in_turn(UInt64s low, UInt64s high, void* to) {
+    const UInt64s turns[2] = {{low[0], high[0]}, {low[1], high[1]}};
     __builtin_memcpy(to, turns, sizeof(turns));
   }
   template <int kCapacity>

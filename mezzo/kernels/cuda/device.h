@@ -67,18 +67,19 @@ __device__ inline void store(const typename T::Accum (&from)[N], typename T::Sto
   *reinterpret_cast<Pack<T, N>*>(to) = pack;
 }
 
-/// Element `at` of an array of T, or of T's accumulator type if `wide`.
+/// Element `at` of an array of T, or of T's accumulator type if `is_accum`.
 template <class T>
-__device__ inline typename T::Accum number_at(const void* data, bool wide, std::int64_t at) {
+__device__ inline typename T::Accum number_at(const void* data, bool is_accum, std::int64_t at) {
   if constexpr (!std::is_same_v<typename T::Storage, typename T::Accum>) {
-    if (wide) return static_cast<const typename T::Accum*>(data)[at];
+    if (is_accum) return static_cast<const typename T::Accum*>(data)[at];
   }
   return widened(static_cast<const typename T::Storage*>(data)[at]);
 }
 
 template <class T>
-__device__ inline void store_number(typename T::Accum x, void* data, bool wide, std::int64_t at) {
-  if (wide) {
+__device__ inline void store_number(typename T::Accum x, void* data, bool is_accum,
+                                    std::int64_t at) {
+  if (is_accum) {
     static_cast<typename T::Accum*>(data)[at] = x;
   } else {
     static_cast<typename T::Storage*>(data)[at] = narrowed<T>(x);
@@ -110,23 +111,23 @@ __device__ A message_of(BinaryOp op, A x, A y) {
 
 __device__ inline std::int64_t id_at(const Ids& ids, std::int64_t i) {
   if (ids.data == nullptr) return i;
-  return ids.wide ? static_cast<const std::int64_t*>(ids.data)[i]
-                  : static_cast<const std::int32_t*>(ids.data)[i];
+  return ids.is_int64 ? static_cast<const std::int64_t*>(ids.data)[i]
+                      : static_cast<const std::int32_t*>(ids.data)[i];
 }
 
-__device__ inline std::int64_t row_at(Access access, const Slots& slots, std::int64_t row,
-                                      std::int64_t slot) {
+__device__ inline std::int64_t row_at(Access access, const Entries& entries, std::int64_t row,
+                                      std::int64_t entry) {
   if (access == Access::kRow) return row;
-  return id_at(access == Access::kFirst ? slots.first : slots.second, slot);
+  return id_at(access == Access::kFirst ? entries.first : entries.second, entry);
 }
 
-struct SlotRange {
+struct EntryRange {
   std::int64_t begin, end;
 };
 
-__device__ inline SlotRange slots_of(const Slots& slots, std::int64_t row) {
-  if (slots.indptr == nullptr) return {row, row + 1};
-  return {slots.indptr[row], slots.indptr[row + 1]};
+__device__ inline EntryRange entries_of(const Entries& entries, std::int64_t row) {
+  if (entries.indptr == nullptr) return {row, row + 1};
+  return {entries.indptr[row], entries.indptr[row + 1]};
 }
 
 __device__ inline std::int64_t offset_of(const std::int64_t* table, std::int64_t group,
@@ -134,13 +135,13 @@ __device__ inline std::int64_t offset_of(const std::int64_t* table, std::int64_t
   return table != nullptr ? table[group] : group * inner * step;
 }
 
-/// The row of edge `slot`: the last one with indptr[row] <= slot. Requires num_rows >= 1.
-__device__ inline std::int64_t row_of_slot(const std::int64_t* indptr, std::int64_t num_rows,
-                                           std::int64_t slot) {
+/// The row of edge `entry`: the last one with indptr[row] <= entry. Requires num_rows >= 1.
+__device__ inline std::int64_t row_of_entry(const std::int64_t* indptr, std::int64_t num_rows,
+                                            std::int64_t entry) {
   std::int64_t low = 0, high = num_rows;
   while (high - low > 1) {
     const std::int64_t middle = low + (high - low) / 2;
-    if (indptr[middle] <= slot) {
+    if (indptr[middle] <= entry) {
       low = middle;
     } else {
       high = middle;
@@ -188,15 +189,15 @@ inline bool is_aligned(const void* data, std::int64_t bytes) {
 
 /// Queues `kernel` on `stream`; does nothing for an empty grid. Kernels take their parameters by
 /// value and use only static shared memory.
-template <class... Parameters, class... Given>
+template <class... Parameters, class... Arguments>
 void launch(const char* kernel_name, void (*kernel)(Parameters...), dim3 grid, dim3 block,
-            void* stream, const Given&... given) {
+            void* stream, const Arguments&... arguments) {
   if (grid.x == 0 || grid.y == 0 || grid.z == 0) return;
 #ifdef __CUDACC__
-  kernel<<<grid, block, 0, static_cast<cudaStream_t>(stream)>>>(Parameters(given)...);
+  kernel<<<grid, block, 0, static_cast<cudaStream_t>(stream)>>>(Parameters(arguments)...);
   check_launch(kernel_name, static_cast<int>(cudaGetLastError()));
 #else
-  emulate(kernel_name, grid, block, [&] { kernel(Parameters(given)...); });
+  emulate(kernel_name, grid, block, [&] { kernel(Parameters(arguments)...); });
   static_cast<void>(stream);
 #endif
 }

@@ -64,12 +64,12 @@ __global__ void __launch_bounds__(DropoutTuning::kThreads)
 
 template <>
 std::int64_t Kernel<DropoutArgs>::workspace(const DropoutArgs& /*args*/,
-                                            std::int64_t /*num_slots*/) {
+                                            std::int64_t /*num_entries*/) {
   return 0;
 }
 
 template <>
-void Kernel<DropoutArgs>::run(const DropoutArgs& args, const CudaLaunch& given) {
+void Kernel<DropoutArgs>::run(const DropoutArgs& args, const CudaLaunch& context) {
   const bool packed = is_aligned(args.x, 16) && is_aligned(args.out, 16);
   const std::int64_t blocks = ceil_div(args.draw_end - args.draw_begin, DropoutTuning::kThreads);
   detail::visit(DTypes{}, args.dtype, [&]<class T>() {
@@ -77,7 +77,7 @@ void Kernel<DropoutArgs>::run(const DropoutArgs& args, const CudaLaunch& given) 
     const auto scale =
         static_cast<Accum>(kDropoutLevels / (kDropoutLevels - args.dropout.threshold));
     launch("dropout", &dropout_kernel<T>, dim3(static_cast<unsigned>(blocks)),
-           dim3(DropoutTuning::kThreads), given.stream, args, scale, packed);
+           dim3(DropoutTuning::kThreads), context.stream, args, scale, packed);
   });
 }
 

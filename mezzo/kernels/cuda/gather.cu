@@ -67,14 +67,15 @@ void launch_gather(const CudaGatherArgs& a, void* stream) {
 
 template <>
 std::int64_t Kernel<CudaGatherArgs>::workspace(const CudaGatherArgs& /*args*/,
-                                               std::int64_t /*num_slots*/) {
+                                               std::int64_t /*num_entries*/) {
   return 0;
 }
 
 template <>
-void Kernel<CudaGatherArgs>::run(const CudaGatherArgs& args, const CudaLaunch& given) {
+void Kernel<CudaGatherArgs>::run(const CudaGatherArgs& args, const CudaLaunch& context) {
   if (args.row_bytes == 0) return;
-  launch_gather<Words<4>, Words<2>, std::uint32_t, std::uint16_t, std::uint8_t>(args, given.stream);
+  launch_gather<Words<4>, Words<2>, std::uint32_t, std::uint16_t, std::uint8_t>(args,
+                                                                                context.stream);
 }
 
 }  // namespace mezzo::kernels::cuda

@@ -12,12 +12,12 @@
 namespace mezzo::kernels::cuda {
 
 /// Number of lanes that share a row's edges, at most `most` (a power of 2): about one per
-/// `slots_per_lane` edges of a row of mean length.
-inline int lanes_for_slots(const Slots& slots, std::int64_t num_rows, std::int64_t num_slots,
-                           std::int64_t slots_per_lane, int most) {
-  if (slots.indptr == nullptr || num_rows == 0) return 1;
-  const std::int64_t wanted = num_slots / num_rows / slots_per_lane;
-  const auto lanes = static_cast<std::uint64_t>(std::clamp<std::int64_t>(wanted, 1, most));
+/// `entries_per_lane` edges of a row of mean length.
+inline int lanes_for_entries(const Entries& entries, std::int64_t num_rows,
+                             std::int64_t num_entries, std::int64_t entries_per_lane, int most) {
+  if (entries.indptr == nullptr || num_rows == 0) return 1;
+  const std::int64_t lanes_for_mean = num_entries / num_rows / entries_per_lane;
+  const auto lanes = static_cast<std::uint64_t>(std::clamp<std::int64_t>(lanes_for_mean, 1, most));
   return static_cast<int>(std::bit_floor(lanes));
 }
 

@@ -25,15 +25,15 @@ struct SamplingLaunch {
 class RowNumbers {
  public:
   __device__ RowNumbers(DrawKey key, std::int64_t position, std::int64_t degree)
-      : key_(key), position_(position), narrow_(degree < kernels::kNarrowDegree) {}
+      : key_(key), position_(position), use_32_bits_(degree < kernels::kDegreeOf32BitDraws) {}
 
   /// Number i, in [0, bound).
   __device__ std::int64_t below(std::int64_t i, std::int64_t bound) const {
     std::uint32_t words[4];
-    const std::int64_t call = narrow_ ? i / 4 : i / 2;
+    const std::int64_t call = use_32_bits_ ? i / 4 : i / 2;
     philox_words(key_.seed, key_.stream, kernels::call_index(position_, call), words);
     const auto factor = static_cast<std::uint64_t>(bound);
-    if (narrow_) {
+    if (use_32_bits_) {
       const std::uint32_t even = i & 2 ? words[2] : words[0], odd = i & 2 ? words[3] : words[1];
       return static_cast<std::int64_t>(((i & 1 ? odd : even) * factor) >> 32);
     }
@@ -44,25 +44,25 @@ class RowNumbers {
  private:
   DrawKey key_;
   std::int64_t position_;
-  bool narrow_;
+  bool use_32_bits_;
 };
 
 /// Output of a row's entries.
 template <class Id>
 struct Chosen {
   const Id* indices;
-  Id *slots, *neighbors;
+  Id *entries, *neighbors;
   std::int64_t begin;
 
   __device__ Chosen(const CudaDrawArgs& args, std::int64_t row)
       : indices(static_cast<const Id*>(args.indices.data)),
-        slots(static_cast<Id*>(args.slots) + args.offsets[row]),
+        entries(static_cast<Id*>(args.entries) + args.offsets[row]),
         neighbors(static_cast<Id*>(args.neighbors) + args.offsets[row]),
         begin(args.begins[row]) {}
   __device__ void put(std::int64_t i, std::int64_t offset) const {
-    const std::int64_t slot = begin + offset;
-    slots[i] = static_cast<Id>(slot);
-    neighbors[i] = indices[slot];
+    const std::int64_t entry = begin + offset;
+    entries[i] = static_cast<Id>(entry);
+    neighbors[i] = indices[entry];
   }
 };
 
@@ -134,10 +134,10 @@ __global__ void __launch_bounds__(SamplingLaunch::kLaneThreads) draw_by_lanes(Cu
   // A number may equal the last edge of an earlier draw, which is taken if that was a duplicate.
   const std::int64_t earlier = value - first_last;
   const bool may_follow = is_drawing && is_last_new && earlier >= 0 && earlier < lane;
-  for (unsigned known = 0, found = __ballot_sync(kAllLanes, is_again); found != known;) {
-    known = found;
+  for (unsigned known = 0, repeats = __ballot_sync(kAllLanes, is_again); repeats != known;) {
+    known = repeats;
     is_again = is_again || (may_follow && ((known >> (first + earlier)) & 1) != 0);
-    found = __ballot_sync(kAllLanes, is_again);
+    repeats = __ballot_sync(kAllLanes, is_again);
   }
   if (is_again) value = static_cast<std::int32_t>(last);
 
@@ -190,25 +190,25 @@ __device__ void sort_in_block(Id* keys, Id* payloads, std::int64_t count) {
   }
 }
 
-/// Draws `count` of `degree` edges: sorted in `found`; `flags` has the same size.
+/// Draws `count` of `degree` edges: sorted in `numbers_of_row`; `flags` has the same size.
 template <class Id>
 __device__ void draw_with_last(const RowNumbers& numbers, std::int64_t degree, std::int64_t count,
-                               Id* flags, Id* found) {
+                               Id* flags, Id* numbers_of_row) {
   const std::int64_t first_last = degree - count;
   const auto drawn = [&](std::int64_t i) { return numbers.below(i, first_last + i + 1); };
   for (std::int64_t i = threadIdx.x; i < count; i += blockDim.x) {
     flags[i] = static_cast<Id>(drawn(i));
-    found[i] = static_cast<Id>(i);
+    numbers_of_row[i] = static_cast<Id>(i);
   }
   __syncthreads();
-  sort_in_block(flags, found, count);
+  sort_in_block(flags, numbers_of_row, count);
   for (std::int64_t at = threadIdx.x; at < count; at += blockDim.x) {
-    if (at > 0 && flags[at] == flags[at - 1]) found[at] = ~found[at];
+    if (at > 0 && flags[at] == flags[at - 1]) numbers_of_row[at] = ~numbers_of_row[at];
   }
   __syncthreads();
   // From here flags[i] says whether draw i is a duplicate; numbers can be recomputed.
   for (std::int64_t at = threadIdx.x; at < count; at += blockDim.x) {
-    const Id draw = found[at];
+    const Id draw = numbers_of_row[at];
     flags[draw < 0 ? ~draw : draw] = draw < 0 ? 1 : 0;
   }
   __syncthreads();
@@ -219,32 +219,33 @@ __device__ void draw_with_last(const RowNumbers& numbers, std::int64_t degree, s
       draw = earlier;
       earlier = drawn(draw) - first_last;
     }
-    found[i] = static_cast<Id>(flags[draw] != 0 ? first_last + i : drawn(i));
+    numbers_of_row[i] = static_cast<Id>(flags[draw] != 0 ? first_last + i : drawn(i));
   }
   __syncthreads();
-  sort_in_block(found, static_cast<Id*>(nullptr), count);
+  sort_in_block(numbers_of_row, static_cast<Id*>(nullptr), count);
 }
 
-/// The first `count` distinct numbers below `degree`, sorted in `found` as above.
+/// The first `count` distinct numbers below `degree`, sorted in `numbers_of_row` as above.
 template <class Id>
 __device__ void draw_different(const RowNumbers& numbers, std::int64_t degree, std::int64_t count,
-                               Id* flags, Id* found) {
+                               Id* flags, Id* numbers_of_row) {
   __shared__ unsigned num_repeats;
   for (std::int64_t i = threadIdx.x; i < count; i += blockDim.x) {
-    found[i] = static_cast<Id>(numbers.below(i, degree));
+    numbers_of_row[i] = static_cast<Id>(numbers.below(i, degree));
   }
   for (std::int64_t used = count;;) {
     if (threadIdx.x == 0) num_repeats = 0;
     __syncthreads();
-    sort_in_block(found, static_cast<Id*>(nullptr), count);
+    sort_in_block(numbers_of_row, static_cast<Id*>(nullptr), count);
     for (std::int64_t i = threadIdx.x; i < count; i += blockDim.x) {
-      flags[i] = i > 0 && found[i] == found[i - 1] ? 1 : 0;
+      flags[i] = i > 0 && numbers_of_row[i] == numbers_of_row[i - 1] ? 1 : 0;
     }
     __syncthreads();
     // Any duplicate may take any of the next numbers: they are sorted again.
     for (std::int64_t i = threadIdx.x; i < count; i += blockDim.x) {
       if (flags[i] == 0) continue;
-      found[i] = static_cast<Id>(numbers.below(used + atomicAdd(&num_repeats, 1U), degree));
+      numbers_of_row[i] =
+          static_cast<Id>(numbers.below(used + atomicAdd(&num_repeats, 1U), degree));
     }
     __syncthreads();
     const unsigned repeats = num_repeats;
@@ -256,12 +257,12 @@ __device__ void draw_different(const RowNumbers& numbers, std::int64_t degree, s
 
 template <class Id>
 __device__ void draw_replacing(const RowNumbers& numbers, std::int64_t degree, std::int64_t count,
-                               Id* found) {
+                               Id* numbers_of_row) {
   for (std::int64_t i = threadIdx.x; i < count; i += blockDim.x) {
-    found[i] = static_cast<Id>(numbers.below(i, degree));
+    numbers_of_row[i] = static_cast<Id>(numbers.below(i, degree));
   }
   __syncthreads();
-  sort_in_block(found, static_cast<Id*>(nullptr), count);
+  sort_in_block(numbers_of_row, static_cast<Id*>(nullptr), count);
 }
 
 template <class Id>
@@ -276,9 +277,9 @@ __global__ void __launch_bounds__(SamplingLaunch::kBlockThreads) draw_by_block(C
     if (how == RowDraw::kReplacing) {
       draw_replacing(numbers, degree, fanout, chosen.neighbors);
     } else if (how == RowDraw::kSparse) {
-      draw_different(numbers, degree, fanout, chosen.slots, chosen.neighbors);
+      draw_different(numbers, degree, fanout, chosen.entries, chosen.neighbors);
     } else {
-      draw_with_last(numbers, degree, fanout, chosen.slots, chosen.neighbors);
+      draw_with_last(numbers, degree, fanout, chosen.entries, chosen.neighbors);
     }
     for (std::int64_t i = threadIdx.x; i < fanout; i += blockDim.x) {
       chosen.put(i, chosen.neighbors[i]);
@@ -292,7 +293,7 @@ __global__ void take_whole_rows(CudaDrawArgs args, std::int64_t num_drawn) {
   const std::int64_t stride = std::int64_t{gridDim.x} * blockDim.x;
   for (std::int64_t at = std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x; at < num_drawn;
        at += stride) {
-    const std::int64_t row = row_of_slot(args.offsets, args.num_nodes, at);
+    const std::int64_t row = row_of_entry(args.offsets, args.num_nodes, at);
     if (kernels::row_draw(args.count, args.degrees[row]) != RowDraw::kAll) continue;
     const std::int64_t offset = at - args.offsets[row];
     Chosen<Id>(args, row).put(offset, offset);
@@ -344,7 +345,7 @@ void launch_lanes(const CudaDrawArgs& args, void* stream) {
 
 template <class Id>
 void launch_draw(const CudaDrawArgs& args, const CudaLaunch& to) {
-  constexpr bool kWide = sizeof(Id) == sizeof(std::int64_t);
+  constexpr bool kInt64Ids = sizeof(Id) == sizeof(std::int64_t);
   const bool is_small = args.count.fanout <= kernels::kSmallFanout;
   if (args.count.fanout <= 8) {
     launch_lanes<Id, 8>(args, to.stream);
@@ -356,21 +357,21 @@ void launch_draw(const CudaDrawArgs& args, const CudaLaunch& to) {
   const auto at_most = [](std::int64_t blocks) {
     return dim3(static_cast<unsigned>(std::min(blocks, SamplingLaunch::kMostBlocks)));
   };
-  if (!is_small || kWide) {  // int32 ids have no huge rows
+  if (!is_small || kInt64Ids) {  // int32 ids have no huge rows
     launch("draw", draw_by_block<Id>, at_most(args.num_nodes), dim3(SamplingLaunch::kBlockThreads),
            to.stream, args);
   }
   if (is_small) return;
   launch("draw", take_whole_rows<Id>,
-         at_most(ceil_div(to.num_slots, SamplingLaunch::kElementThreads)),
-         dim3(SamplingLaunch::kElementThreads), to.stream, args, to.num_slots);
+         at_most(ceil_div(to.num_entries, SamplingLaunch::kElementThreads)),
+         dim3(SamplingLaunch::kElementThreads), to.stream, args, to.num_entries);
 }
 
 }  // namespace
 
 template <>
 std::int64_t Kernel<CudaDrawArgs>::workspace(const CudaDrawArgs& /*args*/,
-                                             std::int64_t /*num_slots*/) {
+                                             std::int64_t /*num_entries*/) {
   return 0;
 }
 
@@ -379,20 +380,21 @@ void Kernel<CudaDrawArgs>::run(const CudaDrawArgs& args, const CudaLaunch& to) {
   if (args.offsets == nullptr) {
     launch("draw", find_rows, blocks_of(args.num_nodes, SamplingLaunch::kElementThreads),
            dim3(SamplingLaunch::kElementThreads), to.stream, args);
-  } else if (to.num_slots > 0) {
-    args.indices.wide ? launch_draw<std::int64_t>(args, to) : launch_draw<std::int32_t>(args, to);
+  } else if (to.num_entries > 0) {
+    args.indices.is_int64 ? launch_draw<std::int64_t>(args, to)
+                          : launch_draw<std::int32_t>(args, to);
   }
 }
 
 template <>
 std::int64_t Kernel<CudaRenumberArgs>::workspace(const CudaRenumberArgs& /*args*/,
-                                                 std::int64_t /*num_slots*/) {
+                                                 std::int64_t /*num_entries*/) {
   return 0;
 }
 
 template <>
 void Kernel<CudaRenumberArgs>::run(const CudaRenumberArgs& args, const CudaLaunch& to) {
-  launch("renumber", args.wide ? renumber_step<std::int64_t> : renumber_step<std::int32_t>,
+  launch("renumber", args.is_int64 ? renumber_step<std::int64_t> : renumber_step<std::int32_t>,
          blocks_of(args.count, SamplingLaunch::kElementThreads),
          dim3(SamplingLaunch::kElementThreads), to.stream, args);
 }

@@ -45,7 +45,7 @@ struct EdgeSoftmaxGrad {
     const at::Tensor dy = grad.to(value.scalar_type()).contiguous();
     const EdgeResult<Device> out(topology->value, direction.side, at::empty_like(value));
     kernels::SoftmaxGradArgs args;
-    args.slots = direction.slots;
+    args.entries = direction.entries;
     args.dtype = dtype_of("edge_softmax", value.scalar_type());
     args.length = length_of(value.sizes());
     args.value = value.const_data_ptr();
@@ -79,7 +79,7 @@ struct EdgeSoftmax {
     const at::Tensor input = logits.contiguous();
     const EdgeResult<Device> out(topology->value, direction.side, at::empty_like(input));
     kernels::SoftmaxArgs args;
-    args.slots = direction.slots;
+    args.entries = direction.entries;
     args.dtype = dtype;
     args.length = length_of(input.sizes());
     args.logits = input.const_data_ptr();

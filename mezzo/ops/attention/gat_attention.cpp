@@ -65,9 +65,9 @@ class AttentionOperands {
 
   /// Arguments with what the forward and the backward kernel share.
   template <class Args>
-  Args arguments(const kernels::Slots& slots) const {
+  Args arguments(const kernels::Entries& entries) const {
     Args args;
-    args.slots = slots;
+    args.entries = entries;
     args.dtype = dtype;
     args.heads = heads;
     args.features = features;
@@ -124,7 +124,7 @@ class AttentionOperands {
   }
 
   kernels::HeadNumbers head_numbers(const at::Tensor& t) const {
-    return {.data = t.const_data_ptr(), .wide = t.scalar_type() != type_, .length = t.size(1)};
+    return {.data = t.const_data_ptr(), .is_accum = t.scalar_type() != type_, .length = t.size(1)};
   }
 
   const Topology& topology_;
@@ -142,7 +142,7 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> attention_on(const AttentionInput
   at::Tensor out = at::empty({num_dst, operands.heads, operands.features}, operands.rows());
   at::Tensor row_max = at::empty({num_dst, operands.heads}, operands.accumulators());
   at::Tensor exp_sum = at::empty_like(row_max);
-  auto args = operands.arguments<kernels::AttentionArgs>(direction.slots);
+  auto args = operands.arguments<kernels::AttentionArgs>(direction.entries);
   args.out = out.mutable_data_ptr();
   args.top = row_max.mutable_data_ptr();
   args.sum = exp_sum.mutable_data_ptr();
@@ -188,12 +188,12 @@ at::Tensor destination_state(const Topology& topology, const AttentionOperands& 
 template <class Device>
 at::Tensor sum_by_destination(const Topology& topology, const at::Tensor& values) {
   const Direction direction(topology, RowSide::kDst);
-  const at::Tensor& csr_slots = topology.csr_slots_by_csc();
+  const at::Tensor& csr_entries = topology.csr_entries_by_csc();
   at::Tensor sum = at::empty({topology.num_dst(), values.size(1)}, values.options());
   kernels::SpmmArgs args;
-  args.slots = {direction.indptr, direction.slots.first, ids_of(csr_slots)};
+  args.entries = {direction.indptr, direction.entries.first, ids_of(csr_entries)};
   args.rhs = {.data = values.const_data_ptr(),
-              .wide = false,
+              .is_accum = false,
               .access = kernels::Access::kSecond,
               .length = values.size(1)};
   args.layout.inner = values.size(1);
@@ -244,7 +244,7 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor> attention_grad_on(
       in.weight_needs_grad
           ? at::empty({num_edges, operands.scores.edge_weight.length}, operands.accumulators())
           : at::empty({0}, operands.accumulators());
-  auto args = operands.arguments<kernels::AttentionGradArgs>(direction.slots);
+  auto args = operands.arguments<kernels::AttentionGradArgs>(direction.entries);
   args.grad = grad.const_data_ptr();
   args.state = state.const_data_ptr();
   args.z_grad = z_grad.mutable_data_ptr();
@@ -252,7 +252,7 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor> attention_grad_on(
   args.weight_grad = in.weight_needs_grad ? weight_grad.mutable_data_ptr() : nullptr;
   const at::Tensor dst_grad = grad_by_heads<Device>(topology, operands.accumulators(), args);
   if (in.weight_needs_grad) {
-    weight_grad = Device::to_edge_order(weight_grad, topology.csr_slots());
+    weight_grad = Device::to_edge_order(weight_grad, topology.csr_entries());
     weight_grad = weight_grad.view(in.edge_weight->sizes()).to(*in.edge_weight);
   }
   return {z_grad, src_grad.to(in.score_src.scalar_type()), dst_grad.to(in.score_dst.scalar_type()),

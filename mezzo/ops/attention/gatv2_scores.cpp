@@ -96,7 +96,7 @@ void run_scores_grad(const Topology& topology, const CheckedPairs& checked, cons
   };
   const Direction direction(topology, side);
   kernels::GATv2ScoresGradArgs args;
-  args.slots = direction.slots;
+  args.entries = direction.entries;
   args.dtype = checked.dtype();
   args.pairs = checked.pairs(side);
   args.grad = grad.const_data_ptr();
@@ -163,7 +163,7 @@ struct PairScores : PairInputs {
     at::Tensor scores =
         at::empty({topology->value.num_edges(), checked.heads()}, checked.accumulators());
     kernels::GATv2ScoresArgs args;
-    args.slots = direction.slots;
+    args.entries = direction.entries;
     args.dtype = checked.dtype();
     args.pairs = checked.pairs(RowSide::kDst);
     args.scores = scores.mutable_data_ptr();

@@ -10,22 +10,22 @@
 namespace mezzo::detail {
 namespace {
 
-/// Copies a row of each edge between edge-id and CSR order: to[e] = from[slots[e]], or with
-/// kToSlots to[slots[e]] = from[e]. Slots ascend with the edge id within a CSR row, so the accesses
-/// to each row are sequential and most cache lines stay until their next use. kBytes: bytes of a
-/// row, or 0 to use `bytes`.
-template <bool kToSlots, std::size_t kBytes, class Id>
-void copy(const char* from, const Id* slots, char* to, std::int64_t count, std::int64_t bytes) {
+/// Copies a row of each edge between edge-id and CSR order: to[e] = from[entries[e]], or with
+/// kToEntries to[entries[e]] = from[e]. Entries ascend with the edge id within a CSR row, so the
+/// accesses to each row are sequential and most cache lines stay until their next use. kBytes:
+/// bytes of a row, or 0 to use `bytes`.
+template <bool kToEntries, std::size_t kBytes, class Id>
+void copy(const char* from, const Id* entries, char* to, std::int64_t count, std::int64_t bytes) {
   constexpr std::int64_t kAhead = 64, kGrain = 1 << 13;
   at::parallel_for(0, count, kGrain, [=](std::int64_t begin, std::int64_t end) {
     const auto run = [=](std::int64_t first, std::int64_t last, std::int64_t ahead) {
       const std::int64_t size = kBytes != 0 ? static_cast<std::int64_t>(kBytes) : bytes;
       for (std::int64_t e = first; e < last; ++e) {
-        const std::int64_t slot = static_cast<std::int64_t>(slots[e]) * size;
-        const std::int64_t later = static_cast<std::int64_t>(slots[e + ahead]) * size;
-        __builtin_prefetch((kToSlots ? to : from) + later, kToSlots ? 1 : 0);
-        std::memcpy(kToSlots ? to + slot : to + e * size, kToSlots ? from + e * size : from + slot,
-                    static_cast<std::size_t>(size));
+        const std::int64_t entry = static_cast<std::int64_t>(entries[e]) * size;
+        const std::int64_t later = static_cast<std::int64_t>(entries[e + ahead]) * size;
+        __builtin_prefetch((kToEntries ? to : from) + later, kToEntries ? 1 : 0);
+        std::memcpy(kToEntries ? to + entry : to + e * size,
+                    kToEntries ? from + e * size : from + entry, static_cast<std::size_t>(size));
       }
     };
     const std::int64_t prefetch_end = std::max(begin, end - kAhead);
@@ -34,38 +34,38 @@ void copy(const char* from, const Id* slots, char* to, std::int64_t count, std::
   });
 }
 
-template <bool kToSlots, class Id>
-void copy_rows(const char* from, const Id* slots, char* to, std::int64_t count,
+template <bool kToEntries, class Id>
+void copy_rows(const char* from, const Id* entries, char* to, std::int64_t count,
                std::int64_t bytes) {
   switch (bytes) {
     case 2:
-      return copy<kToSlots, 2>(from, slots, to, count, bytes);
+      return copy<kToEntries, 2>(from, entries, to, count, bytes);
     case 4:
-      return copy<kToSlots, 4>(from, slots, to, count, bytes);
+      return copy<kToEntries, 4>(from, entries, to, count, bytes);
     case 8:
-      return copy<kToSlots, 8>(from, slots, to, count, bytes);
+      return copy<kToEntries, 8>(from, entries, to, count, bytes);
     case 16:
-      return copy<kToSlots, 16>(from, slots, to, count, bytes);
+      return copy<kToEntries, 16>(from, entries, to, count, bytes);
     case 32:
-      return copy<kToSlots, 32>(from, slots, to, count, bytes);
+      return copy<kToEntries, 32>(from, entries, to, count, bytes);
     default:
-      return copy<kToSlots, 0>(from, slots, to, count, bytes);
+      return copy<kToEntries, 0>(from, entries, to, count, bytes);
   }
 }
 
-template <bool kToSlots>
-at::Tensor ordered(const at::Tensor& rows, const at::Tensor& slots) {
-  if (!slots.defined()) return rows;
+template <bool kToEntries>
+at::Tensor ordered(const at::Tensor& rows, const at::Tensor& entries) {
+  if (!entries.defined()) return rows;
   at::Tensor result = at::empty_like(rows);
   const std::int64_t count = rows.size(0);
   if (rows.numel() == 0) return result;
   const auto bytes = static_cast<std::int64_t>(rows.nbytes()) / count;
   const auto* from = static_cast<const char*>(rows.const_data_ptr());
   auto* to = static_cast<char*>(result.mutable_data_ptr());
-  if (slots.scalar_type() == at::kInt) {
-    copy_rows<kToSlots>(from, slots.const_data_ptr<std::int32_t>(), to, count, bytes);
+  if (entries.scalar_type() == at::kInt) {
+    copy_rows<kToEntries>(from, entries.const_data_ptr<std::int32_t>(), to, count, bytes);
   } else {
-    copy_rows<kToSlots>(from, slots.const_data_ptr<std::int64_t>(), to, count, bytes);
+    copy_rows<kToEntries>(from, entries.const_data_ptr<std::int64_t>(), to, count, bytes);
   }
   return result;
 }
@@ -77,12 +77,12 @@ bool OnCpu::stores_in_csr_order(const at::Tensor& rows) {
   return static_cast<std::int64_t>(rows.nbytes()) < kLine * rows.size(0);
 }
 
-at::Tensor OnCpu::to_edge_order(const at::Tensor& rows, const at::Tensor& slots) {
-  return ordered</*kToSlots=*/false>(rows, slots);
+at::Tensor OnCpu::to_edge_order(const at::Tensor& rows, const at::Tensor& entries) {
+  return ordered</*kToEntries=*/false>(rows, entries);
 }
 
-at::Tensor OnCpu::to_csr_order(const at::Tensor& rows, const at::Tensor& slots) {
-  return ordered</*kToSlots=*/true>(rows, slots);
+at::Tensor OnCpu::to_csr_order(const at::Tensor& rows, const at::Tensor& entries) {
+  return ordered</*kToEntries=*/true>(rows, entries);
 }
 
 bool OnCpu::reads_in_csr_order(const at::Tensor& rows) {

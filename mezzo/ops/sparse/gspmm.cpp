@@ -48,7 +48,7 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> reduced_on(const GspmmInputs& in)
   at::Tensor product =
       at::empty(multiplies ? shape : empty, options.dtype(accumulator_of(checked.result_type())));
   kernels::SpmmArgs args;
-  args.slots = direction.slots;
+  args.entries = direction.entries;
   args.lhs = checked.lhs(direction);
   args.rhs = checked.rhs(direction);
   args.layout = Device::layout(checked.broadcast().layout(), direction.device);
@@ -58,7 +58,7 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> reduced_on(const GspmmInputs& in)
   args.out = out.mutable_data_ptr();
   args.out_length = checked.broadcast().out_length();
   args.arg = has_arg ? arg.mutable_data_ptr() : nullptr;
-  args.arg_wide = topology.id_dtype() == at::kLong;
+  args.arg_is_int64 = topology.id_dtype() == at::kLong;
   args.product = multiplies ? product.mutable_data_ptr() : nullptr;
   const at::Tensor weights = order_weights<Device>(topology, direction, args);
   Device::run(args, direction, args.out_length);
@@ -93,7 +93,7 @@ at::Tensor gsddmm_on(const TopologyPtr& holder, const Message& in) {
   const EdgeResult<Device> out(topology, direction.side,
                                at::empty(shape, options.dtype(checked.result_type())));
   kernels::SddmmArgs args;
-  args.slots = direction.slots;
+  args.entries = direction.entries;
   args.lhs = checked.lhs(direction);
   args.rhs = checked.rhs(direction);
   args.layout = Device::layout(checked.broadcast().layout(), direction.device);

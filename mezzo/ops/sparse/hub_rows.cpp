@@ -17,7 +17,7 @@ namespace mezzo::detail {
 namespace {
 
 /// Edges of a chunk; rows with more are hubs. At F = 64 a chunk takes some 100 microseconds.
-constexpr std::int64_t kChunkSlots = 1 << 15;
+constexpr std::int64_t kChunkEntries = 1 << 15;
 
 struct Hub {
   std::int64_t row, first_chunk, num_chunks;
@@ -25,13 +25,14 @@ struct Hub {
 
 struct Chunk {
   std::int64_t row;
-  std::array<std::int64_t, 2> slots;  ///< as the indptr of one row
+  std::array<std::int64_t, 2> entries;  ///< as the indptr of one row
 };
 
 /// False for products: a chunk that overflows times one that underflows is NaN, but the product in
 /// sequence may be finite.
 bool is_splittable(const kernels::SpmmArgs& args) {
-  return !traits_of(args.reduce).multiplies && args.slots.indptr != nullptr && args.out_length > 0;
+  return !traits_of(args.reduce).multiplies && args.entries.indptr != nullptr &&
+         args.out_length > 0;
 }
 
 /// The results of the chunks, one row each.
@@ -43,7 +44,7 @@ struct Partials {
 /// The operand for a chunk of `row`, whose kernel runs on a single row with index 0.
 kernels::Operand operand_at(std::int64_t row, kernels::Operand operand, DType dtype) {
   if (operand.data == nullptr || operand.access != kernels::Access::kRow) return operand;
-  const at::ScalarType type = operand.wide ? accumulator_of(dtype) : scalar_type_of(dtype);
+  const at::ScalarType type = operand.is_accum ? accumulator_of(dtype) : scalar_type_of(dtype);
   const std::int64_t bytes = operand.length * static_cast<std::int64_t>(c10::elementSize(type));
   operand.data = static_cast<const char*>(operand.data) + row * bytes;
   return operand;
@@ -52,10 +53,10 @@ kernels::Operand operand_at(std::int64_t row, kernels::Operand operand, DType dt
 void find_hubs(const Direction& direction, std::vector<Hub>& hubs, std::vector<Chunk>& chunks) {
   for (std::int64_t row = 0; row < direction.num_rows; ++row) {
     const std::int64_t begin = direction.indptr[row], end = direction.indptr[row + 1];
-    if (end - begin <= kChunkSlots) continue;
+    if (end - begin <= kChunkEntries) continue;
     Hub hub{row, static_cast<std::int64_t>(chunks.size()), 0};
-    for (std::int64_t slot = begin; slot < end; slot += kChunkSlots, ++hub.num_chunks) {
-      chunks.push_back({row, {slot, std::min(slot + kChunkSlots, end)}});
+    for (std::int64_t entry = begin; entry < end; entry += kChunkEntries, ++hub.num_chunks) {
+      chunks.push_back({row, {entry, std::min(entry + kChunkEntries, end)}});
     }
     hubs.push_back(hub);
   }
@@ -73,12 +74,12 @@ Partials partials_of(const kernels::SpmmArgs& args, const std::vector<Chunk>& ch
   Partials result;
   result.values = at::empty(sizes, accumulator_of(args.dtype));
   if (traits_of(args.reduce).selects)
-    result.edges = at::empty(sizes, args.arg_wide ? at::kLong : at::kInt);
+    result.edges = at::empty(sizes, args.arg_is_int64 ? at::kLong : at::kInt);
   at::parallel_for(0, sizes[0], 1, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t i = begin; i < end; ++i) {
       const Chunk& chunk = chunks[static_cast<std::size_t>(i)];
       kernels::SpmmArgs part = args;
-      part.slots.indptr = chunk.slots.data();
+      part.entries.indptr = chunk.entries.data();
       part.lhs = operand_at(chunk.row, args.lhs, args.dtype);
       part.rhs = operand_at(chunk.row, args.rhs, args.dtype);
       if (args.lhs_scale != nullptr && args.lhs.access == kernels::Access::kRow) {
@@ -91,7 +92,7 @@ Partials partials_of(const kernels::SpmmArgs& args, const std::vector<Chunk>& ch
       if (traits_of(args.reduce).divides) part.reduce = ReduceOp::kSum;
       part.row_scale = nullptr;
       part.out = row_of(result.values, i);
-      part.out_wide = true;
+      part.out_is_accum = true;
       part.arg = traits_of(args.reduce).selects ? row_of(result.edges, i) : nullptr;
       kernels::cpu_backend().run(part);
     }
@@ -118,7 +119,7 @@ void merge_extremes(ReduceOp reduce, const Hub& hub, const Partials& partials) {
 
 void merge_extremes(const kernels::SpmmArgs& args, const Hub& hub, const Partials& partials) {
   const bool in_double = partials.values.scalar_type() == at::kDouble;
-  if (args.arg_wide) {
+  if (args.arg_is_int64) {
     in_double ? merge_extremes<double, std::int64_t>(args.reduce, hub, partials)
               : merge_extremes<float, std::int64_t>(args.reduce, hub, partials);
   } else {

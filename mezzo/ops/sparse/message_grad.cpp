@@ -42,7 +42,7 @@ class GradKernel {
  private:
   kernels::Operand operand(const at::Tensor& t, Target target, std::int64_t length) const {
     return {.data = t.defined() ? t.const_data_ptr() : nullptr,
-            .wide = t.defined() && t.scalar_type() != kernel_type_,
+            .is_accum = t.defined() && t.scalar_type() != kernel_type_,
             .access = direction_.access(target),
             .length = length};
   }
@@ -68,7 +68,7 @@ class GradKernel {
         args.layout.lhs_step == 1 &&
         (*op == BinaryOp::kCopyLhs || (*op == BinaryOp::kMul && args.layout.rhs_step == 0));
     if (r_.grad_scale && !scalable) return false;
-    args.slots = direction_.slots;
+    args.entries = direction_.entries;
     args.lhs = operand(grad_, r_.grad_target, broadcast_.out_length());
     if (*op != BinaryOp::kCopyLhs) {
       args.rhs = operand(r_.of_lhs ? rhs_ : lhs_, r_.other_target(), length_of(r_.other_shape));
@@ -86,22 +86,22 @@ class GradKernel {
   void run_general() {
     const std::int64_t own = length_of(r_.shape), other = length_of(r_.other_shape);
     kernels::MessageGradArgs args;
-    args.slots = direction_.slots;
+    args.entries = direction_.entries;
     args.layout = Device::layout(broadcast_.layout(), direction_.device);
     args.op = broadcast_.op();
     args.of_lhs = r_.of_lhs;
     args.lhs = operand(lhs_, r_.lhs_target, r_.of_lhs ? own : other);
     args.rhs = operand(rhs_, r_.rhs_target, r_.of_lhs ? other : own);
     args.grad = operand(grad_, r_.grad_target, broadcast_.out_length());
-    args.per_slot = r_.own_target() == Target::kEdge;
+    args.per_entry = r_.own_target() == Target::kEdge;
     args.dtype = dtype_of("message_grad", kernel_type_);
     args.arg = data_of(r_.arg);
-    args.arg_wide = r_.topology->value.id_dtype() == at::kLong;
+    args.arg_is_int64 = r_.topology->value.id_dtype() == at::kLong;
     args.product = data_of(r_.product);
     args.grad_scale = data_of(r_.grad_scale);
     args.other_scale = data_of(r_.other_scale);
     args.out = out_.mutable_data_ptr();
-    args.out_wide = r_.dtype != kernel_type_;
+    args.out_is_accum = r_.dtype != kernel_type_;
     Device::run(args, direction_, broadcast_.out_length());
   }
 

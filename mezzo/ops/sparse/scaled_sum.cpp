@@ -67,7 +67,7 @@ at::Tensor scaled_sum_on(const ScaledSumInputs& in, bool transposed) {
   shape[0] = rows_of(topology, to);
   at::Tensor out = at::empty(shape, x.options());
   kernels::SpmmArgs args;
-  args.slots = direction.slots;
+  args.entries = direction.entries;
   args.lhs = checked.lhs(direction);
   args.rhs = checked.rhs(direction);
   args.layout.inner = checked.broadcast().out_length();

@@ -57,7 +57,7 @@ std::tuple<at::Tensor, at::Tensor> weighted_grad_on(const WeightedGrad& in) {
       at::empty({topology.num_edges(), in.heads}, x.options().dtype(in.weight_dtype));
   if (x.numel() == 0) return {in.x_needs_grad ? at::zeros_like(x) : x_grad, weight_grad.zero_()};
   kernels::WeightedGradArgs args;
-  args.slots = direction.slots;
+  args.entries = direction.entries;
   args.dtype = dtype_of("weighted_grad", x.scalar_type());
   args.heads = in.heads;
   args.features = length_of(x.sizes()) / in.heads;
@@ -67,15 +67,15 @@ std::tuple<at::Tensor, at::Tensor> weighted_grad_on(const WeightedGrad& in) {
   args.other_scale = data_of(in.x_needs_grad ? grad_scale : x_scale);
   at::Tensor weights;
   if (in.x_needs_grad) {
-    weights = weights_in_order<Device>(topology, direction.side, weight, args.slots);
+    weights = weights_in_order<Device>(topology, direction.side, weight, args.entries);
     args.weight = {weights.const_data_ptr(), weight.scalar_type() != x.scalar_type(), in.heads};
     args.own_grad = x_grad.mutable_data_ptr();
   }
   args.weight_grad = weight_grad.mutable_data_ptr();
-  args.weight_grad_wide = in.weight_dtype != x.scalar_type();
+  args.weight_grad_is_accum = in.weight_dtype != x.scalar_type();
   Device::run(args, direction, in.heads * args.features);
-  return {x_grad, Device::to_edge_order(
-                      weight_grad, in.x_needs_grad ? topology.csr_slots() : topology.csc_slots())};
+  return {x_grad, Device::to_edge_order(weight_grad, in.x_needs_grad ? topology.csr_entries()
+                                                                     : topology.csc_entries())};
 }
 
 template <class Device>

@@ -66,13 +66,13 @@ class DeviceNumbers {
  private:
   kernels::CudaRenumberArgs args_of(const at::Tensor& ids) const {
     return {.ids = ids.mutable_data_ptr(),
-            .wide = ids.scalar_type() == at::kLong,
+            .is_int64 = ids.scalar_type() == at::kLong,
             .count = ids.numel(),
             .first_at = table_.first_at.mutable_data_ptr<std::int32_t>()};
   }
   void queue(kernels::CudaRenumberArgs args, kernels::CudaRenumberArgs::Step step) const {
     args.step = step;
-    run_.renumber(args, nodes_.device(), /*num_slots=*/0);
+    run_.renumber(args, nodes_.device(), /*num_entries=*/0);
   }
 
   const SamplingKernels& run_;
@@ -118,7 +118,7 @@ DrawnEntries draw_on_device(const SamplingKernels& run, const Adjacency& rows,
       .begins = begins.mutable_data_ptr<std::int64_t>(),
       .degrees = row_lengths.mutable_data_ptr<std::int64_t>(),
       .counts = counts.mutable_data_ptr<std::int64_t>() + 1};
-  run.draw(args, device, /*num_slots=*/0);
+  run.draw(args, device, /*num_entries=*/0);
 
   DrawnEntries drawn;
   drawn.offsets = counts.cumsum(0);
@@ -126,7 +126,7 @@ DrawnEntries draw_on_device(const SamplingKernels& run, const Adjacency& rows,
   drawn.neighbors = at::empty({total}, rows.indices.options());
   drawn.entries = at::empty_like(drawn.neighbors);
   args.offsets = drawn.offsets.const_data_ptr<std::int64_t>();
-  args.slots = drawn.entries.mutable_data_ptr();
+  args.entries = drawn.entries.mutable_data_ptr();
   args.neighbors = drawn.neighbors.mutable_data_ptr();
   run.draw(args, device, total);
   return drawn;

@@ -42,9 +42,9 @@ struct HopDraw {
 
 /// The kernels that sampling queues on a device. Tests replace them.
 struct SamplingKernels {
-  void (*draw)(const kernels::CudaDrawArgs& args, at::Device device, std::int64_t num_slots);
+  void (*draw)(const kernels::CudaDrawArgs& args, at::Device device, std::int64_t num_entries);
   void (*renumber)(const kernels::CudaRenumberArgs& args, at::Device device,
-                   std::int64_t num_slots);
+                   std::int64_t num_entries);
 };
 
 /// Those of libmezzo_cuda.so. They throw InvalidArgument if it is not loaded.

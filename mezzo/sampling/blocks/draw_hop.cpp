@@ -56,13 +56,13 @@ DrawnEntries draw_uniform_hop(const Hop<Id>& hop, Workspace::State& state) {
   at::parallel_for(0, hop.num_nodes, kSamplerRowsPerTask,
                    [&](std::int64_t first, std::int64_t last) {
                      kernels::draw_uniform<Id>({.rows = hop.rows,
-                                                .found = rows,
+                                                .ranges = rows,
                                                 .first = first,
                                                 .last = last,
                                                 .count = count,
                                                 .key = hop.key,
                                                 .scratch = scratch + words * at::get_thread_num(),
-                                                .slots = entries,
+                                                .entries = entries,
                                                 .neighbors = neighbors});
                    });
   return drawn;
@@ -91,7 +91,7 @@ std::int64_t draw_scanned_rows(const Hop<Id>& hop, const kernels::RowRanges& row
       size = kernels::draw_weighted_replacing<Id>(hop.rows.weights, row, count.fanout, hop.key,
                                                   scratch, entries);
     } else {
-      auto* scratch = part.draws.reserve<kernels::RankedSlot>(count.of(row.degree));
+      auto* scratch = part.draws.reserve<kernels::RankedEntry>(count.of(row.degree));
       size = kernels::draw_weighted<Id>(hop.rows.weights, row, count.fanout, hop.key, scratch,
                                         entries);
     }

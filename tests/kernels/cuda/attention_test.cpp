@@ -47,12 +47,12 @@ struct Sums {
 
 /// Allows `terms` roundings of the total in the accumulator, and one of the result.
 void expect_near(const std::vector<double>& got, const Sums& expected, double terms, DType dtype,
-                 bool wide, const char* what) {
+                 bool is_accum, const char* what) {
   const double accumulator =
       dtype == DType::kFloat64 ? Float64::epsilon : static_cast<double>(Float32::epsilon);
   double storage = accumulator, smallest = std::numeric_limits<float>::min();
-  if (!wide) visit(DTypes{}, dtype, [&]<class T>() { storage = T::epsilon; });
-  if (!wide && dtype == DType::kFloat16) smallest = 0x1p-24;  // spacing of subnormals
+  if (!is_accum) visit(DTypes{}, dtype, [&]<class T>() { storage = T::epsilon; });
+  if (!is_accum && dtype == DType::kFloat16) smallest = 0x1p-24;  // spacing of subnormals
   ASSERT_EQ(got.size(), expected.value.size()) << what;
   for (std::size_t i = 0; i < got.size(); ++i) {
     const double bound =
@@ -67,14 +67,14 @@ void expect_near(const std::vector<double>& got, const Sums& expected, double te
 struct Numbers {
   Numbers(Draw& draw, DType dtype, bool rows_are_sources, std::int64_t most)
       : h(draw, dtype, most),
-        num_src(rows_are_sources ? h.slots.num_rows : h.slots.num_others),
-        num_dst(rows_are_sources ? h.slots.num_others : h.slots.num_rows),
+        num_src(rows_are_sources ? h.entries.num_rows : h.entries.num_others),
+        num_dst(rows_are_sources ? h.entries.num_others : h.entries.num_rows),
         z(draw, dtype, false, num_src, h.heads * h.features, kWhole),
         grad(draw, dtype, false, num_dst, h.heads * h.features, kWhole),
-        src(draw, dtype, some_wide(draw, dtype), num_src, h.heads, kScores),
-        dst(draw, dtype, some_wide(draw, dtype), num_dst, h.heads, kScores),
-        weight(draw, dtype, some_wide(draw, dtype), h.slots.num_edges(), draw.coin() ? h.heads : 1,
-               {-2, -1, 1, 2}),
+        src(draw, dtype, some_accum(draw, dtype), num_src, h.heads, kScores),
+        dst(draw, dtype, some_accum(draw, dtype), num_dst, h.heads, kScores),
+        weight(draw, dtype, some_accum(draw, dtype), h.entries.num_edges(),
+               draw.coin() ? h.heads : 1, {-2, -1, 1, 2}),
         weighted(draw.coin()) {
     if (draw.coin()) dropout = {.seed = draw.seed(), .threshold = 20000};
     if (draw.coin()) seed_offset = static_cast<std::int64_t>(draw.seed());
@@ -118,7 +118,7 @@ struct Numbers {
   }
   /// Roundings per term: the sum over a row, the logit in its exponential, and a few more.
   double terms() const {
-    const auto edges = static_cast<double>(h.slots.num_edges());
+    const auto edges = static_cast<double>(h.entries.num_edges());
     return edges + static_cast<double>(h.features) + 32;
   }
 
@@ -139,8 +139,8 @@ void expect_same_bytes(const GuardedBytes& a, const GuardedBytes& b, const char*
 
 struct Forward {
   explicit Forward(const Heads& h)
-      : out(static_cast<std::size_t>(h.slots.num_rows) * h.row_bytes()),
-        top(static_cast<std::size_t>(h.slots.num_rows * h.heads) * element_size(h.dtype, true)),
+      : out(static_cast<std::size_t>(h.entries.num_rows) * h.row_bytes()),
+        top(static_cast<std::size_t>(h.entries.num_rows * h.heads) * element_size(h.dtype, true)),
         sum(top.size()) {}
   GuardedBytes out, top, sum;
 };
@@ -148,7 +148,7 @@ struct Forward {
 Forward attended(const Kernels& kernels, const Numbers& n) {
   Forward result(n.h);
   GuardedBytes scratch(0);
-  kernels.run(AttentionArgs{.slots = n.h.slots.view(),
+  kernels.run(AttentionArgs{.entries = n.h.entries.view(),
                             .row_begin = 0,
                             .row_end = n.num_dst,
                             .dtype = n.h.dtype,
@@ -165,7 +165,7 @@ Forward attended(const Kernels& kernels, const Numbers& n) {
 
 void check_forward(Draw& draw, DType dtype) {
   const std::vector<Kernels> orders = kernels_under_test();
-  const Numbers n(draw, dtype, false, draw.one_of(orders[0].hub_slots));
+  const Numbers n(draw, dtype, false, draw.one_of(orders[0].hub_entries));
   SCOPED_TRACE(n.h.text());
   const Forward got = attended(orders[0], n);
   for (std::size_t i = 1; i < orders.size(); ++i) {
@@ -177,17 +177,17 @@ void check_forward(Draw& draw, DType dtype) {
   const std::int64_t heads = n.h.heads, width = heads * n.h.features;
   std::vector<double> top(place(n.num_dst, heads, 0), -std::numeric_limits<double>::infinity());
   Sums sum(n.num_dst * heads), out(n.num_dst * width);
-  for_each_slot(n.h.slots, [&](std::int64_t v, std::int64_t slot) {
+  for_each_entry(n.h.entries, [&](std::int64_t v, std::int64_t entry) {
     for (std::int64_t head = 0; head < heads; ++head) {
-      const std::int64_t u = n.h.slots.id(Access::kFirst, v, slot);
+      const std::int64_t u = n.h.entries.id(Access::kFirst, v, entry);
       double& most = top[place(v, heads, head)];
       most = std::max(most, n.logit(u, v, head));
     }
   });
   for (const bool sums : {true, false}) {
-    for_each_slot(n.h.slots, [&](std::int64_t v, std::int64_t slot) {
-      const std::int64_t u = n.h.slots.id(Access::kFirst, v, slot);
-      const std::int64_t edge = n.h.slots.id(Access::kSecond, v, slot);
+    for_each_entry(n.h.entries, [&](std::int64_t v, std::int64_t entry) {
+      const std::int64_t u = n.h.entries.id(Access::kFirst, v, entry);
+      const std::int64_t edge = n.h.entries.id(Access::kSecond, v, entry);
       for (std::int64_t i = 0; i < width; ++i) {
         const std::int64_t head = i / n.h.features;
         const std::size_t at = place(v, heads, head);
@@ -224,10 +224,11 @@ struct Backward {
       : z(static_cast<std::size_t>(n.num_src) * n.h.row_bytes()),
         score(place(n.num_src, n.h.heads, 0) * element_size(n.h.dtype, true)),
         sum(sums(n, n.h.heads)),
-        weight(place(n.h.slots.num_edges(), n.weight.length, 0) * element_size(n.h.dtype, true)) {}
+        weight(place(n.h.entries.num_edges(), n.weight.length, 0) * element_size(n.h.dtype, true)) {
+  }
   /// By edge, for this many heads.
   static GuardedBytes sums(const Numbers& n, std::int64_t heads) {
-    return GuardedBytes(place(n.h.slots.num_edges(), heads, 0) * element_size(n.h.dtype, true));
+    return GuardedBytes(place(n.h.entries.num_edges(), heads, 0) * element_size(n.h.dtype, true));
   }
   GuardedBytes z, score, sum, weight;
 };
@@ -235,7 +236,7 @@ struct Backward {
 /// Runs the heads [begin, end), with their sums in `sum`.
 void take_heads(const Kernels& kernels, const Numbers& n, const GuardedBytes& state,
                 std::int64_t begin, std::int64_t end, Backward& result, GuardedBytes& sum) {
-  kernels.run(AttentionGradArgs{.slots = n.h.slots.view(),
+  kernels.run(AttentionGradArgs{.entries = n.h.entries.view(),
                                 .row_begin = 0,
                                 .row_end = n.num_src,
                                 .dtype = n.h.dtype,
@@ -274,7 +275,7 @@ std::vector<double> random_state(Draw& draw, const Numbers& n) {
 
 void check_backward(Draw& draw, DType dtype) {
   const std::vector<Kernels> orders = kernels_under_test();
-  const Numbers n(draw, dtype, true, draw.one_of(orders[0].hub_slots));
+  const Numbers n(draw, dtype, true, draw.one_of(orders[0].hub_entries));
   SCOPED_TRACE(n.h.text());
   const std::vector<double> state = random_state(draw, n);
   const GuardedBytes stored_state = stored(dtype, true, state);
@@ -286,12 +287,13 @@ void check_backward(Draw& draw, DType dtype) {
     expect_same_bytes(got.sum, other.sum, "sum_grad");
     if (n.weighted) expect_same_bytes(got.weight, other.weight, "weight_grad");
   }
-  const std::int64_t heads = n.h.heads, width = heads * n.h.features, edges = n.h.slots.num_edges();
+  const std::int64_t heads = n.h.heads, width = heads * n.h.features,
+                     edges = n.h.entries.num_edges();
   Sums z(n.num_src * width), score(n.num_src * heads), sum(edges * heads);
   Sums weight(edges * n.weight.length);
-  for_each_slot(n.h.slots, [&](std::int64_t u, std::int64_t slot) {
-    const std::int64_t v = n.h.slots.id(Access::kFirst, u, slot);
-    const std::int64_t edge = n.h.slots.id(Access::kSecond, u, slot);
+  for_each_entry(n.h.entries, [&](std::int64_t u, std::int64_t entry) {
+    const std::int64_t v = n.h.entries.id(Access::kFirst, u, entry);
+    const std::int64_t edge = n.h.entries.id(Access::kSecond, u, entry);
     for (std::int64_t head = 0; head < heads; ++head) {
       const auto of_state = [&](std::int64_t which) {
         return state[place(v * kStateNumbers + which, heads, head)];
@@ -306,9 +308,9 @@ void check_backward(Draw& draw, DType dtype) {
       const double slope = n.sum(u, v, head) > 0 ? 1 : kSlope;
       const double grad = slope * share * (kept * factor * dot - of_state(3));
       const double size = share * (kept * std::fabs(factor) * dot_size + std::fabs(of_state(3)));
-      sum.add(place(slot, heads, head), grad, size);
+      sum.add(place(entry, heads, head), grad, size);
       score.add(place(u, heads, head), grad, size);
-      weight.add(place(slot, n.weight.length, n.weight.length == 1 ? 0 : head), share * kept * dot,
+      weight.add(place(entry, n.weight.length, n.weight.length == 1 ? 0 : head), share * kept * dot,
                  share * kept * dot_size);
     }
   });
@@ -322,7 +324,7 @@ void check_backward(Draw& draw, DType dtype) {
 
 void check_two_passes(Draw& draw, DType dtype) {
   const Kernels kernels = kernels_under_test()[0];
-  const Numbers n(draw, dtype, true, draw.one_of(kernels.hub_slots));
+  const Numbers n(draw, dtype, true, draw.one_of(kernels.hub_entries));
   const std::int64_t heads = n.h.heads, cut = draw.below(heads + 1);
   SCOPED_TRACE(fmt::format("{}, cut at head {}", n.h.text(), cut));
   const GuardedBytes state = stored(dtype, true, random_state(draw, n));
@@ -332,11 +334,11 @@ void check_two_passes(Draw& draw, DType dtype) {
   take_heads(kernels, n, state, 0, cut, parts, low);
   take_heads(kernels, n, state, cut, heads, parts, high);
   const std::size_t size = element_size(dtype, true);
-  for (std::int64_t slot = 0; slot < n.h.slots.num_edges(); ++slot) {
+  for (std::int64_t entry = 0; entry < n.h.entries.num_edges(); ++entry) {
     for (std::int64_t head = 0; head < heads; ++head) {
       const std::size_t at =
-          head < cut ? place(slot, cut, head) : place(slot, heads - cut, head - cut);
-      std::memcpy(parts.sum.data() + place(slot, heads, head) * size,
+          head < cut ? place(entry, cut, head) : place(entry, heads - cut, head - cut);
+      std::memcpy(parts.sum.data() + place(entry, heads, head) * size,
                   (head < cut ? low : high).data() + at * size, size);
     }
   }

@@ -15,9 +15,9 @@ namespace {
 using cuda::EmulatedOrder;
 
 template <class Args>
-std::int64_t num_slots_of(const Args& args) {
-  if constexpr (requires { args.slots; }) {
-    return args.slots.indptr != nullptr ? args.slots.indptr[args.row_end] : args.row_end;
+std::int64_t num_entries_of(const Args& args) {
+  if constexpr (requires { args.entries; }) {
+    return args.entries.indptr != nullptr ? args.entries.indptr[args.row_end] : args.row_end;
   } else {
     return 0;
   }
@@ -27,13 +27,13 @@ std::int64_t num_slots_of(const Args& args) {
 template <EmulatedOrder order, class Args>
 void emulated(const Args& args) {
   const auto& one = std::get<CudaKernel<Args>>(*mezzo_cuda_kernels());
-  const std::int64_t num_slots = num_slots_of(args);
+  const std::int64_t num_entries = num_entries_of(args);
   // Allocators align memory for any type; the guard must be at the end.
-  const auto size = static_cast<std::size_t>(one.workspace(args, num_slots));
+  const auto size = static_cast<std::size_t>(one.workspace(args, num_entries));
   GuardedBytes workspace((size + 15) / 16 * 16);
   if (workspace.size() > 0) std::memset(workspace.data(), 0xFF, workspace.size());
   cuda::set_emulated_order(order);
-  one.run(args, {.stream = nullptr, .workspace = workspace.data(), .num_slots = num_slots});
+  one.run(args, {.stream = nullptr, .workspace = workspace.data(), .num_entries = num_entries});
 }
 
 }  // namespace
@@ -51,7 +51,7 @@ Kernels emulated_kernels() {
   kernels.narrow = cpu_backends()[0].backend->narrow;
   kernels.take_ranges = false;
   // Rows of more than 1024 edges use several blocks.
-  kernels.hub_slots = {12, 12, 12, 12, 12, 12, 12, 12, 12, 40, 40, 40, 150, 150, 1025, 2300};
+  kernels.hub_entries = {12, 12, 12, 12, 12, 12, 12, 12, 12, 40, 40, 40, 150, 150, 1025, 2300};
   return kernels;
 }
 

@@ -42,7 +42,7 @@ class Array {
 template <class Id>
 struct Drawn {
   std::vector<std::int64_t> begins, degrees, offsets;
-  std::vector<Id> slots, neighbors;
+  std::vector<Id> entries, neighbors;
   bool operator==(const Drawn&) const = default;
 };
 
@@ -66,13 +66,13 @@ Drawn<Id> drawn_on_cpu(const Rows<Id>& rows, const std::vector<Id>& nodes, DrawC
   drawn.begins.resize(nodes.size());
   drawn.degrees.resize(nodes.size());
   drawn.offsets.resize(nodes.size() + 1);
-  const RowRanges found{drawn.begins.data(), drawn.degrees.data(), drawn.offsets.data()};
-  const std::int64_t most = find_rows<Id>(view, nodes.data(), n, count, found);
+  const RowRanges ranges{drawn.begins.data(), drawn.degrees.data(), drawn.offsets.data()};
+  const std::int64_t most = find_rows<Id>(view, nodes.data(), n, count, ranges);
   std::vector<std::uint64_t> scratch(static_cast<std::size_t>(uniform_scratch_words(count, most)));
-  drawn.slots.resize(static_cast<std::size_t>(drawn.offsets.back()));
-  drawn.neighbors.resize(drawn.slots.size());
-  draw_uniform<Id>(
-      {view, found, 0, n, count, kKey, scratch.data(), drawn.slots.data(), drawn.neighbors.data()});
+  drawn.entries.resize(static_cast<std::size_t>(drawn.offsets.back()));
+  drawn.neighbors.resize(drawn.entries.size());
+  draw_uniform<Id>({view, ranges, 0, n, count, kKey, scratch.data(), drawn.entries.data(),
+                    drawn.neighbors.data()});
   return drawn;
 }
 
@@ -94,14 +94,14 @@ Drawn<Id> drawn_on_gpu(const Rows<Id>& rows, const std::vector<Id>& nodes, DrawC
   std::vector<std::int64_t> offsets(nodes.size() + 1);
   const std::vector<std::int64_t> sizes = counts.values();
   std::partial_sum(sizes.begin(), sizes.end(), offsets.begin() + 1);
-  Array<Id> slots(offsets.back()), neighbors(offsets.back());
+  Array<Id> entries(offsets.back()), neighbors(offsets.back());
   args.nodes = {};
   args.counts = nullptr;
   args.offsets = offsets.data();
-  args.slots = slots.data();
+  args.entries = entries.data();
   args.neighbors = neighbors.data();
-  cuda::Kernel<CudaDrawArgs>::run(args, {.num_slots = offsets.back()});
-  return {begins.values(), degrees.values(), offsets, slots.values(), neighbors.values()};
+  cuda::Kernel<CudaDrawArgs>::run(args, {.num_entries = offsets.back()});
+  return {begins.values(), degrees.values(), offsets, entries.values(), neighbors.values()};
 }
 
 /// Compares draws from the rows in random order, with repetitions.
@@ -172,7 +172,7 @@ class Numbers {
     const auto count = static_cast<std::int64_t>(ids.size());
     Array<std::int32_t> is_first(count);
     CudaRenumberArgs args{.ids = ids.data(),
-                          .wide = sizeof(Id) == 8,
+                          .is_int64 = sizeof(Id) == 8,
                           .count = count,
                           .num_known = static_cast<std::int64_t>(nodes_.size()),
                           .first_at = first_at_.data(),
@@ -199,7 +199,7 @@ class Numbers {
   }
   void run_on_nodes(CudaRenumberArgs::Step step) {
     run({.ids = nodes_.data(),
-         .wide = sizeof(Id) == 8,
+         .is_int64 = sizeof(Id) == 8,
          .count = static_cast<std::int64_t>(nodes_.size()),
          .first_at = first_at_.data()},
         step);

@@ -45,7 +45,7 @@ std::vector<double> mostly_plain() {
 
 struct ReducedBytes {
   explicit ReducedBytes(const RandomMessage& m)
-      : size(static_cast<std::size_t>(m.slots.num_rows * m.shape.out_length())),
+      : size(static_cast<std::size_t>(m.entries.num_rows * m.shape.out_length())),
         out(size * element_size(m.dtype, false)),
         arg(size * sizeof(std::int32_t)),
         product(size * element_size(m.dtype, true)) {}
@@ -56,9 +56,9 @@ struct ReducedBytes {
 void reduce_into(const CpuBackend& kernels, const RandomMessage& m, ReduceOp reduce,
                  ReducedBytes& result) {
   const bool has_arg = reduce != ReduceOp::kSum && reduce != ReduceOp::kMean;
-  kernels.run(SpmmArgs{.slots = m.slots.view(),
+  kernels.run(SpmmArgs{.entries = m.entries.view(),
                        .row_begin = 0,
-                       .row_end = m.slots.num_rows,
+                       .row_end = m.entries.num_rows,
                        .lhs = m.lhs.view(),
                        .rhs = m.rhs.view(),
                        .layout = m.shape.layout(),
@@ -78,7 +78,7 @@ TEST(CudaSpecialNumbers, pass_through_every_reduction) {
         for_each(ReduceOps{}, [&]<class Reduce>() {
           // A product of many numbers overflows or underflows, depending on the order.
           const bool prod = Reduce::kind == ReduceOp::kProd;
-          const std::int64_t most = prod ? 5 : draw.one_of(kernels.hub_slots);
+          const std::int64_t most = prod ? 5 : draw.one_of(kernels.hub_entries);
           const RandomMessage m(draw, Op::kind, T::kind, most, mostly_plain());
           SCOPED_TRACE(m.text() + " " + std::string(Reduce::name));
           ReducedBytes got(m), expected(m);
@@ -99,16 +99,16 @@ TEST(CudaSpecialNumbers, pass_through_every_reduction) {
   });
 }
 
-GuardedBytes softmax_of(const CpuBackend& kernels, const RandomSlots& slots, DType dtype,
+GuardedBytes softmax_of(const CpuBackend& kernels, const RandomEntries& entries, DType dtype,
                         std::int64_t length, const GuardedBytes& logits) {
   GuardedBytes out(logits.size());
-  kernels.run(SoftmaxArgs{.slots = slots.view(),
+  kernels.run(SoftmaxArgs{.entries = entries.view(),
                           .row_begin = 0,
-                          .row_end = slots.num_rows,
+                          .row_end = entries.num_rows,
                           .dtype = dtype,
                           .length = length,
                           .logits = logits.data(),
-                          .out_ids = slots.view().second,
+                          .out_ids = entries.view().second,
                           .out = out.data()});
   return out;
 }
@@ -116,17 +116,17 @@ GuardedBytes softmax_of(const CpuBackend& kernels, const RandomSlots& slots, DTy
 TEST(CudaSpecialNumbers, pass_through_the_softmax) {
   on_every_backend(40, [](const Kernels& kernels, Draw& draw) {
     for_each(DTypes{}, [&]<class T>() {
-      const RandomSlots slots(draw, draw.one_of(kernels.hub_slots));
+      const RandomEntries entries(draw, draw.one_of(kernels.hub_entries));
       const std::int64_t length = 1 + draw.below(20);
       // Equal or infinitely far apart: every exponential is 0, 1 or NaN.
       std::vector<double> from(30, 2);
       from.insert(from.end(), {-kInfinity, -kInfinity, kInfinity, kNan});
       if (draw.coin()) from = {-kInfinity};
       const GuardedBytes logits =
-          stored(T::kind, false, draw.numbers(slots.num_edges() * length, from));
+          stored(T::kind, false, draw.numbers(entries.num_edges() * length, from));
       expect_numbers(
-          numbers_in(T::kind, false, softmax_of(kernels, slots, T::kind, length, logits)),
-          numbers_in(T::kind, false, softmax_of(scalar(), slots, T::kind, length, logits)));
+          numbers_in(T::kind, false, softmax_of(kernels, entries, T::kind, length, logits)),
+          numbers_in(T::kind, false, softmax_of(scalar(), entries, T::kind, length, logits)));
     });
   });
 }
@@ -134,16 +134,16 @@ TEST(CudaSpecialNumbers, pass_through_the_softmax) {
 /// Attention over equal scores, or over NaN and infinite scores.
 GuardedBytes attention_of(const CpuBackend& kernels, const Heads& h, const Matrix& z,
                           const Matrix& src, const Matrix& dst) {
-  GuardedBytes out(static_cast<std::size_t>(h.slots.num_rows) * h.row_bytes());
-  GuardedBytes top(static_cast<std::size_t>(h.slots.num_rows * h.heads) *
+  GuardedBytes out(static_cast<std::size_t>(h.entries.num_rows) * h.row_bytes());
+  GuardedBytes top(static_cast<std::size_t>(h.entries.num_rows * h.heads) *
                    element_size(h.dtype, true));
   GuardedBytes sum(top.size()), scratch(h.scratch_bytes());
   AttentionScores scores;
   scores.src = src.numbers();
   scores.dst = dst.numbers();
-  kernels.run(AttentionArgs{.slots = h.slots.view(),
+  kernels.run(AttentionArgs{.entries = h.entries.view(),
                             .row_begin = 0,
-                            .row_end = h.slots.num_rows,
+                            .row_end = h.entries.num_rows,
                             .dtype = h.dtype,
                             .heads = h.heads,
                             .features = h.features,
@@ -163,11 +163,11 @@ TEST(CudaSpecialNumbers, pass_through_the_attention) {
       SCOPED_TRACE(h.text());
       const std::int64_t width = h.heads * h.features;
       const bool special_scores = draw.coin();
-      const Matrix z(draw, T::kind, false, h.slots.num_others, width,
+      const Matrix z(draw, T::kind, false, h.entries.num_others, width,
                      special_scores ? std::vector<double>{0} : mostly_plain());
-      const Matrix src(draw, T::kind, true, h.slots.num_others, h.heads,
+      const Matrix src(draw, T::kind, true, h.entries.num_others, h.heads,
                        special_scores ? mostly_plain() : std::vector<double>{1});
-      const Matrix dst(draw, T::kind, true, h.slots.num_rows, h.heads, {1});
+      const Matrix dst(draw, T::kind, true, h.entries.num_rows, h.heads, {1});
       expect_numbers(numbers_in(T::kind, false, attention_of(kernels, h, z, src, dst)),
                      numbers_in(T::kind, false, attention_of(scalar(), h, z, src, dst)));
     });

@@ -19,12 +19,12 @@ using detail::SampledBatch;
 
 constexpr detail::SamplingKernels kEmulated = {
     .draw =
-        [](const kernels::CudaDrawArgs& args, at::Device /*device*/, std::int64_t num_slots) {
-          kernels::cuda::Kernel<kernels::CudaDrawArgs>::run(args, {.num_slots = num_slots});
+        [](const kernels::CudaDrawArgs& args, at::Device /*device*/, std::int64_t num_entries) {
+          kernels::cuda::Kernel<kernels::CudaDrawArgs>::run(args, {.num_entries = num_entries});
         },
     .renumber =
-        [](const kernels::CudaRenumberArgs& args, at::Device /*device*/, std::int64_t num_slots) {
-          kernels::cuda::Kernel<kernels::CudaRenumberArgs>::run(args, {.num_slots = num_slots});
+        [](const kernels::CudaRenumberArgs& args, at::Device /*device*/, std::int64_t num_entries) {
+          kernels::cuda::Kernel<kernels::CudaRenumberArgs>::run(args, {.num_entries = num_entries});
         }};
 
 constexpr BatchKey kDeviceKey{.seed = 9, .epoch = 2, .batch = 5};

@@ -44,7 +44,7 @@ class AttentionGradRows {
         heads_(a.heads),
         length_(a.heads * a.features),
         period_(HeadPattern<V>::period(a.heads)),
-        chunk_(chunk_slots(kGradNumbers, a.heads)),
+        chunk_(chunk_entries(kGradNumbers, a.heads)),
         scratch_(a.scratch),
         running_(length_, scratch_),
         sent_by_head_(scratch_.take(heads_)),
@@ -59,10 +59,10 @@ class AttentionGradRows {
   }
 
   void run() {
-    const std::int64_t slots_end = slots_of(a_.slots, a_.row_end - 1).end;
+    const std::int64_t entries_end = entries_of(a_.entries, a_.row_end - 1).end;
     constexpr auto kBytes = static_cast<std::int64_t>(sizeof(Storage));
     streams_ = a_.out_streams && are_lines(a_.z_grad, length_ * kBytes, a_.features * kBytes);
-    for (std::int64_t row = a_.row_begin; row < a_.row_end; ++row) run_row(row, slots_end);
+    for (std::int64_t row = a_.row_begin; row < a_.row_end; ++row) run_row(row, entries_end);
     if (streams_) V::end_streams();
   }
 
@@ -81,8 +81,8 @@ class AttentionGradRows {
   bool drops() const { return a_.scores.dropout.threshold > 0; }
   bool weighted() const { return a_.scores.edge_weight.data != nullptr; }
 
-  void run_row(std::int64_t row, std::int64_t slots_end) {
-    const SlotRange range = slots_of(a_.slots, row);
+  void run_row(std::int64_t row, std::int64_t entries_end) {
+    const EntryRange range = entries_of(a_.entries, row);
     copy_numbers<V, T>(a_.scores.src, row, sent_by_head_);
     sent_.repeat(sent_by_head_);
     score_grad_.clear();
@@ -90,8 +90,8 @@ class AttentionGradRows {
     chunk.heads = heads_;
     chunk.features = a_.features;
     chunk.x = static_cast<const Storage*>(a_.grad);
-    chunk.ids = a_.slots.first;
-    chunk.slots_end = slots_end;
+    chunk.ids = a_.entries.first;
+    chunk.entries_end = entries_end;
     chunk.weight = numbers_.weight;
     chunk.apart = true;
     chunk.out = static_cast<Storage*>(a_.z_grad) + row * length_;
@@ -104,7 +104,7 @@ class AttentionGradRows {
       const std::int64_t left = range.end - chunk.begin;
       chunk.count = left < chunk_ ? left : chunk_;
       chunk.last = chunk.count == left;
-      gather(chunk.begin, chunk.count, slots_end);
+      gather(chunk.begin, chunk.count, entries_end);
       recompute(chunk.count);
       running_.open(chunk);
       run_heads<V, T, true, true>(chunk);
@@ -117,14 +117,14 @@ class AttentionGradRows {
     score_grad_.add_to(static_cast<Accum*>(a_.score_grad) + row * heads_);
   }
 
-  void gather(std::int64_t begin, std::int64_t count, std::int64_t slots_end) {
+  void gather(std::int64_t begin, std::int64_t count, std::int64_t entries_end) {
     const Numbers& n = numbers_;
     const auto copy = [&]<std::int64_t kHeads>() {
       const std::int64_t heads = kHeads > 0 ? kHeads : heads_;
       const auto bytes = kStateNumbers * heads * static_cast<std::int64_t>(sizeof(Accum));
-      const auto state_of = [&](std::int64_t slot) {
+      const auto state_of = [&](std::int64_t entry) {
         return static_cast<const Accum*>(a_.state) +
-               id_at(a_.slots.first, slot) * kStateNumbers * heads;
+               id_at(a_.entries.first, entry) * kStateNumbers * heads;
       };
       const auto put = [&](const Accum* from, Accum* to) {
         if constexpr (kHeads > 0) {
@@ -134,7 +134,7 @@ class AttentionGradRows {
         }
       };
       for (std::int64_t i = 0; i < count; ++i) {
-        if (begin + i + kNumbersAhead < slots_end)
+        if (begin + i + kNumbersAhead < entries_end)
           prefetch(state_of(begin + i + kNumbersAhead), bytes);
         const Accum* state = state_of(begin + i);
         const std::int64_t to = i * heads;
@@ -158,10 +158,10 @@ class AttentionGradRows {
       default:
         copy.template operator()<0>();
     }
-    const Ids& edges = a_.slots.second;
+    const Ids& edges = a_.entries.second;
     if (drops()) draw_mask<V>(a_.scores.dropout, edges, heads_, begin, count, n.mask);
     if (weighted()) {
-      gather_weights<V, T>(a_.scores.edge_weight, edges, heads_, begin, count, slots_end,
+      gather_weights<V, T>(a_.scores.edge_weight, edges, heads_, begin, count, entries_end,
                            n.edge_weight);
     }
   }

@@ -22,7 +22,7 @@ class AttentionRows {
       : a_(a),
         heads_(a.heads),
         period_(HeadPattern<V>::period(a.heads)),
-        chunk_(chunk_slots(kForwardNumbers, a.heads)),
+        chunk_(chunk_entries(kForwardNumbers, a.heads)),
         scratch_(a.scratch),
         logit_(scratch_.take(chunk_ * heads_)),
         factor_(scratch_.take(chunk_ * heads_)),
@@ -33,7 +33,7 @@ class AttentionRows {
         running_(heads_ * a.features, scratch_) {}
 
   void run() {
-    slots_end_ = slots_of(a_.slots, a_.row_end - 1).end;
+    entries_end_ = entries_of(a_.entries, a_.row_end - 1).end;
     constexpr auto kBytes = static_cast<std::int64_t>(sizeof(Storage));
     const std::int64_t head = a_.features * kBytes;
     streams_ = a_.out_streams && are_lines(a_.out, heads_ * head, head);
@@ -43,7 +43,7 @@ class AttentionRows {
 
  private:
   void run_row(std::int64_t row) {
-    const SlotRange range = slots_of(a_.slots, row);
+    const EntryRange range = entries_of(a_.entries, row);
     Accum* top = static_cast<Accum*>(a_.top) + row * heads_;
     Accum* sum = static_cast<Accum*>(a_.sum) + row * heads_;
     const bool one_chunk = range.end - range.begin <= chunk_;
@@ -65,10 +65,10 @@ class AttentionRows {
       chunk.heads = heads_;
       chunk.features = a_.features;
       chunk.x = static_cast<const Storage*>(a_.z);
-      chunk.ids = a_.slots.first;
+      chunk.ids = a_.entries.first;
       chunk.begin = begin;
       chunk.count = count;
-      chunk.slots_end = slots_end_;
+      chunk.entries_end = entries_end_;
       chunk.weight = logit_;
       chunk.last = begin + count == range.end;
       chunk.apart = true;
@@ -83,7 +83,7 @@ class AttentionRows {
   }
 
   /// Leaves the logits in logit_ if the row is one chunk.
-  void find_top(std::int64_t row, SlotRange range, Accum* top) {
+  void find_top(std::int64_t row, EntryRange range, Accum* top) {
     copy_numbers<V, T>(a_.scores.dst, row, received_by_head_);
     received_.repeat(received_by_head_);
     top_.fill(-std::numeric_limits<Accum>::infinity());
@@ -101,7 +101,8 @@ class AttentionRows {
 
   void gather_logits(std::int64_t begin, std::int64_t count) {
     // factor_ is free here; exponentials() uses it later.
-    gather_numbers<V, T>(a_.scores.src, a_.slots.first, begin, count, slots_end_, factor_, logit_);
+    gather_numbers<V, T>(a_.scores.src, a_.entries.first, begin, count, entries_end_, factor_,
+                         logit_);
     const V slope = V::set(static_cast<Accum>(a_.scores.negative_slope));
     for_vectors<V>(count * heads_, period_, [&](std::int64_t i, std::int64_t t) {
       const V x = V::load_accum(logit_ + i) + V::load_accum(received_.data() + t);
@@ -119,11 +120,11 @@ class AttentionRows {
     });
     const AttentionScores& s = a_.scores;
     if (s.dropout.threshold > 0) {
-      draw_mask<V>(s.dropout, a_.slots.second, heads_, begin, count, factor_);
+      draw_mask<V>(s.dropout, a_.entries.second, heads_, begin, count, factor_);
       multiply(count);
     }
     if (s.edge_weight.data != nullptr) {
-      gather_weights<V, T>(s.edge_weight, a_.slots.second, heads_, begin, count, slots_end_,
+      gather_weights<V, T>(s.edge_weight, a_.entries.second, heads_, begin, count, entries_end_,
                            factor_);
       multiply(count);
     }
@@ -136,7 +137,7 @@ class AttentionRows {
   }
 
   const AttentionArgs& a_;
-  std::int64_t slots_end_ = 0;
+  std::int64_t entries_end_ = 0;
   bool streams_ = false;
   std::int64_t heads_, period_, chunk_;
   Scratch<V> scratch_;

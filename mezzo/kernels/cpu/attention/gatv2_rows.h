@@ -88,24 +88,24 @@ class GatheredRows {
  public:
   using Storage = typename T::Storage;
 
-  GatheredRows(const GATv2Pairs& pairs, const Slots& slots, std::int64_t row_end)
+  GatheredRows(const GATv2Pairs& pairs, const Entries& entries, std::int64_t row_end)
       : rows_(static_cast<const Storage*>(pairs.other)),
         length_(pairs.heads * pairs.features),
-        ids_(slots.first),
-        slots_end_(last_slot(slots, row_end)),
+        ids_(entries.first),
+        entries_end_(last_entry(entries, row_end)),
         ahead_(prefetch_distance(length_ * static_cast<std::int64_t>(sizeof(Storage)))) {}
 
   template <class Block>
-  const Storage* at(std::int64_t slot, const Block& block) const {
-    if (slot + ahead_ < slots_end_) block.fetch(rows_ + id_at(ids_, slot + ahead_) * length_);
-    return rows_ + id_at(ids_, slot) * length_;
+  const Storage* at(std::int64_t entry, const Block& block) const {
+    if (entry + ahead_ < entries_end_) block.fetch(rows_ + id_at(ids_, entry + ahead_) * length_);
+    return rows_ + id_at(ids_, entry) * length_;
   }
 
  private:
   const Storage* rows_;
   std::int64_t length_;
   Ids ids_;
-  std::int64_t slots_end_, ahead_;
+  std::int64_t entries_end_, ahead_;
 };
 
 /// Vectors whose elements sum to one score each, collected to sum many at once: at most 8 KiB.
@@ -164,18 +164,18 @@ void store_scores(const GATv2ScoresArgs& a, const ScoreChunk& chunk,
   }
   for (std::int64_t i = 0; i < chunk.count; ++i) {
     auto* scores = static_cast<typename V::Scalar*>(a.scores) +
-                   id_at(a.slots.second, chunk.begin + i) * a.pairs.heads + chunk.head;
+                   id_at(a.entries.second, chunk.begin + i) * a.pairs.heads + chunk.head;
     for (std::int64_t h = 0; h < chunk.num_heads; ++h) scores[h] = sums[i * chunk.num_heads + h];
   }
 }
 
 template <class V, class T>
 void compute(const GATv2ScoresArgs& a) {
-  const GatheredRows<V, T> rows(a.pairs, a.slots, a.row_end);
+  const GatheredRows<V, T> rows(a.pairs, a.entries, a.row_end);
   const std::int64_t heads = a.pairs.heads;
   alignas(64) typename T::Accum vectors[kScoreVectors * V::width] = {};
   for (std::int64_t row = a.row_begin; row < a.row_end; ++row) {
-    const SlotRange range = slots_of(a.slots, row);
+    const EntryRange range = entries_of(a.entries, row);
     for (std::int64_t head = 0; head < heads; head += kScoreHeads) {
       const std::int64_t num_heads = heads - head < kScoreHeads ? heads - head : kScoreHeads;
       const std::int64_t most = kScoreVectors / num_heads;
@@ -202,7 +202,7 @@ void score_grad_block(const GATv2ScoresGradArgs& a, const GatheredRows<V, T>& ro
   using Storage = typename T::Storage;
   const HeadBlock<V, T, G, K, kPartial> block(a.pairs.features, head, f);
   const std::int64_t own_at = row * a.pairs.heads * a.pairs.features;
-  const SlotRange range = slots_of(a.slots, row);
+  const EntryRange range = entries_of(a.entries, row);
   V own[G * K], own_sum[G * K];
   [[maybe_unused]] V attn_sum[G * K];
 #pragma GCC unroll 16
@@ -212,8 +212,8 @@ void score_grad_block(const GATv2ScoresGradArgs& a, const GatheredRows<V, T>& ro
     if constexpr (kOfAttn) attn_sum[i] = V::zero();
   }
   const auto slope = static_cast<Accum>(a.pairs.negative_slope);
-  for (std::int64_t begin = range.begin; begin < range.end; begin += kSlotsApart) {
-    const SlotRange apart = slots_apart(range, begin);
+  for (std::int64_t begin = range.begin; begin < range.end; begin += kEntriesApart) {
+    const EntryRange apart = entries_apart(range, begin);
     V own_part[G * K];
     [[maybe_unused]] V attn_part[G * K];
 #pragma GCC unroll 16
@@ -221,10 +221,10 @@ void score_grad_block(const GATv2ScoresGradArgs& a, const GatheredRows<V, T>& ro
       own_part[i] = V::zero();
       if constexpr (kOfAttn) attn_part[i] = V::zero();
     }
-    for (std::int64_t slot = apart.begin; slot < apart.end; ++slot) {
-      const Storage* other = rows.at(slot, block);
+    for (std::int64_t entry = apart.begin; entry < apart.end; ++entry) {
+      const Storage* other = rows.at(entry, block);
       const Accum* grads =
-          static_cast<const Accum*>(a.grad) + id_at(a.slots.second, slot) * a.pairs.heads + head;
+          static_cast<const Accum*>(a.grad) + id_at(a.entries.second, entry) * a.pairs.heads + head;
 #pragma GCC unroll 16
       for (int g = 0; g < G; ++g) {
         const V above = V::set(grads[g]), below = V::set(grads[g] * slope);
@@ -262,7 +262,7 @@ void score_grad_block(const GATv2ScoresGradArgs& a, const GatheredRows<V, T>& ro
 
 template <class V, class T, bool kOfAttn>
 void score_grad_rows(const GATv2ScoresGradArgs& a) {
-  const GatheredRows<V, T> rows(a.pairs, a.slots, a.row_end);
+  const GatheredRows<V, T> rows(a.pairs, a.entries, a.row_end);
   for (std::int64_t row = a.row_begin; row < a.row_end; ++row) {
     for_head_blocks<V, block_vectors<V, T>()>(
         a.pairs.heads, a.pairs.features,

@@ -22,7 +22,7 @@ V leaky_relu(V x, V slope) {
 
 template <class V, class T>
 typename T::Accum number_at(const HeadNumbers& from, std::int64_t at) {
-  if (from.wide) return static_cast<const typename T::Accum*>(from.data)[at];
+  if (from.is_accum) return static_cast<const typename T::Accum*>(from.data)[at];
   return V::load_one(T{}, static_cast<const typename T::Storage*>(from.data) + at).first();
 }
 
@@ -33,7 +33,8 @@ void copy_numbers(const HeadNumbers& from, std::int64_t row, typename T::Accum* 
     *to = number_at<V, T>(from, row);
     return;
   }
-  const Operand numbers{.data = from.data, .wide = from.wide, .access = {}, .length = from.length};
+  const Operand numbers{
+      .data = from.data, .is_accum = from.is_accum, .access = {}, .length = from.length};
   for (std::int64_t h = 0; h < from.length; h += V::width) {
     load_operand<V, T>(numbers, row * from.length + h, 1, from.length - h).store_accum(to + h);
   }
@@ -59,11 +60,11 @@ inline constexpr std::int64_t kNumbersAhead = 64;
 /// Prefetches the numbers of the entry kNumbersAhead later.
 template <class T>
 [[gnu::always_inline]] inline void fetch_numbers(const HeadNumbers& from, const Ids& ids,
-                                                 std::int64_t slot, std::int64_t slots_end) {
-  if (slot + kNumbersAhead >= slots_end) return;
-  const std::int64_t size = from.wide ? sizeof(typename T::Accum) : sizeof(typename T::Storage);
+                                                 std::int64_t entry, std::int64_t entries_end) {
+  if (entry + kNumbersAhead >= entries_end) return;
+  const std::int64_t size = from.is_accum ? sizeof(typename T::Accum) : sizeof(typename T::Storage);
   __builtin_prefetch(static_cast<const char*>(from.data) +
-                     id_at(ids, slot + kNumbersAhead) * from.length * size);
+                     id_at(ids, entry + kNumbersAhead) * from.length * size);
 }
 
 /// Gathers rows of kBytes bytes, one per entry. The first `readable` ids may be read for
@@ -93,29 +94,29 @@ bool gather_few_bytes(const char* from, std::int64_t bytes, const Id* ids, std::
 /// accumulator type) and then converted together.
 template <class V, class T>
 void gather_numbers(const HeadNumbers& from, const Ids& ids, std::int64_t begin, std::int64_t count,
-                    std::int64_t slots_end, void* stored, typename T::Accum* to) {
+                    std::int64_t entries_end, void* stored, typename T::Accum* to) {
   using Storage = typename T::Storage;
   const auto size =
-      static_cast<std::int64_t>(from.wide ? sizeof(typename T::Accum) : sizeof(Storage));
+      static_cast<std::int64_t>(from.is_accum ? sizeof(typename T::Accum) : sizeof(Storage));
   const auto* data = static_cast<const char*>(from.data);
-  const std::int64_t bytes = from.length * size, readable = slots_end - begin;
-  auto* copied = static_cast<char*>(from.wide ? to : stored);
+  const std::int64_t bytes = from.length * size, readable = entries_end - begin;
+  auto* copied = static_cast<char*>(from.is_accum ? to : stored);
   const bool is_gathered =
       ids.data != nullptr && with_ids(ids, [&](const auto* of) {
         return gather_few_bytes<V>(data, bytes, of + begin, count, readable, copied);
       });
   if (!is_gathered) {
     for (std::int64_t i = 0; i < count; ++i) {
-      fetch_numbers<T>(from, ids, begin + i, slots_end);
+      fetch_numbers<T>(from, ids, begin + i, entries_end);
       copy_numbers<V, T>(from, id_at(ids, begin + i), to + i * from.length);
     }
     return;
   }
-  if (from.wide) return;
-  const Operand narrow{.data = stored, .wide = false, .access = {}, .length = {}};
+  if (from.is_accum) return;
+  const Operand stored_numbers{.data = stored, .is_accum = false, .access = {}, .length = {}};
   const std::int64_t total = count * from.length;
   for (std::int64_t i = 0; i < total; i += V::width) {
-    load_operand<V, T>(narrow, i, 1, total - i).store_accum(to + i);
+    load_operand<V, T>(stored_numbers, i, 1, total - i).store_accum(to + i);
   }
 }
 
@@ -123,7 +124,7 @@ void gather_numbers(const HeadNumbers& from, const Ids& ids, std::int64_t begin,
 template <class V, class T, class Id>
 void gather_single(const HeadNumbers& from, const Id* ids, std::int64_t count,
                    std::int64_t readable, typename T::Accum* to) {
-  const std::int64_t size = from.wide ? sizeof(typename T::Accum) : sizeof(typename T::Storage);
+  const std::int64_t size = from.is_accum ? sizeof(typename T::Accum) : sizeof(typename T::Storage);
   const auto* bytes = static_cast<const char*>(from.data);
   for (std::int64_t i = 0; i < count; ++i) {
     if (i + kNumbersAhead < readable) __builtin_prefetch(bytes + ids[i + kNumbersAhead] * size);
@@ -131,27 +132,28 @@ void gather_single(const HeadNumbers& from, const Id* ids, std::int64_t count,
   }
 }
 
-/// The weight of each entry and head; weights of length 1 are for all heads. Ids before `slots_end`
-/// may be read for prefetching.
+/// The weight of each entry and head; weights of length 1 are for all heads. Ids before
+/// `entries_end` may be read for prefetching.
 template <class V, class T>
 void gather_weights(const HeadNumbers& weight, const Ids& edges, std::int64_t heads,
-                    std::int64_t begin, std::int64_t count, std::int64_t slots_end,
+                    std::int64_t begin, std::int64_t count, std::int64_t entries_end,
                     typename T::Accum* to) {
   if (heads == 1 && edges.data != nullptr) {
     with_ids(edges, [&](const auto* ids) {
-      gather_single<V, T>(weight, ids + begin, count, slots_end - begin, to);
+      gather_single<V, T>(weight, ids + begin, count, entries_end - begin, to);
     });
     return;
   }
   if (edges.data == nullptr && weight.length == heads) {
-    const Operand numbers{.data = weight.data, .wide = weight.wide, .access = {}, .length = {}};
+    const Operand numbers{
+        .data = weight.data, .is_accum = weight.is_accum, .access = {}, .length = {}};
     for (std::int64_t i = 0; i < count * heads; i += V::width) {
       load_operand<V, T>(numbers, begin * heads + i, 1, count * heads - i).store_accum(to + i);
     }
     return;
   }
   for (std::int64_t i = 0; i < count; ++i) {
-    fetch_numbers<T>(weight, edges, begin + i, slots_end);
+    fetch_numbers<T>(weight, edges, begin + i, entries_end);
     const std::int64_t edge = id_at(edges, begin + i);
     if (weight.length == heads) {
       copy_numbers<V, T>(weight, edge, to + i * heads);
@@ -206,7 +208,7 @@ class HeadPattern {
   Number* pattern_;
 };
 
-/// Sums per head over the entries of a row, kSlotsApart of them summed separately.
+/// Sums per head over the entries of a row, kEntriesApart of them summed separately.
 template <class V>
 class HeadSums {
  public:
@@ -217,14 +219,14 @@ class HeadSums {
   void clear() {
     part_.fill(0);
     sum_.fill(0);
-    slots_ = 0;
+    entries_ = 0;
   }
   /// The pattern to add a chunk's vectors to.
   Number* data() const { return part_.data(); }
   /// Call after a chunk of `count` entries.
   void close_chunk(std::int64_t count) {
-    slots_ += count;
-    if (slots_ >= kSlotsApart) join();
+    entries_ += count;
+    if (entries_ >= kEntriesApart) join();
   }
   void add_to(Number* by_head) {
     join();
@@ -238,10 +240,10 @@ class HeadSums {
           .store_accum(sum_.data() + i);
     }
     part_.fill(0);
-    slots_ = 0;
+    entries_ = 0;
   }
 
-  std::int64_t period_, slots_ = 0;
+  std::int64_t period_, entries_ = 0;
   HeadPattern<V> part_, sum_;
 };
 

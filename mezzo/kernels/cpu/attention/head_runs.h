@@ -22,7 +22,7 @@ struct HeadChunk {
   const Storage* x;           ///< gathered rows [.., heads, features]
   Ids ids;                    ///< the row of x of each entry
   std::int64_t begin, count;  ///< the entries of the chunk
-  std::int64_t slots_end;     ///< ids before it may be read for prefetching
+  std::int64_t entries_end;   ///< ids before it may be read for prefetching
 
   const Accum* weight = nullptr;   ///< sum: [count, heads]
   bool first = true, last = true;  ///< chunk of the row
@@ -89,7 +89,7 @@ void head_block(const HeadChunk<V, T>& c, Rows rows, std::int64_t head, std::int
   const std::int64_t span = (G - 1) * features + (kPartial ? left : K * V::width);
   const Storage* x = c.x + at;
   const auto span_bytes = span * static_cast<std::int64_t>(sizeof(Storage));
-  const std::int64_t ahead = prefetch_distance(span_bytes), fetch_end = c.slots_end - ahead;
+  const std::int64_t ahead = prefetch_distance(span_bytes), fetch_end = c.entries_end - ahead;
   const auto load = [&](const Storage* from, V* to) {
     if constexpr (kPartial) {
       to[0] = V::load(T{}, from, left);
@@ -117,16 +117,16 @@ void head_block(const HeadChunk<V, T>& c, Rows rows, std::int64_t head, std::int
   [[maybe_unused]] const Accum* weights = kSum ? c.weight + head : nullptr;
   [[maybe_unused]] Accum* lanes = kDot ? c.partial + head * V::width : nullptr;
   const std::int64_t end = c.begin + c.count;
-  for (std::int64_t slot = c.begin; slot < end; ++slot) {
-    if (slot < fetch_end) {
-      const Storage* coming = x + rows.at(0, slot + ahead) * row_length;
+  for (std::int64_t entry = c.begin; entry < end; ++entry) {
+    if (entry < fetch_end) {
+      const Storage* coming = x + rows.at(0, entry + ahead) * row_length;
       if constexpr (G == 1 && !kPartial) {
         prefetch_row<static_cast<std::int64_t>(K * V::width * sizeof(Storage))>(coming);
       } else {
         prefetch(coming, span_bytes);
       }
     }
-    const Storage* p = x + rows.at(0, slot) * row_length;
+    const Storage* p = x + rows.at(0, entry) * row_length;
 #pragma GCC unroll 16
     for (int g = 0; g < G; ++g) {
       [[maybe_unused]] const V weight = kSum ? V::set(weights[g]) : V::zero();
@@ -186,15 +186,15 @@ void run_heads(const HeadChunk<V, T>& c, const Rows& rows) {
 template <class V, class T, bool kSum, bool kDot>
 void run_heads(const HeadChunk<V, T>& c) {
   const RowPicker rows = row_picker(c.ids);
-  if (rows.narrow != nullptr) {
-    run_heads<V, T, kSum, kDot>(c, NarrowRows{rows.narrow});
+  if (rows.int32_ids != nullptr) {
+    run_heads<V, T, kSum, kDot>(c, Int32Rows{rows.int32_ids});
   } else {
     run_heads<V, T, kSum, kDot>(c, rows);
   }
 }
 
 /// The running sum of a row in chunks. If chunks are summed separately, it is added to a total and
-/// restarted after kSlotsApart entries, because a sum of thousands of chunks is a long sum too.
+/// restarted after kEntriesApart entries, because a sum of thousands of chunks is a long sum too.
 template <class V, class T>
 class RunningRow {
  public:
@@ -202,21 +202,21 @@ class RunningRow {
   RunningRow(std::int64_t length, Scratch<V>& scratch)
       : length_(length), running_(scratch.take(length)), total_(scratch.take(length)) {}
 
-  void begin_row() { slots_ = 0, has_total_ = false; }
+  void begin_row() { entries_ = 0, has_total_ = false; }
   /// Call before run_heads() with c.count and c.last set.
   void open(HeadChunk<V, T>& c) {
     c.running = running_;
-    c.first = slots_ == 0;
+    c.first = entries_ == 0;
     if (!c.last || !has_total_) return;
     add(running_, total_, c.first ? nullptr : running_);
     c.first = false;
   }
   /// Call after run_heads().
   void close(const HeadChunk<V, T>& c) {
-    slots_ += c.count;
-    if (slots_ < kSlotsApart || !c.apart || c.last) return;
+    entries_ += c.count;
+    if (entries_ < kEntriesApart || !c.apart || c.last) return;
     add(total_, running_, has_total_ ? total_ : nullptr);
-    slots_ = 0, has_total_ = true;
+    entries_ = 0, has_total_ = true;
   }
 
  private:
@@ -228,7 +228,7 @@ class RunningRow {
     }
   }
 
-  std::int64_t length_, slots_ = 0;
+  std::int64_t length_, entries_ = 0;
   bool has_total_ = false;
   Number *running_, *total_;
 };

@@ -14,16 +14,16 @@ template <class V, class T>
 class GatheredRow {
  public:
   using Accum = typename T::Accum;
-  /// Each element of a vector sums at most kSlotsApart numbers.
-  static constexpr std::int64_t kCapacity = kSlotsApart * V::width;
+  /// Each element of a vector sums at most kEntriesApart numbers.
+  static constexpr std::int64_t kCapacity = kEntriesApart * V::width;
 
   /// Whether this class can compute the row: a pattern must fill whole vectors.
-  static bool fits(SlotRange range, std::int64_t length) {
+  static bool fits(EntryRange range, std::int64_t length) {
     return V::width % length == 0 && (range.end - range.begin) * length <= kCapacity;
   }
 
-  GatheredRow(const Slots& slots, SlotRange range, std::int64_t length)
-      : edges_(row_picker(Access::kSecond, slots)), range_(range), length_(length) {
+  GatheredRow(const Entries& entries, EntryRange range, std::int64_t length)
+      : edges_(row_picker(Access::kSecond, entries)), range_(range), length_(length) {
     count_ = (range.end - range.begin) * length;
     vectors_ = (count_ + V::width - 1) / V::width;
   }
@@ -32,12 +32,12 @@ class GatheredRow {
   void gather(const void* data, Accum* to, std::int64_t look_until) const {
     const auto* from = static_cast<const typename T::Storage*>(data);
     constexpr std::int64_t kAhead = 32;
-    for (std::int64_t slot = range_.begin; slot < range_.end; ++slot) {
-      if (slot + kAhead < look_until) {
-        __builtin_prefetch(from + edges_.at(0, slot + kAhead) * length_);
+    for (std::int64_t entry = range_.begin; entry < range_.end; ++entry) {
+      if (entry + kAhead < look_until) {
+        __builtin_prefetch(from + edges_.at(0, entry + kAhead) * length_);
       }
-      const auto* p = from + edges_.at(0, slot) * length_;
-      Accum* place = to + (slot - range_.begin) * length_;
+      const auto* p = from + edges_.at(0, entry) * length_;
+      Accum* place = to + (entry - range_.begin) * length_;
       if (length_ == 1) {
         *place = V::load_one(T{}, p).first();
       } else {
@@ -56,9 +56,9 @@ class GatheredRow {
       }
       return;
     }
-    for (std::int64_t slot = range_.begin; slot < range_.end; ++slot) {
-      const Accum* place = from + (slot - range_.begin) * length_;
-      V::load_accum(place, length_).store(T{}, to + id_at(ids, slot) * length_, length_);
+    for (std::int64_t entry = range_.begin; entry < range_.end; ++entry) {
+      const Accum* place = from + (entry - range_.begin) * length_;
+      V::load_accum(place, length_).store(T{}, to + id_at(ids, entry) * length_, length_);
     }
   }
 
@@ -83,7 +83,7 @@ class GatheredRow {
 
  private:
   RowPicker edges_;
-  SlotRange range_;
+  EntryRange range_;
   std::int64_t length_, count_, vectors_;
 };
 
@@ -119,16 +119,16 @@ V load_at(const void* data, std::int64_t at, std::int64_t count) {
   return count >= V::width ? V::load(T{}, p) : V::load(T{}, p, count);
 }
 
-/// The sum over entries by part = add(part, slot), block by block: one float32 sum of a million
+/// The sum over entries by part = add(part, entry), block by block: one float32 sum of a million
 /// numbers of similar size is 1 % off.
 template <class V, class Add>
-V sum_of_blocks(SlotRange range, Add add) {
+V sum_of_blocks(EntryRange range, Add add) {
   constexpr std::int64_t kBlock = 1024;
   V sum = V::zero();
   for (std::int64_t begin = range.begin; begin < range.end; begin += kBlock) {
     const std::int64_t end = range.end - begin < kBlock ? range.end : begin + kBlock;
     V part = V::zero();
-    for (std::int64_t slot = begin; slot < end; ++slot) part = add(part, slot);
+    for (std::int64_t entry = begin; entry < end; ++entry) part = add(part, entry);
     sum = sum + part;
   }
   return sum;
@@ -136,21 +136,23 @@ V sum_of_blocks(SlotRange range, Add add) {
 
 /// A row of any number of entries and any length, without a copy: computes the exponentials twice.
 template <class V, class T>
-void softmax_in_place(const SoftmaxArgs& a, SlotRange range) {
+void softmax_in_place(const SoftmaxArgs& a, EntryRange range) {
   for (std::int64_t f = 0; f < a.length; f += V::width) {
     const std::int64_t left = a.length - f;
-    const auto at = [&](std::int64_t slot) { return id_at(a.slots.second, slot) * a.length + f; };
+    const auto at = [&](std::int64_t entry) {
+      return id_at(a.entries.second, entry) * a.length + f;
+    };
     V top = load_at<V, T>(a.logits, at(range.begin), left);
-    for (std::int64_t slot = range.begin + 1; slot < range.end; ++slot) {
-      const V x = load_at<V, T>(a.logits, at(slot), left);
+    for (std::int64_t entry = range.begin + 1; entry < range.end; ++entry) {
+      const V x = load_at<V, T>(a.logits, at(entry), left);
       top = select(top < x, x, top);
     }
-    const V sum = sum_of_blocks<V>(range, [&](V part, std::int64_t slot) {
-      return part + V::exp(load_at<V, T>(a.logits, at(slot), left) - top);
+    const V sum = sum_of_blocks<V>(range, [&](V part, std::int64_t entry) {
+      return part + V::exp(load_at<V, T>(a.logits, at(entry), left) - top);
     });
-    for (std::int64_t slot = range.begin; slot < range.end; ++slot) {
-      const V x = load_at<V, T>(a.logits, at(slot), left);
-      const std::int64_t to = id_at(a.out_ids, slot) * a.length + f;
+    for (std::int64_t entry = range.begin; entry < range.end; ++entry) {
+      const V x = load_at<V, T>(a.logits, at(entry), left);
+      const std::int64_t to = id_at(a.out_ids, entry) * a.length + f;
       store_result<V, T>(V::exp(x - top) / sum, a.out, false, to, left);
     }
   }
@@ -158,12 +160,12 @@ void softmax_in_place(const SoftmaxArgs& a, SlotRange range) {
 
 template <class V, class T>
 void compute(const SoftmaxArgs& a) {
-  const std::int64_t last = last_slot(a.slots, a.row_end);
+  const std::int64_t last = last_entry(a.entries, a.row_end);
   for (std::int64_t row = a.row_begin; row < a.row_end; ++row) {
-    const SlotRange range = slots_of(a.slots, row);
+    const EntryRange range = entries_of(a.entries, row);
     if (range.begin == range.end || a.length == 0) continue;
     if (GatheredRow<V, T>::fits(range, a.length)) {
-      softmax_gathered<V, T>(a, GatheredRow<V, T>(a.slots, range, a.length), last);
+      softmax_gathered<V, T>(a, GatheredRow<V, T>(a.entries, range, a.length), last);
     } else {
       softmax_in_place<V, T>(a, range);
     }
@@ -192,18 +194,20 @@ void softmax_grad_gathered(const SoftmaxGradArgs& a, const GatheredRow<V, T>& ro
 }
 
 template <class V, class T>
-void softmax_grad_in_place(const SoftmaxGradArgs& a, SlotRange range) {
+void softmax_grad_in_place(const SoftmaxGradArgs& a, EntryRange range) {
   for (std::int64_t f = 0; f < a.length; f += V::width) {
     const std::int64_t left = a.length - f;
-    const auto at = [&](std::int64_t slot) { return id_at(a.slots.second, slot) * a.length + f; };
-    const V sum = sum_of_blocks<V>(range, [&](V part, std::int64_t slot) {
-      return V::fma(load_at<V, T>(a.value, at(slot), left), load_at<V, T>(a.grad, at(slot), left),
+    const auto at = [&](std::int64_t entry) {
+      return id_at(a.entries.second, entry) * a.length + f;
+    };
+    const V sum = sum_of_blocks<V>(range, [&](V part, std::int64_t entry) {
+      return V::fma(load_at<V, T>(a.value, at(entry), left), load_at<V, T>(a.grad, at(entry), left),
                     part);
     });
-    for (std::int64_t slot = range.begin; slot < range.end; ++slot) {
-      const V y = load_at<V, T>(a.value, at(slot), left);
-      const V dy = load_at<V, T>(a.grad, at(slot), left);
-      const std::int64_t to = id_at(a.out_ids, slot) * a.length + f;
+    for (std::int64_t entry = range.begin; entry < range.end; ++entry) {
+      const V y = load_at<V, T>(a.value, at(entry), left);
+      const V dy = load_at<V, T>(a.grad, at(entry), left);
+      const std::int64_t to = id_at(a.out_ids, entry) * a.length + f;
       store_result<V, T>(y * (dy - sum), a.out, false, to, left);
     }
   }
@@ -211,12 +215,12 @@ void softmax_grad_in_place(const SoftmaxGradArgs& a, SlotRange range) {
 
 template <class V, class T>
 void compute(const SoftmaxGradArgs& a) {
-  const std::int64_t last = last_slot(a.slots, a.row_end);
+  const std::int64_t last = last_entry(a.entries, a.row_end);
   for (std::int64_t row = a.row_begin; row < a.row_end; ++row) {
-    const SlotRange range = slots_of(a.slots, row);
+    const EntryRange range = entries_of(a.entries, row);
     if (range.begin == range.end || a.length == 0) continue;
     if (GatheredRow<V, T>::fits(range, a.length)) {
-      softmax_grad_gathered<V, T>(a, GatheredRow<V, T>(a.slots, range, a.length), last);
+      softmax_grad_gathered<V, T>(a, GatheredRow<V, T>(a.entries, range, a.length), last);
     } else {
       softmax_grad_in_place<V, T>(a, range);
     }

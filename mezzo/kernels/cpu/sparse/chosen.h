@@ -10,7 +10,7 @@ namespace mezzo::kernels {
 
 /// The prefetch distance of random reads, and the entries of a run before the next loop reads what
 /// the first one prefetched.
-inline constexpr std::int64_t kReadsAhead = 32, kSlotsTogether = 256;
+inline constexpr std::int64_t kReadsAhead = 32, kEntriesTogether = 256;
 
 // gcc drops calls of functions that only prefetch unless it inlines them first.
 [[gnu::always_inline]] inline void fetch(const void* address) {
@@ -22,21 +22,21 @@ inline constexpr std::int64_t kReadsAhead = 32, kSlotsTogether = 256;
 }
 
 [[gnu::always_inline]] inline std::int64_t scaled(std::uint64_t word, std::int64_t bound) {
-  __extension__ using Wide = unsigned __int128;
-  return static_cast<std::int64_t>((Wide{word} * static_cast<std::uint64_t>(bound)) >> 64);
+  __extension__ using UInt128 = unsigned __int128;
+  return static_cast<std::int64_t>((UInt128{word} * static_cast<std::uint64_t>(bound)) >> 64);
 }
 
 /// Output of the sampled entries of a row.
 template <class Id>
 struct Chosen {
   const Id* indices;
-  Id* slots;
+  Id* entries;
   std::int64_t begin;
 
   [[gnu::always_inline]] void put(std::int64_t i, std::int64_t offset) const {
-    const std::int64_t slot = begin + offset;
-    slots[i] = static_cast<Id>(slot);
-    fetch(indices + slot);
+    const std::int64_t entry = begin + offset;
+    entries[i] = static_cast<Id>(entry);
+    fetch(indices + entry);
   }
 };
 

@@ -18,7 +18,8 @@ struct ChosenGrad {
 /// `count` elements of one row of the result: N vectors, with kPartial one incomplete vector.
 template <class V, class T, int N, bool kPartial>
 void chosen_grad_block(const MessageGradArgs& a, const ChosenGrad& s, std::int64_t row,
-                       SlotRange range, std::int64_t grad_at, std::int64_t at, std::int64_t count) {
+                       EntryRange range, std::int64_t grad_at, std::int64_t at,
+                       std::int64_t count) {
   using Storage = typename T::Storage;
   constexpr auto kBytes = static_cast<std::int64_t>(N * V::width * sizeof(Storage));
   constexpr auto kIdBytes = static_cast<std::int64_t>(N * V::width * sizeof(std::int32_t));
@@ -28,19 +29,19 @@ void chosen_grad_block(const MessageGradArgs& a, const ChosenGrad& s, std::int64
   V total[N];
 #pragma GCC unroll 16
   for (int k = 0; k < N; ++k) total[k] = V::zero();
-  for (std::int64_t begin = range.begin; begin < range.end; begin += kSlotsApart) {
-    const SlotRange apart = slots_apart(range, begin);
+  for (std::int64_t begin = range.begin; begin < range.end; begin += kEntriesApart) {
+    const EntryRange apart = entries_apart(range, begin);
     V sum[N];
 #pragma GCC unroll 16
     for (int k = 0; k < N; ++k) sum[k] = V::zero();
-    for (std::int64_t slot = apart.begin; slot < apart.end; ++slot) {
-      if (slot + ahead < s.last) {
-        const std::int64_t coming = s.grad.at(row, slot + ahead) * a.grad.length;
+    for (std::int64_t entry = apart.begin; entry < apart.end; ++entry) {
+      if (entry + ahead < s.last) {
+        const std::int64_t coming = s.grad.at(row, entry + ahead) * a.grad.length;
         prefetch(grad + coming, kBytes);
         prefetch(arg + coming, kIdBytes);
       }
-      const std::int64_t from = s.grad.at(row, slot) * a.grad.length;
-      const auto edge = static_cast<std::int32_t>(s.edge.at(row, slot));
+      const std::int64_t from = s.grad.at(row, entry) * a.grad.length;
+      const auto edge = static_cast<std::int32_t>(s.edge.at(row, entry));
 #pragma GCC unroll 16
       for (int k = 0; k < N; ++k) {
         const std::int64_t f = from + k * V::width;
@@ -56,7 +57,8 @@ void chosen_grad_block(const MessageGradArgs& a, const ChosenGrad& s, std::int64
   }
 #pragma GCC unroll 16
   for (int k = 0; k < N; ++k) {
-    store_result<V, T>(total[k], a.out, a.out_wide, at + k * V::width, kPartial ? count : V::width);
+    store_result<V, T>(total[k], a.out, a.out_is_accum, at + k * V::width,
+                       kPartial ? count : V::width);
   }
 }
 
@@ -64,7 +66,7 @@ template <class V, class T>
 void chosen_grad_rows(const MessageGradArgs& a, const ChosenGrad& s) {
   const std::int64_t inner = a.layout.inner;
   for (std::int64_t row = a.row_begin; row < a.row_end; ++row) {
-    const SlotRange range = slots_of(a.slots, row);
+    const EntryRange range = entries_of(a.entries, row);
     for (std::int64_t g = 0; g < a.layout.num_groups; ++g) {
       const std::int64_t grad_at = offset_of(s.grad_offset, g, inner, 1);
       const std::int64_t at = row * s.length + offset_of(s.own_offset, g, inner, 1);
@@ -89,22 +91,23 @@ void chosen_grad_rows(const MessageGradArgs& a, const ChosenGrad& s) {
 /// Whether the arguments are such a gradient; if so, fills `s`.
 [[maybe_unused]] static bool as_chosen_grad(const MessageGradArgs& a, ChosenGrad& s) {
   const bool copies = a.of_lhs ? a.op == BinaryOp::kCopyLhs : a.op == BinaryOp::kCopyRhs;
-  const bool chosen = a.arg != nullptr && !a.arg_wide && a.product == nullptr;
+  const bool chosen = a.arg != nullptr && !a.arg_is_int64 && a.product == nullptr;
   const bool scaled = a.grad_scale != nullptr || a.other_scale != nullptr;
   const Operand& own = a.of_lhs ? a.lhs : a.rhs;
   const Layout& layout = a.layout;
   const std::int64_t own_step = a.of_lhs ? layout.lhs_step : layout.rhs_step;
   // Every element of the operand belongs to one group, so none is written twice.
   const bool alone = own_step == 1 && own.length == layout.num_groups * layout.inner;
-  if (!copies || !chosen || scaled || a.per_slot || a.grad.wide || !alone || layout.out_step != 1) {
+  if (!copies || !chosen || scaled || a.per_entry || a.grad.is_accum || !alone ||
+      layout.out_step != 1) {
     return false;
   }
-  s = {.grad = row_picker(a.grad.access, a.slots),
-       .edge = row_picker(a.edge, a.slots),
+  s = {.grad = row_picker(a.grad.access, a.entries),
+       .edge = row_picker(a.edge, a.entries),
        .own_offset = a.of_lhs ? layout.lhs_offset : layout.rhs_offset,
        .grad_offset = layout.out_offset,
        .length = own.length,
-       .last = last_slot(a.slots, a.row_end)};
+       .last = last_entry(a.entries, a.row_end)};
   return true;
 }
 

@@ -9,15 +9,15 @@
 namespace mezzo::kernels {
 
 [[maybe_unused]] static inline std::int64_t arg_at(const MessageGradArgs& a, std::int64_t at) {
-  return a.arg_wide ? static_cast<const std::int64_t*>(a.arg)[at]
-                    : static_cast<const std::int32_t*>(a.arg)[at];
+  return a.arg_is_int64 ? static_cast<const std::int64_t*>(a.arg)[at]
+                        : static_cast<const std::int32_t*>(a.arg)[at];
 }
 
 /// `grad` where the recorded edge is this entry's, 0 elsewhere.
 template <class V>
 V only_chosen(const MessageGradArgs& a, V grad, std::int64_t at, std::int64_t step,
               std::int64_t edge, std::int64_t count) {
-  if (step == 1 && !a.arg_wide) {
+  if (step == 1 && !a.arg_is_int64) {
     const auto* ids = static_cast<const std::int32_t*>(a.arg) + at;
     const auto id = static_cast<std::int32_t>(edge);
     return count >= V::width ? V::keep_equal(grad, ids, id) : V::keep_equal(grad, ids, id, count);
@@ -70,7 +70,7 @@ V message_at(const MessageGradArgs& a, std::int64_t l, std::int64_t r, std::int6
 
 /// The scale of an entry's gradient; 1 if there are no scales.
 template <class Accum>
-Accum slot_scale(const MessageGradArgs& a, std::int64_t grad_row, std::int64_t other_row) {
+Accum entry_scale(const MessageGradArgs& a, std::int64_t grad_row, std::int64_t other_row) {
   Accum scale = 1;
   if (a.grad_scale != nullptr) scale *= static_cast<const Accum*>(a.grad_scale)[grad_row];
   if (a.other_scale != nullptr) scale *= static_cast<const Accum*>(a.other_scale)[other_row];
@@ -98,15 +98,15 @@ V dot_message(const MessageGradArgs& a, std::int64_t l_at, std::int64_t r_at) {
 
 /// Adds the gradient of one entry to the row's accumulators `acc` [operand length].
 template <class V, class T, class Op, bool kOfLhs>
-void add_slot(const MessageGradArgs& a, std::int64_t row, std::int64_t slot,
-              typename T::Accum* acc) {
+void add_entry(const MessageGradArgs& a, std::int64_t row, std::int64_t entry,
+               typename T::Accum* acc) {
   using Accum = typename T::Accum;
   const Layout& layout = a.layout;
-  const std::int64_t l_row = Op::uses_lhs ? row_at(a.lhs.access, a.slots, row, slot) : 0;
-  const std::int64_t r_row = Op::uses_rhs ? row_at(a.rhs.access, a.slots, row, slot) : 0;
-  const std::int64_t g_row = row_at(a.grad.access, a.slots, row, slot);
-  const std::int64_t edge = a.arg != nullptr ? row_at(a.edge, a.slots, row, slot) : 0;
-  const auto scale = slot_scale<Accum>(a, g_row, kOfLhs ? r_row : l_row);
+  const std::int64_t l_row = Op::uses_lhs ? row_at(a.lhs.access, a.entries, row, entry) : 0;
+  const std::int64_t r_row = Op::uses_rhs ? row_at(a.rhs.access, a.entries, row, entry) : 0;
+  const std::int64_t g_row = row_at(a.grad.access, a.entries, row, entry);
+  const std::int64_t edge = a.arg != nullptr ? row_at(a.edge, a.entries, row, entry) : 0;
+  const auto scale = entry_scale<Accum>(a, g_row, kOfLhs ? r_row : l_row);
   const bool scaled = a.grad_scale != nullptr || a.other_scale != nullptr;
   constexpr Derivative kReads = kOfLhs ? Op::lhs_derivative : Op::rhs_derivative;
   const std::int64_t own_step = kOfLhs ? layout.lhs_step : layout.rhs_step;
@@ -167,7 +167,7 @@ void store_row(const MessageGradArgs& a, const typename T::Accum* acc, std::int6
   for (std::int64_t f = 0; f < length; f += V::width) {
     const std::int64_t left = length - f;
     const V v = left >= V::width ? V::load_accum(acc + f) : V::load_accum(acc + f, left);
-    store_result<V, T>(v, a.out, a.out_wide, to * length + f, left);
+    store_result<V, T>(v, a.out, a.out_is_accum, to * length + f, left);
   }
 }
 
@@ -176,23 +176,23 @@ void message_grad_range(const MessageGradArgs& a) {
   const std::int64_t length = kOfLhs ? a.lhs.length : a.rhs.length;
   auto* total = static_cast<typename T::Accum*>(a.scratch);
   for (std::int64_t row = a.row_begin; row < a.row_end; ++row) {
-    const SlotRange range = slots_of(a.slots, row);
-    if (a.per_slot) {
-      for (std::int64_t slot = range.begin; slot < range.end; ++slot) {
+    const EntryRange range = entries_of(a.entries, row);
+    if (a.per_entry) {
+      for (std::int64_t entry = range.begin; entry < range.end; ++entry) {
         clear<V, T>(total, length);
-        add_slot<V, T, Op, kOfLhs>(a, row, slot, total);
-        store_row<V, T>(a, total, id_at(a.slots.second, slot), length);
+        add_entry<V, T, Op, kOfLhs>(a, row, entry, total);
+        store_row<V, T>(a, total, id_at(a.entries.second, entry), length);
       }
       continue;
     }
     clear<V, T>(total, length);
-    for (std::int64_t begin = range.begin; begin < range.end; begin += kSlotsApart) {
+    for (std::int64_t begin = range.begin; begin < range.end; begin += kEntriesApart) {
       // The first part is summed in place: most rows have no other.
       auto* part = begin == range.begin ? total : total + length;
-      const SlotRange apart = slots_apart(range, begin);
+      const EntryRange apart = entries_apart(range, begin);
       if (part != total) clear<V, T>(part, length);
-      for (std::int64_t slot = apart.begin; slot < apart.end; ++slot) {
-        add_slot<V, T, Op, kOfLhs>(a, row, slot, part);
+      for (std::int64_t entry = apart.begin; entry < apart.end; ++entry) {
+        add_entry<V, T, Op, kOfLhs>(a, row, entry, part);
       }
       if (part != total) add_rows<V, T>(part, total, length);
     }

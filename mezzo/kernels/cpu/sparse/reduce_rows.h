@@ -10,15 +10,15 @@ namespace mezzo::kernels {
 /// The pickers of the operands' rows in one call.
 struct MessageRows {
   [[gnu::always_inline]] explicit MessageRows(const SpmmArgs& a)
-      : lhs(row_picker(a.lhs.access, a.slots)),
-        rhs(row_picker(a.rhs.access, a.slots)),
-        last(last_slot(a.slots, a.row_end)) {}
+      : lhs(row_picker(a.lhs.access, a.entries)),
+        rhs(row_picker(a.rhs.access, a.entries)),
+        last(last_entry(a.entries, a.row_end)) {}
   RowPicker lhs, rhs;
   std::int64_t last;  ///< end of the entries that may be prefetched
 };
 
 [[maybe_unused]] static inline void store_id(const SpmmArgs& a, std::int64_t at, std::int64_t id) {
-  if (a.arg_wide) {
+  if (a.arg_is_int64) {
     static_cast<std::int64_t*>(a.arg)[at] = id;
   } else {
     static_cast<std::int32_t*>(a.arg)[at] = static_cast<std::int32_t>(id);
@@ -26,14 +26,14 @@ struct MessageRows {
 }
 
 template <class V>
-void store_chosen(const SpmmArgs& a, V chosen, SlotRange range, std::int64_t at,
+void store_chosen(const SpmmArgs& a, V chosen, EntryRange range, std::int64_t at,
                   std::int64_t left) {
   if (a.arg == nullptr) return;
   std::int64_t positions[V::width];
   chosen.store_bits(positions);
   for (std::int64_t i = 0; i < V::width && i < left; ++i) {
     store_id(a, at + i,
-             range.end == range.begin ? -1 : id_at(a.slots.second, range.begin + positions[i]));
+             range.end == range.begin ? -1 : id_at(a.entries.second, range.begin + positions[i]));
   }
 }
 
@@ -102,7 +102,7 @@ struct Reduction {
 template <class V, class T, class Reduce, int N>
 [[gnu::always_inline]] inline void store_reduction(const SpmmArgs& a,
                                                    const Reduction<V, Reduce, N>& r,
-                                                   SlotRange range, std::int64_t out_at,
+                                                   EntryRange range, std::int64_t out_at,
                                                    std::int64_t count) {
   const std::int64_t degree = range.end - range.begin;
 #pragma GCC unroll 16
@@ -113,7 +113,7 @@ template <class V, class T, class Reduce, int N>
     if constexpr (Reduce::divides) {
       if (degree > 0) v = v / V::set(static_cast<typename T::Accum>(degree));
     }
-    store_result<V, T>(v, a.out, a.out_wide, at, left);
+    store_result<V, T>(v, a.out, a.out_is_accum, at, left);
     if constexpr (Reduce::selects) store_chosen(a, r.chosen[k], range, at, left);
     if constexpr (Reduce::multiplies) store_factors(a, r.product[k], r.chosen[k], at, left);
   }
@@ -121,31 +121,31 @@ template <class V, class T, class Reduce, int N>
 
 /// `count` elements (N vectors) of one group of one row, for any op and reducer.
 template <class V, class T, class Op, class Reduce, int N>
-void reduce_block(const SpmmArgs& a, const MessageRows& rows, std::int64_t row, SlotRange range,
+void reduce_block(const SpmmArgs& a, const MessageRows& rows, std::int64_t row, EntryRange range,
                   std::int64_t lhs_at, std::int64_t rhs_at, std::int64_t out_at,
                   std::int64_t count) {
   const std::int64_t lhs_step = a.layout.lhs_step, rhs_step = a.layout.rhs_step;
   const std::int64_t ahead = prefetch_distance(N * V::width * sizeof(typename T::Storage));
   Reduction<V, Reduce, N> reduction;
   reduction.clear();
-  for (std::int64_t slot = range.begin; slot < range.end; ++slot) {
+  for (std::int64_t entry = range.begin; entry < range.end; ++entry) {
     std::int64_t l = 0, r = 0;
-    const bool look = slot + ahead < rows.last;
+    const bool look = entry + ahead < rows.last;
     if constexpr (Op::uses_lhs) {
-      l = rows.lhs.at(row, slot) * a.lhs.length + lhs_at;
+      l = rows.lhs.at(row, entry) * a.lhs.length + lhs_at;
       if (look) {
-        prefetch_operand<V, T>(a.lhs, rows.lhs.at(row, slot + ahead) * a.lhs.length + lhs_at,
+        prefetch_operand<V, T>(a.lhs, rows.lhs.at(row, entry + ahead) * a.lhs.length + lhs_at,
                                lhs_step, count);
       }
     }
     if constexpr (Op::uses_rhs) {
-      r = rows.rhs.at(row, slot) * a.rhs.length + rhs_at;
+      r = rows.rhs.at(row, entry) * a.rhs.length + rhs_at;
       if (look) {
-        prefetch_operand<V, T>(a.rhs, rows.rhs.at(row, slot + ahead) * a.rhs.length + rhs_at,
+        prefetch_operand<V, T>(a.rhs, rows.rhs.at(row, entry + ahead) * a.rhs.length + rhs_at,
                                rhs_step, count);
       }
     }
-    [[maybe_unused]] const V position = V::set_bits(slot - range.begin);
+    [[maybe_unused]] const V position = V::set_bits(entry - range.begin);
 #pragma GCC unroll 16
     for (int k = 0; k < N; ++k) {
       const std::int64_t skip = k * V::width;
@@ -156,7 +156,7 @@ void reduce_block(const SpmmArgs& a, const MessageRows& rows, std::int64_t row, 
       if constexpr (Op::uses_rhs) {
         y = load_operand<V, T>(a.rhs, r + skip * rhs_step, rhs_step, count - skip);
       }
-      reduction.add(k, Op::apply(x, y), position, slot == range.begin);
+      reduction.add(k, Op::apply(x, y), position, entry == range.begin);
     }
   }
   store_reduction<V, T>(a, reduction, range, out_at, count);
@@ -165,15 +165,15 @@ void reduce_block(const SpmmArgs& a, const MessageRows& rows, std::int64_t row, 
 /// One group of one row if each message is the sum of a run (dot): the run is the inner loop, and
 /// all elements of a vector are the same message.
 template <class V, class T, class Op, class Reduce>
-void reduce_run(const SpmmArgs& a, const MessageRows& rows, std::int64_t row, SlotRange range,
+void reduce_run(const SpmmArgs& a, const MessageRows& rows, std::int64_t row, EntryRange range,
                 std::int64_t lhs_at, std::int64_t rhs_at, std::int64_t out_at) {
   Reduction<V, Reduce, 1> reduction;
   reduction.clear();
-  for (std::int64_t slot = range.begin; slot < range.end; ++slot) {
-    const std::int64_t l = rows.lhs.at(row, slot) * a.lhs.length + lhs_at;
-    const std::int64_t r = rows.rhs.at(row, slot) * a.rhs.length + rhs_at;
+  for (std::int64_t entry = range.begin; entry < range.end; ++entry) {
+    const std::int64_t l = rows.lhs.at(row, entry) * a.lhs.length + lhs_at;
+    const std::int64_t r = rows.rhs.at(row, entry) * a.rhs.length + rhs_at;
     reduction.add(0, V::set(dot_run<V, T, Op>(a.lhs, a.rhs, a.layout, l, r)),
-                  V::set_bits(slot - range.begin), slot == range.begin);
+                  V::set_bits(entry - range.begin), entry == range.begin);
   }
   store_reduction<V, T>(a, reduction, range, out_at, 1);
 }
@@ -183,7 +183,7 @@ void reduce_rows(const SpmmArgs& a) {
   const Layout& layout = a.layout;
   const MessageRows rows(a);
   for (std::int64_t row = a.row_begin; row < a.row_end; ++row) {
-    const SlotRange range = slots_of(a.slots, row);
+    const EntryRange range = entries_of(a.entries, row);
     for (std::int64_t g = 0; g < layout.num_groups; ++g) {
       const std::int64_t l = offset_of(layout.lhs_offset, g, layout.inner, layout.lhs_step);
       const std::int64_t r = offset_of(layout.rhs_offset, g, layout.inner, layout.rhs_step);

@@ -10,31 +10,32 @@ namespace mezzo::kernels {
 /// The pickers of the rows of operands and result in one call.
 struct SddmmRows {
   [[gnu::always_inline]] explicit SddmmRows(const SddmmArgs& a)
-      : lhs(row_picker(a.lhs.access, a.slots)),
-        rhs(row_picker(a.rhs.access, a.slots)),
+      : lhs(row_picker(a.lhs.access, a.entries)),
+        rhs(row_picker(a.rhs.access, a.entries)),
         out(row_picker(a.out_ids)),
-        last(last_slot(a.slots, a.row_end)) {}
+        last(last_entry(a.entries, a.row_end)) {}
   RowPicker lhs, rhs, out;
   std::int64_t last;  ///< end of the entries that may be prefetched
 };
 
-/// Prefetches the rows of `slot`.
+/// Prefetches the rows of `entry`.
 template <class V, class T, class Op>
 [[gnu::always_inline]] inline void look_ahead(const SddmmArgs& a, const SddmmRows& rows,
-                                              std::int64_t row, std::int64_t slot) {
-  if (slot >= rows.last) return;
+                                              std::int64_t row, std::int64_t entry) {
+  if (entry >= rows.last) return;
   if constexpr (Op::uses_lhs) {
     if (!rows.lhs.own_row) {
-      prefetch_operand<V, T>(a.lhs, rows.lhs.at(row, slot) * a.lhs.length, 1, a.lhs.length);
+      prefetch_operand<V, T>(a.lhs, rows.lhs.at(row, entry) * a.lhs.length, 1, a.lhs.length);
     }
   }
   if constexpr (Op::uses_rhs) {
     if (!rows.rhs.own_row) {
-      prefetch_operand<V, T>(a.rhs, rows.rhs.at(row, slot) * a.rhs.length, 1, a.rhs.length);
+      prefetch_operand<V, T>(a.rhs, rows.rhs.at(row, entry) * a.rhs.length, 1, a.rhs.length);
     }
   }
-  const std::int64_t size = a.out_wide ? sizeof(typename T::Accum) : sizeof(typename T::Storage);
-  __builtin_prefetch(static_cast<char*>(a.out) + rows.out.at(row, slot) * a.out_length * size, 1);
+  const std::int64_t size =
+      a.out_is_accum ? sizeof(typename T::Accum) : sizeof(typename T::Storage);
+  __builtin_prefetch(static_cast<char*>(a.out) + rows.out.at(row, entry) * a.out_length * size, 1);
 }
 
 template <class V, class T, class Op>
@@ -46,12 +47,12 @@ std::int64_t look_ahead_distance(const SddmmArgs& a) {
 }
 
 template <class V, class T, class Op>
-void sddmm_slot(const SddmmArgs& a, const SddmmRows& rows, std::int64_t row, std::int64_t slot) {
+void sddmm_entry(const SddmmArgs& a, const SddmmRows& rows, std::int64_t row, std::int64_t entry) {
   const Layout& layout = a.layout;
   std::int64_t l = 0, r = 0;
-  if constexpr (Op::uses_lhs) l = rows.lhs.at(row, slot) * a.lhs.length;
-  if constexpr (Op::uses_rhs) r = rows.rhs.at(row, slot) * a.rhs.length;
-  const std::int64_t o = rows.out.at(row, slot) * a.out_length;
+  if constexpr (Op::uses_lhs) l = rows.lhs.at(row, entry) * a.lhs.length;
+  if constexpr (Op::uses_rhs) r = rows.rhs.at(row, entry) * a.rhs.length;
+  const std::int64_t o = rows.out.at(row, entry) * a.out_length;
   for (std::int64_t g = 0; g < layout.num_groups; ++g) {
     const std::int64_t lg = l + offset_of(layout.lhs_offset, g, layout.inner, layout.lhs_step);
     const std::int64_t rg = r + offset_of(layout.rhs_offset, g, layout.inner, layout.rhs_step);
@@ -65,7 +66,7 @@ void sddmm_slot(const SddmmArgs& a, const SddmmRows& rows, std::int64_t row, std
       if constexpr (Op::uses_rhs) {
         y = load_operand<V, T>(a.rhs, rg + f * layout.rhs_step, layout.rhs_step, left);
       }
-      store_result<V, T>(Op::apply(x, y), a.out, a.out_wide, og + f, left);
+      store_result<V, T>(Op::apply(x, y), a.out, a.out_is_accum, og + f, left);
     }
   }
 }
@@ -76,7 +77,7 @@ V dot_vector(const SddmmArgs& a, std::int64_t l, std::int64_t r) {
   const std::int64_t inner = a.layout.inner;
   V sum = V::zero();
   std::int64_t d = 0;
-  if (!a.lhs.wide && !a.rhs.wide) {
+  if (!a.lhs.is_accum && !a.rhs.is_accum) {
     const auto* x = static_cast<const typename T::Storage*>(a.lhs.data) + l;
     const auto* y = static_cast<const typename T::Storage*>(a.rhs.data) + r;
     for (; inner - d >= 2 * V::width; d += 2 * V::width) {
@@ -120,7 +121,7 @@ void dot_batch(const SddmmArgs& a, const DotBatch<V>& batch) {
       V::zero().store_accum(vectors + i * V::width);
     }
     const V dots = V::sums(vectors);
-    if (a.out_wide) {
+    if (a.out_is_accum) {
       alignas(64) Accum numbers[V::width];
       dots.store_accum(numbers);
       for (std::int64_t i = 0; i < batch.size; ++i) {
@@ -142,12 +143,12 @@ void dot_rows(const SddmmArgs& a) {
   const std::int64_t ahead = look_ahead_distance<V, T, Dot>(a);
   DotBatch<V> batch;
   for (std::int64_t row = a.row_begin; row < a.row_end; ++row) {
-    const SlotRange range = slots_of(a.slots, row);
-    for (std::int64_t slot = range.begin; slot < range.end; ++slot) {
-      look_ahead<V, T, Dot>(a, rows, row, slot + ahead);
-      batch.lhs[batch.size] = rows.lhs.at(row, slot) * a.lhs.length;
-      batch.rhs[batch.size] = rows.rhs.at(row, slot) * a.rhs.length;
-      batch.out[batch.size] = rows.out.at(row, slot) * a.out_length;
+    const EntryRange range = entries_of(a.entries, row);
+    for (std::int64_t entry = range.begin; entry < range.end; ++entry) {
+      look_ahead<V, T, Dot>(a, rows, row, entry + ahead);
+      batch.lhs[batch.size] = rows.lhs.at(row, entry) * a.lhs.length;
+      batch.rhs[batch.size] = rows.rhs.at(row, entry) * a.rhs.length;
+      batch.out[batch.size] = rows.out.at(row, entry) * a.out_length;
       if (++batch.size < V::width) continue;
       dot_batch<V, T>(a, batch);
       batch.size = 0;
@@ -165,10 +166,10 @@ void compute(const SddmmArgs& a) {
       const SddmmRows rows(a);
       const std::int64_t ahead = look_ahead_distance<V, T, Op>(a);
       for (std::int64_t row = a.row_begin; row < a.row_end; ++row) {
-        const SlotRange range = slots_of(a.slots, row);
-        for (std::int64_t slot = range.begin; slot < range.end; ++slot) {
-          look_ahead<V, T, Op>(a, rows, row, slot + ahead);
-          sddmm_slot<V, T, Op>(a, rows, row, slot);
+        const EntryRange range = entries_of(a.entries, row);
+        for (std::int64_t entry = range.begin; entry < range.end; ++entry) {
+          look_ahead<V, T, Op>(a, rows, row, entry + ahead);
+          sddmm_entry<V, T, Op>(a, rows, row, entry);
         }
       }
     }

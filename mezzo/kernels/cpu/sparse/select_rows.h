@@ -24,7 +24,7 @@ template <class V, class T, int N, bool kEdges>
   for (int k = 0; k < N; ++k) {
     const std::int64_t to = at + k * V::width;
     const std::int64_t left = count - k * V::width < V::width ? count - k * V::width : V::width;
-    store_result<V, T>(value[k], a.out, a.out_wide, to, left);
+    store_result<V, T>(value[k], a.out, a.out_is_accum, to, left);
     if constexpr (kEdges) {
       std::int64_t ids[V::width];
       edge[k].store_bits(ids);
@@ -37,7 +37,7 @@ template <class V, class T, int N, bool kEdges>
 /// `count` elements of one row of the result from `at` on: N vectors, with kPartial one incomplete
 /// vector. The edges of the selected entries are kept as bits of vectors of V.
 template <class V, class T, class Reduce, int N, bool kPartial, bool kEdges>
-void select_block(const SpmmArgs& a, const RowChoice& s, std::int64_t row, SlotRange range,
+void select_block(const SpmmArgs& a, const RowChoice& s, std::int64_t row, EntryRange range,
                   std::int64_t x_at, std::int64_t at, std::int64_t count) {
   using Storage = typename T::Storage;
   constexpr auto kBytes = static_cast<std::int64_t>(N * V::width * sizeof(Storage));
@@ -63,20 +63,20 @@ void select_block(const SpmmArgs& a, const RowChoice& s, std::int64_t row, SlotR
       prefetch(x + s.rows.at(row, range.begin + ahead) * s.x.length, kBytes);
     }
     const Storage* p = x + s.rows.at(row, range.begin) * s.x.length;
-    const V own = V::set_bits(id_at(a.slots.second, range.begin));
+    const V own = V::set_bits(id_at(a.entries.second, range.begin));
 #pragma GCC unroll 16
     for (int k = 0; k < N; ++k) {
       value[k] = load(p, k);
       edge[k] = own;
     }
   }
-  for (std::int64_t slot = range.begin + 1; slot < range.end; ++slot) {
-    if (slot + ahead < s.last) {
-      prefetch(x + s.rows.at(row, slot + ahead) * s.x.length, kBytes);
+  for (std::int64_t entry = range.begin + 1; entry < range.end; ++entry) {
+    if (entry + ahead < s.last) {
+      prefetch(x + s.rows.at(row, entry + ahead) * s.x.length, kBytes);
     }
-    const Storage* p = x + s.rows.at(row, slot) * s.x.length;
+    const Storage* p = x + s.rows.at(row, entry) * s.x.length;
     V own = V::zero();
-    if constexpr (kEdges) own = V::set_bits(id_at(a.slots.second, slot));
+    if constexpr (kEdges) own = V::set_bits(id_at(a.entries.second, entry));
 #pragma GCC unroll 16
     for (int k = 0; k < N; ++k) {
       const V message = load(p, k);
@@ -93,7 +93,7 @@ void select_block(const SpmmArgs& a, const RowChoice& s, std::int64_t row, SlotR
 template <class V, class T, class Reduce, bool kEdges>
 void select_columns(const SpmmArgs& a, const RowChoice& s, std::int64_t row, std::int64_t x_at,
                     std::int64_t at) {
-  const SlotRange range = slots_of(a.slots, row);
+  const EntryRange range = entries_of(a.entries, row);
   const std::int64_t columns = a.layout.inner;
   std::int64_t f = 0;
   const auto run = [&]<int N>() {
@@ -129,18 +129,18 @@ void select_rows(const SpmmArgs& a, const RowChoice& s) {
 /// Whether the arguments are the max or min of whole rows; if so, fills `s`.
 [[maybe_unused]] static bool as_row_choice(const SpmmArgs& a, RowChoice& s) {
   const bool selects = a.reduce == ReduceOp::kMax || a.reduce == ReduceOp::kMin;
-  if (!selects || a.arg_wide || a.layout.out_step != 1) return false;
-  if (a.op == BinaryOp::kCopyLhs && a.layout.lhs_step == 1 && !a.lhs.wide) {
+  if (!selects || a.arg_is_int64 || a.layout.out_step != 1) return false;
+  if (a.op == BinaryOp::kCopyLhs && a.layout.lhs_step == 1 && !a.lhs.is_accum) {
     s.x = a.lhs;
     s.offset = a.layout.lhs_offset;
-  } else if (a.op == BinaryOp::kCopyRhs && a.layout.rhs_step == 1 && !a.rhs.wide) {
+  } else if (a.op == BinaryOp::kCopyRhs && a.layout.rhs_step == 1 && !a.rhs.is_accum) {
     s.x = a.rhs;
     s.offset = a.layout.rhs_offset;
   } else {
     return false;
   }
-  s.rows = row_picker(s.x.access, a.slots);
-  s.last = last_slot(a.slots, a.row_end);
+  s.rows = row_picker(s.x.access, a.entries);
+  s.last = last_entry(a.entries, a.row_end);
   return true;
 }
 

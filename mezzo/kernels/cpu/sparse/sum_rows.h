@@ -52,23 +52,23 @@ template <class V, class T, int N>
 /// Adds one entry to the block of columns `c` of its row, and prefetches a later entry. x: row 0 at
 /// the first column of the block.
 template <class V, class T, int N, Weights kWeights, bool kPartial, class Rows, class Factors>
-[[gnu::always_inline]] inline void add_slot(const typename T::Storage* x, std::int64_t length,
-                                            const Rows& rows, const Factors& factors,
-                                            std::int64_t row, std::int64_t slot,
-                                            std::int64_t fetch_end, std::int64_t ahead,
-                                            const ColumnBlock<kWeights>& c, V (&acc)[N]) {
+[[gnu::always_inline]] inline void add_entry(const typename T::Storage* x, std::int64_t length,
+                                             const Rows& rows, const Factors& factors,
+                                             std::int64_t row, std::int64_t entry,
+                                             std::int64_t fetch_end, std::int64_t ahead,
+                                             const ColumnBlock<kWeights>& c, V (&acc)[N]) {
   constexpr auto kBytes = static_cast<std::int64_t>(N * V::width * sizeof(typename T::Storage));
-  if (slot < fetch_end) {
-    prefetch_row<kBytes>(x + rows.at(row, slot + ahead) * length);
-    if constexpr (kWeights != Weights::kNone) factors.prefetch(row, slot + ahead);
+  if (entry < fetch_end) {
+    prefetch_row<kBytes>(x + rows.at(row, entry + ahead) * length);
+    if constexpr (kWeights != Weights::kNone) factors.prefetch(row, entry + ahead);
   }
-  const std::int64_t from = rows.at(row, slot);
+  const std::int64_t from = rows.at(row, entry);
   const typename T::Storage* p = x + from * length;
   // Vectors with different weights must be in order.
   constexpr int kStep = kWeights == Weights::kPerVector ? 1 : kTogether<N>;
   V v[kStep], weight = V::zero();
   if constexpr (kWeights == Weights::kOne) {
-    weight = V::set(factors.at(row, slot, from, c.weight_at[0]));
+    weight = V::set(factors.at(row, entry, from, c.weight_at[0]));
   }
 #pragma GCC unroll 16
   for (int k = 0; k < N; ++k) {
@@ -78,7 +78,7 @@ template <class V, class T, int N, Weights kWeights, bool kPartial, class Rows, 
       load_together<T, kStep>(p + k * V::width, v);
     }
     if constexpr (kWeights == Weights::kPerVector) {
-      weight = V::set(factors.at(row, slot, from, c.weight_at[k]));
+      weight = V::set(factors.at(row, entry, from, c.weight_at[k]));
     }
     if constexpr (kWeights == Weights::kNone) {
       acc[k] = acc[k] + v[k % kStep];
@@ -92,7 +92,7 @@ template <class V, class T, int N, Weights kWeights, bool kPartial, class Rows, 
 /// the compiler keep the accumulators in registers over the entries of the row.
 template <class V, class T, int N, Weights kWeights, bool kPartial, class Rows, class Factors>
 void sum_block(const SpmmArgs& a, const RowSum<typename T::Accum>& s, Rows rows, Factors factors,
-               std::int64_t row, SlotRange range, const ColumnBlock<kWeights>& c) {
+               std::int64_t row, EntryRange range, const ColumnBlock<kWeights>& c) {
   using Storage = typename T::Storage;
   const std::int64_t ahead = prefetch_distance(N * V::width * sizeof(Storage));
   const std::int64_t fetch_end = s.last - ahead, length = s.x.length;
@@ -100,19 +100,19 @@ void sum_block(const SpmmArgs& a, const RowSum<typename T::Accum>& s, Rows rows,
   V acc[N];
 #pragma GCC unroll 16
   for (int k = 0; k < N; ++k) acc[k] = V::zero();
-  for (std::int64_t slot = range.begin; slot < range.end; ++slot) {
-    add_slot<V, T, N, kWeights, kPartial>(x, length, rows, factors, row, slot, fetch_end, ahead, c,
-                                          acc);
+  for (std::int64_t entry = range.begin; entry < range.end; ++entry) {
+    add_entry<V, T, N, kWeights, kPartial>(x, length, rows, factors, row, entry, fetch_end, ahead,
+                                           c, acc);
   }
   if constexpr (kWeights != Weights::kPerVector) put_in_order<T, N>(acc);
   finish_sums<V, T, N>(a, row, range.end - range.begin, acc);
-  if (!kPartial && !a.out_wide) {
+  if (!kPartial && !a.out_is_accum) {
     store_whole<V, T, N>(acc, static_cast<Storage*>(a.out) + c.out_at, a.out_streams);
     return;
   }
 #pragma GCC unroll 16
   for (int k = 0; k < N; ++k) {
-    store_result<V, T>(acc[k], a.out, a.out_wide, c.out_at + k * V::width,
+    store_result<V, T>(acc[k], a.out, a.out_is_accum, c.out_at + k * V::width,
                        kPartial ? c.count : V::width);
   }
 }
@@ -131,15 +131,15 @@ template <class V, class T, int N, Weights kWeights, class Rows, class Factors>
   const bool is_plain = a.reduce == ReduceOp::kSum && a.row_scale == nullptr;
   const bool streams = a.out_streams;
   auto* out = static_cast<Storage*>(a.out) + a.row_begin * a.out_length;
-  std::int64_t slot = a.slots.indptr[a.row_begin];
+  std::int64_t entry = a.entries.indptr[a.row_begin];
   for (std::int64_t row = a.row_begin; row < a.row_end; ++row, out += a.out_length) {
-    const std::int64_t begin = slot, end = a.slots.indptr[row + 1];
+    const std::int64_t begin = entry, end = a.entries.indptr[row + 1];
     V acc[N];
 #pragma GCC unroll 16
     for (int k = 0; k < N; ++k) acc[k] = V::zero();
-    for (; slot < end; ++slot) {
-      add_slot<V, T, N, kWeights, false>(x, length, rows, factors, row, slot, fetch_end, ahead, c,
-                                         acc);
+    for (; entry < end; ++entry) {
+      add_entry<V, T, N, kWeights, false>(x, length, rows, factors, row, entry, fetch_end, ahead, c,
+                                          acc);
     }
     put_in_order<T, N>(acc);
     if (!is_plain) finish_sums<V, T, N>(a, row, end - begin, acc);
@@ -153,7 +153,8 @@ bool sum_as_whole_rows(const SpmmArgs& a, const RowSum<typename T::Accum>& s, co
                        const Factors& factors) {
   const bool starts =
       offset_of(s.x_offset, 0, 0, 1) == 0 && offset_of(a.layout.out_offset, 0, 0, 1) == 0;
-  if (a.layout.num_groups != 1 || !starts || a.out_wide || a.slots.indptr == nullptr) return false;
+  if (a.layout.num_groups != 1 || !starts || a.out_is_accum || a.entries.indptr == nullptr)
+    return false;
   const auto run = [&]<int N>() {
     if (a.layout.inner != N * V::width) return false;
     sum_whole_rows<V, T, N, kWeights>(a, s, rows, factors);
@@ -172,7 +173,7 @@ template <class V, class T, Weights kWeights, class Rows, class Factors>
 void sum_columns(const SpmmArgs& a, const RowSum<typename T::Accum>& s, const Rows& rows,
                  const Factors& factors, std::int64_t row, const ColumnBlock<kWeights>& at,
                  std::int64_t columns) {
-  const SlotRange range = slots_of(a.slots, row);
+  const EntryRange range = entries_of(a.entries, row);
   std::int64_t f = 0;
   const auto place = [&](int vectors) {
     ColumnBlock<kWeights> c = at;
@@ -209,7 +210,7 @@ void sum_rows(const SpmmArgs& a, const RowSum<typename T::Accum>& s, const Rows&
               const Factors& factors) {
   // With the branches of AnyFactors, short loops gain nothing.
   constexpr bool kShort = kWeights == Weights::kNone || !std::is_same_v<Factors, AnyFactors<V, T>>;
-  if constexpr (kWeights != Weights::kPerVector && std::is_same_v<Rows, NarrowRows> && kShort) {
+  if constexpr (kWeights != Weights::kPerVector && std::is_same_v<Rows, Int32Rows> && kShort) {
     if (sum_as_whole_rows<V, T, kWeights>(a, s, rows, factors)) return;
   }
   const std::int64_t inner = a.layout.inner;
@@ -232,23 +233,23 @@ void sum_rows(const SpmmArgs& a, const RowSum<typename T::Accum>& s, const Rows&
 
 template <class V, class T, Weights kWeights>
 void sum_rows(const SpmmArgs& a, const RowSum<typename T::Accum>& s) {
-  if (s.x_rows.narrow == nullptr) {
+  if (s.x_rows.int32_ids == nullptr) {
     return sum_rows<V, T, kWeights>(a, s, s.x_rows, AnyFactors<V, T>{s});
   }
-  const NarrowRows rows{s.x_rows.narrow};
+  const Int32Rows rows{s.x_rows.int32_ids};
   if constexpr (kWeights != Weights::kNone) {
-    const auto sum_slots = [&]<class Number>(const Number* weight) {
-      const SlotWeights<V, T, Number> weights{weight, s.weight.length};
+    const auto sum_entries = [&]<class Number>(const Number* weight) {
+      const EntryWeights<V, T, Number> weights{weight, s.weight.length};
       sum_rows<V, T, kWeights>(a, s, rows, weights);
     };
     if (s.weight.data != nullptr && s.scale == nullptr) {
       const auto* weight = static_cast<const typename T::Storage*>(s.weight.data);
-      if (s.weight_rows.are_slots()) {
-        return s.weight.wide ? sum_slots(static_cast<const typename T::Accum*>(s.weight.data))
-                             : sum_slots(weight);
+      if (s.weight_rows.are_entries()) {
+        return s.weight.is_accum ? sum_entries(static_cast<const typename T::Accum*>(s.weight.data))
+                                 : sum_entries(weight);
       }
-      if (s.weight_rows.narrow != nullptr && !s.weight.wide) {
-        const NarrowWeights<V, T> weights{weight, s.weight_rows.narrow, s.weight.length};
+      if (s.weight_rows.int32_ids != nullptr && !s.weight.is_accum) {
+        const Int32Weights<V, T> weights{weight, s.weight_rows.int32_ids, s.weight.length};
         return sum_rows<V, T, kWeights>(a, s, rows, weights);
       }
     }
@@ -267,8 +268,8 @@ template <class Accum>
   if (a.reduce != ReduceOp::kSum && a.reduce != ReduceOp::kMean) return false;
   const Layout& layout = a.layout;
   if (layout.out_step != 1) return false;
-  const bool lhs_rows = layout.lhs_step == 1 && !a.lhs.wide;
-  const bool rhs_rows = layout.rhs_step == 1 && !a.rhs.wide;
+  const bool lhs_rows = layout.lhs_step == 1 && !a.lhs.is_accum;
+  const bool rhs_rows = layout.rhs_step == 1 && !a.rhs.is_accum;
   if (a.op == BinaryOp::kCopyLhs && lhs_rows) {
     s.x = a.lhs;
     s.x_offset = layout.lhs_offset;
@@ -284,10 +285,10 @@ template <class Accum>
   } else {
     return false;
   }
-  s.x_rows = row_picker(s.x.access, a.slots);
-  s.weight_rows = row_picker(s.weight.access, a.slots);
+  s.x_rows = row_picker(s.x.access, a.entries);
+  s.weight_rows = row_picker(s.weight.access, a.entries);
   s.scale = static_cast<const Accum*>(a.lhs_scale);
-  s.last = last_slot(a.slots, a.row_end);
+  s.last = last_entry(a.entries, a.row_end);
   return true;
 }
 
@@ -295,7 +296,8 @@ template <class Accum>
 template <class T>
 [[maybe_unused]] static bool fills_lines(const SpmmArgs& a) {
   constexpr auto kBytes = static_cast<std::int64_t>(sizeof(typename T::Storage));
-  if (a.out_wide || !are_lines(a.out, a.out_length * kBytes, a.layout.inner * kBytes)) return false;
+  if (a.out_is_accum || !are_lines(a.out, a.out_length * kBytes, a.layout.inner * kBytes))
+    return false;
   for (std::int64_t g = 0; g < a.layout.num_groups; ++g) {
     const std::int64_t at = offset_of(a.layout.out_offset, g, a.layout.inner, 1);
     if (!are_lines(nullptr, 0, at * kBytes)) return false;

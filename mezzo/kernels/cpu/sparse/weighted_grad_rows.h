@@ -20,8 +20,8 @@ class WeightedGradRows {
   explicit WeightedGradRows(const WeightedGradArgs& a)
       : a_(a),
         length_(a.heads * a.features),
-        most_(chunk_slots(kGradNumbers, a.heads)),
-        slots_end_(slots_of(a.slots, a.row_end - 1).end),
+        most_(chunk_entries(kGradNumbers, a.heads)),
+        entries_end_(entries_of(a.entries, a.row_end - 1).end),
         streams_(a.out_streams && are_lines(a.own_grad, length_ * kBytes, a.features * kBytes)),
         scratch_(a.scratch),
         weight_(scratch_.take(most_ * a.heads)),
@@ -29,7 +29,7 @@ class WeightedGradRows {
         row_scale_(scratch_.take(most_ * a.heads)),
         running_(length_, scratch_),
         partial_(scratch_.take((most_ * a.heads + V::width) * V::width)) {
-    window_.begin = window_.end = slots_of(a.slots, a.row_begin).begin;
+    window_.begin = window_.end = entries_of(a.entries, a.row_begin).begin;
   }
 
   void run() {
@@ -42,7 +42,7 @@ class WeightedGradRows {
   template <bool kSum>
   void run_rows() {
     for (std::int64_t row = a_.row_begin; row < a_.row_end; ++row) {
-      const SlotRange range = slots_of(a_.slots, row);
+      const EntryRange range = entries_of(a_.entries, row);
       if (range.begin < range.end) {
         run_row<kSum>(row, range);
       } else if constexpr (kSum) {
@@ -60,21 +60,21 @@ class WeightedGradRows {
   }
 
   template <bool kSum>
-  void run_row(std::int64_t row, SlotRange range) {
+  void run_row(std::int64_t row, EntryRange range) {
     const auto* scale = static_cast<const Accum*>(a_.own_scale);
     HeadChunk<V, T> chunk;
     chunk.heads = a_.heads;
     chunk.features = a_.features;
     chunk.x = static_cast<const Storage*>(a_.other);
-    chunk.ids = a_.slots.first;
-    chunk.slots_end = slots_end_;
+    chunk.ids = a_.entries.first;
+    chunk.entries_end = entries_end_;
     chunk.factor = scale != nullptr ? scale[row] : Accum{1};
     chunk.streams = streams_;
     if constexpr (kSum) chunk.out = static_cast<Storage*>(a_.own_grad) + row * length_;
     chunk.own = static_cast<const Storage*>(a_.own) + row * length_;
     if constexpr (kSum) {
       // A window begins with such a row, so that its result does not depend on other rows.
-      chunk.apart = range.end - range.begin > kSlotsApart;
+      chunk.apart = range.end - range.begin > kEntriesApart;
       if (chunk.apart && range.begin < window_.end) window_.end = range.begin;
     }
     running_.begin_row();
@@ -98,25 +98,26 @@ class WeightedGradRows {
     }
   }
 
-  Accum other_scale(std::int64_t slot) const {
-    return static_cast<const Accum*>(a_.other_scale)[id_at(a_.slots.first, slot)];
+  Accum other_scale(std::int64_t entry) const {
+    return static_cast<const Accum*>(a_.other_scale)[id_at(a_.entries.first, entry)];
   }
 
   template <bool kSum>
   void open_window(std::int64_t begin) {
     window_.begin = begin;
-    window_.end = slots_end_ - begin < most_ ? slots_end_ : begin + most_;
+    window_.end = entries_end_ - begin < most_ ? entries_end_ : begin + most_;
     if constexpr (kSum) {
       const std::int64_t count = window_.end - begin;
-      gather_weights<V, T>(a_.weight, a_.slots.second, a_.heads, begin, count, slots_end_, weight_);
+      gather_weights<V, T>(a_.weight, a_.entries.second, a_.heads, begin, count, entries_end_,
+                           weight_);
       if (a_.other_scale != nullptr) scale_by_other(weight_);
     }
   }
 
   /// Multiplies the numbers of the window by the scales of the other rows.
   void scale_by_other(Accum* numbers) const {
-    for (std::int64_t slot = window_.begin; slot < window_.end; ++slot) {
-      const Accum scale = other_scale(slot);
+    for (std::int64_t entry = window_.begin; entry < window_.end; ++entry) {
+      const Accum scale = other_scale(entry);
       for (std::int64_t h = 0; h < a_.heads; ++h) *numbers++ *= scale;
     }
   }
@@ -128,19 +129,19 @@ class WeightedGradRows {
     for (std::int64_t i = 0; i < total; i += V::width) {
       V v = V::load_accum(product_ + i);
       if (a_.own_scale != nullptr) v = v * V::load_accum(row_scale_ + i);
-      store_result<V, T>(v, a_.weight_grad, a_.weight_grad_wide, window_.begin * a_.heads + i,
+      store_result<V, T>(v, a_.weight_grad, a_.weight_grad_is_accum, window_.begin * a_.heads + i,
                          total - i);
     }
   }
 
   const WeightedGradArgs& a_;
-  std::int64_t length_, most_, slots_end_;
+  std::int64_t length_, most_, entries_end_;
   bool streams_;
   Scratch<V> scratch_;
   Accum *weight_, *product_, *row_scale_;
   RunningRow<V, T> running_;
   Accum* partial_;
-  SlotRange window_{};
+  EntryRange window_{};
 };
 
 template <class V, class T>

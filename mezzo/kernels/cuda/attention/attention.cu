@@ -23,7 +23,7 @@ __device__ A* partial_of(A* partials, const AttentionArgs& a, std::int64_t parti
 template <class T, int N>
 __device__ void attend(const AttentionArgs& a, const LaneShape& shape, const HubPart& part,
                        std::int64_t head, std::int64_t pack, bool inside, bool first_pack,
-                       typename T::Accum kept, typename T::Accum* partials) {
+                       typename T::Accum dropout_factor, typename T::Accum* partials) {
   using A = typename T::Accum;
   using Storage = typename T::Storage;
   const bool works = part.row >= 0;
@@ -34,9 +34,9 @@ __device__ void attend(const AttentionArgs& a, const LaneShape& shape, const Hub
                                  a.heads * a.features, inside};
   RunningTop<A> running;
   A lane_sum = 0, weight = 0, row[N] = {};
-  for_slots<T, N>(
-      shape, part.range, a.slots.first, rows,
-      [&](std::int64_t slot, std::int64_t source, bool mine) {
+  for_entries<T, N>(
+      shape, part.range, a.entries.first, rows,
+      [&](std::int64_t entry, std::int64_t source, bool mine) {
         A logit = -std::numeric_limits<A>::infinity();
         if (mine) logit = leaky_relu(head_number<T>(a.scores.src, source, head) + received, slope);
         const A factor = running.raise(largest_number(logit, running.top, shape.item));
@@ -45,19 +45,19 @@ __device__ void attend(const AttentionArgs& a, const LaneShape& shape, const Hub
 #pragma unroll
         for (int i = 0; i < N; ++i) row[i] *= factor;
         if (mine) {
-          const auto factors =
-              share_factors<T>(a.scores, id_at(a.slots.second, slot), head, a.heads, kept);
-          weight = weight * factors.kept * factors.edge_weight;
+          const auto factors = share_factors<T>(a.scores, id_at(a.entries.second, entry), head,
+                                                a.heads, dropout_factor);
+          weight = weight * factors.dropout_factor * factors.edge_weight;
         }
       },
       [&](const A(&x)[N], bool /*taken*/, int /*step*/, int owner) {
-        const A slot_weight = __shfl_sync(kAllLanes, weight, owner);
+        const A entry_weight = __shfl_sync(kAllLanes, weight, owner);
 #pragma unroll
-        for (int i = 0; i < N; ++i) row[i] += slot_weight * x[i];
+        for (int i = 0; i < N; ++i) row[i] += entry_weight * x[i];
       },
-      [](std::int64_t /*slot*/, bool /*mine*/) {});
+      [](std::int64_t /*entry*/, bool /*mine*/) {});
   A sum = group_sum(lane_sum, shape.item);
-  add_slots(shape, row);
+  add_entries(shape, row);
   if (!works) return;
   if (part.partial >= 0) {
     A* partial = partial_of(partials, a, part.partial, head);
@@ -80,17 +80,17 @@ __device__ void attend(const AttentionArgs& a, const LaneShape& shape, const Hub
 template <class T, int N>
 __global__ void __launch_bounds__(HeadLaunch::kThreads, HeadLaunch::kBlocks)
     attention_rows(AttentionArgs a, HeadRows rows, HeadSlabs slabs, LaneShape shape,
-                   typename T::Accum kept, typename T::Accum* partials) {
+                   typename T::Accum dropout_factor, typename T::Accum* partials) {
   for (std::int64_t slab = blockIdx.y; slab < slabs.count; slab += gridDim.y) {
     const std::int64_t first_head = slab / slabs.slabs_per_head * slabs.heads_per_slab;
-    const std::int64_t first_pack = slab % slabs.slabs_per_head * shape.slot;
+    const std::int64_t first_pack = slab % slabs.slabs_per_head * shape.entry;
     const std::int64_t pack = first_pack + pack_of_lane(shape);
     for_items(rows.count * slabs.heads_per_slab, shape, [&](std::int64_t item) {
       const std::int64_t head = item < 0 ? 0 : first_head + item % slabs.heads_per_slab;
       const bool works = item >= 0 && head < slabs.heads;
       const HubPart part = part_at(rows, works ? item / slabs.heads_per_slab : -1);
       attend<T, N>(a, shape, part, works ? head : 0, pack, pack < slabs.packs, first_pack == 0,
-                   kept, partials);
+                   dropout_factor, partials);
     });
   }
 }
@@ -99,22 +99,22 @@ __global__ void __launch_bounds__(HeadLaunch::kThreads, HeadLaunch::kBlocks)
 /// element of its row.
 template <class T>
 __global__ void __launch_bounds__(HeadLaunch::kThreads, HeadLaunch::kBlocks)
-    attention_hubs(AttentionArgs a, std::int64_t num_slots, typename T::Accum* partials) {
+    attention_hubs(AttentionArgs a, std::int64_t num_entries, typename T::Accum* partials) {
   using A = typename T::Accum;
-  const std::int64_t pieces = num_pieces(num_slots);
+  const std::int64_t chunks = num_chunks(num_entries);
   const std::int64_t length = a.features > 0 ? a.features : 1;
-  for (std::int64_t piece = blockIdx.x; piece < pieces; piece += gridDim.x) {
-    const Hub hub = hub_beginning_in(a.slots, a.row_end, num_slots, piece);
+  for (std::int64_t chunk = blockIdx.x; chunk < chunks; chunk += gridDim.x) {
+    const Hub hub = hub_beginning_in(a.entries, a.row_end, num_entries, chunk);
     if (hub.row < 0) continue;
     for (std::int64_t i = threadIdx.x; i < a.heads * length; i += blockDim.x) {
       const std::int64_t head = i / length, feature = i % length;
       RunningTop<A> running;
-      for (std::int64_t p = hub.first_piece; p <= hub.last_piece; ++p) {
+      for (std::int64_t p = hub.first_chunk; p <= hub.last_chunk; ++p) {
         const A top = *partial_of(partials, a, hub_partial(hub, p), head);
         running.top = running.top < top ? top : running.top;
       }
       A sum = 0, x = 0;
-      for (std::int64_t p = hub.first_piece; p <= hub.last_piece; ++p) {
+      for (std::int64_t p = hub.first_chunk; p <= hub.last_chunk; ++p) {
         const A* partial = partial_of(partials, a, hub_partial(hub, p), head);
         RunningTop<A> part = {partial[0]};
         const A factor = part.raise(running.top);
@@ -138,33 +138,34 @@ template <class T>
 void launch_attention(const AttentionArgs& a, const CudaLaunch& to) {
   using A = typename T::Accum;
   auto* partials = static_cast<A*>(to.workspace);
-  const A kept = kept_factor<A>(a.scores.dropout);
+  const A dropout_factor = kept_factor<A>(a.scores.dropout);
   visit_pack<T>(a.features, address_of(a.z) | address_of(a.out), [&]<int N>() {
     const HeadSlabs slabs = slabs_of<T, N>(a.heads, a.features, true);
     const auto run = [&](const HeadRows& rows, const LaneShape& shape) {
       const dim3 grid(blocks_for(rows.count * slabs.heads_per_slab, shape),
                       slabs_in_grid(slabs.count));
       launch("attention", attention_rows<T, N>, grid, dim3(HeadLaunch::kThreads), to.stream, a,
-             rows, slabs, shape, kept, partials);
+             rows, slabs, shape, dropout_factor, partials);
     };
-    run(rows_without_hubs(a.slots, a.row_end, to.num_slots),
-        shape_for_rows(slabs.slot_lanes, a.row_end, to.num_slots));
-    if (may_have_hubs(a.slots, to.num_slots)) {
-      run(parts_of_hubs(a.slots, a.row_end, to.num_slots), {kWarpLanes, slabs.slot_lanes});
+    run(rows_without_hubs(a.entries, a.row_end, to.num_entries),
+        shape_for_rows(slabs.entry_lanes, a.row_end, to.num_entries));
+    if (may_have_hubs(a.entries, to.num_entries)) {
+      run(parts_of_hubs(a.entries, a.row_end, to.num_entries), {kWarpLanes, slabs.entry_lanes});
     }
   });
-  if (!may_have_hubs(a.slots, to.num_slots)) return;
-  launch("attention", attention_hubs<T>, dim3(blocks_for_pieces(to.num_slots)),
-         dim3(HeadLaunch::kThreads), to.stream, a, to.num_slots, partials);
+  if (!may_have_hubs(a.entries, to.num_entries)) return;
+  launch("attention", attention_hubs<T>, dim3(blocks_for_chunks(to.num_entries)),
+         dim3(HeadLaunch::kThreads), to.stream, a, to.num_entries, partials);
 }
 
 }  // namespace
 
 template <>
-std::int64_t Kernel<AttentionArgs>::workspace(const AttentionArgs& args, std::int64_t num_slots) {
+std::int64_t Kernel<AttentionArgs>::workspace(const AttentionArgs& args, std::int64_t num_entries) {
   std::int64_t bytes = 0;
   detail::visit(DTypes{}, args.dtype, [&]<class T>() {
-    bytes = num_partials(args.slots, num_slots) * args.heads * (args.features + kPartialNumbers) *
+    bytes = num_partials(args.entries, num_entries) * args.heads *
+            (args.features + kPartialNumbers) *
             static_cast<std::int64_t>(sizeof(typename T::Accum));
   });
   return bytes;

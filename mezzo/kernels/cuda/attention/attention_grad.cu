@@ -17,7 +17,7 @@ __global__ void __launch_bounds__(HeadLaunch::kThreads, HeadLaunch::kBlocks)
   for_items(a.row_end * a.heads, shape, [&](std::int64_t at) {
     const std::int64_t end = at < 0 ? 0 : a.features;
     A mean = 0;
-    for (std::int64_t f = pack_of_lane(shape) * N; f < end; f += shape.slot * N) {
+    for (std::int64_t f = pack_of_lane(shape) * N; f < end; f += shape.entry * N) {
       A out[N], grad[N];
       load<T, N>(static_cast<const Storage*>(a.out) + at * a.features + f, out);
       load<T, N>(static_cast<const Storage*>(a.grad) + at * a.features + f, grad);
@@ -68,22 +68,22 @@ __device__ A* partial_of(A* partials, const AttentionGradArgs& a, std::int64_t p
 }
 
 template <class A>
-__device__ A& sum_grad_of(const AttentionGradArgs& a, std::int64_t slot, std::int64_t head) {
-  return static_cast<A*>(a.sum_grad)[slot * heads_of_call(a) + head - a.head_begin];
+__device__ A& sum_grad_of(const AttentionGradArgs& a, std::int64_t entry, std::int64_t head) {
+  return static_cast<A*>(a.sum_grad)[entry * heads_of_call(a) + head - a.head_begin];
 }
 
 /// Recomputed attention of one edge and head.
 template <class A>
 struct Recomputed {
-  A share = 0;   ///< softmax output
-  A mean = 0;    ///< mean of the destination
-  A kept = 0;    ///< share after dropout
-  A weight = 0;  ///< weight of z: `kept` times the edge's weight
-  A slope = 0;   ///< derivative of the leaky ReLU
+  A share = 0;          ///< softmax output
+  A mean = 0;           ///< mean of the destination
+  A dropped_share = 0;  ///< share after dropout
+  A weight = 0;         ///< weight of z: `dropped_share` times the edge's weight
+  A slope = 0;          ///< derivative of the leaky ReLU
 };
 
 template <class T>
-__device__ Recomputed<typename T::Accum> recompute(const AttentionGradArgs& a, std::int64_t slot,
+__device__ Recomputed<typename T::Accum> recompute(const AttentionGradArgs& a, std::int64_t entry,
                                                    std::int64_t destination, std::int64_t head,
                                                    typename T::Accum sent,
                                                    typename T::Accum kept_factor) {
@@ -91,30 +91,30 @@ __device__ Recomputed<typename T::Accum> recompute(const AttentionGradArgs& a, s
   const A* state = static_cast<const A*>(a.state) + destination * kStateNumbers * a.heads + head;
   const A slope = static_cast<A>(a.scores.negative_slope), x = state[0] + sent;
   const auto factors =
-      share_factors<T>(a.scores, id_at(a.slots.second, slot), head, a.heads, kept_factor);
+      share_factors<T>(a.scores, id_at(a.entries.second, entry), head, a.heads, kept_factor);
   Recomputed<A> of;
   of.share = exponential(leaky_relu(x, slope) - state[a.heads]) * state[2 * a.heads];
   of.mean = state[3 * a.heads];
-  of.kept = of.share * factors.kept;
-  of.weight = of.kept * factors.edge_weight;
+  of.dropped_share = of.share * factors.dropout_factor;
+  of.weight = of.dropped_share * factors.edge_weight;
   of.slope = A(0) < x ? A(1) : slope;
   return of;
 }
 
 /// Stores the results of an edge and head; returns the gradient of score_src + score_dst.
 template <class A>
-__device__ A store_slot(const AttentionGradArgs& a, const Recomputed<A>& of, A product,
-                        std::int64_t slot, std::int64_t head) {
+__device__ A store_entry(const AttentionGradArgs& a, const Recomputed<A>& of, A product,
+                         std::int64_t entry, std::int64_t head) {
   const A grad = (of.weight * product - of.share * of.mean) * of.slope;
-  sum_grad_of<A>(a, slot, head) = grad;
+  sum_grad_of<A>(a, entry, head) = grad;
   if (a.weight_grad == nullptr) return grad;
   const std::int64_t length = a.scores.edge_weight.length;
-  A* weight_grad = static_cast<A*>(a.weight_grad) + slot * length;
+  A* weight_grad = static_cast<A*>(a.weight_grad) + entry * length;
   if (length == a.heads) {
-    weight_grad[head] = of.kept * product;
+    weight_grad[head] = of.dropped_share * product;
   } else {
     // The same lane processes all heads, one after another, and calls run in order.
-    *weight_grad = (head == 0 ? A(0) : *weight_grad) + of.kept * product;
+    *weight_grad = (head == 0 ? A(0) : *weight_grad) + of.dropped_share * product;
   }
   return grad;
 }
@@ -139,11 +139,11 @@ __device__ void attend_back(const AttentionGradArgs& a, const Window& window,
                                  inside};
   Recomputed<A> mine_of;
   A product = 0, score_grad = 0, row[N] = {};
-  for_slots<T, N>(
-      shape, part.range, a.slots.first, rows,
-      [&](std::int64_t slot, std::int64_t destination, bool mine) {
+  for_entries<T, N>(
+      shape, part.range, a.entries.first, rows,
+      [&](std::int64_t entry, std::int64_t destination, bool mine) {
         mine_of = {};
-        if (mine) mine_of = recompute<T>(a, slot, destination, head, sent, kept_factor);
+        if (mine) mine_of = recompute<T>(a, entry, destination, head, sent, kept_factor);
       },
       [&](const A(&x)[N], bool /*taken*/, int step, int owner) {
         const A weight = __shfl_sync(kAllLanes, mine_of.weight, owner);
@@ -153,21 +153,21 @@ __device__ void attend_back(const AttentionGradArgs& a, const Window& window,
           row[i] += weight * x[i];
           dot += own[i] * x[i];
         }
-        dot = group_sum(dot, shape.slot);
+        dot = group_sum(dot, shape.entry);
         if (pack_of_lane(shape) == step) product = dot;
       },
-      [&](std::int64_t slot, bool mine) {
+      [&](std::int64_t entry, bool mine) {
         if (!mine) return;
-        A& before = sum_grad_of<A>(a, slot, head);
+        A& before = sum_grad_of<A>(a, entry, head);
         if (!window.first) product += before;
         if (window.last) {
-          score_grad += store_slot(a, mine_of, product, slot, head);
+          score_grad += store_entry(a, mine_of, product, entry, head);
         } else {
           before = product;
         }
       });
   score_grad = group_sum(score_grad, shape.item);
-  add_slots(shape, row);
+  add_entries(shape, row);
   if (!works) return;
   if (part.partial >= 0) {
     A* partial = partial_of(partials, a, part.partial, head);
@@ -203,16 +203,17 @@ __global__ void __launch_bounds__(HeadLaunch::kThreads, HeadLaunch::kBlocks)
 /// element.
 template <class T>
 __global__ void __launch_bounds__(HeadLaunch::kThreads)
-    attention_grad_hubs(AttentionGradArgs a, std::int64_t num_slots, typename T::Accum* partials) {
+    attention_grad_hubs(AttentionGradArgs a, std::int64_t num_entries,
+                        typename T::Accum* partials) {
   using A = typename T::Accum;
-  const std::int64_t pieces = num_pieces(num_slots), length = a.features + kPartialNumbers;
-  for (std::int64_t piece = blockIdx.x; piece < pieces; piece += gridDim.x) {
-    const Hub hub = hub_beginning_in(a.slots, a.row_end, num_slots, piece);
+  const std::int64_t chunks = num_chunks(num_entries), length = a.features + kPartialNumbers;
+  for (std::int64_t chunk = blockIdx.x; chunk < chunks; chunk += gridDim.x) {
+    const Hub hub = hub_beginning_in(a.entries, a.row_end, num_entries, chunk);
     if (hub.row < 0) continue;
     for (std::int64_t i = threadIdx.x; i < heads_of_call(a) * length; i += blockDim.x) {
       const std::int64_t head = a.head_begin + i / length, number = i % length;
       A sum = 0;
-      for (std::int64_t p = hub.first_piece; p <= hub.last_piece; ++p) {
+      for (std::int64_t p = hub.first_chunk; p <= hub.last_chunk; ++p) {
         sum += partial_of(partials, a, hub_partial(hub, p), head)[number];
       }
       const std::int64_t at = hub.row * a.heads + head;
@@ -233,7 +234,7 @@ void launch_windows(const AttentionGradArgs& a, const CudaLaunch& to) {
   const std::int64_t heads_of_item = one_weight ? heads_of_call(a) : 1;
   Window window;
   window.packs = a.features / N;
-  const int slot_lanes = lanes_for(window.packs);
+  const int entry_lanes = lanes_for(window.packs);
   const auto run = [&](const HeadRows& rows, const LaneShape& shape) {
     const std::int64_t items = rows.count * (heads_of_call(a) / heads_of_item);
     launch("attention_grad", attention_grad_rows<T, N>, dim3(blocks_for(items, shape)),
@@ -242,13 +243,13 @@ void launch_windows(const AttentionGradArgs& a, const CudaLaunch& to) {
   };
   do {
     window.first = window.first_pack == 0;
-    window.last = window.first_pack + slot_lanes >= window.packs;
-    run(rows_without_hubs(a.slots, a.row_end, to.num_slots),
-        shape_for_rows(slot_lanes, a.row_end, to.num_slots));
-    if (may_have_hubs(a.slots, to.num_slots)) {
-      run(parts_of_hubs(a.slots, a.row_end, to.num_slots), {kWarpLanes, slot_lanes});
+    window.last = window.first_pack + entry_lanes >= window.packs;
+    run(rows_without_hubs(a.entries, a.row_end, to.num_entries),
+        shape_for_rows(entry_lanes, a.row_end, to.num_entries));
+    if (may_have_hubs(a.entries, to.num_entries)) {
+      run(parts_of_hubs(a.entries, a.row_end, to.num_entries), {kWarpLanes, entry_lanes});
     }
-    window.first_pack += slot_lanes;
+    window.first_pack += entry_lanes;
   } while (window.first_pack < window.packs);
 }
 
@@ -257,9 +258,9 @@ void launch_grad(const AttentionGradArgs& a, const CudaLaunch& to) {
   if (heads_of_call(a) == 0) return;
   visit_pack<T>(a.features, address_of(a.z) | address_of(a.grad) | address_of(a.z_grad),
                 [&]<int N>() { launch_windows<T, N>(a, to); });
-  if (!may_have_hubs(a.slots, to.num_slots)) return;
-  launch("attention_grad", attention_grad_hubs<T>, dim3(blocks_for_pieces(to.num_slots)),
-         dim3(HeadLaunch::kThreads), to.stream, a, to.num_slots,
+  if (!may_have_hubs(a.entries, to.num_entries)) return;
+  launch("attention_grad", attention_grad_hubs<T>, dim3(blocks_for_chunks(to.num_entries)),
+         dim3(HeadLaunch::kThreads), to.stream, a, to.num_entries,
          static_cast<typename T::Accum*>(to.workspace));
 }
 
@@ -267,7 +268,7 @@ void launch_grad(const AttentionGradArgs& a, const CudaLaunch& to) {
 
 template <>
 std::int64_t Kernel<AttentionStateArgs>::workspace(const AttentionStateArgs& /*args*/,
-                                                   std::int64_t /*num_slots*/) {
+                                                   std::int64_t /*num_entries*/) {
   return 0;
 }
 
@@ -278,10 +279,10 @@ void Kernel<AttentionStateArgs>::run(const AttentionStateArgs& args, const CudaL
 
 template <>
 std::int64_t Kernel<AttentionGradArgs>::workspace(const AttentionGradArgs& args,
-                                                  std::int64_t num_slots) {
+                                                  std::int64_t num_entries) {
   std::int64_t bytes = 0;
   detail::visit(DTypes{}, args.dtype, [&]<class T>() {
-    bytes = num_partials(args.slots, num_slots) * heads_of_call(args) *
+    bytes = num_partials(args.entries, num_entries) * heads_of_call(args) *
             (args.features + kPartialNumbers) *
             static_cast<std::int64_t>(sizeof(typename T::Accum));
   });

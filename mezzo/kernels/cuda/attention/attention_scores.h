@@ -27,7 +27,7 @@ __device__ inline A leaky_relu(A x, A slope) {
 template <class T>
 __device__ inline typename T::Accum head_number(const HeadNumbers& from, std::int64_t row,
                                                 std::int64_t head) {
-  return number_at<T>(from.data, from.wide, from.length == 1 ? row : row * from.length + head);
+  return number_at<T>(from.data, from.is_accum, from.length == 1 ? row : row * from.length + head);
 }
 
 /// Scale of elements that are not dropped.
@@ -49,11 +49,11 @@ __device__ inline A kept_or_zero(const DropoutLevel& dropout, A factor, std::int
   return level >= dropout.threshold ? factor : A(0);
 }
 
-/// Factors of an edge's softmax output. The gradient of the edge's weight needs `kept` alone, the
-/// dropout factor without that weight.
+/// Factors of an edge's softmax output. The gradient of the edge's weight needs `dropout_factor`
+/// alone.
 template <class A>
 struct ShareFactors {
-  A kept, edge_weight;
+  A dropout_factor, edge_weight;
 };
 
 template <class T>
@@ -64,7 +64,7 @@ __device__ inline ShareFactors<typename T::Accum> share_factors(const AttentionS
                                                                 typename T::Accum kept_factor) {
   ShareFactors<typename T::Accum> factors = {1, 1};
   if (scores.dropout.threshold > 0) {
-    factors.kept = kept_or_zero(scores.dropout, kept_factor, edge * heads + head);
+    factors.dropout_factor = kept_or_zero(scores.dropout, kept_factor, edge * heads + head);
   }
   if (scores.edge_weight.data != nullptr) {
     factors.edge_weight = head_number<T>(scores.edge_weight, edge, head);

@@ -50,19 +50,20 @@ __global__ void __launch_bounds__(HeadLaunch::kThreads, HeadLaunch::kBlocks)
     const GatheredPacks<T> others = {static_cast<const typename T::Storage*>(pairs.other) + own.at,
                                      pairs.heads * pairs.features, inside};
     A score = 0;
-    for_slots<T, N>(
-        shape, part.range, a.slots.first, others,
-        [](std::int64_t /*slot*/, std::int64_t /*id*/, bool /*mine*/) {},
+    for_entries<T, N>(
+        shape, part.range, a.entries.first, others,
+        [](std::int64_t /*entry*/, std::int64_t /*id*/, bool /*mine*/) {},
         [&](const A(&x)[N], bool /*taken*/, int step, int /*owner*/) {
           A sum = 0;
 #pragma unroll
           for (int i = 0; i < N; ++i) sum += own.attn[i] * leaky_relu(own.own[i] + x[i], slope);
-          sum = group_sum(sum, shape.slot);
+          sum = group_sum(sum, shape.entry);
           if (pack_of_lane(shape) == step) score = sum;
         },
-        [&](std::int64_t slot, bool mine) {
+        [&](std::int64_t entry, bool mine) {
           if (!mine) return;
-          A& stored = static_cast<A*>(a.scores)[id_at(a.slots.second, slot) * pairs.heads + head];
+          A& stored =
+              static_cast<A*>(a.scores)[id_at(a.entries.second, entry) * pairs.heads + head];
           stored = first_pack == 0 ? score : stored + score;
         });
   });
@@ -73,7 +74,7 @@ void launch_scores(const GATv2ScoresArgs& a, const CudaLaunch& to) {
   visit_pack<T>(
       a.pairs.features, address_of(a.pairs.own) | address_of(a.pairs.other), [&]<int N>() {
         const std::int64_t packs = a.pairs.features / N;
-        const int slot_lanes = lanes_for(packs);
+        const int entry_lanes = lanes_for(packs);
         std::int64_t first_pack = 0;
         const auto run = [&](const HeadRows& rows, const LaneShape& shape) {
           launch("gatv2_scores", gatv2_score_rows<T, N>,
@@ -81,12 +82,12 @@ void launch_scores(const GATv2ScoresArgs& a, const CudaLaunch& to) {
                  to.stream, a, rows, shape, first_pack);
         };
         do {
-          run(rows_without_hubs(a.slots, a.row_end, to.num_slots),
-              shape_for_rows(slot_lanes, a.row_end, to.num_slots));
-          if (may_have_hubs(a.slots, to.num_slots)) {
-            run(parts_of_hubs(a.slots, a.row_end, to.num_slots), {kWarpLanes, slot_lanes});
+          run(rows_without_hubs(a.entries, a.row_end, to.num_entries),
+              shape_for_rows(entry_lanes, a.row_end, to.num_entries));
+          if (may_have_hubs(a.entries, to.num_entries)) {
+            run(parts_of_hubs(a.entries, a.row_end, to.num_entries), {kWarpLanes, entry_lanes});
           }
-          first_pack += slot_lanes;
+          first_pack += entry_lanes;
         } while (first_pack < packs);
       });
 }
@@ -111,7 +112,7 @@ __global__ void __launch_bounds__(HeadLaunch::kThreads, HeadLaunch::kBlocks)
   const std::int64_t length = pairs.heads * pairs.features;
   for (std::int64_t slab = blockIdx.y; slab < slabs.count; slab += gridDim.y) {
     const std::int64_t head = slab / slabs.slabs_per_head;
-    const std::int64_t pack = slab % slabs.slabs_per_head * shape.slot + pack_of_lane(shape);
+    const std::int64_t pack = slab % slabs.slabs_per_head * shape.entry + pack_of_lane(shape);
     const bool inside = pack < slabs.packs;
     A attn_sum[N] = {};
     for_items(rows.count, shape, [&](std::int64_t item) {
@@ -120,11 +121,11 @@ __global__ void __launch_bounds__(HeadLaunch::kThreads, HeadLaunch::kBlocks)
       const GatheredPacks<T> others = {static_cast<const Storage*>(pairs.other) + own.at, length,
                                        inside};
       A grad = 0, own_sum[N] = {};
-      for_slots<T, N>(
-          shape, part.range, a.slots.first, others,
-          [&](std::int64_t slot, std::int64_t /*id*/, bool mine) {
+      for_entries<T, N>(
+          shape, part.range, a.entries.first, others,
+          [&](std::int64_t entry, std::int64_t /*id*/, bool mine) {
             grad = mine ? static_cast<const A*>(
-                              a.grad)[id_at(a.slots.second, slot) * pairs.heads + head]
+                              a.grad)[id_at(a.entries.second, entry) * pairs.heads + head]
                         : A(0);
           },
           [&](const A(&x)[N], bool taken, int /*step*/, int owner) {
@@ -138,8 +139,8 @@ __global__ void __launch_bounds__(HeadLaunch::kThreads, HeadLaunch::kBlocks)
               attn_sum[i] += share * sum;
             }
           },
-          [](std::int64_t /*slot*/, bool /*mine*/) {});
-      add_slots(shape, own_sum);
+          [](std::int64_t /*entry*/, bool /*mine*/) {});
+      add_entries(shape, own_sum);
       if (part.row < 0 || a.own_grad == nullptr || !stores(shape) || !inside) return;
       if (part.partial >= 0) {
         for (int i = 0; i < N; ++i) sums.hubs[part.partial * length + own.at + i] = own_sum[i];
@@ -152,8 +153,8 @@ __global__ void __launch_bounds__(HeadLaunch::kThreads, HeadLaunch::kBlocks)
       store<T, N>(own_sum, static_cast<Storage*>(a.own_grad) + part.row * length + own.at);
     });
     if (a.attn_grad == nullptr) continue;
-    add_slots({kWarpLanes, shape.slot}, attn_sum);
-    if (lane_of_warp() >= shape.slot || !inside) continue;
+    add_entries({kWarpLanes, shape.entry}, attn_sum);
+    if (lane_of_warp() >= shape.entry || !inside) continue;
     const std::int64_t warp = (std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x) / kWarpLanes;
     A* to = sums.attn + warp * length + head * pairs.features + pack * N;
     for (int i = 0; i < N; ++i) to[i] = attn_sum[i];
@@ -164,15 +165,15 @@ __global__ void __launch_bounds__(HeadLaunch::kThreads, HeadLaunch::kBlocks)
 /// one thread per feature.
 template <class T>
 __global__ void __launch_bounds__(HeadLaunch::kThreads)
-    gatv2_grad_hubs(GATv2ScoresGradArgs a, std::int64_t num_slots, typename T::Accum* partials) {
+    gatv2_grad_hubs(GATv2ScoresGradArgs a, std::int64_t num_entries, typename T::Accum* partials) {
   using A = typename T::Accum;
-  const std::int64_t pieces = num_pieces(num_slots), length = a.pairs.heads * a.pairs.features;
-  for (std::int64_t piece = blockIdx.x; piece < pieces; piece += gridDim.x) {
-    const Hub hub = hub_beginning_in(a.slots, a.row_end, num_slots, piece);
+  const std::int64_t chunks = num_chunks(num_entries), length = a.pairs.heads * a.pairs.features;
+  for (std::int64_t chunk = blockIdx.x; chunk < chunks; chunk += gridDim.x) {
+    const Hub hub = hub_beginning_in(a.entries, a.row_end, num_entries, chunk);
     if (hub.row < 0) continue;
     for (std::int64_t i = threadIdx.x; i < length; i += blockDim.x) {
       A sum = 0;
-      for (std::int64_t p = hub.first_piece; p <= hub.last_piece; ++p) {
+      for (std::int64_t p = hub.first_chunk; p <= hub.last_chunk; ++p) {
         sum += partials[hub_partial(hub, p) * length + i];
       }
       static_cast<typename T::Storage*>(a.own_grad)[hub.row * length + i] =
@@ -204,22 +205,22 @@ struct GradGrid {
   std::int64_t warps() const { return (row_blocks + part_blocks) * AttnLaunch::kWarpsOfBlock; }
 };
 
-GradGrid grid_of(const GATv2ScoresGradArgs& a, int slot_lanes, std::int64_t num_slots) {
+GradGrid grid_of(const GATv2ScoresGradArgs& a, int entry_lanes, std::int64_t num_entries) {
   const std::int64_t most =
       a.attn_grad != nullptr ? AttnLaunch::kMostBlocks : std::int64_t{HeadLaunch::kMostBlocks};
   GradGrid grid;
-  grid.rows = shape_for_rows(slot_lanes, a.row_end, num_slots);
-  grid.parts = {kWarpLanes, slot_lanes};
+  grid.rows = shape_for_rows(entry_lanes, a.row_end, num_entries);
+  grid.parts = {kWarpLanes, entry_lanes};
   grid.row_blocks = blocks_for(a.row_end, grid.rows, most);
-  if (may_have_hubs(a.slots, num_slots)) {
-    grid.part_blocks = blocks_for(2 * num_pieces(num_slots), grid.parts, most);
+  if (may_have_hubs(a.entries, num_entries)) {
+    grid.part_blocks = blocks_for(2 * num_chunks(num_entries), grid.parts, most);
   }
   return grid;
 }
 
-std::int64_t hub_numbers(const GATv2ScoresGradArgs& a, std::int64_t num_slots) {
+std::int64_t hub_numbers(const GATv2ScoresGradArgs& a, std::int64_t num_entries) {
   if (a.own_grad == nullptr) return 0;
-  return num_partials(a.slots, num_slots) * a.pairs.heads * a.pairs.features;
+  return num_partials(a.entries, num_entries) * a.pairs.heads * a.pairs.features;
 }
 
 template <class T, class F>
@@ -234,26 +235,26 @@ void launch_scores_grad(const GATv2ScoresGradArgs& a, const CudaLaunch& to) {
   const std::int64_t length = a.pairs.heads * a.pairs.features;
   GradSums<A> sums;
   sums.hubs = static_cast<A*>(to.workspace);
-  sums.attn = sums.hubs + hub_numbers(a, to.num_slots);
+  sums.attn = sums.hubs + hub_numbers(a, to.num_entries);
   const dim3 threads(HeadLaunch::kThreads);
   std::int64_t num_warps = 0;
   visit_grad_pack<T>(a, [&]<int N>() {
     const HeadSlabs slabs = slabs_of<T, N>(a.pairs.heads, a.pairs.features, false);
-    const GradGrid grid = grid_of(a, slabs.slot_lanes, to.num_slots);
+    const GradGrid grid = grid_of(a, slabs.entry_lanes, to.num_entries);
     const auto run = [&](const HeadRows& rows, const LaneShape& shape, std::int64_t blocks,
                          const GradSums<A>& into) {
       launch("gatv2_scores_grad", gatv2_grad_rows<T, N>,
              dim3(static_cast<unsigned>(blocks), slabs_in_grid(slabs.count)), threads, to.stream, a,
              rows, slabs, shape, into);
     };
-    run(rows_without_hubs(a.slots, a.row_end, to.num_slots), grid.rows, grid.row_blocks, sums);
-    run(parts_of_hubs(a.slots, a.row_end, to.num_slots), grid.parts, grid.part_blocks,
+    run(rows_without_hubs(a.entries, a.row_end, to.num_entries), grid.rows, grid.row_blocks, sums);
+    run(parts_of_hubs(a.entries, a.row_end, to.num_entries), grid.parts, grid.part_blocks,
         {sums.hubs, sums.attn + grid.row_warps() * length});
     num_warps = grid.warps();
   });
-  if (a.own_grad != nullptr && may_have_hubs(a.slots, to.num_slots)) {
-    launch("gatv2_scores_grad", gatv2_grad_hubs<T>, dim3(blocks_for_pieces(to.num_slots)), threads,
-           to.stream, a, to.num_slots, sums.hubs);
+  if (a.own_grad != nullptr && may_have_hubs(a.entries, to.num_entries)) {
+    launch("gatv2_scores_grad", gatv2_grad_hubs<T>, dim3(blocks_for_chunks(to.num_entries)),
+           threads, to.stream, a, to.num_entries, sums.hubs);
   }
   if (a.attn_grad != nullptr) {
     launch("gatv2_scores_grad", add_attn_grad<A>,
@@ -266,7 +267,7 @@ void launch_scores_grad(const GATv2ScoresGradArgs& a, const CudaLaunch& to) {
 
 template <>
 std::int64_t Kernel<GATv2ScoresArgs>::workspace(const GATv2ScoresArgs& /*args*/,
-                                                std::int64_t /*num_slots*/) {
+                                                std::int64_t /*num_entries*/) {
   return 0;
 }
 
@@ -277,12 +278,12 @@ void Kernel<GATv2ScoresArgs>::run(const GATv2ScoresArgs& args, const CudaLaunch&
 
 template <>
 std::int64_t Kernel<GATv2ScoresGradArgs>::workspace(const GATv2ScoresGradArgs& args,
-                                                    std::int64_t num_slots) {
-  std::int64_t numbers = hub_numbers(args, num_slots), bytes = 0;
+                                                    std::int64_t num_entries) {
+  std::int64_t numbers = hub_numbers(args, num_entries), bytes = 0;
   detail::visit(DTypes{}, args.dtype, [&]<class T>() {
     visit_grad_pack<T>(args, [&]<int N>() {
       const auto slabs = slabs_of<T, N>(args.pairs.heads, args.pairs.features, false);
-      const GradGrid grid = grid_of(args, slabs.slot_lanes, num_slots);
+      const GradGrid grid = grid_of(args, slabs.entry_lanes, num_entries);
       if (args.attn_grad != nullptr) {
         numbers += grid.warps() * args.pairs.heads * args.pairs.features;
       }

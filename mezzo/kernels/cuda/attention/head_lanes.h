@@ -22,15 +22,15 @@ struct HeadLaunch {
   static constexpr int kPacksAhead = 4;   ///< pending loads per lane
 };
 
-/// Lanes per group (`item`) and lanes per edge (`slot`). Each lane reads a pack of features.
-/// Powers of 2; slot <= item <= 32.
+/// Lanes per group (`item`) and lanes per edge (`entry`). Each lane reads a pack of features.
+/// Powers of 2; entry <= item <= 32.
 struct LaneShape {
-  int item = kWarpLanes, slot = 1;
+  int item = kWarpLanes, entry = 1;
 };
 
 /// Number of edges whose features a group reads at once.
-constexpr int slots_at_once(const LaneShape& shape) {
-  return shape.item / shape.slot;
+constexpr int entries_at_once(const LaneShape& shape) {
+  return shape.item / shape.entry;
 }
 
 __device__ inline int lane_of_warp() {
@@ -38,11 +38,11 @@ __device__ inline int lane_of_warp() {
 }
 /// Index of this lane's pack among adjacent ones.
 __device__ inline int pack_of_lane(const LaneShape& shape) {
-  return lane_of_warp() & (shape.slot - 1);
+  return lane_of_warp() & (shape.entry - 1);
 }
 /// Whether this lane stores features for its group.
 __device__ inline bool stores(const LaneShape& shape) {
-  return (lane_of_warp() & (shape.item - 1)) < shape.slot;
+  return (lane_of_warp() & (shape.item - 1)) < shape.entry;
 }
 __device__ inline bool leads(const LaneShape& shape) {
   return (lane_of_warp() & (shape.item - 1)) == 0;
@@ -56,10 +56,11 @@ constexpr int lanes_for(std::int64_t count) {
 }
 
 /// Sizes groups for rows of mean length.
-constexpr LaneShape shape_for_rows(int slot_lanes, std::int64_t num_rows, std::int64_t num_slots) {
-  const std::int64_t mean = num_rows > 0 ? num_slots / num_rows : 0;
+constexpr LaneShape shape_for_rows(int entry_lanes, std::int64_t num_rows,
+                                   std::int64_t num_entries) {
+  const std::int64_t mean = num_rows > 0 ? num_entries / num_rows : 0;
   const int lanes = mean > 16 ? 32 : (mean > 8 ? 16 : 8);
-  return {lanes > slot_lanes ? lanes : slot_lanes, slot_lanes};
+  return {lanes > entry_lanes ? lanes : entry_lanes, entry_lanes};
 }
 
 /// Calls f.operator()<N>() for the largest N such that packs of N elements divide a head's features
@@ -85,7 +86,7 @@ struct HeadSlabs {
   std::int64_t heads = 1, packs = 1;  ///< packs per head
   std::int64_t heads_per_slab = 1;    ///< more than 1 only if slabs_per_head is 1
   std::int64_t slabs_per_head = 1, count = 1;
-  int slot_lanes = 1;
+  int entry_lanes = 1;
 };
 
 /// Uses slabs of several heads only if `many_heads`.
@@ -96,9 +97,9 @@ HeadSlabs slabs_of(std::int64_t heads, std::int64_t features, bool many_heads) {
   HeadSlabs slabs;
   slabs.heads = heads;
   slabs.packs = features / N;
-  slabs.slot_lanes = lanes_for(slabs.packs < kPacks ? slabs.packs : kPacks);
-  if (slabs.packs > slabs.slot_lanes) {
-    slabs.slabs_per_head = ceil_div(slabs.packs, slabs.slot_lanes);
+  slabs.entry_lanes = lanes_for(slabs.packs < kPacks ? slabs.packs : kPacks);
+  if (slabs.packs > slabs.entry_lanes) {
+    slabs.slabs_per_head = ceil_div(slabs.packs, slabs.entry_lanes);
   } else if (many_heads && slabs.packs > 0 && slabs.packs < kPacks) {
     slabs.heads_per_slab = kPacks / slabs.packs < heads ? kPacks / slabs.packs : heads;
   }
@@ -108,29 +109,30 @@ HeadSlabs slabs_of(std::int64_t heads, std::int64_t features, bool many_heads) {
 
 /// Rows, or the parts of long rows: two per chunk.
 struct HeadRows {
-  Slots slots;
-  std::int64_t num_rows = 0, num_slots = 0;
-  bool pieces = false;
+  Entries entries;
+  std::int64_t num_rows = 0, num_entries = 0;
+  bool in_chunks = false;
   std::int64_t count = 0;
 };
 
-inline HeadRows rows_without_hubs(const Slots& slots, std::int64_t num_rows,
-                                  std::int64_t num_slots) {
-  return {slots, num_rows, num_slots, false, num_rows};
+inline HeadRows rows_without_hubs(const Entries& entries, std::int64_t num_rows,
+                                  std::int64_t num_entries) {
+  return {entries, num_rows, num_entries, false, num_rows};
 }
-inline HeadRows parts_of_hubs(const Slots& slots, std::int64_t num_rows, std::int64_t num_slots) {
-  return {slots, num_rows, num_slots, true, 2 * num_pieces(num_slots)};
+inline HeadRows parts_of_hubs(const Entries& entries, std::int64_t num_rows,
+                              std::int64_t num_entries) {
+  return {entries, num_rows, num_entries, true, 2 * num_chunks(num_entries)};
 }
 
 /// Row or part `index`; row -1 if there is nothing to do, e.g. for index -1.
 __device__ inline HubPart part_at(const HeadRows& rows, std::int64_t index) {
   if (index < 0) return {};
-  if (rows.pieces) {
-    return hub_part(rows.slots, rows.num_rows, rows.num_slots, index / 2,
+  if (rows.in_chunks) {
+    return hub_part(rows.entries, rows.num_rows, rows.num_entries, index / 2,
                     static_cast<int>(index % 2));
   }
-  const SlotRange range = slots_of(rows.slots, index);
-  if (is_hub(range, piece_length(rows.num_slots))) return {};
+  const EntryRange range = entries_of(rows.entries, index);
+  if (is_hub(range, chunk_length(rows.num_entries))) return {};
   return {index, range, -1};
 }
 
@@ -144,9 +146,9 @@ inline unsigned slabs_in_grid(std::int64_t slabs) {
 }
 
 /// One block per chunk of the edges.
-inline unsigned blocks_for_pieces(std::int64_t num_slots) {
-  const std::int64_t pieces = num_pieces(num_slots);
-  return static_cast<unsigned>(pieces < HeadLaunch::kMostBlocks ? pieces : HeadLaunch::kMostBlocks);
+inline unsigned blocks_for_chunks(std::int64_t num_entries) {
+  const std::int64_t chunks = num_chunks(num_entries);
+  return static_cast<unsigned>(chunks < HeadLaunch::kMostBlocks ? chunks : HeadLaunch::kMostBlocks);
 }
 
 /// Calls f(item) for the group's items of [0, count). All groups of a warp make the same number of
@@ -171,19 +173,19 @@ struct GatheredPacks {
 };
 
 /// Processes the edges of the group's item in chunks, one edge per lane. For every chunk:
-///     own(slot, id, mine): the lane's own edge and its first id; `mine` is false past the end
+///     own(entry, id, mine): the lane's own edge and its first id; `mine` is false past the end
 ///     use(x, taken, step, owner) for each edge whose features the lane reads: x is its pack, or
 ///         zeros if not `taken`; `owner` is the lane of the warp that owns the edge, number `step`
 ///         among adjacent lanes
-///     done(slot, mine)
+///     done(entry, mine)
 /// All lanes of the warp take part in all calls.
 template <class T, int N, class Own, class Use, class Done>
-__device__ inline void for_slots(const LaneShape& shape, SlotRange range, const Ids& ids,
-                                 const GatheredPacks<T>& rows, const Own& own, const Use& use,
-                                 const Done& done) {
+__device__ inline void for_entries(const LaneShape& shape, EntryRange range, const Ids& ids,
+                                   const GatheredPacks<T>& rows, const Own& own, const Use& use,
+                                   const Done& done) {
   constexpr int kAhead = HeadLaunch::kPacksAhead;
-  const int lane = lane_of_warp(), at_once = slots_at_once(shape);
-  const int pack = pack_of_lane(shape), side = (lane & (shape.item - 1)) / shape.slot;
+  const int lane = lane_of_warp(), at_once = entries_at_once(shape);
+  const int pack = pack_of_lane(shape), side = (lane & (shape.item - 1)) / shape.entry;
   // int suffices: long rows are split into parts.
   const int length = static_cast<int>(range.end - range.begin);
   int longest = length;
@@ -193,13 +195,13 @@ __device__ inline void for_slots(const LaneShape& shape, SlotRange range, const 
   }
   for (int begin = 0; begin < longest; begin += shape.item) {
     const int at = begin + pack * at_once + side;
-    const std::int64_t slot = range.begin + at;
+    const std::int64_t entry = range.begin + at;
     const bool mine = at < length;
-    const std::int64_t id = mine ? id_at(ids, slot) : 0;
+    const std::int64_t id = mine ? id_at(ids, entry) : 0;
     const std::int64_t row_begin = id * rows.row_length;
-    own(slot, id, mine);
+    own(entry, id, mine);
     const int left = longest - begin;
-    const int steps = left < shape.item ? (left + at_once - 1) / at_once : shape.slot;
+    const int steps = left < shape.item ? (left + at_once - 1) / at_once : shape.entry;
     for (int from = 0; from < steps; from += kAhead) {
       Pack<T, N> packs[kAhead] = {};
       bool taken[kAhead] = {};
@@ -222,14 +224,14 @@ __device__ inline void for_slots(const LaneShape& shape, SlotRange range, const 
         }
       }
     }
-    done(slot, mine);
+    done(entry, mine);
   }
 }
 
 /// Sums the packs of lanes that hold the same features of the group, in a fixed order.
 template <class A, int N>
-__device__ inline void add_slots(const LaneShape& shape, A (&sum)[N]) {
-  for (int step = shape.slot; step < shape.item; step *= 2) {
+__device__ inline void add_entries(const LaneShape& shape, A (&sum)[N]) {
+  for (int step = shape.entry; step < shape.item; step *= 2) {
 #pragma unroll
     for (int i = 0; i < N; ++i) sum[i] += __shfl_xor_sync(kAllLanes, sum[i], step);
   }

@@ -13,82 +13,82 @@ namespace mezzo::kernels::cuda {
 
 /// Minimum edges per chunk, and maximum number of chunks. The maximum bounds the workspace, one row
 /// per partial result; half of it still gives each of 132 multiprocessors about 120 chunks.
-inline constexpr std::int64_t kShortestPiece = 1024;
-inline constexpr std::int64_t kMostPieces = 1 << 15;
+inline constexpr std::int64_t kShortestChunk = 1024;
+inline constexpr std::int64_t kMostChunks = 1 << 15;
 
 /// Edges per chunk. Depends only on the total number of edges, and so does the order of sums. Rows
 /// with more edges are long, so a chunk overlaps at most two of them: one that contains its first
 /// edge, and one that begins inside it and reaches its end.
-constexpr std::int64_t piece_length(std::int64_t num_slots) {
-  std::int64_t length = kShortestPiece;
-  while (num_slots > kMostPieces * length) length *= 2;
+constexpr std::int64_t chunk_length(std::int64_t num_entries) {
+  std::int64_t length = kShortestChunk;
+  while (num_entries > kMostChunks * length) length *= 2;
   return length;
 }
 
-__device__ inline bool is_hub(SlotRange range, std::int64_t length_of_piece) {
-  return range.end - range.begin > length_of_piece;
+__device__ inline bool is_hub(EntryRange range, std::int64_t length_of_chunk) {
+  return range.end - range.begin > length_of_chunk;
 }
 
 /// Whether long rows are possible; if not, the row kernel processes all rows.
-inline bool may_have_hubs(const Slots& slots, std::int64_t num_slots) {
-  return slots.indptr != nullptr && num_slots > kShortestPiece;
+inline bool may_have_hubs(const Entries& entries, std::int64_t num_entries) {
+  return entries.indptr != nullptr && num_entries > kShortestChunk;
 }
 
-constexpr std::int64_t num_pieces(std::int64_t num_slots) {
-  return ceil_div(num_slots, piece_length(num_slots));
+constexpr std::int64_t num_chunks(std::int64_t num_entries) {
+  return ceil_div(num_entries, chunk_length(num_entries));
 }
 
 /// Number of partial results in the workspace: two per chunk.
-inline std::int64_t num_partials(const Slots& slots, std::int64_t num_slots) {
-  return may_have_hubs(slots, num_slots) ? 2 * num_pieces(num_slots) : 0;
+inline std::int64_t num_partials(const Entries& entries, std::int64_t num_entries) {
+  return may_have_hubs(entries, num_entries) ? 2 * num_chunks(num_entries) : 0;
 }
 
 /// The edges of a long row in one chunk.
 struct HubPart {
-  std::int64_t row = -1;     ///< -1: no long row, nothing to do
-  SlotRange range = {0, 0};  ///< edges of the part
-  std::int64_t partial = 0;  ///< index of the partial result
+  std::int64_t row = -1;      ///< -1: no long row, nothing to do
+  EntryRange range = {0, 0};  ///< edges of the part
+  std::int64_t partial = 0;   ///< index of the partial result
 };
 
-/// The part in chunk `piece` of the long row that contains its first edge (`side` 0) or that begins
+/// The part in chunk `chunk` of the long row that contains its first edge (`side` 0) or that begins
 /// inside it (`side` 1).
-__device__ inline HubPart hub_part(const Slots& slots, std::int64_t num_rows,
-                                   std::int64_t num_slots, std::int64_t piece, int side) {
-  const std::int64_t length = piece_length(num_slots), begin = piece * length;
-  const std::int64_t end = min(begin + length, num_slots);
-  const std::int64_t row = row_of_slot(slots.indptr, num_rows, side == 0 ? begin : end - 1);
-  const SlotRange range = slots_of(slots, row);
+__device__ inline HubPart hub_part(const Entries& entries, std::int64_t num_rows,
+                                   std::int64_t num_entries, std::int64_t chunk, int side) {
+  const std::int64_t length = chunk_length(num_entries), begin = chunk * length;
+  const std::int64_t end = min(begin + length, num_entries);
+  const std::int64_t row = row_of_entry(entries.indptr, num_rows, side == 0 ? begin : end - 1);
+  const EntryRange range = entries_of(entries, row);
   if (!is_hub(range, length) || (side == 1 && range.begin <= begin)) return {};
-  return {row, {max(range.begin, begin), min(range.end, end)}, 2 * piece + side};
+  return {row, {max(range.begin, begin), min(range.end, end)}, 2 * chunk + side};
 }
 
 /// A long row. Its partial results are at hub_partial(hub, p) for each chunk p of
-/// [first_piece, last_piece], in ascending order.
+/// [first_chunk, last_chunk], in ascending order.
 struct Hub {
   std::int64_t row = -1;  ///< -1: no long row, nothing to do
-  SlotRange range = {0, 0};
-  std::int64_t first_piece = 0, last_piece = -1;
-  std::int64_t piece_length = 0;
+  EntryRange range = {0, 0};
+  std::int64_t first_chunk = 0, last_chunk = -1;
+  std::int64_t chunk_length = 0;
 };
 
-/// The long row whose first edge is in chunk `piece` of `length` edges; at most one, so that a loop
+/// The long row whose first edge is in chunk `chunk` of `length` edges; at most one, so that a loop
 /// over the chunks visits every long row once.
-__device__ inline Hub hub_beginning_in(const Slots& slots, std::int64_t num_rows,
-                                       std::int64_t num_slots, std::int64_t piece,
+__device__ inline Hub hub_beginning_in(const Entries& entries, std::int64_t num_rows,
+                                       std::int64_t num_entries, std::int64_t chunk,
                                        std::int64_t length) {
-  const std::int64_t begin = piece * length, end = min(begin + length, num_slots);
-  const std::int64_t row = row_of_slot(slots.indptr, num_rows, end - 1);
-  const SlotRange range = slots_of(slots, row);
+  const std::int64_t begin = chunk * length, end = min(begin + length, num_entries);
+  const std::int64_t row = row_of_entry(entries.indptr, num_rows, end - 1);
+  const EntryRange range = entries_of(entries, row);
   if (!is_hub(range, length) || range.begin < begin) return {};
-  return {row, range, piece, (range.end - 1) / length, length};
+  return {row, range, chunk, (range.end - 1) / length, length};
 }
-__device__ inline Hub hub_beginning_in(const Slots& slots, std::int64_t num_rows,
-                                       std::int64_t num_slots, std::int64_t piece) {
-  return hub_beginning_in(slots, num_rows, num_slots, piece, piece_length(num_slots));
+__device__ inline Hub hub_beginning_in(const Entries& entries, std::int64_t num_rows,
+                                       std::int64_t num_entries, std::int64_t chunk) {
+  return hub_beginning_in(entries, num_rows, num_entries, chunk, chunk_length(num_entries));
 }
 
-__device__ inline std::int64_t hub_partial(const Hub& hub, std::int64_t piece) {
-  return 2 * piece + (hub.range.begin > piece * hub.piece_length ? 1 : 0);
+__device__ inline std::int64_t hub_partial(const Hub& hub, std::int64_t chunk) {
+  return 2 * chunk + (hub.range.begin > chunk * hub.chunk_length ? 1 : 0);
 }
 
 }  // namespace mezzo::kernels::cuda

@@ -36,9 +36,9 @@ inline GradReads grad_reads(const MessageGradArgs& a) {
 }
 
 /// Lanes of one unit of elements: `run_lanes` share the elements of a message's run, and
-/// `slot_lanes` of them the edges.
+/// `entry_lanes` of them the edges.
 struct UnitShare {
-  int run_lanes = 1, slot_lanes = 1;
+  int run_lanes = 1, entry_lanes = 1;
 };
 
 /// Gradient of one operand of the operation, by the chain rule.
@@ -74,11 +74,11 @@ class GradLane {
         reads_(reads),
         share_(share),
         run_lane_(lane & (share.run_lanes - 1)),
-        slot_lane_(lane / share.run_lanes) {}
+        entry_lane_(lane / share.run_lanes) {}
 
   /// Adds this lane's edges to the elements from `element` on, over every group of the layout that
   /// broadcasts to them.
-  __device__ void add(std::int64_t row, SlotRange range, std::int64_t element) {
+  __device__ void add(std::int64_t row, EntryRange range, std::int64_t element) {
     const Layout& layout = a_.layout;
     const std::int64_t step = a_.of_lhs ? layout.lhs_step : layout.rhs_step;
     const std::int64_t* table = a_.of_lhs ? layout.lhs_offset : layout.rhs_offset;
@@ -104,27 +104,27 @@ class GradLane {
   };
 
   /// Adds elements [begin, end) of the group's run.
-  __device__ void add_group(std::int64_t row, SlotRange range, std::int64_t group,
+  __device__ void add_group(std::int64_t row, EntryRange range, std::int64_t group,
                             std::int64_t begin, std::int64_t end) {
     const Layout& layout = a_.layout;
     const std::int64_t l = offset_of(layout.lhs_offset, group, layout.inner, layout.lhs_step);
     const std::int64_t r = offset_of(layout.rhs_offset, group, layout.inner, layout.rhs_step);
     const std::int64_t o = offset_of(layout.out_offset, group, layout.inner, layout.out_step);
-    for (std::int64_t slot = range.begin + slot_lane_; slot < range.end;
-         slot += share_.slot_lanes) {
-      const Rows rows = rows_of(row, slot);
+    for (std::int64_t entry = range.begin + entry_lane_; entry < range.end;
+         entry += share_.entry_lanes) {
+      const Rows rows = rows_of(row, entry);
       const Starts starts{rows.lhs * a_.lhs.length + l, rows.rhs * a_.rhs.length + r,
                           rows.grad * a_.grad.length + o};
       for (std::int64_t d = begin; d < end; d += share_.run_lanes) add_element(rows, starts, d);
     }
   }
 
-  __device__ Rows rows_of(std::int64_t row, std::int64_t slot) const {
+  __device__ Rows rows_of(std::int64_t row, std::int64_t entry) const {
     Rows rows;
-    if (reads_.lhs_row) rows.lhs = row_at(a_.lhs.access, a_.slots, row, slot);
-    if (reads_.rhs_row) rows.rhs = row_at(a_.rhs.access, a_.slots, row, slot);
-    rows.grad = row_at(a_.grad.access, a_.slots, row, slot);
-    if (a_.arg != nullptr) rows.edge = row_at(a_.edge, a_.slots, row, slot);
+    if (reads_.lhs_row) rows.lhs = row_at(a_.lhs.access, a_.entries, row, entry);
+    if (reads_.rhs_row) rows.rhs = row_at(a_.rhs.access, a_.entries, row, entry);
+    rows.grad = row_at(a_.grad.access, a_.entries, row, entry);
+    if (a_.arg != nullptr) rows.edge = row_at(a_.edge, a_.entries, row, entry);
     return rows;
   }
 
@@ -172,25 +172,25 @@ class GradLane {
     const Layout& layout = a_.layout;
     Accum sum = 0;
     for (std::int64_t d = 0; d < layout.inner; ++d) {
-      sum += number_at<T>(a_.lhs.data, a_.lhs.wide, starts.lhs + d * layout.lhs_step) *
-             number_at<T>(a_.rhs.data, a_.rhs.wide, starts.rhs + d * layout.rhs_step);
+      sum += number_at<T>(a_.lhs.data, a_.lhs.is_accum, starts.lhs + d * layout.lhs_step) *
+             number_at<T>(a_.rhs.data, a_.rhs.is_accum, starts.rhs + d * layout.rhs_step);
     }
     return sum;
   }
 
   __device__ std::int64_t arg_at(std::int64_t at) const {
-    return a_.arg_wide ? static_cast<const std::int64_t*>(a_.arg)[at]
-                       : static_cast<const std::int32_t*>(a_.arg)[at];
+    return a_.arg_is_int64 ? static_cast<const std::int64_t*>(a_.arg)[at]
+                           : static_cast<const std::int32_t*>(a_.arg)[at];
   }
 
   /// Reads N elements from `at` on; N copies of one if `step` is 0.
   __device__ static void read(const Operand& operand, std::int64_t at, std::int64_t step,
                               Accum (&to)[N]) {
     if (N == 1 || step == 0) {
-      const Accum one = number_at<T>(operand.data, operand.wide, at);
+      const Accum one = number_at<T>(operand.data, operand.is_accum, at);
 #pragma unroll
       for (int i = 0; i < N; ++i) to[i] = one;
-    } else if (operand.wide) {
+    } else if (operand.is_accum) {
       load<typename Accumulators<T>::Dtype, N>(static_cast<const Accum*>(operand.data) + at, to);
     } else {
       load<T, N>(static_cast<const typename T::Storage*>(operand.data) + at, to);
@@ -200,7 +200,7 @@ class GradLane {
   const MessageGradArgs& a_;
   const GradReads& reads_;
   const UnitShare& share_;
-  const int run_lane_, slot_lane_;
+  const int run_lane_, entry_lane_;
 };
 
 }  // namespace mezzo::kernels::cuda

@@ -22,8 +22,8 @@ struct SddmmCall {
   SddmmArgs args;
   bool uses_lhs = true, uses_rhs = true;
   RowPicker lhs_rows, rhs_rows, out_rows;
-  std::int64_t num_slots = 0;
-  std::int64_t slots_per_warp = 1;
+  std::int64_t num_entries = 0;
+  std::int64_t entries_per_warp = 1;
   int parts = 1;  ///< packs or dots per edge
   int lanes = 1;  ///< lanes per dot
 };
@@ -31,29 +31,29 @@ struct SddmmCall {
 /// Finds the rows of edges in ascending order.
 class RowWalk {
  public:
-  __device__ RowWalk(const SddmmCall& c, std::int64_t slot) : a_(c.args) {
+  __device__ RowWalk(const SddmmCall& c, std::int64_t entry) : a_(c.args) {
     const bool reads_row = (c.uses_lhs && a_.lhs.access == Access::kRow) ||
                            (c.uses_rhs && a_.rhs.access == Access::kRow);
-    walks_ = a_.slots.indptr != nullptr && reads_row;
-    if (walks_) find(slot);
+    walks_ = a_.entries.indptr != nullptr && reads_row;
+    if (walks_) find(entry);
   }
 
-  /// The row of `slot`, which must not be before that of the last call; unspecified if no operand
+  /// The row of `entry`, which must not be before that of the last call; unspecified if no operand
   /// is read by row.
-  __device__ std::int64_t row_of(std::int64_t slot) {
-    if (!walks_) return slot;
+  __device__ std::int64_t row_of(std::int64_t entry) {
+    if (!walks_) return entry;
     // Usually adjacent, but many empty rows may lie between.
-    for (int step = 0; step < kSteps && end_ <= slot; ++step) end_ = a_.slots.indptr[++row_ + 1];
-    if (end_ <= slot) find(slot);
+    for (int step = 0; step < kSteps && end_ <= entry; ++step) end_ = a_.entries.indptr[++row_ + 1];
+    if (end_ <= entry) find(entry);
     return row_;
   }
 
  private:
   static constexpr int kSteps = 8;
 
-  __device__ void find(std::int64_t slot) {
-    row_ = row_of_slot(a_.slots.indptr, a_.row_end, slot);
-    end_ = a_.slots.indptr[row_ + 1];
+  __device__ void find(std::int64_t entry) {
+    row_ = row_of_entry(a_.entries.indptr, a_.row_end, entry);
+    end_ = a_.entries.indptr[row_ + 1];
   }
 
   const SddmmArgs& a_;
@@ -62,12 +62,12 @@ class RowWalk {
 };
 
 /// The edges of a warp.
-__device__ inline SlotRange slots_of_warp(const SddmmCall& c) {
+__device__ inline EntryRange entries_of_warp(const SddmmCall& c) {
   const std::int64_t warp =
       static_cast<std::int64_t>(blockIdx.x) * (SddmmTuning::kThreads / kWarpLanes) +
       threadIdx.x / kWarpLanes;
-  const std::int64_t begin = min(warp * c.slots_per_warp, c.num_slots);
-  return {begin, min(begin + c.slots_per_warp, c.num_slots)};
+  const std::int64_t begin = min(warp * c.entries_per_warp, c.num_entries);
+  return {begin, min(begin + c.entries_per_warp, c.num_entries)};
 }
 
 /// Loads N elements of an operand from element `at` of its rows on. Packs (N > 1) have the kernel's
@@ -79,7 +79,7 @@ __device__ inline void load_operand(const Operand& operand, std::int64_t step, s
     load<T, N>(static_cast<const typename T::Storage*>(operand.data) + at, to);
     return;
   }
-  const typename T::Accum x = number_at<T>(operand.data, operand.wide, at);
+  const typename T::Accum x = number_at<T>(operand.data, operand.is_accum, at);
 #pragma unroll
   for (int i = 0; i < N; ++i) to[i] = x;
 }
@@ -91,7 +91,7 @@ __global__ void __launch_bounds__(SddmmTuning::kThreads, SddmmTuning::kBlocks)
   using A = typename T::Accum;
   const SddmmArgs& a = c.args;
   const Layout& layout = a.layout;
-  const SlotRange run = slots_of_warp(c);
+  const EntryRange run = entries_of_warp(c);
   if (run.begin == run.end) return;
   RowWalk walk(c, run.begin);
   const auto parts = static_cast<std::uint32_t>(c.parts);
@@ -102,28 +102,28 @@ __global__ void __launch_bounds__(SddmmTuning::kThreads, SddmmTuning::kBlocks)
     const std::uint32_t column = (i - of_run * parts) * N;
     const std::uint32_t group = layout.num_groups > 1 ? column / inner : 0;
     const std::int64_t d = column - group * inner;
-    const std::int64_t slot = run.begin + of_run;
-    const std::int64_t row = walk.row_of(slot);
+    const std::int64_t entry = run.begin + of_run;
+    const std::int64_t row = walk.row_of(entry);
     A x[N] = {}, y[N] = {}, result[N];
     if (c.uses_lhs) {
       const std::int64_t at =
           offset_of(layout.lhs_offset, group, inner, layout.lhs_step) + d * layout.lhs_step;
-      load_operand<T, N>(a.lhs, layout.lhs_step, c.lhs_rows.at(row, slot) * a.lhs.length + at, x);
+      load_operand<T, N>(a.lhs, layout.lhs_step, c.lhs_rows.at(row, entry) * a.lhs.length + at, x);
     }
     if (c.uses_rhs) {
       const std::int64_t at =
           offset_of(layout.rhs_offset, group, inner, layout.rhs_step) + d * layout.rhs_step;
-      load_operand<T, N>(a.rhs, layout.rhs_step, c.rhs_rows.at(row, slot) * a.rhs.length + at, y);
+      load_operand<T, N>(a.rhs, layout.rhs_step, c.rhs_rows.at(row, entry) * a.rhs.length + at, y);
     }
 #pragma unroll
     for (int k = 0; k < N; ++k) result[k] = message_of(a.op, x[k], y[k]);
-    const std::int64_t at =
-        c.out_rows.at(row, slot) * a.out_length + offset_of(layout.out_offset, group, inner, 1) + d;
-    if (N > 1 && !a.out_wide) {
+    const std::int64_t at = c.out_rows.at(row, entry) * a.out_length +
+                            offset_of(layout.out_offset, group, inner, 1) + d;
+    if (N > 1 && !a.out_is_accum) {
       store<T, N>(result, static_cast<typename T::Storage*>(a.out) + at);
     } else {
 #pragma unroll
-      for (int k = 0; k < N; ++k) store_number<T>(result[k], a.out, a.out_wide, at + k);
+      for (int k = 0; k < N; ++k) store_number<T>(result[k], a.out, a.out_is_accum, at + k);
     }
   }
 }
@@ -156,7 +156,7 @@ using DotPack = std::conditional_t<N == 1, typename T::Accum, Pack<T, N>>;
 template <class T, int N>
 __device__ inline DotPack<T, N> load_pack(const Operand& operand, std::int64_t at) {
   if constexpr (N == 1) {
-    return number_at<T>(operand.data, operand.wide, at);
+    return number_at<T>(operand.data, operand.is_accum, at);
   } else {
     const auto* from = static_cast<const typename T::Storage*>(operand.data) + at;
     return *reinterpret_cast<const Pack<T, N>*>(from);
@@ -185,15 +185,15 @@ __global__ void __launch_bounds__(SddmmTuning::kThreads, SddmmTuning::kBlocks)
   const SddmmArgs& a = c.args;
   const std::int64_t inner = a.layout.inner;
   const auto [own, other] = dot_sides(c);
-  const SlotRange run = slots_of_warp(c);
+  const EntryRange run = entries_of_warp(c);
   if (run.begin == run.end) return;
   RowWalk walk(c, run.begin);
   const auto dots = static_cast<std::uint32_t>(c.parts);
   const auto count = static_cast<std::uint32_t>(run.end - run.begin) * dots;
   const int lane = static_cast<int>(threadIdx.x) % kWarpLanes;
   const int groups = kWarpLanes / c.lanes, group_lane = lane % c.lanes;
-  std::int64_t kept_at = -1;
-  DotPack<T, N> kept = {};
+  std::int64_t cached_at = -1;
+  DotPack<T, N> cached = {};
   for (std::uint32_t round = 0; round < count; round += kUnroll * groups) {
     const std::uint32_t first = round + lane / c.lanes;
     int positions[kUnroll];
@@ -209,9 +209,9 @@ __global__ void __launch_bounds__(SddmmTuning::kThreads, SddmmTuning::kBlocks)
     other.rows.at(0, run.begin, positions, other_at);
 #pragma unroll
     for (int u = 0; u < kUnroll; ++u) {
-      const std::int64_t slot = run.begin + positions[u];
-      const std::int64_t row = walk.row_of(slot);
-      own_at[u] = own.rows.at(row, slot) * own.operand.length +
+      const std::int64_t entry = run.begin + positions[u];
+      const std::int64_t row = walk.row_of(entry);
+      own_at[u] = own.rows.at(row, entry) * own.operand.length +
                   offset_of(own.offset, dot[u], inner, own.step);
       if (other.rows.own_row) other_at[u] = row;
       other_at[u] =
@@ -227,9 +227,9 @@ __global__ void __launch_bounds__(SddmmTuning::kThreads, SddmmTuning::kBlocks)
 #pragma unroll
       for (int u = 0; u < kUnroll; ++u) {
         const std::int64_t at = own_at[u] + d * own.step;
-        if (at != kept_at) kept = load_pack<T, N>(own.operand, at);
-        kept_at = at;
-        sum[u] = dot_of<T, N>(kept, x[u], sum[u]);
+        if (at != cached_at) cached = load_pack<T, N>(own.operand, at);
+        cached_at = at;
+        sum[u] = dot_of<T, N>(cached, x[u], sum[u]);
       }
     }
 #pragma unroll
@@ -238,7 +238,7 @@ __global__ void __launch_bounds__(SddmmTuning::kThreads, SddmmTuning::kBlocks)
       if (group_lane != 0 || first + u * groups >= count) continue;
       const std::int64_t at = c.out_rows.at(0, run.begin + positions[u]) * a.out_length +
                               offset_of(a.layout.out_offset, dot[u], inner, 0);
-      store_number<T>(sum[u], a.out, a.out_wide, at);
+      store_number<T>(sum[u], a.out, a.out_is_accum, at);
     }
   }
 }
@@ -248,7 +248,7 @@ __global__ void __launch_bounds__(SddmmTuning::kThreads, SddmmTuning::kBlocks)
 template <class T>
 int operand_width(const Operand& operand, std::int64_t step, std::int64_t inner) {
   int width = widest_pack<T>(inner);
-  if (step == 1 && operand.wide && sizeof(typename T::Storage) != sizeof(typename T::Accum)) {
+  if (step == 1 && operand.is_accum && sizeof(typename T::Storage) != sizeof(typename T::Accum)) {
     return 1;
   }
   const auto fits = [&](std::int64_t n) {
@@ -271,7 +271,7 @@ int pack_width(const SddmmArgs& a) {
     width = std::min(width, operand_width<T>(a.rhs, layout.rhs_step, layout.inner));
   if (a.op == BinaryOp::kDot) return width;
   const Operand out = {.data = a.out, .length = a.out_length};
-  return a.out_wide ? width : std::min(width, operand_width<T>(out, 1, layout.inner));
+  return a.out_is_accum ? width : std::min(width, operand_width<T>(out, 1, layout.inner));
 }
 
 template <class T, int N>
@@ -286,8 +286,8 @@ void launch_width(SddmmCall c, int width, void* stream) {
   if (parts == 0) return;
   c.parts = static_cast<int>(parts);
   const std::int64_t parts_of_warp = SddmmTuning::kRounds * (kWarpLanes / c.lanes);
-  c.slots_per_warp = ceil_div(parts_of_warp, parts);
-  const std::int64_t warps = ceil_div(c.num_slots, c.slots_per_warp);
+  c.entries_per_warp = ceil_div(parts_of_warp, parts);
+  const std::int64_t warps = ceil_div(c.num_entries, c.entries_per_warp);
   const dim3 grid(static_cast<unsigned>(ceil_div(warps, SddmmTuning::kThreads / kWarpLanes)));
   launch("sddmm", dot ? sddmm_dots<T, N> : sddmm_elements<T, N>, grid, dim3(SddmmTuning::kThreads),
          stream, c);
@@ -296,23 +296,23 @@ void launch_width(SddmmCall c, int width, void* stream) {
 }  // namespace
 
 template <>
-std::int64_t Kernel<SddmmArgs>::workspace(const SddmmArgs& /*args*/, std::int64_t /*num_slots*/) {
+std::int64_t Kernel<SddmmArgs>::workspace(const SddmmArgs& /*args*/, std::int64_t /*num_entries*/) {
   return 0;
 }
 
 template <>
-void Kernel<SddmmArgs>::run(const SddmmArgs& args, const CudaLaunch& given) {
+void Kernel<SddmmArgs>::run(const SddmmArgs& args, const CudaLaunch& context) {
   SddmmCall c;
   c.args = args;
   c.uses_lhs = uses_lhs(args.op);
   c.uses_rhs = uses_rhs(args.op);
-  c.lhs_rows = row_picker(args.lhs.access, args.slots);
-  c.rhs_rows = row_picker(args.rhs.access, args.slots);
+  c.lhs_rows = row_picker(args.lhs.access, args.entries);
+  c.rhs_rows = row_picker(args.rhs.access, args.entries);
   c.out_rows = row_picker(args.out_ids);
-  c.num_slots = args.slots.indptr != nullptr ? given.num_slots : args.row_end;
+  c.num_entries = args.entries.indptr != nullptr ? context.num_entries : args.row_end;
   detail::visit(DTypes{}, args.dtype, [&]<class T>() {
     constexpr int kWidest = 16 / static_cast<int>(sizeof(typename T::Storage));
-    launch_width<T, kWidest>(c, pack_width<T>(args), given.stream);
+    launch_width<T, kWidest>(c, pack_width<T>(args), context.stream);
   });
 }
 

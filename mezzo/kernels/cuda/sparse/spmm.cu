@@ -13,8 +13,8 @@ namespace {
 
 constexpr std::int64_t kMostBlocksAlongY = 65535;
 
-std::int64_t slots_of_call(const SpmmArgs& args, std::int64_t num_slots) {
-  return args.slots.indptr != nullptr ? num_slots : args.row_end;
+std::int64_t entries_of_call(const SpmmArgs& args, std::int64_t num_entries) {
+  return args.entries.indptr != nullptr ? num_entries : args.row_end;
 }
 
 /// Whether the arguments are a plain or weighted sum, maximum or minimum of whole rows; if so,
@@ -26,8 +26,8 @@ bool as_row_sums(const SpmmArgs& a, RowSums& s) {
   const Layout& layout = a.layout;
   if (a.op == BinaryOp::kDot || (layout.out_step != 1 && layout.inner != 1)) return false;
   const bool one = layout.inner == 1;
-  const bool lhs_rows = (layout.lhs_step == 1 || one) && !a.lhs.wide;
-  const bool rhs_rows = (layout.rhs_step == 1 || one) && !a.rhs.wide;
+  const bool lhs_rows = (layout.lhs_step == 1 || one) && !a.lhs.is_accum;
+  const bool rhs_rows = (layout.rhs_step == 1 || one) && !a.rhs.is_accum;
   const bool x_is_lhs = lhs_rows && (a.op == BinaryOp::kCopyLhs ||
                                      (a.op == BinaryOp::kMul && (layout.rhs_step == 0 || one)));
   const bool x_is_rhs = rhs_rows && (a.op == BinaryOp::kCopyRhs ||
@@ -42,9 +42,9 @@ bool as_row_sums(const SpmmArgs& a, RowSums& s) {
     s.weight_step = x_is_lhs ? layout.rhs_step : layout.lhs_step;
   }
   s.args = a;
-  s.x_rows = row_picker(s.x.access, a.slots);
-  s.weight_rows = row_picker(s.weight.access, a.slots);
-  s.scale_rows = row_picker(a.lhs.access, a.slots);
+  s.x_rows = row_picker(s.x.access, a.entries);
+  s.weight_rows = row_picker(s.weight.access, a.entries);
+  s.scale_rows = row_picker(a.lhs.access, a.entries);
   return true;
 }
 
@@ -55,7 +55,7 @@ int pack_width(const RowSums& s) {
   const SpmmArgs& a = s.args;
   int width = widest_pack<T>(a.layout.inner);
   const std::int64_t out_size =
-      a.out_wide ? sizeof(typename T::Accum) : sizeof(typename T::Storage);
+      a.out_is_accum ? sizeof(typename T::Accum) : sizeof(typename T::Storage);
   const auto fits = [&](std::int64_t n) {
     return s.x.length % n == 0 && a.out_length % n == 0 &&
            is_aligned(s.x.data, n * static_cast<std::int64_t>(sizeof(typename T::Storage))) &&
@@ -72,10 +72,10 @@ void launch_sums(RowSums s, void (*kernel)(RowSums), void* stream) {
   constexpr int kSlab = Tuning::kSlabBytes / static_cast<int>(N * sizeof(typename T::Storage));
   const std::int64_t packs = ceil_div(s.args.layout.num_groups * s.args.layout.inner, N);
   s.lanes = power_of_2(packs, std::min(kSlab, kWarpLanes));
-  const std::int64_t slots = s.pass == SpmmPass::kRows
-                                 ? ceil_div(s.num_slots, std::max<std::int64_t>(s.num_items, 1))
-                                 : piece_length(s.num_slots);
-  s.ways = power_of_2(ceil_div(slots, Tuning::kSlotsPerWay), kWarpLanes / s.lanes);
+  const std::int64_t entries = s.pass == SpmmPass::kRows
+                                   ? ceil_div(s.num_entries, std::max<std::int64_t>(s.num_items, 1))
+                                   : chunk_length(s.num_entries);
+  s.ways = power_of_2(ceil_div(entries, Tuning::kEntriesPerWay), kWarpLanes / s.lanes);
   const std::int64_t items_per_block = Tuning::kThreads / (s.lanes * s.ways);
   const dim3 grid(static_cast<unsigned>(ceil_div(s.num_items, items_per_block)),
                   static_cast<unsigned>(std::min(ceil_div(packs, s.lanes), kMostBlocksAlongY)));
@@ -99,7 +99,7 @@ void launch_sums(const RowSums& s, int width, void* stream) {
 template <class T>
 void launch_sums(RowSums s, SpmmPass pass, void* stream) {
   s.pass = pass;
-  s.num_items = num_work_items(pass, s.args.row_end, s.num_slots);
+  s.num_items = num_work_items(pass, s.args.row_end, s.num_entries);
   constexpr int kWidest = 16 / static_cast<int>(sizeof(typename T::Storage));
   launch_sums<T, kWidest>(s, pack_width<T>(s), stream);
 }
@@ -108,8 +108,8 @@ template <class T, class State>
 void launch_reduction(Reductions r, SpmmPass pass, void* stream) {
   r.pass = pass;
   const std::int64_t items = pass == SpmmPass::kHubs
-                                 ? num_pieces(r.num_slots)
-                                 : num_work_items(pass, r.args.row_end, r.num_slots);
+                                 ? num_chunks(r.num_entries)
+                                 : num_work_items(pass, r.args.row_end, r.num_entries);
   const std::int64_t elements = num_elements(r.args.layout);
   const int along_x = power_of_2(elements, ReduceTuning::kThreads);
   const int along_y = ReduceTuning::kThreads / along_x;
@@ -120,45 +120,45 @@ void launch_reduction(Reductions r, SpmmPass pass, void* stream) {
 }
 
 template <class T>
-void launch_spmm(const SpmmArgs& args, const CudaLaunch& given) {
-  const std::int64_t num_slots = slots_of_call(args, given.num_slots);
-  const bool hubs = may_have_hubs(args.slots, num_slots);
+void launch_spmm(const SpmmArgs& args, const CudaLaunch& context) {
+  const std::int64_t num_entries = entries_of_call(args, context.num_entries);
+  const bool hubs = may_have_hubs(args.entries, num_entries);
   Reductions r;
   r.args = args;
   r.uses_lhs = uses_lhs(args.op);
   r.uses_rhs = uses_rhs(args.op);
-  r.lhs_rows = row_picker(args.lhs.access, args.slots);
-  r.rhs_rows = row_picker(args.rhs.access, args.slots);
-  r.num_slots = num_slots;
-  r.partials = given.workspace;
+  r.lhs_rows = row_picker(args.lhs.access, args.entries);
+  r.rhs_rows = row_picker(args.rhs.access, args.entries);
+  r.num_entries = num_entries;
+  r.partials = context.workspace;
   visit_state<typename T::Accum>(args.reduce, [&]<class State>() {
     if (RowSums s; as_row_sums(args, s)) {
-      s.num_slots = num_slots;
-      s.partials = given.workspace;
-      launch_sums<T>(s, SpmmPass::kRows, given.stream);
-      if (hubs) launch_sums<T>(s, SpmmPass::kPieces, given.stream);
+      s.num_entries = num_entries;
+      s.partials = context.workspace;
+      launch_sums<T>(s, SpmmPass::kRows, context.stream);
+      if (hubs) launch_sums<T>(s, SpmmPass::kChunks, context.stream);
     } else {
-      launch_reduction<T, State>(r, SpmmPass::kRows, given.stream);
-      if (hubs) launch_reduction<T, State>(r, SpmmPass::kPieces, given.stream);
+      launch_reduction<T, State>(r, SpmmPass::kRows, context.stream);
+      if (hubs) launch_reduction<T, State>(r, SpmmPass::kChunks, context.stream);
     }
-    if (hubs) launch_reduction<T, State>(r, SpmmPass::kHubs, given.stream);
+    if (hubs) launch_reduction<T, State>(r, SpmmPass::kHubs, context.stream);
   });
 }
 
 }  // namespace
 
 template <>
-std::int64_t Kernel<SpmmArgs>::workspace(const SpmmArgs& args, std::int64_t num_slots) {
+std::int64_t Kernel<SpmmArgs>::workspace(const SpmmArgs& args, std::int64_t num_entries) {
   std::int64_t bytes = 0;
   detail::visit(DTypes{}, args.dtype, [&]<class T>() {
     visit_state<typename T::Accum>(args.reduce, [&]<class State>() { bytes = sizeof(State); });
   });
-  return num_partials(args.slots, slots_of_call(args, num_slots)) * args.out_length * bytes;
+  return num_partials(args.entries, entries_of_call(args, num_entries)) * args.out_length * bytes;
 }
 
 template <>
-void Kernel<SpmmArgs>::run(const SpmmArgs& args, const CudaLaunch& given) {
-  detail::visit(DTypes{}, args.dtype, [&]<class T>() { launch_spmm<T>(args, given); });
+void Kernel<SpmmArgs>::run(const SpmmArgs& args, const CudaLaunch& context) {
+  detail::visit(DTypes{}, args.dtype, [&]<class T>() { launch_spmm<T>(args, context); });
 }
 
 }  // namespace mezzo::kernels::cuda

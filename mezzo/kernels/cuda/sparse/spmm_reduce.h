@@ -22,25 +22,27 @@ template <class A>
 struct AddingState {
   A value = A(0);
 
-  __device__ void add(const SpmmArgs& /*a*/, A message, std::int64_t /*slot*/) { value += message; }
+  __device__ void add(const SpmmArgs& /*a*/, A message, std::int64_t /*entry*/) {
+    value += message;
+  }
   __device__ void merge(const SpmmArgs& /*a*/, const AddingState& later) { value += later.value; }
 };
 
 template <class A>
 struct SelectingState {
   A value = A(0);
-  std::int64_t slot = -1;  ///< edge of the selected message; -1: none yet
+  std::int64_t entry = -1;  ///< edge of the selected message; -1: none yet
 
   __device__ void add(const SpmmArgs& a, A message, std::int64_t from) {
     const bool better =
         a.reduce == ReduceOp::kMax ? Max::better(message, value) : Min::better(message, value);
     const bool wins = (better || message != message) && !(value != value);
-    if (slot >= 0 && !wins) return;
+    if (entry >= 0 && !wins) return;
     value = message;
-    slot = from;
+    entry = from;
   }
   __device__ void merge(const SpmmArgs& a, const SelectingState& later) {
-    if (later.slot >= 0) add(a, later.value, later.slot);
+    if (later.entry >= 0) add(a, later.value, later.entry);
   }
 };
 
@@ -50,7 +52,7 @@ struct MultiplyingState {
   A product = A(1);        ///< product of the nonzero messages
   std::int64_t zeros = 0;  ///< number of zero messages
 
-  __device__ void add(const SpmmArgs& /*a*/, A message, std::int64_t /*slot*/) {
+  __device__ void add(const SpmmArgs& /*a*/, A message, std::int64_t /*entry*/) {
     value *= message;
     if (message == A(0)) {
       ++zeros;
@@ -85,7 +87,7 @@ struct Reductions {
   SpmmPass pass = SpmmPass::kRows;
   bool uses_lhs = true, uses_rhs = true;
   RowPicker lhs_rows, rhs_rows;
-  std::int64_t num_slots = 0;
+  std::int64_t num_entries = 0;
   void* partials = nullptr;  ///< states [num_partials, out_length]
 };
 
@@ -111,21 +113,21 @@ struct MessageReader {
     out_at = offset_of(l.out_offset, group, l.inner, l.out_step) + d * l.out_step;
   }
 
-  __device__ A message(std::int64_t row, std::int64_t slot) const {
+  __device__ A message(std::int64_t row, std::int64_t entry) const {
     const SpmmArgs& a = r.args;
-    const std::int64_t lhs_row = r.uses_lhs ? r.lhs_rows.at(row, slot) : 0;
-    const std::int64_t rhs_row = r.uses_rhs ? r.rhs_rows.at(row, slot) : 0;
+    const std::int64_t lhs_row = r.uses_lhs ? r.lhs_rows.at(row, entry) : 0;
+    const std::int64_t rhs_row = r.uses_rhs ? r.rhs_rows.at(row, entry) : 0;
     const std::int64_t x_at = lhs_row * a.lhs.length + lhs_at;
     const std::int64_t y_at = rhs_row * a.rhs.length + rhs_at;
     A result = A(0);
     if (a.op == BinaryOp::kDot) {
       for (std::int64_t d = 0; d < a.layout.inner; ++d) {
-        result += number_at<T>(a.lhs.data, a.lhs.wide, x_at + d * a.layout.lhs_step) *
-                  number_at<T>(a.rhs.data, a.rhs.wide, y_at + d * a.layout.rhs_step);
+        result += number_at<T>(a.lhs.data, a.lhs.is_accum, x_at + d * a.layout.lhs_step) *
+                  number_at<T>(a.rhs.data, a.rhs.is_accum, y_at + d * a.layout.rhs_step);
       }
     } else {
-      const A x = r.uses_lhs ? number_at<T>(a.lhs.data, a.lhs.wide, x_at) : A(0);
-      const A y = r.uses_rhs ? number_at<T>(a.rhs.data, a.rhs.wide, y_at) : A(0);
+      const A x = r.uses_lhs ? number_at<T>(a.lhs.data, a.lhs.is_accum, x_at) : A(0);
+      const A y = r.uses_rhs ? number_at<T>(a.rhs.data, a.rhs.is_accum, y_at) : A(0);
       result = message_of(a.op, x, y);
     }
     if (a.lhs_scale != nullptr) result *= static_cast<const A*>(a.lhs_scale)[lhs_row];
@@ -134,7 +136,7 @@ struct MessageReader {
 };
 
 __device__ inline void store_id(const SpmmArgs& a, std::int64_t at, std::int64_t id) {
-  if (a.arg_wide) {
+  if (a.arg_is_int64) {
     static_cast<std::int64_t*>(a.arg)[at] = id;
   } else {
     static_cast<std::int32_t*>(a.arg)[at] = static_cast<std::int32_t>(id);
@@ -148,7 +150,7 @@ __device__ inline void store_chosen(const SpmmArgs& /*a*/, std::int64_t /*at*/,
 template <class A>
 __device__ inline void store_chosen(const SpmmArgs& a, std::int64_t at,
                                     const SelectingState<A>& state) {
-  store_id(a, at, state.slot < 0 ? -1 : id_at(a.slots.second, state.slot));
+  store_id(a, at, state.entry < 0 ? -1 : id_at(a.entries.second, state.entry));
 }
 
 template <class A>
@@ -159,10 +161,10 @@ __device__ inline void store_chosen(const SpmmArgs& a, std::int64_t at,
 }
 
 template <class T, class State>
-__device__ inline void store_reduction(const SpmmArgs& a, std::int64_t row, SlotRange range,
+__device__ inline void store_reduction(const SpmmArgs& a, std::int64_t row, EntryRange range,
                                        std::int64_t column, const State& state) {
   const std::int64_t at = row * a.out_length + column;
-  store_number<T>(finish_sum(a, state.value, row, range), a.out, a.out_wide, at);
+  store_number<T>(finish_sum(a, state.value, row, range), a.out, a.out_is_accum, at);
   if (a.arg != nullptr) store_chosen(a, at, state);
 }
 
@@ -177,29 +179,29 @@ __global__ void __launch_bounds__(ReduceTuning::kThreads, ReduceTuning::kBlocks)
   const std::int64_t stride = static_cast<std::int64_t>(gridDim.y) * blockDim.x;
   std::int64_t element = static_cast<std::int64_t>(blockIdx.y) * blockDim.x + threadIdx.x;
   if (r.pass == SpmmPass::kHubs) {
-    if (item >= num_pieces(r.num_slots)) return;
-    const Hub hub = hub_beginning_in(a.slots, a.row_end, r.num_slots, item);
+    if (item >= num_chunks(r.num_entries)) return;
+    const Hub hub = hub_beginning_in(a.entries, a.row_end, r.num_entries, item);
     if (hub.row < 0) return;
     for (; element < elements; element += stride) {
       const MessageReader<T> reader(r, element);
       State state;
-      for (std::int64_t p = hub.first_piece; p <= hub.last_piece; ++p) {
+      for (std::int64_t p = hub.first_chunk; p <= hub.last_chunk; ++p) {
         state.merge(a, partials[hub_partial(hub, p) * a.out_length + reader.out_at]);
       }
       store_reduction<T>(a, hub.row, hub.range, reader.out_at, state);
     }
     return;
   }
-  const SpmmWork work = spmm_work(r.pass, a.slots, a.row_end, r.num_slots, item);
+  const SpmmWork work = spmm_work(r.pass, a.entries, a.row_end, r.num_entries, item);
   if (work.row < 0) return;
   for (; element < elements; element += stride) {
     const MessageReader<T> reader(r, element);
     State state;
 #pragma unroll 4
-    for (std::int64_t slot = work.range.begin; slot < work.range.end; ++slot) {
-      state.add(a, reader.message(work.row, slot), slot);
+    for (std::int64_t entry = work.range.begin; entry < work.range.end; ++entry) {
+      state.add(a, reader.message(work.row, entry), entry);
     }
-    if (r.pass == SpmmPass::kPieces) {
+    if (r.pass == SpmmPass::kChunks) {
       partials[work.partial * a.out_length + reader.out_at] = state;
     } else {
       store_reduction<T>(a, work.row, work.range, reader.out_at, state);

@@ -23,8 +23,8 @@ __device__ inline bool wins(bool largest, A candidate, A best) {
 }
 
 template <class T, int N>
-__device__ inline void choose_slots(const RowSums& s, const SpmmWork& work, const ColumnPlace& at,
-                                    int way, Best<typename T::Accum> (&best)[N]) {
+__device__ inline void choose_entries(const RowSums& s, const SpmmWork& work, const ColumnPlace& at,
+                                      int way, Best<typename T::Accum> (&best)[N]) {
   constexpr int kUnroll = RowSumTuning::kUnroll;
   const bool largest = s.args.reduce == ReduceOp::kMax;
   const auto* x = static_cast<const typename T::Storage*>(s.x.data) + at.x;
@@ -70,8 +70,8 @@ __device__ inline void store_best(const RowSums& s, const SpmmWork& work, std::i
   using State = SelectingState<typename T::Accum>;
   State state;
   state.value = best.value;
-  state.slot = best.position < 0 ? -1 : work.range.begin + best.position;
-  if (s.pass == SpmmPass::kPieces) {
+  state.entry = best.position < 0 ? -1 : work.range.begin + best.position;
+  if (s.pass == SpmmPass::kChunks) {
     static_cast<State*>(s.partials)[work.partial * s.args.out_length + column] = state;
   } else {
     store_reduction<T>(s.args, work.row, work.range, column, state);
@@ -92,7 +92,7 @@ __global__ void __launch_bounds__(RowSumTuning::kThreads, RowSumTuning::kBlocks)
     ColumnPlace at = {};
     if (active) {
       at = place_of(s, column);
-      choose_slots<T, N>(s, lane.work, at, lane.way, best);
+      choose_entries<T, N>(s, lane.work, at, lane.way, best);
     }
     for (int step = s.lanes; step < s.lanes * s.ways; step *= 2) {
 #pragma unroll

@@ -17,7 +17,7 @@ struct RowSumTuning {
   static constexpr int kSlabBytes = 128;
   static constexpr int kUnroll = 4;  ///< edges that one lane reads at once
   /// Edges per lane group of a row; with fewer, lanes idle in rows of mean length.
-  static constexpr int kSlotsPerWay = 4;
+  static constexpr int kEntriesPerWay = 4;
 };
 
 /// Operands (rows and weights) and lane mapping: `lanes` adjacent lanes read one pack each of an
@@ -29,7 +29,7 @@ struct RowSums {
   RowPicker x_rows, weight_rows, scale_rows;
   const std::int64_t *x_offset = nullptr, *weight_offset = nullptr;
   std::int64_t x_step = 1, weight_step = 0;
-  std::int64_t num_slots = 0;
+  std::int64_t num_entries = 0;
   std::int64_t num_items = 0;
   int lanes = 1, ways = 1;
   void* partials = nullptr;  ///< states (spmm_reduce.h) [num_partials, out_length]
@@ -77,8 +77,8 @@ __device__ inline void read_factors(const RowSums& s, const SpmmWork& work,
 /// Adds every `ways`-th edge from number `way` on to `sum`. Loads several edges before it uses the
 /// first; past the end it reloads the last one and ignores it.
 template <class T, int N, bool kWeighted>
-__device__ inline void add_slots(const RowSums& s, const SpmmWork& work, const ColumnPlace& at,
-                                 int way, typename T::Accum (&sum)[N]) {
+__device__ inline void add_entries(const RowSums& s, const SpmmWork& work, const ColumnPlace& at,
+                                   int way, typename T::Accum (&sum)[N]) {
   using A = typename T::Accum;
   constexpr int kUnroll = RowSumTuning::kUnroll;
   const auto* x = static_cast<const typename T::Storage*>(s.x.data) + at.x;
@@ -114,7 +114,7 @@ __device__ inline void add_slots(const RowSums& s, const SpmmWork& work, const C
 
 /// Applies a row's mean and scale after the sum.
 template <class A>
-__device__ inline A finish_sum(const SpmmArgs& a, A sum, std::int64_t row, SlotRange range) {
+__device__ inline A finish_sum(const SpmmArgs& a, A sum, std::int64_t row, EntryRange range) {
   if (range.end == range.begin) return A(0);
   if (a.reduce == ReduceOp::kMean) sum /= static_cast<A>(range.end - range.begin);
   if (a.row_scale != nullptr) sum *= static_cast<const A*>(a.row_scale)[row];
@@ -123,11 +123,11 @@ __device__ inline A finish_sum(const SpmmArgs& a, A sum, std::int64_t row, SlotR
 
 /// The dtype of the accumulator.
 template <class T>
-using WideOf = std::conditional_t<std::is_same_v<typename T::Accum, double>, Float64, Float32>;
+using AccumDType = std::conditional_t<std::is_same_v<typename T::Accum, double>, Float64, Float32>;
 
 /// Stores N accumulators with as few instructions as possible.
 template <class T, int N>
-__device__ inline void store_wide(const typename T::Accum (&from)[N], void* to, std::int64_t at) {
+__device__ inline void store_accum(const typename T::Accum (&from)[N], void* to, std::int64_t at) {
   using A = typename T::Accum;
   constexpr int kMost = 16 / static_cast<int>(sizeof(A));
   constexpr int kPart = N < kMost ? N : kMost;
@@ -136,7 +136,7 @@ __device__ inline void store_wide(const typename T::Accum (&from)[N], void* to, 
     A part[kPart];
 #pragma unroll
     for (int k = 0; k < kPart; ++k) part[k] = from[i + k];
-    store<WideOf<T>, kPart>(part, static_cast<A*>(to) + at + i);
+    store<AccumDType<T>, kPart>(part, static_cast<A*>(to) + at + i);
   }
 }
 
@@ -144,15 +144,15 @@ template <class T, int N>
 __device__ inline void store_sum(const RowSums& s, const SpmmWork& work, std::int64_t column,
                                  typename T::Accum (&sum)[N]) {
   const SpmmArgs& a = s.args;
-  if (s.pass == SpmmPass::kPieces) {
-    store_wide<T, N>(sum, s.partials, work.partial * a.out_length + column);
+  if (s.pass == SpmmPass::kChunks) {
+    store_accum<T, N>(sum, s.partials, work.partial * a.out_length + column);
     return;
   }
 #pragma unroll
   for (int i = 0; i < N; ++i) sum[i] = finish_sum(a, sum[i], work.row, work.range);
   const std::int64_t at = work.row * a.out_length + column;
-  if (a.out_wide) {
-    store_wide<T, N>(sum, a.out, at);
+  if (a.out_is_accum) {
+    store_accum<T, N>(sum, a.out, at);
   } else {
     store<T, N>(sum, static_cast<typename T::Storage*>(a.out) + at);
   }
@@ -170,7 +170,7 @@ __device__ inline LaneShare lane_share(const RowSums& s) {
   const int thread = static_cast<int>(threadIdx.x), share = s.lanes * s.ways;
   const std::int64_t item =
       static_cast<std::int64_t>(blockIdx.x) * (RowSumTuning::kThreads / share) + thread / share;
-  return {spmm_work(s.pass, s.args.slots, s.args.row_end, s.num_slots, item),
+  return {spmm_work(s.pass, s.args.entries, s.args.row_end, s.num_entries, item),
           thread % share / s.lanes, thread % s.lanes * N};
 }
 
@@ -188,7 +188,7 @@ __global__ void __launch_bounds__(RowSumTuning::kThreads, RowSumTuning::kBlocks)
     ColumnPlace at = {};
     if (active) {
       at = place_of(s, column);
-      add_slots<T, N, kWeighted>(s, lane.work, at, lane.way, sum);
+      add_entries<T, N, kWeighted>(s, lane.work, at, lane.way, sum);
     }
     for (int step = s.lanes; step < s.lanes * s.ways; step *= 2) {
 #pragma unroll
