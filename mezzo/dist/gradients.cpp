@@ -189,9 +189,9 @@ at::ScalarType detail::traffic_dtype(GradientTraffic traffic, at::ScalarType dty
 }
 
 at::Tensor detail::divided(const at::Tensor& sums, std::int64_t divisor) {
-  at::Tensor wide = sums.scalar_type() == at::kBFloat16 ? sums.to(at::kFloat) : sums;
-  if (divisor != 1) wide.div_(divisor);
-  return wide;
+  at::Tensor quotient = sums.scalar_type() == at::kBFloat16 ? sums.to(at::kFloat) : sums;
+  if (divisor != 1) quotient.div_(divisor);
+  return quotient;
 }
 
 void broadcast_parameters(torch::nn::Module& module, const ProcessGroup& group) {

@@ -42,9 +42,9 @@ amp::ScalerState state_of(const double* number, std::size_t rule_size) {
 amp::GradScalerOptions synchronized(amp::GradScalerOptions options, const ProcessGroup& group) {
   if (group.world_size() == 1) return options;
   options.reduce_found_inf = [group](at::Tensor& found_inf) {
-    const at::Tensor found = found_inf.ne(0);  // a float maximum would take two exchanges
-    group.all_reduce(found, ReduceOp::kSum);   // "any"
-    found_inf.copy_(found);
+    const at::Tensor flag = found_inf.ne(0);  // a float maximum would take two exchanges
+    group.all_reduce(flag, ReduceOp::kSum);   // "any"
+    found_inf.copy_(flag);
   };
   return options;
 }

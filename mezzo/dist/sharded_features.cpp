@@ -114,12 +114,12 @@ at::Tensor ShardedFeatures::gather(const at::Tensor& ids) const {
   const std::int64_t ranks = group_.world_size();
   const auto options = part_.options().dtype(at::kLong);
   const std::string fault = fault_of_ids(ids, num_rows());
-  const at::Tensor wanted = fault.empty() ? ids.to(options) : at::empty({0}, options);
+  const at::Tensor valid_ids = fault.empty() ? ids.to(options) : at::empty({0}, options);
 
   // Stable order of ids by owner. Empty shares have equal starts: the owner is the last rank whose
   // start is not above the id.
   const at::Tensor starts = at::tensor(starts_, at::kLong).slice(0, 1, ranks).to(options);
-  const at::Tensor owner = at::searchsorted(starts, wanted, /*out_int32=*/false, /*right=*/true);
+  const at::Tensor owner = at::searchsorted(starts, valid_ids, /*out_int32=*/false, /*right=*/true);
   const at::Tensor order = at::argsort(owner, /*stable=*/true, /*dim=*/0, /*descending=*/false);
   const at::Tensor counts = at::bincount(owner, {}, ranks);
 
@@ -133,7 +133,7 @@ at::Tensor ShardedFeatures::gather(const at::Tensor& ids) const {
   const auto asked = counts_of(table.select(0, group_.rank()).slice(0, 0, ranks));
   const auto served = counts_of(table.select(1, group_.rank()));
 
-  const at::Tensor requests = group_.all_to_all(wanted.index_select(0, order), asked);
+  const at::Tensor requests = group_.all_to_all(valid_ids.index_select(0, order), asked);
   const at::Tensor rows = part_.index_select(0, requests - first_row());
   const at::Tensor arrived = group_.all_to_all(rows, served);
   const at::Tensor place =

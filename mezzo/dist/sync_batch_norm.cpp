@@ -74,11 +74,11 @@ struct SyncNormalize : torch::autograd::Function<SyncNormalize> {
     refuse_second_derivative("SyncBatchNorm1d");
     const auto saved = ctx->get_saved_variables();
     const at::Tensor &x = saved[0], &weight = saved[1], &mean = saved[2], &inverse_std = saved[3];
-    const at::ScalarType wide = mean.scalar_type();
+    const at::ScalarType statistics_dtype = mean.scalar_type();
     const auto capsule = ctx->saved_data["group"].toCapsule();
     const ProcessGroup& group = static_cast<const GroupHolder&>(*capsule).group;
-    const at::Tensor normal = (x.to(wide) - mean).mul_(inverse_std);
-    const at::Tensor grad = grads[0].to(wide);
+    const at::Tensor normal = (x.to(statistics_dtype) - mean).mul_(inverse_std);
+    const at::Tensor grad = grads[0].to(statistics_dtype);
     const at::Tensor grad_sum = grad.sum(0), normal_sum = (grad * normal).sum(0);
     const at::Tensor means = at::stack({grad_sum, normal_sum});
     group.all_reduce(means, ReduceOp::kSum);
@@ -137,26 +137,27 @@ at::Tensor SyncBatchNorm1dImpl::forward(const at::Tensor& x) {
   } else {
     check();
   }
-  const at::ScalarType wide = x.scalar_type() == at::kDouble || weight.scalar_type() == at::kDouble
-                                  ? at::kDouble
-                                  : at::kFloat;
+  const at::ScalarType statistics_dtype =
+      x.scalar_type() == at::kDouble || weight.scalar_type() == at::kDouble ? at::kDouble
+                                                                            : at::kFloat;
   if (!is_training()) {
-    const at::Tensor inverse_std = (running_var.to(wide) + options.eps).rsqrt();
-    const at::Tensor normal = (x.to(wide) - running_mean) * inverse_std;
+    const at::Tensor inverse_std = (running_var.to(statistics_dtype) + options.eps).rsqrt();
+    const at::Tensor normal = (x.to(statistics_dtype) - running_mean) * inverse_std;
     return (normal * weight + bias).to(x.scalar_type());
   }
   JoinedStatistics joined;
   {
     const at::NoGradGuard no_grad;
-    joined = joined_statistics(x.to(wide), group_);
+    joined = joined_statistics(x.to(statistics_dtype), group_);
     const at::Tensor unbiased = joined.variance * (joined.rows / (joined.rows - 1));
     running_mean.lerp_(joined.mean.to(running_mean.scalar_type()), options.momentum);
     running_var.lerp_(unbiased.to(running_var.scalar_type()), options.momentum);
     num_batches_tracked.add_(1);
   }
   const at::Tensor inverse_std = (joined.variance + options.eps).rsqrt();
-  return SyncNormalize::apply(x, weight, bias, joined.mean.to(wide), inverse_std.to(wide),
-                              joined.rows, c10::make_intrusive<GroupHolder>(group_));
+  return SyncNormalize::apply(x, weight, bias, joined.mean.to(statistics_dtype),
+                              inverse_std.to(statistics_dtype), joined.rows,
+                              c10::make_intrusive<GroupHolder>(group_));
 }
 
 nn::NormalizationFactory sync_batch_normalization(ProcessGroup group) {

@@ -86,8 +86,8 @@ at::Tensor& Frame::operator[](const std::string& name) {
 
 // A column that the non-const operator[] created but nobody assigned does not exist.
 bool Frame::contains(const std::string& name) const {
-  const auto found = columns_.find(name);
-  return found != columns_.end() && is_present(found->second);
+  const auto column = columns_.find(name);
+  return column != columns_.end() && is_present(column->second);
 }
 
 const at::Tensor& Frame::operator[](const std::string& name) const {
@@ -112,11 +112,11 @@ at::Tensor Frame::pop(const std::string& name) {
 }
 
 std::vector<std::string> Frame::names() const {
-  std::vector<std::string> found;
+  std::vector<std::string> names;
   for (const auto& [name, column] : columns_) {
-    if (is_present(column)) found.push_back(name);
+    if (is_present(column)) names.push_back(name);
   }
-  return found;
+  return names;
 }
 
 void Frame::update(const Columns& columns) {

@@ -55,20 +55,20 @@ at::Tensor gathered(ProcessGroup::State& group, const char* operation, const std
 
 void check_tensor(const char* operation, const at::Tensor& tensor,
                   const ProcessGroup::State& group) {
-  MEZZO_CHECK(tensor.defined(), "dist::{}: the tensor is not defined", operation);
+  MEZZO_CHECK(tensor.defined(), "dist::{}: expected a tensor, got an undefined one", operation);
   MEZZO_CHECK(tensor.layout() == at::kStrided,
               "dist::{}: expected a dense tensor, got one of layout {}", operation,
               c10::str(tensor.layout()));
   if (group.world_size == 1) return;
   MEZZO_CHECK(tensor.device().type() == group.device().type(),
-              "dist::{}: the tensor is on {}, but {} moves tensors on {}", operation,
-              tensor.device().str(), group.backend == Backend::kNccl ? "NCCL" : "Gloo",
-              group.device().str());
+              "dist::{}: expected a tensor on {}, as {} moves them, got one on {}", operation,
+              group.device().str(), group.backend == Backend::kNccl ? "NCCL" : "Gloo",
+              tensor.device().str());
 }
 
 void check_writable(const char* operation, const at::Tensor& tensor) {
   MEZZO_CHECK(at::has_internal_overlap(tensor.unsafeGetTensorImpl()) != at::MemOverlap::Yes,
-              "dist::{}: elements of the tensor share memory, so it cannot be written to",
+              "dist::{}: expected a tensor to write to, got one whose elements share memory",
               operation);
 }
 
@@ -85,7 +85,7 @@ void check_result(const char* operation, const at::Tensor& result, const at::Ten
   check_writable(operation, result);
   const at::MemOverlapStatus overlap = at::get_overlap_status(result, tensor);
   MEZZO_CHECK(overlap != at::MemOverlapStatus::Full && overlap != at::MemOverlapStatus::Partial,
-              "dist::{}: the result shares memory with the tensor", operation);
+              "dist::{}: expected a result that shares no memory with the tensor", operation);
 }
 
 std::string text_of(const at::Tensor& tensor) {

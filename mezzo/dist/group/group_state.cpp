@@ -119,8 +119,8 @@ void ProcessGroup::State::forget_finished() {
 
 /// Keeps c10d's object alive until the process ends.
 void ProcessGroup::State::abandon() {
-  c10::intrusive_ptr<c10d::Backend> kept = transport;
-  static_cast<void>(kept.release());
+  c10::intrusive_ptr<c10d::Backend> copy = transport;
+  static_cast<void>(copy.release());
 }
 
 }  // namespace mezzo::dist

@@ -113,7 +113,7 @@ Work ProcessGroup::broadcast_async(const at::Tensor& tensor, std::int64_t root) 
     detail::check_tensor(kName, tensor, *state_);
     detail::check_writable(kName, tensor);
     MEZZO_CHECK(root >= 0 && root < world_size(),
-                "dist::broadcast: root is {}, not one of {} ranks", root, world_size());
+                "dist::broadcast: expected root in [0, {}), got {}", world_size(), root);
   });
   detail::check_same_call(
       *state_, kName, fmt::format("{} from rank {} of {}", kName, root, detail::text_of(tensor)));
@@ -171,15 +171,17 @@ at::Tensor ProcessGroup::all_to_all(const at::Tensor& tensor,
   constexpr const char* kName = "all_to_all";
   detail::check_arguments(*state_, kName, [&] {
     detail::check_tensor(kName, tensor, *state_);
-    MEZZO_CHECK(tensor.dim() >= 1, "dist::all_to_all: the tensor has no rows");
+    MEZZO_CHECK(tensor.dim() >= 1, "dist::all_to_all: expected a tensor with rows, got a scalar");
     MEZZO_CHECK(static_cast<std::int64_t>(counts.size()) == world_size(),
-                "dist::all_to_all: {} counts for {} ranks", counts.size(), world_size());
+                "dist::all_to_all: expected {} counts, one a rank, got {}", world_size(),
+                counts.size());
     for (const std::int64_t count : counts) {
-      MEZZO_CHECK(count >= 0, "dist::all_to_all: a count is {}", count);
+      MEZZO_CHECK(count >= 0, "dist::all_to_all: expected counts of at least 0, got {}", count);
     }
     const std::int64_t sum = std::accumulate(counts.begin(), counts.end(), std::int64_t{0});
-    MEZZO_CHECK(sum == tensor.size(0), "dist::all_to_all: the counts add up to {}, not to {} rows",
-                sum, tensor.size(0));
+    MEZZO_CHECK(sum == tensor.size(0),
+                "dist::all_to_all: expected counts that sum to the tensor's {} rows, got {}",
+                tensor.size(0), sum);
   });
   detail::check_same_call(
       *state_, kName,

@@ -3,6 +3,7 @@
 #include <vector>
 
 #include <ATen/ATen.h>
+#include <fmt/ranges.h>
 
 #include "mezzo/core/error.h"
 #include "mezzo/dist/group/collective_check.h"
@@ -40,12 +41,14 @@ void check_reducible(const char* operation, at::ScalarType type, ReduceOp op) {
   const bool complex = type == at::kComplexFloat || type == at::kComplexDouble;
   const bool integer = type == at::kByte || type == at::kChar || type == at::kShort ||
                        type == at::kInt || type == at::kLong || type == at::kBool;
-  MEZZO_CHECK(floating || complex || integer, "dist::{}: tensors of {} cannot be reduced",
-              operation, c10::toString(type));
-  MEZZO_CHECK(op != ReduceOp::kMean || !integer,
-              "dist::{}: there is no mean of {}: reduce it as float32", operation,
+  MEZZO_CHECK(floating || complex || integer,
+              "dist::{}: expected numbers that can be reduced, got {}", operation,
               c10::toString(type));
-  MEZZO_CHECK(!is_ordered(op) || !complex, "dist::{}: there is no largest or smallest of {}",
+  MEZZO_CHECK(
+      op != ReduceOp::kMean || !integer,
+      "dist::{}: expected floating or complex numbers for a mean, got {}; convert them to float32",
+      operation, c10::toString(type));
+  MEZZO_CHECK(!is_ordered(op) || !complex, "dist::{}: expected real numbers for max or min, got {}",
               operation, c10::toString(type));
 }
 
@@ -135,9 +138,8 @@ at::Tensor share_of(const at::Tensor& numbers, const GroupState& group, bool own
 
 void check_rows(const char* operation, const at::Tensor& tensor, const GroupState& group) {
   MEZZO_CHECK(tensor.dim() >= 1 && tensor.size(0) % group.world_size == 0,
-              "dist::{}: the rows of a tensor with {} dimensions and {} rows do not divide evenly "
-              "over {} ranks",
-              operation, tensor.dim(), tensor.dim() == 0 ? 0 : tensor.size(0), group.world_size);
+              "dist::{}: expected rows that divide evenly over {} ranks, got [{}]", operation,
+              group.world_size, fmt::join(tensor.sizes(), ", "));
 }
 
 std::vector<std::int64_t> sizes_of_share(const at::Tensor& tensor, const GroupState& group) {

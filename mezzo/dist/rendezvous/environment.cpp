@@ -43,8 +43,8 @@ class Variables {
     const char* end = value->data() + value->size();
     const auto [stop, error] = std::from_chars(value->data(), end, result);
     MEZZO_CHECK(error == std::errc() && stop == end && result >= least && result <= most,
-                "dist::init: {} is '{}', not a whole number from {} to {}", name, *value, least,
-                most);
+                "dist::init: expected {} to be a whole number from {} to {}, got '{}'", name, least,
+                most, *value);
     return result;
   }
 
@@ -74,18 +74,22 @@ std::int64_t choose(std::int64_t option, const Variables& variables, const char*
 void check_place(const Placement& place, const Launcher* launcher) {
   const char* rank_name = launcher == nullptr ? "InitOptions::rank" : launcher->rank;
   const char* size_name = launcher == nullptr ? "InitOptions::world_size" : launcher->world_size;
-  MEZZO_CHECK(place.world_size != 0, "dist::init: InitOptions::world_size is 0");
-  MEZZO_CHECK(place.rank >= 0, "dist::init: there are {} processes but no rank is given (set {})",
+  MEZZO_CHECK(place.world_size != 0,
+              "dist::init: expected InitOptions::world_size of at least 1, got 0");
+  MEZZO_CHECK(place.rank >= 0,
+              "dist::init: expected a rank for one of {} processes, got none (set {})",
               place.world_size, rank_name);
   MEZZO_CHECK(place.world_size >= 1,
-              "dist::init: rank {} is given but not the number of processes (set {})", place.rank,
-              size_name);
-  MEZZO_CHECK(place.rank < place.world_size,
-              "dist::init: rank {} ({}) is not below the number of processes, {} ({})", place.rank,
-              rank_name, place.world_size, size_name);
-  MEZZO_CHECK(place.local_rank < place.world_size,
-              "dist::init: local rank {} is not below the number of processes, {}",
-              place.local_rank, place.world_size);
+              "dist::init: expected the number of processes with rank {}, got none (set {})",
+              place.rank, size_name);
+  MEZZO_CHECK(
+      place.rank < place.world_size,
+      "dist::init: expected a rank ({}) below the number of processes, {} ({}), got rank {}",
+      rank_name, place.world_size, size_name, place.rank);
+  MEZZO_CHECK(
+      place.local_rank < place.world_size,
+      "dist::init: expected a local rank below the number of processes, {}, got local rank {}",
+      place.world_size, place.local_rank);
 }
 
 std::string find_address(const InitOptions& options, const Variables& variables,
@@ -98,7 +102,8 @@ std::string find_address(const InitOptions& options, const Variables& variables,
     }
   }
   mezzo::detail::raise<InvalidArgument>(
-      "dist::init: the address of rank 0 is not known: set MASTER_ADDR or InitOptions::address");
+      "dist::init: expected the address of rank 0 in MASTER_ADDR or InitOptions::address, got "
+      "none");
 }
 
 /// Port of a job step: equal for all its processes, preferably different for other jobs and steps
@@ -114,8 +119,8 @@ std::int64_t find_port(const InitOptions& options, const Variables& variables,
                        const Launcher* launcher) {
   if (options.port >= 0) {
     MEZZO_CHECK(options.port >= 1 && options.port <= kLargestPort,
-                "dist::init: InitOptions::port is {}, not one from 1 to {}", options.port,
-                kLargestPort);
+                "dist::init: expected InitOptions::port in [1, {}], got {}", kLargestPort,
+                options.port);
     return options.port;
   }
   if (const auto port = variables.number("MASTER_PORT", 1, kLargestPort)) return *port;
@@ -125,7 +130,7 @@ std::int64_t find_port(const InitOptions& options, const Variables& variables,
     if (job) return port_of_step(*job, step.value_or(0));
   }
   mezzo::detail::raise<InvalidArgument>(
-      "dist::init: the port of rank 0 is not known: set MASTER_PORT or InitOptions::port");
+      "dist::init: expected the port of rank 0 in MASTER_PORT or InitOptions::port, got none");
 }
 
 }  // namespace
@@ -135,12 +140,13 @@ std::string first_host(std::string_view node_list) {
   const std::size_t comma = node_list.find(',');
   const std::string_view name = node_list.substr(0, std::min(open, comma));
   MEZZO_CHECK(!node_list.empty() && (!name.empty() || open == 0),
-              "dist::init: the list of nodes '{}' does not begin with a host", node_list);
+              "dist::init: expected a list of nodes that begins with a host, got '{}'", node_list);
   if (open == std::string_view::npos || comma < open) return std::string(name);
   const std::size_t close = node_list.find(']', open);
   const std::size_t end = node_list.find_first_of(",-]", open + 1);
   MEZZO_CHECK(close != std::string_view::npos && end > open + 1,
-              "dist::init: the brackets of the list of nodes '{}' do not hold numbers", node_list);
+              "dist::init: expected a list of nodes with numbers in its brackets, got '{}'",
+              node_list);
   // A name may continue after the brackets, even with more of them: "rack[1-2]node[0-7]".
   const std::string_view rest = node_list.substr(close + 1);
   std::string host = std::string(name).append(node_list.substr(open + 1, end - open - 1));

@@ -59,7 +59,7 @@ void ignore_broken_connections() {
 }  // namespace
 
 ProcessGroup init(const InitOptions& options) {
-  MEZZO_CHECK(options.timeout.count() > 0, "dist::init: the time-out is {} ms, not positive",
+  MEZZO_CHECK(options.timeout.count() > 0, "dist::init: expected a timeout above 0 ms, got {} ms",
               options.timeout.count());
   const Lookup environment = [](const char* name) { return std::getenv(name); };
   const Placement place = find_placement(options, environment);

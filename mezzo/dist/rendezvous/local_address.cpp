@@ -53,36 +53,39 @@ Addresses addresses_of(const std::string& name, int family, int flags) {
   hints.ai_family = family;
   hints.ai_socktype = SOCK_DGRAM;
   hints.ai_flags = flags;
-  addrinfo* found = nullptr;
-  if (getaddrinfo(name.c_str(), "1", &hints, &found) != 0) found = nullptr;
-  return {found, &freeaddrinfo};
+  addrinfo* addresses = nullptr;
+  if (getaddrinfo(name.c_str(), "1", &hints, &addresses) != 0) addresses = nullptr;
+  return {addresses, &freeaddrinfo};
 }
 
 /// Whether an interface of this machine has the address.
 bool is_own(const std::string& numbers) {
-  const Addresses found = addresses_of(numbers, AF_UNSPEC, AI_NUMERICHOST | AI_PASSIVE);
-  if (found == nullptr) return false;
-  const Descriptor socket(datagram_socket(found->ai_family));
+  const Addresses addresses = addresses_of(numbers, AF_UNSPEC, AI_NUMERICHOST | AI_PASSIVE);
+  if (addresses == nullptr) return false;
+  const Descriptor socket(datagram_socket(addresses->ai_family));
   if (!socket.is_open()) return false;
   sockaddr_storage any_port{};
-  std::memcpy(&any_port, found->ai_addr, found->ai_addrlen);
-  if (found->ai_family == AF_INET) reinterpret_cast<sockaddr_in*>(&any_port)->sin_port = 0;
-  if (found->ai_family == AF_INET6) reinterpret_cast<sockaddr_in6*>(&any_port)->sin6_port = 0;
-  return ::bind(socket.get(), reinterpret_cast<sockaddr*>(&any_port), found->ai_addrlen) == 0;
+  std::memcpy(&any_port, addresses->ai_addr, addresses->ai_addrlen);
+  if (addresses->ai_family == AF_INET) reinterpret_cast<sockaddr_in*>(&any_port)->sin_port = 0;
+  if (addresses->ai_family == AF_INET6) reinterpret_cast<sockaddr_in6*>(&any_port)->sin6_port = 0;
+  return ::bind(socket.get(), reinterpret_cast<sockaddr*>(&any_port), addresses->ai_addrlen) == 0;
 }
 
 /// Address of the first network interface that is up, has a carrier and is not loopback; empty if
 /// none.
 std::string first_network_address() {
-  ifaddrs* found = nullptr;
-  if (getifaddrs(&found) != 0) return {};
-  const std::unique_ptr<ifaddrs, decltype(&freeifaddrs)> owner(found, &freeifaddrs);
+  ifaddrs* interfaces = nullptr;
+  if (getifaddrs(&interfaces) != 0) return {};
+  const std::unique_ptr<ifaddrs, decltype(&freeifaddrs)> owner(interfaces, &freeifaddrs);
   constexpr unsigned kUsable = IFF_UP | IFF_RUNNING;
-  for (const ifaddrs* entry = found; entry != nullptr; entry = entry->ifa_next) {
+  for (const ifaddrs* interface = interfaces; interface != nullptr;
+       interface = interface->ifa_next) {
     const bool usable =
-        (entry->ifa_flags & kUsable) == kUsable && (entry->ifa_flags & IFF_LOOPBACK) == 0;
-    if (!usable || entry->ifa_addr == nullptr || entry->ifa_addr->sa_family != AF_INET) continue;
-    return numbers_of(entry->ifa_addr, sizeof(sockaddr_in));
+        (interface->ifa_flags & kUsable) == kUsable && (interface->ifa_flags & IFF_LOOPBACK) == 0;
+    if (!usable || interface->ifa_addr == nullptr || interface->ifa_addr->sa_family != AF_INET) {
+      continue;
+    }
+    return numbers_of(interface->ifa_addr, sizeof(sockaddr_in));
   }
   return {};
 }
@@ -92,8 +95,8 @@ std::string first_network_address() {
 Route find_route(const std::string& address) {
   // IPv4 first: "localhost" has both, and all ranks must choose the same one for Gloo.
   for (const int family : {AF_INET, AF_UNSPEC}) {
-    const Addresses found = addresses_of(address, family, 0);
-    for (const addrinfo* target = found.get(); target != nullptr; target = target->ai_next) {
+    const Addresses addresses = addresses_of(address, family, 0);
+    for (const addrinfo* target = addresses.get(); target != nullptr; target = target->ai_next) {
       std::string source = source_towards(*target);
       if (source.empty()) continue;
       return {std::move(source), numbers_of(target->ai_addr, target->ai_addrlen)};

@@ -259,18 +259,18 @@ class SpawnedWorkers {
 
   /// A worker that died without a report; it explains the reports of ranks that miss it.
   std::optional<std::string> death_without_word() const {
-    const auto found = std::find_if(workers_.begin(), workers_.end(), died_without_word);
-    if (found == workers_.end()) return std::nullopt;
-    const auto rank = found - workers_.begin();
-    if (WIFSIGNALED(found->status)) {
-      const int number = WTERMSIG(found->status);
+    const auto worker = std::find_if(workers_.begin(), workers_.end(), died_without_word);
+    if (worker == workers_.end()) return std::nullopt;
+    const auto rank = worker - workers_.begin();
+    if (WIFSIGNALED(worker->status)) {
+      const int number = WTERMSIG(worker->status);
       const char* const name = ::sigabbrev_np(number);
       return fmt::format("rank {}: ended by signal {} ({})", rank,
                          name != nullptr ? "SIG" + std::string(name) : std::to_string(number),
                          ::strsignal(number));
     }
     return fmt::format("rank {}: ended with exit code {} before its work was done", rank,
-                       WEXITSTATUS(found->status));
+                       WEXITSTATUS(worker->status));
   }
 
   void end() {

@@ -109,20 +109,20 @@ at::Tensor joined_column(const std::vector<Graph>& graphs, const std::vector<std
                 "batch: expected {} column '{}' in every graph, it is missing in graph {}", what,
                 name, i);
     parts.push_back(frame(graphs[i]).at(name));
-    const at::Tensor &expected = parts.front(), &given = parts.back();
-    MEZZO_CHECK(given.scalar_type() == expected.scalar_type() &&
-                    given.sizes().slice(1) == expected.sizes().slice(1),
+    const at::Tensor &expected = parts.front(), &last = parts.back();
+    MEZZO_CHECK(last.scalar_type() == expected.scalar_type() &&
+                    last.sizes().slice(1) == expected.sizes().slice(1),
                 "batch: {} column '{}': expected rows {}, as graph {} has, got {} in graph {}",
-                what, name, describe_row(expected), chosen.front(), describe_row(given), i);
+                what, name, describe_row(expected), chosen.front(), describe_row(last), i);
   }
   return at::cat(parts, 0);
 }
 
-/// wanted: nullptr for all columns, which all graphs must have.
+/// selected: nullptr for all columns, which all graphs must have.
 Columns joined_columns(const std::vector<Graph>& graphs, const FrameOf& frame,
-                       std::string_view what, const Names* wanted) {
+                       std::string_view what, const Names* selected) {
   const std::vector<std::size_t> chosen = graphs_with_rows(graphs, frame);
-  const Names names = wanted != nullptr ? *wanted : shared_names(graphs, chosen, frame, what);
+  const Names names = selected != nullptr ? *selected : shared_names(graphs, chosen, frame, what);
   Columns joined;
   for (const std::string& name : names) {
     joined[name] = joined_column(graphs, chosen, frame, what, name);

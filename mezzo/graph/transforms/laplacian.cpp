@@ -56,8 +56,8 @@ class NormalizedLaplacian {
     at::parallel_for(0, num_rows, kLaplacianGrain, [&](std::int64_t first, std::int64_t last) {
       for (std::int64_t row = first; row < last; ++row) {
         double sum = 0;
-        for (std::int64_t slot = begin[row]; slot < begin[row + 1]; ++slot) {
-          const auto from = static_cast<std::size_t>(source[slot]);
+        for (std::int64_t entry = begin[row]; entry < begin[row + 1]; ++entry) {
+          const auto from = static_cast<std::size_t>(source[entry]);
           sum += factors_[from] * x[from];
         }
         const auto here = static_cast<std::size_t>(row);
@@ -113,7 +113,7 @@ double largest_eigenvalue(const NormalizedLaplacian& laplacian) {
   const std::size_t size = laplacian.size();
   Numbers previous(size), current = random_direction(size), next(size);
   Tridiagonal projected;
-  double found = 0, beside = 0;
+  double last_estimate = 0, beside = 0;
   for (std::size_t check = kFirstCheck;;) {
     laplacian.multiply(current, next);
     const double along = dot(next, current);
@@ -122,9 +122,9 @@ double largest_eigenvalue(const NormalizedLaplacian& laplacian) {
     beside = std::sqrt(dot(next, next));
     const bool is_whole = beside <= kNoRest;
     if (is_whole || projected.diagonal.size() == check) {
-      const double now = projected.largest();
-      if (is_whole || now - found <= kLambdaMaxTolerance * now) return now;
-      found = now;
+      const double estimate = projected.largest();
+      if (is_whole || estimate - last_estimate <= kLambdaMaxTolerance * estimate) return estimate;
+      last_estimate = estimate;
       check *= 2;
     }
     projected.beside.push_back(beside);
@@ -143,9 +143,9 @@ void check_both_ways(const Topology& topology) {
   const auto neighbours = [](const at::Tensor& rows, const at::Tensor& nodes, std::int64_t row) {
     const auto* begin = rows.const_data_ptr<std::int64_t>() + row;
     const auto* node = nodes.const_data_ptr<std::int64_t>();
-    std::vector<std::int64_t> found(node + begin[0], node + begin[1]);
-    std::sort(found.begin(), found.end());
-    return found;
+    std::vector<std::int64_t> sorted(node + begin[0], node + begin[1]);
+    std::sort(sorted.begin(), sorted.end());
+    return sorted;
   };
   for (std::int64_t node = 0; node < topology.num_dst(); ++node) {
     const auto from = neighbours(in_rows, sources, node);

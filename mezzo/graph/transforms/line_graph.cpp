@@ -12,11 +12,11 @@ Graph line_graph(const Graph& graph, bool backtracking) {
   // Pairs (from, to): for each edge, the edges out of its destination.
   const at::Tensor to = detail::edges_into(old.reverse(), middle);
   const at::Tensor from = at::repeat_interleave(old.out_degrees().index_select(0, middle));
-  at::Tensor kept = at::ne(from, to);
+  at::Tensor is_pair = at::ne(from, to);
   if (!backtracking) {
-    kept.logical_and_(at::ne(old.src().index_select(0, from), old.dst().index_select(0, to)));
+    is_pair.logical_and_(at::ne(old.src().index_select(0, from), old.dst().index_select(0, to)));
   }
-  return Graph::from_coo(from.masked_select(kept), to.masked_select(kept), graph.num_edges(),
+  return Graph::from_coo(from.masked_select(is_pair), to.masked_select(is_pair), graph.num_edges(),
                          detail::width_like(old.id_dtype()));
 }
 

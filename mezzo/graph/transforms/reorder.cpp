@@ -15,9 +15,9 @@ namespace {
 using Ids = std::vector<std::int64_t>;
 
 Ids on_host(const at::Tensor& ids) {
-  const at::Tensor wide = ids.to(at::kCPU, at::kLong).contiguous();
-  const auto* data = wide.const_data_ptr<std::int64_t>();
-  return {data, data + wide.numel()};
+  const at::Tensor copy = ids.to(at::kCPU, at::kLong).contiguous();
+  const auto* data = copy.const_data_ptr<std::int64_t>();
+  return {data, data + copy.numel()};
 }
 
 Ids degrees_of(const Topology& topology) {
@@ -74,9 +74,9 @@ Ids reverse_cuthill_mckee(const Topology& topology) {
   for (const std::int64_t start : sorted_nodes(num_nodes, degree_of)) {
     take(start);
     for (; next < order.size(); ++next) {
-      const auto found = static_cast<std::ptrdiff_t>(order.size());
+      const auto first_new = static_cast<std::ptrdiff_t>(order.size());
       neighbours.each(order[next], take);
-      std::stable_sort(order.begin() + found, order.end(),
+      std::stable_sort(order.begin() + first_new, order.end(),
                        [&](std::int64_t a, std::int64_t b) { return degree_of(a) < degree_of(b); });
     }
   }
@@ -126,13 +126,13 @@ Graph reorder(const Graph& graph, const at::Tensor& nodes) {
   const at::Tensor dst = number.index_select(0, old.dst().to(at::kLong));
   const at::Tensor edges =
       std::get<1>((dst * num_nodes + src).sort(/*stable=*/std::optional<bool>(true), /*dim=*/0));
-  Graph made = Graph::from_coo(src.index_select(0, edges), dst.index_select(0, edges), num_nodes,
-                               detail::width_like(old.id_dtype()));
-  made.ndata() = graph.ndata().rows(order);
-  made.edata() = graph.edata().rows(edges);
-  made.ndata()["_ID"] = order;
-  made.edata()["_ID"] = edges;
-  return made;
+  Graph reordered = Graph::from_coo(src.index_select(0, edges), dst.index_select(0, edges),
+                                    num_nodes, detail::width_like(old.id_dtype()));
+  reordered.ndata() = graph.ndata().rows(order);
+  reordered.edata() = graph.edata().rows(edges);
+  reordered.ndata()["_ID"] = order;
+  reordered.edata()["_ID"] = edges;
+  return reordered;
 }
 
 Graph reorder(const Graph& graph, NodeOrder order) {

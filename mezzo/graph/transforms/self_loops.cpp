@@ -15,12 +15,12 @@ namespace {
 
 /// Whether `dtype` can represent this number: integers exactly, floating dtypes after rounding.
 bool holds(at::ScalarType dtype, double number) {
-  const at::Tensor given = at::scalar_tensor(number, at::kDouble);
-  const at::Tensor held = given.to(dtype).to(at::kDouble);
+  const at::Tensor exact = at::scalar_tensor(number, at::kDouble);
+  const at::Tensor stored = exact.to(dtype).to(at::kDouble);
   if (at::isFloatingType(dtype)) {
-    return std::isfinite(held.item<double>()) || !std::isfinite(number);
+    return std::isfinite(stored.item<double>()) || !std::isfinite(number);
   }
-  return std::isfinite(number) && held.equal(given);
+  return std::isfinite(number) && stored.equal(exact);
 }
 
 }  // namespace

@@ -50,17 +50,17 @@ std::vector<std::uint64_t> draw_distinct(std::uint64_t bound, std::size_t count,
 
 /// The numbers below `bound` that are not in `holes` (ascending).
 std::vector<std::uint64_t> all_but(std::uint64_t bound, const std::vector<std::uint64_t>& holes) {
-  std::vector<std::uint64_t> kept;
-  kept.reserve(static_cast<std::size_t>(bound) - holes.size());
+  std::vector<std::uint64_t> numbers;
+  numbers.reserve(static_cast<std::size_t>(bound) - holes.size());
   auto hole = holes.begin();
   for (std::uint64_t i = 0; i < bound; ++i) {
     if (hole != holes.end() && *hole == i) {
       ++hole;
     } else {
-      kept.push_back(i);
+      numbers.push_back(i);
     }
   }
-  return kept;
+  return numbers;
 }
 
 /// A graph on the CPU whose edge i is edge(i), a pair (source, destination) of valid ids.
@@ -115,10 +115,10 @@ Ends rmat_edge(int scale, std::uint64_t seed, std::uint64_t edge) {
 /// the new endpoints of each edge of `graph`.
 Graph edges_of(const Graph& graph, const at::Tensor& keep, const at::Tensor& src,
                const at::Tensor& dst, std::int64_t num_nodes) {
-  Graph kept = Graph::from_coo(src.index_select(0, keep), dst.index_select(0, keep), num_nodes,
+  Graph part = Graph::from_coo(src.index_select(0, keep), dst.index_select(0, keep), num_nodes,
                                width_of(graph));
-  kept.edata() = graph.edata().rows(keep);
-  return kept;
+  part.edata() = graph.edata().rows(keep);
+  return part;
 }
 
 /// For each node of `graph` its position in `nodes` (int64, distinct), or -1.
@@ -140,12 +140,12 @@ Relabelled relabelled(const at::Tensor& src, const at::Tensor& dst, std::int64_t
   auto* number = numbers.mutable_data_ptr<std::int64_t>();
   std::vector<std::int64_t> number_of(static_cast<std::size_t>(num_nodes), -1), nodes;
   for (std::int64_t i = 0; i < ends.numel(); ++i) {
-    std::int64_t& found = number_of[static_cast<std::size_t>(end[i])];
-    if (found < 0) {
-      found = static_cast<std::int64_t>(nodes.size());
+    std::int64_t& new_id = number_of[static_cast<std::size_t>(end[i])];
+    if (new_id < 0) {
+      new_id = static_cast<std::int64_t>(nodes.size());
       nodes.push_back(end[i]);
     }
-    number[i] = found;
+    number[i] = new_id;
   }
   numbers = numbers.to(src.device());
   return {numbers.narrow(0, 0, src.numel()), numbers.narrow(0, src.numel(), dst.numel()),
@@ -218,13 +218,13 @@ Graph rmat_graph(int scale, std::int64_t num_edges, std::uint64_t seed) {
 Graph remove_self_loop(const Graph& graph) {
   const Topology& old = graph.topology();
   const at::Tensor keep = (old.src() != old.dst()).nonzero().squeeze(1);
-  Graph kept = edges_of(graph, keep, old.src(), old.dst(), graph.num_nodes());
-  kept.ndata() = graph.ndata();
-  if (graph.batch_size() == 1) return kept;
+  Graph part = edges_of(graph, keep, old.src(), old.dst(), graph.num_nodes());
+  part.ndata() = graph.ndata();
+  if (graph.batch_size() == 1) return part;
   const at::Tensor ends = graph.batch_num_edges().cumsum(0);
-  const at::Tensor kept_ends = at::searchsorted(keep.cpu(), ends);
-  kept.set_batch(graph.batch_num_nodes(), at::diff(kept_ends, 1, 0, at::zeros({1}, at::kLong)));
-  return kept;
+  const at::Tensor part_ends = at::searchsorted(keep.cpu(), ends);
+  part.set_batch(graph.batch_num_nodes(), at::diff(part_ends, 1, 0, at::zeros({1}, at::kLong)));
+  return part;
 }
 
 Graph reverse(const Graph& graph) {
@@ -276,8 +276,8 @@ Graph out_subgraph(const Graph& graph, const at::Tensor& nodes) {
 HopSubgraph khop_in_subgraph(const Graph& graph, const at::Tensor& nodes, std::int64_t k) {
   MEZZO_CHECK(k >= 0, "khop_in_subgraph: expected k >= 0, got {}", k);
   const at::Tensor seeds = distinct_nodes("khop_in_subgraph", graph, nodes);
-  const at::Tensor kept = reaching(graph.topology(), seeds, k);
-  return {subgraph(graph, kept), at::searchsorted(kept, seeds)};
+  const at::Tensor part_nodes = reaching(graph.topology(), seeds, k);
+  return {subgraph(graph, part_nodes), at::searchsorted(part_nodes, seeds)};
 }
 
 }  // namespace mezzo

@@ -95,15 +95,16 @@ TEST(CollectiveCheck, what_one_rank_refuses_is_told_to_the_others) {
   expect_mismatch(2, {"dist::all_reduce: "}, [&](ProcessGroup& group) {
     group.all_reduce(at::ones({3}, second(group) ? at::kInt : at::kFloat), dist::ReduceOp::kMean);
   });
-  expect_mismatch(2, {"root is 2, not one of 2 ranks"}, [&](ProcessGroup& group) {
+  expect_mismatch(2, {"expected root in [0, 2), got 2"}, [&](ProcessGroup& group) {
     group.broadcast(at::ones({3}), second(group) ? 2 : 0);
   });
-  expect_mismatch(2, {"the counts add up to 3, not to 2 rows"}, [&](ProcessGroup& group) {
-    group.all_to_all(at::ones({2}), {1, second(group) ? 2 : 1});
-  });
-  expect_mismatch(2, {"dist::all_gather: the tensor is not defined"}, [&](ProcessGroup& group) {
-    group.all_gather(second(group) ? at::Tensor() : at::ones({3}));
-  });
+  expect_mismatch(2, {"expected counts that sum to the tensor's 2 rows, got 3"},
+                  [&](ProcessGroup& group) {
+                    group.all_to_all(at::ones({2}), {1, second(group) ? 2 : 1});
+                  });
+  expect_mismatch(
+      2, {"dist::all_gather: expected a tensor, got an undefined one"},
+      [&](ProcessGroup& group) { group.all_gather(second(group) ? at::Tensor() : at::ones({3})); });
 }
 
 TEST(CollectiveCheck, the_ranks_that_differ_are_named) {

@@ -208,7 +208,7 @@ TEST(Environment, missing_and_contradictory_settings_are_named) {
   EXPECT_TRUE(has(refusal(with(kOfTorchrun, "LOCAL_RANK", "8")), "local rank 8"));
   EXPECT_TRUE(has(refusal({}, {.rank = 1}), "world_size"));
   EXPECT_TRUE(has(refusal({}, {.world_size = 2}), "InitOptions::rank"));
-  EXPECT_TRUE(has(refusal({}, {.rank = 0, .world_size = 0}), "world_size is 0"));
+  EXPECT_TRUE(has(refusal({}, {.rank = 0, .world_size = 0}), "world_size of at least 1, got 0"));
   EXPECT_TRUE(
       has(refusal({}, {.rank = 0, .world_size = 2, .address = "a", .port = 70000}), "70000"));
 }
