@@ -98,9 +98,7 @@ at::Tensor offset_of(std::int64_t number) {
 
 TEST(Dropout, called_by_name_refuses_what_is_no_probability) {
   for (const double probability : {-0.5, 1.5, std::numeric_limits<double>::quiet_NaN()}) {
-    EXPECT_TRUE(mentions(
-        error_of([&] { dropped(at::ones({4}, on_device()), probability, 7, std::nullopt); }),
-        "probability"));
+    EXPECT_ERROR("probability", dropped(at::ones({4}, on_device()), probability, 7, std::nullopt));
   }
 }
 
@@ -133,7 +131,7 @@ TEST(Dropout, refuses_an_offset_that_is_no_number_of_its_device) {
   for (const at::Tensor& wrong :
        {at::zeros({2}, on_device(at::kLong)), at::zeros({0}, on_device(at::kLong)),
         at::zeros({1}, on_device())}) {
-    EXPECT_TRUE(mentions(error_of([&] { dropped(x, 0.5, 7, wrong); }), "seed_offset"));
+    EXPECT_ERROR("seed_offset", dropped(x, 0.5, 7, wrong));
   }
 }
 

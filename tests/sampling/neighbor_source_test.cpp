@@ -229,8 +229,7 @@ TEST(NeighborSource, unfit_weights_name_the_edge) {
     EXPECT_TRUE(mentions(text, "float32")) << text;
   }
   for (const at::Tensor& bad : {at::ones({3}), at::ones({4}, at::kLong), at::ones({4, 1})}) {
-    EXPECT_TRUE(mentions(error_of([&] { NeighborSource(topology, NeighborType::kIn, bad); }),
-                         "edge_weights"));
+    EXPECT_ERROR("edge_weights", NeighborSource(topology, NeighborType::kIn, bad));
   }
 }
 
@@ -247,8 +246,7 @@ TEST(NeighborSource, contradictory_options_are_errors) {
   EXPECT_TRUE(mentions(text({.fanout = 2, .layer_dependency = true}), "layer_dependency"));
   EXPECT_TRUE(mentions(text({.type = NeighborType::kOut}), "type"));
   EXPECT_TRUE(mentions(text({}, 256), "hop"));
-  EXPECT_TRUE(
-      mentions(error_of([&] { NeighborSource(in_star(4), NeighborType::kIn); }), "4sources"));
+  EXPECT_ERROR("4sources", NeighborSource(in_star(4), NeighborType::kIn));
 }
 
 TEST(Labor, draws_the_fanout_on_average_and_estimates_sums_without_bias) {

@@ -235,14 +235,14 @@ TEST(Pipeline, start_at_goes_on_where_a_run_was_interrupted) {
     batches.start_at(2, 10);
     EXPECT_EQ(loop(batches), std::vector<std::int64_t>{});
     batches.start_at(2, 11);
-    EXPECT_TRUE(mentions(error_of([&] { batches.begin(); }), "atmost10"));
+    EXPECT_ERROR("atmost10", batches.begin());
     EXPECT_THROW(batches.start_at(-1), InvalidArgument);
     EXPECT_THROW(batches.start_at(0, -1), InvalidArgument);
     EXPECT_THROW(batches.start_at(kMostEpochs), InvalidArgument);
     EXPECT_THROW(batches.batch(kMostEpochs, 0), InvalidArgument);
     batches.start_at(kMostEpochs - 1, 10);
     EXPECT_EQ(loop(batches), std::vector<std::int64_t>{});
-    EXPECT_TRUE(mentions(error_of([&] { batches.begin(); }), "epoch"));
+    EXPECT_ERROR("epoch", batches.begin());
   }
 }
 
@@ -251,7 +251,7 @@ TEST(Pipeline, a_single_batch_is_that_of_the_loop_and_changes_nothing) {
   EXPECT_EQ(batches.batch(4, 9), 409);
   EXPECT_EQ(batches.epoch(), 0);
   EXPECT_EQ(batches.num_batches(), 10);
-  EXPECT_TRUE(mentions(error_of([&] { batches.batch(0, 10); }), "[0,10)"));
+  EXPECT_ERROR("[0,10)", batches.batch(0, 10));
   EXPECT_THROW(batches.batch(0, -1), InvalidArgument);
   EXPECT_THROW(batches.batch(-1, 0), InvalidArgument);
 }

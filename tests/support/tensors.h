@@ -188,6 +188,10 @@ inline testing::AssertionResult mentions(const std::string& text, const std::str
   return testing::AssertionFailure() << "'" << part << "' is not in: " << text;
 }
 
+/// Expects that the statement fails with an InvalidArgument whose text, without spaces, contains
+/// `part`.
+#define EXPECT_ERROR(part, ...) EXPECT_TRUE(mentions(error_of([&] { __VA_ARGS__; }), part))
+
 /// A structure and its name for failure messages.
 struct NamedTopology {
   std::string name;

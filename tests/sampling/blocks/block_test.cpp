@@ -53,9 +53,9 @@ TEST(Block, columns_of_another_length_name_their_side) {
   for (Frame* frame : {&block.srcdata(), &block.dstdata(), &block.edata()}) {
     (*frame)["x"] = at::ones({9});
   }
-  EXPECT_TRUE(mentions(error_of([&] { block.srcdata().at("x"); }), "source"));
-  EXPECT_TRUE(mentions(error_of([&] { block.dstdata().at("x"); }), "destination"));
-  EXPECT_TRUE(mentions(error_of([&] { block.edata().at("x"); }), "edge"));
+  EXPECT_ERROR("source", block.srcdata().at("x"));
+  EXPECT_ERROR("destination", block.dstdata().at("x"));
+  EXPECT_ERROR("edge", block.edata().at("x"));
 }
 
 TEST(Block, on_its_own_device_is_itself) {
@@ -67,15 +67,15 @@ TEST(Block, on_its_own_device_is_itself) {
 
 TEST(Block, ids_of_another_length_are_an_error) {
   const Topology topology = topology_of({2, 0, 1}, {0, 1, 1}, 3, 2);
-  EXPECT_TRUE(mentions(error_of([&] { Block(topology, ids({1, 2}), {}); }), "src_nodes"));
-  EXPECT_TRUE(mentions(error_of([&] { Block(topology, ids({1, 2, 3}), ids({1})); }), "edges"));
-  EXPECT_TRUE(mentions(error_of([&] { Block(topology, at::rand({3}), {}); }), "src_nodes"));
-  EXPECT_TRUE(mentions(error_of([&] { Block(topology.reverse(), ids({1, 2}), {}); }), "2sources"));
+  EXPECT_ERROR("src_nodes", Block(topology, ids({1, 2}), {}));
+  EXPECT_ERROR("edges", Block(topology, ids({1, 2, 3}), ids({1})));
+  EXPECT_ERROR("src_nodes", Block(topology, at::rand({3}), {}));
+  EXPECT_ERROR("2sources", Block(topology.reverse(), ids({1, 2}), {}));
 }
 
 TEST(Block, edges_that_are_not_known_are_an_error) {
   const Block block(topology_of({0}, {0}, 1, 1), ids({3}), {});
-  EXPECT_TRUE(mentions(error_of([&] { block.parent_edges(); }), "parent_edges"));
+  EXPECT_ERROR("parent_edges", block.parent_edges());
 }
 
 TEST(ToBlock, destinations_come_first_in_the_given_order) {
@@ -118,7 +118,7 @@ TEST(ToBlock, its_topology_knows_whether_the_destinations_are_sources) {
   EXPECT_TRUE(separate.has_separate_destinations());
   EXPECT_TRUE(separate.reverse().has_separate_destinations());
   EXPECT_TRUE(separate.with_parent_degrees(ids({1}), ids({1})).has_separate_destinations());
-  EXPECT_TRUE(mentions(error_of([&] { Block(separate, ids({1}), {}); }), "destinations"));
+  EXPECT_ERROR("destinations", Block(separate, ids({1}), {}));
 }
 
 TEST(ToBlock, an_edge_into_another_node_is_an_error) {
@@ -155,10 +155,10 @@ TEST(ToBlock, of_no_edges_keeps_the_destinations) {
 
 TEST(ToBlock, repeated_destinations_and_ids_out_of_range_are_errors) {
   const Topology topology = four_nodes();
-  EXPECT_TRUE(mentions(error_of([&] { to_block(topology, ids({0}), ids({1, 1})); }), "dst_nodes"));
-  EXPECT_TRUE(mentions(error_of([&] { to_block(topology, ids({4}), ids({1})); }), "edges"));
-  EXPECT_TRUE(mentions(error_of([&] { to_block(topology, ids({0}), ids({7})); }), "dst_nodes"));
-  EXPECT_TRUE(mentions(error_of([&] { to_block(in_star(3), ids({0}), ids({0})); }), "3sources"));
+  EXPECT_ERROR("dst_nodes", to_block(topology, ids({0}), ids({1, 1})));
+  EXPECT_ERROR("edges", to_block(topology, ids({4}), ids({1})));
+  EXPECT_ERROR("dst_nodes", to_block(topology, ids({0}), ids({7})));
+  EXPECT_ERROR("3sources", to_block(in_star(3), ids({0}), ids({0})));
 }
 
 }  // namespace

@@ -211,22 +211,18 @@ TEST(ControlVariate, wrong_arguments_are_errors_that_name_them) {
   ControlVariate variate(graph, {.widths = {kWidth}});
   const NodeFlow flow = sampled_flow(graph, 2), other = sampled_flow(skewed_graph(), 2);
   const at::Tensor h = at::ones({flow.layer_size(0), kWidth});
-  EXPECT_TRUE(mentions(error_of([&] { variate.mean(other, 0, h); }), "graph"));
-  EXPECT_TRUE(mentions(error_of([&] { variate.mean(flow, 1, h); }), "block"));
-  EXPECT_TRUE(mentions(error_of([&] { variate.mean(flow, 0, h.narrow(1, 0, 1)); }), "floating"));
-  EXPECT_TRUE(mentions(error_of([&] { variate.mean(flow, 0, h.to(at::kLong)); }), "floating"));
-  EXPECT_TRUE(mentions(error_of([&] { variate.update(flow, 1, h); }), "last"));
-  EXPECT_TRUE(mentions(error_of([&] { variate.set_history(0, h); }), "[80,3]"));
-  EXPECT_TRUE(
-      mentions(error_of([&] { variate.mean(whole_flow(graph, kReceivers, 2), 0, h); }), "blocks"));
+  EXPECT_ERROR("graph", variate.mean(other, 0, h));
+  EXPECT_ERROR("block", variate.mean(flow, 1, h));
+  EXPECT_ERROR("floating", variate.mean(flow, 0, h.narrow(1, 0, 1)));
+  EXPECT_ERROR("floating", variate.mean(flow, 0, h.to(at::kLong)));
+  EXPECT_ERROR("last", variate.update(flow, 1, h));
+  EXPECT_ERROR("[80,3]", variate.set_history(0, h));
+  EXPECT_ERROR("blocks", variate.mean(whole_flow(graph, kReceivers, 2), 0, h));
   // A node without a self loop in the parent gets an added one.
   const Graph looped = graph_of({0}, {1}, 2);
   ControlVariate of_looped(looped, {.widths = {1}});
   const NodeFlow with_loops = whole_flow(looped, {1}, 1, /*add_self_loop=*/true);
-  EXPECT_TRUE(mentions(error_of([&] {
-                         of_looped.mean(with_loops, 0, at::ones({2, 1}));
-                       }),
-                       "addedselfloop"));
+  EXPECT_ERROR("addedselfloop", of_looped.mean(with_loops, 0, at::ones({2, 1})));
 }
 
 }  // namespace
