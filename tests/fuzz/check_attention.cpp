@@ -68,7 +68,7 @@ void check_gat_attention(Draw& draw) {
   if (graph.num_edges() == 0) {
     return require(exact(out, at::zeros({graph.num_dst(), widths.heads, widths.features})), what);
   }
-  const gat::Inputs wide = gat::wide_leaves(in);
+  const gat::Inputs wide = gat::float64_leaves(in);
   const at::Tensor value = gat::definition(graph, wide);
   const at::Tensor grad = random_gradient(draw, out);
   const gat::Sizes sums = gat::sizes_of_terms(graph, in, grad);

@@ -2,12 +2,8 @@
 #include <cmath>
 #include <limits>
 #include <optional>
-#include <string>
-#include <vector>
 
-#include <ATen/ATen.h>
 #include <ATen/autocast_mode.h>
-#include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
 
 #include "mezzo/ops/ops.h"
@@ -54,8 +50,8 @@ void expect_right(const Topology& g, const Inputs& in, bool whole) {
   const at::Tensor out = run(g, in);
   ASSERT_EQ(out.scalar_type(), dtype);
   const at::Tensor grad = whole ? integers(out.sizes(), dtype, 9) : uniform(out.sizes(), dtype, 9);
-  const Inputs wide = wide_leaves(in);
-  const at::Tensor value = definition(g, wide);
+  const Inputs float64 = float64_leaves(in);
+  const at::Tensor value = definition(g, float64);
   const Sizes sums = sizes_of_terms(g, in, grad);
   if (whole) {
     EXPECT_TRUE(exact_rounded(out, value));
@@ -63,7 +59,7 @@ void expect_right(const Topology& g, const Inputs& in, bool whole) {
     EXPECT_TRUE(near(out, definition_in_loops(g, in), sum_bound(sums.out, terms(g, in), dtype)));
   }
   const auto got = torch::autograd::grad({out}, operands(in), {grad});
-  const auto expected = torch::autograd::grad({value}, operands(wide), {grad.to(at::kDouble)});
+  const auto expected = torch::autograd::grad({value}, operands(float64), {grad.to(at::kDouble)});
   for (std::size_t i = 0; i < got.size(); ++i) {
     SCOPED_TRACE(testing::Message() << "gradient " << i);
     EXPECT_EQ(got[i].scalar_type(), operands(in)[i].scalar_type());
@@ -229,8 +225,8 @@ TEST(GatAttention, gradients_agree_with_finite_differences) {
   const Topology g = random_topology(6, 5, 17, 16);
   for (const double dropout : {0.0, 0.5}) {
     for (const bool by_head : {false, true}) {
-      const auto function = [&](const std::vector<at::Tensor>& given) {
-        return run(g, {given[0], given[1], given[2], given[3], 0.2, dropout});
+      const auto function = [&](const std::vector<at::Tensor>& inputs) {
+        return run(g, {inputs[0], inputs[1], inputs[2], inputs[3], 0.2, dropout});
       };
       std::vector<std::int64_t> weight = {17};
       if (by_head) weight.push_back(3);
@@ -349,9 +345,9 @@ TEST(GatAttention, casts_rows_under_autocast_and_leaves_scores) {
   EXPECT_TRUE(same_bits(out, expected));
   const at::Tensor grad = uniform(out.sizes(), at::kBFloat16, 9);
   const auto got = torch::autograd::grad({out}, operands(in), {grad});
-  const auto wanted = torch::autograd::grad({expected}, operands(low), {grad});
+  const auto expected_grads = torch::autograd::grad({expected}, operands(low), {grad});
   for (std::size_t i = 0; i < got.size(); ++i) {
-    EXPECT_TRUE(same_bits(got[i], wanted[i].to(at::kFloat)));
+    EXPECT_TRUE(same_bits(got[i], expected_grads[i].to(at::kFloat)));
   }
 }
 
@@ -364,8 +360,7 @@ TEST(GatAttention, refuses_what_does_not_fit_and_names_it) {
     return error_of([&] { gat_attention(g, rows, s, d, options); });
   };
   const auto expect = [](const std::string& message, const std::string& part) {
-    EXPECT_TRUE(mentions(message, "gat_attention"));
-    EXPECT_TRUE(mentions(message, part));
+    EXPECT_TRUE(mentions(message, "gat_attention", part));
   };
   expect(text(at::ones({5, 6}, on_device()), src, dst), "z[5,heads>=1,features>=1]");
   expect(text(at::ones({4, 2, 3}, on_device()), src, dst), "z[5,heads>=1,features>=1]");
@@ -418,25 +413,23 @@ TEST(GatAttention, adds_the_offset_to_the_seed_in_its_gradients_too) {
   EXPECT_TRUE(same_bits(out, expected));
   EXPECT_FALSE(same_bits(attended(g, in, 5, offset(8)), expected));
   const auto got = torch::autograd::grad({out}, operands(in), {grad});
-  const auto wanted = torch::autograd::grad({expected}, operands(in), {grad});
-  for (std::size_t i = 0; i < got.size(); ++i) EXPECT_TRUE(same_bits(got[i], wanted[i])) << i;
+  const auto expected_grads = torch::autograd::grad({expected}, operands(in), {grad});
+  for (std::size_t i = 0; i < got.size(); ++i)
+    EXPECT_TRUE(same_bits(got[i], expected_grads[i])) << i;
   EXPECT_ERROR("seed_offset", attended(g, in, 5, at::zeros({1}, on_device())));
 }
 
 TEST(GatAttention, called_by_name_refuses_what_is_no_probability) {
   const Topology g = four_nodes();
   for (const double dropout : {-0.5, 1.5, std::numeric_limits<double>::quiet_NaN()}) {
-    const std::string text = error_of([&] {
-      attended(g,
-               {.z = at::ones({4, 1, 2}, on_device()),
-                .src = at::ones({4, 1}, on_device()),
-                .dst = at::ones({4, 1}, on_device()),
-                .weight = {},
-                .dropout = dropout},
-               7, std::nullopt);
-    });
-    EXPECT_TRUE(mentions(text, "gat_attention"));
-    EXPECT_TRUE(mentions(text, "probability"));
+    EXPECT_ERROR(fragments("gat_attention", "probability"),
+                 attended(g,
+                          {.z = at::ones({4, 1, 2}, on_device()),
+                           .src = at::ones({4, 1}, on_device()),
+                           .dst = at::ones({4, 1}, on_device()),
+                           .weight = {},
+                           .dropout = dropout},
+                          7, std::nullopt));
   }
 }
 

@@ -40,15 +40,20 @@ inline std::vector<at::Tensor> operands(const Inputs& in) {
   return all;
 }
 
-inline Inputs wide_leaves(const Inputs& in) {
-  const auto wide = [](const at::Tensor& t) {
+inline Inputs float64_leaves(const Inputs& in) {
+  const auto float64_leaf = [](const at::Tensor& t) {
     return t.defined() ? leaf(t.to(at::kDouble)) : at::Tensor();
   };
-  return {wide(in.z), wide(in.src), wide(in.dst), wide(in.weight), in.slope, in.dropout};
+  return {float64_leaf(in.z),
+          float64_leaf(in.src),
+          float64_leaf(in.dst),
+          float64_leaf(in.weight),
+          in.slope,
+          in.dropout};
 }
 
 /// Dropout's factor of each edge and head, from the operator for whole tensors.
-inline at::Tensor kept(const Topology& g, const Inputs& in) {
+inline at::Tensor dropout_factors(const Topology& g, const Inputs& in) {
   at::manual_seed(kSeed);
   return mezzo::feature_dropout(at::ones({g.num_edges(), in.z.size(1)}, on_device(at::kDouble)),
                                 in.dropout, true);
@@ -74,7 +79,7 @@ inline at::Tensor shares(const Topology& g, const Inputs& in) {
 
 /// The factor of a softmax value: dropout times weight, [E, H].
 inline at::Tensor factors(const Topology& g, const Inputs& in) {
-  const at::Tensor drawn = kept(g, in);
+  const at::Tensor drawn = dropout_factors(g, in);
   if (!in.weight.defined()) return drawn;
   const std::int64_t length = in.weight.dim() == 1 ? 1 : in.weight.size(1);
   return drawn * in.weight.to(at::kDouble).reshape({g.num_edges(), length});
@@ -93,11 +98,11 @@ struct Sizes {
 };
 
 inline Sizes sizes_of_terms(const Topology& g, const Inputs& in, const at::Tensor& grad) {
-  const Inputs given = {in.z.detach(),   in.src.detach(),
-                        in.dst.detach(), in.weight.defined() ? in.weight.detach() : at::Tensor(),
-                        in.slope,        in.dropout};
-  const at::Tensor share = shares(g, given), attention = share * factors(g, given).abs();
-  const at::Tensor z = by_edge(g, given.z, Target::kSrc).abs();
+  const Inputs detached = {in.z.detach(),   in.src.detach(),
+                           in.dst.detach(), in.weight.defined() ? in.weight.detach() : at::Tensor(),
+                           in.slope,        in.dropout};
+  const at::Tensor share = shares(g, detached), attention = share * factors(g, detached).abs();
+  const at::Tensor z = by_edge(g, detached.z, Target::kSrc).abs();
   const at::Tensor upstream = by_edge(g, grad, Target::kDst).abs();
   Sizes all;
   all.out = added_up(g, attention.unsqueeze(-1) * z, Target::kDst);
@@ -109,13 +114,13 @@ inline Sizes sizes_of_terms(const Topology& g, const Inputs& in, const at::Tenso
   const at::Tensor result = by_edge(g, all.out, Target::kDst) + smallest_normal;
   const at::Tensor mean = (upstream * result).sum(-1);
   const at::Tensor sum =
-      (attention * product + share * mean) * std::max(1.0, std::abs(given.slope));
+      (attention * product + share * mean) * std::max(1.0, std::abs(detached.slope));
   all.gradients = {added_up(g, attention.unsqueeze(-1) * upstream, Target::kSrc),
                    added_up(g, sum, Target::kSrc), added_up(g, sum, Target::kDst)};
-  if (given.weight.defined()) {
-    const at::Tensor each = share * kept(g, given) * product;
-    const bool single = given.weight.dim() == 1;
-    all.gradients.push_back((single ? each.sum(1) : each).reshape(given.weight.sizes()));
+  if (detached.weight.defined()) {
+    const at::Tensor each = share * dropout_factors(g, detached) * product;
+    const bool single = detached.weight.dim() == 1;
+    all.gradients.push_back((single ? each.sum(1) : each).reshape(detached.weight.sizes()));
   }
   return all;
 }

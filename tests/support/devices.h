@@ -18,8 +18,8 @@ namespace mezzo::test {
 /// Throws InvalidArgument if the variable is invalid or the device is unavailable.
 inline at::Device test_device() {
   static const at::Device device = [] {
-    const char* given = std::getenv("MEZZO_TEST_DEVICE");
-    const std::string word = given == nullptr ? "cpu" : given;
+    const char* variable = std::getenv("MEZZO_TEST_DEVICE");
+    const std::string word = variable == nullptr ? "cpu" : variable;
     MEZZO_CHECK(word == "cpu" || word == "cuda",
                 "MEZZO_TEST_DEVICE: expected cpu or cuda, got '{}'", word);
     MEZZO_CHECK(word == "cpu" || at::hasCUDA(), "MEZZO_TEST_DEVICE=cuda: there is no CUDA device");
@@ -50,9 +50,9 @@ class CpuOnlySuite {
  public:
   CpuOnlySuite(const std::string& suite, const std::string& reason) {
     static Skipper* const skipper = [] {
-      auto* made = new Skipper;  // GoogleTest deletes its listeners
-      testing::UnitTest::GetInstance()->listeners().Append(made);
-      return made;
+      auto* listener = new Skipper;  // GoogleTest deletes its listeners
+      testing::UnitTest::GetInstance()->listeners().Append(listener);
+      return listener;
     }();
     skipper->reasons.emplace(suite, reason);
   }
@@ -60,8 +60,8 @@ class CpuOnlySuite {
  private:
   struct Skipper : testing::EmptyTestEventListener {
     void OnTestStart(const testing::TestInfo& test) override {
-      const auto found = reasons.find(test.test_suite_name());
-      if (found != reasons.end() && !on_cpu()) GTEST_SKIP() << found->second;
+      const auto reason = reasons.find(test.test_suite_name());
+      if (reason != reasons.end() && !on_cpu()) GTEST_SKIP() << reason->second;
     }
     std::map<std::string, std::string> reasons;
   };

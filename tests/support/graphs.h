@@ -15,11 +15,38 @@
 /// Small named graphs, and ids as plain numbers.
 namespace mezzo::test {
 
+using Ids = std::vector<std::int64_t>;
+using Names = std::vector<std::string>;
+using Edge = std::pair<std::int64_t, std::int64_t>;
+
 /// Ids as numbers that can be compared and printed.
-inline std::vector<std::int64_t> values(const at::Tensor& tensor) {
-  const at::Tensor wide = tensor.cpu().to(at::kLong).contiguous();
-  const auto* data = wide.const_data_ptr<std::int64_t>();
-  return {data, data + wide.numel()};
+inline Ids values(const at::Tensor& tensor) {
+  const at::Tensor ids = tensor.cpu().to(at::kLong).contiguous();
+  const auto* data = ids.const_data_ptr<std::int64_t>();
+  return {data, data + ids.numel()};
+}
+
+/// The edges in edge-id order.
+inline std::vector<Edge> edges(const Topology& topology) {
+  const Ids src = values(topology.src()), dst = values(topology.dst());
+  std::vector<Edge> pairs;
+  for (std::size_t e = 0; e < src.size(); ++e) pairs.emplace_back(src[e], dst[e]);
+  return pairs;
+}
+
+/// `g` with node column "h" and edge column "w"; each row holds its index twice.
+inline Graph with_id_columns(Graph g) {
+  const auto rows = [](std::int64_t count) {
+    return at::arange(count, at::kLong).unsqueeze(1).expand({count, 2}).to(at::kFloat);
+  };
+  g.ndata()["h"] = rows(g.num_nodes());
+  g.edata()["w"] = rows(g.num_edges());
+  return g;
+}
+
+/// The result of a user-defined function that makes one column.
+inline Columns one_column(const std::string& name, const at::Tensor& values) {
+  return {{name, values}};
 }
 
 inline Graph graph_of(const std::vector<std::int64_t>& src, const std::vector<std::int64_t>& dst,

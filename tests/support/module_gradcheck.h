@@ -23,13 +23,13 @@ inline testing::AssertionResult module_gradcheck(torch::nn::Module& module,
     const at::Tensor output = function(inputs);
     const at::Tensor weights = uniform(output.sizes(), at::kDouble, 99);
     const at::Tensor gradient = torch::autograd::grad({output}, {parameter}, {weights})[0];
-    const at::Tensor given = parameter.detach();
+    const at::Tensor original = parameter.detach();
     const auto with_parameter = [&](const std::vector<at::Tensor>& moved) {
       parameter.set_data(moved[0]);
       return function(inputs).detach();
     };
-    const at::Tensor differences = difference_quotients(with_parameter, {given}, 0, weights);
-    parameter.set_data(given);
+    const at::Tensor differences = difference_quotients(with_parameter, {original}, 0, weights);
+    parameter.set_data(original);
     const auto result = near_difference(gradient, differences);
     if (!result) {
       return testing::AssertionFailure() << entry.key() << ": " << result.message();

@@ -17,6 +17,7 @@
 #include "mezzo/kernels/reduce_op.h"
 
 #include "support/tensors.h"
+#include "support/tolerance.h"
 
 /// References for operations: definitions in float64, in plain, slow loops on the CPU. They accept
 /// tensors on any device and return tensors on the test device.
@@ -31,9 +32,16 @@ struct Reference {
 };
 
 /// Moves a definition's CPU result to the test device.
-inline Reference on_device(const Reference& made) {
+inline Reference on_device(const Reference& reference) {
   const auto moved = [](const at::Tensor& t) { return t.defined() ? on_device(t) : t; };
-  return {moved(made.value), moved(made.abs_sum), made.terms, moved(made.winners)};
+  return {moved(reference.value), moved(reference.abs_sum), reference.terms,
+          moved(reference.winners)};
+}
+
+/// Within the bound of the definition's sums, stored as `storage`.
+inline testing::AssertionResult near(const at::Tensor& got, const Reference& reference,
+                                     at::ScalarType storage) {
+  return near(got, reference.value, sum_bound(reference.abs_sum, reference.terms, storage));
 }
 
 using Operand64 = std::optional<at::Tensor>;
@@ -172,7 +180,7 @@ inline Reference reduce(const Topology& topology, ReduceOp op, const Reference& 
   const double max_degree =
       degrees.numel() > 0 ? static_cast<double>(degrees.max().item<std::int64_t>()) : 0;
   out.terms = messages.terms * max_degree + 2;
-  const at::Tensor given = messages.value.cpu(), given_size = messages.abs_sum.cpu();
+  const at::Tensor terms = messages.value.cpu(), term_sizes = messages.abs_sum.cpu();
   auto* value = out.value.data_ptr<double>();
   auto* size = out.abs_sum.data_ptr<double>();
   auto* winner = out.winners.data_ptr<std::int64_t>();
@@ -181,8 +189,8 @@ inline Reference reduce(const Topology& topology, ReduceOp op, const Reference& 
     const auto degree = static_cast<double>(degrees.data_ptr<std::int64_t>()[row]);
     for (std::int64_t f = 0; f < width; ++f) {
       const std::int64_t i = row * width + f;
-      const double m = given.data_ptr<double>()[e * width + f];
-      const double m_size = given_size.data_ptr<double>()[e * width + f];
+      const double m = terms.data_ptr<double>()[e * width + f];
+      const double m_size = term_sizes.data_ptr<double>()[e * width + f];
       if (op == ReduceOp::kSum || op == ReduceOp::kMean) {
         value[i] += m;
         size[i] += m_size / (op == ReduceOp::kMean ? degree : 1.0);
@@ -276,18 +284,18 @@ inline at::Tensor filled_mailboxes(const Topology& topology, const at::Tensor& m
   const at::Tensor degrees = topology.in_degrees().cpu();
   const at::Tensor dst = row_ids(topology, Target::kDst).cpu();
   const std::int64_t depth = degrees.max().item<std::int64_t>();
-  at::Tensor entries = at::full({topology.num_dst() * depth}, topology.num_edges(), at::kLong);
+  at::Tensor edge_ids = at::full({topology.num_dst() * depth}, topology.num_edges(), at::kLong);
   std::vector<std::int64_t> used(static_cast<std::size_t>(topology.num_dst()), 0);
   for (std::int64_t e = 0; e < topology.num_edges(); ++e) {
     const std::int64_t row = dst.data_ptr<std::int64_t>()[e];
-    entries.data_ptr<std::int64_t>()[row * depth + used[static_cast<std::size_t>(row)]++] = e;
+    edge_ids.data_ptr<std::int64_t>()[row * depth + used[static_cast<std::size_t>(row)]++] = e;
   }
   std::vector<std::int64_t> one_row = messages.sizes().vec();
   one_row[0] = 1;
   std::vector<std::int64_t> sizes = messages.sizes().vec();
   sizes[0] = depth;
   sizes.insert(sizes.begin(), topology.num_dst());
-  return at::cat({messages, at::ones(one_row, at::kDouble)}).index_select(0, entries).view(sizes);
+  return at::cat({messages, at::ones(one_row, at::kDouble)}).index_select(0, edge_ids).view(sizes);
 }
 
 /// The reduction of messages on the CPU as a formula; max and min select the messages of `winners`.
@@ -327,9 +335,9 @@ std::pair<at::Tensor, at::Tensor> formula_gradients(const Operand64& lhs, const 
   Operand64 a, b;
   if (lhs) inputs.push_back(*(a = leaf(lhs->to(at::kCPU, at::kDouble))));
   if (rhs) inputs.push_back(*(b = leaf(rhs->to(at::kCPU, at::kDouble))));
-  const auto made = torch::autograd::grad({formula(a, b)}, inputs, {grad}, std::nullopt, false,
-                                          /*allow_unused=*/true);
-  return {lhs ? made.front() : at::Tensor(), rhs ? made.back() : at::Tensor()};
+  const auto grads = torch::autograd::grad({formula(a, b)}, inputs, {grad}, std::nullopt, false,
+                                           /*allow_unused=*/true);
+  return {lhs ? grads.front() : at::Tensor(), rhs ? grads.back() : at::Tensor()};
 }
 
 inline Operand64 absolute(const Operand64& operand) {
@@ -378,7 +386,7 @@ inline GradientReference gspmm_gradients(const Topology& topology, BinaryOp op, 
   const Reference forward =
       gspmm_reference(topology, op, reduce_op, lhs, rhs, lhs_target, rhs_target);
   const at::Tensor winners = forward.winners.cpu();
-  GradientReference made = internal::gradients(
+  GradientReference all = internal::gradients(
       op, internal::max_degree(topology), lhs, rhs, grad,
       [&](BinaryOp which, const Operand64& a, const Operand64& b) {
         return reduce_formula(topology, reduce_op,
@@ -386,10 +394,10 @@ inline GradientReference gspmm_gradients(const Topology& topology, BinaryOp op, 
                               winners);
       });
   if (reduce_op == ReduceOp::kProd) {  // each term is itself a product of the other messages
-    made.lhs.terms += forward.terms;
-    made.rhs.terms += forward.terms;
+    all.lhs.terms += forward.terms;
+    all.rhs.terms += forward.terms;
   }
-  return made;
+  return all;
 }
 
 /// Of gsddmm, by autograd of the indexed formula.

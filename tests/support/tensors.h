@@ -24,7 +24,8 @@
 #include "support/devices.h"
 
 /// Shared by all tests: dtypes with their limits, reproducible tensors and graphs, all on the test
-/// device.
+/// device. A test that includes this file does not include libtorch's tensors, GoogleTest, strings
+/// and vectors again.
 namespace mezzo::test {
 
 /// A feature dtype and the limits for tolerances and range tests.
@@ -67,14 +68,14 @@ inline std::pair<double, double> range_of(at::ScalarType dtype) {
 /// Every dtype of the list DTypes.
 inline const std::vector<DTypeInfo>& dtypes() {
   static const std::vector<DTypeInfo> all = [] {
-    std::vector<DTypeInfo> made;
+    std::vector<DTypeInfo> list;
     mezzo::detail::for_each(DTypes{}, [&]<class T>() {
       const at::ScalarType scalar = scalar_type(T::kind);
       const double accum = scalar == at::kDouble ? Float64::epsilon : Float32::epsilon;
       const auto [smallest, largest] = range_of(scalar);
-      made.push_back({std::string(T::name), scalar, T::epsilon, accum, smallest, largest});
+      list.push_back({std::string(T::name), scalar, T::epsilon, accum, smallest, largest});
     });
-    return made;
+    return list;
   }();
   return all;
 }
@@ -88,11 +89,11 @@ inline const DTypeInfo& info(at::ScalarType scalar) {
 
 /// The 16-bit dtypes.
 inline std::vector<DTypeInfo> narrow_dtypes() {
-  std::vector<DTypeInfo> narrow;
+  std::vector<DTypeInfo> sixteen_bit;
   for (const DTypeInfo& dtype : dtypes()) {
-    if (dtype.scalar == at::kHalf || dtype.scalar == at::kBFloat16) narrow.push_back(dtype);
+    if (dtype.scalar == at::kHalf || dtype.scalar == at::kBFloat16) sixteen_bit.push_back(dtype);
   }
-  return narrow;
+  return sixteen_bit;
 }
 
 inline double max_in_degree(const Topology& topology) {
@@ -102,25 +103,25 @@ inline double max_in_degree(const Topology& topology) {
 
 /// A tensor [n] of these numbers.
 inline at::Tensor numbers(const std::vector<double>& values, at::ScalarType dtype = at::kDouble) {
-  at::Tensor made = at::empty({static_cast<std::int64_t>(values.size())}, at::kDouble);
-  std::copy(values.begin(), values.end(), made.data_ptr<double>());
-  return made.to(test_device(), dtype);
+  at::Tensor tensor = at::empty({static_cast<std::int64_t>(values.size())}, at::kDouble);
+  std::copy(values.begin(), values.end(), tensor.data_ptr<double>());
+  return tensor.to(test_device(), dtype);
 }
 
 /// An int64 tensor [n] of ids.
 inline at::Tensor ids(const std::vector<std::int64_t>& values) {
-  at::Tensor made = at::empty({static_cast<std::int64_t>(values.size())}, at::kLong);
-  std::copy(values.begin(), values.end(), made.data_ptr<std::int64_t>());
-  return on_device(made);
+  at::Tensor tensor = at::empty({static_cast<std::int64_t>(values.size())}, at::kLong);
+  std::copy(values.begin(), values.end(), tensor.data_ptr<std::int64_t>());
+  return on_device(tensor);
 }
 
 /// `make(i)` for every element i in row-major order, then rounded to `dtype`.
 template <class Make>
 at::Tensor filled(at::IntArrayRef sizes, at::ScalarType dtype, Make make) {
-  at::Tensor made = at::empty(sizes, at::kDouble);
-  auto* data = made.data_ptr<double>();
-  for (std::int64_t i = 0; i < made.numel(); ++i) data[i] = make(static_cast<std::uint64_t>(i));
-  return made.to(test_device(), dtype);
+  at::Tensor tensor = at::empty(sizes, at::kDouble);
+  auto* data = tensor.data_ptr<double>();
+  for (std::int64_t i = 0; i < tensor.numel(); ++i) data[i] = make(static_cast<std::uint64_t>(i));
+  return tensor.to(test_device(), dtype);
 }
 
 /// Whole numbers in [low, high], which every dtype represents while |n| <= 256.
@@ -182,14 +183,27 @@ std::string error_of(Run run) {
   return {};
 }
 
-/// Whether `text` contains `part`.
-inline testing::AssertionResult mentions(const std::string& text, const std::string& part) {
-  if (text.find(part) != std::string::npos) return testing::AssertionSuccess();
-  return testing::AssertionFailure() << "'" << part << "' is not in: " << text;
+template <class... Parts>
+std::vector<std::string> fragments(const Parts&... parts) {
+  return {std::string(parts)...};
+}
+
+/// Whether `text` contains all of `parts`.
+inline testing::AssertionResult mentions(const std::string& text,
+                                         const std::vector<std::string>& parts) {
+  for (const std::string& part : parts) {
+    if (text.find(part) != std::string::npos) continue;
+    return testing::AssertionFailure() << "'" << part << "' is not in: " << text;
+  }
+  return testing::AssertionSuccess();
+}
+template <class... Parts>
+testing::AssertionResult mentions(const std::string& text, const Parts&... parts) {
+  return mentions(text, fragments(parts...));
 }
 
 /// Expects that the statement fails with an InvalidArgument whose text, without spaces, contains
-/// `part`.
+/// `part`, a string or several fragments("a", "b").
 #define EXPECT_ERROR(part, ...) EXPECT_TRUE(mentions(error_of([&] { __VA_ARGS__; }), part))
 
 /// A structure and its name for failure messages.
@@ -252,8 +266,8 @@ inline const std::vector<NamedTopology>& topologies() {
 
 /// A power law large enough that its rows are split between threads, with hubs and empty rows.
 inline const Topology& large_power_law() {
-  static const Topology made = random_topology(1500, 1200, 12000, 7, 3.0);
-  return made;
+  static const Topology topology = random_topology(1500, 1200, 12000, 7, 3.0);
+  return topology;
 }
 
 /// The number of rows of an operand of `target`.
@@ -269,12 +283,18 @@ inline std::int64_t num_rows(const Topology& topology, Target target) {
   return 0;
 }
 
-/// {rows of `target`, trailing...}
-inline std::vector<std::int64_t> shape(const Topology& topology, Target target,
-                                       std::initializer_list<std::int64_t> trailing) {
-  std::vector<std::int64_t> sizes = {num_rows(topology, target)};
+/// {rows, trailing...}
+inline std::vector<std::int64_t> with_rows(std::int64_t rows,
+                                           const std::vector<std::int64_t>& trailing) {
+  std::vector<std::int64_t> sizes = {rows};
   sizes.insert(sizes.end(), trailing.begin(), trailing.end());
   return sizes;
+}
+
+/// {rows of `target`, trailing...}
+inline std::vector<std::int64_t> shape(const Topology& topology, Target target,
+                                       const std::vector<std::int64_t>& trailing) {
+  return with_rows(num_rows(topology, target), trailing);
 }
 
 }  // namespace mezzo::test
