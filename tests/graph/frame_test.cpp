@@ -2,12 +2,7 @@
 
 #include <functional>
 #include <sstream>
-#include <string>
-#include <utility>
-#include <vector>
 
-#include <ATen/ATen.h>
-#include <gtest/gtest.h>
 #include <torch/csrc/autograd/custom_function.h>
 
 #include "mezzo/core/error.h"
@@ -16,8 +11,6 @@
 
 namespace mezzo::test {
 namespace {
-
-using Names = std::vector<std::string>;
 
 Frame nodes(std::int64_t num_rows = 30) {
   return {"node", num_rows, at::kCPU};

@@ -1,7 +1,5 @@
 #include "mezzo/graph/topology_ops.h"
 
-#include <gtest/gtest.h>
-
 #include "support/tensors.h"
 
 // Compares the builders of CUDA topologies, on the test device (also the CPU), with the CPU's
@@ -17,16 +15,16 @@ bool same_array(const at::Tensor& a, const at::Tensor& b) {
 }
 
 std::vector<Topology> structures() {
-  std::vector<Topology> made;
+  std::vector<Topology> all;
   for (const IdWidth width : {IdWidth::kInt32, IdWidth::kInt64}) {
     for (const std::int64_t num_edges : {0, 1, 2, 40, 3000}) {
-      made.push_back(random_topology(50, 70, num_edges, 4, 2.0, width).to(at::kCPU));
+      all.push_back(random_topology(50, 70, num_edges, 4, 2.0, width).to(at::kCPU));
     }
-    const Topology mixed = made.back();
+    const Topology mixed = all.back();
     // In CSR entry i is edge i, so the keys are sorted.
-    made.push_back(Topology::from_csr(mixed.csr().indptr, mixed.csr().indices, 70, {}, width));
+    all.push_back(Topology::from_csr(mixed.csr().indptr, mixed.csr().indices, 70, {}, width));
   }
-  return made;
+  return all;
 }
 
 TEST(TopologyOps, edges_are_sorted_as_by_the_cpu) {

@@ -1,10 +1,5 @@
 #include <cmath>
-#include <cstdint>
 #include <numbers>
-#include <vector>
-
-#include <ATen/ATen.h>
-#include <gtest/gtest.h>
 
 #include "mezzo/graph/transforms/batch.h"
 #include "mezzo/graph/transforms/transforms.h"
@@ -15,8 +10,6 @@
 namespace mezzo::test {
 namespace {
 
-using Ids = std::vector<std::int64_t>;
-
 /// Adds the reverse of every edge; keeps parallel edges.
 Graph with_reverses(const Graph& g, IdWidth width = IdWidth::kAutomatic) {
   const at::Tensor &src = g.topology().src(), &dst = g.topology().dst();
@@ -24,12 +17,11 @@ Graph with_reverses(const Graph& g, IdWidth width = IdWidth::kAutomatic) {
 }
 
 double lambda_max(const Graph& g) {
-  const at::Tensor found = laplacian_lambda_max(g);
-  EXPECT_EQ(found.dim(), 1);
-  EXPECT_EQ(found.numel(), 1);
-  EXPECT_EQ(found.scalar_type(), at::kDouble);
-  EXPECT_TRUE(found.is_cpu());
-  return found.item<double>();
+  const at::Tensor value = laplacian_lambda_max(g);
+  EXPECT_EQ(value.sizes(), at::IntArrayRef({1}));
+  EXPECT_EQ(value.scalar_type(), at::kDouble);
+  EXPECT_TRUE(value.is_cpu());
+  return value.item<double>();
 }
 
 /// The largest eigenvalue of I - D^(-1/2) A D^(-1/2), written out.
@@ -37,13 +29,12 @@ double dense_lambda_max(const Graph& g) {
   const std::int64_t n = g.num_nodes();
   at::Tensor matrix = at::eye(n, at::kDouble);
   auto* entry = matrix.mutable_data_ptr<double>();
-  const Ids src = values(g.topology().src()), dst = values(g.topology().dst());
   const Ids degrees = values(g.in_degrees());
   const auto degree = [&](std::int64_t node) {
     return static_cast<double>(degrees[static_cast<std::size_t>(node)]);
   };
-  for (std::size_t e = 0; e < src.size(); ++e) {
-    entry[dst[e] * n + src[e]] -= 1 / std::sqrt(degree(src[e]) * degree(dst[e]));
+  for (const auto& [src, dst] : edges(g)) {
+    entry[dst * n + src] -= 1 / std::sqrt(degree(src) * degree(dst));
   }
   return at::linalg_eigvalsh(matrix).max().item<double>();
 }
@@ -108,25 +99,24 @@ TEST(LaplacianLambdaMax, comes_within_its_tolerance_where_eigenvalues_lie_close)
 
 TEST(LaplacianLambdaMax, has_the_same_bits_on_any_number_of_threads) {
   const Graph g = with_reverses(power_law_graph(5000, 40000, 6));
-  at::Tensor found[2];
+  at::Tensor values[2];
   for (const int threads : {1, 4}) {
     const ThreadCount count(threads);
-    found[threads / 4] = laplacian_lambda_max(g);
+    values[threads / 4] = laplacian_lambda_max(g);
   }
-  EXPECT_TRUE(same_bits(found[0], found[1]));
+  EXPECT_TRUE(same_bits(values[0], values[1]));
 }
 
 TEST(LaplacianLambdaMax, refuses_edges_without_their_reverse_and_parts_without_nodes) {
-  const auto of = [](const Graph& g) { return error_of([&] { laplacian_lambda_max(g); }); };
-  EXPECT_TRUE(mentions(of(four_node_graph()),
-                       "laplacian_lambda_max:expectedeveryedgewithitsreverse,got0fromnode1to0and1"
-                       "back"));
-  EXPECT_TRUE(mentions(of(duplicate_graph()), "got1fromnode1to0and3back"));
-  EXPECT_TRUE(mentions(of(Graph()), "expectedpartswithnodes,gotnoneinpart0"));
-  EXPECT_TRUE(mentions(of(batch({isolated_graph(1), empty_graph()})), "gotnoneinpart1"));
+  const auto attempt = [&](const Graph& g) { laplacian_lambda_max(g); };
+  EXPECT_ERROR("laplacian_lambda_max:expectedeveryedgewithitsreverse,got0fromnode1to0and1back",
+               attempt(four_node_graph()));
+  EXPECT_ERROR("got1fromnode1to0and3back", attempt(duplicate_graph()));
+  EXPECT_ERROR("expectedpartswithnodes,gotnoneinpart0", attempt(Graph()));
+  EXPECT_ERROR("gotnoneinpart1", attempt(batch({isolated_graph(1), empty_graph()})));
   Graph cut = to_bidirected(cycle_graph(4));
   cut.set_batch(ids({2, 2}), ids({4, 4}));
-  EXPECT_TRUE(mentions(of(cut), "expectedtheedgesofpart0betweenitsnodes"));
+  EXPECT_ERROR("expectedtheedgesofpart0betweenitsnodes", attempt(cut));
 }
 
 }  // namespace

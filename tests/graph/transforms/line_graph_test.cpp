@@ -13,16 +13,6 @@
 namespace mezzo::test {
 namespace {
 
-using Ids = std::vector<std::int64_t>;
-using Edge = std::pair<std::int64_t, std::int64_t>;
-
-std::vector<Edge> line_edges(const Graph& line) {
-  const Ids from = values(line.topology().src()), to = values(line.topology().dst());
-  std::vector<Edge> pairs;
-  for (std::size_t i = 0; i < from.size(); ++i) pairs.emplace_back(from[i], to[i]);
-  return pairs;
-}
-
 /// By the definition: all pairs of edges of `g`.
 std::vector<Edge> expected_line_edges(const Graph& g, bool backtracking) {
   const Ids src = values(g.topology().src()), dst = values(g.topology().dst());
@@ -42,7 +32,7 @@ TEST(LineGraph, joins_each_edge_to_those_that_go_on_from_it) {
       SCOPED_TRACE(named.name + (backtracking ? "" : " without backtracking"));
       const Graph line = line_graph(named.graph, backtracking);
       EXPECT_EQ(line.num_nodes(), named.graph.num_edges());
-      EXPECT_EQ(line_edges(line), expected_line_edges(named.graph, backtracking));
+      EXPECT_EQ(edges(line), expected_line_edges(named.graph, backtracking));
     }
   }
 }
@@ -50,9 +40,9 @@ TEST(LineGraph, joins_each_edge_to_those_that_go_on_from_it) {
 TEST(LineGraph, is_that_of_dgls_manual) {
   for (const IdWidth width : {IdWidth::kInt32, IdWidth::kInt64}) {
     const Graph g = graph_of({0, 1, 1, 2, 2}, {2, 0, 2, 0, 1}, 3, width);
-    EXPECT_EQ(line_edges(line_graph(g)),
+    EXPECT_EQ(edges(line_graph(g)),
               std::vector<Edge>({{0, 3}, {0, 4}, {1, 0}, {2, 3}, {2, 4}, {3, 0}, {4, 1}, {4, 2}}));
-    EXPECT_EQ(line_edges(line_graph(g, /*backtracking=*/false)),
+    EXPECT_EQ(edges(line_graph(g, /*backtracking=*/false)),
               std::vector<Edge>({{0, 4}, {1, 0}, {2, 3}, {4, 1}}));
     EXPECT_EQ(line_graph(g).topology().id_dtype(), width == IdWidth::kInt64 ? at::kLong : at::kInt);
   }
@@ -60,7 +50,7 @@ TEST(LineGraph, is_that_of_dgls_manual) {
 
 TEST(LineGraph, no_edge_goes_on_to_itself_but_parallel_loops_to_each_other) {
   const Graph g = graph_of({0, 0}, {0, 0}, 1);
-  EXPECT_EQ(line_edges(line_graph(g)), std::vector<Edge>({{0, 1}, {1, 0}}));
+  EXPECT_EQ(edges(line_graph(g)), std::vector<Edge>({{0, 1}, {1, 0}}));
   EXPECT_EQ(line_graph(g, /*backtracking=*/false).num_edges(), 0);
 }
 

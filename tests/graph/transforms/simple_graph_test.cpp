@@ -1,11 +1,4 @@
-#include <cstdint>
 #include <map>
-#include <string>
-#include <utility>
-#include <vector>
-
-#include <ATen/ATen.h>
-#include <gtest/gtest.h>
 
 #include "mezzo/graph/transforms/batch.h"
 #include "mezzo/graph/transforms/transforms.h"
@@ -15,27 +8,22 @@
 namespace mezzo::test {
 namespace {
 
-using Ids = std::vector<std::int64_t>;
-using Edge = std::pair<std::int64_t, std::int64_t>;
-
 /// The number of edges from u to v for each pair (u, v).
 std::map<Edge, std::int64_t> edge_counts(const Graph& g) {
-  const Ids src = values(g.topology().src()), dst = values(g.topology().dst());
   std::map<Edge, std::int64_t> counts;
-  for (std::size_t e = 0; e < src.size(); ++e) ++counts[{src[e], dst[e]}];
+  for (const Edge& edge : edges(g)) ++counts[edge];
   return counts;
 }
 
 void expect_simple(const Graph& simple, const Graph& g) {
-  Ids src, dst, count;
+  std::vector<Edge> pairs;
+  Ids count;
   for (const auto& [ends, times] : edge_counts(g)) {
-    src.push_back(ends.first);
-    dst.push_back(ends.second);
+    pairs.push_back(ends);
     count.push_back(times);
   }
   EXPECT_EQ(simple.num_nodes(), g.num_nodes());
-  EXPECT_EQ(values(simple.topology().src()), src);
-  EXPECT_EQ(values(simple.topology().dst()), dst);
+  EXPECT_EQ(edges(simple), pairs);
   EXPECT_EQ(values(simple.edata().at("count")), count);
   EXPECT_EQ(simple.edata().at("count").scalar_type(), at::kLong);
 }
@@ -65,7 +53,7 @@ TEST(ToSimple, shares_node_columns_and_drops_those_of_edges_and_the_batch) {
   g.edata()["count"] = at::ones({9}, on_device());
   Graph simple = to_simple(g);
   EXPECT_TRUE(simple.ndata().at("h").is_same(g.ndata().at("h")));
-  EXPECT_EQ(simple.edata().names(), std::vector<std::string>({"count"}));
+  EXPECT_EQ(simple.edata().names(), Names({"count"}));
   EXPECT_EQ(simple.batch_size(), 1);
   simple.ndata()["new"] = at::ones({7}, on_device());
   EXPECT_FALSE(g.ndata().contains("new"));

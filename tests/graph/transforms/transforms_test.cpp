@@ -5,13 +5,8 @@
 #include <cmath>
 #include <limits>
 #include <set>
-#include <string>
-#include <utility>
-#include <vector>
 
-#include <ATen/ATen.h>
 #include <fmt/format.h>
-#include <gtest/gtest.h>
 
 #include "mezzo/core/error.h"
 #include "mezzo/graph/transforms/batch.h"
@@ -20,26 +15,6 @@
 
 namespace mezzo::test {
 namespace {
-
-using Ids = std::vector<std::int64_t>;
-using Edge = std::pair<std::int64_t, std::int64_t>;
-
-std::vector<Edge> edges(const Graph& g) {
-  const Ids src = values(g.topology().src()), dst = values(g.topology().dst());
-  std::vector<Edge> pairs;
-  for (std::size_t e = 0; e < src.size(); ++e) pairs.emplace_back(src[e], dst[e]);
-  return pairs;
-}
-
-/// `g` with node column "h" and edge column "w"; each row holds its index twice.
-Graph with_id_columns(Graph g) {
-  const auto rows = [](std::int64_t count) {
-    return at::arange(count, at::kLong).unsqueeze(1).expand({count, 2}).to(at::kFloat);
-  };
-  g.ndata()["h"] = rows(g.num_nodes());
-  g.edata()["w"] = rows(g.num_edges());
-  return g;
-}
 
 /// Whether a count out of n draws of probability p is within six standard deviations.
 testing::AssertionResult is_likely(double count, double n, double p) {
@@ -204,18 +179,18 @@ TEST(AddSelfLoop, passes_gradients_to_the_old_edge_columns) {
 
 TEST(RemoveSelfLoop, removes_all_loops_and_their_rows) {
   const Graph g = with_id_columns(self_loop_graph());
-  const Graph kept = remove_self_loop(g);
-  EXPECT_EQ(edges(kept), std::vector<Edge>({{1, 2}, {0, 1}}));
-  EXPECT_EQ(kept.num_nodes(), 4);
-  EXPECT_EQ(values(kept.edata().at("w")), Ids({2, 2, 4, 4}));
-  EXPECT_TRUE(kept.ndata()["h"].is_same(g.ndata()["h"]));
+  const Graph loopless = remove_self_loop(g);
+  EXPECT_EQ(edges(loopless), std::vector<Edge>({{1, 2}, {0, 1}}));
+  EXPECT_EQ(loopless.num_nodes(), 4);
+  EXPECT_EQ(values(loopless.edata().at("w")), Ids({2, 2, 4, 4}));
+  EXPECT_TRUE(loopless.ndata()["h"].is_same(g.ndata()["h"]));
 }
 
 TEST(RemoveSelfLoop, keeps_the_parts_of_a_batch) {
   const Graph part = self_loop_graph();
-  const Graph kept = remove_self_loop(batch({part, part, part}));
-  EXPECT_EQ(values(kept.batch_num_nodes()), Ids({4, 4, 4}));
-  EXPECT_EQ(values(kept.batch_num_edges()), Ids({2, 2, 2}));
+  const Graph loopless = remove_self_loop(batch({part, part, part}));
+  EXPECT_EQ(values(loopless.batch_num_nodes()), Ids({4, 4, 4}));
+  EXPECT_EQ(values(loopless.batch_num_edges()), Ids({2, 2, 2}));
   const Graph loop = Graph::from_coo(ids({0}), ids({0}), 1);
   EXPECT_EQ(values(remove_self_loop(batch({loop, loop})).batch_num_edges()), Ids({0, 0}));
 }
@@ -297,10 +272,10 @@ TEST(Subgraph, nodes_that_repeat_or_are_not_there_are_errors) {
 
 TEST(Subgraphs, keep_their_ids_when_the_caller_changes_his) {
   const Graph g = four_node_graph();
-  const at::Tensor nodes = ids({2, 0}), kept = ids({1});
-  const Graph by_nodes = subgraph(g, nodes), by_edges = edge_subgraph(g, kept, false);
+  const at::Tensor nodes = ids({2, 0}), edge = ids({1});
+  const Graph by_nodes = subgraph(g, nodes), by_edges = edge_subgraph(g, edge, false);
   nodes.zero_();
-  kept.zero_();
+  edge.zero_();
   EXPECT_EQ(values(by_nodes.ndata().at("_ID")), Ids({2, 0}));
   EXPECT_EQ(values(by_edges.edata().at("_ID")), Ids({1}));
 }
@@ -418,16 +393,16 @@ TEST(KhopInSubgraph, has_the_nodes_that_reach_the_seeds_and_all_edges_among_them
     for (const int k : {0, 1, 2, 5}) {
       SCOPED_TRACE(named.name + ", hops: " + std::to_string(k));
       const Graph g = with_id_columns(named.graph);
-      const HopSubgraph found = khop_in_subgraph(g, ids({2, 0}), k);
+      const HopSubgraph part = khop_in_subgraph(g, ids({2, 0}), k);
       const std::set<std::int64_t> expected = nodes_within(g, {2, 0}, k);
-      const at::Tensor nodes = found.graph.ndata().at("_ID");
+      const at::Tensor nodes = part.graph.ndata().at("_ID");
       EXPECT_EQ(values(nodes), Ids(expected.begin(), expected.end()));
-      EXPECT_EQ(values(nodes.index_select(0, found.seeds)), Ids({2, 0}));
-      EXPECT_EQ(found.seeds.scalar_type(), at::kLong);
+      EXPECT_EQ(values(nodes.index_select(0, part.seeds)), Ids({2, 0}));
+      EXPECT_EQ(part.seeds.scalar_type(), at::kLong);
       const Graph whole = subgraph(g, nodes);
-      EXPECT_EQ(edges(found.graph), edges(whole));
-      EXPECT_EQ(values(found.graph.edata().at("_ID")), values(whole.edata().at("_ID")));
-      EXPECT_EQ(values(found.graph.ndata().at("h").select(1, 0)), values(nodes));
+      EXPECT_EQ(edges(part.graph), edges(whole));
+      EXPECT_EQ(values(part.graph.edata().at("_ID")), values(whole.edata().at("_ID")));
+      EXPECT_EQ(values(part.graph.ndata().at("h").select(1, 0)), values(nodes));
     }
   }
 }
@@ -449,9 +424,9 @@ TEST(KhopInSubgraph, is_that_of_dgls_manual) {
 
 TEST(KhopInSubgraph, takes_masks_and_no_nodes_and_refuses_what_is_wrong) {
   const Graph g = four_node_graph();
-  const HopSubgraph found = khop_in_subgraph(g, ids({0, 0, 1, 1}).to(at::kBool), 1);
-  EXPECT_EQ(values(found.graph.ndata().at("_ID")), Ids({0, 1, 2, 3}));
-  EXPECT_EQ(values(found.seeds), Ids({2, 3}));
+  const HopSubgraph part = khop_in_subgraph(g, ids({0, 0, 1, 1}).to(at::kBool), 1);
+  EXPECT_EQ(values(part.graph.ndata().at("_ID")), Ids({0, 1, 2, 3}));
+  EXPECT_EQ(values(part.seeds), Ids({2, 3}));
   EXPECT_EQ(khop_in_subgraph(g, ids({}), 3).graph.num_nodes(), 0);
   EXPECT_ERROR("khop_in_subgraph:expectedk>=0,got-1", khop_in_subgraph(g, ids({0}), -1));
   EXPECT_ERROR("khop_in_subgraph:expecteddistinctnodes,got1morethanonce",
@@ -460,13 +435,14 @@ TEST(KhopInSubgraph, takes_masks_and_no_nodes_and_refuses_what_is_wrong) {
                khop_in_subgraph(g, ids({4}), 1));
 }
 
-TEST(Transforms, keep_wide_ids) {
+TEST(Transforms, keep_int64_ids) {
   const Graph g = four_node_graph(IdWidth::kInt64);
-  for (const Graph& made : {add_self_loop(g), remove_self_loop(g), to_bidirected(g),
-                            mezzo::reverse(g), subgraph(g, ids({0, 2})), edge_subgraph(g, ids({1})),
-                            in_subgraph(g, ids({2})), add_self_loop(g, ReduceOp::kSum),
-                            to_simple(g), line_graph(g), khop_in_subgraph(g, ids({2}), 1).graph}) {
-    EXPECT_EQ(made.topology().id_dtype(), at::kLong);
+  for (const Graph& transformed :
+       {add_self_loop(g), remove_self_loop(g), to_bidirected(g), mezzo::reverse(g),
+        subgraph(g, ids({0, 2})), edge_subgraph(g, ids({1})), in_subgraph(g, ids({2})),
+        add_self_loop(g, ReduceOp::kSum), to_simple(g), line_graph(g),
+        khop_in_subgraph(g, ids({2}), 1).graph}) {
+    EXPECT_EQ(transformed.topology().id_dtype(), at::kLong);
   }
 }
 
