@@ -1,10 +1,5 @@
 #include <functional>
-#include <string>
 #include <variant>
-#include <vector>
-
-#include <ATen/ATen.h>
-#include <gtest/gtest.h>
 
 #include "mezzo/message_passing/update_all.h"
 
@@ -97,23 +92,23 @@ Bounds bounds(const Topology& g, Frames& frames, const NamedMessage& message,
   const Operand64 rhs = m.rhs.empty() ? std::nullopt : Operand64(column(m.rhs_target));
   const DTypeInfo& dtype = info(grad.scalar_type());
   // For float32 and float64 these are epsilons of the accumulator.
-  const bool narrow = dtype.epsilon > dtype.accum_epsilon;
+  const bool is_16_bit = dtype.epsilon > dtype.accum_epsilon;
   const auto of_two = [&](const Reference& one) {
     SumBound bound = sum_bound(one.abs_sum, 2 * one.terms, dtype.scalar);
-    bound.operand_epsilon = narrow ? kStoredEpsilons * dtype.epsilon : 0;
+    bound.operand_epsilon = is_16_bit ? kStoredEpsilons * dtype.epsilon : 0;
     return bound;
   };
-  Bounds made;
-  made.out = of_two(gspmm_reference(g, m.op, reduce, lhs, rhs, m.lhs_target, m.rhs_target));
+  Bounds all;
+  all.out = of_two(gspmm_reference(g, m.op, reduce, lhs, rhs, m.lhs_target, m.rhs_target));
   const auto gradients =
       gspmm_gradients(g, m.op, reduce, lhs, rhs, grad, m.lhs_target, m.rhs_target);
   const auto put = [&](Target target, const Reference& gradient) {
-    SumBound& bound = target == Target::kSrc ? made.x : target == Target::kDst ? made.y : made.w;
+    SumBound& bound = target == Target::kSrc ? all.x : target == Target::kDst ? all.y : all.w;
     bound = of_two(gradient);
   };
   if (lhs) put(m.lhs_target, gradients.lhs);
   if (rhs) put(m.rhs_target, gradients.rhs);
-  return made;
+  return all;
 }
 
 /// Results and gradients within `bound`; equal if it is undefined.

@@ -11,6 +11,7 @@
 #include "mezzo/message_passing/fn.h"
 
 #include "support/combined.h"
+#include "support/graphs.h"
 #include "support/tensors.h"
 
 /// Every built-in function of mezzo::fn and a user-defined equivalent.
@@ -60,9 +61,8 @@ using MakeMessage = std::function<BuiltinMessage(std::string, std::string, std::
 
 inline NamedMessage binary_message(const std::string& name, const MakeMessage& make, BinaryOp op,
                                    Target lhs, Target rhs) {
-  return {name, make(column_name(lhs), column_name(rhs), "m"),
-          [=](const EdgeBatch& edges) -> Columns {
-            return {{"m", combined(op, column_of(edges, lhs), column_of(edges, rhs))}};
+  return {name, make(column_name(lhs), column_name(rhs), "m"), [=](const EdgeBatch& edges) {
+            return one_column("m", combined(op, column_of(edges, lhs), column_of(edges, rhs)));
           }};
 }
 
@@ -71,13 +71,9 @@ inline std::vector<NamedMessage> all_messages() {
   constexpr Target u = Target::kSrc, v = Target::kDst, e = Target::kEdge;
   std::vector<NamedMessage> all = {
       {"copy_u", fn::copy_u("x", "m"),
-       [](const EdgeBatch& edges) -> Columns {
-         return {{"m", edges.src("x")}};
-       }},
+       [](const EdgeBatch& edges) { return one_column("m", edges.src("x")); }},
       {"copy_e", fn::copy_e("w", "m"),
-       [](const EdgeBatch& edges) -> Columns {
-         return {{"m", edges.data("w")}};
-       }},
+       [](const EdgeBatch& edges) { return one_column("m", edges.data("w")); }},
   };
   const auto add = [&](const char* name, MakeMessage make, BinaryOp op, Target lhs, Target rhs) {
     all.push_back(binary_message(name, make, op, lhs, rhs));
@@ -129,20 +125,16 @@ inline std::vector<NamedReduce> all_reducers() {
   };
   return {
       {"sum", fn::sum("m", "out"),
-       [](const NodeBatch& nodes) -> Columns {
-         return {{"out", nodes.mailbox("m").sum(1)}};
-       }},
+       [](const NodeBatch& nodes) { return one_column("out", nodes.mailbox("m").sum(1)); }},
       {"mean", fn::mean("m", "out"),
-       [](const NodeBatch& nodes) -> Columns {
-         return {{"out", nodes.mailbox("m").mean(1)}};
-       }},
+       [](const NodeBatch& nodes) { return one_column("out", nodes.mailbox("m").mean(1)); }},
       {"max", fn::max("m", "out"),
-       [=](const NodeBatch& nodes) -> Columns {
-         return {{"out", chosen(nodes.mailbox("m"), nodes.mailbox("m").detach())}};
+       [=](const NodeBatch& nodes) {
+         return one_column("out", chosen(nodes.mailbox("m"), nodes.mailbox("m").detach()));
        }},
       {"min", fn::min("m", "out"),
-       [=](const NodeBatch& nodes) -> Columns {
-         return {{"out", chosen(nodes.mailbox("m"), -nodes.mailbox("m").detach())}};
+       [=](const NodeBatch& nodes) {
+         return one_column("out", chosen(nodes.mailbox("m"), -nodes.mailbox("m").detach()));
        }},
   };
 }

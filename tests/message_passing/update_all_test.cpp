@@ -1,11 +1,7 @@
 #include "mezzo/message_passing/update_all.h"
 
 #include <algorithm>
-#include <string>
-#include <vector>
 
-#include <ATen/ATen.h>
-#include <gtest/gtest.h>
 #include <torch/nn/module.h>
 #include <torch/nn/modules/linear.h>
 #include <torch/nn/pimpl.h>
@@ -144,9 +140,8 @@ TEST(UpdateAll, a_graph_without_edges_never_calls_the_reduce_function) {
   EXPECT_NO_THROW(run());
   EXPECT_EQ(calls, 0);
   EXPECT_FALSE(g.ndata().contains("out"));  // its dtype and shape are unknown
-  g.update_all(fn::copy_u("x", "m"), sum_m, [](const NodeBatch& nodes) -> Columns {
-    return {{"applied", nodes.data("x") + 1}};
-  });
+  g.update_all(fn::copy_u("x", "m"), sum_m,
+               [](const NodeBatch& nodes) { return one_column("applied", nodes.data("x") + 1); });
   EXPECT_TRUE(exact(g.ndata()["applied"], at::full({3, 2}, 2)));
   g.update_all(fn::copy_u("x", "m"), fn::max("m", "out"));
   EXPECT_TRUE(exact(g.ndata()["out"], at::zeros({3, 2})));
@@ -158,8 +153,8 @@ TEST(UpdateAll, the_message_function_may_send_several_messages) {
     EXPECT_TRUE(exact(edges.edge_ids(), numbers({0, 1, 2, 3})));
     return {{"a", edges.src("x")}, {"b", edges.data("w").unsqueeze(1).expand({4, 2})}};
   };
-  g.update_all(message, [](const NodeBatch& nodes) -> Columns {
-    return {{"out", nodes.mailbox("a").sum(1) + nodes.mailbox("b").sum(2).sum(1)}};
+  g.update_all(message, [](const NodeBatch& nodes) {
+    return one_column("out", nodes.mailbox("a").sum(1) + nodes.mailbox("b").sum(2).sum(1));
   });
   EXPECT_TRUE(exact(g.ndata()["out"], numbers({0, 21, 187, 0})));
   g.update_all(message, fn::max("b", "b"));
@@ -174,8 +169,8 @@ TEST(UpdateAll, gradients_flow_through_user_defined_messages_into_every_column) 
     g.ndata()["x"] = x;
     g.edata()["w"] = w;
     g.update_all(
-        [](const EdgeBatch& edges) -> Columns {
-          return {{"m", edges.src("x") * edges.data("w") + edges.dst("x")}};
+        [](const EdgeBatch& edges) {
+          return one_column("m", edges.src("x") * edges.data("w") + edges.dst("x"));
         },
         reduce);
     g.ndata()["out"].sum().backward();
@@ -256,13 +251,10 @@ TEST(UpdateAll, a_module_is_an_apply_function_and_its_parameters_get_gradients) 
 
 TEST(UpdateAll, an_apply_function_of_the_wrong_row_count_is_an_error) {
   Graph g = four_node_features();
-  const auto text = error_of([&] {
-    g.update_all(fn::copy_u("x", "m"), fn::sum("m", "sum"), [](const NodeBatch&) -> Columns {
-      return {{"out", at::ones({7}, on_device(at::kFloat))}};
-    });
-  });
-  EXPECT_TRUE(mentions(text, "out"));
-  EXPECT_TRUE(mentions(text, "7"));
+  EXPECT_ERROR(fragments("out", "7"),
+               g.update_all(fn::copy_u("x", "m"), fn::sum("m", "sum"), [](const NodeBatch&) {
+                 return one_column("out", at::ones({7}, on_device(at::kFloat)));
+               }));
 }
 
 // Errors.
@@ -272,47 +264,34 @@ TEST(UpdateAllErrors, a_missing_column_is_named) {
   EXPECT_ERROR("nope", g.update_all(fn::copy_u("nope", "m"), fn::sum("m", "out")));
   EXPECT_ERROR("gone", g.update_all(fn::u_mul_e("x", "gone", "m"), fn::sum("m", "out")));
   EXPECT_ERROR("lost", g.apply_edges(fn::u_add_v("x", "lost", "out")));
-  EXPECT_TRUE(mentions(error_of([&] {
-                         g.update_all(
-                             [](const EdgeBatch& edges) -> Columns {
-                               return {{"m", edges.src("absent")}};
-                             },
-                             fn::sum("m", "out"));
-                       }),
-                       "absent"));
+  EXPECT_ERROR(
+      "absent",
+      g.update_all([](const EdgeBatch& edges) { return one_column("m", edges.src("absent")); },
+                   fn::sum("m", "out")));
   EXPECT_FALSE(g.ndata().contains("out"));
 }
 
 TEST(UpdateAllErrors, name_the_builtin_function) {
   Graph g = four_node_features();
-  const auto missing =
-      error_of([&] { g.update_all(fn::u_mul_e("h", "w", "m"), fn::sum("m", "out")); });
-  EXPECT_TRUE(mentions(missing,
-                       "update_all:messagefunctionu_mul_e('h','w')->'m':nodecolumn'h'is"
-                       "missing;thereare:x"));
+  EXPECT_ERROR(
+      "update_all:messagefunctionu_mul_e('h','w')->'m':nodecolumn'h'is"
+      "missing;thereare:x",
+      g.update_all(fn::u_mul_e("h", "w", "m"), fn::sum("m", "out")));
   EXPECT_ERROR("update_all:messagefunctioncopy_e('e')->'m':edgecolumn'e'ismissing",
                g.update_all(fn::copy_e("e", "m"), sum_m));
   EXPECT_ERROR("apply_edges:messagefunctionv_sub_u('x','lost')->'out':nodecolumn'lost'",
                g.apply_edges(fn::v_sub_u("x", "lost", "out")));
   g.ndata()["x"] = at::ones({4, 3}, on_device());
   g.edata()["w"] = at::ones({4, 2}, on_device());
-  const auto shapes = error_of([&] { g.apply_edges(fn::u_add_e("x", "w", "out")); });
-  EXPECT_TRUE(mentions(shapes, "messagefunctionu_add_e('x','w')->'out'"));
-  EXPECT_TRUE(mentions(shapes, "got(3)and(2)"));
+  EXPECT_ERROR(fragments("messagefunctionu_add_e('x','w')->'out'", "got(3)and(2)"),
+               g.apply_edges(fn::u_add_e("x", "w", "out")));
   g.ndata()["y"] = at::ones({4, 3}, on_device(at::kDouble));
   const auto dtype = error_of([&] { g.update_all(fn::u_dot_v("x", "y", "m"), fn::max("m", "h")); });
-  EXPECT_TRUE(mentions(dtype, "update_all:messagefunctionu_dot_v('x','y')->'m'"));
-  EXPECT_TRUE(mentions(dtype, "Float"));
-  EXPECT_TRUE(mentions(dtype, "Double"));
-  const auto whole = error_of([&] {
-    g.update_all(
-        [](const EdgeBatch& edges) -> Columns {
-          return {{"m", edges.src_ids()}};
-        },
-        fn::mean("m", "out"));
-  });
-  EXPECT_TRUE(mentions(whole, "update_all:reducefunctionmean('m')->'out':"));
-  EXPECT_TRUE(mentions(whole, "Long"));
+  EXPECT_TRUE(
+      mentions(dtype, "update_all:messagefunctionu_dot_v('x','y')->'m'", "Float", "Double"));
+  EXPECT_ERROR(fragments("update_all:reducefunctionmean('m')->'out':", "Long"),
+               g.update_all([](const EdgeBatch& edges) { return one_column("m", edges.src_ids()); },
+                            fn::mean("m", "out")));
 }
 
 TEST(UpdateAllErrors, what_a_user_defined_function_does_not_find_is_told_with_the_function) {
@@ -321,22 +300,19 @@ TEST(UpdateAllErrors, what_a_user_defined_function_does_not_find_is_told_with_th
   using Read = at::Tensor (EdgeBatch::*)(const std::string&) const;
   const auto reading = [&](Read read) {
     return error_of([&] {
-      g.update_all(
-          [&](const EdgeBatch& edges) -> Columns {
-            return {{"m", (edges.*read)("lost")}};
-          },
-          fn::sum("m", "out"));
+      g.update_all([&](const EdgeBatch& edges) { return one_column("m", (edges.*read)("lost")); },
+                   fn::sum("m", "out"));
     });
   };
   const std::string message = "update_all:theuser-definedmessagefunction:";
   EXPECT_EQ(reading(&EdgeBatch::src), message + node);
   EXPECT_EQ(reading(&EdgeBatch::dst), message + node);
   EXPECT_EQ(reading(&EdgeBatch::data), message + "edgecolumn'lost'ismissing;thereare:w");
-  const auto no_column = [](const NodeBatch& nodes) -> Columns {
-    return {{"out", nodes.data("lost")}};
+  const auto no_column = [](const NodeBatch& nodes) {
+    return one_column("out", nodes.data("lost"));
   };
-  const auto no_message = [](const NodeBatch& nodes) -> Columns {
-    return {{"out", nodes.mailbox("lost")}};
+  const auto no_message = [](const NodeBatch& nodes) {
+    return one_column("out", nodes.mailbox("lost"));
   };
   const std::string reduce = "update_all:theuser-definedreducefunction:";
   EXPECT_EQ(error_of([&] { g.update_all(copy_x, no_column); }), reduce + node);
@@ -355,7 +331,7 @@ TEST(UpdateAllErrors, what_a_user_defined_function_does_not_find_is_told_with_th
 std::string error_of_message(const at::Tensor& column) {
   Graph g = four_node_features();
   return error_of([&] {
-    g.update_all([&](const EdgeBatch&) -> Columns { return {{"m", column}}; }, fn::sum("m", "out"));
+    g.update_all([&](const EdgeBatch&) { return one_column("m", column); }, fn::sum("m", "out"));
   });
 }
 
@@ -407,66 +383,41 @@ TEST(UpdateAllErrors, both_functions_are_named_where_the_message_is_not_the_one_
       g.update_all(copy_x, fn::prod("read", "out")));
 }
 
-TEST(UpdateAllErrors, a_message_that_is_not_the_one_reduced_is_named) {
+TEST(UpdateAllErrors, a_message_that_the_reduction_does_not_read_is_named) {
   Graph g = four_node_features();
-  const auto builtin =
-      error_of([&] { g.update_all(fn::copy_u("x", "sent"), fn::sum("read", "out")); });
-  EXPECT_TRUE(mentions(builtin, "sent"));
-  EXPECT_TRUE(mentions(builtin, "read"));
-  const auto custom = error_of([&] { g.update_all(copy_x, fn::sum("read", "out")); });
-  EXPECT_TRUE(mentions(custom, "read"));
-  const auto mailbox = error_of([&] {
-    g.update_all(fn::copy_u("x", "sent"), [](const NodeBatch& nodes) -> Columns {
-      return {{"out", nodes.mailbox("read").sum(1)}};
-    });
-  });
-  EXPECT_TRUE(mentions(mailbox, "read"));
+  EXPECT_ERROR("read", g.update_all(copy_x, fn::sum("read", "out")));
+  EXPECT_ERROR("read", g.update_all(fn::copy_u("x", "sent"), [](const NodeBatch& nodes) {
+    return one_column("out", nodes.mailbox("read").sum(1));
+  }));
 }
 
-TEST(UpdateAllErrors, a_column_of_the_wrong_row_count_is_named) {
+TEST(UpdateAllErrors, a_column_of_the_wrong_row_count_or_on_another_device_is_named) {
   Graph g = four_node_features();
+  const auto attempt = [&] { g.update_all(fn::copy_u("x", "m"), fn::sum("m", "out")); };
   g.ndata()["x"] = at::ones({17, 2}, on_device(at::kFloat));
-  const auto text = error_of([&] { g.update_all(fn::copy_u("x", "m"), fn::sum("m", "out")); });
-  EXPECT_TRUE(mentions(text, "x"));
-  EXPECT_TRUE(mentions(text, "17"));
-}
-
-TEST(UpdateAllErrors, a_column_on_another_device_is_named) {
-  Graph g = four_node_features();
+  EXPECT_ERROR(fragments("x", "17"), attempt());
   g.ndata()["x"] = at::ones({4, 2}, at::TensorOptions().device(at::kMeta));
-  const auto text = error_of([&] { g.update_all(fn::copy_u("x", "m"), fn::sum("m", "out")); });
-  EXPECT_TRUE(mentions(text, "meta"));
-  EXPECT_TRUE(mentions(text, "cpu"));
+  EXPECT_ERROR(fragments("meta", "cpu"), attempt());
 }
 
 TEST(UpdateAllErrors, messages_and_results_of_the_wrong_row_count_are_refused) {
   Graph g = four_node_features();
-  const auto message = error_of([&] {
-    g.update_all(
-        [](const EdgeBatch&) -> Columns {
-          return {{"m", at::ones({19}, on_device(at::kFloat))}};
-        },
-        fn::sum("m", "out"));
-  });
-  EXPECT_TRUE(mentions(message, "19"));
-  const auto reduced = error_of([&] {
-    g.update_all(fn::copy_u("x", "m"), [](const NodeBatch&) -> Columns {
-      return {{"out", at::ones({19}, on_device(at::kFloat))}};
-    });
-  });
-  EXPECT_TRUE(mentions(reduced, "out"));
-  EXPECT_TRUE(mentions(reduced, "19"));
+  EXPECT_ERROR("19", g.update_all(
+                         [](const EdgeBatch&) {
+                           return one_column("m", at::ones({19}, on_device(at::kFloat)));
+                         },
+                         fn::sum("m", "out")));
+  EXPECT_ERROR(fragments("out", "19"), g.update_all(fn::copy_u("x", "m"), [](const NodeBatch&) {
+    return one_column("out", at::ones({19}, on_device(at::kFloat)));
+  }));
 }
 
 TEST(UpdateAllErrors, a_mailbox_outside_a_reduce_function_is_an_error) {
   Graph g = four_node_features();
-  EXPECT_TRUE(mentions(error_of([&] {
-                         g.update_all(fn::copy_u("x", "m"), fn::sum("m", "out"),
-                                      [](const NodeBatch& nodes) -> Columns {
-                                        return {{"y", nodes.mailbox("m")}};
-                                      });
-                       }),
-                       "m"));
+  EXPECT_ERROR("m",
+               g.update_all(fn::copy_u("x", "m"), fn::sum("m", "out"), [](const NodeBatch& nodes) {
+                 return one_column("y", nodes.mailbox("m"));
+               }));
 }
 
 TEST(UpdateAllErrors, what_a_user_defined_function_throws_passes_unchanged_and_nothing_is_written) {
