@@ -1,5 +1,3 @@
-#include <gtest/gtest.h>
-
 #include "mezzo/runtime/cuda_library.h"
 #include "mezzo/sampling/blocks/block_loader.h"
 #include "mezzo/sampling/blocks/block_sampler.h"

@@ -1,9 +1,4 @@
 #include <algorithm>
-#include <cstdint>
-#include <vector>
-
-#include <ATen/ATen.h>
-#include <gtest/gtest.h>
 
 #include "mezzo/sampling/node_flow/flow_samplers.h"
 

@@ -20,8 +20,8 @@ namespace mezzo::test {
 
 /// The flow of these seeds with every neighbour in each hop: sampled on the CPU and moved to the
 /// test device. On other devices its parent is a copy of the graph.
-inline NodeFlow whole_flow(const Graph& graph, const std::vector<std::int64_t>& seeds,
-                           std::int64_t hops, bool add_self_loop = false) {
+inline NodeFlow whole_flow(const Graph& graph, const Ids& seeds, std::int64_t hops,
+                           bool add_self_loop = false) {
   const NeighborSampler sampler(graph.to(at::kCPU), ids(seeds).cpu(),
                                 {.num_hops = hops, .add_self_loop = add_self_loop});
   NodeFlow flow = sampler.batch(0, 0);
@@ -38,9 +38,28 @@ inline Graph featured_graph(std::uint64_t seed = 4) {
   return graph;
 }
 
+/// Functions of a block that read "h" of a layer and write "h" of the next; "x" and "w" belong to
+/// the parent.
+struct NamedStep {
+  std::string name;
+  MessageFunction message;
+  ReduceFunction reduce;
+  ApplyFunction apply = {};
+};
+
+inline Columns message_of_h(const EdgeBatch& edges) {
+  return one_column("m", edges.src("h") * edges.data("w") + 1);
+}
+inline Columns largest_message(const NodeBatch& nodes) {
+  return one_column("h", nodes.mailbox("m").amax(1));
+}
+inline Columns doubled_plus_x(const NodeBatch& nodes) {
+  return one_column("h", nodes.data("h") * 2 + nodes.data("x"));
+}
+
 /// The nodes and edges of the parent in a flow, and their connections.
-inline std::vector<std::vector<std::int64_t>> contents(const NodeFlow& flow) {
-  std::vector<std::vector<std::int64_t>> all;
+inline std::vector<Ids> contents(const NodeFlow& flow) {
+  std::vector<Ids> all;
   for (std::int64_t i = 0; i < flow.num_layers(); ++i) {
     all.push_back(values(flow.layer_parent_nid(i)));
   }
@@ -54,14 +73,13 @@ inline std::vector<std::vector<std::int64_t>> contents(const NodeFlow& flow) {
 }
 
 /// The contents of every flow of the next epoch.
-inline std::vector<std::vector<std::vector<std::int64_t>>> epoch_contents(
-    Batches<NodeFlow>& sampler) {
-  std::vector<std::vector<std::vector<std::int64_t>>> all;
+inline std::vector<std::vector<Ids>> epoch_contents(Batches<NodeFlow>& sampler) {
+  std::vector<std::vector<Ids>> all;
   for (const NodeFlow& flow : sampler) all.push_back(contents(flow));
   return all;
 }
 
-inline bool is_ascending(const std::vector<std::int64_t>& ids) {
+inline bool is_ascending(const Ids& ids) {
   return std::adjacent_find(ids.begin(), ids.end(), std::greater_equal<>()) == ids.end();
 }
 
@@ -89,14 +107,14 @@ inline void expect_edges_of_the_parent(const NodeFlow& flow, std::int64_t block,
 /// standard deviations, estimated from the samples. The slack is for rounding.
 inline testing::AssertionResult is_unbiased(const at::Tensor& samples, const at::Tensor& expected) {
   constexpr double kDeviations = 5;
-  const at::Tensor wide = samples.to(at::kDouble);
-  const at::Tensor error = wide.var(0, /*unbiased=*/true).div(wide.size(0)).sqrt();
+  const at::Tensor float64 = samples.to(at::kDouble);
+  const at::Tensor error = float64.var(0, /*unbiased=*/true).div(float64.size(0)).sqrt();
   const at::Tensor rounding = (expected.abs() + 1) * Float32::epsilon;
-  const at::Tensor distance = (wide.mean(0) - expected).abs();
+  const at::Tensor distance = (float64.mean(0) - expected).abs();
   if (distance.le(error * kDeviations + rounding).all().item<bool>()) {
     return testing::AssertionSuccess();
   }
-  return testing::AssertionFailure() << "mean " << wide.mean(0) << "\nexpected " << expected
+  return testing::AssertionFailure() << "mean " << float64.mean(0) << "\nexpected " << expected
                                      << "\nstandard deviation " << error;
 }
 

@@ -1,10 +1,5 @@
 #include "mezzo/sampling/gather.h"
 
-#include <vector>
-
-#include <ATen/ATen.h>
-#include <gtest/gtest.h>
-
 #include "support/tensors.h"
 #include "support/tolerance.h"
 
@@ -97,8 +92,8 @@ TEST(Gather, sparse_rows_stay_sparse_and_keep_their_dtype) {
       const at::Tensor table =
           at::sparse_csr_tensor(csr.crow_indices().to(id_dtype), csr.col_indices().to(id_dtype),
                                 csr.values().to(dtype), {9, 14}, dtype);
-      for (const at::Tensor& wanted : {rows, rows.to(at::kInt)}) {
-        const at::Tensor gathered = gather_rows(table, wanted);
+      for (const at::Tensor& row_ids : {rows, rows.to(at::kInt)}) {
+        const at::Tensor gathered = gather_rows(table, row_ids);
         EXPECT_EQ(gathered.layout(), at::kSparseCsr);
         EXPECT_TRUE(same_bits(gathered.to_dense(), expected.to(dtype)));
       }

@@ -1,10 +1,4 @@
-#include <cstdint>
 #include <filesystem>
-#include <string>
-#include <vector>
-
-#include <ATen/ATen.h>
-#include <gtest/gtest.h>
 
 #include "mezzo/core/error.h"
 #include "mezzo/data/parts.h"
@@ -25,28 +19,26 @@ namespace {
 
 const CpuOnlySuite kHaloOnCpu("Halo", "sampling on the CPU");
 
-using Ids = std::vector<std::int64_t>;
-
 /// Rows with ascending sources, every third node in each mask. Edge i leads from src[i] to dst[i].
 Dataset data_set(const at::Tensor& src, const at::Tensor& dst, std::int64_t num_nodes,
                  at::ScalarType id_dtype = at::kInt) {
-  Dataset made;
-  made.name = "whole";
-  made.origin = "whole";
-  made.num_nodes = num_nodes;
-  made.num_classes = 2;
+  Dataset data;
+  data.name = "whole";
+  data.origin = "whole";
+  data.num_nodes = num_nodes;
+  data.num_classes = 2;
   const at::Tensor order = at::argsort(dst * num_nodes + src);
-  made.indices = src.index_select(0, order).to(id_dtype);
-  made.indptr = at::zeros({num_nodes + 1}, at::kLong);
-  made.indptr.narrow(0, 1, num_nodes).copy_(at::bincount(dst, {}, num_nodes).cumsum(0));
+  data.indices = src.index_select(0, order).to(id_dtype);
+  data.indptr = at::zeros({num_nodes + 1}, at::kLong);
+  data.indptr.narrow(0, 1, num_nodes).copy_(at::bincount(dst, {}, num_nodes).cumsum(0));
   const at::Tensor nodes = at::arange(num_nodes, at::kLong);
-  made.features = at::stack({nodes, nodes * 2}, 1).to(at::kFloat);
-  made.labels = nodes.remainder(2);
-  made.train_masks = nodes.remainder(3).eq(0).unsqueeze(1);
-  made.val_masks = nodes.remainder(3).eq(1).unsqueeze(1);
-  made.test_masks = nodes.remainder(3).eq(2).unsqueeze(1);
-  made.validate();
-  return made;
+  data.features = at::stack({nodes, nodes * 2}, 1).to(at::kFloat);
+  data.labels = nodes.remainder(2);
+  data.train_masks = nodes.remainder(3).eq(0).unsqueeze(1);
+  data.val_masks = nodes.remainder(3).eq(1).unsqueeze(1);
+  data.test_masks = nodes.remainder(3).eq(2).unsqueeze(1);
+  data.validate();
+  return data;
 }
 
 /// With self loops and parallel edges.
@@ -278,11 +270,11 @@ TEST(Halo, damaged_parts_are_refused) {
   write_parts(path_set(), ids({0, 0, 1, 1, 1}), folder.path("parts"), {.hops = 1});
   const auto refused = [&](const std::string& file, const std::string& bytes,
                            const std::string& fault) {
-    const std::string path = folder.path("parts/part1/" + file), kept = folder.path("kept");
-    std::filesystem::rename(path, kept);
+    const std::string path = folder.path("parts/part1/" + file), original = folder.path("kept");
+    std::filesystem::rename(path, original);
     folder.write("parts/part1/" + file, bytes);
     const auto result = throws<IoError>([&] { load_part(folder, 1); }, {fault});
-    std::filesystem::rename(kept, path);
+    std::filesystem::rename(original, path);
     return result;
   };
   EXPECT_TRUE(refused("node_ids.npy", npy_int64({4}, {1, 3, 2, 4}), "node_ids do not ascend"));

@@ -4,8 +4,6 @@
 #include <set>
 #include <thread>
 
-#include <gtest/gtest.h>
-
 #include "mezzo/sampling/blocks/block_sampler.h"
 
 #include "support/graphs.h"
@@ -18,8 +16,6 @@ namespace {
 
 const CpuOnlySuite kNeighborSourceOnCpu("NeighborSource", "sampling on the CPU");
 const CpuOnlySuite kLaborOnCpu("Labor", "sampling on the CPU");
-
-using Ids = std::vector<std::int64_t>;
 
 struct RowOf {
   Ids neighbors, edges;
@@ -49,8 +45,8 @@ Ids repeated(std::int64_t node, std::int64_t count) {
   return Ids(static_cast<std::size_t>(count), node);
 }
 
-std::vector<std::int64_t> neighbor_counts(const DrawnNeighbors& drawn, std::int64_t num_nodes) {
-  std::vector<std::int64_t> counts(static_cast<std::size_t>(num_nodes));
+Ids neighbor_counts(const DrawnNeighbors& drawn, std::int64_t num_nodes) {
+  Ids counts(static_cast<std::size_t>(num_nodes));
   for (const std::int64_t neighbor : values(drawn.neighbors)) {
     ++counts[static_cast<std::size_t>(neighbor)];
   }
@@ -182,7 +178,7 @@ TEST(NeighborSource, a_hub_gives_a_large_fanout_evenly) {
   constexpr std::int64_t kLeaves = 70000, kFanout = 1000, kDraws = 50, kParts = 50;
   const NeighborSource source(star_graph(kLeaves).topology(), NeighborType::kIn);
   const auto rows = rows_of(draw_from(source, repeated(0, kDraws), {.fanout = kFanout}));
-  std::vector<std::int64_t> parts(kParts);
+  Ids parts(kParts);
   for (const RowOf& row : rows) {
     ASSERT_EQ(row.edges.size(), static_cast<std::size_t>(kFanout));
     for (std::size_t i = 0; i < row.edges.size(); ++i) {
@@ -236,16 +232,16 @@ TEST(NeighborSource, unfit_weights_name_the_edge) {
 TEST(NeighborSource, contradictory_options_are_errors) {
   const NeighborSource source(four_nodes(), NeighborType::kIn);
   Workspace workspace;
-  const auto text = [&](const DrawOptions& options, std::int64_t hop = 0) {
-    return error_of([&] { source.draw(ids({0}), options, {}, hop, workspace); });
+  const auto attempt = [&](const DrawOptions& options, std::int64_t hop = 0) {
+    source.draw(ids({0}), options, {}, hop, workspace);
   };
-  EXPECT_TRUE(mentions(text({.fanout = -2}), "fanout"));
-  EXPECT_TRUE(mentions(text({.draw = NeighborDraw::kLabor, .replace = true}), "replace"));
-  EXPECT_TRUE(mentions(text({.replace = true}), "withreplacement,got-1"));
-  EXPECT_TRUE(mentions(text({.fanout = std::int64_t{1} << 31, .replace = true}), "2147483648"));
-  EXPECT_TRUE(mentions(text({.fanout = 2, .layer_dependency = true}), "layer_dependency"));
-  EXPECT_TRUE(mentions(text({.type = NeighborType::kOut}), "type"));
-  EXPECT_TRUE(mentions(text({}, 256), "hop"));
+  EXPECT_ERROR("fanout", attempt({.fanout = -2}));
+  EXPECT_ERROR("replace", attempt({.draw = NeighborDraw::kLabor, .replace = true}));
+  EXPECT_ERROR("withreplacement,got-1", attempt({.replace = true}));
+  EXPECT_ERROR("2147483648", attempt({.fanout = std::int64_t{1} << 31, .replace = true}));
+  EXPECT_ERROR("layer_dependency", attempt({.fanout = 2, .layer_dependency = true}));
+  EXPECT_ERROR("type", attempt({.type = NeighborType::kOut}));
+  EXPECT_ERROR("hop", attempt({}, 256));
   EXPECT_ERROR("4sources", NeighborSource(in_star(4), NeighborType::kIn));
 }
 
@@ -269,7 +265,7 @@ TEST(Labor, draws_the_fanout_on_average_and_estimates_sums_without_bias) {
 
 /// Nodes 0 and 1, each with the neighbours 2 to 101.
 Topology shared_neighbors() {
-  std::vector<std::int64_t> src, dst;
+  Ids src, dst;
   for (std::int64_t neighbor = 2; neighbor < 102; ++neighbor) {
     for (const std::int64_t node : {0, 1}) {
       src.push_back(neighbor);

@@ -1,10 +1,3 @@
-#include <cstdint>
-#include <string>
-#include <vector>
-
-#include <ATen/ATen.h>
-#include <gtest/gtest.h>
-
 #include "mezzo/message_passing/fn.h"
 #include "mezzo/sampling/node_flow/node_flow.h"
 
@@ -14,42 +7,25 @@
 namespace mezzo::test {
 namespace {
 
-/// Functions of a block that read "h" of a layer and write "h" of the next.
-struct RegisteredCase {
-  std::string name;
-  MessageFunction message;
-  ReduceFunction reduce;
-  ApplyFunction apply;
-};
-
-std::vector<RegisteredCase> registered_cases() {
-  const auto messages = [](const EdgeBatch& edges) -> Columns {
-    return {{"m", edges.src("h") * edges.data("w") + 1}};
-  };
-  const auto largest = [](const NodeBatch& nodes) -> Columns {
-    return {{"h", nodes.mailbox("m").amax(1)}};
-  };
-  const auto doubled = [](const NodeBatch& nodes) -> Columns {
-    return {{"h", nodes.data("h") * 2 + nodes.data("x")}};
-  };
-  return {{"built-in", fn::u_mul_e("h", "w", "m"), fn::sum("m", "h"), {}},
-          {"built-in and applied", fn::copy_u("h", "m"), fn::mean("m", "h"), doubled},
-          {"user-defined", messages, largest, doubled}};
+std::vector<NamedStep> registered_cases() {
+  return {{"built-in", fn::u_mul_e("h", "w", "m"), fn::sum("m", "h")},
+          {"built-in and applied", fn::copy_u("h", "m"), fn::mean("m", "h"), doubled_plus_x},
+          {"user-defined", message_of_h, largest_message, doubled_plus_x}};
 }
 
-void register_case(NodeFlow& flow, const RegisteredCase& functions) {
+void register_case(NodeFlow& flow, const NamedStep& functions) {
   flow.register_message_func(functions.message);
   flow.register_reduce_func(functions.reduce);
   flow.register_apply_node_func(functions.apply);
 }
 
-void register_case(NodeFlow& flow, const RegisteredCase& functions, std::int64_t block) {
+void register_case(NodeFlow& flow, const NamedStep& functions, std::int64_t block) {
   flow.register_message_func(functions.message, block);
   flow.register_reduce_func(functions.reduce, block);
   flow.register_apply_node_func(functions.apply, block);
 }
 
-void compute_case(NodeFlow& flow, std::int64_t block, const RegisteredCase& functions) {
+void compute_case(NodeFlow& flow, std::int64_t block, const NamedStep& functions) {
   flow.block_compute(block, functions.message, functions.reduce, functions.apply);
 }
 
@@ -67,10 +43,10 @@ testing::AssertionResult same_in_layer(NodeFlow got, NodeFlow expected, std::int
   return exact(got.layers(layer).data().at(column), expected.layers(layer).data().at(column));
 }
 
-const auto kNegateX = [](const NodeBatch& nodes) -> Columns { return {{"x", -nodes.data("x")}}; };
+const auto kNegateX = [](const NodeBatch& nodes) { return one_column("x", -nodes.data("x")); };
 
 TEST(NodeFlowRegister, functions_of_every_block_are_those_of_calls_without) {
-  for (const RegisteredCase& functions : registered_cases()) {
+  for (const NamedStep& functions : registered_cases()) {
     SCOPED_TRACE(functions.name);
     NodeFlow expected = flow_with_inputs(), flow = flow_with_inputs();
     register_case(flow, functions);
@@ -84,8 +60,8 @@ TEST(NodeFlowRegister, functions_of_every_block_are_those_of_calls_without) {
 
 TEST(NodeFlowRegister, each_block_has_its_own_and_the_last_registration_stays) {
   const auto cases = registered_cases();
-  for (const RegisteredCase& first : cases) {
-    for (const RegisteredCase& second : cases) {
+  for (const NamedStep& first : cases) {
+    for (const NamedStep& second : cases) {
       SCOPED_TRACE(first.name + ", then " + second.name);
       NodeFlow expected = flow_with_inputs(), flow = flow_with_inputs();
       NodeFlow replaced = flow_with_inputs();
@@ -105,7 +81,7 @@ TEST(NodeFlowRegister, each_block_has_its_own_and_the_last_registration_stays) {
 }
 
 TEST(NodeFlowRegister, prop_flow_with_registered_functions_equals_that_with_given_ones) {
-  for (const RegisteredCase& functions : registered_cases()) {
+  for (const NamedStep& functions : registered_cases()) {
     SCOPED_TRACE(functions.name);
     NodeFlow expected = flow_with_inputs(), flow = flow_with_inputs();
     NodeFlow mixed = flow_with_inputs();
@@ -122,10 +98,10 @@ TEST(NodeFlowRegister, prop_flow_with_registered_functions_equals_that_with_give
 TEST(NodeFlowRegister, what_a_call_gives_goes_before_what_is_registered) {
   const MessageFunction copies = fn::copy_u("h", "m");
   const ReduceFunction smallest = fn::min("m", "h");
-  const ApplyFunction plus_one = [](const NodeBatch& nodes) -> Columns {
-    return {{"h", nodes.data("h") + 1}};
+  const ApplyFunction plus_one = [](const NodeBatch& nodes) {
+    return one_column("h", nodes.data("h") + 1);
   };
-  for (const RegisteredCase& functions : registered_cases()) {
+  for (const NamedStep& functions : registered_cases()) {
     SCOPED_TRACE(functions.name);
     NodeFlow expected = flow_with_inputs(), flow = flow_with_inputs();
     register_case(flow, functions);
@@ -148,7 +124,7 @@ TEST(NodeFlowRegister, what_a_call_gives_goes_before_what_is_registered) {
 }
 
 TEST(NodeFlowRegister, restricted_nodes_are_computed_with_them_too) {
-  for (const RegisteredCase& functions : registered_cases()) {
+  for (const NamedStep& functions : registered_cases()) {
     SCOPED_TRACE(functions.name);
     NodeFlow expected = flow_with_inputs(), flow = flow_with_inputs();
     const at::Tensor nodes = flow.layer_nid(1).narrow(0, 1, 2);
@@ -185,8 +161,8 @@ TEST(NodeFlowRegister, apply_layer_takes_that_of_the_block_that_runs_into_the_la
 
 TEST(NodeFlowRegister, apply_block_takes_that_of_the_block) {
   const MessageFunction differences = fn::u_sub_v("x", "x", "d");
-  const MessageFunction more = [](const EdgeBatch& edges) -> Columns {
-    return {{"d", edges.data("w") + 1}};
+  const MessageFunction more = [](const EdgeBatch& edges) {
+    return one_column("d", edges.data("w") + 1);
   };
   NodeFlow expected = flow_with_inputs(), flow = flow_with_inputs();
   const auto expect_same = [&] {
@@ -238,7 +214,7 @@ TEST(NodeFlowRegister, prop_flow_computes_nothing_where_one_block_lacks_a_functi
 
 TEST(NodeFlowRegister, blocks_out_of_range_are_errors_that_register_nothing) {
   NodeFlow flow = flow_with_inputs();
-  const RegisteredCase functions = registered_cases().front();
+  const NamedStep functions = registered_cases().front();
   for (const std::int64_t block : {2, -3}) {
     EXPECT_ERROR("blockin[-2,2)", flow.register_message_func(functions.message, block));
     EXPECT_ERROR("blockin[-2,2)", flow.register_reduce_func(functions.reduce, block));
@@ -249,7 +225,7 @@ TEST(NodeFlowRegister, blocks_out_of_range_are_errors_that_register_nothing) {
 }
 
 TEST(NodeFlowRegister, copies_share_what_is_registered_and_a_move_keeps_it) {
-  const RegisteredCase functions = registered_cases().back();
+  const NamedStep functions = registered_cases().back();
   NodeFlow expected = flow_with_inputs(), flow = flow_with_inputs();
   NodeFlow copy = flow;
   register_case(copy, functions);

@@ -1,7 +1,5 @@
 #include "mezzo/sampling/blocks/block.h"
 
-#include <gtest/gtest.h>
-
 #include "support/graphs.h"
 #include "support/tensors.h"
 #include "support/tolerance.h"
@@ -11,8 +9,6 @@ namespace {
 
 const CpuOnlySuite kBlockOnCpu("Block", "sampling on the CPU");
 const CpuOnlySuite kToBlockOnCpu("ToBlock", "sampling on the CPU");
-
-using Ids = std::vector<std::int64_t>;
 
 /// Two destinations (nodes 5 and 7) and a third source (node 9).
 Block small_block() {
@@ -101,10 +97,10 @@ TEST(ToBlock, without_destinations_the_sources_are_those_of_the_edges) {
   EXPECT_EQ(values(block.topology().dst()), (Ids{0, 1, 1}));
   EXPECT_EQ(block.dstdata().num_rows(), 2);
   // more destinations than sources
-  const Block narrow = to_block(topology, ids({0}), ids({3, 2, 0}), false);
-  EXPECT_EQ(values(narrow.src_nodes()), (Ids{1}));
-  EXPECT_EQ(values(narrow.dst_nodes()), (Ids{3, 2, 0}));
-  EXPECT_EQ(values(narrow.topology().dst()), (Ids{1}));
+  const Block of_receivers = to_block(topology, ids({0}), ids({3, 2, 0}), false);
+  EXPECT_EQ(values(of_receivers.src_nodes()), (Ids{1}));
+  EXPECT_EQ(values(of_receivers.dst_nodes()), (Ids{3, 2, 0}));
+  EXPECT_EQ(values(of_receivers.topology().dst()), (Ids{1}));
   const Block none = to_block(topology, ids({}), ids({3}), false);
   EXPECT_EQ(none.num_src(), 0);
   EXPECT_EQ(values(none.dst_nodes()), (Ids{3}));

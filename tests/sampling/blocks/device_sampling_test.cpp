@@ -1,7 +1,5 @@
 #include "mezzo/sampling/blocks/device_sampling.h"
 
-#include <gtest/gtest.h>
-
 #include "mezzo/kernels/cuda/kernels.h"
 #include "mezzo/sampling/blocks/block_sampler.h"
 #include "mezzo/sampling/draw_stream.h"

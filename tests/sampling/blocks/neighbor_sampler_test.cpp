@@ -1,10 +1,6 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <vector>
-
-#include <ATen/ATen.h>
-#include <gtest/gtest.h>
 
 #include "mezzo/core/random.h"
 #include "mezzo/sampling/node_flow/flow_samplers.h"
@@ -17,13 +13,13 @@ namespace {
 
 const CpuOnlySuite kNeighborSamplerOnCpu("NeighborSampler", "sampling on the CPU");
 
-std::vector<std::int64_t> one_to(std::int64_t last) {
+Ids one_to(std::int64_t last) {
   return values(at::arange(1, last + 1));
 }
 
 /// All edges between `n` nodes except self loops.
 Graph complete_graph(std::int64_t n) {
-  std::vector<std::int64_t> src, dst;
+  Ids src, dst;
   for (std::int64_t i = 0; i < n * n; ++i) {
     if (i / n == i % n) continue;
     src.push_back(i / n);
@@ -38,9 +34,9 @@ TEST(NeighborSampler, cuts_the_seeds_into_batches) {
   const Graph graph = featured_graph();
   NeighborSampler sampler(graph, ids(one_to(10)), {.batch_size = 4});
   EXPECT_EQ(sampler.num_batches(), 3);
-  std::vector<std::vector<std::int64_t>> seeds;
+  std::vector<Ids> seeds;
   for (NodeFlow& flow : sampler) seeds.push_back(values(flow.layer_parent_nid(-1)));
-  EXPECT_EQ(seeds, (std::vector<std::vector<std::int64_t>>{{1, 2, 3, 4}, {5, 6, 7, 8}, {9, 10}}));
+  EXPECT_EQ(seeds, (std::vector<Ids>{{1, 2, 3, 4}, {5, 6, 7, 8}, {9, 10}}));
   EXPECT_EQ(
       NeighborSampler(graph, ids(one_to(10)), {.batch_size = 4, .drop_last = true}).num_batches(),
       2);
@@ -49,19 +45,19 @@ TEST(NeighborSampler, cuts_the_seeds_into_batches) {
 
 TEST(NeighborSampler, a_seed_that_is_there_twice_stands_once_where_it_was_first) {
   const NeighborSampler sampler(featured_graph(), ids({5, 1, 5, 0, 1}), {});
-  EXPECT_EQ(values(sampler.batch(0, 0).layer_parent_nid(-1)), (std::vector<std::int64_t>{5, 1, 0}));
+  EXPECT_EQ(values(sampler.batch(0, 0).layer_parent_nid(-1)), (Ids{5, 1, 0}));
 }
 
 TEST(NeighborSampler, takes_seeds_as_a_mask) {
   at::Tensor mask = at::zeros({20}, at::kBool);
   mask[3] = mask[17] = true;
   const NeighborSampler sampler(featured_graph(), mask, {});
-  EXPECT_EQ(values(sampler.batch(0, 0).layer_parent_nid(-1)), (std::vector<std::int64_t>{3, 17}));
+  EXPECT_EQ(values(sampler.batch(0, 0).layer_parent_nid(-1)), (Ids{3, 17}));
 }
 
 TEST(NeighborSampler, shuffles_anew_each_epoch_and_passes_over_every_seed) {
   NeighborSampler sampler(featured_graph(), at::arange(20), {.batch_size = 3, .shuffle = true});
-  std::vector<std::vector<std::int64_t>> epochs(2);
+  std::vector<Ids> epochs(2);
   for (auto& order : epochs) {
     for (NodeFlow& flow : sampler) {
       for (const std::int64_t seed : values(flow.layer_parent_nid(-1))) order.push_back(seed);
@@ -104,8 +100,8 @@ TEST(NeighborSampler, starts_where_an_interrupted_pass_ended) {
   epoch_contents(whole);
   const auto second = epoch_contents(whole);
   resumed.start_at(1, 4);
-  EXPECT_EQ(epoch_contents(resumed), (std::vector<std::vector<std::vector<std::int64_t>>>(
-                                         second.begin() + 4, second.end())));
+  EXPECT_EQ(epoch_contents(resumed),
+            (std::vector<std::vector<Ids>>(second.begin() + 4, second.end())));
   EXPECT_EQ(contents(resumed.batch(1, 2)), second[2]);
 }
 
@@ -130,13 +126,13 @@ TEST(NeighborSampler, draws_the_fanout_or_every_neighbor) {
   const NeighborSampler sampler(graph, at::arange(0, 60, 3), {.fanouts = {2, 4, kAllNeighbors}});
   const NodeFlow flow = sampler.batch(0, 0);
   EXPECT_EQ(flow.num_blocks(), 3);
-  const std::vector<std::int64_t> fanouts = {2, 4, std::numeric_limits<std::int64_t>::max()};
+  const Ids fanouts = {2, 4, std::numeric_limits<std::int64_t>::max()};
   for (std::int64_t i = 0; i < 3; ++i) {
     expect_edges_of_the_parent(flow, i);
     const at::Tensor degrees = graph.in_degrees().index_select(0, flow.layer_parent_nid(i + 1));
     EXPECT_TRUE(exact(flow.layer_in_degree(i + 1),
                       degrees.clamp_max(fanouts[static_cast<std::size_t>(i)])));
-    std::vector<std::int64_t> edges = values(flow.block_parent_eid(i));
+    Ids edges = values(flow.block_parent_eid(i));
     std::sort(edges.begin(), edges.end());
     EXPECT_TRUE(is_ascending(edges)) << "an edge is there twice";
     EXPECT_TRUE((flow.layer_out_degree(i) > 0).all().item<bool>());  // the layer has no other nodes
@@ -158,7 +154,7 @@ TEST(NeighborSampler, draws_with_replacement_exactly_the_fanout) {
   const Graph graph = four_node_graph();
   const NeighborSampler sampler(graph, at::arange(4), {.num_neighbors = 5, .replace = true});
   const NodeFlow flow = sampler.batch(0, 0);
-  EXPECT_EQ(values(flow.layer_in_degree(1)), (std::vector<std::int64_t>{0, 5, 5, 0}));
+  EXPECT_EQ(values(flow.layer_in_degree(1)), (Ids{0, 5, 5, 0}));
   expect_edges_of_the_parent(flow, 0);
 }
 
@@ -200,7 +196,7 @@ TEST(NeighborSampler, out_neighbors_come_as_edges_turned_round) {
 constexpr std::int64_t kPathNodes = 100;
 
 Graph path_among_others(at::Tensor& weights) {
-  std::vector<std::int64_t> src, dst;
+  Ids src, dst;
   for (std::int64_t i = 0; i + 1 < kPathNodes; ++i) {
     src.push_back(i);
     dst.push_back(i + 1);
@@ -225,9 +221,9 @@ TEST(NeighborSampler, edges_of_weight_zero_are_never_drawn) {
                                    .edge_weights = weights});
     const NodeFlow flow = sampler.batch(0, 0);
     for (std::int64_t i = 0; i < kPathNodes; ++i) {
-      EXPECT_EQ(values(flow.layer_parent_nid(i)), std::vector<std::int64_t>{i});
+      EXPECT_EQ(values(flow.layer_parent_nid(i)), Ids{i});
     }
-    EXPECT_EQ(values(flow.block_parent_eid(40)), std::vector<std::int64_t>{40});
+    EXPECT_EQ(values(flow.block_parent_eid(40)), Ids{40});
   }
 }
 
@@ -241,7 +237,7 @@ TEST(NeighborSampler, edges_of_weight_zero_are_never_drawn_backwards) {
                                  .edge_weights = weights});
   const NodeFlow flow = sampler.batch(0, 0);
   for (std::int64_t i = 0; i < kPathNodes; ++i) {
-    EXPECT_EQ(values(flow.layer_parent_nid(i)), std::vector<std::int64_t>{kPathNodes - 1 - i});
+    EXPECT_EQ(values(flow.layer_parent_nid(i)), Ids{kPathNodes - 1 - i});
   }
 }
 
@@ -272,9 +268,9 @@ TEST(NeighborSampler, existing_self_loops_keep_their_id_and_are_never_there_twic
         expect_edges_of_the_parent(flow, i, type == NeighborType::kOut);
         const at::Tensor edges = flow.block_parent_eid(i);
         EXPECT_GE(edges.min().item<std::int64_t>(), 0);
-        std::vector<std::int64_t> found = values(edges.masked_select(at::isin(edges, loops)));
-        std::sort(found.begin(), found.end());
-        EXPECT_EQ(found, values(loops));  // each once
+        Ids sampled_loops = values(edges.masked_select(at::isin(edges, loops)));
+        std::sort(sampled_loops.begin(), sampled_loops.end());
+        EXPECT_EQ(sampled_loops, values(loops));  // each once
       }
     }
   }
@@ -283,14 +279,14 @@ TEST(NeighborSampler, existing_self_loops_keep_their_id_and_are_never_there_twic
 TEST(NeighborSampler, self_loops_are_added_where_the_parent_has_none) {
   const Graph graph = self_loop_graph();  // 2->2, 0->0, 1->2, 2->2, 0->1; none at 3
   const NodeFlow flow = whole_flow(graph, {0, 1, 2, 3}, 1, /*add_self_loop=*/true);
-  EXPECT_EQ(values(flow.block_parent_eid(0)), (std::vector<std::int64_t>{1, 4, -1, 0, 2, 3, -1}));
-  EXPECT_EQ(values(flow.layer_parent_nid(0)), (std::vector<std::int64_t>{0, 1, 2, 3}));
+  EXPECT_EQ(values(flow.block_parent_eid(0)), (Ids{1, 4, -1, 0, 2, 3, -1}));
+  EXPECT_EQ(values(flow.layer_parent_nid(0)), (Ids{0, 1, 2, 3}));
 }
 
 TEST(NeighborSampler, the_lowest_loop_stands_for_one_that_was_not_drawn) {
   const NeighborSampler sampler(self_loop_graph(), ids({2}),
                                 {.num_neighbors = 0, .add_self_loop = true});
-  EXPECT_EQ(values(sampler.batch(0, 0).block_parent_eid(0)), std::vector<std::int64_t>{0});
+  EXPECT_EQ(values(sampler.batch(0, 0).block_parent_eid(0)), Ids{0});
 }
 
 // Empty cases and errors.
@@ -303,7 +299,7 @@ TEST(NeighborSampler, empty_seeds_fanouts_and_graphs_give_the_right_empty_flows)
        {NeighborSampler(featured_graph(), ids({4, 2}), {.num_neighbors = 0, .num_hops = 2}),
         NeighborSampler(isolated_graph(8), ids({4, 2}), {.num_neighbors = 3, .num_hops = 2})}) {
     const NodeFlow flow = sampler.batch(0, 0);
-    EXPECT_EQ(values(flow.layer_parent_nid(-1)), (std::vector<std::int64_t>{4, 2}));
+    EXPECT_EQ(values(flow.layer_parent_nid(-1)), (Ids{4, 2}));
     EXPECT_EQ(flow.num_nodes(), 2);
     EXPECT_EQ(flow.num_edges(), 0);
   }

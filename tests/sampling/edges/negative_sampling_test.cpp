@@ -1,11 +1,6 @@
 #include <cmath>
 #include <map>
 #include <set>
-#include <utility>
-#include <vector>
-
-#include <ATen/ATen.h>
-#include <gtest/gtest.h>
 
 #include "mezzo/core/error.h"
 #include "mezzo/sampling/edges/edge_loader.h"
@@ -18,7 +13,6 @@ namespace {
 
 const CpuOnlySuite kNegativeSamplingOnCpu("NegativeSampling", "sampling on the CPU");
 
-using Ids = std::vector<std::int64_t>;
 using Pair = std::pair<std::int64_t, std::int64_t>;
 
 std::vector<Pair> pairs_of(const at::Tensor& src, const at::Tensor& dst) {

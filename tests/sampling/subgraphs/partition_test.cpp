@@ -1,10 +1,6 @@
 #include "mezzo/sampling/subgraphs/partition.h"
 
 #include <algorithm>
-#include <vector>
-
-#include <ATen/ATen.h>
-#include <gtest/gtest.h>
 
 #include "mezzo/core/error.h"
 
@@ -14,8 +10,6 @@ namespace mezzo::test {
 namespace {
 
 const CpuOnlySuite kPartitionOnCpu("Partition", "sampling on the CPU");
-
-using Ids = std::vector<std::int64_t>;
 
 /// Two complete graphs of `size` nodes, joined by one edge from the first to the second.
 Graph two_cliques(std::int64_t size) {

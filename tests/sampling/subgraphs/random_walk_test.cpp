@@ -3,10 +3,6 @@
 #include <cmath>
 #include <limits>
 #include <map>
-#include <vector>
-
-#include <ATen/ATen.h>
-#include <gtest/gtest.h>
 
 #include "mezzo/core/error.h"
 
@@ -17,8 +13,6 @@ namespace mezzo::test {
 namespace {
 
 const CpuOnlySuite kRandomWalkOnCpu("RandomWalk", "sampling on the CPU");
-
-using Ids = std::vector<std::int64_t>;
 
 void expect_walks_follow_edges(const Graph& g, const RandomWalks& walks) {
   const Ids src = values(g.topology().src()), dst = values(g.topology().dst());
@@ -182,9 +176,7 @@ TEST(RandomWalk, stays_where_there_are_no_edges) {
 TEST(RandomWalk, wrong_arguments_are_errors) {
   const Graph g = cycle_graph(3);
   const at::Tensor start = ids({0});
-  const auto fault = [&](const RandomWalkOptions& options) {
-    return error_of([&] { random_walk(g, start, 2, options); });
-  };
+  const auto attempt = [&](const RandomWalkOptions& options) { random_walk(g, start, 2, options); };
   EXPECT_ERROR("starts", random_walk(g, ids({3}), 2));
   EXPECT_ERROR("starts", random_walk(g, ids({-1}), 2));
   EXPECT_ERROR("lengthin[0,2^31],got-1", random_walk(g, start, -1));
@@ -193,13 +185,13 @@ TEST(RandomWalk, wrong_arguments_are_errors) {
   const at::Tensor many = at::zeros({1024}, at::kLong);
   EXPECT_ERROR("2^40", random_walk(g, many, kMostWalkLength));
   EXPECT_ERROR("onesetofnodes", random_walk(in_star(3), start, 1));
-  EXPECT_TRUE(mentions(fault({.restart_probability = 1}), "restart_probabilityin[0,1)"));
-  EXPECT_TRUE(mentions(fault({.p = 0}), "expectedpin"));
-  EXPECT_TRUE(mentions(fault({.q = std::nan("")}), "expectedqin"));
-  EXPECT_TRUE(mentions(fault({.edge_weights = numbers({1, 2})}), "edge_weights"));
-  EXPECT_TRUE(mentions(fault({.edge_weights = numbers({1, -2, 1})}), "got-2foredge1"));
-  EXPECT_TRUE(mentions(fault({.edge_weights = numbers({1, 1, std::nan("")})}), "foredge2"));
-  EXPECT_TRUE(mentions(fault({.edge_weights = ids({1, 1, 1})}), "floatingpoint"));
+  EXPECT_ERROR("restart_probabilityin[0,1)", attempt({.restart_probability = 1}));
+  EXPECT_ERROR("expectedpin", attempt({.p = 0}));
+  EXPECT_ERROR("expectedqin", attempt({.q = std::nan("")}));
+  EXPECT_ERROR("edge_weights", attempt({.edge_weights = numbers({1, 2})}));
+  EXPECT_ERROR("got-2foredge1", attempt({.edge_weights = numbers({1, -2, 1})}));
+  EXPECT_ERROR("foredge2", attempt({.edge_weights = numbers({1, 1, std::nan("")})}));
+  EXPECT_ERROR("floatingpoint", attempt({.edge_weights = ids({1, 1, 1})}));
 }
 
 }  // namespace
