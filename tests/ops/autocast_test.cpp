@@ -1,9 +1,6 @@
 #include <optional>
-#include <vector>
 
-#include <ATen/ATen.h>
 #include <ATen/autocast_mode.h>
-#include <gtest/gtest.h>
 
 #include "mezzo/ops/ops.h"
 
@@ -60,11 +57,11 @@ TEST_P(Autocast, casts_node_operands_and_leaves_edge_operands) {
 }
 
 TEST_P(Autocast, two_operands_of_edges_meet_in_the_wider_type) {
-  const at::Tensor narrow = uniform({50, 1}, dtype(), 5);
-  const at::Tensor product = w.detach() * narrow.to(at::kFloat);
+  const at::Tensor low = uniform({50, 1}, dtype(), 5);
+  const at::Tensor product = w.detach() * low.to(at::kFloat);
   const AutocastRegion region(dtype());
   for (const bool wide_first : {false, true}) {
-    const at::Tensor &lhs = wide_first ? w : narrow, &rhs = wide_first ? narrow : w;
+    const at::Tensor &lhs = wide_first ? w : low, &rhs = wide_first ? low : w;
     const at::Tensor on_edges =
         gsddmm(graph, BinaryOp::kMul, lhs, rhs, Target::kEdge, Target::kEdge);
     EXPECT_TRUE(same_bits(on_edges, product));
@@ -170,8 +167,8 @@ TEST_P(Autocast, casts_the_weight_of_a_sparse_product) {
 
 TEST_P(Autocast, leaves_float64_alone) {
   const AutocastRegion region(dtype());
-  const auto wide = x.to(at::kDouble);
-  EXPECT_EQ(gspmm(graph, BinaryOp::kCopyLhs, ReduceOp::kSum, wide, std::nullopt).scalar_type(),
+  const auto float64 = x.to(at::kDouble);
+  EXPECT_EQ(gspmm(graph, BinaryOp::kCopyLhs, ReduceOp::kSum, float64, std::nullopt).scalar_type(),
             at::kDouble);
 }
 

@@ -1,16 +1,11 @@
 #include "mezzo/runtime/cuda_library.h"
 
-#include <cstdint>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <iostream>
-#include <string>
-#include <vector>
 
-#include <ATen/ATen.h>
 #include <dlfcn.h>
-#include <gtest/gtest.h>
 #include <unistd.h>
 
 #include "mezzo/ops/device.h"
@@ -133,7 +128,7 @@ void print_problem_and_end() {
 TEST(CudaLibraryDeathTest, the_variable_names_the_file_also_where_there_is_no_driver) {
   testing::FLAGS_gtest_death_test_style = "threadsafe";  // runs the program again
   const char* const before = std::getenv(kLibraryVariable);
-  const std::string kept = before == nullptr ? "" : before;
+  const std::string original = before == nullptr ? "" : before;
   ::setenv(kLibraryVariable, "/no/such/libkernels.so", 1);
   EXPECT_EXIT(print_problem_and_end(), testing::ExitedWithCode(0),
               "cannot load /no/such/libkernels.so");
@@ -142,7 +137,7 @@ TEST(CudaLibraryDeathTest, the_variable_names_the_file_also_where_there_is_no_dr
   if (before == nullptr) {
     ::unsetenv(kLibraryVariable);
   } else {
-    ::setenv(kLibraryVariable, kept.c_str(), 1);
+    ::setenv(kLibraryVariable, original.c_str(), 1);
   }
 }
 

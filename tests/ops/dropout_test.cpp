@@ -4,11 +4,9 @@
 #include <limits>
 #include <optional>
 
-#include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 #include <ATen/autocast_mode.h>
 #include <fmt/format.h>
-#include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
 
 #include "mezzo/ops/ops.h"
@@ -29,10 +27,10 @@ TEST(Dropout, drops_at_the_given_rate_and_keeps_the_mean) {
   const std::int64_t count = 1 << 20;
   for (const double probability : {0.1, 0.5, 0.9}) {
     const auto out = seeded_dropout(at::ones({count}, on_device()), probability);
-    const double kept = at::ne(out, 0).sum().item<double>() / static_cast<double>(count);
+    const double share = at::ne(out, 0).sum().item<double>() / static_cast<double>(count);
     const double five_sigma =
         5 * std::sqrt(probability * (1 - probability) / static_cast<double>(count));
-    EXPECT_LT(std::abs(kept - (1 - probability)), five_sigma) << probability;
+    EXPECT_LT(std::abs(share - (1 - probability)), five_sigma) << probability;
     // Retained elements are divided by 1 - p, rounded to the generator's 16 bits.
     const double value = out.max().item<double>();
     EXPECT_LT(std::abs(value * (1 - probability) - 1), value * 0x1p-16) << probability;
@@ -41,12 +39,12 @@ TEST(Dropout, drops_at_the_given_rate_and_keeps_the_mean) {
 }
 
 TEST(Dropout, neighbouring_elements_are_independent) {
-  const auto kept =
+  const auto signs =
       at::ne(seeded_dropout(at::ones({1 << 20}, on_device()), 0.5), 0).to(at::kDouble) - 0.5;
   for (const std::int64_t lag : {1, 2, 3, 4, 7, 8, 16}) {
-    const std::int64_t n = kept.size(0) - lag;
+    const std::int64_t n = signs.size(0) - lag;
     const double correlation =
-        4 * (kept.narrow(0, 0, n) * kept.narrow(0, lag, n)).mean().item<double>();
+        4 * (signs.narrow(0, 0, n) * signs.narrow(0, lag, n)).mean().item<double>();
     EXPECT_LT(std::abs(correlation), 5 / std::sqrt(static_cast<double>(n))) << "lag " << lag;
   }
 }
@@ -179,7 +177,7 @@ TEST(Dropout, casts_dense_rows_under_autocast) {
 /// Stores of 8 MiB bypass the CPU's caches; those of each half do not.
 TEST(Dropout, of_a_large_tensor_is_that_of_its_beginning) {
   constexpr std::int64_t kCount = (1 << 22) + 5, kBeginning = 1 << 19;
-  const int given = at::get_num_threads();
+  const int before = at::get_num_threads();
   for (const DTypeInfo& dtype : dtypes()) {
     const auto x = at::arange(kCount, on_device(at::kFloat)).remainder(64).to(dtype.scalar);
     const auto beginning = seeded_dropout(x.slice(0, 0, kBeginning), 0.5);
@@ -193,7 +191,7 @@ TEST(Dropout, of_a_large_tensor_is_that_of_its_beginning) {
       last = whole;
     }
   }
-  at::set_num_threads(given);
+  at::set_num_threads(before);
 }
 
 }  // namespace

@@ -1,10 +1,6 @@
 #include <cmath>
 #include <limits>
-#include <string>
-#include <vector>
 
-#include <ATen/ATen.h>
-#include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
 
 #include "mezzo/ops/ops.h"
@@ -28,10 +24,9 @@ Topology upper_triangle() {
   return topology_of({0, 0, 0, 1, 1, 2}, {0, 1, 2, 1, 2, 2}, 3, 3);
 }
 
-/// Compares the softmax of the logits with the definition, within its bound.
-testing::AssertionResult right(const Topology& g, const at::Tensor& logits,
-                               NormalizeBy by = NormalizeBy::kDst) {
-  const at::Tensor got = edge_softmax(g, logits, by);
+/// Compares `got`, the softmax of the logits, with the definition, within its bound.
+testing::AssertionResult right(const at::Tensor& got, const Topology& g, const at::Tensor& logits,
+                               NormalizeBy by) {
   if (got.scalar_type() != logits.scalar_type()) return testing::AssertionFailure() << "dtype";
   const auto expected = softmax_reference(g, logits, side_of(by));
   const at::Tensor x = logits.to(at::kDouble);
@@ -87,11 +82,7 @@ TEST(EdgeSoftmax, of_some_of_the_edges_is_the_definition_of_the_graph_of_these_e
       for (const NormalizeBy by : {NormalizeBy::kDst, NormalizeBy::kSrc}) {
         SCOPED_TRACE(dtype.name + " on " + g.name);
         const at::Tensor logits = uniform({edges.size(0), 2, 3}, dtype.scalar, 1, -5, 5);
-        const at::Tensor got = edge_softmax(g.topology, logits, by, edges);
-        EXPECT_EQ(got.scalar_type(), dtype.scalar);
-        const at::Tensor expected = softmax_reference(part, logits, side_of(by)).value;
-        EXPECT_TRUE(near(got, expected,
-                         softmax_bound(expected, internal::max_degree(part), 10, dtype.scalar)));
+        EXPECT_TRUE(right(edge_softmax(g.topology, logits, by, edges), part, logits, by));
       }
     }
   }
@@ -109,23 +100,19 @@ TEST(EdgeSoftmax, of_all_the_edges_named_has_the_bits_of_that_of_the_graph) {
 
 TEST(EdgeSoftmax, refuses_edges_that_are_not_there_come_twice_or_do_not_fit_the_logits) {
   const Topology g = upper_triangle();
-  const auto text = [&](const at::Tensor& edges, std::int64_t rows) {
-    return error_of([&] {
-      edge_softmax(g, at::ones({rows}, on_device(at::kFloat)), NormalizeBy::kDst, edges);
-    });
+  const auto attempt = [&](const at::Tensor& edges, std::int64_t rows) {
+    edge_softmax(g, at::ones({rows}, on_device(at::kFloat)), NormalizeBy::kDst, edges);
   };
   for (const std::int64_t missing : {-1, 6}) {
-    const std::string error = text(ids({0, missing}), 2);
-    EXPECT_TRUE(mentions(error, "edge_softmax"));
-    EXPECT_TRUE(mentions(error, "edges"));
-    EXPECT_TRUE(mentions(error, "got" + std::to_string(missing)));
+    EXPECT_ERROR(fragments("edge_softmax", "edges", "got" + std::to_string(missing)),
+                 attempt(ids({0, missing}), 2));
   }
-  EXPECT_TRUE(mentions(text(ids({4, 0, 4}), 3), "4morethanonce"));
-  EXPECT_TRUE(mentions(text(numbers({0, 1}), 2), "edges"));
-  EXPECT_TRUE(mentions(text(ids({0, 1}).reshape({1, 2}), 2), "[1,2]"));
-  EXPECT_TRUE(mentions(text(numbers({1, 0}).to(at::kBool), 1), "maskof6"));
-  EXPECT_TRUE(mentions(text(at::Tensor(), 1), "edges"));
-  EXPECT_TRUE(mentions(text(ids({0, 1}), 6), "logits[2,...]"));
+  EXPECT_ERROR("4morethanonce", attempt(ids({4, 0, 4}), 3));
+  EXPECT_ERROR("edges", attempt(numbers({0, 1}), 2));
+  EXPECT_ERROR("[1,2]", attempt(ids({0, 1}).reshape({1, 2}), 2));
+  EXPECT_ERROR("maskof6", attempt(numbers({1, 0}).to(at::kBool), 1));
+  EXPECT_ERROR("edges", attempt(at::Tensor(), 1));
+  EXPECT_ERROR("logits[2,...]", attempt(ids({0, 1}), 6));
 }
 
 TEST(EdgeSoftmax, normalises_across_edges_of_two_kinds_of_sources) {
@@ -156,11 +143,11 @@ TEST(EdgeSoftmax, is_the_definition_on_every_graph_and_shape) {
       for (const NormalizeBy by : {NormalizeBy::kDst, NormalizeBy::kSrc}) {
         for (const std::vector<std::int64_t>& trailing :
              std::vector<std::vector<std::int64_t>>{{}, {1}, {1, 3}, {3, 4, 5}, {33}}) {
-          auto sizes = shape(g.topology, Target::kEdge, {});
-          sizes.insert(sizes.end(), trailing.begin(), trailing.end());
+          const auto sizes = shape(g.topology, Target::kEdge, trailing);
           SCOPED_TRACE(
               fmt::format("{} on {}, logits [{}]", dtype.name, g.name, fmt::join(sizes, ",")));
-          EXPECT_TRUE(right(g.topology, uniform(sizes, dtype.scalar, 1, -5, 5), by));
+          const at::Tensor logits = uniform(sizes, dtype.scalar, 1, -5, 5);
+          EXPECT_TRUE(right(edge_softmax(g.topology, logits, by), g.topology, logits, by));
         }
       }
     }
@@ -263,39 +250,25 @@ Reference gradient_reference(const Topology& g, const at::Tensor& logits, const 
   return {p * (d - weighted(d)), p * (d.abs() + weighted(d.abs()))};
 }
 
-TEST(EdgeSoftmaxGradient, is_that_of_the_definition) {
-  for (const NamedTopology& g : topologies()) {
-    for (const DTypeInfo& dtype : dtypes()) {
-      for (const NormalizeBy by : {NormalizeBy::kDst, NormalizeBy::kSrc}) {
-        SCOPED_TRACE(dtype.name + " on " + g.name);
-        const auto sizes = shape(g.topology, Target::kEdge, {2, 9});
-        const auto logits = leaf(uniform(sizes, dtype.scalar, 4, -3, 3));
-        const auto grad = uniform(sizes, dtype.scalar, 5);
-        edge_softmax(g.topology, logits, by).backward(grad);
-        const auto expected = gradient_reference(g.topology, logits, grad, by);
-        EXPECT_TRUE(near(logits.grad(), expected.value,
-                         softmax_gradient_bound(expected.abs_sum, internal::max_degree(g.topology),
-                                                6, dtype.scalar)));
-        EXPECT_EQ(logits.grad().scalar_type(), dtype.scalar);
-      }
-    }
-  }
-}
-
-TEST(EdgeSoftmaxGradient, of_some_of_the_edges_is_that_of_the_graph_of_these_edges) {
+TEST(EdgeSoftmaxGradient, of_all_or_some_of_the_edges_is_that_of_the_definition) {
   for (const NamedTopology& g : topologies()) {
     const at::Tensor edges = every_third(g.topology);
-    const Topology part = part_of(g.topology, edges);
     for (const DTypeInfo& dtype : dtypes()) {
       for (const NormalizeBy by : {NormalizeBy::kDst, NormalizeBy::kSrc}) {
-        SCOPED_TRACE(dtype.name + " on " + g.name);
-        const auto logits = leaf(uniform({edges.size(0), 9}, dtype.scalar, 4, -3, 3));
-        const auto grad = uniform({edges.size(0), 9}, dtype.scalar, 5);
-        edge_softmax(g.topology, logits, by, edges).backward(grad);
-        const auto expected = gradient_reference(part, logits, grad, by);
-        EXPECT_TRUE(near(
-            logits.grad(), expected.value,
-            softmax_gradient_bound(expected.abs_sum, internal::max_degree(part), 6, dtype.scalar)));
+        for (const bool all : {true, false}) {
+          SCOPED_TRACE(fmt::format("{} on {}, all: {}", dtype.name, g.name, all));
+          const Topology part = all ? g.topology : part_of(g.topology, edges);
+          const auto sizes = shape(part, Target::kEdge, {2, 9});
+          const auto logits = leaf(uniform(sizes, dtype.scalar, 4, -3, 3));
+          const auto grad = uniform(sizes, dtype.scalar, 5);
+          (all ? edge_softmax(part, logits, by) : edge_softmax(g.topology, logits, by, edges))
+              .backward(grad);
+          const auto expected = gradient_reference(part, logits, grad, by);
+          EXPECT_TRUE(near(logits.grad(), expected.value,
+                           softmax_gradient_bound(expected.abs_sum, internal::max_degree(part), 6,
+                                                  dtype.scalar)));
+          EXPECT_EQ(logits.grad().scalar_type(), dtype.scalar);
+        }
       }
     }
   }

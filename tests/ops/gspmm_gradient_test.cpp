@@ -1,8 +1,3 @@
-#include <string>
-#include <vector>
-
-#include <ATen/ATen.h>
-#include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
 
 #include "mezzo/ops/ops.h"
@@ -25,18 +20,6 @@ at::Tensor copy_u_gradient(const Topology& g, ReduceOp reduce_op, const at::Tens
   return input.grad();
 }
 
-TEST(GspmmGradient, goes_to_the_chosen_message_and_rows_without_in_edges_add_nothing) {
-  for (const DTypeInfo& dtype : dtypes()) {
-    SCOPED_TRACE(dtype.name);
-    const at::Tensor x = numbers({1, 2, 3, 4}, dtype.scalar);
-    const Topology g = four_nodes();
-    EXPECT_TRUE(exact(copy_u_gradient(g, ReduceOp::kMax, x), numbers({1, 0, 0, 1})));
-    EXPECT_TRUE(exact(copy_u_gradient(g, ReduceOp::kMin, x), numbers({2, 0, 0, 0})));
-    EXPECT_TRUE(exact(copy_u_gradient(g, ReduceOp::kSum, x), numbers({2, 1, 0, 1})));
-    EXPECT_EQ(copy_u_gradient(g, ReduceOp::kMax, x).scalar_type(), dtype.scalar);
-  }
-}
-
 TEST(GspmmGradient, of_a_tie_goes_to_the_lowest_edge_id) {
   // Edges 1 (0->2) and 2 (1->2) tie at node 2: edge 1, from node 0, gets the whole gradient.
   for (const DTypeInfo& dtype : dtypes()) {
@@ -48,7 +31,7 @@ TEST(GspmmGradient, of_a_tie_goes_to_the_lowest_edge_id) {
   }
 }
 
-TEST(GspmmGradient, of_a_tie_follows_the_edge_ids_and_not_the_order_of_the_entries) {
+TEST(GspmmGradient, of_a_tie_follows_the_edge_ids_and_not_the_order_of_the_row) {
   // CSR order of destination 0: edge 0 from source 2, edge 1 from source 0, edge 2 from source 1.
   const auto g = Topology::from_coo(ids({2, 0, 1}), ids({0, 0, 0}), 3, 1);
   EXPECT_TRUE(exact(copy_u_gradient(g, ReduceOp::kMax, at::ones({3}, on_device(at::kFloat))),
@@ -79,15 +62,6 @@ TEST(GspmmGradient, of_weighted_sums_goes_to_nodes_and_edges) {
   }
 }
 
-TEST(GspmmGradient, of_a_mean_is_divided_by_the_in_degree) {
-  for (const DTypeInfo& dtype : dtypes()) {
-    SCOPED_TRACE(dtype.name);
-    const at::Tensor x = numbers({1, 2, 3, 4}, dtype.scalar);
-    EXPECT_TRUE(exact_rounded(copy_u_gradient(four_nodes(), ReduceOp::kMean, x),
-                              numbers({4.0 / 3, 1.0 / 3, 0, 1.0 / 3})));
-  }
-}
-
 TEST(GspmmGradient, of_a_mean_over_seventy_thousand_is_divided_in_the_accumulator) {
   // In float16, 1 / 70000 is subnormal and 70000 overflows.
   const Topology star = in_star(70000);
@@ -109,13 +83,6 @@ struct Setting {
   std::vector<std::int64_t> lhs, rhs;  // trailing dimensions
 };
 
-std::vector<std::int64_t> operand_shape(const Setting& s, Target target,
-                                        const std::vector<std::int64_t>& trailing) {
-  auto sizes = shape(s.graph.topology, target, {});
-  sizes.insert(sizes.end(), trailing.begin(), trailing.end());
-  return sizes;
-}
-
 /// Gradients on numbers for which only the last rounding is inexact: integers, and powers of two as
 /// divisors. Products of many messages need more digits.
 template <class Op, class Reduce>
@@ -126,8 +93,8 @@ void expect_gradients(const Setting& s) {
                            fmt::join(s.lhs, ","), fmt::join(s.rhs, ",")));
   const Topology& g = s.graph.topology;
   if (Reduce::multiplies && max_in_degree(g) > 3) return;
-  const auto x = leaf(integers(operand_shape(s, s.lhs_target, s.lhs), s.dtype.scalar, 1));
-  const auto y = leaf(divisors(operand_shape(s, s.rhs_target, s.rhs), s.dtype.scalar, 2));
+  const auto x = leaf(integers(shape(g, s.lhs_target, s.lhs), s.dtype.scalar, 1));
+  const auto y = leaf(divisors(shape(g, s.rhs_target, s.rhs), s.dtype.scalar, 2));
   const auto out = gspmm(g, Op::kind, Reduce::kind, x, y, s.lhs_target, s.rhs_target);
   const auto grad = integers(out.sizes(), s.dtype.scalar, 3);
   out.backward(grad);
@@ -137,8 +104,7 @@ void expect_gradients(const Setting& s) {
     ASSERT_TRUE(got.defined());
     EXPECT_EQ(got.scalar_type(), s.dtype.scalar);
     if (Reduce::divides) {
-      EXPECT_TRUE(near(got, reference.value,
-                       sum_bound(reference.abs_sum, reference.terms, s.dtype.scalar)));
+      EXPECT_TRUE(near(got, reference, s.dtype.scalar));
     } else {
       EXPECT_TRUE(exact_rounded(got, reference.value));
     }
@@ -234,8 +200,7 @@ TEST(GspmmGradient, of_arbitrary_numbers_is_within_its_bound) {
         out.backward(grad);
         const auto expected = gspmm_gradients(g.topology, Op::kind, ReduceOp::kMean, x, w, grad);
         const auto expect_near = [&](const at::Tensor& got, const Reference& reference) {
-          EXPECT_TRUE(near(got, reference.value,
-                           sum_bound(reference.abs_sum, reference.terms, dtype.scalar)));
+          EXPECT_TRUE(near(got, reference, dtype.scalar));
         };
         if (Op::uses_lhs) expect_near(x.grad(), expected.lhs);
         if (Op::uses_rhs) expect_near(w.grad(), expected.rhs);
@@ -280,15 +245,14 @@ TEST(GspmmGradient, of_one_operand_alone_needs_nothing_of_the_other) {
         SCOPED_TRACE(fmt::format("{} {} of lhs: {}", Op::name, Reduce::name, of_lhs));
         at::Tensor x = integers({12, 2, 3}, at::kDouble, 1),
                    w = divisors({50, 1, 3}, at::kDouble, 2);
-        const at::Tensor& wanted = of_lhs ? x : w;
-        wanted.set_requires_grad(true);
+        const at::Tensor& operand = of_lhs ? x : w;
+        operand.set_requires_grad(true);
         const auto out = gspmm(g, Op::kind, Reduce::kind, x, w);
         const auto grad = integers(out.sizes(), at::kDouble, 3);
         out.backward(grad);
         const auto both = gspmm_gradients(g, Op::kind, Reduce::kind, x, w, grad);
         const Reference& expected = of_lhs ? both.lhs : both.rhs;
-        EXPECT_TRUE(near(wanted.grad(), expected.value,
-                         sum_bound(expected.abs_sum, expected.terms, at::kDouble)));
+        EXPECT_TRUE(near(operand.grad(), expected, at::kDouble));
       }
     });
   });

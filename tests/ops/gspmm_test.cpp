@@ -1,10 +1,5 @@
 #include <cmath>
 #include <limits>
-#include <string>
-#include <vector>
-
-#include <ATen/ATen.h>
-#include <gtest/gtest.h>
 
 #include "mezzo/ops/ops.h"
 
@@ -25,43 +20,12 @@ at::Tensor copy_u(const Topology& topology, ReduceOp reduce_op, const at::Tensor
 
 // Four nodes with the edges 0->1, 0->2, 1->2, 3->2.
 
-TEST(Gspmm, copied_source_features_are_reduced) {
-  for (const DTypeInfo& dtype : dtypes()) {
-    for (const IdWidth width : {IdWidth::kInt32, IdWidth::kInt64}) {
-      SCOPED_TRACE(dtype.name);
-      const Topology g = four_nodes(width);
-      const at::Tensor x = numbers({1, 2, 3, 4}, dtype.scalar);
-      EXPECT_TRUE(exact(copy_u(g, ReduceOp::kSum, x), numbers({0, 1, 7, 0})));
-      EXPECT_TRUE(exact_rounded(copy_u(g, ReduceOp::kMean, x), numbers({0, 1, 7.0 / 3, 0})));
-      EXPECT_TRUE(exact(copy_u(g, ReduceOp::kMax, x), numbers({0, 1, 4, 0})));
-      EXPECT_TRUE(exact(copy_u(g, ReduceOp::kMin, x), numbers({0, 1, 1, 0})));
-      EXPECT_EQ(copy_u(g, ReduceOp::kSum, x).scalar_type(), dtype.scalar);
-    }
-  }
-}
-
 TEST(Gspmm, nodes_without_in_edges_are_zero_though_all_messages_are_negative) {
   for (const DTypeInfo& dtype : dtypes()) {
     SCOPED_TRACE(dtype.name);
     const at::Tensor x = numbers({-1, -2, -3, -4}, dtype.scalar);
     EXPECT_TRUE(exact(copy_u(four_nodes(), ReduceOp::kMax, x), numbers({0, -1, -1, 0})));
     EXPECT_TRUE(exact(copy_u(four_nodes(), ReduceOp::kMin, x), numbers({0, -1, -4, 0})));
-  }
-}
-
-TEST(Gspmm, every_stored_form_of_the_graph_gives_the_same_sum) {
-  const at::Tensor dst_ptr = ids({0, 0, 1, 4, 4}), sources = ids({0, 0, 1, 3});
-  const at::Tensor src_ptr = ids({0, 2, 3, 3, 4}), destinations = ids({1, 2, 2, 2});
-  for (const DTypeInfo& dtype : dtypes()) {
-    for (const IdWidth width : {IdWidth::kInt32, IdWidth::kInt64}) {
-      SCOPED_TRACE(dtype.name);
-      const at::Tensor x = numbers({1, 2, 3, 4}, dtype.scalar);
-      const at::Tensor expected = numbers({0, 1, 7, 0});
-      const auto csc = Topology::from_csc(dst_ptr, sources, 4, {}, width);
-      const auto csr = Topology::from_csr(src_ptr, destinations, 4, {}, width);
-      EXPECT_TRUE(exact(copy_u(csc, ReduceOp::kSum, x), expected));
-      EXPECT_TRUE(exact(copy_u(csr, ReduceOp::kSum, x), expected));
-    }
   }
 }
 
@@ -118,12 +82,6 @@ const std::vector<BroadcastCase>& broadcast_cases() {
   return all;
 }
 
-std::vector<std::int64_t> with_rows(std::int64_t rows, const std::vector<std::int64_t>& trailing) {
-  std::vector<std::int64_t> sizes = {rows};
-  sizes.insert(sizes.end(), trailing.begin(), trailing.end());
-  return sizes;
-}
-
 TEST(Gspmm, trailing_dimensions_broadcast_from_the_last) {
   const Topology g = random_topology(12, 9, 40, 21);
   for (const DTypeInfo& dtype : dtypes()) {
@@ -174,8 +132,7 @@ void expect_exact(const NamedTopology& g, const DTypeInfo& dtype, TargetPair tar
       gspmm_reference(g.topology, Op::kind, Reduce::kind, x, y, targets.lhs, targets.rhs);
   EXPECT_EQ(got.scalar_type(), dtype.scalar);
   if (Reduce::divides) {
-    EXPECT_TRUE(
-        near(got, expected.value, sum_bound(expected.abs_sum, expected.terms, dtype.scalar)));
+    EXPECT_TRUE(near(got, expected, dtype.scalar));
   } else {
     EXPECT_TRUE(exact_rounded(got, expected.value));
   }
@@ -204,8 +161,8 @@ TEST(Gspmm, every_message_and_reducer_is_within_its_bound_on_any_numbers) {
           const auto x = uniform(shape(g.topology, targets.lhs, {37}), dtype.scalar, 3);
           const auto y = uniform(shape(g.topology, targets.rhs, {37}), dtype.scalar, 4, 0.5, 2);
           const auto expected = gspmm_reference(g.topology, Op::kind, Reduce::kind, x, y);
-          EXPECT_TRUE(near(gspmm(g.topology, Op::kind, Reduce::kind, x, y), expected.value,
-                           sum_bound(expected.abs_sum, expected.terms, dtype.scalar)));
+          EXPECT_TRUE(
+              near(gspmm(g.topology, Op::kind, Reduce::kind, x, y), expected, dtype.scalar));
         });
       });
     }
@@ -246,14 +203,6 @@ TEST(Gspmm, parallel_edges_and_self_loops_count_each) {
   }
 }
 
-TEST(Gspmm, a_bipartite_graph_gives_one_row_per_destination) {
-  const Topology g = random_topology(30, 40, 100, 23);
-  for_each(ReduceOps{}, [&]<class Reduce>() {
-    const auto out = copy_u(g, Reduce::kind, integers({30, 5}, at::kFloat, 1));
-    EXPECT_EQ(out.sizes(), (std::vector<std::int64_t>{40, 5})) << Reduce::name;
-  });
-}
-
 TEST(Gspmm, a_graph_without_edges_gives_zeros) {
   const Topology g = topology_of({}, {}, 3, 5);
   for (const DTypeInfo& dtype : dtypes()) {
@@ -288,8 +237,7 @@ TEST(Gspmm, a_hub_of_nine_hundred_sums_to_within_one_rounding) {
     const auto x = uniform({900, 19}, dtype.scalar, 5, 0, 1);
     const auto expected =
         gspmm_reference(star, BinaryOp::kCopyLhs, ReduceOp::kSum, x, std::nullopt);
-    EXPECT_TRUE(near(copy_u(star, ReduceOp::kSum, x), expected.value,
-                     sum_bound(expected.abs_sum, expected.terms, dtype.scalar)));
+    EXPECT_TRUE(near(copy_u(star, ReduceOp::kSum, x), expected, dtype.scalar));
   }
 }
 
@@ -302,8 +250,7 @@ TEST(Gspmm, a_mean_over_seventy_thousand_neighbours_neither_overflows_nor_vanish
     const auto tenths = at::full({70000, 1}, 0.1, on_device()).to(dtype.scalar);
     const auto expected =
         gspmm_reference(star, BinaryOp::kCopyLhs, ReduceOp::kMean, tenths, std::nullopt);
-    EXPECT_TRUE(near(copy_u(star, ReduceOp::kMean, tenths), expected.value,
-                     sum_bound(expected.abs_sum, expected.terms, dtype.scalar)));
+    EXPECT_TRUE(near(copy_u(star, ReduceOp::kMean, tenths), expected, dtype.scalar));
   }
 }
 

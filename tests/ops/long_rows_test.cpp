@@ -1,9 +1,5 @@
 // Sums over so many edges that one float32 accumulator would lose digits.
 #include <cmath>
-#include <cstdint>
-
-#include <ATen/ATen.h>
-#include <gtest/gtest.h>
 
 #include "mezzo/graph/topology.h"
 #include "mezzo/ops/ops.h"

@@ -1,13 +1,8 @@
 // Properties that hold for every graph and operand.
 #include <functional>
 #include <optional>
-#include <string>
-#include <utility>
-#include <vector>
 
-#include <ATen/ATen.h>
 #include <c10/core/InferenceMode.h>
-#include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
 
 #include "mezzo/ops/ops.h"
@@ -325,11 +320,11 @@ TEST(Properties, attention_in_any_layout_has_the_bits_of_dense_operands) {
       const auto by_head = [&](std::int64_t rows, std::uint64_t seed) {
         return layouts(rows, dtype.scalar, seed)[i].tensor.slice(1, 1, 3);
       };
-      const std::vector<at::Tensor> given = {x.unflatten(1, {2, 3}), by_head(20, 2), by_head(15, 3),
-                                             by_head(80, 4)};
+      const std::vector<at::Tensor> inputs = {x.unflatten(1, {2, 3}), by_head(20, 2),
+                                              by_head(15, 3), by_head(80, 4)};
       const at::Tensor grad = layouts(15, dtype.scalar, 5)[i].tensor.unflatten(1, {2, 3});
       std::vector<at::Tensor> strided, dense;
-      for (const at::Tensor& one : given) {
+      for (const at::Tensor& one : inputs) {
         strided.push_back(leaf_as_it_is(one));
         dense.push_back(leaf(one.contiguous()));
       }
@@ -340,7 +335,7 @@ TEST(Properties, attention_in_any_layout_has_the_bits_of_dense_operands) {
       ASSERT_TRUE(same_bits(out, expected));
       out.backward(grad);
       expected.backward(grad.contiguous());
-      for (std::size_t k = 0; k < given.size(); ++k) {
+      for (std::size_t k = 0; k < inputs.size(); ++k) {
         EXPECT_TRUE(same_bits(strided[k].grad(), dense[k].grad())) << "operand " << k;
       }
     }
@@ -413,15 +408,15 @@ Topology thirty_nodes() {
 TEST(Properties, the_backward_keeps_the_structure_that_it_needs) {
   for (const NamedOp& op : ops()) {
     SCOPED_TRACE(op.name);
-    const Leaves kept, released;
+    const Leaves retained, released;
     const Topology g = thirty_nodes();
-    op.run(g, kept.x, kept.w).sum().backward();
+    op.run(g, retained.x, retained.w).sum().backward();
     std::optional<Topology> other = thirty_nodes();
     const at::Tensor out = op.run(*other, released.x, released.w);
     other.reset();
     out.sum().backward();
-    EXPECT_TRUE(same_bits(released.x.grad(), kept.x.grad()));
-    EXPECT_TRUE(same_bits(released.w.grad(), kept.w.grad()));
+    EXPECT_TRUE(same_bits(released.x.grad(), retained.x.grad()));
+    EXPECT_TRUE(same_bits(released.w.grad(), retained.w.grad()));
   }
 }
 

@@ -4,9 +4,6 @@
 
 #include <cmath>
 
-#include <ATen/ATen.h>
-#include <gtest/gtest.h>
-
 #include "support/tensors.h"
 #include "support/tolerance.h"
 

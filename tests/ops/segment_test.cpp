@@ -1,11 +1,7 @@
 #include <functional>
 #include <limits>
-#include <string>
-#include <vector>
 
-#include <ATen/ATen.h>
 #include <c10/core/InferenceMode.h>
-#include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
 
 #include "mezzo/amp/autocast/autocast.h"
@@ -39,12 +35,6 @@ at::Tensor segment_of_rows(const at::Tensor& lengths) {
 Topology as_graph(const at::Tensor& lengths) {
   return Topology::from_coo(at::arange(total(lengths), on_device()), segment_of_rows(lengths),
                             total(lengths), lengths.size(0));
-}
-
-std::vector<std::int64_t> with_rows(std::int64_t rows, const std::vector<std::int64_t>& trailing) {
-  std::vector<std::int64_t> sizes = {rows};
-  sizes.insert(sizes.end(), trailing.begin(), trailing.end());
-  return sizes;
 }
 
 /// Runs body(dtype, trailing dimensions) for all combinations.
@@ -81,15 +71,13 @@ TEST(SegmentReduce, is_the_definition_in_value_and_gradient) {
       const at::Tensor out = segment_reduce(Op::kind, mixed_lengths(), x);
       const auto reference =
           gspmm_reference(g, BinaryOp::kCopyLhs, Op::kind, x.detach(), std::nullopt);
-      EXPECT_TRUE(
-          near(out, reference.value, sum_bound(reference.abs_sum, reference.terms, dtype.scalar)));
+      EXPECT_TRUE(near(out, reference, dtype.scalar));
       const at::Tensor grad = uniform(out.sizes(), dtype.scalar, 2);
       out.backward(grad);
       const auto expected =
           gspmm_gradients(g, BinaryOp::kCopyLhs, Op::kind, x.detach(), std::nullopt, grad).lhs;
       EXPECT_EQ(x.grad().scalar_type(), dtype.scalar);
-      EXPECT_TRUE(near(x.grad(), expected.value,
-                       sum_bound(expected.abs_sum, expected.terms, dtype.scalar)));
+      EXPECT_TRUE(near(x.grad(), expected, dtype.scalar));
     });
   });
 }
@@ -187,24 +175,21 @@ TEST(SegmentReduce, reads_strided_rows_and_lengths) {
 }
 
 TEST(SegmentReduce, refuses_lengths_that_are_not_the_parts_of_the_rows) {
-  const auto run = [](const at::Tensor& lengths, const at::Tensor& x) {
-    return error_of([&] { segment_reduce(ReduceOp::kSum, lengths, x); });
+  const auto attempt = [](const at::Tensor& lengths, const at::Tensor& rows) {
+    segment_reduce(ReduceOp::kSum, lengths, rows);
   };
   const at::Tensor x = at::ones({10, 2}, on_device(at::kFloat));
-  const std::string sum = run(ids({4, 5}), x);
-  EXPECT_TRUE(mentions(sum, "segment_reduce"));
-  EXPECT_TRUE(mentions(sum, "10"));
-  EXPECT_TRUE(mentions(sum, "9"));
-  EXPECT_TRUE(mentions(run(ids({}), x), "10"));
-  EXPECT_TRUE(mentions(run(ids({12, -2}), x), "12"));
-  EXPECT_TRUE(mentions(run(ids({11, -1}), x), "lengths"));
-  EXPECT_TRUE(mentions(run(at::Tensor(), x), "undefined"));
-  EXPECT_TRUE(mentions(run(numbers({4, 6}, at::kFloat), x), "int64"));
-  EXPECT_TRUE(mentions(run(ids({4, 6}).to(at::kInt), x), "int32"));
-  EXPECT_TRUE(mentions(run(ids({4, 6}).reshape({1, 2}), x), "[1,2]"));
-  EXPECT_TRUE(mentions(run(ids({1}), at::ones({}, on_device(at::kFloat))), "x"));
-  EXPECT_TRUE(mentions(run(ids({1}), at::Tensor()), "x"));
-  EXPECT_TRUE(mentions(run(ids({4, 6}), x.to(at::kLong)), "segment_reduce:dtypeofx:expected"));
+  EXPECT_ERROR(fragments("segment_reduce", "10", "9"), attempt(ids({4, 5}), x));
+  EXPECT_ERROR("10", attempt(ids({}), x));
+  EXPECT_ERROR("12", attempt(ids({12, -2}), x));
+  EXPECT_ERROR("lengths", attempt(ids({11, -1}), x));
+  EXPECT_ERROR("undefined", attempt(at::Tensor(), x));
+  EXPECT_ERROR("int64", attempt(numbers({4, 6}, at::kFloat), x));
+  EXPECT_ERROR("int32", attempt(ids({4, 6}).to(at::kInt), x));
+  EXPECT_ERROR("[1,2]", attempt(ids({4, 6}).reshape({1, 2}), x));
+  EXPECT_ERROR("x", attempt(ids({1}), at::ones({}, on_device(at::kFloat))));
+  EXPECT_ERROR("x", attempt(ids({1}), at::Tensor()));
+  EXPECT_ERROR("segment_reduce:dtypeofx:expected", attempt(ids({4, 6}), x.to(at::kLong)));
 }
 
 TEST(SegmentSoftmax, sums_to_one_in_every_segment_and_is_the_definition) {
@@ -225,13 +210,9 @@ TEST(SegmentSoftmax, gradients_agree_with_finite_differences) {
 }
 
 TEST(SegmentSoftmax, refuses_lengths_that_do_not_add_up) {
-  const std::string text = error_of([] {
-    segment_softmax(ids({4, 5}), at::ones({10}, on_device()));
-  });
-  EXPECT_TRUE(mentions(text, "segment_softmax"));
-  EXPECT_TRUE(mentions(text, "10"));
-  const std::string of_integers = error_of([] { segment_softmax(ids({4, 5}), ids({1, 2, 3})); });
-  EXPECT_TRUE(mentions(of_integers, "segment_softmax:dtypeofx:expected"));
+  EXPECT_ERROR(fragments("segment_softmax", "10"),
+               segment_softmax(ids({4, 5}), at::ones({10}, on_device())));
+  EXPECT_ERROR("segment_softmax:dtypeofx:expected", segment_softmax(ids({4, 5}), ids({1, 2, 3})));
 }
 
 // Products.
@@ -280,12 +261,12 @@ void expect_row_products(const GroupedProduct& run, const at::Tensor& relation, 
   const at::Tensor out = run(a, b);
   out.backward(grad);
   const auto reference = [&](bool absolute) {
-    const auto given = [&](const at::Tensor& t) {
+    const auto rounded = [&](const at::Tensor& t) {
       return absolute ? in_double(t).abs() : in_double(t);
     };
-    const at::Tensor x = leaf(given(a)), y = leaf(given(b));
+    const at::Tensor x = leaf(rounded(a)), y = leaf(rounded(b));
     const at::Tensor value = row_products(x, y, relation);
-    value.backward(given(grad));
+    value.backward(rounded(grad));
     return std::vector<at::Tensor>{value.detach(), x.grad(), y.grad()};
   };
   const auto values = reference(false), sums = reference(true);
@@ -422,19 +403,19 @@ TEST(SegmentMm, takes_lengths_on_the_cpu_and_keeps_no_hold_of_them) {
   const at::Tensor lengths = relation_lengths();
   for (const DTypeInfo& dtype : dtypes()) {
     SCOPED_TRACE(dtype.name);
-    std::vector<at::Tensor> made;
+    std::vector<at::Tensor> results;
     for (const bool on_host : {false, true}) {
-      const at::Tensor given = on_host ? lengths.cpu().clone() : lengths.clone();
+      const at::Tensor own_lengths = on_host ? lengths.cpu().clone() : lengths.clone();
       const at::Tensor a = leaf(integers({100, 8}, dtype.scalar, 1)),
                        b = leaf(integers({10, 8, 3}, dtype.scalar, 2));
-      const at::Tensor out = segment_mm(a, b, given);
-      given.zero_();  // the backward has its own copy
+      const at::Tensor out = segment_mm(a, b, own_lengths);
+      own_lengths.zero_();  // the backward has its own copy
       out.backward(integers({100, 3}, dtype.scalar, 3));
-      made.insert(made.end(), {out, a.grad(), b.grad()});
+      results.insert(results.end(), {out, a.grad(), b.grad()});
     }
     for (std::size_t i = 0; i < 3; ++i) {
-      EXPECT_EQ(made[i].device(), made[i + 3].device());
-      EXPECT_TRUE(same_bits(made[i], made[i + 3])) << i;
+      EXPECT_EQ(results[i].device(), results[i + 3].device());
+      EXPECT_TRUE(same_bits(results[i], results[i + 3])) << i;
     }
   }
   if (on_cpu()) return;
@@ -446,30 +427,28 @@ TEST(SegmentMm, takes_lengths_on_the_cpu_and_keeps_no_hold_of_them) {
 TEST(SegmentMm, refuses_what_does_not_fit) {
   const at::Tensor a = at::ones({10, 3}, on_device(at::kFloat)),
                    b = at::ones({2, 3, 4}, on_device(at::kFloat));
-  const auto of = [](const at::Tensor& x, const at::Tensor& y, const at::Tensor& lengths) {
-    return error_of([&] { segment_mm(x, y, lengths); });
+  const auto attempt = [&](const at::Tensor& x, const at::Tensor& y, const at::Tensor& lengths) {
+    segment_mm(x, y, lengths);
   };
-  EXPECT_TRUE(mentions(of(a, b, ids({4, 5})), "got9"));
-  EXPECT_TRUE(mentions(of(a, b, ids({-1, 11})), "lengths"));
-  EXPECT_TRUE(mentions(of(a, b, ids({4, 5, 1})), "[2]"));
-  EXPECT_TRUE(mentions(of(a, b, ids({4, 6}).to(at::kInt)), "int64"));
-  EXPECT_TRUE(mentions(of(a, at::ones({2, 5, 4}, on_device()), ids({4, 6})), "[2,5,4]"));
-  EXPECT_TRUE(mentions(of(a, at::ones({3, 4}, on_device()), ids({4, 6})), "[3,4]"));
-  EXPECT_TRUE(mentions(of(a, b.to(at::kDouble), ids({4, 6})), "Double"));
-  EXPECT_TRUE(mentions(of(a.to(at::kInt), b.to(at::kInt), ids({4, 6})), "float16"));
-  EXPECT_TRUE(mentions(of(a, at::Tensor(), ids({4, 6})), "undefined"));
+  EXPECT_ERROR("got9", attempt(a, b, ids({4, 5})));
+  EXPECT_ERROR("lengths", attempt(a, b, ids({-1, 11})));
+  EXPECT_ERROR("[2]", attempt(a, b, ids({4, 5, 1})));
+  EXPECT_ERROR("int64", attempt(a, b, ids({4, 6}).to(at::kInt)));
+  EXPECT_ERROR("[2,5,4]", attempt(a, at::ones({2, 5, 4}, on_device()), ids({4, 6})));
+  EXPECT_ERROR("[3,4]", attempt(a, at::ones({3, 4}, on_device()), ids({4, 6})));
+  EXPECT_ERROR("Double", attempt(a, b.to(at::kDouble), ids({4, 6})));
+  EXPECT_ERROR("float16", attempt(a.to(at::kInt), b.to(at::kInt), ids({4, 6})));
+  EXPECT_ERROR("undefined", attempt(a, at::Tensor(), ids({4, 6})));
 }
 
 TEST(GatherMm, refuses_ids_out_of_range_and_names_the_first) {
   const at::Tensor a = at::ones({3, 3}, on_device(at::kFloat)),
                    b = at::ones({2, 3, 4}, on_device(at::kFloat));
-  const auto of = [&](const at::Tensor& idx) { return error_of([&] { gather_mm(a, b, idx); }); };
-  const std::string text = of(ids({0, 2, 5}));
-  EXPECT_TRUE(mentions(text, "gather_mm"));
-  EXPECT_TRUE(mentions(text, "got2atposition1"));
-  EXPECT_TRUE(mentions(of(ids({0, -1, 1})), "got-1"));
-  EXPECT_TRUE(mentions(of(ids({0, 1})), "[3]"));
-  EXPECT_TRUE(mentions(of(ids({0, 1, 1}).to(at::kInt)), "int64"));
+  const auto attempt = [&](const at::Tensor& idx) { gather_mm(a, b, idx); };
+  EXPECT_ERROR(fragments("gather_mm", "got2atposition1"), attempt(ids({0, 2, 5})));
+  EXPECT_ERROR("got-1", attempt(ids({0, -1, 1})));
+  EXPECT_ERROR("[3]", attempt(ids({0, 1})));
+  EXPECT_ERROR("int64", attempt(ids({0, 1, 1}).to(at::kInt)));
   EXPECT_ERROR("idx", gather_mm(a, at::ones({0, 3, 4}, on_device()), ids({0, 0, 0})));
 }
 
@@ -494,22 +473,22 @@ TEST(SegmentAutocast, casts_rows_and_matrices_and_leaves_the_softmax) {
   const at::Tensor lengths = ids({4, 6}), idx = ids({1, 0, 0, 0, 0, 1, 1, 1, 1, 1});
   for (const DTypeInfo& dtype : narrow_dtypes()) {
     SCOPED_TRACE(dtype.name);
-    std::vector<at::Tensor> made;
+    std::vector<at::Tensor> results;
     {
       const amp::Autocast region(test_device().type(), dtype.scalar);
-      made = {segment_mm(a, b, lengths), gather_mm(a, b, idx),
-              segment_reduce(ReduceOp::kSum, lengths, a),
-              segment_mm(a.to(dtype.scalar), b, lengths)};
+      results = {segment_mm(a, b, lengths), gather_mm(a, b, idx),
+                 segment_reduce(ReduceOp::kSum, lengths, a),
+                 segment_mm(a.to(dtype.scalar), b, lengths)};
       EXPECT_EQ(segment_softmax(lengths, a).scalar_type(), at::kFloat);
     }
     const std::vector<at::Tensor> expected = {segment_mm(a, b, lengths), gather_mm(a, b, idx),
                                               segment_reduce(ReduceOp::kSum, lengths, a),
                                               segment_mm(a, b, lengths)};
-    for (std::size_t i = 0; i < made.size(); ++i) {
-      EXPECT_EQ(made[i].scalar_type(), dtype.scalar) << i;
-      EXPECT_TRUE(exact(made[i], expected[i])) << i;
+    for (std::size_t i = 0; i < results.size(); ++i) {
+      EXPECT_EQ(results[i].scalar_type(), dtype.scalar) << i;
+      EXPECT_TRUE(exact(results[i], expected[i])) << i;
     }
-    made[0].sum().backward();
+    results[0].sum().backward();
     EXPECT_EQ(a.grad().scalar_type(), at::kFloat);
     EXPECT_EQ(b.grad().scalar_type(), at::kFloat);
   }

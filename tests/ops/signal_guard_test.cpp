@@ -5,12 +5,9 @@
 #include <atomic>
 #include <csignal>
 #include <filesystem>
-#include <string>
 #include <thread>
 
-#include <ATen/ATen.h>
 #include <ATen/Parallel.h>
-#include <gtest/gtest.h>
 #include <omp.h>
 #include <sys/syscall.h>
 #include <ucontext.h>
