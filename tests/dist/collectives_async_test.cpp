@@ -1,13 +1,6 @@
-#include <chrono>
-#include <csignal>
-#include <functional>
-#include <string>
-#include <thread>
 #include <utility>
-#include <vector>
 
 #include <ATen/ATen.h>
-#include <gtest/gtest.h>
 
 #include "mezzo/core/error.h"
 #include "mezzo/dist/group/process_group.h"
@@ -15,13 +8,11 @@
 #include "dist/processes.h"
 
 /// Asynchronous collectives.
-namespace mezzo {
+namespace mezzo::test {
 namespace {
 
 using dist::ProcessGroup;
 using dist::Work;
-using test::on_ranks;
-using test::require;
 
 /// Different numbers on each rank.
 at::Tensor share_of_rank(std::int64_t rank) {
@@ -104,24 +95,21 @@ TEST(CollectivesAsync, results_of_another_form_are_refused_before_anything_is_se
 
 /// Expects that wait() throws with operation and rank if `start` loses rank 1.
 void expect_loss(const std::string& operation, const std::function<Work(ProcessGroup&)>& start) {
-  const auto endings = test::run_group(
-      2,
-      [&](ProcessGroup& group) {
-        if (group.rank() == 1) {
-          std::this_thread::sleep_for(std::chrono::seconds(1));
-          ::raise(SIGKILL);
-        }
-        Work work = start(group);
-        std::string message;
-        try {
-          work.wait();
-        } catch (const IoError& error) {
-          message = error.what();
-        }
-        require(test::has(message, operation + " of rank 0 of 2"), "the operation: " + message);
-        require(test::has(message, "no answer from rank 1"), "the rank: " + message);
-      },
-      std::chrono::minutes(5));
+  const auto endings = run_group(2, std::chrono::minutes(5), [&](ProcessGroup& group) {
+    if (group.rank() == 1) {
+      std::this_thread::sleep_for(std::chrono::seconds(1));
+      ::raise(SIGKILL);
+    }
+    Work work = start(group);
+    std::string message;
+    try {
+      work.wait();
+    } catch (const IoError& error) {
+      message = error.what();
+    }
+    require(has(message, operation + " of rank 0 of 2"), "the operation: " + message);
+    require(has(message, "no answer from rank 1"), "the rank: " + message);
+  });
   EXPECT_TRUE(endings[0].good) << operation << ": " << endings[0].message;
   EXPECT_EQ(endings[1].signal, SIGKILL);
 }
@@ -136,4 +124,4 @@ TEST(CollectivesAsync, a_rank_lost_under_way_is_named_at_wait) {
 }
 
 }  // namespace
-}  // namespace mezzo
+}  // namespace mezzo::test

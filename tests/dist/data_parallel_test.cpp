@@ -1,19 +1,10 @@
 #include "mezzo/dist/data_parallel.h"
 
-#include <chrono>
-#include <csignal>
-#include <cstdint>
 #include <limits>
 #include <memory>
-#include <stdexcept>
-#include <string>
-#include <utility>
-#include <vector>
 
-#include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 #include <fmt/format.h>
-#include <gtest/gtest.h>
 #include <torch/nn/module.h>
 #include <torch/optim/sgd.h>
 #include <unistd.h>
@@ -28,10 +19,7 @@
 namespace mezzo::dist {
 namespace {
 
-using test::exact;
-using test::integers;
-using test::on_ranks;
-using test::require;
+using namespace mezzo::test;
 
 constexpr std::int64_t kFeatures = 4, kRowsOfRank = 8;  // rows of each rank
 
@@ -55,7 +43,7 @@ struct Rows {
 
 Rows rows_of(std::int64_t rank) {
   const auto draw = [rank](at::IntArrayRef sizes, std::uint64_t seed) {
-    return test::filled(sizes, at::kFloat, [=](std::uint64_t i) {
+    return filled(sizes, at::kFloat, [=](std::uint64_t i) {
       return 2 * random_uniform(seed, static_cast<std::uint64_t>(rank), i) - 1;
     });
   };
@@ -97,11 +85,10 @@ struct JoinedDescent {
   /// A step with this rate does not increase the distance of two parameter vectors: the largest
   /// eigenvalue of rows^T rows / count is at most its trace, kFeatures + 1 < 1 / kRate. So errors
   /// of the steps at most add up in the Euclidean norm, which bounds each element.
-  test::SumBound bound(double travel_epsilon) const {
+  SumBound bound(double travel_epsilon) const {
     static_assert(kRate * (kFeatures + 1) < 1);
     constexpr double kTerms = 4 * kRowsOfRank + 2 * kFeatures + 16;
-    const double limit =
-        kTerms * test::info(at::kFloat).epsilon * rounded + travel_epsilon * travelled;
+    const double limit = kTerms * info(at::kFloat).epsilon * rounded + travel_epsilon * travelled;
     return {
         .abs_sum = at::full({kFeatures + 1}, limit, at::kDouble), .terms = 0, .operand_epsilon = 1};
   }
@@ -137,7 +124,7 @@ TEST(DataParallel, parameters_equal_those_of_one_process_on_the_joined_batch) {
         for (const std::int64_t bytes : {1, 1 << 20}) {
           const at::Tensor own = parallel_descent(
               group, {.bucket_bytes = bytes, .find_unused_parameters = find_unused});
-          require(test::near(own, joined.parameters, joined.bound(0)));
+          require(near(own, joined.parameters, joined.bound(0)));
           const at::Tensor all = group.all_gather(own);
           require(at::equal(all, own.expand_as(all)), "the same bits on all ranks");
         }
@@ -150,9 +137,9 @@ TEST(DataParallel, bfloat16_traffic_stays_within_its_rounding) {
   for (const std::int64_t ranks : {2, 4}) {
     on_ranks(ranks, [ranks](ProcessGroup& group) {
       const JoinedDescent joined(ranks);
-      const double epsilon = static_cast<double>(ranks) * test::info(at::kBFloat16).epsilon;
+      const double epsilon = static_cast<double>(ranks) * info(at::kBFloat16).epsilon;
       const at::Tensor low = parallel_descent(group, {.traffic = GradientTraffic::kBFloat16});
-      require(test::near(low, joined.parameters, joined.bound(epsilon)));
+      require(near(low, joined.parameters, joined.bound(epsilon)));
       require(!at::equal(low, parallel_descent(group, {})), "other bits than with float32 traffic");
       const at::Tensor all = group.all_gather(low);
       require(at::equal(all, low.expand_as(all)), "the same bits on all ranks");
@@ -280,18 +267,15 @@ TEST(DataParallel, a_backward_that_was_not_prepared_is_refused) {
 }
 
 TEST(DataParallel, a_rank_whose_backward_fails_is_named_by_the_others) {
-  const auto endings = test::run_group(
-      3,
-      [](ProcessGroup& group) {
-        auto line = std::make_shared<Line>(1.0);
-        dist::DataParallel parallel(line, group);
-        if (group.rank() == 2) ::raise(SIGKILL);
-        const at::Tensor loss = loss_of(*line, rows_of(group.rank()));
-        if (group.rank() == 1) group.barrier();
-        parallel.prepare({loss});
-        loss.backward();
-      },
-      std::chrono::minutes(5));
+  const auto endings = run_group(3, std::chrono::minutes(5), [](ProcessGroup& group) {
+    auto line = std::make_shared<Line>(1.0);
+    dist::DataParallel parallel(line, group);
+    if (group.rank() == 2) ::raise(SIGKILL);
+    const at::Tensor loss = loss_of(*line, rows_of(group.rank()));
+    if (group.rank() == 1) group.barrier();
+    parallel.prepare({loss});
+    loss.backward();
+  });
   for (const std::size_t rank : {0, 1}) {
     EXPECT_FALSE(endings[rank].good || endings[rank].out_of_time);
     // The other survivor may have ended before this rank checked.
@@ -304,29 +288,25 @@ TEST(DataParallel, a_rank_whose_backward_fails_is_named_by_the_others) {
 }
 
 TEST(DataParallel, a_backward_that_fails_does_not_wait_for_other_ranks) {
-  const auto endings = test::run_group(
-      2,
-      [](ProcessGroup& group) {
-        const at::Tensor processes =
-            group.all_gather(at::full({}, static_cast<std::int64_t>(::getpid()), at::kLong));
-        const auto line = std::make_shared<Line>(1.0);
-        DataParallel parallel(line, group, {.bucket_bytes = 1, .find_unused_parameters = true});
-        if (group.rank() == 1) {
-          const auto first = static_cast<pid_t>(processes[0].item<std::int64_t>());
-          while (::kill(first, 0) == 0) ::usleep(5000);  // until it has ended
-          return;
-        }
-        // Backward runs in reverse order of creation: the sum of bias has started by then.
-        const at::Tensor failing = 2 * line->weight;
-        failing.register_hook(
-            [](const at::Tensor&) { throw std::runtime_error("the user's own"); });
-        const at::Tensor sum = failing.sum();
-        const at::Tensor loss = (2 * line->bias).sum() + sum;
-        parallel.prepare({loss});
-        loss.backward();
-      },
-      std::chrono::minutes(5));
-  EXPECT_TRUE(test::has(endings[0].message, "the user's own")) << endings[0].message;
+  const auto endings = run_group(2, std::chrono::minutes(5), [](ProcessGroup& group) {
+    const at::Tensor processes =
+        group.all_gather(at::full({}, static_cast<std::int64_t>(::getpid()), at::kLong));
+    const auto line = std::make_shared<Line>(1.0);
+    DataParallel parallel(line, group, {.bucket_bytes = 1, .find_unused_parameters = true});
+    if (group.rank() == 1) {
+      const auto first = static_cast<pid_t>(processes[0].item<std::int64_t>());
+      while (::kill(first, 0) == 0) ::usleep(5000);  // until it has ended
+      return;
+    }
+    // Backward runs in reverse order of creation: the sum of bias has started by then.
+    const at::Tensor failing = 2 * line->weight;
+    failing.register_hook([](const at::Tensor&) { throw std::runtime_error("the user's own"); });
+    const at::Tensor sum = failing.sum();
+    const at::Tensor loss = (2 * line->bias).sum() + sum;
+    parallel.prepare({loss});
+    loss.backward();
+  });
+  EXPECT_TRUE(has(endings[0].message, "the user's own")) << endings[0].message;
   EXPECT_FALSE(endings[0].out_of_time);
   EXPECT_TRUE(endings[1].good) << endings[1].message;
 }

@@ -1,14 +1,8 @@
 #include <cmath>
 #include <limits>
-#include <stdexcept>
-#include <string>
-#include <utility>
-#include <vector>
 
-#include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 #include <fmt/format.h>
-#include <gtest/gtest.h>
 #include <poll.h>
 #include <torch/nn/module.h>
 #include <torch/optim/sgd.h>
@@ -26,10 +20,7 @@
 namespace mezzo::dist {
 namespace {
 
-using test::exact;
-using test::integers;
-using test::on_ranks;
-using test::require;
+using namespace mezzo::test;
 
 /// Parameters of several dtypes and layouts; the gradients of each rank are integers.
 struct Gradients {
@@ -77,11 +68,11 @@ TEST(AllReduceGradients, whole_numbers_add_up_exactly_in_every_dtype_and_bucket_
     on_ranks(ranks, [ranks](ProcessGroup& group) {
       for (const std::int64_t bytes : {1, 64, 1 << 20}) {
         for (const ReduceOp op : {ReduceOp::kSum, ReduceOp::kMean}) {
-          const Gradients given(ranks, group.rank());
-          all_reduce_gradients(given.parameters, group, {.op = op, .bucket_bytes = bytes});
+          const Gradients gradients(ranks, group.rank());
+          all_reduce_gradients(gradients.parameters, group, {.op = op, .bucket_bytes = bytes});
           const double divisor = op == ReduceOp::kMean ? static_cast<double>(ranks) : 1;
-          for (std::size_t i = 0; i < given.parameters.size(); ++i) {
-            require(exact(given.parameters[i].grad(), given.sum(i) / divisor));
+          for (std::size_t i = 0; i < gradients.parameters.size(); ++i) {
+            require(exact(gradients.parameters[i].grad(), gradients.sum(i) / divisor));
           }
         }
       }
@@ -159,7 +150,7 @@ TEST(AllReduceGradients, bfloat16_traffic_rounds_each_gradient_and_each_addition
     at::Tensor sum = at::zeros({kSize}, at::kDouble), absolute = at::zeros({kSize}, at::kDouble);
     const at::Tensor parameter = at::zeros({kSize}, at::kFloat);
     for (std::int64_t rank = 0; rank < kRanks; ++rank) {
-      const at::Tensor gradient = test::filled({kSize}, at::kFloat, [rank](std::uint64_t i) {
+      const at::Tensor gradient = filled({kSize}, at::kFloat, [rank](std::uint64_t i) {
         return random_uniform(5, static_cast<std::uint64_t>(rank), i) - 0.5;
       });
       sum = sum + gradient;
@@ -169,9 +160,9 @@ TEST(AllReduceGradients, bfloat16_traffic_rounds_each_gradient_and_each_addition
     all_reduce_gradients({parameter}, group,
                          {.op = ReduceOp::kSum, .traffic = GradientTraffic::kBFloat16});
     // half an epsilon for each of `ranks` roundings, doubled for products of such errors
-    const double error = static_cast<double>(kRanks) * test::info(at::kBFloat16).epsilon;
-    require(test::near(parameter.grad(), sum,
-                       {.abs_sum = absolute, .terms = 0, .operand_epsilon = error}));
+    const double error = static_cast<double>(kRanks) * info(at::kBFloat16).epsilon;
+    require(
+        near(parameter.grad(), sum, {.abs_sum = absolute, .terms = 0, .operand_epsilon = error}));
     const at::Tensor once = parameter.grad().to(at::kBFloat16).to(at::kFloat);
     require(at::equal(once, parameter.grad()), "sums that have travelled as bfloat16");
   });
@@ -209,11 +200,11 @@ TEST(AllReduceGradients, numbers_beside_the_gradients_are_exact_in_any_traffic) 
 
 TEST(AllReduceGradients, bfloat16_traffic_leaves_float64_and_float16_exact) {
   on_ranks(2, [](ProcessGroup& group) {
-    const at::Tensor wide = at::zeros({1}, at::kDouble), half = at::zeros({1}, at::kHalf);
-    wide.mutable_grad() = at::full({1}, 1 + 0x1p-40, at::kDouble);
+    const at::Tensor float64 = at::zeros({1}, at::kDouble), half = at::zeros({1}, at::kHalf);
+    float64.mutable_grad() = at::full({1}, 1 + 0x1p-40, at::kDouble);
     half.mutable_grad() = at::full({1}, 1 + 0x1p-10, at::kHalf);
-    all_reduce_gradients({wide, half}, group, {.traffic = GradientTraffic::kBFloat16});
-    require(exact(wide.grad(), at::full({1}, 1 + 0x1p-40, at::kDouble)));
+    all_reduce_gradients({float64, half}, group, {.traffic = GradientTraffic::kBFloat16});
+    require(exact(float64.grad(), at::full({1}, 1 + 0x1p-40, at::kDouble)));
     require(exact(half.grad(), at::full({1}, 1 + 0x1p-10, at::kDouble)));
   });
 }

@@ -1,13 +1,10 @@
 #include <atomic>
-#include <cstdint>
 #include <memory>
 #include <string_view>
-#include <vector>
 
 #include <ATen/ATen.h>
 #include <ATen/record_function.h>
 #include <fmt/ranges.h>
-#include <gtest/gtest.h>
 #include <torch/nn/module.h>
 
 #include "mezzo/dist/data_parallel.h"
@@ -17,6 +14,8 @@
 /// Whether DataParallel communicates during the backward pass.
 namespace mezzo::dist {
 namespace {
+
+using namespace mezzo::test;
 
 /// Number of all-reduces that this process has started, counted in libtorch's dispatcher.
 std::atomic<int> sums_begun = 0;
@@ -76,18 +75,18 @@ SumsOfSteps count_sums(const ProcessGroup& group, std::int64_t bucket_bytes) {
     sums.at_end.push_back(sums_begun);
     // d loss / d last = hidden^T 1, and hidden is kSize * (rank + 1) everywhere: the mean over two
     // ranks with two rows each.
-    test::require(layers->last.grad().eq(2 * TwoLayers::kSize * 1.5).all().item<bool>(), "a mean");
+    require(layers->last.grad().eq(2 * TwoLayers::kSize * 1.5).all().item<bool>(), "a mean");
   }
   return sums;
 }
 
 void require_sums(const std::vector<int>& got, const std::vector<int>& expected) {
-  test::require(got == expected, fmt::format("sums {}, got {}", expected, got));
+  require(got == expected, fmt::format("sums {}, got {}", expected, got));
 }
 
 /// The first step has one bucket, until the order of the gradients is known.
 TEST(Overlap, the_last_layers_bucket_is_under_way_before_the_first_layers_backward) {
-  test::on_ranks(2, [](ProcessGroup& group) {
+  on_ranks(2, [](ProcessGroup& group) {
     const SumsOfSteps sums = count_sums(group, 1);
     require_sums(sums.before_first_layer, {0, 1, 1});
     require_sums(sums.at_end, {1, 2, 2});
@@ -95,7 +94,7 @@ TEST(Overlap, the_last_layers_bucket_is_under_way_before_the_first_layers_backwa
 }
 
 TEST(Overlap, one_bucket_for_both_layers_waits_for_the_first_one) {
-  test::on_ranks(2, [](ProcessGroup& group) {
+  on_ranks(2, [](ProcessGroup& group) {
     const SumsOfSteps sums = count_sums(group, 1 << 20);
     require_sums(sums.before_first_layer, {0, 0, 0});
     require_sums(sums.at_end, {1, 1, 1});

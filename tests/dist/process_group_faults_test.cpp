@@ -1,12 +1,6 @@
-#include <chrono>
-#include <csignal>
-#include <string>
-#include <thread>
 #include <utility>
-#include <vector>
 
 #include <ATen/ATen.h>
-#include <gtest/gtest.h>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 #include <unistd.h>
@@ -18,19 +12,11 @@
 #include "dist/processes.h"
 
 /// Failures between processes.
-namespace mezzo {
+namespace mezzo::test {
 namespace {
 
 using dist::ProcessGroup;
 using std::chrono::milliseconds;
-using test::all_good;
-using test::Ending;
-using test::FreePort;
-using test::has;
-using test::local_options;
-using test::require;
-using test::run_group;
-using test::run_processes;
 
 constexpr milliseconds kShort(2000);
 /// A time-out so long that only the detection of a lost rank can end a test in time.
@@ -138,15 +124,12 @@ TEST(ProcessGroupFaults, a_rank_of_another_version_is_named) {
 
 TEST(ProcessGroupFaults, a_killed_rank_is_named_by_all_others) {
   for (const std::int64_t victim : {0, 2}) {
-    const auto endings = run_group(
-        4,
-        [&](ProcessGroup& group) {
-          const at::Tensor tensor = at::ones({100000});
-          group.all_reduce(tensor);
-          if (group.rank() == victim) ::raise(SIGKILL);
-          group.all_reduce(tensor);
-        },
-        kLong);
+    const auto endings = run_group(4, kLong, [&](ProcessGroup& group) {
+      const at::Tensor tensor = at::ones({100000});
+      group.all_reduce(tensor);
+      if (group.rank() == victim) ::raise(SIGKILL);
+      group.all_reduce(tensor);
+    });
     for (std::size_t rank = 0; rank < endings.size(); ++rank) {
       if (static_cast<std::int64_t>(rank) == victim) {
         EXPECT_EQ(endings[rank].signal, SIGKILL);
@@ -181,32 +164,26 @@ TEST(ProcessGroupFaults, a_rank_killed_before_a_gather_of_shards_is_named_alone)
 }
 
 TEST(ProcessGroupFaults, a_rank_that_does_not_come_is_named_after_the_time_out) {
-  const auto endings = run_group(
-      3,
-      [](ProcessGroup& group) {
-        if (group.rank() == 1) {
-          std::this_thread::sleep_for(std::chrono::seconds(10));
-        } else {
-          group.barrier();
-        }
-      },
-      kShort);
+  const auto endings = run_group(3, kShort, [](ProcessGroup& group) {
+    if (group.rank() == 1) {
+      std::this_thread::sleep_for(std::chrono::seconds(10));
+    } else {
+      group.barrier();
+    }
+  });
   EXPECT_TRUE(endings[1].good) << endings[1].message;
   expect_failure(endings[0], "no answer from rank 1");
   expect_failure(endings[2], "no answer from rank 1");
 }
 
 TEST(ProcessGroupFaults, ranks_that_wait_in_different_operations_name_each_other) {
-  const auto endings = run_group(
-      2,
-      [](ProcessGroup& group) {
-        if (group.rank() == 0) {
-          group.barrier();
-        } else {
-          group.all_reduce(at::ones({3}));
-        }
-      },
-      kShort);
+  const auto endings = run_group(2, kShort, [](ProcessGroup& group) {
+    if (group.rank() == 0) {
+      group.barrier();
+    } else {
+      group.all_reduce(at::ones({3}));
+    }
+  });
   for (const char* part : {"rank 1", "all_reduce"}) expect_failure(endings[0], part);
   for (const char* part : {"rank 0", "barrier"}) expect_failure(endings[1], part);
 }
@@ -224,53 +201,44 @@ TEST(ProcessGroupFaults, connections_to_dead_ranks_raise_no_signal_that_ends_a_r
 }
 
 TEST(ProcessGroupFaults, a_rank_that_leaves_early_fails_the_others) {
-  const auto endings = run_group(
-      2,
-      [](ProcessGroup& group) {
-        if (group.rank() == 1) return;
-        group.all_reduce(at::ones({3}));
-      },
-      kLong);
+  const auto endings = run_group(2, kLong, [](ProcessGroup& group) {
+    if (group.rank() == 1) return;
+    group.all_reduce(at::ones({3}));
+  });
   EXPECT_TRUE(endings[1].good);
   expect_failure(endings[0], "all_reduce of rank 0 of 2");
 }
 
 TEST(ProcessGroupFaults, a_failed_group_refuses_everything_at_once) {
-  const auto endings = run_group(
-      2,
-      [](ProcessGroup& group) {
-        if (group.rank() == 1) ::raise(SIGKILL);
-        bool failed = false;
-        try {
-          group.barrier();
-        } catch (const IoError&) {
-          failed = true;
-        }
-        require(failed, "the barrier fails");
-        group.broadcast(at::ones({3}));
-      },
-      kLong);
+  const auto endings = run_group(2, kLong, [](ProcessGroup& group) {
+    if (group.rank() == 1) ::raise(SIGKILL);
+    bool failed = false;
+    try {
+      group.barrier();
+    } catch (const IoError&) {
+      failed = true;
+    }
+    require(failed, "the barrier fails");
+    group.broadcast(at::ones({3}));
+  });
   expect_failure(endings[0], "the group has failed before");
 }
 
 TEST(ProcessGroupFaults, the_reason_of_a_rank_that_gives_up_reaches_the_others) {
   for (const std::int64_t quitter : {0, 1}) {
-    const auto endings = run_group(
-        3,
-        [&](ProcessGroup& group) {
-          if (group.rank() != quitter) group.barrier();
-          if (group.rank() != quitter) return;
-          group.give_up("no more\nof this");
-          group.give_up("nor that");
-          bool refused = false;
-          try {
-            group.barrier();
-          } catch (const IoError& error) {
-            refused = has(error.what(), "gave up: no more");
-          }
-          require(refused, "a collective after that");
-        },
-        kLong);
+    const auto endings = run_group(3, kLong, [&](ProcessGroup& group) {
+      if (group.rank() != quitter) group.barrier();
+      if (group.rank() != quitter) return;
+      group.give_up("no more\nof this");
+      group.give_up("nor that");
+      bool refused = false;
+      try {
+        group.barrier();
+      } catch (const IoError& error) {
+        refused = has(error.what(), "gave up: no more");
+      }
+      require(refused, "a collective after that");
+    });
     for (std::size_t rank = 0; rank < endings.size(); ++rank) {
       if (static_cast<std::int64_t>(rank) == quitter) {
         EXPECT_TRUE(endings[rank].good) << endings[rank].message;
@@ -307,19 +275,16 @@ std::vector<pid_t> processes_of(const ProcessGroup& group) {
 }
 
 TEST(ProcessGroupFaults, a_rank_0_that_answers_late_still_passes_on_what_a_rank_says) {
-  const auto endings = run_group(
-      3,
-      [](ProcessGroup& group) {
-        const std::vector<pid_t> processes = processes_of(group);
-        if (group.rank() == 2) {
-          std::this_thread::sleep_for(std::chrono::seconds(7));
-          group.give_up("no more of this");
-          return;
-        }
-        if (group.rank() == 1) stop_for(processes[0], std::chrono::seconds(5));
-        group.barrier();
-      },
-      kLong);
+  const auto endings = run_group(3, kLong, [](ProcessGroup& group) {
+    const std::vector<pid_t> processes = processes_of(group);
+    if (group.rank() == 2) {
+      std::this_thread::sleep_for(std::chrono::seconds(7));
+      group.give_up("no more of this");
+      return;
+    }
+    if (group.rank() == 1) stop_for(processes[0], std::chrono::seconds(5));
+    group.barrier();
+  });
   EXPECT_TRUE(endings[2].good) << endings[2].message;
   for (const std::size_t rank : {0U, 1U}) {
     expect_failure(endings[rank], "given up by rank 2: no more of this");
@@ -327,19 +292,16 @@ TEST(ProcessGroupFaults, a_rank_0_that_answers_late_still_passes_on_what_a_rank_
 }
 
 TEST(ProcessGroupFaults, a_rank_that_fails_waits_for_a_rank_0_that_answers_late) {
-  const auto endings = run_group(
-      3,
-      [](ProcessGroup& group) {
-        const std::vector<pid_t> processes = processes_of(group);
-        const at::Tensor tensor = at::ones({100000});
-        if (group.rank() == 1) stop_for(processes[0], std::chrono::seconds(10));
-        if (group.rank() == 2) {
-          std::this_thread::sleep_for(std::chrono::milliseconds(500));
-          ::raise(SIGKILL);
-        }
-        group.all_reduce(tensor);
-      },
-      kLong);
+  const auto endings = run_group(3, kLong, [](ProcessGroup& group) {
+    const std::vector<pid_t> processes = processes_of(group);
+    const at::Tensor tensor = at::ones({100000});
+    if (group.rank() == 1) stop_for(processes[0], std::chrono::seconds(10));
+    if (group.rank() == 2) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(500));
+      ::raise(SIGKILL);
+    }
+    group.all_reduce(tensor);
+  });
   EXPECT_EQ(endings[2].signal, SIGKILL);
   for (const std::size_t rank : {0U, 1U}) {
     EXPECT_FALSE(endings[rank].good);
@@ -349,20 +311,17 @@ TEST(ProcessGroupFaults, a_rank_that_fails_waits_for_a_rank_0_that_answers_late)
 }
 
 TEST(ProcessGroupFaults, a_rank_0_that_never_answers_is_given_up_after_the_time_out) {
-  const auto endings = run_group(
-      2,
-      [](ProcessGroup& group) {
-        const std::vector<pid_t> processes = processes_of(group);
-        if (group.rank() == 0) ::pause();  // otherwise its part of the barrier might be done
-        ::kill(processes[0], SIGSTOP);
-        try {
-          group.barrier();
-        } catch (const IoError&) {
-          ::kill(processes[0], SIGKILL);
-          throw;
-        }
-      },
-      kShort);
+  const auto endings = run_group(2, kShort, [](ProcessGroup& group) {
+    const std::vector<pid_t> processes = processes_of(group);
+    if (group.rank() == 0) ::pause();  // otherwise its part of the barrier might be done
+    ::kill(processes[0], SIGSTOP);
+    try {
+      group.barrier();
+    } catch (const IoError&) {
+      ::kill(processes[0], SIGKILL);
+      throw;
+    }
+  });
   EXPECT_EQ(endings[0].signal, SIGKILL);
   EXPECT_FALSE(endings[1].good);
   EXPECT_TRUE(has(endings[1].message, "no answer from rank 0")) << endings[1].message;
@@ -370,19 +329,16 @@ TEST(ProcessGroupFaults, a_rank_0_that_never_answers_is_given_up_after_the_time_
 }
 
 TEST(ProcessGroupFaults, a_handle_let_go_does_not_wait_for_a_rank_that_never_comes) {
-  const auto endings = run_group(
-      2,
-      [](ProcessGroup& group) {
-        if (group.rank() == 1) {
-          std::this_thread::sleep_for(std::chrono::seconds(5));
-        } else {
-          const dist::Work work = group.all_reduce_async(at::ones({3}));
-        }
-      },
-      kLong);
+  const auto endings = run_group(2, kLong, [](ProcessGroup& group) {
+    if (group.rank() == 1) {
+      std::this_thread::sleep_for(std::chrono::seconds(5));
+    } else {
+      const dist::Work work = group.all_reduce_async(at::ones({3}));
+    }
+  });
   EXPECT_TRUE(endings[0].good) << endings[0].message;
   EXPECT_LT(endings[0].seconds, 4.5);
 }
 
 }  // namespace
-}  // namespace mezzo
+}  // namespace mezzo::test

@@ -134,14 +134,18 @@ inline dist::InitOptions local_options(std::int64_t rank, std::int64_t count, co
 }
 
 /// Runs work with a group of all processes.
-inline std::vector<Ending> run_group(std::int64_t count,
-                                     const std::function<void(dist::ProcessGroup&)>& work,
-                                     std::chrono::milliseconds timeout = std::chrono::seconds(30)) {
+inline std::vector<Ending> run_group(std::int64_t count, std::chrono::milliseconds timeout,
+                                     const std::function<void(dist::ProcessGroup&)>& work) {
   const FreePort port;
   return run_processes(count, [&](std::int64_t rank) {
     dist::ProcessGroup group = dist::init(local_options(rank, count, port, timeout));
     work(group);
   });
+}
+
+inline std::vector<Ending> run_group(std::int64_t count,
+                                     const std::function<void(dist::ProcessGroup&)>& work) {
+  return run_group(count, std::chrono::seconds(30), work);
 }
 
 /// For EXPECT_TRUE: whether no process threw or died; else contains their messages.

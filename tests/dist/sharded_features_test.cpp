@@ -13,6 +13,8 @@
 namespace mezzo::dist {
 namespace {
 
+using namespace mezzo::test;
+
 /// For workers, in which gtest's expectations have no effect.
 void require_shards(bool condition, const std::string& text) {
   if (!condition) throw LogicError("expected " + text);

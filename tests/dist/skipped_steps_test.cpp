@@ -1,12 +1,8 @@
 #include <algorithm>
 #include <array>
-#include <cstdint>
 #include <limits>
-#include <vector>
 
-#include <ATen/ATen.h>
 #include <fmt/ranges.h>
-#include <gtest/gtest.h>
 #include <torch/optim/sgd.h>
 
 #include "mezzo/amp/scaler/grad_scaler.h"
@@ -19,6 +15,8 @@
 /// Which steps a descent with loss scaling skips, and its scales, in one process and in several.
 namespace mezzo::dist {
 namespace {
+
+using namespace mezzo::test;
 
 constexpr std::int64_t kJoinedRows = 32, kColumns = 4;
 constexpr int kDescentSteps = 20;
@@ -35,21 +33,21 @@ struct Overflow {
 constexpr std::array<Overflow, 4> kOverflows = {{{2, 0}, {3, 13}, {9, 20}, {16, 31}}};
 
 const Overflow* overflow_of(int step) {
-  const auto* const found =
+  const auto* const entry =
       std::find_if(kOverflows.begin(), kOverflows.end(),
                    [step](const Overflow& each) { return each.step == step; });
-  return found == kOverflows.end() ? nullptr : found;
+  return entry == kOverflows.end() ? nullptr : entry;
 }
 
 /// The joined batch. Inputs are multiples of 1/8 in [-1, 1), exact in 16 bits.
 at::Tensor joined_inputs() {
-  return test::filled({kJoinedRows, kColumns}, at::kFloat, [](std::uint64_t i) {
+  return filled({kJoinedRows, kColumns}, at::kFloat, [](std::uint64_t i) {
     return static_cast<double>(random_bits(21, 0, i) % 16) / 8 - 1;
   });
 }
 
 at::Tensor joined_targets(int step) {
-  const at::Tensor targets = test::filled(
+  const at::Tensor targets = filled(
       {kJoinedRows}, at::kFloat, [](std::uint64_t i) { return 2 * random_uniform(22, 0, i) - 1; });
   if (const Overflow* overflow = overflow_of(step)) {
     targets[overflow->row].fill_(std::numeric_limits<float>::infinity());
@@ -102,12 +100,12 @@ struct PlainDescent : Descent {
   /// times by half an epsilon: weight, product, sum, bias and prediction, the error, its product
   /// with the input and the sum over rows. Two more cover products of such errors and float16's
   /// subnormals, off by 2^-25 of a scale of at least 4.
-  test::SumBound bound(at::ScalarType storage) const {
+  SumBound bound(at::ScalarType storage) const {
     static_assert(kDescentRate * (kColumns + 1) < 1);
     constexpr double kTerms = kJoinedRows + 2 * kColumns + 16, kRoundings = 10;
-    double limit = kTerms * test::info(at::kFloat).epsilon * rounded;
+    double limit = kTerms * info(at::kFloat).epsilon * rounded;
     if (storage != at::kFloat) {
-      limit += kRoundings / 2 * test::info(storage).epsilon * gradients;
+      limit += kRoundings / 2 * info(storage).epsilon * gradients;
     }
     return {
         .abs_sum = at::full({kColumns + 1}, limit, at::kDouble), .terms = 0, .operand_epsilon = 1};
@@ -145,37 +143,37 @@ Descent shared_descent(const ProcessGroup& group, at::ScalarType storage) {
 }
 
 void require_same_steps(const Descent& got, const Descent& expected) {
-  test::require(got.skipped == expected.skipped,
-                fmt::format("skipped {}, got {}", expected.skipped, got.skipped));
-  test::require(got.scales == expected.scales,
-                fmt::format("scales {}, got {}", expected.scales, got.scales));
+  require(got.skipped == expected.skipped,
+          fmt::format("skipped {}, got {}", expected.skipped, got.skipped));
+  require(got.scales == expected.scales,
+          fmt::format("scales {}, got {}", expected.scales, got.scales));
 }
 
 TEST(SkippedSteps, one_process_skips_the_steps_with_an_infinity_in_the_joined_batch) {
   const PlainDescent plain;
   EXPECT_EQ(plain.skipped, (std::vector<int>{2, 3, 9, 16}));
   // In a fork, because a process that has run a backward cannot fork working children.
-  EXPECT_TRUE(test::all_good(test::run_processes(1, [&plain](std::int64_t /*rank*/) {
+  EXPECT_TRUE(all_good(run_processes(1, [&plain](std::int64_t /*rank*/) {
     for (const at::ScalarType storage : {at::kFloat, at::kBFloat16, at::kHalf}) {
       const Descent one = shared_descent(ProcessGroup(), storage);
       require_same_steps(one, plain);
-      test::require(test::near(one.parameters, plain.parameters, plain.bound(storage)));
+      require(near(one.parameters, plain.parameters, plain.bound(storage)));
     }
   })));
 }
 
 TEST(SkippedSteps, several_processes_skip_the_steps_that_one_does_on_the_joined_batch) {
   for (const std::int64_t ranks : {2, 4}) {
-    test::on_ranks(ranks, [](ProcessGroup& group) {
+    on_ranks(ranks, [](ProcessGroup& group) {
       const PlainDescent plain;
       for (const at::ScalarType storage : {at::kFloat, at::kBFloat16, at::kHalf}) {
         const Descent one = shared_descent(ProcessGroup(), storage);
         const Descent own = shared_descent(group, storage);
         require_same_steps(one, plain);
         require_same_steps(own, one);
-        test::require(test::near(own.parameters, plain.parameters, plain.bound(storage)));
+        require(near(own.parameters, plain.parameters, plain.bound(storage)));
         const at::Tensor all = group.all_gather(own.parameters);
-        test::require(at::equal(all, own.parameters.expand_as(all)), "the same bits on all ranks");
+        require(at::equal(all, own.parameters.expand_as(all)), "the same bits on all ranks");
       }
     });
   }

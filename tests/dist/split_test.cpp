@@ -1,9 +1,4 @@
-#include <functional>
-#include <vector>
-
-#include <ATen/ATen.h>
 #include <fmt/format.h>
-#include <gtest/gtest.h>
 
 #include "mezzo/core/error.h"
 #include "mezzo/dist/data_parallel.h"
@@ -14,11 +9,10 @@
 namespace mezzo::dist {
 namespace {
 
-using test::ids;
-using test::require;
+using namespace mezzo::test;
 
 void on_ranks(std::int64_t ranks, const std::function<void(ProcessGroup&)>& work) {
-  EXPECT_TRUE(test::all_good(test::run_group(ranks, work)));
+  EXPECT_TRUE(all_good(run_group(ranks, work)));
 }
 
 /// This rank's share of 0, 1, ..., num_ids - 1.
@@ -29,8 +23,8 @@ at::Tensor share_of(std::int64_t num_ids, const ProcessGroup& group, SplitOption
 void require_shares(std::int64_t num_ids, const ProcessGroup& group, SplitOptions options,
                     const std::vector<std::vector<std::int64_t>>& expected) {
   const at::Tensor got = share_of(num_ids, group, options);
-  const at::Tensor wanted = ids(expected[static_cast<std::size_t>(group.rank())]);
-  require(at::equal(got, wanted), fmt::format("the share of {} ids", num_ids));
+  const at::Tensor share = ids(expected[static_cast<std::size_t>(group.rank())]);
+  require(at::equal(got, share), fmt::format("the share of {} ids", num_ids));
 }
 
 TEST(Split, shares_are_consecutive_and_of_one_size) {

@@ -1,12 +1,8 @@
 #include "mezzo/dist/sync_batch_norm.h"
 
 #include <cmath>
-#include <string>
-#include <vector>
 
-#include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
-#include <gtest/gtest.h>
 
 #include "mezzo/amp/autocast/autocast.h"
 #include "mezzo/core/error.h"
@@ -20,9 +16,6 @@
 
 namespace mezzo::dist::sync_batch_norm_test {
 namespace {
-
-using test::on_ranks;
-using test::require;
 
 /// Float64 batch normalization over the rows of all ranks.
 struct JoinedNormalization {
@@ -46,7 +39,7 @@ struct JoinedNormalization {
 
 /// All sums have at most `rows` terms, bounded by the largest one. Rows have mean 100 and deviation
 /// 1: the mean's error counts a hundredfold, its square not at all.
-test::SumBound normalization_bound(const at::Tensor& expected, std::int64_t rows) {
+SumBound normalization_bound(const at::Tensor& expected, std::int64_t rows) {
   const double largest = expected.detach().abs().max().item<double>() + 1;
   return {.abs_sum = at::full_like(expected.detach(), largest),
           .terms = 100.0 * 16 * static_cast<double>(rows),
@@ -71,11 +64,11 @@ TEST(SyncBatchNorm, equals_batch_normalization_of_the_joined_rows) {
     };
     const auto agrees = [&](const at::Tensor& got, const at::Tensor& all) {
       const at::Tensor part = all.size(0) == 9 ? own(all) : all.detach();
-      const test::SumBound whole = normalization_bound(all, 9);
-      require(test::near(got, part,
-                         {.abs_sum = whole.abs_sum.narrow(0, 0, part.size(0)),
-                          .terms = whole.terms,
-                          .storage = whole.storage}));
+      const SumBound whole = normalization_bound(all, 9);
+      require(near(got, part,
+                   {.abs_sum = whole.abs_sum.narrow(0, 0, part.size(0)),
+                    .terms = whole.terms,
+                    .storage = whole.storage}));
     };
     const at::Tensor x = own(joined.x).clone().requires_grad_();
     const at::Tensor expected = joined.forward(), got = norm->forward(x);
@@ -103,11 +96,11 @@ TEST(SyncBatchNorm, rows_of_16_bits_keep_their_dtype_and_are_rounded_once) {
     SyncBatchNorm1d norm(SyncBatchNorm1dOptions{.num_features = 1}, group);
     // rows -1 and 1 on rank 0, -3 and 3 on rank 1: mean 0, variance 5
     const double size = group.rank() == 0 ? 1 : 3;
-    const at::Tensor x = test::numbers({-size, size}, at::kBFloat16).view({2, 1});
+    const at::Tensor x = numbers({-size, size}, at::kBFloat16).view({2, 1});
     const at::Tensor got = norm->forward(x);
     require(got.scalar_type() == at::kBFloat16, "bfloat16 rows");
     const at::Tensor expected = x.to(at::kDouble) / std::sqrt(5 + 1e-5);
-    require(test::near(got, expected, test::sum_bound(expected.abs(), 8, at::kBFloat16)));
+    require(near(got, expected, sum_bound(expected.abs(), 8, at::kBFloat16)));
   });
 }
 
@@ -150,7 +143,7 @@ TEST(SyncBatchNorm, a_model_over_ranks_equals_one_on_the_joined_rows) {
     const std::int64_t rows = 8, begin = first ? 0 : 3, count = first ? 3 : 5;
     const auto own = [&](const at::Tensor& all) { return all.detach().narrow(0, begin, count); };
     const auto agrees = [&](const at::Tensor& got, const at::Tensor& expected) {
-      require(test::near(got, expected.detach(), normalization_bound(expected, rows)));
+      require(near(got, expected.detach(), normalization_bound(expected, rows)));
     };
     nn::Model alone = row_model(3, {}), shared = row_model(3, sync_batch_normalization(group));
     require(shared->named_parameters().keys() == alone->named_parameters().keys() &&
@@ -190,8 +183,8 @@ TEST(SyncBatchNorm, a_model_over_ranks_equals_one_on_the_joined_rows) {
 TEST(SyncBatchNorm, statistics_within_autocast_are_of_float32) {
   on_ranks(2, [](ProcessGroup& group) {
     nn::Model model = row_model(2, sync_batch_normalization(group));
-    const at::Tensor weight = test::integers({5, 4}, at::kFloat, 1);
-    const at::Tensor x = test::integers({10, 4}, at::kFloat, 2);
+    const at::Tensor weight = integers({5, 4}, at::kFloat, 1);
+    const at::Tensor x = integers({10, 4}, at::kFloat, 2);
     {
       const at::NoGradGuard no_grad;
       model->named_parameters()["layer0.weight"].copy_(weight);
@@ -208,7 +201,7 @@ TEST(SyncBatchNorm, statistics_within_autocast_are_of_float32) {
     const at::Tensor variance = (rows - mean).square().sum(0) / 9;
     const auto agrees = [&](const std::string& name, const at::Tensor& expected) {
       const at::Tensor got = model->named_buffers()[name];
-      require(test::near(got, expected, test::sum_bound(expected.abs() + 1, 64, at::kFloat)));
+      require(near(got, expected, sum_bound(expected.abs() + 1, 64, at::kFloat)));
     };
     agrees("norm0.running_mean", 0.1 * mean);
     agrees("norm0.running_var", 0.9 + 0.1 * variance);

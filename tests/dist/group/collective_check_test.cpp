@@ -1,12 +1,7 @@
-#include <chrono>
 #include <cstdlib>
-#include <functional>
 #include <memory>
-#include <string>
-#include <vector>
 
 #include <ATen/ATen.h>
-#include <gtest/gtest.h>
 #include <torch/nn/module.h>
 
 #include "mezzo/core/error.h"
@@ -17,15 +12,10 @@
 #include "dist/processes.h"
 
 /// Ranks with mismatched calls of a collective.
-namespace mezzo {
+namespace mezzo::test {
 namespace {
 
 using dist::ProcessGroup;
-using test::all_good;
-using test::Ending;
-using test::FreePort;
-using test::has;
-using test::require;
 
 using GroupWork = std::function<void(ProcessGroup&)>;
 
@@ -33,8 +23,8 @@ constexpr std::chrono::seconds kCheckTimeout(30);
 
 std::vector<Ending> run_checked(std::int64_t ranks, const GroupWork& work) {
   const FreePort port;
-  return test::run_processes(ranks, [&](std::int64_t rank) {
-    dist::InitOptions options = test::local_options(rank, ranks, port, kCheckTimeout);
+  return run_processes(ranks, [&](std::int64_t rank) {
+    dist::InitOptions options = local_options(rank, ranks, port, kCheckTimeout);
     options.check_collectives = true;
     ProcessGroup group = dist::init(options);
     work(group);
@@ -253,9 +243,9 @@ TEST(CollectiveCheck, buckets_of_data_parallel_are_checked) {
 
 TEST(CollectiveCheck, it_is_on_where_the_variable_of_torch_says_detail) {
   const FreePort port;
-  const auto endings = test::run_processes(2, [&](std::int64_t rank) {
+  const auto endings = run_processes(2, [&](std::int64_t rank) {
     ::setenv("TORCH_DISTRIBUTED_DEBUG", "DETAIL", 1);
-    ProcessGroup group = dist::init(test::local_options(rank, 2, port, kCheckTimeout));
+    ProcessGroup group = dist::init(local_options(rank, 2, port, kCheckTimeout));
     group.all_reduce(rows_by_rank(group, 3, 4));
   });
   for (const Ending& ending : endings) {
@@ -265,8 +255,8 @@ TEST(CollectiveCheck, it_is_on_where_the_variable_of_torch_says_detail) {
 
 TEST(CollectiveCheck, ranks_that_check_and_ranks_that_do_not_are_told_at_the_start) {
   const FreePort port;
-  const auto endings = test::run_processes(2, [&](std::int64_t rank) {
-    dist::InitOptions options = test::local_options(rank, 2, port, kCheckTimeout);
+  const auto endings = run_processes(2, [&](std::int64_t rank) {
+    dist::InitOptions options = local_options(rank, 2, port, kCheckTimeout);
     options.check_collectives = rank == 1;
     dist::init(options);
   });
@@ -279,4 +269,4 @@ TEST(CollectiveCheck, ranks_that_check_and_ranks_that_do_not_are_told_at_the_sta
 }
 
 }  // namespace
-}  // namespace mezzo
+}  // namespace mezzo::test

@@ -2,25 +2,18 @@
 
 #include <cmath>
 #include <limits>
-#include <string>
-#include <vector>
 
 #include <ATen/ATen.h>
-#include <gtest/gtest.h>
 
 #include "mezzo/core/error.h"
 
 #include "dist/processes.h"
 
-namespace mezzo {
+namespace mezzo::test {
 namespace {
 
 using dist::ProcessGroup;
 using std::chrono::milliseconds;
-using test::all_good;
-using test::has;
-using test::require;
-using test::run_group;
 
 constexpr std::int64_t kWorldSizes[] = {1, 2, 4};
 
@@ -38,16 +31,16 @@ at::Tensor stacked(std::int64_t world_size, at::ScalarType type) {
 /// Reference in float64 (exact for these numbers).
 at::Tensor reduced(const at::Tensor& all, dist::ReduceOp op) {
   const at::ScalarType type = all.scalar_type();
-  const at::Tensor wide = all.is_complex() ? all : all.to(at::kDouble);
+  const at::Tensor exact = all.is_complex() ? all : all.to(at::kDouble);
   switch (op) {
     case dist::ReduceOp::kSum:
-      return wide.sum(0).to(type);
+      return exact.sum(0).to(type);
     case dist::ReduceOp::kMean:
-      return (wide.sum(0) / static_cast<double>(all.size(0))).to(type);
+      return (exact.sum(0) / static_cast<double>(all.size(0))).to(type);
     case dist::ReduceOp::kMax:
-      return wide.amax(0).to(type);
+      return exact.amax(0).to(type);
     case dist::ReduceOp::kMin:
-      return wide.amin(0).to(type);
+      return exact.amin(0).to(type);
   }
   return {};
 }
@@ -56,6 +49,29 @@ const std::vector<at::ScalarType> kFloating = {at::kFloat, at::kDouble, at::kHal
 const std::vector<at::ScalarType> kWhole = {at::kByte, at::kChar, at::kShort,
                                             at::kInt,  at::kLong, at::kBool};
 const std::vector<at::ScalarType> kComplex = {at::kComplexFloat, at::kComplexDouble};
+const std::vector<at::ScalarType> kAllTypes = {
+    at::kFloat, at::kDouble, at::kHalf, at::kBFloat16, at::kByte,         at::kChar,
+    at::kShort, at::kInt,    at::kLong, at::kBool,     at::kComplexFloat, at::kComplexDouble};
+
+constexpr dist::ReduceOp kReduceOps[] = {dist::ReduceOp::kSum, dist::ReduceOp::kMean,
+                                         dist::ReduceOp::kMax, dist::ReduceOp::kMin};
+
+/// Runs `check` on every number of ranks.
+void in_every_dtype_and_operation(void (*check)(const ProcessGroup&, at::ScalarType,
+                                                dist::ReduceOp)) {
+  for (const std::int64_t size : kWorldSizes) {
+    on_ranks(size, [check](ProcessGroup& group) {
+      for (const dist::ReduceOp op : kReduceOps) {
+        for (const at::ScalarType type : kFloating) check(group, type, op);
+        if (op == dist::ReduceOp::kMean) continue;
+        for (const at::ScalarType type : kWhole) check(group, type, op);
+      }
+      for (const dist::ReduceOp op : {dist::ReduceOp::kSum, dist::ReduceOp::kMean}) {
+        for (const at::ScalarType type : kComplex) check(group, type, op);
+      }
+    });
+  }
+}
 
 void check_all_reduce(const ProcessGroup& group, at::ScalarType type, dist::ReduceOp op) {
   const at::Tensor expected = reduced(stacked(group.world_size(), type), op);
@@ -71,23 +87,11 @@ void check_all_reduce(const ProcessGroup& group, at::ScalarType type, dist::Redu
 }
 
 TEST(ProcessGroup, all_reduce_is_exact_in_every_dtype_and_operation) {
-  for (const std::int64_t size : kWorldSizes) {
-    EXPECT_TRUE(all_good(run_group(size, [](ProcessGroup& group) {
-      for (const dist::ReduceOp op : {dist::ReduceOp::kSum, dist::ReduceOp::kMean,
-                                      dist::ReduceOp::kMax, dist::ReduceOp::kMin}) {
-        for (const at::ScalarType type : kFloating) check_all_reduce(group, type, op);
-        if (op == dist::ReduceOp::kMean) continue;
-        for (const at::ScalarType type : kWhole) check_all_reduce(group, type, op);
-      }
-      for (const dist::ReduceOp op : {dist::ReduceOp::kSum, dist::ReduceOp::kMean}) {
-        for (const at::ScalarType type : kComplex) check_all_reduce(group, type, op);
-      }
-    })));
-  }
+  in_every_dtype_and_operation(check_all_reduce);
 }
 
 TEST(ProcessGroup, sums_and_means_of_16_bits_are_rounded_once) {
-  EXPECT_TRUE(all_good(run_group(4, [](ProcessGroup& group) {
+  on_ranks(4, [](ProcessGroup& group) {
     // 256 + 1 is 256 in bfloat16, no matter how often it is added.
     const at::Tensor own = at::full({3}, group.rank() == 2 ? 256 : 1, at::kBFloat16);
     const at::Tensor sum = own.clone();
@@ -100,18 +104,17 @@ TEST(ProcessGroup, sums_and_means_of_16_bits_are_rounded_once) {
     const at::Tensor large = at::full({3}, 65504.0, at::kHalf);
     group.all_reduce(large, dist::ReduceOp::kMean);
     require(at::equal(large, at::full({3}, 65504.0, at::kHalf)), "the mean of large numbers");
-  })));
+  });
 }
 
 TEST(ProcessGroup, nan_and_infinity_pass_through_every_operation) {
-  EXPECT_TRUE(all_good(run_group(4, [](ProcessGroup& group) {
+  on_ranks(4, [](ProcessGroup& group) {
     const double nan = std::numeric_limits<double>::quiet_NaN();
     const double inf = std::numeric_limits<double>::infinity();
     for (const at::ScalarType type : kFloating) {
       for (std::int64_t giver = 0; giver < group.world_size(); ++giver) {
         const bool gives = group.rank() == giver;
-        for (const dist::ReduceOp op : {dist::ReduceOp::kSum, dist::ReduceOp::kMean,
-                                        dist::ReduceOp::kMax, dist::ReduceOp::kMin}) {
+        for (const dist::ReduceOp op : kReduceOps) {
           at::Tensor tensor = at::full({3}, 1.0, type);
           if (gives) tensor[1] = nan;
           if (gives) tensor[2] = op == dist::ReduceOp::kMin ? -inf : inf;
@@ -123,20 +126,20 @@ TEST(ProcessGroup, nan_and_infinity_pass_through_every_operation) {
         }
       }
     }
-  })));
+  });
 }
 
 TEST(ProcessGroup, a_parameter_that_requires_gradients_is_reduced_in_place) {
-  EXPECT_TRUE(all_good(run_group(2, [](ProcessGroup& group) {
+  on_ranks(2, [](ProcessGroup& group) {
     const at::Tensor leaf = at::ones({4}, at::kBFloat16).requires_grad_();
     group.all_reduce(leaf);
     require(at::equal(leaf.detach(), at::full({4}, 2, at::kBFloat16)), "the sum");
     require(leaf.is_leaf() && leaf.requires_grad(), "still a leaf");
-  })));
+  });
 }
 
 TEST(ProcessGroup, several_reductions_are_under_way_at_once) {
-  EXPECT_TRUE(all_good(run_group(4, [](ProcessGroup& group) {
+  on_ranks(4, [](ProcessGroup& group) {
     std::vector<at::Tensor> tensors;
     std::vector<dist::Work> works;
     for (int i = 0; i < 8; ++i) {
@@ -150,45 +153,41 @@ TEST(ProcessGroup, several_reductions_are_under_way_at_once) {
       const double mean = 1.5 + static_cast<double>(i);
       require(at::equal(tensors[i], at::full_like(tensors[i], mean)), "the mean, divided once");
     }
-  })));
+  });
 }
 
 TEST(ProcessGroup, broadcast_gives_roots_bits_in_every_dtype) {
   for (const std::int64_t size : kWorldSizes) {
-    EXPECT_TRUE(all_good(run_group(size, [](ProcessGroup& group) {
-      for (const auto& types : {kFloating, kWhole, kComplex}) {
-        for (const at::ScalarType type : types) {
-          for (std::int64_t root = 0; root < group.world_size(); ++root) {
-            const at::Tensor tensor = numbers_of(group.rank(), type);
-            group.broadcast(tensor, root);
-            require(at::equal(tensor, numbers_of(root, type)), "broadcast");
-            const at::Tensor strided = numbers_of(group.rank(), type).t().contiguous().t();
-            group.broadcast(strided, root);
-            require(at::equal(strided, numbers_of(root, type)), "broadcast of a transposed one");
-          }
+    on_ranks(size, [](ProcessGroup& group) {
+      for (const at::ScalarType type : kAllTypes) {
+        for (std::int64_t root = 0; root < group.world_size(); ++root) {
+          const at::Tensor tensor = numbers_of(group.rank(), type);
+          group.broadcast(tensor, root);
+          require(at::equal(tensor, numbers_of(root, type)), "broadcast");
+          const at::Tensor strided = numbers_of(group.rank(), type).t().contiguous().t();
+          group.broadcast(strided, root);
+          require(at::equal(strided, numbers_of(root, type)), "broadcast of a transposed one");
         }
       }
       const at::Tensor single = at::full({}, static_cast<double>(group.rank()), at::kFloat);
       group.broadcast(single);
       require(single.item<float>() == 0.0F, "a tensor without dimensions");
-    })));
+    });
   }
 }
 
 TEST(ProcessGroup, all_gather_stacks_the_tensors_in_every_dtype) {
   for (const std::int64_t size : kWorldSizes) {
-    EXPECT_TRUE(all_good(run_group(size, [](ProcessGroup& group) {
-      for (const auto& types : {kFloating, kWhole, kComplex}) {
-        for (const at::ScalarType type : types) {
-          const at::Tensor expected = stacked(group.world_size(), type);
-          const at::Tensor own = numbers_of(group.rank(), type);
-          require(at::equal(group.all_gather(own), expected), "all_gather");
-          require(at::equal(group.all_gather(own.t()), expected.transpose(1, 2)), "transposed");
-        }
+    on_ranks(size, [](ProcessGroup& group) {
+      for (const at::ScalarType type : kAllTypes) {
+        const at::Tensor expected = stacked(group.world_size(), type);
+        const at::Tensor own = numbers_of(group.rank(), type);
+        require(at::equal(group.all_gather(own), expected), "all_gather");
+        require(at::equal(group.all_gather(own.t()), expected.transpose(1, 2)), "transposed");
       }
       const at::Tensor none = group.all_gather(at::empty({0, 3}));
       require(none.sizes() == at::IntArrayRef({group.world_size(), 0, 3}), "without rows");
-    })));
+    });
   }
 }
 
@@ -212,41 +211,28 @@ void check_reduce_scatter(const ProcessGroup& group, at::ScalarType type, dist::
 }
 
 TEST(ProcessGroup, reduce_scatter_gives_each_rank_its_rows) {
-  for (const std::int64_t size : kWorldSizes) {
-    EXPECT_TRUE(all_good(run_group(size, [](ProcessGroup& group) {
-      for (const dist::ReduceOp op : {dist::ReduceOp::kSum, dist::ReduceOp::kMean,
-                                      dist::ReduceOp::kMax, dist::ReduceOp::kMin}) {
-        for (const at::ScalarType type : kFloating) check_reduce_scatter(group, type, op);
-        if (op == dist::ReduceOp::kMean) continue;
-        for (const at::ScalarType type : kWhole) check_reduce_scatter(group, type, op);
-      }
-      for (const dist::ReduceOp op : {dist::ReduceOp::kSum, dist::ReduceOp::kMean}) {
-        for (const at::ScalarType type : kComplex) check_reduce_scatter(group, type, op);
-      }
-    })));
-  }
+  in_every_dtype_and_operation(check_reduce_scatter);
 }
 
 TEST(ProcessGroup, reduce_scatter_rounds_once_and_keeps_nan) {
-  EXPECT_TRUE(all_good(run_group(4, [](ProcessGroup& group) {
+  on_ranks(4, [](ProcessGroup& group) {
     // 256 + 1 is 256 in bfloat16, no matter how often it is added.
     const at::Tensor own = at::full({4, 2}, group.rank() == 2 ? 256 : 1, at::kBFloat16);
     const at::Tensor sum = at::full({1, 2}, 259.0, at::kDouble).to(at::kBFloat16);
     require(at::equal(group.reduce_scatter(own), sum), "the sum");
-    for (const dist::ReduceOp op : {dist::ReduceOp::kSum, dist::ReduceOp::kMean,
-                                    dist::ReduceOp::kMax, dist::ReduceOp::kMin}) {
+    for (const dist::ReduceOp op : kReduceOps) {
       const at::Tensor numbers = at::full({4, 2}, 1.0, at::kFloat);
       if (group.rank() == 3) numbers[1][0] = std::numeric_limits<double>::quiet_NaN();
       const at::Tensor row = group.reduce_scatter(numbers, op);
       require(std::isnan(row[0][0].item<float>()) == (group.rank() == 1), "NaN on rank 1 alone");
       require(std::isfinite(row[0][1].item<float>()), "the number beside");
     }
-  })));
+  });
 }
 
 TEST(ProcessGroup, all_to_all_sends_parts_of_any_size) {
   for (const std::int64_t size : kWorldSizes) {
-    EXPECT_TRUE(all_good(run_group(size, [](ProcessGroup& group) {
+    on_ranks(size, [](ProcessGroup& group) {
       // Rank a sends (a + b) % 3 rows of the value 10 a + b to rank b.
       const auto rows = [](std::int64_t from, std::int64_t to) { return (from + to) % 3; };
       for (const at::ScalarType type : {at::kFloat, at::kBFloat16, at::kLong, at::kBool}) {
@@ -263,12 +249,12 @@ TEST(ProcessGroup, all_to_all_sends_parts_of_any_size) {
       }
       const std::vector<std::int64_t> none(static_cast<std::size_t>(group.world_size()), 0);
       require(group.all_to_all(at::empty({0, 2}), none).size(0) == 0, "nothing to send");
-    })));
+    });
   }
 }
 
 TEST(ProcessGroup, numbers_and_texts_are_compared_over_the_ranks) {
-  EXPECT_TRUE(all_good(run_group(4, [](ProcessGroup& group) {
+  on_ranks(4, [](ProcessGroup& group) {
     const auto rank = static_cast<double>(group.rank());
     require(group.all_reduce(rank + 0.1, dist::ReduceOp::kMax) == 3.1, "the largest");
     require(group.all_reduce(rank, dist::ReduceOp::kSum) == 6.0, "the sum");
@@ -280,7 +266,7 @@ TEST(ProcessGroup, numbers_and_texts_are_compared_over_the_ranks) {
     require(group.local_rank() == group.rank(), "all are on this machine");
     require(group.local_world_size() == group.world_size(), "the processes of this machine");
     group.barrier();
-  })));
+  });
 }
 
 TEST(ProcessGroup, a_group_of_one_needs_nobody) {
@@ -324,4 +310,4 @@ TEST(ProcessGroup, nccl_without_a_gpu_is_refused) {
 }
 
 }  // namespace
-}  // namespace mezzo
+}  // namespace mezzo::test

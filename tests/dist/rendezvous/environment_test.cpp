@@ -1,26 +1,33 @@
 #include "mezzo/dist/rendezvous/environment.h"
 
 #include <map>
-#include <string>
-
-#include <gtest/gtest.h>
 
 #include "mezzo/core/error.h"
 
 #include "dist/processes.h"
 
-namespace mezzo {
+namespace mezzo::test {
 namespace {
-
-using test::has;
 
 using Table = std::map<std::string, std::string>;
 
+/// In place of std::getenv.
+dist::Lookup reader_of(const Table& variables) {
+  return [&variables](const char* name) -> const char* {
+    const auto entry = variables.find(name);
+    return entry == variables.end() ? nullptr : entry->second.c_str();
+  };
+}
+
 dist::Placement place(const Table& variables, const dist::InitOptions& options = {}) {
-  return dist::find_placement(options, [&](const char* name) -> const char* {
-    const auto found = variables.find(name);
-    return found == variables.end() ? nullptr : found->second.c_str();
-  });
+  return dist::find_placement(options, reader_of(variables));
+}
+
+void expect_ranks(const dist::Placement& placement, std::int64_t rank, std::int64_t world_size,
+                  std::int64_t local_rank) {
+  EXPECT_EQ(placement.rank, rank);
+  EXPECT_EQ(placement.world_size, world_size);
+  EXPECT_EQ(placement.local_rank, local_rank);
 }
 
 /// Returns the message of the InvalidArgument.
@@ -54,25 +61,24 @@ Table with(Table table, const std::string& name, const std::string& value) {
   return table;
 }
 
+Table with_head(const Table& table) {
+  return with(with(table, "MASTER_ADDR", "head"), "MASTER_PORT", "5000");
+}
+
 Table without(Table table, const std::string& name) {
   table.erase(name);
   return table;
 }
 
 TEST(Environment, nothing_set_is_one_process) {
-  const dist::Placement found = place({});
-  EXPECT_EQ(found.rank, 0);
-  EXPECT_EQ(found.world_size, 1);
-  EXPECT_EQ(found.local_rank, 0);
-  EXPECT_FALSE(found.hosts_store);
+  const dist::Placement placement = place({});
+  expect_ranks(placement, 0, 1, 0);
+  EXPECT_FALSE(placement.hosts_store);
 }
 
 TEST(Environment, collectives_are_checked_where_torch_would) {
   const auto checks = [](const Table& variables, const dist::InitOptions& options = {}) {
-    return dist::checks_collectives(options, [&](const char* name) -> const char* {
-      const auto found = variables.find(name);
-      return found == variables.end() ? nullptr : found->second.c_str();
-    });
+    return dist::checks_collectives(options, reader_of(variables));
   };
   const std::string name = "TORCH_DISTRIBUTED_DEBUG";
   EXPECT_FALSE(checks({}));
@@ -87,19 +93,16 @@ TEST(Environment, collectives_are_checked_where_torch_would) {
 }
 
 TEST(Environment, one_process_needs_no_address) {
-  const dist::Placement found = place({{"RANK", "0"}, {"WORLD_SIZE", "1"}, {"LOCAL_RANK", "0"}});
-  EXPECT_EQ(found.world_size, 1);
+  EXPECT_EQ(place({{"RANK", "0"}, {"WORLD_SIZE", "1"}, {"LOCAL_RANK", "0"}}).world_size, 1);
 }
 
 TEST(Environment, variables_of_torchrun_are_read) {
-  const dist::Placement found = place(kOfTorchrun);
-  EXPECT_EQ(found.rank, 5);
-  EXPECT_EQ(found.world_size, 8);
-  EXPECT_EQ(found.local_rank, 1);
-  EXPECT_EQ(found.address, "10.0.0.7");
-  EXPECT_EQ(found.port, 29400);
-  EXPECT_FALSE(found.hosts_store);
-  EXPECT_EQ(found.attempt, "0");
+  const dist::Placement placement = place(kOfTorchrun);
+  expect_ranks(placement, 5, 8, 1);
+  EXPECT_EQ(placement.address, "10.0.0.7");
+  EXPECT_EQ(placement.port, 29400);
+  EXPECT_FALSE(placement.hosts_store);
+  EXPECT_EQ(placement.attempt, "0");
 }
 
 TEST(Environment, rank_0_opens_the_port_unless_the_agent_has) {
@@ -112,32 +115,26 @@ TEST(Environment, rank_0_opens_the_port_unless_the_agent_has) {
   EXPECT_TRUE(place(agent, {.address = "127.0.0.1", .port = 4000}).hosts_store);
 }
 
-TEST(Environment, restarts_of_torchrun_are_told_apart) {
+TEST(Environment, restarts_of_torchrun_have_numbers) {
   EXPECT_EQ(place(with(kOfTorchrun, "TORCHELASTIC_RESTART_COUNT", "3")).attempt, "3");
 }
 
 TEST(Environment, variables_of_slurm_are_read) {
-  const dist::Placement found = place(kOfSlurm);
-  EXPECT_EQ(found.rank, 2);
-  EXPECT_EQ(found.world_size, 4);
-  EXPECT_EQ(found.local_rank, 0);
-  EXPECT_EQ(found.address, "node01");
-  EXPECT_EQ(found.port, 12007);
+  const dist::Placement placement = place(kOfSlurm);
+  expect_ranks(placement, 2, 4, 0);
+  EXPECT_EQ(placement.address, "node01");
+  EXPECT_EQ(placement.port, 12007);
   const Table step = with(kOfSlurm, "SLURM_STEP_NODELIST", "gpu[5-6]");
   EXPECT_EQ(place(step).address, "gpu5");
-  const Table told = with(with(kOfSlurm, "MASTER_ADDR", "head"), "MASTER_PORT", "5000");
-  EXPECT_EQ(place(told).address, "head");
-  EXPECT_EQ(place(told).port, 5000);
+  const Table explicit_address = with_head(kOfSlurm);
+  EXPECT_EQ(place(explicit_address).address, "head");
+  EXPECT_EQ(place(explicit_address).port, 5000);
 }
 
 TEST(Environment, variables_of_open_mpi_need_an_address) {
   EXPECT_TRUE(has(refusal(kOfOpenMpi), "MASTER_ADDR"));
   EXPECT_TRUE(has(refusal(with(kOfOpenMpi, "MASTER_ADDR", "head")), "MASTER_PORT"));
-  const dist::Placement found =
-      place(with(with(kOfOpenMpi, "MASTER_ADDR", "head"), "MASTER_PORT", "5000"));
-  EXPECT_EQ(found.rank, 1);
-  EXPECT_EQ(found.world_size, 2);
-  EXPECT_EQ(found.local_rank, 1);
+  expect_ranks(place(with_head(kOfOpenMpi)), 1, 2, 1);
 }
 
 TEST(Environment, steps_of_a_slurm_job_meet_at_ports_of_their_own) {
@@ -157,32 +154,24 @@ TEST(Environment, torchrun_comes_before_slurm) {
 }
 
 TEST(Environment, open_mpi_in_a_batch_script_comes_before_slurm) {
-  Table both = with(with(kOfSlurm, "MASTER_ADDR", "head"), "MASTER_PORT", "5000");
+  Table both = with_head(kOfSlurm);
   both.insert(kOfOpenMpi.begin(), kOfOpenMpi.end());
-  const dist::Placement found = place(both);
-  EXPECT_EQ(found.rank, 1);
-  EXPECT_EQ(found.world_size, 2);
-  EXPECT_EQ(found.local_rank, 1);
+  expect_ranks(place(both), 1, 2, 1);
   both.insert(kOfTorchrun.begin(), kOfTorchrun.end());
   EXPECT_EQ(place(both).rank, 5);
 }
 
 TEST(Environment, options_come_before_variables) {
-  const dist::Placement found =
+  const dist::Placement placement =
       place(kOfTorchrun,
             {.rank = 0, .world_size = 2, .local_rank = 1, .address = "127.0.0.1", .port = 4000});
-  EXPECT_EQ(found.rank, 0);
-  EXPECT_EQ(found.world_size, 2);
-  EXPECT_EQ(found.local_rank, 1);
-  EXPECT_EQ(found.address, "127.0.0.1");
-  EXPECT_EQ(found.port, 4000);
+  expect_ranks(placement, 0, 2, 1);
+  EXPECT_EQ(placement.address, "127.0.0.1");
+  EXPECT_EQ(placement.port, 4000);
 }
 
-TEST(Environment, a_local_rank_that_nobody_gives_is_left_open) {
+TEST(Environment, missing_and_empty_variables_have_their_defaults) {
   EXPECT_EQ(place(without(kOfTorchrun, "LOCAL_RANK")).local_rank, -1);
-}
-
-TEST(Environment, a_variable_set_to_nothing_is_not_set) {
   EXPECT_EQ(place({{"RANK", ""}, {"WORLD_SIZE", ""}}).world_size, 1);
 }
 
@@ -200,10 +189,9 @@ TEST(Environment, bad_numbers_are_named_with_their_text) {
 }
 
 TEST(Environment, missing_and_contradictory_settings_are_named) {
-  EXPECT_TRUE(has(refusal(without(kOfTorchrun, "RANK")), "RANK"));
-  EXPECT_TRUE(has(refusal(without(kOfTorchrun, "WORLD_SIZE")), "WORLD_SIZE"));
-  EXPECT_TRUE(has(refusal(without(kOfTorchrun, "MASTER_ADDR")), "MASTER_ADDR"));
-  EXPECT_TRUE(has(refusal(without(kOfTorchrun, "MASTER_PORT")), "MASTER_PORT"));
+  for (const char* name : {"RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"}) {
+    EXPECT_TRUE(has(refusal(without(kOfTorchrun, name)), name));
+  }
   EXPECT_TRUE(has(refusal(with(kOfTorchrun, "RANK", "8")), "rank 8"));
   EXPECT_TRUE(has(refusal(with(kOfTorchrun, "LOCAL_RANK", "8")), "local rank 8"));
   EXPECT_TRUE(has(refusal({}, {.rank = 1}), "world_size"));
@@ -231,4 +219,4 @@ TEST(Environment, lists_that_cannot_be_read_are_refused) {
 }
 
 }  // namespace
-}  // namespace mezzo
+}  // namespace mezzo::test

@@ -1,19 +1,12 @@
 #include "mezzo/dist/rendezvous/failure.h"
 
-#include <chrono>
-#include <csignal>
 #include <cstdlib>
-#include <functional>
 #include <new>
-#include <string>
 #include <system_error>
-#include <thread>
 #include <utility>
-#include <vector>
 
 #include <ATen/ATen.h>
 #include <c10/util/Exception.h>
-#include <gtest/gtest.h>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
@@ -24,16 +17,12 @@
 #include "dist/processes.h"
 
 /// Whether a rank ends by its own failure or because it lost another rank.
-namespace mezzo {
+namespace mezzo::test {
 namespace {
 
 using dist::ProcessGroup;
 using dist::detail::comes_from_another;
 using std::chrono::milliseconds;
-using test::Ending;
-using test::FreePort;
-using test::has;
-using test::local_options;
 
 constexpr milliseconds kLateAfter(4000);
 /// A time-out so long that only the detection of a lost rank can end a test in time.
@@ -42,7 +31,7 @@ constexpr milliseconds kNeverLate = std::chrono::minutes(5);
 /// Exceptions of the processes, with whether another rank caused them.
 std::vector<Ending> run_and_judge(std::int64_t count,
                                   const std::function<void(std::int64_t)>& work) {
-  return test::run_processes(count, [&](std::int64_t rank) {
+  return run_processes(count, [&](std::int64_t rank) {
     dist::detail::forget_failure_of_another();  // inherited from a test in the parent
     try {
       work(rank);
@@ -61,9 +50,8 @@ void die() {
   ::raise(SIGKILL);
 }
 
-std::vector<Ending> run_group_and_judge(std::int64_t count,
-                                        const std::function<void(ProcessGroup&)>& work,
-                                        bool check_collectives = false) {
+std::vector<Ending> run_group_and_judge(std::int64_t count, bool check_collectives,
+                                        const std::function<void(ProcessGroup&)>& work) {
   const FreePort port;
   return run_and_judge(count, [&](std::int64_t rank) {
     dist::InitOptions options = local_options(rank, count, port, kNeverLate);
@@ -168,7 +156,7 @@ TEST(ProcessGroupFaultsOfOthers, only_the_one_that_cannot_connect_is_reported) {
 }
 
 TEST(ProcessGroupFaultsOfOthers, those_that_lose_one_that_dies) {
-  const auto endings = run_group_and_judge(3, [](ProcessGroup& group) {
+  const auto endings = run_group_and_judge(3, /*check_collectives=*/false, [](ProcessGroup& group) {
     if (group.rank() == 1) die();
     group.all_reduce(at::ones({3}));
   });
@@ -178,7 +166,7 @@ TEST(ProcessGroupFaultsOfOthers, those_that_lose_one_that_dies) {
 }
 
 TEST(ProcessGroupFaultsOfOthers, one_that_gives_up_is_reported) {
-  const auto endings = run_group_and_judge(2, [](ProcessGroup& group) {
+  const auto endings = run_group_and_judge(2, /*check_collectives=*/false, [](ProcessGroup& group) {
     if (group.rank() == 1) {
       group.give_up("no more of this");
       throw IoError("no more of this");
@@ -190,18 +178,15 @@ TEST(ProcessGroupFaultsOfOthers, one_that_gives_up_is_reported) {
 }
 
 TEST(ProcessGroupFaultsOfOthers, refused_arguments_are_this_ranks_own_where_the_others_are_gone) {
-  const auto endings = run_group_and_judge(
-      2,
-      [](ProcessGroup& group) {
-        if (group.rank() == 1) die();
-        group.broadcast(at::ones({3}), 7);
-      },
-      /*check_collectives=*/true);
+  const auto endings = run_group_and_judge(2, /*check_collectives=*/true, [](ProcessGroup& group) {
+    if (group.rank() == 1) die();
+    group.broadcast(at::ones({3}), 7);
+  });
   expect_its_own(endings[0], "root is 7");
 }
 
 TEST(ProcessGroupFaultsOfOthers, what_fails_beside_the_exchange_is_this_ranks_own) {
-  const auto endings = run_group_and_judge(2, [](ProcessGroup& group) {
+  const auto endings = run_group_and_judge(2, /*check_collectives=*/false, [](ProcessGroup& group) {
     if (group.rank() == 1) die();
     const at::Tensor weight = at::ones({2}).requires_grad_();
     weight.mutable_grad() = at::ones({2});
@@ -212,4 +197,4 @@ TEST(ProcessGroupFaultsOfOthers, what_fails_beside_the_exchange_is_this_ranks_ow
 }
 
 }  // namespace
-}  // namespace mezzo
+}  // namespace mezzo::test

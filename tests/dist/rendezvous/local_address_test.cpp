@@ -1,9 +1,5 @@
 #include "mezzo/dist/rendezvous/local_address.h"
 
-#include <string>
-
-#include <gtest/gtest.h>
-
 #include "mezzo/core/error.h"
 
 #include "dist/processes.h"
@@ -58,10 +54,10 @@ TEST(LocalAddress, rank_0_that_is_on_its_own_loopback_is_where_the_others_find_i
 }
 
 TEST(LocalAddress, an_address_of_somebody_else_is_never_taken) {
-  const std::string found = find_local_address(kLoopback, {"127.0.0.1", kNobodys});
-  EXPECT_NE(found, kNobodys);
-  EXPECT_NE(found, "127.0.0.1");
-  EXPECT_NE(found, kLoopback);
+  const std::string address = find_local_address(kLoopback, {"127.0.0.1", kNobodys});
+  EXPECT_NE(address, kNobodys);
+  EXPECT_NE(address, "127.0.0.1");
+  EXPECT_NE(address, kLoopback);
 }
 
 }  // namespace

@@ -1,17 +1,11 @@
 #include "mezzo/dist/rendezvous/spawn.h"
 
 #include <cerrno>
-#include <chrono>
-#include <csignal>
 #include <cstdio>
 #include <fstream>
-#include <functional>
-#include <string>
-#include <thread>
 
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
-#include <gtest/gtest.h>
 #include <poll.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -24,7 +18,7 @@
 namespace mezzo::dist {
 namespace {
 
-using test::require;
+using namespace mezzo::test;
 
 /// SIGALRM ends a worker that hangs, and spawn reports it.
 constexpr unsigned kWorkerSeconds = 20;
