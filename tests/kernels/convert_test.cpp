@@ -84,8 +84,8 @@ std::vector<float> widen(const CpuBackend& backend, const Format& format,
   return to;
 }
 
-std::vector<std::uint16_t> narrow(const CpuBackend& backend, const Format& format,
-                                  const std::vector<float>& from) {
+std::vector<std::uint16_t> to_16_bit(const CpuBackend& backend, const Format& format,
+                                     const std::vector<float>& from) {
   std::vector<std::uint16_t> to(from.size());
   backend.narrow(format.dtype, from.data(), to.data(), static_cast<std::int64_t>(from.size()));
   return to;
@@ -104,7 +104,7 @@ void for_each_backend(Check check) {
 }
 
 void expect_nearest(const CpuBackend& backend, const Format& format, const std::vector<float>& x) {
-  const auto got = narrow(backend, format, x);
+  const auto got = to_16_bit(backend, format, x);
   for (std::size_t i = 0; i < x.size(); ++i) {
     const std::uint16_t expected = nearest(format, x[i]);
     ASSERT_EQ(got[i], expected) << fmt::format("of {} ({:#010x}): got {:#06x}, expected {:#06x}",
@@ -136,15 +136,15 @@ TEST(Backends, are_whole_or_say_what_the_machine_lacks) {
 TEST(Convert, conversion_to_float32_is_exact_for_all_patterns) {
   for_each_backend([](const CpuBackend& backend, const Format& format) {
     const auto patterns = all_patterns();
-    const auto wide = widen(backend, format, patterns);
+    const auto float32 = widen(backend, format, patterns);
     for (std::size_t i = 0; i < patterns.size(); ++i) {
       const double expected = value_of(format, patterns[i]);
       if (std::isnan(expected)) {
-        ASSERT_TRUE(std::isnan(wide[i])) << fmt::format("{:#06x}", patterns[i]);
+        ASSERT_TRUE(std::isnan(float32[i])) << fmt::format("{:#06x}", patterns[i]);
       } else {
-        ASSERT_EQ(static_cast<double>(wide[i]), expected) << fmt::format("{:#06x}", patterns[i]);
+        ASSERT_EQ(static_cast<double>(float32[i]), expected) << fmt::format("{:#06x}", patterns[i]);
       }
-      ASSERT_EQ(std::signbit(wide[i]), (patterns[i] & 0x8000) != 0);
+      ASSERT_EQ(std::signbit(float32[i]), (patterns[i] & 0x8000) != 0);
     }
   });
 }
@@ -152,7 +152,7 @@ TEST(Convert, conversion_to_float32_is_exact_for_all_patterns) {
 TEST(Convert, conversion_from_float32_inverts_it) {
   for_each_backend([](const CpuBackend& backend, const Format& format) {
     const auto patterns = all_patterns();
-    const auto back = narrow(backend, format, widen(backend, format, patterns));
+    const auto back = to_16_bit(backend, format, widen(backend, format, patterns));
     for (std::size_t i = 0; i < patterns.size(); ++i) {
       if (format.is_nan(patterns[i])) {
         ASSERT_TRUE(format.is_nan(back[i])) << fmt::format("{:#06x}", patterns[i]);
@@ -217,7 +217,7 @@ TEST(Convert, overflow_becomes_infinity_and_infinity_stays) {
                                   inf,
                                   -inf};
     expect_nearest(backend, format, x);
-    const auto got = narrow(backend, format, {std::numeric_limits<float>::max(), inf, -inf});
+    const auto got = to_16_bit(backend, format, {std::numeric_limits<float>::max(), inf, -inf});
     EXPECT_EQ(got[0], format.infinity());
     EXPECT_EQ(got[1], format.infinity());
     EXPECT_EQ(got[2], format.infinity() | 0x8000);
@@ -234,7 +234,7 @@ TEST(Convert, every_kind_of_nan_stays_a_nan) {
     }
     x.push_back(std::bit_cast<float>(0x7fffffffU));
     x.push_back(std::bit_cast<float>(0xffffffffU));
-    const auto got = narrow(backend, format, x);
+    const auto got = to_16_bit(backend, format, x);
     for (std::size_t i = 0; i < x.size(); ++i) {
       EXPECT_TRUE(format.is_nan(got[i]))
           << fmt::format("{:#010x} became {:#06x}", std::bit_cast<std::uint32_t>(x[i]), got[i]);
@@ -250,15 +250,15 @@ TEST(Convert, any_count_is_converted_and_nothing_beyond_it_is_touched) {
       for (std::size_t i = 0; i < count; ++i) x[i] = static_cast<float>(i) - 20.0F;
       std::vector<std::uint16_t> low(count + 8, untouched);
       backend.narrow(format.dtype, x.data(), low.data(), static_cast<std::int64_t>(count));
-      std::vector<float> wide(count + 8, 7.5F);
-      backend.widen(format.dtype, low.data(), wide.data(), static_cast<std::int64_t>(count));
+      std::vector<float> float32(count + 8, 7.5F);
+      backend.widen(format.dtype, low.data(), float32.data(), static_cast<std::int64_t>(count));
       for (std::size_t i = 0; i < count; ++i) {
         ASSERT_EQ(low[i], nearest(format, x[i])) << count;
-        ASSERT_EQ(wide[i], x[i]) << count;
+        ASSERT_EQ(float32[i], x[i]) << count;
       }
       for (std::size_t i = count; i < count + 8; ++i) {
         ASSERT_EQ(low[i], untouched) << count;
-        ASSERT_EQ(wide[i], 7.5F) << count;
+        ASSERT_EQ(float32[i], 7.5F) << count;
       }
     }
   });

@@ -66,10 +66,10 @@ Matrix small_matrix(const CpuBackend& backend, DType dtype, std::int64_t rows, s
 
 /// `x` rounded to the dtype.
 float rounded(const CpuBackend& backend, DType dtype, double x) {
-  const auto wide = static_cast<float>(x);
+  const auto float32 = static_cast<float>(x);
   std::uint16_t bits = 0;
   float back = 0;
-  backend.narrow(dtype, &wide, &bits, 1);
+  backend.narrow(dtype, &float32, &bits, 1);
   backend.widen(dtype, &bits, &back, 1);
   return back;
 }
@@ -117,9 +117,9 @@ std::vector<float> product(const CpuBackend& backend, DType dtype, const Matrix&
                                 .out_stride = columns,
                                 .scratch = reinterpret_cast<float*>(scratch.data())});
   }
-  std::vector<float> wide(static_cast<std::size_t>(x.rows * columns));
-  backend.widen(dtype, out.data(), wide.data(), x.rows * columns);
-  return wide;
+  std::vector<float> float32(static_cast<std::size_t>(x.rows * columns));
+  backend.widen(dtype, out.data(), float32.data(), x.rows * columns);
+  return float32;
 }
 
 std::vector<float> transposed(const CpuBackend& backend, DType dtype, const Matrix& a,

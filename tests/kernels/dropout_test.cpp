@@ -1,15 +1,8 @@
 // Dropout of every backend compared with philox(), on guarded memory.
-#include <cstdint>
 #include <limits>
-#include <vector>
-
-#include <fmt/format.h>
-#include <gtest/gtest.h>
 
 #include "mezzo/core/random.h"
-#include "mezzo/kernels/backend.h"
 
-#include "kernels/guarded.h"
 #include "kernels/pieces.h"
 
 namespace mezzo::test {

@@ -1,16 +1,7 @@
 // GATv2 scores and their gradients on random arguments in buffers of the exact size: compared with
 // the definition in float64, and ranges of rows with all rows.
-#include <cstring>
-#include <string>
-#include <vector>
 
-#include <gtest/gtest.h>
-
-#include "mezzo/kernels/backend.h"
-
-#include "kernels/guarded.h"
 #include "kernels/head_case.h"
-#include "kernels/kernel_case.h"
 #include "kernels/pieces.h"
 
 namespace mezzo::test {

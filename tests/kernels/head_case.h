@@ -1,10 +1,12 @@
 #pragma once
 
 #include <cstdint>
+#include <cstring>
 #include <string>
 #include <vector>
 
 #include <fmt/format.h>
+#include <gtest/gtest.h>
 
 #include "mezzo/kernels/attention.h"
 #include "mezzo/kernels/head_scratch.h"
@@ -52,12 +54,12 @@ struct Heads {
 
 /// A matrix [rows, length], as float64 and as a kernel reads it.
 struct Matrix {
-  Matrix(Draw& draw, DType dtype, bool is_accumulator, std::int64_t rows, std::int64_t row_length,
+  Matrix(Draw& draw, DType dtype, bool float32, std::int64_t rows, std::int64_t row_length,
          const std::vector<double>& from)
       : length(row_length),
-        is_accum(is_accumulator),
+        is_accum(float32),
         values(draw.numbers(rows * row_length, from)),
-        bytes(stored(dtype, is_accumulator, values)) {}
+        bytes(stored(dtype, float32, values)) {}
   double at(std::int64_t row, std::int64_t i) const {
     return values[static_cast<std::size_t>(row * length + i)];
   }
@@ -70,6 +72,59 @@ struct Matrix {
   std::vector<double> values;
   GuardedBytes bytes;
 };
+
+/// The outputs of attention, one row per destination.
+struct AttentionOutputs {
+  explicit AttentionOutputs(const Heads& h)
+      : out(static_cast<std::size_t>(h.entries.num_rows) * h.row_bytes()),
+        top(static_cast<std::size_t>(h.entries.num_rows * h.heads) * element_size(h.dtype, true)),
+        sum(top.size()) {}
+  GuardedBytes out, top, sum;
+};
+
+/// The outputs of its backward: two with a row per source, two with a row per entry.
+struct AttentionGradients {
+  AttentionGradients(const Heads& h, std::int64_t weight_length)
+      : z(static_cast<std::size_t>(h.entries.num_rows) * h.row_bytes()),
+        score(static_cast<std::size_t>(h.entries.num_rows * h.heads) * element_size(h.dtype, true)),
+        sum(by_entry(h, h.heads)),
+        weight(by_entry(h, weight_length)) {}
+  static GuardedBytes by_entry(const Heads& h, std::int64_t length) {
+    return GuardedBytes(static_cast<std::size_t>(h.entries.num_edges() * length) *
+                        element_size(h.dtype, true));
+  }
+  GuardedBytes z, score, sum, weight;
+};
+
+inline void expect_same_bytes(const GuardedBytes& a, const GuardedBytes& b, const char* what) {
+  EXPECT_TRUE(a.size() == 0 || std::memcmp(a.data(), b.data(), a.size()) == 0) << what;
+}
+
+inline void expect_same(const AttentionOutputs& a, const AttentionOutputs& b) {
+  expect_same_bytes(a.out, b.out, "out");
+  expect_same_bytes(a.top, b.top, "top");
+  expect_same_bytes(a.sum, b.sum, "sum");
+}
+
+inline void expect_same(const AttentionGradients& a, const AttentionGradients& b, bool weighted) {
+  expect_same_bytes(a.z, b.z, "z_grad");
+  expect_same_bytes(a.score, b.score, "score_grad");
+  expect_same_bytes(a.sum, b.sum, "sum_grad");
+  if (weighted) expect_same_bytes(a.weight, b.weight, "weight_grad");
+}
+
+/// The part that all kernels by head share.
+template <class Args>
+Args args_of(const Heads& h, std::int64_t begin, std::int64_t end) {
+  Args args;
+  args.entries = h.entries.view();
+  args.row_begin = begin;
+  args.row_end = end;
+  args.dtype = h.dtype;
+  args.heads = h.heads;
+  args.features = h.features;
+  return args;
+}
 
 inline bool some_accum(Draw& draw, DType dtype) {
   return is_narrow(dtype) && draw.one_in(3);

@@ -1,16 +1,7 @@
 // The kernels that work by head on random arguments in buffers, also scratch, of the exact size:
 // compared with the definition if that is exact, and ranges of rows with all rows.
-#include <cstring>
-#include <string>
-#include <vector>
 
-#include <gtest/gtest.h>
-
-#include "mezzo/kernels/backend.h"
-
-#include "kernels/guarded.h"
 #include "kernels/head_case.h"
-#include "kernels/kernel_case.h"
 #include "kernels/pieces.h"
 
 namespace mezzo::test {
@@ -142,35 +133,18 @@ struct Attention {
   DropoutLevel dropout;
 };
 
-/// The outputs of the forward, one row per destination.
-struct AttentionResult {
-  explicit AttentionResult(const Heads& h)
-      : out(static_cast<std::size_t>(h.entries.num_rows) * h.row_bytes()),
-        top(static_cast<std::size_t>(h.entries.num_rows * h.heads) * element_size(h.dtype, true)),
-        sum(top.size()) {}
-  GuardedBytes out, top, sum;
-};
-
 void attend(const Kernels& backend, const Attention& a, std::int64_t begin, std::int64_t end,
-            AttentionResult& result) {
+            AttentionOutputs& result) {
   GuardedBytes scratch(a.h.scratch_bytes());
-  backend.run(AttentionArgs{.entries = a.h.entries.view(),
-                            .row_begin = begin,
-                            .row_end = end,
-                            .dtype = a.h.dtype,
-                            .heads = a.h.heads,
-                            .features = a.h.features,
-                            .scores = a.view(),
-                            .z = a.z.bytes.data(),
-                            .out = result.out.data(),
-                            .out_streams = streams(begin, end),
-                            .top = result.top.data(),
-                            .sum = result.sum.data(),
-                            .scratch = scratch.data()});
-}
-
-void expect_same_bytes(const GuardedBytes& a, const GuardedBytes& b, const char* what) {
-  EXPECT_TRUE(a.size() == 0 || std::memcmp(a.data(), b.data(), a.size()) == 0) << what;
+  auto args = args_of<AttentionArgs>(a.h, begin, end);
+  args.scores = a.view();
+  args.z = a.z.bytes.data();
+  args.out = result.out.data();
+  args.out_streams = streams(begin, end);
+  args.top = result.top.data();
+  args.sum = result.sum.data();
+  args.scratch = scratch.data();
+  backend.run(args);
 }
 
 void check_attention(const Kernels& backend, Draw& draw, DType dtype) {
@@ -178,14 +152,12 @@ void check_attention(const Kernels& backend, Draw& draw, DType dtype) {
   const Attention a(backend, draw, dtype, equal, /*with_dropout=*/!equal && draw.coin());
   const Heads& h = a.h;
   SCOPED_TRACE(h.text());
-  AttentionResult whole(h), parts(h);
+  AttentionOutputs whole(h), parts(h);
   attend(backend, a, 0, h.entries.num_rows, whole);
   in_two_ranges(backend, draw, h.entries.num_rows, [&](std::int64_t begin, std::int64_t end) {
     attend(backend, a, begin, end, parts);
   });
-  expect_same_bytes(parts.out, whole.out, "out");
-  expect_same_bytes(parts.top, whole.top, "top");
-  expect_same_bytes(parts.sum, whole.sum, "sum");
+  expect_same(parts, whole);
   if (!equal) return;
   const std::int64_t width = h.heads * h.features;
   std::vector<double> expected(static_cast<std::size_t>(h.entries.num_rows * width), 0);
@@ -210,18 +182,6 @@ TEST(HeadRanges, of_the_attention_are_the_definition_if_it_is_exact) {
     for_each(DTypes{}, [&]<class T>() { check_attention(backend, draw, T::kind); });
   });
 }
-
-/// The outputs of the backward: two with a row per source, two with a row per entry.
-struct AttentionGradient {
-  explicit AttentionGradient(const Heads& h, std::int64_t weight_length)
-      : z(static_cast<std::size_t>(h.entries.num_rows) * h.row_bytes()),
-        score(static_cast<std::size_t>(h.entries.num_rows * h.heads) * element_size(h.dtype, true)),
-        sum(static_cast<std::size_t>(h.entries.num_edges() * h.heads) *
-            element_size(h.dtype, true)),
-        weight(static_cast<std::size_t>(h.entries.num_edges() * weight_length) *
-               element_size(h.dtype, true)) {}
-  GuardedBytes z, score, sum, weight;
-};
 
 /// Rows are sources, first ids are destinations.
 struct AttentionBackward {
@@ -273,31 +233,26 @@ struct AttentionBackward {
     return expected;
   }
   void run(const Kernels& backend, std::int64_t begin, std::int64_t end,
-           AttentionGradient& result) const {
+           AttentionGradients& result) const {
     GuardedBytes scratch(h.scratch_bytes());
-    backend.run(
-        AttentionGradArgs{.entries = h.entries.view(),
-                          .row_begin = begin,
-                          .row_end = end,
-                          .dtype = h.dtype,
-                          .heads = h.heads,
-                          .features = h.features,
-                          .head_begin = 0,
-                          .head_end = h.heads,
-                          .scores = {.src = src.numbers(),
-                                     .dst = {},
-                                     .edge_weight = weighted ? weight.numbers() : HeadNumbers{},
-                                     .negative_slope = 0.25,
-                                     .dropout = dropout},
-                          .z = z.bytes.data(),
-                          .grad = grad.bytes.data(),
-                          .state = state.data(),
-                          .z_grad = result.z.data(),
-                          .out_streams = streams(begin, end),
-                          .score_grad = result.score.data(),
-                          .sum_grad = result.sum.data(),
-                          .weight_grad = weighted ? result.weight.data() : nullptr,
-                          .scratch = scratch.data()});
+    auto args = args_of<AttentionGradArgs>(h, begin, end);
+    args.head_begin = 0;
+    args.head_end = h.heads;
+    args.scores = {.src = src.numbers(),
+                   .dst = {},
+                   .edge_weight = weighted ? weight.numbers() : HeadNumbers{},
+                   .negative_slope = 0.25,
+                   .dropout = dropout};
+    args.z = z.bytes.data();
+    args.grad = grad.bytes.data();
+    args.state = state.data();
+    args.z_grad = result.z.data();
+    args.out_streams = streams(begin, end);
+    args.score_grad = result.score.data();
+    args.sum_grad = result.sum.data();
+    args.weight_grad = weighted ? result.weight.data() : nullptr;
+    args.scratch = scratch.data();
+    backend.run(args);
   }
 
   Heads h;
@@ -315,15 +270,12 @@ void check_attention_grad(const Kernels& backend, Draw& draw, DType dtype) {
                 [&](std::int64_t begin, std::int64_t end) { a.gather_state(backend, begin, end); });
   expect_numbers(numbers_in(dtype, true, a.state), a.expected_state());
 
-  AttentionGradient whole(a.h, a.weight.length), parts(a.h, a.weight.length);
+  AttentionGradients whole(a.h, a.weight.length), parts(a.h, a.weight.length);
   const std::int64_t rows = a.h.entries.num_rows;
   a.run(backend, 0, rows, whole);
   in_two_ranges(backend, draw, rows,
                 [&](std::int64_t begin, std::int64_t end) { a.run(backend, begin, end, parts); });
-  expect_same_bytes(parts.z, whole.z, "z_grad");
-  expect_same_bytes(parts.score, whole.score, "score_grad");
-  expect_same_bytes(parts.sum, whole.sum, "sum_grad");
-  expect_same_bytes(parts.weight, whole.weight, "weight_grad");
+  expect_same(parts, whole, /*weighted=*/true);
 }
 
 TEST(HeadRanges, of_the_attentions_gradient_agree_with_the_whole) {

@@ -17,19 +17,19 @@ namespace mezzo::kernels {
 namespace {
 
 /// Random number `number` of the row at `position`, in [0, bound), from 32-bit words or pairs.
-std::int64_t number_below(DrawKey key, std::int64_t position, std::int64_t number, bool narrow,
+std::int64_t number_below(DrawKey key, std::int64_t position, std::int64_t number, bool is_32_bit,
                           std::int64_t bound) {
   const auto word = [&](std::int64_t i) {
     return philox(key.seed, key.stream,
                   call_index(position, i / 4))[static_cast<std::size_t>(i % 4)];
   };
   __extension__ using Wide = unsigned __int128;
-  if (narrow) {
+  if (is_32_bit) {
     return static_cast<std::int64_t>((Wide{word(number)} * static_cast<std::uint64_t>(bound)) >>
                                      32);
   }
-  const std::uint64_t wide = (std::uint64_t{word(2 * number + 1)} << 32) | word(2 * number);
-  return static_cast<std::int64_t>((Wide{wide} * static_cast<std::uint64_t>(bound)) >> 64);
+  const std::uint64_t draw64 = (std::uint64_t{word(2 * number + 1)} << 32) | word(2 * number);
+  return static_cast<std::int64_t>((Wide{draw64} * static_cast<std::uint64_t>(bound)) >> 64);
 }
 
 /// Floyd's algorithm on a set.

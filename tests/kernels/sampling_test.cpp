@@ -45,27 +45,27 @@ std::vector<std::int64_t> entry_counts(std::int64_t degree, DrawCount count, std
 TEST(UniformDraws, every_row_has_distinct_ascending_entries_of_its_own) {
   std::vector<std::int64_t> degrees = {0, 1, 2, 5, 63, 64, 65, 66, 100, 500, 4000, 65535, 65536};
   degrees.push_back(70000);
-  const Rows<std::int32_t> narrow(degrees);
-  const Rows<std::int64_t> wide(degrees);
+  const Rows<std::int32_t> int32(degrees);
+  const Rows<std::int64_t> int64(degrees);
   std::vector<std::int32_t> nodes(degrees.size());
   std::iota(nodes.begin(), nodes.end(), 0);
   const std::vector<std::int64_t> wide_nodes(nodes.begin(), nodes.end());
   for (const std::int64_t fanout : {0, 1, 7, 8, 9, 16, 17, 32, 33, 60, 64, 200, 1000, 100000}) {
     SCOPED_TRACE(fanout);
-    const auto sample = draw(narrow, nodes, {.fanout = fanout});
+    const auto sample = draw(int32, nodes, {.fanout = fanout});
     for (std::size_t row = 0; row < degrees.size(); ++row) {
       const auto first = sample.entries.begin() + sample.offsets[row];
       const auto last = sample.entries.begin() + sample.offsets[row + 1];
       ASSERT_EQ(last - first, std::min(fanout, degrees[row]));
       if (first == last) continue;
       EXPECT_TRUE(std::adjacent_find(first, last, std::greater_equal<>()) == last);
-      EXPECT_GE(*first, narrow.indptr[row]);
-      EXPECT_LT(*(last - 1), narrow.indptr[row + 1]);
+      EXPECT_GE(*first, int32.indptr[row]);
+      EXPECT_LT(*(last - 1), int32.indptr[row + 1]);
     }
     for (std::size_t i = 0; i < sample.entries.size(); ++i) {
       ASSERT_EQ(sample.neighbors[i], sample.entries[i] * 7 + 1);
     }
-    const auto same = draw(wide, wide_nodes, {.fanout = fanout});
+    const auto same = draw(int64, wide_nodes, {.fanout = fanout});
     EXPECT_TRUE(std::equal(sample.entries.begin(), sample.entries.end(), same.entries.begin(),
                            same.entries.end()));
   }

@@ -1,16 +1,6 @@
 // Dropout and uniform sampling of every backend on two threads with shared inputs and outputs, also
 // under the thread sanitizer. (The tests of the other kernels use two threads themselves.)
-#include <cstdint>
-#include <cstring>
-#include <vector>
 
-#include <fmt/format.h>
-#include <gtest/gtest.h>
-
-#include "mezzo/kernels/backend.h"
-
-#include "kernels/guarded.h"
-#include "kernels/kernel_case.h"
 #include "kernels/pieces.h"
 #include "kernels/sample.h"
 

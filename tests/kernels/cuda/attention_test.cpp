@@ -2,22 +2,12 @@
 // reference, and bitwise equal for every order of blocks and threads.
 #include <cmath>
 #include <cstddef>
-#include <cstdint>
-#include <cstring>
 #include <limits>
 #include <optional>
-#include <string>
-#include <vector>
-
-#include <fmt/format.h>
-#include <gtest/gtest.h>
 
 #include "mezzo/core/random.h"
-#include "mezzo/kernels/backend.h"
 
-#include "kernels/guarded.h"
 #include "kernels/head_case.h"
-#include "kernels/kernel_case.h"
 #include "kernels/pieces.h"
 
 namespace mezzo::test {
@@ -96,7 +86,7 @@ struct Numbers {
     const double x = sum(u, v, head);
     return x > 0 ? x : kSlope * x;
   }
-  double kept(std::int64_t edge, std::int64_t head) const {
+  double dropout_factor(std::int64_t edge, std::int64_t head) const {
     if (dropout.threshold == 0) return 1;
     const std::int64_t number = edge * h.heads + head, part = number % kElementsPerDraw;
     const std::uint64_t seed = dropout.seed + static_cast<std::uint64_t>(seed_offset.value_or(0));
@@ -130,36 +120,17 @@ struct Numbers {
   std::optional<std::int64_t> seed_offset;
 };
 
-void expect_same_bytes(const GuardedBytes& a, const GuardedBytes& b, const char* what) {
-  EXPECT_TRUE(a.size() == 0 || std::memcmp(a.data(), b.data(), a.size()) == 0)
-      << what << " depends on the order of the threads";
-}
-
 // Forward.
 
-struct Forward {
-  explicit Forward(const Heads& h)
-      : out(static_cast<std::size_t>(h.entries.num_rows) * h.row_bytes()),
-        top(static_cast<std::size_t>(h.entries.num_rows * h.heads) * element_size(h.dtype, true)),
-        sum(top.size()) {}
-  GuardedBytes out, top, sum;
-};
-
-Forward attended(const Kernels& kernels, const Numbers& n) {
-  Forward result(n.h);
-  GuardedBytes scratch(0);
-  kernels.run(AttentionArgs{.entries = n.h.entries.view(),
-                            .row_begin = 0,
-                            .row_end = n.num_dst,
-                            .dtype = n.h.dtype,
-                            .heads = n.h.heads,
-                            .features = n.h.features,
-                            .scores = n.scores(),
-                            .z = n.z.bytes.data(),
-                            .out = result.out.data(),
-                            .top = result.top.data(),
-                            .sum = result.sum.data(),
-                            .scratch = nullptr});
+AttentionOutputs attended(const Kernels& kernels, const Numbers& n) {
+  AttentionOutputs result(n.h);
+  auto args = args_of<AttentionArgs>(n.h, 0, n.num_dst);
+  args.scores = n.scores();
+  args.z = n.z.bytes.data();
+  args.out = result.out.data();
+  args.top = result.top.data();
+  args.sum = result.sum.data();
+  kernels.run(args);
   return result;
 }
 
@@ -167,12 +138,10 @@ void check_forward(Draw& draw, DType dtype) {
   const std::vector<Kernels> orders = kernels_under_test();
   const Numbers n(draw, dtype, false, draw.one_of(orders[0].hub_entries));
   SCOPED_TRACE(n.h.text());
-  const Forward got = attended(orders[0], n);
+  const AttentionOutputs got = attended(orders[0], n);
   for (std::size_t i = 1; i < orders.size(); ++i) {
-    const Forward other = attended(orders[i], n);
-    expect_same_bytes(got.out, other.out, "out");
-    expect_same_bytes(got.top, other.top, "top");
-    expect_same_bytes(got.sum, other.sum, "sum");
+    SCOPED_TRACE("in another order of the threads");
+    expect_same(got, attended(orders[i], n));
   }
   const std::int64_t heads = n.h.heads, width = heads * n.h.features;
   std::vector<double> top(place(n.num_dst, heads, 0), -std::numeric_limits<double>::infinity());
@@ -196,7 +165,7 @@ void check_forward(Draw& draw, DType dtype) {
         if (sums) continue;
         const double share = power / sum.value[at];
         out.add(place(v, width, i),
-                share * n.kept(edge, head) * n.factor(edge, head) * n.z.at(u, i));
+                share * n.dropout_factor(edge, head) * n.factor(edge, head) * n.z.at(u, i));
       }
     });
   }
@@ -219,44 +188,26 @@ TEST(CudaAttention, is_the_definition_in_any_order_of_threads) {
 
 // Backward.
 
-struct Backward {
-  explicit Backward(const Numbers& n)
-      : z(static_cast<std::size_t>(n.num_src) * n.h.row_bytes()),
-        score(place(n.num_src, n.h.heads, 0) * element_size(n.h.dtype, true)),
-        sum(sums(n, n.h.heads)),
-        weight(place(n.h.entries.num_edges(), n.weight.length, 0) * element_size(n.h.dtype, true)) {
-  }
-  /// By edge, for this many heads.
-  static GuardedBytes sums(const Numbers& n, std::int64_t heads) {
-    return GuardedBytes(place(n.h.entries.num_edges(), heads, 0) * element_size(n.h.dtype, true));
-  }
-  GuardedBytes z, score, sum, weight;
-};
-
 /// Runs the heads [begin, end), with their sums in `sum`.
 void take_heads(const Kernels& kernels, const Numbers& n, const GuardedBytes& state,
-                std::int64_t begin, std::int64_t end, Backward& result, GuardedBytes& sum) {
-  kernels.run(AttentionGradArgs{.entries = n.h.entries.view(),
-                                .row_begin = 0,
-                                .row_end = n.num_src,
-                                .dtype = n.h.dtype,
-                                .heads = n.h.heads,
-                                .features = n.h.features,
-                                .head_begin = begin,
-                                .head_end = end,
-                                .scores = n.scores(),
-                                .z = n.z.bytes.data(),
-                                .grad = n.grad.bytes.data(),
-                                .state = state.data(),
-                                .z_grad = result.z.data(),
-                                .score_grad = result.score.data(),
-                                .sum_grad = sum.data(),
-                                .weight_grad = n.weighted ? result.weight.data() : nullptr,
-                                .scratch = nullptr});
+                std::int64_t begin, std::int64_t end, AttentionGradients& result,
+                GuardedBytes& sum) {
+  auto args = args_of<AttentionGradArgs>(n.h, 0, n.num_src);
+  args.head_begin = begin;
+  args.head_end = end;
+  args.scores = n.scores();
+  args.z = n.z.bytes.data();
+  args.grad = n.grad.bytes.data();
+  args.state = state.data();
+  args.z_grad = result.z.data();
+  args.score_grad = result.score.data();
+  args.sum_grad = sum.data();
+  args.weight_grad = n.weighted ? result.weight.data() : nullptr;
+  kernels.run(args);
 }
 
-Backward gradients(const Kernels& kernels, const Numbers& n, const GuardedBytes& state) {
-  Backward result(n);
+AttentionGradients gradients(const Kernels& kernels, const Numbers& n, const GuardedBytes& state) {
+  AttentionGradients result(n.h, n.weight.length);
   take_heads(kernels, n, state, 0, n.h.heads, result, result.sum);
   return result;
 }
@@ -279,13 +230,10 @@ void check_backward(Draw& draw, DType dtype) {
   SCOPED_TRACE(n.h.text());
   const std::vector<double> state = random_state(draw, n);
   const GuardedBytes stored_state = stored(dtype, true, state);
-  const Backward got = gradients(orders[0], n, stored_state);
+  const AttentionGradients got = gradients(orders[0], n, stored_state);
   for (std::size_t i = 1; i < orders.size(); ++i) {
-    const Backward other = gradients(orders[i], n, stored_state);
-    expect_same_bytes(got.z, other.z, "z_grad");
-    expect_same_bytes(got.score, other.score, "score_grad");
-    expect_same_bytes(got.sum, other.sum, "sum_grad");
-    if (n.weighted) expect_same_bytes(got.weight, other.weight, "weight_grad");
+    SCOPED_TRACE("in another order of the threads");
+    expect_same(got, gradients(orders[i], n, stored_state), n.weighted);
   }
   const std::int64_t heads = n.h.heads, width = heads * n.h.features,
                      edges = n.h.entries.num_edges();
@@ -299,19 +247,19 @@ void check_backward(Draw& draw, DType dtype) {
         return state[place(v * kStateNumbers + which, heads, head)];
       };
       const double share = std::exp(n.logit(u, v, head) - of_state(1)) * of_state(2);
-      const double kept = n.kept(edge, head), factor = n.factor(edge, head);
+      const double scale = n.dropout_factor(edge, head), factor = n.factor(edge, head);
       for (std::int64_t i = head * n.h.features; i < (head + 1) * n.h.features; ++i) {
-        z.add(place(u, width, i), share * kept * factor * n.grad.at(v, i));
+        z.add(place(u, width, i), share * scale * factor * n.grad.at(v, i));
       }
       double dot_size = 0;
       const double dot = n.product(u, v, head, dot_size);
       const double slope = n.sum(u, v, head) > 0 ? 1 : kSlope;
-      const double grad = slope * share * (kept * factor * dot - of_state(3));
-      const double size = share * (kept * std::fabs(factor) * dot_size + std::fabs(of_state(3)));
+      const double grad = slope * share * (scale * factor * dot - of_state(3));
+      const double size = share * (scale * std::fabs(factor) * dot_size + std::fabs(of_state(3)));
       sum.add(place(entry, heads, head), grad, size);
       score.add(place(u, heads, head), grad, size);
-      weight.add(place(entry, n.weight.length, n.weight.length == 1 ? 0 : head), share * kept * dot,
-                 share * kept * dot_size);
+      weight.add(place(entry, n.weight.length, n.weight.length == 1 ? 0 : head),
+                 share * scale * dot, share * scale * dot_size);
     }
   });
   expect_near(numbers_in(dtype, false, got.z), z, n.terms(), dtype, false, "z_grad");
@@ -328,9 +276,10 @@ void check_two_passes(Draw& draw, DType dtype) {
   const std::int64_t heads = n.h.heads, cut = draw.below(heads + 1);
   SCOPED_TRACE(fmt::format("{}, cut at head {}", n.h.text(), cut));
   const GuardedBytes state = stored(dtype, true, random_state(draw, n));
-  const Backward whole = gradients(kernels, n, state);
-  Backward parts(n);
-  GuardedBytes low = Backward::sums(n, cut), high = Backward::sums(n, heads - cut);
+  const AttentionGradients whole = gradients(kernels, n, state);
+  AttentionGradients parts(n.h, n.weight.length);
+  GuardedBytes low = AttentionGradients::by_entry(n.h, cut);
+  GuardedBytes high = AttentionGradients::by_entry(n.h, heads - cut);
   take_heads(kernels, n, state, 0, cut, parts, low);
   take_heads(kernels, n, state, cut, heads, parts, high);
   const std::size_t size = element_size(dtype, true);
@@ -342,13 +291,7 @@ void check_two_passes(Draw& draw, DType dtype) {
                   (head < cut ? low : high).data() + at * size, size);
     }
   }
-  const auto expect_same = [](const GuardedBytes& a, const GuardedBytes& b, const char* what) {
-    EXPECT_TRUE(a.size() == 0 || std::memcmp(a.data(), b.data(), a.size()) == 0) << what;
-  };
-  expect_same(parts.z, whole.z, "z_grad");
-  expect_same(parts.score, whole.score, "score_grad");
-  expect_same(parts.sum, whole.sum, "sum_grad");
-  if (n.weighted) expect_same(parts.weight, whole.weight, "weight_grad");
+  expect_same(parts, whole, n.weighted);
 }
 
 TEST(CudaAttention, has_the_same_gradients_where_heads_are_taken_in_two_passes) {

@@ -1,15 +1,7 @@
 // Dropout in a CUDA graph: kernels that run again with the same arguments read the seed offset from
 // memory, so that each replay drops other elements.
-#include <cstdint>
-#include <cstring>
 #include <limits>
-#include <vector>
 
-#include <gtest/gtest.h>
-
-#include "mezzo/kernels/backend.h"
-
-#include "kernels/guarded.h"
 #include "kernels/pieces.h"
 
 namespace mezzo::test {

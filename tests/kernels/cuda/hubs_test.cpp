@@ -54,7 +54,7 @@ std::vector<std::int64_t> rows_about_chunks(Draw& draw, std::int64_t num_entries
 void check_parts(const Entries& entries, std::int64_t num_rows, std::int64_t num_entries,
                  const Hub& hub, std::set<std::int64_t>& places) {
   std::int64_t next = hub.range.begin;
-  for (std::int64_t chunk = hub.first_chunk; chunk <= hub.last_chunk; ++chunk) {
+  for (std::int64_t chunk = hub.first_piece; chunk <= hub.last_piece; ++chunk) {
     const std::int64_t place = cuda::hub_partial(hub, chunk);
     ASSERT_LT(place, cuda::num_partials(entries, num_entries));
     ASSERT_TRUE(places.insert(place).second) << "two parts at place " << place;
@@ -73,7 +73,7 @@ void check_chunks(Draw& draw, std::int64_t num_entries) {
   const std::vector<std::int64_t> indptr = rows_about_chunks(draw, num_entries);
   const auto num_rows = static_cast<std::int64_t>(indptr.size()) - 1;
   const Entries entries = {.indptr = indptr.data(), .first = {}, .second = {}};
-  std::set<std::int64_t> hubs, found, places;
+  std::set<std::int64_t> hubs, begun, places;
   for (std::int64_t row = 0; row < num_rows; ++row) {
     if (cuda::is_hub(cuda::entries_of(entries, row), cuda::chunk_length(num_entries)))
       hubs.insert(row);
@@ -85,10 +85,10 @@ void check_chunks(Draw& draw, std::int64_t num_entries) {
     }
     const Hub hub = cuda::hub_beginning_in(entries, num_rows, num_entries, chunk);
     if (hub.row < 0) continue;
-    ASSERT_TRUE(found.insert(hub.row).second) << "hub " << hub.row << " begins twice";
+    ASSERT_TRUE(begun.insert(hub.row).second) << "hub " << hub.row << " begins twice";
     check_parts(entries, num_rows, num_entries, hub, places);
   }
-  EXPECT_EQ(found, hubs);
+  EXPECT_EQ(begun, hubs);
   EXPECT_EQ(num_parts, places.size());
 }
 

@@ -1,19 +1,9 @@
 // Infinities and NaN in the CUDA kernels: their effect does not depend on the order of a sum, so
 // the results equal those of the CPU's scalar kernels.
 #include <cstddef>
-#include <cstdint>
-#include <cstring>
 #include <limits>
-#include <string>
-#include <vector>
 
-#include <gtest/gtest.h>
-
-#include "mezzo/kernels/backend.h"
-
-#include "kernels/guarded.h"
 #include "kernels/head_case.h"
-#include "kernels/kernel_case.h"
 #include "kernels/pieces.h"
 
 namespace mezzo::test {
