@@ -2,12 +2,8 @@
 
 #include <cmath>
 #include <csignal>
-#include <cstdint>
-#include <filesystem>
 #include <limits>
-#include <string>
 #include <utility>
-#include <vector>
 
 #include <ATen/ATen.h>
 #include <sys/resource.h>
@@ -18,10 +14,8 @@
 
 #include "support/npy_writer.h"
 
-namespace mezzo {
+namespace mezzo::test {
 namespace {
-
-using namespace mezzo::test;
 namespace fs = std::filesystem;
 
 using Number = std::int64_t;
@@ -493,4 +487,4 @@ TEST_F(Convert, a_full_disk_is_an_io_error_and_leaves_nothing) {
 }
 
 }  // namespace
-}  // namespace mezzo
+}  // namespace mezzo::test

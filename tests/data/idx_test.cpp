@@ -1,11 +1,8 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
-#include <string>
-#include <vector>
 
 #include <ATen/ATen.h>
-#include <gtest/gtest.h>
 
 #include "mezzo/core/error.h"
 #include "mezzo/data/image_dataset.h"
@@ -14,14 +11,8 @@
 #include "support/npy_writer.h"
 #include "support/tolerance.h"
 
-namespace mezzo {
+namespace mezzo::test {
 namespace {
-
-using test::gzip;
-using test::idx;
-using test::kImageMagic;
-using test::kLabelMagic;
-using test::throws;
 
 constexpr auto kImages = "train-images-idx3-ubyte";
 constexpr auto kLabels = "train-labels-idx1-ubyte";
@@ -33,9 +24,9 @@ std::string packed_images() {
 
 /// Three images of 2 x 4.
 std::string pixels() {
-  std::string made;
-  for (int i = 0; i < 24; ++i) made += static_cast<char>(i * 11);
-  return made;
+  std::string bytes;
+  for (int i = 0; i < 24; ++i) bytes += static_cast<char>(i * 11);
+  return bytes;
 }
 std::string image_file() {
   return idx(kImageMagic, {3, 2, 4}, pixels());
@@ -61,15 +52,15 @@ class Idx : public testing::Test {
     return refused(parts);
   }
 
-  test::TempFolder folder_;
+  TempFolder folder_;
 };
 
 TEST_F(Idx, pixels_become_numbers_from_0_to_1_and_labels_integers) {
   const ImageDataset data = load_idx(folder_.path(), Split::kTrain);
   ASSERT_EQ(data.images.sizes(), (std::vector<std::int64_t>{3, 1, 2, 4}));
   const at::Tensor bytes = at::arange(24).mul(11).reshape({3, 1, 2, 4}).to(at::kFloat);
-  EXPECT_TRUE(test::same_bits(data.images, bytes / 255));
-  EXPECT_TRUE(test::same_bits(data.labels, test::ids({9, 0, 4})));
+  EXPECT_TRUE(same_bits(data.images, bytes / 255));
+  EXPECT_TRUE(same_bits(data.labels, ids({9, 0, 4})));
   EXPECT_EQ(data.size(), 3);
   EXPECT_EQ(data.num_classes(), 10);
 }
@@ -78,15 +69,15 @@ TEST_F(Idx, all_spellings_and_gzip_read_the_same) {
   const ImageDataset plain = load_idx(folder_.path(), Split::kTrain);
   for (const std::string& joint : {std::string("-"), std::string(".")}) {
     for (const bool packed : {false, true}) {
-      const test::TempFolder other;
+      const TempFolder other;
       const std::string end = packed ? ".gz" : "";
       other.write("t10k-images" + joint + "idx3-ubyte" + end,
                   packed ? gzip(image_file()) : image_file());
       other.write("t10k-labels" + joint + "idx1-ubyte" + end,
                   packed ? gzip(label_file()) : label_file());
       const ImageDataset data = load_idx(other.path(), Split::kTest);
-      EXPECT_TRUE(test::same_bits(data.images, plain.images)) << joint << end;
-      EXPECT_TRUE(test::same_bits(data.labels, plain.labels)) << joint << end;
+      EXPECT_TRUE(same_bits(data.images, plain.images)) << joint << end;
+      EXPECT_TRUE(same_bits(data.labels, plain.labels)) << joint << end;
       EXPECT_TRUE(throws<IoError>([&] { load_idx(other.path(), Split::kTrain); },
                                   {other.path(), "train-images"}));
     }
@@ -98,7 +89,7 @@ TEST_F(Idx, a_gzip_file_of_several_members_is_one_file) {
   folder_.remove(kImages);
   const std::string bytes = image_file();
   folder_.write(packed_images(), gzip(bytes.substr(0, 20)) + gzip(bytes.substr(20)));
-  EXPECT_TRUE(test::same_bits(load_idx(folder_.path(), Split::kTrain).images, plain.images));
+  EXPECT_TRUE(same_bits(load_idx(folder_.path(), Split::kTrain).images, plain.images));
 }
 
 TEST_F(Idx, a_missing_file_or_folder_is_an_io_error_that_names_it) {
@@ -170,7 +161,7 @@ TEST_F(Idx, a_changed_byte_of_a_gzip_file_is_noticed) {
     try {
       // The checksum protects the contents: if the file still loads, they are unchanged.
       const ImageDataset read = load_idx(folder_.path(), Split::kTrain);
-      EXPECT_TRUE(test::same_bits(read.images, truth.images)) << i;
+      EXPECT_TRUE(same_bits(read.images, truth.images)) << i;
     } catch (const IoError&) {
     }
   }
@@ -223,9 +214,9 @@ TEST(ImageDataset, every_order_of_three_images_is_as_likely) {
 
 TEST(ImageDataset, the_last_batch_has_what_is_left_or_is_dropped) {
   const ImageDataset data = numbered(10);
-  const ImageBatches kept = data.batches(4, true, 0), dropped = data.batches(4, true, 0, true);
-  EXPECT_EQ(kept.size(), 3);
-  EXPECT_EQ(kept[2].images.size(0), 2);
+  const ImageBatches all = data.batches(4, true, 0), dropped = data.batches(4, true, 0, true);
+  EXPECT_EQ(all.size(), 3);
+  EXPECT_EQ(all[2].images.size(0), 2);
   EXPECT_EQ(dropped.size(), 2);
   EXPECT_EQ(order_of(dropped).size(), 8U);
   EXPECT_EQ(data.batches(5, true, 0, true).size(), 2);
@@ -248,17 +239,17 @@ TEST(ImageDataset, what_it_cannot_do_is_an_invalid_argument) {
   EXPECT_TRUE(throws<InvalidArgument>([&] { data.batches(0, false, 0); }, {"got 0"}));
   EXPECT_TRUE(throws<InvalidArgument>([&] { data.batches(11, false, 0, true); }, {"dropped"}));
   EXPECT_TRUE(throws<InvalidArgument>([&] { data.batches(4, false, 0)[3]; }, {"[0, 3)"}));
-  const at::Tensor images = at::zeros({2, 1, 3, 3}), labels = test::ids({0, 1});
+  const at::Tensor images = at::zeros({2, 1, 3, 3}), labels = ids({0, 1});
   const auto make = [](const at::Tensor& i, const at::Tensor& l) { ImageDataset(i, l, 2); };
   EXPECT_NO_THROW(make(images, labels));
   EXPECT_TRUE(throws<InvalidArgument>([&] { make(at::Tensor(), labels); }, {"images"}));
   EXPECT_TRUE(throws<InvalidArgument>([&] { make(images.to(at::kByte), labels); }, {"images"}));
   EXPECT_TRUE(throws<InvalidArgument>([&] { make(images.squeeze(1), labels); }, {"[2, 3, 3]"}));
   EXPECT_TRUE(throws<InvalidArgument>([&] { make(images, at::zeros({2})); }, {"labels"}));
-  EXPECT_TRUE(throws<InvalidArgument>([&] { make(images, test::ids({0})); }, {"[2]"}));
-  EXPECT_TRUE(throws<InvalidArgument>([&] { make(images, test::ids({0, 2})); }, {"[0, 2)"}));
-  EXPECT_TRUE(throws<InvalidArgument>([&] { make(images, test::ids({0, -1})); }, {"-1"}));
+  EXPECT_TRUE(throws<InvalidArgument>([&] { make(images, ids({0})); }, {"[2]"}));
+  EXPECT_TRUE(throws<InvalidArgument>([&] { make(images, ids({0, 2})); }, {"[0, 2)"}));
+  EXPECT_TRUE(throws<InvalidArgument>([&] { make(images, ids({0, -1})); }, {"-1"}));
 }
 
 }  // namespace
-}  // namespace mezzo
+}  // namespace mezzo::test

@@ -6,10 +6,8 @@
 
 #include "data/source/source_reader.h"
 
-namespace mezzo {
+namespace mezzo::test {
 namespace {
-
-using namespace mezzo::test;
 
 constexpr float kMissing = std::numeric_limits<float>::quiet_NaN();
 
@@ -190,4 +188,4 @@ TEST(MultiLabelDataset, is_checked) {
 }
 
 }  // namespace
-}  // namespace mezzo
+}  // namespace mezzo::test

@@ -1,9 +1,7 @@
 #include "data/source/source_reader.h"
 
-namespace mezzo {
+namespace mezzo::test {
 namespace {
-
-using namespace mezzo::test;
 
 std::string format_npy(const std::string& format) {
   return npy("|S3", {}, format);
@@ -98,9 +96,9 @@ class RedditFolder : public SourceFolder {
   static std::string nodes(const std::vector<std::int64_t>& types,
                            const std::vector<std::int64_t>& labels,
                            const std::vector<std::int64_t>& shape_of_labels = {}) {
-    const bool given = !shape_of_labels.empty();
+    const bool has_shape = !shape_of_labels.empty();
     return npz_bytes({{"feature", npy_float32({3, 2}, {1, 2, 3, 4, 5, 6})},
-                      {"label", npy_int64(given ? shape_of_labels : length_of(labels), labels)},
+                      {"label", npy_int64(has_shape ? shape_of_labels : length_of(labels), labels)},
                       {"node_types", npy_int64(length_of(types), types)}});
   }
 };
@@ -306,4 +304,4 @@ TEST(SourceOfDataset, hands_on_what_the_data_set_holds) {
 }
 
 }  // namespace
-}  // namespace mezzo
+}  // namespace mezzo::test

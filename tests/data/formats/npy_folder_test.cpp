@@ -8,10 +8,8 @@
 
 #include "support/npy_writer.h"
 
-namespace mezzo {
+namespace mezzo::test {
 namespace {
-
-using namespace mezzo::test;
 
 /// A path of three nodes, 0 - 1 - 2, with two classes and one split.
 class NpyFolder : public testing::Test {
@@ -281,4 +279,4 @@ TEST_F(NpyFolder, meta_is_checked) {
 }
 
 }  // namespace
-}  // namespace mezzo
+}  // namespace mezzo::test

@@ -7,10 +7,8 @@
 
 #include "support/npy_writer.h"
 
-namespace mezzo {
+namespace mezzo::test {
 namespace {
-
-using namespace mezzo::test;
 
 using Arrays = std::vector<std::pair<std::string, std::string>>;
 
@@ -211,4 +209,4 @@ TEST_F(NpzGraphs, every_truncation_is_an_io_error) {
 }
 
 }  // namespace
-}  // namespace mezzo
+}  // namespace mezzo::test

@@ -1,14 +1,11 @@
-#include <filesystem>
 #include <limits>
 
 #include "mezzo/data/convert.h"
 
 #include "data/source/source_reader.h"
 
-namespace mezzo {
+namespace mezzo::test {
 namespace {
-
-using namespace mezzo::test;
 
 /// Four nodes and three edges; node 3 has no label.
 class OgbFolder : public SourceFolder {
@@ -195,4 +192,4 @@ TEST_F(OgbBinaryFolder, faults_are_io_errors_with_their_array) {
 }
 
 }  // namespace
-}  // namespace mezzo
+}  // namespace mezzo::test

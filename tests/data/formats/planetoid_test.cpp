@@ -5,10 +5,8 @@
 
 #include "data/pickle/pickle_writer.h"
 
-namespace mezzo {
+namespace mezzo::test {
 namespace {
-
-using namespace mezzo::test;
 namespace p = mezzo::test::pickle;
 
 /// Six nodes: 0 to 2 in allx (0 trains), tests 5 and 3 in this order, and 4, which test.index
@@ -138,4 +136,4 @@ TEST_F(Planetoid, neighbours_outside_the_nodes) {
 }
 
 }  // namespace
-}  // namespace mezzo
+}  // namespace mezzo::test

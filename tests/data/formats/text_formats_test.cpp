@@ -3,10 +3,8 @@
 
 #include "data/source/source_reader.h"
 
-namespace mezzo {
+namespace mezzo::test {
 namespace {
-
-using namespace mezzo::test;
 
 /// One file of a bare graph.
 class EdgeFile : public testing::Test {
@@ -306,4 +304,4 @@ TEST_F(SharedDataSources, matrices_have_their_known_counts) {
 }
 
 }  // namespace
-}  // namespace mezzo
+}  // namespace mezzo::test

@@ -7,10 +7,8 @@
 
 #include "support/npy_writer.h"
 
-namespace mezzo {
+namespace mezzo::test {
 namespace {
-
-using namespace mezzo::test;
 
 /// Sets an environment variable during its lifetime.
 class EnvironmentVariable {
@@ -199,4 +197,4 @@ TEST(WordNetOfDebian, has_the_known_counts) {
 }
 
 }  // namespace
-}  // namespace mezzo
+}  // namespace mezzo::test

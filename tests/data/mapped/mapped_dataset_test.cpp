@@ -1,10 +1,5 @@
 #include "mezzo/data/mapped/mapped_dataset.h"
 
-#include <cstdint>
-#include <filesystem>
-#include <string>
-#include <vector>
-
 #include <ATen/ATen.h>
 #include <nlohmann/json.hpp>
 
@@ -13,10 +8,8 @@
 
 #include "support/npy_writer.h"
 
-namespace mezzo {
+namespace mezzo::test {
 namespace {
-
-using namespace mezzo::test;
 using nlohmann::json;
 
 json array_entry(const std::string& file, const std::string& dtype,
@@ -73,11 +66,11 @@ class MappedDataset : public testing::Test {
   }
   testing::AssertionResult refused_file(const std::string& name, const std::string& bytes,
                                         const std::string& fault) const {
-    const std::string path = folder_.path(name), kept = folder_.path("kept");
-    std::filesystem::rename(path, kept);
+    const std::string path = folder_.path(name), original = folder_.path("kept");
+    std::filesystem::rename(path, original);
     folder_.write(name, bytes);
     const testing::AssertionResult result = refused(name, fault);
-    std::filesystem::rename(kept, path);
+    std::filesystem::rename(original, path);
     return result;
   }
 
@@ -242,11 +235,11 @@ TEST_F(MappedDataset, wrong_files_are_named) {
 TEST_F(MappedDataset, wrong_values_are_named_by_folder_and_array) {
   const auto wrong = [&](const std::string& name, const std::string& bytes,
                          const std::string& fault) {
-    const std::string kept = folder_.path("kept");
-    std::filesystem::rename(folder_.path(name), kept);
+    const std::string original = folder_.path("kept");
+    std::filesystem::rename(folder_.path(name), original);
     folder_.write(name, bytes);
     const auto result = throws<IoError>([&] { load(); }, {folder_.path(), fault});
-    std::filesystem::rename(kept, folder_.path(name));
+    std::filesystem::rename(original, folder_.path(name));
     return result;
   };
   EXPECT_TRUE(wrong("p.npy", npy_int64({4}, {0, 3, 1, 4}), "indptr: it decreases after row 1"));
@@ -259,11 +252,11 @@ TEST_F(MappedDataset, wrong_values_are_named_by_folder_and_array) {
 
 TEST_F(MappedDataset, is_listed) {
   folder_.write("sets/mine/mezzo.json", "{}");
-  const std::vector<KnownDataset> found = list_datasets(folder_.path("sets"));
-  ASSERT_EQ(found.size(), 2U);
-  EXPECT_EQ(found[1].name, "mine");
-  EXPECT_EQ(found[1].description, "mapped dataset");
+  const std::vector<KnownDataset> listed = list_datasets(folder_.path("sets"));
+  ASSERT_EQ(listed.size(), 2U);
+  EXPECT_EQ(listed[1].name, "mine");
+  EXPECT_EQ(listed[1].description, "mapped dataset");
 }
 
 }  // namespace
-}  // namespace mezzo
+}  // namespace mezzo::test

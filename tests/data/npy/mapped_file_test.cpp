@@ -1,11 +1,7 @@
 #include "mezzo/data/npy/mapped_file.h"
 
-#include <cstdint>
-#include <filesystem>
 #include <fstream>
 #include <limits>
-#include <string>
-#include <vector>
 
 #include <ATen/ATen.h>
 #include <sys/stat.h>

@@ -20,10 +20,19 @@ class ArrayStream : public testing::Test {
   }
 
   at::Tensor rows_of_array(const std::string& npy_bytes, std::int64_t num_nodes) const {
-    std::vector<at::Tensor> pieces;
+    std::vector<at::Tensor> chunks;
     take_rows_of_array(NpyStream(folder_.write("f.npy", npy_bytes)), num_nodes,
-                       [&](const at::Tensor& rows) { pieces.push_back(rows); });
-    return at::cat(pieces);
+                       [&](const at::Tensor& rows) { chunks.push_back(rows); });
+    return at::cat(chunks);
+  }
+
+  testing::AssertionResult refused_edges(const std::string& npy_bytes,
+                                         const std::vector<std::string>& parts) const {
+    return throws<IoError>([&] { edges_of_array(npy_bytes); }, parts);
+  }
+  testing::AssertionResult refused_rows(const std::string& npy_bytes, std::int64_t num_nodes,
+                                        const std::vector<std::string>& parts) const {
+    return throws<IoError>([&] { rows_of_array(npy_bytes, num_nodes); }, parts);
   }
 
   TempFolder folder_;
@@ -65,36 +74,22 @@ TEST_F(ArrayStream, edges_are_read_in_both_orders_and_checked) {
   EXPECT_EQ(edges_of_array(
                 npy("<i8", {2, 3}, raw_bytes(std::vector<std::int64_t>{1, 4, 2, 5, 3, 6}), "True")),
             expected);
-  EXPECT_TRUE(throws<IoError>(
-      [&] {
-        edges_of_array(npy_int64({2, 1}, {1, 10}));
-      },
-      {"e.npy", "edge 0 joins 1 and 10, outside [0, 10)"}));
-  EXPECT_TRUE(throws<IoError>(
-      [&] {
-        edges_of_array(npy_int64({3, 2}, {1, 2, 3, 4, 5, 6}));
-      },
-      {"expected shape [2, E], got [3, 2]"}));
-  EXPECT_TRUE(throws<IoError>([&] { edges_of_array(npy_float32({2, 1}, {1, 2})); }, {"integers"}));
+  EXPECT_TRUE(refused_edges(npy_int64({2, 1}, {1, 10}),
+                            {"e.npy", "edge 0 joins 1 and 10, outside [0, 10)"}));
+  EXPECT_TRUE(
+      refused_edges(npy_int64({3, 2}, {1, 2, 3, 4, 5, 6}), {"expected shape [2, E], got [3, 2]"}));
+  EXPECT_TRUE(refused_edges(npy_float32({2, 1}, {1, 2}), {"integers"}));
 }
 
 TEST_F(ArrayStream, rows_keep_float16_and_become_float32_otherwise) {
-  const at::Tensor wide =
+  const at::Tensor features =
       rows_of_array(npy("<f8", {2, 2}, raw_bytes(std::vector<double>{1, 2, 3, 4})), 2);
-  EXPECT_EQ(wide.scalar_type(), at::kFloat);
-  EXPECT_EQ(floats_of(wide), (std::vector<float>{1, 2, 3, 4}));
+  EXPECT_EQ(features.scalar_type(), at::kFloat);
+  EXPECT_EQ(floats_of(features), (std::vector<float>{1, 2, 3, 4}));
   const std::vector<std::uint16_t> halves = {0x3C00, 0x4000};  // 1 and 2
   EXPECT_EQ(rows_of_array(npy("<f2", {2, 1}, raw_bytes(halves)), 2).scalar_type(), at::kHalf);
-  EXPECT_TRUE(throws<IoError>(
-      [&] {
-        rows_of_array(npy_float32({2, 1}, {1, NAN}), 2);
-      },
-      {"f.npy", "row 1", "not finite"}));
-  EXPECT_TRUE(throws<IoError>(
-      [&] {
-        rows_of_array(npy_float32({2, 1}, {1, 2}), 3);
-      },
-      {"expected shape [3, F], got [2, 1]"}));
+  EXPECT_TRUE(refused_rows(npy_float32({2, 1}, {1, NAN}), 2, {"f.npy", "row 1", "not finite"}));
+  EXPECT_TRUE(refused_rows(npy_float32({2, 1}, {1, 2}), 3, {"expected shape [3, F], got [2, 1]"}));
 }
 
 TEST_F(ArrayStream, rows_in_fortran_order_are_transposed) {
@@ -103,11 +98,8 @@ TEST_F(ArrayStream, rows_in_fortran_order_are_transposed) {
   EXPECT_EQ(rows.scalar_type(), at::kFloat);
   EXPECT_EQ(rows.size(0), 3);
   EXPECT_EQ(floats_of(rows), (std::vector<float>{1, 2, 3, 4, 5, 6}));
-  EXPECT_TRUE(throws<IoError>(
-      [&] {
-        rows_of_array(npy("<f4", {2, 2}, raw_bytes(std::vector<float>{1, NAN, 3, 4}), "True"), 2);
-      },
-      {"f.npy", "row 1", "not finite"}));
+  EXPECT_TRUE(refused_rows(npy("<f4", {2, 2}, raw_bytes(std::vector<float>{1, NAN, 3, 4}), "True"),
+                           2, {"f.npy", "row 1", "not finite"}));
 }
 
 }  // namespace

@@ -16,13 +16,13 @@ class TextFile : public testing::Test {
   std::vector<std::string> lines_of(const std::string& bytes,
                                     const std::string& name = "a.txt") const {
     TextLines lines(folder_.write(name, bytes));
-    std::vector<std::string> found;
+    std::vector<std::string> texts;
     std::string_view line;
     while (lines.next(line)) {
-      found.emplace_back(line);
-      EXPECT_EQ(lines.number(), static_cast<std::int64_t>(found.size()));
+      texts.emplace_back(line);
+      EXPECT_EQ(lines.number(), static_cast<std::int64_t>(texts.size()));
     }
-    return found;
+    return texts;
   }
 
   TempFolder folder_;
