@@ -163,8 +163,6 @@ TEST(Graph, local_var_shares_structure_and_tensors_but_no_columns) {
   EXPECT_TRUE(g.edata()["w"].is_same(w));
 }
 
-// Edges by their endpoints.
-
 TEST(Graph, in_edges_and_out_edges_are_listed_node_by_node) {
   const Graph g = graph_of({2, 0, 1, 2, 0}, {2, 0, 2, 2, 1}, 4);
   EXPECT_EQ(values(g.in_edges(ids({2, 3, 0}))), Ids({0, 2, 3, 1}));

@@ -9,8 +9,6 @@ namespace {
 
 using mezzo::detail::for_each;
 
-// The gradient of weighted sums.
-
 struct WeightedGrad {
   WeightedGrad(const Kernels& kernels, Draw& draw, DType dtype)
       : h(draw, dtype, draw.one_of(kernels.hub_entries)),
@@ -96,8 +94,6 @@ TEST(HeadRanges, of_the_gradients_of_weighted_sums_are_the_definition) {
     for_each(DTypes{}, [&]<class T>() { check_weighted_grad(backend, draw, T::kind); });
   });
 }
-
-// Attention.
 
 /// Scores, weights and rows of one call. With `equal`, all logits of a destination are equal, so
 /// the softmax is 1 / degree.

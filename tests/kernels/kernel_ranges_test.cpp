@@ -237,8 +237,6 @@ TEST(KernelRanges, of_edge_messages_are_the_definition) {
   });
 }
 
-// The gradient of an operand.
-
 /// Whether operands of 0 and powers of two give such messages, by which division is exact.
 bool has_simple_messages(BinaryOp op) {
   return op == BinaryOp::kMul || op == BinaryOp::kDiv || op == BinaryOp::kCopyLhs ||

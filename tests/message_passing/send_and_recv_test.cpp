@@ -14,7 +14,6 @@
 namespace mezzo::test {
 namespace {
 
-/// Edges 0: 0->1, 1: 0->2, 2: 1->2, 3: 3->2, with a column in each frame.
 at::Tensor mask(const std::vector<std::int64_t>& rows) {
   return ids(rows).to(at::kBool);
 }
@@ -187,8 +186,6 @@ TEST(SendAndRecv, a_builtin_pair_makes_no_message) {
   EXPECT_LT(peak(fn::copy_u("x", "m")), message_bytes / 2);
 }
 
-// Every function on all edges.
-
 TEST(SendAndRecv, with_all_edges_equals_update_all) {
   for (const NamedGraph& named : named_graphs()) {
     if (named.graph.num_edges() == 0) continue;
@@ -211,8 +208,6 @@ TEST(SendAndRecv, with_all_edges_equals_update_all) {
     }
   }
 }
-
-// Empty selections.
 
 TEST(SendAndRecv, without_edges_nothing_happens) {
   Graph g = four_node_features();
@@ -295,8 +290,6 @@ TEST(Push, runs_user_defined_functions_and_applies_to_the_nodes_that_receive) {
   EXPECT_TRUE(exact(g.ndata()["out"], numbers({0, 0, 5, 0})));
 }
 
-// Functions of nodes and of edges.
-
 TEST(ApplyNodes, computes_columns_of_all_nodes_or_of_some_in_the_given_order) {
   for (const DTypeInfo& dtype : dtypes()) {
     SCOPED_TRACE(dtype.name);
@@ -360,8 +353,6 @@ TEST(ApplyEdges, of_some_edges_has_the_gradient_of_its_formula) {
   EXPECT_TRUE(exact(x.grad(), numbers({10, 0, 0, 40})));
   EXPECT_TRUE(exact(w.grad(), numbers({1, 0, 0, 4})));
 }
-
-// Errors.
 
 TEST(SelectionErrors, ids_that_are_none_are_named_with_the_operation) {
   Graph g = four_node_features();

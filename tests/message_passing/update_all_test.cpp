@@ -44,8 +44,6 @@ TEST(UpdateAll, works_between_two_sides_of_a_bipartite_graph) {
   EXPECT_FALSE(src.contains("out"));
 }
 
-// User-defined functions.
-
 TEST(UpdateAll, the_message_function_sees_every_edge_in_ascending_id) {
   Graph g = four_node_features();
   int calls = 0;
@@ -215,8 +213,6 @@ TEST(UpdateAll, the_gradient_of_a_product_is_the_product_of_the_others_also_at_z
   EXPECT_TRUE(exact(x.grad(), numbers({1, 4, 0, 0})));
 }
 
-// Apply functions.
-
 TEST(UpdateAll, the_apply_function_sees_old_and_reduced_columns_of_all_nodes) {
   Graph g = four_node_features();
   g.update_all(fn::copy_u("x", "m"), fn::sum("m", "sum"), [](const NodeBatch& nodes) -> Columns {
@@ -256,8 +252,6 @@ TEST(UpdateAll, an_apply_function_of_the_wrong_row_count_is_an_error) {
                  return one_column("out", at::ones({7}, on_device(at::kFloat)));
                }));
 }
-
-// Errors.
 
 TEST(UpdateAllErrors, a_missing_column_is_named) {
   Graph g = four_node_features();

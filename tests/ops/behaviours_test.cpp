@@ -17,8 +17,6 @@ namespace {
 
 using mezzo::detail::for_each;
 
-// Products.
-
 /// The product of messages over a star, and its gradient for the upstream gradient `grad`.
 struct Product {
   at::Tensor value, gradient;
@@ -136,8 +134,6 @@ TEST(Products, of_seventy_thousand_messages_see_every_one) {
   }
 }
 
-// Very large degrees.
-
 TEST(Hubs, of_seventy_thousand_edges_choose_the_right_one) {
   constexpr std::int64_t degree = 70000;
   const Topology star = in_star(degree);
@@ -174,8 +170,6 @@ TEST(Hubs, of_the_softmax_share_the_gradient) {
     EXPECT_TRUE(exact_rounded(logits.grad()[1], at::full({}, -p * p, at::kDouble)));
   }
 }
-
-// Sparse formats.
 
 /// The edges 0->1, 0->2, 1->2, 3->2 of a graph that stores only the named format.
 std::vector<NamedTopology> stored_forms(IdWidth width) {
@@ -235,8 +229,6 @@ TEST(StoredForms, give_every_edge_its_message_and_share) {
     }
   }
 }
-
-// Messages of many dimensions.
 
 TEST(Shapes, of_six_dimensions_broadcast_and_gradients_come_back_in_the_operands_shapes) {
   const Topology g = random_topology(6, 5, 14, 75);

@@ -234,8 +234,6 @@ TEST(EdgeSoftmax, masked_edges_get_zero_and_a_nan_spoils_its_own_node_only) {
   }
 }
 
-// Gradients.
-
 /// p (g - sum over the node's edges of p g), and the bound: plus, and absolute values.
 Reference gradient_reference(const Topology& g, const at::Tensor& logits, const at::Tensor& grad,
                              NormalizeBy by) {

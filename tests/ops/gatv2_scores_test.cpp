@@ -198,8 +198,6 @@ TEST(GATv2Scores, pass_nan_and_infinity_to_the_edges_they_belong_to) {
   }
 }
 
-// Gradients.
-
 TEST(GATv2ScoresGradient, agrees_with_differences_for_all_three_operands) {
   const Topology g = random_topology(5, 4, 12, 45);
   for (const double slope : {0.2, -0.5}) {
@@ -266,8 +264,6 @@ TEST(GATv2ScoresMemory, forward_and_backward_keep_nothing_for_each_edge_and_feat
   }
 }
 
-// Autocast.
-
 TEST(GATv2ScoresAutocast, casts_all_operands_and_gives_gradients_to_the_leaves) {
   const Topology g = random_topology(12, 9, 50, 91);
   for (const auto& [precision, dtype] : {std::pair(amp::Precision::kBFloat16, at::kBFloat16),
@@ -288,8 +284,6 @@ TEST(GATv2ScoresAutocast, casts_all_operands_and_gives_gradients_to_the_leaves) 
     EXPECT_TRUE(same_bits(in.attn.grad(), expected[3].to(at::kFloat)));
   }
 }
-
-// Errors.
 
 TEST(GATv2ScoresErrors, name_the_operand_and_what_was_expected) {
   const Topology g = random_topology(6, 4, 10, 92);

@@ -74,8 +74,6 @@ TEST(GspmmGradient, of_a_mean_over_seventy_thousand_is_divided_in_the_accumulato
   }
 }
 
-// All operations.
-
 struct Setting {
   NamedTopology graph;
   DTypeInfo dtype;

@@ -59,8 +59,6 @@ TEST(Gspmm, products_with_edge_weights_are_summed) {
   }
 }
 
-// Broadcasting.
-
 struct BroadcastCase {
   std::vector<std::int64_t> lhs, rhs, out;  // trailing dimensions
 };
@@ -96,8 +94,6 @@ TEST(Gspmm, trailing_dimensions_broadcast_from_the_last) {
     }
   }
 }
-
-// All operations, reducers, dtypes and graphs.
 
 struct TargetPair {
   Target lhs, rhs;
@@ -215,8 +211,6 @@ TEST(Gspmm, a_graph_without_edges_gives_zeros) {
     });
   }
 }
-
-// Long sums.
 
 TEST(Gspmm, six_thousand_ones_are_rounded_once) {
   const Topology star = in_star(6000);

@@ -255,8 +255,6 @@ TEST(Linear, a_second_derivative_is_a_clear_error) {
   EXPECT_TRUE(mentions(error_of<std::exception>(second_derivative), "linear:secondderivatives"));
 }
 
-// Sparse rows.
-
 /// A matrix with about a third of its entries; some rows and columns are empty.
 at::Tensor sparse_rows(std::int64_t rows, std::int64_t columns, at::ScalarType dtype) {
   const auto dense = integers({rows, columns}, dtype, 1);
@@ -358,8 +356,6 @@ TEST(SparseLinear, refuses_a_gradient_to_the_values) {
   x.set_requires_grad(true);
   EXPECT_ERROR("values", mezzo::linear(x, at::ones({2, 5}, on_device(at::kFloat))));
 }
-
-// Dropout.
 
 TEST(FeatureDropout, is_the_identity_where_nothing_is_dropped) {
   for (const DTypeInfo& dtype : dtypes()) {

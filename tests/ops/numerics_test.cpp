@@ -254,8 +254,6 @@ TEST(Numerics, subnormal_numbers_are_kept) {
   }
 }
 
-// Memory.
-
 /// The peak memory of `run` in bytes, less the memory in use before it.
 template <class Run>
 std::int64_t extra_bytes(Run run) {

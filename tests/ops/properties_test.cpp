@@ -89,8 +89,6 @@ TEST(Properties, maxima_are_the_negated_minima_of_the_negated_messages) {
   }
 }
 
-// Permutations of edges and nodes.
-
 /// Value and gradients of one op; rows of `lhs` and `rhs` are those of sources and edges.
 struct Outcome {
   at::Tensor out, lhs, rhs;
@@ -248,8 +246,6 @@ TEST(Properties, every_width_of_edge_messages_is_computed_to_its_last_element) {
     }
   }
 }
-
-// Memory layout.
 
 struct NamedTensor {
   std::string name;

@@ -215,8 +215,6 @@ TEST(SegmentSoftmax, refuses_lengths_that_do_not_add_up) {
   EXPECT_ERROR("segment_softmax:dtypeofx:expected", segment_softmax(ids({4, 5}), ids({1, 2, 3})));
 }
 
-// Products.
-
 struct Widths {
   std::int64_t in, out;
 };

@@ -120,8 +120,6 @@ struct Numbers {
   std::optional<std::int64_t> seed_offset;
 };
 
-// Forward.
-
 AttentionOutputs attended(const Kernels& kernels, const Numbers& n) {
   AttentionOutputs result(n.h);
   auto args = args_of<AttentionArgs>(n.h, 0, n.num_dst);
@@ -185,8 +183,6 @@ TEST(CudaAttention, is_the_definition_in_any_order_of_threads) {
     for_each(DTypes{}, [&]<class T>() { check_forward(draw, T::kind); });
   }
 }
-
-// Backward.
 
 /// Runs the heads [begin, end), with their sums in `sum`.
 void take_heads(const Kernels& kernels, const Numbers& n, const GuardedBytes& state,

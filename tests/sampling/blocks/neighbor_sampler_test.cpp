@@ -28,8 +28,6 @@ Graph complete_graph(std::int64_t n) {
   return graph_of(src, dst, n);
 }
 
-// Epochs and batches.
-
 TEST(NeighborSampler, cuts_the_seeds_into_batches) {
   const Graph graph = featured_graph();
   NeighborSampler sampler(graph, ids(one_to(10)), {.batch_size = 4});
@@ -118,8 +116,6 @@ TEST(NeighborSampler, counts_what_it_drew) {
   EXPECT_EQ(edges, graph.num_edges());
   EXPECT_EQ(sampler.statistics().sampled_nodes, inputs);
 }
-
-// Neighbours.
 
 TEST(NeighborSampler, draws_the_fanout_or_every_neighbor) {
   const Graph graph = power_law_graph(60, 900, 3);
@@ -241,8 +237,6 @@ TEST(NeighborSampler, edges_of_weight_zero_are_never_drawn_backwards) {
   }
 }
 
-// Self loops.
-
 TEST(NeighborSampler, added_self_loops_complete_a_complete_graph) {
   const NodeFlow flow = whole_flow(complete_graph(100), {3, 14, 15}, 2, /*add_self_loop=*/true);
   for (std::int64_t i = 1; i < 3; ++i) {
@@ -288,8 +282,6 @@ TEST(NeighborSampler, the_lowest_loop_stands_for_one_that_was_not_drawn) {
                                 {.num_neighbors = 0, .add_self_loop = true});
   EXPECT_EQ(values(sampler.batch(0, 0).block_parent_eid(0)), Ids{0});
 }
-
-// Empty cases and errors.
 
 TEST(NeighborSampler, empty_seeds_fanouts_and_graphs_give_the_right_empty_flows) {
   NeighborSampler nothing(featured_graph(), ids({}), {});

@@ -12,8 +12,6 @@ const CpuOnlySuite kNodeFlowOnCpu("NodeFlow", "sampling on the CPU");
 
 const Ids kSeeds = {1, 2, 0, 3};
 
-// Structure.
-
 TEST(NodeFlow, has_a_layer_more_than_hops_and_the_seeds_in_their_order_last) {
   const Graph graph = featured_graph();
   for (std::int64_t hops = 1; hops <= 4; ++hops) {
@@ -82,8 +80,6 @@ TEST(NodeFlow, matrices_have_a_row_for_each_destination) {
   }
   EXPECT_ERROR("block", flow.block_adjacency_matrix(1));
 }
-
-// Ids.
 
 TEST(NodeFlow, ids_of_the_flow_run_over_the_layers_and_invert) {
   const NodeFlow flow = whole_flow(featured_graph(), kSeeds, 3);
@@ -177,8 +173,6 @@ TEST(NodeFlow, parts_that_do_not_fit_are_errors) {
   EXPECT_ERROR("edgesofblock0", attempt({two, one}, {block}, {one}));
   error_of([&] { attempt({two.to(at::kInt), one}, {block}, {two}); });
 }
-
-// Columns from and to the parent.
 
 TEST(NodeFlow, copies_only_the_columns_named) {
   Graph graph = featured_graph();
