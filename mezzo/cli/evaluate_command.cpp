@@ -10,6 +10,7 @@
 #include "mezzo/data/dataset.h"
 #include "mezzo/train/files/files.h"
 #include "mezzo/train/inference.h"
+#include "mezzo/train/report/scores_json.h"
 #include "mezzo/train/report/table.h"
 #include "mezzo/version.h"
 
@@ -18,19 +19,22 @@ namespace {
 
 std::string evaluation_json(const LoadedCheckpoint& loaded, const Scores& scores) {
   const TrainOptions& options = loaded.checkpoint.options;
-  const OrderedJson object = {
+  const std::string metric = metric_name(loaded.dataset.metric);
+  OrderedJson object = {
       {"dataset", loaded.dataset.name},
       {"split_index", options.split_index},
       {"model", name_of(nn::ModelKinds{}, options.model)},
       {"precision", amp::to_string(options.precision)},
       {"device", options.device.str()},
-      {"metric", metric_name(loaded.dataset.metric)},
+      {"metric", metric},
       {"best_epoch", loaded.checkpoint.best_epoch},
       {"train_accuracy", json_number(scores.train)},
       {"val_accuracy", json_number(scores.val)},
       {"test_accuracy", json_number(scores.test)},
       {"version", kVersion},
   };
+  object.update(scores_to_json(metric, scores));
+  object["version"] = kVersion;
   return json_text(object);
 }
 

@@ -45,7 +45,7 @@ TEST(MiniBatchCommand, trains_evaluates_and_predicts_by_mini_batches) {
   }
 
   const json evaluated = test::report_of(folder, {"evaluate", "--checkpoint", folder.path("c")});
-  EXPECT_EQ(evaluated["test_accuracy"], report["test_accuracy"]);
+  EXPECT_EQ(evaluated["test"], report["test"]);
   const Outcome predicted = run_mezzo(
       folder, {"predict", "--checkpoint", folder.path("c"), "--output", folder.path("p.csv")});
   EXPECT_EQ(predicted.code, 0) << predicted.err;

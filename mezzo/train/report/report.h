@@ -118,8 +118,8 @@ class MEZZO_API TrainingDiverged : public NumericError, public EndedRun {
 /// runs: at least one, of one model and precision.
 MEZZO_API std::string format_report(const std::vector<TrainReport>& runs);
 
-/// The report as one JSON object. One run: its fields; train_accuracy, val_accuracy, test_accuracy
-/// are the data set's metric at the best epoch, whatever it is. Several: the same fields over all
+/// The report as one JSON object. One run: its fields; train, val and test are the scores at the
+/// best epoch, each under the name of the metric. Several: the same fields over all
 /// runs (losses and scores: means; epochs_run, steps, skipped_steps, total_seconds,
 /// communication_seconds: sums; peak_memory_bytes: the largest; epoch_ms.min: the smallest;
 /// epoch_ms.median, best_epoch, final_loss_scale: medians; seed: the first; sampling: sums),

@@ -2,17 +2,12 @@
 
 #include "mezzo/core/json.h"
 #include "mezzo/train/report/report.h"
+#include "mezzo/train/report/scores_json.h"
 #include "mezzo/train/report/summary.h"
 #include "mezzo/version.h"
 
 namespace mezzo {
 namespace {
-
-OrderedJson scores_to_json(const Scores& scores) {
-  return {{"train", json_number(scores.train)},
-          {"val", json_number(scores.val)},
-          {"test", json_number(scores.test)}};
-}
 
 const char* reason_word(StopReason reason) {
   switch (reason) {
@@ -32,7 +27,7 @@ OrderedJson history_to_json(const TrainReport& run) {
   OrderedJson evaluations = OrderedJson::array();
   for (const EvaluationRecord& record : run.evaluations) {
     OrderedJson line = {{"epoch", record.epoch}};
-    line.update(scores_to_json(record.scores));
+    line.update(scores_to_json(run.metric, record.scores));
     evaluations.push_back(line);
   }
   return {{"train_loss", losses}, {"evaluations", evaluations}};
@@ -58,7 +53,7 @@ OrderedJson sampling_report_to_json(const std::optional<SamplingReport>& samplin
 }
 
 OrderedJson run_to_json(const TrainReport& run) {
-  return {
+  OrderedJson object = {
       {"dataset", run.dataset},
       {"model", run.model},
       {"precision", run.precision},
@@ -72,11 +67,11 @@ OrderedJson run_to_json(const TrainReport& run) {
       {"epochs_run", run.epochs_run},
       {"stopped_by", reason_word(run.stopped_by)},
       {"train_loss", json_number(run.train_loss)},
-      {"train_accuracy", json_number(run.best.train)},
-      {"val_accuracy", json_number(run.best.val)},
-      {"test_accuracy", json_number(run.best.test)},
+  };
+  object.update(scores_to_json(run.metric, run.best));
+  object.update({
       {"best_epoch", run.best_epoch},
-      {"last", scores_to_json(run.last)},
+      {"last", scores_to_json(run.metric, run.last)},
       {"epoch_ms",
        {{"min", json_number(run.epoch_ms_min)}, {"median", json_number(run.epoch_ms_median)}}},
       {"evaluation_seconds", run.evaluation_seconds},
@@ -90,7 +85,8 @@ OrderedJson run_to_json(const TrainReport& run) {
       {"sampling", sampling_report_to_json(run.sampling)},
       {"history", history_to_json(run)},
       {"version", kVersion},
-  };
+  });
+  return object;
 }
 
 /// Several runs under the keys of one.
@@ -100,16 +96,17 @@ OrderedJson runs_to_json(const std::vector<TrainReport>& runs) {
   for (const char* of_one_run : {"split_index", "last", "history", "stopped_by"}) {
     object.erase(of_one_run);
   }
-  OrderedJson deviation = OrderedJson::object();
-  const auto summary = [&](const char* key, auto value) {
-    const MeanDeviation result = mean_deviation(collect(runs, value));
-    object[key] = json_number(result.mean);
-    deviation[key] = json_number(result.deviation);
-  };
-  summary("train_loss", [](const TrainReport& run) { return run.train_loss; });
-  summary("train_accuracy", [](const TrainReport& run) { return run.best.train; });
-  summary("val_accuracy", [](const TrainReport& run) { return run.best.val; });
-  summary("test_accuracy", [](const TrainReport& run) { return run.best.test; });
+  const auto over_runs = [&](auto value) { return mean_deviation(collect(runs, value)); };
+  const MeanDeviation loss = over_runs([](const TrainReport& run) { return run.train_loss; });
+  const MeanDeviation train = over_runs([](const TrainReport& run) { return run.best.train; });
+  const MeanDeviation val = over_runs([](const TrainReport& run) { return run.best.val; });
+  const MeanDeviation test = over_runs([](const TrainReport& run) { return run.best.test; });
+  const std::string& metric = runs.front().metric;
+  object["train_loss"] = json_number(loss.mean);
+  object.update(scores_to_json(metric, {.train = train.mean, .val = val.mean, .test = test.mean}));
+  OrderedJson deviation = {{"train_loss", json_number(loss.deviation)}};
+  deviation.update(scores_to_json(
+      metric, {.train = train.deviation, .val = val.deviation, .test = test.deviation}));
   object["epochs_run"] = all.epochs_run;
   object["best_epoch"] = json_number(all.best_epoch);
   object["epoch_ms"] = {{"min", json_number(all.epoch_ms_min)},

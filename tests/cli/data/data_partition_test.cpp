@@ -122,8 +122,8 @@ TEST(DataPartitionCommand, processes_train_on_their_parts_and_score_as_on_the_wh
     ASSERT_EQ(evaluated.code, 0) << evaluated.err;
     const json whole = json::parse(test::read_text(folder.path("e.json")));
     const auto hits = [](const json& score) { return std::lround(score.get<double>() * 24); };
-    EXPECT_EQ(hits(report["val_accuracy"]), hits(whole["val_accuracy"])) << model;
-    EXPECT_EQ(hits(report["test_accuracy"]), hits(whole["test_accuracy"])) << model;
+    EXPECT_EQ(hits(report["val"]["accuracy"]), hits(whole["val"]["accuracy"])) << model;
+    EXPECT_EQ(hits(report["test"]["accuracy"]), hits(whole["test"]["accuracy"])) << model;
     const Words longer =
         train_words(parts, {"--model", model, "--norm", "batch", "--resume", checkpoint}, "4");
     const Outcome resumed = run_mezzo(folder, launched("3", longer));

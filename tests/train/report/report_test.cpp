@@ -82,9 +82,9 @@ TEST(ReportJson, one_run_has_every_promised_field) {
                           "seed",
                           "epochs_run",
                           "train_loss",
-                          "train_accuracy",
-                          "val_accuracy",
-                          "test_accuracy",
+                          "train",
+                          "val",
+                          "test",
                           "best_epoch",
                           "epoch_ms",
                           "total_seconds",
@@ -98,14 +98,27 @@ TEST(ReportJson, one_run_has_every_promised_field) {
     EXPECT_TRUE(object.contains(key)) << key;
   }
   EXPECT_EQ(object["seed"], 7);
-  EXPECT_EQ(object["test_accuracy"], 0.5);
-  EXPECT_TRUE(object["val_accuracy"].is_null());
+  EXPECT_EQ(object["test"]["accuracy"], 0.5);
+  EXPECT_TRUE(object["val"]["accuracy"].is_null());
   EXPECT_EQ(object["epoch_ms"]["min"], 1.5);
   EXPECT_EQ(object["epoch_ms"]["median"], 3);
   EXPECT_EQ(object["version"], kVersion);
   EXPECT_EQ(object["history"]["train_loss"].size(), 3U);
   EXPECT_TRUE(object["history"]["train_loss"][2].is_null());
   EXPECT_EQ(object["history"]["evaluations"][0]["epoch"], 4);
+  EXPECT_EQ(object["history"]["evaluations"][0]["test"]["accuracy"], 0.5);
+  EXPECT_EQ(object["last"]["train"]["accuracy"], 1);
+}
+
+TEST(ReportJson, scores_have_the_name_of_the_metric) {
+  TrainReport run = report(7, 0.5, 3);
+  run.metric = "roc_auc";
+  const json one = json::parse(report_to_json({run}));
+  EXPECT_EQ(one["test"], json({{"roc_auc", 0.5}}));
+  EXPECT_EQ(one["last"]["test"], json({{"roc_auc", 0.5}}));
+  const json several = json::parse(report_to_json({run, run}));
+  EXPECT_EQ(several["test"], json({{"roc_auc", 0.5}}));
+  EXPECT_EQ(several["deviation"]["test"], json({{"roc_auc", 0}}));
 }
 
 TEST(ReportJson, the_error_after_the_runs_has_a_field) {
@@ -115,8 +128,8 @@ TEST(ReportJson, the_error_after_the_runs_has_a_field) {
 
 TEST(ReportJson, several_runs_are_summed_up_under_the_same_keys) {
   const json object = json::parse(report_to_json({report(1, 0.25, 3), report(2, 0.75, 5)}));
-  EXPECT_EQ(object["test_accuracy"], 0.5);
-  EXPECT_EQ(object["deviation"]["test_accuracy"], std::sqrt(0.125));
+  EXPECT_EQ(object["test"]["accuracy"], 0.5);
+  EXPECT_EQ(object["deviation"]["test"]["accuracy"], std::sqrt(0.125));
   EXPECT_EQ(object["seed"], 1);
   EXPECT_EQ(object["steps"], 20);
   EXPECT_EQ(object["skipped_steps"], 2);
@@ -125,7 +138,7 @@ TEST(ReportJson, several_runs_are_summed_up_under_the_same_keys) {
   EXPECT_EQ(object["epoch_ms"]["min"], 1.5);
   EXPECT_EQ(object["epoch_ms"]["median"], 4);
   ASSERT_EQ(object["runs"].size(), 2U);
-  EXPECT_EQ(object["runs"][1]["test_accuracy"], 0.75);
+  EXPECT_EQ(object["runs"][1]["test"]["accuracy"], 0.75);
 }
 
 TEST(ReportJson, a_comparison_keeps_rows_that_failed) {
