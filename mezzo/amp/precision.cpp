@@ -14,6 +14,7 @@ namespace {
 struct Float32Name {
   static constexpr Precision kind = Precision::kFloat32;
   static constexpr std::string_view name = "fp32";
+  static constexpr std::string_view long_name = "float32";
 };
 struct TensorFloat32Name {
   static constexpr Precision kind = Precision::kTensorFloat32;
@@ -22,10 +23,12 @@ struct TensorFloat32Name {
 struct BFloat16Name {
   static constexpr Precision kind = Precision::kBFloat16;
   static constexpr std::string_view name = "bf16";
+  static constexpr std::string_view long_name = "bfloat16";
 };
 struct Float16Name {
   static constexpr Precision kind = Precision::kFloat16;
   static constexpr std::string_view name = "fp16";
+  static constexpr std::string_view long_name = "float16";
 };
 using Names = TypeList<Float32Name, TensorFloat32Name, BFloat16Name, Float16Name>;
 static_assert(Names::size == kPrecisions.size());

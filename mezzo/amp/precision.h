@@ -29,7 +29,8 @@ inline constexpr std::array kPrecisions = {Precision::kFloat32, Precision::kTens
 /// "fp32", "tf32", "bf16" or "fp16".
 MEZZO_API std::string_view to_string(Precision precision);
 
-/// Parses a name. Throws InvalidArgument that lists the valid names.
+/// Parses a name or the dtype's ("float32", "bfloat16", "float16"), in any case. Throws
+/// InvalidArgument that lists the valid names.
 MEZZO_API Precision parse_precision(std::string_view text);
 
 class CpuPolicyRegion;

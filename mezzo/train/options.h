@@ -37,10 +37,12 @@ using OptimizerKinds = TypeList<AdamOptimizer, AdamWOptimizer, SgdOptimizer>;
 struct Float32Traffic {
   static constexpr dist::GradientTraffic kind = dist::GradientTraffic::kFloat32;
   static constexpr std::string_view name = "fp32";
+  static constexpr std::string_view long_name = "float32";
 };
 struct BFloat16Traffic {
   static constexpr dist::GradientTraffic kind = dist::GradientTraffic::kBFloat16;
   static constexpr std::string_view name = "bf16";
+  static constexpr std::string_view long_name = "bfloat16";
 };
 using GradientTraffics = TypeList<Float32Traffic, BFloat16Traffic>;
 

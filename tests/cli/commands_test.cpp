@@ -50,6 +50,15 @@ TEST(TrainCommand, prints_a_table_and_writes_the_report) {
   EXPECT_GT(report["peak_memory_bytes"].get<std::int64_t>(), 0);
 }
 
+TEST(TrainCommand, words_are_read_in_any_case_and_by_their_long_names) {
+  const test::TempFolder folder;
+  const json report = test::report_of(
+      folder, quick_train(test::write_rings(folder),
+                          {"--model", "SAGE", "--precision", "bfloat16", "--optimizer", "AdamW"}));
+  EXPECT_EQ(report["model"].get<std::string>(), "sage");
+  EXPECT_EQ(report["precision"].get<std::string>(), "bf16");
+}
+
 TEST(TrainCommand, runs_take_seeds_and_splits_in_turn) {
   const test::TempFolder folder;
   const std::string rings = test::write_rings(folder);

@@ -28,6 +28,7 @@ struct Apple {
 struct Pear {
   static constexpr Fruit kind = Fruit::kPear;
   static constexpr std::string_view name = "pear";
+  static constexpr std::string_view long_name = "pyrus";
 };
 using Fruits = TypeList<Apple, Pear>;
 
@@ -61,11 +62,13 @@ TEST(TypeList, name_of_is_empty_for_a_kind_that_is_not_listed) {
 }
 
 TEST(TypeList, parse_finds_the_kind_of_a_name) {
-  EXPECT_EQ(parse(Fruits{}, "fruit", "pear"), Fruit::kPear);
+  for (const char* text : {"pear", "Pear", "PEAR", "Pyrus"}) {
+    EXPECT_EQ(parse(Fruits{}, "fruit", text), Fruit::kPear) << text;
+  }
 }
 
 TEST(TypeList, parse_of_an_unknown_name_names_it_and_every_choice) {
-  for (const char* text : {"plum", "", "Pear", "pear "}) {
+  for (const char* text : {"plum", "", "pea", "pear "}) {
     try {
       parse(Fruits{}, "fruit", text);
       ADD_FAILURE() << "'" << text << "' was accepted";

@@ -30,14 +30,17 @@ namespace {
 struct StoredFloat32 {
   static constexpr at::ScalarType kind = at::kFloat;
   static constexpr std::string_view name = "fp32";
+  static constexpr std::string_view long_name = "float32";
 };
 struct StoredBFloat16 {
   static constexpr at::ScalarType kind = at::kBFloat16;
   static constexpr std::string_view name = "bf16";
+  static constexpr std::string_view long_name = "bfloat16";
 };
 struct StoredFloat16 {
   static constexpr at::ScalarType kind = at::kHalf;
   static constexpr std::string_view name = "fp16";
+  static constexpr std::string_view long_name = "float16";
 };
 using FeatureDtypes = TypeList<StoredFloat32, StoredBFloat16, StoredFloat16>;
 
