@@ -13,6 +13,7 @@
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
+#include "mezzo/cli/suggestion.h"
 #include "mezzo/train/files/files.h"
 
 namespace mezzo::cli {
@@ -88,6 +89,35 @@ void check_files(const CLI::App& app) {
   check_distinct("--checkpoint", value_of(app, "--checkpoint"), "--dataset", dataset);
 }
 
+/// The names of all options, each after `dashes`.
+std::vector<std::string> option_names(const CLI::App& app, const std::string& dashes) {
+  std::vector<std::string> names;
+  for (const CLI::Option* option : app.get_options()) {
+    for (const std::string& name : option->get_lnames()) names.push_back(dashes + name);
+  }
+  return names;
+}
+
+/// Throws InvalidArgument for words that are no option and no value of one.
+[[noreturn]] void refuse_words(const CLI::App& app, const Arguments& words) {
+  const std::vector<std::string> names = option_names(app, "--");
+  std::string unknown, value;
+  for (const std::string& word : words) {
+    if (word == "--") continue;
+    if (!word.starts_with('-')) {
+      if (value.empty()) value = word;
+      continue;
+    }
+    const std::string flag = word.substr(0, word.find('='));
+    unknown += (unknown.empty() ? "" : ", ") + flag + did_you_mean(flag, names);
+  }
+  MEZZO_CHECK(unknown.empty(), "{} has no option {}", app.get_name(), unknown);
+  const bool has_dataset = app.get_option_no_throw("--dataset") != nullptr;
+  mezzo::detail::raise<InvalidArgument>(
+      "{}: expected options, got '{}'{}", app.get_name(), value,
+      has_dataset ? "; for a data set write --dataset " + value : "");
+}
+
 }  // namespace
 
 template <class T>
@@ -147,6 +177,10 @@ bool parse_arguments(OptionParser& parser, const Arguments& arguments) {
   Arguments reversed(arguments.rbegin(), arguments.rend());
   try {
     app.parse(std::move(reversed));
+    const Arguments rest = app.remaining();
+    if (!rest.empty() && rest.front().starts_with('-') && rest.front() != "--") {
+      refuse_words(app, {rest.front()});
+    }
     check_files(app);
     return true;
   } catch (const CLI::Success& help) {
@@ -157,9 +191,14 @@ bool parse_arguments(OptionParser& parser, const Arguments& arguments) {
   } catch (const CLI::ConfigError& error) {
     const std::string_view text = error.what();
     constexpr std::string_view kUnknown = "INI was not able to parse ";
-    MEZZO_CHECK(!text.starts_with(kUnknown), "--config: '{}' is not an option of this command",
-                text.substr(kUnknown.size()));
+    if (text.starts_with(kUnknown)) {
+      const std::string_view key = text.substr(kUnknown.size());
+      raise<InvalidArgument>("--config: {} has no option {}{}", app.get_name(), key,
+                             did_you_mean(key, option_names(app, "")));
+    }
     raise<InvalidArgument>("--config: {}", text);
+  } catch (const CLI::ExtrasError&) {
+    refuse_words(app, app.remaining());
   } catch (const CLI::ParseError& error) {
     throw InvalidArgument(error.what());
   } catch (const std::logic_error&) {

@@ -149,6 +149,9 @@ json = ")" + folder.path("report.json") + "\"\n");
 
 TEST(TrainCommand, a_wrong_toml_file_is_exit_code_2) {
   const test::TempFolder folder;
+  const Outcome misspelt =
+      run_mezzo(folder, {"train", "--config", folder.write("bad.toml", "hiden = 3\n")});
+  EXPECT_TRUE(test::contains(misspelt.err, "no option hiden (did you mean hidden?)"));
   for (const std::string text :
        {"epoch = 7\n", "[train]\nepochs = 7\n", "epochs = \"few\"\n", "epochs = [1, 2]\n",
         "config = \"other.toml\"\n", "dataset = \"a#b\"\n", "x\n", "dataset = \"a\n",

@@ -50,12 +50,14 @@ TEST(Usage, help_and_version_go_to_the_standard_output) {
         Words{"predict", "--help"}, Words{"compare", "--help"}, Words{"data", "--help"},
         Words{"data", "list", "--help"}, Words{"data", "info", "--help"},
         Words{"data", "convert", "--help"}, Words{"data", "partition", "--help"},
-        Words{"launch", "--help"}, Words{"doctor", "--help"}}) {
+        Words{"launch", "--help"}, Words{"doctor", "--help"}, Words{"help"}, Words{"help", "train"},
+        Words{"help", "data", "info"}, Words{"data", "help", "info"}}) {
     const Outcome outcome = run_mezzo(folder, words);
     EXPECT_EQ(outcome.code, 0) << words.front();
     EXPECT_TRUE(test::contains(outcome.out, "Usage: mezzo"));
     EXPECT_EQ(outcome.err, "");
   }
+  EXPECT_TRUE(test::contains(run_mezzo(folder, {"help", "train"}).out, "--dataset"));
   const Outcome version = run_mezzo(folder, {"--version"});
   EXPECT_EQ(version.code, 0);
   EXPECT_EQ(version.out.rfind("mezzo " + std::string(kVersion) + "\nlibtorch ", 0), 0U)
@@ -102,7 +104,18 @@ TEST(Usage, wrong_options_are_exit_code_2_and_one_line) {
   const std::string rings = test::write_rings(folder);
   const std::vector<Case> cases = {
       {{}, "expects a command"},
-      {{"trian"}, "trian"},
+      {{"trian"}, "'trian' is not a command of mezzo (did you mean train?)"},
+      {{"data", "inof"}, "(did you mean info?)"},
+      {{"train", "--datset", "D", "--hiden=3", "--frob"},
+       "mezzo train has no option --datset (did you mean --dataset?), --hiden (did you mean "
+       "--hidden?), --frob\n"},
+      {{"train", "--learning-rate", "1"}, "--learning-rate (did you mean --lr?)"},
+      {{"train", "--batch_size", "1"}, "--batch_size (did you mean --batch-size?)"},
+      {{"launch", "--threads", "2", "train"}, "mezzo launch has no option --threads"},
+      {{"train", rings},
+       "mezzo train: expected options, got '" + rings + "'; for a data set write --dataset " +
+           rings},
+      {{"data", "list", "x"}, "mezzo data list: expected options, got 'x'"},
       {{"--verbose"}, "--verbose"},
       {{"data"}, "expects a command"},
       {{"data", "destroy"}, "destroy"},
