@@ -122,6 +122,7 @@ void check_rates(OptimizerKind optimizer, double learning_rate, double weight_de
   constexpr double kFloat32 = std::numeric_limits<float>::max();
   constexpr double kAdam = 1e37;  // the first steps divide the rate by as little as 0.1
   const double most = optimizer == OptimizerKind::kSgd ? kFloat32 : kAdam;
+  MEZZO_CHECK(learning_rate > 0, "lr: expected above 0, got {}", learning_rate);
   MEZZO_CHECK(learning_rate >= kLeastFactor && learning_rate <= most,
               "lr: expected a number in [{}, {:.3g}], got {}", kLeastFactor, most, learning_rate);
   MEZZO_CHECK(weight_decay >= 0 && weight_decay <= most,
@@ -138,6 +139,10 @@ void check_options(const TrainOptions& options) {
   check_sampling(options);
   check_capture(options);
   check_rates(options.optimizer, options.learning_rate, options.weight_decay);
+  MEZZO_CHECK(!options.patience || *options.patience >= options.eval_every,
+              "patience: {} epochs can hold no evaluation with eval-every {}; expected patience of "
+              "at least eval-every",
+              options.patience.value_or(0), options.eval_every);
 }
 
 bool uses_self_loops(const TrainOptions& options) {

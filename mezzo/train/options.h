@@ -110,7 +110,7 @@ struct TrainOptions {
   bool capture = false;
   std::uint64_t seed = 0;       ///< of the weights, of dropout and of sampling
   std::int64_t eval_every = 1;  ///< >= 1, in epochs; the last one is always evaluated
-  /// Stops after this many epochs without a better validation score, >= 1.
+  /// Stops after this many epochs without a better validation score, >= 1 and >= eval_every.
   std::optional<std::int64_t> patience;
 
   std::optional<SamplingOptions> sampling;  ///< mini-batches; nullopt: the full graph

@@ -155,6 +155,8 @@ TEST(Usage, wrong_options_are_exit_code_2_and_one_line) {
       {{"train", "--epochs", "1", "--epochs", "2"}, "--epochs"},
       {{"train", "--seed", "-1"}, "--seed"},
       {{"train", "--lr", "nan"}, "lr"},
+      {{"train", "--lr", "-1"}, "lr: expected above 0, got -1"},
+      {{"train", "--patience", "5", "--eval-every", "10"}, "5 epochs can hold no evaluation"},
       {{"train", "--dropout", "1"}, "dropout"},
       {{"train", "--dataset", rings, "--model", "nonsense"},
        "--model: 'nonsense' is not one of gcn, sage, gat, gin, sgc, mlp"},

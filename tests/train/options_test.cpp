@@ -78,6 +78,7 @@ TEST(TrainOptions, an_option_out_of_range_or_in_contradiction_is_named) {
       {"weight-decay", [](TrainOptions& o) { o.weight_decay = kNaN; }},
       {"eval-every", [](TrainOptions& o) { o.eval_every = 0; }},
       {"patience", [](TrainOptions& o) { o.patience = 0; }},
+      {"patience", [](TrainOptions& o) { o.patience = 5, o.eval_every = 10; }},
       {"split-index", [](TrainOptions& o) { o.split_index = -1; }},
   };
   for (std::size_t i = 0; i < cases.size(); ++i) {
