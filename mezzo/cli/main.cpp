@@ -3,11 +3,13 @@
 
 #include "mezzo/cli/interrupt.h"
 #include "mezzo/cli/run.h"
+#include "mezzo/cli/spin_limit.h"
 #include "mezzo/runtime/memory.h"
 
 namespace {
 
-void on_load(int /*argc*/, char** /*argv*/, char** /*environment*/) {
+void on_load(int /*argc*/, char** argv, char** environment) {
+  mezzo::cli::limit_spinning(argv, environment);
   mezzo::cli::exit_at_interrupts();
 }
 
