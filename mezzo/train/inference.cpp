@@ -1,10 +1,11 @@
 #include "mezzo/train/inference.h"
 
+#include <algorithm>
 #include <ostream>
 #include <string>
 
 #include <ATen/ATen.h>
-#include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "mezzo/core/error.h"
 #include "mezzo/data/mapped/folder_writer.h"
@@ -26,14 +27,31 @@ at::Tensor logits_of(const Checkpoint& checkpoint, const Dataset& dataset, const
   return logits;
 }
 
-void write_probabilities(std::ostream& file, const at::Tensor& probabilities) {
-  const std::int64_t classes = probabilities.size(1);
-  const float* probability = probabilities.const_data_ptr<float>();
+/// Throws InvalidArgument that names the first ids outside [0, num_nodes).
+void check_nodes(const at::Tensor& nodes, std::int64_t num_nodes) {
+  MEZZO_CHECK(nodes.dim() == 1 && nodes.scalar_type() == at::kLong && nodes.is_cpu(),
+              "nodes: expected int64 [M] on the CPU, got {} {}", nodes.toString(),
+              fmt::join(nodes.sizes(), ", "));
+  const at::Tensor outside =
+      nodes.masked_select(nodes.lt(0).logical_or(nodes.ge(num_nodes))).contiguous();
+  constexpr std::int64_t kMostListed = 5;
+  const std::int64_t listed = std::min(outside.numel(), kMostListed);
+  const auto* first = outside.const_data_ptr<std::int64_t>();
+  MEZZO_CHECK(
+      listed == 0, "nodes: expected ids in [0, {}), got {}{}", num_nodes,
+      fmt::join(first, first + listed, ", "),
+      listed < outside.numel() ? fmt::format(" and {} more", outside.numel() - listed) : "");
+}
+
+void write_probabilities(std::ostream& file, const Predictions& predictions) {
+  const std::int64_t classes = predictions.probabilities.size(1);
+  const std::int64_t* node = predictions.nodes.const_data_ptr<std::int64_t>();
+  const float* probability = predictions.probabilities.const_data_ptr<float>();
   file << "node";
   for (std::int64_t c = 0; c < classes; ++c) file << fmt::format(",p{}", c);
   file << '\n';
-  for (std::int64_t i = 0; i < probabilities.size(0); ++i) {
-    file << i;
+  for (std::int64_t i = 0; i < predictions.nodes.size(0); ++i) {
+    file << node[i];
     for (std::int64_t c = 0; c < classes; ++c) file << fmt::format(",{}", *probability++);
     file << '\n';
   }
@@ -46,7 +64,8 @@ Scores evaluate(const Dataset& dataset, const Checkpoint& checkpoint) {
   return score_logits(logits_of(checkpoint, dataset, problem), problem);
 }
 
-Predictions predict(const Dataset& dataset, const Checkpoint& checkpoint) {
+Predictions predict(const Dataset& dataset, const Checkpoint& checkpoint, const at::Tensor& nodes) {
+  if (nodes.defined()) check_nodes(nodes, dataset.num_nodes);
   MEZZO_CHECK(
       !dataset.part,
       "dataset: {} is a part of a data set, whose halo cannot be predicted; expected the whole",
@@ -58,27 +77,32 @@ Predictions predict(const Dataset& dataset, const Checkpoint& checkpoint) {
   problem.num_classes = checkpoint.data.num_classes;
   problem.is_multi_label =
       dataset.labels.defined() ? dataset.is_multi_label() : checkpoint.data.is_multi_label;
-  const at::Tensor logits = logits_of(checkpoint, dataset, problem);
+  at::Tensor logits = logits_of(checkpoint, dataset, problem);
+  if (nodes.defined()) logits = logits.index_select(0, nodes.to(logits.device()));
+  const at::Tensor rows = nodes.defined() ? nodes.contiguous() : at::arange(dataset.num_nodes);
   if (problem.is_multi_label) {
-    return {.classes = logits.gt(0).to(at::kByte).cpu().contiguous(),
+    return {.nodes = rows,
+            .classes = logits.gt(0).to(at::kByte).cpu().contiguous(),
             .probabilities = logits.sigmoid().cpu().contiguous()};
   }
   const auto [largest, classes] = at::softmax(logits, 1).max(1);
-  return {.classes = classes.cpu().contiguous(), .probabilities = largest.cpu().contiguous()};
+  return {.nodes = rows,
+          .classes = classes.cpu().contiguous(),
+          .probabilities = largest.cpu().contiguous()};
 }
 
 void write_csv(const std::string& path, const Predictions& predictions) {
   if (predictions.probabilities.dim() == 2) {
-    replace_file(path,
-                 [&](std::ostream& file) { write_probabilities(file, predictions.probabilities); });
+    replace_file(path, [&](std::ostream& file) { write_probabilities(file, predictions); });
     return;
   }
+  const std::int64_t* nodes = predictions.nodes.const_data_ptr<std::int64_t>();
   const std::int64_t* classes = predictions.classes.const_data_ptr<std::int64_t>();
   const float* probabilities = predictions.probabilities.const_data_ptr<float>();
   replace_file(path, [&](std::ostream& file) {
     file << "node,class,probability\n";
     for (std::int64_t i = 0; i < predictions.classes.size(0); ++i) {
-      file << fmt::format("{},{},{}\n", i, classes[i], probabilities[i]);
+      file << fmt::format("{},{},{}\n", nodes[i], classes[i], probabilities[i]);
     }
   });
 }

@@ -16,26 +16,29 @@ namespace mezzo {
 /// NumericError if its outputs are not finite.
 MEZZO_API Scores evaluate(const Dataset& dataset, const Checkpoint& checkpoint);
 
-/// The predictions for every node, on the CPU. For multi-label data both are [N, C].
+/// Predictions for M nodes, on the CPU. For multi-label data classes and probabilities are [M, C].
 struct Predictions {
-  /// int64 [N], the class of the largest logit; for multi-label data uint8 [N, C], 1 if the logit
+  at::Tensor nodes;  ///< int64 [M], the node of each row
+  /// int64 [M], the class of the largest logit; for multi-label data uint8 [M, C], 1 if the logit
   /// is above 0, else 0.
   at::Tensor classes;
-  at::Tensor probabilities;  ///< float32 [N], softmax of that class; or [N, C], sigmoid
+  at::Tensor probabilities;  ///< float32 [M], softmax of that class; or [M, C], sigmoid
 };
 
 /// The predictions of the checkpoint's best weights, in its options' precision and on their device.
+/// nodes: int64 [M] on the CPU, in any order; undefined: every node. The model runs on all nodes.
 /// The data need neither labels nor splits, and their labels may lack classes of the checkpoint.
-/// Throws InvalidArgument if the features do not fit the model, or if the data have more classes or
-/// labels of the other kind, or are a part of a data set; NumericError if the model's outputs are
-/// not finite.
-MEZZO_API Predictions predict(const Dataset& dataset, const Checkpoint& checkpoint);
+/// Throws InvalidArgument for nodes outside [0, N), if the features do not fit the model, or if the
+/// data have more classes or labels of the other kind, or are a part of a data set; NumericError if
+/// the model's outputs are not finite.
+MEZZO_API Predictions predict(const Dataset& dataset, const Checkpoint& checkpoint,
+                              const at::Tensor& nodes = {});
 
 /// Writes "node,class,probability" and a line per node; for multi-label data "node,p0,p1,..." and
 /// the probability of each class. Throws IoError.
 MEZZO_API void write_csv(const std::string& path, const Predictions& predictions);
 
-/// Writes the classes as a .npy file of version 1.0, int64 [N] or uint8 [N, C]. Throws IoError.
+/// Writes the classes as a .npy file of version 1.0, int64 [M] or uint8 [M, C]. Throws IoError.
 MEZZO_API void write_npy(const std::string& path, const Predictions& predictions);
 
 }  // namespace mezzo
