@@ -32,6 +32,11 @@ LoadedCheckpoint load(const CheckpointArguments& arguments, const LoadOptions& l
     if (data.split.empty()) data.split = options.split;
   }
   loaded.dataset = load(data, load_options);
+  const bool is_own =
+      absolute_dataset(data.dataset) == options.dataset && data.split == options.split;
+  if (is_own && options.split_index < loaded.dataset.num_splits()) {
+    loaded.training_nodes = loaded.dataset.split(options.split_index).train;
+  }
   options.split_index = data.split_index.value_or(options.split_index);
   return loaded;
 }

@@ -22,6 +22,9 @@ void add_checkpoint_options(OptionParser& app, CheckpointArguments& arguments);
 struct LoadedCheckpoint {
   Checkpoint checkpoint;
   Dataset dataset;
+  /// bool [N], the nodes that the run trained on; undefined unless the data set and the kind of its
+  /// splits are the run's.
+  at::Tensor training_nodes;
 };
 
 /// Reads both. Throws as read_checkpoint and load_dataset; InvalidArgument if no checkpoint or no

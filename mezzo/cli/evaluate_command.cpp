@@ -1,5 +1,7 @@
 #include <iostream>
 
+#include <ATen/ATen.h>
+#include <c10/util/Exception.h>
 #include <fmt/format.h>
 
 #include "mezzo/cli/checkpoint_arguments.h"
@@ -28,14 +30,23 @@ std::string evaluation_json(const LoadedCheckpoint& loaded, const Scores& scores
       {"device", options.device.str()},
       {"metric", metric},
       {"best_epoch", loaded.checkpoint.best_epoch},
-      {"train_accuracy", json_number(scores.train)},
-      {"val_accuracy", json_number(scores.val)},
-      {"test_accuracy", json_number(scores.test)},
-      {"version", kVersion},
   };
   object.update(scores_to_json(metric, scores));
   object["version"] = kVersion;
   return json_text(object);
+}
+
+/// Warns if the run has trained on nodes of the test.
+void warn_of_training_nodes(const LoadedCheckpoint& loaded) {
+  const std::int64_t split = loaded.checkpoint.options.split_index;
+  if (!loaded.training_nodes.defined()) return;
+  const at::Tensor test = loaded.dataset.split(split).test;
+  const auto count = [](const at::Tensor& mask) { return mask.sum().item<std::int64_t>(); };
+  const std::int64_t both = count(test.logical_and(loaded.training_nodes));
+  if (both == 0) return;
+  constexpr const char* kText =
+      "{} of the {} test nodes of split {} were training nodes of the run";
+  TORCH_WARN("mezzo: ", fmt::format(kText, both, count(test), split));
 }
 
 }  // namespace
@@ -55,6 +66,7 @@ int evaluate_command(const Arguments& arguments) {
   if (!json.empty()) check_writable("--json", json);
   const LoadedCheckpoint loaded = load(parsed);
   check_not_read("--json", json, loaded.dataset.origin);
+  warn_of_training_nodes(loaded);
   const Scores scores = evaluate(loaded.dataset, loaded.checkpoint);
 
   const TrainOptions& options = loaded.checkpoint.options;

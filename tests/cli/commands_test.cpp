@@ -1,6 +1,7 @@
 #include <csignal>
 #include <cstdint>
 #include <filesystem>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -265,6 +266,67 @@ TEST(EvaluateAndPredict, read_the_checkpoint_of_train) {
   EXPECT_EQ(refused.code, 2);
   EXPECT_TRUE(test::contains(refused.err, "--output"));
   EXPECT_EQ(test::read_text(labels), before);
+}
+
+TEST(EvaluateAndPredict, predict_takes_some_nodes_in_the_order_given) {
+  const test::TempFolder folder;
+  const std::string rings = test::write_rings(folder), checkpoint = folder.path("c.pt");
+  const std::string csv = folder.path("p.csv"), npy = folder.path("p.npy");
+  ASSERT_EQ(run_mezzo(folder, quick_train(rings, {"--checkpoint", checkpoint})).code, 0);
+  const auto predict = [&](const std::string& output, const Words& more) {
+    return run_mezzo(folder,
+                     test::with({"predict", "--checkpoint", checkpoint, "--output", output}, more));
+  };
+  const auto lines = [&] {
+    Words all_lines;
+    std::istringstream text(test::read_text(csv));
+    for (std::string line; std::getline(text, line);) all_lines.push_back(line);
+    return all_lines;
+  };
+  ASSERT_EQ(predict(csv, {}).code, 0);
+  const Words all = lines();
+  const Words expected = {all[0], all[1 + 7], all[1 + 23], all[1 + 0], all[1 + 7]};
+  const Outcome some = predict(csv, {"--nodes", "7,23,0,7"});
+  ASSERT_EQ(some.code, 0) << some.err;
+  EXPECT_TRUE(test::contains(some.out, "4 predictions"));
+  EXPECT_EQ(lines(), expected);
+  const std::string file = folder.write("nodes.txt", "7\n23\r\n0\n7\n");
+  ASSERT_EQ(predict(csv, {"--nodes", file}).code, 0);
+  EXPECT_EQ(lines(), expected);
+  ASSERT_EQ(predict(npy, {"--nodes", "5"}).code, 0);
+  EXPECT_EQ(test::read_text(npy).size(), test::npy_int64({1}, {0}).size());
+
+  const Outcome outside = predict(csv, {"--nodes", "3,24,99,-1"});
+  EXPECT_EQ(outside.code, 2);
+  EXPECT_TRUE(test::contains(outside.err, "nodes: expected ids in [0, 24), got 24, 99, -1"));
+  EXPECT_EQ(predict(csv, {"--nodes", folder.write("words.txt", "7 seven")}).code, 2);
+  EXPECT_EQ(predict(csv, {"--nodes", folder.write("empty.txt", "")}).code, 2);
+  EXPECT_EQ(predict(csv, {"--nodes", folder.path("none.txt")}).code, 3);
+}
+
+TEST(EvaluateAndPredict, training_nodes_among_the_test_nodes_are_a_warning) {
+  const test::TempFolder folder;
+  const std::string rings = test::write_rings(folder), checkpoint = folder.path("c.pt");
+  std::string train, val, tested;  // of the second split: the other way round
+  for (int i = 0; i < 24; ++i) {
+    const int part = i / 2 % 4;
+    train += part < 2 ? "10" : "01";
+    val += part == 2 ? "10" : part == 1 ? "01" : "00";
+    tested += part == 3 ? "10" : part == 0 ? "01" : "00";
+  }
+  folder.write("rings/train_mask.npy", test::npy_bool({24, 2}, train));
+  folder.write("rings/val_mask.npy", test::npy_bool({24, 2}, val));
+  folder.write("rings/test_mask.npy", test::npy_bool({24, 2}, tested));
+  ASSERT_EQ(run_mezzo(folder, quick_train(rings, {"--checkpoint", checkpoint})).code, 0);
+  const auto warnings = [&](const Words& more) {
+    const Outcome outcome =
+        run_mezzo(folder, test::with({"evaluate", "--checkpoint", checkpoint}, more));
+    EXPECT_EQ(outcome.code, 0) << outcome.err;
+    return outcome.err;
+  };
+  EXPECT_EQ(warnings({}), "");
+  EXPECT_EQ(warnings({"--split-index", "1"}),
+            "mezzo: warning: 6 of the 6 test nodes of split 1 were training nodes of the run\n");
 }
 
 TEST(EvaluateAndPredict, predict_does_without_labels_and_splits) {
