@@ -11,9 +11,9 @@
 
 namespace mezzo::cli {
 
-/// Shows the progress of a run: a bar (for terminals), or a plain line at about every tenth of the
-/// epochs. With mini-batches, a bar for each epoch, and a plain line also after half a minute
-/// without one.
+/// Shows the progress of a run: a bar (for terminals) with the latest scores and the time left, or
+/// a plain line at about every tenth of the epochs, with the scores of that epoch if it has any.
+/// With mini-batches, a bar for each epoch, and a plain line also after half a minute without one.
 class Progress {
  public:
   enum class Style : std::uint8_t { kBar, kLines };
@@ -31,7 +31,9 @@ class Progress {
 
  private:
   using Clock = std::chrono::steady_clock;
-  std::string facts(const EpochRecord& record) const;
+  double seconds() const;
+  /// "  12 s left" after `done` epochs with `left` more; empty if none is left.
+  std::string time_left(double done, double left) const;
   std::string label() const { return label_.empty() ? "" : label_ + "  "; }
   void draw(std::int64_t done, std::int64_t all, const std::string& text);
   void print(const std::string& text);
@@ -53,6 +55,11 @@ Progress::Style progress_style();
 
 /// Columns of the standard error's terminal; 80 if unknown.
 std::size_t terminal_columns();
+
+/// A bar of `done` of `all` between the label and the text, as wide as the columns allow, or none
+/// if it would be too short.
+std::string bar_row(const std::string& label, std::int64_t done, std::int64_t all,
+                    const std::string& text, std::size_t columns);
 
 /// `line`, cut to columns - 1 code points so that no terminal wraps it.
 std::string fit_row(std::string_view line, std::size_t columns);

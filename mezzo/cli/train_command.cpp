@@ -7,6 +7,7 @@
 #include <vector>
 
 #include <c10/util/Logging.h>
+#include <fmt/format.h>
 
 #include "mezzo/cli/arguments.h"
 #include "mezzo/cli/commands.h"
@@ -81,7 +82,13 @@ Dataset prepare(const dist::ProcessGroup& group, RunArguments& run) {
 /// Prints and writes the reports. error: what ended the later runs.
 void show(const RunArguments& run, const std::vector<TrainReport>& reports,
           const std::string& error = {}) {
-  std::cout << format_report(reports) << std::flush;
+  std::cout << format_report(reports);
+  const TrainReport& last = reports.back();
+  const bool is_interrupted = last.stopped_by == StopReason::kInterrupted;
+  if (is_interrupted && error.empty() && !run.options.checkpoint.empty()) {
+    std::cout << fmt::format("checkpoint {}, epoch {}\n", run.options.checkpoint, last.epochs_run);
+  }
+  std::cout << std::flush;
   if (run.json.empty()) return;
   replace_file(run.json, [&](std::ostream& file) { file << report_to_json(reports, error); });
 }

@@ -200,6 +200,7 @@ void expect_checkpoint_after(int signal) {
   ASSERT_TRUE(WIFEXITED(status));
   EXPECT_EQ(WEXITSTATUS(status), 130) << test::read_text(err);
   EXPECT_NE(test::read_text(out).find("interrupted"), std::string::npos);
+  EXPECT_TRUE(test::contains(test::read_text(out), "\ncheckpoint " + checkpoint + ", epoch "));
   const Outcome evaluated = run_mezzo(folder, {"evaluate", "--checkpoint", checkpoint});
   EXPECT_EQ(evaluated.code, 0) << evaluated.err;
 }

@@ -36,6 +36,24 @@ TEST(Progress, lines_come_at_about_every_tenth) {
   EXPECT_NE(out.str().find("epoch 200/200"), std::string::npos) << out.str();
 }
 
+TEST(Progress, a_line_repeats_no_old_scores_and_shows_the_time_left) {
+  std::ostringstream out;
+  Progress progress(out, Progress::Style::kLines, "");
+  EpochRecord first = record(1, 3);
+  first.epoch_ms = 50000;
+  progress.show(first);
+  progress.show(record(2, 3));
+  progress.show(record(3, 3));
+  const std::string text = out.str();
+  EXPECT_NE(text.find("test 0.7500  0.0 epochs/s  2 min left\n"), std::string::npos) << text;
+  EXPECT_NE(text.find("2/3  loss 0.5000  train -  val -  test -  0.0 epochs/s  25 s left\n"),
+            std::string::npos)
+      << text;
+  EXPECT_NE(text.find("3/3  loss 0.5000  train -  val -  test -  0.1 epochs/s\n"),
+            std::string::npos)
+      << text;
+}
+
 TEST(Progress, the_rate_includes_a_first_epoch_that_began_before) {
   std::ostringstream out;
   Progress progress(out, Progress::Style::kLines, "");
@@ -54,7 +72,7 @@ TEST(Progress, the_bar_is_one_line_that_ends_once) {
     progress.finish();
   }
   EXPECT_EQ(count(out.str(), '\n'), 1);
-  EXPECT_NE(out.str().find("[########################]  50/50"), std::string::npos) << out.str();
+  EXPECT_NE(out.str().find("#]  50/50"), std::string::npos) << out.str();
 }
 
 TEST(Progress, the_bar_fits_into_a_row_of_the_terminal) {
@@ -63,6 +81,17 @@ TEST(Progress, the_bar_fits_into_a_row_of_the_terminal) {
   progress.show(record(1, 2));
   const std::string clear = "\r\x1b[K";
   EXPECT_EQ(out.str(), clear + std::string(terminal_columns() - 1, 'x'));
+}
+
+TEST(Progress, the_bar_takes_the_columns_that_the_text_leaves) {
+  const std::string text = "123/200  loss 0.1234  train 0.8000  val 0.8000  test 0.8000  12 s left";
+  EXPECT_EQ(bar_row("", 1, 2, text, 200), "[############............]  " + text);
+  const std::string row = bar_row("", 1, 2, text, 100);
+  EXPECT_EQ(row, "[############............]  " + text);
+  EXPECT_LT(row.size(), 100U);
+  EXPECT_EQ(bar_row("gcn bf16  ", 1, 2, text, 95).size(), 94U);
+  EXPECT_EQ(bar_row("", 1, 2, text, text.size() + 8), text);
+  EXPECT_EQ(bar_row("", 1, 2, text, 20), text.substr(0, 19));
 }
 
 TEST(Progress, a_row_is_cut_between_characters_and_keeps_its_last_column_free) {
