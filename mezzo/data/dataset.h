@@ -65,12 +65,17 @@ struct MEZZO_API Dataset {
   /// Whether `features` is a read-only view of a file, which may be larger than memory. Its values
   /// were checked when the file was written; loading does not read them.
   bool is_mapped = false;
+  /// The dtype of the features in the file; nullopt if it is that of `features`, or
+  /// unknown.
+  std::optional<at::ScalarType> stored_dtype = {};
   /// int64 [N] in [0, C), or kNoLabel; undefined if the data have no labels: C and S are then 0.
   /// Multi-label data: uint8 [N, C], 1 if the node belongs to the class, 0 if not, or kNoEntry. A
   /// node without a label or any entry is in no mask.
   at::Tensor labels;
   at::Tensor train_masks, val_masks, test_masks;  ///< bool [N, S], one column a split
-  std::vector<std::string> class_names;           ///< [C], or empty
+  /// What LoadOptions::split may be, "" for the default; empty if splits have no names.
+  std::vector<std::string> split_names = {};
+  std::vector<std::string> class_names;  ///< [C], or empty
   Metric metric = Metric::kAccuracy;
   std::optional<DatasetPart> part = {};  ///< set for a part; its masks hold own nodes only
 

@@ -407,6 +407,32 @@ TEST(DataCommand, describes_a_folder) {
   EXPECT_EQ(info["classes"][1]["nodes"].get<int>(), 12);
 }
 
+TEST(DataCommand, info_has_the_named_splits_and_the_dtype_in_the_file) {
+  const test::TempFolder folder;
+  const std::string rings = test::write_rings(folder), path = folder.path("i.json");
+  const auto info = [&](const std::string& dataset) {
+    const Outcome outcome =
+        run_mezzo(folder, {"data", "info", "--dataset", dataset, "--json", path});
+    EXPECT_EQ(outcome.code, 0) << outcome.err;
+    return outcome.out;
+  };
+  const auto line = [](const std::string& text, const std::string& name) {
+    const std::size_t at = text.find("\n" + name);
+    return at == std::string::npos ? "" : text.substr(at + 1, text.find('\n', at + 1) - at - 1);
+  };
+  EXPECT_TRUE(test::contains(line(info(rings), "named splits"), " none"));
+  for (const std::string role : {"train", "val", "test"}) {
+    std::filesystem::copy_file(rings + "/" + role + "_mask.npy",
+                               rings + "/" + role + "_mask_other.npy");
+  }
+  EXPECT_TRUE(test::contains(line(info(rings), "named splits"), " other"));
+  EXPECT_EQ(read_json(path)["split_names"], json({"", "other"}));
+
+  folder.write("rings/features.npy", test::npy("<f8", {24, 1}, std::string(24 * 8, '\0')));
+  EXPECT_TRUE(test::contains(line(info(rings), "features"), "float64"));
+  EXPECT_EQ(read_json(path)["features"]["dtype"].get<std::string>(), "float64");
+}
+
 TEST(DataCommand, nodes_without_a_label_belong_to_no_class) {
   const test::TempFolder folder;
   folder.write("set/edges.csv", "5,2\n2,5\n5,2\n9,9\n2,9\n9,5\n");

@@ -51,7 +51,8 @@ void describe_edges(const Dataset& dataset, DatasetInfo& info) {
 void describe_features(const Dataset& dataset, DatasetInfo& info) {
   const at::Tensor& features = dataset.features;
   if (!features.defined()) return;
-  info.feature_dtype = c10::getDtypeNames(features.scalar_type()).first;
+  info.feature_dtype =
+      c10::getDtypeNames(dataset.stored_dtype.value_or(features.scalar_type())).first;
   info.sparse_features = features.layout() == at::kSparseCsr;
   info.mapped_features = dataset.is_mapped;
   if (dataset.is_mapped) return;
@@ -91,6 +92,15 @@ std::string features_text(const DatasetInfo& info, const std::string& density) {
   return info.mapped_features ? facts : fmt::format("{}, share of nonzeros {}", facts, density);
 }
 
+/// The values of --split.
+std::string named_splits_text(const DatasetInfo& info) {
+  std::string text;
+  for (const std::string& name : info.split_names) {
+    if (!name.empty()) text += (text.empty() ? "" : ", ") + name;
+  }
+  return text.empty() ? "none" : text;
+}
+
 }  // namespace
 
 DatasetInfo describe(const Dataset& dataset) {
@@ -108,6 +118,7 @@ DatasetInfo describe(const Dataset& dataset) {
     const SplitMasks masks = dataset.split(s);
     info.splits.push_back({count(masks.train), count(masks.val), count(masks.test)});
   }
+  info.split_names = dataset.split_names;
   describe_edges(dataset, info);
   return info;
 }
@@ -133,6 +144,7 @@ std::string format_info(const DatasetInfo& info) {
       {"classes", text(info.classes.size())},
       {"nodes without a label", text(info.unlabelled_nodes)},
       {"splits", text(info.splits.size())},
+      {"named splits", named_splits_text(info)},
   };
   std::vector<std::vector<std::string>> classes = {{"class", "nodes"}};
   for (const DatasetInfo::Class& one : info.classes) {
@@ -172,6 +184,7 @@ std::string info_to_json(const DatasetInfo& info) {
       {"classes", classes},
       {"unlabelled_nodes", info.unlabelled_nodes},
       {"splits", splits},
+      {"split_names", info.split_names},
       {"in_degree",
        {{"min", info.min_in_degree},
         {"mean", json_number(info.mean_in_degree)},

@@ -12,7 +12,7 @@ namespace mezzo::cli {
 struct DatasetInfo {
   std::string name, origin, metric;
   std::int64_t num_nodes = 0, num_edges = 0, num_features = 0;
-  std::string feature_dtype;  ///< empty without features
+  std::string feature_dtype;  ///< in the file, if known; empty without features
   bool sparse_features = false, mapped_features = false;
   double feature_density = 0;  ///< share of nonzeros; NaN without features, and of mapped ones
   struct Class {
@@ -25,6 +25,7 @@ struct DatasetInfo {
     std::int64_t train, val, test;
   };
   std::vector<Split> splits;
+  std::vector<std::string> split_names;  ///< Dataset::split_names
   std::int64_t min_in_degree = 0, max_in_degree = 0;
   double mean_in_degree = 0;
   std::int64_t isolated_nodes = 0;  ///< without any edge

@@ -130,6 +130,14 @@ class GraphBoltSource : public GraphSource {
   NodeLabels labels() override { return known_sets().labels; }
   std::optional<Masks> masks() override { return known_sets().masks; }
 
+  std::vector<std::string> split_names() override {
+    std::vector<std::string> names;
+    for (const YamlPlace& one : metadata().list("tasks")) {
+      if (one.has("name")) names.push_back(one.text("name"));
+    }
+    return names;
+  }
+
  private:
   /// The combined contents of the sets of the task.
   struct Sets {

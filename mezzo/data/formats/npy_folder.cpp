@@ -7,6 +7,7 @@
 #include "mezzo/data/formats.h"
 #include "mezzo/data/json_file.h"
 #include "mezzo/data/npy/npy.h"
+#include "mezzo/data/npy/npy_stream.h"
 #include "mezzo/data/readers.h"
 #include "mezzo/data/source/source_support.h"
 
@@ -109,6 +110,7 @@ void read_splits(Dataset& dataset, const at::Tensor& has_label, const fs::path& 
   MEZZO_CHECK(names.count(options.split) > 0,
               "split: '{}' is not a split of {}, which has: '{}' (a name picks *_mask_NAME.npy)",
               options.split, folder.string(), fmt::join(names, "', '"));
+  dataset.split_names.assign(names.begin(), names.end());
   const std::string suffix = options.split.empty() ? "" : "_" + options.split;
   at::Tensor* const masks[] = {&dataset.train_masks, &dataset.val_masks, &dataset.test_masks};
   for (std::size_t i = 0; i < 3; ++i) {
@@ -156,9 +158,15 @@ fs::path features_file(const fs::path& folder) {
   return fs::exists(dense) ? dense : fs::path();
 }
 
-at::Tensor read_features(const fs::path& path) {
-  return path.extension() == ".npz" ? read_csr(NpzFile(path), "")
-                                    : as_float32(read_npy(path), path.string());
+void read_features(const fs::path& path, Dataset& dataset) {
+  if (path.extension() == ".npz") {
+    dataset.features = read_csr(NpzFile(path), "");
+    dataset.stored_dtype = NpyStream(path, "data").next(0).scalar_type();
+    return;
+  }
+  const at::Tensor stored = read_npy(path);
+  dataset.features = as_float32(stored, path.string());
+  dataset.stored_dtype = stored.scalar_type();
 }
 
 /// For a folder without labels: the number of nodes, and that it has no splits either.
@@ -200,7 +208,7 @@ Dataset read_npy_folder(const fs::path& folder, const LoadOptions& options) {
   dataset.class_names = meta.class_names;
 
   const fs::path features = features_file(folder);
-  if (!features.empty()) dataset.features = read_features(features);
+  if (!features.empty()) read_features(features, dataset);
   const fs::path labels = folder / "labels.npy";
   at::Tensor has_label;
   if (fs::exists(labels)) {

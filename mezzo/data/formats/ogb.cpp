@@ -113,19 +113,23 @@ class OgbSource : public GraphSource {
     return *counts_;
   }
 
+  std::vector<std::string> split_names() final {
+    std::vector<std::string> types;
+    if (!fs::is_directory(folder_ / "split")) return types;
+    for (const auto& entry : fs::directory_iterator(folder_ / "split")) {
+      if (fs::is_directory(entry.path())) types.push_back(entry.path().filename().string());
+    }
+    std::sort(types.begin(), types.end());
+    return types;
+  }
+
   const fs::path& raw() const { return raw_; }
   const std::function<void()>& on_lines() const { return on_lines_; }
 
  private:
   /// The folder of the requested split; nullopt if the data have no split.
-  std::optional<fs::path> split_folder() const {
-    std::vector<std::string> types;
-    if (fs::is_directory(folder_ / "split")) {
-      for (const auto& entry : fs::directory_iterator(folder_ / "split")) {
-        if (fs::is_directory(entry.path())) types.push_back(entry.path().filename().string());
-      }
-    }
-    std::sort(types.begin(), types.end());
+  std::optional<fs::path> split_folder() {
+    const std::vector<std::string> types = split_names();
     if (types.empty() && split_.empty()) return std::nullopt;
     const bool known =
         split_.empty() ? types.size() == 1 : std::count(types.begin(), types.end(), split_) > 0;

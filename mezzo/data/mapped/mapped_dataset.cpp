@@ -215,10 +215,10 @@ void read_folder_features(FolderReader& reader, Dataset& dataset, std::int64_t n
     const at::Tensor indptr =
         copy(reader.map("feature_indptr", {at::kLong}, {nodes + 1}), at::kLong);
     const at::Tensor indices = copy(reader.map("feature_indices", {at::kLong}, {-1}), at::kLong);
-    const at::Tensor values =
-        copy(reader.map("feature_values", kFeatureDtypes, {indices.numel()}), at::kFloat);
-    dataset.features =
-        make_csr(nodes, num_features, indptr, indices, values, reader.where("feature_indptr"));
+    const at::Tensor values = reader.map("feature_values", kFeatureDtypes, {indices.numel()});
+    dataset.stored_dtype = values.scalar_type();
+    dataset.features = make_csr(nodes, num_features, indptr, indices, copy(values, at::kFloat),
+                                reader.where("feature_indptr"));
     return;
   }
   if (!reader.has("features")) {

@@ -90,6 +90,7 @@ void read_all_features(GraphSource& source, std::int64_t width, Dataset& dataset
     require(done + rows.size(0) <= dataset.num_nodes, dataset.origin,
             "more rows of features than {}", dataset.num_nodes);
     features.narrow(0, done, rows.size(0)).copy_(rows);
+    if (rows.scalar_type() != at::kFloat) dataset.stored_dtype = rows.scalar_type();
     done += rows.size(0);
   });
   require(done == dataset.num_nodes, dataset.origin, "{} rows of features for {} nodes", done,
@@ -117,6 +118,7 @@ Dataset read_all(GraphSource& source, const LoadOptions& options, const std::str
       dataset.train_masks = masks->train;
       dataset.val_masks = masks->val;
       dataset.test_masks = masks->test;
+      dataset.split_names = source.split_names();
     } else {
       set_random_split(dataset, options.split_seed);
     }

@@ -53,6 +53,8 @@ class MEZZO_API GraphSource {
     at::Tensor train, val, test;
   };
   virtual std::optional<Masks> masks() { return std::nullopt; }
+  /// Dataset::split_names, after masks().
+  virtual std::vector<std::string> split_names() { return {}; }
   /// The data set, if its format is read as a whole; else nullptr. Only it can have sparse
   /// features.
   virtual Dataset* dataset() { return nullptr; }

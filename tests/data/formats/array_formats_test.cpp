@@ -216,6 +216,7 @@ TEST_F(GraphBoltFolder, a_type_that_is_null_is_none) {
 
 TEST_F(GraphBoltFolder, the_task_is_the_only_one_or_the_one_that_is_named) {
   EXPECT_EQ(read({.split = "node_classification"}).num_classes, 3);
+  EXPECT_EQ(read().split_names, std::vector<std::string>{"node_classification"});
   EXPECT_TRUE(throws<InvalidArgument>([&] { read({.split = "x"}); }, {"'node_classification'"}));
   write("metadata.yaml", kMetadata + "  - name: link_prediction\n");
   EXPECT_TRUE(throws<InvalidArgument>([&] { read(); }, {"'link_prediction'"}));

@@ -99,6 +99,7 @@ TEST_F(OgbFolder, the_split_is_the_only_one_or_the_one_that_is_named) {
   EXPECT_TRUE(throws<InvalidArgument>([&] { read({.split = "x"}); }, {"split: 'x'"}));
   EXPECT_EQ(integers_of(read({.split = "rank"}).train_masks),
             (std::vector<std::int64_t>{0, 1, 0, 0}));
+  EXPECT_EQ(read({.split = "rank"}).split_names, (std::vector<std::string>{"rank", "time"}));
   EXPECT_EQ(integers_of(read({.split = "time"}).train_masks),
             (std::vector<std::int64_t>{1, 0, 0, 0}));
 }

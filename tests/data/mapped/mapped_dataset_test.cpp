@@ -121,6 +121,7 @@ TEST_F(MappedDataset, may_hold_sparse_features_which_are_read_as_float32) {
   const Dataset data = load({.normalize_features = true});
   EXPECT_FALSE(data.is_mapped);
   EXPECT_EQ(data.features.layout(), at::kSparseCsr);
+  EXPECT_EQ(data.stored_dtype, at::kHalf);
   EXPECT_TRUE(at::equal(data.features.to_dense(),
                         at::tensor({0.F, 1.F, 0.F, 0.F, -1.F, 0.F}).view({3, 2})));
   folder_.write("t.npy", npy_int64({2}, {1, 2}));
