@@ -106,6 +106,19 @@ bool converts(at::ScalarType from, at::ScalarType to) {
   return is_plain(from) && is_plain(to) && c10::canCast(from, to);
 }
 
+/// Throws InvalidArgument if a finite value of `other` is infinite in the dtype of `own`.
+void check_range(const std::string& path, const std::string& name, const at::Tensor& other,
+                 const at::Tensor& own) {
+  const at::ScalarType from = other.scalar_type(), dtype = own.scalar_type();
+  if (from == dtype || !at::isFloatingType(from) || !at::isFloatingType(dtype)) return;
+  const at::Tensor finite = other.isfinite();
+  if (!finite.logical_and(other.to(dtype).isfinite().logical_not()).any().item<bool>()) return;
+  mezzo::detail::raise<InvalidArgument>(
+      "load_state_dict: expected in {} '{}' of values that fit the module's {}, the largest is {}",
+      path, name, mezzo::detail::describe(own),
+      other.masked_select(finite).abs().max().item<double>());
+}
+
 /// Throws InvalidArgument unless the file has exactly the names of the module's tensors, with their
 /// shapes and dtypes that can be converted.
 void check_tensors(const std::string& path, const NamedTensors& in_file, const NamedTensors& own) {
@@ -121,6 +134,7 @@ void check_tensors(const std::string& path, const NamedTensors& in_file, const N
         other.sizes() == tensor.sizes() && converts(other.scalar_type(), tensor.scalar_type()),
         "load_state_dict: expected in {} '{}' as the module's {}, got {}", path, name,
         mezzo::detail::describe(tensor), mezzo::detail::describe(other));
+    check_range(path, name, other, tensor);
   }
 }
 

@@ -18,8 +18,9 @@ namespace mezzo::nn {
 ///
 /// Throws, and changes nothing: IoError with the path if the file is missing, truncated or corrupt
 /// (checks the checksums of its records, unlike libtorch's reader) or holds anything else;
-/// InvalidArgument with the names if some are missing or unexpected, and if a shape differs or the
-/// kind of dtype does not fit (floating to integers). Reads the file twice and holds its tensors in
+/// InvalidArgument with the names if some are missing or unexpected, if a shape differs or the kind
+/// of dtype does not fit (floating to integers), and if a finite value would become infinite in the
+/// module's dtype. Reads the file twice and holds its tensors in
 /// memory. Runs no code from the file, but trusts the sizes in it: as with torch.load, read only
 /// files that you trust.
 MEZZO_API void load_state_dict(torch::nn::Module& module, const std::string& path);

@@ -1,5 +1,6 @@
 #include "mezzo/nn/model/state_dict.h"
 
+#include <limits>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -169,6 +170,27 @@ TEST(StateDict, other_names_shapes_and_kinds_of_numbers_are_errors_that_change_n
   Entries floating = entries_of(*norm);
   for (auto& [name, tensor] : floating) tensor = tensor.to(at::kFloat);
   EXPECT_TRUE(mentions(refusal(*norm, floating), "'num_batches_tracked'asthemodule'sint64[],got"));
+}
+
+TEST(StateDict, values_beyond_the_range_of_the_module_are_an_error_that_changes_nothing) {
+  GraphConv layer = placed(GraphConv(GraphConvOptions{.in_features = 3, .out_features = 2}));
+  const auto entries = [](double value) {
+    at::Tensor weight = at::ones({3, 2});
+    weight[1][1] = value;
+    return Entries{{"bias", at::zeros({2})}, {"weight", weight}};
+  };
+  const TempFolder folder;
+  const auto load = [&](double value) {
+    load_state_dict(*layer, folder.write("model.pt", saved(entries(value))));
+  };
+  layer->to(at::kHalf);
+  load(65504);
+  load(std::numeric_limits<double>::infinity());  // infinite before as well
+  EXPECT_TRUE(mentions(refusal(*layer, entries(-70000)),
+                       "'weight'ofvaluesthatfitthemodule'sfloat16[3,2],thelargestis70000"));
+  layer->to(at::kBFloat16);
+  load(70000);
+  EXPECT_TRUE(mentions(refusal(*layer, entries(3.4e38)), "module'sbfloat16[3,2],thelargestis3.39"));
 }
 
 /// The IoError message for the file; the module must not change.
