@@ -24,7 +24,7 @@ static void by_hand(Model& model, const std::vector<Batch>& batches, torch::Devi
   // [recipe]
   const amp::Precision precision = amp::Precision::kFloat16;
   torch::optim::Adam optimizer(model->parameters(), 1e-2);
-  amp::GradScaler scaler({.device = device, .enabled = precision == amp::Precision::kFloat16});
+  amp::GradScaler scaler(precision, device);  // enabled for kFloat16 alone
   for (const Batch& batch : batches) {
     optimizer.zero_grad();
     Tensor loss;

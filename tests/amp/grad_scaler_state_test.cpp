@@ -147,6 +147,12 @@ TEST(GradScalerOrder, follows_the_table) {
   }
 }
 
+TEST(GradScaler, of_a_precision_is_enabled_for_float16_alone) {
+  for (const amp::Precision precision : amp::kPrecisions) {
+    EXPECT_EQ(GradScaler(precision, at::kCPU).is_enabled(), precision == amp::Precision::kFloat16);
+  }
+}
+
 TEST(GradScalerOrder, is_free_for_a_disabled_scaler) {
   for (const Order& row : kOrders) {
     Machine machine({}, /*fused=*/false, /*enabled=*/false);

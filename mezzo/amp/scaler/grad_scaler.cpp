@@ -10,6 +10,7 @@
 #include <torch/optim/optimizer.h>
 
 #include "mezzo/amp/optim/fused_optimizer.h"
+#include "mezzo/amp/precision.h"
 #include "mezzo/amp/scaler/loss_scale_state.h"
 #include "mezzo/amp/scaler/unscale.h"
 #include "mezzo/core/error.h"
@@ -43,6 +44,9 @@ GradScaler::GradScaler(const GradScalerOptions& options)
 GradScaler::GradScaler(GradScaler&&) noexcept = default;
 GradScaler& GradScaler::operator=(GradScaler&&) noexcept = default;
 GradScaler::~GradScaler() = default;
+
+GradScaler::GradScaler(Precision precision, c10::Device device)
+    : GradScaler({.device = device, .enabled = precision == Precision::kFloat16}) {}
 
 at::Tensor GradScaler::scale(const at::Tensor& outputs) {
   if (!enabled_) return outputs;

@@ -59,6 +59,8 @@ MEZZO_API std::string to_json(const ScalerState& state);
 /// object, and for a field that is missing or has the wrong type.
 MEZZO_API ScalerState scaler_state_from_json(std::string_view text);
 
+enum class Precision : std::uint8_t;  // precision.h
+
 /// Options of GradScaler.
 struct GradScalerOptions {
   /// The training device. A CUDA device disables the scaler with a warning if CUDA is not
@@ -117,6 +119,8 @@ class MEZZO_API GradScaler {
   /// Throws InvalidArgument if enabled and the policy's values are out of range. Allocates no
   /// tensor.
   explicit GradScaler(const GradScalerOptions& options = {});
+  /// A scaler with the default policy for training in `precision`: enabled for kFloat16 alone.
+  GradScaler(Precision precision, c10::Device device);
 
   GradScaler(const GradScaler&) = delete;  // two copies of one scale would diverge
   GradScaler& operator=(const GradScaler&) = delete;
