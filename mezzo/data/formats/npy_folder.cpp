@@ -1,3 +1,4 @@
+#include <initializer_list>
 #include <set>
 
 #include <ATen/ATen.h>
@@ -97,13 +98,14 @@ at::Tensor read_mask(const fs::path& path, std::int64_t num_nodes) {
   return mask.dim() == 1 ? mask.unsqueeze(1) : mask;
 }
 
-/// has_label: bool [N].
-void read_splits(Dataset& dataset, const at::Tensor& has_label, const fs::path& folder,
+/// has_label: bool [N]. labels: their file, for errors.
+void read_splits(Dataset& dataset, const at::Tensor& has_label, const fs::path& labels,
                  const LoadOptions& options) {
+  const fs::path folder = labels.parent_path();
   const std::set<std::string> names = split_names(folder);
   if (names.empty() && options.split.empty()) {
     const at::Tensor without = has_label.logical_not().nonzero();
-    require(without.size(0) == 0, (folder / "labels.npy").string(),
+    require(without.size(0) == 0, labels.string(),
             "{} nodes have no label, and no masks exclude them", without.size(0));
     return set_random_split(dataset, options.split_seed);
   }
@@ -148,14 +150,17 @@ NodeLabels read_labels(const Meta& meta, const fs::path& path) {
   return node_entries(labels, path.string());
 }
 
-/// The file of the features; empty without features.
-fs::path features_file(const fs::path& folder) {
-  const fs::path sparse = folder / "features.npz";
-  const fs::path dense = folder / "features.npy";
-  require(!fs::exists(sparse) || !fs::exists(dense), folder.string(),
-          "both features.npz and features.npy; one of them is stale");
-  if (fs::exists(sparse)) return sparse;
-  return fs::exists(dense) ? dense : fs::path();
+/// The one of these files that exists; empty if none does.
+fs::path file_of(const fs::path& folder, std::initializer_list<const char*> names) {
+  fs::path file;
+  for (const char* name : names) {
+    const fs::path path = folder / name;
+    if (!fs::exists(path)) continue;
+    require(file.empty(), folder.string(), "both {} and {}; one of them is stale",
+            file.filename().string(), name);
+    file = path;
+  }
+  return file;
 }
 
 void read_features(const fs::path& path, Dataset& dataset) {
@@ -195,9 +200,9 @@ void check_count(const std::optional<std::int64_t>& declared, std::int64_t found
           "it declares {} {}, the arrays have {}", declared.value_or(0), what, found);
 }
 
-/// An npy folder: edge_index.npy int [2, E], taken as it is; features.npz (CSR) or features.npy or
-/// neither; labels.npy int [N] or [N, 1], -1 if missing, or for multi-label data [N, C] as for
-/// node_entries (without the file there are no labels and may be no masks);
+/// An npy folder: edge_index.npy int [2, E], taken as it is; features.npz (CSR), features.npy or
+/// x.npy, or none; labels.npy or y.npy int [N] or [N, 1], -1 if missing, or for multi-label data
+/// [N, C] as for node_entries (without the file there are no labels and may be no masks);
 /// {train,val,test}_mask[_NAME].npy bool [N] or [N, S]; meta.json, from which name, metric,
 /// class_names, num_nodes, num_edges, num_features and num_classes are used. Without any masks: a
 /// random split, and every node has a label.
@@ -207,11 +212,11 @@ Dataset read_npy_folder(const fs::path& folder, const LoadOptions& options) {
   dataset.name = meta.name.value_or(name_of_path(folder));
   dataset.class_names = meta.class_names;
 
-  const fs::path features = features_file(folder);
+  const fs::path features = file_of(folder, {"features.npz", "features.npy", "x.npy"});
   if (!features.empty()) read_features(features, dataset);
-  const fs::path labels = folder / "labels.npy";
+  const fs::path labels = file_of(folder, {"labels.npy", "y.npy"});
   at::Tensor has_label;
-  if (fs::exists(labels)) {
+  if (!labels.empty()) {
     const NodeLabels read = read_labels(meta, labels);
     set_labels(dataset, read);
     has_label = read.has_label;
@@ -228,7 +233,7 @@ Dataset read_npy_folder(const fs::path& folder, const LoadOptions& options) {
   check_count(meta.num_nodes, dataset.num_nodes, "nodes", folder);
   check_count(meta.num_edges, dataset.num_edges(), "directed edges", folder);
   check_count(meta.num_features, dataset.num_features(), "features", folder);
-  if (has_label.defined()) read_splits(dataset, has_label, folder, options);
+  if (has_label.defined()) read_splits(dataset, has_label, labels, options);
   return dataset;
 }
 

@@ -108,6 +108,18 @@ TEST_F(NpyFolder, dense_features_and_mask_matrices_are_read) {
   EXPECT_TRUE(throws<InvalidArgument>([&] { data.split(2); }, {"index 2 is outside [0, 2)"}));
 }
 
+TEST_F(NpyFolder, features_and_labels_may_have_the_names_of_pyg) {
+  folder_.remove("features.npz");
+  folder_.remove("labels.npy");
+  folder_.write("x.npy", npy_float32({3, 2}, {1, 2, 3, 4, 5, 6}));
+  folder_.write("y.npy", npy_int64({3}, {0, 1, 1}));
+  const Dataset data = load();
+  EXPECT_EQ(data.num_features(), 2);
+  EXPECT_TRUE(at::equal(data.labels, at::tensor({0, 1, 1}, at::kLong)));
+  folder_.write("labels.npy", npy_int64({3}, {0, 1, 1}));
+  EXPECT_TRUE(throws<IoError>([&] { load(); }, {folder_.path(), "both labels.npy and y.npy"}));
+}
+
 TEST_F(NpyFolder, labels_may_be_a_column_or_missing_and_masks_integers) {
   folder_.write("labels.npy", npy_int64({3, 1}, {-1, 1, 0}));
   folder_.write("val_mask.npy", npy_int32({3}, {0, 1, 0}));
