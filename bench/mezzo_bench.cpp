@@ -34,6 +34,7 @@ using mezzo::Graph;
 struct Options {
   std::string dataset = "wordnet", split;
   std::optional<std::int64_t> split_index;
+  mezzo::CsvColumns csv;
   bool sampling = false;
   std::int64_t batch_size = SamplingWork().batch_size;
   std::vector<std::string> fanouts = {"15", "10", "5"};
@@ -47,6 +48,10 @@ void add_options(CLI::App& app) {
   add("Data", "--dataset", options.dataset, "A data set's file or folder, or its name");
   add("Data", "--split", options.split, "Which of the splits that have names");
   add("Data", "--split-index", options.split_index, "Which of the data set's splits, from 0");
+  add("Data", "--id", options.csv.id, "Column of nodes.csv in a CSV folder, if it is not 'id'");
+  add("Data", "--label", options.csv.label, "Column of nodes.csv, if it is not 'label'");
+  add("Data", "--src", options.csv.src, "Column of edges.csv, if it is not 'src' or 'source'");
+  add("Data", "--dst", options.csv.dst, "Column of edges.csv, if it is not 'dst' or 'target'");
   CLI::Option* sampling =
       app.add_flag("--sampling", options.sampling,
                    "Time neighbour sampling and a mini-batch epoch instead of kernels")
@@ -179,8 +184,8 @@ void measure_sampling(Bench& bench, const Dataset& dataset, Graph& graph) {
 
 void run(Bench& bench) {
   mezzo::check_not_read("--json", bench.arguments.json, mezzo::data::origin_of(options.dataset));
-  const Dataset dataset =
-      mezzo::load_dataset(options.dataset, {.split = options.split, .labels_optional = true});
+  const Dataset dataset = mezzo::load_dataset(
+      options.dataset, {.split = options.split, .labels_optional = true, .csv = options.csv});
   if (options.split_index)
     dataset.split(*options.split_index);  // throws if the split does not exist
   bench.begin(dataset.name, dataset.num_nodes, dataset.num_edges());

@@ -96,6 +96,14 @@ const char* title_of(fields::Group group) {
 
 }  // namespace
 
+void add_csv_options(OptionParser& app, CsvColumns& csv) {
+  OptionGroup(app, "Data")
+      .text("--id", csv.id, "COLUMN", "Of nodes.csv in a CSV folder, if it is not 'id'")
+      .text("--label", csv.label, "COLUMN", "Of nodes.csv, if it is not 'label'")
+      .text("--src", csv.src, "COLUMN", "Of edges.csv, if it is not 'src' or 'source'")
+      .text("--dst", csv.dst, "COLUMN", "Of edges.csv, if it is not 'dst' or 'target'");
+}
+
 void add_data_options(OptionParser& app, DataArguments& data) {
   OptionGroup(app, "Data")
       .text("--dataset", data.dataset, "PATH|NAME",
@@ -104,6 +112,7 @@ void add_data_options(OptionParser& app, DataArguments& data) {
             "Which of the splits that have names: *_mask_NAME.npy of an npy folder, a split "
             "type of OGB, a task of GraphBolt")
       .number("--split-index", data.split_index, "Which of the data set's splits, from 0");
+  add_csv_options(app, data.csv);
 }
 
 void add_machine_options(OptionParser& app, MachineArguments& machine) {
@@ -157,6 +166,7 @@ at::Device use_machine(const MachineArguments& machine) {
 
 Dataset load(const DataArguments& data, LoadOptions options) {
   options.split = data.split;
+  options.csv = data.csv;
   return load_dataset(data.dataset, options);
 }
 

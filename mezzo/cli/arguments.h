@@ -18,6 +18,7 @@ struct DataArguments {
   std::string dataset = "wordnet";
   std::string split;
   std::optional<std::int64_t> split_index;
+  CsvColumns csv = {};
 };
 
 /// Where to compute.
@@ -35,6 +36,8 @@ struct RunArguments {
   std::string json;
 };
 
+/// Adds the options that name the columns of a CSV folder.
+void add_csv_options(OptionParser& app, CsvColumns& csv);
 void add_data_options(OptionParser& app, DataArguments& data);
 void add_machine_options(OptionParser& app, MachineArguments& machine);
 /// Adds the options of training that are in one of the groups, in the order of fields::kTraining.
@@ -52,7 +55,7 @@ void add_report_options(OptionParser& app, std::string& json);
 /// Sets the number of threads and returns the device. Throws InvalidArgument.
 at::Device use_machine(const MachineArguments& machine);
 
-/// load_dataset() with the split of `data`.
+/// load_dataset() with the split and the columns of `data`.
 Dataset load(const DataArguments& data, LoadOptions options = {});
 
 /// `dataset` with an absolute path, for later commands in other folders; names stay.

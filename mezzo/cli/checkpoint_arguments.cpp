@@ -13,6 +13,7 @@ void add_checkpoint_options(OptionParser& app, CheckpointArguments& arguments) {
       .text("--split", data.split, "NAME",
             "Which of the splits that have names, as for train (default: the checkpoint's, of its "
             "own data set)");
+  add_csv_options(app, data.csv);
   add_machine_options(app, arguments.machine);
 }
 

@@ -62,7 +62,8 @@ int predict_command(const Arguments& arguments) {
           "nodes)");
   OptionGroup(app, "Files")
       .text("--output", output, "FILE.csv|FILE.npy",
-            "CSV with node, class and probability, of multi-label data the probability of each "
+            "CSV with node, class, probability and the name of the class if there is one, of "
+            "multi-label data the probability of each "
             "class; or npy with the classes (required)");
   add_config(app);
   if (!parse_arguments(app, arguments)) return kSuccess;

@@ -305,7 +305,8 @@ data::FolderManifest convert_into(const std::filesystem::path& folder, const std
   const LoadOptions load_options{.split = options.split,
                                  .split_seed = options.split_seed,
                                  .labels_optional = true,
-                                 .on_lines = [&announcer] { announcer.report_lines(); }};
+                                 .on_lines = [&announcer] { announcer.report_lines(); },
+                                 .csv = options.csv};
   const std::unique_ptr<data::GraphSource> source = data::open_source(input, load_options);
   MEZZO_CHECK(source->dataset() == nullptr || !source->dataset()->part,
               "convert: {} is a part of a data set; convert the whole", input);

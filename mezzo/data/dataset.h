@@ -100,6 +100,16 @@ struct MEZZO_API Dataset {
   void validate() const;
 };
 
+/// The names of columns in the headers of a CSV folder; empty: the usual ones.
+struct CsvColumns {
+  std::string id = {};     ///< of nodes.csv; "id"
+  std::string label = {};  ///< of nodes.csv; "label"
+  std::string src = {};    ///< of edges.csv; "src" or "source"
+  std::string dst = {};    ///< of edges.csv; "dst" or "target"
+
+  bool operator==(const CsvColumns&) const = default;
+};
+
 /// Options of load_dataset.
 struct LoadOptions {
   std::string split = {};           ///< NAME picks the masks `*_mask_NAME.npy` of an npy folder
@@ -111,6 +121,7 @@ struct LoadOptions {
   /// ends the reading: load_dataset rethrows a std::exception other than mezzo::Error as IoError,
   /// anything else unchanged.
   std::function<void()> on_lines = {};
+  CsvColumns csv = {};  ///< a name is an InvalidArgument if the data are no CSV folder
 };
 
 /// Reads a data set by name ("wordnet") or path. A path is recognised by its file names, an npz
@@ -120,7 +131,8 @@ struct LoadOptions {
 /// heterophilous-graphs npz, or another of docs/data-formats.md. Sparse features stay sparse (CSR,
 /// int64 indices). Allocates the whole set; for a mapped dataset only labels, masks and sparse
 /// features: the rest is memory-mapped, and the edges are read once to check them. Throws
-/// InvalidArgument for an unknown name or split and if mapped features should be normalised,
+/// InvalidArgument for an unknown name or split, if mapped features should be normalised, and for
+/// columns of CSV if the data are of another format,
 /// IoError for files that are missing, truncated, corrupt, contradictory or lack required labels;
 /// no other errors, whatever the bytes.
 MEZZO_API Dataset load_dataset(const std::string& name_or_path, const LoadOptions& options = {});

@@ -28,6 +28,9 @@ struct Format {
       nullptr;
 };
 
+/// Format::name of the format that LoadOptions::csv is for.
+inline constexpr const char* kCsvFormatName = "CSV folder";
+
 /// Format::open of a class of sources.
 template <class Source>
 std::unique_ptr<GraphSource> open_as(const std::filesystem::path& path,

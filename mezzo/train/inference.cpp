@@ -27,6 +27,14 @@ at::Tensor logits_of(const Checkpoint& checkpoint, const Dataset& dataset, const
   return logits;
 }
 
+/// The text as a field of a CSV file: in quotes if it has a comma, a quote or an end of line.
+std::string csv_field(const std::string& text) {
+  if (text.find_first_of(",\"\n\r") == std::string::npos) return text;
+  std::string quoted = "\"";
+  for (const char c : text) quoted += c == '"' ? "\"\"" : std::string(1, c);
+  return quoted + '"';
+}
+
 /// Throws InvalidArgument that names the first ids outside [0, num_nodes).
 void check_nodes(const at::Tensor& nodes, std::int64_t num_nodes) {
   MEZZO_CHECK(nodes.dim() == 1 && nodes.scalar_type() == at::kLong && nodes.is_cpu(),
@@ -79,16 +87,18 @@ Predictions predict(const Dataset& dataset, const Checkpoint& checkpoint, const 
       dataset.labels.defined() ? dataset.is_multi_label() : checkpoint.data.is_multi_label;
   at::Tensor logits = logits_of(checkpoint, dataset, problem);
   if (nodes.defined()) logits = logits.index_select(0, nodes.to(logits.device()));
-  const at::Tensor rows = nodes.defined() ? nodes.contiguous() : at::arange(dataset.num_nodes);
+  Predictions predictions;
+  predictions.nodes = nodes.defined() ? nodes.contiguous() : at::arange(dataset.num_nodes);
   if (problem.is_multi_label) {
-    return {.nodes = rows,
-            .classes = logits.gt(0).to(at::kByte).cpu().contiguous(),
-            .probabilities = logits.sigmoid().cpu().contiguous()};
+    predictions.classes = logits.gt(0).to(at::kByte).cpu().contiguous();
+    predictions.probabilities = logits.sigmoid().cpu().contiguous();
+  } else {
+    const auto [largest, classes] = at::softmax(logits, 1).max(1);
+    predictions.classes = classes.cpu().contiguous();
+    predictions.probabilities = largest.cpu().contiguous();
   }
-  const auto [largest, classes] = at::softmax(logits, 1).max(1);
-  return {.nodes = rows,
-          .classes = classes.cpu().contiguous(),
-          .probabilities = largest.cpu().contiguous()};
+  if (dataset.num_classes == problem.num_classes) predictions.class_names = dataset.class_names;
+  return predictions;
 }
 
 void write_csv(const std::string& path, const Predictions& predictions) {
@@ -100,9 +110,12 @@ void write_csv(const std::string& path, const Predictions& predictions) {
   const std::int64_t* classes = predictions.classes.const_data_ptr<std::int64_t>();
   const float* probabilities = predictions.probabilities.const_data_ptr<float>();
   replace_file(path, [&](std::ostream& file) {
-    file << "node,class,probability\n";
+    const std::vector<std::string>& names = predictions.class_names;
+    file << "node,class,probability" << (names.empty() ? "\n" : ",name\n");
     for (std::int64_t i = 0; i < predictions.classes.size(0); ++i) {
-      file << fmt::format("{},{},{}\n", nodes[i], classes[i], probabilities[i]);
+      file << fmt::format("{},{},{}", nodes[i], classes[i], probabilities[i]);
+      if (!names.empty()) file << ',' << csv_field(names[static_cast<std::size_t>(classes[i])]);
+      file << '\n';
     }
   });
 }

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include <ATen/core/Tensor.h>
 
@@ -23,6 +24,8 @@ struct Predictions {
   /// is above 0, else 0.
   at::Tensor classes;
   at::Tensor probabilities;  ///< float32 [M], softmax of that class; or [M, C], sigmoid
+  /// [C], of the data; empty if it has none, or not for every class of the checkpoint.
+  std::vector<std::string> class_names = {};
 };
 
 /// The predictions of the checkpoint's best weights, in its options' precision and on their device.
@@ -34,8 +37,8 @@ struct Predictions {
 MEZZO_API Predictions predict(const Dataset& dataset, const Checkpoint& checkpoint,
                               const at::Tensor& nodes = {});
 
-/// Writes "node,class,probability" and a line per node; for multi-label data "node,p0,p1,..." and
-/// the probability of each class. Throws IoError.
+/// Writes "node,class,probability" and, if there are class names, ",name", and a line per node; for
+/// multi-label data "node,p0,p1,..." and the probability of each class. Throws IoError.
 MEZZO_API void write_csv(const std::string& path, const Predictions& predictions);
 
 /// Writes the classes as a .npy file of version 1.0, int64 [M] or uint8 [M, C]. Throws IoError.

@@ -51,6 +51,7 @@ int list_command(const Arguments& arguments) {
 
 int info_command(const Arguments& arguments) {
   std::string dataset, split, json;
+  CsvColumns csv;
   OptionParser app("Tells size, classes, splits and shape of a data set", "mezzo data info");
   OptionGroup(app, "Data")
       .text("--dataset", dataset, "PATH|NAME",
@@ -58,6 +59,7 @@ int info_command(const Arguments& arguments) {
       .text("--split", split, "NAME",
             "Which of the splits that have names: *_mask_NAME.npy of an npy folder, a split "
             "type of OGB, a task of GraphBolt");
+  add_csv_options(app, csv);
   add_report_options(app, json);
   if (!parse_arguments(app, arguments)) return kSuccess;
 
@@ -65,7 +67,7 @@ int info_command(const Arguments& arguments) {
   if (!json.empty()) check_writable("--json", json);
   check_not_read("--json", json, data::origin_of(dataset));
   const DatasetInfo info =
-      describe(load_dataset(dataset, {.split = split, .labels_optional = true}));
+      describe(load_dataset(dataset, {.split = split, .labels_optional = true, .csv = csv}));
   std::cout << format_info(info) << std::flush;
   if (!json.empty()) {
     replace_file(json, [&](std::ostream& file) { file << info_to_json(info); });

@@ -82,6 +82,7 @@ void check_folder(const std::string& dataset, const std::string& output, bool ov
 int partition_command(const Arguments& arguments) {
   std::string dataset, split, output, json;
   std::optional<std::int64_t> num_parts;
+  CsvColumns csv;
   PartsOptions options;
   PartitionOptions cut;
   OptionParser app("Cuts a data set into parts with halos, one for each process that trains on it",
@@ -94,6 +95,7 @@ int partition_command(const Arguments& arguments) {
       .number("--hops", options.hops, "How far the halos reach: as many hops as layers")
       .text("--output", output, "FOLDER", "The folder to make (required)")
       .flag("--overwrite", options.overwrite, "Replace a folder of parts, and nothing else");
+  add_csv_options(app, csv);
   OptionGroup(app, "Cut")
       .flag("--balance-edges", cut.balance_edges, "Balance the parts by edges instead of nodes")
       .number("--seed", cut.seed, "Of METIS");
@@ -110,7 +112,8 @@ int partition_command(const Arguments& arguments) {
   if (!json.empty()) check_writable("--json", json);
   check_not_read("--json", json, data::origin_of(dataset));
   const Clock::time_point start = Clock::now();
-  const Dataset whole = load_dataset(dataset, {.split = split, .labels_optional = true});
+  const Dataset whole =
+      load_dataset(dataset, {.split = split, .labels_optional = true, .csv = csv});
   MEZZO_CHECK(*num_parts <= whole.num_nodes, "-k: expected at most the {} nodes of {}, got {}",
               whole.num_nodes, dataset, *num_parts);
   const at::Tensor part_of_node = metis_partition(topology_of(whole), *num_parts, cut);

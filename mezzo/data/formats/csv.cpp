@@ -1,55 +1,53 @@
 #include <algorithm>
+#include <set>
+#include <string>
 
 #include <ATen/ATen.h>
 
 #include "mezzo/data/formats.h"
+#include "mezzo/data/source/csv_columns.h"
+#include "mezzo/data/source/node_ids.h"
 #include "mezzo/data/source/source_support.h"
 
 namespace mezzo::data {
 namespace {
 
-/// The first line of nodes.csv.
-struct NodeColumns {
-  std::size_t count = 0;
-  std::size_t first_feature = 0;
-  bool has_split = false;
-
-  std::int64_t num_features() const { return static_cast<std::int64_t>(count - first_feature); }
-};
-
 /// The columns of nodes.csv except the features.
 struct NodeTable {
-  IdRanks rank;
+  NodeIds rank;
   bool ascending = false;  // the lines are in the order of the ids
-  NodeLabels labels;
-  std::optional<GraphSource::Masks> masks;
+  NodeLabels labels = {};
+  std::vector<std::string> class_names = {};  // if the labels are words
+  std::optional<GraphSource::Masks> masks = {};
 };
 
 Role role_of_field(const TextLines& lines, std::string_view field) {
   if (field.empty()) return Role::kNone;
   if (field == "train") return Role::kTrain;
-  if (field == "val") return Role::kVal;
-  lines.check(field == "test", "split '{}', expected train, val, test or nothing", field);
+  if (field == "val" || field == "valid") return Role::kVal;
+  lines.check(field == "test", "split '{}', expected train, val, valid, test or nothing", field);
   return Role::kTest;
 }
 
-NodeColumns read_node_columns(TextLines& lines) {
-  std::string_view line;
-  std::vector<std::string_view> names;
-  require(lines.next(line), lines.where(), "the file is empty");
-  split_fields(line, Separator::kComma, names);
-  lines.check(names.size() >= 2 && names[0] == "id" && names[1] == "label",
-              "expected a header 'id,label[,split],<features>'");
-  const bool has_split = names.size() > 2 && names[2] == "split";
-  return {.count = names.size(), .first_feature = has_split ? 3U : 2U, .has_split = has_split};
+/// The ids of nodes.csv, in the order of its lines.
+template <class Id>
+NodeIds distinct_ids(std::vector<Id> ids, bool& ascending, const std::string& where) {
+  require(!ids.empty(), where, "no nodes");
+  ascending = std::is_sorted(ids.begin(), ids.end());
+  std::sort(ids.begin(), ids.end());
+  const auto twice = std::adjacent_find(ids.begin(), ids.end());
+  require(twice == ids.end(), where, "node {} occurs twice", twice == ids.end() ? Id() : *twice);
+  return NodeIds(std::move(ids));
 }
 
-/// A folder with edges.csv (two node ids a line; a first line `src,dst` is a header) and, unless
-/// the graph has no node data, nodes.csv (either may be a .csv.gz): a header
-/// `id,label[,split],<names of features>`, then a line a node, in any order. Nodes are numbered by
-/// ascending id. label: an integer or empty; if all are empty, the data have no labels; split:
-/// train, val, test or empty. Edges are taken as they are. Memory: the ids, labels and splits. If
-/// the lines are not in id order, features() reads the file once per chunk.
+/// A folder with edges.csv (two columns of node ids; a header unless its first line has integers
+/// only) and, unless the graph has no node data, nodes.csv (either may be a .csv.gz): a header with
+/// the columns id, label and perhaps split, the others are features; then a line a node, in any
+/// order. See csv_columns.h. Nodes are numbered by ascending id. Ids: integers, or words if one is
+/// no integer. label: an integer or empty, or words if one is no number, which are numbered in the
+/// order of their bytes; if all are empty, the data have no labels. split: train, val (or valid),
+/// test or empty. Edges are taken as they are. Memory: the ids, labels and splits. If the lines are
+/// not in id order, features() reads the file once per chunk.
 class CsvSource : public GraphSource {
  public:
   CsvSource(const std::filesystem::path& folder, const LoadOptions& options)
@@ -57,6 +55,7 @@ class CsvSource : public GraphSource {
         edges_(plain_or_packed(folder_ / "edges.csv")),
         nodes_(plain_or_packed(folder_ / "nodes.csv")),
         has_nodes_(std::filesystem::exists(nodes_)),
+        names_(options.csv),
         on_lines_(options.on_lines) {
     refuse_named_split(options, folder.string());
   }
@@ -65,18 +64,19 @@ class CsvSource : public GraphSource {
     std::int64_t num_features = 0;
     if (has_nodes_) {
       TextLines lines(nodes_);
-      num_features = read_node_columns(lines).num_features();
+      num_features = read_header(lines).num_features();
     }
     return {.name = name_of_path(folder_),
             .num_nodes = table().rank.size(),
-            .num_features = num_features};
+            .num_features = num_features,
+            .class_names = table().class_names};
   }
 
   void edges(const TakeEdges& take) override {
-    const IdRanks& rank = table().rank;
+    const NodeIds& rank = table().rank;
     EdgePieces pieces(take);
-    for_each_edge([&](const TextLines& lines, std::int64_t src, std::int64_t dst) {
-      const std::int64_t from = rank(src), to = rank(dst);
+    for_each_edge([&](const TextLines& lines, std::string_view src, std::string_view dst) {
+      const std::int64_t from = rank(lines, src), to = rank(lines, dst);
       const bool known = from >= 0 && to >= 0;
       lines.check(known || has_nodes_, kFileChanged);
       lines.check(known, "node {} is not in nodes.csv", from < 0 ? src : dst);
@@ -100,89 +100,139 @@ class CsvSource : public GraphSource {
   std::optional<Masks> masks() override { return table().masks; }
 
  private:
-  using Fields = std::vector<std::string_view>;
-
+  /// Calls edge(lines, src, dst) for each line of edges.csv below its header.
   template <class Edge>
   void for_each_edge(Edge&& edge) const {
     TextLines lines(edges_, on_lines_);
+    std::optional<EdgeColumns> columns;
     std::string_view line;
     Fields fields;
     while (lines.next(line)) {
       if (line.empty()) continue;
-      split_fields(line, Separator::kComma, fields);
-      if (lines.number() == 1 && fields == Fields{"src", "dst"}) continue;
-      const auto [src, dst] = edge_of_fields(lines, fields);
-      edge(lines, src, dst);
+      if (!columns) {
+        columns = edge_columns(lines, line, names_);
+        if (columns->has_header) continue;
+      }
+      split_csv(line, columns->separator, fields);
+      lines.check(fields.size() == columns->count,
+                  "expected two node ids in {} columns, got {} columns", columns->count,
+                  fields.size());
+      edge(lines, fields[columns->src], fields[columns->dst]);
     }
   }
 
-  /// Calls row(lines, columns, id, fields) for each line of nodes.csv below its header.
+  NodeColumns read_header(TextLines& lines) const {
+    std::string_view header;
+    require(lines.next(header), lines.where(), "the file is empty");
+    return node_columns(lines, header, names_);
+  }
+
+  /// Calls row(lines, columns, fields) for each line of nodes.csv below its header.
   template <class Row>
   void for_each_node(Row&& row) const {
     TextLines lines(nodes_, on_lines_);
-    const NodeColumns columns = read_node_columns(lines);
+    const NodeColumns columns = read_header(lines);
     std::string_view line;
     Fields fields;
     while (lines.next(line)) {
       if (line.empty()) continue;
-      split_fields(line, Separator::kComma, fields);
+      split_csv(line, columns.separator, fields);
       lines.check(fields.size() == columns.count, "{} columns, the header has {}", fields.size(),
                   columns.count);
-      const std::int64_t id = lines.integer(fields[0]);
-      lines.check(id >= 0, "node id {} is negative", id);
-      row(lines, columns, id, fields);
+      row(lines, columns, fields);
     }
   }
 
   const NodeTable& table() {
-    if (!table_) table_.emplace(has_nodes_ ? read_nodes() : nodes_of_edges());
+    if (!table_) table_.emplace(has_nodes_ ? read_nodes() : NodeTable{.rank = ids_of_edges()});
     return *table_;
   }
 
   /// The nodes that occur in edges.csv.
-  NodeTable nodes_of_edges() const {
+  NodeIds ids_of_edges() const {
     IdCollector ids;
-    for_each_edge([&](const TextLines& /*lines*/, std::int64_t src, std::int64_t dst) {
-      ids.add(src);
-      ids.add(dst);
+    bool are_words = false;
+    for_each_edge([&](const TextLines& lines, std::string_view src, std::string_view dst) {
+      for (const std::string_view id : {src, dst}) {
+        are_words = are_words || !is_integer(id);
+        if (!are_words) ids.add(id_of_field<std::int64_t>(lines, id));
+      }
     });
-    IdRanks rank(ids.finish());
+    if (are_words) return words_of_edges();
+    NodeIds rank(ids.finish());
     require(rank.size() > 0, edges_.string(), "no edges, and nodes.csv is missing");
-    return {.rank = std::move(rank), .labels = {}, .masks = {}};
+    return rank;
   }
 
-  IdRanks read_ids(bool& ascending) const {
+  NodeIds words_of_edges() const {
+    std::set<std::string, std::less<>> words;
+    for_each_edge([&](const TextLines& lines, std::string_view src, std::string_view dst) {
+      for (const std::string_view id : {src, dst}) {
+        if (!words.contains(id)) words.insert(id_of_field<std::string>(lines, id));
+      }
+    });
+    return NodeIds(std::vector<std::string>(words.begin(), words.end()));
+  }
+
+  /// Also finds whether there are labels that are words.
+  NodeIds ids_of_nodes(bool& ascending, bool& has_words) const {
     std::vector<std::int64_t> ids;
-    for_each_node([&](const TextLines& /*lines*/, const NodeColumns& /*columns*/, std::int64_t id,
-                      const Fields& /*fields*/) { ids.push_back(id); });
-    require(!ids.empty(), nodes_.string(), "no nodes");
-    ascending = std::is_sorted(ids.begin(), ids.end());
-    std::sort(ids.begin(), ids.end());
-    const auto twice = std::adjacent_find(ids.begin(), ids.end());
-    require(twice == ids.end(), nodes_.string(), "node {} occurs twice",
-            twice == ids.end() ? 0 : *twice);
-    return IdRanks(std::move(ids));
+    bool are_words = false;
+    for_each_node([&](const TextLines& lines, const NodeColumns& columns, const Fields& fields) {
+      const std::string_view id = fields[columns.id], label = fields[columns.label];
+      has_words = has_words || (!label.empty() && !is_number(label));
+      are_words = are_words || !is_integer(id);
+      if (!are_words) ids.push_back(id_of_field<std::int64_t>(lines, id));
+    });
+    if (!are_words) return distinct_ids(std::move(ids), ascending, nodes_.string());
+    std::vector<std::string> words;
+    for_each_node([&](const TextLines& lines, const NodeColumns& columns, const Fields& fields) {
+      words.push_back(id_of_field<std::string>(lines, fields[columns.id]));
+    });
+    return distinct_ids(std::move(words), ascending, nodes_.string());
+  }
+
+  /// The distinct labels, in the order of their bytes.
+  std::vector<std::string> words_of_labels() const {
+    std::set<std::string, std::less<>> words;
+    for_each_node(
+        [&](const TextLines& /*lines*/, const NodeColumns& columns, const Fields& fields) {
+          const std::string_view label = fields[columns.label];
+          if (!label.empty() && !words.contains(label)) words.emplace(label);
+        });
+    return {words.begin(), words.end()};
+  }
+
+  static std::int64_t class_of(const TextLines& lines, std::string_view label,
+                               const std::vector<std::string>& names) {
+    if (names.empty() || label.empty()) return label_of_field(lines, label);
+    const auto name = std::lower_bound(names.begin(), names.end(), label);
+    lines.check(name != names.end() && *name == label, kFileChanged);
+    return name - names.begin();
   }
 
   NodeTable read_nodes() const {
-    bool ascending = false;
-    IdRanks rank = read_ids(ascending);
+    bool ascending = false, has_words = false;
+    NodeIds rank = ids_of_nodes(ascending, has_words);
+    std::vector<std::string> names;
+    if (has_words) names = words_of_labels();
     std::vector<std::int64_t> values(static_cast<std::size_t>(rank.size()), kNoLabel);
     SplitBuilder split(rank.size());
     bool has_split = false, has_label = false;
-    for_each_node([&](const TextLines& lines, const NodeColumns& columns, std::int64_t id,
-                      const Fields& fields) {
-      const std::int64_t node = rank(id);
+    for_each_node([&](const TextLines& lines, const NodeColumns& columns, const Fields& fields) {
+      const std::int64_t node = rank(lines, fields[columns.id]);
       lines.check(node >= 0, kFileChanged);
-      const std::int64_t label = label_of_field(lines, fields[1]);
+      const std::int64_t label = class_of(lines, fields[columns.label], names);
       values[static_cast<std::size_t>(node)] = label;
       has_label = has_label || label != kNoLabel;
-      has_split = columns.has_split;
-      const Role role = has_split ? role_of_field(lines, fields[2]) : Role::kNone;
+      has_split = columns.split.has_value();
+      const Role role = has_split ? role_of_field(lines, fields[*columns.split]) : Role::kNone;
       if (role != Role::kNone) split.assign(node, role, [&] { return lines.where(); });
     });
+    std::optional<std::int64_t> num_classes;
+    if (has_words) num_classes = static_cast<std::int64_t>(names.size());
     NodeLabels labels =
-        has_label ? node_labels(at::tensor(values, at::kLong), std::nullopt, nodes_.string())
+        has_label ? node_labels(at::tensor(values, at::kLong), num_classes, nodes_.string())
                   : NodeLabels();
     if (!has_split) require_all_labelled(labels, nodes_.string());
     std::optional<Masks> masks;
@@ -190,24 +240,22 @@ class CsvSource : public GraphSource {
     return {.rank = std::move(rank),
             .ascending = ascending,
             .labels = std::move(labels),
+            .class_names = std::move(names),
             .masks = std::move(masks)};
   }
 
   static void read_features(const TextLines& lines, const NodeColumns& columns,
                             const Fields& fields, std::int64_t width, float* row) {
     lines.check(columns.num_features() == width, kFileChanged);
-    for (std::size_t i = columns.first_feature; i < columns.count; ++i) {
-      row[i - columns.first_feature] = feature_of_field(lines, fields[i]);
-    }
+    for (const std::size_t i : columns.features) *row++ = feature_of_field(lines, fields[i]);
   }
 
   void take_nodes_in_order(std::int64_t width, const TakeRows& take) {
-    const IdRanks& rank = table().rank;
+    const NodeIds& rank = table().rank;
     RowPieces pieces(width, take);
     std::int64_t next = 0;
-    for_each_node([&](const TextLines& lines, const NodeColumns& columns, std::int64_t id,
-                      const Fields& fields) {
-      lines.check(rank(id) == next++, kFileChanged);
+    for_each_node([&](const TextLines& lines, const NodeColumns& columns, const Fields& fields) {
+      lines.check(rank(lines, fields[columns.id]) == next++, kFileChanged);
       read_features(lines, columns, fields, width, pieces.next_row());
     });
     pieces.finish();
@@ -216,13 +264,12 @@ class CsvSource : public GraphSource {
   /// One chunk, from lines in any order.
   void take_scattered_nodes(std::int64_t begin, std::int64_t end, std::int64_t width,
                             const TakeRows& take) {
-    const IdRanks& rank = table().rank;
+    const NodeIds& rank = table().rank;
     at::Tensor rows = at::zeros({end - begin, width}, at::kFloat);
     auto* const data = rows.mutable_data_ptr<float>();
     std::int64_t missing = end - begin;
-    for_each_node([&](const TextLines& lines, const NodeColumns& columns, std::int64_t id,
-                      const Fields& fields) {
-      const std::int64_t node = rank(id);
+    for_each_node([&](const TextLines& lines, const NodeColumns& columns, const Fields& fields) {
+      const std::int64_t node = rank(lines, fields[columns.id]);
       lines.check(node >= 0, kFileChanged);
       if (node < begin || node >= end) return;
       read_features(lines, columns, fields, width, data + (node - begin) * width);
@@ -234,12 +281,14 @@ class CsvSource : public GraphSource {
 
   std::filesystem::path folder_, edges_, nodes_;
   bool has_nodes_;
+  CsvColumns names_;
   std::function<void()> on_lines_;
   std::optional<NodeTable> table_;
 };
 
 }  // namespace
 
-extern const Format kCsvFormat = {"CSV folder", {"edges.csv", "edges.csv.gz"}, open_as<CsvSource>};
+extern const Format kCsvFormat = {
+    kCsvFormatName, {"edges.csv", "edges.csv.gz"}, open_as<CsvSource>};
 
 }  // namespace mezzo::data

@@ -36,14 +36,25 @@ bool is_file_called(const std::filesystem::path& path, const std::string& suffix
   return called && std::filesystem::is_regular_file(path);
 }
 
-bool is_integer(std::string_view text) {
-  std::int64_t value = 0;
-  const char* const end = text.data() + text.size();
-  const auto [stop, error] = std::from_chars(text.data(), end, value);
-  return error == std::errc{} && stop == end;
+/// The error of from_chars for the whole field; a sign `+` is accepted.
+template <class Number>
+std::errc parse_error(std::string_view field) {
+  if (field.size() > 1 && field[0] == '+' && field[1] != '-') field.remove_prefix(1);
+  Number value = 0;
+  const char* const end = field.data() + field.size();
+  const auto [stop, error] = std::from_chars(field.data(), end, value);
+  return stop == end ? error : std::errc::invalid_argument;
 }
 
 }  // namespace
+
+bool is_integer(std::string_view field) {
+  return parse_error<std::int64_t>(field) == std::errc{};
+}
+
+bool is_number(std::string_view field) {
+  return parse_error<double>(field) != std::errc::invalid_argument;
+}
 
 std::int64_t rows_of_piece(std::int64_t width) {
   return std::max<std::int64_t>(1, kPieceBytes / (4 * std::max<std::int64_t>(width, 1)));

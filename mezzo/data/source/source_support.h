@@ -126,6 +126,11 @@ class IdRanks {
   std::vector<std::int32_t> table_;  // the index of each id, if the ids are dense enough
 };
 
+/// Whether a field is an integer of 64 bits, and whether it is a number at all ("nan" and "inf"
+/// are). As TextLines::integer and real read them.
+bool is_integer(std::string_view field);
+bool is_number(std::string_view field);
+
 /// The two node ids of a line; below num_nodes, if num_nodes is known.
 Edge edge_of_fields(const TextLines& lines, const std::vector<std::string_view>& fields,
                     std::optional<std::int64_t> num_nodes = std::nullopt);

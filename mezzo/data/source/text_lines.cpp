@@ -125,12 +125,12 @@ double TextLines::real(std::string_view field) const {
 void split_fields(std::string_view line, Separator separator,
                   std::vector<std::string_view>& fields) {
   fields.clear();
-  if (separator == Separator::kComma) {
+  if (separator != Separator::kBlanks) {
     while (true) {
-      const std::size_t comma = line.find(',');
-      fields.push_back(trimmed(line.substr(0, comma)));
-      if (comma == std::string_view::npos) return;
-      line.remove_prefix(comma + 1);
+      const std::size_t end = line.find(static_cast<char>(separator));
+      fields.push_back(trimmed(line.substr(0, end)));
+      if (end == std::string_view::npos) return;
+      line.remove_prefix(end + 1);
     }
   }
   std::size_t position = 0;

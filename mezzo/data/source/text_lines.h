@@ -73,13 +73,16 @@ class MEZZO_API TextLines {
 };
 
 /// The separator of the fields of a line.
-enum class Separator : std::uint8_t {
-  kComma,   ///< one comma; blanks around a field do not belong to it
-  kBlanks,  ///< any number of blanks and tabs; those at the ends are ignored
+enum class Separator : char {
+  // One of these; blanks around a field do not belong to it.
+  kComma = ',',
+  kSemicolon = ';',
+  kTab = '\t',
+  kBlanks = ' ',  ///< any number of blanks and tabs; those at the ends are ignored
 };
 
-/// Sets `fields` to the fields of `line`. A line without a comma has one field. A blank line has
-/// one empty field with kComma and none with kBlanks.
+/// Sets `fields` to the fields of `line`. A line without a separator has one field. A blank line
+/// has no fields with kBlanks, else one empty field.
 MEZZO_API void split_fields(std::string_view line, Separator separator,
                             std::vector<std::string_view>& fields);
 

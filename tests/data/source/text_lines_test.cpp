@@ -119,6 +119,8 @@ TEST_F(TextFile, numbers_are_read_whole_or_refused_with_their_line) {
 TEST(SplitFields, cuts_at_commas_or_blanks) {
   using Fields = std::vector<std::string>;
   EXPECT_EQ(fields_of("1, 2 ,,\t3", Separator::kComma), (Fields{"1", "2", "", "3"}));
+  EXPECT_EQ(fields_of("1,2;3 ;", Separator::kSemicolon), (Fields{"1,2", "3", ""}));
+  EXPECT_EQ(fields_of("\t 1\t2", Separator::kTab), (Fields{"", "1", "2"}));
   EXPECT_EQ(fields_of("", Separator::kComma), (Fields{""}));
   EXPECT_EQ(fields_of(",", Separator::kComma), (Fields{"", ""}));
   EXPECT_EQ(fields_of(" 1 \t 2  ", Separator::kBlanks), (Fields{"1", "2"}));

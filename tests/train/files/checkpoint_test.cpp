@@ -148,6 +148,16 @@ TEST(Checkpoint, predictions_are_those_of_the_evaluation) {
   const std::string csv = read_file(folder.path("p.csv"));
   EXPECT_EQ(csv.substr(0, csv.find('\n')), "node,class,probability");
   EXPECT_EQ(std::count(csv.begin(), csv.end(), '\n'), 41);
+  Predictions named = predictions;
+  named.class_names = {"a, \"b\"", "c"};
+  write_csv(folder.path("named.csv"), named);
+  const std::string with_names = read_file(folder.path("named.csv"));
+  EXPECT_TRUE(with_names.starts_with("node,class,probability,name\n"));
+  EXPECT_NE(with_names.find(",\"a, \"\"b\"\"\"\n"), std::string::npos);
+  EXPECT_NE(with_names.find(",c\n"), std::string::npos);
+  Dataset with_classes = data;
+  with_classes.class_names = {"a", "b"};
+  EXPECT_EQ(predict(with_classes, checkpoint).class_names, with_classes.class_names);
   write_npy(folder.path("p.npy"), predictions);
   const auto* classes = predictions.classes.data_ptr<std::int64_t>();
   EXPECT_EQ(read_file(folder.path("p.npy")),

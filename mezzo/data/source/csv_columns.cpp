@@ -1,0 +1,128 @@
+#include "mezzo/data/source/csv_columns.h"
+
+#include <algorithm>
+#include <initializer_list>
+#include <string>
+
+#include <fmt/ranges.h>
+
+#include "mezzo/data/source/source_support.h"
+
+namespace mezzo::data {
+namespace {
+
+/// The most frequent separator of a line.
+Separator separator_of(std::string_view line) {
+  Separator best = Separator::kComma;
+  std::ptrdiff_t most = 0;
+  for (const Separator separator : {Separator::kComma, Separator::kSemicolon, Separator::kTab}) {
+    const auto count = std::count(line.begin(), line.end(), static_cast<char>(separator));
+    if (count <= most) continue;
+    most = count;
+    best = separator;
+  }
+  return best;
+}
+
+/// A header, to look up columns.
+class Header {
+ public:
+  /// rule: what a header should have, for errors.
+  Header(const TextLines& lines, const Fields& fields, const char* rule)
+      : lines_(lines), fields_(fields), rule_(rule) {}
+
+  /// The column `name`, or if that is empty one of `usual`.
+  std::size_t find(const std::string& name, std::initializer_list<std::string_view> usual) const {
+    const auto column = name.empty() ? first_of(usual) : first_of({std::string_view(name)});
+    lines_.check(column.has_value(), "expected {}{}; the header is '{}'", rule_,
+                 name.empty() ? "" : fmt::format("; there is no column '{}'", name), text());
+    return *column;
+  }
+
+  /// The only column that has one of the names.
+  std::optional<std::size_t> first_of(std::initializer_list<std::string_view> names) const {
+    for (const std::string_view name : names) {
+      const auto place = std::find(fields_.begin(), fields_.end(), name);
+      if (place == fields_.end()) continue;
+      lines_.check(std::find(place + 1, fields_.end(), name) == fields_.end(),
+                   "the header has two columns '{}': '{}'", name, text());
+      return static_cast<std::size_t>(place - fields_.begin());
+    }
+    return std::nullopt;
+  }
+
+  /// The header for a message, shortened.
+  std::string text() const {
+    constexpr std::size_t kMostShown = 8;
+    const std::size_t shown = std::min(fields_.size(), kMostShown);
+    return fmt::format("{}{}", fmt::join(fields_.begin(), fields_.begin() + shown, ","),
+                       shown < fields_.size() ? ",..." : "");
+  }
+
+ private:
+  const TextLines& lines_;
+  const Fields& fields_;
+  const char* rule_;
+};
+
+}  // namespace
+
+void split_csv(std::string_view line, Separator separator, Fields& fields) {
+  split_fields(line, separator, fields);
+  for (std::string_view& field : fields) {
+    if (field.size() < 2 || field.front() != '"' || field.back() != '"') continue;
+    field = field.substr(1, field.size() - 2);
+  }
+}
+
+EdgeColumns edge_columns(const TextLines& lines, std::string_view first_line,
+                         const CsvColumns& names) {
+  EdgeColumns columns{.separator = separator_of(first_line)};
+  Fields fields;
+  split_csv(first_line, columns.separator, fields);
+  if (std::all_of(fields.begin(), fields.end(), is_integer)) {
+    lines.check(names.src.empty() && names.dst.empty(),
+                "--src and --dst name columns of a header, the first line is '{}'", first_line);
+    lines.check(fields.size() == 2, "expected two node ids, got {} columns", fields.size());
+    return columns;
+  }
+  const Header header(lines, fields,
+                      "the columns 'src' and 'dst', or 'source' and 'target', or those that --src "
+                      "and --dst name");
+  columns.has_header = true;
+  columns.count = fields.size();
+  columns.src = header.find(names.src, {"src", "source"});
+  columns.dst = header.find(names.dst, {"dst", "target"});
+  lines.check(columns.src != columns.dst, "--src and --dst name the same column '{}'", names.src);
+  lines.check(columns.count == 2 || (!names.src.empty() && !names.dst.empty()),
+              "edge weights and other columns of edges are not read; name the two columns of node "
+              "ids with --src and --dst to leave out the others; the header is '{}'",
+              header.text());
+  return columns;
+}
+
+NodeColumns node_columns(const TextLines& lines, std::string_view header_line,
+                         const CsvColumns& names) {
+  NodeColumns columns{.separator = separator_of(header_line)};
+  Fields fields;
+  split_csv(header_line, columns.separator, fields);
+  const Header header(lines, fields,
+                      "a header with the columns 'id' and 'label', or those that --id and --label "
+                      "name");
+  columns.count = fields.size();
+  columns.id = header.find(names.id, {"id"});
+  columns.label = header.find(names.label, {"label"});
+  lines.check(columns.id != columns.label, "--id and --label name the same column '{}'", names.id);
+  columns.split = header.first_of({"split"});
+  if (columns.split == columns.id || columns.split == columns.label) columns.split.reset();
+  for (std::size_t i = 0; i < fields.size(); ++i) {
+    if (i == columns.id || i == columns.label || i == columns.split) continue;
+    lines.check(!fields[i].empty(),
+                "column {} has no name, as pandas writes its index (to_csv(index=False) does not)",
+                i + 1);
+    columns.features.push_back(i);
+  }
+  return columns;
+}
+
+}  // namespace mezzo::data

@@ -1,0 +1,39 @@
+#include "mezzo/data/source/node_ids.h"
+
+#include <utility>
+
+namespace mezzo::data {
+
+template <>
+std::int64_t id_of_field<std::int64_t>(const TextLines& lines, std::string_view field) {
+  const std::int64_t id = lines.integer(field);
+  lines.check(id >= 0, "node id {} is negative", id);
+  return id;
+}
+
+template <>
+std::string id_of_field<std::string>(const TextLines& lines, std::string_view field) {
+  lines.check(!field.empty(), "a node without an id");
+  return std::string(field);
+}
+
+NodeIds::NodeIds(std::vector<std::string> words) : words_(std::move(words)) {
+  index_.reserve(words_.size());
+  for (const std::string& word : words_) {
+    index_.emplace(word, static_cast<std::int64_t>(index_.size()));
+  }
+}
+
+std::int64_t NodeIds::size() const {
+  return words_.empty() ? ranks_.size() : static_cast<std::int64_t>(words_.size());
+}
+
+std::int64_t NodeIds::operator()(const TextLines& lines, std::string_view id) const {
+  if (words_.empty()) {
+    return is_integer(id) ? ranks_(id_of_field<std::int64_t>(lines, id)) : -1;
+  }
+  const auto found = index_.find(id);
+  return found == index_.end() ? -1 : found->second;
+}
+
+}  // namespace mezzo::data

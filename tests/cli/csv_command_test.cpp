@@ -1,0 +1,68 @@
+#include <string>
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "cli/command.h"
+
+namespace mezzo {
+namespace {
+
+using test::Words;
+
+/// Writes a CSV folder with words as ids and classes and with columns of other names: two rings.
+std::string write_rings(const test::TempFolder& folder) {
+  constexpr int kNodes = 24;
+  std::string edges = "from;to;when\n", nodes = "venue;name;split;f0;f1\n";
+  for (int i = 0; i < kNodes; ++i) {
+    const int next = (i + 2) % kNodes;
+    edges += fmt::format("n{0};n{1};1\nn{1};n{0};2\n", i, next);
+    nodes += fmt::format("{};n{};{};{};{}\n", i % 2 == 0 ? "ICML" : "KDD", i,
+                         i < 12 ? "train" : (i < 18 ? "valid" : "test"), i % 2, 1 - i % 2);
+  }
+  folder.write("rings/edges.csv", edges);
+  folder.write("rings/nodes.csv", nodes);
+  return folder.path("rings");
+}
+
+const Words kColumns = {"--id", "name", "--label", "venue", "--src", "from", "--dst", "to"};
+
+TEST(CsvCommand, columns_have_names_in_every_command_that_reads_data) {
+  const test::TempFolder folder;
+  const std::string rings = write_rings(folder), checkpoint = folder.path("c.pt");
+  const auto run = [&](const Words& words) {
+    const test::Outcome outcome =
+        run_mezzo(folder, test::with(words, test::with({"--dataset", rings}, kColumns)));
+    EXPECT_EQ(outcome.code, 0) << words[0] << ": " << outcome.err;
+    return outcome;
+  };
+  const test::Outcome info = run({"data", "info"});
+  EXPECT_TRUE(test::contains(info.out, "ICML"));
+  EXPECT_TRUE(test::contains(info.out, "KDD"));
+  run({"data", "convert", "--output", folder.path("mapped")});
+  run({"data", "partition", "-k", "2", "--output", folder.path("parts")});
+  run({"train", "--epochs", "30", "--checkpoint", checkpoint});
+  run({"compare", "--epochs", "2"});
+  run({"evaluate", "--checkpoint", checkpoint});
+  const std::string csv = folder.path("p.csv");
+  run({"predict", "--checkpoint", checkpoint, "--output", csv});
+  EXPECT_TRUE(test::contains(test::read_text(csv), "node,class,probability,name\n0,0,"));
+  EXPECT_TRUE(test::contains(test::read_text(csv), ",ICML\n"));
+}
+
+TEST(CsvCommand, errors_show_the_header_and_the_options) {
+  const test::TempFolder folder;
+  const test::Outcome outcome =
+      run_mezzo(folder, {"data", "info", "--dataset", write_rings(folder)});
+  EXPECT_EQ(outcome.code, 3);
+  EXPECT_TRUE(test::contains(outcome.err, "--id and --label"));
+  EXPECT_TRUE(test::contains(outcome.err, "'venue,name,split,f0,f1'"));
+  const std::string list = folder.write("list.txt", "1 2\n");
+  const test::Outcome other = run_mezzo(folder, {"data", "info", "--dataset", list, "--src", "a"});
+  EXPECT_EQ(other.code, 2);
+  EXPECT_TRUE(test::contains(other.err, "CSV folder"));
+}
+
+}  // namespace
+}  // namespace mezzo
