@@ -16,6 +16,11 @@ std::string describe(const at::Tensor& tensor) {
                      fmt::join(sizes.begin(), sizes.end(), ", "));
 }
 
+std::string_view dense_hint(const at::Tensor& tensor) {
+  const bool sparse = tensor.defined() && tensor.layout() != at::kStrided;
+  return sparse ? "; convert it with .to_dense()" : "";
+}
+
 at::Device resolve_device(std::string_view what, at::Device device) {
   MEZZO_CHECK(device.is_cpu() || device.is_cuda(), "{}: expected a CPU or CUDA device, got {}",
               what, device.str());

@@ -53,7 +53,10 @@ at::Tensor zero_rows(const at::Tensor& column, std::int64_t num_rows) {
 /// Gathers the rows `ids` of a column. libtorch accumulates the gradient of a 16-bit vector in 16
 /// bits, which stagnates if a row repeats often; this uses float32. The gradient of a matrix
 /// accumulates in float32 on the CPU, in 16 bits on CUDA.
-at::Tensor select_rows(const at::Tensor& column, const at::Tensor& ids) {
+at::Tensor select_rows(const std::string& name, const at::Tensor& column, const at::Tensor& ids) {
+  MEZZO_CHECK(column.layout() != at::kSparseCsr,  // libtorch gathers no rows of it
+              "column '{}': expected a strided tensor to gather rows of, got {}{}", name,
+              detail::describe(column), detail::dense_hint(column));
   if (column.dim() != 1 || !at::isReducedFloatingType(column.scalar_type()) ||
       !column.requires_grad()) {
     return column.index_select(0, ids);
@@ -134,8 +137,9 @@ void Frame::update_rows(const at::Tensor& ids, const Columns& columns) {
   for (const auto& [name, column] : columns) {
     check_column(what_, name, column, rows.numel(), device_);
     const at::Tensor old = contains(name) ? at(name) : zero_rows(column, num_rows_);
-    MEZZO_CHECK(have_same_rows(old, column), "{} column '{}': expected rows as those of {}, got {}",
-                what_, name, detail::describe(old), detail::describe(column));
+    MEZZO_CHECK(have_same_rows(old, column),
+                "{} column '{}': expected rows as those of {}, got {}{}", what_, name,
+                detail::describe(old), detail::describe(column), detail::dense_hint(old));
     whole[name] = old.index_copy(0, rows, column);
   }
   update(whole);
@@ -146,7 +150,7 @@ Frame Frame::rows(const at::Tensor& ids) const {
       detail::selected_ids(what_ + " frame rows", "ids", ids, num_rows_, device_);
   Frame picked(what_, rows.numel(), device_);
   for (const std::string& name : names()) {
-    picked.columns_[name] = select_rows(at(name), rows);
+    picked.columns_[name] = select_rows(name, at(name), rows);
   }
   return picked;
 }
@@ -163,7 +167,7 @@ FrameRows::FrameRows(const Frame& frame, at::Tensor ids) : frame_(frame), ids_(s
 
 at::Tensor FrameRows::at(const std::string& column) const {
   const at::Tensor& all = frame_.at(column);
-  return ids_.defined() ? select_rows(all, ids_) : all;
+  return ids_.defined() ? select_rows(column, all, ids_) : all;
 }
 
 at::Tensor FrameRows::ids() const {

@@ -19,6 +19,16 @@ std::int64_t rows_of(const at::Tensor& indptr) {
   return indptr.defined() && indptr.dim() == 1 && indptr.numel() > 0 ? indptr.numel() - 1 : 0;
 }
 
+at::Tensor dense_features(const Dataset& dataset) {
+  constexpr std::int64_t kMostSilentMiB = 64;
+  const std::int64_t mib = dataset.features.numel() * dataset.features.element_size() >> 20;
+  if (mib > kMostSilentMiB) {
+    TORCH_WARN("mezzo: Graph::from_dataset: the sparse features of ", dataset.name,
+               " become a dense tensor of ", mib, " MiB; SparseFeatures::kKeep keeps them sparse");
+  }
+  return dataset.features.to_dense();
+}
+
 }  // namespace
 
 struct Graph::State {
@@ -56,7 +66,7 @@ Graph Graph::from_csc(const at::Tensor& indptr, const at::Tensor& indices,
   return Graph(Topology::from_csc(indptr, indices, rows_of(indptr), edge_ids, width));
 }
 
-Graph Graph::from_dataset(const Dataset& dataset, std::int64_t split_index) {
+Graph Graph::from_dataset(const Dataset& dataset, std::int64_t split_index, SparseFeatures sparse) {
   Columns columns;
   if (dataset.labels.defined()) {
     const SplitMasks masks = dataset.split(split_index);
@@ -67,8 +77,9 @@ Graph Graph::from_dataset(const Dataset& dataset, std::int64_t split_index) {
   }
   Graph graph(topology_of(dataset));
   if (dataset.features.defined()) {
-    const bool dense = dataset.features.layout() == at::kStrided;
-    columns["feat"] = dense ? dataset.features : dataset.features.to_dense();
+    const bool as_read =
+        dataset.features.layout() == at::kStrided || sparse == SparseFeatures::kKeep;
+    columns["feat"] = as_read ? dataset.features : dense_features(dataset);
   }
   if (dataset.part) {
     columns["node_id"] = dataset.part->node_ids;

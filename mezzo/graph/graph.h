@@ -15,6 +15,14 @@ namespace mezzo {
 
 struct Dataset;
 
+/// What Graph::from_dataset makes of sparse features. Strided ones stay as they are.
+enum class SparseFeatures : std::uint8_t {
+  kToDense,  ///< a strided tensor, which everything takes
+  /// Sparse CSR as read, at a fraction of memory and time. For layers, loaders, inference() and
+  /// gather_rows(); message passing and most of libtorch's functions need x.to_dense().
+  kKeep,
+};
+
 /// A Topology with one node set, plus node and edge features. A light handle: copies share
 /// structure and frames. Concurrent writes are not safe.
 class MEZZO_API Graph {
@@ -35,11 +43,13 @@ class MEZZO_API Graph {
   /// indptr: integer [N + 1], rows by destination; indices: integer [E].
   static Graph from_csc(const at::Tensor& indptr, const at::Tensor& indices,
                         const at::Tensor& edge_ids = {}, IdWidth width = IdWidth::kAutomatic);
-  /// Builds a graph from a dataset. ndata: "feat" ([N, F]; sparse features become dense, mapped
+  /// Builds a graph from a dataset. ndata: "feat" ([N, F]; sparse features by `sparse`, mapped
   /// ones stay mapped and read-only) and, if there are labels, "label" (as Dataset::labels),
   /// "train_mask", "val_mask", "test_mask" (of split `split_index`). A dataset part also has
-  /// "node_id" (int64, ids in the full dataset) and "own_mask". Structure: see topology_of.
-  static Graph from_dataset(const Dataset& dataset, std::int64_t split_index = 0);
+  /// "node_id" (int64, ids in the full dataset) and "own_mask". Structure: see topology_of. Warns
+  /// if a dense tensor of more than 64 MiB is made of sparse features.
+  static Graph from_dataset(const Dataset& dataset, std::int64_t split_index = 0,
+                            SparseFeatures sparse = SparseFeatures::kToDense);
 
   std::int64_t num_nodes() const;
   std::int64_t num_edges() const;

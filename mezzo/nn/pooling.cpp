@@ -40,8 +40,8 @@ void check_tensor(std::string_view function, std::string_view name, const Graph&
                   const at::Tensor& x, std::int64_t num_rows, std::string_view owner) {
   MEZZO_CHECK(x.defined() && x.layout() == at::kStrided && x.dim() >= 1 && x.size(0) == num_rows &&
                   at::isFloatingType(x.scalar_type()),
-              "{}: expected floating, strided {} [{}, ...], one row per {}, got {}", function, name,
-              num_rows, owner, detail::describe(x));
+              "{}: expected floating, strided {} [{}, ...], one row per {}, got {}{}", function,
+              name, num_rows, owner, detail::describe(x), mezzo::detail::dense_hint(x));
   MEZZO_CHECK(x.device() == graph.device(), "{}: expected {} on the graph's device {}, got {}",
               function, name, graph.device().str(), x.device().str());
 }

@@ -6,6 +6,7 @@
 #include <ATen/ATen.h>
 
 #include "mezzo/core/error.h"
+#include "mezzo/graph/argument_checks.h"
 #include "mezzo/runtime/sixteen_bits.h"
 
 namespace mezzo::detail {
@@ -36,7 +37,8 @@ void check_strided(const char* what, const char* name, const at::Tensor& tensor)
 
 void check_strided(const char* what, const char* name, const std::optional<at::Tensor>& tensor) {
   MEZZO_CHECK(!tensor || !tensor->defined() || tensor->layout() == at::kStrided,
-              "{}: expected a strided {}, got {}", what, name, c10::str(tensor->layout()));
+              "{}: expected a strided {}, got {}{}", what, name, c10::str(tensor->layout()),
+              dense_hint(*tensor));
 }
 
 void check_negative_slope(const char* what, double negative_slope, at::ScalarType accumulator) {
@@ -141,8 +143,7 @@ at::Tensor CheckedMessage::check(const char* what, const char* name, const Topol
                                  const std::optional<at::Tensor>& tensor, Target target) const {
   MEZZO_CHECK(tensor && tensor->defined(), "{}: the op needs {}, which is absent", what, name);
   const at::Tensor& t = *tensor;
-  MEZZO_CHECK(t.layout() == at::kStrided, "{}: expected a strided {}, got {}", what, name,
-              c10::str(t.layout()));
+  check_strided(what, name, tensor);
   MEZZO_CHECK(t.device() == topology.device(), "{}: expected {} on the graph's device {}, got {}",
               what, name, topology.device().str(), t.device().str());
   const std::int64_t rows = rows_of(topology, target);

@@ -46,7 +46,7 @@ at::Tensor segment_bounds(const char* what, const at::Tensor& lengths, std::int6
 /// The graph with an edge from each row to its segment.
 Topology segments_as_graph(const char* what, const at::Tensor& lengths, const at::Tensor& x) {
   MEZZO_CHECK(x.defined() && x.layout() == at::kStrided && x.dim() >= 1,
-              "{}: expected strided x [N, ...], got {}", what, describe(x));
+              "{}: expected strided x [N, ...], got {}{}", what, describe(x), dense_hint(x));
   dtype_of(fmt::format("{}: dtype of x", what).c_str(), x.scalar_type());
   check_ids(what, "lengths", lengths, x);
   const std::int64_t num_rows = x.size(0);

@@ -367,6 +367,21 @@ TEST(Frame, a_row_that_is_picked_often_gets_its_whole_gradient_in_16_bits) {
   }
 }
 
+TEST(Frame, sparse_columns_are_kept_but_their_rows_are_not_gathered) {
+  Frame frame = nodes(3);
+  frame.set("x", at::eye(3).to_sparse_csr());
+  EXPECT_EQ(frame.to(at::kCPU).at("x").layout(), at::kSparseCsr);
+  EXPECT_TRUE(mentions(error_of([&] {
+                         frame.rows(ids({0, 2}));
+                       }),
+                       "column'x':expectedastridedtensortogatherrowsof,gotsparsefloat32[3,3];"
+                       "convertitwith.to_dense()"));
+  EXPECT_TRUE(mentions(error_of([&] {
+                         frame.update_rows(ids({0}), {{"x", at::ones({1, 3})}});
+                       }),
+                       "gotfloat32[1,3];convertitwith.to_dense()"));
+}
+
 TEST(Frame, impossible_sizes_and_devices_are_errors) {
   EXPECT_ERROR("nodeframe:expectednum_rows>=0,got-1", nodes(-1));
   EXPECT_ERROR("edgeframe:expectedaCPUorCUDAdevice,gotmeta", Frame("edge", 1, at::kMeta));

@@ -6,6 +6,7 @@
 #include "mezzo/core/error.h"
 #include "mezzo/data/dataset.h"
 
+#include "amp/errors.h"
 #include "support/graphs.h"
 
 namespace mezzo::test {
@@ -300,6 +301,32 @@ TEST(Graph, of_a_data_set_densifies_sparse_features) {
   const Graph g = Graph::from_dataset(data);
   EXPECT_EQ(g.ndata().at("feat").layout(), at::kStrided);
   EXPECT_TRUE(at::equal(g.ndata().at("feat"), dense));
+}
+
+TEST(Graph, of_a_data_set_keeps_sparse_features_on_request) {
+  Dataset data = small_dataset();
+  data.features = data.features.to_sparse_csr();
+  const Graph g = Graph::from_dataset(data, 0, SparseFeatures::kKeep);
+  EXPECT_EQ(g.ndata().at("feat").layout(), at::kSparseCsr);
+  EXPECT_EQ(g.ndata().at("feat").values().const_data_ptr(),
+            data.features.values().const_data_ptr());
+}
+
+TEST(Graph, of_a_data_set_warns_before_it_makes_a_large_dense_tensor) {
+  Dataset data = small_dataset();
+  const auto rows_of = [](std::int64_t width) {
+    return at::sparse_csr_tensor(ids({0, 1, 1, 1}), ids({0}), at::ones({1}), {3, width},
+                                 at::TensorOptions().dtype(at::kFloat));
+  };
+  const Warnings warnings;
+  data.features = rows_of(5'000'000);  // 57 MiB
+  Graph::from_dataset(data);
+  data.features = rows_of(6'000'000);  // 68 MiB
+  Graph::from_dataset(data, 0, SparseFeatures::kKeep);
+  EXPECT_TRUE(warnings.texts.empty());
+  Graph::from_dataset(data);
+  ASSERT_EQ(warnings.texts.size(), 1U);
+  EXPECT_TRUE(mentions(warnings.texts[0], "densetensorof68MiB;SparseFeatures::kKeep"));
 }
 
 TEST(Graph, of_a_data_set_without_features_has_no_feature_column) {

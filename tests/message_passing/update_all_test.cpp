@@ -406,6 +406,19 @@ TEST(UpdateAllErrors, messages_and_results_of_the_wrong_row_count_are_refused) {
   }));
 }
 
+TEST(UpdateAllErrors, sparse_columns_ask_for_a_dense_one) {
+  Graph g = four_node_features();
+  g.ndata().set("sparse", at::eye(4, on_device()).to_sparse_csr());
+  EXPECT_TRUE(
+      mentions(error_of([&] { g.update_all(fn::copy_u("sparse", "m"), fn::sum("m", "out")); }),
+               "gspmm:expectedastridedlhs,gotSparseCsr;convertitwith.to_dense()"));
+  const MessageFunction message = [](const EdgeBatch& edges) -> Columns {
+    return {{"m", edges.src("sparse")}};
+  };
+  EXPECT_TRUE(mentions(error_of([&] { g.update_all(message, fn::sum("m", "out")); }),
+                       "column'sparse':expectedastridedtensor"));
+}
+
 TEST(UpdateAllErrors, a_mailbox_outside_a_reduce_function_is_an_error) {
   Graph g = four_node_features();
   EXPECT_ERROR("m",

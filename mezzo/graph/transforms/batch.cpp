@@ -11,6 +11,7 @@
 #include <fmt/ranges.h>
 
 #include "mezzo/core/error.h"
+#include "mezzo/graph/argument_checks.h"
 #include "mezzo/graph/topology_build.h"
 
 namespace mezzo {
@@ -110,6 +111,9 @@ at::Tensor joined_column(const std::vector<Graph>& graphs, const std::vector<std
                 name, i);
     parts.push_back(frame(graphs[i]).at(name));
     const at::Tensor &expected = parts.front(), &last = parts.back();
+    MEZZO_CHECK(last.layout() != at::kSparseCsr,
+                "batch: {} column '{}': expected strided rows, got {} in graph {}{}", what, name,
+                detail::describe(last), i, detail::dense_hint(last));
     MEZZO_CHECK(last.scalar_type() == expected.scalar_type() &&
                     last.sizes().slice(1) == expected.sizes().slice(1),
                 "batch: {} column '{}': expected rows {}, as graph {} has, got {} in graph {}",

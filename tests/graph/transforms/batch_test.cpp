@@ -252,6 +252,12 @@ TEST(Batch, set_batch_makes_a_batch_of_the_result_of_a_transform) {
   EXPECT_EQ(turned.batch_size(), 2);  // as before the errors
 }
 
+TEST(Batch, sparse_columns_are_errors) {
+  Graph a = four_node_graph();
+  a.ndata()["h"] = at::eye(4).to_sparse_csr();
+  EXPECT_TRUE(mentions(error_of([&] { batch({a}); }), "'h':expectedstridedrows,gotsparse"));
+}
+
 TEST(Batch, gradients_flow_to_the_columns_and_from_the_parts) {
   Graph a = four_node_graph(), b = cycle_graph(3);
   const at::Tensor x = leaf(at::ones({4})), y = leaf(at::ones({3}));
