@@ -14,6 +14,7 @@
 #include <torch/nn/modules/linear.h>
 
 #include "mezzo/core/error.h"
+#include "mezzo/graph/argument_checks.h"
 #include "mezzo/nn/conv/recurrent.h"
 #include "mezzo/nn/layer_support.h"
 #include "mezzo/ops/ops.h"

@@ -101,56 +101,123 @@ Part edgeless_part(std::int64_t first, std::int64_t count, at::ScalarType id_dty
   return {detail::topology_from_rows(rows, count, count), at::arange(first, first + count)};
 }
 
-/// Converts x to the input dtype of the first layer, on the device.
-at::Tensor in_model_dtype(const at::Tensor& x, at::ScalarType dtype, at::Device device) {
-  const at::Tensor rows = x.to(device);
-  return at::autocast::is_autocast_enabled(device.type()) ? rows : rows.to(dtype);
+/// The module whose layers run, and where.
+struct Runner {
+  const LayerForward& layer;
+  std::int64_t num_layers;
+  at::Device device;
+  std::optional<at::ScalarType> dtype;  // of the parameters
+  bool reads_edges = true;
+
+  /// Converts x to the input dtype of the first layer, on the device.
+  at::Tensor in_model_dtype(const at::Tensor& x) const {
+    const at::Tensor rows = x.to(device);
+    return !dtype || at::autocast::is_autocast_enabled(device.type()) ? rows : rows.to(*dtype);
+  }
+
+  at::Tensor run(std::int64_t index, const Topology& topology, const at::Tensor& x) const {
+    at::Tensor rows = layer(index, topology, x);
+    MEZZO_CHECK(rows.defined() && rows.dim() >= 1 && rows.size(0) == topology.num_dst(),
+                "{}: expected layer {} to return {} rows, one per destination, got {}",
+                kInferenceName, index, topology.num_dst(), detail::describe(rows));
+    return rows;
+  }
+
+  at::Tensor whole(const Topology& graph, const at::Tensor& x) const {
+    const Topology moved = graph.to(device);
+    at::Tensor h = in_model_dtype(x);
+    for (std::int64_t index = 0; index < num_layers; ++index) h = run(index, moved, h);
+    return h.to(at::kCPU);
+  }
+
+  at::Tensor in_batches(const Topology& graph, const at::Tensor& x, std::int64_t batch_size) const {
+    const std::int64_t num_nodes = graph.num_dst();
+    std::optional<Parts> parts;
+    if (reads_edges) parts.emplace(graph);
+    at::Tensor h = x;
+    for (std::int64_t index = 0; index < num_layers; ++index) {
+      at::Tensor outputs;
+      for (std::int64_t first = 0; first < num_nodes; first += batch_size) {
+        const std::int64_t count = std::min(batch_size, num_nodes - first);
+        const Part part =
+            parts ? parts->of(first, count) : edgeless_part(first, count, graph.id_dtype());
+        at::Tensor rows = rows_of_nodes(h, part.src_nodes);
+        rows = index == 0 ? in_model_dtype(rows) : rows.to(device);
+        const at::Tensor part_outputs = run(index, part.topology.to(device), rows);
+        if (!outputs.defined()) {
+          std::vector<std::int64_t> shape = part_outputs.sizes().vec();
+          shape[0] = num_nodes;
+          outputs = at::empty(shape, part_outputs.options().device(at::kCPU));
+        }
+        outputs.narrow(0, first, count).copy_(part_outputs);
+      }
+      h = std::move(outputs);
+    }
+    return h;
+  }
+};
+
+/// Checks what does not depend on the kind of model. Returns the device.
+at::Device check_arguments(const Topology& graph, const InferenceOptions& options) {
+  MEZZO_CHECK(options.batch_size >= 1, "{}: expected a batch_size of at least 1, got {}",
+              kInferenceName, options.batch_size);
+  MEZZO_CHECK(graph.num_src() == graph.num_dst(),
+              "{}: expected a graph of one set of nodes, got {} sources and {} destinations",
+              kInferenceName, graph.num_src(), graph.num_dst());
+  return detail::resolve_device(kInferenceName, options.device);
+}
+
+/// The dtype of the first parameter; nullopt without parameters.
+std::optional<at::ScalarType> dtype_of(const torch::nn::Module& module, at::Device device) {
+  const std::vector<at::Tensor> parameters = module.parameters();
+  if (parameters.empty()) return std::nullopt;
+  const at::Tensor& parameter = parameters.front();
+  MEZZO_CHECK(parameter.device() == device,
+              "{}: expected the model on the device of the options, {}, got it on {}",
+              kInferenceName, device.str(), parameter.device().str());
+  return parameter.scalar_type();
 }
 
 }  // namespace
 
 at::Tensor inference(nn::Model& model, const Topology& graph, const at::Tensor& x,
                      InferenceOptions options) {
-  const std::int64_t num_nodes = graph.num_dst();
-  MEZZO_CHECK(options.batch_size >= 1, "{}: expected a batch_size of at least 1, got {}",
-              kInferenceName, options.batch_size);
   MEZZO_CHECK(!model.is_empty(), "{}: expected a model, got none", kInferenceName);
-  MEZZO_CHECK(graph.num_src() == num_nodes,
-              "{}: expected a graph of one set of nodes, got {} sources and {} destinations",
-              kInferenceName, graph.num_src(), num_nodes);
-  nn::detail::check_rows(kInferenceName, x, num_nodes, model->options.in_features);
-  const at::Device device = detail::resolve_device(kInferenceName, options.device);
-  const at::Tensor parameter = model->parameters().front();
-  MEZZO_CHECK(parameter.device() == device,
-              "{}: expected the model on the device of the options, {}, got it on {}",
-              kInferenceName, device.str(), parameter.device().str());
-
+  const at::Device device = check_arguments(graph, options);
+  nn::detail::check_rows(kInferenceName, x, graph.num_dst(), model->options.in_features);
+  const LayerForward layer = [&](std::int64_t index, const Topology& topology,
+                                 const at::Tensor& rows) {
+    return model->forward_layer(index, topology, rows);
+  };
+  const Runner runner{.layer = layer,
+                      .num_layers = model->num_layers(),
+                      .device = device,
+                      .dtype = dtype_of(*model, device),
+                      .reads_edges = model->options.kind != nn::ModelKind::kMlp};
   const at::NoGradGuard no_grad;
   const nn::EvaluationMode evaluation(*model);
-  const at::ScalarType dtype = parameter.scalar_type();
-  if (num_nodes <= options.batch_size || model->options.kind == nn::ModelKind::kSgc) {
-    return model->forward(graph.to(device), in_model_dtype(x, dtype, device)).to(at::kCPU);
+  if (graph.num_dst() <= options.batch_size || model->options.kind == nn::ModelKind::kSgc) {
+    return model->forward(graph.to(device), runner.in_model_dtype(x)).to(at::kCPU);
   }
-  std::optional<Parts> parts;
-  if (model->options.kind != nn::ModelKind::kMlp) parts.emplace(graph);
-  at::Tensor h = x;
-  for (std::int64_t layer = 0; layer < model->num_layers(); ++layer) {
-    at::Tensor outputs;
-    for (std::int64_t first = 0; first < num_nodes; first += options.batch_size) {
-      const std::int64_t count = std::min(options.batch_size, num_nodes - first);
-      const Part part =
-          parts ? parts->of(first, count) : edgeless_part(first, count, graph.id_dtype());
-      at::Tensor rows = rows_of_nodes(h, part.src_nodes);
-      rows = layer == 0 ? in_model_dtype(rows, dtype, device) : rows.to(device);
-      const at::Tensor result = model->forward_layer(layer, part.topology.to(device), rows);
-      if (!outputs.defined()) {
-        outputs = at::empty({num_nodes, result.size(1)}, result.options().device(at::kCPU));
-      }
-      outputs.narrow(0, first, count).copy_(result);
-    }
-    h = std::move(outputs);
-  }
-  return h;
+  return runner.in_batches(graph, x, options.batch_size);
+}
+
+at::Tensor inference(torch::nn::Module& module, std::int64_t num_layers, const LayerForward& layer,
+                     const Topology& graph, const at::Tensor& x, InferenceOptions options) {
+  MEZZO_CHECK(num_layers >= 1, "{}: expected num_layers of at least 1, got {}", kInferenceName,
+              num_layers);
+  MEZZO_CHECK(layer != nullptr, "{}: expected a layer function, got none", kInferenceName);
+  const at::Device device = check_arguments(graph, options);
+  nn::detail::check_rows(kInferenceName, x, graph.num_dst(),
+                         x.defined() && x.dim() == 2 ? x.size(1) : 1);
+  const Runner runner{.layer = layer,
+                      .num_layers = num_layers,
+                      .device = device,
+                      .dtype = dtype_of(module, device)};
+  const at::NoGradGuard no_grad;
+  const nn::EvaluationMode evaluation(module);
+  return graph.num_dst() <= options.batch_size ? runner.whole(graph, x)
+                                               : runner.in_batches(graph, x, options.batch_size);
 }
 
 }  // namespace mezzo

@@ -90,8 +90,9 @@ struct ModelOptions {
   std::vector<std::string> keep_float32 = {};
 };
 
-/// The graph input of a Model: one structure for all layers, or one block for each layer. A view:
-/// converts implicitly from its argument, which must outlive it.
+/// The graph input of a model: one structure for all layers, or one block for each layer. A view:
+/// converts implicitly from its argument, which must outlive it. The one forward() of a module of
+/// your own takes it too: libtorch's holders cannot call overloads.
 class ModelInput {
  public:
   ModelInput(const Topology& topology) : topology_(&topology) {}    // NOLINT: implicit
@@ -109,6 +110,9 @@ class ModelInput {
   const Topology* topology() const { return topology_; }
   /// The blocks, input layer first; nullptr if the input is one structure.
   const Blocks* blocks() const { return blocks_; }
+  /// The structure for layer `index`: the block of that index, or the one for all layers. Throws
+  /// InvalidArgument if there are fewer blocks.
+  MEZZO_API const Topology& layer(std::int64_t index) const;
   /// The column of each block's edges that holds the edge weights; empty: none.
   const std::string& edge_weights() const { return edge_weights_; }
 

@@ -2,11 +2,16 @@
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
+#include <torch/nn/modules/dropout.h>
+#include <torch/nn/modules/linear.h>
 
 #include "mezzo/amp/precision.h"
 #include "mezzo/core/error.h"
 #include "mezzo/graph/graph.h"
+#include "mezzo/nn/conv/gat_conv.h"
+#include "mezzo/nn/conv/sage_conv.h"
 #include "mezzo/nn/model/model.h"
+#include "mezzo/ops/ops.h"
 
 #include "support/graphs.h"
 #include "support/nn_reference.h"
@@ -112,6 +117,85 @@ TEST(Inference, of_a_model_that_ignores_edges_reads_none) {
       same_sums(inference(model, unread, features(), {.batch_size = 7, .device = test_device()}),
                 whole(model, features())));
   EXPECT_EQ(unread.memory_bytes(), bytes);
+}
+
+/// A model of a user, with rows of two heads between its layers.
+struct OwnImpl : torch::nn::Module {
+  OwnImpl() {
+    dropout = register_module("dropout", torch::nn::Dropout(0.5));
+    first = register_module("first", nn::GATConv(kWidth, 4, {.num_heads = 2}));
+    second = register_module("second", nn::SAGEConv(8, kClasses));
+  }
+  at::Tensor layer(std::int64_t index, const Topology& topology, const at::Tensor& h) {
+    if (index == 0) return at::relu(first(topology, dropout(h)));
+    return second(topology, h.flatten(1));
+  }
+  at::Tensor forward(const nn::ModelInput& input, const at::Tensor& h) {
+    return layer(1, input.layer(1), layer(0, input.layer(0), h));
+  }
+  torch::nn::Dropout dropout{nullptr};
+  nn::GATConv first{nullptr};
+  nn::SAGEConv second{nullptr};
+};
+TORCH_MODULE(Own);
+
+TEST(Inference, of_a_module_runs_its_layers_on_all_nodes) {
+  Own model;
+  model->to(test_device(), at::kDouble);
+  const at::Tensor x = features();
+  model->eval();
+  const at::Tensor expected = model(graph(), x).detach();
+  model->train();
+  const LayerForward layer = [&](std::int64_t index, const Topology& topology,
+                                 const at::Tensor& h) { return model->layer(index, topology, h); };
+  for (const std::int64_t batch_size : {1, 7, 60}) {
+    const at::Tensor got = inference(*model, 2, layer, graph(), x,
+                                     {.batch_size = batch_size, .device = test_device()});
+    EXPECT_TRUE(same_sums(got, expected));
+    EXPECT_FALSE(got.requires_grad());
+  }
+  EXPECT_TRUE(model->is_training());
+  EXPECT_TRUE(model->dropout->is_training());
+}
+
+TEST(Inference, of_a_module_without_parameters_keeps_the_dtype_of_x) {
+  torch::nn::Identity none;
+  const LayerForward mean = [](std::int64_t /*index*/, const Topology& topology,
+                               const at::Tensor& h) {
+    return gspmm(topology, BinaryOp::kCopyLhs, ReduceOp::kMean, h, {});
+  };
+  const at::Tensor x = features();
+  const InferenceOptions by_seven{.batch_size = 7, .device = test_device()},
+      at_once{.device = test_device()};
+  const at::Tensor got = inference(*none, 2, mean, graph(), x, by_seven);
+  EXPECT_EQ(got.scalar_type(), at::kDouble);
+  EXPECT_TRUE(same_sums(got, inference(*none, 2, mean, graph(), x, at_once)));
+}
+
+TEST(Inference, of_a_module_checks_the_layers) {
+  torch::nn::Identity none;
+  const at::Tensor x = features();
+  const LayerForward same = [](std::int64_t /*index*/, const Topology& /*topology*/,
+                               const at::Tensor& h) { return h; };
+  const auto refusal = [&](std::int64_t num_layers, const LayerForward& layer,
+                           const at::Tensor& rows) {
+    return error_of([&] {
+      inference(*none, num_layers, layer, graph(), rows,
+                {.batch_size = 7, .device = test_device()});
+    });
+  };
+  EXPECT_TRUE(mentions(refusal(1, same, x), "inference:expectedlayer0toreturn7rows"));
+  EXPECT_TRUE(mentions(refusal(0, same, x), "inference:expectednum_layersofatleast1,got0"));
+  EXPECT_TRUE(mentions(refusal(1, {}, x), "inference:expectedalayerfunction,gotnone"));
+  EXPECT_TRUE(mentions(refusal(1, same, x.slice(0, 1)), "inference:expectedfloatingh[60,5]"));
+}
+
+TEST(ModelInput, has_a_structure_for_every_layer) {
+  const Topology& topology = graph().topology();
+  EXPECT_TRUE(nn::ModelInput(topology).layer(5).is_same(topology));
+  const Blocks blocks;
+  EXPECT_TRUE(mentions(error_of([&] { nn::ModelInput(blocks).layer(0); }),
+                       "ModelInput:expectedablockforlayer0,got0blocks"));
 }
 
 TEST(Inference, takes_nodes_without_edges_and_no_nodes) {
