@@ -29,6 +29,11 @@ Role role_of_field(const TextLines& lines, std::string_view field) {
   return Role::kTest;
 }
 
+/// Whether a label is missing; pandas writes "nan" on request.
+bool is_missing(std::string_view label) {
+  return label.empty() || label == "nan" || label == "NaN";
+}
+
 /// The ids of nodes.csv, in the order of its lines.
 template <class Id>
 NodeIds distinct_ids(std::vector<Id> ids, bool& ascending, const std::string& where) {
@@ -153,9 +158,11 @@ class CsvSource : public GraphSource {
     IdCollector ids;
     bool are_words = false;
     for_each_edge([&](const TextLines& lines, std::string_view src, std::string_view dst) {
-      for (const std::string_view id : {src, dst}) {
-        are_words = are_words || !is_integer(id);
-        if (!are_words) ids.add(id_of_field<std::int64_t>(lines, id));
+      for (const std::string_view field : {src, dst}) {
+        if (are_words) return;
+        const std::optional<std::int64_t> id = integer_id(lines, field);
+        are_words = !id;
+        if (id) ids.add(*id);
       }
     });
     if (are_words) return words_of_edges();
@@ -168,7 +175,7 @@ class CsvSource : public GraphSource {
     std::set<std::string, std::less<>> words;
     for_each_edge([&](const TextLines& lines, std::string_view src, std::string_view dst) {
       for (const std::string_view id : {src, dst}) {
-        if (!words.contains(id)) words.insert(id_of_field<std::string>(lines, id));
+        if (!words.contains(id)) words.insert(word_id(lines, id));
       }
     });
     return NodeIds(std::vector<std::string>(words.begin(), words.end()));
@@ -179,15 +186,17 @@ class CsvSource : public GraphSource {
     std::vector<std::int64_t> ids;
     bool are_words = false;
     for_each_node([&](const TextLines& lines, const NodeColumns& columns, const Fields& fields) {
-      const std::string_view id = fields[columns.id], label = fields[columns.label];
+      const std::string_view label = fields[columns.label];
       has_words = has_words || (!label.empty() && !is_number(label));
-      are_words = are_words || !is_integer(id);
-      if (!are_words) ids.push_back(id_of_field<std::int64_t>(lines, id));
+      if (are_words) return;
+      const std::optional<std::int64_t> id = integer_id(lines, fields[columns.id]);
+      are_words = !id;
+      if (id) ids.push_back(*id);
     });
     if (!are_words) return distinct_ids(std::move(ids), ascending, nodes_.string());
     std::vector<std::string> words;
     for_each_node([&](const TextLines& lines, const NodeColumns& columns, const Fields& fields) {
-      words.push_back(id_of_field<std::string>(lines, fields[columns.id]));
+      words.push_back(word_id(lines, fields[columns.id]));
     });
     return distinct_ids(std::move(words), ascending, nodes_.string());
   }
@@ -198,14 +207,15 @@ class CsvSource : public GraphSource {
     for_each_node(
         [&](const TextLines& /*lines*/, const NodeColumns& columns, const Fields& fields) {
           const std::string_view label = fields[columns.label];
-          if (!label.empty() && !words.contains(label)) words.emplace(label);
+          if (!is_missing(label) && !words.contains(label)) words.emplace(label);
         });
     return {words.begin(), words.end()};
   }
 
   static std::int64_t class_of(const TextLines& lines, std::string_view label,
                                const std::vector<std::string>& names) {
-    if (names.empty() || label.empty()) return label_of_field(lines, label);
+    if (names.empty()) return label_of_field(lines, label);
+    if (is_missing(label)) return kNoLabel;
     const auto name = std::lower_bound(names.begin(), names.end(), label);
     lines.check(name != names.end() && *name == label, kFileChanged);
     return name - names.begin();

@@ -80,6 +80,9 @@ EdgeColumns edge_columns(const TextLines& lines, std::string_view first_line,
   EdgeColumns columns{.separator = separator_of(first_line)};
   Fields fields;
   split_csv(first_line, columns.separator, fields);
+  const auto is_integer = [](std::string_view field) {
+    return integer_of_field(field).has_value();
+  };
   if (std::all_of(fields.begin(), fields.end(), is_integer)) {
     lines.check(names.src.empty() && names.dst.empty(),
                 "--src and --dst name columns of a header, the first line is '{}'", first_line);

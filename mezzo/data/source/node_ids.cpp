@@ -4,15 +4,13 @@
 
 namespace mezzo::data {
 
-template <>
-std::int64_t id_of_field<std::int64_t>(const TextLines& lines, std::string_view field) {
-  const std::int64_t id = lines.integer(field);
-  lines.check(id >= 0, "node id {} is negative", id);
+std::optional<std::int64_t> integer_id(const TextLines& lines, std::string_view field) {
+  const std::optional<std::int64_t> id = integer_of_field(field);
+  lines.check(!id || *id >= 0, "node id {} is negative", id.value_or(0));
   return id;
 }
 
-template <>
-std::string id_of_field<std::string>(const TextLines& lines, std::string_view field) {
+std::string word_id(const TextLines& lines, std::string_view field) {
   lines.check(!field.empty(), "a node without an id");
   return std::string(field);
 }
@@ -30,7 +28,8 @@ std::int64_t NodeIds::size() const {
 
 std::int64_t NodeIds::operator()(const TextLines& lines, std::string_view id) const {
   if (words_.empty()) {
-    return is_integer(id) ? ranks_(id_of_field<std::int64_t>(lines, id)) : -1;
+    const std::optional<std::int64_t> integer = integer_id(lines, id);
+    return integer ? ranks_(*integer) : -1;
   }
   const auto found = index_.find(id);
   return found == index_.end() ? -1 : found->second;

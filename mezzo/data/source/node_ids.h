@@ -1,9 +1,11 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "mezzo/data/source/source_support.h"
@@ -32,9 +34,10 @@ class NodeIds {
   std::unordered_map<std::string_view, std::int64_t> index_;  // the keys view words_
 };
 
-/// An id of a field, as an integer or a word. Throws IoError for an empty field and for a negative
-/// integer.
-template <class Id>
-Id id_of_field(const TextLines& lines, std::string_view field);
+/// An id that is an integer; nullopt if the field is none. Throws IoError for a negative integer.
+std::optional<std::int64_t> integer_id(const TextLines& lines, std::string_view field);
+
+/// An id that is a word. Throws IoError for an empty field.
+std::string word_id(const TextLines& lines, std::string_view field);
 
 }  // namespace mezzo::data

@@ -36,11 +36,10 @@ bool is_file_called(const std::filesystem::path& path, const std::string& suffix
   return called && std::filesystem::is_regular_file(path);
 }
 
-/// The error of from_chars for the whole field; a sign `+` is accepted.
+/// Sets `value` to the whole field, in which a sign `+` is accepted. Returns from_chars' error.
 template <class Number>
-std::errc parse_error(std::string_view field) {
+std::errc parse(std::string_view field, Number& value) {
   if (field.size() > 1 && field[0] == '+' && field[1] != '-') field.remove_prefix(1);
-  Number value = 0;
   const char* const end = field.data() + field.size();
   const auto [stop, error] = std::from_chars(field.data(), end, value);
   return stop == end ? error : std::errc::invalid_argument;
@@ -48,12 +47,14 @@ std::errc parse_error(std::string_view field) {
 
 }  // namespace
 
-bool is_integer(std::string_view field) {
-  return parse_error<std::int64_t>(field) == std::errc{};
+std::optional<std::int64_t> integer_of_field(std::string_view field) {
+  std::int64_t value = 0;
+  return parse(field, value) == std::errc{} ? std::optional(value) : std::nullopt;
 }
 
 bool is_number(std::string_view field) {
-  return parse_error<double>(field) != std::errc::invalid_argument;
+  double value = 0;
+  return parse(field, value) != std::errc::invalid_argument;
 }
 
 std::int64_t rows_of_piece(std::int64_t width) {
@@ -94,7 +95,8 @@ GraphText text_by_lines(const std::filesystem::path& path) {
     if (is_snap_comment(line)) continue;
     split_fields(line, Separator::kBlanks, fields);
     if (fields.empty()) continue;
-    const bool snap = fields.size() == 2 && is_integer(fields[0]) && is_integer(fields[1]);
+    const bool snap = fields.size() == 2 && integer_of_field(fields[0]).has_value() &&
+                      integer_of_field(fields[1]).has_value();
     return snap ? GraphText::kSnap : GraphText::kNone;
   }
   return GraphText::kNone;

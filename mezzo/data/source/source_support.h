@@ -126,9 +126,10 @@ class IdRanks {
   std::vector<std::int32_t> table_;  // the index of each id, if the ids are dense enough
 };
 
-/// Whether a field is an integer of 64 bits, and whether it is a number at all ("nan" and "inf"
-/// are). As TextLines::integer and real read them.
-bool is_integer(std::string_view field);
+/// A field as TextLines::integer reads it; nullopt if it is no integer of 64 bits.
+std::optional<std::int64_t> integer_of_field(std::string_view field);
+
+/// Whether TextLines::real reads a field, which may be out of range; "nan" and "inf" are numbers.
 bool is_number(std::string_view field);
 
 /// The two node ids of a line; below num_nodes, if num_nodes is known.

@@ -164,7 +164,7 @@ TEST_F(CsvFolder, labels_that_are_words_are_classes_with_names) {
   EXPECT_EQ(data.class_names, (std::vector<std::string>{"agents", "theory"}));
   EXPECT_EQ(data.num_classes, 2);
   EXPECT_EQ(integers_of(data.labels), (std::vector<std::int64_t>{1, 0, 1}));
-  write("nodes.csv", "id,label,split\n2,10,train\n5,,\n9,none,test\n");  // one word: all are
+  write("nodes.csv", "id,label,split\n2,10,train\n5,nan,\n9,none,test\n");  // one word: all are
   const Dataset mixed = read();
   EXPECT_EQ(mixed.class_names, (std::vector<std::string>{"10", "none"}));
   EXPECT_EQ(integers_of(mixed.labels), (std::vector<std::int64_t>{0, kNoLabel, 1}));
