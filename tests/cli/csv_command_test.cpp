@@ -12,7 +12,7 @@ namespace {
 using test::Words;
 
 /// Writes a CSV folder with words as ids and classes and with columns of other names: two rings.
-std::string write_rings(const test::TempFolder& folder) {
+std::string write_csv_rings(const test::TempFolder& folder) {
   constexpr int kNodes = 24;
   std::string edges = "from;to;when\n", nodes = "venue;name;split;f0;f1\n";
   for (int i = 0; i < kNodes; ++i) {
@@ -30,7 +30,7 @@ const Words kColumns = {"--id", "name", "--label", "venue", "--src", "from", "--
 
 TEST(CsvCommand, columns_have_names_in_every_command_that_reads_data) {
   const test::TempFolder folder;
-  const std::string rings = write_rings(folder), checkpoint = folder.path("c.pt");
+  const std::string rings = write_csv_rings(folder), checkpoint = folder.path("c.pt");
   const auto run = [&](const Words& words) {
     const test::Outcome outcome =
         run_mezzo(folder, test::with(words, test::with({"--dataset", rings}, kColumns)));
@@ -54,7 +54,7 @@ TEST(CsvCommand, columns_have_names_in_every_command_that_reads_data) {
 TEST(CsvCommand, errors_show_the_header_and_the_options) {
   const test::TempFolder folder;
   const test::Outcome outcome =
-      run_mezzo(folder, {"data", "info", "--dataset", write_rings(folder)});
+      run_mezzo(folder, {"data", "info", "--dataset", write_csv_rings(folder)});
   EXPECT_EQ(outcome.code, 3);
   EXPECT_TRUE(test::contains(outcome.err, "--id and --label"));
   EXPECT_TRUE(test::contains(outcome.err, "'venue,name,split,f0,f1'"));

@@ -38,8 +38,8 @@ struct NodeColumns {
   Separator separator = Separator::kComma;
   std::size_t count = 0;
   std::size_t id = 0, label = 0;
-  std::optional<std::size_t> split;
-  std::vector<std::size_t> features;
+  std::optional<std::size_t> split = {};
+  std::vector<std::size_t> features = {};
 
   std::int64_t num_features() const { return static_cast<std::int64_t>(features.size()); }
 };
