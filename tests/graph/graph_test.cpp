@@ -327,7 +327,7 @@ TEST(Graph, of_a_data_set_warns_before_it_makes_a_large_dense_tensor) {
   EXPECT_TRUE(warnings.texts.empty());
   Graph::from_dataset(data);
   ASSERT_EQ(warnings.texts.size(), 1U);
-  EXPECT_TRUE(mentions(warnings.texts[0], "densetensorof68MiB;SparseFeatures::kKeep"));
+  EXPECT_TRUE(mentions(warnings.texts[0], "dense tensor of 68 MiB; SparseFeatures::kKeep"));
 }
 
 TEST(Graph, of_a_data_set_without_features_has_no_feature_column) {
