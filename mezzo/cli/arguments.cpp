@@ -80,6 +80,11 @@ void add_field(OptionGroup group, const fields::Field<Options, T>& field, Target
   }
 }
 
+template <class Options, class T>
+bool given(const OptionParser& app, const fields::Field<Options, T>& field) {
+  return app.given(std::string("--") + field.name) || app.given(std::string("--no-") + field.name);
+}
+
 const char* title_of(fields::Group group) {
   switch (group) {
     case fields::Group::kModelKind:
@@ -147,6 +152,17 @@ void add_run_options(OptionParser& app, RunArguments& run) {
               "Runs with the seeds SEED, SEED+1, ...; without --split-index also with the splits "
               "0, 1, ... in turn");
   add_sampling_options(app, run.options.sampling);
+}
+
+void copy_given(const OptionParser& app, const TrainOptions& by_hand, TrainOptions& options) {
+  fields::for_each(fields::kTraining, [&](const auto& field) {
+    if (given(app, field)) options.*field.member = by_hand.*field.member;
+  });
+  if (!by_hand.sampling) return;
+  if (!options.sampling) options.sampling.emplace();
+  fields::for_each(fields::kSampling, [&](const auto& field) {
+    if (given(app, field)) (*options.sampling).*field.member = (*by_hand.sampling).*field.member;
+  });
 }
 
 void add_report_options(OptionParser& app, std::string& json) {

@@ -49,6 +49,9 @@ void add_sampling_options(OptionParser& app, std::optional<SamplingOptions>& sam
                           const std::string& title = "Mini-batches");
 /// Adds those of training and of mini-batches that train and compare share, and --runs.
 void add_run_options(OptionParser& app, RunArguments& run);
+/// Copies the options of training and of mini-batches that were given by hand, so that they win
+/// over those of a file: `by_hand`, which `app` has set, to `options`. The device is not copied.
+void copy_given(const OptionParser& app, const TrainOptions& by_hand, TrainOptions& options);
 /// Adds --json and --config.
 void add_report_options(OptionParser& app, std::string& json);
 

@@ -162,6 +162,11 @@ Arguments OptionParser::rest() const {
   return app_->remaining();
 }
 
+bool OptionParser::given(std::string_view flag) const {
+  const CLI::Option* option = app_->get_option_no_throw(std::string(flag));
+  return option != nullptr && option->count() > 0;
+}
+
 void add_config(OptionParser& parser) {
   CLI::App& app = *parser.app_;
   app.set_config("--config", "", "TOML file with these options, without the dashes")

@@ -35,6 +35,10 @@ class OptionParser {
   void keep_rest();
   Arguments rest() const;
 
+  /// Whether the parsed arguments, or the file of --config, set the option; false if there is no
+  /// such option. flag: with its dashes.
+  bool given(std::string_view flag) const;
+
  private:
   friend class OptionGroup;
   friend bool parse_arguments(OptionParser& parser, const Arguments& arguments);
