@@ -64,9 +64,11 @@ set(mezzo_public_headers
   sampling/subgraphs/subgraph_loaders.h
   sampling/workspace.h
   train/doctor/doctor.h
+  train/inference.h
   train/report/metrics.h
   train/options.h
   train/report/report.h
   train/sampling_options.h
+  train/trained_model.h
   train/trainer.h
   version.h)

@@ -21,9 +21,8 @@ LoadedCheckpoint load(const CheckpointArguments& arguments, const LoadOptions& l
   MEZZO_CHECK(!arguments.checkpoint.empty(), "--checkpoint is required");
   const at::Device device = use_machine(arguments.machine);
   LoadedCheckpoint loaded;
-  loaded.checkpoint = read_checkpoint(arguments.checkpoint);
-  TrainOptions& options = loaded.checkpoint.options;
-  options.device = device;
+  loaded.trained = load_checkpoint(arguments.checkpoint, device);
+  TrainOptions& options = loaded.trained.options;
 
   DataArguments data = arguments.data;
   if (data.dataset.empty()) {

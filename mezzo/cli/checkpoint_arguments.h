@@ -4,7 +4,7 @@
 
 #include "mezzo/cli/arguments.h"
 #include "mezzo/data/dataset.h"
-#include "mezzo/train/files/checkpoint.h"
+#include "mezzo/train/trained_model.h"
 
 namespace mezzo::cli {
 
@@ -18,16 +18,16 @@ struct CheckpointArguments {
 /// Adds all but --split-index.
 void add_checkpoint_options(OptionParser& app, CheckpointArguments& arguments);
 
-/// A checkpoint, with its options overridden by the arguments, and the data.
+/// The model of a checkpoint, with its options overridden by the arguments, and the data.
 struct LoadedCheckpoint {
-  Checkpoint checkpoint;
+  TrainedModel trained;
   Dataset dataset;
   /// bool [N], the nodes that the run trained on; undefined unless the data set and the kind of its
   /// splits are the run's.
   at::Tensor training_nodes;
 };
 
-/// Reads both. Throws as read_checkpoint and load_dataset; InvalidArgument if no checkpoint or no
+/// Reads both. Throws as load_checkpoint and load_dataset; InvalidArgument if no checkpoint or no
 /// data set is named.
 LoadedCheckpoint load(const CheckpointArguments& arguments, const LoadOptions& load_options = {});
 

@@ -11,16 +11,16 @@
 #include "mezzo/core/json.h"
 #include "mezzo/data/dataset.h"
 #include "mezzo/train/files/files.h"
-#include "mezzo/train/inference.h"
 #include "mezzo/train/report/scores_json.h"
 #include "mezzo/train/report/table.h"
+#include "mezzo/train/trained_model.h"
 #include "mezzo/version.h"
 
 namespace mezzo::cli {
 namespace {
 
 std::string evaluation_json(const LoadedCheckpoint& loaded, const Scores& scores) {
-  const TrainOptions& options = loaded.checkpoint.options;
+  const TrainOptions& options = loaded.trained.options;
   const std::string metric = metric_name(loaded.dataset.metric);
   OrderedJson object = {
       {"dataset", loaded.dataset.name},
@@ -29,7 +29,7 @@ std::string evaluation_json(const LoadedCheckpoint& loaded, const Scores& scores
       {"precision", amp::to_string(options.precision)},
       {"device", options.device.str()},
       {"metric", metric},
-      {"best_epoch", loaded.checkpoint.best_epoch},
+      {"best_epoch", loaded.trained.epoch},
   };
   object.update(scores_to_json(metric, scores));
   object["version"] = kVersion;
@@ -38,7 +38,7 @@ std::string evaluation_json(const LoadedCheckpoint& loaded, const Scores& scores
 
 /// Warns if the run has trained on nodes of the test.
 void warn_of_training_nodes(const LoadedCheckpoint& loaded) {
-  const std::int64_t split = loaded.checkpoint.options.split_index;
+  const std::int64_t split = loaded.trained.options.split_index;
   if (!loaded.training_nodes.defined()) return;
   const at::Tensor test = loaded.dataset.split(split).test;
   const auto count = [](const at::Tensor& mask) { return mask.sum().item<std::int64_t>(); };
@@ -67,13 +67,13 @@ int evaluate_command(const Arguments& arguments) {
   const LoadedCheckpoint loaded = load(parsed);
   check_not_read("--json", json, loaded.dataset.origin);
   warn_of_training_nodes(loaded);
-  const Scores scores = evaluate(loaded.dataset, loaded.checkpoint);
+  const Scores scores = evaluate(loaded.dataset, loaded.trained);
 
-  const TrainOptions& options = loaded.checkpoint.options;
+  const TrainOptions& options = loaded.trained.options;
   std::cout << fmt::format("{} in {} on {}, split {}, weights of epoch {}\n",
                            name_of(nn::ModelKinds{}, options.model),
                            amp::to_string(options.precision), loaded.dataset.name,
-                           options.split_index, loaded.checkpoint.best_epoch)
+                           options.split_index, loaded.trained.epoch)
             << format_table({{metric_name(loaded.dataset.metric), "train", "val", "test"},
                              {"", format_score(scores.train), format_score(scores.val),
                               format_score(scores.test)}})

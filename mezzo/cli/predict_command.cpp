@@ -76,7 +76,7 @@ int predict_command(const Arguments& arguments) {
   if (nodes) check_distinct("--output", output, "--nodes", nodes->file);
   const LoadedCheckpoint loaded = load(parsed, {.labels_optional = true});
   check_not_read("--output", output, loaded.dataset.origin);
-  const Predictions predictions = predict(loaded.dataset, loaded.checkpoint,
+  const Predictions predictions = predict(loaded.dataset, loaded.trained,
                                           nodes ? at::tensor(nodes->ids, at::kLong) : at::Tensor());
   if (kind == ".csv") {
     write_csv(output, predictions);

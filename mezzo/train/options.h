@@ -83,11 +83,11 @@ struct TrainOptions {
   std::int64_t layers = 2;  ///< 1 to 65536; sgc: hops of its one layer
   /// 16 by default, 1 to 16777216 (as are heads); only with two layers or more (gin: also with
   /// one); not sgc.
-  std::optional<std::int64_t> hidden;
-  std::optional<std::int64_t> heads;         ///< gat: of the hidden layers, 8 by default
-  std::optional<std::int64_t> output_heads;  ///< gat: of the last layer, 1 by default
-  double dropout = 0.5;                      ///< of the features before each layer, in [0, 1)
-  std::optional<double> attention_dropout;   ///< gat: in [0, 1), 0 by default
+  std::optional<std::int64_t> hidden = {};
+  std::optional<std::int64_t> heads = {};         ///< gat: of the hidden layers, 8 by default
+  std::optional<std::int64_t> output_heads = {};  ///< gat: of the last layer, 1 by default
+  double dropout = 0.5;                           ///< of the features before each layer, in [0, 1)
+  std::optional<double> attention_dropout = {};   ///< gat: in [0, 1), 0 by default
   /// Only with two layers or more; not sgc.
   nn::Normalization normalization = nn::Normalization::kNone;
   bool skip = false;  ///< residual connections
@@ -97,12 +97,12 @@ struct TrainOptions {
   double weight_decay = 5e-4;   ///< >= 0, within check_rates; of every parameter
   OptimizerKind optimizer = OptimizerKind::kAdam;
   amp::Precision precision = amp::Precision::kFloat32;
-  LossScale loss_scale;
+  LossScale loss_scale = {};
   /// Factor on the loss that is minimised, a normal float32 > 0; reported losses are without it.
   double loss_factor = 1;
   /// Parts of the model (`layer0`, `norm0`, `skip0`, ...) that a 16-bit precision leaves in
   /// float32.
-  std::vector<std::string> keep_float32;
+  std::vector<std::string> keep_float32 = {};
   at::Device device = at::kCPU;
   /// Whether the step is captured as a CUDA graph and replayed without the host: faster on small
   /// graphs, with the same numbers except that dropout, which then draws on the device
@@ -111,9 +111,9 @@ struct TrainOptions {
   std::uint64_t seed = 0;       ///< of the weights, of dropout and of sampling
   std::int64_t eval_every = 1;  ///< >= 1, in epochs; the last one is always evaluated
   /// Stops after this many epochs without a better validation score, >= 1 and >= eval_every.
-  std::optional<std::int64_t> patience;
+  std::optional<std::int64_t> patience = {};
 
-  std::optional<SamplingOptions> sampling;  ///< mini-batches; nullopt: the full graph
+  std::optional<SamplingOptions> sampling = {};  ///< mini-batches; nullopt: the full graph
   /// The dtype of gradients between processes; not kFloat32 only for several processes, or to
   /// resume a run of several.
   dist::GradientTraffic gradient_traffic = dist::GradientTraffic::kFloat32;
@@ -122,15 +122,15 @@ struct TrainOptions {
   bool normalize_features = false;  ///< divides each row of the features by the sum of magnitudes
   /// Whether every node has a self loop; by default yes for gcn, gat and sgc, no for sage and gin
   /// (whose layers have a separate term for the node). Not for mlp.
-  std::optional<bool> self_loops;
+  std::optional<bool> self_loops = {};
 
   /// Arguments of load_dataset, stored in checkpoints for later commands; training does not read
   /// them.
-  std::string dataset;
-  std::string split;
+  std::string dataset = {};
+  std::string split = {};
 
-  std::string checkpoint;  ///< file to write; empty: none
-  std::string resume;      ///< file to resume from; empty: none
+  std::string checkpoint = {};  ///< file to write; empty: none
+  std::string resume = {};      ///< file to resume from; empty: none
 };
 
 /// Throws InvalidArgument for a rate or decay with which a step would overflow or vanish in

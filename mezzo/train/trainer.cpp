@@ -31,7 +31,7 @@ class Run {
  public:
   Run(const Dataset& dataset, const TrainOptions& options, const TrainCallbacks& callbacks,
       const dist::ProcessGroup& group);
-  TrainReport run();
+  TrainResult run();
 
  private:
   void check_data();
@@ -53,6 +53,7 @@ class Run {
   void take_times();
   TrainReport report() const;
   TrainReport checked_report();
+  TrainedModel trained() const;
 
   const Dataset& dataset_;
   const TrainOptions& options_;
@@ -294,7 +295,7 @@ void Run::save_if_due() {
   if (seconds_since(saved_) > kCheckpointSeconds) save();
 }
 
-TrainReport Run::run() {
+TrainResult Run::run() {
   if (callbacks_.on_start) callbacks_.on_start();
   const bool finished = state_.history.epoch() == options_.epochs;
   bool impatient = !finished && was_out_of_patience();
@@ -327,7 +328,18 @@ TrainReport Run::run() {
     stopped_by_ = StopReason::kInterrupted;
   }
   take_times();
-  return checked_report();
+  TrainReport report = checked_report();
+  return {std::move(report), trained()};
+}
+
+TrainedModel Run::trained() const {
+  TrainedModel trained{.model = state_.model, .options = options_, .data = facts_of(dataset_)};
+  const EvaluationRecord* best = best_evaluation(state_.history, options_.eval_every);
+  trained.epoch = best != nullptr ? best->epoch : state_.history.epoch();
+  if (best != nullptr) restore_weights(*trained.model, state_.best_weights);
+  trained.model->zero_grad();  // frees the gradients
+  trained.model->eval();
+  return trained;
 }
 
 TrainReport Run::checked_report() {
@@ -366,12 +378,12 @@ TrainReport Run::report() const {
 
 }  // namespace
 
-TrainReport train(const Dataset& dataset, const TrainOptions& options,
+TrainResult train(const Dataset& dataset, const TrainOptions& options,
                   const TrainCallbacks& callbacks) {
   return Run(dataset, options, callbacks, dist::ProcessGroup()).run();
 }
 
-TrainReport train(const Dataset& dataset, const TrainOptions& options,
+TrainResult train(const Dataset& dataset, const TrainOptions& options,
                   const TrainCallbacks& callbacks, const dist::ProcessGroup& group) {
   return Run(dataset, options, callbacks, group).run();
 }

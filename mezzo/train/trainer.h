@@ -9,6 +9,7 @@
 #include "mezzo/dist/group/process_group.h"
 #include "mezzo/train/options.h"
 #include "mezzo/train/report/report.h"
+#include "mezzo/train/trained_model.h"
 
 namespace mezzo {
 
@@ -43,11 +44,18 @@ struct TrainCallbacks {
   std::function<bool()> should_stop;
 };
 
-/// Trains a model. On the full graph an epoch is one step on all training nodes; with
-/// options.sampling it is one pass over mini-batches, with a step for each, drawn on the CPU or on
-/// the CUDA device (SamplingOptions::sample_on). After it the whole graph is evaluated in the same
-/// precision. Weights are float32. The checkpoint and the report have both the best epoch by the
-/// validation score and the last one. The loss of an epoch is the mean over its training nodes,
+/// The result of train(): its report, and the model.
+struct TrainResult : TrainReport {
+  /// The weights of best_epoch, those that the checkpoint has as its best: of the best validation
+  /// score; without validation nodes, or before the first evaluation, the last ones.
+  TrainedModel trained;
+};
+
+/// Trains a model and returns it. On the full graph an epoch is one step on all training nodes;
+/// with options.sampling it is one pass over mini-batches, with a step for each, drawn on the CPU
+/// or on the CUDA device (SamplingOptions::sample_on). After it the whole graph is evaluated in the
+/// same precision. Weights are float32. The checkpoint and the report have both the best epoch by
+/// the validation score and the last one. The loss of an epoch is the mean over its training nodes,
 /// each before the step of its batch (saint: with the weights of the minimised loss).
 ///
 /// Seeds libtorch's generators. The result depends on the data, the options, libtorch's number of
@@ -68,7 +76,7 @@ struct TrainCallbacks {
 /// below 2^-24), or too many steps in a row were skipped. At the end of a run, with its report:
 /// CheckpointError if the last checkpoint cannot be written; unless interrupted, TrainingDiverged
 /// if each of 16 or more steps was skipped or no output is finite.
-MEZZO_API TrainReport train(const Dataset& dataset, const TrainOptions& options,
+MEZZO_API TrainResult train(const Dataset& dataset, const TrainOptions& options,
                             const TrainCallbacks& callbacks = {});
 
 /// The same by all processes of the group. Each calls it with equal data and options (except for
@@ -85,12 +93,12 @@ MEZZO_API TrainReport train(const Dataset& dataset, const TrainOptions& options,
 /// rank evaluates its own nodes. Only rank 0 reads options.resume and writes options.checkpoint.
 /// Another number of processes may resume a run; an unfinished epoch then starts again. Callbacks
 /// are called on every rank; should_stop on any rank ends all, and is called before on_batch. The
-/// reports of the ranks differ only in seconds, bytes and sampling.
+/// reports of the ranks differ only in seconds, bytes and sampling; each rank has the model.
 ///
 /// Throws as train(); also InvalidArgument, on all ranks, if their data or options differ, without
 /// sampling, with a sampler other than neighbor, labor and layer, and for fewer training nodes than
 /// processes; IoError if another rank fails. With one process: the same as train() without group.
-MEZZO_API TrainReport train(const Dataset& dataset, const TrainOptions& options,
+MEZZO_API TrainResult train(const Dataset& dataset, const TrainOptions& options,
                             const TrainCallbacks& callbacks, const dist::ProcessGroup& group);
 
 }  // namespace mezzo

@@ -8,10 +8,9 @@
 #include "mezzo/amp/optim/fused_optimizer.h"
 #include "mezzo/core/error.h"
 #include "mezzo/train/doctor/doctor.h"
-#include "mezzo/train/files/checkpoint.h"
-#include "mezzo/train/inference.h"
 #include "mezzo/train/report/metrics.h"
 #include "mezzo/train/state.h"
+#include "mezzo/train/trained_model.h"
 #include "mezzo/train/trainer.h"
 
 #include "support/npy_writer.h"
@@ -143,12 +142,11 @@ TEST(CudaTraining, a_checkpoint_resumes_captured_and_serves_on_the_cpu) {
   options.capture = true;
   EXPECT_EQ(train(data, options).losses, whole.losses);
 
-  Checkpoint checkpoint = read_checkpoint(options.checkpoint);
-  for (const at::Tensor& weight : checkpoint.best_weights) EXPECT_TRUE(weight.is_cpu());
-  checkpoint.options.device = at::kCPU;
-  EXPECT_EQ(evaluate(data, checkpoint).test, whole.best.test);
-  checkpoint.options.device = at::Device(at::kCUDA, 0);
-  EXPECT_EQ(evaluate(data, checkpoint).test, whole.best.test);
+  for (const at::Device device : {at::Device(at::kCPU), at::Device(at::kCUDA, 0)}) {
+    const TrainedModel trained = load_checkpoint(options.checkpoint, device);
+    for (const at::Tensor& weight : trained.model->parameters()) EXPECT_EQ(weight.device(), device);
+    EXPECT_EQ(evaluate(data, trained).test, whole.best.test);
+  }
 }
 
 TEST(CudaTraining, captured_steps_with_dropout_repeat_and_resume_bit_for_bit) {

@@ -8,7 +8,7 @@
 
 #include "mezzo/core/error.h"
 #include "mezzo/train/files/checkpoint.h"
-#include "mezzo/train/inference.h"
+#include "mezzo/train/trained_model.h"
 #include "mezzo/train/trainer.h"
 
 #include "support/npy_writer.h"
@@ -139,7 +139,7 @@ TEST(MiniBatchResume, before_the_first_evaluation_the_latest_weights_are_the_bes
   for (std::size_t i = 0; i < checkpoint.weights.size(); ++i) {
     EXPECT_TRUE(test::same_bits(checkpoint.weights[i], checkpoint.best_weights[i]));
   }
-  EXPECT_TRUE(std::isfinite(evaluate(data, checkpoint).test));
+  EXPECT_TRUE(std::isfinite(evaluate(data, load_checkpoint(options.checkpoint)).test));
 }
 
 TEST(MiniBatchResume, the_workers_may_change_and_the_batches_may_not) {

@@ -10,7 +10,6 @@
 #include <gtest/gtest.h>
 
 #include "mezzo/core/error.h"
-#include "mezzo/train/files/checkpoint.h"
 #include "mezzo/train/inference.h"
 #include "mezzo/train/trainer.h"
 
@@ -229,12 +228,12 @@ TEST(MiniBatch, the_batch_size_does_not_change_an_evaluation) {
   for (const std::int64_t nodes : {1, 7, 4096}) {
     options.sampling->inference_batch_size = nodes;
     const TrainReport report = train(data, options);
-    const Checkpoint checkpoint = read_checkpoint(options.checkpoint);
-    const Scores scores = evaluate(data, checkpoint);
+    const TrainedModel trained = load_checkpoint(options.checkpoint);
+    const Scores scores = evaluate(data, trained);
     EXPECT_EQ(scores.train, report.best.train);
     EXPECT_EQ(scores.val, report.best.val);
     EXPECT_EQ(scores.test, report.best.test);
-    EXPECT_EQ(predict(data, checkpoint).classes.size(0), 40);
+    EXPECT_EQ(predict(data, trained).classes.size(0), 40);
     all_scores.push_back(scores);
   }
   for (const Scores& scores : all_scores) {

@@ -129,10 +129,10 @@ TEST(MultiLabel, a_checkpoint_is_resumed_evaluated_and_predicted_from) {
   options.resume = folder.path("part");
   EXPECT_EQ(train(data, options).losses, whole.losses);
 
-  const Checkpoint checkpoint = read_checkpoint(folder.path("whole"));
-  EXPECT_TRUE(checkpoint.data.is_multi_label);
-  EXPECT_EQ(evaluate(data, checkpoint).val, whole.best.val);
-  const Predictions predictions = predict(data, checkpoint);
+  const TrainedModel trained = load_checkpoint(folder.path("whole"));
+  EXPECT_TRUE(trained.data.is_multi_label);
+  EXPECT_EQ(evaluate(data, trained).val, whole.best.val);
+  const Predictions predictions = predict(data, trained);
   ASSERT_EQ(predictions.classes.sizes(), (std::vector<std::int64_t>{40, 3}));
   EXPECT_EQ(predictions.classes.scalar_type(), at::kByte);
   EXPECT_TRUE(at::equal(predictions.classes, predictions.probabilities.gt(0.5).to(at::kByte)));
@@ -155,7 +155,7 @@ TEST(MultiLabel, a_checkpoint_is_resumed_evaluated_and_predicted_from) {
   bare.labels = bare.train_masks = bare.val_masks = bare.test_masks = at::Tensor();
   bare.num_classes = 0;
   bare.metric = Metric::kAccuracy;
-  EXPECT_TRUE(at::equal(predict(bare, checkpoint).classes, predictions.classes));
+  EXPECT_TRUE(at::equal(predict(bare, trained).classes, predictions.classes));
 }
 
 TEST(MultiLabel, a_checkpoint_of_the_other_kind_of_labels_is_refused) {
@@ -172,10 +172,10 @@ TEST(MultiLabel, a_checkpoint_of_the_other_kind_of_labels_is_refused) {
     options.epochs = 2;
     options.checkpoint = folder.path("c");
     train(own, options);
-    const Checkpoint checkpoint = read_checkpoint(folder.path("c"));
-    EXPECT_TRUE(test::throws<InvalidArgument>([&] { evaluate(other, checkpoint); },
+    const TrainedModel trained = load_checkpoint(folder.path("c"));
+    EXPECT_TRUE(test::throws<InvalidArgument>([&] { evaluate(other, trained); },
                                               {"several labels a node", "one label a node"}));
-    EXPECT_TRUE(test::throws<InvalidArgument>([&] { predict(other, checkpoint); },
+    EXPECT_TRUE(test::throws<InvalidArgument>([&] { predict(other, trained); },
                                               {"several labels a node", "one label a node"}));
     options.epochs = 3;
     options.resume = folder.path("c");

@@ -2,10 +2,13 @@
 
 #include <cstddef>
 #include <exception>
+#include <fstream>
+#include <ios>
 #include <map>
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <ATen/ATen.h>
@@ -33,9 +36,21 @@ struct RecordCloser {
   void operator()(zip_file_t* record) const { zip_fclose(record); }
 };
 
+/// Whether the file is a checkpoint of train(), by its end (train/files/checkpoint_io.cpp).
+bool is_checkpoint(const std::string& path) {
+  constexpr std::string_view kMark = "mezzo-checkpoint-1:";
+  constexpr auto kTrailer = static_cast<std::streamoff>(kMark.size() + 8);
+  std::ifstream file(path, std::ios::binary);
+  std::string end(kMark.size(), '\0');
+  file.seekg(-kTrailer, std::ios::end);
+  return file.read(end.data(), static_cast<std::streamsize>(end.size())) && end == kMark;
+}
+
 /// Reads every record of the archive and compares its checksum, which libtorch's reader does not.
 void check_records(const std::string& path) {
   data::regular_file_bytes(path);
+  data::require(!is_checkpoint(path), path,
+                "is a checkpoint of a training: read it with mezzo::load_checkpoint(path)");
   int code = 0;
   const std::unique_ptr<zip_t, ArchiveCloser> archive(
       zip_open(path.c_str(), ZIP_RDONLY | ZIP_CHECKCONS, &code));

@@ -17,12 +17,11 @@ namespace mezzo::nn {
 /// reads a c10::Dict from std::string to tensors, written by torch::pickle_save.
 ///
 /// Throws, and changes nothing: IoError with the path if the file is missing, truncated or corrupt
-/// (checks the checksums of its records, unlike libtorch's reader) or holds anything else;
-/// InvalidArgument with the names if some are missing or unexpected, if a shape differs or the kind
-/// of dtype does not fit (floating to integers), and if a finite value would become infinite in the
-/// module's dtype. Reads the file twice and holds its tensors in
-/// memory. Runs no code from the file, but trusts the sizes in it: as with torch.load, read only
-/// files that you trust.
+/// (checks the checksums of its records, unlike libtorch's reader) or holds anything else, as a
+/// checkpoint of train() does, which mezzo::load_checkpoint reads; InvalidArgument with the names
+/// if some are missing or unexpected, if a shape differs or the kind of dtype does not fit (floating
+/// to integers), and if a finite value would become infinite in the module's dtype. Reads the file twice and holds its tensors in memory. Runs no code from
+/// the file, but trusts the sizes in it: as with torch.load, read only files that you trust.
 MEZZO_API void load_state_dict(torch::nn::Module& module, const std::string& path);
 
 }  // namespace mezzo::nn

@@ -17,22 +17,19 @@ using nlohmann::json;
 /// The config, and facts about the data under the key "data".
 json config_and_data(const TrainOptions& options, const Dataset& dataset) {
   json config = json::parse(config_to_json(options));
-  config["data"] = {{"name", dataset.name},
-                    {"nodes", dataset.part ? dataset.part->num_nodes : dataset.num_nodes},
-                    {"edges", dataset.part ? dataset.part->num_edges : dataset.num_edges()},
-                    {"features", dataset.num_features()},
+  const DatasetFacts facts = facts_of(dataset);
+  config["data"] = {{"name", facts.name},
+                    {"nodes", facts.num_nodes},
+                    {"edges", facts.num_edges},
+                    {"features", facts.num_features},
                     {"feature-dtype", c10::toString(dataset.features.scalar_type())},
-                    {"classes", dataset.num_classes},
-                    {"multi-label", dataset.is_multi_label()}};
+                    {"classes", facts.num_classes},
+                    {"multi-label", facts.is_multi_label}};
   if (!dataset.part) {  // a part has only some of them
     config["data"]["targets"] = tensor_hash(dataset.labels);
     config["data"]["training-nodes"] = tensor_hash(dataset.train_masks);
   }
   return json::parse(json_line(config));  // as it will be read
-}
-
-const char* kind_of_labels(bool is_multi_label) {
-  return is_multi_label ? "several labels a node" : "one label a node";
 }
 
 /// "cuda:1" becomes "cuda": each of several processes has another device.
@@ -101,6 +98,15 @@ void check_size(const Checkpoint& checkpoint) {
 
 }  // namespace
 
+DatasetFacts facts_of(const Dataset& dataset) {
+  return {.name = dataset.name,
+          .num_nodes = dataset.part ? dataset.part->num_nodes : dataset.num_nodes,
+          .num_edges = dataset.part ? dataset.part->num_edges : dataset.num_edges(),
+          .num_features = dataset.num_features(),
+          .num_classes = dataset.num_classes,
+          .is_multi_label = dataset.is_multi_label()};
+}
+
 Checkpoint read_checkpoint(const std::string& path) {
   CheckpointReader reader(path, at::kCPU);
   const json config = reader.object("config");
@@ -123,23 +129,22 @@ Checkpoint read_checkpoint(const std::string& path) {
   return checkpoint;
 }
 
-nn::Model model_of(const Checkpoint& checkpoint, const Problem& problem) {
-  const std::int64_t num_features = problem.features.size(1);
-  MEZZO_CHECK(num_features == checkpoint.data.num_features,
-              "dataset: the model of the checkpoint has {} features, the data have {}",
-              checkpoint.data.num_features, num_features);
-  MEZZO_CHECK(problem.num_classes == checkpoint.data.num_classes,
-              "dataset: the model of the checkpoint has {} classes, the data have {}",
-              checkpoint.data.num_classes, problem.num_classes);
-  MEZZO_CHECK(problem.is_multi_label == checkpoint.data.is_multi_label,
-              "dataset: the model of the checkpoint is for {}, the data have {}",
-              kind_of_labels(checkpoint.data.is_multi_label),
-              kind_of_labels(problem.is_multi_label));
-  nn::Model model(model_options(checkpoint.options, problem));
-  check_weights("checkpoint", checkpoint.best_weights, *model);
-  restore_weights(*model, checkpoint.best_weights);
-  model->to(checkpoint.options.device);
-  return model;
+TrainedModel load_checkpoint(const std::string& path, at::Device device) {
+  const Checkpoint checkpoint = read_checkpoint(path);
+  TrainedModel trained{
+      .options = checkpoint.options, .data = checkpoint.data, .epoch = checkpoint.best_epoch};
+  trained.options.device = device;
+  try {
+    trained.model = nn::Model(model_options(checkpoint.options, checkpoint.data.num_features,
+                                            checkpoint.data.num_classes));
+    check_weights("checkpoint", checkpoint.best_weights, *trained.model);
+  } catch (const InvalidArgument& error) {
+    detail::raise<IoError>("{}: {}", path, error.what());
+  }
+  restore_weights(*trained.model, checkpoint.best_weights);
+  trained.model->to(device);
+  trained.model->eval();
+  return trained;
 }
 
 void write_checkpoint(const std::string& path, const TrainOptions& options, const Dataset& dataset,

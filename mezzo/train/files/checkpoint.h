@@ -10,15 +10,9 @@
 #include "mezzo/data/dataset.h"
 #include "mezzo/train/options.h"
 #include "mezzo/train/state.h"
+#include "mezzo/train/trained_model.h"
 
 namespace mezzo {
-
-/// Facts about the data set of a checkpoint, to refuse another one.
-struct DatasetFacts {
-  std::string name;
-  std::int64_t num_nodes = 0, num_edges = 0, num_features = 0, num_classes = 0;
-  bool is_multi_label = false;
-};
 
 /// The weights of a checkpoint and what is needed to use them.
 struct Checkpoint {
@@ -36,11 +30,8 @@ struct Checkpoint {
 /// of another format.
 MEZZO_API Checkpoint read_checkpoint(const std::string& path);
 
-/// A model with the best weights of a checkpoint, on its options' device. problem: from
-/// make_problem or make_inference_problem (with num_classes and is_multi_label set) with the
-/// checkpoint's options. Throws InvalidArgument if the numbers of features or classes differ, or
-/// only one of the two is multi-label.
-MEZZO_API nn::Model model_of(const Checkpoint& checkpoint, const Problem& problem);
+/// The facts about the whole data set.
+DatasetFacts facts_of(const Dataset& dataset);
 
 /// Writes everything that a run needs to continue bit for bit: weights, optimizer, scaler, random
 /// number generators, history, config. Replaces the file as a whole (replace_file), with a

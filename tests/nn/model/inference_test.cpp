@@ -8,8 +8,8 @@
 #include "mezzo/amp/precision.h"
 #include "mezzo/core/error.h"
 #include "mezzo/graph/graph.h"
-#include "mezzo/nn/conv/gat_conv.h"
-#include "mezzo/nn/conv/sage_conv.h"
+#include "mezzo/nn/conv/aggregation_layers.h"
+#include "mezzo/nn/conv/attention_layers.h"
 #include "mezzo/nn/model/model.h"
 #include "mezzo/ops/ops.h"
 

@@ -39,14 +39,14 @@ using test::quick_options;
 using test::read_file;
 using test::two_rings;
 
-/// The checkpoint of one epoch on two_rings().
-Checkpoint checkpoint_of_rings() {
+/// The model of a checkpoint of one epoch on two_rings().
+TrainedModel model_of_rings() {
   const test::TempFolder folder;
   TrainOptions options = quick_options();
   options.epochs = 1;
   options.checkpoint = folder.path("c");
   train(two_rings(), options);
-  return read_checkpoint(options.checkpoint);
+  return load_checkpoint(options.checkpoint);
 }
 
 /// 10 epochs at once against 5 and another 5; both end in a checkpoint.
@@ -117,11 +117,11 @@ TEST(Checkpoint, keeps_the_best_weights_for_evaluation) {
   options.dataset = "rings";
   options.checkpoint = folder.path("c");
   const TrainReport report = train(data, options);
-  const Checkpoint checkpoint = read_checkpoint(options.checkpoint);
-  EXPECT_EQ(checkpoint.best_epoch, report.best_epoch);
-  EXPECT_EQ(checkpoint.options.dataset, "rings");
-  EXPECT_EQ(checkpoint.data.name, "two rings");
-  const Scores scores = evaluate(data, checkpoint);
+  const TrainedModel trained = load_checkpoint(options.checkpoint);
+  EXPECT_EQ(trained.epoch, report.best_epoch);
+  EXPECT_EQ(trained.options.dataset, "rings");
+  EXPECT_EQ(trained.data.name, "two rings");
+  const Scores scores = evaluate(data, trained);
   EXPECT_EQ(scores.train, report.best.train);
   EXPECT_EQ(scores.val, report.best.val);
   EXPECT_EQ(scores.test, report.best.test);
@@ -133,14 +133,14 @@ TEST(Checkpoint, predictions_are_those_of_the_evaluation) {
   TrainOptions options = quick_options();
   options.checkpoint = folder.path("c");
   train(data, options);
-  const Checkpoint checkpoint = read_checkpoint(options.checkpoint);
-  const Predictions predictions = predict(data, checkpoint);
+  const TrainedModel trained = load_checkpoint(options.checkpoint);
+  const Predictions predictions = predict(data, trained);
   ASSERT_EQ(predictions.classes.size(0), 40);
   const at::Tensor mask = data.split(0).test;
   const at::Tensor right = at::eq(predictions.classes, data.labels).masked_select(mask);
   EXPECT_EQ(
       static_cast<double>(right.sum().item<std::int64_t>()) / static_cast<double>(right.numel()),
-      evaluate(data, checkpoint).test);
+      evaluate(data, trained).test);
   EXPECT_TRUE(at::ge(predictions.probabilities, 0.5F).all().item<bool>());
   EXPECT_TRUE(at::le(predictions.probabilities, 1.0F).all().item<bool>());
 
@@ -181,8 +181,8 @@ TEST(Checkpoint, predictions_need_neither_labels_nor_splits) {
   for (const bool sampled : {false, true}) {
     if (sampled) options.sampling = SamplingOptions{.batch_size = 8, .fanouts = {-1, -1}};
     train(two_rings(), options);
-    const Checkpoint checkpoint = read_checkpoint(options.checkpoint);
-    const Predictions expected = predict(two_rings(), checkpoint);
+    const TrainedModel trained = load_checkpoint(options.checkpoint);
+    const Predictions expected = predict(two_rings(), trained);
     Dataset of_one_class = two_rings(), of_one_split = two_rings();
     of_one_class.labels.zero_();
     of_one_class.num_classes = 1;
@@ -191,31 +191,32 @@ TEST(Checkpoint, predictions_need_neither_labels_nor_splits) {
       *masks = masks->narrow(1, 0, 1);
     }
     for (const Dataset& data : {unlabelled(two_rings()), of_one_class, of_one_split}) {
-      const Predictions got = predict(data, checkpoint);
+      const Predictions got = predict(data, trained);
       EXPECT_TRUE(test::same_bits(got.classes, expected.classes));
       EXPECT_TRUE(test::same_bits(got.probabilities, expected.probabilities));
-      EXPECT_THROW(evaluate(data, checkpoint), InvalidArgument);
+      EXPECT_THROW(evaluate(data, trained), InvalidArgument);
     }
   }
 }
 
 TEST(Checkpoint, predictions_without_labels_need_the_features_of_the_model) {
-  const Checkpoint checkpoint = checkpoint_of_rings();
+  const TrainedModel trained = model_of_rings();
   Dataset data = unlabelled(two_rings());
   data.features = data.features.narrow(1, 0, 5);
-  EXPECT_TRUE(test::throws<InvalidArgument>([&] { predict(data, checkpoint); },
+  EXPECT_TRUE(test::throws<InvalidArgument>([&] { predict(data, trained); },
                                             {"6 features", "the data have 5"}));
   data.features = at::Tensor();
   EXPECT_TRUE(
-      test::throws<InvalidArgument>([&] { predict(data, checkpoint); }, {"has no node features"}));
+      test::throws<InvalidArgument>([&] { predict(data, trained); }, {"has no node features"}));
 }
 
 TEST(Checkpoint, weights_that_are_not_finite_predict_nothing) {
-  Checkpoint checkpoint = checkpoint_of_rings();
-  for (at::Tensor& weights : checkpoint.best_weights) weights.fill_(std::nan(""));
-  EXPECT_TRUE(test::throws<NumericError>([&] { predict(two_rings(), checkpoint); },
+  const TrainedModel trained = model_of_rings();
+  const at::NoGradGuard no_grad;
+  for (const at::Tensor& weight : trained.model->parameters()) weight.fill_(std::nan(""));
+  EXPECT_TRUE(test::throws<NumericError>([&] { predict(two_rings(), trained); },
                                          {"40 of 40 nodes", "fp32"}));
-  EXPECT_TRUE(test::throws<NumericError>([&] { evaluate(two_rings(), checkpoint); },
+  EXPECT_TRUE(test::throws<NumericError>([&] { evaluate(two_rings(), trained); },
                                          {"40 of 40 nodes", "fp32"}));
 }
 
@@ -399,14 +400,14 @@ TEST(Checkpoint, changed_options_are_checked_and_bounded_by_the_file) {
     options.epochs = 1;
     options.checkpoint = folder.path("good");
     train(data, options);
-    ASSERT_NO_THROW(evaluate(data, read_checkpoint(options.checkpoint)));
+    ASSERT_NO_THROW(evaluate(data, load_checkpoint(options.checkpoint)));
     ChangedCheckpoint changed(options.checkpoint);
     const json flat = changed.options().flatten();
     for (const auto& [key, unused] : flat.items()) {
       for (const json& value : values) {
         SCOPED_TRACE(fmt::format("{} = {}", key, value.dump()));
         try {
-          evaluate(data, read_checkpoint(changed.with(key, value)));
+          evaluate(data, load_checkpoint(changed.with(key, value)));
           ++accepted;
         } catch (const IoError&) {
           ++refused;
@@ -466,14 +467,14 @@ TEST(Checkpoint, resuming_may_change_epochs_patience_and_the_path_of_the_data) {
 }
 
 TEST(Checkpoint, a_model_of_other_data_is_refused) {
-  const Checkpoint checkpoint = checkpoint_of_rings();
+  const TrainedModel trained = model_of_rings();
   Dataset wide = two_rings();
   wide.features = at::cat({wide.features, wide.features}, 1);
   EXPECT_TRUE(
-      test::throws<InvalidArgument>([&] { evaluate(wide, checkpoint); }, {"6 features", "12"}));
+      test::throws<InvalidArgument>([&] { evaluate(wide, trained); }, {"6 features", "12"}));
   Dataset fine = two_rings();
   fine.num_classes = 3;
-  EXPECT_TRUE(test::throws<InvalidArgument>([&] { predict(fine, checkpoint); }, {"2 classes"}));
+  EXPECT_TRUE(test::throws<InvalidArgument>([&] { predict(fine, trained); }, {"2 classes"}));
 }
 
 TEST(Checkpoint, an_unwritable_path_is_an_error_before_training) {

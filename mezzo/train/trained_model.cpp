@@ -1,0 +1,128 @@
+#include "mezzo/train/trained_model.h"
+
+#include <cstddef>
+#include <tuple>
+#include <vector>
+
+#include <ATen/ATen.h>
+
+#include "mezzo/amp/precision.h"
+#include "mezzo/core/error.h"
+#include "mezzo/nn/model/evaluation_mode.h"
+#include "mezzo/sampling/blocks/block_sampler.h"
+#include "mezzo/sampling/gather.h"
+#include "mezzo/train/problem.h"
+
+namespace mezzo {
+namespace {
+
+const char* kind_of_labels(bool is_multi_label) {
+  return is_multi_label ? "several labels a node" : "one label a node";
+}
+
+/// The options, for the device that the model is on.
+TrainOptions options_of(const TrainedModel& trained) {
+  MEZZO_CHECK(!trained.model.is_empty(), "TrainedModel: expected a model, got none");
+  TrainOptions options = trained.options;
+  options.device = trained.model->parameters().front().device();
+  return options;
+}
+
+void check_features(const TrainedModel& trained, const Problem& problem) {
+  const std::int64_t num_features = problem.features.size(1);
+  MEZZO_CHECK(num_features == trained.data.num_features,
+              "dataset: the trained model has {} features, the data have {}",
+              trained.data.num_features, num_features);
+}
+
+void check_labels(const TrainedModel& trained, bool is_multi_label) {
+  MEZZO_CHECK(is_multi_label == trained.data.is_multi_label,
+              "dataset: the trained model is for {}, the data have {}",
+              kind_of_labels(trained.data.is_multi_label), kind_of_labels(is_multi_label));
+}
+
+/// The problem of predicting without labels.
+Problem prediction_problem(const TrainedModel& trained, const Dataset& dataset,
+                           const TrainOptions& options) {
+  MEZZO_CHECK(
+      !dataset.part,
+      "dataset: {} is a part of a data set, whose halo cannot be predicted; expected the whole",
+      dataset.origin);
+  MEZZO_CHECK(dataset.num_classes <= trained.data.num_classes,
+              "dataset: the trained model has {} classes, the data have {}",
+              trained.data.num_classes, dataset.num_classes);
+  if (dataset.labels.defined()) check_labels(trained, dataset.is_multi_label());
+  Problem problem = make_inference_problem(dataset, options);
+  check_features(trained, problem);
+  return problem;
+}
+
+/// Throws NumericError unless all logits that count are finite.
+at::Tensor checked(at::Tensor logits, const Dataset& dataset, const TrainOptions& options) {
+  const EvaluatedNodes nodes = evaluated_nodes(logits, dataset);
+  if (nodes.not_finite > 0) {
+    detail::raise<NumericError>("the model's outputs for {} of {} nodes are not finite in {}",
+                                nodes.not_finite, nodes.count, amp::to_string(options.precision));
+  }
+  return logits;
+}
+
+/// The logits of distinct nodes, from the blocks of all their neighbours.
+at::Tensor logits_of_seeds(nn::Model model, const Problem& problem, const TrainOptions& options,
+                           const at::Tensor& seeds) {
+  const bool uses_edges = options.model != nn::ModelKind::kMlp;
+  const std::vector<std::int64_t> fanouts(static_cast<std::size_t>(model->num_layers()),
+                                          uses_edges ? kAllNeighbors : 0);
+  const BlockSampler sampler(problem.topology, {.fanouts = fanouts, .parent_degrees = true});
+  Blocks blocks = sampler.sample(seeds, BatchKey{});
+  at::Tensor x = gather_rows(problem.features, blocks.front().src_nodes().contiguous());
+  for (Block& block : blocks) block = block.to(options.device);
+  x = x.to(options.device);
+  if (!is_low(options.precision)) x = x.to(at::kFloat);
+  const at::NoGradGuard no_grad;
+  const nn::EvaluationMode evaluation(*model);
+  const amp::PrecisionScope scope(options.precision, options.device);
+  return model->forward(blocks, x).to(at::kFloat);
+}
+
+}  // namespace
+
+at::Tensor TrainedModel::logits(const Dataset& dataset) const {
+  const TrainOptions own = options_of(*this);
+  const Problem problem = prediction_problem(*this, dataset, own);
+  nn::Model shared = model;
+  return checked(evaluate_logits(shared, problem, own), dataset, own).cpu();
+}
+
+at::Tensor TrainedModel::logits(const Dataset& dataset, const at::Tensor& nodes) const {
+  const bool are_integers = at::isIntegralType(nodes.scalar_type(), /*includeBool=*/false);
+  MEZZO_CHECK(nodes.dim() == 1 && are_integers, "nodes: expected integers [n], got {} of {} axes",
+              c10::toString(nodes.scalar_type()), nodes.dim());
+  const at::Tensor ids = nodes.to(at::kCPU, at::kLong).contiguous();
+  const TrainOptions own = options_of(*this);
+  if (ids.numel() == 0) return at::empty({0, data.num_classes});
+  const auto [least, most] = at::aminmax(ids);
+  MEZZO_CHECK(least.item<std::int64_t>() >= 0 && most.item<std::int64_t>() < dataset.num_nodes,
+              "nodes: expected ids in [0, {}), got {} to {}", dataset.num_nodes,
+              least.item<std::int64_t>(), most.item<std::int64_t>());
+  // Its hops need one set of nodes.
+  if (own.model == nn::ModelKind::kSgc) return logits(dataset).index_select(0, ids);
+  const auto [seeds, rows] = at::_unique(ids, /*sorted=*/true, /*return_inverse=*/true);
+  const Problem problem = prediction_problem(*this, dataset, own);
+  const at::Tensor distinct = logits_of_seeds(model, problem, own, seeds);
+  return checked(distinct.cpu(), dataset, own).index_select(0, rows);
+}
+
+Scores evaluate(const Dataset& dataset, const TrainedModel& trained) {
+  const TrainOptions options = options_of(trained);
+  const Problem problem = make_problem(dataset, options);
+  check_features(trained, problem);
+  MEZZO_CHECK(problem.num_classes == trained.data.num_classes,
+              "dataset: the trained model has {} classes, the data have {}",
+              trained.data.num_classes, problem.num_classes);
+  check_labels(trained, problem.is_multi_label);
+  nn::Model model = trained.model;
+  return score_logits(checked(evaluate_logits(model, problem, options), dataset, options), problem);
+}
+
+}  // namespace mezzo

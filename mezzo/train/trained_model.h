@@ -1,0 +1,56 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include <ATen/core/Tensor.h>
+
+#include "mezzo/core/export.h"
+#include "mezzo/data/dataset.h"
+#include "mezzo/nn/model/model.h"
+#include "mezzo/train/options.h"
+#include "mezzo/train/report/report.h"
+
+namespace mezzo {
+
+/// Facts about the data set that a model was trained on.
+struct DatasetFacts {
+  std::string name;
+  std::int64_t num_nodes = 0, num_edges = 0, num_features = 0, num_classes = 0;
+  bool is_multi_label = false;
+};
+
+/// A trained model, with what is needed to use it: the result of train() or of load_checkpoint().
+/// The members and evaluate() prepare the data as the training did (self loops, normalised
+/// features), on the device of the model's parameters, and compute in options.precision.
+struct MEZZO_API TrainedModel {
+  nn::Model model{nullptr};  ///< in evaluation mode; copies of this struct share it
+  TrainOptions options;
+  DatasetFacts data;
+  std::int64_t epoch = 0;  ///< the epoch of the weights
+
+  /// The logits of all nodes: float32 [N, C] on the CPU. The data need neither labels nor splits,
+  /// and their labels may lack classes of the model. With options.sampling computed layer by layer
+  /// in batches, from all neighbours. Prepares the data in each call. Throws InvalidArgument if the
+  /// features do not fit the model, or if the data have more classes or labels of the other kind,
+  /// or are a part of a data set; NumericError if logits are not finite. Deterministic.
+  at::Tensor logits(const Dataset& dataset) const;
+
+  /// The logits of some nodes: [n, C], rows of logits(dataset) up to rounding. nodes: integers [n]
+  /// in [0, N), repeated or not. Computes only what the nodes reach in as many hops as the model
+  /// has layers (kSgc: all nodes), still preparing the whole data set. Throws as logits(dataset),
+  /// and InvalidArgument for other nodes.
+  at::Tensor logits(const Dataset& dataset, const at::Tensor& nodes) const;
+};
+
+/// Reads the best weights of a checkpoint that train() or `mezzo train` wrote: those of the best
+/// epoch by the validation score; without validation nodes the last ones that were evaluated.
+/// device: of the model. Of `options`, capture, files, and how batches are drawn are defaults.
+/// Throws IoError that names the file if it is missing, truncated, corrupt or of another format.
+MEZZO_API TrainedModel load_checkpoint(const std::string& path, at::Device device = at::kCPU);
+
+/// The data set's metric on the split options.split_index. Throws as TrainedModel::logits, and
+/// InvalidArgument for data without labels or split.
+MEZZO_API Scores evaluate(const Dataset& dataset, const TrainedModel& trained);
+
+}  // namespace mezzo
