@@ -206,8 +206,6 @@ void finish(RunArguments& run) {
               "--runs: the seeds of {} runs from seed {} exceed 64 bits", run.runs, options.seed);
   MEZZO_CHECK(run.runs == 1 || options.checkpoint.empty(),
               "--checkpoint: expected --runs 1, got {}", run.runs);
-  MEZZO_CHECK(run.runs == 1 || options.resume.empty(), "--resume: expected --runs 1, got {}",
-              run.runs);
   if (!run.json.empty()) check_writable("--json", run.json);
   if (!options.checkpoint.empty()) check_writable("--checkpoint", options.checkpoint);
   const std::string origin = data::origin_of(run.data.dataset);

@@ -80,7 +80,7 @@ void check_files(const CLI::App& app) {
     const std::string path = value_of(app, written);
     check_distinct(written, path, "--config", config);
     check_distinct(written, path, "--dataset", dataset);
-    for (const char* other : {"--checkpoint", "--resume"}) {
+    for (const char* other : {"--checkpoint", "--resume", "--init"}) {
       check_distinct(written, path, other, value_of(app, other));
     }
   }

@@ -1,4 +1,5 @@
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <cstdlib>
 #include <exception>
@@ -6,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include <ATen/ATen.h>
 #include <c10/util/Logging.h>
 #include <fmt/format.h>
 
@@ -18,6 +20,7 @@
 #include "mezzo/data/parts.h"
 #include "mezzo/dist/group/process_group.h"
 #include "mezzo/dist/rendezvous/environment.h"
+#include "mezzo/train/files/checkpoint.h"
 #include "mezzo/train/files/files.h"
 #include "mezzo/train/report/report.h"
 
@@ -65,9 +68,45 @@ void set_rank_options(const dist::ProcessGroup& group, RunArguments& run) {
   run.json.clear();
 }
 
+/// The text of rank 0.
+std::string from_first(const dist::ProcessGroup& group, const std::string& text) {
+  if (group.world_size() == 1) return text;
+  const at::Tensor size = at::full({1}, static_cast<std::int64_t>(text.size()), at::kLong);
+  const at::Tensor length = size.to(group.device());
+  group.broadcast(length);
+  std::string received = text;
+  received.resize(static_cast<std::size_t>(length.item<std::int64_t>()));
+  const at::Tensor bytes = at::from_blob(received.data(), length.item<std::int64_t>(), at::kByte);
+  const at::Tensor sent = bytes.to(group.device());
+  group.broadcast(sent);
+  bytes.copy_(sent);
+  return received;
+}
+
+/// Takes the options of the resumed checkpoint, which rank 0 reads, but those given by hand.
+void resume_options(const dist::ProcessGroup& group, const OptionParser& app, RunArguments& run) {
+  const std::string path = run.options.resume;
+  if (path.empty()) return;
+  MEZZO_CHECK(run.runs == 1, "--resume: expected --runs 1, got {}", run.runs);
+  const std::string config = from_first(group, group.rank() == 0 ? read_config(path) : "");
+  const TrainOptions written = config_from_json(config);
+  MEZZO_CHECK(app.given("--dataset") || !written.dataset.empty(),
+              "--dataset is required: {} names no data set", path);
+  TrainOptions options = written;
+  copy_given(app, run.options, options);
+  if (!app.given("--dataset")) run.data.dataset = written.dataset;
+  if (!app.given("--split")) run.data.split = written.split;
+  if (!app.given("--split-index")) run.data.split_index = written.split_index;
+  options.split = run.data.split;
+  options.split_index = *run.data.split_index;
+  check_resumable(path, written, options);
+  run.options = options;
+}
+
 /// Checks the options and reads the data. On failure the other processes get the reason.
-Dataset prepare(const dist::ProcessGroup& group, RunArguments& run) {
+Dataset prepare(const dist::ProcessGroup& group, const OptionParser& app, RunArguments& run) {
   try {
+    resume_options(group, app, run);
     set_rank_options(group, run);
     finish(run);
     check_options(run.options);
@@ -130,7 +169,7 @@ int train_command(const Arguments& arguments) {
   ignore_sigpipe();
 
   const dist::ProcessGroup group = join_group(run.machine.device, group_timeout);
-  const Dataset dataset = prepare(group, run);
+  const Dataset dataset = prepare(group, app, run);
   const std::vector<TrainReport> reports = train_and_show(dataset, run, group);
   const bool stopped = reports.back().stopped_by == StopReason::kInterrupted;
   return stopped || interrupted() ? kInterrupted : kSuccess;

@@ -16,9 +16,9 @@ namespace {
 std::string agreement(TrainOptions options) {
   options.device = at::Device(options.device.type());
   options.dataset.clear();
-  return fmt::format("{} epochs {} patience {} resume {} capture {}", config_to_json(options),
-                     options.epochs, options.patience.value_or(0), !options.resume.empty(),
-                     options.capture);
+  return fmt::format("{} epochs {} patience {} resume {} init {} capture {}",
+                     config_to_json(options), options.epochs, options.patience.value_or(0),
+                     !options.resume.empty(), !options.init.empty(), options.capture);
 }
 
 /// A 20-bit hash of a node id, so that a double holds the sum exactly. Two different sets of equal

@@ -52,7 +52,7 @@ struct Rules {
   bool (*applies)(const Options& options) = nullptr;
   const char* why_not = nullptr;  ///< the error if it does not apply
   const char* needed = nullptr;   ///< what the option says; not null: required if it applies
-  bool in_checkpoint = true;      ///< false: may change when a run is resumed
+  bool in_checkpoint = true;      ///< false: may change when a run is resumed, as may lr
 };
 
 /// One option.
@@ -285,7 +285,11 @@ inline const std::tuple kTraining = {
     field("checkpoint", &TrainOptions::checkpoint, Group::kFiles,
           "Write the state at the end, at an interrupt and once a minute",
           {.in_checkpoint = false}),
-    field("resume", &TrainOptions::resume, Group::kFiles, "Go on from a checkpoint, bit for bit",
+    field("resume", &TrainOptions::resume, Group::kFiles,
+          "Go on from a checkpoint, bit for bit, with its options but those given here",
+          {.in_checkpoint = false}),
+    field("init", &TrainOptions::init, Group::kFiles,
+          "Start from the best weights of a checkpoint, with a new optimizer",
           {.in_checkpoint = false}),
 };
 

@@ -138,6 +138,9 @@ void check_options(const TrainOptions& options) {
   check_model(options);
   check_sampling(options);
   check_capture(options);
+  MEZZO_CHECK(
+      options.init.empty() || options.resume.empty(),
+      "init: a resumed run goes on from its own weights; expected init or resume, got both");
   check_rates(options.optimizer, options.learning_rate, options.weight_decay);
   MEZZO_CHECK(!options.patience || *options.patience >= options.eval_every,
               "patience: {} epochs can hold no evaluation with eval-every {}; expected patience of "

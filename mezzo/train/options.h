@@ -131,6 +131,8 @@ struct TrainOptions {
 
   std::string checkpoint = {};  ///< file to write; empty: none
   std::string resume = {};      ///< file to resume from; empty: none
+  /// File whose best weights the run starts from, with a new optimizer; empty: random weights.
+  std::string init = {};
 };
 
 /// Throws InvalidArgument for a rate or decay with which a step would overflow or vanish in
@@ -147,7 +149,8 @@ MEZZO_API bool uses_self_loops(const TrainOptions& options);
 /// The options as one JSON object with the names of the command line, without those that may change
 /// when a run is resumed (epochs, patience, capture, files; sample-on, workers, prefetch).
 MEZZO_API std::string config_to_json(const TrainOptions& options);
-/// The inverse, except for the device. Throws IoError that names a missing or unreadable field.
+/// The inverse, except for the device; reads options that may change too, if they are there. Throws
+/// IoError that names a missing or unreadable field.
 MEZZO_API TrainOptions config_from_json(std::string_view json);
 
 }  // namespace mezzo

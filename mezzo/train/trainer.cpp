@@ -101,6 +101,10 @@ Run::Run(const Dataset& dataset, const TrainOptions& options, const TrainCallbac
   steps_ = make_epoch_steps(problem_, dataset, options, ranks_);
   ranks_.check_same("the batches of an epoch", fmt::format("{}", steps_->num_batches()));
   if (!options.resume.empty()) resume();
+  ranks_.together([&] {  // the others get the weights of the first
+    if (!options.init.empty() && ranks_.is_first())
+      init_from_checkpoint(options.init, *state_.model);
+  });
   loss_scale_ = state_.scaler.get_scale();
   if (ranks_.alone()) return;
   fix_own_threads();

@@ -62,7 +62,8 @@ struct TrainResult : TrainReport {
 /// threads, the CPU backend (MEZZO_CPU_BACKEND selects it) and, in 16 bits on the CPU, on the
 /// products that `linear` has chosen in this process (MEZZO_LINEAR selects them); not on the
 /// workers of mini-batches. If these are equal, a resumed run continues bit for bit, also within an
-/// epoch.
+/// epoch; its learning rate may be another. options.init starts from the best weights of a
+/// checkpoint, whose data may differ in all but the numbers of features and classes.
 ///
 /// The checkpoint is written at the end, also of an interrupted run, and about once a minute. If no
 /// epoch has been evaluated, its best weights are the latest, and best and last of the report are
@@ -90,10 +91,11 @@ MEZZO_API TrainResult train(const Dataset& dataset, const TrainOptions& options,
 ///
 /// Rank 0 evaluates (on CPUs with the threads of all processes of its machine) while the others
 /// wait; an evaluation must take less than the group's time-out. On parts (Dataset::part) every
-/// rank evaluates its own nodes. Only rank 0 reads options.resume and writes options.checkpoint.
-/// Another number of processes may resume a run; an unfinished epoch then starts again. Callbacks
-/// are called on every rank; should_stop on any rank ends all, and is called before on_batch. The
-/// reports of the ranks differ only in seconds, bytes and sampling; each rank has the model.
+/// rank evaluates its own nodes. Only rank 0 reads options.resume and options.init, and writes
+/// options.checkpoint. Another number of processes may resume a run; an unfinished epoch then
+/// starts again. Callbacks are called on every rank; should_stop on any rank ends all, and is
+/// called before on_batch. The reports of the ranks differ only in seconds, bytes and sampling;
+/// each rank has the model.
 ///
 /// Throws as train(); also InvalidArgument, on all ranks, if their data or options differ, without
 /// sampling, with a sampler other than neighbor, labor and layer, and for fewer training nodes than

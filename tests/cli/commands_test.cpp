@@ -177,6 +177,47 @@ TEST(TrainCommand, a_resumed_run_reports_what_an_unbroken_one_does) {
   EXPECT_EQ(whole["history"], resumed["history"]);
 }
 
+TEST(TrainCommand, a_resumed_run_takes_its_options_from_the_checkpoint) {
+  const test::TempFolder folder;
+  const std::string rings = test::write_rings(folder), file = folder.path("c.pt");
+  const Words first = {"train", "--dataset", rings, "--model",      "gat", "--heads",
+                       "2",     "--epochs",  "6",   "--seed",       "5",   "--split-index",
+                       "1",     "--threads", "1",   "--checkpoint", file};
+  ASSERT_EQ(run_mezzo(folder, first).code, 0);
+  const json report =
+      test::report_of(folder, {"train", "--resume", file, "--epochs", "9", "--lr", "0.001"});
+  EXPECT_EQ(report["model"].get<std::string>(), "gat");
+  EXPECT_EQ(report["epochs_run"].get<int>(), 9);
+  EXPECT_EQ(report["seed"].get<int>(), 5);
+  EXPECT_EQ(report["split_index"].get<int>(), 1);
+  EXPECT_EQ(test::report_of(folder, {"train", "--resume", file})["epochs_run"].get<int>(), 6);
+}
+
+TEST(TrainCommand, options_that_contradict_the_resumed_checkpoint_are_listed) {
+  const test::TempFolder folder;
+  const std::string rings = test::write_rings(folder), file = folder.path("c.pt");
+  ASSERT_EQ(run_mezzo(folder, {"train", "--dataset", rings, "--model", "gat", "--heads", "2",
+                               "--epochs", "2", "--checkpoint", file})
+                .code,
+            0);
+  const Outcome outcome =
+      run_mezzo(folder, {"train", "--resume", file, "--model", "gcn", "--hidden", "32"});
+  EXPECT_EQ(outcome.code, 2) << outcome.err;
+  EXPECT_TRUE(test::contains(outcome.err, "model \"gat\", this run has \"gcn\""));
+  EXPECT_TRUE(test::contains(outcome.err, "hidden null, this run has 32"));
+}
+
+TEST(TrainCommand, init_fine_tunes_a_checkpoint) {
+  const test::TempFolder folder;
+  const std::string rings = test::write_rings(folder), file = folder.path("c.pt");
+  ASSERT_EQ(run_mezzo(folder, quick_train(rings, {"--checkpoint", file})).code, 0);
+  EXPECT_EQ(run_mezzo(folder, quick_train(rings, {"--init", file, "--weight-decay", "0"})).code, 0);
+  const Outcome outcome =
+      run_mezzo(folder, quick_train(rings, {"--init", file, "--model", "sage"}));
+  EXPECT_EQ(outcome.code, 2);
+  EXPECT_TRUE(test::contains(outcome.err, "init: " + file + " was written with model gcn"));
+}
+
 /// Sends the signal to a long run.
 void expect_checkpoint_after(int signal) {
   const test::TempFolder folder;

@@ -40,6 +40,34 @@ void drop_device_index(json& config) {
   *device = text.substr(0, text.find(':'));
 }
 
+/// What a resumed run must have in common with its checkpoint: `config` without the path of the
+/// data, whose content is in "data", and the learning rate.
+json without_changes(json config) {
+  config.erase("dataset");
+  config.erase("lr");
+  drop_device_index(config);
+  return config;
+}
+
+/// Throws InvalidArgument for the first option that gives the two models other weights.
+void check_shape(const std::string& path, const nn::ModelOptions& written,
+                 const nn::ModelOptions& own) {
+  const auto check = [&](const char* option, const auto& theirs, const auto& ours) {
+    MEZZO_CHECK(theirs == ours, "init: {} was written with {} {}, this run has {}", path, option,
+                theirs, ours);
+  };
+  check("model", name_of(nn::ModelKinds{}, written.kind), name_of(nn::ModelKinds{}, own.kind));
+  check("features", written.in_features, own.in_features);
+  check("classes", written.out_features, own.out_features);
+  if (own.kind != nn::ModelKind::kSgc) check("layers", written.num_layers, own.num_layers);
+  check("hidden", written.hidden_features, own.hidden_features);
+  check("heads", written.num_heads, own.num_heads);
+  check("output-heads", written.num_output_heads, own.num_output_heads);
+  check("norm", name_of(nn::Normalizations{}, written.normalization),
+        name_of(nn::Normalizations{}, own.normalization));
+  check("skip", written.skip, own.skip);
+}
+
 template <class T>
 T read_fact(const json& data, const char* key) {
   const auto fact = data.find(key);
@@ -129,6 +157,27 @@ Checkpoint read_checkpoint(const std::string& path) {
   return checkpoint;
 }
 
+std::string read_config(const std::string& path) {
+  return CheckpointReader(path, at::kCPU).object("config").dump();
+}
+
+void check_resumable(const std::string& path, const TrainOptions& written,
+                     const TrainOptions& options) {
+  json expected = without_changes(json::parse(config_to_json(options)));
+  expected.erase("device");  // not among the options of a checkpoint
+  check_same(path, json::parse(config_to_json(written)), expected);
+}
+
+void init_from_checkpoint(const std::string& path, nn::ModelImpl& model) {
+  const Checkpoint checkpoint = read_checkpoint(path);
+  check_shape(
+      path,
+      model_options(checkpoint.options, checkpoint.data.num_features, checkpoint.data.num_classes),
+      model.options);
+  check_weights(path, checkpoint.best_weights, model);
+  restore_weights(model, checkpoint.best_weights);
+}
+
 TrainedModel load_checkpoint(const std::string& path, at::Device device) {
   const Checkpoint checkpoint = read_checkpoint(path);
   TrainedModel trained{
@@ -150,7 +199,10 @@ TrainedModel load_checkpoint(const std::string& path, at::Device device) {
 void write_checkpoint(const std::string& path, const TrainOptions& options, const Dataset& dataset,
                       const TrainState& state) {
   torch::serialize::OutputArchive archive;
-  write_object(archive, "config", config_and_data(options, dataset));
+  json config = config_and_data(options, dataset);
+  config["epochs"] = options.epochs;  // the defaults of a resumed run, which may change them
+  if (options.patience) config["patience"] = *options.patience;
+  write_object(archive, "config", config);
   write_object(archive, "history", history_to_json(state.history));
   archive.write("best_weights",
                 c10::IValue(state.history.evaluations.empty() ? copy_weights(*state.model)
@@ -167,17 +219,15 @@ void resume_checkpoint(const std::string& path, const TrainOptions& options, con
 void resume_checkpoint(const std::string& path, const std::string& bytes,
                        const TrainOptions& options, const Dataset& dataset, TrainState& state) {
   CheckpointReader reader(path, bytes, options.device);
-  json expected = config_and_data(options, dataset);
-  expected.erase("dataset");  // the path may change; the content is in "data"
-  json config = reader.object("config");
-  drop_device_index(expected);
-  drop_device_index(config);
-  check_same(path, config, {{"model", expected.at("model")}});  // the most useful message
-  check_same(path, config, expected);
+  check_same(path, without_changes(reader.object("config")),
+             without_changes(config_and_data(options, dataset)));
   History history = history_from_json(path, reader.object("history"));
   std::vector<at::Tensor> best_weights = reader.tensors("best_weights");
   check_weights(path, best_weights, *state.model);
   read_parts(reader, *state.model, *state.optimizer, state.scaler, options.device);
+  for (torch::optim::OptimizerParamGroup& group : state.optimizer->param_groups()) {
+    group.options().set_lr(options.learning_rate);
+  }
   // An unbroken run would not have the extra evaluation of the last epoch.
   std::erase_if(history.evaluations, [&](const EvaluationRecord& record) {
     return record.epoch % options.eval_every != 0;

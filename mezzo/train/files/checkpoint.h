@@ -16,7 +16,7 @@ namespace mezzo {
 
 /// The weights of a checkpoint and what is needed to use them.
 struct Checkpoint {
-  TrainOptions options;  ///< device, epochs, patience and files are defaults
+  TrainOptions options;  ///< device, capture, files, and how batches are drawn are defaults
   DatasetFacts data;
   std::int64_t epoch = 0;       ///< epochs done
   std::int64_t best_epoch = 0;  ///< the epoch of best_weights; before any evaluation: `epoch`
@@ -30,6 +30,18 @@ struct Checkpoint {
 /// of another format.
 MEZZO_API Checkpoint read_checkpoint(const std::string& path);
 
+/// The options of a checkpoint as JSON, for config_from_json(). Throws as read_checkpoint.
+MEZZO_API std::string read_config(const std::string& path);
+
+/// Throws InvalidArgument that lists all options with which a run written with `written` to `path`
+/// cannot be resumed.
+MEZZO_API void check_resumable(const std::string& path, const TrainOptions& written,
+                               const TrainOptions& options);
+
+/// Sets the weights of the model to the best ones of a checkpoint. Throws as read_checkpoint, and
+/// InvalidArgument that names the first option in which the two models differ in shape.
+void init_from_checkpoint(const std::string& path, nn::ModelImpl& model);
+
 /// The facts about the whole data set.
 DatasetFacts facts_of(const Dataset& dataset);
 
@@ -40,7 +52,8 @@ void write_checkpoint(const std::string& path, const TrainOptions& options, cons
                       const TrainState& state);
 
 /// Sets `state`, newly constructed from `options`, to the checkpoint. Throws IoError as
-/// read_checkpoint does; InvalidArgument that names the first field in which config or data differ.
+/// read_checkpoint does; InvalidArgument that lists the fields in which config or data differ. The
+/// learning rate may differ: that of `options` is used.
 void resume_checkpoint(const std::string& path, const TrainOptions& options, const Dataset& dataset,
                        TrainState& state);
 /// The same for the result of read_checkpoint_bytes(path), here or in another process.

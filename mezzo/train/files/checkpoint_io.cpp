@@ -9,8 +9,10 @@
 #include <sstream>
 #include <string_view>
 #include <system_error>
+#include <utility>
 
 #include <ATen/ATen.h>
+#include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 #include <torch/optim/optimizer.h>
 #include <zlib.h>
@@ -46,6 +48,24 @@ std::int64_t count_of(const json& value) {
     throw IoError("expected a count");
   }
   return value.get<std::int64_t>();
+}
+
+/// The keys of `expected` whose values in `written` differ, with both values.
+std::vector<std::string> differences_of(const json& written, const json& expected,
+                                        const std::string& prefix) {
+  std::vector<std::string> differences;
+  for (const auto& [key, value] : expected.items()) {
+    const json stored = written.contains(key) ? written.at(key) : json(nullptr);
+    if (value.is_object() && stored.is_object()) {
+      for (std::string& inner : differences_of(stored, value, key + " ")) {
+        differences.push_back(std::move(inner));
+      }
+    } else if (stored != value) {
+      differences.push_back(
+          fmt::format("{}{} {}, this run has {}", prefix, key, stored.dump(), value.dump()));
+    }
+  }
+  return differences;
 }
 
 at::Generator generator_of(at::Device device) {
@@ -242,17 +262,10 @@ History history_from_json(const std::string& path, const json& object) {
   }
 }
 
-void check_same(const std::string& path, const json& written, const json& expected,
-                const std::string& prefix) {
-  for (const auto& [key, value] : expected.items()) {
-    const json stored = written.contains(key) ? written.at(key) : json(nullptr);
-    if (value.is_object() && stored.is_object()) {
-      check_same(path, stored, value, key + " ");
-      continue;
-    }
-    MEZZO_CHECK(stored == value, "resume: {} was written with {}{} {}, this run has {}", path,
-                prefix, key, stored.dump(), value.dump());
-  }
+void check_same(const std::string& path, const json& written, const json& expected) {
+  const std::vector<std::string> differences = differences_of(written, expected, "");
+  MEZZO_CHECK(differences.empty(), "resume: {} was written with {}", path,
+              fmt::join(differences, "; "));
 }
 
 void check_weights(const std::string& what, const std::vector<at::Tensor>& weights,

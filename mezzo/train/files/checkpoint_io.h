@@ -57,10 +57,9 @@ nlohmann::json history_to_json(const History& history);
 /// Throws IoError that names `path`.
 History history_from_json(const std::string& path, const nlohmann::json& object);
 
-/// Throws InvalidArgument that names the first key of `expected` whose value in `written` differs.
-/// prefix: begins each key in the message.
+/// Throws InvalidArgument that lists the keys of `expected` whose values in `written` differ.
 void check_same(const std::string& path, const nlohmann::json& written,
-                const nlohmann::json& expected, const std::string& prefix = "");
+                const nlohmann::json& expected);
 
 /// Throws InvalidArgument that begins with `what` unless each tensor fits the model's.
 void check_weights(const std::string& what, const std::vector<at::Tensor>& weights,

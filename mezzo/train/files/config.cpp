@@ -59,7 +59,9 @@ json to_json(const List& list, const Options& options) {
 template <class List, class Options>
 void from_json(const List& list, const json& object, Options& options) {
   fields::for_each(list, [&](const auto& field) {
-    if (field.rules.in_checkpoint) read_value(object, field.name, options.*field.member);
+    if (field.rules.in_checkpoint || object.contains(field.name)) {
+      read_value(object, field.name, options.*field.member);
+    }
   });
 }
 

@@ -304,7 +304,6 @@ TEST(Checkpoint, resuming_another_run_names_the_difference) {
   const std::vector<Case> cases = {
       {"hidden", [](Dataset&, TrainOptions& o) { o.hidden = 9; }},
       {"model", [](Dataset&, TrainOptions& o) { o.model = nn::ModelKind::kSage; }},
-      {"lr", [](Dataset&, TrainOptions& o) { o.learning_rate = 1; }},
       {"precision", [](Dataset&, TrainOptions& o) { o.precision = amp::Precision::kBFloat16; }},
       {"seed", [](Dataset&, TrainOptions& o) { o.seed = 4; }},
       {"split-index", [](Dataset&, TrainOptions& o) { o.split_index = 1; }},
@@ -322,6 +321,84 @@ TEST(Checkpoint, resuming_another_run_names_the_difference) {
     c.change(data, other);
     EXPECT_TRUE(test::throws<InvalidArgument>([&] { train(data, other); }, {"resume", c.field}));
   }
+}
+
+TEST(Checkpoint, all_differences_of_a_resumed_run_are_listed) {
+  const test::TempFolder folder;
+  TrainOptions options = quick_options();
+  options.epochs = 2;
+  options.checkpoint = options.resume = folder.path("c");
+  TrainOptions written = options;
+  written.resume.clear();
+  train(two_rings(), written);
+  options.hidden = 9;
+  options.seed = 4;
+  EXPECT_TRUE(
+      test::throws<InvalidArgument>([&] { train(two_rings(), options); },
+                                    {"hidden 8, this run has 9", "seed 3, this run has 4"}));
+}
+
+TEST(Checkpoint, a_resumed_run_may_have_another_learning_rate) {
+  const test::TempFolder folder;
+  TrainOptions options = quick_options();
+  options.epochs = 5;
+  options.checkpoint = folder.path("c");
+  train(two_rings(), options);
+  options.epochs = 8;
+  options.resume = options.checkpoint;
+  options.checkpoint = folder.path("same");
+  train(two_rings(), options);
+  options.checkpoint = folder.path("other");
+  options.learning_rate = 1e-30;  // moves no weight
+  train(two_rings(), options);
+  const Checkpoint before = read_checkpoint(folder.path("c"));
+  const Checkpoint same = read_checkpoint(folder.path("same"));
+  const Checkpoint other = read_checkpoint(folder.path("other"));
+  EXPECT_TRUE(test::same_bits(other.weights[0], before.weights[0]));
+  EXPECT_FALSE(test::same_bits(same.weights[0], before.weights[0]));
+  EXPECT_EQ(other.options.learning_rate, 1e-30);
+  EXPECT_EQ(other.options.epochs, 8);
+}
+
+TEST(Checkpoint, init_starts_from_the_best_weights) {
+  const test::TempFolder folder;
+  TrainOptions options = quick_options();
+  options.checkpoint = folder.path("c");
+  const TrainedModel first = train(two_rings(), options).trained;
+  options.init = options.checkpoint;
+  options.checkpoint.clear();
+  options.epochs = 1;
+  options.learning_rate = 1e-30;  // moves no weight
+  options.dropout = 0.25;         // is no part of the shape
+  const TrainedModel tuned = train(two_rings(), options).trained;
+  EXPECT_TRUE(test::same_bits(tuned.logits(two_rings()), first.logits(two_rings())));
+}
+
+TEST(Checkpoint, init_names_the_first_option_of_another_shape) {
+  const test::TempFolder folder;
+  TrainOptions options = quick_options();
+  options.checkpoint = folder.path("c");
+  train(two_rings(), options);
+  options.init = options.checkpoint;
+  const auto expect_refused = [&](const std::string& text, auto change) {
+    TrainOptions other = options;
+    change(other);
+    EXPECT_TRUE(
+        test::throws<InvalidArgument>([&] { train(two_rings(), other); }, {"init", "/c", text}));
+  };
+  expect_refused("model gcn, this run has sage",
+                 [](TrainOptions& o) { o.model = nn::ModelKind::kSage; });
+  expect_refused("hidden 8, this run has 9", [](TrainOptions& o) { o.hidden = 9; });
+  expect_refused("layers 2, this run has 3", [](TrainOptions& o) { o.layers = 3; });
+  options.init.clear();
+  options.resume = options.checkpoint;
+  EXPECT_TRUE(test::throws<InvalidArgument>(
+      [&] {
+        TrainOptions both = options;
+        both.init = both.resume;
+        train(two_rings(), both);
+      },
+      {"init or resume"}));
 }
 
 TEST(Checkpoint, resuming_a_finished_run_gives_its_report) {
