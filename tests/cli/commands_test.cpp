@@ -204,7 +204,7 @@ TEST(TrainCommand, options_that_contradict_the_resumed_checkpoint_are_listed) {
       run_mezzo(folder, {"train", "--resume", file, "--model", "gcn", "--hidden", "32"});
   EXPECT_EQ(outcome.code, 2) << outcome.err;
   EXPECT_TRUE(test::contains(outcome.err, "model \"gat\", this run has \"gcn\""));
-  EXPECT_TRUE(test::contains(outcome.err, "hidden null, this run has 32"));
+  EXPECT_TRUE(test::contains(outcome.err, "hidden its default, this run has 32"));
 }
 
 TEST(TrainCommand, init_fine_tunes_a_checkpoint) {

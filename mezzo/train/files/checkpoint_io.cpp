@@ -50,6 +50,10 @@ std::int64_t count_of(const json& value) {
   return value.get<std::int64_t>();
 }
 
+std::string text_of(const json& option) {
+  return option.is_null() ? "its default" : option.dump();
+}
+
 /// The keys of `expected` whose values in `written` differ, with both values.
 std::vector<std::string> differences_of(const json& written, const json& expected,
                                         const std::string& prefix) {
@@ -62,7 +66,7 @@ std::vector<std::string> differences_of(const json& written, const json& expecte
       }
     } else if (stored != value) {
       differences.push_back(
-          fmt::format("{}{} {}, this run has {}", prefix, key, stored.dump(), value.dump()));
+          fmt::format("{}{} {}, this run has {}", prefix, key, text_of(stored), text_of(value)));
     }
   }
   return differences;
