@@ -60,6 +60,7 @@
 #include "mezzo/train/doctor/doctor.h"
 #include "mezzo/train/inference.h"
 #include "mezzo/train/report/metrics.h"
+#include "mezzo/train/recipe.h"
 #include "mezzo/train/report/report.h"
 #include "mezzo/train/sampling_options.h"
 #include "mezzo/train/trained_model.h"

@@ -67,6 +67,7 @@ set(mezzo_public_headers
   train/inference.h
   train/report/metrics.h
   train/options.h
+  train/recipe.h
   train/report/report.h
   train/sampling_options.h
   train/trained_model.h

@@ -16,6 +16,9 @@
 namespace mezzo::cli {
 namespace {
 
+/// The default in the help of an option that the recipe sets.
+constexpr const char* kByRecipe = "recipe";
+
 /// The type of an option in the help.
 template <class T>
 constexpr const char* kTypeName = fields::Enumerated<T> ? "NAME" : "N";
@@ -69,13 +72,16 @@ void add_field(OptionGroup group, const fields::Field<Options, T>& field, Target
     std::string help = field.help;
     if constexpr (fields::Enumerated<T>) help += ": " + detail::names(fields::words(initial));
     const bool shown = !std::is_same_v<T, LossScale>;  // whose default depends on the precision
-    group.value(flag, kTypeName<T>, set, help, shown ? fields::to_text(initial) : "");
+    const std::string default_text = shown ? fields::to_text(initial) : "";
+    group.value(flag, kTypeName<T>, set, help, field.rules.in_recipe ? kByRecipe : default_text);
   } else {
     const auto set = [=](const std::string& text) {
       options().*member = parse_number<Value>(flag, text);
     };
-    std::string default_text;
-    if constexpr (std::is_same_v<T, Value>) default_text = fmt::format("{}", initial);
+    std::string default_text = field.rules.in_recipe ? kByRecipe : "";
+    if constexpr (std::is_same_v<T, Value>) {
+      if (!field.rules.in_recipe) default_text = fmt::format("{}", initial);
+    }
     group.value(flag, kTypeName<Value>, set, field.help, default_text);
   }
 }
@@ -144,8 +150,16 @@ void add_sampling_options(OptionParser& app, std::optional<SamplingOptions>& sam
                    [&](const auto& field) { add_field(OptionGroup(app, title), field, target); });
 }
 
+void add_recipe_option(OptionParser& app, RecipeKind& recipe) {
+  OptionGroup(app, "Model")
+      .choice(
+          "--recipe", RecipeKinds{}, recipe,
+          "Options that are not given: chosen from the data set, or those of Planetoid's papers");
+}
+
 void add_run_options(OptionParser& app, RunArguments& run) {
   using enum fields::Group;
+  add_recipe_option(app, run.recipe);
   add_training_options(app, run.options, {kModel, kStep, kTraining});
   OptionGroup(app, "Training")
       .number("--runs", run.runs,
@@ -163,6 +177,15 @@ void copy_given(const OptionParser& app, const TrainOptions& by_hand, TrainOptio
   fields::for_each(fields::kSampling, [&](const auto& field) {
     if (given(app, field)) (*options.sampling).*field.member = (*by_hand.sampling).*field.member;
   });
+}
+
+TrainOptions with_recipe(const OptionParser& app, const RunArguments& run, const Dataset& dataset,
+                         const TrainOptions& by_hand) {
+  if (run.recipe == RecipeKind::kPlanetoid) return by_hand;
+  TrainOptions options = recommended_options(
+      dataset, by_hand, app.given("--layers") ? std::optional(by_hand.layers) : std::nullopt);
+  copy_given(app, by_hand, options);
+  return options;
 }
 
 void add_report_options(OptionParser& app, std::string& json) {

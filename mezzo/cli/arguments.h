@@ -10,6 +10,7 @@
 #include "mezzo/nn/model/model.h"
 #include "mezzo/train/option_fields.h"
 #include "mezzo/train/options.h"
+#include "mezzo/train/recipe.h"
 
 namespace mezzo::cli {
 
@@ -32,6 +33,8 @@ struct RunArguments {
   DataArguments data;
   MachineArguments machine;
   TrainOptions options;
+  RecipeKind recipe = RecipeKind::kAuto;
+  std::optional<amp::Precision> precision = {};  ///< train: of the products; nullopt: automatic
   std::int64_t runs = 1;
   std::string json;
 };
@@ -47,11 +50,16 @@ void add_training_options(OptionParser& app, TrainOptions& options,
 /// heading in the help; empty: the help does not show them.
 void add_sampling_options(OptionParser& app, std::optional<SamplingOptions>& sampling,
                           const std::string& title = "Mini-batches");
+/// Adds --recipe.
+void add_recipe_option(OptionParser& app, RecipeKind& recipe);
 /// Adds those of training and of mini-batches that train and compare share, and --runs.
 void add_run_options(OptionParser& app, RunArguments& run);
 /// Copies the options of training and of mini-batches that were given by hand, so that they win
 /// over those of a file: `by_hand`, which `app` has set, to `options`. The device is not copied.
 void copy_given(const OptionParser& app, const TrainOptions& by_hand, TrainOptions& options);
+/// `by_hand`, which `app` has set, and for the options that were not given those of run.recipe.
+TrainOptions with_recipe(const OptionParser& app, const RunArguments& run, const Dataset& dataset,
+                         const TrainOptions& by_hand);
 /// Adds --json and --config.
 void add_report_options(OptionParser& app, std::string& json);
 

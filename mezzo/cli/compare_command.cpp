@@ -86,10 +86,12 @@ TrainOptions options_for(nn::ModelKind model, amp::Precision precision,
   return options;
 }
 
-ComparisonRow train_row(const Dataset& dataset, const CompareArguments& compare,
-                        nn::ModelKind model, amp::Precision precision) {
+ComparisonRow train_row(const OptionParser& app, const Dataset& dataset,
+                        const CompareArguments& compare, nn::ModelKind model,
+                        amp::Precision precision) {
   RunArguments run = compare.run;
-  run.options = options_for(model, precision, compare);
+  run.options = with_recipe(app, run, dataset, options_for(model, precision, compare));
+  check_options(run.options);
   ComparisonRow row;
   row.model = name_of(nn::ModelKinds{}, model);
   row.precision = amp::to_string(precision);
@@ -101,11 +103,12 @@ ComparisonRow train_row(const Dataset& dataset, const CompareArguments& compare,
   return row;
 }
 
-std::vector<ComparisonRow> train_rows(const Dataset& dataset, const CompareArguments& compare) {
+std::vector<ComparisonRow> train_rows(const OptionParser& app, const Dataset& dataset,
+                                      const CompareArguments& compare) {
   std::vector<ComparisonRow> rows;
   for (const nn::ModelKind model : compare.models) {
     for (const amp::Precision precision : compare.precisions) {
-      rows.push_back(train_row(dataset, compare, model, precision));
+      rows.push_back(train_row(app, dataset, compare, model, precision));
       if (interrupted()) return rows;
     }
   }
@@ -137,7 +140,7 @@ int compare_command(const Arguments& arguments) {
     }
   }
   const Dataset dataset = load(run.data);
-  const std::vector<ComparisonRow> rows = train_rows(dataset, compare);
+  const std::vector<ComparisonRow> rows = train_rows(app, dataset, compare);
 
   std::cout << format_comparison(rows) << std::flush;
   if (!run.json.empty()) {

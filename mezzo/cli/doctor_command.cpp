@@ -42,7 +42,9 @@ int doctor_command(const Arguments& arguments) {
       "recommends a precision, a loss scale and parts to keep in float32",
       "mezzo doctor");
   add_data_options(app, run.data);
-  add_training_options(app, run.options, {kModelKind, kModel});
+  add_training_options(app, run.options, {kModelKind});
+  add_recipe_option(app, run.recipe);
+  add_training_options(app, run.options, {kModel});
   OptionGroup(app, "Training").number("--steps", doctor.steps, "Steps of each run");
   add_training_options(app, run.options, {kStep});
   // Parsed only to refuse them with a reason.
@@ -57,8 +59,10 @@ int doctor_command(const Arguments& arguments) {
               "doctor: it runs the full graph; expected no options of mini-batches");
   finish(run);
   check_options(run.options);
-  doctor.training = run.options;
   const Dataset dataset = load(run.data);
+  doctor.training = with_recipe(app, run, dataset, run.options);
+  doctor.training.epochs = TrainOptions().epochs;  // the doctor runs --steps
+  doctor.training.patience = std::nullopt;
   const Diagnosis diagnosis = diagnose_with_progress(dataset, doctor);
 
   std::cout << format_diagnosis(diagnosis) << std::flush;

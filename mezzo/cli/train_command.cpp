@@ -103,6 +103,55 @@ void resume_options(const dist::ProcessGroup& group, const OptionParser& app, Ru
   run.options = options;
 }
 
+/// Sets the options of `chosen` that recipes set as rank 0 has them: the ranks may read other
+/// parts.
+void take_recipe(const dist::ProcessGroup& group, const TrainOptions& chosen,
+                 TrainOptions& options) {
+  const TrainOptions first = config_from_json(from_first(group, config_to_json(chosen)));
+  fields::for_each(fields::kTraining, [&](const auto& field) {
+    if (field.rules.in_recipe) options.*field.member = first.*field.member;
+  });
+  options.epochs = std::stoll(from_first(group, std::to_string(chosen.epochs)));
+  const std::int64_t patience =
+      std::stoll(from_first(group, std::to_string(chosen.patience.value_or(0))));
+  options.patience = patience > 0 ? std::optional(patience) : std::nullopt;
+}
+
+/// The options of the model in the checkpoint of --init, for those that were not given.
+TrainOptions with_model_of(const std::string& path, const OptionParser& app,
+                           const TrainOptions& by_hand) {
+  const TrainOptions written = config_from_json(read_config(path));
+  TrainOptions options = by_hand;
+  fields::for_each(fields::kTraining, [&](const auto& field) {
+    const bool of_model = field.group == fields::Group::kModelKind ||
+                          field.group == fields::Group::kModel || field.rules.in_recipe;
+    if (of_model && field.rules.in_checkpoint) options.*field.member = written.*field.member;
+  });
+  copy_given(app, by_hand, options);
+  return options;
+}
+
+/// Sets the options that were not given: those of the model of --init, or the recipe's, and the
+/// precision. Says so on rank 0.
+void choose_options(const dist::ProcessGroup& group, const OptionParser& app,
+                    const Dataset& dataset, RunArguments& run) {
+  TrainOptions& options = run.options;
+  const bool resumes = !options.resume.empty();
+  if (!resumes) {
+    const bool from_file = !options.init.empty();
+    const TrainOptions chosen = from_file ? with_model_of(options.init, app, options)
+                                          : with_recipe(app, run, dataset, options);
+    options.model = chosen.model;
+    take_recipe(group, chosen, options);
+  }
+  if (!run.precision && !resumes) run.precision = recommended_precision(options.device);
+  if (run.precision) options.precision = *run.precision;
+  if (resumes || group.rank() != 0) return;
+  std::cerr << fmt::format("mezzo: recipe {}: {} --precision {}\n",
+                           name_of(RecipeKinds{}, run.recipe), recipe_flags(options),
+                           amp::to_string(options.precision));
+}
+
 /// Checks the options and reads the data. On failure the other processes get the reason.
 Dataset prepare(const dist::ProcessGroup& group, const OptionParser& app, RunArguments& run) {
   try {
@@ -111,7 +160,10 @@ Dataset prepare(const dist::ProcessGroup& group, const OptionParser& app, RunArg
     finish(run);
     check_options(run.options);
     run.data.dataset = part_for_rank(run.data.dataset, group.rank(), group.world_size());
-    return load(run.data);
+    Dataset dataset = load(run.data);
+    choose_options(group, app, dataset, run);
+    check_options(run.options);
+    return dataset;
   } catch (const std::exception& error) {
     group.give_up(error.what());
     throw;
@@ -157,7 +209,19 @@ int train_command(const Arguments& arguments) {
       "Trains a model on a data set, on the full graph or by mini-batches, in one precision",
       "mezzo train");
   add_data_options(app, run.data);
-  add_training_options(app, options, {kModelKind, kPrecision});
+  add_training_options(app, options, {kModelKind});
+  OptionGroup(app, "Training")
+      .value(
+          "--precision", "auto|fp32|tf32|bf16|fp16",
+          [&run](const std::string& text) {
+            run.precision =
+                text == "auto" ? std::nullopt : std::optional(amp::parse_precision(text));
+            run.options.precision = run.precision.value_or(amp::Precision::kFloat32);
+          },
+          "Precision of the products; weights stay float32. auto: the fastest one of this "
+          "processor "
+          "that has float32's range",
+          "auto");
   add_run_options(app, run);
   add_machine_options(app, run.machine);
   OptionGroup(app, "Machine")

@@ -65,7 +65,6 @@ void write_csv(const std::string& path, const Predictions& predictions) {
     replace_file(path, [&](std::ostream& file) { write_probabilities(file, predictions); });
     return;
   }
-  const std::int64_t* nodes = predictions.nodes.const_data_ptr<std::int64_t>();
   const std::int64_t* classes = predictions.classes.const_data_ptr<std::int64_t>();
   const float* probabilities = predictions.probabilities.const_data_ptr<float>();
   replace_file(path, [&](std::ostream& file) {

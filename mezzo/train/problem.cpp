@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -227,6 +228,15 @@ bool has_score(const at::Tensor& mask, const Problem& problem) {
   if (problem.metric != Metric::kRocAuc) return mask.any().item<bool>();
   return problem.is_multi_label ? classes_with_roc_auc(problem.labels, mask).any().item<bool>()
                                 : have_two_classes(problem.labels, mask);
+}
+
+std::optional<double> chance_score(const Problem& problem) {
+  if (problem.metric == Metric::kRocAuc) return 0.5;
+  if (problem.metric != Metric::kAccuracy || problem.is_multi_label) return std::nullopt;
+  const at::Tensor labels = problem.labels.masked_select(problem.masks.train);
+  if (labels.numel() == 0) return std::nullopt;
+  return static_cast<double>(at::bincount(labels).max().item<std::int64_t>()) /
+         static_cast<double>(labels.numel());
 }
 
 Scores score_logits(const at::Tensor& logits, const Problem& problem) {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 
 #include <ATen/core/Tensor.h>
 
@@ -77,6 +78,10 @@ EvaluatedNodes evaluated_nodes(const at::Tensor& logits, const Dataset& dataset)
 /// Whether the metric of the nodes in `mask`, one of problem.masks, is defined: it needs a node,
 /// for ROC AUC one of each class (multi-label data: in at least one class). Synchronises.
 bool has_score(const at::Tensor& mask, const Problem& problem);
+
+/// The score on the training nodes of a model that ignores its input: the share of the largest
+/// class, 0.5 for ROC AUC; nullopt for micro F1 and without training nodes. Synchronises.
+std::optional<double> chance_score(const Problem& problem);
 
 /// The metric on every part of the split, NaN if not has_score(). Synchronises.
 Scores score_logits(const at::Tensor& logits, const Problem& problem);

@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 
 #include <ATen/ATen.h>
+#include <c10/util/Exception.h>
 #include <fmt/format.h>
 
 #include "mezzo/core/error.h"
@@ -52,6 +54,7 @@ class Run {
   void save_at_end();
   void take_times();
   TrainReport report() const;
+  std::string learning_warning(const TrainReport& report) const;
   TrainReport checked_report();
   TrainedModel trained() const;
 
@@ -355,7 +358,24 @@ TrainReport Run::checked_report() {
   } catch (const NumericError& error) {
     throw TrainingDiverged(error.what(), std::move(result));
   }
+  result.warning = learning_warning(result);
+  if (!result.warning.empty() && ranks_.is_first()) TORCH_WARN("mezzo: ", result.warning);
   return result;
+}
+
+/// Why the run has learnt next to nothing; empty if it has, or was too short to tell.
+std::string Run::learning_warning(const TrainReport& report) const {
+  constexpr std::int64_t kFewestEpochs = 20;
+  constexpr double kLittle = 0.1;  // of the way from chance to a perfect score
+  const std::optional<double> chance = chance_score(problem_);
+  const double score = std::max(report.best.train, report.last.train);
+  if (!chance || *chance >= 1 || report.epochs_run < kFewestEpochs) return {};
+  if (!(score - *chance < kLittle * (1 - *chance))) return {};
+  return fmt::format(
+      "the model has learnt little: {} {:.3f} on the training nodes, where one that ignores its "
+      "input reaches {:.3f}; try the automatic recipe, a layer norm, another learning rate, or "
+      "mezzo tune",
+      report.metric, score, *chance);
 }
 
 TrainReport Run::report() const {

@@ -66,6 +66,7 @@ OrderedJson run_to_json(const TrainReport& run) {
       {"num_parameters", run.num_parameters},
       {"epochs_run", run.epochs_run},
       {"stopped_by", reason_word(run.stopped_by)},
+      {"warning", text_or_null(run.warning)},
       {"train_loss", json_number(run.train_loss)},
   };
   object.update(scores_to_json(run.metric, run.best));
@@ -93,7 +94,7 @@ OrderedJson run_to_json(const TrainReport& run) {
 OrderedJson runs_to_json(const std::vector<TrainReport>& runs) {
   const RunsSummary all = summarize(runs);
   OrderedJson object = run_to_json(runs.front());
-  for (const char* of_one_run : {"split_index", "last", "history", "stopped_by"}) {
+  for (const char* of_one_run : {"split_index", "last", "history", "stopped_by", "warning"}) {
     object.erase(of_one_run);
   }
   const auto over_runs = [&](auto value) { return mean_deviation(collect(runs, value)); };
