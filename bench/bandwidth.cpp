@@ -8,7 +8,7 @@
 #include <ATen/Parallel.h>
 #include <fmt/format.h>
 
-#include "mezzo/train/report/table.h"
+#include "mezzo/core/table.h"
 
 #include "bench/harness/machine.h"
 #include "bench/harness/program.h"

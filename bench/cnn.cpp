@@ -15,7 +15,7 @@
 #include <torch/optim/adam.h>
 
 #include "mezzo/amp/scaler/grad_scaler.h"
-#include "mezzo/train/report/table.h"
+#include "mezzo/core/table.h"
 #include "mezzo/train/steps/step.h"
 
 #include "bench/harness/program.h"

@@ -6,8 +6,8 @@
 #include <CLI/App.hpp>
 #include <fmt/format.h>
 
+#include "mezzo/core/table.h"
 #include "mezzo/graph/transforms/transforms.h"
-#include "mezzo/train/report/table.h"
 
 #include "bench/cases/layers.h"
 #include "bench/harness/program.h"

@@ -8,8 +8,8 @@
 #include <ATen/ATen.h>
 
 #include "mezzo/core/error.h"
+#include "mezzo/core/table.h"
 #include "mezzo/ops/ops.h"
-#include "mezzo/train/report/table.h"
 
 #include "bench/cases/sizes.h"
 #include "bench/harness/machine.h"

@@ -10,10 +10,10 @@
 #include <torch/optim/adam.h>
 
 #include "mezzo/amp/scaler/grad_scaler.h"
+#include "mezzo/core/table.h"
 #include "mezzo/nn/model/model.h"
 #include "mezzo/sampling/blocks/block_loader.h"
 #include "mezzo/train/report/summary.h"
-#include "mezzo/train/report/table.h"
 #include "mezzo/train/steps/loss.h"
 #include "mezzo/train/steps/step.h"
 

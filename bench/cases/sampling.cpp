@@ -9,8 +9,8 @@
 #include <fmt/ranges.h>
 
 #include "mezzo/core/huge_pages.h"
+#include "mezzo/core/table.h"
 #include "mezzo/sampling/blocks/block_loader.h"
-#include "mezzo/train/report/table.h"
 
 namespace mezzo::bench {
 namespace {

@@ -12,9 +12,9 @@
 
 #include "mezzo/core/dtype.h"
 #include "mezzo/core/error.h"
+#include "mezzo/core/table.h"
 #include "mezzo/runtime/memory.h"
 #include "mezzo/train/report/summary.h"
-#include "mezzo/train/report/table.h"
 
 #include "bench/harness/machine.h"
 

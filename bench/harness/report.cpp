@@ -8,9 +8,9 @@
 #include <fmt/format.h>
 
 #include "mezzo/core/json.h"
+#include "mezzo/core/table.h"
 #include "mezzo/runtime/backend_info.h"
 #include "mezzo/train/report/summary.h"
-#include "mezzo/train/report/table.h"
 #include "mezzo/version.h"
 
 namespace mezzo::bench {

@@ -9,10 +9,11 @@
 #include "mezzo/cli/interrupt.h"
 #include "mezzo/cli/run.h"
 #include "mezzo/core/json.h"
+#include "mezzo/core/table.h"
 #include "mezzo/data/dataset.h"
 #include "mezzo/train/files/files.h"
+#include "mezzo/train/inference.h"
 #include "mezzo/train/report/scores_json.h"
-#include "mezzo/train/report/table.h"
 #include "mezzo/train/trained_model.h"
 #include "mezzo/version.h"
 

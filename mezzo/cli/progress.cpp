@@ -8,7 +8,7 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
-#include "mezzo/train/report/table.h"
+#include "mezzo/core/table.h"
 
 namespace mezzo::cli {
 namespace {

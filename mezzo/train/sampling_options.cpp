@@ -4,10 +4,10 @@
 #include <system_error>
 
 #include "mezzo/core/error.h"
+#include "mezzo/core/table.h"
 #include "mezzo/nn/model/model.h"
 #include "mezzo/train/option_fields.h"
 #include "mezzo/train/options.h"
-#include "mezzo/train/report/table.h"
 
 namespace mezzo {
 namespace {

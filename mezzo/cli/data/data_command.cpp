@@ -8,9 +8,9 @@
 #include "mezzo/cli/run.h"
 #include "mezzo/core/error.h"
 #include "mezzo/core/json.h"
+#include "mezzo/core/table.h"
 #include "mezzo/data/convert.h"
 #include "mezzo/train/files/files.h"
-#include "mezzo/train/report/table.h"
 
 namespace mezzo::cli {
 namespace {

@@ -9,9 +9,9 @@
 
 #include "mezzo/cli/data/edge_statistics.h"
 #include "mezzo/core/json.h"
+#include "mezzo/core/table.h"
 #include "mezzo/data/dataset.h"
 #include "mezzo/graph/graph.h"
-#include "mezzo/train/report/table.h"
 
 namespace mezzo::cli {
 namespace {

@@ -16,13 +16,13 @@
 #include "mezzo/cli/run.h"
 #include "mezzo/core/error.h"
 #include "mezzo/core/json.h"
+#include "mezzo/core/table.h"
 #include "mezzo/data/convert.h"
 #include "mezzo/data/parts.h"
 #include "mezzo/graph/graph.h"
 #include "mezzo/sampling/subgraphs/partition.h"
 #include "mezzo/train/clock.h"
 #include "mezzo/train/files/files.h"
-#include "mezzo/train/report/table.h"
 
 namespace mezzo::cli {
 namespace {

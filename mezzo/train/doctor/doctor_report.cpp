@@ -4,8 +4,8 @@
 
 #include <fmt/format.h>
 
+#include "mezzo/core/table.h"
 #include "mezzo/train/doctor/doctor.h"
-#include "mezzo/train/report/table.h"
 
 namespace mezzo {
 namespace {

@@ -5,8 +5,8 @@
 
 #include <fmt/format.h>
 
+#include "mezzo/core/table.h"
 #include "mezzo/train/report/summary.h"
-#include "mezzo/train/report/table.h"
 
 namespace mezzo {
 namespace {

@@ -8,8 +8,8 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include "mezzo/core/table.h"
 #include "mezzo/train/report/summary.h"
-#include "mezzo/train/report/table.h"
 #include "mezzo/version.h"
 
 #include "support/special_numbers.h"

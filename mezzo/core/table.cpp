@@ -1,4 +1,4 @@
-#include "mezzo/train/report/table.h"
+#include "mezzo/core/table.h"
 
 #include <algorithm>
 #include <array>
