@@ -1,0 +1,62 @@
+// The block of docs/mixed-precision.md about amp::diagnose: a model of one's own whose inputs are
+// beyond float16. Prints the report.
+#include <iostream>
+#include <memory>
+#include <vector>
+
+#include <mezzo/mezzo.h>
+
+namespace amp = mezzo::amp;
+using torch::Tensor;
+
+struct Batch {
+  Tensor x, y;
+};
+
+struct NetImpl : torch::nn::Module {
+  Tensor forward(const Tensor& x) { return head(norm(encoder(x)).relu()); }
+
+  torch::nn::Linear encoder = register_module("encoder", torch::nn::Linear(16, 32));
+  torch::nn::LayerNorm norm =
+      register_module("norm", torch::nn::LayerNorm(torch::nn::LayerNormOptions({32})));
+  torch::nn::Linear head = register_module("head", torch::nn::Linear(32, 1));
+};
+TORCH_MODULE(Net);
+
+static std::vector<Batch> make_batches() {
+  std::vector<Batch> batches;
+  for (int i = 0; i < 4; ++i) {
+    const Tensor x = torch::randn({64, 16});
+    batches.push_back({x * 1e5, x.select(1, 0).unsqueeze(1).sin()});  // float16 ends at 65504
+  }
+  return batches;
+}
+
+int main() {
+  torch::manual_seed(0);
+  const std::vector<Batch> batches = make_batches();
+  Net model;
+  // [diagnose]
+  const amp::Diagnosis diagnosis = amp::diagnose(
+      [&](int64_t step) {  // the loss; diagnose() does the rest of the step
+        const Batch& batch = batches[static_cast<size_t>(step) % batches.size()];
+        return torch::mse_loss(model->forward(batch.x), batch.y);
+      },
+      model, {.make_optimizer = [](std::vector<Tensor> parameters) {
+        return std::make_unique<torch::optim::Adam>(std::move(parameters), 1e-2);
+      }});
+  std::cout << amp::to_text(diagnosis);
+
+  const amp::PrecisionSetting& setting = diagnosis.setting();  // train with it
+  torch::optim::Adam adam(model->parameters(), 1e-2);
+  amp::MixedPrecisionOptimizer optimizer = amp::enable_mixed_precision(
+      adam, {.precision = setting.precision, .policy = setting.loss_scale});
+  const amp::KeepFloat32 kept = amp::keep_float32(model, setting.keep_float32);
+  // [diagnose end]
+  Tensor loss;
+  for (int64_t step = 0; step < 40; ++step) {
+    const Batch& batch = batches[static_cast<size_t>(step) % batches.size()];
+    loss = optimizer.minimize([&] { return torch::mse_loss(model->forward(batch.x), batch.y); });
+  }
+  std::cout << "loss " << loss.item<double>() << '\n';
+}
