@@ -2,6 +2,8 @@
 set(mezzo_public_headers
   amp/autocast/autocast.h
   amp/captured_step.h
+  amp/diagnose/diagnose.h
+  amp/diagnose/keep_float32.h
   amp/autocast/cpu_policy.h
   amp/autocast/custom_function.h
   amp/optim/fused_optimizer.h

@@ -141,13 +141,13 @@ void add_training_options(OptionParser& app, TrainOptions& options,
   });
 }
 
-void add_sampling_options(OptionParser& app, std::optional<SamplingOptions>& sampling,
-                          const std::string& title) {
+void add_sampling_options(OptionParser& app, std::optional<SamplingOptions>& sampling) {
   const auto target = [&sampling]() -> SamplingOptions& {
     return sampling ? *sampling : sampling.emplace();
   };
-  fields::for_each(fields::kSampling,
-                   [&](const auto& field) { add_field(OptionGroup(app, title), field, target); });
+  fields::for_each(fields::kSampling, [&](const auto& field) {
+    add_field(OptionGroup(app, "Mini-batches"), field, target);
+  });
 }
 
 void add_recipe_option(OptionParser& app, RecipeKind& recipe) {

@@ -46,10 +46,8 @@ void add_machine_options(OptionParser& app, MachineArguments& machine);
 /// Adds the options of training that are in one of the groups, in the order of fields::kTraining.
 void add_training_options(OptionParser& app, TrainOptions& options,
                           std::initializer_list<fields::Group> groups);
-/// Adds the options of mini-batches. The first one that is set creates `sampling`. title: the
-/// heading in the help; empty: the help does not show them.
-void add_sampling_options(OptionParser& app, std::optional<SamplingOptions>& sampling,
-                          const std::string& title = "Mini-batches");
+/// Adds the options of mini-batches. The first one that is set creates `sampling`.
+void add_sampling_options(OptionParser& app, std::optional<SamplingOptions>& sampling);
 /// Adds --recipe.
 void add_recipe_option(OptionParser& app, RecipeKind& recipe);
 /// Adds those of training and of mini-batches that train and compare share, and --runs.

@@ -16,7 +16,7 @@
 namespace mezzo::cli {
 namespace {
 
-Diagnosis diagnose_with_progress(const Dataset& dataset, const DoctorOptions& options) {
+DoctorReport diagnose_with_progress(const Dataset& dataset, const DoctorOptions& options) {
   std::optional<Progress> progress;
   std::int64_t runs = 0;
   DoctorCallbacks callbacks;
@@ -47,32 +47,29 @@ int doctor_command(const Arguments& arguments) {
   add_training_options(app, run.options, {kModel});
   OptionGroup(app, "Training").number("--steps", doctor.steps, "Steps of each run");
   add_training_options(app, run.options, {kStep});
-  // Parsed only to refuse them with a reason.
-  add_sampling_options(app, run.options.sampling, /*title=*/"");
+  add_sampling_options(app, run.options.sampling);
   add_machine_options(app, run.machine);
   add_report_options(app, run.json);
   if (!parse_arguments(app, arguments)) return kSuccess;
   ignore_sigpipe();
 
   MEZZO_CHECK(doctor.steps >= 1, "--steps: expected at least 1, got {}", doctor.steps);
-  MEZZO_CHECK(!run.options.sampling,
-              "doctor: it runs the full graph; expected no options of mini-batches");
   finish(run);
   check_options(run.options);
   const Dataset dataset = load(run.data);
   doctor.training = with_recipe(app, run, dataset, run.options);
   doctor.training.epochs = TrainOptions().epochs;  // the doctor runs --steps
   doctor.training.patience = std::nullopt;
-  const Diagnosis diagnosis = diagnose_with_progress(dataset, doctor);
+  const DoctorReport report = diagnose_with_progress(dataset, doctor);
 
-  std::cout << format_diagnosis(diagnosis) << std::flush;
+  std::cout << format_diagnosis(report) << std::flush;
   if (!run.json.empty()) {
-    replace_file(run.json, [&](std::ostream& file) { file << diagnosis_to_json(diagnosis); });
+    replace_file(run.json, [&](std::ostream& file) { file << diagnosis_to_json(report); });
   }
-  if (diagnosis.interrupted) return kInterrupted;
-  if (!diagnosis.recommended) {
-    const Issue& diverged = diagnosis.issues.front();
-    throw NumericError(fmt::format("doctor: {}; {}", diverged.evidence, diverged.fix));
+  if (report.interrupted) return kInterrupted;
+  if (!report.recommended) {
+    const amp::DiagnosisIssue& diverged = report.issues.front();
+    throw NumericError(fmt::format("doctor: {}; {}", diverged.evidence, fix_of(report, diverged)));
   }
   return kSuccess;
 }

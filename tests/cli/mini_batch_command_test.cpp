@@ -100,12 +100,13 @@ TEST(MiniBatchCommand, walks_that_exceed_the_graph_are_refused) {
   EXPECT_TRUE(test::contains(outcome.err, "saint-budget: expected batches of at most 96"));
 }
 
-TEST(MiniBatchCommand, the_doctor_hides_the_options_that_it_refuses) {
+TEST(MiniBatchCommand, the_doctor_takes_mini_batches) {
   const test::TempFolder folder;
-  const Outcome help = run_mezzo(folder, {"doctor", "--help"});
-  EXPECT_EQ(help.out.find("--batch-size"), std::string::npos) << help.out;
-  const Outcome train_help = run_mezzo(folder, {"train", "--help"});
-  EXPECT_TRUE(test::contains(train_help.out, "--saint-budget"));
+  const nlohmann::json report = test::report_of(
+      folder, {"doctor", "--dataset", test::write_rings(folder), "--model", "sage", "--batch-size",
+               "4", "--fanout", "3,3", "--steps", "5", "--threads", "1"});
+  EXPECT_EQ(report["runs"][0]["losses"].size(), 5U);
+  EXPECT_FALSE(report["recommendation"].is_null()) << report;
 }
 
 BatchRecord batch_record(std::int64_t epoch, std::int64_t batch) {

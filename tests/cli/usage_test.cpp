@@ -145,7 +145,7 @@ TEST(Usage, wrong_options_are_exit_code_2_and_one_line) {
        "walk-length"},
       {{"train", "--model", "sgc", "--batch-size", "10", "--fanout", "5,5"}, "sgc"},
       {{"compare", "--models", "sage,sgc", "--batch-size", "10", "--fanout", "5,5"}, "sgc"},
-      {{"doctor", "--batch-size", "10"}, "full graph"},
+      {{"doctor", "--model", "sgc", "--batch-size", "10", "--fanout", "5,5"}, "sgc"},
       {{"train", "--epochs", "many"}, "--epochs"},
       {{"train", "--epochs", "1.5"}, "--epochs"},
       {{"train", "--epochs", "99999999999999999999"}, "--epochs"},

@@ -7,7 +7,6 @@
 #include <gtest/gtest.h>
 
 #include "mezzo/core/error.h"
-#include "mezzo/train/doctor/doctor.h"
 #include "mezzo/train/options.h"
 
 #include "support/npy_writer.h"
@@ -230,14 +229,6 @@ TEST(SamplingOptions, a_missing_or_wrong_field_of_the_config_is_named) {
   for (const Case& c : cases) {
     EXPECT_TRUE(test::throws<IoError>([&] { config_from_json(c.text); }, {c.field})) << c.text;
   }
-}
-
-TEST(SamplingOptions, the_doctor_runs_the_full_graph) {
-  DoctorOptions options;
-  options.training = sampled_options(SamplerKind::kNeighbor);
-  options.training.epochs = TrainOptions{}.epochs;
-  EXPECT_TRUE(test::throws<InvalidArgument>([&] { diagnose(test::two_rings(), options); },
-                                            {"doctor", "full graph"}));
 }
 
 }  // namespace

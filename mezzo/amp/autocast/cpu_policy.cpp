@@ -244,6 +244,7 @@ std::optional<c10::ScalarType> float32_output_dtype(OpClass op_class) {
     return std::nullopt;
   }
   const at::ScalarType dtype = at::autocast::get_autocast_dtype(at::kCPU);
+  if (!is_16_bit(dtype)) return std::nullopt;  // within KeepFloat32
   const Setting current = setting;
   const bool float32 = current == Setting::kMeasure ? measurements().get(op_class, dtype).float32
                                                     : current == Setting::kFloat32;

@@ -165,11 +165,12 @@ struct DiagnoseOptions {
   c10::Device device = c10::kCPU;  ///< of model and data
   std::int64_t steps = 20;         ///< of each run, >= 1
   /// Makes the optimizer of a run. Unset: torch::optim::Adam with its defaults.
-  std::function<std::unique_ptr<torch::optim::Optimizer>(std::vector<at::Tensor>)> make_optimizer;
+  std::function<std::unique_ptr<torch::optim::Optimizer>(std::vector<at::Tensor>)> make_optimizer =
+      nullptr;
   /// Called after every watched step; may be empty.
-  std::function<void(const DiagnosisProgress&)> on_step;
+  std::function<void(const DiagnosisProgress&)> on_step = nullptr;
   /// Called after every step; true ends the diagnosis; may be empty.
-  std::function<bool()> should_stop;
+  std::function<bool()> should_stop = nullptr;
 };
 
 /// A model as diagnose() sees it.

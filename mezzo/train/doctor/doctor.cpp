@@ -1,64 +1,24 @@
 #include "mezzo/train/doctor/doctor.h"
 
-#include <algorithm>
-#include <cmath>
+#include <memory>
 #include <utility>
+#include <vector>
 
 #include <ATen/ATen.h>
-#include <ATen/Parallel.h>
 #include <fmt/ranges.h>
 
+#include "mezzo/amp/diagnose/diagnosis_job.h"
+#include "mezzo/amp/optim/fused_step.h"
 #include "mezzo/core/error.h"
 #include "mezzo/runtime/cuda_library.h"
-#include "mezzo/runtime/memory.h"
-#include "mezzo/train/clock.h"
-#include "mezzo/train/doctor/doctor_analysis.h"
 #include "mezzo/train/option_fields.h"
 #include "mezzo/train/problem.h"
-#include "mezzo/train/report/summary.h"
+#include "mezzo/train/ranks.h"
 #include "mezzo/train/state.h"
-#include "mezzo/train/steps/step.h"
+#include "mezzo/train/steps/epoch_steps.h"
 
 namespace mezzo {
 namespace {
-
-constexpr std::int64_t kTimedSteps = 10;
-
-/// Thrown to end the diagnosis.
-struct Interrupted {};
-
-double milliseconds_since(Clock::time_point start) {
-  return 1e3 * seconds_since(start);
-}
-
-/// One diagnosis.
-class Doctor {
- public:
-  Doctor(const Dataset& dataset, const DoctorOptions& options, const DoctorCallbacks& callbacks);
-  Diagnosis run();
-
- private:
-  void run_all();
-  std::size_t run_once(amp::Precision precision, const LossScale& scale,
-                       const std::vector<std::string>& keep_float32 = {});
-  void time_steps(const TrainOptions& options, DoctorRun& run);
-  void watch_steps(const TrainOptions& options, DoctorRun& run);
-  void record(const StepResult& result, const TrainState& state, DoctorRun& run);
-  bool keep_more_float32(const DoctorRun& run, std::vector<std::string>& keep_float32) const;
-  std::size_t find_fix(std::size_t first);
-  void add_candidate(std::size_t run);
-  void check_stop() const {
-    if (callbacks_.should_stop && callbacks_.should_stop()) throw Interrupted();
-  }
-
-  const DoctorOptions& options_;
-  const DoctorCallbacks& callbacks_;
-  Problem problem_;
-  TrainingNodes nodes_;
-  std::vector<std::string> parts_;  // of the model
-  amp::WatchReport float32_;        // of the fp32 run
-  Diagnosis diagnosis_;
-};
 
 CudaFacts cuda_facts() {
   const std::string problem = cuda_problem();
@@ -67,9 +27,7 @@ CudaFacts cuda_facts() {
           .problem = problem};
 }
 
-Problem checked_problem(const Dataset& dataset, const DoctorOptions& options) {
-  const TrainOptions& training = options.training;
-  MEZZO_CHECK(options.steps >= 1, "steps: expected at least 1, got {}", options.steps);
+void check_doctor_options(const TrainOptions& training) {
   fields::for_each(fields::kTraining, [&](const auto& field) {
     using enum fields::Group;
     const bool foreign =
@@ -77,199 +35,124 @@ Problem checked_problem(const Dataset& dataset, const DoctorOptions& options) {
     MEZZO_CHECK(!foreign || !is_set(field, training),
                 "doctor: it chooses or does not use {}; expected the default", field.name);
   });
-  MEZZO_CHECK(!training.sampling, "doctor: it runs the full graph; expected no sampling options");
   check_options(training);
-  return make_problem(dataset, training);
 }
 
-Doctor::Doctor(const Dataset& dataset, const DoctorOptions& options,
-               const DoctorCallbacks& callbacks)
-    : options_(options),
-      callbacks_(callbacks),
-      problem_(checked_problem(dataset, options)),
-      nodes_(training_nodes(problem_, dataset, options.training)) {
-  diagnosis_.dataset = dataset.name;
-  diagnosis_.model = name_of(nn::ModelKinds{}, options.training.model);
-  diagnosis_.device = options.training.device.str();
-  diagnosis_.cuda = cuda_facts();
-  diagnosis_.seed = options.training.seed;
-  diagnosis_.threads = at::get_num_threads();
-  diagnosis_.steps = options.steps;
-}
+/// The steps of train().
+class TrainJob : public amp::detail::DiagnosisJob {
+ public:
+  TrainJob(const Dataset& dataset, const TrainOptions& options)
+      : dataset_(dataset),
+        given_(options),
+        ranks_(dist::ProcessGroup(), options.device),
+        prepared_(make_problem(dataset, options)) {}
 
-Diagnosis Doctor::run() {
-  try {
-    run_all();
-    detail::conclude(diagnosis_);
-  } catch (const Interrupted&) {
-    diagnosis_.interrupted = true;
-    diagnosis_.candidates.clear();
+  c10::Device device() const override { return given_.device; }
+
+  void start(const amp::PrecisionSetting& setting, bool timed) override {
+    steps_.reset();
+    options_ = with_setting(given_, setting);
+    problem_ = prepared_;
+    // Once, as in training; the watched steps show the cast.
+    if (timed && !options_.sampling) problem_.features = cast_once(problem_.features, options_);
+    state_ = std::make_unique<TrainState>(options_, problem_);
+    steps_ = make_epoch_steps(problem_, dataset_, options_, ranks_);
+    batch_ = 0;
   }
-  return std::move(diagnosis_);
-}
 
-void Doctor::run_all() {
+  amp::detail::JobStep step() override {
+    const double scale = state_->scaler.get_scale();
+    const StepResult result = next_step();
+    const bool fused = dynamic_cast<amp::FusedStep*>(state_->optimizer.get()) != nullptr;
+    return {.loss = result.loss,
+            .skipped = result.skipped,
+            .loss_scale = result.loss_scale,
+            .gradient_scale = fused ? scale : 1};
+  }
+
+  std::vector<std::pair<std::string, at::Tensor>> named_parameters() const override {
+    return amp::detail::named_parameters_of(state_->model);
+  }
+
+  std::vector<std::string> parts() const override { return state_->model->named_children().keys(); }
+
+ private:
+  StepResult next_step() {
+    const std::int64_t batches = steps_->num_batches();
+    // Batches of subgraphs may have no training node; they take no step.
+    for (std::int64_t tries = 0; tries <= batches; ++tries) {
+      if (batch_ % batches == 0) steps_->begin(batch_ / batches, 0);
+      ++batch_;
+      const StepResult result = steps_->next(*state_);
+      if (result.totals.weight > 0) return result;
+    }
+    detail::raise<InvalidArgument>("doctor: expected batches with training nodes, got none in {}",
+                                   batches);
+  }
+
+  const Dataset& dataset_;
+  const TrainOptions& given_;
+  Ranks ranks_;
+  const Problem prepared_;
+  TrainOptions options_;  // of the run
+  Problem problem_;
+  std::unique_ptr<TrainState> state_;
+  std::unique_ptr<EpochSteps> steps_;  // refers to the members above
+  std::int64_t batch_ = 0;             // counted over all epochs
+};
+
+/// The loss scale as `mezzo train` takes it.
+LossScale loss_scale_of(const amp::PrecisionSetting& setting) {
   using Kind = LossScale::Kind;
-  const std::size_t float32 = run_once(amp::Precision::kFloat32, {});
-  add_candidate(float32);
-  // No precision fixes a job that diverges in float32.
-  if (!std::isfinite(diagnosis_.runs[float32].loss_difference)) return;
-
-  const std::size_t bfloat16 = run_once(amp::Precision::kBFloat16, {});
-  add_candidate(find_fix(bfloat16));
-  // Without a scale, to see which gradients underflow.
-  run_once(amp::Precision::kFloat16, {.kind = Kind::kNone});
-  const std::size_t float16 = run_once(amp::Precision::kFloat16, {});
-  add_candidate(find_fix(float16));
-}
-
-void Doctor::add_candidate(std::size_t run) {
-  const DoctorRun& result = diagnosis_.runs[run];
-  diagnosis_.candidates.push_back({.precision = result.precision,
-                                   .run = run,
-                                   .suited = detail::is_suited(result, options_.steps, parts_),
-                                   .evidence = {}});
-}
-
-/// Adds the part in which the run left the range; false if there is no new one.
-bool Doctor::keep_more_float32(const DoctorRun& run, std::vector<std::string>& keep_float32) const {
-  if (!run.forward_exit) return false;
-  const std::optional<std::string> part = detail::part_of(run.forward_exit->place, parts_);
-  if (!part) return false;
-  if (std::find(keep_float32.begin(), keep_float32.end(), *part) != keep_float32.end()) {
-    return false;
+  if (!setting.loss_scale) {
+    const bool needs_one = setting.precision == amp::Precision::kFloat16;
+    return {.kind = needs_one ? Kind::kNone : Kind::kAutomatic};
   }
-  keep_float32.push_back(*part);
-  return true;
-}
-
-/// The index of the best run: `first`, or the last of those that fix the issues of the one before.
-std::size_t Doctor::find_fix(std::size_t first) {
-  using Kind = LossScale::Kind;
-  const amp::Precision precision = diagnosis_.runs[first].precision;
-  const bool scaled = precision == amp::Precision::kFloat16;
-  LossScale scale = diagnosis_.runs[first].loss_scale;
-  std::vector<std::string> keep_float32;
-  std::size_t latest = first;
-  while (true) {
-    const DoctorRun& run = diagnosis_.runs[latest];
-    const bool added = keep_more_float32(run, keep_float32);
-    if (added && detail::keeps_every_layer(keep_float32, parts_)) return latest;
-    if (scaled && scale.kind == Kind::kConstant && !added &&
-        !detail::is_suited(run, options_.steps, parts_)) {
-      scale = {.kind = Kind::kDynamic};
-    } else if (scaled && scale.kind != Kind::kDynamic && (added || latest == first)) {
-      scale = detail::choose_loss_scale(diagnosis_.gradients, float32_, keep_float32);
-      // `first` was dynamic.
-      if (scale.kind == Kind::kDynamic && keep_float32.empty()) return first;
-    } else if (!added) {
-      return latest;
-    }
-    latest = run_once(precision, scale, keep_float32);
-  }
-}
-
-std::size_t Doctor::run_once(amp::Precision precision, const LossScale& scale,
-                             const std::vector<std::string>& keep_float32) {
-  TrainOptions options = options_.training;
-  options.precision = precision;
-  options.loss_scale = scale;
-  options.keep_float32 = keep_float32;
-  DoctorRun run;
-  run.precision = precision;
-  run.loss_scale = scale;
-  run.keep_float32 = keep_float32;
-  time_steps(options, run);
-  watch_steps(options, run);
-  const DoctorRun& float32 = diagnosis_.runs.empty() ? run : diagnosis_.runs.front();
-  const double difference = detail::late_loss(run.losses) - detail::late_loss(float32.losses);
-  if (run.losses.size() == static_cast<std::size_t>(options_.steps) && std::isfinite(difference)) {
-    // The first loss of a job that has nothing to learn may be 0.
-    const double unit = std::abs(float32.losses.front());
-    run.loss_difference = difference == 0 ? 0 : std::abs(difference) / unit;
-  }
-  diagnosis_.runs.push_back(std::move(run));
-  return diagnosis_.runs.size() - 1;
-}
-
-void Doctor::time_steps(const TrainOptions& options, DoctorRun& run) {
-  Problem problem = problem_;  // cast as in training; the watched steps show the cast
-  problem.features = cast_once(problem.features, options);
-  TrainState state(options, problem);
-  parts_ = state.model->named_children().keys();
-  std::vector<double> milliseconds;
-  for (std::int64_t i = 0; i <= kTimedSteps; ++i) {
-    const Clock::time_point start = Clock::now();
-    const StepResult result = train_step(state, problem, nodes_, options);
-    // The first step allocates and chooses the faster products; a skipped one runs no optimizer.
-    if (i == 0) {
-      reset_peak_memory(options.device);
-    } else if (!result.skipped) {
-      milliseconds.push_back(milliseconds_since(start));
-    }
-    check_stop();
-  }
-  run.step_ms = median(milliseconds);
-  run.peak_memory_bytes = peak_memory_bytes(options.device);
-}
-
-void Doctor::watch_steps(const TrainOptions& options, DoctorRun& run) {
-  TrainState state(options, problem_);
-  amp::Watch watch = amp::watch(*state.model);
-  for (std::int64_t i = 0; i < options_.steps; ++i) {
-    const Clock::time_point start = Clock::now();
-    const StepResult result = train_step(state, problem_, nodes_, options);
-    record(result, state, run);
-    watch.next_step();
-    if (callbacks_.on_step) {
-      callbacks_.on_step(run.options(), {.epoch = i + 1,
-                                         .epochs = options_.steps,
-                                         .loss = result.loss,
-                                         .epoch_ms = milliseconds_since(start),
-                                         .loss_scale = result.loss_scale,
-                                         .scores = std::nullopt});
-    }
-    check_stop();
-    // The step was not skipped, so the weights are nan now.
-    if (!std::isfinite(result.loss) && !state.scaler.is_enabled()) break;
-  }
-  run.final_loss_scale = state.scaler.get_scale();
-  const amp::WatchReport report = watch.report();
-  detail::describe_operations(report, run);
-  if (run.precision != amp::Precision::kFloat32) return;
-  detail::finish_gradients(diagnosis_.gradients);
-  float32_ = report;
-}
-
-void Doctor::record(const StepResult& result, const TrainState& state, DoctorRun& run) {
-  run.losses.push_back(result.loss);
-  const auto done = static_cast<std::int64_t>(run.losses.size());
-  run.skipped_steps += result.skipped ? 1 : 0;
-  const std::int64_t late = std::max<std::int64_t>(1, options_.steps / 4);
-  run.skipped_at_end += result.skipped && done > options_.steps - late ? 1 : 0;
-  if (run.precision == amp::Precision::kFloat32) {
-    detail::add_gradients(amp::gradient_report(*state.model), diagnosis_.gradients);
-  }
+  if (setting.loss_scale->is_dynamic()) return {.kind = Kind::kDynamic};
+  return {.kind = Kind::kConstant, .value = setting.loss_scale->options().initial_scale};
 }
 
 }  // namespace
 
-std::string DoctorRun::options() const {
-  std::string text = fmt::format("--precision {}", amp::to_string(precision));
-  if (loss_scale.kind != LossScale::Kind::kAutomatic) {
-    text += fmt::format(" --loss-scale {}", to_string(loss_scale));
-  } else if (precision == amp::Precision::kFloat16) {
-    text += " --loss-scale dynamic";  // explicit, since it may be the fix
+std::string command_options(const amp::PrecisionSetting& setting) {
+  std::string text = fmt::format("--precision {}", amp::to_string(setting.precision));
+  const LossScale scale = loss_scale_of(setting);
+  if (scale.kind != LossScale::Kind::kAutomatic) {
+    text += fmt::format(" --loss-scale {}", to_string(scale));
   }
-  if (!keep_float32.empty()) {
-    text += fmt::format(" --keep-float32 {}", fmt::join(keep_float32, ","));
+  if (!setting.keep_float32.empty()) {
+    text += fmt::format(" --keep-float32 {}", fmt::join(setting.keep_float32, ","));
   }
   return text;
 }
 
-Diagnosis diagnose(const Dataset& dataset, const DoctorOptions& options,
-                   const DoctorCallbacks& callbacks) {
-  return Doctor(dataset, options, callbacks).run();
+TrainOptions with_setting(TrainOptions options, const amp::PrecisionSetting& setting) {
+  options.precision = setting.precision;
+  options.loss_scale = loss_scale_of(setting);
+  options.keep_float32 = setting.keep_float32;
+  return options;
+}
+
+DoctorReport diagnose(const Dataset& dataset, const DoctorOptions& options,
+                      const DoctorCallbacks& callbacks) {
+  MEZZO_CHECK(options.steps >= 1, "steps: expected at least 1, got {}", options.steps);
+  check_doctor_options(options.training);
+  amp::DiagnoseOptions diagnose_options{.device = options.training.device, .steps = options.steps};
+  diagnose_options.should_stop = callbacks.should_stop;
+  if (callbacks.on_step) {
+    diagnose_options.on_step = [&](const amp::DiagnosisProgress& progress) {
+      callbacks.on_step(command_options(progress.setting), {.epoch = progress.step,
+                                                            .epochs = progress.steps,
+                                                            .loss = progress.loss,
+                                                            .epoch_ms = progress.milliseconds,
+                                                            .loss_scale = progress.loss_scale,
+                                                            .scores = std::nullopt});
+    };
+  }
+  TrainJob job(dataset, options.training);
+  return {amp::detail::diagnose_job(job, diagnose_options), dataset.name,
+          std::string(name_of(nn::ModelKinds{}, options.training.model)), cuda_facts(),
+          options.training.seed};
 }
 
 }  // namespace mezzo

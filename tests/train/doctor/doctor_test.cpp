@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
+#include <numeric>
 #include <string>
 #include <vector>
 
@@ -13,6 +14,7 @@
 #include "mezzo/core/error.h"
 
 #include "support/npy_writer.h"
+#include "train/mini_batches.h"
 #include "train/synthetic.h"
 
 namespace mezzo {
@@ -63,80 +65,93 @@ DoctorOptions underflowing_job() {
   return options;
 }
 
-const Issue* find(const Diagnosis& diagnosis, Issue::Kind kind) {
-  const auto issue_of_kind = std::find_if(diagnosis.issues.begin(), diagnosis.issues.end(),
-                                          [kind](const Issue& f) { return f.kind == kind; });
+const amp::DiagnosisIssue* find(const DoctorReport& diagnosis, amp::DiagnosisIssue::Kind kind) {
+  const auto issue_of_kind =
+      std::find_if(diagnosis.issues.begin(), diagnosis.issues.end(),
+                   [kind](const amp::DiagnosisIssue& f) { return f.kind == kind; });
   return issue_of_kind == diagnosis.issues.end() ? nullptr : &*issue_of_kind;
 }
 
-const Candidate& candidate(const Diagnosis& diagnosis, amp::Precision precision) {
-  return *std::find_if(diagnosis.candidates.begin(), diagnosis.candidates.end(),
-                       [precision](const Candidate& p) { return p.precision == precision; });
-}
-
-/// The options of a run by the candidate.
-TrainOptions by_prescription(TrainOptions options, const Diagnosis& diagnosis,
-                             const Candidate& chosen) {
-  const DoctorRun& run = diagnosis.runs[chosen.run];
-  options.precision = run.precision;
-  options.loss_scale = run.loss_scale;
-  options.keep_float32 = run.keep_float32;
-  options.epochs = 60;
-  return options;
+/// The options of a longer run with the candidate's setting.
+TrainOptions with_fix(const TrainOptions& options, const DoctorReport& diagnosis,
+                      const amp::PrecisionCandidate& chosen) {
+  TrainOptions fixed = with_setting(options, diagnosis.runs[chosen.run].setting);
+  fixed.epochs = 60;
+  return fixed;
 }
 
 TEST(Doctor, reports_no_issue_for_a_sound_job) {
   Dataset data = two_rings();
   data.features = data.features * 0.1;  // so that the initial dynamic scale does not overflow
-  const Diagnosis diagnosis = diagnose(data, job());
+  const DoctorReport diagnosis = diagnose(data, job());
   const std::string text = format_diagnosis(diagnosis);
   EXPECT_TRUE(diagnosis.issues.empty()) << text;
   EXPECT_NE(text.find("Nothing is wrong"), std::string::npos) << text;
   ASSERT_EQ(diagnosis.candidates.size(), 3U);
-  for (const Candidate& each : diagnosis.candidates) {
+  for (const amp::PrecisionCandidate& each : diagnosis.candidates) {
     EXPECT_TRUE(each.suited) << each.evidence;
-    EXPECT_TRUE(diagnosis.runs[each.run].keep_float32.empty());
+    EXPECT_TRUE(diagnosis.runs[each.run].setting.keep_float32.empty());
   }
-  EXPECT_EQ(diagnosis.runs[candidate(diagnosis, amp::Precision::kBFloat16).run].options(),
-            "--precision bf16");
-  for (const DoctorRun& run : diagnosis.runs) {
-    EXPECT_EQ(run.losses.size(), 20U) << run.options();
-    EXPECT_EQ(run.skipped_steps, 0) << run.options();
-    EXPECT_GT(run.step_ms, 0) << run.options();
-    EXPECT_GT(run.peak_memory_bytes, 0) << run.options();
-    EXPECT_FALSE(run.places.empty()) << run.options();
+  EXPECT_EQ(
+      command_options(diagnosis.runs[diagnosis.candidate(amp::Precision::kBFloat16).run].setting),
+      "--precision bf16");
+  for (const amp::DiagnosisRun& run : diagnosis.runs) {
+    EXPECT_EQ(run.losses.size(), 20U) << command_options(run.setting);
+    EXPECT_EQ(run.skipped_steps, 0) << command_options(run.setting);
+    EXPECT_GT(run.step_ms, 0) << command_options(run.setting);
+    EXPECT_GT(run.peak_memory_bytes, 0) << command_options(run.setting);
+    EXPECT_FALSE(run.places.empty()) << command_options(run.setting);
   }
 }
 
 TEST(Doctor, its_runs_take_the_steps_of_the_trainer) {
-  const Diagnosis diagnosis = diagnose(two_rings(), job());
-  for (const DoctorRun& run : diagnosis.runs) {
-    TrainOptions options = job().training;
-    options.precision = run.precision;
-    options.loss_scale = run.loss_scale;
-    options.keep_float32 = run.keep_float32;
+  const DoctorReport diagnosis = diagnose(two_rings(), job());
+  for (const amp::DiagnosisRun& run : diagnosis.runs) {
+    TrainOptions options = with_setting(job().training, run.setting);
     options.epochs = 20;
     const TrainReport report = train(two_rings(), options);
-    EXPECT_EQ(run.losses, report.losses) << run.options();
-    EXPECT_EQ(run.skipped_steps, report.skipped_steps) << run.options();
-    EXPECT_EQ(run.final_loss_scale, report.final_loss_scale) << run.options();
+    EXPECT_EQ(run.losses, report.losses) << command_options(run.setting);
+    EXPECT_EQ(run.skipped_steps, report.skipped_steps) << command_options(run.setting);
+    EXPECT_EQ(run.final_loss_scale, report.final_loss_scale) << command_options(run.setting);
+  }
+}
+
+/// With one training node a batch, the mean loss of the first epoch is that of the losses.
+TEST(Doctor, mini_batches_are_those_of_the_trainer) {
+  for (const SamplerKind sampler : {SamplerKind::kNeighbor, SamplerKind::kSaintNode}) {
+    DoctorOptions options;
+    options.training = test::sampled_options(sampler);
+    options.training.epochs = TrainOptions{}.epochs;
+    const bool blocks = sampler == SamplerKind::kNeighbor;
+    if (blocks) options.training.sampling->batch_size = 1;
+    const DoctorReport diagnosis = diagnose(two_rings(), options);
+    ASSERT_TRUE(diagnosis.recommended.has_value()) << format_diagnosis(diagnosis);
+    for (const amp::DiagnosisRun& run : diagnosis.runs) {
+      ASSERT_EQ(run.losses.size(), 20U) << command_options(run.setting);
+      if (!blocks) continue;
+      TrainOptions training = with_setting(options.training, run.setting);
+      training.epochs = 1;  // of 20 training nodes
+      const double sum = std::accumulate(run.losses.begin(), run.losses.end(), 0.0);
+      EXPECT_EQ(train(two_rings(), training).losses, std::vector<double>{sum / 20})
+          << command_options(run.setting);
+    }
   }
 }
 
 TEST(Doctor, finds_the_layer_that_overflows_and_a_fix) {
   const Dataset data = overflowing_rings();
-  const Diagnosis diagnosis = diagnose(data, overflowing_job());
+  const DoctorReport diagnosis = diagnose(data, overflowing_job());
   const std::string text = format_diagnosis(diagnosis);
-  const Issue* overflow = find(diagnosis, Issue::Kind::kOverflow);
+  const amp::DiagnosisIssue* overflow = find(diagnosis, amp::DiagnosisIssue::Kind::kOverflow);
   ASSERT_NE(overflow, nullptr) << text;
   EXPECT_EQ(overflow->place, "layer0") << text;
   EXPECT_NE(overflow->op.find("copy"), std::string::npos) << "the cast of the features: " << text;
-  EXPECT_NE(overflow->fix.find("--precision fp16"), std::string::npos) << text;
-  EXPECT_NE(overflow->fix.find("--keep-float32 layer0"), std::string::npos) << text;
+  EXPECT_NE(fix_of(diagnosis, *overflow).find("--precision fp16"), std::string::npos) << text;
+  EXPECT_NE(fix_of(diagnosis, *overflow).find("--keep-float32 layer0"), std::string::npos) << text;
 
-  const Candidate& float16 = candidate(diagnosis, amp::Precision::kFloat16);
+  const amp::PrecisionCandidate& float16 = diagnosis.candidate(amp::Precision::kFloat16);
   ASSERT_TRUE(float16.suited) << text;
-  TrainOptions options = by_prescription(overflowing_job().training, diagnosis, float16);
+  TrainOptions options = with_fix(overflowing_job().training, diagnosis, float16);
   EXPECT_EQ(options.keep_float32, std::vector<std::string>{"layer0"});
   const TrainReport report = train(data, options);
   EXPECT_EQ(report.skipped_steps, 0);
@@ -150,31 +165,33 @@ TEST(Doctor, an_overflow_of_every_layer_leaves_no_float16) {
   options.training.model = nn::ModelKind::kSgc;  // one layer
   options.training.hidden.reset();
   options.training.normalization = nn::Normalization::kNone;
-  const Diagnosis diagnosis = diagnose(overflowing_rings(), options);
-  const Candidate& float16 = candidate(diagnosis, amp::Precision::kFloat16);
+  const DoctorReport diagnosis = diagnose(overflowing_rings(), options);
+  const amp::PrecisionCandidate& float16 = diagnosis.candidate(amp::Precision::kFloat16);
   EXPECT_FALSE(float16.suited);
   EXPECT_NE(float16.evidence.find("layer0"), std::string::npos) << float16.evidence;
-  const Issue* overflow = find(diagnosis, Issue::Kind::kOverflow);
+  const amp::DiagnosisIssue* overflow = find(diagnosis, amp::DiagnosisIssue::Kind::kOverflow);
   ASSERT_NE(overflow, nullptr);
-  EXPECT_EQ(overflow->fix.find("fp16"), std::string::npos) << overflow->fix;
+  EXPECT_EQ(fix_of(diagnosis, *overflow).find("fp16"), std::string::npos)
+      << fix_of(diagnosis, *overflow);
   EXPECT_NE(diagnosis.candidates[diagnosis.recommended.value()].precision,
             amp::Precision::kFloat16);
 }
 
 TEST(Doctor, finds_where_gradients_underflow_and_a_fix) {
   const Dataset data = all_training_rings();
-  const Diagnosis diagnosis = diagnose(data, underflowing_job());
+  const DoctorReport diagnosis = diagnose(data, underflowing_job());
   const std::string text = format_diagnosis(diagnosis);
-  const Issue* underflow = find(diagnosis, Issue::Kind::kUnderflow);
+  const amp::DiagnosisIssue* underflow = find(diagnosis, amp::DiagnosisIssue::Kind::kUnderflow);
   ASSERT_NE(underflow, nullptr) << text;
   EXPECT_EQ(underflow->place, "after layer1") << text;
   EXPECT_NE(underflow->op.find("copy"), std::string::npos) << "the cast to float16: " << text;
-  EXPECT_NE(underflow->fix.find("--precision fp16 --loss-scale "), std::string::npos) << text;
-  EXPECT_EQ(find(diagnosis, Issue::Kind::kOverflow), nullptr) << text;
+  EXPECT_NE(fix_of(diagnosis, *underflow).find("--precision fp16 --loss-scale "), std::string::npos)
+      << text;
+  EXPECT_EQ(find(diagnosis, amp::DiagnosisIssue::Kind::kOverflow), nullptr) << text;
 
-  const Candidate& float16 = candidate(diagnosis, amp::Precision::kFloat16);
+  const amp::PrecisionCandidate& float16 = diagnosis.candidate(amp::Precision::kFloat16);
   ASSERT_TRUE(float16.suited) << text;
-  TrainOptions options = by_prescription(underflowing_job().training, diagnosis, float16);
+  TrainOptions options = with_fix(underflowing_job().training, diagnosis, float16);
   ASSERT_NE(options.loss_scale.kind, LossScale::Kind::kNone);
   const TrainReport report = train(data, options);
   EXPECT_EQ(report.skipped_steps, 0);
@@ -190,11 +207,11 @@ TEST(Doctor, a_job_that_diverges_in_float32_gets_no_recommendation) {
   DoctorOptions options = job();
   options.training.learning_rate = 1e38;
   options.training.optimizer = OptimizerKind::kSgd;
-  const Diagnosis diagnosis = diagnose(two_rings(), options);
+  const DoctorReport diagnosis = diagnose(two_rings(), options);
   ASSERT_EQ(diagnosis.issues.size(), 1U);
-  EXPECT_EQ(diagnosis.issues[0].kind, Issue::Kind::kDivergence);
+  EXPECT_EQ(diagnosis.issues[0].kind, amp::DiagnosisIssue::Kind::kDivergence);
   EXPECT_EQ(diagnosis.runs.size(), 1U);
-  EXPECT_NE(format_diagnosis(diagnosis).find("--lr"), std::string::npos);
+  EXPECT_NE(format_diagnosis(diagnosis).find("learning rate"), std::string::npos);
   const json report = json::parse(diagnosis_to_json(diagnosis));
   EXPECT_FALSE(report["issues"].empty());
   EXPECT_FALSE(diagnosis.recommended.has_value());
@@ -206,7 +223,7 @@ TEST(Doctor, should_stop_ends_it_and_keeps_the_complete_runs) {
   std::int64_t steps = 0;
   DoctorCallbacks callbacks;
   callbacks.should_stop = [&] { return ++steps == 40; };  // in the second run
-  const Diagnosis diagnosis = diagnose(two_rings(), job(), callbacks);
+  const DoctorReport diagnosis = diagnose(two_rings(), job(), callbacks);
   EXPECT_TRUE(diagnosis.interrupted);
   EXPECT_EQ(diagnosis.runs.size(), 1U);
   EXPECT_NE(format_diagnosis(diagnosis).find("interrupted"), std::string::npos);
@@ -214,9 +231,9 @@ TEST(Doctor, should_stop_ends_it_and_keeps_the_complete_runs) {
 }
 
 TEST(Doctor, a_run_of_skipped_steps_alone_has_no_time) {
-  Diagnosis diagnosis;
+  DoctorReport diagnosis;
   diagnosis.interrupted = true;  // there are runs and nothing else
-  DoctorRun& run = diagnosis.runs.emplace_back();
+  amp::DiagnosisRun& run = diagnosis.runs.emplace_back();
   run.losses = {1.0};
   run.step_ms = std::nan("");
   const std::string text = format_diagnosis(diagnosis);
@@ -237,11 +254,11 @@ TEST(Doctor, calls_on_step_for_every_watched_step) {
   };
   DoctorOptions options = job();
   options.steps = 3;
-  const Diagnosis diagnosis = diagnose(two_rings(), options, callbacks);
+  const DoctorReport diagnosis = diagnose(two_rings(), options, callbacks);
   EXPECT_EQ(steps, (std::vector<std::int64_t>{1, 2, 3}));
   ASSERT_EQ(runs.size(), diagnosis.runs.size());
   for (std::size_t i = 0; i < runs.size(); ++i) {
-    EXPECT_EQ(runs[i], diagnosis.runs[i].options());
+    EXPECT_EQ(runs[i], command_options(diagnosis.runs[i].setting));
   }
 }
 

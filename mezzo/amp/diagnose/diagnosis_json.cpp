@@ -1,9 +1,13 @@
+#include "mezzo/amp/diagnose/diagnosis_json.h"
+
 #include "mezzo/core/json.h"
-#include "mezzo/train/doctor/doctor.h"
 #include "mezzo/version.h"
 
-namespace mezzo {
+namespace mezzo::amp {
 namespace {
+
+using detail::DescribeSetting;
+using detail::loss_scale_text;
 
 OrderedJson numbers(const std::vector<double>& values) {
   OrderedJson list = OrderedJson::array();
@@ -11,35 +15,35 @@ OrderedJson numbers(const std::vector<double>& values) {
   return list;
 }
 
-const char* pass_word(amp::Pass pass) {
+const char* pass_word(Pass pass) {
   switch (pass) {
-    case amp::Pass::kBackward:
+    case Pass::kBackward:
       return "backward";
-    case amp::Pass::kNoGrad:
+    case Pass::kNoGrad:
       return "no_grad";
-    case amp::Pass::kForward:
+    case Pass::kForward:
       break;
   }
   return "forward";
 }
 
-const char* kind_word(Issue::Kind kind) {
+const char* kind_word(DiagnosisIssue::Kind kind) {
   switch (kind) {
-    case Issue::Kind::kDivergence:
+    case DiagnosisIssue::Kind::kDivergence:
       return "divergence";
-    case Issue::Kind::kOverflow:
+    case DiagnosisIssue::Kind::kOverflow:
       return "overflow";
-    case Issue::Kind::kUnderflow:
+    case DiagnosisIssue::Kind::kUnderflow:
       return "underflow";
-    case Issue::Kind::kSkipped:
+    case DiagnosisIssue::Kind::kSkipped:
       return "skipped";
-    case Issue::Kind::kLoss:
+    case DiagnosisIssue::Kind::kDigits:
       break;
   }
-  return "loss";
+  return "digits";
 }
 
-OrderedJson exit_to_json(const std::optional<amp::WatchExit>& exit) {
+OrderedJson exit_to_json(const std::optional<WatchExit>& exit) {
   if (!exit) return nullptr;
   return {{"op", exit->op},
           {"place", exit->place.name()},
@@ -64,19 +68,21 @@ OrderedJson places_to_json(const std::vector<PlaceShares>& places) {
   return list;
 }
 
-OrderedJson run_to_json(const DoctorRun& run) {
+OrderedJson run_to_json(const DiagnosisRun& run, DescribeSetting describe) {
   OrderedJson flushing = nullptr;
   if (run.flushing) {
     flushing = {{"op", run.flushing->op},
                 {"place", run.flushing->place.name()},
                 {"share", run.flushing->share}};
   }
-  return {{"options", run.options()},
-          {"precision", amp::to_string(run.precision)},
-          {"loss_scale", to_string(run.loss_scale)},
-          {"keep_float32", run.keep_float32},
+  return {{"options", describe(run.setting)},
+          {"precision", to_string(run.setting.precision)},
+          {"loss_scale", loss_scale_text(run.setting)},
+          {"keep_float32", run.setting.keep_float32},
           {"losses", numbers(run.losses)},
           {"loss_difference", json_number(run.loss_difference)},
+          {"gradient_difference",
+           run.gradient_difference ? json_number(*run.gradient_difference) : nullptr},
           {"skipped_steps", run.skipped_steps},
           {"final_loss_scale", json_number(run.final_loss_scale)},
           {"step_ms", json_number(run.step_ms)},
@@ -90,7 +96,7 @@ OrderedJson run_to_json(const DoctorRun& run) {
 
 OrderedJson gradients_to_json(const GradientFacts& gradients) {
   OrderedJson parameters = OrderedJson::array();
-  for (const amp::GradientRow& row : gradients.rows) {
+  for (const GradientRow& row : gradients.rows) {
     parameters.push_back({{"name", row.name},
                           {"elements", row.numbers.elements},
                           {"zeros", row.numbers.zeros},
@@ -107,66 +113,61 @@ OrderedJson gradients_to_json(const GradientFacts& gradients) {
           {"parameters", parameters}};
 }
 
-OrderedJson issues_to_json(const Diagnosis& diagnosis) {
+OrderedJson issues_to_json(const Diagnosis& diagnosis, DescribeSetting describe) {
   OrderedJson list = OrderedJson::array();
-  for (const Issue& issue : diagnosis.issues) {
-    list.push_back({{"kind", kind_word(issue.kind)},
-                    {"options", diagnosis.runs[issue.run].options()},
-                    {"op", text_or_null(issue.op)},
-                    {"place", text_or_null(issue.place)},
-                    {"evidence", issue.evidence},
-                    {"fix", issue.fix}});
+  for (const DiagnosisIssue& issue : diagnosis.issues) {
+    list.push_back(
+        {{"kind", kind_word(issue.kind)},
+         {"options", describe(diagnosis.runs[issue.run].setting)},
+         {"op", text_or_null(issue.op)},
+         {"place", text_or_null(issue.place)},
+         {"evidence", issue.evidence},
+         {"fix", issue.fix ? OrderedJson(describe(diagnosis.runs[*issue.fix].setting)) : nullptr}});
   }
   return list;
 }
 
-OrderedJson candidates_to_json(const Diagnosis& diagnosis) {
+OrderedJson candidates_to_json(const Diagnosis& diagnosis, DescribeSetting describe) {
   OrderedJson list = OrderedJson::array();
-  for (const Candidate& candidate : diagnosis.candidates) {
-    list.push_back({{"precision", amp::to_string(candidate.precision)},
-                    {"options", diagnosis.runs[candidate.run].options()},
+  for (const PrecisionCandidate& candidate : diagnosis.candidates) {
+    list.push_back({{"precision", to_string(candidate.precision)},
+                    {"problem", to_string(candidate.problem)},
+                    {"options", describe(diagnosis.runs[candidate.run].setting)},
                     {"suited", candidate.suited},
                     {"evidence", candidate.evidence}});
   }
   return list;
 }
 
-OrderedJson cuda_to_json(const CudaFacts& cuda) {
-  return {{"devices", cuda.devices},
-          {"library", text_or_null(cuda.library)},
-          {"problem", text_or_null(cuda.problem)}};
-}
-
-OrderedJson recommendation_to_json(const Diagnosis& diagnosis) {
+OrderedJson recommendation_to_json(const Diagnosis& diagnosis, DescribeSetting describe) {
   if (!diagnosis.recommended) return nullptr;
-  const DoctorRun& run = diagnosis.runs[diagnosis.candidates[*diagnosis.recommended].run];
-  return {{"options", run.options()},
-          {"precision", amp::to_string(run.precision)},
-          {"loss_scale", to_string(run.loss_scale)},
-          {"keep_float32", run.keep_float32},
+  const DiagnosisRun& run = diagnosis.runs[diagnosis.candidates[*diagnosis.recommended].run];
+  return {{"options", describe(run.setting)},
+          {"precision", to_string(run.setting.precision)},
+          {"loss_scale", loss_scale_text(run.setting)},
+          {"keep_float32", run.setting.keep_float32},
           {"reasons", diagnosis.reasons}};
 }
 
 }  // namespace
 
-std::string diagnosis_to_json(const Diagnosis& diagnosis) {
+OrderedJson detail::diagnosis_json(const Diagnosis& diagnosis, DescribeSetting describe) {
   OrderedJson runs = OrderedJson::array();
-  for (const DoctorRun& run : diagnosis.runs) runs.push_back(run_to_json(run));
-  const OrderedJson object = {{"dataset", diagnosis.dataset},
-                              {"model", diagnosis.model},
-                              {"device", diagnosis.device},
-                              {"cuda", cuda_to_json(diagnosis.cuda)},
-                              {"threads", diagnosis.threads},
-                              {"seed", diagnosis.seed},
-                              {"steps", diagnosis.steps},
-                              {"interrupted", diagnosis.interrupted},
-                              {"recommendation", recommendation_to_json(diagnosis)},
-                              {"issues", issues_to_json(diagnosis)},
-                              {"candidates", candidates_to_json(diagnosis)},
-                              {"gradients", gradients_to_json(diagnosis.gradients)},
-                              {"runs", runs},
-                              {"version", kVersion}};
-  return json_text(object);
+  for (const DiagnosisRun& run : diagnosis.runs) runs.push_back(run_to_json(run, describe));
+  return {{"device", diagnosis.device},
+          {"threads", diagnosis.threads},
+          {"steps", diagnosis.steps},
+          {"interrupted", diagnosis.interrupted},
+          {"recommendation", recommendation_to_json(diagnosis, describe)},
+          {"issues", issues_to_json(diagnosis, describe)},
+          {"candidates", candidates_to_json(diagnosis, describe)},
+          {"gradients", gradients_to_json(diagnosis.gradients)},
+          {"runs", runs},
+          {"version", kVersion}};
 }
 
-}  // namespace mezzo
+std::string to_json(const Diagnosis& diagnosis) {
+  return json_text(detail::diagnosis_json(diagnosis, to_string));
+}
+
+}  // namespace mezzo::amp
