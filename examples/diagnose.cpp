@@ -37,26 +37,26 @@ int main() {
   const std::vector<Batch> batches = make_batches();
   Net model;
   // [diagnose]
-  const amp::Diagnosis diagnosis = amp::diagnose(
-      [&](int64_t step) {  // the loss; diagnose() does the rest of the step
-        const Batch& batch = batches[static_cast<size_t>(step) % batches.size()];
-        return torch::mse_loss(model->forward(batch.x), batch.y);
-      },
-      model, {.make_optimizer = [](std::vector<Tensor> parameters) {
-        return std::make_unique<torch::optim::Adam>(std::move(parameters), 1e-2);
-      }});
+  const auto make_adam = [](std::vector<Tensor> parameters) {
+    return std::make_unique<torch::optim::Adam>(std::move(parameters), 1e-2);
+  };
+  const auto loss_of_step = [&](int64_t step) {  // diagnose() does the rest of the step
+    const Batch& batch = batches[static_cast<size_t>(step) % batches.size()];
+    return torch::mse_loss(model->forward(batch.x), batch.y);
+  };
+  const amp::Diagnosis diagnosis =
+      amp::diagnose(loss_of_step, model, {.make_optimizer = make_adam});
   std::cout << amp::to_text(diagnosis);
 
   const amp::PrecisionSetting& setting = diagnosis.setting();  // train with it
-  torch::optim::Adam adam(model->parameters(), 1e-2);
+  const auto adam = make_adam(model->parameters());
   amp::MixedPrecisionOptimizer optimizer = amp::enable_mixed_precision(
-      adam, {.precision = setting.precision, .policy = setting.loss_scale});
+      *adam, {.precision = setting.precision, .policy = setting.loss_scale});
   const amp::KeepFloat32 kept = amp::keep_float32(model, setting.keep_float32);
   // [diagnose end]
   Tensor loss;
   for (int64_t step = 0; step < 40; ++step) {
-    const Batch& batch = batches[static_cast<size_t>(step) % batches.size()];
-    loss = optimizer.minimize([&] { return torch::mse_loss(model->forward(batch.x), batch.y); });
+    loss = optimizer.minimize([&] { return loss_of_step(step); });
   }
   std::cout << "loss " << loss.item<double>() << '\n';
 }

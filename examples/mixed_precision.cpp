@@ -117,7 +117,6 @@ static Tensor watched(Model& model, const std::vector<Batch>& batches, torch::De
 }
 
 static void gradients(Model& model, const Batch& batch) {
-  // [gradient_report]
   model->zero_grad();
   torch::mse_loss(model->forward(batch.x), batch.y).backward();  // float32, unscaled
   const amp::GradientReport report = amp::gradient_report(*model);
@@ -126,7 +125,6 @@ static void gradients(Model& model, const Batch& batch) {
               << '\n';
   }
   if (report.all.half) std::cout << "loss scale " << report.all.half->loss_scale << '\n';
-  // [gradient_report end]
 }
 
 static void fused(Model& model, const std::vector<Batch>& batches, torch::Device device) {

@@ -187,13 +187,16 @@ double late_loss(const std::vector<double>& losses) {
 }
 
 void add_gradients(const GradientReport& report, GradientFacts& facts) {
-  if (facts.rows.empty()) {
-    facts.rows = report.rows;
-    for (GradientRow& row : facts.rows) row.half.reset();
-  } else {
-    for (std::size_t i = 0; i < facts.rows.size(); ++i) {
-      facts.rows[i].numbers += report.rows[i].numbers;
-      facts.rows[i].exponents += report.rows[i].exponents;
+  for (const GradientRow& row : report.rows) {
+    // A step need not use every parameter.
+    const auto known = std::find_if(facts.rows.begin(), facts.rows.end(),
+                                    [&](const GradientRow& each) { return each.name == row.name; });
+    if (known == facts.rows.end()) {
+      facts.rows.push_back(row);
+      facts.rows.back().half.reset();
+    } else {
+      known->numbers += row.numbers;
+      known->exponents += row.exponents;
     }
   }
   facts.largest_per_step.push_back(report.all.numbers.largest);

@@ -14,10 +14,8 @@
 #include <ATen/core/Tensor.h>
 #include <c10/core/Device.h>
 
-#include "mezzo/amp/optim/named_parameters.h"
 #include "mezzo/amp/precision.h"
 #include "mezzo/amp/scaler/loss_scale_policy.h"
-#include "mezzo/amp/watch/gradient_report.h"
 #include "mezzo/amp/watch/watch.h"
 #include "mezzo/core/export.h"
 

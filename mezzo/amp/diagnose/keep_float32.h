@@ -8,7 +8,7 @@
 #include <ATen/core/Tensor.h>
 #include <c10/core/DeviceType.h>
 
-#include "mezzo/amp/optim/named_parameters.h"
+#include "mezzo/amp/watch/watch.h"
 #include "mezzo/core/export.h"
 
 namespace mezzo::amp {

@@ -8,7 +8,7 @@
 #include <fmt/ranges.h>
 
 #include "mezzo/amp/diagnose/diagnosis_job.h"
-#include "mezzo/amp/optim/fused_step.h"
+#include "mezzo/amp/optim/fused_optimizer.h"
 #include "mezzo/core/error.h"
 #include "mezzo/runtime/cuda_library.h"
 #include "mezzo/train/option_fields.h"

@@ -22,7 +22,7 @@
 #include "mezzo/amp/optim/mixed_precision_optimizer.h"
 #include "mezzo/core/error.h"
 #include "mezzo/graph/graph.h"
-#include "mezzo/nn/conv/sage_conv.h"
+#include "mezzo/nn/conv/aggregation_layers.h"
 #include "mezzo/sampling/blocks/block_loader.h"
 
 #include "amp/errors.h"
