@@ -265,7 +265,9 @@ NumericProblem problem_of(const DiagnosisRun& plain, const DiagnosisRun& scaled,
   const bool in_range = !plain.forward_exit && !plain.backward_exit && plain.skipped_steps == 0 &&
                         std::isfinite(plain.loss_difference);
   // A loss scale cures underflow, but not a lack of digits.
-  const bool underflows = plain.flushing && is_suited(scaled, steps, parts);
+  const bool cured = is_suited(scaled, steps, parts) ||
+                     scaled.gradient_difference.value_or(kInfinity) <= kGradientTolerance;
+  const bool underflows = plain.flushing && cured;
   return in_range && !underflows ? NumericProblem::kDigits : NumericProblem::kRange;
 }
 

@@ -69,8 +69,8 @@ LossScalePolicy choose_loss_scale(const GradientFacts& gradients, const WatchRep
 /// Whether a run trained like float32 for all `steps`.
 bool is_suited(const DiagnosisRun& run, std::int64_t steps, const std::vector<ModelPart>& parts);
 
-/// What goes wrong in `plain`, the run of a precision without fixes. scaled: the run with a dynamic
-/// loss scale, for float16; else `plain` again.
+/// What goes wrong in `plain`, the run of a precision without fixes. scaled: a run with a loss
+/// scale, for float16; else `plain` again.
 NumericProblem problem_of(const DiagnosisRun& plain, const DiagnosisRun& scaled, std::int64_t steps,
                           const std::vector<ModelPart>& parts);
 

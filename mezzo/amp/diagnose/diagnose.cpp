@@ -54,7 +54,7 @@ class Diagnoser {
   bool keep_part_that_overflows(const DiagnosisRun& run, std::vector<std::string>& kept) const;
   bool keep_part_that_loses_digits(const DiagnosisRun& run, std::vector<std::string>& kept);
   std::size_t find_fix(std::size_t first);
-  void add_candidate(std::size_t plain, std::size_t scaled, std::size_t best);
+  void add_candidate(std::size_t plain, std::size_t first, std::size_t best);
   bool is_suited(const DiagnosisRun& run) const {
     return detail::is_suited(run, options_.steps, parts_);
   }
@@ -107,8 +107,10 @@ void Diagnoser::run_all() {
   add_candidate(unscaled, float16, find_fix(float16));
 }
 
-void Diagnoser::add_candidate(std::size_t plain, std::size_t scaled, std::size_t best) {
+/// plain: without fixes. first: the run whose fixes led to `best`.
+void Diagnoser::add_candidate(std::size_t plain, std::size_t first, std::size_t best) {
   const std::vector<DiagnosisRun>& runs = diagnosis_.runs;
+  const std::size_t scaled = runs[best].setting.keep_float32.empty() ? best : first;
   diagnosis_.candidates.push_back(
       {.precision = runs[plain].setting.precision,
        .problem = detail::problem_of(runs[plain], runs[scaled], options_.steps, parts_),

@@ -36,34 +36,37 @@ class KeepFloat32::State {
       : parameters_(named_parameters),
         paths_(paths),
         device_(named_parameters.front().second.device().type()),
-        thread_(at::RecordFunction::currentThreadId()) {
-    of_thread = this;
-    callback_ = at::addThreadLocalCallback(
-        at::RecordFunctionCallback(on_start, on_end)
-            .needsInputs(true)
-            .scopes({at::RecordScope::FUNCTION, at::RecordScope::USER_SCOPE}));
-  }
+        thread_(at::RecordFunction::currentThreadId()),
+        callback_(at::addThreadLocalCallback(
+            at::RecordFunctionCallback(on_start, on_end)
+                .needsInputs(true)
+                .scopes({at::RecordScope::FUNCTION, at::RecordScope::USER_SCOPE}))) {}
 
   ~State() {
-    if (thread_ != at::RecordFunction::currentThreadId()) return;
-    at::removeCallback(callback_);
-    of_thread = nullptr;
+    // Only the thread itself can remove its callback; until then the callback finds no state.
+    if (is_on_its_thread()) at::removeCallback(callback_);
   }
 
   State(const State&) = delete;
   State& operator=(const State&) = delete;
 
   bool is_on_its_thread() const { return thread_ == at::RecordFunction::currentThreadId(); }
-  static bool exists() { return of_thread != nullptr; }
+
+  /// Of the calling thread. libtorch's callbacks are plain functions, which look it up.
+  static std::weak_ptr<State>& of_thread() {
+    static thread_local std::weak_ptr<State> state;
+    return state;
+  }
 
  private:
   static std::unique_ptr<at::ObserverContext> on_start(const at::RecordFunction& function) {
-    return of_thread == nullptr ? nullptr : of_thread->begin(function);
+    const std::shared_ptr<State> state = of_thread().lock();
+    return state == nullptr ? nullptr : state->begin(function);
   }
 
   static void on_end(const at::RecordFunction& /*function*/, at::ObserverContext* context) {
-    if (context == nullptr || of_thread == nullptr) return;
-    of_thread->end(*static_cast<Restore*>(context));
+    const std::shared_ptr<State> state = of_thread().lock();
+    if (context != nullptr && state != nullptr) state->end(*static_cast<Restore*>(context));
   }
 
   std::unique_ptr<at::ObserverContext> begin(const at::RecordFunction& function) {
@@ -87,7 +90,7 @@ class KeepFloat32::State {
 
   void end(const Restore& restore) {
     if (!restore.dtype) {
-      scopes_.pop_back();
+      if (!scopes_.empty()) scopes_.pop_back();  // it may have begun before this object
       return;
     }
     at::autocast::set_autocast_dtype(device_, *restore.dtype);
@@ -108,13 +111,11 @@ class KeepFloat32::State {
                        [&](const std::string& kept) { return detail::is_in_module(path, kept); });
   }
 
-  inline static thread_local State* of_thread = nullptr;
-
   detail::WatchedParameters parameters_;
   std::vector<std::string> paths_;
   at::DeviceType device_;
   std::uint64_t thread_;
-  at::CallbackHandle callback_ = at::INVALID_CALLBACK_HANDLE;
+  at::CallbackHandle callback_;
   std::vector<std::string> scopes_;
   std::string last_;   // last module of the forward
   bool kept_ = false;  // within an operation in float32
@@ -129,11 +130,12 @@ KeepFloat32::KeepFloat32(const std::vector<std::pair<std::string, at::Tensor>>& 
     MEZZO_CHECK(exists, "keep_float32: expected paths of modules with parameters, got '{}'", path);
   }
   if (paths.empty()) return;
-  if (State::exists()) {
+  if (!State::of_thread().expired()) {
     mezzo::detail::raise<LogicError>(
         "keep_float32: expected one KeepFloat32 per thread, which lists all paths, got a second");
   }
-  state_ = std::make_unique<State>(named_parameters, paths);
+  state_ = std::make_shared<State>(named_parameters, paths);
+  State::of_thread() = state_;
 }
 
 KeepFloat32::~KeepFloat32() {

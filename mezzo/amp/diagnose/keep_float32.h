@@ -29,7 +29,8 @@ namespace mezzo::amp {
 /// ModelOptions::keep_float32, nor in a forward that opens a disabled Autocast region itself. No
 /// effect in captured steps that were captured without it.
 ///
-/// At most one per thread. Must be destroyed on the thread that created it. Holds references to the
+/// At most one per thread. Must be destroyed on the thread that created it; destruction on
+/// another thread warns and ends it. Holds references to the
 /// parameters, whose storage must not change.
 class MEZZO_API KeepFloat32 {
  public:
@@ -44,9 +45,8 @@ class MEZZO_API KeepFloat32 {
 
  private:
   class State;
-  friend class State;
 
-  std::unique_ptr<State> state_;
+  std::shared_ptr<State> state_;  // null: no paths
 };
 
 /// Keeps modules of a torch::nn::Module, a module holder, or any type with named_parameters().
