@@ -17,8 +17,8 @@ namespace mezzo::amp::detail {
 /// How far a run's loss may be from float32's, in units of the first loss.
 inline constexpr double kLossTolerance = 0.05;
 /// How far a run's first gradient may be from float32's, in units of its norm. In healthy models
-/// bfloat16 is a few percent away.
-inline constexpr double kGradientTolerance = 0.25;
+/// bfloat16 is a few percent away, in tiny ones with a small gradient up to 0.23.
+inline constexpr double kGradientTolerance = 0.35;
 
 /// A part of the model that can be kept in float32.
 struct ModelPart {
