@@ -37,6 +37,18 @@ double median(std::vector<double> values) {
   return values.size() % 2 == 1 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
 }
 
+/// The setting with a constant loss scale at which a step with gradients like those of the run is
+/// not skipped.
+PrecisionSetting settled(const DiagnosisRun& run) {
+  constexpr double kHeadroom = 16;
+  PrecisionSetting setting = run.setting;
+  if (setting.loss_scale && setting.loss_scale->is_dynamic()) {
+    setting.loss_scale =
+        LossScalePolicy::constant(std::max(run.final_loss_scale / kHeadroom, 0x1p-24));
+  }
+  return setting;
+}
+
 /// One diagnosis.
 class Diagnoser {
  public:
@@ -132,12 +144,15 @@ bool Diagnoser::keep_part_that_overflows(const DiagnosisRun& run,
 /// Adds the part whose float32 brings the first gradient closest to float32's; false if none helps.
 bool Diagnoser::keep_part_that_loses_digits(const DiagnosisRun& run,
                                             std::vector<std::string>& kept) {
-  if (is_suited(run) || run.forward_exit || run.skipped_at_end > 0) return false;
-  double best = kHelps * run.gradient_difference.value_or(0);
+  const double difference_now =
+      run.gradient_difference.value_or(std::numeric_limits<double>::infinity());
+  const bool has_digits = difference_now <= detail::kGradientTolerance;
+  if (is_suited(run) || run.forward_exit || has_digits) return false;
+  double best = kHelps * difference_now;
   std::optional<std::string> choice;
   for (const detail::ModelPart& part : parts_) {
     if (std::find(kept.begin(), kept.end(), part.path) != kept.end()) continue;
-    PrecisionSetting setting = run.setting;
+    PrecisionSetting setting = settled(run);
     setting.keep_float32 = kept;
     setting.keep_float32.push_back(part.path);
     if (detail::keeps_every_part(setting.keep_float32, parts_)) continue;
@@ -163,8 +178,7 @@ std::size_t Diagnoser::find_fix(std::size_t first) {
     if (added && detail::keeps_every_part(kept, parts_)) return latest;
     const bool constant = scaled && !setting.loss_scale->is_dynamic();
     if (constant && !added && !is_suited(run)) {
-      const bool improved = run.skipped_steps == 0 && keep_part_that_loses_digits(run, kept);
-      if (!improved) setting.loss_scale = LossScalePolicy::dynamic();
+      if (!keep_part_that_loses_digits(run, kept)) setting.loss_scale = LossScalePolicy::dynamic();
     } else if (scaled && (latest == first || (constant && added))) {
       setting.loss_scale = detail::choose_loss_scale(diagnosis_.gradients, float32_, kept, parts_);
       // `first` was dynamic.
@@ -181,6 +195,9 @@ std::size_t Diagnoser::run_once(const PrecisionSetting& setting) {
   run.setting = setting;
   time_steps(run);
   watch_steps(run);
+  if (!run.gradient_difference && run.skipped_steps < options_.steps) {
+    run.gradient_difference = first_gradient_difference(settled(run));
+  }
   const DiagnosisRun& float32 = diagnosis_.runs.empty() ? run : diagnosis_.runs.front();
   const double difference = detail::late_loss(run.losses) - detail::late_loss(float32.losses);
   if (run.losses.size() == static_cast<std::size_t>(options_.steps) && std::isfinite(difference)) {

@@ -80,7 +80,8 @@ struct DiagnosisRun {
   /// float32's first loss; inf if one of them is not finite.
   double loss_difference = std::numeric_limits<double>::infinity();
   /// Norm of the difference to float32's gradient of the first step, divided by the norm of that;
-  /// inf if not finite; unset if the step was skipped.
+  /// inf if not finite; unset if all steps were skipped. If the first was, measured again with a
+  /// smaller loss scale.
   std::optional<double> gradient_difference;
 
   /// Of the outputs in the 16-bit type, or in float32 for fp32; in the order of first use.
