@@ -215,7 +215,7 @@ TEST_F(Diagnose, an_underflow_is_a_problem_of_range_that_a_loss_scale_fixes) {
 
 TEST_F(Diagnose, inputs_with_a_large_offset_are_a_problem_of_digits) {
   for (std::uint64_t seed = 0; seed < kSeeds; ++seed) {
-    const Diagnosis diagnosis = OwnJob(seed, 1, 1, /*offset=*/4000).diagnosis();
+    const Diagnosis diagnosis = OwnJob(seed, 1, 1, /*offset=*/8000).diagnosis();
     const std::string text = to_text(diagnosis);
     for (const Precision precision : {Precision::kBFloat16, Precision::kFloat16}) {
       EXPECT_EQ(diagnosis.candidate(precision).problem, NumericProblem::kDigits) << text;
