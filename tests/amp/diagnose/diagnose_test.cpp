@@ -61,9 +61,9 @@ class Diagnose : public testing::Test {
 };
 
 /// Few steps, at a rate at which the models learn.
-DiagnoseOptions options(std::int64_t steps = 8) {
-  return {.steps = steps, .make_optimizer = [](std::vector<at::Tensor> parameters) {
-            return std::make_unique<torch::optim::Adam>(std::move(parameters), 1e-2);
+DiagnoseOptions options(std::int64_t steps = 8, double rate = 1e-2) {
+  return {.steps = steps, .make_optimizer = [rate](std::vector<at::Tensor> parameters) {
+            return std::make_unique<torch::optim::Adam>(std::move(parameters), rate);
           }};
 }
 
@@ -93,8 +93,8 @@ struct OwnJob {
     return at::mse_loss(model->forward(x), y) * loss_factor;
   }
 
-  Diagnosis diagnosis() const {
-    return diagnose([this](std::int64_t step) { return loss(step); }, *model, options());
+  Diagnosis diagnosis(double rate = 1e-2) const {
+    return diagnose([this](std::int64_t step) { return loss(step); }, *model, options(8, rate));
   }
 
   std::shared_ptr<OwnModule> model;
@@ -215,7 +215,8 @@ TEST_F(Diagnose, an_underflow_is_a_problem_of_range_that_a_loss_scale_fixes) {
 
 TEST_F(Diagnose, inputs_with_a_large_offset_are_a_problem_of_digits) {
   for (std::uint64_t seed = 0; seed < kSeeds; ++seed) {
-    const Diagnosis diagnosis = OwnJob(seed, 1, 1, /*offset=*/8000).diagnosis();
+    // A low rate: near the offset float32 itself is too noisy for large steps.
+    const Diagnosis diagnosis = OwnJob(seed, 1, 1, /*offset=*/8000).diagnosis(/*rate=*/1e-3);
     const std::string text = to_text(diagnosis);
     for (const Precision precision : {Precision::kBFloat16, Precision::kFloat16}) {
       EXPECT_EQ(diagnosis.candidate(precision).problem, NumericProblem::kDigits) << text;
