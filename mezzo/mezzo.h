@@ -9,6 +9,7 @@
 #include "mezzo/amp/captured_step.h"
 #include "mezzo/amp/diagnose/diagnose.h"
 #include "mezzo/amp/diagnose/keep_float32.h"
+#include "mezzo/amp/diagnose/largest_batch.h"
 #include "mezzo/amp/optim/fused_optimizer.h"
 #include "mezzo/amp/optim/mixed_precision_optimizer.h"
 #include "mezzo/amp/precision.h"

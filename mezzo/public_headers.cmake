@@ -4,6 +4,7 @@ set(mezzo_public_headers
   amp/captured_step.h
   amp/diagnose/diagnose.h
   amp/diagnose/keep_float32.h
+  amp/diagnose/largest_batch.h
   amp/autocast/cpu_policy.h
   amp/autocast/custom_function.h
   amp/optim/fused_optimizer.h

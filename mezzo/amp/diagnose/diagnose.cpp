@@ -11,6 +11,7 @@
 #include "mezzo/amp/diagnose/diagnosis_job.h"
 #include "mezzo/amp/diagnose/step_job.h"
 #include "mezzo/core/error.h"
+#include "mezzo/core/median.h"
 #include "mezzo/runtime/memory.h"
 
 namespace mezzo::amp {
@@ -28,13 +29,6 @@ struct Interrupted {};
 
 double milliseconds_since(Clock::time_point start) {
   return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
-}
-
-double median(std::vector<double> values) {
-  if (values.empty()) return std::numeric_limits<double>::quiet_NaN();
-  std::sort(values.begin(), values.end());
-  const std::size_t middle = values.size() / 2;
-  return values.size() % 2 == 1 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
 }
 
 /// The setting with a constant loss scale at which a step with gradients like those of the run is
@@ -182,7 +176,8 @@ std::size_t Diagnoser::find_fix(std::size_t first) {
     } else if (scaled && (latest == first || (constant && added))) {
       setting.loss_scale = detail::choose_loss_scale(diagnosis_.gradients, float32_, kept, parts_);
       // `first` was dynamic.
-      if (setting.loss_scale->is_dynamic() && kept.empty()) return first;
+      const bool unchanged = setting.loss_scale->is_dynamic() && kept.empty();
+      if (unchanged && !keep_part_that_loses_digits(run, kept)) return first;
     } else if (!added && !keep_part_that_loses_digits(run, kept)) {
       return latest;
     }

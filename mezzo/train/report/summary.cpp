@@ -18,13 +18,6 @@ MeanDeviation mean_deviation(const std::vector<double>& values) {
   return {mean, values.size() < 2 ? 0.0 : std::sqrt(squares / (count - 1))};
 }
 
-double median(std::vector<double> values) {
-  if (values.empty()) return std::numeric_limits<double>::quiet_NaN();
-  std::sort(values.begin(), values.end());
-  const std::size_t half = values.size() / 2;
-  return values.size() % 2 == 1 ? values[half] : (values[half - 1] + values[half]) / 2;
-}
-
 RunsSummary summarize(const std::vector<TrainReport>& runs) {
   RunsSummary all;
   all.epoch_ms_min = std::numeric_limits<double>::infinity();

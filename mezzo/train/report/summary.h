@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "mezzo/core/export.h"
+#include "mezzo/core/median.h"
 #include "mezzo/train/report/report.h"
 
 namespace mezzo {
@@ -15,9 +16,6 @@ struct MeanDeviation {
   double deviation = 0;
 };
 MEZZO_API MeanDeviation mean_deviation(const std::vector<double>& values);
-
-/// The middle value (of an even number the mean of the middle two); NaN without values.
-MEZZO_API double median(std::vector<double> values);
 
 /// The values `value(report)` of some reports.
 template <class Value>

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdlib>
 #include <memory>
 #include <stdexcept>
 #include <string>
@@ -11,7 +10,6 @@
 #include <vector>
 
 #include <ATen/ATen.h>
-#include <ATen/Parallel.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 #include <torch/nn/modules/batchnorm.h>
@@ -27,6 +25,7 @@
 #include "mezzo/nn/conv/aggregation_layers.h"
 #include "mezzo/sampling/blocks/block_loader.h"
 
+#include "amp/diagnose/one_thread.h"
 #include "amp/errors.h"
 
 namespace mezzo::test {
@@ -43,22 +42,7 @@ using nlohmann::json;
 
 constexpr std::uint64_t kSeeds = 20;
 
-/// On one thread, since the models are too small for more, and in 16 bits: what the CPU policy
-/// measures differs between processes.
-class Diagnose : public testing::Test {
- protected:
-  void SetUp() override {
-    at::set_num_threads(1);
-    setenv("MEZZO_CPU_POLICY", "16bit", /*overwrite=*/1);
-  }
-  void TearDown() override {
-    at::set_num_threads(threads_);
-    unsetenv("MEZZO_CPU_POLICY");
-  }
-
- private:
-  int threads_ = at::get_num_threads();
-};
+class Diagnose : public OneThread {};
 
 /// Few steps, at a rate at which the models learn.
 DiagnoseOptions options(std::int64_t steps = 8, double rate = 1e-2) {
