@@ -2,11 +2,13 @@
 
 #include <ATen/Context.h>
 #include <ATen/autocast_mode.h>
+#include <ATen/detail/CUDAHooksInterface.h>
 #include <c10/util/Exception.h>
 
 #include "mezzo/amp/autocast/cpu_policy_region.h"
 #include "mezzo/core/parse.h"
 #include "mezzo/core/type_list.h"
+#include "mezzo/kernels/backend.h"
 
 namespace mezzo::amp {
 namespace {
@@ -58,6 +60,16 @@ std::optional<bool> older_switch(Read read) {
 }
 
 }  // namespace
+
+Precision fastest_precision(c10::Device device) {
+  if (device.is_cuda()) {
+    // libtorch's name for compute capability 8.0 and above.
+    const bool has_bfloat16 = at::detail::getCUDAHooks().supportsBFloat16ConvolutionWithCuDNNv8();
+    return has_bfloat16 ? Precision::kBFloat16 : Precision::kFloat32;
+  }
+  const bool has_vectors = device.is_cpu() && kernels::cpu_backend().name != "scalar";
+  return has_vectors ? Precision::kBFloat16 : Precision::kFloat32;
+}
 
 std::string_view to_string(Precision precision) {
   return name_of(Names{}, precision);

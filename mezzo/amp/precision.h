@@ -33,6 +33,11 @@ MEZZO_API std::string_view to_string(Precision precision);
 /// InvalidArgument that lists the valid names.
 MEZZO_API Precision parse_precision(std::string_view text);
 
+/// The precision in which training is fastest on the device among those of float32's range, from a
+/// table of processors (docs/performance.md), without a measurement: kBFloat16 on CPUs with AVX2 or
+/// AVX-512 and on GPUs of compute capability 8.0 and above, else kFloat32.
+MEZZO_API Precision fastest_precision(c10::Device device);
+
 class CpuPolicyRegion;
 
 /// Options of PrecisionScope.

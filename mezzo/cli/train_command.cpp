@@ -144,7 +144,7 @@ void choose_options(const dist::ProcessGroup& group, const OptionParser& app,
     options.model = chosen.model;
     take_recipe(group, chosen, options);
   }
-  if (!run.precision && !resumes) run.precision = recommended_precision(options.device);
+  if (!run.precision && !resumes) run.precision = amp::fastest_precision(options.device);
   if (run.precision) options.precision = *run.precision;
   if (resumes || group.rank() != 0) return;
   std::cerr << fmt::format("mezzo: recipe {}: {} --precision {}\n",

@@ -4,10 +4,8 @@
 #include <type_traits>
 
 #include <ATen/ATen.h>
-#include <ATen/detail/CUDAHooksInterface.h>
 #include <fmt/format.h>
 
-#include "mezzo/kernels/backend.h"
 #include "mezzo/train/option_fields.h"
 
 namespace mezzo {
@@ -124,6 +122,7 @@ TrainOptions recommended_options(const Dataset& dataset, TrainOptions options,
   const bool few_labels = facts.train_share < kFewLabels;
   if (!layers) layers = sampled_layers(options);
   options.layers = layers.value_or(few_features && options.model != ModelKind::kSgc ? 4 : 2);
+  if (dataset.part && !layers) options.layers = std::min(options.layers, dataset.part->hops);
   options.attention_dropout = std::nullopt;
   options.skip = options.normalize_features = false;
   const bool sparse = facts.feature_density < kSparseFeatures && !dataset.is_mapped;
@@ -165,16 +164,6 @@ std::string recipe_flags(const TrainOptions& options) {
     }
   });
   return flags;
-}
-
-amp::Precision recommended_precision(c10::Device device) {
-  using enum amp::Precision;
-  if (device.is_cuda()) {
-    // True for compute capability 8.0 and above.
-    const bool has_bfloat16 = at::detail::getCUDAHooks().supportsBFloat16ConvolutionWithCuDNNv8();
-    return has_bfloat16 ? kBFloat16 : kFloat32;
-  }
-  return device.is_cpu() && kernels::cpu_backend().name != "scalar" ? kBFloat16 : kFloat32;
 }
 
 }  // namespace mezzo

@@ -5,9 +5,6 @@
 #include <string>
 #include <string_view>
 
-#include <c10/core/Device.h>
-
-#include "mezzo/amp/precision.h"
 #include "mezzo/core/export.h"
 #include "mezzo/core/type_list.h"
 #include "mezzo/data/dataset.h"
@@ -47,7 +44,8 @@ MEZZO_API std::string to_string(const RecipeFacts& facts);
 /// `options` with those set that the automatic recipe chooses for the data set, the split and the
 /// model: layers, hidden, heads, dropout, attention_dropout, normalization, skip, epochs, patience,
 /// learning_rate, weight_decay and normalize_features. The other members stay; sampling has one
-/// layer for each of its fanouts. layers: instead of the recipe's. docs/command.md has the rules
+/// layer for each of its fanouts, and a part of a data set at most its hops. layers: instead of the
+/// recipe's. docs/command.md has the rules
 /// and what they reach. Deterministic. Reads the features once. Throws InvalidArgument for a split
 /// that the data lack.
 MEZZO_API TrainOptions recommended_options(const Dataset& dataset, TrainOptions options,
@@ -55,10 +53,5 @@ MEZZO_API TrainOptions recommended_options(const Dataset& dataset, TrainOptions 
 
 /// The options that a recipe sets, as flags of the command: "--layers 2 --hidden 64 ...".
 MEZZO_API std::string recipe_flags(const TrainOptions& options);
-
-/// The precision that trains fastest on the device with float32's range, from a table of
-/// processors: bf16 on CPUs with vector units (the backends avx2 and avx512) and on GPUs of compute
-/// capability 8.0 and above, else fp32.
-MEZZO_API amp::Precision recommended_precision(c10::Device device);
 
 }  // namespace mezzo

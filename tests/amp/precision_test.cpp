@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include "mezzo/core/error.h"
+#include "mezzo/kernels/backend.h"
 
 #include "amp/errors.h"
 #include "support/devices.h"
@@ -60,6 +61,12 @@ TEST(Precision, an_unknown_name_is_an_error_that_lists_the_choices) {
       amp::parse_precision(text);
     })) << text;
   }
+}
+
+TEST(Precision, the_fastest_one_of_a_processor_without_vectors_is_float32) {
+  const bool has_vectors = kernels::cpu_backend().name != "scalar";
+  EXPECT_EQ(fastest_precision(at::kCPU),
+            has_vectors ? Precision::kBFloat16 : Precision::kFloat32);
 }
 
 TEST(PrecisionScope, makes_a_matrix_product_run_in_its_dtype) {

@@ -149,11 +149,6 @@ TEST(Recipe, flags_name_the_options_that_it_sets) {
   }
 }
 
-TEST(Recipe, its_precision_has_the_range_of_float32) {
-  const amp::Precision precision = recommended_precision(at::kCPU);
-  EXPECT_TRUE(precision == amp::Precision::kBFloat16 || precision == amp::Precision::kFloat32);
-}
-
 TEST(LearningWarning, of_a_model_that_cannot_learn) {
   Dataset data = dataset_of({.training = 500});
   data.features.fill_(1);  // the same for both classes
