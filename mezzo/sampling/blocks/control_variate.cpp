@@ -79,13 +79,30 @@ at::Tensor ControlVariate::mean(const NodeFlow& flow, std::int64_t block, const 
   const auto layer = static_cast<std::int64_t>(i);
   const at::Tensor senders = flow.layer_parent_nid(layer).cpu();
   const at::Tensor receivers = flow.layer_parent_nid(layer + 1).cpu();
-  const DrawnNeighbors all = source_.draw(receivers, {.type = source_.type()}, {}, 0, workspace_);
-  const Topology whole = detail::topology_from_rows({all.offsets, all.neighbors, {}},
-                                                    source_.num_nodes(), receivers.numel());
   const at::Tensor difference = h - gather_rows(history, senders).to(h.device());
   const at::Tensor estimate =
-      mean_over_edges(sampled, difference) + mean_over_edges(whole, history).to(h.device());
+      mean_over_edges(sampled, difference) + mean_of_all(history, receivers).to(h.device());
   return estimate.to(h.scalar_type());
+}
+
+at::Tensor ControlVariate::mean_of_all(const at::Tensor& history, const at::Tensor& nodes) {
+  const DrawnNeighbors all = source_.draw(nodes, {.type = source_.type()}, {}, 0, workspace_);
+  return mean_over_edges(detail::topology_from_rows({all.offsets, all.neighbors, {}},
+                                                    source_.num_nodes(), nodes.numel()),
+                         history);
+}
+
+at::Tensor ControlVariate::correction(const Block& block, std::int64_t layer) {
+  constexpr const char* kOperation = "ControlVariate::correction";
+  const at::Tensor& history = histories_[detail::flow_index("layer", layer, histories_.size())];
+  MEZZO_CHECK(block.device().is_cpu(), "{}: expected a block on the CPU, got one on {}", kOperation,
+              block.device().str());
+  const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
+  const at::ScalarType dtype =
+      is_16_bit(history.scalar_type()) ? at::kFloat : history.scalar_type();
+  const at::Tensor drawn =
+      mean_over_edges(block.topology(), gather_rows(history, block.src_nodes()));
+  return mean_of_all(history, block.dst_nodes()).to(dtype) - drawn.to(dtype);
 }
 
 void ControlVariate::update(const NodeFlow& flow, std::int64_t layer, const at::Tensor& h) {
@@ -98,6 +115,12 @@ void ControlVariate::update(const NodeFlow& flow, std::int64_t layer, const at::
   const at::Tensor& history = histories_[i];
   check_activations(kOperation, h, flow.layer_size(layer), history.size(1));
   history.index_copy_(0, flow.layer_parent_nid(layer).cpu(), h.detach().to(history.options()));
+}
+
+void ControlVariate::update(const Block& block, std::int64_t layer, const at::Tensor& h) {
+  const at::Tensor& history = histories_[detail::flow_index("layer", layer, histories_.size())];
+  check_activations("ControlVariate::update", h, block.num_src(), history.size(1));
+  history.index_copy_(0, block.src_nodes().cpu(), h.detach().to(history.options()));
 }
 
 at::Tensor ControlVariate::history(std::int64_t layer) const {

@@ -7,6 +7,7 @@
 
 #include "mezzo/core/export.h"
 #include "mezzo/graph/graph.h"
+#include "mezzo/sampling/blocks/block.h"
 #include "mezzo/sampling/blocks/block_sampler.h"
 #include "mezzo/sampling/node_flow/node_flow.h"
 #include "mezzo/sampling/workspace.h"
@@ -45,6 +46,17 @@ class MEZZO_API ControlVariate {
   /// histories' dtype, to the history of the layer's nodes. In place.
   void update(const NodeFlow& flow, std::int64_t layer, const at::Tensor& h);
 
+  /// For a block of a BlockLoader instead of a flow: what to add to the mean of its messages, which
+  /// are activations of layer `layer`, for the estimate. The mean of the histories of all
+  /// neighbours minus that of the drawn ones: [num_dst, F] float32 (float64 for such histories),
+  /// without gradient; 0 but for rounding if the block has every edge. Each mean is rounded once,
+  /// to the histories' dtype, also under autocast. block: on the CPU, drawn from the graph along
+  /// neighbor_type. Cost as of mean(). Throws InvalidArgument for another layer and device.
+  at::Tensor correction(const Block& block, std::int64_t layer);
+
+  /// As the other update(), of the sources of a block. h: floating [num_src, F].
+  void update(const Block& block, std::int64_t layer, const at::Tensor& h);
+
   /// [num_nodes, F] of options.dtype on the CPU, which update() writes to; layer in [-n, n) for n
   /// widths.
   at::Tensor history(std::int64_t layer) const;
@@ -53,6 +65,9 @@ class MEZZO_API ControlVariate {
   void set_history(std::int64_t layer, const at::Tensor& values);
 
  private:
+  /// The mean of a history over all neighbours of these nodes, in its dtype.
+  at::Tensor mean_of_all(const at::Tensor& history, const at::Tensor& nodes);
+
   NeighborSource source_;
   std::vector<at::Tensor> histories_;
   Workspace workspace_;

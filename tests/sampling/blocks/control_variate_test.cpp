@@ -187,6 +187,49 @@ TEST(ControlVariate, equals_histories_copied_from_the_parent) {
                          flow.layers(1).data()["h"].to(at::kDouble), 100));
 }
 
+TEST(ControlVariate, corrects_the_means_of_a_block) {
+  const Graph graph = skewed_graph();
+  for (const DTypeInfo& dtype : dtypes()) {
+    SCOPED_TRACE(dtype.name);
+    ControlVariate variate(graph, {.widths = {kWidth}, .dtype = dtype.scalar});
+    variate.set_history(0, uniform({kNumNodes, kWidth}, dtype.scalar, 1));
+    const at::Tensor history = variate.history(0).to(at::kDouble);
+    for (const std::int64_t fanout : {std::int64_t{0}, std::int64_t{2}, kAllNeighbors}) {
+      const BlockSampler sampler(graph.topology(), {.fanouts = {fanout}});
+      const Block block = sampler.sample(ids(kReceivers), BatchKey{.seed = 7}).front();
+      const at::Tensor degrees = block.in_degrees().clamp_min(1).unsqueeze(1);
+      const at::Tensor drawn = at::zeros({block.num_dst(), kWidth}, at::kDouble)
+                                   .index_add(0, block.topology().dst(),
+                                              history.index_select(0, block.src_nodes())
+                                                  .index_select(0, block.topology().src()));
+      // Two means of numbers in [-1, 1], each rounded to the histories' dtype.
+      const at::Tensor expected = neighbor_means(graph, history) - drawn / degrees;
+      const at::Tensor correction = variate.correction(block, 0);
+      EXPECT_EQ(correction.scalar_type(), dtype.scalar == at::kDouble ? at::kDouble : at::kFloat);
+      EXPECT_TRUE(near(correction, expected,
+                       {.abs_sum = at::full_like(expected, 2.0),
+                        .terms = 1500,
+                        .storage = correction.scalar_type(),
+                        .operand_epsilon = dtype.epsilon}));
+    }
+  }
+}
+
+TEST(ControlVariate, update_remembers_the_sources_of_a_block) {
+  const Graph graph = skewed_graph();
+  ControlVariate variate(graph, {.widths = {kWidth}});
+  const BlockSampler sampler(graph.topology(), {.fanouts = {2}});
+  const Block block = sampler.sample(ids(kReceivers), BatchKey{.seed = 7}).front();
+  const at::Tensor h = leaf(uniform({block.num_src(), kWidth}, at::kFloat, 5));
+  variate.update(block, 0, h);
+  EXPECT_TRUE(exact(variate.history(0),
+                    at::zeros({kNumNodes, kWidth}).index_copy(0, block.src_nodes(), h.detach())));
+  EXPECT_FALSE(variate.history(0).requires_grad());
+  EXPECT_ERROR("floating", variate.update(block, 0, h.narrow(1, 0, 1)));
+  EXPECT_ERROR("layer", variate.update(block, 1, h));
+  EXPECT_ERROR("layer", variate.correction(block, 1));
+}
+
 TEST(ControlVariate, is_zero_without_edges) {
   const Graph graph = isolated_graph(5);
   ControlVariate variate(graph, {.widths = {2}});
