@@ -97,8 +97,9 @@ struct ModelImpl::Layer {
   std::string path;
   std::int64_t in_features = 0;
   detail::Convolution apply;
-  std::function<at::Tensor(const at::Tensor&)> normalize;  // empty: none
-  torch::nn::Linear projection{nullptr};                   // of the skip; empty: identity
+  std::function<at::Tensor(const at::Tensor&)> of_received;  // see LayerModule
+  std::function<at::Tensor(const at::Tensor&)> normalize;    // empty: none
+  torch::nn::Linear projection{nullptr};                     // of the skip; empty: identity
   bool float32_apply = false, float32_normalize = false, float32_projection = false;
   std::vector<std::pair<std::string, std::shared_ptr<torch::nn::Module>>> float32_parts;
 
@@ -156,6 +157,7 @@ std::int64_t ModelImpl::add_layer(std::int64_t index, std::int64_t in_features) 
   layer.path = "layer" + number;
   layer.in_features = in_features;
   layer.apply = std::move(layer_module.apply);
+  layer.of_received = std::move(layer_module.of_received);
   layer.float32_apply = keeps_float32(layer.path);
   layer.float32_normalize = keeps_float32("norm" + number);
   layer.float32_projection = keeps_float32("skip" + number);
@@ -195,12 +197,14 @@ void ModelImpl::check_keep_float32() const {
 }
 
 at::Tensor ModelImpl::run_layer(const Layer& layer, const Topology& topology,
-                                const at::Tensor& before, const at::Tensor& edge_weight) {
+                                const at::Tensor& before, const at::Tensor& edge_weight,
+                                const at::Tensor& received_offset) {
   // Lets profilers attribute operations without parameters to this layer.
   RECORD_USER_SCOPE(std::string_view(layer.path));
   at::Tensor h = run(layer.float32_apply, before, [&](const at::Tensor& x) {
-    return layer.apply(topology, mezzo::feature_dropout(x, options.dropout, is_training()),
-                       edge_weight);
+    const at::Tensor out = layer.apply(
+        topology, mezzo::feature_dropout(x, options.dropout, is_training()), edge_weight);
+    return received_offset.defined() ? out + layer.of_received(received_offset) : out;
   });
   if (layer.normalize) h = run(layer.float32_normalize, h, layer.normalize);
   if (!options.skip) return h;
@@ -213,12 +217,27 @@ at::Tensor ModelImpl::run_layer(const Layer& layer, const Topology& topology,
          });
 }
 
+void ModelImpl::check_received_offset(const Layer& layer, const Topology& topology,
+                                      const at::Tensor& offset) const {
+  MEZZO_CHECK(layer.of_received,
+              "{}: expected no received_offset, which only gcn and sage with the aggregator mean "
+              "take, got one for {}",
+              kModelName, name_of(ModelKinds{}, options.kind));
+  MEZZO_CHECK(at::isFloatingType(offset.scalar_type()) && offset.dim() == 2 &&
+                  offset.size(0) == topology.num_dst() && offset.size(1) == layer.in_features &&
+                  offset.device() == topology.device(),
+              "{}: expected received_offset floating [{}, {}] on {}, got {}", kModelName,
+              topology.num_dst(), layer.in_features, topology.device().str(),
+              detail::describe(offset));
+}
+
 std::int64_t ModelImpl::num_layers() const {
   return static_cast<std::int64_t>(layers_.size());
 }
 
 at::Tensor ModelImpl::forward_layer(std::int64_t index, const Topology& topology,
-                                    const at::Tensor& x, const at::Tensor& edge_weight) {
+                                    const at::Tensor& x, const at::Tensor& edge_weight,
+                                    const at::Tensor& received_offset) {
   MEZZO_CHECK(index >= 0 && index < num_layers(), "{}: expected a layer in [0, {}), got {}",
               kModelName, num_layers(), index);
   MEZZO_CHECK(!edge_weight.defined() || takes_edge_weights(options.kind),
@@ -227,8 +246,9 @@ at::Tensor ModelImpl::forward_layer(std::int64_t index, const Topology& topology
   const Layer& layer = layers_[static_cast<std::size_t>(index)];
   detail::check_input(kModelName, topology, x, layer.in_features);
   detail::check_prefix(kModelName, topology);
+  if (received_offset.defined()) check_received_offset(layer, topology, received_offset);
   layer.check_float32_parts();
-  const at::Tensor h = run_layer(layer, topology, x, edge_weight);
+  const at::Tensor h = run_layer(layer, topology, x, edge_weight, received_offset);
   return index + 1 < num_layers() ? options.activation(h) : h;
 }
 

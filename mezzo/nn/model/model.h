@@ -64,6 +64,12 @@ constexpr bool takes_edge_weights(ModelKind kind) {
   return kind == ModelKind::kGcn || kind == ModelKind::kSage;
 }
 
+/// Whether the layers add something to what a node receives before they multiply it by weights, as
+/// Model::forward_layer does with its received_offset.
+constexpr bool takes_received_offset(ModelKind kind) {
+  return kind == ModelKind::kGcn || kind == ModelKind::kSage;
+}
+
 /// Options of Model.
 struct ModelOptions {
   ModelKind kind = ModelKind::kGcn;
@@ -155,11 +161,15 @@ class MEZZO_API ModelImpl : public torch::nn::Cloneable<ModelImpl> {
   /// Runs only layer `index`, as in forward(): dropout, layer, normalization, skip, activation.
   /// topology: its destinations are the first num_dst sources; x: [num_src, input width of the
   /// layer], strided or sparse CSR. edge_weight: undefined, or floating [num_edges], which
-  /// multiplies the messages if the kind takes_edge_weights(). Returns [num_dst, output width].
-  /// Throws InvalidArgument for other indices, shapes and devices, and for the parameter dtypes
-  /// that forward() rejects.
+  /// multiplies the messages if the kind takes_edge_weights(). received_offset: undefined, or
+  /// floating [num_dst, input width of the layer], which is added, without dropout, to the mean
+  /// (kGcn: the normalised sum) over the neighbours, such as a correction of ControlVariate; only
+  /// if the kind takes_received_offset(), kSage with kMean. Returns [num_dst, output width]. Throws
+  /// InvalidArgument for other indices, shapes and devices, and for the parameter dtypes that
+  /// forward() rejects.
   at::Tensor forward_layer(std::int64_t index, const Topology& topology, const at::Tensor& x,
-                           const at::Tensor& edge_weight = {});
+                           const at::Tensor& edge_weight = {},
+                           const at::Tensor& received_offset = {});
 
   ModelOptions options;
 
@@ -170,8 +180,10 @@ class MEZZO_API ModelImpl : public torch::nn::Cloneable<ModelImpl> {
   void check_keep_float32() const;
   bool keeps_float32(const std::string& path) const;
   void check_blocks(const Blocks& blocks) const;
+  void check_received_offset(const Layer& layer, const Topology& topology,
+                             const at::Tensor& offset) const;
   at::Tensor run_layer(const Layer& layer, const Topology& topology, const at::Tensor& before,
-                       const at::Tensor& edge_weight);
+                       const at::Tensor& edge_weight, const at::Tensor& received_offset);
 
   std::vector<Layer> layers_;
 };

@@ -10,6 +10,7 @@
 #include "mezzo/nn/conv/propagation_layers.h"
 #include "mezzo/nn/layer_support.h"
 #include "mezzo/nn/model/mlp.h"
+#include "mezzo/ops/ops.h"
 
 namespace mezzo::nn {
 namespace {
@@ -23,15 +24,21 @@ LayerModule make_gcn(const ModelOptions& options, Place place) {
                   {.allow_zero_in_degree = options.allow_zero_in_degree, .parent_degrees = true});
   return {layer.ptr(),
           [layer](const auto& g, const auto& h, const auto& w) mutable { return layer(g, h, w); },
-          out};
+          out, [layer](const at::Tensor& sum) { return mezzo::linear(sum, layer->weight.t()); }};
 }
 
 LayerModule make_sage(const ModelOptions& options, Place place) {
   const std::int64_t out = place.last ? options.out_features : options.hidden_features;
   SAGEConv layer(place.in_features, out, {.aggregator = options.aggregator});
-  return {layer.ptr(),
-          [layer](const auto& g, const auto& h, const auto& w) mutable { return layer(g, h, w); },
-          out};
+  LayerModule result{
+      layer.ptr(),
+      [layer](const auto& g, const auto& h, const auto& w) mutable { return layer(g, h, w); }, out};
+  if (options.aggregator == Aggregator::kMean) {
+    result.of_received = [layer](const at::Tensor& mean) {
+      return mezzo::linear(mean, layer->fc_neigh->weight);
+    };
+  }
+  return result;
 }
 
 LayerModule make_gat(const ModelOptions& options, Place place) {

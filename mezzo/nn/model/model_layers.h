@@ -26,6 +26,9 @@ struct LayerModule {
   std::shared_ptr<torch::nn::Module> module;
   Convolution apply;
   std::int64_t out_features = 0;
+  /// What the layer makes of the mean or sum over the neighbours: [num_dst, in] -> [num_dst, out],
+  /// linear. Empty unless takes_received_offset(), and for an aggregator other than kMean.
+  std::function<at::Tensor(const at::Tensor&)> of_received = {};
 };
 
 /// A layer's position in the stack.
