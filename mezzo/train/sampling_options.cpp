@@ -84,6 +84,23 @@ void check_place(const TrainOptions& options) {
               *sampling.prefetch);
 }
 
+void check_control_variates(const TrainOptions& options) {
+  if (!options.sampling->control_variates) return;
+  MEZZO_CHECK(nn::takes_received_offset(options.model),
+              "control-variates: expected the model gcn or sage, got {}",
+              name_of(nn::ModelKinds{}, options.model));
+  MEZZO_CHECK(
+      options.layers >= 2,
+      "control-variates: expected at least 2 layers, since the activations of hidden layers "
+      "are stored, got {}",
+      options.layers);
+  MEZZO_CHECK(options.device.is_cpu(), "control-variates: expected the device cpu, got {}",
+              options.device.str());
+  MEZZO_CHECK(options.resume.empty(),
+              "resume: a run with control-variates cannot go on, since a checkpoint has no stored "
+              "activations; start from its weights with init");
+}
+
 }  // namespace
 
 bool may_draw_on_device(const TrainOptions& options) {
@@ -122,6 +139,7 @@ void check_sampling(const TrainOptions& options) {
   check_fields(sampling);
   if (draws_by_fanouts(sampling.sampler)) check_fanouts(options);
   if (sampling.sampler == SamplerKind::kLayer) check_layer_sizes(options);
+  check_control_variates(options);
   check_workers(sampling);
   check_place(options);
 }

@@ -108,7 +108,10 @@ struct SamplingOptions {
   /// layer (required; gcn and sage): nodes drawn for a layer, one number a layer of the model,
   /// input layer first; in [1, 2^31].
   std::vector<std::int64_t> layer_sizes = {};
-  bool replace = false;           ///< neighbor: draw neighbours with replacement
+  bool replace = false;  ///< neighbor: draw neighbours with replacement
+  /// neighbor, with gcn or sage of two layers or more, on the CPU, in one process, not resumed:
+  /// adds to the mean of the drawn neighbours a correction from stored activations of all (VR-GCN).
+  bool control_variates = false;
   bool layer_dependency = false;  ///< labor: one random number a node for all layers of a batch
   bool drop_last = false;         ///< neighbor, labor, layer: leave out a last batch not full
   bool balance_classes = false;   ///< neighbor, labor, layer: seeds of every class equally often

@@ -81,6 +81,10 @@ Problem checked_problem(const Dataset& dataset, const TrainOptions& options, Ran
   MEZZO_CHECK(!ranks.alone() || options.gradient_traffic == dist::GradientTraffic::kFloat32 ||
                   !options.resume.empty(),
               "gradient-traffic: expected the default with one process, which sends no gradients");
+  MEZZO_CHECK(ranks.alone() || !options.sampling || !options.sampling->control_variates,
+              "control-variates: expected one process, since processes do not share stored "
+              "activations, got {}",
+              ranks.world_size());
   Problem problem;
   ranks.together([&] {
     if (!options.checkpoint.empty() && ranks.is_first()) {

@@ -57,6 +57,7 @@ TEST(MiniBatchCommand, every_sampler_has_its_options) {
   const std::vector<Words> samplers = {
       {"labor", "--batch-size", "5", "--fanout", "2,2", "--layer-dependency", "--drop-last"},
       {"neighbor", "--batch-size", "5", "--fanout", "2,3", "--replace", "--balance-classes"},
+      {"neighbor", "--batch-size", "5", "--fanout", "all,2", "--control-variates"},
       {"layer", "--batch-size", "5", "--layer-sizes", "12,8", "--no-shuffle"},
       {"cluster", "--parts", "4", "--parts-per-batch", "2", "--no-shuffle"},
       {"saint-node", "--saint-budget", "12"},

@@ -3,6 +3,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <type_traits>
 #include <utility>
 
 #include <ATen/ATen.h>
@@ -14,6 +15,7 @@
 #include "mezzo/sampling/blocks/block_loader.h"
 #include "mezzo/sampling/subgraphs/subgraph_loaders.h"
 #include "mezzo/train/clock.h"
+#include "mezzo/train/steps/controlled_model.h"
 #include "mezzo/train/steps/epoch_steps.h"
 #include "mezzo/train/steps/loss.h"
 
@@ -56,6 +58,12 @@ LossShare share_of(const BatchRows& batch) {
 /// Casts features to float32 unless the precision has 16 bits.
 at::Tensor in_precision(const at::Tensor& features, amp::Precision precision) {
   return is_low(precision) ? features : features.to(at::kFloat);
+}
+
+/// Of the stored activations.
+at::ScalarType history_dtype(amp::Precision precision) {
+  if (precision == amp::Precision::kBFloat16) return at::kBFloat16;
+  return precision == amp::Precision::kFloat16 ? at::kHalf : at::kFloat;
 }
 
 BatchRows rows_of(const Batch& batch, double /*nodes_per_term*/) {
@@ -101,15 +109,18 @@ std::int64_t workers_of(const Graph& graph, const SamplingOptions& sampling) {
 template <class Item>
 class LoaderSteps : public EpochSteps {
  public:
-  /// graph: the graph of the loader.
+  /// graph: the graph of the loader. model: of the run, for control variates.
   LoaderSteps(std::shared_ptr<Batches<Item>> loader, const Graph& graph,
-              const TrainOptions& options, double nodes_per_term)
+              const TrainOptions& options, double nodes_per_term, const nn::ModelOptions& model)
       : loader_(std::move(loader)),
         options_(options),
         place_(graph.device().is_cpu() ? SamplePlace::kHost : SamplePlace::kDevice),
         workers_(workers_of(graph, *options.sampling)),
         nodes_per_term_(nodes_per_term),
-        num_batches_(loader_->num_batches()) {}
+        num_batches_(loader_->num_batches()) {
+    if (!options.sampling->control_variates) return;
+    controlled_.emplace(graph, model, history_dtype(options.precision));
+  }
 
   std::int64_t num_batches() const override { return num_batches_; }
 
@@ -167,12 +178,19 @@ class LoaderSteps : public EpochSteps {
     const BatchRows batch = rows_of(item, nodes_per_term_);
     if (batch.labels.size(0) == 0) return {};  // only subgraphs, which need one process
     const auto loss = [&] {
-      const at::Tensor logits =
-          state.model->forward(structure_of(item, options_.sampling->sampler),
-                               in_precision(batch.features, options_.precision));
-      return batch_loss(logits, batch);
+      return batch_loss(logits_of(state, item, in_precision(batch.features, options_.precision)),
+                        batch);
     };
-    return take_step(state, options_, share_of(batch), loss, meanwhile);
+    const StepResult result = take_step(state, options_, share_of(batch), loss, meanwhile);
+    if (controlled_ && !result.skipped) controlled_->update();
+    return result;
+  }
+
+  at::Tensor logits_of(TrainState& state, const Item& item, const at::Tensor& features) {
+    if constexpr (std::is_same_v<Item, Batch>) {
+      if (controlled_) return controlled_->forward(*state.model, item.blocks, features);
+    }
+    return state.model->forward(structure_of(item, options_.sampling->sampler), features);
   }
 
   std::shared_ptr<Batches<Item>> loader_;
@@ -185,6 +203,7 @@ class LoaderSteps : public EpochSteps {
   bool is_prefetched_ = false;        ///< the next item was made during the all-reduce
   std::int64_t batches_dropped_ = 0;  ///< prefetched, then not used
   double compute_seconds_ = 0;
+  std::optional<ControlledModel> controlled_;  ///< with control variates
 };
 
 /// The whole graph with the columns of the batches.
@@ -316,13 +335,14 @@ std::unique_ptr<EpochSteps> make_sampled_steps(const Problem& problem, const Tra
   const SamplerKind sampler = options.sampling->sampler;
   const double nodes_per_term =
       static_cast<double>(graph.num_nodes()) / static_cast<double>(count_terms(nodes.labels));
+  const nn::ModelOptions model = model_options(options, problem);
   if (draws_blocks(sampler)) {
     return std::make_unique<LoaderSteps<Batch>>(block_loader(graph, nodes.rows, options, seed),
-                                                graph, options, nodes_per_term);
+                                                graph, options, nodes_per_term, model);
   }
   return std::make_unique<LoaderSteps<SubgraphBatch>>(
       is_saint(sampler) ? saint_loader(graph, options, seed) : cluster_loader(graph, options, seed),
-      graph, options, nodes_per_term);
+      graph, options, nodes_per_term, model);
 }
 
 }  // namespace mezzo
