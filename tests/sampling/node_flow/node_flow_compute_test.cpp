@@ -1,3 +1,4 @@
+#include <array>
 #include <functional>
 
 #include <torch/csrc/autograd/autograd.h>
@@ -206,39 +207,129 @@ TEST(NodeFlowCompute, gradients_reach_the_parents_column) {
   EXPECT_TRUE(equal_but_for_rounding(sampled, torch::autograd::grad({whole.sum()}, {x})[0]));
 }
 
+/// A layer of GraphSAGE: "h_new" from a node's own "h" and the mean "h_n".
 struct UpdateImpl : torch::nn::Module {
-  UpdateImpl(std::int64_t in_features, std::int64_t out_features)
-      : linear(register_module("linear", torch::nn::Linear(in_features, out_features))) {}
+  UpdateImpl(std::int64_t in_features, std::int64_t out_features, bool with_relu)
+      : linear(register_module("linear", torch::nn::Linear(2 * in_features, out_features))),
+        activate(with_relu) {}
   Columns forward(const NodeBatch& nodes) {
-    return {{"h_new", linear(at::cat({nodes.data("h"), nodes.data("h_n")}, 1))}};
+    const at::Tensor h = linear(at::cat({nodes.data("h"), nodes.data("h_n")}, 1));
+    return {{"h_new", activate ? at::relu(h) : h}};
   }
   torch::nn::Linear linear;
+  bool activate;
 };
 TORCH_MODULE(Update);
 
-// GraphSAGE over a flow: in step i every layer from i on receives messages.
-TEST(NodeFlowCompute, modules_apply_where_each_layer_also_stands_below) {
-  Graph graph = featured_graph();
-  graph.ndata()["x"] = graph.ndata()["x"].to(at::kFloat);
-  NodeFlow flow = whole_flow(graph, kComputeSeeds, 2, /*add_self_loop=*/true);
-  flow.copy_from_parent({"x"});
-  std::vector<Update> layers = {Update(6, 5), Update(10, 2)};
-  for (const Update& layer : layers) layer.ptr()->to(test_device());
+/// A model whose numbers and sums are all exact in `dtype`, in any order: small integers, divided
+/// by degrees of 1, 2 and 4.
+struct CrossLayerCase {
+  at::ScalarType dtype;
+  Ids widths;  ///< of the features and of the outputs of each layer
+  std::int64_t most_feature, most_weight, most_bias;
+  Ids seeds;
+};
+
+std::vector<CrossLayerCase> cross_layer_cases() {
+  // At most 20 bits; in bfloat16 multiples of 1/16 up to 16.
+  return {{at::kDouble, {3, 5, 4, 2}, 4, 2, 2, {5, 4, 0, 11}},
+          {at::kFloat, {3, 5, 4, 2}, 4, 2, 2, {5, 4, 0, 11}},
+          {at::kBFloat16, {2, 3, 2}, 1, 1, 0, {5, 4}}};
+}
+
+/// In-degrees 1, 2 and 4, with the self loops that a flow adds; node 4 has its own.
+Graph graph_of_dyadic_degrees() {
+  constexpr std::int64_t kNodes = 12;
+  Ids src = {4, 9}, dst = {4, 4};
+  for (std::int64_t v = 0; v < kNodes; ++v) {
+    const std::int64_t neighbors = v == 4 ? 0 : std::array<std::int64_t, 3>{0, 1, 3}[v % 3];
+    for (std::int64_t k = 1; k <= neighbors; ++k) {
+      src.push_back((v + 5 * k) % kNodes);
+      dst.push_back(v);
+    }
+  }
+  return graph_of(src, dst, kNodes);
+}
+
+std::vector<Update> integer_layers(const CrossLayerCase& test) {
+  const at::NoGradGuard no_grad;
+  std::vector<Update> layers;
+  for (std::size_t i = 0; i + 1 < test.widths.size(); ++i) {
+    layers.emplace_back(test.widths[i], test.widths[i + 1], i + 2 < test.widths.size());
+    layers.back().ptr()->to(test_device(), test.dtype);
+    const at::Tensor &weight = layers.back()->linear->weight, &bias = layers.back()->linear->bias;
+    weight.copy_(integers(weight.sizes(), test.dtype, 20 + i, -test.most_weight, test.most_weight));
+    bias.copy_(integers(bias.sizes(), test.dtype, 30 + i, -test.most_bias, test.most_bias));
+  }
+  return layers;
+}
+
+/// GraphSAGE over a flow: in step i every layer from i on receives messages.
+at::Tensor cross_layer_sage(NodeFlow& flow, const std::vector<Update>& layers) {
   for (std::int64_t i = 0; i < flow.num_layers(); ++i) {
     flow.layers(i).data()["h"] = flow.layers(i).data()["x"];
   }
-  for (std::int64_t i = 0; i < 2; ++i) {
+  const auto steps = static_cast<std::int64_t>(layers.size());
+  for (std::int64_t i = 0; i < steps; ++i) {
     const auto layer = layers[static_cast<std::size_t>(i)];
-    for (std::int64_t j = i; j < 2; ++j) {
+    for (std::int64_t j = i; j < steps; ++j) {
       flow.block_compute(j, fn::copy_u("h", "m"), fn::mean("m", "h_n"), layer);
     }
-    for (std::int64_t j = i; j < 2; ++j) {
+    for (std::int64_t j = i; j < steps; ++j) {
       flow.layers(j + 1).data()["h"] = flow.layers(j + 1).data()["h_new"];
     }
   }
-  EXPECT_EQ(flow.layers(-1).data()["h"].sizes(), (Ids{4, 2}));
-  flow.layers(-1).data()["h"].sum().backward();
-  for (const Update& layer : layers) EXPECT_TRUE(layer->linear->weight.grad().defined());
+  return flow.layers(-1).data()["h"];
+}
+
+/// The same of all nodes by its definition in float64. parameters: weight and bias of each layer.
+at::Tensor whole_sage(const Graph& graph, const at::Tensor& x,
+                      const std::vector<at::Tensor>& parameters) {
+  const Topology& topology = graph.topology();
+  at::Tensor means = at::zeros({topology.num_dst(), topology.num_src()}, on_device(at::kDouble));
+  means.index_put_({topology.dst().to(at::kLong), topology.src().to(at::kLong)}, 1.0);
+  means.fill_diagonal_(1);
+  means = means / means.sum(1, /*keepdim=*/true);
+  at::Tensor h = x.to(at::kDouble);
+  for (std::size_t i = 0; i < parameters.size(); i += 2) {
+    h = at::matmul(at::cat({h, at::matmul(means, h)}, 1), parameters[i].t()) + parameters[i + 1];
+    if (i + 2 < parameters.size()) h = at::relu(h);
+  }
+  return h;
+}
+
+TEST(NodeFlowCompute, cross_layer_sage_with_all_neighbors_is_the_full_graphs_model) {
+  for (const CrossLayerCase& test : cross_layer_cases()) {
+    SCOPED_TRACE(c10::toString(test.dtype));
+    Graph graph = graph_of_dyadic_degrees();
+    graph.ndata()["x"] = integers({graph.num_nodes(), test.widths.front()}, test.dtype, 11,
+                                  -test.most_feature, test.most_feature);
+    const std::vector<Update> layers = integer_layers(test);
+    std::vector<at::Tensor> parameters, of_definition;
+    for (const Update& layer : layers) {
+      for (const at::Tensor& parameter : layer->parameters()) parameters.push_back(parameter);
+    }
+    for (const at::Tensor& parameter : parameters) {
+      of_definition.push_back(leaf(parameter.to(at::kDouble)));
+    }
+    NodeFlow flow = whole_flow(graph, test.seeds, static_cast<std::int64_t>(layers.size()),
+                               /*add_self_loop=*/true);
+    flow.copy_from_parent({"x"});
+    const at::Tensor got = cross_layer_sage(flow, layers);
+    const at::Tensor expected =
+        whole_sage(graph, graph.ndata()["x"], of_definition).index_select(0, ids(test.seeds));
+    EXPECT_EQ(got.scalar_type(), test.dtype);
+    EXPECT_TRUE(exact(got, expected));
+
+    const at::Tensor weights = divisors(expected.sizes(), test.dtype, 5).sign();
+    const auto gradients = torch::autograd::grad({got}, parameters, {weights});
+    const auto defined =
+        torch::autograd::grad({expected}, of_definition, {weights.to(at::kDouble)});
+    for (std::size_t i = 0; i < parameters.size(); ++i) {
+      EXPECT_GT(defined[i].abs().sum().item<double>(), 0) << i;
+      EXPECT_TRUE(exact(gradients[i], defined[i])) << i;
+    }
+  }
 }
 
 }  // namespace
