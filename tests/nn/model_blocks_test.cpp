@@ -264,6 +264,31 @@ TEST(ModelOnBlocks, layers_refuse_a_block_whose_sources_lack_the_destinations) {
   EXPECT_TRUE(same_sums(conv(separate, rows(separate)), conv(whole, rows(whole))));
 }
 
+TEST(ModelOnBlocks, a_received_offset_passes_the_weights_of_the_neighbours) {
+  const Block block = all_edges_into(graph(), ids({1, 2, 3}));
+  const at::Tensor rows = features().index_select(0, block.src_nodes());
+  const at::Tensor offset = uniform({3, kWidth}, at::kDouble, 4);
+  for (const std::int64_t out : {kClasses, kWidth + 1}) {
+    ModelOptions options{.in_features = kWidth, .out_features = out, .num_layers = 1, .dropout = 0};
+    for (const ModelKind kind : {ModelKind::kGcn, ModelKind::kSage}) {
+      options.kind = kind;
+      Model model = make(options);
+      const auto parameters = model->named_parameters();
+      const at::Tensor weight = kind == ModelKind::kGcn ? parameters["layer0.weight"]
+                                                        : parameters["layer0.fc_neigh.weight"].t();
+      const at::Tensor plain = model->forward_layer(0, block, rows);
+      EXPECT_TRUE(same_sums(model->forward_layer(0, block, rows, {}, offset),
+                            plain + at::matmul(offset, weight)));
+      EXPECT_ERROR("received_offsetfloating[3,5]",
+                   model->forward_layer(0, block, rows, {}, offset.slice(0, 1)));
+    }
+    options.aggregator = Aggregator::kPool;
+    EXPECT_ERROR("gotoneforsage", make(options)->forward_layer(0, block, rows, {}, offset));
+    options.kind = ModelKind::kGin;
+    EXPECT_ERROR("gotoneforgin", make(options)->forward_layer(0, block, rows, {}, offset));
+  }
+}
+
 TEST(ModelOnBlocks, blocks_that_do_not_fit_are_errors_that_say_where) {
   Model model = make({.kind = ModelKind::kSage, .in_features = kWidth, .out_features = kClasses});
   const Blocks blocks = all_blocks(graph(), ids({1, 2, 3}), 2);
