@@ -68,3 +68,4 @@
 #include "mezzo/train/sampling_options.h"
 #include "mezzo/train/trained_model.h"
 #include "mezzo/train/trainer.h"
+#include "mezzo/train/tune.h"

@@ -75,4 +75,5 @@ set(mezzo_public_headers
   train/sampling_options.h
   train/trained_model.h
   train/trainer.h
+  train/tune.h
   version.h)
