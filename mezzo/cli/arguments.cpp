@@ -188,6 +188,14 @@ TrainOptions with_recipe(const OptionParser& app, const RunArguments& run, const
   return options;
 }
 
+std::vector<std::string> given_options(const OptionParser& app) {
+  std::vector<std::string> names;
+  fields::for_each(fields::kTraining, [&](const auto& field) {
+    if (given(app, field)) names.emplace_back(field.name);
+  });
+  return names;
+}
+
 void add_report_options(OptionParser& app, std::string& json) {
   OptionGroup(app, "Files").text("--json", json, "FILE", "Write the report as JSON");
   add_config(app);

@@ -4,6 +4,7 @@
 #include <initializer_list>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "mezzo/cli/options.h"
 #include "mezzo/data/dataset.h"
@@ -58,6 +59,8 @@ void copy_given(const OptionParser& app, const TrainOptions& by_hand, TrainOptio
 /// `by_hand`, which `app` has set, and for the options that were not given those of run.recipe.
 TrainOptions with_recipe(const OptionParser& app, const RunArguments& run, const Dataset& dataset,
                          const TrainOptions& by_hand);
+/// The names, without dashes, of the options of training that were given by hand.
+std::vector<std::string> given_options(const OptionParser& app);
 /// Adds --json and --config.
 void add_report_options(OptionParser& app, std::string& json);
 

@@ -19,6 +19,7 @@ struct Command {
 };
 
 int train_command(const Arguments& arguments);
+int tune_command(const Arguments& arguments);
 int launch_command(const Arguments& arguments);
 int evaluate_command(const Arguments& arguments);
 int predict_command(const Arguments& arguments);

@@ -66,6 +66,13 @@ std::string value_of(const CLI::App& app, const std::string& flag) {
   return option != nullptr && option->count() > 0 ? option->results().front() : std::string();
 }
 
+/// The same, or the default.
+std::string value_or_default(const CLI::App& app, const std::string& flag) {
+  const CLI::Option* option = app.get_option_no_throw(flag);
+  if (option == nullptr || option->count() > 0) return value_of(app, flag);
+  return option->get_default_str();
+}
+
 /// The file of the data set; empty for a folder or a name.
 std::string data_file(const CLI::App& app) {
   const std::string dataset = value_of(app, "--dataset");
@@ -77,14 +84,14 @@ std::string data_file(const CLI::App& app) {
 void check_files(const CLI::App& app) {
   const std::string config = value_of(app, "--config"), dataset = data_file(app);
   for (const char* written : {"--json", "--output"}) {
-    const std::string path = value_of(app, written);
+    const std::string path = value_or_default(app, written);
     check_distinct(written, path, "--config", config);
     check_distinct(written, path, "--dataset", dataset);
     for (const char* other : {"--checkpoint", "--resume", "--init"}) {
       check_distinct(written, path, other, value_of(app, other));
     }
   }
-  check_distinct("--json", value_of(app, "--json"), "--output", value_of(app, "--output"));
+  check_distinct("--json", value_of(app, "--json"), "--output", value_or_default(app, "--output"));
   check_distinct("--checkpoint", value_of(app, "--checkpoint"), "--config", config);
   check_distinct("--checkpoint", value_of(app, "--checkpoint"), "--dataset", dataset);
 }

@@ -81,7 +81,7 @@ std::string_view memory_advice(const std::vector<std::string>& arguments) {
     return std::find(arguments.begin(), arguments.end(), word) != arguments.end();
   };
   if (has("doctor")) return "; a smaller --hidden needs less";
-  if (!has("train") && !has("compare")) return "";
+  if (!has("train") && !has("compare") && !has("tune")) return "";
   if (has("--batch-size")) {
     return "; a smaller --batch-size, --fanout, --inference-batch-size or --hidden needs less";
   }
@@ -112,6 +112,7 @@ int fail(ExitCode code, std::string_view text) {
 int run(const std::vector<std::string>& arguments) {
   static const std::vector<Command> commands = {
       {"train", "Trains a model on a data set", train_command},
+      {"tune", "Searches the options with the best validation score", tune_command},
       {"launch", "Trains in several processes of this machine", launch_command},
       {"evaluate", "Measures the model of a checkpoint", evaluate_command},
       {"predict", "Writes the predictions of the model of a checkpoint", predict_command},

@@ -50,8 +50,9 @@ TEST(Usage, help_and_version_go_to_the_standard_output) {
         Words{"predict", "--help"}, Words{"compare", "--help"}, Words{"data", "--help"},
         Words{"data", "list", "--help"}, Words{"data", "info", "--help"},
         Words{"data", "convert", "--help"}, Words{"data", "partition", "--help"},
-        Words{"launch", "--help"}, Words{"doctor", "--help"}, Words{"help"}, Words{"help", "train"},
-        Words{"help", "data", "info"}, Words{"data", "help", "info"}}) {
+        Words{"launch", "--help"}, Words{"doctor", "--help"}, Words{"tune", "--help"},
+        Words{"help"}, Words{"help", "train"}, Words{"help", "data", "info"},
+        Words{"data", "help", "info"}}) {
     const Outcome outcome = run_mezzo(folder, words);
     EXPECT_EQ(outcome.code, 0) << words.front();
     EXPECT_TRUE(test::contains(outcome.out, "Usage: mezzo"));
