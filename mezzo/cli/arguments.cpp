@@ -157,6 +157,20 @@ void add_recipe_option(OptionParser& app, RecipeKind& recipe) {
           "Options that are not given: chosen from the data set, or those of Planetoid's papers");
 }
 
+void add_precision_option(OptionParser& app, RunArguments& run) {
+  OptionGroup(app, "Training")
+      .value(
+          "--precision", "auto|fp32|tf32|bf16|fp16",
+          [&run](const std::string& text) {
+            run.precision =
+                text == "auto" ? std::nullopt : std::optional(amp::parse_precision(text));
+            run.options.precision = run.precision.value_or(amp::Precision::kFloat32);
+          },
+          "Precision of the products; weights stay float32. auto: the fastest one of this "
+          "processor that has float32's range",
+          "auto");
+}
+
 void add_run_options(OptionParser& app, RunArguments& run) {
   using enum fields::Group;
   add_recipe_option(app, run.recipe);

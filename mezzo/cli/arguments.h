@@ -49,6 +49,8 @@ void add_training_options(OptionParser& app, TrainOptions& options,
                           std::initializer_list<fields::Group> groups);
 /// Adds the options of mini-batches. The first one that is set creates `sampling`.
 void add_sampling_options(OptionParser& app, std::optional<SamplingOptions>& sampling);
+/// Adds --precision, which sets run.precision.
+void add_precision_option(OptionParser& app, RunArguments& run);
 /// Adds --recipe.
 void add_recipe_option(OptionParser& app, RecipeKind& recipe);
 /// Adds those of training and of mini-batches that train and compare share, and --runs.

@@ -62,6 +62,7 @@ std::string option_file(const DataArguments& data, const MachineArguments& machi
   const auto add = [&](const char* key, const std::string& text) {
     if (!text.empty()) lines += fmt::format("{} = {}\n", key, toml_value(text));
   };
+  lines += "recipe = \"planetoid\"\n";  // what the file does not have is TrainOptions' default
   add("dataset", options.dataset);
   add("split", data.split);
   if (data.split_index) lines += fmt::format("split-index = {}\n", *data.split_index);

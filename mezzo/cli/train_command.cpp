@@ -94,6 +94,7 @@ void resume_options(const dist::ProcessGroup& group, const OptionParser& app, Ru
               "--dataset is required: {} names no data set", path);
   TrainOptions options = written;
   copy_given(app, run.options, options);
+  if (!run.precision) options.precision = written.precision;
   if (!app.given("--dataset")) run.data.dataset = written.dataset;
   if (!app.given("--split")) run.data.split = written.split;
   if (!app.given("--split-index")) run.data.split_index = written.split_index;
@@ -118,9 +119,9 @@ void take_recipe(const dist::ProcessGroup& group, const TrainOptions& chosen,
 }
 
 /// The options of the model in the checkpoint of --init, for those that were not given.
-TrainOptions with_model_of(const std::string& path, const OptionParser& app,
+TrainOptions with_model_of(const std::string& config, const OptionParser& app,
                            const TrainOptions& by_hand) {
-  const TrainOptions written = config_from_json(read_config(path));
+  const TrainOptions written = config_from_json(config);
   TrainOptions options = by_hand;
   fields::for_each(fields::kTraining, [&](const auto& field) {
     const bool of_model = field.group == fields::Group::kModelKind ||
@@ -131,24 +132,23 @@ TrainOptions with_model_of(const std::string& path, const OptionParser& app,
   return options;
 }
 
-/// Sets the options that were not given: those of the model of --init, or the recipe's, and the
-/// precision. Says so on rank 0.
+/// Sets the options that were not given: those of the model of --init, or the recipe's. Rank 0
+/// prints them.
 void choose_options(const dist::ProcessGroup& group, const OptionParser& app,
                     const Dataset& dataset, RunArguments& run) {
   TrainOptions& options = run.options;
-  const bool resumes = !options.resume.empty();
-  if (!resumes) {
-    const bool from_file = !options.init.empty();
-    const TrainOptions chosen = from_file ? with_model_of(options.init, app, options)
-                                          : with_recipe(app, run, dataset, options);
-    options.model = chosen.model;
-    take_recipe(group, chosen, options);
+  if (!options.resume.empty()) return;
+  TrainOptions chosen;
+  if (options.init.empty()) {
+    chosen = with_recipe(app, run, dataset, options);
+  } else {
+    const std::string config = group.rank() == 0 ? read_config(options.init) : "";
+    chosen = with_model_of(from_first(group, config), app, options);
   }
-  if (!run.precision && !resumes) run.precision = amp::fastest_precision(options.device);
-  if (run.precision) options.precision = *run.precision;
-  if (resumes || group.rank() != 0) return;
-  std::cerr << fmt::format("mezzo: recipe {}: {} --precision {}\n",
-                           name_of(RecipeKinds{}, run.recipe), recipe_flags(options),
+  options.model = chosen.model;
+  take_recipe(group, chosen, options);
+  if (group.rank() != 0) return;
+  std::cerr << fmt::format("recipe: {} --precision {}\n", recipe_flags(options),
                            amp::to_string(options.precision));
 }
 
@@ -158,11 +158,15 @@ Dataset prepare(const dist::ProcessGroup& group, const OptionParser& app, RunArg
     resume_options(group, app, run);
     set_rank_options(group, run);
     finish(run);
-    check_options(run.options);
+    TrainOptions& options = run.options;
+    if (!run.precision && options.resume.empty()) {
+      options.precision = amp::fastest_precision(options.device);
+    }
+    check_options(options);
     run.data.dataset = part_for_rank(run.data.dataset, group.rank(), group.world_size());
     Dataset dataset = load(run.data);
     choose_options(group, app, dataset, run);
-    check_options(run.options);
+    check_options(options);
     return dataset;
   } catch (const std::exception& error) {
     group.give_up(error.what());
@@ -210,18 +214,7 @@ int train_command(const Arguments& arguments) {
       "mezzo train");
   add_data_options(app, run.data);
   add_training_options(app, options, {kModelKind});
-  OptionGroup(app, "Training")
-      .value(
-          "--precision", "auto|fp32|tf32|bf16|fp16",
-          [&run](const std::string& text) {
-            run.precision =
-                text == "auto" ? std::nullopt : std::optional(amp::parse_precision(text));
-            run.options.precision = run.precision.value_or(amp::Precision::kFloat32);
-          },
-          "Precision of the products; weights stay float32. auto: the fastest one of this "
-          "processor "
-          "that has float32's range",
-          "auto");
+  add_precision_option(app, run);
   add_run_options(app, run);
   add_machine_options(app, run.machine);
   OptionGroup(app, "Machine")

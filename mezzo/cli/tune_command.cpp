@@ -13,10 +13,10 @@
 #include "mezzo/cli/progress.h"
 #include "mezzo/cli/run.h"
 #include "mezzo/cli/runs.h"
+#include "mezzo/core/table.h"
 #include "mezzo/data/convert.h"
 #include "mezzo/train/clock.h"
 #include "mezzo/train/files/files.h"
-#include "mezzo/train/report/table.h"
 #include "mezzo/train/tune.h"
 
 namespace mezzo::cli {
@@ -113,7 +113,8 @@ int tune_command(const Arguments& arguments) {
       .text("--output", output, "FILE.toml",
             "Options for 'mezzo train --config'; FILE.toml.trials.json has the trials, which the "
             "next call with this file reuses");
-  add_training_options(app, run.options, {kPrecision, kStep, kTraining});
+  add_precision_option(app, run);
+  add_training_options(app, run.options, {kStep, kTraining});
   add_sampling_options(app, run.options.sampling);
   add_machine_options(app, run.machine);
   add_report_options(app, run.json);
@@ -124,6 +125,7 @@ int tune_command(const Arguments& arguments) {
   check_tune(run, output, tuning.trials);
   tuning.training = run.options;
   tuning.fixed = given_options(app);
+  if (!run.precision) std::erase(tuning.fixed, "precision");  // auto
   const Dataset dataset = load(run.data);
   const TuneResult result = tune_with_progress(dataset, run, tuning, output);
   std::vector<TrainReport> reports;

@@ -175,7 +175,7 @@ bool Search::choose_precision() {
     training.precision = amp::parse_precision(file_.at("precision").get<std::string>());
     return true;
   }
-  training.precision = recommended_precision(training.device);
+  training.precision = amp::fastest_precision(training.device);
   if (!training.sampling && training.loss_scale == LossScale{} && training.keep_float32.empty()) {
     DoctorOptions doctor{.training = recommended_, .steps = kDoctorSteps};
     const TrainOptions defaults;
@@ -186,14 +186,14 @@ bool Search::choose_precision() {
     doctor.training.capture = defaults.capture;
     DoctorCallbacks callbacks;
     callbacks.should_stop = callbacks_.should_stop;
-    const Diagnosis diagnosis = diagnose(dataset_, doctor, callbacks);
-    if (diagnosis.interrupted) return false;
+    const DoctorReport report = diagnose(dataset_, doctor, callbacks);
+    if (report.interrupted) return false;
     training.precision = amp::Precision::kFloat32;
-    if (diagnosis.recommended) {
-      const DoctorRun& run = diagnosis.runs[diagnosis.candidates[*diagnosis.recommended].run];
+    if (report.recommended) {
       // What one candidate needs besides need not fit another.
-      if (run.keep_float32.empty() && run.loss_scale.kind != LossScale::Kind::kConstant) {
-        training.precision = run.precision;
+      const TrainOptions advised = with_setting(doctor.training, report.setting());
+      if (advised.keep_float32.empty() && advised.loss_scale.kind != LossScale::Kind::kConstant) {
+        training.precision = advised.precision;
       }
     }
   }

@@ -65,7 +65,7 @@ struct TuneCallbacks {
 /// until two thirds are used, and a third of these with 360. At least one candidate gets to the
 /// last. The patience is a quarter of the epochs. The time is checked between trials.
 ///
-/// The precision, unless it is fixed, is recommended_precision(), or what the doctor recommends for
+/// The precision, unless it is fixed, is amp::fastest_precision(), or what the doctor recommends for
 /// the recommended options, if that needs no further options; with mini-batches, a loss scale or
 /// parts in float32 the doctor does not run.
 ///
