@@ -33,8 +33,8 @@ class TrialProgress {
   TrialProgress& operator=(const TrialProgress&) = delete;
 
   void show(const Trial& trial, const EpochRecord& record) {
-    constexpr double kBetweenDraws = 0.1;  // seconds
-    if (!is_bar_ || (is_open_ && seconds_since(drawn_) < kBetweenDraws)) return;
+    constexpr double kBetweenBars = 0.1;  // seconds
+    if (!is_bar_ || (is_open_ && seconds_since(drawn_) < kBetweenBars)) return;
     drawn_ = Clock::now();
     is_open_ = true;
     const std::string text = fmt::format("{}/{}  {}", record.epoch, record.epochs, best_);
