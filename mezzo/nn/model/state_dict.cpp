@@ -21,11 +21,13 @@
 #include "mezzo/core/error.h"
 #include "mezzo/data/readers.h"
 #include "mezzo/graph/argument_checks.h"
+#include "mezzo/nn/model/pyg_names.h"
 
 namespace mezzo::nn {
 namespace {
 
-using NamedTensors = std::map<std::string, at::Tensor>;
+using detail::NamedTensors;
+using detail::PygTensors;
 
 constexpr auto kExpectedFile = "expected what torch.save(dict(model.state_dict()), path) writes";
 
@@ -103,11 +105,19 @@ NamedTensors tensors_of(const torch::nn::Module& module) {
   return tensors;
 }
 
+/// The name of a tensor of the module, and PyG's if it differs in a file of PyG's.
+std::string full_name(const PygTensors& in_file, const std::string& name) {
+  const auto pyg = in_file.names.find(name);
+  const bool is_same = pyg == in_file.names.end() || pyg->second == name;
+  return is_same ? name : fmt::format("{} (PyG: {})", name, pyg->second);
+}
+
 /// The names in `all` that are not in `some`.
-std::vector<std::string> names_beside(const NamedTensors& all, const NamedTensors& some) {
+std::vector<std::string> names_beside(const NamedTensors& all, const NamedTensors& some,
+                                      const PygTensors& in_file) {
   std::vector<std::string> names;
   for (const auto& [name, tensor] : all) {
-    if (some.count(name) == 0) names.push_back(name);
+    if (some.count(name) == 0) names.push_back(full_name(in_file, name));
   }
   return names;
 }
@@ -136,30 +146,32 @@ void check_range(const std::string& path, const std::string& name, const at::Ten
 
 /// Throws InvalidArgument unless the file has exactly the names of the module's tensors, with their
 /// shapes and dtypes that can be converted.
-void check_tensors(const std::string& path, const NamedTensors& in_file, const NamedTensors& own) {
-  const auto missing = names_beside(own, in_file), unexpected = names_beside(in_file, own);
+void check_tensors(const std::string& path, const PygTensors& in_file, const NamedTensors& own) {
+  const auto missing = names_beside(own, in_file.tensors, in_file),
+             unexpected = names_beside(in_file.tensors, own, in_file);
   MEZZO_CHECK(
       missing.empty() && unexpected.empty(),
       "load_state_dict: expected in {} the parameters and buffers of the module, got missing "
       "names [{}] and unexpected names [{}]",
       path, fmt::join(missing, ", "), fmt::join(unexpected, ", "));
   for (const auto& [name, tensor] : own) {
-    const at::Tensor& other = in_file.at(name);
+    const at::Tensor& other = in_file.tensors.at(name);
     MEZZO_CHECK(
         other.sizes() == tensor.sizes() && converts(other.scalar_type(), tensor.scalar_type()),
-        "load_state_dict: expected in {} '{}' as the module's {}, got {}", path, name,
-        mezzo::detail::describe(tensor), mezzo::detail::describe(other));
-    check_range(path, name, other, tensor);
+        "load_state_dict: expected in {} '{}' as the module's {}, got {}", path,
+        full_name(in_file, name), mezzo::detail::describe(tensor), mezzo::detail::describe(other));
+    check_range(path, full_name(in_file, name), other, tensor);
   }
 }
 
 }  // namespace
 
 void load_state_dict(torch::nn::Module& module, const std::string& path) {
-  const NamedTensors own = tensors_of(module), in_file = read_dict(path);
+  const NamedTensors own = tensors_of(module);
+  const PygTensors in_file = detail::from_pyg(module, own, read_dict(path));
   check_tensors(path, in_file, own);
   const at::NoGradGuard no_grad;
-  for (const auto& [name, tensor] : own) tensor.copy_(in_file.at(name));
+  for (const auto& [name, tensor] : own) tensor.copy_(in_file.tensors.at(name));
 }
 
 }  // namespace mezzo::nn

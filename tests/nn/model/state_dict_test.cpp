@@ -3,7 +3,6 @@
 #include <limits>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 #include <ATen/ATen.h>
@@ -13,7 +12,6 @@
 #include <torch/nn/modules/batchnorm.h>
 #include <torch/nn/modules/container/sequential.h>
 #include <torch/nn/modules/linear.h>
-#include <torch/serialize.h>
 
 #include "mezzo/core/error.h"
 #include "mezzo/nn/conv/aggregation_layers.h"
@@ -22,11 +20,11 @@
 
 #include "support/nn_reference.h"
 #include "support/npy_writer.h"
+#include "support/saved_state.h"
 
 namespace mezzo::test::state_dict_test {
 namespace {
 
-using Entries = std::vector<std::pair<std::string, at::Tensor>>;
 using nn::GINConv;
 using nn::GINConvOptions;
 using nn::GraphConv;
@@ -34,18 +32,6 @@ using nn::GraphConvOptions;
 using nn::load_state_dict;
 using nn::SAGEConv;
 using nn::SAGEConvOptions;
-
-std::string bytes_of(const c10::IValue& value) {
-  const std::vector<char> bytes = torch::pickle_save(value);
-  return std::string(bytes.begin(), bytes.end());
-}
-
-/// The bytes that torch.save(dict) writes.
-std::string saved(const Entries& entries) {
-  c10::Dict<std::string, at::Tensor> dict;
-  for (const auto& [name, tensor] : entries) dict.insert(name, tensor);
-  return bytes_of(dict);
-}
 
 /// The parameters and buffers of the module, copied to the CPU.
 Entries entries_of(const torch::nn::Module& module) {
