@@ -12,7 +12,6 @@ using torch::Tensor;
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-// [custom_op]
 static Tensor scaled_mm(const Tensor& x, const Tensor& w, double scale) {
   static const auto op = c10::Dispatcher::singleton()
                              .findSchemaOrThrow("custom_op::scaled_mm", "")
@@ -34,6 +33,7 @@ struct ScaledMm : torch::autograd::Function<ScaledMm> {
   }
 };
 
+// [custom_op]
 // The rule: cast to the region's dtype, then call again below autocast. Autograd lies below too and
 // records the casts. cached_cast casts tensors of the device type that it is told.
 template <c10::DeviceType kDevice>
@@ -44,6 +44,7 @@ static Tensor scaled_mm_autocast(const Tensor& x, const Tensor& w, double scale)
   return scaled_mm(at::autocast::cached_cast(dtype, x, kDevice),
                    at::autocast::cached_cast(dtype, w, kDevice), scale);
 }
+// [custom_op end]
 
 TORCH_LIBRARY(custom_op, m) {
   m.def("scaled_mm(Tensor x, Tensor w, float scale) -> Tensor");
@@ -54,7 +55,6 @@ TORCH_LIBRARY(custom_op, m) {
   m.impl("scaled_mm", c10::DispatchKey::AutocastCPU, &scaled_mm_autocast<at::kCPU>);
   m.impl("scaled_mm", c10::DispatchKey::Autocast, &scaled_mm_autocast<at::kCUDA>);  // of CUDA
 }
-// [custom_op end]
 
 // [custom_function]
 struct Exp : torch::autograd::Function<Exp> {  // would overflow in float16 from 11.1 on

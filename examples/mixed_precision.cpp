@@ -55,7 +55,6 @@ static void by_hand(Model& model, const std::vector<Batch>& batches, torch::Devi
 }
 
 static void several(Model& model, const Batch& batch, amp::GradScaler& scaler) {
-  // [several]
   torch::optim::SGD first(model->ptr(0)->parameters(), 1e-2);
   torch::optim::Adam last(model->ptr(2)->parameters(), 1e-2);
   const Tensor loss = loss_of(model, batch), penalty = 1e-3 * loss_of(model, {batch.x, -batch.y});
@@ -64,10 +63,8 @@ static void several(Model& model, const Batch& batch, amp::GradScaler& scaler) {
   scaler.step(first);  // each optimizer is skipped, or not, by its own gradients
   scaler.step(last);
   scaler.update();  // once
-  // [several end]
 }
 
-// [rule]
 struct Cautious : amp::LossScaleRule {
   std::string_view name() const override { return "cautious"; }
   double initial_scale() const override { return 1024.0; }
@@ -75,7 +72,6 @@ struct Cautious : amp::LossScaleRule {
     return overflowed ? scale / 4 : std::min(scale * 1.001, 0x1p20);
   }
 };
-// [rule end]
 
 static std::vector<amp::LossScalePolicy> policies(Model& model, const Batch& batch) {
   // [policies]
