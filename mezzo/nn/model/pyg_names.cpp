@@ -1,11 +1,12 @@
 #include "mezzo/nn/model/pyg_names.h"
 
-#include <cstdint>
+#include <cstddef>
 #include <map>
 #include <span>
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include <ATen/ATen.h>
 
@@ -119,9 +120,9 @@ class PygTranslation {
       }
     } else if (const auto* gat = module.as<GATConvImpl>()) {
       if (!gat->fc.is_empty()) remove_copy(pyg + "lin_dst.weight", pyg + "lin_src.weight");
-      repeat_bias(gat->options, pyg + "bias");
+      repeat_for_heads(gat->options, pyg);
     } else if (const auto* gatv2 = module.as<GATv2ConvImpl>()) {
-      repeat_bias(gatv2->options, pyg + "bias");
+      repeat_for_heads(gatv2->options, pyg);
       if (gatv2->options.share_weights) {
         remove_copy(pyg + "lin_r.weight", pyg + "lin_l.weight");
         remove_copy(pyg + "lin_r.bias", pyg + "lin_l.bias");
@@ -139,13 +140,16 @@ class PygTranslation {
     if (a.scalar_type() == b.scalar_type() && at::equal(a, b)) in_file_.erase(copy);
   }
 
-  /// With concat=False PyG averages the heads and adds one bias [out]; here each head has it.
+  /// With concat=False PyG adds a residual [out, in] and a bias [out] to the mean of the heads;
+  /// here each head has them.
   template <class Options>
-  void repeat_bias(const Options& options, const std::string& name) {
-    const auto bias = in_file_.find(name);
-    if (bias == in_file_.end() || bias->second.dim() != 1) return;
-    if (bias->second.size(0) == options.out_features) {
-      bias->second = bias->second.repeat({options.num_heads});
+  void repeat_for_heads(const Options& options, const std::string& pyg) {
+    for (const char* name : {"res.weight", "bias"}) {
+      const auto it = in_file_.find(pyg + name);
+      if (it == in_file_.end() || it->second.dim() == 0) continue;
+      if (it->second.size(0) != options.out_features) continue;
+      it->second =
+          at::cat(std::vector<at::Tensor>(static_cast<std::size_t>(options.num_heads), it->second));
     }
   }
 

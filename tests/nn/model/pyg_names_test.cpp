@@ -93,9 +93,10 @@ at::Tensor at_destinations(const Topology& g, const at::Tensor& rows) {
   return rows.index_select(0, g.dst().to(at::kLong));
 }
 
-/// Concatenated or averaged heads, and PyG's bias of the result.
-at::Tensor finished(const at::Tensor& heads, const State& state, bool concat) {
-  const at::Tensor out = concat ? heads.flatten(1) : heads.mean(1);
+/// Concatenated or averaged heads, and PyG's residual and bias of the result.
+at::Tensor finished(const at::Tensor& heads, const State& state, const at::Tensor& x, bool concat) {
+  at::Tensor out = concat ? heads.flatten(1) : heads.mean(1);
+  if (state.count("res.weight") != 0) out = out + linear_part(state, "res", x);
   return state.count("bias") == 0 ? out : out + state.at("bias");
 }
 
@@ -118,10 +119,7 @@ at::Tensor gat_of_pyg(const State& state, const Topology& g, const at::Tensor& x
   };
   const at::Tensor scores =
       at::leaky_relu(at_sources(g, score("att_src")) + at_destinations(g, score("att_dst")), 0.2);
-  const at::Tensor residual = state.count("res.weight") != 0
-                                  ? linear_part(state, "res", x).view({kNodes, kHeads, kOut})
-                                  : at::zeros({kNodes, kHeads, kOut}, z.options());
-  return finished(attended(g, scores, at_sources(g, z)) + residual, state, concat);
+  return finished(attended(g, scores, at_sources(g, z)), state, x, concat);
 }
 
 at::Tensor gatv2_of_pyg(const State& state, const Topology& g, const at::Tensor& x, bool concat) {
@@ -129,9 +127,7 @@ at::Tensor gatv2_of_pyg(const State& state, const Topology& g, const at::Tensor&
   const at::Tensor received = at_destinations(g, linear_part(state, "lin_r", x));
   const at::Tensor rows = at::leaky_relu(sent + received, 0.2).view({-1, kHeads, kOut});
   const at::Tensor heads = attended(g, (rows * state.at("att")).sum(-1), sent);
-  if (state.count("res.weight") == 0) return finished(heads, state, concat);
-  const at::Tensor residual = linear_part(state, "res", x).view({kNodes, kHeads, kOut});
-  return finished(heads + residual, state, concat);
+  return finished(heads, state, x, concat);
 }
 
 /// Of attention: a logit has kOut products of sums of rows, each of kIn products and three biases.
@@ -195,9 +191,11 @@ TEST(PygNames, gat_conv_equals_pyg) {
   const State state = state_of(shapes);
   const State concat = with(state, "bias", uniform({kWidth}, at::kDouble, 3));
   expect_equal(concat, false, true);
-  expect_equal(with(state, "bias", uniform({kOut}, at::kDouble, 3)), false, false);
   expect_equal(with(concat, "res.weight", uniform({kWidth, kIn}, at::kDouble, 4)), true, true);
-  // Until PyG 2.3 the linear part had two names.
+  const State mean = with(state, "bias", uniform({kOut}, at::kDouble, 3));
+  expect_equal(mean, false, false);
+  expect_equal(with(mean, "res.weight", uniform({kOut, kIn}, at::kDouble, 4)), true, false);
+  // In older versions of PyG the linear part has two names.
   const at::Tensor weight = state.at("lin.weight");
   const State older = without(with(concat, "lin_src.weight", weight), "lin.weight");
   expect_equal(with(older, "lin_dst.weight", weight.clone()), false, true);
