@@ -4,7 +4,6 @@ set(mezzo_public_headers
   amp/captured_step.h
   amp/diagnose/diagnose.h
   amp/diagnose/keep_float32.h
-  amp/diagnose/largest_batch.h
   amp/autocast/cpu_policy.h
   amp/autocast/custom_function.h
   amp/optim/fused_optimizer.h
@@ -25,7 +24,6 @@ set(mezzo_public_headers
   dist/sharded_features.h
   dist/rendezvous/spawn.h
   dist/sync_batch_norm.h
-  graph/transforms/batch.h
   graph/frame.h
   graph/functions.h
   graph/graph.h
@@ -67,7 +65,6 @@ set(mezzo_public_headers
   sampling/subgraphs/subgraph_loaders.h
   sampling/workspace.h
   train/doctor/doctor.h
-  train/inference.h
   train/report/metrics.h
   train/options.h
   train/recipe.h

@@ -12,7 +12,6 @@
 #include "mezzo/core/table.h"
 #include "mezzo/data/dataset.h"
 #include "mezzo/train/files/files.h"
-#include "mezzo/train/inference.h"
 #include "mezzo/train/report/scores_json.h"
 #include "mezzo/train/trained_model.h"
 #include "mezzo/version.h"

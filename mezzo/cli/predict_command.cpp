@@ -15,7 +15,7 @@
 #include "mezzo/cli/run.h"
 #include "mezzo/core/error.h"
 #include "mezzo/train/files/files.h"
-#include "mezzo/train/inference.h"
+#include "mezzo/train/trained_model.h"
 
 namespace mezzo::cli {
 

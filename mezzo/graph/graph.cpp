@@ -9,7 +9,7 @@
 #include "mezzo/data/dataset.h"
 #include "mezzo/graph/selection.h"
 #include "mezzo/graph/topology_build.h"
-#include "mezzo/graph/transforms/batch.h"
+#include "mezzo/graph/transforms/transforms.h"
 
 namespace mezzo {
 namespace {

@@ -13,7 +13,7 @@
 #include <torch/nn/modules/linear.h>
 
 #include "mezzo/graph/graph.h"
-#include "mezzo/graph/transforms/batch.h"
+#include "mezzo/graph/transforms/transforms.h"
 #include "mezzo/nn/conv/aggregation_layers.h"
 #include "mezzo/nn/conv/attention_layers.h"
 #include "mezzo/nn/conv/edge_conv.h"

@@ -11,7 +11,7 @@
 #include <torch/nn/modules/container/any.h>
 #include <torch/nn/modules/linear.h>
 
-#include "mezzo/graph/transforms/batch.h"
+#include "mezzo/graph/transforms/transforms.h"
 #include "mezzo/nn/conv/edge_conv.h"
 #include "mezzo/nn/model/mlp.h"
 

@@ -9,7 +9,7 @@
 
 #include "mezzo/amp/autocast/autocast.h"
 #include "mezzo/core/error.h"
-#include "mezzo/graph/transforms/batch.h"
+#include "mezzo/graph/transforms/transforms.h"
 #include "mezzo/nn/pooling.h"
 
 #include "support/gradcheck.h"

@@ -12,7 +12,7 @@
 #include <torch/nn/modules/linear.h>
 
 #include "mezzo/amp/autocast/autocast.h"
-#include "mezzo/graph/transforms/batch.h"
+#include "mezzo/graph/transforms/transforms.h"
 #include "mezzo/nn/conv/aggregation_layers.h"
 #include "mezzo/nn/layer.h"
 #include "mezzo/nn/model/mlp.h"

@@ -10,7 +10,7 @@
 #include <gtest/gtest.h>
 
 #include "mezzo/core/error.h"
-#include "mezzo/train/inference.h"
+#include "mezzo/train/trained_model.h"
 #include "mezzo/train/trainer.h"
 
 #include "support/npy_writer.h"

@@ -8,8 +8,8 @@
 
 #include "mezzo/core/error.h"
 #include "mezzo/train/files/checkpoint.h"
-#include "mezzo/train/inference.h"
 #include "mezzo/train/problem.h"
+#include "mezzo/train/trained_model.h"
 #include "mezzo/train/trainer.h"
 
 #include "support/npy_writer.h"

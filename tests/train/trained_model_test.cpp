@@ -8,7 +8,6 @@
 
 #include "mezzo/core/error.h"
 #include "mezzo/nn/model/state_dict.h"
-#include "mezzo/train/inference.h"
 #include "mezzo/train/report/metrics.h"
 #include "mezzo/train/trainer.h"
 

@@ -1,11 +1,10 @@
-#include "mezzo/amp/diagnose/largest_batch.h"
-
 #include <algorithm>
 #include <chrono>
 #include <limits>
 
 #include <c10/util/Exception.h>
 
+#include "mezzo/amp/diagnose/diagnose.h"
 #include "mezzo/amp/diagnose/step_job.h"
 #include "mezzo/core/error.h"
 #include "mezzo/core/median.h"

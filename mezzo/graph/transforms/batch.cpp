@@ -1,5 +1,3 @@
-#include "mezzo/graph/transforms/batch.h"
-
 #include <algorithm>
 #include <functional>
 #include <iterator>
@@ -13,6 +11,7 @@
 #include "mezzo/core/error.h"
 #include "mezzo/graph/argument_checks.h"
 #include "mezzo/graph/topology_build.h"
+#include "mezzo/graph/transforms/transforms.h"
 
 namespace mezzo {
 namespace {

@@ -9,7 +9,6 @@
 
 #include "mezzo/core/error.h"
 #include "mezzo/core/random.h"
-#include "mezzo/graph/transforms/batch.h"
 #include "mezzo/graph/transforms/transforms.h"
 
 namespace mezzo {

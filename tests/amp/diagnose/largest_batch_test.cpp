@@ -1,5 +1,3 @@
-#include "mezzo/amp/diagnose/largest_batch.h"
-
 #include <cstdint>
 #include <vector>
 
@@ -7,6 +5,7 @@
 #include <gtest/gtest.h>
 #include <torch/nn/modules/linear.h>
 
+#include "mezzo/amp/diagnose/diagnose.h"
 #include "mezzo/core/error.h"
 #include "mezzo/runtime/memory.h"
 

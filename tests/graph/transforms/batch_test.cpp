@@ -1,4 +1,3 @@
-#include "mezzo/graph/transforms/batch.h"
 
 #include <torch/csrc/autograd/autograd.h>
 

@@ -1,7 +1,6 @@
 #include <cmath>
 #include <numbers>
 
-#include "mezzo/graph/transforms/batch.h"
 #include "mezzo/graph/transforms/transforms.h"
 
 #include "support/graphs.h"

@@ -1,6 +1,5 @@
 #include <map>
 
-#include "mezzo/graph/transforms/batch.h"
 #include "mezzo/graph/transforms/transforms.h"
 
 #include "support/graphs.h"

@@ -9,7 +9,6 @@
 #include <fmt/format.h>
 
 #include "mezzo/core/error.h"
-#include "mezzo/graph/transforms/batch.h"
 
 #include "support/graphs.h"
 

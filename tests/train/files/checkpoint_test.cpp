@@ -22,7 +22,7 @@
 #include <zlib.h>
 
 #include "mezzo/core/error.h"
-#include "mezzo/train/inference.h"
+#include "mezzo/train/trained_model.h"
 #include "mezzo/train/trainer.h"
 
 #include "support/npy_writer.h"

@@ -1,5 +1,3 @@
-#include "mezzo/train/inference.h"
-
 #include <cstdint>
 #include <ostream>
 #include <string>
@@ -9,6 +7,7 @@
 
 #include "mezzo/data/mapped/folder_writer.h"
 #include "mezzo/train/files/files.h"
+#include "mezzo/train/trained_model.h"
 
 namespace mezzo {
 namespace {
