@@ -307,7 +307,7 @@ std::vector<double> gradient(const RandomMessage& m, const RandomGradient& g) {
         const std::int64_t l = m.shape.lhs_at(group, d), r = m.shape.rhs_at(group, d);
         const double part = derivative(m.op, g.of_lhs, m.lhs.value(m.entries, row, entry, l),
                                        m.rhs.value(m.entries, row, entry, r));
-        const std::int64_t to = (g.per_slot ? edge : row) * own + (g.of_lhs ? l : r);
+        const std::int64_t to = (g.per_entry ? edge : row) * own + (g.of_lhs ? l : r);
         const double message = g.multiplies ? m.value(row, entry, at) : 1;
         const double factor = g.factor(element, message, edge);
         sums[static_cast<std::size_t>(to)] += scale * g.grad.values[element] * factor * part;
@@ -321,7 +321,7 @@ void check_message_grad(const Kernels& backend, Draw& draw, BinaryOp op, bool of
   const RandomMessage m(draw, op, dtype, draw.one_of(backend.hub_entries), {-2, -1, 0, 1, 2});
   const RandomGradient g(draw, m, of_lhs);
   SCOPED_TRACE(fmt::format("{} of lhs: {}, per entry: {}, chosen: {}, product: {}", m.text(),
-                           of_lhs, g.per_slot, g.chooses, g.multiplies));
+                           of_lhs, g.per_entry, g.chooses, g.multiplies));
   const std::int64_t own = of_lhs ? m.shape.lhs_length() : m.shape.rhs_length();
   MessageGradArgs args;
   args.entries = m.entries.view();

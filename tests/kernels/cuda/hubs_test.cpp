@@ -54,7 +54,7 @@ std::vector<std::int64_t> rows_about_chunks(Draw& draw, std::int64_t num_entries
 void check_parts(const Entries& entries, std::int64_t num_rows, std::int64_t num_entries,
                  const Hub& hub, std::set<std::int64_t>& places) {
   std::int64_t next = hub.range.begin;
-  for (std::int64_t chunk = hub.first_piece; chunk <= hub.last_piece; ++chunk) {
+  for (std::int64_t chunk = hub.first_chunk; chunk <= hub.last_chunk; ++chunk) {
     const std::int64_t place = cuda::hub_partial(hub, chunk);
     ASSERT_LT(place, cuda::num_partials(entries, num_entries));
     ASSERT_TRUE(places.insert(place).second) << "two parts at place " << place;
