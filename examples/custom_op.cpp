@@ -56,7 +56,6 @@ TORCH_LIBRARY(custom_op, m) {
   m.impl("scaled_mm", c10::DispatchKey::Autocast, &scaled_mm_autocast<at::kCUDA>);  // of CUDA
 }
 
-// [custom_function]
 struct Exp : torch::autograd::Function<Exp> {  // would overflow in float16 from 11.1 on
   static Tensor forward(AutogradContext* context, const Tensor& x) {
     return amp::custom_forward(
@@ -72,7 +71,6 @@ struct Exp : torch::autograd::Function<Exp> {  // would overflow in float16 from
         context, [&] { return variable_list{grads[0] * context->get_saved_variables()[0].exp()}; });
   }
 };
-// [custom_function end]
 
 int main() {
   const torch::Device device = mezzo::default_device();
