@@ -66,3 +66,4 @@
 #include "mezzo/train/trained_model.h"
 #include "mezzo/train/trainer.h"
 #include "mezzo/train/tune.h"
+#include "mezzo/version.h"
