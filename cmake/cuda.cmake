@@ -2,19 +2,8 @@
 # adds to a build that is otherwise the same, and by the C++ compiler for tests that run them on a
 # CPU (tests/support/cuda_emulator).
 
-set(MEZZO_CUDA_KERNELS
-  attention/attention.cu
-  attention/attention_grad.cu
-  dropout.cu
-  gather.cu
-  attention/gatv2.cu
-  sparse/message_grad.cu
-  sampling.cu
-  sparse/sddmm.cu
-  attention/softmax.cu
-  sparse/spmm.cu
-  sparse/weighted_grad.cu)
-list(TRANSFORM MEZZO_CUDA_KERNELS PREPEND ${PROJECT_SOURCE_DIR}/mezzo/kernels/cuda/)
+file(GLOB_RECURSE MEZZO_CUDA_KERNELS CONFIGURE_DEPENDS
+  ${PROJECT_SOURCE_DIR}/mezzo/kernels/cuda/*.cu)
 
 # mezzo_enable_cuda(): finds nvcc. A macro, because CMake enables languages for folders.
 macro(mezzo_enable_cuda)
