@@ -122,6 +122,9 @@ void take_recipe(const dist::ProcessGroup& group, const TrainOptions& chosen,
 TrainOptions with_model_of(const std::string& config, const OptionParser& app,
                            const TrainOptions& by_hand) {
   const TrainOptions written = config_from_json(config);
+  MEZZO_CHECK(!app.given("--model") || by_hand.model == written.model,
+              "init: {} was written with model {}, this run has {}", by_hand.init,
+              fields::to_text(written.model), fields::to_text(by_hand.model));
   TrainOptions options = by_hand;
   fields::for_each(fields::kTraining, [&](const auto& field) {
     const bool of_model = field.group == fields::Group::kModelKind ||
@@ -138,15 +141,12 @@ void choose_options(const dist::ProcessGroup& group, const OptionParser& app,
                     const Dataset& dataset, RunArguments& run) {
   TrainOptions& options = run.options;
   if (!options.resume.empty()) return;
-  TrainOptions chosen;
   if (options.init.empty()) {
-    chosen = with_recipe(app, run, dataset, options);
+    take_recipe(group, with_recipe(app, run, dataset, options), options);
   } else {
     const std::string config = group.rank() == 0 ? read_config(options.init) : "";
-    chosen = with_model_of(from_first(group, config), app, options);
+    options = with_model_of(from_first(group, config), app, options);
   }
-  options.model = chosen.model;
-  take_recipe(group, chosen, options);
   if (group.rank() != 0) return;
   std::cerr << fmt::format("recipe: {} --precision {}\n", recipe_flags(options),
                            amp::to_string(options.precision));
@@ -162,7 +162,7 @@ Dataset prepare(const dist::ProcessGroup& group, const OptionParser& app, RunArg
     if (!run.precision && options.resume.empty()) {
       options.precision = amp::fastest_precision(options.device);
     }
-    check_options(options);
+    if (options.init.empty()) check_options(options);  // else the model is not known yet
     run.data.dataset = part_for_rank(run.data.dataset, group.rank(), group.world_size());
     Dataset dataset = load(run.data);
     choose_options(group, app, dataset, run);

@@ -11,6 +11,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "mezzo/train/trained_model.h"
+
 #include "cli/command.h"
 #include "support/npy_writer.h"
 
@@ -216,6 +218,31 @@ TEST(TrainCommand, init_fine_tunes_a_checkpoint) {
       run_mezzo(folder, quick_train(rings, {"--init", file, "--model", "sage"}));
   EXPECT_EQ(outcome.code, 2);
   EXPECT_TRUE(test::contains(outcome.err, "init: " + file + " was written with model gcn"));
+}
+
+TEST(TrainCommand, init_takes_the_whole_model_of_the_checkpoint) {
+  const test::TempFolder folder;
+  const std::string rings = test::write_rings(folder);
+  const std::string file = folder.path("c.pt"), tuned = folder.path("tuned.pt");
+  ASSERT_EQ(
+      run_mezzo(folder, {"train", "--dataset", rings, "--model", "gat", "--output-heads", "2",
+                         "--no-self-loops", "--layers", "3", "--epochs", "2", "--checkpoint", file})
+          .code,
+      0);
+  const Words init = {"train", "--dataset", rings, "--init", file, "--epochs", "2"};
+  const Outcome outcome =
+      run_mezzo(folder, test::with(init, {"--attention-dropout", "0.1", "--checkpoint", tuned}));
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  const TrainOptions options = load_checkpoint(tuned).options;
+  EXPECT_EQ(options.model, nn::ModelKind::kGat);
+  EXPECT_EQ(options.layers, 3);
+  EXPECT_EQ(options.output_heads, 2);
+  EXPECT_EQ(options.self_loops, false);
+  EXPECT_EQ(options.attention_dropout, 0.1);
+  EXPECT_EQ(options.epochs, 2);
+  const Outcome other = run_mezzo(folder, test::with(init, {"--model", "gcn"}));
+  EXPECT_EQ(other.code, 2);
+  EXPECT_TRUE(test::contains(other.err, "init: " + file + " was written with model gat"));
 }
 
 /// Sends the signal to a long run.
