@@ -39,7 +39,7 @@ TEST(TrainCommand, prints_a_table_and_writes_the_report) {
       run_mezzo(folder, quick_train(rings, {"--precision", "fp16", "--json", path}));
   ASSERT_EQ(outcome.code, 0) << outcome.err;
   EXPECT_TRUE(test::contains(outcome.out, "best"));
-  EXPECT_EQ(outcome.num_error_lines(), 10) << outcome.err;
+  EXPECT_EQ(outcome.num_error_lines(), 11) << outcome.err;  // the recipe, and ten epochs
   const json report = read_json(path);
   for (const char* key :
        {"dataset", "model", "precision", "device", "seed", "epochs_run", "train_loss", "train",
@@ -256,13 +256,15 @@ void expect_checkpoint_after(int signal) {
     const int to = O_WRONLY | O_CREAT | O_TRUNC;
     dup2(open(out.c_str(), to, 0600), STDOUT_FILENO);
     dup2(open(err.c_str(), to, 0600), STDERR_FILENO);
-    execl(MEZZO_COMMAND, MEZZO_COMMAND, "train", "--dataset", rings.c_str(), "--epochs",
-          "100000000", "--checkpoint", checkpoint.c_str(), static_cast<char*>(nullptr));
+    execl(MEZZO_COMMAND, MEZZO_COMMAND, "train", "--dataset", rings.c_str(), "--recipe",
+          "planetoid", "--epochs", "100000000", "--checkpoint", checkpoint.c_str(),
+          static_cast<char*>(nullptr));
     _exit(127);
   }
-  // The first line comes after the first epoch; a minute is for slow machines under sanitizers.
+  // The line of an epoch comes after it; a minute is for slow machines under sanitizers.
   int status = 0;
-  for (int tenths = 0; test::read_text(err).empty() && tenths < 600; ++tenths) usleep(100000);
+  const auto trains = [&] { return test::read_text(err).find("epoch ") != std::string::npos; };
+  for (int tenths = 0; !trains() && tenths < 600; ++tenths) usleep(100000);
   kill(child, signal);
   ASSERT_EQ(waitpid(child, &status, 0), child);
   ASSERT_TRUE(WIFEXITED(status));

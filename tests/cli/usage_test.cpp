@@ -235,8 +235,11 @@ TEST(Usage, memory_that_ran_out_is_exit_code_70_and_says_how_much) {
   const Outcome outcome =
       run_mezzo(folder, {"train", "--dataset", test::write_rings(folder), "--model", "mlp",
                          "--layers", "3", "--hidden", "16777216"});
-  expect_failure(outcome, 70, " bytes were requested; --precision bf16, a smaller --hidden",
-                 "hidden");
+  EXPECT_EQ(outcome.code, 70);
+  EXPECT_EQ(outcome.num_error_lines(), 2) << outcome.err;  // with the recipe's
+  EXPECT_TRUE(test::contains(outcome.err, "\nmezzo: out of memory: "));
+  EXPECT_TRUE(
+      test::contains(outcome.err, " bytes were requested; --precision bf16, a smaller --hidden"));
 }
 
 TEST(Usage, a_section_of_a_config_file_is_named) {
