@@ -239,8 +239,12 @@ std::string absolute_dataset(const std::string& dataset) {
   return is_known ? dataset : std::filesystem::absolute(dataset).lexically_normal().string();
 }
 
-void finish(RunArguments& run) {
+void finish(const OptionParser& app, RunArguments& run) {
   TrainOptions& options = run.options;
+  const bool has_recipe = run.recipe == RecipeKind::kAuto && options.resume.empty();
+  if (has_recipe && !app.given("--layers")) {
+    options.layers = sampled_layers(options).value_or(options.layers);
+  }
   options.device = use_machine(run.machine);
   options.dataset = absolute_dataset(run.data.dataset);
   options.split = run.data.split;

@@ -75,8 +75,8 @@ Dataset load(const DataArguments& data, LoadOptions options = {});
 /// `dataset` with an absolute path, for later commands in other folders; names stay.
 std::string absolute_dataset(const std::string& dataset);
 
-/// Sets the options that come from the other arguments, and checks what does not need the data.
-/// Throws InvalidArgument or IoError.
-void finish(RunArguments& run);
+/// Sets the options that come from the other arguments, which `app` has set, and checks what does
+/// not need the data. Throws InvalidArgument or IoError.
+void finish(const OptionParser& app, RunArguments& run);
 
 }  // namespace mezzo::cli

@@ -133,7 +133,7 @@ int compare_command(const Arguments& arguments) {
   MEZZO_CHECK(!compare.model || compare.models.empty(),
               "--model and --models: expected only one of them");
   if (compare.models.empty()) compare.models = {compare.model.value_or(nn::ModelKind::kGcn)};
-  finish(run);
+  finish(app, run);
   for (const nn::ModelKind model : compare.models) {
     for (const amp::Precision precision : compare.precisions) {
       check_options(options_for(model, precision, compare));

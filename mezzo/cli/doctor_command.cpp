@@ -54,7 +54,7 @@ int doctor_command(const Arguments& arguments) {
   ignore_sigpipe();
 
   MEZZO_CHECK(doctor.steps >= 1, "--steps: expected at least 1, got {}", doctor.steps);
-  finish(run);
+  finish(app, run);
   check_options(run.options);
   const Dataset dataset = load(run.data);
   doctor.training = with_recipe(app, run, dataset, run.options);

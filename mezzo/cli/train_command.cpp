@@ -157,7 +157,7 @@ Dataset prepare(const dist::ProcessGroup& group, const OptionParser& app, RunArg
   try {
     resume_options(group, app, run);
     set_rank_options(group, run);
-    finish(run);
+    finish(app, run);
     TrainOptions& options = run.options;
     if (!run.precision && options.resume.empty()) {
       options.precision = amp::fastest_precision(options.device);

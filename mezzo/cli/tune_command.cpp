@@ -84,8 +84,9 @@ TuneResult tune_with_progress(const Dataset& dataset, const RunArguments& run,
 }
 
 /// Checks what does not need the data.
-void check_tune(RunArguments& run, const std::string& output, const std::string& trials) {
-  finish(run);
+void check_tune(const OptionParser& app, RunArguments& run, const std::string& output,
+                const std::string& trials) {
+  finish(app, run);
   const std::string origin = data::origin_of(run.data.dataset);
   for (const std::string& path : {output, trials}) {
     check_writable("--output", path);
@@ -122,7 +123,7 @@ int tune_command(const Arguments& arguments) {
   ignore_sigpipe();
 
   tuning.trials = output + ".trials.json";
-  check_tune(run, output, tuning.trials);
+  check_tune(app, run, output, tuning.trials);
   tuning.training = run.options;
   tuning.fixed = given_options(app);
   if (!run.precision) std::erase(tuning.fixed, "precision");  // auto

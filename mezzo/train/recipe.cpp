@@ -42,14 +42,6 @@ bool can_validate(const Dataset& dataset, const at::Tensor& mask) {
   return labels.ne(labels[0]).any().item<bool>();
 }
 
-/// The layers that mini-batches need; nullopt on the full graph.
-std::optional<std::int64_t> sampled_layers(const TrainOptions& options) {
-  if (!options.sampling) return std::nullopt;
-  const auto counts = static_cast<std::int64_t>(
-      std::max(options.sampling->fanouts.size(), options.sampling->layer_sizes.size()));
-  return counts > 0 ? std::optional(counts) : std::nullopt;
-}
-
 /// width: of a hidden layer; of gat: of all heads together.
 void set_hidden(TrainOptions& options, std::int64_t width, Normalization normalization) {
   const bool has_hidden_layer = options.layers > 1 && options.model != ModelKind::kSgc;
@@ -99,6 +91,13 @@ void set_for_few_features(TrainOptions& options) {
 }
 
 }  // namespace
+
+std::optional<std::int64_t> sampled_layers(const TrainOptions& options) {
+  if (!options.sampling) return std::nullopt;
+  const auto counts = static_cast<std::int64_t>(
+      std::max(options.sampling->fanouts.size(), options.sampling->layer_sizes.size()));
+  return counts > 0 ? std::optional(counts) : std::nullopt;
+}
 
 RecipeFacts recipe_facts(const Dataset& dataset, std::int64_t split_index) {
   const auto nodes = static_cast<double>(std::max<std::int64_t>(dataset.num_nodes, 1));

@@ -43,13 +43,15 @@ MEZZO_API std::string to_string(const RecipeFacts& facts);
 
 /// `options` with those set that the automatic recipe chooses for the data set, the split and the
 /// model: layers, hidden, heads, dropout, attention_dropout, normalization, skip, epochs, patience,
-/// learning_rate, weight_decay and normalize_features. The other members stay; sampling has one
-/// layer for each of its fanouts, and a part of a data set at most its hops. layers: instead of the
-/// recipe's. docs/command.md has the rules
-/// and what they reach. Deterministic. Reads the features once. Throws InvalidArgument for a split
-/// that the data lack.
+/// learning_rate, weight_decay and normalize_features. The other members stay; sampling has
+/// sampled_layers(), and a part of a data set at most its hops. layers: instead of the recipe's.
+/// docs/command.md has the rules and what they reach. Deterministic. Reads the features once.
+/// Throws InvalidArgument for a split that the data lack.
 MEZZO_API TrainOptions recommended_options(const Dataset& dataset, TrainOptions options,
                                            std::optional<std::int64_t> layers = {});
+
+/// The layers that mini-batches need, one for each fanout or layer size; nullopt without these.
+MEZZO_API std::optional<std::int64_t> sampled_layers(const TrainOptions& options);
 
 /// The options that a recipe sets, as flags of the command: "--layers 2 --hidden 64 ...".
 MEZZO_API std::string recipe_flags(const TrainOptions& options);

@@ -1,6 +1,7 @@
 #include <cstdint>
 #include <sstream>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -49,6 +50,19 @@ TEST(MiniBatchCommand, trains_evaluates_and_predicts_by_mini_batches) {
   const Outcome predicted = run_mezzo(
       folder, {"predict", "--checkpoint", folder.path("c"), "--output", folder.path("p.csv")});
   EXPECT_EQ(predicted.code, 0) << predicted.err;
+}
+
+TEST(MiniBatchCommand, there_is_a_layer_for_each_fanout) {
+  const test::TempFolder folder;
+  const Words batches = {"--dataset", test::write_rings(folder), "--epochs", "1", "--batch-size",
+                         "5"};
+  for (const auto& [fanouts, layers] :
+       {std::pair{"2", "--layers 1 "}, std::pair{"2,2,2", "--layers 3 "}}) {
+    const Outcome outcome =
+        run_mezzo(folder, test::with(test::with({"train"}, batches), {"--fanout", fanouts}));
+    EXPECT_EQ(outcome.code, 0) << outcome.err;
+    EXPECT_TRUE(test::contains(outcome.err, layers));
+  }
 }
 
 TEST(MiniBatchCommand, every_sampler_has_its_options) {
