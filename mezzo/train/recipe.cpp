@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "mezzo/train/option_fields.h"
+#include "mezzo/train/report/metrics.h"
 
 namespace mezzo {
 namespace {
@@ -37,7 +38,10 @@ double density_of(const Dataset& dataset) {
 /// Whether validation scores are defined, without which a run cannot stop early.
 bool can_validate(const Dataset& dataset, const at::Tensor& mask) {
   if (!mask.any().item<bool>()) return false;
-  if (dataset.metric != Metric::kRocAuc || dataset.is_multi_label()) return true;
+  if (dataset.metric != Metric::kRocAuc) return true;
+  if (dataset.is_multi_label()) {
+    return classes_with_roc_auc(dataset.labels, mask).any().item<bool>();
+  }
   const at::Tensor labels = dataset.labels.masked_select(mask);
   return labels.ne(labels[0]).any().item<bool>();
 }
@@ -100,10 +104,17 @@ std::optional<std::int64_t> sampled_layers(const TrainOptions& options) {
 }
 
 RecipeFacts recipe_facts(const Dataset& dataset, std::int64_t split_index) {
-  const auto nodes = static_cast<double>(std::max<std::int64_t>(dataset.num_nodes, 1));
-  const at::Tensor train = dataset.split(split_index).train;
-  return {.train_share = static_cast<double>(train.sum().item<std::int64_t>()) / nodes,
-          .mean_degree = static_cast<double>(dataset.num_edges()) / nodes,
+  const auto count = [](const at::Tensor& mask) { return mask.sum().item<std::int64_t>(); };
+  const auto ratio = [](std::int64_t numerator, std::int64_t denominator) {
+    return static_cast<double>(numerator) /
+           static_cast<double>(std::max<std::int64_t>(denominator, 1));
+  };
+  // The halo of a part is in no mask, and its outer nodes lack edges.
+  const std::optional<DatasetPart>& part = dataset.part;
+  return {.train_share = ratio(count(dataset.split(split_index).train),
+                               part ? count(part->own_mask) : dataset.num_nodes),
+          .mean_degree = part ? ratio(part->num_edges, part->num_nodes)
+                              : ratio(dataset.num_edges(), dataset.num_nodes),
           .feature_density = density_of(dataset),
           .num_features = dataset.num_features()};
 }

@@ -27,7 +27,8 @@ struct PlanetoidRecipe {
 };
 using RecipeKinds = TypeList<AutoRecipe, PlanetoidRecipe>;
 
-/// The facts about a data set and a split that decide its recipe.
+/// The facts about a data set and a split that decide its recipe. Of a part of a data set: of its
+/// own nodes, and the mean degree in the whole.
 struct RecipeFacts {
   double train_share = 0;      ///< of the nodes, in training
   double mean_degree = 0;      ///< in-edges of a node

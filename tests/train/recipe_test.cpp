@@ -60,6 +60,17 @@ TEST(Recipe, facts_are_counted) {
   EXPECT_DOUBLE_EQ(recipe_facts(sparse, 0).feature_density, 0.02);
 }
 
+TEST(Recipe, facts_of_a_part_leave_out_its_halo) {
+  Dataset part = dataset_of({});
+  part.part.emplace();
+  part.part->num_nodes = 4000;
+  part.part->num_edges = 40000;
+  part.part->own_mask = at::arange(1000).lt(250);
+  const RecipeFacts facts = recipe_facts(part, 0);
+  EXPECT_DOUBLE_EQ(facts.train_share, 0.08);
+  EXPECT_DOUBLE_EQ(facts.mean_degree, 10);
+}
+
 TEST(Recipe, few_labels_words_and_few_neighbours_are_normalised_without_a_norm) {
   const TrainOptions options = recommended({});
   EXPECT_TRUE(options.normalize_features);
@@ -107,6 +118,15 @@ TEST(Recipe, no_validation_nodes_no_patience) {
   Dataset data = dataset_of({});
   data.val_masks = at::zeros_like(data.val_masks);
   EXPECT_FALSE(recommended_options(data, {}).patience.has_value());
+}
+
+TEST(Recipe, no_patience_if_no_class_has_a_roc_auc) {
+  Dataset data = dataset_of({});
+  data.metric = Metric::kRocAuc;
+  data.labels = at::ones({data.num_nodes, 2}, at::kByte);
+  EXPECT_FALSE(recommended_options(data, {}).patience.has_value());
+  data.labels.select(1, 1).copy_(at::arange(data.num_nodes).remainder(2));
+  EXPECT_EQ(recommended_options(data, {}).patience, 100);
 }
 
 TEST(Recipe, patience_is_at_least_the_interval_of_evaluations) {
