@@ -48,6 +48,15 @@ json job_facts(const Dataset& dataset, const TrainOptions& options) {
           {"device", options.device.str()}};
 }
 
+void check_fixed(const std::vector<std::string>& names) {
+  for (const std::string& name : names) {
+    bool is_known = false;
+    fields::for_each(fields::kTraining,
+                     [&](const auto& field) { is_known = is_known || name == field.name; });
+    MEZZO_CHECK(is_known, "fixed: expected names of options of training, got '{}'", name);
+  }
+}
+
 /// The same for equal trials.
 std::string trial_key(const json& config, std::int64_t epochs) {
   return fmt::format("{} {}", epochs, json_line(config));
@@ -106,10 +115,17 @@ Search::Search(const Dataset& dataset, TuneOptions options, const TuneCallbacks&
                                : [start = Clock::now()] { return seconds_since(start); }) {
   const TrainOptions& training = options_.training;
   MEZZO_CHECK(options_.minutes > 0, "minutes: expected above 0, got {}", options_.minutes);
-  MEZZO_CHECK(dataset.split(training.split_index).val.any().item<bool>(),
-              "tune: dataset {} has no validation nodes in split {}, by which options are chosen",
+  check_fixed(options_.fixed);
+  // Other options may need 16 bits.
+  if (!is_fixed("precision")) {
+    options_.training.precision = amp::fastest_precision(training.device);
+  }
+  const TrainOptions recommended = recommended_options(dataset, training);
+  MEZZO_CHECK(recommended.patience,  // set if there are scores
+              "tune: dataset {} has no validation nodes that have a score in split {}, by which "
+              "options are chosen",
               dataset.name, training.split_index);
-  recommended_ = keep_fixed(recommended_options(dataset, training));
+  recommended_ = keep_fixed(recommended);
   check_options(recommended_);
   if (!options_.trials.empty()) check_writable("output", options_.trials);
   read_trials();
@@ -175,7 +191,6 @@ bool Search::choose_precision() {
     training.precision = amp::parse_precision(file_.at("precision").get<std::string>());
     return true;
   }
-  training.precision = amp::fastest_precision(training.device);
   if (!training.sampling && training.loss_scale == LossScale{} && training.keep_float32.empty()) {
     DoctorOptions doctor{.training = recommended_, .steps = kDoctorSteps};
     const TrainOptions defaults;

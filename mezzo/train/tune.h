@@ -65,16 +65,16 @@ struct TuneCallbacks {
 /// until two thirds are used, and a third of these with 360. At least one candidate gets to the
 /// last. The patience is a quarter of the epochs. The time is checked between trials.
 ///
-/// The precision, unless it is fixed, is amp::fastest_precision(), or what the doctor recommends for
-/// the recommended options, if that needs no further options; with mini-batches, a loss scale or
-/// parts in float32 the doctor does not run.
+/// The precision, unless it is fixed, is amp::fastest_precision(), or what the doctor recommends
+/// for the recommended options, if that needs no further options; with mini-batches, a loss scale
+/// or parts in float32 the doctor does not run.
 ///
 /// The candidates depend on the data and the options alone. Times decide how many trials there are
 /// and, as the doctor's, the precision; both are in options.trials, so that a second call goes on
 /// as the first would have. Throws as train(), except that a candidate may diverge; InvalidArgument
 /// for data without validation nodes and for a file of trials of other data, another model or
-/// another device; IoError if the file cannot be read or written; NumericError if every trial
-/// failed.
+/// another device, and for unknown names in options.fixed; IoError if the file cannot be read or
+/// written; NumericError if every trial failed.
 MEZZO_API TuneResult tune(const Dataset& dataset, const TuneOptions& options,
                           const TuneCallbacks& callbacks = {});
 

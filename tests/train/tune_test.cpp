@@ -180,6 +180,25 @@ TEST(Tune, trials_of_another_job_are_an_error) {
   }
 }
 
+TEST(Tune, parts_in_float32_need_a_precision_of_16_bits) {
+  if (amp::fastest_precision(at::kCPU) == amp::Precision::kFloat32) GTEST_SKIP() << "no bfloat16";
+  TuneOptions options = quick_search();
+  options.training.keep_float32 = {"layer0"};
+  options.fixed = {"hidden", "keep-float32"};
+  options.minutes = 1e-6;
+  for (const Trial& trial : tune(two_rings(), options, ticking_clock()).trials) {
+    EXPECT_EQ(trial.options.precision, amp::Precision::kBFloat16);
+    EXPECT_EQ(trial.options.keep_float32, options.training.keep_float32);
+  }
+}
+
+TEST(Tune, a_fixed_option_that_does_not_exist_is_an_error) {
+  TuneOptions options = quick_search();
+  options.fixed.emplace_back("learning_rate");
+  EXPECT_TRUE(test::throws<InvalidArgument>([&] { tune(two_rings(), options); },
+                                            {"fixed: ", "'learning_rate'"}));
+}
+
 TEST(Tune, needs_validation_nodes_and_time) {
   Dataset data = two_rings();
   data.val_masks = at::zeros_like(data.val_masks);
