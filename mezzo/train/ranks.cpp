@@ -27,16 +27,6 @@ std::string facts_of(const Dataset& dataset) {
                      dataset.num_features(), dataset.num_classes);
 }
 
-/// All features; if they are large, rows at equal distances (they may be a mapped file).
-at::Tensor rows_to_compare(const at::Tensor& features) {
-  constexpr std::size_t kMostBytes = std::size_t{64} << 20;
-  constexpr std::int64_t kRows = 4096;
-  if (!features.defined() || features.layout() != at::kStrided || features.nbytes() <= kMostBytes) {
-    return features;
-  }
-  return features.slice(0, 0, features.size(0), (features.size(0) + kRows - 1) / kRows);
-}
-
 }  // namespace
 
 template <class Communicate>
@@ -65,7 +55,7 @@ void Ranks::check_same_data(const Dataset& dataset) {
   for (const at::Tensor& ids : {dataset.src, dataset.dst, dataset.indptr, dataset.indices}) {
     check_same("the edges", tensor_hash(ids));
   }
-  check_same("the features", tensor_hash(rows_to_compare(dataset.features)));
+  check_same("the features", features_hash(dataset.features));
 }
 
 TrainingNodes Ranks::share_of(const TrainingNodes& nodes, std::uint64_t seed) const {

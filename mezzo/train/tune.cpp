@@ -38,9 +38,13 @@ constexpr std::size_t kShareThatGoesOn = 3;
 
 /// What the trials of a file must have in common.
 json job_facts(const Dataset& dataset, const TrainOptions& options) {
+  std::string edges;
+  for (const at::Tensor& ids : {dataset.src, dataset.dst, dataset.indptr, dataset.indices}) {
+    if (ids.defined()) edges += (edges.empty() ? "" : ", ") + tensor_hash(ids);
+  }
   return {{"nodes", dataset.num_nodes},
-          {"edges", dataset.num_edges()},
-          {"features", dataset.num_features()},
+          {"edges", edges},
+          {"features", features_hash(dataset.features)},
           {"labels", tensor_hash(dataset.labels)},
           {"training nodes", tensor_hash(dataset.train_masks)},
           {"validation nodes", tensor_hash(dataset.val_masks)},

@@ -168,6 +168,14 @@ TEST(Tune, trials_of_another_job_are_an_error) {
   other.labels = 1 - other.labels;
   EXPECT_TRUE(test::throws<InvalidArgument>([&] { tune(other, options); },
                                             {"--output", options.trials, "labels"}));
+  other = two_rings();
+  other.features = 2 * other.features;
+  EXPECT_TRUE(test::throws<InvalidArgument>([&] { tune(other, options); },
+                                            {"--output", options.trials, "features"}));
+  other = two_rings();
+  other.src = other.src.flip(0);
+  EXPECT_TRUE(test::throws<InvalidArgument>([&] { tune(other, options); },
+                                            {"--output", options.trials, "edges"}));
   TuneOptions sage = options;
   sage.training.model = nn::ModelKind::kSage;
   EXPECT_TRUE(test::throws<InvalidArgument>([&] { tune(two_rings(), sage); },

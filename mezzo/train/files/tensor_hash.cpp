@@ -43,4 +43,14 @@ std::string tensor_hash(const at::Tensor& values) {
                      fmt::join(values.sizes(), ", "), hash_of(values));
 }
 
+std::string features_hash(const at::Tensor& features) {
+  constexpr std::size_t kMostBytes = std::size_t{64} << 20;
+  constexpr std::int64_t kRows = 4096;
+  const bool is_large =
+      features.defined() && features.layout() == at::kStrided && features.nbytes() > kMostBytes;
+  if (!is_large) return tensor_hash(features);
+  const std::int64_t nodes = features.size(0);
+  return tensor_hash(features.slice(0, 0, nodes, (nodes + kRows - 1) / kRows));
+}
+
 }  // namespace mezzo
