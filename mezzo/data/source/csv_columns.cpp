@@ -96,7 +96,8 @@ EdgeColumns edge_columns(const TextLines& lines, std::string_view first_line,
   columns.count = fields.size();
   columns.src = header.find(names.src, {"src", "source"});
   columns.dst = header.find(names.dst, {"dst", "target"});
-  lines.check(columns.src != columns.dst, "--src and --dst name the same column '{}'", names.src);
+  lines.check(columns.src != columns.dst, "--src and --dst name the same column '{}'",
+              fields[columns.src]);
   lines.check(columns.count == 2 || (!names.src.empty() && !names.dst.empty()),
               "edge weights and other columns of edges are not read; name the two columns of node "
               "ids with --src and --dst to leave out the others; the header is '{}'",
@@ -115,7 +116,8 @@ NodeColumns node_columns(const TextLines& lines, std::string_view header_line,
   columns.count = fields.size();
   columns.id = header.find(names.id, {"id"});
   columns.label = header.find(names.label, {"label"});
-  lines.check(columns.id != columns.label, "--id and --label name the same column '{}'", names.id);
+  lines.check(columns.id != columns.label, "--id and --label name the same column '{}'",
+              fields[columns.id]);
   columns.split = header.first_of({"split"});
   if (columns.split == columns.id || columns.split == columns.label) columns.split.reset();
   for (std::size_t i = 0; i < fields.size(); ++i) {
