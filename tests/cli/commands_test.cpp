@@ -198,8 +198,8 @@ TEST(TrainCommand, a_resumed_run_takes_its_options_from_the_checkpoint) {
 TEST(TrainCommand, options_that_contradict_the_resumed_checkpoint_are_listed) {
   const test::TempFolder folder;
   const std::string rings = test::write_rings(folder), file = folder.path("c.pt");
-  ASSERT_EQ(run_mezzo(folder, {"train", "--dataset", rings, "--model", "gat", "--heads", "2",
-                               "--epochs", "2", "--checkpoint", file})
+  ASSERT_EQ(run_mezzo(folder, {"train", "--dataset", rings, "--recipe", "planetoid", "--model",
+                               "gat", "--heads", "2", "--epochs", "2", "--checkpoint", file})
                 .code,
             0);
   const Outcome outcome =

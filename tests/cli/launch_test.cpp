@@ -171,9 +171,10 @@ OneAndTwo learn_by_one_and_two(const std::string& dataset, std::int64_t batch_si
   const test::TempFolder folder;
   const std::string report = folder.path("r.json");
   const auto learn = [&](std::int64_t batch, const std::vector<std::string>& before) {
-    const std::vector<std::string> words = with(
-        before, {"--dataset", dataset, "--model", "sage", "--dropout", "0.5",
-                 "--normalize-features", "--batch-size", std::to_string(batch), "--json", report});
+    const std::vector<std::string> words =
+        with(before,
+             {"--dataset", dataset, "--recipe", "planetoid", "--model", "sage", "--dropout", "0.5",
+              "--normalize-features", "--batch-size", std::to_string(batch), "--json", report});
     const Outcome outcome = run_mezzo(folder, with(words, options));
     EXPECT_EQ(outcome.code, 0) << outcome.err;
     return test::read_json(report);

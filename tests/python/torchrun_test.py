@@ -40,7 +40,8 @@ def main():
             port = str(free.getsockname()[1])
         sys.argv = ["torchrun", "--master-port", port, "--nproc-per-node", "2", "--no-python",
                     MEZZO, "train",
-                    "--dataset", name, "--model", "sage", "--hidden", "4", "--epochs", "20",
+                    "--dataset", name, "--recipe", "planetoid", "--model", "sage",
+                    "--hidden", "4", "--epochs", "20",
                     "--batch-size", "5", "--fanout", "2,2", "--dropout", "0", "--json", str(report)]
         with contextlib.suppress(SystemExit):
             runpy.run_module("torch.distributed.run", run_name="__main__")
