@@ -371,6 +371,7 @@ TrainReport Run::checked_report() {
 std::string Run::learning_warning(const TrainReport& report) const {
   constexpr std::int64_t kFewestEpochs = 20;
   constexpr double kLittle = 0.1;  // of the way from chance to a perfect score
+  if (dataset_.part) return {};    // its largest class need not be that of the whole
   const std::optional<double> chance = chance_score(problem_);
   const double score = std::max(report.best.train, report.last.train);
   if (!chance || *chance >= 1 || report.epochs_run < kFewestEpochs) return {};

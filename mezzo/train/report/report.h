@@ -79,7 +79,7 @@ struct TrainReport {
   /// Of this rank, from the first step on: communication and the wait for other processes, without
   /// that of batch normalization.
   double communication_seconds = 0;
-  std::string warning;                        ///< that the run has learnt little; empty: none
+  std::string warning;  ///< that the run has learnt little; empty: none, and on parts of a data set
   std::int64_t peak_memory_bytes = 0;         ///< of tensors, on the device of the run
   std::int64_t steps = 0, skipped_steps = 0;  ///< skipped: inf or nan gradients
   double final_loss_scale = 1;
