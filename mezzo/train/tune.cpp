@@ -190,30 +190,30 @@ void Search::write_trials() const {
 bool Search::choose_precision() {
   constexpr std::int64_t kDoctorSteps = 8;
   TrainOptions& training = options_.training;
-  if (is_fixed("precision")) return true;
+  const bool runs_doctor = !is_fixed("precision") && !training.sampling &&
+                           training.loss_scale == LossScale{} && training.keep_float32.empty();
+  if (!runs_doctor) return true;
   if (!file_.at("precision").is_null()) {
     training.precision = amp::parse_precision(file_.at("precision").get<std::string>());
     return true;
   }
-  if (!training.sampling && training.loss_scale == LossScale{} && training.keep_float32.empty()) {
-    DoctorOptions doctor{.training = recommended_, .steps = kDoctorSteps};
-    const TrainOptions defaults;
-    doctor.training.precision = defaults.precision;
-    doctor.training.epochs = defaults.epochs;
-    doctor.training.patience = defaults.patience;
-    doctor.training.eval_every = defaults.eval_every;
-    doctor.training.capture = defaults.capture;
-    DoctorCallbacks callbacks;
-    callbacks.should_stop = callbacks_.should_stop;
-    const DoctorReport report = diagnose(dataset_, doctor, callbacks);
-    if (report.interrupted) return false;
-    training.precision = amp::Precision::kFloat32;
-    if (report.recommended) {
-      // What one candidate needs besides need not fit another.
-      const TrainOptions advised = with_setting(doctor.training, report.setting());
-      if (advised.keep_float32.empty() && advised.loss_scale.kind != LossScale::Kind::kConstant) {
-        training.precision = advised.precision;
-      }
+  DoctorOptions doctor{.training = recommended_, .steps = kDoctorSteps};
+  const TrainOptions defaults;
+  doctor.training.precision = defaults.precision;
+  doctor.training.epochs = defaults.epochs;
+  doctor.training.patience = defaults.patience;
+  doctor.training.eval_every = defaults.eval_every;
+  doctor.training.capture = defaults.capture;
+  DoctorCallbacks callbacks;
+  callbacks.should_stop = callbacks_.should_stop;
+  const DoctorReport report = diagnose(dataset_, doctor, callbacks);
+  if (report.interrupted) return false;
+  training.precision = amp::Precision::kFloat32;
+  if (report.recommended) {
+    // What one candidate needs besides need not fit another.
+    const TrainOptions advised = with_setting(doctor.training, report.setting());
+    if (advised.keep_float32.empty() && advised.loss_scale.kind != LossScale::Kind::kConstant) {
+      training.precision = advised.precision;
     }
   }
   file_["precision"] = fields::to_text(training.precision);
