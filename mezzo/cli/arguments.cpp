@@ -199,6 +199,8 @@ TrainOptions with_recipe(const OptionParser& app, const RunArguments& run, const
   TrainOptions options = recommended_options(
       dataset, by_hand, app.given("--layers") ? std::optional(by_hand.layers) : std::nullopt);
   copy_given(app, by_hand, options);
+  // Who asks for a number of epochs gets them all.
+  if (app.given("--epochs") && !app.given("--patience")) options.patience = std::nullopt;
   return options;
 }
 

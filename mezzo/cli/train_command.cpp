@@ -148,7 +148,10 @@ void choose_options(const dist::ProcessGroup& group, const OptionParser& app,
     options = with_model_of(from_first(group, config), app, options);
   }
   if (group.rank() != 0) return;
-  std::cerr << fmt::format("recipe: {} --precision {}\n", recipe_flags(options),
+  const bool has_facts = options.init.empty() && run.recipe == RecipeKind::kAuto;
+  const std::string facts =
+      has_facts ? fmt::format(" ({})", to_string(recipe_facts(dataset, options.split_index))) : "";
+  std::cerr << fmt::format("recipe{}: {} --precision {}\n", facts, recipe_flags(options),
                            amp::to_string(options.precision));
 }
 

@@ -73,6 +73,7 @@ void set_for_sparse_few_labels(TrainOptions& options) {
 
 void set_for_few_labels(TrainOptions& options) {
   set_hidden(options, 64, Normalization::kLayer);
+  if (options.model == ModelKind::kGat) options.attention_dropout = 0.5;
   options.dropout = 0.5;
   options.learning_rate = 0.01;
   options.weight_decay = 5e-4;
@@ -87,7 +88,8 @@ void set_for_many_labels(TrainOptions& options) {
 }
 
 void set_for_few_features(TrainOptions& options) {
-  set_hidden(options, 64, Normalization::kBatch);
+  // A mini-batch may have one row, which has no statistics.
+  set_hidden(options, 64, options.sampling ? Normalization::kLayer : Normalization::kBatch);
   options.skip = true;
   options.dropout = 0.2;
   options.learning_rate = 0.01;
@@ -131,7 +133,7 @@ TrainOptions recommended_options(const Dataset& dataset, TrainOptions options,
   const bool few_features = facts.num_features < kFewFeatures;
   const bool few_labels = facts.train_share < kFewLabels;
   if (!layers) layers = sampled_layers(options);
-  options.layers = layers.value_or(few_features && options.model != ModelKind::kSgc ? 4 : 2);
+  options.layers = layers.value_or(few_features && options.model != ModelKind::kSgc ? 8 : 2);
   if (dataset.part && !layers) options.layers = std::min(options.layers, dataset.part->hops);
   options.attention_dropout = std::nullopt;
   options.skip = options.normalize_features = false;
@@ -148,7 +150,9 @@ TrainOptions recommended_options(const Dataset& dataset, TrainOptions options,
   options.epochs = options.sampling ? 100 : 500;
   options.patience = std::nullopt;
   if (can_validate(dataset, dataset.split(options.split_index).val)) {
-    options.patience = std::max<std::int64_t>(options.sampling ? 20 : 100, options.eval_every);
+    constexpr std::int64_t kFewestEvaluations = 3;
+    options.patience = std::max<std::int64_t>(options.sampling ? 20 : 100,
+                                              kFewestEvaluations * options.eval_every);
   }
   return options;
 }

@@ -98,7 +98,7 @@ TEST(Recipe, many_labels_have_residual_connections_and_a_wider_model) {
 
 TEST(Recipe, few_features_need_a_deeper_model) {
   const TrainOptions options = recommended({.features = 7, .training = 500});
-  EXPECT_EQ(options.layers, 4);
+  EXPECT_EQ(options.layers, 8);
   EXPECT_TRUE(options.skip);
   EXPECT_EQ(options.normalization, Normalization::kBatch);
 }
@@ -129,10 +129,10 @@ TEST(Recipe, no_patience_if_no_class_has_a_roc_auc) {
   EXPECT_EQ(recommended_options(data, {}).patience, 100);
 }
 
-TEST(Recipe, patience_is_at_least_the_interval_of_evaluations) {
+TEST(Recipe, patience_spans_three_evaluations) {
   TrainOptions options;
   options.eval_every = 150;
-  EXPECT_EQ(recommended_options(dataset_of({}), options).patience, 150);
+  EXPECT_EQ(recommended_options(dataset_of({}), options).patience, 450);
 }
 
 TEST(Recipe, every_model_takes_it_with_any_number_of_layers) {
