@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <fstream>
 #include <map>
+#include <new>
 #include <set>
 #include <tuple>
 #include <utility>
@@ -78,6 +79,13 @@ bool is_better(const Trial& a, const Trial& b) {
   return !std::isnan(a.score) && rank(a) > rank(b);
 }
 
+/// libtorch has a class of errors for exhausted memory of CUDA devices only.
+bool is_out_of_memory(const c10::Error& error) {
+  const std::string text = error.what_without_backtrace();
+  return dynamic_cast<const c10::OutOfMemoryError*>(&error) != nullptr ||
+         text.find("can't allocate memory") != std::string::npos;
+}
+
 /// One search.
 class Search {
  public:
@@ -118,6 +126,8 @@ Search::Search(const Dataset& dataset, TuneOptions options, const TuneCallbacks&
       clock_(callbacks.seconds ? callbacks.seconds
                                : [start = Clock::now()] { return seconds_since(start); }) {
   const TrainOptions& training = options_.training;
+  MEZZO_CHECK(training.checkpoint.empty() && training.resume.empty() && training.init.empty(),
+              "tune: expected no checkpoint, resume or init, which would be those of every trial");
   MEZZO_CHECK(options_.minutes > 0, "minutes: expected above 0, got {}", options_.minutes);
   check_fixed(options_.fixed);
   // Other options may need 16 bits.
@@ -320,8 +330,10 @@ void Search::measure(Trial& trial) {
     const TrainReport report = train(dataset_, job, callbacks);
     trial.score = report.best.val;
     result_.interrupted = report.stopped_by == StopReason::kInterrupted;
-  } catch (const NumericError&) {           // other candidates may train
-  } catch (const c10::OutOfMemoryError&) {  // smaller ones may fit
+  } catch (const NumericError&) {    // other candidates may train
+  } catch (const std::bad_alloc&) {  // smaller ones may fit
+  } catch (const c10::Error& error) {
+    if (!is_out_of_memory(error)) throw;
   }
   trial.seconds = clock_() - start;
 }

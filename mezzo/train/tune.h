@@ -33,7 +33,7 @@ struct Trial {
   std::int64_t candidate = 0;
   TrainOptions options;     ///< for a full run, with its own epochs and patience
   std::int64_t epochs = 0;  ///< of the trial, at most
-  /// The best on the validation nodes; NaN if the run diverged or exceeded the device's memory.
+  /// The best on the validation nodes; NaN if the run diverged or exceeded the memory.
   double score = std::numeric_limits<double>::quiet_NaN();
   double seconds = 0;
 };

@@ -65,7 +65,8 @@ TEST(Precision, an_unknown_name_is_an_error_that_lists_the_choices) {
 
 TEST(Precision, the_fastest_one_of_a_processor_without_vectors_is_float32) {
   const bool has_vectors = kernels::cpu_backend().name != "scalar";
-  EXPECT_EQ(fastest_precision(at::kCPU), has_vectors ? Precision::kBFloat16 : Precision::kFloat32);
+  EXPECT_EQ(amp::fastest_precision(at::kCPU),
+            has_vectors ? Precision::kBFloat16 : Precision::kFloat32);
 }
 
 TEST(PrecisionScope, makes_a_matrix_product_run_in_its_dtype) {

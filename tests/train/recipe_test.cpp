@@ -148,7 +148,7 @@ TEST(Recipe, every_model_takes_it_with_any_number_of_layers) {
         options = recommended_options(data, options, layers);
         SCOPED_TRACE(recipe_flags(options));
         EXPECT_NO_THROW(check_options(options));
-        if (layers) EXPECT_EQ(options.layers, *layers);
+        EXPECT_EQ(options.layers, layers.value_or(options.layers));
         options.epochs = 1;
         EXPECT_NO_THROW(train(data, options));
       }

@@ -157,7 +157,7 @@ TEST(Checkpoint, predictions_are_those_of_the_evaluation) {
   EXPECT_NE(with_names.find(",c\n"), std::string::npos);
   Dataset with_classes = data;
   with_classes.class_names = {"a", "b"};
-  EXPECT_EQ(predict(with_classes, checkpoint).class_names, with_classes.class_names);
+  EXPECT_EQ(predict(with_classes, trained).class_names, with_classes.class_names);
   write_npy(folder.path("p.npy"), predictions);
   const auto* classes = predictions.classes.data_ptr<std::int64_t>();
   EXPECT_EQ(read_file(folder.path("p.npy")),
