@@ -21,6 +21,12 @@ std::string_view dense_hint(const at::Tensor& tensor) {
   return sparse ? "; convert it with .to_dense()" : "";
 }
 
+void check_gathers_rows(const std::string& name, const at::Tensor& column) {
+  MEZZO_CHECK(column.layout() != at::kSparseCsr,
+              "column '{}': expected a strided tensor to gather rows of, got {}{}", name,
+              describe(column), dense_hint(column));
+}
+
 at::Device resolve_device(std::string_view what, at::Device device) {
   MEZZO_CHECK(device.is_cpu() || device.is_cuda(), "{}: expected a CPU or CUDA device, got {}",
               what, device.str());

@@ -54,9 +54,7 @@ at::Tensor zero_rows(const at::Tensor& column, std::int64_t num_rows) {
 /// bits, which stagnates if a row repeats often; this uses float32. The gradient of a matrix
 /// accumulates in float32 on the CPU, in 16 bits on CUDA.
 at::Tensor select_rows(const std::string& name, const at::Tensor& column, const at::Tensor& ids) {
-  MEZZO_CHECK(column.layout() != at::kSparseCsr,  // libtorch gathers no rows of it
-              "column '{}': expected a strided tensor to gather rows of, got {}{}", name,
-              detail::describe(column), detail::dense_hint(column));
+  detail::check_gathers_rows(name, column);
   if (column.dim() != 1 || !at::isReducedFloatingType(column.scalar_type()) ||
       !column.requires_grad()) {
     return column.index_select(0, ids);

@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 
 #include "mezzo/core/error.h"
+#include "mezzo/graph/argument_checks.h"
 #include "mezzo/ops/ops.h"
 
 namespace mezzo {
@@ -19,7 +20,9 @@ namespace {
 
 /// The rows of a node column, one for each edge. Uses gsddmm if there is a gradient, which it sums
 /// in float32; index_select sums in the column's dtype, and a bfloat16 sum of ones stops at 256.
-at::Tensor gathered(const Topology& topology, const at::Tensor& column, Target target) {
+at::Tensor gathered(const Topology& topology, const std::string& name, const at::Tensor& column,
+                    Target target) {
+  detail::check_gathers_rows(name, column);
   const bool needs_gradient_sum = column.requires_grad() && column.layout() == at::kStrided &&
                                   at::isFloatingType(column.scalar_type());
   if (!needs_gradient_sum) {
@@ -44,11 +47,13 @@ auto with_context(const std::string& context, const Read& read) -> decltype(read
 }  // namespace
 
 at::Tensor EdgeBatch::src(const std::string& column) const {
-  return with_context(context_, [&] { return gathered(topology_, src_.at(column), Target::kSrc); });
+  return with_context(context_,
+                      [&] { return gathered(topology_, column, src_.at(column), Target::kSrc); });
 }
 
 at::Tensor EdgeBatch::dst(const std::string& column) const {
-  return with_context(context_, [&] { return gathered(topology_, dst_.at(column), Target::kDst); });
+  return with_context(context_,
+                      [&] { return gathered(topology_, column, dst_.at(column), Target::kDst); });
 }
 
 at::Tensor EdgeBatch::data(const std::string& column) const {

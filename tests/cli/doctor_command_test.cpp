@@ -160,7 +160,8 @@ TEST(DoctorCommand, wrong_options_are_exit_code_2_and_one_line) {
       {{"doctor", "--epochs", "3"}, "--epochs"},
       {{"doctor", "--loss-factor", "-1"}, "loss-factor"},
       {{"doctor", "--dataset", rings, "--split-index", "7"}, "split"},
-      {{"train", "--dataset", rings, "--keep-float32", "layer0"}, "keep-float32"},
+      {{"train", "--dataset", rings, "--precision", "fp32", "--keep-float32", "layer0"},
+       "keep-float32"},
   };
   for (const Case& c : cases) {
     const Outcome outcome = run_mezzo(folder, c.words);

@@ -118,7 +118,7 @@ TEST(Launch, words_that_cannot_be_launched_are_one_line) {
   refused({"launch", "-n", "0", "train"}, "-n: expected 1 to");
   refused({"launch", "-n", "2"}, "expected a command after its options");
   refused({"launch", "-n", "2", "compare"}, "'compare' cannot be run in several processes");
-  refused({"launch", "-n", "2", "--ports", "1", "train"}, "'--ports'");
+  refused({"launch", "-n", "2", "--ports", "1", "train"}, "no option --ports");
   refused({"launch", "-n", "2", "--port", "70000", "train"}, "--port: expected 1 to 65535");
   refused({"launch", "-n", "2", "--threads-per-process", "0", "train"},
           "--threads-per-process: expected 1 to");

@@ -342,20 +342,23 @@ TEST(KeepFloat32, a_product_after_its_module_is_in_float32_until_the_next_module
 TEST(KeepFloat32, destruction_on_another_thread_warns_and_ends_it) {
   const OwnJob job(0);
   const at::Tensor x = job.batches[0].first;
-  auto kept = std::make_unique<amp::KeepFloat32>(amp::diagnosed_model(*job.model).parameters,
-                                                 std::vector<std::string>{"encoder"});
-  std::vector<std::string> texts;
+  // On a thread of its own, which takes the leftover callback with it.
   std::thread([&] {
-    Warnings warnings;
-    kept.reset();
-    texts = warnings.texts;
+    auto kept = std::make_unique<amp::KeepFloat32>(amp::diagnosed_model(*job.model).parameters,
+                                                   std::vector<std::string>{"encoder"});
+    std::vector<std::string> texts;
+    std::thread([&] {
+      Warnings warnings;
+      kept.reset();
+      texts = warnings.texts;
+    }).join();
+    ASSERT_EQ(texts.size(), 1U);
+    EXPECT_NE(texts[0].find("another thread"), std::string::npos) << texts[0];
+    const amp::Autocast autocast(at::kCPU, at::kHalf);
+    EXPECT_EQ(job.model->encoder(x).scalar_type(), at::kHalf);
+    const amp::KeepFloat32 next = amp::keep_float32(*job.model, {"encoder"});
+    EXPECT_EQ(job.model->encoder(x).scalar_type(), at::kFloat);
   }).join();
-  ASSERT_EQ(texts.size(), 1U);
-  EXPECT_NE(texts[0].find("another thread"), std::string::npos) << texts[0];
-  const amp::Autocast autocast(at::kCPU, at::kHalf);
-  EXPECT_EQ(job.model->encoder(x).scalar_type(), at::kHalf);
-  const amp::KeepFloat32 next = amp::keep_float32(*job.model, {"encoder"});
-  EXPECT_EQ(job.model->encoder(x).scalar_type(), at::kFloat);
 }
 
 TEST(KeepFloat32, arguments_are_checked) {

@@ -182,7 +182,7 @@ TEST(ProcessGroupFaultsOfOthers, refused_arguments_are_this_ranks_own_where_the_
     if (group.rank() == 1) die();
     group.broadcast(at::ones({3}), 7);
   });
-  expect_its_own(endings[0], "root is 7");
+  expect_its_own(endings[0], "got 7");
 }
 
 TEST(ProcessGroupFaultsOfOthers, what_fails_beside_the_exchange_is_this_ranks_own) {

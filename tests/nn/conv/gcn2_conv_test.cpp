@@ -234,7 +234,7 @@ TEST(GCN2Conv, wrong_options_are_errors_that_name_them) {
   }
   for (const double lambda : {-2.0, -3.0, std::nan(""), std::numeric_limits<double>::infinity()}) {
     EXPECT_TRUE(mentions(error({.in_features = 3, .layer = 2, .lambda = lambda}),
-                         "finitelambdaofmorethan-2,"));
+                         "finitelambdaabove-2,"));
   }
 }
 
