@@ -233,8 +233,8 @@ TEST(GCN2Conv, wrong_options_are_errors_that_name_them) {
     EXPECT_TRUE(mentions(error({.in_features = 3, .layer = 1, .alpha = alpha}), "alphain[0,1]"));
   }
   for (const double lambda : {-2.0, -3.0, std::nan(""), std::numeric_limits<double>::infinity()}) {
-    EXPECT_TRUE(mentions(error({.in_features = 3, .layer = 2, .lambda = lambda}),
-                         "finitelambdaabove-2,"));
+    EXPECT_TRUE(
+        mentions(error({.in_features = 3, .layer = 2, .lambda = lambda}), "finitelambdaabove-2,"));
   }
 }
 
