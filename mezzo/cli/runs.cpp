@@ -2,6 +2,7 @@
 
 #include <iostream>
 
+#include <c10/util/Exception.h>
 #include <fmt/format.h>
 
 #include "mezzo/cli/interrupt.h"
@@ -50,6 +51,9 @@ void train_runs(const Dataset& dataset, const RunArguments& run, const std::stri
     callbacks.on_start = handle_interrupts;
     callbacks.should_stop = interrupted;
     train_one(dataset, options, callbacks, group, run.runs, i, reports);
+    progress.finish();
+    const std::string& warning = reports.back().warning;
+    if (!warning.empty() && group.rank() == 0) TORCH_WARN("mezzo: ", warning);
     // The interrupt of one process ends all of them before the next run.
     if (group.all_reduce(interrupted() ? 1.0 : 0.0, dist::ReduceOp::kMax) > 0) return;
   }

@@ -6,9 +6,9 @@
 
 namespace mezzo::cli {
 
-/// The candidate that a wrong word most likely stands for: the one that it is another usual name of
-/// ("learning-rate" of "lr"), else the nearest one within two inserted, deleted or replaced
-/// characters. Ignores leading dashes and takes '_' for '-'. Empty if there is none.
+/// The candidate that the user probably meant by a wrong word: the one with this synonym
+/// ("learning-rate" for "lr"), else the nearest within two inserted, deleted or replaced
+/// characters; empty if none is that near. Leading dashes are ignored, '_' counts as '-'.
 std::string suggestion(std::string_view word, const std::vector<std::string>& candidates);
 
 /// " (did you mean --hidden?)", or nothing without a suggestion.

@@ -7,7 +7,6 @@
 #include <utility>
 
 #include <ATen/ATen.h>
-#include <c10/util/Exception.h>
 #include <fmt/format.h>
 
 #include "mezzo/core/error.h"
@@ -363,7 +362,6 @@ TrainReport Run::checked_report() {
     throw TrainingDiverged(error.what(), std::move(result));
   }
   result.warning = learning_warning(result);
-  if (!result.warning.empty() && ranks_.is_first()) TORCH_WARN("mezzo: ", result.warning);
   return result;
 }
 

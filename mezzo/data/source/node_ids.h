@@ -34,7 +34,7 @@ class NodeIds {
   std::unordered_map<std::string_view, std::int64_t> index_;  // the keys view words_
 };
 
-/// An id that is an integer; nullopt if the field is none. Throws IoError for a negative integer.
+/// The integer in the field; nullopt if it is not one. Throws IoError for a negative integer.
 std::optional<std::int64_t> integer_id(const TextLines& lines, std::string_view field);
 
 /// An id that is a word. Throws IoError for an empty field.
