@@ -16,7 +16,7 @@
 #include "mezzo/data/dataset.h"
 #include "mezzo/graph/graph.h"
 #include "mezzo/train/files/files.h"
-#include "mezzo/train/sampling_options.h"
+#include "mezzo/train/options/sampling_options.h"
 
 #include "bench/cases/epoch.h"
 #include "bench/cases/kernels.h"

@@ -1,8 +1,8 @@
 #include <fmt/ranges.h>
 
-#include "mezzo/cli/commands.h"
-#include "mezzo/cli/options.h"
-#include "mezzo/cli/suggestion.h"
+#include "mezzo/cli/commands/commands.h"
+#include "mezzo/cli/options/options.h"
+#include "mezzo/cli/options/suggestion.h"
 #include "mezzo/core/error.h"
 
 namespace mezzo::cli {

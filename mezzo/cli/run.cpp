@@ -19,7 +19,7 @@
 #include <unistd.h>
 
 #include "mezzo/amp/autocast/autocast.h"
-#include "mezzo/cli/commands.h"
+#include "mezzo/cli/commands/commands.h"
 #include "mezzo/core/error.h"
 #include "mezzo/core/log.h"
 #include "mezzo/dist/rendezvous/failure.h"

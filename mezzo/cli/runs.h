@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "mezzo/cli/arguments.h"
+#include "mezzo/cli/options/arguments.h"
 #include "mezzo/data/dataset.h"
 #include "mezzo/dist/group/process_group.h"
 #include "mezzo/train/report/report.h"

@@ -1,7 +1,7 @@
 #pragma once
 
 #include "mezzo/data/dataset.h"
-#include "mezzo/train/options.h"
+#include "mezzo/train/options/options.h"
 #include "mezzo/train/ranks.h"
 
 /// Checks before several processes train together. Internal to train; not exported.

@@ -8,7 +8,7 @@
 #include "mezzo/core/export.h"
 #include "mezzo/data/dataset.h"
 #include "mezzo/graph/topology.h"
-#include "mezzo/train/options.h"
+#include "mezzo/train/options/options.h"
 #include "mezzo/train/report/report.h"
 
 namespace mezzo {

@@ -10,7 +10,7 @@
 
 #include "mezzo/amp/scaler/grad_scaler.h"
 #include "mezzo/nn/model/model.h"
-#include "mezzo/train/options.h"
+#include "mezzo/train/options/options.h"
 #include "mezzo/train/problem.h"
 #include "mezzo/train/report/report.h"
 

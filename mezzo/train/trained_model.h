@@ -9,7 +9,7 @@
 #include "mezzo/core/export.h"
 #include "mezzo/data/dataset.h"
 #include "mezzo/nn/model/model.h"
-#include "mezzo/train/options.h"
+#include "mezzo/train/options/options.h"
 #include "mezzo/train/report/report.h"
 
 namespace mezzo {

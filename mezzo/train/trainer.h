@@ -7,7 +7,7 @@
 #include "mezzo/core/export.h"
 #include "mezzo/data/dataset.h"
 #include "mezzo/dist/group/process_group.h"
-#include "mezzo/train/options.h"
+#include "mezzo/train/options/options.h"
 #include "mezzo/train/report/report.h"
 #include "mezzo/train/trained_model.h"
 

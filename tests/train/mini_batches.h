@@ -1,6 +1,6 @@
 #pragma once
 
-#include "mezzo/train/options.h"
+#include "mezzo/train/options/options.h"
 
 #include "train/synthetic.h"
 

@@ -7,7 +7,7 @@
 
 #include "mezzo/core/random.h"
 #include "mezzo/data/dataset.h"
-#include "mezzo/train/options.h"
+#include "mezzo/train/options/options.h"
 
 /// Small synthetic data sets.
 namespace mezzo::test {

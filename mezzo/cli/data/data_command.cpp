@@ -1,7 +1,7 @@
 #include <iostream>
 
-#include "mezzo/cli/arguments.h"
-#include "mezzo/cli/commands.h"
+#include "mezzo/cli/options/arguments.h"
+#include "mezzo/cli/commands/commands.h"
 #include "mezzo/cli/data/data_convert.h"
 #include "mezzo/cli/data/data_info.h"
 #include "mezzo/cli/data/data_partition.h"

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "mezzo/cli/commands.h"
+#include "mezzo/cli/commands/commands.h"
 
 namespace mezzo::cli {
 

@@ -11,7 +11,7 @@
 #include <ATen/core/Tensor.h>
 #include <fmt/format.h>
 
-#include "mezzo/cli/arguments.h"
+#include "mezzo/cli/options/arguments.h"
 #include "mezzo/cli/interrupt.h"
 #include "mezzo/cli/run.h"
 #include "mezzo/core/error.h"

@@ -1,6 +1,6 @@
-#include "mezzo/cli/commands.h"
+#include "mezzo/cli/commands/commands.h"
 #include "mezzo/cli/launch/launcher.h"
-#include "mezzo/cli/options.h"
+#include "mezzo/cli/options/options.h"
 #include "mezzo/cli/run.h"
 #include "mezzo/core/error.h"
 

@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <optional>
 
-#include "mezzo/cli/commands.h"
+#include "mezzo/cli/commands/commands.h"
 
 namespace mezzo::cli {
 

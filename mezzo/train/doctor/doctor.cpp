@@ -11,7 +11,7 @@
 #include "mezzo/amp/optim/fused_optimizer.h"
 #include "mezzo/core/error.h"
 #include "mezzo/runtime/cuda_library.h"
-#include "mezzo/train/option_fields.h"
+#include "mezzo/train/options/option_fields.h"
 #include "mezzo/train/problem.h"
 #include "mezzo/train/ranks.h"
 #include "mezzo/train/state.h"

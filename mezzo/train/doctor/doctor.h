@@ -8,7 +8,7 @@
 #include "mezzo/amp/watch/watch.h"
 #include "mezzo/core/export.h"
 #include "mezzo/data/dataset.h"
-#include "mezzo/train/options.h"
+#include "mezzo/train/options/options.h"
 #include "mezzo/train/trainer.h"
 
 namespace mezzo {

@@ -8,7 +8,7 @@
 
 #include "mezzo/core/export.h"
 #include "mezzo/data/dataset.h"
-#include "mezzo/train/options.h"
+#include "mezzo/train/options/options.h"
 #include "mezzo/train/state.h"
 #include "mezzo/train/trained_model.h"
 

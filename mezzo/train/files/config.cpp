@@ -5,8 +5,8 @@
 
 #include "mezzo/core/error.h"
 #include "mezzo/core/json.h"
-#include "mezzo/train/option_fields.h"
-#include "mezzo/train/options.h"
+#include "mezzo/train/options/option_fields.h"
+#include "mezzo/train/options/options.h"
 
 namespace mezzo {
 namespace {

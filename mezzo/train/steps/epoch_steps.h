@@ -5,7 +5,7 @@
 #include <optional>
 
 #include "mezzo/data/dataset.h"
-#include "mezzo/train/options.h"
+#include "mezzo/train/options/options.h"
 #include "mezzo/train/problem.h"
 #include "mezzo/train/ranks.h"
 #include "mezzo/train/report/report.h"

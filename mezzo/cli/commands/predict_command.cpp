@@ -1,0 +1,91 @@
+#include <cstdint>
+#include <filesystem>
+#include <fstream>
+#include <iostream>
+#include <iterator>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <ATen/ATen.h>
+#include <fmt/format.h>
+
+#include "mezzo/cli/options/checkpoint_arguments.h"
+#include "mezzo/cli/commands/commands.h"
+#include "mezzo/cli/run.h"
+#include "mezzo/core/error.h"
+#include "mezzo/train/files/files.h"
+#include "mezzo/train/trained_model.h"
+
+namespace mezzo::cli {
+
+namespace {
+
+/// The words of --nodes as ids: integers, or the name of a file of integers.
+struct Nodes {
+  std::string file;  ///< empty: none
+  std::vector<std::int64_t> ids;
+};
+
+Nodes parse_nodes(const Arguments& words) {
+  Nodes nodes;
+  Arguments texts = words;
+  if (words.size() == 1 && words[0].find_first_not_of("-0123456789") != std::string::npos) {
+    nodes.file = words[0];
+    std::ifstream file(nodes.file);
+    texts.assign(std::istream_iterator<std::string>(file), {});
+    if (!file.eof()) detail::raise<IoError>("--nodes: {} cannot be read", nodes.file);
+    MEZZO_CHECK(!texts.empty(), "--nodes: {} has no ids", nodes.file);
+  }
+  for (const std::string& text : texts) {
+    nodes.ids.push_back(parse_number<std::int64_t>("--nodes", text));
+  }
+  return nodes;
+}
+
+}  // namespace
+
+int predict_command(const Arguments& arguments) {
+  CheckpointArguments parsed;
+  std::string output;
+  std::optional<Nodes> nodes;
+  OptionParser app(
+      "Writes the predictions of the best weights of a checkpoint for all nodes, or for some; "
+      "needs "
+      "no labels",
+      "mezzo predict");
+  add_checkpoint_options(app, parsed);
+  OptionGroup(app, "Data")
+      .list(
+          "--nodes", "N,...|FILE", [&](const Arguments& words) { nodes = parse_nodes(words); },
+          "Only these nodes, in this order: ids, or a file with one on each line (default: all "
+          "nodes)");
+  OptionGroup(app, "Files")
+      .text("--output", output, "FILE.csv|FILE.npy",
+            "CSV with node, class, probability and the name of the class if there is one, of "
+            "multi-label data the probability of each "
+            "class; or npy with the classes (required)");
+  add_config(app);
+  if (!parse_arguments(app, arguments)) return kSuccess;
+
+  MEZZO_CHECK(!output.empty(), "--output is required");
+  const std::string kind = std::filesystem::path(output).extension().string();
+  MEZZO_CHECK(kind == ".csv" || kind == ".npy",
+              "--output: expected a name that ends in .csv or .npy, got '{}'", output);
+  check_writable("--output", output);
+  if (nodes) check_distinct("--output", output, "--nodes", nodes->file);
+  const LoadedCheckpoint loaded = load(parsed, {.labels_optional = true});
+  check_not_read("--output", output, loaded.dataset.origin);
+  const Predictions predictions = predict(loaded.dataset, loaded.trained,
+                                          nodes ? at::tensor(nodes->ids, at::kLong) : at::Tensor());
+  if (kind == ".csv") {
+    write_csv(output, predictions);
+  } else {
+    write_npy(output, predictions);
+  }
+  std::cout << fmt::format("{} predictions in {}\n", predictions.classes.size(0), output)
+            << std::flush;
+  return kSuccess;
+}
+
+}  // namespace mezzo::cli

@@ -1,0 +1,44 @@
+#include "mezzo/cli/options/checkpoint_arguments.h"
+
+#include "mezzo/core/error.h"
+
+namespace mezzo::cli {
+
+void add_checkpoint_options(OptionParser& app, CheckpointArguments& arguments) {
+  OptionGroup(app, "Files")
+      .text("--checkpoint", arguments.checkpoint, "FILE", "Checkpoint of mezzo train (required)");
+  DataArguments& data = arguments.data;
+  OptionGroup(app, "Data")
+      .text("--dataset", data.dataset, "PATH|NAME", "Data set (default: the checkpoint's)")
+      .text("--split", data.split, "NAME",
+            "Which of the splits that have names, as for train (default: the checkpoint's, of its "
+            "own data set)");
+  add_csv_options(app, data.csv);
+  add_machine_options(app, arguments.machine);
+}
+
+LoadedCheckpoint load(const CheckpointArguments& arguments, const LoadOptions& load_options) {
+  MEZZO_CHECK(!arguments.checkpoint.empty(), "--checkpoint is required");
+  const at::Device device = use_machine(arguments.machine);
+  LoadedCheckpoint loaded;
+  loaded.trained = load_checkpoint(arguments.checkpoint, device);
+  TrainOptions& options = loaded.trained.options;
+
+  DataArguments data = arguments.data;
+  if (data.dataset.empty()) {
+    MEZZO_CHECK(!options.dataset.empty(), "--dataset is required: {} names no data set",
+                arguments.checkpoint);
+    data.dataset = options.dataset;
+    if (data.split.empty()) data.split = options.split;
+  }
+  loaded.dataset = load(data, load_options);
+  const bool is_own =
+      absolute_dataset(data.dataset) == options.dataset && data.split == options.split;
+  if (is_own && options.split_index < loaded.dataset.num_splits()) {
+    loaded.training_nodes = loaded.dataset.split(options.split_index).train;
+  }
+  options.split_index = data.split_index.value_or(options.split_index);
+  return loaded;
+}
+
+}  // namespace mezzo::cli

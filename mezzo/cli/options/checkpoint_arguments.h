@@ -1,0 +1,34 @@
+#pragma once
+
+#include <string>
+
+#include "mezzo/cli/options/arguments.h"
+#include "mezzo/data/dataset.h"
+#include "mezzo/train/trained_model.h"
+
+namespace mezzo::cli {
+
+/// The options of evaluate and predict. Without a data set: the checkpoint's.
+struct CheckpointArguments {
+  std::string checkpoint;
+  DataArguments data{.dataset = "", .split = "", .split_index = std::nullopt};
+  MachineArguments machine;
+};
+
+/// Adds all but --split-index.
+void add_checkpoint_options(OptionParser& app, CheckpointArguments& arguments);
+
+/// The model of a checkpoint, with its options overridden by the arguments, and the data.
+struct LoadedCheckpoint {
+  TrainedModel trained;
+  Dataset dataset;
+  /// bool [N], the nodes that the run trained on; undefined unless the data set and the kind of its
+  /// splits are the run's.
+  at::Tensor training_nodes;
+};
+
+/// Reads both. Throws as load_checkpoint and load_dataset; InvalidArgument if no checkpoint or no
+/// data set is named.
+LoadedCheckpoint load(const CheckpointArguments& arguments, const LoadOptions& load_options = {});
+
+}  // namespace mezzo::cli

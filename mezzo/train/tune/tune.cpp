@@ -1,0 +1,383 @@
+#include "mezzo/train/tune/tune.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <new>
+#include <set>
+#include <tuple>
+#include <utility>
+
+#include <ATen/ATen.h>
+#include <c10/util/Exception.h>
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "mezzo/core/error.h"
+#include "mezzo/core/json.h"
+#include "mezzo/train/clock.h"
+#include "mezzo/train/doctor/doctor.h"
+#include "mezzo/train/files/files.h"
+#include "mezzo/train/files/tensor_hash.h"
+#include "mezzo/train/options/option_fields.h"
+#include "mezzo/train/options/recipe.h"
+#include "mezzo/train/tune/tune_grid.h"
+
+namespace mezzo {
+namespace {
+
+using nlohmann::json;
+
+constexpr std::array<std::int64_t, 3> kRungEpochs = {40, 120, 360};
+constexpr std::size_t kLeastCandidates = 4;
+// The best of more would owe its score to chance, and the file of trials would become large.
+constexpr std::size_t kMostCandidates = 500;
+constexpr std::size_t kShareThatGoesOn = 3;
+
+/// What the trials of a file must have in common.
+json job_facts(const Dataset& dataset, const TrainOptions& options) {
+  std::string edges;
+  for (const at::Tensor& ids : {dataset.src, dataset.dst, dataset.indptr, dataset.indices}) {
+    if (ids.defined()) edges += (edges.empty() ? "" : ", ") + tensor_hash(ids);
+  }
+  return {{"nodes", dataset.num_nodes},
+          {"edges", edges},
+          {"features", features_hash(dataset.features)},
+          {"labels", tensor_hash(dataset.labels)},
+          {"training nodes", tensor_hash(dataset.train_masks)},
+          {"validation nodes", tensor_hash(dataset.val_masks)},
+          {"model", fields::to_text(options.model)},
+          {"device", options.device.str()}};
+}
+
+void check_fixed(const std::vector<std::string>& names) {
+  for (const std::string& name : names) {
+    bool is_known = false;
+    fields::for_each(fields::kTraining,
+                     [&](const auto& field) { is_known = is_known || name == field.name; });
+    MEZZO_CHECK(is_known, "fixed: expected names of options of training, got '{}'", name);
+  }
+}
+
+/// The same for equal trials.
+std::string trial_key(const json& config, std::int64_t epochs) {
+  return fmt::format("{} {}", epochs, json_line(config));
+}
+
+json score_or_null(double score) {
+  return std::isnan(score) ? json(nullptr) : json(score);
+}
+
+/// Whether trial `a` is better than `b`, which has a score.
+bool is_better(const Trial& a, const Trial& b) {
+  const auto rank = [](const Trial& trial) {
+    return std::tuple(trial.epochs, trial.score, -trial.candidate);
+  };
+  return !std::isnan(a.score) && rank(a) > rank(b);
+}
+
+/// libtorch has a class of errors for exhausted memory of CUDA devices only.
+bool is_out_of_memory(const c10::Error& error) {
+  const std::string text = error.what_without_backtrace();
+  return dynamic_cast<const c10::OutOfMemoryError*>(&error) != nullptr ||
+         text.find("can't allocate memory") != std::string::npos;
+}
+
+/// One search.
+class Search {
+ public:
+  Search(const Dataset& dataset, TuneOptions options, const TuneCallbacks& callbacks);
+  TuneResult run();
+
+ private:
+  bool is_fixed(const std::string& name) const;
+  TrainOptions keep_fixed(TrainOptions options) const;
+  void read_trials();
+  void write_trials() const;
+  bool choose_precision();
+  std::optional<TrainOptions> next_candidate();
+  std::vector<Trial> first_rung();
+  std::vector<Trial> next_rung(std::vector<Trial> trials, std::size_t rung);
+  bool time_is_left(std::size_t rung) const;
+  bool run_trial(Trial& trial);
+  void measure(Trial& trial);
+  bool wants_stop() const { return callbacks_.should_stop && callbacks_.should_stop(); }
+
+  const Dataset& dataset_;
+  TuneOptions options_;
+  const TuneCallbacks& callbacks_;
+  std::function<double()> clock_;
+  TrainOptions recommended_;
+  std::set<std::string> keys_;  // of the candidates
+  std::uint64_t draws_ = 0;
+  double used_ = 0;  // seconds of the trials
+  json file_;
+  std::map<std::string, std::pair<double, double>> finished_;  // key: score and seconds
+  TuneResult result_;
+};
+
+Search::Search(const Dataset& dataset, TuneOptions options, const TuneCallbacks& callbacks)
+    : dataset_(dataset),
+      options_(std::move(options)),
+      callbacks_(callbacks),
+      clock_(callbacks.seconds ? callbacks.seconds
+                               : [start = Clock::now()] { return seconds_since(start); }) {
+  const TrainOptions& training = options_.training;
+  MEZZO_CHECK(training.checkpoint.empty() && training.resume.empty() && training.init.empty(),
+              "tune: expected no checkpoint, resume or init, which would be those of every trial");
+  MEZZO_CHECK(options_.minutes > 0, "minutes: expected above 0, got {}", options_.minutes);
+  check_fixed(options_.fixed);
+  // Other options may need 16 bits.
+  if (!is_fixed("precision")) {
+    options_.training.precision = amp::fastest_precision(training.device);
+  }
+  const TrainOptions recommended = recommended_options(dataset, training);
+  MEZZO_CHECK(recommended.patience,  // set if there are scores
+              "tune: dataset {} has no validation nodes that have a score in split {}, by which "
+              "options are chosen",
+              dataset.name, training.split_index);
+  recommended_ = keep_fixed(recommended);
+  check_options(recommended_);
+  if (!options_.trials.empty()) check_writable("output", options_.trials);
+  read_trials();
+}
+
+bool Search::is_fixed(const std::string& name) const {
+  return std::find(options_.fixed.begin(), options_.fixed.end(), name) != options_.fixed.end();
+}
+
+/// `options` with the fixed ones, and without those that do not fit them.
+TrainOptions Search::keep_fixed(TrainOptions options) const {
+  const auto copy_fixed = [&] {
+    fields::for_each(fields::kTraining, [&](const auto& field) {
+      if (is_fixed(field.name)) options.*field.member = options_.training.*field.member;
+    });
+  };
+  copy_fixed();
+  drop_foreign(options);
+  copy_fixed();  // so that a fixed one that does not fit is an error
+  return options;
+}
+
+void Search::read_trials() {
+  const std::string& path = options_.trials;
+  file_ = {{"job", job_facts(dataset_, options_.training)},
+           {"precision", nullptr},
+           {"trials", json::array()}};
+  if (path.empty() || !std::filesystem::is_regular_file(path)) return;
+  std::ifstream stream(path, std::ios::binary);
+  try {
+    const json before = json::parse(stream);
+    for (const auto& [name, value] : file_.at("job").items()) {
+      const json& other = before.at("job").at(name);
+      MEZZO_CHECK(other == value,
+                  "output: {} has trials of another job: expected {} {}, got {}; choose another "
+                  "--output, or remove the file",
+                  path, name, json_line(value), json_line(other));
+    }
+    for (const json& trial : before.at("trials")) {
+      const json& score = trial.at("score");
+      finished_[trial_key(trial.at("options"), trial.at("epochs").get<std::int64_t>())] = {
+          score.is_null() ? std::nan("") : score.get<double>(), trial.at("seconds").get<double>()};
+    }
+    const json& precision = before.at("precision");
+    if (!precision.is_null()) static_cast<void>(amp::parse_precision(precision.get<std::string>()));
+    file_ = before;
+  } catch (const json::exception&) {
+    detail::raise<IoError>("{}: expected trials of mezzo tune; choose another --output", path);
+  }
+}
+
+void Search::write_trials() const {
+  if (options_.trials.empty()) return;
+  replace_file(options_.trials, [&](std::ostream& file) { file << json_line(file_) << '\n'; });
+}
+
+/// false if interrupted.
+bool Search::choose_precision() {
+  constexpr std::int64_t kDoctorSteps = 8;
+  TrainOptions& training = options_.training;
+  const bool runs_doctor = !is_fixed("precision") && !training.sampling &&
+                           training.loss_scale == LossScale{} && training.keep_float32.empty();
+  if (!runs_doctor) return true;
+  if (!file_.at("precision").is_null()) {
+    training.precision = amp::parse_precision(file_.at("precision").get<std::string>());
+    return true;
+  }
+  DoctorOptions doctor{.training = recommended_, .steps = kDoctorSteps};
+  const TrainOptions defaults;
+  doctor.training.precision = defaults.precision;
+  doctor.training.epochs = defaults.epochs;
+  doctor.training.patience = defaults.patience;
+  doctor.training.eval_every = defaults.eval_every;
+  doctor.training.capture = defaults.capture;
+  DoctorCallbacks callbacks;
+  callbacks.should_stop = callbacks_.should_stop;
+  const DoctorReport report = diagnose(dataset_, doctor, callbacks);
+  if (report.interrupted) return false;
+  training.precision = amp::Precision::kFloat32;
+  if (report.recommended) {
+    // What one candidate needs besides need not fit another.
+    const TrainOptions advised = with_setting(doctor.training, report.setting());
+    if (advised.keep_float32.empty() && advised.loss_scale.kind != LossScale::Kind::kConstant) {
+      training.precision = advised.precision;
+    }
+  }
+  file_["precision"] = fields::to_text(training.precision);
+  return true;
+}
+
+/// nullopt if the grid has no further one.
+std::optional<TrainOptions> Search::next_candidate() {
+  constexpr int kTries = 200;  // until a grid with few free options counts as used up
+  if (keys_.size() >= kMostCandidates) return std::nullopt;
+  for (int i = 0; i < kTries; ++i) {
+    const std::uint64_t number = draws_++;
+    TrainOptions options = recommended_;
+    if (number == 1) {
+      options = options_.training;
+      if (options.sampling) options.layers = recommended_.layers;
+    } else if (number > 1) {
+      options = drawn_options(dataset_, recommended_, number);
+    }
+    options = keep_fixed(std::move(options));
+    if (keys_.insert(config_to_json(options)).second) return options;
+  }
+  return std::nullopt;
+}
+
+/// Whether there is time for another trial of the rung.
+bool Search::time_is_left(std::size_t rung) const {
+  constexpr double kSecondsOfMinute = 60;
+  const double share = static_cast<double>(rung + 1) / static_cast<double>(kRungEpochs.size());
+  return used_ < kSecondsOfMinute * options_.minutes * share;
+}
+
+/// The trials of new candidates.
+std::vector<Trial> Search::first_rung() {
+  std::vector<Trial> trials;
+  while (trials.size() < kLeastCandidates || time_is_left(0)) {
+    std::optional<TrainOptions> options = next_candidate();
+    if (!options) break;
+    Trial trial{.candidate = static_cast<std::int64_t>(trials.size()),
+                .options = std::move(*options),
+                .epochs = kRungEpochs[0]};
+    if (!run_trial(trial)) break;
+    trials.push_back(std::move(trial));
+  }
+  return trials;
+}
+
+/// The trials of the best candidates of the rung before.
+std::vector<Trial> Search::next_rung(std::vector<Trial> trials, std::size_t rung) {
+  const std::size_t share = (trials.size() + kShareThatGoesOn - 1) / kShareThatGoesOn;
+  std::erase_if(trials, [](const Trial& trial) { return std::isnan(trial.score); });
+  std::sort(trials.begin(), trials.end(), is_better);
+  trials.resize(std::min(share, trials.size()));
+  for (std::size_t i = 0; i < trials.size(); ++i) {
+    trials[i].epochs = kRungEpochs[rung];
+    const bool runs = (i == 0 || time_is_left(rung)) && run_trial(trials[i]);
+    if (!runs) trials.resize(i);
+  }
+  return trials;
+}
+
+/// false if interrupted.
+bool Search::run_trial(Trial& trial) {
+  if (wants_stop()) result_.interrupted = true;
+  if (result_.interrupted) return false;
+  const json config = json::parse(config_to_json(trial.options));
+  const auto before = finished_.find(trial_key(config, trial.epochs));
+  if (before != finished_.end()) {
+    std::tie(trial.score, trial.seconds) = before->second;
+  } else {
+    measure(trial);
+    if (result_.interrupted) return false;
+    file_["trials"].push_back({{"options", config},
+                               {"epochs", trial.epochs},
+                               {"score", score_or_null(trial.score)},
+                               {"seconds", trial.seconds}});
+    write_trials();
+  }
+  used_ += trial.seconds;
+  result_.trials.push_back(trial);
+  const bool first = !result_.best && !std::isnan(trial.score);
+  if (first || (result_.best && is_better(trial, result_.trials[*result_.best]))) {
+    result_.best = result_.trials.size() - 1;
+  }
+  if (callbacks_.on_trial) callbacks_.on_trial(result_);
+  return true;
+}
+
+/// Trains, and sets score and seconds.
+void Search::measure(Trial& trial) {
+  constexpr std::int64_t kPatienceShare = 4;
+  trial.score = std::nan("");
+  trial.seconds = 0;
+  TrainOptions job = trial.options;
+  job.epochs = trial.epochs;
+  job.patience = std::max(trial.epochs / kPatienceShare, job.eval_every);
+  TrainCallbacks callbacks;
+  callbacks.should_stop = callbacks_.should_stop;
+  if (callbacks_.on_epoch) {
+    callbacks.on_epoch = [&](const EpochRecord& record) { callbacks_.on_epoch(trial, record); };
+  }
+  const double start = clock_();
+  try {
+    const TrainReport report = train(dataset_, job, callbacks);
+    trial.score = report.best.val;
+    result_.interrupted = report.stopped_by == StopReason::kInterrupted;
+  } catch (const NumericError&) {    // other candidates may train
+  } catch (const std::bad_alloc&) {  // smaller ones may fit
+  } catch (const c10::Error& error) {
+    if (!is_out_of_memory(error)) throw;
+  }
+  trial.seconds = clock_() - start;
+}
+
+TuneResult Search::run() {
+  if (!choose_precision()) {
+    result_.interrupted = true;
+    return result_;
+  }
+  recommended_.precision = options_.training.precision;
+  std::vector<Trial> trials = first_rung();
+  for (std::size_t rung = 1; rung < kRungEpochs.size() && !result_.interrupted; ++rung) {
+    trials = next_rung(std::move(trials), rung);
+  }
+  if (!result_.interrupted && !result_.best) {
+    detail::raise<NumericError>(
+        "tune: none of {} candidates has finite numbers and fits the memory", keys_.size());
+  }
+  return result_;
+}
+
+}  // namespace
+
+TuneResult tune(const Dataset& dataset, const TuneOptions& options,
+                const TuneCallbacks& callbacks) {
+  return Search(dataset, options, callbacks).run();
+}
+
+std::string tune_to_json(const TuneResult& result, const std::vector<TrainReport>& reports) {
+  OrderedJson report;
+  report["trials"] = OrderedJson::array();
+  for (const Trial& trial : result.trials) {
+    OrderedJson row;
+    row["candidate"] = trial.candidate;
+    row["epochs"] = trial.epochs;
+    row["score"] = json_number(trial.score);
+    row["seconds"] = trial.seconds;
+    row["options"] = OrderedJson::parse(config_to_json(trial.options));
+    report["trials"].push_back(std::move(row));
+  }
+  report["best"] = result.best ? OrderedJson(*result.best) : OrderedJson(nullptr);
+  report["train"] =
+      reports.empty() ? OrderedJson(nullptr) : OrderedJson::parse(report_to_json(reports));
+  return json_text(report);
+}
+
+}  // namespace mezzo

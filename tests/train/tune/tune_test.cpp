@@ -1,0 +1,257 @@
+#include "mezzo/train/tune/tune.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include <ATen/ATen.h>
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "mezzo/core/error.h"
+
+#include "support/npy_writer.h"
+#include "train/checkpoints.h"
+#include "train/synthetic.h"
+
+namespace mezzo {
+namespace {
+
+using test::two_rings;
+
+/// A search with eight candidates, of which three and then one go on, by ticking_clock().
+TuneOptions quick_search() {
+  TuneOptions options;
+  options.training = test::quick_options();
+  options.fixed = {"hidden", "precision", "epochs"};
+  options.minutes = 0.4;
+  return options;
+}
+constexpr std::size_t kTrials = 12;
+
+/// A clock on which every trial takes a second.
+TuneCallbacks ticking_clock() {
+  TuneCallbacks callbacks;
+  callbacks.seconds = [now = 0.0]() mutable { return now += 1; };
+  return callbacks;
+}
+
+/// Everything about the trials.
+std::string text_of(const TuneResult& result) {
+  std::string text = fmt::format("best {}\n", result.best.value_or(kTrials));
+  for (const Trial& trial : result.trials) {
+    text += fmt::format("{} {} {} {} {} {}\n", trial.candidate, trial.epochs, trial.score,
+                        trial.seconds, trial.options.epochs, config_to_json(trial.options));
+  }
+  return text;
+}
+
+TEST(Tune, the_trials_depend_on_the_seed) {
+  TuneOptions options = quick_search();
+  const TuneResult result = tune(two_rings(), options, ticking_clock());
+  EXPECT_EQ(result.trials.size(), kTrials);
+  EXPECT_EQ(text_of(result), text_of(tune(two_rings(), options, ticking_clock())));
+  options.training.seed = 4;
+  const TuneResult other = tune(two_rings(), options, ticking_clock());
+  TrainOptions drawn = other.trials[4].options;
+  drawn.seed = result.trials[4].options.seed;
+  EXPECT_NE(config_to_json(drawn), config_to_json(result.trials[4].options));
+}
+
+TEST(Tune, a_third_of_the_candidates_goes_on_and_the_best_of_the_last_rung_wins) {
+  const TuneResult result = tune(two_rings(), quick_search(), ticking_clock());
+  ASSERT_EQ(result.trials.size(), kTrials);
+  std::vector<Trial> order(result.trials.begin(), result.trials.begin() + 8);
+  std::stable_sort(order.begin(), order.end(),
+                   [](const Trial& a, const Trial& b) { return a.score > b.score; });
+  for (std::size_t i = 0; i < kTrials; ++i) {
+    EXPECT_EQ(result.trials[i].epochs, i < 8 ? 40 : i < 11 ? 120 : 360) << i;
+    const std::int64_t expected = i < 8 ? static_cast<std::int64_t>(i) : order[i % 8].candidate;
+    if (i < 11) {
+      EXPECT_EQ(result.trials[i].candidate, expected) << i;
+    }
+  }
+  EXPECT_EQ(result.best, kTrials - 1);
+  EXPECT_GT(result.trials.back().score, 0.5);
+}
+
+TEST(Tune, one_candidate_reaches_the_last_rung_if_the_time_is_short) {
+  TuneOptions options = quick_search();
+  options.minutes = 1e-6;
+  const TuneResult result = tune(two_rings(), options, ticking_clock());
+  ASSERT_EQ(result.trials.size(), 6U);  // of four candidates
+  EXPECT_EQ(result.trials[4].epochs, 120);
+  EXPECT_EQ(result.trials[5].epochs, 360);
+  EXPECT_EQ(result.trials[5].candidate, result.trials[4].candidate);
+}
+
+TEST(Tune, fixed_options_are_not_varied) {
+  TuneOptions options = quick_search();
+  options.training.model = nn::ModelKind::kGat;
+  options.training.layers = 3;
+  options.training.learning_rate = 0.05;
+  options.training.attention_dropout = 0.1;
+  options.fixed.insert(options.fixed.end(), {"layers", "lr", "attention-dropout"});
+  options.minutes = 1e-6;
+  for (const Trial& trial : tune(two_rings(), options, ticking_clock()).trials) {
+    EXPECT_EQ(trial.options.layers, 3);
+    EXPECT_EQ(trial.options.hidden, 8);
+    EXPECT_EQ(trial.options.learning_rate, 0.05);
+    EXPECT_EQ(trial.options.attention_dropout, 0.1);
+    EXPECT_EQ(trial.options.epochs, 10);
+  }
+}
+
+TEST(Tune, every_model_has_candidates_that_fit_it) {
+  mezzo::detail::for_each(nn::ModelKinds{}, [&]<class Kind>() {
+    for (const std::int64_t layers : {1, 2}) {
+      SCOPED_TRACE(fmt::format("{}, {} layers", Kind::name, layers));
+      TuneOptions options = quick_search();
+      options.training.model = Kind::kind;
+      options.training.hidden.reset();
+      options.training.layers = layers;
+      options.fixed = {"precision", "layers"};
+      options.minutes = 1e-6;
+      EXPECT_EQ(tune(two_rings(), options, ticking_clock()).trials.size(), 6U);
+    }
+  });
+}
+
+TEST(Tune, a_grid_without_further_candidates_ends_the_rung) {
+  TuneOptions options = quick_search();
+  options.training.model = nn::ModelKind::kSgc;
+  options.training.hidden.reset();
+  options.fixed = {"precision", "layers",       "dropout",           "skip",
+                   "lr",        "weight-decay", "normalize-features"};
+  options.minutes = 100;
+  EXPECT_EQ(tune(two_rings(), options, ticking_clock()).trials.size(), 3U);  // one a rung
+}
+
+TEST(Tune, finished_trials_are_reused_after_an_interrupt) {
+  const test::TempFolder folder;
+  TuneOptions options = quick_search();
+  options.trials = folder.path("t.json");
+  TuneCallbacks callbacks = ticking_clock();
+  std::size_t trials = 0, epochs = 0;
+  callbacks.on_trial = [&](const TuneResult& result) { trials = result.trials.size(); };
+  callbacks.on_epoch = [&](const Trial& /*trial*/, const EpochRecord& /*record*/) { ++epochs; };
+  callbacks.should_stop = [&] { return trials == 5 && epochs % 10 == 7; };
+  const TuneResult interrupted = tune(two_rings(), options, callbacks);
+  EXPECT_TRUE(interrupted.interrupted);
+  EXPECT_EQ(interrupted.trials.size(), 5U);
+  EXPECT_TRUE(interrupted.best);
+
+  callbacks.should_stop = {};
+  std::size_t first = kTrials;
+  callbacks.on_epoch = [&](const Trial& /*trial*/, const EpochRecord& /*record*/) {
+    first = std::min(first, trials);
+  };
+  const TuneResult resumed = tune(two_rings(), options, callbacks);
+  EXPECT_EQ(first, 5U) << "the first trial that ran";
+  EXPECT_FALSE(resumed.interrupted);
+  EXPECT_EQ(text_of(resumed), text_of(tune(two_rings(), quick_search(), ticking_clock())));
+
+  first = kTrials;
+  EXPECT_EQ(text_of(tune(two_rings(), options, callbacks)), text_of(resumed));
+  EXPECT_EQ(first, kTrials) << "nothing runs";
+}
+
+TEST(Tune, trials_of_another_job_are_an_error) {
+  const test::TempFolder folder;
+  TuneOptions options = quick_search();
+  options.minutes = 1e-6;
+  options.trials = folder.path("t.json");
+  tune(two_rings(), options, ticking_clock());
+  Dataset other = two_rings();
+  other.labels = 1 - other.labels;
+  EXPECT_TRUE(test::throws<InvalidArgument>([&] { tune(other, options); },
+                                            {"--output", options.trials, "labels"}));
+  other = two_rings();
+  other.features = 2 * other.features;
+  EXPECT_TRUE(test::throws<InvalidArgument>([&] { tune(other, options); },
+                                            {"--output", options.trials, "features"}));
+  other = two_rings();
+  other.src = other.src.flip(0);
+  EXPECT_TRUE(test::throws<InvalidArgument>([&] { tune(other, options); },
+                                            {"--output", options.trials, "edges"}));
+  TuneOptions sage = options;
+  sage.training.model = nn::ModelKind::kSage;
+  EXPECT_TRUE(test::throws<InvalidArgument>([&] { tune(two_rings(), sage); },
+                                            {"--output", "model \"sage\", got \"gcn\""}));
+  for (const char* text : {"", "{}", "[1]", R"({"job": {}, "trials": 3})"}) {
+    folder.write("t.json", text);
+    EXPECT_TRUE(
+        test::throws<IoError>([&] { tune(two_rings(), options); }, {options.trials, "--output"}))
+        << text;
+  }
+}
+
+TEST(Tune, parts_in_float32_need_a_precision_of_16_bits) {
+  if (amp::fastest_precision(at::kCPU) == amp::Precision::kFloat32) GTEST_SKIP() << "no bfloat16";
+  TuneOptions options = quick_search();
+  options.training.keep_float32 = {"layer0"};
+  options.fixed = {"hidden", "keep-float32"};
+  options.minutes = 1e-6;
+  for (const Trial& trial : tune(two_rings(), options, ticking_clock()).trials) {
+    EXPECT_EQ(trial.options.precision, amp::Precision::kBFloat16);
+    EXPECT_EQ(trial.options.keep_float32, options.training.keep_float32);
+  }
+}
+
+TEST(Tune, a_fixed_option_that_does_not_exist_is_an_error) {
+  TuneOptions options = quick_search();
+  options.fixed.emplace_back("learning_rate");
+  EXPECT_TRUE(test::throws<InvalidArgument>([&] { tune(two_rings(), options); },
+                                            {"fixed: ", "'learning_rate'"}));
+}
+
+TEST(Tune, needs_validation_nodes_and_time) {
+  Dataset data = two_rings();
+  data.val_masks = at::zeros_like(data.val_masks);
+  EXPECT_TRUE(test::throws<InvalidArgument>([&] { tune(data, quick_search()); },
+                                            {"tune: ", "two rings", "no validation nodes"}));
+  TuneOptions options = quick_search();
+  options.minutes = 0;
+  EXPECT_TRUE(test::throws<InvalidArgument>([&] { tune(two_rings(), options); }, {"minutes"}));
+}
+
+TEST(Tune, is_a_numeric_error_if_every_candidate_diverges) {
+  TuneOptions options = quick_search();
+  options.training.learning_rate = 1e37;
+  options.fixed.emplace_back("lr");
+  options.minutes = 1e-6;
+  EXPECT_TRUE(test::throws<NumericError>([&] { tune(two_rings(), options, ticking_clock()); },
+                                         {"tune: none of 4 candidates"}));
+}
+
+TEST(Tune, the_chosen_precision_is_that_of_all_trials_and_of_the_next_call) {
+  const test::TempFolder folder;
+  TuneOptions options = quick_search();
+  options.fixed = {"hidden"};
+  options.minutes = 1e-6;
+  options.trials = folder.path("t.json");
+  const TuneResult result = tune(two_rings(), options, ticking_clock());
+  const auto chosen =
+      nlohmann::json::parse(test::read_file(options.trials))["precision"].get<std::string>();
+  for (const Trial& trial : result.trials) {
+    EXPECT_EQ(amp::to_string(trial.options.precision), chosen);
+  }
+  EXPECT_EQ(text_of(tune(two_rings(), options, ticking_clock())), text_of(result));
+}
+
+TEST(Tune, the_report_has_all_trials) {
+  TuneOptions options = quick_search();
+  options.minutes = 1e-6;
+  const TuneResult result = tune(two_rings(), options, ticking_clock());
+  const auto report = nlohmann::json::parse(tune_to_json(result, {}));
+  ASSERT_EQ(report["trials"].size(), result.trials.size());
+  EXPECT_EQ(report["best"].get<std::size_t>(), result.best);
+  EXPECT_EQ(report["trials"][1]["score"].get<double>(), result.trials[1].score);
+  EXPECT_EQ(report["trials"][1]["options"]["hidden"].get<int>(), 8);
+  EXPECT_TRUE(report["train"].is_null());
+}
+
+}  // namespace
+}  // namespace mezzo
