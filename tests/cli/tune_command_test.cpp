@@ -64,6 +64,34 @@ TEST(TuneCommand, the_same_call_again_reuses_the_trials) {
   EXPECT_TRUE(contains(other.err, "--output"));
 }
 
+TEST(TuneCommand, its_file_without_what_it_has_chosen_is_an_option_file_of_tune) {
+  const test::TempFolder folder;
+  const std::string rings = test::write_rings(folder), output = folder.path("tune.toml");
+  ASSERT_EQ(run_mezzo(folder, quick_tune(rings, output)).code, 0);
+  const std::string other = folder.path("other.toml");
+  const Words again = {"tune",      "--config", output,     "--minutes", "0.00001",
+                       "--threads", "1",        "--output", other};
+  const Outcome refused = run_mezzo(folder, again);
+  EXPECT_EQ(refused.code, 2) << refused.err;
+  EXPECT_EQ(refused.num_error_lines(), 1) << refused.err;
+  EXPECT_TRUE(contains(refused.err, "'# chosen by mezzo tune'"));
+  EXPECT_FALSE(std::filesystem::exists(other));
+
+  const std::string text = test::read_text(output);
+  const std::size_t end = text.find("# chosen by mezzo tune\n");
+  ASSERT_NE(end, std::string::npos);
+  for (const char* line : {"hidden = 8\n", "precision = \"fp32\"\n", "model = "}) {
+    EXPECT_LT(text.find(line), end) << line << "was given";
+  }
+  for (const char* line : {"recipe = ", "layers = ", "lr = ", "dropout = ", "epochs = "}) {
+    EXPECT_TRUE(contains(text.substr(end), line));
+  }
+  folder.write("tune.toml", text.substr(0, end));
+  const Outcome outcome = run_mezzo(folder, again);
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_EQ(test::read_text(other), text) << "the same search";
+}
+
 TEST(TuneCommand, options_of_mini_batches_and_switches_stand_in_the_file) {
   const test::TempFolder folder;
   const std::string rings = test::write_rings(folder), output = folder.path("tune.toml");

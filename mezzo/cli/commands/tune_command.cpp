@@ -6,13 +6,14 @@
 
 #include <fmt/format.h>
 
-#include "mezzo/cli/options/arguments.h"
 #include "mezzo/cli/commands/commands.h"
 #include "mezzo/cli/interrupt.h"
+#include "mezzo/cli/options/arguments.h"
 #include "mezzo/cli/options/option_file.h"
 #include "mezzo/cli/progress.h"
 #include "mezzo/cli/run.h"
 #include "mezzo/cli/runs.h"
+#include "mezzo/core/error.h"
 #include "mezzo/core/table.h"
 #include "mezzo/data/convert.h"
 #include "mezzo/train/clock.h"
@@ -75,12 +76,24 @@ TuneResult tune_with_progress(const Dataset& dataset, const RunArguments& run,
     progress.show(result);
     if (!result.best || *result.best + 1 != result.trials.size()) return;
     const TrainOptions& best = result.trials.back().options;
-    replace_file(output,
-                 [&](std::ostream& file) { file << option_file(run.data, run.machine, best); });
+    replace_file(output, [&](std::ostream& file) {
+      file << option_file(run.data, run.machine, best, options.fixed);
+    });
   };
   callbacks.should_stop = interrupted;
   handle_interrupts();
   return tune(dataset, options, callbacks);
+}
+
+/// Options from the recipe are those that tune searches; a file that it wrote has them.
+void refuse_recipe(OptionParser& app) {
+  const auto refuse = [](const std::string& /*text*/) {
+    detail::raise<InvalidArgument>(
+        "--recipe: tune chooses the options of a recipe; of a file that tune wrote, remove what is "
+        "below '{}' to search again with the others fixed",
+        kChosenByTune);
+  };
+  OptionGroup(app, /*title=*/"").value("--recipe", "", refuse, "");  // not in the help
 }
 
 /// Checks what does not need the data.
@@ -93,7 +106,7 @@ void check_tune(const OptionParser& app, RunArguments& run, const std::string& o
     check_not_read("--output", path, origin);
     check_distinct("--json", run.json, "--output", path);
   }
-  static_cast<void>(option_file(run.data, run.machine, run.options));  // texts that it cannot have
+  static_cast<void>(option_file(run.data, run.machine, run.options, {}));  // unsuitable texts
 }
 
 }  // namespace
@@ -119,6 +132,7 @@ int tune_command(const Arguments& arguments) {
   add_sampling_options(app, run.options.sampling);
   add_machine_options(app, run.machine);
   add_report_options(app, run.json);
+  refuse_recipe(app);
   if (!parse_arguments(app, arguments)) return kSuccess;
   ignore_sigpipe();
 

@@ -1,5 +1,7 @@
 #include "mezzo/cli/options/option_file.h"
 
+#include <algorithm>
+#include <functional>
 #include <type_traits>
 #include <vector>
 
@@ -32,13 +34,14 @@ std::string toml_value(const T& value) {
   }
 }
 
-/// One line for each option that has a value and a meaning.
-template <class List, class Options>
-std::string toml_lines(const List& list, const Options& options) {
+/// One line for each option of those that `takes(field)` names that has a value and a meaning.
+template <class List, class Options, class Takes>
+std::string toml_lines(const List& list, const Options& options, Takes&& takes) {
   std::string lines;
   fields::for_each(list, [&]<class T>(const fields::Field<Options, T>& field) {
     using enum fields::Group;
     const auto& value = options.*field.member;
+    if (!takes(field)) return;
     if (field.group == kProcesses || field.group == kFiles || field.group == kData) return;
     if (field.rules.applies != nullptr && !field.rules.applies(options)) return;
     if constexpr (std::is_same_v<T, bool>) {  // a flag may turn the option off
@@ -57,12 +60,15 @@ std::string toml_lines(const List& list, const Options& options) {
 }  // namespace
 
 std::string option_file(const DataArguments& data, const MachineArguments& machine,
-                        const TrainOptions& options) {
+                        const TrainOptions& options, const std::vector<std::string>& fixed) {
   std::string lines;
+  const auto is_chosen = [&fixed](const auto& field) {
+    const bool by_tune = field.rules.in_recipe || field.group == fields::Group::kPrecision;
+    return by_tune && std::find(fixed.begin(), fixed.end(), field.name) == fixed.end();
+  };
   const auto add = [&](const char* key, const std::string& text) {
     if (!text.empty()) lines += fmt::format("{} = {}\n", key, toml_value(text));
   };
-  lines += "recipe = \"planetoid\"\n";  // what the file does not have is TrainOptions' default
   add("dataset", options.dataset);
   add("split", data.split);
   if (data.split_index) lines += fmt::format("split-index = {}\n", *data.split_index);
@@ -71,8 +77,13 @@ std::string option_file(const DataArguments& data, const MachineArguments& machi
   add("src", data.csv.src);
   add("dst", data.csv.dst);
   add("device", machine.device);
-  lines += toml_lines(fields::kTraining, options);
-  if (options.sampling) lines += toml_lines(fields::kSampling, *options.sampling);
+  lines += toml_lines(fields::kTraining, options, std::not_fn(is_chosen));
+  if (options.sampling) {
+    lines += toml_lines(fields::kSampling, *options.sampling, [](const auto&) { return true; });
+  }
+  lines += fmt::format("{}\n", kChosenByTune);
+  lines += "recipe = \"planetoid\"\n";  // what the file does not have is TrainOptions' default
+  lines += toml_lines(fields::kTraining, options, is_chosen);
   return lines;
 }
 
