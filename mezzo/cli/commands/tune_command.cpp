@@ -52,9 +52,10 @@ class TrialProgress {
       best_ = fmt::format("best val {} of candidate {}", format_score(best.score), best.candidate);
     }
     if (is_bar_) return;
-    std::cerr << fmt::format("trial {}  candidate {}  {} epochs  {:.1f} s  val {}  {}", shown_,
-                             trial.candidate, trial.epochs, trial.seconds,
-                             format_score(trial.score), best_)
+    const std::string score =
+        trial.failure.empty() ? "val " + format_score(trial.score) : "failed: " + trial.failure;
+    std::cerr << fmt::format("trial {}  candidate {}  {} epochs  {:.1f} s  {}  {}", shown_,
+                             trial.candidate, trial.epochs, trial.seconds, score, best_)
               << std::endl;
   }
 

@@ -3,11 +3,13 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <exception>
 #include <filesystem>
 #include <fstream>
 #include <map>
 #include <new>
 #include <set>
+#include <string_view>
 #include <tuple>
 #include <utility>
 
@@ -36,6 +38,9 @@ constexpr std::size_t kLeastCandidates = 4;
 // The best of more would owe its score to chance, and the file of trials would become large.
 constexpr std::size_t kMostCandidates = 500;
 constexpr std::size_t kShareThatGoesOn = 3;
+constexpr const char* kOutOfMemory = "out of memory";
+constexpr const char* kRunning = "running";
+constexpr const char* kKilled = "the process ended during the trial";
 
 /// What the trials of a file must have in common.
 json job_facts(const Dataset& dataset, const TrainOptions& options) {
@@ -67,8 +72,12 @@ std::string trial_key(const json& config, std::int64_t epochs) {
   return fmt::format("{} {}", epochs, json_line(config));
 }
 
-json score_or_null(double score) {
-  return std::isnan(score) ? json(nullptr) : json(score);
+json trial_to_json(const Trial& trial, const json& config) {
+  return {{"options", config},
+          {"epochs", trial.epochs},
+          {"score", std::isnan(trial.score) ? json(nullptr) : json(trial.score)},
+          {"seconds", trial.seconds},
+          {"failure", trial.failure}};
 }
 
 /// Whether trial `a` is better than `b`, which has a score.
@@ -84,6 +93,11 @@ bool is_out_of_memory(const c10::Error& error) {
   const std::string text = error.what_without_backtrace();
   return dynamic_cast<const c10::OutOfMemoryError*>(&error) != nullptr ||
          text.find("can't allocate memory") != std::string::npos;
+}
+
+std::string first_line(const std::exception& error) {
+  const std::string_view text = error.what();
+  return std::string(text.substr(0, text.find('\n')));
 }
 
 /// One search.
@@ -103,6 +117,7 @@ class Search {
   std::vector<Trial> next_rung(std::vector<Trial> trials, std::size_t rung);
   bool time_is_left(std::size_t rung) const;
   bool run_trial(Trial& trial);
+  void record_trial(Trial& trial, const json& config);
   void measure(Trial& trial);
   bool wants_stop() const { return callbacks_.should_stop && callbacks_.should_stop(); }
 
@@ -115,7 +130,7 @@ class Search {
   std::uint64_t draws_ = 0;
   double used_ = 0;  // seconds of the trials
   json file_;
-  std::map<std::string, std::pair<double, double>> finished_;  // key: score and seconds
+  std::map<std::string, Trial> finished_;  // without options, by trial_key()
   TuneResult result_;
 };
 
@@ -170,7 +185,8 @@ void Search::read_trials() {
   if (path.empty() || !std::filesystem::is_regular_file(path)) return;
   std::ifstream stream(path, std::ios::binary);
   try {
-    const json before = json::parse(stream);
+    json before = json::parse(stream);
+    bool was_killed = false;
     for (const auto& [name, value] : file_.at("job").items()) {
       const json& other = before.at("job").at(name);
       MEZZO_CHECK(other == value,
@@ -178,14 +194,24 @@ void Search::read_trials() {
                   "--output, or remove the file",
                   path, name, json_line(value), json_line(other));
     }
-    for (const json& trial : before.at("trials")) {
-      const json& score = trial.at("score");
-      finished_[trial_key(trial.at("options"), trial.at("epochs").get<std::int64_t>())] = {
-          score.is_null() ? std::nan("") : score.get<double>(), trial.at("seconds").get<double>()};
+    for (json& row : before.at("trials")) {
+      Trial trial{.options = {},
+                  .epochs = row.at("epochs").get<std::int64_t>(),
+                  .seconds = row.at("seconds").get<double>(),
+                  .failure = row.at("failure").get<std::string>()};
+      if (!row.at("score").is_null()) trial.score = row.at("score").get<double>();
+      if (trial.failure == kRunning) {
+        row.at("failure") = trial.failure = kKilled;
+        was_killed = true;
+        TORCH_WARN("mezzo: ", path, ": a trial of ", trial.epochs,
+                   " epochs counts as failed: ", kKilled);
+      }
+      finished_[trial_key(row.at("options"), trial.epochs)] = std::move(trial);
     }
     const json& precision = before.at("precision");
     if (!precision.is_null()) static_cast<void>(amp::parse_precision(precision.get<std::string>()));
-    file_ = before;
+    file_ = std::move(before);
+    if (was_killed) write_trials();
   } catch (const json::exception&) {
     detail::raise<IoError>("{}: expected trials of mezzo tune; choose another --output", path);
   }
@@ -292,15 +318,12 @@ bool Search::run_trial(Trial& trial) {
   const json config = json::parse(config_to_json(trial.options));
   const auto before = finished_.find(trial_key(config, trial.epochs));
   if (before != finished_.end()) {
-    std::tie(trial.score, trial.seconds) = before->second;
+    trial.score = before->second.score;
+    trial.seconds = before->second.seconds;
+    trial.failure = before->second.failure;
   } else {
-    measure(trial);
+    record_trial(trial, config);
     if (result_.interrupted) return false;
-    file_["trials"].push_back({{"options", config},
-                               {"epochs", trial.epochs},
-                               {"score", score_or_null(trial.score)},
-                               {"seconds", trial.seconds}});
-    write_trials();
   }
   used_ += trial.seconds;
   result_.trials.push_back(trial);
@@ -312,11 +335,35 @@ bool Search::run_trial(Trial& trial) {
   return true;
 }
 
-/// Trains, and sets score and seconds.
-void Search::measure(Trial& trial) {
-  constexpr std::int64_t kPatienceShare = 4;
+/// Trains. The file has the trial before, so that one which ends the process is not tried again.
+/// An error that is not due to the candidate ends the search; the next call leaves the trial out.
+void Search::record_trial(Trial& trial, const json& config) {
   trial.score = std::nan("");
   trial.seconds = 0;
+  trial.failure = kRunning;
+  json& rows = file_["trials"];
+  rows.push_back(trial_to_json(trial, config));
+  write_trials();
+  trial.failure.clear();
+  std::exception_ptr other;
+  try {
+    measure(trial);
+  } catch (const std::exception& error) {
+    trial.failure = first_line(error);
+    other = std::current_exception();
+  }
+  if (result_.interrupted) {
+    rows.erase(rows.size() - 1);
+  } else {
+    rows.back() = trial_to_json(trial, config);
+  }
+  write_trials();
+  if (other) std::rethrow_exception(other);
+}
+
+/// Sets score and seconds, or seconds and failure.
+void Search::measure(Trial& trial) {
+  constexpr std::int64_t kPatienceShare = 4;
   TrainOptions job = trial.options;
   job.epochs = trial.epochs;
   job.patience = std::max(trial.epochs / kPatienceShare, job.eval_every);
@@ -330,10 +377,13 @@ void Search::measure(Trial& trial) {
     const TrainReport report = train(dataset_, job, callbacks);
     trial.score = report.best.val;
     result_.interrupted = report.stopped_by == StopReason::kInterrupted;
-  } catch (const NumericError&) {    // other candidates may train
+  } catch (const NumericError& error) {  // other candidates may train
+    trial.failure = first_line(error);
   } catch (const std::bad_alloc&) {  // smaller ones may fit
+    trial.failure = kOutOfMemory;
   } catch (const c10::Error& error) {
     if (!is_out_of_memory(error)) throw;
+    trial.failure = kOutOfMemory;
   }
   trial.seconds = clock_() - start;
 }
@@ -371,6 +421,7 @@ std::string tune_to_json(const TuneResult& result, const std::vector<TrainReport
     row["epochs"] = trial.epochs;
     row["score"] = json_number(trial.score);
     row["seconds"] = trial.seconds;
+    row["failure"] = text_or_null(trial.failure);
     row["options"] = OrderedJson::parse(config_to_json(trial.options));
     report["trials"].push_back(std::move(row));
   }

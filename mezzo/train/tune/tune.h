@@ -22,8 +22,9 @@ struct TuneOptions {
   /// Options that are not varied, by the names of the command line without dashes: "layers", "lr".
   std::vector<std::string> fixed = {};
   double minutes = 10;  ///< > 0, of all trials, also of those reused
-  /// The file of the finished trials. Those in it are reused, and each new one is written at once.
-  /// Empty: none.
+  /// The file of the trials. Those in it are reused, also failed ones; each new one is in it as
+  /// failed while it runs, so that a trial for which the system ends the process is not tried
+  /// again. Empty: none.
   std::string trials = {};
 };
 
@@ -33,9 +34,10 @@ struct Trial {
   std::int64_t candidate = 0;
   TrainOptions options;     ///< for a full run, with its own epochs and patience
   std::int64_t epochs = 0;  ///< of the trial, at most
-  /// The best on the validation nodes; NaN if the run diverged or exceeded the memory.
+  /// The best on the validation nodes; NaN if the run failed.
   double score = std::numeric_limits<double>::quiet_NaN();
   double seconds = 0;
+  std::string failure = {};  ///< why the run failed, in one line; empty: it did not
 };
 
 /// The result of tune(). Plain values.
@@ -71,10 +73,10 @@ struct TuneCallbacks {
 ///
 /// The candidates depend on the data and the options alone. Times decide how many trials there are
 /// and, as the doctor's, the precision; both are in options.trials, so that a second call goes on
-/// as the first would have. Throws as train(), except that a candidate may diverge; InvalidArgument
-/// for data without validation nodes and for a file of trials of other data, another model or
-/// another device, and for unknown names in options.fixed; IoError if the file cannot be read or
-/// written; NumericError if every trial failed.
+/// as the first would have. Throws as train(), except that a candidate may diverge or exceed the
+/// memory; InvalidArgument for data without validation nodes and for a file of trials of other
+/// data, another model or another device, and for unknown names in options.fixed; IoError if the
+/// file cannot be read or written; NumericError if every trial failed.
 MEZZO_API TuneResult tune(const Dataset& dataset, const TuneOptions& options,
                           const TuneCallbacks& callbacks = {});
 

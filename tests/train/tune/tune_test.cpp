@@ -1,7 +1,11 @@
 #include "mezzo/train/tune/tune.h"
 
 #include <algorithm>
+#include <cmath>
+#include <cstddef>
 #include <cstdint>
+#include <new>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -12,6 +16,7 @@
 
 #include "mezzo/core/error.h"
 
+#include "amp/errors.h"
 #include "support/npy_writer.h"
 #include "train/checkpoints.h"
 #include "train/synthetic.h"
@@ -156,6 +161,67 @@ TEST(Tune, finished_trials_are_reused_after_an_interrupt) {
   first = kTrials;
   EXPECT_EQ(text_of(tune(two_rings(), options, callbacks)), text_of(resumed));
   EXPECT_EQ(first, kTrials) << "nothing runs";
+}
+
+TEST(Tune, a_trial_that_failed_is_not_tried_again) {
+  const test::TempFolder folder;
+  TuneOptions options = quick_search();
+  options.trials = folder.path("t.json");
+  const auto file = [&] { return nlohmann::json::parse(test::read_file(options.trials)); };
+  std::int64_t running = -1;
+  TuneCallbacks callbacks = ticking_clock();
+  callbacks.on_epoch = [&](const Trial& trial, const EpochRecord& record) {
+    if (record.epoch == 1) {
+      EXPECT_EQ(file()["trials"].back()["failure"], "running");
+      EXPECT_TRUE(file()["trials"].back()["score"].is_null());
+    }
+    running = trial.candidate;
+    if (trial.candidate == 2) throw std::bad_alloc();
+    if (trial.candidate == 4) throw std::runtime_error("no data\nat step 1");
+  };
+  EXPECT_THROW(tune(two_rings(), options, callbacks), std::runtime_error);
+  EXPECT_EQ(running, 4);
+  ASSERT_EQ(file()["trials"].size(), 5U);
+  EXPECT_EQ(file()["trials"][2]["failure"], "out of memory");
+  EXPECT_EQ(file()["trials"][3]["failure"], "");
+  EXPECT_EQ(file()["trials"][4]["failure"], "no data");
+
+  callbacks.on_epoch = [](const Trial& trial, const EpochRecord& /*record*/) {
+    EXPECT_NE(trial.candidate, 2);
+    EXPECT_NE(trial.candidate, 4);
+  };
+  const TuneResult result = tune(two_rings(), options, callbacks);
+  EXPECT_EQ(result.trials[2].failure, "out of memory");
+  EXPECT_TRUE(std::isnan(result.trials[4].score));
+  const auto report = nlohmann::json::parse(tune_to_json(result, {}));
+  EXPECT_EQ(report["trials"][2]["failure"], "out of memory");
+  EXPECT_TRUE(report["trials"][3]["failure"].is_null());
+}
+
+TEST(Tune, a_trial_that_ended_the_process_counts_as_failed_which_is_said_once) {
+  const test::TempFolder folder;
+  TuneOptions options = quick_search();
+  options.trials = folder.path("t.json");
+  options.minutes = 1e-6;
+  tune(two_rings(), options, ticking_clock());
+  nlohmann::json killed = nlohmann::json::parse(test::read_file(options.trials));
+  killed["trials"][1]["failure"] = "running";
+  killed["trials"][1]["score"] = nullptr;
+  folder.write("t.json", killed.dump());
+  for (const std::ptrdiff_t warnings : {1, 0}) {
+    test::Warnings said;
+    TuneCallbacks callbacks = ticking_clock();
+    callbacks.on_epoch = [](const Trial& trial, const EpochRecord& /*record*/) {
+      EXPECT_NE(trial.candidate, 1);
+    };
+    const TuneResult result = tune(two_rings(), options, callbacks);
+    EXPECT_EQ(std::count_if(said.texts.begin(), said.texts.end(),
+                            [](const std::string& text) {
+                              return text.find("counts as failed") != std::string::npos;
+                            }),
+              warnings);
+    EXPECT_EQ(result.trials[1].failure, "the process ended during the trial");
+  }
 }
 
 TEST(Tune, trials_of_another_job_are_an_error) {
