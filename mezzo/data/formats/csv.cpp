@@ -29,9 +29,9 @@ Role role_of_field(const TextLines& lines, std::string_view field) {
   return Role::kTest;
 }
 
-/// Whether a label is missing; pandas writes "nan" on request.
-bool is_missing(std::string_view label) {
-  return label.empty() || label == "nan" || label == "NaN";
+/// Whether a cell has no value, as pandas and R write it.
+bool is_missing(std::string_view cell) {
+  return cell.empty() || cell == "NA" || cell == "nan" || cell == "NaN";
 }
 
 /// The ids of nodes.csv, in the order of its lines.
@@ -49,10 +49,10 @@ NodeIds distinct_ids(std::vector<Id> ids, bool& ascending, const std::string& wh
 /// only) and, unless the graph has no node data, nodes.csv (either may be a .csv.gz): a header with
 /// the columns id, label and perhaps split, the others are features; then a line a node, in any
 /// order. See csv_columns.h. Nodes are numbered by ascending id. Ids: integers, or words if one is
-/// no integer. label: an integer or empty, or words if one is no number, which are numbered in the
-/// order of their bytes; if all are empty, the data have no labels. split: train, val (or valid),
-/// test or empty. Edges are taken as they are. Memory: the ids, labels and splits. If the lines are
-/// not in id order, features() reads the file once per chunk.
+/// no integer. label: an integer or is_missing(), or words if one is neither, which are numbered in
+/// the order of their bytes; if all are missing, the data have no labels. split: train, val (or
+/// valid), test or empty. Edges are taken as they are. Memory: the ids, labels and splits. If the
+/// lines are not in id order, features() reads the file once per chunk.
 class CsvSource : public GraphSource {
  public:
   CsvSource(const std::filesystem::path& folder, const LoadOptions& options)
@@ -187,7 +187,7 @@ class CsvSource : public GraphSource {
     bool are_words = false;
     for_each_node([&](const TextLines& lines, const NodeColumns& columns, const Fields& fields) {
       const std::string_view label = fields[columns.label];
-      has_words = has_words || (!label.empty() && !is_number(label));
+      has_words = has_words || (!is_missing(label) && !is_number(label));
       if (are_words) return;
       const std::optional<std::int64_t> id = integer_id(lines, fields[columns.id]);
       are_words = !id;
@@ -214,8 +214,8 @@ class CsvSource : public GraphSource {
 
   static std::int64_t class_of(const TextLines& lines, std::string_view label,
                                const std::vector<std::string>& names) {
-    if (names.empty()) return label_of_field(lines, label);
     if (is_missing(label)) return kNoLabel;
+    if (names.empty()) return label_of_field(lines, label);
     const auto name = std::lower_bound(names.begin(), names.end(), label);
     lines.check(name != names.end() && *name == label, kFileChanged);
     return name - names.begin();
@@ -257,7 +257,12 @@ class CsvSource : public GraphSource {
   static void read_features(const TextLines& lines, const NodeColumns& columns,
                             const Fields& fields, std::int64_t width, float* row) {
     lines.check(columns.num_features() == width, kFileChanged);
-    for (const std::size_t i : columns.features) *row++ = feature_of_field(lines, fields[i]);
+    for (const NodeColumns::Feature& feature : columns.features) {
+      const std::string_view cell = fields[feature.column];
+      lines.check(!is_missing(cell), "expected a number in column {} '{}', got no value ('{}')",
+                  feature.column + 1, feature.name, cell);
+      *row++ = feature_of_field(lines, cell);
+    }
   }
 
   void take_nodes_in_order(std::int64_t width, const TakeRows& take) {

@@ -125,7 +125,7 @@ NodeColumns node_columns(const TextLines& lines, std::string_view header_line,
     lines.check(!fields[i].empty(),
                 "column {} has no name, as pandas writes its index (to_csv(index=False) does not)",
                 i + 1);
-    columns.features.push_back(i);
+    columns.features.push_back({.column = i, .name = std::string(fields[i])});
   }
   return columns;
 }

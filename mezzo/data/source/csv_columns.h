@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -35,11 +36,15 @@ EdgeColumns edge_columns(const TextLines& lines, std::string_view first_line,
 
 /// The columns of nodes.csv, in any order; those without another meaning are features.
 struct NodeColumns {
+  struct Feature {
+    std::size_t column;
+    std::string name;
+  };
   Separator separator = Separator::kComma;
   std::size_t count = 0;
   std::size_t id = 0, label = 0;
   std::optional<std::size_t> split = {};
-  std::vector<std::size_t> features = {};
+  std::vector<Feature> features = {};
 
   std::int64_t num_features() const { return static_cast<std::int64_t>(features.size()); }
 };

@@ -170,6 +170,22 @@ TEST_F(CsvFolder, labels_that_are_words_are_classes_with_names) {
   EXPECT_EQ(integers_of(mixed.labels), (std::vector<std::int64_t>{0, kNoLabel, 1}));
 }
 
+TEST_F(CsvFolder, cells_without_a_value_are_no_labels_and_no_features) {
+  for (const char* missing : {"", "NA", "nan", "NaN", "\"\""}) {
+    const std::string cell = missing;
+    write("nodes.csv", "id,label,split\n2,3,train\n5," + cell + ",\n9,0,test\n");
+    const Dataset numbers = read();
+    EXPECT_TRUE(numbers.class_names.empty()) << cell;
+    EXPECT_EQ(numbers.num_classes, 4) << cell;
+    EXPECT_EQ(integers_of(numbers.labels), (std::vector<std::int64_t>{3, kNoLabel, 0})) << cell;
+    write("nodes.csv", "id,label,split\n2,b,train\n5," + cell + ",\n9,a,test\n");
+    EXPECT_EQ(read().class_names, (std::vector<std::string>{"a", "b"})) << cell;
+    EXPECT_EQ(integers_of(read().labels), (std::vector<std::int64_t>{1, kNoLabel, 0})) << cell;
+    EXPECT_TRUE(refused("nodes.csv", "id,label,age,size\n2,0,1,2\n5,0,3," + cell + "\n9,0,5,6\n",
+                        {"nodes.csv:3: ", "column 4 'size'", "got no value"}));
+  }
+}
+
 TEST_F(CsvFolder, ids_that_are_words_are_numbered_in_their_order) {
   write("edges.csv", "src,dst\nbob,10\n10,alice\nbob,bob\n");
   write("nodes.csv", "id,label,f\nbob,0,1\nalice,1,2\n10,1,3\n");
