@@ -1,6 +1,5 @@
-#include <algorithm>
 #include <chrono>
-#include <limits>
+#include <optional>
 
 #include <c10/util/Exception.h>
 
@@ -28,18 +27,22 @@ class BatchSearch {
 
   LargestBatch run() {
     LargestBatch result{.precision = setting_.precision};
-    std::int64_t fits = 0, too_large = options_.max_batch_size + 1;
-    for (std::int64_t size = 1; fits + 1 < too_large;) {
-      const std::int64_t peak = peak_of(size);
-      if (peak <= options_.memory_limit_bytes) {
+    const std::int64_t most = options_.max_batch_size;
+    std::int64_t fits = 0;
+    std::optional<std::int64_t> too_large;
+    for (std::int64_t size = 1; size > fits;) {
+      const std::optional<std::int64_t> peak = peak_of(size);
+      if (peak && *peak <= options_.memory_limit_bytes) {
         fits = size;
-        result.peak_memory_bytes = peak;
+        result.peak_memory_bytes = *peak;
       } else {
         too_large = size;
       }
-      // Doubles at first: fits is 0 or all sizes so far fit.
-      const bool bounded = too_large <= options_.max_batch_size;
-      size = bounded ? fits + (too_large - fits) / 2 : std::min(2 * fits, options_.max_batch_size);
+      if (too_large) {
+        size = fits + (*too_large - fits) / 2;
+      } else {
+        size = fits > most / 2 ? most : 2 * fits;
+      }
     }
     result.batch_size = fits;
     if (fits > 0) result.samples_per_second = static_cast<double>(fits) / seconds_of(fits);
@@ -47,7 +50,8 @@ class BatchSearch {
   }
 
  private:
-  std::int64_t peak_of(std::int64_t size) {
+  /// nullopt if the device has too little memory.
+  std::optional<std::int64_t> peak_of(std::int64_t size) {
     batch_size_ = size;
     try {
       job_.start(setting_, /*timed=*/true);
@@ -56,7 +60,7 @@ class BatchSearch {
       job_.step();
       return peak_memory_bytes(options_.device);
     } catch (const c10::OutOfMemoryError&) {
-      return std::numeric_limits<std::int64_t>::max();
+      return std::nullopt;
     }
   }
 

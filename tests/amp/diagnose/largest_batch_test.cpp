@@ -1,7 +1,10 @@
+#include <algorithm>
 #include <cstdint>
+#include <limits>
 #include <vector>
 
 #include <ATen/ATen.h>
+#include <c10/util/Exception.h>
 #include <gtest/gtest.h>
 #include <torch/nn/modules/linear.h>
 
@@ -57,6 +60,33 @@ TEST_F(LargestBatches, nothing_fits_into_one_byte) {
     EXPECT_EQ(each.batch_size, 0);
     EXPECT_EQ(each.samples_per_second, 0);
   }
+}
+
+TEST_F(LargestBatches, limits_may_be_the_largest_numbers) {
+  constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
+  for (const std::int64_t largest : {1, 100, 128}) {
+    WideJob job;
+    const auto loss = [&](std::int64_t size) {
+      TORCH_CHECK_WITH(OutOfMemoryError, size <= largest, "CUDA out of memory");
+      return job.loss(size);
+    };
+    for (const LargestBatch& each :
+         largest_batches(loss, job.model, {.memory_limit_bytes = kMost, .max_batch_size = kMost})) {
+      EXPECT_EQ(each.batch_size, largest);
+    }
+  }
+  // With sizes of which none is too large, up to the limit.
+  std::int64_t most = 0;
+  WideJob job;
+  const auto loss = [&](std::int64_t size) {
+    most = std::max(most, size);
+    return job.loss(1);
+  };
+  EXPECT_EQ(
+      largest_batches(loss, job.model, {.memory_limit_bytes = kMost, .max_batch_size = kMost})[0]
+          .batch_size,
+      kMost);
+  EXPECT_EQ(most, kMost);
 }
 
 TEST_F(LargestBatches, arguments_are_checked) {
