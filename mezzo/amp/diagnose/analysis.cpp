@@ -262,6 +262,7 @@ NumericProblem problem_of(const DiagnosisRun& plain, const DiagnosisRun& scaled,
                           const std::vector<ModelPart>& parts) {
   if (is_suited(plain, steps, parts)) return NumericProblem::kNone;
   if (plain.setting.precision == Precision::kFloat32) return NumericProblem::kDivergence;
+  if (plain.out_of_memory || scaled.out_of_memory) return NumericProblem::kMemory;
   const bool in_range = !plain.forward_exit && !plain.backward_exit && plain.skipped_steps == 0 &&
                         std::isfinite(plain.loss_difference);
   // A loss scale cures underflow, but not a lack of digits.

@@ -53,12 +53,19 @@ std::string distance(const DiagnosisRun& run) {
   return text;
 }
 
+std::string float32_evidence(const DiagnosisRun& run) {
+  const bool gradient_is_finite = std::isfinite(run.gradient_difference.value_or(0));
+  if (std::isfinite(run.losses.front()) && !gradient_is_finite) {
+    return "the gradient of the first step has inf or nan in float32 itself";
+  }
+  return finite_losses(run) ? "the baseline" : "the loss becomes inf or nan in float32 itself";
+}
+
 /// A sentence about the candidate's run.
 std::string evidence_of(const PrecisionCandidate& candidate, const Diagnosis& diagnosis) {
   const DiagnosisRun& run = diagnosis.runs[candidate.run];
-  if (run.setting.precision == Precision::kFloat32) {
-    return finite_losses(run) ? "the baseline" : "the loss becomes inf or nan in float32 itself";
-  }
+  if (run.setting.precision == Precision::kFloat32) return float32_evidence(run);
+  if (run.out_of_memory) return "its steps do not fit in the memory of the device";
   if (run.forward_exit) {
     return describe(*run.forward_exit, run.setting.precision) + "; no part in float32 fixes it";
   }

@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <limits>
 
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
+#include <c10/util/Exception.h>
 
 #include "mezzo/amp/diagnose/analysis.h"
 #include "mezzo/amp/diagnose/diagnosis_job.h"
@@ -52,6 +54,7 @@ class Diagnoser {
  private:
   void run_all();
   std::size_t run_once(const PrecisionSetting& setting);
+  void measure(DiagnosisRun& run);
   void time_steps(DiagnosisRun& run);
   void watch_steps(DiagnosisRun& run);
   void record(const JobStep& result, DiagnosisRun& run);
@@ -97,8 +100,8 @@ Diagnosis Diagnoser::run() {
 void Diagnoser::run_all() {
   const std::size_t float32 = run_once({});
   add_candidate(float32, float32, float32);
-  // No precision fixes a job that diverges in float32.
-  if (!std::isfinite(diagnosis_.runs[float32].loss_difference)) return;
+  // No precision fixes a job whose loss or gradient is not finite in float32.
+  if (!diagnosis_.candidates[float32].suited) return;
 
   if (job_.device().is_cuda()) {
     const std::size_t tensor_float32 = run_once({.precision = Precision::kTensorFloat32});
@@ -150,7 +153,11 @@ bool Diagnoser::keep_part_that_loses_digits(const DiagnosisRun& run,
     setting.keep_float32 = kept;
     setting.keep_float32.push_back(part.path);
     if (detail::keeps_every_part(setting.keep_float32, parts_)) continue;
-    const double difference = first_gradient_difference(setting);
+    double difference = best;
+    try {
+      difference = first_gradient_difference(setting);
+    } catch (const c10::OutOfMemoryError&) {  // another part may fit
+    }
     if (difference >= best) continue;
     best = difference;
     choice = part.path;
@@ -168,6 +175,7 @@ std::size_t Diagnoser::find_fix(std::size_t first) {
   std::size_t latest = first;
   while (true) {
     const DiagnosisRun run = diagnosis_.runs[latest];
+    if (run.out_of_memory) return latest;
     const bool added = keep_part_that_overflows(run, kept);
     if (added && detail::keeps_every_part(kept, parts_)) return latest;
     const bool constant = scaled && !setting.loss_scale->is_dynamic();
@@ -188,6 +196,20 @@ std::size_t Diagnoser::find_fix(std::size_t first) {
 std::size_t Diagnoser::run_once(const PrecisionSetting& setting) {
   DiagnosisRun run;
   run.setting = setting;
+  try {
+    measure(run);
+  } catch (const c10::OutOfMemoryError&) {
+    if (diagnosis_.runs.empty()) throw;  // float32, with which the others are compared
+    run = DiagnosisRun();
+    run.setting = setting;
+    run.out_of_memory = true;
+    run.step_ms = std::numeric_limits<double>::quiet_NaN();
+  }
+  diagnosis_.runs.push_back(std::move(run));
+  return diagnosis_.runs.size() - 1;
+}
+
+void Diagnoser::measure(DiagnosisRun& run) {
   time_steps(run);
   watch_steps(run);
   if (!run.gradient_difference && run.skipped_steps < options_.steps) {
@@ -200,8 +222,6 @@ std::size_t Diagnoser::run_once(const PrecisionSetting& setting) {
     const double unit = std::abs(float32.losses.front());
     run.loss_difference = difference == 0 ? 0 : std::abs(difference) / unit;
   }
-  diagnosis_.runs.push_back(std::move(run));
-  return diagnosis_.runs.size() - 1;
 }
 
 void Diagnoser::time_steps(DiagnosisRun& run) {

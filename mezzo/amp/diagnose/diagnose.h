@@ -41,9 +41,10 @@ enum class NumericProblem : std::uint8_t {
   kRange,       ///< numbers overflow, or gradients underflow to 0
   kDigits,      ///< all numbers are in range, but rounding changes the gradients or the loss
   kDivergence,  ///< float32 itself diverges
+  kMemory,      ///< none of numbers: its steps exceed the memory of the CUDA device
 };
 
-/// "none", "range", "digits" or "divergence".
+/// "none", "range", "digits", "divergence" or "memory".
 MEZZO_API std::string_view to_string(NumericProblem problem);
 
 /// How the floating outputs of a place in the model fit the range of their type; shares of
@@ -69,6 +70,7 @@ struct FlushingOp {
 struct DiagnosisRun {
   PrecisionSetting setting;
 
+  bool out_of_memory = false;  ///< of the CUDA device; the members below have no values
   std::vector<double> losses;  ///< one a step; fewer if the weights became nan
   std::int64_t skipped_steps = 0;
   std::int64_t skipped_at_end = 0;  ///< of the last quarter of the steps
@@ -206,7 +208,8 @@ DiagnosedModel diagnosed_model(const Module& model) {
 /// parameters, buffers and gradients. All numbers except times are as deterministic as the step.
 ///
 /// Throws InvalidArgument for steps < 1, an empty step, parameters that are not float32 or float64,
-/// and as enable_mixed_precision(); what the step throws.
+/// and as enable_mixed_precision(); what the step throws, except c10::OutOfMemoryError after the
+/// fp32 run, for which the precision is not suited.
 MEZZO_API Diagnosis diagnose(const std::function<at::Tensor(std::int64_t step)>& step,
                              const DiagnosedModel& model, const DiagnoseOptions& options = {});
 

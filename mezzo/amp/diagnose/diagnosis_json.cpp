@@ -79,6 +79,7 @@ OrderedJson run_to_json(const DiagnosisRun& run, DescribeSetting describe) {
           {"precision", to_string(run.setting.precision)},
           {"loss_scale", loss_scale_text(run.setting)},
           {"keep_float32", run.setting.keep_float32},
+          {"out_of_memory", run.out_of_memory},
           {"losses", numbers(run.losses)},
           {"loss_difference", json_number(run.loss_difference)},
           {"gradient_difference",

@@ -43,6 +43,11 @@ std::string runs_table(const Diagnosis& diagnosis, DescribeSetting describe) {
                             "gradient off fp32", "steps", "skipped", "loss scale", "step ms",
                             "peak memory"}};
   for (const DiagnosisRun& run : diagnosis.runs) {
+    if (run.out_of_memory) {
+      rows.push_back(
+          {describe(run.setting), "-", "-", "-", "-", "-", "-", "-", "-", "out of memory"});
+      continue;
+    }
     rows.push_back({describe(run.setting), fmt::format("{:.4g}", run.losses.front()),
                     fmt::format("{:.4g}", run.losses.back()), percent(run.loss_difference),
                     run.gradient_difference ? percent(*run.gradient_difference) : "-",
@@ -127,6 +132,8 @@ std::string_view to_string(NumericProblem problem) {
       return "digits";
     case NumericProblem::kDivergence:
       return "divergence";
+    case NumericProblem::kMemory:
+      return "memory";
     case NumericProblem::kNone:
       break;
   }

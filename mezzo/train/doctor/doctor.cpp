@@ -51,6 +51,7 @@ class TrainJob : public amp::detail::DiagnosisJob {
 
   void start(const amp::PrecisionSetting& setting, bool timed) override {
     steps_.reset();
+    state_.reset();
     options_ = with_setting(given_, setting);
     problem_ = prepared_;
     // Once, as in training; the watched steps show the cast.

@@ -242,15 +242,19 @@ bool Search::choose_precision() {
   doctor.training.capture = defaults.capture;
   DoctorCallbacks callbacks;
   callbacks.should_stop = callbacks_.should_stop;
-  const DoctorReport report = diagnose(dataset_, doctor, callbacks);
-  if (report.interrupted) return false;
-  training.precision = amp::Precision::kFloat32;
-  if (report.recommended) {
-    // What one candidate needs besides need not fit another.
-    const TrainOptions advised = with_setting(doctor.training, report.setting());
-    if (advised.keep_float32.empty() && advised.loss_scale.kind != LossScale::Kind::kConstant) {
-      training.precision = advised.precision;
+  try {
+    const DoctorReport report = diagnose(dataset_, doctor, callbacks);
+    if (report.interrupted) return false;
+    training.precision = amp::Precision::kFloat32;
+    if (report.recommended) {
+      // What one candidate needs besides need not fit another.
+      const TrainOptions advised = with_setting(doctor.training, report.setting());
+      if (advised.keep_float32.empty() && advised.loss_scale.kind != LossScale::Kind::kConstant) {
+        training.precision = advised.precision;
+      }
     }
+  } catch (const c10::OutOfMemoryError&) {
+    // float32 does not fit: training.precision is the fastest one, which may need less.
   }
   file_["precision"] = fields::to_text(training.precision);
   return true;

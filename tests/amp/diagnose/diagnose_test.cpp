@@ -10,6 +10,7 @@
 #include <vector>
 
 #include <ATen/ATen.h>
+#include <c10/util/Exception.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 #include <torch/nn/modules/batchnorm.h>
@@ -270,6 +271,61 @@ TEST_F(Diagnose, a_model_that_diverges_in_float32_gets_no_recommendation) {
   EXPECT_TRUE(throws_with<NumericError>("float32 itself", [&] { diagnosis.setting(); }));
   EXPECT_TRUE(json::parse(to_json(diagnosis))["recommendation"].is_null());
   EXPECT_NE(to_text(diagnosis).find("learning rate"), std::string::npos) << to_text(diagnosis);
+}
+
+TEST_F(Diagnose, a_gradient_that_is_not_finite_in_float32_is_no_problem_of_a_precision) {
+  struct Planted : torch::nn::Module {
+    torch::nn::Linear head = register_module("head", torch::nn::Linear(4, 1));
+    at::Tensor gate = register_parameter("gate", at::zeros({1}));
+  } model;
+  const at::Tensor x = at::ones({8, 4});
+  const auto loss = [&](std::int64_t /*step*/) {  // the gradient of a root at 0 is inf
+    return at::mse_loss(model.head(x), x.slice(1, 0, 1)) + model.gate.sqrt().sum();
+  };
+  for (const std::int64_t steps : {1, 8}) {  // after one step the weights are nan
+    const Diagnosis diagnosis = diagnose(loss, model, options(steps));
+    const std::string text = to_text(diagnosis);
+    EXPECT_EQ(diagnosis.runs.size(), 1U) << text;
+    EXPECT_FALSE(diagnosis.recommended) << text;
+    EXPECT_EQ(diagnosis.candidate(Precision::kFloat32).problem, NumericProblem::kDivergence);
+    ASSERT_EQ(diagnosis.issues.size(), 1U) << text;
+    EXPECT_EQ(diagnosis.issues[0].kind, DiagnosisIssue::Kind::kDivergence);
+    EXPECT_EQ(diagnosis.issues[0].evidence,
+              "the gradient of the first step has inf or nan in float32 itself");
+    EXPECT_EQ(text.find("65504"), std::string::npos) << text;
+  }
+}
+
+TEST_F(Diagnose, a_precision_that_exceeds_the_memory_is_not_suited) {
+  for (const bool also_bfloat16 : {false, true}) {
+    const OwnJob job(0);
+    const auto loss = [&](std::int64_t step) {
+      const at::ScalarType type = job.model->encoder(job.batches[0].first).scalar_type();
+      const bool fits = type == at::kFloat || (type == at::kBFloat16 && !also_bfloat16);
+      TORCH_CHECK_WITH(OutOfMemoryError, fits, "CUDA out of memory");
+      return job.loss(step);
+    };
+    const Diagnosis diagnosis = diagnose(loss, *job.model, options());
+    const std::string text = to_text(diagnosis);
+    for (const auto& [precision, fits] :
+         {std::pair(Precision::kBFloat16, !also_bfloat16), std::pair(Precision::kFloat16, false)}) {
+      const amp::PrecisionCandidate& candidate = diagnosis.candidate(precision);
+      EXPECT_EQ(candidate.suited, fits) << text;
+      EXPECT_EQ(candidate.problem, fits ? NumericProblem::kNone : NumericProblem::kMemory) << text;
+      if (fits) continue;
+      EXPECT_TRUE(best_run(diagnosis, precision).out_of_memory) << text;
+      EXPECT_EQ(candidate.evidence, "its steps do not fit in the memory of the device");
+    }
+    ASSERT_TRUE(diagnosis.recommended) << text;
+    EXPECT_NE(text.find("out of memory"), std::string::npos) << text;
+    EXPECT_TRUE(json::parse(to_json(diagnosis))["runs"].back()["out_of_memory"].get<bool>());
+  }
+  const OwnJob job(0);
+  const auto loss = [](std::int64_t /*step*/) -> at::Tensor {
+    TORCH_CHECK_WITH(OutOfMemoryError, false, "CUDA out of memory");
+    return {};
+  };
+  EXPECT_THROW(diagnose(loss, *job.model, options()), c10::OutOfMemoryError);
 }
 
 TEST_F(Diagnose, text_and_json_have_every_run) {
