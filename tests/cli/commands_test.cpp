@@ -195,6 +195,19 @@ TEST(TrainCommand, a_resumed_run_takes_its_options_from_the_checkpoint) {
   EXPECT_EQ(test::report_of(folder, {"train", "--resume", file})["epochs_run"].get<int>(), 6);
 }
 
+TEST(TrainCommand, heads_given_by_hand_share_the_width_of_the_recipe) {
+  const test::TempFolder folder;
+  const std::string rings = test::write_rings(folder);
+  const Words job = {"train", "--dataset", rings, "--model", "gat", "--epochs", "1"};
+  const auto chosen = [&](const Words& more) {
+    return run_mezzo(folder, test::with(job, more)).err;
+  };
+  EXPECT_TRUE(test::contains(chosen({}), " --hidden 8 --heads 8 "));
+  EXPECT_TRUE(test::contains(chosen({"--heads", "2"}), " --hidden 32 --heads 2 "));
+  const Words both = {"--heads", "2", "--hidden", "5"};
+  EXPECT_TRUE(test::contains(chosen(both), " --hidden 5 --heads 2 "));
+}
+
 TEST(TrainCommand, options_that_contradict_the_resumed_checkpoint_are_listed) {
   const test::TempFolder folder;
   const std::string rings = test::write_rings(folder), file = folder.path("c.pt");

@@ -198,6 +198,7 @@ TrainOptions with_recipe(const OptionParser& app, const RunArguments& run, const
   if (run.recipe == RecipeKind::kPlanetoid) return by_hand;
   TrainOptions options = recommended_options(
       dataset, by_hand, app.given("--layers") ? std::optional(by_hand.layers) : std::nullopt);
+  set_heads(options, by_hand.heads);
   copy_given(app, by_hand, options);
   // Who asks for a number of epochs gets them all.
   if (app.given("--epochs") && !app.given("--patience")) options.patience = std::nullopt;

@@ -98,6 +98,12 @@ void set_for_few_features(TrainOptions& options) {
 
 }  // namespace
 
+void set_heads(TrainOptions& options, std::optional<std::int64_t> heads) {
+  if (!options.hidden || !options.heads || heads.value_or(0) < 1) return;
+  options.hidden = std::max<std::int64_t>(1, *options.hidden * *options.heads / *heads);
+  options.heads = heads;
+}
+
 std::optional<std::int64_t> sampled_layers(const TrainOptions& options) {
   if (!options.sampling) return std::nullopt;
   const auto counts = static_cast<std::int64_t>(

@@ -51,6 +51,11 @@ MEZZO_API std::string to_string(const RecipeFacts& facts);
 MEZZO_API TrainOptions recommended_options(const Dataset& dataset, TrainOptions options,
                                            std::optional<std::int64_t> layers = {});
 
+/// Sets the heads of a hidden layer of gat and keeps the width of all heads together, rounded down
+/// to a multiple of `heads`, but at least 1 of each. Does nothing if `options` has no heads or
+/// hidden, or `heads` is no number above 0.
+MEZZO_API void set_heads(TrainOptions& options, std::optional<std::int64_t> heads);
+
 /// The layers that mini-batches need, one for each fanout or layer size; nullopt without these.
 MEZZO_API std::optional<std::int64_t> sampled_layers(const TrainOptions& options);
 

@@ -171,6 +171,7 @@ TrainOptions Search::keep_fixed(TrainOptions options) const {
       if (is_fixed(field.name)) options.*field.member = options_.training.*field.member;
     });
   };
+  if (is_fixed("heads")) set_heads(options, options_.training.heads);
   copy_fixed();
   drop_foreign(options);
   copy_fixed();  // so that a fixed one that does not fit is an error

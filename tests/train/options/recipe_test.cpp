@@ -108,6 +108,24 @@ TEST(Recipe, the_width_of_gat_is_shared_by_its_heads) {
   EXPECT_EQ(*options.hidden * *options.heads, 128);
 }
 
+TEST(Recipe, other_heads_of_gat_keep_its_width) {
+  const auto hidden_of = [](std::optional<std::int64_t> heads) {
+    TrainOptions options = recommended({.training = 500}, ModelKind::kGat);
+    set_heads(options, heads);
+    EXPECT_EQ(options.heads, heads.value_or(0) < 1 ? 8 : heads);
+    return options.hidden;
+  };
+  EXPECT_EQ(hidden_of(4), 32);
+  EXPECT_EQ(hidden_of(3), 42);
+  EXPECT_EQ(hidden_of(1000), 1);
+  EXPECT_EQ(hidden_of(0), 16);
+  EXPECT_EQ(hidden_of(std::nullopt), 16);
+  TrainOptions gcn = recommended({.training = 500});
+  set_heads(gcn, 4);
+  EXPECT_EQ(gcn.hidden, 128);
+  EXPECT_FALSE(gcn.heads);
+}
+
 TEST(Recipe, mini_batches_have_a_layer_for_each_fanout) {
   TrainOptions options;
   options.sampling = SamplingOptions{.batch_size = 4, .fanouts = {5, 5, 5}};

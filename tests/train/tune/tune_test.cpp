@@ -109,6 +109,20 @@ TEST(Tune, fixed_options_are_not_varied) {
   }
 }
 
+TEST(Tune, fixed_heads_keep_the_width_of_gat) {
+  TuneOptions options = quick_search();
+  options.training.model = nn::ModelKind::kGat;
+  options.training.hidden.reset();
+  options.training.heads = 2;
+  options.fixed = {"heads", "precision", "layers"};
+  options.minutes = 1e-6;
+  for (const Trial& trial : tune(two_rings(), options, ticking_clock()).trials) {
+    EXPECT_EQ(trial.options.heads, 2);
+    if (trial.candidate == 1) continue;  // has the defaults
+    EXPECT_GE(trial.options.hidden.value_or(0), 64 / 2);
+  }
+}
+
 TEST(Tune, every_model_has_candidates_that_fit_it) {
   mezzo::detail::for_each(nn::ModelKinds{}, [&]<class Kind>() {
     for (const std::int64_t layers : {1, 2}) {
