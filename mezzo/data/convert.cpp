@@ -69,6 +69,11 @@ class Conversion {
     manifest_.num_nodes = header.num_nodes;
     manifest_.num_features = header.num_features;
     manifest_.metric = header.metric;
+    const at::Tensor weights = source_.edge_weights();
+    MEZZO_CHECK(!weights.defined() || !options_.symmetrize,
+                "symmetrize: {} has edge weights, and edges that become one may have different "
+                "ones; convert it without weights, or list both directions",
+                input_);
     // Writes labels and splits first, so their errors appear before hours of work.
     const data::NodeLabels labels = source_.labels();
     manifest_.num_classes = labels.num_classes;
@@ -77,6 +82,7 @@ class Conversion {
       write_labels(labels.labels);
     }
     write_edges(header.distinct_edges || options_.symmetrize);
+    if (weights.defined()) write_edge_weights(weights);
     const Dataset* const dataset = source_.dataset();
     if (dataset != nullptr && dataset->features.defined() &&
         dataset->features.layout() == at::kSparseCsr) {
@@ -109,6 +115,26 @@ class Conversion {
       write_rows<std::int64_t>(indptr, distinct);
     }
     write("indptr", indptr);
+  }
+
+  /// In the order of the rows, which holds the edges in memory.
+  void write_edge_weights(const at::Tensor& weights) {
+    std::vector<at::Tensor> sources, destinations;
+    source_.edges([&](const at::Tensor& src, const at::Tensor& dst) {
+      sources.push_back(src);
+      destinations.push_back(dst);
+    });
+    const auto sorted = [](const at::Tensor& ids) {
+      return at::argsort(ids, /*stable=*/true, /*dim=*/0, /*descending=*/false);
+    };
+    at::Tensor order = at::empty({0}, at::kLong);
+    if (!sources.empty()) {
+      order = sorted(at::cat(sources));
+      order = order.index_select(0, sorted(at::cat(destinations).index_select(0, order)));
+    }
+    data::require(order.numel() == weights.numel() && order.numel() == manifest_.num_edges, input_,
+                  "has changed while it was read");
+    write("edge_weights", weights.index_select(0, order));
   }
 
   /// Passes the checked ids of every chunk to `take`.

@@ -41,6 +41,7 @@ class Validator {
     } else {
       check_edges();
     }
+    check_edge_weights();
     if (data_.labels.defined()) {
       check_labels();
       check_masks();
@@ -86,6 +87,19 @@ class Validator {
           data_.src.numel(), data_.dst.numel());
     check_range(data_.src, data_.num_nodes, "src");
     check_range(data_.dst, data_.num_nodes, "dst");
+  }
+
+  void check_edge_weights() const {
+    const at::Tensor& weights = data_.edge_weights;
+    if (!weights.defined()) return;
+    check_column(weights, at::kFloat, 1, "edge_weights");
+    check(weights.numel() == data_.num_edges(), "edge_weights: {} numbers for {} edges",
+          weights.numel(), data_.num_edges());
+    const at::Tensor values = weights.contiguous();
+    const auto* value = values.const_data_ptr<float>();
+    const std::int64_t bad =
+        first_bad(values.numel(), [&](std::int64_t i) { return !std::isfinite(value[i]); });
+    check(bad == values.numel(), "edge_weights: number {} is not finite", bad);
   }
 
   void check_rows() const {

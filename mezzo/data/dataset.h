@@ -59,6 +59,9 @@ struct MEZZO_API Dataset {
   /// sources of node v's in-edges are indices[indptr[v]] to indices[indptr[v + 1] - 1]; edge i is
   /// entry i. They may be memory-mapped and are then read-only: a write ends the process.
   at::Tensor indptr, indices;
+  /// float32 [E], finite: of each edge, in the order of the edges; undefined: they have none. May
+  /// be memory-mapped.
+  at::Tensor edge_weights;
   /// [N, F] of float32, bfloat16 or float16, strided, or sparse CSR of float32; undefined if there
   /// are no features.
   at::Tensor features;
@@ -94,7 +97,8 @@ struct MEZZO_API Dataset {
   SplitMasks split(std::int64_t index) const;
 
   /// Checks the data: ids in range, one row a node, labels in range, masks disjoint and only of
-  /// nodes with labels, valid sparse structure, finite features (mapped features are not read).
+  /// nodes with labels, valid sparse structure, finite features (mapped features are not read) and
+  /// edge weights.
   /// Throws InvalidArgument with the data set and the fault. Every reader calls it and reports the
   /// fault as IoError with the file.
   void validate() const;
@@ -102,10 +106,11 @@ struct MEZZO_API Dataset {
 
 /// The names of columns in the headers of a CSV folder; empty: the usual ones.
 struct CsvColumns {
-  std::string id = {};     ///< of nodes.csv; "id"
-  std::string label = {};  ///< of nodes.csv; "label"
-  std::string src = {};    ///< of edges.csv; "src" or "source"
-  std::string dst = {};    ///< of edges.csv; "dst" or "target"
+  std::string id = {};      ///< of nodes.csv; "id"
+  std::string label = {};   ///< of nodes.csv; "label"
+  std::string src = {};     ///< of edges.csv; "src" or "source"
+  std::string dst = {};     ///< of edges.csv; "dst" or "target"
+  std::string weight = {};  ///< of edges.csv: Dataset::edge_weights; empty: not read
 
   bool operator==(const CsvColumns&) const = default;
 };

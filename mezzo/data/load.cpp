@@ -104,7 +104,8 @@ std::unique_ptr<data::GraphSource> data::open_source(const std::string& name_or_
     const Format* const format = find_format(origin);
     if (format == nullptr) refuse(name_or_path);
     MEZZO_CHECK(options.csv == CsvColumns() || std::string_view(format->name) == kCsvFormatName,
-                "dataset: columns are named (--id, --label, --src, --dst) for a {} only; {} is: {}",
+                "dataset: columns are named (--id, --label, --src, --dst, --weight) for a {} only; "
+                "{} is: {}",
                 kCsvFormatName, name_or_path, format->name);
     std::unique_ptr<GraphSource> source = format->open(origin, options);
     if (Dataset* const dataset = source->dataset()) {

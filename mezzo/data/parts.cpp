@@ -19,6 +19,10 @@ std::int64_t check_parts(const Dataset& dataset, const at::Tensor& parts,
                          const PartsOptions& options) {
   MEZZO_CHECK(!dataset.part, "parts: {} is a part of a data set already; cut the whole",
               dataset.origin);
+  MEZZO_CHECK(!dataset.edge_weights.defined(),
+              "parts: {} has edge weights, which parts do not have; read or convert it without "
+              "--weight, or without edge_weights.npy",
+              dataset.origin);
   check_options(options);
   MEZZO_CHECK(parts.defined() && parts.is_cpu() && parts.scalar_type() == at::kLong &&
                   parts.dim() == 1 && parts.numel() == dataset.num_nodes && parts.numel() > 0,

@@ -86,6 +86,7 @@ Graph Graph::from_dataset(const Dataset& dataset, std::int64_t split_index, Spar
     columns["own_mask"] = dataset.part->own_mask;
   }
   graph.ndata().update(columns);
+  if (dataset.edge_weights.defined()) graph.edata()["weight"] = dataset.edge_weights;
   return graph;
 }
 

@@ -46,8 +46,9 @@ class MEZZO_API Graph {
   /// Builds a graph from a dataset. ndata: "feat" ([N, F]; sparse features by `sparse`, mapped
   /// ones stay mapped and read-only) and, if there are labels, "label" (as Dataset::labels),
   /// "train_mask", "val_mask", "test_mask" (of split `split_index`). A dataset part also has
-  /// "node_id" (int64, ids in the full dataset) and "own_mask". Structure: see topology_of. Warns
-  /// if a dense tensor of more than 64 MiB is made of sparse features.
+  /// "node_id" (int64, ids in the full dataset) and "own_mask". edata: "weight", if there are edge
+  /// weights. Structure: see topology_of. Warns if a dense tensor of more than 64 MiB is made of
+  /// sparse features.
   static Graph from_dataset(const Dataset& dataset, std::int64_t split_index = 0,
                             SparseFeatures sparse = SparseFeatures::kToDense);
 

@@ -12,12 +12,15 @@
 #include "mezzo/core/error.h"
 #include "mezzo/graph/graph.h"
 #include "mezzo/graph/transforms/transforms.h"
+#include "mezzo/nn/conv/graph_conv.h"
 #include "mezzo/nn/model/evaluation_mode.h"
 #include "mezzo/nn/model/inference.h"
 #include "mezzo/train/report/metrics.h"
 
 namespace mezzo {
 namespace {
+
+constexpr const char* kWeightColumn = "weight";
 
 /// The device of the whole graph.
 at::Device problem_device(const TrainOptions& options) {
@@ -55,9 +58,45 @@ std::int64_t count_unreached(const Topology& topology) {
   return (whole != nullptr ? *whole : topology.in_degrees()).eq(0).sum().item<std::int64_t>();
 }
 
-Topology make_topology(const Dataset& dataset, const TrainOptions& options) {
+void check_edge_weights(const Dataset& dataset, const TrainOptions& options) {
+  constexpr const char* kWithout =
+      "to ignore them leave out --weight, here or when the data were converted, or "
+      "edge_weights.npy";
+  MEZZO_CHECK(nn::takes_edge_weights(options.model),
+              "dataset: {} has edge weights, which gcn and sage take and {} does not; {}",
+              dataset.origin, name_of(nn::ModelKinds{}, options.model), kWithout);
+  const std::optional<SamplingOptions>& sampling = options.sampling;
+  MEZZO_CHECK(
+      !sampling || (sampling->sampler == SamplerKind::kNeighbor && !sampling->control_variates),
+      "dataset: {} has edge weights, for which the sampler is neighbor, without "
+      "control-variates; {}",
+      dataset.origin, kWithout);
+  MEZZO_CHECK(options.model != nn::ModelKind::kGcn || dataset.edge_weights.gt(0).all().item<bool>(),
+              "dataset: {} has edge weights of at most 0, of whose sums gcn takes the root; {}",
+              dataset.origin, kWithout);
+}
+
+/// Weights by the roots of their sums at both ends, times those of the degrees, by which GraphConv
+/// divides. In a sample GraphConv then estimates the same normalised sum.
+at::Tensor gcn_factors(const Topology& topology, const at::Tensor& weights) {
+  const auto root_at = [](const at::Tensor& degrees, const at::Tensor& ends) {
+    return degrees.clamp_min(1).to(at::kDouble).sqrt().index_select(0, ends);
+  };
+  const at::Tensor normalised = nn::EdgeWeightNorm()(topology, weights.to(at::kDouble));
+  return (normalised * root_at(topology.out_degrees(), topology.src()) *
+          root_at(topology.in_degrees(), topology.dst()))
+      .to(at::kFloat);
+}
+
+/// Sets the topology and the edge weights.
+void set_structure(Problem& problem, const Dataset& dataset, const TrainOptions& options) {
   Graph graph(topology_of(dataset));
-  // Exactly one loop a node, also if the data have some.
+  const bool has_weights = dataset.edge_weights.defined() && options.model != nn::ModelKind::kMlp;
+  if (has_weights) {
+    check_edge_weights(dataset, options);
+    graph.edata()[kWeightColumn] = dataset.edge_weights;
+  }
+  // Exactly one loop a node, of weight 1, also if the data have some.
   if (uses_self_loops(options)) graph = add_self_loop(remove_self_loop(graph));
   const Topology topology =
       dataset.part ? with_whole_degrees(graph.topology(), dataset) : graph.topology();
@@ -65,7 +104,12 @@ Topology make_topology(const Dataset& dataset, const TrainOptions& options) {
   MEZZO_CHECK(unreached == 0,
               "self-loops: without them {} nodes of {} have no in-edge, which the model {} needs",
               unreached, dataset.name, name_of(nn::ModelKinds{}, options.model));
-  return topology.to(problem_device(options));
+  problem.topology = topology.to(problem_device(options));
+  if (!has_weights) return;
+  const at::Tensor& weights = graph.edata().at(kWeightColumn);
+  const bool is_gcn = options.model == nn::ModelKind::kGcn;
+  problem.edge_weight =
+      (is_gcn ? gcn_factors(topology, weights) : weights).to(problem_device(options));
 }
 
 /// Whether the first layer reads features in the precision's 16-bit type and nothing else reads
@@ -92,7 +136,7 @@ at::Tensor make_features(const Dataset& dataset, const TrainOptions& options) {
 }
 
 void set_input(Problem& problem, const Dataset& dataset, const TrainOptions& options) {
-  problem.topology = make_topology(dataset, options);
+  set_structure(problem, dataset, options);
   problem.features = make_features(dataset, options);
   if (dataset.part) problem.node_ids = dataset.part->node_ids;
 }
@@ -171,6 +215,14 @@ Problem make_inference_problem(const Dataset& dataset, const TrainOptions& optio
   return problem;
 }
 
+nn::ModelInput input_of(Blocks& blocks, const at::Tensor& edge_weight) {
+  if (!edge_weight.defined()) return blocks;
+  for (Block& block : blocks) {
+    block.edata()[kWeightColumn] = edge_weight.index_select(0, block.parent_edges());
+  }
+  return {blocks, kWeightColumn};
+}
+
 nn::ModelOptions model_options(const TrainOptions& options, const Problem& problem) {
   return model_options(options, problem.features.size(1), problem.num_classes);
 }
@@ -201,11 +253,12 @@ at::Tensor evaluate_logits(nn::Model& model, const Problem& problem, const Train
   {
     const amp::PrecisionScope scope(options.precision, options.device);
     if (options.sampling) {
-      logits = inference(
-          model, problem.topology, problem.features,
-          {.batch_size = options.sampling->inference_batch_size, .device = options.device});
+      logits = inference(model, problem.topology, problem.features,
+                         {.batch_size = options.sampling->inference_batch_size,
+                          .device = options.device,
+                          .edge_weight = problem.edge_weight});
     } else {
-      logits = model->forward(problem.topology, problem.features);
+      logits = model->forward({problem.topology, problem.edge_weight}, problem.features);
     }
   }
   return logits.to(problem.features.device(), at::kFloat);

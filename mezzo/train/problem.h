@@ -8,6 +8,8 @@
 #include "mezzo/core/export.h"
 #include "mezzo/data/dataset.h"
 #include "mezzo/graph/topology.h"
+#include "mezzo/nn/model/model.h"
+#include "mezzo/sampling/blocks/block.h"
 #include "mezzo/train/options/options.h"
 #include "mezzo/train/report/report.h"
 
@@ -17,6 +19,10 @@ namespace mezzo {
 /// full graph, on the CPU for mini-batches.
 struct Problem {
   Topology topology;  ///< with self loops if the run uses them
+  /// float32 [num_edges], the factors of the messages; undefined: the data have no edge weights.
+  /// gcn: GraphConv, which divides by the roots of the degrees, divides by those of the sums of the
+  /// weights with them.
+  at::Tensor edge_weight;
   /// [N, F], strided or sparse CSR: the result of cast_once(); for mini-batches in the dtype and
   /// memory of the data set, which may be a mapped file.
   at::Tensor features;
@@ -46,13 +52,20 @@ MEZZO_API at::Tensor cast_once(const at::Tensor& features, const TrainOptions& o
 /// Allocates what it changes. Throws InvalidArgument for a data set without features or with fewer
 /// than two classes, a split index out of range, nodes without in-edges if the model needs them,
 /// ROC AUC of single labels in other than two classes, multi-label data with capture or
-/// balance_classes, normalisation of mapped features, and, on a part of a data set, a sampler other
-/// than neighbor, labor and layer or more layers than the halo has hops.
+/// balance_classes, normalisation of mapped features, edge weights with a model other than gcn,
+/// sage and mlp, with a sampler other than neighbor or control variates, or of at most 0 with gcn,
+/// and, on a part of a data set, a sampler other than neighbor, labor and layer or more layers than
+/// the halo has hops.
 MEZZO_API Problem make_problem(const Dataset& dataset, const TrainOptions& options);
 
 /// make_problem() without labels, masks and classes, which the data need not have: these members
 /// keep their defaults.
 Problem make_inference_problem(const Dataset& dataset, const TrainOptions& options);
+
+/// The input of a model for blocks of problem.topology, with their rows of problem.edge_weight as a
+/// column if it is defined. edge_weight: on the device of the blocks, which must outlive the
+/// result.
+nn::ModelInput input_of(Blocks& blocks, const at::Tensor& edge_weight);
 
 /// The options of a model for this many features and classes.
 nn::ModelOptions model_options(const TrainOptions& options, std::int64_t num_features,

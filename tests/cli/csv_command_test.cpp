@@ -51,6 +51,31 @@ TEST(CsvCommand, columns_have_names_in_every_command_that_reads_data) {
   EXPECT_TRUE(test::contains(test::read_text(csv), ",ICML\n"));
 }
 
+TEST(CsvCommand, edge_weights_are_shown_converted_and_trained_with) {
+  const test::TempFolder folder;
+  const Words weights = {"--weight", "when"}, columns = test::with(kColumns, weights);
+  const std::string rings = write_csv_rings(folder), mapped = folder.path("mapped");
+  const auto run = [&](const std::string& dataset, const Words& words, const Words& more) {
+    return run_mezzo(folder, test::with(words, test::with({"--dataset", dataset}, more)));
+  };
+  const Words info = {"data", "info"}, train = {"train", "--epochs", "5"};
+  EXPECT_TRUE(test::contains(run(rings, info, columns).out, "min 1, mean 1.5, max 2"));
+  EXPECT_FALSE(test::contains(run(rings, info, kColumns).out, "mean 1.5, max 2"));
+  ASSERT_EQ(run(rings, {"data", "convert", "--output", mapped}, columns).code, 0);
+  EXPECT_TRUE(test::contains(run(mapped, info, {}).out, "min 1, mean 1.5, max 2"));
+  for (const char* model : {"gcn", "sage"}) {
+    EXPECT_EQ(run(rings, train, test::with(columns, {"--model", model})).code, 0);
+    EXPECT_EQ(run(mapped, train, {"--model", model, "--batch-size", "8", "--fanout", "2,2"}).code,
+              0);
+  }
+  const test::Outcome gat = run(rings, train, test::with(columns, {"--model", "gat"}));
+  EXPECT_EQ(gat.code, 2) << gat.err;
+  EXPECT_TRUE(test::contains(gat.err, "has edge weights"));
+  EXPECT_TRUE(test::contains(gat.err, "leave out --weight"));
+  const Words cut = {"data", "partition", "-k", "2", "--output", folder.path("parts")};
+  EXPECT_EQ(run(rings, cut, columns).code, 2);
+}
+
 TEST(CsvCommand, errors_show_the_header_and_the_options) {
   const test::TempFolder folder;
   const test::Outcome outcome =

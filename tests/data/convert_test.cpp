@@ -1,8 +1,10 @@
 #include "mezzo/data/convert.h"
 
+#include <algorithm>
 #include <cmath>
 #include <csignal>
 #include <limits>
+#include <numeric>
 #include <utility>
 
 #include <ATen/ATen.h>
@@ -120,6 +122,32 @@ TEST_F(Convert, rows_have_ascending_sources) {
         data.indices.slice(0, data.indptr[row].item<Number>(), data.indptr[row + 1].item<Number>());
     EXPECT_FALSE(sources.diff().lt(0).any().item<bool>()) << row;
   }
+}
+
+TEST_F(Convert, edge_weights_go_with_their_edges) {
+  std::vector<float> weights;
+  for (Number i = 0; i < kEdges; ++i) weights.push_back(static_cast<float>(i) + 0.5F);
+  folder_.write("in/edge_weights.npy", npy_float32({kEdges}, weights));
+  convert_dataset(in(), out());
+  const Dataset source = load_dataset(in()), data = load_dataset(out());
+  std::vector<Number> order(kEdges);
+  std::iota(order.begin(), order.end(), 0);
+  const auto* src = source.src.const_data_ptr<Number>();
+  const auto* dst = source.dst.const_data_ptr<Number>();
+  std::stable_sort(order.begin(), order.end(), [&](Number a, Number b) {
+    return std::pair(dst[a], src[a]) < std::pair(dst[b], src[b]);
+  });
+  const at::Tensor expected = source.edge_weights.index_select(0, at::tensor(order, at::kLong));
+  EXPECT_TRUE(at::equal(data.edge_weights, expected));
+  convert_dataset(out(), folder_.path("again"));
+  EXPECT_TRUE(at::equal(load_dataset(folder_.path("again")).edge_weights, expected));
+
+  EXPECT_TRUE(throws<InvalidArgument>(
+      [&] { convert_dataset(in(), folder_.path("other"), {.symmetrize = true}); },
+      {"symmetrize: ", "edge weights"}));
+  EXPECT_TRUE(throws<InvalidArgument>(
+      [&] { write_parts(data, at::zeros({kNodes}, at::kLong), folder_.path("parts"), {}); },
+      {"parts: ", "edge weights", "--weight"}));
 }
 
 TEST_F(Convert, rounds_features_to_the_nearest) {

@@ -69,6 +69,20 @@ Dataset small_dataset_by_rows() {
   return data;
 }
 
+TEST(Dataset, wrong_edge_weights_are_named) {
+  Dataset data = small_dataset();
+  data.edge_weights = at::tensor({0.5F, -1.0F});
+  EXPECT_NO_THROW(data.validate());
+  EXPECT_TRUE(invalid([](Dataset& d) { d.edge_weights = at::ones({3}); }, "3 numbers for 2 edges"));
+  EXPECT_TRUE(invalid([](Dataset& d) { d.edge_weights = at::ones({2}, at::kDouble); },
+                      "edge_weights: expected float32"));
+  EXPECT_TRUE(invalid(
+      [](Dataset& d) {
+        d.edge_weights = at::tensor({1.0F, INFINITY});
+      },
+      "edge_weights: number 1 is not finite"));
+}
+
 TEST(Dataset, edges_may_stand_as_rows_by_destination) {
   Dataset data = small_dataset_by_rows();
   EXPECT_NO_THROW(data.validate());

@@ -294,6 +294,13 @@ TEST(Graph, of_a_data_set_has_its_edges_features_labels_and_masks) {
   EXPECT_EQ(values(Graph::from_dataset(data).ndata().at("train_mask")), Ids({1, 0, 0}));
 }
 
+TEST(Graph, of_a_data_set_has_its_edge_weights) {
+  Dataset data = small_dataset();
+  EXPECT_FALSE(Graph::from_dataset(data).edata().contains("weight"));
+  data.edge_weights = at::arange(data.num_edges(), at::kFloat);
+  EXPECT_TRUE(at::equal(Graph::from_dataset(data).edata().at("weight"), data.edge_weights));
+}
+
 TEST(Graph, of_a_data_set_densifies_sparse_features) {
   Dataset data = small_dataset();
   const at::Tensor dense = data.features;

@@ -46,6 +46,11 @@ void describe_edges(const Dataset& dataset, DatasetInfo& info) {
   info.self_loops = statistics.self_loops;
   info.parallel_edges = statistics.parallel_edges;
   info.homophily = share(statistics.between_equals, statistics.labelled);
+  const at::Tensor& weights = dataset.edge_weights;
+  if (!weights.defined() || weights.numel() == 0) return;
+  const auto number = [](const at::Tensor& value) { return value.item<double>(); };
+  info.edge_weights = {number(weights.min()), number(weights.mean(at::kDouble)),
+                       number(weights.max())};
 }
 
 void describe_features(const Dataset& dataset, DatasetInfo& info) {
@@ -92,6 +97,11 @@ std::string features_text(const DatasetInfo& info, const std::string& density) {
   return info.mapped_features ? facts : fmt::format("{}, share of nonzeros {}", facts, density);
 }
 
+std::string weights_text(const std::vector<double>& weights) {
+  if (weights.empty()) return "none";
+  return fmt::format("min {:.4g}, mean {:.4g}, max {:.4g}", weights[0], weights[1], weights[2]);
+}
+
 /// The values of --split.
 std::string named_splits_text(const DatasetInfo& info) {
   std::string text;
@@ -135,6 +145,7 @@ std::string format_info(const DatasetInfo& info) {
       {"edges", edges_text(info)},
       {"self loops", text(info.self_loops)},
       {"parallel edges", text(info.parallel_edges)},
+      {"edge weights", weights_text(info.edge_weights)},
       {"features", features_text(info, four_digits(info.feature_density))},
       {"in-degree", fmt::format("min {}, mean {:.2f}, max {}", info.min_in_degree,
                                 info.mean_in_degree, info.max_in_degree)},
@@ -167,6 +178,10 @@ std::string info_to_json(const DatasetInfo& info) {
   for (const DatasetInfo::Split& split : info.splits) {
     splits.push_back({{"train", split.train}, {"val", split.val}, {"test", split.test}});
   }
+  OrderedJson weights = nullptr;
+  if (const std::vector<double>& facts = info.edge_weights; !facts.empty()) {
+    weights = {{"min", facts[0]}, {"mean", facts[1]}, {"max", facts[2]}};
+  }
   const OrderedJson object = {
       {"dataset", info.name},
       {"origin", info.origin},
@@ -175,6 +190,7 @@ std::string info_to_json(const DatasetInfo& info) {
       {"undirected", info.is_undirected},
       {"self_loops", info.self_loops},
       {"parallel_edges", info.parallel_edges},
+      {"edge_weights", weights},
       {"features",
        {{"count", info.num_features},
         {"dtype", text_or_null(info.feature_dtype)},

@@ -31,6 +31,8 @@ struct DatasetInfo {
   std::int64_t isolated_nodes = 0;  ///< without any edge
   bool is_undirected = false;       ///< whether every edge has its reverse
   std::int64_t self_loops = 0;
+  /// Smallest, mean and largest; empty: the edges have none.
+  std::vector<double> edge_weights;
   std::int64_t parallel_edges = 0;  ///< those beyond the first from one node to another
   /// Share of the edges between nodes with equal labels in those between nodes with labels, self
   /// loops aside; NaN without any, and of multi-label data.

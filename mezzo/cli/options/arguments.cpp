@@ -112,7 +112,8 @@ void add_csv_options(OptionParser& app, CsvColumns& csv) {
       .text("--id", csv.id, "COLUMN", "Of nodes.csv in a CSV folder, if it is not 'id'")
       .text("--label", csv.label, "COLUMN", "Of nodes.csv, if it is not 'label'")
       .text("--src", csv.src, "COLUMN", "Of edges.csv, if it is not 'src' or 'source'")
-      .text("--dst", csv.dst, "COLUMN", "Of edges.csv, if it is not 'dst' or 'target'");
+      .text("--dst", csv.dst, "COLUMN", "Of edges.csv, if it is not 'dst' or 'target'")
+      .text("--weight", csv.weight, "COLUMN", "Edge weights in edges.csv, else they have none");
 }
 
 void add_data_options(OptionParser& app, DataArguments& data) {

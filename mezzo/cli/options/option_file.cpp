@@ -76,6 +76,7 @@ std::string option_file(const DataArguments& data, const MachineArguments& machi
   add("label", data.csv.label);
   add("src", data.csv.src);
   add("dst", data.csv.dst);
+  add("weight", data.csv.weight);
   add("device", machine.device);
   lines += toml_lines(fields::kTraining, options, std::not_fn(is_chosen));
   if (options.sampling) {

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cmath>
 #include <set>
 #include <string>
 
@@ -90,6 +91,18 @@ class CsvSource : public GraphSource {
     pieces.finish();
   }
 
+  at::Tensor edge_weights() override {
+    if (names_.weight.empty()) return {};
+    std::vector<float> weights;
+    for_each_edge_line([&](const TextLines& lines, const EdgeColumns& columns,
+                           const Fields& fields) {
+      const std::string_view cell = fields[*columns.weight];
+      weights.push_back(static_cast<float>(lines.real(cell)));
+      lines.check(std::isfinite(weights.back()), "edge weight {} is not finite in float32", cell);
+    });
+    return at::tensor(weights, at::kFloat);
+  }
+
   void features(const TakeRows& take) override {
     const std::int64_t width = header().num_features;
     if (width == 0) return;
@@ -108,6 +121,15 @@ class CsvSource : public GraphSource {
   /// Calls edge(lines, src, dst) for each line of edges.csv below its header.
   template <class Edge>
   void for_each_edge(Edge&& edge) const {
+    for_each_edge_line(
+        [&](const TextLines& lines, const EdgeColumns& columns, const Fields& fields) {
+          edge(lines, fields[columns.src], fields[columns.dst]);
+        });
+  }
+
+  /// The same with row(lines, columns, fields).
+  template <class Row>
+  void for_each_edge_line(Row&& row) const {
     TextLines lines(edges_, on_lines_);
     std::optional<EdgeColumns> columns;
     std::string_view line;
@@ -122,7 +144,7 @@ class CsvSource : public GraphSource {
       lines.check(fields.size() == columns->count,
                   "expected two node ids in {} columns, got {} columns", columns->count,
                   fields.size());
-      edge(lines, fields[columns->src], fields[columns->dst]);
+      row(lines, *columns, fields);
     }
   }
 

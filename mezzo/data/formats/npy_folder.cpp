@@ -139,6 +139,16 @@ void read_edges(Dataset& dataset, const fs::path& path) {
   dataset.dst = edges[1].clone();
 }
 
+/// [E] or [E, 1] of any real dtype.
+void read_edge_weights(Dataset& dataset, const fs::path& path) {
+  if (!fs::exists(path)) return;
+  const at::Tensor weights = as_float32(read_npy(path), path.string());
+  const bool column = weights.dim() == 2 && weights.size(1) == 1;
+  require((weights.dim() == 1 || column) && weights.size(0) == dataset.num_edges(), path.string(),
+          "expected one number an edge, [{}], got {}", dataset.num_edges(), shape_text(weights));
+  dataset.edge_weights = weights.reshape(-1);
+}
+
 NodeLabels read_labels(const Meta& meta, const fs::path& path) {
   const at::Tensor labels = read_npy(path);
   if (labels.dim() < 2 || labels.size(1) == 1) {
@@ -200,7 +210,8 @@ void check_count(const std::optional<std::int64_t>& declared, std::int64_t found
           "it declares {} {}, the arrays have {}", declared.value_or(0), what, found);
 }
 
-/// An npy folder: edge_index.npy int [2, E], taken as it is; features.npz (CSR), features.npy or
+/// An npy folder: edge_index.npy int [2, E], taken as it is; edge_weights.npy [E] or none;
+/// features.npz (CSR), features.npy or
 /// x.npy, or none; labels.npy or y.npy int [N] or [N, 1], -1 if missing, or for multi-label data
 /// [N, C] as for node_entries (without the file there are no labels and may be no masks);
 /// {train,val,test}_mask[_NAME].npy bool [N] or [N, S]; meta.json, from which name, metric,
@@ -230,6 +241,7 @@ Dataset read_npy_folder(const fs::path& folder, const LoadOptions& options) {
           features.string(), "expected shape [{}, F], got {}", dataset.num_nodes,
           features.empty() ? "" : shape_text(dataset.features));
   read_edges(dataset, folder / "edge_index.npy");
+  read_edge_weights(dataset, folder / "edge_weights.npy");
   check_count(meta.num_nodes, dataset.num_nodes, "nodes", folder);
   check_count(meta.num_edges, dataset.num_edges(), "directed edges", folder);
   check_count(meta.num_features, dataset.num_features(), "features", folder);

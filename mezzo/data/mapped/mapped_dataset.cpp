@@ -288,6 +288,9 @@ Dataset read_mapped_dataset(const std::filesystem::path& folder, const LoadOptio
   dataset.class_names = manifest.class_names;
   dataset.indptr = reader.map("indptr", {at::kLong}, {manifest.num_nodes + 1});
   dataset.indices = reader.map("indices", {at::kInt, at::kLong}, {manifest.num_edges});
+  if (reader.has("edge_weights") && !manifest.part) {
+    dataset.edge_weights = reader.map("edge_weights", {at::kFloat}, {manifest.num_edges});
+  }
   read_folder_features(reader, dataset, manifest.num_features);
   const std::int64_t whole = manifest.part ? manifest.part->num_nodes : manifest.num_nodes;
   read_folder_labels(reader, dataset, whole, options);

@@ -84,8 +84,9 @@ EdgeColumns edge_columns(const TextLines& lines, std::string_view first_line,
     return integer_of_field(field).has_value();
   };
   if (std::all_of(fields.begin(), fields.end(), is_integer)) {
-    lines.check(names.src.empty() && names.dst.empty(),
-                "--src and --dst name columns of a header, the first line is '{}'", first_line);
+    lines.check(names.src.empty() && names.dst.empty() && names.weight.empty(),
+                "--src, --dst and --weight name columns of a header, the first line is '{}'",
+                first_line);
     lines.check(fields.size() == 2, "expected two node ids, got {} columns", fields.size());
     return columns;
   }
@@ -98,10 +99,16 @@ EdgeColumns edge_columns(const TextLines& lines, std::string_view first_line,
   columns.dst = header.find(names.dst, {"dst", "target"});
   lines.check(columns.src != columns.dst, "--src and --dst name the same column '{}'",
               fields[columns.src]);
-  lines.check(columns.count == 2 || (!names.src.empty() && !names.dst.empty()),
-              "edge weights and other columns of edges are not read; name the two columns of node "
-              "ids with --src and --dst to leave out the others; the header is '{}'",
-              header.text());
+  if (!names.weight.empty()) {
+    columns.weight = header.find(names.weight, {});
+    lines.check(columns.weight != columns.src && columns.weight != columns.dst,
+                "--weight names a column of node ids, '{}'", names.weight);
+  }
+  const std::size_t read = columns.weight ? 3 : 2;
+  lines.check(columns.count == read || (!names.src.empty() && !names.dst.empty()),
+              "expected no columns but node ids{}; name edge weights with --weight, and to leave "
+              "out other columns the node ids with --src and --dst; the header is '{}'",
+              columns.weight ? " and weights" : "", header.text());
   return columns;
 }
 

@@ -27,10 +27,11 @@ struct EdgeColumns {
   bool has_header = false;
   std::size_t count = 2;
   std::size_t src = 0, dst = 1;
+  std::optional<std::size_t> weight = {};
 };
 
-/// The columns by the first line, which is a header unless all its fields are integers. Columns
-/// beside the two are an error unless both are named: nothing reads weights.
+/// The columns by the first line, which is a header unless all its fields are integers. Other
+/// columns are an error unless src and dst are named.
 EdgeColumns edge_columns(const TextLines& lines, std::string_view first_line,
                          const CsvColumns& names);
 

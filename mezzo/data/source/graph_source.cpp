@@ -31,6 +31,8 @@ class DatasetSource : public GraphSource {
     }
   }
 
+  at::Tensor edge_weights() override { return dataset_.edge_weights; }
+
   void features(const TakeRows& take) override {
     const std::int64_t width = dataset_.num_features();
     if (width == 0) return;
@@ -81,6 +83,7 @@ void read_all_edges(GraphSource& source, Dataset& dataset) {
   dataset.src = at::cat(src);
   src.clear();
   dataset.dst = at::cat(dst);
+  dataset.edge_weights = source.edge_weights();
 }
 
 void read_all_features(GraphSource& source, std::int64_t width, Dataset& dataset) {

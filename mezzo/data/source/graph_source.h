@@ -42,6 +42,8 @@ class MEZZO_API GraphSource {
   /// int64 [n] each, ids in [0, num_nodes), n at most 2^20.
   using TakeEdges = std::function<void(const at::Tensor& src, const at::Tensor& dst)>;
   virtual void edges(const TakeEdges& take) = 0;
+  /// float32 [E] in the order of edges(); undefined: the edges have no weights. Not streamed.
+  virtual at::Tensor edge_weights() { return {}; }
   /// All rows of the features from row 0 on, in chunks below 64 MiB: float32, bfloat16 or float16
   /// [n, F], strided.
   using TakeRows = std::function<void(const at::Tensor& rows)>;

@@ -1,6 +1,7 @@
 #include "mezzo/nn/model/inference.h"
 
 #include <algorithm>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -29,14 +30,16 @@ at::Tensor rows_of_nodes(const at::Tensor& x, const at::Tensor& nodes) {
 /// All edges into a range of nodes.
 struct Part {
   Topology topology;
-  at::Tensor src_nodes;  // int64 [num_src], the range first
+  at::Tensor src_nodes;    // int64 [num_src], the range first
+  at::Tensor edge_weight;  // [num_edges], or undefined
 };
 
 /// Cuts a graph into parts.
 class Parts {
  public:
-  explicit Parts(const Topology& graph)
+  Parts(const Topology& graph, const at::Tensor& edge_weight)
       : graph_(graph.to(at::kCPU)),
+        edge_weight_(by_destination(graph_, edge_weight)),
         in_degrees_(degrees(graph_.parent_in_degrees(), graph_.in_degrees())),
         out_degrees_(degrees(graph_.parent_out_degrees(), graph_.out_degrees())),
         places_(at::full({graph_.num_src()}, -1, graph_.id_dtype())) {}
@@ -51,10 +54,17 @@ class Parts {
     return of_parent != nullptr ? of_parent->to(at::kLong) : own;
   }
 
+  static at::Tensor by_destination(const Topology& graph, const at::Tensor& edge_weight) {
+    const at::Tensor& edges = graph.csc().edge_ids;
+    return edge_weight.defined() && edges.defined() ? edge_weight.index_select(0, edges)
+                                                    : edge_weight;
+  }
+
   template <class Id>
   Part make(std::int64_t first, std::int64_t count);
 
   Topology graph_;
+  at::Tensor edge_weight_;               // in the order of the rows by destination
   at::Tensor in_degrees_, out_degrees_;  // int64, by node
   at::Tensor places_;  // by node: its index among the sources of the part, -1 between parts
 };
@@ -92,22 +102,28 @@ Part Parts::make(std::int64_t first, std::int64_t count) {
       detail::topology_from_rows({starts, std::move(indices), {}}, num_src, count)
           .with_parent_degrees(in_degrees_.narrow(0, first, count),
                                out_degrees_.index_select(0, nodes));
-  return {topology, nodes};
+  return {topology, nodes,
+          edge_weight_.defined() ? edge_weight_.narrow(0, begin, num_edges) : at::Tensor()};
 }
 
 /// A range of nodes without edges, for layers that ignore them.
 Part edgeless_part(std::int64_t first, std::int64_t count, at::ScalarType id_dtype) {
   const Adjacency rows{at::zeros({count + 1}, at::kLong), at::empty({0}, id_dtype), at::Tensor()};
-  return {detail::topology_from_rows(rows, count, count), at::arange(first, first + count)};
+  return {detail::topology_from_rows(rows, count, count), at::arange(first, first + count), {}};
 }
+
+/// LayerForward with the weights of the edges, which may be undefined.
+using WeightedLayer = std::function<at::Tensor(std::int64_t, const Topology&, const at::Tensor& x,
+                                               const at::Tensor& edge_weight)>;
 
 /// The module whose layers run, and where.
 struct Runner {
-  const LayerForward& layer;
+  const WeightedLayer& layer;
   std::int64_t num_layers;
   at::Device device;
   std::optional<at::ScalarType> dtype;  // of the parameters
   bool reads_edges = true;
+  at::Tensor edge_weight = {};  // of the whole graph
 
   /// Converts x to the input dtype of the first layer, on the device.
   at::Tensor in_model_dtype(const at::Tensor& x) const {
@@ -115,8 +131,9 @@ struct Runner {
     return !dtype || at::autocast::is_autocast_enabled(device.type()) ? rows : rows.to(*dtype);
   }
 
-  at::Tensor run(std::int64_t index, const Topology& topology, const at::Tensor& x) const {
-    at::Tensor rows = layer(index, topology, x);
+  at::Tensor run(std::int64_t index, const Topology& topology, const at::Tensor& x,
+                 const at::Tensor& weights = {}) const {
+    at::Tensor rows = layer(index, topology, x, weights);
     MEZZO_CHECK(rows.defined() && rows.dim() >= 1 && rows.size(0) == topology.num_dst(),
                 "{}: expected layer {} to return {} rows, one per destination, got {}",
                 kInferenceName, index, topology.num_dst(), detail::describe(rows));
@@ -133,7 +150,7 @@ struct Runner {
   at::Tensor in_batches(const Topology& graph, const at::Tensor& x, std::int64_t batch_size) const {
     const std::int64_t num_nodes = graph.num_dst();
     std::optional<Parts> parts;
-    if (reads_edges) parts.emplace(graph);
+    if (reads_edges) parts.emplace(graph, edge_weight);
     at::Tensor h = x;
     for (std::int64_t index = 0; index < num_layers; ++index) {
       at::Tensor outputs;
@@ -143,7 +160,9 @@ struct Runner {
             parts ? parts->of(first, count) : edgeless_part(first, count, graph.id_dtype());
         at::Tensor rows = rows_of_nodes(h, part.src_nodes);
         rows = index == 0 ? in_model_dtype(rows) : rows.to(device);
-        const at::Tensor part_outputs = run(index, part.topology.to(device), rows);
+        const at::Tensor weights =
+            part.edge_weight.defined() ? part.edge_weight.to(device) : part.edge_weight;
+        const at::Tensor part_outputs = run(index, part.topology.to(device), rows, weights);
         if (!outputs.defined()) {
           std::vector<std::int64_t> shape = part_outputs.sizes().vec();
           shape[0] = num_nodes;
@@ -185,19 +204,27 @@ at::Tensor inference(nn::Model& model, const Topology& graph, const at::Tensor& 
   MEZZO_CHECK(!model.is_empty(), "{}: expected a model, got none", kInferenceName);
   const at::Device device = check_arguments(graph, options);
   nn::detail::check_rows(kInferenceName, x, graph.num_dst(), model->options.in_features);
-  const LayerForward layer = [&](std::int64_t index, const Topology& topology,
-                                 const at::Tensor& rows) {
-    return model->forward_layer(index, topology, rows);
+  const at::Tensor& weight = options.edge_weight;
+  MEZZO_CHECK(
+      !weight.defined() || (nn::takes_edge_weights(model->options.kind) && weight.is_cpu() &&
+                            weight.dim() == 1 && weight.numel() == graph.num_edges()),
+      "{}: expected edge_weight [{}] on the CPU, of a model that takes edge weights, got {}",
+      kInferenceName, graph.num_edges(), nn::detail::describe(weight));
+  const WeightedLayer layer = [&](std::int64_t index, const Topology& topology,
+                                  const at::Tensor& rows, const at::Tensor& edge_weight) {
+    return model->forward_layer(index, topology, rows, edge_weight);
   };
   const Runner runner{.layer = layer,
                       .num_layers = model->num_layers(),
                       .device = device,
                       .dtype = dtype_of(*model, device),
-                      .reads_edges = model->options.kind != nn::ModelKind::kMlp};
+                      .reads_edges = model->options.kind != nn::ModelKind::kMlp,
+                      .edge_weight = weight};
   const at::NoGradGuard no_grad;
   const nn::EvaluationMode evaluation(*model);
   if (graph.num_dst() <= options.batch_size || model->options.kind == nn::ModelKind::kSgc) {
-    return model->forward(graph.to(device), runner.in_model_dtype(x)).to(at::kCPU);
+    const at::Tensor moved = weight.defined() ? weight.to(device) : weight;
+    return model->forward({graph.to(device), moved}, runner.in_model_dtype(x)).to(at::kCPU);
   }
   return runner.in_batches(graph, x, options.batch_size);
 }
@@ -210,7 +237,13 @@ at::Tensor inference(torch::nn::Module& module, std::int64_t num_layers, const L
   const at::Device device = check_arguments(graph, options);
   nn::detail::check_rows(kInferenceName, x, graph.num_dst(),
                          x.defined() && x.dim() == 2 ? x.size(1) : 1);
-  const Runner runner{.layer = layer,
+  MEZZO_CHECK(!options.edge_weight.defined(), "{}: expected no edge_weight for a module",
+              kInferenceName);
+  const WeightedLayer without_weights = [&](std::int64_t index, const Topology& topology,
+                                            const at::Tensor& rows, const at::Tensor& /*weight*/) {
+    return layer(index, topology, rows);
+  };
+  const Runner runner{.layer = without_weights,
                       .num_layers = num_layers,
                       .device = device,
                       .dtype = dtype_of(module, device)};

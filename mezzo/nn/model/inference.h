@@ -16,6 +16,9 @@ namespace mezzo {
 struct InferenceOptions {
   std::int64_t batch_size = 4096;  ///< destinations of a layer per batch, at least 1
   at::Device device = at::kCPU;    ///< must be the device of the model's parameters
+  /// Undefined, or floating [num_edges] on the CPU: factors of the messages, for a Model of a kind
+  /// that takes_edge_weights().
+  at::Tensor edge_weight = {};
 };
 
 /// Returns the logits of all nodes from all their in-neighbours: the result of model(graph, x) in

@@ -293,7 +293,7 @@ at::Tensor ModelImpl::forward(ModelInput input, const at::Tensor& x) {
   for (std::int64_t i = 0; i < num_layers(); ++i) {
     const auto index = static_cast<std::size_t>(i);
     if (blocks == nullptr) {
-      h = forward_layer(i, *input.topology(), h);
+      h = forward_layer(i, *input.topology(), h, input.edge_weight());
       continue;
     }
     const Block& block = (*blocks)[index];

@@ -105,6 +105,9 @@ class ModelInput {
   ModelInput(const Graph& graph) : topology_(&graph.topology()) {}  // NOLINT
   ModelInput(const Block& block) : topology_(&block.topology()) {}  // NOLINT
   ModelInput(const Blocks& blocks) : blocks_(&blocks) {}            // NOLINT
+  /// edge_weight: undefined, or floating [num_edges], the factors of the messages of every layer.
+  ModelInput(const Topology& topology, at::Tensor edge_weight)
+      : topology_(&topology), edge_weight_(std::move(edge_weight)) {}
   /// Blocks with edge weights: edge_weights names a column of their edges, floating [num_edges].
   /// The weights must be factors for a mean over these edges, as BlockLoader writes for
   /// layer_sizes. LABOR writes weights for sums to a column of the same name: they give wrong
@@ -121,11 +124,14 @@ class ModelInput {
   MEZZO_API const Topology& layer(std::int64_t index) const;
   /// The column of each block's edges that holds the edge weights; empty: none.
   const std::string& edge_weights() const { return edge_weights_; }
+  /// The edge weights of the one structure; undefined: none.
+  const at::Tensor& edge_weight() const { return edge_weight_; }
 
  private:
   const Topology* topology_ = nullptr;
   const Blocks* blocks_ = nullptr;
   std::string edge_weights_;
+  at::Tensor edge_weight_;
 };
 
 /// A stack of layers of one kind: dropout, layer, normalization, skip, activation; the last layer

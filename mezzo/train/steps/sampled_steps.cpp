@@ -109,11 +109,14 @@ std::int64_t workers_of(const Graph& graph, const SamplingOptions& sampling) {
 template <class Item>
 class LoaderSteps : public EpochSteps {
  public:
-  /// graph: the graph of the loader. model: of the run, for control variates.
+  /// graph: the graph of the loader. model: of the run, for control variates. edge_weight: as
+  /// Problem's.
   LoaderSteps(std::shared_ptr<Batches<Item>> loader, const Graph& graph,
-              const TrainOptions& options, double nodes_per_term, const nn::ModelOptions& model)
+              const TrainOptions& options, double nodes_per_term, const nn::ModelOptions& model,
+              const at::Tensor& edge_weight)
       : loader_(std::move(loader)),
         options_(options),
+        edge_weight_(edge_weight.defined() ? edge_weight.to(options.device) : edge_weight),
         place_(graph.device().is_cpu() ? SamplePlace::kHost : SamplePlace::kDevice),
         workers_(workers_of(graph, *options.sampling)),
         nodes_per_term_(nodes_per_term),
@@ -189,12 +192,17 @@ class LoaderSteps : public EpochSteps {
   at::Tensor logits_of(TrainState& state, const Item& item, const at::Tensor& features) {
     if constexpr (std::is_same_v<Item, Batch>) {
       if (controlled_) return controlled_->forward(*state.model, item.blocks, features);
+      if (edge_weight_.defined()) {
+        Blocks blocks = item.blocks;
+        return state.model->forward(input_of(blocks, edge_weight_), features);
+      }
     }
     return state.model->forward(structure_of(item, options_.sampling->sampler), features);
   }
 
   std::shared_ptr<Batches<Item>> loader_;
   const TrainOptions& options_;
+  at::Tensor edge_weight_;  ///< of the graph, on the device of the run; may be undefined
   SamplePlace place_;
   std::int64_t workers_;
   double nodes_per_term_;
@@ -338,11 +346,12 @@ std::unique_ptr<EpochSteps> make_sampled_steps(const Problem& problem, const Tra
   const nn::ModelOptions model = model_options(options, problem);
   if (draws_blocks(sampler)) {
     return std::make_unique<LoaderSteps<Batch>>(block_loader(graph, nodes.rows, options, seed),
-                                                graph, options, nodes_per_term, model);
+                                                graph, options, nodes_per_term, model,
+                                                problem.edge_weight);
   }
   return std::make_unique<LoaderSteps<SubgraphBatch>>(
       is_saint(sampler) ? saint_loader(graph, options, seed) : cluster_loader(graph, options, seed),
-      graph, options, nodes_per_term, model);
+      graph, options, nodes_per_term, model, at::Tensor());
 }
 
 }  // namespace mezzo

@@ -46,7 +46,8 @@ at::Tensor backward_of(TrainState& state, const TrainOptions& options,
 }
 
 at::Tensor full_graph_loss(TrainState& state, const Problem& problem, const TrainingNodes& nodes) {
-  const at::Tensor logits = state.model->forward(problem.topology, problem.features);
+  const at::Tensor logits =
+      state.model->forward({problem.topology, problem.edge_weight}, problem.features);
   return loss_of(logits.index_select(0, nodes.rows), nodes.labels);
 }
 

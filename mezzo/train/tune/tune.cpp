@@ -50,6 +50,7 @@ json job_facts(const Dataset& dataset, const TrainOptions& options) {
   }
   return {{"nodes", dataset.num_nodes},
           {"edges", edges},
+          {"edge weights", tensor_hash(dataset.edge_weights)},
           {"features", features_hash(dataset.features)},
           {"labels", tensor_hash(dataset.labels)},
           {"training nodes", tensor_hash(dataset.train_masks)},

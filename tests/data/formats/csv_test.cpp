@@ -203,10 +203,36 @@ TEST_F(CsvFolder, ids_that_are_words_are_numbered_in_their_order) {
 
 TEST_F(CsvFolder, other_columns_of_edges_are_left_out_on_request_only) {
   const std::string weighted = "src,dst,weight\n5,2,1\n2,9,0.5\n";
-  EXPECT_TRUE(refused("edges.csv", weighted,
-                      {"edges.csv:1: ", "edge weights", "not read", "'src,dst,weight'"}));
+  EXPECT_TRUE(refused(
+      "edges.csv", weighted,
+      {"edges.csv:1: ", "no columns but node ids", "--weight", "--src", "'src,dst,weight'"}));
   write("edges.csv", weighted);
   EXPECT_EQ(edges_of(read({.csv = {.src = "src", .dst = "dst"}})), (Edges{{1, 0}, {0, 2}}));
+}
+
+TEST_F(CsvFolder, edge_weights_are_a_column_with_a_name) {
+  write("edges.csv", "src,w,dst\n5,0.5,2\n2,1,9\n5,-3,2\n9,2e3,9\n");
+  const Dataset data = read({.csv = {.weight = "w"}});
+  EXPECT_EQ(edges_of(data), (Edges{{1, 0}, {0, 2}, {1, 0}, {2, 2}}));
+  EXPECT_EQ(data.edge_weights.scalar_type(), at::kFloat);
+  EXPECT_EQ(floats_of(data.edge_weights), (std::vector<float>{0.5F, 1, -3, 2000}));
+  EXPECT_FALSE(read({.csv = {.src = "src", .dst = "dst"}}).edge_weights.defined());
+  const auto fails = [&](const std::string& edges, const CsvColumns& csv,
+                         const std::vector<std::string>& fragments) {
+    write("edges.csv", edges);
+    return throws<IoError>([&] { read({.csv = csv}); }, fragments);
+  };
+  const CsvColumns w = {.weight = "w"};
+  EXPECT_TRUE(fails("src,dst,w,t\n5,2,1,1\n", w, {"edges.csv:1: ", "ids and weights", "--src"}));
+  EXPECT_TRUE(fails("src,dst\n5,2\n", w, {"edges.csv:1: ", "no column 'w'"}));
+  EXPECT_TRUE(fails("src,dst\n5,2\n", {.weight = "src"}, {"--weight", "'src'"}));
+  EXPECT_TRUE(fails("5,2\n", w, {"edges.csv:1: ", "--weight", "'5,2'"}));
+  EXPECT_TRUE(fails("src,dst,w\n5,2,\n", w, {"edges.csv:2: "}));
+  EXPECT_TRUE(fails("src,dst,w\n5,2,x\n", w, {"edges.csv:2: ", "'x'"}));
+  EXPECT_TRUE(fails("src,dst,w\n5,2,nan\n", w, {"edges.csv:2: ", "edge weight nan"}));
+  write("edges.csv", "src,dst,w,t\n5,2,4,1\n");
+  const Dataset rest = read({.csv = {.src = "src", .dst = "dst", .weight = "w"}});
+  EXPECT_EQ(floats_of(rest.edge_weights), (std::vector<float>{4}));
 }
 
 TEST_F(CsvFolder, names_of_columns_must_fit_the_header) {

@@ -214,6 +214,16 @@ TEST_F(NpyFolder, edges_are_checked) {
   EXPECT_TRUE(refused("edge_index.npy", "", "not an npy file"));
 }
 
+TEST_F(NpyFolder, edge_weights_are_in_the_order_of_the_edges) {
+  EXPECT_FALSE(load().edge_weights.defined());
+  for (const std::vector<std::int64_t>& shape :
+       {std::vector<std::int64_t>{4}, std::vector<std::int64_t>{4, 1}}) {
+    folder_.write("edge_weights.npy", npy_float32(shape, {1, 0.5F, -2, 4}));
+    EXPECT_TRUE(at::equal(load().edge_weights, at::tensor({1.0F, 0.5F, -2.0F, 4.0F})));
+  }
+  EXPECT_TRUE(refused("edge_weights.npy", npy_float32({3}, {1, 2, 3}), "one number an edge, [4]"));
+}
+
 TEST_F(NpyFolder, labels_are_checked) {
   EXPECT_TRUE(refused("labels.npy", npy_int64({3}, {0, -2, 1}), "negative label -2"));
   EXPECT_TRUE(refused("labels.npy", npy_int64({3}, {0, std::int64_t{1} << 40, 1}), "sensible"));

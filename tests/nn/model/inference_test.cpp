@@ -98,6 +98,30 @@ TEST(Inference, equals_the_whole_graph_for_every_batch_size_and_layout) {
   }
 }
 
+TEST(Inference, multiplies_messages_by_edge_weights) {
+  const at::Tensor x = features(),
+                   weights = uniform({graph().num_edges()}, at::kBFloat16, 5).to(at::kDouble);
+  for (const auto kind : {ModelKind::kGcn, ModelKind::kSage}) {
+    Model model = make(kind);
+    model->eval();
+    const at::Tensor expected = model->forward({graph().topology(), weights}, x).detach();
+    EXPECT_FALSE(at::allclose(expected, whole(model, x)));
+    for (const std::int64_t batch_size : {7, 59, 4096}) {
+      const at::Tensor logits = inference(
+          model, graph(), x,
+          {.batch_size = batch_size, .device = test_device(), .edge_weight = weights.cpu()});
+      EXPECT_TRUE(same_sums(logits, expected)) << batch_size;
+    }
+  }
+  Model gat = make(ModelKind::kGat), gcn = make(ModelKind::kGcn);
+  const auto refusal = [&](Model& model, const at::Tensor& weight) {
+    return error_of(
+        [&] { inference(model, graph(), x, {.device = test_device(), .edge_weight = weight}); });
+  };
+  EXPECT_TRUE(mentions(refusal(gat, weights.cpu()), "inference:expectededge_weight["));
+  EXPECT_TRUE(mentions(refusal(gcn, at::ones({3})), "inference:expectededge_weight["));
+}
+
 TEST(Inference, takes_a_topology_and_remembered_degrees) {
   Model model = make(ModelKind::kGcn);
   const Topology sample =
