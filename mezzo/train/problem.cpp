@@ -241,7 +241,7 @@ nn::ModelOptions model_options(const TrainOptions& options, std::int64_t num_fea
   model.num_output_heads = options.output_heads.value_or(model.num_output_heads);
   model.attention_dropout = options.attention_dropout.value_or(model.attention_dropout);
   model.keep_float32 = options.keep_float32;
-  // A batch may leave a node without neighbours; make_topology has checked the whole graph.
+  // A batch may leave a node without neighbours; set_structure has checked the whole graph.
   model.allow_zero_in_degree = options.sampling.has_value();
   return model;
 }
