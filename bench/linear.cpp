@@ -1,5 +1,5 @@
-// Dense products of layers: first, hidden and last ones, those of a mini-batch, and two small ones
-// on either side of the size limit above which float32 may use another library.
+// Dense products of layers: first, hidden and last layers, layers on a mini-batch, and two small
+// ones on either side of the size limit above which float32 may use another library.
 #include <array>
 
 #include "bench/cases/layers.h"

@@ -1,5 +1,5 @@
 // Two neighbours a node instead of all, with the control variate of VR-GCN: the mean over all
-// neighbours is estimated from their stored activations, corrected by those that were drawn.
+// neighbours is estimated from their stored activations and corrected by the drawn neighbours.
 #include <iostream>
 #include <string>
 #include <vector>

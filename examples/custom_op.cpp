@@ -35,7 +35,7 @@ struct ScaledMm : torch::autograd::Function<ScaledMm> {
 
 // [custom_op]
 // The rule: cast to the region's dtype, then call again below autocast. Autograd lies below too and
-// records the casts. cached_cast casts tensors of the device type that it is told.
+// records the casts. cached_cast casts only tensors of the device type in its argument.
 template <c10::DeviceType kDevice>
 static Tensor scaled_mm_autocast(const Tensor& x, const Tensor& w, double scale) {
   const c10::impl::ExcludeDispatchKeyGuard below_autocast(

@@ -64,7 +64,7 @@ int main(int argc, char** argv) {
 
   dist::spawn(processes, g, [&](dist::ProcessGroup& group, const mezzo::Graph& shared) {
     // [features]
-    // This rank's rows alone; those of all ranks follow each other.
+    // This rank's rows only; the table joins the rows of all ranks by rank.
     const int64_t rank = group.rank(), ranks = group.world_size(), n = table.size(0);
     const torch::Tensor own = table.slice(0, n * rank / ranks, n * (rank + 1) / ranks);
     const auto features = dist::ShardedFeatures::from_part(own.to(group.device()), group);

@@ -136,7 +136,7 @@ def targets_of(work, of):
 
 
 def compared(outcomes):
-    """The targets of docs/gpu.md for which both sides were timed."""
+    """The targets of docs/gpu.md with times for both sides."""
     found = []
     for work, width in sorted({(one["work"], one["width"]) for one in outcomes}):
         for what, value, relation, target in targets_of(work, Contenders(outcomes, work, width)):

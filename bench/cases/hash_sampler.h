@@ -17,7 +17,7 @@ struct HashHop {
 };
 
 /// Samples and relabels a mini-batch the common way: 64-bit ids, a node-based hash map to local
-/// ids, a hash set and a vector per row, a sequential generator. The same work as BlockSampler:
+/// ids, a hash set and a vector per row, a sequential generator. Does the work of BlockSampler:
 /// `fanouts` (the seeds' hop last) distinct neighbours per node, destinations first, then new nodes
 /// in the order drawn. Returns the hops, seeds' hop first.
 std::vector<HashHop> sample_by_hash_map(const Rows& rows, const std::vector<std::int64_t>& seeds,

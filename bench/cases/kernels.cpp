@@ -200,7 +200,7 @@ Comparison make_segment_sum(const Workload& load, const Sizes& sizes) {
   };
   OperatorCase sum(sizes.pass, {x}, gradient, [sizes](std::int64_t size) {
     // The rows and the results, once each. Forward: rows read, sums written; backward: gradients of
-    // the sums read, those of the rows written.
+    // the sums read, gradients of the rows written.
     const std::int64_t bytes = (sizes.num_edges + sizes.num_dst) * sizes.width * size;
     return Cost{bytes, bytes * (sizes.backward() ? 2 : 1)};
   });

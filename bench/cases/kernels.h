@@ -13,7 +13,7 @@
 
 namespace mezzo::bench {
 
-/// A graph, and the precisions in which Mezzo's candidates run on it.
+/// A graph and the precisions of Mezzo's candidates on it.
 struct Workload {
   Topology topology;
   std::shared_ptr<const LibtorchGraph> torch;

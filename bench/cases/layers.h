@@ -14,12 +14,12 @@ namespace mezzo::bench {
 /// A graph attention layer from `width` to `width` features (4 heads of width / 4, or one if 4 does
 /// not divide it), and the gradients of its input and weights, compared with plain libtorch on E x
 /// F tensors, as in PyG. The input has the storage type of the precision, as inside a model; the
-/// weights are float32. The expected results are those of the first candidate that runs, in
-/// float32: the output and the gradients of input and weight. Those of the attention vectors are
-/// not compared, because cancellation amplifies their rounding errors.
+/// weights are float32. The first candidate that runs, in float32, gives the expected results: the
+/// output and the gradients of input and weight. Those of the attention vectors are not compared,
+/// because cancellation amplifies their rounding errors.
 Plan gat_layer(const Workload& load, std::int64_t width, Pass pass);
 
-/// The same of a GATv2 layer; the weight whose gradient is compared is that of the sources.
+/// As gat_layer, for a GATv2 layer; compares the gradient of the source weight.
 Plan gatv2_layer(const Workload& load, std::int64_t width, Pass pass);
 
 /// The sizes of a dense product [rows, in] x [in, out].

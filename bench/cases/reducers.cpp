@@ -55,8 +55,8 @@ at::Tensor scattered(const LibtorchGraph& torch, const at::Tensor& messages,
                       /*include_self=*/false);
 }
 
-/// The gradient of a max or min goes to the message of the lowest edge id among those that are the
-/// result. x, gradient: float64.
+/// The gradient of a max or min goes to the chosen message; ties go to the lowest edge id. x,
+/// gradient: float64.
 Tensors extreme_in_float64(const LibtorchGraph& torch, const std::string& word, const at::Tensor& x,
                            const at::Tensor& gradient) {
   const at::Tensor messages = x.index_select(0, torch.src());

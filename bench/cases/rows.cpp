@@ -133,7 +133,8 @@ Comparison make_row_dropout(std::int64_t rows, std::int64_t width,
   const at::Tensor gradient = at::randn({rows, width});
   const bool backward = pass == Pass::kForwardBackward;
   OperatorCase dropout(pass, {x}, gradient, [=](std::int64_t size) {
-    // Forward: rows read, results written; backward: the same of the gradients. A mask not counted.
+    // Forward: rows read, results written; backward: the same for the gradients. A mask not
+    // counted.
     return Cost{x.numel() * size * (backward ? 2 : 1), x.numel() * size * (backward ? 4 : 2)};
   });
   Tensors expected = {x * 2};

@@ -136,7 +136,7 @@ std::optional<Outcome> measure(const Plan& plan, const MeasureOptions& options);
 /// The speed-up of a candidate over `other`, by minima; NaN if one was skipped.
 double speed_up(const Measurement& of, const Measurement& other);
 
-/// As above, by medians.
+/// speed_up() by medians.
 double median_speed_up(const Measurement& of, const Measurement& other);
 
 }  // namespace mezzo::bench

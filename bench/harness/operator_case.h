@@ -19,7 +19,7 @@ enum class Pass : std::uint8_t { kForward, kForwardBackward };
 /// ", forward" or ", forward+backward", for the end of a Plan's name.
 std::string suffix(Pass pass);
 
-/// The type in which a precision stores features.
+/// The storage type of features in a precision.
 at::ScalarType storage_type(amp::Precision precision);
 
 /// Bytes of an element of it.
@@ -43,7 +43,7 @@ std::function<Tensors()> job(Pass pass, Tensors operands, at::Tensor gradient, F
 /// A candidate's operands are cast to the type of its precision.
 class OperatorCase {
  public:
-  /// By the bytes of an element.
+  /// The cost if an element has this many bytes.
   using CostOf = std::function<Cost(std::int64_t element)>;
 
   /// operands, gradient (of the result): float32. cost: of Mezzo's candidates.
@@ -64,7 +64,7 @@ class OperatorCase {
   /// Adds a libtorch baseline that uses libtorch's autograd.
   void add_baseline(std::string name, const Forward& forward, Cost cost,
                     amp::Precision precision = amp::Precision::kFloat32);
-  /// Adds such a baseline in float32 and in the 16-bit types of `precisions`, at the operator's
+  /// Adds this baseline in float32 and in the 16-bit types of `precisions`, at the operator's
   /// cost() with `more_bytes`. forward_in: prepares it for a type.
   void add_baselines(const std::string& name, const std::vector<amp::Precision>& precisions,
                      const std::function<Forward(at::ScalarType)>& forward_in,
