@@ -24,7 +24,7 @@ struct CapturedStepOptions {
 };
 
 /// Captures a training step as a CUDA graph and replays it without host code. Use it for small
-/// models, whose kernels take longer to launch than to run.
+/// models, if their kernels take longer to launch than to run.
 ///
 ///     amp::FusedAdam optimizer(model->parameters());
 ///     amp::CapturedStep step([&] {
@@ -42,10 +42,10 @@ struct CapturedStepOptions {
 ///     for (int epoch = 0; epoch < 200; ++epoch) step.replay();
 ///
 /// Each replay() is one step. The first `warm_up` calls run the closure; the next call captures it
-/// and replays the graph, and later calls only replay. Results equal those of calling the closure,
-/// bit for bit, except under dropout: here mezzo's dropout draws from libtorch's CUDA generator,
-/// during warm-up too, and otherwise from the CPU generator. torch::manual_seed seeds both. Every
-/// replay draws new random numbers.
+/// and replays the graph, and later calls only replay. Results equal the closure's own results bit
+/// for bit, except with dropout: here mezzo's dropout draws from libtorch's CUDA generator, during
+/// warm-up too, and otherwise from the CPU generator. torch::manual_seed seeds both. Every replay
+/// draws new random numbers.
 ///
 /// A replay reads and writes the memory of the captured call: change inputs in place (copy_), do
 /// not replace parameters or optimizer state; each replay overwrites the same result tensor. Values

@@ -33,9 +33,9 @@ MEZZO_API std::string_view to_string(Precision precision);
 /// InvalidArgument that lists the valid names.
 MEZZO_API Precision parse_precision(std::string_view text);
 
-/// The precision in which training is fastest on the device among those of float32's range, from a
-/// table of processors (docs/performance.md), without a measurement: kBFloat16 on CPUs with AVX2 or
-/// AVX-512 and on GPUs of compute capability 8.0 and above, else kFloat32.
+/// The precision with the fastest training on the device and at least float32's range. It comes
+/// from a table of processors (docs/performance.md), not from a measurement: kBFloat16 on CPUs with
+/// AVX2 or AVX-512 and on GPUs of compute capability 8.0 and above, else kFloat32.
 MEZZO_API Precision fastest_precision(c10::Device device);
 
 class CpuPolicyRegion;
@@ -50,8 +50,8 @@ struct PrecisionOptions {
 ///
 /// - kBFloat16, kFloat16: an Autocast region of that dtype. On the CPU, convolutions, matrix
 ///   products and attention compute in float32 if a measurement shows that their class is slower in
-///   16 bits (cpu_policy.h), and round their results to 16 bits. Output dtypes are those of
-///   Autocast, so float16 still needs a GradScaler; tensors saved for the backward are then
+///   16 bits (cpu_policy.h), and round their results to 16 bits. Output dtypes are the same as
+///   Autocast's, so float16 still needs a GradScaler; tensors saved for the backward are then
 ///   float32. CpuPolicy::kOff makes the scope a plain Autocast region. An Autocast region inside
 ///   the scope always follows PyTorch;
 /// - kTensorFloat32: no autocast; on CUDA, matrix products, convolutions and recurrent layers may

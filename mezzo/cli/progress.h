@@ -43,7 +43,7 @@ class Progress {
   std::string label_;
   Clock::time_point start_ = Clock::now();
   Clock::time_point drawn_ = start_;
-  std::int64_t shown_ = 0;  // epochs of this run, without those of a resumed one
+  std::int64_t shown_ = 0;  // epochs of this run, without the epochs before a resume
   std::int64_t last_tenth_ = -1;
   std::string scores_;  // of the latest evaluation
   bool open_ = false;   // the current line has a bar

@@ -21,8 +21,8 @@ enum ExitCode : int {
 inline constexpr const char* kLaunchedVariable = "MEZZO_LAUNCHED";
 
 /// Runs `mezzo <arguments>`: dispatches to a command, and turns every exception into one line
-/// "mezzo: ..." on the standard error and an exit code. Prints warnings of this library; those of
-/// libtorch only with MEZZO_LOG=libtorch. Commands run under amp::Float32Reductions. An unknown
+/// "mezzo: ..." on the standard error and an exit code. Prints warnings of this library; libtorch's
+/// warnings only with MEZZO_LOG=libtorch. Commands run under amp::Float32Reductions. An unknown
 /// topic in MEZZO_LOG is a usage error.
 int run(const std::vector<std::string>& arguments);
 

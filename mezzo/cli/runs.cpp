@@ -14,7 +14,8 @@ namespace mezzo::cli {
 
 namespace {
 
-/// Appends the report, also that of an EndedRun. With several runs a NumericError names the run.
+/// Appends the report, also that of an EndedRun. If there are several runs, a NumericError names
+/// the run.
 void train_one(const Dataset& dataset, const TrainOptions& options, const TrainCallbacks& callbacks,
                const dist::ProcessGroup& group, std::int64_t runs, std::int64_t run,
                std::vector<TrainReport>& reports) {

@@ -29,7 +29,7 @@ void limit_spinning(char** arguments, char** environment) {
   // Its name rather than the link itself, which would name the process `exe`.
   std::array<char, 4096> path{};
   const ssize_t length = ::readlink("/proc/self/exe", path.data(), path.size() - 1);
-  // After `ld-linux.so.2 mezzo ...` the link is to the loader.
+  // If `ld-linux.so.2 mezzo ...` started the process, the link leads to the loader.
   if (length <= 0 || std::string_view(path.data()).find("/ld-") != std::string_view::npos) return;
 
   std::vector<char*> variables;

@@ -37,7 +37,7 @@ struct AutocastOptions {
 /// A region of automatic mixed precision on one device type: until the end of the scope, libtorch
 /// casts the floating arguments of matrix products and convolutions to the 16-bit dtype and runs
 /// sensitive operations in float32 (libtorch's lists differ between CPU and CUDA). float64 tensors,
-/// in-place calls and `out=` calls are never cast. The rules are those of Python's torch.autocast:
+/// in-place calls and `out=` calls are never cast. It follows the rules of Python's torch.autocast:
 ///
 /// - Regions nest. The end of a region restores the enabled flag, the dtype and the cache flag,
 ///   also after an exception. A disabled region casts nothing: inside it, the caller must cast
@@ -50,9 +50,9 @@ struct AutocastOptions {
 /// in inference mode. It does not detect changed weights: GradScaler::step clears it; after other
 /// changes inside an open region call clear_cache().
 ///
-/// Differences from Python: a region whose dtype differs from that of an enclosing one clears the
-/// cache at both ends, because libtorch's cache ignores the dtype; an unsupported dtype is an error
-/// on every device (Python warns and disables).
+/// Differences from Python: a region with another dtype than its enclosing region clears the cache
+/// at both ends, because libtorch's cache ignores the dtype; an unsupported dtype is an error on
+/// every device (Python warns and disables).
 ///
 /// AutocastState copies regions to other threads. Create regions on the stack and destroy them in
 /// reverse order on the same thread; destruction on another thread warns and changes nothing. Does
@@ -64,7 +64,7 @@ class MEZZO_API Autocast {
   /// autocast. For CUDA without a CUDA device, warns and opens a disabled region.
   Autocast(c10::DeviceType device, c10::ScalarType dtype, const AutocastOptions& options = {});
 
-  /// As above, with the device type's current dtype: that of the enclosing region, or libtorch's
+  /// As above, with the current dtype of the device type: the enclosing region's, or libtorch's
   /// default (CPU bfloat16, CUDA float16).
   explicit Autocast(c10::DeviceType device, const AutocastOptions& options = {});
 

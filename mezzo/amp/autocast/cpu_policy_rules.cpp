@@ -1,6 +1,7 @@
 // The policy's kernels for libtorch's operators. They run before the AutocastCPU kernels. If a
 // class computes in float32, they cast floating arguments to float32 and the result to the region's
-// 16-bit dtype, so output dtypes are those of autocast. All other calls go to autocast unchanged.
+// 16-bit dtype, so output dtypes are the same as autocast's. All other calls go to autocast
+// unchanged.
 #include <tuple>
 
 #include <ATen/autocast_mode.h>
@@ -62,7 +63,7 @@ TORCH_LIBRARY_IMPL(_, TESTING_ONLY_GenericMode, m) {
   m.fallback(torch::CppFunction::makeFallthrough());
 }
 
-// libtorch's list of 16-bit operators on the CPU, without two memory-bound ones (prelu,
+// libtorch's list of 16-bit operators on the CPU, without two memory-bound operators (prelu,
 // linalg_vecdot).
 TORCH_LIBRARY_IMPL(aten, TESTING_ONLY_GenericMode, m) {
   namespace ops = at::_ops;

@@ -114,7 +114,7 @@ class MEZZO_API CustomForward {
   std::optional<c10::ScalarType> dtype_;  // unset: nothing is cast
 };
 
-/// The state in which custom_forward's function ran. Throws LogicError if custom_forward did not
+/// The autocast state during custom_forward's function. Throws LogicError if custom_forward did not
 /// run.
 MEZZO_API amp::AutocastState custom_backward_state(const torch::autograd::AutogradContext* context);
 
@@ -143,9 +143,9 @@ namespace mezzo::amp {
 ///   `args` unchanged.
 /// - Outside an enabled region nothing is cast.
 ///
-/// Save the lambda's arguments, not the outer ones, so that the backward gets the dtypes of the
-/// forward. Autograd casts the gradients back. As in Python, second derivatives do not pass through
-/// the casts of cast_inputs.
+/// Save the arguments of the lambda, not the outer variables, so that the backward gets the dtypes
+/// of the forward. Autograd casts the gradients back. As in Python, second derivatives do not pass
+/// through the casts of cast_inputs.
 ///
 /// function: takes tensors by value, a TensorList as a std::vector, anything else by reference; its
 /// result is returned by value. Throws InvalidArgument for a null context, a device type without

@@ -14,7 +14,7 @@
 namespace mezzo::amp::detail {
 namespace {
 
-// By how much gradients may still grow under a constant scale.
+// Gradients may grow by this factor before a constant scale overflows.
 constexpr double kHeadroom = 16;
 // Normal underflow (the tail of a softmax) stays below this share.
 constexpr double kNotableShare = 0.01;

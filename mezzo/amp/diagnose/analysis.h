@@ -17,7 +17,7 @@ namespace mezzo::amp::detail {
 /// How far a run's loss may be from float32's, in units of the first loss.
 inline constexpr double kLossTolerance = 0.05;
 /// How far a run's first gradient may be from float32's, in units of its norm. In healthy models
-/// bfloat16 is a few percent away, in tiny ones with a small gradient up to 0.23.
+/// bfloat16 differs by a few percent, in tiny models with a small gradient by up to 0.23.
 inline constexpr double kGradientTolerance = 0.35;
 
 /// A part of the model that can be kept in float32.
@@ -58,10 +58,10 @@ void finish_gradients(GradientFacts& facts);
 /// a power of two.
 double kept_share(const GradientFacts& facts, double loss_scale);
 
-/// A constant scale for float16: the largest power of two with which every gradient of float32, of
-/// parameters and activations, stays a factor of 16 below 65504. Dynamic if the gradients grow or
-/// fall by more than that within the steps, or are all zero.
-/// float32: the report of the fp32 run. keep_float32: parts whose gradients stay in float32.
+/// A constant scale for float16: the largest power of two that keeps every float32 gradient, of
+/// parameters and activations, a factor of 16 below 65504. Dynamic if the gradients grow or fall by
+/// more than that within the steps, or are all zero. float32: the report of the fp32 run.
+/// keep_float32: parts whose gradients stay in float32.
 LossScalePolicy choose_loss_scale(const GradientFacts& gradients, const WatchReport& float32,
                                   const std::vector<std::string>& keep_float32,
                                   const std::vector<ModelPart>& parts);

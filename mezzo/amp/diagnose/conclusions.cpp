@@ -114,8 +114,8 @@ DiagnosisIssue issue(Kind kind, std::size_t run, std::string evidence, const Dia
 
 void find_overflow(std::size_t index, Diagnosis& diagnosis) {
   const DiagnosisRun& run = diagnosis.runs[index];
-  // The forward of float16 without a scale equals that of the scaled run, which is reported; the
-  // backward differs.
+  // The scaled run is reported, because its forward equals the forward of float16 without a scale;
+  // the backward differs.
   const bool unscaled = run.setting.precision == Precision::kFloat16 && !is_scaled(run);
   const std::optional<WatchExit>& exit = unscaled ? run.backward_exit : run.forward_exit;
   if (!exit || (unscaled && run.forward_exit)) return;
@@ -162,7 +162,7 @@ void find_skipped(std::size_t index, Diagnosis& diagnosis) {
   diagnosis.issues.push_back(issue(Kind::kSkipped, index, evidence, diagnosis));
 }
 
-/// A loss or gradient that rounding changes. The place is the part whose float32 helps.
+/// A loss or gradient that rounding changes. The place is the part that helps if kept in float32.
 void find_digits(std::size_t index, Diagnosis& diagnosis) {
   const DiagnosisRun& run = diagnosis.runs[index];
   const PrecisionCandidate& candidate = diagnosis.candidate(run.setting.precision);

@@ -33,8 +33,7 @@ double milliseconds_since(Clock::time_point start) {
   return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
 }
 
-/// The setting with a constant loss scale at which a step with gradients like those of the run is
-/// not skipped.
+/// The setting with a constant loss scale that is small enough for gradients like the run's.
 PrecisionSetting settled(const DiagnosisRun& run) {
   constexpr double kHeadroom = 16;
   PrecisionSetting setting = run.setting;
@@ -128,7 +127,7 @@ void Diagnoser::add_candidate(std::size_t plain, std::size_t first, std::size_t 
        .evidence = {}});
 }
 
-/// Adds the part in which the run left the range; false if there is no new one.
+/// Adds the part that left the range in the run; false if it is already in `kept` or unknown.
 bool Diagnoser::keep_part_that_overflows(const DiagnosisRun& run,
                                          std::vector<std::string>& kept) const {
   if (!run.forward_exit) return false;
@@ -138,7 +137,8 @@ bool Diagnoser::keep_part_that_overflows(const DiagnosisRun& run,
   return true;
 }
 
-/// Adds the part whose float32 brings the first gradient closest to float32's; false if none helps.
+/// Adds the part that, kept in float32, brings the first gradient closest to float32's; false if
+/// none helps.
 bool Diagnoser::keep_part_that_loses_digits(const DiagnosisRun& run,
                                             std::vector<std::string>& kept) {
   const double difference_now =
@@ -166,7 +166,7 @@ bool Diagnoser::keep_part_that_loses_digits(const DiagnosisRun& run,
   return choice.has_value();
 }
 
-/// The index of the best run: `first`, or the last of those that fix the issues of the one before.
+/// The index of the best run: `first`, or the last run that fixes an issue of the run before it.
 std::size_t Diagnoser::find_fix(std::size_t first) {
   const Precision precision = diagnosis_.runs[first].setting.precision;
   const bool scaled = precision == Precision::kFloat16;

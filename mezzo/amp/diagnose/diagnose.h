@@ -86,7 +86,7 @@ struct DiagnosisRun {
   /// smaller loss scale.
   std::optional<double> gradient_difference;
 
-  /// Of the outputs in the 16-bit type, or in float32 for fp32; in the order of first use.
+  /// Shares of the outputs in the 16-bit type (float32 for fp32); in the order of first use.
   std::vector<PlaceShares> places;
   /// Where finite numbers first became inf or nan; in the backward this is normal while a dynamic
   /// scale settles.

@@ -33,7 +33,7 @@ class DiagnosisJob {
   /// Takes the next step. Leaves the gradients in the parameters.
   virtual JobStep step() = 0;
 
-  /// Of the model since start().
+  /// The model's parameters since start().
   virtual std::vector<std::pair<std::string, at::Tensor>> named_parameters() const = 0;
 
   /// The paths for PrecisionSetting::keep_float32.

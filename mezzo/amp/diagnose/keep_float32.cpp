@@ -52,7 +52,7 @@ class KeepFloat32::State {
 
   bool is_on_its_thread() const { return thread_ == at::RecordFunction::currentThreadId(); }
 
-  /// Of the calling thread. libtorch's callbacks are plain functions, which look it up.
+  /// The calling thread's state. libtorch's callbacks are plain functions, which look it up.
   static std::weak_ptr<State>& of_thread() {
     static thread_local std::weak_ptr<State> state;
     return state;

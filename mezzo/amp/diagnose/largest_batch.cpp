@@ -64,7 +64,7 @@ class BatchSearch {
     }
   }
 
-  /// Of a step.
+  /// The time of one step.
   double seconds_of(std::int64_t size) {
     batch_size_ = size;
     job_.start(setting_, /*timed=*/true);

@@ -75,7 +75,7 @@ void check_parameter(const char* optimizer, const at::Tensor& parameter,
               optimizer);
 }
 
-/// The batch for `parameter` among those of its group, which start at `first`; added if missing.
+/// The batch for `parameter`; added if missing. The batches of its group start at `first`.
 FusedBatch& batch_for(std::vector<FusedBatch>& batches, std::size_t first,
                       const OptimizerOptions& options, const at::Tensor& parameter) {
   const auto begin = batches.begin() + static_cast<std::ptrdiff_t>(first);

@@ -35,8 +35,8 @@ class MEZZO_API FusedStep {
   FusedStep& operator=(FusedStep&&) = default;
 };
 
-/// Options of a fused optimizer: those of libtorch's optimizer (convertible) and `maximize`. As in
-/// libtorch, setters return the options for chaining:
+/// Options of a fused optimizer: libtorch's options (convertible) and `maximize`. As in libtorch,
+/// setters return the options for chaining:
 ///
 ///     FusedAdamOptions(1e-3).betas({0.9, 0.95}).maximize(true)
 ///

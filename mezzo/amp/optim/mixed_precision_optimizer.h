@@ -227,7 +227,7 @@ class MEZZO_API MasterWeights {
   /// does.
   void adopt();
 
-  /// Adds the gradients of the 16-bit parameters to those of the masters, in float32, and frees
+  /// Adds the gradients of the 16-bit parameters to the masters' gradients, in float32, and frees
   /// them. A sum of sparse gradients is sparse.
   void collect_gradients();
 
@@ -244,7 +244,7 @@ class MEZZO_API MasterWeights {
   /// the masters. Exact if the optimizer skipped the step. step: part of the random key.
   void end_step(std::uint64_t step);
 
-  /// Frees the gradients of the 16-bit parameters; the optimizer frees those of the masters.
+  /// Frees the gradients of the 16-bit parameters; the optimizer frees the masters' gradients.
   void zero_grad();
 
   /// Number of parameters with a master.

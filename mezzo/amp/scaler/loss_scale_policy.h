@@ -37,7 +37,7 @@ struct DynamicLossScaleOptions {
   double backoff_factor = 0.5;          ///< in (0, 1)
   std::int64_t growth_interval = 2000;  ///< clean updates in a row before growing, >= 1
   /// Number of overflows until the scale falls; then, until the refill, each further one lowers it.
-  /// In [1, 2^31).
+  /// From 1 to 2^31 - 1.
   std::int64_t hysteresis = 1;
   HysteresisRefill hysteresis_refill = HysteresisRefill::kOnGrowth;
   /// An overflow counts only if at least this share of the updates since the last change of the

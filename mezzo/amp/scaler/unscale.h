@@ -21,7 +21,7 @@ at::Tensor stored_values(const at::Tensor& tensor);
 /// once even if a parameter is listed twice. Skips parameters without a gradient. Returns float32,
 /// 0-dim, on the device of `inverse_scale`: 0 if all gradients were finite, 1 otherwise; undefined
 /// if there were no gradients. Does not synchronise. Throws InvalidArgument, before any change, for
-/// gradients other than float32, float64 and bfloat16: float16 ones would underflow.
+/// gradients other than float32, float64 and bfloat16: float16 gradients would underflow.
 at::Tensor unscale_gradients(const std::vector<at::Tensor>& parameters,
                              const at::Tensor& inverse_scale);
 

@@ -4,9 +4,9 @@
 
 #include <fmt/format.h>
 
-#include "mezzo/cli/options/arguments.h"
 #include "mezzo/cli/commands/commands.h"
 #include "mezzo/cli/interrupt.h"
+#include "mezzo/cli/options/arguments.h"
 #include "mezzo/cli/run.h"
 #include "mezzo/cli/runs.h"
 #include "mezzo/train/files/files.h"
@@ -72,7 +72,7 @@ bool applies_to_any(bool (*applies)(const TrainOptions&), const CompareArguments
   return false;
 }
 
-/// The options of one of several models and precisions, without those that apply only to others.
+/// The options for one model and precision, without options that apply only to the others.
 TrainOptions options_for(nn::ModelKind model, amp::Precision precision,
                          const CompareArguments& compare) {
   TrainOptions options = compare.run.options;

@@ -11,9 +11,9 @@
 #include <c10/util/Logging.h>
 #include <fmt/format.h>
 
-#include "mezzo/cli/options/arguments.h"
 #include "mezzo/cli/commands/commands.h"
 #include "mezzo/cli/interrupt.h"
+#include "mezzo/cli/options/arguments.h"
 #include "mezzo/cli/run.h"
 #include "mezzo/cli/runs.h"
 #include "mezzo/core/error.h"
@@ -118,7 +118,7 @@ void take_recipe(const dist::ProcessGroup& group, const TrainOptions& chosen,
   options.patience = patience > 0 ? std::optional(patience) : std::nullopt;
 }
 
-/// The options of the model in the checkpoint of --init, for those that were not given.
+/// `options`, with the model of the checkpoint of --init for model options not set by hand.
 TrainOptions with_model_of(const std::string& config, const OptionParser& app,
                            const TrainOptions& by_hand) {
   const TrainOptions written = config_from_json(config);
@@ -135,7 +135,7 @@ TrainOptions with_model_of(const std::string& config, const OptionParser& app,
   return options;
 }
 
-/// Sets the options that were not given: those of the model of --init, or the recipe's. Rank 0
+/// Sets the options that were not set by hand, from the model of --init or from the recipe. Rank 0
 /// prints them.
 void choose_options(const dist::ProcessGroup& group, const OptionParser& app,
                     const Dataset& dataset, RunArguments& run) {

@@ -33,7 +33,7 @@ struct DatasetInfo {
   std::int64_t self_loops = 0;
   /// Smallest, mean and largest; empty: the edges have none.
   std::vector<double> edge_weights;
-  std::int64_t parallel_edges = 0;  ///< those beyond the first from one node to another
+  std::int64_t parallel_edges = 0;  ///< repeated edges between the same two nodes
   /// Share of the edges between nodes with equal labels in those between nodes with labels, self
   /// loops aside; NaN without any, and of multi-label data.
   double homophily = 0;

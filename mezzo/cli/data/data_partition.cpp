@@ -11,8 +11,8 @@
 #include <ATen/core/Tensor.h>
 #include <fmt/format.h>
 
-#include "mezzo/cli/options/arguments.h"
 #include "mezzo/cli/interrupt.h"
+#include "mezzo/cli/options/arguments.h"
 #include "mezzo/cli/run.h"
 #include "mezzo/core/error.h"
 #include "mezzo/core/json.h"
@@ -73,7 +73,7 @@ void check_folder(const std::string& dataset, const std::string& output, bool ov
   MEZZO_CHECK(overwrite || !is_there || is_empty,
               "--output: {} exists; name another folder, or --overwrite a folder of parts", output);
   data::check_output_of_parts(folder, overwrite, data::origin_of(dataset));
-  if (fs::is_directory(folder, ignored)) folder = fs::canonical(folder);  // what a link leads to
+  if (fs::is_directory(folder, ignored)) folder = fs::canonical(folder);  // the target of a link
   check_writable("--output", folder.string() + ".partial");
 }
 

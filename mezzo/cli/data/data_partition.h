@@ -4,8 +4,8 @@
 
 namespace mezzo::cli {
 
-/// `mezzo data partition`: cuts a data set into parts with halos, one for each process that is to
-/// train on it. An interrupt leaves nothing. Returns the exit code.
+/// `mezzo data partition`: cuts a data set into parts with halos, one for each training process. An
+/// interrupt leaves nothing. Returns the exit code.
 int partition_command(const Arguments& arguments);
 
 }  // namespace mezzo::cli

@@ -11,10 +11,10 @@ namespace mezzo::cli {
 /// Statistics of the edges of a graph.
 struct EdgeStatistics {
   std::int64_t self_loops = 0;
-  std::int64_t parallel_edges = 0;  ///< those beyond the first from one node to another
+  std::int64_t parallel_edges = 0;  ///< repeated edges between the same two nodes
   /// Whether every edge has its reverse, which a self loop is itself; true without edges.
   bool is_undirected = false;
-  /// Edges between different nodes that both have labels, and those of them between equal labels.
+  /// Edges between two different labelled nodes, and how many of them join equal labels.
   std::int64_t labelled = 0, between_equals = 0;
 };
 

@@ -193,7 +193,7 @@ Launcher::~Launcher() {
 /// In the child: never returns. Only what is safe after a fork.
 [[noreturn]] void become(pid_t parent, const std::array<int, 3>& streams, const sigset_t& mask,
                          char* const* words, char* const* variables) {
-  // A group of its own, so that a terminal's Ctrl-C comes once, from the launcher.
+  // Its own process group, so that Ctrl-C in a terminal comes once, from the launcher.
   ::setpgid(0, 0);
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (::getppid() != parent) ::_exit(kCannotStart);  // it died before that was set
@@ -317,7 +317,7 @@ void Launcher::reap() {
     process.err.read();
     news.emplace_back(rank, status);
   }
-  // Those that fail with an exit code may have lost the one that a signal ended.
+  // Ranks that fail with an exit code may have lost the rank that a signal ended.
   std::stable_partition(news.begin(), news.end(),
                         [](const auto& entry) { return WIFSIGNALED(entry.second); });
   for (const auto& [rank, status] : news) ended(rank, status);
@@ -333,7 +333,7 @@ void Launcher::ended(std::size_t rank, int status) {
     interrupted_ = true;
   } else if (!by_signal && code == kFailedWithAnother) {
     if (!first_lost_peer_) first_lost_peer_ = rank;
-    // No SIGTERM, which could end the one that was lost before it says why.
+    // No SIGTERM: it could end the lost rank before it reports its error.
     give_time();
   } else if (!by_signal) {
     report_failure(rank, code, fmt::format("ended with exit code {}", code));

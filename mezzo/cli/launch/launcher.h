@@ -20,16 +20,16 @@ struct LaunchOptions {
 /// standard error of rank 0, if a terminal, is passed through for the progress bar.
 ///
 /// SIGINT, SIGTERM, SIGUSR1 and SIGUSR2 are passed on, SIGHUP as SIGTERM. SIGTSTP stops the
-/// processes and this one, SIGCONT lets all go on. What is ignored when this starts stays so, but
-/// for SIGINT, SIGTERM and SIGCHLD.
+/// processes and the launcher, SIGCONT continues all. Signals that are ignored at the start stay
+/// ignored, except SIGINT, SIGTERM and SIGCHLD.
 ///
 /// If a process fails, a line on the standard error reports its rank and how it ended, and the
 /// others are ended: they have eight seconds to report the lost peer and get SIGKILL after twelve.
-/// A process that failed because it lost a peer is reported only if no other fails by itself within
-/// eight seconds, in which the others run on. No process outlives this one, however it ends; they
-/// continue if nobody reads the output. Returns 0, the exit code of the reported process (128 + the
-/// signal that ended it), or kInterrupted if an interrupt ended all cleanly. Throws IoError if the
-/// port is in use or a process cannot be started.
+/// A process that failed because it lost a peer is reported only if no other process fails by
+/// itself within the next eight seconds; the others run on meanwhile. No process outlives this one,
+/// however it ends. The processes continue if nobody reads the output. Returns 0, the exit code of
+/// the reported process (128 + the signal that ended it), or kInterrupted if an interrupt ended all
+/// cleanly. Throws IoError if the port is in use or a process cannot be started.
 int launch(const LaunchOptions& options, const Arguments& words);
 
 }  // namespace mezzo::cli

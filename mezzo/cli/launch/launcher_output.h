@@ -44,7 +44,7 @@ class Lines {
     }
   }
 
-  /// The end, with a line that has none of its own.
+  /// The end; adds the line feed that the last line lacks.
   void finish() {
     from_.close();
     if (!line_.empty()) take("\n");

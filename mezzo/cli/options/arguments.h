@@ -53,12 +53,13 @@ void add_sampling_options(OptionParser& app, std::optional<SamplingOptions>& sam
 void add_precision_option(OptionParser& app, RunArguments& run);
 /// Adds --recipe.
 void add_recipe_option(OptionParser& app, RecipeKind& recipe);
-/// Adds those of training and of mini-batches that train and compare share, and --runs.
+/// Adds the options of training and mini-batches that train and compare share, and --runs.
 void add_run_options(OptionParser& app, RunArguments& run);
-/// Copies the options of training and of mini-batches that were given by hand, so that they win
-/// over those of a file: `by_hand`, which `app` has set, to `options`. The device is not copied.
+/// Copies the options of training and of mini-batches that were given by hand, so that they
+/// override a file's options: `by_hand`, which `app` has set, to `options`. The device is not
+/// copied.
 void copy_given(const OptionParser& app, const TrainOptions& by_hand, TrainOptions& options);
-/// `by_hand`, which `app` has set, and for the options that were not given those of run.recipe.
+/// `by_hand`, which `app` has set, and run.recipe's values for the options that were not set.
 TrainOptions with_recipe(const OptionParser& app, const RunArguments& run, const Dataset& dataset,
                          const TrainOptions& by_hand);
 /// The names, without dashes, of the options of training that were given by hand.
@@ -75,8 +76,8 @@ Dataset load(const DataArguments& data, LoadOptions options = {});
 /// `dataset` with an absolute path, for later commands in other folders; names stay.
 std::string absolute_dataset(const std::string& dataset);
 
-/// Sets the options that come from the other arguments, which `app` has set, and checks what does
-/// not need the data. Throws InvalidArgument or IoError.
+/// Sets the options that come from other arguments of `app`, and runs the checks that do not need
+/// the data. Throws InvalidArgument or IoError.
 void finish(const OptionParser& app, RunArguments& run);
 
 }  // namespace mezzo::cli

@@ -20,7 +20,7 @@ namespace mezzo::cli {
 namespace {
 
 /// Refuses lines that CLI11's reader would misread silently: it cuts them at any '#', and skips
-/// those of one or two characters.
+/// values of one or two characters.
 class TomlReader : public CLI::ConfigTOML {
  public:
   std::vector<CLI::ConfigItem> from_config(std::istream& input) const override {
@@ -66,7 +66,7 @@ std::string value_of(const CLI::App& app, const std::string& flag) {
   return option != nullptr && option->count() > 0 ? option->results().front() : std::string();
 }
 
-/// The same, or the default.
+/// The option's value, or its default.
 std::string value_or_default(const CLI::App& app, const std::string& flag) {
   const CLI::Option* option = app.get_option_no_throw(flag);
   if (option == nullptr || option->count() > 0) return value_of(app, flag);
