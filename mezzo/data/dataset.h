@@ -68,8 +68,7 @@ struct MEZZO_API Dataset {
   /// Whether `features` is a read-only view of a file, which may be larger than memory. Its values
   /// were checked when the file was written; loading does not read them.
   bool is_mapped = false;
-  /// The dtype of the features in the file; nullopt if it is that of `features`, or
-  /// unknown.
+  /// The dtype of the features in the file; nullopt if it is the dtype of `features`, or unknown.
   std::optional<at::ScalarType> stored_dtype = {};
   /// int64 [N] in [0, C), or kNoLabel; undefined if the data have no labels: C and S are then 0.
   /// Multi-label data: uint8 [N, C], 1 if the node belongs to the class, 0 if not, or kNoEntry. A
@@ -154,8 +153,9 @@ struct KnownDataset {
   std::string path;        ///< the path, or what to install
 };
 
-/// The data sets with a name, and those that load_dataset reads at `directory` or directly inside
-/// it (if it is not empty). Skips unreadable entries. Throws IoError if the folder does not exist.
+/// The data sets with a name, and the ones that load_dataset can read at `directory` or directly
+/// inside it (if it is not empty). Skips unreadable entries. Throws IoError if the folder does not
+/// exist.
 MEZZO_API std::vector<KnownDataset> list_datasets(const std::string& directory = "");
 
 }  // namespace mezzo

@@ -151,7 +151,7 @@ void set_random_split(Dataset& dataset, std::uint64_t seed) {
   const std::int64_t count = dataset.num_nodes;
   std::vector<std::int64_t> order(static_cast<std::size_t>(count));
   for (std::int64_t i = 0; i < count; ++i) {
-    // Inside-out shuffle: node i goes to a random place of the first i + 1.
+    // Inside-out shuffle: node i moves to a random position among the first i + 1.
     const auto place = random_below(static_cast<std::uint64_t>(i) + 1, seed, kSplitStream,
                                     static_cast<std::uint64_t>(i));
     order[static_cast<std::size_t>(i)] = order[place];

@@ -69,7 +69,7 @@ void check(const Dataset& dataset) {
 std::vector<KnownDataset> datasets_at(const fs::path& path) try {
   const data::Format* const format = data::find_format(path);
   const bool is_npz = path.extension() == ".npz", is_file = fs::is_regular_file(path);
-  // By its name any .txt may be an edge list.
+  // The name alone makes any .txt an edge list.
   if (format == nullptr ||
       (is_file && !is_npz && data::text_by_lines(path) == data::GraphText::kNone))
     return {};

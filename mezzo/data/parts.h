@@ -46,8 +46,8 @@ struct MEZZO_API PartsReport {
 /// `output`/partition.json, which lists them. parts: int64 [N], the part of each node, in [0,
 /// num_parts); each part must have a node.
 ///
-/// A part holds its own nodes and its halo: the nodes from which an own node is reached by at most
-/// `hops` edges; in the order of the whole. Nodes fewer than `hops` edges away have all their
+/// A part holds its own nodes and its halo: the nodes with a path of at most `hops` edges to an own
+/// node. Nodes keep their order in the whole. Nodes fewer than `hops` edges away have all their
 /// in-edges, nodes exactly `hops` edges away only their self loops. So the `hops`-hop
 /// neighbourhoods of own nodes are complete, and equal seeds in the same order sample the same
 /// neighbours as in the whole (BlockSampler; LABOR with Options::node_ids). The masks hold own

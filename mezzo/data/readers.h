@@ -142,7 +142,7 @@ void refuse_named_split(const LoadOptions& options, const std::string& where);
 /// Throws IoError if the data set has no labels, unless options.labels_optional.
 void require_labels(const Dataset& dataset, const LoadOptions& options);
 
-/// The folder of the dictionary files: MEZZO_WORDNET_DIR, or the one of Debian's package.
+/// The folder of the dictionary files: MEZZO_WORDNET_DIR, or the folder of Debian's package.
 std::filesystem::path wordnet_folder();
 
 }  // namespace mezzo::data

@@ -162,8 +162,8 @@ NamedTensors trained_parameters(const torch::nn::Module& module) {
   return trained;
 }
 
-/// One bucket until the order of gradients is known, to separate its collectives from those of the
-/// module's own backward; if the order may change, buckets by size from the start.
+/// One bucket until the order of gradients is known, to separate its collectives from collectives
+/// of the module's own backward; if the order may change, buckets by size from the start.
 std::vector<std::vector<std::size_t>> first_buckets(const std::vector<at::Tensor>& parameters,
                                                     const DataParallelOptions& options,
                                                     std::size_t first_bytes) {

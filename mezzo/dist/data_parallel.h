@@ -21,8 +21,8 @@ namespace mezzo::dist {
 struct SplitOptions {
   bool shuffle = false;
   std::uint64_t seed = 0;  ///< seed of the shuffle; the same on all ranks
-  /// Drops the remainder of an uneven division. Otherwise the last rank repeats some of its own
-  /// items, so that all ranks have the same number.
+  /// Drops the remainder of an uneven division. Otherwise the last rank repeats some of its items,
+  /// so that all ranks have the same number.
   bool drop_last = false;
 };
 
@@ -40,7 +40,7 @@ MEZZO_API at::Tensor split(const at::Tensor& ids, const ProcessGroup& group,
 /// as the group's collectives do.
 MEZZO_API void broadcast_parameters(torch::nn::Module& module, const ProcessGroup& group);
 
-/// The dtype in which gradients are sent. Sums are computed in that dtype, divisions in float32.
+/// The dtype of gradients on the network. Sums are computed in that dtype, divisions in float32.
 /// 16-bit gradients are rounded once more, to their own dtype.
 enum class GradientTraffic : std::uint8_t {
   kFloat32,  ///< 16-bit gradients as float32, others unchanged

@@ -33,8 +33,8 @@ struct Bucket {
   }
 };
 
-/// Groups tensors in order; a tensor of another dtype or device does not end a bucket.
-/// `traffic`: maps a tensor to the dtype in which it is sent.
+/// Groups tensors in order; a tensor of another dtype or device does not end a bucket. `traffic`:
+/// maps a tensor to its dtype on the network.
 template <class Traffic>
 std::vector<Bucket> buckets_of(const std::vector<at::Tensor>& tensors, std::int64_t bucket_bytes,
                                Traffic traffic) {
@@ -107,8 +107,8 @@ std::vector<at::Tensor> tensors_of(torch::nn::Module& module, std::string& descr
   return tensors;
 }
 
-/// Gradients to send: one per parameter, zeros if this rank has none, after a table of the
-/// parameters that have one here. One exchange sends both.
+/// Gradients to send: first a table of the parameters with a gradient here, then one gradient per
+/// parameter (zeros if this rank has none). One exchange sends both.
 class Gradients {
  public:
   Gradients(const std::vector<at::Tensor>& parameters, const at::Tensor& beside)

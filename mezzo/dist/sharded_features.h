@@ -34,8 +34,8 @@ class MEZZO_API ShardedFeatures {
   /// differentiable.
   ///
   /// A collective with three exchanges: id counts (8 bytes per pair of ranks), ids (8 bytes each),
-  /// rows; repeated ids are sent repeatedly. Allocates the rows that this rank sends and twice
-  /// those that it receives. Synchronizes a GPU. Throws InvalidArgument on all ranks, with the
+  /// rows; repeated ids are sent repeatedly. Allocates the rows that this rank sends and twice the
+  /// rows that it receives. Synchronizes a GPU. Throws InvalidArgument on all ranks, with the
   /// failed rank, if ids are invalid on one.
   at::Tensor gather(const at::Tensor& ids) const;
 

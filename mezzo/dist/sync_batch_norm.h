@@ -26,7 +26,7 @@ struct SyncBatchNorm1dOptions {
 ///
 /// In training mode all ranks must run each forward and backward in the same order; the number of
 /// rows may differ and be 0. The gradients of weight and bias cover this rank's rows and must be
-/// reduced like those of other parameters. Does not communicate in evaluation mode.
+/// reduced like other gradients. Does not communicate in evaluation mode.
 class MEZZO_API SyncBatchNorm1dImpl : public torch::nn::Cloneable<SyncBatchNorm1dImpl> {
  public:
   /// Throws InvalidArgument for options out of range.

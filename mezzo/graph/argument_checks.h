@@ -11,9 +11,10 @@ namespace mezzo::detail {
 std::string describe(const at::Tensor& tensor);
 
 /// The end of an error message for a tensor that should be strided: "; convert it with .to_dense()"
-/// for a sparse one, else empty.
+/// for a sparse tensor, else empty.
 std::string_view dense_hint(const at::Tensor& tensor);
-/// Throws InvalidArgument that names the column if it is sparse, of which libtorch gathers no rows.
+/// Throws InvalidArgument that names the column if it is sparse: libtorch cannot gather sparse
+/// rows.
 void check_gathers_rows(const std::string& name, const at::Tensor& column);
 
 /// Returns `device` with its index ("cuda" becomes the current CUDA device). Throws InvalidArgument

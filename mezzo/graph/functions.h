@@ -43,7 +43,7 @@ class MEZZO_API EdgeBatch {
 /// only during the call.
 class MEZZO_API NodeBatch {
  public:
-  /// fresh: columns just computed for these nodes, which hide those of the frame; context: as in
+  /// fresh: columns just computed for these nodes; they hide the frame's columns; context: as in
   /// EdgeBatch.
   explicit NodeBatch(FrameRows rows, Columns mailbox = {}, Columns fresh = {},
                      std::string context = {});

@@ -146,7 +146,7 @@ class MEZZO_API Graph {
   /// Computes columns of all nodes, or of `nodes`, from their own columns.
   void apply_nodes(const ApplyFunction& function,
                    const std::optional<at::Tensor>& nodes = std::nullopt);
-  /// Computes columns of all edges, or of `edges`, from their own columns and those of their
+  /// Computes columns of all edges, or of `edges`, from their columns and the columns of their
   /// endpoints.
   void apply_edges(const MessageFunction& function,
                    const std::optional<at::Tensor>& edges = std::nullopt);

@@ -5,7 +5,7 @@
 namespace mezzo::detail {
 namespace {
 
-/// Whether each entry but the first is less than the one before: bool [n - 1].
+/// Whether each entry but the first is less than the entry before it: bool [n - 1].
 at::Tensor falls(const at::Tensor& values) {
   return at::gt(values.slice(0, 0, values.numel() - 1), values.slice(0, 1));
 }

@@ -14,8 +14,8 @@ struct CudaLaunch {
   std::int64_t num_entries = 0;  ///< entries of all rows: the last row pointer
 };
 
-/// One operation on the GPU. It takes the arguments of the CPU kernel with all pointers, also those
-/// of a layout, in device memory, and with row_begin = 0 (all rows). `scratch` is unused. run()
+/// One operation on the GPU. It takes the arguments of the CPU kernel, with all pointers (a
+/// layout's too) to device memory and with row_begin = 0 (all rows). `scratch` is unused. run()
 /// enqueues the work on the stream and returns without waiting.
 template <class Args>
 struct CudaKernel {

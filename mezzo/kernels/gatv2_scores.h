@@ -27,7 +27,7 @@ struct GATv2ScoresArgs {
 };
 
 /// The gradients with respect to the own rows and to attn. Computed in the accumulator type; own
-/// gradients are rounded once, those of empty rows are 0. Deterministic.
+/// gradients are rounded once; gradients of empty rows are 0. Deterministic.
 struct GATv2ScoresGradArgs {
   Entries entries;
   std::int64_t row_begin = 0, row_end = 0;

@@ -16,7 +16,7 @@ struct NeighborRows {
   const Id* indices = nullptr;           ///< [num_edges], the neighbour of each entry
   std::int64_t num_rows = 0;
   const float* weights = nullptr;  ///< [num_edges] in CSR order, >= 0 and finite; null: uniform
-  /// [num_rows], the ids of nodes from which draw_labor() takes random numbers; null: own ids.
+  /// [num_rows], the node ids that draw_labor() takes random numbers from; null: own ids.
   const std::int64_t* names = nullptr;
 };
 

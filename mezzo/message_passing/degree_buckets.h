@@ -13,12 +13,11 @@ namespace mezzo {
 void check_returned(const std::string& context, const Columns& columns, std::int64_t num_rows,
                     const char* owner, at::Device device);
 
-/// Calls `reduce` once for each distinct non-zero in-degree, on the nodes of that in-degree and
-/// their messages. Returns its columns for all destinations: [num_dst, ...], 0 for those without
-/// in-edges; without edges, no column. messages: one row an edge; dst: one row a destination.
-/// Throws InvalidArgument, which starts with `context`, if `reduce` returns columns without one row
-/// a node or columns that differ between in-degrees. The host reads the in-degrees (synchronizes on
-/// CUDA).
+/// Calls `reduce` once for each distinct non-zero in-degree, on its nodes and their messages.
+/// Returns its columns for all destinations: [num_dst, ...], 0 for those without in-edges; without
+/// edges, no column. messages: one row an edge; dst: one row a destination. Throws InvalidArgument,
+/// which starts with `context`, if `reduce` returns columns without one row a node or columns that
+/// differ between in-degrees. The host reads the in-degrees (synchronizes on CUDA).
 Columns reduce_by_degree(const std::string& context, const Topology& topology, const FrameRows& dst,
                          const Columns& messages, const ReduceFunction::Custom& reduce);
 

@@ -8,8 +8,8 @@
 /// The built-in message and reduce functions, named as in DGL. Messages read columns of sources
 /// (u), destinations (v) and edges (e). A built-in pair runs as one fused kernel. Each function
 /// names the columns that it reads and the column `out` that it writes; update_all and the like
-/// read and check them. Shapes, dtypes and errors are those of gspmm and gsddmm (ops.h); errors
-/// name the function.
+/// read and check them. Shapes, dtypes and errors are the same as in gspmm and gsddmm (ops.h);
+/// errors name the function.
 namespace mezzo::fn {
 
 /// The message is the source's column `u`.

@@ -22,12 +22,12 @@ void check_frames(const MessagePassingArgs& args);
 Columns messages_of(const MessagePassingArgs& args, const MessageFunction& message);
 
 /// The columns that `apply` returns for the nodes `rows`. It reads `fresh`, the columns that were
-/// just computed, before those of the frame.
+/// just computed, before the frame's columns.
 Columns apply_to(const std::string& operation, const FrameRows& rows, const ApplyFunction& apply,
                  const Columns& fresh);
 
-/// The columns that update_all writes to the destinations: the reduced ones, overridden by those
-/// that `apply` returns. Synchronizes on CUDA for a user-defined `reduce`.
+/// The columns that update_all writes to the destinations: the reduced columns, overridden by the
+/// columns that `apply` returns. Synchronizes on CUDA for a user-defined `reduce`.
 Columns propagate(const MessagePassingArgs& args, const MessageFunction& message,
                   const ReduceFunction& reduce, const ApplyFunction& apply);
 

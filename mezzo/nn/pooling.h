@@ -42,20 +42,20 @@ MEZZO_API at::Tensor mean_nodes(const Graph& graph, const at::Tensor& x,
 MEZZO_API at::Tensor max_nodes(const Graph& graph, const at::Tensor& x,
                                const at::Tensor& weight = {});
 
-/// The same as sum_nodes, for edges.
+/// As sum_nodes, over edges.
 MEZZO_API at::Tensor sum_edges(const Graph& graph, const at::Tensor& x,
                                const at::Tensor& weight = {});
-/// The same as mean_nodes, for edges.
+/// As mean_nodes, over edges.
 MEZZO_API at::Tensor mean_edges(const Graph& graph, const at::Tensor& x,
                                 const at::Tensor& weight = {});
-/// The same as max_nodes, for edges.
+/// As max_nodes, over edges.
 MEZZO_API at::Tensor max_edges(const Graph& graph, const at::Tensor& x,
                                const at::Tensor& weight = {});
 
 /// The softmax over the nodes of each graph, per trailing element. Returns the shape and dtype of
 /// x; autocast does not cast x.
 MEZZO_API at::Tensor softmax_nodes(const Graph& graph, const at::Tensor& x);
-/// The same as softmax_nodes, for edges.
+/// As softmax_nodes, over edges.
 MEZZO_API at::Tensor softmax_edges(const Graph& graph, const at::Tensor& x);
 
 /// Copies the row of each graph to its nodes. x: floating, strided [B, ...], on the graph's device.
@@ -64,8 +64,8 @@ MEZZO_API at::Tensor broadcast_nodes(const Graph& graph, const at::Tensor& x);
 /// The same for edges: returns [E, ...].
 MEZZO_API at::Tensor broadcast_edges(const Graph& graph, const at::Tensor& x);
 
-// The same as modules, with DGL's semantics and parameters. h: floating, strided, one row for each
-// node, on the graph's device.
+// Modules with DGL's semantics and parameters. h: floating, strided, one row for each node, on the
+// graph's device.
 
 /// The sum over the nodes of each graph.
 class MEZZO_API SumPoolingImpl : public torch::nn::Cloneable<SumPoolingImpl> {
@@ -104,7 +104,7 @@ class MEZZO_API MaxPoolingImpl : public torch::nn::Cloneable<MaxPoolingImpl> {
 TORCH_MODULE(MaxPooling);
 
 /// Global attention pooling (Li et al., ICLR'16): the sum of feat_nn(h_v), weighted by the softmax
-/// of gate_nn(h_v) over the nodes of each graph. Parameters: those of `gate_nn` and `feat_nn`.
+/// of gate_nn(h_v) over the nodes of each graph. Parameters: the ones of `gate_nn` and `feat_nn`.
 class MEZZO_API GlobalAttentionPoolingImpl
     : public torch::nn::Cloneable<GlobalAttentionPoolingImpl> {
  public:

@@ -98,7 +98,7 @@ struct OnCpu {
 };
 
 /// Queues kernels of cuda_kernels() on libtorch's current stream of the device, without
-/// synchronization. The functions are those of OnCpu. Throws InvalidArgument if the kernels are not
+/// synchronization. It has the functions of OnCpu. Throws InvalidArgument if the kernels are not
 /// loaded.
 struct MEZZO_API OnCuda {
   template <class Args>
@@ -115,8 +115,8 @@ struct MEZZO_API OnCuda {
   /// captured graphs read them.
   static kernels::Layout layout(const kernels::Layout& layout, at::Device device);
 
-  /// As many as fit in 512 MiB at bytes_of_head each, but at least one. Another pass costs little
-  /// unless heads have few features, because features are gathered by head anyway.
+  /// The number of heads that fit in 512 MiB at bytes_of_head each, at least one. Another pass
+  /// costs little unless heads have few features, because features are gathered by head anyway.
   static std::int64_t heads_of_pass(std::int64_t heads, std::int64_t bytes_of_head);
 
   static bool stores_in_csr_order(const at::Tensor& /*rows*/) { return false; }

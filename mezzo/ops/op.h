@@ -19,7 +19,7 @@
 #include "mezzo/ops/schema.h"
 #include "mezzo/runtime/second_derivative.h"
 
-// An operator is a struct of its arguments, from which Registration derives the schema and kernels:
+// An operator is a struct of its arguments. Registration derives the schema and kernels from it:
 //
 //   struct Op {
 //     ...                                 // the arguments

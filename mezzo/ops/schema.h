@@ -49,7 +49,8 @@ struct Message {
   Target lhs_target = Target::kSrc, rhs_target = Target::kEdge;
 };
 
-/// The gradient of the loss with respect to the messages, and what the operands' gradients need.
+/// The gradient of the loss with respect to the messages, with the inputs of the operands'
+/// gradients.
 struct MessageGrad {
   at::Tensor grad;                             ///< rows of grad_target
   Target grad_target;                          ///< kDst for gspmm, kEdge for gsddmm

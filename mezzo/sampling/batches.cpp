@@ -195,7 +195,7 @@ class PipelineEngine::State {
   std::int64_t next_;                ///< the item that next() returns
   std::int64_t unclaimed_;           ///< the item that a worker starts next
   std::int64_t end_;                 ///< past the last item; lowered by an error and by stop()
-  std::vector<PreparedItem> items_;  ///< those of [next_, unclaimed_), at index modulo size
+  std::vector<PreparedItem> items_;  ///< items [next_, unclaimed_), at index modulo size
   std::vector<std::thread> workers_;
 };
 

@@ -63,7 +63,7 @@ class MEZZO_API PipelineCounters {
   PipelineStatistics sums_;
 };
 
-/// Idle workspaces: the workers of the next pass reuse those of the last. Thread-safe.
+/// Idle workspaces: the workers of the next pass reuse them. Thread-safe.
 class MEZZO_API WorkspacePool {
  public:
   Workspace take();  ///< an idle workspace, or a new one
@@ -194,7 +194,7 @@ class Batches {
   }
   /// Batches of the next epoch. May prepare the epoch: O(seeds).
   std::int64_t num_batches() const { return make_epoch_(epoch_)->num_batches(); }
-  /// One batch, equal to that of a loop, prepared by the caller; does not affect the next loop.
+  /// One batch, the same as in a loop, prepared by the caller; does not affect the next loop.
   /// Throws InvalidArgument if the epoch has no such batch.
   Item batch(std::int64_t epoch, std::int64_t index) const {
     check_epoch("batch", epoch);

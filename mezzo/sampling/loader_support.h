@@ -28,8 +28,8 @@ Columns select_columns(std::string_view operation, std::string_view option, cons
 /// columns on the CPU are in pinned memory.
 Columns gather_columns(const Columns& columns, const at::Tensor& ids, at::Device device);
 
-/// Builds the topology's rows by destination, which layers read, and if `backward` those by source,
-/// which gradients read.
+/// Builds the topology's rows by destination for the layers and, if `backward`, the rows by source
+/// for the gradients.
 void prepare_rows(const Topology& topology, bool backward);
 
 /// The degrees of a topology's nodes in the whole graph, if it is a part of one, else its own.

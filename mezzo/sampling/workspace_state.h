@@ -21,7 +21,7 @@ namespace detail {
 /// Memory that grows to the largest request and stays allocated; on huge pages if it is large.
 class ScratchBuffer {
  public:
-  /// Memory for `count` elements, whose values are lost when it grows.
+  /// Memory for `count` elements. Growing loses their values.
   template <class T>
   T* reserve(std::int64_t count) {
     return extend<T>(0, count);

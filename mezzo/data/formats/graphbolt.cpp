@@ -85,8 +85,8 @@ YamlPlace read_metadata(const fs::path& path) {
 
 /// The input form of a GraphBolt OnDiskDataset, homogeneous: metadata.yaml and the files that it
 /// names, in the formats csv (edges) and numpy. The features are the node feature called 'feat', or
-/// the only one; labels and split are those of the only task, or of the task options.split.
-/// Features of edges and those of graph.feature_data are not read. Memory: the task's sets.
+/// the only one; labels and split come from the only task, or from the task options.split. Features
+/// of edges and of graph.feature_data are not read. Memory: the task's sets.
 class GraphBoltSource : public GraphSource {
  public:
   GraphBoltSource(const fs::path& folder, const LoadOptions& options)

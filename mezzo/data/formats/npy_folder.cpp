@@ -160,7 +160,7 @@ NodeLabels read_labels(const Meta& meta, const fs::path& path) {
   return node_entries(labels, path.string());
 }
 
-/// The one of these files that exists; empty if none does.
+/// The first of these files that exists; empty if none does.
 fs::path file_of(const fs::path& folder, std::initializer_list<const char*> names) {
   fs::path file;
   for (const char* name : names) {
@@ -214,9 +214,9 @@ void check_count(const std::optional<std::int64_t>& declared, std::int64_t found
 /// features.npz (CSR), features.npy or
 /// x.npy, or none; labels.npy or y.npy int [N] or [N, 1], -1 if missing, or for multi-label data
 /// [N, C] as for node_entries (without the file there are no labels and may be no masks);
-/// {train,val,test}_mask[_NAME].npy bool [N] or [N, S]; meta.json, from which name, metric,
-/// class_names, num_nodes, num_edges, num_features and num_classes are used. Without any masks: a
-/// random split, and every node has a label.
+/// {train,val,test}_mask[_NAME].npy bool [N] or [N, S]; meta.json; its name, metric, class_names,
+/// num_nodes, num_edges, num_features and num_classes are used. Without any masks: a random split,
+/// and every node has a label.
 Dataset read_npy_folder(const fs::path& folder, const LoadOptions& options) {
   const Meta meta = read_meta(folder);
   Dataset dataset;

@@ -34,7 +34,7 @@ constexpr std::array<std::string_view, 45> kLexicographerFiles = {
     "verb.perception",  "verb.possession",    "verb.social",
     "verb.stative",     "verb.weather",       "adj.ppl"};
 
-/// A part of speech: its file, and the letters by which lines and pointers name it.
+/// A part of speech: its file, and its letters in lines and pointers.
 struct PartOfSpeech {
   std::string_view name;
   std::string_view letters;

@@ -16,8 +16,8 @@ namespace mezzo::data {
 std::uint64_t memory_of_the_machine();
 
 /// A memory-mapped regular file: read-only, shared, read from disk page by page on access. A write
-/// ends the process, as does a read beyond the end of a file truncated since. Costs address space
-/// only.
+/// ends the process. So does a read beyond the end of a file that was truncated later. Costs
+/// address space only.
 class MEZZO_API MappedFile {
  public:
   /// Throws IoError if the file does not exist or the address space is exhausted.

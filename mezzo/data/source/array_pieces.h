@@ -29,8 +29,8 @@ MEZZO_API void take_rows_of_array(NpyStream stream, std::int64_t num_nodes,
 /// "coo"). Throws IoError for another format and for a matrix that is not square.
 std::int64_t size_of_square(const std::filesystem::path& npz, const std::string& format);
 
-/// Passes the nonzero entries (i, j) of such a matrix to `take` as edges from i to j, in file
-/// order. Memory: the row starts for CSR, none for COO.
+/// Passes the nonzero entries (i, j) of this matrix to `take` as edges from i to j, in file order.
+/// Memory: the row starts for CSR, none for COO.
 void take_entries_of_csr(const std::filesystem::path& npz, std::int64_t num_nodes,
                          const GraphSource::TakeEdges& take);
 void take_entries_of_coo(const std::filesystem::path& npz, std::int64_t num_nodes,

@@ -36,7 +36,7 @@ bool is_file_called(const std::filesystem::path& path, const std::string& suffix
   return called && std::filesystem::is_regular_file(path);
 }
 
-/// Sets `value` to the whole field, in which a sign `+` is accepted. Returns from_chars' error.
+/// Sets `value` to the number in the whole field; accepts a sign `+`. Returns from_chars' error.
 template <class Number>
 std::errc parse(std::string_view field, Number& value) {
   if (field.size() > 1 && field[0] == '+' && field[1] != '-') field.remove_prefix(1);
@@ -110,7 +110,7 @@ GraphText text_by_name(const std::filesystem::path& path) {
     return GraphText::kNone;
   }
   const GraphText text = text_by_lines(path);
-  // If the name is that of an edge list, the reader reports errors.
+  // If the name is an edge list's, the reader reports errors.
   return is_list && text == GraphText::kNone ? GraphText::kSnap : text;
 }
 

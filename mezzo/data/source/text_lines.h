@@ -78,7 +78,7 @@ enum class Separator : char {
   kComma = ',',
   kSemicolon = ';',
   kTab = '\t',
-  kBlanks = ' ',  ///< any number of blanks and tabs; those at the ends are ignored
+  kBlanks = ' ',  ///< any number of blanks and tabs; blanks at the ends are ignored
 };
 
 /// Sets `fields` to the fields of `line`. A line without a separator has one field. A blank line

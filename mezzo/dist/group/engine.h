@@ -15,7 +15,7 @@ namespace mezzo::dist::detail {
 /// The c10d group behind `group` (see ProcessGroup::engine()); null for one process.
 c10::intrusive_ptr<c10d::ProcessGroup> engine_of(const ProcessGroup& group);
 
-/// The dtype in which gradients of `dtype` are sent.
+/// The dtype for sending gradients of `dtype`.
 at::ScalarType traffic_dtype(GradientTraffic traffic, at::ScalarType dtype);
 
 /// Divides a reduced tensor by `divisor` in a dtype of at least 32 bits: in place, or in a

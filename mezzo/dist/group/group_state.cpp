@@ -22,7 +22,7 @@ bool is_done_within(c10d::Work& work, std::chrono::milliseconds time) {
     work.wait(time);
   } catch (const std::exception&) {
     if (!work.isCompleted()) return false;
-    work.wait();  // throws again, unless it finished just after the time-out
+    work.wait();  // throws again, unless it finished just after the time limit
   }
   return true;
 }

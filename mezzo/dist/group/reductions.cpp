@@ -16,7 +16,7 @@ namespace {
 
 using GroupState = ProcessGroup::State;
 
-/// The dtype in which tensors of `type` are reduced.
+/// The dtype for reducing tensors of `type`.
 at::ScalarType traffic_type(at::ScalarType type) {
   switch (type) {
     case at::kHalf:
@@ -101,7 +101,7 @@ WorkPointer start_reduce_scatter(const char* operation, GroupState& group, const
   });
 }
 
-/// Values in the form in which they are reduced.
+/// Values in the form that the reduction takes.
 struct Wire {
   at::Tensor numbers;   ///< contiguous; complex values as pairs
   at::Tensor nan = {};  ///< NaN mask in bytes, because the backends lose NaN in max and min

@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::int64_t kLargestPort = 65535;
 
-/// Environment variables in which a launcher describes the rank of a process.
+/// The environment variables of a launcher that describe the rank of a process.
 struct Launcher {
   const char* rank;
   const char* world_size;

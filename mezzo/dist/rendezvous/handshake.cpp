@@ -62,7 +62,7 @@ std::string_view first_difference(std::string_view text, std::string_view other)
   return line.substr(0, line.find('\n'));
 }
 
-/// Compares what the ranks that have joined wrote under `what` with rank 0's.
+/// Compares the texts under `what` of the joined ranks with rank 0's text.
 Status compare_metadata(const Handshake& handshake, const char* what, const char* meaning) {
   c10d::Store& store = *handshake.store;
   const std::string first = get_text(store, key_of(what, 0));

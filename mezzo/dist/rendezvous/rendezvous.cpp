@@ -28,7 +28,7 @@ using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 using StorePointer = c10::intrusive_ptr<c10d::Store>;
 
-/// Time in which an idle store answers.
+/// An idle store answers within this time.
 constexpr milliseconds kMoment(100);
 constexpr std::int64_t kMostQuoted = 3;
 
@@ -99,7 +99,7 @@ std::string first_line(const std::exception& error) {
 
 MeetingPoint::MeetingPoint(Placement place, milliseconds timeout)
     : place_(std::move(place)), timeout_(timeout), deadline_(Clock::now() + timeout) {
-  // torchrun's agent keeps one store for all groups that its processes create in turn.
+  // torchrun's agent keeps one store for all groups that its processes create, one after another.
   static std::atomic<std::int64_t> groups = 0;
   const std::int64_t number = groups++;
   const auto opened = std::make_shared<StorePointer>();

@@ -115,8 +115,8 @@ struct SpawnTask {
   const SpawnWork* work = nullptr;
 };
 
-/// Sends the report while the group is alive, so that it precedes those of ranks that miss this
-/// one. For the same reason a worker that is done waits for all others.
+/// Sends the report while the group is alive, so that it precedes the reports of ranks that miss
+/// this one. For the same reason a worker that is done waits for all others.
 void run_task(const SpawnTask& task) {
   std::optional<ProcessGroup> group;
   std::optional<detail::Failure> failure;

@@ -73,7 +73,8 @@ std::string describe_row(const at::Tensor& column) {
                      fmt::join(column.sizes().slice(1), ", "));
 }
 
-/// The positions of the graphs whose columns are joined: those with rows, or all if none has rows.
+/// The positions of the graphs whose columns are joined: graphs with rows, or all graphs if none
+/// has rows.
 std::vector<std::size_t> graphs_with_rows(const std::vector<Graph>& graphs, const FrameOf& frame) {
   std::vector<std::size_t> chosen, all(graphs.size());
   std::iota(all.begin(), all.end(), std::size_t{0});

@@ -23,7 +23,7 @@ IdWidth width_of(const Graph& graph) {
   return detail::width_like(graph.topology().id_dtype());
 }
 
-/// Draws `count` distinct numbers below `bound`, ascending: the first distinct ones of a uniform
+/// Draws `count` distinct numbers below `bound`, ascending: the first distinct numbers of a uniform
 /// stream, so that every set is equally likely. count <= bound / 2 limits repeats.
 std::vector<std::uint64_t> draw_distinct(std::uint64_t bound, std::size_t count,
                                          std::uint64_t seed) {

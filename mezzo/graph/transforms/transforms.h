@@ -123,9 +123,9 @@ inline constexpr double kLambdaMaxTolerance = 1e-6;
 /// on the host: one pass over the edges per step, four numbers per node in memory, the same result
 /// for any number of threads. Stops when doubling the steps adds less than kLambdaMaxTolerance,
 /// relative to the result. If the largest eigenvalues are close together, as in large cycles and
-/// grids, the result is too small by about the tolerance. Throws InvalidArgument unless every edge
-/// has equally many reverse edges (see to_bidirected), and for edges between parts and parts
-/// without nodes. Synchronises on CUDA. As DGL's laplacian_lambda_max.
+/// grids, the result is too small by about the tolerance. Throws InvalidArgument if the numbers of
+/// an edge's copies and of its reverse edges differ (see to_bidirected), and for edges between
+/// parts and parts without nodes. Synchronises on CUDA. As DGL's laplacian_lambda_max.
 MEZZO_API at::Tensor laplacian_lambda_max(const Graph& graph);
 
 /// Joins `graphs` into one graph. Node i of part k becomes node i plus the number of nodes in

@@ -51,7 +51,7 @@ struct RowPicker {
   }
 };
 
-/// A RowPicker of int32 ids, for loops in which its branches cost time.
+/// A RowPicker of int32 ids, for loops that cannot afford its branches.
 struct Int32Rows {
   const std::int32_t* ids;
   [[gnu::always_inline]] std::int64_t at(std::int64_t /*row*/, std::int64_t entry) const {

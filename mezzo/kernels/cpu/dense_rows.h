@@ -60,8 +60,8 @@ struct TileNumbers {
 using FloatRows = TileNumbers<kDenseSlice>;
 using FloatColumns = TileNumbers<1>;
 
-/// Multiplies kTileRows rows by a panel. Calls store(i, j, sum, count) for vector j of row i, of
-/// which the first `count` numbers are valid, for the first `rows` rows and `columns` columns.
+/// Multiplies kTileRows rows by a panel. Calls store(i, j, sum, count) for vector j of row i, for
+/// the first `rows` rows and `columns` columns; the first `count` numbers of a vector are valid.
 template <class V, int kVectors, std::int64_t kRowStep, class Store>
 [[gnu::always_inline]] inline void multiply_tile(const TileNumbers<kRowStep>& tile,
                                                  const float* panel, std::int64_t depth,

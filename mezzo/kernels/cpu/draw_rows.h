@@ -65,7 +65,7 @@ template <class I, int kCapacity>
   using Int32s = typename I::Int32s;
   constexpr std::int64_t kInt32s = 2 * I::kLanes;
   const Int32s most = Int32s{} + 0x7FFFFFFF;
-  // Bounds of the even elements; those of the odd elements are larger by 1.
+  // Bounds of the even elements; bounds of the odd elements are larger by 1.
   UInt64s bound = 2 * I::counted() + static_cast<std::uint64_t>(first_bound);
   Int32s place = I::places();
   for (std::int64_t at = 0; at < kCapacity; at += kInt32s) {

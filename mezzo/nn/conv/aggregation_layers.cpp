@@ -157,7 +157,7 @@ at::Tensor SAGEConvImpl::forward(const Topology& topology, const NodeRows& featu
                                  const at::Tensor& edge_weight) {
   detail::check_node_rows(kSageConvName, topology, features, options.in_features,
                           detail::width_of_destinations(kSageConvName, options));
-  // An LSTM reads the rows as they are; before other sums sparse ones are multiplied.
+  // An LSTM reads the rows as they are; before other sums sparse rows are multiplied.
   const at::ScalarType dtype = options.aggregator == Aggregator::kLstm
                                    ? detail::scale_dtype(features.src())
                                    : detail::scale_dtype(features.src(), fc_neigh->weight);

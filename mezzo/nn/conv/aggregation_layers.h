@@ -78,7 +78,7 @@ struct SAGEConvOptions {
 
 /// GraphSAGE layer (Hamilton et al., NeurIPS'17): fc_self(h_v) + fc_neigh(aggregate of h_u), of
 /// kGcn fc_neigh(aggregate) + bias. With DGL's parameters, in its order: `fc_pool.weight` [in, in]
-/// and `fc_pool.bias` [in] (kPool) or those of `lstm`, input and state [in] (kLstm);
+/// and `fc_pool.bias` [in] (kPool) or the parameters of `lstm`, input and state [in] (kLstm);
 /// `fc_neigh.weight` [out, in]; `fc_self.weight` [out, in] (with in_features_dst [out, in_dst]) and
 /// `fc_self.bias` [out] (all but kGcn) or, before the others, `bias` [out] (kGcn; of every
 /// aggregator, without fc_self.bias, in DGL before 1.0). The weights start Glorot uniform with gain
@@ -126,7 +126,7 @@ struct GINConvOptions {
 };
 
 /// Graph isomorphism network layer (Xu et al., ICLR'19): apply_func((1 + eps) h_v + aggregate of
-/// h_u). With DGL's parameters: `eps` [1] and those of `apply_func`.
+/// h_u). With DGL's parameters: `eps` [1] and the parameters of `apply_func`.
 class MEZZO_API GINConvImpl : public torch::nn::Cloneable<GINConvImpl> {
  public:
   /// apply_func: a module from a tensor to a tensor, such as torch::nn::Sequential, or empty.

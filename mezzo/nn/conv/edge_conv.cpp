@@ -20,7 +20,7 @@ namespace {
 
 constexpr auto kEdgeConvName = "EdgeConv";
 
-/// The dtype of the product of h and the weight: that of h, or of a mixed precision region.
+/// The dtype of the product of h and the weight: h's dtype, or the mixed precision region's.
 at::ScalarType result_dtype(const at::Tensor& h, const at::Tensor& weight) {
   const at::DeviceType device = h.device().type();
   const bool lowers = at::autocast::is_autocast_enabled(device);

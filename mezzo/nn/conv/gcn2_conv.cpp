@@ -80,9 +80,9 @@ at::Tensor GCN2ConvImpl::forward(const Topology& topology, const at::Tensor& h,
   const detail::Propagation propagation(kGcn2ConvName, topology, detail::scale_dtype(h),
                                         edge_weight);
   const at::Tensor received = propagation.times(1 - alpha)(h);
-  const at::Tensor first = initial_h.to(received.scalar_type());  // that of a 16-bit region
+  const at::Tensor first = initial_h.to(received.scalar_type());  // the dtype of a 16-bit region
   const at::Tensor sum = at::add(received, first, alpha);
-  // Not by one matrix (1 - beta) I + beta weight1, whose diagonal 16 bits would round to that of I.
+  // Not one product with (1 - beta) I + beta weight1: 16 bits would round its diagonal to I's.
   const at::Tensor own = weight1 * beta;
   const at::Tensor product =
       weight2.defined() ? detail::linear_of_terms(

@@ -50,12 +50,12 @@ class MEZZO_API GraphConvImpl : public torch::nn::Cloneable<GraphConvImpl> {
   /// reads); edge_weight: floating [E], multiplies the messages,
   /// or undefined. With parent_degrees, except under kNone, they are factors for the mean over the
   /// sampled edges, such as the weights of the graph's edges, if all edges of v are equally likely
-  /// to be drawn, and those of a BlockLoader with layer_sizes; weights for sums, such as LABOR's
-  /// 1 / probability, would correct for the draw twice. external_weight: floating [in, out],
-  /// without options.weight in place of the parameter (DGL's argument `weight`); if undefined there
-  /// the rows are not multiplied, and in and out are one width. Returns [num_dst, out]. Throws
-  /// InvalidArgument for other shapes, dtypes and devices, and for destinations without in-edges
-  /// unless they are allowed.
+  /// to be drawn, and the weights of a BlockLoader with layer_sizes; weights for sums, such as
+  /// LABOR's 1 / probability, would correct for the draw twice. external_weight: floating [in,
+  /// out], without options.weight in place of the parameter (DGL's argument `weight`); if undefined
+  /// there the rows are not multiplied, and in and out are one width. Returns [num_dst, out].
+  /// Throws InvalidArgument for other shapes, dtypes and devices, and for destinations without
+  /// in-edges unless they are allowed.
   at::Tensor forward(const Topology& topology, const at::Tensor& h,
                      const at::Tensor& edge_weight = {}, const at::Tensor& external_weight = {});
 

@@ -36,7 +36,7 @@ std::int64_t version(const at::Tensor& tensor) {
   return tensor.defined() && counts_changes(tensor) ? tensor._version() : 0;
 }
 
-/// The current dtype of sums over rows like h: that of h, or of a mixed precision region.
+/// The current dtype of sums over rows like h: h's dtype, or the mixed precision region's.
 at::ScalarType dtype_of_sums(const at::Tensor& h) {
   const at::Tensor no_rows = at::empty({0, 1}, h.options().layout(at::kStrided));
   static const Topology no_nodes;

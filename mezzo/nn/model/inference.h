@@ -37,16 +37,17 @@ struct InferenceOptions {
 MEZZO_API at::Tensor inference(nn::Model& model, const Topology& graph, const at::Tensor& x,
                                InferenceOptions options = {});
 
-/// Layer `index` of a model with all that follows it: x [num_src, ...] for the sources of
-/// `topology`, of which the destinations are the first num_dst, to [num_dst, ...].
+/// Layer `index` of a model, and what follows it up to the next layer. x: [num_src, ...], the rows
+/// of the sources of `topology`; the destinations are the first num_dst sources. Returns [num_dst,
+/// ...].
 using LayerForward =
     std::function<at::Tensor(std::int64_t index, const Topology& topology, const at::Tensor& x)>;
 
-/// The same for a module of your own: calls `layer` for the layers 0 to num_layers - 1, each on all
-/// nodes in batches. module: evaluation mode and dtype are those of its parameters; without any, x
-/// keeps its dtype. A layer must read no more than its topology and x, and sees degrees of the
-/// whole graph as Topology::parent_in_degrees. Throws also for a layer that returns another number
-/// of rows, and for num_layers below 1.
+/// Inference with a module of your own: calls `layer` for the layers 0 to num_layers - 1, each on
+/// all nodes in batches. module: set to evaluation mode; x gets the dtype of its parameters, or
+/// keeps its dtype if there are none. A layer must read no more than its topology and x, and sees
+/// degrees of the whole graph as Topology::parent_in_degrees. Throws also for a layer that returns
+/// another number of rows, and for num_layers below 1.
 MEZZO_API at::Tensor inference(torch::nn::Module& module, std::int64_t num_layers,
                                const LayerForward& layer, const Topology& graph,
                                const at::Tensor& x, InferenceOptions options = {});

@@ -25,7 +25,7 @@ struct PygName {
 };
 
 constexpr PygName kGcnNames[] = {{"weight", "lin.weight"}};
-// Two linear parts: PyG's lin_l is that of the neighbours, in SAGEConv with the bias.
+// Two linear parts: PyG's lin_l multiplies the neighbours, in SAGEConv with the bias.
 constexpr PygName kSageNames[] = {{"fc_neigh.weight", "lin_l.weight"},
                                   {"fc_self.weight", "lin_r.weight"},
                                   {"fc_self.bias", "lin_l.bias"},

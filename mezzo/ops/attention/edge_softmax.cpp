@@ -106,7 +106,7 @@ struct EdgeSoftmax {
 
 const Registration<EdgeSoftmax, EdgeSoftmaxGrad> kEdgeSoftmaxRegistration;
 
-/// The same nodes with the edges ids (int64).
+/// The graph of all nodes and only the edges in `ids` (int64).
 Topology edge_subset(const Topology& topology, const at::Tensor& ids) {
   return Topology::from_coo(topology.src().index_select(0, ids),
                             topology.dst().index_select(0, ids), topology.num_src(),

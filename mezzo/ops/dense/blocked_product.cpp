@@ -223,7 +223,7 @@ at::Tensor blocked_transposed_product(const at::Tensor& a, const at::Tensor& b) 
   constexpr std::int64_t kMostGroups = 8, kSums = 1 << 24;  // float32: 64 MiB
   constexpr std::int64_t kRowsOfGroup = 1024;  // fewer do not pay for a sum of their own
   constexpr std::int64_t kMostHeights = 1024;
-  constexpr std::int64_t kHeightsOfTile = 12;  // that of AVX-512, twice that of AVX2
+  constexpr std::int64_t kHeightsOfTile = 12;  // AVX-512's height, twice AVX2's
   check_one_dtype(a, b);
   const at::Tensor left = with_dense_rows(a), right = with_dense_rows(b);
   const std::int64_t rows = left.size(0), heights = left.size(1), columns = right.size(1);
@@ -233,7 +233,7 @@ at::Tensor blocked_transposed_product(const at::Tensor& a, const at::Tensor& b) 
   std::int64_t groups = 1;
   while (2 * groups <= most) groups *= 2;
   // If threads do not divide the groups, they also share a side, which does not change any sum: the
-  // longer one, because each thread converts the other, unless its tiles are less even.
+  // longer side, because each thread converts the shorter side, unless its tiles are less even.
   const std::int64_t threads = at::get_num_threads();
   const std::int64_t shares = threads / std::gcd(threads, groups);
   const std::int64_t slabs = std::max<std::int64_t>(1, Tiling::divided_up(heights, kMostHeights));

@@ -72,10 +72,10 @@ bool has_structure(const Topology& topology, const at::Tensor& rows, const at::T
 }
 
 // Matrices that share row pointers and columns (dropout makes a new one each step) share a graph.
-// It holds copies of both, so it does not keep the matrix alive. A call removes entries of matrices
-// that are gone.
+// It holds copies of both, so it does not keep the matrix alive. A call removes the entries of
+// matrices that no longer exist.
 Topology topology_of(const at::Tensor& x) {
-  // One pair of tensors may hold several structures in turn.
+  // One pair of tensors may hold several structures, one after another.
   constexpr std::ptrdiff_t kMaxGraphsOfPair = 8;
   static std::mutex mutex;
   static std::vector<CachedGraph> cache;

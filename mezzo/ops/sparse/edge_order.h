@@ -45,7 +45,7 @@ at::Tensor weights_in_order(const Topology& topology, RowSide side, const at::Te
       weights, side == RowSide::kDst ? topology.csc_entries() : topology.csr_entries());
 }
 
-/// The same for the weights in `args`, which it changes, if they are those of a weighted sum.
+/// The same for the weights in `args`, if `args` is a weighted sum. Changes `args`.
 template <class Device>
 at::Tensor order_weights(const Topology& topology, const Direction& direction,
                          kernels::SpmmArgs& args) {

@@ -113,7 +113,7 @@ at::Tensor inverse_in_degree(const Topology& topology, at::ScalarType dtype) {
   return topology.in_degrees().clamp_min(1).to(accumulator_of(dtype)).reciprocal();
 }
 
-/// Replaces operands whose values the gradients do not read by their shape and dtype.
+/// Keeps only shape and dtype of operands whose values the gradients do not read.
 void drop_unread_operands(Message& m, const std::set<std::string_view>& needs_grad,
                           bool reads_messages) {
   bool reads_lhs = reads_messages && uses_lhs(m.op), reads_rhs = reads_messages && uses_rhs(m.op);
@@ -187,9 +187,8 @@ class OperandGradients {
   const MessageGrad& grad_;
 };
 
-/// Casts operands of nodes and leaves those of edges alone, which may be float32 beside 16-bit
-/// nodes. If one of two edge operands is float32, both are cast to float32, as libtorch promotes
-/// them.
+/// Casts operands of nodes, but not of edges: they may be float32 beside 16-bit nodes. If one of
+/// two edge operands is float32, both are cast to float32, as libtorch promotes them.
 void lower_message(Message& m, at::DeviceType device) {
   if (m.lhs && m.lhs_target != Target::kEdge) m.lhs = lowered(*m.lhs, device);
   if (m.rhs && m.rhs_target != Target::kEdge) m.rhs = lowered(*m.rhs, device);

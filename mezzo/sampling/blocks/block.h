@@ -119,7 +119,7 @@ using Blocks = std::vector<Block>;
 /// into `dst_nodes` (distinct integers [m]), as DGL's to_block: edge i of the block is edges[i];
 /// its sources are the destinations in their order, then the others by first appearance. Throws
 /// InvalidArgument for an edge into another node. On the CPU; O(nodes of `topology`).
-/// include_dst_in_src = false: the sources are only those of the edges, by first appearance. Such a
+/// include_dst_in_src = false: the sources are only the edges' sources, by first appearance. Such a
 /// block works with layers that do not read the destinations' rows (GraphConv) and with a pair of
 /// rows (nn::NodeRows); other layers and nn::Model reject it.
 MEZZO_API Block to_block(const Topology& topology, const at::Tensor& edges,

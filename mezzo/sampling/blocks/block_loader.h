@@ -65,7 +65,7 @@ struct BlockLoaderOptions {
   std::string balance_by = {};
   /// Layer-wise sampling (see LayerSampler) instead of fanouts, with a graph on the CPU: nodes
   /// drawn for each layer below the seeds, inputs first, 1 to 255 numbers of at least 1. A block's
-  /// sources are its destinations, then the drawn nodes; its edges are those from drawn nodes. With
+  /// sources are its destinations, then the drawn nodes; its edges come from drawn nodes. With
   /// their column "edge_weights" (float32) the mean of weight * x[u] over the block's edges is an
   /// unbiased estimate of the mean over all neighbours. So SAGEConv with kMean estimates the whole
   /// graph's result, and so does GraphConv if both have parent_degrees (not with kNone); other

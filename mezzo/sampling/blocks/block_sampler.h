@@ -120,9 +120,9 @@ class MEZZO_API BlockSampler {
   Blocks sample(const at::Tensor& seeds, const BatchKey& key) const;
   /// seeds: distinct integers [n] in [0, num_nodes), on the CPU or the topology's device, checked.
   /// Equal for equal seeds and key, on every device. A LABOR block has the column "edge_weights"
-  /// (float32): 1 / probability, with which a weighted sum over the block estimates the sum over
-  /// all neighbours. Allocates the blocks on the topology's device. On CUDA it synchronises twice a
-  /// hop and once or twice more, and a hop must have fewer than 2^31 nodes and neighbours.
+  /// (float32): 1 / probability. A sum over the block with these weights estimates the sum over all
+  /// neighbours. Allocates the blocks on the topology's device. On CUDA it synchronises twice a hop
+  /// and once or twice more, and a hop must have fewer than 2^31 nodes and neighbours.
   Blocks sample(const at::Tensor& seeds, const BatchKey& key, Workspace& workspace) const;
 
   /// The blocks of a batch.

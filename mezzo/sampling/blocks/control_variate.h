@@ -35,11 +35,11 @@ class MEZZO_API ControlVariate {
 
   /// The estimate for the nodes of layer block + 1: [layer_size(block + 1), F] in h's dtype, on its
   /// device; 0 for a node without neighbours. h: floating [layer_size(block), F], the activations
-  /// of layer `block`, on the flow's device; its gradient is that of the sampled mean. Differences
-  /// have the larger of h's dtype and the histories', also under autocast; the mean of all
-  /// histories is rounded once, to their dtype. Throws InvalidArgument for another shape and for a
-  /// flow with added self loops (add them to the graph instead). Reads the histories of all
-  /// neighbours: O(degrees * F) on the CPU, then a copy to the device.
+  /// of layer `block`, on the flow's device; its gradient is the sampled mean's. Differences have
+  /// the larger of h's dtype and the histories', also under autocast; the mean of all histories is
+  /// rounded once, to their dtype. Throws InvalidArgument for another shape and for a flow with
+  /// added self loops (add them to the graph instead). Reads the histories of all neighbours:
+  /// O(degrees * F) on the CPU, then a copy to the device.
   at::Tensor mean(const NodeFlow& flow, std::int64_t block, const at::Tensor& h);
 
   /// Writes h (floating [layer_size(layer), F], on any device), detached and rounded to the
@@ -49,12 +49,12 @@ class MEZZO_API ControlVariate {
   /// For a block of a BlockLoader instead of a flow: what to add to the mean of its messages, which
   /// are activations of layer `layer`, for the estimate. The mean of the histories of all
   /// neighbours minus that of the drawn ones: [num_dst, F] float32 (float64 for such histories),
-  /// without gradient; 0 but for rounding if the block has every edge. Each mean is rounded once,
-  /// to the histories' dtype, also under autocast. block: on the CPU, drawn from the graph along
+  /// without gradient; 0 up to rounding if the block has every edge. Each mean is rounded once, to
+  /// the histories' dtype, also under autocast. block: on the CPU, drawn from the graph along
   /// neighbor_type. Cost as of mean(). Throws InvalidArgument for another layer and device.
   at::Tensor correction(const Block& block, std::int64_t layer);
 
-  /// As the other update(), of the sources of a block. h: floating [num_src, F].
+  /// As the other update(), for the sources of a block. h: floating [num_src, F].
   void update(const Block& block, std::int64_t layer, const at::Tensor& h);
 
   /// [num_nodes, F] of options.dtype on the CPU, which update() writes to; layer in [-n, n) for n

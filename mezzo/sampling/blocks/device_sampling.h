@@ -34,7 +34,7 @@ struct SampledBatch {
   at::Tensor row_lengths;  ///< int64 [destinations of the last layer], in the graph
 };
 
-/// How many neighbours a hop draws, and with which numbers.
+/// How many neighbours a hop draws, and its random numbers.
 struct HopDraw {
   kernels::DrawCount count;
   kernels::DrawKey key;

@@ -15,7 +15,7 @@ namespace mezzo::detail {
 
 /// Draws the blocks of a batch layer by layer, as LayerSampler draws node flows, for models whose
 /// layers read the rows of their own nodes: a block's sources are its destinations, then the other
-/// drawn nodes, ascending; its edges are those from drawn nodes. So the input layer has at most the
+/// drawn nodes, ascending; its edges come from drawn nodes. So the input layer has at most the
 /// seeds plus the sum of the sizes. Immutable, thread-safe. Internal to sampling; not exported.
 class LayerBlocks {
  public:

@@ -17,16 +17,16 @@ namespace mezzo {
 /// Options of a NeighborSampler.
 struct NeighborSamplerOptions {
   std::int64_t batch_size = 1024;  ///< seeds, >= 1
-  /// Of each node in each hop: >= 0, or kAllNeighbors. A node in two layers draws independently in
-  /// each.
+  /// Draws of each node in each hop: >= 0, or kAllNeighbors. A node in two layers draws
+  /// independently in each.
   std::int64_t num_neighbors = kAllNeighbors;
   std::int64_t num_hops = 1;  ///< in [1, 255]
   /// kIn: blocks hold in-edges, from layer i to layer i + 1. kOut: out-edges of the layer above,
   /// reversed, so that messages still run towards the seeds (in DGL they run away from them).
   NeighborType neighbor_type = NeighborType::kIn;
   bool shuffle = false;  ///< a new order each epoch
-  /// Each node of a layer is also in the layer below, with an edge to itself, the last of its row
-  /// unless it was drawn: the parent's (lowest) self loop if there is one, else an added one
+  /// Each node of a layer is also in the layer below, with an edge to itself, the last of its row,
+  /// unless that edge was drawn: the parent's (lowest) self loop if there is one, else an added one
   /// (parent id -1).
   bool add_self_loop = false;
   std::int64_t num_workers = 0;  ///< see PipelineOptions
@@ -48,7 +48,7 @@ struct NeighborSamplerOptions {
 
 /// Yields node flows of sampled neighbours (DGL 0.4's NeighborSampler): the last layer is the
 /// batch's seeds in their order, without repeats; each layer below holds the neighbours drawn for
-/// the one above. A flow depends only on (options.seed, epoch, index). See Batches for epochs,
+/// the layer above. A flow depends only on (options.seed, epoch, index). See Batches for epochs,
 /// workers and errors.
 class MEZZO_API NeighborSampler : public Batches<NodeFlow> {
  public:

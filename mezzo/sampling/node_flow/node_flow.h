@@ -25,8 +25,8 @@ struct FlowRows;
 /// of a layer are distinct and, except in the last layer, in ascending parent id. A node may be in
 /// several layers. Negative indices count from the end; an index out of range throws
 /// InvalidArgument. Ids of the flow number the nodes (edges) of all layers (blocks), layer 0 first;
-/// `local` ids number those of one layer (block). A light handle: copies share everything. On one
-/// device, like a Graph. Not safe for writing from several threads.
+/// `local` ids number the nodes of one layer or the edges of one block. A light handle: copies
+/// share everything. On one device, like a Graph. Not safe for writing from several threads.
 class MEZZO_API NodeFlow {
  public:
   /// A layer's or block's columns; valid while the flow lives.
@@ -141,10 +141,10 @@ class MEZZO_API NodeFlow {
   /// DGL's register_reduce_func: the reduction of block_compute and prop_flow.
   void register_reduce_func(const ReduceFunction& function,
                             std::optional<std::int64_t> block = std::nullopt);
-  /// DGL's register_apply_node_func: the function that block_compute and prop_flow apply at layer
-  /// block + 1 and the one of apply_layer there; without `block`, of every layer, including layer
-  /// 0. (In DGL, apply_layer uses the function of the block that starts at the layer.) An empty
-  /// function removes it.
+  /// DGL's register_apply_node_func: the function that block_compute, prop_flow and apply_layer
+  /// apply at layer block + 1; without `block`, of every layer, including layer 0. (In DGL,
+  /// apply_layer uses the function of the block that starts at the layer.) An empty function
+  /// removes it.
   void register_apply_node_func(const ApplyFunction& function,
                                 std::optional<std::int64_t> block = std::nullopt);
   /// DGL's register_apply_edge_func: the function of apply_block.

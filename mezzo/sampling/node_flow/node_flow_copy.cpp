@@ -76,7 +76,7 @@ bool is_writable(const at::Tensor& column) {
 /// The writes of copy_to_parent() to one frame of the parent, checked before any is done.
 class ParentWrites {
  public:
-  /// Adds rows for the parent's column `name`; they overwrite those of earlier calls.
+  /// Adds rows for the parent's column `name`; they overwrite the rows of earlier calls.
   void add(const Frame& parent, const std::string& name, const at::Tensor& ids,
            const at::Tensor& rows) {
     at::Tensor& whole = columns_[name];

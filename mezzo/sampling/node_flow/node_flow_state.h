@@ -22,7 +22,7 @@ struct PrefetchedRows {
   at::Tensor rows;
 };
 
-/// By name of the column.
+/// Keys are column names.
 using PrefetchedColumns = std::map<std::string, PrefetchedRows>;
 
 /// Gathers for flows before their copy_from_parent().

@@ -137,7 +137,7 @@ class Walker {
   }
 
  private:
-  /// The last entry of the row; the one before its first if no edge has a positive weight.
+  /// The last entry of the row; the entry before its first if no edge has a positive weight.
   std::int64_t last_entry(std::int64_t node) const {
     const std::int64_t last = indptr_[node + 1] - 1;
     const bool is_open = last >= indptr_[node] && (sums_.empty() || sum_at(last) > 0);
@@ -176,7 +176,7 @@ class Walker {
     return exact_entry(before, node, draws.uniform());
   }
 
-  /// The same by the sum over the whole row, since p and q may make acceptance very rare.
+  /// Draws by the sum over the whole row, since p and q may make acceptance very rare.
   std::int64_t exact_entry(std::int64_t before, std::int64_t node, double uniform) const {
     double total = 0;
     for (std::int64_t i = indptr_[node]; i < indptr_[node + 1]; ++i) {

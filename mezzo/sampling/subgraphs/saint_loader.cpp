@@ -133,7 +133,7 @@ class SaintSampler {
   }
 
   /// 1 / out-degree of the source, summed over all edges, is the number of nodes with out-edges. So
-  /// an edge is drawn from those of a uniform sender or of a uniform receiver.
+  /// an edge is drawn among the edges of a uniform sender or of a uniform receiver.
   void draw_edges(const Draws& draws, std::vector<std::int64_t>& nodes) const {
     for (std::int64_t i = 0; i < options_.budget; ++i) {
       const std::int64_t end = draws.below(senders_.numel() + receivers_.numel(), 2 * i);

@@ -5,11 +5,11 @@
 #include "mezzo/kernels/sampling.h"
 
 /// What all ways to sample the entries of a row share. Always inlined: the linker must not replace
-/// the copy of one file by that of another.
+/// one file's copy by another's.
 namespace mezzo::kernels {
 
-/// The prefetch distance of random reads, and the entries of a run before the next loop reads what
-/// the first one prefetched.
+/// The prefetch distance of random reads, and how many entries one loop prefetches before a second
+/// loop reads them.
 inline constexpr std::int64_t kReadsAhead = 32, kEntriesTogether = 256;
 
 // gcc drops calls of functions that only prefetch unless it inlines them first.

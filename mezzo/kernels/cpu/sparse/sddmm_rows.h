@@ -97,7 +97,7 @@ V dot_vector(const SddmmArgs& a, std::int64_t l, std::int64_t r) {
   return sum;
 }
 
-/// The entries whose dot products are summed together: as many as a vector has elements.
+/// The entries whose dot products are summed together: one per element of a vector.
 template <class V>
 struct DotBatch {
   std::int64_t lhs[V::width], rhs[V::width], out[V::width];

@@ -167,7 +167,7 @@ bool sum_as_whole_rows(const SpmmArgs& a, const RowSum<typename T::Accum>& s, co
          run.template operator()<2>();
 }
 
-/// `columns` columns of one row in blocks, largest first: those of one group, or of all groups if
+/// `columns` columns of one row in blocks, largest first: columns of one group, or of all groups if
 /// every vector has its own weight.
 template <class V, class T, Weights kWeights, class Rows, class Factors>
 void sum_columns(const SpmmArgs& a, const RowSum<typename T::Accum>& s, const Rows& rows,
