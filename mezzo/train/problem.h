@@ -35,14 +35,13 @@ struct Problem {
 };
 
 /// Whether features should stay sparse CSR: if the CSR (float32 values, int64 indices) takes less
-/// than a third of the bytes of the dense matrix, which is below 11 % of nonzeros. The factor of 3
-/// accounts for the indirect access of a sparse product.
-/// features: [N, F], strided or sparse CSR.
+/// than a third of the bytes of the dense matrix, that is, below 11 % of nonzeros. The factor of 3
+/// accounts for the indirect access of a sparse product. features: [N, F], strided or sparse CSR.
 MEZZO_API bool worth_sparse(const at::Tensor& features);
 
 /// Features of the full graph, cast to the 16-bit type of the precision if every reader would cast
-/// them at each step anyway: dense float32 features whose only reader is a first layer in that
-/// type; for float16 only if none becomes infinite. Otherwise unchanged. The cast of a step moves
+/// them at each step anyway: if they are dense float32 and only a first layer in that type reads
+/// them; for float16 only if none becomes infinite. Otherwise unchanged. The cast of a step moves
 /// more memory than the product after it. features: [N, F]. Allocates; synchronises for float16 on
 /// CUDA.
 MEZZO_API at::Tensor cast_once(const at::Tensor& features, const TrainOptions& options);
@@ -58,8 +57,8 @@ MEZZO_API at::Tensor cast_once(const at::Tensor& features, const TrainOptions& o
 /// the halo has hops.
 MEZZO_API Problem make_problem(const Dataset& dataset, const TrainOptions& options);
 
-/// make_problem() without labels, masks and classes, which the data need not have: these members
-/// keep their defaults.
+/// make_problem() for data that may lack labels and splits: labels, masks and classes keep their
+/// defaults.
 Problem make_inference_problem(const Dataset& dataset, const TrainOptions& options);
 
 /// The input of a model for blocks of problem.topology, with their rows of problem.edge_weight as a
@@ -75,7 +74,7 @@ nn::ModelOptions model_options(const TrainOptions& options, const Problem& probl
 
 /// Logits float32 [N, C] of `model` in evaluation mode and without gradient, in the precision of
 /// the options, on the problem's device; restores the training mode of every submodule. With
-/// sampling, computed layer by layer in batches of nodes from all neighbours. Allocates.
+/// sampling it computes layer by layer, in batches of nodes, from all neighbours. Allocates.
 at::Tensor evaluate_logits(nn::Model& model, const Problem& problem, const TrainOptions& options);
 
 /// The nodes that count in an evaluation: on a part of a data set its own nodes, else all.

@@ -34,7 +34,7 @@ class Ranks {
   bool is_first() const { return group_.rank() == 0; }
   std::int64_t rank() const { return group_.rank(); }
   std::int64_t world_size() const { return group_.world_size(); }
-  /// Of this machine.
+  /// The processes of this machine.
   std::int64_t local_world_size() const { return group_.local_world_size(); }
   /// Time spent in communication, including the wait for slower processes.
   double seconds() const { return seconds_; }
@@ -60,11 +60,11 @@ class Ranks {
   /// numbers and a resumed run the same.
   void seed_step(std::uint64_t seed, std::int64_t step) const;
 
-  /// Runs `work`, which must not communicate. If it throws on some processes, all throw: these
-  /// their own exception, the others that of the lowest failed rank, with the rank in front. One
-  /// all-reduce of a number.
+  /// Runs `work`, which must not communicate. If it throws on some processes, all throw: the failed
+  /// ones their own exception, the others the exception of the lowest failed rank, with the rank in
+  /// front. One all-reduce of a number.
   void together(const std::function<void()>& work);
-  /// Runs `work`, in which this process alone may fail, and rethrows its exceptions. With Gloo the
+  /// Runs `work`, which may fail on this process alone, and rethrows its exceptions. With Gloo the
   /// other processes get the reason from their collective (ProcessGroup::give_up).
   template <class Work>
   auto or_give_up(const Work& work) const {

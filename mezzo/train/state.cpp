@@ -22,7 +22,7 @@ namespace {
 
 // Below this, the smallest float16 number, a scale makes more gradients underflow, not fewer.
 constexpr double kSmallestScale = 0x1p-24;
-// The steps in which a dynamic scale falls from 2^16 to kSmallestScale; also the limit for a
+// A dynamic scale falls from 2^16 to kSmallestScale in this many steps; also the limit for a
 // constant scale.
 constexpr std::int64_t kMostSkippedInARow = 40;
 

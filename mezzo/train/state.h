@@ -46,8 +46,8 @@ struct History {
 
 /// The evaluation with the highest validation score (the first of equal ones), or nullptr. Epochs
 /// that are multiples of `eval_every` take precedence: the extra evaluation of a run's last epoch
-/// counts only if there is no other, so that a resumed run chooses as an unbroken one does. Without
-/// validation scores: the last one.
+/// counts only if there is no other, so that a resumed run chooses the same as an unbroken run.
+/// Without validation scores: the last one.
 MEZZO_API const EvaluationRecord* best_evaluation(const History& history, std::int64_t eval_every);
 
 /// The parts of an epoch's mean loss, loss_sum over weight, that a step adds.
@@ -102,8 +102,8 @@ struct LatestStep {
 void check_outputs(const EvaluatedNodes& nodes, const TrainState& state,
                    const TrainOptions& options);
 
-/// Checks a finished run. Throws NumericError if it diverged: each of 16 or more steps was skipped,
-/// or none of `nodes`, those of its last evaluation, has finite outputs.
+/// Checks a finished run. Throws NumericError if it diverged: it skipped all of its 16 or more
+/// steps, or no node has finite outputs. nodes: of its last evaluation.
 void check_end(const History& history, amp::Precision precision, const EvaluatedNodes& nodes);
 
 /// Counts a step. Throws NumericError if the run has diverged: the loss is inf or nan (for float16

@@ -8,7 +8,7 @@
 
 namespace mezzo {
 
-/// CPUs on which the calling thread may run; 0 if unknown.
+/// CPUs that the calling thread may use; 0 if unknown.
 inline std::int64_t usable_cpus() {
   cpu_set_t cpus;
   return ::sched_getaffinity(0, sizeof(cpus), &cpus) == 0 ? CPU_COUNT(&cpus) : 0;

@@ -31,23 +31,23 @@ struct MEZZO_API TrainedModel {
   std::int64_t epoch = 0;  ///< the epoch of the weights
 
   /// The logits of all nodes: float32 [N, C] on the CPU. The data need neither labels nor splits,
-  /// and their labels may lack classes of the model. With options.sampling computed layer by layer
-  /// in batches, from all neighbours. Prepares the data in each call. Throws InvalidArgument if the
-  /// features do not fit the model, or if the data have more classes or labels of the other kind,
-  /// or are a part of a data set; NumericError if logits are not finite. Deterministic.
+  /// and their labels may lack classes of the model. With options.sampling it computes layer by
+  /// layer, in batches, from all neighbours. Prepares the data in each call. Throws InvalidArgument
+  /// if the features do not fit the model, or if the data have more classes or labels of the other
+  /// kind, or are a part of a data set; NumericError if logits are not finite. Deterministic.
   at::Tensor logits(const Dataset& dataset) const;
 
   /// The logits of some nodes: [n, C], rows of logits(dataset) up to rounding. nodes: integers [n]
-  /// in [0, N), repeated or not. Computes only what the nodes reach in as many hops as the model
-  /// has layers (kSgc: all nodes), still preparing the whole data set. Throws as logits(dataset),
-  /// and InvalidArgument for other nodes.
+  /// in [0, N), repeated or not. Computes only the nodes within as many hops as the model has
+  /// layers (kSgc: all nodes), but prepares the whole data set. Throws as logits(dataset), and
+  /// InvalidArgument for other nodes.
   at::Tensor logits(const Dataset& dataset, const at::Tensor& nodes) const;
 };
 
-/// Reads the best weights of a checkpoint that train() or `mezzo train` wrote: those of the best
-/// epoch by the validation score; without validation nodes the last ones that were evaluated.
-/// device: of the model. Of `options`, capture, files, and how batches are drawn are defaults.
-/// Throws IoError that names the file if it is missing, truncated, corrupt or of another format.
+/// Reads the best weights of a checkpoint that train() or `mezzo train` wrote: from the epoch with
+/// the best validation score or, without validation nodes, from the last evaluated epoch. device:
+/// of the model. In `options`, capture, files and how batches are drawn have their defaults. Throws
+/// IoError that names the file if it is missing, truncated, corrupt or of another format.
 MEZZO_API TrainedModel load_checkpoint(const std::string& path, at::Device device = at::kCPU);
 
 /// The data set's metric on the split options.split_index. Throws as TrainedModel::logits, and

@@ -22,7 +22,7 @@ struct Checkpoint {
   std::int64_t best_epoch = 0;  ///< the epoch of best_weights; before any evaluation: `epoch`
   std::vector<std::string> names;
   std::vector<at::Tensor> weights;  ///< after the last step, on the CPU, one for each name
-  /// The same for the best epoch; before any evaluation equal to `weights`.
+  /// The weights of the best epoch; before any evaluation equal to `weights`.
   std::vector<at::Tensor> best_weights;
 };
 
@@ -33,13 +33,13 @@ MEZZO_API Checkpoint read_checkpoint(const std::string& path);
 /// The options of a checkpoint as JSON, for config_from_json(). Throws as read_checkpoint.
 MEZZO_API std::string read_config(const std::string& path);
 
-/// Throws InvalidArgument that lists all options with which a run written with `written` to `path`
-/// cannot be resumed.
+/// Throws InvalidArgument that lists all options that prevent resuming. written: the options of the
+/// run that wrote `path`; options: of the resumed run.
 MEZZO_API void check_resumable(const std::string& path, const TrainOptions& written,
                                const TrainOptions& options);
 
 /// Sets the weights of the model to the best ones of a checkpoint. Throws as read_checkpoint, and
-/// InvalidArgument that names the first option in which the two models differ in shape.
+/// InvalidArgument that names the first option that gives the two models different shapes.
 void init_from_checkpoint(const std::string& path, nn::ModelImpl& model);
 
 /// The facts about the whole data set.
@@ -52,7 +52,7 @@ void write_checkpoint(const std::string& path, const TrainOptions& options, cons
                       const TrainState& state);
 
 /// Sets `state`, newly constructed from `options`, to the checkpoint. Throws IoError as
-/// read_checkpoint does; InvalidArgument that lists the fields in which config or data differ. The
+/// read_checkpoint does; InvalidArgument that lists the fields of config or data that differ. The
 /// learning rate may differ: that of `options` is used.
 void resume_checkpoint(const std::string& path, const TrainOptions& options, const Dataset& dataset,
                        TrainState& state);

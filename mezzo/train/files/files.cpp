@@ -69,7 +69,7 @@ std::optional<int> open_descriptor(const std::string& path) {
   return std::nullopt;
 }
 
-/// The errno with which writing to the open file would fail, or 0.
+/// The errno that writing to the open file would set, or 0.
 int problem_of(int file) {
   const int flags = ::fcntl(file, F_GETFL);
   if (flags < 0) return errno;

@@ -10,7 +10,7 @@ namespace mezzo {
 /// "nothing" if undefined. About a nanosecond a word.
 std::string tensor_hash(const at::Tensor& values);
 
-/// The same of features [N, F]; if they have more than 64 MiB, which may be a mapped file, of rows
+/// The hash of features [N, F]; if they have more than 64 MiB, which may be a mapped file, of rows
 /// at equal distances.
 std::string features_hash(const at::Tensor& features);
 

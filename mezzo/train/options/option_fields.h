@@ -42,7 +42,7 @@ struct Unwrapped<std::optional<T>> {
 template <class T>
 inline constexpr bool kIsOptional = !std::is_same_v<T, typename Unwrapped<T>::Type>;
 
-/// What else is to be known of an option.
+/// Checks and properties of an option.
 template <class Options, class T>
 struct Rules {
   /// Throws InvalidArgument if the value is out of range.
@@ -51,7 +51,7 @@ struct Rules {
   /// error.
   bool (*applies)(const Options& options) = nullptr;
   const char* why_not = nullptr;  ///< the error if it does not apply
-  const char* needed = nullptr;   ///< what the option says; not null: required if it applies
+  const char* needed = nullptr;   ///< the help text; not null: required if it applies
   bool in_checkpoint = true;      ///< false: may change when a run is resumed, as may lr
   bool in_recipe = false;         ///< recommended_options() sets it
 };

@@ -135,9 +135,9 @@ struct TrainOptions {
   std::string init = {};
 };
 
-/// Throws InvalidArgument for a rate or decay with which a step would overflow or vanish in
-/// float32. The rate must be in [1.18e-38, most], the decay (for AdamW also their product) in [0,
-/// most]; most is float32's largest number for SGD, 1e37 for the others.
+/// Throws InvalidArgument for a rate or decay that makes a step overflow or vanish in float32. The
+/// rate must be in [1.18e-38, most], the decay (for AdamW also their product) in [0, most]; most is
+/// float32's largest number for SGD, 1e37 for the others.
 MEZZO_API void check_rates(OptimizerKind optimizer, double learning_rate, double weight_decay);
 
 /// Throws InvalidArgument that names the first option that is out of range or contradicts another.
@@ -146,8 +146,8 @@ MEZZO_API void check_options(const TrainOptions& options);
 /// options.self_loops, or the model's default.
 MEZZO_API bool uses_self_loops(const TrainOptions& options);
 
-/// The options as one JSON object with the names of the command line, without those that may change
-/// when a run is resumed (epochs, patience, capture, files; sample-on, workers, prefetch).
+/// The options as one JSON object with the names of the command line, without the options that may
+/// change when a run is resumed (epochs, patience, capture, files; sample-on, workers, prefetch).
 MEZZO_API std::string config_to_json(const TrainOptions& options);
 /// The inverse, except for the device; reads options that may change too, if they are there. Throws
 /// IoError that names a missing or unreadable field.

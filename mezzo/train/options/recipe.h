@@ -20,15 +20,15 @@ struct AutoRecipe {
   static constexpr RecipeKind kind = RecipeKind::kAuto;
   static constexpr std::string_view name = "auto";
 };
-/// The defaults of TrainOptions, which are those of Kipf and Welling 2017 (arXiv:1609.02907).
+/// The defaults of TrainOptions, from Kipf and Welling 2017 (arXiv:1609.02907).
 struct PlanetoidRecipe {
   static constexpr RecipeKind kind = RecipeKind::kPlanetoid;
   static constexpr std::string_view name = "planetoid";
 };
 using RecipeKinds = TypeList<AutoRecipe, PlanetoidRecipe>;
 
-/// The facts about a data set and a split that decide its recipe. Of a part of a data set: of its
-/// own nodes, and the mean degree in the whole.
+/// The facts about a data set and a split that decide its recipe. For a part of a data set: facts
+/// about its own nodes, but the mean degree in the whole.
 struct RecipeFacts {
   double train_share = 0;      ///< of the nodes, in training
   double mean_degree = 0;      ///< in-edges of a node
@@ -39,7 +39,7 @@ struct RecipeFacts {
 /// Reads labels, masks and sparse structure; dense features that are not mapped are read once.
 MEZZO_API RecipeFacts recipe_facts(const Dataset& dataset, std::int64_t split_index);
 
-/// The same facts in words, for a line of output.
+/// The facts in words, for a line of output.
 MEZZO_API std::string to_string(const RecipeFacts& facts);
 
 /// `options` with those set that the automatic recipe chooses for the data set, the split and the

@@ -8,10 +8,10 @@
 
 namespace mezzo {
 
-/// The share of the nodes in `mask` whose largest logit is that of their label; the lowest class
-/// wins ties, and a node with a NaN among its logits counts as wrong.
-/// logits: floating [N, C]; labels: int64 [N]; mask: bool [N]; all on one device. Allocates [n, C];
-/// synchronises. Throws InvalidArgument for other shapes and dtypes and for a mask without nodes.
+/// The share of the nodes in `mask` whose label has the largest logit; the lowest class wins ties,
+/// and a node with a NaN among its logits counts as wrong. logits: floating [N, C]; labels: int64
+/// [N]; mask: bool [N]; all on one device. Allocates [n, C]; synchronises. Throws InvalidArgument
+/// for other shapes and dtypes and for a mask without nodes.
 MEZZO_API double accuracy(const at::Tensor& logits, const at::Tensor& labels,
                           const at::Tensor& mask);
 

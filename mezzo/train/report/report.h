@@ -66,7 +66,7 @@ struct TrainReport {
   std::int64_t world_size = 1;  ///< processes that trained together
   std::int64_t num_parameters = 0;
 
-  std::int64_t epochs_run = 0;  ///< including those of resumed runs
+  std::int64_t epochs_run = 0;  ///< including epochs before a resume
   StopReason stopped_by = StopReason::kEpochs;
   double train_loss = std::numeric_limits<double>::quiet_NaN();  ///< of the last epoch
   std::int64_t best_epoch = 0;  ///< of the best validation score; without validation: the last

@@ -14,14 +14,14 @@ namespace mezzo {
 
 /// Runs a model on blocks with control variates (VR-GCN): each layer but the first receives the
 /// mean over the drawn neighbours plus the ControlVariate's correction from the stored activations
-/// of all neighbours. The first layer receives the features, of which nothing is stored: let it
-/// draw all neighbours, or it is the plain mean. The stored activations, without dropout, start at
-/// 0. Not thread-safe. Internal to train.
+/// of all neighbours. Features are not stored, so the first layer receives the plain mean of the
+/// drawn neighbours: let it draw all of them. The stored activations, without dropout, start at 0.
+/// Not thread-safe. Internal to train.
 class ControlledModel {
  public:
-  /// graph: on the CPU, the one that blocks are drawn from along in-edges. model: gcn or sage, of
-  /// two layers or more, the options of the models to run. dtype: of the stored activations, which
-  /// take num_nodes * hidden_features * (num_layers - 1) numbers on the CPU.
+  /// graph: on the CPU; blocks are drawn from it along in-edges. model: gcn or sage, of two layers
+  /// or more, the options of the models to run. dtype: of the stored activations, which take
+  /// num_nodes * hidden_features * (num_layers - 1) numbers on the CPU.
   MEZZO_API ControlledModel(const Graph& graph, const nn::ModelOptions& model,
                             at::ScalarType dtype);
 

@@ -25,7 +25,7 @@ class FullGraphSteps : public EpochSteps {
   const TrainOptions& options_;
 };
 
-/// The same step as a CUDA graph.
+/// The full-graph step as a CUDA graph.
 class CapturedSteps : public EpochSteps {
  public:
   CapturedSteps(const Problem& problem, TrainingNodes nodes, const TrainOptions& options)

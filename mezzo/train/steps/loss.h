@@ -7,9 +7,9 @@
 #include "mezzo/core/export.h"
 
 /// The training loss, for both kinds of labels:
-///   int64 [n] in [0, C): the cross entropy of each row, one term a row;
-///   uint8 [n, C], multi-label: the binary cross entropy of each entry, that of sigmoid(logit) with
-///     0 or 1, one term an entry; kNoEntry is no term.
+///   int64 [n] in [0, C): the cross entropy of each row, one term a row; uint8 [n, C], multi-label:
+///   the binary cross entropy of sigmoid(logit) with 0 or 1, one term per entry; kNoEntry is no
+///   term.
 /// logits: floating [n, C], on the device of the labels. All compute in float32, with a gradient,
 /// and check nothing.
 namespace mezzo {

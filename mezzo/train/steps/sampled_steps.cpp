@@ -60,7 +60,7 @@ at::Tensor in_precision(const at::Tensor& features, amp::Precision precision) {
   return is_low(precision) ? features : features.to(at::kFloat);
 }
 
-/// Of the stored activations.
+/// The dtype of stored activations.
 at::ScalarType history_dtype(amp::Precision precision) {
   if (precision == amp::Precision::kBFloat16) return at::kBFloat16;
   return precision == amp::Precision::kFloat16 ? at::kHalf : at::kFloat;
