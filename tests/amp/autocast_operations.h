@@ -16,7 +16,7 @@ namespace mezzo::test::autocast_operations {
 
 using at::Tensor;
 
-/// An operation on a floating tensor [4, 4], from which it derives its operands.
+/// An operation on operands derived from a floating tensor [4, 4].
 struct Operation {
   std::string name;
   std::function<Tensor(const Tensor&)> run;

@@ -21,7 +21,7 @@ class Warnings : public c10::WarningHandler {
   c10::WarningUtils::WarningHandlerGuard guard_;
 };
 
-/// Whether `call` throws an `Expected` whose message contains `text`.
+/// Whether `call` throws an `Expected` with `text` in its message.
 template <class Expected, class Call>
 testing::AssertionResult throws_with(const std::string& text, Call call) {
   try {

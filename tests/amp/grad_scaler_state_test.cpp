@@ -94,7 +94,7 @@ const std::string kNoneOfOne =
     "gradient: call scale(loss).backward() first, or leave out its step().";
 
 struct Order {
-  std::string calls;  // all but the last must succeed
+  std::string calls;  // all except the last must succeed
   std::string error;  // error of the last call; empty: it succeeds
 };
 

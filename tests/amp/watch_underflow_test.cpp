@@ -103,8 +103,8 @@ TEST(WatchUnderflow, is_judged_in_every_gradient_of_a_convolution) {
     double input, kernel;
     std::int64_t underflowed;
   };
-  // The output's gradient is 2^-14, so the gradient of the four inputs is 2^-14 * kernel, and that
-  // of the kernel is 2^-12 * input.
+  // The output's gradient is 2^-14, so the gradient of the four inputs is 2^-14 * kernel, and the
+  // gradient of the kernel is 2^-12 * input.
   for (const auto& [input, kernel, underflowed] :
        {Row{1.0, 1.0, 0}, Row{1.0, 0x1p-14, 4}, Row{0x1p-14, 1.0, 1}, Row{0x1p-14, 0x1p-14, 5}}) {
     const at::Tensor x = at::full({1, 1, 2, 2}, input, at::kHalf).requires_grad_();

@@ -56,7 +56,7 @@ TEST(BenchCases, reducers_and_scaled_sums_agree_with_their_references) {
     for (const std::int64_t width : {3, 24}) {
       for (const ReduceOp reduce :
            {ReduceOp::kMean, ReduceOp::kMax, ReduceOp::kMin, ReduceOp::kProd}) {
-        // libtorch's sparse product has conventions of its own for ties and nodes without edges.
+        // libtorch's sparse product has other conventions for ties and nodes without edges.
         expect_right(bench::copy_u_reduce(load, reduce, width, pass), 3,
                      /*agree=*/reduce == ReduceOp::kProd);
       }
@@ -75,7 +75,7 @@ TEST(BenchCases, products_of_groups_and_dropout_agree_with_their_references) {
 }
 
 TEST(BenchCases, layers_of_attention_agree_with_gathering) {
-  // The baseline gives the expected results, so that it has no error of its own.
+  // The baseline gives the expected results, so it has no error.
   const bench::Workload load = small_workload({amp::Precision::kFloat32});
   for (const Pass pass : {Pass::kForward, Pass::kForwardBackward}) {
     expect_right(bench::gat_layer(load, 8, pass), 1, /*agree=*/false);

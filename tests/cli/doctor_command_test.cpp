@@ -33,7 +33,7 @@ json candidate(const json& report, const std::string& precision) {
   return nullptr;
 }
 
-/// write_rings() with features of about 1e5, beyond float16.
+/// write_rings() with features of about 1e5, too large for float16.
 std::string write_overflowing_rings(const test::TempFolder& folder) {
   constexpr std::int64_t kNodes = 24, kFeatures = 3;
   std::vector<float> features;

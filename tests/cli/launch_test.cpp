@@ -164,8 +164,8 @@ struct OneAndTwo {
   }
 };
 
-/// By one process, and by two with half of the batch each, which sample other neighbours and drop
-/// other features.
+/// Trains with one process, and with two processes of half the batch. The two sample other
+/// neighbours and drop other features.
 OneAndTwo learn_by_one_and_two(const std::string& dataset, std::int64_t batch_size,
                                const std::vector<std::string>& options) {
   const test::TempFolder folder;

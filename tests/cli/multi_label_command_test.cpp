@@ -19,8 +19,8 @@ using test::Words;
 
 constexpr std::int64_t kListNodes = 24;
 
-/// A GraphSAINT folder of two rings, 0 and 1, in which a node has the classes `ring == 0`,
-/// `ring == 1` and `ring == 0` once more; its path.
+/// A GraphSAINT folder of two rings, 0 and 1. A node has the classes `ring == 0`, `ring == 1` and
+/// `ring == 0` once more; its path.
 std::string write_lists(const test::TempFolder& folder) {
   std::vector<std::int32_t> starts = {0}, neighbors;
   std::vector<float> features;

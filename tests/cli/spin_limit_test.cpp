@@ -60,7 +60,7 @@ TEST_F(SpinLimit, the_restart_keeps_arguments_and_open_files) {
   EXPECT_TRUE(test::contains(test::read_text(list), "wordnet"));
 }
 
-/// The exit code of a command at whose start the signal is pending; -1 if the signal ended it.
+/// The exit code of a command that starts with the signal pending; -1 if the signal ended it.
 int code_with_pending(int signal) {
   const pid_t child = fork();
   if (child == 0) {

@@ -60,7 +60,7 @@ TEST(Dataset, wrong_edges_are_named) {
   EXPECT_TRUE(invalid([](Dataset& d) { d.dst[1] = -1; }, "dst: item 1 is -1"));
 }
 
-/// The same two edges as CSR rows by destination.
+/// The two edges of small_dataset() as CSR rows by destination.
 Dataset small_dataset_by_rows() {
   Dataset data = small_dataset();
   data.src = data.dst = at::Tensor();

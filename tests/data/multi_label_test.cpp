@@ -11,7 +11,7 @@ namespace {
 
 constexpr float kMissing = std::numeric_limits<float>::quiet_NaN();
 
-/// Four nodes, three classes; node 3 has no entry. In the form of Dataset::labels.
+/// Four nodes, three classes; node 3 has no entry. Entries as in Dataset::labels.
 const std::vector<std::int64_t> kEntries = {1, 0, 1, 0, 0, 255, 0, 1, 0, 255, 255, 255};
 
 void expect_entries(const Dataset& data, Metric metric) {

@@ -55,7 +55,7 @@ at::Tensor loss_of(const Line& line, const Rows& rows) {
 }
 
 /// Float64 gradient descent of one process on the rows of all ranks, with the magnitudes of the
-/// terms that are rounded to float32 and of those that are sent.
+/// terms rounded to float32 and of the terms sent.
 struct JoinedDescent {
   static constexpr double kRate = 0.125;
   static constexpr int kSteps = 20;

@@ -60,7 +60,7 @@ struct Ending {
 };
 
 /// Runs work(rank) in forks of this process, which must not have run parallel regions before, and
-/// waits for all. Kills those that are left after `limit`.
+/// waits for all. Kills the remaining ones after `limit`.
 inline std::vector<Ending> run_processes(std::int64_t count,
                                          const std::function<void(std::int64_t)>& work,
                                          std::chrono::seconds limit = std::chrono::seconds(60)) {
@@ -161,7 +161,7 @@ inline testing::AssertionResult all_good(const std::vector<Ending>& endings) {
   return result;
 }
 
-/// For processes of run_processes, in which gtest's own checks have no effect.
+/// For processes of run_processes, because gtest's checks have no effect there.
 inline bool has(const std::string& text, const std::string& part) {
   return text.find(part) != std::string::npos;
 }

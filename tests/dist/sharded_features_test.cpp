@@ -15,7 +15,7 @@ namespace {
 
 using namespace mezzo::test;
 
-/// For workers, in which gtest's expectations have no effect.
+/// For workers, because gtest's expectations have no effect there.
 void require_shards(bool condition, const std::string& text) {
   if (!condition) throw LogicError("expected " + text);
 }

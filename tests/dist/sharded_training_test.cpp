@@ -24,7 +24,7 @@ namespace {
 
 constexpr std::int64_t kNodes = 60, kWidth = 5, kClasses = 3, kSeeds = 24;
 
-/// For workers, in which gtest's expectations have no effect.
+/// For workers, because gtest's expectations have no effect there.
 void require_equal(bool condition, const std::string& text) {
   if (!condition) throw LogicError("not the same: " + text);
 }

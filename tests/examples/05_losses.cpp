@@ -7,7 +7,7 @@
 
 namespace torch::nn {
 
-/// CrossEntropyLoss, of which the last value stays.
+/// CrossEntropyLoss that keeps its last value.
 struct KeptLoss {
   static inline double latest = -1;
 

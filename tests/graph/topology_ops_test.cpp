@@ -21,7 +21,7 @@ std::vector<Topology> structures() {
       all.push_back(random_topology(50, 70, num_edges, 4, 2.0, width).to(at::kCPU));
     }
     const Topology mixed = all.back();
-    // In CSR entry i is edge i, so the keys are sorted.
+    // Entry i of the CSR is edge i, so the keys are sorted.
     all.push_back(Topology::from_csr(mixed.csr().indptr, mixed.csr().indices, 70, {}, width));
   }
   return all;

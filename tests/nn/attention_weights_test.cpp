@@ -81,8 +81,8 @@ at::Tensor expected_attention(const DotGatConv& layer, const Topology& g, const 
   return shares_of(g, (ends(z, g.src()) * ends(z, g.dst())).sum(-1) / divisor);
 }
 
-/// The products of a logit, whose rounding becomes a relative error of the attention, and of the
-/// rows that it multiplies: more than any of the layers has.
+/// The rounding steps of a logit (their error becomes a relative error of the attention) and of the
+/// rows that the attention multiplies: more than any of the layers has.
 double terms(const Topology& g) {
   const double rows = static_cast<double>(kIn) + 1;
   return 2 * rows * rows * rows * static_cast<double>(kOut) + max_in_degree(g) + 8;
@@ -144,7 +144,7 @@ TEST(AttentionWeights, of_gat_conv_stay_float32_beside_sixteen_bit_rows_also_und
       EXPECT_EQ(out.scalar_type(), dtype.scalar);
       EXPECT_EQ(attention.scalar_type(), at::kFloat);
       // Both ways round rows and scores alike and are float32 from there on: each rounds the sum
-      // over the edges once and that with the bias once.
+      // over the edges once and the sum with the bias once.
       const at::Tensor size = define(layer, g, h, Numbers::kAbsolute);
       EXPECT_TRUE(near(out, fused.to(at::kDouble),
                        {.abs_sum = size,
@@ -190,7 +190,7 @@ TEST(AttentionWeights, are_those_after_dropout_and_edge_weight) {
   EXPECT_TRUE(near_terms(dropped, expected_attention(second, g, h) * present * 2, 2 * terms(g)));
 }
 
-/// By the rows, of result and attention both.
+/// The gradients of the rows, through result and attention.
 template <class Layer>
 void expect_gradients(Layer layer) {
   const Topology g = connected(6, 4, 9, 11);

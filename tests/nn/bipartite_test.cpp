@@ -46,7 +46,7 @@ Topology few_sources() {
   return topology_of({0, 1, 2, 3, 0, 1, 2, 3, 3, 0}, {0, 1, 2, 3, 4, 5, 4, 0, 1, 1}, 4, 6);
 }
 
-/// The same with more sources, one of them without out-edges.
+/// A graph with more sources than destinations, one of them without out-edges.
 Topology many_sources() {
   return topology_of({0, 1, 2, 3, 4, 5, 7}, {0, 1, 2, 0, 0, 1, 2}, 8, 3);
 }
@@ -77,7 +77,7 @@ at::Tensor leaky(const at::Tensor& x) {
   return at::where(x > 0, x, 0.2 * x);
 }
 
-/// More than the products that any of these layers makes of one row, times those of its logits.
+/// More rounding steps than any of these layers needs for a row and its logits.
 double terms(const Topology& g) {
   const double width = static_cast<double>(kInDst) + 1;
   return 2 * width * width * width * static_cast<double>(kOut) * (max_in_degree(g) + 1);

@@ -73,8 +73,7 @@ at::Tensor membership(const Graph& graph) {
   return members;
 }
 
-/// exp(scores) over their sum in each graph: [N, 1]. Of at::Tensor or of Rounded numbers, as the
-/// following.
+/// exp(scores) over their sum in each graph: [N, 1]. Number here and below: at::Tensor or Rounded.
 template <class Number>
 Number softmax_of_graphs(const Graph& graph, const Number& scores) {
   const at::Tensor members = membership(graph);
@@ -337,7 +336,7 @@ TEST(Set2Set, gradients_agree_with_differences) {
       {uniform({12, 2}, at::kDouble, 12)}));
 }
 
-/// `readout` in the setting and its backward, and that no `wrong` result is within what is allowed.
+/// `readout` in the setting and its backward, and that no `wrong` result is within the bound.
 template <class Readout>
 void expect_rounded(Readout& readout, const Setting& setting, const at::Tensor& h,
                     const Rounded& expected, const std::vector<at::Tensor>& wrong) {

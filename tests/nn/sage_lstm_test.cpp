@@ -49,8 +49,8 @@ Rounded weighted(const Rounded& messages, const at::Tensor& factors) {
   return messages * exactly(factors).reshape({-1, 1});
 }
 
-/// What `read` makes, [1, width], of the messages into each node in the order of their edges. Of
-/// at::Tensor, in float64, or of Rounded numbers.
+/// What `read` makes, [1, width], of the messages into each node in the order of their edges.
+/// Number: at::Tensor in float64, or Rounded.
 template <class Number, class Read>
 Number define_aggregate(const Topology& g, const Number& sent, const at::Tensor& weight,
                         Read read) {
@@ -64,7 +64,7 @@ Number define_aggregate(const Topology& g, const Number& sent, const at::Tensor&
   return cat(rows, 0);
 }
 
-/// The state after one message after the other; 0 without any.
+/// The state after all messages, one after another; 0 without any.
 template <class Number>
 Number read_by_lstm(const SAGEConv& layer, const Number& messages) {
   const Number zeros = zero_rows(messages, 1, messages.size(1));
@@ -235,9 +235,9 @@ TEST(SageLstm, stays_within_its_rounding_in_every_dtype_also_under_autocast) {
   }
 }
 
-/// An LSTM of 2 units whose every number is exact in 16 bits. The gates are constants: unit 0 keeps
-/// a cell of 0 and multiplies its candidate by 1/2; unit 1, which nothing after it reads, has the
-/// state tanh(1) from the first step on.
+/// An LSTM of 2 units with only numbers that are exact in 16 bits. The gates are constants: unit 0
+/// keeps a cell of 0 and multiplies its candidate by 1/2; unit 1, which nothing after it reads, has
+/// the state tanh(1) from the first step on.
 SAGEConv constant_gates() {
   SAGEConv layer(
       SAGEConvOptions{.in_features = 2, .out_features = 1, .aggregator = Aggregator::kLstm});
@@ -264,8 +264,8 @@ TEST(SageLstm, autocast_sums_the_gradients_of_all_steps_in_float32) {
       const amp::Autocast scope(test_device().type(), dtype.scalar);
       out = layer(g, at::ones({2, 2}, on_device(at::kFloat)));
     }
-    // Every step gives unit 0's candidate the gradient 2048 * 1/2. Added up in bfloat16 it would
-    // stop at 256 of them, in float16 beyond the largest number.
+    // Every step gives unit 0's candidate the gradient 2048 * 1/2. A sum in bfloat16 would stop at
+    // 256 of them; a sum in float16 would overflow.
     out.backward(at::full_like(out, 2048));
     const double state = at::scalar_tensor(std::tanh(1.0), dtype.scalar).item<double>();
     const double steps = kFirst + kSecond;

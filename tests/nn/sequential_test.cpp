@@ -41,7 +41,7 @@ Sequential two_layers(std::int64_t in, std::int64_t out) {
   return module;
 }
 
-/// The same in float64, by the parameters' names.
+/// The module's definition in float64, by the parameters' names.
 at::Tensor define(const Sequential& module, const at::Tensor& x) {
   const auto parameters = module->named_parameters();
   const at::Tensor hidden =

@@ -1,4 +1,4 @@
-// Sparse rows of another floating dtype than the layer's, whose product has that of the weight.
+// Sparse rows of another floating dtype than the layer's: the product has the weight's dtype.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 

@@ -41,7 +41,7 @@ Dataset data_set(const at::Tensor& src, const at::Tensor& dst, std::int64_t num_
   return data;
 }
 
-/// With self loops and parallel edges.
+/// A graph with self loops and parallel edges.
 Dataset power_law_set(at::ScalarType id_dtype = at::kInt) {
   constexpr std::int64_t kNodes = 600;
   const Topology graph = power_law_graph(kNodes, 3000, 5).topology();

@@ -40,7 +40,7 @@ DrawnNeighbors draw_from(const NeighborSource& source, const Ids& nodes, DrawOpt
   return source.draw(ids(nodes), options, key, hop, workspace);
 }
 
-/// `count` copies of the node, for as many draws with one key.
+/// `count` copies of the node, for `count` draws with one key.
 Ids repeated(std::int64_t node, std::int64_t count) {
   return Ids(static_cast<std::size_t>(count), node);
 }
@@ -193,7 +193,7 @@ TEST(NeighborSource, a_hub_gives_a_large_fanout_evenly) {
 }
 
 TEST(NeighborSource, weights_belong_to_edges_not_entries) {
-  // In the CSR by destination, edge 4 (1 -> 0) comes first.
+  // Edge 4 (1 -> 0) comes first in the CSR by destination.
   const Topology topology = topology_of({1, 2, 3, 4, 1}, {5, 5, 5, 5, 0}, 6, 6);
   const NeighborSource source(topology, NeighborType::kIn, numbers({0, 6, 3, 1, 2}));
   constexpr std::int64_t kDraws = 20000;

@@ -12,8 +12,7 @@
 #include "support/reference.h"
 #include "support/tensors.h"
 
-/// Reference for gat_attention in float64, with the magnitudes of its sums and those of its
-/// gradients.
+/// Reference for gat_attention in float64, with the magnitudes of its sums and of its gradients.
 namespace mezzo::test::gat {
 
 /// The operands of one attention. `weight`: undefined, [E] or [E, H]; `dropout` draws under kSeed.
@@ -108,7 +107,7 @@ inline Sizes sizes_of_terms(const Topology& g, const Inputs& in, const at::Tenso
   all.out = added_up(g, attention.unsqueeze(-1) * z, Target::kDst);
   const at::Tensor product = (upstream * z).sum(-1);
   // The mean gradient of a row is the product of its gradient and its stored result. A result below
-  // the smallest normal number is rounded as if it were that large.
+  // the smallest normal number is rounded like that number.
   const DTypeInfo& stored = info(in.z.scalar_type());
   const double smallest_normal = stored.smallest / stored.epsilon;
   const at::Tensor result = by_edge(g, all.out, Target::kDst) + smallest_normal;

@@ -22,8 +22,8 @@
 /// on the operands' device. They do not call the library's operations.
 namespace mezzo::test {
 
-/// Whether a definition is evaluated on the operands or on their absolute values. The latter is the
-/// sum of absolute terms, to which rounding errors are relative.
+/// Whether a definition is evaluated on the operands or on their absolute values. kAbsolute gives
+/// the sum of absolute terms: rounding errors are relative to it.
 enum class Numbers { kGiven, kAbsolute };
 
 inline at::Tensor take(const at::Tensor& tensor, Numbers numbers) {

@@ -45,7 +45,7 @@ class TempFolder {
   std::filesystem::path path_;
 };
 
-/// Whether `function` throws a `Kind` (and nothing else) whose text has all of `fragments`.
+/// Whether `function` throws exactly a `Kind`, with all of `fragments` in its text.
 template <class Kind, class Function>
 testing::AssertionResult throws(Function&& function, const std::vector<std::string>& fragments) {
   try {

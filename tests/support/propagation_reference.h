@@ -40,7 +40,7 @@ inline at::Tensor define(const nn::SGConv& layer, const Topology& topology, cons
   return dense_linear(rows, layer->fc->weight, layer->fc->bias, numbers);
 }
 
-/// Of matrices h. No edge is dropped.
+/// h: a matrix. No edge is dropped.
 inline at::Tensor define(const nn::APPNPConv& layer, const Topology& topology, const at::Tensor& h,
                          const at::Tensor& edge_weight = {}, Numbers numbers = Numbers::kGiven) {
   const at::Tensor matrix = propagation_matrix(topology, edge_weight, true);

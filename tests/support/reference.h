@@ -164,7 +164,7 @@ inline bool rounds_between(ReduceOp reduce) {
   return reduce == ReduceOp::kMean || reduce == ReduceOp::kProd;
 }
 
-/// float32's smallest normal number: a product below it is rounded as if it were that large.
+/// float32's smallest normal number: a product below it is rounded like this number.
 inline constexpr double kSmallestNormal = 0x1p-126;
 
 /// One value per destination of the messages [E, ...]. No messages: 0. Edges in ascending id.
@@ -378,7 +378,8 @@ inline double max_degree(const Topology& topology) {
 
 }  // namespace internal
 
-/// Of gspmm, by autograd of the indexed formula; the winners of max and min as in `reduce`.
+/// The gradients of gspmm, by autograd of the indexed formula; the winners of max and min as in
+/// `reduce`.
 inline GradientReference gspmm_gradients(const Topology& topology, BinaryOp op, ReduceOp reduce_op,
                                          const Operand64& lhs, const Operand64& rhs,
                                          const at::Tensor& grad, Target lhs_target = Target::kSrc,
@@ -400,7 +401,7 @@ inline GradientReference gspmm_gradients(const Topology& topology, BinaryOp op, 
   return all;
 }
 
-/// Of gsddmm, by autograd of the indexed formula.
+/// The gradients of gsddmm, by autograd of the indexed formula.
 inline GradientReference gsddmm_gradients(const Topology& topology, BinaryOp op,
                                           const Operand64& lhs, const Operand64& rhs,
                                           const at::Tensor& grad, Target lhs_target,

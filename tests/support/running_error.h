@@ -71,7 +71,7 @@ inline Rounded operator*(double factor, const Rounded& a) {
   return {factor * a.value, std::abs(factor) * a.error, a.storage};
 }
 
-/// The accumulator may round the divisor, and multiply by what it divides 1 into.
+/// The accumulator may round the divisor, or multiply by its rounded inverse.
 inline Rounded operator/(const Rounded& a, double divisor) {
   const at::Tensor value = a.value / divisor;
   const at::Tensor dividing = 2 * info(a.storage).accum_epsilon * value.abs();
@@ -107,7 +107,7 @@ inline Rounded applied(const Rounded& x, const at::Tensor& weight, const at::Ten
   return bias.defined() ? product + exactly(bias) : product;
 }
 
-/// The tensors side by side. at::cat is that of at::Tensor.
+/// The tensors side by side. at::cat is the same for at::Tensor.
 inline Rounded cat(const std::vector<Rounded>& parts, std::int64_t dim) {
   std::vector<at::Tensor> values, errors;
   for (const Rounded& part : parts) {

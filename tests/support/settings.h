@@ -21,7 +21,7 @@ struct Setting {
   std::string name() const { return dtype.name + (autocast ? " by autocast" : ""); }
 };
 
-/// Every dtype; those that autocast supports appear in both ways.
+/// Every dtype; the dtypes of autocast appear twice, with autocast and as the module's dtype.
 inline std::vector<Setting> settings() {
   std::vector<Setting> all;
   for (const DTypeInfo& dtype : dtypes()) all.push_back({dtype, false});
@@ -29,8 +29,8 @@ inline std::vector<Setting> settings() {
   return all;
 }
 
-/// run(dtype of the rows) in the setting, of a module whose parameters are of the setting's dtype.
-/// Under autocast they become float32.
+/// Calls run(dtype of the rows) in the setting, for a module with parameters of the setting's
+/// dtype. Under autocast they become float32.
 template <class Run>
 at::Tensor run_in(const Setting& setting, torch::nn::Module& module, Run run) {
   if (!setting.autocast) return run(setting.dtype.scalar);

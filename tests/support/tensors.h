@@ -202,8 +202,8 @@ testing::AssertionResult mentions(const std::string& text, const Parts&... parts
   return mentions(text, fragments(parts...));
 }
 
-/// Expects that the statement fails with an InvalidArgument whose text, without spaces, contains
-/// `part`, a string or several fragments("a", "b").
+/// Expects that the statement throws InvalidArgument and that its text, without spaces, contains
+/// `part`: a string, or several as fragments("a", "b").
 #define EXPECT_ERROR(part, ...) EXPECT_TRUE(mentions(error_of([&] { __VA_ARGS__; }), part))
 
 /// A structure and its name for failure messages.

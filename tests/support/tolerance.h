@@ -30,15 +30,15 @@ inline SumBound sum_bound(const at::Tensor& abs_sum, double terms, at::ScalarTyp
   return {.abs_sum = abs_sum, .terms = terms, .storage = storage};
 }
 
-/// Of a softmax over `terms` edges whose logits span `range`: the rounding of the shifted logit
-/// becomes a relative error of the exponential, whose own error is a few units.
+/// The bound of a softmax over `terms` edges with logits that span `range`: the rounding of the
+/// shifted logit becomes a relative error of the exponential, which adds an error of a few units.
 inline SumBound softmax_bound(const at::Tensor& value, double terms, double range,
                               at::ScalarType storage) {
   return {.abs_sum = value, .terms = terms + range + 8, .storage = storage};
 }
 
-/// Of the gradient of a softmax that keeps its rounded output for the backward. abs_sum: that of
-/// p (|g| + sum of p |g|).
+/// The bound of the gradient of a softmax that keeps its rounded output for the backward. abs_sum:
+/// the magnitude of p (|g| + sum of p |g|).
 inline SumBound softmax_gradient_bound(const at::Tensor& abs_sum, double terms, double range,
                                        at::ScalarType storage) {
   return {.abs_sum = abs_sum,

@@ -11,7 +11,7 @@ namespace {
 constexpr double kInf = std::numeric_limits<double>::infinity();
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
-/// Of one number, stored in float16, that is the sum of itself.
+/// near() for one number: a sum of one term, stored in float16.
 bool is_near(double got, double reference) {
   const at::Tensor expected = at::full({1}, reference, at::kDouble);
   return near(at::full({1}, got, at::kDouble), expected, sum_bound(expected.abs(), 1, at::kHalf));

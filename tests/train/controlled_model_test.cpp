@@ -53,7 +53,7 @@ at::Tensor gradient(const at::Tensor& logits, const at::Tensor& parameter) {
   return torch::autograd::grad({logits}, {parameter}, {weights})[0];
 }
 
-// In float64 against the model on the whole graph, which other tests compare with definitions.
+// Compares in float64 with the model on the whole graph; other tests compare that with definitions.
 TEST(ControlledModel, is_the_whole_graph_if_the_stored_activations_are_those_of_the_weights) {
   const Graph graph = add_self_loop(power_law_graph(kNodes, 400, 13));
   const at::Tensor x = uniform({kNodes, kFeatures}, at::kDouble, 2), seeds = ids({7, 0, 23, 39});

@@ -153,8 +153,8 @@ std::string summary_of(const TrainReport& report) {
 }
 
 /// How far the weights of two runs of joined_options() may be apart. A gradient is at most about 1;
-/// each step rounds the sums over nodes, edges and hidden units that make it up, and in 16 bits
-/// also what is stored between the layers, forward and backward.
+/// each step rounds its sums over nodes, edges and hidden units and, in 16 bits, also the tensors
+/// between the layers, forward and backward.
 test::SumBound joined_bound(const at::Tensor& weight, amp::Precision precision) {
   constexpr double kNodes = kJoinedNodes, kEdges = 3, kHidden = 8, kStored = 4;
   const double way = kJoinedRate * static_cast<double>(kJoinedEpochs);
@@ -388,7 +388,7 @@ TEST(Distributed, bfloat16_traffic_stays_within_its_rounding) {
   }
   EXPECT_TRUE(differs);
 
-  // One process sends nothing: it may go on, but not begin so.
+  // One process sends nothing: such a run may continue, but not start.
   options.gradient_traffic = dist::GradientTraffic::kBFloat16;
   EXPECT_TRUE(test::throws<InvalidArgument>([&] { train(two_rings(), options); },
                                             {"gradient-traffic: expected the default"}));
@@ -434,7 +434,7 @@ void watch_threads() {
   at::addGlobalCallback(at::RecordFunctionCallback(look).scopes({at::RecordScope::FUNCTION}));
 }
 
-/// Throws unless rank 0 has evaluated with the threads of all ranks, each of which has one.
+/// Throws unless rank 0 has evaluated with the threads of all ranks (one each).
 void require_threads(const dist::ProcessGroup& group) {
   cpu_set_t cpus;
   const int usable = ::sched_getaffinity(0, sizeof(cpus), &cpus) == 0 ? CPU_COUNT(&cpus) : 1;
@@ -466,7 +466,7 @@ TrainReport run_work(const std::string& name, const std::string& folder,
   } else if (work.starts_with("workers-")) {
     options.sampling->num_workers = std::stoll(work.substr(8));
   } else if (work == "no-batch") {
-    // Of four batches the third one is there by then. The fourth finds features of two nodes, fewer
+    // By then the third of four batches is ready. The fourth finds features of two nodes, fewer
     // than it has, while the gradients of the third one's step travel.
     options.sampling->batch_size = 2;
     options.sampling->num_workers = 0;
@@ -484,7 +484,7 @@ TrainReport run_work(const std::string& name, const std::string& folder,
   } else if (work == "other-seed") {
     options.seed += static_cast<std::uint64_t>(group.rank());
   } else if (work == "other-cut") {
-    // Both have as many nodes of their own, of halves and of every second one.
+    // Both ranks own the same number of nodes, by halves or by every second node.
     const at::Tensor nodes = at::arange(data.num_nodes);
     const bool first = group.rank() == 0;
     const at::Tensor parts =

@@ -70,7 +70,7 @@ TEST(MiniBatchResume, a_run_interrupted_in_an_epoch_equals_an_unbroken_one_in_ev
       options.model = nn::ModelKind::kSage;
       options.precision = precision;
       options.sampling->num_workers = workers;
-      // In the first epoch, at the end of it, in the second, in the last.
+      // Stops in the first epoch, at its end, in the second and in the last.
       for (const std::int64_t batches : {1, 3, 4, 8}) expect_unbroken(options, batches);
     }
   }

@@ -293,8 +293,8 @@ TEST(MiniBatch, balanced_batches_train_with_one_node_of_a_class) {
 }
 
 TEST(MiniBatch, a_balanced_class_counts_as_often_as_it_was_drawn) {
-  // With equal features the loss approaches the entropy of the classes' shares: log 2 for halves,
-  // and less if the one seed of class 1 counts once among five or more of class 0.
+  // All features are equal, so the loss approaches the entropy of the classes' shares: log 2 for
+  // halves, and less if the one seed of class 1 counts once among five or more of class 0.
   Dataset data = two_rings();
   data.features.fill_(1);
   data.train_masks = data.train_masks.logical_and(

@@ -54,7 +54,7 @@ TEST(MultiLabel, every_sampler_learns_two_rings) {
   });
 }
 
-/// The loss of the first epoch of an mlp whose weights stay constant.
+/// The loss of the first epoch of an mlp with constant weights.
 double first_loss(const Dataset& data, TrainOptions options) {
   options.model = nn::ModelKind::kMlp;
   options.dropout = 0;

@@ -54,7 +54,7 @@ inline Dataset rings_of_several_labels(Metric metric = Metric::kMicroF1) {
   return data;
 }
 
-/// Options with which training on two_rings() converges in a few epochs.
+/// Options that train two_rings() to convergence in a few epochs.
 inline TrainOptions quick_options() {
   TrainOptions options;
   options.epochs = 10;

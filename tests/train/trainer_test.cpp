@@ -120,7 +120,7 @@ TEST(Trainer, a_loss_that_is_not_finite_is_a_numeric_error) {
 
 TEST(Trainer, outputs_that_are_not_finite_for_any_node_are_a_numeric_error) {
   TrainOptions options = quick_options();
-  options.epochs = 1;  // whose loss is finite still
+  options.epochs = 1;  // its loss is still finite
   options.optimizer = OptimizerKind::kSgd;
   options.learning_rate = options.weight_decay = 1e38;
   EXPECT_TRUE(test::throws<NumericError>([&] { train(two_rings(), options); },
@@ -129,7 +129,7 @@ TEST(Trainer, outputs_that_are_not_finite_for_any_node_are_a_numeric_error) {
 
 TEST(Trainer, a_loss_scale_below_its_floor_is_a_numeric_error) {
   Dataset data = two_rings();
-  data.features = data.features * 1e5;  // beyond float16: the forward itself overflows
+  data.features = data.features * 1e5;  // too large for float16: the forward itself overflows
   TrainOptions options = quick_options();
   options.epochs = 200;
   options.precision = amp::Precision::kFloat16;

@@ -398,7 +398,7 @@ TEST(KeepFloat32, a_product_after_its_module_is_in_float32_until_the_next_module
 TEST(KeepFloat32, destruction_on_another_thread_warns_and_ends_it) {
   const OwnJob job(0);
   const at::Tensor x = job.batches[0].first;
-  // On a thread of its own, which takes the leftover callback with it.
+  // On its own thread: the leftover callback ends with the thread.
   std::thread([&] {
     auto kept = std::make_unique<amp::KeepFloat32>(amp::diagnosed_model(*job.model).parameters,
                                                    std::vector<std::string>{"encoder"});

@@ -23,7 +23,7 @@ using amp::LargestBatch;
 
 class LargestBatches : public OneThread {};
 
-/// A model whose activations, 1024 numbers a sample, take most of the memory.
+/// A model that needs most of its memory for activations: 1024 numbers a sample.
 struct WideJob {
   at::Tensor loss(std::int64_t batch_size) {
     return model(at::ones({batch_size, 4})).relu().to(at::kFloat).mean();
@@ -47,7 +47,7 @@ TEST_F(LargestBatches, one_more_sample_does_not_fit) {
     EXPECT_GT(size, 32) << to_string(found[i].precision);
     EXPECT_LT(size, 4096) << to_string(found[i].precision);
     EXPECT_GT(found[i].samples_per_second, 0);
-    // With enough memory the next size is the largest that is allowed, and takes more.
+    // If the memory is enough, the largest allowed size is found; it takes more.
     const LargestBatch next = job.run(1024 * kMiB, size + 1)[i];
     EXPECT_EQ(next.batch_size, size + 1);
     EXPECT_GT(next.peak_memory_bytes, found[i].peak_memory_bytes);

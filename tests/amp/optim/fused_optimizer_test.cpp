@@ -376,7 +376,7 @@ TEST(FusedOptimizer, continues_bit_for_bit_from_an_archive_with_its_options) {
   }
 }
 
-/// A checkpoint of a run in which all steps were skipped.
+/// A checkpoint of a run that skipped all its steps.
 TEST(FusedOptimizer, continues_from_an_archive_without_a_step) {
   for (const auto& [name, make] : kMakers) {
     SCOPED_TRACE(name);

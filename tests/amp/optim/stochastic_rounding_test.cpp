@@ -45,7 +45,8 @@ TEST(StochasticRounding, keeps_signs_infinities_and_nan) {
   constexpr float kInfinity = std::numeric_limits<float>::infinity();
   const at::Tensor values =
       on_device(at::tensor({0.0F, -0.0F, kInfinity, -kInfinity, std::nanf(""), -std::nanf("1")}));
-  // A NaN whose payload is only in the discarded bits, and one that random bits could overflow.
+  // Two NaNs: one has its payload only in the discarded bits, the other could overflow with random
+  // bits.
   const at::Tensor bits = on_device(at::tensor({0x7F800001, 0x7FFFFFFF}, at::kInt));
   for (std::uint64_t step = 0; step < 64; ++step) {
     const at::Tensor result = rounded(values, {.step = step});

@@ -68,7 +68,7 @@ TEST(EdgeStatistics, is_that_of_its_definition) {
       edges.emplace_back(from, to);
       if (graph % 2 == 0) edges.insert(edges.begin() + draw.below(i % 2 + 1), {to, from});
     }
-    if (graph % 4 == 0 && !edges.empty()) edges.pop_back();  // often all but undirected
+    if (graph % 4 == 0 && !edges.empty()) edges.pop_back();  // often almost undirected
     if (draw.coin()) std::sort(edges.begin(), edges.end());
     std::vector<std::int64_t> labels;
     for (std::int64_t i = 0; i < nodes; ++i) labels.push_back(draw.below(3) - 1);

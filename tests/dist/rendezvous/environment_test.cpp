@@ -11,7 +11,7 @@ namespace {
 
 using Table = std::map<std::string, std::string>;
 
-/// In place of std::getenv.
+/// A replacement for std::getenv.
 dist::Lookup reader_of(const Table& variables) {
   return [&variables](const char* name) -> const char* {
     const auto entry = variables.find(name);

@@ -10,7 +10,7 @@
 namespace mezzo::test {
 namespace {
 
-/// The graph with columns whose rows differ: "h" float32 [N, 2], "label" int64 [N], "w" float64
+/// The graph with columns of different rows: "h" float32 [N, 2], "label" int64 [N], "w" float64
 /// [E].
 Graph with_columns(Graph graph, std::uint64_t seed) {
   graph.ndata()["h"] = uniform({graph.num_nodes(), 2}, at::kFloat, seed);

@@ -13,7 +13,7 @@
 namespace mezzo::test {
 namespace {
 
-/// By the definition: all pairs of edges of `g`.
+/// The line graph by its definition: all pairs of edges of `g`.
 std::vector<Edge> expected_line_edges(const Graph& g, bool backtracking) {
   const Ids src = values(g.topology().src()), dst = values(g.topology().dst());
   std::vector<Edge> pairs;

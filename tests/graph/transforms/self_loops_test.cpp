@@ -28,8 +28,8 @@ at::Tensor reduced_rows(const at::Tensor& rows, ReduceOp op) {
   }
 }
 
-/// By the definition, in float64 on the CPU: reduces `column` over the edges into each node; 0
-/// without in-edges.
+/// The definition in float64 on the CPU: reduces `column` over the edges into each node; 0 without
+/// in-edges.
 at::Tensor reduced_in_edges(const Graph& g, const at::Tensor& column, ReduceOp op) {
   const Ids dst = values(g.topology().dst());
   const at::Tensor float64 = column.detach().to(at::kCPU, at::kDouble);

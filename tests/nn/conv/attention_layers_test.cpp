@@ -1,4 +1,4 @@
-// GATConv and GATv2Conv; DotGatConv has a test of its own.
+// GATConv and GATv2Conv; dot_gat_conv_test.cpp tests DotGatConv.
 #include "mezzo/nn/conv/attention_layers.h"
 
 #include <algorithm>

@@ -185,7 +185,7 @@ TEST(EdgeConv, evaluation_normalises_by_the_running_statistics) {
   const at::Tensor h = uniform({6, 2}, at::kDouble, 13), rows = messages(layer, g, h);
   layer(g, h);
   const auto buffers = layer->named_buffers();
-  // From 0 and 1 with the momentum 0.1; the variance is that of a sample.
+  // From 0 and 1 with the momentum 0.1; the variance is the sample variance.
   EXPECT_TRUE(near_terms(buffers["bn.running_mean"], 0.1 * rows.mean(0), 20));
   EXPECT_TRUE(
       near_terms(buffers["bn.running_var"], 0.1 * rows.var(0, /*unbiased=*/true) + (1 - 0.1), 100));

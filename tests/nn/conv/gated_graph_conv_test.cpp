@@ -36,7 +36,7 @@ GatedGraphConv make(GatedGraphConvOptions options, at::ScalarType stored = at::k
   return layer;
 }
 
-/// For each type [N, N]: the number of its edges from column to row. One type where there are no
+/// For each type [N, N]: the number of its edges from column to row. One type if there are no
 /// `edge_types`.
 std::vector<at::Tensor> edges_by_type(const GatedGraphConv& layer, const Topology& topology,
                                       const at::Tensor& edge_types) {

@@ -31,7 +31,7 @@ double terms(const Topology& g) {
   return max_in_degree(g) + 8;
 }
 
-/// A layer of `dtype` whose eps the dtype represents.
+/// A layer of `dtype` with an eps that is exact in it.
 GINConv make(GINConvOptions options, at::ScalarType dtype = at::kDouble) {
   options.initial_eps = -0.375;
   GINConv layer(std::move(options));

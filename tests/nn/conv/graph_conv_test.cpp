@@ -132,7 +132,7 @@ TEST(GraphConv, sparse_rows_give_the_values_and_weight_gradients_of_dense_ones) 
   }
 }
 
-/// The edges of g whose numbers are in `edges`, with the degrees in g.
+/// The graph of the edges `edges` of g, with the degrees in g.
 Topology sample_of(const Topology& g, const std::vector<std::int64_t>& edges) {
   const at::Tensor edge_ids = ids(edges);
   return Topology::from_coo(g.src().index_select(0, edge_ids), g.dst().index_select(0, edge_ids),

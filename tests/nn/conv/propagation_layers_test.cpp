@@ -112,7 +112,7 @@ TEST(APPNPConv, equals_the_dense_definition_in_every_dtype) {
         const at::Tensor h = uniform({g.num_src(), 6}, dtype, 3);
         const at::Tensor got = layer(g, h, weight);
         EXPECT_EQ(got.scalar_type(), dtype);
-        // Stored: each step's sum and what is added to it.
+        // Stored: each step's sum and its addend.
         EXPECT_TRUE(near_definition(
             got, expected_of(layer, g, h, weight, terms(g, k, 1), static_cast<double>(k + 1))));
         EXPECT_TRUE(same_bits(layer(g, h.view({g.num_src(), 2, 3}), weight).flatten(1), got));

@@ -106,7 +106,7 @@ TEST(SAGEConv, gradients_agree_with_differences) {
         inputs.push_back(uniform(parameter.sizes(), at::kDouble, 9 + inputs.size()));
       }
       const auto function = [&](const std::vector<at::Tensor>& values) {
-        // parameters() lists the layer's own first, then those of the parts in this order.
+        // parameters() lists the layer's own parameters first, then its submodules' in this order.
         std::size_t next = 1;
         if (layer->bias.defined()) layer->bias = values[next++];
         for (torch::nn::Linear* part : {&layer->fc_pool, &layer->fc_neigh, &layer->fc_self}) {

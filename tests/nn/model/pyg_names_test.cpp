@@ -69,7 +69,7 @@ std::string refusal(const Module& module, const State& state) {
   return error_of([&] { loaded(module, state); });
 }
 
-/// A directed graph in which each node has a loop, as PyG's layers add them.
+/// A directed graph with a loop at each node, as PyG's layers add them.
 Topology graph() {
   return connected(kNodes, kNodes, 30, 1);
 }
@@ -130,7 +130,8 @@ at::Tensor gatv2_of_pyg(const State& state, const Topology& g, const at::Tensor&
   return finished(heads, state, x, concat);
 }
 
-/// Of attention: a logit has kOut products of sums of rows, each of kIn products and three biases.
+/// The rounding steps of attention: a logit has kOut products of sums of rows, each of kIn products
+/// and three biases.
 double attention_terms(const Topology& g) {
   const double rows = static_cast<double>(2 * kIn + 4);
   return 2 * rows * rows * static_cast<double>(kOut) + max_in_degree(g) + 8;
@@ -195,7 +196,7 @@ TEST(PygNames, gat_conv_equals_pyg) {
   const State mean = with(state, "bias", uniform({kOut}, at::kDouble, 3));
   expect_equal(mean, false, false);
   expect_equal(with(mean, "res.weight", uniform({kOut, kIn}, at::kDouble, 4)), true, false);
-  // In older versions of PyG the linear part has two names.
+  // Older versions of PyG store the linear part under two names.
   const at::Tensor weight = state.at("lin.weight");
   const State older = without(with(concat, "lin_src.weight", weight), "lin.weight");
   expect_equal(with(older, "lin_dst.weight", weight.clone()), false, true);
@@ -272,7 +273,7 @@ TEST(PygNames, gin_conv_equals_pyg) {
   }
 }
 
-/// The entries whose names begin with the prefix, without it.
+/// The entries with this prefix in their names, which loses it.
 State part(const State& state, const std::string& prefix) {
   State entries;
   for (const auto& [name, tensor] : state) {

@@ -221,8 +221,8 @@ struct UpdateImpl : torch::nn::Module {
 };
 TORCH_MODULE(Update);
 
-/// A model whose numbers and sums are all exact in `dtype`, in any order: small integers, divided
-/// by degrees of 1, 2 and 4.
+/// A model with only numbers and sums that are exact in `dtype`, in any order: small integers,
+/// divided by degrees of 1, 2 and 4.
 struct CrossLayerCase {
   at::ScalarType dtype;
   Ids widths;  ///< of the features and of the outputs of each layer
@@ -282,7 +282,7 @@ at::Tensor cross_layer_sage(NodeFlow& flow, const std::vector<Update>& layers) {
   return flow.layers(-1).data()["h"];
 }
 
-/// The same of all nodes by its definition in float64. parameters: weight and bias of each layer.
+/// GraphSAGE on all nodes by its definition in float64. parameters: weight and bias of each layer.
 at::Tensor whole_sage(const Graph& graph, const at::Tensor& x,
                       const std::vector<at::Tensor>& parameters) {
   const Topology& topology = graph.topology();

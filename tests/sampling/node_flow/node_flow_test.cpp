@@ -39,7 +39,7 @@ TEST(NodeFlow, degrees_of_neighbouring_layers_agree) {
   for (std::int64_t i = 0; i < 3; ++i) {
     EXPECT_EQ(flow.layer_out_degree(i).sum().item<std::int64_t>(), flow.block_size(i));
     EXPECT_EQ(flow.layer_in_degree(i + 1).sum().item<std::int64_t>(), flow.block_size(i));
-    // With every neighbour the degrees are the parent's.
+    // All neighbours are drawn, so the degrees are the parent's.
     EXPECT_TRUE(exact(flow.layer_in_degree(i + 1),
                       graph.in_degrees().index_select(0, flow.layer_parent_nid(i + 1))));
     EXPECT_EQ(flow.layer_in_degree(i).scalar_type(), at::kLong);

@@ -28,7 +28,7 @@ struct uint3 {
   unsigned x = 0, y = 0, z = 0;
 };
 
-/// Of the thread that runs.
+/// The indices of the running thread.
 extern uint3 threadIdx, blockIdx;
 extern dim3 blockDim, gridDim;
 
@@ -40,7 +40,7 @@ namespace mezzo::kernels::cuda {
 /// lanes reach, or a lane read that takes no part.
 void emulate(const char* kernel_name, dim3 grid, dim3 block, const std::function<void()>& thread);
 
-/// The order in which blocks, warps and lanes run. Kernel results must not depend on it.
+/// The order of blocks, warps and lanes. Kernel results must not depend on it.
 enum class EmulatedOrder { kForward, kReverse, kShuffled };
 void set_emulated_order(EmulatedOrder order);
 
@@ -147,7 +147,7 @@ MEZZO_EMULATED_ATOMIC(atomicMax, long long, std::max(old, x))
 MEZZO_EMULATED_ATOMIC(atomicMax, unsigned long long, std::max(old, x))
 #undef MEZZO_EMULATED_ATOMIC
 
-/// As CUDA's: if one floating-point number is NaN, the other one.
+/// Like CUDA's function: if one floating-point number is NaN, the other one.
 template <class T>
 constexpr T min(T a, T b) {
   if constexpr (std::is_floating_point_v<T>) {

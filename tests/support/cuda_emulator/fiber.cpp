@@ -12,9 +12,8 @@
 #endif
 
 #if defined(__x86_64__)
-// swapcontext makes a system call for the signal mask; this is what is left without it. It saves
-// the registers that a call preserves and its own stack pointer in *from, and goes on where `to`
-// was saved.
+// swapcontext makes a system call for the signal mask; this is the rest. It saves the registers
+// that a call preserves and its own stack pointer in *from, and goes on where `to` was saved.
 extern "C" void mezzo_switch_stack(void** from, void* to);
 asm(R"(
 .text
@@ -94,8 +93,8 @@ void Fiber::start(void (*function)(void*), void* argument) {
   function_ = function;
   argument_ = argument;
 #if defined(__x86_64__)
-  // What mezzo_switch_stack takes off: six registers and the address to go on at; the stack is then
-  // aligned as at the start of a function's caller.
+  // What mezzo_switch_stack takes off: six registers and the address to continue at; the stack is
+  // then aligned as at the start of a function's caller.
   auto* top = reinterpret_cast<std::uintptr_t*>(static_cast<char*>(stack_) + kStackBytes);
   top -= 2;
   *--top = reinterpret_cast<std::uintptr_t>(&mezzo_enter_stack);

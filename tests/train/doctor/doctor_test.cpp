@@ -34,7 +34,7 @@ DoctorOptions job() {
   return options;
 }
 
-/// Features of about 1e5, beyond float16. The normalization after the first layer brings its
+/// Features of about 1e5, too large for float16. The normalization after the first layer brings its
 /// outputs back into range.
 Dataset overflowing_rings() {
   Dataset data = two_rings();
@@ -48,8 +48,8 @@ DoctorOptions overflowing_job() {
   return options;
 }
 
-/// With all nodes in training, a loss scaled by 1e-6 has gradients of logits that underflow in
-/// float16.
+/// All nodes train, so the gradients of the logits underflow in float16 if the loss is scaled by
+/// 1e-6.
 Dataset all_training_rings() {
   Dataset data = two_rings();
   data.train_masks = at::ones_like(data.train_masks);
@@ -116,7 +116,7 @@ TEST(Doctor, its_runs_take_the_steps_of_the_trainer) {
   }
 }
 
-/// With one training node a batch, the mean loss of the first epoch is that of the losses.
+/// Batches have one training node, so the loss of the first epoch is the mean of the losses.
 TEST(Doctor, mini_batches_are_those_of_the_trainer) {
   for (const SamplerKind sampler : {SamplerKind::kNeighbor, SamplerKind::kSaintNode}) {
     DoctorOptions options;

@@ -433,7 +433,7 @@ class ChangedCheckpoint {
 
   json options() { return json::parse(field("config").toStringRef()); }
 
-  /// The path of a valid file in which the option, a JSON pointer, has another value.
+  /// The path of a valid file with another value of the option, a JSON pointer.
   std::string with(const std::string& option, const json& value) {
     json changed = options();
     changed[json::json_pointer(option)] = value;

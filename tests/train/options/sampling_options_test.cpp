@@ -138,7 +138,7 @@ TEST(SamplingOptions, a_fanout_is_a_number_or_all) {
   }
 }
 
-/// As sampled_options(), of a run on a GPU, which need not be there: nothing here asks it.
+/// As sampled_options(), for a run on a GPU, even without one: nothing here asks it.
 TrainOptions gpu_options(SamplerKind sampler, SamplePlace place) {
   TrainOptions options = sampled_options(sampler);
   options.device = at::Device(at::kCUDA, 0);

@@ -26,7 +26,7 @@ namespace {
 
 using test::two_rings;
 
-/// A search with eight candidates, of which three and then one go on, by ticking_clock().
+/// A search with eight candidates, then three, then one, by ticking_clock().
 TuneOptions quick_search() {
   TuneOptions options;
   options.training = test::quick_options();
@@ -36,7 +36,7 @@ TuneOptions quick_search() {
 }
 constexpr std::size_t kTrials = 12;
 
-/// A clock on which every trial takes a second.
+/// A clock that gives every trial one second.
 TuneCallbacks ticking_clock() {
   TuneCallbacks callbacks;
   callbacks.seconds = [now = 0.0]() mutable { return now += 1; };
